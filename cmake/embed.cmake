@@ -1,0 +1,13 @@
+# Writes OUT, a C file with `embedded_files[]`: name and text of each of FILES.
+set(text "/* generated */\n#include <stddef.h>\n")
+set(table "")
+foreach(file ${FILES})
+  get_filename_component(name ${file} NAME)
+  string(MAKE_C_IDENTIFIER ${name} id)
+  file(READ ${file} hex HEX)
+  string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${hex}")
+  string(APPEND text "static const char ${id}[] = {${bytes}0};\n")
+  string(APPEND table "    {\"${name}\", ${id}, sizeof ${id} - 1},\n")
+endforeach()
+string(APPEND text "const struct embedded_file { const char *name, *text; size_t size; } embedded_files[] = {\n${table}    {NULL, NULL, 0}};\n")
+file(WRITE ${OUT} "${text}")

@@ -1,0 +1,117 @@
+/* xpu/memory.h: device memory from a caching allocator, pinned host memory, copies and fills.
+ *
+ * The caching allocator takes segments from the driver and hands out blocks of them. Freed blocks are
+ * kept, per stream, and used again for work of the same stream without waiting. Sizes, splitting rules
+ * and statistics follow PyTorch's caching allocators. All functions may be called from any thread. */
+#ifndef XPU_MEMORY_H
+#define XPU_MEMORY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "stream.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* `size` bytes for work on `stream`, at least 64-byte aligned (address_align of the device). Size 0 gives
+ * NULL. XPU_ERROR_OUT_OF_MEMORY after everything cached has been given back and the allocation tried
+ * again; xpu_last_error() then gives the requested, free, reserved and allocated sizes. */
+XPU_API xpu_status xpu_malloc(xpu_stream *stream, size_t size, void **pointer);
+
+/* Gives a block back. Work already submitted to its stream, or to streams recorded for it, may still use
+ * it. NULL is no error. */
+XPU_API xpu_status xpu_free(void *pointer);
+
+/* `stream` uses the block too: it is not handed out again before what `stream` has been given up to the
+ * time of xpu_free has finished. */
+XPU_API xpu_status xpu_memory_record_stream(void *pointer, xpu_stream *stream);
+
+/* Gives every unused segment of `device` back to the driver (waits for the device). */
+XPU_API xpu_status xpu_memory_empty_cache(int device);
+
+/* At most `fraction` (0 … 1) of the device's memory may be reserved by this process. */
+XPU_API xpu_status xpu_memory_set_fraction(int device, double fraction);
+XPU_API xpu_status xpu_memory_get_fraction(int device, double *fraction);
+
+/* Free and total bytes of the device, as far as its driver tells; else total less what is reserved. */
+XPU_API xpu_status xpu_memory_info(int device, size_t *free_bytes, size_t *total_bytes);
+
+typedef struct xpu_memory_stat {
+    int64_t current, peak, allocated, freed;
+} xpu_memory_stat;
+
+/* Statistics; index 0 is all, 1 the small pool, 2 the large pool, as in torch.xpu.memory_stats(). */
+enum { XPU_POOL_ALL, XPU_POOL_SMALL, XPU_POOL_LARGE, XPU_POOL_KINDS };
+typedef struct xpu_memory_stats {
+    xpu_memory_stat allocation[XPU_POOL_KINDS];           /* blocks handed out */
+    xpu_memory_stat segment[XPU_POOL_KINDS];              /* segments taken from the driver */
+    xpu_memory_stat active[XPU_POOL_KINDS];               /* blocks handed out or not yet reusable */
+    xpu_memory_stat inactive_split[XPU_POOL_KINDS];       /* unused parts of split segments */
+    xpu_memory_stat allocated_bytes[XPU_POOL_KINDS];
+    xpu_memory_stat reserved_bytes[XPU_POOL_KINDS];
+    xpu_memory_stat active_bytes[XPU_POOL_KINDS];
+    xpu_memory_stat inactive_split_bytes[XPU_POOL_KINDS];
+    xpu_memory_stat requested_bytes[XPU_POOL_KINDS];      /* what callers asked for, before rounding */
+    xpu_memory_stat oversize_allocations, oversize_segments;
+    int64_t num_alloc_retries, num_ooms, num_device_alloc, num_device_free, num_sync_all_streams;
+    int64_t max_split_size;
+} xpu_memory_stats;
+XPU_API xpu_status xpu_memory_get_stats(int device, xpu_memory_stats *stats);
+XPU_API xpu_status xpu_memory_reset_peak_stats(int device);
+XPU_API xpu_status xpu_memory_reset_accumulated_stats(int device);
+
+/* A view of every block, segment by segment and by address within a segment. */
+typedef enum xpu_block_state { XPU_BLOCK_ALLOCATED, XPU_BLOCK_PENDING_FREE, XPU_BLOCK_INACTIVE } xpu_block_state;
+typedef struct xpu_block_info {
+    void *segment, *address;
+    size_t segment_size, size, requested_size;
+    int device;
+    int64_t stream_id;
+    bool is_large;
+    xpu_block_state state;
+    uint64_t pool[2];      /* the pool's id; 0,0 is the default pool */
+    const void *context;   /* what the history hook gave when the block was handed out; may be NULL */
+} xpu_block_info;
+typedef void (*xpu_block_visitor)(const xpu_block_info *block, void *user);
+XPU_API xpu_status xpu_memory_visit_blocks(int device, xpu_block_visitor visit, void *user);
+
+/* History: while a hook is set, each action calls it under the allocator's lock of that device. The
+ * context it returns for XPU_TRACE_ALLOC is kept with the block and handed back in later calls. */
+typedef enum xpu_trace_action {
+    XPU_TRACE_ALLOC, XPU_TRACE_FREE_REQUESTED, XPU_TRACE_FREE_COMPLETED, XPU_TRACE_SEGMENT_ALLOC,
+    XPU_TRACE_SEGMENT_FREE, XPU_TRACE_SNAPSHOT, XPU_TRACE_OOM
+} xpu_trace_action;
+typedef const void *(*xpu_memory_hook)(xpu_trace_action action, int device, void *address, size_t size,
+                                       int64_t stream_id, const void *context, void *user);
+XPU_API xpu_status xpu_memory_set_hook(int device, xpu_memory_hook hook, void *user);
+
+/* The device that owns a pointer got from xpu_malloc (interior pointers too): XPU_SUCCESS and the index,
+ * or XPU_ERROR_INVALID_ARGUMENT for a pointer that isn't ours. */
+XPU_API xpu_status xpu_memory_device_of(const void *pointer, int *device);
+/* The block's start and size for any pointer into it. */
+XPU_API xpu_status xpu_memory_base_of(const void *pointer, void **base, size_t *size);
+
+/* Pinned host memory, cached: a freed block is used again once the copies that were recorded for it
+ * have finished. */
+XPU_API xpu_status xpu_host_malloc(size_t size, void **pointer);
+XPU_API xpu_status xpu_host_free(void *pointer);
+XPU_API xpu_status xpu_host_record_stream(void *pointer, xpu_stream *stream);
+XPU_API xpu_status xpu_host_empty_cache(void);
+/* True for any pointer into memory from xpu_host_malloc. */
+XPU_API bool xpu_host_is_pinned(const void *pointer);
+
+/* Asynchronous on `stream`: any mix of device and host memory; overlapping ranges are the caller's error.
+ * From or to pageable host memory, `blocking` must be true, or the caller keeps the memory alive and
+ * unchanged until the stream has passed. */
+XPU_API xpu_status xpu_memcpy(xpu_stream *stream, void *to, const void *from, size_t size, bool blocking);
+/* Fills with a pattern of 1, 2, 4, 8 or 16 bytes; `size` is a multiple of it. */
+XPU_API xpu_status xpu_memset(xpu_stream *stream, void *to, const void *pattern, size_t pattern_size,
+                              size_t size);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

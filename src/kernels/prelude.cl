@@ -1,0 +1,85 @@
+/* The start of every kernel source: types, loads and stores, addresses, group numbers, random numbers.
+ * The host puts `#define XPU_HAS_…` lines before it, from the device's capabilities:
+ *   XPU_HAS_FP64, XPU_HAS_FP16, XPU_HAS_SUBGROUPS, XPU_IS_CPU, XPU_IS_NVIDIA, XPU_IS_INTEL_GPU. */
+
+#ifdef XPU_HAS_FP16
+#pragma OPENCL EXTENSION cl_khr_fp16 : enable
+#endif
+#ifdef XPU_HAS_FP64
+#pragma OPENCL EXTENSION cl_khr_fp64 : enable
+#endif
+
+/* Pointers come as 64-bit numbers inside the kernel's one struct. */
+#define XPU_PTR(type, address) ((__global type *)(address))
+#define XPU_CPTR(type, address) ((__global const type *)(address))
+
+/* The group's number in the whole launch: a launch may be cut by global offsets. Uniform. */
+#define XPU_GROUP(d) (get_group_id(d) + get_global_offset(d) / get_local_size(d))
+
+#define XPU_CAT_(a, b) a##b
+#define XPU_CAT(a, b) XPU_CAT_(a, b)
+#define STORED(t) XPU_CAT(s_, t)      /* how elements of dtype t lie in memory */
+#define COMPUTED(t) XPU_CAT(o_, t)    /* what they are computed in */
+#define LOAD(t, p, i) XPU_CAT(load_, t)(p, i)
+#define STORE(t, p, i, v) XPU_CAT(store_, t)(p, i, v)
+
+#define XPU_PLAIN(t, type)                                                                       \
+    typedef type s_##t;                                                                          \
+    typedef type o_##t;                                                                          \
+    static inline o_##t load_##t(__global const s_##t *p, size_t i) { return p[i]; }             \
+    static inline void store_##t(__global s_##t *p, size_t i, o_##t v) { p[i] = v; }
+
+XPU_PLAIN(i8, char)
+XPU_PLAIN(u8, uchar)
+XPU_PLAIN(i16, short)
+XPU_PLAIN(u16, ushort)
+XPU_PLAIN(i32, int)
+XPU_PLAIN(u32, uint)
+XPU_PLAIN(i64, long)
+XPU_PLAIN(u64, ulong)
+XPU_PLAIN(f32, float)
+XPU_PLAIN(c64, float2)
+#ifdef XPU_HAS_FP64
+XPU_PLAIN(f64, double)
+XPU_PLAIN(c128, double2)
+#endif
+
+/* bool: one byte, 0 or 1. */
+typedef uchar s_b8;
+typedef uchar o_b8;
+static inline o_b8 load_b8(__global const s_b8 *p, size_t i) { return p[i] != 0; }
+static inline void store_b8(__global s_b8 *p, size_t i, o_b8 v) { p[i] = v != 0; }
+
+/* fp16: needs no extension, only vload_half. */
+typedef half s_f16;
+typedef float o_f16;
+static inline o_f16 load_f16(__global const s_f16 *p, size_t i) { return vload_half(i, p); }
+static inline void store_f16(__global s_f16 *p, size_t i, o_f16 v) { vstore_half_rte(v, i, p); }
+
+/* bf16: the upper half of a float; rounds to nearest even, NaN stays NaN. */
+typedef ushort s_bf16;
+typedef float o_bf16;
+static inline float bf16_to_float(ushort v) { return as_float((uint)v << 16); }
+static inline ushort float_to_bf16(float v) {
+    uint u = as_uint(v);
+    uint rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+    return v != v ? (ushort)0x7fc0 : (ushort)rounded;
+}
+static inline o_bf16 load_bf16(__global const s_bf16 *p, size_t i) { return bf16_to_float(p[i]); }
+static inline void store_bf16(__global s_bf16 *p, size_t i, o_bf16 v) { p[i] = float_to_bf16(v); }
+
+/* Philox 4x32-10: counter (offset, subsequence), key seed. */
+static inline uint4 xpu_philox(ulong seed, ulong subsequence, ulong offset) {
+    uint4 c = (uint4)((uint)offset, (uint)(offset >> 32), (uint)subsequence, (uint)(subsequence >> 32));
+    uint2 k = (uint2)((uint)seed, (uint)(seed >> 32));
+    for (int round = 0; round < 10; round++) {
+        uint hi0 = mul_hi(0xD2511F53u, c.x), lo0 = 0xD2511F53u * c.x;
+        uint hi1 = mul_hi(0xCD9E8D57u, c.z), lo1 = 0xCD9E8D57u * c.z;
+        c = (uint4)(hi1 ^ c.y ^ k.x, lo1, hi0 ^ c.w ^ k.y, lo0);
+        k += (uint2)(0x9E3779B9u, 0xBB67AE85u);
+    }
+    return c;
+}
+/* A 32-bit number as a float in (0, 1], as in cuRAND, and in [0, 1) with 24 bits. */
+static inline float xpu_uniform_open0(uint v) { return v * 2.3283064365386963e-10f + 1.1641532182693481e-10f; }
+static inline float xpu_uniform_open1(uint v) { return (v >> 8) * 5.9604644775390625e-8f; }

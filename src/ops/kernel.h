@@ -1,0 +1,48 @@
+/* How an operation finds its kernels: by a small key on the warm path, by building source on the cold. */
+#ifndef XPU_OPS_KERNEL_H
+#define XPU_OPS_KERNEL_H
+
+#include <stdint.h>
+
+#include "xpu/device.h"
+#include "xpu/ops.h"
+#include "xpu/program.h"
+
+/* All that distinguishes a kernel of one family: dtypes, layout class, sizes compiled in. Unused words
+ * are 0. Give each family its own number, so that keys of two families never meet. */
+typedef enum kernel_family {
+    FAMILY_NONE,
+#define X(name) FAMILY_##name,
+#include "families.def"
+#undef X
+    FAMILY_COUNT
+} kernel_family;
+
+typedef struct kernel_key {
+    uint64_t family;
+    uint64_t word[3];
+} kernel_key;
+
+/* What to build when the key is new. The source is prelude + `text`, where text is an embedded file
+ * (`file`, as "softmax_ref.cl"; the headers that it includes are put in its place) or generated text. */
+typedef struct kernel_recipe {
+    const char *file;      /* an embedded file, or NULL */
+    const char *text;      /* generated source put after the file; or NULL */
+    const char *options;   /* "-DT=f32 -DROWS=4"; or NULL */
+    const char *name;      /* the __kernel function */
+    const char *label;     /* for errors and profiles: op and dtypes, "softmax f32->f32"; copied */
+} kernel_recipe;
+
+/* The kernel for `key` on `device`, or NULL when it was not built yet. Takes no lock. */
+xpu_kernel *kernel_find(int device, const kernel_key *key);
+/* Builds it and files it under `key`. Threads that come with the same key at once get the same kernel. */
+xpu_status kernel_make(int device, const kernel_key *key, const kernel_recipe *recipe,
+                       xpu_kernel **kernel);
+
+/* Records the calling thread's error text: `return op_fail(XPU_ERROR_NOT_SUPPORTED, "…", …);` */
+xpu_status op_fail(xpu_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* The dtype's token in kernels, "bf16". */
+#define dtype_token xpu_dtype_name
+
+#endif
