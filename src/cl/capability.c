@@ -1,0 +1,162 @@
+/* Reads what a device can do into its xpu_device_properties. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cl/cl.h"
+#include "core/hash.h"
+#include "core/memory.h"
+
+#define EXTENSIONS_SIZE 16384
+
+typedef struct query {
+    const cl_api *api;
+    cl_device_id id;
+    const char *extensions; /* with a space before and behind */
+} query;
+
+static uint64_t number(const query *q, cl_uint name) {
+    uint64_t value = 0; /* the driver writes 4 or 8 bytes, on a little-endian host */
+    if (q->api->clGetDeviceInfo(q->id, name, sizeof value, &value, NULL) != CL_SUCCESS) return 0;
+    return value;
+}
+
+static void words(const query *q, cl_uint name, char *to) {
+    if (q->api->clGetDeviceInfo(q->id, name, XPU_PROPERTY_TEXT_SIZE, to, NULL) != CL_SUCCESS) *to = 0;
+    to[XPU_PROPERTY_TEXT_SIZE - 1] = 0;
+    size_t lead = strspn(to, " "), length = strlen(to + lead);
+    memmove(to, to + lead, length + 1);
+    while (length && to[length - 1] == ' ') to[--length] = 0;
+}
+
+static bool extension(const query *q, const char *name) {
+    char padded[128];
+    snprintf(padded, sizeof padded, " %s ", name);
+    return strstr(q->extensions, padded) != NULL;
+}
+
+static void uuid_text(const query *q, xpu_device_properties *p) {
+    unsigned char bytes[16];
+    if (!extension(q, "cl_khr_device_uuid") ||
+        q->api->clGetDeviceInfo(q->id, CL_DEVICE_UUID_KHR, sizeof bytes, bytes, NULL) != CL_SUCCESS) {
+        hash128 h = hash128_add(HASH128_START, p->name, strlen(p->name));
+        h = hash128_end(hash128_add(h, p->driver_version, strlen(p->driver_version)));
+        memcpy(bytes, &h, sizeof bytes);
+    }
+    for (int i = 0; i < 16; i++) snprintf(p->uuid + 2 * i, 3, "%02x", bytes[i]);
+}
+
+static void sub_group_sizes(const query *q, xpu_device_properties *p) {
+    size_t sizes[XPU_PROPERTY_LIST_SIZE - 1] = {0}, bytes = 0;
+    if (!p->has_subgroup_size) return;
+    if (q->api->clGetDeviceInfo(q->id, CL_DEVICE_SUB_GROUP_SIZES_INTEL, 0, NULL, &bytes)) return;
+    if (bytes > sizeof sizes) bytes = sizeof sizes;
+    size_t all[64];
+    size_t whole = 0;
+    q->api->clGetDeviceInfo(q->id, CL_DEVICE_SUB_GROUP_SIZES_INTEL, 0, NULL, &whole);
+    if (whole > sizeof all || q->api->clGetDeviceInfo(q->id, CL_DEVICE_SUB_GROUP_SIZES_INTEL, whole, all, NULL))
+        return;
+    for (size_t i = 0; i < bytes / sizeof *all; i++) p->sub_group_sizes[i] = all[i];
+}
+
+/* Options that every program of the device is built with. */
+static const char *build_options(const query *q, const xpu_device_properties *p) {
+    bool exact = number(q, CL_DEVICE_SINGLE_FP_CONFIG) & CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT;
+    bool intel_gpu = p->type == XPU_DEVICE_GPU && p->vendor_id == 0x8086;
+    if (intel_gpu)
+        return exact ? "-cl-std=CL3.0 -cl-fp32-correctly-rounded-divide-sqrt "
+                       "-cl-intel-greater-than-4GB-buffer-required"
+                     : "-cl-std=CL3.0 -cl-intel-greater-than-4GB-buffer-required";
+    return exact ? "-cl-std=CL3.0 -cl-fp32-correctly-rounded-divide-sqrt" : "-cl-std=CL3.0";
+}
+
+xpu_status cl_read_capabilities(cl_device *device) {
+    xpu_device_properties *p = &device->properties;
+    query q = {device->api, device->id, NULL};
+    size_t size = 0;
+    CL_TRY(device, device->api->clGetDeviceInfo(device->id, CL_DEVICE_EXTENSIONS, 0, NULL, &size));
+    char *extensions = core_calloc(1, size + 3);
+    if (!extensions) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for a device's extensions");
+    extensions[0] = ' ';
+    device->api->clGetDeviceInfo(device->id, CL_DEVICE_EXTENSIONS, size, extensions + 1, NULL);
+    strcat(extensions, " ");
+    q.extensions = extensions;
+
+    uint64_t type = number(&q, CL_DEVICE_TYPE);
+    p->type = type & CL_DEVICE_TYPE_GPU   ? XPU_DEVICE_GPU
+              : type & CL_DEVICE_TYPE_CPU ? XPU_DEVICE_CPU
+                                          : XPU_DEVICE_ACCELERATOR;
+    device->host = p->type == XPU_DEVICE_CPU;
+    words(&q, CL_DEVICE_NAME, p->name);
+    words(&q, CL_DEVICE_VENDOR, p->vendor);
+    words(&q, CL_DRIVER_VERSION, p->driver_version);
+    words(&q, CL_DEVICE_VERSION, p->version);
+    device->api->clGetPlatformInfo(device->platform, CL_PLATFORM_NAME, sizeof p->platform_name,
+                                   p->platform_name, NULL);
+    p->vendor_id = number(&q, CL_DEVICE_VENDOR_ID);
+    uuid_text(&q, p);
+    p->total_memory = number(&q, CL_DEVICE_GLOBAL_MEM_SIZE);
+    p->max_allocation = number(&q, CL_DEVICE_MAX_MEM_ALLOC_SIZE);
+    p->local_mem_size = number(&q, CL_DEVICE_LOCAL_MEM_SIZE);
+    p->last_level_cache_size = number(&q, CL_DEVICE_GLOBAL_MEM_CACHE_SIZE);
+    p->max_compute_units = number(&q, CL_DEVICE_MAX_COMPUTE_UNITS);
+    p->max_work_group_size = number(&q, CL_DEVICE_MAX_WORK_GROUP_SIZE);
+    p->max_num_sub_groups = number(&q, CL_DEVICE_MAX_NUM_SUB_GROUPS);
+    p->max_parameter_size = number(&q, CL_DEVICE_MAX_PARAMETER_SIZE);
+    p->address_align = number(&q, CL_DEVICE_MEM_BASE_ADDR_ALIGN) / 8;
+    if (p->address_align < 64) p->address_align = 64;
+
+    if (extension(&q, "cl_intel_device_attribute_query")) {
+        p->architecture = number(&q, CL_DEVICE_IP_VERSION_INTEL);
+        p->device_id = number(&q, CL_DEVICE_ID_INTEL);
+        p->gpu_subslice_count =
+            number(&q, CL_DEVICE_NUM_SLICES_INTEL) * number(&q, CL_DEVICE_NUM_SUB_SLICES_PER_SLICE_INTEL);
+        p->gpu_eu_count = p->gpu_subslice_count * number(&q, CL_DEVICE_NUM_EUS_PER_SUB_SLICE_INTEL);
+    }
+    if (!p->gpu_eu_count) p->gpu_eu_count = p->max_compute_units;
+    if (!p->gpu_subslice_count) p->gpu_subslice_count = p->max_compute_units;
+
+    bool nvidia = strstr(p->vendor, "NVIDIA") != NULL;
+    p->has_fp16 = extension(&q, "cl_khr_fp16");
+    p->has_fp64 = number(&q, CL_DEVICE_DOUBLE_FP_CONFIG) != 0;
+    p->has_atomic64 = extension(&q, "cl_khr_int64_base_atomics");
+    p->has_float_atomics = extension(&q, "cl_ext_float_atomics");
+    p->has_bfloat16_conversions = extension(&q, "cl_intel_bfloat16_conversions");
+    p->has_subgroups = extension(&q, "cl_khr_subgroups") || extension(&q, "cl_intel_subgroups");
+    p->has_subgroup_size = extension(&q, "cl_intel_required_subgroup_size");
+    p->has_subgroup_shuffle =
+        extension(&q, "cl_khr_subgroup_shuffle") || extension(&q, "cl_intel_subgroups");
+    p->has_subgroup_matrix_multiply_accumulate =
+        extension(&q, "cl_intel_subgroup_matrix_multiply_accumulate");
+    p->has_subgroup_matrix_multiply_accumulate_tensor_float32 =
+        extension(&q, "cl_intel_subgroup_matrix_multiply_accumulate_tf32");
+    p->has_subgroup_2d_block_io = extension(&q, "cl_intel_subgroup_2d_block_io");
+    p->has_integer_dot_product = extension(&q, "cl_khr_integer_dot_product");
+    p->has_command_buffer = extension(&q, "cl_khr_command_buffer");
+    p->has_inline_ptx = nvidia;
+    p->has_local_exec = device->host && extension(&q, "cl_intel_exec_by_local_thread");
+    p->host_unified_memory = device->host;
+    sub_group_sizes(&q, p);
+
+    cl_api *api = (cl_api *)device->api; /* a driver's table, still being filled */
+    if (extension(&q, "cl_intel_unified_shared_memory")) {
+#define X(result, name, parameters)                                                                \
+    if (!api->name)                                                                                \
+        *(void **)&api->name = api->clGetExtensionFunctionAddressForPlatform(device->platform, #name);
+        CL_USM_FUNCTIONS(X)
+#undef X
+    }
+    bool supported = true;
+    if (device->host)
+        p->memory = XPU_MEMORY_HOST;
+    else if (extension(&q, "cl_intel_unified_shared_memory"))
+        p->memory = XPU_MEMORY_USM;
+    else if (number(&q, CL_DEVICE_SVM_CAPABILITIES) & CL_DEVICE_SVM_COARSE_GRAIN_BUFFER)
+        p->memory = XPU_MEMORY_SVM;
+    else
+        supported = false;
+    device->profiling = !device->host;
+    device->options = build_options(&q, p);
+    core_free(extensions);
+    return supported ? XPU_SUCCESS
+                     : xpu_fail(XPU_ERROR_NOT_SUPPORTED, "%s has neither USM nor SVM", p->name);
+}

@@ -1,0 +1,215 @@
+/* Finds OpenCL drivers and lists their devices: GPUs first, one host processor last.
+ *
+ * Where drivers come from:
+ *  - Intel's CPU runtime as pip installs it: libintelocl.so in $OPENXPU_DRIVER_PATH (folders, colon
+ *    between), in the `lib` folder of the Python environment that this library lies in, or in that of
+ *    $VIRTUAL_ENV or $CONDA_PREFIX. It is opened directly, after the libraries it needs, by full paths:
+ *    neither a loader nor LD_LIBRARY_PATH is needed.
+ *  - everything that the system's loader, libOpenCL.so.1, knows.
+ *
+ * OPENXPU_DEVICE selects, by commas: "gpu", "cpu", or any part of a device's or platform's name. Without
+ * it all GPUs and the first host processor are taken. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "cl/cl.h"
+#include "core/memory.h"
+
+#define MAX_DRIVERS 8
+#define MAX_PLATFORMS 16
+#define PATH_SIZE 4096
+
+cl_device cl_devices[CL_MAX_DEVICES];
+static int device_count;
+static cl_api drivers[MAX_DRIVERS];
+static int driver_count;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static xpu_status init_status;
+static char init_text[512];
+static bool initialized, bad_fork;
+
+/* Opens `name` in `folder`, with what it needs before it. */
+static void *open_intel_cpu(const char *folder) {
+    static const char *const needs[] = {"libintlc.so.5", "libimf.so", "libirng.so", "libsvml.so",
+                                        "libtbb.so.12"};
+    char path[PATH_SIZE];
+    if (snprintf(path, sizeof path, "%s/libintelocl.so", folder) >= (int)sizeof path) return NULL;
+    FILE *there = fopen(path, "rb");
+    if (!there) return NULL;
+    fclose(there);
+    for (size_t i = 0; i < sizeof needs / sizeof *needs; i++) {
+        char need[PATH_SIZE];
+        if (snprintf(need, sizeof need, "%s/%s", folder, needs[i]) < (int)sizeof need)
+            dlopen(need, RTLD_NOW | RTLD_LOCAL);
+    }
+    return dlopen(path, RTLD_NOW | RTLD_LOCAL);
+}
+
+static void *find_intel_cpu(void) {
+    char folder[PATH_SIZE];
+    void *library = NULL;
+    const char *paths = getenv("OPENXPU_DRIVER_PATH");
+    while (paths && *paths && !library) {
+        size_t length = strcspn(paths, ":");
+        if (length && snprintf(folder, sizeof folder, "%.*s", (int)length, paths) < (int)sizeof folder)
+            library = open_intel_cpu(folder);
+        paths += length + (paths[length] == ':');
+    }
+    Dl_info self;
+    if (!library && dladdr((void *)find_intel_cpu, &self) && self.dli_fname) {
+        /* …/lib/python3.x/site-packages/openxpu/libxpu.so: the environment's lib is three folders up */
+        snprintf(folder, sizeof folder, "%s", self.dli_fname);
+        for (int up = 0; up < 4; up++) {
+            char *slash = strrchr(folder, '/');
+            if (!slash) break;
+            *slash = 0;
+            if (up > 0 && !library) library = open_intel_cpu(folder);
+        }
+    }
+    static const char *const variables[] = {"VIRTUAL_ENV", "CONDA_PREFIX"};
+    for (int i = 0; i < 2 && !library; i++) {
+        const char *prefix = getenv(variables[i]);
+        if (prefix && snprintf(folder, sizeof folder, "%s/lib", prefix) < (int)sizeof folder)
+            library = open_intel_cpu(folder);
+    }
+    return library;
+}
+
+/* Fills a driver's table; false when a function that all drivers must have is missing. */
+static bool fill_api(cl_api *api, void *library) {
+    *(void **)&api->clGetPlatformIDs = dlsym(library, "clGetPlatformIDs");
+    if (!api->clGetPlatformIDs) return false;
+#define X(result, name, parameters)                                                                \
+    *(void **)&api->name = dlsym(library, #name);                                                  \
+    if (!api->name) return false;
+    CL_FUNCTIONS(X)
+#undef X
+    return true;
+}
+
+static bool contains(const char *text, const char *part, size_t length) {
+    for (; *text; text++)
+        if (!strncasecmp(text, part, length)) return true;
+    return false;
+}
+
+/* Does OPENXPU_DEVICE name this device? */
+static bool selected(const char *selection, const cl_device *device) {
+    while (*selection) {
+        size_t length = strcspn(selection, ",");
+        const xpu_device_properties *p = &device->properties;
+        if (length == 3 && !strncasecmp(selection, "gpu", 3)) {
+            if (p->type == XPU_DEVICE_GPU) return true;
+        } else if (length == 3 && !strncasecmp(selection, "cpu", 3)) {
+            if (p->type == XPU_DEVICE_CPU) return true;
+        } else if (length && (contains(p->name, selection, length) ||
+                              contains(p->platform_name, selection, length))) {
+            return true;
+        }
+        selection += length + (selection[length] == ',');
+    }
+    return false;
+}
+
+static void add_device(const cl_device *device) {
+    if (device_count < CL_MAX_DEVICES) cl_devices[device_count++] = *device;
+}
+
+/* Reads every device of a driver into `found`. */
+static int list_devices(const cl_api *driver, cl_device *found, int room) {
+    cl_platform_id platforms[MAX_PLATFORMS];
+    cl_uint platform_count = 0;
+    int count = 0;
+    if (driver->clGetPlatformIDs(MAX_PLATFORMS, platforms, &platform_count) != CL_SUCCESS) return 0;
+    if (platform_count > MAX_PLATFORMS) platform_count = MAX_PLATFORMS;
+    for (cl_uint p = 0; p < platform_count; p++) {
+        cl_device_id ids[CL_MAX_DEVICES];
+        cl_uint id_count = 0;
+        if (driver->clGetDeviceIDs(platforms[p], CL_DEVICE_TYPE_ALL, CL_MAX_DEVICES, ids, &id_count))
+            continue;
+        if (id_count > CL_MAX_DEVICES) id_count = CL_MAX_DEVICES;
+        for (cl_uint i = 0; i < id_count && count < room; i++) {
+            cl_device *device = &found[count];
+            *device = (cl_device){.api = driver, .platform = platforms[p], .id = ids[i]};
+            if (cl_read_capabilities(device) == XPU_SUCCESS) count++;
+        }
+    }
+    return count;
+}
+
+static void after_fork(void) { bad_fork = initialized; }
+
+static void load(void) {
+    static cl_device found[CL_MAX_DEVICES];
+    int count = 0;
+    void *libraries[2] = {find_intel_cpu(), dlopen("libOpenCL.so.1", RTLD_NOW | RTLD_LOCAL)};
+    for (int i = 0; i < 2; i++) {
+        if (!libraries[i] || driver_count == MAX_DRIVERS) continue;
+        cl_api *api = &drivers[driver_count];
+        if (!fill_api(api, libraries[i])) continue;
+        driver_count++;
+        count += list_devices(api, found + count, CL_MAX_DEVICES - count);
+    }
+    const char *selection = getenv("OPENXPU_DEVICE");
+    if (selection && !*selection) selection = NULL;
+    for (int pass = 0; pass < 2; pass++) { /* GPUs and accelerators, then host processors */
+        for (int i = 0; i < count; i++) {
+            bool host = found[i].properties.type == XPU_DEVICE_CPU;
+            if (host != (pass == 1)) continue;
+            if (selection ? !selected(selection, &found[i]) : host && device_count && cl_devices[device_count - 1].host)
+                continue;
+            bool twice = false; /* one driver met both directly and through the loader */
+            for (int j = 0; j < device_count; j++)
+                twice |= cl_devices[j].api != found[i].api &&
+                         !strcmp(cl_devices[j].properties.name, found[i].properties.name) &&
+                         !strcmp(cl_devices[j].properties.driver_version, found[i].properties.driver_version);
+            if (!twice) add_device(&found[i]);
+        }
+    }
+    for (int i = 0; i < device_count && init_status == XPU_SUCCESS; i++) {
+        cl_device *device = &cl_devices[i];
+        cl_int error = CL_SUCCESS;
+        device->context = device->api->clCreateContext(NULL, 1, &device->id, NULL, NULL, &error);
+        init_status = cl_check(error, "->clCreateContext", device);
+        if (init_status != XPU_SUCCESS) snprintf(init_text, sizeof init_text, "%s", xpu_last_error());
+    }
+    initialized = true;
+    pthread_atfork(NULL, NULL, after_fork);
+}
+
+xpu_status cl_init(void) {
+    if (bad_fork)
+        return xpu_fail(XPU_ERROR_BAD_FORK, "Cannot re-initialize XPU in forked subprocess. To use XPU with "
+                                            "multiprocessing, you must use the 'spawn' start method");
+    pthread_once(&once, load);
+    return init_status == XPU_SUCCESS ? XPU_SUCCESS : xpu_fail(init_status, "%s", init_text);
+}
+
+int cl_count(void) { return device_count; }
+
+cl_device *cl_get(int device) {
+    if (cl_init() != XPU_SUCCESS) return NULL;
+    if (device >= 0 && device < device_count) return &cl_devices[device];
+    if (device_count)
+        xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "device index %d: must be 0 to %d", device, device_count - 1);
+    else
+        xpu_fail(XPU_ERROR_NO_DEVICE, "%s", xpu_no_device_hint());
+    return NULL;
+}
+
+const xpu_device_properties *cl_device_properties(int device) { return &cl_devices[device].properties; }
+
+const char *xpu_no_device_hint(void) {
+    return getenv("OPENXPU_DEVICE") && *getenv("OPENXPU_DEVICE")
+               ? "No OpenCL device matches OPENXPU_DEVICE. `openxpu info` lists what there is."
+               : "No OpenCL device was found. For the processor: pip install intel-opencl-rt "
+                 "intel-cmplr-lib-rt. For an Intel GPU: install the driver package intel-opencl-icd.";
+}
+
+bool xpu_in_bad_fork(void) { return bad_fork; }
+bool xpu_initialized(void) { return initialized && !bad_fork; }

@@ -1,0 +1,49 @@
+#include "core/text.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/memory.h"
+
+static bool reserve(text *t, size_t more) {
+    if (t->failed) return false;
+    if (t->size + more + 1 <= t->room) return true;
+    size_t room = t->room ? t->room : 256;
+    while (room < t->size + more + 1) room *= 2;
+    char *data = core_realloc(t->data, room);
+    if (!data) {
+        t->failed = true;
+        return false;
+    }
+    t->data = data;
+    t->room = room;
+    return true;
+}
+
+void text_append(text *t, const char *data, size_t size) {
+    if (!reserve(t, size)) return;
+    memcpy(t->data + t->size, data, size);
+    t->size += size;
+    t->data[t->size] = 0;
+}
+
+void text_add(text *t, const char *string) { text_append(t, string, strlen(string)); }
+
+void text_addf(text *t, const char *format, ...) {
+    va_list args, again;
+    va_start(args, format);
+    va_copy(again, args);
+    int size = vsnprintf(NULL, 0, format, args);
+    va_end(args);
+    if (size >= 0 && reserve(t, (size_t)size)) {
+        vsnprintf(t->data + t->size, (size_t)size + 1, format, again);
+        t->size += (size_t)size;
+    }
+    va_end(again);
+}
+
+void text_free(text *t) {
+    core_free(t->data);
+    *t = (text){0};
+}

@@ -1,0 +1,105 @@
+/* Copies and fills of plain bytes. */
+#include "runtime/runtime.h"
+
+/* Bytes below which one thread copies as fast as several. */
+#define WORTH_SHARING ((size_t)1 << 18)
+
+/* --- on host devices: plain memory operations, shared out --- */
+
+typedef struct bytes_job {
+    char *to;
+    const char *from; /* NULL: fill with the pattern */
+    const char *pattern;
+    size_t pattern_size, size;
+    int parts;
+} bytes_job;
+
+static void fill(char *to, const char *pattern, size_t pattern_size, size_t size) {
+    bool same = true;
+    for (size_t i = 1; i < pattern_size; i++) same &= pattern[i] == pattern[0];
+    if (same) {
+        memset(to, pattern[0], size);
+        return;
+    }
+    size_t done = size < pattern_size ? size : pattern_size;
+    memcpy(to, pattern, done);
+    while (done < size) { /* double what is there, within the first-level cache */
+        size_t step = done < 16384 ? done : 16384;
+        if (step > size - done) step = size - done;
+        memcpy(to + done, to, step);
+        done += step;
+    }
+}
+
+static void run_part(int part, void *context) {
+    const bytes_job *job = context;
+    /* parts begin at multiples of 64, which every pattern's size divides */
+    size_t begin = job->size / 64 * (size_t)part / (size_t)job->parts * 64;
+    size_t end = part + 1 == job->parts ? job->size : job->size / 64 * ((size_t)part + 1) / (size_t)job->parts * 64;
+    if (job->from) memcpy(job->to + begin, job->from + begin, end - begin);
+    else fill(job->to + begin, job->pattern, job->pattern_size, end - begin);
+}
+
+static xpu_status run_on_host(const xpu_stream *stream, const char *name, bytes_job *job) {
+    bool profile = atomic_load_explicit(&profile_on, memory_order_relaxed);
+    uint64_t start = profile ? profile_clock() : 0;
+    const xpu_host_team *team = job->size >= WORTH_SHARING ? host_team() : NULL;
+    job->parts = team ? team->threads() : 1;
+    if (job->parts > 1) team->run(job->parts, run_part, job);
+    else {
+        job->parts = 1;
+        run_part(0, job);
+    }
+    if (profile) profile_add(name, stream, start, start, profile_clock(), job->size, NULL);
+    return XPU_SUCCESS;
+}
+
+/* --- on other devices --- */
+
+xpu_status xpu_memcpy(xpu_stream *stream, void *to, const void *from, size_t size, bool blocking) {
+    if (!size) return XPU_SUCCESS;
+    XPU_REJECT_IF(!to || !from, "NULL memory");
+    if (xpu_in_bad_fork()) return cl_init();
+    if (stream->host) {
+        bytes_job job = {.to = to, .from = from, .size = size};
+        return run_on_host(stream, "copy", &job);
+    }
+    const cl_device *device = &cl_devices[stream->device];
+    const cl_api *api = device->api;
+    bool profile = atomic_load_explicit(&profile_on, memory_order_relaxed);
+    uint64_t now = profile ? profile_clock() : 0;
+    cl_event event = NULL;
+    cl_bool block = blocking ? CL_TRUE : CL_FALSE;
+    if (device->properties.memory == XPU_MEMORY_USM)
+        CL_TRY(device, api->clEnqueueMemcpyINTEL(stream->queue, block, to, from, size, 0, NULL, profile ? &event : NULL));
+    else
+        CL_TRY(device, api->clEnqueueSVMMemcpy(stream->queue, block, to, from, size, 0, NULL, profile ? &event : NULL));
+    if (profile) profile_add("copy", stream, now, now, now, size, event);
+    return XPU_SUCCESS;
+}
+
+xpu_status xpu_memset(xpu_stream *stream, void *to, const void *pattern, size_t pattern_size, size_t size) {
+    if (!size) return XPU_SUCCESS;
+    XPU_REJECT_IF(!to || !pattern, "NULL memory");
+    XPU_REJECT_IF(pattern_size == 0 || pattern_size > 16 || (pattern_size & (pattern_size - 1)),
+                  "a pattern of %zu bytes: must be 1, 2, 4, 8 or 16", pattern_size);
+    XPU_REJECT_IF(size % pattern_size, "%zu bytes are no multiple of a pattern of %zu", size, pattern_size);
+    if (xpu_in_bad_fork()) return cl_init();
+    if (stream->host) {
+        bytes_job job = {.to = to, .pattern = pattern, .pattern_size = pattern_size, .size = size};
+        return run_on_host(stream, "fill", &job);
+    }
+    const cl_device *device = &cl_devices[stream->device];
+    const cl_api *api = device->api;
+    bool profile = atomic_load_explicit(&profile_on, memory_order_relaxed);
+    uint64_t now = profile ? profile_clock() : 0;
+    cl_event event = NULL;
+    if (device->properties.memory == XPU_MEMORY_USM)
+        CL_TRY(device, api->clEnqueueMemFillINTEL(stream->queue, to, pattern, pattern_size, size, 0, NULL,
+                                                  profile ? &event : NULL));
+    else
+        CL_TRY(device, api->clEnqueueSVMMemFill(stream->queue, to, pattern, pattern_size, size, 0, NULL,
+                                                profile ? &event : NULL));
+    if (profile) profile_add("fill", stream, now, now, now, size, event);
+    return XPU_SUCCESS;
+}

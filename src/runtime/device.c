@@ -1,0 +1,101 @@
+/* Devices, the calling thread's current one, launch slots and the host team. */
+#include "runtime/runtime.h"
+
+static _Thread_local int current_device;
+
+xpu_status xpu_device_count(int *count) {
+    XPU_TRY(cl_init());
+    *count = cl_count();
+    return XPU_SUCCESS;
+}
+
+/* The status that belongs to cl_get's NULL. */
+static xpu_status no_device(void) {
+    XPU_TRY(cl_init());
+    return cl_count() ? XPU_ERROR_INVALID_ARGUMENT : XPU_ERROR_NO_DEVICE;
+}
+
+xpu_status xpu_device_get_properties(int index, const xpu_device_properties **properties) {
+    cl_device *device = cl_get(index);
+    if (!device) return no_device();
+    *properties = &device->properties;
+    return XPU_SUCCESS;
+}
+
+xpu_status xpu_device_current(int *device) {
+    *device = current_device;
+    return XPU_SUCCESS;
+}
+
+xpu_status xpu_device_set_current(int index) {
+    if (index != current_device && !cl_get(index)) return no_device();
+    current_device = index;
+    return XPU_SUCCESS;
+}
+
+static xpu_status synchronize(xpu_stream *stream, void *user) { return xpu_stream_synchronize(stream); }
+
+xpu_status xpu_device_synchronize(int index) {
+    if (!cl_get(index)) return no_device();
+    return stream_visit(index, synchronize, NULL);
+}
+
+/* --- launch slots --- */
+
+static _Atomic uint64_t taken; /* bit s: slot s is in use */
+static _Thread_local int slot = -2;
+static pthread_key_t slot_key;
+static pthread_once_t slot_once = PTHREAD_ONCE_INIT;
+static _Atomic(cl_command_queue) slot_queues[MAX_SLOTS][CL_MAX_DEVICES];
+_Static_assert(MAX_SLOTS == 64, "one bit a slot");
+
+static void give_back(void *value) {
+    atomic_fetch_and(&taken, ~((uint64_t)1 << ((intptr_t)value - 1)));
+    slot = -1; /* destructors that run later and launch take the slow way */
+}
+
+static void make_key(void) { pthread_key_create(&slot_key, give_back); }
+
+int slot_get(void) {
+    if (slot != -2) return slot;
+    pthread_once(&slot_once, make_key);
+    uint64_t bits = atomic_load(&taken);
+    int s;
+    do {
+        if (bits == UINT64_MAX) return -1; /* not remembered: a slot may become free */
+        s = __builtin_ctzll(~bits);
+    } while (!atomic_compare_exchange_weak(&taken, &bits, bits | (uint64_t)1 << s));
+    pthread_setspecific(slot_key, (void *)(intptr_t)(s + 1));
+    return slot = s;
+}
+
+xpu_status slot_queue(int s, int index, cl_command_queue *queue) {
+    cl_command_queue there = atomic_load_explicit(&slot_queues[s][index], memory_order_acquire);
+    if (!there) {
+        cl_device *device = &cl_devices[index];
+        cl_bitfield properties[] = {CL_QUEUE_PROPERTIES, CL_QUEUE_THREAD_LOCAL_EXEC_ENABLE_INTEL, 0};
+        cl_int error;
+        there = device->api->clCreateCommandQueueWithProperties(device->context, device->id, properties, &error);
+        XPU_TRY(cl_check(error, "->clCreateCommandQueueWithProperties", device));
+        atomic_store_explicit(&slot_queues[s][index], there, memory_order_release);
+    }
+    *queue = there;
+    return XPU_SUCCESS;
+}
+
+/* --- host team --- */
+
+static xpu_host_team team;
+static _Atomic(const xpu_host_team *) team_set;
+
+xpu_status xpu_set_host_team(const xpu_host_team *new_team) {
+    XPU_REJECT_IF(new_team && (!new_team->threads || !new_team->run), "a team needs both its functions");
+    atomic_store(&team_set, NULL);
+    if (new_team) {
+        team = *new_team;
+        atomic_store(&team_set, &team);
+    }
+    return XPU_SUCCESS;
+}
+
+const xpu_host_team *host_team(void) { return atomic_load_explicit(&team_set, memory_order_acquire); }

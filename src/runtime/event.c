@@ -1,0 +1,109 @@
+/* Events: a marker in a queue; on host devices, where work is done at once, just a time. */
+#define _POSIX_C_SOURCE 200809L
+#include "runtime/runtime.h"
+
+struct xpu_event {
+    int device;
+    bool timing, recorded;
+    cl_event marker;   /* NULL on host devices */
+    uint64_t time;     /* host devices: nanoseconds at the mark */
+};
+
+xpu_status xpu_event_create(int device, bool timing, xpu_event **event) {
+    const xpu_device_properties *properties;
+    XPU_TRY(xpu_device_get_properties(device, &properties));
+    xpu_event *e = core_calloc(1, sizeof *e);
+    if (!e) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for an event");
+    e->device = device;
+    e->timing = timing;
+    *event = e;
+    return XPU_SUCCESS;
+}
+
+xpu_status xpu_event_destroy(xpu_event *event) {
+    if (!event) return XPU_SUCCESS;
+    const cl_device *device = &cl_devices[event->device];
+    xpu_status status = XPU_SUCCESS;
+    if (event->marker && !xpu_in_bad_fork())
+        status = cl_check(device->api->clReleaseEvent(event->marker), "->clReleaseEvent", device);
+    core_free(event);
+    return status;
+}
+
+int xpu_event_device(const xpu_event *event) { return event->device; }
+
+xpu_status xpu_event_record(xpu_event *event, xpu_stream *stream) {
+    if (xpu_in_bad_fork()) return cl_init();
+    XPU_REJECT_IF(event->device != stream->device, "an event of device %d can't be recorded on device %d",
+                  event->device, stream->device);
+    if (stream->host) {
+        event->time = profile_clock();
+        event->recorded = true;
+        return XPU_SUCCESS;
+    }
+    const cl_device *device = &cl_devices[event->device];
+    cl_event marker;
+    CL_TRY(device, device->api->clEnqueueMarkerWithWaitList(stream->queue, 0, NULL, &marker));
+    if (event->marker) device->api->clReleaseEvent(event->marker);
+    event->marker = marker;
+    event->recorded = true;
+    CL_TRY(device, device->api->clFlush(stream->queue));
+    return XPU_SUCCESS;
+}
+
+xpu_status xpu_event_query(xpu_event *event) {
+    if (xpu_in_bad_fork()) return cl_init();
+    if (!event->marker) return XPU_SUCCESS;
+    const cl_device *device = &cl_devices[event->device];
+    cl_int state = CL_COMPLETE;
+    CL_TRY(device, device->api->clGetEventInfo(event->marker, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state,
+                                               &state, NULL));
+    if (state < 0)
+        return xpu_fail(XPU_ERROR_DEVICE_LOST, "work on %s ended with %s", device->properties.name,
+                        cl_error_name(state));
+    return state == CL_COMPLETE ? XPU_SUCCESS : XPU_NOT_READY;
+}
+
+xpu_status xpu_event_synchronize(xpu_event *event) {
+    if (xpu_in_bad_fork()) return cl_init();
+    if (!event->marker) return XPU_SUCCESS;
+    const cl_device *device = &cl_devices[event->device];
+    CL_TRY(device, device->api->clWaitForEvents(1, &event->marker));
+    return XPU_SUCCESS;
+}
+
+xpu_status xpu_stream_wait(xpu_stream *stream, xpu_event *event) {
+    if (xpu_in_bad_fork()) return cl_init();
+    if (!event->marker || stream->host) /* never recorded, or of a host device: it has happened */
+        return XPU_SUCCESS;
+    if (event->device != stream->device) return xpu_event_synchronize(event); /* contexts don't share events */
+    const cl_device *device = &cl_devices[stream->device];
+    CL_TRY(device, device->api->clEnqueueBarrierWithWaitList(stream->queue, 1, &event->marker, NULL));
+    return XPU_SUCCESS;
+}
+
+static xpu_status time_of(const xpu_event *event, uint64_t *time) {
+    if (!event->marker) {
+        *time = event->time;
+        return XPU_SUCCESS;
+    }
+    const cl_device *device = &cl_devices[event->device];
+    cl_ulong end = 0;
+    CL_TRY(device, device->api->clGetEventProfilingInfo(event->marker, CL_PROFILING_COMMAND_END, sizeof end, &end,
+                                                        NULL));
+    *time = end;
+    return XPU_SUCCESS;
+}
+
+xpu_status xpu_event_elapsed(xpu_event *start, xpu_event *end, double *milliseconds) {
+    XPU_REJECT_IF(start->device != end->device, "the events are of devices %d and %d", start->device, end->device);
+    XPU_REJECT_IF(!start->timing || !end->timing, "both events must be created with argument 'enable_timing=True'");
+    XPU_REJECT_IF(!start->recorded || !end->recorded, "both events must be recorded before calculating elapsed time");
+    XPU_TRY(xpu_event_query(start));
+    XPU_TRY(xpu_event_query(end));
+    uint64_t from, to;
+    XPU_TRY(time_of(start, &from));
+    XPU_TRY(time_of(end, &to));
+    *milliseconds = ((double)to - (double)from) * 1e-6;
+    return XPU_SUCCESS;
+}

@@ -1,0 +1,28 @@
+/* What a kernel is inside: shared by program.c, which makes it, and launch.c. */
+#ifndef RUNTIME_KERNEL_H
+#define RUNTIME_KERNEL_H
+
+#include "runtime/runtime.h"
+
+typedef struct program {
+    struct program *next;
+    int device;
+    char key[33];
+    cl_program program;
+} program;
+
+struct xpu_kernel {
+    struct xpu_kernel *next;
+    const program *program;
+    int device;
+    char *name, *label;
+    /* The driver's kernel object keeps its arguments, so each launching thread has its own. */
+    _Atomic(cl_kernel) instance[MAX_SLOTS];
+    pthread_mutex_t spare_lock; /* guards `spare`, for threads without a slot */
+    cl_kernel spare;
+};
+
+/* A new object of the driver for `kernel`, ready for launches. */
+xpu_status kernel_instance(xpu_kernel *kernel, cl_kernel *instance);
+
+#endif

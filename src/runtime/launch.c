@@ -1,0 +1,189 @@
+/* Launches. On a host device that can run kernels on the calling thread (has_local_exec) a small launch
+ * runs right here, and a large one is shared out over the host team: each member enqueues its part of the
+ * work-groups, by global offset, to a queue that runs on its own thread. */
+#include "runtime/kernel.h"
+
+/* Simple operations below which waking another thread costs more than it gains (about 2 µs' worth). */
+#define WORTH_SHARING 20000
+
+/* One way to set a kernel's arguments, whichever call they came by. */
+typedef struct arguments {
+    const void *params; /* the one struct, or NULL: */
+    size_t params_size;
+    const xpu_arg *args;
+    int count;
+} arguments;
+
+static xpu_status set_arguments(const cl_device *device, const xpu_kernel *kernel, cl_kernel instance,
+                                const arguments *a) {
+    const cl_api *api = device->api;
+    xpu_status status = XPU_SUCCESS;
+    if (a->params) {
+        status = cl_check(api->clSetKernelArg(instance, 0, a->params_size, a->params), "->clSetKernelArg", device);
+    } else {
+        for (cl_uint i = 0; i < (cl_uint)a->count && status == XPU_SUCCESS; i++) {
+            const xpu_arg *arg = &a->args[i];
+            cl_int error;
+            if (arg->kind == XPU_ARG_VALUE)
+                error = api->clSetKernelArg(instance, i, arg->size, arg->value);
+            else if (arg->kind == XPU_ARG_LOCAL)
+                error = api->clSetKernelArg(instance, i, arg->size, NULL);
+            else if (api->clSetKernelArgMemPointerINTEL)
+                error = api->clSetKernelArgMemPointerINTEL(instance, i, *(void *const *)arg->value);
+            else
+                error = api->clSetKernelArgSVMPointer(instance, i, *(void *const *)arg->value);
+            status = cl_check(error, "->clSetKernelArg", device);
+        }
+    }
+    if (status != XPU_SUCCESS) xpu_fail_add(", kernel %s", kernel->label);
+    return status;
+}
+
+static xpu_status enqueue(const cl_device *device, cl_command_queue queue, const xpu_kernel *kernel,
+                          cl_kernel instance, const xpu_range *range, const size_t *first, const size_t *groups,
+                          cl_event *event) {
+    size_t offset[3], global[3];
+    bool moved = false;
+    for (int d = 0; d < range->dims; d++) {
+        global[d] = groups[d] * range->local[d];
+        offset[d] = first ? first[d] * range->local[d] : 0;
+        moved |= offset[d] != 0;
+    }
+    cl_int error = device->api->clEnqueueNDRangeKernel(queue, instance, (cl_uint)range->dims, moved ? offset : NULL,
+                                                       global, range->local, 0, NULL, event);
+    xpu_status status = cl_check(error, "->clEnqueueNDRangeKernel", device);
+    if (status != XPU_SUCCESS)
+        xpu_fail_add(", kernel %s, %zu x %zu x %zu groups of %zu x %zu x %zu", kernel->label, groups[0],
+                     range->dims > 1 ? groups[1] : 1, range->dims > 2 ? groups[2] : 1, range->local[0],
+                     range->dims > 1 ? range->local[1] : 1, range->dims > 2 ? range->local[2] : 1);
+    return status;
+}
+
+/* The calling thread's own kernel object. */
+static inline xpu_status own_instance(xpu_kernel *kernel, int slot, cl_kernel *instance) {
+    *instance = atomic_load_explicit(&kernel->instance[slot], memory_order_acquire);
+    if (*instance) return XPU_SUCCESS;
+    XPU_TRY(kernel_instance(kernel, instance));
+    atomic_store_explicit(&kernel->instance[slot], *instance, memory_order_release);
+    return XPU_SUCCESS;
+}
+
+/* Runs a part of the groups on the calling thread. */
+static xpu_status run_here(xpu_kernel *kernel, int slot, const xpu_range *range, const arguments *a,
+                           const size_t *first, const size_t *groups) {
+    const cl_device *device = &cl_devices[kernel->device];
+    cl_command_queue queue;
+    cl_kernel instance;
+    XPU_TRY(slot_queue(slot, kernel->device, &queue));
+    XPU_TRY(own_instance(kernel, slot, &instance));
+    XPU_TRY(set_arguments(device, kernel, instance, a));
+    return enqueue(device, queue, kernel, instance, range, first, groups, NULL);
+}
+
+/* Submits to the stream's queue; on a host device without local execution, waits for it too. */
+static xpu_status submit_instance(xpu_stream *stream, const xpu_kernel *kernel, cl_kernel instance,
+                                  const xpu_range *range, const arguments *a) {
+    const cl_device *device = &cl_devices[stream->device];
+    bool profile = atomic_load_explicit(&profile_on, memory_order_relaxed) && !stream->host;
+    uint64_t now = profile ? profile_clock() : 0;
+    cl_event event = NULL;
+    XPU_TRY(set_arguments(device, kernel, instance, a));
+    XPU_TRY(enqueue(device, stream->queue, kernel, instance, range, NULL, range->groups, profile ? &event : NULL));
+    if (profile) profile_add(kernel->label, stream, now, now, now, 0, event);
+    if (stream->host) CL_TRY(device, device->api->clFinish(stream->queue));
+    return XPU_SUCCESS;
+}
+
+static xpu_status submit(xpu_stream *stream, xpu_kernel *kernel, int slot, const xpu_range *range,
+                         const arguments *a) {
+    if (slot >= 0) {
+        cl_kernel instance;
+        XPU_TRY(own_instance(kernel, slot, &instance));
+        return submit_instance(stream, kernel, instance, range, a);
+    }
+    pthread_mutex_lock(&kernel->spare_lock);
+    xpu_status status = submit_instance(stream, kernel, kernel->spare, range, a);
+    pthread_mutex_unlock(&kernel->spare_lock);
+    return status;
+}
+
+/* --- sharing out --- */
+
+typedef struct share {
+    xpu_kernel *kernel;
+    const xpu_range *range;
+    const arguments *a;
+    int parts, dimension;
+    atomic_int status;
+    char text[512]; /* of the part that failed first */
+} share;
+
+static void run_part(int part, void *context) {
+    share *s = context;
+    size_t all = s->range->groups[s->dimension];
+    size_t begin = all * (size_t)part / (size_t)s->parts, end = all * ((size_t)part + 1) / (size_t)s->parts;
+    if (begin == end) return;
+    size_t first[3] = {0}, groups[3];
+    for (int d = 0; d < s->range->dims; d++) groups[d] = s->range->groups[d];
+    first[s->dimension] = begin;
+    groups[s->dimension] = end - begin;
+    int slot = slot_get();
+    xpu_status status = slot >= 0 ? run_here(s->kernel, slot, s->range, s->a, first, groups)
+                                  : xpu_fail(XPU_ERROR_NOT_SUPPORTED, "more than %d threads launch at once", MAX_SLOTS);
+    int none = XPU_SUCCESS;
+    if (status != XPU_SUCCESS && atomic_compare_exchange_strong(&s->status, &none, (int)status)) {
+        strncpy(s->text, xpu_last_error(), sizeof s->text - 1);
+    }
+}
+
+static xpu_status run_on_team(xpu_kernel *kernel, const xpu_host_team *team, int threads, const xpu_range *range,
+                              const arguments *a) {
+    share s = {.kernel = kernel, .range = range, .a = a};
+    for (int d = 1; d < range->dims; d++) /* the outermost of the longest, so that each part is contiguous */
+        if (range->groups[d] >= range->groups[s.dimension] || range->groups[d] >= 8 * (size_t)threads) s.dimension = d;
+    s.parts = (size_t)threads < range->groups[s.dimension] ? threads : (int)range->groups[s.dimension];
+    team->run(s.parts, run_part, &s);
+    xpu_status status = (xpu_status)atomic_load(&s.status);
+    return status == XPU_SUCCESS ? status : xpu_fail(status, "%s", s.text);
+}
+
+static xpu_status run_on_host(xpu_stream *stream, xpu_kernel *kernel, const xpu_range *range, const arguments *a) {
+    int slot = slot_get();
+    if (slot < 0) return submit(stream, kernel, slot, range, a);
+    bool large = !range->work || range->work > WORTH_SHARING;
+    if (large) {
+        const xpu_host_team *team = host_team();
+        int threads = team ? team->threads() : 0;
+        if (!team) return submit(stream, kernel, slot, range, a);
+        if (threads > 1) return run_on_team(kernel, team, threads, range, a);
+    }
+    return run_here(kernel, slot, range, a, NULL, range->groups);
+}
+
+static xpu_status launch(xpu_stream *stream, xpu_kernel *kernel, const xpu_range *range, const arguments *a) {
+    if (xpu_in_bad_fork()) return cl_init();
+    XPU_REJECT_IF(stream->device != kernel->device, "kernel %s of device %d on a stream of device %d", kernel->label,
+                  kernel->device, stream->device);
+    XPU_REJECT_IF(range->dims < 1 || range->dims > 3, "kernel %s: %d dimensions", kernel->label, range->dims);
+    for (int d = 0; d < range->dims; d++)
+        if (!range->groups[d]) return XPU_SUCCESS;
+    const cl_device *device = &cl_devices[stream->device];
+    if (!device->properties.has_local_exec) return submit(stream, kernel, slot_get(), range, a);
+    if (!atomic_load_explicit(&profile_on, memory_order_relaxed)) return run_on_host(stream, kernel, range, a);
+    uint64_t start = profile_clock();
+    xpu_status status = run_on_host(stream, kernel, range, a);
+    profile_add(kernel->label, stream, start, start, profile_clock(), 0, NULL);
+    return status;
+}
+
+xpu_status xpu_launch(xpu_stream *stream, xpu_kernel *kernel, const xpu_range *range, const void *params,
+                      size_t params_size) {
+    arguments a = {.params = params, .params_size = params_size};
+    return launch(stream, kernel, range, &a);
+}
+
+xpu_status xpu_launch_args(xpu_stream *stream, xpu_kernel *kernel, const xpu_range *range, const xpu_arg *args,
+                           int count) {
+    arguments a = {.args = args, .count = count};
+    return launch(stream, kernel, range, &a);
+}

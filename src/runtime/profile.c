@@ -1,0 +1,86 @@
+/* Records of launches, copies and fills while profiling is on. */
+#define _POSIX_C_SOURCE 200809L
+#include "runtime/runtime.h"
+
+#include <time.h>
+
+typedef struct record {
+    xpu_profile_record seen;
+    cl_event event; /* still to be asked for its times */
+} record;
+
+atomic_bool profile_on;
+static pthread_mutex_t records_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the three below */
+static record *records;
+static size_t record_count, record_room;
+static atomic_ullong correlation;
+
+uint64_t profile_clock(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+void profile_add(const char *name, const xpu_stream *stream, uint64_t submitted, uint64_t started, uint64_t ended,
+                 uint64_t bytes, cl_event event) {
+    pthread_mutex_lock(&records_lock);
+    if (record_count == record_room) {
+        size_t room = record_room ? 2 * record_room : 1024;
+        record *more = core_realloc(records, room * sizeof *more);
+        if (more) {
+            records = more;
+            record_room = room;
+        }
+    }
+    if (record_count < record_room) { /* without memory the record is lost, not the work */
+        records[record_count++] = (record){{name, stream->device, stream->id, atomic_fetch_add(&correlation, 1) + 1,
+                                            submitted, started, ended, bytes},
+                                           event};
+    } else if (event) {
+        cl_devices[stream->device].api->clReleaseEvent(event);
+    }
+    pthread_mutex_unlock(&records_lock);
+}
+
+xpu_status xpu_profile_start(void) {
+    atomic_store(&profile_on, true);
+    return XPU_SUCCESS;
+}
+
+xpu_status xpu_profile_stop(void) {
+    atomic_store(&profile_on, false);
+    return XPU_SUCCESS;
+}
+
+/* Puts an event's times on the host's clock: its submission was when profile_add said. */
+static xpu_status read_times(record *r) {
+    if (!r->event) return XPU_SUCCESS;
+    const cl_device *device = &cl_devices[r->seen.device];
+    cl_ulong submit = 0, start = 0, end = 0;
+    CL_TRY(device, device->api->clWaitForEvents(1, &r->event));
+    CL_TRY(device, device->api->clGetEventProfilingInfo(r->event, CL_PROFILING_COMMAND_SUBMIT, 8, &submit, NULL));
+    CL_TRY(device, device->api->clGetEventProfilingInfo(r->event, CL_PROFILING_COMMAND_START, 8, &start, NULL));
+    CL_TRY(device, device->api->clGetEventProfilingInfo(r->event, CL_PROFILING_COMMAND_END, 8, &end, NULL));
+    r->seen.started = r->seen.submitted + (start > submit ? start - submit : 0);
+    r->seen.ended = r->seen.started + (end - start);
+    device->api->clReleaseEvent(r->event);
+    r->event = NULL;
+    return XPU_SUCCESS;
+}
+
+xpu_status xpu_profile_drain(xpu_profile_visitor visit, void *user) {
+    pthread_mutex_lock(&records_lock);
+    record *taken = records;
+    size_t count = record_count;
+    records = NULL;
+    record_count = record_room = 0;
+    pthread_mutex_unlock(&records_lock);
+    xpu_status status = XPU_SUCCESS;
+    for (size_t i = 0; i < count; i++) {
+        xpu_status one = read_times(&taken[i]);
+        if (one == XPU_SUCCESS) visit(&taken[i].seen, user);
+        else status = one;
+    }
+    core_free(taken);
+    return status;
+}

@@ -1,0 +1,247 @@
+/* Programs: built from source or loaded from the cache; kernels found in them. */
+#define _POSIX_C_SOURCE 200809L
+#include "runtime/kernel.h"
+
+#include <stdio.h>
+#include <time.h>
+
+#include "core/hash.h"
+#include "core/text.h"
+
+static pthread_mutex_t programs_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the lists and the statistics */
+static program *programs;
+static xpu_kernel *kernels;
+static xpu_program_stats stats;
+
+static double seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* A text with its length before it, so that two texts never run together. */
+static hash128 hash_text(hash128 h, const char *text) {
+    uint64_t length = strlen(text);
+    return hash128_add(hash128_add(h, &length, sizeof length), text, length);
+}
+
+/* What a host processor can do matters too: homes are shared between machines. */
+static uint64_t processor(void) {
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    return (uint64_t)!!__builtin_cpu_supports("avx2") | (uint64_t)!!__builtin_cpu_supports("avx512f") << 1 |
+           (uint64_t)!!__builtin_cpu_supports("avx512bw") << 2 | (uint64_t)!!__builtin_cpu_supports("avx512vnni") << 3;
+#else
+    return 0;
+#endif
+}
+
+static void key_of(const cl_device *device, const char *source, const char *options, char key[33]) {
+    const xpu_device_properties *p = &device->properties;
+    hash128 h = HASH128_START;
+    uint64_t features = device->host ? processor() : 0;
+    h = hash_text(h, source);
+    h = hash_text(h, options);
+    h = hash_text(h, p->name);
+    h = hash_text(h, p->platform_name);
+    h = hash_text(h, p->driver_version);
+    h = hash_text(h, p->version);
+    h = hash128_end(hash128_add(h, &features, sizeof features));
+    snprintf(key, 33, "%016llx%016llx", (unsigned long long)h.a, (unsigned long long)h.b);
+}
+
+/* Loads a binary; any failure just means that it has to be built. */
+static cl_program load_binary(const cl_device *device, const unsigned char *data, size_t size) {
+    cl_int error, binary_status;
+    cl_program program = device->api->clCreateProgramWithBinary(device->context, 1, &device->id, &size, &data,
+                                                                &binary_status, &error);
+    if (error != CL_SUCCESS) return NULL;
+    if (device->api->clBuildProgram(program, 1, &device->id, NULL, NULL, NULL) == CL_SUCCESS) return program;
+    device->api->clReleaseProgram(program);
+    return NULL;
+}
+
+static void store_binary(const cl_device *device, cl_program program, const char *key) {
+    size_t size = 0;
+    if (device->api->clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof size, &size, NULL) || !size) return;
+    unsigned char *data = core_malloc(size);
+    if (!data) return;
+    if (!device->api->clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof data, &data, NULL))
+        cache_store(key, data, size);
+    core_free(data);
+}
+
+/* The driver's log, behind the error text. */
+static void add_log(const cl_device *device, cl_program program) {
+    size_t size = 0;
+    if (device->api->clGetProgramBuildInfo(program, device->id, CL_PROGRAM_BUILD_LOG, 0, NULL, &size) || size < 2)
+        return;
+    char *log = core_malloc(size);
+    if (!log) return;
+    if (!device->api->clGetProgramBuildInfo(program, device->id, CL_PROGRAM_BUILD_LOG, size, log, NULL))
+        xpu_fail_add("\n%s", log);
+    core_free(log);
+}
+
+static xpu_status build(const cl_device *device, const char *source, const char *options, const char *label,
+                        cl_program *result) {
+    cl_int error;
+    size_t length = strlen(source);
+    cl_program program = device->api->clCreateProgramWithSource(device->context, 1, &source, &length, &error);
+    XPU_TRY(cl_check(error, "->clCreateProgramWithSource", device));
+    error = device->api->clBuildProgram(program, 1, &device->id, options, NULL, NULL);
+    if (error != CL_SUCCESS || core_fault()) {
+        xpu_fail(XPU_ERROR_BUILD_FAILED, "kernel %s failed to build on %s with options \"%s\": %s", label,
+                 device->properties.name, options, cl_error_name(error));
+        add_log(device, program);
+        device->api->clReleaseProgram(program);
+        return XPU_ERROR_BUILD_FAILED;
+    }
+    *result = program;
+    return XPU_SUCCESS;
+}
+
+/* The program for this source; called with programs_lock held. */
+static xpu_status get_program(int index, const char *source, const char *options, const char *label,
+                              const program **result) {
+    const cl_device *device = &cl_devices[index];
+    char key[33];
+    key_of(device, source, options, key);
+    for (program *p = programs; p; p = p->next) {
+        if (p->device != index || strcmp(p->key, key)) continue;
+        *result = p;
+        return XPU_SUCCESS;
+    }
+    program *p = core_calloc(1, sizeof *p);
+    if (!p) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for a program");
+    double start = seconds();
+    unsigned char *data;
+    size_t size;
+    if (cache_load(key, &data, &size) == XPU_SUCCESS) {
+        p->program = load_binary(device, data, size);
+        core_free(data);
+    }
+    if (p->program) {
+        stats.loaded++;
+        stats.load_seconds += seconds() - start;
+    } else {
+        xpu_status status = build(device, source, options, label, &p->program);
+        if (status != XPU_SUCCESS) {
+            core_free(p);
+            return status;
+        }
+        stats.built++;
+        stats.build_seconds += seconds() - start;
+        store_binary(device, p->program, key);
+    }
+    p->device = index;
+    memcpy(p->key, key, sizeof key);
+    p->next = programs;
+    programs = p;
+    *result = p;
+    return XPU_SUCCESS;
+}
+
+xpu_status kernel_instance(xpu_kernel *kernel, cl_kernel *instance) {
+    const cl_device *device = &cl_devices[kernel->device];
+    cl_int error;
+    cl_kernel made = device->api->clCreateKernel(kernel->program->program, kernel->name, &error);
+    XPU_TRY(cl_check(error, "->clCreateKernel", device));
+    if (device->properties.memory == XPU_MEMORY_USM) { /* its pointers lie inside its struct */
+        static const cl_uint access[] = {CL_KERNEL_EXEC_INFO_INDIRECT_DEVICE_ACCESS_INTEL,
+                                         CL_KERNEL_EXEC_INFO_INDIRECT_HOST_ACCESS_INTEL};
+        cl_bool yes = CL_TRUE;
+        for (int i = 0; i < 2; i++) {
+            xpu_status status = cl_check(device->api->clSetKernelExecInfo(made, access[i], sizeof yes, &yes),
+                                         "->clSetKernelExecInfo", device);
+            if (status == XPU_SUCCESS) continue;
+            device->api->clReleaseKernel(made);
+            return status;
+        }
+    }
+    *instance = made;
+    return XPU_SUCCESS;
+}
+
+/* The kernel called `name` of `owner`; called with programs_lock held. */
+static xpu_status get_kernel(const program *owner, const char *name, const char *label, xpu_kernel **result) {
+    for (xpu_kernel *k = kernels; k; k = k->next) {
+        if (k->program != owner || strcmp(k->name, name)) continue;
+        *result = k;
+        return XPU_SUCCESS;
+    }
+    xpu_kernel *k = core_calloc(1, sizeof *k);
+    if (k) {
+        k->name = core_strdup(name);
+        k->label = core_strdup(label);
+        k->device = owner->device;
+        k->program = owner;
+    }
+    xpu_status status = k && k->name && k->label ? kernel_instance(k, &k->spare)
+                                                 : xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for a kernel");
+    if (status != XPU_SUCCESS) {
+        if (k) {
+            core_free(k->name);
+            core_free(k->label);
+        }
+        core_free(k);
+        return status;
+    }
+    pthread_mutex_init(&k->spare_lock, NULL);
+    k->next = kernels;
+    kernels = k;
+    *result = k;
+    return XPU_SUCCESS;
+}
+
+xpu_status xpu_kernel_create(int index, const char *source, const char *options, const char *name,
+                             const char *label, xpu_kernel **kernel) {
+    XPU_REJECT_IF(!source || !name || !kernel, "source, name and kernel must not be NULL");
+    const xpu_device_properties *properties;
+    XPU_TRY(xpu_device_get_properties(index, &properties));
+    text all = {0};
+    text_addf(&all, "%s %s", cl_devices[index].options, options ? options : "");
+    if (all.failed) {
+        text_free(&all);
+        return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for build options");
+    }
+    const program *owner = NULL;
+    pthread_mutex_lock(&programs_lock);
+    xpu_status status = get_program(index, source, all.data, label ? label : name, &owner);
+    if (status == XPU_SUCCESS) status = get_kernel(owner, name, label ? label : name, kernel);
+    pthread_mutex_unlock(&programs_lock);
+    text_free(&all);
+    return status;
+}
+
+const char *xpu_kernel_label(const xpu_kernel *kernel) { return kernel->label; }
+
+xpu_status xpu_kernel_get_info(xpu_kernel *kernel, xpu_kernel_info *info) {
+    const cl_device *device = &cl_devices[kernel->device];
+    struct {
+        cl_uint name;
+        size_t *to;
+    } const wanted[] = {{CL_KERNEL_WORK_GROUP_SIZE, &info->max_work_group_size},
+                        {CL_KERNEL_PREFERRED_WORK_GROUP_SIZE_MULTIPLE, &info->preferred_multiple},
+                        {CL_KERNEL_LOCAL_MEM_SIZE, &info->local_mem_size},
+                        {CL_KERNEL_PRIVATE_MEM_SIZE, &info->private_mem_size}};
+    *info = (xpu_kernel_info){0};
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        uint64_t value = 0;
+        CL_TRY(device, device->api->clGetKernelWorkGroupInfo(kernel->spare, device->id, wanted[i].name, sizeof value,
+                                                             &value, NULL));
+        *wanted[i].to = (size_t)value;
+    }
+    uint64_t spill = 0; /* only Intel's drivers tell */
+    if (!device->api->clGetKernelWorkGroupInfo(kernel->spare, device->id, CL_KERNEL_SPILL_MEM_SIZE_INTEL, sizeof spill,
+                                               &spill, NULL))
+        info->spill_size = (size_t)spill;
+    return XPU_SUCCESS;
+}
+
+xpu_status xpu_program_get_stats(xpu_program_stats *result) {
+    pthread_mutex_lock(&programs_lock);
+    *result = stats;
+    pthread_mutex_unlock(&programs_lock);
+    return XPU_SUCCESS;
+}

@@ -1,0 +1,50 @@
+/* The inside of src/runtime, shared by its files. */
+#ifndef RUNTIME_RUNTIME_H
+#define RUNTIME_RUNTIME_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "cl/cl.h"
+#include "xpu/memory.h"
+#include "xpu/program.h"
+#include "xpu/stream.h"
+
+/* Threads that launch get a slot number each, and with it kernel objects and a queue of their own, so that
+ * no lock is needed. Slots come back when their thread ends. Threads beyond the last slot take a lock. */
+#define MAX_SLOTS 64
+/* The calling thread's slot, or -1 when all are taken. */
+int slot_get(void);
+
+struct xpu_stream {
+    int device;
+    int priority;
+    int64_t id;
+    cl_command_queue queue;
+    bool host;               /* on a host device: work is done when the submitting call returns */
+};
+
+/* The queue that runs kernels on the calling thread of a host device with has_local_exec. */
+xpu_status slot_queue(int slot, int device, cl_command_queue *queue);
+
+/* Streams that have been made so far on a device, in no order: calls `visit` for each until it fails. */
+xpu_status stream_visit(int device, xpu_status (*visit)(xpu_stream *stream, void *user), void *user);
+
+/* The team that shares out launches, or NULL. */
+const xpu_host_team *host_team(void);
+
+/* --- program cache (cache.c) --- */
+/* The binary stored for `key`; the caller frees *data. XPU_ERROR_IO when there is none or it is damaged;
+ * the error text is not written for that. */
+xpu_status cache_load(const char *key, unsigned char **data, size_t *size);
+void cache_store(const char *key, const unsigned char *data, size_t size);
+
+/* --- profiling (profile.c) --- */
+extern atomic_bool profile_on;
+uint64_t profile_clock(void); /* nanoseconds of CLOCK_REALTIME */
+/* Files a record; `event`, if any, gives start and end later and is released then. */
+void profile_add(const char *name, const xpu_stream *stream, uint64_t submitted, uint64_t started,
+                 uint64_t ended, uint64_t bytes, cl_event event);
+
+#endif
