@@ -1,0 +1,207 @@
+/* The kernels of the op library, by key. Each device has one open-addressed table. A reader probes it
+ * without a lock: a slot's key is written before its kernel is published, and never changes. A table that
+ * gets full is replaced by a larger copy; the old one stays alive for readers that are still in it. */
+#include "ops/kernel.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "core/memory.h"
+#include "core/status.h"
+#include "core/text.h"
+
+extern const struct embedded_file { const char *name, *text; size_t size; } embedded_files[];
+
+typedef struct slot {
+    _Atomic(xpu_kernel *) kernel; /* NULL: the slot is free */
+    kernel_key key;
+} slot;
+
+typedef struct table {
+    struct table *older; /* kept for readers */
+    size_t mask, used;
+    slot slots[];
+} table;
+
+#define MAX_DEVICES 64
+#define FIRST_SLOTS 256
+static _Atomic(table *) tables[MAX_DEVICES];
+static pthread_mutex_t tables_lock = PTHREAD_MUTEX_INITIALIZER; /* guards insertion */
+
+static inline uint64_t key_hash(const kernel_key *key) {
+    uint64_t h = key->family * 0x9E3779B97F4A7C15u;
+    for (int i = 0; i < 3; i++) {
+        h ^= key->word[i];
+        h *= 0xD6E8FEB86659FD93u;
+        h ^= h >> 32;
+    }
+    return h;
+}
+
+static inline bool same_key(const kernel_key *a, const kernel_key *b) {
+    return a->family == b->family && a->word[0] == b->word[0] && a->word[1] == b->word[1] && a->word[2] == b->word[2];
+}
+
+/* The key's slot, or the free one where it belongs. There is always a free one. */
+static slot *probe(table *t, const kernel_key *key, xpu_kernel **kernel) {
+    for (size_t i = key_hash(key) & t->mask;; i = (i + 1) & t->mask) {
+        slot *s = &t->slots[i];
+        *kernel = atomic_load_explicit(&s->kernel, memory_order_acquire);
+        if (!*kernel || same_key(&s->key, key)) return s;
+    }
+}
+
+xpu_kernel *kernel_find(int device, const kernel_key *key) {
+    if (device < 0 || device >= MAX_DEVICES) return NULL;
+    table *t = atomic_load_explicit(&tables[device], memory_order_acquire);
+    xpu_kernel *kernel = NULL;
+    if (t) probe(t, key, &kernel);
+    return kernel;
+}
+
+static void publish(table *t, slot *s, const kernel_key *key, xpu_kernel *kernel) {
+    s->key = *key;
+    t->used++;
+    atomic_store_explicit(&s->kernel, kernel, memory_order_release);
+}
+
+static table *grown(table *old) {
+    size_t count = old ? 2 * (old->mask + 1) : FIRST_SLOTS;
+    table *t = core_calloc(1, sizeof *t + count * sizeof(slot));
+    if (!t) return NULL;
+    t->mask = count - 1;
+    t->older = old;
+    for (size_t i = 0; old && i <= old->mask; i++) {
+        xpu_kernel *kernel = atomic_load_explicit(&old->slots[i].kernel, memory_order_relaxed), *none;
+        if (kernel) publish(t, probe(t, &old->slots[i].key, &none), &old->slots[i].key, kernel);
+    }
+    return t;
+}
+
+/* Files `kernel` under `key`, or gives the one that another thread filed first. */
+static xpu_status file_kernel(int device, const kernel_key *key, xpu_kernel **kernel) {
+    xpu_status status = XPU_SUCCESS;
+    pthread_mutex_lock(&tables_lock);
+    table *t = atomic_load_explicit(&tables[device], memory_order_relaxed);
+    if (!t || 4 * (t->used + 1) > 3 * (t->mask + 1)) { /* more than three quarters full? */
+        t = grown(t);
+        if (t) atomic_store_explicit(&tables[device], t, memory_order_release);
+    }
+    if (!t) {
+        status = xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for the kernel table of device %d", device);
+    } else {
+        xpu_kernel *first;
+        slot *s = probe(t, key, &first);
+        if (first)
+            *kernel = first;
+        else
+            publish(t, s, key, *kernel);
+    }
+    pthread_mutex_unlock(&tables_lock);
+    return status;
+}
+
+/* --- source text --- */
+
+static const struct embedded_file *embedded(const char *name, size_t length) {
+    for (const struct embedded_file *f = embedded_files; f->name; f++)
+        if (strlen(f->name) == length && !memcmp(f->name, name, length)) return f;
+    return NULL;
+}
+
+#define MAX_INCLUDES 16
+typedef struct included {
+    const struct embedded_file *file[MAX_INCLUDES];
+    int count;
+} included;
+
+/* Appends `source` with each line `#include "name"` replaced by that embedded file, once in a program. */
+static xpu_status expand(text *out, const char *source, size_t size, included *seen) {
+    static const char directive[] = "#include \"";
+    const char *end = source + size;
+    while (source < end) {
+        const char *line_end = memchr(source, '\n', (size_t)(end - source));
+        size_t length = line_end ? (size_t)(line_end + 1 - source) : (size_t)(end - source);
+        size_t prefix = sizeof directive - 1;
+        if (length > prefix && !memcmp(source, directive, prefix)) {
+            const char *name = source + prefix, *quote = memchr(name, '"', length - prefix);
+            const struct embedded_file *file = quote ? embedded(name, (size_t)(quote - name)) : NULL;
+            if (!file)
+                return xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "kernel source: no embedded file for %.*s", (int)length,
+                                source);
+            bool again = false;
+            for (int i = 0; i < seen->count; i++) again |= seen->file[i] == file;
+            if (!again) {
+                if (seen->count == MAX_INCLUDES)
+                    return xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "kernel source: more than %d includes", MAX_INCLUDES);
+                seen->file[seen->count++] = file;
+                XPU_TRY(expand(out, file->text, file->size, seen));
+            }
+        } else {
+            text_append(out, source, length);
+        }
+        source += length;
+    }
+    text_add(out, "\n");
+    return XPU_SUCCESS;
+}
+
+static void define_capabilities(text *out, const xpu_device_properties *p) {
+    const struct {
+        const char *name;
+        bool on;
+    } lines[] = {
+        {"XPU_HAS_FP64", p->has_fp64},
+        {"XPU_HAS_FP16", p->has_fp16},
+        {"XPU_HAS_SUBGROUPS", p->has_subgroups},
+        {"XPU_HAS_ATOMIC64", p->has_atomic64},
+        {"XPU_HAS_FLOAT_ATOMICS", p->has_float_atomics},
+        {"XPU_HAS_INLINE_PTX", p->has_inline_ptx},
+        {"XPU_IS_CPU", p->type == XPU_DEVICE_CPU},
+        {"XPU_IS_NVIDIA", p->vendor_id == 0x10de},
+        {"XPU_IS_INTEL_GPU", p->vendor_id == 0x8086 && p->type == XPU_DEVICE_GPU},
+    };
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+        if (lines[i].on) text_addf(out, "#define %s 1\n", lines[i].name);
+}
+
+static xpu_status compose(text *out, const xpu_device_properties *properties, const kernel_recipe *recipe) {
+    static const char prelude[] = "#include \"prelude.cl\"\n";
+    included seen = {0};
+    define_capabilities(out, properties);
+    XPU_TRY(expand(out, prelude, sizeof prelude - 1, &seen));
+    if (recipe->file) {
+        const struct embedded_file *file = embedded(recipe->file, strlen(recipe->file));
+        if (!file) return xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "no kernel file %s", recipe->file);
+        XPU_TRY(expand(out, file->text, file->size, &seen));
+    }
+    if (recipe->text) XPU_TRY(expand(out, recipe->text, strlen(recipe->text), &seen));
+    if (out->failed) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for the source of kernel %s", recipe->name);
+    return XPU_SUCCESS;
+}
+
+xpu_status kernel_make(int device, const kernel_key *key, const kernel_recipe *recipe, xpu_kernel **kernel) {
+    const xpu_device_properties *properties;
+    XPU_TRY(xpu_device_get_properties(device, &properties));
+    XPU_REJECT_IF(device >= MAX_DEVICES, "device %d: at most %d are served", device, MAX_DEVICES);
+    text source = {0};
+    xpu_kernel *made = NULL;
+    xpu_status status = compose(&source, properties, recipe);
+    if (status == XPU_SUCCESS)
+        status = xpu_kernel_create(device, source.data, recipe->options, recipe->name, recipe->label, &made);
+    text_free(&source);
+    XPU_TRY(status);
+    XPU_TRY(file_kernel(device, key, &made));
+    *kernel = made;
+    return XPU_SUCCESS;
+}
+
+xpu_status op_fail(xpu_status status, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    xpu_fail_v(status, format, args);
+    va_end(args);
+    return status;
+}
