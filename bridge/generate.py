@@ -13,9 +13,15 @@ Where kernels come from
         other, write the function ``at::native::<kernel>`` with the declared signature. An overload
         that not every supported PyTorch has says so: ``foo.out: foo_xpu since 2.14``,
         ``… until 2.12`` (inclusive).
+    ``src/ops/tables/pointwise.def``
+        The pointwise operations of libxpu. Each line names the overloads that it implements. For a
+        structured overload whose shape function is a TensorIterator the whole kernel is written
+        here; any other must stand in a yaml file and be written by hand. A structured overload that
+        stands in both is written by hand.
 
 What is written (only files whose content changed are touched)
     ``register_<family>.cpp``       wrappers and registrations
+    ``pointwise_kernels.cpp``       the kernels of the table's operations
     ``ATen/ops/<name>_native.h``    declarations of the kernels; they stand before the wheel's own
     ``ATen/ops/<name>_xpu_dispatch.h``
     ``sources.txt``                 the C++ files above, one a line, for the build
@@ -29,6 +35,7 @@ import hashlib
 import importlib.metadata
 import re
 import sys
+import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -38,6 +45,8 @@ from typing import Any, TypeAlias
 import torchgen
 import yaml
 from torchgen import dest, gen
+from torchgen.api import structured
+from torchgen.api.types import Binding
 from torchgen.model import (
     BackendIndex,
     DispatchKey,
@@ -57,6 +66,9 @@ IGNORED_KEYS = {
     DispatchKey.SparseCsrMPS,
     DispatchKey.MTIA,
 }
+
+# The PyTorch that the pointwise table is written for: there a name that doesn't exist is a mistake.
+REFERENCE = (2, 13)
 
 Group: TypeAlias = "NativeFunction | NativeFunctionsGroup"
 Version: TypeAlias = tuple[int, int]
@@ -287,13 +299,167 @@ class Torchgen:
         return text
 
 
-def generate(native: Path, folder: Path) -> None:
-    """Write everything for the families in ``native`` into ``folder``."""
+@dataclass(frozen=True)
+class TableUse:
+    """One overload that a line of the pointwise table implements, for some values of arguments."""
+
+    overload: str
+    qualifiers: tuple[tuple[str, str], ...]  # (argument, value)
+    operation: str  # the enumerator's end
+    scalars: str  # a letter each
+
+
+TABLE_LINE = re.compile(
+    r'^X\(\s*(?P<name>\w+),\s*"(?P<overloads>[^"]*)",\s*'
+    r'"(?P<inputs>[a-z]*)(?:,(?P<scalars>[a-z]*))?>[a-z]*"',
+    re.MULTILINE,
+)
+TABLE_USE = re.compile(r"(?P<overload>[\w.]+)(?:\[(?P<qualifiers>[^\]]*)\])?")
+
+
+def read_table(path: Path) -> dict[str, list[TableUse]]:
+    """Read the pointwise table: by overload, the lines for it, those with qualifiers first."""
+    text = path.read_text()
+    lines = list(TABLE_LINE.finditer(text))
+    if len(lines) != len(re.findall(r"^X\(", text, re.MULTILINE)):
+        raise Mistake(f"{path}: a line that starts with X( doesn't read like the others")
+    uses: dict[str, list[TableUse]] = defaultdict(list)
+    for line in lines:
+        for word in line["overloads"].split():
+            match = TABLE_USE.fullmatch(word)
+            if match is None:
+                if word == "-":
+                    continue
+                raise Mistake(f"{path}: {line['name']}: '{word}' is no overload")
+            qualifiers = []
+            for qualifier in (match["qualifiers"] or "").split(","):
+                if qualifier:
+                    argument, _, value = qualifier.partition("=")
+                    qualifiers.append((argument, value))
+            uses[match["overload"]].append(
+                TableUse(match["overload"], tuple(qualifiers), line["name"], line["scalars"] or "")
+            )
+    for same in uses.values():
+        same.sort(key=lambda use: -len(use.qualifiers))
+    return dict(uses)
+
+
+def table_entries(
+    uses: dict[str, list[TableUse]], operators: list[dict[str, Any]], by_hand: set[str]
+) -> list[Entry]:
+    """Make an entry for each overload of the table whose kernel is to be written here."""
+    by_name = {operator["func"].split("(")[0]: operator for operator in operators}
+    entries = []
+    for overload in uses:
+        operator = by_name.get(overload)
+        if overload in by_hand:
+            continue
+        if operator and operator.get("structured_inherits") != "TensorIteratorBase":
+            raise Mistake(f"pointwise.def: {overload} has no TensorIterator: write it by hand")
+        entries.append(
+            Entry(overload, kernel_name(overload), "pointwise", since=REFERENCE, until=REFERENCE)
+        )
+    return entries
+
+
+def kernel_name(overload: str) -> str:
+    """Return the name of a kernel written here."""
+    return re.sub(r"\W", "_", overload) + "_xpu"
+
+
+def condition(argument: Binding, value: str) -> str:
+    """Return the C++ test whether ``argument`` has the value that a qualifier names."""
+    kind = argument.type
+    optional = "optional" in kind.lower()
+    if value == "None":
+        return f"!{argument.name}.has_value()"
+    if "string_view" in kind:
+        value = f'"{value}"'
+    elif value in ("True", "False"):
+        value = value.lower()
+    test = f"{argument.name}{'.value()' if optional else ''} == {value}"
+    return f"{argument.name}.has_value() && {test}" if optional else test
+
+
+def scalar(argument: Binding) -> str:
+    """Return the C++ expression that hands a number over to libxpu."""
+    if "OptionalScalarRef" in argument.type:
+        return f"lower({argument.name}.get())"
+    if "optional" in argument.type:
+        return f"lower({argument.name}.value())"
+    return f"lower({argument.name})"
+
+
+def pointwise_kernel(group: NativeFunctionsGroup, kernel: str, uses: Sequence[TableUse]) -> str:
+    """Write the kernel of one structured overload: picks the table's line, hands the numbers on."""
+    arguments = [a for a in structured.impl_arguments(group) if "Tensor" not in a.type]
+    declared = ", ".join(a.decl() for a in structured.impl_arguments(group))
+    overload = str(group.out.func.name)
+    branches = []
+    for use in uses:
+        qualified = dict(use.qualifiers)
+        for name in set(qualified) - {a.name for a in arguments}:
+            raise Mistake(f"pointwise.def: {overload} has no argument {name}, or it is a tensor")
+        call = f"pointwise(*this, common_dtype_, XPU_POINTWISE_{use.operation}"
+        if (
+            use.scalars
+        ):  # without any in the table, the iterator holds them as 0-dimensional tensors
+            numbers = [scalar(a) for a in arguments if a.name not in qualified]
+            if len(use.scalars) != len(numbers):
+                raise Mistake(
+                    f"pointwise.def: {use.operation}: {overload} has {len(numbers)} scalars"
+                )
+            call += f", {{{', '.join(numbers)}}}"
+        tests = [condition(a, qualified[a.name]) for a in arguments if a.name in qualified]
+        branches.append((" && ".join(tests), call + ");"))
+    if branches[-1][0]:
+        branches.append(("", f'TORCH_CHECK(false, "{overload}: unexpected argument");'))
+    body = " else ".join(
+        f"if ({test}) {{\n        {call}\n    }}" if test else f"{{\n        {call}\n    }}"
+        for test, call in branches
+    )
+    if len(branches) == 1:
+        body = branches[0][1]
+    return f"TORCH_IMPL_FUNC({kernel})\n({declared}) {{\n    {body}\n}}\n"
+
+
+def pointwise_kernels(
+    groups: Sequence[NativeFunctionsGroup], uses: dict[str, list[TableUse]]
+) -> str:
+    """Write ``pointwise_kernels.cpp``."""
+    includes = "".join(
+        f"#include <ATen/ops/{root}_native.h>\n" for root in sorted({g.root_name for g in groups})
+    )
+    overloads = {str(group.out.func.name): group for group in groups}
+    kernels = "\n".join(
+        pointwise_kernel(group, kernel_name(overload), uses[overload])
+        for overload, group in sorted(overloads.items())
+    )
+    return f"""\
+// Written by generate.py from the table of pointwise operations.
+#include "native/pointwise.h"
+
+{includes}
+namespace at::native {{
+
+using openxpu::lower;
+using openxpu::pointwise;
+
+{kernels}
+}}  // namespace at::native
+"""
+
+
+def generate(native: Path, table: Path, folder: Path) -> None:
+    """Write everything for the families in ``native`` and the table into ``folder``."""
     version = parse_version(importlib.metadata.version("torch"))
     with OPERATORS.open() as file:
         operators = yaml.load(file, Loader=gen.LineLoader)
     drop_xpu(operators)
-    used, notes = merge(operators, read_families(native), version)
+    by_hand = read_families(native)
+    uses = read_table(table)
+    by_table = table_entries(uses, operators, {entry.overload for entry in by_hand})
+    used, notes = merge(operators, by_hand + by_table, version)
     model = Torchgen(operators)
 
     families: dict[str, list[Group]] = defaultdict(list)
@@ -304,10 +470,23 @@ def generate(native: Path, folder: Path) -> None:
     for root in sorted({group.root_name for group in model.ours()}):
         output.write(f"ATen/ops/{root}_native.h", model.native_header(root))
         output.write(f"ATen/ops/{root}_xpu_dispatch.h", model.dispatch_header(root))
-    sources = []
+    table_groups = [
+        group
+        for group in model.ours()
+        if isinstance(group, NativeFunctionsGroup)
+        and used.get(str(group.out.func.name)) in by_table
+    ]
+    sources = ["pointwise_kernels.cpp"]
+    output.write(sources[0], pointwise_kernels(table_groups, uses))
     for family, groups in sorted(families.items()):
-        sources.append(f"register_{family}.cpp")
-        output.write(sources[-1], model.registration(sorted(groups, key=lambda g: names(g)[0])))
+        # Parts that compile side by side; which one an operator is in doesn't depend on the others.
+        parts: dict[str, list[Group]] = defaultdict(list)
+        for group in sorted(groups, key=lambda group: names(group)[0]):
+            part = f"_{zlib.crc32(group.root_name.encode()) % 4}" if family == "pointwise" else ""
+            parts[part].append(group)
+        for part, members in sorted(parts.items()):
+            sources.append(f"register_{family}{part}.cpp")
+            output.write(sources[-1], model.registration(members))
     output.write("sources.txt", "".join(f"{source}\n" for source in sources))
     output.write("notes.txt", "".join(f"{note}\n" for note in notes))
     output.clean()
@@ -326,16 +505,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     here = Path(__file__).parent
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--native", type=Path, default=here / "native", help="folder of *.yaml")
+    parser.add_argument(
+        "--table",
+        type=Path,
+        default=here.parent / "src" / "ops" / "tables" / "pointwise.def",
+        help="the table of pointwise operations",
+    )
     parser.add_argument("--out", type=Path, required=True, help="folder to write to")
     options = parser.parse_args(arguments)
 
     # The same input as last time is no work; the stamp lies beside the folder.
     stamp = options.out.with_name(options.out.name + ".stamp")
-    current = fingerprint(sorted(options.native.glob("*.yaml")))
+    current = fingerprint([*sorted(options.native.glob("*.yaml")), options.table])
     if stamp.exists() and stamp.read_text() == current:
         return 0
     try:
-        generate(options.native, options.out)
+        generate(options.native, options.table, options.out)
     except Mistake as mistake:
         print(f"generate.py: {mistake}", file=sys.stderr)
         return 1
