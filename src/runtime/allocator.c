@@ -1,0 +1,700 @@
+/* The caching allocator: xpu_malloc, xpu_free and what they are made of. The rules for sizes, splitting,
+ * merging and reuse, and what each statistic counts, are those of PyTorch's caching allocators. */
+#include "runtime/allocator.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "cl/cl.h"
+#include "core/memory.h"
+#include "runtime/segment_map.h"
+
+static device_memory memories[CL_MAX_DEVICES] = {
+    [0 ... CL_MAX_DEVICES - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
+
+/* `device` is known to exist. */
+static inline device_memory *lock_memory(int device) {
+    device_memory *m = &memories[device];
+    pthread_mutex_lock(&m->lock);
+    m->device = device;
+    return m;
+}
+
+xpu_status device_memory_lock(int device, device_memory **m) {
+    const xpu_device_properties *properties;
+    XPU_TRY(xpu_device_get_properties(device, &properties));
+    *m = lock_memory(device);
+    return XPU_SUCCESS;
+}
+
+size_t device_memory_free_bytes(const device_memory *m, size_t *total) {
+    *total = cl_device_properties(m->device)->total_memory;
+    size_t reserved = (size_t)m->stats.reserved_bytes[XPU_POOL_ALL].current;
+    return reserved < *total ? *total - reserved : 0;
+}
+
+/* --- statistics --- */
+
+static inline void increase(xpu_memory_stat *stat, size_t amount) {
+    stat->current += (int64_t)amount;
+    stat->allocated += (int64_t)amount;
+    if (stat->current > stat->peak) stat->peak = stat->current;
+}
+
+static inline void decrease(xpu_memory_stat *stat, size_t amount) {
+    stat->current -= (int64_t)amount;
+    stat->freed += (int64_t)amount;
+}
+
+static inline void change(xpu_memory_stat *stat, int64_t amount) {
+    if (amount > 0) increase(stat, (size_t)amount);
+    if (amount < 0) decrease(stat, (size_t)-amount);
+}
+
+/* Each event counts for all memory and for its kind of pool. */
+#define FOR_KINDS(kind, large)                                                                     \
+    for (int kind = XPU_POOL_ALL, kind##_end_ = (large) ? XPU_POOL_LARGE : XPU_POOL_SMALL;         \
+         kind <= kind##_end_; kind += kind##_end_)
+
+static inline const void *trace(device_memory *m, xpu_trace_action action, void *address, size_t size,
+                                int64_t stream_id, const void *context) {
+    if (!m->hook) return NULL;
+    return m->hook(action, m->device, address, size, stream_id, context, m->hook_user);
+}
+
+/* --- free blocks of a stream --- */
+
+static inline size_t small_class(size_t size) { return size / BLOCK_MIN - 1; }
+
+static inline void arena_insert(arena *a, block *b) {
+    if (a->large) {
+        range_insert(&a->trees[0], &b->node);
+        return;
+    }
+    size_t c = small_class(b->node.size);
+    range_insert(&a->trees[c], &b->node);
+    a->bits[c / 64] |= UINT64_C(1) << c % 64;
+    a->words |= UINT64_C(1) << c / 64;
+}
+
+static inline void arena_remove(arena *a, block *b) {
+    if (a->large) {
+        range_remove(&a->trees[0], &b->node);
+        return;
+    }
+    size_t c = small_class(b->node.size);
+    range_remove(&a->trees[c], &b->node);
+    if (a->trees[c]) return;  /* are there more of that size? */
+    a->bits[c / 64] &= ~(UINT64_C(1) << c % 64);
+    if (!a->bits[c / 64]) a->words &= ~(UINT64_C(1) << c / 64);
+}
+
+/* The smallest free block of at least `size` bytes, of these the one at the lowest address; or NULL. */
+static inline block *arena_best(const arena *a, size_t size) {
+    if (a->large) return (block *)range_ceiling(a->trees[0], size, NULL);
+    size_t c = small_class(size), word = c / 64;
+    uint64_t bits = a->bits[word] & ~UINT64_C(0) << c % 64;
+    if (!bits) {
+        uint64_t words = word == 63 ? 0 : a->words & ~UINT64_C(0) << (word + 1);
+        if (!words) return NULL;
+        word = (size_t)__builtin_ctzll(words);
+        bits = a->bits[word];
+    }
+    range_node *n = a->trees[word * 64 + (size_t)__builtin_ctzll(bits)];
+    while (n->left) n = n->left;  /* all of one size: the leftmost has the lowest address */
+    return (block *)n;
+}
+
+/* The arena of `stream` in `pool`, made when it is new; NULL without host memory. */
+static arena *find_arena(memory_pool *pool, xpu_stream *stream, bool large) {
+    uint64_t hash = (uint64_t)(uintptr_t)stream * UINT64_C(0x9E3779B97F4A7C15);
+    arena **bucket = &pool->arenas[large][hash >> 58];
+    for (arena *a = *bucket; a; a = a->next)
+        if (a->stream == stream) return a;
+    arena *a = core_calloc(1, sizeof *a + (large ? 1 : SMALL_CLASSES) * sizeof a->trees[0]);
+    if (!a) return NULL;
+    a->pool = pool;
+    a->stream = stream;
+    a->stream_id = xpu_stream_id(stream);
+    a->large = large;
+    a->next = *bucket;
+    return *bucket = a;
+}
+
+/* --- blocks and segments --- */
+
+enum { BLOCKS_PER_SLAB = 64 };
+
+/* Makes sure that two structures for blocks are at hand: a request needs one for a new segment and one
+ * for a split. They are used again for good and never given back. */
+static bool reserve_blocks(device_memory *m) {
+    if (m->spare && m->spare->next) return true;
+    block *slab = core_calloc(BLOCKS_PER_SLAB, sizeof *slab);
+    if (!slab) return false;
+    for (int i = 0; i < BLOCKS_PER_SLAB; i++) {
+        slab[i].next = m->spare;
+        m->spare = &slab[i];
+    }
+    return true;
+}
+
+static inline block *take_spare(device_memory *m) {
+    block *b = m->spare;
+    m->spare = b->next;
+    return b;
+}
+
+static inline void put_spare(device_memory *m, block *b) {
+    b->next = m->spare;
+    m->spare = b;
+}
+
+static inline block **start_of(segment *s, const char *address) {
+    return &s->starts[(size_t)(address - s->base) >> s->shift];
+}
+
+/* The block that starts at `pointer`, or NULL. */
+static inline block *find_block(const void *pointer) {
+    segment *s = segment_map_find(pointer);
+    block *b = s ? *start_of(s, pointer) : NULL;
+    return b && b->node.address == pointer ? b : NULL;
+}
+
+/* A free neighbour becomes part of `b`, which is in no tree. Gives the bytes won. */
+static inline size_t merge(device_memory *m, block *b, block *neighbour) {
+    if (!neighbour || !block_is_free(neighbour)) return 0;
+    segment *s = b->segment;
+    arena_remove(b->arena, neighbour);
+    if (neighbour == b->prev) {
+        *start_of(s, b->node.address) = NULL;
+        b->node.address = neighbour->node.address;
+        *start_of(s, b->node.address) = b;
+        b->prev = neighbour->prev;
+        if (b->prev) b->prev->next = b;
+    } else {
+        *start_of(s, neighbour->node.address) = NULL;
+        b->next = neighbour->next;
+        if (b->next) b->next->prev = b;
+    }
+    b->node.size += neighbour->node.size;
+    size_t won = neighbour->node.size;
+    put_spare(m, neighbour);
+    return won;
+}
+
+/* Nobody needs the block any more: it goes back among the free ones. */
+static void free_block(device_memory *m, block *b) {
+    arena *a = b->arena;
+    size_t size = b->node.size;
+    trace(m, XPU_TRACE_FREE_COMPLETED, b->node.address, b->requested, a->stream_id, b->context);
+    b->context = NULL;
+
+    int64_t splits = 0, split_bytes = 0;
+    size_t won = merge(m, b, b->prev);
+    splits -= won > 0;
+    split_bytes -= (int64_t)won;
+    won = merge(m, b, b->next);
+    splits -= won > 0;
+    split_bytes -= (int64_t)won;
+    arena_insert(a, b);
+    if (b->prev || b->next) {
+        splits++;
+        split_bytes += (int64_t)b->node.size;
+    }
+    FOR_KINDS(kind, a->large) {
+        change(&m->stats.inactive_split[kind], splits);
+        change(&m->stats.inactive_split_bytes[kind], split_bytes);
+        decrease(&m->stats.active[kind], 1);
+        decrease(&m->stats.active_bytes[kind], size);
+        decrease(&m->stats.requested_bytes[kind], b->requested);
+    }
+}
+
+static int *block_waiting(void *b) { return &((block *)b)->waiting; }
+static void block_done(void *b, void *memory) { free_block(memory, b); }
+
+static size_t round_size(size_t size) { return (size + BLOCK_MIN - 1) / BLOCK_MIN * BLOCK_MIN; }
+
+static size_t segment_size(size_t rounded) {
+    if (rounded <= SMALL_SIZE) return SMALL_SEGMENT;
+    if (rounded < LARGE_MIN) return LARGE_SEGMENT;
+    return (rounded + LARGE_ROUND - 1) / LARGE_ROUND * LARGE_ROUND;
+}
+
+/* Enters `s` in the list of segments, which is in the order of addresses. */
+static void link_segment(device_memory *m, segment *s) {
+    segment *before = NULL, *after = m->segments;
+    while (after && after->base < s->base) {
+        before = after;
+        after = after->after;
+    }
+    s->before = before;
+    s->after = after;
+    if (after) after->before = s;
+    *(before ? &before->after : &m->segments) = s;
+}
+
+/* XPU_ERROR_OUT_OF_MEMORY when the device's memory, or the part of it that may be used, is used up.
+ * No error text is recorded for that. */
+static xpu_status new_segment(device_memory *m, arena *a, size_t size, bool retry, block **result) {
+    if (retry) m->stats.num_alloc_retries++;
+    const xpu_device_properties *properties = cl_device_properties(m->device);
+    size_t reserved = (size_t)m->stats.reserved_bytes[XPU_POOL_ALL].current;
+    if (m->fraction != 0 && (size > m->allowed || reserved > m->allowed - size))
+        return XPU_ERROR_OUT_OF_MEMORY;
+    /* Systems give out more host memory than they have and kill who uses it. */
+    size_t total = properties->total_memory;
+    if (properties->type == XPU_DEVICE_CPU && (size > total || reserved > total - size))
+        return XPU_ERROR_OUT_OF_MEMORY;
+
+    void *base;
+    xpu_status status = cl_memory_alloc(m->device, size, &base);
+    if (status == XPU_ERROR_OUT_OF_HOST_MEMORY)  /* drivers say so of memory that they share with the host */
+        return XPU_ERROR_OUT_OF_MEMORY;
+    if (status != XPU_SUCCESS) return status;
+    /* Large blocks are larger than SMALL_SIZE: no two start in the same stretch of that length. */
+    int shift = a->large ? 20 : 9;
+    segment *s = core_calloc(1, sizeof *s + (((size - 1) >> shift) + 1) * sizeof s->starts[0]);
+    status = s ? segment_map_add(m->device, s, base, size)
+               : xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no host memory for a segment's table");
+    if (status != XPU_SUCCESS) {
+        core_free(s);
+        cl_memory_free(m->device, base);
+        return status;
+    }
+
+    s->base = base;
+    s->size = size;
+    s->shift = shift;
+    link_segment(m, s);
+    a->pool->segments++;
+    block *b = take_spare(m);
+    *b = (block){.node = {.size = size, .address = base}, .segment = s, .arena = a};
+    s->starts[0] = b;
+    m->stats.num_device_alloc++;
+    FOR_KINDS(kind, a->large) {
+        increase(&m->stats.segment[kind], 1);
+        increase(&m->stats.reserved_bytes[kind], size);
+    }
+    s->context = trace(m, XPU_TRACE_SEGMENT_ALLOC, base, size, a->stream_id, NULL);
+    *result = b;
+    return XPU_SUCCESS;
+}
+
+/* Gives a segment that is one free block back to the driver. Nothing on the device uses it any more. */
+static xpu_status release_segment(device_memory *m, segment *s) {
+    block *b = s->starts[0];
+    arena *a = b->arena;
+    trace(m, XPU_TRACE_SEGMENT_FREE, s->base, s->size, a->stream_id, s->context);
+    arena_remove(a, b);
+    put_spare(m, b);
+    a->pool->segments--;
+    m->stats.num_device_free++;
+    FOR_KINDS(kind, a->large) {
+        decrease(&m->stats.segment[kind], 1);
+        decrease(&m->stats.reserved_bytes[kind], s->size);
+    }
+    *(s->before ? &s->before->after : &m->segments) = s->after;
+    if (s->after) s->after->before = s->before;
+    /* Out of the map first: the driver may give the same addresses to another device at once. */
+    segment_map_remove(s->base, s->size);
+    xpu_status status = cl_memory_free(m->device, s->base);
+    core_free(s);
+    return status;
+}
+
+static xpu_status release_segments(device_memory *m, const memory_pool *pool) {
+    xpu_status result = XPU_SUCCESS;
+    for (segment *s = m->segments, *after; s; s = after) {
+        after = s->after;
+        block *b = s->starts[0];
+        if (b->arena->pool != pool || b->node.size != s->size || !block_is_free(b)) continue;
+        xpu_status status = release_segment(m, s);
+        if (result == XPU_SUCCESS) result = status;
+    }
+    return result;
+}
+
+/* Whether the pool can give up its segments for good: nobody holds it or allocates from it. */
+static bool is_abandoned(const device_memory *m, const memory_pool *pool) {
+    if (pool == &m->pool || pool->users > 0) return false;
+    const pool_capture *c = m->captures;
+    while (c && c->pool != pool) c = c->next;
+    return !c;
+}
+
+static bool in_abandoned_pool(void *b, void *memory) {
+    return is_abandoned(memory, ((block *)b)->arena->pool);
+}
+
+static void destroy_pool(device_memory *m, memory_pool *pool) {
+    memory_pool **at = &m->private_pools;
+    while (*at != pool) at = &(*at)->next;
+    *at = pool->next;
+    for (int large = 0; large < 2; large++) {
+        for (int i = 0; i < ARENA_BUCKETS; i++) {
+            for (arena *a = pool->arenas[large][i], *next; a; a = next) {
+                next = a->next;
+                core_free(a);
+            }
+        }
+    }
+    core_free(pool);
+}
+
+/* Gives unused segments back to the driver: those of `only`, a private pool without users, or (NULL) of
+ * the default pool, unless allocations are being captured, and of every private pool without users. */
+static xpu_status release_cached(device_memory *m, memory_pool *only) {
+    bool all = !only && !m->captures;
+    if (all || only) {
+        m->stats.num_sync_all_streams++;
+        XPU_TRY(stream_use_wait(&m->tracker, all ? NULL : in_abandoned_pool, block_waiting, block_done, m));
+    }
+    XPU_TRY(xpu_device_synchronize(m->device));
+    xpu_status result = all ? release_segments(m, &m->pool) : XPU_SUCCESS;
+    for (memory_pool *p = m->private_pools, *next; p; p = next) {
+        next = p->next;
+        if (!is_abandoned(m, p) || (only && p != only)) continue;
+        xpu_status status = release_segments(m, p);
+        if (result == XPU_SUCCESS) result = status;
+        if (p->segments == 0) destroy_pool(m, p);
+    }
+    return result;
+}
+
+static const char *format_size(char text[32], size_t size) {
+    static const char *const units[] = {"KiB", "MiB", "GiB"};
+    if (size <= 1024) {
+        snprintf(text, 32, "%zu bytes", size);
+        return text;
+    }
+    int unit = size <= (size_t)1 << 20 ? 0 : size <= (size_t)1 << 30 ? 1 : 2;
+    snprintf(text, 32, "%.2f %s", (double)size / (double)((size_t)1 << 10 * (unit + 1)), units[unit]);
+    return text;
+}
+
+/* The text is PyTorch's, which its users know and search for. */
+static xpu_status out_of_memory(device_memory *m, arena *a, size_t rounded, size_t size) {
+    size_t total, free_bytes = device_memory_free_bytes(m, &total);
+    size_t allocated = (size_t)m->stats.allocated_bytes[XPU_POOL_ALL].current;
+    size_t reserved = (size_t)m->stats.reserved_bytes[XPU_POOL_ALL].current;
+    char tried[32], of[32], is_free[32], allowed[32] = "", used[32], unused[32];
+    m->stats.num_ooms++;
+    trace(m, XPU_TRACE_OOM, (void *)(uintptr_t)free_bytes, rounded, a->stream_id, NULL);
+    if (m->fraction != 0) format_size(allowed, m->allowed);
+    return xpu_fail(XPU_ERROR_OUT_OF_MEMORY,
+                    "XPU out of memory. Tried to allocate %s. GPU %d has a total capacity of %s of which %s "
+                    "is free. %s%sOf the allocated memory %s is allocated by PyTorch, and %s is reserved by "
+                    "PyTorch but unallocated. Please use `empty_cache` to release all unoccupied cached "
+                    "memory.",
+                    format_size(tried, size), m->device, format_size(of, total),
+                    format_size(is_free, free_bytes), allowed, m->fraction != 0 ? " allowed; " : "",
+                    format_size(used, allocated), format_size(unused, reserved - allocated));
+}
+
+/* A block for a request that no free one fits, in no tree: from the driver, after giving back what is
+ * cached if need be. */
+static xpu_status grow(device_memory *m, arena *a, size_t rounded, block **result) {
+    size_t size = segment_size(rounded);
+    xpu_status status = new_segment(m, a, size, false, result);
+    if (status != XPU_ERROR_OUT_OF_MEMORY) return status;
+    XPU_TRY(release_cached(m, NULL));
+    status = new_segment(m, a, size, true, result);
+    if (status != XPU_ERROR_OUT_OF_MEMORY) return status;
+    /* Blocks that other streams have now passed may fit. */
+    *result = arena_best(a, rounded);
+    if (!*result) return out_of_memory(m, a, rounded, size);
+    arena_remove(a, *result);
+    return XPU_SUCCESS;
+}
+
+/* Cuts what `b` has beyond `size` off it, where the rules allow, and leaves that among the free. Gives
+ * the block handed out: the first part. */
+static inline block *split(device_memory *m, block *b, size_t size) {
+    arena *a = b->arena;
+    size_t rest = b->node.size - size;
+    bool was_split = b->prev || b->next;
+    if (a->large ? rest <= SMALL_SIZE : rest < BLOCK_MIN) {
+        if (!was_split) return b;
+        FOR_KINDS(kind, a->large) {
+            decrease(&m->stats.inactive_split[kind], 1);
+            decrease(&m->stats.inactive_split_bytes[kind], b->node.size);
+        }
+        return b;
+    }
+    block *front = take_spare(m);
+    *front = (block){.node = {.size = size, .address = b->node.address}, .prev = b->prev, .next = b,
+                     .segment = b->segment, .arena = a};
+    if (front->prev) front->prev->next = front;
+    b->prev = front;
+    b->node.address += size;
+    b->node.size = rest;
+    *start_of(b->segment, front->node.address) = front;
+    *start_of(b->segment, b->node.address) = b;
+    arena_insert(a, b);
+    FOR_KINDS(kind, a->large) {
+        if (was_split) {
+            decrease(&m->stats.inactive_split_bytes[kind], size);
+        } else {
+            increase(&m->stats.inactive_split[kind], 1);
+            increase(&m->stats.inactive_split_bytes[kind], rest);
+        }
+    }
+    return front;
+}
+
+static memory_pool *choose_pool(device_memory *m, xpu_stream *stream) {
+    for (pool_capture *c = m->captures; c; c = c->next)
+        if (c->filter(stream, c->user)) return c->pool;
+    return &m->pool;
+}
+
+static xpu_status allocate(device_memory *m, xpu_stream *stream, size_t requested, block **result) {
+    if (m->tracker.pending && !m->captures)
+        XPU_TRY(stream_use_poll(&m->tracker, block_waiting, block_done, m));
+    size_t size = round_size(requested);
+    arena *a = find_arena(choose_pool(m, stream), stream, size > SMALL_SIZE);
+    if (!a || !reserve_blocks(m))
+        return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no host memory for the allocator's tables");
+
+    block *b = arena_best(a, size);
+    if (b)
+        arena_remove(a, b);
+    else
+        XPU_TRY(grow(m, a, size, &b));
+    b = split(m, b, size);
+    b->allocated = true;
+    b->requested = requested;
+    FOR_KINDS(kind, a->large) {
+        increase(&m->stats.allocation[kind], 1);
+        increase(&m->stats.active[kind], 1);
+        increase(&m->stats.allocated_bytes[kind], b->node.size);
+        increase(&m->stats.active_bytes[kind], b->node.size);
+        increase(&m->stats.requested_bytes[kind], requested);
+    }
+    b->context = trace(m, XPU_TRACE_ALLOC, b->node.address, requested, a->stream_id, NULL);
+    *result = b;
+    return XPU_SUCCESS;
+}
+
+/* --- public --- */
+
+static xpu_status bad_fork(void) {
+    return xpu_fail(XPU_ERROR_BAD_FORK, "device memory can't be used in a process forked after the "
+                                        "device's first use");
+}
+
+xpu_status xpu_malloc(xpu_stream *stream, size_t size, void **pointer) {
+    XPU_REJECT_IF(!stream || !pointer, "stream or pointer is NULL");
+    if (size == 0) {
+        *pointer = NULL;
+        return XPU_SUCCESS;
+    }
+    if (xpu_in_bad_fork()) return bad_fork();
+    /* Half of the address space is more than any device has, and rounds up without overflow. */
+    if (size > SIZE_MAX / 2) size = SIZE_MAX / 2;
+    block *b = NULL;
+    device_memory *m = lock_memory(xpu_stream_device(stream));
+    xpu_status status = allocate(m, stream, size, &b);
+    if (status == XPU_SUCCESS) *pointer = b->node.address;
+    device_memory_unlock(m);
+    return status;
+}
+
+/* Finds and locks what a block's pointer belongs to; NULL and an error text if it is no block's. */
+static block *lock_block(const void *pointer, const char *what, device_memory **m) {
+    int device = segment_map_device(pointer);
+    if (device >= 0) {
+        *m = lock_memory(device);
+        block *b = find_block(pointer);
+        if (b && b->allocated) return b;
+        device_memory_unlock(*m);
+    }
+    xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "%s: invalid device pointer: %p", what, pointer);
+    return NULL;
+}
+
+xpu_status xpu_free(void *pointer) {
+    if (!pointer) return XPU_SUCCESS;
+    if (xpu_in_bad_fork()) return bad_fork();
+    device_memory *m;
+    block *b = lock_block(pointer, "xpu_free", &m);
+    if (!b) return XPU_ERROR_INVALID_ARGUMENT;
+    b->allocated = false;
+    FOR_KINDS(kind, b->arena->large) {
+        decrease(&m->stats.allocation[kind], 1);
+        decrease(&m->stats.allocated_bytes[kind], b->node.size);
+    }
+    trace(m, XPU_TRACE_FREE_REQUESTED, b->node.address, b->requested, b->arena->stream_id, b->context);
+    if (b->uses) stream_use_submit(&m->tracker, &b->uses, b, &b->waiting);
+    if (b->waiting == 0) free_block(m, b);
+    device_memory_unlock(m);
+    return XPU_SUCCESS;
+}
+
+xpu_status xpu_memory_record_stream(void *pointer, xpu_stream *stream) {
+    XPU_REJECT_IF(!stream, "stream is NULL");
+    if (!pointer) return XPU_SUCCESS;  /* of an empty tensor */
+    if (xpu_in_bad_fork()) return bad_fork();
+    device_memory *m;
+    block *b = lock_block(pointer, "xpu_memory_record_stream", &m);
+    if (!b) return XPU_ERROR_INVALID_ARGUMENT;
+    xpu_status status = XPU_SUCCESS;
+    if (b->arena->stream != stream) status = stream_use_add(&m->tracker, &b->uses, stream);
+    device_memory_unlock(m);
+    return status;
+}
+
+xpu_status xpu_memory_device_of(const void *pointer, int *device) {
+    int found = segment_map_device(pointer);
+    XPU_REJECT_IF(found < 0, "%p is in no device memory", pointer);
+    *device = found;
+    return XPU_SUCCESS;
+}
+
+xpu_status xpu_memory_base_of(const void *pointer, void **base, size_t *size) {
+    XPU_REJECT_IF(!base || !size, "base or size is NULL");
+    if (xpu_in_bad_fork()) return bad_fork();
+    int device = segment_map_device(pointer);
+    XPU_REJECT_IF(device < 0, "%p is in no device memory", pointer);
+    device_memory *m = lock_memory(device);
+    segment *s = segment_map_find(pointer);
+    block *b = NULL;
+    if (s) {  /* or it was given back since */
+        block **at = start_of(s, pointer);
+        while (!*at || (*at)->node.address > (char *)pointer) at--;  /* the segment starts with a block */
+        b = *at;
+    }
+    bool found = b && b->allocated;
+    if (found) {
+        *base = b->node.address;
+        *size = b->node.size;
+    }
+    device_memory_unlock(m);
+    XPU_REJECT_IF(!found, "%p is in no block that is handed out", pointer);
+    return XPU_SUCCESS;
+}
+
+xpu_status xpu_memory_empty_cache(int device) {
+    device_memory *m;
+    XPU_TRY(device_memory_lock(device, &m));
+    xpu_status status = release_cached(m, NULL);
+    device_memory_unlock(m);
+    return status;
+}
+
+/* --- pools of one's own --- */
+
+static memory_pool *find_pool(device_memory *m, const uint64_t id[2]) {
+    memory_pool *p = m->private_pools;
+    while (p && (p->id[0] != id[0] || p->id[1] != id[1])) p = p->next;
+    return p;
+}
+
+static xpu_status no_pool(const uint64_t id[2]) {
+    return xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "there is no memory pool (%" PRIu64 ", %" PRIu64 ")", id[0],
+                    id[1]);
+}
+
+static xpu_status acquire(device_memory *m, const uint64_t id[2], memory_pool **pool) {
+    *pool = find_pool(m, id);
+    if (*pool) {
+        (*pool)->users++;
+        return XPU_SUCCESS;
+    }
+    *pool = core_calloc(1, sizeof **pool);
+    if (!*pool) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no host memory for a memory pool");
+    (*pool)->id[0] = id[0];
+    (*pool)->id[1] = id[1];
+    (*pool)->users = 1;
+    (*pool)->next = m->private_pools;
+    m->private_pools = *pool;
+    return XPU_SUCCESS;
+}
+
+xpu_status memory_pool_acquire(int device, const uint64_t id[2]) {
+    XPU_REJECT_IF(!id[0] && !id[1], "0,0 is the default pool");
+    device_memory *m;
+    XPU_TRY(device_memory_lock(device, &m));
+    memory_pool *pool;
+    xpu_status status = acquire(m, id, &pool);
+    device_memory_unlock(m);
+    return status;
+}
+
+xpu_status memory_pool_begin(int device, const uint64_t id[2], pool_filter filter, void *user) {
+    XPU_REJECT_IF(!id[0] && !id[1], "0,0 is the default pool");
+    device_memory *m;
+    XPU_TRY(device_memory_lock(device, &m));
+    pool_capture **at = &m->captures;
+    while (*at && ((*at)->pool->id[0] != id[0] || (*at)->pool->id[1] != id[1])) at = &(*at)->next;
+    xpu_status status;
+    pool_capture *c = NULL;
+    if (*at)
+        status = xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "memory pool (%" PRIu64 ", %" PRIu64 ") is begun twice",
+                          id[0], id[1]);
+    else if (!(c = core_calloc(1, sizeof *c)))
+        status = xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no host memory to begin a memory pool");
+    else
+        status = acquire(m, id, &c->pool);
+    if (status == XPU_SUCCESS) {
+        c->filter = filter;
+        c->user = user;
+        *at = c;
+    } else {
+        core_free(c);
+    }
+    device_memory_unlock(m);
+    return status;
+}
+
+xpu_status memory_pool_end(int device, const uint64_t id[2]) {
+    device_memory *m;
+    XPU_TRY(device_memory_lock(device, &m));
+    pool_capture **at = &m->captures;
+    while (*at && ((*at)->pool->id[0] != id[0] || (*at)->pool->id[1] != id[1])) at = &(*at)->next;
+    pool_capture *c = *at;
+    if (c) *at = c->next;
+    core_free(c);
+    xpu_status status = c ? XPU_SUCCESS : no_pool(id);
+    device_memory_unlock(m);
+    return status;
+}
+
+xpu_status memory_pool_release(int device, const uint64_t id[2]) {
+    device_memory *m;
+    XPU_TRY(device_memory_lock(device, &m));
+    memory_pool *pool = find_pool(m, id);
+    if (pool && pool->users > 0) pool->users--;
+    xpu_status status = pool ? XPU_SUCCESS : no_pool(id);
+    device_memory_unlock(m);
+    return status;
+}
+
+xpu_status memory_pool_users(int device, const uint64_t id[2], int *users) {
+    device_memory *m;
+    XPU_TRY(device_memory_lock(device, &m));
+    memory_pool *pool = find_pool(m, id);
+    *users = pool ? pool->users : 0;
+    device_memory_unlock(m);
+    return XPU_SUCCESS;
+}
+
+xpu_status memory_pool_empty(int device, const uint64_t id[2]) {
+    device_memory *m;
+    XPU_TRY(device_memory_lock(device, &m));
+    memory_pool *pool = find_pool(m, id);
+    xpu_status status = pool ? release_cached(m, pool) : no_pool(id);
+    device_memory_unlock(m);
+    return status;
+}
+
+void *memory_pool_this_thread(void) {
+    static _Thread_local char here;  /* its address is the thread's mark */
+    return &here;
+}
+
+bool memory_pool_thread_filter(xpu_stream *stream, void *user) {
+    (void)stream;
+    return memory_pool_this_thread() == user;
+}

@@ -1,0 +1,121 @@
+/* The inside of the caching allocator: its structures, and pools that belong to one user.
+ *
+ *   device_memory   all memory of one device, behind one lock
+ *     memory_pool   the default pool (id 0,0), or one that a graph or a user's MemPool owns
+ *       arena       the free blocks of one stream, small or large
+ *     segment       a piece from the driver; cut into blocks that lie side by side without gaps
+ *       block       handed out, waiting for other streams, or free (and then in its arena's tree) */
+#ifndef RUNTIME_ALLOCATOR_H
+#define RUNTIME_ALLOCATOR_H
+
+#include <pthread.h>
+
+#include "runtime/range_tree.h"
+#include "runtime/stream_use.h"
+#include "xpu/memory.h"
+
+enum {
+    BLOCK_MIN = 512,                    /* every size is a multiple of it */
+    SMALL_SIZE = 1 << 20,               /* the largest request that is served from a small segment */
+    SMALL_SEGMENT = 2 << 20,
+    LARGE_SEGMENT = 20 << 20,           /* for requests below LARGE_MIN */
+    LARGE_MIN = 10 << 20,               /* from here on segments are the request's size, rounded up … */
+    LARGE_ROUND = 2 << 20,              /* … to a multiple of this */
+    SMALL_CLASSES = SMALL_SEGMENT / BLOCK_MIN
+};
+
+typedef struct block {
+    range_node node;                    /* its address and size; first, so that trees give blocks */
+    struct block *prev, *next;          /* neighbours in the segment */
+    struct segment *segment;
+    struct arena *arena;
+    size_t requested;                   /* what the caller asked for */
+    stream_use *uses;                   /* other streams that use it */
+    int waiting;                        /* of these, how many have not passed since it was freed */
+    bool allocated;
+    const void *context;                /* from the history hook */
+} block;
+
+typedef struct segment {
+    struct segment *before, *after;     /* all segments of the device, by address */
+    char *base;
+    size_t size;
+    int shift;                          /* blocks starts are found by offset >> shift: no two share one */
+    const void *context;
+    block *starts[];
+} segment;
+
+typedef struct arena {
+    struct arena *next;
+    struct memory_pool *pool;
+    xpu_stream *stream;
+    int64_t stream_id;
+    bool large;
+    /* Large: one tree. Small: a tree for each size, and bits that tell which of them hold anything. */
+    uint64_t words, bits[SMALL_CLASSES / 64];
+    range_node *trees[];
+} arena;
+
+enum { ARENA_BUCKETS = 64 };
+
+typedef struct memory_pool {
+    struct memory_pool *next;
+    uint64_t id[2];
+    int users;                          /* of a private pool; at 0 it goes away with its last segment */
+    size_t segments;
+    arena *arenas[2][ARENA_BUCKETS];    /* small, large; by stream */
+} memory_pool;
+
+/* Answers whether memory for `stream`, asked for by the calling thread, comes from the pool. */
+typedef bool (*pool_filter)(xpu_stream *stream, void *user);
+
+typedef struct pool_capture {
+    struct pool_capture *next;
+    memory_pool *pool;
+    pool_filter filter;
+    void *user;
+} pool_capture;
+
+typedef struct device_memory {
+    pthread_mutex_t lock;               /* guards everything here and all that hangs on it */
+    int device;
+    memory_pool pool;                   /* the default pool */
+    memory_pool *private_pools;
+    pool_capture *captures;             /* oldest first */
+    segment *segments;
+    block *spare;                       /* structures for blocks to come */
+    stream_tracker tracker;
+    xpu_memory_stats stats;
+    double fraction;                    /* 0: not set */
+    size_t allowed;
+    xpu_memory_hook hook;
+    void *hook_user;
+} device_memory;
+
+/* The memory of `device`, locked. */
+xpu_status device_memory_lock(int device, device_memory **m);
+static inline void device_memory_unlock(device_memory *m) { pthread_mutex_unlock(&m->lock); }
+
+/* Bytes that the driver should be able to give; an estimate. */
+size_t device_memory_free_bytes(const device_memory *m, size_t *total);
+
+static inline bool block_is_free(const block *b) { return !b->allocated && !b->uses && b->waiting == 0; }
+
+/* --- pools of one's own ---
+ * A pool is made by its first user and goes away after its last one, when its blocks are free and the
+ * cache is emptied. Between begin and end the allocations that `filter` says yes to come from it; begin
+ * counts as a user, which `release` takes away again. Errors: XPU_ERROR_INVALID_ARGUMENT for a pool that
+ * isn't there, or is begun twice. */
+xpu_status memory_pool_acquire(int device, const uint64_t id[2]);
+xpu_status memory_pool_begin(int device, const uint64_t id[2], pool_filter filter, void *user);
+xpu_status memory_pool_end(int device, const uint64_t id[2]);
+xpu_status memory_pool_release(int device, const uint64_t id[2]);
+xpu_status memory_pool_users(int device, const uint64_t id[2], int *users);
+/* Gives the unused segments of a pool without users back to the driver. */
+xpu_status memory_pool_empty(int device, const uint64_t id[2]);
+
+/* A filter for what the thread does that called memory_pool_this_thread for `user`. */
+bool memory_pool_thread_filter(xpu_stream *stream, void *user);
+void *memory_pool_this_thread(void);
+
+#endif

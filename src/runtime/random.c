@@ -1,0 +1,78 @@
+#include <pthread.h>
+
+#include "core/memory.h"
+#include "core/status.h"
+#include "xpu/random.h"
+
+#define DEFAULT_SEED UINT64_C(67280421310721)
+
+struct xpu_generator {
+    pthread_mutex_t lock;  /* guards seed and offset, which belong together */
+    uint64_t seed, offset;
+};
+
+xpu_status xpu_generator_create(xpu_generator **generator) {
+    XPU_REJECT_IF(!generator, "generator is NULL");
+    xpu_generator *g = core_calloc(1, sizeof *g);
+    if (!g) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no host memory for a generator");
+    pthread_mutex_init(&g->lock, NULL);
+    g->seed = DEFAULT_SEED;
+    *generator = g;
+    return XPU_SUCCESS;
+}
+
+xpu_status xpu_generator_destroy(xpu_generator *generator) {
+    if (!generator) return XPU_SUCCESS;
+    pthread_mutex_destroy(&generator->lock);
+    core_free(generator);
+    return XPU_SUCCESS;
+}
+
+static void lock(const xpu_generator *g) { pthread_mutex_lock(&((xpu_generator *)g)->lock); }
+static void unlock(const xpu_generator *g) { pthread_mutex_unlock(&((xpu_generator *)g)->lock); }
+
+xpu_status xpu_generator_set_seed(xpu_generator *generator, uint64_t seed) {
+    XPU_REJECT_IF(!generator, "generator is NULL");
+    lock(generator);
+    generator->seed = seed;
+    generator->offset = 0;
+    unlock(generator);
+    return XPU_SUCCESS;
+}
+
+xpu_status xpu_generator_get_seed(const xpu_generator *generator, uint64_t *seed) {
+    XPU_REJECT_IF(!generator || !seed, "generator or seed is NULL");
+    lock(generator);
+    *seed = generator->seed;
+    unlock(generator);
+    return XPU_SUCCESS;
+}
+
+xpu_status xpu_generator_set_offset(xpu_generator *generator, uint64_t offset) {
+    XPU_REJECT_IF(!generator, "generator is NULL");
+    XPU_REJECT_IF(offset % 4 != 0, "offset must be a multiple of 4");
+    lock(generator);
+    generator->offset = offset;
+    unlock(generator);
+    return XPU_SUCCESS;
+}
+
+xpu_status xpu_generator_get_offset(const xpu_generator *generator, uint64_t *offset) {
+    XPU_REJECT_IF(!generator || !offset, "generator or offset is NULL");
+    lock(generator);
+    *offset = generator->offset;
+    unlock(generator);
+    return XPU_SUCCESS;
+}
+
+xpu_status xpu_generator_reserve(xpu_generator *generator, uint64_t count, uint64_t *seed,
+                                 uint64_t *offset) {
+    XPU_REJECT_IF(!generator || !seed || !offset, "generator, seed or offset is NULL");
+    XPU_REJECT_IF(count > UINT64_MAX - 3, "count is too large");
+    lock(generator);
+    *seed = generator->seed;
+    *offset = generator->offset;
+    generator->offset += (count + 3) / 4 * 4;  /* wraps around after 2^64 numbers, as the counter does */
+    unlock(generator);
+    return XPU_SUCCESS;
+}

@@ -1,0 +1,116 @@
+#include "runtime/stream_use.h"
+
+#include "core/memory.h"
+#include "core/status.h"
+#include "xpu/device.h"
+
+/* The queue of `stream`, made when it is new; NULL without host memory. */
+static stream_queue *find_queue(stream_tracker *tracker, xpu_stream *stream) {
+    for (stream_queue *q = tracker->queues; q; q = q->next)
+        if (q->stream == stream) return q;
+    const xpu_device_properties *properties;
+    if (xpu_device_get_properties(xpu_stream_device(stream), &properties) != XPU_SUCCESS) return NULL;
+    stream_queue *q = core_calloc(1, sizeof *q);
+    if (!q) return NULL;
+    q->stream = stream;
+    q->synchronous = properties->has_local_exec;
+    q->last = &q->first;
+    q->next = tracker->queues;
+    return tracker->queues = q;
+}
+
+xpu_status stream_use_add(stream_tracker *tracker, stream_use **list, xpu_stream *stream) {
+    for (stream_use *u = *list; u; u = u->next)
+        if (u->queue->stream == stream) return XPU_SUCCESS;
+    stream_queue *q = find_queue(tracker, stream);
+    stream_use *u = q ? q->spare : NULL;
+    if (u)
+        q->spare = u->next;
+    else if (!q || !(u = core_calloc(1, sizeof *u)))
+        return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no host memory to record a stream for a block");
+    u->queue = q;
+    u->next = *list;
+    *list = u;
+    return XPU_SUCCESS;
+}
+
+static void put_back(stream_use *u) {
+    u->block = NULL;
+    u->next = u->queue->spare;
+    u->queue->spare = u;
+}
+
+/* Marks the stream's end in u->event. */
+static xpu_status mark(stream_use *u) {
+    xpu_stream *stream = u->queue->stream;
+    if (!u->event) XPU_TRY(xpu_event_create(xpu_stream_device(stream), false, &u->event));
+    return xpu_event_record(u->event, stream);
+}
+
+void stream_use_submit(stream_tracker *tracker, stream_use **list, void *block, int *waiting) {
+    stream_use *u = *list;
+    *list = NULL;
+    while (u) {
+        stream_use *next = u->next;
+        stream_queue *q = u->queue;
+        if (q->synchronous && xpu_stream_query(q->stream) == XPU_SUCCESS) {
+            put_back(u);
+        } else if (mark(u) == XPU_SUCCESS) {
+            u->block = block;
+            u->next = NULL;
+            *q->last = u;
+            q->last = &u->next;
+            tracker->pending++;
+            ++*waiting;
+        } else {
+            /* Without a mark the whole stream is waited for. When even that fails the device is lost,
+             * and no work is left that could use the block. */
+            xpu_stream_synchronize(q->stream);
+            put_back(u);
+        }
+        u = next;
+    }
+}
+
+static void pass(stream_tracker *tracker, stream_use *u, stream_use_waiting waiting, stream_use_done done,
+                 void *user) {
+    void *block = u->block;
+    tracker->pending--;
+    put_back(u);
+    if (--*waiting(block) == 0) done(block, user);
+}
+
+xpu_status stream_use_poll(stream_tracker *tracker, stream_use_waiting waiting, stream_use_done done,
+                           void *user) {
+    for (stream_queue *q = tracker->queues; q && tracker->pending; q = q->next) {
+        while (q->first) {
+            stream_use *u = q->first;
+            xpu_status status = xpu_event_query(u->event);
+            if (status == XPU_NOT_READY) break;  /* and what comes after it in the stream isn't either */
+            XPU_TRY(status);
+            q->first = u->next;
+            if (!q->first) q->last = &q->first;
+            pass(tracker, u, waiting, done, user);
+        }
+    }
+    return XPU_SUCCESS;
+}
+
+xpu_status stream_use_wait(stream_tracker *tracker, stream_use_filter filter, stream_use_waiting waiting,
+                           stream_use_done done, void *user) {
+    for (stream_queue *q = tracker->queues; q && tracker->pending; q = q->next) {
+        stream_use **at = &q->first;
+        while (*at) {
+            stream_use *u = *at;
+            if (filter && !filter(u->block, user)) {
+                at = &u->next;
+                continue;
+            }
+            XPU_TRY(xpu_event_synchronize(u->event));
+            *at = u->next;
+            if (!u->next) q->last = at;
+            pass(tracker, u, waiting, done, user);
+        }
+    }
+    return XPU_SUCCESS;
+}
