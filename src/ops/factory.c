@@ -1,0 +1,179 @@
+/* Series and triangles: chooses types, fills parameters, launches. */
+#include "xpu/ops/factory.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "kernels/factory.h"
+#include "ops/kernel.h"
+
+enum { ARANGE, LINSPACE, LOGSPACE, TRIANGLE, TRIANGLE_INDICES };
+
+/* The key's first word says which kernel, the second its type. */
+static kernel_key key_of(int kernel, uint64_t type) {
+    return (kernel_key){FAMILY_FACTORY, {(uint64_t)kernel, type, 0}};
+}
+
+static double as_double(const xpu_scalar *s) {
+    switch (s->dtype) {
+    case XPU_FLOAT64: return s->value.f;
+    case XPU_COMPLEX128: return s->value.c[0];
+    case XPU_UINT64: return (double)s->value.u;
+    default: return (double)s->value.i;
+    }
+}
+
+static int64_t as_int64(const xpu_scalar *s) {
+    switch (s->dtype) {
+    case XPU_FLOAT64: return (int64_t)s->value.f;
+    case XPU_COMPLEX128: return (int64_t)s->value.c[0];
+    default: return s->value.i;
+    }
+}
+
+static uint64_t float_bits(double value, bool wide) {
+    uint64_t bits = 0;
+    float narrow = (float)value;
+    if (wide)
+        memcpy(&bits, &value, sizeof value);
+    else
+        memcpy(&bits, &narrow, sizeof narrow);
+    return bits;
+}
+
+static char class_of(xpu_dtype dtype) {
+    static const char classes[] = {
+#define X(name, token, size, kind) #kind[0],
+        XPU_DTYPES(X)
+#undef X
+    };
+    return classes[dtype];
+}
+
+static const char *const series_name[] = {"arange", "linspace", "logspace"};
+
+static xpu_status series(xpu_stream *stream, int which, xpu_dtype dtype, void *out, int64_t count,
+                         const xpu_scalar *start, const xpu_scalar *end, const xpu_scalar *step, double base) {
+    char class = class_of(dtype);
+    if (class == 'b' || class == 'c')
+        return op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: not for %s", series_name[which], dtype_token(dtype));
+    if (count <= 0) return XPU_SUCCESS;
+
+    int device = xpu_stream_device(stream);
+    const xpu_device_properties *properties;
+    XPU_TRY(xpu_device_get_properties(device, &properties));
+    bool integer = class != 'f', wide = dtype == XPU_FLOAT64;
+    bool wide_spacing = wide || (integer && properties->has_fp64);
+
+    kernel_key key = key_of(which, dtype);
+    xpu_kernel *kernel = kernel_find(device, &key);
+    if (!kernel) {
+        char options[96], label[48];
+        const char *spacing = wide_spacing ? "double" : "float";
+        snprintf(options, sizeof options, "-DT=%s -DC=%s -DS=%s%s%s", dtype_token(dtype),
+                 integer ? "long" : spacing, spacing, integer ? " -DINTEGER" : "", wide_spacing ? " -DWIDE" : "");
+        snprintf(label, sizeof label, "%s %s", series_name[which], dtype_token(dtype));
+        XPU_TRY(kernel_make(device, &key,
+                            &(kernel_recipe){.file = "factory_ref.cl", .options = options,
+                                             .name = series_name[which], .label = label},
+                            &kernel));
+    }
+    series_params params = {.out = XPU_ADDR(out), .count = count, .base = float_bits(base, wide_spacing)};
+    if (integer) {
+        params.start = (uint64_t)as_int64(start);
+        params.end = end ? (uint64_t)as_int64(end) : 0;
+        params.step = step ? (uint64_t)as_int64(step) : 0;
+    } else {
+        params.start = float_bits(as_double(start), wide);
+        params.end = end ? float_bits(as_double(end), wide) : 0;
+        params.step = step ? float_bits(as_double(step), wide) : 0;
+    }
+    size_t local = properties->max_work_group_size < 256 ? properties->max_work_group_size : 256;
+    xpu_range range = {1, {(size_t)(count + local - 1) / local}, {local}, (uint64_t)count * (which == LOGSPACE ? 16 : 2)};
+    return xpu_launch(stream, kernel, &range, &params, sizeof params);
+}
+
+xpu_status xpu_arange(xpu_stream *stream, xpu_dtype dtype, void *out, int64_t count, const xpu_scalar *start,
+                      const xpu_scalar *step) {
+    return series(stream, ARANGE, dtype, out, count, start, NULL, step, 0);
+}
+
+xpu_status xpu_linspace(xpu_stream *stream, xpu_dtype dtype, void *out, int64_t count, const xpu_scalar *start,
+                        const xpu_scalar *end) {
+    return series(stream, LINSPACE, dtype, out, count, start, end, NULL, 0);
+}
+
+xpu_status xpu_logspace(xpu_stream *stream, xpu_dtype dtype, void *out, int64_t count, const xpu_scalar *start,
+                        const xpu_scalar *end, double base) {
+    return series(stream, LOGSPACE, dtype, out, count, start, end, NULL, base);
+}
+
+xpu_status xpu_triangle(xpu_stream *stream, const xpu_tensor *in, const xpu_tensor *out, int64_t diagonal,
+                        bool upper) {
+    int dims = out->dims;
+    if (dims < 2 || dims != in->dims || in->dtype != out->dtype)
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "triangle: two tensors of one dtype and shape, 2 dimensions at least");
+    if (dims - 2 > TRIANGLE_BATCH_DIMS)
+        return op_fail(XPU_ERROR_NOT_SUPPORTED, "triangle: more than %d dimensions", TRIANGLE_BATCH_DIMS + 2);
+    triangle_params params = {
+        .in = XPU_ADDR(in->data), .out = XPU_ADDR(out->data),
+        .rows = out->size[dims - 2], .columns = out->size[dims - 1], .diagonal = diagonal, .upper = upper,
+        .in_stride = {in->stride[dims - 2], in->stride[dims - 1]},
+        .out_stride = {out->stride[dims - 2], out->stride[dims - 1]},
+    };
+    int64_t batches = 1;
+    for (int d = dims - 3; d >= 0; d--) {
+        if (in->size[d] != out->size[d])
+            return op_fail(XPU_ERROR_INVALID_ARGUMENT, "triangle: shapes differ in dimension %d", d);
+        batches *= out->size[d];
+        if (out->size[d] == 1) continue;
+        int at = params.batch_dims++;
+        params.batch_size[at] = out->size[d];
+        params.in_batch_stride[at] = in->stride[d];
+        params.out_batch_stride[at] = out->stride[d];
+    }
+    int64_t count = batches * params.rows * params.columns;
+    if (count == 0) return XPU_SUCCESS;
+
+    int device = xpu_stream_device(stream);
+    size_t size = xpu_dtype_size(out->dtype);
+    kernel_key key = key_of(TRIANGLE, size);
+    xpu_kernel *kernel = kernel_find(device, &key);
+    if (!kernel) {
+        static const char *const word[] = {[1] = "uchar", [2] = "ushort", [4] = "uint", [8] = "ulong", [16] = "ulong2"};
+        char options[32], label[32];
+        snprintf(options, sizeof options, "-DE=%s", word[size]);
+        snprintf(label, sizeof label, "triangle %zu bytes", size);
+        XPU_TRY(kernel_make(device, &key,
+                            &(kernel_recipe){.file = "factory_ref.cl", .options = options,
+                                             .name = "triangle", .label = label},
+                            &kernel));
+    }
+    size_t local = params.columns < 64 ? 16 : 256;
+    xpu_range range = {3,
+                       {((size_t)params.columns + local - 1) / local, (size_t)params.rows, (size_t)batches},
+                       {local, 1, 1},
+                       (uint64_t)count * 2};
+    return xpu_launch(stream, kernel, &range, &params, sizeof params);
+}
+
+xpu_status xpu_triangle_indices(xpu_stream *stream, xpu_dtype dtype, void *out, int64_t count, int64_t rows,
+                                int64_t columns, int64_t diagonal, bool upper) {
+    if (dtype != XPU_INT32 && dtype != XPU_INT64)
+        return op_fail(XPU_ERROR_NOT_SUPPORTED, "triangle_indices: not for %s", dtype_token(dtype));
+    if (count <= 0) return XPU_SUCCESS;
+    int device = xpu_stream_device(stream);
+    kernel_key key = key_of(TRIANGLE_INDICES, dtype);
+    xpu_kernel *kernel = kernel_find(device, &key);
+    if (!kernel)
+        XPU_TRY(kernel_make(device, &key,
+                            &(kernel_recipe){.file = "factory_ref.cl", .name = "triangle_indices",
+                                             .options = dtype == XPU_INT32 ? "-DI=int" : "-DI=long",
+                                             .label = "triangle_indices"},
+                            &kernel));
+    triangle_indices_params params = {.out = XPU_ADDR(out), .count = count, .rows = rows, .columns = columns,
+                                      .diagonal = diagonal, .upper = upper};
+    size_t local = 64;
+    xpu_range range = {1, {(size_t)(count + local - 1) / local}, {local}, (uint64_t)count * 64};
+    return xpu_launch(stream, kernel, &range, &params, sizeof params);
+}
