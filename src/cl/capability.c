@@ -1,5 +1,6 @@
 /* Reads what a device can do into its xpu_device_properties. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cl/cl.h"
@@ -130,6 +131,12 @@ xpu_status cl_read_capabilities(cl_device *device) {
     p->has_subgroup_matrix_multiply_accumulate_tensor_float32 =
         extension(&q, "cl_intel_subgroup_matrix_multiply_accumulate_tf32");
     p->has_subgroup_2d_block_io = extension(&q, "cl_intel_subgroup_2d_block_io");
+    const char *tier = getenv("OPENXPU_TIER"); /* "ref": only portable kernels; tests compare the tiers */
+    if (tier && !strcmp(tier, "ref")) {
+        p->has_subgroups = p->has_subgroup_size = p->has_subgroup_shuffle = false;
+        p->has_subgroup_matrix_multiply_accumulate = p->has_subgroup_2d_block_io = false;
+        p->has_subgroup_matrix_multiply_accumulate_tensor_float32 = false;
+    }
     p->has_integer_dot_product = extension(&q, "cl_khr_integer_dot_product");
     p->has_command_buffer = extension(&q, "cl_khr_command_buffer");
     p->has_inline_ptx = nvidia;

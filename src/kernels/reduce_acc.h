@@ -1,0 +1,164 @@
+/* Accumulators, addresses and the inner loop that the reduction kernels share.
+ *
+ * Options: IN, OUT0, OUT1 dtype tokens; A the type computed in; A_FLOAT, A_COMPLEX, A_DOUBLE, A_SIGNED,
+ * IN_FLOAT, IN_COMPLEX as they apply; KIND_one, KIND_pair, KIND_indexed or KIND_welford; IDX int or long;
+ * SECOND when there are two outputs; CONTIGUOUS when the inner dimension has no gaps.
+ * The formulas of the table come after this file as the functions declared here. */
+#include "reduce.h"
+
+typedef COMPUTED(IN) in_t;
+typedef IDX idx;
+
+#if defined(A_DOUBLE)
+typedef double real;
+#define REAL_OF_BITS(bits) as_double(bits)
+#else
+typedef float real;
+#define REAL_OF_BITS(bits) as_float((uint)(bits))
+#endif
+
+#if defined(KIND_one)
+typedef A acc;
+#elif defined(KIND_pair)
+typedef struct { A lo, hi; } acc;
+static inline acc make_acc(A lo, A hi) { acc r; r.lo = lo; r.hi = hi; return r; }
+#elif defined(KIND_indexed)
+typedef struct { A v; idx i; } acc;
+static inline acc make_acc(A v, idx i) { acc r; r.v = v; r.i = i; return r; }
+#elif defined(KIND_welford)
+typedef struct { A mean, m2; idx n; } acc;
+static inline acc make_acc(A mean, A m2, idx n) { acc r; r.mean = mean; r.m2 = m2; r.n = n; return r; }
+#endif
+#define ACC(...) make_acc(__VA_ARGS__)
+
+static inline acc reduce_identity(void);
+static inline acc reduce_step(acc a, in_t x, idx i, real p);
+static inline acc reduce_combine(acc a, acc b);
+static inline COMPUTED(OUT0) reduce_first(acc a, real n, real p);
+static inline COMPUTED(OUT1) reduce_second(acc a, real n, real p);
+
+/* --- what the formulas may use --- */
+#define ZERO ((A)(0))
+#define LAST ((idx)(~(idx)0 ^ ((idx)1 << (sizeof(idx) * 8 - 1)))) /* greater than every index */
+#ifdef A_COMPLEX
+#define ONE ((A)(1, 0))
+#define MUL(a, b) complex_mul(a, b)
+static inline A complex_mul(A a, A b) {
+    return (A)(a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x);
+}
+#else
+#define ONE ((A)1)
+#define MUL(a, b) ((a) * (b))
+#endif
+
+#ifdef IN_COMPLEX
+#define NONZERO(x) ((x).x != 0 || (x).y != 0)
+#define ABS(x) length_of(x)
+#define SQUARE(x) ((x).x * (x).x + (x).y * (x).y)
+#define NAN_TO_0(x) ((in_t)((x).x != (x).x || (x).y != (x).y ? 0 : (x).x, \
+                            (x).x != (x).x || (x).y != (x).y ? 0 : (x).y))
+#define length_of(x) hypot((x).x, (x).y)
+#else
+#define NONZERO(x) ((x) != 0)
+#define ABS(x) fabs(x)
+#define SQUARE(x) ((A)(x) * (A)(x))
+#ifdef IN_FLOAT
+#define NAN_TO_0(x) ((x) != (x) ? 0 : (x))
+#else
+#define NAN_TO_0(x) (x)
+#endif
+#endif
+#ifdef A_COMPLEX
+#define CONVERT(x) (x)
+#else
+#define CONVERT(x) ((A)(x))
+#endif
+
+#if defined(A_FLOAT)
+#define LOWEST ((A)(-INFINITY))
+#define HIGHEST ((A)INFINITY)
+#define ISNAN(x) ((x) != (x))
+#define MAX(a, b) ((a) > (b) || (a) != (a) ? (a) : (b))
+#define MIN(a, b) ((a) < (b) || (a) != (a) ? (a) : (b))
+#elif !defined(A_COMPLEX)
+#ifdef A_SIGNED
+#define LOWEST ((A)((ulong)1 << (sizeof(A) * 8 - 1)))
+#define HIGHEST ((A)(~(A)0 ^ LOWEST))
+#else
+#define LOWEST ((A)0)
+#define HIGHEST ((A)~(A)0)
+#endif
+#define ISNAN(x) 0
+#define MAX(a, b) ((a) > (b) ? (a) : (b))
+#define MIN(a, b) ((a) < (b) ? (a) : (b))
+#endif
+
+#ifdef KIND_indexed
+/* `step` sees indices grow, so an equal value never replaces one already taken. */
+#define FIRST(name, before)                                                                      \
+    static inline acc name##_STEP(acc a, A x, idx i) {                                           \
+        bool take = x before a.v || (ISNAN(x) && !ISNAN(a.v)) || a.i == LAST;                    \
+        return ACC(take ? x : a.v, take ? i : a.i);                                              \
+    }                                                                                            \
+    static inline acc name(acc a, acc b) {                                                       \
+        bool tie = a.v == b.v || (ISNAN(a.v) && ISNAN(b.v));                                     \
+        bool take = a.i == LAST || (b.i != LAST && (tie ? b.i < a.i                              \
+                                           : b.v before a.v || (ISNAN(b.v) && !ISNAN(a.v))));    \
+        return ACC(take ? b.v : a.v, take ? b.i : a.i);                                          \
+    }
+FIRST(FIRST_MAX, >)
+FIRST(FIRST_MIN, <)
+#endif
+
+#ifdef KIND_welford
+static inline acc WELFORD_STEP(acc a, A x) {
+    idx n = a.n + 1;
+    A delta = x - a.mean, mean = a.mean + delta / (A)n;
+    return ACC(mean, a.m2 + delta * (x - mean), n);
+}
+static inline acc WELFORD_COMBINE(acc a, acc b) {
+    idx n = a.n + b.n;
+    A share = n == 0 ? (A)0 : (A)b.n / (A)n, delta = b.mean - a.mean;
+    if (b.n == 0) return a;
+    if (a.n == 0) return b;
+    return ACC(a.mean + delta * share, a.m2 + b.m2 + delta * delta * (A)a.n * share, n);
+}
+/* With no degree of freedom left, 0/0 is NaN and x/0 infinite, as in PyTorch. */
+#define VARIANCE(a) ((a).m2 / (n > p ? n - p : (A)0))
+#define MEAN(a) (n == 0 ? (A)NAN : (a).mean)
+#endif
+
+/* --- addresses --- */
+/* Offset of element `index` of the dimensions first … first+dims-1; the last is not taken modulo. */
+static inline long offset_of(ulong index, const long *size, const long *stride, int dims) {
+    long offset = 0;
+    for (int d = 0; d < dims; d++) {
+        ulong c = index;
+        if (d + 1 < dims) {
+            index = c / (ulong)size[d];
+            c -= index * (ulong)size[d];
+        }
+        offset += (long)c * stride[d];
+    }
+    return offset;
+}
+
+#define AT(base, k) /* element k of a run that starts at byte address `base` */                   \
+    (IS_CONTIGUOUS ? LOAD(IN, XPU_CPTR(STORED(IN), base), k)                                     \
+                   : LOAD(IN, XPU_CPTR(STORED(IN), (base) + (k) * run_stride), 0))
+#ifdef CONTIGUOUS
+#define IS_CONTIGUOUS 1
+#else
+#define IS_CONTIGUOUS 0
+#endif
+
+/* Writes the outputs from the finished accumulator of output `o`. */
+static inline void write_outputs(const reduce_params *p, ulong o, acc a) {
+    real n = REAL_OF_BITS(p->count), parameter = REAL_OF_BITS(p->parameter);
+    long at = offset_of(o, p->size, p->out_stride[0], p->kept);
+    STORE(OUT0, XPU_PTR(STORED(OUT0), p->out[0] + at), 0, reduce_first(a, n, parameter));
+#ifdef SECOND
+    at = offset_of(o, p->size, p->out_stride[1], p->kept);
+    STORE(OUT1, XPU_PTR(STORED(OUT1), p->out[1] + at), 0, reduce_second(a, n, parameter));
+#endif
+}

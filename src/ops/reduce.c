@@ -1,0 +1,375 @@
+/* Reductions: the iteration is put in a canonical form (outputs' dimensions, reduced dimensions), a shape
+ * of launch is chosen for it, and the kernel is put together from the table's formulas. */
+#include "xpu/ops/reduce.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/reduce.h"
+#include "ops/kernel.h"
+#include "xpu/memory.h"
+
+typedef enum acc_kind { KIND_one, KIND_pair, KIND_indexed, KIND_welford } acc_kind;
+typedef enum acc_type { TYPE_out, TYPE_in, TYPE_int, TYPE_long } acc_type;
+
+static const struct row {
+    const char *name, *inputs, *identity, *step, *combine, *finish, *second;
+    acc_kind kind;
+    acc_type type;
+} table[] = {
+#define X(name, inputs, type, accumulator, identity, step, combine, finish, second) \
+    {#name, inputs, #identity, #step, #combine, #finish, #second, KIND_##accumulator, TYPE_##type},
+#include "tables/reduce.def"
+#undef X
+};
+
+const char *xpu_reduction_name(xpu_reduction reduction) {
+    static const char *const names[] = {
+#define X(name, inputs, type, accumulator, identity, step, combine, finish, second) #name,
+#include "tables/reduce.def"
+#undef X
+    };
+    return (unsigned)reduction < XPU_REDUCE_COUNT ? names[reduction] : "unknown";
+}
+
+/* --- dtypes --- */
+
+static const struct computed {
+    const char *type;
+    char class;
+} computed[] = {
+    [XPU_BOOL] = {"uchar", 'b'},    [XPU_INT8] = {"char", 'i'},       [XPU_UINT8] = {"uchar", 'u'},
+    [XPU_INT16] = {"short", 'i'},   [XPU_UINT16] = {"ushort", 'u'},   [XPU_INT32] = {"int", 'i'},
+    [XPU_UINT32] = {"uint", 'u'},   [XPU_INT64] = {"long", 'i'},      [XPU_UINT64] = {"ulong", 'u'},
+    [XPU_FLOAT16] = {"float", 'f'}, [XPU_BFLOAT16] = {"float", 'f'},  [XPU_FLOAT32] = {"float", 'f'},
+    [XPU_FLOAT64] = {"double", 'f'}, [XPU_COMPLEX64] = {"float2", 'c'}, [XPU_COMPLEX128] = {"double2", 'c'},
+};
+
+static bool is_double(xpu_dtype dtype) { return dtype == XPU_FLOAT64 || dtype == XPU_COMPLEX128; }
+
+static struct computed computed_in(acc_type type, xpu_dtype in, xpu_dtype out) {
+    switch (type) {
+        case TYPE_int: return (struct computed){"int", 'i'};
+        case TYPE_long: return (struct computed){"long", 'i'};
+        case TYPE_in: return computed[in];
+        default: return computed[out];
+    }
+}
+
+/* --- the canonical form --- */
+
+typedef struct dim {
+    int64_t size, in, out[2];
+} dim;
+
+typedef struct shape {
+    dim kept[XPU_MAX_DIMS], reduced[XPU_MAX_DIMS];
+    int kept_dims, reduced_dims;
+    int64_t outputs, total;
+} shape;
+
+static void sort_by_input(dim *dims, int count) {
+    for (int i = 1; i < count; i++)
+        for (int j = i; j > 0 && llabs(dims[j].in) < llabs(dims[j - 1].in); j--) {
+            dim t = dims[j];
+            dims[j] = dims[j - 1];
+            dims[j - 1] = t;
+        }
+}
+
+static int coalesce(dim *dims, int count) {
+    int n = 0;
+    for (int i = 0; i < count; i++) {
+        dim *last = &dims[n - 1];
+        if (n > 0 && dims[i].in == last->in * last->size && dims[i].out[0] == last->out[0] * last->size &&
+            dims[i].out[1] == last->out[1] * last->size)
+            last->size *= dims[i].size;
+        else
+            dims[n++] = dims[i];
+    }
+    return n;
+}
+
+static xpu_status canonical(const xpu_iter *iter, bool indexed, shape *s) {
+    s->kept_dims = s->reduced_dims = 0;
+    s->outputs = s->total = 1;
+    for (int d = 0; d < iter->dims; d++) {
+        dim e = {iter->size[d], iter->operand[iter->outputs].stride[d], {0, 0}};
+        for (int i = 0; i < iter->outputs; i++) e.out[i] = iter->operand[i].stride[d];
+        if (e.size == 1) continue;
+        if (iter->outputs == 2 && (e.out[0] == 0) != (e.out[1] == 0))
+            return op_fail(XPU_ERROR_INVALID_ARGUMENT, "reduce: the outputs are not reduced alike");
+        if (e.out[0] == 0) {
+            s->reduced[s->reduced_dims++] = e;
+            s->total *= e.size;
+        } else {
+            s->kept[s->kept_dims++] = e;
+            s->outputs *= e.size;
+        }
+    }
+    if (!indexed) sort_by_input(s->reduced, s->reduced_dims); /* else their order counts */
+    sort_by_input(s->kept, s->kept_dims);
+    s->reduced_dims = coalesce(s->reduced, s->reduced_dims);
+    s->kept_dims = coalesce(s->kept, s->kept_dims);
+    if (s->reduced_dims == 0) s->reduced[s->reduced_dims++] = (dim){1, 0, {0, 0}};
+    return XPU_SUCCESS;
+}
+
+/* Puts the dimension first that the kernels' inner loop runs along: one without gaps if it is long enough
+ * for the lanes, else the longest. */
+static void choose_inner(shape *s, int64_t element) {
+    int inner = 0;
+    if (s->reduced[0].in != element || s->reduced[0].size < 16)
+        for (int d = 1; d < s->reduced_dims; d++)
+            if (s->reduced[d].size > s->reduced[inner].size) inner = d;
+    dim chosen = s->reduced[inner];
+    for (int d = inner; d > 0; d--) s->reduced[d] = s->reduced[d - 1];
+    s->reduced[0] = chosen;
+}
+
+/* --- the launch --- */
+
+typedef enum entry { ENTRY_ROWS, ENTRY_COLUMNS, ENTRY_PARTIALS } entry;
+
+#define SUBGROUP 16
+#define MAX_LOCAL 256
+#define LONGEST_CHUNK 65536 /* elements; keeps fp32 sums exact: 1,024 a lane and accumulator */
+
+typedef struct plan {
+    entry entry;
+    bool subgroups, contiguous, wide;
+    int columns, local;
+    int64_t groups;
+} plan;
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+static int power_of_two_from(int64_t n, int most) {
+    int p = 1;
+    while (p < n && p < most) p *= 2;
+    return p;
+}
+
+/* How many chunks of at least `shortest` elements make `tasks` outputs enough work for `wanted` workers. */
+static void cut(reduce_params *p, int64_t wanted, int64_t shortest, int64_t longest) {
+    int64_t chunks = p->outputs < wanted ? wanted / p->outputs : 1;
+    chunks = most(least(chunks, p->total / shortest), ceil_div(p->total, longest));
+    p->chunk = ceil_div(ceil_div(p->total, most(chunks, 1)), 256) * 256;
+    p->chunks = most(ceil_div(p->total, most(p->chunk, 1)), 1);
+    p->tasks = p->outputs * p->chunks;
+}
+
+static bool subgroup_tier(const xpu_device_properties *device) {
+    return device->has_subgroups && device->has_subgroup_size && device->has_subgroup_shuffle;
+}
+
+static void make_plan(const shape *s, const xpu_device_properties *device, bool subgroups, int64_t element,
+                      plan *plan, reduce_params *p) {
+    bool cpu = device->type == XPU_DEVICE_CPU;
+    int64_t lanes = cpu ? (int64_t)device->max_compute_units * 4 * SUBGROUP
+                        : device->vendor_id == 0x8086 ? (int64_t)device->gpu_eu_count * 8 * SUBGROUP
+                                                      : (int64_t)device->max_compute_units * 1024;
+    bool rows_contiguous = s->reduced[0].in == element;
+    bool columns_contiguous = s->kept_dims > 0 && s->kept[0].in == element && s->kept[0].size >= SUBGROUP;
+    bool columns;
+    if (rows_contiguous)
+        columns = s->total < SUBGROUP && s->outputs >= 64;
+    else
+        columns = s->total < SUBGROUP || columns_contiguous || s->outputs >= lanes;
+
+    plan->contiguous = rows_contiguous;
+    plan->wide = s->total > INT32_MAX / 2;
+    plan->columns = 0;
+    p->batch = 1;
+    p->width = 1;
+    if (columns) {
+        plan->entry = ENTRY_COLUMNS;
+        plan->subgroups = false;
+        plan->contiguous = false;
+        plan->local = cpu ? SUBGROUP : 64;
+        plan->columns = s->outputs >= (cpu ? 1 : 32) * lanes && s->outputs >= 4 * plan->local ? 4 : 1;
+        if (cpu && s->outputs >= 4 * plan->local) plan->columns = 4;
+        int64_t across = ceil_div(p->outputs, plan->local * plan->columns);
+        int64_t wanted = cpu ? (int64_t)device->max_compute_units * 4 : lanes / plan->local;
+        int64_t chunks = across < wanted && p->total * p->outputs >= 65536
+                             ? most(least(wanted / across, p->total / 128), 1) : 1;
+        p->chunk = ceil_div(p->total, chunks);
+        p->chunks = most(ceil_div(p->total, most(p->chunk, 1)), 1);
+        p->tasks = p->outputs * p->chunks;
+        plan->groups = across * p->chunks;
+        return;
+    }
+    plan->entry = ENTRY_ROWS;
+    plan->subgroups = subgroups;
+    if (subgroups) {
+        cut(p, lanes / SUBGROUP, cpu ? 16384 : 2048, LONGEST_CHUNK);
+        plan->local = cpu ? SUBGROUP : 4 * SUBGROUP;
+        if (cpu) p->batch = most(least(8192 / most(p->chunk, 1), p->tasks / (4 * (int64_t)device->max_compute_units)), 1);
+        plan->groups = ceil_div(p->tasks, p->batch * (plan->local / SUBGROUP));
+    } else {
+        plan->local = cpu ? 64 : MAX_LOCAL;
+        cut(p, lanes / plan->local, 16 * plan->local, LONGEST_CHUNK);
+        p->width = power_of_two_from(ceil_div(least(p->chunk, p->total), 4), plan->local);
+        plan->groups = ceil_div(p->tasks, plan->local / p->width);
+    }
+}
+
+static kernel_key key_of(xpu_reduction reduction, const xpu_iter *iter, entry entry, const plan *plan) {
+    xpu_dtype second = iter->outputs == 2 ? iter->operand[1].dtype : XPU_BOOL;
+    kernel_key key = {FAMILY_REDUCE,
+                      {(uint64_t)reduction | (uint64_t)entry << 16 | (uint64_t)plan->columns << 20 |
+                           (uint64_t)plan->local << 24 | (uint64_t)plan->subgroups << 40 |
+                           (uint64_t)plan->contiguous << 41 | (uint64_t)plan->wide << 42,
+                       (uint64_t)iter->operand[iter->outputs].dtype | (uint64_t)iter->operand[0].dtype << 8 |
+                           (uint64_t)second << 16,
+                       0}};
+    return key;
+}
+
+static const char formulas[] =
+    "static inline acc reduce_identity(void) { return %s; }\n"
+    "static inline acc reduce_step(acc a, in_t x, idx i, real p) { return %s; }\n"
+    "static inline acc reduce_combine(acc a, acc b) { return %s; }\n"
+    "static inline COMPUTED(OUT0) reduce_first(acc a, real n, real p) { return %s; }\n"
+    "#ifdef SECOND\n"
+    "static inline COMPUTED(OUT1) reduce_second(acc a, real n, real p) { return %s; }\n"
+    "#endif\n";
+
+static xpu_status find_kernel(int device, xpu_reduction reduction, const xpu_iter *iter, entry entry,
+                              const plan *plan, xpu_kernel **kernel) {
+    static const char *const kinds[] = {"one", "pair", "indexed", "welford"};
+    static const char *const entries[] = {"reduce_rows", "reduce_columns", "reduce_partials"};
+    kernel_key key = key_of(reduction, iter, entry, plan);
+    *kernel = kernel_find(device, &key);
+    if (*kernel) return XPU_SUCCESS;
+
+    const struct row *row = &table[reduction];
+    xpu_dtype in = iter->operand[iter->outputs].dtype, out = iter->operand[0].dtype;
+    xpu_dtype second = iter->outputs == 2 ? iter->operand[1].dtype : XPU_BOOL;
+    struct computed a = computed_in(row->type, in, out);
+    char options[512], text[2048], label[96];
+    snprintf(options, sizeof options,
+             "-DIN=%s -DOUT0=%s -DOUT1=%s -DA=%s -DKIND_%s -DIDX=%s -DLOCAL=%d -DLANES=%d%s%s%s%s%s%s%s%s",
+             dtype_token(in), dtype_token(out), dtype_token(second), a.type, kinds[row->kind],
+             plan->wide ? "long" : "int", plan->local, SUBGROUP,
+             a.class == 'f' ? " -DA_FLOAT" : "", a.class == 'c' ? " -DA_COMPLEX" : "",
+             a.class == 'i' ? " -DA_SIGNED" : "", a.type[0] == 'd' ? " -DA_DOUBLE" : "",
+             computed[in].class == 'f' ? " -DIN_FLOAT" : "", computed[in].class == 'c' ? " -DIN_COMPLEX" : "",
+             iter->outputs == 2 ? " -DSECOND" : "", plan->contiguous ? " -DCONTIGUOUS" : "");
+    if (entry == ENTRY_COLUMNS)
+        snprintf(options + strlen(options), sizeof options - strlen(options), " -DCOLUMNS=%d", plan->columns);
+    snprintf(text, sizeof text, formulas, row->identity, row->step, row->combine, row->finish, row->second);
+    snprintf(label, sizeof label, "%s %s->%s", row->name, dtype_token(in), dtype_token(out));
+    for (char *c = label; *c; c++) *c = (char)tolower(*c);
+    kernel_recipe recipe = {.file = plan->subgroups ? "reduce_sg.cl" : "reduce_ref.cl",
+                            .text = text,
+                            .options = options,
+                            .name = entries[entry],
+                            .label = label};
+    return kernel_make(device, &key, &recipe, kernel);
+}
+
+static uint64_t bits_of(double value, bool as_double) {
+    uint64_t bits = 0;
+    if (as_double) {
+        memcpy(&bits, &value, sizeof value);
+    } else {
+        float f = (float)value;
+        memcpy(&bits, &f, sizeof f);
+    }
+    return bits;
+}
+
+static void fill_params(const shape *s, const xpu_iter *iter, bool as_double, double parameter, reduce_params *p) {
+    p->in = XPU_ADDR(iter->operand[iter->outputs].data);
+    for (int i = 0; i < 2; i++) p->out[i] = i < iter->outputs ? XPU_ADDR(iter->operand[i].data) : 0;
+    p->partial = 0;
+    p->outputs = s->outputs;
+    p->total = s->total;
+    p->length = s->reduced[0].size;
+    p->stride = s->reduced[0].in;
+    p->count = bits_of((double)s->total, as_double);
+    p->parameter = bits_of(parameter, as_double);
+    p->kept = s->kept_dims;
+    p->outer = s->reduced_dims - 1;
+    p->pad = 0;
+    for (int d = 0; d < s->kept_dims + s->reduced_dims - 1; d++) {
+        const dim *e = d < s->kept_dims ? &s->kept[d] : &s->reduced[d - s->kept_dims + 1];
+        p->size[d] = e->size;
+        p->in_stride[d] = e->in;
+        p->out_stride[0][d] = e->out[0];
+        p->out_stride[1][d] = e->out[1];
+    }
+}
+
+static xpu_status check(xpu_reduction reduction, const xpu_iter *iter, const xpu_device_properties *device) {
+    if ((unsigned)reduction >= XPU_REDUCE_COUNT)
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "reduce: no reduction %d", (int)reduction);
+    const struct row *row = &table[reduction];
+    int outputs = strcmp(row->second, "0") ? 2 : 1;
+    if (iter->outputs != outputs || iter->inputs != 1)
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "%s: %d outputs and %d inputs given; it takes %d and 1", row->name,
+                       iter->outputs, iter->inputs, outputs);
+    xpu_dtype in = iter->operand[outputs].dtype;
+    bool complex_in = computed[in].class == 'c';
+    bool complex_out = computed[iter->operand[0].dtype].class == 'c';
+    if (!strchr(row->inputs, computed[in].class) ||
+        (row->type == TYPE_out && complex_out && in != iter->operand[0].dtype) ||
+        (complex_in && !complex_out && (reduction == XPU_REDUCE_SUM || reduction == XPU_REDUCE_NANSUM ||
+                                        reduction == XPU_REDUCE_MEAN || reduction == XPU_REDUCE_PROD)))
+        return op_fail(XPU_ERROR_NOT_SUPPORTED, "%s is not defined for %s to %s", row->name, dtype_token(in),
+                       dtype_token(iter->operand[0].dtype));
+    for (int i = 0; i < outputs + 1; i++)
+        if (is_double(iter->operand[i].dtype) && !device->has_fp64)
+            return op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: %s can't compute fp64", row->name, device->name);
+    return XPU_SUCCESS;
+}
+
+/* Bytes of one accumulator in memory, at most. */
+#define ACC_BYTES 24
+
+xpu_status xpu_reduce(xpu_stream *stream, xpu_reduction reduction, const xpu_iter *iter, double parameter) {
+    int device = xpu_stream_device(stream);
+    const xpu_device_properties *properties;
+    shape s;
+    reduce_params p;
+    plan plan;
+    XPU_TRY(xpu_device_get_properties(device, &properties));
+    XPU_TRY(check(reduction, iter, properties));
+    const struct row *row = &table[reduction];
+    xpu_dtype in = iter->operand[iter->outputs].dtype;
+    int64_t element = (int64_t)xpu_dtype_size(in);
+    XPU_TRY(canonical(iter, row->kind == KIND_indexed, &s));
+    if (s.outputs == 0) return XPU_SUCCESS;
+    if (row->kind != KIND_indexed) choose_inner(&s, element);
+    bool as_double = computed_in(row->type, in, iter->operand[0].dtype).type[0] == 'd';
+    fill_params(&s, iter, as_double, parameter, &p);
+    make_plan(&s, properties, subgroup_tier(properties), element, &plan, &p);
+
+    xpu_kernel *kernel, *final = NULL;
+    XPU_TRY(find_kernel(device, reduction, iter, plan.entry, &plan, &kernel));
+    void *partial = NULL;
+    if (p.chunks > 1) {
+        struct plan last = plan;
+        last.columns = 0;
+        last.subgroups = subgroup_tier(properties);
+        last.contiguous = false;
+        last.local = last.subgroups ? SUBGROUP : 64;
+        XPU_TRY(find_kernel(device, reduction, iter, ENTRY_PARTIALS, &last, &final));
+        XPU_TRY(xpu_malloc(stream, (size_t)p.tasks * ACC_BYTES, &partial));
+        p.partial = XPU_ADDR(partial);
+    }
+    xpu_range range = {1, {(size_t)plan.groups}, {(size_t)plan.local}, (uint64_t)(s.outputs * s.total)};
+    xpu_status status = xpu_launch(stream, kernel, &range, &p, sizeof p);
+    if (final && status == XPU_SUCCESS) {
+        size_t local = subgroup_tier(properties) ? SUBGROUP : 64;
+        xpu_range second = {1, {(size_t)s.outputs}, {local}, (uint64_t)p.tasks};
+        status = xpu_launch(stream, final, &second, &p, sizeof p);
+    }
+    if (partial) xpu_free(partial);
+    return status;
+}
