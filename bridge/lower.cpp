@@ -1,0 +1,146 @@
+#include "lower.h"
+
+#include <atomic>
+
+namespace openxpu {
+
+void raise(xpu_status status) {
+    const char *text = xpu_last_error();
+    switch (status) {
+    case XPU_ERROR_OUT_OF_MEMORY: TORCH_CHECK_WITH(OutOfMemoryError, false, text);
+    case XPU_ERROR_NOT_SUPPORTED: TORCH_CHECK_NOT_IMPLEMENTED(false, text);
+    case XPU_ERROR_DEVICE_LOST:
+        throw c10::AcceleratorError({__func__, __FILE__, __LINE__}, static_cast<int32_t>(status), text);
+    case XPU_ERROR_INVALID_ARGUMENT:
+    case XPU_ERROR_NO_DEVICE:
+    case XPU_ERROR_BAD_FORK: TORCH_CHECK(false, text);
+    default: TORCH_CHECK(false, xpu_status_name(status), ": ", text);
+    }
+}
+
+const xpu_device_properties &properties_of(c10::DeviceIndex device) {
+    const xpu_device_properties *properties;
+    check(xpu_device_get_properties(device, &properties));
+    return *properties;
+}
+
+bool is_host_device(c10::DeviceIndex device) {
+    enum : signed char { unknown, no, yes };
+    static std::atomic<signed char> answers[64];
+    if (device < 0 || device >= 64) return false;
+    auto answer = answers[device].load(std::memory_order_relaxed);
+    if (answer == unknown) {
+        const auto &properties = properties_of(device);
+        answer = properties.type == XPU_DEVICE_CPU && properties.host_unified_memory ? yes : no;
+        answers[device].store(answer, std::memory_order_relaxed);
+    }
+    return answer == yes;
+}
+
+xpu_dtype dtype_of(c10::ScalarType type) {
+    switch (type) {
+    case c10::kBool: return XPU_BOOL;
+    case c10::kChar: return XPU_INT8;
+    case c10::kByte: return XPU_UINT8;
+    case c10::kShort: return XPU_INT16;
+    case c10::kUInt16: return XPU_UINT16;
+    case c10::kInt: return XPU_INT32;
+    case c10::kUInt32: return XPU_UINT32;
+    case c10::kLong: return XPU_INT64;
+    case c10::kUInt64: return XPU_UINT64;
+    case c10::kHalf: return XPU_FLOAT16;
+    case c10::kBFloat16: return XPU_BFLOAT16;
+    case c10::kFloat: return XPU_FLOAT32;
+    case c10::kDouble: return XPU_FLOAT64;
+    case c10::kComplexFloat: return XPU_COMPLEX64;
+    case c10::kComplexDouble: return XPU_COMPLEX128;
+    default: TORCH_CHECK_NOT_IMPLEMENTED(false, "not implemented for '", type, "' on xpu");
+    }
+}
+
+xpu_scalar scalar_of(const c10::Scalar &scalar) {
+    if (scalar.isFloatingPoint()) return scalar_of(scalar.toDouble());
+    if (scalar.isBoolean()) return scalar_of(scalar.toBool());
+    if (scalar.isComplex()) {
+        auto c = scalar.toComplexDouble();
+        return {.dtype = XPU_COMPLEX128, .value = {.c = {c.real(), c.imag()}}};
+    }
+    if (scalar.type() == c10::kUInt64) return {.dtype = XPU_UINT64, .value = {.u = scalar.toUInt64()}};
+    return scalar_of(scalar.toLong());
+}
+
+xpu_scalar scalar_at(c10::ScalarType type, const void *data) {
+    switch (type) {
+    case c10::kBool: return scalar_of(*static_cast<const uint8_t *>(data) != 0);
+    case c10::kUInt64: return {.dtype = XPU_UINT64, .value = {.u = *static_cast<const uint64_t *>(data)}};
+    case c10::kComplexFloat:
+    case c10::kComplexDouble:
+    case c10::kComplexHalf: {
+        auto c = c10::fetch_and_cast<c10::complex<double>>(type, data);
+        return {.dtype = XPU_COMPLEX128, .value = {.c = {c.real(), c.imag()}}};
+    }
+    default:
+        if (c10::isIntegralType(type, false)) return scalar_of(c10::fetch_and_cast<int64_t>(type, data));
+        return scalar_of(c10::fetch_and_cast<double>(type, data));
+    }
+}
+
+xpu_iter iter_of(at::TensorIteratorBase &iter) {
+    xpu_iter result;
+    const int operands = iter.ntensors(), dims = iter.ndim();
+    TORCH_CHECK_NOT_IMPLEMENTED(operands <= XPU_MAX_OPERANDS && dims <= XPU_MAX_DIMS, "an operation of ",
+                                operands, " operands over ", dims, " dimensions; xpu takes up to ",
+                                XPU_MAX_OPERANDS, " operands and, after merging, ", XPU_MAX_DIMS,
+                                " dimensions");
+    result.outputs = iter.noutputs();
+    result.inputs = operands - result.outputs;
+    result.dims = dims;
+    for (int d = 0; d < dims; d++) result.size[d] = iter.shape()[d];
+    for (int i = 0; i < operands; i++) {
+        auto &operand = result.operand[i];
+        const auto type = iter.dtype(i);
+        operand.dtype = dtype_of(type);
+        operand.data = iter.data_ptr(i);
+        const auto strides = iter.strides(i);
+        for (int d = 0; d < dims; d++) operand.stride[d] = strides[d];
+        if (i >= result.outputs && iter.is_cpu_scalar(i)) {
+            operand.scalar = scalar_at(type, operand.data);
+            operand.data = nullptr;
+        }
+    }
+    return result;
+}
+
+namespace {
+
+// The context of an alias: one reference to the storage it lies in.
+void drop_reference(void *storage) {
+    c10::raw::intrusive_ptr::decref(static_cast<c10::StorageImpl *>(storage));
+}
+
+} // namespace
+
+at::Tensor as_cpu(const at::Tensor &tensor) {
+    if (!tensor.defined() || tensor.is_cpu()) return tensor;
+    const auto device = tensor.device().index();
+    TORCH_INTERNAL_ASSERT(tensor.is_xpu() && is_host_device(device), "as_cpu of a tensor on ",
+                          tensor.device());
+    if (!properties_of(device).has_local_exec) check(xpu_stream_synchronize(current_stream(device)));
+
+    auto *impl = tensor.unsafeGetTensorImpl();
+    auto *storage = impl->unsafe_storage().unsafeGetStorageImpl();
+    c10::raw::intrusive_ptr::incref(storage);
+    c10::DataPtr data(storage->mutable_data(), storage, drop_reference, c10::kCPU);
+    c10::Storage alias(c10::Storage::use_byte_size_t(), storage->sym_nbytes(), std::move(data), nullptr,
+                       false);
+    auto result = at::detail::make_tensor<c10::TensorImpl>(
+        std::move(alias), c10::DispatchKeySet(c10::DispatchKey::CPU), impl->dtype());
+    auto *cpu = result.unsafeGetTensorImpl();
+    cpu->set_sizes_and_strides(tensor.sizes(), tensor.strides(), tensor.storage_offset());
+    cpu->_set_conj(tensor.is_conj());
+    cpu->_set_neg(tensor.is_neg());
+    if (impl->is_wrapped_number()) cpu->set_wrapped_number(true);
+    return result;
+}
+
+} // namespace openxpu

@@ -1,0 +1,65 @@
+// Between ATen's types and libxpu's structs. All of it is cheap and allocates nothing (as_cpu apart): it is
+// on the way of every eager operation.
+#pragma once
+
+#include <ATen/TensorIterator.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/Scalar.h>
+
+#include "xpu/device.h"
+#include "xpu/ops.h"
+
+namespace openxpu {
+
+// Throws what Python shows as torch.OutOfMemoryError, NotImplementedError, torch.AcceleratorError or
+// RuntimeError, with xpu_last_error() as the text.
+[[noreturn]] void raise(xpu_status status);
+inline void check(xpu_status status) {
+    if (C10_UNLIKELY(status != XPU_SUCCESS)) raise(status);
+}
+
+// The calling thread's current stream of a device, as torch.xpu.current_stream() gives it.
+inline xpu_stream *current_stream(c10::DeviceIndex device) {
+    xpu_stream *stream;
+    check(xpu_stream_current(device, &stream));
+    return stream;
+}
+inline xpu_stream *current_stream(const at::TensorBase &tensor) {
+    return current_stream(tensor.device().index());
+}
+
+// Does the device use the host's own memory, so that as_cpu works?
+bool is_host_device(c10::DeviceIndex device);
+
+const xpu_device_properties &properties_of(c10::DeviceIndex device);
+
+// Throws NotImplementedError for the dtypes that libxpu doesn't know.
+xpu_dtype dtype_of(c10::ScalarType type);
+inline xpu_dtype dtype_of(const at::TensorBase &tensor) { return dtype_of(tensor.scalar_type()); }
+
+xpu_scalar scalar_of(const c10::Scalar &scalar);
+inline xpu_scalar scalar_of(double value) { return {.dtype = XPU_FLOAT64, .value = {.f = value}}; }
+inline xpu_scalar scalar_of(int64_t value) { return {.dtype = XPU_INT64, .value = {.i = value}}; }
+inline xpu_scalar scalar_of(bool value) { return {.dtype = XPU_BOOL, .value = {.i = value}}; }
+// The element at `data`, a host address.
+xpu_scalar scalar_at(c10::ScalarType type, const void *data);
+
+// All operands of a built iterator, outputs first; 0-dimensional CPU inputs by value. The iterator's
+// dimensions are taken as they are: coalesced, unless it was told not to.
+xpu_iter iter_of(at::TensorIteratorBase &iter);
+
+// Borrows the tensor's sizes and strides: valid as long as the tensor and its shape.
+inline xpu_tensor tensor_of(const at::TensorBase &tensor) {
+    return {.data = tensor.mutable_data_ptr(),
+            .dtype = dtype_of(tensor),
+            .dims = static_cast<int>(tensor.dim()),
+            .size = tensor.sizes().data(),
+            .stride = tensor.strides().data()};
+}
+
+// A CPU tensor over the memory of one on a host device: same storage, offset, strides, conjugate and
+// negative bits. It keeps the storage alive. Waits for the current stream where the device is asynchronous.
+// CPU and undefined tensors are returned as they are.
+at::Tensor as_cpu(const at::Tensor &tensor);
+
+} // namespace openxpu
