@@ -27,6 +27,7 @@ os.environ.setdefault("PYTORCH_ENABLE_XPU_FALLBACK", "0")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
+import openxpu
 import torch
 import torch.nn.functional as F
 from models import Decoder, ResNet, VisionTransformer
@@ -34,8 +35,6 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 from torch import Tensor, nn
-
-import openxpu
 
 console = Console()
 
