@@ -1,0 +1,21 @@
+/* What attention_ref.cl is told. Strides count elements: batch, head, row, element. */
+#ifndef XPU_KERNELS_ATTENTION_H
+#define XPU_KERNELS_ATTENTION_H
+#include "shared.h"
+
+typedef struct attention_matrix {
+    xpu_addr data;
+    xpu_i64 stride[4];
+} attention_matrix;
+
+typedef struct attention_params {
+    attention_matrix query, key, value, bias, out, logsumexp; /* logsumexp: 3 strides */
+    attention_matrix grad_out, grad_query, grad_key, grad_value;
+    xpu_addr delta;                   /* fp32 [batch][head][query]: sum of grad_out * out */
+    xpu_i64 batch, heads, key_heads;
+    xpu_i64 queries, keys;
+    xpu_u64 seed, offset;
+    xpu_i32 depth, value_depth, causal;
+    float scale, dropout, keep_scale; /* keep_scale = 1 / (1 - dropout) */
+} attention_params;
+#endif

@@ -1,0 +1,274 @@
+/* Attention: S = scale Q K^T + bias, P = softmax(S), O = dropout(P) V, and its gradients
+ *
+ *     dV = dropout(P)^T dO;  dP = dropout(dO V^T);  delta = sum(dO * O);  dS = P (dP - delta)
+ *     dQ = scale dS K;  dK = scale dS^T Q
+ *
+ * The scores exist in tiles of 64 x 64 only; the softmax is kept up to date tile by tile (online). Portable:
+ * work-groups of 16 x 16, local memory below 48 KiB, sums in fp32.
+ *
+ * -DT=<dtype>; -DBIAS_T=<dtype> where there is a bias (b8: a mask); -DDROPOUT=0 or 1
+ * -DDEPTH, -DVALUE_DEPTH: rounded up to multiples of 16, at most 256
+ * attention_forward:        a work-group for 64 queries
+ * attention_delta:          a work-group of 64 a query
+ * attention_grad_query:     a work-group for 64 queries
+ * attention_grad_key_value: a work-group for 64 keys */
+#include "attention.h"
+
+#define TILE 64
+#define TILE_K 16
+#define SIDE 4
+#define A_K_FAST 1
+#define B_K_FAST 1
+#define FLOAT_T 1
+#define DOUBLE_T 0
+#define COMPLEX_T 0
+#include "gemm_tile.h"
+
+#define AT(m, b, h, row, i) \
+    FETCH((m).data, (b) * (m).stride[0] + (h) * (m).stride[1] + (row) * (m).stride[2] + (i) * (m).stride[3])
+#define PUT(m, b, h, row, i, v) \
+    KEEP((m).data, (b) * (m).stride[0] + (h) * (m).stride[1] + (row) * (m).stride[2] + (i) * (m).stride[3], v)
+
+/* The score of (query, key) after scaling, bias and masks; -INFINITY outside. */
+static inline float score(const attention_params *p, long b, long h, long query, long key, float product) {
+    if (query >= p->queries || key >= p->keys || (p->causal && key > query)) return -INFINITY;
+    float s = product * p->scale;
+#ifdef BIAS_T
+    const long at = b * p->bias.stride[0] + h * p->bias.stride[1] + query * p->bias.stride[2] + key * p->bias.stride[3];
+#if BIAS_IS_MASK
+    if (!LOAD(BIAS_T, XPU_CPTR(STORED(BIAS_T), p->bias.data), at)) return -INFINITY;
+#else
+    s += LOAD(BIAS_T, XPU_CPTR(STORED(BIAS_T), p->bias.data), at);
+#endif
+#endif
+    return s;
+}
+
+/* 0, or 1 / (1 - dropout). */
+static inline float kept(const attention_params *p, long b, long h, long query, long key) {
+#if DROPOUT
+    const ulong row = (ulong)((b * p->heads + h) * p->queries + query);
+    const uint4 r = xpu_philox(p->seed, row * (ulong)((p->keys + 3) / 4) + (ulong)(key / 4), p->offset / 4);
+    const uint v = key % 4 == 0 ? r.x : key % 4 == 1 ? r.y : key % 4 == 2 ? r.z : r.w;
+    return xpu_uniform_open1(v) < p->dropout ? 0.0f : p->keep_scale;
+#else
+    return 1.0f;
+#endif
+}
+
+/* sum[i][j] += over the 64 rows of `weights` [row of X][row of the result] times X(row, column), of which
+ * there are 16 * WIDTH columns. Column lx + 16 j is sum[i][j]'s. */
+#define ACCUMULATE(sum, WIDTH, X)                                                                             \
+    do {                                                                                                      \
+        const int thread = (int)(get_local_id(1) * LX + get_local_id(0));                                     \
+        for (int r0_ = 0; r0_ < TILE; r0_ += 16) {                                                            \
+            for (int e_ = thread; e_ < 16 * 16 * (WIDTH); e_ += THREADS)                                      \
+                rows[e_ / (16 * (WIDTH))][e_ % (16 * (WIDTH))] =                                              \
+                    X(r0_ + e_ / (16 * (WIDTH)), e_ % (16 * (WIDTH)));                                        \
+            barrier(CLK_LOCAL_MEM_FENCE);                                                                     \
+            for (int r_ = 0; r_ < 16; r_++) {                                                                 \
+                float x_[SIDE];                                                                               \
+                for (int i_ = 0; i_ < SIDE; i_++) x_[i_] = weights[r0_ + r_][PLACE(get_local_id(1), i_)];     \
+                for (int j_ = 0; j_ < (WIDTH); j_++) {                                                        \
+                    const float y_ = rows[r_][get_local_id(0) + 16 * j_];                                     \
+                    for (int i_ = 0; i_ < SIDE; i_++) sum[i_][j_] = fma(x_[i_], y_, sum[i_][j_]);             \
+                }                                                                                             \
+            }                                                                                                 \
+            barrier(CLK_LOCAL_MEM_FENCE);                                                                     \
+        }                                                                                                     \
+    } while (0)
+
+#define CLEAR(sum, WIDTH)                                                                                     \
+    for (int i = 0; i < SIDE; i++)                                                                            \
+        for (int j = 0; j < (WIDTH); j++) sum[i][j] = 0
+
+#define WIDER (DEPTH > VALUE_DEPTH ? DEPTH : VALUE_DEPTH)
+#define KERNEL __kernel __attribute__((reqd_work_group_size(16, 16, 1))) void
+
+/* Elements of the operands, 0 outside. `b`, `h`, `kh`, `q0`, `k0` are the kernel's. */
+#define QUERY(row, i) (q0 + (row) < p.queries && (i) < p.depth ? AT(p.query, b, h, q0 + (row), i) : 0.0f)
+#define KEY(row, i) (k0 + (row) < p.keys && (i) < p.depth ? AT(p.key, b, kh, k0 + (row), i) : 0.0f)
+#define VALUE(row, i) (k0 + (row) < p.keys && (i) < p.value_depth ? AT(p.value, b, kh, k0 + (row), i) : 0.0f)
+#define GRAD_OUT(row, i) (q0 + (row) < p.queries && (i) < p.value_depth ? AT(p.grad_out, b, h, q0 + (row), i) : 0.0f)
+#define KEY_COLUMN(i, row) KEY(row, i)
+#define VALUE_COLUMN(i, row) VALUE(row, i)
+#define QUERY_COLUMN(i, row) QUERY(row, i)
+#define GRAD_OUT_COLUMN(i, row) GRAD_OUT(row, i)
+
+#ifdef FORWARD
+/* The largest (or the sum) of each of this work-item's rows over the row's 16 work-items. */
+static inline void over_row(float v[SIDE], __local float (*shared)[17], bool largest) {
+    const int x = (int)get_local_id(0), y = (int)get_local_id(1);
+    for (int i = 0; i < SIDE; i++) shared[PLACE(y, i)][x] = v[i];
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int i = 0; i < SIDE; i++) {
+        float all = largest ? -INFINITY : 0.0f;
+        for (int j = 0; j < 16; j++) {
+            const float other = shared[PLACE(y, i)][j];
+            all = largest ? fmax(all, other) : all + other;
+        }
+        v[i] = all;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+}
+
+KERNEL attention_forward(const attention_params p) {
+    __local float slab_a[TILE_K][PITCH], slab_b[TILE_K][PITCH], weights[TILE][PITCH], rows[16][VALUE_DEPTH];
+    __local float shared[TILE][17];
+    const long blocks = (p.queries + TILE - 1) / TILE;
+    long g = XPU_GROUP(0);
+    const long q0 = g % blocks * TILE;
+    g /= blocks;
+    const long h = g % p.heads, b = g / p.heads, kh = h / (p.heads / p.key_heads);
+    const int x = (int)get_local_id(0), y = (int)get_local_id(1);
+
+    float out[SIDE][VALUE_DEPTH / 16], top[SIDE], sum[SIDE];
+    CLEAR(out, VALUE_DEPTH / 16);
+    for (int i = 0; i < SIDE; i++) top[i] = -INFINITY, sum[i] = 0;
+
+    const long k_end = p.causal ? min(p.keys, q0 + TILE) : p.keys;
+    for (long k0 = 0; k0 < k_end; k0 += TILE) {
+        float s[SIDE][SIDE], corner[SIDE], part[SIDE];
+        CLEAR(s, SIDE);
+        TILE_PRODUCT(s, QUERY, KEY_COLUMN, 0, 0, 0, p.depth);
+        for (int i = 0; i < SIDE; i++) {
+            corner[i] = top[i];
+            for (int j = 0; j < SIDE; j++) {
+                s[i][j] = score(&p, b, h, q0 + PLACE(y, i), k0 + PLACE(x, j), s[i][j]);
+                corner[i] = s[i][j] > corner[i] || s[i][j] != s[i][j] ? s[i][j] : corner[i];
+            }
+        }
+        over_row(corner, shared, true);
+        for (int i = 0; i < SIDE; i++) {
+            const float shift = corner[i] == -INFINITY ? 0.0f : corner[i]; /* nothing taken part yet? */
+            const float fade = exp(top[i] - shift);
+            top[i] = corner[i];
+            part[i] = 0;
+            for (int j = 0; j < SIDE; j++) {
+                s[i][j] = exp(s[i][j] - shift);
+                part[i] += s[i][j];
+            }
+            sum[i] *= fade;
+            for (int j = 0; j < VALUE_DEPTH / 16; j++) out[i][j] *= fade;
+        }
+        over_row(part, shared, false);
+        for (int i = 0; i < SIDE; i++) {
+            sum[i] += part[i];
+            for (int j = 0; j < SIDE; j++)
+                weights[PLACE(x, j)][PLACE(y, i)] = s[i][j] * kept(&p, b, h, q0 + PLACE(y, i), k0 + PLACE(x, j));
+        }
+        /* ACCUMULATE's first barrier comes before `weights` is read. */
+        ACCUMULATE(out, VALUE_DEPTH / 16, VALUE);
+    }
+    for (int i = 0; i < SIDE; i++) {
+        const long query = q0 + PLACE(y, i);
+        if (query >= p.queries) continue;
+        const float scale = sum[i] == 0 ? 0.0f : 1 / sum[i];
+        for (int j = 0; j < VALUE_DEPTH / 16; j++)
+            if (x + 16 * j < p.value_depth) PUT(p.out, b, h, query, x + 16 * j, out[i][j] * scale);
+        if (x == 0 && p.logsumexp.data)
+            XPU_PTR(float, p.logsumexp.data)[b * p.logsumexp.stride[0] + h * p.logsumexp.stride[1] +
+                                             query * p.logsumexp.stride[2]] = top[i] + log(sum[i]);
+    }
+}
+#endif
+
+#ifdef BACKWARD
+__kernel __attribute__((reqd_work_group_size(64, 1, 1))) void attention_delta(const attention_params p) {
+    __local float sums[64];
+    const long row = XPU_GROUP(0), query = row % p.queries, h = row / p.queries % p.heads;
+    const long b = row / p.queries / p.heads;
+    const int x = (int)get_local_id(0);
+    float sum = 0;
+    for (int i = x; i < p.value_depth; i += 64) sum += AT(p.grad_out, b, h, query, i) * AT(p.out, b, h, query, i);
+    sums[x] = sum;
+    for (int other = 32; other > 0; other /= 2) {
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if (x < other) sums[x] += sums[x + other];
+    }
+    if (x == 0) XPU_PTR(float, p.delta)[row] = sums[0];
+}
+
+/* P and dS of one (query, key) from the products Q K^T and dO V^T. */
+static inline void grad_score(const attention_params *p, long b, long h, long query, long key, float product,
+                              float grad, float *weight, float *grad_s) {
+    *weight = *grad_s = 0;
+    const float s = score(p, b, h, query, key, product);
+    if (s == -INFINITY) return;
+    const float total = XPU_CPTR(float, p->logsumexp.data)[b * p->logsumexp.stride[0] + h * p->logsumexp.stride[1] +
+                                                           query * p->logsumexp.stride[2]];
+    const float probability = exp(s - total), keep = kept(p, b, h, query, key);
+    *weight = probability * keep;
+    *grad_s = probability * (grad * keep - XPU_CPTR(float, p->delta)[(b * p->heads + h) * p->queries + query]);
+}
+
+KERNEL attention_grad_query(const attention_params p) {
+    __local float slab_a[TILE_K][PITCH], slab_b[TILE_K][PITCH], weights[TILE][PITCH], rows[16][DEPTH];
+    const long blocks = (p.queries + TILE - 1) / TILE;
+    long g = XPU_GROUP(0);
+    const long q0 = g % blocks * TILE;
+    g /= blocks;
+    const long h = g % p.heads, b = g / p.heads, kh = h / (p.heads / p.key_heads);
+    const int x = (int)get_local_id(0), y = (int)get_local_id(1);
+
+    float sum[SIDE][DEPTH / 16];
+    CLEAR(sum, DEPTH / 16);
+    const long k_end = p.causal ? min(p.keys, q0 + TILE) : p.keys;
+    for (long k0 = 0; k0 < k_end; k0 += TILE) {
+        float s[SIDE][SIDE], grad[SIDE][SIDE], weight;
+        CLEAR(s, SIDE);
+        CLEAR(grad, SIDE);
+        TILE_PRODUCT(s, QUERY, KEY_COLUMN, 0, 0, 0, p.depth);
+        TILE_PRODUCT(grad, GRAD_OUT, VALUE_COLUMN, 0, 0, 0, p.value_depth);
+        for (int i = 0; i < SIDE; i++)
+            for (int j = 0; j < SIDE; j++) {
+                grad_score(&p, b, h, q0 + PLACE(y, i), k0 + PLACE(x, j), s[i][j], grad[i][j], &weight, &s[i][j]);
+                weights[PLACE(x, j)][PLACE(y, i)] = s[i][j];
+            }
+        ACCUMULATE(sum, DEPTH / 16, KEY);
+    }
+    for (int i = 0; i < SIDE; i++)
+        for (int j = 0; j < DEPTH / 16; j++)
+            if (q0 + PLACE(y, i) < p.queries && x + 16 * j < p.depth)
+                PUT(p.grad_query, b, h, q0 + PLACE(y, i), x + 16 * j, sum[i][j] * p.scale);
+}
+
+KERNEL attention_grad_key_value(const attention_params p) {
+    __local float slab_a[TILE_K][PITCH], slab_b[TILE_K][PITCH], weights[TILE][PITCH], rows[16][WIDER];
+    const long blocks = (p.keys + TILE - 1) / TILE, share = p.heads / p.key_heads;
+    long g = XPU_GROUP(0);
+    const long k0 = g % blocks * TILE;
+    g /= blocks;
+    const long kh = g % p.key_heads, b = g / p.key_heads;
+    const int x = (int)get_local_id(0), y = (int)get_local_id(1);
+
+    float key_sum[SIDE][DEPTH / 16], value_sum[SIDE][VALUE_DEPTH / 16];
+    CLEAR(key_sum, DEPTH / 16);
+    CLEAR(value_sum, VALUE_DEPTH / 16);
+    for (long h = kh * share; h < (kh + 1) * share; h++)
+        for (long q0 = p.causal ? k0 : 0; q0 < p.queries; q0 += TILE) {
+            float s[SIDE][SIDE], grad[SIDE][SIDE], weight;
+            CLEAR(s, SIDE);
+            CLEAR(grad, SIDE);
+            TILE_PRODUCT(s, KEY, QUERY_COLUMN, 0, 0, 0, p.depth);
+            TILE_PRODUCT(grad, VALUE, GRAD_OUT_COLUMN, 0, 0, 0, p.value_depth);
+            for (int i = 0; i < SIDE; i++)
+                for (int j = 0; j < SIDE; j++) {
+                    grad_score(&p, b, h, q0 + PLACE(x, j), k0 + PLACE(y, i), s[i][j], grad[i][j], &weight, &s[i][j]);
+                    weights[PLACE(x, j)][PLACE(y, i)] = weight;
+                }
+            ACCUMULATE(value_sum, VALUE_DEPTH / 16, GRAD_OUT);
+            for (int i = 0; i < SIDE; i++)
+                for (int j = 0; j < SIDE; j++) weights[PLACE(x, j)][PLACE(y, i)] = s[i][j];
+            ACCUMULATE(key_sum, DEPTH / 16, QUERY);
+        }
+    for (int i = 0; i < SIDE; i++) {
+        const long key = k0 + PLACE(y, i);
+        if (key >= p.keys) continue;
+        for (int j = 0; j < DEPTH / 16; j++)
+            if (x + 16 * j < p.depth) PUT(p.grad_key, b, kh, key, x + 16 * j, key_sum[i][j] * p.scale);
+        for (int j = 0; j < VALUE_DEPTH / 16; j++)
+            if (x + 16 * j < p.value_depth) PUT(p.grad_value, b, kh, key, x + 16 * j, value_sum[i][j]);
+    }
+}
+#endif

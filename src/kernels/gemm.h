@@ -1,0 +1,18 @@
+/* What gemm_ref.cl is told: one product, or a batch. */
+#ifndef XPU_KERNELS_GEMM_H
+#define XPU_KERNELS_GEMM_H
+#include "shared.h"
+
+typedef struct gemm_strides {
+    xpu_i64 batch, row, column; /* elements */
+} gemm_strides;
+
+typedef struct gemm_params {
+    xpu_addr a, b, c, out;
+    xpu_addr partial;            /* sums of the slices of k: [slice][batch][m][n] of the accumulator's type */
+    xpu_i64 batch, m, n, k;
+    xpu_i64 slices, slice;       /* k is cut into `slices` of `slice` elements */
+    gemm_strides a_stride, b_stride, c_stride, out_stride;
+    xpu_u64 alpha[2], beta[2];   /* the bits of the accumulator's type; two words for complex */
+} gemm_params;
+#endif

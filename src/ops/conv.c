@@ -1,0 +1,212 @@
+#include "xpu/ops/conv.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "host_provider.h"
+#include "kernel.h"
+#include "kernels/conv.h"
+#include "product.h"
+#include "xpu/memory.h"
+
+typedef enum sought { SOUGHT_Y, SOUGHT_X, SOUGHT_W } sought;
+typedef enum conv_kernel { KERNEL_TILES, KERNEL_POINT, KERNEL_BIAS, KERNEL_FINISH } conv_kernel;
+
+typedef struct conv_choice {
+    conv_kernel kernel;
+    sought sought;
+    tile_shape tile;
+    xpu_dtype dtype;
+    bool long_index, channels_fast, point_kernel, sliced;
+} conv_choice;
+
+static xpu_status get_kernel(int device, conv_choice choice, xpu_kernel **kernel) {
+    static const char *const names[] = {"conv_tiles", "conv_point", "conv_bias", "conv_finish"};
+    static const char *const macros[] = {"", "-DPOINT", "-DBIAS", "-DFINISH"};
+    static const char *const purposes[] = {"", " grad_input", " grad_weight"};
+    const kernel_key key = {
+        .family = FAMILY_CONV,
+        .word = {(uint64_t)choice.dtype | (uint64_t)choice.kernel << 8 | (uint64_t)choice.sought << 16 |
+                     (uint64_t)choice.long_index << 24 | (uint64_t)choice.channels_fast << 25 |
+                     (uint64_t)choice.point_kernel << 26 | (uint64_t)choice.sliced << 27,
+                 (uint64_t)choice.tile.size << 32 | (uint64_t)choice.tile.depth << 16 | choice.tile.side}};
+    *kernel = kernel_find(device, &key);
+    if (*kernel) return XPU_SUCCESS;
+
+    char tile[96] = "", options[384], label[64];
+    if (choice.kernel == KERNEL_TILES)
+        snprintf(tile, sizeof tile, "-DTILE=%d -DTILE_K=%d -DSIDE=%d", choice.tile.size, choice.tile.depth,
+                 choice.tile.side);
+    snprintf(options, sizeof options, "%s %s %s -DSOUGHT=%d -DINDEX=%s -DCHANNELS_FAST=%d -DPOINT_KERNEL=%d -DSLICED=%d",
+             product_dtype_options(choice.dtype), tile, macros[choice.kernel], (int)choice.sought,
+             choice.long_index ? "long" : "int", choice.channels_fast, choice.point_kernel, choice.sliced);
+    snprintf(label, sizeof label, "%s %s%s", names[choice.kernel], xpu_dtype_name(choice.dtype),
+             choice.kernel == KERNEL_BIAS ? "" : purposes[choice.sought]);
+    return kernel_make(device, &key,
+                       &(kernel_recipe){.file = "conv_ref.cl", .options = options, .name = names[choice.kernel],
+                                        .label = label},
+                       kernel);
+}
+
+/* Spreads the strides of N, C and up to three dimensions over five; missing dimensions come first. */
+static void spread(int dims, const int64_t *stride, xpu_i64 to[5]) {
+    to[0] = stride[0], to[1] = stride[1];
+    for (int i = 0; i < 3; i++) to[2 + i] = i < 3 - dims ? 0 : stride[2 + i - (3 - dims)];
+}
+
+static xpu_i32 at(int dims, const int64_t *values, int i, int64_t missing) {
+    return (xpu_i32)(i < 3 - dims ? missing : values[i - (3 - dims)]);
+}
+
+/* The convolution y = x * w; x and y change roles where it is transposed. */
+static conv_params describe(const xpu_conv *conv, const xpu_tensor *x, const xpu_tensor *w, const xpu_tensor *y) {
+    const int dims = conv->dims;
+    conv_params p = {.x = XPU_ADDR(x->data), .w = XPU_ADDR(w->data), .y = XPU_ADDR(y->data), .batch = x->size[0],
+                     .groups = conv->groups, .c = x->size[1] / conv->groups, .k = y->size[1] / conv->groups,
+                     .slices = 1};
+    spread(dims, x->stride, p.x_stride);
+    spread(dims, y->stride, p.y_stride);
+    spread(dims, w->stride, p.w_stride);
+    for (int i = 0; i < 3; i++) {
+        p.in[i] = at(dims, x->size + 2, i, 1);
+        p.out[i] = at(dims, y->size + 2, i, 1);
+        p.kernel[i] = at(dims, w->size + 2, i, 1);
+        p.stride[i] = at(dims, conv->stride, i, 1);
+        p.padding[i] = at(dims, conv->padding, i, 0);
+        p.dilation[i] = at(dims, conv->dilation, i, 1);
+    }
+    return p;
+}
+
+static int64_t volume(const xpu_i32 size[3]) { return (int64_t)size[0] * size[1] * size[2]; }
+
+static xpu_status run(xpu_stream *stream, xpu_dtype dtype, sought sought, conv_params p, const xpu_tensor *bias) {
+    const int device = xpu_stream_device(stream);
+    const xpu_device_properties *properties;
+    XPU_TRY(xpu_device_get_properties(device, &properties));
+    const int64_t taps = volume(p.kernel), y_pixels = p.batch * volume(p.out), x_pixels = p.batch * volume(p.in);
+    conv_choice choice = {.sought = sought, .dtype = dtype, .point_kernel = taps == 1};
+    if (bias) p.bias = XPU_ADDR(bias->data), p.bias_stride = bias->stride[0];
+
+    /* Where channels lie closer than pixels: judged by the gathered tensor's layout. */
+    const xpu_i64 *layout = sought == SOUGHT_X ? p.y_stride : p.x_stride;
+    choice.channels_fast = layout[1] == 1 && layout[4] != 1;
+    int64_t channels, few;
+    if (sought == SOUGHT_W) {
+        p.rows = p.k, p.columns = p.c * taps, p.depth = y_pixels;
+        channels = p.k, few = 4;
+    } else {
+        const int64_t pixels = sought == SOUGHT_Y ? y_pixels : x_pixels;
+        channels = sought == SOUGHT_Y ? p.k : p.c, few = 8;
+        p.rows = choice.channels_fast ? pixels : channels;
+        p.columns = choice.channels_fast ? channels : pixels;
+        p.depth = (sought == SOUGHT_Y ? p.c : p.k) * taps;
+    }
+    if (p.rows == 0 || p.columns == 0 || p.groups == 0) return XPU_SUCCESS;
+    /* Sums of a pixel's coordinate and the padding must fit too: hence a quarter of the range. */
+    const int64_t limit = INT32_MAX / 4;
+    choice.long_index = p.rows > limit || p.columns > limit || p.depth > limit;
+    p.slice = p.depth;
+
+    const uint64_t work = (uint64_t)(p.groups * p.rows) * (uint64_t)p.columns * (uint64_t)(p.depth + 1);
+    xpu_kernel *kernel;
+    if (channels < few) {
+        choice.kernel = KERNEL_POINT;
+        const int64_t results = p.groups * p.rows * p.columns;
+        xpu_range range = {.dims = 1, .local = {64}, .work = work};
+        range.groups[0] = (size_t)(sought == SOUGHT_W ? results : (results + 63) / 64);
+        XPU_TRY(get_kernel(device, choice, &kernel));
+        return xpu_launch(stream, kernel, &range, &p, sizeof p);
+    }
+
+    choice.kernel = KERNEL_TILES;
+    choice.tile = tile_for(properties, dtype, p.rows, p.columns, p.groups);
+    const int64_t groups = tiles(p.rows, choice.tile.size) * tiles(p.columns, choice.tile.size) * p.groups;
+    const int64_t results = p.groups * p.rows * p.columns;
+    void *partial = NULL;
+    if (sought == SOUGHT_W) p.slices = product_slices(properties, groups, p.depth, results);
+    if (p.slices > 1) {
+        choice.sliced = true;
+        p.slice = (p.depth + p.slices - 1) / p.slices;
+        XPU_TRY(xpu_malloc(stream, (size_t)(p.slices * results) * product_sum_size(dtype), &partial));
+        p.partial = XPU_ADDR(partial);
+    }
+    xpu_status status = get_kernel(device, choice, &kernel);
+    if (status == XPU_SUCCESS) {
+        const size_t side = (size_t)(choice.tile.size / choice.tile.side);
+        const xpu_range range = {.dims = 2, .groups = {(size_t)(groups * p.slices), 1}, .local = {side, side},
+                                 .work = work};
+        status = xpu_launch(stream, kernel, &range, &p, sizeof p);
+    }
+    if (status == XPU_SUCCESS && partial) {
+        conv_choice last = choice;
+        last.kernel = KERNEL_FINISH, last.sliced = false, last.tile = (tile_shape){0};
+        status = get_kernel(device, last, &kernel);
+        const xpu_range range = {.dims = 1, .groups = {(size_t)((results + 255) / 256)}, .local = {256},
+                                 .work = (uint64_t)(results * p.slices)};
+        if (status == XPU_SUCCESS) status = xpu_launch(stream, kernel, &range, &p, sizeof p);
+    }
+    if (partial) {
+        xpu_status freed = xpu_free(partial);
+        if (status == XPU_SUCCESS) status = freed;
+    }
+    return status;
+}
+
+static xpu_status check(xpu_stream *stream, const xpu_conv *conv, const xpu_tensor *input, const xpu_tensor *weight,
+                        const xpu_tensor *output) {
+    const xpu_device_properties *properties;
+    XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
+    XPU_TRY(product_check_dtype(properties, input->dtype, "convolution", true));
+    if (conv->dims < 1 || conv->dims > XPU_CONV_MAX_DIMS || input->dims != conv->dims + 2 ||
+        weight->dims != input->dims || output->dims != input->dims)
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "convolution: tensors must have %d dimensions", conv->dims + 2);
+    if (weight->dtype != input->dtype || output->dtype != input->dtype)
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "convolution: dtypes differ");
+    if (conv->groups < 1 || input->size[1] % conv->groups || output->size[1] % conv->groups)
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "convolution: groups must divide the channels");
+    return XPU_SUCCESS;
+}
+
+xpu_status xpu_conv_forward(xpu_stream *stream, const xpu_conv *conv, const xpu_tensor *input,
+                            const xpu_tensor *weight, const xpu_tensor *bias, const xpu_tensor *output) {
+    TRY_HOST_PROVIDER(stream, conv_forward, conv, input, weight, bias, output);
+    XPU_TRY(check(stream, conv, input, weight, output));
+    if (conv->transposed)
+        return run(stream, input->dtype, SOUGHT_X, describe(conv, output, weight, input), bias);
+    return run(stream, input->dtype, SOUGHT_Y, describe(conv, input, weight, output), bias);
+}
+
+static xpu_status sum_bias(xpu_stream *stream, const xpu_conv *conv, const xpu_tensor *y, const xpu_tensor *bias) {
+    conv_params p = describe(conv, y, y, y);
+    p.bias = XPU_ADDR(bias->data), p.bias_stride = bias->stride[0];
+    const conv_choice choice = {.kernel = KERNEL_BIAS, .dtype = y->dtype,
+                                .long_index = p.batch * volume(p.out) > INT32_MAX / 4};
+    const xpu_range range = {.dims = 1, .groups = {(size_t)y->size[1]}, .local = {64},
+                             .work = (uint64_t)(y->size[1] * p.batch * volume(p.out))};
+    xpu_kernel *kernel;
+    XPU_TRY(get_kernel(xpu_stream_device(stream), choice, &kernel));
+    return xpu_launch(stream, kernel, &range, &p, sizeof p);
+}
+
+xpu_status xpu_conv_backward(xpu_stream *stream, const xpu_conv *conv, const xpu_tensor *grad_output,
+                             const xpu_tensor *input, const xpu_tensor *weight, const xpu_tensor *grad_input,
+                             const xpu_tensor *grad_weight, const xpu_tensor *grad_bias) {
+    TRY_HOST_PROVIDER(stream, conv_backward, conv, grad_output, input, weight, grad_input, grad_weight, grad_bias);
+    XPU_TRY(check(stream, conv, input, weight, grad_output));
+    const xpu_dtype dtype = input->dtype;
+    if (grad_input) {
+        if (conv->transposed)
+            XPU_TRY(run(stream, dtype, SOUGHT_Y, describe(conv, grad_output, weight, grad_input), NULL));
+        else
+            XPU_TRY(run(stream, dtype, SOUGHT_X, describe(conv, grad_input, weight, grad_output), NULL));
+    }
+    if (grad_weight) {
+        if (conv->transposed)
+            XPU_TRY(run(stream, dtype, SOUGHT_W, describe(conv, grad_output, grad_weight, input), NULL));
+        else
+            XPU_TRY(run(stream, dtype, SOUGHT_W, describe(conv, input, grad_weight, grad_output), NULL));
+    }
+    if (grad_bias) XPU_TRY(sum_bias(stream, conv, grad_output, grad_bias));
+    return XPU_SUCCESS;
+}

@@ -1,0 +1,139 @@
+#include "xpu/ops/gemm.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "host_provider.h"
+#include "kernel.h"
+#include "kernels/gemm.h"
+#include "product.h"
+#include "xpu/memory.h"
+
+typedef enum gemm_kernel { KERNEL_TILES, KERNEL_ROW, KERNEL_FINISH } gemm_kernel;
+
+typedef struct gemm_choice {
+    gemm_kernel kernel;
+    tile_shape tile;
+    bool a_k_fast, b_k_fast, sliced;
+} gemm_choice;
+
+static xpu_status get_kernel(int device, const xpu_gemm_args *args, gemm_choice choice, xpu_kernel **kernel) {
+    static const char *const names[] = {"gemm", "gemm_row", "gemm_finish"};
+    const kernel_key key = {
+        .family = FAMILY_GEMM,
+        .word = {(uint64_t)args->dtype | (uint64_t)args->epilogue << 8 | (uint64_t)choice.kernel << 16 |
+                     (uint64_t)args->conjugate_a << 24 | (uint64_t)args->conjugate_b << 25 |
+                     (uint64_t)choice.a_k_fast << 26 | (uint64_t)choice.b_k_fast << 27 |
+                     (uint64_t)choice.sliced << 28,
+                 (uint64_t)choice.tile.size << 32 | (uint64_t)choice.tile.depth << 16 | choice.tile.side}};
+    *kernel = kernel_find(device, &key);
+    if (*kernel) return XPU_SUCCESS;
+
+    char tile[96] = "", options[384], label[64];
+    if (choice.kernel == KERNEL_TILES)
+        snprintf(tile, sizeof tile, "-DTILE=%d -DTILE_K=%d -DSIDE=%d", choice.tile.size, choice.tile.depth,
+                 choice.tile.side);
+    snprintf(options, sizeof options,
+             "%s %s %s -DEPILOGUE=%d -DCONJUGATE_A=%d -DCONJUGATE_B=%d -DA_K_FAST=%d -DB_K_FAST=%d -DSLICED=%d",
+             product_dtype_options(args->dtype), tile,
+             choice.kernel == KERNEL_ROW ? "-DROW" : choice.kernel == KERNEL_FINISH ? "-DFINISH" : "",
+             (int)args->epilogue, args->conjugate_a, args->conjugate_b, choice.a_k_fast, choice.b_k_fast,
+             choice.sliced);
+    snprintf(label, sizeof label, "%s %s", names[choice.kernel], xpu_dtype_name(args->dtype));
+    return kernel_make(
+        device, &key,
+        &(kernel_recipe){.file = "gemm_ref.cl", .options = options, .name = names[choice.kernel], .label = label},
+        kernel);
+}
+
+static gemm_strides strides_of(const xpu_matrix *matrix) {
+    return (gemm_strides){matrix->batch_stride, matrix->row_stride, matrix->column_stride};
+}
+
+static xpu_status check(const xpu_gemm_args *args, const xpu_device_properties *properties) {
+    XPU_TRY(product_check_dtype(properties, args->dtype, "matrix product", false));
+    if (args->batch < 0 || args->m < 0 || args->n < 0 || args->k < 0)
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "matrix product: a size is negative");
+    if (args->epilogue != XPU_EPILOGUE_NONE && !(args->dtype >= XPU_FLOAT16 && args->dtype <= XPU_FLOAT64))
+        return op_fail(XPU_ERROR_NOT_SUPPORTED, "matrix product: no epilogue for dtype %s",
+                       xpu_dtype_name(args->dtype));
+    return XPU_SUCCESS;
+}
+
+/* One row of results is many small sums: no tile would be filled. A single column is a row of the
+ * transposed product. */
+static void transpose(xpu_gemm_args *args) {
+    xpu_gemm_args t = *args;
+    t.m = args->n, t.n = args->m;
+    t.a = (xpu_matrix){args->b.data, args->b.batch_stride, args->b.column_stride, args->b.row_stride};
+    t.b = (xpu_matrix){args->a.data, args->a.batch_stride, args->a.column_stride, args->a.row_stride};
+    t.c = (xpu_matrix){args->c.data, args->c.batch_stride, args->c.column_stride, args->c.row_stride};
+    t.out = (xpu_matrix){args->out.data, args->out.batch_stride, args->out.column_stride, args->out.row_stride};
+    t.conjugate_a = args->conjugate_b, t.conjugate_b = args->conjugate_a;
+    *args = t;
+}
+
+xpu_status xpu_gemm(xpu_stream *stream, const xpu_gemm_args *given) {
+    if (given->batch == 0 || given->m == 0 || given->n == 0) return XPU_SUCCESS;
+    TRY_HOST_PROVIDER(stream, gemm, given);
+
+    const int device = xpu_stream_device(stream);
+    const xpu_device_properties *properties;
+    XPU_TRY(xpu_device_get_properties(device, &properties));
+    XPU_TRY(check(given, properties));
+    xpu_gemm_args args = *given;
+    if (args.n == 1 && args.m != 1) transpose(&args);
+
+    gemm_choice choice = {.kernel = args.m == 1 ? KERNEL_ROW : KERNEL_TILES};
+    choice.b_k_fast = args.b.row_stride == 1 && args.b.column_stride != 1;
+    if (choice.kernel == KERNEL_TILES) {
+        choice.a_k_fast = args.a.column_stride == 1;
+        choice.tile = tile_for(properties, args.dtype, args.m, args.n, args.batch);
+    }
+    int64_t groups = choice.kernel == KERNEL_ROW
+                         ? (choice.b_k_fast ? args.n : (args.n + 15) / 16)
+                         : tiles(args.m, choice.tile.size) * tiles(args.n, choice.tile.size);
+    groups *= args.batch;
+
+    gemm_params params = {.a = XPU_ADDR(args.a.data), .b = XPU_ADDR(args.b.data), .c = XPU_ADDR(args.c.data),
+                          .out = XPU_ADDR(args.out.data), .batch = args.batch, .m = args.m, .n = args.n,
+                          .k = args.k, .a_stride = strides_of(&args.a), .b_stride = strides_of(&args.b),
+                          .c_stride = strides_of(&args.c), .out_stride = strides_of(&args.out)};
+    product_scalar(args.dtype, &args.alpha, params.alpha);
+    if (args.c.data) product_scalar(args.dtype, &args.beta, params.beta);
+    params.slices = product_slices(properties, groups, args.k, args.batch * args.m * args.n);
+    params.slice = (args.k + params.slices - 1) / params.slices;
+
+    void *partial = NULL;
+    if (params.slices > 1) {
+        choice.sliced = true;
+        XPU_TRY(xpu_malloc(stream,
+                           (size_t)(params.slices * args.batch * args.m * args.n) * product_sum_size(args.dtype),
+                           &partial));
+        params.partial = XPU_ADDR(partial);
+    }
+    xpu_kernel *kernel;
+    xpu_status status = get_kernel(device, &args, choice, &kernel);
+    if (status == XPU_SUCCESS) {
+        xpu_range range = {.dims = 2, .groups = {(size_t)(groups * params.slices), 1, 1},
+                           .work = (uint64_t)(args.batch * args.m * args.n) * (uint64_t)(args.k + 1)};
+        if (choice.kernel == KERNEL_TILES)
+            range.local[0] = range.local[1] = (size_t)(choice.tile.size / choice.tile.side);
+        else
+            range.local[0] = choice.b_k_fast ? 1 : 16, range.local[1] = choice.b_k_fast ? 64 : 16;
+        status = xpu_launch(stream, kernel, &range, &params, sizeof params);
+    }
+    if (status == XPU_SUCCESS && partial) {
+        gemm_choice last = {.kernel = KERNEL_FINISH};
+        status = get_kernel(device, &args, last, &kernel);
+        const int64_t count = args.batch * args.m * args.n;
+        const xpu_range range = {.dims = 1, .groups = {(size_t)((count + 255) / 256)}, .local = {256},
+                                 .work = (uint64_t)(count * params.slices)};
+        if (status == XPU_SUCCESS) status = xpu_launch(stream, kernel, &range, &params, sizeof params);
+    }
+    if (partial) {
+        xpu_status freed = xpu_free(partial);
+        if (status == XPU_SUCCESS) status = freed;
+    }
+    return status;
+}

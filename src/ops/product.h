@@ -1,0 +1,31 @@
+/* What matrix products and convolutions share: accumulators, tiles, and cutting the sums. */
+#ifndef XPU_OPS_PRODUCT_H
+#define XPU_OPS_PRODUCT_H
+
+#include "kernel.h"
+
+/* A tile of size x size results, slabs `depth` deep, side x side results a work-item. */
+typedef struct tile_shape {
+    int size, depth, side;
+} tile_shape;
+
+static inline int64_t tiles(int64_t length, int size) { return (length + size - 1) / size; }
+
+/* "-DT=bf16 -DCOMPLEX_T=0 -DFLOAT_T=1 -DDOUBLE_T=0" */
+const char *product_dtype_options(xpu_dtype dtype);
+/* Bytes of an accumulator. */
+size_t product_sum_size(xpu_dtype dtype);
+/* The bits of a scalar in the accumulator's type. */
+void product_scalar(xpu_dtype dtype, const xpu_scalar *scalar, uint64_t word[2]);
+/* Is there a product for this dtype on the device? */
+xpu_status product_check_dtype(const xpu_device_properties *properties, xpu_dtype dtype, const char *what,
+                               bool floating_only);
+
+/* The largest tiles that still give every compute unit one. */
+tile_shape tile_for(const xpu_device_properties *properties, xpu_dtype dtype, int64_t m, int64_t n,
+                    int64_t batch);
+/* In how many slices to cut sums of `k` products when there are `groups` work-groups without, and
+ * `results` results. */
+int64_t product_slices(const xpu_device_properties *properties, int64_t groups, int64_t k, int64_t results);
+
+#endif
