@@ -148,6 +148,8 @@ static xpu_status expand(text *out, const char *source, size_t size, included *s
     return XPU_SUCCESS;
 }
 
+/* For another device than the one at hand (an offline compiler's) -DXPU_CAPABILITIES and its own defines
+ * take the place of these. */
 static void define_capabilities(text *out, const xpu_device_properties *p) {
     const struct {
         const char *name;
@@ -163,8 +165,10 @@ static void define_capabilities(text *out, const xpu_device_properties *p) {
         {"XPU_IS_NVIDIA", p->vendor_id == 0x10de},
         {"XPU_IS_INTEL_GPU", p->vendor_id == 0x8086 && p->type == XPU_DEVICE_GPU},
     };
+    text_add(out, "#ifndef XPU_CAPABILITIES\n");
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
         if (lines[i].on) text_addf(out, "#define %s 1\n", lines[i].name);
+    text_add(out, "#endif\n");
 }
 
 static xpu_status compose(text *out, const xpu_device_properties *properties, const kernel_recipe *recipe) {

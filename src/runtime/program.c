@@ -71,6 +71,18 @@ static void store_binary(const cl_device *device, cl_program program, const char
     core_free(data);
 }
 
+/* With OPENXPU_DUMP_KERNELS=folder each program's source is kept there as KEY.cl, its first line a comment
+ * with label and options: what an offline compiler needs. */
+static void dump_source(const char *source, const char *options, const char *label, const char *key) {
+    const char *folder = getenv("OPENXPU_DUMP_KERNELS");
+    char path[4096];
+    if (!folder || !*folder || snprintf(path, sizeof path, "%s/%s.cl", folder, key) >= (int)sizeof path) return;
+    FILE *file = fopen(path, "w");
+    if (!file) return;
+    fprintf(file, "// %s | %s\n%s", label, options, source);
+    fclose(file);
+}
+
 /* The driver's log, behind the error text. */
 static void add_log(const cl_device *device, cl_program program) {
     size_t size = 0;
@@ -114,6 +126,7 @@ static xpu_status get_program(int index, const char *source, const char *options
     }
     program *p = core_calloc(1, sizeof *p);
     if (!p) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for a program");
+    dump_source(source, options, label, key);
     double start = seconds();
     unsigned char *data;
     size_t size;
