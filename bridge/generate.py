@@ -378,10 +378,10 @@ def condition(argument: Binding, value: str) -> str:
 def scalar(argument: Binding) -> str:
     """Return the C++ expression that hands a number over to libxpu."""
     if "OptionalScalarRef" in argument.type:
-        return f"lower({argument.name}.get())"
+        return f"scalar_of({argument.name}.get())"
     if "optional" in argument.type:
-        return f"lower({argument.name}.value())"
-    return f"lower({argument.name})"
+        return f"scalar_of({argument.name}.value())"
+    return f"scalar_of({argument.name})"
 
 
 def pointwise_kernel(group: NativeFunctionsGroup, kernel: str, uses: Sequence[TableUse]) -> str:
@@ -436,8 +436,8 @@ def pointwise_kernels(
 {includes}
 namespace at::native {{
 
-using openxpu::lower;
 using openxpu::pointwise;
+using openxpu::scalar_of;
 
 {kernels}
 }}  // namespace at::native

@@ -1,4 +1,4 @@
-// What the kernels written from the table of pointwise operations call.
+// How an iterator reaches a line of the pointwise table.
 #pragma once
 
 #include <initializer_list>
@@ -8,15 +8,9 @@
 
 namespace openxpu {
 
-template <class Number> xpu_scalar lower(const Number &number) { return scalar_of(number); }
-
-// Runs one line of the table over a built iterator; `compute` is its common dtype.
-inline void pointwise(at::TensorIteratorBase &iter, c10::ScalarType compute, xpu_pointwise_op op,
-                      std::initializer_list<xpu_scalar> scalars = {}) {
-    if (iter.numel() == 0) return;
-    const auto lowered = iter_of(iter);
-    check(xpu_pointwise(current_stream(iter.device().index()), op, dtype_of(compute), &lowered,
-                        scalars.begin(), static_cast<int>(scalars.size())));
-}
+// Computes `op` in the dtype `compute` over a built iterator; `compute` may be Undefined where all inputs
+// have one dtype: then that is it. `scalars` are the table's.
+void pointwise(at::TensorIteratorBase &iter, c10::ScalarType compute, xpu_pointwise_op op,
+               std::initializer_list<xpu_scalar> scalars = {});
 
 } // namespace openxpu
