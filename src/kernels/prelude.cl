@@ -50,11 +50,16 @@ typedef uchar o_b8;
 static inline o_b8 load_b8(__global const s_b8 *p, size_t i) { return p[i] != 0; }
 static inline void store_b8(__global s_b8 *p, size_t i, o_b8 v) { p[i] = v != 0; }
 
-/* fp16: needs no extension, only vload_half. */
+/* fp16: needs no extension, only vload_half; where there is one, casts are what compilers vectorise. */
 typedef half s_f16;
 typedef float o_f16;
+#ifdef XPU_HAS_FP16
+static inline o_f16 load_f16(__global const s_f16 *p, size_t i) { return p[i]; }
+static inline void store_f16(__global s_f16 *p, size_t i, o_f16 v) { p[i] = convert_half_rte(v); }
+#else
 static inline o_f16 load_f16(__global const s_f16 *p, size_t i) { return vload_half(i, p); }
 static inline void store_f16(__global s_f16 *p, size_t i, o_f16 v) { vstore_half_rte(v, i, p); }
+#endif
 
 /* bf16: the upper half of a float; rounds to nearest even, NaN stays NaN. */
 typedef ushort s_bf16;

@@ -1,0 +1,16 @@
+/* softmax.cl's parameters. Tensors are contiguous [outer, length, inner]. */
+#ifndef XPU_KERNELS_SOFTMAX_H
+#define XPU_KERNELS_SOFTMAX_H
+#include "shared.h"
+
+typedef struct softmax_params {
+    xpu_addr result;            /* forward: the output; backward: the input's gradient */
+    xpu_addr input;             /* forward: the input; backward: the output's gradient */
+    xpu_addr output;            /* backward: the output of forward */
+    xpu_addr mask;              /* bool, true leaves the element out; laid out by the strides below */
+    xpu_i64 columns;            /* outer * inner */
+    xpu_i64 inner;
+    xpu_u32 length;
+    xpu_u32 rows_per_team;
+} softmax_params;
+#endif
