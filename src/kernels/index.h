@@ -1,0 +1,102 @@
+/* What the kernels that follow index tensors share: their parameters and the walk over the elements. */
+#ifndef XPU_KERNELS_INDEX_H
+#define XPU_KERNELS_INDEX_H
+#include "shared.h"
+
+#define INDEX_DIMS 8
+#define INDEX_MAX 6
+
+/* The first index out of range; `set` is claimed by compare and swap. */
+struct index_fault {
+    xpu_i64 index;
+    xpu_i32 set, which;
+};
+
+/* All strides are in bytes. 760 bytes. */
+struct index_params {
+    xpu_addr out, in;
+    xpu_addr fault;                                /* struct index_fault, or 0 */
+    xpu_addr index[INDEX_MAX];
+    xpu_i64 extent[INDEX_MAX], step[INDEX_MAX];    /* of the dimensions chosen from */
+    xpu_i64 size[INDEX_DIMS];
+    xpu_i64 out_stride[INDEX_DIMS], in_stride[INDEX_DIMS];
+    xpu_i64 index_stride[INDEX_MAX][INDEX_DIMS];
+    xpu_i64 serial;                                /* elements of the dimensions that run serially */
+    xpu_i32 wrap, unused;
+};
+
+/* nonzero: `chunk` elements a work-item. */
+struct nonzero_params {
+    xpu_addr in, counts, out;
+    xpu_i64 numel, chunk, limit, row_stride, column_stride;
+    xpu_i64 size[16];
+    xpu_i64 dims;
+};
+
+#ifdef __OPENCL_VERSION__
+
+#ifdef NI
+
+typedef STORED(I) index_t;
+
+static inline void index_report(xpu_addr fault, int which, long index) {
+    if (!fault) return;
+    __global struct index_fault *f = XPU_PTR(struct index_fault, fault);
+    if (atomic_cmpxchg((volatile __global int *)&f->set, 0, 1) != 0) return;
+    f->which = which;
+    f->index = index;
+}
+
+/* Moves the three offsets by `n` steps along dimension d. Needs out, in, at[NI] and p in scope. */
+#define INDEX_MOVE(d, n)                                                                         \
+    do {                                                                                         \
+        out += (n) * p.out_stride[d];                                                            \
+        in += (n) * p.in_stride[d];                                                              \
+        for (int k = 0; k < NI; k++) at[k] += (n) * p.index_stride[k][d];                        \
+    } while (0)
+
+/* The sum of index times step, or a return from the kernel (`leave`) with a report. */
+#define INDEX_RESOLVE(offset, leave)                                                             \
+    for (int k = 0; k < NI; k++) {                                                               \
+        const long given = *XPU_CPTR(index_t, p.index[k] + at[k]);                               \
+        const long i = given < 0 && p.wrap ? given + p.extent[k] : given;                        \
+        if ((ulong)i >= (ulong)p.extent[k]) {                                                    \
+            index_report(p.fault, k, given);                                                     \
+            leave;                                                                               \
+        }                                                                                        \
+        offset += i * p.step[k];                                                                 \
+    }
+
+/* Strides along dimension 0 are constants where they have their natural values. */
+#ifndef OS0
+#define OS0 p.out_stride[0]
+#endif
+#ifndef IS0
+#define IS0 p.in_stride[0]
+#endif
+#ifdef KS0
+#define INDEX_STRIDE0(k) KS0
+#else
+#define INDEX_STRIDE0(k) p.index_stride[k][0]
+#endif
+
+/* The start of a kernel: the work-item's element in dimensions 0 … LAST-1. Dimension 0 and 1 of the
+ * ND-range are those of the walk, its dimension 2 the rest, so that the divisions are uniform. */
+#define INDEX_WALK(LAST)                                                                         \
+    const long x = get_global_id(0), y = get_global_id(1);                                       \
+    if (x >= p.size[0] || y >= p.size[1]) return;                                                \
+    long out = x * OS0 + y * p.out_stride[1];                                                    \
+    long in = x * IS0 + y * p.in_stride[1];                                                      \
+    long at[NI];                                                                                 \
+    for (int k = 0; k < NI; k++) at[k] = x * INDEX_STRIDE0(k) + y * p.index_stride[k][1];        \
+    long z = get_global_id(2);                                                                   \
+    _Pragma("unroll") for (int d = 2; d < LAST; d++) {                                           \
+        const long q = d + 1 < LAST ? (long)((ulong)z / (ulong)p.size[d]) : 0;                   \
+        const long r = z - q * p.size[d];                                                        \
+        INDEX_MOVE(d, r);                                                                        \
+        z = q;                                                                                   \
+    }
+
+#endif
+#endif
+#endif

@@ -1,0 +1,25 @@
+/* get: out[c] = in[c + Σ_k index_k[c]·step_k]     put: out[c + Σ_k index_k[c]·step_k] = in[c]
+ *
+ * over all coordinates c of `size`; every operand has strides of its own. Elements are moved as E bytes,
+ * whatever their dtype. An index outside 0 … extent-1 (after wrapping) is reported and skipped.
+ *   -DE=1|2|4|8|16  -DNI=index tensors  -DDIMS=2…8  -DI=i64|i32 their dtype  -DPUT=0|1
+ *   -DOS0 -DIS0 -DKS0: strides of dimension 0 known at build time (KS0=0: one index a row). */
+#include "index.h"
+
+typedef uchar element_1;
+typedef ushort element_2;
+typedef uint element_4;
+typedef ulong element_8;
+typedef ulong2 element_16;
+typedef XPU_CAT(element_, E) element;
+
+__kernel void index_move(struct index_params p) {
+    INDEX_WALK(DIMS)
+    long offset = 0;
+    INDEX_RESOLVE(offset, return)
+#if PUT
+    *XPU_PTR(element, p.out + out + offset) = *XPU_CPTR(element, p.in + in);
+#else
+    *XPU_PTR(element, p.out + out) = *XPU_CPTR(element, p.in + in + offset);
+#endif
+}

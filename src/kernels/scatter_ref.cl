@@ -1,0 +1,187 @@
+/* out[c + Σ_k index_k[c]·step_k] op= in[c]
+ *
+ * scatter_fixed: dimensions 0 … PDIMS-1 of the walk reach different places for different work-items and
+ * run in parallel; the others run in order within the work-item, so the result repeats to the bit.
+ * scatter_atomic: every element is a work-item; places are updated by compare and swap.
+ *   -DT=dtype  -DOP=0 set, 1 add, 2 multiply, 3 minimum, 4 maximum (NaN wins)
+ *   -DNI -DDIMS -DPDIMS -DI -DOS0 -DIS0 -DKS0 as in index_ref.cl, -DATOMIC=0|1, -DSIZE the element's bytes, -DT_<dtype>, -DKIND_b|i|u|f|c. */
+#include "index.h"
+
+#if ATOMIC && SIZE == 8 && !defined(KIND_c)
+#pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable
+#endif
+
+typedef STORED(T) stored;
+typedef COMPUTED(T) computed;
+
+static inline computed combine(computed old, computed v) {
+#if OP == 0
+    return v;
+#elif OP == 1
+#if defined(KIND_b)
+    return old | v;
+#else
+    return old + v;
+#endif
+#elif OP == 2
+#if defined(KIND_b)
+    return old & v;
+#elif defined(KIND_c)
+    return (computed)(old.x * v.x - old.y * v.y, old.x * v.y + old.y * v.x);
+#else
+    return old * v;
+#endif
+#elif OP == 3
+#if defined(KIND_f)
+    return old != old || old < v ? old : v;
+#else
+    return old < v ? old : v;
+#endif
+#else
+#if defined(KIND_f)
+    return old != old || old > v ? old : v;
+#else
+    return old > v ? old : v;
+#endif
+#endif
+}
+
+#if !ATOMIC
+
+__kernel void scatter_fixed(struct index_params p) {
+    INDEX_WALK(PDIMS)
+#if DIMS == PDIMS + 1
+    for (long s = 0; s < p.serial; s++) {
+        long offset = 0;
+        INDEX_RESOLVE(offset, goto next)
+        {
+            __global stored *place = XPU_PTR(stored, p.out + out + offset);
+            const computed v = LOAD(T, XPU_CPTR(stored, p.in + in), 0);
+#if OP == 0
+            STORE(T, place, 0, v);
+#else
+            STORE(T, place, 0, combine(LOAD(T, place, 0), v));
+#endif
+        }
+    next:
+        INDEX_MOVE(PDIMS, 1);
+    }
+#else
+    const long out0 = out, in0 = in;
+    long at0[NI];
+    for (int k = 0; k < NI; k++) at0[k] = at[k];
+    for (long s = 0; s < p.serial; s++) {
+        out = out0, in = in0;
+        for (int k = 0; k < NI; k++) at[k] = at0[k];
+        long rest = s;
+#pragma unroll
+        for (int d = PDIMS; d < DIMS; d++) {
+            const long q = d + 1 < DIMS ? (long)((ulong)rest / (ulong)p.size[d]) : 0;
+            const long r = rest - q * p.size[d];
+            INDEX_MOVE(d, r);
+            rest = q;
+        }
+        long offset = 0;
+        INDEX_RESOLVE(offset, continue)
+        __global stored *place = XPU_PTR(stored, p.out + out + offset);
+        const computed v = LOAD(T, XPU_CPTR(stored, p.in + in), 0);
+        STORE(T, place, 0, combine(LOAD(T, place, 0), v));
+    }
+#endif
+}
+
+#else
+
+#if SIZE < 4
+/* The bits of an element of 1 or 2 bytes, and back. */
+static inline computed from_bits(uint bits) {
+#if defined(T_f16)
+    const ushort h = (ushort)bits;
+    return vload_half(0, (const half *)&h);
+#elif defined(T_bf16)
+    return bf16_to_float((ushort)bits);
+#elif defined(T_b8)
+    return bits != 0;
+#else
+    return (computed)bits;
+#endif
+}
+static inline uint to_bits(computed v) {
+#if defined(T_f16)
+    ushort h;
+    vstore_half_rte(v, 0, (half *)&h);
+    return h;
+#elif defined(T_bf16)
+    return float_to_bf16(v);
+#elif defined(T_b8)
+    return v != 0;
+#else
+    return (uint)v;
+#endif
+}
+
+/* Swaps the four bytes around the element as a whole; allocations are aligned to more, so they are ours. */
+static inline void update(xpu_addr address, computed v) {
+    volatile __global uint *word = (volatile __global uint *)(address & ~(xpu_addr)3);
+    const uint shift = (uint)(address & 3) * 8;
+    const uint mask = SIZE == 1 ? 0xffu : 0xffffu;
+    uint seen = *word, old;
+    do {
+        old = seen;
+        const uint fresh = to_bits(combine(from_bits((old >> shift) & mask), v)) & mask;
+        const uint now = (old & ~(mask << shift)) | (fresh << shift);
+        if (now == old) return;
+        seen = atomic_cmpxchg(word, old, now);
+    } while (seen != old);
+}
+
+#elif defined(KIND_c)
+/* Sums only: the real and the imaginary part on their own. */
+static inline void update(xpu_addr address, computed v) {
+    for (int part = 0; part < 2; part++) {
+        volatile __global uint *word = (volatile __global uint *)(address + 4 * part);
+        const float term = part ? v.y : v.x;
+        uint seen = *word, old;
+        do {
+            old = seen;
+            seen = atomic_cmpxchg(word, old, as_uint(as_float(old) + term));
+        } while (seen != old);
+    }
+}
+
+#else
+#if SIZE == 4
+typedef uint bits_t;
+#define SWAP atomic_cmpxchg
+#define AS_BITS as_uint
+#else
+typedef ulong bits_t;
+#define SWAP atom_cmpxchg
+#define AS_BITS as_ulong
+#endif
+#if defined(T_f32)
+#define AS_VALUE as_float
+#elif defined(T_f64)
+#define AS_VALUE as_double
+#else
+#define AS_VALUE (computed)
+#endif
+static inline void update(xpu_addr address, computed v) {
+    volatile __global bits_t *word = (volatile __global bits_t *)address;
+    bits_t seen = *word, old;
+    do {
+        old = seen;
+        const bits_t now = AS_BITS(combine(AS_VALUE(old), v));
+        if (now == old) return;
+        seen = SWAP(word, old, now);
+    } while (seen != old);
+}
+#endif
+
+__kernel void scatter_atomic(struct index_params p) {
+    INDEX_WALK(DIMS)
+    long offset = 0;
+    INDEX_RESOLVE(offset, return)
+    update(p.out + out + offset, LOAD(T, XPU_CPTR(stored, p.in + in), 0));
+}
+#endif

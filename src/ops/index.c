@@ -1,0 +1,66 @@
+/* Elements moved where index tensors say: get, put, gather, index_select. */
+#include "xpu/ops/index.h"
+
+#include <stdio.h>
+
+#include "ops/index_walk.h"
+
+/* Several elements of a row can be moved as one wider element. */
+static void widen(index_walk *walk) {
+    struct index_params *p = &walk->params;
+    size_t widest = walk->properties->type == XPU_DEVICE_CPU ? 8 : 16;
+    if (!walk->row || !walk->flat_out || !walk->flat_in) return;
+    uint64_t places = p->out | p->in | (uint64_t)p->size[0] * walk->element;
+    for (int d = 1; d < walk->dims; d++) places |= (uint64_t)p->out_stride[d] | (uint64_t)p->in_stride[d];
+    for (int k = 0; k < walk->indices; k++) places |= (uint64_t)p->step[k];
+    size_t wide = walk->element;
+    while (2 * wide <= widest && places % (2 * wide) == 0) wide *= 2;
+    p->size[0] = p->size[0] * (int64_t)walk->element / (int64_t)wide;
+    walk->element = wide;
+    p->out_stride[0] = p->in_stride[0] = (int64_t)wide;
+}
+
+static xpu_status move(xpu_stream *stream, index_walk *walk, void *context) {
+    bool put = *(const bool *)context;
+    widen(walk);
+    kernel_key key = {FAMILY_INDEX, {index_key(walk), put, 0}};
+    xpu_kernel *kernel = kernel_find(walk->device, &key);
+    if (!kernel) {
+        char options[160], label[48];
+        int n = index_options(walk, options, sizeof options);
+        snprintf(options + n, sizeof options - (size_t)n, " -DE=%zu -DPUT=%d", walk->element, put);
+        snprintf(label, sizeof label, "index_%s %zu bytes", put ? "put" : "get", walk->element);
+        kernel_recipe recipe = {.file = "index_ref.cl", .options = options, .name = "index_move", .label = label};
+        XPU_TRY(kernel_make(walk->device, &key, &recipe, &kernel));
+    }
+    xpu_range range = index_range(walk, walk->row ? 1 : 4);
+    return xpu_launch(stream, kernel, &range, &walk->params, sizeof walk->params);
+}
+
+xpu_status xpu_index_get(xpu_stream *stream, const xpu_iter *iter, const xpu_indexed *indexed,
+                         xpu_index_fault *fault) {
+    bool put = false;
+    return index_run(stream, iter, indexed, false, fault, move, &put);
+}
+
+xpu_status xpu_index_put(xpu_stream *stream, const xpu_iter *iter, const xpu_indexed *indexed,
+                         xpu_index_fault *fault) {
+    bool put = true;
+    return index_run(stream, iter, indexed, false, fault, move, &put);
+}
+
+xpu_status xpu_gather(xpu_stream *stream, const xpu_tensor *out, const xpu_tensor *in, int dim,
+                      const xpu_tensor *index, xpu_index_fault *fault) {
+    xpu_iter iter;
+    xpu_indexed indexed;
+    XPU_TRY(index_iter("gather", out, in, index, dim, true, 1, &iter, &indexed));
+    return xpu_index_get(stream, &iter, &indexed, fault);
+}
+
+xpu_status xpu_index_select(xpu_stream *stream, const xpu_tensor *out, const xpu_tensor *in, int dim,
+                            const xpu_tensor *index, xpu_index_fault *fault) {
+    xpu_iter iter;
+    xpu_indexed indexed;
+    XPU_TRY(index_iter("index_select", out, in, index, dim, false, 1, &iter, &indexed));
+    return xpu_index_get(stream, &iter, &indexed, fault);
+}

@@ -1,0 +1,87 @@
+/* Elements combined at places that index tensors say. */
+#include <stdio.h>
+
+#include "ops/index_walk.h"
+#include "xpu/ops/index.h"
+
+typedef struct accumulation {
+    xpu_scatter_op op;
+    xpu_dtype dtype;
+    bool atomic;
+} accumulation;
+
+static const char class_of[] = {
+#define X(name, token, size, kind) #kind[0],
+    XPU_DTYPES(X)
+#undef X
+};
+
+static xpu_status combine(xpu_stream *stream, index_walk *walk, void *context) {
+    static const char *const names[] = {"set", "add", "mul", "min", "max"};
+    const accumulation *a = context;
+    kernel_key key = {FAMILY_SCATTER, {index_key(walk), (uint64_t)a->op | (uint64_t)a->dtype << 8, a->atomic}};
+    xpu_kernel *kernel = kernel_find(walk->device, &key);
+    if (!kernel) {
+        char options[256], label[48];
+        const char *token = dtype_token(a->dtype);
+        int n = index_options(walk, options, sizeof options);
+        snprintf(options + n, sizeof options - (size_t)n, " -DT=%s -DT_%s -DKIND_%c -DSIZE=%zu -DOP=%d -DATOMIC=%d",
+                 token, token, class_of[a->dtype], xpu_dtype_size(a->dtype), (int)a->op, a->atomic);
+        snprintf(label, sizeof label, "scatter_%s %s", names[a->op], token);
+        kernel_recipe recipe = {.file = "scatter_ref.cl", .options = options,
+                                .name = a->atomic ? "scatter_atomic" : "scatter_fixed", .label = label};
+        XPU_TRY(kernel_make(walk->device, &key, &recipe, &kernel));
+    }
+    xpu_range range = index_range(walk, 8);
+    return xpu_launch(stream, kernel, &range, &walk->params, sizeof walk->params);
+}
+
+static bool has_atomic(const xpu_device_properties *properties, xpu_dtype dtype, xpu_scatter_op op) {
+    switch (dtype) {
+    case XPU_COMPLEX128: return false;
+    case XPU_COMPLEX64: return op == XPU_SCATTER_ADD;
+    case XPU_INT64:
+    case XPU_UINT64:
+    case XPU_FLOAT64: return properties->has_atomic64;
+    default: return true;
+    }
+}
+
+xpu_status xpu_index_accumulate(xpu_stream *stream, const xpu_iter *iter, const xpu_indexed *indexed,
+                                xpu_scatter_op op, xpu_scatter_order order, xpu_index_fault *fault) {
+    const xpu_device_properties *properties;
+    XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
+    accumulation a = {op, iter->operand[0].dtype, false};
+    if ((a.dtype == XPU_FLOAT64 || a.dtype == XPU_COMPLEX128) && !properties->has_fp64)
+        return op_fail(XPU_ERROR_NOT_SUPPORTED, "scatter: this device has no fp64");
+    if (class_of[a.dtype] == 'c' && (op == XPU_SCATTER_MIN || op == XPU_SCATTER_MAX))
+        return op_fail(XPU_ERROR_NOT_SUPPORTED, "scatter: complex numbers have no order");
+    bool can = has_atomic(properties, a.dtype, op);
+    if (order == XPU_ORDER_ATOMIC && !can)
+        return op_fail(XPU_ERROR_NOT_SUPPORTED, "scatter: no atomic update of %s", dtype_token(a.dtype));
+    /* A host has few threads: the loop over one place's elements beats contended updates. */
+    a.atomic = order == XPU_ORDER_ATOMIC ||
+               (order == XPU_ORDER_ANY && can && properties->type != XPU_DEVICE_CPU);
+    return index_run(stream, iter, indexed, !a.atomic, fault, combine, &a);
+}
+
+static xpu_status scatter(const char *what, xpu_stream *stream, const xpu_tensor *out, int dim,
+                          const xpu_tensor *index, bool index_all, const xpu_tensor *in, xpu_scatter_op op,
+                          xpu_scatter_order order, xpu_index_fault *fault) {
+    xpu_iter iter;
+    xpu_indexed indexed;
+    XPU_TRY(index_iter(what, out, in, index, dim, index_all, 0, &iter, &indexed));
+    if (op == XPU_SCATTER_SET && order == XPU_ORDER_ANY) return xpu_index_put(stream, &iter, &indexed, fault);
+    return xpu_index_accumulate(stream, &iter, &indexed, op, order, fault);
+}
+
+xpu_status xpu_scatter(xpu_stream *stream, const xpu_tensor *out, int dim, const xpu_tensor *index,
+                       const xpu_tensor *in, xpu_scatter_op op, xpu_scatter_order order, xpu_index_fault *fault) {
+    return scatter("scatter", stream, out, dim, index, true, in, op, order, fault);
+}
+
+xpu_status xpu_index_scatter(xpu_stream *stream, const xpu_tensor *out, int dim, const xpu_tensor *index,
+                             const xpu_tensor *in, xpu_scatter_op op, xpu_scatter_order order,
+                             xpu_index_fault *fault) {
+    return scatter("index_scatter", stream, out, dim, index, false, in, op, order, fault);
+}
