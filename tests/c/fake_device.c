@@ -29,7 +29,7 @@ void fake_reset(void) {
 
 /* --- raw memory: from one stretch of address space, so that segments of both devices meet anywhere in a
  * granule; freed addresses are given again for the same size --- */
-#define SPACE ((size_t)4 << 40)
+#define SPACE ((size_t)512 << 30)
 static pthread_mutex_t space_lock = PTHREAD_MUTEX_INITIALIZER;
 static char *space;
 static size_t cursor;
