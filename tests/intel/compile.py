@@ -1,0 +1,83 @@
+"""Compiles every kernel of a folder for Intel GPUs with the offline compiler, and lists spills.
+
+The folder holds what OPENXPU_DUMP_KERNELS kept: a file a program, its first line `// label | options`.
+A kernel of fp64 is left out for products without it. The exit status is 1 when a kernel fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+# product: has fp64. All have fp16, subgroups, 64-bit atomics.
+PRODUCTS = {"bmg": True, "lnl": True, "pvc": True, "dg2": False, "mtl": True, "tgllp": False}
+FP64 = re.compile(r"\b(f64|c128)\b")
+
+
+@dataclass
+class Outcome:
+    """What became of one kernel on one product."""
+
+    label: str
+    product: str
+    error: str = ""
+    spill: int = 0
+
+
+def compile_one(ocloc: Path, source: Path, product: str) -> Outcome | None:
+    """Compiles one program; None where the product lacks what it needs."""
+    label, _, options = source.read_text().splitlines()[0][3:].partition(" | ")
+    fp64 = PRODUCTS[product]
+    if not fp64 and FP64.search(f"{label} {options}"):
+        return None
+    defines = ["XPU_CAPABILITIES", "XPU_HAS_FP16=1", "XPU_HAS_SUBGROUPS=1", "XPU_HAS_ATOMIC64=1", "XPU_IS_INTEL_GPU=1"]
+    if fp64:
+        defines.append("XPU_HAS_FP64=1")
+    flags = " ".join([options, *(f"-D{d}" for d in defines), "-cl-intel-greater-than-4GB-buffer-required"])
+    with tempfile.TemporaryDirectory() as folder:
+        run = subprocess.run(
+            [ocloc, "compile", "-file", source, "-device", product, "-options", flags, "-out_dir", folder, "-q"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=600,
+        )
+        spills = [
+            int(size)
+            for binary in Path(folder).iterdir()
+            for size in re.findall(rb"spill_size:\s*(\d+)", binary.read_bytes())
+        ]
+    error = "" if run.returncode == 0 and "error:" not in run.stdout else (run.stdout + run.stderr).strip()
+    return Outcome(label, product, error, max(spills, default=0))
+
+
+def main() -> int:
+    """Compiles all, prints failures and spills."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("ocloc", type=Path)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--products", default=",".join(PRODUCTS))
+    arguments = parser.parse_args()
+    sources = sorted(arguments.folder.glob("*.cl"))
+    products = arguments.products.split(",")
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        jobs = [pool.submit(compile_one, arguments.ocloc, s, p) for s in sources for p in products]
+        outcomes = [o for job in jobs if (o := job.result())]
+    failed = [o for o in outcomes if o.error]
+    for o in failed:
+        print(f"FAILED {o.product}: {o.label}\n{o.error}\n")
+    for o in sorted((o for o in outcomes if o.spill), key=lambda o: -o.spill):
+        print(f"spills {o.spill} bytes on {o.product}: {o.label}")
+    print(f"{len(outcomes) - len(failed)} passed, {len(failed)} failed")
+    return 1 if failed or not outcomes else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

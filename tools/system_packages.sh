@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# The one thing that the tests need and pip doesn't have: cmocka, a test framework for C.
+set -euo pipefail
+printf '#include <stdarg.h>\n#include <stddef.h>\n#include <setjmp.h>\n#include <stdint.h>\n#include <cmocka.h>\n' | cc -E -xc - > /dev/null 2>&1 && exit 0
+as_root=
+[ "$(id -u)" = 0 ] || as_root="sudo -n"
+if command -v apt-get > /dev/null; then
+    $as_root apt-get update -qq && $as_root apt-get install -y -qq libcmocka-dev > /dev/null && exit 0
+fi
+echo "The C tests need cmocka (Debian and Ubuntu: apt-get install libcmocka-dev; Fedora: libcmocka-devel)." >&2
+exit 1
