@@ -479,18 +479,13 @@ static xpu_status allocate(device_memory *m, xpu_stream *stream, size_t requeste
 
 /* --- public --- */
 
-static xpu_status bad_fork(void) {
-    return xpu_fail(XPU_ERROR_BAD_FORK, "device memory can't be used in a process forked after the "
-                                        "device's first use");
-}
-
 xpu_status xpu_malloc(xpu_stream *stream, size_t size, void **pointer) {
     XPU_REJECT_IF(!stream || !pointer, "stream or pointer is NULL");
     if (size == 0) {
         *pointer = NULL;
         return XPU_SUCCESS;
     }
-    if (xpu_in_bad_fork()) return bad_fork();
+    if (xpu_in_bad_fork()) return cl_init();  /* which says so */
     /* Half of the address space is more than any device has, and rounds up without overflow. */
     if (size > SIZE_MAX / 2) size = SIZE_MAX / 2;
     block *b = NULL;
@@ -516,7 +511,7 @@ static block *lock_block(const void *pointer, const char *what, device_memory **
 
 xpu_status xpu_free(void *pointer) {
     if (!pointer) return XPU_SUCCESS;
-    if (xpu_in_bad_fork()) return bad_fork();
+    if (xpu_in_bad_fork()) return cl_init();
     device_memory *m;
     block *b = lock_block(pointer, "xpu_free", &m);
     if (!b) return XPU_ERROR_INVALID_ARGUMENT;
@@ -535,7 +530,7 @@ xpu_status xpu_free(void *pointer) {
 xpu_status xpu_memory_record_stream(void *pointer, xpu_stream *stream) {
     XPU_REJECT_IF(!stream, "stream is NULL");
     if (!pointer) return XPU_SUCCESS;  /* of an empty tensor */
-    if (xpu_in_bad_fork()) return bad_fork();
+    if (xpu_in_bad_fork()) return cl_init();
     device_memory *m;
     block *b = lock_block(pointer, "xpu_memory_record_stream", &m);
     if (!b) return XPU_ERROR_INVALID_ARGUMENT;
@@ -554,7 +549,7 @@ xpu_status xpu_memory_device_of(const void *pointer, int *device) {
 
 xpu_status xpu_memory_base_of(const void *pointer, void **base, size_t *size) {
     XPU_REJECT_IF(!base || !size, "base or size is NULL");
-    if (xpu_in_bad_fork()) return bad_fork();
+    if (xpu_in_bad_fork()) return cl_init();
     int device = segment_map_device(pointer);
     XPU_REJECT_IF(device < 0, "%p is in no device memory", pointer);
     device_memory *m = lock_memory(device);

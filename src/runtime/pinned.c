@@ -82,18 +82,13 @@ static xpu_status allocate(int class, host_block **result) {
     return new_block(class, result);
 }
 
-static xpu_status bad_fork(void) {
-    return xpu_fail(XPU_ERROR_BAD_FORK, "pinned memory can't be used in a process forked after the "
-                                        "device's first use");
-}
-
 xpu_status xpu_host_malloc(size_t size, void **pointer) {
     XPU_REJECT_IF(!pointer, "pointer is NULL");
     if (size == 0) {
         *pointer = NULL;
         return XPU_SUCCESS;
     }
-    if (xpu_in_bad_fork()) return bad_fork();
+    if (xpu_in_bad_fork()) return cl_init();
     if (size > SIZE_MAX / 4)
         return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "%zu bytes of pinned memory are more than there are", size);
     int class = SMALLEST_CLASS;
@@ -117,7 +112,7 @@ static host_block *find_block(const void *pointer) {
 
 xpu_status xpu_host_free(void *pointer) {
     if (!pointer) return XPU_SUCCESS;
-    if (xpu_in_bad_fork()) return bad_fork();
+    if (xpu_in_bad_fork()) return cl_init();
     pthread_mutex_lock(&pinned_lock);
     host_block *b = find_block(pointer);
     bool ours = b && b->allocated && b->node.address == pointer;
@@ -134,7 +129,7 @@ xpu_status xpu_host_free(void *pointer) {
 xpu_status xpu_host_record_stream(void *pointer, xpu_stream *stream) {
     XPU_REJECT_IF(!stream, "stream is NULL");
     if (!pointer) return XPU_SUCCESS;
-    if (xpu_in_bad_fork()) return bad_fork();
+    if (xpu_in_bad_fork()) return cl_init();
     pthread_mutex_lock(&pinned_lock);
     host_block *b = find_block(pointer);
     bool ours = b && b->allocated;
@@ -145,7 +140,7 @@ xpu_status xpu_host_record_stream(void *pointer, xpu_stream *stream) {
 }
 
 xpu_status xpu_host_empty_cache(void) {
-    if (xpu_in_bad_fork()) return bad_fork();
+    if (xpu_in_bad_fork()) return cl_init();
     pthread_mutex_lock(&pinned_lock);
     xpu_status status = stream_use_wait(&tracker, NULL, block_waiting, block_done, NULL);
     if (status == XPU_SUCCESS) status = release_free();

@@ -13,7 +13,7 @@ static stream_queue *find_queue(stream_tracker *tracker, xpu_stream *stream) {
     stream_queue *q = core_calloc(1, sizeof *q);
     if (!q) return NULL;
     q->stream = stream;
-    q->synchronous = properties->has_local_exec;
+    q->synchronous = properties->type == XPU_DEVICE_CPU;
     q->last = &q->first;
     q->next = tracker->queues;
     return tracker->queues = q;

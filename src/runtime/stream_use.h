@@ -21,7 +21,7 @@ typedef struct stream_use {
 typedef struct stream_queue {
     struct stream_queue *next;
     xpu_stream *stream;
-    bool synchronous;               /* its work is done when submitted: needs no events */
+    bool synchronous;               /* a host device's: work is done when submitted, no events are needed */
     stream_use *first, **last;
     stream_use *spare;              /* uses with an event of this device to use again, or none */
 } stream_queue;

@@ -100,6 +100,7 @@ xpu_status cl_host_free(void *pointer) {
 const xpu_device_properties *cl_device_properties(int device) { return &fakes[device].properties; }
 
 /* --- devices, streams, events --- */
+xpu_status cl_init(void) { return fake_bad_fork ? xpu_fail(XPU_ERROR_BAD_FORK, "forked") : XPU_SUCCESS; }
 bool xpu_in_bad_fork(void) { return fake_bad_fork; }
 
 xpu_status xpu_device_get_properties(int device, const xpu_device_properties **properties) {

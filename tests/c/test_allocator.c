@@ -359,7 +359,7 @@ static void other_failures_are_handed_on(void **state) {
 }
 
 static void synchronous_streams_need_no_event(void **state) {
-    fakes[1].properties.has_local_exec = true;
+    fakes[1].properties.type = XPU_DEVICE_CPU;
     int before = fake_events_made;
     void *a;
     OK(xpu_malloc(&fakes[1].streams[0], 512, &a));

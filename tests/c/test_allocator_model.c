@@ -164,8 +164,7 @@ static size_t segment_bytes(size_t size) {
 }
 
 /* What is expected of xpu_malloc: the offset into which segment, which is NULL for a new one; or failure. */
-static model_block *model_malloc(int stream, size_t requested, model_segment **where, bool *fresh,
-                                 size_t driver_used) {
+static model_block *model_malloc(int stream, size_t requested, model_segment **where, bool *fresh) {
     if (!m.capturing) process(false, 0);
     size_t size = (requested + 511) / 512 * 512;
     bool large = size > 1048576;
@@ -206,7 +205,6 @@ static model_block *model_malloc(int stream, size_t requested, model_segment **w
         size_t bytes = segment_bytes(size);
         if (attempt == 1) m.stats.num_alloc_retries++;
         size_t reserved = (size_t)m.stats.reserved_bytes[0].current;
-        (void)driver_used;
         if (reserved + bytes <= fakes[0].limit &&
             !(m.fraction > 0 && (double)(reserved + bytes) > m.fraction * (double)fakes[0].properties.total_memory)) {
             model_segment *s = calloc(1, sizeof *s);
@@ -259,7 +257,7 @@ static model_block *model_find(void *p, model_segment **where) {
 }
 
 static void model_free(void *p) {
-    model_segment *s;
+    model_segment *s = NULL;
     model_block *b = model_find(p, &s);
     BOTH(down, allocation, s->large, 1);
     BOTH(down, allocated_bytes, s->large, b->size);
@@ -314,7 +312,7 @@ typedef struct walk {
 
 static void compare_block(const xpu_block_info *b, void *user) {
     walk *w = user;
-    model_segment *s;
+    model_segment *s = NULL;
     model_block *want = model_find(b->address, &s);
     if (b->address != b->segment) assert_ptr_equal(b->address, w->end);
     assert_true((char *)b->address >= w->end);  /* in order, and nothing overlaps */
@@ -382,11 +380,10 @@ static void run(uint64_t seed, int steps, bool record, bool pools) {
         int what = (int)random_below(&r, 100), stream = (int)random_below(&r, (uint64_t)streams);
         if (what < 45 && count < LIVE) {
             size_t size = random_size(&r);
-            size_t used = fakes[0].used;
-            model_segment *s;
-            bool fresh;
+            model_segment *s = NULL;
+            bool fresh = false;
             void *got;
-            model_block *b = model_malloc(stream, size, &s, &fresh, used);
+            model_block *b = model_malloc(stream, size, &s, &fresh);
             xpu_status status = xpu_malloc(&fakes[0].streams[stream], size, &got);
             assert_int_equal(status, b ? XPU_SUCCESS : XPU_ERROR_OUT_OF_MEMORY);
             if (b) {
@@ -402,7 +399,7 @@ static void run(uint64_t seed, int steps, bool record, bool pools) {
             live[i] = live[--count];
         } else if (what < 92 && record && count > 0) {
             int i = (int)random_below(&r, (uint64_t)count), other = (int)random_below(&r, FAKE_STREAMS);
-            model_segment *s;
+            model_segment *s = NULL;
             model_block *b = model_find(live[i], &s);
             fake_submit(&fakes[0].streams[other]);
             assert_int_equal(xpu_memory_record_stream(live[i], &fakes[0].streams[other]), XPU_SUCCESS);
@@ -418,7 +415,7 @@ static void run(uint64_t seed, int steps, bool record, bool pools) {
             void *base;
             size_t size;
             if (count == 0) continue;
-            model_segment *s;
+            model_segment *s = NULL;
             model_block *b = model_find(live[0], &s);
             assert_int_equal(xpu_memory_base_of((char *)live[0] + random_below(&r, b->size), &base, &size),
                              XPU_SUCCESS);
