@@ -1,0 +1,14 @@
+/* xpu/xpu.h: all of libxpu but the operations, which have a header a family in xpu/ops/. */
+#ifndef XPU_XPU_H
+#define XPU_XPU_H
+
+#include "device.h"
+#include "dtype.h"
+#include "memory.h"
+#include "ops.h"
+#include "program.h"
+#include "random.h"
+#include "status.h"
+#include "stream.h"
+
+#endif
