@@ -2,7 +2,9 @@
  *
  * Options: IN, OUT0, OUT1 dtype tokens; A the type computed in; A_FLOAT, A_COMPLEX, A_DOUBLE, A_SIGNED,
  * IN_FLOAT, IN_COMPLEX as they apply; KIND_one, KIND_pair, KIND_indexed or KIND_welford; IDX int or long;
- * SECOND when there are two outputs; CONTIGUOUS when the inner dimension has no gaps.
+ * SECOND when there are two outputs; CONTIGUOUS when the inner dimension has no gaps; KEPT and OUTER the
+ * numbers of dimensions: were they not constants, the compiler would keep the whole struct in memory, once
+ * a lane.
  * The formulas of the table come after this file as the functions declared here. */
 #include "reduce.h"
 
@@ -129,12 +131,13 @@ static inline acc WELFORD_COMBINE(acc a, acc b) {
 #endif
 
 /* --- addresses --- */
-/* Offset of element `index` of the dimensions first … first+dims-1; the last is not taken modulo. */
-static inline long offset_of(ulong index, const long *size, const long *stride, int dims) {
+/* Offset of element `index` of the dimensions first … last-1; the last is not taken modulo. */
+static inline long offset_of(ulong index, const long *size, const long *stride, int first, int last) {
     long offset = 0;
-    for (int d = 0; d < dims; d++) {
+#pragma unroll
+    for (int d = first; d < last; d++) {
         ulong c = index;
-        if (d + 1 < dims) {
+        if (d + 1 < last) {
             index = c / (ulong)size[d];
             c -= index * (ulong)size[d];
         }
@@ -142,6 +145,18 @@ static inline long offset_of(ulong index, const long *size, const long *stride, 
     }
     return offset;
 }
+#define KEPT_OFFSET(o) offset_of(o, p.size, p.in_stride, 0, KEPT)
+#define OUTER_OFFSET(run) offset_of(run, p.size, p.in_stride, KEPT, KEPT + OUTER)
+
+/* The next run of elements of the inner dimension, from element `from` of `to`: its number, its start in
+ * it, its length. */
+#define NEXT_RUN(run, k, n)                                                                        \
+    ulong run = 0, k = from, n = to - from;                                                        \
+    if (OUTER > 0) {                                                                               \
+        run = from / (ulong)p.length;                                                              \
+        k = from - run * (ulong)p.length;                                                          \
+        n = min(n, (ulong)p.length - k);                                                           \
+    }
 
 #define AT(base, k) /* element k of a run that starts at byte address `base` */                   \
     (IS_CONTIGUOUS ? LOAD(IN, XPU_CPTR(STORED(IN), base), k)                                     \
@@ -155,10 +170,10 @@ static inline long offset_of(ulong index, const long *size, const long *stride, 
 /* Writes the outputs from the finished accumulator of output `o`. */
 static inline void write_outputs(const reduce_params *p, ulong o, acc a) {
     real n = REAL_OF_BITS(p->count), parameter = REAL_OF_BITS(p->parameter);
-    long at = offset_of(o, p->size, p->out_stride[0], p->kept);
+    long at = offset_of(o, p->size, p->out_stride[0], 0, KEPT);
     STORE(OUT0, XPU_PTR(STORED(OUT0), p->out[0] + at), 0, reduce_first(a, n, parameter));
 #ifdef SECOND
-    at = offset_of(o, p->size, p->out_stride[1], p->kept);
+    at = offset_of(o, p->size, p->out_stride[1], 0, KEPT);
     STORE(OUT1, XPU_PTR(STORED(OUT1), p->out[1] + at), 0, reduce_second(a, n, parameter));
 #endif
 }

@@ -3,64 +3,88 @@
  *   reduce_rows     `width` neighbouring work-items (a power of two) share a task: for inner dimensions
  *                   that are contiguous, or for few outputs
  *   reduce_partials the same over partial accumulators, one group an output
- *   reduce_columns  one work-item has COLUMNS outputs, LOCAL apart: for outputs that are contiguous where
- *                   the reduced dimensions are not. It serves devices with subgroups too. */
+ *   reduce_columns  one work-item has COLUMNS outputs, LOCAL apart: for outputs whose inputs lie side by
+ *                   side (dimension 0 of the kept ones has no gaps)
+ *   reduce_points   one work-item has one output: for any layout
+ * The last two serve devices with subgroups too. */
 #include "reduce_acc.h"
 
-#ifdef COLUMNS
 #define BLOCK 128 /* steps into one accumulator before it goes into the total: keeps fp32 sums exact */
-/* Byte offset of each of the task's columns in the input; -1 past the end. */
-__kernel void reduce_columns(reduce_params p) {
+
+#ifdef COLUMNS
+static inline void finish_column(const reduce_params *p, ulong o, ulong chunk, acc a) {
+    if (p->chunks > 1)
+        XPU_PTR(acc, p->partial)[o * (ulong)p->chunks + chunk] = a;
+    else
+        write_outputs(p, o, a);
+}
+
+/* Column c of the work-item is `column + c * LOCAL`; the first `mine` of them exist. */
+#define COLUMN_LOOP(exists)                                                                        \
+    while (from < to) {                                                                            \
+        NEXT_RUN(run, k, n)                                                                        \
+        if (n > BLOCK) n = BLOCK;                                                                  \
+        xpu_addr base = top + k * (ulong)p.stride + OUTER_OFFSET(run);                             \
+        acc a[COLUMNS];                                                                            \
+        _Pragma("unroll") for (int c = 0; c < COLUMNS; c++) a[c] = reduce_identity();              \
+        for (ulong r = 0; r < n; r++) {                                                            \
+            __global const STORED(IN) *line = XPU_CPTR(STORED(IN), base);                          \
+            _Pragma("unroll") for (int c = 0; c < COLUMNS; c++)                                    \
+                if (exists) a[c] = reduce_step(a[c], LOAD(IN, line, column + c * LOCAL), (idx)(from + r), parameter); \
+            base += p.stride;                                                                      \
+        }                                                                                          \
+        _Pragma("unroll") for (int c = 0; c < COLUMNS; c++) total[c] = reduce_combine(total[c], a[c]); \
+        from += n;                                                                                 \
+    }
+
+__attribute__((reqd_work_group_size(LOCAL, 1, 1))) __kernel void reduce_columns(reduce_params p) {
     real parameter = REAL_OF_BITS(p.parameter);
-    ulong groups = ((ulong)p.outputs + LOCAL * COLUMNS - 1) / (LOCAL * COLUMNS);
-    ulong group = XPU_GROUP(0), chunk = 0;
+    ulong size = (ulong)p.size[0], blocks = (size + LOCAL * COLUMNS - 1) / (LOCAL * COLUMNS);
+    ulong group = XPU_GROUP(0), above = group / blocks, chunk = 0;
+    ulong left = (group - above * blocks) * (LOCAL * COLUMNS), column = left + get_local_id(0);
     if (p.chunks > 1) {
-        chunk = group / groups;
-        group -= chunk * groups;
+        ulong across = (ulong)p.outputs / size;
+        chunk = above / across;
+        above -= chunk * across;
     }
-    ulong first = group * (LOCAL * COLUMNS) + get_local_id(0);
     ulong from = chunk * (ulong)p.chunk, to = min(from + (ulong)p.chunk, (ulong)p.total);
+    xpu_addr top = p.in + offset_of(above, p.size, p.in_stride, 1, KEPT);
     acc total[COLUMNS];
-    long column[COLUMNS];
 #pragma unroll
-    for (int c = 0; c < COLUMNS; c++) {
-        ulong o = first + c * LOCAL;
-        total[c] = reduce_identity();
-        column[c] = offset_of(o < (ulong)p.outputs ? o : (ulong)p.outputs - 1, p.size, p.in_stride, p.kept);
+    for (int c = 0; c < COLUMNS; c++) total[c] = reduce_identity();
+    if (left + LOCAL * COLUMNS <= size) { /* the same for the whole group */
+        COLUMN_LOOP(1)
+#pragma unroll
+        for (int c = 0; c < COLUMNS; c++) finish_column(&p, above * size + column + c * LOCAL, chunk, total[c]);
+    } else {
+        COLUMN_LOOP(column + c * LOCAL < size)
+#pragma unroll
+        for (int c = 0; c < COLUMNS; c++)
+            if (column + c * LOCAL < size)
+                finish_column(&p, above * size + column + c * LOCAL, chunk, total[c]);
     }
+}
+
+#elif defined(POINTS)
+
+__kernel void reduce_points(reduce_params p) {
+    real parameter = REAL_OF_BITS(p.parameter);
+    ulong o = XPU_GROUP(0) * LOCAL + get_local_id(0);
+    if (o >= (ulong)p.outputs) return;
+    xpu_addr top = p.in + KEPT_OFFSET(o);
+    ulong from = 0, to = (ulong)p.total;
+    acc total = reduce_identity();
     while (from < to) {
-        ulong run = 0, k = from, n = min(to - from, (ulong)BLOCK);
-        if (p.outer > 0) {
-            run = from / (ulong)p.length;
-            k = from - run * (ulong)p.length;
-            n = min(n, (ulong)p.length - k);
-        }
-        xpu_addr base = p.in + k * (ulong)p.stride +
-                        offset_of(run, p.size + p.kept, p.in_stride + p.kept, p.outer);
-        acc a[COLUMNS];
-#pragma unroll
-        for (int c = 0; c < COLUMNS; c++) a[c] = reduce_identity();
-        for (ulong r = 0; r < n; r++) {
-#pragma unroll
-            for (int c = 0; c < COLUMNS; c++)
-                a[c] = reduce_step(a[c], LOAD(IN, XPU_CPTR(STORED(IN), base + column[c]), 0), (idx)(from + r),
-                                   parameter);
-            base += p.stride;
-        }
-#pragma unroll
-        for (int c = 0; c < COLUMNS; c++) total[c] = reduce_combine(total[c], a[c]);
+        NEXT_RUN(run, k, n)
+        if (n > BLOCK) n = BLOCK;
+        xpu_addr base = top + k * (ulong)p.stride + OUTER_OFFSET(run);
+        acc a = reduce_identity();
+        for (ulong r = 0; r < n; r++, base += p.stride)
+            a = reduce_step(a, LOAD(IN, XPU_CPTR(STORED(IN), base), 0), (idx)(from + r), parameter);
+        total = reduce_combine(total, a);
         from += n;
     }
-#pragma unroll
-    for (int c = 0; c < COLUMNS; c++) {
-        ulong o = first + c * LOCAL;
-        if (o < (ulong)p.outputs) {
-            if (p.chunks > 1)
-                XPU_PTR(acc, p.partial)[o * (ulong)p.chunks + chunk] = total[c];
-            else
-                write_outputs(&p, o, total[c]);
-        }
-    }
+    write_outputs(&p, o, total);
 }
 
 #else
@@ -94,16 +118,10 @@ __attribute__((reqd_work_group_size(LOCAL, 1, 1))) __kernel void reduce_rows(red
     acc a0 = reduce_identity(), a1 = a0, a2 = a0, a3 = a0;
     if (task < (ulong)p.tasks) {
         ulong from = chunk * (ulong)p.chunk, to = min(from + (ulong)p.chunk, (ulong)p.total);
-        xpu_addr row = p.in + offset_of(o, p.size, p.in_stride, p.kept);
+        xpu_addr row = p.in + KEPT_OFFSET(o);
         while (from < to) {
-            ulong run = 0, k = from, n = to - from;
-            if (p.outer > 0) {
-                run = from / (ulong)p.length;
-                k = from - run * (ulong)p.length;
-                n = min(n, (ulong)p.length - k);
-            }
-            xpu_addr base = row + k * (ulong)run_stride +
-                            offset_of(run, p.size + p.kept, p.in_stride + p.kept, p.outer);
+            NEXT_RUN(run, k, n)
+            xpu_addr base = row + k * (ulong)run_stride + OUTER_OFFSET(run);
             long j = lane;
             for (; j + 3 * width < (long)n; j += 4 * width) {
                 idx i = (idx)(from + j);

@@ -26,9 +26,14 @@ static inline acc across_lanes(acc a) {
     return a;
 }
 
-#define WORKER_ATTRIBUTES __attribute__((intel_reqd_sub_group_size(LANES)))
+#define WORKER_ATTRIBUTES                                                                          \
+    __attribute__((intel_reqd_sub_group_size(LANES))) __attribute__((reqd_work_group_size(LOCAL, 1, 1)))
 #define LANE ((uint)get_sub_group_local_id())
-#define WORKER (XPU_GROUP(0) * get_num_sub_groups() + get_sub_group_id())
+#if LOCAL == LANES /* the number of the subgroup counts as different from lane to lane: no vector loads */
+#define WORKER XPU_GROUP(0)
+#else
+#define WORKER (XPU_GROUP(0) * (LOCAL / LANES) + get_sub_group_id())
+#endif
 
 WORKER_ATTRIBUTES __kernel void reduce_rows(reduce_params p) {
     real parameter = REAL_OF_BITS(p.parameter);
@@ -42,17 +47,11 @@ WORKER_ATTRIBUTES __kernel void reduce_rows(reduce_params p) {
             chunk = task - o * (ulong)p.chunks;
         }
         ulong from = chunk * (ulong)p.chunk, to = min(from + (ulong)p.chunk, (ulong)p.total);
-        xpu_addr row = p.in + offset_of(o, p.size, p.in_stride, p.kept);
+        xpu_addr row = p.in + KEPT_OFFSET(o);
         acc a0 = reduce_identity(), a1 = a0, a2 = a0, a3 = a0;
         while (from < to) {
-            ulong run = 0, k = from, n = to - from;
-            if (p.outer > 0) {
-                run = from / (ulong)p.length;
-                k = from - run * (ulong)p.length;
-                n = min(n, (ulong)p.length - k);
-            }
-            xpu_addr base = row + k * (ulong)run_stride +
-                            offset_of(run, p.size + p.kept, p.in_stride + p.kept, p.outer);
+            NEXT_RUN(run, k, n)
+            xpu_addr base = row + k * (ulong)run_stride + OUTER_OFFSET(run);
             long e = 0;
             for (; e + 4 * LANES <= (long)n; e += 4 * LANES) {
                 long j = e + lane;
@@ -77,6 +76,54 @@ WORKER_ATTRIBUTES __kernel void reduce_rows(reduce_params p) {
         }
     }
 }
+
+#ifdef KIND_one
+/* Of LANES vectors, one a row, lane l gets row l's total. Each step halves the vectors: a lane keeps half of
+ * them and hands the other half to the lane that keeps that, all steps together cost as much as one
+ * vector more a row, where `across_lanes` costs log2(LANES). */
+static inline acc transposed_total(acc *a) {
+    uint lane = LANE;
+#pragma unroll
+    for (uint mask = LANES / 2; mask > 0; mask /= 2) {
+        bool upper = (lane & mask) != 0;
+#pragma unroll
+        for (uint r = 0; r < mask; r++) {
+            acc keep = upper ? a[r + mask] : a[r], give = upper ? a[r] : a[r + mask];
+            a[r] = reduce_combine(keep, shuffled(give, mask));
+        }
+    }
+    return a[0];
+}
+
+/* Rows so short that adding up the lanes would take longer than the row: LANES rows at a time, `batch`
+ * times. One dimension reduced, without gaps; no chunks. */
+WORKER_ATTRIBUTES __kernel void reduce_short_rows(reduce_params p) {
+    real parameter = REAL_OF_BITS(p.parameter);
+    uint lane = LANE;
+    ulong first = WORKER * (ulong)p.batch * LANES, end = min(first + (ulong)p.batch * LANES, (ulong)p.outputs);
+    long n = p.total;
+    for (; first < end; first += LANES) {
+        acc a[LANES];
+        xpu_addr row[LANES];
+#pragma unroll
+        for (uint r = 0; r < LANES; r++) {
+            a[r] = reduce_identity();
+            row[r] = p.in + KEPT_OFFSET(min(first + r, (ulong)p.outputs - 1));
+        }
+        long e = 0, run_stride = 0;
+        for (; e + LANES <= n; e += LANES) {
+#pragma unroll
+            for (uint r = 0; r < LANES; r++) a[r] = reduce_step(a[r], AT(row[r], e + lane), 0, parameter);
+        }
+        if (e + lane < n) {
+#pragma unroll
+            for (uint r = 0; r < LANES; r++) a[r] = reduce_step(a[r], AT(row[r], e + lane), 0, parameter);
+        }
+        acc total = transposed_total(a);
+        if (first + lane < (ulong)p.outputs) write_outputs(&p, first + lane, total);
+    }
+}
+#endif
 
 /* The second stage: the partial accumulators of each output. */
 WORKER_ATTRIBUTES __kernel void reduce_partials(reduce_params p) {

@@ -131,7 +131,7 @@ static void choose_inner(shape *s, int64_t element) {
 
 /* --- the launch --- */
 
-typedef enum entry { ENTRY_ROWS, ENTRY_COLUMNS, ENTRY_PARTIALS } entry;
+typedef enum entry { ENTRY_ROWS, ENTRY_SHORT_ROWS, ENTRY_COLUMNS, ENTRY_POINTS, ENTRY_PARTIALS } entry;
 
 #define SUBGROUP 16
 #define MAX_LOCAL 256
@@ -140,7 +140,7 @@ typedef enum entry { ENTRY_ROWS, ENTRY_COLUMNS, ENTRY_PARTIALS } entry;
 typedef struct plan {
     entry entry;
     bool subgroups, contiguous, wide;
-    int columns, local;
+    int columns, local, kept, outer;
     int64_t groups;
 } plan;
 
@@ -167,50 +167,71 @@ static bool subgroup_tier(const xpu_device_properties *device) {
     return device->has_subgroups && device->has_subgroup_size && device->has_subgroup_shuffle;
 }
 
-static void make_plan(const shape *s, const xpu_device_properties *device, bool subgroups, int64_t element,
-                      plan *plan, reduce_params *p) {
+/* One work-item an output, or some outputs side by side. */
+static void plan_columns(const shape *s, const xpu_device_properties *device, bool side_by_side, int64_t workers,
+                         plan *plan, reduce_params *p) {
     bool cpu = device->type == XPU_DEVICE_CPU;
-    int64_t lanes = cpu ? (int64_t)device->max_compute_units * 4 * SUBGROUP
-                        : device->vendor_id == 0x8086 ? (int64_t)device->gpu_eu_count * 8 * SUBGROUP
-                                                      : (int64_t)device->max_compute_units * 1024;
-    bool rows_contiguous = s->reduced[0].in == element;
-    bool columns_contiguous = s->kept_dims > 0 && s->kept[0].in == element && s->kept[0].size >= SUBGROUP;
-    bool columns;
-    if (rows_contiguous)
-        columns = s->total < SUBGROUP && s->outputs >= 64;
-    else
-        columns = s->total < SUBGROUP || columns_contiguous || s->outputs >= lanes;
-
-    plan->contiguous = rows_contiguous;
-    plan->wide = s->total > INT32_MAX / 2;
-    plan->columns = 0;
-    p->batch = 1;
-    p->width = 1;
-    if (columns) {
-        plan->entry = ENTRY_COLUMNS;
-        plan->subgroups = false;
-        plan->contiguous = false;
-        plan->local = cpu ? SUBGROUP : 64;
-        plan->columns = s->outputs >= (cpu ? 1 : 32) * lanes && s->outputs >= 4 * plan->local ? 4 : 1;
-        if (cpu && s->outputs >= 4 * plan->local) plan->columns = 4;
-        int64_t across = ceil_div(p->outputs, plan->local * plan->columns);
-        int64_t wanted = cpu ? (int64_t)device->max_compute_units * 4 : lanes / plan->local;
-        int64_t chunks = across < wanted && p->total * p->outputs >= 65536
-                             ? most(least(wanted / across, p->total / 128), 1) : 1;
-        p->chunk = ceil_div(p->total, chunks);
-        p->chunks = most(ceil_div(p->total, most(p->chunk, 1)), 1);
-        p->tasks = p->outputs * p->chunks;
-        plan->groups = across * p->chunks;
+    plan->contiguous = plan->subgroups = false;
+    plan->local = cpu ? SUBGROUP : 64;
+    p->chunk = p->total;
+    p->chunks = 1;
+    p->tasks = p->outputs;
+    if (!side_by_side) {
+        plan->entry = ENTRY_POINTS;
+        if (cpu) plan->local = 4 * SUBGROUP;
+        plan->groups = ceil_div(p->outputs, plan->local);
         return;
     }
-    plan->entry = ENTRY_ROWS;
-    plan->subgroups = subgroups;
-    if (subgroups) {
+    plan->entry = ENTRY_COLUMNS;
+    int64_t side = s->kept[0].size, others = p->outputs / side;
+    plan->columns = side >= 4 * plan->local && (cpu || p->outputs >= 4 * workers * plan->local) ? 4 : 1;
+    int64_t across = ceil_div(side, plan->local * plan->columns) * others;
+    if (across < workers && p->total * p->outputs >= LONGEST_CHUNK) {
+        p->chunk = ceil_div(p->total, most(least(workers / across, p->total / 128), 1));
+        p->chunks = ceil_div(p->total, p->chunk);
+        p->tasks = p->outputs * p->chunks;
+    }
+    plan->groups = across * p->chunks;
+}
+
+static void make_plan(const shape *s, const xpu_device_properties *device, acc_kind kind, int64_t element,
+                      plan *plan, reduce_params *p) {
+    bool cpu = device->type == XPU_DEVICE_CPU;
+    int64_t units = (int64_t)device->max_compute_units;
+    int64_t lanes = cpu ? units * 4 * SUBGROUP
+                        : device->vendor_id == 0x8086 ? (int64_t)device->gpu_eu_count * 8 * SUBGROUP : units * 1024;
+    bool row = s->reduced[0].in == element || s->total == 1;
+    bool side_by_side = s->kept_dims > 0 && s->kept[0].in == element;
+
+    plan->columns = 0;
+    plan->wide = s->total > INT32_MAX / 2;
+    plan->kept = s->kept_dims;
+    plan->outer = s->reduced_dims - 1;
+    plan->subgroups = subgroup_tier(device);
+    plan->contiguous = row;
+    p->batch = 1;
+    p->width = 1;
+    if (!row && side_by_side && s->kept[0].size >= SUBGROUP) {
+        plan_columns(s, device, true, lanes / (cpu ? SUBGROUP : 64), plan, p);
+    } else if (s->outputs >= 64 && (s->total < SUBGROUP || (!row && s->outputs >= lanes))) {
+        plan_columns(s, device, false, 0, plan, p);
+    } else if (plan->subgroups && kind == KIND_one && row && plan->outer == 0 && s->total <= 16 * SUBGROUP &&
+               s->outputs >= 4 * SUBGROUP) {
+        plan->entry = ENTRY_SHORT_ROWS;
+        plan->local = cpu ? SUBGROUP : 4 * SUBGROUP;
+        p->chunk = p->total;
+        p->chunks = 1;
+        p->tasks = p->outputs;
+        if (cpu) p->batch = most(least(16384 / SUBGROUP / p->total, p->tasks / (8 * units * SUBGROUP)), 1);
+        plan->groups = ceil_div(p->tasks, p->batch * plan->local);
+    } else if (plan->subgroups) {
+        plan->entry = ENTRY_ROWS;
         cut(p, lanes / SUBGROUP, cpu ? 16384 : 2048, LONGEST_CHUNK);
         plan->local = cpu ? SUBGROUP : 4 * SUBGROUP;
-        if (cpu) p->batch = most(least(8192 / most(p->chunk, 1), p->tasks / (4 * (int64_t)device->max_compute_units)), 1);
+        if (cpu) p->batch = most(least(16384 / most(p->chunk, 1), p->tasks / (8 * units)), 1);
         plan->groups = ceil_div(p->tasks, p->batch * (plan->local / SUBGROUP));
     } else {
+        plan->entry = ENTRY_ROWS;
         plan->local = cpu ? 64 : MAX_LOCAL;
         cut(p, lanes / plan->local, 16 * plan->local, LONGEST_CHUNK);
         p->width = power_of_two_from(ceil_div(least(p->chunk, p->total), 4), plan->local);
@@ -223,7 +244,8 @@ static kernel_key key_of(xpu_reduction reduction, const xpu_iter *iter, entry en
     kernel_key key = {FAMILY_REDUCE,
                       {(uint64_t)reduction | (uint64_t)entry << 16 | (uint64_t)plan->columns << 20 |
                            (uint64_t)plan->local << 24 | (uint64_t)plan->subgroups << 40 |
-                           (uint64_t)plan->contiguous << 41 | (uint64_t)plan->wide << 42,
+                           (uint64_t)plan->contiguous << 41 | (uint64_t)plan->wide << 42 |
+                           (uint64_t)plan->kept << 48 | (uint64_t)plan->outer << 56,
                        (uint64_t)iter->operand[iter->outputs].dtype | (uint64_t)iter->operand[0].dtype << 8 |
                            (uint64_t)second << 16,
                        0}};
@@ -242,7 +264,8 @@ static const char formulas[] =
 static xpu_status find_kernel(int device, xpu_reduction reduction, const xpu_iter *iter, entry entry,
                               const plan *plan, xpu_kernel **kernel) {
     static const char *const kinds[] = {"one", "pair", "indexed", "welford"};
-    static const char *const entries[] = {"reduce_rows", "reduce_columns", "reduce_partials"};
+    static const char *const entries[] = {"reduce_rows", "reduce_short_rows", "reduce_columns", "reduce_points",
+                                          "reduce_partials"};
     kernel_key key = key_of(reduction, iter, entry, plan);
     *kernel = kernel_find(device, &key);
     if (*kernel) return XPU_SUCCESS;
@@ -253,15 +276,16 @@ static xpu_status find_kernel(int device, xpu_reduction reduction, const xpu_ite
     struct computed a = computed_in(row->type, in, out);
     char options[512], text[2048], label[96];
     snprintf(options, sizeof options,
-             "-DIN=%s -DOUT0=%s -DOUT1=%s -DA=%s -DKIND_%s -DIDX=%s -DLOCAL=%d -DLANES=%d%s%s%s%s%s%s%s%s",
+             "-DIN=%s -DOUT0=%s -DOUT1=%s -DA=%s -DKIND_%s -DIDX=%s -DLOCAL=%d -DLANES=%d -DKEPT=%d -DOUTER=%d%s%s%s%s%s%s%s%s",
              dtype_token(in), dtype_token(out), dtype_token(second), a.type, kinds[row->kind],
-             plan->wide ? "long" : "int", plan->local, SUBGROUP,
+             plan->wide ? "long" : "int", plan->local, SUBGROUP, plan->kept, plan->outer,
              a.class == 'f' ? " -DA_FLOAT" : "", a.class == 'c' ? " -DA_COMPLEX" : "",
              a.class == 'i' ? " -DA_SIGNED" : "", a.type[0] == 'd' ? " -DA_DOUBLE" : "",
              computed[in].class == 'f' ? " -DIN_FLOAT" : "", computed[in].class == 'c' ? " -DIN_COMPLEX" : "",
              iter->outputs == 2 ? " -DSECOND" : "", plan->contiguous ? " -DCONTIGUOUS" : "");
     if (entry == ENTRY_COLUMNS)
         snprintf(options + strlen(options), sizeof options - strlen(options), " -DCOLUMNS=%d", plan->columns);
+    if (entry == ENTRY_POINTS) strcat(options, " -DPOINTS");
     snprintf(text, sizeof text, formulas, row->identity, row->step, row->combine, row->finish, row->second);
     snprintf(label, sizeof label, "%s %s->%s", row->name, dtype_token(in), dtype_token(out));
     for (char *c = label; *c; c++) *c = (char)tolower(*c);
@@ -294,8 +318,6 @@ static void fill_params(const shape *s, const xpu_iter *iter, bool as_double, do
     p->stride = s->reduced[0].in;
     p->count = bits_of((double)s->total, as_double);
     p->parameter = bits_of(parameter, as_double);
-    p->kept = s->kept_dims;
-    p->outer = s->reduced_dims - 1;
     p->pad = 0;
     for (int d = 0; d < s->kept_dims + s->reduced_dims - 1; d++) {
         const dim *e = d < s->kept_dims ? &s->kept[d] : &s->reduced[d - s->kept_dims + 1];
@@ -348,7 +370,7 @@ xpu_status xpu_reduce(xpu_stream *stream, xpu_reduction reduction, const xpu_ite
     if (row->kind != KIND_indexed) choose_inner(&s, element);
     bool as_double = computed_in(row->type, in, iter->operand[0].dtype).type[0] == 'd';
     fill_params(&s, iter, as_double, parameter, &p);
-    make_plan(&s, properties, subgroup_tier(properties), element, &plan, &p);
+    make_plan(&s, properties, row->kind, element, &plan, &p);
 
     xpu_kernel *kernel, *final = NULL;
     XPU_TRY(find_kernel(device, reduction, iter, plan.entry, &plan, &kernel));
@@ -358,6 +380,7 @@ xpu_status xpu_reduce(xpu_stream *stream, xpu_reduction reduction, const xpu_ite
         last.columns = 0;
         last.subgroups = subgroup_tier(properties);
         last.contiguous = false;
+        last.outer = 0;
         last.local = last.subgroups ? SUBGROUP : 64;
         XPU_TRY(find_kernel(device, reduction, iter, ENTRY_PARTIALS, &last, &final));
         XPU_TRY(xpu_malloc(stream, (size_t)p.tasks * ACC_BYTES, &partial));
