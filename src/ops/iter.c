@@ -1,6 +1,7 @@
 /* What the op library knows of dtypes and iterations. */
-#include "xpu/ops.h"
+#include "ops/iter.h"
 
+#include <string.h>
 
 size_t xpu_dtype_size(xpu_dtype dtype) {
     static const unsigned char sizes[] = {
@@ -20,6 +21,15 @@ const char *xpu_dtype_name(xpu_dtype dtype) {
     return (unsigned)dtype < XPU_DTYPE_COUNT ? names[dtype] : "unknown";
 }
 
+char dtype_class(xpu_dtype dtype) {
+    static const char classes[] =
+#define X(name, token, size, kind) #kind
+        XPU_DTYPES(X)
+#undef X
+        ;
+    return classes[dtype];
+}
+
 int64_t xpu_iter_numel(const xpu_iter *iter) {
     int64_t count = 1;
     for (int d = 0; d < iter->dims; d++) count *= iter->size[d];
@@ -29,8 +39,8 @@ int64_t xpu_iter_numel(const xpu_iter *iter) {
 /* Dimension `d` goes on where dimension `to` ends, in every operand. */
 static bool follows(const xpu_iter *iter, int to, int d) {
     for (int i = 0; i < iter->outputs + iter->inputs; i++) {
-        const int64_t *stride = iter->operand[i].stride;
-        if (stride[d] != stride[to] * iter->size[to]) return false;
+        const xpu_operand *o = &iter->operand[i];
+        if (o->data && o->stride[d] != o->stride[to] * iter->size[to]) return false;
     }
     return true;
 }
@@ -51,4 +61,114 @@ void xpu_iter_coalesce(xpu_iter *iter) {
             move_dim(iter, dims++, d);
     }
     iter->dims = dims;
+}
+
+bool iter_can_coalesce(const xpu_iter *iter) {
+    for (int d = 0; d < iter->dims; d++)
+        if (iter->size[d] == 1 || (d > 0 && follows(iter, d - 1, d))) return true;
+    return false;
+}
+
+void iter_get_layout(const xpu_iter *iter, iter_layout *layout) {
+    layout->count = xpu_iter_numel(iter);
+    bool strided = false;
+    for (int i = 0; i < iter->outputs + iter->inputs; i++) {
+        const xpu_operand *o = &iter->operand[i];
+        access_kind access = ACCESS_STRIDED;
+        if (!o->data && i >= iter->outputs)
+            access = ACCESS_VALUE;
+        else if (layout->count <= 1 || o->stride[0] == (int64_t)xpu_dtype_size(o->dtype))
+            access = ACCESS_NEXT;
+        else if (o->stride[0] == 0)
+            access = ACCESS_ONE;
+        layout->access[i] = access;
+        strided |= access == ACCESS_STRIDED;
+    }
+    if (layout->count <= 1 || (iter->dims == 1 && !strided))
+        layout->kind = LAYOUT_FLAT;
+    else
+        layout->kind = !strided && iter->size[0] >= ITER_SHORT_ROW ? LAYOUT_ROWS : LAYOUT_STRIDED;
+}
+
+bool iter_fits_32bit(const xpu_iter *iter) {
+    int64_t count = 1;
+    for (int d = 0; d < iter->dims; d++)
+        if (__builtin_mul_overflow(count, iter->size[d], &count)) return false;
+    if (count >= INT32_MAX) return false;
+    for (int i = 0; i < iter->outputs + iter->inputs; i++) {
+        const xpu_operand *o = &iter->operand[i];
+        int64_t low = 0, high = 0;
+        if (!o->data) continue;
+        for (int d = 0; d < iter->dims; d++) {
+            int64_t reach = (iter->size[d] - 1) * o->stride[d];
+            if (reach < 0) low += reach;
+            else high += reach;
+        }
+        if (low < INT32_MIN || high > INT32_MAX) return false;
+    }
+    return true;
+}
+
+void iter_split(const xpu_iter *iter, xpu_iter *low, xpu_iter *high) {
+    int d = iter->dims - 1;
+    while (d > 0 && iter->size[d] == 1) d--;
+    *low = *high = *iter;
+    int64_t half = iter->size[d] / 2;
+    low->size[d] = half;
+    high->size[d] -= half;
+    for (int i = 0; i < iter->outputs + iter->inputs; i++)
+        if (iter->operand[i].data) high->operand[i].data = (char *)iter->operand[i].data + half * iter->operand[i].stride[d];
+}
+
+/* --- scalars --- */
+
+static double scalar_double(const xpu_scalar *s) {
+    switch (s->dtype) {
+    case XPU_FLOAT64: return s->value.f;
+    case XPU_COMPLEX128: return s->value.c[0];
+    case XPU_UINT64: return (double)s->value.u;
+    default: return (double)s->value.i;
+    }
+}
+
+static uint64_t scalar_integer(const xpu_scalar *s) {
+    if (s->dtype != XPU_FLOAT64 && s->dtype != XPU_COMPLEX128) return s->value.u;
+    double v = scalar_double(s);
+    if (v >= 9223372036854775808.0 && v < 18446744073709551616.0) return (uint64_t)v;
+    /* outside of int64, and for NaN, what x86's conversion gives */
+    return v >= -9223372036854775808.0 && v < 9223372036854775808.0 ? (uint64_t)(int64_t)v : (uint64_t)INT64_MIN;
+}
+
+static uint64_t float_bits(double v) {
+    float f = (float)v;
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    return bits;
+}
+
+static uint64_t double_bits(double v) {
+    uint64_t bits;
+    memcpy(&bits, &v, sizeof bits);
+    return bits;
+}
+
+void scalar_bits(const xpu_scalar *s, xpu_dtype dtype, uint64_t bits[2]) {
+    double imaginary = s->dtype == XPU_COMPLEX128 ? s->value.c[1] : 0;
+    bits[1] = 0;
+    switch (dtype) {
+    case XPU_BOOL:
+        bits[0] = s->dtype == XPU_FLOAT64 || s->dtype == XPU_COMPLEX128 ? scalar_double(s) != 0 || imaginary != 0
+                                                                         : s->value.u != 0;
+        break;
+    case XPU_FLOAT16:
+    case XPU_BFLOAT16:
+    case XPU_FLOAT32: bits[0] = float_bits(scalar_double(s)); break;
+    case XPU_FLOAT64: bits[0] = double_bits(scalar_double(s)); break;
+    case XPU_COMPLEX64: bits[0] = float_bits(scalar_double(s)) | float_bits(imaginary) << 32; break;
+    case XPU_COMPLEX128:
+        bits[0] = double_bits(scalar_double(s));
+        bits[1] = double_bits(imaginary);
+        break;
+    default: bits[0] = scalar_integer(s);
+    }
 }

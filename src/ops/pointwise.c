@@ -1,9 +1,475 @@
-/* The pointwise operations: from a line of the table, the dtypes and the layout to a kernel. */
+/* The pointwise operations: from a line of the table, the dtypes and the layout to the text of a kernel. */
 #include "xpu/ops/pointwise.h"
 
+#include <ctype.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/text.h"
+#include "kernels/pointwise.h"
+#include "ops/iter.h"
 #include "ops/kernel.h"
+
+typedef struct formulas {
+    const char *r, *f, *i, *u, *b, *c;
+} formulas;
+
+typedef struct operation {
+    const char *name, *signature;
+    formulas text;
+} operation;
+
+static const operation operations[] = {
+#define X(name, aten, signature, ...) {#name, signature, {__VA_ARGS__}},
+#include "tables/pointwise.def"
+#undef X
+};
+
+/* The signature, read. */
+typedef struct arity {
+    unsigned char inputs, scalars, outputs;
+    unsigned char cost;                 /* simple operations an element, roughly */
+    char input[POINTWISE_OPERANDS], scalar[POINTWISE_SCALARS], output[POINTWISE_OPERANDS];
+    char name[40];                      /* in lower case */
+} arity;
+
+static arity arities[XPU_POINTWISE_COUNT];
+static pthread_once_t arities_once = PTHREAD_ONCE_INIT;
+
+static void read_arities(void) {
+    for (int op = 0; op < XPU_POINTWISE_COUNT; op++) {
+        arity *a = &arities[op];
+        const operation *o = &operations[op];
+        const char *c = o->signature;
+        while (isalpha((unsigned char)*c)) a->input[a->inputs++] = *c++;
+        if (*c == ',')
+            for (c++; isalpha((unsigned char)*c);) a->scalar[a->scalars++] = *c++;
+        for (c++; isalpha((unsigned char)*c);) a->output[a->outputs++] = *c++;
+        for (int i = 0; o->name[i] && i < (int)sizeof a->name - 1; i++) a->name[i] = (char)tolower(o->name[i]);
+        const char *formula = o->text.f ? o->text.f : o->text.r ? o->text.r : "";
+        a->cost = strchr(formula, '(') ? 8 : 1; /* calls something? */
+    }
+}
+
+static inline const arity *arity_of(xpu_pointwise_op op) {
+    if ((unsigned)op >= XPU_POINTWISE_COUNT) return NULL;
+    pthread_once(&arities_once, read_arities);
+    return &arities[op];
+}
+
+const char *xpu_pointwise_name(xpu_pointwise_op op) {
+    const arity *a = arity_of(op);
+    return a ? a->name : NULL;
+}
+
+xpu_status xpu_pointwise_arity(xpu_pointwise_op op, int *outputs, int *inputs, int *scalars) {
+    const arity *a = arity_of(op);
+    if (!a) return op_fail(XPU_ERROR_INVALID_ARGUMENT, "xpu_pointwise_arity: no operation %d", (int)op);
+    *outputs = a->outputs;
+    *inputs = a->inputs;
+    *scalars = a->scalars;
+    return XPU_SUCCESS;
+}
+
+/* The most special formula for the dtype, or NULL. */
+static const char *formula_for(xpu_pointwise_op op, xpu_dtype compute) {
+    const formulas *t = &operations[op].text;
+    switch (dtype_class(compute)) {
+    case DTYPE_CLASS_BOOL: return t->b ? t->b : t->r;
+    case DTYPE_CLASS_SIGNED: return t->i ? t->i : t->r;
+    case DTYPE_CLASS_UNSIGNED: return t->u ? t->u : t->i ? t->i : t->r;
+    case DTYPE_CLASS_FLOAT: return t->f ? t->f : t->r;
+    default: return t->c;
+    }
+}
+
+bool xpu_pointwise_defined(xpu_pointwise_op op, xpu_dtype compute) {
+    return (unsigned)op < XPU_POINTWISE_COUNT && (unsigned)compute < XPU_DTYPE_COUNT && formula_for(op, compute);
+}
+
+/* --- the text of a kernel --- */
+
+typedef struct plan {
+    xpu_pointwise_op op;
+    const arity *arity;
+    xpu_dtype compute;
+    const xpu_iter *iter;
+    iter_layout layout;
+    int dims; /* in the text of a kernel with strides: those of the iteration, rounded up */
+} plan;
+
+/* The type in kernels that `dtype` is computed in. */
+static const char *compute_type(xpu_dtype dtype) {
+    switch (dtype) {
+    case XPU_BOOL: return "uchar";
+    case XPU_INT8: return "char";
+    case XPU_UINT8: return "uchar";
+    case XPU_INT16: return "short";
+    case XPU_UINT16: return "ushort";
+    case XPU_INT32: return "int";
+    case XPU_UINT32: return "uint";
+    case XPU_INT64: return "long";
+    case XPU_UINT64: return "ulong";
+    case XPU_FLOAT64: return "double";
+    case XPU_COMPLEX64: return "float2";
+    case XPU_COMPLEX128: return "double2";
+    default: return "float";
+    }
+}
+
+static bool is_half(xpu_dtype dtype) { return dtype == XPU_FLOAT16 || dtype == XPU_BFLOAT16; }
+
+/* The expression `value`, of what `from` is computed in, as what `to` is computed in, rounded to `to`. */
+static void add_conversion(text *t, const char *value, xpu_dtype from, xpu_dtype to) {
+    char class_from = dtype_class(from), class_to = dtype_class(to);
+    if (from == to) {
+        text_add(t, value);
+    } else if (class_to == DTYPE_CLASS_COMPLEX && class_from == DTYPE_CLASS_COMPLEX) {
+        text_addf(t, "convert_%s(%s)", compute_type(to), value);
+    } else if (class_to == DTYPE_CLASS_COMPLEX) {
+        text_addf(t, "(%s)((%s)(%s), 0)", compute_type(to), compute_type(dtype_real(to)), value);
+    } else if (class_from == DTYPE_CLASS_COMPLEX) {
+        char real[128];
+        snprintf(real, sizeof real, "(%s).x", value);
+        if (class_to == DTYPE_CLASS_BOOL)
+            text_addf(t, "((%s).x != 0 || (%s).y != 0)", value, value);
+        else
+            add_conversion(t, real, dtype_real(from), to);
+    } else if (class_to == DTYPE_CLASS_BOOL) {
+        text_addf(t, "((%s) != 0)", value);
+    } else if (is_half(to)) {
+        text_addf(t, "xpu_round_%s((float)(%s))", dtype_token(to), value);
+    } else if (class_from == DTYPE_CLASS_FLOAT && class_to != DTYPE_CLASS_FLOAT) {
+        /* A number beyond the small integer types wraps around, as on x86 and in CUDA. */
+        bool wide = xpu_dtype_size(to) == 8 || to == XPU_UINT32;
+        text_addf(t, "(%s)(%s)(%s)", compute_type(to), wide ? "long" : "int", value);
+    } else {
+        text_addf(t, "(%s)(%s)", compute_type(to), value);
+    }
+}
+
+/* Where operand `i` lies: base address and index of the element. */
+static void add_place(text *t, const plan *p, int i, bool constant) {
+    const char *token = dtype_token(p->iter->operand[i].dtype);
+    text_addf(t, "%s(s_%s, p.pointer[%d]", constant ? "XPU_CPTR" : "XPU_PTR", token, i);
+    if (p->layout.kind != LAYOUT_FLAT) text_addf(t, " + (long)at%d", i);
+    text_add(t, "), ");
+    if (p->layout.access[i] == ACCESS_ONE || p->layout.kind == LAYOUT_STRIDED)
+        text_add(t, "0");
+    else
+        text_add(t, p->layout.kind == LAYOUT_FLAT ? "i" : "x");
+}
+
+static void add_bits(text *t, const char *field, int i, xpu_dtype dtype) {
+    char low[40];
+    snprintf(low, sizeof low, "p.%s[%d][0]", field, i);
+    switch (dtype_class(dtype)) {
+    case DTYPE_CLASS_FLOAT:
+        if (dtype == XPU_FLOAT64)
+            text_addf(t, "as_double(%s)", low);
+        else
+            text_addf(t, "as_float((uint)%s)", low);
+        break;
+    case DTYPE_CLASS_COMPLEX:
+        if (dtype == XPU_COMPLEX64)
+            text_addf(t, "as_float2(%s)", low);
+        else
+            text_addf(t, "(double2)(as_double(%s), as_double(p.%s[%d][1]))", low, field, i);
+        break;
+    default: text_addf(t, "(%s)%s", compute_type(dtype), low);
+    }
+}
+
+static void add_input(text *t, const plan *p, int input) {
+    int i = p->iter->outputs + input;
+    const xpu_operand *o = &p->iter->operand[i];
+    bool mask = p->arity->input[input] == 'm';
+    char name = (char)('a' + input);
+    text_addf(t, "    const %s %c = ", mask ? "int" : "T", name);
+    if (p->layout.access[i] == ACCESS_VALUE) {
+        add_bits(t, "value", i, mask ? XPU_BOOL : p->compute);
+    } else {
+        text place = {0};
+        text_addf(&place, "load_%s(", dtype_token(o->dtype));
+        add_place(&place, p, i, true);
+        text_add(&place, ")");
+        if (place.failed)
+            t->failed = true;
+        else if (!mask)
+            add_conversion(t, place.data, o->dtype, p->compute);
+        else if (!dtype_is_complex(o->dtype))
+            text_addf(t, "%s != 0", place.data);
+        else
+            text_addf(t, "any(%s != 0)", place.data);
+        text_free(&place);
+    }
+    text_add(t, ";\n");
+}
+
+static void add_output(text *t, const plan *p, int output, const char *formula, size_t length) {
+    const xpu_operand *o = &p->iter->operand[output];
+    xpu_dtype result = p->compute; /* the dtype that the formula gives */
+    const char *type = "T";
+    char name[8];
+    snprintf(name, sizeof name, "r%d", output);
+    switch (p->arity->output[output]) {
+    case 'b': result = XPU_BOOL, type = "uchar"; break;
+    case 'i': result = XPU_INT32, type = "int"; break;
+    case 'r': result = dtype_real(p->compute), type = compute_type(result); break;
+    case 'z': result = p->compute == XPU_FLOAT64 ? XPU_COMPLEX128 : XPU_COMPLEX64, type = "T2"; break;
+    default: break;
+    }
+    text_addf(t, "    const %s r%d = (%s)(", type, output, type);
+    text_append(t, formula, length);
+    text_add(t, result == XPU_BOOL ? ") != 0;\n" : ");\n");
+    text_addf(t, "    store_%s(", dtype_token(o->dtype));
+    add_place(t, p, output, false);
+    text_add(t, ", ");
+    if (is_half(result) && o->dtype != result) {
+        char rounded[40];
+        snprintf(rounded, sizeof rounded, "xpu_round_%s(%s)", dtype_token(result), name);
+        add_conversion(t, rounded, result, o->dtype);
+    } else if (is_half(o->dtype) && result != o->dtype && !dtype_is_complex(result)) {
+        text_addf(t, "(float)%s", name); /* the store rounds */
+    } else {
+        add_conversion(t, name, result, o->dtype);
+    }
+    text_add(t, ");\n");
+}
+
+static void add_types(text *t, const plan *p, const char *formula) {
+    static const char *const classes[] = {['b'] = "BOOL", ['i'] = "SIGNED", ['u'] = "UNSIGNED", ['f'] = "FLOAT",
+                                          ['c'] = "COMPLEX"};
+    char class = dtype_class(p->compute);
+    bool wide = dtype_needs_fp64(p->compute);
+    text_addf(t, "typedef %s T;\n#define T_IS_%s 1\n", compute_type(p->compute), classes[(int)class]);
+    text_addf(t, "typedef %s R;\n", compute_type(dtype_real(p->compute)));
+    text_add(t, wide ? "typedef double2 T2;\n#define R_IS_DOUBLE 1\n#define K(x) x\n"
+                     : "typedef float2 T2;\n#define K(x) x##f\n");
+    if (p->compute == XPU_BFLOAT16) text_add(t, "#define COMPUTE_BF16 1\n");
+    text_add(t, "#include \"pointwise.h\"\n#include \"pointwise_math.cl\"\n");
+    if (class == DTYPE_CLASS_COMPLEX) text_add(t, "#include \"pointwise_complex.cl\"\n");
+    if (strstr(formula, "sf_")) text_add(t, "#include \"pointwise_special.cl\"\n");
+}
+
+/* The offsets of all tensors from n, the number of the element or, from dimension 1 on, of the row. */
+static void add_offsets(text *t, const plan *p, int first) {
+    int operands = p->iter->outputs + p->iter->inputs;
+    for (int i = 0; i < operands; i++)
+        if (p->layout.access[i] != ACCESS_VALUE) text_addf(t, "    int at%d = 0;\n", i);
+    for (int d = first; d < p->dims; d++) {
+        bool last = d == p->dims - 1;
+        if (!last)
+            text_addf(t, "    const uint q%d = (mul_hi(n, p.multiplier[%d]) + n) >> p.shift[%d], k%d = n - q%d * p.size[%d];\n",
+                      d, d, d, d, d, d);
+        char index[16];
+        snprintf(index, sizeof index, last ? "n" : "k%d", d);
+        for (int i = 0; i < operands; i++)
+            if (p->layout.access[i] != ACCESS_VALUE)
+                text_addf(t, "    at%d += (int)%s * p.stride[%d][%d];\n", i, index, d, i);
+        if (!last) text_addf(t, "    n = q%d;\n", d);
+    }
+}
+
+static void write_kernel(text *t, const plan *p) {
+    const char *formula = formula_for(p->op, p->compute);
+    add_types(t, p, formula);
+    switch (p->layout.kind) {
+    case LAYOUT_FLAT:
+        text_add(t, "__kernel void pointwise(const pointwise_flat p) {\n"
+                    "    const size_t i = get_global_id(0);\n"
+                    "    if (i >= p.count) return;\n");
+        break;
+    case LAYOUT_ROWS:
+        text_add(t, "__kernel void pointwise(const pointwise_strided p) {\n"
+                    "    const size_t x = get_global_id(0);\n"
+                    "    uint n = (uint)get_global_id(1);\n"
+                    "    if (x >= p.inner || n >= p.count) return;\n");
+        add_offsets(t, p, 1);
+        break;
+    case LAYOUT_STRIDED:
+        text_add(t, "__kernel void pointwise(const pointwise_strided p) {\n"
+                    "    uint n = (uint)get_global_id(0);\n"
+                    "    if (n >= p.count) return;\n");
+        add_offsets(t, p, 0);
+        break;
+    }
+    for (int s = 0; s < p->arity->scalars; s++) {
+        bool integer = p->arity->scalar[s] == 'i';
+        text_addf(t, "    const %s s%d = ", integer ? "int" : "T", s);
+        add_bits(t, "scalar", s, integer ? XPU_INT32 : p->compute);
+        text_add(t, ";\n");
+    }
+    for (int i = 0; i < p->arity->inputs; i++) add_input(t, p, i);
+    for (int i = 0; i < p->arity->outputs; i++) {
+        const char *end = strchr(formula, ';');
+        size_t length = end ? (size_t)(end - formula) : strlen(formula);
+        add_output(t, p, i, formula, length);
+        formula = end ? end + 1 : formula + length;
+    }
+    text_add(t, "}\n");
+}
+
+static xpu_status make_kernel(int device, const kernel_key *key, const plan *p, xpu_kernel **kernel) {
+    const xpu_device_properties *properties;
+    XPU_TRY(xpu_device_get_properties(device, &properties));
+    bool fp64 = dtype_needs_fp64(p->compute);
+    text label = {0}, source = {0};
+    text_addf(&label, "%s ", p->arity->name);
+    for (int i = 0; i < p->arity->inputs; i++) {
+        xpu_dtype dtype = p->iter->operand[p->iter->outputs + i].dtype;
+        bool value = p->layout.access[p->iter->outputs + i] == ACCESS_VALUE;
+        text_addf(&label, "%s%s", i ? "," : "", value ? "number" : dtype_token(dtype));
+        fp64 |= !value && dtype_needs_fp64(dtype);
+    }
+    for (int i = 0; i < p->arity->outputs; i++) {
+        xpu_dtype dtype = p->iter->operand[i].dtype;
+        text_addf(&label, "%s%s", i ? "," : "->", dtype_token(dtype));
+        fp64 |= dtype_needs_fp64(dtype);
+    }
+    xpu_status status;
+    if (!formula_for(p->op, p->compute)) {
+        status = op_fail(XPU_ERROR_NOT_SUPPORTED, "%s is not defined for %s", p->arity->name, dtype_token(p->compute));
+    } else if (fp64 && !properties->has_fp64) {
+        status = op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: %s has no 64-bit floating point", p->arity->name, properties->name);
+    } else {
+        write_kernel(&source, p);
+        kernel_recipe recipe = {.text = source.data, .name = "pointwise", .label = label.data};
+        status = source.failed || label.failed
+                     ? op_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for the text of kernel %s", p->arity->name)
+                     : kernel_make(device, key, &recipe, kernel);
+    }
+    text_free(&label);
+    text_free(&source);
+    return status;
+}
+
+static xpu_status find_kernel(int device, const plan *p, xpu_kernel **kernel) {
+    kernel_key key = {.family = FAMILY_POINTWISE};
+    key.word[0] = (uint64_t)p->op | (uint64_t)p->compute << 16 | (uint64_t)p->layout.kind << 24 | (uint64_t)p->dims << 32;
+    for (int i = 0; i < p->iter->outputs + p->iter->inputs; i++)
+        key.word[1] |= ((uint64_t)p->iter->operand[i].dtype << 2 | p->layout.access[i]) << (8 * i);
+    *kernel = kernel_find(device, &key);
+    return *kernel ? XPU_SUCCESS : make_kernel(device, &key, p, kernel);
+}
+
+/* --- launch --- */
+
+static void fill_values(const plan *p, const xpu_scalar *scalars, xpu_addr *pointer, xpu_u64 (*value)[2],
+                        xpu_u64 (*scalar)[2]) {
+    for (int i = 0; i < p->iter->outputs + p->iter->inputs; i++) {
+        const xpu_operand *o = &p->iter->operand[i];
+        pointer[i] = XPU_ADDR(o->data);
+        if (p->layout.access[i] != ACCESS_VALUE) continue;
+        bool mask = p->arity->input[i - p->iter->outputs] == 'm';
+        scalar_bits(&o->scalar, mask ? XPU_BOOL : p->compute, value[i]);
+    }
+    for (int s = 0; s < p->arity->scalars; s++)
+        scalar_bits(&scalars[s], p->arity->scalar[s] == 'i' ? XPU_INT32 : p->compute, scalar[s]);
+}
+
+static inline size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
+static inline size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
+
+/* Work-items in a group: enough to keep a processor's vectors busy, few enough to share out well. */
+static size_t group_size(const xpu_device_properties *properties) {
+    size_t best = properties->type == XPU_DEVICE_CPU ? 1024 : 256;
+    return smaller(best, properties->max_work_group_size);
+}
+
+static xpu_status run_flat(xpu_stream *stream, xpu_kernel *kernel, const plan *p, const xpu_scalar *scalars,
+                           const xpu_device_properties *properties) {
+    pointwise_flat params;
+    fill_values(p, scalars, params.pointer, params.value, params.scalar);
+    size_t count = (size_t)p->layout.count, local = smaller(group_size(properties), round_up(count, 16));
+    params.count = count;
+    xpu_range range = {.dims = 1, .groups = {(count + local - 1) / local}, .local = {local},
+                       .work = count * p->arity->cost};
+    return xpu_launch(stream, kernel, &range, &params, sizeof params);
+}
+
+static xpu_status run_strided(xpu_stream *stream, xpu_kernel *kernel, const plan *p, const xpu_scalar *scalars,
+                              const xpu_device_properties *properties) {
+    const xpu_iter *iter = p->iter;
+    pointwise_strided params;
+    fill_values(p, scalars, params.pointer, params.value, params.scalar);
+    for (int d = 0; d < p->dims; d++) {
+        bool there = d < iter->dims;
+        uint32_t size = there ? (uint32_t)iter->size[d] : 1;
+        fast_divisor divisor = fast_divisor_of(size);
+        params.size[d] = size;
+        params.multiplier[d] = divisor.multiplier;
+        params.shift[d] = divisor.shift;
+        for (int i = 0; i < iter->outputs + iter->inputs; i++)
+            params.stride[d][i] = there ? (int32_t)iter->operand[i].stride[d] : 0;
+    }
+    size_t count = (size_t)p->layout.count, group = group_size(properties);
+    xpu_range range = {.dims = 1, .groups = {1, 1, 1}, .local = {1, 1, 1}, .work = count * p->arity->cost};
+    if (p->layout.kind == LAYOUT_ROWS) {
+        size_t inner = (size_t)iter->size[0], rows = count / inner;
+        size_t width = smaller(group, round_up(inner, 16)), height = smaller(group / width, rows);
+        params.inner = (uint32_t)inner;
+        params.count = (uint32_t)rows;
+        range.dims = 2;
+        range.local[0] = width;
+        range.local[1] = height;
+        range.groups[0] = (inner + width - 1) / width;
+        range.groups[1] = (rows + height - 1) / height;
+    } else {
+        range.local[0] = smaller(group, round_up(count, 16));
+        range.groups[0] = (count + range.local[0] - 1) / range.local[0];
+        range.work *= 4;
+        params.inner = 0;
+        params.count = (uint32_t)count;
+    }
+    return xpu_launch(stream, kernel, &range, &params, sizeof params);
+}
+
+/* Texts are made for a few numbers of dimensions only; the dimensions put on have one element. */
+static int rounded_dims(int dims) { return dims <= 2 ? 2 : dims <= 4 ? dims : dims <= 6 ? 6 : POINTWISE_DIMS; }
+
+static xpu_status run(xpu_stream *stream, plan *p, const xpu_scalar *scalars) {
+    const xpu_device_properties *properties;
+    int device = xpu_stream_device(stream);
+    xpu_kernel *kernel;
+    if (p->layout.kind != LAYOUT_FLAT) {
+        if (!iter_fits_32bit(p->iter)) {
+            xpu_iter half[2];
+            iter_split(p->iter, &half[0], &half[1]);
+            for (int i = 0; i < 2; i++) {
+                plan part = *p;
+                part.iter = &half[i];
+                iter_get_layout(&half[i], &part.layout);
+                XPU_TRY(run(stream, &part, scalars));
+            }
+            return XPU_SUCCESS;
+        }
+        p->dims = rounded_dims(p->iter->dims);
+    }
+    XPU_TRY(find_kernel(device, p, &kernel));
+    XPU_TRY(xpu_device_get_properties(device, &properties));
+    return p->layout.kind == LAYOUT_FLAT ? run_flat(stream, kernel, p, scalars, properties)
+                                         : run_strided(stream, kernel, p, scalars, properties);
+}
 
 xpu_status xpu_pointwise(xpu_stream *stream, xpu_pointwise_op op, xpu_dtype compute, const xpu_iter *iter,
                          const xpu_scalar *scalars, int scalar_count) {
-    return op_fail(XPU_ERROR_NOT_SUPPORTED, "pointwise");
+    const arity *a = arity_of(op);
+    if (!a) return op_fail(XPU_ERROR_INVALID_ARGUMENT, "xpu_pointwise: no operation %d", (int)op);
+    if ((unsigned)compute >= XPU_DTYPE_COUNT)
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "%s: no dtype %d", a->name, (int)compute);
+    if (iter->outputs != a->outputs || iter->inputs != a->inputs || scalar_count != a->scalars)
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT,
+                       "%s: takes %d inputs, %d scalars and %d outputs; got %d inputs, %d scalars and %d outputs", a->name,
+                       a->inputs, a->scalars, a->outputs, iter->inputs, scalar_count, iter->outputs);
+    xpu_iter merged;
+    plan p = {.op = op, .arity = a, .compute = compute, .iter = iter};
+    if (iter->dims > 1 && iter_can_coalesce(iter)) {
+        merged = *iter;
+        xpu_iter_coalesce(&merged);
+        p.iter = &merged;
+    }
+    iter_get_layout(p.iter, &p.layout);
+    return p.layout.count ? run(stream, &p, scalars) : XPU_SUCCESS;
 }

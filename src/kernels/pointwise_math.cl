@@ -1,0 +1,259 @@
+/* Functions that the formulas of pointwise.def use, for the compute type T of the kernel.
+ *
+ * T is what the formula computes in, R the real type that belongs to it (T itself unless T is complex),
+ * K(0.5) a constant of type R. One of T_IS_BOOL, T_IS_SIGNED, T_IS_UNSIGNED, T_IS_FLOAT, T_IS_COMPLEX is
+ * defined, and R_IS_DOUBLE where R is double. Polynomials were fitted for this file by weighted least
+ * squares in double precision; the error stated is the largest seen over all floats of the range. */
+
+/* A float rounded to a half type. */
+static inline float xpu_round_bf16(float v) { return bf16_to_float(float_to_bf16(v)); }
+static inline float xpu_round_f16(float v) {
+#ifdef XPU_HAS_FP16
+    return convert_float(convert_half_rte(v));
+#else
+    ushort bits;
+    vstore_half_rte(v, 0, (half *)&bits);
+    return vload_half(0, (const half *)&bits);
+#endif
+}
+
+#if defined(T_IS_FLOAT) || defined(T_IS_COMPLEX)
+#define PI K(3.14159265358979323846)
+
+/* PyTorch's maximum and minimum: NaN wins. */
+static inline R m_max(R a, R b) { return a > b || a != a ? a : b; }
+static inline R m_min(R a, R b) { return a < b || a != a ? a : b; }
+static inline R m_clamp(R a, R low, R high) { return m_min(m_max(a, low), high); }
+
+#ifdef R_IS_DOUBLE
+static inline R m_erf(R x) { return erf(x); }
+#else
+/* 1.02 ulp. Below 0.92 x + x p(x²); above 1 - exp(q(|x|)), which reaches 1 at 3.95. */
+static inline R m_erf(R x) {
+    float t = fabs(x), s = x * x;
+    float p = -0.000599944032728672f;
+    p = fma(p, s, 0.004994838498532772f);
+    p = fma(p, s, -0.026767726987600327f);
+    p = fma(p, s, 0.11281846463680267f);
+    p = fma(p, s, -0.3761249780654907f);
+    p = fma(p, s, 0.12837915122509003f);
+    float near = fma(p, x, x);
+    float u = t > 3.95f ? 3.95f : t;
+    float q = 0.00019494582375045866f;
+    q = fma(q, u, -0.003033683868125081f);
+    q = fma(q, u, 0.02218974381685257f);
+    q = fma(q, u, -0.10385631024837494f);
+    q = fma(q, u, -0.6372658014297485f);
+    q = fma(q, u, -1.1276273727416992f);
+    q = fma(q, u, -0.00020701710309367627f);
+    float far = copysign(1.0f - exp(q), x);
+    return t > 0.92f ? far : near;
+}
+#endif
+
+static inline R m_sigmoid(R x) { return K(1.0) / (K(1.0) + exp(-x)); }
+static inline R m_gelu(R x) { return x * K(0.5) * (K(1.0) + m_erf(x * K(0.70710678118654752440))); }
+static inline R m_gelu_grad(R g, R x) {
+    R cdf = K(0.5) * (K(1.0) + m_erf(x * K(0.70710678118654752440)));
+    R pdf = exp(K(-0.5) * x * x) * K(0.39894228040143267794);
+    return g * (cdf + x * pdf);
+}
+static inline R m_gelu_tanh(R x) {
+    R inner = K(0.79788456080286535588) * (x + K(0.044715) * x * x * x);
+    return K(0.5) * x * (K(1.0) + tanh(inner));
+}
+static inline R m_gelu_tanh_grad(R g, R x) {
+    R t = tanh(K(0.79788456080286535588) * (x + K(0.044715) * x * x * x));
+    R left = K(0.5) * (K(1.0) + t);
+    R right = K(0.5) * x * (K(1.0) - t * t) * K(0.79788456080286535588) * (K(1.0) + K(3.0) * K(0.044715) * x * x);
+    return g * (left + right);
+}
+static inline R m_silu_grad(R g, R x) {
+    R s = m_sigmoid(x);
+    return g * s * (K(1.0) + x * (K(1.0) - s));
+}
+static inline R m_mish(R x) { return x * tanh(log1p(exp(x))); }
+static inline R m_mish_grad(R g, R x) {
+    R s = m_sigmoid(x), t = tanh(log1p(exp(x)));
+    return g * (t + x * s * (K(1.0) - t * t));
+}
+static inline R m_hardsigmoid(R x) { return m_clamp(x + K(3.0), K(0.0), K(6.0)) / K(6.0); }
+static inline R m_log_sigmoid(R x) { return fmin(K(0.0), x) - log1p(exp(-fabs(x))) + (x != x ? x : K(0.0)); }
+static inline R m_log_sigmoid_grad(R g, R x) {
+    R z = exp(-fabs(x)), low = x < K(0.0) ? K(1.0) : K(0.0), sign = x < K(0.0) ? K(1.0) : K(-1.0);
+    return g * (low - sign * (z / (K(1.0) + z)));
+}
+static inline R m_softplus(R x, R beta, R threshold) {
+    return x * beta > threshold ? x : log1p(exp(x * beta)) / beta;
+}
+static inline R m_softplus_grad(R g, R x, R beta, R threshold) {
+    R z = exp(x * beta);
+    return x * beta > threshold ? g : g * z / (z + K(1.0));
+}
+
+static inline R m_sign(R x) { return (R)((x > K(0.0)) - (x < K(0.0))); }
+static inline R m_sinc(R x) { return x == K(0.0) ? K(1.0) : sin(PI * x) / (PI * x); }
+static inline R m_logit(R x, R eps) {
+    R low = eps, high = K(1.0) - eps;
+    R z = eps < K(0.0) ? x : x < low ? low : x > high ? high : x;
+    return log(z / (K(1.0) - z));
+}
+static inline R m_logit_grad(R g, R x, R eps) {
+    R low = eps < K(0.0) ? K(0.0) : eps, high = K(1.0) - low;
+    R outside = eps < K(0.0) ? (R)NAN : K(0.0);
+    return x < low || x > high ? outside : g / (x * (K(1.0) - x));
+}
+static inline R m_round_decimals(R x, int decimals) {
+    R scale = pown(K(10.0), abs(decimals));
+    return decimals < 0 ? rint(x / scale) * scale : rint(x * scale) / scale;
+}
+static inline R m_nan_to_num(R x, R nan, R high, R low) {
+    return x != x ? nan : x == (R)INFINITY ? high : x == -(R)INFINITY ? low : x;
+}
+
+static inline R m_pow(R x, R y) {
+    if (y == K(2.0)) return x * x;
+    if (y == K(3.0)) return x * x * x;
+    if (y == K(1.0)) return x;
+    if (y == K(0.5)) return sqrt(x);
+    if (y == K(-0.5)) return K(1.0) / sqrt(x);
+    if (y == K(-1.0)) return K(1.0) / x;
+    if (y == K(-2.0)) return K(1.0) / (x * x);
+    return pow(x, y);
+}
+/* Python's remainder: the sign of the divisor. */
+static inline R m_remainder(R a, R b) {
+    R r = fmod(a, b);
+    return r != K(0.0) && (b < K(0.0)) != (r < K(0.0)) ? r + b : r;
+}
+/* Python's floor division: as exact as (a - remainder) / b rounded to a whole number. */
+static inline R m_div_floor(R a, R b) {
+    R r = fmod(a, b);
+    R q = (a - r) / b;
+    q = r != K(0.0) && (b < K(0.0)) != (r < K(0.0)) ? q - K(1.0) : q;
+    R whole = floor(q);
+    whole = q - whole > K(0.5) ? whole + K(1.0) : whole;
+    whole = q == K(0.0) ? copysign(K(0.0), a / b) : whole;
+    return b == K(0.0) ? a / b : whole;
+}
+static inline R m_logaddexp(R a, R b) {
+    R high = m_max(a, b);
+    return isinf(a) && a == b ? a : high + log1p(exp(-fabs(a - b)));
+}
+static inline R m_logaddexp2(R a, R b) {
+    R high = m_max(a, b);
+    return isinf(a) && a == b ? a : high + log1p(exp2(-fabs(a - b))) * K(1.44269504088896340736);
+}
+static inline R m_xlogy(R a, R b) { return b != b ? b : a == K(0.0) ? K(0.0) : a * log(b); }
+static inline R m_xlog1py(R a, R b) { return b != b ? b : a == K(0.0) ? K(0.0) : a * log1p(b); }
+static inline R m_entr(R x) { return x > K(0.0) ? -x * log(x) : x == K(0.0) ? K(0.0) : x != x ? x : -(R)INFINITY; }
+static inline R m_smooth_l1(R a, R b, R beta) {
+    R z = fabs(a - b);
+    return z < beta ? K(0.5) * z * z / beta : z - K(0.5) * beta;
+}
+static inline R m_smooth_l1_grad(R g, R a, R b, R beta, R norm) {
+    R x = a - b;
+    return x <= -beta ? -norm * g : x >= beta ? norm * g : norm * x * g / beta;
+}
+static inline R m_huber(R a, R b, R delta) {
+    R z = fabs(a - b);
+    return z <= delta ? K(0.5) * z * z : delta * (z - K(0.5) * delta);
+}
+static inline R m_huber_grad(R g, R a, R b, R delta, R norm) {
+    R x = a - b;
+    return x <= -delta ? -norm * g * delta : x >= delta ? norm * g * delta : norm * x * g;
+}
+/* Logarithms of a cross entropy are cut off at -100. */
+static inline R m_bce(R x, R target) {
+    return (target - K(1.0)) * m_max(log1p(-x), K(-100.0)) - target * m_max(log(x), K(-100.0));
+}
+static inline R m_bce_grad(R g, R x, R target) {
+    return g * (x - target) / m_max((K(1.0) - x) * x, K(1e-12));
+}
+/* The fraction in [0.5, 1) and the exponent of x. */
+static inline R m_fraction(R x) { int e; return frexp(x, &e); }
+static inline int m_exponent(R x) { int e; frexp(x, &e); return isinf(x) || x != x ? 0 : e; }
+/* nextafter on the grid of the compute dtype. */
+#ifdef COMPUTE_BF16
+static inline R m_nextafter(R x, R y) {
+    if (x != x || y != y) return (R)NAN;
+    if (x == y) return y;
+    if (x == 0.0f) return copysign(bf16_to_float(1), y);
+    int bits = (int)(as_uint(x) >> 16);
+    bits += (x < y) == (x > 0.0f) ? 1 : -1;
+    return bf16_to_float((ushort)bits);
+}
+#else
+static inline R m_nextafter(R x, R y) { return nextafter(x, y); }
+#endif
+#endif
+
+#if defined(T_IS_SIGNED) || defined(T_IS_UNSIGNED)
+#define T_BITS ((int)sizeof(T) * 8)
+/* No divisor traps: x / 0 has all bits set, x / -1 wraps around. */
+#ifdef T_IS_SIGNED
+static inline T m_div_trunc(T a, T b) {
+    T safe = b == 0 || b == -1 ? (T)1 : b;
+    T q = a / safe;
+    return b == 0 ? (T)-1 : b == -1 ? (T)(0 - (ulong)(long)a) : q;
+}
+static inline T m_fmod(T a, T b) {
+    T safe = b == 0 || b == -1 ? (T)1 : b;
+    T r = a % safe;
+    return b == 0 ? a : b == -1 ? (T)0 : r;
+}
+static inline T m_div_floor(T a, T b) {
+    T q = m_div_trunc(a, b);
+    return b != 0 && (a < 0) != (b < 0) && m_fmod(a, b) != 0 ? (T)(q - 1) : q;
+}
+static inline T m_remainder(T a, T b) {
+    T r = m_fmod(a, b);
+    return r != 0 && (r < 0) != (b < 0) ? (T)(r + b) : r;
+}
+static inline T m_lshift(T a, T b) { return b < 0 || b >= T_BITS ? (T)0 : (T)((ulong)(long)a << (int)b); }
+static inline T m_rshift(T a, T b) { return b < 0 || b >= T_BITS - 1 ? (T)(a >> (T_BITS - 1)) : (T)(a >> (int)b); }
+static inline T m_abs(T a) { return a < 0 ? (T)(0 - (ulong)(long)a) : a; }
+#else
+static inline T m_div_trunc(T a, T b) {
+    T safe = b == 0 ? (T)1 : b;
+    T q = a / safe;
+    return b == 0 ? (T)~(T)0 : q;
+}
+static inline T m_fmod(T a, T b) {
+    T safe = b == 0 ? (T)1 : b;
+    T r = a % safe;
+    return b == 0 ? a : r;
+}
+static inline T m_div_floor(T a, T b) { return m_div_trunc(a, b); }
+static inline T m_remainder(T a, T b) { return m_fmod(a, b); }
+static inline T m_lshift(T a, T b) { return b >= T_BITS ? (T)0 : (T)((ulong)a << (int)b); }
+static inline T m_rshift(T a, T b) { return b >= T_BITS ? (T)0 : (T)(a >> (int)b); }
+static inline T m_abs(T a) { return a; }
+#endif
+static inline T m_power(T a, T b) {
+    if (b < 0) return a == 1 ? (T)1 : a == (T)-1 ? ((ulong)b & 1 ? (T)-1 : (T)1) : (T)0;
+    ulong base = (ulong)a, result = 1;
+    for (ulong n = (ulong)b; n; n >>= 1) {
+        if (n & 1) result *= base;
+        base *= base;
+    }
+    return (T)result;
+}
+static inline T m_gcd(T a, T b) {
+    a = m_abs(a);
+    b = m_abs(b);
+    while (a != 0) {
+        T c = a;
+        a = m_fmod(b, a);
+        b = c;
+    }
+    return b;
+}
+static inline T m_lcm(T a, T b) {
+    T g = m_gcd(a, b);
+    T q = g == 0 ? (T)0 : m_div_trunc(a, g);
+    if (sizeof(T) < 4) return (T)abs((int)q * (int)b); /* C's promotion: the product wraps last */
+    return m_abs((T)((ulong)q * (ulong)b));
+}
+static inline T m_sign(T a) { return (T)((a > 0) - (a < 0)); }
+#endif

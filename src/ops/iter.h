@@ -1,0 +1,66 @@
+/* Layouts of iterations, as the ops that generate kernels from them see them. */
+#ifndef OPS_ITER_H
+#define OPS_ITER_H
+
+#include "xpu/ops.h"
+
+/* How a kernel walks over one operand. */
+typedef enum access_kind {
+    ACCESS_VALUE,   /* no tensor: a value in the parameters */
+    ACCESS_ONE,     /* the same element all along dimension 0 */
+    ACCESS_NEXT,    /* the next element all along dimension 0 */
+    ACCESS_STRIDED  /* anything */
+} access_kind;
+
+typedef enum layout_kind {
+    LAYOUT_FLAT,    /* one dimension, no operand strided */
+    LAYOUT_ROWS,    /* rows of dimension 0 worth vectorising, no operand strided within */
+    LAYOUT_STRIDED
+} layout_kind;
+
+typedef struct iter_layout {
+    layout_kind kind;
+    int64_t count;                        /* elements */
+    access_kind access[XPU_MAX_OPERANDS];
+} iter_layout;
+
+/* Rows shorter than this are walked as LAYOUT_STRIDED. */
+#define ITER_SHORT_ROW 16
+
+/* Are there dimensions to merge or to drop? */
+bool iter_can_coalesce(const xpu_iter *iter);
+/* The layout of a coalesced iteration. */
+void iter_get_layout(const xpu_iter *iter, iter_layout *layout);
+/* Fewer than 2^31 elements, and all byte offsets within ±2^31? */
+bool iter_fits_32bit(const xpu_iter *iter);
+/* Cuts the outermost dimension that has more than one element in two halves. */
+void iter_split(const xpu_iter *iter, xpu_iter *low, xpu_iter *high);
+
+/* n / divisor = (mul_hi(n, multiplier) + n) >> shift for all n < 2^31 (Granlund and Montgomery, "Division
+ * by invariant integers using multiplication", 1994). divisor < 2^31. */
+typedef struct fast_divisor {
+    uint32_t multiplier, shift;
+} fast_divisor;
+static inline fast_divisor fast_divisor_of(uint32_t divisor) {
+    fast_divisor f = {.shift = divisor > 1 ? 32 - (uint32_t)__builtin_clz(divisor - 1) : 0};
+    f.multiplier = (uint32_t)((((uint64_t)1 << 32) * (((uint64_t)1 << f.shift) - divisor)) / divisor + 1);
+    return f;
+}
+
+/* A scalar as the eight or sixteen bytes that hold it in the compute type of `dtype`: halves as fp32. */
+void scalar_bits(const xpu_scalar *scalar, xpu_dtype dtype, uint64_t bits[2]);
+
+#define DTYPE_CLASS_BOOL 'b'
+#define DTYPE_CLASS_SIGNED 'i'
+#define DTYPE_CLASS_UNSIGNED 'u'
+#define DTYPE_CLASS_FLOAT 'f'
+#define DTYPE_CLASS_COMPLEX 'c'
+char dtype_class(xpu_dtype dtype);
+static inline bool dtype_is_complex(xpu_dtype d) { return d == XPU_COMPLEX64 || d == XPU_COMPLEX128; }
+static inline bool dtype_needs_fp64(xpu_dtype d) { return d == XPU_FLOAT64 || d == XPU_COMPLEX128; }
+/* complex64 → float32, others themselves; and what holds a pair of them. */
+static inline xpu_dtype dtype_real(xpu_dtype d) {
+    return d == XPU_COMPLEX64 ? XPU_FLOAT32 : d == XPU_COMPLEX128 ? XPU_FLOAT64 : d;
+}
+
+#endif
