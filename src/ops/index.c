@@ -64,3 +64,12 @@ xpu_status xpu_index_select(xpu_stream *stream, const xpu_tensor *out, const xpu
     XPU_TRY(index_iter("index_select", out, in, index, dim, false, 1, &iter, &indexed));
     return xpu_index_get(stream, &iter, &indexed, fault);
 }
+
+xpu_status xpu_index_fill(xpu_stream *stream, const xpu_tensor *out, int dim, const xpu_tensor *index,
+                          const xpu_tensor *in, xpu_index_fault *fault) {
+    xpu_iter iter;
+    xpu_indexed indexed;
+    XPU_TRY(index_iter("index_fill", out, in, index, dim, false, 0, &iter, &indexed));
+    indexed.wrap = true;
+    return xpu_index_put(stream, &iter, &indexed, fault);
+}

@@ -55,7 +55,7 @@ XPU_API xpu_status xpu_index_accumulate(xpu_stream *stream, const xpu_iter *iter
 
 /* out[i][j][k] = in[index[i][j][k]][j][k] for dim 0, and alike for others. out has index's shape; in is
  * at least as large in every other dimension. 0-dimensional tensors count as one element of one
- * dimension. No negative indices, here and below. */
+ * dimension. No negative indices, here and below up to xpu_index_fill. */
 XPU_API xpu_status xpu_gather(xpu_stream *stream, const xpu_tensor *out, const xpu_tensor *in, int dim,
                               const xpu_tensor *index, xpu_index_fault *fault);
 
@@ -72,6 +72,10 @@ XPU_API xpu_status xpu_index_select(xpu_stream *stream, const xpu_tensor *out, c
 XPU_API xpu_status xpu_index_scatter(xpu_stream *stream, const xpu_tensor *out, int dim,
                                      const xpu_tensor *index, const xpu_tensor *in, xpu_scatter_op op,
                                      xpu_scatter_order order, xpu_index_fault *fault);
+
+/* out[index[i]][j][k] = in[i][j][k]; index -1 is the last. */
+XPU_API xpu_status xpu_index_fill(xpu_stream *stream, const xpu_tensor *out, int dim, const xpu_tensor *index,
+                                  const xpu_tensor *in, xpu_index_fault *fault);
 
 /* Where `in` (contiguous) is not zero. The first call counts and leaves the counts of its parts in
  * `scratch` (device memory, xpu_nonzero_scratch(device, numel) bytes); it waits for the device. The second writes

@@ -1,0 +1,31 @@
+// What the families that follow index tensors share.
+#pragma once
+
+#include "lower.h"
+#include "xpu/ops/index.h"
+
+namespace openxpu {
+
+// As tensor_of, with an unsigned dtype of the same size: for operations that only move elements, so that
+// they take every dtype there is.
+inline xpu_tensor bits_of(const at::TensorBase &tensor) {
+    const auto size = tensor.element_size();
+    return {.data = tensor.mutable_data_ptr(),
+            .dtype = size == 1   ? XPU_UINT8
+                     : size == 2 ? XPU_UINT16
+                     : size == 4 ? XPU_UINT32
+                     : size == 8 ? XPU_UINT64
+                                 : XPU_COMPLEX128,
+            .dims = static_cast<int>(tensor.dim()),
+            .size = tensor.sizes().data(),
+            .stride = tensor.strides().data()};
+}
+
+// The order in which elements that meet are combined: the same in every run where PyTorch is asked for it.
+xpu_scatter_order scatter_order();
+
+// Writes source[i…] to the places of `out`, taken as flat memory, that `positions` names.
+void put_flat(const at::Tensor &out, const at::Tensor &positions, const at::Tensor &source, bool accumulate,
+              xpu_index_fault *fault);
+
+} // namespace openxpu

@@ -1,0 +1,21 @@
+/* Parameters of cat_ref.cl. Sizes and offsets count elements of E bytes. */
+#ifndef XPU_KERNELS_CAT_H
+#define XPU_KERNELS_CAT_H
+#include "shared.h"
+
+#define CAT_INPUTS 28
+
+struct cat_input {
+    xpu_addr data;
+    xpu_i64 columns, offset;
+    xpu_i64 first;                /* the number of its first group */
+};
+
+/* 960 bytes */
+struct cat_params {
+    xpu_addr out;
+    xpu_i64 rows, row_size;
+    xpu_i64 count, groups;
+    struct cat_input input[CAT_INPUTS];
+};
+#endif

@@ -1,0 +1,36 @@
+/* out[r][offset_i + c] = in_i[r][c] for the columns c of every input i.
+ *
+ * A group copies a tile of one input: TX columns in each of TY rows, STEPS times along the rows' length.
+ * With TALL, dimension 0 of the group runs down the rows: for inputs of few columns.
+ *   -DE=1|2|4|8|16 bytes an element  -DTX -DTY: the group's size in dimensions 0 and 1  -DSTEPS  -DTALL=0|1 */
+#include "cat.h"
+
+typedef uchar element_1;
+typedef ushort element_2;
+typedef uint element_4;
+typedef ulong element_8;
+typedef ulong2 element_16;
+typedef XPU_CAT(element_, E) element;
+
+__kernel void cat(struct cat_params p) {
+    const long group = XPU_GROUP(1);
+    int i = 0;
+    while (i + 1 < p.count && p.input[i + 1].first <= group) i++;
+    const long columns = p.input[i].columns, tile = group - p.input[i].first;
+    __global const element *in = XPU_CPTR(element, p.input[i].data);
+    __global element *out = XPU_PTR(element, p.out) + p.input[i].offset;
+#if TALL
+    const long row = tile * TX + get_local_id(0);
+    if (row >= p.rows) return;
+    for (long c = 0; c < columns; c++) out[row * p.row_size + c] = in[row * columns + c];
+#else
+    const long across = (columns + TX * STEPS - 1) / (TX * STEPS);
+    const long row = tile / across * TY + get_local_id(1);
+    const long column = tile % across * (TX * STEPS) + get_local_id(0);
+    if (row >= p.rows) return;
+#pragma unroll
+    for (int s = 0; s < STEPS; s++)
+        if (column + s * TX < columns)
+            out[row * p.row_size + column + s * TX] = in[row * columns + column + s * TX];
+#endif
+}

@@ -1,0 +1,43 @@
+#include "ops/multi.h"
+
+#include <stdio.h>
+#include <string.h>
+
+xpu_status multi_shape_of(int device, multi_shape *shape) {
+    const xpu_device_properties *properties;
+    XPU_TRY(xpu_device_get_properties(device, &properties));
+    /* A host device has read the caller's table when the launch returns. */
+    bool host = properties->type == XPU_DEVICE_CPU;
+    size_t local = host ? 1024 : 256;
+    if (local > properties->max_work_group_size) local = properties->max_work_group_size;
+    *shape = (multi_shape){.in_params = !host, .local = (int)local, .steps = host ? 2 : 4};
+    return XPU_SUCCESS;
+}
+
+int multi_options(const multi_shape *shape, int width, char *text, size_t size) {
+    return snprintf(text, size, "-DWIDTH=%d -DINLINE=%d -DLOCAL=%d -DSTEPS=%d", width, shape->in_params, shape->local,
+                    shape->steps);
+}
+
+xpu_status multi_launch(xpu_stream *stream, xpu_kernel *kernel, const multi_shape *shape, uint64_t *rows, int width,
+                        int64_t tensors, struct multi_params *params, unsigned cost) {
+    int64_t most = shape->in_params ? MULTI_WORDS / width : tensors;
+    uint64_t chunk = (uint64_t)shape->local * (uint64_t)shape->steps;
+    for (int64_t done = 0; done < tensors;) {
+        uint64_t *table = rows + done * width, groups = 0, elements = 0;
+        int64_t some = 0;
+        for (; some < most && done + some < tensors; some++) {
+            uint64_t *row = table + some * width, count = row[width - 2];
+            row[width - 1] = groups;
+            groups += (count + chunk - 1) / chunk;
+            elements += count;
+        }
+        done += some;
+        params->tensors = some;
+        params->table = XPU_ADDR(table);
+        if (shape->in_params) memcpy(params->word, table, (size_t)(some * width) * sizeof *table);
+        xpu_range range = {1, {groups}, {(size_t)shape->local}, elements * cost};
+        XPU_TRY(xpu_launch(stream, kernel, &range, params, sizeof *params));
+    }
+    return XPU_SUCCESS;
+}

@@ -1,0 +1,22 @@
+/* Launches over many tensors, see kernels/multi.h. */
+#ifndef XPU_OPS_MULTI_H
+#define XPU_OPS_MULTI_H
+
+#include "kernels/multi.h"
+#include "ops/kernel.h"
+
+/* How the device likes it: goes into the kernel's options and key. */
+typedef struct multi_shape {
+    bool in_params; /* the table goes with the parameters */
+    int local, steps;
+} multi_shape;
+
+xpu_status multi_shape_of(int device, multi_shape *shape);
+/* "-DWIDTH=… -DINLINE=… -DLOCAL=… -DSTEPS=…"; gives the length. */
+int multi_options(const multi_shape *shape, int width, char *text, size_t size);
+
+/* Launches `kernel` on `tensors` rows of `width` words. The last word of each is written here. `cost` is
+ * that of one element in simple operations. */
+xpu_status multi_launch(xpu_stream *stream, xpu_kernel *kernel, const multi_shape *shape, uint64_t *rows, int width,
+                        int64_t tensors, struct multi_params *params, unsigned cost);
+#endif
