@@ -1,5 +1,7 @@
 #include "lower.h"
 
+#include <c10/core/CPUAllocator.h>
+
 #include <atomic>
 
 namespace openxpu {
@@ -85,7 +87,7 @@ xpu_scalar scalar_at(c10::ScalarType type, const void *data) {
     }
 }
 
-xpu_iter iter_of(at::TensorIteratorBase &iter) {
+xpu_iter iter_of(at::TensorIteratorBase &iter, std::optional<xpu_dtype> all) {
     xpu_iter result;
     const int operands = iter.ntensors(), dims = iter.ndim();
     TORCH_CHECK_NOT_IMPLEMENTED(operands <= XPU_MAX_OPERANDS && dims <= XPU_MAX_DIMS, "an operation of ",
@@ -99,7 +101,7 @@ xpu_iter iter_of(at::TensorIteratorBase &iter) {
     for (int i = 0; i < operands; i++) {
         auto &operand = result.operand[i];
         const auto type = iter.dtype(i);
-        operand.dtype = dtype_of(type);
+        operand.dtype = all ? *all : dtype_of(type);
         operand.data = iter.data_ptr(i);
         const auto strides = iter.strides(i);
         for (int d = 0; d < dims; d++) operand.stride[d] = strides[d];
@@ -120,7 +122,7 @@ void drop_reference(void *storage) {
 
 } // namespace
 
-at::Tensor as_cpu(const at::Tensor &tensor) {
+at::Tensor as_cpu(const at::Tensor &tensor, bool resizable) {
     if (!tensor.defined() || tensor.is_cpu()) return tensor;
     const auto device = tensor.device().index();
     TORCH_INTERNAL_ASSERT(tensor.is_xpu() && is_host_device(device), "as_cpu of a tensor on ",
@@ -131,8 +133,8 @@ at::Tensor as_cpu(const at::Tensor &tensor) {
     auto *storage = impl->unsafe_storage().unsafeGetStorageImpl();
     c10::raw::intrusive_ptr::incref(storage);
     c10::DataPtr data(storage->mutable_data(), storage, drop_reference, c10::kCPU);
-    c10::Storage alias(c10::Storage::use_byte_size_t(), storage->sym_nbytes(), std::move(data), nullptr,
-                       false);
+    c10::Storage alias(c10::Storage::use_byte_size_t(), storage->sym_nbytes(), std::move(data),
+                       resizable ? c10::GetCPUAllocator() : nullptr, resizable);
     auto result = at::detail::make_tensor<c10::TensorImpl>(
         std::move(alias), c10::DispatchKeySet(c10::DispatchKey::CPU), impl->dtype());
     auto *cpu = result.unsafeGetTensorImpl();

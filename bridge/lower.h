@@ -45,8 +45,9 @@ inline xpu_scalar scalar_of(bool value) { return {.dtype = XPU_BOOL, .value = {.
 xpu_scalar scalar_at(c10::ScalarType type, const void *data);
 
 // All operands of a built iterator, outputs first; 0-dimensional CPU inputs by value. The iterator's
-// dimensions are taken as they are: coalesced, unless it was told not to.
-xpu_iter iter_of(at::TensorIteratorBase &iter);
+// dimensions are taken as they are: coalesced, unless it was told not to. `all` takes every operand for one
+// of that dtype, where elements are only moved.
+xpu_iter iter_of(at::TensorIteratorBase &iter, std::optional<xpu_dtype> all = std::nullopt);
 
 // Borrows the tensor's sizes and strides: valid as long as the tensor and its shape.
 inline xpu_tensor tensor_of(const at::TensorBase &tensor) {
@@ -59,7 +60,8 @@ inline xpu_tensor tensor_of(const at::TensorBase &tensor) {
 
 // A CPU tensor over the memory of one on a host device: same storage, offset, strides, conjugate and
 // negative bits. It keeps the storage alive. Waits for the current stream where the device is asynchronous.
-// CPU and undefined tensors are returned as they are.
-at::Tensor as_cpu(const at::Tensor &tensor);
+// CPU and undefined tensors are returned as they are. With `resizable` the alias can be resized, and moves to
+// other memory then.
+at::Tensor as_cpu(const at::Tensor &tensor, bool resizable = false);
 
 } // namespace openxpu

@@ -1,0 +1,253 @@
+// Operators without a kernel for xpu run on the CPU.
+//
+// On host devices the CPU's kernels read and write the tensors in place; elsewhere tensors are copied to the
+// host, and back where the operator writes to them. PYTORCH_ENABLE_XPU_FALLBACK=0 makes every such call an
+// error, PYTORCH_XPU_FALLBACK_OP names operators ("add.out,mm") that must run on the CPU,
+// PYTORCH_DEBUG_XPU_FALLBACK=1 reports every call, not the first of each operator only.
+#include "fallback.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/EmptyTensor.h>
+#include <ATen/Functions.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/DeviceGuard.h>
+#include <torch/library.h>
+
+#include <cstdlib>
+#include <mutex>
+#include <string_view>
+#include <unordered_map>
+
+#include "generator.h"
+#include "lower.h"
+
+namespace openxpu {
+namespace {
+
+using at::Tensor;
+using c10::IValue;
+
+bool flag(const char *name, bool otherwise) {
+    const char *value = std::getenv(name);
+    return value && *value ? std::string_view(value) != "0" : otherwise;
+}
+
+// --- which operators may fall back ---
+
+// Namespaces whose operators are functions of their tensors. In others a call may do more than its schema
+// says: a collective that is given a copy leaves the tensor itself as it was.
+bool is_safe(std::string_view space) {
+    for (const char *safe :
+         {"aten", "prims", "torchvision", "torchaudio", "quantized", "quantized_decomposed"})
+        if (space == safe) return true;
+    return false;
+}
+
+// Operators that write to arguments which their schemas don't mark.
+bool writes_unmarked(const std::string &name) {
+    for (const char *op :
+         {"aten::native_batch_norm", "aten::batch_norm_update_stats", "aten::_batch_norm_impl_index",
+          "aten::cudnn_batch_norm", "aten::miopen_batch_norm", "aten::batch_norm_gather_stats",
+          "aten::batch_norm_gather_stats_with_counts"})
+        if (name == op) return true;
+    return false;
+}
+
+std::mutex counts_lock;
+std::unordered_map<std::string, int64_t> counts;
+
+void count(const c10::OperatorHandle &op) {
+    static const bool every_call = flag("PYTORCH_DEBUG_XPU_FALLBACK", false);
+    const auto name = c10::toString(op.operator_name());
+    bool first;
+    {
+        std::lock_guard guard(counts_lock);
+        first = counts[name]++ == 0;
+    }
+    if (first || every_call)
+        TORCH_WARN("The operator '", name, "' has no kernel for xpu and runs on the CPU",
+                   first ? ". PYTORCH_ENABLE_XPU_FALLBACK=0 makes this an error." : ".");
+}
+
+// --- one call ---
+
+// A tensor argument and what the CPU gets in its place.
+struct Argument {
+    Tensor device, host;
+    void *data; // of the host tensor's storage before the call
+    bool written;
+};
+
+class Call {
+  public:
+    Call(const c10::OperatorHandle &op, torch::jit::Stack *stack)
+        : op(op), schema(op.schema()), stack(stack) {}
+
+    void run() {
+        const auto count = schema.arguments().size();
+        first = stack->size() - count;
+        // The tensors, on whose device everything is to happen, come before generators and devices.
+        for (size_t i = 0; i < count; i++) replace(peek(i), schema.arguments()[i]);
+        TORCH_CHECK(target, "Could not run '", op.operator_name(), "' on xpu: no argument is on the device");
+        const c10::DeviceGuard guard(*target);
+        for (size_t i = 0; i < count; i++) replace_generator(peek(i), schema.arguments()[i]);
+        op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+        for (auto &argument : arguments)
+            if (argument.written) write_back(argument);
+        const auto results = schema.returns().size();
+        for (size_t i = 0; i < results; i++) bring_back((*stack)[stack->size() - results + i]);
+    }
+
+  private:
+    const c10::OperatorHandle &op;
+    const c10::FunctionSchema &schema;
+    torch::jit::Stack *stack;
+    size_t first = 0;
+    std::optional<c10::Device> target;
+    c10::SmallVector<Argument, 8> arguments;
+
+    IValue &peek(size_t i) { return (*stack)[first + i]; }
+
+    Tensor to_host(const Tensor &tensor, bool written) {
+        if (!tensor.defined() || !tensor.is_xpu()) return tensor;
+        if (!target) target = tensor.device();
+        for (auto &known : arguments)
+            if (known.device.is_same(tensor)) {
+                known.written |= written;
+                return known.host;
+            }
+        auto host = is_host_device(tensor.device().index()) ? as_cpu(tensor, true) : tensor.to(c10::kCPU);
+        arguments.push_back(
+            {tensor, host, host.has_storage() ? host.storage().mutable_data() : nullptr, written});
+        return host;
+    }
+
+    void replace(IValue &value, const c10::Argument &argument) {
+        const bool written = (argument.alias_info() && argument.alias_info()->isWrite()) ||
+                             writes_unmarked(op.operator_name().name);
+        if (value.isTensor()) {
+            value = to_host(value.toTensor(), written);
+        } else if (value.isTensorList()) {
+            const auto tensors = value.toTensorList();
+            c10::List<Tensor> host;
+            host.reserve(tensors.size());
+            for (const Tensor &tensor : tensors) host.push_back(to_host(tensor, written));
+            value = std::move(host);
+        } else if (value.isOptionalTensorList()) {
+            c10::List<std::optional<Tensor>> host;
+            for (std::optional<Tensor> tensor : value.toOptionalTensorList())
+                host.push_back(tensor ? std::optional(to_host(*tensor, written)) : std::nullopt);
+            value = std::move(host);
+        } else if (value.isDevice() && value.toDevice().is_xpu()) {
+            const auto device = value.toDevice();
+            if (!target) target = device;
+            value = c10::Device(c10::kCPU);
+        }
+    }
+
+    // A CPU generator seeded from the next numbers of the xpu one: same seed, same results.
+    void replace_generator(IValue &value, const c10::Argument &argument) {
+        const bool given = value.isGenerator();
+        if (given ? value.toGenerator().device().type() != c10::kXPU
+                  : !(value.isNone() &&
+                      argument.type()->isSubtypeOf(*c10::OptionalType::create(c10::GeneratorType::get()))))
+            return;
+        uint64_t seed, offset;
+        auto *generator =
+            generator_of(given ? std::optional(value.toGenerator()) : std::nullopt, target->index());
+        check(xpu_generator_reserve(generator, 4, &seed, &offset));
+        value = at::detail::createCPUGenerator(seed ^ (offset * 0x9E3779B97F4A7C15u));
+    }
+
+    // A host tensor that was resized or moved, or that is a copy, is taken over.
+    void write_back(Argument &argument) {
+        const auto &host = argument.host;
+        const auto &device = argument.device;
+        if (!host.has_storage()) return;
+        const bool aliased = is_host_device(device.device().index());
+        const bool moved = host.storage().mutable_data() != argument.data;
+        if (aliased && !moved && host.sizes() == device.sizes() && host.strides() == device.strides() &&
+            host.storage_offset() == device.storage_offset())
+            return;
+        if (device.sizes() != host.sizes()) device.resize_(host.sizes());
+        if (device.strides() != host.strides() && device.storage_offset() == 0 &&
+            host.is_non_overlapping_and_dense())
+            device.unsafeGetTensorImpl()->set_sizes_and_strides(host.sizes(), host.strides());
+        if (!aliased || moved) device.copy_(host);
+    }
+
+    // A result on the host as the tensor that the caller gets: an argument, a view of one, or a new tensor.
+    Tensor to_device(const Tensor &host) {
+        if (!host.defined() || !host.is_cpu()) return host;
+        for (const auto &argument : arguments)
+            if (argument.host.is_same(host)) return argument.device;
+        if (host.has_storage() && host.storage().data()) {
+            for (const auto &argument : arguments) {
+                if (!argument.host.has_storage() || !argument.host.storage().is_alias_of(host.storage()))
+                    continue;
+                const auto &base = argument.device;
+                auto view = at::detail::make_tensor<c10::TensorImpl>(
+                    c10::Storage(base.storage()), c10::DispatchKeySet(c10::DispatchKey::XPU), host.dtype());
+                auto *impl = view.unsafeGetTensorImpl();
+                impl->set_sizes_and_strides(host.sizes(), host.strides(), host.storage_offset());
+                impl->_set_conj(host.is_conj());
+                impl->_set_neg(host.is_neg());
+                return view;
+            }
+        }
+        if (host.layout() != c10::kStrided) return host.to(*target);
+        Tensor result = at::empty_strided(host.sizes(), host.strides(), host.options().device(*target));
+        result.copy_(host);
+        return result;
+    }
+
+    void bring_back(IValue &value) {
+        if (value.isTensor()) {
+            value = to_device(value.toTensor());
+        } else if (value.isTensorList()) {
+            c10::List<Tensor> device;
+            for (const Tensor &tensor : value.toTensorList()) device.push_back(to_device(tensor));
+            value = std::move(device);
+        }
+    }
+};
+
+void fall_back(const c10::OperatorHandle &op, torch::jit::Stack *stack) {
+    const auto &name = op.operator_name();
+    static const bool enabled = flag("PYTORCH_ENABLE_XPU_FALLBACK", true);
+    const auto space = std::string_view(name.name).substr(0, name.name.find("::"));
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        is_safe(space), "The operator '", name,
+        "' has no kernel for xpu, and only PyTorch's own operators can run on the CPU instead.");
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        enabled, "The operator '", name,
+        "' has no kernel for xpu, and PYTORCH_ENABLE_XPU_FALLBACK=0 keeps it from running "
+        "on the CPU.");
+    count(op);
+    Call(op, stack).run();
+}
+
+} // namespace
+
+std::unordered_map<std::string, int64_t> fallback_counts(bool reset) {
+    std::lock_guard guard(counts_lock);
+    auto result = counts;
+    if (reset) counts.clear();
+    return result;
+}
+
+void force_fallbacks() {
+    const char *list = std::getenv("PYTORCH_XPU_FALLBACK_OP");
+    if (!list) return;
+    static torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::XPU, __FILE__, __LINE__);
+    for (std::string_view names = list; !names.empty();) {
+        const auto name = names.substr(0, names.find(','));
+        names.remove_prefix(std::min(names.size(), name.size() + 1));
+        if (!name.empty())
+            library.impl(std::string(name).c_str(), torch::CppFunction::makeFromBoxedFunction<&fall_back>());
+    }
+}
+
+TORCH_LIBRARY_IMPL(_, XPU, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&fall_back>()); }
+
+} // namespace openxpu

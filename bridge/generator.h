@@ -1,0 +1,19 @@
+// torch.Generator(device="xpu"): a libxpu generator behind PyTorch's interface.
+#pragma once
+
+#include <ATen/core/Generator.h>
+
+#include <optional>
+
+#include "xpu/random.h"
+
+namespace openxpu {
+
+const at::Generator &default_generator(c10::DeviceIndex device);
+at::Generator new_generator(c10::DeviceIndex device);
+
+// The libxpu generator of an operation's `generator` argument: the given one, or the device's default.
+// A generator of another device type is an error.
+xpu_generator *generator_of(const std::optional<at::Generator> &generator, c10::DeviceIndex device);
+
+} // namespace openxpu

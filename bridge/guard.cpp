@@ -1,0 +1,155 @@
+// What PyTorch's device-generic code needs of streams and events.
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
+#include <algorithm>
+
+#include "allocator.h"
+#include "lower.h"
+
+namespace openxpu {
+namespace {
+
+int current_device() {
+    int device;
+    check(xpu_device_current(&device));
+    return device;
+}
+
+c10::DeviceIndex index_of(c10::Device device) {
+    return device.has_index() ? device.index() : static_cast<c10::DeviceIndex>(current_device());
+}
+
+c10::Stream wrap(xpu_stream *stream) {
+    const c10::Device device(c10::kXPU, static_cast<c10::DeviceIndex>(xpu_stream_device(stream)));
+    return c10::Stream(c10::Stream::UNSAFE, device, xpu_stream_id(stream));
+}
+
+xpu_stream *unwrap(const c10::Stream &stream) {
+    xpu_stream *result;
+    check(xpu_stream_from_id(stream.device_index(), stream.id(), &result));
+    return result;
+}
+
+xpu_event *unwrap(void *event) { return static_cast<xpu_event *>(event); }
+
+// Success or not ready; anything else is thrown.
+bool finished(xpu_status status) {
+    if (status == XPU_NOT_READY) return false;
+    check(status);
+    return true;
+}
+
+void check_index(c10::Device device) {
+    int count;
+    check(xpu_device_count(&count));
+    TORCH_CHECK(index_of(device) < count, "The device index is out of range. It must be in [0, ", count,
+                "), but got ", static_cast<int>(device.index()), ".");
+}
+
+c10::Stream pool_stream(c10::Device device, int priority) {
+    xpu_stream *stream;
+    check(xpu_stream_from_pool(index_of(device), std::clamp(priority, XPU_PRIORITY_HIGH, XPU_PRIORITY_LOW),
+                               &stream));
+    return wrap(stream);
+}
+
+struct Guard final : c10::impl::DeviceGuardImplInterface {
+    c10::DeviceType type() const override { return c10::kXPU; }
+    c10::Device exchangeDevice(c10::Device device) const override {
+        const int before = current_device();
+        if (device.has_index() && device.index() != before) check(xpu_device_set_current(device.index()));
+        return {c10::kXPU, static_cast<c10::DeviceIndex>(before)};
+    }
+    c10::Device getDevice() const override {
+        return {c10::kXPU, static_cast<c10::DeviceIndex>(current_device())};
+    }
+    void setDevice(c10::Device device) const override { exchangeDevice(device); }
+    void uncheckedSetDevice(c10::Device device) const noexcept override {
+        if (device.has_index()) xpu_device_set_current(device.index());
+    }
+    c10::DeviceIndex deviceCount() const noexcept override {
+        int count;
+        return xpu_device_count(&count) == XPU_SUCCESS ? static_cast<c10::DeviceIndex>(count) : 0;
+    }
+    c10::DeviceCapability getDeviceCapability(c10::Device device) const override {
+        c10::DeviceCapability capability;
+        const auto &properties = properties_of(index_of(device));
+        if (!properties.has_fp64) {
+            capability.capability_data.supported_scalar_types.has_Double = 0;
+            capability.capability_data.supported_scalar_types.has_ComplexDouble = 0;
+        }
+        return capability;
+    }
+    void synchronizeDevice(c10::DeviceIndex device) const override {
+        check(xpu_device_synchronize(index_of({c10::kXPU, device})));
+    }
+
+    c10::Stream getStream(c10::Device device) const override {
+        check_index(device);
+        return wrap(current_stream(index_of(device)));
+    }
+    c10::Stream getDefaultStream(c10::Device device) const override {
+        xpu_stream *stream;
+        check(xpu_stream_default(index_of(device), &stream));
+        return wrap(stream);
+    }
+    c10::Stream getNewStream(c10::Device device, int priority) const override {
+        return pool_stream(device, priority);
+    }
+    c10::Stream getStreamFromGlobalPool(c10::Device device, bool high) const override {
+        return pool_stream(device, high ? XPU_PRIORITY_HIGH : XPU_PRIORITY_NORMAL);
+    }
+    c10::Stream exchangeStream(c10::Stream stream) const override {
+        const auto before = wrap(current_stream(stream.device_index()));
+        if (before != stream) check(xpu_stream_set_current(unwrap(stream)));
+        return before;
+    }
+    void *getStreamNativeHandle(const c10::Stream stream) const override {
+        return xpu_stream_native(unwrap(stream));
+    }
+    bool queryStream(const c10::Stream &stream) const override {
+        return finished(xpu_stream_query(unwrap(stream)));
+    }
+    void synchronizeStream(const c10::Stream &stream) const override {
+        check(xpu_stream_synchronize(unwrap(stream)));
+    }
+    void recordDataPtrOnStream(const c10::DataPtr &block, const c10::Stream &stream) const override {
+        c10::getDeviceAllocator(c10::kXPU)->recordStream(block, stream);
+    }
+
+    void record(void **event, const c10::Stream &stream, c10::DeviceIndex device,
+                c10::EventFlag flag) const override {
+        TORCH_CHECK(device == -1 || device == stream.device_index(), "Event device index ",
+                    static_cast<int>(device), " does not match recording stream's device index ",
+                    static_cast<int>(stream.device_index()), ".");
+        xpu_event *made = unwrap(*event);
+        if (!made)
+            check(xpu_event_create(stream.device_index(), flag == c10::EventFlag::BACKEND_DEFAULT, &made));
+        *event = made;
+        check(xpu_event_record(made, unwrap(stream)));
+    }
+    void block(void *event, const c10::Stream &stream) const override {
+        if (event) check(xpu_stream_wait(unwrap(stream), unwrap(event)));
+    }
+    bool queryEvent(void *event) const override { return !event || finished(xpu_event_query(unwrap(event))); }
+    void synchronizeEvent(void *event) const override {
+        if (event) check(xpu_event_synchronize(unwrap(event)));
+    }
+    double elapsedTime(void *start, void *end, c10::DeviceIndex) const override {
+        TORCH_CHECK(start && end, "Both events must be recorded before calculating elapsed time.");
+        double milliseconds;
+        const auto status = xpu_event_elapsed(unwrap(start), unwrap(end), &milliseconds);
+        TORCH_CHECK(status != XPU_NOT_READY,
+                    "Both events must be completed before calculating elapsed time.");
+        check(status);
+        return milliseconds;
+    }
+    void destroyEvent(void *event, c10::DeviceIndex) const noexcept override {
+        if (event) xpu_event_destroy(unwrap(event));
+    }
+};
+
+C10_REGISTER_GUARD_IMPL(XPU, Guard)
+
+} // namespace
+} // namespace openxpu

@@ -1,0 +1,398 @@
+// The Python module openxpu._bridge: what the CPU build of PyTorch lacks in torch._C for torch.xpu, under the
+// names that torch.xpu calls, and a few functions of openxpu's own.
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/Generator.h>
+#include <torch/csrc/utils/device_lazy_init.h>
+#include <torch/csrc/utils/python_numbers.h>
+#include <torch/csrc/utils/python_strings.h>
+
+#include <map>
+#include <vector>
+
+#include "allocator.h"
+#include "fallback.h"
+#include "generator.h"
+#include "lower.h"
+#include "team.h"
+#include "xpu/program.h"
+
+namespace openxpu {
+namespace {
+
+// --- making Python values ---
+
+// A dictionary's value for a key; takes the reference over.
+void put(PyObject *dict, const char *key, PyObject *value) {
+    THPObjectPtr owned(value);
+    if (!owned || PyDict_SetItemString(dict, key, owned)) throw python_error();
+}
+
+PyObject *dict_of(const c10::CachingDeviceAllocator::Stat &stat) {
+    return Py_BuildValue("{s:L,s:L,s:L,s:L}", "current", stat.current, "peak", stat.peak, "allocated",
+                         stat.allocated, "freed", stat.freed);
+}
+
+PyObject *dict_of(const c10::CachingDeviceAllocator::StatArray &stats) {
+    return Py_BuildValue("{s:N,s:N,s:N}", "all", dict_of(stats[0]), "small_pool", dict_of(stats[1]),
+                         "large_pool", dict_of(stats[2]));
+}
+
+PyObject *stream_tuple(const xpu_stream *stream) {
+    return Py_BuildValue("(Lii)", static_cast<long long>(xpu_stream_id(stream)), xpu_stream_device(stream),
+                         static_cast<int>(c10::kXPU));
+}
+
+c10::DeviceIndex index_from(PyObject *object, const char *function) {
+    TORCH_CHECK(THPUtils_checkLong(object), "invalid argument to ", function);
+    return THPUtils_unpackDeviceIndex(object);
+}
+
+int current_device() {
+    int device;
+    check(xpu_device_current(&device));
+    return device;
+}
+
+// Runs without the interpreter's lock.
+template <class Function> void unlocked(Function &&function) {
+    xpu_status status;
+    {
+        pybind11::gil_scoped_release release;
+        status = function();
+    }
+    check(status);
+}
+
+#define METHOD(name) PyObject *name([[maybe_unused]] PyObject *self, [[maybe_unused]] PyObject *argument)
+
+// --- start and devices ---
+
+METHOD(init) {
+    HANDLE_TH_ERRORS
+    torch::utils::register_fork_handler_for_device_init(at::kXPU);
+    at::globalContext().lazyInitDevice(at::kXPU);
+    int count;
+    check(xpu_device_count(&count));
+    THPObjectPtr generators(PyTuple_New(count));
+    if (!generators) throw python_error();
+    for (int device = 0; device < count; device++) {
+        auto *generator =
+            THPGenerator_initDefaultGenerator(default_generator(static_cast<c10::DeviceIndex>(device)));
+        PyTuple_SET_ITEM(generators.get(), device, generator);
+    }
+    THPObjectPtr xpu(PyImport_ImportModule("torch.xpu"));
+    if (!xpu || PyObject_SetAttrString(xpu, "default_generators", generators)) throw python_error();
+    register_host_team();
+    Py_RETURN_NONE;
+    END_HANDLE_TH_ERRORS
+}
+
+METHOD(is_in_bad_fork) {
+    return PyBool_FromLong(xpu_in_bad_fork() || torch::utils::is_device_in_bad_fork(at::kXPU));
+}
+
+METHOD(get_device_count) {
+    // Never fails: without a driver there are no devices.
+    int count;
+    if (xpu_in_bad_fork() || xpu_device_count(&count) != XPU_SUCCESS) count = 0;
+    return PyLong_FromLong(count);
+}
+
+METHOD(get_device) {
+    HANDLE_TH_ERRORS
+    return PyLong_FromLong(current_device());
+    END_HANDLE_TH_ERRORS
+}
+
+METHOD(set_device) {
+    HANDLE_TH_ERRORS
+    check(xpu_device_set_current(index_from(argument, "set_device")));
+    Py_RETURN_NONE;
+    END_HANDLE_TH_ERRORS
+}
+
+METHOD(exchange_device) {
+    HANDLE_TH_ERRORS
+    const auto device = index_from(argument, "exchange_device");
+    if (device < 0) return PyLong_FromLong(-1);
+    torch::utils::device_lazy_init(at::kXPU);
+    const int before = current_device();
+    if (device != before) check(xpu_device_set_current(device));
+    return PyLong_FromLong(before);
+    END_HANDLE_TH_ERRORS
+}
+
+METHOD(synchronize) {
+    HANDLE_TH_ERRORS
+    auto device = index_from(argument, "synchronize");
+    unlocked([=] { return xpu_device_synchronize(device < 0 ? current_device() : device); });
+    Py_RETURN_NONE;
+    END_HANDLE_TH_ERRORS
+}
+
+METHOD(get_arch_flags) {
+    HANDLE_TH_ERRORS
+    Py_RETURN_NONE; // nothing is compiled ahead of time
+    END_HANDLE_TH_ERRORS
+}
+
+METHOD(can_device_access_peer) {
+    HANDLE_TH_ERRORS
+    int device, peer, count;
+    if (!PyArg_ParseTuple(argument, "ii", &device, &peer)) return nullptr;
+    check(xpu_device_count(&count));
+    TORCH_CHECK(device >= 0 && device < count && peer >= 0 && peer < count,
+                "device index out of range: there are ", count);
+    return PyBool_FromLong(device == peer);
+    END_HANDLE_TH_ERRORS
+}
+
+// Every line of the table of properties, as a dictionary.
+METHOD(device_properties) {
+    HANDLE_TH_ERRORS
+    const auto &properties = properties_of(index_from(argument, "get_device_properties"));
+    THPObjectPtr dict(PyDict_New());
+    static const char *const types[] = {"gpu", "cpu", "accelerator"};
+    put(dict, "type", THPUtils_packString(types[properties.type]));
+    static const char *const memories[] = {"usm", "svm", "host"};
+    put(dict, "memory", THPUtils_packString(memories[properties.memory]));
+#define PUT_text(name) put(dict, #name, THPUtils_packString(properties.name));
+#define PUT_boolean(name) put(dict, #name, PyBool_FromLong(properties.name));
+#define PUT_integer(name) put(dict, #name, THPUtils_packUInt64(properties.name));
+#define PUT_list(name)                                                                                       \
+    {                                                                                                        \
+        PyObject *list = PyList_New(0);                                                                      \
+        for (auto value : properties.name)                                                                   \
+            if (value) {                                                                                     \
+                THPObjectPtr number(THPUtils_packUInt64(value));                                             \
+                if (PyList_Append(list, number)) throw python_error();                                       \
+            }                                                                                                \
+        put(dict, #name, list);                                                                              \
+    }
+#define X(type, name, kind) PUT_##kind(name)
+    XPU_DEVICE_PROPERTIES(X)
+#undef X
+    return dict.release();
+    END_HANDLE_TH_ERRORS
+}
+
+// --- streams ---
+
+METHOD(get_current_stream) {
+    HANDLE_TH_ERRORS
+    return stream_tuple(current_stream(index_from(argument, "current_stream")));
+    END_HANDLE_TH_ERRORS
+}
+
+METHOD(get_current_raw_stream) {
+    HANDLE_TH_ERRORS
+    // What launchers are given: the xpu_stream itself, from which the queue can be had.
+    return PyLong_FromVoidPtr(current_stream(index_from(argument, "getCurrentRawStream")));
+    END_HANDLE_TH_ERRORS
+}
+
+PyObject *set_stream(PyObject *, PyObject *args, PyObject *kwargs) {
+    HANDLE_TH_ERRORS
+    long long id = 0, device = 0, type = 0;
+    const char *names[] = {"stream_id", "device_index", "device_type", nullptr};
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|LLL", const_cast<char **>(names), &id, &device, &type))
+        return nullptr;
+    TORCH_CHECK(static_cast<c10::DeviceType>(type) == c10::kXPU, "a stream of another device type");
+    xpu_stream *stream;
+    check(xpu_stream_from_id(static_cast<int>(device), id, &stream));
+    if (current_device() != device) check(xpu_device_set_current(static_cast<int>(device)));
+    check(xpu_stream_set_current(stream));
+    Py_RETURN_NONE;
+    END_HANDLE_TH_ERRORS
+}
+
+METHOD(get_stream_from_external) {
+    HANDLE_TH_ERRORS
+    unsigned long long queue;
+    int device;
+    if (!PyArg_ParseTuple(argument, "Ki", &queue, &device)) return nullptr;
+    xpu_stream *stream;
+    check(xpu_stream_from_external(device, reinterpret_cast<void *>(queue), &stream));
+    return stream_tuple(stream);
+    END_HANDLE_TH_ERRORS
+}
+
+// The id of a new stream from the pool: (device, priority) → id.
+METHOD(new_stream) {
+    HANDLE_TH_ERRORS
+    int device, priority;
+    if (!PyArg_ParseTuple(argument, "ii", &device, &priority)) return nullptr;
+    xpu_stream *stream;
+    priority = std::min(std::max(priority, XPU_PRIORITY_HIGH), XPU_PRIORITY_LOW);
+    check(xpu_stream_from_pool(device < 0 ? current_device() : device, priority, &stream));
+    return stream_tuple(stream);
+    END_HANDLE_TH_ERRORS
+}
+
+// (device, id) → (cl_command_queue, priority)
+METHOD(stream_info) {
+    HANDLE_TH_ERRORS
+    int device;
+    long long id;
+    if (!PyArg_ParseTuple(argument, "iL", &device, &id)) return nullptr;
+    xpu_stream *stream;
+    check(xpu_stream_from_id(device, id, &stream));
+    return Py_BuildValue("(Ki)", reinterpret_cast<unsigned long long>(xpu_stream_native(stream)),
+                         xpu_stream_priority(stream));
+    END_HANDLE_TH_ERRORS
+}
+
+// --- memory ---
+
+METHOD(empty_cache) {
+    HANDLE_TH_ERRORS
+    pybind11::gil_scoped_release release;
+    c10::getDeviceAllocator(c10::kXPU)->emptyCache();
+    END_HANDLE_TH_ERRORS
+    Py_RETURN_NONE;
+}
+
+METHOD(memory_stats) {
+    HANDLE_TH_ERRORS
+    const auto stats = device_stats(index_from(argument, "memory_stats"));
+    THPObjectPtr dict(PyDict_New());
+#define PUT(name) put(dict, #name, dict_of(stats.name));
+    PUT(allocation)
+    PUT(segment)
+    PUT(active)
+    PUT(inactive_split)
+    PUT(allocated_bytes)
+    PUT(reserved_bytes)
+    PUT(active_bytes)
+    PUT(inactive_split_bytes)
+    PUT(requested_bytes)
+    PUT(oversize_allocations)
+    PUT(oversize_segments)
+#undef PUT
+#define PUT(name) put(dict, #name, THPUtils_packInt64(stats.name));
+    PUT(num_alloc_retries)
+    PUT(num_ooms)
+    PUT(num_device_alloc)
+    PUT(num_device_free)
+    PUT(num_sync_all_streams)
+    PUT(max_split_size)
+#undef PUT
+    return dict.release();
+    END_HANDLE_TH_ERRORS
+}
+
+METHOD(reset_peak_memory_stats) {
+    HANDLE_TH_ERRORS
+    check(xpu_memory_reset_peak_stats(index_from(argument, "reset_peak_memory_stats")));
+    Py_RETURN_NONE;
+    END_HANDLE_TH_ERRORS
+}
+
+METHOD(reset_accumulated_memory_stats) {
+    HANDLE_TH_ERRORS
+    check(xpu_memory_reset_accumulated_stats(index_from(argument, "reset_accumulated_memory_stats")));
+    Py_RETURN_NONE;
+    END_HANDLE_TH_ERRORS
+}
+
+METHOD(get_memory_info) {
+    HANDLE_TH_ERRORS
+    size_t free_bytes, total_bytes;
+    check(xpu_memory_info(index_from(argument, "mem_get_info"), &free_bytes, &total_bytes));
+    return Py_BuildValue("(KK)", static_cast<unsigned long long>(free_bytes),
+                         static_cast<unsigned long long>(total_bytes));
+    END_HANDLE_TH_ERRORS
+}
+
+METHOD(get_memory_fraction) {
+    HANDLE_TH_ERRORS
+    double fraction;
+    check(xpu_memory_get_fraction(index_from(argument, "get_per_process_memory_fraction"), &fraction));
+    return PyFloat_FromDouble(fraction);
+    END_HANDLE_TH_ERRORS
+}
+
+METHOD(set_memory_fraction) {
+    HANDLE_TH_ERRORS
+    double fraction;
+    int device;
+    if (!PyArg_ParseTuple(argument, "di", &fraction, &device)) return nullptr;
+    TORCH_CHECK_VALUE(fraction >= 0 && fraction <= 1, "invalid fraction:", fraction,
+                      ". Please set within [0, 1].");
+    check(xpu_memory_set_fraction(device, fraction));
+    Py_RETURN_NONE;
+    END_HANDLE_TH_ERRORS
+}
+
+// --- openxpu's own ---
+
+METHOD(fallback_counts_) {
+    HANDLE_TH_ERRORS
+    int reset = 0;
+    if (!PyArg_ParseTuple(argument, "|p", &reset)) return nullptr;
+    THPObjectPtr dict(PyDict_New());
+    for (const auto &[name, count] : fallback_counts(reset))
+        put(dict, name.c_str(), THPUtils_packInt64(count));
+    return dict.release();
+    END_HANDLE_TH_ERRORS
+}
+
+METHOD(program_stats) {
+    HANDLE_TH_ERRORS
+    xpu_program_stats stats;
+    check(xpu_program_get_stats(&stats));
+    return Py_BuildValue("{s:K,s:K,s:d,s:d}", "built", static_cast<unsigned long long>(stats.built), "loaded",
+                         static_cast<unsigned long long>(stats.loaded), "build_seconds", stats.build_seconds,
+                         "load_seconds", stats.load_seconds);
+    END_HANDLE_TH_ERRORS
+}
+
+METHOD(cache_dir) { return PyUnicode_DecodeFSDefault(xpu_cache_dir()); }
+METHOD(no_device_hint) { return PyUnicode_FromString(xpu_no_device_hint()); }
+
+PyMethodDef methods[] = {
+    {"_xpu_init", init, METH_NOARGS, nullptr},
+    {"_xpu_isInBadFork", is_in_bad_fork, METH_NOARGS, nullptr},
+    {"_xpu_getDeviceCount", get_device_count, METH_NOARGS, nullptr},
+    {"_xpu_getDevice", get_device, METH_NOARGS, nullptr},
+    {"_xpu_setDevice", set_device, METH_O, nullptr},
+    {"_xpu_exchangeDevice", exchange_device, METH_O, nullptr},
+    {"_xpu_maybeExchangeDevice", exchange_device, METH_O, nullptr},
+    {"_xpu_synchronize", synchronize, METH_O, nullptr},
+    {"_xpu_getArchFlags", get_arch_flags, METH_NOARGS, nullptr},
+    {"_xpu_canDeviceAccessPeer", can_device_access_peer, METH_VARARGS, nullptr},
+    {"_xpu_getCurrentStream", get_current_stream, METH_O, nullptr},
+    {"_xpu_getCurrentRawStream", get_current_raw_stream, METH_O, nullptr},
+    {"_xpu_setStream", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(set_stream)),
+     METH_VARARGS | METH_KEYWORDS, nullptr},
+    {"_xpu_getStreamFromExternal", get_stream_from_external, METH_VARARGS, nullptr},
+    {"_xpu_emptyCache", empty_cache, METH_NOARGS, nullptr},
+    {"_xpu_memoryStats", memory_stats, METH_O, nullptr},
+    {"_xpu_resetPeakMemoryStats", reset_peak_memory_stats, METH_O, nullptr},
+    {"_xpu_resetAccumulatedMemoryStats", reset_accumulated_memory_stats, METH_O, nullptr},
+    {"_xpu_getMemoryInfo", get_memory_info, METH_O, nullptr},
+    {"_xpu_getMemoryFraction", get_memory_fraction, METH_O, nullptr},
+    {"_xpu_setMemoryFraction", set_memory_fraction, METH_VARARGS, nullptr},
+    {"device_properties", device_properties, METH_O, nullptr},
+    {"new_stream", new_stream, METH_VARARGS, nullptr},
+    {"stream_info", stream_info, METH_VARARGS, nullptr},
+    {"fallback_counts", fallback_counts_, METH_VARARGS, nullptr},
+    {"program_stats", program_stats, METH_NOARGS, nullptr},
+    {"cache_dir", cache_dir, METH_NOARGS, nullptr},
+    {"no_device_hint", no_device_hint, METH_NOARGS, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyModuleDef module = {
+    PyModuleDef_HEAD_INIT, "openxpu._bridge", nullptr, -1, methods, nullptr, nullptr, nullptr, nullptr};
+
+} // namespace
+} // namespace openxpu
+
+PyMODINIT_FUNC PyInit__bridge() {
+    HANDLE_TH_ERRORS
+    openxpu::register_allocators();
+    openxpu::force_fallbacks();
+    return PyModule_Create(&openxpu::module);
+    END_HANDLE_TH_ERRORS
+}

@@ -1,0 +1,83 @@
+"""Puts the xpu device into the imported PyTorch."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import warnings
+from types import ModuleType
+
+import torch
+import torch.xpu
+
+# torch.xpu's parts, in the order in which they build on each other.
+_PARTS = ("streams", "graphs", "memory", "random")
+
+_CUDA_BUILD = (
+    "This PyTorch is a CUDA build, which can have only one accelerator, and that is CUDA. "
+    "To use xpu, start the program with `openxpu run script.py`, "
+    "or install a CPU build of PyTorch: pip install torch --index-url https://download.pytorch.org/whl/cpu"
+)
+
+
+def load() -> bool:
+    """Load the device; False (with a reason for whoever uses it) where that can't be."""
+    if torch._C._has_xpu:
+        return False  # Intel's own build: nothing to add
+    if torch.version.cuda is not None and os.environ.get("OPENXPU_ACCELERATOR") != "1":
+        _refuse(_CUDA_BUILD)
+        return False
+    mismatch = _version_mismatch()
+    if mismatch:
+        warnings.warn(mismatch, stacklevel=2)
+        _refuse(mismatch)
+        return False
+    try:
+        bridge = importlib.import_module("openxpu._bridge")
+    except ImportError as error:
+        reason = f"openxpu could not be loaded: {error}"
+        warnings.warn(reason, stacklevel=2)
+        _refuse(reason)
+        return False
+    _enter(bridge)
+    return True
+
+
+def _version_mismatch() -> str | None:
+    """Say so if the bridge was compiled for another PyTorch: their C++ interfaces differ."""
+    try:
+        from openxpu._build import TORCH_VERSION
+    except ImportError:
+        return None
+    built, running = (version.split("+")[0].split(".")[:2] for version in (TORCH_VERSION, torch.__version__))
+    if built == running:
+        return None
+    return (
+        f"openxpu was built for PyTorch {TORCH_VERSION}, and this is {torch.__version__}. "
+        "Rebuild it: pip install --force-reinstall --no-build-isolation --no-deps openxpu"
+    )
+
+
+def _refuse(reason: str) -> None:
+    """Make the first use of xpu raise ``reason``."""
+
+    def lazy_init() -> None:
+        raise RuntimeError(reason)
+
+    torch.xpu._lazy_init = lazy_init
+
+
+def _enter(bridge: ModuleType) -> None:
+    """Fill torch._C with what torch.xpu calls, and let torch.xpu take notice."""
+    from openxpu import _types
+
+    for name in dir(bridge):
+        if name.startswith("_xpu_"):
+            setattr(torch._C, name, getattr(bridge, name))
+    _types.enter(torch._C)
+    torch._C._has_xpu = True
+    # torch.xpu was imported when there was no device: run it again in place.
+    for part in _PARTS:
+        importlib.reload(importlib.import_module(f"torch.xpu.{part}"))
+    importlib.reload(torch.xpu)
+    _types.extend(torch.xpu)

@@ -1,0 +1,154 @@
+"""The classes that torch.xpu expects in torch._C, and what newer PyTorch has in torch.xpu."""
+
+from __future__ import annotations
+
+from types import ModuleType, SimpleNamespace
+from typing import Any, NoReturn
+
+import torch
+
+from openxpu import _bridge
+
+_XPU = int(torch._C._autograd.DeviceType.XPU)
+
+
+class _XpuStreamBase(torch.Stream):
+    """Base class of torch.xpu.Stream."""
+
+    def __new__(
+        cls,
+        priority: int = 0,
+        stream_id: int = 0,
+        device_index: int = 0,
+        device_type: int = 0,
+        stream_ptr: int = 0,
+    ) -> _XpuStreamBase:
+        if stream_ptr:
+            stream_id, device_index, device_type = _bridge._xpu_getStreamFromExternal(stream_ptr, device_index)
+        elif not (stream_id or device_index or device_type):
+            torch.xpu._lazy_init()
+            stream_id, device_index, device_type = _bridge.new_stream(-1, priority)
+        return super().__new__(cls, stream_id=stream_id, device_index=device_index, device_type=device_type)
+
+    @property
+    def sycl_queue(self) -> int:
+        """The stream's cl_command_queue; the name is torch.xpu's."""
+        return _bridge.stream_info(self.device_index, self.stream_id)[0]
+
+    @property
+    def priority(self) -> int:
+        """Lower is more urgent."""
+        return _bridge.stream_info(self.device_index, self.stream_id)[1]
+
+    @staticmethod
+    def priority_range() -> tuple[int, int]:
+        """Return the least and the most urgent priority."""
+        return (1, -1)
+
+
+class _XpuEventBase(torch.Event):
+    """Base class of torch.xpu.Event."""
+
+    def __new__(cls, enable_timing: bool = False) -> _XpuEventBase:
+        return super().__new__(cls, "xpu", enable_timing=enable_timing)
+
+    @property
+    def sycl_event(self) -> int:
+        """The event's handle, 0 before it was first recorded; the name is torch.xpu's."""
+        return self.event_id
+
+
+class _XPUuuid:
+    """A device's unique id."""
+
+    def __init__(self, digits: str) -> None:
+        self.bytes = list(bytes.fromhex(digits))
+
+    def __str__(self) -> str:
+        digits = bytes(self.bytes).hex()
+        return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+    __repr__ = __str__
+
+
+class _XpuDeviceProperties(SimpleNamespace):
+    """What is known of a device: the fields of libxpu's table of properties, under the same names."""
+
+    uuid: _XPUuuid
+
+    def __repr__(self) -> str:
+        fields = vars(self) | {"total_memory": f"{self.total_memory >> 20}MB", "device_id": hex(self.device_id)}
+        return f"_XpuDeviceProperties({', '.join(f'{name}={value!r}' for name, value in fields.items())})"
+
+
+_properties: dict[int, _XpuDeviceProperties] = {}
+
+
+def _get_device_properties(device: int) -> _XpuDeviceProperties:
+    """Return the device's properties, the same object each time."""
+    if device not in _properties:
+        fields: dict[str, Any] = _bridge.device_properties(device)
+        fields["uuid"] = _XPUuuid(fields["uuid"])
+        # Names that PyTorch uses beside those of the table.
+        fields["multi_processor_count"] = fields["gpu_subslice_count"] or fields["max_compute_units"]
+        fields["is_integrated_gpu"] = fields["type"] == "gpu" and fields["host_unified_memory"]
+        fields.setdefault("memory_clock_rate", 0)
+        fields.setdefault("memory_bus_width", 0)
+        _properties[device] = _XpuDeviceProperties(**fields)
+    return _properties[device]
+
+
+def _later(what: str) -> NoReturn:
+    raise NotImplementedError(f"{what} is not available in openxpu yet")
+
+
+class _XPUGraph:
+    """Base class of torch.xpu.XPUGraph."""
+
+    def __new__(cls, keep_graph: bool = False) -> _XPUGraph:
+        _later("torch.xpu.XPUGraph")
+
+
+class _XPUMemPool:
+    """Base class of torch.xpu.MemPool."""
+
+    def __init__(self, *_args: object) -> None:
+        _later("torch.xpu.MemPool")
+
+
+class _xpu_XPUAllocator:  # noqa: N801 (torch.xpu's name)
+    """Class of pluggable allocators."""
+
+
+def _graph_pool_handle() -> NoReturn:
+    _later("torch.xpu.graph_pool_handle")
+
+
+def _pools(*_args: object) -> NoReturn:
+    _later("torch.xpu.use_mem_pool")
+
+
+def _pluggable(*_args: object) -> NoReturn:
+    _later("a pluggable allocator")
+
+
+def _is_current_stream_capturing() -> bool:
+    return False
+
+
+def enter(target: ModuleType) -> None:
+    """Enter the classes and the functions that only raise into torch._C."""
+    for cls in (_XpuStreamBase, _XpuEventBase, _XPUuuid, _XpuDeviceProperties, _XPUGraph, _XPUMemPool):
+        setattr(target, cls.__name__, cls)
+    target._xpu_XPUAllocator = _xpu_XPUAllocator
+    target._xpu_graph_pool_handle = _graph_pool_handle
+    target._xpu_isCurrentStreamCapturing = _is_current_stream_capturing
+    for name in ("_xpu_beginAllocateCurrentThreadToPool", "_xpu_endAllocateToPool", "_xpu_releasePool"):
+        setattr(target, name, _pools)
+    for name in ("_xpu_customAllocator", "_xpu_changeCurrentAllocator", "_xpu_getAllocator"):
+        setattr(target, name, _pluggable)
+
+
+def extend(xpu: ModuleType) -> None:
+    """Give torch.xpu what it takes from elsewhere."""
+    xpu._get_device_properties = _get_device_properties
