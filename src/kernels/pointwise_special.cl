@@ -27,8 +27,8 @@ static inline R sf_digamma(R x) {
     if (x == K(0.0)) return copysign((R)INFINITY, -x);
     if (x < K(0.0)) {
         R fraction = x - trunc(x);
-        if (fraction == K(0.0)) return (R)NAN;
-        result = -PI / tan(PI * fraction);
+        if (fraction == K(0.0) || isinf(x)) return (R)NAN;
+        result = -PI / tanpi(fraction);
         x = K(1.0) - x;
     }
     while (x < K(10.0)) {

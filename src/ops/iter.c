@@ -69,6 +69,15 @@ bool iter_can_coalesce(const xpu_iter *iter) {
     return false;
 }
 
+static int turned_dim(const xpu_iter *iter, const iter_layout *layout) {
+    for (int d = 1; d < iter->dims; d++)
+        for (int i = 0; i < iter->outputs + iter->inputs; i++) {
+            const xpu_operand *o = &iter->operand[i];
+            if (layout->access[i] == ACCESS_STRIDED && o->stride[d] == (int64_t)xpu_dtype_size(o->dtype)) return d;
+        }
+    return 0;
+}
+
 void iter_get_layout(const xpu_iter *iter, iter_layout *layout) {
     layout->count = xpu_iter_numel(iter);
     bool strided = false;
@@ -87,7 +96,19 @@ void iter_get_layout(const xpu_iter *iter, iter_layout *layout) {
     if (layout->count <= 1 || (iter->dims == 1 && !strided))
         layout->kind = LAYOUT_FLAT;
     else
-        layout->kind = !strided && iter->size[0] >= ITER_SHORT_ROW ? LAYOUT_ROWS : LAYOUT_STRIDED;
+        layout->kind = iter->size[0] >= ITER_SHORT_ROW ? LAYOUT_ROWS : LAYOUT_STRIDED;
+    layout->turned = strided && layout->kind == LAYOUT_ROWS ? turned_dim(iter, layout) : 0;
+}
+
+void iter_swap(xpu_iter *iter, int d, int e) {
+    int64_t size = iter->size[d];
+    iter->size[d] = iter->size[e];
+    iter->size[e] = size;
+    for (int i = 0; i < iter->outputs + iter->inputs; i++) {
+        int64_t *stride = iter->operand[i].stride, kept = stride[d];
+        stride[d] = stride[e];
+        stride[e] = kept;
+    }
 }
 
 bool iter_fits_32bit(const xpu_iter *iter) {

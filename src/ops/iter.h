@@ -14,13 +14,15 @@ typedef enum access_kind {
 
 typedef enum layout_kind {
     LAYOUT_FLAT,    /* one dimension, no operand strided */
-    LAYOUT_ROWS,    /* rows of dimension 0 worth vectorising, no operand strided within */
-    LAYOUT_STRIDED
+    LAYOUT_ROWS,    /* rows of dimension 0 that are long enough to vectorise, with any strides */
+    LAYOUT_STRIDED  /* short rows */
 } layout_kind;
 
 typedef struct iter_layout {
     layout_kind kind;
     int64_t count;                        /* elements */
+    int turned;                           /* in LAYOUT_ROWS: the first dimension in which an operand that is
+                                             strided in dimension 0 is contiguous; 0 when there is none */
     access_kind access[XPU_MAX_OPERANDS];
 } iter_layout;
 
@@ -33,6 +35,8 @@ bool iter_can_coalesce(const xpu_iter *iter);
 void iter_get_layout(const xpu_iter *iter, iter_layout *layout);
 /* Fewer than 2^31 elements, and all byte offsets within ±2^31? */
 bool iter_fits_32bit(const xpu_iter *iter);
+/* Exchanges two dimensions. */
+void iter_swap(xpu_iter *iter, int d, int e);
 /* Cuts the outermost dimension that has more than one element in two halves. */
 void iter_split(const xpu_iter *iter, xpu_iter *low, xpu_iter *high);
 

@@ -154,7 +154,11 @@ static void add_place(text *t, const plan *p, int i, bool constant) {
     const char *token = dtype_token(p->iter->operand[i].dtype);
     text_addf(t, "%s(s_%s, p.pointer[%d]", constant ? "XPU_CPTR" : "XPU_PTR", token, i);
     if (p->layout.kind != LAYOUT_FLAT) text_addf(t, " + (long)at%d", i);
-    text_add(t, "), ");
+    if (p->layout.kind == LAYOUT_ROWS && p->layout.access[i] == ACCESS_STRIDED)
+        text_addf(t, " + (long)x * p.stride[0][%d]), 0", i);
+    else
+        text_add(t, "), ");
+    if (p->layout.kind == LAYOUT_ROWS && p->layout.access[i] == ACCESS_STRIDED) return;
     if (p->layout.access[i] == ACCESS_ONE || p->layout.kind == LAYOUT_STRIDED)
         text_add(t, "0");
     else
@@ -408,7 +412,9 @@ static xpu_status run_strided(xpu_stream *stream, xpu_kernel *kernel, const plan
     xpu_range range = {.dims = 1, .groups = {1, 1, 1}, .local = {1, 1, 1}, .work = count * p->arity->cost};
     if (p->layout.kind == LAYOUT_ROWS) {
         size_t inner = (size_t)iter->size[0], rows = count / inner;
-        size_t width = smaller(group, round_up(inner, 16)), height = smaller(group / width, rows);
+        /* Where an operand runs along dimension 1, tiles keep its cache lines in use. */
+        size_t width = p->layout.turned ? 16 : smaller(group, round_up(inner, 16));
+        size_t height = smaller(p->layout.turned ? smaller(group / width, (size_t)iter->size[1]) : group / width, rows);
         params.inner = (uint32_t)inner;
         params.count = (uint32_t)rows;
         range.dims = 2;
@@ -446,6 +452,14 @@ static xpu_status run(xpu_stream *stream, plan *p, const xpu_scalar *scalars) {
             return XPU_SUCCESS;
         }
         p->dims = rounded_dims(p->iter->dims);
+        if (p->layout.turned > 1) {
+            xpu_iter turned = *p->iter;
+            iter_swap(&turned, 1, p->layout.turned);
+            plan part = *p;
+            part.iter = &turned;
+            part.layout.turned = 1;
+            return run(stream, &part, scalars);
+        }
     }
     XPU_TRY(find_kernel(device, p, &kernel));
     XPU_TRY(xpu_device_get_properties(device, &properties));
