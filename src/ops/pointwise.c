@@ -10,6 +10,7 @@
 #include "kernels/pointwise.h"
 #include "ops/iter.h"
 #include "ops/kernel.h"
+#include "ops/pointwise_text.h"
 
 typedef struct formulas {
     const char *r, *f, *i, *u, *b, *c;
@@ -73,7 +74,7 @@ xpu_status xpu_pointwise_arity(xpu_pointwise_op op, int *outputs, int *inputs, i
 }
 
 /* The most special formula for the dtype, or NULL. */
-static const char *formula_for(xpu_pointwise_op op, xpu_dtype compute) {
+const char *pointwise_formula(xpu_pointwise_op op, xpu_dtype compute) {
     const formulas *t = &operations[op].text;
     switch (dtype_class(compute)) {
     case DTYPE_CLASS_BOOL: return t->b ? t->b : t->r;
@@ -85,7 +86,7 @@ static const char *formula_for(xpu_pointwise_op op, xpu_dtype compute) {
 }
 
 bool xpu_pointwise_defined(xpu_pointwise_op op, xpu_dtype compute) {
-    return (unsigned)op < XPU_POINTWISE_COUNT && (unsigned)compute < XPU_DTYPE_COUNT && formula_for(op, compute);
+    return (unsigned)op < XPU_POINTWISE_COUNT && (unsigned)compute < XPU_DTYPE_COUNT && pointwise_formula(op, compute);
 }
 
 /* --- the text of a kernel --- */
@@ -100,7 +101,7 @@ typedef struct plan {
 } plan;
 
 /* The type in kernels that `dtype` is computed in. */
-static const char *compute_type(xpu_dtype dtype) {
+const char *pointwise_type(xpu_dtype dtype) {
     switch (dtype) {
     case XPU_BOOL: return "uchar";
     case XPU_INT8: return "char";
@@ -126,9 +127,9 @@ static void add_conversion(text *t, const char *value, xpu_dtype from, xpu_dtype
     if (from == to) {
         text_add(t, value);
     } else if (class_to == DTYPE_CLASS_COMPLEX && class_from == DTYPE_CLASS_COMPLEX) {
-        text_addf(t, "convert_%s(%s)", compute_type(to), value);
+        text_addf(t, "convert_%s(%s)", pointwise_type(to), value);
     } else if (class_to == DTYPE_CLASS_COMPLEX) {
-        text_addf(t, "(%s)((%s)(%s), 0)", compute_type(to), compute_type(dtype_real(to)), value);
+        text_addf(t, "(%s)((%s)(%s), 0)", pointwise_type(to), pointwise_type(dtype_real(to)), value);
     } else if (class_from == DTYPE_CLASS_COMPLEX) {
         char real[128];
         snprintf(real, sizeof real, "(%s).x", value);
@@ -143,9 +144,9 @@ static void add_conversion(text *t, const char *value, xpu_dtype from, xpu_dtype
     } else if (class_from == DTYPE_CLASS_FLOAT && class_to != DTYPE_CLASS_FLOAT) {
         /* A number beyond the small integer types wraps around, as on x86 and in CUDA. */
         bool wide = xpu_dtype_size(to) == 8 || to == XPU_UINT32;
-        text_addf(t, "(%s)(%s)(%s)", compute_type(to), wide ? "long" : "int", value);
+        text_addf(t, "(%s)(%s)(%s)", pointwise_type(to), wide ? "long" : "int", value);
     } else {
-        text_addf(t, "(%s)(%s)", compute_type(to), value);
+        text_addf(t, "(%s)(%s)", pointwise_type(to), value);
     }
 }
 
@@ -181,7 +182,7 @@ static void add_bits(text *t, const char *field, int i, xpu_dtype dtype) {
         else
             text_addf(t, "(double2)(as_double(%s), as_double(p.%s[%d][1]))", low, field, i);
         break;
-    default: text_addf(t, "(%s)%s", compute_type(dtype), low);
+    default: text_addf(t, "(%s)%s", pointwise_type(dtype), low);
     }
 }
 
@@ -220,7 +221,7 @@ static void add_output(text *t, const plan *p, int output, const char *formula, 
     switch (p->arity->output[output]) {
     case 'b': result = XPU_BOOL, type = "uchar"; break;
     case 'i': result = XPU_INT32, type = "int"; break;
-    case 'r': result = dtype_real(p->compute), type = compute_type(result); break;
+    case 'r': result = dtype_real(p->compute), type = pointwise_type(result); break;
     case 'z': result = p->compute == XPU_FLOAT64 ? XPU_COMPLEX128 : XPU_COMPLEX64, type = "T2"; break;
     default: break;
     }
@@ -242,16 +243,16 @@ static void add_output(text *t, const plan *p, int output, const char *formula, 
     text_add(t, ");\n");
 }
 
-static void add_types(text *t, const plan *p, const char *formula) {
+void pointwise_add_types(text *t, xpu_dtype compute, const char *formula) {
     static const char *const classes[] = {['b'] = "BOOL", ['i'] = "SIGNED", ['u'] = "UNSIGNED", ['f'] = "FLOAT",
                                           ['c'] = "COMPLEX"};
-    char class = dtype_class(p->compute);
-    bool wide = dtype_needs_fp64(p->compute);
-    text_addf(t, "typedef %s T;\n#define T_IS_%s 1\n", compute_type(p->compute), classes[(int)class]);
-    text_addf(t, "typedef %s R;\n", compute_type(dtype_real(p->compute)));
+    char class = dtype_class(compute);
+    bool wide = dtype_needs_fp64(compute);
+    text_addf(t, "typedef %s T;\n#define T_IS_%s 1\n", pointwise_type(compute), classes[(int)class]);
+    text_addf(t, "typedef %s R;\n", pointwise_type(dtype_real(compute)));
     text_add(t, wide ? "typedef double2 T2;\n#define R_IS_DOUBLE 1\n#define K(x) x\n"
                      : "typedef float2 T2;\n#define K(x) x##f\n");
-    if (p->compute == XPU_BFLOAT16) text_add(t, "#define COMPUTE_BF16 1\n");
+    if (compute == XPU_BFLOAT16) text_add(t, "#define COMPUTE_BF16 1\n");
     text_add(t, "#include \"pointwise.h\"\n#include \"pointwise_math.cl\"\n");
     if (class == DTYPE_CLASS_COMPLEX) text_add(t, "#include \"pointwise_complex.cl\"\n");
     if (strstr(formula, "sf_")) text_add(t, "#include \"pointwise_special.cl\"\n");
@@ -277,8 +278,8 @@ static void add_offsets(text *t, const plan *p, int first) {
 }
 
 static void write_kernel(text *t, const plan *p) {
-    const char *formula = formula_for(p->op, p->compute);
-    add_types(t, p, formula);
+    const char *formula = pointwise_formula(p->op, p->compute);
+    pointwise_add_types(t, p->compute, formula);
     switch (p->layout.kind) {
     case LAYOUT_FLAT:
         text_add(t, "__kernel void pointwise(const pointwise_flat p) {\n"
@@ -333,7 +334,7 @@ static xpu_status make_kernel(int device, const kernel_key *key, const plan *p, 
         fp64 |= dtype_needs_fp64(dtype);
     }
     xpu_status status;
-    if (!formula_for(p->op, p->compute)) {
+    if (!pointwise_formula(p->op, p->compute)) {
         status = op_fail(XPU_ERROR_NOT_SUPPORTED, "%s is not defined for %s", p->arity->name, dtype_token(p->compute));
     } else if (fp64 && !properties->has_fp64) {
         status = op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: %s has no 64-bit floating point", p->arity->name, properties->name);

@@ -1,0 +1,119 @@
+/* foreach: a formula of the pointwise table in the frame of a launch over many tensors. */
+#include "xpu/ops/foreach.h"
+
+#include <stdio.h>
+
+#include "ops/iter.h"
+#include "ops/multi.h"
+#include "ops/pointwise_text.h"
+
+uint64_t xpu_foreach_number(xpu_dtype dtype, const xpu_scalar *value) {
+    uint64_t bits[2];
+    scalar_bits(value, dtype, bits);
+    return bits[0];
+}
+
+typedef struct plan {
+    xpu_pointwise_op op;
+    xpu_dtype dtype;
+    const xpu_foreach_operand *operands;
+    int inputs, scalars, width;
+} plan;
+
+/* The number whose low word is `low` and whose high word is `high`, as T. */
+static void add_number(text *t, xpu_dtype dtype, const char *low, const char *high) {
+    switch (dtype) {
+    case XPU_FLOAT64: text_addf(t, "as_double(%s)", low); break;
+    case XPU_COMPLEX64: text_addf(t, "as_float2(%s)", low); break;
+    case XPU_COMPLEX128: text_addf(t, "(double2)(as_double(%s), as_double(%s))", low, high); break;
+    case XPU_FLOAT16:
+    case XPU_BFLOAT16:
+    case XPU_FLOAT32: text_addf(t, "as_float((uint)%s)", low); break;
+    default: text_addf(t, "(%s)%s", pointwise_type(dtype), low);
+    }
+}
+
+static void add_operand(text *t, const plan *p, int k, int column) {
+    const char *token = dtype_token(p->dtype);
+    char low[40], high[40];
+    snprintf(low, sizeof low, "p.number[%d]", 2 * k);
+    snprintf(high, sizeof high, "p.number[%d]", 2 * k + 1);
+    switch (p->operands[k].source) {
+    case XPU_FOREACH_TENSORS: text_addf(t, "load_%s(XPU_CPTR(s_%s, MULTI_WORD(row, %d)), i)", token, token, column); break;
+    case XPU_FOREACH_ELEMENT: text_addf(t, "load_%s(XPU_CPTR(s_%s, %s), 0)", token, token, low); break;
+    case XPU_FOREACH_NUMBERS:
+        snprintf(low, sizeof low, "MULTI_WORD(row, %d)", column);
+        add_number(t, p->dtype, low, low);
+        break;
+    case XPU_FOREACH_NUMBER: add_number(t, p->dtype, low, high); break;
+    }
+}
+
+static bool in_rows(const xpu_foreach_operand *o) {
+    return o->source == XPU_FOREACH_TENSORS || o->source == XPU_FOREACH_NUMBERS;
+}
+
+static void write_kernel(text *t, const plan *p) {
+    const char *formula = pointwise_formula(p->op, p->dtype), *token = dtype_token(p->dtype);
+    text_add(t, "#include \"multi.h\"\n");
+    pointwise_add_types(t, p->dtype, formula);
+    text_add(t, "__kernel void foreach(const struct multi_params p) {\n    MULTI_ROW\n    MULTI_EACH(i) {\n");
+    int column = 1;
+    for (int k = 0; k < p->inputs + p->scalars; k++) {
+        bool input = k < p->inputs;
+        text_addf(t, "        const T %s%c = ", input ? "" : "s", input ? 'a' + k : '0' + k - p->inputs);
+        add_operand(t, p, k, column);
+        text_add(t, ";\n");
+        column += in_rows(&p->operands[k]);
+    }
+    text_addf(t, "        store_%s(XPU_PTR(s_%s, MULTI_WORD(row, 0)), i, (T)(%s));\n    }\n    MULTI_END\n}\n", token, token,
+              formula);
+}
+
+static xpu_status make_kernel(int device, const kernel_key *key, const plan *p, const multi_shape *shape,
+                              xpu_kernel **kernel) {
+    const xpu_device_properties *properties;
+    XPU_TRY(xpu_device_get_properties(device, &properties));
+    if (dtype_needs_fp64(p->dtype) && !properties->has_fp64)
+        return op_fail(XPU_ERROR_NOT_SUPPORTED, "foreach: %s has no 64-bit floating point", properties->name);
+    char options[128], label[64];
+    multi_options(shape, p->width, options, sizeof options);
+    snprintf(label, sizeof label, "foreach %s %s", xpu_pointwise_name(p->op), dtype_token(p->dtype));
+    text source = {0};
+    write_kernel(&source, p);
+    kernel_recipe recipe = {.text = source.data, .options = options, .name = "foreach", .label = label};
+    xpu_status status = source.failed ? op_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for the text of kernel %s", label)
+                                      : kernel_make(device, key, &recipe, kernel);
+    text_free(&source);
+    return status;
+}
+
+xpu_status xpu_foreach(xpu_stream *stream, xpu_pointwise_op op, xpu_dtype dtype, const xpu_foreach_operand *operands,
+                       int operand_count, uint64_t *rows, int64_t count) {
+    plan p = {.op = op, .dtype = dtype, .operands = operands, .width = 3};
+    int outputs;
+    XPU_TRY(xpu_pointwise_arity(op, &outputs, &p.inputs, &p.scalars));
+    if (outputs != 1 || p.inputs + p.scalars != operand_count || operand_count > XPU_FOREACH_OPERANDS)
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "foreach: %s with %d operands", xpu_pointwise_name(op), operand_count);
+    if (!pointwise_formula(op, dtype))
+        return op_fail(XPU_ERROR_NOT_SUPPORTED, "foreach: %s is not defined for %s", xpu_pointwise_name(op),
+                       dtype_token(dtype));
+    int device = xpu_stream_device(stream);
+    multi_shape shape;
+    XPU_TRY(multi_shape_of(device, &shape));
+    struct multi_params params;
+    kernel_key key = {FAMILY_FOREACH, {(uint64_t)op | (uint64_t)dtype << 32, 0, 0}};
+    for (int k = 0; k < operand_count; k++) {
+        key.word[1] |= (uint64_t)operands[k].source << (4 * k);
+        p.width += in_rows(&operands[k]);
+        if (operands[k].source == XPU_FOREACH_NUMBER)
+            scalar_bits(&operands[k].value, dtype, &params.number[2 * k]);
+        else if (operands[k].source == XPU_FOREACH_ELEMENT)
+            params.number[2 * k] = XPU_ADDR(operands[k].element);
+        else if (operands[k].source == XPU_FOREACH_NUMBERS && dtype == XPU_COMPLEX128)
+            return op_fail(XPU_ERROR_NOT_SUPPORTED, "foreach: a complex128 number in each row");
+    }
+    xpu_kernel *kernel = kernel_find(device, &key);
+    if (!kernel) XPU_TRY(make_kernel(device, &key, &p, &shape, &kernel));
+    return multi_launch(stream, kernel, &shape, rows, p.width, count, &params, 2);
+}

@@ -1,0 +1,15 @@
+/* The formulas of the pointwise table, for other kernels that are generated from them. */
+#ifndef OPS_POINTWISE_TEXT_H
+#define OPS_POINTWISE_TEXT_H
+
+#include "core/text.h"
+#include "xpu/ops/pointwise.h"
+
+/* The most special formula for the dtype, or NULL; those of several outputs are separated by ';'. */
+const char *pointwise_formula(xpu_pointwise_op op, xpu_dtype compute);
+/* The type in kernels that `dtype` is computed in. */
+const char *pointwise_type(xpu_dtype dtype);
+/* Types and functions that `formula` needs: T, R, T2, K, and the files it calls into. */
+void pointwise_add_types(text *t, xpu_dtype compute, const char *formula);
+
+#endif
