@@ -7,7 +7,7 @@ typedef struct softmax_params {
     xpu_addr result;            /* forward: the output; backward: the input's gradient */
     xpu_addr input;             /* forward: the input; backward: the output's gradient */
     xpu_addr output;            /* backward: the output of forward */
-    xpu_addr mask;              /* bool, true leaves the element out; laid out by the strides below */
+    xpu_addr mask;              /* bool, true leaves the element out; or 0 */
     xpu_i64 columns;            /* outer * inner */
     xpu_i64 inner;
     xpu_u32 length;

@@ -2,10 +2,10 @@
  * of it or nothing, whoever writes at the same time or dies; its contents are hashed, so that a damaged
  * file is never used. Nothing here fails loudly: without a cache everything is built again. */
 #define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
+#include <dirent.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "core/hash.h"
@@ -85,12 +85,30 @@ xpu_status cache_load(const char *key, unsigned char **data, size_t *size) {
     return XPU_SUCCESS;
 }
 
+/* Takes away what writers left that were killed: temporary files so old that nobody writes them any more. */
+static void remove_leftovers(void) {
+    enum { A_DAY = 24 * 60 * 60 };
+    char path[PATH_SIZE];
+    DIR *d = opendir(folder);
+    const struct dirent *e;
+    while (d && (e = readdir(d))) {
+        size_t length = strlen(e->d_name);
+        struct stat status;
+        if (length < 4 || strcmp(e->d_name + length - 4, ".tmp")) continue;
+        if (snprintf(path, sizeof path, "%s/%s", folder, e->d_name) >= (int)sizeof path) continue;
+        if (!stat(path, &status) && status.st_mtime < time(NULL) - A_DAY) unlink(path);
+    }
+    if (d) closedir(d);
+}
+
 void cache_store(const char *key, const unsigned char *data, size_t size) {
     static atomic_uint counter;
     char path[PATH_SIZE], temporary[PATH_SIZE];
     if (!path_of(key, path)) return;
-    if (snprintf(temporary, sizeof temporary, "%s/%s.%ld.%u.tmp", folder, key, (long)getpid(),
-                 atomic_fetch_add(&counter, 1)) >= (int)sizeof temporary)
+    unsigned number = atomic_fetch_add(&counter, 1);
+    if (number == 0) remove_leftovers();
+    if (snprintf(temporary, sizeof temporary, "%s/%s.%ld.%u.tmp", folder, key, (long)getpid(), number) >=
+        (int)sizeof temporary)
         return;
     FILE *file = fopen(temporary, "wb");
     if (!file) return;

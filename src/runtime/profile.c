@@ -69,6 +69,7 @@ static xpu_status read_times(record *r) {
 }
 
 xpu_status xpu_profile_drain(xpu_profile_visitor visit, void *user) {
+    if (xpu_in_bad_fork()) return cl_init(); /* the lock may have been copied locked */
     pthread_mutex_lock(&records_lock);
     record *taken = records;
     size_t count = record_count;

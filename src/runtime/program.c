@@ -253,6 +253,7 @@ xpu_status xpu_kernel_get_info(xpu_kernel *kernel, xpu_kernel_info *info) {
 }
 
 xpu_status xpu_program_get_stats(xpu_program_stats *result) {
+    if (xpu_in_bad_fork()) return cl_init(); /* the lock may have been copied locked */
     pthread_mutex_lock(&programs_lock);
     *result = stats;
     pthread_mutex_unlock(&programs_lock);

@@ -1,0 +1,305 @@
+/* Batch norm and group norm: statistics of sets of planes, sums for the gradients, and their application
+ *   y = c0 dy + c1 (x - c2) + c3   with four coefficients a channel (batch norm) or a plane (group norm).
+ *
+ * Statistics are sums of deviations from a shift near the mean, so that one pass over memory is enough;
+ * slices of a set are combined by Chan's formula, always in the same order.
+ * Options: T, the tensors' dtype; GROUPED for group norm; those of team.h; COLUMN_LANES. */
+#include "norm_plane.h"
+#include "team.h"
+
+#define SHIFT_ELEMENTS 1024 /* of a set's first plane, whose mean is the shift */
+
+/* One team a set and slice: set of batch norm = channel, its planes are `channels` apart; set of group norm
+ * = a group of one batch entry, taken as one plane. */
+#ifdef PLANES
+TEAM_KERNEL void norm_plane_statistics(norm_plane_params p) {
+    TEAM_SCRATCH
+    const ulong index = TEAM_INDEX, slice = index / p.sets, set = index - slice * p.sets;
+    const size_t n = p.length;
+#ifdef GROUPED
+    __global const STORED(T) *x = XPU_CPTR(STORED(T), p.input) + set * n;
+    const ulong step = 0, planes = 1;
+#else
+    const ulong start = slice * p.planes_per_slice;
+    const ulong planes = min((ulong)p.planes_per_slice, (ulong)p.batch - start), step = p.channels * n;
+    __global const STORED(T) *x = XPU_CPTR(STORED(T), p.input) + set * n + start * step;
+#endif
+    ACC sum = 0, squares = 0;
+    const size_t few = min(n, (size_t)SHIFT_ELEMENTS);
+    TEAM_EACH(i, few, sum += LOAD(T, x, i);)
+    const ACC shift = TEAM_SUM(sum) / few;
+    sum = 0;
+    for (ulong plane = 0; plane < planes; plane++, x += step)
+        TEAM_EACH(i, n, const ACC d = (ACC)LOAD(T, x, i) - shift; sum += d; squares += d * d;)
+    sum = TEAM_SUM(sum);
+    squares = TEAM_SUM(squares);
+    if (LANE == 0) {
+        const ACC count = (ACC)(planes * n), mean = sum / count;
+        __global ACC *out = XPU_PTR(ACC, p.partial) + index * 3;
+        out[0] = count;
+        out[1] = shift + mean;
+        const ACC deviation = squares - sum * mean;
+        out[2] = deviation < 0 ? (ACC)0 : deviation; /* keeps NaN */
+    }
+}
+
+/* The mean that a backward sum is taken about. */
+static inline ACC set_mean(norm_plane_params p, ulong set) {
+    return p.evaluate ? (ACC)LOAD(RUNNING, XPU_CPTR(STORED(RUNNING), p.mean), set)
+                      : (ACC)LOAD(SAVE, XPU_CPTR(STORED(SAVE), p.mean), set);
+}
+
+/* Sums of dy and dy (x - mean): batch norm, over the planes of a channel; group norm, of each plane. */
+TEAM_KERNEL void norm_plane_sums(norm_plane_params p) {
+    TEAM_SCRATCH
+    const size_t n = p.length;
+#ifdef GROUPED
+    const ulong first = TEAM_INDEX * p.planes_per_team, end = min(first + p.planes_per_team, (ulong)p.planes);
+    for (ulong index = first; index < end; index++) {
+        const ulong offset = index * n, step = 0, planes = 1;
+        const ACC mean = set_mean(p, index / (p.channels / p.groups));
+#else
+    {
+        const ulong index = TEAM_INDEX, slice = index / p.sets, set = index - slice * p.sets;
+        const ulong start = slice * p.planes_per_slice, step = p.channels * n, offset = set * n + start * step;
+        const ulong planes = min((ulong)p.planes_per_slice, (ulong)p.batch - start);
+        const ACC mean = set_mean(p, set);
+#endif
+        __global const STORED(T) *x = XPU_CPTR(STORED(T), p.input) + offset;
+        __global const STORED(T) *dy = XPU_CPTR(STORED(T), p.grad) + offset;
+        ACC sum = 0, sum_x = 0;
+        for (ulong plane = 0; plane < planes; plane++, x += step, dy += step)
+            TEAM_EACH(i, n, const ACC g = LOAD(T, dy, i); sum += g; sum_x += g * ((ACC)LOAD(T, x, i) - mean);)
+        sum = TEAM_SUM(sum);
+        sum_x = TEAM_SUM(sum_x);
+        if (LANE == 0) {
+            __global ACC *out = XPU_PTR(ACC, p.partial) + index * 2;
+            out[0] = sum;
+            out[1] = sum_x;
+        }
+    }
+}
+
+#ifdef GROUPED
+#define COEFFICIENT(plane) (plane)
+#define COEFFICIENTS (p.planes)
+#else
+#define COEFFICIENT(plane) ((plane) % p.channels)
+#define COEFFICIENTS (p.channels)
+#endif
+TEAM_KERNEL void norm_plane_apply(norm_plane_params p) {
+    const size_t n = p.length;
+    const ulong first = TEAM_INDEX * p.planes_per_team, end = min(first + p.planes_per_team, (ulong)p.planes);
+    for (ulong plane = first; plane < end; plane++) {
+        __global const ACC *c = XPU_CPTR(ACC, p.coefficients) + COEFFICIENT(plane);
+        const ACC c0 = c[0], c1 = c[COEFFICIENTS], c2 = c[2 * COEFFICIENTS], c3 = c[3 * COEFFICIENTS];
+        __global const STORED(T) *x = XPU_CPTR(STORED(T), p.input) + plane * n;
+        __global STORED(T) *y = XPU_PTR(STORED(T), p.result) + plane * n;
+        if (p.grad) {
+            __global const STORED(T) *dy = XPU_CPTR(STORED(T), p.grad) + plane * n;
+            TEAM_EACH(i, n, STORE(T, y, i, c0 * (ACC)LOAD(T, dy, i) + (c1 * ((ACC)LOAD(T, x, i) - c2) + c3));)
+        } else {
+            TEAM_EACH(i, n, STORE(T, y, i, c1 * ((ACC)LOAD(T, x, i) - c2) + c3);)
+        }
+    }
+}
+#endif
+
+/* Channels side by side: a work-item a channel, over the positions of one slice. */
+#ifdef COLUMNS
+#define COLUMN_POSITIONS                                                                             \
+    const size_t channel = get_global_id(0), channels = p.channels;                                  \
+    const ulong slice = XPU_GROUP(1), start = slice * p.positions_per_slice;                         \
+    const ulong count = min((ulong)p.positions_per_slice, (ulong)p.length - start);                  \
+    if (channel >= channels) return;
+
+__kernel void norm_column_statistics(norm_plane_params p) {
+    COLUMN_POSITIONS
+    __global const STORED(T) *x = XPU_CPTR(STORED(T), p.input) + start * channels;
+    const ulong few = min(count, (ulong)8);
+    ACC shift = 0, sum = 0, squares = 0;
+    for (ulong i = 0; i < few; i++) shift += LOAD(T, x, i * channels + channel);
+    shift /= few;
+    for (ulong i = 0; i < count; i++) {
+        const ACC d = (ACC)LOAD(T, x, i * channels + channel) - shift;
+        sum += d;
+        squares += d * d;
+    }
+    const ACC mean = sum / count, deviation = squares - sum * mean;
+    __global ACC *out = XPU_PTR(ACC, p.partial) + (slice * channels + channel) * 3;
+    out[0] = count;
+    out[1] = shift + mean;
+    out[2] = deviation < 0 ? (ACC)0 : deviation;
+}
+
+__kernel void norm_column_sums(norm_plane_params p) {
+    COLUMN_POSITIONS
+    __global const STORED(T) *x = XPU_CPTR(STORED(T), p.input) + start * channels;
+    __global const STORED(T) *dy = XPU_CPTR(STORED(T), p.grad) + start * channels;
+    const ACC mean = p.evaluate ? (ACC)LOAD(RUNNING, XPU_CPTR(STORED(RUNNING), p.mean), channel)
+                                : (ACC)LOAD(SAVE, XPU_CPTR(STORED(SAVE), p.mean), channel);
+    ACC sum = 0, sum_x = 0;
+    for (ulong i = 0; i < count; i++) {
+        const ACC g = LOAD(T, dy, i * channels + channel);
+        sum += g;
+        sum_x += g * ((ACC)LOAD(T, x, i * channels + channel) - mean);
+    }
+    __global ACC *out = XPU_PTR(ACC, p.partial) + (slice * channels + channel) * 2;
+    out[0] = sum;
+    out[1] = sum_x;
+}
+
+__kernel void norm_column_apply(norm_plane_params p) {
+    COLUMN_POSITIONS
+    __global const ACC *c = XPU_CPTR(ACC, p.coefficients) + channel;
+    const ACC c0 = c[0], c1 = c[channels], c2 = c[2 * channels], c3 = c[3 * channels];
+    __global const STORED(T) *x = XPU_CPTR(STORED(T), p.input) + start * channels;
+    __global STORED(T) *y = XPU_PTR(STORED(T), p.result) + start * channels;
+    if (p.grad) {
+        __global const STORED(T) *dy = XPU_CPTR(STORED(T), p.grad) + start * channels;
+        for (ulong i = 0; i < count; i++) {
+            const size_t at = i * channels + channel;
+            STORE(T, y, at, c0 * (ACC)LOAD(T, dy, at) + (c1 * ((ACC)LOAD(T, x, at) - c2) + c3));
+        }
+    } else {
+        for (ulong i = 0; i < count; i++) {
+            const size_t at = i * channels + channel;
+            STORE(T, y, at, c1 * ((ACC)LOAD(T, x, at) - c2) + c3);
+        }
+    }
+}
+#endif
+
+/* What is done once a channel or group, from the partial results. */
+#ifdef FINISH
+#define PARAMETER(address, i, otherwise) ((address) ? (ACC)LOAD(W, XPU_CPTR(STORED(W), address), i) : (ACC)(otherwise))
+
+static inline void put_coefficients(norm_plane_params p, ulong count, ulong at, ACC c0, ACC c1, ACC c2, ACC c3) {
+    __global ACC *c = XPU_PTR(ACC, p.coefficients) + at;
+    c[0] = c0;
+    c[count] = c1;
+    c[2 * count] = c2;
+    c[3 * count] = c3;
+}
+
+/* Count, mean and sum of squared deviations of a set from those of its slices. */
+static inline ACC combine_slices(norm_plane_params p, ulong set, ACC *mean, ACC *deviation) {
+    ACC count = 0, m = 0, squares = 0;
+    for (ulong s = 0; s < (ulong)p.slices; s++) {
+        __global const ACC *part = XPU_CPTR(ACC, p.partial) + (s * p.sets + set) * 3;
+        const ACC other = part[0], total = count + other, delta = part[1] - m;
+        m += delta * (other / total);
+        squares += part[2] + delta * delta * (count * other / total);
+        count = total;
+    }
+    *mean = m;
+    *deviation = squares;
+    return count;
+}
+
+#ifndef GROUPED
+/* A work-item a channel. */
+__kernel void norm_batch_finish(norm_plane_params p) {
+    const ulong c = get_global_id(0);
+    if (c >= (ulong)p.channels) return;
+    const ACC eps = (ACC)p.eps + (ACC)p.eps_rest, momentum = (ACC)p.momentum + (ACC)p.momentum_rest;
+    ACC mean, rstd;
+    if (p.evaluate) {
+        mean = LOAD(RUNNING, XPU_CPTR(STORED(RUNNING), p.running_mean), c);
+        rstd = 1 / sqrt((ACC)LOAD(RUNNING, XPU_CPTR(STORED(RUNNING), p.running_var), c) + eps);
+    } else {
+        ACC deviation;
+        const ACC count = combine_slices(p, c, &mean, &deviation);
+        rstd = 1 / sqrt(deviation / count + eps);
+        STORE(SAVE, XPU_PTR(STORED(SAVE), p.mean), c, mean);
+        STORE(SAVE, XPU_PTR(STORED(SAVE), p.rstd), c, rstd);
+        if (p.running_mean) {
+            __global STORED(RUNNING) *r = XPU_PTR(STORED(RUNNING), p.running_mean);
+            STORE(RUNNING, r, c, momentum * mean + (1 - momentum) * (ACC)LOAD(RUNNING, r, c));
+        }
+        if (p.running_var) {
+            __global STORED(RUNNING) *r = XPU_PTR(STORED(RUNNING), p.running_var);
+            STORE(RUNNING, r, c, momentum * (deviation / (count - 1)) + (1 - momentum) * (ACC)LOAD(RUNNING, r, c));
+        }
+    }
+    if (p.coefficients)
+        put_coefficients(p, p.channels, c, 0, rstd * PARAMETER(p.weight, c, 1), mean, PARAMETER(p.bias, c, 0));
+}
+
+__kernel void norm_batch_finish_backward(norm_plane_params p) {
+    const ulong c = get_global_id(0);
+    if (c >= (ulong)p.channels) return;
+    ACC sum = 0, sum_x = 0, mean, rstd;
+    for (ulong s = 0; s < (ulong)p.slices; s++) {
+        __global const ACC *part = XPU_CPTR(ACC, p.partial) + (s * p.sets + c) * 2;
+        sum += part[0];
+        sum_x += part[1];
+    }
+    if (p.evaluate) {
+        mean = LOAD(RUNNING, XPU_CPTR(STORED(RUNNING), p.mean), c);
+        rstd = 1 / sqrt((ACC)LOAD(RUNNING, XPU_CPTR(STORED(RUNNING), p.rstd), c) + ((ACC)p.eps + (ACC)p.eps_rest));
+    } else {
+        mean = LOAD(SAVE, XPU_CPTR(STORED(SAVE), p.mean), c);
+        rstd = LOAD(SAVE, XPU_CPTR(STORED(SAVE), p.rstd), c);
+    }
+    if (p.grad_weight) STORE(W, XPU_PTR(STORED(W), p.grad_weight), c, sum_x * rstd);
+    if (p.grad_bias) STORE(W, XPU_PTR(STORED(W), p.grad_bias), c, sum);
+    if (!p.coefficients) return;
+    const ACC c0 = rstd * PARAMETER(p.weight, c, 1), share = 1 / (ACC)(p.planes / p.channels * p.length);
+    if (p.evaluate)
+        put_coefficients(p, p.channels, c, c0, 0, mean, 0);
+    else
+        put_coefficients(p, p.channels, c, c0, -c0 * rstd * rstd * sum_x * share, mean, -c0 * sum * share);
+}
+#else
+/* A work-item a plane: a channel of a batch entry. */
+__kernel void norm_group_finish(norm_plane_params p) {
+    const ulong plane = get_global_id(0);
+    if (plane >= (ulong)p.planes) return;
+    const ulong in_group = p.channels / p.groups, set = plane / in_group, c = plane % p.channels;
+    ACC mean, deviation;
+    const ACC count = combine_slices(p, set, &mean, &deviation);
+    const ACC rstd = 1 / sqrt(deviation / count + ((ACC)p.eps + (ACC)p.eps_rest));
+    if (plane % in_group == 0) {
+        STORE(SAVE, XPU_PTR(STORED(SAVE), p.mean), set, mean);
+        STORE(SAVE, XPU_PTR(STORED(SAVE), p.rstd), set, rstd);
+    }
+    put_coefficients(p, p.planes, plane, 0, rstd * PARAMETER(p.weight, c, 1), mean, PARAMETER(p.bias, c, 0));
+}
+
+/* A work-item a group of a batch entry: the coefficients of its planes. */
+__kernel void norm_group_finish_backward(norm_plane_params p) {
+    const ulong set = get_global_id(0);
+    if (set >= (ulong)p.sets) return;
+    const ulong in_group = p.channels / p.groups, first = set * in_group;
+    const ACC mean = LOAD(SAVE, XPU_CPTR(STORED(SAVE), p.mean), set);
+    const ACC rstd = LOAD(SAVE, XPU_CPTR(STORED(SAVE), p.rstd), set);
+    ACC sum = 0, sum_x = 0;
+    for (ulong plane = first; plane < first + in_group; plane++) {
+        __global const ACC *part = XPU_CPTR(ACC, p.partial) + plane * 2;
+        const ACC w = PARAMETER(p.weight, plane % p.channels, 1);
+        sum += part[0] * w;
+        sum_x += part[1] * w;
+    }
+    const ACC share = rstd / (ACC)(in_group * p.length);
+    for (ulong plane = first; plane < first + in_group; plane++)
+        put_coefficients(p, p.planes, plane, rstd * PARAMETER(p.weight, plane % p.channels, 1),
+                         -rstd * rstd * sum_x * share, mean, -sum * share);
+}
+
+/* A work-item a channel. */
+__kernel void norm_group_parameters(norm_plane_params p) {
+    const ulong c = get_global_id(0);
+    if (c >= (ulong)p.channels) return;
+    const ulong in_group = p.channels / p.groups;
+    ACC dw = 0, db = 0;
+    for (ulong plane = c; plane < (ulong)p.planes; plane += p.channels) {
+        __global const ACC *part = XPU_CPTR(ACC, p.partial) + plane * 2;
+        db += part[0];
+        dw += part[1] * (ACC)LOAD(SAVE, XPU_CPTR(STORED(SAVE), p.rstd), plane / in_group);
+    }
+    if (p.grad_weight) STORE(W, XPU_PTR(STORED(W), p.grad_weight), c, dw);
+    if (p.grad_bias) STORE(W, XPU_PTR(STORED(W), p.grad_bias), c, db);
+}
+#endif
+#endif

@@ -1,0 +1,147 @@
+/* Layer norm  y = (x - mean) rstd w + b,  rstd = 1 / sqrt(mean of (x - mean)² + eps), along rows;
+ * RMS norm    y = x rstd w,               rstd = 1 / sqrt(mean of x² + eps);
+ * backward    dx = rstd (dy w - mean of (dy w) - xhat · mean of (dy w xhat)),  xhat = (x - mean) rstd
+ *             (RMS norm: without the first mean),
+ *             dw = sum over rows of dy xhat, db = sum over rows of dy.
+ *
+ * The mean is taken in one pass over the row and corrected, together with the variance, in a second.
+ * Options: T, the tensors' dtype; W, that of weight and bias; HAS_WEIGHT, HAS_BIAS, RMS; PARTIAL, backward
+ * gathers dw and db; those of team.h; REGISTERS, elements a lane keeps, 0 reads the row in each pass. */
+#include "norm_row.h"
+#include "team.h"
+
+#ifdef HAS_WEIGHT
+#define WEIGHT(i) ((ACC)LOAD(W, weight, i))
+#else
+#define WEIGHT(i) ((ACC)1)
+#endif
+#ifdef HAS_BIAS
+#define BIAS(i) ((ACC)LOAD(W, bias, i))
+#else
+#define BIAS(i) ((ACC)0)
+#endif
+
+#if REGISTERS
+#define ROW_EACH(i, r, n, BODY) TEAM_HELD(i, r, n, BODY)
+#define HOLD(r, v) (held[r] = (v))
+#define HELD(i, r) held[r]
+#else
+#define ROW_EACH(i, r, n, BODY) TEAM_EACH(i, n, BODY)
+#define HOLD(r, v) (v)
+#define HELD(i, r) ((ACC)LOAD(T, x, i))
+#endif
+
+TEAM_KERNEL void norm_row(norm_row_params p) {
+    TEAM_SCRATCH
+    const ulong first = TEAM_INDEX * p.rows_per_team, end = min(first + p.rows_per_team, (ulong)p.rows);
+    const size_t n = p.length;
+    const ACC scale = 1 / (ACC)n, eps = (ACC)p.eps + (ACC)p.eps_rest;
+    __global const STORED(W) *weight = XPU_CPTR(STORED(W), p.weight);
+    __global const STORED(W) *bias = XPU_CPTR(STORED(W), p.bias);
+    for (ulong row = first; row < end; row++) {
+        __global const STORED(T) *x = XPU_CPTR(STORED(T), p.input) + row * n;
+        __global STORED(T) *y = XPU_PTR(STORED(T), p.result) + row * n;
+        ACC sum = 0, squares = 0;
+#if REGISTERS
+        ACC held[REGISTERS];
+#endif
+#ifdef RMS
+        const ACC mean = 0;
+        ROW_EACH(i, r, n, const ACC v = HOLD(r, (ACC)LOAD(T, x, i)); squares += v * v;)
+        const ACC rstd = 1 / sqrt(TEAM_SUM(squares) * scale + eps);
+#else
+        ROW_EACH(i, r, n, sum += HOLD(r, (ACC)LOAD(T, x, i));)
+        ACC mean = TEAM_SUM(sum) * scale;
+        sum = 0;
+        ROW_EACH(i, r, n, const ACC d = HELD(i, r) - mean; sum += d; squares += d * d;)
+        const ACC correction = TEAM_SUM(sum) * scale;
+        ACC variance = TEAM_SUM(squares) * scale - correction * correction;
+        if (variance < 0) variance = 0; /* by rounding; keeps NaN */
+        const ACC rstd = 1 / sqrt(variance + eps);
+        mean += correction;
+        if (LANE == 0) XPU_PTR(ACC, p.mean)[row] = mean;
+#endif
+        if (LANE == 0) XPU_PTR(ACC, p.rstd)[row] = rstd;
+        ROW_EACH(i, r, n, STORE(T, y, i, (HELD(i, r) - mean) * rstd * WEIGHT(i) + BIAS(i));)
+    }
+}
+
+TEAM_KERNEL void norm_row_backward(norm_row_params p) {
+    TEAM_SCRATCH
+    const ulong team = TEAM_INDEX;
+    const ulong first = team * p.rows_per_team, end = min(first + p.rows_per_team, (ulong)p.rows);
+    const size_t n = p.length;
+    const ACC scale = 1 / (ACC)n;
+    __global const STORED(W) *weight = XPU_CPTR(STORED(W), p.weight);
+#ifdef PARTIAL
+    __global ACC *dw = XPU_PTR(ACC, p.partial) + team * 2 * n, *db = dw + n;
+#if REGISTERS
+    ACC own_dw[REGISTERS], own_db[REGISTERS];
+    TEAM_HELD(i, r, n, own_dw[r] = 0; own_db[r] = 0;)
+#define ADD_PARTIAL(i, r, g, xhat) own_dw[r] += (g) * (xhat); own_db[r] += (g);
+#else
+    TEAM_EACH(i, n, dw[i] = 0; db[i] = 0;)
+#define ADD_PARTIAL(i, r, g, xhat) dw[i] += (g) * (xhat); db[i] += (g);
+#endif
+#else
+#define ADD_PARTIAL(i, r, g, xhat)
+#endif
+    for (ulong row = first; row < end; row++) {
+        __global const STORED(T) *x = XPU_CPTR(STORED(T), p.input) + row * n;
+        __global const STORED(T) *dy = XPU_CPTR(STORED(T), p.grad) + row * n;
+        __global STORED(T) *dx = XPU_PTR(STORED(T), p.result) + row * n;
+        const ACC rstd = XPU_CPTR(ACC, p.rstd)[row];
+#ifdef RMS
+        const ACC mean = 0;
+#else
+        const ACC mean = XPU_CPTR(ACC, p.mean)[row];
+#endif
+        ACC sum = 0, sum_xhat = 0;
+        ROW_EACH(i, r, n,
+            const ACC g = (ACC)LOAD(T, dy, i) * WEIGHT(i);
+            sum += g;
+            sum_xhat += g * ((ACC)LOAD(T, x, i) - mean);)
+        const ACC mean_xhat = TEAM_SUM(sum_xhat) * rstd * scale;
+#ifdef RMS
+        const ACC mean_g = 0;
+#else
+        const ACC mean_g = TEAM_SUM(sum) * scale;
+#endif
+        ROW_EACH(i, r, n,
+            const ACC g = LOAD(T, dy, i);
+            const ACC xhat = ((ACC)LOAD(T, x, i) - mean) * rstd;
+            ADD_PARTIAL(i, r, g, xhat)
+            STORE(T, dx, i, rstd * (g * WEIGHT(i) - mean_g - xhat * mean_xhat));)
+    }
+#if defined PARTIAL && REGISTERS
+    TEAM_HELD(i, r, n, dw[i] = own_dw[r]; db[i] = own_db[r];)
+#endif
+}
+
+/* Sums the teams' shares in their order: COLUMN_LANES columns a group, SLICES work-items a column. */
+#ifdef SLICES
+__kernel __attribute__((reqd_work_group_size(COLUMN_LANES, SLICES, 1))) void norm_row_columns(norm_row_params p) {
+    const size_t n = p.length, i = get_global_id(0);
+    ACC dw = 0, db = 0;
+    if (i < n)
+        for (ulong t = get_local_id(1); t < (ulong)p.teams; t += SLICES) {
+            __global const ACC *share = XPU_CPTR(ACC, p.partial) + t * 2 * n;
+            dw += share[i];
+            db += share[n + i];
+        }
+#if SLICES > 1
+    __local ACC shares[2][SLICES][COLUMN_LANES];
+    shares[0][get_local_id(1)][get_local_id(0)] = dw;
+    shares[1][get_local_id(1)][get_local_id(0)] = db;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (get_local_id(1) > 0) return;
+    for (uint s = 1; s < SLICES; s++) {
+        dw += shares[0][s][get_local_id(0)];
+        db += shares[1][s][get_local_id(0)];
+    }
+#endif
+    if (i >= n) return;
+    if (p.grad_weight) STORE(W, XPU_PTR(STORED(W), p.grad_weight), i, dw);
+    if (p.grad_bias) STORE(W, XPU_PTR(STORED(W), p.grad_bias), i, db);
+}
+#endif

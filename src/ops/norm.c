@@ -1,0 +1,153 @@
+/* Layer norm and RMS norm: rows. */
+#include "xpu/ops/norm.h"
+
+#include <stdio.h>
+
+#include "kernel.h"
+#include "kernels/norm_row.h"
+#include "team.h"
+#include "xpu/memory.h"
+
+#define HELD_LANES 8      /* at most this many elements a lane in registers */
+#define COLUMN_LANES 32
+#define HOST_TEAMS 64     /* backward: how many shares of the parameters' gradients, at most */
+#define TEAM_ROWS 16      /* … and at how many rows a share is worth its memory */
+#define SHARE_BYTES (64 << 20)
+
+typedef enum row_kernel { FORWARD, BACKWARD, BACKWARD_PARTIAL, SUM_COLUMNS } row_kernel;
+
+static xpu_status get_kernel(int index, const xpu_device_properties *device, const xpu_row_norm *args, row_kernel which,
+                             team t, xpu_kernel **kernel) {
+    static const char *const names[] = {"norm_row", "norm_row_backward", "norm_row_backward", "norm_row_columns"};
+    const int64_t elements = (args->length + t.lanes - 1) / t.lanes;
+    int registers = 0;
+    if (elements <= HELD_LANES && which != SUM_COLUMNS)
+        for (registers = 1; registers < elements;) registers *= 2;
+    const kernel_key key = {
+        .family = FAMILY_NORM,
+        .word = {(uint64_t)args->dtype | (uint64_t)args->parameter_dtype << 8 | (uint64_t)which << 16 |
+                     (uint64_t)args->rms << 24 | (uint64_t)(args->weight != NULL) << 25 |
+                     (uint64_t)(args->bias != NULL) << 26,
+                 (uint64_t)t.lanes | (uint64_t)t.subgroup << 16 | (uint64_t)registers << 20}};
+    *kernel = kernel_find(index, &key);
+    if (*kernel) return XPU_SUCCESS;
+
+    char options[256], label[96];
+    int used = team_options(t, compute_dtype(args->dtype), options, sizeof options);
+    used += snprintf(options + used, sizeof options - (size_t)used, " -DT=%s -DW=%s -DREGISTERS=%d%s%s%s%s",
+                     dtype_token(args->dtype), dtype_token(args->parameter_dtype), registers, args->rms ? " -DRMS" : "",
+                     args->weight ? " -DHAS_WEIGHT" : "", args->bias ? " -DHAS_BIAS" : "",
+                     which == BACKWARD_PARTIAL ? " -DPARTIAL" : "");
+    if (which == SUM_COLUMNS)
+        snprintf(options + used, sizeof options - (size_t)used, " -DCOLUMN_LANES=%d -DSLICES=%d", COLUMN_LANES,
+                 device->type == XPU_DEVICE_CPU ? 1 : 8);
+    snprintf(label, sizeof label, "%s_%s %s", args->rms ? "rms" : "layer", names[which], dtype_token(args->dtype));
+    return kernel_make(index, &key,
+                       &(kernel_recipe){.file = "norm_row.cl", .options = options, .name = names[which], .label = label},
+                       kernel);
+}
+
+static xpu_status check(const xpu_device_properties *device, const xpu_row_norm *args) {
+    XPU_TRY(check_floating(device, "layer norm", args->dtype));
+    XPU_TRY(check_floating(device, "layer norm", args->parameter_dtype));
+    if (args->rows < 0 || args->length < 0 || args->length > UINT32_MAX)
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "layer norm: a size is negative or a row longer than 2^32");
+    return XPU_SUCCESS;
+}
+
+static norm_row_params describe(const xpu_row_norm *args) {
+    norm_row_params p = {.weight = XPU_ADDR(args->weight), .bias = XPU_ADDR(args->bias), .rows = args->rows,
+                         .length = (uint32_t)args->length, .eps = (float)args->eps};
+    p.eps_rest = (float)(args->eps - p.eps);
+    return p;
+}
+
+xpu_status xpu_row_norm_forward(xpu_stream *stream, const xpu_row_norm *args, const void *input, void *output,
+                                void *mean, void *rstd) {
+    const int index = xpu_stream_device(stream);
+    const xpu_device_properties *device;
+    XPU_TRY(xpu_device_get_properties(index, &device));
+    XPU_TRY(check(device, args));
+    if (args->rows == 0 || args->length == 0) return XPU_SUCCESS;
+
+    const team t = team_for(device, args->length);
+    xpu_kernel *kernel;
+    XPU_TRY(get_kernel(index, device, args, FORWARD, t, &kernel));
+    norm_row_params p = describe(args);
+    p.input = XPU_ADDR(input);
+    p.result = XPU_ADDR(output);
+    p.mean = XPU_ADDR(mean);
+    p.rstd = XPU_ADDR(rstd);
+    p.rows_per_team = team_rows(device, args->length);
+    const uint64_t teams = ((uint64_t)args->rows + p.rows_per_team - 1) / p.rows_per_team;
+    const xpu_range range = team_range(t, teams, (uint64_t)args->rows * (uint64_t)args->length * 4);
+    return xpu_launch(stream, kernel, &range, &p, sizeof p);
+}
+
+/* How many teams go through the rows, when each keeps a share of the parameters' gradients. */
+static int64_t sharing_teams(const xpu_device_properties *device, const xpu_row_norm *args) {
+    int64_t teams = (args->rows + TEAM_ROWS - 1) / TEAM_ROWS, most, fit;
+    most = device->type == XPU_DEVICE_CPU ? HOST_TEAMS : 8 * (int64_t)device->max_compute_units;
+    if (teams < (int64_t)device->max_compute_units) teams = (int64_t)device->max_compute_units;
+    fit = SHARE_BYTES / (args->length * 8);
+    if (teams > most) teams = most;
+    if (teams > fit) teams = fit;
+    if (teams > args->rows) teams = args->rows;
+    return teams < 1 ? 1 : teams;
+}
+
+xpu_status xpu_row_norm_backward(xpu_stream *stream, const xpu_row_norm *args, const void *grad_output,
+                                 const void *input, const void *mean, const void *rstd, void *grad_input,
+                                 void *grad_weight, void *grad_bias) {
+    const int index = xpu_stream_device(stream);
+    const xpu_device_properties *device;
+    XPU_TRY(xpu_device_get_properties(index, &device));
+    XPU_TRY(check(device, args));
+    const bool share = grad_weight || grad_bias;
+    if (args->length == 0 || (args->rows == 0 && !share)) return XPU_SUCCESS;
+
+    norm_row_params p = describe(args);
+    p.input = XPU_ADDR(input);
+    p.grad = XPU_ADDR(grad_output);
+    p.result = XPU_ADDR(grad_input);
+    p.mean = XPU_ADDR(mean);
+    p.rstd = XPU_ADDR(rstd);
+    p.grad_weight = XPU_ADDR(grad_weight);
+    p.grad_bias = XPU_ADDR(grad_bias);
+
+    const size_t length = (size_t)args->length, width = xpu_dtype_size(compute_dtype(args->dtype));
+    const uint64_t elements = (uint64_t)args->rows * length;
+    const team t = team_for(device, args->length);
+    xpu_kernel *rows, *columns = NULL;
+    XPU_TRY(get_kernel(index, device, args, share ? BACKWARD_PARTIAL : BACKWARD, t, &rows));
+    if (share) XPU_TRY(get_kernel(index, device, args, SUM_COLUMNS, (team){.lanes = 1}, &columns));
+
+    /* The share of dx goes to scratch memory when nobody wants it. */
+    void *scratch = NULL;
+    size_t partial_size = 0, unwanted = grad_input ? 0 : elements * xpu_dtype_size(args->dtype);
+    if (share && args->rows > 0) {
+        p.teams = sharing_teams(device, args);
+        p.rows_per_team = (uint32_t)((args->rows + p.teams - 1) / p.teams);
+        p.teams = (args->rows + p.rows_per_team - 1) / p.rows_per_team;
+        partial_size = (size_t)p.teams * 2 * length * width;
+    } else if (args->rows > 0) {
+        p.rows_per_team = team_rows(device, args->length);
+        p.teams = (args->rows + p.rows_per_team - 1) / p.rows_per_team;
+    }
+    if (partial_size + unwanted > 0) XPU_TRY(xpu_malloc(stream, partial_size + unwanted, &scratch));
+    p.partial = XPU_ADDR(scratch);
+    if (!grad_input) p.result = p.partial + partial_size;
+
+    const xpu_range row_range = team_range(t, (uint64_t)p.teams, elements * 6);
+    xpu_status status = args->rows > 0 ? xpu_launch(stream, rows, &row_range, &p, sizeof p) : XPU_SUCCESS;
+    if (status == XPU_SUCCESS && share) {
+        const bool host = device->type == XPU_DEVICE_CPU;
+        const xpu_range range = {.dims = 2,
+                                 .groups = {(length + COLUMN_LANES - 1) / COLUMN_LANES, 1},
+                                 .local = {COLUMN_LANES, host ? 1 : 8},
+                                 .work = (uint64_t)p.teams * length * 2};
+        status = xpu_launch(stream, columns, &range, &p, sizeof p);
+    }
+    const xpu_status freed = xpu_free(scratch);
+    return status == XPU_SUCCESS ? freed : status;
+}

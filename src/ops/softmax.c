@@ -1,0 +1,116 @@
+#include "xpu/ops/softmax.h"
+
+#include <stdio.h>
+
+#include "kernel.h"
+#include "kernels/softmax.h"
+#include "team.h"
+
+#define HELD_LANES 8       /* at most this many elements a lane in registers */
+#define KEPT_LENGTH 16384  /* at most this many exponentials in local memory */
+#define COLUMN_LANES 64
+#define LONG_INNER 16      /* shorter ones are flattened with outer */
+#define EXP_WORK 8         /* operations an element */
+
+typedef enum variant { ROWS, COLUMNS, FLAT_COLUMNS } variant;
+
+typedef struct plan {
+    variant variant;
+    bool backward;
+    team team;
+    int registers, keep; /* elements a lane; local memory's elements, -1: the result keeps them */
+} plan;
+
+static int power_above(int64_t n) {
+    int p = 1;
+    while (p < n) p *= 2;
+    return p;
+}
+
+static plan make_plan(const xpu_device_properties *device, const xpu_softmax *args, bool backward) {
+    plan p = {.backward = backward};
+    if (args->inner > 1) {
+        p.variant = args->inner >= LONG_INNER ? COLUMNS : FLAT_COLUMNS;
+        return p;
+    }
+    p.team = team_for(device, args->length);
+    const int64_t elements = (args->length + p.team.lanes - 1) / p.team.lanes;
+    if (elements <= HELD_LANES)
+        p.registers = power_above(elements);
+    else if (!backward && !args->logarithm && args->output_dtype == compute_dtype(args->output_dtype))
+        p.keep = -1;
+    else if (!backward && !args->logarithm && device->type == XPU_DEVICE_CPU && args->length <= KEPT_LENGTH)
+        p.keep = power_above(args->length);
+    return p;
+}
+
+static xpu_status get_kernel(int device, const xpu_softmax *args, const plan *p, xpu_kernel **kernel) {
+    const kernel_key key = {
+        .family = FAMILY_SOFTMAX,
+        .word = {(uint64_t)args->input_dtype | (uint64_t)args->output_dtype << 8 | (uint64_t)args->logarithm << 16 |
+                     (uint64_t)(args->mask != NULL) << 17 | (uint64_t)p->backward << 18 | (uint64_t)p->variant << 20,
+                 (uint64_t)p->team.lanes | (uint64_t)p->team.subgroup << 16 | (uint64_t)p->registers << 20,
+                 (uint64_t)(p->keep + 1)}};
+    *kernel = kernel_find(device, &key);
+    if (*kernel) return XPU_SUCCESS;
+
+    const xpu_dtype in = p->backward ? args->output_dtype : args->input_dtype;
+    const xpu_dtype out = p->backward ? args->input_dtype : args->output_dtype;
+    char options[256], name[64], label[96];
+    int used = team_options(p->team.lanes ? p->team : (team){.lanes = 1}, compute_dtype(in), options, sizeof options);
+    used += snprintf(options + used, sizeof options - (size_t)used, " -DIN=%s -DOUT=%s -DREGISTERS=%d%s%s%s%s",
+                     dtype_token(in), dtype_token(out), p->registers, args->logarithm ? " -DLOG" : "",
+                     args->mask ? " -DMASKED" : "", p->variant == FLAT_COLUMNS ? " -DFLAT" : "",
+                     p->keep < 0 ? " -DKEEP_IN_RESULT" : "");
+    if (p->keep > 0) snprintf(options + used, sizeof options - (size_t)used, " -DKEEP_LENGTH=%d", p->keep);
+    snprintf(name, sizeof name, "softmax_%s%s", p->backward ? "backward_" : "", p->variant == ROWS ? "rows" : "columns");
+    snprintf(label, sizeof label, "%s%s %s", args->logarithm ? "log_" : "", name, dtype_token(in));
+    return kernel_make(device, &key, &(kernel_recipe){.file = "softmax.cl", .options = options, .name = name, .label = label},
+                       kernel);
+}
+
+static xpu_status run(xpu_stream *stream, const xpu_softmax *args, bool backward, softmax_params *params) {
+    const int index = xpu_stream_device(stream);
+    const xpu_device_properties *device;
+    XPU_TRY(xpu_device_get_properties(index, &device));
+    XPU_TRY(check_floating(device, "softmax", args->input_dtype));
+    XPU_TRY(check_floating(device, "softmax", args->output_dtype));
+    if (args->outer < 0 || args->length < 0 || args->inner < 0 || args->length > UINT32_MAX)
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "softmax: a size is negative or a row longer than 2^32");
+    if (args->outer == 0 || args->length == 0 || args->inner == 0) return XPU_SUCCESS;
+
+    const plan p = make_plan(device, args, backward);
+    xpu_kernel *kernel;
+    XPU_TRY(get_kernel(index, args, &p, &kernel));
+    params->mask = XPU_ADDR(args->mask);
+    params->columns = args->outer * args->inner;
+    params->inner = args->inner;
+    params->length = (uint32_t)args->length;
+
+    const uint64_t columns = (uint64_t)params->columns;
+    const uint64_t work = columns * (uint64_t)args->length * (backward && !args->logarithm ? 2 : EXP_WORK);
+    xpu_range range;
+    if (p.variant == ROWS) {
+        params->rows_per_team = team_rows(device, args->length);
+        range = team_range(p.team, (columns + params->rows_per_team - 1) / params->rows_per_team, work);
+    } else {
+        const uint64_t along = p.variant == FLAT_COLUMNS ? columns : (uint64_t)args->inner;
+        range = (xpu_range){.dims = 2,
+                            .groups = {(along + COLUMN_LANES - 1) / COLUMN_LANES,
+                                       p.variant == FLAT_COLUMNS ? 1 : (size_t)args->outer},
+                            .local = {COLUMN_LANES, 1},
+                            .work = work};
+    }
+    return xpu_launch(stream, kernel, &range, params, sizeof *params);
+}
+
+xpu_status xpu_softmax_forward(xpu_stream *stream, const xpu_softmax *args, const void *input, void *output) {
+    softmax_params p = {.input = XPU_ADDR(input), .result = XPU_ADDR(output)};
+    return run(stream, args, false, &p);
+}
+
+xpu_status xpu_softmax_backward(xpu_stream *stream, const xpu_softmax *args, const void *grad_output,
+                                const void *output, void *grad_input) {
+    softmax_params p = {.input = XPU_ADDR(grad_output), .output = XPU_ADDR(output), .result = XPU_ADDR(grad_input)};
+    return run(stream, args, true, &p);
+}

@@ -1,0 +1,35 @@
+/* Who works on a row: a team of lanes, as src/kernels/team.h has it. */
+#ifndef XPU_OPS_TEAM_H
+#define XPU_OPS_TEAM_H
+
+#include <stdbool.h>
+
+#include "xpu/device.h"
+#include "xpu/ops.h"
+#include "xpu/program.h"
+
+typedef struct team {
+    int lanes;
+    bool subgroup;
+} team;
+
+/* The team for rows of `length` elements. */
+team team_for(const xpu_device_properties *device, int64_t length);
+
+/* How many rows of `length` elements a team goes through, one after the other, so that a host processor
+ * gets work-groups that are worth starting. */
+uint32_t team_rows(const xpu_device_properties *device, int64_t length);
+
+/* Writes "-DLANES=16 -DTEAM_SUBGROUP" (and ACC for `compute`, XPU_FLOAT32 or XPU_FLOAT64) into `options`;
+ * returns the length. */
+int team_options(team t, xpu_dtype compute, char *options, size_t size);
+
+/* A range of that many teams; `work` is the whole launch's. */
+xpu_range team_range(team t, uint64_t teams, uint64_t work);
+
+/* What floating dtypes are computed in: fp64 for fp64, else fp32. */
+static inline xpu_dtype compute_dtype(xpu_dtype dtype) { return dtype == XPU_FLOAT64 ? XPU_FLOAT64 : XPU_FLOAT32; }
+/* XPU_ERROR_NOT_SUPPORTED for a dtype that is not floating, or fp64 on a device without it. */
+xpu_status check_floating(const xpu_device_properties *device, const char *op, xpu_dtype dtype);
+
+#endif
