@@ -56,14 +56,10 @@ static xpu_status run_on_host(const xpu_stream *stream, const char *name, bytes_
 
 /* --- on other devices --- */
 
-xpu_status xpu_memcpy(xpu_stream *stream, void *to, const void *from, size_t size, bool blocking) {
-    if (!size) return XPU_SUCCESS;
-    XPU_REJECT_IF(!to || !from, "NULL memory");
-    if (xpu_in_bad_fork()) return cl_init();
-    if (stream->host) {
-        bytes_job job = {.to = to, .from = from, .size = size};
-        return run_on_host(stream, "copy", &job);
-    }
+/* Fills and copies go in pieces: a driver was seen to take the size of one command modulo 4 GiB. */
+#define PIECE ((size_t)1 << 30)
+
+static xpu_status copy_piece(xpu_stream *stream, char *to, const char *from, size_t size, bool blocking) {
     const cl_device *device = &cl_devices[stream->device];
     const cl_api *api = device->api;
     bool profile = atomic_load_explicit(&profile_on, memory_order_relaxed);
@@ -78,17 +74,21 @@ xpu_status xpu_memcpy(xpu_stream *stream, void *to, const void *from, size_t siz
     return XPU_SUCCESS;
 }
 
-xpu_status xpu_memset(xpu_stream *stream, void *to, const void *pattern, size_t pattern_size, size_t size) {
+xpu_status xpu_memcpy(xpu_stream *stream, void *to, const void *from, size_t size, bool blocking) {
     if (!size) return XPU_SUCCESS;
-    XPU_REJECT_IF(!to || !pattern, "NULL memory");
-    XPU_REJECT_IF(pattern_size == 0 || pattern_size > 16 || (pattern_size & (pattern_size - 1)),
-                  "a pattern of %zu bytes: must be 1, 2, 4, 8 or 16", pattern_size);
-    XPU_REJECT_IF(size % pattern_size, "%zu bytes are no multiple of a pattern of %zu", size, pattern_size);
+    XPU_REJECT_IF(!to || !from, "NULL memory");
     if (xpu_in_bad_fork()) return cl_init();
     if (stream->host) {
-        bytes_job job = {.to = to, .pattern = pattern, .pattern_size = pattern_size, .size = size};
-        return run_on_host(stream, "fill", &job);
+        bytes_job job = {.to = to, .from = from, .size = size};
+        return run_on_host(stream, "copy", &job);
     }
+    size_t done = 0;
+    for (; size - done > PIECE; done += PIECE)
+        XPU_TRY(copy_piece(stream, (char *)to + done, (const char *)from + done, PIECE, false));
+    return copy_piece(stream, (char *)to + done, (const char *)from + done, size - done, blocking);
+}
+
+static xpu_status fill_piece(xpu_stream *stream, char *to, const void *pattern, size_t pattern_size, size_t size) {
     const cl_device *device = &cl_devices[stream->device];
     const cl_api *api = device->api;
     bool profile = atomic_load_explicit(&profile_on, memory_order_relaxed);
@@ -102,4 +102,21 @@ xpu_status xpu_memset(xpu_stream *stream, void *to, const void *pattern, size_t 
                                                 profile ? &event : NULL));
     if (profile) profile_add("fill", stream, now, now, now, size, event);
     return XPU_SUCCESS;
+}
+
+xpu_status xpu_memset(xpu_stream *stream, void *to, const void *pattern, size_t pattern_size, size_t size) {
+    if (!size) return XPU_SUCCESS;
+    XPU_REJECT_IF(!to || !pattern, "NULL memory");
+    XPU_REJECT_IF(pattern_size == 0 || pattern_size > 16 || (pattern_size & (pattern_size - 1)),
+                  "a pattern of %zu bytes: must be 1, 2, 4, 8 or 16", pattern_size);
+    XPU_REJECT_IF(size % pattern_size, "%zu bytes are no multiple of a pattern of %zu", size, pattern_size);
+    if (xpu_in_bad_fork()) return cl_init();
+    if (stream->host) {
+        bytes_job job = {.to = to, .pattern = pattern, .pattern_size = pattern_size, .size = size};
+        return run_on_host(stream, "fill", &job);
+    }
+    size_t done = 0;
+    for (; size - done > PIECE; done += PIECE)
+        XPU_TRY(fill_piece(stream, (char *)to + done, pattern, pattern_size, PIECE));
+    return fill_piece(stream, (char *)to + done, pattern, pattern_size, size - done);
 }

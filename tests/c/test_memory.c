@@ -181,7 +181,7 @@ static void more_than_four_gib_in_one_block(void **state) {
     const xpu_device_properties *p;
     SUCCEEDS(xpu_device_get_properties(0, &p));
     size_t size = ((size_t)4 << 30) + 4 * MIB;
-    if (p->type == XPU_DEVICE_CPU || p->total_memory < 2 * size || p->max_allocation < size) skip();
+    if (p->type == XPU_DEVICE_CPU || p->total_memory < 3 * size || p->max_allocation < size) skip();
     unsigned char *block, byte = 77, back[2];
     SUCCEEDS(xpu_stream_default(0, &stream));
     SUCCEEDS(xpu_malloc(stream, size, (void **)&block));
@@ -190,6 +190,16 @@ static void more_than_four_gib_in_one_block(void **state) {
     SUCCEEDS(xpu_memcpy(stream, &back[1], block + size - 1, 1, true));
     assert_int_equal(back[0], 77);
     assert_int_equal(back[1], 77);
+    unsigned char *copy;
+    byte = 88;
+    SUCCEEDS(xpu_malloc(stream, size, (void **)&copy));
+    SUCCEEDS(xpu_memset(stream, copy, &byte, 1, size));
+    SUCCEEDS(xpu_memcpy(stream, copy, block, size, false));
+    SUCCEEDS(xpu_memcpy(stream, &back[0], copy, 1, true));
+    SUCCEEDS(xpu_memcpy(stream, &back[1], copy + size - 1, 1, true));
+    assert_int_equal(back[0], 77);
+    assert_int_equal(back[1], 77);
+    SUCCEEDS(xpu_free(copy));
     SUCCEEDS(xpu_free(block));
 }
 
