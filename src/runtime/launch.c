@@ -109,7 +109,21 @@ static xpu_status submit(xpu_stream *stream, xpu_kernel *kernel, int slot, const
 
 /* --- sharing out --- */
 
+/* Runs a part for a thread that came when all slots were taken: through the stream's own queue. */
+static xpu_status run_without_slot(xpu_stream *stream, xpu_kernel *kernel, const xpu_range *range,
+                                   const arguments *a, const size_t *first, const size_t *groups) {
+    const cl_device *device = &cl_devices[stream->device];
+    pthread_mutex_lock(&kernel->spare_lock);
+    xpu_status status = set_arguments(device, kernel, kernel->spare, a);
+    if (status == XPU_SUCCESS) status = enqueue(device, stream->queue, kernel, kernel->spare, range, first, groups, NULL);
+    pthread_mutex_unlock(&kernel->spare_lock);
+    XPU_TRY(status);
+    CL_TRY(device, device->api->clFinish(stream->queue));
+    return XPU_SUCCESS;
+}
+
 typedef struct share {
+    xpu_stream *stream;
     xpu_kernel *kernel;
     const xpu_range *range;
     const arguments *a;
@@ -129,16 +143,16 @@ static void run_part(int part, void *context) {
     groups[s->dimension] = end - begin;
     int slot = slot_get();
     xpu_status status = slot >= 0 ? run_here(s->kernel, slot, s->range, s->a, first, groups)
-                                  : xpu_fail(XPU_ERROR_NOT_SUPPORTED, "more than %d threads launch at once", MAX_SLOTS);
+                                  : run_without_slot(s->stream, s->kernel, s->range, s->a, first, groups);
     int none = XPU_SUCCESS;
     if (status != XPU_SUCCESS && atomic_compare_exchange_strong(&s->status, &none, (int)status)) {
         strncpy(s->text, xpu_last_error(), sizeof s->text - 1);
     }
 }
 
-static xpu_status run_on_team(xpu_kernel *kernel, const xpu_host_team *team, int threads, const xpu_range *range,
-                              const arguments *a) {
-    share s = {.kernel = kernel, .range = range, .a = a};
+static xpu_status run_on_team(xpu_stream *stream, xpu_kernel *kernel, const xpu_host_team *team, int threads,
+                              const xpu_range *range, const arguments *a) {
+    share s = {.stream = stream, .kernel = kernel, .range = range, .a = a};
     for (int d = 1; d < range->dims; d++) /* the outermost of the longest, so that each part is contiguous */
         if (range->groups[d] >= range->groups[s.dimension] || range->groups[d] >= 8 * (size_t)threads) s.dimension = d;
     s.parts = (size_t)threads < range->groups[s.dimension] ? threads : (int)range->groups[s.dimension];
@@ -155,7 +169,7 @@ static xpu_status run_on_host(xpu_stream *stream, xpu_kernel *kernel, const xpu_
         const xpu_host_team *team = host_team();
         int threads = team ? team->threads() : 0;
         if (!team) return submit(stream, kernel, slot, range, a);
-        if (threads > 1) return run_on_team(kernel, team, threads, range, a);
+        if (threads > 1) return run_on_team(stream, kernel, team, threads, range, a);
     }
     return run_here(kernel, slot, range, a, NULL, range->groups);
 }

@@ -78,6 +78,9 @@ static void a_recorded_stream_reads_what_was_there(void **state) {
     xpu_kernel *kernel;
     xpu_event *ready;
     uint32_t *in, *again, *out, host[COUNT], pattern, overwrite = 0xffffffff;
+    const xpu_device_properties *p;
+    SUCCEEDS(xpu_device_get_properties(0, &p));
+    bool host_device = p->type == XPU_DEVICE_CPU;  /* work there is done at once */
     SUCCEEDS(xpu_stream_from_pool(0, XPU_PRIORITY_NORMAL, &a));
     SUCCEEDS(xpu_stream_from_pool(0, XPU_PRIORITY_NORMAL, &b));
     SUCCEEDS(xpu_kernel_create(0, slow_source, NULL, "slow", NULL, &kernel));
@@ -90,7 +93,7 @@ static void a_recorded_stream_reads_what_was_there(void **state) {
         SUCCEEDS(xpu_memset(a, in, &pattern, 4, sizeof host));
         SUCCEEDS(xpu_event_record(ready, a));
         SUCCEEDS(xpu_stream_wait(b, ready));
-        struct { uint64_t in, out, count, wait; } params = {(uint64_t)(uintptr_t)in, (uint64_t)(uintptr_t)out, COUNT, 20000};
+        struct { uint64_t in, out, count, wait; } params = {(uint64_t)(uintptr_t)in, (uint64_t)(uintptr_t)out, COUNT, host_device ? 100 : 20000};
         xpu_range range = {.dims = 1, .groups = {COUNT / 64}, .local = {64}};
         SUCCEEDS(xpu_launch(b, kernel, &range, &params, sizeof params));
         SUCCEEDS(xpu_memory_record_stream(in, b));
@@ -104,9 +107,7 @@ static void a_recorded_stream_reads_what_was_there(void **state) {
             if (host[i] != pattern) fail_msg("round %u: %u at %d", round, host[i], i);
     }
     print_message("the block was kept back %d times of 30\n", kept);
-    const xpu_device_properties *p;
-    SUCCEEDS(xpu_device_get_properties(0, &p));
-    if (p->type == XPU_DEVICE_CPU) assert_int_equal(kept, 0);  /* work there is done at once */
+    if (host_device) assert_int_equal(kept, 0);
     SUCCEEDS(xpu_free(out));
     SUCCEEDS(xpu_event_destroy(ready));
 }

@@ -1,5 +1,5 @@
 /* Four threads on four streams of a real device: memory, fills, copies both ways, launches, events, builds
- * and recorded streams at once. Every result is checked. OPENXPU_TEST_SECONDS sets how long (default 2);
+ * and recorded streams at once. Every result is checked. OPENXPU_TEST_SECONDS sets how long (default 4);
  * run it under ThreadSanitizer for a minute. */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -113,7 +113,7 @@ static void *work(void *argument) {
 
 static void four_threads_on_four_streams(void **state) {
     const char *text = getenv("OPENXPU_TEST_SECONDS");
-    struct timespec length = {.tv_sec = text ? atoi(text) : 2};
+    struct timespec length = {.tv_sec = text ? atoi(text) : 4};
     worker workers[THREADS];
     for (int i = 0; i < THREADS; i++) {
         workers[i] = (worker){.number = i};
@@ -139,7 +139,88 @@ static void four_threads_on_four_streams(void **state) {
     assert_int_equal(stats.reserved_bytes[0].current, 0);
 }
 
+/* --- more threads than the runtime keeps kernel objects and queues for --- */
+
+enum { MANY = 80, TEAM = 4, LARGE = 1 << 20 };
+
+static pthread_barrier_t all_launched, all_done;
+
+static void *launch_and_stay(void *argument) {
+    worker *w = argument;
+    xpu_stream *stream;
+    xpu_kernel *kernel;
+    uint32_t *memory, host[100];
+    const char *failed = NULL;
+    if (xpu_stream_default(0, &stream) || line_create(0, 3, &kernel) || xpu_malloc(stream, sizeof host, (void **)&memory) ||
+        line_launch(stream, kernel, memory, 100, (uint32_t)w->number) ||
+        xpu_memcpy(stream, host, memory, sizeof host, true) || xpu_free(memory))
+        failed = xpu_last_error();
+    else if (!line_is_right(host, 100, 3, (uint32_t)w->number))
+        failed = "wrong numbers";
+    if (failed) snprintf(w->wrong, sizeof w->wrong, "%s", failed);
+    pthread_barrier_wait(&all_launched);
+    pthread_barrier_wait(&all_done);
+    return NULL;
+}
+
+typedef struct task_run {
+    int index;
+    void (*task)(int index, void *context);
+    void *context;
+} task_run;
+
+static void *run_task(void *argument) {
+    task_run *t = argument;
+    t->task(t->index, t->context);
+    return NULL;
+}
+
+static int team_threads(void) { return TEAM; }
+static void team_run(int tasks, void (*task)(int index, void *context), void *context) {
+    pthread_t threads[TEAM];
+    task_run runs[TEAM];
+    for (int i = 0; i < tasks; i++) {
+        runs[i] = (task_run){i, task, context};
+        if (pthread_create(&threads[i], NULL, run_task, &runs[i])) abort();
+    }
+    for (int i = 0; i < tasks; i++) pthread_join(threads[i], NULL);
+}
+
+static void eighty_threads_and_a_team(void **state) {
+    static worker workers[MANY];
+    static const xpu_host_team team = {team_threads, team_run};
+    xpu_stream *stream;
+    xpu_kernel *kernel;
+    uint32_t *memory, *host = malloc(LARGE * sizeof *host);
+    SUCCEEDS(xpu_stream_default(0, &stream));
+    SUCCEEDS(line_create(0, 3, &kernel));
+    SUCCEEDS(xpu_malloc(stream, LARGE * sizeof *host, (void **)&memory));
+    SUCCEEDS(line_launch(stream, kernel, memory, 1, 0));  /* this thread is among the first */
+    SUCCEEDS(xpu_set_host_team(&team));
+    pthread_barrier_init(&all_launched, NULL, MANY + 1);
+    pthread_barrier_init(&all_done, NULL, MANY + 1);
+    for (int i = 0; i < MANY; i++) {
+        workers[i].number = i;
+        assert_int_equal(pthread_create(&workers[i].thread, NULL, launch_and_stay, &workers[i]), 0);
+    }
+    pthread_barrier_wait(&all_launched);
+    /* All is taken now by threads that live; the team's threads are new. */
+    for (uint32_t i = 0; i < 5; i++) {
+        SUCCEEDS(line_launch(stream, kernel, memory, LARGE, i));
+        SUCCEEDS(xpu_memcpy(stream, host, memory, LARGE * sizeof *host, true));
+        assert_true(line_is_right(host, LARGE, 3, i));
+    }
+    SUCCEEDS(xpu_free(memory));
+    free(host);
+    pthread_barrier_wait(&all_done);
+    for (int i = 0; i < MANY; i++) pthread_join(workers[i].thread, NULL);
+    for (int i = 0; i < MANY; i++)
+        if (workers[i].wrong[0]) fail_msg("thread %d: %s", i, workers[i].wrong);
+    SUCCEEDS(xpu_set_host_team(NULL));
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(four_threads_on_four_streams)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(four_threads_on_four_streams),
+                                       cmocka_unit_test(eighty_threads_and_a_team)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# The C tests under AddressSanitizer and UndefinedBehaviorSanitizer, every allocation and OpenCL call made
+# to fail in turn; then under ThreadSanitizer, four threads on four streams for a minute.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export PATH="$PWD/.venv/bin:$PATH" OPENXPU_DRIVER_PATH=${OPENXPU_DRIVER_PATH:-$PWD/.venv/lib}
+common=(-G Ninja -DOPENXPU_BRIDGE=OFF -DOPENXPU_TESTS=ON -DCMAKE_BUILD_TYPE=Debug)
+
+cmake -S . -B build-asan "${common[@]}" -DOPENXPU_SANITIZE=address,undefined -DOPENXPU_FAULTS=ON > /dev/null
+cmake --build build-asan
+ctest --test-dir build-asan --output-on-failure "$@"
+
+cmake -S . -B build-tsan "${common[@]}" -DOPENXPU_SANITIZE=thread > /dev/null
+cmake --build build-tsan
+# a child of a process with threads is what the fork test is about
+TSAN_OPTIONS="die_after_fork=0 ${TSAN_OPTIONS:-}" OPENXPU_TEST_SECONDS=${OPENXPU_TEST_SECONDS:-60} \
+    ctest --test-dir build-tsan --output-on-failure "$@"
