@@ -55,6 +55,27 @@ static bool as_pairs(xpu_iter *iter) {
     return true;
 }
 
+/* Takes the elements of rows together into larger ones, when rows and their places allow it. */
+static void widen(xpu_iter *iter) {
+    size_t size = xpu_dtype_size(iter->operand[0].dtype);
+    while (size < 8 && iter->dims > 0 && iter->size[0] % 2 == 0) {
+        uintptr_t places = 0;
+        for (int i = 0; i < 2; i++) {
+            const xpu_operand *o = &iter->operand[i];
+            if (o->stride[0] != (int64_t)size) return;
+            places |= (uintptr_t)o->data;
+            for (int d = 1; d < iter->dims; d++) places |= (uintptr_t)o->stride[d];
+        }
+        size *= 2;
+        if (places % size) return;
+        iter->size[0] /= 2;
+        for (int i = 0; i < 2; i++) {
+            iter->operand[i].stride[0] = (int64_t)size;
+            iter->operand[i].dtype = bits_dtype(size);
+        }
+    }
+}
+
 xpu_status xpu_copy(xpu_stream *stream, const xpu_iter *iter) {
     if (iter->outputs != 1 || iter->inputs != 1)
         return op_fail(XPU_ERROR_INVALID_ARGUMENT, "xpu_copy: %d outputs and %d inputs; takes one of each",
@@ -75,6 +96,7 @@ xpu_status xpu_copy(xpu_stream *stream, const xpu_iter *iter) {
         if (iter != &own) copy_iter(&own, iter);
         if (size == 16 && !as_pairs(&own)) return xpu_pointwise(stream, XPU_POINTWISE_COPY, to->dtype, iter, NULL, 0);
         own.operand[0].dtype = own.operand[1].dtype = size == 16 ? XPU_UINT64 : bits_dtype(size);
+        widen(&own);
         return xpu_pointwise(stream, XPU_POINTWISE_COPY, own.operand[0].dtype, &own, NULL, 0);
     }
     return xpu_pointwise(stream, XPU_POINTWISE_COPY, from->data ? from->dtype : to->dtype, iter, NULL, 0);

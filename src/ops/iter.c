@@ -69,6 +69,16 @@ bool iter_can_coalesce(const xpu_iter *iter) {
     return false;
 }
 
+/* Does operand `i` lie in memory in the order of the iteration? */
+static bool goes_on(const xpu_iter *iter, int i) {
+    int64_t stride = (int64_t)xpu_dtype_size(iter->operand[i].dtype);
+    for (int d = 0; d < iter->dims; d++) {
+        if (iter->operand[i].stride[d] != stride) return false;
+        stride *= iter->size[d];
+    }
+    return true;
+}
+
 static int turned_dim(const xpu_iter *iter, const iter_layout *layout) {
     for (int d = 1; d < iter->dims; d++)
         for (int i = 0; i < iter->outputs + iter->inputs; i++) {
@@ -97,6 +107,10 @@ void iter_get_layout(const xpu_iter *iter, iter_layout *layout) {
         layout->kind = LAYOUT_FLAT;
     else
         layout->kind = iter->size[0] >= ITER_SHORT_ROW ? LAYOUT_ROWS : LAYOUT_STRIDED;
+    if (layout->kind == LAYOUT_STRIDED)
+        for (int i = 0; i < iter->outputs + iter->inputs; i++)
+            if (layout->access[i] != ACCESS_VALUE)
+                layout->access[i] = goes_on(iter, i) ? ACCESS_NEXT : ACCESS_STRIDED;
     layout->turned = strided && layout->kind == LAYOUT_ROWS ? turned_dim(iter, layout) : 0;
 }
 

@@ -4,7 +4,7 @@
 
 #include "xpu/ops.h"
 
-/* How a kernel walks over one operand. */
+/* How a kernel walks over one operand; in LAYOUT_STRIDED all elements count, not those of dimension 0. */
 typedef enum access_kind {
     ACCESS_VALUE,   /* no tensor: a value in the parameters */
     ACCESS_ONE,     /* the same element all along dimension 0 */

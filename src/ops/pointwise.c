@@ -30,6 +30,7 @@ static const operation operations[] = {
 /* The signature, read. */
 typedef struct arity {
     unsigned char inputs, scalars, outputs;
+    bool plain;                         /* its formulas hold for vectors too */
     unsigned char cost;                 /* simple operations an element, roughly */
     char input[POINTWISE_OPERANDS], scalar[POINTWISE_SCALARS], output[POINTWISE_OPERANDS];
     char name[40];                      /* in lower case */
@@ -37,6 +38,9 @@ typedef struct arity {
 
 static arity arities[XPU_POINTWISE_COUNT];
 static pthread_once_t arities_once = PTHREAD_ONCE_INIT;
+
+/* Does the formula, if there is one, hold nothing but arithmetic? */
+static bool plain(const char *formula) { return !formula || !formula[strspn(formula, "abcds0123456789 +-*/()&|^~T")]; }
 
 static void read_arities(void) {
     for (int op = 0; op < XPU_POINTWISE_COUNT; op++) {
@@ -49,6 +53,9 @@ static void read_arities(void) {
         for (c++; isalpha((unsigned char)*c);) a->output[a->outputs++] = *c++;
         for (int i = 0; o->name[i] && i < (int)sizeof a->name - 1; i++) a->name[i] = (char)tolower(o->name[i]);
         const char *formula = o->text.f ? o->text.f : o->text.r ? o->text.r : "";
+        a->plain = a->inputs > 0 && a->outputs == 1 && a->output[0] == 'c' && plain(o->text.r) && plain(o->text.f) &&
+                   plain(o->text.i);
+        for (int i = 0; i < a->inputs; i++) a->plain &= a->input[i] == 'c';
         a->cost = strchr(formula, '(') ? 8 : 1; /* calls something? */
     }
 }
@@ -91,12 +98,16 @@ bool xpu_pointwise_defined(xpu_pointwise_op op, xpu_dtype compute) {
 
 /* --- the text of a kernel --- */
 
+/* Elements that a work-item of a kernel for simple formulas takes. */
+#define VECTOR 8
+
 typedef struct plan {
     xpu_pointwise_op op;
     const arity *arity;
     xpu_dtype compute;
     const xpu_iter *iter;
     iter_layout layout;
+    bool vector; /* the kernel computes with vectors of VECTOR elements */
     int dims; /* in the text of a kernel with strides: those of the iteration, rounded up */
 } plan;
 
@@ -150,20 +161,20 @@ static void add_conversion(text *t, const char *value, xpu_dtype from, xpu_dtype
     }
 }
 
+/* Does the kernel work out an offset for operand `i`? */
+static bool has_offset(const plan *p, int i) {
+    if (p->layout.kind == LAYOUT_FLAT || p->layout.access[i] == ACCESS_VALUE) return false;
+    return p->layout.kind == LAYOUT_ROWS || p->layout.access[i] == ACCESS_STRIDED;
+}
+
 /* Where operand `i` lies: base address and index of the element. */
 static void add_place(text *t, const plan *p, int i, bool constant) {
     const char *token = dtype_token(p->iter->operand[i].dtype);
+    access_kind access = p->layout.access[i];
     text_addf(t, "%s(s_%s, p.pointer[%d]", constant ? "XPU_CPTR" : "XPU_PTR", token, i);
-    if (p->layout.kind != LAYOUT_FLAT) text_addf(t, " + (long)at%d", i);
-    if (p->layout.kind == LAYOUT_ROWS && p->layout.access[i] == ACCESS_STRIDED)
-        text_addf(t, " + (long)x * p.stride[0][%d]), 0", i);
-    else
-        text_add(t, "), ");
-    if (p->layout.kind == LAYOUT_ROWS && p->layout.access[i] == ACCESS_STRIDED) return;
-    if (p->layout.access[i] == ACCESS_ONE || p->layout.kind == LAYOUT_STRIDED)
-        text_add(t, "0");
-    else
-        text_add(t, p->layout.kind == LAYOUT_FLAT ? "i" : "x");
+    if (has_offset(p, i)) text_addf(t, " + (long)at%d", i);
+    if (p->layout.kind == LAYOUT_ROWS && access == ACCESS_STRIDED) text_addf(t, " + (long)i * p.stride[0][%d]", i);
+    text_addf(t, "), %s", access == ACCESS_NEXT ? "i" : "0");
 }
 
 static void add_bits(text *t, const char *field, int i, xpu_dtype dtype) {
@@ -252,6 +263,7 @@ void pointwise_add_types(text *t, xpu_dtype compute, const char *formula) {
     text_addf(t, "typedef %s R;\n", pointwise_type(dtype_real(compute)));
     text_add(t, wide ? "typedef double2 T2;\n#define R_IS_DOUBLE 1\n#define K(x) x\n"
                      : "typedef float2 T2;\n#define K(x) x##f\n");
+    if (is_half(compute)) text_add(t, "#define COMPUTE_HALF 1\n");
     if (compute == XPU_BFLOAT16) text_add(t, "#define COMPUTE_BF16 1\n");
     text_add(t, "#include \"pointwise.h\"\n#include \"pointwise_math.cl\"\n");
     if (class == DTYPE_CLASS_COMPLEX) text_add(t, "#include \"pointwise_complex.cl\"\n");
@@ -262,7 +274,7 @@ void pointwise_add_types(text *t, xpu_dtype compute, const char *formula) {
 static void add_offsets(text *t, const plan *p, int first) {
     int operands = p->iter->outputs + p->iter->inputs;
     for (int i = 0; i < operands; i++)
-        if (p->layout.access[i] != ACCESS_VALUE) text_addf(t, "    int at%d = 0;\n", i);
+        if (has_offset(p, i)) text_addf(t, "    int at%d = 0;\n", i);
     for (int d = first; d < p->dims; d++) {
         bool last = d == p->dims - 1;
         if (!last)
@@ -271,9 +283,59 @@ static void add_offsets(text *t, const plan *p, int first) {
         char index[16];
         snprintf(index, sizeof index, last ? "n" : "k%d", d);
         for (int i = 0; i < operands; i++)
-            if (p->layout.access[i] != ACCESS_VALUE)
+            if (has_offset(p, i))
                 text_addf(t, "    at%d += (int)%s * p.stride[%d][%d];\n", i, index, d, i);
         if (!last) text_addf(t, "    n = q%d;\n", d);
+    }
+}
+
+/* Plain arithmetic on contiguous tensors of one dtype that is computed in as it is stored: the formula holds
+ * for OpenCL's vectors too, and memory is then read in larger pieces. */
+static bool vectorisable(const plan *p) {
+    if (p->layout.kind != LAYOUT_FLAT || p->layout.count < VECTOR) return false;
+    switch (p->compute) {
+    case XPU_INT32:
+    case XPU_INT64:
+    case XPU_FLOAT32:
+    case XPU_FLOAT64: break;
+    default: return false;
+    }
+    for (int i = 0; i < p->iter->outputs + p->iter->inputs; i++) {
+        access_kind access = p->layout.access[i];
+        if (access != ACCESS_VALUE && (access != ACCESS_NEXT || p->iter->operand[i].dtype != p->compute)) return false;
+    }
+    return p->arity->plain;
+}
+
+static void write_vector_kernel(text *t, const plan *p) {
+    const char *type = pointwise_type(p->compute), *formula = pointwise_formula(p->op, p->compute);
+    pointwise_add_types(t, p->compute, formula);
+    text_add(t, "#include \"pointwise.h\"\n"
+                "__kernel void pointwise(const pointwise_flat p) {\n"
+                "    const size_t i = get_global_id(0) * 8;\n"
+                "    if (i >= p.count) return;\n");
+    for (int s = 0; s < p->arity->scalars; s++) {
+        text_addf(t, "    const T s%d = ", s);
+        add_bits(t, "scalar", s, p->compute);
+        text_add(t, ";\n");
+    }
+    text_addf(t, "    __global T *to = XPU_PTR(T, p.pointer[0]);\n    if (i + %d <= p.count) {\n", VECTOR);
+    for (int part = 0; part < 2; part++) {
+        for (int i = 0; i < p->arity->inputs; i++) {
+            char name = (char)('a' + i);
+            bool value = p->layout.access[i + 1] == ACCESS_VALUE;
+            text_addf(t, "        const %s%s %c = ", type, part == 0 && !value ? "8" : "", name);
+            if (value)
+                add_bits(t, "value", i + 1, p->compute);
+            else
+                text_addf(t, part == 0 ? "vload8(0, XPU_CPTR(T, p.pointer[%d]) + i)" : "XPU_CPTR(T, p.pointer[%d])[j]", i + 1);
+            text_add(t, ";\n");
+        }
+        if (part == 0)
+            text_addf(t, "        vstore8((%s8)(%s), 0, to + i);\n    } else for (size_t j = i; j < p.count; j++) {\n", type,
+                      formula);
+        else
+            text_addf(t, "        to[j] = %s;\n    }\n}\n", formula);
     }
 }
 
@@ -288,14 +350,15 @@ static void write_kernel(text *t, const plan *p) {
         break;
     case LAYOUT_ROWS:
         text_add(t, "__kernel void pointwise(const pointwise_strided p) {\n"
-                    "    const size_t x = get_global_id(0);\n"
+                    "    const size_t i = get_global_id(0);\n"
                     "    uint n = (uint)get_global_id(1);\n"
-                    "    if (x >= p.inner || n >= p.count) return;\n");
+                    "    if (i >= p.inner || n >= p.count) return;\n");
         add_offsets(t, p, 1);
         break;
     case LAYOUT_STRIDED:
         text_add(t, "__kernel void pointwise(const pointwise_strided p) {\n"
-                    "    uint n = (uint)get_global_id(0);\n"
+                    "    const size_t i = get_global_id(0);\n"
+                    "    uint n = (uint)i;\n"
                     "    if (n >= p.count) return;\n");
         add_offsets(t, p, 0);
         break;
@@ -339,7 +402,8 @@ static xpu_status make_kernel(int device, const kernel_key *key, const plan *p, 
     } else if (fp64 && !properties->has_fp64) {
         status = op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: %s has no 64-bit floating point", p->arity->name, properties->name);
     } else {
-        write_kernel(&source, p);
+        if (p->vector) write_vector_kernel(&source, p);
+        else write_kernel(&source, p);
         kernel_recipe recipe = {.text = source.data, .name = "pointwise", .label = label.data};
         status = source.failed || label.failed
                      ? op_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for the text of kernel %s", p->arity->name)
@@ -352,7 +416,8 @@ static xpu_status make_kernel(int device, const kernel_key *key, const plan *p, 
 
 static xpu_status find_kernel(int device, const plan *p, xpu_kernel **kernel) {
     kernel_key key = {.family = FAMILY_POINTWISE};
-    key.word[0] = (uint64_t)p->op | (uint64_t)p->compute << 16 | (uint64_t)p->layout.kind << 24 | (uint64_t)p->dims << 32;
+    key.word[0] = (uint64_t)p->op | (uint64_t)p->compute << 16 | (uint64_t)p->layout.kind << 24 |
+                  (uint64_t)p->vector << 31 | (uint64_t)p->dims << 32;
     for (int i = 0; i < p->iter->outputs + p->iter->inputs; i++)
         key.word[1] |= ((uint64_t)p->iter->operand[i].dtype << 2 | p->layout.access[i]) << (8 * i);
     *kernel = kernel_find(device, &key);
@@ -387,9 +452,10 @@ static xpu_status run_flat(xpu_stream *stream, xpu_kernel *kernel, const plan *p
                            const xpu_device_properties *properties) {
     pointwise_flat params;
     fill_values(p, scalars, params.pointer, params.value, params.scalar);
-    size_t count = (size_t)p->layout.count, local = smaller(group_size(properties), round_up(count, 16));
+    size_t count = (size_t)p->layout.count, items = p->vector ? (count + VECTOR - 1) / VECTOR : count;
+    size_t local = smaller(group_size(properties), round_up(items, 16));
     params.count = count;
-    xpu_range range = {.dims = 1, .groups = {(count + local - 1) / local}, .local = {local},
+    xpu_range range = {.dims = 1, .groups = {(items + local - 1) / local}, .local = {local},
                        .work = count * p->arity->cost};
     return xpu_launch(stream, kernel, &range, &params, sizeof params);
 }
@@ -462,6 +528,7 @@ static xpu_status run(xpu_stream *stream, plan *p, const xpu_scalar *scalars) {
             return run(stream, &part, scalars);
         }
     }
+    p->vector = vectorisable(p);
     XPU_TRY(find_kernel(device, p, &kernel));
     XPU_TRY(xpu_device_get_properties(device, &properties));
     return p->layout.kind == LAYOUT_FLAT ? run_flat(stream, kernel, p, scalars, properties)
