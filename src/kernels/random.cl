@@ -1,0 +1,145 @@
+/* Random numbers: out[e] = the distribution's value for Philox' bits of element e. Options:
+ *   -DOUT=f32 -DOUT_f32   dtype of the output      -DIN=f16   dtype of the input, if there is one
+ *   -DDIST=UNIFORM    UNIFORM NORMAL LOG_NORMAL EXPONENTIAL CAUCHY GEOMETRIC BERNOULLI
+ *                     PROBABILITIES (Bernoulli, by the input) INTEGERS INTEGERS64 DROPOUT
+ *   -DSTRIDED         operands have strides; else all are contiguous
+ *   -DWIDE            computes in fp64, from 64 random bits
+ * A work-group of 256 makes 1024 elements, a work-item four that lie 256 apart, so that neighbours store
+ * to neighbouring places. */
+#include "random.h"
+
+#define UNIFORM 1
+#define NORMAL 2
+#define LOG_NORMAL 3
+#define EXPONENTIAL 4
+#define CAUCHY 5
+#define GEOMETRIC 6
+#define BERNOULLI 7
+#define PROBABILITIES 8
+#define INTEGERS 9
+#define INTEGERS64 10
+#define DROPOUT 11
+
+#ifdef WIDE
+typedef double real;
+#define REAL(x) x
+#define BITS_TO_REAL(bits) as_double(bits)
+#else
+typedef float real;
+#define REAL(x) x##f
+#define BITS_TO_REAL(bits) as_float((uint)(bits))
+#endif
+
+#ifdef STRIDED
+static inline int place(const random_params *p, uint n, int operand) {
+    int at = 0;
+    for (uint d = 0; d + 1 < p->dims; d++) {
+        uint q = (mul_hi(n, p->multiplier[d]) + n) >> p->shift[d];
+        at += (int)(n - q * p->size[d]) * p->stride[d][operand];
+        n = q;
+    }
+    return at + (int)n * p->stride[p->dims - 1][operand];
+}
+#define PUT(t, operand, v) \
+    XPU_CAT(store_, t)(XPU_PTR(STORED(t), p.pointer[operand] + (long)place(&p, (uint)n, operand)), 0, v)
+#define GET(t, operand) \
+    XPU_CAT(load_, t)(XPU_CPTR(STORED(t), p.pointer[operand] + (long)place(&p, (uint)n, operand)), 0)
+#else
+#define PUT(t, operand, v) XPU_CAT(store_, t)(XPU_PTR(STORED(t), p.pointer[operand]), n, v)
+#define GET(t, operand) XPU_CAT(load_, t)(XPU_CPTR(STORED(t), p.pointer[operand]), n)
+#endif
+
+/* In (0, 1] and in [0, 1), from 32 bits, or 64 where WIDE. */
+static inline real open0(uint high, uint low) {
+#ifdef WIDE
+    return ((((ulong)high << 32 | low) >> 11) + 1) * 1.1102230246251565e-16;
+#else
+    return (high >> 8) * 5.9604644775390625e-8f + 5.9604644775390625e-8f;
+#endif
+}
+static inline real open1(uint high, uint low) {
+#ifdef WIDE
+    return (((ulong)high << 32 | low) >> 11) * 1.1102230246251565e-16;
+#else
+    return xpu_uniform_open1(high);
+#endif
+}
+
+#if DIST == UNIFORM
+/* As the output holds it. */
+static inline real rounded(real v) {
+#if defined(OUT_bf16)
+    return bf16_to_float(float_to_bf16(v));
+#elif defined(OUT_f16) && defined(XPU_HAS_FP16)
+    return convert_float(convert_half_rte(v));
+#elif defined(OUT_f16)
+    ushort bits;
+    vstore_half_rte(v, 0, (half *)&bits);
+    return vload_half(0, (const half *)&bits);
+#else
+    return v;
+#endif
+}
+#endif
+
+#if DIST == NORMAL || DIST == LOG_NORMAL
+/* Box and Muller's transform of two uniform numbers gives two normal ones. */
+static inline real normal(real u, real v, int second) {
+    real r = sqrt(REAL(-2.0) * log(u));
+    return r * (second ? sinpi(REAL(2.0) * v) : cospi(REAL(2.0) * v));
+}
+#endif
+
+__kernel __attribute__((reqd_work_group_size(RANDOM_GROUP, 1, 1)))
+void random(const random_params p) {
+    const ulong block = XPU_GROUP(0), lane = get_local_id(0);
+    const ulong sequence = block * RANDOM_GROUP + lane;
+    uint bits[4], more[4] = {0, 0, 0, 0};
+    vstore4(xpu_philox(p.seed, sequence, p.counter), 0, bits);
+#if defined(WIDE) || DIST == INTEGERS64
+    vstore4(xpu_philox(p.seed, sequence, p.counter + 1), 0, more);
+#endif
+#if DIST != INTEGERS && DIST != INTEGERS64
+    const real a = BITS_TO_REAL(p.a), b = BITS_TO_REAL(p.b);
+#endif
+    for (int k = 0; k < 4; k++) {
+        const ulong n = block * (4 * RANDOM_GROUP) + k * RANDOM_GROUP + lane;
+        if (n >= p.count) return;
+        const uint high = bits[k], low = more[k];
+#if DIST == UNIFORM
+        const real v = rounded(open1(high, low) * (b - a) + a); /* rounding may reach the upper end */
+        PUT(OUT, 0, (COMPUTED(OUT))(v >= b && b > a ? a : v));
+#elif DIST == NORMAL || DIST == LOG_NORMAL
+        const int pair = k & 2;
+        real v = normal(open0(bits[pair], more[pair]), open1(bits[pair + 1], more[pair + 1]), k & 1) * b + a;
+#if DIST == LOG_NORMAL
+        v = exp(v);
+#endif
+        PUT(OUT, 0, (COMPUTED(OUT))v);
+#elif DIST == EXPONENTIAL
+        const real u = open0(high, low), small = sizeof(real) == 8 ? (real)1.1102230246251565e-16f : (real)5.9604645e-8f;
+        PUT(OUT, 0, (COMPUTED(OUT))((u >= REAL(1.0) ? small : -log(u)) / a));
+#elif DIST == CAUCHY
+        const real u = open0(high, low) - (sizeof(real) == 8 ? (real)5.551115123125783e-17f : (real)2.9802322e-8f);
+        PUT(OUT, 0, (COMPUTED(OUT))(a + b * tanpi(u - REAL(0.5))));
+#elif DIST == GEOMETRIC
+        const real v = ceil(log(open0(high, low)) / log1p(-a));
+        PUT(OUT, 0, (COMPUTED(OUT))(v >= REAL(1.0) ? v : REAL(1.0)));
+#elif DIST == BERNOULLI
+        PUT(OUT, 0, (COMPUTED(OUT))(open1(high, low) < a));
+#elif DIST == PROBABILITIES
+        const real chance = (real)GET(IN, 1);
+        PUT(OUT, 0, (COMPUTED(OUT))(open1(high, low) < chance));
+#elif DIST == INTEGERS
+        PUT(OUT, 0, (COMPUTED(OUT))(long)(high % (uint)p.b + p.a));
+#elif DIST == INTEGERS64
+        const ulong v = (ulong)high << 32 | low;
+        PUT(OUT, 0, (COMPUTED(OUT))(long)((p.b ? v % p.b : v) + p.a));
+#elif DIST == DROPOUT
+        const bool keep = open1(high, low) < a;
+        PUT(b8, 1, keep);
+        const COMPUTED(IN) x = GET(IN, 2);
+        PUT(OUT, 0, keep ? (COMPUTED(OUT))(x * (COMPUTED(OUT))b) : (COMPUTED(OUT))0);
+#endif
+    }
+}

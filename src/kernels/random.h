@@ -1,0 +1,19 @@
+/* The parameters of random.cl. Strides are bytes; n / size[d] = (mul_hi(n, multiplier[d]) + n) >> shift[d]. */
+#ifndef XPU_KERNELS_RANDOM_H
+#define XPU_KERNELS_RANDOM_H
+#include "shared.h"
+
+#define RANDOM_OPERANDS 3
+#define RANDOM_DIMS 16
+#define RANDOM_GROUP 256 /* work-items; each makes four elements, this far apart */
+
+typedef struct random_params {
+    xpu_addr pointer[RANDOM_OPERANDS];
+    xpu_u64 seed, counter;  /* counter: the generator's offset / 4 */
+    xpu_u64 count;          /* elements */
+    xpu_u64 a, b;           /* the distribution's parameters: bits of fp32 or fp64, or integers */
+    xpu_u32 dims, padding;
+    xpu_u32 size[RANDOM_DIMS], multiplier[RANDOM_DIMS], shift[RANDOM_DIMS];
+    xpu_i32 stride[RANDOM_DIMS][RANDOM_OPERANDS];
+} random_params;
+#endif
