@@ -24,7 +24,7 @@ static void check(xpu_status status) {
 static double pair(xpu_stream *stream, size_t size, int live) {
     static void *blocks[LIVE], *p;
     for (int i = 0; i < live; i++) check(xpu_malloc(stream, size, &blocks[i]));
-    for (int i = 0; i < live; i += 2) check(xpu_free(blocks[i]));  /* holes to choose from */
+    for (int i = 0; i < live; i += 2) check(xpu_free(blocks[i])); /* holes to choose from */
     double best = 1e30;
     for (int repeat = 0; repeat < BURSTS; repeat++) {
         double start = now();

@@ -10,12 +10,12 @@
 #include <xpu/xpu.h>
 
 /* Stops the program when a call fails, with the library's account of it. */
-#define CHECK(call)                                                                                \
-    do {                                                                                           \
-        if ((call) != XPU_SUCCESS) {                                                               \
-            fprintf(stderr, "%s: %s\n", #call, xpu_last_error());                                  \
-            exit(1);                                                                               \
-        }                                                                                          \
+#define CHECK(call)                                                                                          \
+    do {                                                                                                     \
+        if ((call) != XPU_SUCCESS) {                                                                         \
+            fprintf(stderr, "%s: %s\n", #call, xpu_last_error());                                            \
+            exit(1);                                                                                         \
+        }                                                                                                    \
     } while (0)
 
 /* A kernel takes one struct; pointers travel in it as 64-bit addresses. */
@@ -60,7 +60,8 @@ static float *make(xpu_stream *stream, size_t count, void **on_device) {
 
 static double axpy(int device, xpu_stream *stream, size_t n, float a) {
     void *x_device, *y_device;
-    float *x = make(stream, n, &x_device), *y = make(stream, n, &y_device), *result = malloc(n * sizeof *result);
+    float *x = make(stream, n, &x_device), *y = make(stream, n, &y_device),
+          *result = malloc(n * sizeof *result);
     xpu_kernel *kernel;
     CHECK(xpu_kernel_create(device, axpy_source, NULL, "axpy", NULL, &kernel));
     axpy_params params = {(uint64_t)(uintptr_t)x_device, (uint64_t)(uintptr_t)y_device, n, a, 0};
@@ -84,8 +85,12 @@ static double gemm(int device, xpu_stream *stream, size_t rows, size_t columns, 
     CHECK(xpu_malloc(stream, rows * columns * sizeof *c, &c_device));
     xpu_kernel *kernel;
     CHECK(xpu_kernel_create(device, gemm_source, NULL, "gemm", NULL, &kernel));
-    gemm_params params = {(uint64_t)(uintptr_t)p_device, (uint64_t)(uintptr_t)q_device,
-                          (uint64_t)(uintptr_t)c_device, rows, columns, inner};
+    gemm_params params = {(uint64_t)(uintptr_t)p_device,
+                          (uint64_t)(uintptr_t)q_device,
+                          (uint64_t)(uintptr_t)c_device,
+                          rows,
+                          columns,
+                          inner};
     xpu_range range = {.dims = 2,
                        .groups = {(columns + 63) / 64, rows},
                        .local = {64, 1},

@@ -52,8 +52,8 @@ static inline void change(xpu_memory_stat *stat, int64_t amount) {
 }
 
 /* Each event counts for all memory and for its kind of pool. */
-#define FOR_KINDS(kind, large)                                                                     \
-    for (int kind = XPU_POOL_ALL, kind##_end_ = (large) ? XPU_POOL_LARGE : XPU_POOL_SMALL;         \
+#define FOR_KINDS(kind, large)                                                                               \
+    for (int kind = XPU_POOL_ALL, kind##_end_ = (large) ? XPU_POOL_LARGE : XPU_POOL_SMALL;                   \
          kind <= kind##_end_; kind += kind##_end_)
 
 static inline const void *trace(device_memory *m, xpu_trace_action action, void *address, size_t size,
@@ -84,7 +84,7 @@ static inline void arena_remove(arena *a, block *b) {
     }
     size_t c = small_class(b->node.size);
     range_remove(&a->trees[c], &b->node);
-    if (a->trees[c]) return;  /* are there more of that size? */
+    if (a->trees[c]) return; /* are there more of that size? */
     a->bits[c / 64] &= ~(UINT64_C(1) << c % 64);
     if (!a->bits[c / 64]) a->words &= ~(UINT64_C(1) << c / 64);
 }
@@ -101,7 +101,7 @@ static inline block *arena_best(const arena *a, size_t size) {
         bits = a->bits[word];
     }
     range_node *n = a->trees[word * 64 + (size_t)__builtin_ctzll(bits)];
-    while (n->left) n = n->left;  /* all of one size: the leftmost has the lowest address */
+    while (n->left) n = n->left; /* all of one size: the leftmost has the lowest address */
     return (block *)n;
 }
 
@@ -249,7 +249,7 @@ static xpu_status new_segment(device_memory *m, arena *a, size_t size, bool retr
 
     void *base;
     xpu_status status = cl_memory_alloc(m->device, size, &base);
-    if (status == XPU_ERROR_OUT_OF_HOST_MEMORY)  /* drivers say so of memory that they share with the host */
+    if (status == XPU_ERROR_OUT_OF_HOST_MEMORY) /* drivers say so of memory that they share with the host */
         return XPU_ERROR_OUT_OF_MEMORY;
     if (status != XPU_SUCCESS) return status;
     /* Large blocks are larger than SMALL_SIZE: no two start in the same stretch of that length. */
@@ -423,8 +423,11 @@ static inline block *split(device_memory *m, block *b, size_t size) {
         return b;
     }
     block *front = take_spare(m);
-    *front = (block){.node = {.size = size, .address = b->node.address}, .prev = b->prev, .next = b,
-                     .segment = b->segment, .arena = a};
+    *front = (block){.node = {.size = size, .address = b->node.address},
+                     .prev = b->prev,
+                     .next = b,
+                     .segment = b->segment,
+                     .arena = a};
     if (front->prev) front->prev->next = front;
     b->prev = front;
     b->node.address += size;
@@ -485,7 +488,7 @@ xpu_status xpu_malloc(xpu_stream *stream, size_t size, void **pointer) {
         *pointer = NULL;
         return XPU_SUCCESS;
     }
-    if (xpu_in_bad_fork()) return cl_init();  /* which says so */
+    if (xpu_in_bad_fork()) return cl_init(); /* which says so */
     /* Half of the address space is more than any device has, and rounds up without overflow. */
     if (size > SIZE_MAX / 2) size = SIZE_MAX / 2;
     block *b = NULL;
@@ -529,7 +532,7 @@ xpu_status xpu_free(void *pointer) {
 
 xpu_status xpu_memory_record_stream(void *pointer, xpu_stream *stream) {
     XPU_REJECT_IF(!stream, "stream is NULL");
-    if (!pointer) return XPU_SUCCESS;  /* of an empty tensor */
+    if (!pointer) return XPU_SUCCESS; /* of an empty tensor */
     if (xpu_in_bad_fork()) return cl_init();
     device_memory *m;
     block *b = lock_block(pointer, "xpu_memory_record_stream", &m);
@@ -555,9 +558,9 @@ xpu_status xpu_memory_base_of(const void *pointer, void **base, size_t *size) {
     device_memory *m = lock_memory(device);
     segment *s = segment_map_find(pointer);
     block *b = NULL;
-    if (s) {  /* or it was given back since */
+    if (s) { /* or it was given back since */
         block **at = start_of(s, pointer);
-        while (!*at || (*at)->node.address > (char *)pointer) at--;  /* the segment starts with a block */
+        while (!*at || (*at)->node.address > (char *)pointer) at--; /* the segment starts with a block */
         b = *at;
     }
     bool found = b && b->allocated;
@@ -685,7 +688,7 @@ xpu_status memory_pool_empty(int device, const uint64_t id[2]) {
 }
 
 void *memory_pool_this_thread(void) {
-    static _Thread_local char here;  /* its address is the thread's mark */
+    static _Thread_local char here; /* its address is the thread's mark */
     return &here;
 }
 

@@ -15,32 +15,32 @@
 #include "xpu/memory.h"
 
 enum {
-    BLOCK_MIN = 512,                    /* every size is a multiple of it */
-    SMALL_SIZE = 1 << 20,               /* the largest request that is served from a small segment */
+    BLOCK_MIN = 512,      /* every size is a multiple of it */
+    SMALL_SIZE = 1 << 20, /* the largest request that is served from a small segment */
     SMALL_SEGMENT = 2 << 20,
-    LARGE_SEGMENT = 20 << 20,           /* for requests below LARGE_MIN */
-    LARGE_MIN = 10 << 20,               /* from here on segments are the request's size, rounded up … */
-    LARGE_ROUND = 2 << 20,              /* … to a multiple of this */
+    LARGE_SEGMENT = 20 << 20, /* for requests below LARGE_MIN */
+    LARGE_MIN = 10 << 20,     /* from here on segments are the request's size, rounded up … */
+    LARGE_ROUND = 2 << 20,    /* … to a multiple of this */
     SMALL_CLASSES = SMALL_SEGMENT / BLOCK_MIN
 };
 
 typedef struct block {
-    range_node node;                    /* its address and size; first, so that trees give blocks */
-    struct block *prev, *next;          /* neighbours in the segment */
+    range_node node;           /* its address and size; first, so that trees give blocks */
+    struct block *prev, *next; /* neighbours in the segment */
     struct segment *segment;
     struct arena *arena;
-    size_t requested;                   /* what the caller asked for */
-    stream_use *uses;                   /* other streams that use it */
-    int waiting;                        /* of these, how many have not passed since it was freed */
+    size_t requested; /* what the caller asked for */
+    stream_use *uses; /* other streams that use it */
+    int waiting;      /* of these, how many have not passed since it was freed */
     bool allocated;
-    const void *context;                /* from the history hook */
+    const void *context; /* from the history hook */
 } block;
 
 typedef struct segment {
-    struct segment *before, *after;     /* all segments of the device, by address */
+    struct segment *before, *after; /* all segments of the device, by address */
     char *base;
     size_t size;
-    int shift;                          /* blocks starts are found by offset >> shift: no two share one */
+    int shift; /* blocks starts are found by offset >> shift: no two share one */
     const void *context;
     block *starts[];
 } segment;
@@ -61,9 +61,9 @@ enum { ARENA_BUCKETS = 64 };
 typedef struct memory_pool {
     struct memory_pool *next;
     uint64_t id[2];
-    int users;                          /* of a private pool; at 0 it goes away with its last segment */
+    int users; /* of a private pool; at 0 it goes away with its last segment */
     size_t segments;
-    arena *arenas[2][ARENA_BUCKETS];    /* small, large; by stream */
+    arena *arenas[2][ARENA_BUCKETS]; /* small, large; by stream */
 } memory_pool;
 
 /* Answers whether memory for `stream`, asked for by the calling thread, comes from the pool. */
@@ -77,16 +77,16 @@ typedef struct pool_capture {
 } pool_capture;
 
 typedef struct device_memory {
-    pthread_mutex_t lock;               /* guards everything here and all that hangs on it */
+    pthread_mutex_t lock; /* guards everything here and all that hangs on it */
     int device;
-    memory_pool pool;                   /* the default pool */
+    memory_pool pool; /* the default pool */
     memory_pool *private_pools;
-    pool_capture *captures;             /* oldest first */
+    pool_capture *captures; /* oldest first */
     segment *segments;
-    block *spare;                       /* structures for blocks to come */
+    block *spare; /* structures for blocks to come */
     stream_tracker tracker;
     xpu_memory_stats stats;
-    double fraction;                    /* 0: not set */
+    double fraction; /* 0: not set */
     size_t allowed;
     xpu_memory_hook hook;
     void *hook_user;

@@ -50,7 +50,8 @@ xpu_status xpu_memory_reset_accumulated_stats(int device) {
 }
 
 xpu_status xpu_memory_set_fraction(int device, double fraction) {
-    XPU_REJECT_IF(!(fraction > 0 && fraction <= 1), "invalid fraction: %g. Please set within (0, 1].", fraction);
+    XPU_REJECT_IF(!(fraction > 0 && fraction <= 1), "invalid fraction: %g. Please set within (0, 1].",
+                  fraction);
     device_memory *m;
     XPU_TRY(device_memory_lock(device, &m));
     m->fraction = fraction;
@@ -88,7 +89,9 @@ static xpu_block_info describe(const device_memory *m, const segment *s, const b
         .device = m->device,
         .stream_id = b->arena->stream_id,
         .is_large = b->arena->large,
-        .state = b->allocated ? XPU_BLOCK_ALLOCATED : is_free ? XPU_BLOCK_INACTIVE : XPU_BLOCK_PENDING_FREE,
+        .state = b->allocated ? XPU_BLOCK_ALLOCATED
+                 : is_free    ? XPU_BLOCK_INACTIVE
+                              : XPU_BLOCK_PENDING_FREE,
         .pool = {b->arena->pool->id[0], b->arena->pool->id[1]},
         .context = b->context,
     };

@@ -11,15 +11,15 @@
 enum { SIZE_CLASSES = 64, SMALLEST_CLASS = 9 };
 
 typedef struct host_block {
-    range_node node;             /* in the tree of all blocks, by address alone: node.size is 0 */
-    struct host_block *next;     /* among the free of its class */
-    int class;                   /* its size is 2^class bytes */
+    range_node node;         /* in the tree of all blocks, by address alone: node.size is 0 */
+    struct host_block *next; /* among the free of its class */
+    int class;               /* its size is 2^class bytes */
     bool allocated;
     stream_use *uses;
-    int waiting;                 /* streams that have not passed since it was freed */
+    int waiting; /* streams that have not passed since it was freed */
 } host_block;
 
-static pthread_mutex_t pinned_lock = PTHREAD_MUTEX_INITIALIZER;  /* guards all of the below */
+static pthread_mutex_t pinned_lock = PTHREAD_MUTEX_INITIALIZER; /* guards all of the below */
 static range_node *all_blocks;
 static host_block *free_blocks[SIZE_CLASSES];
 static stream_tracker tracker;
@@ -90,7 +90,8 @@ xpu_status xpu_host_malloc(size_t size, void **pointer) {
     }
     if (xpu_in_bad_fork()) return cl_init();
     if (size > SIZE_MAX / 4)
-        return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "%zu bytes of pinned memory are more than there are", size);
+        return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "%zu bytes of pinned memory are more than there are",
+                        size);
     int class = SMALLEST_CLASS;
     while ((size_t)1 << class < size) class++;
     host_block *b;

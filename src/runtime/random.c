@@ -7,7 +7,7 @@
 #define DEFAULT_SEED UINT64_C(67280421310721)
 
 struct xpu_generator {
-    pthread_mutex_t lock;  /* guards seed and offset, which belong together */
+    pthread_mutex_t lock; /* guards seed and offset, which belong together */
     uint64_t seed, offset;
 };
 
@@ -65,14 +65,13 @@ xpu_status xpu_generator_get_offset(const xpu_generator *generator, uint64_t *of
     return XPU_SUCCESS;
 }
 
-xpu_status xpu_generator_reserve(xpu_generator *generator, uint64_t count, uint64_t *seed,
-                                 uint64_t *offset) {
+xpu_status xpu_generator_reserve(xpu_generator *generator, uint64_t count, uint64_t *seed, uint64_t *offset) {
     XPU_REJECT_IF(!generator || !seed || !offset, "generator, seed or offset is NULL");
     XPU_REJECT_IF(count > UINT64_MAX - 3, "count is too large");
     lock(generator);
     *seed = generator->seed;
     *offset = generator->offset;
-    generator->offset += (count + 3) / 4 * 4;  /* wraps around after 2^64 numbers, as the counter does */
+    generator->offset += (count + 3) / 4 * 4; /* wraps around after 2^64 numbers, as the counter does */
     unlock(generator);
     return XPU_SUCCESS;
 }

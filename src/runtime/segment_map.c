@@ -19,7 +19,7 @@ enum {
  * devices of both. 0 bytes mean none. */
 typedef struct granule {
     _Atomic uint64_t owners;
-    struct segment *low, *high;  /* each guarded by its own device's lock */
+    struct segment *low, *high; /* each guarded by its own device's lock */
 } granule;
 
 enum { LENGTH_BITS = GRANULE_BITS + 1, DEVICE_BITS = 8, HALF_BITS = LENGTH_BITS + DEVICE_BITS };
@@ -60,7 +60,7 @@ static granule *make_granule(uintptr_t address) {
         if (atomic_compare_exchange_strong(at_middle, &m, fresh))
             m = fresh;
         else
-            core_free(fresh);  /* another device's thread was first */
+            core_free(fresh); /* another device's thread was first */
     }
     _Atomic(leaf *) *at_leaf = &m->leaves[i >> LEAF_BITS & (((uintptr_t)1 << MIDDLE_BITS) - 1)];
     leaf *l = atomic_load_explicit(at_leaf, memory_order_acquire);
@@ -100,7 +100,7 @@ struct segment *segment_map_find(const void *pointer) {
 static size_t part(uintptr_t start, uintptr_t base, size_t size, bool *high) {
     *high = base > start;
     if (*high) return SEGMENT_GRANULE - (base - start);
-    uintptr_t end = base + size;  /* a segment never ends at the very top of the address space */
+    uintptr_t end = base + size; /* a segment never ends at the very top of the address space */
     return end - start < SEGMENT_GRANULE ? end - start : SEGMENT_GRANULE;
 }
 

@@ -86,7 +86,7 @@ xpu_status stream_use_poll(stream_tracker *tracker, stream_use_waiting waiting, 
         while (q->first) {
             stream_use *u = q->first;
             xpu_status status = xpu_event_query(u->event);
-            if (status == XPU_NOT_READY) break;  /* and what comes after it in the stream isn't either */
+            if (status == XPU_NOT_READY) break; /* and what comes after it in the stream isn't either */
             XPU_TRY(status);
             q->first = u->next;
             if (!q->first) q->last = &q->first;

@@ -21,14 +21,14 @@ typedef struct stream_use {
 typedef struct stream_queue {
     struct stream_queue *next;
     xpu_stream *stream;
-    bool synchronous;               /* a host device's: work is done when submitted, no events are needed */
+    bool synchronous; /* a host device's: work is done when submitted, no events are needed */
     stream_use *first, **last;
-    stream_use *spare;              /* uses with an event of this device to use again, or none */
+    stream_use *spare; /* uses with an event of this device to use again, or none */
 } stream_queue;
 
 typedef struct stream_tracker {
     stream_queue *queues;
-    size_t pending;                 /* uses that wait in all queues */
+    size_t pending; /* uses that wait in all queues */
 } stream_tracker;
 
 /* Called when the last use of `block` has passed. `user` is what the caller of poll or wait gave. */

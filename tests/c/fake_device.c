@@ -34,7 +34,12 @@ static pthread_mutex_t space_lock = PTHREAD_MUTEX_INITIALIZER;
 static char *space;
 static size_t cursor;
 enum { KNOWN = 1 << 16 };
-static struct { char *address; size_t size; int device; bool live; } pieces[KNOWN];
+static struct {
+    char *address;
+    size_t size;
+    int device;
+    bool live;
+} pieces[KNOWN];
 static int piece_count;
 static uint64_t gaps;
 
@@ -47,7 +52,8 @@ xpu_status cl_memory_alloc(int device, size_t size, void **pointer) {
         status = xpu_fail(XPU_ERROR_OUT_OF_MEMORY, "the fake driver has no more");
     } else {
         if (!space) {
-            space = mmap(NULL, SPACE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+            space =
+                mmap(NULL, SPACE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
             if (space == MAP_FAILED) abort();
         }
         int i = 0;
@@ -74,7 +80,7 @@ xpu_status cl_memory_free(int device, void *pointer) {
     pthread_mutex_lock(&space_lock);
     int i = 0;
     while (i < piece_count && (pieces[i].address != pointer || !pieces[i].live)) i++;
-    if (i == piece_count || pieces[i].device != device) abort();  /* freed twice, or never given */
+    if (i == piece_count || pieces[i].device != device) abort(); /* freed twice, or never given */
     pieces[i].live = false;
     fakes[device].used -= pieces[i].size;
     fakes[device].frees++;

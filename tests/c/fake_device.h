@@ -21,20 +21,20 @@ struct xpu_stream {
 typedef struct fake_device {
     xpu_device_properties properties;
     xpu_stream streams[FAKE_STREAMS];
-    size_t limit;                      /* bytes that the driver has; more is out of memory */
+    size_t limit; /* bytes that the driver has; more is out of memory */
     atomic_size_t used;
-    atomic_int allocs, frees;          /* raw memory calls that succeeded */
-    void *last;                        /* what the driver gave last */
+    atomic_int allocs, frees; /* raw memory calls that succeeded */
+    void *last;               /* what the driver gave last */
 } fake_device;
 
 extern fake_device fakes[FAKE_DEVICES];
-extern atomic_int fake_events;         /* events that exist */
+extern atomic_int fake_events; /* events that exist */
 extern atomic_int fake_events_made;
-extern atomic_int fake_host_blocks;    /* raw pinned blocks that exist */
+extern atomic_int fake_host_blocks; /* raw pinned blocks that exist */
 extern bool fake_bad_fork;
-extern xpu_status fake_event_failure;  /* what event calls answer; XPU_SUCCESS: they work */
-extern xpu_status fake_alloc_failure;  /* the same for raw memory */
-extern bool fake_no_reuse;             /* the driver never gives freed addresses again */
+extern xpu_status fake_event_failure; /* what event calls answer; XPU_SUCCESS: they work */
+extern xpu_status fake_alloc_failure; /* the same for raw memory */
+extern bool fake_no_reuse;            /* the driver never gives freed addresses again */
 
 /* Both devices: 1 GiB, GPUs, asynchronous, nothing submitted. Memory in use stays. */
 void fake_reset(void);

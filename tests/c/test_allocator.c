@@ -1,8 +1,8 @@
 /* The caching allocator's rules, one by one, with figures worked out by hand. */
 #include <pthread.h>
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -72,12 +72,15 @@ static void no_bytes_are_null(void **state) {
 }
 
 static void segments_by_request(void **state) {
-    static const struct { size_t request, segment; int kind; } cases[] = {
+    static const struct {
+        size_t request, segment;
+        int kind;
+    } cases[] = {
         {1, 2 * MIB, XPU_POOL_SMALL},
         {1 * MIB, 2 * MIB, XPU_POOL_SMALL},
         {1 * MIB + 1, 20 * MIB, XPU_POOL_LARGE},
         {10 * MIB - 512, 20 * MIB, XPU_POOL_LARGE},
-        {10 * MIB - 511, 10 * MIB, XPU_POOL_LARGE},  /* rounds up to 10 MiB */
+        {10 * MIB - 511, 10 * MIB, XPU_POOL_LARGE}, /* rounds up to 10 MiB */
         {10 * MIB, 10 * MIB, XPU_POOL_LARGE},
         {10 * MIB + 1, 12 * MIB, XPU_POOL_LARGE},
         {33 * MIB, 34 * MIB, XPU_POOL_LARGE},
@@ -129,7 +132,7 @@ static void the_best_fit_is_taken(void **state) {
     OK(xpu_free(p[4]));
     OK(xpu_free(p[2]));
     char *a = get(0, 1024), *b = get(0, 513), *c = get(0, 1024);
-    assert_ptr_equal(a, p[2]);  /* the smallest that fits, of two equals the lower */
+    assert_ptr_equal(a, p[2]); /* the smallest that fits, of two equals the lower */
     assert_ptr_equal(b, p[4]);
     assert_ptr_equal(c, p[0]);
     char *d = get(0, 512);
@@ -145,9 +148,9 @@ static void the_best_fit_is_taken(void **state) {
 static void neighbours_merge(void **state) {
     char *a = get(0, 512), *b = get(0, 512), *c = get(0, 512);
     OK(xpu_free(a));
-    OK(xpu_free(c));  /* merges with the rest of the segment */
+    OK(xpu_free(c)); /* merges with the rest of the segment */
     assert_int_equal(stats().inactive_split[XPU_POOL_ALL].current, 2);
-    OK(xpu_free(b));  /* merges with both */
+    OK(xpu_free(b)); /* merges with both */
     assert_int_equal(stats().inactive_split[XPU_POOL_ALL].current, 0);
     void *big = get(0, MIB);
     assert_ptr_equal(big, a);
@@ -192,7 +195,7 @@ static void a_recorded_stream_keeps_the_block(void **state) {
     char *b = get(0, 512);
     assert_ptr_not_equal(a, b);
     fake_finish(STREAM(1));
-    char *c = get(0, 512);  /* finds it passed */
+    char *c = get(0, 512); /* finds it passed */
     assert_ptr_equal(a, c);
     assert_int_equal(stats().active_bytes[XPU_POOL_ALL].current, 1024);
     OK(xpu_free(b));
@@ -204,7 +207,7 @@ static void all_recorded_streams_must_pass(void **state) {
     for (int i = 1; i <= 3; i++) {
         fake_submit(STREAM(i));
         OK(xpu_memory_record_stream(a, STREAM(i)));
-        OK(xpu_memory_record_stream(a, STREAM(i)));  /* once is enough */
+        OK(xpu_memory_record_stream(a, STREAM(i))); /* once is enough */
     }
     OK(xpu_free(a));
     fake_finish(STREAM(2));
@@ -279,16 +282,17 @@ static void out_of_memory_tells_the_sizes(void **state) {
     void *a = get(0, 60 * MIB), *c = get(0, 15 * MIB), *b = &b;
     OK(xpu_free(c));
     assert_int_equal(xpu_malloc(STREAM(0), 50 * MIB, &b), XPU_ERROR_OUT_OF_MEMORY);
-    assert_ptr_equal(b, &b);  /* results are written on success only */
-    assert_string_equal(xpu_last_error(),
-                        "XPU out of memory. Tried to allocate 50.00 MiB. GPU 0 has a total capacity of 1024.00 MiB "
-                        "of which 964.00 MiB is free. Of the allocated memory 60.00 MiB is allocated by PyTorch, "
-                        "and 0 bytes is reserved by PyTorch but unallocated. Please use `empty_cache` to release "
-                        "all unoccupied cached memory.");
+    assert_ptr_equal(b, &b); /* results are written on success only */
+    assert_string_equal(
+        xpu_last_error(),
+        "XPU out of memory. Tried to allocate 50.00 MiB. GPU 0 has a total capacity of 1024.00 MiB "
+        "of which 964.00 MiB is free. Of the allocated memory 60.00 MiB is allocated by PyTorch, "
+        "and 0 bytes is reserved by PyTorch but unallocated. Please use `empty_cache` to release "
+        "all unoccupied cached memory.");
     xpu_memory_stats s = stats();
     assert_int_equal(s.num_alloc_retries, 1);
     assert_int_equal(s.num_ooms, 1);
-    c = get(0, 4000);  /* life goes on */
+    c = get(0, 4000); /* life goes on */
     OK(xpu_free(a));
     OK(xpu_free(c));
     OK(xpu_memory_reset_accumulated_stats(0));
@@ -301,7 +305,8 @@ static void small_requests_tell_the_segment(void **state) {
     fakes[0].properties.total_memory = (size_t)3 << 30;
     void *a;
     assert_int_equal(xpu_malloc(STREAM(0), 5, &a), XPU_ERROR_OUT_OF_MEMORY);
-    assert_non_null(strstr(xpu_last_error(), "Tried to allocate 2.00 MiB. GPU 0 has a total capacity of 3.00 GiB"));
+    assert_non_null(
+        strstr(xpu_last_error(), "Tried to allocate 2.00 MiB. GPU 0 has a total capacity of 3.00 GiB"));
     assert_int_equal(xpu_malloc(STREAM(0), SIZE_MAX, &a), XPU_ERROR_OUT_OF_MEMORY);
     assert_int_equal(xpu_malloc(STREAM(0), (size_t)1 << 50, &a), XPU_ERROR_OUT_OF_MEMORY);
     assert_non_null(strstr(xpu_last_error(), "Tried to allocate 1048576.00 GiB."));
@@ -332,11 +337,13 @@ static void the_fraction_bounds_what_is_reserved(void **state) {
     assert_true(fraction == 0.5);
     OK(xpu_malloc(stream, 512 * MIB, &a));
     assert_int_equal(xpu_malloc(stream, 1, &b), XPU_ERROR_OUT_OF_MEMORY);
-    assert_non_null(strstr(xpu_last_error(), "is free. 512.00 MiB allowed; Of the allocated memory 512.00 MiB"));
+    assert_non_null(
+        strstr(xpu_last_error(), "is free. 512.00 MiB allowed; Of the allocated memory 512.00 MiB"));
     OK(xpu_free(a));
     OK(xpu_memory_set_fraction(1, 1));
     static const double bad[] = {0, -0.5, 1.001, 0.0 / 0.0};
-    for (int i = 0; i < 4; i++) assert_int_equal(xpu_memory_set_fraction(1, bad[i]), XPU_ERROR_INVALID_ARGUMENT);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(xpu_memory_set_fraction(1, bad[i]), XPU_ERROR_INVALID_ARGUMENT);
     OK(xpu_memory_get_fraction(1, &fraction));
     assert_true(fraction == 1);
 }
@@ -419,9 +426,12 @@ static void free_and_total(void **state) {
 }
 
 static void interior_pointers(void **state) {
-    char *a = get(0, 1000), *b = get(0, 2000), *c = get(0, 30 * MIB), *d = get(0, 3 * MIB), *e = get(0, 5 * MIB);
-    struct { char *base; size_t size; } blocks[] = {
-        {a, 1024}, {b, 2048}, {c, 30 * MIB}, {d, 3 * MIB}, {e, 5 * MIB}};
+    char *a = get(0, 1000), *b = get(0, 2000), *c = get(0, 30 * MIB), *d = get(0, 3 * MIB),
+         *e = get(0, 5 * MIB);
+    struct {
+        char *base;
+        size_t size;
+    } blocks[] = {{a, 1024}, {b, 2048}, {c, 30 * MIB}, {d, 3 * MIB}, {e, 5 * MIB}};
     for (int i = 0; i < 5; i++) {
         size_t at[] = {0, 1, blocks[i].size / 2, blocks[i].size - 1};
         for (int k = 0; k < 4; k++) {
@@ -438,8 +448,8 @@ static void interior_pointers(void **state) {
     void *base;
     size_t size;
     int device, on_stack;
-    assert_int_equal(xpu_memory_base_of(b + 2048, &base, &size), XPU_ERROR_INVALID_ARGUMENT);  /* free */
-    OK(xpu_memory_device_of(b + 2048, &device));  /* still the device's */
+    assert_int_equal(xpu_memory_base_of(b + 2048, &base, &size), XPU_ERROR_INVALID_ARGUMENT); /* free */
+    OK(xpu_memory_device_of(b + 2048, &device)); /* still the device's */
     assert_int_equal(xpu_memory_device_of(&on_stack, &device), XPU_ERROR_INVALID_ARGUMENT);
     assert_int_equal(xpu_memory_device_of(NULL, &device), XPU_ERROR_INVALID_ARGUMENT);
     assert_int_equal(xpu_memory_device_of((void *)(UINTPTR_MAX - 5), &device), XPU_ERROR_INVALID_ARGUMENT);
@@ -515,7 +525,12 @@ static void the_snapshot_shows_every_block(void **state) {
 }
 
 typedef struct history {
-    struct { xpu_trace_action action; void *address; size_t size; const void *context; } entries[64];
+    struct {
+        xpu_trace_action action;
+        void *address;
+        size_t size;
+        const void *context;
+    } entries[64];
     int count;
 } history;
 
@@ -547,10 +562,16 @@ static void the_history_hook_sees_each_action(void **state) {
     OK(xpu_memory_set_hook(0, NULL, NULL));
     fakes[0].limit = 1024 * MIB;
     OK(xpu_free(get(0, 1)));
-    static const struct { xpu_trace_action action; size_t size; } want[] = {
-        {XPU_TRACE_SEGMENT_ALLOC, 2 * MIB}, {XPU_TRACE_ALLOC, 1000}, {XPU_TRACE_SNAPSHOT, 1024},
-        {XPU_TRACE_FREE_REQUESTED, 1000}, {XPU_TRACE_FREE_COMPLETED, 1000}, {XPU_TRACE_SEGMENT_FREE, 2 * MIB},
-        {XPU_TRACE_OOM, 512}};
+    static const struct {
+        xpu_trace_action action;
+        size_t size;
+    } want[] = {{XPU_TRACE_SEGMENT_ALLOC, 2 * MIB},
+                {XPU_TRACE_ALLOC, 1000},
+                {XPU_TRACE_SNAPSHOT, 1024},
+                {XPU_TRACE_FREE_REQUESTED, 1000},
+                {XPU_TRACE_FREE_COMPLETED, 1000},
+                {XPU_TRACE_SEGMENT_FREE, 2 * MIB},
+                {XPU_TRACE_OOM, 512}};
     assert_int_equal(h.count, 7);
     for (int i = 0; i < 7; i++) {
         assert_int_equal(h.entries[i].action, want[i].action);
@@ -558,7 +579,7 @@ static void the_history_hook_sees_each_action(void **state) {
     }
     assert_string_equal(h.entries[3].context, "a context");
     assert_string_equal(h.entries[4].context, "a context");
-    assert_ptr_equal(h.entries[6].address, (void *)(1024 * MIB));  /* free bytes */
+    assert_ptr_equal(h.entries[6].address, (void *)(1024 * MIB)); /* free bytes */
 }
 
 /* --- pools of one's own --- */
@@ -572,7 +593,7 @@ static void private_pools_keep_apart(void **state) {
     OK(memory_pool_begin(0, id, on_stream, STREAM(0)));
     assert_int_equal(memory_pool_begin(0, id, on_stream, STREAM(0)), XPU_ERROR_INVALID_ARGUMENT);
     char *b = get(0, 512), *c = get(1, 512);
-    assert_ptr_not_equal(a, b);  /* not from the default pool, though that has a free block */
+    assert_ptr_not_equal(a, b); /* not from the default pool, though that has a free block */
     seen s = {.count = 0};
     OK(xpu_memory_visit_blocks(0, see, &s));
     for (int i = 0; i < s.count; i++) {
@@ -584,7 +605,7 @@ static void private_pools_keep_apart(void **state) {
     char *d = get(0, 512);
     assert_ptr_equal(a, d);
     OK(xpu_free(b));
-    OK(xpu_memory_empty_cache(0));  /* the pool has a user: its segment stays */
+    OK(xpu_memory_empty_cache(0)); /* the pool has a user: its segment stays */
     assert_int_equal(stats().segment[XPU_POOL_SMALL].current, 3);
     int users;
     OK(memory_pool_acquire(0, id));
@@ -595,7 +616,7 @@ static void private_pools_keep_apart(void **state) {
     assert_int_equal(memory_pool_release(0, other), XPU_ERROR_INVALID_ARGUMENT);
     OK(memory_pool_empty(0, id));
     assert_int_equal(stats().segment[XPU_POOL_SMALL].current, 2);
-    assert_int_equal(memory_pool_empty(0, id), XPU_ERROR_INVALID_ARGUMENT);  /* it is gone */
+    assert_int_equal(memory_pool_empty(0, id), XPU_ERROR_INVALID_ARGUMENT); /* it is gone */
     OK(xpu_free(c));
     OK(xpu_free(d));
 }
@@ -608,7 +629,10 @@ static void *other_thread(void *result) {
 static void a_pool_for_one_thread(void **state) {
     void *here = memory_pool_this_thread();
     assert_true(memory_pool_thread_filter(STREAM(0), here));
-    union { void *token; bool answer; } u = {.token = here};
+    union {
+        void *token;
+        bool answer;
+    } u = {.token = here};
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, other_thread, &u), 0);
     pthread_join(thread, NULL);

@@ -1,9 +1,9 @@
 /* The caching allocator against a model of the same rules that is as plain as can be: arrays and linear
  * searches, no code in common. Random sequences of operations; after each one every address, every
  * statistic and every block must be the model's. */
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,8 +20,8 @@ enum { MAX_BLOCKS = 4096, MAX_SEGMENTS = 512, POOLS = 3 };
 typedef struct model_block {
     size_t offset, size, requested;
     bool allocated;
-    unsigned recorded;                    /* a bit for each stream */
-    unsigned long marks[FAKE_STREAMS];    /* since freed: 0 or what the stream must have finished */
+    unsigned recorded;                 /* a bit for each stream */
+    unsigned long marks[FAKE_STREAMS]; /* since freed: 0 or what the stream must have finished */
 } model_block;
 
 typedef struct model_segment {
@@ -30,13 +30,13 @@ typedef struct model_segment {
     int stream, pool;
     bool large;
     int count;
-    model_block blocks[256];              /* in the order of addresses; no gaps */
+    model_block blocks[256]; /* in the order of addresses; no gaps */
 } model_segment;
 
 typedef struct model {
     model_segment *segments[MAX_SEGMENTS];
     int count;
-    int pool_users[POOLS], pool_of_stream[FAKE_STREAMS];  /* capture: -1 or the pool */
+    int pool_users[POOLS], pool_of_stream[FAKE_STREAMS]; /* capture: -1 or the pool */
     bool capturing;
     double fraction;
     xpu_memory_stats stats;
@@ -170,7 +170,7 @@ static model_block *model_malloc(int stream, size_t requested, model_segment **w
     bool large = size > 1048576;
     int pool = m.pool_of_stream[stream] > 0 ? m.pool_of_stream[stream] : 0;
     for (int attempt = 0; attempt < 3; attempt++) {
-        if (attempt != 1) {  /* look among the free: at first, and when all else has failed */
+        if (attempt != 1) { /* look among the free: at first, and when all else has failed */
             model_segment *best = NULL;
             int at = 0;
             for (int i = 0; i < m.count; i++) {
@@ -191,7 +191,8 @@ static model_block *model_malloc(int stream, size_t requested, model_segment **w
                 size_t rest = best->blocks[at].size - size;
                 if (large ? rest > 1048576 : rest >= 512) {
                     if (best->count == 256) abort();
-                    memmove(&best->blocks[at + 1], &best->blocks[at], (size_t)(best->count - at) * sizeof *best->blocks);
+                    memmove(&best->blocks[at + 1], &best->blocks[at],
+                            (size_t)(best->count - at) * sizeof *best->blocks);
                     best->count++;
                     best->blocks[at].size = size;
                     best->blocks[at + 1].offset += size;
@@ -206,7 +207,8 @@ static model_block *model_malloc(int stream, size_t requested, model_segment **w
         if (attempt == 1) m.stats.num_alloc_retries++;
         size_t reserved = (size_t)m.stats.reserved_bytes[0].current;
         if (reserved + bytes <= fakes[0].limit &&
-            !(m.fraction > 0 && (double)(reserved + bytes) > m.fraction * (double)fakes[0].properties.total_memory)) {
+            !(m.fraction > 0 &&
+              (double)(reserved + bytes) > m.fraction * (double)fakes[0].properties.total_memory)) {
             model_segment *s = calloc(1, sizeof *s);
             s->size = bytes;
             s->stream = stream;
@@ -273,11 +275,12 @@ static void same_stat(const char *name, int kind, const xpu_memory_stat *got, co
                       bool order_known) {
     bool same = got->current == want->current;
     if (order_known)
-        same = same && got->peak == want->peak && got->allocated == want->allocated && got->freed == want->freed;
+        same =
+            same && got->peak == want->peak && got->allocated == want->allocated && got->freed == want->freed;
     if (same) return;
-    fail_msg("%s[%d]: %ld peak %ld allocated %ld freed %ld, the model: %ld peak %ld allocated %ld freed %ld", name,
-             kind, got->current, got->peak, got->allocated, got->freed, want->current, want->peak, want->allocated,
-             want->freed);
+    fail_msg("%s[%d]: %ld peak %ld allocated %ld freed %ld, the model: %ld peak %ld allocated %ld freed %ld",
+             name, kind, got->current, got->peak, got->allocated, got->freed, want->current, want->peak,
+             want->allocated, want->freed);
 }
 
 /* In which order blocks come free that waited for different streams is nobody's promise, and the sums of
@@ -285,9 +288,9 @@ static void same_stat(const char *name, int kind, const xpu_memory_stat *got, co
 static void compare_stats(bool recorded) {
     xpu_memory_stats got;
     assert_int_equal(xpu_memory_get_stats(0, &got), XPU_SUCCESS);
-#define SAME(field, order_known)                                                                              \
-    for (int kind = 0; kind < XPU_POOL_KINDS; kind++)                                                         \
-        same_stat(#field, kind, &got.field[kind], &m.stats.field[kind], order_known)
+#define SAME(field, order_known)                                                                             \
+    for (int kind = 0; kind < XPU_POOL_KINDS; kind++)                                                        \
+    same_stat(#field, kind, &got.field[kind], &m.stats.field[kind], order_known)
     SAME(allocation, true);
     SAME(segment, true);
     SAME(active, true);
@@ -307,7 +310,7 @@ static void compare_stats(bool recorded) {
 
 typedef struct walk {
     int blocks;
-    char *end;              /* where the last block ended: the next begins there, or a segment does */
+    char *end; /* where the last block ended: the next begins there, or a segment does */
 } walk;
 
 static void compare_block(const xpu_block_info *b, void *user) {
@@ -315,7 +318,7 @@ static void compare_block(const xpu_block_info *b, void *user) {
     model_segment *s = NULL;
     model_block *want = model_find(b->address, &s);
     if (b->address != b->segment) assert_ptr_equal(b->address, w->end);
-    assert_true((char *)b->address >= w->end);  /* in order, and nothing overlaps */
+    assert_true((char *)b->address >= w->end); /* in order, and nothing overlaps */
     w->end = (char *)b->address + b->size;
     w->blocks++;
     assert_non_null(want);
@@ -373,7 +376,7 @@ static void run(uint64_t seed, int steps, bool record, bool pools) {
     memset(&m, 0, sizeof m);
     m.fraction = fraction;
     for (int s = 0; s < FAKE_STREAMS; s++) m.pool_of_stream[s] = -1;
-    xpu_memory_get_stats(0, &m.stats);  /* sums that no reset touches */
+    xpu_memory_get_stats(0, &m.stats); /* sums that no reset touches */
     int streams = 1 + (int)random_below(&r, FAKE_STREAMS);
 
     for (int step = 0; step < steps; step++) {

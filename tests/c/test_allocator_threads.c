@@ -1,9 +1,9 @@
 /* Four threads at once, on four streams of two devices: no two live blocks overlap, frees from other
  * threads work, and in the end everything has come back. Run it under ThreadSanitizer too. */
 #include <pthread.h>
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,13 +15,17 @@ enum { THREADS = 4, LIVE = 40, MAILBOX = 16 };
 
 /* Blocks handed to other threads, who check and free them. */
 static pthread_mutex_t mail_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct { unsigned char *p; size_t size; unsigned char mark; } mail[MAILBOX];
+static struct {
+    unsigned char *p;
+    size_t size;
+    unsigned char mark;
+} mail[MAILBOX];
 static int mails;
 static atomic_int failures;
 
-#define EXPECT(condition)                                                                              \
-    do {                                                                                               \
-        if (!(condition) && failures++ < 10) print_error("%s:%d: %s\n", __FILE__, __LINE__, #condition); \
+#define EXPECT(condition)                                                                                    \
+    do {                                                                                                     \
+        if (!(condition) && failures++ < 10) print_error("%s:%d: %s\n", __FILE__, __LINE__, #condition);     \
     } while (0)
 
 /* The owner's mark at a few places: another owner of the same bytes would overwrite it. */
@@ -46,7 +50,11 @@ static void *work(void *argument) {
     int me = (int)(intptr_t)argument;
     int rounds = getenv("OPENXPU_TEST_ROUNDS") ? atoi(getenv("OPENXPU_TEST_ROUNDS")) * 250 : 10000;
     uint64_t r = 77 + (uint64_t)me;
-    struct { unsigned char *p; size_t size; unsigned char value; } live[LIVE];
+    struct {
+        unsigned char *p;
+        size_t size;
+        unsigned char value;
+    } live[LIVE];
     int count = 0;
     for (int i = 0; i < rounds; i++) {
         int device = (int)random_below(&r, FAKE_DEVICES), what = (int)random_below(&r, 100);
@@ -110,7 +118,8 @@ static void four_threads_on_four_streams(void **state) {
     fake_reset();
     for (int d = 0; d < FAKE_DEVICES; d++) fakes[d].limit = 300 * MIB;
     pthread_t threads[THREADS];
-    for (int i = 0; i < THREADS; i++) assert_int_equal(pthread_create(&threads[i], NULL, work, (void *)(intptr_t)i), 0);
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, work, (void *)(intptr_t)i), 0);
     for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
     while (mails > 0) assert_int_equal(xpu_free(mail[--mails].p), XPU_SUCCESS);
     assert_int_equal(failures, 0);

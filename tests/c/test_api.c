@@ -1,20 +1,22 @@
 /* The runtime's API on whatever device there is, without looking at what kernels compute: devices, memory,
  * streams, events, builds, launches and the errors for wrong arguments. Runs on Intel's GPU driver with no
  * GPU present (tests/intel). */
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
-#include <cmocka.h>
+#include <stdint.h>
 #include <string.h>
+
+#include <cmocka.h>
 
 #include "xpu/device.h"
 #include "xpu/memory.h"
 #include "xpu/program.h"
 #include "xpu/stream.h"
 
-#define SUCCEEDS(call)                                                                             \
-    do {                                                                                           \
-        if ((call) != XPU_SUCCESS) fail_msg("%s: %s", #call, xpu_last_error());                    \
+#define SUCCEEDS(call)                                                                                       \
+    do {                                                                                                     \
+        if ((call) != XPU_SUCCESS) fail_msg("%s: %s", #call, xpu_last_error());                              \
     } while (0)
 
 static void devices_have_sound_properties(void **state) {
@@ -115,8 +117,9 @@ static void kernels_build_once_and_launch(void **state) {
 
 static void a_kernel_that_does_not_build_says_why(void **state) {
     xpu_kernel *kernel;
-    assert_int_equal(xpu_kernel_create(0, "__kernel void k() { missing = 1; }", "", "k", "my kernel", &kernel),
-                     XPU_ERROR_BUILD_FAILED);
+    assert_int_equal(
+        xpu_kernel_create(0, "__kernel void k() { missing = 1; }", "", "k", "my kernel", &kernel),
+        XPU_ERROR_BUILD_FAILED);
     const xpu_device_properties *p;
     SUCCEEDS(xpu_device_get_properties(0, &p));
     assert_non_null(strstr(xpu_last_error(), "my kernel"));
@@ -143,9 +146,12 @@ static void copies_and_fills_check_their_arguments(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(devices_have_sound_properties),      cmocka_unit_test(streams_are_ordered_by_events),
-        cmocka_unit_test(an_external_queue_becomes_a_stream), cmocka_unit_test(kernels_build_once_and_launch),
-        cmocka_unit_test(a_kernel_that_does_not_build_says_why), cmocka_unit_test(copies_and_fills_check_their_arguments),
+        cmocka_unit_test(devices_have_sound_properties),
+        cmocka_unit_test(streams_are_ordered_by_events),
+        cmocka_unit_test(an_external_queue_becomes_a_stream),
+        cmocka_unit_test(kernels_build_once_and_launch),
+        cmocka_unit_test(a_kernel_that_does_not_build_says_why),
+        cmocka_unit_test(copies_and_fills_check_their_arguments),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

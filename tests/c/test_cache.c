@@ -16,7 +16,7 @@
 
 /* --- a process that uses the cache: builds or loads a kernel and checks what it computes --- */
 
-enum { WRONG = 1, GOOD = 100 };  /* exit status: GOOD + 10 * built + loaded */
+enum { WRONG = 1, GOOD = 100 }; /* exit status: GOOD + 10 * built + loaded */
 
 static int use_cache(unsigned number) {
     xpu_stream *stream;
@@ -111,7 +111,7 @@ static void a_second_process_builds_nothing(void **state) {
     assert_int_equal(run(1), LOADED);
     assert_int_equal(run(2), BUILT);
     assert_int_equal(list(".bin"), 2);
-    assert_int_equal(list(""), 2);  /* and nothing else lies there */
+    assert_int_equal(list(""), 2); /* and nothing else lies there */
 }
 
 static void switched_off(void **state) {
@@ -135,7 +135,7 @@ static void cut_short(void **state) {
     bytes[size] = 0;
     write_file(paths[0], size + 1);
     assert_int_equal(run(1), BUILT);
-    assert_int_equal(run(1), LOADED);  /* it was replaced */
+    assert_int_equal(run(1), LOADED); /* it was replaced */
 }
 
 static void scribbled_on(void **state) {
@@ -170,11 +170,11 @@ static void folders_that_do_not_work(void **state) {
     char inner[512];
     snprintf(inner, sizeof inner, "%s/a/file", folder);
     setenv("OPENXPU_CACHE_DIR", inner, 1);
-    assert_int_equal(run(1), BUILT);  /* folders are made */
+    assert_int_equal(run(1), BUILT); /* folders are made */
     assert_int_equal(run(1), LOADED);
     snprintf(inner, sizeof inner, "%s/plain", folder);
     fclose(fopen(inner, "w"));
-    setenv("OPENXPU_CACHE_DIR", inner, 1);  /* a file is there */
+    setenv("OPENXPU_CACHE_DIR", inner, 1); /* a file is there */
     assert_int_equal(run(1), BUILT);
     setenv("OPENXPU_CACHE_DIR", "/proc/nowhere", 1);
     assert_int_equal(run(1), BUILT);
@@ -242,9 +242,14 @@ static void leftovers_go_away(void **state) {
 int main(int count, char **arguments) {
     if (count > 1) return use_cache((unsigned)atoi(arguments[1]));
     self = "/proc/self/exe";
-    const struct CMUnitTest tests[] = {
-        TEST(a_second_process_builds_nothing), TEST(switched_off),         TEST(cut_short),
-        TEST(scribbled_on),                    TEST(another_kernels_file), TEST(folders_that_do_not_work),
-        TEST(four_writers_at_once),            TEST(killed_writers),       TEST(leftovers_go_away)};
+    const struct CMUnitTest tests[] = {TEST(a_second_process_builds_nothing),
+                                       TEST(switched_off),
+                                       TEST(cut_short),
+                                       TEST(scribbled_on),
+                                       TEST(another_kernels_file),
+                                       TEST(folders_that_do_not_work),
+                                       TEST(four_writers_at_once),
+                                       TEST(killed_writers),
+                                       TEST(leftovers_go_away)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

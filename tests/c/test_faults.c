@@ -12,7 +12,7 @@
 
 /* --- what is done over and over; each part gives back all that it took, whatever fails --- */
 
-static unsigned new_number = 100000;  /* a kernel that no cache knows */
+static unsigned new_number = 100000; /* a kernel that no cache knows */
 
 static xpu_status memory_part(void) {
     xpu_stream *a, *b;
@@ -85,7 +85,7 @@ static xpu_status run_kernel(unsigned number, bool *right) {
 static xpu_status known_kernel_part(void) {
     bool right = false;
     XPU_TRY(run_kernel(4, &right));
-    assert_true(right);  /* success is only said of work that was done */
+    assert_true(right); /* success is only said of work that was done */
     return XPU_SUCCESS;
 }
 
@@ -111,7 +111,7 @@ static void sweep(const char *name, xpu_status (*part)(void), unsigned long stri
             assert_true(strlen(xpu_last_error()) > 0);
         }
         if (steps < n) {
-            assert_int_equal(status, XPU_SUCCESS);  /* there is no such step: nothing was made to fail */
+            assert_int_equal(status, XPU_SUCCESS); /* there is no such step: nothing was made to fail */
             break;
         }
         xpu_memory_stats stats;
@@ -140,7 +140,7 @@ static xpu_status first_use(void) {
     int count;
     bool right = false;
     XPU_TRY(xpu_device_count(&count));
-    if (count == 0) return xpu_fault_arm(0), XPU_ERROR_NO_DEVICE;  /* the device couldn't be read */
+    if (count == 0) return xpu_fault_arm(0), XPU_ERROR_NO_DEVICE; /* the device couldn't be read */
     XPU_TRY(run_kernel(4, &right));
     return right ? XPU_SUCCESS : XPU_ERROR_DRIVER;
 }
@@ -180,7 +180,8 @@ static void first_uses(void **state) {
         counts[result]++;
         if (result == NO_SUCH_STEP) break;
     }
-    print_message("first use: %d steps failed cleanly, %d were coped with\n", counts[FAILED_CLEANLY], counts[PASSED]);
+    print_message("first use: %d steps failed cleanly, %d were coped with\n", counts[FAILED_CLEANLY],
+                  counts[PASSED]);
 }
 
 static char folder[] = "/tmp/openxpu-fault-test-XXXXXX";
@@ -188,13 +189,12 @@ static char folder[] = "/tmp/openxpu-fault-test-XXXXXX";
 int main(void) {
     if (!mkdtemp(folder)) return 1;
     setenv("OPENXPU_CACHE_DIR", folder, 1);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(first_uses),
-        cmocka_unit_test_setup(memory, warm_up),
-        cmocka_unit_test_setup(events, warm_up),
-        cmocka_unit_test_setup(the_rest, warm_up),
-        cmocka_unit_test_setup(a_known_kernel, warm_up),
-        cmocka_unit_test_setup(a_new_kernel, warm_up)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(first_uses),
+                                       cmocka_unit_test_setup(memory, warm_up),
+                                       cmocka_unit_test_setup(events, warm_up),
+                                       cmocka_unit_test_setup(the_rest, warm_up),
+                                       cmocka_unit_test_setup(a_known_kernel, warm_up),
+                                       cmocka_unit_test_setup(a_new_kernel, warm_up)};
     int result = cmocka_run_group_tests(tests, NULL, NULL);
     char command[100];
     snprintf(command, sizeof command, "rm -rf '%s'", folder);

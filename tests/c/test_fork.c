@@ -20,7 +20,7 @@ static void visit_record(const xpu_profile_record *r, void *user) {}
 
 /* In a child: the number of the first call that didn't answer as it should, or 0. */
 static int check_child(void) {
-    alarm(20);  /* a call that hangs ends the child */
+    alarm(20); /* a call that hangs ends the child */
     int n = 0, count;
     void *p;
     size_t size, total;
@@ -32,11 +32,11 @@ static int check_child(void) {
     xpu_kernel *k;
     xpu_memory_stats stats;
     xpu_program_stats programs;
-#define BAD(call)                                                                                  \
-    do {                                                                                           \
-        n++;                                                                                       \
-        if ((call) != XPU_ERROR_BAD_FORK) return n;                                                \
-        if (!strstr(xpu_last_error(), "Cannot re-initialize XPU in forked subprocess")) return n;  \
+#define BAD(call)                                                                                            \
+    do {                                                                                                     \
+        n++;                                                                                                 \
+        if ((call) != XPU_ERROR_BAD_FORK) return n;                                                          \
+        if (!strstr(xpu_last_error(), "Cannot re-initialize XPU in forked subprocess")) return n;            \
     } while (0)
     if (!xpu_in_bad_fork() || xpu_initialized()) return 100;
     BAD(xpu_device_count(&count));

@@ -13,7 +13,8 @@ static xpu_memory_stats stats(void) {
 
 /* Whatever earlier tests left: nothing. */
 static int setup(void **state) {
-    if (xpu_memory_empty_cache(0) || xpu_memory_reset_peak_stats(0) || xpu_memory_reset_accumulated_stats(0)) return -1;
+    if (xpu_memory_empty_cache(0) || xpu_memory_reset_peak_stats(0) || xpu_memory_reset_accumulated_stats(0))
+        return -1;
     return stats().reserved_bytes[0].current != 0;
 }
 
@@ -63,14 +64,14 @@ static void fills_of_every_pattern(void **state) {
 
 /* Reads `in` after a while and writes it to `out`: on an asynchronous device it runs when the host has
  * long gone on. */
-static const char slow_source[] =
-    "typedef struct { ulong in, out, count, wait; } slow_params;\n"
-    "__kernel void slow(slow_params p) {\n"
-    "    size_t i = get_global_id(0);\n"
-    "    uint x = (uint)i;\n"
-    "    for (ulong k = 0; k < p.wait; k++) x = x * 1664525u + 1013904223u;\n"
-    "    if (i < p.count) ((__global uint *)p.out)[i] = ((__global const volatile uint *)p.in)[i] + (x == 12345u && p.wait == 7);\n"
-    "}\n";
+static const char slow_source[] = "typedef struct { ulong in, out, count, wait; } slow_params;\n"
+                                  "__kernel void slow(slow_params p) {\n"
+                                  "    size_t i = get_global_id(0);\n"
+                                  "    uint x = (uint)i;\n"
+                                  "    for (ulong k = 0; k < p.wait; k++) x = x * 1664525u + 1013904223u;\n"
+                                  "    if (i < p.count) ((__global uint *)p.out)[i] = ((__global const "
+                                  "volatile uint *)p.in)[i] + (x == 12345u && p.wait == 7);\n"
+                                  "}\n";
 
 static void a_recorded_stream_reads_what_was_there(void **state) {
     enum { COUNT = 4096 };
@@ -80,7 +81,7 @@ static void a_recorded_stream_reads_what_was_there(void **state) {
     uint32_t *in, *again, *out, host[COUNT], pattern, overwrite = 0xffffffff;
     const xpu_device_properties *p;
     SUCCEEDS(xpu_device_get_properties(0, &p));
-    bool host_device = p->type == XPU_DEVICE_CPU;  /* work there is done at once */
+    bool host_device = p->type == XPU_DEVICE_CPU; /* work there is done at once */
     SUCCEEDS(xpu_stream_from_pool(0, XPU_PRIORITY_NORMAL, &a));
     SUCCEEDS(xpu_stream_from_pool(0, XPU_PRIORITY_NORMAL, &b));
     SUCCEEDS(xpu_kernel_create(0, slow_source, NULL, "slow", NULL, &kernel));
@@ -93,7 +94,9 @@ static void a_recorded_stream_reads_what_was_there(void **state) {
         SUCCEEDS(xpu_memset(a, in, &pattern, 4, sizeof host));
         SUCCEEDS(xpu_event_record(ready, a));
         SUCCEEDS(xpu_stream_wait(b, ready));
-        struct { uint64_t in, out, count, wait; } params = {(uint64_t)(uintptr_t)in, (uint64_t)(uintptr_t)out, COUNT, host_device ? 100 : 20000};
+        struct {
+            uint64_t in, out, count, wait;
+        } params = {(uint64_t)(uintptr_t)in, (uint64_t)(uintptr_t)out, COUNT, host_device ? 100 : 20000};
         xpu_range range = {.dims = 1, .groups = {COUNT / 64}, .local = {64}};
         SUCCEEDS(xpu_launch(b, kernel, &range, &params, sizeof params));
         SUCCEEDS(xpu_memory_record_stream(in, b));
@@ -145,7 +148,8 @@ static void out_of_memory_is_survived(void **state) {
     assert_int_equal(xpu_malloc(stream, p->total_memory + MIB, &other), XPU_ERROR_OUT_OF_MEMORY);
     assert_non_null(strstr(xpu_last_error(), "XPU out of memory. Tried to allocate "));
     assert_int_equal(xpu_malloc(stream, (size_t)1 << 50, &other), XPU_ERROR_OUT_OF_MEMORY);
-    assert_non_null(strstr(xpu_last_error(), "Tried to allocate 1048576.00 GiB. GPU 0 has a total capacity of "));
+    assert_non_null(
+        strstr(xpu_last_error(), "Tried to allocate 1048576.00 GiB. GPU 0 has a total capacity of "));
     assert_int_equal(stats().num_ooms, 2);
     SUCCEEDS(xpu_malloc(stream, 30 * MIB, &other));
     SUCCEEDS(xpu_free(block));
@@ -207,10 +211,12 @@ static void more_than_four_gib_in_one_block(void **state) {
 #define TEST(name) cmocka_unit_test_setup(name, setup)
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(contents_survive_the_way_there_and_back), TEST(fills_of_every_pattern),
-        TEST(a_recorded_stream_reads_what_was_there),  TEST(pinned_memory_waits_for_its_copies),
-        TEST(out_of_memory_is_survived),               TEST(everything_counts_to_the_byte),
-        TEST(more_than_four_gib_in_one_block)};
+    const struct CMUnitTest tests[] = {TEST(contents_survive_the_way_there_and_back),
+                                       TEST(fills_of_every_pattern),
+                                       TEST(a_recorded_stream_reads_what_was_there),
+                                       TEST(pinned_memory_waits_for_its_copies),
+                                       TEST(out_of_memory_is_survived),
+                                       TEST(everything_counts_to_the_byte),
+                                       TEST(more_than_four_gib_in_one_block)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

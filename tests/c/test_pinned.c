@@ -1,8 +1,8 @@
 /* Pinned host memory: size classes, reuse, recorded streams, interior pointers, failures. */
 #include <pthread.h>
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,7 +28,7 @@ static int teardown(void **state) { return xpu_host_empty_cache() != XPU_SUCCESS
 static void freed_blocks_are_used_again(void **state) {
     char *a = get(1000);
     OK(xpu_host_free(a));
-    assert_ptr_equal(get(600), a);      /* both take 1024 bytes */
+    assert_ptr_equal(get(600), a); /* both take 1024 bytes */
     char *b = get(1024), *c = get(512);
     assert_ptr_not_equal(a, b);
     assert_int_equal(fake_host_blocks, 3);
@@ -59,7 +59,7 @@ static void classes_hold_what_they_promise(void **state) {
 }
 
 static void is_pinned_tells_the_truth(void **state) {
-    char *a = get(5000), on_stack;  /* takes 8192 bytes */
+    char *a = get(5000), on_stack; /* takes 8192 bytes */
     assert_true(xpu_host_is_pinned(a));
     assert_true(xpu_host_is_pinned(a + 8191));
     assert_false(xpu_host_is_pinned(a + 8192));
@@ -161,8 +161,12 @@ static void four_threads(void **state) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(freed_blocks_are_used_again), TEST(classes_hold_what_they_promise), TEST(is_pinned_tells_the_truth),
-        TEST(recorded_streams_keep_the_block), TEST(emptying_waits), TEST(failures), TEST(four_threads)};
+    const struct CMUnitTest tests[] = {TEST(freed_blocks_are_used_again),
+                                       TEST(classes_hold_what_they_promise),
+                                       TEST(is_pinned_tells_the_truth),
+                                       TEST(recorded_streams_keep_the_block),
+                                       TEST(emptying_waits),
+                                       TEST(failures),
+                                       TEST(four_threads)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,8 @@
 /* The generator's bookkeeping. What kernels draw with it is tested with the random operations. */
 #include <pthread.h>
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 
 #include <cmocka.h>
 

@@ -1,8 +1,8 @@
 /* Pointers to segments, for segments that meet in any way within a granule, at any address. */
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <setjmp.h>
 #include <stdlib.h>
 
 #include <cmocka.h>
@@ -50,7 +50,8 @@ static void every_way_to_meet(void **state) {
             if (p->in)
                 segment_map_remove((char *)p->base, p->size);
             else
-                assert_int_equal(segment_map_add(p->device, as_segment(p), (char *)p->base, p->size), XPU_SUCCESS);
+                assert_int_equal(segment_map_add(p->device, as_segment(p), (char *)p->base, p->size),
+                                 XPU_SUCCESS);
             p->in = !p->in;
             check_ends(pieces, COUNT);
         }
@@ -62,7 +63,8 @@ static void every_way_to_meet(void **state) {
 static void overlaps_are_refused(void **state) {
     piece a = {0x10000000, 20 * MIB, 0, true};
     assert_int_equal(segment_map_add(0, as_segment(&a), (char *)a.base, a.size), XPU_SUCCESS);
-    uintptr_t bases[] = {a.base, a.base + 64, a.base - MIB, a.base + 19 * MIB, a.base + 20 * MIB - 64, a.base - 8 * MIB + 64};
+    uintptr_t bases[] = {
+        a.base, a.base + 64, a.base - MIB, a.base + 19 * MIB, a.base + 20 * MIB - 64, a.base - 8 * MIB + 64};
     size_t sizes[] = {2 * MIB, 20 * MIB, 2 * MIB, 4 * MIB, 2 * MIB, 8 * MIB};
     for (int i = 0; i < 6; i++) {
         piece b = {bases[i], sizes[i], 1, false};
@@ -76,6 +78,7 @@ static void overlaps_are_refused(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_way_to_meet), cmocka_unit_test(overlaps_are_refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_way_to_meet),
+                                       cmocka_unit_test(overlaps_are_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

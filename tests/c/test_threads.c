@@ -21,25 +21,29 @@ typedef struct worker {
 
 /* Hands blocks over to the next thread, which reads them on its own stream and frees them. */
 static pthread_mutex_t parcel_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct parcel { uint32_t *memory; xpu_event *ready; uint32_t add; } parcels[THREADS];
+static struct parcel {
+    uint32_t *memory;
+    xpu_event *ready;
+    uint32_t add;
+} parcels[THREADS];
 
-#define TRY(call)                                                                                  \
-    do {                                                                                           \
-        if ((call) != XPU_SUCCESS) {                                                               \
-            snprintf(w->wrong, sizeof w->wrong, "%s: %s", #call, xpu_last_error());                \
-            return;                                                                                \
-        }                                                                                          \
+#define TRY(call)                                                                                            \
+    do {                                                                                                     \
+        if ((call) != XPU_SUCCESS) {                                                                         \
+            snprintf(w->wrong, sizeof w->wrong, "%s: %s", #call, xpu_last_error());                          \
+            return;                                                                                          \
+        }                                                                                                    \
     } while (0)
-#define EXPECT(condition)                                                                          \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            snprintf(w->wrong, sizeof w->wrong, "round %d: %s", round, #condition);                \
-            return;                                                                                \
-        }                                                                                          \
+#define EXPECT(condition)                                                                                    \
+    do {                                                                                                     \
+        if (!(condition)) {                                                                                  \
+            snprintf(w->wrong, sizeof w->wrong, "round %d: %s", round, #condition);                          \
+            return;                                                                                          \
+        }                                                                                                    \
     } while (0)
 
 static void one_round(worker *w, xpu_stream *stream, int round) {
-    unsigned number = 3 + (unsigned)(round / 16 % 4);  /* all threads come to the same new kernels */
+    unsigned number = 3 + (unsigned)(round / 16 % 4); /* all threads come to the same new kernels */
     uint32_t add = (uint32_t)(round * THREADS + w->number), *memory, *host, *pinned, *copy;
     size_t bytes = COUNT * sizeof *memory;
     xpu_kernel *kernel;
@@ -151,7 +155,8 @@ static void *launch_and_stay(void *argument) {
     xpu_kernel *kernel;
     uint32_t *memory, host[100];
     const char *failed = NULL;
-    if (xpu_stream_default(0, &stream) || line_create(0, 3, &kernel) || xpu_malloc(stream, sizeof host, (void **)&memory) ||
+    if (xpu_stream_default(0, &stream) || line_create(0, 3, &kernel) ||
+        xpu_malloc(stream, sizeof host, (void **)&memory) ||
         line_launch(stream, kernel, memory, 100, (uint32_t)w->number) ||
         xpu_memcpy(stream, host, memory, sizeof host, true) || xpu_free(memory))
         failed = xpu_last_error();
@@ -195,7 +200,7 @@ static void eighty_threads_and_a_team(void **state) {
     SUCCEEDS(xpu_stream_default(0, &stream));
     SUCCEEDS(line_create(0, 3, &kernel));
     SUCCEEDS(xpu_malloc(stream, LARGE * sizeof *host, (void **)&memory));
-    SUCCEEDS(line_launch(stream, kernel, memory, 1, 0));  /* this thread is among the first */
+    SUCCEEDS(line_launch(stream, kernel, memory, 1, 0)); /* this thread is among the first */
     SUCCEEDS(xpu_set_host_team(&team));
     pthread_barrier_init(&all_launched, NULL, MANY + 1);
     pthread_barrier_init(&all_done, NULL, MANY + 1);
