@@ -78,8 +78,12 @@ typedef struct xpu_block_info {
 typedef void (*xpu_block_visitor)(const xpu_block_info *block, void *user);
 XPU_API xpu_status xpu_memory_visit_blocks(int device, xpu_block_visitor visit, void *user);
 
-/* History: while a hook is set, each action calls it under the allocator's lock of that device. The
- * context it returns for XPU_TRACE_ALLOC is kept with the block and handed back in later calls. */
+/* History: while a hook is set, each action calls it, on the thread that caused it, under the allocator's
+ * lock of that device: it must neither call the allocator nor wait for another thread. What takes time or
+ * other locks (a stack trace, Python's) is best gathered before the call that allocates, for the hook to
+ * hand over. The context it returns for XPU_TRACE_ALLOC is kept with the block and handed back in later
+ * calls, the last time with XPU_TRACE_FREE_COMPLETED. For XPU_TRACE_OOM `address` is the number of free
+ * bytes, for XPU_TRACE_SNAPSHOT `size` is the bytes in use. */
 typedef enum xpu_trace_action {
     XPU_TRACE_ALLOC, XPU_TRACE_FREE_REQUESTED, XPU_TRACE_FREE_COMPLETED, XPU_TRACE_SEGMENT_ALLOC,
     XPU_TRACE_SEGMENT_FREE, XPU_TRACE_SNAPSHOT, XPU_TRACE_OOM
