@@ -11,22 +11,6 @@ atomic_int fake_events, fake_events_made, fake_host_blocks;
 bool fake_bad_fork, fake_no_reuse;
 xpu_status fake_event_failure, fake_alloc_failure;
 
-void fake_reset(void) {
-    for (int d = 0; d < FAKE_DEVICES; d++) {
-        fake_device *f = &fakes[d];
-        f->properties = (xpu_device_properties){
-            .type = XPU_DEVICE_GPU, .total_memory = 1024 * MIB, .max_allocation = 1024 * MIB};
-        f->limit = 1024 * MIB;
-        for (int s = 0; s < FAKE_STREAMS; s++) {
-            f->streams[s].device = d;
-            f->streams[s].id = s;
-            fake_finish(&f->streams[s]);
-        }
-    }
-    fake_event_failure = fake_alloc_failure = XPU_SUCCESS;
-    fake_bad_fork = fake_no_reuse = false;
-}
-
 /* --- raw memory: from one stretch of address space, so that segments of both devices meet anywhere in a
  * granule; freed addresses are given again for the same size --- */
 #define SPACE ((size_t)512 << 30)
@@ -42,6 +26,26 @@ static struct {
 } pieces[KNOWN];
 static int piece_count;
 static uint64_t gaps;
+
+void fake_reset(void) {
+    for (int d = 0; d < FAKE_DEVICES; d++) {
+        fake_device *f = &fakes[d];
+        f->properties = (xpu_device_properties){
+            .type = XPU_DEVICE_GPU, .total_memory = 1024 * MIB, .max_allocation = 1024 * MIB};
+        f->limit = 1024 * MIB;
+        for (int s = 0; s < FAKE_STREAMS; s++) {
+            f->streams[s].device = d;
+            f->streams[s].id = s;
+            fake_finish(&f->streams[s]);
+        }
+    }
+    bool any = false;
+    for (int i = 0; i < piece_count; i++) any |= pieces[i].live;
+    if (!any) piece_count = 0;
+    if (!any) cursor = 0; /* the addresses begin anew */
+    fake_event_failure = fake_alloc_failure = XPU_SUCCESS;
+    fake_bad_fork = fake_no_reuse = false;
+}
 
 xpu_status cl_memory_alloc(int device, size_t size, void **pointer) {
     fake_device *f = &fakes[device];
