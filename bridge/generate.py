@@ -16,8 +16,8 @@ Where kernels come from
     ``src/ops/tables/pointwise.def``
         The pointwise operations of libxpu. Each line names the overloads that it implements. For a
         structured overload whose shape function is a TensorIterator the whole kernel is written
-        here; any other must stand in a yaml file and be written by hand. A structured overload that
-        stands in both is written by hand.
+        here; any other is left to a yaml file and a function written by hand, and so is a
+        structured one that stands in a yaml file.
 
 What is written (only files whose content changed are touched)
     ``register_<family>.cpp``       wrappers and registrations
@@ -25,6 +25,7 @@ What is written (only files whose content changed are touched)
     ``ATen/ops/<name>_native.h``    declarations of the kernels; they stand before the wheel's own
     ``ATen/ops/<name>_xpu_dispatch.h``
     ``sources.txt``                 the C++ files above, one a line, for the build
+    ``overloads.txt``               the overloads registered
     ``notes.txt``                   overloads that this PyTorch doesn't have
 """
 
@@ -162,7 +163,9 @@ def merge(
         dispatch = operator.setdefault("dispatch", {})
         if not operator.get("structured") and not set(dispatch) - {"__line__"}:
             raise Mistake(f"{where}: is made of other operators; a kernel would lose its gradient")
-        if "CompositeImplicitAutograd" in dispatch:
+        if "CompositeImplicitAutograd" in dispatch and not re.search(
+            r"\bCPU\b", " ".join(map(str, dispatch))
+        ):
             raise Mistake(f"{where}: is made of other operators; a kernel would lose its gradient")
         dispatch["XPU"] = entry.kernel
         used[entry.overload] = entry
@@ -349,10 +352,8 @@ def table_entries(
         if overload in by_hand:
             continue
         if operator and operator.get("structured_inherits") != "TensorIteratorBase":
-            raise Mistake(f"pointwise.def: {overload} has no TensorIterator: write it by hand")
-        entries.append(
-            Entry(overload, kernel_name(overload), "pointwise", since=REFERENCE, until=REFERENCE)
-        )
+            continue
+        entries.append(Entry(overload, kernel_name(overload), "pointwise", since=REFERENCE, until=REFERENCE))
     return entries
 
 
@@ -395,14 +396,10 @@ def pointwise_kernel(group: NativeFunctionsGroup, kernel: str, uses: Sequence[Ta
         for name in set(qualified) - {a.name for a in arguments}:
             raise Mistake(f"pointwise.def: {overload} has no argument {name}, or it is a tensor")
         call = f"pointwise(*this, common_dtype_, XPU_POINTWISE_{use.operation}"
-        if (
-            use.scalars
-        ):  # without any in the table, the iterator holds them as 0-dimensional tensors
+        if use.scalars:  # without any in the table, the iterator holds them as 0-dimensional tensors
             numbers = [scalar(a) for a in arguments if a.name not in qualified]
             if len(use.scalars) != len(numbers):
-                raise Mistake(
-                    f"pointwise.def: {use.operation}: {overload} has {len(numbers)} scalars"
-                )
+                raise Mistake(f"pointwise.def: {use.operation}: {overload} has {len(numbers)} scalars")
             call += f", {{{', '.join(numbers)}}}"
         tests = [condition(a, qualified[a.name]) for a in arguments if a.name in qualified]
         branches.append((" && ".join(tests), call + ");"))
@@ -417,9 +414,7 @@ def pointwise_kernel(group: NativeFunctionsGroup, kernel: str, uses: Sequence[Ta
     return f"TORCH_IMPL_FUNC({kernel})\n({declared}) {{\n    {body}\n}}\n"
 
 
-def pointwise_kernels(
-    groups: Sequence[NativeFunctionsGroup], uses: dict[str, list[TableUse]]
-) -> str:
+def pointwise_kernels(groups: Sequence[NativeFunctionsGroup], uses: dict[str, list[TableUse]]) -> str:
     """Write ``pointwise_kernels.cpp``."""
     includes = "".join(
         f"#include <ATen/ops/{root}_native.h>\n" for root in sorted({g.root_name for g in groups})
@@ -467,10 +462,9 @@ def generate(native: Path, table: Path, folder: Path) -> None:
     table_groups = [
         group
         for group in model.ours()
-        if isinstance(group, NativeFunctionsGroup)
-        and used.get(str(group.out.func.name)) in by_table
+        if isinstance(group, NativeFunctionsGroup) and used.get(str(group.out.func.name)) in by_table
     ]
-    sources = ["pointwise_kernels.cpp"]
+    sources, overloads = ["pointwise_kernels.cpp"], []
     output.write(sources[0], pointwise_kernels(table_groups, uses))
     for family, groups in sorted(families.items()):
         # Parts that compile side by side; which one an operator is in doesn't depend on the others.
@@ -480,8 +474,11 @@ def generate(native: Path, table: Path, folder: Path) -> None:
             parts[part].append(group)
         for part, members in sorted(parts.items()):
             sources.append(f"register_{family}{part}.cpp")
-            output.write(sources[-1], model.registration(members))
+            text = model.registration(members)
+            output.write(sources[-1], text)
+            overloads += re.findall(r'm\.impl\("([\w.]+)"', text)
     output.write("sources.txt", "".join(f"{source}\n" for source in sources))
+    output.write("overloads.txt", "".join(f"{overload}\n" for overload in sorted(overloads)))
     output.write("notes.txt", "".join(f"{note}\n" for note in notes))
     output.clean()
 
