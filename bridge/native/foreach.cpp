@@ -29,6 +29,7 @@
 #include <ATen/ops/_foreach_log_native.h>
 #include <ATen/ops/_foreach_mul_native.h>
 #include <ATen/ops/_foreach_neg_native.h>
+#include <ATen/ops/_foreach_norm_native.h>
 #include <ATen/ops/_foreach_pow_native.h>
 #include <ATen/ops/_foreach_reciprocal_native.h>
 #include <ATen/ops/_foreach_round_native.h>
@@ -43,8 +44,11 @@
 #include <ATen/ops/_foreach_tanh_native.h>
 #include <ATen/ops/_foreach_trunc_native.h>
 #include <ATen/ops/_foreach_zero_native.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <c10/util/SmallVector.h>
+
+#include <cmath>
 
 #include "lower.h"
 #include "xpu/ops/foreach.h"
@@ -298,6 +302,33 @@ void foreach_copy_xpu_(TensorList self, TensorList src, bool non_blocking) {
     check_foreach_api_restrictions(self, src);
     if (!is_fast(XPU_POINTWISE_COPY, {self, src})) return foreach_tensor_copy_list_kernel_slow_(self, src, non_blocking);
     run(XPU_POINTWISE_COPY, self, {list(src)});
+}
+
+std::vector<Tensor> foreach_norm_xpu(TensorList self, const Scalar &ord, std::optional<ScalarType> dtype) {
+    check_foreach_api_restrictions(self);
+    const double p = ord.isIntegral(false) || ord.isFloatingPoint() ? ord.to<double>() : -1;
+    const int order = p == 1 ? 1 : p == 2 ? 2 : std::isinf(p) && p > 0 ? 0 : -1;
+    const auto type = self[0].scalar_type();
+    const bool empty_maximum =
+        order == 0 && std::any_of(self.begin(), self.end(), [](const Tensor &x) { return x.numel() == 0; });
+    if (order < 0 || empty_maximum || !isFloatingType(type) || dtype.value_or(type) != type ||
+        !is_fast(XPU_POINTWISE_ABS, {self}))
+        return foreach_tensor_norm_slow(self, ord, dtype);
+
+    const auto results = at::empty({static_cast<int64_t>(self.size())}, self[0].options());
+    auto *result = static_cast<char *>(results.mutable_data_ptr());
+    c10::SmallVector<xpu_norm_row, 64> rows(self.size());
+    std::vector<Tensor> outputs;
+    outputs.reserve(self.size());
+    for (size_t i = 0; i < self.size(); i++) {
+        rows[i] = {.tensor = self[i].const_data_ptr(), .result = result + i * results.element_size(), .count = self[i].numel()};
+        outputs.push_back(results.select(0, static_cast<int64_t>(i)));
+    }
+    const auto count = static_cast<int64_t>(rows.size());
+    const auto bytes = static_cast<int64_t>(xpu_foreach_norm_scratch(self[0].device().index(), rows.data(), count));
+    const auto scratch = at::empty({bytes}, self[0].options().dtype(kByte));
+    check(xpu_foreach_norm(current_stream(self[0]), dtype_of(type), order, rows.data(), count, scratch.mutable_data_ptr()));
+    return outputs;
 }
 
 } // namespace at::native

@@ -243,7 +243,7 @@ TORCH_IMPL_FUNC(gather_out_xpu)
     const auto out = bits_of(result), in = bits_of(self), chooser = tensor_of(index);
     xpu_index_fault fault = {};
     check(xpu_gather(current_stream(result), &out, &in, static_cast<int>(dim), &chooser, &fault));
-    TORCH_CHECK_INDEX(!fault.found, "index ", fault.index, " is out of bounds for dimension ", dim, " with size ",
+    TORCH_CHECK(!fault.found, "index ", fault.index, " is out of bounds for dimension ", dim, " with size ",
                 fault.extent);
 }
 
@@ -410,8 +410,10 @@ Tensor &masked_select_out_xpu(const Tensor &self, const Tensor &mask, Tensor &ou
     at::assert_no_internal_overlap(out);
     at::assert_no_overlap(out, self);
     at::assert_no_overlap(out, mask);
-    const auto [chosen, source] = expand_outplace(mask.dim() == 0 ? mask.unsqueeze(0) : mask,
-                                                  self.dim() == 0 ? self.unsqueeze(0) : self);
+    // Named, since what is expanded may be borrowed.
+    const auto mask_vector = mask.dim() == 0 ? mask.unsqueeze(0) : mask;
+    const auto self_vector = self.dim() == 0 ? self.unsqueeze(0) : self;
+    const auto [chosen, source] = expand_outplace(mask_vector, self_vector);
     c10::List<std::optional<Tensor>> indices;
     indices.push_back(*chosen);
     at::index_out(out, *source, indices);

@@ -29,8 +29,8 @@ void combine(const Tensor &out, int64_t dim, const Tensor &index, const Tensor &
     xpu_index_fault fault = {};
     check((all ? xpu_scatter : xpu_index_scatter)(current_stream(out), &to, static_cast<int>(dim), &chooser, &from, op,
                                                   order, &fault));
-    if (!all) TORCH_CHECK_INDEX(!fault.found, "index out of range in self");
-    TORCH_CHECK_INDEX(!fault.found, "index ", fault.index, " is out of bounds for dimension ", dim, " with size ",
+    if (!all && out.dim() <= 1) TORCH_CHECK_INDEX(!fault.found, "index out of range in self");
+    TORCH_CHECK(!fault.found, "index ", fault.index, " is out of bounds for dimension ", dim, " with size ",
                 fault.extent);
 }
 

@@ -117,3 +117,63 @@ xpu_status xpu_foreach(xpu_stream *stream, xpu_pointwise_op op, xpu_dtype dtype,
     if (!kernel) XPU_TRY(make_kernel(device, &key, &p, &shape, &kernel));
     return multi_launch(stream, kernel, &shape, rows, p.width, count, &params, 2);
 }
+
+/* --- norms --- */
+
+static xpu_status norm_shape(int device, multi_shape *shape) {
+    XPU_TRY(multi_shape_of(device, shape));
+    shape->local = 64;
+    shape->steps = 64;
+    return XPU_SUCCESS;
+}
+
+static int64_t norm_parts(const multi_shape *shape, int64_t count) {
+    int64_t chunk = (int64_t)shape->local * shape->steps;
+    return (count + chunk - 1) / chunk;
+}
+
+size_t xpu_foreach_norm_scratch(int device, const xpu_norm_row *rows, int64_t count) {
+    multi_shape shape;
+    int64_t parts = 0;
+    if (norm_shape(device, &shape) != XPU_SUCCESS) return 0;
+    for (int64_t i = 0; i < count; i++) parts += norm_parts(&shape, rows[i].count);
+    return (size_t)parts * sizeof(double);
+}
+
+static xpu_status norm_kernel(int device, xpu_dtype dtype, int order, bool whole, const multi_shape *shape,
+                              xpu_kernel **kernel) {
+    kernel_key key = {FAMILY_FOREACH, {(uint64_t)dtype << 32, (uint64_t)order | (uint64_t)whole << 8, 1}};
+    *kernel = kernel_find(device, &key);
+    if (*kernel) return XPU_SUCCESS;
+    char options[128], label[48];
+    int n = multi_options(shape, sizeof(xpu_norm_row) / sizeof(uint64_t), options, sizeof options);
+    snprintf(options + n, sizeof options - (size_t)n, " -DT=%s -DORDER=%d", dtype_token(dtype), order);
+    snprintf(label, sizeof label, "foreach norm %s", dtype_token(dtype));
+    kernel_recipe recipe = {.file = "foreach_norm_ref.cl", .options = options,
+                            .name = whole ? "norm_whole" : "norm_parts", .label = label};
+    return kernel_make(device, &key, &recipe, kernel);
+}
+
+xpu_status xpu_foreach_norm(xpu_stream *stream, xpu_dtype dtype, int order, xpu_norm_row *rows, int64_t count,
+                            void *scratch) {
+    int device = xpu_stream_device(stream);
+    const xpu_device_properties *properties;
+    XPU_TRY(xpu_device_get_properties(device, &properties));
+    if (dtype_class(dtype) != DTYPE_CLASS_FLOAT || order < 0 || order > 2 ||
+        (dtype == XPU_FLOAT64 && !properties->has_fp64))
+        return op_fail(XPU_ERROR_NOT_SUPPORTED, "foreach norm: order %d of %s", order, dtype_token(dtype));
+    multi_shape shape;
+    xpu_kernel *parts, *whole;
+    XPU_TRY(norm_shape(device, &shape));
+    XPU_TRY(norm_kernel(device, dtype, order, false, &shape, &parts));
+    XPU_TRY(norm_kernel(device, dtype, order, true, &shape, &whole));
+    uint64_t next = 0;
+    for (int64_t i = 0; i < count; i++) {
+        rows[i].reserved0 = next;
+        next += (uint64_t)norm_parts(&shape, rows[i].count);
+    }
+    struct multi_params params = {.number = {XPU_ADDR(scratch)}};
+    const int width = sizeof(xpu_norm_row) / sizeof(uint64_t);
+    XPU_TRY(multi_launch(stream, parts, &shape, (uint64_t *)rows, width, count, &params, 2));
+    return multi_launch_rows(stream, whole, &shape, (const uint64_t *)rows, width, count, &params, 64);
+}

@@ -41,3 +41,18 @@ xpu_status multi_launch(xpu_stream *stream, xpu_kernel *kernel, const multi_shap
     }
     return XPU_SUCCESS;
 }
+
+xpu_status multi_launch_rows(xpu_stream *stream, xpu_kernel *kernel, const multi_shape *shape, const uint64_t *rows,
+                             int width, int64_t tensors, struct multi_params *params, unsigned cost) {
+    int64_t most = shape->in_params ? MULTI_WORDS / width : tensors;
+    for (int64_t done = 0; done < tensors; done += most) {
+        int64_t some = tensors - done < most ? tensors - done : most;
+        const uint64_t *table = rows + done * width;
+        params->tensors = some;
+        params->table = XPU_ADDR(table);
+        if (shape->in_params) memcpy(params->word, table, (size_t)(some * width) * sizeof *table);
+        xpu_range range = {1, {(size_t)some}, {(size_t)shape->local}, (uint64_t)some * cost};
+        XPU_TRY(xpu_launch(stream, kernel, &range, params, sizeof *params));
+    }
+    return XPU_SUCCESS;
+}

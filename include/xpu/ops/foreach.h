@@ -40,6 +40,20 @@ XPU_API xpu_status xpu_foreach(xpu_stream *stream, xpu_pointwise_op op, xpu_dtyp
 /* The word for a number in a row. */
 XPU_API uint64_t xpu_foreach_number(xpu_dtype dtype, const xpu_scalar *value);
 
+typedef struct xpu_norm_row {
+    const void *tensor;
+    void *result;          /* one element of the tensors' dtype */
+    uint64_t reserved0;
+    int64_t count;         /* elements of the tensor; 0 gives 0 */
+    uint64_t reserved1;
+} xpu_norm_row;
+
+/* The vector norm of each tensor: order 1, 2 or infinity (0 here), for floating dtypes. Halves are summed
+ * in fp32. `scratch` is xpu_foreach_norm_scratch(…) bytes of device memory. */
+XPU_API size_t xpu_foreach_norm_scratch(int device, const xpu_norm_row *rows, int64_t count);
+XPU_API xpu_status xpu_foreach_norm(xpu_stream *stream, xpu_dtype dtype, int order, xpu_norm_row *rows,
+                                    int64_t count, void *scratch);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,0 +1,51 @@
+/* Norms of many tensors. norm_parts: each group its part of a tensor, one sum or maximum in fp32 (fp64 for
+ * f64); norm_whole: group t joins those of tensor t. Rows: tensor, result, its first part, count, group.
+ *   -DT=dtype -DWIDE=1 for f64, -DORDER=1|2|0 for |x|, x² under a root, the largest |x| (NaN wins) */
+#include "multi.h"
+
+typedef STORED(T) stored;
+typedef COMPUTED(T) real;
+
+static inline real join(real a, real b) {
+#if ORDER == 0
+    return a != a || a > b ? a : b;
+#else
+    return a + b;
+#endif
+}
+
+static inline real group_join(__local real *shared, real value) {
+    const int lane = get_local_id(0);
+    shared[lane] = value;
+    for (int width = LOCAL / 2; width > 0; width /= 2) {
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if (lane < width) shared[lane] = join(shared[lane], shared[lane + width]);
+    }
+    return shared[lane];
+}
+
+__kernel void norm_parts(const struct multi_params p) {
+    __local real shared[LOCAL];
+    MULTI_ROW
+    __global const stored *in = XPU_CPTR(stored, MULTI_ADDRESS(0));
+    real sum = 0;
+    MULTI_EACH(i) {
+        const real v = LOAD(T, in, i);
+        sum = join(sum, ORDER == 2 ? v * v : fabs(v));
+    }
+    MULTI_END
+    sum = group_join(shared, sum);
+    if (get_local_id(0) == 0)
+        XPU_PTR(real, p.number[0])[MULTI_WORD(row, 2) + group - MULTI_WORD(row, WIDTH - 1)] = sum;
+}
+
+__kernel void norm_whole(const struct multi_params p) {
+    __local real shared[LOCAL];
+    const long row = XPU_GROUP(0);
+    const long parts = ((long)MULTI_WORD(row, WIDTH - 2) + LOCAL * STEPS - 1) / (LOCAL * STEPS);
+    __global const real *part = XPU_CPTR(real, p.number[0]) + MULTI_WORD(row, 2);
+    real sum = 0;
+    for (long i = get_local_id(0); i < parts; i += LOCAL) sum = join(sum, part[i]);
+    sum = group_join(shared, sum);
+    if (get_local_id(0) == 0) STORE(T, XPU_PTR(stored, MULTI_ADDRESS(1)), 0, ORDER == 2 ? sqrt(sum) : sum);
+}

@@ -1,0 +1,173 @@
+"""Indexing: get, put, gather, select, take, masks. Elements are moved, so results are equal to the bit."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from .indexing_samples import DTYPES, same
+
+by_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: str(d)[6:])
+
+
+def numbers(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape))) * 50
+    return x > 0 if dtype == torch.bool else x.abs().to(dtype) if dtype == torch.uint8 else x.to(dtype)
+
+
+@by_dtype
+def test_get(dtype: torch.dtype) -> None:
+    x = numbers(7, 5, 6, dtype=dtype)
+    i, j = torch.tensor([[3], [-1], [0]]), torch.tensor([1, -5, 4, 2])
+    same(lambda x, i: x[i], x, i)
+    same(lambda x, i, j: x[i, j], x, i, j)
+    same(lambda x, i, j: x[i, :, j], x, i, j)
+    same(lambda x, i, j: x[:, i, j], x, i, j)
+    same(lambda x, i, j: x[i, j, 2], x, i, j)
+    same(lambda x, j: x.transpose(0, 2)[j], x, j)
+    same(lambda x, j: x[:, :, None, j], x, j.abs())
+    same(lambda x, i: x[i.int()], x, i)
+    same(lambda x: x[x != x], x)
+    same(lambda x, m: x[m], x, numbers(7, 5) > 0)
+    same(lambda x, m: x[:, m], x, numbers(5, 6) > 0)
+    same(lambda x, m, j: x[m, j], x, torch.tensor([True, False, True, True, False, False, True]), j)
+
+
+def test_get_edges() -> None:
+    x = numbers(4, 3)
+    same(lambda x: x[torch.empty(0, dtype=torch.long, device=x.device)], x)
+    same(lambda x, i: x[i], torch.empty(0, 3), torch.empty(0, 2, dtype=torch.long))
+    same(lambda x, i: x[i], x, torch.tensor(2))
+    same(lambda x, i: x[i], x, torch.tensor([4]))
+    same(lambda x, i: x[i], x, torch.tensor([-5]))
+    same(lambda x, i, j: x[i, j], x, torch.tensor([0, 1]), torch.tensor([0, 3]))
+    same(lambda x, i: x[i], torch.empty(0, 3), torch.tensor([0]))
+    same(lambda x, i, j: x[i, j], x, torch.tensor([0, 1]), torch.tensor([0, 1, 2]))
+    same(lambda x, i: x[i, i, i], x, torch.tensor([0]))
+    same(lambda x, i: x[i], x, torch.tensor([0.0]))
+    same(lambda x, m: x[m], x, torch.tensor([True, False]))
+    same(lambda x, i: x.expand(5, 4, 3)[i], x, torch.tensor([3, 4]))
+    big = numbers(3, 2, 2, 2, 2, 2, 2, 2, 2, 2)
+    order = [9, 1, 8, 2, 7, 0, 6, 3, 5, 4]
+    same(lambda x, i: x.permute(order)[i, :, 0], big, torch.tensor([1, 0, 1]))
+    same(lambda x, i: x.permute(order)[:, :, :, :, i], big, torch.tensor([1, 0, 1]))
+    same(lambda x, i: x[i, i, i, i, i, i], big, torch.tensor([1, 0, 1]))
+
+
+def test_errors_leave_the_device_usable() -> None:
+    x = torch.arange(4.0, device="xpu")
+    with pytest.raises(IndexError, match="index 9 is out of bounds for dimension 0 with size 4"):
+        x[torch.tensor([9], device="xpu")]
+    assert x[torch.tensor([3], device="xpu")].item() == 3
+
+
+@by_dtype
+def test_put(dtype: torch.dtype) -> None:
+    def put(x: torch.Tensor, i: torch.Tensor, v: torch.Tensor, accumulate: bool) -> torch.Tensor:
+        return x.index_put_((i,), v, accumulate)
+
+    x, v = numbers(9, 5, dtype=dtype), numbers(3, 5, dtype=dtype)
+    i, twice = torch.tensor([2, -1, 5]), torch.tensor([2, 2, -7])
+    same(put, x, i, v, False)
+    same(put, x, i, v[:, :1], False)
+    same(put, x, i, v[0, 0], False)
+    same(put, x, twice, v, True)
+    same(put, x.t(), torch.tensor([2, 2, -3]), numbers(3, 9, dtype=dtype), True)
+    same(lambda x, i, j, v: x.index_put_((i, j), v, True), x, twice, torch.tensor([1, 1, -1]), v[:, 0])
+    same(lambda x, m, v: x.index_put_((m,), v), x, numbers(9, 5) > 0, v[0, 0])
+    same(put, x, torch.tensor([9]), v[:1], False)
+    same(put, x, torch.tensor([-10]), v[:1], True)
+    same(put, x, i, v[:, :3], False)
+    same(put, x, i, v.to(torch.int16 if dtype != torch.int16 else torch.int32), False)
+
+
+@by_dtype
+def test_select_and_gather(dtype: torch.dtype) -> None:
+    x = numbers(6, 7, 8, dtype=dtype)
+    for dim, size in ((0, 6), (1, 7), (-1, 8)):
+        i = torch.randint(size, (5,))
+        same(torch.index_select, x, dim, i)
+        same(torch.index_select, x.transpose(0, 1), dim, i.clamp(max=5).int())
+        same(torch.index_select, x, dim, torch.tensor([size]))
+        same(torch.index_select, x, dim, torch.tensor([-1]))
+        g = torch.randint(size, (4, 5, 6))
+        same(torch.gather, x, dim, g)
+        same(torch.gather, x, dim, g.transpose(0, 2).contiguous().transpose(0, 2))
+        g[1, 2, 3] = size
+        same(torch.gather, x, dim, g)
+    same(torch.index_select, x, 0, torch.empty(0, dtype=torch.long))
+    same(torch.index_select, torch.tensor(3.0), 0, torch.tensor([0]))
+    same(torch.index_select, torch.tensor(3.0), 0, torch.tensor([0, 0]))
+    same(torch.index_select, x, 0, torch.zeros(2, 2, dtype=torch.long))
+    same(torch.index_select, x, 0, torch.zeros(2))
+    same(torch.gather, torch.tensor(3.0), 0, torch.tensor([0]))
+    same(torch.gather, torch.tensor(3.0), 0, torch.tensor(0))
+    same(torch.gather, x, 0, torch.empty(0, 7, 8, dtype=torch.long))
+
+
+@pytest.mark.parametrize("width", [1, 3, 4, 16, 96, 384, 1000, 5000])
+@pytest.mark.parametrize("dtype", [torch.int8, torch.bfloat16, torch.float32, torch.complex128])
+def test_rows_of_any_width(width: int, dtype: torch.dtype) -> None:
+    same(torch.index_select, numbers(37, width, dtype=dtype), 0, torch.randint(37, (53,)))
+    same(torch.index_select, numbers(37, width + 1, dtype=dtype)[:, 1:], 0, torch.randint(37, (53,)))
+
+
+@by_dtype
+def test_copy_and_fill(dtype: torch.dtype) -> None:
+    x = numbers(6, 7, 8, dtype=dtype)
+    for dim in range(3):
+        i = torch.randperm(6)[:4]
+        v = numbers(*[4 if d == dim else n for d, n in enumerate(x.shape)], dtype=dtype)
+        same(lambda x, dim, i, v: x.index_copy_(dim, i, v), x, dim, i, v)
+        same(lambda x, dim, i: x.index_fill_(dim, i, 1), x, dim, i)
+        same(lambda x, dim, i: x.index_fill_(dim, i - 3, 1), x, dim, i)
+        same(lambda x, dim, i: x.index_fill_(dim, i, 1), x, dim, torch.tensor([9]))
+        same(lambda x, dim, i, v: x.index_copy_(dim, i, v), x, dim, i + 9, v)
+    same(lambda x, i: x.index_fill_(0, i, 2), torch.tensor(1.0), torch.tensor([0]))
+
+
+@by_dtype
+def test_take_and_put(dtype: torch.dtype) -> None:
+    x = numbers(5, 6, dtype=dtype)
+    i = torch.tensor([[0, -1, 29], [7, -30, 7]])
+    v = numbers(2, 3, dtype=dtype)
+    same(torch.take, x, i)
+    same(torch.take, x.t(), i)
+    same(torch.take, x, torch.tensor([30]))
+    same(lambda x, i, v: x.put_(i, v), x, i[:, :2], v[:, :2])
+    same(lambda x, i, v: x.put_(i, v, accumulate=True), x, i, v)
+    same(lambda x, i, v: x.t().put_(i, v, accumulate=True), x, i, v)
+    same(lambda x, i, v: x.put_(i, v), x, i + 30, v)
+    same(lambda x, i, v: x.put_(i, v), x, i, v[:, :2])
+
+
+@by_dtype
+def test_nonzero_and_masks(dtype: torch.dtype) -> None:
+    for shape in ((), (1,), (0, 3), (5000,), (70, 80), (3, 4, 5, 6)):
+        x = numbers(*shape, dtype=dtype) * (numbers(*shape) > 20).to(dtype)
+        same(torch.nonzero, x)
+        same(lambda x: torch.nonzero(x, as_tuple=True), x)
+        same(lambda x: torch.nonzero(x.transpose(0, -1) if x.dim() else x), x)
+        same(lambda x: torch.nonzero_static(x, size=7, fill_value=-9), x)
+        mask = numbers(*shape) > 10
+        same(torch.masked_select, x, mask)
+        same(lambda x, m, s: x.masked_scatter_(m, s), x, mask, numbers(max(1, x.numel()), dtype=dtype))
+    x = numbers(4, 5, dtype=dtype)
+    same(torch.masked_select, x, torch.tensor([True, False, True, False, True]))
+    same(lambda x, m, s: x.masked_scatter_(m, s), x, torch.ones(4, 5, dtype=torch.bool), x[:1])
+    same(torch.masked_select, x, torch.ones(4, 5, dtype=torch.uint8))
+
+
+def test_nonzero_of_many() -> None:
+    x = torch.randint(3, (300, 1001))
+    same(torch.nonzero, x)
+    same(lambda x: x[x > 1], x)
+
+
+@by_dtype
+def test_roll_and_flip(dtype: torch.dtype) -> None:
+    x = numbers(4, 5, 6, dtype=dtype)
+    same(torch.roll, x, (1, -2), (0, 2))
+    same(torch.roll, x, 7)
+    same(torch.flip, x, (0, 2))
+    same(torch.flip, x.transpose(0, 1), (1,))

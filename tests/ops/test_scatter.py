@@ -1,0 +1,82 @@
+"""Scatter and its relatives: combined elements, in every order and dtype."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from .indexing_samples import DTYPES, same
+from .test_index import by_dtype, numbers
+
+REDUCED = [d for d in DTYPES if not d.is_complex]
+by_real = pytest.mark.parametrize("dtype", REDUCED, ids=lambda d: str(d)[6:])
+
+
+@by_dtype
+def test_scatter(dtype: torch.dtype) -> None:
+    x, v = numbers(6, 7, 8, dtype=dtype), numbers(5, 6, 7, dtype=dtype)
+    for dim in range(3):
+        i = torch.stack([torch.randperm(x.size(dim))[: v.size(dim)] for _ in range(v.numel() // v.size(dim))])
+        shape = [v.size(dim)] + [n for d, n in enumerate(v.shape) if d != dim]
+        i = i.t().reshape(shape).movedim(0, dim)
+        same(lambda x, d, i, v: x.scatter_(d, i, v), x, dim, i, v)
+        same(lambda x, d, i: x.scatter_(d, i, 1), x, dim, i)
+        many = i % 3
+        rounding = 0.02 if dtype.itemsize == 2 and dtype.is_floating_point else 0.0  # the order of sums differs
+        same(lambda x, d, i, v: x.scatter_add_(d, i, v), x, dim, many, v, rtol=rounding, atol=rounding * 20)
+        same(lambda x, d, i, v: x.scatter_(d, i, v, reduce="multiply"), x, dim, many[:, :2], v)
+        same(lambda x, d, i, v: x.scatter_add_(d, i, v), x, dim, many.int(), v, rtol=rounding, atol=rounding * 20)
+        bad = many.clone()
+        bad[0, 1, 2] = 99
+        same(lambda x, d, i, v: x.scatter_add_(d, i, v), x, dim, bad, v)
+        same(lambda x, d, i, v: x.scatter_(d, i, v), x, dim, bad, v)
+    same(lambda x, i, v: x.scatter_(0, i, v), x, torch.empty(0, 6, 7, dtype=torch.long), v)
+    same(lambda x, i, v: x.scatter_(0, i, v), torch.tensor(1.0), torch.tensor(0), torch.tensor(2.0))
+
+
+@by_real
+@pytest.mark.parametrize("include_self", [True, False])
+@pytest.mark.parametrize("reduce", ["sum", "prod", "mean", "amax", "amin"])
+def test_reduce(dtype: torch.dtype, reduce: str, include_self: bool) -> None:
+    if dtype == torch.bool and reduce == "mean":
+        pytest.skip("no mean of booleans")
+    x = (numbers(6, 7, dtype=dtype).to(torch.float32) % 4).to(dtype)
+    v = (numbers(9, 7, dtype=dtype).to(torch.float32) % 4).to(dtype)
+    i = torch.randint(5, (9, 7))
+    tolerance = 0.02 if dtype in (torch.float16, torch.bfloat16) else 1e-6
+    same(lambda x, i, v: x.scatter_reduce(0, i, v, reduce, include_self=include_self), x, i, v, rtol=tolerance)
+    same(lambda x, i, v: x.t().scatter_reduce(1, i.t(), v.t(), reduce, include_self=include_self), x, i, v, rtol=tolerance)
+    if reduce != "sum" and dtype != torch.bool:
+        same(lambda x, i, v: x.index_reduce(0, i, v, reduce, include_self=include_self), x, i[:, 0], v, rtol=tolerance)
+
+
+def test_nan_wins() -> None:
+    x = torch.tensor([1.0, float("nan"), 3.0])
+    i, v = torch.tensor([0, 1, 2, 2]), torch.tensor([float("nan"), 0.0, 9.0, -9.0])
+    for reduce in ("amax", "amin"):
+        same(lambda x, i, v, r=reduce: x.scatter_reduce(0, i, v, r), x, i, v)
+
+
+@by_dtype
+def test_index_add(dtype: torch.dtype) -> None:
+    x = numbers(6, 7, 8, dtype=dtype)
+    for dim in range(3):
+        i = torch.tensor([2, 0, 2, 5, 2])
+        v = numbers(*[5 if d == dim else n for d, n in enumerate(x.shape)], dtype=dtype)
+        rounding = 0.02 if dtype.itemsize == 2 and dtype.is_floating_point else 0.0
+        same(lambda x, dim, i, v: x.index_add_(dim, i, v), x, dim, i, v, rtol=rounding, atol=rounding * 20)
+        same(lambda x, dim, i, v: x.index_add(dim, i.int(), v, alpha=2), x, dim, i, v, rtol=0.02 if dtype.itemsize == 2 else 1e-6)
+        same(lambda x, dim, i, v: x.index_add_(dim, i, v), x, dim, i + 9, v)
+    same(lambda x, i, v: x.index_add_(0, i, v), torch.tensor(1.0), torch.tensor([0]), torch.tensor([2.0]))
+
+
+def test_deterministic() -> None:
+    x, v, i = torch.zeros(10, 3), torch.randn(1000, 3), torch.randint(10, (1000,))
+    torch.use_deterministic_algorithms(True)
+    try:
+        same(lambda x, i, v: x.index_put_((i,), v, accumulate=True), x, i, v)
+        same(lambda x, i, v: x.index_put_((i,), v), x, i, v)
+        same(lambda x, i, v: x.index_copy_(0, i, v), x, i, v)
+        same(lambda x, i, v: x.index_add_(0, i, v), x, i, v)
+    finally:
+        torch.use_deterministic_algorithms(False)
