@@ -2,7 +2,6 @@
 
 #include <stdio.h>
 
-#include "host_provider.h"
 #include "kernel.h"
 #include "kernels/attention.h"
 #include "xpu/memory.h"
@@ -87,7 +86,6 @@ static xpu_status launch(xpu_stream *stream, const xpu_attention *args, attentio
 }
 
 xpu_status xpu_attention_forward(xpu_stream *stream, const xpu_attention *args) {
-    TRY_HOST_PROVIDER(stream, attention_forward, args);
     XPU_TRY(check(args));
     const attention_params p = describe(args);
     if (p.batch == 0 || p.heads == 0 || p.queries == 0) return XPU_SUCCESS;
@@ -95,7 +93,6 @@ xpu_status xpu_attention_forward(xpu_stream *stream, const xpu_attention *args) 
 }
 
 xpu_status xpu_attention_backward(xpu_stream *stream, const xpu_attention *args, const xpu_attention_grad *grad) {
-    TRY_HOST_PROVIDER(stream, attention_backward, args, grad);
     XPU_TRY(check(args));
     attention_params p = describe(args);
     p.grad_out = matrix_of(grad->out);

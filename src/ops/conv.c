@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "host_provider.h"
 #include "kernel.h"
 #include "kernels/conv.h"
 #include "product.h"
@@ -170,7 +169,6 @@ static xpu_status check(xpu_stream *stream, const xpu_conv *conv, const xpu_tens
 
 xpu_status xpu_conv_forward(xpu_stream *stream, const xpu_conv *conv, const xpu_tensor *input,
                             const xpu_tensor *weight, const xpu_tensor *bias, const xpu_tensor *output) {
-    TRY_HOST_PROVIDER(stream, conv_forward, conv, input, weight, bias, output);
     XPU_TRY(check(stream, conv, input, weight, output));
     if (conv->transposed)
         return run(stream, input->dtype, SOUGHT_X, describe(conv, output, weight, input), bias);
@@ -192,7 +190,6 @@ static xpu_status sum_bias(xpu_stream *stream, const xpu_conv *conv, const xpu_t
 xpu_status xpu_conv_backward(xpu_stream *stream, const xpu_conv *conv, const xpu_tensor *grad_output,
                              const xpu_tensor *input, const xpu_tensor *weight, const xpu_tensor *grad_input,
                              const xpu_tensor *grad_weight, const xpu_tensor *grad_bias) {
-    TRY_HOST_PROVIDER(stream, conv_backward, conv, grad_output, input, weight, grad_input, grad_weight, grad_bias);
     XPU_TRY(check(stream, conv, input, weight, grad_output));
     const xpu_dtype dtype = input->dtype;
     if (grad_input) {

@@ -75,7 +75,7 @@ static void transpose(xpu_gemm_args *args) {
 
 xpu_status xpu_gemm(xpu_stream *stream, const xpu_gemm_args *given) {
     if (given->batch == 0 || given->m == 0 || given->n == 0) return XPU_SUCCESS;
-    TRY_HOST_PROVIDER(stream, gemm, given);
+    TRY_HOST_PROVIDER(stream, gemm, stream, given);
 
     const int device = xpu_stream_device(stream);
     const xpu_device_properties *properties;

@@ -8,8 +8,6 @@
 #define XPU_OPS_GEMM_H
 
 #include "xpu/ops.h"
-#include "xpu/ops/attention.h"
-#include "xpu/ops/conv.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -43,21 +41,13 @@ typedef struct xpu_gemm_args {
 
 XPU_API xpu_status xpu_gemm(xpu_stream *stream, const xpu_gemm_args *args);
 
-/* The host's own libraries. On host devices, whose memory the host can address, the operations below are
- * handed to the provider once one is set; the work of the stream is done when it is called, and its own
- * must be done when it returns. A function may be NULL, and may decline with XPU_ERROR_NOT_SUPPORTED:
- * libxpu's kernels then do the work. The table is copied; NULL takes it away.
+/* The host's own libraries. On host devices, whose memory the host can address, operations are handed to
+ * the provider once one is set; the stream's work is done when it is called, and its own must be done when
+ * it returns. A function may be NULL, and may decline with XPU_ERROR_NOT_SUPPORTED: libxpu's kernels then
+ * do the work. The table is copied; NULL takes it away. Set it before other threads compute.
  * OPENXPU_HOST_PROVIDER=0 in the environment keeps it from being used. */
 typedef struct xpu_host_provider {
-    xpu_status (*gemm)(const xpu_gemm_args *args);
-    xpu_status (*conv_forward)(const xpu_conv *conv, const xpu_tensor *input, const xpu_tensor *weight,
-                               const xpu_tensor *bias, const xpu_tensor *output);
-    xpu_status (*conv_backward)(const xpu_conv *conv, const xpu_tensor *grad_output,
-                                const xpu_tensor *input, const xpu_tensor *weight,
-                                const xpu_tensor *grad_input, const xpu_tensor *grad_weight,
-                                const xpu_tensor *grad_bias);
-    xpu_status (*attention_forward)(const xpu_attention *args);
-    xpu_status (*attention_backward)(const xpu_attention *args, const xpu_attention_grad *grad);
+    xpu_status (*gemm)(xpu_stream *stream, const xpu_gemm_args *args);
 } xpu_host_provider;
 XPU_API xpu_status xpu_set_host_provider(const xpu_host_provider *provider);
 

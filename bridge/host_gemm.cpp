@@ -1,0 +1,163 @@
+// The provider of matrix products on host devices: PyTorch's CPU kernels (MKL, oneDNN) on the same memory.
+#include "host_gemm.h"
+
+#include <ATen/ops/addmm_cpu_dispatch.h>
+#include <ATen/ops/addmv_cpu_dispatch.h>
+#include <ATen/ops/baddbmm_cpu_dispatch.h>
+#include <ATen/ops/bmm_cpu_dispatch.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/gelu_cpu_dispatch.h>
+#include <ATen/ops/mm_cpu_dispatch.h>
+#include <ATen/ops/relu_cpu_dispatch.h>
+
+#include <array>
+#include <exception>
+#include <utility>
+
+#include "host_memory.h"
+#include "xpu/ops/gemm.h"
+
+namespace openxpu {
+namespace {
+
+thread_local std::exception_ptr failure;
+
+// A CPU tensor over memory that is not its own, made once a thread and pointed elsewhere each time:
+// creating one costs as much as a small product.
+class View {
+  public:
+    const at::Tensor &over(void *data, c10::ScalarType dtype, c10::IntArrayRef sizes, c10::IntArrayRef strides,
+                           bool conjugate = false) {
+        const auto type = c10::scalarTypeToTypeMeta(dtype);
+        c10::DataPtr pointer(data, c10::Device(c10::kCPU));
+        if (!tensor_.defined() || tensor_.use_count() != 1 || tensor_.dtype() != type) {
+            c10::Storage storage(c10::Storage::use_byte_size_t(), size_t{1} << 62, std::move(pointer), nullptr, false);
+            tensor_ = at::detail::make_tensor<c10::TensorImpl>(
+                std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), type);
+        } else {
+            tensor_.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl()->set_data_ptr_noswap(
+                std::move(pointer));
+        }
+        auto *impl = tensor_.unsafeGetTensorImpl();
+        impl->set_sizes_and_strides(sizes, strides, 0);
+        if (impl->is_conj() != conjugate) impl->_set_conj(conjugate);
+        return tensor_;
+    }
+
+  private:
+    at::Tensor tensor_;
+};
+
+struct Views {
+    View a, b, c, out;
+};
+thread_local Views views;
+
+c10::ScalarType scalar_type(xpu_dtype dtype) {
+    static constexpr c10::ScalarType types[] = {
+        c10::kBool,  c10::kChar,   c10::kByte,   c10::kShort, c10::kUInt16,   c10::kInt,        c10::kUInt32,      c10::kLong,
+        c10::kUInt64, c10::kHalf,  c10::kBFloat16, c10::kFloat, c10::kDouble, c10::kComplexFloat, c10::kComplexDouble};
+    return types[dtype];
+}
+
+c10::Scalar scalar_of(const xpu_scalar &scalar) {
+    switch (scalar.dtype) {
+    case XPU_FLOAT64: return scalar.value.f;
+    case XPU_COMPLEX128: return c10::complex<double>(scalar.value.c[0], scalar.value.c[1]);
+    case XPU_BOOL: return scalar.value.i != 0;
+    default: return scalar.value.i;
+    }
+}
+
+bool is_zero(const xpu_scalar &s) {
+    return s.dtype == XPU_FLOAT64 ? s.value.f == 0
+                                  : s.dtype == XPU_COMPLEX128 ? s.value.c[0] == 0 && s.value.c[1] == 0 : s.value.i == 0;
+}
+bool is_one(const xpu_scalar &s) {
+    return s.dtype == XPU_FLOAT64 ? s.value.f == 1
+                                  : s.dtype == XPU_COMPLEX128 ? s.value.c[0] == 1 && s.value.c[1] == 0 : s.value.i == 1;
+}
+
+struct Shape {
+    std::array<int64_t, 3> sizes, strides;
+    bool batched;
+    c10::IntArrayRef size() const { return {sizes.data() + !batched, 2u + batched}; }
+    c10::IntArrayRef stride() const { return {strides.data() + !batched, 2u + batched}; }
+};
+
+Shape shape_of(const xpu_gemm_args &args, const xpu_matrix &m, int64_t rows, int64_t columns) {
+    return {{args.batch, rows, columns}, {m.batch_stride, m.row_stride, m.column_stride}, args.batch != 1};
+}
+
+void activate(xpu_epilogue epilogue, at::Tensor &out) {
+    if (epilogue == XPU_EPILOGUE_RELU)
+        at::cpu::relu_(out);
+    else if (epilogue != XPU_EPILOGUE_NONE)
+        at::cpu::gelu_(out, epilogue == XPU_EPILOGUE_GELU_TANH ? "tanh" : "none");
+}
+
+void multiply(const xpu_gemm_args &args, const at::Tensor &a, const at::Tensor &b, const at::Tensor &c, at::Tensor &out) {
+    if (!c.defined() && is_one(args.alpha)) {
+        if (args.batch == 1)
+            at::cpu::mm_out(out, a, b);
+        else
+            at::cpu::bmm_out(out, a, b);
+        return;
+    }
+    const c10::Scalar alpha = scalar_of(args.alpha), beta = c.defined() ? scalar_of(args.beta) : c10::Scalar(0);
+    const at::Tensor &addend = c.defined() ? c : out;
+    if (args.batch == 1)
+        at::cpu::addmm_out(out, addend, a, b, beta, alpha);
+    else
+        at::cpu::baddbmm_out(out, addend, a, b, beta, alpha);
+}
+
+void run(xpu_stream *stream, const xpu_gemm_args &args) {
+    const auto dtype = scalar_type(args.dtype);
+    const Shape sa = shape_of(args, args.a, args.m, args.k), sb = shape_of(args, args.b, args.k, args.n);
+    const Shape sc = shape_of(args, args.c, args.m, args.n), so = shape_of(args, args.out, args.m, args.n);
+    const at::Tensor &a = views.a.over(args.a.data, dtype, sa.size(), sa.stride(), args.conjugate_a);
+    const at::Tensor &b = views.b.over(args.b.data, dtype, sb.size(), sb.stride(), args.conjugate_b);
+    at::Tensor out = views.out.over(args.out.data, dtype, so.size(), so.stride());
+    at::Tensor c;
+    if (args.c.data && !is_zero(args.beta)) /* in place: the very tensor, or it would be copied onto itself */
+        c = args.c.data == args.out.data && sc.strides == so.strides
+                ? out
+                : views.c.over(args.c.data, dtype, sc.size(), sc.stride());
+
+    if (dtype == c10::kHalf) { /* the CPU has no fast product of halves */
+        const HostScope scope(static_cast<c10::DeviceIndex>(xpu_stream_device(stream)));
+        at::Tensor wide = at::empty(so.size(), out.options().dtype(c10::kFloat));
+        multiply(args, a.to(c10::kFloat), b.to(c10::kFloat), c.defined() ? c.to(c10::kFloat) : c, wide);
+        activate(args.epilogue, wide);
+        out.copy_(wide);
+        return;
+    }
+    multiply(args, a, b, c, out);
+    activate(args.epilogue, out);
+}
+
+xpu_status gemm(xpu_stream *stream, const xpu_gemm_args *args) {
+    try {
+        run(stream, *args);
+        return XPU_SUCCESS;
+    } catch (...) { /* must not pass through C */
+        failure = std::current_exception();
+        return XPU_ERROR_INVALID_ARGUMENT;
+    }
+}
+
+[[maybe_unused]] const bool registered = [] {
+    const xpu_host_provider provider{.gemm = gemm};
+    return xpu_set_host_provider(&provider) == XPU_SUCCESS;
+}();
+
+} // namespace
+
+void check_product(xpu_status status) {
+    if (C10_LIKELY(status == XPU_SUCCESS)) return;
+    if (failure) std::rethrow_exception(std::exchange(failure, nullptr));
+    check(status);
+}
+
+} // namespace openxpu

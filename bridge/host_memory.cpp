@@ -1,0 +1,93 @@
+#include "host_memory.h"
+
+#include <ATen/EmptyTensor.h>
+#include <c10/core/CPUAllocator.h>
+
+#include <cstring>
+
+#include "xpu/memory.h"
+#include "xpu/ops/gemm.h"
+
+namespace openxpu {
+namespace {
+
+// Where this thread's CPU allocations come from: the device of this stream; the usual place if it is null.
+thread_local xpu_stream *source = nullptr;
+
+c10::Allocator *usual = nullptr;
+
+void free_block(void *block) {
+    int device;
+    if (xpu_memory_device_of(block, &device) == XPU_SUCCESS)
+        xpu_free(block);
+    else
+        usual->raw_deleter()(block);
+}
+
+void free_device_block(void *block) { xpu_free(block); }
+
+// In front of PyTorch's CPU allocator. Memory may be given back by anyone at any time, so the deleter of
+// raw allocations (oneDNN's, which may outlive the scope) looks whose block it is.
+class SwitchingAllocator final : public c10::Allocator {
+  public:
+    c10::DataPtr allocate(size_t size) override {
+        if (C10_LIKELY(source == nullptr)) return usual->allocate(size);
+        void *block;
+        check(xpu_malloc(source, size, &block));
+        return {block, block, &free_device_block, c10::Device(c10::kCPU)};
+    }
+    c10::DeleterFnPtr raw_deleter() const override {
+        return usual->raw_deleter() ? &free_block : nullptr;
+    }
+    void copy_data(void *to, const void *from, size_t size) const override {
+        usual->copy_data(to, from, size);
+    }
+};
+
+void install() {
+    static const bool done = [] {
+        usual = c10::GetCPUAllocator();
+        c10::SetCPUAllocator(new SwitchingAllocator, 0xff); // lives as long as the process
+        return true;
+    }();
+    (void)done;
+}
+
+} // namespace
+
+bool uses_host_kernels(c10::DeviceIndex device) { return xpu_host_provider_active(device); }
+
+HostScope::HostScope(c10::DeviceIndex device)
+    : device_(device), outer_(source), no_autocast_(c10::DispatchKey::AutocastCPU) {
+    install();
+    source = current_stream(device);
+}
+
+HostScope::~HostScope() { source = outer_; }
+
+at::Tensor HostScope::adopt(at::Tensor cpu) const {
+    if (!cpu.defined() || cpu.is_xpu()) return cpu;
+    auto *storage = cpu.storage().unsafeGetStorageImpl();
+    const c10::Device device(c10::kXPU, device_);
+    c10::Allocator *allocator = c10::GetAllocator(c10::kXPU);
+    const size_t size = storage->nbytes();
+    c10::DataPtr data;
+    if (storage->data_ptr().get_deleter() == &free_device_block) {
+        c10::DataPtr block = storage->set_data_ptr(c10::DataPtr(nullptr, c10::Device(c10::kCPU)));
+        void *address = block.release_context();
+        data = {address, address, &free_device_block, device};
+    } else { // made outside any scope, by another thread say
+        data = allocator->allocate(size);
+        if (size) std::memcpy(data.get(), storage->data(), size);
+    }
+    c10::Storage owned(c10::Storage::use_byte_size_t(), size, std::move(data), allocator, true);
+    auto result = at::detail::make_tensor<c10::TensorImpl>(
+        std::move(owned), c10::DispatchKeySet(c10::DispatchKey::XPU), cpu.dtype());
+    auto *impl = result.unsafeGetTensorImpl();
+    impl->set_sizes_and_strides(cpu.sizes(), cpu.strides(), cpu.storage_offset());
+    impl->_set_conj(cpu.is_conj());
+    impl->_set_neg(cpu.is_neg());
+    return result;
+}
+
+} // namespace openxpu

@@ -1,0 +1,226 @@
+// Scaled dot-product attention under the names that PyTorch calls it by. On host devices PyTorch's CPU flash
+// kernel works on the same memory; elsewhere, and with dropout, xpu_attention_forward and its backward.
+#include <ATen/Context.h>
+#include <ATen/native/transformers/sdp_utils_cpp.h>
+#include <ATen/ops/_fused_sdp_choice_native.h>
+#include <ATen/ops/_scaled_dot_product_efficient_attention_backward_native.h>
+#include <ATen/ops/_scaled_dot_product_efficient_attention_native.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_backward_native.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_native.h>
+#include <ATen/ops/_scaled_dot_product_fused_attention_overrideable_backward_native.h>
+#include <ATen/ops/_scaled_dot_product_fused_attention_overrideable_native.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+
+#include <array>
+#include <cmath>
+#include <mutex>
+
+#include "../host_memory.h"
+#include "../lower.h"
+#include "xpu/ops/attention.h"
+
+namespace {
+
+using at::Tensor;
+
+double scale_of(const Tensor &query, std::optional<double> scale) {
+    return scale ? *scale : 1 / std::sqrt(static_cast<double>(query.size(-1)));
+}
+
+// PyTorch's CPU flash kernel: no dropout, heads of one depth.
+bool on_host(const Tensor &query, const Tensor &value, double dropout) {
+    return dropout == 0 && query.size(-1) == value.size(-1) && openxpu::uses_host_kernels(query.device().index());
+}
+
+bool heads_fit(sdp::sdp_params const &p, bool debug) {
+    const int64_t depth = p.query.size(-1), value_depth = p.value.size(-1);
+    const bool host = openxpu::uses_host_kernels(p.query.device().index());
+    const bool fit = depth == p.key.size(-1) &&
+                     (host ? depth == value_depth
+                           : depth <= XPU_ATTENTION_MAX_HEAD && value_depth <= XPU_ATTENTION_MAX_HEAD);
+    if (!fit && debug)
+        TORCH_WARN("Fused attention on xpu doesn't take heads of ", depth, ", ", p.key.size(-1), " and ", value_depth,
+                   " elements.");
+    return fit;
+}
+
+bool mask_needs_no_grad(sdp::sdp_params const &p, bool debug) {
+    const bool needs = p.attn_mask && p.attn_mask->requires_grad() && at::GradMode::is_enabled();
+    if (needs && debug) TORCH_WARN("Fused attention on xpu gives no gradient for attn_mask.");
+    return !needs;
+}
+
+bool dropout_fits(sdp::sdp_params const &p, bool debug) {
+    return !openxpu::uses_host_kernels(p.query.device().index()) || sdp::check_for_dropout(p, debug);
+}
+
+bool fused_fits(sdp::sdp_params const &p, bool debug) {
+    constexpr auto dtypes = std::array{at::kFloat, at::kBFloat16, at::kHalf};
+    constexpr std::array<bool (*)(sdp::sdp_params const &, bool), 9> conditions{
+        sdp::check_nested_tensor, dropout_fits, sdp::check_tensor_shapes,
+        sdp::check_batch_size_and_num_heads_dense<true>, sdp::check_attn_mask_shape,
+        sdp::check_nonzero_sequence_lengths_dense, sdp::check_last_dim_stride_equals_1_dense<false>, heads_fit,
+        mask_needs_no_grad};
+    for (auto condition : conditions)
+        if (!condition(p, debug)) return false;
+    return sdp::check_tensor_dtype(p, dtypes, debug);
+}
+
+struct Attention {
+    Tensor out, logsumexp, seed, offset;
+};
+
+Tensor expanded(const Tensor &bias, const Tensor &query, const Tensor &key) {
+    return bias.defined() ? bias.expand({query.size(0), query.size(1), query.size(2), key.size(2)}) : bias;
+}
+
+Tensor number(uint64_t value) {
+    Tensor t = at::empty({}, at::TensorOptions(at::kLong));
+    *t.mutable_data_ptr<int64_t>() = static_cast<int64_t>(value);
+    return t;
+}
+uint64_t number(const Tensor &t) { return t.defined() ? static_cast<uint64_t>(t.item<int64_t>()) : 0; }
+
+// Four numbers a row of four scores: the counter within the row is the row's own.
+void reserve_random(c10::DeviceIndex device, xpu_attention &args) {
+    auto generator = at::globalContext().defaultGenerator(at::Device(at::kXPU, device));
+    const std::lock_guard<std::mutex> lock(generator.mutex());
+    args.seed = generator.current_seed();
+    args.offset = generator.get_offset();
+    generator.set_offset(args.offset + 4);
+}
+
+// out as B x L x H x D in memory, which the next projection wants.
+Tensor empty_out(const Tensor &query, int64_t depth) {
+    return at::empty({query.size(0), query.size(2), query.size(1), depth}, query.options()).transpose(1, 2);
+}
+
+Attention attend(const Tensor &query, const Tensor &key, const Tensor &value, const Tensor &bias, double dropout,
+                 bool causal, std::optional<double> scale) {
+    const auto device = query.device().index();
+    if (on_host(query, value, dropout)) {
+        const openxpu::HostScope scope(device);
+        std::optional<Tensor> mask;
+        if (bias.defined()) mask = openxpu::as_cpu(bias);
+        auto [out, logsumexp] = at::_scaled_dot_product_flash_attention_for_cpu(
+            openxpu::as_cpu(query), openxpu::as_cpu(key), openxpu::as_cpu(value), 0, causal, mask, scale);
+        return {scope.adopt(std::move(out)), scope.adopt(std::move(logsumexp)), number(0), number(0)};
+    }
+    Tensor out = empty_out(query, value.size(3));
+    Tensor logsumexp = at::empty({query.size(0), query.size(1), query.size(2)}, query.options().dtype(at::kFloat));
+    const Tensor wide = expanded(bias, query, key);
+    const xpu_tensor q = openxpu::tensor_of(query), k = openxpu::tensor_of(key), v = openxpu::tensor_of(value);
+    const xpu_tensor o = openxpu::tensor_of(out), l = openxpu::tensor_of(logsumexp);
+    xpu_tensor b{};
+    if (wide.defined()) b = openxpu::tensor_of(wide);
+    xpu_attention args{.query = &q, .key = &k, .value = &v, .bias = wide.defined() ? &b : nullptr, .out = &o,
+                       .logsumexp = &l, .scale = scale_of(query, scale), .causal = causal, .dropout = dropout};
+    if (dropout > 0) reserve_random(device, args);
+    openxpu::check(xpu_attention_forward(openxpu::current_stream(query), &args));
+    return {out, logsumexp, number(args.seed), number(args.offset)};
+}
+
+std::tuple<Tensor, Tensor, Tensor> attend_backward(const Tensor &grad_out, const Tensor &query, const Tensor &key,
+                                                   const Tensor &value, const Tensor &bias, const Tensor &out,
+                                                   const Tensor &logsumexp, double dropout, bool causal,
+                                                   const Tensor &seed, const Tensor &offset,
+                                                   std::optional<double> scale) {
+    if (!grad_out.defined()) return {};
+    const auto device = query.device().index();
+    if (on_host(query, value, dropout)) {
+        const openxpu::HostScope scope(device);
+        std::optional<Tensor> mask;
+        if (bias.defined()) mask = openxpu::as_cpu(bias);
+        auto [grad_query, grad_key, grad_value] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+            openxpu::as_cpu(grad_out), openxpu::as_cpu(query), openxpu::as_cpu(key), openxpu::as_cpu(value),
+            openxpu::as_cpu(out), openxpu::as_cpu(logsumexp), 0, causal, mask, scale);
+        return {scope.adopt(std::move(grad_query)), scope.adopt(std::move(grad_key)),
+                scope.adopt(std::move(grad_value))};
+    }
+    Tensor grad_query = at::empty_like(query), grad_key = at::empty_like(key), grad_value = at::empty_like(value);
+    const Tensor wide = expanded(bias, query, key);
+    const xpu_tensor q = openxpu::tensor_of(query), k = openxpu::tensor_of(key), v = openxpu::tensor_of(value);
+    const xpu_tensor o = openxpu::tensor_of(out), l = openxpu::tensor_of(logsumexp);
+    const xpu_tensor go = openxpu::tensor_of(grad_out), gq = openxpu::tensor_of(grad_query);
+    const xpu_tensor gk = openxpu::tensor_of(grad_key), gv = openxpu::tensor_of(grad_value);
+    xpu_tensor b{};
+    if (wide.defined()) b = openxpu::tensor_of(wide);
+    const xpu_attention args{.query = &q, .key = &k, .value = &v, .bias = wide.defined() ? &b : nullptr, .out = &o,
+                             .logsumexp = &l, .scale = scale_of(query, scale), .causal = causal, .dropout = dropout,
+                             .seed = number(seed), .offset = number(offset)};
+    const xpu_attention_grad grad{.out = &go, .query = &gq, .key = &gk, .value = &gv};
+    openxpu::check(xpu_attention_backward(openxpu::current_stream(query), &args, &grad));
+    return {grad_query, grad_key, grad_value};
+}
+
+} // namespace
+
+namespace at::native {
+
+int64_t fused_sdp_choice_xpu(const Tensor &query, const Tensor &key, const Tensor &value,
+                             const std::optional<Tensor> &attn_mask, double dropout_p, bool is_causal,
+                             std::optional<double> scale, bool enable_gqa) {
+    const sdp::sdp_params params{query, key, value, attn_mask, dropout_p, is_causal, enable_gqa};
+    const auto &context = at::globalContext();
+    if (context.userEnabledOverrideableSDP() || context.userEnabledFlashSDP())
+        if (fused_fits(params, false)) return static_cast<int64_t>(sdp::SDPBackend::overrideable);
+    if (context.userEnabledMathSDP()) return static_cast<int64_t>(sdp::SDPBackend::math);
+    fused_fits(params, true); /* says why not */
+    TORCH_CHECK(false, "No available kernel. Aborting execution.");
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Tensor, Tensor>
+sdp_overrideable_xpu(const Tensor &query, const Tensor &key, const Tensor &value, const std::optional<Tensor> &attn_bias,
+                     double dropout_p, bool is_causal, bool return_debug_mask, std::optional<double> scale) {
+    auto a = attend(query, key, value, attn_bias.value_or(Tensor()), dropout_p, is_causal, scale);
+    return {a.out, a.logsumexp, Tensor(), Tensor(), query.size(2), key.size(2), a.seed, a.offset, Tensor()};
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor> sdp_overrideable_backward_xpu(
+    const Tensor &grad_out, const Tensor &query, const Tensor &key, const Tensor &value, const Tensor &attn_bias,
+    std::array<bool, 4> grad_input_mask, const Tensor &out, const Tensor &logsumexp, const Tensor &cum_seq_q,
+    const Tensor &cum_seq_k, int64_t max_q, int64_t max_k, double dropout_p, bool is_causal, const Tensor &philox_seed,
+    const Tensor &philox_offset, std::optional<double> scale) {
+    auto [q, k, v] = attend_backward(grad_out, query, key, value, attn_bias, out, logsumexp, dropout_p, is_causal,
+                                     philox_seed, philox_offset, scale);
+    return {q, k, v, Tensor()};
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Tensor, Tensor>
+sdp_flash_xpu(const Tensor &query, const Tensor &key, const Tensor &value, double dropout_p, bool is_causal,
+              bool return_debug_mask, std::optional<double> scale) {
+    auto a = attend(query, key, value, Tensor(), dropout_p, is_causal, scale);
+    return {a.out, a.logsumexp, Tensor(), Tensor(), query.size(2), key.size(2), a.seed, a.offset, Tensor()};
+}
+
+std::tuple<Tensor, Tensor, Tensor> sdp_flash_backward_xpu(const Tensor &grad_out, const Tensor &query,
+                                                          const Tensor &key, const Tensor &value, const Tensor &out,
+                                                          const Tensor &logsumexp, const Tensor &cum_seq_q,
+                                                          const Tensor &cum_seq_k, int64_t max_q, int64_t max_k,
+                                                          double dropout_p, bool is_causal, const Tensor &philox_seed,
+                                                          const Tensor &philox_offset, std::optional<double> scale) {
+    return attend_backward(grad_out, query, key, value, Tensor(), out, logsumexp, dropout_p, is_causal, philox_seed,
+                           philox_offset, scale);
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor> sdp_efficient_xpu(const Tensor &query, const Tensor &key,
+                                                             const Tensor &value, const std::optional<Tensor> &attn_bias,
+                                                             bool compute_log_sumexp, double dropout_p, bool is_causal,
+                                                             std::optional<double> scale) {
+    auto a = attend(query, key, value, attn_bias.value_or(Tensor()), dropout_p, is_causal, scale);
+    return {a.out, a.logsumexp, a.seed, a.offset};
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor> sdp_efficient_backward_xpu(
+    const Tensor &grad_out, const Tensor &query, const Tensor &key, const Tensor &value, const Tensor &attn_bias,
+    const Tensor &out, const Tensor &logsumexp, const Tensor &philox_seed, const Tensor &philox_offset, double dropout_p,
+    std::array<bool, 4> grad_input_mask, bool is_causal, std::optional<double> scale) {
+    auto [q, k, v] = attend_backward(grad_out, query, key, value, attn_bias, out, logsumexp, dropout_p, is_causal,
+                                     philox_seed, philox_offset, scale);
+    return {q, k, v, Tensor()};
+}
+
+} // namespace at::native

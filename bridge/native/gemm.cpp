@@ -1,0 +1,212 @@
+// mm, addmm, bmm, baddbmm, addmv, dot and their kin: all are xpu_gemm. Transposed operands go as strides.
+#include <ATen/Dispatch.h>
+#include <ATen/ExpandUtils.h>
+#include <ATen/ops/_addmm_activation_native.h>
+#include <ATen/ops/_int_mm_native.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/addmm_native.h>
+#include <ATen/ops/addmv_native.h>
+#include <ATen/ops/baddbmm.h>
+#include <ATen/ops/baddbmm_native.h>
+#include <ATen/ops/bmm.h>
+#include <ATen/ops/bmm_native.h>
+#include <ATen/ops/dot_native.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/mm_native.h>
+#include <ATen/ops/vdot_native.h>
+
+#include "../host_gemm.h"
+#include "../lower.h"
+#include "xpu/ops/gemm.h"
+
+namespace {
+
+using at::Scalar;
+using at::Tensor;
+
+// The last two dimensions as rows and columns, a third before them as the batch.
+xpu_matrix matrix_of(const Tensor &t) {
+    const auto strides = t.strides();
+    const auto n = strides.size();
+    return {t.mutable_data_ptr(), n > 2 ? strides[0] : 0, strides[n - 2], strides[n - 1]};
+}
+xpu_matrix column_of(const Tensor &t) { return {t.mutable_data_ptr(), 0, t.stride(0), 0}; }
+xpu_matrix row_of(const Tensor &t) { return {t.mutable_data_ptr(), 0, 0, t.stride(0)}; }
+
+void matrix_product(const Tensor &a, const Tensor &b, const Tensor &out, const Tensor *addend = nullptr,
+              const Scalar &beta = 0, const Scalar &alpha = 1, xpu_epilogue epilogue = XPU_EPILOGUE_NONE) {
+    if (out.numel() == 0) return;
+    const auto last = a.dim() - 1;
+    xpu_gemm_args args{.dtype = openxpu::dtype_of(out),
+                       .epilogue = epilogue,
+                       .conjugate_a = a.is_conj(),
+                       .conjugate_b = b.is_conj(),
+                       .batch = last == 2 ? out.size(0) : 1,
+                       .m = out.size(last - 1),
+                       .n = out.size(last),
+                       .k = a.size(last),
+                       .a = matrix_of(a),
+                       .b = matrix_of(b),
+                       .out = matrix_of(out),
+                       .alpha = openxpu::scalar_of(alpha),
+                       .beta = openxpu::scalar_of(beta)};
+    c10::MaybeOwned<Tensor> expanded;
+    if (addend) {
+        TORCH_CHECK(addend->scalar_type() == out.scalar_type(), "self and mat2 must have the same dtype, but got ",
+                    addend->scalar_type(), " and ", out.scalar_type());
+        expanded = at::expand_size(*addend, out.sizes());
+        if (expanded->is_conj()) expanded = c10::MaybeOwned<Tensor>::owned(expanded->resolve_conj());
+        args.c = matrix_of(*expanded);
+    }
+    openxpu::check_product(xpu_gemm(openxpu::current_stream(out), &args));
+}
+
+void check_vectors(const Tensor &self, const Tensor &other) {
+    TORCH_CHECK(self.dim() == 1 && other.dim() == 1, "1D tensors expected, but got ", self.dim(), "D and ",
+                other.dim(), "D tensors");
+    TORCH_CHECK(self.scalar_type() == other.scalar_type(),
+                "dot : expected both vectors to have same dtype, but found ", self.scalar_type(), " and ",
+                other.scalar_type());
+    TORCH_CHECK(self.numel() == other.numel(), "inconsistent tensor size, expected tensor [", self.numel(),
+                "] and src [", other.numel(), "] to have the same number of elements, but got ", self.numel(), " and ",
+                other.numel(), " elements respectively");
+    TORCH_CHECK(self.device() == other.device(), "Expected all tensors to be on the same device. Found: ",
+                self.device(), ", ", other.device());
+}
+
+Tensor inner_product(const Tensor &self, const Tensor &other, bool conjugate) {
+    check_vectors(self, other);
+    Tensor out = at::empty({}, self.options());
+    const xpu_gemm_args args{.dtype = openxpu::dtype_of(self),
+                             .conjugate_a = self.is_conj() != conjugate,
+                             .conjugate_b = other.is_conj(),
+                             .batch = 1,
+                             .m = 1,
+                             .n = 1,
+                             .k = self.numel(),
+                             .a = row_of(self),
+                             .b = column_of(other),
+                             .out = {out.mutable_data_ptr(), 0, 1, 1},
+                             .alpha = openxpu::scalar_of(int64_t{1}),
+                             .beta = openxpu::scalar_of(int64_t{0})};
+    openxpu::check_product(xpu_gemm(openxpu::current_stream(self), &args));
+    return out;
+}
+
+// Products of halves with a result in fp32: PyTorch's rule for `out_dtype`.
+void check_out_dtype(const Tensor &self, c10::ScalarType out_dtype) {
+    TORCH_CHECK(out_dtype == self.scalar_type() ||
+                    (out_dtype == at::kFloat && (self.scalar_type() == at::kHalf || self.scalar_type() == at::kBFloat16)),
+                "out_dtype must be the same as input dtype or fp32 for fp16/bf16 inputs");
+}
+
+} // namespace
+
+namespace at::native {
+
+TORCH_IMPL_FUNC(mm_out_xpu)(const Tensor &self, const Tensor &mat2, const Tensor &result) {
+    matrix_product(self, mat2, result);
+}
+
+TORCH_IMPL_FUNC(bmm_out_xpu)(const Tensor &self, const Tensor &mat2, const Tensor &result) {
+    matrix_product(self, mat2, result);
+}
+
+TORCH_IMPL_FUNC(addmm_out_xpu)
+(const Tensor &self, const Tensor &mat1, const Tensor &mat2, const Scalar &beta, const Scalar &alpha,
+ const Tensor &result) {
+    matrix_product(mat1, mat2, result, &self, beta, alpha);
+}
+
+TORCH_IMPL_FUNC(addmm_activation_out_xpu)
+(const Tensor &self, const Tensor &mat1, const Tensor &mat2, const Scalar &beta, const Scalar &alpha, bool use_gelu,
+ const Tensor &result) {
+    matrix_product(mat1, mat2, result, &self, beta, alpha, use_gelu ? XPU_EPILOGUE_GELU : XPU_EPILOGUE_RELU);
+}
+
+TORCH_IMPL_FUNC(baddbmm_out_xpu)
+(const Tensor &self, const Tensor &batch1, const Tensor &batch2, const Scalar &beta, const Scalar &alpha,
+ const Tensor &result) {
+    matrix_product(batch1, batch2, result, &self, beta, alpha);
+}
+
+TORCH_IMPL_FUNC(addmv_out_xpu)
+(const Tensor &self, const Tensor &mat, const Tensor &vec, const Scalar &beta, const Scalar &alpha,
+ const Tensor &result) {
+    if (result.numel() == 0) return;
+    const auto addend = at::expand_size(self, result.sizes(), "addmv");
+    const xpu_gemm_args args{.dtype = openxpu::dtype_of(result),
+                             .conjugate_a = mat.is_conj(),
+                             .conjugate_b = vec.is_conj(),
+                             .batch = 1,
+                             .m = mat.size(0),
+                             .n = 1,
+                             .k = mat.size(1),
+                             .a = matrix_of(mat),
+                             .b = column_of(vec),
+                             .c = column_of(*addend),
+                             .out = column_of(result),
+                             .alpha = openxpu::scalar_of(alpha),
+                             .beta = openxpu::scalar_of(beta)};
+    openxpu::check_product(xpu_gemm(openxpu::current_stream(result), &args));
+}
+
+Tensor dot_xpu(const Tensor &self, const Tensor &other) { return inner_product(self, other, false); }
+Tensor vdot_xpu(const Tensor &self, const Tensor &other) { return inner_product(self, other, true); }
+
+Tensor mm_dtype_xpu(const Tensor &self, const Tensor &mat2, ScalarType out_dtype) {
+    check_out_dtype(self, out_dtype);
+    return at::mm(self.to(out_dtype), mat2.to(out_dtype));
+}
+Tensor &mm_dtype_out_xpu(const Tensor &self, const Tensor &mat2, ScalarType out_dtype, Tensor &out) {
+    check_out_dtype(self, out_dtype);
+    return at::mm_out(out, self.to(out_dtype), mat2.to(out_dtype));
+}
+Tensor bmm_dtype_xpu(const Tensor &self, const Tensor &mat2, ScalarType out_dtype) {
+    check_out_dtype(self, out_dtype);
+    return at::bmm(self.to(out_dtype), mat2.to(out_dtype));
+}
+Tensor &bmm_dtype_out_xpu(const Tensor &self, const Tensor &mat2, ScalarType out_dtype, Tensor &out) {
+    check_out_dtype(self, out_dtype);
+    return at::bmm_out(out, self.to(out_dtype), mat2.to(out_dtype));
+}
+Tensor addmm_dtype_xpu(const Tensor &self, const Tensor &mat1, const Tensor &mat2, ScalarType out_dtype,
+                       const Scalar &beta, const Scalar &alpha) {
+    check_out_dtype(mat1, out_dtype);
+    return at::addmm(self.to(out_dtype), mat1.to(out_dtype), mat2.to(out_dtype), beta, alpha);
+}
+Tensor &addmm_dtype_out_xpu(const Tensor &self, const Tensor &mat1, const Tensor &mat2, ScalarType out_dtype,
+                            const Scalar &beta, const Scalar &alpha, Tensor &out) {
+    check_out_dtype(mat1, out_dtype);
+    return at::addmm_out(out, self.to(out_dtype), mat1.to(out_dtype), mat2.to(out_dtype), beta, alpha);
+}
+Tensor baddbmm_dtype_xpu(const Tensor &self, const Tensor &batch1, const Tensor &batch2, ScalarType out_dtype,
+                         const Scalar &beta, const Scalar &alpha) {
+    check_out_dtype(batch1, out_dtype);
+    return at::baddbmm(self.to(out_dtype), batch1.to(out_dtype), batch2.to(out_dtype), beta, alpha);
+}
+Tensor &baddbmm_dtype_out_xpu(const Tensor &self, const Tensor &batch1, const Tensor &batch2, ScalarType out_dtype,
+                              const Scalar &beta, const Scalar &alpha, Tensor &out) {
+    check_out_dtype(batch1, out_dtype);
+    return at::baddbmm_out(out, self.to(out_dtype), batch1.to(out_dtype), batch2.to(out_dtype), beta, alpha);
+}
+
+Tensor &int_mm_out_xpu(const Tensor &self, const Tensor &mat2, Tensor &result) {
+    TORCH_CHECK(self.dim() == 2 && mat2.dim() == 2, "Expected self and mat2 to be of dimension 2 but got ", self.dim(),
+                " and ", mat2.dim());
+    TORCH_CHECK(self.scalar_type() == kChar && mat2.scalar_type() == kChar, "Expected self and mat2 dtype to be int8 but got ",
+                self.scalar_type(), " and ", mat2.scalar_type());
+    TORCH_CHECK(result.scalar_type() == kInt, "Expected result dtype to be of type kInt but got ", result.scalar_type());
+    TORCH_CHECK(self.size(1) == mat2.size(0), "self.size(1) needs to match mat2.size(0) but got ", self.size(1), " and ",
+                mat2.size(0));
+    return at::mm_out(result, self.to(kInt), mat2.to(kInt));
+}
+Tensor int_mm_xpu(const Tensor &self, const Tensor &mat2) {
+    TORCH_CHECK(self.dim() == 2 && mat2.dim() == 2, "Expected self and mat2 to be of dimension 2 but got ", self.dim(),
+                " and ", mat2.dim());
+    Tensor result = at::empty({self.size(0), mat2.size(1)}, self.options().dtype(kInt));
+    return int_mm_out_xpu(self, mat2, result);
+}
+
+} // namespace at::native
