@@ -12,6 +12,6 @@ typedef struct conv_params {
     xpu_i64 x_stride[5], y_stride[5];  /* n, channel, depth, height, width; elements */
     xpu_i64 w_stride[5];               /* k, c, depth, height, width */
     xpu_i64 bias_stride;
-    xpu_i32 in[3], out[3], kernel[3], stride[3], padding[3], dilation[3];
+    xpu_i32 in[3], out[3], taps[3], stride[3], padding[3], dilation[3];
 } conv_params;
 #endif

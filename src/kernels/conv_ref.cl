@@ -61,15 +61,15 @@ static inline tap tap_of(const conv_params *p, index_t i, index_t channels) {
 #else
     at.channel = 0;
 #endif
-    at.w = i % p->kernel[2];
-    i /= p->kernel[2];
-    at.h = i % p->kernel[1];
-    i /= p->kernel[1];
+    at.w = i % p->taps[2];
+    i /= p->taps[2];
+    at.h = i % p->taps[1];
+    i /= p->taps[1];
 #if CHANNELS_FAST
     at.d = i;
 #else
-    at.d = i % p->kernel[0];
-    at.channel = i / p->kernel[0];
+    at.d = i % p->taps[0];
+    at.channel = i / p->taps[0];
 #endif
 #endif
     return at;

@@ -69,7 +69,7 @@ static conv_params describe(const xpu_conv *conv, const xpu_tensor *x, const xpu
     for (int i = 0; i < 3; i++) {
         p.in[i] = at(dims, x->size + 2, i, 1);
         p.out[i] = at(dims, y->size + 2, i, 1);
-        p.kernel[i] = at(dims, w->size + 2, i, 1);
+        p.taps[i] = at(dims, w->size + 2, i, 1);
         p.stride[i] = at(dims, conv->stride, i, 1);
         p.padding[i] = at(dims, conv->padding, i, 0);
         p.dilation[i] = at(dims, conv->dilation, i, 1);
@@ -83,7 +83,7 @@ static xpu_status run(xpu_stream *stream, xpu_dtype dtype, sought sought, conv_p
     const int device = xpu_stream_device(stream);
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(device, &properties));
-    const int64_t taps = volume(p.kernel), y_pixels = p.batch * volume(p.out), x_pixels = p.batch * volume(p.in);
+    const int64_t taps = volume(p.taps), y_pixels = p.batch * volume(p.out), x_pixels = p.batch * volume(p.in);
     conv_choice choice = {.sought = sought, .dtype = dtype, .point_kernel = taps == 1};
     if (bias) p.bias = XPU_ADDR(bias->data), p.bias_stride = bias->stride[0];
 
