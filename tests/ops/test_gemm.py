@@ -1,0 +1,181 @@
+"""Matrix products against float64 on the CPU, for every dtype, layout and degenerate size."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+FLOATING = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
+COMPLEX = [torch.complex64, torch.complex128]
+INTEGERS = [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64]
+TOLERANCE = {
+    torch.float16: 2e-3,
+    torch.bfloat16: 1e-2,
+    torch.float32: 3e-6,
+    torch.complex64: 3e-6,
+}
+WIDE = {torch.complex64: torch.complex128, torch.complex128: torch.complex128}
+
+# m, n, k: odd sizes, one row, one column, a dot product, long sums, no sum at all.
+SIZES = [(5, 7, 3), (70, 65, 33), (1, 37, 129), (40, 1, 70), (1, 1, 2000), (33, 34, 2100), (4, 4, 0)]
+
+
+def make(*shape: int, dtype: torch.dtype, layout: str = "rows") -> torch.Tensor:
+    """A random tensor on the CPU, its last two dimensions laid out by rows, by columns, or apart."""
+    if dtype.is_floating_point or dtype.is_complex:
+        t = torch.randn(shape, dtype=dtype)
+    else:
+        t = torch.randint(0, 5, shape).to(dtype)
+    if layout == "columns":
+        t = t.mT.contiguous().mT
+    elif layout == "apart":
+        t = torch.stack([t, t], -1)[..., 0]
+    return t
+
+
+def on_xpu(t: torch.Tensor) -> torch.Tensor:
+    """The tensor on xpu with the same strides."""
+    return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="xpu").copy_(t)
+
+
+def agree(got: torch.Tensor, want: torch.Tensor, k: int) -> None:
+    """Compare with a sum of `k` products computed in a wider dtype."""
+    assert got.device.type == "xpu" and got.shape == want.shape
+    dtype = got.dtype
+    if not (dtype.is_floating_point or dtype.is_complex):
+        assert torch.equal(got.cpu(), want.to(dtype))
+        return
+    error = (got.cpu().to(want.dtype) - want).abs() / (want.abs() + max(k, 1) ** 0.5)
+    assert error.numel() == 0 or error.max().item() < TOLERANCE.get(dtype, 1e-13)
+
+
+def wide(t: torch.Tensor) -> torch.Tensor:
+    """The tensor in the dtype that references are computed in."""
+    if t.dtype.is_floating_point or t.dtype.is_complex:
+        return t.to(WIDE.get(t.dtype, torch.float64))
+    return t.long()
+
+
+@pytest.mark.parametrize("dtype", FLOATING + COMPLEX + INTEGERS, ids=str)
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_mm_layouts(dtype: torch.dtype, size: tuple[int, int, int]) -> None:
+    m, n, k = size
+    for left, right in [("rows", "rows"), ("columns", "rows"), ("rows", "columns"), ("apart", "apart")]:
+        a, b = make(m, k, dtype=dtype, layout=left), make(k, n, dtype=dtype, layout=right)
+        agree(on_xpu(a) @ on_xpu(b), wide(a) @ wide(b), k)
+
+
+@pytest.mark.parametrize("dtype", [*FLOATING, torch.complex64, torch.int32], ids=str)
+@pytest.mark.parametrize("beta", [0, 1, 3])
+def test_addmm_scalars_and_broadcast(dtype: torch.dtype, beta: int) -> None:
+    a, b = make(6, 20, dtype=dtype), make(20, 9, dtype=dtype)
+    for shape in [(6, 9), (9,), (6, 1), (1, 9), (1,), ()]:
+        c = make(*shape, dtype=dtype)
+        got = torch.addmm(c.to("xpu"), a.to("xpu"), b.to("xpu"), beta=beta, alpha=2)
+        agree(got, beta * wide(c) + 2 * (wide(a) @ wide(b)), 60)
+
+
+def test_addmm_beta_zero_ignores_nan() -> None:
+    c = torch.full((3, 4), float("nan"), device="xpu")
+    got = torch.addmm(c, torch.ones(3, 2, device="xpu"), torch.ones(2, 4, device="xpu"), beta=0)
+    assert torch.equal(got.cpu(), torch.full((3, 4), 2.0))
+
+
+def test_addmm_in_place_and_out() -> None:
+    a, b, c = torch.randn(8, 5), torch.randn(5, 6), torch.randn(8, 6)
+    want = c.double() + 0.5 * (a.double() @ b.double())
+    x = c.to("xpu")
+    x.addmm_(a.to("xpu"), b.to("xpu"), alpha=0.5)
+    agree(x, want, 5)
+    columns = torch.empty(6, 8, device="xpu").t()
+    torch.addmm(c.to("xpu"), a.to("xpu"), b.to("xpu"), alpha=0.5, out=columns)
+    assert columns.stride() == (1, 8)
+    agree(columns, want, 5)
+
+
+@pytest.mark.parametrize("gelu", [False, True])
+def test_addmm_activation(gelu: bool) -> None:
+    a, b, c = torch.randn(70, 20), torch.randn(20, 66), torch.randn(66)
+    got = torch._addmm_activation(c.to("xpu"), a.to("xpu"), b.to("xpu"), use_gelu=gelu)
+    sums = c.double() + a.double() @ b.double()
+    agree(got, torch.nn.functional.gelu(sums) if gelu else sums.relu(), 20)
+
+
+@pytest.mark.parametrize("dtype", [*FLOATING, *COMPLEX, torch.int64], ids=str)
+@pytest.mark.parametrize("size", [(5, 7, 3), (70, 65, 33), (1, 37, 129), (1, 1, 8)], ids=str)
+def test_bmm_and_baddbmm(dtype: torch.dtype, size: tuple[int, int, int]) -> None:
+    m, n, k = size
+    a, b, c = (make(*s, dtype=dtype) for s in [(3, m, k), (3, k, n), (3, 1, n)])
+    agree(torch.bmm(a.to("xpu"), b.to("xpu")), wide(a) @ wide(b), k)
+    got = torch.baddbmm(c.to("xpu"), a.to("xpu"), b.to("xpu"), beta=2, alpha=3)
+    agree(got, 2 * wide(c) + 3 * (wide(a) @ wide(b)), 9 * k)
+
+
+def test_bmm_strides_not_contiguous() -> None:
+    a, b = torch.randn(4, 6, 3, 5), torch.randn(4, 6, 5, 2)
+    x = a.to("xpu").permute(1, 0, 2, 3).reshape(24, 3, 5)
+    y = b.to("xpu").permute(1, 0, 2, 3).reshape(24, 5, 2)
+    agree(x @ y, (a.double() @ b.double()).permute(1, 0, 2, 3).reshape(24, 3, 2), 5)
+    z = torch.randn(5, 3).to("xpu").expand(4, 5, 3)  # one matrix for the whole batch
+    agree(z.bmm(z.mT), wide(z.cpu()) @ wide(z.cpu()).mT, 3)
+
+
+@pytest.mark.parametrize("dtype", COMPLEX, ids=str)
+def test_conjugates(dtype: torch.dtype) -> None:
+    a, b = make(6, 5, dtype=dtype), make(6, 7, dtype=dtype)
+    agree(a.to("xpu").mH @ b.to("xpu"), wide(a).mH @ wide(b), 5)
+    agree(b.to("xpu").mH @ a.to("xpu").conj(), wide(b).mH @ wide(a).conj(), 5)
+    u, v = make(9, dtype=dtype), make(9, dtype=dtype)
+    agree(torch.vdot(u.to("xpu"), v.to("xpu")), torch.vdot(wide(u), wide(v)), 9)
+    agree(torch.dot(u.to("xpu"), v.to("xpu")), torch.dot(wide(u), wide(v)), 9)
+
+
+@pytest.mark.parametrize("dtype", [*FLOATING, torch.int32], ids=str)
+def test_vectors(dtype: torch.dtype) -> None:
+    a, v, w = make(12, 30, dtype=dtype), make(30, dtype=dtype), make(12, dtype=dtype)
+    agree(a.to("xpu") @ v.to("xpu"), wide(a) @ wide(v), 30)
+    agree(w.to("xpu") @ a.to("xpu"), wide(w) @ wide(a), 12)
+    got = torch.addmv(w.to("xpu"), a.to("xpu"), v.to("xpu"), beta=2, alpha=3)
+    agree(got, 2 * wide(w) + 3 * (wide(a) @ wide(v)), 270)
+    agree(torch.dot(v.to("xpu"), v.to("xpu")), wide(v) @ wide(v), 30)
+    every_other = make(60, dtype=dtype)[::2]
+    agree(a.to("xpu") @ on_xpu(every_other), wide(a) @ wide(every_other), 30)
+
+
+def test_linear_gradients() -> None:
+    x, w, b = torch.randn(3, 11, 16), torch.randn(24, 16), torch.randn(24)
+    leaves = [t.to("xpu").requires_grad_() for t in (x, w, b)]
+    wants = [t.double().requires_grad_() for t in (x, w, b)]
+    torch.nn.functional.linear(*leaves).square().sum().backward()
+    torch.nn.functional.linear(*wants).square().sum().backward()
+    for leaf, want in zip(leaves, wants, strict=True):
+        assert torch.allclose(leaf.grad.cpu().double(), want.grad, rtol=1e-4, atol=1e-4)
+
+
+def test_out_dtype_and_int8() -> None:
+    a, b = torch.randn(5, 64).bfloat16(), torch.randn(64, 6).bfloat16()
+    got = torch.mm(a.to("xpu"), b.to("xpu"), out_dtype=torch.float32)
+    assert got.dtype == torch.float32
+    agree(got, wide(a) @ wide(b), 64)
+    i, j = torch.randint(-128, 128, (32, 64)).to(torch.int8), torch.randint(-128, 128, (64, 48)).to(torch.int8)
+    got = torch._int_mm(i.to("xpu"), j.to("xpu"))
+    assert torch.equal(got.cpu(), (i.int() @ j.int()))
+
+
+def test_errors_are_pytorchs() -> None:
+    a = torch.ones(2, 3, device="xpu")
+    with pytest.raises(RuntimeError, match="mat1 and mat2 shapes cannot be multiplied"):
+        a @ a
+    with pytest.raises(RuntimeError, match="same dtype"):
+        a @ a.double().mT
+    with pytest.raises(RuntimeError, match="1D tensors expected"):
+        torch.dot(a, a)
+    with pytest.raises((RuntimeError, NotImplementedError), match="not implemented for"):
+        a.bool() @ a.bool().mT
+
+
+@pytest.mark.parametrize("shape", [(0, 3, 4), (3, 0, 4), (3, 4, 0)], ids=str)
+def test_empty(shape: tuple[int, int, int]) -> None:
+    m, n, k = shape
+    got = torch.ones(m, k, device="xpu") @ torch.ones(k, n, device="xpu")
+    assert got.shape == (m, n) and not got.cpu().any()
