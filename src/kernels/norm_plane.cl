@@ -12,6 +12,7 @@
 /* One team a set and slice: set of batch norm = channel, its planes are `channels` apart; set of group norm
  * = a group of one batch entry, taken as one plane. */
 #ifdef PLANES
+#ifdef BUILD_norm_plane_statistics
 TEAM_KERNEL void norm_plane_statistics(norm_plane_params p) {
     TEAM_SCRATCH
     const ulong index = TEAM_INDEX, slice = index / p.sets, set = index - slice * p.sets;
@@ -42,6 +43,7 @@ TEAM_KERNEL void norm_plane_statistics(norm_plane_params p) {
         out[2] = deviation < 0 ? (ACC)0 : deviation; /* keeps NaN */
     }
 }
+#endif
 
 /* The mean that a backward sum is taken about. */
 static inline ACC set_mean(norm_plane_params p, ulong set) {
@@ -50,6 +52,7 @@ static inline ACC set_mean(norm_plane_params p, ulong set) {
 }
 
 /* Sums of dy and dy (x - mean): batch norm, over the planes of a channel; group norm, of each plane. */
+#ifdef BUILD_norm_plane_sums
 TEAM_KERNEL void norm_plane_sums(norm_plane_params p) {
     TEAM_SCRATCH
     const size_t n = p.length;
@@ -79,6 +82,7 @@ TEAM_KERNEL void norm_plane_sums(norm_plane_params p) {
         }
     }
 }
+#endif
 
 #ifdef GROUPED
 #define COEFFICIENT(plane) (plane)
@@ -87,6 +91,7 @@ TEAM_KERNEL void norm_plane_sums(norm_plane_params p) {
 #define COEFFICIENT(plane) ((plane) % p.channels)
 #define COEFFICIENTS (p.channels)
 #endif
+#ifdef BUILD_norm_plane_apply
 TEAM_KERNEL void norm_plane_apply(norm_plane_params p) {
     const size_t n = p.length;
     const ulong first = TEAM_INDEX * p.planes_per_team, end = min(first + p.planes_per_team, (ulong)p.planes);
@@ -104,6 +109,7 @@ TEAM_KERNEL void norm_plane_apply(norm_plane_params p) {
     }
 }
 #endif
+#endif
 
 /* Channels side by side: a work-item a channel, over the positions of one slice. */
 #ifdef COLUMNS
@@ -113,6 +119,7 @@ TEAM_KERNEL void norm_plane_apply(norm_plane_params p) {
     const ulong count = min((ulong)p.positions_per_slice, (ulong)p.length - start);                  \
     if (channel >= channels) return;
 
+#ifdef BUILD_norm_column_statistics
 __kernel void norm_column_statistics(norm_plane_params p) {
     COLUMN_POSITIONS
     __global const STORED(T) *x = XPU_CPTR(STORED(T), p.input) + start * channels;
@@ -131,7 +138,9 @@ __kernel void norm_column_statistics(norm_plane_params p) {
     out[1] = shift + mean;
     out[2] = deviation < 0 ? (ACC)0 : deviation;
 }
+#endif
 
+#ifdef BUILD_norm_column_sums
 __kernel void norm_column_sums(norm_plane_params p) {
     COLUMN_POSITIONS
     __global const STORED(T) *x = XPU_CPTR(STORED(T), p.input) + start * channels;
@@ -148,7 +157,9 @@ __kernel void norm_column_sums(norm_plane_params p) {
     out[0] = sum;
     out[1] = sum_x;
 }
+#endif
 
+#ifdef BUILD_norm_column_apply
 __kernel void norm_column_apply(norm_plane_params p) {
     COLUMN_POSITIONS
     __global const ACC *c = XPU_CPTR(ACC, p.coefficients) + channel;
@@ -168,6 +179,7 @@ __kernel void norm_column_apply(norm_plane_params p) {
         }
     }
 }
+#endif
 #endif
 
 /* What is done once a channel or group, from the partial results. */
@@ -199,6 +211,7 @@ static inline ACC combine_slices(norm_plane_params p, ulong set, ACC *mean, ACC 
 
 #ifndef GROUPED
 /* A work-item a channel. */
+#ifdef BUILD_norm_batch_finish
 __kernel void norm_batch_finish(norm_plane_params p) {
     const ulong c = get_global_id(0);
     if (c >= (ulong)p.channels) return;
@@ -225,7 +238,9 @@ __kernel void norm_batch_finish(norm_plane_params p) {
     if (p.coefficients)
         put_coefficients(p, p.channels, c, 0, rstd * PARAMETER(p.weight, c, 1), mean, PARAMETER(p.bias, c, 0));
 }
+#endif
 
+#ifdef BUILD_norm_batch_finish_backward
 __kernel void norm_batch_finish_backward(norm_plane_params p) {
     const ulong c = get_global_id(0);
     if (c >= (ulong)p.channels) return;
@@ -245,14 +260,16 @@ __kernel void norm_batch_finish_backward(norm_plane_params p) {
     if (p.grad_weight) STORE(W, XPU_PTR(STORED(W), p.grad_weight), c, sum_x * rstd);
     if (p.grad_bias) STORE(W, XPU_PTR(STORED(W), p.grad_bias), c, sum);
     if (!p.coefficients) return;
-    const ACC c0 = rstd * PARAMETER(p.weight, c, 1), share = 1 / (ACC)(p.planes / p.channels * p.length);
+    const ACC c0 = rstd * PARAMETER(p.weight, c, 1), share = 1 / (ACC)p.channel_elements;
     if (p.evaluate)
         put_coefficients(p, p.channels, c, c0, 0, mean, 0);
     else
         put_coefficients(p, p.channels, c, c0, -c0 * rstd * rstd * sum_x * share, mean, -c0 * sum * share);
 }
+#endif
 #else
 /* A work-item a plane: a channel of a batch entry. */
+#ifdef BUILD_norm_group_finish
 __kernel void norm_group_finish(norm_plane_params p) {
     const ulong plane = get_global_id(0);
     if (plane >= (ulong)p.planes) return;
@@ -266,8 +283,10 @@ __kernel void norm_group_finish(norm_plane_params p) {
     }
     put_coefficients(p, p.planes, plane, 0, rstd * PARAMETER(p.weight, c, 1), mean, PARAMETER(p.bias, c, 0));
 }
+#endif
 
 /* A work-item a group of a batch entry: the coefficients of its planes. */
+#ifdef BUILD_norm_group_finish_backward
 __kernel void norm_group_finish_backward(norm_plane_params p) {
     const ulong set = get_global_id(0);
     if (set >= (ulong)p.sets) return;
@@ -286,8 +305,10 @@ __kernel void norm_group_finish_backward(norm_plane_params p) {
         put_coefficients(p, p.planes, plane, rstd * PARAMETER(p.weight, plane % p.channels, 1),
                          -rstd * rstd * sum_x * share, mean, -sum * share);
 }
+#endif
 
 /* A work-item a channel. */
+#ifdef BUILD_norm_group_parameters
 __kernel void norm_group_parameters(norm_plane_params p) {
     const ulong c = get_global_id(0);
     if (c >= (ulong)p.channels) return;
@@ -301,5 +322,6 @@ __kernel void norm_group_parameters(norm_plane_params p) {
     if (p.grad_weight) STORE(W, XPU_PTR(STORED(W), p.grad_weight), c, dw);
     if (p.grad_bias) STORE(W, XPU_PTR(STORED(W), p.grad_bias), c, db);
 }
+#endif
 #endif
 #endif

@@ -31,6 +31,7 @@
 #define HELD(i, r) ((ACC)LOAD(T, x, i))
 #endif
 
+#ifdef BUILD_norm_row
 TEAM_KERNEL void norm_row(norm_row_params p) {
     TEAM_SCRATCH
     const ulong first = TEAM_INDEX * p.rows_per_team, end = min(first + p.rows_per_team, (ulong)p.rows);
@@ -65,7 +66,9 @@ TEAM_KERNEL void norm_row(norm_row_params p) {
         ROW_EACH(i, r, n, STORE(T, y, i, (HELD(i, r) - mean) * rstd * WEIGHT(i) + BIAS(i));)
     }
 }
+#endif
 
+#ifdef BUILD_norm_row_backward
 TEAM_KERNEL void norm_row_backward(norm_row_params p) {
     TEAM_SCRATCH
     const ulong team = TEAM_INDEX;
@@ -117,9 +120,10 @@ TEAM_KERNEL void norm_row_backward(norm_row_params p) {
     TEAM_HELD(i, r, n, dw[i] = own_dw[r]; db[i] = own_db[r];)
 #endif
 }
+#endif
 
 /* Sums the teams' shares in their order: COLUMN_LANES columns a group, SLICES work-items a column. */
-#ifdef SLICES
+#ifdef BUILD_norm_row_columns
 __kernel __attribute__((reqd_work_group_size(COLUMN_LANES, SLICES, 1))) void norm_row_columns(norm_row_params p) {
     const size_t n = p.length, i = get_global_id(0);
     ACC dw = 0, db = 0;

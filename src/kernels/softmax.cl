@@ -53,6 +53,7 @@ static inline float exp_not_positive(float x) {
 #endif
 
 /* Rows: inner is 1. */
+#ifdef BUILD_softmax_rows
 TEAM_KERNEL void softmax_rows(softmax_params p) {
     TEAM_SCRATCH
     KEEP_SCRATCH
@@ -93,6 +94,7 @@ TEAM_KERNEL void softmax_rows(softmax_params p) {
 #endif
     }
 }
+#endif
 
 #define GRADIENT(i) ((ACC)LOAD(IN, dy, i))
 #define OUTPUT(i) ((ACC)LOAD(IN, y, i))
@@ -109,6 +111,7 @@ TEAM_KERNEL void softmax_rows(softmax_params p) {
 #define MASK(i, v) (v)
 #endif
 
+#ifdef BUILD_softmax_backward_rows
 TEAM_KERNEL void softmax_backward_rows(softmax_params p) {
     TEAM_SCRATCH
     const ulong first = TEAM_INDEX * p.rows_per_team, end = min(first + p.rows_per_team, (ulong)p.columns);
@@ -132,6 +135,7 @@ TEAM_KERNEL void softmax_backward_rows(softmax_params p) {
 #endif
     }
 }
+#endif
 
 /* Columns: a work-item each, neighbours lying side by side in memory. Dimension 1 of the range is outer,
  * or with FLAT, for a short inner, dimension 0 is both. */
@@ -148,6 +152,7 @@ TEAM_KERNEL void softmax_backward_rows(softmax_params p) {
 #define COLUMN_EACH(i, BODY)                                                                         \
     for (ulong k_ = 0, i = 0; k_ < p.length; k_++, i += p.inner) { BODY }
 
+#ifdef BUILD_softmax_columns
 __kernel void softmax_columns(softmax_params p) {
     COLUMN
     const ulong start = outer * p.inner * p.length + inner;
@@ -167,7 +172,9 @@ __kernel void softmax_columns(softmax_params p) {
     COLUMN_EACH(i, STORE(OUT, y, i, EXP(INPUT(i) - largest) * scale);)
 #endif
 }
+#endif
 
+#ifdef BUILD_softmax_backward_columns
 __kernel void softmax_backward_columns(softmax_params p) {
     COLUMN
     const ulong start = outer * p.inner * p.length + inner;
@@ -181,3 +188,4 @@ __kernel void softmax_backward_columns(softmax_params p) {
     COLUMN_EACH(i, sum += MASK(i, TERM(i));)
     COLUMN_EACH(i, STORE(OUT, dx, i, MASK(i, RESULT(i)));)
 }
+#endif

@@ -32,10 +32,10 @@ static xpu_status get_kernel(int index, const xpu_device_properties *device, con
     *kernel = kernel_find(index, &key);
     if (*kernel) return XPU_SUCCESS;
 
-    char options[256], label[96];
+    char options[320], label[96];
     int used = team_options(t, compute_dtype(args->dtype), options, sizeof options);
-    used += snprintf(options + used, sizeof options - (size_t)used, " -DT=%s -DW=%s -DREGISTERS=%d%s%s%s%s",
-                     dtype_token(args->dtype), dtype_token(args->parameter_dtype), registers, args->rms ? " -DRMS" : "",
+    used += snprintf(options + used, sizeof options - (size_t)used, " -DT=%s -DW=%s -DREGISTERS=%d -DBUILD_%s%s%s%s%s",
+                     dtype_token(args->dtype), dtype_token(args->parameter_dtype), registers, names[which], args->rms ? " -DRMS" : "",
                      args->weight ? " -DHAS_WEIGHT" : "", args->bias ? " -DHAS_BIAS" : "",
                      which == BACKWARD_PARTIAL ? " -DPARTIAL" : "");
     if (which == SUM_COLUMNS)

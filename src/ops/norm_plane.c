@@ -55,11 +55,11 @@ static xpu_status get_kernel(const call *c, plane_kernel which, xpu_kernel **ker
     *kernel = kernel_find(index, &key);
     if (*kernel) return XPU_SUCCESS;
 
-    char options[256], label[96];
+    char options[320], label[96];
     const int used = team_options(t, compute_dtype(args->dtype), options, sizeof options);
-    snprintf(options + used, sizeof options - (size_t)used, " -DT=%s -DW=%s -DRUNNING=%s -DSAVE=%s -D%s%s",
+    snprintf(options + used, sizeof options - (size_t)used, " -DT=%s -DW=%s -DRUNNING=%s -DSAVE=%s -D%s -DBUILD_%s%s",
              dtype_token(args->dtype), dtype_token(args->parameter_dtype), dtype_token(args->running_dtype),
-             dtype_token(args->saved_dtype), parts[which / 3], args->groups ? " -DGROUPED" : "");
+             dtype_token(args->saved_dtype), parts[which / 3], names[which], args->groups ? " -DGROUPED" : "");
     snprintf(label, sizeof label, "%s %s", names[which], dtype_token(args->dtype));
     return kernel_make(index, &key,
                        &(kernel_recipe){.file = "norm_plane.cl", .options = options, .name = names[which], .label = label},
@@ -112,6 +112,7 @@ static xpu_status start(call *c, xpu_stream *stream, const xpu_plane_norm *args)
     p->groups = args->groups;
     p->length = c->columns ? args->batch * args->length : args->length;
     p->planes = args->batch * args->channels;
+    p->channel_elements = args->batch * args->length;
     p->weight = XPU_ADDR(args->weight);
     p->bias = XPU_ADDR(args->bias);
     p->running_mean = XPU_ADDR(args->running_mean);

@@ -56,14 +56,15 @@ static xpu_status get_kernel(int device, const xpu_softmax *args, const plan *p,
 
     const xpu_dtype in = p->backward ? args->output_dtype : args->input_dtype;
     const xpu_dtype out = p->backward ? args->input_dtype : args->output_dtype;
-    char options[256], name[64], label[96];
+    char options[320], name[64], label[96];
     int used = team_options(p->team.lanes ? p->team : (team){.lanes = 1}, compute_dtype(in), options, sizeof options);
     used += snprintf(options + used, sizeof options - (size_t)used, " -DIN=%s -DOUT=%s -DREGISTERS=%d%s%s%s%s",
                      dtype_token(in), dtype_token(out), p->registers, args->logarithm ? " -DLOG" : "",
                      args->mask ? " -DMASKED" : "", p->variant == FLAT_COLUMNS ? " -DFLAT" : "",
                      p->keep < 0 ? " -DKEEP_IN_RESULT" : "");
-    if (p->keep > 0) snprintf(options + used, sizeof options - (size_t)used, " -DKEEP_LENGTH=%d", p->keep);
+    if (p->keep > 0) used += snprintf(options + used, sizeof options - (size_t)used, " -DKEEP_LENGTH=%d", p->keep);
     snprintf(name, sizeof name, "softmax_%s%s", p->backward ? "backward_" : "", p->variant == ROWS ? "rows" : "columns");
+    snprintf(options + used, sizeof options - (size_t)used, " -DBUILD_%s", name);
     snprintf(label, sizeof label, "%s%s %s", args->logarithm ? "log_" : "", name, dtype_token(in));
     return kernel_make(device, &key, &(kernel_recipe){.file = "softmax.cl", .options = options, .name = name, .label = label},
                        kernel);

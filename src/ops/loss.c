@@ -1,0 +1,106 @@
+#include "xpu/ops/loss.h"
+
+#include <stdio.h>
+
+#include "kernel.h"
+#include "kernels/loss.h"
+#include "team.h"
+#include "xpu/memory.h"
+
+#define LANES 256         /* of kernels with a work-item an element */
+#define TEAM_TARGETS 4096 /* summed by one team */
+#define MAX_TEAMS 256
+
+typedef enum loss_kernel { NLL_EACH, NLL_SUM, NLL_FINISH, NLL_BACKWARD } loss_kernel;
+
+static xpu_status get_kernel(xpu_stream *stream, const xpu_nll_loss *args, loss_kernel which, team t, xpu_kernel **kernel) {
+    static const char *const names[] = {"nll_each", "nll_sum", "nll_finish", "nll_backward"};
+    const kernel_key key = {.family = FAMILY_LOSS,
+                            .word = {(uint64_t)args->dtype | (uint64_t)args->target_dtype << 8 | (uint64_t)which << 16 |
+                                     (uint64_t)t.lanes << 24 | (uint64_t)t.subgroup << 40}};
+    const int device = xpu_stream_device(stream);
+    *kernel = kernel_find(device, &key);
+    if (*kernel) return XPU_SUCCESS;
+    char options[256], label[64];
+    const int used = team_options(t, compute_dtype(args->dtype), options, sizeof options);
+    snprintf(options + used, sizeof options - (size_t)used, " -DT=%s -DTARGET=%s -DBUILD_%s", dtype_token(args->dtype),
+             dtype_token(args->target_dtype), names[which]);
+    snprintf(label, sizeof label, "%s %s", names[which], dtype_token(args->dtype));
+    return kernel_make(device, &key,
+                       &(kernel_recipe){.file = "loss.cl", .options = options, .name = names[which], .label = label}, kernel);
+}
+
+static xpu_status describe(xpu_stream *stream, const xpu_nll_loss *args, const xpu_device_properties **device,
+                           loss_params *p) {
+    XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), device));
+    XPU_TRY(check_floating(*device, "nll_loss", args->dtype));
+    if (args->target_dtype != XPU_INT64 && args->target_dtype != XPU_UINT8)
+        return op_fail(XPU_ERROR_NOT_SUPPORTED, "nll_loss: targets of dtype %s", xpu_dtype_name(args->target_dtype));
+    *p = (loss_params){.target = XPU_ADDR(args->target),
+                       .weight = XPU_ADDR(args->weight),
+                       .batch = args->batch,
+                       .classes = args->classes,
+                       .inner = args->inner,
+                       .ignore_index = args->ignore_index,
+                       .mean = args->reduction == XPU_LOSS_MEAN,
+                       .reduced = args->reduction != XPU_LOSS_NONE};
+    return XPU_SUCCESS;
+}
+
+static xpu_status sum(xpu_stream *stream, const xpu_device_properties *device, const xpu_nll_loss *args, loss_params *p) {
+    const int64_t targets = p->batch * p->inner;
+    const team t = team_for(device, targets < TEAM_TARGETS ? targets : TEAM_TARGETS);
+    p->teams = (targets + TEAM_TARGETS - 1) / TEAM_TARGETS;
+    p->teams = p->teams < 1 ? 1 : p->teams > MAX_TEAMS ? MAX_TEAMS : p->teams;
+    p->per_team = (targets + p->teams - 1) / p->teams;
+
+    void *partial = NULL;
+    xpu_kernel *kernel;
+    XPU_TRY(get_kernel(stream, args, NLL_SUM, t, &kernel));
+    if (p->teams > 1) XPU_TRY(xpu_malloc(stream, (size_t)p->teams * 2 * sizeof(double), &partial));
+    p->partial = XPU_ADDR(partial);
+    xpu_range range = team_range(t, (uint64_t)p->teams, (uint64_t)targets * 8);
+    xpu_status status = xpu_launch(stream, kernel, &range, p, sizeof *p);
+    if (status == XPU_SUCCESS && p->teams > 1) {
+        status = get_kernel(stream, args, NLL_FINISH, t, &kernel);
+        range = team_range(t, 1, (uint64_t)p->teams);
+        if (status == XPU_SUCCESS) status = xpu_launch(stream, kernel, &range, p, sizeof *p);
+    }
+    const xpu_status freed = xpu_free(partial);
+    return status == XPU_SUCCESS ? freed : status;
+}
+
+xpu_status xpu_nll_loss_forward(xpu_stream *stream, const xpu_nll_loss *args, const void *input, void *output,
+                                void *total_weight) {
+    const xpu_device_properties *device;
+    loss_params p;
+    XPU_TRY(describe(stream, args, &device, &p));
+    p.input = XPU_ADDR(input);
+    p.output = XPU_ADDR(output);
+    p.total_weight = XPU_ADDR(total_weight);
+    if (p.reduced) return sum(stream, device, args, &p);
+
+    const uint64_t targets = (uint64_t)(p.batch * p.inner);
+    const xpu_range range = {.dims = 1, .groups = {targets / LANES + 1}, .local = {LANES}, .work = targets * 8};
+    xpu_kernel *kernel;
+    XPU_TRY(get_kernel(stream, args, NLL_EACH, (team){.lanes = 1}, &kernel));
+    return xpu_launch(stream, kernel, &range, &p, sizeof p);
+}
+
+xpu_status xpu_nll_loss_backward(xpu_stream *stream, const xpu_nll_loss *args, const void *grad_output,
+                                 const void *total_weight, void *grad_input) {
+    const xpu_device_properties *device;
+    loss_params p;
+    XPU_TRY(describe(stream, args, &device, &p));
+    p.grad_output = XPU_ADDR(grad_output);
+    p.total_weight = XPU_ADDR(total_weight);
+    p.grad_input = XPU_ADDR(grad_input);
+    const uint64_t row = (uint64_t)(p.classes * p.inner);
+    const xpu_range range = {.dims = 2,
+                             .groups = {(size_t)((row + LANES - 1) / LANES), (size_t)p.batch},
+                             .local = {LANES, 1},
+                             .work = row * (uint64_t)p.batch * 2};
+    xpu_kernel *kernel;
+    XPU_TRY(get_kernel(stream, args, NLL_BACKWARD, (team){.lanes = 1}, &kernel));
+    return xpu_launch(stream, kernel, &range, &p, sizeof p);
+}
