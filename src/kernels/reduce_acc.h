@@ -2,7 +2,8 @@
  *
  * Options: IN, OUT0, OUT1 dtype tokens; A the type computed in; A_FLOAT, A_COMPLEX, A_DOUBLE, A_SIGNED,
  * IN_FLOAT, IN_COMPLEX as they apply; KIND_one, KIND_pair, KIND_indexed or KIND_welford; IDX int or long;
- * SECOND when there are two outputs; CONTIGUOUS when the inner dimension has no gaps; KEPT and OUTER the
+ * SECOND when there are two outputs; CONTIGUOUS when the inner dimension has no gaps; DENSE when the
+ * outputs lie in memory in their order; KEPT and OUTER the
  * numbers of dimensions: were they not constants, the compiler would keep the whole struct in memory, once
  * a lane.
  * The formulas of the table come after this file as the functions declared here. */
@@ -80,8 +81,6 @@ static inline A complex_mul(A a, A b) {
 #define LOWEST ((A)(-INFINITY))
 #define HIGHEST ((A)INFINITY)
 #define ISNAN(x) ((x) != (x))
-#define MAX(a, b) ((a) > (b) || (a) != (a) ? (a) : (b))
-#define MIN(a, b) ((a) < (b) || (a) != (a) ? (a) : (b))
 #elif !defined(A_COMPLEX)
 #ifdef A_SIGNED
 #define LOWEST ((A)((ulong)1 << (sizeof(A) * 8 - 1)))
@@ -91,22 +90,40 @@ static inline A complex_mul(A a, A b) {
 #define HIGHEST ((A)~(A)0)
 #endif
 #define ISNAN(x) 0
-#define MAX(a, b) ((a) > (b) ? (a) : (b))
-#define MIN(a, b) ((a) < (b) ? (a) : (b))
+#endif
+
+/* Choices are made between plain variables, and conditions joined by | and &: anything else may become a
+ * branch, and branches don't become vectors. */
+#ifndef A_COMPLEX
+static inline A MAX(A a, A b) {
+    A greater = a > b ? a : b; /* one instruction; b if either is NaN */
+    return ISNAN(a) ? a : greater;
+}
+static inline A MIN(A a, A b) {
+    A less = a < b ? a : b;
+    return ISNAN(a) ? a : less;
+}
 #endif
 
 #ifdef KIND_indexed
 /* `step` sees indices grow, so an equal value never replaces one already taken. */
 #define FIRST(name, before)                                                                      \
     static inline acc name##_STEP(acc a, A x, idx i) {                                           \
-        bool take = x before a.v || (ISNAN(x) && !ISNAN(a.v)) || a.i == LAST;                    \
-        return ACC(take ? x : a.v, take ? i : a.i);                                              \
+        A v = a.v;                                                                               \
+        idx at = a.i;                                                                            \
+        bool take = (x before v) | (ISNAN(x) & !ISNAN(v)) | (at == LAST);                        \
+        v = take ? x : v;                                                                        \
+        at = take ? i : at;                                                                      \
+        return ACC(v, at);                                                                       \
     }                                                                                            \
     static inline acc name(acc a, acc b) {                                                       \
-        bool tie = a.v == b.v || (ISNAN(a.v) && ISNAN(b.v));                                     \
-        bool take = a.i == LAST || (b.i != LAST && (tie ? b.i < a.i                              \
-                                           : b.v before a.v || (ISNAN(b.v) && !ISNAN(a.v))));    \
-        return ACC(take ? b.v : a.v, take ? b.i : a.i);                                          \
+        A v = a.v, w = b.v;                                                                      \
+        idx i = a.i, j = b.i;                                                                    \
+        bool tie = (v == w) | (ISNAN(v) & ISNAN(w)), better = (w before v) | (ISNAN(w) & !ISNAN(v)); \
+        bool take = (i == LAST) | ((j != LAST) & ((tie & (j < i)) | (!tie & better)));           \
+        v = take ? w : v;                                                                        \
+        i = take ? j : i;                                                                        \
+        return ACC(v, i);                                                                        \
     }
 FIRST(FIRST_MAX, >)
 FIRST(FIRST_MIN, <)
@@ -168,12 +185,16 @@ static inline long offset_of(ulong index, const long *size, const long *stride, 
 #endif
 
 /* Writes the outputs from the finished accumulator of output `o`. */
+#ifdef DENSE
+#define OUTPUT(k, t, o, v) STORE(t, XPU_PTR(STORED(t), p->out[k]), o, v)
+#else
+#define OUTPUT(k, t, o, v)                                                                         \
+    STORE(t, XPU_PTR(STORED(t), p->out[k] + offset_of(o, p->size, p->out_stride[k], 0, KEPT)), 0, v)
+#endif
 static inline void write_outputs(const reduce_params *p, ulong o, acc a) {
     real n = REAL_OF_BITS(p->count), parameter = REAL_OF_BITS(p->parameter);
-    long at = offset_of(o, p->size, p->out_stride[0], 0, KEPT);
-    STORE(OUT0, XPU_PTR(STORED(OUT0), p->out[0] + at), 0, reduce_first(a, n, parameter));
+    OUTPUT(0, OUT0, o, reduce_first(a, n, parameter));
 #ifdef SECOND
-    at = offset_of(o, p->size, p->out_stride[1], 0, KEPT);
-    STORE(OUT1, XPU_PTR(STORED(OUT1), p->out[1] + at), 0, reduce_second(a, n, parameter));
+    OUTPUT(1, OUT1, o, reduce_second(a, n, parameter));
 #endif
 }

@@ -77,50 +77,47 @@ WORKER_ATTRIBUTES __kernel void reduce_rows(reduce_params p) {
     }
 }
 
-#ifdef KIND_one
-/* Of LANES vectors, one a row, lane l gets row l's total. Each step halves the vectors: a lane keeps half of
- * them and hands the other half to the lane that keeps that, all steps together cost as much as one
- * vector more a row, where `across_lanes` costs log2(LANES). */
-static inline acc transposed_total(acc *a) {
-    uint lane = LANE;
-#pragma unroll
-    for (uint mask = LANES / 2; mask > 0; mask /= 2) {
-        bool upper = (lane & mask) != 0;
-#pragma unroll
-        for (uint r = 0; r < mask; r++) {
-            acc keep = upper ? a[r + mask] : a[r], give = upper ? a[r] : a[r + mask];
-            a[r] = reduce_combine(keep, shuffled(give, mask));
-        }
+#if defined(KIND_one) && LANES == 16
+/* Rows so short that adding up the lanes would take longer than the row: 16 rows at a time, `batch` times,
+ * at least 16 rows in all. One dimension reduced, without gaps; no chunks.
+ *
+ * Of 16 vectors, one a row, lane l is to get row l's total. Each step halves the vectors: a lane keeps half
+ * of them and hands the other half to the lane that keeps that. All steps together combine 15 vectors, where
+ * `across_lanes` would take 64. (Written out: the compiler unrolls loops over private arrays too late.) */
+#define EACH_ROW(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15)
+#define START(r)                                                                                   \
+    acc a##r = reduce_identity();                                                                  \
+    xpu_addr row##r = p.in + KEPT_OFFSET(block + r);
+#define STEP(r) a##r = reduce_step(a##r, AT(row##r, e + lane), 0, parameter);
+#define HALVE(r, s, mask)                                                                          \
+    {                                                                                              \
+        acc keep = lane & mask ? a##s : a##r, give = lane & mask ? a##r : a##s;                    \
+        a##r = reduce_combine(keep, shuffled(give, mask));                                         \
     }
-    return a[0];
-}
 
-/* Rows so short that adding up the lanes would take longer than the row: LANES rows at a time, `batch`
- * times. One dimension reduced, without gaps; no chunks. */
 WORKER_ATTRIBUTES __kernel void reduce_short_rows(reduce_params p) {
     real parameter = REAL_OF_BITS(p.parameter);
     uint lane = LANE;
     ulong first = WORKER * (ulong)p.batch * LANES, end = min(first + (ulong)p.batch * LANES, (ulong)p.outputs);
-    long n = p.total;
+    long n = p.total, run_stride = 0;
     for (; first < end; first += LANES) {
-        acc a[LANES];
-        xpu_addr row[LANES];
-#pragma unroll
-        for (uint r = 0; r < LANES; r++) {
-            a[r] = reduce_identity();
-            row[r] = p.in + KEPT_OFFSET(min(first + r, (ulong)p.outputs - 1));
-        }
-        long e = 0, run_stride = 0;
+        ulong block = min(first, (ulong)p.outputs - LANES); /* the last block does some rows again */
+        EACH_ROW(START)
+        long e = 0;
         for (; e + LANES <= n; e += LANES) {
-#pragma unroll
-            for (uint r = 0; r < LANES; r++) a[r] = reduce_step(a[r], AT(row[r], e + lane), 0, parameter);
+            EACH_ROW(STEP)
         }
-        if (e + lane < n) {
-#pragma unroll
-            for (uint r = 0; r < LANES; r++) a[r] = reduce_step(a[r], AT(row[r], e + lane), 0, parameter);
+        if (e < n) {
+            if (e + lane < n) {
+                EACH_ROW(STEP)
+            }
         }
-        acc total = transposed_total(a);
-        if (first + lane < (ulong)p.outputs) write_outputs(&p, first + lane, total);
+        HALVE(0, 8, 8) HALVE(1, 9, 8) HALVE(2, 10, 8) HALVE(3, 11, 8)
+        HALVE(4, 12, 8) HALVE(5, 13, 8) HALVE(6, 14, 8) HALVE(7, 15, 8)
+        HALVE(0, 4, 4) HALVE(1, 5, 4) HALVE(2, 6, 4) HALVE(3, 7, 4)
+        HALVE(0, 2, 2) HALVE(1, 3, 2)
+        HALVE(0, 1, 1)
+        write_outputs(&p, block + lane, a0);
     }
 }
 #endif

@@ -129,17 +129,30 @@ static void choose_inner(shape *s, int64_t element) {
     s->reduced[0] = chosen;
 }
 
+/* Do the outputs lie in memory in the order of the kept dimensions, without gaps? */
+static bool is_dense(const shape *s, const xpu_iter *iter) {
+    int64_t step = 1;
+    for (int d = 0; d < s->kept_dims; d++) {
+        for (int i = 0; i < iter->outputs; i++)
+            if (s->kept[d].out[i] != step * (int64_t)xpu_dtype_size(iter->operand[i].dtype)) return false;
+        step *= s->kept[d].size;
+    }
+    return true;
+}
+
 /* --- the launch --- */
 
 typedef enum entry { ENTRY_ROWS, ENTRY_SHORT_ROWS, ENTRY_COLUMNS, ENTRY_POINTS, ENTRY_PARTIALS } entry;
 
 #define SUBGROUP 16
 #define MAX_LOCAL 256
+#define SHORT_ROW 256 /* elements */
+#define BATCH 65536   /* elements that a host thread takes in one work-group */
 #define LONGEST_CHUNK 65536 /* elements; keeps fp32 sums exact: 1,024 a lane and accumulator */
 
 typedef struct plan {
     entry entry;
-    bool subgroups, contiguous, wide;
+    bool subgroups, contiguous, wide, dense;
     int columns, local, kept, outer;
     int64_t groups;
 } plan;
@@ -215,20 +228,20 @@ static void make_plan(const shape *s, const xpu_device_properties *device, acc_k
         plan_columns(s, device, true, lanes / (cpu ? SUBGROUP : 64), plan, p);
     } else if (s->outputs >= 64 && (s->total < SUBGROUP || (!row && s->outputs >= lanes))) {
         plan_columns(s, device, false, 0, plan, p);
-    } else if (plan->subgroups && kind == KIND_one && row && plan->outer == 0 && s->total <= 16 * SUBGROUP &&
+    } else if (plan->subgroups && kind == KIND_one && row && plan->outer == 0 && s->total <= SHORT_ROW &&
                s->outputs >= 4 * SUBGROUP) {
         plan->entry = ENTRY_SHORT_ROWS;
         plan->local = cpu ? SUBGROUP : 4 * SUBGROUP;
         p->chunk = p->total;
         p->chunks = 1;
         p->tasks = p->outputs;
-        if (cpu) p->batch = most(least(16384 / SUBGROUP / p->total, p->tasks / (8 * units * SUBGROUP)), 1);
+        if (cpu) p->batch = most(least(BATCH / SUBGROUP / p->total, p->tasks / (8 * units * SUBGROUP)), 1);
         plan->groups = ceil_div(p->tasks, p->batch * plan->local);
     } else if (plan->subgroups) {
         plan->entry = ENTRY_ROWS;
         cut(p, lanes / SUBGROUP, cpu ? 16384 : 2048, LONGEST_CHUNK);
         plan->local = cpu ? SUBGROUP : 4 * SUBGROUP;
-        if (cpu) p->batch = most(least(16384 / most(p->chunk, 1), p->tasks / (8 * units)), 1);
+        if (cpu) p->batch = most(least(BATCH / most(p->chunk, 1), p->tasks / (8 * units)), 1);
         plan->groups = ceil_div(p->tasks, p->batch * (plan->local / SUBGROUP));
     } else {
         plan->entry = ENTRY_ROWS;
@@ -245,6 +258,7 @@ static kernel_key key_of(xpu_reduction reduction, const xpu_iter *iter, entry en
                       {(uint64_t)reduction | (uint64_t)entry << 16 | (uint64_t)plan->columns << 20 |
                            (uint64_t)plan->local << 24 | (uint64_t)plan->subgroups << 40 |
                            (uint64_t)plan->contiguous << 41 | (uint64_t)plan->wide << 42 |
+                           (uint64_t)plan->dense << 43 |
                            (uint64_t)plan->kept << 48 | (uint64_t)plan->outer << 56,
                        (uint64_t)iter->operand[iter->outputs].dtype | (uint64_t)iter->operand[0].dtype << 8 |
                            (uint64_t)second << 16,
@@ -276,13 +290,13 @@ static xpu_status find_kernel(int device, xpu_reduction reduction, const xpu_ite
     struct computed a = computed_in(row->type, in, out);
     char options[512], text[2048], label[96];
     snprintf(options, sizeof options,
-             "-DIN=%s -DOUT0=%s -DOUT1=%s -DA=%s -DKIND_%s -DIDX=%s -DLOCAL=%d -DLANES=%d -DKEPT=%d -DOUTER=%d%s%s%s%s%s%s%s%s",
+             "-DIN=%s -DOUT0=%s -DOUT1=%s -DA=%s -DKIND_%s -DIDX=%s -DLOCAL=%d -DLANES=%d -DKEPT=%d -DOUTER=%d%s%s%s%s%s%s%s%s%s",
              dtype_token(in), dtype_token(out), dtype_token(second), a.type, kinds[row->kind],
              plan->wide ? "long" : "int", plan->local, SUBGROUP, plan->kept, plan->outer,
              a.class == 'f' ? " -DA_FLOAT" : "", a.class == 'c' ? " -DA_COMPLEX" : "",
              a.class == 'i' ? " -DA_SIGNED" : "", a.type[0] == 'd' ? " -DA_DOUBLE" : "",
              computed[in].class == 'f' ? " -DIN_FLOAT" : "", computed[in].class == 'c' ? " -DIN_COMPLEX" : "",
-             iter->outputs == 2 ? " -DSECOND" : "", plan->contiguous ? " -DCONTIGUOUS" : "");
+             iter->outputs == 2 ? " -DSECOND" : "", plan->contiguous ? " -DCONTIGUOUS" : "", plan->dense ? " -DDENSE" : "");
     if (entry == ENTRY_COLUMNS)
         snprintf(options + strlen(options), sizeof options - strlen(options), " -DCOLUMNS=%d", plan->columns);
     if (entry == ENTRY_POINTS) strcat(options, " -DPOINTS");
@@ -370,6 +384,7 @@ xpu_status xpu_reduce(xpu_stream *stream, xpu_reduction reduction, const xpu_ite
     if (row->kind != KIND_indexed) choose_inner(&s, element);
     bool as_double = computed_in(row->type, in, iter->operand[0].dtype).type[0] == 'd';
     fill_params(&s, iter, as_double, parameter, &p);
+    plan.dense = is_dense(&s, iter);
     make_plan(&s, properties, row->kind, element, &plan, &p);
 
     xpu_kernel *kernel, *final = NULL;
