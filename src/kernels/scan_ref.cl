@@ -1,0 +1,163 @@
+/* Scans, y[k] = x[0] ∘ … ∘ x[k], in portable OpenCL C.
+ *   scan_columns  one work-item has a row: for many rows
+ *   scan_rows     a work-group has a chunk, tile by tile: each work-item scans ITEMS elements in registers, the
+ *                 group scans the work-items' totals in local memory
+ *   scan_totals   a chunk's total alone; scan_carries then makes them what comes before each chunk
+ * Options: IN, OUT dtype tokens; A the type computed in; A_FLOAT, A_COMPLEX as they apply; INDEXED with an index
+ * output; ROW_DIMS; LOCAL. The functions scan_identity, scan_combine come after this file. */
+#include "scan.h"
+
+#ifdef INDEXED
+typedef struct { A v; long i; } acc; /* i < 0: nothing yet */
+#else
+typedef A acc;
+#endif
+static inline acc scan_identity(void);
+static inline acc scan_combine(acc a, acc b); /* b comes after a */
+
+#ifdef A_FLOAT
+#define ISNAN(x) ((x) != (x))
+#else
+#define ISNAN(x) 0
+#endif
+#ifdef A_COMPLEX
+#define ONE ((A)(1, 0))
+#define MUL(a, b) ((A)((a).x * (b).x - (a).y * (b).y, (a).x * (b).y + (a).y * (b).x))
+#define CONVERT(x) (x)
+#else
+#define ONE ((A)1)
+#define MUL(a, b) ((a) * (b))
+#define CONVERT(x) ((A)(x))
+#endif
+#ifdef INDEXED
+#define LAST(before_or_equal)                                                                      \
+    bool take = (a.i < 0) | ((b.i >= 0) & (ISNAN(b.v) | (!ISNAN(a.v) & (b.v before_or_equal a.v)))); \
+    return take ? b : a;
+#endif
+#if defined(A_FLOAT) && !defined(INDEXED)
+static inline A log_add_exp(A a, A b) {
+    if (ISNAN(a) || ISNAN(b)) return a + b;
+    A low = fmin(a, b), high = fmax(a, b);
+    if (low == high && isinf(low)) return low; /* two infinities: their difference is NaN */
+    return high + log1p(exp(low - high));
+}
+#endif
+
+static inline long offset_of(const scan_params *p, ulong row, int operand) {
+    long offset = 0;
+#pragma unroll
+    for (int d = 0; d < ROW_DIMS; d++) {
+        ulong c = row;
+        if (d + 1 < ROW_DIMS) {
+            row = c / (ulong)p->size[d];
+            c -= row * (ulong)p->size[d];
+        }
+        offset += (long)c * p->stride[operand][d];
+    }
+    return offset;
+}
+
+static inline acc element(const scan_params *p, __global const STORED(IN) *in, long k) {
+    A x = CONVERT(LOAD(IN, in, k * p->along[0]));
+#ifdef INDEXED
+    acc a = {x, k};
+    return a;
+#else
+    return x;
+#endif
+}
+
+static inline void put(const scan_params *p, __global STORED(OUT) *out, __global long *index, long k, acc a) {
+#ifdef INDEXED
+    STORE(OUT, out, k * p->along[1], a.v);
+    index[k * p->along[2]] = a.i;
+#else
+    STORE(OUT, out, k * p->along[1], a);
+#endif
+}
+
+#define POINTERS(row)                                                                              \
+    __global const STORED(IN) *in = XPU_CPTR(STORED(IN), p.in) + offset_of(&p, row, 0);            \
+    __global STORED(OUT) *out = XPU_PTR(STORED(OUT), p.out) + offset_of(&p, row, 1);               \
+    __global long *index = XPU_PTR(long, p.index) + offset_of(&p, row, 2);
+
+__kernel void scan_columns(scan_params p) {
+    ulong row = XPU_GROUP(0) * LOCAL + get_local_id(0);
+    if (row >= (ulong)p.rows) return;
+    POINTERS(row)
+    acc a = scan_identity();
+    for (long k = 0; k < p.length; k++) {
+        a = scan_combine(a, element(&p, in, k));
+        put(&p, out, index, k, a);
+    }
+}
+
+#define ITEMS 8
+
+/* The total of the work-items before this one; `*all` is that of the whole group. */
+static inline acc before(__local acc *shared, acc mine, acc *all) {
+    int item = get_local_id(0);
+    barrier(CLK_LOCAL_MEM_FENCE); /* the round before has been read */
+    shared[item] = mine;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int step = 1; step < LOCAL; step *= 2) {
+        acc a = shared[item];
+        if (item >= step) a = scan_combine(shared[item - step], a);
+        barrier(CLK_LOCAL_MEM_FENCE);
+        shared[item] = a;
+        barrier(CLK_LOCAL_MEM_FENCE);
+    }
+    *all = shared[LOCAL - 1];
+    return item > 0 ? shared[item - 1] : scan_identity();
+}
+
+__attribute__((reqd_work_group_size(LOCAL, 1, 1))) __kernel void scan_rows(scan_params p) {
+    __local acc shared[LOCAL];
+    ulong task = XPU_GROUP(0), row = task / (ulong)p.chunks, chunk = task - row * (ulong)p.chunks;
+    POINTERS(row)
+    long from = chunk * p.chunk, to = min(from + p.chunk, p.length);
+    acc carry = p.chunks > 1 ? XPU_CPTR(acc, p.totals)[task] : scan_identity();
+    for (long tile = from; tile < to; tile += LOCAL * ITEMS) {
+        long mine = tile + get_local_id(0) * ITEMS;
+        acc a[ITEMS], sum = scan_identity(), all;
+#pragma unroll
+        for (int k = 0; k < ITEMS; k++) {
+            if (mine + k < to) sum = scan_combine(sum, element(&p, in, mine + k));
+            a[k] = sum;
+        }
+        acc first = scan_combine(carry, before(shared, sum, &all));
+#pragma unroll
+        for (int k = 0; k < ITEMS; k++)
+            if (mine + k < to) put(&p, out, index, mine + k, scan_combine(first, a[k]));
+        carry = scan_combine(carry, all);
+    }
+}
+
+__attribute__((reqd_work_group_size(LOCAL, 1, 1))) __kernel void scan_totals(scan_params p) {
+    __local acc shared[LOCAL];
+    ulong task = XPU_GROUP(0), row = task / (ulong)p.chunks, chunk = task - row * (ulong)p.chunks;
+    __global const STORED(IN) *in = XPU_CPTR(STORED(IN), p.in) + offset_of(&p, row, 0);
+    long from = chunk * p.chunk, to = min(from + p.chunk, p.length);
+    acc carry = scan_identity();
+    for (long tile = from; tile < to; tile += LOCAL * ITEMS) {
+        long mine = tile + get_local_id(0) * ITEMS;
+        acc sum = scan_identity(), all;
+        for (int k = 0; k < ITEMS; k++)
+            if (mine + k < to) sum = scan_combine(sum, element(&p, in, mine + k));
+        before(shared, sum, &all);
+        carry = scan_combine(carry, all);
+    }
+    if (get_local_id(0) == 0) XPU_PTR(acc, p.totals)[task] = carry;
+}
+
+__kernel void scan_carries(scan_params p) {
+    ulong row = XPU_GROUP(0) * LOCAL + get_local_id(0);
+    if (row >= (ulong)p.rows) return;
+    __global acc *totals = XPU_PTR(acc, p.totals) + row * (ulong)p.chunks;
+    acc a = scan_identity();
+    for (long c = 0; c < p.chunks; c++) {
+        acc next = scan_combine(a, totals[c]);
+        totals[c] = a;
+        a = next;
+    }
+}

@@ -1,0 +1,160 @@
+/* Scans along one dimension: many rows go one to a work-item, few rows one to a work-group, and a few very
+ * long ones are cut into chunks, whose totals are taken first. */
+#include "xpu/ops/scan.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "kernels/scan.h"
+#include "ops/kernel.h"
+#include "xpu/memory.h"
+
+static const struct row {
+    const char *name, *identity, *combine, *classes;
+    bool indexed;
+} table[XPU_SCAN_COUNT] = {
+    [XPU_SCAN_SUM] = {"cumsum", "return (A)(0);", "return a + b;", "biufc", false},
+    [XPU_SCAN_PROD] = {"cumprod", "return ONE;", "return MUL(a, b);", "biufc", false},
+    [XPU_SCAN_MAX] = {"cummax", "acc a = {0, -1}; return a;", "LAST(>=)", "biuf", true},
+    [XPU_SCAN_MIN] = {"cummin", "acc a = {0, -1}; return a;", "LAST(<=)", "biuf", true},
+    [XPU_SCAN_LOGSUMEXP] = {"logcumsumexp", "return -INFINITY;", "return log_add_exp(a, b);", "f", false},
+};
+
+static const struct computed {
+    const char *type;
+    char class;
+} computed[] = {
+    [XPU_BOOL] = {"uchar", 'b'},    [XPU_INT8] = {"char", 'i'},       [XPU_UINT8] = {"uchar", 'u'},
+    [XPU_INT16] = {"short", 'i'},   [XPU_UINT16] = {"ushort", 'u'},   [XPU_INT32] = {"int", 'i'},
+    [XPU_UINT32] = {"uint", 'u'},   [XPU_INT64] = {"long", 'i'},      [XPU_UINT64] = {"ulong", 'u'},
+    [XPU_FLOAT16] = {"float", 'f'}, [XPU_BFLOAT16] = {"float", 'f'},  [XPU_FLOAT32] = {"float", 'f'},
+    [XPU_FLOAT64] = {"double", 'f'}, [XPU_COMPLEX64] = {"float2", 'c'}, [XPU_COMPLEX128] = {"double2", 'c'},
+};
+
+typedef enum entry { ENTRY_COLUMNS, ENTRY_ROWS, ENTRY_TOTALS, ENTRY_CARRIES } entry;
+
+#define LONGEST_CHUNK 16384 /* elements of a row that one work-group scans when there are few rows */
+#define MOST_CHUNKS 1024
+#define ACC_BYTES 16
+
+static xpu_status find_kernel(int device, xpu_scan_op op, xpu_dtype in, xpu_dtype out, int row_dims, int local,
+                              entry entry, xpu_kernel **kernel) {
+    static const char *const entries[] = {"scan_columns", "scan_rows", "scan_totals", "scan_carries"};
+    kernel_key key = {FAMILY_SCAN,
+                      {(uint64_t)op | (uint64_t)in << 8 | (uint64_t)out << 16 | (uint64_t)row_dims << 24 |
+                           (uint64_t)local << 32 | (uint64_t)entry << 48, 0, 0}};
+    *kernel = kernel_find(device, &key);
+    if (*kernel) return XPU_SUCCESS;
+    const struct row *row = &table[op];
+    char options[256], text[512], label[64];
+    snprintf(options, sizeof options, "-DIN=%s -DOUT=%s -DA=%s -DROW_DIMS=%d -DLOCAL=%d%s%s%s", dtype_token(in),
+             dtype_token(out), computed[out].type, row_dims, local, computed[out].class == 'f' ? " -DA_FLOAT" : "",
+             computed[out].class == 'c' ? " -DA_COMPLEX" : "", row->indexed ? " -DINDEXED" : "");
+    snprintf(text, sizeof text,
+             "static inline acc scan_identity(void) { %s }\nstatic inline acc scan_combine(acc a, acc b) { %s }\n",
+             row->identity, row->combine);
+    snprintf(label, sizeof label, "%s %s->%s", row->name, dtype_token(in), dtype_token(out));
+    kernel_recipe recipe = {"scan_ref.cl", text, options, entries[entry], label};
+    return kernel_make(device, &key, &recipe, kernel);
+}
+
+static bool same_shape(const xpu_tensor *a, const xpu_tensor *b) {
+    return a->dims == b->dims && (a->dims == 0 || !memcmp(a->size, b->size, (size_t)a->dims * sizeof *a->size));
+}
+
+static xpu_status check(xpu_scan_op op, const xpu_tensor *out, const xpu_tensor *index, const xpu_tensor *in, int dim,
+                        const xpu_device_properties *device) {
+    if ((unsigned)op >= XPU_SCAN_COUNT) return op_fail(XPU_ERROR_INVALID_ARGUMENT, "scan: no operation %d", (int)op);
+    const struct row *row = &table[op];
+    if (!same_shape(in, out) || (index && !same_shape(in, index)) || dim < 0 || dim >= in->dims || in->dims > XPU_MAX_DIMS)
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "%s: shapes differ, or no dimension %d", row->name, dim);
+    if ((index != NULL) != row->indexed || (index && (index->dtype != XPU_INT64 || in->dtype != out->dtype)))
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "%s: %s", row->name,
+                       row->indexed ? "needs an i64 index and equal dtypes" : "has no index");
+    bool complex_in = computed[in->dtype].class == 'c', complex_out = computed[out->dtype].class == 'c';
+    if (!strchr(row->classes, computed[out->dtype].class) || ((complex_in || complex_out) && in->dtype != out->dtype))
+        return op_fail(XPU_ERROR_NOT_SUPPORTED, "%s is not defined for %s to %s", row->name, dtype_token(in->dtype),
+                       dtype_token(out->dtype));
+    if (!device->has_fp64 && (xpu_dtype_size(computed[out->dtype].class == 'c' ? out->dtype : XPU_BOOL) == 16 ||
+                              out->dtype == XPU_FLOAT64 || in->dtype == XPU_FLOAT64))
+        return op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: %s can't compute fp64", row->name, device->name);
+    return XPU_SUCCESS;
+}
+
+/* The dimensions other than `dim`, from the last to the first, those of size 1 left out. */
+static int fill_rows(const xpu_tensor *const operands[3], int dim, scan_params *p) {
+    int n = 0;
+    p->rows = 1;
+    for (int d = operands[0]->dims - 1; d >= 0; d--) {
+        int64_t size = operands[0]->size[d];
+        if (d == dim || size == 1) continue;
+        bool merge = n > 0;
+        for (int i = 0; i < 3; i++)
+            if (merge && operands[i]->stride[d] != p->stride[i][n - 1] * p->size[n - 1]) merge = false;
+        if (merge) {
+            p->size[n - 1] *= size;
+        } else {
+            p->size[n] = size;
+            for (int i = 0; i < 3; i++) p->stride[i][n] = operands[i]->stride[d];
+            n++;
+        }
+        p->rows *= size;
+    }
+    return n;
+}
+
+xpu_status xpu_scan(xpu_stream *stream, xpu_scan_op op, const xpu_tensor *out, const xpu_tensor *index,
+                    const xpu_tensor *in, int dim) {
+    int device = xpu_stream_device(stream);
+    const xpu_device_properties *properties;
+    XPU_TRY(xpu_device_get_properties(device, &properties));
+    XPU_TRY(check(op, out, index, in, dim, properties));
+    const xpu_tensor *operands[3] = {in, out, index ? index : out};
+    scan_params p;
+    memset(&p, 0, sizeof p);
+    int row_dims = fill_rows(operands, dim, &p);
+    p.in = XPU_ADDR(in->data);
+    p.out = XPU_ADDR(out->data);
+    p.index = XPU_ADDR(index ? index->data : NULL);
+    p.length = in->size[dim];
+    for (int i = 0; i < 3; i++) p.along[i] = operands[i]->stride[dim];
+    p.chunk = p.length;
+    p.chunks = 1;
+    if (p.rows == 0 || p.length == 0) return XPU_SUCCESS;
+
+    bool cpu = properties->type == XPU_DEVICE_CPU;
+    int64_t units = (int64_t)properties->max_compute_units;
+    uint64_t work = (uint64_t)(p.rows * p.length) * 4;
+    bool columns = p.length < 16 || p.rows >= units * (cpu ? 32 : 512);
+    if (columns) {
+        int local = cpu ? 16 : 64;
+        xpu_kernel *kernel;
+        XPU_TRY(find_kernel(device, op, in->dtype, out->dtype, row_dims, local, ENTRY_COLUMNS, &kernel));
+        xpu_range range = {1, {(size_t)((p.rows + local - 1) / local)}, {(size_t)local}, work};
+        return xpu_launch(stream, kernel, &range, &p, sizeof p);
+    }
+
+    int local = cpu ? 32 : 128;
+    if (p.rows < 4 * units && p.length > LONGEST_CHUNK) {
+        int64_t chunks = (p.length + LONGEST_CHUNK - 1) / LONGEST_CHUNK;
+        if (chunks > MOST_CHUNKS) chunks = MOST_CHUNKS;
+        p.chunk = (p.length + chunks - 1) / chunks;
+        p.chunks = (p.length + p.chunk - 1) / p.chunk;
+    }
+    xpu_kernel *scan, *totals = NULL, *carries = NULL;
+    XPU_TRY(find_kernel(device, op, in->dtype, out->dtype, row_dims, local, ENTRY_ROWS, &scan));
+    xpu_range range = {1, {(size_t)(p.rows * p.chunks)}, {(size_t)local}, work};
+    if (p.chunks == 1) return xpu_launch(stream, scan, &range, &p, sizeof p);
+
+    XPU_TRY(find_kernel(device, op, in->dtype, out->dtype, row_dims, local, ENTRY_TOTALS, &totals));
+    XPU_TRY(find_kernel(device, op, in->dtype, out->dtype, row_dims, local, ENTRY_CARRIES, &carries));
+    void *memory;
+    XPU_TRY(xpu_malloc(stream, (size_t)(p.rows * p.chunks) * ACC_BYTES, &memory));
+    p.totals = XPU_ADDR(memory);
+    xpu_range few = {1, {(size_t)((p.rows + local - 1) / local)}, {(size_t)local}, (uint64_t)(p.rows * p.chunks)};
+    xpu_status status = xpu_launch(stream, totals, &range, &p, sizeof p);
+    if (status == XPU_SUCCESS) status = xpu_launch(stream, carries, &few, &p, sizeof p);
+    if (status == XPU_SUCCESS) status = xpu_launch(stream, scan, &range, &p, sizeof p);
+    xpu_free(memory);
+    return status;
+}

@@ -1,0 +1,143 @@
+/* Sorting: tiles in local memory, merges of doubling runs between two buffers, then the outputs' own layout. */
+#include "xpu/ops/sort.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "kernels/sort.h"
+#include "ops/kernel.h"
+#include "xpu/memory.h"
+
+typedef enum entry { ENTRY_TILES, ENTRY_MERGE, ENTRY_STORE } entry;
+
+#define GROUP 64 /* work-items of the kernels that go by elements */
+
+static char class_of(xpu_dtype dtype) {
+    static const char classes[][2] = {
+#define X(name, token, size, kind) #kind,
+        XPU_DTYPES(X)
+#undef X
+    };
+    return classes[dtype][0];
+}
+
+static xpu_status find_kernel(int device, xpu_dtype dtype, bool descending, int row_dims, int local, entry entry,
+                              xpu_kernel **kernel) {
+    static const char *const entries[] = {"sort_tiles", "sort_merge", "sort_store"};
+    kernel_key key = {FAMILY_SORT,
+                      {(uint64_t)dtype | (uint64_t)descending << 8 | (uint64_t)row_dims << 16 | (uint64_t)local << 24 |
+                           (uint64_t)entry << 48, 0, 0}};
+    *kernel = kernel_find(device, &key);
+    if (*kernel) return XPU_SUCCESS;
+    char options[128], label[48];
+    snprintf(options, sizeof options, "-DT=%s -DROW_DIMS=%d -DLOCAL=%d%s%s", dtype_token(dtype), row_dims, local,
+             class_of(dtype) == 'f' ? " -DT_FLOAT" : "", descending ? " -DDESCENDING" : "");
+    snprintf(label, sizeof label, "%s %s", entries[entry], dtype_token(dtype));
+    kernel_recipe recipe = {"sort_ref.cl", NULL, options, entries[entry], label};
+    return kernel_make(device, &key, &recipe, kernel);
+}
+
+static xpu_status check(const xpu_tensor *values, const xpu_tensor *indices, const xpu_tensor *in, int dim,
+                        int64_t first, const xpu_device_properties *device) {
+    if (dim < 0 || dim >= in->dims || in->dims > XPU_MAX_DIMS || values->dims != in->dims || indices->dims != in->dims)
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "sort: dimension %d of %d, %d and %d dimensions", dim, in->dims,
+                       values->dims, indices->dims);
+    for (int d = 0; d < in->dims; d++)
+        if (values->size[d] != indices->size[d] ||
+            (d == dim ? first < 0 || first + values->size[d] > in->size[d] : values->size[d] != in->size[d]))
+            return op_fail(XPU_ERROR_INVALID_ARGUMENT, "sort: the outputs' shapes don't fit the input's");
+    if (values->dtype != in->dtype || indices->dtype != XPU_INT64)
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "sort: values have the input's dtype, indices are i64");
+    if (in->size[dim] >= INT32_MAX - 4096)
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "sort: a row of %lld elements", (long long)in->size[dim]);
+    if (class_of(in->dtype) == 'c' || (in->dtype == XPU_FLOAT64 && !device->has_fp64))
+        return op_fail(XPU_ERROR_NOT_SUPPORTED, "sort: not for %s on %s", dtype_token(in->dtype), device->name);
+    return XPU_SUCCESS;
+}
+
+/* The dimensions other than `dim`, the last one first. */
+static int fill_rows(const xpu_tensor *const operands[3], int dim, sort_params *p) {
+    int n = 0;
+    p->rows = 1;
+    for (int d = operands[0]->dims - 1; d >= 0; d--) {
+        int64_t size = operands[0]->size[d];
+        if (d == dim || size == 1) continue;
+        bool merge = n > 0;
+        for (int i = 0; i < 3; i++)
+            if (merge && operands[i]->stride[d] != p->stride[i][n - 1] * p->size[n - 1]) merge = false;
+        if (merge) {
+            p->size[n - 1] *= size;
+        } else {
+            p->size[n] = size;
+            for (int i = 0; i < 3; i++) p->stride[i][n] = operands[i]->stride[d];
+            n++;
+        }
+        p->rows *= size;
+    }
+    return n;
+}
+
+static void swap_buffers(sort_params *p) {
+    xpu_addr keys = p->keys[0], places = p->places[0];
+    p->keys[0] = p->keys[1];
+    p->places[0] = p->places[1];
+    p->keys[1] = keys;
+    p->places[1] = places;
+}
+
+static xpu_range by_elements(int64_t elements, int64_t cost) {
+    xpu_range range = {1, {(size_t)((elements + GROUP - 1) / GROUP)}, {GROUP}, (uint64_t)(elements * cost)};
+    return range;
+}
+
+xpu_status xpu_sort(xpu_stream *stream, const xpu_tensor *values, const xpu_tensor *indices, const xpu_tensor *in,
+                    int dim, bool descending, int64_t first) {
+    int device = xpu_stream_device(stream);
+    const xpu_device_properties *properties;
+    XPU_TRY(xpu_device_get_properties(device, &properties));
+    XPU_TRY(check(values, indices, in, dim, first, properties));
+    const xpu_tensor *operands[3] = {in, values, indices};
+    sort_params p;
+    memset(&p, 0, sizeof p);
+    int row_dims = fill_rows(operands, dim, &p);
+    p.in = XPU_ADDR(in->data);
+    p.values = XPU_ADDR(values->data);
+    p.indices = XPU_ADDR(indices->data);
+    p.length = in->size[dim];
+    p.first = first;
+    p.count = values->size[dim];
+    for (int i = 0; i < 3; i++) p.along[i] = operands[i]->stride[dim];
+    int64_t elements = p.rows * p.length;
+    if (p.rows * p.count == 0) return XPU_SUCCESS;
+
+    int local = 16, most = properties->max_work_group_size < 256 ? (int)properties->max_work_group_size : 256;
+    while (2 * local < p.length && 2 * local <= most) local *= 2;
+    xpu_kernel *tiles, *merge, *store;
+    XPU_TRY(find_kernel(device, in->dtype, descending, row_dims, local, ENTRY_TILES, &tiles));
+    XPU_TRY(find_kernel(device, in->dtype, descending, row_dims, local, ENTRY_MERGE, &merge));
+    XPU_TRY(find_kernel(device, in->dtype, descending, row_dims, local, ENTRY_STORE, &store));
+
+    size_t key_bytes = ((size_t)elements * xpu_dtype_size(in->dtype) + 63) / 64 * 64;
+    size_t place_bytes = ((size_t)elements * sizeof(int32_t) + 63) / 64 * 64;
+    void *memory;
+    XPU_TRY(xpu_malloc(stream, 2 * (key_bytes + place_bytes), &memory));
+    for (int i = 0; i < 2; i++) {
+        p.keys[i] = XPU_ADDR(memory) + (xpu_addr)i * (key_bytes + place_bytes);
+        p.places[i] = p.keys[i] + key_bytes;
+    }
+    int64_t tile = 2 * (int64_t)local;
+    xpu_range range = {1, {(size_t)(p.rows * ((p.length + tile - 1) / tile))}, {(size_t)local}, (uint64_t)elements * 50};
+    xpu_status status = xpu_launch(stream, tiles, &range, &p, sizeof p);
+    swap_buffers(&p);
+    for (p.run = tile; p.run < p.length && status == XPU_SUCCESS; p.run *= 2) {
+        range = by_elements(elements, 40);
+        status = xpu_launch(stream, merge, &range, &p, sizeof p);
+        swap_buffers(&p);
+    }
+    if (status == XPU_SUCCESS) {
+        range = by_elements(p.rows * p.count, 4);
+        status = xpu_launch(stream, store, &range, &p, sizeof p);
+    }
+    xpu_free(memory);
+    return status;
+}
