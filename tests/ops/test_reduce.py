@@ -1,0 +1,199 @@
+"""Reductions against PyTorch's CPU in float64 or in the same integer dtype."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+INTEGERS = [torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
+COMPLEX = [torch.complex64, torch.complex128]
+
+# One of each launch: short and long rows, columns, points, several reduced dimensions, chunks and partials.
+SHAPES = [(), (1,), (7,), (1000,), (70, 64), (64, 300), (300, 17), (3, 70001), (70001, 3), (9000, 20), (4, 100, 33)]
+EPSILON = {torch.float16: 1e-3, torch.bfloat16: 8e-3, torch.float32: 1e-6, torch.float64: 1e-14}
+
+
+def make(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(hash((shape, str(dtype))) % 2**31)
+    x = torch.randn(shape, generator=generator, dtype=torch.float64)
+    if dtype.is_complex:
+        return torch.complex(x, torch.randn(shape, generator=generator, dtype=torch.float64)).to(dtype)
+    return (x > 0.5) if dtype == torch.bool else (x if dtype.is_floating_point else (x * 40).abs()).to(dtype)
+
+
+def layouts(x: torch.Tensor) -> list[torch.Tensor]:
+    views = [x]
+    if x.dim() > 1:
+        views.append(x.transpose(0, -1))
+        views.append(x[..., ::2])
+    return views
+
+
+def dims_of(x: torch.Tensor) -> list[tuple[int, ...]]:
+    every = range(x.dim())
+    return [dims for n in range(1, x.dim() + 1) for dims in itertools.combinations(every, n)]
+
+
+def cases(dtype: torch.dtype):
+    for shape in SHAPES:
+        for cpu in layouts(make(shape, dtype)):
+            xpu = cpu.to("xpu")
+            if cpu.stride() != xpu.stride():
+                xpu = make(shape, dtype).to("xpu")
+                xpu = xpu[..., ::2] if cpu.shape[-1] != shape[-1] else xpu.transpose(0, -1)
+            yield cpu, xpu
+
+
+def assert_sum(result: torch.Tensor, reference: torch.Tensor, scale: torch.Tensor) -> None:
+    """The error of a sum is bounded by its rounding and a small share of the sum of the magnitudes."""
+    assert result.shape == reference.shape
+    if not (result.dtype.is_floating_point or result.dtype.is_complex):
+        assert torch.equal(result.cpu(), reference.to(result.dtype))
+        return
+    real = result.dtype.to_real() if result.dtype.is_complex else result.dtype
+    computed = EPSILON[torch.float32] if real in (torch.float16, torch.bfloat16) else EPSILON[real]
+    error = (result.cpu().to(reference.dtype) - reference).abs()
+    assert (error <= EPSILON[real] * reference.abs() + 4 * computed * scale + 1e-30).all()
+
+
+@pytest.mark.parametrize("dtype", FLOATS + INTEGERS + COMPLEX, ids=str)
+def test_sum(dtype: torch.dtype) -> None:
+    for cpu, xpu in cases(dtype):
+        wide = torch.complex128 if dtype.is_complex else torch.float64 if dtype.is_floating_point else torch.int64
+        exact = cpu.to(wide)
+        for dims in dims_of(cpu):
+            assert_sum(xpu.sum(dims), exact.sum(dims), exact.abs().sum(dims))
+            assert xpu.sum(dims, keepdim=True).shape == cpu.sum(dims, keepdim=True).shape
+        assert_sum(xpu.sum(), exact.sum(), exact.abs().sum())
+
+
+@pytest.mark.parametrize("dtype", FLOATS + COMPLEX, ids=str)
+def test_mean(dtype: torch.dtype) -> None:
+    for cpu, xpu in cases(dtype):
+        exact = cpu.to(torch.complex128 if dtype.is_complex else torch.float64)
+        for dims in dims_of(cpu):
+            assert_sum(xpu.mean(dims), exact.mean(dims), exact.abs().mean(dims))
+
+
+@pytest.mark.parametrize("dtype", FLOATS + INTEGERS, ids=str)
+def test_extremes(dtype: torch.dtype) -> None:
+    for cpu, xpu in cases(dtype):
+        for dims in dims_of(cpu):
+            assert torch.equal(xpu.amax(dims).cpu(), cpu.amax(dims))
+            assert torch.equal(xpu.amin(dims).cpu(), cpu.amin(dims))
+        assert torch.equal(xpu.max().cpu(), cpu.max())
+        assert torch.equal(xpu.min().cpu(), cpu.min())
+        assert all(torch.equal(a.cpu(), b) for a, b in zip(xpu.aminmax(), cpu.aminmax(), strict=True))
+
+
+def first_where(condition: torch.Tensor, dim: int) -> torch.Tensor:
+    places = torch.arange(condition.shape[dim]).view([-1 if d == dim else 1 for d in range(condition.dim())])
+    return torch.where(condition, places, condition.shape[dim]).amin(dim)
+
+
+@pytest.mark.parametrize("dtype", FLOATS + INTEGERS, ids=str)
+def test_extremes_with_the_first_index(dtype: torch.dtype) -> None:
+    for cpu, xpu in cases(dtype):
+        for dim in range(cpu.dim()):
+            for name, extreme in (("max", torch.amax), ("min", torch.amin)):
+                values, indices = getattr(xpu, name)(dim)
+                reference = extreme(cpu, dim, keepdim=True)
+                assert torch.equal(values.cpu(), reference.squeeze(dim))
+                assert torch.equal(indices.cpu(), first_where(cpu == reference, dim))
+                assert torch.equal(getattr(xpu, "arg" + name)(dim).cpu(), indices.cpu())
+        if cpu.dtype != torch.bool:
+            assert xpu.argmax().item() == (cpu.reshape(-1) == cpu.max()).int().argmax().item()
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_nan_is_the_extreme_and_the_first_one_counts(dtype: torch.dtype) -> None:
+    for shape, dim in (((5, 200), 1), ((200, 40), 0), ((3, 40000), 1)):
+        x = torch.ones(shape, dtype=dtype)
+        x.narrow(dim, 150, 1).fill_(float("nan"))
+        x.narrow(dim, 17, 1).fill_(float("nan"))
+        y = x.to("xpu")
+        for f in (torch.max, torch.min):
+            values, indices = f(y, dim)
+            assert values.isnan().all().item() and (indices == 17).all().item()
+        assert y.amax(dim).isnan().all().item() and y.aminmax(dim=dim).min.isnan().all().item()
+        assert (y.nansum(dim).cpu().double() == x.nansum(dim).double()).all()
+
+
+@pytest.mark.parametrize("dtype", FLOATS + INTEGERS + COMPLEX, ids=str)
+def test_any_all_count(dtype: torch.dtype) -> None:
+    for cpu, xpu in cases(dtype):
+        for dims in dims_of(cpu):
+            assert torch.equal(torch.any(xpu, dims).cpu(), torch.any(cpu, dims))
+            assert torch.equal(torch.all(xpu, dims).cpu(), torch.all(cpu, dims))
+            assert torch.equal(xpu.count_nonzero(dims).cpu(), cpu.count_nonzero(dims))
+        assert xpu.any().item() == cpu.any().item()
+        assert xpu.all().item() == cpu.all().item()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64], ids=str)
+def test_variance(dtype: torch.dtype) -> None:
+    tolerance = {torch.float16: 2e-3, torch.float32: 1e-5, torch.float64: 1e-12}[dtype]
+    for cpu, xpu in cases(dtype):
+        exact = cpu.double() + 3  # a mean far from 0 shows sums of squares
+        shifted = (cpu + 3).to("xpu") if dtype != torch.float16 else xpu
+        exact = exact if dtype != torch.float16 else cpu.double()
+        for dims in dims_of(cpu):
+            for correction in (0, 1):
+                if exact.numel() // max(1, exact.mean(dims).numel()) <= correction:
+                    continue
+                variance, mean = torch.var_mean(shifted, dims, correction=correction)
+                torch.testing.assert_close(variance.cpu().double(), exact.var(dims, correction=correction), rtol=tolerance, atol=tolerance)
+                torch.testing.assert_close(mean.cpu().double(), exact.mean(dims), rtol=tolerance, atol=tolerance)
+                torch.testing.assert_close(shifted.std(dims, correction=correction).cpu().double(),
+                                           exact.std(dims, correction=correction), rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("p", [0, 1, 2, 3, 0.5, float("inf"), float("-inf")])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64], ids=str)
+def test_vector_norm(dtype: torch.dtype, p: float) -> None:
+    x = make((40, 300), dtype)
+    for dim in (0, 1, None):
+        reference = torch.linalg.vector_norm(x.to(torch.complex128 if dtype.is_complex else torch.float64), p, dim)
+        result = torch.linalg.vector_norm(x.to("xpu"), p, dim).cpu().double()
+        torch.testing.assert_close(result, reference, rtol=1e-4 if dtype != torch.float64 else 1e-10, atol=0)
+
+
+def test_nothing_to_reduce() -> None:
+    x = torch.empty(3, 0, device="xpu")
+    assert x.sum(1).tolist() == [0, 0, 0] and x.prod(1).tolist() == [1, 1, 1]
+    assert x.mean(1).isnan().all().item() and x.var(1).isnan().all().item()
+    assert x.any(1).tolist() == [False] * 3 and x.all(1).tolist() == [True] * 3
+    assert x.sum(0).shape == (0,) and x.sum().item() == 0
+    for f in (torch.amax, torch.argmax):
+        with pytest.raises((RuntimeError, IndexError), match="reduction dim"):
+            f(x)
+    with pytest.raises(IndexError, match="non-zero size"):
+        torch.max(x, 1)
+
+
+def test_dtype_argument() -> None:
+    x = torch.tensor([1.7, -2.3, 250.9, 4.0])
+    for source in (x, x.to(torch.int32), x.half()):
+        for dtype in (torch.int8, torch.int64, torch.float16, torch.float64, torch.complex64):
+            assert torch.equal(source.to("xpu").sum(dtype=dtype).cpu(), source.sum(dtype=dtype))
+
+
+def test_backward() -> None:
+    x = torch.randn(20, 30, dtype=torch.float64)
+    for f in (lambda t: t.sum(0).pow(2).sum(), lambda t: t.max(1).values.sum(), lambda t: t.var(1).sum(),
+              lambda t: t.norm(), lambda t: t.prod(1).sum(), lambda t: t.amax((0, 1)), lambda t: t.logsumexp(1).sum()):
+        a, b = x.clone().requires_grad_(), x.to("xpu").requires_grad_()
+        f(a).backward()
+        f(b).backward()
+        torch.testing.assert_close(b.grad.cpu(), a.grad)
+
+
+def test_sum_is_repeatable_and_exact_over_many_elements() -> None:
+    x = torch.rand(1 << 22) + 1e3
+    y = x.to("xpu")
+    assert y.sum().item() == y.sum().item()
+    assert abs(y.sum().item() / x.double().sum().item() - 1) < 1e-6
+    assert abs(y.view(-1, 4).sum(0).cpu().double() / x.view(-1, 4).double().sum(0) - 1).max() < 1e-6
