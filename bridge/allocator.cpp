@@ -2,13 +2,17 @@
 
 #include <ATen/core/CachingHostAllocator.h>
 
+#include "history.h"
 #include "lower.h"
 
 namespace openxpu {
 namespace {
 
 // A block that can't be given back is lost; a destructor has nobody to tell it to.
-void give_back(void *pointer) { xpu_free(pointer); }
+void give_back(void *pointer) {
+    before_free();
+    xpu_free(pointer);
+}
 void give_back_host(void *pointer) { xpu_host_free(pointer); }
 
 xpu_stream *stream_of(c10::Stream stream) {
@@ -37,6 +41,7 @@ struct DeviceAllocator final : c10::DeviceAllocator {
         int device;
         void *pointer = nullptr;
         check(xpu_device_current(&device));
+        if (size) before_allocation();
         if (size) check(xpu_malloc(current_stream(device), size, &pointer));
         return {pointer, pointer, give_back, c10::Device(c10::kXPU, device)};
     }

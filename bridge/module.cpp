@@ -12,8 +12,12 @@
 #include "allocator.h"
 #include "fallback.h"
 #include "generator.h"
+#include "history.h"
 #include "lower.h"
+#include "profiler.h"
 #include "team.h"
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
 #include "xpu/program.h"
 
 namespace openxpu {
@@ -242,6 +246,17 @@ METHOD(stream_info) {
     END_HANDLE_TH_ERRORS
 }
 
+// Milliseconds between two recorded events, given by their handles: torch.Event takes no subclasses there.
+METHOD(elapsed_time) {
+    HANDLE_TH_ERRORS
+    unsigned long long start, end;
+    if (!PyArg_ParseTuple(argument, "KK", &start, &end)) return nullptr;
+    const auto *guard = c10::impl::getDeviceGuardImpl(c10::kXPU);
+    return PyFloat_FromDouble(
+        guard->elapsedTime(reinterpret_cast<void *>(start), reinterpret_cast<void *>(end), -1));
+    END_HANDLE_TH_ERRORS
+}
+
 // --- memory ---
 
 METHOD(empty_cache) {
@@ -324,6 +339,38 @@ METHOD(set_memory_fraction) {
     END_HANDLE_TH_ERRORS
 }
 
+// The pool's id is ignored: there is one pool.
+METHOD(memory_snapshot_) {
+    HANDLE_TH_ERRORS
+    return memory_snapshot();
+    END_HANDLE_TH_ERRORS
+}
+
+// (enabled, context, stacks, max_entries, clear, skip_actions), as torch.xpu.memory passes them
+METHOD(record_memory_history) {
+    HANDLE_TH_ERRORS
+    const char *enabled, *context, *stacks;
+    Py_ssize_t max_entries;
+    int clear = 0;
+    PyObject *skipped = nullptr;
+    if (!PyArg_ParseTuple(argument, "zzsn|pO", &enabled, &context, &stacks, &max_entries, &clear, &skipped))
+        return nullptr;
+    const std::string_view which = enabled ? enabled : "", stacks_of = context ? context : "";
+    TORCH_CHECK_VALUE(which.empty() || which == "state" || which == "all",
+                      "expected enabled to be None, 'state' or 'all'");
+    HistoryOptions wanted{};
+    wanted.enabled = enabled;
+    wanted.trace = which == "all";
+    wanted.alloc_stacks = context;
+    wanted.free_stacks = stacks_of == "all";
+    wanted.cpp = std::string_view(stacks) == "all";
+    wanted.max_entries = static_cast<size_t>(max_entries);
+    wanted.clear = clear;
+    record_history(wanted);
+    Py_RETURN_NONE;
+    END_HANDLE_TH_ERRORS
+}
+
 // --- openxpu's own ---
 
 METHOD(fallback_counts_) {
@@ -373,8 +420,11 @@ PyMethodDef methods[] = {
     {"_xpu_getMemoryInfo", get_memory_info, METH_O, nullptr},
     {"_xpu_getMemoryFraction", get_memory_fraction, METH_O, nullptr},
     {"_xpu_setMemoryFraction", set_memory_fraction, METH_VARARGS, nullptr},
+    {"_xpu_memorySnapshot", memory_snapshot_, METH_O, nullptr},
+    {"_xpu_recordMemoryHistory", record_memory_history, METH_VARARGS, nullptr},
     {"device_properties", device_properties, METH_O, nullptr},
     {"new_stream", new_stream, METH_VARARGS, nullptr},
+    {"elapsed_time", elapsed_time, METH_VARARGS, nullptr},
     {"stream_info", stream_info, METH_VARARGS, nullptr},
     {"fallback_counts", fallback_counts_, METH_VARARGS, nullptr},
     {"program_stats", program_stats, METH_NOARGS, nullptr},
@@ -393,6 +443,7 @@ PyMODINIT_FUNC PyInit__bridge() {
     HANDLE_TH_ERRORS
     openxpu::register_allocators();
     openxpu::force_fallbacks();
+    openxpu::register_profiler();
     return PyModule_Create(&openxpu::module);
     END_HANDLE_TH_ERRORS
 }

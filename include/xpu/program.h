@@ -82,10 +82,13 @@ typedef struct xpu_profile_record {
     uint64_t correlation;              /* counts launches; same order as submission */
     uint64_t submitted, started, ended;
     uint64_t bytes;                    /* of copies and fills; else 0 */
+    uint64_t context;                  /* what the submitting thread had set */
 } xpu_profile_record;
 typedef void (*xpu_profile_visitor)(const xpu_profile_record *record, void *user);
 XPU_API xpu_status xpu_profile_start(void);
 XPU_API xpu_status xpu_profile_stop(void);
+/* A number that the calling thread's records carry from now on, to tell what they belong to; 0 at first. */
+XPU_API xpu_status xpu_profile_set_context(uint64_t context);
 XPU_API xpu_status xpu_profile_drain(xpu_profile_visitor visit, void *user);
 
 #ifdef __cplusplus

@@ -24,7 +24,9 @@ class _XpuStreamBase(torch.Stream):
         stream_ptr: int = 0,
     ) -> _XpuStreamBase:
         if stream_ptr:
-            stream_id, device_index, device_type = _bridge._xpu_getStreamFromExternal(stream_ptr, device_index)
+            stream_id, device_index, device_type = _bridge._xpu_getStreamFromExternal(
+                stream_ptr, device_index
+            )
         elif not (stream_id or device_index or device_type):
             torch.xpu._lazy_init()
             stream_id, device_index, device_type = _bridge.new_stream(-1, priority)
@@ -52,6 +54,10 @@ class _XpuEventBase(torch.Event):
     def __new__(cls, enable_timing: bool = False) -> _XpuEventBase:
         return super().__new__(cls, "xpu", enable_timing=enable_timing)
 
+    def elapsed_time(self, end_event: torch.Event) -> float:
+        """Return the milliseconds from this event to ``end_event``, by the device's clock."""
+        return _bridge.elapsed_time(self.event_id, end_event.event_id)
+
     @property
     def sycl_event(self) -> int:
         """The event's handle, 0 before it was first recorded; the name is torch.xpu's."""
@@ -77,7 +83,10 @@ class _XpuDeviceProperties(SimpleNamespace):
     uuid: _XPUuuid
 
     def __repr__(self) -> str:
-        fields = vars(self) | {"total_memory": f"{self.total_memory >> 20}MB", "device_id": hex(self.device_id)}
+        fields = vars(self) | {
+            "total_memory": f"{self.total_memory >> 20}MB",
+            "device_id": hex(self.device_id),
+        }
         return f"_XpuDeviceProperties({', '.join(f'{name}={value!r}' for name, value in fields.items())})"
 
 
@@ -149,6 +158,23 @@ def enter(target: ModuleType) -> None:
         setattr(target, name, _pluggable)
 
 
+def _refuse_to_share(name: str) -> None:
+    """Make a method of storages that shares memory between processes an error on xpu."""
+    original = getattr(torch.UntypedStorage, name)
+
+    def method(self: torch.UntypedStorage, *args: Any, **kwargs: Any) -> Any:
+        if self.device.type == "xpu":
+            raise RuntimeError(
+                "memory of xpu tensors can't be shared between processes; send tensor.cpu() and call .to('xpu') there"
+            )
+        return original(self, *args, **kwargs)
+
+    method.__name__ = name
+    setattr(torch.UntypedStorage, name, method)
+
+
 def extend(xpu: ModuleType) -> None:
     """Give torch.xpu what it takes from elsewhere."""
+    for name in ("share_memory_", "_share_fd_cpu_", "_share_filename_cpu_"):
+        _refuse_to_share(name)
     xpu._get_device_properties = _get_device_properties

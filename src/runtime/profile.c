@@ -14,6 +14,7 @@ static pthread_mutex_t records_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the t
 static record *records;
 static size_t record_count, record_room;
 static atomic_ullong correlation;
+static _Thread_local uint64_t profile_context;
 
 uint64_t profile_clock(void) {
     struct timespec now;
@@ -34,12 +35,17 @@ void profile_add(const char *name, const xpu_stream *stream, uint64_t submitted,
     }
     if (record_count < record_room) { /* without memory the record is lost, not the work */
         records[record_count++] = (record){{name, stream->device, stream->id, atomic_fetch_add(&correlation, 1) + 1,
-                                            submitted, started, ended, bytes},
+                                            submitted, started, ended, bytes, profile_context},
                                            event};
     } else if (event) {
         cl_devices[stream->device].api->clReleaseEvent(event);
     }
     pthread_mutex_unlock(&records_lock);
+}
+
+xpu_status xpu_profile_set_context(uint64_t context) {
+    profile_context = context;
+    return XPU_SUCCESS;
 }
 
 xpu_status xpu_profile_start(void) {

@@ -1,0 +1,219 @@
+"""The ``openxpu`` command: ``info``, ``doctor``, ``run``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+console = Console()
+
+
+def _size(count: float) -> str:
+    """Write a number of bytes for people: 1536 → "1.5 KiB"."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def _folder_size(folder: Path) -> tuple[int, int]:
+    """Count files and bytes below ``folder``."""
+    sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
+    return len(sizes), sum(sizes)
+
+
+def info() -> int:
+    """Print devices, what they can do, drivers, memory and the kernel cache."""
+    import torch
+
+    import openxpu
+
+    console.print(f"openxpu {openxpu.__version__}, PyTorch {torch.__version__}")
+    if not openxpu.is_loaded():
+        try:
+            torch.xpu.init()
+        except Exception as error:  # the reason is the text
+            console.print(f"[red]xpu is not available:[/red] {error}")
+        return 1
+    from openxpu import _bridge
+
+    if not torch.xpu.is_available():
+        console.print(f"[red]No device.[/red] {_bridge.no_device_hint()}")
+        return 1
+    for index in range(torch.xpu.device_count()):
+        properties = torch.xpu.get_device_properties(index)
+        free, total = torch.xpu.mem_get_info(index)
+        table = Table(title=f"xpu:{index}  {properties.name}", show_header=False, title_justify="left")
+        table.add_row("type", properties.type)
+        table.add_row("platform", f"{properties.platform_name} ({properties.version})")
+        table.add_row("driver", properties.driver_version)
+        table.add_row("memory", f"{_size(free)} free of {_size(total)}; by {properties.memory.upper()}")
+        table.add_row("compute units", str(properties.max_compute_units))
+        table.add_row("work-group", f"up to {properties.max_work_group_size} work-items")
+        table.add_row("subgroups", ", ".join(map(str, properties.sub_group_sizes)) or "none")
+        able = [
+            name.removeprefix("has_")
+            for name, value in vars(properties).items()
+            if name.startswith("has_") and value
+        ]
+        table.add_row("has", ", ".join(able))
+        console.print(table)
+    cache = Path(_bridge.cache_dir())
+    files, size = _folder_size(cache) if cache.is_dir() else (0, 0)
+    console.print(f"kernel cache: {cache} ({files} files, {_size(size)})")
+    return 0
+
+
+def _checks() -> list[tuple[str, Callable[[str], None]]]:
+    """Return the self-test: names and functions that raise on a device that fails."""
+    import torch
+
+    def same(actual: torch.Tensor, expected: torch.Tensor, tolerance: float = 0.0) -> None:
+        torch.testing.assert_close(actual.cpu(), expected, rtol=tolerance, atol=tolerance)
+
+    def copies(device: str) -> None:
+        data = torch.arange(1 << 20, dtype=torch.int32)
+        same(data.to(device), data)
+        same(
+            data.pin_memory().to(device, non_blocking=True).reshape(1024, 1024).t().contiguous(),
+            data.reshape(1024, 1024).t(),
+        )
+
+    def arithmetic(device: str) -> None:
+        a, b = torch.randn(1000, 257), torch.randn(257)
+        same(a.to(device) * b.to(device) + 1, a * b + 1, 1e-6)
+
+    def reductions(device: str) -> None:
+        a = torch.randn(300, 1000)
+        same(a.to(device).sum(1), a.sum(1), 1e-4)
+        same(a.to(device).argmax(1), a.argmax(1))
+
+    def products(device: str) -> None:
+        a, b = torch.randn(130, 70), torch.randn(70, 90)
+        same(a.to(device) @ b.to(device), a @ b, 1e-4)
+
+    def training(device: str) -> None:
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.GELU(), torch.nn.Linear(32, 1)).to(
+            device
+        )
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+        x = torch.randn(64, 16, device=device)
+        losses = []
+        for _ in range(30):
+            optimizer.zero_grad()
+            loss = (model(x) - x[:, :1]).square().mean()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        if not losses[-1] < losses[0] / 2:
+            raise AssertionError(f"the loss went from {losses[0]:.4f} to {losses[-1]:.4f} only")
+
+    def events(device: str) -> None:
+        start, end = torch.Event(device, enable_timing=True), torch.Event(device, enable_timing=True)
+        start.record()
+        (torch.ones(1 << 20, device=device) * 2).sum()
+        end.record()
+        end.synchronize()
+        if not start.elapsed_time(end) >= 0:
+            raise AssertionError("time ran backwards")
+
+    def random(device: str) -> None:
+        generator = torch.Generator(device).manual_seed(1)
+        first = torch.randn(10000, device=device, generator=generator)
+        generator.manual_seed(1)
+        same(torch.randn(10000, device=device, generator=generator), first.cpu())
+        if not abs(first.mean().item()) < 0.05:
+            raise AssertionError(f"the mean of 10,000 normal numbers is {first.mean().item():.3f}")
+
+    return [
+        ("copies", copies),
+        ("arithmetic", arithmetic),
+        ("reductions", reductions),
+        ("matrix products", products),
+        ("random numbers", random),
+        ("events", events),
+        ("training step", training),
+    ]
+
+
+def doctor() -> int:
+    """Run a self-test on each device and say what fails."""
+    import torch
+
+    if not torch.xpu.is_available():
+        return info()
+    failures = 0
+    for index in range(torch.xpu.device_count()):
+        table = Table(
+            "check",
+            "result",
+            "time",
+            title=f"xpu:{index}  {torch.xpu.get_device_name(index)}",
+            title_justify="left",
+        )
+        for name, check in _checks():
+            start = time.perf_counter()
+            try:
+                with torch.xpu.device(index):
+                    check(f"xpu:{index}")
+                result = "[green]ok[/green]"
+            except Exception as error:  # whatever fails is what the user wants to see
+                failures += 1
+                result = f"[red]{type(error).__name__}: {error}[/red]"
+            table.add_row(name, result, f"{time.perf_counter() - start:.2f} s")
+        console.print(table)
+    if failures:
+        console.print(f"[red]{failures} checks failed.[/red] `openxpu info` says what the devices are.")
+    return 1 if failures else 0
+
+
+def run(program: Sequence[str]) -> int:
+    """Start a Python program with xpu as PyTorch's accelerator, also in a CUDA build of PyTorch."""
+    environment = dict(os.environ, OPENXPU_ACCELERATOR="1")
+    if _is_cuda_build():
+        library = str(Path(__file__).with_name("_accelerator.so"))
+        environment["LD_PRELOAD"] = ":".join(filter(None, [library, os.environ.get("LD_PRELOAD")]))
+    os.execve(sys.executable, [sys.executable, *program], environment)
+
+
+def _is_cuda_build() -> bool:
+    """Tell by the files of the installed PyTorch, without importing it."""
+    from importlib.util import find_spec
+
+    spec = find_spec("torch")
+    if spec is None or not spec.submodule_search_locations:
+        return False
+    return (Path(spec.submodule_search_locations[0]) / "lib" / "libtorch_cuda.so").exists()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="openxpu", description="PyTorch's xpu device over OpenCL")
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser(
+        "info", help="devices, drivers, memory, kernel cache; what to install if there is none"
+    )
+    commands.add_parser("doctor", help="a self-test on each device")
+    runner = commands.add_parser("run", help="start a Python program with xpu as PyTorch's accelerator")
+    runner.add_argument("program", nargs=argparse.REMAINDER, help="script.py and its arguments, or -m module")
+    options = parser.parse_args(arguments)
+    if options.command == "info":
+        return info()
+    if options.command == "doctor":
+        return doctor()
+    if not options.program:
+        runner.error("which program?")
+    return run(options.program)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

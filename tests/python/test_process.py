@@ -1,0 +1,109 @@
+import pytest
+from helpers import python
+
+NO_DEVICE = {"OPENXPU_DEVICE": "no such device"}
+
+
+def test_import_makes_no_opencl_call():
+    out = python(
+        "print(any('libintelocl' in line or 'libOpenCL' in line for line in open('/proc/self/maps')))"
+    )
+    assert out.stdout.split() == ["False"]
+    used = python(
+        "torch.xpu.device_count(); print(any('libintelocl' in l or 'OpenCL' in l for l in open('/proc/self/maps')))"
+    )
+    assert used.stdout.split() == ["True"]
+
+
+def test_import_is_cheap():
+    # Processor time, which other programs on the machine don't change; the best of three.
+    script = (
+        "import time; start = time.process_time(); openxpu._autoload(); print(time.process_time() - start)"
+    )
+    assert min(float(python(script, {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}).stdout) for _ in range(3)) <= 0.05
+
+
+def test_without_a_device():
+    out = python(
+        "print(torch.xpu.is_available(), torch.xpu.device_count(), torch.accelerator.is_available())",
+        NO_DEVICE,
+    )
+    assert out.stdout.split() == ["False", "0", "False"]
+    assert out.stderr == ""
+    failed = python("torch.ones(1, device='xpu')", NO_DEVICE, check=False)
+    assert "No OpenCL device matches OPENXPU_DEVICE" in failed.stderr
+    works = python("torch.manual_seed(1); print(torch.ones(2).sum().item())", NO_DEVICE)
+    assert works.stdout.split() == ["2.0"]
+
+
+def test_fork_after_first_use():
+    out = python("""
+import os, sys
+torch.ones(1, device="xpu")
+pid = os.fork()
+if pid == 0:
+    assert torch.xpu._is_in_bad_fork()
+    try:
+        torch.ones(1, device="xpu")
+    except RuntimeError as error:
+        sys.stdout.write(str(error)); sys.stdout.flush()
+    os._exit(0)
+os.waitpid(pid, 0)
+""")
+    assert "Cannot re-initialize XPU in forked subprocess" in out.stdout
+    assert "'spawn' start method" in out.stdout
+
+
+def test_fork_before_first_use():
+    out = python("""
+from torch.multiprocessing import get_context
+
+def work(model, x):
+    torch.testing.assert_close(model.to("xpu")(x.to("xpu")).cpu(), model.cpu()(x))
+
+model, x = torch.nn.Linear(3, 4), torch.rand(2, 3)
+for _ in range(2):
+    process = get_context("fork").Process(target=work, args=(model, x))
+    process.start(); process.join()
+    assert process.exitcode == 0
+print(torch.xpu.is_initialized(), torch.xpu.device_count() > 0)
+""")
+    assert out.stdout.split() == ["False", "True"]
+
+
+def test_lazy_seeding():
+    out = python("""
+torch.xpu.manual_seed(11)
+assert not torch.xpu.is_initialized()
+a = torch.rand(3, device="xpu")
+torch.xpu.manual_seed(11)
+print(torch.equal(a, torch.rand(3, device="xpu")))
+""")
+    assert out.stdout.split() == ["True"]
+
+
+@pytest.mark.parametrize("command", ["info", "doctor"])
+def test_command_line(command):
+    out = python(f"import sys; from openxpu.cli import main; sys.exit(main(['{command}']))")
+    assert "xpu:0" in out.stdout
+    none = python(
+        f"import sys; from openxpu.cli import main; sys.exit(main(['{command}']))", NO_DEVICE, check=False
+    )
+    assert none.returncode == 1
+    assert "OPENXPU_DEVICE" in none.stdout
+
+
+def test_command_run(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys, openxpu, torch\nprint(torch.ones(2, device='xpu').sum().item(), sys.argv[1:])\n"
+    )
+    out = python(f"from openxpu.cli import main; main(['run', {str(script)!r}, '--flag', 'x'])")
+    assert out.stdout.strip() == "2.0 ['--flag', 'x']"
+
+
+def test_autoload_can_be_switched_off():
+    out = python(
+        "print(torch.xpu.is_available(), openxpu.is_loaded())", {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    )
+    assert out.stdout.split() == ["False", "False"]
