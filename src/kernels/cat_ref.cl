@@ -2,7 +2,7 @@
  *
  * A group copies a tile of one input: TX columns in each of TY rows, STEPS times along the rows' length.
  * With TALL, dimension 0 of the group runs down the rows: for inputs of few columns.
- *   -DE=1|2|4|8|16 bytes an element  -DTX -DTY: the group's size in dimensions 0 and 1  -DSTEPS  -DTALL=0|1 */
+ *   -DE=1|2|4|8|16 bytes an element  -DTX -DTY: the group's size in dimensions 0 and 1  -DSTEPS  -DTALL -DINLINE=0|1 */
 #include "cat.h"
 
 typedef uchar element_1;
@@ -12,13 +12,21 @@ typedef ulong element_8;
 typedef ulong2 element_16;
 typedef XPU_CAT(element_, E) element;
 
-__kernel void cat(struct cat_params p) {
+/* Where the host's memory is the device's, a table there: indexing the parameters would copy them to every
+ * work-item's stack. */
+#if INLINE
+#define INPUT(i) p.input[i]
+#else
+#define INPUT(i) XPU_CPTR(struct cat_input, p.table)[i]
+#endif
+
+__kernel void cat(const struct cat_params p) {
     const long group = XPU_GROUP(1);
     int i = 0;
-    while (i + 1 < p.count && p.input[i + 1].first <= group) i++;
-    const long columns = p.input[i].columns, tile = group - p.input[i].first;
-    __global const element *in = XPU_CPTR(element, p.input[i].data);
-    __global element *out = XPU_PTR(element, p.out) + p.input[i].offset;
+    while (i + 1 < p.count && INPUT(i + 1).first <= group) i++;
+    const long columns = INPUT(i).columns, tile = group - INPUT(i).first;
+    __global const element *in = XPU_CPTR(element, INPUT(i).data);
+    __global element *out = XPU_PTR(element, p.out) + INPUT(i).offset;
 #if TALL
     const long row = tile * TX + get_local_id(0);
     if (row >= p.rows) return;

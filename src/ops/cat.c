@@ -10,7 +10,7 @@ typedef struct tiling {
     int element;    /* bytes */
     int x, y;       /* the group's size */
     int steps;
-    bool tall;
+    bool tall, in_params;
 } tiling;
 
 /* The widest element that divides every size and address. */
@@ -24,7 +24,7 @@ static tiling tiling_of(const xpu_device_properties *properties, int64_t rows, i
     bool cpu = properties->type == XPU_DEVICE_CPU;
     size_t group = cpu ? 1024 : 256;
     if (group > properties->max_work_group_size) group = properties->max_work_group_size;
-    tiling t = {.element = element, .steps = cpu ? 4 : 1};
+    tiling t = {.element = element, .steps = cpu ? 4 : 1, .in_params = !cpu};
     size_t columns = (size_t)(longest / element);
     t.tall = columns < 16 && rows > 16;
     if (t.tall) {
@@ -48,8 +48,8 @@ static xpu_status kernel_for(int device, const tiling *t, xpu_kernel **kernel) {
     *kernel = kernel_find(device, &key);
     if (*kernel) return XPU_SUCCESS;
     char options[96], label[32];
-    snprintf(options, sizeof options, "-DE=%d -DTX=%d -DTY=%d -DSTEPS=%d -DTALL=%d", t->element, t->x, t->y, t->steps,
-             t->tall);
+    snprintf(options, sizeof options, "-DE=%d -DTX=%d -DTY=%d -DSTEPS=%d -DTALL=%d -DINLINE=%d", t->element, t->x, t->y,
+             t->steps, t->tall, t->in_params);
     snprintf(label, sizeof label, "cat %d bytes", t->element);
     kernel_recipe recipe = {.file = "cat_ref.cl", .options = options, .name = "cat", .label = label};
     return kernel_make(device, &key, &recipe, kernel);
@@ -83,6 +83,7 @@ static xpu_status portion(xpu_stream *stream, void *out, int64_t rows, int64_t r
         params.input[i] = (struct cat_input){XPU_ADDR(inputs[i].data), columns, inputs[i].offset / t.element, params.groups};
         params.groups += groups_for(&t, rows, columns);
     }
+    params.table = XPU_ADDR(params.input); /* read when the launch returns, where it is used */
     xpu_range range = {2, {1, (size_t)params.groups}, {(size_t)t.x, (size_t)t.y}, (uint64_t)(rows * bytes) / 8};
     return xpu_launch(stream, kernel, &range, &params, sizeof params);
 }
