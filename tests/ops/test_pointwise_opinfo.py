@@ -1,0 +1,182 @@
+"""PyTorch's own samples (OpInfo) for pointwise operators and factories, on xpu against the CPU."""
+
+import math
+import os
+import zlib
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given, settings
+from torch.testing._internal.common_methods_invocations import BinaryUfuncInfo, UnaryUfuncInfo, op_db
+from torch.utils._pytree import tree_map
+
+# Each operator runs with these dtypes and one other, picked by its name; OPENXPU_TEST_ALL=1 takes all, and all
+# samples. A dtype is a kernel to build, so the first run on a machine takes longer.
+MAIN_DTYPES = (torch.float32, torch.bfloat16, torch.int64, torch.complex64)
+ALL = os.environ.get("OPENXPU_TEST_ALL") == "1"
+SAMPLES = 1000 if ALL else 5
+
+# Operators in this file's scope that OpInfo counts neither as unary nor as binary.
+OTHERS = set(
+    """
+    where masked_fill clamp addcmul addcdiv lerp tril triu arange linspace logspace eye flip roll
+    nn.functional.gelu nn.functional.silu nn.functional.relu nn.functional.relu6 nn.functional.elu
+    nn.functional.celu nn.functional.selu nn.functional.leaky_relu nn.functional.hardtanh
+    nn.functional.hardswish nn.functional.hardsigmoid nn.functional.hardshrink nn.functional.softshrink
+    nn.functional.softplus nn.functional.softsign nn.functional.tanhshrink nn.functional.mish
+    nn.functional.logsigmoid nn.functional.threshold nn.functional.prelu nn.functional.glu
+    zero_ fill full full_like zeros ones zeros_like ones_like clone trace equal tril_indices triu_indices
+    diag_embed diagonal nan_to_num frexp complex polar
+    """.split()
+)
+# Without a kernel so far.
+MISSING = set(
+    """
+    special.airy_ai special.bessel_j0 special.bessel_j1 special.bessel_y0 special.bessel_y1
+    special.modified_bessel_i0 special.modified_bessel_i1 special.modified_bessel_k0
+    special.modified_bessel_k1 special.scaled_modified_bessel_k0 special.scaled_modified_bessel_k1
+    special.spherical_bessel_j0
+    """.split()
+)
+
+
+def in_scope(op):
+    if op.name in MISSING or op.name.startswith(("_refs", "masked.", "jiterator")):
+        return False
+    return isinstance(op, (UnaryUfuncInfo, BinaryUfuncInfo)) or op.name in OTHERS
+
+
+def dtypes_of(op):
+    supported = sorted(op.supported_dtypes("cpu") - {torch.complex32}, key=str)
+    if ALL:
+        return supported
+    rest = [dtype for dtype in supported if dtype not in MAIN_DTYPES]
+    picked = [rest[zlib.crc32(op.full_name.encode()) % len(rest)]] if rest else []
+    return [dtype for dtype in supported if dtype in MAIN_DTYPES] + picked
+
+
+def to_xpu(value):
+    def move(leaf):
+        if isinstance(leaf, torch.Tensor):
+            # Strides are kept, those of expanded tensors too.
+            moved = leaf.detach().as_strided(
+                (leaf.untyped_storage().nbytes() // leaf.element_size(),), (1,), 0
+            )
+            moved = moved.to("xpu").as_strided(leaf.size(), leaf.stride(), leaf.storage_offset())
+            return moved.requires_grad_(leaf.requires_grad)
+        if isinstance(leaf, torch.device) or leaf == "cpu":
+            return "xpu"
+        return leaf
+
+    return tree_map(move, value)
+
+
+def to_cpu(value):
+    return tree_map(lambda leaf: leaf.cpu() if isinstance(leaf, torch.Tensor) else leaf, value)
+
+
+CASES = [
+    pytest.param(op, dtype, id=f"{op.full_name}-{str(dtype).removeprefix('torch.')}")
+    for op in op_db
+    if in_scope(op)
+    for dtype in dtypes_of(op)
+]
+
+
+@pytest.mark.parametrize(("op", "dtype"), CASES)
+def test_samples(op, dtype):
+    for number, sample in enumerate(op.sample_inputs("cpu", dtype)):
+        if number >= SAMPLES:
+            break
+        expected = op(sample.input, *sample.args, **sample.kwargs)
+        arguments = to_xpu((sample.input, sample.args, sample.kwargs))
+        actual = op(arguments[0], *arguments[1], **arguments[2])
+        torch.testing.assert_close(to_cpu(actual), expected, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype"), [case for case in CASES if case.values[1] in (torch.float32, torch.complex64)]
+)
+def test_gradients(op, dtype):
+    if not op.supports_autograd or dtype not in op.supported_backward_dtypes("cpu"):
+        pytest.skip("not differentiable")
+    sample = next(iter(op.sample_inputs("cpu", dtype, requires_grad=True)))
+    if not isinstance(sample.input, torch.Tensor) or not sample.input.requires_grad:
+        pytest.skip("no gradient")
+    moved = to_xpu((sample.input, sample.args, sample.kwargs))
+    expected = op(sample.input, *sample.args, **sample.kwargs)
+    actual = op(moved[0], *moved[1], **moved[2])
+    if not isinstance(expected, torch.Tensor) or not expected.requires_grad:
+        pytest.skip("no gradient")
+    upstream = torch.randn_like(expected)
+    (expected_grad,) = torch.autograd.grad(expected, sample.input, upstream)
+    (actual_grad,) = torch.autograd.grad(actual, moved[0], upstream.to("xpu"))
+    torch.testing.assert_close(actual_grad.cpu(), expected_grad, equal_nan=True)
+
+
+shapes = st.lists(st.integers(0, 9), min_size=0, max_size=4)
+
+
+@st.composite
+def views(draw, shape):
+    """A function that makes from a base tensor a view of the shape: permuted, with steps, or broadcast."""
+    order = draw(st.permutations(range(len(shape))))
+    steps = [draw(st.integers(1, 3)) for _ in shape]
+    broadcast = [draw(st.integers(0, 4)) == 0 for _ in shape]
+
+    def view(device):
+        base = torch.arange(1, 1 + math.prod(n * k for n, k in zip(shape, steps)), dtype=torch.float32)
+        base = base.remainder(37).to(device).view([shape[d] * steps[d] for d in order])
+        base = base.permute([order.index(d) for d in range(len(shape))])
+        base = base[tuple(slice(None, None, k) for k in steps)]
+        for d, once in enumerate(broadcast):
+            if once and shape[d] > 0:
+                base = base.narrow(d, 0, 1).expand(
+                    [n if e != d else shape[d] for e, n in enumerate(base.shape)]
+                )
+        return base
+
+    return view
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_strides(data):
+    shape = data.draw(shapes)
+    a, b = data.draw(views(shape)), data.draw(views(shape))
+    kind = data.draw(st.sampled_from([torch.float32, torch.bfloat16, torch.int32]))
+    expected = a("cpu").to(kind) * 2 + b("cpu")
+    torch.testing.assert_close((a("xpu").to(kind) * 2 + b("xpu")).cpu(), expected)
+    condition = a("xpu") > b("xpu")
+    torch.testing.assert_close(
+        torch.where(condition, a("xpu"), b("xpu")).cpu(), torch.maximum(a("cpu"), b("cpu"))
+    )
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.data())
+def test_out_with_strides(data):
+    shape = data.draw(shapes.filter(lambda s: len(s) >= 2))
+    a, b = data.draw(views(shape)), data.draw(views(shape))
+    out = torch.empty(list(reversed(shape)), device="xpu").permute(*reversed(range(len(shape))))
+    torch.mul(a("xpu"), b("xpu"), out=out)
+    assert out.stride() == torch.empty(list(reversed(shape))).permute(*reversed(range(len(shape)))).stride()
+    torch.testing.assert_close(out.cpu(), a("cpu") * b("cpu"))
+
+
+def test_mixed_devices_and_dtypes():
+    x = torch.arange(5, device="xpu")
+    assert (x + torch.tensor(0.5)).dtype == torch.float32
+    assert (x + torch.tensor(0.5)).tolist() == [0.5, 1.5, 2.5, 3.5, 4.5]
+    assert (torch.tensor(2.0) * x.bfloat16()).dtype == torch.bfloat16
+    with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+        x + torch.ones(5)
+    with pytest.raises(RuntimeError, match="result type Float can't be cast"):
+        x.add_(0.5)
+    with pytest.raises(RuntimeError, match="The size of tensor a"):
+        x + torch.ones(4, device="xpu")
+    with pytest.raises(RuntimeError, match="unsupported operation"):
+        torch.ones(1, device="xpu").expand(3).add_(1)
+    with pytest.warns(UserWarning, match="resized"):
+        torch.mul(x, x, out=torch.empty(3, dtype=torch.int64, device="xpu"))
