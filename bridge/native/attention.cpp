@@ -11,8 +11,13 @@
 #include <ATen/ops/_scaled_dot_product_flash_attention_native.h>
 #include <ATen/ops/_scaled_dot_product_fused_attention_overrideable_backward_native.h>
 #include <ATen/ops/_scaled_dot_product_fused_attention_overrideable_native.h>
+#include <ATen/ops/_fused_sdp_choice.h>
+#include <ATen/ops/_scaled_dot_product_attention_math.h>
+#include <ATen/ops/_scaled_dot_product_fused_attention_overrideable.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
+#include <torch/library.h>
 
 #include <array>
 #include <cmath>
@@ -224,3 +229,45 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> sdp_efficient_backward_xpu(
 }
 
 } // namespace at::native
+
+namespace {
+
+// F.scaled_dot_product_attention. PyTorch's own asks a table that has no column for xpu in a CPU build; this
+// one asks fused_sdp_choice_xpu. It stands above autograd, which sees the operator that it calls.
+Tensor scaled_dot_product_attention_xpu(const Tensor &query, const Tensor &key, const Tensor &value,
+                                        const std::optional<Tensor> &attn_mask, double dropout_p, bool is_causal,
+                                        std::optional<double> scale, bool enable_gqa) {
+    TORCH_CHECK(query.dtype() == key.dtype() && query.dtype() == value.dtype(),
+                "Expected query, key, and value to have the same dtype, but got query.dtype: ", query.dtype(),
+                " key.dtype: ", key.dtype(), " and value.dtype: ", value.dtype(), " instead.");
+    TORCH_CHECK(query.device() == key.device() && query.device() == value.device(),
+                "Expected query, key, and value to have the same device type, but got query.device: ", query.device(),
+                " key.device: ", key.device(), " and value.device: ", value.device(), " instead.");
+    TORCH_CHECK(query.dim() >= 2 && key.dim() >= 2 && value.dim() >= 2,
+                "Expected query, key, and value to all be  at least 2 dimensional, but got query.dim: ", query.dim(),
+                " key.dim: ", key.dim(), " and value.dim: ", value.dim(), " instead.");
+    std::optional<Tensor> mask;
+    if (attn_mask && attn_mask->defined()) {
+        mask = attn_mask;
+        TORCH_CHECK(mask->dtype() == at::kBool || mask->dtype() == at::kFloat || mask->dtype() == query.dtype(),
+                    "Expected attn_mask dtype to be bool or float or to match query dtype, but got attn_mask.dtype: ",
+                    mask->dtype(), " and  query.dtype: ", query.dtype(), " instead.");
+        TORCH_CHECK(!is_causal, "Explicit attn_mask should not be set when is_causal=True");
+        if (mask->dtype() == at::kBool)
+            mask = at::zeros_symint(mask->sym_sizes(), query.options()).masked_fill_(mask->logical_not(), -INFINITY);
+    }
+    const auto choice = static_cast<sdp::SDPBackend>(
+        at::_fused_sdp_choice(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa));
+    if (choice == sdp::SDPBackend::overrideable)
+        return std::get<0>(at::_scaled_dot_product_fused_attention_overrideable(query, key, value, mask, dropout_p,
+                                                                               is_causal, false, scale));
+    return std::get<0>(at::_scaled_dot_product_attention_math(query, key, value, mask, dropout_p, is_causal,
+                                                              std::nullopt, scale, enable_gqa));
+}
+
+} // namespace
+
+TORCH_LIBRARY_IMPL(aten, XPU, m) { m.impl("scaled_dot_product_attention", scaled_dot_product_attention_xpu); }
+TORCH_LIBRARY_IMPL(aten, AutogradXPU, m) {
+    m.impl("scaled_dot_product_attention", scaled_dot_product_attention_xpu);
+}

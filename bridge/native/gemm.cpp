@@ -36,6 +36,8 @@ xpu_matrix row_of(const Tensor &t) { return {t.mutable_data_ptr(), 0, 0, t.strid
 
 void matrix_product(const Tensor &a, const Tensor &b, const Tensor &out, const Tensor *addend = nullptr,
               const Scalar &beta = 0, const Scalar &alpha = 1, xpu_epilogue epilogue = XPU_EPILOGUE_NONE) {
+    TORCH_CHECK(a.scalar_type() == b.scalar_type(), "expected m1 and m2 to have the same dtype, but got: ",
+                a.dtype().name(), " != ", b.dtype().name());
     if (out.numel() == 0) return;
     const auto last = a.dim() - 1;
     xpu_gemm_args args{.dtype = openxpu::dtype_of(out),
@@ -134,6 +136,9 @@ TORCH_IMPL_FUNC(baddbmm_out_xpu)
 TORCH_IMPL_FUNC(addmv_out_xpu)
 (const Tensor &self, const Tensor &mat, const Tensor &vec, const Scalar &beta, const Scalar &alpha,
  const Tensor &result) {
+    TORCH_CHECK(mat.scalar_type() == vec.scalar_type() && self.scalar_type() == mat.scalar_type(),
+                "expected self, mat and vec to have the same dtype, but got: ", self.dtype().name(), ", ",
+                mat.dtype().name(), " and ", vec.dtype().name());
     if (result.numel() == 0) return;
     const auto addend = at::expand_size(self, result.sizes(), "addmv");
     const xpu_gemm_args args{.dtype = openxpu::dtype_of(result),

@@ -1,0 +1,140 @@
+"""scaled_dot_product_attention and the operators behind it, against float64 on the CPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}
+
+
+def reference(q, k, v, bias=None, causal=False, scale=None):
+    """Attention by its definition, in float64."""
+    k = k.repeat_interleave(q.shape[1] // k.shape[1], 1)
+    v = v.repeat_interleave(q.shape[1] // v.shape[1], 1)
+    s = q @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale)
+    if bias is not None:
+        s = s.masked_fill(~bias, float("-inf")) if bias.dtype == torch.bool else s + bias.double()
+    if causal:
+        s = s.masked_fill(~torch.ones_like(s, dtype=torch.bool).tril(), float("-inf"))
+    return s.softmax(-1) @ v
+
+
+def check(shape, keys=None, heads=None, dtype=torch.float32, bias=None, **options) -> None:
+    """Output and gradients of one attention."""
+    b, h, n, d = shape
+    tensors = [
+        torch.randn(b, h, n, d).to(dtype),
+        torch.randn(b, heads or h, keys or n, d).to(dtype),
+        torch.randn(b, heads or h, keys or n, d).to(dtype),
+    ]
+    leaves = [t.to("xpu").requires_grad_() for t in tensors]
+    wants = [t.double().requires_grad_() for t in tensors]
+    got = F.scaled_dot_product_attention(
+        *leaves, attn_mask=None if bias is None else bias.to("xpu"), enable_gqa=heads is not None, **options
+    )
+    want = reference(*wants, bias, options.get("is_causal", False), options.get("scale"))
+    assert "Overrideable" in type(got.grad_fn).__name__
+    assert got.dtype == dtype
+    assert (got.cpu().double() - want).abs().max() <= TOLERANCE[dtype] * want.abs().max()
+    grad = torch.randn(want.shape).to(dtype)
+    got.backward(grad.to("xpu"))
+    want.backward(grad.double())
+    for leaf, other in zip(leaves, wants, strict=True):
+        error = (leaf.grad.cpu().double() - other.grad).abs().max()
+        assert error <= 2 * TOLERANCE[dtype] * max(other.grad.abs().max(), 1)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("causal", [False, True])
+def test_plain_and_causal(dtype: torch.dtype, causal: bool) -> None:
+    check((2, 3, 100, 24), dtype=dtype, is_causal=causal)
+
+
+@pytest.mark.parametrize("shape", [(1, 2, 1, 16), (2, 1, 64, 64), (1, 1, 65, 128)], ids=str)
+def test_shapes(shape: tuple[int, ...]) -> None:
+    check(shape)
+
+
+def test_other_number_of_keys() -> None:
+    check((1, 2, 30, 16), keys=77)
+    check((1, 2, 1, 16), keys=130)
+
+
+def test_scale() -> None:
+    check((1, 2, 20, 16), scale=0.3)
+
+
+@pytest.mark.parametrize("shape", [(40, 40), (2, 1, 1, 40), (1, 3, 40, 40), (2, 3, 40, 40)], ids=str)
+@pytest.mark.parametrize("kind", ["bool", "float"])
+def test_masks(shape: tuple[int, ...], kind: str) -> None:
+    bias = torch.randn(shape)
+    if kind == "bool":
+        bias = bias > -0.5
+        bias[..., 0] = True
+    check((2, 3, 40, 16), bias=bias)
+
+
+def test_grouped_queries() -> None:
+    check((2, 6, 33, 16), heads=2)
+
+
+def test_math_backend_agrees() -> None:
+    q = torch.randn(1, 2, 30, 16, device="xpu")
+    with sdpa_kernel(SDPBackend.MATH):
+        want = F.scaled_dot_product_attention(q, q, q)
+    with sdpa_kernel(SDPBackend.OVERRIDEABLE):
+        got = F.scaled_dot_product_attention(q, q, q)
+    assert torch.allclose(got.cpu(), want.cpu(), atol=1e-5)
+
+
+def test_mask_with_gradient_takes_math() -> None:
+    q = torch.randn(1, 2, 10, 16, device="xpu")
+    bias = torch.zeros(10, 10, device="xpu", requires_grad=True)
+    F.scaled_dot_product_attention(q, q, q, attn_mask=bias).square().sum().backward()
+    assert bias.grad.cpu().abs().max() > 0
+
+
+def test_by_name() -> None:
+    q, k, v = (torch.randn(2, 2, 33, 16) for _ in range(3))
+    x = [t.to("xpu") for t in (q, k, v)]
+    want = reference(q.double(), k.double(), v.double(), causal=True)
+    out = torch.ops.aten._scaled_dot_product_flash_attention(*x, 0.0, True)
+    assert torch.allclose(out[0].cpu().double(), want, atol=1e-5)
+    assert out[1].shape == (2, 2, 33)
+    scores = (q.double() @ k.double().mT / 4).masked_fill(~torch.ones(33, 33, dtype=torch.bool).tril(), -torch.inf)
+    assert torch.allclose(out[1].cpu().double(), scores.logsumexp(-1), atol=1e-5)
+    out = torch.ops.aten._scaled_dot_product_efficient_attention(*x, None, True, 0.0, True)
+    assert torch.allclose(out[0].cpu().double(), want, atol=1e-5)
+
+
+def test_dropout() -> None:
+    """About the right share is dropped, the same in backward, and the seed decides which."""
+    n = 128
+    q = torch.zeros(2, 2, n, 16, device="xpu")
+    v = torch.ones(2, 2, n, 16, device="xpu", requires_grad=True)
+    outs = []
+    for _ in range(2):
+        torch.xpu.manual_seed(7)
+        outs.append(torch.ops.aten._scaled_dot_product_flash_attention(q, q, v, 0.25)[0])
+    assert torch.equal(outs[0].cpu(), outs[1].cpu())
+    assert abs(outs[0].mean().item() - 1) < 0.01
+    kept = (outs[0].detach().cpu()[..., 0] * n * 0.75).round()
+    assert abs(kept.mean().item() / n - 0.75) < 0.02 and kept.std().item() > 1
+    outs[1].sum().backward()
+    # The gradient of v sums the dropped probabilities by column: 16 values each the same.
+    assert abs(v.grad.sum().item() - outs[1].sum().item()) < 1e-1
+
+
+def test_transformer_layer_trains() -> None:
+    layer = torch.nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True)
+    twin = torch.nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True)
+    twin.load_state_dict(layer.state_dict())
+    twin.to("xpu")
+    x = torch.randn(3, 10, 32)
+    layer(x).square().mean().backward()
+    twin(x.to("xpu")).square().mean().backward()
+    for (name, p), q in zip(layer.named_parameters(), twin.parameters(), strict=True):
+        assert torch.allclose(p.grad, q.grad.cpu(), atol=1e-5), name

@@ -1,0 +1,123 @@
+"""Convolutions, forward and backward, against float64 on the CPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+# dims, channels in and out, groups, kernel, stride, padding, dilation
+CASES = [
+    (1, 4, 6, 1, 3, 1, 1, 1),
+    (1, 6, 6, 6, 5, 2, 2, 1),
+    (2, 3, 8, 1, 3, 1, 1, 1),
+    (2, 16, 24, 1, 1, 1, 0, 1),
+    (2, 8, 12, 4, 3, 2, 1, 1),
+    (2, 8, 16, 8, 3, 1, 1, 1),
+    (2, 5, 7, 1, 3, 1, 2, 2),
+    (2, 40, 36, 1, 3, 2, 0, 1),
+    (3, 4, 10, 2, 3, 2, 1, 1),
+]
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}
+FORMATS = {2: torch.channels_last, 3: torch.channels_last_3d}
+
+
+def close(got: torch.Tensor, want: torch.Tensor, dtype: torch.dtype) -> None:
+    """Compare relative to the largest value: sums of many products lose the small ones."""
+    assert got.dtype == dtype and got.shape == want.shape
+    assert (got.cpu().double() - want).abs().max() <= TOLERANCE[dtype] * want.abs().max()
+
+
+def check(
+    dtype: torch.dtype,
+    case: tuple[int, ...],
+    transposed: bool = False,
+    bias: bool = True,
+    channels_last: bool = False,
+) -> None:
+    """One convolution and its three gradients on xpu and in float64."""
+    dims, cin, cout, groups, kernel, stride, padding, dilation = case
+    extent = {1: (23,), 2: (11, 9), 3: (6, 5, 7)}[dims]
+    shape = (cin, cout // groups) if transposed else (cout, cin // groups)
+    x = torch.randn(2, cin, *extent).to(dtype)
+    w = torch.randn(*shape, *[kernel] * dims).to(dtype)
+    b = torch.randn(cout).to(dtype) if bias else None
+    function = getattr(F, f"conv{'_transpose' if transposed else ''}{dims}d")
+    options = dict(stride=stride, padding=padding, dilation=dilation, groups=groups)
+    if transposed and stride > 1:
+        options["output_padding"] = 1
+    leaves = [None if t is None else t.to("xpu").detach() for t in (x, w, b)]
+    if channels_last:
+        leaves[0] = leaves[0].contiguous(memory_format=FORMATS[dims])
+    leaves = [None if t is None else t.requires_grad_() for t in leaves]
+    wants = [None if t is None else t.double().requires_grad_() for t in (x, w, b)]
+    got, want = function(*leaves, **options), function(*wants, **options)
+    close(got, want, dtype)
+    if channels_last:
+        assert got.is_contiguous(memory_format=FORMATS[dims])
+    grad = torch.randn(want.shape).to(dtype)
+    got.backward(grad.to("xpu"))
+    want.backward(grad.double())
+    for leaf, reference in zip(leaves, wants, strict=True):
+        if leaf is not None:
+            close(leaf.grad, reference.grad, dtype)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("transposed", [False, True], ids=["conv", "transposed"])
+def test_float32(case: tuple[int, ...], transposed: bool) -> None:
+    check(torch.float32, case, transposed)
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c[0] > 1], ids=str)
+def test_channels_last(case: tuple[int, ...]) -> None:
+    check(torch.float32, case, channels_last=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("case", [CASES[2], CASES[4]], ids=str)
+def test_dtypes(dtype: torch.dtype, case: tuple[int, ...]) -> None:
+    check(dtype, case)
+
+
+def test_no_bias() -> None:
+    check(torch.float32, CASES[2], bias=False)
+
+
+def test_many_pixels() -> None:
+    """The weights' gradient sums over so many pixels that the sum is cut."""
+    x, w = torch.randn(4, 12, 40, 40), torch.randn(12, 12, 3, 3)
+    leaves = [t.to("xpu").requires_grad_() for t in (x, w)]
+    wants = [t.double().requires_grad_() for t in (x, w)]
+    F.conv2d(*leaves, padding=1).square().sum().backward()
+    F.conv2d(*wants, padding=1).square().sum().backward()
+    for leaf, want in zip(leaves, wants, strict=True):
+        close(leaf.grad, want.grad, torch.float32)
+
+
+def test_autocast() -> None:
+    conv = torch.nn.Conv2d(3, 4, 3, device="xpu")
+    with torch.autocast("xpu", dtype=torch.bfloat16):
+        y = conv(torch.randn(1, 3, 8, 8, device="xpu"))
+    assert y.dtype == torch.bfloat16
+    y.float().sum().backward()
+    assert conv.weight.grad.dtype == torch.float32
+
+
+def test_not_batched_and_memory() -> None:
+    """The result's memory is the device's: counted, and given back."""
+    x, w = torch.randn(3, 9, 9, device="xpu"), torch.randn(5, 3, 3, 3, device="xpu")
+    y = F.conv2d(x, w)
+    assert y.shape == (5, 7, 7) and y.device.type == "xpu"
+    del y
+    before = torch.xpu.memory_allocated()
+    y = F.conv2d(torch.randn(8, 3, 64, 64, device="xpu"), w)
+    assert torch.xpu.memory_allocated() - before >= y.numel() * 4
+    del y
+    assert torch.xpu.memory_allocated() <= before + 2 * 8 * 3 * 64 * 64 * 4
+    assert x.add_(1).device.type == "xpu"
+
+
+def test_errors_are_pytorchs() -> None:
+    with pytest.raises(RuntimeError, match="expected input"):
+        F.conv2d(torch.ones(1, 4, 8, 8, device="xpu"), torch.ones(2, 3, 3, 3, device="xpu"))
