@@ -1,5 +1,6 @@
 // The Python module openxpu._bridge: what the CPU build of PyTorch lacks in torch._C for torch.xpu, under the
 // names that torch.xpu calls, and a few functions of openxpu's own.
+#include <ATen/Context.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/Generator.h>
 #include <torch/csrc/utils/device_lazy_init.h>
