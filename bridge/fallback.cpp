@@ -227,7 +227,23 @@ void fall_back(const c10::OperatorHandle &op, torch::jit::Stack *stack) {
     Call(op, stack).run();
 }
 
+// The device of the call's first xpu tensor is a host device.
+bool is_on_host(const c10::OperatorHandle &op, const torch::jit::Stack &stack) {
+    const auto count = op.schema().arguments().size();
+    for (size_t i = stack.size() - count; i < stack.size(); i++)
+        if (stack[i].isTensor() && stack[i].toTensor().defined() && stack[i].toTensor().is_xpu())
+            return is_host_device(stack[i].toTensor().device().index());
+    return false;
+}
+
 } // namespace
+
+void run_on_host(const c10::OperatorHandle &op, torch::jit::Stack *stack) {
+    if (is_on_host(op, *stack))
+        Call(op, stack).run();
+    else
+        fall_back(op, stack);
+}
 
 std::unordered_map<std::string, int64_t> fallback_counts(bool reset) {
     std::lock_guard guard(counts_lock);

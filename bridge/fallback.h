@@ -1,6 +1,8 @@
 // The CPU fallback: what runs on the host because xpu has no kernel for it.
 #pragma once
 
+#include <ATen/core/dispatch/Dispatcher.h>
+
 #include <cstdint>
 #include <string>
 #include <unordered_map>
@@ -9,6 +11,10 @@ namespace openxpu {
 
 // Calls so far by operator ("aten::median"), and a fresh start if wanted. For tests.
 std::unordered_map<std::string, int64_t> fallback_counts(bool reset);
+
+// A boxed kernel: on host devices the CPU's kernel works on the tensors in place, and that is the
+// implementation, not a fallback: nothing is counted or warned of. On other devices it is the fallback.
+void run_on_host(const c10::OperatorHandle &op, torch::jit::Stack *stack);
 
 // Enters the fallback for the operators that PYTORCH_XPU_FALLBACK_OP names, over kernels of ours.
 void force_fallbacks();

@@ -1,0 +1,60 @@
+"""Decompositions, solvers and Fourier transforms."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+SQUARE = torch.randn(3, 6, 6, generator=torch.Generator().manual_seed(1)) + 4 * torch.eye(6)
+POSITIVE = SQUARE @ SQUARE.mT
+RIGHT = torch.randn(3, 6, 2, generator=torch.Generator().manual_seed(2))
+CALLS = {
+    "cholesky": lambda a, p, b: torch.linalg.cholesky(p),
+    "lu": lambda a, p, b: torch.linalg.lu(a),
+    "qr": lambda a, p, b: torch.linalg.qr(a),
+    "svdvals": lambda a, p, b: torch.linalg.svdvals(a),
+    "svd": lambda a, p, b: torch.linalg.svd(a),
+    "eigh": lambda a, p, b: torch.linalg.eigh(p),
+    "eig": lambda a, p, b: torch.linalg.eig(a),
+    "solve": lambda a, p, b: torch.linalg.solve(a, b),
+    "triangular": lambda a, p, b: torch.linalg.solve_triangular(a.triu(), b, upper=True),
+    "cholesky_solve": lambda a, p, b: torch.cholesky_solve(b, torch.linalg.cholesky(p)),
+    "inv": lambda a, p, b: torch.linalg.inv(a),
+    "det": lambda a, p, b: torch.linalg.det(a),
+    "slogdet": lambda a, p, b: torch.linalg.slogdet(a),
+    "lstsq": lambda a, p, b: torch.linalg.lstsq(a, b).solution,
+    "matrix_exp": lambda a, p, b: torch.linalg.matrix_exp(a / 8),
+    "fft": lambda a, p, b: torch.fft.fft(a),
+    "rfft2": lambda a, p, b: torch.fft.rfft2(a),
+    "irfft": lambda a, p, b: torch.fft.irfft(torch.fft.rfft(a)),
+    "stft": lambda a, p, b: torch.stft(a.flatten(), 16, return_complex=True, window=torch.hann_window(16, device=a.device)),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_agrees_with_cpu(name: str) -> None:
+    got = CALLS[name](SQUARE.to("xpu"), POSITIVE.to("xpu"), RIGHT.to("xpu"))
+    want = CALLS[name](SQUARE, POSITIVE, RIGHT)
+    for x, y in zip(*((r,) if isinstance(r, torch.Tensor) else r for r in (got, want)), strict=True):
+        assert x.device.type == "xpu"
+        assert torch.allclose(x.cpu(), y, rtol=1e-4, atol=1e-4)
+
+
+def test_gradients() -> None:
+    leaves = [t.to("xpu").requires_grad_() for t in (SQUARE, RIGHT)]
+    wants = [t.double().requires_grad_() for t in (SQUARE, RIGHT)]
+    torch.linalg.solve(*leaves).square().sum().backward()
+    torch.linalg.solve(*wants).square().sum().backward()
+    for leaf, want in zip(leaves, wants, strict=True):
+        assert torch.allclose(leaf.grad.cpu().double(), want.grad, rtol=1e-3, atol=1e-4)
+
+
+def test_out() -> None:
+    out = torch.empty(0, device="xpu")
+    torch.linalg.inv(SQUARE.to("xpu"), out=out)
+    assert torch.allclose(out.cpu(), torch.linalg.inv(SQUARE), atol=1e-5)
+
+
+def test_singular_is_pytorchs_error() -> None:
+    with pytest.raises(torch.linalg.LinAlgError, match="singular"):
+        torch.linalg.inv(torch.zeros(3, 3, device="xpu"))
