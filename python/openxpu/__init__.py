@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-__all__ = ["__version__", "is_loaded"]
+__all__ = ["__version__", "is_loaded", "no_device_hint", "program_stats"]
 __version__ = "0.1.0"
 
 _loaded = False
@@ -18,6 +18,20 @@ _loaded = False
 def is_loaded() -> bool:
     """Tell whether this process's PyTorch has the xpu device from here."""
     return _loaded
+
+
+def program_stats() -> dict[str, float]:
+    """Count the kernels' programs that this process built and loaded from the cache, and their seconds."""
+    from openxpu import _bridge
+
+    return _bridge.program_stats()
+
+
+def no_device_hint() -> str:
+    """Say what to install when there is no device."""
+    from openxpu import _bridge
+
+    return _bridge.no_device_hint()
 
 
 def _autoload() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 import warnings
 from types import ModuleType
 
@@ -32,6 +33,8 @@ def load() -> bool:
         warnings.warn(mismatch, stacklevel=2)
         _refuse(mismatch)
         return False
+    # where pip puts Intel's CPU runtime
+    os.environ.setdefault("OPENXPU_DRIVER_PATH", os.path.join(sys.prefix, "lib"))
     try:
         bridge = importlib.import_module("openxpu._bridge")
     except ImportError as error:

@@ -205,14 +205,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands.add_parser("doctor", help="a self-test on each device")
     runner = commands.add_parser("run", help="start a Python program with xpu as PyTorch's accelerator")
     runner.add_argument("program", nargs=argparse.REMAINDER, help="script.py and its arguments, or -m module")
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments[:1] == ["run"] and arguments[1:2] not in ([], ["-h"], ["--help"]):
+        return run(arguments[1:])  # argparse would take the program's options for its own
     options = parser.parse_args(arguments)
     if options.command == "info":
         return info()
     if options.command == "doctor":
         return doctor()
-    if not options.program:
-        runner.error("which program?")
-    return run(options.program)
+    runner.error("which program?")
+    return 2
 
 
 if __name__ == "__main__":
