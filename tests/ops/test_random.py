@@ -1,0 +1,177 @@
+"""Random numbers on xpu: distributions, reproducibility, argument checks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+
+N = 200_003
+FLOATING = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+
+
+def normal_cdf(x: torch.Tensor) -> torch.Tensor:
+    return 0.5 * torch.erfc(-x / math.sqrt(2))
+
+
+DRAWS: dict[str, tuple[Callable, Callable]] = {
+    "uniform": (lambda t: t.uniform_(-1, 3), lambda x: ((x + 1) / 4).clamp(0, 1)),
+    "normal": (lambda t: t.normal_(1, 2), lambda x: normal_cdf((x - 1) / 2)),
+    "log_normal": (lambda t: t.log_normal_(0, 0.5), lambda x: normal_cdf(x.log() / 0.5)),
+    "exponential": (lambda t: t.exponential_(2), lambda x: 1 - torch.exp(-2 * x)),
+    "cauchy": (lambda t: t.cauchy_(1, 2), lambda x: 0.5 + torch.atan((x - 1) / 2) / math.pi),
+}
+
+
+def drawn(draw: Callable, dtype: torch.dtype, shape: tuple[int, ...] = (N,), seed: int = 1) -> torch.Tensor:
+    torch.xpu.manual_seed(seed)
+    return draw(torch.empty(shape, dtype=dtype, device="xpu"))
+
+
+@pytest.mark.parametrize("dtype", FLOATING, ids=str)
+@pytest.mark.parametrize("name", DRAWS)
+def test_distribution(name: str, dtype: torch.dtype) -> None:
+    draw, cdf = DRAWS[name]
+    x = drawn(draw, dtype).cpu().double().sort().values
+    steps = torch.arange(N + 1, dtype=torch.float64) / N
+    expected = cdf(x)
+    distance = torch.maximum((expected - steps[:-1]).abs(), (expected - steps[1:]).abs()).max().item()
+    # Kolmogorov and Smirnov's test at 1e-5, and the steps of the dtype
+    assert distance < 2.47 / math.sqrt(N) + {torch.bfloat16: 5e-3, torch.float16: 1e-3}.get(dtype, 0)
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_neighbours_are_independent(name: str) -> None:
+    x = DRAWS[name][1](drawn(DRAWS[name][0], torch.float64).cpu())  # uniform on [0, 1]
+    for lag in (1, 2, 3, 4, 16, 256, 512, 1024):
+        pair = torch.stack([x[:-lag], x[lag:]])
+        assert abs(torch.corrcoef(pair)[0, 1].item()) < 5 / math.sqrt(N), lag
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_reproducible(name: str) -> None:
+    draw = DRAWS[name][0]
+    x = drawn(draw, torch.float32)
+    assert torch.equal(x, drawn(draw, torch.float32))
+    assert torch.equal(x[: N - 777], drawn(draw, torch.float32, (N - 777,)))
+    assert torch.equal(x, drawn(lambda t: draw(t[:, 1]), torch.float32, (N, 3)))
+    assert not torch.equal(x, drawn(draw, torch.float32, seed=2))
+    state = torch.xpu.get_rng_state()
+    first = draw(torch.empty(100, device="xpu"))
+    assert not torch.equal(first, draw(torch.empty(100, device="xpu")))
+    torch.xpu.set_rng_state(state)
+    assert torch.equal(first, draw(torch.empty(100, device="xpu")))
+    generator = torch.Generator("xpu").manual_seed(1)
+    assert torch.equal(x[:50], {"uniform": lambda t: t.uniform_(-1, 3, generator=generator),
+                                "normal": lambda t: t.normal_(1, 2, generator=generator),
+                                "log_normal": lambda t: t.log_normal_(0, 0.5, generator=generator),
+                                "exponential": lambda t: t.exponential_(2, generator=generator),
+                                "cauchy": lambda t: t.cauchy_(1, 2, generator=generator)}[name](
+                                    torch.empty(50, device="xpu")))
+
+
+def test_uniform_stays_below_its_end() -> None:
+    for dtype in FLOATING:
+        x = drawn(lambda t: t.uniform_(), dtype, (1 << 22,))
+        assert x.min().item() >= 0 and x.max().item() < 1
+
+
+def test_exponential_is_never_zero() -> None:
+    assert drawn(lambda t: t.exponential_(), torch.float32, (1 << 22,)).min().item() > 0
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int64, *FLOATING], ids=str)
+def test_bernoulli(dtype: torch.dtype) -> None:
+    x = drawn(lambda t: t.bernoulli_(0.3), dtype).cpu().double()
+    assert set(x.unique().tolist()) == {0.0, 1.0}
+    assert abs(x.mean().item() - 0.3) < 5 * math.sqrt(0.21 / N)
+    chances = torch.linspace(0, 1, N, device="xpu")
+    x = drawn(lambda t: t.bernoulli_(chances), dtype).cpu().double()
+    assert x[0] == 0 and abs((x - chances.cpu().double()).mean().item()) < 5 * math.sqrt(1 / 6 / N)
+    assert drawn(lambda t: t.bernoulli_(0.0), dtype).cpu().double().sum() == 0
+    assert drawn(lambda t: t.bernoulli_(1.0), dtype).cpu().double().sum() == N
+
+
+def test_geometric() -> None:
+    x = drawn(lambda t: t.geometric_(0.3), torch.float32).cpu().double()
+    assert x.min() == 1 and torch.equal(x, x.round())
+    assert abs(x.mean().item() - 1 / 0.3) < 5 * math.sqrt(0.7 / 0.09 / N)
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, *FLOATING],
+                         ids=str)
+def test_integers(dtype: torch.dtype) -> None:
+    x = drawn(lambda t: t.random_(), dtype).cpu().double()
+    top = 1 if dtype == torch.bool else (2 / torch.finfo(dtype).eps if dtype.is_floating_point else torch.iinfo(dtype).max)
+    assert x.min() >= 0 and x.max() <= top
+    assert abs(x.mean().item() / top - 0.5) < 5 / math.sqrt(12 * N) + 1e-3 * (dtype == torch.bool) + 5e-3 * (
+        dtype in (torch.uint8, torch.int8))
+    if dtype != torch.bool:
+        x = drawn(lambda t: t.random_(3, 14), dtype).cpu().double()
+        counts = torch.bincount(x.long() - 3)
+        expected = N / 11
+        assert len(counts) == 11 and ((counts - expected) ** 2 / expected).sum().item() < 45  # chi-square at 1e-5
+    if dtype == torch.int64:
+        x = drawn(lambda t: t.random_(-(2**63), None), dtype).cpu().double()
+        assert abs(x.mean().item()) / 2**63 < 5 / math.sqrt(3 * N)
+
+
+def test_bounds_are_checked() -> None:
+    x = torch.empty(4, device="xpu")
+    for draw in (lambda: x.uniform_(2, 1), lambda: x.normal_(0, -1), lambda: x.exponential_(-1), lambda: x.bernoulli_(2.0),
+                 lambda: x.geometric_(0.0), lambda: x.random_(5, 5), lambda: x.cauchy_(0, -1),
+                 lambda: torch.empty(4, dtype=torch.int64, device="xpu").uniform_()):
+        with pytest.raises(RuntimeError):
+            draw()
+
+
+def test_randperm() -> None:
+    torch.xpu.manual_seed(5)
+    x = torch.randperm(10_000, device="xpu")
+    assert torch.equal(x.cpu().sort().values, torch.arange(10_000))
+    torch.xpu.manual_seed(5)
+    assert torch.equal(x, torch.randperm(10_000, device="xpu"))
+    assert not torch.equal(x, torch.randperm(10_000, device="xpu"))
+    firsts = torch.stack([torch.randperm(5, device="xpu") for _ in range(1000)]).cpu()[:, 0]
+    assert ((torch.bincount(firsts, minlength=5) - 200.0) ** 2 / 200).sum().item() < 30
+    assert torch.randperm(0, device="xpu").numel() == 0
+
+
+@pytest.mark.parametrize("dtype", FLOATING, ids=str)
+def test_dropout(dtype: torch.dtype) -> None:
+    torch.xpu.manual_seed(3)
+    x = torch.randn(300, 700, device="xpu").to(dtype).requires_grad_()
+    y = torch.nn.functional.dropout(x, 0.25)
+    kept = y.detach().cpu() != 0
+    assert abs(kept.double().mean().item() - 0.75) < 5 * math.sqrt(0.1875 / x.numel())
+    torch.testing.assert_close(y.detach().cpu(), torch.where(kept, x.detach().cpu() / 0.75, 0.0), equal_nan=True)
+    y.backward(torch.ones_like(y))
+    torch.testing.assert_close(x.grad.cpu(), (kept / 0.75).to(dtype))
+    assert torch.equal(torch.nn.functional.dropout(x, 0.25, training=False), x)
+    assert (torch.nn.functional.dropout(x, 1.0) == 0).all()
+    out, mask = torch.native_dropout(x.detach().t(), 0.5, True)
+    assert torch.equal(out != 0, mask & (x.detach().t() != 0))
+
+
+def test_multinomial() -> None:
+    torch.xpu.manual_seed(4)
+    weights = torch.tensor([[1.0, 0.0, 3.0, 4.0], [5.0, 5.0, 0.0, 0.0]], device="xpu")
+    x = torch.multinomial(weights, 50_000, replacement=True).cpu()
+    for row, expected in zip(x, weights.cpu() / weights.cpu().sum(-1, keepdim=True), strict=True):
+        assert ((torch.bincount(row, minlength=4) / 50_000 - expected).abs() < 0.012).all()
+        assert (torch.bincount(row, minlength=4)[expected == 0] == 0).all()
+    x = torch.multinomial(weights[:1].expand(1000, 4), 3).cpu()
+    assert (x.sort(-1).values == torch.tensor([0, 2, 3])).all()
+    with pytest.raises(RuntimeError, match="without replacement"):
+        torch.multinomial(weights, 5)
+
+
+def test_normal_with_tensors() -> None:
+    torch.xpu.manual_seed(6)
+    mean = torch.linspace(-5, 5, N, device="xpu")
+    x = torch.normal(mean, torch.full((N,), 2.0, device="xpu")).cpu() - mean.cpu()
+    assert abs(x.mean().item()) < 0.05 and abs(x.std().item() - 2) < 0.02
+    z = torch.randn(N, dtype=torch.complex64, device="xpu").cpu()
+    assert abs(z.abs().pow(2).mean().item() - 1) < 0.02
