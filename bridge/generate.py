@@ -164,7 +164,7 @@ def merge(
         if not operator.get("structured") and not set(dispatch) - {"__line__"}:
             raise Mistake(f"{where}: is made of other operators; a kernel would lose its gradient")
         if "CompositeImplicitAutograd" in dispatch and not re.search(
-            r"\bCPU\b", " ".join(map(str, dispatch))
+            r"\b(CPU|CUDA)\b", " ".join(map(str, dispatch))
         ):
             raise Mistake(f"{where}: is made of other operators; a kernel would lose its gradient")
         dispatch["XPU"] = entry.kernel

@@ -4,7 +4,8 @@
  *             (RMS norm: without the first mean),
  *             dw = sum over rows of dy xhat, db = sum over rows of dy.
  *
- * The mean is taken in one pass over the row and corrected, together with the variance, in a second.
+ * The mean is taken in one pass over the row; a second corrects it and takes the variance. Far from zero the
+ * sum of mean and correction says more than ACC holds, so that they are kept apart.
  * Options: T, the tensors' dtype; W, that of weight and bias; HAS_WEIGHT, HAS_BIAS, RMS; PARTIAL, backward
  * gathers dw and db; those of team.h; REGISTERS, elements a lane keeps, 0 reads the row in each pass. */
 #include "norm_row.h"
@@ -47,23 +48,22 @@ TEAM_KERNEL void norm_row(norm_row_params p) {
         ACC held[REGISTERS];
 #endif
 #ifdef RMS
-        const ACC mean = 0;
+        const ACC mean = 0, correction = 0;
         ROW_EACH(i, r, n, const ACC v = HOLD(r, (ACC)LOAD(T, x, i)); squares += v * v;)
         const ACC rstd = 1 / sqrt(TEAM_SUM(squares) * scale + eps);
 #else
         ROW_EACH(i, r, n, sum += HOLD(r, (ACC)LOAD(T, x, i));)
-        ACC mean = TEAM_SUM(sum) * scale;
+        const ACC mean = TEAM_SUM(sum) * scale;
         sum = 0;
         ROW_EACH(i, r, n, const ACC d = HELD(i, r) - mean; sum += d; squares += d * d;)
         const ACC correction = TEAM_SUM(sum) * scale;
         ACC variance = TEAM_SUM(squares) * scale - correction * correction;
         if (variance < 0) variance = 0; /* by rounding; keeps NaN */
         const ACC rstd = 1 / sqrt(variance + eps);
-        mean += correction;
-        if (LANE == 0) XPU_PTR(ACC, p.mean)[row] = mean;
+        if (LANE == 0) XPU_PTR(ACC, p.mean)[row] = mean + correction;
 #endif
         if (LANE == 0) XPU_PTR(ACC, p.rstd)[row] = rstd;
-        ROW_EACH(i, r, n, STORE(T, y, i, (HELD(i, r) - mean) * rstd * WEIGHT(i) + BIAS(i));)
+        ROW_EACH(i, r, n, STORE(T, y, i, (HELD(i, r) - mean - correction) * rstd * WEIGHT(i) + BIAS(i));)
     }
 }
 #endif

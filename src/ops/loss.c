@@ -13,21 +13,25 @@
 
 typedef enum loss_kernel { NLL_EACH, NLL_SUM, NLL_FINISH, NLL_BACKWARD } loss_kernel;
 
-static xpu_status get_kernel(xpu_stream *stream, const xpu_nll_loss *args, loss_kernel which, team t, xpu_kernel **kernel) {
+static xpu_status get_kernel(xpu_stream *stream, const xpu_nll_loss *args, loss_kernel which, team t,
+                             xpu_kernel **kernel) {
     static const char *const names[] = {"nll_each", "nll_sum", "nll_finish", "nll_backward"};
     const kernel_key key = {.family = FAMILY_LOSS,
-                            .word = {(uint64_t)args->dtype | (uint64_t)args->target_dtype << 8 | (uint64_t)which << 16 |
-                                     (uint64_t)t.lanes << 24 | (uint64_t)t.subgroup << 40}};
+                            .word = {(uint64_t)args->dtype | (uint64_t)args->target_dtype << 8 |
+                                     (uint64_t)which << 16 | (uint64_t)t.lanes << 24 |
+                                     (uint64_t)t.subgroup << 40}};
     const int device = xpu_stream_device(stream);
     *kernel = kernel_find(device, &key);
     if (*kernel) return XPU_SUCCESS;
     char options[256], label[64];
     const int used = team_options(t, compute_dtype(args->dtype), options, sizeof options);
-    snprintf(options + used, sizeof options - (size_t)used, " -DT=%s -DTARGET=%s -DBUILD_%s", dtype_token(args->dtype),
-             dtype_token(args->target_dtype), names[which]);
+    snprintf(options + used, sizeof options - (size_t)used, " -DT=%s -DTARGET=%s -DBUILD_%s",
+             dtype_token(args->dtype), dtype_token(args->target_dtype), names[which]);
     snprintf(label, sizeof label, "%s %s", names[which], dtype_token(args->dtype));
-    return kernel_make(device, &key,
-                       &(kernel_recipe){.file = "loss.cl", .options = options, .name = names[which], .label = label}, kernel);
+    return kernel_make(
+        device, &key,
+        &(kernel_recipe){.file = "loss.cl", .options = options, .name = names[which], .label = label},
+        kernel);
 }
 
 static xpu_status describe(xpu_stream *stream, const xpu_nll_loss *args, const xpu_device_properties **device,
@@ -35,7 +39,8 @@ static xpu_status describe(xpu_stream *stream, const xpu_nll_loss *args, const x
     XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), device));
     XPU_TRY(check_floating(*device, "nll_loss", args->dtype));
     if (args->target_dtype != XPU_INT64 && args->target_dtype != XPU_UINT8)
-        return op_fail(XPU_ERROR_NOT_SUPPORTED, "nll_loss: targets of dtype %s", xpu_dtype_name(args->target_dtype));
+        return op_fail(XPU_ERROR_NOT_SUPPORTED, "nll_loss: targets of dtype %s",
+                       xpu_dtype_name(args->target_dtype));
     *p = (loss_params){.target = XPU_ADDR(args->target),
                        .weight = XPU_ADDR(args->weight),
                        .batch = args->batch,
@@ -47,7 +52,8 @@ static xpu_status describe(xpu_stream *stream, const xpu_nll_loss *args, const x
     return XPU_SUCCESS;
 }
 
-static xpu_status sum(xpu_stream *stream, const xpu_device_properties *device, const xpu_nll_loss *args, loss_params *p) {
+static xpu_status sum(xpu_stream *stream, const xpu_device_properties *device, const xpu_nll_loss *args,
+                      loss_params *p) {
     const int64_t targets = p->batch * p->inner;
     const team t = team_for(device, targets < TEAM_TARGETS ? targets : TEAM_TARGETS);
     p->teams = (targets + TEAM_TARGETS - 1) / TEAM_TARGETS;
@@ -81,7 +87,8 @@ xpu_status xpu_nll_loss_forward(xpu_stream *stream, const xpu_nll_loss *args, co
     if (p.reduced) return sum(stream, device, args, &p);
 
     const uint64_t targets = (uint64_t)(p.batch * p.inner);
-    const xpu_range range = {.dims = 1, .groups = {targets / LANES + 1}, .local = {LANES}, .work = targets * 8};
+    const xpu_range range = {
+        .dims = 1, .groups = {targets / LANES + 1}, .local = {LANES}, .work = targets * 8};
     xpu_kernel *kernel;
     XPU_TRY(get_kernel(stream, args, NLL_EACH, (team){.lanes = 1}, &kernel));
     return xpu_launch(stream, kernel, &range, &p, sizeof p);

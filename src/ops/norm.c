@@ -8,17 +8,18 @@
 #include "team.h"
 #include "xpu/memory.h"
 
-#define HELD_LANES 8      /* at most this many elements a lane in registers */
+#define HELD_LANES 8 /* at most this many elements a lane in registers */
 #define COLUMN_LANES 32
-#define HOST_TEAMS 64     /* backward: how many shares of the parameters' gradients, at most */
-#define TEAM_ROWS 16      /* … and at how many rows a share is worth its memory */
+#define HOST_TEAMS 64 /* backward: how many shares of the parameters' gradients, at most */
+#define TEAM_ROWS 16  /* … and at how many rows a share is worth its memory */
 #define SHARE_BYTES (64 << 20)
 
 typedef enum row_kernel { FORWARD, BACKWARD, BACKWARD_PARTIAL, SUM_COLUMNS } row_kernel;
 
-static xpu_status get_kernel(int index, const xpu_device_properties *device, const xpu_row_norm *args, row_kernel which,
-                             team t, xpu_kernel **kernel) {
-    static const char *const names[] = {"norm_row", "norm_row_backward", "norm_row_backward", "norm_row_columns"};
+static xpu_status get_kernel(int index, const xpu_device_properties *device, const xpu_row_norm *args,
+                             row_kernel which, team t, xpu_kernel **kernel) {
+    static const char *const names[] = {"norm_row", "norm_row_backward", "norm_row_backward",
+                                        "norm_row_columns"};
     const int64_t elements = (args->length + t.lanes - 1) / t.lanes;
     int registers = 0;
     if (elements <= HELD_LANES && which != SUM_COLUMNS)
@@ -34,30 +35,37 @@ static xpu_status get_kernel(int index, const xpu_device_properties *device, con
 
     char options[320], label[96];
     int used = team_options(t, compute_dtype(args->dtype), options, sizeof options);
-    used += snprintf(options + used, sizeof options - (size_t)used, " -DT=%s -DW=%s -DREGISTERS=%d -DBUILD_%s%s%s%s%s",
-                     dtype_token(args->dtype), dtype_token(args->parameter_dtype), registers, names[which], args->rms ? " -DRMS" : "",
+    used += snprintf(options + used, sizeof options - (size_t)used,
+                     " -DT=%s -DW=%s -DREGISTERS=%d -DBUILD_%s%s%s%s%s", dtype_token(args->dtype),
+                     dtype_token(args->parameter_dtype), registers, names[which], args->rms ? " -DRMS" : "",
                      args->weight ? " -DHAS_WEIGHT" : "", args->bias ? " -DHAS_BIAS" : "",
                      which == BACKWARD_PARTIAL ? " -DPARTIAL" : "");
     if (which == SUM_COLUMNS)
-        snprintf(options + used, sizeof options - (size_t)used, " -DCOLUMN_LANES=%d -DSLICES=%d", COLUMN_LANES,
-                 device->type == XPU_DEVICE_CPU ? 1 : 8);
-    snprintf(label, sizeof label, "%s_%s %s", args->rms ? "rms" : "layer", names[which], dtype_token(args->dtype));
-    return kernel_make(index, &key,
-                       &(kernel_recipe){.file = "norm_row.cl", .options = options, .name = names[which], .label = label},
-                       kernel);
+        snprintf(options + used, sizeof options - (size_t)used, " -DCOLUMN_LANES=%d -DSLICES=%d",
+                 COLUMN_LANES, device->type == XPU_DEVICE_CPU ? 1 : 8);
+    snprintf(label, sizeof label, "%s_%s %s", args->rms ? "rms" : "layer", names[which],
+             dtype_token(args->dtype));
+    return kernel_make(
+        index, &key,
+        &(kernel_recipe){.file = "norm_row.cl", .options = options, .name = names[which], .label = label},
+        kernel);
 }
 
 static xpu_status check(const xpu_device_properties *device, const xpu_row_norm *args) {
     XPU_TRY(check_floating(device, "layer norm", args->dtype));
     XPU_TRY(check_floating(device, "layer norm", args->parameter_dtype));
     if (args->rows < 0 || args->length < 0 || args->length > UINT32_MAX)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "layer norm: a size is negative or a row longer than 2^32");
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT,
+                       "layer norm: a size is negative or a row longer than 2^32");
     return XPU_SUCCESS;
 }
 
 static norm_row_params describe(const xpu_row_norm *args) {
-    norm_row_params p = {.weight = XPU_ADDR(args->weight), .bias = XPU_ADDR(args->bias), .rows = args->rows,
-                         .length = (uint32_t)args->length, .eps = (float)args->eps};
+    norm_row_params p = {.weight = XPU_ADDR(args->weight),
+                         .bias = XPU_ADDR(args->bias),
+                         .rows = args->rows,
+                         .length = (uint32_t)args->length,
+                         .eps = (float)args->eps};
     p.eps_rest = (float)(args->eps - p.eps);
     return p;
 }

@@ -7,10 +7,10 @@
 #include "xpu/memory.h"
 #include "xpu/ops/norm.h"
 
-#define LANES 64                /* of columns, and of what is done once a channel */
-#define APPLY_ELEMENTS 16384    /* of a group of columns */
-#define LEAST_POSITIONS 64      /* of a slice of columns */
-#define HOST_SETS 16            /* sets that keep a host processor busy */
+#define LANES 64             /* of columns, and of what is done once a channel */
+#define APPLY_ELEMENTS 16384 /* of a group of columns */
+#define LEAST_POSITIONS 64   /* of a slice of columns */
+#define HOST_SETS 16         /* sets that keep a host processor busy */
 
 /* In the order of `names`. */
 typedef enum plane_kernel {
@@ -26,10 +26,12 @@ typedef enum plane_kernel {
     GROUP_FINISH_BACKWARD,
     GROUP_PARAMETERS
 } plane_kernel;
-static const char *const names[] = {
-    "norm_plane_statistics", "norm_plane_sums",           "norm_plane_apply",  "norm_column_statistics",
-    "norm_column_sums",      "norm_column_apply",         "norm_batch_finish", "norm_batch_finish_backward",
-    "norm_group_finish",     "norm_group_finish_backward", "norm_group_parameters"};
+static const char *const names[] = {"norm_plane_statistics", "norm_plane_sums",
+                                    "norm_plane_apply",      "norm_column_statistics",
+                                    "norm_column_sums",      "norm_column_apply",
+                                    "norm_batch_finish",     "norm_batch_finish_backward",
+                                    "norm_group_finish",     "norm_group_finish_backward",
+                                    "norm_group_parameters"};
 static const char *const parts[] = {"PLANES", "COLUMNS", "FINISH", "FINISH"};
 
 /* One call: what it runs on, its parameters and scratch memory. */
@@ -46,24 +48,28 @@ typedef struct call {
 static xpu_status get_kernel(const call *c, plane_kernel which, xpu_kernel **kernel) {
     const xpu_plane_norm *args = c->args;
     const team t = which <= PLANE_APPLY ? c->team : (team){.lanes = 1};
-    const kernel_key key = {
-        .family = FAMILY_NORM,
-        .word = {(uint64_t)args->dtype | (uint64_t)args->parameter_dtype << 8 | (uint64_t)args->running_dtype << 16 |
-                     (uint64_t)args->saved_dtype << 24 | (uint64_t)which << 32 | (uint64_t)(args->groups > 0) << 40,
-                 (uint64_t)t.lanes | (uint64_t)t.subgroup << 16, 1}};
+    const kernel_key key = {.family = FAMILY_NORM,
+                            .word = {(uint64_t)args->dtype | (uint64_t)args->parameter_dtype << 8 |
+                                         (uint64_t)args->running_dtype << 16 |
+                                         (uint64_t)args->saved_dtype << 24 | (uint64_t)which << 32 |
+                                         (uint64_t)(args->groups > 0) << 40,
+                                     (uint64_t)t.lanes | (uint64_t)t.subgroup << 16, 1}};
     const int index = xpu_stream_device(c->stream);
     *kernel = kernel_find(index, &key);
     if (*kernel) return XPU_SUCCESS;
 
     char options[320], label[96];
     const int used = team_options(t, compute_dtype(args->dtype), options, sizeof options);
-    snprintf(options + used, sizeof options - (size_t)used, " -DT=%s -DW=%s -DRUNNING=%s -DSAVE=%s -D%s -DBUILD_%s%s",
-             dtype_token(args->dtype), dtype_token(args->parameter_dtype), dtype_token(args->running_dtype),
-             dtype_token(args->saved_dtype), parts[which / 3], names[which], args->groups ? " -DGROUPED" : "");
+    snprintf(options + used, sizeof options - (size_t)used,
+             " -DT=%s -DW=%s -DRUNNING=%s -DSAVE=%s -D%s -DBUILD_%s%s", dtype_token(args->dtype),
+             dtype_token(args->parameter_dtype), dtype_token(args->running_dtype),
+             dtype_token(args->saved_dtype), parts[which / 3], names[which],
+             args->groups ? " -DGROUPED" : "");
     snprintf(label, sizeof label, "%s %s", names[which], dtype_token(args->dtype));
-    return kernel_make(index, &key,
-                       &(kernel_recipe){.file = "norm_plane.cl", .options = options, .name = names[which], .label = label},
-                       kernel);
+    return kernel_make(
+        index, &key,
+        &(kernel_recipe){.file = "norm_plane.cl", .options = options, .name = names[which], .label = label},
+        kernel);
 }
 
 static xpu_status launch(call *c, plane_kernel which, xpu_range range) {
@@ -73,12 +79,17 @@ static xpu_status launch(call *c, plane_kernel which, xpu_range range) {
 }
 
 static xpu_status launch_each(call *c, plane_kernel which, int64_t count, uint64_t work_each) {
-    return launch(c, which, (xpu_range){.dims = 1, .groups = {(size_t)(count + LANES - 1) / LANES}, .local = {LANES},
-                                        .work = (uint64_t)count * work_each});
+    return launch(c, which,
+                  (xpu_range){.dims = 1,
+                              .groups = {(size_t)(count + LANES - 1) / LANES},
+                              .local = {LANES},
+                              .work = (uint64_t)count * work_each});
 }
 
 static int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
-static int64_t clamp(int64_t v, int64_t least, int64_t most) { return v > most ? most : v < least ? least : v; }
+static int64_t clamp(int64_t v, int64_t least, int64_t most) {
+    return v > most ? most : v < least ? least : v;
+}
 
 static int64_t elements(const call *c) { return c->p.planes * c->p.length / (c->columns ? c->p.batch : 1); }
 
@@ -89,10 +100,11 @@ static void slice_positions(call *c, int64_t slices) {
 }
 
 static xpu_status launch_columns(call *c, plane_kernel which, uint64_t work) {
-    return launch(c, which, (xpu_range){.dims = 2,
-                                        .groups = {(size_t)divide_up(c->p.channels, LANES), (size_t)c->p.slices},
-                                        .local = {LANES, 1},
-                                        .work = (uint64_t)elements(c) * work});
+    return launch(c, which,
+                  (xpu_range){.dims = 2,
+                              .groups = {(size_t)divide_up(c->p.channels, LANES), (size_t)c->p.slices},
+                              .local = {LANES, 1},
+                              .work = (uint64_t)elements(c) * work});
 }
 
 static xpu_status start(call *c, xpu_stream *stream, const xpu_plane_norm *args) {
@@ -102,7 +114,8 @@ static xpu_status start(call *c, xpu_stream *stream, const xpu_plane_norm *args)
     for (int i = 0; i < 4; i++) XPU_TRY(check_floating(c->device, "norm", dtypes[i]));
     if (args->batch < 0 || args->channels < 0 || args->length < 0 || args->groups < 0 ||
         (args->groups && args->channels % args->groups))
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "norm: sizes are negative, or groups don't divide channels");
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT,
+                       "norm: sizes are negative, or groups don't divide channels");
     if (args->groups && (args->channels_last || args->evaluate))
         return op_fail(XPU_ERROR_INVALID_ARGUMENT, "group norm: neither channels_last nor evaluate");
     norm_plane_params *p = &c->p;
@@ -129,13 +142,16 @@ static xpu_status start(call *c, xpu_stream *stream, const xpu_plane_norm *args)
     const int64_t wanted = host ? HOST_SETS : 4 * (int64_t)c->device->max_compute_units;
     if (c->columns) {
         const int64_t blocks = divide_up(p->channels, LANES);
-        slice_positions(c, clamp(divide_up(4 * wanted, blocks > 0 ? blocks : 1), 1, divide_up(p->length, LEAST_POSITIONS)));
+        slice_positions(c, clamp(divide_up(4 * wanted, blocks > 0 ? blocks : 1), 1,
+                                 divide_up(p->length, LEAST_POSITIONS)));
     } else {
         const int64_t length = args->groups ? p->length * (args->channels / args->groups) : p->length;
         c->team = team_for(c->device, host ? length : length * args->batch);
-        const int64_t slices = args->groups ? 1 : clamp(divide_up(wanted, p->sets > 0 ? p->sets : 1), 1, args->batch);
+        const int64_t slices =
+            args->groups ? 1 : clamp(divide_up(wanted, p->sets > 0 ? p->sets : 1), 1, args->batch);
         p->planes_per_slice = divide_up(args->batch, slices > 0 ? slices : 1);
-        p->slices = args->groups ? 1 : divide_up(args->batch, p->planes_per_slice > 0 ? p->planes_per_slice : 1);
+        p->slices =
+            args->groups ? 1 : divide_up(args->batch, p->planes_per_slice > 0 ? p->planes_per_slice : 1);
         p->planes_per_team = team_rows(c->device, args->length);
     }
     return XPU_SUCCESS;
@@ -162,8 +178,9 @@ static xpu_status apply(call *c) {
         slice_positions(c, divide_up(c->p.length, clamp(APPLY_ELEMENTS / LANES, 1, c->p.length)));
         return launch_columns(c, COLUMN_APPLY, 2);
     }
-    return launch(c, PLANE_APPLY, team_range(c->team, (uint64_t)divide_up(c->p.planes, c->p.planes_per_team),
-                                             (uint64_t)elements(c) * 2));
+    return launch(c, PLANE_APPLY,
+                  team_range(c->team, (uint64_t)divide_up(c->p.planes, c->p.planes_per_team),
+                             (uint64_t)elements(c) * 2));
 }
 
 static xpu_status forward(call *c, const void *output) {
@@ -185,8 +202,8 @@ static xpu_status forward(call *c, const void *output) {
     return output ? apply(c) : XPU_SUCCESS;
 }
 
-xpu_status xpu_plane_norm_forward(xpu_stream *stream, const xpu_plane_norm *args, const void *input, void *output,
-                                  void *mean, void *rstd) {
+xpu_status xpu_plane_norm_forward(xpu_stream *stream, const xpu_plane_norm *args, const void *input,
+                                  void *output, void *mean, void *rstd) {
     call c;
     XPU_TRY(start(&c, stream, args));
     if (args->batch == 0 || args->channels == 0 || args->length == 0) return XPU_SUCCESS;
@@ -206,10 +223,12 @@ static xpu_status backward(call *c, const void *grad_input) {
     else
         XPU_TRY(launch(c, PLANE_SUMS,
                        team_range(c->team,
-                                  (uint64_t)(c->args->groups ? divide_up(p->planes, p->planes_per_team) : p->sets * p->slices),
+                                  (uint64_t)(c->args->groups ? divide_up(p->planes, p->planes_per_team)
+                                                             : p->sets * p->slices),
                                   (uint64_t)elements(c) * 3)));
     if (c->args->groups) {
-        if (p->grad_weight || p->grad_bias) XPU_TRY(launch_each(c, GROUP_PARAMETERS, p->channels, 4 * (uint64_t)p->batch));
+        if (p->grad_weight || p->grad_bias)
+            XPU_TRY(launch_each(c, GROUP_PARAMETERS, p->channels, 4 * (uint64_t)p->batch));
         if (grad_input)
             XPU_TRY(launch_each(c, GROUP_FINISH_BACKWARD, p->sets, 16 * (uint64_t)(p->channels / p->groups)));
     } else {

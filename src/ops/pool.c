@@ -6,13 +6,14 @@
 #include "kernels/pool.h"
 #include "team.h"
 
-#define GROUP 256    /* work-items */
+#define GROUP 256 /* work-items */
 #define MOST_LANES 64
 
 static xpu_status get_kernel(int device, const xpu_pool *args, bool backward, xpu_kernel **kernel) {
     const kernel_key key = {.family = FAMILY_POOL,
-                            .word = {(uint64_t)args->dtype | (uint64_t)backward << 8 | (uint64_t)args->maximum << 9 |
-                                     (uint64_t)args->adaptive << 10 | (uint64_t)args->channels_last << 11}};
+                            .word = {(uint64_t)args->dtype | (uint64_t)backward << 8 |
+                                     (uint64_t)args->maximum << 9 | (uint64_t)args->adaptive << 10 |
+                                     (uint64_t)args->channels_last << 11}};
     *kernel = kernel_find(device, &key);
     if (*kernel) return XPU_SUCCESS;
     const char *name = backward ? "pool_backward" : "pool_forward";
@@ -20,9 +21,10 @@ static xpu_status get_kernel(int device, const xpu_pool *args, bool backward, xp
     snprintf(options, sizeof options, "-DT=%s -DACC=%s%s%s%s -DBUILD_%s", dtype_token(args->dtype),
              args->dtype == XPU_FLOAT64 ? "double" : "float", args->maximum ? " -DMAXIMUM" : "",
              args->adaptive ? " -DADAPTIVE" : "", args->channels_last ? " -DLAST" : "", name);
-    snprintf(label, sizeof label, "%s_%s%s %s", args->maximum ? "max" : "average", args->adaptive ? "adaptive_" : "", name,
-             dtype_token(args->dtype));
-    return kernel_make(device, &key, &(kernel_recipe){.file = "pool.cl", .options = options, .name = name, .label = label},
+    snprintf(label, sizeof label, "%s_%s%s %s", args->maximum ? "max" : "average",
+             args->adaptive ? "adaptive_" : "", name, dtype_token(args->dtype));
+    return kernel_make(device, &key,
+                       &(kernel_recipe){.file = "pool.cl", .options = options, .name = name, .label = label},
                        kernel);
 }
 
@@ -64,22 +66,25 @@ static xpu_status run(xpu_stream *stream, const xpu_pool *args, bool backward, p
     size_t lanes = 8;
     while (lanes < along && lanes < MOST_LANES) lanes *= 2;
     const size_t group_rows = GROUP / lanes;
-    const xpu_range range = {.dims = 2,
-                             .groups = {(along + lanes - 1) / lanes, ((uint64_t)p->rows + group_rows - 1) / group_rows},
-                             .local = {lanes, group_rows},
-                             .work = (uint64_t)positions * (uint64_t)args->channels * (window + 4)};
+    const xpu_range range = {
+        .dims = 2,
+        .groups = {(along + lanes - 1) / lanes, ((uint64_t)p->rows + group_rows - 1) / group_rows},
+        .local = {lanes, group_rows},
+        .work = (uint64_t)positions * (uint64_t)args->channels * (window + 4)};
     xpu_kernel *kernel;
     XPU_TRY(get_kernel(index, args, backward, &kernel));
     return xpu_launch(stream, kernel, &range, p, sizeof *p);
 }
 
-xpu_status xpu_pool_forward(xpu_stream *stream, const xpu_pool *args, const void *input, void *output, void *indices) {
+xpu_status xpu_pool_forward(xpu_stream *stream, const xpu_pool *args, const void *input, void *output,
+                            void *indices) {
     pool_params p = {.input = XPU_ADDR(input), .output = XPU_ADDR(output), .indices = XPU_ADDR(indices)};
     return run(stream, args, false, &p);
 }
 
-xpu_status xpu_pool_backward(xpu_stream *stream, const xpu_pool *args, const void *grad_output, const void *indices,
-                             void *grad_input) {
-    pool_params p = {.input = XPU_ADDR(grad_input), .output = XPU_ADDR(grad_output), .indices = XPU_ADDR(indices)};
+xpu_status xpu_pool_backward(xpu_stream *stream, const xpu_pool *args, const void *grad_output,
+                             const void *indices, void *grad_input) {
+    pool_params p = {
+        .input = XPU_ADDR(grad_input), .output = XPU_ADDR(grad_output), .indices = XPU_ADDR(indices)};
     return run(stream, args, true, &p);
 }

@@ -10,19 +10,22 @@
 #define MOST_LANES 64
 
 static xpu_status get_kernel(int device, const xpu_resample *args, bool backward, xpu_kernel **kernel) {
-    static const char *const kinds[] = {"NEAREST", "NEAREST_EXACT", "LINEAR", "CUBIC", "REFLECT", "REPLICATE"};
+    static const char *const kinds[] = {"NEAREST", "NEAREST_EXACT", "LINEAR",
+                                        "CUBIC",   "REFLECT",       "REPLICATE"};
     const kernel_key key = {.family = FAMILY_RESAMPLE,
-                            .word = {(uint64_t)args->dtype | (uint64_t)backward << 8 | (uint64_t)args->kind << 9 |
-                                     (uint64_t)args->channels_last << 16}};
+                            .word = {(uint64_t)args->dtype | (uint64_t)backward << 8 |
+                                     (uint64_t)args->kind << 9 | (uint64_t)args->channels_last << 16}};
     *kernel = kernel_find(device, &key);
     if (*kernel) return XPU_SUCCESS;
     const char *name = backward ? "resample_backward" : "resample_forward";
     char options[256], label[64];
     snprintf(options, sizeof options, "-DT=%s -DACC=%s -D%s%s -DBUILD_%s", dtype_token(args->dtype),
-             args->dtype == XPU_FLOAT64 ? "double" : "float", kinds[args->kind], args->channels_last ? " -DLAST" : "", name);
+             args->dtype == XPU_FLOAT64 ? "double" : "float", kinds[args->kind],
+             args->channels_last ? " -DLAST" : "", name);
     snprintf(label, sizeof label, "%s %s %s", name, kinds[args->kind], dtype_token(args->dtype));
-    return kernel_make(device, &key,
-                       &(kernel_recipe){.file = "resample.cl", .options = options, .name = name, .label = label}, kernel);
+    return kernel_make(
+        device, &key,
+        &(kernel_recipe){.file = "resample.cl", .options = options, .name = name, .label = label}, kernel);
 }
 
 static xpu_status run(xpu_stream *stream, const xpu_resample *args, bool backward, resample_params *p) {
@@ -49,21 +52,24 @@ static xpu_status run(xpu_stream *stream, const xpu_resample *args, bool backwar
     size_t lanes = 8;
     while (lanes < along && lanes < MOST_LANES) lanes *= 2;
     const size_t group_rows = GROUP / lanes;
-    const xpu_range range = {.dims = 2,
-                             .groups = {(along + lanes - 1) / lanes, ((uint64_t)p->rows + group_rows - 1) / group_rows},
-                             .local = {lanes, group_rows},
-                             .work = (uint64_t)positions * (uint64_t)args->channels * 16};
+    const xpu_range range = {
+        .dims = 2,
+        .groups = {(along + lanes - 1) / lanes, ((uint64_t)p->rows + group_rows - 1) / group_rows},
+        .local = {lanes, group_rows},
+        .work = (uint64_t)positions * (uint64_t)args->channels * 16};
     xpu_kernel *kernel;
     XPU_TRY(get_kernel(index, args, backward, &kernel));
     return xpu_launch(stream, kernel, &range, p, sizeof *p);
 }
 
-xpu_status xpu_resample_forward(xpu_stream *stream, const xpu_resample *args, const void *input, void *output) {
+xpu_status xpu_resample_forward(xpu_stream *stream, const xpu_resample *args, const void *input,
+                                void *output) {
     resample_params p = {.input = XPU_ADDR(input), .output = XPU_ADDR(output)};
     return run(stream, args, false, &p);
 }
 
-xpu_status xpu_resample_backward(xpu_stream *stream, const xpu_resample *args, const void *grad_output, void *grad_input) {
+xpu_status xpu_resample_backward(xpu_stream *stream, const xpu_resample *args, const void *grad_output,
+                                 void *grad_input) {
     resample_params p = {.input = XPU_ADDR(grad_input), .output = XPU_ADDR(grad_output)};
     return run(stream, args, true, &p);
 }

@@ -6,11 +6,11 @@
 #include "kernels/softmax.h"
 #include "team.h"
 
-#define HELD_LANES 8       /* at most this many elements a lane in registers */
-#define KEPT_LENGTH 16384  /* at most this many exponentials in local memory */
+#define HELD_LANES 8      /* at most this many elements a lane in registers */
+#define KEPT_LENGTH 16384 /* at most this many exponentials in local memory */
 #define COLUMN_LANES 64
-#define LONG_INNER 16      /* shorter ones are flattened with outer */
-#define EXP_WORK 8         /* operations an element */
+#define LONG_INNER 16 /* shorter ones are flattened with outer */
+#define EXP_WORK 8    /* operations an element */
 
 typedef enum variant { ROWS, COLUMNS, FLAT_COLUMNS } variant;
 
@@ -47,8 +47,9 @@ static plan make_plan(const xpu_device_properties *device, const xpu_softmax *ar
 static xpu_status get_kernel(int device, const xpu_softmax *args, const plan *p, xpu_kernel **kernel) {
     const kernel_key key = {
         .family = FAMILY_SOFTMAX,
-        .word = {(uint64_t)args->input_dtype | (uint64_t)args->output_dtype << 8 | (uint64_t)args->logarithm << 16 |
-                     (uint64_t)(args->mask != NULL) << 17 | (uint64_t)p->backward << 18 | (uint64_t)p->variant << 20,
+        .word = {(uint64_t)args->input_dtype | (uint64_t)args->output_dtype << 8 |
+                     (uint64_t)args->logarithm << 16 | (uint64_t)(args->mask != NULL) << 17 |
+                     (uint64_t)p->backward << 18 | (uint64_t)p->variant << 20,
                  (uint64_t)p->team.lanes | (uint64_t)p->team.subgroup << 16 | (uint64_t)p->registers << 20,
                  (uint64_t)(p->keep + 1)}};
     *kernel = kernel_find(device, &key);
@@ -57,17 +58,21 @@ static xpu_status get_kernel(int device, const xpu_softmax *args, const plan *p,
     const xpu_dtype in = p->backward ? args->output_dtype : args->input_dtype;
     const xpu_dtype out = p->backward ? args->input_dtype : args->output_dtype;
     char options[320], name[64], label[96];
-    int used = team_options(p->team.lanes ? p->team : (team){.lanes = 1}, compute_dtype(in), options, sizeof options);
-    used += snprintf(options + used, sizeof options - (size_t)used, " -DIN=%s -DOUT=%s -DREGISTERS=%d%s%s%s%s",
-                     dtype_token(in), dtype_token(out), p->registers, args->logarithm ? " -DLOG" : "",
-                     args->mask ? " -DMASKED" : "", p->variant == FLAT_COLUMNS ? " -DFLAT" : "",
-                     p->keep < 0 ? " -DKEEP_IN_RESULT" : "");
-    if (p->keep > 0) used += snprintf(options + used, sizeof options - (size_t)used, " -DKEEP_LENGTH=%d", p->keep);
-    snprintf(name, sizeof name, "softmax_%s%s", p->backward ? "backward_" : "", p->variant == ROWS ? "rows" : "columns");
+    int used = team_options(p->team.lanes ? p->team : (team){.lanes = 1}, compute_dtype(in), options,
+                            sizeof options);
+    used += snprintf(options + used, sizeof options - (size_t)used,
+                     " -DIN=%s -DOUT=%s -DREGISTERS=%d%s%s%s%s", dtype_token(in), dtype_token(out),
+                     p->registers, args->logarithm ? " -DLOG" : "", args->mask ? " -DMASKED" : "",
+                     p->variant == FLAT_COLUMNS ? " -DFLAT" : "", p->keep < 0 ? " -DKEEP_IN_RESULT" : "");
+    if (p->keep > 0)
+        used += snprintf(options + used, sizeof options - (size_t)used, " -DKEEP_LENGTH=%d", p->keep);
+    snprintf(name, sizeof name, "softmax_%s%s", p->backward ? "backward_" : "",
+             p->variant == ROWS ? "rows" : "columns");
     snprintf(options + used, sizeof options - (size_t)used, " -DBUILD_%s", name);
     snprintf(label, sizeof label, "%s%s %s", args->logarithm ? "log_" : "", name, dtype_token(in));
-    return kernel_make(device, &key, &(kernel_recipe){.file = "softmax.cl", .options = options, .name = name, .label = label},
-                       kernel);
+    return kernel_make(
+        device, &key,
+        &(kernel_recipe){.file = "softmax.cl", .options = options, .name = name, .label = label}, kernel);
 }
 
 static xpu_status run(xpu_stream *stream, const xpu_softmax *args, bool backward, softmax_params *params) {
@@ -112,6 +117,7 @@ xpu_status xpu_softmax_forward(xpu_stream *stream, const xpu_softmax *args, cons
 
 xpu_status xpu_softmax_backward(xpu_stream *stream, const xpu_softmax *args, const void *grad_output,
                                 const void *output, void *grad_input) {
-    softmax_params p = {.input = XPU_ADDR(grad_output), .output = XPU_ADDR(output), .result = XPU_ADDR(grad_input)};
+    softmax_params p = {
+        .input = XPU_ADDR(grad_output), .output = XPU_ADDR(output), .result = XPU_ADDR(grad_input)};
     return run(stream, args, true, &p);
 }

@@ -5,7 +5,7 @@
 #include "kernel.h"
 
 #define SUBGROUP_LANES 16
-#define LONG_ROW 1024          /* from here on a GPU puts a whole work-group on a row */
+#define LONG_ROW 1024 /* from here on a GPU puts a whole work-group on a row */
 #define HOST_GROUP_ELEMENTS 4096
 
 static bool can_demand(const xpu_device_properties *device, uint64_t lanes) {
@@ -19,7 +19,8 @@ team team_for(const xpu_device_properties *device, int64_t length) {
     if (can_demand(device, SUBGROUP_LANES) && (device->type == XPU_DEVICE_CPU || length <= LONG_ROW))
         return (team){SUBGROUP_LANES, true};
     int lanes = 32;
-    while (lanes < 256 && lanes * 4 < length && (uint64_t)lanes * 2 <= device->max_work_group_size) lanes *= 2;
+    while (lanes < 256 && lanes * 4 < length && (uint64_t)lanes * 2 <= device->max_work_group_size)
+        lanes *= 2;
     return (team){lanes, false};
 }
 
@@ -41,6 +42,7 @@ xpu_status check_floating(const xpu_device_properties *device, const char *op, x
     if (dtype == XPU_FLOAT64 && !device->has_fp64)
         return op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: device %s has no float64", op, device->name);
     if (dtype != XPU_FLOAT16 && dtype != XPU_BFLOAT16 && dtype != XPU_FLOAT32 && dtype != XPU_FLOAT64)
-        return op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: not implemented for dtype %s", op, xpu_dtype_name(dtype));
+        return op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: not implemented for dtype %s", op,
+                       xpu_dtype_name(dtype));
     return XPU_SUCCESS;
 }

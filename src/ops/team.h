@@ -28,7 +28,9 @@ int team_options(team t, xpu_dtype compute, char *options, size_t size);
 xpu_range team_range(team t, uint64_t teams, uint64_t work);
 
 /* What floating dtypes are computed in: fp64 for fp64, else fp32. */
-static inline xpu_dtype compute_dtype(xpu_dtype dtype) { return dtype == XPU_FLOAT64 ? XPU_FLOAT64 : XPU_FLOAT32; }
+static inline xpu_dtype compute_dtype(xpu_dtype dtype) {
+    return dtype == XPU_FLOAT64 ? XPU_FLOAT64 : XPU_FLOAT32;
+}
 /* XPU_ERROR_NOT_SUPPORTED for a dtype that is not floating, or fp64 on a device without it. */
 xpu_status check_floating(const xpu_device_properties *device, const char *op, xpu_dtype dtype);
 

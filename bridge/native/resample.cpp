@@ -1,0 +1,370 @@
+// Interpolation to another size, and padding by reflection or replication.
+#include "xpu/ops/resample.h"
+
+#include <ATen/native/Pool.h>
+#include <ATen/native/Resize.h>
+#include <ATen/ops/_upsample_nearest_exact1d_backward_native.h>
+#include <ATen/ops/_upsample_nearest_exact1d_native.h>
+#include <ATen/ops/_upsample_nearest_exact2d_backward_native.h>
+#include <ATen/ops/_upsample_nearest_exact2d_native.h>
+#include <ATen/ops/_upsample_nearest_exact3d_backward_native.h>
+#include <ATen/ops/_upsample_nearest_exact3d_native.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/reflection_pad1d_backward_native.h>
+#include <ATen/ops/reflection_pad1d_native.h>
+#include <ATen/ops/reflection_pad2d_backward_native.h>
+#include <ATen/ops/reflection_pad2d_native.h>
+#include <ATen/ops/reflection_pad3d_backward_native.h>
+#include <ATen/ops/reflection_pad3d_native.h>
+#include <ATen/ops/replication_pad1d_backward_native.h>
+#include <ATen/ops/replication_pad1d_native.h>
+#include <ATen/ops/replication_pad2d_backward_native.h>
+#include <ATen/ops/replication_pad2d_native.h>
+#include <ATen/ops/replication_pad3d_backward_native.h>
+#include <ATen/ops/replication_pad3d_native.h>
+#include <ATen/ops/upsample_bicubic2d_backward_native.h>
+#include <ATen/ops/upsample_bicubic2d_native.h>
+#include <ATen/ops/upsample_bilinear2d_backward_native.h>
+#include <ATen/ops/upsample_bilinear2d_native.h>
+#include <ATen/ops/upsample_linear1d_backward_native.h>
+#include <ATen/ops/upsample_linear1d_native.h>
+#include <ATen/ops/upsample_nearest1d_backward_native.h>
+#include <ATen/ops/upsample_nearest1d_native.h>
+#include <ATen/ops/upsample_nearest2d_backward_native.h>
+#include <ATen/ops/upsample_nearest2d_native.h>
+#include <ATen/ops/upsample_nearest3d_backward_native.h>
+#include <ATen/ops/upsample_nearest3d_native.h>
+#include <ATen/ops/upsample_trilinear3d_backward_native.h>
+#include <ATen/ops/upsample_trilinear3d_native.h>
+
+#include "lower.h"
+
+namespace at::native {
+
+using namespace openxpu;
+using openxpu::check;
+
+namespace {
+
+using Scales = std::initializer_list<std::optional<double>>;
+
+// Tensors [N, C, …] of `dims` further dimensions, or [C, …].
+xpu_resample resample_of(xpu_resample_kind kind, const Tensor &input, const Tensor &output, int64_t dims,
+                         bool last) {
+    const bool batched = input.dim() == dims + 2;
+    xpu_resample args = {.batch = batched ? input.size(0) : 1,
+                         .channels = input.size(batched ? 1 : 0),
+                         .channels_last = last,
+                         .dtype = dtype_of(input),
+                         .kind = kind};
+    for (int d = 0; d < 3; d++) {
+        const auto i = d - (3 - dims);
+        args.in[d] = i < 0 ? 1 : safe_downcast<int, int64_t>(input.size(input.dim() - dims + i));
+        args.out[d] = i < 0 ? 1 : safe_downcast<int, int64_t>(output.size(output.dim() - dims + i));
+    }
+    return args;
+}
+
+void set_scales(xpu_resample &args, bool align_corners, Scales scales) {
+    args.align_corners = align_corners;
+    int d = 3 - static_cast<int>(scales.size());
+    for (int i = 0; i < 3; i++) args.scale[i] = 1;
+    for (const auto &scale : scales) {
+        if (align_corners)
+            args.scale[d] = args.out[d] > 1 ? static_cast<double>(args.in[d] - 1) / (args.out[d] - 1) : 0;
+        else
+            args.scale[d] = scale && *scale > 0 ? 1 / *scale : static_cast<double>(args.in[d]) / args.out[d];
+        d++;
+    }
+}
+
+Tensor in_format(const Tensor &tensor, MemoryFormat format) {
+    return tensor.is_contiguous(format) ? tensor
+                                        : at::empty(tensor.sizes(), tensor.options().memory_format(format));
+}
+
+void interpolate(xpu_resample_kind kind, const Tensor &self, const Tensor &out, bool align_corners,
+                 Scales scales) {
+    if (out.numel() == 0) return;
+    const auto dims = static_cast<int64_t>(scales.size());
+    const auto format = self.dim() == dims + 2 ? self.suggest_memory_format() : MemoryFormat::Contiguous;
+    const auto x = self.contiguous(format), y = in_format(out, format);
+    auto args = resample_of(kind, x, y, dims, format != MemoryFormat::Contiguous);
+    set_scales(args, align_corners, scales);
+    check(xpu_resample_forward(current_stream(self), &args, x.const_data_ptr(), y.mutable_data_ptr()));
+    if (!y.is_same(out)) out.copy_(y);
+}
+
+void interpolate_backward(xpu_resample_kind kind, const Tensor &grad_output, const Tensor &grad_input,
+                          bool align_corners, Scales scales) {
+    if (grad_input.numel() == 0) return;
+    const auto dims = static_cast<int64_t>(scales.size());
+    const auto format = grad_output.suggest_memory_format();
+    const auto dy = grad_output.contiguous(format), dx = in_format(grad_input, format);
+    auto args = resample_of(kind, dx, dy, dims, format != MemoryFormat::Contiguous);
+    set_scales(args, align_corners, scales);
+    check(xpu_resample_backward(current_stream(grad_output), &args, dy.const_data_ptr(),
+                                dx.mutable_data_ptr()));
+    if (!dx.is_same(grad_input)) grad_input.copy_(dx);
+}
+
+// `padding` goes from the last dimension to the first, in front and behind.
+void set_padding(xpu_resample &args, IntArrayRef padding) {
+    for (size_t i = 0; 2 * i < padding.size(); i++)
+        args.before[2 - i] = safe_downcast<int, int64_t>(padding[2 * i]);
+}
+
+std::vector<int64_t> padded_sizes(const Tensor &self, IntArrayRef padding) {
+    const auto dims = static_cast<int64_t>(padding.size() / 2);
+    TORCH_CHECK(
+        self.dim() == dims + 1 || self.dim() == dims + 2, "Expected ", dims + 1, "D or ", dims + 2,
+        "D (batch mode) tensor with possibly 0 batch size and other non-zero dimensions for input, but got: ",
+        self.sizes());
+    auto sizes = self.sizes().vec();
+    for (int64_t i = 0; i < dims; i++) {
+        auto &size = sizes[sizes.size() - 1 - i];
+        TORCH_CHECK(padding[2 * i] < size && padding[2 * i + 1] < size,
+                    "Argument #4: Padding size should be less than the corresponding input dimension, but "
+                    "got: padding (",
+                    padding[2 * i], ", ", padding[2 * i + 1], ") at dimension ", self.dim() - 1 - i,
+                    " of input ", self.sizes());
+        size += padding[2 * i] + padding[2 * i + 1];
+        TORCH_CHECK(size >= 1, "input (size ", self.sizes(), ") is too small for padding ", padding);
+    }
+    return sizes;
+}
+
+void pad(xpu_resample_kind kind, const Tensor &self, IntArrayRef padding, const Tensor &out) {
+    if (out.numel() == 0) return;
+    const auto x = self.contiguous(), y = in_format(out, MemoryFormat::Contiguous);
+    auto args = resample_of(kind, x, y, static_cast<int64_t>(padding.size() / 2), false);
+    set_padding(args, padding);
+    check(xpu_resample_forward(current_stream(self), &args, x.const_data_ptr(), y.mutable_data_ptr()));
+    if (!y.is_same(out)) out.copy_(y);
+}
+
+void pad_backward(xpu_resample_kind kind, const Tensor &grad_output, IntArrayRef padding,
+                  const Tensor &grad_input) {
+    if (grad_input.numel() == 0) return;
+    const auto dy = grad_output.contiguous(), dx = in_format(grad_input, MemoryFormat::Contiguous);
+    auto args = resample_of(kind, dx, dy, static_cast<int64_t>(padding.size() / 2), false);
+    set_padding(args, padding);
+    check(xpu_resample_backward(current_stream(grad_output), &args, dy.const_data_ptr(),
+                                dx.mutable_data_ptr()));
+    if (!dx.is_same(grad_input)) grad_input.copy_(dx);
+}
+
+} // namespace
+
+TORCH_IMPL_FUNC(upsample_nearest1d_xpu)(const Tensor &self, IntArrayRef output_size,
+                                        std::optional<double> scales, const Tensor &out) {
+    interpolate(XPU_RESAMPLE_NEAREST, self, out, false, {scales});
+}
+
+TORCH_IMPL_FUNC(upsample_nearest1d_backward_xpu)(const Tensor &grad_output, IntArrayRef output_size,
+                                                 IntArrayRef input_size, std::optional<double> scales,
+                                                 const Tensor &grad_input) {
+    interpolate_backward(XPU_RESAMPLE_NEAREST, grad_output, grad_input, false, {scales});
+}
+
+TORCH_IMPL_FUNC(upsample_nearest2d_xpu)(const Tensor &self, IntArrayRef output_size,
+                                        std::optional<double> scales_h, std::optional<double> scales_w,
+                                        const Tensor &out) {
+    interpolate(XPU_RESAMPLE_NEAREST, self, out, false, {scales_h, scales_w});
+}
+
+TORCH_IMPL_FUNC(upsample_nearest2d_backward_xpu)(const Tensor &grad_output, IntArrayRef output_size,
+                                                 IntArrayRef input_size, std::optional<double> scales_h,
+                                                 std::optional<double> scales_w, const Tensor &grad_input) {
+    interpolate_backward(XPU_RESAMPLE_NEAREST, grad_output, grad_input, false, {scales_h, scales_w});
+}
+
+TORCH_IMPL_FUNC(upsample_nearest3d_xpu)(const Tensor &self, IntArrayRef output_size,
+                                        std::optional<double> scales_d, std::optional<double> scales_h,
+                                        std::optional<double> scales_w, const Tensor &out) {
+    interpolate(XPU_RESAMPLE_NEAREST, self, out, false, {scales_d, scales_h, scales_w});
+}
+
+TORCH_IMPL_FUNC(upsample_nearest3d_backward_xpu)(const Tensor &grad_output, IntArrayRef output_size,
+                                                 IntArrayRef input_size, std::optional<double> scales_d,
+                                                 std::optional<double> scales_h,
+                                                 std::optional<double> scales_w, const Tensor &grad_input) {
+    interpolate_backward(XPU_RESAMPLE_NEAREST, grad_output, grad_input, false,
+                         {scales_d, scales_h, scales_w});
+}
+
+TORCH_IMPL_FUNC(upsample_nearest_exact1d_xpu)(const Tensor &self, IntArrayRef output_size,
+                                              std::optional<double> scales, const Tensor &out) {
+    interpolate(XPU_RESAMPLE_NEAREST_EXACT, self, out, false, {scales});
+}
+
+TORCH_IMPL_FUNC(upsample_nearest_exact1d_backward_xpu)(const Tensor &grad_output, IntArrayRef output_size,
+                                                       IntArrayRef input_size, std::optional<double> scales,
+                                                       const Tensor &grad_input) {
+    interpolate_backward(XPU_RESAMPLE_NEAREST_EXACT, grad_output, grad_input, false, {scales});
+}
+
+TORCH_IMPL_FUNC(upsample_nearest_exact2d_xpu)(const Tensor &self, IntArrayRef output_size,
+                                              std::optional<double> scales_h, std::optional<double> scales_w,
+                                              const Tensor &out) {
+    interpolate(XPU_RESAMPLE_NEAREST_EXACT, self, out, false, {scales_h, scales_w});
+}
+
+TORCH_IMPL_FUNC(upsample_nearest_exact2d_backward_xpu)(const Tensor &grad_output, IntArrayRef output_size,
+                                                       IntArrayRef input_size, std::optional<double> scales_h,
+                                                       std::optional<double> scales_w,
+                                                       const Tensor &grad_input) {
+    interpolate_backward(XPU_RESAMPLE_NEAREST_EXACT, grad_output, grad_input, false, {scales_h, scales_w});
+}
+
+TORCH_IMPL_FUNC(upsample_nearest_exact3d_xpu)(const Tensor &self, IntArrayRef output_size,
+                                              std::optional<double> scales_d, std::optional<double> scales_h,
+                                              std::optional<double> scales_w, const Tensor &out) {
+    interpolate(XPU_RESAMPLE_NEAREST_EXACT, self, out, false, {scales_d, scales_h, scales_w});
+}
+
+TORCH_IMPL_FUNC(upsample_nearest_exact3d_backward_xpu)(const Tensor &grad_output, IntArrayRef output_size,
+                                                       IntArrayRef input_size, std::optional<double> scales_d,
+                                                       std::optional<double> scales_h,
+                                                       std::optional<double> scales_w,
+                                                       const Tensor &grad_input) {
+    interpolate_backward(XPU_RESAMPLE_NEAREST_EXACT, grad_output, grad_input, false,
+                         {scales_d, scales_h, scales_w});
+}
+
+TORCH_IMPL_FUNC(upsample_linear1d_xpu)(const Tensor &self, IntArrayRef output_size, bool align_corners,
+                                       std::optional<double> scales, const Tensor &out) {
+    interpolate(XPU_RESAMPLE_LINEAR, self, out, align_corners, {scales});
+}
+
+TORCH_IMPL_FUNC(upsample_linear1d_backward_xpu)(const Tensor &grad_output, IntArrayRef output_size,
+                                                IntArrayRef input_size, bool align_corners,
+                                                std::optional<double> scales, const Tensor &grad_input) {
+    interpolate_backward(XPU_RESAMPLE_LINEAR, grad_output, grad_input, align_corners, {scales});
+}
+
+TORCH_IMPL_FUNC(upsample_bilinear2d_xpu)(const Tensor &self, IntArrayRef output_size, bool align_corners,
+                                         std::optional<double> scales_h, std::optional<double> scales_w,
+                                         const Tensor &out) {
+    interpolate(XPU_RESAMPLE_LINEAR, self, out, align_corners, {scales_h, scales_w});
+}
+
+TORCH_IMPL_FUNC(upsample_bilinear2d_backward_xpu)(const Tensor &grad_output, IntArrayRef output_size,
+                                                  IntArrayRef input_size, bool align_corners,
+                                                  std::optional<double> scales_h,
+                                                  std::optional<double> scales_w, const Tensor &grad_input) {
+    interpolate_backward(XPU_RESAMPLE_LINEAR, grad_output, grad_input, align_corners, {scales_h, scales_w});
+}
+
+TORCH_IMPL_FUNC(upsample_trilinear3d_xpu)(const Tensor &self, IntArrayRef output_size, bool align_corners,
+                                          std::optional<double> scales_d, std::optional<double> scales_h,
+                                          std::optional<double> scales_w, const Tensor &out) {
+    interpolate(XPU_RESAMPLE_LINEAR, self, out, align_corners, {scales_d, scales_h, scales_w});
+}
+
+TORCH_IMPL_FUNC(upsample_trilinear3d_backward_xpu)(const Tensor &grad_output, IntArrayRef output_size,
+                                                   IntArrayRef input_size, bool align_corners,
+                                                   std::optional<double> scales_d,
+                                                   std::optional<double> scales_h,
+                                                   std::optional<double> scales_w, const Tensor &grad_input) {
+    interpolate_backward(XPU_RESAMPLE_LINEAR, grad_output, grad_input, align_corners,
+                         {scales_d, scales_h, scales_w});
+}
+
+TORCH_IMPL_FUNC(upsample_bicubic2d_xpu)(const Tensor &self, IntArrayRef output_size, bool align_corners,
+                                        std::optional<double> scales_h, std::optional<double> scales_w,
+                                        const Tensor &out) {
+    interpolate(XPU_RESAMPLE_CUBIC, self, out, align_corners, {scales_h, scales_w});
+}
+
+TORCH_IMPL_FUNC(upsample_bicubic2d_backward_xpu)(const Tensor &grad_output, IntArrayRef output_size,
+                                                 IntArrayRef input_size, bool align_corners,
+                                                 std::optional<double> scales_h,
+                                                 std::optional<double> scales_w, const Tensor &grad_input) {
+    interpolate_backward(XPU_RESAMPLE_CUBIC, grad_output, grad_input, align_corners, {scales_h, scales_w});
+}
+
+TORCH_IMPL_FUNC(reflection_pad1d_xpu)(const Tensor &self, IntArrayRef padding, const Tensor &out) {
+    pad(XPU_RESAMPLE_REFLECT, self, padding, out);
+}
+
+TORCH_IMPL_FUNC(reflection_pad1d_backward_xpu)(const Tensor &grad_output, const Tensor &self,
+                                               IntArrayRef padding, const Tensor &grad_input) {
+    pad_backward(XPU_RESAMPLE_REFLECT, grad_output, padding, grad_input);
+}
+
+TORCH_IMPL_FUNC(replication_pad1d_xpu)(const Tensor &self, IntArrayRef padding, const Tensor &out) {
+    pad(XPU_RESAMPLE_REPLICATE, self, padding, out);
+}
+
+TORCH_IMPL_FUNC(replication_pad1d_backward_xpu)(const Tensor &grad_output, const Tensor &self,
+                                                IntArrayRef padding, const Tensor &grad_input) {
+    pad_backward(XPU_RESAMPLE_REPLICATE, grad_output, padding, grad_input);
+}
+
+Tensor &reflection_pad2d_out_xpu(const Tensor &self, IntArrayRef padding, Tensor &out) {
+    resize_output(out, padded_sizes(self, padding));
+    pad(XPU_RESAMPLE_REFLECT, self, padding, out);
+    return out;
+}
+
+Tensor reflection_pad2d_xpu(const Tensor &self, IntArrayRef padding) {
+    auto out = at::empty({0}, self.options());
+    return reflection_pad2d_out_xpu(self, padding, out);
+}
+
+Tensor &reflection_pad2d_backward_out_xpu(const Tensor &grad_output, const Tensor &self, IntArrayRef padding,
+                                          Tensor &grad_input) {
+    resize_output(grad_input, self.sizes());
+    pad_backward(XPU_RESAMPLE_REFLECT, grad_output, padding, grad_input);
+    return grad_input;
+}
+
+Tensor reflection_pad2d_backward_xpu(const Tensor &grad_output, const Tensor &self, IntArrayRef padding) {
+    auto grad_input = at::empty_like(self, MemoryFormat::Contiguous);
+    return reflection_pad2d_backward_out_xpu(grad_output, self, padding, grad_input);
+}
+
+TORCH_IMPL_FUNC(replication_pad2d_xpu)(const Tensor &self, IntArrayRef padding, const Tensor &out) {
+    pad(XPU_RESAMPLE_REPLICATE, self, padding, out);
+}
+
+Tensor &replication_pad2d_backward_out_xpu(const Tensor &grad_output, const Tensor &self, IntArrayRef padding,
+                                           Tensor &grad_input) {
+    resize_output(grad_input, self.sizes());
+    pad_backward(XPU_RESAMPLE_REPLICATE, grad_output, padding, grad_input);
+    return grad_input;
+}
+
+Tensor replication_pad2d_backward_xpu(const Tensor &grad_output, const Tensor &self, IntArrayRef padding) {
+    auto grad_input = at::empty_like(self, MemoryFormat::Contiguous);
+    return replication_pad2d_backward_out_xpu(grad_output, self, padding, grad_input);
+}
+
+TORCH_IMPL_FUNC(reflection_pad3d_xpu)(const Tensor &self, IntArrayRef padding, const Tensor &out) {
+    pad(XPU_RESAMPLE_REFLECT, self, padding, out);
+}
+
+TORCH_IMPL_FUNC(reflection_pad3d_backward_xpu)(const Tensor &grad_output, const Tensor &self,
+                                               IntArrayRef padding, const Tensor &grad_input) {
+    pad_backward(XPU_RESAMPLE_REFLECT, grad_output, padding, grad_input);
+}
+
+TORCH_IMPL_FUNC(replication_pad3d_xpu)(const Tensor &self, IntArrayRef padding, const Tensor &out) {
+    pad(XPU_RESAMPLE_REPLICATE, self, padding, out);
+}
+
+Tensor &replication_pad3d_backward_out_xpu(const Tensor &grad_output, const Tensor &self, IntArrayRef padding,
+                                           Tensor &grad_input) {
+    resize_output(grad_input, self.sizes());
+    pad_backward(XPU_RESAMPLE_REPLICATE, grad_output, padding, grad_input);
+    return grad_input;
+}
+
+Tensor replication_pad3d_backward_xpu(const Tensor &grad_output, const Tensor &self, IntArrayRef padding) {
+    auto grad_input = at::empty_like(self, MemoryFormat::Contiguous);
+    return replication_pad3d_backward_out_xpu(grad_output, self, padding, grad_input);
+}
+
+} // namespace at::native

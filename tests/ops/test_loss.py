@@ -1,0 +1,91 @@
+"""Losses on xpu against the CPU in float64."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+TOLERANCE = {torch.float16: 4e-3, torch.bfloat16: 3e-2, torch.float32: 4e-6, torch.float64: 1e-13}
+REDUCTIONS = ["none", "mean", "sum"]
+
+
+def compare(function, x: torch.Tensor, dtype: torch.dtype, *others: torch.Tensor) -> None:
+    """function(x, *others) and the gradient of x."""
+    x = x.to(dtype)
+    mine, reference = x.to("xpu").requires_grad_(), x.double().requires_grad_()
+    actual = function(mine, *[t.to("xpu") for t in others])
+    expected = function(reference, *[t.double() if t.is_floating_point() else t for t in others])
+    limit = TOLERANCE[dtype]
+    assert actual.dtype == dtype
+    torch.testing.assert_close(
+        actual.detach().cpu().double(), expected.detach(), rtol=limit, atol=limit, equal_nan=True
+    )
+    grad = torch.randn(expected.shape).to(dtype)
+    actual.backward(grad.to("xpu"))
+    expected.backward(grad.double())
+    torch.testing.assert_close(
+        mine.grad.cpu().double(), reference.grad, rtol=limit, atol=limit, equal_nan=True
+    )
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_nll_loss(dtype: torch.dtype, reduction: str) -> None:
+    for shape in [(10, 7), (7,), (4, 5, 6, 3), (2, 5, 9)]:
+        classes = shape[1] if len(shape) > 1 else shape[0]
+        target = torch.randint(classes, shape[:1] + shape[2:] if len(shape) > 1 else ())
+        weight = torch.rand(classes).to(dtype)
+        compare(lambda x, t: F.nll_loss(x, t, reduction=reduction), torch.randn(shape), dtype, target)
+        compare(
+            lambda x, t, w: F.nll_loss(x, t, w, ignore_index=2, reduction=reduction),
+            torch.randn(shape),
+            dtype,
+            target,
+            weight,
+        )
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_cross_entropy(reduction: str) -> None:
+    target = torch.randint(50, (9000,))  # more targets than one team sums
+    compare(
+        lambda x, t: F.cross_entropy(x, t, reduction=reduction, label_smoothing=0.1),
+        torch.randn(9000, 50),
+        torch.float32,
+        target,
+    )
+    compare(
+        lambda x, t: F.cross_entropy(x, t, reduction=reduction),
+        torch.randn(3, 5, 4, 4),
+        torch.float32,
+        torch.randint(5, (3, 4, 4)),
+    )
+
+
+def test_all_targets_ignored() -> None:
+    x, target = torch.randn(4, 3), torch.full((4,), -100)
+    assert F.nll_loss(x.to("xpu"), target.to("xpu")).isnan()
+    assert F.nll_loss(x.to("xpu"), target.to("xpu"), reduction="sum").item() == 0
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_elementwise_losses(dtype: torch.dtype, reduction: str) -> None:
+    x, target = torch.randn(20, 30) * 2, torch.randn(20, 30).to(dtype)
+    compare(lambda x, t: F.mse_loss(x, t, reduction=reduction), x, dtype, target)
+    compare(lambda x, t: F.l1_loss(x, t, reduction=reduction), x, dtype, target)
+    compare(lambda x, t: F.smooth_l1_loss(x, t, reduction=reduction, beta=0.7), x, dtype, target)
+    compare(lambda x, t: F.huber_loss(x, t, reduction=reduction, delta=0.8), x, dtype, target)
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_binary_cross_entropy(dtype: torch.dtype, reduction: str) -> None:
+    x, target = torch.rand(20, 30) * 0.98 + 0.01, torch.rand(20, 30).to(dtype)
+    weight = torch.rand(20, 30).to(dtype)
+    compare(lambda x, t: F.binary_cross_entropy(x, t, reduction=reduction), x, dtype, target)
+    compare(lambda x, t, w: F.binary_cross_entropy(x, t, w, reduction=reduction), x, dtype, target, weight)
+    compare(lambda x, t: F.binary_cross_entropy_with_logits(x, t, reduction=reduction), x, dtype, target)
+    compare(lambda x, t: F.kl_div(x, t, reduction=reduction), x, dtype, target)

@@ -1,0 +1,214 @@
+"""layer_norm, rms_norm, batch_norm, group_norm and instance_norm on xpu, against float64 on the CPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+EPS = {torch.float16: 2**-11, torch.bfloat16: 2**-8, torch.float32: 2**-23, torch.float64: 2**-52}
+DTYPES = list(EPS)
+HALVES = [torch.float16, torch.bfloat16]
+
+
+def close(actual: torch.Tensor, expected: torch.Tensor, slack: float = 8) -> None:
+    """Within `slack` units of the dtype's precision, of the largest expected value."""
+    assert actual.shape == expected.shape
+    scale = expected.abs().max().item() if expected.numel() else 0
+    limit = slack * EPS[actual.dtype] * max(scale, 1e-30)
+    torch.testing.assert_close(actual.cpu().double(), expected, rtol=0, atol=limit)
+
+
+def leaf(tensor: torch.Tensor | None, dtype: torch.dtype, device: str) -> torch.Tensor | None:
+    return None if tensor is None else tensor.to(dtype).to(device).detach().requires_grad_()
+
+
+def compare(
+    function,
+    dtype: torch.dtype,
+    tensors: list,
+    parameter_dtype: torch.dtype | None = None,
+    slack: float = 8,
+    layout=lambda t: t,
+) -> torch.Tensor:
+    """function(*tensors) and its gradients; the first tensor is the input, the others parameters."""
+    dtypes = [dtype] + [parameter_dtype or dtype] * (len(tensors) - 1)
+    rounded = [None if t is None else t.to(d) for t, d in zip(tensors, dtypes)]
+    actual_leaves = [leaf(t, d, "xpu") for t, d in zip(rounded, dtypes)]
+    expected_leaves = [leaf(t, torch.float64, "cpu") for t in rounded]
+    actual = function(layout(actual_leaves[0]), *actual_leaves[1:])
+    expected = function(expected_leaves[0], *expected_leaves[1:])
+    close(actual.detach(), expected.detach(), slack)
+    grad = torch.randn(expected.shape).to(dtype)
+    actual.backward(grad.to("xpu"))
+    expected.backward(grad.double())
+    for mine, reference in zip(actual_leaves, expected_leaves):
+        if mine is not None:
+            close(mine.grad, reference.grad, 2 * slack)
+            assert mine.grad.dtype == mine.dtype
+    return actual
+
+
+ROWS = [((5, 10), 1), ((100, 77), 1), ((3, 4, 300), 1), ((4, 5, 6), 2), ((2, 20000), 1), ((70, 128), 1)]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_layer_norm(dtype: torch.dtype) -> None:
+    for shape, normalized in ROWS:
+        size = shape[-normalized:]
+        x, w, b = torch.randn(shape) * 2 + 5, torch.randn(size), torch.randn(size)
+        compare(lambda x, w, b, size=size: F.layer_norm(x, size, w, b), dtype, [x, w, b])
+    compare(lambda x: F.layer_norm(x, (77,)), dtype, [torch.randn(9, 77)])
+    compare(lambda x, w: F.layer_norm(x, (77,), w), dtype, [torch.randn(9, 77), torch.randn(77)])
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_layer_norm_with_float_parameters(dtype: torch.dtype) -> None:
+    tensors = [torch.randn(9, 77), torch.randn(77), torch.randn(77)]
+    compare(lambda x, w, b: F.layer_norm(x, (77,), w, b), dtype, tensors, torch.float32)
+
+
+def test_layer_norm_statistics_and_layouts() -> None:
+    x = torch.randn(8, 6, 40)
+    _, mean, rstd = torch.native_layer_norm(x.bfloat16().to("xpu"), (40,), None, None, 1e-5)
+    assert mean.dtype == rstd.dtype == torch.float32 and mean.shape == (8, 6, 1)
+    view = x.to("xpu").transpose(0, 1)
+    torch.testing.assert_close(F.layer_norm(view, (40,)).cpu(), F.layer_norm(x.transpose(0, 1), (40,)))
+    assert F.layer_norm(torch.ones(0, 4, device="xpu"), (4,)).shape == (0, 4)
+    w = torch.ones(4, device="xpu", requires_grad=True)
+    F.layer_norm(torch.ones(0, 4, device="xpu"), (4,), w).sum().backward()
+    assert w.grad.tolist() == [0, 0, 0, 0]
+
+
+def test_layer_norm_far_from_zero() -> None:
+    """A mean of 10,000 standard deviations costs no more digits than the input's own rounding."""
+    x = torch.randn(6, 5000) + 1e4
+    close(F.layer_norm(x.to("xpu"), (5000,)), F.layer_norm(x.double(), (5000,)), 16)
+    x[2, 7] = torch.nan
+    x[3, 7] = torch.inf
+    y = F.layer_norm(x.to("xpu"), (5000,)).cpu()
+    assert y[2:4].isnan().all() and not y[4].isnan().any()
+
+
+def test_layer_norm_gradients_are_reproducible() -> None:
+    x, w, g = (
+        torch.randn(5000, 96, device="xpu"),
+        torch.randn(96, device="xpu"),
+        torch.randn(5000, 96, device="xpu"),
+    )
+    _, mean, rstd = torch.native_layer_norm(x, (96,), w, w, 1e-5)
+    runs = [
+        torch.ops.aten.native_layer_norm_backward(g, x, (96,), mean, rstd, w, w, [True] * 3) for _ in range(3)
+    ]
+    for run in runs[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(run, runs[0]))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_rms_norm(dtype: torch.dtype) -> None:
+    for shape in [(5, 10), (40, 300), (2, 9000)]:
+        size = shape[-1:]
+        compare(
+            lambda x, w, size=size: F.rms_norm(x, size, w, 1e-6),
+            dtype,
+            [torch.randn(shape), torch.randn(size)],
+            slack=12,
+        )
+
+
+def test_rms_norm_is_one_kernel() -> None:
+    x, w = torch.randn(4, 64, device="xpu"), torch.randn(64, device="xpu")
+    y, rstd = torch.ops.aten._fused_rms_norm(x, (64,), w, 1e-6)
+    assert rstd.shape == (4, 1)
+    torch.testing.assert_close(y.cpu(), F.rms_norm(x.cpu(), (64,), w.cpu(), 1e-6))
+
+
+PLANES = [(4, 5, 7, 7), (3, 64, 9), (300, 7), (2, 3, 32, 40), (3, 70, 2, 5, 5)]
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_batch_norm(dtype: torch.dtype, training: bool) -> None:
+    for shape in PLANES:
+        c = shape[1]
+        x = torch.randn(shape) * 2 + 5 * torch.randn(c).view(1, c, *[1] * (len(shape) - 2))
+        mean, variance = torch.randn(c).to(dtype), (torch.rand(c) + 0.5).to(dtype)
+        running = {True: [mean.double(), variance.double()], False: [mean.to("xpu"), variance.to("xpu")]}
+
+        def norm(x, w, b, running=running):
+            on_cpu = x.device.type == "cpu"
+            return F.batch_norm(x, *running[on_cpu], w, b, training, 0.1)
+
+        compare(norm, dtype, [x, torch.randn(c), torch.randn(c)], slack=16)
+        if training:
+            for mine, reference in zip(running[False], running[True]):
+                close(mine, reference, 8)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_batch_norm_with_float_parameters(dtype: torch.dtype) -> None:
+    compare(
+        lambda x, w, b: F.batch_norm(x, None, None, w, b, True),
+        dtype,
+        [torch.randn(8, 6, 10, 10), torch.randn(6), torch.randn(6)],
+        torch.float32,
+    )
+
+
+@pytest.mark.parametrize("channels", [3, 64, 100])
+def test_batch_norm_channels_last(channels: int) -> None:
+    x = torch.randn(4, channels, 9, 11)
+    y = compare(
+        lambda x, w, b: F.batch_norm(x, None, None, w, b, True),
+        torch.float32,
+        [x, torch.randn(channels), torch.randn(channels)],
+        slack=16,
+        layout=lambda t: t.contiguous(memory_format=torch.channels_last),
+    )
+    assert y.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_batch_norm_module_follows_the_cpu() -> None:
+    torch.manual_seed(0)
+    modules = [torch.nn.BatchNorm2d(5).to(device) for device in ("cpu", "xpu")]
+    for _ in range(3):
+        x = torch.randn(6, 5, 8, 8)
+        outputs = [module(x.to(device)) for module, device in zip(modules, ("cpu", "xpu"))]
+        torch.testing.assert_close(outputs[1].cpu(), outputs[0])
+    for module in modules:
+        module.eval()
+    torch.testing.assert_close(modules[1](x.to("xpu")).cpu(), modules[0](x))
+    torch.testing.assert_close(modules[1].running_var.cpu(), modules[0].running_var)
+    assert modules[1].num_batches_tracked.item() == 3
+
+
+def test_batch_norm_saved_statistics() -> None:
+    x = torch.randn(4, 3, 5, 5, device="xpu").half()
+    _, mean, invstd = torch.native_batch_norm(x, None, None, None, None, True, 0.1, 1e-5)
+    assert mean.dtype == invstd.dtype == torch.float32 and mean.shape == (3,)
+    running = [torch.zeros(3, device="xpu"), torch.ones(3, device="xpu")]
+    _, mean, invstd = torch.native_batch_norm(x, None, None, *running, False, 0.1, 1e-5)
+    assert mean.shape == invstd.shape == (0,)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_group_norm(dtype: torch.dtype) -> None:
+    slack = 48 if dtype in HALVES else 16  # as on CUDA, halves keep mean and rstd as halves
+    for shape, groups in [((4, 6, 7, 7), 3), ((2, 64), 8), ((30, 8, 2), 1), ((3, 32, 33), 32)]:
+        c = shape[1]
+        compare(
+            lambda x, w, b, groups=groups: F.group_norm(x, groups, w, b),
+            dtype,
+            [torch.randn(shape) + 1, torch.randn(c), torch.randn(c)],
+            slack=slack,
+        )
+    compare(lambda x: F.group_norm(x, 2), dtype, [torch.randn(3, 4, 5)], slack=slack)
+
+
+def test_instance_norm() -> None:
+    compare(
+        lambda x, w, b: F.instance_norm(x, None, None, w, b),
+        torch.float32,
+        [torch.randn(3, 5, 12, 12), torch.randn(5), torch.randn(5)],
+        slack=16,
+    )

@@ -1,0 +1,115 @@
+"""Pooling on xpu against the CPU in float64."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+TOLERANCE = {torch.float16: 2e-3, torch.bfloat16: 2e-2, torch.float32: 2e-6, torch.float64: 1e-14}
+
+
+def compare(function, x: torch.Tensor, dtype: torch.dtype, exact: bool = False) -> torch.Tensor:
+    """function(x) and its gradient; with `exact` the values must be equal."""
+    x = x.to(dtype)
+    mine, reference = x.to("xpu").requires_grad_(), x.double().requires_grad_()
+    actual, expected = function(mine), function(reference)
+    limit = 0 if exact else TOLERANCE[dtype]
+    torch.testing.assert_close(actual.detach().cpu().double(), expected.detach(), rtol=limit, atol=limit)
+    grad = torch.randn(expected.shape).to(dtype)
+    actual.backward(grad.to("xpu"))
+    expected.backward(grad.double())
+    limit = TOLERANCE[dtype] * 4
+    torch.testing.assert_close(mine.grad.cpu().double(), reference.grad, rtol=limit, atol=limit)
+    return actual
+
+
+def channels_last(x: torch.Tensor) -> torch.Tensor:
+    return x.contiguous(memory_format=torch.channels_last if x.dim() == 4 else torch.channels_last_3d)
+
+
+MAX_2D = [
+    dict(kernel_size=3, stride=2, padding=1),
+    dict(kernel_size=2),
+    dict(kernel_size=(3, 2), stride=1, dilation=(2, 1)),
+    dict(kernel_size=3, stride=2, ceil_mode=True),
+    dict(kernel_size=5, stride=3, padding=2, dilation=2),
+]
+AVG_2D = [
+    dict(kernel_size=3, stride=2, padding=1),
+    dict(kernel_size=2),
+    dict(kernel_size=(4, 3), stride=(2, 1)),
+    dict(kernel_size=3, stride=2, padding=1, ceil_mode=True, count_include_pad=False),
+    dict(kernel_size=3, padding=1, ceil_mode=True, stride=2),
+    dict(kernel_size=3, divisor_override=5),
+]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("options", MAX_2D)
+def test_max_pool2d(options: dict, dtype: torch.dtype) -> None:
+    for shape in [(2, 3, 14, 17), (5, 9, 70)]:
+        x = torch.randn(shape)
+        compare(lambda x: F.max_pool2d(x, **options), x, dtype, exact=True)
+        expected = F.max_pool2d(x, **options, return_indices=True)[1]
+        assert torch.equal(F.max_pool2d(x.to("xpu"), **options, return_indices=True)[1].cpu(), expected)
+
+
+@pytest.mark.parametrize("options", MAX_2D)
+def test_max_pool2d_channels_last(options: dict) -> None:
+    y = compare(
+        lambda x: F.max_pool2d(channels_last(x), **options),
+        torch.randn(2, 20, 14, 17),
+        torch.float32,
+        exact=True,
+    )
+    assert y.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_max_pool_of_nan_and_infinity() -> None:
+    x = torch.randn(1, 2, 8, 8)
+    x[0, 0, 3, 3] = torch.nan
+    x[0, 1] = -torch.inf
+    for mine, reference in zip(
+        F.max_pool2d(x.to("xpu"), 3, 2, return_indices=True), F.max_pool2d(x, 3, 2, return_indices=True)
+    ):
+        torch.testing.assert_close(mine.cpu(), reference, equal_nan=True, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("options", AVG_2D)
+def test_avg_pool2d(options: dict, dtype: torch.dtype) -> None:
+    for shape in [(2, 3, 14, 17), (5, 9, 70)]:
+        compare(lambda x: F.avg_pool2d(x, **options), torch.randn(shape), dtype)
+    y = compare(lambda x: F.avg_pool2d(channels_last(x), **options), torch.randn(2, 20, 14, 17), dtype)
+    assert y.is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (7, 7), (5, 3), (20, 25)])
+def test_adaptive_pool2d(size: tuple[int, int]) -> None:
+    for layout in (lambda x: x, channels_last):
+        x = torch.randn(3, 10, 14, 17)
+        compare(lambda x: F.adaptive_avg_pool2d(layout(x), size), x, torch.float32)
+        compare(lambda x: F.adaptive_max_pool2d(layout(x), size), x, torch.float32, exact=True)
+    expected = F.adaptive_max_pool2d(x, size, return_indices=True)[1]
+    assert torch.equal(F.adaptive_max_pool2d(x.to("xpu"), size, return_indices=True)[1].cpu(), expected)
+
+
+def test_one_and_three_dimensions() -> None:
+    x = torch.randn(2, 5, 33)
+    compare(lambda x: F.max_pool1d(x, 3, 2, 1), x, torch.float32, exact=True)
+    compare(lambda x: F.avg_pool1d(x, 3, 2, 1), x, torch.float32)
+    compare(lambda x: F.adaptive_avg_pool1d(x, 7), x, torch.float32)
+    x = torch.randn(2, 4, 9, 8, 11)
+    for layout in (lambda x: x, channels_last):
+        compare(lambda x: F.max_pool3d(layout(x), 3, 2, 1), x, torch.float32, exact=True)
+        compare(lambda x: F.avg_pool3d(layout(x), 3, 2, 1), x, torch.float32)
+        compare(lambda x: F.adaptive_avg_pool3d(layout(x), (4, 3, 5)), x, torch.float32)
+        compare(lambda x: F.adaptive_max_pool3d(layout(x), (4, 3, 5)), x, torch.float32, exact=True)
+
+
+def test_empty_and_refused() -> None:
+    assert F.max_pool2d(torch.ones(0, 3, 8, 8, device="xpu"), 2).shape == (0, 3, 4, 4)
+    with pytest.raises(RuntimeError):
+        F.max_pool2d(torch.ones(1, 3, 2, 2, device="xpu"), 5)

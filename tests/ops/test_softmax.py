@@ -1,0 +1,116 @@
+"""softmax, log_softmax and masked softmax on xpu, against float64 on the CPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+EPS = {torch.float16: 2**-11, torch.bfloat16: 2**-8, torch.float32: 2**-23, torch.float64: 2**-52}
+DTYPES = list(EPS)
+FUNCTIONS = {"softmax": torch.softmax, "log_softmax": torch.log_softmax}
+# rows in registers, rows in loops, long rows, columns, short columns, nothing
+SHAPES = [
+    ((5, 10), 1),
+    ((3, 100), 1),
+    ((7, 300), -1),
+    ((2, 20000), 1),
+    ((4, 33, 40), 1),
+    ((3, 9, 3), 1),
+    ((6, 1), 1),
+    ((9, 4), 0),
+    ((0, 5), 1),
+    ((5, 0), 1),
+    ((), 0),
+]
+
+
+def close(actual: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype, slack: float = 4) -> None:
+    """Within `slack` units of the dtype's precision, of the largest expected value."""
+    assert actual.dtype == dtype and actual.shape == expected.shape
+    scale = expected.abs().max().item() if expected.numel() else 0
+    torch.testing.assert_close(
+        actual.cpu().double(), expected, rtol=0, atol=slack * EPS[dtype] * max(scale, 1e-30)
+    )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_forward_and_backward(name: str, dtype: torch.dtype) -> None:
+    function = FUNCTIONS[name]
+    for shape, dim in SHAPES:
+        x = (torch.randn(shape) * 3).to(dtype)
+        grad = torch.randn(shape).to(dtype)
+        reference = x.double().clone().requires_grad_()
+        expected = function(reference, dim)
+        expected.backward(grad.double())
+        leaf = x.to("xpu").requires_grad_()
+        actual = function(leaf, dim)
+        close(actual.detach(), expected.detach(), dtype)
+        actual.backward(grad.to("xpu"))
+        # The gradient takes the rounded output: its error is that of a row's sum.
+        slack = 8 if name == "softmax" else 8 + 4 * EPS[torch.float32] / EPS[dtype] * (x.numel() ** 0.5)
+        if name == "log_softmax" and dtype in (torch.float16, torch.bfloat16):
+            slack = 64
+        close(leaf.grad, reference.grad, dtype, slack)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_layouts(name: str) -> None:
+    x = torch.randn(6, 40, 50)
+    for view in (lambda t: t.transpose(0, 2), lambda t: t[:, ::2, 1:], lambda t: t.expand(2, 6, 40, 50)):
+        for dim in (0, 1, -1):
+            expected = FUNCTIONS[name](view(x), dim)
+            torch.testing.assert_close(FUNCTIONS[name](view(x.to("xpu")), dim).cpu(), expected)
+    out = torch.empty(50, 40, 6, device="xpu").transpose(0, 2)
+    FUNCTIONS[name](x.to("xpu"), 1, out=out)
+    torch.testing.assert_close(out.cpu(), FUNCTIONS[name](x, 1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_to_float(dtype: torch.dtype) -> None:
+    x = torch.randn(4, 70).to(dtype).to("xpu").requires_grad_()
+    y = torch.ops.aten._softmax(x, 1, True)
+    assert y.dtype == torch.float32
+    torch.testing.assert_close(y.detach().cpu(), torch.softmax(x.detach().cpu().float(), 1))
+    y = F.softmax(x, 1, dtype=torch.float32)
+    y.backward(torch.ones_like(y))
+    assert x.grad.dtype == dtype
+
+
+@pytest.mark.parametrize("length", [10, 300, 5000])
+def test_extreme_values(length: int) -> None:
+    x = torch.randn(8, length)
+    x[0] = -torch.inf
+    x[1, 3] = torch.nan
+    x[2, 3] = torch.inf
+    x[3, 1:] = -torch.inf
+    x[4] *= 1e30
+    x[5] += 1e4
+    x[6] = 0
+    for function in FUNCTIONS.values():
+        expected = function(x.double(), 1)
+        torch.testing.assert_close(
+            function(x.to("xpu"), 1).cpu().double(), expected, rtol=2e-6, atol=1e-30, equal_nan=True
+        )
+
+
+def test_integers_are_refused() -> None:
+    with pytest.raises((RuntimeError, NotImplementedError)):
+        torch.ops.aten._softmax(torch.ones(3, 4, dtype=torch.int64, device="xpu"), 1, False)
+
+
+def test_masked_softmax() -> None:
+    x, mask = torch.randn(2, 3, 5, 5), torch.rand(2, 3, 5, 5) > 0.6
+    expected = torch.masked_fill(x, mask, -torch.inf).softmax(-1)
+    actual = torch._masked_softmax(x.to("xpu"), mask.to("xpu"), -1, 2)
+    torch.testing.assert_close(actual.cpu(), expected, equal_nan=True)
+    padding = torch.tensor([[False, False, True, True, True], [False] * 5])
+    expected = torch.masked_fill(x, padding.view(2, 1, 1, 5), -torch.inf).softmax(-1)
+    torch.testing.assert_close(torch._masked_softmax(x.to("xpu"), padding.to("xpu"), -1, 1).cpu(), expected)
+    grad = torch.randn_like(x)
+    reference = torch.ops.aten._masked_softmax_backward(grad, torch.softmax(x, -1), mask, -1)
+    actual = torch.ops.aten._masked_softmax_backward(
+        grad.to("xpu"), torch.softmax(x, -1).to("xpu"), mask.to("xpu"), -1
+    )
+    torch.testing.assert_close(actual.cpu(), reference)
