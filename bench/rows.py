@@ -8,15 +8,15 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+import openxpu  # noqa: F401
 import torch
 import torch.nn.functional as F
 
-import openxpu  # noqa: F401
-
 ROWS = (64, 256, 1024, 4096, 16384)
 ELEMENTS = 1 << 22
+Maker = Callable[[str], Callable[[], object]]
 
 
 def ratio(make: Callable[[str], Callable[[], object]], repeats: int) -> tuple[float, float]:
@@ -33,7 +33,9 @@ def ratio(make: Callable[[str], Callable[[], object]], repeats: int) -> tuple[fl
     return best["cpu"] / best["xpu"], best["xpu"] * 1e3
 
 
-def both(name: str, tensors: list[torch.Tensor], function: Callable[..., torch.Tensor]):
+def both(
+    name: str, tensors: list[torch.Tensor], function: Callable[..., torch.Tensor]
+) -> list[tuple[str, Maker]]:
     """Makers of the forward function and of the backward one, from CPU tensors."""
 
     def forward(device: str) -> Callable[[], object]:
@@ -50,7 +52,8 @@ def both(name: str, tensors: list[torch.Tensor], function: Callable[..., torch.T
     return [(name + " forward", forward), (name + " backward", backward)]
 
 
-def cases(dtype: torch.dtype):
+def cases(dtype: torch.dtype) -> Iterator[tuple[str, Maker]]:
+    """Names and makers of all that is measured."""
     for n in ROWS:
         x, w, b = (
             torch.randn(ELEMENTS // n, n, dtype=dtype),
@@ -86,6 +89,7 @@ def cases(dtype: torch.dtype):
 
 
 def main() -> None:
+    """Print, and on demand write, the ratios."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--only", default="", help="names that contain this")
