@@ -19,6 +19,7 @@ import pkgutil
 import re
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ from pathlib import Path
 os.environ.setdefault("PYTORCH_ENABLE_XPU_FALLBACK", "0")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 import openxpu
 import torch
@@ -68,6 +70,7 @@ def timed(device: str, work: Callable[[], Tensor]) -> tuple[Tensor, float]:
 def sentences(limit: int) -> list[str]:
     """First sentences of the documentation strings of Python's own modules, without repeats."""
     found: dict[str, None] = {}
+    warnings.simplefilter("ignore")  # old modules announce that they will go
     for module in sorted(m.name for m in pkgutil.iter_modules() if m.name in sys.stdlib_module_names):
         if module in {"antigravity", "this", "idlelib", "test", "turtledemo"} or module.startswith("_"):
             continue
