@@ -32,7 +32,11 @@ def cases() -> Iterator[Case]:
         w, v = torch.randn(n, n).to(dtype), torch.randn(1, n).to(dtype)
         x, y = w.to("xpu"), v.to("xpu")
         yield Case(
-            "mm", f"linear 1 x {n} {name}", lambda x=x, y=y: F.linear(y, x), lambda w=w, v=v: F.linear(v, w), 0.8
+            "mm",
+            f"linear 1 x {n} {name}",
+            lambda x=x, y=y: F.linear(y, x),
+            lambda w=w, v=v: F.linear(v, w),
+            0.8,
         )
     for m, k, n in ((4, 4, 4), (64, 64, 64), (1, 64, 64)):
         a, b = torch.randn(m, k), torch.randn(k, n)
@@ -40,7 +44,9 @@ def cases() -> Iterator[Case]:
         yield Case("mm", f"{m}x{k}x{n}", lambda x=x, y=y: x @ y, lambda a=a, b=b: a @ b, 0.4, median=True)
     a, b = torch.randn(12, 16, 64), torch.randn(12, 64, 16)
     x, y = a.to("xpu"), b.to("xpu")
-    yield Case("mm", "bmm 12 x 16x64x16", lambda x=x, y=y: x.bmm(y), lambda a=a, b=b: a.bmm(b), 0.6, median=True)
+    yield Case(
+        "mm", "bmm 12 x 16x64x16", lambda x=x, y=y: x.bmm(y), lambda a=a, b=b: a.bmm(b), 0.6, median=True
+    )
     for cin, cout, kernel, stride, size in CONVOLUTIONS:
         for last in (False, True):
             form = torch.channels_last if last else torch.contiguous_format
@@ -49,10 +55,14 @@ def cases() -> Iterator[Case]:
             x, y = a.to("xpu"), w.to("xpu")
             label = f"{cin}→{cout} {kernel}x{kernel}/{stride} {size}{' last' if last else ''}"
 
-            def forward(x, w, s=stride, p=kernel // 2):
+            def forward(
+                x: torch.Tensor, w: torch.Tensor, s: int = stride, p: int = kernel // 2
+            ) -> torch.Tensor:
                 return F.conv2d(x, w, stride=s, padding=p)
 
-            yield Case("conv", label, lambda f=forward, x=x, y=y: f(x, y), lambda f=forward, a=a, w=w: f(a, w), 0.95)
+            yield Case(
+                "conv", label, lambda f=forward, x=x, y=y: f(x, y), lambda f=forward, a=a, w=w: f(a, w), 0.95
+            )
 
             if kernel == 3:
                 ga, gw = a.clone().requires_grad_(), w.clone().requires_grad_()

@@ -20,7 +20,18 @@ def both(group: str, name: str, work: Callable[..., Any], *inputs: Any) -> Case:
 
 def parameters(device: str) -> list[torch.Tensor]:
     """Parameters and gradients as those of a small vision transformer: 6 layers of width 192."""
-    shapes = [(192, 192), (192,), (576, 192), (576,), (768, 192), (768,), (192, 768), (192,), (192,), (192,)] * 6
+    shapes = [
+        (192, 192),
+        (192,),
+        (576, 192),
+        (576,),
+        (768, 192),
+        (768,),
+        (192, 768),
+        (192,),
+        (192,),
+        (192,),
+    ] * 6
     result = []
     for shape in shapes:
         p = torch.randn(shape).to(device).requires_grad_()
@@ -32,16 +43,26 @@ def parameters(device: str) -> list[torch.Tensor]:
 def cases() -> Iterator[Case]:
     """cat, index, embedding, foreach and AdamW on the shapes of models."""
     yield both("cat", "2 of [32, 128, 384], dim 1", lambda *t: torch.cat(t, 1), *torch.randn(2, 32, 128, 384))
-    yield both("cat", "2 of [1, 12, 128, 64], dim 2 (KV cache)", lambda a, b: torch.cat((a, b), 2),
-               torch.randn(1, 12, 128, 64), torch.randn(1, 12, 1, 64))
+    yield both(
+        "cat",
+        "2 of [1, 12, 128, 64], dim 2 (KV cache)",
+        lambda a, b: torch.cat((a, b), 2),
+        torch.randn(1, 12, 128, 64),
+        torch.randn(1, 12, 1, 64),
+    )
     yield both("cat", "3 of [4096, 512], dim 1", lambda *t: torch.cat(t, 1), *torch.randn(3, 4096, 512))
     yield both("cat", "64 of [256, 128], dim 0", lambda *t: torch.cat(t, 0), *torch.randn(64, 256, 128))
     yield both("cat", "2 of [1024], dim 0", lambda *t: torch.cat(t, 0), *torch.randn(2, 1024))
     table, tokens = torch.randn(30522, 384), torch.randint(30522, (32, 128))
     flat = tokens.flatten()
     yield both("index", "embedding 32×128 of 30522×384", lambda w, i: F.embedding(i, w), table, tokens)
-    yield both("index", "embedding backward, the same",
-               lambda g, i: torch.ops.aten.embedding_dense_backward(g, i, 30522, 0, False), torch.randn(32, 128, 384), tokens)
+    yield both(
+        "index",
+        "embedding backward, the same",
+        lambda g, i: torch.ops.aten.embedding_dense_backward(g, i, 30522, 0, False),
+        torch.randn(32, 128, 384),
+        tokens,
+    )
     yield both("index", "index_select rows", lambda w, i: w.index_select(0, i), table, flat)
     yield both("index", "x[i], rows", lambda w, i: w[i], table, flat)
     yield both("index", "x[mask], 2²⁰", lambda x, m: x[m], torch.randn(1 << 20), torch.rand(1 << 20) > 0.5)
@@ -49,14 +70,36 @@ def cases() -> Iterator[Case]:
     chosen = torch.randint(1024, (1024, 1024))
     yield both("index", "gather 1024², dim 1", lambda x, i: x.gather(1, i), grid, chosen)
     yield both("index", "gather 1024², dim 0", lambda x, i: x.gather(0, i), grid, chosen)
-    yield both("index", "gather of logits 4096×1, 1000 classes", lambda x, i: x.gather(1, i), torch.randn(4096, 1000),
-               torch.randint(1000, (4096, 1)))
-    yield both("index", "scatter_add 1024², dim 0", lambda x, i, v: x.scatter_add(0, i, v), grid, chosen, grid)
-    yield both("index", "scatter_add 1024², dim 1", lambda x, i, v: x.scatter_add(1, i, v), grid, chosen, grid)
-    yield both("index", "index_add rows", lambda x, i, v: x.index_add_(0, i, v), torch.zeros(1000, 384), flat % 1000,
-               torch.randn(4096, 384))
-    yield both("index", "x[i, j] += v", lambda x, i, j, v: x.index_put_((i, j), v, True), grid.clone(), flat % 1024,
-               flat % 1000, torch.randn(4096))
+    yield both(
+        "index",
+        "gather of logits 4096×1, 1000 classes",
+        lambda x, i: x.gather(1, i),
+        torch.randn(4096, 1000),
+        torch.randint(1000, (4096, 1)),
+    )
+    yield both(
+        "index", "scatter_add 1024², dim 0", lambda x, i, v: x.scatter_add(0, i, v), grid, chosen, grid
+    )
+    yield both(
+        "index", "scatter_add 1024², dim 1", lambda x, i, v: x.scatter_add(1, i, v), grid, chosen, grid
+    )
+    yield both(
+        "index",
+        "index_add rows",
+        lambda x, i, v: x.index_add_(0, i, v),
+        torch.zeros(1000, 384),
+        flat % 1000,
+        torch.randn(4096, 384),
+    )
+    yield both(
+        "index",
+        "x[i, j] += v",
+        lambda x, i, j, v: x.index_put_((i, j), v, True),
+        grid.clone(),
+        flat % 1024,
+        flat % 1000,
+        torch.randn(4096),
+    )
 
     lists = {device: parameters(device) for device in ("cpu", "xpu")}
     grads = {device: [p.grad for p in ps] for device, ps in lists.items()}
@@ -68,7 +111,9 @@ def cases() -> Iterator[Case]:
         yield Case("optimiser", name, lambda w=work: w(grads["xpu"]), lambda w=work: w(grads["cpu"]), 1.0)
     for name, options in {"AdamW as it comes": {}, "AdamW fused": {"fused": True}}.items():
         optimisers = {d: torch.optim.AdamW(parameters(d), 1e-4, **options) for d in lists}
-        yield Case("optimiser", name, lambda o=optimisers: o["xpu"].step(), lambda o=optimisers: o["cpu"].step(), 1.0)
+        yield Case(
+            "optimiser", name, lambda o=optimisers: o["xpu"].step(), lambda o=optimisers: o["cpu"].step(), 1.0
+        )
 
 
 if __name__ == "__main__":

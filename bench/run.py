@@ -11,7 +11,7 @@ from pathlib import Path
 import harness
 from harness import Case
 
-PARTS = ("pointwise", "reduce", "rows", "gemm", "index", "models")
+PARTS = ("pointwise", "rows", "gemm", "index", "networks")
 
 
 def cases(parts: tuple[str, ...]) -> Iterator[Case]:

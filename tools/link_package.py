@@ -32,7 +32,9 @@ def main() -> None:
     site = Path(sys.argv[1] if len(sys.argv) > 1 else sysconfig.get_path("purelib"))
     info = site / f"{name}-{version}.dist-info"
     groups = dict(project["entry-points"], console_scripts=project["scripts"])
-    entries = (f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in lines.items()) for group, lines in groups.items())
+    entries = (
+        f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in lines.items()) for group, lines in groups.items()
+    )
     write(site / f"{name}.pth", f"{ROOT / 'python'}\n")
     write(info / "METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
     write(info / "entry_points.txt", "\n".join(entries))
@@ -42,7 +44,10 @@ def main() -> None:
     for command, target in project["scripts"].items():
         module, _, function = target.partition(":")
         script = Path(sys.executable).with_name(command)
-        write(script, f"#!{sys.executable}\nimport sys\n\nfrom {module} import {function}\n\nsys.exit({function}())\n")
+        write(
+            script,
+            f"#!{sys.executable}\nimport sys\n\nfrom {module} import {function}\n\nsys.exit({function}())\n",
+        )
         script.chmod(script.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
     print(f"{name} {version} is linked into {os.path.relpath(site, ROOT)}")
 

@@ -44,7 +44,9 @@ def seconds(work: Work, device: str, calls: int) -> float:
     return (time.perf_counter() - start) / calls
 
 
-def compare(name: str, ours: Work, theirs: Work, bar: float, calls: int = 10, rounds: int = 7) -> dict[str, object]:
+def compare(
+    name: str, ours: Work, theirs: Work, bar: float, calls: int = 10, rounds: int = 7
+) -> dict[str, object]:
     """Both sides in turns, the best round of each."""
     for work, device in ((ours, "xpu"), (theirs, "cuda")):
         work()
@@ -54,7 +56,10 @@ def compare(name: str, ours: Work, theirs: Work, bar: float, calls: int = 10, ro
         xpu.append(seconds(ours, "xpu", calls))
         cuda.append(seconds(theirs, "cuda", calls))
     ratio = min(cuda) / min(xpu)
-    print(f"{name:40} xpu {min(xpu) * 1e6:10.1f} µs  cuda {min(cuda) * 1e6:10.1f} µs  ratio {ratio:.2f}  bar {bar}", flush=True)
+    print(
+        f"{name:40} xpu {min(xpu) * 1e6:10.1f} µs  cuda {min(cuda) * 1e6:10.1f} µs  ratio {ratio:.2f}  bar {bar}",
+        flush=True,
+    )
     return {"name": name, "xpu": min(xpu), "cuda": min(cuda), "ratio": ratio, "bar": bar}
 
 
@@ -97,7 +102,12 @@ def pairs() -> Iterator[tuple[str, Work, Work, float, int]]:
             yield (f"sum rows of {width} {label}", *both(rows(lambda x: x.sum(-1))), 0.8, 20)
             yield (f"softmax rows of {width} {label}", *both(rows(lambda x: x.softmax(-1))), 0.8, 20)
             shape = (width,)
-            yield (f"layer_norm rows of {width} {label}", *both(rows(lambda x, s=shape: F.layer_norm(x, s))), 0.8, 20)
+            yield (
+                f"layer_norm rows of {width} {label}",
+                *both(rows(lambda x, s=shape: F.layer_norm(x, s))),
+                0.8,
+                20,
+            )
 
     def to_device(device: str) -> Work:
         host = torch.ones(1 << 26).pin_memory(device)
@@ -151,6 +161,7 @@ def main() -> int:
         environment = dict(os.environ)
         if device != "xpu":
             environment.pop("LD_PRELOAD", None)
+            environment.pop("OPENXPU_ACCELERATOR", None)
         run = subprocess.run(
             [sys.executable, __file__, "--train", device], env=environment, capture_output=True, text=True
         )
