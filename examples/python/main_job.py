@@ -251,8 +251,8 @@ def main() -> int:
 
     def note(row: Row) -> None:
         stats = openxpu.program_stats()
-        row.built = stats["built"] - sum(r.built for r in rows)
-        row.loaded = stats["loaded"] - sum(r.loaded for r in rows)
+        row.built = int(stats["built"]) - sum(r.built for r in rows)
+        row.loaded = int(stats["loaded"]) - sum(r.loaded for r in rows)
         rows.append(row)
 
     with Progress(console=console, transient=True) as progress:
