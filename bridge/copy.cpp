@@ -14,9 +14,7 @@
 
 #include "lower.h"
 #include "xpu/memory.h"
-#include "xpu/ops/pointwise.h"
-
-extern "C" __attribute__((weak)) xpu_status xpu_copy(xpu_stream *stream, const xpu_iter *iter);
+#include "xpu/ops/copy.h"
 
 namespace openxpu {
 namespace {
@@ -76,8 +74,6 @@ void copy_within(const Tensor &to, const Tensor &from) {
     const auto target = to.scalar_type(), source = from.scalar_type();
     if (same_layout(to, from)) {
         if (to.const_data_ptr() != from.const_data_ptr()) copy_bytes(to, from, true);
-    } else if (!xpu_copy) {
-        as_cpu(to).copy_(as_cpu(from));
     } else if (target == source ? c10::elementSize(target) <= 8 || is_known(target)
                                 : is_known(target) && is_known(source)) {
         copy_elements(to, from);

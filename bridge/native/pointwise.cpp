@@ -127,6 +127,14 @@ Tensor &conj_physical_out_xpu(const Tensor &self, Tensor &out) {
     return unary(out, self, XPU_POINTWISE_CONJ);
 }
 
+// PyTorch's own call their CPU kernels' stub, not the operator.
+Tensor &conj_physical_xpu_(Tensor &self) { return self.is_complex() ? conj_physical_out_xpu(self, self) : self; }
+
+Tensor conj_physical_xpu(const Tensor &self) {
+    if (self.is_conj()) return self.conj().clone();
+    return unary(self, XPU_POINTWISE_CONJ);
+}
+
 // Two real tensors make a complex one.
 static Tensor &make_complex(Tensor &out, const Tensor &a, const Tensor &b, xpu_pointwise_op op) {
     for (const auto &tensor : {a, b})
