@@ -45,7 +45,7 @@ run: build  ## run the main job on xpu
 
 test: build lint  ## run the tests (under 25 minutes)
 	$(BIN)/ctest --test-dir build --output-on-failure
-	$(BIN)/python -m pytest -q tests
+	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -q -n 2 --timeout 600 tests
 
 test-all: build  ## also the long suites: sanitizers, PoCL, all of PyTorch's OpInfo
 	$(MAKE) test

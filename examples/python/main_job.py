@@ -200,7 +200,7 @@ def training(progress: Progress) -> Iterator[Row]:
     """Both models in both precisions, each on both devices."""
     torch.manual_seed(0)
     models = {
-        "ViT": (VisionTransformer(8, 2, 1, 10, 64, 3, 4), 50),
+        "ViT": (VisionTransformer(8, 2, 1, 10, 64, 3, 4), 35),
         "ResNet": (ResNet(1, 10), 8),
     }
     for name, (model, epochs) in models.items():
