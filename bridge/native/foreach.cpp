@@ -124,6 +124,12 @@ void run(xpu_pointwise_op op, TensorList outputs, Operands operands) {
                       static_cast<int64_t>(outputs.size())));
 }
 
+// Autograd sees by the version that a tensor was changed; lists have no caller that counts it.
+void run_in_place(xpu_pointwise_op op, TensorList self, Operands operands) {
+    run(op, self, operands);
+    for (const auto &tensor : self) tensor.unsafeGetTensorImpl()->bump_version();
+}
+
 std::vector<Tensor> run_new(xpu_pointwise_op op, TensorList self, Operands operands) {
     std::vector<Tensor> outputs;
     outputs.reserve(self.size());
@@ -152,7 +158,7 @@ bool is_element(const Tensor &tensor, TensorList self) {
         if ((XPU_POINTWISE_##OP == XPU_POINTWISE_ABS && self[0].is_complex()) ||                            \
             !is_fast(XPU_POINTWISE_##OP, {self}, {}, promotes))                                             \
             return foreach_tensor_##name##_slow_(self);                                                     \
-        run(XPU_POINTWISE_##OP, self, {list(self)});                                                       \
+        run_in_place(XPU_POINTWISE_##OP, self, {list(self)});                                                       \
     }
 
 XPU_UNARY(acos, ACOS, true)
@@ -196,7 +202,7 @@ XPU_UNARY(trunc, TRUNC, false)
     void foreach_##NAME##_xpu_ ARGUMENTS {                                                                  \
         check_foreach_api_restrictions CHECKED;                                                             \
         if (!(FAST)) return SLOW##_ PASSED;                                                                 \
-        run(XPU_POINTWISE_##OP, self, XPU_LIST OPERANDS);                                                  \
+        run_in_place(XPU_POINTWISE_##OP, self, XPU_LIST OPERANDS);                                                  \
     }
 #define XPU_LIST(...) {__VA_ARGS__}
 #define XPU_FAST(OP, ...) is_fast(XPU_POINTWISE_##OP, __VA_ARGS__)
@@ -295,13 +301,13 @@ std::vector<Tensor> foreach_scalar_pow_xpu(const Scalar &self, TensorList expone
 void foreach_zero_xpu_(TensorList self) {
     check_foreach_api_restrictions(self);
     if (!is_fast(XPU_POINTWISE_MUL, {self})) return foreach_tensor_zero_slow_(self);
-    run(XPU_POINTWISE_MUL, self, {all(0), all(0)});
+    run_in_place(XPU_POINTWISE_MUL, self, {all(0), all(0)});
 }
 
 void foreach_copy_xpu_(TensorList self, TensorList src, bool non_blocking) {
     check_foreach_api_restrictions(self, src);
     if (!is_fast(XPU_POINTWISE_COPY, {self, src})) return foreach_tensor_copy_list_kernel_slow_(self, src, non_blocking);
-    run(XPU_POINTWISE_COPY, self, {list(src)});
+    run_in_place(XPU_POINTWISE_COPY, self, {list(src)});
 }
 
 std::vector<Tensor> foreach_norm_xpu(TensorList self, const Scalar &ord, std::optional<ScalarType> dtype) {

@@ -1,8 +1,8 @@
 /* Resampling by nearest, (bi-, tri-)linear and (bi)cubic interpolation, and padding by reflection or
  * replication; with gradients, gathered: each input position asks the output positions it may have gone to.
  *
- * An output position o takes, in each dimension, TAPS input positions with weights. Options: T; ACC; LAST;
- * BUILD_<kernel>; one of NEAREST, NEAREST_EXACT, LINEAR, CUBIC, REFLECT, REPLICATE. */
+ * An output position o takes, in each dimension, TAPS input positions with weights. Options: T; ACC,
+ * what weights are computed in; LAST; BUILD_<kernel>; one of NEAREST, NEAREST_EXACT, LINEAR, CUBIC, REFLECT, REPLICATE. */
 #include "resample.h"
 #include "position.h"
 
@@ -84,6 +84,9 @@ __kernel void resample_forward(resample_params p) {
     DIMENSION_TAPS(0, at_d, weight_d)
     DIMENSION_TAPS(1, at_h, weight_h)
     DIMENSION_TAPS(2, at_w, weight_w)
+#if TAPS == 1
+    const COMPUTED(T) sum = LOAD(T, x, OFFSET(p.in, at_d[0], at_h[0], at_w[0])); /* infinities and NaN too */
+#else
     ACC sum = 0;
     for (int i = 0; i < TAP_COUNT(p, 0); i++)
         for (int j = 0; j < TAP_COUNT(p, 1); j++) {
@@ -92,8 +95,6 @@ __kernel void resample_forward(resample_params p) {
                 line += weight_w[k] * (ACC)LOAD(T, x, OFFSET(p.in, at_d[i], at_h[j], at_w[k]));
             sum += weight_d[i] * weight_h[j] * line;
         }
-#if TAPS == 1
-    sum = LOAD(T, x, OFFSET(p.in, at_d[0], at_h[0], at_w[0])); /* as it is: infinities and NaN too */
 #endif
     STORE(T, XPU_PTR(STORED(T), p.output), OFFSET(p.out, at[0], at[1], at[2]), sum);
 }
@@ -151,14 +152,14 @@ static inline int2 takers(resample_params p, int d, int i) {
 __kernel void resample_backward(resample_params p) {
     POSITION(p.in)
     __global const STORED(T) *dy = XPU_CPTR(STORED(T), p.output);
-    ACC sum = 0;
+    COMPUTED(T) sum = 0;
     EACH_TAKER(0, od, at[0], {
         const ACC weight_d = weight_of(p, 0, od, at[0]);
         if (weight_d != 0) EACH_TAKER(1, oh, at[1], {
             const ACC weight_h = weight_of(p, 1, oh, at[1]) * weight_d;
             if (weight_h != 0) EACH_TAKER(2, ow, at[2], {
                 const ACC weight = weight_of(p, 2, ow, at[2]) * weight_h;
-                if (weight != 0) sum += weight * (ACC)LOAD(T, dy, OFFSET(p.out, od, oh, ow));
+                if (weight != 0) sum += weight * LOAD(T, dy, OFFSET(p.out, od, oh, ow));
             })
         })
     })

@@ -9,20 +9,40 @@
 #define GROUP 256 /* work-items */
 #define MOST_LANES 64
 
-static xpu_status get_kernel(int device, const xpu_resample *args, bool backward, xpu_kernel **kernel) {
+/* What the kernel calls the elements: where it only copies, all of one size are the same. */
+static xpu_status element_dtype(const xpu_device_properties *device, const xpu_resample *args, bool backward,
+                                xpu_dtype *dtype) {
+    const bool pads = args->kind == XPU_RESAMPLE_REFLECT || args->kind == XPU_RESAMPLE_REPLICATE;
+    const bool nearest = args->kind == XPU_RESAMPLE_NEAREST || args->kind == XPU_RESAMPLE_NEAREST_EXACT;
+    *dtype = args->dtype;
+    if (!backward && (pads || (nearest && args->dtype == XPU_UINT8))) {
+        switch (xpu_dtype_size(args->dtype)) {
+        case 1: *dtype = XPU_UINT8; return XPU_SUCCESS;
+        case 2: *dtype = XPU_UINT16; return XPU_SUCCESS;
+        case 4: *dtype = XPU_UINT32; return XPU_SUCCESS;
+        case 8: *dtype = XPU_UINT64; return XPU_SUCCESS;
+        default: break;
+        }
+    }
+    if (pads && args->dtype == XPU_COMPLEX64) return XPU_SUCCESS;
+    return check_floating(device, "resampling", pads && args->dtype == XPU_COMPLEX128 ? XPU_FLOAT64 : args->dtype);
+}
+
+static xpu_status get_kernel(int device, const xpu_resample *args, xpu_dtype dtype, bool backward,
+                             xpu_kernel **kernel) {
     static const char *const kinds[] = {"NEAREST", "NEAREST_EXACT", "LINEAR",
                                         "CUBIC",   "REFLECT",       "REPLICATE"};
     const kernel_key key = {.family = FAMILY_RESAMPLE,
-                            .word = {(uint64_t)args->dtype | (uint64_t)backward << 8 |
+                            .word = {(uint64_t)dtype | (uint64_t)backward << 8 |
                                      (uint64_t)args->kind << 9 | (uint64_t)args->channels_last << 16}};
     *kernel = kernel_find(device, &key);
     if (*kernel) return XPU_SUCCESS;
     const char *name = backward ? "resample_backward" : "resample_forward";
     char options[256], label[64];
-    snprintf(options, sizeof options, "-DT=%s -DACC=%s -D%s%s -DBUILD_%s", dtype_token(args->dtype),
-             args->dtype == XPU_FLOAT64 ? "double" : "float", kinds[args->kind],
+    snprintf(options, sizeof options, "-DT=%s -DACC=%s -D%s%s -DBUILD_%s", dtype_token(dtype),
+             dtype == XPU_FLOAT64 || dtype == XPU_COMPLEX128 ? "double" : "float", kinds[args->kind],
              args->channels_last ? " -DLAST" : "", name);
-    snprintf(label, sizeof label, "%s %s %s", name, kinds[args->kind], dtype_token(args->dtype));
+    snprintf(label, sizeof label, "%s %s %s", name, kinds[args->kind], dtype_token(dtype));
     return kernel_make(
         device, &key,
         &(kernel_recipe){.file = "resample.cl", .options = options, .name = name, .label = label}, kernel);
@@ -32,7 +52,8 @@ static xpu_status run(xpu_stream *stream, const xpu_resample *args, bool backwar
     const int index = xpu_stream_device(stream);
     const xpu_device_properties *device;
     XPU_TRY(xpu_device_get_properties(index, &device));
-    XPU_TRY(check_floating(device, "resampling", args->dtype));
+    xpu_dtype dtype;
+    XPU_TRY(element_dtype(device, args, backward, &dtype));
     const int *size = backward ? args->in : args->out;
     const int64_t positions = args->batch * size[0] * size[1] * size[2];
     if (positions == 0 || args->channels == 0) return XPU_SUCCESS;
@@ -58,7 +79,7 @@ static xpu_status run(xpu_stream *stream, const xpu_resample *args, bool backwar
         .local = {lanes, group_rows},
         .work = (uint64_t)positions * (uint64_t)args->channels * 16};
     xpu_kernel *kernel;
-    XPU_TRY(get_kernel(index, args, backward, &kernel));
+    XPU_TRY(get_kernel(index, args, dtype, backward, &kernel));
     return xpu_launch(stream, kernel, &range, p, sizeof *p);
 }
 

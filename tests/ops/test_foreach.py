@@ -73,6 +73,8 @@ UNARY = (
 @pytest.mark.parametrize("name", UNARY)
 def test_unary(name: str, dtype: torch.dtype) -> None:
     new, in_place = getattr(torch, f"_foreach_{name}"), getattr(torch, f"_foreach_{name}_")
+    if name == "abs" and dtype == torch.bool:
+        pytest.skip("as CUDA's, xpu's takes what the CPU's does not")
     a = tensors(dtype)
     limits = {"rtol": 0.016, "atol": 1e-2} if dtype == torch.bfloat16 else {"rtol": 2e-5, "atol": 2e-5}
     same(new, a, **limits)

@@ -25,7 +25,8 @@ OTHERS = [torch.optim.RMSprop, torch.optim.Adadelta, torch.optim.Adamax, torch.o
 
 def train(kind: Any, device: str, dtype: torch.dtype, **options: Any) -> list[torch.Tensor]:
     torch.manual_seed(0)
-    parameters = [torch.randn(s, dtype=dtype).to(device).requires_grad_() for s in ((5, 7), (1,), (3000,), (16, 3, 2))]
+    start = [torch.randn(s) for s in ((5, 7), (1,), (3000,), (16, 3, 2))]  # the same numbers whatever the dtype
+    parameters = [x.to(device, dtype).requires_grad_() for x in start]
     optimizer = kind(parameters, lr=options.pop("lr", 0.01), **options)
     for step in range(4):
         g = torch.Generator().manual_seed(step)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from .indexing_samples import DTYPES, same
+from .indexing_samples import DTYPES, refused, same
 from .test_index import by_dtype, numbers
 
 REDUCED = [d for d in DTYPES if not d.is_complex]
@@ -22,9 +22,9 @@ def test_scatter(dtype: torch.dtype) -> None:
         same(lambda x, d, i, v: x.scatter_(d, i, v), x, dim, i, v)
         same(lambda x, d, i: x.scatter_(d, i, 1), x, dim, i)
         many = i % 3
-        rounding = 0.02 if dtype.itemsize == 2 and dtype.is_floating_point else 0.0  # the order of sums differs
+        rounding = 0.02 if dtype.itemsize == 2 and dtype.is_floating_point else 0.0  # the order of sums and products differs
         same(lambda x, d, i, v: x.scatter_add_(d, i, v), x, dim, many, v, rtol=rounding, atol=rounding * 20)
-        same(lambda x, d, i, v: x.scatter_(d, i, v, reduce="multiply"), x, dim, many[:, :2], v)
+        same(lambda x, d, i, v: x.scatter_(d, i, v, reduce="multiply"), x, dim, many[:, :2], v, rtol=rounding)
         same(lambda x, d, i, v: x.scatter_add_(d, i, v), x, dim, many.int(), v, rtol=rounding, atol=rounding * 20)
         bad = many.clone()
         bad[0, 1, 2] = 99
@@ -66,7 +66,7 @@ def test_index_add(dtype: torch.dtype) -> None:
         rounding = 0.02 if dtype.itemsize == 2 and dtype.is_floating_point else 0.0
         same(lambda x, dim, i, v: x.index_add_(dim, i, v), x, dim, i, v, rtol=rounding, atol=rounding * 20)
         same(lambda x, dim, i, v: x.index_add(dim, i.int(), v, alpha=2), x, dim, i, v, rtol=0.02 if dtype.itemsize == 2 else 1e-6)
-        same(lambda x, dim, i, v: x.index_add_(dim, i, v), x, dim, i + 9, v)
+        refused(lambda x, dim, i, v: x.index_add_(dim, i, v), x, dim, i + 9, v)
     same(lambda x, i, v: x.index_add_(0, i, v), torch.tensor(1.0), torch.tensor([0]), torch.tensor([2.0]))
 
 

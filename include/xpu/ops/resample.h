@@ -3,7 +3,8 @@
  *
  * Tensors are contiguous [batch, channels, depth, height, width], or with channels_last [batch, depth,
  * height, width, channels]; fewer dimensions have size 1 in front. Dtypes are fp16, bf16, fp32, fp64; computed
- * in fp32 (fp64 for fp64). Gradients come out the same each time. */
+ * in fp32 (fp64 for fp64). Besides, padding forward takes every dtype, its gradient complex numbers, and nearest
+ * forward uint8. Gradients come out the same each time. */
 #ifndef XPU_OPS_RESAMPLE_H
 #define XPU_OPS_RESAMPLE_H
 
