@@ -12,7 +12,8 @@ INTEGERS = [torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch
 COMPLEX = [torch.complex64, torch.complex128]
 
 # One of each launch: short and long rows, columns, points, several reduced dimensions, chunks and partials.
-SHAPES = [(), (1,), (7,), (1000,), (70, 64), (64, 300), (300, 17), (3, 70001), (70001, 3), (9000, 20), (4, 100, 33)]
+SHAPES = [(), (1,), (7,), (1000,), (70, 64), (64, 300), (300, 17), (3, 70001), (20011, 3), (4, 100, 33)]
+FEW_SHAPES = [(), (64, 300), (4, 20, 33)]  # for dtypes whose launches are those of float32
 EPSILON = {torch.float16: 1e-3, torch.bfloat16: 8e-3, torch.float32: 1e-6, torch.float64: 1e-14}
 
 
@@ -38,7 +39,7 @@ def dims_of(x: torch.Tensor) -> list[tuple[int, ...]]:
 
 
 def cases(dtype: torch.dtype):
-    for shape in SHAPES:
+    for shape in SHAPES if dtype in (torch.float32, torch.int64) else FEW_SHAPES:
         for cpu in layouts(make(shape, dtype)):
             xpu = cpu.to("xpu")
             if cpu.stride() != xpu.stride():
@@ -103,7 +104,8 @@ def test_extremes_with_the_first_index(dtype: torch.dtype) -> None:
                 reference = extreme(cpu, dim, keepdim=True)
                 assert torch.equal(values.cpu(), reference.squeeze(dim))
                 assert torch.equal(indices.cpu(), first_where(cpu == reference, dim))
-                assert torch.equal(getattr(xpu, "arg" + name)(dim).cpu(), indices.cpu())
+                if dtype != torch.bool:  # PyTorch has no argmax of booleans
+                    assert torch.equal(getattr(xpu, "arg" + name)(dim).cpu(), indices.cpu())
         if cpu.dtype != torch.bool:
             assert xpu.argmax().item() == (cpu.reshape(-1) == cpu.max()).int().argmax().item()
 

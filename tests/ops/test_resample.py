@@ -1,0 +1,92 @@
+"""Interpolation and mirrored or replicated borders on xpu against the CPU in float64, forward and backward."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+# The positions between two points are float32 for all dtypes but float64.
+TOLERANCE = {torch.float16: 2e-3, torch.bfloat16: 2e-2, torch.float32: 2e-5, torch.float64: 1e-12}
+SHAPES = {1: (2, 3, 13), 2: (2, 3, 11, 14), 3: (1, 2, 5, 6, 7)}
+
+
+def compare(function, shape: tuple[int, ...], dtype: torch.dtype, layout: torch.memory_format = torch.contiguous_format) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(shape).to(dtype).contiguous(memory_format=layout)
+    mine, reference = x.to("xpu").requires_grad_(), x.double().requires_grad_()
+    actual, expected = function(mine), function(reference)
+    assert actual.dtype == dtype and actual.is_contiguous(memory_format=layout)
+    limit = TOLERANCE[dtype]
+    torch.testing.assert_close(actual.detach().cpu().double(), expected.detach(), rtol=limit, atol=limit)
+    grad = torch.randn(expected.shape).to(dtype)
+    actual.backward(grad.to("xpu"))
+    expected.backward(grad.double())
+    # A point gathers up to some tens of gradients; halves of them are rounded once, at the end.
+    torch.testing.assert_close(mine.grad.cpu().double(), reference.grad, rtol=4 * limit, atol=4 * limit)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact"])
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_nearest(dims: int, mode: str) -> None:
+    for dtype in (torch.float32, torch.float16) if dims == 2 else (torch.float32,):
+        for factor in (2, 0.5, 1.7):
+            compare(lambda x, f=factor: F.interpolate(x, scale_factor=f, mode=mode), SHAPES[dims], dtype)
+    compare(lambda x: F.interpolate(x, size=(9, 4, 5)[:dims], mode=mode), SHAPES[dims], torch.float32)
+
+
+@pytest.mark.parametrize("align", [False, True])
+@pytest.mark.parametrize("mode", ["linear", "bilinear", "bicubic", "trilinear"])
+def test_smooth(mode: str, align: bool) -> None:
+    shape = SHAPES[{"linear": 1, "trilinear": 3}.get(mode, 2)]
+    for options in (dict(scale_factor=2), dict(scale_factor=1.7), dict(scale_factor=0.6), dict(size=(9, 4, 1)[: len(shape) - 2])):
+        compare(lambda x, o=options: F.interpolate(x, **o, mode=mode, align_corners=align), shape, torch.float32)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("mode", ["nearest", "bilinear", "bicubic"])
+def test_dtypes(mode: str, dtype: torch.dtype) -> None:
+    compare(lambda x: F.interpolate(x, scale_factor=2, mode=mode), SHAPES[2], dtype)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "bilinear", "bicubic"])
+def test_channels_last(mode: str) -> None:
+    compare(lambda x: F.interpolate(x, scale_factor=2, mode=mode), SHAPES[2], torch.float32, torch.channels_last)
+
+
+def test_same_size_and_views() -> None:
+    for mode in ("nearest", "bilinear", "bicubic"):
+        x = torch.randn(2, 3, 8, 10)
+        assert torch.equal(F.interpolate(x.to("xpu"), size=(8, 10), mode=mode).cpu(), x)
+        view, reference = x.to("xpu")[:, 1:, ::2].mT, x[:, 1:, ::2].mT
+        torch.testing.assert_close(F.interpolate(view, scale_factor=3, mode=mode).cpu(),
+                                   F.interpolate(reference, scale_factor=3, mode=mode), rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("mode", ["reflect", "replicate"])
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_pads(dims: int, mode: str) -> None:
+    pads = (3, 1, 2, 4, 0, 3)[: 2 * dims]
+    compare(lambda x: F.pad(x, pads, mode=mode), SHAPES[dims], torch.float32)
+    x = torch.randn(SHAPES[dims])
+    assert torch.equal(F.pad(x.to("xpu"), pads, mode=mode).cpu(), F.pad(x, pads, mode=mode))
+    # Without a batch, of a view, and with a side cut off.
+    assert torch.equal(F.pad(x[0].to("xpu"), pads, mode=mode).cpu(), F.pad(x[0], pads, mode=mode))
+    y = x.to("xpu").transpose(0, 1)
+    assert torch.equal(F.pad(y, pads, mode=mode).cpu(), F.pad(x.transpose(0, 1), pads, mode=mode))
+    cut = (2, -1) + pads[2:]
+    assert torch.equal(F.pad(x.to("xpu"), cut, mode=mode).cpu(), F.pad(x, cut, mode=mode))
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("mode", ["reflect", "replicate"])
+def test_pad_dtypes(mode: str, dtype: torch.dtype) -> None:
+    compare(lambda x: F.pad(x, (3, 1, 2, 4), mode=mode), SHAPES[2], dtype)
+
+
+def test_errors_are_pytorchs() -> None:
+    x = torch.randn(1, 2, 4, 4, device="xpu")
+    with pytest.raises(RuntimeError, match="Padding size should be less than the corresponding input dimension"):
+        F.pad(x, (4, 0, 0, 0), mode="reflect")
+    with pytest.raises(RuntimeError, match="sizes should be greater than 0"):
+        F.interpolate(x, size=(0, 3))
