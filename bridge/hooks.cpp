@@ -1,4 +1,5 @@
 // How PyTorch asks whether there is an xpu device, and for what belongs to it.
+#include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/detail/XPUHooksInterface.h>
 
 #include "allocator.h"
@@ -59,8 +60,11 @@ struct XPUHooks final : XPUHooksInterface {
     }
 
     Allocator *getPinnedMemoryAllocator() const override { return openxpu::pinned_allocator(); }
+    // torch.empty(pin_memory=True) of a CUDA build that sees a CUDA GPU takes that one's pinned memory.
     bool isPinnedPtr(const void *data) const override {
-        return xpu_initialized() && xpu_host_is_pinned(data);
+        if (xpu_initialized() && xpu_host_is_pinned(data)) return true;
+        const auto &cuda = detail::getCUDAHooks();
+        return cuda.hasCUDA() && cuda.isPinnedPtr(data);
     }
 
     const Generator &getDefaultGenerator(DeviceIndex device) const override {

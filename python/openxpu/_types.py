@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
 from typing import Any, NoReturn
 
@@ -173,8 +174,43 @@ def _refuse_to_share(name: str) -> None:
     setattr(torch.UntypedStorage, name, method)
 
 
+def _name_events() -> None:
+    """Make the profiler's records of device work xpu's: builds of PyTorch without xpu call them CUDA's."""
+    event = torch._C._autograd._KinetoEvent
+    original = event.device_type
+    kinds = torch._C._autograd.DeviceType
+    cuda, xpu = kinds.CUDA, kinds.XPU
+
+    def device_type(self: torch._C._autograd._KinetoEvent) -> torch._C._autograd.DeviceType:
+        kind = original(self)
+        return xpu if kind == cuda else kind
+
+    event.device_type = device_type
+
+
+def _sensor(name: str) -> Callable[..., NoReturn]:
+    """Stand in for a function of torch.xpu that came after this PyTorch."""
+
+    def function(device: object = None) -> NoReturn:  # noqa: ARG001 (torch.xpu's signature)
+        raise NotImplementedError(f"torch.xpu.{name} needs PyTorch 2.13 or newer")
+
+    function.__name__ = name
+    return function
+
+
 def extend(xpu: ModuleType) -> None:
     """Give torch.xpu what it takes from elsewhere."""
+    _name_events()
+    for name in (
+        "temperature",
+        "power_draw",
+        "clock_rate",
+        "utilization",
+        "memory_usage",
+        "device_memory_used",
+    ):
+        if not hasattr(xpu, name):
+            setattr(xpu, name, _sensor(name))
     for name in ("share_memory_", "_share_fd_cpu_", "_share_filename_cpu_"):
         _refuse_to_share(name)
     xpu._get_device_properties = _get_device_properties

@@ -70,6 +70,7 @@ static xpu_status copy_piece(xpu_stream *stream, char *to, const char *from, siz
         CL_TRY(device, api->clEnqueueMemcpyINTEL(stream->queue, block, to, from, size, 0, NULL, profile ? &event : NULL));
     else
         CL_TRY(device, api->clEnqueueSVMMemcpy(stream->queue, block, to, from, size, 0, NULL, profile ? &event : NULL));
+    stream_note_work(stream);
     if (profile) profile_add("copy", stream, now, now, now, size, event);
     return XPU_SUCCESS;
 }
@@ -100,6 +101,7 @@ static xpu_status fill_piece(xpu_stream *stream, char *to, const void *pattern, 
     else
         CL_TRY(device, api->clEnqueueSVMMemFill(stream->queue, to, pattern, pattern_size, size, 0, NULL,
                                                 profile ? &event : NULL));
+    stream_note_work(stream);
     if (profile) profile_add("fill", stream, now, now, now, size, event);
     return XPU_SUCCESS;
 }

@@ -47,6 +47,7 @@ xpu_status xpu_event_record(xpu_event *event, xpu_stream *stream) {
     if (event->marker) device->api->clReleaseEvent(event->marker);
     event->marker = marker;
     event->recorded = true;
+    stream_note_work(stream);
     CL_TRY(device, device->api->clFlush(stream->queue));
     return XPU_SUCCESS;
 }
@@ -79,6 +80,7 @@ xpu_status xpu_stream_wait(xpu_stream *stream, xpu_event *event) {
     if (event->device != stream->device) return xpu_event_synchronize(event); /* contexts don't share events */
     const cl_device *device = &cl_devices[stream->device];
     CL_TRY(device, device->api->clEnqueueBarrierWithWaitList(stream->queue, 1, &event->marker, NULL));
+    stream_note_work(stream);
     return XPU_SUCCESS;
 }
 

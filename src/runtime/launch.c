@@ -89,6 +89,7 @@ static xpu_status submit_instance(xpu_stream *stream, const xpu_kernel *kernel, 
     cl_event event = NULL;
     XPU_TRY(set_arguments(device, kernel, instance, a));
     XPU_TRY(enqueue(device, stream->queue, kernel, instance, range, NULL, range->groups, profile ? &event : NULL));
+    stream_note_work(stream);
     if (profile) profile_add(kernel->label, stream, now, now, now, 0, event);
     if (stream->host) CL_TRY(device, device->api->clFinish(stream->queue));
     return XPU_SUCCESS;

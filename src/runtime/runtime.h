@@ -23,7 +23,18 @@ struct xpu_stream {
     int64_t id;
     cl_command_queue queue;
     bool host;               /* on a host device: work is done when the submitting call returns */
+    bool external;           /* a caller's queue, into which the caller may put work of its own */
+    atomic_ullong submitted; /* commands put into the queue so far; counted on other than host devices */
+    atomic_ullong finished;  /* so many of them are known to be done */
+    pthread_mutex_t query_lock; /* guards the two below */
+    cl_event query_marker;      /* of an xpu_stream_query that has not seen its end yet; or NULL */
+    unsigned long long query_submitted; /* `submitted` when it was put in */
 };
+
+/* Notes that a command was put into the stream's queue; call it after putting it in. */
+static inline void stream_note_work(xpu_stream *stream) {
+    atomic_fetch_add_explicit(&stream->submitted, 1, memory_order_release);
+}
 
 /* The queue that runs kernels on the calling thread of a host device with has_local_exec. */
 xpu_status slot_queue(int slot, int device, cl_command_queue *queue);

@@ -59,6 +59,7 @@ static xpu_status get(int index, int position, xpu_stream **stream) {
             there->priority = priority;
             there->id = position;
             there->host = device->host;
+            pthread_mutex_init(&there->query_lock, NULL);
             atomic_store_explicit(&pool[index][position], there, memory_order_release);
         } else {
             core_free(there);
@@ -103,7 +104,13 @@ xpu_status xpu_stream_from_external(int index, void *queue, xpu_stream **stream)
         if (status == XPU_SUCCESS) {
             device->api->clRetainCommandQueue(queue);
             /* addresses never meet the pool's small numbers */
-            e->stream = (xpu_stream){index, XPU_PRIORITY_NORMAL, (int64_t)(intptr_t)queue, queue, device->host};
+            e->stream.device = index;
+            e->stream.priority = XPU_PRIORITY_NORMAL;
+            e->stream.id = (int64_t)(intptr_t)queue;
+            e->stream.queue = queue;
+            e->stream.host = device->host;
+            e->stream.external = true;
+            pthread_mutex_init(&e->stream.query_lock, NULL);
             e->next = atomic_load(&externals);
             atomic_store_explicit(&externals, e, memory_order_release);
         }
@@ -155,21 +162,75 @@ xpu_status stream_visit(int device, xpu_status (*visit)(xpu_stream *, void *), v
     return XPU_SUCCESS;
 }
 
+/* Raises stream->finished to `count`. */
+static void note_finished(xpu_stream *stream, unsigned long long count) {
+    unsigned long long known = atomic_load(&stream->finished);
+    while (known < count && !atomic_compare_exchange_weak(&stream->finished, &known, count)) {}
+}
+
 xpu_status xpu_stream_synchronize(xpu_stream *stream) {
     if (xpu_in_bad_fork()) return cl_init();
     if (stream->host) return XPU_SUCCESS;
     const cl_device *device = &cl_devices[stream->device];
+    unsigned long long count = atomic_load_explicit(&stream->submitted, memory_order_acquire);
     CL_TRY(device, device->api->clFinish(stream->queue));
+    note_finished(stream, count);
     return XPU_SUCCESS;
+}
+
+/* How far the marker has come; releases it when it is done. */
+static xpu_status ask_marker(const cl_device *device, cl_event *marker) {
+    cl_int state = CL_COMPLETE;
+    CL_TRY(device, device->api->clGetEventInfo(*marker, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, NULL));
+    if (state > CL_COMPLETE) return XPU_NOT_READY;
+    device->api->clReleaseEvent(*marker);
+    *marker = NULL;
+    if (state < 0)
+        return xpu_fail(XPU_ERROR_DEVICE_LOST, "work on %s ended with %s", device->properties.name,
+                        cl_error_name(state));
+    return XPU_SUCCESS;
+}
+
+static xpu_status put_marker(const cl_device *device, xpu_stream *stream, cl_event *marker) {
+    CL_TRY(device, device->api->clEnqueueMarkerWithWaitList(stream->queue, 0, NULL, marker));
+    CL_TRY(device, device->api->clFlush(stream->queue));
+    return XPU_SUCCESS;
+}
+
+/* A queue can't be asked, only a marker in it, which even in an idle queue is not done at once. So the marker is
+ * kept from one call to the next, and a stream without new work since the last answer needs none. */
+static xpu_status query(const cl_device *device, xpu_stream *stream) {
+    if (stream->query_marker) {
+        XPU_TRY(ask_marker(device, &stream->query_marker));
+        note_finished(stream, stream->query_submitted);
+    }
+    unsigned long long count = atomic_load_explicit(&stream->submitted, memory_order_acquire);
+    if (count <= atomic_load(&stream->finished)) return XPU_SUCCESS;
+    XPU_TRY(put_marker(device, stream, &stream->query_marker));
+    stream->query_submitted = count;
+    XPU_TRY(ask_marker(device, &stream->query_marker));
+    note_finished(stream, count);
+    return XPU_SUCCESS;
+}
+
+/* Of a caller's queue nothing is known: a new marker each time, which gets a moment to be done in an idle queue. */
+static xpu_status query_external(const cl_device *device, xpu_stream *stream) {
+    cl_event marker;
+    XPU_TRY(put_marker(device, stream, &marker));
+    const uint64_t end = profile_clock() + 1000000;
+    xpu_status status;
+    while ((status = ask_marker(device, &marker)) == XPU_NOT_READY && profile_clock() < end) {}
+    if (marker) device->api->clReleaseEvent(marker);
+    return status;
 }
 
 xpu_status xpu_stream_query(xpu_stream *stream) {
     if (xpu_in_bad_fork()) return cl_init();
     if (stream->host) return XPU_SUCCESS;
-    xpu_event *event;
-    XPU_TRY(xpu_event_create(stream->device, false, &event));
-    xpu_status status = xpu_event_record(event, stream);
-    if (status == XPU_SUCCESS) status = xpu_event_query(event);
-    xpu_event_destroy(event);
+    const cl_device *device = &cl_devices[stream->device];
+    if (stream->external) return query_external(device, stream);
+    pthread_mutex_lock(&stream->query_lock);
+    xpu_status status = query(device, stream);
+    pthread_mutex_unlock(&stream->query_lock);
     return status;
 }

@@ -1,3 +1,5 @@
+from importlib.util import find_spec
+
 import pytest
 import torch
 
@@ -90,7 +92,7 @@ def test_a_device_reaches_itself():
     assert torch.xpu.can_device_access_peer(0, 0)
 
 
-# The public names of torch.xpu in PyTorch 2.14.
+# The public names of torch.xpu in PyTorch 2.13; openxpu adds those that an older one lacks.
 NAMES = """
 Event Stream StreamContext XPUPluggableAllocator XPUGraph can_device_access_peer change_current_allocator clock_rate
 current_device current_stream default_generators device device_of device_count device_memory_used empty_cache
@@ -108,6 +110,16 @@ utilization
 @pytest.mark.parametrize("name", NAMES)
 def test_names(name):
     assert hasattr(torch.xpu, name)
+
+
+SENSORS = "temperature power_draw clock_rate utilization memory_usage device_memory_used".split()
+
+
+@pytest.mark.skipif(find_spec("pyzes") is not None, reason="PyTorch can read the sensors")
+@pytest.mark.parametrize("name", SENSORS)
+def test_sensors_say_what_they_need(name):
+    with pytest.raises((ImportError, NotImplementedError), match="pyzes|needs PyTorch"):
+        getattr(torch.xpu, name)()
 
 
 def test_graphs_and_pools_say_that_they_are_not_there():

@@ -1,5 +1,3 @@
-import warnings
-
 import pytest
 import torch
 from helpers import python
@@ -86,28 +84,26 @@ x = torch.ones(4).to("xpu")
 with warnings.catch_warnings(record=True) as seen:
     warnings.simplefilter("always")
     for _ in range(3):
-        torch.ops.aten.mul.Tensor(x, x) if FORCE else torch.ops.aten.kthvalue(x, 1)
+        x * x
 from openxpu import _bridge
 print(len([w for w in seen if "runs on the CPU" in str(w.message)]), sum(_bridge.fallback_counts().values()))
 """
 
 
-def test_one_warning_an_operator():
-    with warnings.catch_warnings(record=True) as seen:
-        warnings.simplefilter("always")
-        library.define("openxpu_once(Tensor a) -> Tensor")
-        library.impl("openxpu_once", lambda a: a + 1, "CPU")
-        for _ in range(3):
-            ops.openxpu_once(torch.ones(2, device="xpu"))
-    assert len([w for w in seen if "openxpu_once" in str(w.message)]) == 1
+def test_one_warning_an_operator(capfd):
+    library.define("openxpu_once(Tensor a) -> Tensor")
+    library.impl("openxpu_once", lambda a: a + 1, "CPU")
+    for _ in range(3):
+        ops.openxpu_once(torch.ones(2, device="xpu"))
+    # PyTorch makes its C++ warnings Python's in torch.mul and the like; those of torch.ops go to stderr.
+    assert capfd.readouterr().err.count("The operator 'torchvision::openxpu_once' has no kernel for xpu") == 1
 
 
 def test_forced_fallback():
-    script = SCRIPT.replace("FORCE", "True")
-    assert python(script).stdout.split() == ["0", "0"]
-    forced = python(script, {"PYTORCH_XPU_FALLBACK_OP": "mul.Tensor"})
+    assert python(SCRIPT).stdout.split() == ["0", "0"]
+    forced = python(SCRIPT, {"PYTORCH_XPU_FALLBACK_OP": "mul.Tensor"})
     assert forced.stdout.split() == ["1", "3"]
-    debug = python(script, {"PYTORCH_XPU_FALLBACK_OP": "mul.Tensor", "PYTORCH_DEBUG_XPU_FALLBACK": "1"})
+    debug = python(SCRIPT, {"PYTORCH_XPU_FALLBACK_OP": "mul.Tensor", "PYTORCH_DEBUG_XPU_FALLBACK": "1"})
     assert debug.stdout.split() == ["3", "3"]
 
 

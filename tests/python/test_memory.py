@@ -10,6 +10,7 @@ MIB = 1 << 20
 
 @pytest.fixture(autouse=True)
 def clean():
+    torch.xpu.init()  # before, torch.xpu.memory_stats() is empty
     gc.collect()
     torch.xpu.empty_cache()
     torch.xpu.reset_peak_memory_stats()

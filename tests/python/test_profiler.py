@@ -1,5 +1,3 @@
-"""PyTorch's CPU build calls every device that is no CPU "CUDA" in its events; times and names are right."""
-
 import json
 
 import torch
@@ -17,7 +15,11 @@ def test_kernels_and_device_times(tmp_path):
             y = x * x
         y.cpu()
         torch.xpu.synchronize()
-    kernels = [event for event in recorded.events() if event.device_type != torch.autograd.DeviceType.CPU]
+    kernels = [event for event in recorded.events() if event.device_type == torch.autograd.DeviceType.XPU]
+    assert {event.device_type for event in recorded.events()} == {
+        torch.autograd.DeviceType.CPU,
+        torch.autograd.DeviceType.XPU,
+    }
     products = [event for event in kernels if "mul" in event.name]
     assert len(products) == 5
     assert all(event.time_range.elapsed_us() > 0 for event in products)
