@@ -38,6 +38,7 @@ def close(actual: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype, slac
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_forward_and_backward(name: str, dtype: torch.dtype) -> None:
     function = FUNCTIONS[name]
+    torch.manual_seed(0)
     for shape, dim in SHAPES:
         x = (torch.randn(shape) * 3).to(dtype)
         grad = torch.randn(shape).to(dtype)
@@ -46,7 +47,9 @@ def test_forward_and_backward(name: str, dtype: torch.dtype) -> None:
         expected.backward(grad.double())
         leaf = x.to("xpu").requires_grad_()
         actual = function(leaf, dim)
-        close(actual.detach(), expected.detach(), dtype)
+        # The roundings of a long row's sum add up as a random walk (PyTorch's CPU: 10 units for 20000 values).
+        walk = min(1, EPS[torch.float32] / EPS[dtype]) * x.numel() ** 0.5 / 16
+        close(actual.detach(), expected.detach(), dtype, 4 + walk)
         actual.backward(grad.to("xpu"))
         # The gradient takes the rounded output: its error is that of a row's sum.
         slack = 8 if name == "softmax" else 8 + 4 * EPS[torch.float32] / EPS[dtype] * (x.numel() ** 0.5)
