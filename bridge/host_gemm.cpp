@@ -26,12 +26,13 @@ thread_local std::exception_ptr failure;
 // creating one costs as much as a small product.
 class View {
   public:
-    const at::Tensor &over(void *data, c10::ScalarType dtype, c10::IntArrayRef sizes, c10::IntArrayRef strides,
-                           bool conjugate = false) {
+    const at::Tensor &over(void *data, c10::ScalarType dtype, c10::IntArrayRef sizes,
+                           c10::IntArrayRef strides, bool conjugate = false) {
         const auto type = c10::scalarTypeToTypeMeta(dtype);
         c10::DataPtr pointer(data, c10::Device(c10::kCPU));
         if (!tensor_.defined() || tensor_.use_count() != 1 || tensor_.dtype() != type) {
-            c10::Storage storage(c10::Storage::use_byte_size_t(), size_t{1} << 62, std::move(pointer), nullptr, false);
+            c10::Storage storage(c10::Storage::use_byte_size_t(), size_t{1} << 62, std::move(pointer),
+                                 nullptr, false);
             tensor_ = at::detail::make_tensor<c10::TensorImpl>(
                 std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), type);
         } else {
@@ -55,8 +56,9 @@ thread_local Views views;
 
 c10::ScalarType scalar_type(xpu_dtype dtype) {
     static constexpr c10::ScalarType types[] = {
-        c10::kBool,  c10::kChar,   c10::kByte,   c10::kShort, c10::kUInt16,   c10::kInt,        c10::kUInt32,      c10::kLong,
-        c10::kUInt64, c10::kHalf,  c10::kBFloat16, c10::kFloat, c10::kDouble, c10::kComplexFloat, c10::kComplexDouble};
+        c10::kBool,     c10::kChar,   c10::kByte,   c10::kShort,        c10::kUInt16,
+        c10::kInt,      c10::kUInt32, c10::kLong,   c10::kUInt64,       c10::kHalf,
+        c10::kBFloat16, c10::kFloat,  c10::kDouble, c10::kComplexFloat, c10::kComplexDouble};
     return types[dtype];
 }
 
@@ -70,12 +72,14 @@ c10::Scalar scalar_of(const xpu_scalar &scalar) {
 }
 
 bool is_zero(const xpu_scalar &s) {
-    return s.dtype == XPU_FLOAT64 ? s.value.f == 0
-                                  : s.dtype == XPU_COMPLEX128 ? s.value.c[0] == 0 && s.value.c[1] == 0 : s.value.i == 0;
+    return s.dtype == XPU_FLOAT64      ? s.value.f == 0
+           : s.dtype == XPU_COMPLEX128 ? s.value.c[0] == 0 && s.value.c[1] == 0
+                                       : s.value.i == 0;
 }
 bool is_one(const xpu_scalar &s) {
-    return s.dtype == XPU_FLOAT64 ? s.value.f == 1
-                                  : s.dtype == XPU_COMPLEX128 ? s.value.c[0] == 1 && s.value.c[1] == 0 : s.value.i == 1;
+    return s.dtype == XPU_FLOAT64      ? s.value.f == 1
+           : s.dtype == XPU_COMPLEX128 ? s.value.c[0] == 1 && s.value.c[1] == 0
+                                       : s.value.i == 1;
 }
 
 struct Shape {
@@ -96,7 +100,8 @@ void activate(xpu_epilogue epilogue, at::Tensor &out) {
         at::cpu::gelu_(out, epilogue == XPU_EPILOGUE_GELU_TANH ? "tanh" : "none");
 }
 
-void multiply(const xpu_gemm_args &args, const at::Tensor &a, const at::Tensor &b, const at::Tensor &c, at::Tensor &out) {
+void multiply(const xpu_gemm_args &args, const at::Tensor &a, const at::Tensor &b, const at::Tensor &c,
+              at::Tensor &out) {
     if (!c.defined() && is_one(args.alpha)) {
         if (args.batch == 1)
             at::cpu::mm_out(out, a, b);
@@ -104,7 +109,8 @@ void multiply(const xpu_gemm_args &args, const at::Tensor &a, const at::Tensor &
             at::cpu::bmm_out(out, a, b);
         return;
     }
-    const c10::Scalar alpha = scalar_of(args.alpha), beta = c.defined() ? scalar_of(args.beta) : c10::Scalar(0);
+    const c10::Scalar alpha = scalar_of(args.alpha),
+                      beta = c.defined() ? scalar_of(args.beta) : c10::Scalar(0);
     const at::Tensor &addend = c.defined() ? c : out;
     if (args.batch == 1)
         at::cpu::addmm_out(out, addend, a, b, beta, alpha);

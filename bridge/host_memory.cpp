@@ -36,9 +36,7 @@ class SwitchingAllocator final : public c10::Allocator {
         check(xpu_malloc(source, size, &block));
         return {block, block, &free_device_block, c10::Device(c10::kCPU)};
     }
-    c10::DeleterFnPtr raw_deleter() const override {
-        return usual->raw_deleter() ? &free_block : nullptr;
-    }
+    c10::DeleterFnPtr raw_deleter() const override { return usual->raw_deleter() ? &free_block : nullptr; }
     void copy_data(void *to, const void *from, size_t size) const override {
         usual->copy_data(to, from, size);
     }

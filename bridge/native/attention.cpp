@@ -37,7 +37,8 @@ double scale_of(const Tensor &query, std::optional<double> scale) {
 
 // PyTorch's CPU flash kernel: no dropout, heads of one depth.
 bool on_host(const Tensor &query, const Tensor &value, double dropout) {
-    return dropout == 0 && query.size(-1) == value.size(-1) && openxpu::uses_host_kernels(query.device().index());
+    return dropout == 0 && query.size(-1) == value.size(-1) &&
+           openxpu::uses_host_kernels(query.device().index());
 }
 
 bool heads_fit(sdp::sdp_params const &p, bool debug) {
@@ -47,8 +48,8 @@ bool heads_fit(sdp::sdp_params const &p, bool debug) {
                      (host ? depth == value_depth
                            : depth <= XPU_ATTENTION_MAX_HEAD && value_depth <= XPU_ATTENTION_MAX_HEAD);
     if (!fit && debug)
-        TORCH_WARN("Fused attention on xpu doesn't take heads of ", depth, ", ", p.key.size(-1), " and ", value_depth,
-                   " elements.");
+        TORCH_WARN("Fused attention on xpu doesn't take heads of ", depth, ", ", p.key.size(-1), " and ",
+                   value_depth, " elements.");
     return fit;
 }
 
@@ -65,9 +66,14 @@ bool dropout_fits(sdp::sdp_params const &p, bool debug) {
 bool fused_fits(sdp::sdp_params const &p, bool debug) {
     constexpr auto dtypes = std::array{at::kFloat, at::kBFloat16, at::kHalf};
     constexpr std::array<bool (*)(sdp::sdp_params const &, bool), 9> conditions{
-        sdp::check_nested_tensor, dropout_fits, sdp::check_tensor_shapes,
-        sdp::check_batch_size_and_num_heads_dense<true>, sdp::check_attn_mask_shape,
-        sdp::check_nonzero_sequence_lengths_dense, sdp::check_last_dim_stride_equals_1_dense<false>, heads_fit,
+        sdp::check_nested_tensor,
+        dropout_fits,
+        sdp::check_tensor_shapes,
+        sdp::check_batch_size_and_num_heads_dense<true>,
+        sdp::check_attn_mask_shape,
+        sdp::check_nonzero_sequence_lengths_dense,
+        sdp::check_last_dim_stride_equals_1_dense<false>,
+        heads_fit,
         mask_needs_no_grad};
     for (auto condition : conditions)
         if (!condition(p, debug)) return false;
@@ -103,8 +109,8 @@ Tensor empty_out(const Tensor &query, int64_t depth) {
     return at::empty({query.size(0), query.size(2), query.size(1), depth}, query.options()).transpose(1, 2);
 }
 
-Attention attend(const Tensor &query, const Tensor &key, const Tensor &value, const Tensor &bias, double dropout,
-                 bool causal, std::optional<double> scale) {
+Attention attend(const Tensor &query, const Tensor &key, const Tensor &value, const Tensor &bias,
+                 double dropout, bool causal, std::optional<double> scale) {
     const auto device = query.device().index();
     if (on_host(query, value, dropout)) {
         const openxpu::HostScope scope(device);
@@ -115,23 +121,32 @@ Attention attend(const Tensor &query, const Tensor &key, const Tensor &value, co
         return {scope.adopt(std::move(out)), scope.adopt(std::move(logsumexp)), number(0), number(0)};
     }
     Tensor out = empty_out(query, value.size(3));
-    Tensor logsumexp = at::empty({query.size(0), query.size(1), query.size(2)}, query.options().dtype(at::kFloat));
+    Tensor logsumexp =
+        at::empty({query.size(0), query.size(1), query.size(2)}, query.options().dtype(at::kFloat));
     const Tensor wide = expanded(bias, query, key);
-    const xpu_tensor q = openxpu::tensor_of(query), k = openxpu::tensor_of(key), v = openxpu::tensor_of(value);
+    const xpu_tensor q = openxpu::tensor_of(query), k = openxpu::tensor_of(key),
+                     v = openxpu::tensor_of(value);
     const xpu_tensor o = openxpu::tensor_of(out), l = openxpu::tensor_of(logsumexp);
     xpu_tensor b{};
     if (wide.defined()) b = openxpu::tensor_of(wide);
-    xpu_attention args{.query = &q, .key = &k, .value = &v, .bias = wide.defined() ? &b : nullptr, .out = &o,
-                       .logsumexp = &l, .scale = scale_of(query, scale), .causal = causal, .dropout = dropout};
+    xpu_attention args{.query = &q,
+                       .key = &k,
+                       .value = &v,
+                       .bias = wide.defined() ? &b : nullptr,
+                       .out = &o,
+                       .logsumexp = &l,
+                       .scale = scale_of(query, scale),
+                       .causal = causal,
+                       .dropout = dropout};
     if (dropout > 0) reserve_random(device, args);
     openxpu::check(xpu_attention_forward(openxpu::current_stream(query), &args));
     return {out, logsumexp, number(args.seed), number(args.offset)};
 }
 
-std::tuple<Tensor, Tensor, Tensor> attend_backward(const Tensor &grad_out, const Tensor &query, const Tensor &key,
-                                                   const Tensor &value, const Tensor &bias, const Tensor &out,
-                                                   const Tensor &logsumexp, double dropout, bool causal,
-                                                   const Tensor &seed, const Tensor &offset,
+std::tuple<Tensor, Tensor, Tensor> attend_backward(const Tensor &grad_out, const Tensor &query,
+                                                   const Tensor &key, const Tensor &value, const Tensor &bias,
+                                                   const Tensor &out, const Tensor &logsumexp, double dropout,
+                                                   bool causal, const Tensor &seed, const Tensor &offset,
                                                    std::optional<double> scale) {
     if (!grad_out.defined()) return {};
     const auto device = query.device().index();
@@ -145,17 +160,27 @@ std::tuple<Tensor, Tensor, Tensor> attend_backward(const Tensor &grad_out, const
         return {scope.adopt(std::move(grad_query)), scope.adopt(std::move(grad_key)),
                 scope.adopt(std::move(grad_value))};
     }
-    Tensor grad_query = at::empty_like(query), grad_key = at::empty_like(key), grad_value = at::empty_like(value);
+    Tensor grad_query = at::empty_like(query), grad_key = at::empty_like(key),
+           grad_value = at::empty_like(value);
     const Tensor wide = expanded(bias, query, key);
-    const xpu_tensor q = openxpu::tensor_of(query), k = openxpu::tensor_of(key), v = openxpu::tensor_of(value);
+    const xpu_tensor q = openxpu::tensor_of(query), k = openxpu::tensor_of(key),
+                     v = openxpu::tensor_of(value);
     const xpu_tensor o = openxpu::tensor_of(out), l = openxpu::tensor_of(logsumexp);
     const xpu_tensor go = openxpu::tensor_of(grad_out), gq = openxpu::tensor_of(grad_query);
     const xpu_tensor gk = openxpu::tensor_of(grad_key), gv = openxpu::tensor_of(grad_value);
     xpu_tensor b{};
     if (wide.defined()) b = openxpu::tensor_of(wide);
-    const xpu_attention args{.query = &q, .key = &k, .value = &v, .bias = wide.defined() ? &b : nullptr, .out = &o,
-                             .logsumexp = &l, .scale = scale_of(query, scale), .causal = causal, .dropout = dropout,
-                             .seed = number(seed), .offset = number(offset)};
+    const xpu_attention args{.query = &q,
+                             .key = &k,
+                             .value = &v,
+                             .bias = wide.defined() ? &b : nullptr,
+                             .out = &o,
+                             .logsumexp = &l,
+                             .scale = scale_of(query, scale),
+                             .causal = causal,
+                             .dropout = dropout,
+                             .seed = number(seed),
+                             .offset = number(offset)};
     const xpu_attention_grad grad{.out = &go, .query = &gq, .key = &gk, .value = &gv};
     openxpu::check(xpu_attention_backward(openxpu::current_stream(query), &args, &grad));
     return {grad_query, grad_key, grad_value};
@@ -178,19 +203,20 @@ int64_t fused_sdp_choice_xpu(const Tensor &query, const Tensor &key, const Tenso
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Tensor, Tensor>
-sdp_overrideable_xpu(const Tensor &query, const Tensor &key, const Tensor &value, const std::optional<Tensor> &attn_bias,
-                     double dropout_p, bool is_causal, bool return_debug_mask, std::optional<double> scale) {
+sdp_overrideable_xpu(const Tensor &query, const Tensor &key, const Tensor &value,
+                     const std::optional<Tensor> &attn_bias, double dropout_p, bool is_causal,
+                     bool return_debug_mask, std::optional<double> scale) {
     auto a = attend(query, key, value, attn_bias.value_or(Tensor()), dropout_p, is_causal, scale);
     return {a.out, a.logsumexp, Tensor(), Tensor(), query.size(2), key.size(2), a.seed, a.offset, Tensor()};
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> sdp_overrideable_backward_xpu(
-    const Tensor &grad_out, const Tensor &query, const Tensor &key, const Tensor &value, const Tensor &attn_bias,
-    std::array<bool, 4> grad_input_mask, const Tensor &out, const Tensor &logsumexp, const Tensor &cum_seq_q,
-    const Tensor &cum_seq_k, int64_t max_q, int64_t max_k, double dropout_p, bool is_causal, const Tensor &philox_seed,
-    const Tensor &philox_offset, std::optional<double> scale) {
-    auto [q, k, v] = attend_backward(grad_out, query, key, value, attn_bias, out, logsumexp, dropout_p, is_causal,
-                                     philox_seed, philox_offset, scale);
+    const Tensor &grad_out, const Tensor &query, const Tensor &key, const Tensor &value,
+    const Tensor &attn_bias, std::array<bool, 4> grad_input_mask, const Tensor &out, const Tensor &logsumexp,
+    const Tensor &cum_seq_q, const Tensor &cum_seq_k, int64_t max_q, int64_t max_k, double dropout_p,
+    bool is_causal, const Tensor &philox_seed, const Tensor &philox_offset, std::optional<double> scale) {
+    auto [q, k, v] = attend_backward(grad_out, query, key, value, attn_bias, out, logsumexp, dropout_p,
+                                     is_causal, philox_seed, philox_offset, scale);
     return {q, k, v, Tensor()};
 }
 
@@ -201,30 +227,33 @@ sdp_flash_xpu(const Tensor &query, const Tensor &key, const Tensor &value, doubl
     return {a.out, a.logsumexp, Tensor(), Tensor(), query.size(2), key.size(2), a.seed, a.offset, Tensor()};
 }
 
-std::tuple<Tensor, Tensor, Tensor> sdp_flash_backward_xpu(const Tensor &grad_out, const Tensor &query,
-                                                          const Tensor &key, const Tensor &value, const Tensor &out,
-                                                          const Tensor &logsumexp, const Tensor &cum_seq_q,
-                                                          const Tensor &cum_seq_k, int64_t max_q, int64_t max_k,
-                                                          double dropout_p, bool is_causal, const Tensor &philox_seed,
-                                                          const Tensor &philox_offset, std::optional<double> scale) {
-    return attend_backward(grad_out, query, key, value, Tensor(), out, logsumexp, dropout_p, is_causal, philox_seed,
-                           philox_offset, scale);
+std::tuple<Tensor, Tensor, Tensor>
+sdp_flash_backward_xpu(const Tensor &grad_out, const Tensor &query, const Tensor &key, const Tensor &value,
+                       const Tensor &out, const Tensor &logsumexp, const Tensor &cum_seq_q,
+                       const Tensor &cum_seq_k, int64_t max_q, int64_t max_k, double dropout_p,
+                       bool is_causal, const Tensor &philox_seed, const Tensor &philox_offset,
+                       std::optional<double> scale) {
+    return attend_backward(grad_out, query, key, value, Tensor(), out, logsumexp, dropout_p, is_causal,
+                           philox_seed, philox_offset, scale);
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> sdp_efficient_xpu(const Tensor &query, const Tensor &key,
-                                                             const Tensor &value, const std::optional<Tensor> &attn_bias,
-                                                             bool compute_log_sumexp, double dropout_p, bool is_causal,
-                                                             std::optional<double> scale) {
+                                                             const Tensor &value,
+                                                             const std::optional<Tensor> &attn_bias,
+                                                             bool compute_log_sumexp, double dropout_p,
+                                                             bool is_causal, std::optional<double> scale) {
     auto a = attend(query, key, value, attn_bias.value_or(Tensor()), dropout_p, is_causal, scale);
     return {a.out, a.logsumexp, a.seed, a.offset};
 }
 
-std::tuple<Tensor, Tensor, Tensor, Tensor> sdp_efficient_backward_xpu(
-    const Tensor &grad_out, const Tensor &query, const Tensor &key, const Tensor &value, const Tensor &attn_bias,
-    const Tensor &out, const Tensor &logsumexp, const Tensor &philox_seed, const Tensor &philox_offset, double dropout_p,
-    std::array<bool, 4> grad_input_mask, bool is_causal, std::optional<double> scale) {
-    auto [q, k, v] = attend_backward(grad_out, query, key, value, attn_bias, out, logsumexp, dropout_p, is_causal,
-                                     philox_seed, philox_offset, scale);
+std::tuple<Tensor, Tensor, Tensor, Tensor>
+sdp_efficient_backward_xpu(const Tensor &grad_out, const Tensor &query, const Tensor &key,
+                           const Tensor &value, const Tensor &attn_bias, const Tensor &out,
+                           const Tensor &logsumexp, const Tensor &philox_seed, const Tensor &philox_offset,
+                           double dropout_p, std::array<bool, 4> grad_input_mask, bool is_causal,
+                           std::optional<double> scale) {
+    auto [q, k, v] = attend_backward(grad_out, query, key, value, attn_bias, out, logsumexp, dropout_p,
+                                     is_causal, philox_seed, philox_offset, scale);
     return {q, k, v, Tensor()};
 }
 
@@ -235,32 +264,35 @@ namespace {
 // F.scaled_dot_product_attention. PyTorch's own asks a table that has no column for xpu in a CPU build; this
 // one asks fused_sdp_choice_xpu. It stands above autograd, which sees the operator that it calls.
 Tensor scaled_dot_product_attention_xpu(const Tensor &query, const Tensor &key, const Tensor &value,
-                                        const std::optional<Tensor> &attn_mask, double dropout_p, bool is_causal,
-                                        std::optional<double> scale, bool enable_gqa) {
+                                        const std::optional<Tensor> &attn_mask, double dropout_p,
+                                        bool is_causal, std::optional<double> scale, bool enable_gqa) {
     TORCH_CHECK(query.dtype() == key.dtype() && query.dtype() == value.dtype(),
                 "Expected query, key, and value to have the same dtype, but got query.dtype: ", query.dtype(),
                 " key.dtype: ", key.dtype(), " and value.dtype: ", value.dtype(), " instead.");
-    TORCH_CHECK(query.device() == key.device() && query.device() == value.device(),
-                "Expected query, key, and value to have the same device type, but got query.device: ", query.device(),
-                " key.device: ", key.device(), " and value.device: ", value.device(), " instead.");
+    TORCH_CHECK(
+        query.device() == key.device() && query.device() == value.device(),
+        "Expected query, key, and value to have the same device type, but got query.device: ", query.device(),
+        " key.device: ", key.device(), " and value.device: ", value.device(), " instead.");
     TORCH_CHECK(query.dim() >= 2 && key.dim() >= 2 && value.dim() >= 2,
-                "Expected query, key, and value to all be  at least 2 dimensional, but got query.dim: ", query.dim(),
-                " key.dim: ", key.dim(), " and value.dim: ", value.dim(), " instead.");
+                "Expected query, key, and value to all be  at least 2 dimensional, but got query.dim: ",
+                query.dim(), " key.dim: ", key.dim(), " and value.dim: ", value.dim(), " instead.");
     std::optional<Tensor> mask;
     if (attn_mask && attn_mask->defined()) {
         mask = attn_mask;
-        TORCH_CHECK(mask->dtype() == at::kBool || mask->dtype() == at::kFloat || mask->dtype() == query.dtype(),
-                    "Expected attn_mask dtype to be bool or float or to match query dtype, but got attn_mask.dtype: ",
-                    mask->dtype(), " and  query.dtype: ", query.dtype(), " instead.");
+        TORCH_CHECK(
+            mask->dtype() == at::kBool || mask->dtype() == at::kFloat || mask->dtype() == query.dtype(),
+            "Expected attn_mask dtype to be bool or float or to match query dtype, but got attn_mask.dtype: ",
+            mask->dtype(), " and  query.dtype: ", query.dtype(), " instead.");
         TORCH_CHECK(!is_causal, "Explicit attn_mask should not be set when is_causal=True");
         if (mask->dtype() == at::kBool)
-            mask = at::zeros_symint(mask->sym_sizes(), query.options()).masked_fill_(mask->logical_not(), -INFINITY);
+            mask = at::zeros_symint(mask->sym_sizes(), query.options())
+                       .masked_fill_(mask->logical_not(), -INFINITY);
     }
     const auto choice = static_cast<sdp::SDPBackend>(
         at::_fused_sdp_choice(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa));
     if (choice == sdp::SDPBackend::overrideable)
-        return std::get<0>(at::_scaled_dot_product_fused_attention_overrideable(query, key, value, mask, dropout_p,
-                                                                               is_causal, false, scale));
+        return std::get<0>(at::_scaled_dot_product_fused_attention_overrideable(
+            query, key, value, mask, dropout_p, is_causal, false, scale));
     return std::get<0>(at::_scaled_dot_product_attention_math(query, key, value, mask, dropout_p, is_causal,
                                                               std::nullopt, scale, enable_gqa));
 }

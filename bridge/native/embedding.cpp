@@ -20,7 +20,8 @@ namespace {
 void add_rows(const Tensor &out, const Tensor &index, const Tensor &source) {
     const auto to = tensor_of(out), from = tensor_of(source), chooser = tensor_of(index);
     xpu_index_fault fault = {};
-    check(xpu_index_scatter(current_stream(out), &to, 0, &chooser, &from, XPU_SCATTER_ADD, scatter_order(), &fault));
+    check(xpu_index_scatter(current_stream(out), &to, 0, &chooser, &from, XPU_SCATTER_ADD, scatter_order(),
+                            &fault));
     TORCH_CHECK_INDEX(!fault.found, "index out of range in self");
 }
 

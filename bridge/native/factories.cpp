@@ -86,7 +86,8 @@ Tensor &linspace_out_xpu(const Scalar &start, const Scalar &end, int64_t steps, 
     }
     through_contiguous(out, [&](const Tensor &to) {
         const auto from = scalar_of(start), until = scalar_of(end);
-        check(xpu_linspace(current_stream(to), dtype_of(to), to.mutable_data_ptr(), to.numel(), &from, &until));
+        check(
+            xpu_linspace(current_stream(to), dtype_of(to), to.mutable_data_ptr(), to.numel(), &from, &until));
     });
     return out;
 }
@@ -100,7 +101,8 @@ Tensor &logspace_out_xpu(const Scalar &start, const Scalar &end, int64_t steps, 
     }
     through_contiguous(out, [&](const Tensor &to) {
         const auto from = scalar_of(start), until = scalar_of(end);
-        check(xpu_logspace(current_stream(to), dtype_of(to), to.mutable_data_ptr(), to.numel(), &from, &until, base));
+        check(xpu_logspace(current_stream(to), dtype_of(to), to.mutable_data_ptr(), to.numel(), &from, &until,
+                           base));
     });
     return out;
 }
@@ -125,24 +127,27 @@ static void triangle(const Tensor &self, const Tensor &out, int64_t diagonal, bo
 TORCH_IMPL_FUNC(tril_xpu)(const Tensor &self, int64_t k, const Tensor &out) { triangle(self, out, k, false); }
 TORCH_IMPL_FUNC(triu_xpu)(const Tensor &self, int64_t k, const Tensor &out) { triangle(self, out, k, true); }
 
-static Tensor triangle_indices(int64_t row, int64_t col, int64_t offset, bool upper, std::optional<ScalarType> dtype,
-                               std::optional<Layout> layout, std::optional<Device> device,
-                               std::optional<bool> pin_memory) {
+static Tensor triangle_indices(int64_t row, int64_t col, int64_t offset, bool upper,
+                               std::optional<ScalarType> dtype, std::optional<Layout> layout,
+                               std::optional<Device> device, std::optional<bool> pin_memory) {
     check_args(row, col, layout);
-    const auto count = upper ? row * col - get_tril_size(row, col, offset - 1) : get_tril_size(row, col, offset);
+    const auto count =
+        upper ? row * col - get_tril_size(row, col, offset - 1) : get_tril_size(row, col, offset);
     auto out = at::empty({2, count}, dtype.value_or(kLong), layout, device, pin_memory, std::nullopt);
     if (count > 0)
-        check(xpu_triangle_indices(current_stream(out), dtype_of(out), out.mutable_data_ptr(), count, row, col, offset,
-                                   upper));
+        check(xpu_triangle_indices(current_stream(out), dtype_of(out), out.mutable_data_ptr(), count, row,
+                                   col, offset, upper));
     return out;
 }
 
 Tensor tril_indices_xpu(int64_t row, int64_t col, int64_t offset, std::optional<ScalarType> dtype,
-                        std::optional<Layout> layout, std::optional<Device> device, std::optional<bool> pin_memory) {
+                        std::optional<Layout> layout, std::optional<Device> device,
+                        std::optional<bool> pin_memory) {
     return triangle_indices(row, col, offset, false, dtype, layout, device, pin_memory);
 }
 Tensor triu_indices_xpu(int64_t row, int64_t col, int64_t offset, std::optional<ScalarType> dtype,
-                        std::optional<Layout> layout, std::optional<Device> device, std::optional<bool> pin_memory) {
+                        std::optional<Layout> layout, std::optional<Device> device,
+                        std::optional<bool> pin_memory) {
     return triangle_indices(row, col, offset, true, dtype, layout, device, pin_memory);
 }
 
@@ -153,7 +158,8 @@ Tensor flip_xpu(const Tensor &self, IntArrayRef dims) {
     const auto flipped = at::dim_list_to_bitset(dims, self.dim());
     auto out = at::empty_like(self, MemoryFormat::Preserve);
     if (self.numel() == 0) return out;
-    TORCH_CHECK_NOT_IMPLEMENTED(self.dim() <= XPU_MAX_DIMS, "flip of more than ", XPU_MAX_DIMS, " dimensions on xpu");
+    TORCH_CHECK_NOT_IMPLEMENTED(self.dim() <= XPU_MAX_DIMS, "flip of more than ", XPU_MAX_DIMS,
+                                " dimensions on xpu");
     const auto bytes = static_cast<int64_t>(self.element_size());
     xpu_iter iter;
     iter.outputs = iter.inputs = 1;
@@ -184,10 +190,12 @@ Tensor trace_xpu(const Tensor &self) {
 }
 
 bool equal_xpu(const Tensor &self, const Tensor &other) {
-    TORCH_CHECK(self.device() == other.device(), "Cannot compare two tensors on different devices. Got: ",
-                self.device(), " and ", other.device());
-    TORCH_CHECK(self.scalar_type() == other.scalar_type(), "Expected all tensors to have the same dtype, but got ",
-                self.scalar_type(), " and ", other.scalar_type());
+    TORCH_CHECK(self.device() == other.device(),
+                "Cannot compare two tensors on different devices. Got: ", self.device(), " and ",
+                other.device());
+    TORCH_CHECK(self.scalar_type() == other.scalar_type(),
+                "Expected all tensors to have the same dtype, but got ", self.scalar_type(), " and ",
+                other.scalar_type());
     if (self.sizes() != other.sizes()) return false;
     return self.numel() == 0 || at::eq(self, other).all().item<bool>();
 }

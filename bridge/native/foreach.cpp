@@ -75,10 +75,14 @@ Operand one(const Tensor &element) { return {.element = &element}; }
 using Operands = std::initializer_list<Operand>;
 
 // Does every tensor fit into a single launch, and the operation to their dtype?
-bool is_fast(xpu_pointwise_op op, ArrayRef<TensorList> lists, ArrayRef<Scalar> scalars = {}, bool promotes = false) {
+bool is_fast(xpu_pointwise_op op, ArrayRef<TensorList> lists, ArrayRef<Scalar> scalars = {},
+             bool promotes = false) {
     const auto type = lists[0][0].scalar_type();
-    if (type == kBool || !lists[0][0].is_xpu() || !(isIntegralType(type, false) || isFloatingType(type) ||
-        type == kComplexFloat || type == kComplexDouble) || isFloat8Type(type)) return false;
+    if (type == kBool || !lists[0][0].is_xpu() ||
+        !(isIntegralType(type, false) || isFloatingType(type) || type == kComplexFloat ||
+          type == kComplexDouble) ||
+        isFloat8Type(type))
+        return false;
     if (type == kComplexDouble && scalars.size() > 1) return false;
     return xpu_pointwise_defined(op, dtype_of(type)) && can_use_fast_route(lists, scalars, promotes);
 }
@@ -140,25 +144,26 @@ std::vector<Tensor> run_new(xpu_pointwise_op op, TensorList self, Operands opera
 
 // A tensor of no dimension as an operand: by address when it lies on the device in the right dtype.
 bool is_element(const Tensor &tensor, TensorList self) {
-    return tensor.dim() == 0 && tensor.device() == self[0].device() && tensor.scalar_type() == self[0].scalar_type();
+    return tensor.dim() == 0 && tensor.device() == self[0].device() &&
+           tensor.scalar_type() == self[0].scalar_type();
 }
 
 } // namespace
 
-#define XPU_UNARY(name, OP, promotes)                                                                       \
-    std::vector<Tensor> foreach_##name##_xpu(TensorList self) {                                             \
-        check_foreach_api_restrictions(self);                                                               \
-        if ((XPU_POINTWISE_##OP == XPU_POINTWISE_ABS && self[0].is_complex()) ||                            \
-            !is_fast(XPU_POINTWISE_##OP, {self}, {}, promotes))                                             \
-            return foreach_tensor_##name##_slow(self);                                                      \
-        return run_new(XPU_POINTWISE_##OP, self, {list(self)});                                             \
-    }                                                                                                       \
-    void foreach_##name##_xpu_(TensorList self) {                                                           \
-        check_foreach_api_restrictions(self);                                                               \
-        if ((XPU_POINTWISE_##OP == XPU_POINTWISE_ABS && self[0].is_complex()) ||                            \
-            !is_fast(XPU_POINTWISE_##OP, {self}, {}, promotes))                                             \
-            return foreach_tensor_##name##_slow_(self);                                                     \
-        run_in_place(XPU_POINTWISE_##OP, self, {list(self)});                                                       \
+#define XPU_UNARY(name, OP, promotes)                                                                        \
+    std::vector<Tensor> foreach_##name##_xpu(TensorList self) {                                              \
+        check_foreach_api_restrictions(self);                                                                \
+        if ((XPU_POINTWISE_##OP == XPU_POINTWISE_ABS && self[0].is_complex()) ||                             \
+            !is_fast(XPU_POINTWISE_##OP, {self}, {}, promotes))                                              \
+            return foreach_tensor_##name##_slow(self);                                                       \
+        return run_new(XPU_POINTWISE_##OP, self, {list(self)});                                              \
+    }                                                                                                        \
+    void foreach_##name##_xpu_(TensorList self) {                                                            \
+        check_foreach_api_restrictions(self);                                                                \
+        if ((XPU_POINTWISE_##OP == XPU_POINTWISE_ABS && self[0].is_complex()) ||                             \
+            !is_fast(XPU_POINTWISE_##OP, {self}, {}, promotes))                                              \
+            return foreach_tensor_##name##_slow_(self);                                                      \
+        run_in_place(XPU_POINTWISE_##OP, self, {list(self)});                                                \
     }
 
 XPU_UNARY(acos, ACOS, true)
@@ -193,28 +198,29 @@ XPU_UNARY(sign, SIGN, false)
 XPU_UNARY(trunc, TRUNC, false)
 
 // Defines NAME and NAME_: ARGUMENTS are those after self, PASSED the same as they go to the slow kernels.
-#define XPU_BOTH(NAME, SLOW, ARGUMENTS, PASSED, CHECKED, OP, FAST, OPERANDS)                                \
-    std::vector<Tensor> foreach_##NAME##_xpu ARGUMENTS {                                                    \
-        check_foreach_api_restrictions CHECKED;                                                             \
-        if (!(FAST)) return SLOW PASSED;                                                                    \
-        return run_new(XPU_POINTWISE_##OP, self, XPU_LIST OPERANDS);                                        \
-    }                                                                                                       \
-    void foreach_##NAME##_xpu_ ARGUMENTS {                                                                  \
-        check_foreach_api_restrictions CHECKED;                                                             \
-        if (!(FAST)) return SLOW##_ PASSED;                                                                 \
-        run_in_place(XPU_POINTWISE_##OP, self, XPU_LIST OPERANDS);                                                  \
+#define XPU_BOTH(NAME, SLOW, ARGUMENTS, PASSED, CHECKED, OP, FAST, OPERANDS)                                 \
+    std::vector<Tensor> foreach_##NAME##_xpu ARGUMENTS {                                                     \
+        check_foreach_api_restrictions CHECKED;                                                              \
+        if (!(FAST)) return SLOW PASSED;                                                                     \
+        return run_new(XPU_POINTWISE_##OP, self, XPU_LIST OPERANDS);                                         \
+    }                                                                                                        \
+    void foreach_##NAME##_xpu_ ARGUMENTS {                                                                   \
+        check_foreach_api_restrictions CHECKED;                                                              \
+        if (!(FAST)) return SLOW##_ PASSED;                                                                  \
+        run_in_place(XPU_POINTWISE_##OP, self, XPU_LIST OPERANDS);                                           \
     }
 #define XPU_LIST(...) {__VA_ARGS__}
 #define XPU_FAST(OP, ...) is_fast(XPU_POINTWISE_##OP, __VA_ARGS__)
 
 // a op number, a op b, a op numbers[i]; EXTRA is the scalar that add and sub have besides.
-#define XPU_BINARY(name, OP, promotes, ...)                                                                 \
-    XPU_BOTH(name##_scalar, foreach_tensor_##name##_scalar_kernel_slow,                                     \
-             (TensorList self, const Scalar &scalar), (self, scalar), (self), OP,                           \
+#define XPU_BINARY(name, OP, promotes, ...)                                                                  \
+    XPU_BOTH(name##_scalar, foreach_tensor_##name##_scalar_kernel_slow,                                      \
+             (TensorList self, const Scalar &scalar), (self, scalar), (self), OP,                            \
              XPU_FAST(OP, {self}, {scalar}, promotes), (list(self), all(scalar) __VA_OPT__(, ) __VA_ARGS__)) \
-    XPU_BOTH(name##_scalarlist, foreach_tensor_##name##_scalarlist_kernel_slow,                             \
-             (TensorList self, ArrayRef<Scalar> scalars), (self, scalars), (self, scalars), OP,             \
-             XPU_FAST(OP, {self}, scalars, promotes), (list(self), each(scalars) __VA_OPT__(, ) __VA_ARGS__))
+    XPU_BOTH(name##_scalarlist, foreach_tensor_##name##_scalarlist_kernel_slow,                              \
+             (TensorList self, ArrayRef<Scalar> scalars), (self, scalars), (self, scalars), OP,              \
+             XPU_FAST(OP, {self}, scalars, promotes),                                                        \
+             (list(self), each(scalars) __VA_OPT__(, ) __VA_ARGS__))
 
 XPU_BINARY(add, ADD, false, all(1))
 XPU_BINARY(sub, SUB, false, all(1))
@@ -223,15 +229,15 @@ XPU_BINARY(div, DIV, true)
 XPU_BINARY(clamp_max, MINIMUM, false)
 XPU_BINARY(clamp_min, MAXIMUM, false)
 
-XPU_BOTH(add_list, foreach_tensor_add_list_kernel_slow, (TensorList self, TensorList other, const Scalar &alpha),
-         (self, other, alpha), (self, other), ADD, (XPU_FAST(ADD, {self, other}, {alpha})),
-         (list(self), list(other), all(alpha)))
-XPU_BOTH(sub_list, foreach_tensor_sub_list_kernel_slow, (TensorList self, TensorList other, const Scalar &alpha),
-         (self, other, alpha), (self, other), SUB, (XPU_FAST(SUB, {self, other}, {alpha})),
-         (list(self), list(other), all(alpha)))
-#define XPU_BINARY_LIST(name, OP, promotes)                                                                 \
-    XPU_BOTH(name##_list, foreach_tensor_##name##_list_kernel_slow, (TensorList self, TensorList other),    \
-             (self, other), (self, other), OP, (XPU_FAST(OP, {self, other}, {}, promotes)),                 \
+XPU_BOTH(add_list, foreach_tensor_add_list_kernel_slow,
+         (TensorList self, TensorList other, const Scalar &alpha), (self, other, alpha), (self, other), ADD,
+         (XPU_FAST(ADD, {self, other}, {alpha})), (list(self), list(other), all(alpha)))
+XPU_BOTH(sub_list, foreach_tensor_sub_list_kernel_slow,
+         (TensorList self, TensorList other, const Scalar &alpha), (self, other, alpha), (self, other), SUB,
+         (XPU_FAST(SUB, {self, other}, {alpha})), (list(self), list(other), all(alpha)))
+#define XPU_BINARY_LIST(name, OP, promotes)                                                                  \
+    XPU_BOTH(name##_list, foreach_tensor_##name##_list_kernel_slow, (TensorList self, TensorList other),     \
+             (self, other), (self, other), OP, (XPU_FAST(OP, {self, other}, {}, promotes)),                  \
              (list(self), list(other)))
 XPU_BINARY_LIST(mul, MUL, false)
 XPU_BINARY_LIST(div, DIV, true)
@@ -241,41 +247,44 @@ XPU_BINARY_LIST(clamp_min, MAXIMUM, false)
 XPU_BOTH(add_tensor, foreach_tensor_add_tensor_kernel_slow,
          (TensorList self, const Tensor &other, const Scalar &alpha), (self, other, alpha), (self), ADD,
          (is_element(other, self) && XPU_FAST(ADD, {self}, {alpha})), (list(self), one(other), all(alpha)))
-XPU_BOTH(mul_tensor, foreach_tensor_mul_tensor_kernel_slow, (TensorList self, const Tensor &other), (self, other),
-         (self), MUL, (is_element(other, self) && XPU_FAST(MUL, {self})), (list(self), one(other)))
-XPU_BOTH(div_tensor, foreach_tensor_div_tensor_kernel_slow, (TensorList self, const Tensor &other), (self, other),
-         (self), DIV, (is_element(other, self) && XPU_FAST(DIV, {self}, {}, true)), (list(self), one(other)))
+XPU_BOTH(mul_tensor, foreach_tensor_mul_tensor_kernel_slow, (TensorList self, const Tensor &other),
+         (self, other), (self), MUL, (is_element(other, self) && XPU_FAST(MUL, {self})),
+         (list(self), one(other)))
+XPU_BOTH(div_tensor, foreach_tensor_div_tensor_kernel_slow, (TensorList self, const Tensor &other),
+         (self, other), (self), DIV, (is_element(other, self) && XPU_FAST(DIV, {self}, {}, true)),
+         (list(self), one(other)))
 
-#define XPU_TERNARY(name, OP, integers)                                                                     \
-    XPU_BOTH(name##_scalar, foreach_tensor_##name##_scalar_slow,                                            \
-             (TensorList self, TensorList tensors1, TensorList tensors2, const Scalar &value),              \
-             (self, tensors1, tensors2, value), (self, tensors1, tensors2), OP,                             \
-             (XPU_FAST(OP, {self, tensors1, tensors2}, {value}, !(integers))),                              \
-             (list(self), list(tensors1), list(tensors2), all(value)))                                      \
-    XPU_BOTH(name##_scalarlist, foreach_tensor_##name##_scalarlist_slow,                                    \
-             (TensorList self, TensorList tensors1, TensorList tensors2, ArrayRef<Scalar> scalars),         \
-             (self, tensors1, tensors2, scalars), (self, tensors1, tensors2, scalars), OP,                  \
-             (XPU_FAST(OP, {self, tensors1, tensors2}, scalars, !(integers))),                              \
-             (list(self), list(tensors1), list(tensors2), each(scalars)))                                   \
-    std::vector<Tensor> foreach_##name##_tensor_xpu(TensorList self, TensorList tensors1,                   \
-                                                    TensorList tensors2, const Tensor &scalars) {           \
-        const auto numbers = convert_tensor_to_scalar_list(scalars, static_cast<int64_t>(self.size()));     \
-        return foreach_##name##_scalarlist_xpu(self, tensors1, tensors2, numbers);                          \
-    }                                                                                                       \
-    void foreach_##name##_tensor_xpu_(TensorList self, TensorList tensors1, TensorList tensors2,            \
-                                      const Tensor &scalars) {                                              \
-        const auto numbers = convert_tensor_to_scalar_list(scalars, static_cast<int64_t>(self.size()));     \
-        foreach_##name##_scalarlist_xpu_(self, tensors1, tensors2, numbers);                                \
+#define XPU_TERNARY(name, OP, integers)                                                                      \
+    XPU_BOTH(name##_scalar, foreach_tensor_##name##_scalar_slow,                                             \
+             (TensorList self, TensorList tensors1, TensorList tensors2, const Scalar &value),               \
+             (self, tensors1, tensors2, value), (self, tensors1, tensors2), OP,                              \
+             (XPU_FAST(OP, {self, tensors1, tensors2}, {value}, !(integers))),                               \
+             (list(self), list(tensors1), list(tensors2), all(value)))                                       \
+    XPU_BOTH(name##_scalarlist, foreach_tensor_##name##_scalarlist_slow,                                     \
+             (TensorList self, TensorList tensors1, TensorList tensors2, ArrayRef<Scalar> scalars),          \
+             (self, tensors1, tensors2, scalars), (self, tensors1, tensors2, scalars), OP,                   \
+             (XPU_FAST(OP, {self, tensors1, tensors2}, scalars, !(integers))),                               \
+             (list(self), list(tensors1), list(tensors2), each(scalars)))                                    \
+    std::vector<Tensor> foreach_##name##_tensor_xpu(TensorList self, TensorList tensors1,                    \
+                                                    TensorList tensors2, const Tensor &scalars) {            \
+        const auto numbers = convert_tensor_to_scalar_list(scalars, static_cast<int64_t>(self.size()));      \
+        return foreach_##name##_scalarlist_xpu(self, tensors1, tensors2, numbers);                           \
+    }                                                                                                        \
+    void foreach_##name##_tensor_xpu_(TensorList self, TensorList tensors1, TensorList tensors2,             \
+                                      const Tensor &scalars) {                                               \
+        const auto numbers = convert_tensor_to_scalar_list(scalars, static_cast<int64_t>(self.size()));      \
+        foreach_##name##_scalarlist_xpu_(self, tensors1, tensors2, numbers);                                 \
     }
 XPU_TERNARY(addcmul, ADDCMUL, true)
 XPU_TERNARY(addcdiv, ADDCDIV, false)
 
-XPU_BOTH(lerp_list, foreach_tensor_ternary_lerp_slow, (TensorList self, TensorList tensors1, TensorList weights),
-         (self, tensors1, weights), (self, tensors1, weights), LERP,
-         (XPU_FAST(LERP, {self, tensors1, weights}, {}, true)), (list(self), list(tensors1), list(weights)))
+XPU_BOTH(lerp_list, foreach_tensor_ternary_lerp_slow,
+         (TensorList self, TensorList tensors1, TensorList weights), (self, tensors1, weights),
+         (self, tensors1, weights), LERP, (XPU_FAST(LERP, {self, tensors1, weights}, {}, true)),
+         (list(self), list(tensors1), list(weights)))
 XPU_BOTH(lerp_scalar, foreach_tensor_lerp_list_kernel_slow,
-         (TensorList self, TensorList tensors1, const Scalar &weight), (self, tensors1, weight), (self, tensors1),
-         LERP_SCALAR, (XPU_FAST(LERP_SCALAR, {self, tensors1}, {weight}, true)),
+         (TensorList self, TensorList tensors1, const Scalar &weight), (self, tensors1, weight),
+         (self, tensors1), LERP_SCALAR, (XPU_FAST(LERP_SCALAR, {self, tensors1}, {weight}, true)),
          (list(self), list(tensors1), all(weight)))
 XPU_BOTH(lerp_scalarlist, foreach_tensor_lerp_scalarlist_kernel_slow,
          (TensorList self, TensorList tensors1, ArrayRef<Scalar> scalars), (self, tensors1, scalars),
@@ -283,18 +292,20 @@ XPU_BOTH(lerp_scalarlist, foreach_tensor_lerp_scalarlist_kernel_slow,
          (list(self), list(tensors1), each(scalars)))
 
 // Integers have rules of their own for negative exponents: one at a time.
-XPU_BOTH(pow_list, foreach_tensor_pow_list_kernel_slow, (TensorList self, TensorList exponent), (self, exponent),
-         (self, exponent), POW, (XPU_FAST(POW, {self, exponent}, {}, true)), (list(self), list(exponent)))
+XPU_BOTH(pow_list, foreach_tensor_pow_list_kernel_slow, (TensorList self, TensorList exponent),
+         (self, exponent), (self, exponent), POW, (XPU_FAST(POW, {self, exponent}, {}, true)),
+         (list(self), list(exponent)))
 XPU_BOTH(pow_scalar, foreach_tensor_pow_scalar_kernel_slow, (TensorList self, const Scalar &exponent),
          (self, exponent), (self), POW_SCALAR, XPU_FAST(POW_SCALAR, {self}, {exponent}, true),
          (list(self), all(exponent)))
-XPU_BOTH(pow_scalarlist, foreach_tensor_pow_scalarlist_kernel_slow, (TensorList self, ArrayRef<Scalar> exponent),
-         (self, exponent), (self, exponent), POW_SCALAR, XPU_FAST(POW_SCALAR, {self}, exponent, true),
-         (list(self), each(exponent)))
+XPU_BOTH(pow_scalarlist, foreach_tensor_pow_scalarlist_kernel_slow,
+         (TensorList self, ArrayRef<Scalar> exponent), (self, exponent), (self, exponent), POW_SCALAR,
+         XPU_FAST(POW_SCALAR, {self}, exponent, true), (list(self), each(exponent)))
 
 std::vector<Tensor> foreach_scalar_pow_xpu(const Scalar &self, TensorList exponent) {
     check_foreach_api_restrictions(exponent);
-    if (!is_fast(XPU_POINTWISE_POW, {exponent}, {self}, true)) return foreach_scalar_pow_list_kernel_slow(self, exponent);
+    if (!is_fast(XPU_POINTWISE_POW, {exponent}, {self}, true))
+        return foreach_scalar_pow_list_kernel_slow(self, exponent);
     return run_new(XPU_POINTWISE_POW, exponent, {all(self), list(exponent)});
 }
 
@@ -306,7 +317,8 @@ void foreach_zero_xpu_(TensorList self) {
 
 void foreach_copy_xpu_(TensorList self, TensorList src, bool non_blocking) {
     check_foreach_api_restrictions(self, src);
-    if (!is_fast(XPU_POINTWISE_COPY, {self, src})) return foreach_tensor_copy_list_kernel_slow_(self, src, non_blocking);
+    if (!is_fast(XPU_POINTWISE_COPY, {self, src}))
+        return foreach_tensor_copy_list_kernel_slow_(self, src, non_blocking);
     run_in_place(XPU_POINTWISE_COPY, self, {list(src)});
 }
 
@@ -327,13 +339,17 @@ std::vector<Tensor> foreach_norm_xpu(TensorList self, const Scalar &ord, std::op
     std::vector<Tensor> outputs;
     outputs.reserve(self.size());
     for (size_t i = 0; i < self.size(); i++) {
-        rows[i] = {.tensor = self[i].const_data_ptr(), .result = result + i * results.element_size(), .count = self[i].numel()};
+        rows[i] = {.tensor = self[i].const_data_ptr(),
+                   .result = result + i * results.element_size(),
+                   .count = self[i].numel()};
         outputs.push_back(results.select(0, static_cast<int64_t>(i)));
     }
     const auto count = static_cast<int64_t>(rows.size());
-    const auto bytes = static_cast<int64_t>(xpu_foreach_norm_scratch(self[0].device().index(), rows.data(), count));
+    const auto bytes =
+        static_cast<int64_t>(xpu_foreach_norm_scratch(self[0].device().index(), rows.data(), count));
     const auto scratch = at::empty({bytes}, self[0].options().dtype(kByte));
-    check(xpu_foreach_norm(current_stream(self[0]), dtype_of(type), order, rows.data(), count, scratch.mutable_data_ptr()));
+    check(xpu_foreach_norm(current_stream(self[0]), dtype_of(type), order, rows.data(), count,
+                           scratch.mutable_data_ptr()));
     return outputs;
 }
 

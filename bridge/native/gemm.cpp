@@ -35,9 +35,11 @@ xpu_matrix column_of(const Tensor &t) { return {t.mutable_data_ptr(), 0, t.strid
 xpu_matrix row_of(const Tensor &t) { return {t.mutable_data_ptr(), 0, 0, t.stride(0)}; }
 
 void matrix_product(const Tensor &a, const Tensor &b, const Tensor &out, const Tensor *addend = nullptr,
-              const Scalar &beta = 0, const Scalar &alpha = 1, xpu_epilogue epilogue = XPU_EPILOGUE_NONE) {
-    TORCH_CHECK(a.scalar_type() == b.scalar_type(), "expected m1 and m2 to have the same dtype, but got: ",
-                a.dtype().name(), " != ", b.dtype().name());
+                    const Scalar &beta = 0, const Scalar &alpha = 1,
+                    xpu_epilogue epilogue = XPU_EPILOGUE_NONE) {
+    TORCH_CHECK(a.scalar_type() == b.scalar_type(),
+                "expected m1 and m2 to have the same dtype, but got: ", a.dtype().name(),
+                " != ", b.dtype().name());
     if (out.numel() == 0) return;
     const auto last = a.dim() - 1;
     xpu_gemm_args args{.dtype = openxpu::dtype_of(out),
@@ -55,8 +57,9 @@ void matrix_product(const Tensor &a, const Tensor &b, const Tensor &out, const T
                        .beta = openxpu::scalar_of(beta)};
     c10::MaybeOwned<Tensor> expanded;
     if (addend) {
-        TORCH_CHECK(addend->scalar_type() == out.scalar_type(), "self and mat2 must have the same dtype, but got ",
-                    addend->scalar_type(), " and ", out.scalar_type());
+        TORCH_CHECK(addend->scalar_type() == out.scalar_type(),
+                    "self and mat2 must have the same dtype, but got ", addend->scalar_type(), " and ",
+                    out.scalar_type());
         expanded = at::expand_size(*addend, out.sizes());
         if (expanded->is_conj()) expanded = c10::MaybeOwned<Tensor>::owned(expanded->resolve_conj());
         args.c = matrix_of(*expanded);
@@ -71,10 +74,11 @@ void check_vectors(const Tensor &self, const Tensor &other) {
                 "dot : expected both vectors to have same dtype, but found ", self.scalar_type(), " and ",
                 other.scalar_type());
     TORCH_CHECK(self.numel() == other.numel(), "inconsistent tensor size, expected tensor [", self.numel(),
-                "] and src [", other.numel(), "] to have the same number of elements, but got ", self.numel(), " and ",
-                other.numel(), " elements respectively");
-    TORCH_CHECK(self.device() == other.device(), "Expected all tensors to be on the same device. Found: ",
-                self.device(), ", ", other.device());
+                "] and src [", other.numel(), "] to have the same number of elements, but got ", self.numel(),
+                " and ", other.numel(), " elements respectively");
+    TORCH_CHECK(self.device() == other.device(),
+                "Expected all tensors to be on the same device. Found: ", self.device(), ", ",
+                other.device());
 }
 
 Tensor inner_product(const Tensor &self, const Tensor &other, bool conjugate) {
@@ -99,7 +103,8 @@ Tensor inner_product(const Tensor &self, const Tensor &other, bool conjugate) {
 // Products of halves with a result in fp32: PyTorch's rule for `out_dtype`.
 void check_out_dtype(const Tensor &self, c10::ScalarType out_dtype) {
     TORCH_CHECK(out_dtype == self.scalar_type() ||
-                    (out_dtype == at::kFloat && (self.scalar_type() == at::kHalf || self.scalar_type() == at::kBFloat16)),
+                    (out_dtype == at::kFloat &&
+                     (self.scalar_type() == at::kHalf || self.scalar_type() == at::kBFloat16)),
                 "out_dtype must be the same as input dtype or fp32 for fp16/bf16 inputs");
 }
 
@@ -122,8 +127,8 @@ TORCH_IMPL_FUNC(addmm_out_xpu)
 }
 
 TORCH_IMPL_FUNC(addmm_activation_out_xpu)
-(const Tensor &self, const Tensor &mat1, const Tensor &mat2, const Scalar &beta, const Scalar &alpha, bool use_gelu,
- const Tensor &result) {
+(const Tensor &self, const Tensor &mat1, const Tensor &mat2, const Scalar &beta, const Scalar &alpha,
+ bool use_gelu, const Tensor &result) {
     matrix_product(mat1, mat2, result, &self, beta, alpha, use_gelu ? XPU_EPILOGUE_GELU : XPU_EPILOGUE_RELU);
 }
 
@@ -191,25 +196,27 @@ Tensor baddbmm_dtype_xpu(const Tensor &self, const Tensor &batch1, const Tensor 
     check_out_dtype(batch1, out_dtype);
     return at::baddbmm(self.to(out_dtype), batch1.to(out_dtype), batch2.to(out_dtype), beta, alpha);
 }
-Tensor &baddbmm_dtype_out_xpu(const Tensor &self, const Tensor &batch1, const Tensor &batch2, ScalarType out_dtype,
-                              const Scalar &beta, const Scalar &alpha, Tensor &out) {
+Tensor &baddbmm_dtype_out_xpu(const Tensor &self, const Tensor &batch1, const Tensor &batch2,
+                              ScalarType out_dtype, const Scalar &beta, const Scalar &alpha, Tensor &out) {
     check_out_dtype(batch1, out_dtype);
     return at::baddbmm_out(out, self.to(out_dtype), batch1.to(out_dtype), batch2.to(out_dtype), beta, alpha);
 }
 
 Tensor &int_mm_out_xpu(const Tensor &self, const Tensor &mat2, Tensor &result) {
-    TORCH_CHECK(self.dim() == 2 && mat2.dim() == 2, "Expected self and mat2 to be of dimension 2 but got ", self.dim(),
-                " and ", mat2.dim());
-    TORCH_CHECK(self.scalar_type() == kChar && mat2.scalar_type() == kChar, "Expected self and mat2 dtype to be int8 but got ",
-                self.scalar_type(), " and ", mat2.scalar_type());
-    TORCH_CHECK(result.scalar_type() == kInt, "Expected result dtype to be of type kInt but got ", result.scalar_type());
-    TORCH_CHECK(self.size(1) == mat2.size(0), "self.size(1) needs to match mat2.size(0) but got ", self.size(1), " and ",
-                mat2.size(0));
+    TORCH_CHECK(self.dim() == 2 && mat2.dim() == 2, "Expected self and mat2 to be of dimension 2 but got ",
+                self.dim(), " and ", mat2.dim());
+    TORCH_CHECK(self.scalar_type() == kChar && mat2.scalar_type() == kChar,
+                "Expected self and mat2 dtype to be int8 but got ", self.scalar_type(), " and ",
+                mat2.scalar_type());
+    TORCH_CHECK(result.scalar_type() == kInt, "Expected result dtype to be of type kInt but got ",
+                result.scalar_type());
+    TORCH_CHECK(self.size(1) == mat2.size(0), "self.size(1) needs to match mat2.size(0) but got ",
+                self.size(1), " and ", mat2.size(0));
     return at::mm_out(result, self.to(kInt), mat2.to(kInt));
 }
 Tensor int_mm_xpu(const Tensor &self, const Tensor &mat2) {
-    TORCH_CHECK(self.dim() == 2 && mat2.dim() == 2, "Expected self and mat2 to be of dimension 2 but got ", self.dim(),
-                " and ", mat2.dim());
+    TORCH_CHECK(self.dim() == 2 && mat2.dim() == 2, "Expected self and mat2 to be of dimension 2 but got ",
+                self.dim(), " and ", mat2.dim());
     Tensor result = at::empty({self.size(0), mat2.size(1)}, self.options().dtype(kInt));
     return int_mm_out_xpu(self, mat2, result);
 }

@@ -35,8 +35,8 @@ namespace {
 
 // The iterator's operands as memory: dtypes by size for output and input, int64 for the index tensors.
 xpu_iter moving_iter(at::TensorIteratorBase &iter, bool values) {
-    TORCH_CHECK_NOT_IMPLEMENTED(iter.ntensors() <= 2 + XPU_MAX_INDICES, "indexing with more than ", XPU_MAX_INDICES,
-                                " index tensors on xpu");
+    TORCH_CHECK_NOT_IMPLEMENTED(iter.ntensors() <= 2 + XPU_MAX_INDICES, "indexing with more than ",
+                                XPU_MAX_INDICES, " index tensors on xpu");
     xpu_iter result;
     result.outputs = 1;
     result.inputs = iter.ntensors() - 1;
@@ -68,8 +68,8 @@ void check_fault(const xpu_index_fault &fault) {
 }
 
 // An iteration over `positions` in flat memory: `flat` is one tensor, `other` has the shape of positions.
-xpu_iter flat_iter(const at::Tensor &flat, const at::Tensor &other, const at::Tensor &positions, bool flat_is_out,
-                   xpu_indexed *indexed) {
+xpu_iter flat_iter(const at::Tensor &flat, const at::Tensor &other, const at::Tensor &positions,
+                   bool flat_is_out, xpu_indexed *indexed) {
     // The tensor chosen from stands still: all strides 0.
     const auto still = flat.as_strided(positions.sizes(), c10::DimVector(positions.dim(), 0));
     auto config = at::TensorIteratorConfig();
@@ -133,7 +133,8 @@ AdvancedIndex::AdvancedIndex(const Tensor &src, TensorList indices_list) {
     DimVector shape(src.sizes().slice(0, before)), strides(src.strides().slice(0, before));
     shape.append(replacement.begin(), replacement.end());
     strides.append(replacement.size(), 0);
-    for (auto d = before + chosen; d < src.dim(); d++) shape.push_back(src.size(d)), strides.push_back(src.stride(d));
+    for (auto d = before + chosen; d < src.dim(); d++)
+        shape.push_back(src.size(d)), strides.push_back(src.stride(d));
     this->src = src.as_strided(shape, strides);
 
     DimVector spread(before, 1);
@@ -153,19 +154,21 @@ TORCH_IMPL_FUNC(index_out_xpu)
     check_fault(fault);
 }
 
-Tensor &index_put_impl_xpu_(Tensor &self, const torch::List<std::optional<Tensor>> &indices, const Tensor &value,
-                            const bool accumulate, const bool unsafe) {
-    TORCH_CHECK_INDEX(indices.size() <= static_cast<size_t>(self.dim()), "too many indices for tensor of dimension ",
-                      self.dim(), " (got ", indices.size(), ")");
+Tensor &index_put_impl_xpu_(Tensor &self, const torch::List<std::optional<Tensor>> &indices,
+                            const Tensor &value, const bool accumulate, const bool unsafe) {
+    TORCH_CHECK_INDEX(indices.size() <= static_cast<size_t>(self.dim()),
+                      "too many indices for tensor of dimension ", self.dim(), " (got ", indices.size(), ")");
     if (at::has_internal_overlap(self) == MemOverlap::Yes)
-        TORCH_WARN("Use of index_put_ on expanded tensors is deprecated. Please clone() the tensor before performing "
+        TORCH_WARN("Use of index_put_ on expanded tensors is deprecated. Please clone() the tensor before "
+                   "performing "
                    "this operation. This also applies to advanced indexing e.g. tensor[indices] = tensor");
     if (!accumulate) {
         const auto [possible, mask] = canDispatchToMaskedFill(self, indices, value);
         if (possible) return self.masked_fill_(mask, value.item());
     }
     auto source = value;
-    if (value.device() != self.device() && value.numel() == 1 && value.dim() == 0) source = value.to(self.device());
+    if (value.device() != self.device() && value.numel() == 1 && value.dim() == 0)
+        source = value.to(self.device());
     at::assert_no_overlap(self, value);
     for (const std::optional<Tensor> &index : indices)
         if (index.has_value()) at::assert_no_overlap(self, *index);
@@ -190,8 +193,9 @@ Tensor &index_put_impl_xpu_(Tensor &self, const torch::List<std::optional<Tensor
     xpu_index_fault fault = {};
     auto *stream = current_stream(self);
     if (combines)
-        check(xpu_index_accumulate(stream, &operands, &indexed, accumulate ? XPU_SCATTER_ADD : XPU_SCATTER_SET,
-                                   deterministic ? XPU_ORDER_FIXED : XPU_ORDER_ANY, unsafe ? nullptr : &fault));
+        check(
+            xpu_index_accumulate(stream, &operands, &indexed, accumulate ? XPU_SCATTER_ADD : XPU_SCATTER_SET,
+                                 deterministic ? XPU_ORDER_FIXED : XPU_ORDER_ANY, unsafe ? nullptr : &fault));
     else
         check(xpu_index_put(stream, &operands, &indexed, unsafe ? nullptr : &fault));
     check_fault(fault);
@@ -205,13 +209,14 @@ Tensor &index_select_out_xpu(const Tensor &self, int64_t dim, const Tensor &inde
     const auto count = index.numel();
     TORCH_CHECK_INDEX(index.dim() <= 1, "Index is supposed to be a vector, but got dim: ", index.dim(),
                       " with type: ", index.scalar_type(), " and size: ", index.sizes());
-    TORCH_CHECK(!(self.dim() == 0 && count != 1), "index_select(): Index to scalar can have only 1 value, got ", count,
-                " value(s)");
+    TORCH_CHECK(!(self.dim() == 0 && count != 1),
+                "index_select(): Index to scalar can have only 1 value, got ", count, " value(s)");
     TORCH_CHECK(index.scalar_type() == kLong || index.scalar_type() == kInt,
                 "index_select(): Expected dtype int32 or int64 for index");
     TORCH_CHECK(self.scalar_type() == result.scalar_type(),
                 "index_select(): self and result must have the same scalar type");
-    TORCH_CHECK(dim == 0 || dim < self.dim(), "index_select(): Indexing dim ", dim, " is out of bounds of tensor");
+    TORCH_CHECK(dim == 0 || dim < self.dim(), "index_select(): Indexing dim ", dim,
+                " is out of bounds of tensor");
     TORCH_CHECK(self.device() == index.device(),
                 "Expected all tensors to be on the same device, but got index is on ", index.device(),
                 ", different from other tensors on ", self.device(),
@@ -252,20 +257,23 @@ TORCH_IMPL_FUNC(index_copy_out_xpu)
     if (!result.is_same(self)) result.copy_(self);
     if (index.numel() == 0 || source.numel() == 0) return;
     const bool ordered = globalContext().deterministicAlgorithms();
-    const auto out = ordered ? tensor_of(result) : bits_of(result), in = ordered ? tensor_of(source) : bits_of(source);
+    const auto out = ordered ? tensor_of(result) : bits_of(result),
+               in = ordered ? tensor_of(source) : bits_of(source);
     const auto chooser = tensor_of(index);
     xpu_index_fault fault = {};
-    check(xpu_index_scatter(current_stream(result), &out, static_cast<int>(dim), &chooser, &in, XPU_SCATTER_SET,
-                            scatter_order(), &fault));
-    TORCH_CHECK_INDEX(!fault.found, "index_copy_(): index ", fault.index, " is out of bounds for dimension ", dim,
-                      " with size ", fault.extent);
+    check(xpu_index_scatter(current_stream(result), &out, static_cast<int>(dim), &chooser, &in,
+                            XPU_SCATTER_SET, scatter_order(), &fault));
+    TORCH_CHECK_INDEX(!fault.found, "index_copy_(): index ", fault.index, " is out of bounds for dimension ",
+                      dim, " with size ", fault.extent);
 }
 
 Tensor &index_fill_xpu_(Tensor &self, int64_t dim, const Tensor &index, const Scalar &value) {
-    TORCH_CHECK_INDEX(index.scalar_type() == ScalarType::Long, "index_fill_(): Expected dtype int64 for index.");
+    TORCH_CHECK_INDEX(index.scalar_type() == ScalarType::Long,
+                      "index_fill_(): Expected dtype int64 for index.");
     at::assert_no_overlap(self, index);
     if (at::has_internal_overlap(self) == at::MemOverlap::Yes)
-        TORCH_WARN("Use of index_fill_ on expanded tensors is deprecated. Please clone() the tensor before performing "
+        TORCH_WARN("Use of index_fill_ on expanded tensors is deprecated. Please clone() the tensor before "
+                   "performing "
                    "this operation. This also applies to advanced indexing e.g. tensor[mask] = scalar");
     TORCH_CHECK(self.is_complex() || !value.isComplex(),
                 "index_fill_(): Converting complex Scalar to non-complex type is not supported");
@@ -280,14 +288,15 @@ Tensor &index_fill_xpu_(Tensor &self, int64_t dim, const Tensor &index, const Sc
     const auto out = bits_of(self), in = bits_of(source), chooser = tensor_of(index);
     xpu_index_fault fault = {};
     check(xpu_index_fill(current_stream(self), &out, static_cast<int>(dim), &chooser, &in, &fault));
-    TORCH_CHECK_INDEX(!fault.found, "index ", fault.index, " is out of bounds for dimension ", dim, " with size ",
-                      fault.extent);
+    TORCH_CHECK_INDEX(!fault.found, "index ", fault.index, " is out of bounds for dimension ", dim,
+                      " with size ", fault.extent);
     return self;
 }
 
 Tensor &index_fill_xpu_(Tensor &self, int64_t dim, const Tensor &index, const Tensor &source) {
-    TORCH_CHECK(source.dim() == 0, "index_fill_ only supports a 0-dimensional value tensor, but got tensor with ",
-                source.dim(), " dimension(s).");
+    TORCH_CHECK(source.dim() == 0,
+                "index_fill_ only supports a 0-dimensional value tensor, but got tensor with ", source.dim(),
+                " dimension(s).");
     return self.index_fill_(dim, index, source.item());
 }
 
@@ -297,12 +306,13 @@ Tensor &take_out_xpu(const Tensor &self, const Tensor &index, Tensor &out) {
     TORCH_CHECK(index.scalar_type() == ScalarType::Long, "take(): Expected a long tensor for index, but got ",
                 index.scalar_type());
     TORCH_CHECK(self.scalar_type() == out.scalar_type(),
-                "take(): self and out expected to have the same dtype, but got self.dtype = ", self.scalar_type(),
-                " and out.dtype = ", out.scalar_type());
+                "take(): self and out expected to have the same dtype, but got self.dtype = ",
+                self.scalar_type(), " and out.dtype = ", out.scalar_type());
     TORCH_CHECK(self.device() == out.device() && self.device() == index.device(),
-                "take(): self, index and out expected to be in the same device, but got self.device = ", self.device(),
-                ", index.device = ", index.device(), ", and out.device = ", out.device());
-    TORCH_CHECK_INDEX(!(self.numel() == 0 && index.numel() != 0), "take(): tried to take from an empty tensor");
+                "take(): self, index and out expected to be in the same device, but got self.device = ",
+                self.device(), ", index.device = ", index.device(), ", and out.device = ", out.device());
+    TORCH_CHECK_INDEX(!(self.numel() == 0 && index.numel() != 0),
+                      "take(): tried to take from an empty tensor");
     at::assert_no_internal_overlap(out);
     at::assert_no_overlap(out, index);
     at::assert_no_overlap(out, self);
@@ -328,15 +338,18 @@ Tensor &put_xpu_(Tensor &self, const Tensor &index, const Tensor &source, const 
     TORCH_CHECK(index.scalar_type() == ScalarType::Long, "put_(): Expected a long tensor for index, but got ",
                 index.scalar_type());
     TORCH_CHECK(self.scalar_type() == source.scalar_type(),
-                "put_(): self and source expected to have the same dtype, but got self.dtype = ", self.scalar_type(),
-                " and source.dtype = ", source.scalar_type());
+                "put_(): self and source expected to have the same dtype, but got self.dtype = ",
+                self.scalar_type(), " and source.dtype = ", source.scalar_type());
     TORCH_CHECK(self.device() == source.device() && self.device() == index.device(),
                 "put_(): self, index and source expected to be in the same device, but got self.device = ",
-                self.device(), ", index.device = ", index.device(), ", and source.device = ", source.device());
-    TORCH_CHECK_INDEX(source.numel() == index.numel(),
-                      "put_(): Expected source and index to have the same number of elements, but got source.numel() = ",
-                      source.numel(), ", index.numel() = ", index.numel());
-    TORCH_CHECK_INDEX(!(self.numel() == 0 && index.numel() != 0), "put_(): Tried to put elements into an empty tensor");
+                self.device(), ", index.device = ", index.device(),
+                ", and source.device = ", source.device());
+    TORCH_CHECK_INDEX(
+        source.numel() == index.numel(),
+        "put_(): Expected source and index to have the same number of elements, but got source.numel() = ",
+        source.numel(), ", index.numel() = ", index.numel());
+    TORCH_CHECK_INDEX(!(self.numel() == 0 && index.numel() != 0),
+                      "put_(): Tried to put elements into an empty tensor");
     at::assert_no_internal_overlap(self);
     at::assert_no_overlap(self, index);
     at::assert_no_overlap(self, source);
@@ -356,8 +369,8 @@ namespace {
 
 // `rows` of coordinates, or as many as there are when it is -1.
 Tensor &write_nonzero(const Tensor &self, int64_t rows, int64_t fill, Tensor &out) {
-    TORCH_CHECK(out.dtype() == at::kLong, "nonzero: Expected out tensor to have scalar type Long but got scalar type",
-                out.dtype());
+    TORCH_CHECK(out.dtype() == at::kLong,
+                "nonzero: Expected out tensor to have scalar type Long but got scalar type", out.dtype());
     at::assert_no_internal_overlap(out);
     at::assert_no_overlap(out, self);
     const auto flat = self.contiguous();
@@ -379,11 +392,11 @@ Tensor &write_nonzero(const Tensor &self, int64_t rows, int64_t fill, Tensor &ou
 } // namespace
 
 Tensor &nonzero_out_xpu(const Tensor &self, Tensor &out) {
-    TORCH_CHECK(self.dim() <= XPU_MAX_DIMS, "nonzero is not supported for tensor with more than ", XPU_MAX_DIMS,
-                " dimensions");
+    TORCH_CHECK(self.dim() <= XPU_MAX_DIMS, "nonzero is not supported for tensor with more than ",
+                XPU_MAX_DIMS, " dimensions");
     TORCH_CHECK(self.device() == out.device(),
-                "expected self and out to be on the same device, but got out on ", out.device(), " and self on ",
-                self.device());
+                "expected self and out to be on the same device, but got out on ", out.device(),
+                " and self on ", self.device());
     return write_nonzero(self, -1, 0, out);
 }
 
@@ -427,10 +440,10 @@ Tensor masked_select_xpu(const Tensor &self, const Tensor &mask) {
 
 Tensor &masked_scatter_xpu_(Tensor &self, const Tensor &mask, const Tensor &source) {
     TORCH_CHECK(self.scalar_type() == source.scalar_type(),
-                "masked_scatter: expected self and source to have same dtypes but got", self.scalar_type(), " and ",
-                source.scalar_type());
-    TORCH_CHECK(mask.dtype() == ScalarType::Bool, "masked_scatter_ only supports boolean masks, but got mask with dtype ",
-                mask.dtype());
+                "masked_scatter: expected self and source to have same dtypes but got", self.scalar_type(),
+                " and ", source.scalar_type());
+    TORCH_CHECK(mask.dtype() == ScalarType::Bool,
+                "masked_scatter_ only supports boolean masks, but got mask with dtype ", mask.dtype());
     at::assert_no_internal_overlap(self);
     const auto chosen = expand_inplace(self, mask, "masked_scatter_");
     if (self.numel() == 0) return self;

@@ -28,8 +28,8 @@ void reduce_into(Tensor &out, const Tensor &losses, int64_t reduction) {
 }
 
 // The losses of the elements, reduced into `out` unless the reduction is none.
-Tensor &loss_into(Tensor &out, const Tensor &self, const Tensor &target, int64_t reduction, xpu_pointwise_op op,
-                  Scalars scalars = {}) {
+Tensor &loss_into(Tensor &out, const Tensor &self, const Tensor &target, int64_t reduction,
+                  xpu_pointwise_op op, Scalars scalars = {}) {
     if (reduction == at::Reduction::None) {
         auto iter = TensorIterator::borrowing_binary_op(out, self, target);
         pointwise(iter, iter.common_dtype(), op, scalars);
@@ -74,7 +74,8 @@ Tensor &mse_loss_backward_out_xpu(const Tensor &grad_output, const Tensor &self,
     return gradient_into(grad_input, grad_output, self, target, XPU_POINTWISE_MSE_LOSS_BACKWARD,
                          {scalar_of(2 * share(self, reduction))});
 }
-Tensor mse_loss_backward_xpu(const Tensor &grad_output, const Tensor &self, const Tensor &target, int64_t reduction) {
+Tensor mse_loss_backward_xpu(const Tensor &grad_output, const Tensor &self, const Tensor &target,
+                             int64_t reduction) {
     auto grad_input = at::empty_like(self, LEGACY_CONTIGUOUS_MEMORY_FORMAT);
     return mse_loss_backward_out_xpu(grad_output, self, target, reduction, grad_input);
 }
@@ -94,7 +95,8 @@ Tensor &smooth_l1_loss_backward_out_xpu(const Tensor &grad_output, const Tensor 
                          {scalar_of(beta), scalar_of(share(self, reduction))});
 }
 
-Tensor &huber_loss_out_xpu(const Tensor &self, const Tensor &target, int64_t reduction, double delta, Tensor &out) {
+Tensor &huber_loss_out_xpu(const Tensor &self, const Tensor &target, int64_t reduction, double delta,
+                           Tensor &out) {
     TORCH_CHECK(delta > 0, "huber_loss does not support non-positive values for delta.");
     return loss_into(out, self, target, reduction, XPU_POINTWISE_HUBER_LOSS, {scalar_of(delta)});
 }
@@ -109,8 +111,8 @@ Tensor &huber_loss_backward_out_xpu(const Tensor &grad_output, const Tensor &sel
                          {scalar_of(delta), scalar_of(share(self, reduction))});
 }
 
-Tensor &binary_cross_entropy_out_xpu(const Tensor &self, const Tensor &target, const std::optional<Tensor> &weight,
-                                     int64_t reduction, Tensor &out) {
+Tensor &binary_cross_entropy_out_xpu(const Tensor &self, const Tensor &target,
+                                     const std::optional<Tensor> &weight, int64_t reduction, Tensor &out) {
     const bool weighted = weight.has_value() && weight->defined();
     if (!weighted) return loss_into(out, self, target, reduction, XPU_POINTWISE_BCE_LOSS);
     Tensor losses;
@@ -131,9 +133,9 @@ Tensor binary_cross_entropy_xpu(const Tensor &self, const Tensor &target, const 
     return binary_cross_entropy_out_xpu(self, target, weight, reduction, out);
 }
 
-Tensor &binary_cross_entropy_backward_out_xpu(const Tensor &grad_output, const Tensor &self, const Tensor &target,
-                                              const std::optional<Tensor> &weight, int64_t reduction,
-                                              Tensor &grad_input) {
+Tensor &binary_cross_entropy_backward_out_xpu(const Tensor &grad_output, const Tensor &self,
+                                              const Tensor &target, const std::optional<Tensor> &weight,
+                                              int64_t reduction, Tensor &grad_input) {
     gradient_into(grad_input, grad_output, self, target, XPU_POINTWISE_BCE_LOSS_BACKWARD);
     if (weight.has_value() && weight->defined()) grad_input.mul_(*weight);
     if (reduction == at::Reduction::Mean) grad_input.div_(self.numel());

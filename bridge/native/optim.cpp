@@ -65,9 +65,9 @@ const float *step_of(const Tensor &step, const Tensor &like, c10::SmallVectorImp
     return kept.back().const_data_ptr<float>();
 }
 
-void adam(TensorList self, TensorList grads, TensorList exp_avgs, TensorList exp_avg_sqs, TensorList max_exp_avg_sqs,
-          TensorList state_steps, const Step &step, double beta1, double beta2, double eps, bool amsgrad,
-          bool decoupled) {
+void adam(TensorList self, TensorList grads, TensorList exp_avgs, TensorList exp_avg_sqs,
+          TensorList max_exp_avg_sqs, TensorList state_steps, const Step &step, double beta1, double beta2,
+          double eps, bool amsgrad, bool decoupled) {
     if (amsgrad)
         check_lists("adam", {self, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs});
     else
@@ -83,7 +83,8 @@ void adam(TensorList self, TensorList grads, TensorList exp_avgs, TensorList exp
                    .step = step_of(state_steps[i], self[0], kept),
                    .count = self[i].numel()};
     const xpu_adam_options options = {step.options, beta1, beta2, eps, decoupled, amsgrad};
-    check(xpu_adam(current_stream(self[0]), dtype_of(self[0]), rows.data(), static_cast<int64_t>(rows.size()), &options));
+    check(xpu_adam(current_stream(self[0]), dtype_of(self[0]), rows.data(), static_cast<int64_t>(rows.size()),
+                   &options));
 }
 
 void sgd(TensorList self, TensorList grads, TensorList momentum_buffers, const Step &step, double momentum,
@@ -100,11 +101,12 @@ void sgd(TensorList self, TensorList grads, TensorList momentum_buffers, const S
                    .momentum_buffer = buffers ? momentum_buffers[i].mutable_data_ptr() : nullptr,
                    .count = self[i].numel()};
     const xpu_sgd_options options = {step.options, momentum, dampening, nesterov, is_first_step};
-    check(xpu_sgd(current_stream(self[0]), dtype_of(self[0]), rows.data(), static_cast<int64_t>(rows.size()), &options));
+    check(xpu_sgd(current_stream(self[0]), dtype_of(self[0]), rows.data(), static_cast<int64_t>(rows.size()),
+                  &options));
 }
 
-void adagrad(TensorList self, TensorList grads, TensorList state_sums, TensorList state_steps, const Step &step,
-             double lr_decay, double eps) {
+void adagrad(TensorList self, TensorList grads, TensorList state_sums, TensorList state_steps,
+             const Step &step, double lr_decay, double eps) {
     check_lists("adagrad", {self, grads, state_sums});
     c10::SmallVector<xpu_adagrad_row, 64> rows(self.size());
     c10::SmallVector<Tensor, 4> kept;
@@ -114,49 +116,51 @@ void adagrad(TensorList self, TensorList grads, TensorList state_sums, TensorLis
                    .state_sum = state_sums[i].mutable_data_ptr(),
                    .step = step_of(state_steps[i], self[0], kept),
                    .count = self[i].numel()};
-    check(xpu_adagrad(current_stream(self[0]), dtype_of(self[0]), rows.data(), static_cast<int64_t>(rows.size()),
-                      &step.options, lr_decay, eps));
+    check(xpu_adagrad(current_stream(self[0]), dtype_of(self[0]), rows.data(),
+                      static_cast<int64_t>(rows.size()), &step.options, lr_decay, eps));
 }
 
 } // namespace
 
-#define XPU_ADAM(NAME, DECOUPLED)                                                                           \
-    void NAME(TensorList self, TensorList grads, TensorList exp_avgs, TensorList exp_avg_sqs,               \
-              TensorList max_exp_avg_sqs, TensorList state_steps, const double lr, const double beta1,      \
-              const double beta2, const double weight_decay, const double eps, const bool amsgrad,          \
-              const bool maximize, const std::optional<Tensor> &grad_scale,                                 \
-              const std::optional<Tensor> &found_inf) {                                                     \
-        adam(self, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps,                              \
-             Step(self[0], weight_decay, maximize, grad_scale, found_inf).rate(lr), beta1, beta2, eps,      \
-             amsgrad, DECOUPLED);                                                                           \
-    }                                                                                                       \
-    void NAME(TensorList self, TensorList grads, TensorList exp_avgs, TensorList exp_avg_sqs,               \
-              TensorList max_exp_avg_sqs, TensorList state_steps, const Tensor &lr, const double beta1,     \
-              const double beta2, const double weight_decay, const double eps, const bool amsgrad,          \
-              const bool maximize, const std::optional<Tensor> &grad_scale,                                 \
-              const std::optional<Tensor> &found_inf) {                                                     \
-        adam(self, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps,                              \
-             Step(self[0], weight_decay, maximize, grad_scale, found_inf).rate(lr, self[0]), beta1, beta2,  \
-             eps, amsgrad, DECOUPLED);                                                                      \
+#define XPU_ADAM(NAME, DECOUPLED)                                                                            \
+    void NAME(TensorList self, TensorList grads, TensorList exp_avgs, TensorList exp_avg_sqs,                \
+              TensorList max_exp_avg_sqs, TensorList state_steps, const double lr, const double beta1,       \
+              const double beta2, const double weight_decay, const double eps, const bool amsgrad,           \
+              const bool maximize, const std::optional<Tensor> &grad_scale,                                  \
+              const std::optional<Tensor> &found_inf) {                                                      \
+        adam(self, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps,                               \
+             Step(self[0], weight_decay, maximize, grad_scale, found_inf).rate(lr), beta1, beta2, eps,       \
+             amsgrad, DECOUPLED);                                                                            \
+    }                                                                                                        \
+    void NAME(TensorList self, TensorList grads, TensorList exp_avgs, TensorList exp_avg_sqs,                \
+              TensorList max_exp_avg_sqs, TensorList state_steps, const Tensor &lr, const double beta1,      \
+              const double beta2, const double weight_decay, const double eps, const bool amsgrad,           \
+              const bool maximize, const std::optional<Tensor> &grad_scale,                                  \
+              const std::optional<Tensor> &found_inf) {                                                      \
+        adam(self, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps,                               \
+             Step(self[0], weight_decay, maximize, grad_scale, found_inf).rate(lr, self[0]), beta1, beta2,   \
+             eps, amsgrad, DECOUPLED);                                                                       \
     }
 XPU_ADAM(fused_adam_xpu_, false)
 XPU_ADAM(fused_adamw_xpu_, true)
 
-void fused_sgd_xpu_(TensorList self, TensorList grads, TensorList momentum_buffer_list, const double weight_decay,
-                    const double momentum, const double lr, const double dampening, const bool nesterov,
-                    const bool maximize, const bool is_first_step, const std::optional<Tensor> &grad_scale,
-                    const std::optional<Tensor> &found_inf) {
-    sgd(self, grads, momentum_buffer_list, Step(self[0], weight_decay, maximize, grad_scale, found_inf).rate(lr),
-        momentum, dampening, nesterov, is_first_step);
+void fused_sgd_xpu_(TensorList self, TensorList grads, TensorList momentum_buffer_list,
+                    const double weight_decay, const double momentum, const double lr, const double dampening,
+                    const bool nesterov, const bool maximize, const bool is_first_step,
+                    const std::optional<Tensor> &grad_scale, const std::optional<Tensor> &found_inf) {
+    sgd(self, grads, momentum_buffer_list,
+        Step(self[0], weight_decay, maximize, grad_scale, found_inf).rate(lr), momentum, dampening, nesterov,
+        is_first_step);
 }
 
-void fused_sgd_xpu_(TensorList self, TensorList grads, TensorList momentum_buffer_list, const double weight_decay,
-                    const double momentum, const Tensor &lr, const double dampening, const bool nesterov,
-                    const bool maximize, const bool is_first_step, const std::optional<Tensor> &grad_scale,
+void fused_sgd_xpu_(TensorList self, TensorList grads, TensorList momentum_buffer_list,
+                    const double weight_decay, const double momentum, const Tensor &lr,
+                    const double dampening, const bool nesterov, const bool maximize,
+                    const bool is_first_step, const std::optional<Tensor> &grad_scale,
                     const std::optional<Tensor> &found_inf) {
     sgd(self, grads, momentum_buffer_list,
-        Step(self[0], weight_decay, maximize, grad_scale, found_inf).rate(lr, self[0]), momentum, dampening, nesterov,
-        is_first_step);
+        Step(self[0], weight_decay, maximize, grad_scale, found_inf).rate(lr, self[0]), momentum, dampening,
+        nesterov, is_first_step);
 }
 
 void fused_adagrad_xpu_(TensorList self, TensorList grads, TensorList state_sums, TensorList state_steps,
@@ -167,7 +171,8 @@ void fused_adagrad_xpu_(TensorList self, TensorList grads, TensorList state_sums
             Step(self[0], weight_decay, maximize, grad_scale, found_inf).rate(lr), lr_decay, eps);
 }
 
-void amp_foreach_non_finite_check_and_unscale_xpu_(TensorList self, Tensor &found_inf, const Tensor &inv_scale) {
+void amp_foreach_non_finite_check_and_unscale_xpu_(TensorList self, Tensor &found_inf,
+                                                   const Tensor &inv_scale) {
     if (self.empty()) return;
     TORCH_CHECK(inv_scale.is_xpu(), "inv_scale must be an XPU tensor.");
     TORCH_CHECK(found_inf.is_xpu(), "found_inf must be an XPU tensor.");
@@ -197,7 +202,8 @@ void amp_foreach_non_finite_check_and_unscale_xpu_(TensorList self, Tensor &foun
 }
 
 Tensor &amp_update_scale_xpu_(Tensor &self, Tensor &growth_tracker, const Tensor &found_inf,
-                              double scale_growth_factor, double scale_backoff_factor, int64_t growth_interval) {
+                              double scale_growth_factor, double scale_backoff_factor,
+                              int64_t growth_interval) {
     TORCH_CHECK(growth_tracker.is_xpu(), "growth_tracker must be an XPU tensor.");
     TORCH_CHECK(self.is_xpu(), "current_scale must be an XPU tensor.");
     TORCH_CHECK(found_inf.is_xpu(), "found_inf must be an XPU tensor.");

@@ -28,8 +28,8 @@ void pointwise(at::TensorIteratorBase &iter, c10::ScalarType compute, xpu_pointw
     if (iter.numel() == 0) return;
     if (compute == c10::ScalarType::Undefined) compute = iter.dtype(iter.ninputs() > 0 ? iter.noutputs() : 0);
     const xpu_iter lowered = iter_of(iter);
-    check(xpu_pointwise(current_stream(iter.device(0).index()), op, dtype_of(compute), &lowered, scalars.begin(),
-                        static_cast<int>(scalars.size())));
+    check(xpu_pointwise(current_stream(iter.device(0).index()), op, dtype_of(compute), &lowered,
+                        scalars.begin(), static_cast<int>(scalars.size())));
 }
 
 } // namespace openxpu
@@ -75,7 +75,8 @@ Tensor unary_float(const Tensor &self, xpu_pointwise_op op, Scalars scalars = {}
 }
 
 // out = op(self, other): promoted to a common dtype.
-Tensor &binary(Tensor &out, const Tensor &self, const Tensor &other, xpu_pointwise_op op, Scalars scalars = {}) {
+Tensor &binary(Tensor &out, const Tensor &self, const Tensor &other, xpu_pointwise_op op,
+               Scalars scalars = {}) {
     auto iter = TensorIterator::borrowing_binary_op(out, self, other);
     pointwise(iter, iter.common_dtype(), op, scalars);
     return out;
@@ -100,9 +101,10 @@ Tensor &complex_to_real(Tensor &out, const Tensor &self, xpu_pointwise_op op, bo
     if (!self.is_complex() || out.is_complex())
         return integers_to_float ? unary_float(out, self, op) : unary(out, self, op);
     const auto real = toRealValueType(self.scalar_type());
-    TORCH_CHECK(canCast(real, out.scalar_type()), "result type ", real, " can't be cast to the desired output type ",
-                out.scalar_type());
-    auto iter = TensorIteratorConfig().check_all_same_dtype(false).add_output(out).add_const_input(self).build();
+    TORCH_CHECK(canCast(real, out.scalar_type()), "result type ", real,
+                " can't be cast to the desired output type ", out.scalar_type());
+    auto iter =
+        TensorIteratorConfig().check_all_same_dtype(false).add_output(out).add_const_input(self).build();
     pointwise(iter, self.scalar_type(), op);
     return out;
 }
@@ -111,7 +113,9 @@ Tensor &complex_to_real(Tensor &out, const Tensor &self, xpu_pointwise_op op, bo
 
 // --- arithmetic -------------------------------------------------------------------------------------
 
-Tensor &abs_out_xpu(const Tensor &self, Tensor &out) { return complex_to_real(out, self, XPU_POINTWISE_ABS, false); }
+Tensor &abs_out_xpu(const Tensor &self, Tensor &out) {
+    return complex_to_real(out, self, XPU_POINTWISE_ABS, false);
+}
 
 Tensor &angle_out_xpu(const Tensor &self, Tensor &out) {
     return complex_to_real(out, self, XPU_POINTWISE_ANGLE, true);
@@ -128,7 +132,9 @@ Tensor &conj_physical_out_xpu(const Tensor &self, Tensor &out) {
 }
 
 // PyTorch's own call their CPU kernels' stub, not the operator.
-Tensor &conj_physical_xpu_(Tensor &self) { return self.is_complex() ? conj_physical_out_xpu(self, self) : self; }
+Tensor &conj_physical_xpu_(Tensor &self) {
+    return self.is_complex() ? conj_physical_out_xpu(self, self) : self;
+}
 
 Tensor conj_physical_xpu(const Tensor &self) {
     if (self.is_conj()) return self.conj().clone();
@@ -138,13 +144,15 @@ Tensor conj_physical_xpu(const Tensor &self) {
 // Two real tensors make a complex one.
 static Tensor &make_complex(Tensor &out, const Tensor &a, const Tensor &b, xpu_pointwise_op op) {
     for (const auto &tensor : {a, b})
-        TORCH_CHECK(tensor.scalar_type() == kFloat || tensor.scalar_type() == kDouble || tensor.scalar_type() == kHalf,
-                    "Expected both inputs to be Half, Float or Double tensors but got ", a.scalar_type(), " and ",
-                    b.scalar_type());
+        TORCH_CHECK(tensor.scalar_type() == kFloat || tensor.scalar_type() == kDouble ||
+                        tensor.scalar_type() == kHalf,
+                    "Expected both inputs to be Half, Float or Double tensors but got ", a.scalar_type(),
+                    " and ", b.scalar_type());
     TORCH_CHECK(a.scalar_type() == b.scalar_type(), "Expected object of scalar type ", a.scalar_type(),
                 " but got scalar type ", b.scalar_type(), " for second argument");
     TORCH_CHECK(out.scalar_type() == toComplexType(a.scalar_type()), "Expected object of scalar type ",
-                toComplexType(a.scalar_type()), " but got scalar type ", out.scalar_type(), " for argument 'out'");
+                toComplexType(a.scalar_type()), " but got scalar type ", out.scalar_type(),
+                " for argument 'out'");
     auto iter = TensorIteratorConfig()
                     .check_all_same_dtype(false)
                     .add_output(out)
@@ -165,8 +173,8 @@ Tensor &polar_out_xpu(const Tensor &abs, const Tensor &angle, Tensor &out) {
 
 std::tuple<Tensor &, Tensor &> frexp_out_xpu(const Tensor &self, Tensor &mantissa, Tensor &exponent) {
     TORCH_CHECK(isFloatingType(self.scalar_type()), "torch.frexp() only supports floating-point dtypes");
-    TORCH_CHECK(mantissa.dtype() == self.dtype(), "torch.frexp() expects mantissa to have dtype ", self.dtype(),
-                " but got ", mantissa.dtype());
+    TORCH_CHECK(mantissa.dtype() == self.dtype(), "torch.frexp() expects mantissa to have dtype ",
+                self.dtype(), " but got ", mantissa.dtype());
     TORCH_CHECK(exponent.dtype() == at::kInt, "torch.frexp() expects exponent to have int dtype but got ",
                 exponent.dtype());
     auto iter = TensorIteratorConfig()
@@ -211,11 +219,14 @@ Tensor floor_divide_xpu(const Tensor &self, const Tensor &other) { return at::di
 Tensor &floor_divide_out_xpu(const Tensor &self, const Tensor &other, Tensor &out) {
     return at::div_out(out, self, other, "floor");
 }
-Tensor &floor_divide_xpu_(Tensor &self, const Tensor &other) { return floor_divide_out_xpu(self, other, self); }
+Tensor &floor_divide_xpu_(Tensor &self, const Tensor &other) {
+    return floor_divide_out_xpu(self, other, self);
+}
 
 Tensor isnan_xpu(const Tensor &self) {
     auto out = at::empty({0}, self.options().dtype(kBool));
-    auto iter = TensorIteratorConfig().check_all_same_dtype(false).add_output(out).add_const_input(self).build();
+    auto iter =
+        TensorIteratorConfig().check_all_same_dtype(false).add_output(out).add_const_input(self).build();
     pointwise(iter, self.scalar_type(), XPU_POINTWISE_ISNAN);
     return out;
 }
@@ -233,7 +244,8 @@ TORCH_IMPL_FUNC(clamp_tensor_xpu)
 // --- logic ------------------------------------------------------------------------------------------
 
 Tensor &logical_not_out_xpu(const Tensor &self, Tensor &out) {
-    auto iter = TensorIteratorConfig().check_all_same_dtype(false).add_output(out).add_const_input(self).build();
+    auto iter =
+        TensorIteratorConfig().check_all_same_dtype(false).add_output(out).add_const_input(self).build();
     pointwise(iter, self.scalar_type(), XPU_POINTWISE_LOGICAL_NOT);
     return out;
 }
@@ -263,8 +275,9 @@ Tensor &where_out_xpu(const Tensor &condition, const Tensor &self, const Tensor 
     TORCH_CHECK(out.scalar_type() == result_type, "Expected out type to be ", result_type, " but got ",
                 out.scalar_type());
     if (condition.scalar_type() == kByte) {
-        TORCH_WARN_ONCE("where received a uint8 condition tensor. This behavior is deprecated and will be removed in "
-                        "a future version of PyTorch. Use a boolean condition instead.");
+        TORCH_WARN_ONCE(
+            "where received a uint8 condition tensor. This behavior is deprecated and will be removed in "
+            "a future version of PyTorch. Use a boolean condition instead.");
     } else {
         TORCH_CHECK(condition.scalar_type() == kBool,
                     "where expected condition to be a boolean tensor, but got a tensor with dtype ",
@@ -300,7 +313,8 @@ Tensor &fill_xpu_(Tensor &self, const Scalar &value) {
     if (isFloat8Type(self.scalar_type()) || self.scalar_type() == kComplexHalf) {
         // No kernel knows the type: its bits are filled in.
         const auto bits = self.element_size() == 1 ? kByte : kInt;
-        self.view(bits).fill_(at::empty({}, TensorOptions(self.scalar_type())).fill_(value).view(bits).item());
+        self.view(bits).fill_(
+            at::empty({}, TensorOptions(self.scalar_type())).fill_(value).view(bits).item());
         return self;
     }
     check_fits(value, self.scalar_type());
@@ -318,8 +332,8 @@ Tensor &fill_xpu_(Tensor &self, const Scalar &value) {
 }
 
 Tensor &fill_xpu_(Tensor &self, const Tensor &value) {
-    TORCH_CHECK(value.dim() == 0, "fill_ only supports 0-dimension value tensor but got tensor with ", value.dim(),
-                " dimensions.");
+    TORCH_CHECK(value.dim() == 0, "fill_ only supports 0-dimension value tensor but got tensor with ",
+                value.dim(), " dimensions.");
     if (self.device() != value.device()) return fill_xpu_(self, value.item());
     return self.copy_(self.is_alias_of(value) ? value.clone() : value);
 }
@@ -327,8 +341,9 @@ Tensor &fill_xpu_(Tensor &self, const Tensor &value) {
 Tensor &zero_xpu_(Tensor &self) { return fill_xpu_(self, Scalar(0)); }
 
 static void check_mask(const Tensor &self, const Tensor &mask) {
-    TORCH_CHECK(self.device() == mask.device(), "expected self and mask to be on the same device, but got mask on ",
-                mask.device(), " and self on ", self.device());
+    TORCH_CHECK(self.device() == mask.device(),
+                "expected self and mask to be on the same device, but got mask on ", mask.device(),
+                " and self on ", self.device());
     TORCH_CHECK(mask.scalar_type() == kBool, "masked_fill only supports boolean masks, but got dtype ",
                 mask.scalar_type());
 }
@@ -336,7 +351,8 @@ static void check_mask(const Tensor &self, const Tensor &mask) {
 static void check_mask_in_place(const Tensor &self, const Tensor &mask) {
     check_mask(self, mask);
     if (at::has_internal_overlap(self) == MemOverlap::Yes) {
-        TORCH_WARN("Use of masked_fill_ on expanded tensors is deprecated. Please clone() the tensor before performing "
+        TORCH_WARN("Use of masked_fill_ on expanded tensors is deprecated. Please clone() the tensor before "
+                   "performing "
                    "this operation. This also applies to advanced indexing e.g. tensor[mask] = scalar");
     }
     at::assert_no_partial_overlap(self, mask);
@@ -357,8 +373,9 @@ static void masked_fill_into(const Tensor &out, const Tensor &self, const Tensor
 }
 
 static void masked_fill_into(const Tensor &out, const Tensor &self, const Tensor &mask, const Tensor &value) {
-    TORCH_CHECK(value.dim() == 0, "masked_fill only supports a 0-dimensional value tensor, but got tensor with ",
-                value.dim(), " dimension(s).");
+    TORCH_CHECK(value.dim() == 0,
+                "masked_fill only supports a 0-dimensional value tensor, but got tensor with ", value.dim(),
+                " dimension(s).");
     if (value.is_cpu()) return masked_fill_into(out, self, mask, value.item());
     TORCH_CHECK(canCast(value.scalar_type(), self.scalar_type()), "value cannot be converted to type ",
                 self.scalar_type());
@@ -374,13 +391,15 @@ static void masked_fill_into(const Tensor &out, const Tensor &self, const Tensor
     pointwise(iter, self.scalar_type(), XPU_POINTWISE_WHERE);
 }
 
-template <class Value> static Tensor &masked_fill_in_place(Tensor &self, const Tensor &mask, const Value &value) {
+template <class Value>
+static Tensor &masked_fill_in_place(Tensor &self, const Tensor &mask, const Value &value) {
     check_mask_in_place(self, mask);
     masked_fill_into(self, self, *expand_inplace(self, mask, "masked_fill_"), value);
     return self;
 }
 
-template <class Value> static Tensor masked_fill_new(const Tensor &self, const Tensor &mask, const Value &value) {
+template <class Value>
+static Tensor masked_fill_new(const Tensor &self, const Tensor &mask, const Value &value) {
     check_mask(self, mask);
     const auto [mask_, self_] = expand_outplace(mask, self);
     auto out = at::empty_like(*self_);
@@ -419,10 +438,13 @@ Tensor &hardtanh_backward_out_xpu(const Tensor &grad_output, const Tensor &self,
 }
 Tensor hardtanh_backward_xpu(const Tensor &grad_output, const Tensor &self, const Scalar &min_val,
                              const Scalar &max_val) {
-    return binary(grad_output, self, XPU_POINTWISE_HARDTANH_BACKWARD, {scalar_of(min_val), scalar_of(max_val)});
+    return binary(grad_output, self, XPU_POINTWISE_HARDTANH_BACKWARD,
+                  {scalar_of(min_val), scalar_of(max_val)});
 }
 
-Tensor &hardswish_out_xpu(const Tensor &self, Tensor &out) { return unary(out, self, XPU_POINTWISE_HARDSWISH); }
+Tensor &hardswish_out_xpu(const Tensor &self, Tensor &out) {
+    return unary(out, self, XPU_POINTWISE_HARDSWISH);
+}
 Tensor hardswish_xpu(const Tensor &self) { return unary(self, XPU_POINTWISE_HARDSWISH); }
 Tensor &hardswish_xpu_(Tensor &self) { return hardswish_out_xpu(self, self); }
 
@@ -431,7 +453,8 @@ Tensor hardswish_backward_xpu(const Tensor &grad_output, const Tensor &self) {
 }
 
 // The buffer is for the CPU's kernel; here the backward computes all from the input.
-std::tuple<Tensor &, Tensor &> log_sigmoid_forward_out_xpu(const Tensor &self, Tensor &output, Tensor &buffer) {
+std::tuple<Tensor &, Tensor &> log_sigmoid_forward_out_xpu(const Tensor &self, Tensor &output,
+                                                           Tensor &buffer) {
     unary(output, self, XPU_POINTWISE_LOG_SIGMOID);
     return {output, buffer};
 }
@@ -462,7 +485,8 @@ Tensor &glu_backward_out_xpu(const Tensor &grad_output, const Tensor &self, int6
     at::native::resize_output(grad_input, self.sizes());
     const auto half = size / 2;
     const auto value = self.narrow(wrapped, 0, half), gate = self.narrow(wrapped, half, half);
-    const auto grad_value = grad_input.narrow(wrapped, 0, half), grad_gate = grad_input.narrow(wrapped, half, half);
+    const auto grad_value = grad_input.narrow(wrapped, 0, half),
+               grad_gate = grad_input.narrow(wrapped, half, half);
     auto iter = TensorIteratorConfig()
                     .add_output(grad_value)
                     .add_output(grad_gate)

@@ -38,12 +38,15 @@ namespace {
 using openxpu::check;
 using Source = std::optional<Generator>;
 
-xpu_stream *stream_of(const TensorIteratorBase &iter) { return openxpu::current_stream(iter.device(0).index()); }
+xpu_stream *stream_of(const TensorIteratorBase &iter) {
+    return openxpu::current_stream(iter.device(0).index());
+}
 xpu_generator *generator_of(const TensorIteratorBase &iter, const Source &source) {
     return openxpu::generator_of(source, iter.device(0).index());
 }
 
-void draw(TensorIteratorBase &iter, xpu_distribution distribution, double first, double second, const Source &source) {
+void draw(TensorIteratorBase &iter, xpu_distribution distribution, double first, double second,
+          const Source &source) {
     if (iter.numel() == 0) return;
     const xpu_iter lowered = openxpu::iter_of(iter);
     check(xpu_random(stream_of(iter), generator_of(iter, source), &lowered, distribution, first, second));
@@ -62,7 +65,8 @@ uint64_t natural_range(ScalarType type) {
         return AT_DISPATCH_FLOATING_TYPES_AND2(kHalf, kBFloat16, type, "random_", [] {
             return (uint64_t(1) << std::numeric_limits<scalar_t>::digits) + 1;
         });
-    return AT_DISPATCH_V2(type, "random_", AT_WRAP([] { return uint64_t(std::numeric_limits<scalar_t>::max()) + 1; }),
+    return AT_DISPATCH_V2(type, "random_",
+                          AT_WRAP([] { return uint64_t(std::numeric_limits<scalar_t>::max()) + 1; }),
                           AT_EXPAND(AT_INTEGRAL_TYPES_V2));
 }
 
@@ -94,7 +98,9 @@ template <typename> struct Cauchy {
     }
 };
 template <typename> struct Geometric {
-    void operator()(TensorIteratorBase &iter, double p, const Source &source) { draw(iter, XPU_GEOMETRIC, p, 0, source); }
+    void operator()(TensorIteratorBase &iter, double p, const Source &source) {
+        draw(iter, XPU_GEOMETRIC, p, 0, source);
+    }
 };
 template <typename> struct BernoulliNumber {
     void operator()(const TensorBase &self, double p, const Source &source) {
@@ -104,8 +110,8 @@ template <typename> struct BernoulliNumber {
 };
 template <typename> struct BernoulliTensor {
     void operator()(const TensorBase &self, const TensorBase &p, const Source &source) {
-        TORCH_CHECK(isFloatingType(p.scalar_type()), "expected probabilities tensor to have floating type, got ",
-                    p.scalar_type());
+        TORCH_CHECK(isFloatingType(p.scalar_type()),
+                    "expected probabilities tensor to have floating type, got ", p.scalar_type());
         const auto chance = p.device() == self.device() ? Tensor(p) : Tensor(p).to(self.device());
         auto iter = TensorIteratorConfig()
                         .check_all_same_dtype(false)
@@ -195,7 +201,9 @@ Tensor &bernoulli_out_xpu(const Tensor &self, Source generator, Tensor &out) {
 Tensor &random_xpu_(Tensor &self, Source generator) {
     return templates::random_impl<Integers, void>(self, std::move(generator));
 }
-Tensor &random_xpu_(Tensor &self, int64_t to, Source generator) { return random_xpu_(self, 0, to, std::move(generator)); }
+Tensor &random_xpu_(Tensor &self, int64_t to, Source generator) {
+    return random_xpu_(self, 0, to, std::move(generator));
+}
 Tensor &random_xpu_(Tensor &self, int64_t from, std::optional<int64_t> to, Source generator) {
     return templates::random_from_to_impl<IntegersFromTo, void>(self, from, to, std::move(generator));
 }
@@ -215,7 +223,8 @@ Tensor &randperm_out_xpu(int64_t n, Source generator, Tensor &out) {
 
 std::tuple<Tensor, Tensor> native_dropout_xpu(const Tensor &input, double p, std::optional<bool> train) {
     if (input.numel() == 0) return {input, at::empty_like(input, input.options().dtype(kBool))};
-    if (train.has_value() && !*train) return {input.clone(), at::ones_like(input, input.options().dtype(kBool))};
+    if (train.has_value() && !*train)
+        return {input.clone(), at::ones_like(input, input.options().dtype(kBool))};
     TORCH_CHECK(p >= 0 && p <= 1, "dropout probability has to be between 0 and 1, but got ", p);
     Tensor out = at::empty_like(input), mask = at::empty_like(input, input.options().dtype(kBool));
     auto iter = TensorIteratorConfig()
@@ -246,7 +255,8 @@ Tensor masked_scale_xpu(const Tensor &self, const Tensor &mask, double scale) {
 
 // Without replacement the largest of p / exponential numbers win; with it, uniform numbers are looked up
 // in the running sums of p.
-Tensor &multinomial_out_xpu(const Tensor &self, int64_t samples, bool replacement, Source generator, Tensor &out) {
+Tensor &multinomial_out_xpu(const Tensor &self, int64_t samples, bool replacement, Source generator,
+                            Tensor &out) {
     TORCH_CHECK(out.device() == self.device(), "multinomial arguments must have the same device");
     TORCH_CHECK(self.dim() > 0 && self.dim() <= 2, "prob_dist must be 1 or 2 dim");
     TORCH_CHECK(isFloatingType(self.scalar_type()),
@@ -263,7 +273,8 @@ Tensor &multinomial_out_xpu(const Tensor &self, int64_t samples, bool replacemen
     if (out.numel() == 0) return out;
     const bool valid = self.max().lt(INFINITY).logical_and(self.min().ge(0)).item<bool>();
     TORCH_CHECK(valid, "probability tensor contains either `inf`, `nan` or element < 0");
-    TORCH_CHECK(self.sum(-1).ne(0).all().item<bool>(), "invalid multinomial distribution (sum of probabilities <= 0)");
+    TORCH_CHECK(self.sum(-1).ne(0).all().item<bool>(),
+                "invalid multinomial distribution (sum of probabilities <= 0)");
     if (!replacement) {
         Tensor keys = at::empty_like(self);
         exponential_xpu_(keys, 1, std::move(generator));

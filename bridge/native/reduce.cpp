@@ -52,7 +52,8 @@ using at::ScalarType;
 using at::Tensor;
 
 // `self` over its own shape; the outputs have stride 0 where the mask says that a dimension is reduced.
-xpu_iter reduction_iter(const Tensor &self, std::initializer_list<std::reference_wrapper<const Tensor>> outputs,
+xpu_iter reduction_iter(const Tensor &self,
+                        std::initializer_list<std::reference_wrapper<const Tensor>> outputs,
                         const at::native::DimMask &mask, bool keepdim) {
     const int64_t dims = self.dim();
     TORCH_CHECK_NOT_IMPLEMENTED(dims <= XPU_MAX_DIMS, "reductions of more than ", XPU_MAX_DIMS,
@@ -83,14 +84,15 @@ xpu_iter reduction_iter(const Tensor &self, std::initializer_list<std::reference
     return iter;
 }
 
-void reduce(xpu_reduction reduction, const Tensor &self, std::initializer_list<std::reference_wrapper<const Tensor>> outputs,
+void reduce(xpu_reduction reduction, const Tensor &self,
+            std::initializer_list<std::reference_wrapper<const Tensor>> outputs,
             const at::native::DimMask &mask, bool keepdim, double parameter = 0) {
     const xpu_iter iter = reduction_iter(self, outputs, mask, keepdim);
     check(xpu_reduce(current_stream(self), reduction, &iter, parameter));
 }
 
-void reduce(xpu_reduction reduction, const Tensor &self, const Tensor &result, OptionalIntArrayRef dims, bool keepdim,
-            double parameter = 0) {
+void reduce(xpu_reduction reduction, const Tensor &self, const Tensor &result, OptionalIntArrayRef dims,
+            bool keepdim, double parameter = 0) {
     reduce(reduction, self, {result}, at::native::make_dim_mask(dims, self.dim()), keepdim, parameter);
 }
 
@@ -108,26 +110,31 @@ Tensor as_if_cast(const Tensor &self, ScalarType type) {
     const auto from = self.scalar_type();
     const bool rounds = type == at::kHalf || type == at::kBFloat16 || type == at::kBool;
     const bool truncates = at::isIntegralType(type, true) && !at::isIntegralType(from, true);
-    if (from == type || (!rounds && !truncates && !at::isComplexType(type) && !at::isComplexType(from))) return self;
+    if (from == type || (!rounds && !truncates && !at::isComplexType(type) && !at::isComplexType(from)))
+        return self;
     return self.to(type);
 }
 
-void sum_like(xpu_reduction reduction, const Tensor &self, const Tensor &result, OptionalIntArrayRef dims, bool keepdim) {
-    if (result.scalar_type() == at::kBool) reduction = reduction == XPU_REDUCE_PROD ? XPU_REDUCE_ALL : XPU_REDUCE_ANY;
+void sum_like(xpu_reduction reduction, const Tensor &self, const Tensor &result, OptionalIntArrayRef dims,
+              bool keepdim) {
+    if (result.scalar_type() == at::kBool)
+        reduction = reduction == XPU_REDUCE_PROD ? XPU_REDUCE_ALL : XPU_REDUCE_ANY;
     reduce(reduction, as_if_cast(self, result.scalar_type()), result, dims, keepdim);
 }
 
 // `self`'s dimensions in one, in order: indices of full reductions count so.
 Tensor flat(const Tensor &self) { return self.reshape({-1}); }
 
-void index_of(xpu_reduction reduction, const Tensor &self, std::optional<int64_t> dim, bool keepdim, const Tensor &result) {
+void index_of(xpu_reduction reduction, const Tensor &self, std::optional<int64_t> dim, bool keepdim,
+              const Tensor &result) {
     if (dim) return reduce(reduction, self, {result}, one_dim(self, *dim), keepdim);
     const Tensor one = result.reshape({});
     reduce(reduction, flat(self), {one}, all_dims(), false);
 }
 
 Tensor extreme_of_all(const char *name, xpu_reduction reduction, const Tensor &self) {
-    TORCH_CHECK(self.numel() > 0, name, "(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
+    TORCH_CHECK(self.numel() > 0, name,
+                "(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
                 "reduction dim with the 'dim' argument.");
     Tensor result = at::empty({}, self.options());
     reduce(reduction, self, {result}, all_dims(), false);
@@ -143,13 +150,13 @@ Tensor &extreme_of_all_out(const char *name, xpu_reduction reduction, const Tens
     return out.copy_(result);
 }
 
-void extreme_and_index(xpu_reduction reduction, const Tensor &self, int64_t dim, bool keepdim, const Tensor &values,
-                       const Tensor &indices) {
+void extreme_and_index(xpu_reduction reduction, const Tensor &self, int64_t dim, bool keepdim,
+                       const Tensor &values, const Tensor &indices) {
     reduce(reduction, self, {values, indices}, one_dim(self, dim), keepdim);
 }
 
-void norm_into(const Tensor &self, double p, OptionalIntArrayRef dims, bool keepdim, std::optional<ScalarType> dtype,
-          const Tensor &result) {
+void norm_into(const Tensor &self, double p, OptionalIntArrayRef dims, bool keepdim,
+               std::optional<ScalarType> dtype, const Tensor &result) {
     const double inf = std::numeric_limits<double>::infinity();
     const xpu_reduction reduction = p == 0      ? XPU_REDUCE_NORM0
                                     : p == 1    ? XPU_REDUCE_NORM1
@@ -160,29 +167,35 @@ void norm_into(const Tensor &self, double p, OptionalIntArrayRef dims, bool keep
     const auto type = dtype.value_or(self.scalar_type());
     const Tensor from = self.is_complex() && at::isComplexType(type) && self.scalar_type() != type
                             ? self.to(type)
-                            : at::isComplexType(type) ? self : as_if_cast(self, type);
+                        : at::isComplexType(type) ? self
+                                                  : as_if_cast(self, type);
     reduce(reduction, from, result, dims, keepdim, p);
 }
 
 enum class Moment { var, std };
 
-void warn_of_freedom(const char *name, const Tensor &self, const at::native::DimMask &mask, double correction) {
+void warn_of_freedom(const char *name, const Tensor &self, const at::native::DimMask &mask,
+                     double correction) {
     int64_t count = 1;
     for (int64_t d = 0; d < self.dim(); d++)
         if (mask[d]) count *= self.size(d);
     if (count <= correction && self.numel() > 0)
-        TORCH_WARN(name, "(): degrees of freedom is <= 0. Correction should be strictly less than the reduction factor "
-                   "(input numel divided by output numel).");
+        TORCH_WARN(
+            name,
+            "(): degrees of freedom is <= 0. Correction should be strictly less than the reduction factor "
+            "(input numel divided by output numel).");
 }
 
 void check_moment(const char *name, const Tensor &self) {
-    TORCH_CHECK(self.layout() == at::Layout::Strided, name, " only supports strided layout, got: ", self.layout());
+    TORCH_CHECK(self.layout() == at::Layout::Strided, name,
+                " only supports strided layout, got: ", self.layout());
     TORCH_CHECK(at::isFloatingType(self.scalar_type()) || at::isComplexType(self.scalar_type()), name,
                 " only support floating point and complex dtypes");
 }
 
-Tensor &moment_out(const char *name, Moment moment, Tensor &result, const Tensor &self, OptionalIntArrayRef dims,
-                   const std::optional<at::Scalar> &correction_given, bool keepdim) {
+Tensor &moment_out(const char *name, Moment moment, Tensor &result, const Tensor &self,
+                   OptionalIntArrayRef dims, const std::optional<at::Scalar> &correction_given,
+                   bool keepdim) {
     check_moment(name, self);
     const double correction = correction_given.value_or(1).toDouble();
     if (self.is_complex()) { // the variance of a complex number is that of its parts together
@@ -197,7 +210,8 @@ Tensor &moment_out(const char *name, Moment moment, Tensor &result, const Tensor
     const auto mask = at::native::make_dim_mask(dims, self.dim());
     at::native::resize_reduction_result(result, self, mask, keepdim, result.scalar_type());
     warn_of_freedom(name, self, mask, correction);
-    const Tensor to = result.scalar_type() == self.scalar_type() ? result : at::empty_like(result, self.options());
+    const Tensor to =
+        result.scalar_type() == self.scalar_type() ? result : at::empty_like(result, self.options());
     reduce(moment == Moment::std ? XPU_REDUCE_STD : XPU_REDUCE_VAR, self, {to}, mask, keepdim, correction);
     if (!to.is_same(result)) result.copy_(to);
     return result;
@@ -210,16 +224,20 @@ Tensor moment_of(const char *name, Moment moment, const Tensor &self, OptionalIn
     return moment_out(name, moment, result, self, dims, correction, keepdim);
 }
 
-std::tuple<Tensor, Tensor> moment_and_mean(const char *name, Moment moment, const Tensor &self, OptionalIntArrayRef dims,
+std::tuple<Tensor, Tensor> moment_and_mean(const char *name, Moment moment, const Tensor &self,
+                                           OptionalIntArrayRef dims,
                                            const std::optional<at::Scalar> &correction_given, bool keepdim) {
     check_moment(name, self);
-    if (self.is_complex()) return {moment_of(name, moment, self, dims, correction_given, keepdim), at::mean(self, dims, keepdim)};
+    if (self.is_complex())
+        return {moment_of(name, moment, self, dims, correction_given, keepdim),
+                at::mean(self, dims, keepdim)};
     const double correction = correction_given.value_or(1).toDouble();
     const auto mask = at::native::make_dim_mask(dims, self.dim());
     const auto shape = at::native::shape_from_dim_mask(self, mask, keepdim);
     Tensor result = at::empty(shape, self.options()), mean = at::empty(shape, self.options());
     warn_of_freedom(name, self, mask, correction);
-    reduce(moment == Moment::std ? XPU_REDUCE_STD_MEAN : XPU_REDUCE_VAR_MEAN, self, {result, mean}, mask, keepdim, correction);
+    reduce(moment == Moment::std ? XPU_REDUCE_STD_MEAN : XPU_REDUCE_VAR_MEAN, self, {result, mean}, mask,
+           keepdim, correction);
     return {result, mean};
 }
 
@@ -230,32 +248,38 @@ namespace at::native {
 
 using namespace openxpu;
 
-TORCH_IMPL_FUNC(sum_xpu)(const Tensor &self, OptionalIntArrayRef dim, bool keepdim, std::optional<ScalarType>, const Tensor &result) {
+TORCH_IMPL_FUNC(sum_xpu)(const Tensor &self, OptionalIntArrayRef dim, bool keepdim, std::optional<ScalarType>,
+                         const Tensor &result) {
     sum_like(XPU_REDUCE_SUM, self, result, dim, keepdim);
 }
 
-Tensor &nansum_out_xpu(const Tensor &self, OptionalIntArrayRef dim, bool keepdim, std::optional<ScalarType> dtype, Tensor &result) {
+Tensor &nansum_out_xpu(const Tensor &self, OptionalIntArrayRef dim, bool keepdim,
+                       std::optional<ScalarType> dtype, Tensor &result) {
     TORCH_CHECK(!c10::isComplexType(self.scalar_type()), "nansum does not support complex inputs");
     const auto type = get_dtype_from_result(result, dtype);
     const auto mask = make_dim_mask(dim, self.dim());
     TORCH_CHECK(result.scalar_type() == type, "nansum: provided dtype must match dtype of result. Got ",
                 toString(result.scalar_type()), " and ", toString(type), ".");
     resize_reduction_result(result, self, mask, keepdim, type);
-    sum_like(c10::isIntegralType(self.scalar_type(), true) ? XPU_REDUCE_SUM : XPU_REDUCE_NANSUM, self, result, dim, keepdim);
+    sum_like(c10::isIntegralType(self.scalar_type(), true) ? XPU_REDUCE_SUM : XPU_REDUCE_NANSUM, self, result,
+             dim, keepdim);
     return result;
 }
 
-Tensor nansum_xpu(const Tensor &self, OptionalIntArrayRef dim, bool keepdim, std::optional<ScalarType> dtype) {
+Tensor nansum_xpu(const Tensor &self, OptionalIntArrayRef dim, bool keepdim,
+                  std::optional<ScalarType> dtype) {
     const auto type = get_dtype_from_self(self, dtype, true);
     Tensor result = at::empty({0}, self.options().dtype(type));
     return nansum_out_xpu(self, dim, keepdim, dtype, result);
 }
 
-TORCH_IMPL_FUNC(mean_xpu)(const Tensor &self, OptionalIntArrayRef dim, bool keepdim, std::optional<ScalarType> dtype, const Tensor &result) {
+TORCH_IMPL_FUNC(mean_xpu)(const Tensor &self, OptionalIntArrayRef dim, bool keepdim,
+                          std::optional<ScalarType> dtype, const Tensor &result) {
     sum_like(XPU_REDUCE_MEAN, dtype ? as_if_cast(self, *dtype) : self, result, dim, keepdim);
 }
 
-TORCH_IMPL_FUNC(prod_xpu)(const Tensor &self, int64_t dim, bool keepdim, std::optional<ScalarType>, const Tensor &result) {
+TORCH_IMPL_FUNC(prod_xpu)(const Tensor &self, int64_t dim, bool keepdim, std::optional<ScalarType>,
+                          const Tensor &result) {
     sum_like(XPU_REDUCE_PROD, self, result, IntArrayRef(dim), keepdim);
 }
 
@@ -273,7 +297,8 @@ TORCH_IMPL_FUNC(amin_xpu)(const Tensor &self, IntArrayRef dim, bool keepdim, con
     reduce(XPU_REDUCE_AMIN, self, result, dim, keepdim);
 }
 
-TORCH_IMPL_FUNC(aminmax_xpu)(const Tensor &self, std::optional<int64_t> dim, bool keepdim, const Tensor &min, const Tensor &max) {
+TORCH_IMPL_FUNC(aminmax_xpu)(const Tensor &self, std::optional<int64_t> dim, bool keepdim, const Tensor &min,
+                             const Tensor &max) {
     reduce(XPU_REDUCE_AMINMAX, self, {min, max}, dim ? one_dim(self, *dim) : all_dims(), keepdim);
 }
 
@@ -283,32 +308,42 @@ std::tuple<Tensor, Tensor> _aminmax_dim_xpu(const Tensor &self, int64_t dim, boo
     return at::aminmax(self, dim, keepdim);
 }
 
-TORCH_IMPL_FUNC(max_dim_xpu)(const Tensor &self, int64_t dim, bool keepdim, const Tensor &values, const Tensor &indices) {
+TORCH_IMPL_FUNC(max_dim_xpu)(const Tensor &self, int64_t dim, bool keepdim, const Tensor &values,
+                             const Tensor &indices) {
     extreme_and_index(XPU_REDUCE_MAX, self, dim, keepdim, values, indices);
 }
 
-TORCH_IMPL_FUNC(min_dim_xpu)(const Tensor &self, int64_t dim, bool keepdim, const Tensor &values, const Tensor &indices) {
+TORCH_IMPL_FUNC(min_dim_xpu)(const Tensor &self, int64_t dim, bool keepdim, const Tensor &values,
+                             const Tensor &indices) {
     extreme_and_index(XPU_REDUCE_MIN, self, dim, keepdim, values, indices);
 }
 
 Tensor max_all_xpu(const Tensor &self) { return extreme_of_all("max", XPU_REDUCE_AMAX, self); }
 Tensor min_all_xpu(const Tensor &self) { return extreme_of_all("min", XPU_REDUCE_AMIN, self); }
-Tensor &max_all_out_xpu(const Tensor &self, Tensor &out) { return extreme_of_all_out("max", XPU_REDUCE_AMAX, self, out); }
-Tensor &min_all_out_xpu(const Tensor &self, Tensor &out) { return extreme_of_all_out("min", XPU_REDUCE_AMIN, self, out); }
+Tensor &max_all_out_xpu(const Tensor &self, Tensor &out) {
+    return extreme_of_all_out("max", XPU_REDUCE_AMAX, self, out);
+}
+Tensor &min_all_out_xpu(const Tensor &self, Tensor &out) {
+    return extreme_of_all_out("min", XPU_REDUCE_AMIN, self, out);
+}
 
-TORCH_IMPL_FUNC(argmax_xpu)(const Tensor &self, std::optional<int64_t> dim, bool keepdim, const Tensor &result) {
+TORCH_IMPL_FUNC(argmax_xpu)(const Tensor &self, std::optional<int64_t> dim, bool keepdim,
+                            const Tensor &result) {
     index_of(XPU_REDUCE_ARGMAX, self, dim, keepdim, result);
 }
 
-TORCH_IMPL_FUNC(argmin_xpu)(const Tensor &self, std::optional<int64_t> dim, bool keepdim, const Tensor &result) {
+TORCH_IMPL_FUNC(argmin_xpu)(const Tensor &self, std::optional<int64_t> dim, bool keepdim,
+                            const Tensor &result) {
     index_of(XPU_REDUCE_ARGMIN, self, dim, keepdim, result);
 }
 
 TORCH_IMPL_FUNC(any_xpu)(const Tensor &self, int64_t dim, bool keepdim, const Tensor &result) {
     reduce(XPU_REDUCE_ANY, self, {result}, one_dim(self, dim), keepdim);
 }
-TORCH_IMPL_FUNC(any_dims_xpu)(const Tensor &self, OptionalIntArrayRef dim, bool keepdim, const Tensor &result) {
-    reduce(XPU_REDUCE_ANY, self, {result}, make_dim_mask(dim, self.dim(), /*allow_empty_dims=*/true), keepdim);
+TORCH_IMPL_FUNC(any_dims_xpu)(const Tensor &self, OptionalIntArrayRef dim, bool keepdim,
+                              const Tensor &result) {
+    reduce(XPU_REDUCE_ANY, self, {result}, make_dim_mask(dim, self.dim(), /*allow_empty_dims=*/true),
+           keepdim);
 }
 TORCH_IMPL_FUNC(any_all_xpu)(const Tensor &self, const Tensor &result) {
     reduce(XPU_REDUCE_ANY, self, {result}, all_dims(), false);
@@ -316,8 +351,10 @@ TORCH_IMPL_FUNC(any_all_xpu)(const Tensor &self, const Tensor &result) {
 TORCH_IMPL_FUNC(all_xpu)(const Tensor &self, int64_t dim, bool keepdim, const Tensor &result) {
     reduce(XPU_REDUCE_ALL, self, {result}, one_dim(self, dim), keepdim);
 }
-TORCH_IMPL_FUNC(all_dims_xpu)(const Tensor &self, OptionalIntArrayRef dim, bool keepdim, const Tensor &result) {
-    reduce(XPU_REDUCE_ALL, self, {result}, make_dim_mask(dim, self.dim(), /*allow_empty_dims=*/true), keepdim);
+TORCH_IMPL_FUNC(all_dims_xpu)(const Tensor &self, OptionalIntArrayRef dim, bool keepdim,
+                              const Tensor &result) {
+    reduce(XPU_REDUCE_ALL, self, {result}, make_dim_mask(dim, self.dim(), /*allow_empty_dims=*/true),
+           keepdim);
 }
 TORCH_IMPL_FUNC(all_all_xpu)(const Tensor &self, const Tensor &result) {
     reduce(XPU_REDUCE_ALL, self, {result}, all_dims(), false);
@@ -330,46 +367,57 @@ Tensor count_nonzero_xpu(const Tensor &self, IntArrayRef dims) {
     return result;
 }
 
-TORCH_IMPL_FUNC(linalg_vector_norm_xpu)(const Tensor &self, const Scalar &ord, OptionalIntArrayRef dim, bool keepdim,
-                                        std::optional<ScalarType> dtype, const Tensor &result) {
+TORCH_IMPL_FUNC(linalg_vector_norm_xpu)(const Tensor &self, const Scalar &ord, OptionalIntArrayRef dim,
+                                        bool keepdim, std::optional<ScalarType> dtype, const Tensor &result) {
     norm_into(self, ord.toDouble(), dim, keepdim, dtype, result);
 }
 
-TORCH_IMPL_FUNC(norm_xpu)(const Tensor &self, OptionalScalarRef p, IntArrayRef dim, bool keepdim, const Tensor &result) {
+TORCH_IMPL_FUNC(norm_xpu)(const Tensor &self, OptionalScalarRef p, IntArrayRef dim, bool keepdim,
+                          const Tensor &result) {
     norm_into(self, p.has_value() ? p.get().toDouble() : 2, dim, keepdim, std::nullopt, result);
 }
 
-TORCH_IMPL_FUNC(norm_dtype_xpu)(const Tensor &self, OptionalScalarRef p, IntArrayRef dim, bool keepdim, ScalarType dtype, const Tensor &result) {
+TORCH_IMPL_FUNC(norm_dtype_xpu)(const Tensor &self, OptionalScalarRef p, IntArrayRef dim, bool keepdim,
+                                ScalarType dtype, const Tensor &result) {
     norm_into(self, p.has_value() ? p.get().toDouble() : 2, dim, keepdim, dtype, result);
 }
 
-Tensor var_xpu(const Tensor &self, OptionalIntArrayRef dim, const std::optional<Scalar> &correction, bool keepdim) {
+Tensor var_xpu(const Tensor &self, OptionalIntArrayRef dim, const std::optional<Scalar> &correction,
+               bool keepdim) {
     return moment_of("var", Moment::var, self, dim, correction, keepdim);
 }
-Tensor &var_out_xpu(const Tensor &self, OptionalIntArrayRef dim, const std::optional<Scalar> &correction, bool keepdim, Tensor &result) {
+Tensor &var_out_xpu(const Tensor &self, OptionalIntArrayRef dim, const std::optional<Scalar> &correction,
+                    bool keepdim, Tensor &result) {
     return moment_out("var", Moment::var, result, self, dim, correction, keepdim);
 }
-Tensor std_xpu(const Tensor &self, OptionalIntArrayRef dim, const std::optional<Scalar> &correction, bool keepdim) {
+Tensor std_xpu(const Tensor &self, OptionalIntArrayRef dim, const std::optional<Scalar> &correction,
+               bool keepdim) {
     return moment_of("std", Moment::std, self, dim, correction, keepdim);
 }
-Tensor &std_out_xpu(const Tensor &self, OptionalIntArrayRef dim, const std::optional<Scalar> &correction, bool keepdim, Tensor &result) {
+Tensor &std_out_xpu(const Tensor &self, OptionalIntArrayRef dim, const std::optional<Scalar> &correction,
+                    bool keepdim, Tensor &result) {
     return moment_out("std", Moment::std, result, self, dim, correction, keepdim);
 }
-std::tuple<Tensor, Tensor> var_mean_xpu(const Tensor &self, OptionalIntArrayRef dim, const std::optional<Scalar> &correction, bool keepdim) {
+std::tuple<Tensor, Tensor> var_mean_xpu(const Tensor &self, OptionalIntArrayRef dim,
+                                        const std::optional<Scalar> &correction, bool keepdim) {
     return moment_and_mean("var_mean", Moment::var, self, dim, correction, keepdim);
 }
-std::tuple<Tensor, Tensor> std_mean_xpu(const Tensor &self, OptionalIntArrayRef dim, const std::optional<Scalar> &correction, bool keepdim) {
+std::tuple<Tensor, Tensor> std_mean_xpu(const Tensor &self, OptionalIntArrayRef dim,
+                                        const std::optional<Scalar> &correction, bool keepdim) {
     return moment_and_mean("std_mean", Moment::std, self, dim, correction, keepdim);
 }
 
 // out = self, with each slice along `dim` scaled down to a norm of at most maxnorm.
-TORCH_IMPL_FUNC(renorm_xpu)(const Tensor &self, const Scalar &p, int64_t dim, const Scalar &maxnorm, const Tensor &out) {
+TORCH_IMPL_FUNC(renorm_xpu)(const Tensor &self, const Scalar &p, int64_t dim, const Scalar &maxnorm,
+                            const Tensor &out) {
     DimVector others;
     for (int64_t d = 0; d < self.dim(); d++)
         if (d != maybe_wrap_dim(dim, self.dim())) others.push_back(d);
-    const auto type = self.scalar_type() == kHalf || self.scalar_type() == kBFloat16 ? kFloat : self.scalar_type();
+    const auto type =
+        self.scalar_type() == kHalf || self.scalar_type() == kBFloat16 ? kFloat : self.scalar_type();
     const Tensor norms = at::linalg_vector_norm(self, p.toDouble(), others, /*keepdim=*/true, type);
-    const Tensor factor = at::where(norms.gt(maxnorm), norms.add(1e-7).reciprocal().mul(maxnorm), at::ones_like(norms));
+    const Tensor factor =
+        at::where(norms.gt(maxnorm), norms.add(1e-7).reciprocal().mul(maxnorm), at::ones_like(norms));
     at::mul_outf(self, factor.to(toRealValueType(self.scalar_type())), const_cast<Tensor &>(out));
 }
 

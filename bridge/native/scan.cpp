@@ -20,7 +20,8 @@ namespace {
 
 using at::Tensor;
 
-void scan(xpu_scan_op op, const Tensor &self, int64_t dim, const Tensor &values, const Tensor *indices = nullptr) {
+void scan(xpu_scan_op op, const Tensor &self, int64_t dim, const Tensor &values,
+          const Tensor *indices = nullptr) {
     if (self.numel() == 0) return;
     if (self.dim() == 0) return scan(op, self.view({1}), 0, values.view({1}), nullptr);
     const xpu_tensor in = tensor_of(self), out = tensor_of(values);
@@ -50,11 +51,13 @@ namespace at::native {
 
 using namespace openxpu;
 
-TORCH_IMPL_FUNC(cumsum_xpu)(const Tensor &self, int64_t dim, std::optional<ScalarType>, const Tensor &result) {
+TORCH_IMPL_FUNC(cumsum_xpu)(const Tensor &self, int64_t dim, std::optional<ScalarType>,
+                            const Tensor &result) {
     scan(XPU_SCAN_SUM, as_if_cast(self, result.scalar_type()), dim, result);
 }
 
-TORCH_IMPL_FUNC(cumprod_xpu)(const Tensor &self, int64_t dim, std::optional<ScalarType>, const Tensor &result) {
+TORCH_IMPL_FUNC(cumprod_xpu)(const Tensor &self, int64_t dim, std::optional<ScalarType>,
+                             const Tensor &result) {
     scan(XPU_SCAN_PROD, as_if_cast(self, result.scalar_type()), dim, result);
 }
 

@@ -21,14 +21,15 @@ using openxpu::check;
 namespace {
 
 // `all`: the index has every dimension of source (scatter), else only `dim` (index_add).
-void combine(const Tensor &out, int64_t dim, const Tensor &index, const Tensor &source, xpu_scatter_op op, bool all) {
+void combine(const Tensor &out, int64_t dim, const Tensor &index, const Tensor &source, xpu_scatter_op op,
+             bool all) {
     const auto order = scatter_order();
     const bool moves = op == XPU_SCATTER_SET && order == XPU_ORDER_ANY;
     const auto to = moves ? bits_of(out) : tensor_of(out), from = moves ? bits_of(source) : tensor_of(source);
     const auto chooser = tensor_of(index);
     xpu_index_fault fault = {};
-    check((all ? xpu_scatter : xpu_index_scatter)(current_stream(out), &to, static_cast<int>(dim), &chooser, &from, op,
-                                                  order, &fault));
+    check((all ? xpu_scatter : xpu_index_scatter)(current_stream(out), &to, static_cast<int>(dim), &chooser,
+                                                  &from, op, order, &fault));
     if (!all && out.dim() <= 1) TORCH_CHECK_INDEX(!fault.found, "index out of range in self");
     TORCH_CHECK(!fault.found, "index ", fault.index, " is out of bounds for dimension ", dim, " with size ",
                 fault.extent);
@@ -58,13 +59,20 @@ Scalar neutral(xpu_scatter_op op, ScalarType type) {
     if (op == XPU_SCATTER_ADD) return 0;
     if (op == XPU_SCATTER_MUL) return 1;
     const bool least = op == XPU_SCATTER_MAX;
-    if (isFloatingType(type)) return least ? -std::numeric_limits<double>::infinity() : std::numeric_limits<double>::infinity();
+    if (isFloatingType(type))
+        return least ? -std::numeric_limits<double>::infinity() : std::numeric_limits<double>::infinity();
     if (type == kBool) return !least;
     switch (type) {
     case kByte: return least ? 0 : static_cast<int64_t>(std::numeric_limits<uint8_t>::max());
-    case kChar: return static_cast<int64_t>(least ? std::numeric_limits<int8_t>::min() : std::numeric_limits<int8_t>::max());
-    case kShort: return static_cast<int64_t>(least ? std::numeric_limits<int16_t>::min() : std::numeric_limits<int16_t>::max());
-    case kInt: return static_cast<int64_t>(least ? std::numeric_limits<int32_t>::min() : std::numeric_limits<int32_t>::max());
+    case kChar:
+        return static_cast<int64_t>(least ? std::numeric_limits<int8_t>::min()
+                                          : std::numeric_limits<int8_t>::max());
+    case kShort:
+        return static_cast<int64_t>(least ? std::numeric_limits<int16_t>::min()
+                                          : std::numeric_limits<int16_t>::max());
+    case kInt:
+        return static_cast<int64_t>(least ? std::numeric_limits<int32_t>::min()
+                                          : std::numeric_limits<int32_t>::max());
     case kUInt16: return least ? 0 : static_cast<int64_t>(std::numeric_limits<uint16_t>::max());
     case kUInt32: return least ? 0 : static_cast<int64_t>(std::numeric_limits<uint32_t>::max());
     default: return least ? std::numeric_limits<int64_t>::min() : std::numeric_limits<int64_t>::max();
@@ -75,12 +83,13 @@ Scalar neutral(xpu_scatter_op op, ScalarType type) {
 void reduce(const Tensor &out, int64_t dim, const Tensor &index, const Tensor &source, std::string_view name,
             bool include_self, bool all) {
     const bool mean = name == "mean";
-    const auto op = name == "prod"                     ? XPU_SCATTER_MUL
-                    : name == "amax"                   ? XPU_SCATTER_MAX
-                    : name == "amin"                   ? XPU_SCATTER_MIN
-                                                       : XPU_SCATTER_ADD;
+    const auto op = name == "prod"   ? XPU_SCATTER_MUL
+                    : name == "amax" ? XPU_SCATTER_MAX
+                    : name == "amin" ? XPU_SCATTER_MIN
+                                     : XPU_SCATTER_ADD;
     if (!include_self)
-        combine(out, dim, index, number(neutral(op, out.scalar_type()), out, source.sizes()), XPU_SCATTER_SET, all);
+        combine(out, dim, index, number(neutral(op, out.scalar_type()), out, source.sizes()), XPU_SCATTER_SET,
+                all);
     combine(out, dim, index, source, op, all);
     if (!mean) return;
     auto counts = include_self ? at::ones_like(out) : at::zeros_like(out);
@@ -128,8 +137,8 @@ TORCH_IMPL_FUNC(scatter_reduce_two_out_xpu)
     if (!self.is_same(out)) out.copy_(self);
     if (index.numel() == 0) return;
     // The walk is over index's shape; src may be larger.
-    reduce(out, dim, index, src.as_strided(index.sizes(), src.strides().slice(0, index.dim())), name, include_self,
-           true);
+    reduce(out, dim, index, src.as_strided(index.sizes(), src.strides().slice(0, index.dim())), name,
+           include_self, true);
 }
 
 TORCH_IMPL_FUNC(index_add_out_xpu)
@@ -138,7 +147,8 @@ TORCH_IMPL_FUNC(index_add_out_xpu)
     if (!result.is_same(self)) result.copy_(self);
     if (index.numel() == 0 || source.numel() == 0) return;
     const bool plain = !alpha.isComplex() && alpha.toDouble() == 1.0;
-    combine(result, dim, index, plain ? source : source.mul(alpha).to(source.scalar_type()), XPU_SCATTER_ADD, false);
+    combine(result, dim, index, plain ? source : source.mul(alpha).to(source.scalar_type()), XPU_SCATTER_ADD,
+            false);
 }
 
 TORCH_IMPL_FUNC(index_reduce_out_xpu)

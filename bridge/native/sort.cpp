@@ -1,6 +1,6 @@
-// Sorting and what is made of it. Host devices sort with PyTorch's own CPU kernels on the same memory; others by
-// xpu_sort. What has no kernel of its own yet (mode, unique, histograms, binary search) runs on the CPU: in place
-// on a host device, on copies elsewhere.
+// Sorting and what is made of it. Host devices sort with PyTorch's own CPU kernels on the same memory; others
+// by xpu_sort. What has no kernel of its own yet (mode, unique, histograms, binary search) runs on the CPU:
+// in place on a host device, on copies elsewhere.
 #define AT_PER_OPERATOR_HEADERS // the headers of some operators, not of all
 #include <ATen/WrapDimUtils.h>
 #include <ATen/core/Tensor.h>
@@ -59,7 +59,8 @@ Tensor on_cpu(const Tensor &tensor) {
     return is_host_device(tensor.device().index()) ? as_cpu(tensor) : tensor.cpu();
 }
 
-void sort_into(const Tensor &self, int64_t dim, bool descending, int64_t first, const Tensor &values, const Tensor &indices) {
+void sort_into(const Tensor &self, int64_t dim, bool descending, int64_t first, const Tensor &values,
+               const Tensor &indices) {
     if (values.numel() == 0) return;
     if (self.dim() == 0) {
         values.copy_(self);
@@ -67,8 +68,8 @@ void sort_into(const Tensor &self, int64_t dim, bool descending, int64_t first, 
         return;
     }
     const xpu_tensor in = tensor_of(self), out = tensor_of(values), index = tensor_of(indices);
-    check(xpu_sort(current_stream(self), &out, &index, &in, static_cast<int>(at::maybe_wrap_dim(dim, self.dim())), descending,
-                   first));
+    check(xpu_sort(current_stream(self), &out, &index, &in,
+                   static_cast<int>(at::maybe_wrap_dim(dim, self.dim())), descending, first));
 }
 
 // `out` gets what the CPU made of it.
@@ -78,13 +79,18 @@ template <typename Compute> Tensor &into(Tensor &out, Compute compute) {
     return out.copy_(result);
 }
 
-Tensor back(const Tensor &result, const Tensor &like) { return result.defined() ? result.to(like.device()) : result; }
-
-std::tuple<Tensor, Tensor, Tensor> back(const std::tuple<Tensor, Tensor, Tensor> &results, const Tensor &like) {
-    return {back(std::get<0>(results), like), back(std::get<1>(results), like), back(std::get<2>(results), like)};
+Tensor back(const Tensor &result, const Tensor &like) {
+    return result.defined() ? result.to(like.device()) : result;
 }
 
-std::tuple<Tensor &, Tensor &> pair_into(Tensor &values, Tensor &indices, const std::tuple<Tensor, Tensor> &results) {
+std::tuple<Tensor, Tensor, Tensor> back(const std::tuple<Tensor, Tensor, Tensor> &results,
+                                        const Tensor &like) {
+    return {back(std::get<0>(results), like), back(std::get<1>(results), like),
+            back(std::get<2>(results), like)};
+}
+
+std::tuple<Tensor &, Tensor &> pair_into(Tensor &values, Tensor &indices,
+                                         const std::tuple<Tensor, Tensor> &results) {
     at::native::resize_output(values, std::get<0>(results).sizes());
     at::native::resize_output(indices, std::get<1>(results).sizes());
     values.copy_(std::get<0>(results));
@@ -106,15 +112,15 @@ TORCH_IMPL_FUNC(sort_stable_xpu)(const Tensor &self, std::optional<bool> stable,
     at::sort_outf(as_cpu(self), stable, dim, descending, v, i);
 }
 
-TORCH_IMPL_FUNC(topk_xpu)(const Tensor &self, int64_t k, int64_t dim, bool largest, bool sorted, const Tensor &values,
-                          const Tensor &indices) {
+TORCH_IMPL_FUNC(topk_xpu)(const Tensor &self, int64_t k, int64_t dim, bool largest, bool sorted,
+                          const Tensor &values, const Tensor &indices) {
     if (!sorts_on_host(self)) return sort_into(self, dim, largest, 0, values, indices);
     Tensor v = as_cpu(values), i = as_cpu(indices);
     at::topk_outf(as_cpu(self), k, dim, largest, sorted, v, i);
 }
 
-std::tuple<Tensor &, Tensor &> kthvalue_out_xpu(const Tensor &self, int64_t k, int64_t dim_, bool keepdim, Tensor &values,
-                                                Tensor &indices) {
+std::tuple<Tensor &, Tensor &> kthvalue_out_xpu(const Tensor &self, int64_t k, int64_t dim_, bool keepdim,
+                                                Tensor &values, Tensor &indices) {
     const int64_t dim = maybe_wrap_dim(dim_, self.dim(), true);
     if (sorts_on_host(self) || self.dim() == 0 || self.numel() == 0 || k < 1 || k > self.size(dim))
         return pair_into(values, indices, at::kthvalue(on_cpu(self), k, dim_, keepdim));
@@ -128,10 +134,12 @@ std::tuple<Tensor &, Tensor &> kthvalue_out_xpu(const Tensor &self, int64_t k, i
 Tensor median_xpu(const Tensor &self) { return back(at::median(on_cpu(self)), self); }
 Tensor nanmedian_xpu(const Tensor &self) { return back(at::nanmedian(on_cpu(self)), self); }
 
-std::tuple<Tensor &, Tensor &> median_out_xpu(const Tensor &self, int64_t dim, bool keepdim, Tensor &values, Tensor &indices) {
+std::tuple<Tensor &, Tensor &> median_out_xpu(const Tensor &self, int64_t dim, bool keepdim, Tensor &values,
+                                              Tensor &indices) {
     return pair_into(values, indices, at::median(on_cpu(self), dim, keepdim));
 }
-std::tuple<Tensor &, Tensor &> nanmedian_out_xpu(const Tensor &self, int64_t dim, bool keepdim, Tensor &values, Tensor &indices) {
+std::tuple<Tensor &, Tensor &> nanmedian_out_xpu(const Tensor &self, int64_t dim, bool keepdim,
+                                                 Tensor &values, Tensor &indices) {
     return pair_into(values, indices, at::nanmedian(on_cpu(self), dim, keepdim));
 }
 
@@ -141,19 +149,24 @@ std::tuple<Tensor, Tensor> mode_xpu(const Tensor &self, int64_t dim, bool keepdi
 }
 
 Tensor &searchsorted_out_xpu(const Tensor &sorted_sequence, const Tensor &self, bool out_int32, bool right,
-                             std::optional<c10::string_view> side, const std::optional<Tensor> &sorter, Tensor &out) {
+                             std::optional<c10::string_view> side, const std::optional<Tensor> &sorter,
+                             Tensor &out) {
     const auto order = sorter ? std::optional<Tensor>(on_cpu(*sorter)) : std::nullopt;
-    return into(out, [&] { return at::searchsorted(on_cpu(sorted_sequence), on_cpu(self), out_int32, right, side, order); });
+    return into(out, [&] {
+        return at::searchsorted(on_cpu(sorted_sequence), on_cpu(self), out_int32, right, side, order);
+    });
 }
 Tensor searchsorted_xpu(const Tensor &sorted_sequence, const Tensor &self, bool out_int32, bool right,
                         std::optional<c10::string_view> side, const std::optional<Tensor> &sorter) {
     Tensor out = at::empty({0}, sorted_sequence.options().dtype(out_int32 ? kInt : kLong));
     return searchsorted_out_xpu(sorted_sequence, self, out_int32, right, side, sorter, out);
 }
-Tensor &searchsorted_scalar_out_xpu(const Tensor &sorted_sequence, const Scalar &self, bool out_int32, bool right,
-                                    std::optional<c10::string_view> side, const std::optional<Tensor> &sorter, Tensor &out) {
+Tensor &searchsorted_scalar_out_xpu(const Tensor &sorted_sequence, const Scalar &self, bool out_int32,
+                                    bool right, std::optional<c10::string_view> side,
+                                    const std::optional<Tensor> &sorter, Tensor &out) {
     const auto order = sorter ? std::optional<Tensor>(on_cpu(*sorter)) : std::nullopt;
-    return into(out, [&] { return at::searchsorted(on_cpu(sorted_sequence), self, out_int32, right, side, order); });
+    return into(
+        out, [&] { return at::searchsorted(on_cpu(sorted_sequence), self, out_int32, right, side, order); });
 }
 Tensor searchsorted_scalar_xpu(const Tensor &sorted_sequence, const Scalar &self, bool out_int32, bool right,
                                std::optional<c10::string_view> side, const std::optional<Tensor> &sorter) {
@@ -161,7 +174,8 @@ Tensor searchsorted_scalar_xpu(const Tensor &sorted_sequence, const Scalar &self
     return searchsorted_scalar_out_xpu(sorted_sequence, self, out_int32, right, side, sorter, out);
 }
 
-Tensor &bucketize_out_xpu(const Tensor &self, const Tensor &boundaries, bool out_int32, bool right, Tensor &out) {
+Tensor &bucketize_out_xpu(const Tensor &self, const Tensor &boundaries, bool out_int32, bool right,
+                          Tensor &out) {
     return into(out, [&] { return at::bucketize(on_cpu(self), on_cpu(boundaries), out_int32, right); });
 }
 Tensor bucketize_xpu(const Tensor &self, const Tensor &boundaries, bool out_int32, bool right) {
@@ -183,23 +197,25 @@ Tensor bincount_xpu(const Tensor &self, const std::optional<Tensor> &weights, in
     return back(at::bincount(on_cpu(self), weight, minlength), self);
 }
 
-std::tuple<Tensor, Tensor, Tensor> _unique2_xpu(const Tensor &self, bool sorted, bool return_inverse, bool return_counts) {
+std::tuple<Tensor, Tensor, Tensor> _unique2_xpu(const Tensor &self, bool sorted, bool return_inverse,
+                                                bool return_counts) {
     return back(at::_unique2(on_cpu(self), sorted, return_inverse, return_counts), self);
 }
-std::tuple<Tensor, Tensor, Tensor> unique_dim_xpu(const Tensor &self, int64_t dim, bool sorted, bool return_inverse,
-                                                  bool return_counts) {
+std::tuple<Tensor, Tensor, Tensor> unique_dim_xpu(const Tensor &self, int64_t dim, bool sorted,
+                                                  bool return_inverse, bool return_counts) {
     return back(at::unique_dim(on_cpu(self), dim, sorted, return_inverse, return_counts), self);
 }
-std::tuple<Tensor, Tensor, Tensor> unique_consecutive_xpu(const Tensor &self, bool return_inverse, bool return_counts,
-                                                          std::optional<int64_t> dim) {
+std::tuple<Tensor, Tensor, Tensor> unique_consecutive_xpu(const Tensor &self, bool return_inverse,
+                                                          bool return_counts, std::optional<int64_t> dim) {
     return back(at::unique_consecutive(on_cpu(self), return_inverse, return_counts, dim), self);
 }
-std::tuple<Tensor, Tensor, Tensor> unique_dim_consecutive_xpu(const Tensor &self, int64_t dim, bool return_inverse,
-                                                              bool return_counts) {
+std::tuple<Tensor, Tensor, Tensor> unique_dim_consecutive_xpu(const Tensor &self, int64_t dim,
+                                                              bool return_inverse, bool return_counts) {
     return back(at::unique_dim_consecutive(on_cpu(self), dim, return_inverse, return_counts), self);
 }
 
-TORCH_IMPL_FUNC(isin_xpu)(const Tensor &elements, const Tensor &test_elements, bool assume_unique, bool invert, const Tensor &out) {
+TORCH_IMPL_FUNC(isin_xpu)(const Tensor &elements, const Tensor &test_elements, bool assume_unique,
+                          bool invert, const Tensor &out) {
     out.copy_(at::isin(on_cpu(elements), on_cpu(test_elements), assume_unique, invert));
 }
 

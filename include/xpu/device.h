@@ -20,52 +20,52 @@ typedef enum xpu_device_type { XPU_DEVICE_GPU, XPU_DEVICE_CPU, XPU_DEVICE_ACCELE
 
 /* How the device's memory is allocated and addressed. */
 typedef enum xpu_memory_kind {
-    XPU_MEMORY_USM,  /* cl_intel_unified_shared_memory */
-    XPU_MEMORY_SVM,  /* coarse-grained shared virtual memory (NVIDIA) */
-    XPU_MEMORY_HOST  /* plain host memory: the device addresses the process's own memory */
+    XPU_MEMORY_USM, /* cl_intel_unified_shared_memory */
+    XPU_MEMORY_SVM, /* coarse-grained shared virtual memory (NVIDIA) */
+    XPU_MEMORY_HOST /* plain host memory: the device addresses the process's own memory */
 } xpu_memory_kind;
 
 /* Everything known about a device, read once. Each line of the table is
  * X(C type, name, kind of value), the kind being one of: text, boolean, integer, list. Lists end with 0.
  * A new property is a line here and a line in src/cl/capability.c that fills it. */
-#define XPU_DEVICE_PROPERTIES(X)                                                                      \
-    X(char, name, text)                      /* the device's marketing name */                        \
-    X(char, platform_name, text)             /* the driver's platform */                              \
-    X(char, vendor, text)                                                                             \
-    X(char, driver_version, text)                                                                     \
-    X(char, version, text)                   /* the OpenCL version text */                            \
-    X(char, uuid, text)                      /* 32 hexadecimal digits; made up where there is none */ \
-    X(uint64_t, device_id, integer)          /* PCI device id; 0 if unknown */                        \
-    X(uint64_t, vendor_id, integer)                                                                   \
-    X(uint64_t, architecture, integer)       /* Intel: the IP version; elsewhere 0 */                 \
-    X(uint64_t, total_memory, integer)       /* bytes */                                              \
-    X(uint64_t, max_allocation, integer)     /* bytes in one allocation */                            \
-    X(uint64_t, local_mem_size, integer)     /* bytes of local memory a work-group can have */        \
-    X(uint64_t, last_level_cache_size, integer)                                                       \
-    X(uint64_t, max_compute_units, integer)                                                           \
-    X(uint64_t, gpu_eu_count, integer)                                                                \
-    X(uint64_t, gpu_subslice_count, integer)                                                          \
-    X(uint64_t, max_work_group_size, integer)                                                         \
-    X(uint64_t, max_num_sub_groups, integer)                                                          \
-    X(uint64_t, max_parameter_size, integer) /* bytes of kernel arguments */                          \
-    X(uint64_t, address_align, integer)      /* bytes: alignment of every allocation */               \
-    X(uint64_t, sub_group_sizes, list)                                                                \
-    X(bool, has_fp16, boolean)               /* cl_khr_fp16: arithmetic; loads and stores always work */ \
-    X(bool, has_fp64, boolean)                                                                        \
-    X(bool, has_atomic64, boolean)                                                                    \
-    X(bool, has_float_atomics, boolean)      /* cl_ext_float_atomics: fp32 add */                     \
-    X(bool, has_bfloat16_conversions, boolean)                                                        \
-    X(bool, has_subgroups, boolean)                                                                   \
-    X(bool, has_subgroup_size, boolean)      /* the size can be demanded of a kernel */               \
-    X(bool, has_subgroup_shuffle, boolean)                                                            \
-    X(bool, has_subgroup_matrix_multiply_accumulate, boolean)                                         \
-    X(bool, has_subgroup_matrix_multiply_accumulate_tensor_float32, boolean)                          \
-    X(bool, has_subgroup_2d_block_io, boolean)                                                        \
-    X(bool, has_integer_dot_product, boolean)                                                         \
-    X(bool, has_command_buffer, boolean)                                                              \
-    X(bool, has_inline_ptx, boolean)         /* NVIDIA: asm("...") in kernels */                      \
-    X(bool, has_local_exec, boolean)         /* kernels can run on the calling thread */              \
-    X(bool, host_unified_memory, boolean)    /* device pointers can be read and written by the host */
+#define XPU_DEVICE_PROPERTIES(X)                                                                             \
+    X(char, name, text)          /* the device's marketing name */                                           \
+    X(char, platform_name, text) /* the driver's platform */                                                 \
+    X(char, vendor, text)                                                                                    \
+    X(char, driver_version, text)                                                                            \
+    X(char, version, text)          /* the OpenCL version text */                                            \
+    X(char, uuid, text)             /* 32 hexadecimal digits; made up where there is none */                 \
+    X(uint64_t, device_id, integer) /* PCI device id; 0 if unknown */                                        \
+    X(uint64_t, vendor_id, integer)                                                                          \
+    X(uint64_t, architecture, integer)   /* Intel: the IP version; elsewhere 0 */                            \
+    X(uint64_t, total_memory, integer)   /* bytes */                                                         \
+    X(uint64_t, max_allocation, integer) /* bytes in one allocation */                                       \
+    X(uint64_t, local_mem_size, integer) /* bytes of local memory a work-group can have */                   \
+    X(uint64_t, last_level_cache_size, integer)                                                              \
+    X(uint64_t, max_compute_units, integer)                                                                  \
+    X(uint64_t, gpu_eu_count, integer)                                                                       \
+    X(uint64_t, gpu_subslice_count, integer)                                                                 \
+    X(uint64_t, max_work_group_size, integer)                                                                \
+    X(uint64_t, max_num_sub_groups, integer)                                                                 \
+    X(uint64_t, max_parameter_size, integer) /* bytes of kernel arguments */                                 \
+    X(uint64_t, address_align, integer)      /* bytes: alignment of every allocation */                      \
+    X(uint64_t, sub_group_sizes, list)                                                                       \
+    X(bool, has_fp16, boolean) /* cl_khr_fp16: arithmetic; loads and stores always work */                   \
+    X(bool, has_fp64, boolean)                                                                               \
+    X(bool, has_atomic64, boolean)                                                                           \
+    X(bool, has_float_atomics, boolean) /* cl_ext_float_atomics: fp32 add */                                 \
+    X(bool, has_bfloat16_conversions, boolean)                                                               \
+    X(bool, has_subgroups, boolean)                                                                          \
+    X(bool, has_subgroup_size, boolean) /* the size can be demanded of a kernel */                           \
+    X(bool, has_subgroup_shuffle, boolean)                                                                   \
+    X(bool, has_subgroup_matrix_multiply_accumulate, boolean)                                                \
+    X(bool, has_subgroup_matrix_multiply_accumulate_tensor_float32, boolean)                                 \
+    X(bool, has_subgroup_2d_block_io, boolean)                                                               \
+    X(bool, has_integer_dot_product, boolean)                                                                \
+    X(bool, has_command_buffer, boolean)                                                                     \
+    X(bool, has_inline_ptx, boolean)      /* NVIDIA: asm("...") in kernels */                                \
+    X(bool, has_local_exec, boolean)      /* kernels can run on the calling thread */                        \
+    X(bool, host_unified_memory, boolean) /* device pointers can be read and written by the host */
 
 #define XPU_PROPERTY_TEXT_SIZE 256
 #define XPU_PROPERTY_LIST_SIZE 8

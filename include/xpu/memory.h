@@ -46,15 +46,15 @@ typedef struct xpu_memory_stat {
 /* Statistics; index 0 is all, 1 the small pool, 2 the large pool, as in torch.xpu.memory_stats(). */
 enum { XPU_POOL_ALL, XPU_POOL_SMALL, XPU_POOL_LARGE, XPU_POOL_KINDS };
 typedef struct xpu_memory_stats {
-    xpu_memory_stat allocation[XPU_POOL_KINDS];           /* blocks handed out */
-    xpu_memory_stat segment[XPU_POOL_KINDS];              /* segments taken from the driver */
-    xpu_memory_stat active[XPU_POOL_KINDS];               /* blocks handed out or not yet reusable */
-    xpu_memory_stat inactive_split[XPU_POOL_KINDS];       /* unused parts of split segments */
+    xpu_memory_stat allocation[XPU_POOL_KINDS];     /* blocks handed out */
+    xpu_memory_stat segment[XPU_POOL_KINDS];        /* segments taken from the driver */
+    xpu_memory_stat active[XPU_POOL_KINDS];         /* blocks handed out or not yet reusable */
+    xpu_memory_stat inactive_split[XPU_POOL_KINDS]; /* unused parts of split segments */
     xpu_memory_stat allocated_bytes[XPU_POOL_KINDS];
     xpu_memory_stat reserved_bytes[XPU_POOL_KINDS];
     xpu_memory_stat active_bytes[XPU_POOL_KINDS];
     xpu_memory_stat inactive_split_bytes[XPU_POOL_KINDS];
-    xpu_memory_stat requested_bytes[XPU_POOL_KINDS];      /* what callers asked for, before rounding */
+    xpu_memory_stat requested_bytes[XPU_POOL_KINDS]; /* what callers asked for, before rounding */
     xpu_memory_stat oversize_allocations, oversize_segments;
     int64_t num_alloc_retries, num_ooms, num_device_alloc, num_device_free, num_sync_all_streams;
     int64_t max_split_size;
@@ -64,7 +64,11 @@ XPU_API xpu_status xpu_memory_reset_peak_stats(int device);
 XPU_API xpu_status xpu_memory_reset_accumulated_stats(int device);
 
 /* A view of every block, segment by segment and by address within a segment. */
-typedef enum xpu_block_state { XPU_BLOCK_ALLOCATED, XPU_BLOCK_PENDING_FREE, XPU_BLOCK_INACTIVE } xpu_block_state;
+typedef enum xpu_block_state {
+    XPU_BLOCK_ALLOCATED,
+    XPU_BLOCK_PENDING_FREE,
+    XPU_BLOCK_INACTIVE
+} xpu_block_state;
 typedef struct xpu_block_info {
     void *segment, *address;
     size_t segment_size, size, requested_size;
@@ -72,8 +76,8 @@ typedef struct xpu_block_info {
     int64_t stream_id;
     bool is_large;
     xpu_block_state state;
-    uint64_t pool[2];      /* the pool's id; 0,0 is the default pool */
-    const void *context;   /* what the history hook gave when the block was handed out; may be NULL */
+    uint64_t pool[2];    /* the pool's id; 0,0 is the default pool */
+    const void *context; /* what the history hook gave when the block was handed out; may be NULL */
 } xpu_block_info;
 typedef void (*xpu_block_visitor)(const xpu_block_info *block, void *user);
 XPU_API xpu_status xpu_memory_visit_blocks(int device, xpu_block_visitor visit, void *user);
@@ -85,8 +89,13 @@ XPU_API xpu_status xpu_memory_visit_blocks(int device, xpu_block_visitor visit, 
  * calls, the last time with XPU_TRACE_FREE_COMPLETED. For XPU_TRACE_OOM `address` is the number of free
  * bytes, for XPU_TRACE_SNAPSHOT `size` is the bytes in use. */
 typedef enum xpu_trace_action {
-    XPU_TRACE_ALLOC, XPU_TRACE_FREE_REQUESTED, XPU_TRACE_FREE_COMPLETED, XPU_TRACE_SEGMENT_ALLOC,
-    XPU_TRACE_SEGMENT_FREE, XPU_TRACE_SNAPSHOT, XPU_TRACE_OOM
+    XPU_TRACE_ALLOC,
+    XPU_TRACE_FREE_REQUESTED,
+    XPU_TRACE_FREE_COMPLETED,
+    XPU_TRACE_SEGMENT_ALLOC,
+    XPU_TRACE_SEGMENT_FREE,
+    XPU_TRACE_SNAPSHOT,
+    XPU_TRACE_OOM
 } xpu_trace_action;
 typedef const void *(*xpu_memory_hook)(xpu_trace_action action, int device, void *address, size_t size,
                                        int64_t stream_id, const void *context, void *user);

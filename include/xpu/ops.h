@@ -32,12 +32,12 @@ typedef struct xpu_tensor {
 
 /* A number handed over by value: the C type that fits its dtype's class. */
 typedef struct xpu_scalar {
-    xpu_dtype dtype;         /* XPU_BOOL, XPU_INT64, XPU_UINT64, XPU_FLOAT64 or XPU_COMPLEX128 */
+    xpu_dtype dtype; /* XPU_BOOL, XPU_INT64, XPU_UINT64, XPU_FLOAT64 or XPU_COMPLEX128 */
     union {
         int64_t i;
         uint64_t u;
         double f;
-        double c[2];         /* real, imaginary */
+        double c[2]; /* real, imaginary */
     } value;
 } xpu_scalar;
 
@@ -45,7 +45,7 @@ typedef struct xpu_scalar {
 typedef struct xpu_operand {
     void *data;
     xpu_dtype dtype;
-    int64_t stride[XPU_MAX_DIMS];  /* bytes; 0 where the operand is broadcast */
+    int64_t stride[XPU_MAX_DIMS]; /* bytes; 0 where the operand is broadcast */
     xpu_scalar scalar;
 } xpu_operand;
 
@@ -64,7 +64,7 @@ XPU_API int64_t xpu_iter_numel(const xpu_iter *iter);
 XPU_API void xpu_iter_coalesce(xpu_iter *iter);
 
 XPU_API size_t xpu_dtype_size(xpu_dtype dtype);
-XPU_API const char *xpu_dtype_name(xpu_dtype dtype);  /* "f32" */
+XPU_API const char *xpu_dtype_name(xpu_dtype dtype); /* "f32" */
 
 #ifdef __cplusplus
 }

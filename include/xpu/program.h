@@ -27,8 +27,8 @@ typedef struct xpu_kernel xpu_kernel;
  * version), and finds `name` in it. Kernels live as long as the process; the same source, options and
  * name give the same kernel. On XPU_ERROR_BUILD_FAILED xpu_last_error() holds the driver's log.
  * `label` names the kernel in errors and profiles ("add f32,f32->f32"); NULL means `name`. */
-XPU_API xpu_status xpu_kernel_create(int device, const char *source, const char *options,
-                                     const char *name, const char *label, xpu_kernel **kernel);
+XPU_API xpu_status xpu_kernel_create(int device, const char *source, const char *options, const char *name,
+                                     const char *label, xpu_kernel **kernel);
 XPU_API const char *xpu_kernel_label(const xpu_kernel *kernel);
 
 /* What the driver says of a built kernel. */
@@ -63,7 +63,7 @@ XPU_API xpu_status xpu_launch_args(xpu_stream *stream, xpu_kernel *kernel, const
 
 /* What has been built and loaded by this process, all devices. */
 typedef struct xpu_program_stats {
-    uint64_t built, loaded;            /* programs compiled; programs taken from the cache on disk */
+    uint64_t built, loaded; /* programs compiled; programs taken from the cache on disk */
     double build_seconds, load_seconds;
 } xpu_program_stats;
 XPU_API xpu_status xpu_program_get_stats(xpu_program_stats *stats);
@@ -76,13 +76,13 @@ XPU_API const char *xpu_cache_dir(void);
  * ones over, oldest first, and forgets them; it waits for the device. Times are nanoseconds of
  * CLOCK_REALTIME. */
 typedef struct xpu_profile_record {
-    const char *name;                  /* lives as long as the process */
+    const char *name; /* lives as long as the process */
     int device;
     int64_t stream_id;
-    uint64_t correlation;              /* counts launches; same order as submission */
+    uint64_t correlation; /* counts launches; same order as submission */
     uint64_t submitted, started, ended;
-    uint64_t bytes;                    /* of copies and fills; else 0 */
-    uint64_t context;                  /* what the submitting thread had set */
+    uint64_t bytes;   /* of copies and fills; else 0 */
+    uint64_t context; /* what the submitting thread had set */
 } xpu_profile_record;
 typedef void (*xpu_profile_visitor)(const xpu_profile_record *record, void *user);
 XPU_API xpu_status xpu_profile_start(void);

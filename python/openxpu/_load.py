@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import os
 import sys
+import time
 import warnings
 from types import ModuleType
 
@@ -70,6 +72,17 @@ def _refuse(reason: str) -> None:
     torch.xpu._lazy_init = lazy_init
 
 
+def _settle() -> None:
+    """Let the autograd engine's device thread come to rest before Python ends.
+
+    The thread wakes the caller of ``backward`` before it has dropped the last Python objects of the graph.
+    If the interpreter is finalised in that moment, Python ends the thread where it asks for the GIL, and
+    that is inside a C++ function that must not be left so: the process would abort.
+    """
+    if torch.xpu.is_initialized():
+        time.sleep(0.01)
+
+
 def _enter(bridge: ModuleType) -> None:
     """Fill torch._C with what torch.xpu calls, and let torch.xpu take notice."""
     from openxpu import _types
@@ -79,6 +92,7 @@ def _enter(bridge: ModuleType) -> None:
             setattr(torch._C, name, getattr(bridge, name))
     _types.enter(torch._C)
     torch._C._has_xpu = True
+    atexit.register(_settle)
     # torch.xpu was imported when there was no device: run it again in place.
     for part in _PARTS:
         importlib.reload(importlib.import_module(f"torch.xpu.{part}"))

@@ -54,7 +54,8 @@ static void sub_group_sizes(const query *q, xpu_device_properties *p) {
     size_t all[64];
     size_t whole = 0;
     q->api->clGetDeviceInfo(q->id, CL_DEVICE_SUB_GROUP_SIZES_INTEL, 0, NULL, &whole);
-    if (whole > sizeof all || q->api->clGetDeviceInfo(q->id, CL_DEVICE_SUB_GROUP_SIZES_INTEL, whole, all, NULL))
+    if (whole > sizeof all ||
+        q->api->clGetDeviceInfo(q->id, CL_DEVICE_SUB_GROUP_SIZES_INTEL, whole, all, NULL))
         return;
     for (size_t i = 0; i < bytes / sizeof *all; i++) p->sub_group_sizes[i] = all[i];
 }
@@ -124,8 +125,7 @@ xpu_status cl_read_capabilities(cl_device *device) {
     p->has_bfloat16_conversions = extension(&q, "cl_intel_bfloat16_conversions");
     p->has_subgroups = extension(&q, "cl_khr_subgroups") || extension(&q, "cl_intel_subgroups");
     p->has_subgroup_size = extension(&q, "cl_intel_required_subgroup_size");
-    p->has_subgroup_shuffle =
-        extension(&q, "cl_khr_subgroup_shuffle") || extension(&q, "cl_intel_subgroups");
+    p->has_subgroup_shuffle = extension(&q, "cl_khr_subgroup_shuffle") || extension(&q, "cl_intel_subgroups");
     p->has_subgroup_matrix_multiply_accumulate =
         extension(&q, "cl_intel_subgroup_matrix_multiply_accumulate");
     p->has_subgroup_matrix_multiply_accumulate_tensor_float32 =
@@ -146,8 +146,8 @@ xpu_status cl_read_capabilities(cl_device *device) {
 
     cl_api *api = (cl_api *)device->api; /* a driver's table, still being filled */
     if (extension(&q, "cl_intel_unified_shared_memory")) {
-#define X(result, name, parameters)                                                                \
-    if (!api->name)                                                                                \
+#define X(result, name, parameters)                                                                          \
+    if (!api->name)                                                                                          \
         *(void **)&api->name = api->clGetExtensionFunctionAddressForPlatform(device->platform, #name);
         CL_USM_FUNCTIONS(X)
 #undef X
@@ -164,6 +164,5 @@ xpu_status cl_read_capabilities(cl_device *device) {
     device->profiling = !device->host;
     device->options = build_options(&q, p);
     core_free(extensions);
-    return supported ? XPU_SUCCESS
-                     : xpu_fail(XPU_ERROR_NOT_SUPPORTED, "%s has neither USM nor SVM", p->name);
+    return supported ? XPU_SUCCESS : xpu_fail(XPU_ERROR_NOT_SUPPORTED, "%s has neither USM nor SVM", p->name);
 }

@@ -5,8 +5,9 @@
 const char *cl_error_name(cl_int error) {
     switch (error) {
     case CL_SUCCESS: return "CL_SUCCESS";
-#define X(name, value) case name: return #name;
-    CL_ERRORS(X)
+#define X(name, value)                                                                                       \
+    case name: return #name;
+        CL_ERRORS(X)
 #undef X
     }
     return "an error unknown to OpenCL 3.0";

@@ -84,8 +84,8 @@ static void *find_intel_cpu(void) {
 static bool fill_api(cl_api *api, void *library) {
     *(void **)&api->clGetPlatformIDs = dlsym(library, "clGetPlatformIDs");
     if (!api->clGetPlatformIDs) return false;
-#define X(result, name, parameters)                                                                \
-    *(void **)&api->name = dlsym(library, #name);                                                  \
+#define X(result, name, parameters)                                                                          \
+    *(void **)&api->name = dlsym(library, #name);                                                            \
     if (!api->name) return false;
     CL_FUNCTIONS(X)
 #undef X
@@ -107,8 +107,8 @@ static bool selected(const char *selection, const cl_device *device) {
             if (p->type == XPU_DEVICE_GPU) return true;
         } else if (length == 3 && !strncasecmp(selection, "cpu", 3)) {
             if (p->type == XPU_DEVICE_CPU) return true;
-        } else if (length && (contains(p->name, selection, length) ||
-                              contains(p->platform_name, selection, length))) {
+        } else if (length &&
+                   (contains(p->name, selection, length) || contains(p->platform_name, selection, length))) {
             return true;
         }
         selection += length + (selection[length] == ',');
@@ -161,7 +161,8 @@ static void load(void) {
         for (int i = 0; i < count; i++) {
             bool host = found[i].properties.type == XPU_DEVICE_CPU;
             if (host != (pass == 1)) continue;
-            if (selection ? !selected(selection, &found[i]) : host && device_count && cl_devices[device_count - 1].host)
+            if (selection ? !selected(selection, &found[i])
+                          : host && device_count && cl_devices[device_count - 1].host)
                 continue;
             bool twice = false; /* one driver met both directly and through the loader */
             for (int j = 0; j < device_count; j++)

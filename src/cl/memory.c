@@ -10,7 +10,8 @@
 static size_t round_up(size_t size, size_t to) { return (size + to - 1) / to * to; }
 
 static xpu_status no_memory(int device, size_t size) {
-    return xpu_fail(XPU_ERROR_OUT_OF_MEMORY, "%s gives no %zu bytes", cl_devices[device].properties.name, size);
+    return xpu_fail(XPU_ERROR_OUT_OF_MEMORY, "%s gives no %zu bytes", cl_devices[device].properties.name,
+                    size);
 }
 
 xpu_status cl_memory_alloc(int index, size_t size, void **pointer) {
@@ -34,9 +35,7 @@ xpu_status cl_memory_alloc(int index, size_t size, void **pointer) {
         if (error == CL_OUT_OF_RESOURCES) error = CL_MEM_OBJECT_ALLOCATION_FAILURE;
         break;
     }
-    case XPU_MEMORY_SVM:
-        memory = device->api->clSVMAlloc(device->context, CL_MEM_READ_WRITE, size, 0);
-        break;
+    case XPU_MEMORY_SVM: memory = device->api->clSVMAlloc(device->context, CL_MEM_READ_WRITE, size, 0); break;
     }
     if (error != CL_SUCCESS && error != CL_MEM_OBJECT_ALLOCATION_FAILURE)
         return cl_check(error, "->clDeviceMemAllocINTEL", device);
@@ -80,8 +79,8 @@ static xpu_status map_buffer(cl_device *device, size_t size, void **pointer) {
                                                 size, NULL, &error);
         status = cl_check(error, "->clCreateBuffer", device);
         if (status == XPU_SUCCESS) {
-            m->pointer = device->api->clEnqueueMapBuffer(queue, m->buffer, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0,
-                                                         size, 0, NULL, NULL, &error);
+            m->pointer = device->api->clEnqueueMapBuffer(
+                queue, m->buffer, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0, size, 0, NULL, NULL, &error);
             status = cl_check(error, "->clEnqueueMapBuffer", device);
             if (status != XPU_SUCCESS) device->api->clReleaseMemObject(m->buffer);
         }

@@ -9,19 +9,20 @@ static _Thread_local char text[TEXT_SIZE];
 
 const char *xpu_status_name(xpu_status status) {
     switch (status) {
-#define NAME(s) case s: return #s;
-    NAME(XPU_SUCCESS)
-    NAME(XPU_NOT_READY)
-    NAME(XPU_ERROR_INVALID_ARGUMENT)
-    NAME(XPU_ERROR_NOT_SUPPORTED)
-    NAME(XPU_ERROR_NO_DEVICE)
-    NAME(XPU_ERROR_OUT_OF_MEMORY)
-    NAME(XPU_ERROR_OUT_OF_HOST_MEMORY)
-    NAME(XPU_ERROR_BUILD_FAILED)
-    NAME(XPU_ERROR_DEVICE_LOST)
-    NAME(XPU_ERROR_DRIVER)
-    NAME(XPU_ERROR_BAD_FORK)
-    NAME(XPU_ERROR_IO)
+#define NAME(s)                                                                                              \
+    case s: return #s;
+        NAME(XPU_SUCCESS)
+        NAME(XPU_NOT_READY)
+        NAME(XPU_ERROR_INVALID_ARGUMENT)
+        NAME(XPU_ERROR_NOT_SUPPORTED)
+        NAME(XPU_ERROR_NO_DEVICE)
+        NAME(XPU_ERROR_OUT_OF_MEMORY)
+        NAME(XPU_ERROR_OUT_OF_HOST_MEMORY)
+        NAME(XPU_ERROR_BUILD_FAILED)
+        NAME(XPU_ERROR_DEVICE_LOST)
+        NAME(XPU_ERROR_DRIVER)
+        NAME(XPU_ERROR_BAD_FORK)
+        NAME(XPU_ERROR_IO)
 #undef NAME
     }
     return "unknown xpu_status";

@@ -15,13 +15,13 @@ void xpu_fail_add(const char *format, ...) __attribute__((format(printf, 1, 2)))
 
 /* Returns XPU_ERROR_INVALID_ARGUMENT from the enclosing function when `condition` holds; the rest says
  * what is wrong, printf-like. */
-#define XPU_REJECT_IF(condition, ...)                                                              \
-    do {                                                                                           \
-        if (condition) {                                                                           \
-            xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "%s: ", __func__);                                \
-            xpu_fail_add(__VA_ARGS__);                                                             \
-            return XPU_ERROR_INVALID_ARGUMENT;                                                     \
-        }                                                                                          \
+#define XPU_REJECT_IF(condition, ...)                                                                        \
+    do {                                                                                                     \
+        if (condition) {                                                                                     \
+            xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "%s: ", __func__);                                          \
+            xpu_fail_add(__VA_ARGS__);                                                                       \
+            return XPU_ERROR_INVALID_ARGUMENT;                                                               \
+        }                                                                                                    \
     } while (0)
 
 #endif

@@ -6,7 +6,7 @@
 #include <stddef.h>
 
 typedef struct text {
-    char *data;       /* NUL-terminated once anything was appended; owned */
+    char *data; /* NUL-terminated once anything was appended; owned */
     size_t size, room;
     bool failed;
 } text;

@@ -11,7 +11,7 @@ typedef struct attention_matrix {
 typedef struct attention_params {
     attention_matrix query, key, value, bias, out, logsumexp; /* logsumexp: 3 strides */
     attention_matrix grad_out, grad_query, grad_key, grad_value;
-    xpu_addr delta;                   /* fp32 [batch][head][query]: sum of grad_out * out */
+    xpu_addr delta; /* fp32 [batch][head][query]: sum of grad_out * out */
     xpu_i64 batch, heads, key_heads;
     xpu_i64 queries, keys;
     xpu_u64 seed, offset;

@@ -9,10 +9,10 @@ typedef struct gemm_strides {
 
 typedef struct gemm_params {
     xpu_addr a, b, c, out;
-    xpu_addr partial;            /* sums of the slices of k: [slice][batch][m][n] of the accumulator's type */
+    xpu_addr partial; /* sums of the slices of k: [slice][batch][m][n] of the accumulator's type */
     xpu_i64 batch, m, n, k;
-    xpu_i64 slices, slice;       /* k is cut into `slices` of `slice` elements */
+    xpu_i64 slices, slice; /* k is cut into `slices` of `slice` elements */
     gemm_strides a_stride, b_stride, c_stride, out_stride;
-    xpu_u64 alpha[2], beta[2];   /* the bits of the accumulator's type; two words for complex */
+    xpu_u64 alpha[2], beta[2]; /* the bits of the accumulator's type; two words for complex */
 } gemm_params;
 #endif

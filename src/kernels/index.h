@@ -15,13 +15,13 @@ struct index_fault {
 /* All strides are in bytes. 760 bytes. */
 struct index_params {
     xpu_addr out, in;
-    xpu_addr fault;                                /* struct index_fault, or 0 */
+    xpu_addr fault; /* struct index_fault, or 0 */
     xpu_addr index[INDEX_MAX];
-    xpu_i64 extent[INDEX_MAX], step[INDEX_MAX];    /* of the dimensions chosen from */
+    xpu_i64 extent[INDEX_MAX], step[INDEX_MAX]; /* of the dimensions chosen from */
     xpu_i64 size[INDEX_DIMS];
     xpu_i64 out_stride[INDEX_DIMS], in_stride[INDEX_DIMS];
     xpu_i64 index_stride[INDEX_MAX][INDEX_DIMS];
-    xpu_i64 serial;                                /* elements of the dimensions that run serially */
+    xpu_i64 serial; /* elements of the dimensions that run serially */
     xpu_i32 wrap, unused;
 };
 
@@ -48,23 +48,23 @@ static inline void index_report(xpu_addr fault, int which, long index) {
 }
 
 /* Moves the three offsets by `n` steps along dimension d. Needs out, in, at[NI] and p in scope. */
-#define INDEX_MOVE(d, n)                                                                         \
-    do {                                                                                         \
-        out += (n) * p.out_stride[d];                                                            \
-        in += (n) * p.in_stride[d];                                                              \
-        for (int k = 0; k < NI; k++) at[k] += (n) * p.index_stride[k][d];                        \
+#define INDEX_MOVE(d, n)                                                                                     \
+    do {                                                                                                     \
+        out += (n) * p.out_stride[d];                                                                        \
+        in += (n) * p.in_stride[d];                                                                          \
+        for (int k = 0; k < NI; k++) at[k] += (n) * p.index_stride[k][d];                                    \
     } while (0)
 
 /* The sum of index times step, or a return from the kernel (`leave`) with a report. */
-#define INDEX_RESOLVE(offset, leave)                                                             \
-    for (int k = 0; k < NI; k++) {                                                               \
-        const long given = *XPU_CPTR(index_t, p.index[k] + at[k]);                               \
-        const long i = given < 0 && p.wrap ? given + p.extent[k] : given;                        \
-        if ((ulong)i >= (ulong)p.extent[k]) {                                                    \
-            index_report(p.fault, k, given);                                                     \
-            leave;                                                                               \
-        }                                                                                        \
-        offset += i * p.step[k];                                                                 \
+#define INDEX_RESOLVE(offset, leave)                                                                         \
+    for (int k = 0; k < NI; k++) {                                                                           \
+        const long given = *XPU_CPTR(index_t, p.index[k] + at[k]);                                           \
+        const long i = given < 0 && p.wrap ? given + p.extent[k] : given;                                    \
+        if ((ulong)i >= (ulong)p.extent[k]) {                                                                \
+            index_report(p.fault, k, given);                                                                 \
+            leave;                                                                                           \
+        }                                                                                                    \
+        offset += i * p.step[k];                                                                             \
     }
 
 /* Strides along dimension 0 are constants where they have their natural values. */
@@ -82,19 +82,19 @@ static inline void index_report(xpu_addr fault, int which, long index) {
 
 /* The start of a kernel: the work-item's element in dimensions 0 … LAST-1. Dimension 0 and 1 of the
  * ND-range are those of the walk, its dimension 2 the rest, so that the divisions are uniform. */
-#define INDEX_WALK(LAST)                                                                         \
-    const long x = get_global_id(0), y = get_global_id(1);                                       \
-    if (x >= p.size[0] || y >= p.size[1]) return;                                                \
-    long out = x * OS0 + y * p.out_stride[1];                                                    \
-    long in = x * IS0 + y * p.in_stride[1];                                                      \
-    long at[NI];                                                                                 \
-    for (int k = 0; k < NI; k++) at[k] = x * INDEX_STRIDE0(k) + y * p.index_stride[k][1];        \
-    long z = get_global_id(2);                                                                   \
-    _Pragma("unroll") for (int d = 2; d < LAST; d++) {                                           \
-        const long q = d + 1 < LAST ? (long)((ulong)z / (ulong)p.size[d]) : 0;                   \
-        const long r = z - q * p.size[d];                                                        \
-        INDEX_MOVE(d, r);                                                                        \
-        z = q;                                                                                   \
+#define INDEX_WALK(LAST)                                                                                     \
+    const long x = get_global_id(0), y = get_global_id(1);                                                   \
+    if (x >= p.size[0] || y >= p.size[1]) return;                                                            \
+    long out = x * OS0 + y * p.out_stride[1];                                                                \
+    long in = x * IS0 + y * p.in_stride[1];                                                                  \
+    long at[NI];                                                                                             \
+    for (int k = 0; k < NI; k++) at[k] = x * INDEX_STRIDE0(k) + y * p.index_stride[k][1];                    \
+    long z = get_global_id(2);                                                                               \
+    _Pragma("unroll") for (int d = 2; d < LAST; d++) {                                                       \
+        const long q = d + 1 < LAST ? (long)((ulong)z / (ulong)p.size[d]) : 0;                               \
+        const long r = z - q * p.size[d];                                                                    \
+        INDEX_MOVE(d, r);                                                                                    \
+        z = q;                                                                                               \
     }
 
 #endif

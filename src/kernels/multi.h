@@ -27,21 +27,21 @@ struct multi_params {
 #define MULTI_ADDRESS(column) MULTI_WORD(row, column)
 
 /* Finds the group's tensor `row` and walks over its elements i. Needs p in scope; ends with MULTI_END. */
-#define MULTI_ROW                                                                                \
-    const long group = XPU_GROUP(0);                                                             \
-    int row = 0, last = (int)p.tensors - 1;                                                      \
-    while (row < last) {                                                                         \
-        const int middle = (row + last + 1) / 2;                                                 \
-        if ((long)MULTI_WORD(middle, WIDTH - 1) <= group)                                        \
-            row = middle;                                                                        \
-        else                                                                                     \
-            last = middle - 1;                                                                   \
-    }                                                                                            \
-    const long first = (group - (long)MULTI_WORD(row, WIDTH - 1)) * (LOCAL * STEPS);             \
+#define MULTI_ROW                                                                                            \
+    const long group = XPU_GROUP(0);                                                                         \
+    int row = 0, last = (int)p.tensors - 1;                                                                  \
+    while (row < last) {                                                                                     \
+        const int middle = (row + last + 1) / 2;                                                             \
+        if ((long)MULTI_WORD(middle, WIDTH - 1) <= group)                                                    \
+            row = middle;                                                                                    \
+        else                                                                                                 \
+            last = middle - 1;                                                                               \
+    }                                                                                                        \
+    const long first = (group - (long)MULTI_WORD(row, WIDTH - 1)) * (LOCAL * STEPS);                         \
     const long count = (long)MULTI_WORD(row, WIDTH - 2);
-#define MULTI_EACH(i)                                                                            \
-    for (int step_ = 0; step_ < STEPS; step_++) {                                                \
-        const long i = first + step_ * LOCAL + (long)get_local_id(0);                            \
+#define MULTI_EACH(i)                                                                                        \
+    for (int step_ = 0; step_ < STEPS; step_++) {                                                            \
+        const long i = first + step_ * LOCAL + (long)get_local_id(0);                                        \
         if (i < count)
 #define MULTI_END }
 #endif

@@ -4,17 +4,17 @@
 #include "shared.h"
 
 typedef struct norm_row_params {
-    xpu_addr result;            /* y or dx */
-    xpu_addr input;             /* x */
-    xpu_addr grad;              /* dy */
-    xpu_addr weight, bias;      /* or 0 */
-    xpu_addr mean, rstd;        /* ACC [rows] */
-    xpu_addr partial;           /* ACC [teams, 2, length]: each team's share of dweight and dbias */
+    xpu_addr result;                 /* y or dx */
+    xpu_addr input;                  /* x */
+    xpu_addr grad;                   /* dy */
+    xpu_addr weight, bias;           /* or 0 */
+    xpu_addr mean, rstd;             /* ACC [rows] */
+    xpu_addr partial;                /* ACC [teams, 2, length]: each team's share of dweight and dbias */
     xpu_addr grad_weight, grad_bias; /* or 0 */
     xpu_i64 rows;
     xpu_i64 teams;
     xpu_u32 length;
     xpu_u32 rows_per_team;
-    float eps, eps_rest;        /* eps is their sum: fp64 wants more digits */
+    float eps, eps_rest; /* eps is their sum: fp64 wants more digits */
 } norm_row_params;
 #endif

@@ -12,7 +12,7 @@ typedef struct pointwise_flat {
     xpu_addr pointer[POINTWISE_OPERANDS];
     xpu_u64 value[POINTWISE_OPERANDS][2]; /* of operands that are no tensors: in the compute type */
     xpu_u64 scalar[POINTWISE_SCALARS][2];
-    xpu_u64 count;                        /* elements */
+    xpu_u64 count; /* elements */
 } pointwise_flat;
 
 /* Any strides; fewer than 2^31 elements, and offsets that fit 31 bits. Strides and offsets are bytes.
@@ -21,8 +21,8 @@ typedef struct pointwise_strided {
     xpu_addr pointer[POINTWISE_OPERANDS];
     xpu_u64 value[POINTWISE_OPERANDS][2];
     xpu_u64 scalar[POINTWISE_SCALARS][2];
-    xpu_u32 count;                        /* elements; of rows in the kernel for rows */
-    xpu_u32 inner;                        /* elements in a row, in the kernel for rows */
+    xpu_u32 count; /* elements; of rows in the kernel for rows */
+    xpu_u32 inner; /* elements in a row, in the kernel for rows */
     xpu_u32 size[POINTWISE_DIMS], multiplier[POINTWISE_DIMS], shift[POINTWISE_DIMS];
     xpu_i32 stride[POINTWISE_DIMS][POINTWISE_OPERANDS];
 } pointwise_strided;

@@ -1,4 +1,5 @@
-/* The parameters of random.cl. Strides are bytes; n / size[d] = (mul_hi(n, multiplier[d]) + n) >> shift[d]. */
+/* The parameters of random.cl. Strides are bytes; n / size[d] = (mul_hi(n, multiplier[d]) + n) >> shift[d].
+ */
 #ifndef XPU_KERNELS_RANDOM_H
 #define XPU_KERNELS_RANDOM_H
 #include "shared.h"
@@ -9,9 +10,9 @@
 
 typedef struct random_params {
     xpu_addr pointer[RANDOM_OPERANDS];
-    xpu_u64 seed, counter;  /* counter: the generator's offset / 4 */
-    xpu_u64 count;          /* elements */
-    xpu_u64 a, b;           /* the distribution's parameters: bits of fp32 or fp64, or integers */
+    xpu_u64 seed, counter; /* counter: the generator's offset / 4 */
+    xpu_u64 count;         /* elements */
+    xpu_u64 a, b;          /* the distribution's parameters: bits of fp32 or fp64, or integers */
     xpu_u32 dims, padding;
     xpu_u32 size[RANDOM_DIMS], multiplier[RANDOM_DIMS], shift[RANDOM_DIMS];
     xpu_i32 stride[RANDOM_DIMS][RANDOM_OPERANDS];

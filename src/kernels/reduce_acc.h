@@ -23,14 +23,38 @@ typedef float real;
 #if defined(KIND_one)
 typedef A acc;
 #elif defined(KIND_pair)
-typedef struct { A lo, hi; } acc;
-static inline acc make_acc(A lo, A hi) { acc r; r.lo = lo; r.hi = hi; return r; }
+typedef struct {
+    A lo, hi;
+} acc;
+static inline acc make_acc(A lo, A hi) {
+    acc r;
+    r.lo = lo;
+    r.hi = hi;
+    return r;
+}
 #elif defined(KIND_indexed)
-typedef struct { A v; idx i; } acc;
-static inline acc make_acc(A v, idx i) { acc r; r.v = v; r.i = i; return r; }
+typedef struct {
+    A v;
+    idx i;
+} acc;
+static inline acc make_acc(A v, idx i) {
+    acc r;
+    r.v = v;
+    r.i = i;
+    return r;
+}
 #elif defined(KIND_welford)
-typedef struct { A mean, m2; idx n; } acc;
-static inline acc make_acc(A mean, A m2, idx n) { acc r; r.mean = mean; r.m2 = m2; r.n = n; return r; }
+typedef struct {
+    A mean, m2;
+    idx n;
+} acc;
+static inline acc make_acc(A mean, A m2, idx n) {
+    acc r;
+    r.mean = mean;
+    r.m2 = m2;
+    r.n = n;
+    return r;
+}
 #endif
 #define ACC(...) make_acc(__VA_ARGS__)
 
@@ -46,9 +70,7 @@ static inline COMPUTED(OUT1) reduce_second(acc a, real n, real p);
 #ifdef A_COMPLEX
 #define ONE ((A)(1, 0))
 #define MUL(a, b) complex_mul(a, b)
-static inline A complex_mul(A a, A b) {
-    return (A)(a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x);
-}
+static inline A complex_mul(A a, A b) { return (A)(a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x); }
 #else
 #define ONE ((A)1)
 #define MUL(a, b) ((a) * (b))
@@ -58,8 +80,8 @@ static inline A complex_mul(A a, A b) {
 #define NONZERO(x) ((x).x != 0 || (x).y != 0)
 #define ABS(x) length_of(x)
 #define SQUARE(x) ((x).x * (x).x + (x).y * (x).y)
-#define NAN_TO_0(x) ((in_t)((x).x != (x).x || (x).y != (x).y ? 0 : (x).x, \
-                            (x).x != (x).x || (x).y != (x).y ? 0 : (x).y))
+#define NAN_TO_0(x)                                                                                          \
+    ((in_t)((x).x != (x).x || (x).y != (x).y ? 0 : (x).x, (x).x != (x).x || (x).y != (x).y ? 0 : (x).y))
 #define length_of(x) hypot((x).x, (x).y)
 #else
 #define NONZERO(x) ((x) != 0)
@@ -87,7 +109,7 @@ static inline A complex_mul(A a, A b) {
 #define HIGHEST ((A)(~(A)0 ^ LOWEST))
 #else
 #define LOWEST ((A)0)
-#define HIGHEST ((A)~(A)0)
+#define HIGHEST ((A) ~(A)0)
 #endif
 #define ISNAN(x) 0
 #endif
@@ -107,23 +129,23 @@ static inline A MIN(A a, A b) {
 
 #ifdef KIND_indexed
 /* `step` sees indices grow, so an equal value never replaces one already taken. */
-#define FIRST(name, before)                                                                      \
-    static inline acc name##_STEP(acc a, A x, idx i) {                                           \
-        A v = a.v;                                                                               \
-        idx at = a.i;                                                                            \
-        bool take = (x before v) | (ISNAN(x) & !ISNAN(v)) | (at == LAST);                        \
-        v = take ? x : v;                                                                        \
-        at = take ? i : at;                                                                      \
-        return ACC(v, at);                                                                       \
-    }                                                                                            \
-    static inline acc name(acc a, acc b) {                                                       \
-        A v = a.v, w = b.v;                                                                      \
-        idx i = a.i, j = b.i;                                                                    \
-        bool tie = (v == w) | (ISNAN(v) & ISNAN(w)), better = (w before v) | (ISNAN(w) & !ISNAN(v)); \
-        bool take = (i == LAST) | ((j != LAST) & ((tie & (j < i)) | (!tie & better)));           \
-        v = take ? w : v;                                                                        \
-        i = take ? j : i;                                                                        \
-        return ACC(v, i);                                                                        \
+#define FIRST(name, before)                                                                                  \
+    static inline acc name##_STEP(acc a, A x, idx i) {                                                       \
+        A v = a.v;                                                                                           \
+        idx at = a.i;                                                                                        \
+        bool take = (x before v) | (ISNAN(x) & !ISNAN(v)) | (at == LAST);                                    \
+        v = take ? x : v;                                                                                    \
+        at = take ? i : at;                                                                                  \
+        return ACC(v, at);                                                                                   \
+    }                                                                                                        \
+    static inline acc name(acc a, acc b) {                                                                   \
+        A v = a.v, w = b.v;                                                                                  \
+        idx i = a.i, j = b.i;                                                                                \
+        bool tie = (v == w) | (ISNAN(v) & ISNAN(w)), better = (w before v) | (ISNAN(w) & !ISNAN(v));         \
+        bool take = (i == LAST) | ((j != LAST) & ((tie & (j < i)) | (!tie & better)));                       \
+        v = take ? w : v;                                                                                    \
+        i = take ? j : i;                                                                                    \
+        return ACC(v, i);                                                                                    \
     }
 FIRST(FIRST_MAX, >)
 FIRST(FIRST_MIN, <)
@@ -167,16 +189,16 @@ static inline long offset_of(ulong index, const long *size, const long *stride, 
 
 /* The next run of elements of the inner dimension, from element `from` of `to`: its number, its start in
  * it, its length. */
-#define NEXT_RUN(run, k, n)                                                                        \
-    ulong run = 0, k = from, n = to - from;                                                        \
-    if (OUTER > 0) {                                                                               \
-        run = from / (ulong)p.length;                                                              \
-        k = from - run * (ulong)p.length;                                                          \
-        n = min(n, (ulong)p.length - k);                                                           \
+#define NEXT_RUN(run, k, n)                                                                                  \
+    ulong run = 0, k = from, n = to - from;                                                                  \
+    if (OUTER > 0) {                                                                                         \
+        run = from / (ulong)p.length;                                                                        \
+        k = from - run * (ulong)p.length;                                                                    \
+        n = min(n, (ulong)p.length - k);                                                                     \
     }
 
-#define AT(base, k) /* element k of a run that starts at byte address `base` */                   \
-    (IS_CONTIGUOUS ? LOAD(IN, XPU_CPTR(STORED(IN), base), k)                                     \
+#define AT(base, k) /* element k of a run that starts at byte address `base` */                              \
+    (IS_CONTIGUOUS ? LOAD(IN, XPU_CPTR(STORED(IN), base), k)                                                 \
                    : LOAD(IN, XPU_CPTR(STORED(IN), (base) + (k) * run_stride), 0))
 #ifdef CONTIGUOUS
 #define IS_CONTIGUOUS 1
@@ -188,7 +210,7 @@ static inline long offset_of(ulong index, const long *size, const long *stride, 
 #ifdef DENSE
 #define OUTPUT(k, t, o, v) STORE(t, XPU_PTR(STORED(t), p->out[k]), o, v)
 #else
-#define OUTPUT(k, t, o, v)                                                                         \
+#define OUTPUT(k, t, o, v)                                                                                   \
     STORE(t, XPU_PTR(STORED(t), p->out[k] + offset_of(o, p->size, p->out_stride[k], 0, KEPT)), 0, v)
 #endif
 static inline void write_outputs(const reduce_params *p, ulong o, acc a) {

@@ -4,12 +4,12 @@
 #include "shared.h"
 
 typedef struct resample_params {
-    xpu_addr input, output;     /* T; backward: the gradients of both */
+    xpu_addr input, output; /* T; backward: the gradients of both */
     xpu_i64 batch, channels;
-    xpu_i64 rows;               /* of the range: positions along all dimensions but the first */
+    xpu_i64 rows; /* of the range: positions along all dimensions but the first */
     xpu_i32 in[3], out[3];
     float scale[3], scale_rest[3]; /* input positions an output position; their sum is it */
-    xpu_i32 before[3];          /* padding in front, may be negative */
+    xpu_i32 before[3];             /* padding in front, may be negative */
     xpu_i32 align_corners;
 } resample_params;
 #endif

@@ -8,7 +8,7 @@ typedef struct rnn_params {
     xpu_addr input_gates, hidden_gates, input_bias, hidden_bias; /* biases: both or none */
     xpu_addr state;                                              /* cx or hx */
     xpu_addr hy, cy, workspace;
-    xpu_addr grad_hy, grad_cy;                                   /* either may be 0 */
+    xpu_addr grad_hy, grad_cy; /* either may be 0 */
     xpu_addr grad_input_gates, grad_hidden_gates, grad_state;
 } rnn_params;
 #endif

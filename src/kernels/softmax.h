@@ -4,11 +4,11 @@
 #include "shared.h"
 
 typedef struct softmax_params {
-    xpu_addr result;            /* forward: the output; backward: the input's gradient */
-    xpu_addr input;             /* forward: the input; backward: the output's gradient */
-    xpu_addr output;            /* backward: the output of forward */
-    xpu_addr mask;              /* bool, true leaves the element out; or 0 */
-    xpu_i64 columns;            /* outer * inner */
+    xpu_addr result; /* forward: the output; backward: the input's gradient */
+    xpu_addr input;  /* forward: the input; backward: the output's gradient */
+    xpu_addr output; /* backward: the output of forward */
+    xpu_addr mask;   /* bool, true leaves the element out; or 0 */
+    xpu_i64 columns; /* outer * inner */
     xpu_i64 inner;
     xpu_u32 length;
     xpu_u32 rows_per_team;

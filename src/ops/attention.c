@@ -8,20 +8,26 @@
 
 #define TILE 64
 
-typedef enum attention_kernel { KERNEL_FORWARD, KERNEL_DELTA, KERNEL_GRAD_QUERY, KERNEL_GRAD_KEY_VALUE } attention_kernel;
+typedef enum attention_kernel {
+    KERNEL_FORWARD,
+    KERNEL_DELTA,
+    KERNEL_GRAD_QUERY,
+    KERNEL_GRAD_KEY_VALUE
+} attention_kernel;
 
 static int round_up(int64_t depth) { return (int)(depth + 15) / 16 * 16; }
 
-static xpu_status get_kernel(int device, const xpu_attention *args, attention_kernel which, xpu_kernel **kernel) {
+static xpu_status get_kernel(int device, const xpu_attention *args, attention_kernel which,
+                             xpu_kernel **kernel) {
     static const char *const names[] = {"attention_forward", "attention_delta", "attention_grad_query",
                                         "attention_grad_key_value"};
     const xpu_dtype dtype = args->query->dtype;
     const int depth = round_up(args->query->size[3]), value_depth = round_up(args->value->size[3]);
-    const kernel_key key = {
-        .family = FAMILY_ATTENTION,
-        .word = {(uint64_t)dtype | (uint64_t)which << 8 | (uint64_t)(args->bias ? args->bias->dtype + 1 : 0) << 16 |
-                     (uint64_t)(args->dropout > 0) << 24,
-                 (uint64_t)depth | (uint64_t)value_depth << 32}};
+    const kernel_key key = {.family = FAMILY_ATTENTION,
+                            .word = {(uint64_t)dtype | (uint64_t)which << 8 |
+                                         (uint64_t)(args->bias ? args->bias->dtype + 1 : 0) << 16 |
+                                         (uint64_t)(args->dropout > 0) << 24,
+                                     (uint64_t)depth | (uint64_t)value_depth << 32}};
     *kernel = kernel_find(device, &key);
     if (*kernel) return XPU_SUCCESS;
 
@@ -29,23 +35,27 @@ static xpu_status get_kernel(int device, const xpu_attention *args, attention_ke
     if (args->bias)
         snprintf(bias, sizeof bias, "-DBIAS_T=%s -DBIAS_IS_MASK=%d", xpu_dtype_name(args->bias->dtype),
                  args->bias->dtype == XPU_BOOL);
-    snprintf(options, sizeof options, "-DT=%s %s -DDROPOUT=%d -DDEPTH=%d -DVALUE_DEPTH=%d -D%s", xpu_dtype_name(dtype),
-             bias, args->dropout > 0, depth, value_depth, which == KERNEL_FORWARD ? "FORWARD" : "BACKWARD");
+    snprintf(options, sizeof options, "-DT=%s %s -DDROPOUT=%d -DDEPTH=%d -DVALUE_DEPTH=%d -D%s",
+             xpu_dtype_name(dtype), bias, args->dropout > 0, depth, value_depth,
+             which == KERNEL_FORWARD ? "FORWARD" : "BACKWARD");
     snprintf(label, sizeof label, "%s %s", names[which], xpu_dtype_name(dtype));
-    return kernel_make(device, &key,
-                       &(kernel_recipe){.file = "attention_ref.cl", .options = options, .name = names[which],
-                                        .label = label},
-                       kernel);
+    return kernel_make(
+        device, &key,
+        &(kernel_recipe){
+            .file = "attention_ref.cl", .options = options, .name = names[which], .label = label},
+        kernel);
 }
 
 static xpu_status check(const xpu_attention *args) {
     const xpu_tensor *q = args->query, *k = args->key, *v = args->value;
     if (q->dtype != XPU_FLOAT16 && q->dtype != XPU_BFLOAT16 && q->dtype != XPU_FLOAT32)
-        return op_fail(XPU_ERROR_NOT_SUPPORTED, "attention: not implemented for dtype %s", xpu_dtype_name(q->dtype));
+        return op_fail(XPU_ERROR_NOT_SUPPORTED, "attention: not implemented for dtype %s",
+                       xpu_dtype_name(q->dtype));
     if (q->size[3] > XPU_ATTENTION_MAX_HEAD || v->size[3] > XPU_ATTENTION_MAX_HEAD)
-        return op_fail(XPU_ERROR_NOT_SUPPORTED, "attention: heads of more than %d elements", XPU_ATTENTION_MAX_HEAD);
-    if (k->dtype != q->dtype || v->dtype != q->dtype || k->size[1] != v->size[1] || k->size[2] != v->size[2] ||
-        k->size[3] != q->size[3] || k->size[1] == 0 || q->size[1] % k->size[1])
+        return op_fail(XPU_ERROR_NOT_SUPPORTED, "attention: heads of more than %d elements",
+                       XPU_ATTENTION_MAX_HEAD);
+    if (k->dtype != q->dtype || v->dtype != q->dtype || k->size[1] != v->size[1] ||
+        k->size[2] != v->size[2] || k->size[3] != q->size[3] || k->size[1] == 0 || q->size[1] % k->size[1])
         return op_fail(XPU_ERROR_INVALID_ARGUMENT, "attention: query, key and value don't fit each other");
     return XPU_SUCCESS;
 }
@@ -59,14 +69,24 @@ static attention_matrix matrix_of(const xpu_tensor *tensor) {
 }
 
 static attention_params describe(const xpu_attention *args) {
-    return (attention_params){.query = matrix_of(args->query), .key = matrix_of(args->key),
-                              .value = matrix_of(args->value), .bias = matrix_of(args->bias),
-                              .out = matrix_of(args->out), .logsumexp = matrix_of(args->logsumexp),
-                              .batch = args->query->size[0], .heads = args->query->size[1],
-                              .key_heads = args->key->size[1], .queries = args->query->size[2],
-                              .keys = args->key->size[2], .seed = args->seed, .offset = args->offset,
-                              .depth = (xpu_i32)args->query->size[3], .value_depth = (xpu_i32)args->value->size[3],
-                              .causal = args->causal, .scale = (float)args->scale, .dropout = (float)args->dropout,
+    return (attention_params){.query = matrix_of(args->query),
+                              .key = matrix_of(args->key),
+                              .value = matrix_of(args->value),
+                              .bias = matrix_of(args->bias),
+                              .out = matrix_of(args->out),
+                              .logsumexp = matrix_of(args->logsumexp),
+                              .batch = args->query->size[0],
+                              .heads = args->query->size[1],
+                              .key_heads = args->key->size[1],
+                              .queries = args->query->size[2],
+                              .keys = args->key->size[2],
+                              .seed = args->seed,
+                              .offset = args->offset,
+                              .depth = (xpu_i32)args->query->size[3],
+                              .value_depth = (xpu_i32)args->value->size[3],
+                              .causal = args->causal,
+                              .scale = (float)args->scale,
+                              .dropout = (float)args->dropout,
                               .keep_scale = args->dropout < 1 ? (float)(1 / (1 - args->dropout)) : 0};
 }
 
@@ -75,11 +95,14 @@ static xpu_status launch(xpu_stream *stream, const xpu_attention *args, attentio
     const int64_t query_blocks = (p->queries + TILE - 1) / TILE * p->heads * p->batch;
     const int64_t key_blocks = (p->keys + TILE - 1) / TILE * p->key_heads * p->batch;
     const bool delta = which == KERNEL_DELTA;
-    const int64_t groups = delta ? p->batch * p->heads * p->queries
-                                 : which == KERNEL_GRAD_KEY_VALUE ? key_blocks : query_blocks;
-    const xpu_range range = {.dims = 2, .groups = {(size_t)groups, 1}, .local = {delta ? 64 : 16, delta ? 1 : 16},
-                             .work = (uint64_t)(p->batch * p->heads * p->queries) * (uint64_t)(delta ? 1 : p->keys) *
-                                     (uint64_t)(p->depth + p->value_depth)};
+    const int64_t groups = delta                            ? p->batch * p->heads * p->queries
+                           : which == KERNEL_GRAD_KEY_VALUE ? key_blocks
+                                                            : query_blocks;
+    const xpu_range range = {.dims = 2,
+                             .groups = {(size_t)groups, 1},
+                             .local = {delta ? 64 : 16, delta ? 1 : 16},
+                             .work = (uint64_t)(p->batch * p->heads * p->queries) *
+                                     (uint64_t)(delta ? 1 : p->keys) * (uint64_t)(p->depth + p->value_depth)};
     xpu_kernel *kernel;
     XPU_TRY(get_kernel(xpu_stream_device(stream), args, which, &kernel));
     return xpu_launch(stream, kernel, &range, p, sizeof *p);
@@ -92,7 +115,8 @@ xpu_status xpu_attention_forward(xpu_stream *stream, const xpu_attention *args) 
     return launch(stream, args, KERNEL_FORWARD, &p);
 }
 
-xpu_status xpu_attention_backward(xpu_stream *stream, const xpu_attention *args, const xpu_attention_grad *grad) {
+xpu_status xpu_attention_backward(xpu_stream *stream, const xpu_attention *args,
+                                  const xpu_attention_grad *grad) {
     XPU_TRY(check(args));
     attention_params p = describe(args);
     p.grad_out = matrix_of(grad->out);

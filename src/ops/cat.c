@@ -7,8 +7,8 @@
 #include "ops/kernel.h"
 
 typedef struct tiling {
-    int element;    /* bytes */
-    int x, y;       /* the group's size */
+    int element; /* bytes */
+    int x, y;    /* the group's size */
     int steps;
     bool tall, in_params;
 } tiling;
@@ -43,13 +43,14 @@ static tiling tiling_of(const xpu_device_properties *properties, int64_t rows, i
 }
 
 static xpu_status kernel_for(int device, const tiling *t, xpu_kernel **kernel) {
-    kernel_key key = {FAMILY_CAT, {(uint64_t)t->element | (uint64_t)t->steps << 8 | (uint64_t)t->tall << 16,
-                                   (uint64_t)t->x, (uint64_t)t->y}};
+    kernel_key key = {FAMILY_CAT,
+                      {(uint64_t)t->element | (uint64_t)t->steps << 8 | (uint64_t)t->tall << 16,
+                       (uint64_t)t->x, (uint64_t)t->y}};
     *kernel = kernel_find(device, &key);
     if (*kernel) return XPU_SUCCESS;
     char options[96], label[32];
-    snprintf(options, sizeof options, "-DE=%d -DTX=%d -DTY=%d -DSTEPS=%d -DTALL=%d -DINLINE=%d", t->element, t->x, t->y,
-             t->steps, t->tall, t->in_params);
+    snprintf(options, sizeof options, "-DE=%d -DTX=%d -DTY=%d -DSTEPS=%d -DTALL=%d -DINLINE=%d", t->element,
+             t->x, t->y, t->steps, t->tall, t->in_params);
     snprintf(label, sizeof label, "cat %d bytes", t->element);
     kernel_recipe recipe = {.file = "cat_ref.cl", .options = options, .name = "cat", .label = label};
     return kernel_make(device, &key, &recipe, kernel);
@@ -61,30 +62,35 @@ static int64_t groups_for(const tiling *t, int64_t rows, int64_t columns) {
     return across * ((rows + t->y - 1) / t->y);
 }
 
-static xpu_status portion(xpu_stream *stream, void *out, int64_t rows, int64_t row_size, const xpu_cat_input *inputs,
-                          int count) {
+static xpu_status portion(xpu_stream *stream, void *out, int64_t rows, int64_t row_size,
+                          const xpu_cat_input *inputs, int count) {
     const xpu_device_properties *properties;
     int device = xpu_stream_device(stream);
     XPU_TRY(xpu_device_get_properties(device, &properties));
     uint64_t bits = (uint64_t)(uintptr_t)out | (uint64_t)row_size;
     int64_t longest = 0, bytes = 0;
     for (int i = 0; i < count; i++) {
-        bits |= (uint64_t)(uintptr_t)inputs[i].data | (uint64_t)inputs[i].offset | (uint64_t)inputs[i].row_size;
+        bits |=
+            (uint64_t)(uintptr_t)inputs[i].data | (uint64_t)inputs[i].offset | (uint64_t)inputs[i].row_size;
         bytes += inputs[i].row_size;
         if (inputs[i].row_size > longest) longest = inputs[i].row_size;
     }
-    tiling t = tiling_of(properties, rows, longest, element_of(bits, properties->type == XPU_DEVICE_CPU ? 8 : 16));
+    tiling t =
+        tiling_of(properties, rows, longest, element_of(bits, properties->type == XPU_DEVICE_CPU ? 8 : 16));
     xpu_kernel *kernel;
     XPU_TRY(kernel_for(device, &t, &kernel));
 
-    struct cat_params params = {.out = XPU_ADDR(out), .rows = rows, .row_size = row_size / t.element, .count = count};
+    struct cat_params params = {
+        .out = XPU_ADDR(out), .rows = rows, .row_size = row_size / t.element, .count = count};
     for (int i = 0; i < count; i++) {
         int64_t columns = inputs[i].row_size / t.element;
-        params.input[i] = (struct cat_input){XPU_ADDR(inputs[i].data), columns, inputs[i].offset / t.element, params.groups};
+        params.input[i] = (struct cat_input){XPU_ADDR(inputs[i].data), columns, inputs[i].offset / t.element,
+                                             params.groups};
         params.groups += groups_for(&t, rows, columns);
     }
     params.table = XPU_ADDR(params.input); /* read when the launch returns, where it is used */
-    xpu_range range = {2, {1, (size_t)params.groups}, {(size_t)t.x, (size_t)t.y}, (uint64_t)(rows * bytes) / 8};
+    xpu_range range = {
+        2, {1, (size_t)params.groups}, {(size_t)t.x, (size_t)t.y}, (uint64_t)(rows * bytes) / 8};
     return xpu_launch(stream, kernel, &range, &params, sizeof params);
 }
 

@@ -36,15 +36,17 @@ static xpu_status get_kernel(int device, conv_choice choice, xpu_kernel **kernel
     if (choice.kernel == KERNEL_TILES)
         snprintf(tile, sizeof tile, "-DTILE=%d -DTILE_K=%d -DSIDE=%d", choice.tile.size, choice.tile.depth,
                  choice.tile.side);
-    snprintf(options, sizeof options, "%s %s %s -DSOUGHT=%d -DINDEX=%s -DCHANNELS_FAST=%d -DPOINT_KERNEL=%d -DSLICED=%d",
+    snprintf(options, sizeof options,
+             "%s %s %s -DSOUGHT=%d -DINDEX=%s -DCHANNELS_FAST=%d -DPOINT_KERNEL=%d -DSLICED=%d",
              product_dtype_options(choice.dtype), tile, macros[choice.kernel], (int)choice.sought,
              choice.long_index ? "long" : "int", choice.channels_fast, choice.point_kernel, choice.sliced);
     snprintf(label, sizeof label, "%s %s%s", names[choice.kernel], xpu_dtype_name(choice.dtype),
              choice.kernel == KERNEL_BIAS ? "" : purposes[choice.sought]);
-    return kernel_make(device, &key,
-                       &(kernel_recipe){.file = "conv_ref.cl", .options = options, .name = names[choice.kernel],
-                                        .label = label},
-                       kernel);
+    return kernel_make(
+        device, &key,
+        &(kernel_recipe){
+            .file = "conv_ref.cl", .options = options, .name = names[choice.kernel], .label = label},
+        kernel);
 }
 
 /* Spreads the strides of N, C and up to three dimensions over five; missing dimensions come first. */
@@ -58,10 +60,16 @@ static xpu_i32 at(int dims, const int64_t *values, int i, int64_t missing) {
 }
 
 /* The convolution y = x * w; x and y change roles where it is transposed. */
-static conv_params describe(const xpu_conv *conv, const xpu_tensor *x, const xpu_tensor *w, const xpu_tensor *y) {
+static conv_params describe(const xpu_conv *conv, const xpu_tensor *x, const xpu_tensor *w,
+                            const xpu_tensor *y) {
     const int dims = conv->dims;
-    conv_params p = {.x = XPU_ADDR(x->data), .w = XPU_ADDR(w->data), .y = XPU_ADDR(y->data), .batch = x->size[0],
-                     .groups = conv->groups, .c = x->size[1] / conv->groups, .k = y->size[1] / conv->groups,
+    conv_params p = {.x = XPU_ADDR(x->data),
+                     .w = XPU_ADDR(w->data),
+                     .y = XPU_ADDR(y->data),
+                     .batch = x->size[0],
+                     .groups = conv->groups,
+                     .c = x->size[1] / conv->groups,
+                     .k = y->size[1] / conv->groups,
                      .slices = 1};
     spread(dims, x->stride, p.x_stride);
     spread(dims, y->stride, p.y_stride);
@@ -79,11 +87,13 @@ static conv_params describe(const xpu_conv *conv, const xpu_tensor *x, const xpu
 
 static int64_t volume(const xpu_i32 size[3]) { return (int64_t)size[0] * size[1] * size[2]; }
 
-static xpu_status run(xpu_stream *stream, xpu_dtype dtype, sought sought, conv_params p, const xpu_tensor *bias) {
+static xpu_status run(xpu_stream *stream, xpu_dtype dtype, sought sought, conv_params p,
+                      const xpu_tensor *bias) {
     const int device = xpu_stream_device(stream);
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(device, &properties));
-    const int64_t taps = volume(p.taps), y_pixels = p.batch * volume(p.out), x_pixels = p.batch * volume(p.in);
+    const int64_t taps = volume(p.taps), y_pixels = p.batch * volume(p.out),
+                  x_pixels = p.batch * volume(p.in);
     conv_choice choice = {.sought = sought, .dtype = dtype, .point_kernel = taps == 1};
     if (bias) p.bias = XPU_ADDR(bias->data), p.bias_stride = bias->stride[0];
 
@@ -133,15 +143,17 @@ static xpu_status run(xpu_stream *stream, xpu_dtype dtype, sought sought, conv_p
     xpu_status status = get_kernel(device, choice, &kernel);
     if (status == XPU_SUCCESS) {
         const size_t side = (size_t)(choice.tile.size / choice.tile.side);
-        const xpu_range range = {.dims = 2, .groups = {(size_t)(groups * p.slices), 1}, .local = {side, side},
-                                 .work = work};
+        const xpu_range range = {
+            .dims = 2, .groups = {(size_t)(groups * p.slices), 1}, .local = {side, side}, .work = work};
         status = xpu_launch(stream, kernel, &range, &p, sizeof p);
     }
     if (status == XPU_SUCCESS && partial) {
         conv_choice last = choice;
         last.kernel = KERNEL_FINISH, last.sliced = false, last.tile = (tile_shape){0};
         status = get_kernel(device, last, &kernel);
-        const xpu_range range = {.dims = 1, .groups = {(size_t)((results + 255) / 256)}, .local = {256},
+        const xpu_range range = {.dims = 1,
+                                 .groups = {(size_t)((results + 255) / 256)},
+                                 .local = {256},
                                  .work = (uint64_t)(results * p.slices)};
         if (status == XPU_SUCCESS) status = xpu_launch(stream, kernel, &range, &p, sizeof p);
     }
@@ -152,14 +164,15 @@ static xpu_status run(xpu_stream *stream, xpu_dtype dtype, sought sought, conv_p
     return status;
 }
 
-static xpu_status check(xpu_stream *stream, const xpu_conv *conv, const xpu_tensor *input, const xpu_tensor *weight,
-                        const xpu_tensor *output) {
+static xpu_status check(xpu_stream *stream, const xpu_conv *conv, const xpu_tensor *input,
+                        const xpu_tensor *weight, const xpu_tensor *output) {
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
     XPU_TRY(product_check_dtype(properties, input->dtype, "convolution", true));
     if (conv->dims < 1 || conv->dims > XPU_CONV_MAX_DIMS || input->dims != conv->dims + 2 ||
         weight->dims != input->dims || output->dims != input->dims)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "convolution: tensors must have %d dimensions", conv->dims + 2);
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "convolution: tensors must have %d dimensions",
+                       conv->dims + 2);
     if (weight->dtype != input->dtype || output->dtype != input->dtype)
         return op_fail(XPU_ERROR_INVALID_ARGUMENT, "convolution: dtypes differ");
     if (conv->groups < 1 || input->size[1] % conv->groups || output->size[1] % conv->groups)
@@ -175,12 +188,15 @@ xpu_status xpu_conv_forward(xpu_stream *stream, const xpu_conv *conv, const xpu_
     return run(stream, input->dtype, SOUGHT_Y, describe(conv, input, weight, output), bias);
 }
 
-static xpu_status sum_bias(xpu_stream *stream, const xpu_conv *conv, const xpu_tensor *y, const xpu_tensor *bias) {
+static xpu_status sum_bias(xpu_stream *stream, const xpu_conv *conv, const xpu_tensor *y,
+                           const xpu_tensor *bias) {
     conv_params p = describe(conv, y, y, y);
     p.bias = XPU_ADDR(bias->data), p.bias_stride = bias->stride[0];
-    const conv_choice choice = {.kernel = KERNEL_BIAS, .dtype = y->dtype,
-                                .long_index = p.batch * volume(p.out) > INT32_MAX / 4};
-    const xpu_range range = {.dims = 1, .groups = {(size_t)y->size[1]}, .local = {64},
+    const conv_choice choice = {
+        .kernel = KERNEL_BIAS, .dtype = y->dtype, .long_index = p.batch * volume(p.out) > INT32_MAX / 4};
+    const xpu_range range = {.dims = 1,
+                             .groups = {(size_t)y->size[1]},
+                             .local = {64},
                              .work = (uint64_t)(y->size[1] * p.batch * volume(p.out))};
     xpu_kernel *kernel;
     XPU_TRY(get_kernel(xpu_stream_device(stream), choice, &kernel));

@@ -15,7 +15,8 @@ static bool contiguous(const xpu_iter *iter) {
         const xpu_operand *o = &iter->operand[i];
         if (!o->data) return false;
         if (iter->dims > 1) return false;
-        if (iter->dims == 1 && iter->size[0] > 1 && o->stride[0] != (int64_t)xpu_dtype_size(o->dtype)) return false;
+        if (iter->dims == 1 && iter->size[0] > 1 && o->stride[0] != (int64_t)xpu_dtype_size(o->dtype))
+            return false;
     }
     return true;
 }
@@ -94,7 +95,8 @@ xpu_status xpu_copy(xpu_stream *stream, const xpu_iter *iter) {
                        ? XPU_SUCCESS
                        : xpu_memcpy(stream, to->data, from->data, size * (size_t)xpu_iter_numel(iter), false);
         if (iter != &own) copy_iter(&own, iter);
-        if (size == 16 && !as_pairs(&own)) return xpu_pointwise(stream, XPU_POINTWISE_COPY, to->dtype, iter, NULL, 0);
+        if (size == 16 && !as_pairs(&own))
+            return xpu_pointwise(stream, XPU_POINTWISE_COPY, to->dtype, iter, NULL, 0);
         own.operand[0].dtype = own.operand[1].dtype = size == 16 ? XPU_UINT64 : bits_dtype(size);
         widen(&own);
         return xpu_pointwise(stream, XPU_POINTWISE_COPY, own.operand[0].dtype, &own, NULL, 0);

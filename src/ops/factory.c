@@ -53,7 +53,8 @@ static char class_of(xpu_dtype dtype) {
 static const char *const series_name[] = {"arange", "linspace", "logspace"};
 
 static xpu_status series(xpu_stream *stream, int which, xpu_dtype dtype, void *out, int64_t count,
-                         const xpu_scalar *start, const xpu_scalar *end, const xpu_scalar *step, double base) {
+                         const xpu_scalar *start, const xpu_scalar *end, const xpu_scalar *step,
+                         double base) {
     char class = class_of(dtype);
     if (class == 'b' || class == 'c')
         return op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: not for %s", series_name[which], dtype_token(dtype));
@@ -71,12 +72,14 @@ static xpu_status series(xpu_stream *stream, int which, xpu_dtype dtype, void *o
         char options[96], label[48];
         const char *spacing = wide_spacing ? "double" : "float";
         snprintf(options, sizeof options, "-DT=%s -DC=%s -DS=%s%s%s", dtype_token(dtype),
-                 integer ? "long" : spacing, spacing, integer ? " -DINTEGER" : "", wide_spacing ? " -DWIDE" : "");
+                 integer ? "long" : spacing, spacing, integer ? " -DINTEGER" : "",
+                 wide_spacing ? " -DWIDE" : "");
         snprintf(label, sizeof label, "%s %s", series_name[which], dtype_token(dtype));
-        XPU_TRY(kernel_make(device, &key,
-                            &(kernel_recipe){.file = "factory_ref.cl", .options = options,
-                                             .name = series_name[which], .label = label},
-                            &kernel));
+        XPU_TRY(kernel_make(
+            device, &key,
+            &(kernel_recipe){
+                .file = "factory_ref.cl", .options = options, .name = series_name[which], .label = label},
+            &kernel));
     }
     series_params params = {.out = XPU_ADDR(out), .count = count, .base = float_bits(base, wide_spacing)};
     if (integer) {
@@ -89,7 +92,8 @@ static xpu_status series(xpu_stream *stream, int which, xpu_dtype dtype, void *o
         params.step = step ? float_bits(as_double(step), wide) : 0;
     }
     size_t local = properties->max_work_group_size < 256 ? properties->max_work_group_size : 256;
-    xpu_range range = {1, {(size_t)(count + local - 1) / local}, {local}, (uint64_t)count * (which == LOGSPACE ? 16 : 2)};
+    xpu_range range = {
+        1, {(size_t)(count + local - 1) / local}, {local}, (uint64_t)count * (which == LOGSPACE ? 16 : 2)};
     return xpu_launch(stream, kernel, &range, &params, sizeof params);
 }
 
@@ -98,13 +102,13 @@ xpu_status xpu_arange(xpu_stream *stream, xpu_dtype dtype, void *out, int64_t co
     return series(stream, ARANGE, dtype, out, count, start, NULL, step, 0);
 }
 
-xpu_status xpu_linspace(xpu_stream *stream, xpu_dtype dtype, void *out, int64_t count, const xpu_scalar *start,
-                        const xpu_scalar *end) {
+xpu_status xpu_linspace(xpu_stream *stream, xpu_dtype dtype, void *out, int64_t count,
+                        const xpu_scalar *start, const xpu_scalar *end) {
     return series(stream, LINSPACE, dtype, out, count, start, end, NULL, 0);
 }
 
-xpu_status xpu_logspace(xpu_stream *stream, xpu_dtype dtype, void *out, int64_t count, const xpu_scalar *start,
-                        const xpu_scalar *end, double base) {
+xpu_status xpu_logspace(xpu_stream *stream, xpu_dtype dtype, void *out, int64_t count,
+                        const xpu_scalar *start, const xpu_scalar *end, double base) {
     return series(stream, LOGSPACE, dtype, out, count, start, end, NULL, base);
 }
 
@@ -112,12 +116,17 @@ xpu_status xpu_triangle(xpu_stream *stream, const xpu_tensor *in, const xpu_tens
                         bool upper) {
     int dims = out->dims;
     if (dims < 2 || dims != in->dims || in->dtype != out->dtype)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "triangle: two tensors of one dtype and shape, 2 dimensions at least");
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT,
+                       "triangle: two tensors of one dtype and shape, 2 dimensions at least");
     if (dims - 2 > TRIANGLE_BATCH_DIMS)
         return op_fail(XPU_ERROR_NOT_SUPPORTED, "triangle: more than %d dimensions", TRIANGLE_BATCH_DIMS + 2);
     triangle_params params = {
-        .in = XPU_ADDR(in->data), .out = XPU_ADDR(out->data),
-        .rows = out->size[dims - 2], .columns = out->size[dims - 1], .diagonal = diagonal, .upper = upper,
+        .in = XPU_ADDR(in->data),
+        .out = XPU_ADDR(out->data),
+        .rows = out->size[dims - 2],
+        .columns = out->size[dims - 1],
+        .diagonal = diagonal,
+        .upper = upper,
         .in_stride = {in->stride[dims - 2], in->stride[dims - 1]},
         .out_stride = {out->stride[dims - 2], out->stride[dims - 1]},
     };
@@ -140,14 +149,16 @@ xpu_status xpu_triangle(xpu_stream *stream, const xpu_tensor *in, const xpu_tens
     kernel_key key = key_of(TRIANGLE, size);
     xpu_kernel *kernel = kernel_find(device, &key);
     if (!kernel) {
-        static const char *const word[] = {[1] = "uchar", [2] = "ushort", [4] = "uint", [8] = "ulong", [16] = "ulong2"};
+        static const char *const word[] = {
+            [1] = "uchar", [2] = "ushort", [4] = "uint", [8] = "ulong", [16] = "ulong2"};
         char options[32], label[32];
         snprintf(options, sizeof options, "-DE=%s", word[size]);
         snprintf(label, sizeof label, "triangle %zu bytes", size);
-        XPU_TRY(kernel_make(device, &key,
-                            &(kernel_recipe){.file = "factory_ref.cl", .options = options,
-                                             .name = "triangle", .label = label},
-                            &kernel));
+        XPU_TRY(
+            kernel_make(device, &key,
+                        &(kernel_recipe){
+                            .file = "factory_ref.cl", .options = options, .name = "triangle", .label = label},
+                        &kernel));
     }
     size_t local = params.columns < 64 ? 16 : 256;
     xpu_range range = {3,
@@ -167,12 +178,17 @@ xpu_status xpu_triangle_indices(xpu_stream *stream, xpu_dtype dtype, void *out, 
     xpu_kernel *kernel = kernel_find(device, &key);
     if (!kernel)
         XPU_TRY(kernel_make(device, &key,
-                            &(kernel_recipe){.file = "factory_ref.cl", .name = "triangle_indices",
+                            &(kernel_recipe){.file = "factory_ref.cl",
+                                             .name = "triangle_indices",
                                              .options = dtype == XPU_INT32 ? "-DI=int" : "-DI=long",
                                              .label = "triangle_indices"},
                             &kernel));
-    triangle_indices_params params = {.out = XPU_ADDR(out), .count = count, .rows = rows, .columns = columns,
-                                      .diagonal = diagonal, .upper = upper};
+    triangle_indices_params params = {.out = XPU_ADDR(out),
+                                      .count = count,
+                                      .rows = rows,
+                                      .columns = columns,
+                                      .diagonal = diagonal,
+                                      .upper = upper};
     size_t local = 64;
     xpu_range range = {1, {(size_t)(count + local - 1) / local}, {local}, (uint64_t)count * 64};
     return xpu_launch(stream, kernel, &range, &params, sizeof params);

@@ -39,7 +39,9 @@ static void add_operand(text *t, const plan *p, int k, int column) {
     snprintf(low, sizeof low, "p.number[%d]", 2 * k);
     snprintf(high, sizeof high, "p.number[%d]", 2 * k + 1);
     switch (p->operands[k].source) {
-    case XPU_FOREACH_TENSORS: text_addf(t, "load_%s(XPU_CPTR(s_%s, MULTI_WORD(row, %d)), i)", token, token, column); break;
+    case XPU_FOREACH_TENSORS:
+        text_addf(t, "load_%s(XPU_CPTR(s_%s, MULTI_WORD(row, %d)), i)", token, token, column);
+        break;
     case XPU_FOREACH_ELEMENT: text_addf(t, "load_%s(XPU_CPTR(s_%s, %s), 0)", token, token, low); break;
     case XPU_FOREACH_NUMBERS:
         snprintf(low, sizeof low, "MULTI_WORD(row, %d)", column);
@@ -66,8 +68,9 @@ static void write_kernel(text *t, const plan *p) {
         text_add(t, ";\n");
         column += in_rows(&p->operands[k]);
     }
-    text_addf(t, "        store_%s(XPU_PTR(s_%s, MULTI_WORD(row, 0)), i, (T)(%s));\n    }\n    MULTI_END\n}\n", token, token,
-              formula);
+    text_addf(t,
+              "        store_%s(XPU_PTR(s_%s, MULTI_WORD(row, 0)), i, (T)(%s));\n    }\n    MULTI_END\n}\n",
+              token, token, formula);
 }
 
 static xpu_status make_kernel(int device, const kernel_key *key, const plan *p, const multi_shape *shape,
@@ -82,19 +85,22 @@ static xpu_status make_kernel(int device, const kernel_key *key, const plan *p, 
     text source = {0};
     write_kernel(&source, p);
     kernel_recipe recipe = {.text = source.data, .options = options, .name = "foreach", .label = label};
-    xpu_status status = source.failed ? op_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for the text of kernel %s", label)
-                                      : kernel_make(device, key, &recipe, kernel);
+    xpu_status status =
+        source.failed ? op_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for the text of kernel %s", label)
+                      : kernel_make(device, key, &recipe, kernel);
     text_free(&source);
     return status;
 }
 
-xpu_status xpu_foreach(xpu_stream *stream, xpu_pointwise_op op, xpu_dtype dtype, const xpu_foreach_operand *operands,
-                       int operand_count, uint64_t *rows, int64_t count) {
+xpu_status xpu_foreach(xpu_stream *stream, xpu_pointwise_op op, xpu_dtype dtype,
+                       const xpu_foreach_operand *operands, int operand_count, uint64_t *rows,
+                       int64_t count) {
     plan p = {.op = op, .dtype = dtype, .operands = operands, .width = 3};
     int outputs;
     XPU_TRY(xpu_pointwise_arity(op, &outputs, &p.inputs, &p.scalars));
     if (outputs != 1 || p.inputs + p.scalars != operand_count || operand_count > XPU_FOREACH_OPERANDS)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "foreach: %s with %d operands", xpu_pointwise_name(op), operand_count);
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "foreach: %s with %d operands", xpu_pointwise_name(op),
+                       operand_count);
     if (!pointwise_formula(op, dtype))
         return op_fail(XPU_ERROR_NOT_SUPPORTED, "foreach: %s is not defined for %s", xpu_pointwise_name(op),
                        dtype_token(dtype));
@@ -149,8 +155,10 @@ static xpu_status norm_kernel(int device, xpu_dtype dtype, int order, bool whole
     int n = multi_options(shape, sizeof(xpu_norm_row) / sizeof(uint64_t), options, sizeof options);
     snprintf(options + n, sizeof options - (size_t)n, " -DT=%s -DORDER=%d", dtype_token(dtype), order);
     snprintf(label, sizeof label, "foreach norm %s", dtype_token(dtype));
-    kernel_recipe recipe = {.file = "foreach_norm_ref.cl", .options = options,
-                            .name = whole ? "norm_whole" : "norm_parts", .label = label};
+    kernel_recipe recipe = {.file = "foreach_norm_ref.cl",
+                            .options = options,
+                            .name = whole ? "norm_whole" : "norm_parts",
+                            .label = label};
     return kernel_make(device, &key, &recipe, kernel);
 }
 

@@ -33,16 +33,20 @@ static xpu_status get_kernel(int device, const xpu_gemm_args *args, gemm_choice 
     if (choice.kernel == KERNEL_TILES)
         snprintf(tile, sizeof tile, "-DTILE=%d -DTILE_K=%d -DSIDE=%d", choice.tile.size, choice.tile.depth,
                  choice.tile.side);
-    snprintf(options, sizeof options,
-             "%s %s %s -DEPILOGUE=%d -DCONJUGATE_A=%d -DCONJUGATE_B=%d -DA_K_FAST=%d -DB_K_FAST=%d -DSLICED=%d",
-             product_dtype_options(args->dtype), tile,
-             choice.kernel == KERNEL_ROW ? "-DROW" : choice.kernel == KERNEL_FINISH ? "-DFINISH" : "",
-             (int)args->epilogue, args->conjugate_a, args->conjugate_b, choice.a_k_fast, choice.b_k_fast,
-             choice.sliced);
+    snprintf(
+        options, sizeof options,
+        "%s %s %s -DEPILOGUE=%d -DCONJUGATE_A=%d -DCONJUGATE_B=%d -DA_K_FAST=%d -DB_K_FAST=%d -DSLICED=%d",
+        product_dtype_options(args->dtype), tile,
+        choice.kernel == KERNEL_ROW      ? "-DROW"
+        : choice.kernel == KERNEL_FINISH ? "-DFINISH"
+                                         : "",
+        (int)args->epilogue, args->conjugate_a, args->conjugate_b, choice.a_k_fast, choice.b_k_fast,
+        choice.sliced);
     snprintf(label, sizeof label, "%s %s", names[choice.kernel], xpu_dtype_name(args->dtype));
     return kernel_make(
         device, &key,
-        &(kernel_recipe){.file = "gemm_ref.cl", .options = options, .name = names[choice.kernel], .label = label},
+        &(kernel_recipe){
+            .file = "gemm_ref.cl", .options = options, .name = names[choice.kernel], .label = label},
         kernel);
 }
 
@@ -68,7 +72,8 @@ static void transpose(xpu_gemm_args *args) {
     t.a = (xpu_matrix){args->b.data, args->b.batch_stride, args->b.column_stride, args->b.row_stride};
     t.b = (xpu_matrix){args->a.data, args->a.batch_stride, args->a.column_stride, args->a.row_stride};
     t.c = (xpu_matrix){args->c.data, args->c.batch_stride, args->c.column_stride, args->c.row_stride};
-    t.out = (xpu_matrix){args->out.data, args->out.batch_stride, args->out.column_stride, args->out.row_stride};
+    t.out =
+        (xpu_matrix){args->out.data, args->out.batch_stride, args->out.column_stride, args->out.row_stride};
     t.conjugate_a = args->conjugate_b, t.conjugate_b = args->conjugate_a;
     *args = t;
 }
@@ -95,10 +100,18 @@ xpu_status xpu_gemm(xpu_stream *stream, const xpu_gemm_args *given) {
                          : tiles(args.m, choice.tile.size) * tiles(args.n, choice.tile.size);
     groups *= args.batch;
 
-    gemm_params params = {.a = XPU_ADDR(args.a.data), .b = XPU_ADDR(args.b.data), .c = XPU_ADDR(args.c.data),
-                          .out = XPU_ADDR(args.out.data), .batch = args.batch, .m = args.m, .n = args.n,
-                          .k = args.k, .a_stride = strides_of(&args.a), .b_stride = strides_of(&args.b),
-                          .c_stride = strides_of(&args.c), .out_stride = strides_of(&args.out)};
+    gemm_params params = {.a = XPU_ADDR(args.a.data),
+                          .b = XPU_ADDR(args.b.data),
+                          .c = XPU_ADDR(args.c.data),
+                          .out = XPU_ADDR(args.out.data),
+                          .batch = args.batch,
+                          .m = args.m,
+                          .n = args.n,
+                          .k = args.k,
+                          .a_stride = strides_of(&args.a),
+                          .b_stride = strides_of(&args.b),
+                          .c_stride = strides_of(&args.c),
+                          .out_stride = strides_of(&args.out)};
     product_scalar(args.dtype, &args.alpha, params.alpha);
     if (args.c.data) product_scalar(args.dtype, &args.beta, params.beta);
     params.slices = product_slices(properties, groups, args.k, args.batch * args.m * args.n);
@@ -107,15 +120,16 @@ xpu_status xpu_gemm(xpu_stream *stream, const xpu_gemm_args *given) {
     void *partial = NULL;
     if (params.slices > 1) {
         choice.sliced = true;
-        XPU_TRY(xpu_malloc(stream,
-                           (size_t)(params.slices * args.batch * args.m * args.n) * product_sum_size(args.dtype),
-                           &partial));
+        XPU_TRY(xpu_malloc(
+            stream, (size_t)(params.slices * args.batch * args.m * args.n) * product_sum_size(args.dtype),
+            &partial));
         params.partial = XPU_ADDR(partial);
     }
     xpu_kernel *kernel;
     xpu_status status = get_kernel(device, &args, choice, &kernel);
     if (status == XPU_SUCCESS) {
-        xpu_range range = {.dims = 2, .groups = {(size_t)(groups * params.slices), 1, 1},
+        xpu_range range = {.dims = 2,
+                           .groups = {(size_t)(groups * params.slices), 1, 1},
                            .work = (uint64_t)(args.batch * args.m * args.n) * (uint64_t)(args.k + 1)};
         if (choice.kernel == KERNEL_TILES)
             range.local[0] = range.local[1] = (size_t)(choice.tile.size / choice.tile.side);
@@ -127,7 +141,9 @@ xpu_status xpu_gemm(xpu_stream *stream, const xpu_gemm_args *given) {
         gemm_choice last = {.kernel = KERNEL_FINISH};
         status = get_kernel(device, &args, last, &kernel);
         const int64_t count = args.batch * args.m * args.n;
-        const xpu_range range = {.dims = 1, .groups = {(size_t)((count + 255) / 256)}, .local = {256},
+        const xpu_range range = {.dims = 1,
+                                 .groups = {(size_t)((count + 255) / 256)},
+                                 .local = {256},
                                  .work = (uint64_t)(count * params.slices)};
         if (status == XPU_SUCCESS) status = xpu_launch(stream, kernel, &range, &params, sizeof params);
     }

@@ -8,13 +8,13 @@
 const xpu_host_provider *host_provider(xpu_stream *stream);
 
 /* Returns from an operation when the provider's `function` did it, or failed at it. */
-#define TRY_HOST_PROVIDER(stream, function, ...)                                                   \
-    do {                                                                                           \
-        const xpu_host_provider *provider_ = host_provider(stream);                                \
-        if (provider_ && provider_->function) {                                                    \
-            xpu_status status_ = provider_->function(__VA_ARGS__);                                 \
-            if (status_ != XPU_ERROR_NOT_SUPPORTED) return status_;                                \
-        }                                                                                          \
+#define TRY_HOST_PROVIDER(stream, function, ...)                                                             \
+    do {                                                                                                     \
+        const xpu_host_provider *provider_ = host_provider(stream);                                          \
+        if (provider_ && provider_->function) {                                                              \
+            xpu_status status_ = provider_->function(__VA_ARGS__);                                           \
+            if (status_ != XPU_ERROR_NOT_SUPPORTED) return status_;                                          \
+        }                                                                                                    \
     } while (0)
 
 #endif

@@ -30,7 +30,8 @@ static xpu_status move(xpu_stream *stream, index_walk *walk, void *context) {
         int n = index_options(walk, options, sizeof options);
         snprintf(options + n, sizeof options - (size_t)n, " -DE=%zu -DPUT=%d", walk->element, put);
         snprintf(label, sizeof label, "index_%s %zu bytes", put ? "put" : "get", walk->element);
-        kernel_recipe recipe = {.file = "index_ref.cl", .options = options, .name = "index_move", .label = label};
+        kernel_recipe recipe = {
+            .file = "index_ref.cl", .options = options, .name = "index_move", .label = label};
         XPU_TRY(kernel_make(walk->device, &key, &recipe, &kernel));
     }
     xpu_range range = index_range(walk, walk->row ? 1 : 4);

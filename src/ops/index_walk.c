@@ -39,8 +39,8 @@ xpu_status index_iter(const char *what, const xpu_tensor *out, const xpu_tensor 
     if (dims > XPU_MAX_DIMS)
         return op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: more than %d dimensions", what, XPU_MAX_DIMS);
     if (out->dtype != in->dtype)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "%s: dtypes %s and %s differ", what, dtype_token(out->dtype),
-                       dtype_token(in->dtype));
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "%s: dtypes %s and %s differ", what,
+                       dtype_token(out->dtype), dtype_token(in->dtype));
     if (dim < 0 || dim >= (dims ? dims : 1))
         return op_fail(XPU_ERROR_INVALID_ARGUMENT, "%s: no dimension %d of %d", what, dim, dims);
 
@@ -188,19 +188,21 @@ xpu_status index_run(xpu_stream *stream, const xpu_iter *given, const xpu_indexe
 }
 
 int index_options(const index_walk *walk, char *text, size_t size) {
-    int n = snprintf(text, size, "-DNI=%d -DDIMS=%d -DPDIMS=%d -DI=%s", walk->indices, walk->dims, walk->parallel,
-                     dtype_token(walk->index_dtype));
+    int n = snprintf(text, size, "-DNI=%d -DDIMS=%d -DPDIMS=%d -DI=%s", walk->indices, walk->dims,
+                     walk->parallel, dtype_token(walk->index_dtype));
     if (walk->flat_out) n += snprintf(text + n, size - (size_t)n, " -DOS0=%zu", walk->element);
     if (walk->flat_in) n += snprintf(text + n, size - (size_t)n, " -DIS0=%zu", walk->element);
     if (walk->row || walk->flat_index)
-        n += snprintf(text + n, size - (size_t)n, " -DKS0=%zu", walk->row ? 0 : xpu_dtype_size(walk->index_dtype));
+        n += snprintf(text + n, size - (size_t)n, " -DKS0=%zu",
+                      walk->row ? 0 : xpu_dtype_size(walk->index_dtype));
     return n;
 }
 
 uint64_t index_key(const index_walk *walk) {
     return (uint64_t)walk->indices | (uint64_t)walk->dims << 8 | (uint64_t)walk->parallel << 16 |
-           (uint64_t)walk->index_dtype << 24 | (uint64_t)walk->element << 32 | (uint64_t)walk->flat_out << 40 |
-           (uint64_t)walk->flat_in << 41 | (uint64_t)walk->flat_index << 42 | (uint64_t)walk->row << 43;
+           (uint64_t)walk->index_dtype << 24 | (uint64_t)walk->element << 32 |
+           (uint64_t)walk->flat_out << 40 | (uint64_t)walk->flat_in << 41 | (uint64_t)walk->flat_index << 42 |
+           (uint64_t)walk->row << 43;
 }
 
 xpu_range index_range(const index_walk *walk, unsigned cost) {

@@ -83,7 +83,8 @@ static int turned_dim(const xpu_iter *iter, const iter_layout *layout) {
     for (int d = 1; d < iter->dims; d++)
         for (int i = 0; i < iter->outputs + iter->inputs; i++) {
             const xpu_operand *o = &iter->operand[i];
-            if (layout->access[i] == ACCESS_STRIDED && o->stride[d] == (int64_t)xpu_dtype_size(o->dtype)) return d;
+            if (layout->access[i] == ACCESS_STRIDED && o->stride[d] == (int64_t)xpu_dtype_size(o->dtype))
+                return d;
         }
     return 0;
 }
@@ -136,8 +137,10 @@ bool iter_fits_32bit(const xpu_iter *iter) {
         if (!o->data) continue;
         for (int d = 0; d < iter->dims; d++) {
             int64_t reach = (iter->size[d] - 1) * o->stride[d];
-            if (reach < 0) low += reach;
-            else high += reach;
+            if (reach < 0)
+                low += reach;
+            else
+                high += reach;
         }
         if (low < INT32_MIN || high > INT32_MAX) return false;
     }
@@ -152,7 +155,8 @@ void iter_split(const xpu_iter *iter, xpu_iter *low, xpu_iter *high) {
     low->size[d] = half;
     high->size[d] -= half;
     for (int i = 0; i < iter->outputs + iter->inputs; i++)
-        if (iter->operand[i].data) high->operand[i].data = (char *)iter->operand[i].data + half * iter->operand[i].stride[d];
+        if (iter->operand[i].data)
+            high->operand[i].data = (char *)iter->operand[i].data + half * iter->operand[i].stride[d];
 }
 
 /* --- scalars --- */
@@ -171,7 +175,8 @@ static uint64_t scalar_integer(const xpu_scalar *s) {
     double v = scalar_double(s);
     if (v >= 9223372036854775808.0 && v < 18446744073709551616.0) return (uint64_t)v;
     /* outside of int64, and for NaN, what x86's conversion gives */
-    return v >= -9223372036854775808.0 && v < 9223372036854775808.0 ? (uint64_t)(int64_t)v : (uint64_t)INT64_MIN;
+    return v >= -9223372036854775808.0 && v < 9223372036854775808.0 ? (uint64_t)(int64_t)v
+                                                                    : (uint64_t)INT64_MIN;
 }
 
 static uint64_t float_bits(double v) {
@@ -192,8 +197,9 @@ void scalar_bits(const xpu_scalar *s, xpu_dtype dtype, uint64_t bits[2]) {
     bits[1] = 0;
     switch (dtype) {
     case XPU_BOOL:
-        bits[0] = s->dtype == XPU_FLOAT64 || s->dtype == XPU_COMPLEX128 ? scalar_double(s) != 0 || imaginary != 0
-                                                                         : s->value.u != 0;
+        bits[0] = s->dtype == XPU_FLOAT64 || s->dtype == XPU_COMPLEX128
+                      ? scalar_double(s) != 0 || imaginary != 0
+                      : s->value.u != 0;
         break;
     case XPU_FLOAT16:
     case XPU_BFLOAT16:

@@ -6,23 +6,23 @@
 
 /* How a kernel walks over one operand; in LAYOUT_STRIDED all elements count, not those of dimension 0. */
 typedef enum access_kind {
-    ACCESS_VALUE,   /* no tensor: a value in the parameters */
-    ACCESS_ONE,     /* the same element all along dimension 0 */
-    ACCESS_NEXT,    /* the next element all along dimension 0 */
-    ACCESS_STRIDED  /* anything */
+    ACCESS_VALUE,  /* no tensor: a value in the parameters */
+    ACCESS_ONE,    /* the same element all along dimension 0 */
+    ACCESS_NEXT,   /* the next element all along dimension 0 */
+    ACCESS_STRIDED /* anything */
 } access_kind;
 
 typedef enum layout_kind {
-    LAYOUT_FLAT,    /* one dimension, no operand strided */
-    LAYOUT_ROWS,    /* rows of dimension 0 that are long enough to vectorise, with any strides */
-    LAYOUT_STRIDED  /* short rows */
+    LAYOUT_FLAT,   /* one dimension, no operand strided */
+    LAYOUT_ROWS,   /* rows of dimension 0 that are long enough to vectorise, with any strides */
+    LAYOUT_STRIDED /* short rows */
 } layout_kind;
 
 typedef struct iter_layout {
     layout_kind kind;
-    int64_t count;                        /* elements */
-    int turned;                           /* in LAYOUT_ROWS: the first dimension in which an operand that is
-                                             strided in dimension 0 is contiguous; 0 when there is none */
+    int64_t count; /* elements */
+    int turned;    /* in LAYOUT_ROWS: the first dimension in which an operand that is
+                      strided in dimension 0 is contiguous; 0 when there is none */
     access_kind access[XPU_MAX_OPERANDS];
 } iter_layout;
 

@@ -12,7 +12,10 @@
 #include "core/status.h"
 #include "core/text.h"
 
-extern const struct embedded_file { const char *name, *text; size_t size; } embedded_files[];
+extern const struct embedded_file {
+    const char *name, *text;
+    size_t size;
+} embedded_files[];
 
 typedef struct slot {
     _Atomic(xpu_kernel *) kernel; /* NULL: the slot is free */
@@ -41,7 +44,8 @@ static inline uint64_t key_hash(const kernel_key *key) {
 }
 
 static inline bool same_key(const kernel_key *a, const kernel_key *b) {
-    return a->family == b->family && a->word[0] == b->word[0] && a->word[1] == b->word[1] && a->word[2] == b->word[2];
+    return a->family == b->family && a->word[0] == b->word[0] && a->word[1] == b->word[1] &&
+           a->word[2] == b->word[2];
 }
 
 /* The key's slot, or the free one where it belongs. There is always a free one. */
@@ -90,7 +94,8 @@ static xpu_status file_kernel(int device, const kernel_key *key, xpu_kernel **ke
         if (t) atomic_store_explicit(&tables[device], t, memory_order_release);
     }
     if (!t) {
-        status = xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for the kernel table of device %d", device);
+        status =
+            xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for the kernel table of device %d", device);
     } else {
         xpu_kernel *first;
         slot *s = probe(t, key, &first);
@@ -129,13 +134,14 @@ static xpu_status expand(text *out, const char *source, size_t size, included *s
             const char *name = source + prefix, *quote = memchr(name, '"', length - prefix);
             const struct embedded_file *file = quote ? embedded(name, (size_t)(quote - name)) : NULL;
             if (!file)
-                return xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "kernel source: no embedded file for %.*s", (int)length,
-                                source);
+                return xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "kernel source: no embedded file for %.*s",
+                                (int)length, source);
             bool again = false;
             for (int i = 0; i < seen->count; i++) again |= seen->file[i] == file;
             if (!again) {
                 if (seen->count == MAX_INCLUDES)
-                    return xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "kernel source: more than %d includes", MAX_INCLUDES);
+                    return xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "kernel source: more than %d includes",
+                                    MAX_INCLUDES);
                 seen->file[seen->count++] = file;
                 XPU_TRY(expand(out, file->text, file->size, seen));
             }
@@ -182,7 +188,8 @@ static xpu_status compose(text *out, const xpu_device_properties *properties, co
         XPU_TRY(expand(out, file->text, file->size, &seen));
     }
     if (recipe->text) XPU_TRY(expand(out, recipe->text, strlen(recipe->text), &seen));
-    if (out->failed) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for the source of kernel %s", recipe->name);
+    if (out->failed)
+        return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for the source of kernel %s", recipe->name);
     return XPU_SUCCESS;
 }
 

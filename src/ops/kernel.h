@@ -26,18 +26,17 @@ typedef struct kernel_key {
 /* What to build when the key is new. The source is prelude + `text`, where text is an embedded file
  * (`file`, as "softmax_ref.cl"; the headers that it includes are put in its place) or generated text. */
 typedef struct kernel_recipe {
-    const char *file;      /* an embedded file, or NULL */
-    const char *text;      /* generated source put after the file; or NULL */
-    const char *options;   /* "-DT=f32 -DROWS=4"; or NULL */
-    const char *name;      /* the __kernel function */
-    const char *label;     /* for errors and profiles: op and dtypes, "softmax f32->f32"; copied */
+    const char *file;    /* an embedded file, or NULL */
+    const char *text;    /* generated source put after the file; or NULL */
+    const char *options; /* "-DT=f32 -DROWS=4"; or NULL */
+    const char *name;    /* the __kernel function */
+    const char *label;   /* for errors and profiles: op and dtypes, "softmax f32->f32"; copied */
 } kernel_recipe;
 
 /* The kernel for `key` on `device`, or NULL when it was not built yet. Takes no lock. */
 xpu_kernel *kernel_find(int device, const kernel_key *key);
 /* Builds it and files it under `key`. Threads that come with the same key at once get the same kernel. */
-xpu_status kernel_make(int device, const kernel_key *key, const kernel_recipe *recipe,
-                       xpu_kernel **kernel);
+xpu_status kernel_make(int device, const kernel_key *key, const kernel_recipe *recipe, xpu_kernel **kernel);
 
 /* Records the calling thread's error text: `return op_fail(XPU_ERROR_NOT_SUPPORTED, "…", …);` */
 xpu_status op_fail(xpu_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));

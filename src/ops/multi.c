@@ -15,12 +15,12 @@ xpu_status multi_shape_of(int device, multi_shape *shape) {
 }
 
 int multi_options(const multi_shape *shape, int width, char *text, size_t size) {
-    return snprintf(text, size, "-DWIDTH=%d -DINLINE=%d -DLOCAL=%d -DSTEPS=%d", width, shape->in_params, shape->local,
-                    shape->steps);
+    return snprintf(text, size, "-DWIDTH=%d -DINLINE=%d -DLOCAL=%d -DSTEPS=%d", width, shape->in_params,
+                    shape->local, shape->steps);
 }
 
-xpu_status multi_launch(xpu_stream *stream, xpu_kernel *kernel, const multi_shape *shape, uint64_t *rows, int width,
-                        int64_t tensors, struct multi_params *params, unsigned cost) {
+xpu_status multi_launch(xpu_stream *stream, xpu_kernel *kernel, const multi_shape *shape, uint64_t *rows,
+                        int width, int64_t tensors, struct multi_params *params, unsigned cost) {
     int64_t most = shape->in_params ? MULTI_WORDS / width : tensors;
     uint64_t chunk = (uint64_t)shape->local * (uint64_t)shape->steps;
     for (int64_t done = 0; done < tensors;) {
@@ -42,8 +42,9 @@ xpu_status multi_launch(xpu_stream *stream, xpu_kernel *kernel, const multi_shap
     return XPU_SUCCESS;
 }
 
-xpu_status multi_launch_rows(xpu_stream *stream, xpu_kernel *kernel, const multi_shape *shape, const uint64_t *rows,
-                             int width, int64_t tensors, struct multi_params *params, unsigned cost) {
+xpu_status multi_launch_rows(xpu_stream *stream, xpu_kernel *kernel, const multi_shape *shape,
+                             const uint64_t *rows, int width, int64_t tensors, struct multi_params *params,
+                             unsigned cost) {
     int64_t most = shape->in_params ? MULTI_WORDS / width : tensors;
     for (int64_t done = 0; done < tensors; done += most) {
         int64_t some = tensors - done < most ? tensors - done : most;

@@ -17,9 +17,10 @@ int multi_options(const multi_shape *shape, int width, char *text, size_t size);
 
 /* Launches `kernel` on `tensors` rows of `width` words. The last word of each is written here. `cost` is
  * that of one element in simple operations. */
-xpu_status multi_launch(xpu_stream *stream, xpu_kernel *kernel, const multi_shape *shape, uint64_t *rows, int width,
-                        int64_t tensors, struct multi_params *params, unsigned cost);
+xpu_status multi_launch(xpu_stream *stream, xpu_kernel *kernel, const multi_shape *shape, uint64_t *rows,
+                        int width, int64_t tensors, struct multi_params *params, unsigned cost);
 /* The same with one group a row, the row's number being the group's. */
-xpu_status multi_launch_rows(xpu_stream *stream, xpu_kernel *kernel, const multi_shape *shape, const uint64_t *rows,
-                             int width, int64_t tensors, struct multi_params *params, unsigned cost);
+xpu_status multi_launch_rows(xpu_stream *stream, xpu_kernel *kernel, const multi_shape *shape,
+                             const uint64_t *rows, int width, int64_t tensors, struct multi_params *params,
+                             unsigned cost);
 #endif

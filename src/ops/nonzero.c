@@ -18,7 +18,8 @@ size_t xpu_nonzero_scratch(int device, int64_t numel) {
     return (size_t)parts_of(numel, chunk_of(device_is_synchronous(properties), numel)) * sizeof(int64_t);
 }
 
-static xpu_status launch(xpu_stream *stream, const xpu_tensor *in, bool write, const struct nonzero_params *params) {
+static xpu_status launch(xpu_stream *stream, const xpu_tensor *in, bool write,
+                         const struct nonzero_params *params) {
     int device = xpu_stream_device(stream);
     int dims = write ? in->dims : 0;
     kernel_key key = {FAMILY_INDEX, {(uint64_t)in->dtype | (uint64_t)dims << 8, write, 1}};
@@ -29,12 +30,15 @@ static xpu_status launch(xpu_stream *stream, const xpu_tensor *in, bool write, c
         bool complex = in->dtype == XPU_COMPLEX64 || in->dtype == XPU_COMPLEX128;
         snprintf(options, sizeof options, "-DT=%s -DDIMS=%d%s", token, dims, complex ? " -DKIND_c" : "");
         snprintf(label, sizeof label, "nonzero %s", token);
-        kernel_recipe recipe = {.file = "nonzero_ref.cl", .options = options,
-                                .name = write ? "nonzero_write" : "nonzero_count", .label = label};
+        kernel_recipe recipe = {.file = "nonzero_ref.cl",
+                                .options = options,
+                                .name = write ? "nonzero_write" : "nonzero_count",
+                                .label = label};
         XPU_TRY(kernel_make(device, &key, &recipe, &kernel));
     }
     size_t parts = (size_t)parts_of(params->numel, params->chunk);
-    size_t local = params->chunk > 256 ? 16 : 64; /* large parts: small groups, so that every thread has some */
+    size_t local =
+        params->chunk > 256 ? 16 : 64; /* large parts: small groups, so that every thread has some */
     xpu_range range = {1, {(parts + local - 1) / local}, {local}, (uint64_t)params->numel * 4};
     return xpu_launch(stream, kernel, &range, params, sizeof *params);
 }

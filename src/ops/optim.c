@@ -31,8 +31,9 @@ static void fill_common(struct multi_params *params, xpu_dtype dtype, const xpu_
 }
 
 /* `flags` says which variant: the options' text, and a number for the key. */
-static xpu_status run(xpu_stream *stream, step_kind kind, xpu_dtype dtype, const char *variant, unsigned flags,
-                      void *rows, int width, int64_t tensors, struct multi_params *params, unsigned cost) {
+static xpu_status run(xpu_stream *stream, step_kind kind, xpu_dtype dtype, const char *variant,
+                      unsigned flags, void *rows, int width, int64_t tensors, struct multi_params *params,
+                      unsigned cost) {
     int device = xpu_stream_device(stream);
     if (dtype != XPU_FLOAT32 && dtype != XPU_FLOAT64 && dtype != XPU_FLOAT16 && dtype != XPU_BFLOAT16)
         return op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: not for %s", names[kind], dtype_token(dtype));
@@ -50,7 +51,8 @@ static xpu_status run(xpu_stream *stream, step_kind kind, xpu_dtype dtype, const
         snprintf(options + n, sizeof options - (size_t)n, " -DSTEP_%s -DT=%s -DWIDE=%d %s", names[kind],
                  dtype_token(dtype), dtype == XPU_FLOAT64, variant);
         snprintf(label, sizeof label, "%s %s", names[kind], dtype_token(dtype));
-        kernel_recipe recipe = {.file = "optim_ref.cl", .options = options, .name = names[kind], .label = label};
+        kernel_recipe recipe = {
+            .file = "optim_ref.cl", .options = options, .name = names[kind], .label = label};
         XPU_TRY(kernel_make(device, &key, &recipe, &kernel));
     }
     return multi_launch(stream, kernel, &shape, rows, width, tensors, params, cost);
@@ -70,14 +72,16 @@ xpu_status xpu_adam(xpu_stream *stream, xpu_dtype dtype, xpu_adam_row *rows, int
                WIDTH_OF(xpu_adam_row), count, &params, 8);
 }
 
-xpu_status xpu_sgd(xpu_stream *stream, xpu_dtype dtype, xpu_sgd_row *rows, int64_t count, const xpu_sgd_options *o) {
+xpu_status xpu_sgd(xpu_stream *stream, xpu_dtype dtype, xpu_sgd_row *rows, int64_t count,
+                   const xpu_sgd_options *o) {
     struct multi_params params;
     fill_common(&params, dtype, &o->step);
     params.number[6] = bits(dtype, o->momentum);
     params.number[7] = bits(dtype, o->dampening);
     bool momentum = o->momentum != 0;
     char variant[48];
-    snprintf(variant, sizeof variant, "-DMOMENTUM=%d -DNESTEROV=%d -DFIRST=%d", momentum, o->nesterov, o->first_step);
+    snprintf(variant, sizeof variant, "-DMOMENTUM=%d -DNESTEROV=%d -DFIRST=%d", momentum, o->nesterov,
+             o->first_step);
     return run(stream, SGD, dtype, variant,
                (unsigned)momentum | (unsigned)o->nesterov << 1 | (unsigned)o->first_step << 2, rows,
                WIDTH_OF(xpu_sgd_row), count, &params, 4);
@@ -106,8 +110,10 @@ xpu_status xpu_update_scale(xpu_stream *stream, float *scale, int32_t *growth_tr
     kernel_key key = {FAMILY_OPTIM, {UPDATE_SCALE, 0, 0}};
     xpu_kernel *kernel = kernel_find(device, &key);
     if (!kernel) {
-        kernel_recipe recipe = {.file = "optim_ref.cl", .options = "-DSTEP_update_scale -DT=f32 -DWIDE=0",
-                                .name = "update_scale", .label = "update_scale"};
+        kernel_recipe recipe = {.file = "optim_ref.cl",
+                                .options = "-DSTEP_update_scale -DT=f32 -DWIDE=0",
+                                .name = "update_scale",
+                                .label = "update_scale"};
         XPU_TRY(kernel_make(device, &key, &recipe, &kernel));
     }
     struct multi_params params = {.number = {XPU_ADDR(scale), XPU_ADDR(growth_tracker), XPU_ADDR(found_inf),

@@ -30,17 +30,19 @@ static const operation operations[] = {
 /* The signature, read. */
 typedef struct arity {
     unsigned char inputs, scalars, outputs;
-    bool plain;                         /* its formulas hold for vectors too */
-    unsigned char cost;                 /* simple operations an element, roughly */
+    bool plain;         /* its formulas hold for vectors too */
+    unsigned char cost; /* simple operations an element, roughly */
     char input[POINTWISE_OPERANDS], scalar[POINTWISE_SCALARS], output[POINTWISE_OPERANDS];
-    char name[40];                      /* in lower case */
+    char name[40]; /* in lower case */
 } arity;
 
 static arity arities[XPU_POINTWISE_COUNT];
 static pthread_once_t arities_once = PTHREAD_ONCE_INIT;
 
 /* Does the formula, if there is one, hold nothing but arithmetic? */
-static bool plain(const char *formula) { return !formula || !formula[strspn(formula, "abcds0123456789 +-*/()&|^~T")]; }
+static bool plain(const char *formula) {
+    return !formula || !formula[strspn(formula, "abcds0123456789 +-*/()&|^~T")];
+}
 
 static void read_arities(void) {
     for (int op = 0; op < XPU_POINTWISE_COUNT; op++) {
@@ -51,10 +53,11 @@ static void read_arities(void) {
         if (*c == ',')
             for (c++; isalpha((unsigned char)*c);) a->scalar[a->scalars++] = *c++;
         for (c++; isalpha((unsigned char)*c);) a->output[a->outputs++] = *c++;
-        for (int i = 0; o->name[i] && i < (int)sizeof a->name - 1; i++) a->name[i] = (char)tolower(o->name[i]);
+        for (int i = 0; o->name[i] && i < (int)sizeof a->name - 1; i++)
+            a->name[i] = (char)tolower(o->name[i]);
         const char *formula = o->text.f ? o->text.f : o->text.r ? o->text.r : "";
-        a->plain = a->inputs > 0 && a->outputs == 1 && a->output[0] == 'c' && plain(o->text.r) && plain(o->text.f) &&
-                   plain(o->text.i);
+        a->plain = a->inputs > 0 && a->outputs == 1 && a->output[0] == 'c' && plain(o->text.r) &&
+                   plain(o->text.f) && plain(o->text.i);
         for (int i = 0; i < a->inputs; i++) a->plain &= a->input[i] == 'c';
         a->cost = strchr(formula, '(') ? 8 : 1; /* calls something? */
     }
@@ -93,7 +96,8 @@ const char *pointwise_formula(xpu_pointwise_op op, xpu_dtype compute) {
 }
 
 bool xpu_pointwise_defined(xpu_pointwise_op op, xpu_dtype compute) {
-    return (unsigned)op < XPU_POINTWISE_COUNT && (unsigned)compute < XPU_DTYPE_COUNT && pointwise_formula(op, compute);
+    return (unsigned)op < XPU_POINTWISE_COUNT && (unsigned)compute < XPU_DTYPE_COUNT &&
+           pointwise_formula(op, compute);
 }
 
 /* --- the text of a kernel --- */
@@ -108,7 +112,7 @@ typedef struct plan {
     const xpu_iter *iter;
     iter_layout layout;
     bool vector; /* the kernel computes with vectors of VECTOR elements */
-    int dims; /* in the text of a kernel with strides: those of the iteration, rounded up */
+    int dims;    /* in the text of a kernel with strides: those of the iteration, rounded up */
 } plan;
 
 /* The type in kernels that `dtype` is computed in. */
@@ -173,7 +177,8 @@ static void add_place(text *t, const plan *p, int i, bool constant) {
     access_kind access = p->layout.access[i];
     text_addf(t, "%s(s_%s, p.pointer[%d]", constant ? "XPU_CPTR" : "XPU_PTR", token, i);
     if (has_offset(p, i)) text_addf(t, " + (long)at%d", i);
-    if (p->layout.kind == LAYOUT_ROWS && access == ACCESS_STRIDED) text_addf(t, " + (long)i * p.stride[0][%d]", i);
+    if (p->layout.kind == LAYOUT_ROWS && access == ACCESS_STRIDED)
+        text_addf(t, " + (long)i * p.stride[0][%d]", i);
     text_addf(t, "), %s", access == ACCESS_NEXT ? "i" : "0");
 }
 
@@ -255,8 +260,8 @@ static void add_output(text *t, const plan *p, int output, const char *formula, 
 }
 
 void pointwise_add_types(text *t, xpu_dtype compute, const char *formula) {
-    static const char *const classes[] = {['b'] = "BOOL", ['i'] = "SIGNED", ['u'] = "UNSIGNED", ['f'] = "FLOAT",
-                                          ['c'] = "COMPLEX"};
+    static const char *const classes[] = {
+        ['b'] = "BOOL", ['i'] = "SIGNED", ['u'] = "UNSIGNED", ['f'] = "FLOAT", ['c'] = "COMPLEX"};
     char class = dtype_class(compute);
     bool wide = dtype_needs_fp64(compute);
     text_addf(t, "typedef %s T;\n#define T_IS_%s 1\n", pointwise_type(compute), classes[(int)class]);
@@ -278,13 +283,14 @@ static void add_offsets(text *t, const plan *p, int first) {
     for (int d = first; d < p->dims; d++) {
         bool last = d == p->dims - 1;
         if (!last)
-            text_addf(t, "    const uint q%d = (mul_hi(n, p.multiplier[%d]) + n) >> p.shift[%d], k%d = n - q%d * p.size[%d];\n",
+            text_addf(t,
+                      "    const uint q%d = (mul_hi(n, p.multiplier[%d]) + n) >> p.shift[%d], k%d = n - q%d "
+                      "* p.size[%d];\n",
                       d, d, d, d, d, d);
         char index[16];
         snprintf(index, sizeof index, last ? "n" : "k%d", d);
         for (int i = 0; i < operands; i++)
-            if (has_offset(p, i))
-                text_addf(t, "    at%d += (int)%s * p.stride[%d][%d];\n", i, index, d, i);
+            if (has_offset(p, i)) text_addf(t, "    at%d += (int)%s * p.stride[%d][%d];\n", i, index, d, i);
         if (!last) text_addf(t, "    n = q%d;\n", d);
     }
 }
@@ -302,7 +308,8 @@ static bool vectorisable(const plan *p) {
     }
     for (int i = 0; i < p->iter->outputs + p->iter->inputs; i++) {
         access_kind access = p->layout.access[i];
-        if (access != ACCESS_VALUE && (access != ACCESS_NEXT || p->iter->operand[i].dtype != p->compute)) return false;
+        if (access != ACCESS_VALUE && (access != ACCESS_NEXT || p->iter->operand[i].dtype != p->compute))
+            return false;
     }
     return p->arity->plain;
 }
@@ -328,12 +335,17 @@ static void write_vector_kernel(text *t, const plan *p) {
             if (value)
                 add_bits(t, "value", i + 1, p->compute);
             else
-                text_addf(t, part == 0 ? "vload8(0, XPU_CPTR(T, p.pointer[%d]) + i)" : "XPU_CPTR(T, p.pointer[%d])[j]", i + 1);
+                text_addf(t,
+                          part == 0 ? "vload8(0, XPU_CPTR(T, p.pointer[%d]) + i)"
+                                    : "XPU_CPTR(T, p.pointer[%d])[j]",
+                          i + 1);
             text_add(t, ";\n");
         }
         if (part == 0)
-            text_addf(t, "        vstore8((%s8)(%s), 0, to + i);\n    } else for (size_t j = i; j < p.count; j++) {\n", type,
-                      formula);
+            text_addf(
+                t,
+                "        vstore8((%s8)(%s), 0, to + i);\n    } else for (size_t j = i; j < p.count; j++) {\n",
+                type, formula);
         else
             text_addf(t, "        to[j] = %s;\n    }\n}\n", formula);
     }
@@ -398,16 +410,21 @@ static xpu_status make_kernel(int device, const kernel_key *key, const plan *p, 
     }
     xpu_status status;
     if (!pointwise_formula(p->op, p->compute)) {
-        status = op_fail(XPU_ERROR_NOT_SUPPORTED, "%s is not defined for %s", p->arity->name, dtype_token(p->compute));
+        status = op_fail(XPU_ERROR_NOT_SUPPORTED, "%s is not defined for %s", p->arity->name,
+                         dtype_token(p->compute));
     } else if (fp64 && !properties->has_fp64) {
-        status = op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: %s has no 64-bit floating point", p->arity->name, properties->name);
+        status = op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: %s has no 64-bit floating point", p->arity->name,
+                         properties->name);
     } else {
-        if (p->vector) write_vector_kernel(&source, p);
-        else write_kernel(&source, p);
+        if (p->vector)
+            write_vector_kernel(&source, p);
+        else
+            write_kernel(&source, p);
         kernel_recipe recipe = {.text = source.data, .name = "pointwise", .label = label.data};
-        status = source.failed || label.failed
-                     ? op_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for the text of kernel %s", p->arity->name)
-                     : kernel_make(device, key, &recipe, kernel);
+        status =
+            source.failed || label.failed
+                ? op_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for the text of kernel %s", p->arity->name)
+                : kernel_make(device, key, &recipe, kernel);
     }
     text_free(&label);
     text_free(&source);
@@ -455,13 +472,13 @@ static xpu_status run_flat(xpu_stream *stream, xpu_kernel *kernel, const plan *p
     size_t count = (size_t)p->layout.count, items = p->vector ? (count + VECTOR - 1) / VECTOR : count;
     size_t local = smaller(group_size(properties), round_up(items, 16));
     params.count = count;
-    xpu_range range = {.dims = 1, .groups = {(items + local - 1) / local}, .local = {local},
-                       .work = count * p->arity->cost};
+    xpu_range range = {
+        .dims = 1, .groups = {(items + local - 1) / local}, .local = {local}, .work = count * p->arity->cost};
     return xpu_launch(stream, kernel, &range, &params, sizeof params);
 }
 
-static xpu_status run_strided(xpu_stream *stream, xpu_kernel *kernel, const plan *p, const xpu_scalar *scalars,
-                              const xpu_device_properties *properties) {
+static xpu_status run_strided(xpu_stream *stream, xpu_kernel *kernel, const plan *p,
+                              const xpu_scalar *scalars, const xpu_device_properties *properties) {
     const xpu_iter *iter = p->iter;
     pointwise_strided params;
     fill_values(p, scalars, params.pointer, params.value, params.scalar);
@@ -481,7 +498,8 @@ static xpu_status run_strided(xpu_stream *stream, xpu_kernel *kernel, const plan
         size_t inner = (size_t)iter->size[0], rows = count / inner;
         /* Where an operand runs along dimension 1, tiles keep its cache lines in use. */
         size_t width = p->layout.turned ? 16 : smaller(group, round_up(inner, 16));
-        size_t height = smaller(p->layout.turned ? smaller(group / width, (size_t)iter->size[1]) : group / width, rows);
+        size_t height =
+            smaller(p->layout.turned ? smaller(group / width, (size_t)iter->size[1]) : group / width, rows);
         params.inner = (uint32_t)inner;
         params.count = (uint32_t)rows;
         range.dims = 2;
@@ -500,7 +518,9 @@ static xpu_status run_strided(xpu_stream *stream, xpu_kernel *kernel, const plan
 }
 
 /* Texts are made for a few numbers of dimensions only; the dimensions put on have one element. */
-static int rounded_dims(int dims) { return dims <= 2 ? 2 : dims <= 4 ? dims : dims <= 6 ? 6 : POINTWISE_DIMS; }
+static int rounded_dims(int dims) {
+    return dims <= 2 ? 2 : dims <= 4 ? dims : dims <= 6 ? 6 : POINTWISE_DIMS;
+}
 
 static xpu_status run(xpu_stream *stream, plan *p, const xpu_scalar *scalars) {
     const xpu_device_properties *properties;
@@ -542,9 +562,10 @@ xpu_status xpu_pointwise(xpu_stream *stream, xpu_pointwise_op op, xpu_dtype comp
     if ((unsigned)compute >= XPU_DTYPE_COUNT)
         return op_fail(XPU_ERROR_INVALID_ARGUMENT, "%s: no dtype %d", a->name, (int)compute);
     if (iter->outputs != a->outputs || iter->inputs != a->inputs || scalar_count != a->scalars)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT,
-                       "%s: takes %d inputs, %d scalars and %d outputs; got %d inputs, %d scalars and %d outputs", a->name,
-                       a->inputs, a->scalars, a->outputs, iter->inputs, scalar_count, iter->outputs);
+        return op_fail(
+            XPU_ERROR_INVALID_ARGUMENT,
+            "%s: takes %d inputs, %d scalars and %d outputs; got %d inputs, %d scalars and %d outputs",
+            a->name, a->inputs, a->scalars, a->outputs, iter->inputs, scalar_count, iter->outputs);
     xpu_iter merged;
     plan p = {.op = op, .arity = a, .compute = compute, .iter = iter};
     if (iter->dims > 1 && iter_can_coalesce(iter)) {

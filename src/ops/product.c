@@ -4,9 +4,8 @@
 
 const char *product_dtype_options(xpu_dtype dtype) {
     switch (dtype) {
-#define CASE(name, token, complex, single, twice)                                                              \
-    case XPU_##name:                                                                                           \
-        return "-DT=" token " -DCOMPLEX_T=" complex " -DFLOAT_T=" single " -DDOUBLE_T=" twice;
+#define CASE(name, token, complex, single, twice)                                                            \
+    case XPU_##name: return "-DT=" token " -DCOMPLEX_T=" complex " -DFLOAT_T=" single " -DDOUBLE_T=" twice;
         CASE(INT8, "i8", "0", "0", "0")
         CASE(UINT8, "u8", "0", "0", "0")
         CASE(INT16, "i16", "0", "0", "0")
@@ -69,8 +68,10 @@ void product_scalar(xpu_dtype dtype, const xpu_scalar *scalar, uint64_t word[2])
 
 xpu_status product_check_dtype(const xpu_device_properties *properties, xpu_dtype dtype, const char *what,
                                bool floating_only) {
-    if (!*product_dtype_options(dtype) || (floating_only && !(dtype >= XPU_FLOAT16 && dtype <= XPU_COMPLEX128)))
-        return op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: not implemented for dtype %s", what, xpu_dtype_name(dtype));
+    if (!*product_dtype_options(dtype) ||
+        (floating_only && !(dtype >= XPU_FLOAT16 && dtype <= XPU_COMPLEX128)))
+        return op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: not implemented for dtype %s", what,
+                       xpu_dtype_name(dtype));
     if ((dtype == XPU_FLOAT64 || dtype == XPU_COMPLEX128) && !properties->has_fp64)
         return op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: %s has no fp64", what, properties->name);
     return XPU_SUCCESS;
@@ -80,7 +81,8 @@ tile_shape tile_for(const xpu_device_properties *properties, xpu_dtype dtype, in
                     int64_t batch) {
     const int64_t units = (int64_t)properties->max_compute_units;
     const bool wide = xpu_dtype_size(dtype) > 4; /* 8 x 8 accumulators of these would not fit registers */
-    if (!wide && m > 64 && n > 64 && tiles(m, 128) * tiles(n, 128) * batch >= units) return (tile_shape){128, 8, 8};
+    if (!wide && m > 64 && n > 64 && tiles(m, 128) * tiles(n, 128) * batch >= units)
+        return (tile_shape){128, 8, 8};
     return m > 32 && n > 32 ? (tile_shape){64, 16, 4} : (tile_shape){32, 16, 2};
 }
 

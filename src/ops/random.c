@@ -8,8 +8,9 @@
 #include "ops/kernel.h"
 
 /* What random.cl calls them; the first ones are those of xpu_distribution. */
-static const char *const kinds[] = {"UNIFORM", "NORMAL",     "LOG_NORMAL", "EXPONENTIAL",   "CAUCHY",
-                                    "GEOMETRIC", "BERNOULLI", "PROBABILITIES", "INTEGERS", "INTEGERS64", "DROPOUT"};
+static const char *const kinds[] = {"UNIFORM",  "NORMAL",     "LOG_NORMAL", "EXPONENTIAL",
+                                    "CAUCHY",   "GEOMETRIC",  "BERNOULLI",  "PROBABILITIES",
+                                    "INTEGERS", "INTEGERS64", "DROPOUT"};
 enum { KIND_PROBABILITIES = XPU_BERNOULLI + 1, KIND_INTEGERS, KIND_INTEGERS64, KIND_DROPOUT };
 
 typedef struct draw {
@@ -30,18 +31,20 @@ static bool contiguous(const xpu_iter *iter) {
     return true;
 }
 
-static xpu_status make_kernel(int device, const kernel_key *key, const xpu_iter *iter, const draw *d, bool strided,
-                              xpu_kernel **kernel) {
+static xpu_status make_kernel(int device, const kernel_key *key, const xpu_iter *iter, const draw *d,
+                              bool strided, xpu_kernel **kernel) {
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(device, &properties));
     int operands = iter->outputs + iter->inputs;
     bool fp64 = d->wide;
     for (int i = 0; i < operands; i++) fp64 |= dtype_needs_fp64(iter->operand[i].dtype);
     if (fp64 && !properties->has_fp64)
-        return op_fail(XPU_ERROR_NOT_SUPPORTED, "random numbers: %s has no 64-bit floating point", properties->name);
+        return op_fail(XPU_ERROR_NOT_SUPPORTED, "random numbers: %s has no 64-bit floating point",
+                       properties->name);
     char options[160], label[64];
     snprintf(options, sizeof options, "-DDIST=%s -DOUT=%s -DOUT_%s -DIN=%s%s%s", kinds[d->kind],
-             dtype_token(iter->operand[0].dtype), dtype_token(iter->operand[0].dtype), dtype_token(iter->operand[operands - 1].dtype), strided ? " -DSTRIDED" : "",
+             dtype_token(iter->operand[0].dtype), dtype_token(iter->operand[0].dtype),
+             dtype_token(iter->operand[operands - 1].dtype), strided ? " -DSTRIDED" : "",
              d->wide ? " -DWIDE" : "");
     snprintf(label, sizeof label, "random %s ->%s", kinds[d->kind], dtype_token(iter->operand[0].dtype));
     kernel_recipe recipe = {.file = "random.cl", .options = options, .name = "random", .label = label};
@@ -52,11 +55,16 @@ static xpu_status launch(xpu_stream *stream, const xpu_iter *iter, const draw *d
     bool strided = !contiguous(iter);
     int operands = iter->outputs + iter->inputs, device = xpu_stream_device(stream);
     size_t count = (size_t)xpu_iter_numel(iter);
-    kernel_key key = {.family = FAMILY_RANDOM, .word = {(uint64_t)d->kind | (uint64_t)d->wide << 8 | (uint64_t)strided << 9}};
+    kernel_key key = {.family = FAMILY_RANDOM,
+                      .word = {(uint64_t)d->kind | (uint64_t)d->wide << 8 | (uint64_t)strided << 9}};
     for (int i = 0; i < operands; i++) key.word[1] |= (uint64_t)iter->operand[i].dtype << (8 * i);
     xpu_kernel *kernel = kernel_find(device, &key);
     if (!kernel) XPU_TRY(make_kernel(device, &key, iter, d, strided, &kernel));
-    random_params params = {.seed = d->seed, .counter = d->counter, .count = count, .a = d->a, .b = d->b,
+    random_params params = {.seed = d->seed,
+                            .counter = d->counter,
+                            .count = count,
+                            .a = d->a,
+                            .b = d->b,
                             .dims = iter->dims ? (uint32_t)iter->dims : 1};
     for (int i = 0; i < operands; i++) params.pointer[i] = XPU_ADDR(iter->operand[i].data);
     for (int n = 0; strided && n < iter->dims; n++) {
@@ -66,39 +74,47 @@ static xpu_status launch(xpu_stream *stream, const xpu_iter *iter, const draw *d
         params.shift[n] = divisor.shift;
         for (int i = 0; i < operands; i++) params.stride[n][i] = (int32_t)iter->operand[i].stride[n];
     }
-    xpu_range range = {.dims = 1, .groups = {(count + 4 * RANDOM_GROUP - 1) / (4 * RANDOM_GROUP)},
-                       .local = {RANDOM_GROUP}, .work = count * 16};
+    xpu_range range = {.dims = 1,
+                       .groups = {(count + 4 * RANDOM_GROUP - 1) / (4 * RANDOM_GROUP)},
+                       .local = {RANDOM_GROUP},
+                       .work = count * 16};
     return xpu_launch(stream, kernel, &range, &params, sizeof params);
 }
 
-static xpu_status run(xpu_stream *stream, xpu_generator *generator, const xpu_iter *iter, draw *d, const char *function) {
+static xpu_status run(xpu_stream *stream, xpu_generator *generator, const xpu_iter *iter, draw *d,
+                      const char *function) {
     for (int i = 0; i < iter->outputs + iter->inputs; i++)
         if (dtype_is_complex(iter->operand[i].dtype))
-            return op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: complex tensors are filled as pairs of real numbers", function);
+            return op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: complex tensors are filled as pairs of real numbers",
+                           function);
     int64_t count = xpu_iter_numel(iter);
     if (!count) return XPU_SUCCESS;
     if (!contiguous(iter) && !iter_fits_32bit(iter))
         return op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: a tensor with strides of 2^31 bytes or more", function);
     uint64_t offset;
-    XPU_TRY(xpu_generator_reserve(generator, d->wide || d->kind == KIND_INTEGERS64 ? 8 : 4, &d->seed, &offset));
+    XPU_TRY(
+        xpu_generator_reserve(generator, d->wide || d->kind == KIND_INTEGERS64 ? 8 : 4, &d->seed, &offset));
     d->counter = offset / 4;
     return launch(stream, iter, d);
 }
 
 static uint64_t real_bits(double value, bool wide) {
     uint64_t bits[2];
-    scalar_bits(&(xpu_scalar){.dtype = XPU_FLOAT64, .value.f = value}, wide ? XPU_FLOAT64 : XPU_FLOAT32, bits);
+    scalar_bits(&(xpu_scalar){.dtype = XPU_FLOAT64, .value.f = value}, wide ? XPU_FLOAT64 : XPU_FLOAT32,
+                bits);
     return bits[0];
 }
 
-xpu_status xpu_random(xpu_stream *stream, xpu_generator *generator, const xpu_iter *iter, xpu_distribution distribution,
-                      double first, double second) {
+xpu_status xpu_random(xpu_stream *stream, xpu_generator *generator, const xpu_iter *iter,
+                      xpu_distribution distribution, double first, double second) {
     if (iter->outputs != 1 || iter->inputs != 0 || (unsigned)distribution > XPU_BERNOULLI)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "xpu_random: %d outputs, %d inputs, distribution %d", iter->outputs,
-                       iter->inputs, (int)distribution);
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "xpu_random: %d outputs, %d inputs, distribution %d",
+                       iter->outputs, iter->inputs, (int)distribution);
     xpu_dtype dtype = iter->operand[0].dtype;
-    if (distribution != XPU_GEOMETRIC && distribution != XPU_BERNOULLI && dtype_class(dtype) != DTYPE_CLASS_FLOAT)
-        return op_fail(XPU_ERROR_NOT_SUPPORTED, "xpu_random: %s for %s", kinds[distribution], dtype_token(dtype));
+    if (distribution != XPU_GEOMETRIC && distribution != XPU_BERNOULLI &&
+        dtype_class(dtype) != DTYPE_CLASS_FLOAT)
+        return op_fail(XPU_ERROR_NOT_SUPPORTED, "xpu_random: %s for %s", kinds[distribution],
+                       dtype_token(dtype));
     draw d = {.kind = (int)distribution, .wide = dtype == XPU_FLOAT64};
     d.a = real_bits(first, d.wide);
     d.b = real_bits(second, d.wide);
@@ -107,13 +123,14 @@ xpu_status xpu_random(xpu_stream *stream, xpu_generator *generator, const xpu_it
 
 xpu_status xpu_random_bernoulli(xpu_stream *stream, xpu_generator *generator, const xpu_iter *iter) {
     if (iter->outputs != 1 || iter->inputs != 1 || !iter->operand[1].data)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "xpu_random_bernoulli: takes one output and one input tensor");
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT,
+                       "xpu_random_bernoulli: takes one output and one input tensor");
     draw d = {.kind = KIND_PROBABILITIES, .wide = iter->operand[1].dtype == XPU_FLOAT64};
     return run(stream, generator, iter, &d, "xpu_random_bernoulli");
 }
 
-xpu_status xpu_random_integers(xpu_stream *stream, xpu_generator *generator, const xpu_iter *iter, int64_t from,
-                               uint64_t range) {
+xpu_status xpu_random_integers(xpu_stream *stream, xpu_generator *generator, const xpu_iter *iter,
+                               int64_t from, uint64_t range) {
     if (iter->outputs != 1 || iter->inputs != 0)
         return op_fail(XPU_ERROR_INVALID_ARGUMENT, "xpu_random_integers: takes one output and no inputs");
     bool small = range && range <= UINT32_MAX;
@@ -122,8 +139,10 @@ xpu_status xpu_random_integers(xpu_stream *stream, xpu_generator *generator, con
 }
 
 xpu_status xpu_dropout(xpu_stream *stream, xpu_generator *generator, const xpu_iter *iter, double p) {
-    if (iter->outputs != 2 || iter->inputs != 1 || iter->operand[1].dtype != XPU_BOOL || !iter->operand[2].data)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "xpu_dropout: takes an output, a mask of bool and an input");
+    if (iter->outputs != 2 || iter->inputs != 1 || iter->operand[1].dtype != XPU_BOOL ||
+        !iter->operand[2].data)
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT,
+                       "xpu_dropout: takes an output, a mask of bool and an input");
     if (!(p >= 0 && p <= 1)) return op_fail(XPU_ERROR_INVALID_ARGUMENT, "xpu_dropout: probability %g", p);
     draw d = {.kind = KIND_DROPOUT, .wide = iter->operand[0].dtype == XPU_FLOAT64};
     d.a = real_bits(1 - p, d.wide);

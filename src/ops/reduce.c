@@ -19,7 +19,7 @@ static const struct row {
     acc_kind kind;
     acc_type type;
 } table[] = {
-#define X(name, inputs, type, accumulator, identity, step, combine, finish, second) \
+#define X(name, inputs, type, accumulator, identity, step, combine, finish, second)                          \
     {#name, inputs, #identity, #step, #combine, #finish, #second, KIND_##accumulator, TYPE_##type},
 #include "tables/reduce.def"
 #undef X
@@ -40,10 +40,10 @@ static const struct computed {
     const char *type;
     char class;
 } computed[] = {
-    [XPU_BOOL] = {"uchar", 'b'},    [XPU_INT8] = {"char", 'i'},       [XPU_UINT8] = {"uchar", 'u'},
-    [XPU_INT16] = {"short", 'i'},   [XPU_UINT16] = {"ushort", 'u'},   [XPU_INT32] = {"int", 'i'},
-    [XPU_UINT32] = {"uint", 'u'},   [XPU_INT64] = {"long", 'i'},      [XPU_UINT64] = {"ulong", 'u'},
-    [XPU_FLOAT16] = {"float", 'f'}, [XPU_BFLOAT16] = {"float", 'f'},  [XPU_FLOAT32] = {"float", 'f'},
+    [XPU_BOOL] = {"uchar", 'b'},     [XPU_INT8] = {"char", 'i'},        [XPU_UINT8] = {"uchar", 'u'},
+    [XPU_INT16] = {"short", 'i'},    [XPU_UINT16] = {"ushort", 'u'},    [XPU_INT32] = {"int", 'i'},
+    [XPU_UINT32] = {"uint", 'u'},    [XPU_INT64] = {"long", 'i'},       [XPU_UINT64] = {"ulong", 'u'},
+    [XPU_FLOAT16] = {"float", 'f'},  [XPU_BFLOAT16] = {"float", 'f'},   [XPU_FLOAT32] = {"float", 'f'},
     [XPU_FLOAT64] = {"double", 'f'}, [XPU_COMPLEX64] = {"float2", 'c'}, [XPU_COMPLEX128] = {"double2", 'c'},
 };
 
@@ -51,10 +51,10 @@ static bool is_double(xpu_dtype dtype) { return dtype == XPU_FLOAT64 || dtype ==
 
 static struct computed computed_in(acc_type type, xpu_dtype in, xpu_dtype out) {
     switch (type) {
-        case TYPE_int: return (struct computed){"int", 'i'};
-        case TYPE_long: return (struct computed){"long", 'i'};
-        case TYPE_in: return computed[in];
-        default: return computed[out];
+    case TYPE_int: return (struct computed){"int", 'i'};
+    case TYPE_long: return (struct computed){"long", 'i'};
+    case TYPE_in: return computed[in];
+    default: return computed[out];
     }
 }
 
@@ -146,8 +146,8 @@ typedef enum entry { ENTRY_ROWS, ENTRY_SHORT_ROWS, ENTRY_COLUMNS, ENTRY_POINTS, 
 
 #define SUBGROUP 16
 #define MAX_LOCAL 256
-#define SHORT_ROW 256 /* elements */
-#define BATCH 65536   /* elements that a host thread takes in one work-group */
+#define SHORT_ROW 256       /* elements */
+#define BATCH 65536         /* elements that a host thread takes in one work-group */
 #define LONGEST_CHUNK 65536 /* elements; keeps fp32 sums exact: 1,024 a lane and accumulator */
 
 typedef struct plan {
@@ -181,8 +181,8 @@ static bool subgroup_tier(const xpu_device_properties *device) {
 }
 
 /* One work-item an output, or some outputs side by side. */
-static void plan_columns(const shape *s, const xpu_device_properties *device, bool side_by_side, int64_t workers,
-                         plan *plan, reduce_params *p) {
+static void plan_columns(const shape *s, const xpu_device_properties *device, bool side_by_side,
+                         int64_t workers, plan *plan, reduce_params *p) {
     bool cpu = device->type == XPU_DEVICE_CPU;
     plan->contiguous = plan->subgroups = false;
     plan->local = cpu ? SUBGROUP : 64;
@@ -211,8 +211,9 @@ static void make_plan(const shape *s, const xpu_device_properties *device, acc_k
                       plan *plan, reduce_params *p) {
     bool cpu = device->type == XPU_DEVICE_CPU;
     int64_t units = (int64_t)device->max_compute_units;
-    int64_t lanes = cpu ? units * 4 * SUBGROUP
-                        : device->vendor_id == 0x8086 ? (int64_t)device->gpu_eu_count * 8 * SUBGROUP : units * 1024;
+    int64_t lanes = cpu                           ? units * 4 * SUBGROUP
+                    : device->vendor_id == 0x8086 ? (int64_t)device->gpu_eu_count * 8 * SUBGROUP
+                                                  : units * 1024;
     bool row = s->reduced[0].in == element || s->total == 1;
     bool side_by_side = s->kept_dims > 0 && s->kept[0].in == element;
 
@@ -258,8 +259,8 @@ static kernel_key key_of(xpu_reduction reduction, const xpu_iter *iter, entry en
                       {(uint64_t)reduction | (uint64_t)entry << 16 | (uint64_t)plan->columns << 20 |
                            (uint64_t)plan->local << 24 | (uint64_t)plan->subgroups << 40 |
                            (uint64_t)plan->contiguous << 41 | (uint64_t)plan->wide << 42 |
-                           (uint64_t)plan->dense << 43 |
-                           (uint64_t)plan->kept << 48 | (uint64_t)plan->outer << 56,
+                           (uint64_t)plan->dense << 43 | (uint64_t)plan->kept << 48 |
+                           (uint64_t)plan->outer << 56,
                        (uint64_t)iter->operand[iter->outputs].dtype | (uint64_t)iter->operand[0].dtype << 8 |
                            (uint64_t)second << 16,
                        0}};
@@ -278,8 +279,8 @@ static const char formulas[] =
 static xpu_status find_kernel(int device, xpu_reduction reduction, const xpu_iter *iter, entry entry,
                               const plan *plan, xpu_kernel **kernel) {
     static const char *const kinds[] = {"one", "pair", "indexed", "welford"};
-    static const char *const entries[] = {"reduce_rows", "reduce_short_rows", "reduce_columns", "reduce_points",
-                                          "reduce_partials"};
+    static const char *const entries[] = {"reduce_rows", "reduce_short_rows", "reduce_columns",
+                                          "reduce_points", "reduce_partials"};
     kernel_key key = key_of(reduction, iter, entry, plan);
     *kernel = kernel_find(device, &key);
     if (*kernel) return XPU_SUCCESS;
@@ -290,13 +291,15 @@ static xpu_status find_kernel(int device, xpu_reduction reduction, const xpu_ite
     struct computed a = computed_in(row->type, in, out);
     char options[512], text[2048], label[96];
     snprintf(options, sizeof options,
-             "-DIN=%s -DOUT0=%s -DOUT1=%s -DA=%s -DKIND_%s -DIDX=%s -DLOCAL=%d -DLANES=%d -DKEPT=%d -DOUTER=%d%s%s%s%s%s%s%s%s%s",
+             "-DIN=%s -DOUT0=%s -DOUT1=%s -DA=%s -DKIND_%s -DIDX=%s -DLOCAL=%d -DLANES=%d -DKEPT=%d "
+             "-DOUTER=%d%s%s%s%s%s%s%s%s%s",
              dtype_token(in), dtype_token(out), dtype_token(second), a.type, kinds[row->kind],
              plan->wide ? "long" : "int", plan->local, SUBGROUP, plan->kept, plan->outer,
              a.class == 'f' ? " -DA_FLOAT" : "", a.class == 'c' ? " -DA_COMPLEX" : "",
              a.class == 'i' ? " -DA_SIGNED" : "", a.type[0] == 'd' ? " -DA_DOUBLE" : "",
              computed[in].class == 'f' ? " -DIN_FLOAT" : "", computed[in].class == 'c' ? " -DIN_COMPLEX" : "",
-             iter->outputs == 2 ? " -DSECOND" : "", plan->contiguous ? " -DCONTIGUOUS" : "", plan->dense ? " -DDENSE" : "");
+             iter->outputs == 2 ? " -DSECOND" : "", plan->contiguous ? " -DCONTIGUOUS" : "",
+             plan->dense ? " -DDENSE" : "");
     if (entry == ENTRY_COLUMNS)
         snprintf(options + strlen(options), sizeof options - strlen(options), " -DCOLUMNS=%d", plan->columns);
     if (entry == ENTRY_POINTS) strcat(options, " -DPOINTS");
@@ -322,7 +325,8 @@ static uint64_t bits_of(double value, bool as_double) {
     return bits;
 }
 
-static void fill_params(const shape *s, const xpu_iter *iter, bool as_double, double parameter, reduce_params *p) {
+static void fill_params(const shape *s, const xpu_iter *iter, bool as_double, double parameter,
+                        reduce_params *p) {
     p->in = XPU_ADDR(iter->operand[iter->outputs].data);
     for (int i = 0; i < 2; i++) p->out[i] = i < iter->outputs ? XPU_ADDR(iter->operand[i].data) : 0;
     p->partial = 0;
@@ -348,15 +352,16 @@ static xpu_status check(xpu_reduction reduction, const xpu_iter *iter, const xpu
     const struct row *row = &table[reduction];
     int outputs = strcmp(row->second, "0") ? 2 : 1;
     if (iter->outputs != outputs || iter->inputs != 1)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "%s: %d outputs and %d inputs given; it takes %d and 1", row->name,
-                       iter->outputs, iter->inputs, outputs);
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "%s: %d outputs and %d inputs given; it takes %d and 1",
+                       row->name, iter->outputs, iter->inputs, outputs);
     xpu_dtype in = iter->operand[outputs].dtype;
     bool complex_in = computed[in].class == 'c';
     bool complex_out = computed[iter->operand[0].dtype].class == 'c';
     if (!strchr(row->inputs, computed[in].class) ||
         (row->type == TYPE_out && complex_out && in != iter->operand[0].dtype) ||
-        (complex_in && !complex_out && (reduction == XPU_REDUCE_SUM || reduction == XPU_REDUCE_NANSUM ||
-                                        reduction == XPU_REDUCE_MEAN || reduction == XPU_REDUCE_PROD)))
+        (complex_in && !complex_out &&
+         (reduction == XPU_REDUCE_SUM || reduction == XPU_REDUCE_NANSUM || reduction == XPU_REDUCE_MEAN ||
+          reduction == XPU_REDUCE_PROD)))
         return op_fail(XPU_ERROR_NOT_SUPPORTED, "%s is not defined for %s to %s", row->name, dtype_token(in),
                        dtype_token(iter->operand[0].dtype));
     for (int i = 0; i < outputs + 1; i++)

@@ -25,7 +25,8 @@ static xpu_status element_dtype(const xpu_device_properties *device, const xpu_r
         }
     }
     if (pads && args->dtype == XPU_COMPLEX64) return XPU_SUCCESS;
-    return check_floating(device, "resampling", pads && args->dtype == XPU_COMPLEX128 ? XPU_FLOAT64 : args->dtype);
+    return check_floating(device, "resampling",
+                          pads && args->dtype == XPU_COMPLEX128 ? XPU_FLOAT64 : args->dtype);
 }
 
 static xpu_status get_kernel(int device, const xpu_resample *args, xpu_dtype dtype, bool backward,
@@ -33,8 +34,8 @@ static xpu_status get_kernel(int device, const xpu_resample *args, xpu_dtype dty
     static const char *const kinds[] = {"NEAREST", "NEAREST_EXACT", "LINEAR",
                                         "CUBIC",   "REFLECT",       "REPLICATE"};
     const kernel_key key = {.family = FAMILY_RESAMPLE,
-                            .word = {(uint64_t)dtype | (uint64_t)backward << 8 |
-                                     (uint64_t)args->kind << 9 | (uint64_t)args->channels_last << 16}};
+                            .word = {(uint64_t)dtype | (uint64_t)backward << 8 | (uint64_t)args->kind << 9 |
+                                     (uint64_t)args->channels_last << 16}};
     *kernel = kernel_find(device, &key);
     if (*kernel) return XPU_SUCCESS;
     const char *name = backward ? "resample_backward" : "resample_forward";

@@ -24,10 +24,10 @@ static const struct computed {
     const char *type;
     char class;
 } computed[] = {
-    [XPU_BOOL] = {"uchar", 'b'},    [XPU_INT8] = {"char", 'i'},       [XPU_UINT8] = {"uchar", 'u'},
-    [XPU_INT16] = {"short", 'i'},   [XPU_UINT16] = {"ushort", 'u'},   [XPU_INT32] = {"int", 'i'},
-    [XPU_UINT32] = {"uint", 'u'},   [XPU_INT64] = {"long", 'i'},      [XPU_UINT64] = {"ulong", 'u'},
-    [XPU_FLOAT16] = {"float", 'f'}, [XPU_BFLOAT16] = {"float", 'f'},  [XPU_FLOAT32] = {"float", 'f'},
+    [XPU_BOOL] = {"uchar", 'b'},     [XPU_INT8] = {"char", 'i'},        [XPU_UINT8] = {"uchar", 'u'},
+    [XPU_INT16] = {"short", 'i'},    [XPU_UINT16] = {"ushort", 'u'},    [XPU_INT32] = {"int", 'i'},
+    [XPU_UINT32] = {"uint", 'u'},    [XPU_INT64] = {"long", 'i'},       [XPU_UINT64] = {"ulong", 'u'},
+    [XPU_FLOAT16] = {"float", 'f'},  [XPU_BFLOAT16] = {"float", 'f'},   [XPU_FLOAT32] = {"float", 'f'},
     [XPU_FLOAT64] = {"double", 'f'}, [XPU_COMPLEX64] = {"float2", 'c'}, [XPU_COMPLEX128] = {"double2", 'c'},
 };
 
@@ -37,46 +37,54 @@ typedef enum entry { ENTRY_COLUMNS, ENTRY_ROWS, ENTRY_TOTALS, ENTRY_CARRIES } en
 #define MOST_CHUNKS 1024
 #define ACC_BYTES 16
 
-static xpu_status find_kernel(int device, xpu_scan_op op, xpu_dtype in, xpu_dtype out, int row_dims, int local,
-                              entry entry, xpu_kernel **kernel) {
+static xpu_status find_kernel(int device, xpu_scan_op op, xpu_dtype in, xpu_dtype out, int row_dims,
+                              int local, entry entry, xpu_kernel **kernel) {
     static const char *const entries[] = {"scan_columns", "scan_rows", "scan_totals", "scan_carries"};
     kernel_key key = {FAMILY_SCAN,
                       {(uint64_t)op | (uint64_t)in << 8 | (uint64_t)out << 16 | (uint64_t)row_dims << 24 |
-                           (uint64_t)local << 32 | (uint64_t)entry << 48, 0, 0}};
+                           (uint64_t)local << 32 | (uint64_t)entry << 48,
+                       0, 0}};
     *kernel = kernel_find(device, &key);
     if (*kernel) return XPU_SUCCESS;
     const struct row *row = &table[op];
     char options[256], text[512], label[64];
-    snprintf(options, sizeof options, "-DIN=%s -DOUT=%s -DA=%s -DROW_DIMS=%d -DLOCAL=%d%s%s%s", dtype_token(in),
-             dtype_token(out), computed[out].type, row_dims, local, computed[out].class == 'f' ? " -DA_FLOAT" : "",
-             computed[out].class == 'c' ? " -DA_COMPLEX" : "", row->indexed ? " -DINDEXED" : "");
-    snprintf(text, sizeof text,
-             "static inline acc scan_identity(void) { %s }\nstatic inline acc scan_combine(acc a, acc b) { %s }\n",
-             row->identity, row->combine);
+    snprintf(options, sizeof options, "-DIN=%s -DOUT=%s -DA=%s -DROW_DIMS=%d -DLOCAL=%d%s%s%s",
+             dtype_token(in), dtype_token(out), computed[out].type, row_dims, local,
+             computed[out].class == 'f' ? " -DA_FLOAT" : "", computed[out].class == 'c' ? " -DA_COMPLEX" : "",
+             row->indexed ? " -DINDEXED" : "");
+    snprintf(
+        text, sizeof text,
+        "static inline acc scan_identity(void) { %s }\nstatic inline acc scan_combine(acc a, acc b) { %s }\n",
+        row->identity, row->combine);
     snprintf(label, sizeof label, "%s %s->%s", row->name, dtype_token(in), dtype_token(out));
     kernel_recipe recipe = {"scan_ref.cl", text, options, entries[entry], label};
     return kernel_make(device, &key, &recipe, kernel);
 }
 
 static bool same_shape(const xpu_tensor *a, const xpu_tensor *b) {
-    return a->dims == b->dims && (a->dims == 0 || !memcmp(a->size, b->size, (size_t)a->dims * sizeof *a->size));
+    return a->dims == b->dims &&
+           (a->dims == 0 || !memcmp(a->size, b->size, (size_t)a->dims * sizeof *a->size));
 }
 
-static xpu_status check(xpu_scan_op op, const xpu_tensor *out, const xpu_tensor *index, const xpu_tensor *in, int dim,
-                        const xpu_device_properties *device) {
-    if ((unsigned)op >= XPU_SCAN_COUNT) return op_fail(XPU_ERROR_INVALID_ARGUMENT, "scan: no operation %d", (int)op);
+static xpu_status check(xpu_scan_op op, const xpu_tensor *out, const xpu_tensor *index, const xpu_tensor *in,
+                        int dim, const xpu_device_properties *device) {
+    if ((unsigned)op >= XPU_SCAN_COUNT)
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "scan: no operation %d", (int)op);
     const struct row *row = &table[op];
-    if (!same_shape(in, out) || (index && !same_shape(in, index)) || dim < 0 || dim >= in->dims || in->dims > XPU_MAX_DIMS)
+    if (!same_shape(in, out) || (index && !same_shape(in, index)) || dim < 0 || dim >= in->dims ||
+        in->dims > XPU_MAX_DIMS)
         return op_fail(XPU_ERROR_INVALID_ARGUMENT, "%s: shapes differ, or no dimension %d", row->name, dim);
     if ((index != NULL) != row->indexed || (index && (index->dtype != XPU_INT64 || in->dtype != out->dtype)))
         return op_fail(XPU_ERROR_INVALID_ARGUMENT, "%s: %s", row->name,
                        row->indexed ? "needs an i64 index and equal dtypes" : "has no index");
     bool complex_in = computed[in->dtype].class == 'c', complex_out = computed[out->dtype].class == 'c';
-    if (!strchr(row->classes, computed[out->dtype].class) || ((complex_in || complex_out) && in->dtype != out->dtype))
-        return op_fail(XPU_ERROR_NOT_SUPPORTED, "%s is not defined for %s to %s", row->name, dtype_token(in->dtype),
-                       dtype_token(out->dtype));
-    if (!device->has_fp64 && (xpu_dtype_size(computed[out->dtype].class == 'c' ? out->dtype : XPU_BOOL) == 16 ||
-                              out->dtype == XPU_FLOAT64 || in->dtype == XPU_FLOAT64))
+    if (!strchr(row->classes, computed[out->dtype].class) ||
+        ((complex_in || complex_out) && in->dtype != out->dtype))
+        return op_fail(XPU_ERROR_NOT_SUPPORTED, "%s is not defined for %s to %s", row->name,
+                       dtype_token(in->dtype), dtype_token(out->dtype));
+    if (!device->has_fp64 &&
+        (xpu_dtype_size(computed[out->dtype].class == 'c' ? out->dtype : XPU_BOOL) == 16 ||
+         out->dtype == XPU_FLOAT64 || in->dtype == XPU_FLOAT64))
         return op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: %s can't compute fp64", row->name, device->name);
     return XPU_SUCCESS;
 }
@@ -151,7 +159,8 @@ xpu_status xpu_scan(xpu_stream *stream, xpu_scan_op op, const xpu_tensor *out, c
     void *memory;
     XPU_TRY(xpu_malloc(stream, (size_t)(p.rows * p.chunks) * ACC_BYTES, &memory));
     p.totals = XPU_ADDR(memory);
-    xpu_range few = {1, {(size_t)((p.rows + local - 1) / local)}, {(size_t)local}, (uint64_t)(p.rows * p.chunks)};
+    xpu_range few = {
+        1, {(size_t)((p.rows + local - 1) / local)}, {(size_t)local}, (uint64_t)(p.rows * p.chunks)};
     xpu_status status = xpu_launch(stream, totals, &range, &p, sizeof p);
     if (status == XPU_SUCCESS) status = xpu_launch(stream, carries, &few, &p, sizeof p);
     if (status == XPU_SUCCESS) status = xpu_launch(stream, scan, &range, &p, sizeof p);

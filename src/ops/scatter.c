@@ -19,17 +19,21 @@ static const char class_of[] = {
 static xpu_status combine(xpu_stream *stream, index_walk *walk, void *context) {
     static const char *const names[] = {"set", "add", "mul", "min", "max"};
     const accumulation *a = context;
-    kernel_key key = {FAMILY_SCATTER, {index_key(walk), (uint64_t)a->op | (uint64_t)a->dtype << 8, a->atomic}};
+    kernel_key key = {FAMILY_SCATTER,
+                      {index_key(walk), (uint64_t)a->op | (uint64_t)a->dtype << 8, a->atomic}};
     xpu_kernel *kernel = kernel_find(walk->device, &key);
     if (!kernel) {
         char options[256], label[48];
         const char *token = dtype_token(a->dtype);
         int n = index_options(walk, options, sizeof options);
-        snprintf(options + n, sizeof options - (size_t)n, " -DT=%s -DT_%s -DKIND_%c -DSIZE=%zu -DOP=%d -DATOMIC=%d",
-                 token, token, class_of[a->dtype], xpu_dtype_size(a->dtype), (int)a->op, a->atomic);
+        snprintf(options + n, sizeof options - (size_t)n,
+                 " -DT=%s -DT_%s -DKIND_%c -DSIZE=%zu -DOP=%d -DATOMIC=%d", token, token, class_of[a->dtype],
+                 xpu_dtype_size(a->dtype), (int)a->op, a->atomic);
         snprintf(label, sizeof label, "scatter_%s %s", names[a->op], token);
-        kernel_recipe recipe = {.file = "scatter_ref.cl", .options = options,
-                                .name = a->atomic ? "scatter_atomic" : "scatter_fixed", .label = label};
+        kernel_recipe recipe = {.file = "scatter_ref.cl",
+                                .options = options,
+                                .name = a->atomic ? "scatter_atomic" : "scatter_fixed",
+                                .label = label};
         XPU_TRY(kernel_make(walk->device, &key, &recipe, &kernel));
     }
     xpu_range range = index_range(walk, 8);
@@ -60,8 +64,8 @@ xpu_status xpu_index_accumulate(xpu_stream *stream, const xpu_iter *iter, const 
     if (order == XPU_ORDER_ATOMIC && !can)
         return op_fail(XPU_ERROR_NOT_SUPPORTED, "scatter: no atomic update of %s", dtype_token(a.dtype));
     /* A host has few threads: the loop over one place's elements beats contended updates. */
-    a.atomic = order == XPU_ORDER_ATOMIC ||
-               (order == XPU_ORDER_ANY && can && properties->type != XPU_DEVICE_CPU);
+    a.atomic =
+        order == XPU_ORDER_ATOMIC || (order == XPU_ORDER_ANY && can && properties->type != XPU_DEVICE_CPU);
     return index_run(stream, iter, indexed, !a.atomic, fault, combine, &a);
 }
 
@@ -76,7 +80,8 @@ static xpu_status scatter(const char *what, xpu_stream *stream, const xpu_tensor
 }
 
 xpu_status xpu_scatter(xpu_stream *stream, const xpu_tensor *out, int dim, const xpu_tensor *index,
-                       const xpu_tensor *in, xpu_scatter_op op, xpu_scatter_order order, xpu_index_fault *fault) {
+                       const xpu_tensor *in, xpu_scatter_op op, xpu_scatter_order order,
+                       xpu_index_fault *fault) {
     return scatter("scatter", stream, out, dim, index, true, in, op, order, fault);
 }
 

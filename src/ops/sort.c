@@ -1,4 +1,5 @@
-/* Sorting: tiles in local memory, merges of doubling runs between two buffers, then the outputs' own layout. */
+/* Sorting: tiles in local memory, merges of doubling runs between two buffers, then the outputs' own layout.
+ */
 #include "xpu/ops/sort.h"
 
 #include <stdio.h>
@@ -21,17 +22,18 @@ static char class_of(xpu_dtype dtype) {
     return classes[dtype][0];
 }
 
-static xpu_status find_kernel(int device, xpu_dtype dtype, bool descending, int row_dims, int local, entry entry,
-                              xpu_kernel **kernel) {
+static xpu_status find_kernel(int device, xpu_dtype dtype, bool descending, int row_dims, int local,
+                              entry entry, xpu_kernel **kernel) {
     static const char *const entries[] = {"sort_tiles", "sort_merge", "sort_store"};
     kernel_key key = {FAMILY_SORT,
-                      {(uint64_t)dtype | (uint64_t)descending << 8 | (uint64_t)row_dims << 16 | (uint64_t)local << 24 |
-                           (uint64_t)entry << 48, 0, 0}};
+                      {(uint64_t)dtype | (uint64_t)descending << 8 | (uint64_t)row_dims << 16 |
+                           (uint64_t)local << 24 | (uint64_t)entry << 48,
+                       0, 0}};
     *kernel = kernel_find(device, &key);
     if (*kernel) return XPU_SUCCESS;
     char options[128], label[48];
-    snprintf(options, sizeof options, "-DT=%s -DROW_DIMS=%d -DLOCAL=%d%s%s", dtype_token(dtype), row_dims, local,
-             class_of(dtype) == 'f' ? " -DT_FLOAT" : "", descending ? " -DDESCENDING" : "");
+    snprintf(options, sizeof options, "-DT=%s -DROW_DIMS=%d -DLOCAL=%d%s%s", dtype_token(dtype), row_dims,
+             local, class_of(dtype) == 'f' ? " -DT_FLOAT" : "", descending ? " -DDESCENDING" : "");
     snprintf(label, sizeof label, "%s %s", entries[entry], dtype_token(dtype));
     kernel_recipe recipe = {"sort_ref.cl", NULL, options, entries[entry], label};
     return kernel_make(device, &key, &recipe, kernel);
@@ -39,9 +41,10 @@ static xpu_status find_kernel(int device, xpu_dtype dtype, bool descending, int 
 
 static xpu_status check(const xpu_tensor *values, const xpu_tensor *indices, const xpu_tensor *in, int dim,
                         int64_t first, const xpu_device_properties *device) {
-    if (dim < 0 || dim >= in->dims || in->dims > XPU_MAX_DIMS || values->dims != in->dims || indices->dims != in->dims)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "sort: dimension %d of %d, %d and %d dimensions", dim, in->dims,
-                       values->dims, indices->dims);
+    if (dim < 0 || dim >= in->dims || in->dims > XPU_MAX_DIMS || values->dims != in->dims ||
+        indices->dims != in->dims)
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "sort: dimension %d of %d, %d and %d dimensions", dim,
+                       in->dims, values->dims, indices->dims);
     for (int d = 0; d < in->dims; d++)
         if (values->size[d] != indices->size[d] ||
             (d == dim ? first < 0 || first + values->size[d] > in->size[d] : values->size[d] != in->size[d]))
@@ -51,7 +54,8 @@ static xpu_status check(const xpu_tensor *values, const xpu_tensor *indices, con
     if (in->size[dim] >= INT32_MAX - 4096)
         return op_fail(XPU_ERROR_INVALID_ARGUMENT, "sort: a row of %lld elements", (long long)in->size[dim]);
     if (class_of(in->dtype) == 'c' || (in->dtype == XPU_FLOAT64 && !device->has_fp64))
-        return op_fail(XPU_ERROR_NOT_SUPPORTED, "sort: not for %s on %s", dtype_token(in->dtype), device->name);
+        return op_fail(XPU_ERROR_NOT_SUPPORTED, "sort: not for %s on %s", dtype_token(in->dtype),
+                       device->name);
     return XPU_SUCCESS;
 }
 
@@ -90,8 +94,8 @@ static xpu_range by_elements(int64_t elements, int64_t cost) {
     return range;
 }
 
-xpu_status xpu_sort(xpu_stream *stream, const xpu_tensor *values, const xpu_tensor *indices, const xpu_tensor *in,
-                    int dim, bool descending, int64_t first) {
+xpu_status xpu_sort(xpu_stream *stream, const xpu_tensor *values, const xpu_tensor *indices,
+                    const xpu_tensor *in, int dim, bool descending, int64_t first) {
     int device = xpu_stream_device(stream);
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(device, &properties));
@@ -126,7 +130,8 @@ xpu_status xpu_sort(xpu_stream *stream, const xpu_tensor *values, const xpu_tens
         p.places[i] = p.keys[i] + key_bytes;
     }
     int64_t tile = 2 * (int64_t)local;
-    xpu_range range = {1, {(size_t)(p.rows * ((p.length + tile - 1) / tile))}, {(size_t)local}, (uint64_t)elements * 50};
+    xpu_range range = {
+        1, {(size_t)(p.rows * ((p.length + tile - 1) / tile))}, {(size_t)local}, (uint64_t)elements * 50};
     xpu_status status = xpu_launch(stream, tiles, &range, &p, sizeof p);
     swap_buffers(&p);
     for (p.run = tile; p.run < p.length && status == XPU_SUCCESS; p.run *= 2) {

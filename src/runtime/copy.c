@@ -35,9 +35,12 @@ static void run_part(int part, void *context) {
     const bytes_job *job = context;
     /* parts begin at multiples of 64, which every pattern's size divides */
     size_t begin = job->size / 64 * (size_t)part / (size_t)job->parts * 64;
-    size_t end = part + 1 == job->parts ? job->size : job->size / 64 * ((size_t)part + 1) / (size_t)job->parts * 64;
-    if (job->from) memcpy(job->to + begin, job->from + begin, end - begin);
-    else fill(job->to + begin, job->pattern, job->pattern_size, end - begin);
+    size_t end =
+        part + 1 == job->parts ? job->size : job->size / 64 * ((size_t)part + 1) / (size_t)job->parts * 64;
+    if (job->from)
+        memcpy(job->to + begin, job->from + begin, end - begin);
+    else
+        fill(job->to + begin, job->pattern, job->pattern_size, end - begin);
 }
 
 static xpu_status run_on_host(const xpu_stream *stream, const char *name, bytes_job *job) {
@@ -45,7 +48,8 @@ static xpu_status run_on_host(const xpu_stream *stream, const char *name, bytes_
     uint64_t start = profile ? profile_clock() : 0;
     const xpu_host_team *team = job->size >= WORTH_SHARING ? host_team() : NULL;
     job->parts = team ? team->threads() : 1;
-    if (job->parts > 1) team->run(job->parts, run_part, job);
+    if (job->parts > 1)
+        team->run(job->parts, run_part, job);
     else {
         job->parts = 1;
         run_part(0, job);
@@ -67,9 +71,11 @@ static xpu_status copy_piece(xpu_stream *stream, char *to, const char *from, siz
     cl_event event = NULL;
     cl_bool block = blocking ? CL_TRUE : CL_FALSE;
     if (device->properties.memory == XPU_MEMORY_USM)
-        CL_TRY(device, api->clEnqueueMemcpyINTEL(stream->queue, block, to, from, size, 0, NULL, profile ? &event : NULL));
+        CL_TRY(device, api->clEnqueueMemcpyINTEL(stream->queue, block, to, from, size, 0, NULL,
+                                                 profile ? &event : NULL));
     else
-        CL_TRY(device, api->clEnqueueSVMMemcpy(stream->queue, block, to, from, size, 0, NULL, profile ? &event : NULL));
+        CL_TRY(device, api->clEnqueueSVMMemcpy(stream->queue, block, to, from, size, 0, NULL,
+                                               profile ? &event : NULL));
     stream_note_work(stream);
     if (profile) profile_add("copy", stream, now, now, now, size, event);
     return XPU_SUCCESS;
@@ -89,7 +95,8 @@ xpu_status xpu_memcpy(xpu_stream *stream, void *to, const void *from, size_t siz
     return copy_piece(stream, (char *)to + done, (const char *)from + done, size - done, blocking);
 }
 
-static xpu_status fill_piece(xpu_stream *stream, char *to, const void *pattern, size_t pattern_size, size_t size) {
+static xpu_status fill_piece(xpu_stream *stream, char *to, const void *pattern, size_t pattern_size,
+                             size_t size) {
     const cl_device *device = &cl_devices[stream->device];
     const cl_api *api = device->api;
     bool profile = atomic_load_explicit(&profile_on, memory_order_relaxed);

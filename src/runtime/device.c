@@ -75,7 +75,8 @@ xpu_status slot_queue(int s, int index, cl_command_queue *queue) {
         cl_device *device = &cl_devices[index];
         cl_bitfield properties[] = {CL_QUEUE_PROPERTIES, CL_QUEUE_THREAD_LOCAL_EXEC_ENABLE_INTEL, 0};
         cl_int error;
-        there = device->api->clCreateCommandQueueWithProperties(device->context, device->id, properties, &error);
+        there =
+            device->api->clCreateCommandQueueWithProperties(device->context, device->id, properties, &error);
         XPU_TRY(cl_check(error, "->clCreateCommandQueueWithProperties", device));
         atomic_store_explicit(&slot_queues[s][index], there, memory_order_release);
     }

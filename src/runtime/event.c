@@ -5,8 +5,8 @@
 struct xpu_event {
     int device;
     bool timing, recorded;
-    cl_event marker;   /* NULL on host devices */
-    uint64_t time;     /* host devices: nanoseconds at the mark */
+    cl_event marker; /* NULL on host devices */
+    uint64_t time;   /* host devices: nanoseconds at the mark */
 };
 
 xpu_status xpu_event_create(int device, bool timing, xpu_event **event) {
@@ -77,7 +77,8 @@ xpu_status xpu_stream_wait(xpu_stream *stream, xpu_event *event) {
     if (xpu_in_bad_fork()) return cl_init();
     if (!event->marker || stream->host) /* never recorded, or of a host device: it has happened */
         return XPU_SUCCESS;
-    if (event->device != stream->device) return xpu_event_synchronize(event); /* contexts don't share events */
+    if (event->device != stream->device)
+        return xpu_event_synchronize(event); /* contexts don't share events */
     const cl_device *device = &cl_devices[stream->device];
     CL_TRY(device, device->api->clEnqueueBarrierWithWaitList(stream->queue, 1, &event->marker, NULL));
     stream_note_work(stream);
@@ -91,16 +92,19 @@ static xpu_status time_of(const xpu_event *event, uint64_t *time) {
     }
     const cl_device *device = &cl_devices[event->device];
     cl_ulong end = 0;
-    CL_TRY(device, device->api->clGetEventProfilingInfo(event->marker, CL_PROFILING_COMMAND_END, sizeof end, &end,
-                                                        NULL));
+    CL_TRY(device, device->api->clGetEventProfilingInfo(event->marker, CL_PROFILING_COMMAND_END, sizeof end,
+                                                        &end, NULL));
     *time = end;
     return XPU_SUCCESS;
 }
 
 xpu_status xpu_event_elapsed(xpu_event *start, xpu_event *end, double *milliseconds) {
-    XPU_REJECT_IF(start->device != end->device, "the events are of devices %d and %d", start->device, end->device);
-    XPU_REJECT_IF(!start->timing || !end->timing, "both events must be created with argument 'enable_timing=True'");
-    XPU_REJECT_IF(!start->recorded || !end->recorded, "both events must be recorded before calculating elapsed time");
+    XPU_REJECT_IF(start->device != end->device, "the events are of devices %d and %d", start->device,
+                  end->device);
+    XPU_REJECT_IF(!start->timing || !end->timing,
+                  "both events must be created with argument 'enable_timing=True'");
+    XPU_REJECT_IF(!start->recorded || !end->recorded,
+                  "both events must be recorded before calculating elapsed time");
     XPU_TRY(xpu_event_query(start));
     XPU_TRY(xpu_event_query(end));
     uint64_t from, to;

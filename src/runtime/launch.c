@@ -19,7 +19,8 @@ static xpu_status set_arguments(const cl_device *device, const xpu_kernel *kerne
     const cl_api *api = device->api;
     xpu_status status = XPU_SUCCESS;
     if (a->params) {
-        status = cl_check(api->clSetKernelArg(instance, 0, a->params_size, a->params), "->clSetKernelArg", device);
+        status =
+            cl_check(api->clSetKernelArg(instance, 0, a->params_size, a->params), "->clSetKernelArg", device);
     } else {
         for (cl_uint i = 0; i < (cl_uint)a->count && status == XPU_SUCCESS; i++) {
             const xpu_arg *arg = &a->args[i];
@@ -40,8 +41,8 @@ static xpu_status set_arguments(const cl_device *device, const xpu_kernel *kerne
 }
 
 static xpu_status enqueue(const cl_device *device, cl_command_queue queue, const xpu_kernel *kernel,
-                          cl_kernel instance, const xpu_range *range, const size_t *first, const size_t *groups,
-                          cl_event *event) {
+                          cl_kernel instance, const xpu_range *range, const size_t *first,
+                          const size_t *groups, cl_event *event) {
     size_t offset[3], global[3];
     bool moved = false;
     for (int d = 0; d < range->dims; d++) {
@@ -49,8 +50,8 @@ static xpu_status enqueue(const cl_device *device, cl_command_queue queue, const
         offset[d] = first ? first[d] * range->local[d] : 0;
         moved |= offset[d] != 0;
     }
-    cl_int error = device->api->clEnqueueNDRangeKernel(queue, instance, (cl_uint)range->dims, moved ? offset : NULL,
-                                                       global, range->local, 0, NULL, event);
+    cl_int error = device->api->clEnqueueNDRangeKernel(
+        queue, instance, (cl_uint)range->dims, moved ? offset : NULL, global, range->local, 0, NULL, event);
     xpu_status status = cl_check(error, "->clEnqueueNDRangeKernel", device);
     if (status != XPU_SUCCESS)
         xpu_fail_add(", kernel %s, %zu x %zu x %zu groups of %zu x %zu x %zu", kernel->label, groups[0],
@@ -88,7 +89,8 @@ static xpu_status submit_instance(xpu_stream *stream, const xpu_kernel *kernel, 
     uint64_t now = profile ? profile_clock() : 0;
     cl_event event = NULL;
     XPU_TRY(set_arguments(device, kernel, instance, a));
-    XPU_TRY(enqueue(device, stream->queue, kernel, instance, range, NULL, range->groups, profile ? &event : NULL));
+    XPU_TRY(enqueue(device, stream->queue, kernel, instance, range, NULL, range->groups,
+                    profile ? &event : NULL));
     stream_note_work(stream);
     if (profile) profile_add(kernel->label, stream, now, now, now, 0, event);
     if (stream->host) CL_TRY(device, device->api->clFinish(stream->queue));
@@ -116,7 +118,8 @@ static xpu_status run_without_slot(xpu_stream *stream, xpu_kernel *kernel, const
     const cl_device *device = &cl_devices[stream->device];
     pthread_mutex_lock(&kernel->spare_lock);
     xpu_status status = set_arguments(device, kernel, kernel->spare, a);
-    if (status == XPU_SUCCESS) status = enqueue(device, stream->queue, kernel, kernel->spare, range, first, groups, NULL);
+    if (status == XPU_SUCCESS)
+        status = enqueue(device, stream->queue, kernel, kernel->spare, range, first, groups, NULL);
     pthread_mutex_unlock(&kernel->spare_lock);
     XPU_TRY(status);
     CL_TRY(device, device->api->clFinish(stream->queue));
@@ -155,14 +158,16 @@ static xpu_status run_on_team(xpu_stream *stream, xpu_kernel *kernel, const xpu_
                               const xpu_range *range, const arguments *a) {
     share s = {.stream = stream, .kernel = kernel, .range = range, .a = a};
     for (int d = 1; d < range->dims; d++) /* the outermost of the longest, so that each part is contiguous */
-        if (range->groups[d] >= range->groups[s.dimension] || range->groups[d] >= 8 * (size_t)threads) s.dimension = d;
+        if (range->groups[d] >= range->groups[s.dimension] || range->groups[d] >= 8 * (size_t)threads)
+            s.dimension = d;
     s.parts = (size_t)threads < range->groups[s.dimension] ? threads : (int)range->groups[s.dimension];
     team->run(s.parts, run_part, &s);
     xpu_status status = (xpu_status)atomic_load(&s.status);
     return status == XPU_SUCCESS ? status : xpu_fail(status, "%s", s.text);
 }
 
-static xpu_status run_on_host(xpu_stream *stream, xpu_kernel *kernel, const xpu_range *range, const arguments *a) {
+static xpu_status run_on_host(xpu_stream *stream, xpu_kernel *kernel, const xpu_range *range,
+                              const arguments *a) {
     int slot = slot_get();
     if (slot < 0) return submit(stream, kernel, slot, range, a);
     bool large = !range->work || range->work > WORTH_SHARING;
@@ -177,14 +182,15 @@ static xpu_status run_on_host(xpu_stream *stream, xpu_kernel *kernel, const xpu_
 
 static xpu_status launch(xpu_stream *stream, xpu_kernel *kernel, const xpu_range *range, const arguments *a) {
     if (xpu_in_bad_fork()) return cl_init();
-    XPU_REJECT_IF(stream->device != kernel->device, "kernel %s of device %d on a stream of device %d", kernel->label,
-                  kernel->device, stream->device);
+    XPU_REJECT_IF(stream->device != kernel->device, "kernel %s of device %d on a stream of device %d",
+                  kernel->label, kernel->device, stream->device);
     XPU_REJECT_IF(range->dims < 1 || range->dims > 3, "kernel %s: %d dimensions", kernel->label, range->dims);
     for (int d = 0; d < range->dims; d++)
         if (!range->groups[d]) return XPU_SUCCESS;
     const cl_device *device = &cl_devices[stream->device];
     if (!device->properties.has_local_exec) return submit(stream, kernel, slot_get(), range, a);
-    if (!atomic_load_explicit(&profile_on, memory_order_relaxed)) return run_on_host(stream, kernel, range, a);
+    if (!atomic_load_explicit(&profile_on, memory_order_relaxed))
+        return run_on_host(stream, kernel, range, a);
     uint64_t start = profile_clock();
     xpu_status status = run_on_host(stream, kernel, range, a);
     profile_add(kernel->label, stream, start, start, profile_clock(), 0, NULL);
@@ -197,8 +203,8 @@ xpu_status xpu_launch(xpu_stream *stream, xpu_kernel *kernel, const xpu_range *r
     return launch(stream, kernel, range, &a);
 }
 
-xpu_status xpu_launch_args(xpu_stream *stream, xpu_kernel *kernel, const xpu_range *range, const xpu_arg *args,
-                           int count) {
+xpu_status xpu_launch_args(xpu_stream *stream, xpu_kernel *kernel, const xpu_range *range,
+                           const xpu_arg *args, int count) {
     arguments a = {.args = args, .count = count};
     return launch(stream, kernel, range, &a);
 }

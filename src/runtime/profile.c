@@ -22,8 +22,8 @@ uint64_t profile_clock(void) {
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-void profile_add(const char *name, const xpu_stream *stream, uint64_t submitted, uint64_t started, uint64_t ended,
-                 uint64_t bytes, cl_event event) {
+void profile_add(const char *name, const xpu_stream *stream, uint64_t submitted, uint64_t started,
+                 uint64_t ended, uint64_t bytes, cl_event event) {
     pthread_mutex_lock(&records_lock);
     if (record_count == record_room) {
         size_t room = record_room ? 2 * record_room : 1024;
@@ -34,9 +34,10 @@ void profile_add(const char *name, const xpu_stream *stream, uint64_t submitted,
         }
     }
     if (record_count < record_room) { /* without memory the record is lost, not the work */
-        records[record_count++] = (record){{name, stream->device, stream->id, atomic_fetch_add(&correlation, 1) + 1,
-                                            submitted, started, ended, bytes, profile_context},
-                                           event};
+        records[record_count++] =
+            (record){{name, stream->device, stream->id, atomic_fetch_add(&correlation, 1) + 1, submitted,
+                      started, ended, bytes, profile_context},
+                     event};
     } else if (event) {
         cl_devices[stream->device].api->clReleaseEvent(event);
     }
@@ -64,8 +65,10 @@ static xpu_status read_times(record *r) {
     const cl_device *device = &cl_devices[r->seen.device];
     cl_ulong submit = 0, start = 0, end = 0;
     CL_TRY(device, device->api->clWaitForEvents(1, &r->event));
-    CL_TRY(device, device->api->clGetEventProfilingInfo(r->event, CL_PROFILING_COMMAND_SUBMIT, 8, &submit, NULL));
-    CL_TRY(device, device->api->clGetEventProfilingInfo(r->event, CL_PROFILING_COMMAND_START, 8, &start, NULL));
+    CL_TRY(device,
+           device->api->clGetEventProfilingInfo(r->event, CL_PROFILING_COMMAND_SUBMIT, 8, &submit, NULL));
+    CL_TRY(device,
+           device->api->clGetEventProfilingInfo(r->event, CL_PROFILING_COMMAND_START, 8, &start, NULL));
     CL_TRY(device, device->api->clGetEventProfilingInfo(r->event, CL_PROFILING_COMMAND_END, 8, &end, NULL));
     r->seen.started = r->seen.submitted + (start > submit ? start - submit : 0);
     r->seen.ended = r->seen.started + (end - start);
@@ -85,8 +88,10 @@ xpu_status xpu_profile_drain(xpu_profile_visitor visit, void *user) {
     xpu_status status = XPU_SUCCESS;
     for (size_t i = 0; i < count; i++) {
         xpu_status one = read_times(&taken[i]);
-        if (one == XPU_SUCCESS) visit(&taken[i].seen, user);
-        else status = one;
+        if (one == XPU_SUCCESS)
+            visit(&taken[i].seen, user);
+        else
+            status = one;
     }
     core_free(taken);
     return status;

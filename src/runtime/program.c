@@ -30,7 +30,8 @@ static uint64_t processor(void) {
 #if defined(__x86_64__)
     __builtin_cpu_init();
     return (uint64_t)!!__builtin_cpu_supports("avx2") | (uint64_t)!!__builtin_cpu_supports("avx512f") << 1 |
-           (uint64_t)!!__builtin_cpu_supports("avx512bw") << 2 | (uint64_t)!!__builtin_cpu_supports("avx512vnni") << 3;
+           (uint64_t)!!__builtin_cpu_supports("avx512bw") << 2 |
+           (uint64_t)!!__builtin_cpu_supports("avx512vnni") << 3;
 #else
     return 0;
 #endif
@@ -63,7 +64,8 @@ static cl_program load_binary(const cl_device *device, const unsigned char *data
 
 static void store_binary(const cl_device *device, cl_program program, const char *key) {
     size_t size = 0;
-    if (device->api->clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof size, &size, NULL) || !size) return;
+    if (device->api->clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof size, &size, NULL) || !size)
+        return;
     unsigned char *data = core_malloc(size);
     if (!data) return;
     if (!device->api->clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof data, &data, NULL))
@@ -76,7 +78,8 @@ static void store_binary(const cl_device *device, cl_program program, const char
 static void dump_source(const char *source, const char *options, const char *label, const char *key) {
     const char *folder = getenv("OPENXPU_DUMP_KERNELS");
     char path[4096];
-    if (!folder || !*folder || snprintf(path, sizeof path, "%s/%s.cl", folder, key) >= (int)sizeof path) return;
+    if (!folder || !*folder || snprintf(path, sizeof path, "%s/%s.cl", folder, key) >= (int)sizeof path)
+        return;
     FILE *file = fopen(path, "w");
     if (!file) return;
     fprintf(file, "// %s | %s\n%s", label, options, source);
@@ -86,7 +89,8 @@ static void dump_source(const char *source, const char *options, const char *lab
 /* The driver's log, behind the error text. */
 static void add_log(const cl_device *device, cl_program program) {
     size_t size = 0;
-    if (device->api->clGetProgramBuildInfo(program, device->id, CL_PROGRAM_BUILD_LOG, 0, NULL, &size) || size < 2)
+    if (device->api->clGetProgramBuildInfo(program, device->id, CL_PROGRAM_BUILD_LOG, 0, NULL, &size) ||
+        size < 2)
         return;
     char *log = core_malloc(size);
     if (!log) return;
@@ -190,8 +194,9 @@ static xpu_status get_kernel(const program *owner, const char *name, const char 
         k->device = owner->device;
         k->program = owner;
     }
-    xpu_status status = k && k->name && k->label ? kernel_instance(k, &k->spare)
-                                                 : xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for a kernel");
+    xpu_status status = k && k->name && k->label
+                            ? kernel_instance(k, &k->spare)
+                            : xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for a kernel");
     if (status != XPU_SUCCESS) {
         if (k) {
             core_free(k->name);
@@ -241,13 +246,13 @@ xpu_status xpu_kernel_get_info(xpu_kernel *kernel, xpu_kernel_info *info) {
     *info = (xpu_kernel_info){0};
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
         uint64_t value = 0;
-        CL_TRY(device, device->api->clGetKernelWorkGroupInfo(kernel->spare, device->id, wanted[i].name, sizeof value,
-                                                             &value, NULL));
+        CL_TRY(device, device->api->clGetKernelWorkGroupInfo(kernel->spare, device->id, wanted[i].name,
+                                                             sizeof value, &value, NULL));
         *wanted[i].to = (size_t)value;
     }
     uint64_t spill = 0; /* only Intel's drivers tell */
-    if (!device->api->clGetKernelWorkGroupInfo(kernel->spare, device->id, CL_KERNEL_SPILL_MEM_SIZE_INTEL, sizeof spill,
-                                               &spill, NULL))
+    if (!device->api->clGetKernelWorkGroupInfo(kernel->spare, device->id, CL_KERNEL_SPILL_MEM_SIZE_INTEL,
+                                               sizeof spill, &spill, NULL))
         info->spill_size = (size_t)spill;
     return XPU_SUCCESS;
 }

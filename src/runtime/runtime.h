@@ -22,10 +22,10 @@ struct xpu_stream {
     int priority;
     int64_t id;
     cl_command_queue queue;
-    bool host;               /* on a host device: work is done when the submitting call returns */
-    bool external;           /* a caller's queue, into which the caller may put work of its own */
-    atomic_ullong submitted; /* commands put into the queue so far; counted on other than host devices */
-    atomic_ullong finished;  /* so many of them are known to be done */
+    bool host;                  /* on a host device: work is done when the submitting call returns */
+    bool external;              /* a caller's queue, into which the caller may put work of its own */
+    atomic_ullong submitted;    /* commands put into the queue so far; counted on other than host devices */
+    atomic_ullong finished;     /* so many of them are known to be done */
     pthread_mutex_t query_lock; /* guards the two below */
     cl_event query_marker;      /* of an xpu_stream_query that has not seen its end yet; or NULL */
     unsigned long long query_submitted; /* `submitted` when it was put in */

@@ -35,7 +35,8 @@ static xpu_status make_queue(const cl_device *device, int priority, cl_command_q
     *queue = device->api->clCreateCommandQueueWithProperties(device->context, device->id, properties, &error);
     if (error == CL_INVALID_VALUE || error == CL_INVALID_QUEUE_PROPERTIES) { /* no cl_khr_priority_hints */
         properties[2] = 0;
-        *queue = device->api->clCreateCommandQueueWithProperties(device->context, device->id, properties, &error);
+        *queue =
+            device->api->clCreateCommandQueueWithProperties(device->context, device->id, properties, &error);
     }
     return cl_check(error, "->clCreateCommandQueueWithProperties", device);
 }
@@ -51,7 +52,8 @@ static xpu_status get(int index, int position, xpu_stream **stream) {
     there = atomic_load(&pool[index][position]);
     if (!there) {
         const cl_device *device = &cl_devices[index];
-        int priority = position ? (position - 1) / XPU_STREAMS_PER_PRIORITY + XPU_PRIORITY_HIGH : XPU_PRIORITY_NORMAL;
+        int priority =
+            position ? (position - 1) / XPU_STREAMS_PER_PRIORITY + XPU_PRIORITY_HIGH : XPU_PRIORITY_NORMAL;
         there = core_calloc(1, sizeof *there);
         if (!there) status = xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for a stream");
         if (there && (status = make_queue(device, priority, &there->queue)) == XPU_SUCCESS) {
@@ -181,7 +183,8 @@ xpu_status xpu_stream_synchronize(xpu_stream *stream) {
 /* How far the marker has come; releases it when it is done. */
 static xpu_status ask_marker(const cl_device *device, cl_event *marker) {
     cl_int state = CL_COMPLETE;
-    CL_TRY(device, device->api->clGetEventInfo(*marker, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, NULL));
+    CL_TRY(device, device->api->clGetEventInfo(*marker, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state,
+                                               &state, NULL));
     if (state > CL_COMPLETE) return XPU_NOT_READY;
     device->api->clReleaseEvent(*marker);
     *marker = NULL;
@@ -197,8 +200,8 @@ static xpu_status put_marker(const cl_device *device, xpu_stream *stream, cl_eve
     return XPU_SUCCESS;
 }
 
-/* A queue can't be asked, only a marker in it, which even in an idle queue is not done at once. So the marker is
- * kept from one call to the next, and a stream without new work since the last answer needs none. */
+/* A queue can't be asked, only a marker in it, which even in an idle queue is not done at once. So the marker
+ * is kept from one call to the next, and a stream without new work since the last answer needs none. */
 static xpu_status query(const cl_device *device, xpu_stream *stream) {
     if (stream->query_marker) {
         XPU_TRY(ask_marker(device, &stream->query_marker));
@@ -213,7 +216,8 @@ static xpu_status query(const cl_device *device, xpu_stream *stream) {
     return XPU_SUCCESS;
 }
 
-/* Of a caller's queue nothing is known: a new marker each time, which gets a moment to be done in an idle queue. */
+/* Of a caller's queue nothing is known: a new marker each time, which gets a moment to be done in an idle
+ * queue. */
 static xpu_status query_external(const cl_device *device, xpu_stream *stream) {
     cl_event marker;
     XPU_TRY(put_marker(device, stream, &marker));

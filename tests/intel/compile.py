@@ -37,13 +37,31 @@ def compile_one(ocloc: Path, source: Path, product: str) -> Outcome | None:
     fp64 = PRODUCTS[product]
     if not fp64 and FP64.search(f"{label} {options}"):
         return None
-    defines = ["XPU_CAPABILITIES", "XPU_HAS_FP16=1", "XPU_HAS_SUBGROUPS=1", "XPU_HAS_ATOMIC64=1", "XPU_IS_INTEL_GPU=1"]
+    defines = [
+        "XPU_CAPABILITIES",
+        "XPU_HAS_FP16=1",
+        "XPU_HAS_SUBGROUPS=1",
+        "XPU_HAS_ATOMIC64=1",
+        "XPU_IS_INTEL_GPU=1",
+    ]
     if fp64:
         defines.append("XPU_HAS_FP64=1")
     flags = " ".join([options, *(f"-D{d}" for d in defines), "-cl-intel-greater-than-4GB-buffer-required"])
     with tempfile.TemporaryDirectory() as folder:
         run = subprocess.run(
-            [ocloc, "compile", "-file", source, "-device", product, "-options", flags, "-out_dir", folder, "-q"],
+            [
+                ocloc,
+                "compile",
+                "-file",
+                source,
+                "-device",
+                product,
+                "-options",
+                flags,
+                "-out_dir",
+                folder,
+                "-q",
+            ],
             capture_output=True,
             text=True,
             errors="replace",

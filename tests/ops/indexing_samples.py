@@ -47,7 +47,9 @@ def cases(names: list[str]) -> Iterator[tuple[str, Any]]:
             yield f"{info.name}.{info.variant_test_name}".rstrip("."), info
 
 
-def same(function: Callable[..., Any], *args: Any, rtol: float = 0.0, atol: float = 0.0, **kwargs: Any) -> None:
+def same(
+    function: Callable[..., Any], *args: Any, rtol: float = 0.0, atol: float = 0.0, **kwargs: Any
+) -> None:
     """Assert that ``function`` gives the same on both devices, or the same error."""
     try:
         expected = function(*tree_map(copied, args), **tree_map(copied, kwargs))
@@ -56,17 +58,24 @@ def same(function: Callable[..., Any], *args: Any, rtol: float = 0.0, atol: floa
             function(*moved(args), **moved(kwargs))
         except type(error) as raised:
             # What a dtype lacks is told by each backend in its own words ("erf_vml_cpu" not implemented for ...).
-            assert isinstance(error, NotImplementedError) or str(raised).split("\n")[0] == str(error).split("\n")[0]
+            assert (
+                isinstance(error, NotImplementedError)
+                or str(raised).split("\n")[0] == str(error).split("\n")[0]
+            )
             return
         raise AssertionError(f"no {type(error).__name__}: {error}") from error
-    result = tree_map(lambda x: x.cpu() if isinstance(x, torch.Tensor) else x, function(*moved(args), **moved(kwargs)))
+    result = tree_map(
+        lambda x: x.cpu() if isinstance(x, torch.Tensor) else x, function(*moved(args), **moved(kwargs))
+    )
     assert_close(result, expected, rtol=rtol, atol=atol, equal_nan=True)
 
 
 def refused(function: Callable[..., Any], *args: Any) -> None:
     """Assert that both devices find an index out of range or of a wrong shape. The CPU's words and types differ from path to path."""
     for arguments in (tree_map(copied, args), moved(args)):
-        with pytest.raises((IndexError, RuntimeError), match="out of (range|bounds|DATA bounds)|to be a vector"):
+        with pytest.raises(
+            (IndexError, RuntimeError), match="out of (range|bounds|DATA bounds)|to be a vector"
+        ):
             function(*arguments)
 
 

@@ -104,7 +104,9 @@ def test_by_name() -> None:
     out = torch.ops.aten._scaled_dot_product_flash_attention(*x, 0.0, True)
     assert torch.allclose(out[0].cpu().double(), want, atol=1e-5)
     assert out[1].shape == (2, 2, 33)
-    scores = (q.double() @ k.double().mT / 4).masked_fill(~torch.ones(33, 33, dtype=torch.bool).tril(), -torch.inf)
+    scores = (q.double() @ k.double().mT / 4).masked_fill(
+        ~torch.ones(33, 33, dtype=torch.bool).tril(), -torch.inf
+    )
     assert torch.allclose(out[1].cpu().double(), scores.logsumexp(-1), atol=1e-5)
     out = torch.ops.aten._scaled_dot_product_efficient_attention(*x, None, True, 0.0, True)
     assert torch.allclose(out[0].cpu().double(), want, atol=1e-5)

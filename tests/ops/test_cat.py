@@ -12,7 +12,10 @@ from .test_index import by_dtype, numbers
 @by_dtype
 def test_dimensions(dtype: torch.dtype) -> None:
     for dim in range(-3, 3):
-        parts = [numbers(*[n if d != dim % 3 else k for d, n in enumerate((4, 5, 6))], dtype=dtype) for k in (1, 7, 0, 33)]
+        parts = [
+            numbers(*[n if d != dim % 3 else k for d, n in enumerate((4, 5, 6))], dtype=dtype)
+            for k in (1, 7, 0, 33)
+        ]
         same(torch.cat, parts, dim)
         same(lambda p, dim: torch.cat([x.transpose(0, 2) for x in p], -1 - dim % 3), parts, dim)
     same(torch.stack, [numbers(3, dtype=dtype) for _ in range(70)], 1)
@@ -26,7 +29,14 @@ def test_widths(width: int) -> None:
 
 
 def test_mixed() -> None:
-    same(torch.cat, [numbers(3, 4, dtype=torch.int32), numbers(3, 4, dtype=torch.float16), numbers(3, 4, dtype=torch.bool)])
+    same(
+        torch.cat,
+        [
+            numbers(3, 4, dtype=torch.int32),
+            numbers(3, 4, dtype=torch.float16),
+            numbers(3, 4, dtype=torch.bool),
+        ],
+    )
     same(torch.cat, [torch.empty(0), numbers(3, 4), torch.empty(0)], 1)
     same(torch.cat, [torch.empty(0), torch.empty(0)])
     same(torch.cat, [numbers(3, 4), numbers(3, 5)])

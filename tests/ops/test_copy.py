@@ -14,20 +14,60 @@ INTEGERS = [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64]
 UNSIGNED = [torch.uint16, torch.uint32, torch.uint64]
 COMPLEX = [torch.complex64, torch.complex128]
 DTYPES = [torch.bool, *INTEGERS, *UNSIGNED, *FLOATING, *COMPLEX]
-EDGES = [0.0, -0.0, 1.0, -1.0, 0.5, 1.5, 2.5, -2.5, 127.0, 128.0, 255.0, 300.0, -129.0, 65504.0, 65519.0, 65520.0,
-         70000.0, 6e-8, 2.9e-8, 3e-8, 1e-45, 3.3895e38, float("inf"), -float("inf"), float("nan")]
+EDGES = [
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    0.5,
+    1.5,
+    2.5,
+    -2.5,
+    127.0,
+    128.0,
+    255.0,
+    300.0,
+    -129.0,
+    65504.0,
+    65519.0,
+    65520.0,
+    70000.0,
+    6e-8,
+    2.9e-8,
+    3e-8,
+    1e-45,
+    3.3895e38,
+    float("inf"),
+    -float("inf"),
+    float("nan"),
+]
 
 # (shape, order of dimensions): contiguous, transposes, channels last, long and short rows, one element, none
-LAYOUTS = [((1000,), (0,)), ((17, 33), (1, 0)), ((100, 130), (1, 0)), ((3, 40, 50), (2, 1, 0)), ((3, 40, 50), (0, 2, 1)),
-           ((5, 7, 3), (2, 0, 1)), ((2, 3, 40, 20), (0, 2, 3, 1)), ((2, 20, 6, 8), (0, 2, 1, 3)),
-           ((2, 3, 4, 5, 6, 2, 3), (6, 4, 2, 0, 1, 3, 5)), ((64, 1, 64), (2, 1, 0)), ((), ()), ((0, 4), (1, 0))]
+LAYOUTS = [
+    ((1000,), (0,)),
+    ((17, 33), (1, 0)),
+    ((100, 130), (1, 0)),
+    ((3, 40, 50), (2, 1, 0)),
+    ((3, 40, 50), (0, 2, 1)),
+    ((5, 7, 3), (2, 0, 1)),
+    ((2, 3, 40, 20), (0, 2, 3, 1)),
+    ((2, 20, 6, 8), (0, 2, 1, 3)),
+    ((2, 3, 4, 5, 6, 2, 3), (6, 4, 2, 0, 1, 3, 5)),
+    ((64, 1, 64), (2, 1, 0)),
+    ((), ()),
+    ((0, 4), (1, 0)),
+]
 
 
 def sample(dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
     generator = torch.Generator().manual_seed(1)
     wide = torch.complex128 if dtype.is_complex else torch.float64
     values = torch.randn(shape, generator=generator, dtype=wide) * 50
-    return values.to(dtype) if dtype.is_complex or dtype.is_floating_point else values.abs().to(torch.int64).to(dtype)
+    return (
+        values.to(dtype)
+        if dtype.is_complex or dtype.is_floating_point
+        else values.abs().to(torch.int64).to(dtype)
+    )
 
 
 def same(actual: torch.Tensor, expected: torch.Tensor) -> None:
@@ -46,7 +86,12 @@ def test_layouts(dtype: torch.dtype) -> None:
         same(out, x)
     x = sample(dtype, (40, 41))
     on_xpu = x.to("xpu")
-    for view in (lambda t: t[::2, 1:], lambda t: t[:, 3], lambda t: t[5:, ::3].t(), lambda t: t[:1].expand(7, 41)):
+    for view in (
+        lambda t: t[::2, 1:],
+        lambda t: t[:, 3],
+        lambda t: t[5:, ::3].t(),
+        lambda t: t[:1].expand(7, 41),
+    ):
         same(view(on_xpu).contiguous(), view(x).contiguous())
         out, expected = torch.zeros_like(on_xpu), torch.zeros_like(x)
         if view(x).stride(0):

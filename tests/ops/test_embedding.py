@@ -9,7 +9,9 @@ from torch.nn.functional import embedding
 from .indexing_samples import same
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=lambda d: str(d)[6:])
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=lambda d: str(d)[6:]
+)
 @pytest.mark.parametrize("scale", [False, True])
 @pytest.mark.parametrize("padding", [None, 3, -1])
 def test_gradient(dtype: torch.dtype, scale: bool, padding: int | None) -> None:

@@ -23,7 +23,9 @@ def tolerance(dtype: torch.dtype) -> dict[str, float]:
 
 
 @by_dtype
-@pytest.mark.parametrize("name", ["add", "sub", "mul", "div", "clamp_max", "clamp_min", "maximum", "minimum", "pow"])
+@pytest.mark.parametrize(
+    "name", ["add", "sub", "mul", "div", "clamp_max", "clamp_min", "maximum", "minimum", "pow"]
+)
 def test_binary(name: str, dtype: torch.dtype) -> None:
     if name == "pow" and dtype != torch.int32:
         pytest.skip("signs")
@@ -86,7 +88,11 @@ def test_zero_and_copy(dtype: torch.dtype) -> None:
     a, b = tensors(dtype), tensors(dtype, 1)
     same(lambda a: (torch._foreach_zero_(a), a)[1], a)
     same(lambda a, b: (torch._foreach_copy_(a, b), a)[1], a, b)
-    same(lambda a, b: (torch._foreach_copy_(a, b), a)[1], a, tensors(torch.float64, 1) if dtype == torch.float32 else b)
+    same(
+        lambda a, b: (torch._foreach_copy_(a, b), a)[1],
+        a,
+        tensors(torch.float64, 1) if dtype == torch.float32 else b,
+    )
 
 
 def test_layouts_and_many() -> None:

@@ -157,7 +157,10 @@ def test_out_dtype_and_int8() -> None:
     got = torch.mm(a.to("xpu"), b.to("xpu"), out_dtype=torch.float32)
     assert got.dtype == torch.float32
     agree(got, wide(a) @ wide(b), 64)
-    i, j = torch.randint(-128, 128, (32, 64)).to(torch.int8), torch.randint(-128, 128, (64, 48)).to(torch.int8)
+    i, j = (
+        torch.randint(-128, 128, (32, 64)).to(torch.int8),
+        torch.randint(-128, 128, (64, 48)).to(torch.int8),
+    )
     got = torch._int_mm(i.to("xpu"), j.to("xpu"))
     assert torch.equal(got.cpu(), (i.int() @ j.int()))
 

@@ -12,29 +12,92 @@ from torch.utils._pytree import tree_leaves, tree_map
 from .indexing_samples import cases, moved
 
 NAMES = [
-    "__getitem__", "argwhere", "cat", "concat", "stack", "hstack", "vstack", "dstack", "column_stack", "block_diag",
-    "index_select", "index_add", "index_copy", "index_fill", "index_put", "index_reduce", "gather", "scatter",
-    "scatter_add", "scatter_reduce", "take", "take_along_dim", "put", "masked_select", "masked_scatter", "nonzero",
-    "nonzero_static", "nn.functional.embedding", "roll", "flip", "fliplr", "flipud", "rot90", "repeat_interleave",
-    "_unsafe_masked_index", "_unsafe_masked_index_put_accumulate", "nn.functional.one_hot", "count_nonzero",
-    "select_scatter", "slice_scatter", "diagonal_scatter", "tile", "repeat", "constant_pad_nd", "nn.functional.pad",
-    "chunk", "split", "tensor_split", "unbind", "isin", "meshgrid", "diag_embed", "tril_indices", "triu_indices",
+    "__getitem__",
+    "argwhere",
+    "cat",
+    "concat",
+    "stack",
+    "hstack",
+    "vstack",
+    "dstack",
+    "column_stack",
+    "block_diag",
+    "index_select",
+    "index_add",
+    "index_copy",
+    "index_fill",
+    "index_put",
+    "index_reduce",
+    "gather",
+    "scatter",
+    "scatter_add",
+    "scatter_reduce",
+    "take",
+    "take_along_dim",
+    "put",
+    "masked_select",
+    "masked_scatter",
+    "nonzero",
+    "nonzero_static",
+    "nn.functional.embedding",
+    "roll",
+    "flip",
+    "fliplr",
+    "flipud",
+    "rot90",
+    "repeat_interleave",
+    "_unsafe_masked_index",
+    "_unsafe_masked_index_put_accumulate",
+    "nn.functional.one_hot",
+    "count_nonzero",
+    "select_scatter",
+    "slice_scatter",
+    "diagonal_scatter",
+    "tile",
+    "repeat",
+    "constant_pad_nd",
+    "nn.functional.pad",
+    "chunk",
+    "split",
+    "tensor_split",
+    "unbind",
+    "isin",
+    "meshgrid",
+    "diag_embed",
+    "tril_indices",
+    "triu_indices",
 ]
 CASES = list(cases(NAMES))
 # The others, in test_index.py and test_scatter.py, take the same paths.
 DTYPES = [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64]
 # Sums in another order.
-SUMS = ("index_add", "index_put", "scatter_add", "scatter_reduce", "index_reduce", "put", "embedding", "accumulate", "masked")
+SUMS = (
+    "index_add",
+    "index_put",
+    "scatter_add",
+    "scatter_reduce",
+    "index_reduce",
+    "put",
+    "embedding",
+    "accumulate",
+    "masked",
+)
 
 
 def results(info: Any, sample: Any, on: Any) -> tuple[Any, list[torch.Tensor]]:
     """The operator's result and the gradients of its sum in the sample's tensors."""
-    sample = sample.transform(lambda x: x.detach().clone().requires_grad_(x.requires_grad) if isinstance(x, torch.Tensor) else x)
+    sample = sample.transform(
+        lambda x: x.detach().clone().requires_grad_(x.requires_grad) if isinstance(x, torch.Tensor) else x
+    )
     if on == "xpu":
         # Sizes and places given as a tensor stay on the CPU.
         args = sample.args if info.name == "tensor_split" else moved(sample.args)
         sample = type(sample)(moved(sample.input), args=args, kwargs=moved(sample.kwargs))
-    inputs = [x for x in tree_leaves((sample.input, sample.args, sample.kwargs)) if isinstance(x, torch.Tensor) and x.requires_grad]
+    inputs = [
+        x
+        for x in tree_leaves((sample.input, sample.args, sample.kwargs))
+        if isinstance(x, torch.Tensor) and x.requires_grad
+    ]
     result = info.op(sample.input, *sample.args, **sample.kwargs)
     outputs = [x for x in tree_leaves(result) if isinstance(x, torch.Tensor) and x.requires_grad]
     gradients = []
@@ -50,7 +113,9 @@ def results(info: Any, sample: Any, on: Any) -> tuple[Any, list[torch.Tensor]]:
 def test_samples(name: str, info: Any, dtype: torch.dtype) -> None:
     if dtype not in info.dtypes:
         pytest.skip("not for this dtype")
-    gradient = dtype in info.supported_backward_dtypes("cpu") and info.supports_autograd and dtype.is_floating_point
+    gradient = (
+        dtype in info.supported_backward_dtypes("cpu") and info.supports_autograd and dtype.is_floating_point
+    )
     tolerance: dict[str, float] = {"rtol": 0, "atol": 0}
     if any(word in name for word in SUMS):
         tolerance = {}
@@ -62,7 +127,11 @@ def test_samples(name: str, info: Any, dtype: torch.dtype) -> None:
                 results(info, sample, "xpu")
             continue
         if dtype == torch.bfloat16 and "pad" in name:  # the CPU rounds after each addition
-            double = sample.transform(lambda x: x.detach().double().requires_grad_(x.requires_grad) if isinstance(x, torch.Tensor) else x)
+            double = sample.transform(
+                lambda x: (
+                    x.detach().double().requires_grad_(x.requires_grad) if isinstance(x, torch.Tensor) else x
+                )
+            )
             gradients = [x.to(dtype) for x in results(info, double, "cpu")[1]]
         actual, actual_gradients = results(info, sample, "xpu")
         assert_close(actual, expected, equal_nan=True, **tolerance)

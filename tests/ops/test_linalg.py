@@ -27,7 +27,9 @@ CALLS = {
     "fft": lambda a, p, b: torch.fft.fft(a),
     "rfft2": lambda a, p, b: torch.fft.rfft2(a),
     "irfft": lambda a, p, b: torch.fft.irfft(torch.fft.rfft(a)),
-    "stft": lambda a, p, b: torch.stft(a.flatten(), 16, return_complex=True, window=torch.hann_window(16, device=a.device)),
+    "stft": lambda a, p, b: torch.stft(
+        a.flatten(), 16, return_complex=True, window=torch.hann_window(16, device=a.device)
+    ),
 }
 
 

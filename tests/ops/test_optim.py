@@ -19,13 +19,22 @@ CONFIGURATIONS: list[tuple[Any, dict[str, Any]]] = [
     (torch.optim.SGD, {"momentum": 0.9, "dampening": 0.3}),
     (torch.optim.Adagrad, {"lr_decay": 0.1, "weight_decay": 0.1}),
 ]
-OTHERS = [torch.optim.RMSprop, torch.optim.Adadelta, torch.optim.Adamax, torch.optim.NAdam, torch.optim.RAdam, torch.optim.ASGD,
-          torch.optim.Rprop]
+OTHERS = [
+    torch.optim.RMSprop,
+    torch.optim.Adadelta,
+    torch.optim.Adamax,
+    torch.optim.NAdam,
+    torch.optim.RAdam,
+    torch.optim.ASGD,
+    torch.optim.Rprop,
+]
 
 
 def train(kind: Any, device: str, dtype: torch.dtype, **options: Any) -> list[torch.Tensor]:
     torch.manual_seed(0)
-    start = [torch.randn(s) for s in ((5, 7), (1,), (3000,), (16, 3, 2))]  # the same numbers whatever the dtype
+    start = [
+        torch.randn(s) for s in ((5, 7), (1,), (3000,), (16, 3, 2))
+    ]  # the same numbers whatever the dtype
     parameters = [x.to(device, dtype).requires_grad_() for x in start]
     optimizer = kind(parameters, lr=options.pop("lr", 0.01), **options)
     for step in range(4):
@@ -38,10 +47,19 @@ def train(kind: Any, device: str, dtype: torch.dtype, **options: Any) -> list[to
 
 @pytest.mark.parametrize("way", ["default", "fused", "foreach", "single"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=lambda d: str(d)[6:])
-@pytest.mark.parametrize(("kind", "options"), CONFIGURATIONS, ids=lambda v: v.__name__ if isinstance(v, type) else "-".join(v))
+@pytest.mark.parametrize(
+    ("kind", "options"), CONFIGURATIONS, ids=lambda v: v.__name__ if isinstance(v, type) else "-".join(v)
+)
 def test_training(kind: Any, options: dict[str, Any], dtype: torch.dtype, way: str) -> None:
-    ways = {"fused": {"fused": True}, "foreach": {"foreach": True}, "single": {"foreach": False}, "default": {}}
-    expected = train(kind, "cpu", torch.float64 if dtype == torch.bfloat16 else dtype, foreach=False, **options)
+    ways = {
+        "fused": {"fused": True},
+        "foreach": {"foreach": True},
+        "single": {"foreach": False},
+        "default": {},
+    }
+    expected = train(
+        kind, "cpu", torch.float64 if dtype == torch.bfloat16 else dtype, foreach=False, **options
+    )
     actual = train(kind, "xpu", dtype, **ways[way], **options)
     limits = {"rtol": 0.05, "atol": 0.05} if dtype == torch.bfloat16 else {"rtol": 1e-5, "atol": 1e-6}
     assert_close([x.to(e.dtype) for x, e in zip(actual, expected, strict=True)], expected, **limits)
@@ -79,8 +97,11 @@ def test_gradient_scaler(fused: bool) -> None:
 
 
 def test_unscale_finds_infinities() -> None:
-    grads = [torch.full((5,), 4.0, device="xpu"), torch.full((3000,), 4.0, device="xpu", dtype=torch.bfloat16),
-             torch.full((6, 6), 4.0, device="xpu")[:, ::2]]
+    grads = [
+        torch.full((5,), 4.0, device="xpu"),
+        torch.full((3000,), 4.0, device="xpu", dtype=torch.bfloat16),
+        torch.full((6, 6), 4.0, device="xpu")[:, ::2],
+    ]
     found, inverse = torch.zeros(1, device="xpu"), torch.tensor([0.25], device="xpu")
     torch._amp_foreach_non_finite_check_and_unscale_(grads, found, inverse)
     assert found.item() == 0

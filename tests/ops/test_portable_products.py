@@ -12,10 +12,27 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 CHOSEN = {
-    "gemm": ["mm_layouts", "addmm_scalars_and_broadcast", "addmm_beta_zero_ignores_nan", "addmm_activation",
-             "bmm_strides_not_contiguous", "conjugates", "vectors", "linear_gradients", "out_dtype_and_int8", "empty"],
+    "gemm": [
+        "mm_layouts",
+        "addmm_scalars_and_broadcast",
+        "addmm_beta_zero_ignores_nan",
+        "addmm_activation",
+        "bmm_strides_not_contiguous",
+        "conjugates",
+        "vectors",
+        "linear_gradients",
+        "out_dtype_and_int8",
+        "empty",
+    ],
     "conv": ["float32", "dtypes", "no_bias", "errors_are_pytorchs"],
-    "attention": ["plain_and_causal", "shapes", "other_number_of_keys", "scale", "grouped_queries", "dropout"],
+    "attention": [
+        "plain_and_causal",
+        "shapes",
+        "other_number_of_keys",
+        "scale",
+        "grouped_queries",
+        "dropout",
+    ],
 }
 LEFT_OUT = "float64 or bfloat16 or complex128 or uint8 or int16 or int64 or bool"
 
@@ -23,7 +40,18 @@ LEFT_OUT = "float64 or bfloat16 or complex128 or uint8 or int16 or int64 or bool
 def test_without_host_provider() -> None:
     tests = [f"{HERE}/test_{family}.py::test_{name}" for family, names in CHOSEN.items() for name in names]
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-k", f"not ({LEFT_OUT})", *tests],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-x",
+            "-p",
+            "no:cacheprovider",
+            "-k",
+            f"not ({LEFT_OUT})",
+            *tests,
+        ],
         env={**os.environ, "OPENXPU_HOST_PROVIDER": "0"},
         capture_output=True,
         text=True,

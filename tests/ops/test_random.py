@@ -64,12 +64,16 @@ def test_reproducible(name: str) -> None:
     torch.xpu.set_rng_state(state)
     assert torch.equal(first, draw(torch.empty(100, device="xpu")))
     generator = torch.Generator("xpu").manual_seed(1)
-    assert torch.equal(x[:50], {"uniform": lambda t: t.uniform_(-1, 3, generator=generator),
-                                "normal": lambda t: t.normal_(1, 2, generator=generator),
-                                "log_normal": lambda t: t.log_normal_(0, 0.5, generator=generator),
-                                "exponential": lambda t: t.exponential_(2, generator=generator),
-                                "cauchy": lambda t: t.cauchy_(1, 2, generator=generator)}[name](
-                                    torch.empty(50, device="xpu")))
+    assert torch.equal(
+        x[:50],
+        {
+            "uniform": lambda t: t.uniform_(-1, 3, generator=generator),
+            "normal": lambda t: t.normal_(1, 2, generator=generator),
+            "log_normal": lambda t: t.log_normal_(0, 0.5, generator=generator),
+            "exponential": lambda t: t.exponential_(2, generator=generator),
+            "cauchy": lambda t: t.cauchy_(1, 2, generator=generator),
+        }[name](torch.empty(50, device="xpu")),
+    )
 
 
 def test_uniform_stays_below_its_end() -> None:
@@ -100,19 +104,27 @@ def test_geometric() -> None:
     assert abs(x.mean().item() - 1 / 0.3) < 5 * math.sqrt(0.7 / 0.09 / N)
 
 
-@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, *FLOATING],
-                         ids=str)
+@pytest.mark.parametrize(
+    "dtype", [torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, *FLOATING], ids=str
+)
 def test_integers(dtype: torch.dtype) -> None:
     x = drawn(lambda t: t.random_(), dtype).cpu().double()
-    top = 1 if dtype == torch.bool else (2 / torch.finfo(dtype).eps if dtype.is_floating_point else torch.iinfo(dtype).max)
+    top = (
+        1
+        if dtype == torch.bool
+        else (2 / torch.finfo(dtype).eps if dtype.is_floating_point else torch.iinfo(dtype).max)
+    )
     assert x.min() >= 0 and x.max() <= top
     assert abs(x.mean().item() / top - 0.5) < 5 / math.sqrt(12 * N) + 1e-3 * (dtype == torch.bool) + 5e-3 * (
-        dtype in (torch.uint8, torch.int8))
+        dtype in (torch.uint8, torch.int8)
+    )
     if dtype != torch.bool:
         x = drawn(lambda t: t.random_(3, 14), dtype).cpu().double()
         counts = torch.bincount(x.long() - 3)
         expected = N / 11
-        assert len(counts) == 11 and ((counts - expected) ** 2 / expected).sum().item() < 45  # chi-square at 1e-5
+        assert (
+            len(counts) == 11 and ((counts - expected) ** 2 / expected).sum().item() < 45
+        )  # chi-square at 1e-5
     if dtype == torch.int64:
         x = drawn(lambda t: t.random_(-(2**63), None), dtype).cpu().double()
         assert abs(x.mean().item()) / 2**63 < 5 / math.sqrt(3 * N)
@@ -120,9 +132,16 @@ def test_integers(dtype: torch.dtype) -> None:
 
 def test_bounds_are_checked() -> None:
     x = torch.empty(4, device="xpu")
-    for draw in (lambda: x.uniform_(2, 1), lambda: x.normal_(0, -1), lambda: x.exponential_(-1), lambda: x.bernoulli_(2.0),
-                 lambda: x.geometric_(0.0), lambda: x.random_(5, 5), lambda: x.cauchy_(0, -1),
-                 lambda: torch.empty(4, dtype=torch.int64, device="xpu").uniform_()):
+    for draw in (
+        lambda: x.uniform_(2, 1),
+        lambda: x.normal_(0, -1),
+        lambda: x.exponential_(-1),
+        lambda: x.bernoulli_(2.0),
+        lambda: x.geometric_(0.0),
+        lambda: x.random_(5, 5),
+        lambda: x.cauchy_(0, -1),
+        lambda: torch.empty(4, dtype=torch.int64, device="xpu").uniform_(),
+    ):
         with pytest.raises(RuntimeError):
             draw()
 
@@ -146,7 +165,9 @@ def test_dropout(dtype: torch.dtype) -> None:
     y = torch.nn.functional.dropout(x, 0.25)
     kept = y.detach().cpu() != 0
     assert abs(kept.double().mean().item() - 0.75) < 5 * math.sqrt(0.1875 / x.numel())
-    torch.testing.assert_close(y.detach().cpu(), torch.where(kept, x.detach().cpu() / 0.75, 0.0), equal_nan=True)
+    torch.testing.assert_close(
+        y.detach().cpu(), torch.where(kept, x.detach().cpu() / 0.75, 0.0), equal_nan=True
+    )
     y.backward(torch.ones_like(y))
     torch.testing.assert_close(x.grad.cpu(), (kept / 0.75).to(dtype))
     assert torch.equal(torch.nn.functional.dropout(x, 0.25, training=False), x)

@@ -63,7 +63,13 @@ def assert_sum(result: torch.Tensor, reference: torch.Tensor, scale: torch.Tenso
 @pytest.mark.parametrize("dtype", FLOATS + INTEGERS + COMPLEX, ids=str)
 def test_sum(dtype: torch.dtype) -> None:
     for cpu, xpu in cases(dtype):
-        wide = torch.complex128 if dtype.is_complex else torch.float64 if dtype.is_floating_point else torch.int64
+        wide = (
+            torch.complex128
+            if dtype.is_complex
+            else torch.float64
+            if dtype.is_floating_point
+            else torch.int64
+        )
         exact = cpu.to(wide)
         for dims in dims_of(cpu):
             assert_sum(xpu.sum(dims), exact.sum(dims), exact.abs().sum(dims))
@@ -147,10 +153,21 @@ def test_variance(dtype: torch.dtype) -> None:
                 if exact.numel() // max(1, exact.mean(dims).numel()) <= correction:
                     continue
                 variance, mean = torch.var_mean(shifted, dims, correction=correction)
-                torch.testing.assert_close(variance.cpu().double(), exact.var(dims, correction=correction), rtol=tolerance, atol=tolerance)
-                torch.testing.assert_close(mean.cpu().double(), exact.mean(dims), rtol=tolerance, atol=tolerance)
-                torch.testing.assert_close(shifted.std(dims, correction=correction).cpu().double(),
-                                           exact.std(dims, correction=correction), rtol=tolerance, atol=tolerance)
+                torch.testing.assert_close(
+                    variance.cpu().double(),
+                    exact.var(dims, correction=correction),
+                    rtol=tolerance,
+                    atol=tolerance,
+                )
+                torch.testing.assert_close(
+                    mean.cpu().double(), exact.mean(dims), rtol=tolerance, atol=tolerance
+                )
+                torch.testing.assert_close(
+                    shifted.std(dims, correction=correction).cpu().double(),
+                    exact.std(dims, correction=correction),
+                    rtol=tolerance,
+                    atol=tolerance,
+                )
 
 
 @pytest.mark.parametrize("p", [0, 1, 2, 3, 0.5, float("inf"), float("-inf")])
@@ -158,7 +175,9 @@ def test_variance(dtype: torch.dtype) -> None:
 def test_vector_norm(dtype: torch.dtype, p: float) -> None:
     x = make((40, 300), dtype)
     for dim in (0, 1, None):
-        reference = torch.linalg.vector_norm(x.to(torch.complex128 if dtype.is_complex else torch.float64), p, dim)
+        reference = torch.linalg.vector_norm(
+            x.to(torch.complex128 if dtype.is_complex else torch.float64), p, dim
+        )
         result = torch.linalg.vector_norm(x.to("xpu"), p, dim).cpu().double()
         torch.testing.assert_close(result, reference, rtol=1e-4 if dtype != torch.float64 else 1e-10, atol=0)
 
@@ -185,8 +204,15 @@ def test_dtype_argument() -> None:
 
 def test_backward() -> None:
     x = torch.randn(20, 30, dtype=torch.float64)
-    for f in (lambda t: t.sum(0).pow(2).sum(), lambda t: t.max(1).values.sum(), lambda t: t.var(1).sum(),
-              lambda t: t.norm(), lambda t: t.prod(1).sum(), lambda t: t.amax((0, 1)), lambda t: t.logsumexp(1).sum()):
+    for f in (
+        lambda t: t.sum(0).pow(2).sum(),
+        lambda t: t.max(1).values.sum(),
+        lambda t: t.var(1).sum(),
+        lambda t: t.norm(),
+        lambda t: t.prod(1).sum(),
+        lambda t: t.amax((0, 1)),
+        lambda t: t.logsumexp(1).sum(),
+    ):
         a, b = x.clone().requires_grad_(), x.to("xpu").requires_grad_()
         f(a).backward()
         f(b).backward()

@@ -11,7 +11,12 @@ TOLERANCE = {torch.float16: 2e-3, torch.bfloat16: 2e-2, torch.float32: 2e-5, tor
 SHAPES = {1: (2, 3, 13), 2: (2, 3, 11, 14), 3: (1, 2, 5, 6, 7)}
 
 
-def compare(function, shape: tuple[int, ...], dtype: torch.dtype, layout: torch.memory_format = torch.contiguous_format) -> None:
+def compare(
+    function,
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    layout: torch.memory_format = torch.contiguous_format,
+) -> None:
     torch.manual_seed(0)
     x = torch.randn(shape).to(dtype).contiguous(memory_format=layout)
     mine, reference = x.to("xpu").requires_grad_(), x.double().requires_grad_()
@@ -39,8 +44,15 @@ def test_nearest(dims: int, mode: str) -> None:
 @pytest.mark.parametrize("mode", ["linear", "bilinear", "bicubic", "trilinear"])
 def test_smooth(mode: str, align: bool) -> None:
     shape = SHAPES[{"linear": 1, "trilinear": 3}.get(mode, 2)]
-    for options in (dict(scale_factor=2), dict(scale_factor=1.7), dict(scale_factor=0.6), dict(size=(9, 4, 1)[: len(shape) - 2])):
-        compare(lambda x, o=options: F.interpolate(x, **o, mode=mode, align_corners=align), shape, torch.float32)
+    for options in (
+        dict(scale_factor=2),
+        dict(scale_factor=1.7),
+        dict(scale_factor=0.6),
+        dict(size=(9, 4, 1)[: len(shape) - 2]),
+    ):
+        compare(
+            lambda x, o=options: F.interpolate(x, **o, mode=mode, align_corners=align), shape, torch.float32
+        )
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
@@ -51,7 +63,9 @@ def test_dtypes(mode: str, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("mode", ["nearest", "bilinear", "bicubic"])
 def test_channels_last(mode: str) -> None:
-    compare(lambda x: F.interpolate(x, scale_factor=2, mode=mode), SHAPES[2], torch.float32, torch.channels_last)
+    compare(
+        lambda x: F.interpolate(x, scale_factor=2, mode=mode), SHAPES[2], torch.float32, torch.channels_last
+    )
 
 
 def test_same_size_and_views() -> None:
@@ -59,8 +73,12 @@ def test_same_size_and_views() -> None:
         x = torch.randn(2, 3, 8, 10)
         assert torch.equal(F.interpolate(x.to("xpu"), size=(8, 10), mode=mode).cpu(), x)
         view, reference = x.to("xpu")[:, 1:, ::2].mT, x[:, 1:, ::2].mT
-        torch.testing.assert_close(F.interpolate(view, scale_factor=3, mode=mode).cpu(),
-                                   F.interpolate(reference, scale_factor=3, mode=mode), rtol=2e-5, atol=2e-5)
+        torch.testing.assert_close(
+            F.interpolate(view, scale_factor=3, mode=mode).cpu(),
+            F.interpolate(reference, scale_factor=3, mode=mode),
+            rtol=2e-5,
+            atol=2e-5,
+        )
 
 
 @pytest.mark.parametrize("mode", ["reflect", "replicate"])
@@ -86,7 +104,9 @@ def test_pad_dtypes(mode: str, dtype: torch.dtype) -> None:
 
 def test_errors_are_pytorchs() -> None:
     x = torch.randn(1, 2, 4, 4, device="xpu")
-    with pytest.raises(RuntimeError, match="Padding size should be less than the corresponding input dimension"):
+    with pytest.raises(
+        RuntimeError, match="Padding size should be less than the corresponding input dimension"
+    ):
         F.pad(x, (4, 0, 0, 0), mode="reflect")
     with pytest.raises(RuntimeError, match="sizes should be greater than 0"):
         F.interpolate(x, size=(0, 3))

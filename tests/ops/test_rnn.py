@@ -35,7 +35,9 @@ def test_cells(kind: type[torch.nn.RNNCellBase]) -> None:
     twin = copy.deepcopy(cell).to("xpu")
     x = torch.randn(3, 4)
     got, want = twin(x.to("xpu")), cell(x)
-    for a, b in zip(got if isinstance(got, tuple) else (got,), want if isinstance(want, tuple) else (want,), strict=True):
+    for a, b in zip(
+        got if isinstance(got, tuple) else (got,), want if isinstance(want, tuple) else (want,), strict=True
+    ):
         assert torch.allclose(a.cpu(), b, atol=1e-6)
 
 

@@ -26,7 +26,13 @@ def test_cumsum(dtype: torch.dtype) -> None:
         for cpu, xpu in views(shape, dtype):
             for dim in range(max(1, cpu.dim())):
                 result = xpu.cumsum(dim).cpu()
-                wide = torch.complex128 if dtype.is_complex else torch.float64 if dtype.is_floating_point else torch.int64
+                wide = (
+                    torch.complex128
+                    if dtype.is_complex
+                    else torch.float64
+                    if dtype.is_floating_point
+                    else torch.int64
+                )
                 reference = cpu.to(wide).cumsum(dim)
                 assert result.dtype == cpu.cumsum(dim).dtype
                 torch.testing.assert_close(result.to(wide), reference, rtol=tolerance, atol=tolerance)
@@ -42,8 +48,12 @@ def test_cumprod() -> None:
     torch.testing.assert_close(z.to("xpu").cumprod(1).cpu(), z.cumprod(1))
 
 
-@pytest.mark.parametrize(("name", "dtype"), [("cummin", torch.int32), ("cummin", torch.float32)]
-                         + [("cummax", dtype) for dtype in (*REALS, torch.bool)], ids=str)
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [("cummin", torch.int32), ("cummin", torch.float32)]
+    + [("cummax", dtype) for dtype in (*REALS, torch.bool)],
+    ids=str,
+)
 def test_running_extremes(name: str, dtype: torch.dtype) -> None:
     for shape in SHAPES:
         for cpu, xpu in views(shape, dtype):
@@ -62,8 +72,9 @@ def test_logcumsumexp(dtype: torch.dtype) -> None:
     for shape in SHAPES:
         for cpu, xpu in views(shape, dtype):
             for dim in range(max(1, cpu.dim())):
-                torch.testing.assert_close(xpu.logcumsumexp(dim).cpu().double(), cpu.double().logcumsumexp(dim),
-                                           rtol=1e-5, atol=1e-5)
+                torch.testing.assert_close(
+                    xpu.logcumsumexp(dim).cpu().double(), cpu.double().logcumsumexp(dim), rtol=1e-5, atol=1e-5
+                )
     x = torch.tensor([float("-inf"), float("-inf"), 1.0, float("inf"), 2.0])
     torch.testing.assert_close(x.to("xpu").logcumsumexp(0).cpu(), x.logcumsumexp(0))
 

@@ -22,10 +22,20 @@ def test_scatter(dtype: torch.dtype) -> None:
         same(lambda x, d, i, v: x.scatter_(d, i, v), x, dim, i, v)
         same(lambda x, d, i: x.scatter_(d, i, 1), x, dim, i)
         many = i % 3
-        rounding = 0.02 if dtype.itemsize == 2 and dtype.is_floating_point else 0.0  # the order of sums and products differs
+        rounding = (
+            0.02 if dtype.itemsize == 2 and dtype.is_floating_point else 0.0
+        )  # the order of sums and products differs
         same(lambda x, d, i, v: x.scatter_add_(d, i, v), x, dim, many, v, rtol=rounding, atol=rounding * 20)
         same(lambda x, d, i, v: x.scatter_(d, i, v, reduce="multiply"), x, dim, many[:, :2], v, rtol=rounding)
-        same(lambda x, d, i, v: x.scatter_add_(d, i, v), x, dim, many.int(), v, rtol=rounding, atol=rounding * 20)
+        same(
+            lambda x, d, i, v: x.scatter_add_(d, i, v),
+            x,
+            dim,
+            many.int(),
+            v,
+            rtol=rounding,
+            atol=rounding * 20,
+        )
         bad = many.clone()
         bad[0, 1, 2] = 99
         same(lambda x, d, i, v: x.scatter_add_(d, i, v), x, dim, bad, v)
@@ -44,10 +54,24 @@ def test_reduce(dtype: torch.dtype, reduce: str, include_self: bool) -> None:
     v = (numbers(9, 7, dtype=dtype).to(torch.float32) % 4).to(dtype)
     i = torch.randint(5, (9, 7))
     tolerance = 0.02 if dtype in (torch.float16, torch.bfloat16) else 1e-6
-    same(lambda x, i, v: x.scatter_reduce(0, i, v, reduce, include_self=include_self), x, i, v, rtol=tolerance)
-    same(lambda x, i, v: x.t().scatter_reduce(1, i.t(), v.t(), reduce, include_self=include_self), x, i, v, rtol=tolerance)
+    same(
+        lambda x, i, v: x.scatter_reduce(0, i, v, reduce, include_self=include_self), x, i, v, rtol=tolerance
+    )
+    same(
+        lambda x, i, v: x.t().scatter_reduce(1, i.t(), v.t(), reduce, include_self=include_self),
+        x,
+        i,
+        v,
+        rtol=tolerance,
+    )
     if reduce != "sum" and dtype != torch.bool:
-        same(lambda x, i, v: x.index_reduce(0, i, v, reduce, include_self=include_self), x, i[:, 0], v, rtol=tolerance)
+        same(
+            lambda x, i, v: x.index_reduce(0, i, v, reduce, include_self=include_self),
+            x,
+            i[:, 0],
+            v,
+            rtol=tolerance,
+        )
 
 
 def test_nan_wins() -> None:
@@ -65,7 +89,14 @@ def test_index_add(dtype: torch.dtype) -> None:
         v = numbers(*[5 if d == dim else n for d, n in enumerate(x.shape)], dtype=dtype)
         rounding = 0.02 if dtype.itemsize == 2 and dtype.is_floating_point else 0.0
         same(lambda x, dim, i, v: x.index_add_(dim, i, v), x, dim, i, v, rtol=rounding, atol=rounding * 20)
-        same(lambda x, dim, i, v: x.index_add(dim, i.int(), v, alpha=2), x, dim, i, v, rtol=0.02 if dtype.itemsize == 2 else 1e-6)
+        same(
+            lambda x, dim, i, v: x.index_add(dim, i.int(), v, alpha=2),
+            x,
+            dim,
+            i,
+            v,
+            rtol=0.02 if dtype.itemsize == 2 else 1e-6,
+        )
         refused(lambda x, dim, i, v: x.index_add_(dim, i, v), x, dim, i + 9, v)
     same(lambda x, i, v: x.index_add_(0, i, v), torch.tensor(1.0), torch.tensor([0]), torch.tensor([2.0]))
 

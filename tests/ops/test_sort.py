@@ -26,7 +26,9 @@ def make(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
 def test_sort_is_stable(dtype: torch.dtype, descending: bool) -> None:
     for shape in ((), (1,), (33,), (5, 700), (2, 3, 5000)):
         x = make(shape, dtype)
-        for cpu, xpu in ((x, x.to("xpu")), (x.transpose(0, -1), x.to("xpu").transpose(0, -1)))[: 1 + (x.dim() > 1)]:
+        for cpu, xpu in ((x, x.to("xpu")), (x.transpose(0, -1), x.to("xpu").transpose(0, -1)))[
+            : 1 + (x.dim() > 1)
+        ]:
             for dim in range(max(1, cpu.dim())):
                 values, indices = torch.sort(xpu, stable=True, dim=dim, descending=descending)
                 reference = torch.sort(cpu, stable=True, dim=dim, descending=descending)
@@ -41,7 +43,9 @@ def test_topk_and_kthvalue() -> None:
             values, indices = torch.topk(x.to("xpu"), k, dim, largest)
             assert torch.equal(values.cpu(), torch.topk(x, k, dim, largest).values)
             assert torch.equal(torch.gather(x, dim, indices.cpu()), values.cpu())
-        for result, reference in zip(torch.kthvalue(x.to("xpu"), k, dim), torch.kthvalue(x, k, dim), strict=True):
+        for result, reference in zip(
+            torch.kthvalue(x.to("xpu"), k, dim), torch.kthvalue(x, k, dim), strict=True
+        ):
             assert torch.equal(result.cpu(), reference)
 
 
@@ -61,6 +65,11 @@ def test_what_is_made_of_sorting() -> None:
 
 @pytest.mark.skipif(os.environ.get("OPENXPU_HOST_SORT") == "0", reason="this is the inner run")
 def test_portable_sort() -> None:
-    run = subprocess.run([sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", __file__],
-                         env={**os.environ, "OPENXPU_HOST_SORT": "0"}, capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", __file__],
+        env={**os.environ, "OPENXPU_HOST_SORT": "0"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert run.returncode == 0, run.stdout[-4000:]

@@ -34,8 +34,8 @@ XPU_API xpu_status xpu_attention_forward(xpu_stream *stream, const xpu_attention
 
 /* Gradients; `query`, `key` and `value` shaped like those of xpu_attention. */
 typedef struct xpu_attention_grad {
-    const xpu_tensor *out;                    /* the gradient that comes in */
-    const xpu_tensor *query, *key, *value;    /* those that go out */
+    const xpu_tensor *out;                 /* the gradient that comes in */
+    const xpu_tensor *query, *key, *value; /* those that go out */
 } xpu_attention_grad;
 
 /* Needs what forward wrote: `out` and `logsumexp`. */

@@ -25,7 +25,7 @@ typedef struct xpu_conv {
     bool transposed;
     int64_t groups;
     int64_t stride[XPU_CONV_MAX_DIMS], padding[XPU_CONV_MAX_DIMS], dilation[XPU_CONV_MAX_DIMS];
-    int64_t output_padding[XPU_CONV_MAX_DIMS];  /* transposed only; else 0 */
+    int64_t output_padding[XPU_CONV_MAX_DIMS]; /* transposed only; else 0 */
 } xpu_conv;
 
 /* `bias` may be NULL. */
@@ -34,10 +34,10 @@ XPU_API xpu_status xpu_conv_forward(xpu_stream *stream, const xpu_conv *conv, co
                                     const xpu_tensor *output);
 
 /* The gradients that are wanted; each of the last three may be NULL. */
-XPU_API xpu_status xpu_conv_backward(xpu_stream *stream, const xpu_conv *conv,
-                                     const xpu_tensor *grad_output, const xpu_tensor *input,
-                                     const xpu_tensor *weight, const xpu_tensor *grad_input,
-                                     const xpu_tensor *grad_weight, const xpu_tensor *grad_bias);
+XPU_API xpu_status xpu_conv_backward(xpu_stream *stream, const xpu_conv *conv, const xpu_tensor *grad_output,
+                                     const xpu_tensor *input, const xpu_tensor *weight,
+                                     const xpu_tensor *grad_input, const xpu_tensor *grad_weight,
+                                     const xpu_tensor *grad_bias);
 
 #ifdef __cplusplus
 }

@@ -12,10 +12,10 @@ extern "C" {
 
 /* Where an operand comes from. */
 typedef enum xpu_foreach_source {
-    XPU_FOREACH_TENSORS,   /* a tensor in each row */
-    XPU_FOREACH_NUMBERS,   /* a number in each row: 8 bytes as xpu_foreach_number gives them */
-    XPU_FOREACH_NUMBER,    /* one number for all, `value` */
-    XPU_FOREACH_ELEMENT    /* one element on the device for all, `element`, of the call's dtype */
+    XPU_FOREACH_TENSORS, /* a tensor in each row */
+    XPU_FOREACH_NUMBERS, /* a number in each row: 8 bytes as xpu_foreach_number gives them */
+    XPU_FOREACH_NUMBER,  /* one number for all, `value` */
+    XPU_FOREACH_ELEMENT  /* one element on the device for all, `element`, of the call's dtype */
 } xpu_foreach_source;
 
 typedef struct xpu_foreach_operand {
@@ -42,9 +42,9 @@ XPU_API uint64_t xpu_foreach_number(xpu_dtype dtype, const xpu_scalar *value);
 
 typedef struct xpu_norm_row {
     const void *tensor;
-    void *result;          /* one element of the tensors' dtype */
+    void *result; /* one element of the tensors' dtype */
     uint64_t reserved0;
-    int64_t count;         /* elements of the tensor; 0 gives 0 */
+    int64_t count; /* elements of the tensor; 0 gives 0 */
     uint64_t reserved1;
 } xpu_norm_row;
 

@@ -22,8 +22,8 @@ typedef struct xpu_matrix {
 
 typedef enum xpu_epilogue {
     XPU_EPILOGUE_NONE,
-    XPU_EPILOGUE_RELU,      /* NaN stays NaN */
-    XPU_EPILOGUE_GELU,      /* with erf */
+    XPU_EPILOGUE_RELU, /* NaN stays NaN */
+    XPU_EPILOGUE_GELU, /* with erf */
     XPU_EPILOGUE_GELU_TANH
 } xpu_epilogue;
 
@@ -33,7 +33,7 @@ typedef enum xpu_epilogue {
 typedef struct xpu_gemm_args {
     xpu_dtype dtype;
     xpu_epilogue epilogue;
-    bool conjugate_a, conjugate_b;   /* complex dtypes */
+    bool conjugate_a, conjugate_b; /* complex dtypes */
     int64_t batch, m, n, k;
     xpu_matrix a, b, c, out;
     xpu_scalar alpha, beta;

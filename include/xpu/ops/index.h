@@ -17,9 +17,9 @@ extern "C" {
  * in by the call; elsewhere `found` stays false and the element is skipped silently. */
 typedef struct xpu_index_fault {
     bool found;
-    int which;        /* which of the index tensors */
-    int64_t index;    /* its value */
-    int64_t extent;   /* how many elements it could choose from */
+    int which;      /* which of the index tensors */
+    int64_t index;  /* its value */
+    int64_t extent; /* how many elements it could choose from */
 } xpu_index_fault;
 
 /* The dimensions that the index tensors choose from: `count` of them, each with its number of elements
@@ -40,7 +40,11 @@ XPU_API xpu_status xpu_index_put(xpu_stream *stream, const xpu_iter *iter, const
 
 /* How elements that meet at the same place combine. XPU_SCATTER_SET: the later one stays. */
 typedef enum xpu_scatter_op {
-    XPU_SCATTER_SET, XPU_SCATTER_ADD, XPU_SCATTER_MUL, XPU_SCATTER_MIN, XPU_SCATTER_MAX
+    XPU_SCATTER_SET,
+    XPU_SCATTER_ADD,
+    XPU_SCATTER_MUL,
+    XPU_SCATTER_MIN,
+    XPU_SCATTER_MAX
 } xpu_scatter_op;
 
 /* In which order they combine. FIXED: that of the input, so that results repeat to the bit; slow on GPUs.
@@ -49,9 +53,8 @@ typedef enum xpu_scatter_op {
 typedef enum xpu_scatter_order { XPU_ORDER_ANY, XPU_ORDER_FIXED, XPU_ORDER_ATOMIC } xpu_scatter_order;
 
 /* As xpu_index_put, combining with what the output holds. */
-XPU_API xpu_status xpu_index_accumulate(xpu_stream *stream, const xpu_iter *iter,
-                                        const xpu_indexed *indexed, xpu_scatter_op op,
-                                        xpu_scatter_order order, xpu_index_fault *fault);
+XPU_API xpu_status xpu_index_accumulate(xpu_stream *stream, const xpu_iter *iter, const xpu_indexed *indexed,
+                                        xpu_scatter_op op, xpu_scatter_order order, xpu_index_fault *fault);
 
 /* out[i][j][k] = in[index[i][j][k]][j][k] for dim 0, and alike for others. out has index's shape; in is
  * at least as large in every other dimension. 0-dimensional tensors count as one element of one
@@ -60,13 +63,13 @@ XPU_API xpu_status xpu_gather(xpu_stream *stream, const xpu_tensor *out, const x
                               const xpu_tensor *index, xpu_index_fault *fault);
 
 /* out[index[i][j][k]][j][k] op= in[i][j][k], over index's shape. */
-XPU_API xpu_status xpu_scatter(xpu_stream *stream, const xpu_tensor *out, int dim,
-                               const xpu_tensor *index, const xpu_tensor *in, xpu_scatter_op op,
-                               xpu_scatter_order order, xpu_index_fault *fault);
+XPU_API xpu_status xpu_scatter(xpu_stream *stream, const xpu_tensor *out, int dim, const xpu_tensor *index,
+                               const xpu_tensor *in, xpu_scatter_op op, xpu_scatter_order order,
+                               xpu_index_fault *fault);
 
 /* out[i][j][k] = in[index[i]][j][k]; index has one dimension, of out's size in `dim`. */
-XPU_API xpu_status xpu_index_select(xpu_stream *stream, const xpu_tensor *out, const xpu_tensor *in,
-                                    int dim, const xpu_tensor *index, xpu_index_fault *fault);
+XPU_API xpu_status xpu_index_select(xpu_stream *stream, const xpu_tensor *out, const xpu_tensor *in, int dim,
+                                    const xpu_tensor *index, xpu_index_fault *fault);
 
 /* out[index[i]][j][k] op= in[i][j][k]; index has one dimension, of in's size in `dim`. */
 XPU_API xpu_status xpu_index_scatter(xpu_stream *stream, const xpu_tensor *out, int dim,
@@ -78,14 +81,13 @@ XPU_API xpu_status xpu_index_fill(xpu_stream *stream, const xpu_tensor *out, int
                                   const xpu_tensor *in, xpu_index_fault *fault);
 
 /* Where `in` (contiguous) is not zero. The first call counts and leaves the counts of its parts in
- * `scratch` (device memory, xpu_nonzero_scratch(device, numel) bytes); it waits for the device. The second writes
- * the coordinates, in rising order, into `out` [count][dims] of XPU_INT64 with the given strides (in
+ * `scratch` (device memory, xpu_nonzero_scratch(device, numel) bytes); it waits for the device. The second
+ * writes the coordinates, in rising order, into `out` [count][dims] of XPU_INT64 with the given strides (in
  * elements), the first `limit` of them. */
 XPU_API size_t xpu_nonzero_scratch(int device, int64_t numel);
-XPU_API xpu_status xpu_nonzero_count(xpu_stream *stream, const xpu_tensor *in, void *scratch,
-                                     int64_t *count);
-XPU_API xpu_status xpu_nonzero(xpu_stream *stream, const xpu_tensor *in, const void *scratch,
-                               int64_t *out, int64_t row_stride, int64_t column_stride, int64_t limit);
+XPU_API xpu_status xpu_nonzero_count(xpu_stream *stream, const xpu_tensor *in, void *scratch, int64_t *count);
+XPU_API xpu_status xpu_nonzero(xpu_stream *stream, const xpu_tensor *in, const void *scratch, int64_t *out,
+                               int64_t row_stride, int64_t column_stride, int64_t limit);
 
 #ifdef __cplusplus
 }

@@ -27,8 +27,8 @@ typedef struct xpu_nll_loss {
 XPU_API xpu_status xpu_nll_loss_forward(xpu_stream *stream, const xpu_nll_loss *args, const void *input,
                                         void *output, void *total_weight);
 /* grad_output is shaped as the output; total_weight as forward gave it. */
-XPU_API xpu_status xpu_nll_loss_backward(xpu_stream *stream, const xpu_nll_loss *args, const void *grad_output,
-                                         const void *total_weight, void *grad_input);
+XPU_API xpu_status xpu_nll_loss_backward(xpu_stream *stream, const xpu_nll_loss *args,
+                                         const void *grad_output, const void *total_weight, void *grad_input);
 
 #ifdef __cplusplus
 }

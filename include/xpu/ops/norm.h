@@ -16,18 +16,19 @@ extern "C" {
 typedef struct xpu_row_norm {
     int64_t rows, length;
     xpu_dtype dtype, parameter_dtype;
-    bool rms;                   /* RMS norm: no mean is taken off, mean pointers are not used */
+    bool rms; /* RMS norm: no mean is taken off, mean pointers are not used */
     double eps;
-    const void *weight, *bias;  /* or NULL */
+    const void *weight, *bias; /* or NULL */
 } xpu_row_norm;
 
 /* mean, rstd: [rows], fp32 (fp64 for fp64). */
 XPU_API xpu_status xpu_row_norm_forward(xpu_stream *stream, const xpu_row_norm *args, const void *input,
                                         void *output, void *mean, void *rstd);
 /* Gradients that are NULL are not computed. grad_weight and grad_bias are [length]. */
-XPU_API xpu_status xpu_row_norm_backward(xpu_stream *stream, const xpu_row_norm *args, const void *grad_output,
-                                         const void *input, const void *mean, const void *rstd, void *grad_input,
-                                         void *grad_weight, void *grad_bias);
+XPU_API xpu_status xpu_row_norm_backward(xpu_stream *stream, const xpu_row_norm *args,
+                                         const void *grad_output, const void *input, const void *mean,
+                                         const void *rstd, void *grad_input, void *grad_weight,
+                                         void *grad_bias);
 
 /* Batch norm of [batch, channels, length] (contiguous), or, with channels_last, [batch, length, channels];
  * group norm of contiguous [batch, channels, length], `groups` dividing the channels. Parameters and
@@ -35,11 +36,11 @@ XPU_API xpu_status xpu_row_norm_backward(xpu_stream *stream, const xpu_row_norm 
 typedef struct xpu_plane_norm {
     int64_t batch, channels, length, groups; /* groups: 0 for batch norm */
     bool channels_last;
-    bool evaluate;              /* batch norm by the running statistics */
+    bool evaluate; /* batch norm by the running statistics */
     xpu_dtype dtype, parameter_dtype, running_dtype;
-    xpu_dtype saved_dtype;      /* of mean and rstd */
+    xpu_dtype saved_dtype; /* of mean and rstd */
     double eps, momentum;
-    const void *weight, *bias;  /* or NULL */
+    const void *weight, *bias;        /* or NULL */
     void *running_mean, *running_var; /* or NULL; new = momentum * batch's + (1 - momentum) * old */
 } xpu_plane_norm;
 

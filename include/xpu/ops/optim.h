@@ -23,16 +23,16 @@ typedef struct xpu_step_options {
 
 typedef struct xpu_adam_row {
     void *param, *grad, *exp_avg, *exp_avg_sq;
-    void *max_exp_avg_sq;          /* with amsgrad only */
-    const float *step;             /* how many steps were taken, this one included; on the device */
-    int64_t count;                 /* elements */
+    void *max_exp_avg_sq; /* with amsgrad only */
+    const float *step;    /* how many steps were taken, this one included; on the device */
+    int64_t count;        /* elements */
     uint64_t reserved;
 } xpu_adam_row;
 
 typedef struct xpu_adam_options {
     xpu_step_options step;
     double beta1, beta2, eps;
-    bool decoupled;                /* AdamW: weight decay acts on the parameter, not on the gradient */
+    bool decoupled; /* AdamW: weight decay acts on the parameter, not on the gradient */
     bool amsgrad;
 } xpu_adam_options;
 
@@ -42,7 +42,7 @@ XPU_API xpu_status xpu_adam(xpu_stream *stream, xpu_dtype dtype, xpu_adam_row *r
 
 typedef struct xpu_sgd_row {
     void *param, *grad;
-    void *momentum_buffer;         /* with momentum only */
+    void *momentum_buffer; /* with momentum only */
     int64_t count;
     uint64_t reserved;
 } xpu_sgd_row;
@@ -51,7 +51,7 @@ typedef struct xpu_sgd_options {
     xpu_step_options step;
     double momentum, dampening;
     bool nesterov;
-    bool first_step;               /* the momentum buffer holds nothing yet: it becomes the gradient */
+    bool first_step; /* the momentum buffer holds nothing yet: it becomes the gradient */
 } xpu_sgd_options;
 
 /* b ← μ b + (1-τ) g;  p ← p - lr · (nesterov ? g + μ b : b) */

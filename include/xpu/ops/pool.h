@@ -14,14 +14,14 @@ extern "C" {
 
 typedef struct xpu_pool {
     int64_t batch, channels;
-    int in[3], out[3];          /* depth, height, width */
+    int in[3], out[3]; /* depth, height, width */
     bool channels_last;
     xpu_dtype dtype;
-    bool maximum;               /* else the average */
-    bool adaptive;              /* windows from in and out alone; the members below are not used */
+    bool maximum;  /* else the average */
+    bool adaptive; /* windows from in and out alone; the members below are not used */
     int kernel[3], stride[3], pad[3], dilation[3]; /* dilation: 1 for averages */
-    bool count_pad;             /* averages divide by the window's size, padding included, */
-    int divisor;                /* or, if not 0, by this */
+    bool count_pad; /* averages divide by the window's size, padding included, */
+    int divisor;    /* or, if not 0, by this */
 } xpu_pool;
 
 /* indices (maximum only): int64, shaped as the output: where in its plane of the input the maximum is. */

@@ -2,9 +2,9 @@
  *
  * Every function draws from `generator` (xpu/random.h) and moves its offset on by 4, or by 8 where 64 random
  * bits an element are needed. Element number e of the iteration takes lane (e mod 1024) / 256 of Philox on
- * subsequence e / 1024 * 256 + e mod 256: the same seed, offset and shape give the same numbers on every device, up to
- * the rounding of its logarithms and sines. Values are computed in fp32 (fp64 for an fp64 output) and
- * rounded to the output's dtype. */
+ * subsequence e / 1024 * 256 + e mod 256: the same seed, offset and shape give the same numbers on every
+ * device, up to the rounding of its logarithms and sines. Values are computed in fp32 (fp64 for an fp64
+ * output) and rounded to the output's dtype. */
 #ifndef XPU_OPS_RANDOM_H
 #define XPU_OPS_RANDOM_H
 
@@ -15,13 +15,13 @@ extern "C" {
 #endif
 
 typedef enum xpu_distribution {
-    XPU_UNIFORM,      /* first ≤ x < second */
-    XPU_NORMAL,       /* mean first, standard deviation second */
-    XPU_LOG_NORMAL,   /* exp of that */
-    XPU_EXPONENTIAL,  /* rate first; never 0 */
-    XPU_CAUCHY,       /* median first, scale second */
-    XPU_GEOMETRIC,    /* probability of success first: the number of trials, 1, 2, … */
-    XPU_BERNOULLI     /* 1 with probability first, else 0 */
+    XPU_UNIFORM,     /* first ≤ x < second */
+    XPU_NORMAL,      /* mean first, standard deviation second */
+    XPU_LOG_NORMAL,  /* exp of that */
+    XPU_EXPONENTIAL, /* rate first; never 0 */
+    XPU_CAUCHY,      /* median first, scale second */
+    XPU_GEOMETRIC,   /* probability of success first: the number of trials, 1, 2, … */
+    XPU_BERNOULLI    /* 1 with probability first, else 0 */
 } xpu_distribution;
 
 /* Fills the one output (no inputs). Outputs of XPU_GEOMETRIC and XPU_BERNOULLI may have any real dtype,
