@@ -22,37 +22,27 @@ typedef struct _cl_event *cl_event;
 typedef struct _cl_mem *cl_mem;
 
 /* Errors: X(name, value). */
-#define CL_ERRORS(X)                                                                                         \
-    X(CL_DEVICE_NOT_FOUND, -1)                                                                               \
-    X(CL_DEVICE_NOT_AVAILABLE, -2) X(CL_COMPILER_NOT_AVAILABLE, -3) X(CL_MEM_OBJECT_ALLOCATION_FAILURE, -4)  \
-        X(CL_OUT_OF_RESOURCES, -5) X(CL_OUT_OF_HOST_MEMORY, -6) X(CL_PROFILING_INFO_NOT_AVAILABLE, -7) X(    \
-            CL_MEM_COPY_OVERLAP, -8) X(CL_BUILD_PROGRAM_FAILURE, -11) X(CL_MAP_FAILURE, -12)                 \
-            X(CL_MISALIGNED_SUB_BUFFER_OFFSET, -13) X(CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST, -14) X(  \
-                CL_COMPILE_PROGRAM_FAILURE, -15) X(CL_LINKER_NOT_AVAILABLE, -16) X(CL_LINK_PROGRAM_FAILURE,  \
-                                                                                   -17)                      \
-                X(CL_DEVICE_PARTITION_FAILED, -18) X(CL_KERNEL_ARG_INFO_NOT_AVAILABLE, -19) X(               \
-                    CL_INVALID_VALUE, -30) X(CL_INVALID_DEVICE_TYPE, -31) X(CL_INVALID_PLATFORM, -32)        \
-                    X(CL_INVALID_DEVICE, -33) X(CL_INVALID_CONTEXT, -34) X(CL_INVALID_QUEUE_PROPERTIES, -35) \
-                        X(CL_INVALID_COMMAND_QUEUE, -36) X(CL_INVALID_HOST_PTR, -37)                         \
-                            X(CL_INVALID_MEM_OBJECT, -38) X(CL_INVALID_BINARY, -42)                          \
-                                X(CL_INVALID_BUILD_OPTIONS, -43) X(CL_INVALID_PROGRAM, -44)                  \
-                                    X(CL_INVALID_PROGRAM_EXECUTABLE, -45) X(CL_INVALID_KERNEL_NAME, -46)     \
-                                        X(CL_INVALID_KERNEL_DEFINITION, -47) X(CL_INVALID_KERNEL, -48)       \
-                                            X(CL_INVALID_ARG_INDEX, -49) X(CL_INVALID_ARG_VALUE, -50) X(     \
-                                                CL_INVALID_ARG_SIZE, -51) X(CL_INVALID_KERNEL_ARGS, -52)     \
-                                                X(CL_INVALID_WORK_DIMENSION,                                 \
-                                                  -53) X(CL_INVALID_WORK_GROUP_SIZE,                         \
-                                                         -54) X(CL_INVALID_WORK_ITEM_SIZE, -55)              \
-                                                    X(CL_INVALID_GLOBAL_OFFSET,                              \
-                                                      -56) X(CL_INVALID_EVENT_WAIT_LIST,                     \
-                                                             -57) X(CL_INVALID_EVENT, -58)                   \
-                                                        X(CL_INVALID_OPERATION,                              \
-                                                          -59) X(CL_INVALID_BUFFER_SIZE,                     \
-                                                                 -61) X(CL_INVALID_GLOBAL_WORK_SIZE, -63)    \
-                                                            X(CL_INVALID_PROPERTY, -64)                      \
-                                                                X(CL_INVALID_COMPILER_OPTIONS, -66)          \
-                                                                    X(CL_INVALID_LINKER_OPTIONS, -67)        \
-                                                                        X(CL_PLATFORM_NOT_FOUND_KHR, -1001)
+/* clang-format off */
+#define CL_ERRORS(X)                                                                                     \
+    X(CL_DEVICE_NOT_FOUND, -1) X(CL_DEVICE_NOT_AVAILABLE, -2) X(CL_COMPILER_NOT_AVAILABLE, -3)           \
+    X(CL_MEM_OBJECT_ALLOCATION_FAILURE, -4) X(CL_OUT_OF_RESOURCES, -5) X(CL_OUT_OF_HOST_MEMORY, -6)      \
+    X(CL_PROFILING_INFO_NOT_AVAILABLE, -7) X(CL_MEM_COPY_OVERLAP, -8) X(CL_BUILD_PROGRAM_FAILURE, -11)   \
+    X(CL_MAP_FAILURE, -12) X(CL_MISALIGNED_SUB_BUFFER_OFFSET, -13)                                       \
+    X(CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST, -14) X(CL_COMPILE_PROGRAM_FAILURE, -15)              \
+    X(CL_LINKER_NOT_AVAILABLE, -16) X(CL_LINK_PROGRAM_FAILURE, -17) X(CL_DEVICE_PARTITION_FAILED, -18)   \
+    X(CL_KERNEL_ARG_INFO_NOT_AVAILABLE, -19) X(CL_INVALID_VALUE, -30) X(CL_INVALID_DEVICE_TYPE, -31)     \
+    X(CL_INVALID_PLATFORM, -32) X(CL_INVALID_DEVICE, -33) X(CL_INVALID_CONTEXT, -34)                     \
+    X(CL_INVALID_QUEUE_PROPERTIES, -35) X(CL_INVALID_COMMAND_QUEUE, -36) X(CL_INVALID_HOST_PTR, -37)     \
+    X(CL_INVALID_MEM_OBJECT, -38) X(CL_INVALID_BINARY, -42) X(CL_INVALID_BUILD_OPTIONS, -43)             \
+    X(CL_INVALID_PROGRAM, -44) X(CL_INVALID_PROGRAM_EXECUTABLE, -45) X(CL_INVALID_KERNEL_NAME, -46)      \
+    X(CL_INVALID_KERNEL_DEFINITION, -47) X(CL_INVALID_KERNEL, -48) X(CL_INVALID_ARG_INDEX, -49)          \
+    X(CL_INVALID_ARG_VALUE, -50) X(CL_INVALID_ARG_SIZE, -51) X(CL_INVALID_KERNEL_ARGS, -52)              \
+    X(CL_INVALID_WORK_DIMENSION, -53) X(CL_INVALID_WORK_GROUP_SIZE, -54)                                 \
+    X(CL_INVALID_WORK_ITEM_SIZE, -55) X(CL_INVALID_GLOBAL_OFFSET, -56)                                   \
+    X(CL_INVALID_EVENT_WAIT_LIST, -57) X(CL_INVALID_EVENT, -58) X(CL_INVALID_OPERATION, -59)             \
+    X(CL_INVALID_BUFFER_SIZE, -61) X(CL_INVALID_GLOBAL_WORK_SIZE, -63) X(CL_INVALID_PROPERTY, -64)       \
+    X(CL_INVALID_COMPILER_OPTIONS, -66) X(CL_INVALID_LINKER_OPTIONS, -67) X(CL_PLATFORM_NOT_FOUND_KHR, -1001)
+/* clang-format on */
 enum {
     CL_SUCCESS = 0,
 #define X(name, value) name = value,
@@ -137,72 +127,74 @@ enum {
 
 typedef void (*cl_event_callback)(cl_event event, cl_int status, void *user);
 
+/* clang-format off */
 /* X(result, name, parameters): functions that every OpenCL 3 driver has. */
-#define CL_FUNCTIONS(X)                                                                                      \
-    X(cl_int, clGetPlatformInfo, (cl_platform_id, cl_uint, size_t, void *, size_t *))                        \
-    X(cl_int, clGetDeviceIDs, (cl_platform_id, cl_bitfield, cl_uint, cl_device_id *, cl_uint *))             \
-    X(cl_int, clGetDeviceInfo, (cl_device_id, cl_uint, size_t, void *, size_t *))                            \
-    X(cl_context, clCreateContext,                                                                           \
-      (const intptr_t *, cl_uint, const cl_device_id *,                                                      \
-       void (*)(const char *, const void *, size_t, void *), void *, cl_int *))                              \
-    X(cl_int, clReleaseContext, (cl_context))                                                                \
-    X(cl_command_queue, clCreateCommandQueueWithProperties,                                                  \
-      (cl_context, cl_device_id, const cl_bitfield *, cl_int *))                                             \
-    X(cl_int, clRetainCommandQueue, (cl_command_queue))                                                      \
-    X(cl_int, clReleaseCommandQueue, (cl_command_queue))                                                     \
-    X(cl_int, clGetCommandQueueInfo, (cl_command_queue, cl_uint, size_t, void *, size_t *))                  \
-    X(cl_int, clFlush, (cl_command_queue))                                                                   \
-    X(cl_int, clFinish, (cl_command_queue))                                                                  \
-    X(cl_program, clCreateProgramWithSource, (cl_context, cl_uint, const char **, const size_t *, cl_int *)) \
-    X(cl_program, clCreateProgramWithBinary,                                                                 \
-      (cl_context, cl_uint, const cl_device_id *, const size_t *, const unsigned char **, cl_int *,          \
-       cl_int *))                                                                                            \
-    X(cl_int, clBuildProgram,                                                                                \
-      (cl_program, cl_uint, const cl_device_id *, const char *, void (*)(cl_program, void *), void *))       \
-    X(cl_int, clGetProgramInfo, (cl_program, cl_uint, size_t, void *, size_t *))                             \
-    X(cl_int, clGetProgramBuildInfo, (cl_program, cl_device_id, cl_uint, size_t, void *, size_t *))          \
-    X(cl_int, clReleaseProgram, (cl_program))                                                                \
-    X(cl_kernel, clCreateKernel, (cl_program, const char *, cl_int *))                                       \
-    X(cl_int, clReleaseKernel, (cl_kernel))                                                                  \
-    X(cl_int, clSetKernelArg, (cl_kernel, cl_uint, size_t, const void *))                                    \
-    X(cl_int, clSetKernelExecInfo, (cl_kernel, cl_uint, size_t, const void *))                               \
-    X(cl_int, clGetKernelWorkGroupInfo, (cl_kernel, cl_device_id, cl_uint, size_t, void *, size_t *))        \
-    X(cl_int, clEnqueueNDRangeKernel,                                                                        \
-      (cl_command_queue, cl_kernel, cl_uint, const size_t *, const size_t *, const size_t *, cl_uint,        \
-       const cl_event *, cl_event *))                                                                        \
-    X(cl_int, clEnqueueMarkerWithWaitList, (cl_command_queue, cl_uint, const cl_event *, cl_event *))        \
-    X(cl_int, clEnqueueBarrierWithWaitList, (cl_command_queue, cl_uint, const cl_event *, cl_event *))       \
-    X(cl_int, clWaitForEvents, (cl_uint, const cl_event *))                                                  \
-    X(cl_int, clGetEventInfo, (cl_event, cl_uint, size_t, void *, size_t *))                                 \
-    X(cl_int, clGetEventProfilingInfo, (cl_event, cl_uint, size_t, void *, size_t *))                        \
-    X(cl_int, clRetainEvent, (cl_event))                                                                     \
-    X(cl_int, clReleaseEvent, (cl_event))                                                                    \
-    X(void *, clSVMAlloc, (cl_context, cl_bitfield, size_t, cl_uint))                                        \
-    X(void, clSVMFree, (cl_context, void *))                                                                 \
-    X(cl_int, clSetKernelArgSVMPointer, (cl_kernel, cl_uint, const void *))                                  \
-    X(cl_int, clEnqueueSVMMemcpy,                                                                            \
-      (cl_command_queue, cl_bool, void *, const void *, size_t, cl_uint, const cl_event *, cl_event *))      \
-    X(cl_int, clEnqueueSVMMemFill,                                                                           \
-      (cl_command_queue, void *, const void *, size_t, size_t, cl_uint, const cl_event *, cl_event *))       \
-    X(cl_mem, clCreateBuffer, (cl_context, cl_bitfield, size_t, void *, cl_int *))                           \
-    X(cl_int, clReleaseMemObject, (cl_mem))                                                                  \
-    X(void *, clEnqueueMapBuffer,                                                                            \
-      (cl_command_queue, cl_mem, cl_bool, cl_bitfield, size_t, size_t, cl_uint, const cl_event *,            \
-       cl_event *, cl_int *))                                                                                \
+#define CL_FUNCTIONS(X)                                                                                  \
+    X(cl_int, clGetPlatformInfo, (cl_platform_id, cl_uint, size_t, void *, size_t *))                    \
+    X(cl_int, clGetDeviceIDs, (cl_platform_id, cl_bitfield, cl_uint, cl_device_id *, cl_uint *))         \
+    X(cl_int, clGetDeviceInfo, (cl_device_id, cl_uint, size_t, void *, size_t *))                        \
+    X(cl_context, clCreateContext,                                                                       \
+      (const intptr_t *, cl_uint, const cl_device_id *, void (*)(const char *, const void *, size_t, void *), \
+       void *, cl_int *))                                                                                \
+    X(cl_int, clReleaseContext, (cl_context))                                                            \
+    X(cl_command_queue, clCreateCommandQueueWithProperties,                                              \
+      (cl_context, cl_device_id, const cl_bitfield *, cl_int *))                                         \
+    X(cl_int, clRetainCommandQueue, (cl_command_queue))                                                  \
+    X(cl_int, clReleaseCommandQueue, (cl_command_queue))                                                 \
+    X(cl_int, clGetCommandQueueInfo, (cl_command_queue, cl_uint, size_t, void *, size_t *))              \
+    X(cl_int, clFlush, (cl_command_queue))                                                               \
+    X(cl_int, clFinish, (cl_command_queue))                                                              \
+    X(cl_program, clCreateProgramWithSource,                                                             \
+      (cl_context, cl_uint, const char **, const size_t *, cl_int *))                                    \
+    X(cl_program, clCreateProgramWithBinary,                                                             \
+      (cl_context, cl_uint, const cl_device_id *, const size_t *, const unsigned char **, cl_int *, cl_int *)) \
+    X(cl_int, clBuildProgram,                                                                            \
+      (cl_program, cl_uint, const cl_device_id *, const char *, void (*)(cl_program, void *), void *))   \
+    X(cl_int, clGetProgramInfo, (cl_program, cl_uint, size_t, void *, size_t *))                         \
+    X(cl_int, clGetProgramBuildInfo, (cl_program, cl_device_id, cl_uint, size_t, void *, size_t *))      \
+    X(cl_int, clReleaseProgram, (cl_program))                                                            \
+    X(cl_kernel, clCreateKernel, (cl_program, const char *, cl_int *))                                   \
+    X(cl_int, clReleaseKernel, (cl_kernel))                                                              \
+    X(cl_int, clSetKernelArg, (cl_kernel, cl_uint, size_t, const void *))                                \
+    X(cl_int, clSetKernelExecInfo, (cl_kernel, cl_uint, size_t, const void *))                           \
+    X(cl_int, clGetKernelWorkGroupInfo, (cl_kernel, cl_device_id, cl_uint, size_t, void *, size_t *))    \
+    X(cl_int, clEnqueueNDRangeKernel,                                                                    \
+      (cl_command_queue, cl_kernel, cl_uint, const size_t *, const size_t *, const size_t *, cl_uint,    \
+       const cl_event *, cl_event *))                                                                    \
+    X(cl_int, clEnqueueMarkerWithWaitList, (cl_command_queue, cl_uint, const cl_event *, cl_event *))    \
+    X(cl_int, clEnqueueBarrierWithWaitList, (cl_command_queue, cl_uint, const cl_event *, cl_event *))   \
+    X(cl_int, clWaitForEvents, (cl_uint, const cl_event *))                                              \
+    X(cl_int, clGetEventInfo, (cl_event, cl_uint, size_t, void *, size_t *))                             \
+    X(cl_int, clGetEventProfilingInfo, (cl_event, cl_uint, size_t, void *, size_t *))                    \
+    X(cl_int, clRetainEvent, (cl_event))                                                                 \
+    X(cl_int, clReleaseEvent, (cl_event))                                                                \
+    X(void *, clSVMAlloc, (cl_context, cl_bitfield, size_t, cl_uint))                                    \
+    X(void, clSVMFree, (cl_context, void *))                                                             \
+    X(cl_int, clSetKernelArgSVMPointer, (cl_kernel, cl_uint, const void *))                              \
+    X(cl_int, clEnqueueSVMMemcpy,                                                                        \
+      (cl_command_queue, cl_bool, void *, const void *, size_t, cl_uint, const cl_event *, cl_event *))  \
+    X(cl_int, clEnqueueSVMMemFill,                                                                       \
+      (cl_command_queue, void *, const void *, size_t, size_t, cl_uint, const cl_event *, cl_event *))   \
+    X(cl_mem, clCreateBuffer, (cl_context, cl_bitfield, size_t, void *, cl_int *))                       \
+    X(cl_int, clReleaseMemObject, (cl_mem))                                                              \
+    X(void *, clEnqueueMapBuffer,                                                                        \
+      (cl_command_queue, cl_mem, cl_bool, cl_bitfield, size_t, size_t, cl_uint, const cl_event *,        \
+       cl_event *, cl_int *))                                                                            \
     X(void *, clGetExtensionFunctionAddressForPlatform, (cl_platform_id, const char *))
 
 /* Functions of cl_intel_unified_shared_memory: NULL where the driver lacks it. */
-#define CL_USM_FUNCTIONS(X)                                                                                  \
-    X(void *, clDeviceMemAllocINTEL,                                                                         \
-      (cl_context, cl_device_id, const cl_bitfield *, size_t, cl_uint, cl_int *))                            \
-    X(void *, clHostMemAllocINTEL, (cl_context, const cl_bitfield *, size_t, cl_uint, cl_int *))             \
-    X(cl_int, clMemBlockingFreeINTEL, (cl_context, void *))                                                  \
-    X(cl_int, clSetKernelArgMemPointerINTEL, (cl_kernel, cl_uint, const void *))                             \
-    X(cl_int, clEnqueueMemcpyINTEL,                                                                          \
-      (cl_command_queue, cl_bool, void *, const void *, size_t, cl_uint, const cl_event *, cl_event *))      \
-    X(cl_int, clEnqueueMemFillINTEL,                                                                         \
+#define CL_USM_FUNCTIONS(X)                                                                              \
+    X(void *, clDeviceMemAllocINTEL,                                                                     \
+      (cl_context, cl_device_id, const cl_bitfield *, size_t, cl_uint, cl_int *))                        \
+    X(void *, clHostMemAllocINTEL, (cl_context, const cl_bitfield *, size_t, cl_uint, cl_int *))         \
+    X(cl_int, clMemBlockingFreeINTEL, (cl_context, void *))                                              \
+    X(cl_int, clSetKernelArgMemPointerINTEL, (cl_kernel, cl_uint, const void *))                         \
+    X(cl_int, clEnqueueMemcpyINTEL,                                                                      \
+      (cl_command_queue, cl_bool, void *, const void *, size_t, cl_uint, const cl_event *, cl_event *))  \
+    X(cl_int, clEnqueueMemFillINTEL,                                                                     \
       (cl_command_queue, void *, const void *, size_t, size_t, cl_uint, const cl_event *, cl_event *))
 
+/* clang-format on */
 typedef struct cl_api {
     cl_int (*clGetPlatformIDs)(cl_uint, cl_platform_id *, cl_uint *);
 #define X(result, name, parameters) result(*name) parameters;
