@@ -47,11 +47,11 @@ test: build lint  ## run the tests (under 25 minutes)
 	$(BIN)/ctest --test-dir build --output-on-failure
 	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -q -n 2 --timeout 600 tests
 
-test-all: build  ## also the long suites: sanitizers, PoCL, all of PyTorch's OpInfo
+test-all: build  ## also the long suites: sanitizers, PoCL, pointwise samples in all dtypes
 	$(MAKE) test
 	tests/sanitize.sh
 	tests/pocl.sh
-	$(BIN)/python tests/ops/opinfo.py
+	OPENXPU_TEST_ALL=1 $(BIN)/python -m pytest -q -n 2 tests/ops/test_pointwise_opinfo.py
 
 test-intel: build  ## compile every kernel for Intel GPUs; run the C tests on Intel's GPU driver
 	tests/intel/run.sh
