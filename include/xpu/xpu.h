@@ -10,5 +10,6 @@
 #include "random.h"
 #include "status.h"
 #include "stream.h"
+#include "tile.h"
 
 #endif

@@ -1,0 +1,122 @@
+/* xpu/tile.h: Triton IR to OpenCL C.
+ *
+ * The compiler takes the text of a module of Triton's dialect ("TTIR", as Triton 3.6, 3.7 and 3.9 print it)
+ * and gives the source of one OpenCL C kernel, with all that a launch must know. It needs no device, no
+ * driver and no Python, and keeps no state: any thread may compile at any time.
+ *
+ *     xpu_tile_target target;
+ *     xpu_tile_program *p;
+ *     xpu_tile_target_of_device(0, &target);
+ *     xpu_tile_compile(text, strlen(text), &(xpu_tile_options){.target = &target}, &p);
+ *     xpu_kernel_create(0, p->source, p->build_options, p->name, NULL, &kernel);
+ *     // lay out the parameters as p->params says, then:
+ *     xpu_range range = {3, {grid_x, grid_y, grid_z}, {p->local_size, 1, 1}, p->work * grid_x * …};
+ *     xpu_launch(stream, kernel, &range, params, p->params_size);
+ *     xpu_tile_program_free(p);
+ *
+ * A Triton program is one work-group: `num_warps` subgroups on a GPU, one subgroup of 16 lanes on a CPU. */
+#ifndef XPU_TILE_H
+#define XPU_TILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What the compiler must know of a device. */
+typedef struct xpu_tile_target {
+    char name[32];      /* "cpu", "bmg", …; in messages and in the source's first line */
+    bool is_cpu;        /* one subgroup a program, no barriers */
+    bool has_subgroups; /* with shuffles; without them lanes talk through local memory */
+    bool has_fp16;      /* cl_khr_fp16; else conversions only, arithmetic in float */
+    bool has_fp64;
+    bool has_atomic64;
+    bool has_float_atomics;
+    int lanes;             /* of a subgroup: 16 on a CPU */
+    int max_lanes;         /* work-items in a work-group */
+    uint64_t local_memory; /* bytes a work-group can have */
+} xpu_tile_target;
+
+/* A target by name: "cpu", Intel GPUs by the names that Intel's offline compiler has ("bmg", "lnl", "pvc",
+ * "ptl", "dg2", "mtl", "arl-h", "tgllp", "adl-p"), "generic" (OpenCL 3 with nothing optional).
+ * XPU_ERROR_INVALID_ARGUMENT for other names; xpu_last_error() then lists them. */
+XPU_API xpu_status xpu_tile_target_find(const char *name, xpu_tile_target *target);
+
+/* The target that describes device number `device`. */
+XPU_API xpu_status xpu_tile_target_of_device(int device, xpu_tile_target *target);
+
+/* After which stage xpu_tile_program.dump is taken. */
+typedef enum xpu_tile_stage {
+    XPU_TILE_NONE,
+    XPU_TILE_PARSE,   /* the module, printed back in generic form */
+    XPU_TILE_VERIFY,  /* the same, checked: with all calls inlined */
+    XPU_TILE_ANALYSE, /* with what is known of each value beside it */
+    XPU_TILE_LAYOUT,  /* with the place of each value that is held, and the loops */
+    XPU_TILE_EMIT,    /* the OpenCL C source */
+    XPU_TILE_STAGES
+} xpu_tile_stage;
+
+/* "parse", "verify", …; NULL out of range. */
+XPU_API const char *xpu_tile_stage_name(xpu_tile_stage stage);
+
+typedef struct xpu_tile_options {
+    const xpu_tile_target *target; /* NULL: "cpu" */
+    const char *file;              /* the text's name in messages; NULL: "<ttir>" */
+    int num_warps;                 /* 0: 4. A CPU program has one subgroup whatever this says */
+    bool comments;      /* the source names the Triton operation, and the user's line, beside each part */
+    bool debug_asserts; /* tt.assert is checked (a failed one prints); else it is left out */
+    xpu_tile_stage dump_after;
+} xpu_tile_options;
+
+/* One parameter of the kernel's struct. */
+typedef enum xpu_tile_param_kind {
+    XPU_TILE_POINTER, /* a device address, 8 bytes */
+    XPU_TILE_INTEGER, /* two's complement, `size` bytes; i1 is one byte, 0 or 1 */
+    XPU_TILE_FLOAT    /* IEEE, `size` 2 (fp16, or bf16 where `is_bf16`), 4 or 8 bytes */
+} xpu_tile_param_kind;
+
+typedef struct xpu_tile_param {
+    xpu_tile_param_kind kind;
+    uint32_t size;   /* bytes */
+    uint32_t offset; /* bytes from the struct's start */
+    bool is_bf16;
+    bool is_written; /* a pointer through which the kernel stores */
+} xpu_tile_param;
+
+/* The kernel's one argument is a struct: the function's parameters in order, each at its natural alignment,
+ * then three int32, the numbers of programs in x, y and z. */
+typedef struct xpu_tile_program {
+    const char *source; /* OpenCL C, complete */
+    size_t source_size;
+    const char *build_options; /* for xpu_kernel_create */
+    const char *name;          /* of the kernel, in the source and in the IR */
+    const xpu_tile_param *params;
+    int param_count;
+    uint32_t params_size;  /* bytes of the struct, the grid included */
+    uint32_t grid_offset;  /* where the three int32 lie in it */
+    uint32_t local_size;   /* work-items of a work-group, all in dimension 0 */
+    uint32_t local_memory; /* bytes of local memory that the kernel declares */
+    uint64_t work;         /* about how many simple operations one program does; loops count a few times */
+    const char *dump;      /* the module after options.dump_after; NULL if none was asked for */
+    double seconds[XPU_TILE_STAGES]; /* how long each stage took */
+} xpu_tile_program;
+
+/* Compiles the module in text[0 … size-1], which need not end with NUL. On failure xpu_last_error() holds
+ * the file, line and column, the reason, the line itself and a caret below the place:
+ *   XPU_ERROR_INVALID_ARGUMENT    the text is no well-formed module
+ *   XPU_ERROR_NOT_SUPPORTED       well-formed, but this compiler or the target can't do it
+ *   XPU_ERROR_OUT_OF_HOST_MEMORY
+ * `*program` is the caller's, to be given to xpu_tile_program_free. */
+XPU_API xpu_status xpu_tile_compile(const char *text, size_t size, const xpu_tile_options *options,
+                                    xpu_tile_program **program);
+XPU_API void xpu_tile_program_free(xpu_tile_program *program);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
