@@ -1,10 +1,14 @@
 /* The compiler's public functions: targets, stages, one compilation. */
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
+#include "core/memory.h"
 #include "core/status.h"
+#include "tile/tile.h"
 #include "xpu/device.h"
-#include "xpu/tile.h"
+
+#define MAX_TEXT (64 << 20) /* bytes of a module */
 
 static const xpu_tile_target targets[] = {
     /* name, cpu, subgroups, fp16, fp64, atomic64, float atomics, lanes, work-items, local memory */
@@ -61,9 +65,84 @@ const char *xpu_tile_stage_name(xpu_tile_stage stage) {
     return (unsigned)stage < XPU_TILE_STAGES ? stage_names[stage] : NULL;
 }
 
-xpu_status xpu_tile_compile(const char *text, size_t size, const xpu_tile_options *options,
-                            xpu_tile_program **program) {
-    return xpu_fail(XPU_ERROR_NOT_SUPPORTED, "xpu_tile_compile: not there yet");
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
-void xpu_tile_program_free(xpu_tile_program *program) {}
+/* What the caller gets: the public struct, and the texts it points to. */
+typedef struct result {
+    xpu_tile_program program;
+    text source, dump;
+} result;
+
+static void (*const stages[XPU_TILE_STAGES])(tile *t) = {
+    [XPU_TILE_PARSE] = tile_parse,
+    [XPU_TILE_VERIFY] = tile_verify,
+};
+
+/* Runs the stages; an error comes back here. */
+static xpu_status run(tile *t, result *r) {
+    if (setjmp(t->fail)) return t->status;
+    double start = now();
+    for (int stage = XPU_TILE_PARSE; stage < XPU_TILE_STAGES; stage++) {
+        if (stages[stage]) stages[stage](t);
+        double end = now();
+        r->program.seconds[stage] = end - start;
+        start = end;
+        if (t->options->dump_after == (xpu_tile_stage)stage) {
+            if (stage == XPU_TILE_EMIT)
+                text_append(&r->dump, r->source.data, r->source.size);
+            else
+                module_print(t, &r->dump);
+            if (r->dump.failed) tile_no_memory(t);
+            r->program.dump = r->dump.data;
+        }
+    }
+    return XPU_SUCCESS;
+}
+
+xpu_status xpu_tile_compile(const char *input, size_t size, const xpu_tile_options *options,
+                            xpu_tile_program **program) {
+    static const xpu_tile_options defaults = {0};
+    XPU_REJECT_IF((!input && size) || !program, "NULL");
+    XPU_REJECT_IF(size > MAX_TEXT, "a text of %zu bytes; %d are the limit", size, MAX_TEXT);
+    tile *t = core_calloc(1, sizeof *t);
+    result *r = core_calloc(1, sizeof *r);
+    char *copy = core_malloc(size + 1);
+    xpu_status status = XPU_ERROR_OUT_OF_HOST_MEMORY;
+    if (!t || !r || !copy) {
+        xpu_fail(status, "no memory for compiling a Triton module");
+        goto done;
+    }
+    memcpy(copy, input, size);
+    copy[size] = 0; /* so that every scan ends */
+    t->text = copy;
+    t->end = copy + size;
+    t->options = options ? options : &defaults;
+    t->target = t->options->target ? *t->options->target : targets[0];
+    t->source = &r->source;
+    t->program = &r->program;
+    status = run(t, r);
+    tile_free_all(t);
+done:
+    core_free(t);
+    core_free(copy);
+    if (status == XPU_SUCCESS)
+        *program = &r->program;
+    else if (r)
+        xpu_tile_program_free(&r->program);
+    return status;
+}
+
+void xpu_tile_program_free(xpu_tile_program *program) {
+    if (!program) return;
+    result *r = (result *)program;
+    text_free(&r->source);
+    text_free(&r->dump);
+    core_free((void *)(uintptr_t)program->params);
+    core_free((void *)(uintptr_t)program->name);
+    core_free((void *)(uintptr_t)program->build_options);
+    core_free(r);
+}

@@ -1,0 +1,141 @@
+/* The Triton IR compiler's front: hand-written modules, malformed ones, and the corpus of modules that
+ * Triton 3.6, 3.7 and 3.9 printed for its own and Inductor's kernels. Needs no device. */
+#define _POSIX_C_SOURCE 200809L
+#include <dirent.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "xpu/tile.h"
+
+static char *read_file(const char *folder, const char *name, size_t *size) {
+    char path[1024];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "rb");
+    if (!f) fail_msg("can't open %s", path);
+    fseek(f, 0, SEEK_END);
+    *size = (size_t)ftell(f);
+    rewind(f);
+    char *data = malloc(*size + 1);
+    assert_int_equal(fread(data, 1, *size, f), *size);
+    data[*size] = 0;
+    fclose(f);
+    return data;
+}
+
+typedef void check(const char *folder, const char *name, char *text, size_t size);
+
+/* Calls `each` for every .ttir file; gives their number. */
+static int for_files(const char *folder, check *each) {
+    struct dirent **list;
+    int count = scandir(folder, &list, NULL, alphasort), done = 0;
+    if (count < 0) fail_msg("no folder %s", folder);
+    for (int i = 0; i < count; i++) {
+        const char *dot = strrchr(list[i]->d_name, '.');
+        if (dot && !strcmp(dot, ".ttir")) {
+            size_t size;
+            char *text = read_file(folder, list[i]->d_name, &size);
+            each(folder, list[i]->d_name, text, size);
+            free(text);
+            done++;
+        }
+        free(list[i]);
+    }
+    free(list);
+    return done;
+}
+
+static xpu_tile_program *compiled(const char *name, const char *text, size_t size, xpu_tile_stage dump) {
+    xpu_tile_program *program;
+    xpu_tile_options options = {.file = name, .dump_after = dump};
+    if (xpu_tile_compile(text, size, &options, &program) != XPU_SUCCESS) fail_msg("%s", xpu_last_error());
+    return program;
+}
+
+/* What the printer writes is read back to the same. */
+static void check_round_trip(const char *folder, const char *name, char *text, size_t size) {
+    xpu_tile_program *first = compiled(name, text, size, XPU_TILE_PARSE);
+    if (strstr(first->dump, "\"tt.func\"")) {
+        xpu_tile_program *second = compiled(name, first->dump, strlen(first->dump), XPU_TILE_PARSE);
+        assert_string_equal(first->dump, second->dump);
+        xpu_tile_program_free(second);
+    }
+    xpu_tile_program_free(first);
+}
+
+static void check_bad(const char *folder, const char *name, char *text, size_t size) {
+    char *wanted = strstr(text, "expect: ") + 8, *end = strchr(wanted, '\n');
+    xpu_tile_program *program = NULL;
+    xpu_tile_options options = {.file = name};
+    xpu_status status = xpu_tile_compile(text, size, &options, &program);
+    *end = 0;
+    if (status == XPU_SUCCESS) fail_msg("%s compiles", name);
+    assert_null(program);
+    assert_true(status == XPU_ERROR_INVALID_ARGUMENT || status == XPU_ERROR_NOT_SUPPORTED);
+    if (!strstr(xpu_last_error(), wanted)) fail_msg("%s: no \"%s\" in: %s", name, wanted, xpu_last_error());
+    if (!strstr(xpu_last_error(), "^") && !strstr(wanted, "no public function"))
+        fail_msg("%s: no caret in: %s", name, xpu_last_error());
+}
+
+static void test_good_modules(void **state) { assert_true(for_files(IR_FOLDER, check_round_trip) >= 6); }
+static void test_bad_modules(void **state) { assert_true(for_files(IR_FOLDER "/bad", check_bad) >= 20); }
+static void test_corpus(void **state) { assert_int_equal(for_files(CORPUS_FOLDER, check_round_trip), 1007); }
+
+/* Every prefix of a module is an error, not a crash; so is the module with any one character changed, or it
+ * still is a module. */
+static void test_truncation_and_damage(void **state) {
+    size_t size;
+    char *text = read_file(IR_FOLDER, "control_flow.ttir", &size);
+    xpu_tile_program *program;
+    for (size_t n = 0; n < strlen(text) - 3; n++) {
+        char *part = malloc(n ? n : 1); /* of its exact size, for the sanitizer */
+        memcpy(part, text, n);
+        assert_int_not_equal(xpu_tile_compile(part, n, NULL, &program), XPU_SUCCESS);
+        free(part);
+    }
+    static const char damage[] = "0%^\"<{}(:x";
+    for (size_t n = 0; n < size; n++) {
+        char was = text[n];
+        text[n] = damage[n % (sizeof damage - 1)];
+        if (xpu_tile_compile(text, size, NULL, &program) == XPU_SUCCESS) xpu_tile_program_free(program);
+        text[n] = was;
+    }
+    free(text);
+}
+
+static void test_deep_nesting(void **state) {
+    size_t size = 1 << 16;
+    char *text = malloc(size);
+    memset(text, '[', size);
+    memcpy(text, "#a = ", 5);
+    xpu_tile_program *program;
+    assert_int_equal(xpu_tile_compile(text, size, NULL, &program), XPU_ERROR_INVALID_ARGUMENT);
+    assert_non_null(strstr(xpu_last_error(), "deep"));
+    free(text);
+}
+
+static void test_targets(void **state) {
+    xpu_tile_target target;
+    assert_int_equal(xpu_tile_target_find("cpu", &target), XPU_SUCCESS);
+    assert_true(target.is_cpu);
+    assert_int_equal(target.lanes, 16);
+    assert_int_equal(xpu_tile_target_find("nothing", &target), XPU_ERROR_INVALID_ARGUMENT);
+    assert_non_null(strstr(xpu_last_error(), "bmg"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_good_modules),
+        cmocka_unit_test(test_bad_modules),
+        cmocka_unit_test(test_truncation_and_damage),
+        cmocka_unit_test(test_deep_nesting),
+        cmocka_unit_test(test_corpus),
+        cmocka_unit_test(test_targets),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
