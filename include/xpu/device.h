@@ -37,7 +37,7 @@ typedef enum xpu_memory_kind {
     X(char, uuid, text)             /* 32 hexadecimal digits; made up where there is none */                 \
     X(uint64_t, device_id, integer) /* PCI device id; 0 if unknown */                                        \
     X(uint64_t, vendor_id, integer)                                                                          \
-    X(uint64_t, architecture, integer)   /* Intel: the IP version; elsewhere 0 */                            \
+    X(uint64_t, architecture, integer)   /* Intel: the IP version; NVIDIA: 90 for 9.0; else 0 */             \
     X(uint64_t, total_memory, integer)   /* bytes */                                                         \
     X(uint64_t, max_allocation, integer) /* bytes in one allocation */                                       \
     X(uint64_t, local_mem_size, integer) /* bytes of local memory a work-group can have */                   \

@@ -114,6 +114,8 @@ enum {
 #define CL_QUEUE_THREAD_LOCAL_EXEC_ENABLE_INTEL ((cl_bitfield)1 << 31) /* cl_intel_exec_by_local_thread */
 #define CL_DEVICE_SUB_GROUP_SIZES_INTEL 0x4108                         /* cl_intel_required_subgroup_size */
 #define CL_KERNEL_SPILL_MEM_SIZE_INTEL 0x4109
+#define CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV 0x4000 /* cl_nv_device_attribute_query */
+#define CL_DEVICE_COMPUTE_CAPABILITY_MINOR_NV 0x4001
 #define CL_DEVICE_IP_VERSION_INTEL 0x4250 /* cl_intel_device_attribute_query */
 #define CL_DEVICE_ID_INTEL 0x4251
 #define CL_DEVICE_NUM_SLICES_INTEL 0x4252

@@ -140,6 +140,9 @@ xpu_status cl_read_capabilities(cl_device *device) {
     p->has_integer_dot_product = extension(&q, "cl_khr_integer_dot_product");
     p->has_command_buffer = extension(&q, "cl_khr_command_buffer");
     p->has_inline_ptx = nvidia;
+    if (nvidia)
+        p->architecture = 10 * number(&q, CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV) +
+                          number(&q, CL_DEVICE_COMPUTE_CAPABILITY_MINOR_NV);
     p->has_local_exec = device->host && extension(&q, "cl_intel_exec_by_local_thread");
     p->host_unified_memory = device->host;
     sub_group_sizes(&q, p);

@@ -7,7 +7,8 @@
  * The mean is taken in one pass over the row; a second corrects it and takes the variance. Far from zero the
  * sum of mean and correction says more than ACC holds, so that they are kept apart.
  * Options: T, the tensors' dtype; W, that of weight and bias; HAS_WEIGHT, HAS_BIAS, RMS; PARTIAL, backward
- * gathers dw and db; those of team.h; REGISTERS, elements a lane keeps, 0 reads the row in each pass. */
+ * gathers dw and db; those of team.h; REGISTERS, elements a lane keeps, 0 reads the row in each pass; with
+ * PACK above 1 T_BITS and W_BITS, types of a pack's size. */
 #include "norm_row.h"
 #include "team.h"
 
@@ -24,11 +25,9 @@
 
 #if REGISTERS
 #define ROW_EACH(i, r, n, BODY) TEAM_HELD(i, r, n, BODY)
-#define HOLD(r, v) (held[r] = (v))
 #define HELD(i, r) held[r]
 #else
 #define ROW_EACH(i, r, n, BODY) TEAM_EACH(i, n, BODY)
-#define HOLD(r, v) (v)
 #define HELD(i, r) ((ACC)LOAD(T, x, i))
 #endif
 
@@ -46,24 +45,45 @@ TEAM_KERNEL void norm_row(norm_row_params p) {
         ACC sum = 0, squares = 0;
 #if REGISTERS
         ACC held[REGISTERS];
+        TEAM_LOAD(T, T_BITS, held, x, n)
 #endif
 #ifdef RMS
         const ACC mean = 0, correction = 0;
-        ROW_EACH(i, r, n, const ACC v = HOLD(r, (ACC)LOAD(T, x, i)); squares += v * v;)
+        ROW_EACH(i, r, n, const ACC v = HELD(i, r); squares += v * v;)
         const ACC rstd = 1 / sqrt(TEAM_SUM(squares) * scale + eps);
 #else
-        ROW_EACH(i, r, n, sum += HOLD(r, (ACC)LOAD(T, x, i));)
+        ROW_EACH(i, r, n, sum += HELD(i, r);)
         const ACC mean = TEAM_SUM(sum) * scale;
         sum = 0;
         ROW_EACH(i, r, n, const ACC d = HELD(i, r) - mean; sum += d; squares += d * d;)
-        const ACC correction = TEAM_SUM(sum) * scale;
-        ACC variance = TEAM_SUM(squares) * scale - correction * correction;
+        TEAM_SUM_BOTH(sum, squares)
+        const ACC correction = sum * scale;
+        ACC variance = squares * scale - correction * correction;
         if (variance < 0) variance = 0; /* by rounding; keeps NaN */
         const ACC rstd = 1 / sqrt(variance + eps);
         if (LANE == 0) XPU_PTR(ACC, p.mean)[row] = mean + correction;
 #endif
         if (LANE == 0) XPU_PTR(ACC, p.rstd)[row] = rstd;
-        ROW_EACH(i, r, n, STORE(T, y, i, (HELD(i, r) - mean - correction) * rstd * WEIGHT(i) + BIAS(i));)
+#if REGISTERS
+        TEAM_HELD(i, r, n, held[r] = (held[r] - mean - correction) * rstd;)
+#ifdef HAS_WEIGHT
+        {
+            ACC w[REGISTERS];
+            TEAM_LOAD(W, W_BITS, w, weight, n)
+            TEAM_HELD(i, r, n, held[r] *= w[r];)
+        }
+#endif
+#ifdef HAS_BIAS
+        {
+            ACC b[REGISTERS];
+            TEAM_LOAD(W, W_BITS, b, bias, n)
+            TEAM_HELD(i, r, n, held[r] += b[r];)
+        }
+#endif
+        TEAM_STORE(T, T_BITS, y, held, n)
+#else
+        TEAM_EACH(i, n, STORE(T, y, i, (HELD(i, r) - mean - correction) * rstd * WEIGHT(i) + BIAS(i));)
+#endif
     }
 }
 #endif

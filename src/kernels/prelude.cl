@@ -1,6 +1,7 @@
 /* The start of every kernel source: types, loads and stores, addresses, group numbers, random numbers.
  * The host puts `#define XPU_HAS_…` lines before it, from the device's capabilities:
- *   XPU_HAS_FP64, XPU_HAS_FP16, XPU_HAS_SUBGROUPS, XPU_IS_CPU, XPU_IS_NVIDIA, XPU_IS_INTEL_GPU. */
+ *   XPU_HAS_FP64, XPU_HAS_FP16, XPU_HAS_SUBGROUPS, XPU_HAS_INLINE_PTX, XPU_HAS_PTX_BF16,
+ *   XPU_IS_CPU, XPU_IS_NVIDIA, XPU_IS_INTEL_GPU. */
 
 #ifdef XPU_HAS_FP16
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
@@ -23,9 +24,17 @@
 #define LOAD(t, p, i) XPU_CAT(load_, t)(p, i)
 #define STORE(t, p, i, v) XPU_CAT(store_, t)(p, i, v)
 
+/* widen and narrow: the same for elements that came, or go, as part of something wider (raw_<dtype>). */
+#define WIDEN(t, v) XPU_CAT(widen_, t)(v)
+#define NARROW(t, v) XPU_CAT(narrow_, t)(v)
+#define RAW(t) XPU_CAT(raw_, t)
+
 #define XPU_PLAIN(t, type)                                                                       \
     typedef type s_##t;                                                                          \
     typedef type o_##t;                                                                          \
+    typedef type raw_##t;                                                                        \
+    static inline o_##t widen_##t(raw_##t v) { return v; }                                       \
+    static inline raw_##t narrow_##t(o_##t v) { return v; }                                      \
     static inline o_##t load_##t(__global const s_##t *p, size_t i) { return p[i]; }             \
     static inline void store_##t(__global s_##t *p, size_t i, o_##t v) { p[i] = v; }
 
@@ -47,12 +56,22 @@ XPU_PLAIN(c128, double2)
 /* bool: one byte, 0 or 1. */
 typedef uchar s_b8;
 typedef uchar o_b8;
+typedef uchar raw_b8;
+static inline o_b8 widen_b8(raw_b8 v) { return v != 0; }
+static inline raw_b8 narrow_b8(o_b8 v) { return v != 0; }
 static inline o_b8 load_b8(__global const s_b8 *p, size_t i) { return p[i] != 0; }
 static inline void store_b8(__global s_b8 *p, size_t i, o_b8 v) { p[i] = v != 0; }
 
 /* fp16: needs no extension, only vload_half; where there is one, casts are what compilers vectorise. */
 typedef half s_f16;
 typedef float o_f16;
+typedef ushort raw_f16;
+static inline o_f16 widen_f16(raw_f16 v) { return vload_half(0, (const __private half *)&v); }
+static inline raw_f16 narrow_f16(o_f16 v) {
+    raw_f16 r;
+    vstore_half_rte(v, 0, (__private half *)&r);
+    return r;
+}
 #ifdef XPU_HAS_FP16
 static inline o_f16 load_f16(__global const s_f16 *p, size_t i) { return p[i]; }
 static inline void store_f16(__global s_f16 *p, size_t i, o_f16 v) { p[i] = convert_half_rte(v); }
@@ -64,14 +83,36 @@ static inline void store_f16(__global s_f16 *p, size_t i, o_f16 v) { vstore_half
 /* bf16: the upper half of a float; rounds to nearest even, NaN stays NaN. */
 typedef ushort s_bf16;
 typedef float o_bf16;
+typedef ushort raw_bf16;
 static inline float bf16_to_float(ushort v) { return as_float((uint)v << 16); }
+#ifdef XPU_HAS_PTX_BF16
+static inline ushort float_to_bf16(float v) {
+    ushort r;
+    __asm__("cvt.rn.bf16.f32 %0, %1;" : "=h"(r) : "f"(v));
+    return r;
+}
+#else
 static inline ushort float_to_bf16(float v) {
     uint u = as_uint(v);
     uint rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
     return v != v ? (ushort)0x7fc0 : (ushort)rounded;
 }
+#endif
+static inline o_bf16 widen_bf16(raw_bf16 v) { return bf16_to_float(v); }
+static inline raw_bf16 narrow_bf16(o_bf16 v) { return float_to_bf16(v); }
 static inline o_bf16 load_bf16(__global const s_bf16 *p, size_t i) { return bf16_to_float(p[i]); }
 static inline void store_bf16(__global s_bf16 *p, size_t i, o_bf16 v) { p[i] = float_to_bf16(v); }
+
+#ifdef XPU_HAS_INLINE_PTX
+/* NVIDIA's OpenCL has no subgroups, but takes PTX: warps of 32 work-items, neighbours in dimension 0, exchange
+ * registers. All of the warp must take part. Gives the value of the lane whose number differs by `mask`. */
+#define XPU_WARP 32
+static inline uint xpu_warp_xor(uint v, uint mask) {
+    uint r;
+    __asm__ volatile("shfl.sync.bfly.b32 %0, %1, %2, 31, 0xffffffff;" : "=r"(r) : "r"(v), "r"(mask));
+    return r;
+}
+#endif
 
 /* Philox 4x32-10: counter (offset, subsequence), key seed. */
 static inline uint4 xpu_philox(ulong seed, ulong subsequence, ulong offset) {

@@ -91,6 +91,34 @@ __kernel void reduce_points(reduce_params p) {
 
 /* Combines the accumulators of each `width` neighbours; the first of them gets the result. All the
  * group's work-items call it. */
+#ifdef XPU_WARP
+static inline acc exchange(acc a, uint mask) {
+    union {
+        acc value;
+        uint word[(sizeof(acc) + 3) / 4];
+    } u;
+    u.value = a;
+#pragma unroll
+    for (uint w = 0; w < (sizeof(acc) + 3) / 4; w++) u.word[w] = xpu_warp_xor(u.word[w], mask);
+    return u.value;
+}
+
+static inline acc across(__local acc *shared, acc a, int width) {
+    const int item = get_local_id(0), warps = width / XPU_WARP;
+#pragma unroll
+    for (int mask = XPU_WARP / 2; mask > 0; mask /= 2) {
+        acc other = exchange(a, mask);
+        if (mask < width) a = reduce_combine(a, other);
+    }
+    if (warps > 1) {
+        if ((item & (XPU_WARP - 1)) == 0) shared[item / XPU_WARP] = a;
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if ((item & (width - 1)) == 0)
+            for (int w = 1; w < warps; w++) a = reduce_combine(a, shared[item / XPU_WARP + w]);
+    }
+    return a;
+}
+#else
 static inline acc across(__local acc *shared, acc a, int width) {
     int item = get_local_id(0);
     shared[item] = a;
@@ -103,6 +131,25 @@ static inline acc across(__local acc *shared, acc a, int width) {
     }
     return a;
 }
+#endif
+
+#ifdef PACK
+/* PACK neighbouring elements, read at once. */
+typedef union {
+    PACK_BITS bits;
+    RAW(IN) element[PACK];
+} pack;
+#define STEP_PACK(p, j)                                                                            \
+    {                                                                                              \
+        const idx first_ = (idx)(from + (j) * PACK);                                               \
+        _Pragma("unroll") for (int k = 0; k < PACK; k += 4) {                                      \
+            a0 = reduce_step(a0, WIDEN(IN, p.element[k]), first_ + k, parameter);                  \
+            if (k + 1 < PACK) a1 = reduce_step(a1, WIDEN(IN, p.element[(k + 1) % PACK]), first_ + k + 1, parameter); \
+            if (k + 2 < PACK) a2 = reduce_step(a2, WIDEN(IN, p.element[(k + 2) % PACK]), first_ + k + 2, parameter); \
+            if (k + 3 < PACK) a3 = reduce_step(a3, WIDEN(IN, p.element[(k + 3) % PACK]), first_ + k + 3, parameter); \
+        }                                                                                          \
+    }
+#endif
 
 __attribute__((reqd_work_group_size(LOCAL, 1, 1))) __kernel void reduce_rows(reduce_params p) {
     __local acc shared[LOCAL];
@@ -123,6 +170,23 @@ __attribute__((reqd_work_group_size(LOCAL, 1, 1))) __kernel void reduce_rows(red
             NEXT_RUN(run, k, n)
             xpu_addr base = row + k * (ulong)run_stride + OUTER_OFFSET(run);
             long j = lane;
+#ifdef PACK
+            __global const PACK_BITS *packs = XPU_CPTR(PACK_BITS, base);
+            const long whole = (long)n / PACK;
+            for (; j + width < whole; j += 2 * width) {
+                pack first, second;
+                first.bits = packs[j];
+                second.bits = packs[j + width];
+                STEP_PACK(first, j)
+                STEP_PACK(second, j + width)
+            }
+            for (; j < whole; j += width) {
+                pack first;
+                first.bits = packs[j];
+                STEP_PACK(first, j)
+            }
+            j = whole * PACK + lane;
+#endif
             for (; j + 3 * width < (long)n; j += 4 * width) {
                 idx i = (idx)(from + j);
                 a0 = reduce_step(a0, AT(base, j), i, parameter);

@@ -3,7 +3,8 @@
  * and their backwards  dx = (dy - sum dy y) y,  dx = dy - exp(y) sum dy,  along one dimension.
  *
  * Options: IN and OUT, tokens of the dtypes read (x; dy, y) and written (y; dx); ACC; LOG; MASKED; those of
- * team.h; REGISTERS, elements a lane keeps, 0 reads the row again in each pass.
+ * team.h; REGISTERS, elements a lane keeps, 0 reads the row again in each pass; with PACK above 1 IN_BITS and
+ * OUT_BITS, types of a pack's size.
  * A row of -inf alone, or with NaN or +inf in it, gives NaN as the formula does. */
 #include "softmax.h"
 #include "team.h"
@@ -68,17 +69,23 @@ TEAM_KERNEL void softmax_rows(softmax_params p) {
         ACC largest = LOWEST, sum = 0;
 #if REGISTERS
         ACC v[REGISTERS];
-        TEAM_HELD(i, r, n, v[r] = INPUT(i); largest = fmax(largest, v[r]);)
+#ifdef MASKED
+        TEAM_HELD(i, r, n, v[r] = INPUT(i);)
+#else
+        TEAM_LOAD(IN, IN_BITS, v, x, n)
+#endif
+        TEAM_HELD(i, r, n, largest = fmax(largest, v[r]);)
         largest = TEAM_MAX(largest);
 #ifdef LOG
         TEAM_HELD(i, r, n, v[r] -= largest; sum += EXP(v[r]);)
         const ACC shift = log(TEAM_SUM(sum));
-        TEAM_HELD(i, r, n, STORE(OUT, y, i, v[r] - shift);)
+        TEAM_HELD(i, r, n, v[r] -= shift;)
 #else
         TEAM_HELD(i, r, n, v[r] = EXP(v[r] - largest); sum += v[r];)
         const ACC scale = 1 / TEAM_SUM(sum);
-        TEAM_HELD(i, r, n, STORE(OUT, y, i, v[r] * scale);)
+        TEAM_HELD(i, r, n, v[r] *= scale;)
 #endif
+        TEAM_STORE(OUT, OUT_BITS, y, v, n)
 #else
         TEAM_EACH(i, n, largest = fmax(largest, INPUT(i));)
         largest = TEAM_MAX(largest);

@@ -1,32 +1,62 @@
 /* A team: the work-items that share a row, a plane or a column block, and what they reduce together.
  *
- * Options: LANES, work-items in a team, a power of two; TEAM_SUBGROUP, a team is one subgroup and a
- * work-group holds TEAMS of them; without it a team is a whole work-group and reduces through local memory.
+ * Options: LANES, work-items in a team, a power of two; TEAM_SUBGROUP, a team is one subgroup; without it a
+ * team reduces through local memory, on NVIDIA's GPUs by warps first. A work-group holds TEAMS teams, more
+ * than one only of teams that are one subgroup or warp.
  * ACC is the type computed in. Every lane gets the result; every lane of the team must take part. */
 #ifndef ACC
 #define ACC float
 #endif
-#define LANE get_local_id(0)
-
-#ifdef TEAM_SUBGROUP
 #ifndef TEAMS
 #define TEAMS 1
 #endif
+#define LANE get_local_id(0)
+#define TEAM_INDEX (XPU_GROUP(0) * TEAMS + get_local_id(1))
+
+#ifdef TEAM_SUBGROUP
 #pragma OPENCL EXTENSION cl_khr_subgroups : enable
 #define TEAM_KERNEL                                                                                          \
     __attribute__((intel_reqd_sub_group_size(LANES)))                                                        \
     __attribute__((reqd_work_group_size(LANES, TEAMS, 1))) __kernel
-#define TEAM_INDEX (XPU_GROUP(0) * TEAMS + get_local_id(1))
 #define TEAM_SCRATCH
 #define TEAM_SUM(v) sub_group_reduce_add(v)
 #define TEAM_MAX(v) sub_group_reduce_max(v)
 #else
-#define TEAM_KERNEL __attribute__((reqd_work_group_size(LANES, 1, 1))) __kernel
-#define TEAM_INDEX XPU_GROUP(0)
+#define TEAM_KERNEL __attribute__((reqd_work_group_size(LANES, TEAMS, 1))) __kernel
+#if defined XPU_WARP && LANES >= 32
+#define TEAM_WARPS (LANES / XPU_WARP)
+#define TEAM_SCRATCH __local ACC team_scratch[2 * TEAM_WARPS];
+#else
 #define TEAM_SCRATCH __local ACC team_scratch[LANES];
+#endif
 #define TEAM_SUM(v) team_sum(v, team_scratch)
 #define TEAM_MAX(v) team_max(v, team_scratch)
 
+#ifdef TEAM_WARPS
+static inline ACC team_exchange(ACC v, uint mask) {
+    union {
+        ACC value;
+        uint word[sizeof(ACC) / 4];
+    } u;
+    u.value = v;
+    _Pragma("unroll") for (uint w = 0; w < sizeof(ACC) / 4; w++) u.word[w] = xpu_warp_xor(u.word[w], mask);
+    return u.value;
+}
+#define TEAM_BUTTERFLY(v, width, combine)                                                                    \
+    _Pragma("unroll") for (uint mask = (width) / 2; mask > 0; mask /= 2) v = combine(v, team_exchange(v, mask));
+#define TEAM_TREE(name, combine)                                                                             \
+    static inline ACC name(ACC v, __local ACC *scratch) {                                                    \
+        TEAM_BUTTERFLY(v, XPU_WARP, combine)                                                                 \
+        if (TEAM_WARPS > 1) {                                                                                \
+            if ((LANE & (XPU_WARP - 1)) == 0) scratch[LANE / XPU_WARP] = v;                                  \
+            barrier(CLK_LOCAL_MEM_FENCE);                                                                    \
+            v = scratch[LANE & (TEAM_WARPS - 1)];                                                            \
+            TEAM_BUTTERFLY(v, TEAM_WARPS, combine)                                                           \
+            barrier(CLK_LOCAL_MEM_FENCE);                                                                    \
+        }                                                                                                    \
+        return v;                                                                                            \
+    }
+#else
 #define TEAM_TREE(name, combine)                                                                             \
     static inline ACC name(ACC v, __local ACC *scratch) {                                                    \
         scratch[LANE] = v;                                                                                   \
@@ -39,9 +69,31 @@
         barrier(CLK_LOCAL_MEM_FENCE);                                                                        \
         return result;                                                                                       \
     }
+#endif
 #define TEAM_ADD(a, b) ((a) + (b))
 TEAM_TREE(team_sum, TEAM_ADD)
 TEAM_TREE(team_max, fmax)
+#endif
+
+/* Two sums at once: where that saves barriers. */
+#if defined TEAM_WARPS && TEAM_WARPS > 1
+#define TEAM_SUM_BOTH(a, b)                                                                                  \
+    TEAM_BUTTERFLY(a, XPU_WARP, TEAM_ADD)                                                                    \
+    TEAM_BUTTERFLY(b, XPU_WARP, TEAM_ADD)                                                                    \
+    if ((LANE & (XPU_WARP - 1)) == 0) {                                                                      \
+        team_scratch[LANE / XPU_WARP] = a;                                                                   \
+        team_scratch[TEAM_WARPS + LANE / XPU_WARP] = b;                                                      \
+    }                                                                                                        \
+    barrier(CLK_LOCAL_MEM_FENCE);                                                                            \
+    a = team_scratch[LANE & (TEAM_WARPS - 1)];                                                               \
+    b = team_scratch[TEAM_WARPS + (LANE & (TEAM_WARPS - 1))];                                                \
+    TEAM_BUTTERFLY(a, TEAM_WARPS, TEAM_ADD)                                                                  \
+    TEAM_BUTTERFLY(b, TEAM_WARPS, TEAM_ADD)                                                                  \
+    barrier(CLK_LOCAL_MEM_FENCE);
+#else
+#define TEAM_SUM_BOTH(a, b)                                                                                  \
+    a = TEAM_SUM(a);                                                                                         \
+    b = TEAM_SUM(b);
 #endif
 
 /* BODY for each i in 0 … n-1, lane by lane; the loop's bound is the same for all lanes. */
@@ -57,13 +109,41 @@ TEAM_TREE(team_max, fmax)
             BODY                                                                                             \
         }                                                                                                    \
     }
-/* The same where the row is held in registers: at most REGISTERS elements a lane, r counts them. */
+/* The same where the row is held in registers: at most REGISTERS elements a lane, r counts them. With PACK
+ * above 1 a lane's elements are packs of neighbours, n is a multiple of it, and rows are aligned to packs. */
+#ifndef PACK
+#define PACK 1
+#endif
 #define TEAM_HELD(i, r, n, BODY)                                                                             \
     _Pragma("unroll") for (size_t r = 0; r < REGISTERS; r++) {                                               \
-        const size_t i = r * LANES + LANE;                                                                   \
-        if ((r + 1) * LANES <= (n)) { /* for all lanes: no mask */                                           \
+        const size_t i = (r / PACK * LANES + LANE) * PACK + r % PACK;                                        \
+        if ((r / PACK + 1) * LANES * PACK <= (n)) { /* for all lanes: no mask */                             \
             BODY                                                                                             \
         } else if (i < (n)) {                                                                                \
             BODY                                                                                             \
         }                                                                                                    \
     }
+/* held[r] = element i of x, and y's element i = held[r], a pack at a time; t is the dtype, `bits` a type of
+ * a pack's size. */
+#if PACK > 1
+#define TEAM_PACKS(i, c, n, BODY)                                                                            \
+    _Pragma("unroll") for (size_t c = 0; c < REGISTERS; c += PACK) {                                         \
+        const size_t i = c * LANES + LANE * PACK;                                                            \
+        if (i < (n)) { BODY }                                                                                \
+    }
+#define TEAM_PACK_OF(t, bits)                                                                                \
+    union {                                                                                                  \
+        bits whole;                                                                                          \
+        RAW(t) element[PACK];                                                                                \
+    } pack_;
+#define TEAM_LOAD(t, bits, held, x, n)                                                                       \
+    TEAM_PACKS(i_, c_, n, TEAM_PACK_OF(t, bits) pack_.whole = *(__global const bits *)((x) + i_);            \
+               _Pragma("unroll") for (size_t k = 0; k < PACK; k++) held[c_ + k] = WIDEN(t, pack_.element[k]);)
+#define TEAM_STORE(t, bits, y, held, n)                                                                      \
+    TEAM_PACKS(i_, c_, n, TEAM_PACK_OF(t, bits) _Pragma("unroll") for (size_t k = 0; k < PACK; k++)          \
+                   pack_.element[k] = NARROW(t, held[c_ + k]);                                               \
+               *(__global bits *)((y) + i_) = pack_.whole;)
+#else
+#define TEAM_LOAD(t, bits, held, x, n) TEAM_HELD(i_, r_, n, held[r_] = LOAD(t, x, i_);)
+#define TEAM_STORE(t, bits, y, held, n) TEAM_HELD(i_, r_, n, STORE(t, y, i_, held[r_]);)
+#endif

@@ -8,7 +8,6 @@
 #include "team.h"
 #include "xpu/memory.h"
 
-#define HELD_LANES 8 /* at most this many elements a lane in registers */
 #define COLUMN_LANES 32
 #define HOST_TEAMS 64 /* backward: how many shares of the parameters' gradients, at most */
 #define TEAM_ROWS 16  /* … and at how many rows a share is worth its memory */
@@ -17,29 +16,29 @@
 typedef enum row_kernel { FORWARD, BACKWARD, BACKWARD_PARTIAL, SUM_COLUMNS } row_kernel;
 
 static xpu_status get_kernel(int index, const xpu_device_properties *device, const xpu_row_norm *args,
-                             row_kernel which, team t, xpu_kernel **kernel) {
+                             row_kernel which, const row_plan *plan, xpu_kernel **kernel) {
     static const char *const names[] = {"norm_row", "norm_row_backward", "norm_row_backward",
                                         "norm_row_columns"};
-    const int64_t elements = (args->length + t.lanes - 1) / t.lanes;
-    int registers = 0;
-    if (elements <= HELD_LANES && which != SUM_COLUMNS)
-        for (registers = 1; registers < elements;) registers *= 2;
+    const team t = plan->team;
+    const int registers = plan->registers, pack = plan->pack;
     const kernel_key key = {
         .family = FAMILY_NORM,
         .word = {(uint64_t)args->dtype | (uint64_t)args->parameter_dtype << 8 | (uint64_t)which << 16 |
                      (uint64_t)args->rms << 24 | (uint64_t)(args->weight != NULL) << 25 |
                      (uint64_t)(args->bias != NULL) << 26,
-                 (uint64_t)t.lanes | (uint64_t)t.subgroup << 16 | (uint64_t)registers << 20}};
+                 (uint64_t)t.lanes | (uint64_t)t.subgroup << 16 | (uint64_t)registers << 20 |
+                     (uint64_t)pack << 32 | (uint64_t)t.teams << 40}};
     *kernel = kernel_find(index, &key);
     if (*kernel) return XPU_SUCCESS;
 
-    char options[320], label[96];
+    char options[400], label[96];
     int used = team_options(t, compute_dtype(args->dtype), options, sizeof options);
     used += snprintf(options + used, sizeof options - (size_t)used,
-                     " -DT=%s -DW=%s -DREGISTERS=%d -DBUILD_%s%s%s%s%s", dtype_token(args->dtype),
-                     dtype_token(args->parameter_dtype), registers, names[which], args->rms ? " -DRMS" : "",
-                     args->weight ? " -DHAS_WEIGHT" : "", args->bias ? " -DHAS_BIAS" : "",
-                     which == BACKWARD_PARTIAL ? " -DPARTIAL" : "");
+                     " -DT=%s -DW=%s -DREGISTERS=%d -DPACK=%d -DT_BITS=%s -DW_BITS=%s -DBUILD_%s%s%s%s%s",
+                     dtype_token(args->dtype), dtype_token(args->parameter_dtype), registers, pack,
+                     pack_type(pack, args->dtype), pack_type(pack, args->parameter_dtype), names[which],
+                     args->rms ? " -DRMS" : "", args->weight ? " -DHAS_WEIGHT" : "",
+                     args->bias ? " -DHAS_BIAS" : "", which == BACKWARD_PARTIAL ? " -DPARTIAL" : "");
     if (which == SUM_COLUMNS)
         snprintf(options + used, sizeof options - (size_t)used, " -DCOLUMN_LANES=%d -DSLICES=%d",
                  COLUMN_LANES, device->type == XPU_DEVICE_CPU ? 1 : 8);
@@ -78,17 +77,19 @@ xpu_status xpu_row_norm_forward(xpu_stream *stream, const xpu_row_norm *args, co
     XPU_TRY(check(device, args));
     if (args->rows == 0 || args->length == 0) return XPU_SUCCESS;
 
-    const team t = team_for(device, args->length);
-    xpu_kernel *kernel;
-    XPU_TRY(get_kernel(index, device, args, FORWARD, t, &kernel));
     norm_row_params p = describe(args);
     p.input = XPU_ADDR(input);
     p.result = XPU_ADDR(output);
+    const size_t size = xpu_dtype_size(args->dtype), parameter = xpu_dtype_size(args->parameter_dtype);
+    const row_plan plan = plan_row(device, args->length, size > parameter ? size : parameter,
+                                   p.input | p.result | p.weight | p.bias);
+    xpu_kernel *kernel;
+    XPU_TRY(get_kernel(index, device, args, FORWARD, &plan, &kernel));
     p.mean = XPU_ADDR(mean);
     p.rstd = XPU_ADDR(rstd);
     p.rows_per_team = team_rows(device, args->length);
     const uint64_t teams = ((uint64_t)args->rows + p.rows_per_team - 1) / p.rows_per_team;
-    const xpu_range range = team_range(t, teams, (uint64_t)args->rows * (uint64_t)args->length * 4);
+    const xpu_range range = team_range(plan.team, teams, (uint64_t)args->rows * (uint64_t)args->length * 4);
     return xpu_launch(stream, kernel, &range, &p, sizeof p);
 }
 
@@ -125,10 +126,12 @@ xpu_status xpu_row_norm_backward(xpu_stream *stream, const xpu_row_norm *args, c
 
     const size_t length = (size_t)args->length, width = xpu_dtype_size(compute_dtype(args->dtype));
     const uint64_t elements = (uint64_t)args->rows * length;
-    const team t = team_for(device, args->length);
+    row_plan plan = plan_row(device, args->length, width, 1); /* element by element */
+    plan.team.teams = 1;                                      /* each team has a share, none is idle */
+    const row_plan no_team = {.team = {.lanes = 1}, .pack = 1};
     xpu_kernel *rows, *columns = NULL;
-    XPU_TRY(get_kernel(index, device, args, share ? BACKWARD_PARTIAL : BACKWARD, t, &rows));
-    if (share) XPU_TRY(get_kernel(index, device, args, SUM_COLUMNS, (team){.lanes = 1}, &columns));
+    XPU_TRY(get_kernel(index, device, args, share ? BACKWARD_PARTIAL : BACKWARD, &plan, &rows));
+    if (share) XPU_TRY(get_kernel(index, device, args, SUM_COLUMNS, &no_team, &columns));
 
     /* The share of dx goes to scratch memory when nobody wants it. */
     void *scratch = NULL;
@@ -146,7 +149,7 @@ xpu_status xpu_row_norm_backward(xpu_stream *stream, const xpu_row_norm *args, c
     p.partial = XPU_ADDR(scratch);
     if (!grad_input) p.result = p.partial + partial_size;
 
-    const xpu_range row_range = team_range(t, (uint64_t)p.teams, elements * 6);
+    const xpu_range row_range = team_range(plan.team, (uint64_t)p.teams, elements * 6);
     xpu_status status = args->rows > 0 ? xpu_launch(stream, rows, &row_range, &p, sizeof p) : XPU_SUCCESS;
     if (status == XPU_SUCCESS && share) {
         const bool host = device->type == XPU_DEVICE_CPU;

@@ -104,6 +104,9 @@ bool xpu_pointwise_defined(xpu_pointwise_op op, xpu_dtype compute) {
 
 /* Elements that a work-item of a kernel for simple formulas takes. */
 #define VECTOR 8
+/* … and of a kernel that moves packs, at most; and from how many elements on packs are worth it. */
+#define MAX_PACK 8
+#define PACKED_FROM 16384
 
 typedef struct plan {
     xpu_pointwise_op op;
@@ -112,6 +115,7 @@ typedef struct plan {
     const xpu_iter *iter;
     iter_layout layout;
     bool vector; /* the kernel computes with vectors of VECTOR elements */
+    int pack;    /* elements a work-item loads and stores as one, if more than 1 */
     int dims;    /* in the text of a kernel with strides: those of the iteration, rounded up */
 } plan;
 
@@ -202,6 +206,9 @@ static void add_bits(text *t, const char *field, int i, xpu_dtype dtype) {
     }
 }
 
+/* Is operand `i` loaded or stored a pack at a time? */
+static bool is_packed(const plan *p, int i) { return p->pack > 1 && p->layout.access[i] == ACCESS_NEXT; }
+
 static void add_input(text *t, const plan *p, int input) {
     int i = p->iter->outputs + input;
     const xpu_operand *o = &p->iter->operand[i];
@@ -212,9 +219,13 @@ static void add_input(text *t, const plan *p, int input) {
         add_bits(t, "value", i, mask ? XPU_BOOL : p->compute);
     } else {
         text place = {0};
-        text_addf(&place, "load_%s(", dtype_token(o->dtype));
-        add_place(&place, p, i, true);
-        text_add(&place, ")");
+        if (is_packed(p, i)) {
+            text_addf(&place, "widen_%s(pack%d.element[k])", dtype_token(o->dtype), i);
+        } else {
+            text_addf(&place, "load_%s(", dtype_token(o->dtype));
+            add_place(&place, p, i, true);
+            text_add(&place, ")");
+        }
         if (place.failed)
             t->failed = true;
         else if (!mask)
@@ -244,9 +255,13 @@ static void add_output(text *t, const plan *p, int output, const char *formula, 
     text_addf(t, "    const %s r%d = (%s)(", type, output, type);
     text_append(t, formula, length);
     text_add(t, result == XPU_BOOL ? ") != 0;\n" : ");\n");
-    text_addf(t, "    store_%s(", dtype_token(o->dtype));
-    add_place(t, p, output, false);
-    text_add(t, ", ");
+    if (is_packed(p, output)) {
+        text_addf(t, "    pack%d.element[k] = narrow_%s(", output, dtype_token(o->dtype));
+    } else {
+        text_addf(t, "    store_%s(", dtype_token(o->dtype));
+        add_place(t, p, output, false);
+        text_add(t, ", ");
+    }
     if (is_half(result) && o->dtype != result) {
         char rounded[40];
         snprintf(rounded, sizeof rounded, "xpu_round_%s(%s)", dtype_token(result), name);
@@ -314,6 +329,36 @@ static bool vectorisable(const plan *p) {
     return p->arity->plain;
 }
 
+/* How many elements a work-item of a GPU takes as one pack: 16 bytes of the widest operand, if all operands
+ * are aligned to their packs. */
+static int pack_size(const plan *p) {
+    if (p->layout.kind != LAYOUT_FLAT || p->layout.count < PACKED_FROM) return 1;
+    size_t widest = 1;
+    uintptr_t unaligned = 0;
+    int operands = p->iter->outputs + p->iter->inputs;
+    for (int i = 0; i < operands; i++) {
+        size_t size = xpu_dtype_size(p->iter->operand[i].dtype);
+        if (p->layout.access[i] == ACCESS_NEXT && size > widest) widest = size;
+    }
+    int pack = widest >= 16 ? 1 : (int)(16 / widest);
+    if (pack > MAX_PACK) pack = MAX_PACK;
+    for (int i = 0; i < operands; i++) {
+        size_t size = xpu_dtype_size(p->iter->operand[i].dtype);
+        if (p->layout.access[i] == ACCESS_NEXT)
+            unaligned |= (uintptr_t)p->iter->operand[i].data & (size * (size_t)pack - 1);
+    }
+    return unaligned ? 1 : pack;
+}
+
+static void add_scalars(text *t, const plan *p) {
+    for (int s = 0; s < p->arity->scalars; s++) {
+        bool integer = p->arity->scalar[s] == 'i';
+        text_addf(t, "    const %s s%d = ", integer ? "int" : "T", s);
+        add_bits(t, "scalar", s, integer ? XPU_INT32 : p->compute);
+        text_add(t, ";\n");
+    }
+}
+
 static void write_vector_kernel(text *t, const plan *p) {
     const char *type = pointwise_type(p->compute), *formula = pointwise_formula(p->op, p->compute);
     pointwise_add_types(t, p->compute, formula);
@@ -321,11 +366,7 @@ static void write_vector_kernel(text *t, const plan *p) {
                 "__kernel void pointwise(const pointwise_flat p) {\n"
                 "    const size_t i = get_global_id(0) * 8;\n"
                 "    if (i >= p.count) return;\n");
-    for (int s = 0; s < p->arity->scalars; s++) {
-        text_addf(t, "    const T s%d = ", s);
-        add_bits(t, "scalar", s, p->compute);
-        text_add(t, ";\n");
-    }
+    add_scalars(t, p);
     text_addf(t, "    __global T *to = XPU_PTR(T, p.pointer[0]);\n    if (i + %d <= p.count) {\n", VECTOR);
     for (int part = 0; part < 2; part++) {
         for (int i = 0; i < p->arity->inputs; i++) {
@@ -349,6 +390,72 @@ static void write_vector_kernel(text *t, const plan *p) {
         else
             text_addf(t, "        to[j] = %s;\n    }\n}\n", formula);
     }
+}
+
+static void add_body(text *t, const plan *p, const char *formula) {
+    for (int i = 0; i < p->arity->inputs; i++) add_input(t, p, i);
+    for (int i = 0; i < p->arity->outputs; i++) {
+        const char *end = strchr(formula, ';');
+        size_t length = end ? (size_t)(end - formula) : strlen(formula);
+        add_output(t, p, i, formula, length);
+        formula = end ? end + 1 : formula + length;
+    }
+}
+
+/* The pack of operand `i`, moved at once, or at the end of the tensor element by element. */
+static void add_move(text *t, const plan *p, int i, bool load) {
+    const char *token = dtype_token(p->iter->operand[i].dtype);
+    const char *qualifier = load ? "const " : "";
+    char memory[80], element[80];
+    snprintf(memory, sizeof memory, "((__global %sbits%d *)(p.pointer[%d]))[item]", qualifier, i, i);
+    snprintf(element, sizeof element, "((__global %sraw_%s *)(p.pointer[%d]))[i + k]", qualifier, token, i);
+    if (load)
+        text_addf(t,
+                  "    if (whole) pack%d.bits = %s;\n"
+                  "    else for (int k = 0; k < left; k++) pack%d.element[k] = %s;\n",
+                  i, memory, i, element);
+    else
+        text_addf(t,
+                  "    if (whole) %s = pack%d.bits;\n"
+                  "    else for (int k = 0; k < left; k++) %s = pack%d.element[k];\n",
+                  memory, i, element, i);
+}
+
+/* GPUs reach their memory's speed with accesses of 16 bytes: a work-item takes `pack` neighbouring elements.
+ */
+static void write_packed_kernel(text *t, const plan *p) {
+    static const char *const bits[] = {
+        [1] = "uchar", [2] = "ushort", [4] = "uint", [8] = "uint2", [16] = "uint4"};
+    const char *formula = pointwise_formula(p->op, p->compute);
+    int operands = p->iter->outputs + p->iter->inputs;
+    pointwise_add_types(t, p->compute, formula);
+    for (int i = 0; i < operands; i++) {
+        xpu_dtype dtype = p->iter->operand[i].dtype;
+        if (is_packed(p, i))
+            text_addf(t,
+                      "typedef %s bits%d;\ntypedef union pack%d {\n    bits%d bits;\n    raw_%s "
+                      "element[%d];\n} pack%d_t;\n",
+                      bits[p->pack * (int)xpu_dtype_size(dtype)], i, i, i, dtype_token(dtype), p->pack, i);
+    }
+    text_addf(t,
+              "__kernel void pointwise(const pointwise_flat p) {\n"
+              "    const size_t item = get_global_id(0), i = item * %d;\n"
+              "    if (i >= p.count) return;\n"
+              "    const int left = (int)min(p.count - i, (ulong)%d);\n"
+              "    const bool whole = left == %d;\n",
+              p->pack, p->pack, p->pack);
+    add_scalars(t, p);
+    for (int i = 0; i < operands; i++) {
+        if (!is_packed(p, i)) continue;
+        text_addf(t, "    pack%d_t pack%d;\n", i, i);
+        if (i >= p->iter->outputs) add_move(t, p, i, true);
+    }
+    text_addf(t, "#pragma unroll\n    for (int k = 0; k < %d; k++) {\n", p->pack);
+    add_body(t, p, formula);
+    text_add(t, "    }\n");
+    for (int i = 0; i < p->iter->outputs; i++)
+        if (is_packed(p, i)) add_move(t, p, i, false);
+    text_add(t, "}\n");
 }
 
 static void write_kernel(text *t, const plan *p) {
@@ -375,19 +482,8 @@ static void write_kernel(text *t, const plan *p) {
         add_offsets(t, p, 0);
         break;
     }
-    for (int s = 0; s < p->arity->scalars; s++) {
-        bool integer = p->arity->scalar[s] == 'i';
-        text_addf(t, "    const %s s%d = ", integer ? "int" : "T", s);
-        add_bits(t, "scalar", s, integer ? XPU_INT32 : p->compute);
-        text_add(t, ";\n");
-    }
-    for (int i = 0; i < p->arity->inputs; i++) add_input(t, p, i);
-    for (int i = 0; i < p->arity->outputs; i++) {
-        const char *end = strchr(formula, ';');
-        size_t length = end ? (size_t)(end - formula) : strlen(formula);
-        add_output(t, p, i, formula, length);
-        formula = end ? end + 1 : formula + length;
-    }
+    add_scalars(t, p);
+    add_body(t, p, formula);
     text_add(t, "}\n");
 }
 
@@ -418,6 +514,8 @@ static xpu_status make_kernel(int device, const kernel_key *key, const plan *p, 
     } else {
         if (p->vector)
             write_vector_kernel(&source, p);
+        else if (p->pack > 1)
+            write_packed_kernel(&source, p);
         else
             write_kernel(&source, p);
         kernel_recipe recipe = {.text = source.data, .name = "pointwise", .label = label.data};
@@ -434,7 +532,7 @@ static xpu_status make_kernel(int device, const kernel_key *key, const plan *p, 
 static xpu_status find_kernel(int device, const plan *p, xpu_kernel **kernel) {
     kernel_key key = {.family = FAMILY_POINTWISE};
     key.word[0] = (uint64_t)p->op | (uint64_t)p->compute << 16 | (uint64_t)p->layout.kind << 24 |
-                  (uint64_t)p->vector << 31 | (uint64_t)p->dims << 32;
+                  (uint64_t)p->vector << 31 | (uint64_t)p->dims << 32 | (uint64_t)p->pack << 40;
     for (int i = 0; i < p->iter->outputs + p->iter->inputs; i++)
         key.word[1] |= ((uint64_t)p->iter->operand[i].dtype << 2 | p->layout.access[i]) << (8 * i);
     *kernel = kernel_find(device, &key);
@@ -469,7 +567,8 @@ static xpu_status run_flat(xpu_stream *stream, xpu_kernel *kernel, const plan *p
                            const xpu_device_properties *properties) {
     pointwise_flat params;
     fill_values(p, scalars, params.pointer, params.value, params.scalar);
-    size_t count = (size_t)p->layout.count, items = p->vector ? (count + VECTOR - 1) / VECTOR : count;
+    size_t count = (size_t)p->layout.count, each = p->vector ? VECTOR : (size_t)p->pack;
+    size_t items = (count + each - 1) / each;
     size_t local = smaller(group_size(properties), round_up(items, 16));
     params.count = count;
     xpu_range range = {
@@ -548,9 +647,11 @@ static xpu_status run(xpu_stream *stream, plan *p, const xpu_scalar *scalars) {
             return run(stream, &part, scalars);
         }
     }
-    p->vector = vectorisable(p);
-    XPU_TRY(find_kernel(device, p, &kernel));
     XPU_TRY(xpu_device_get_properties(device, &properties));
+    bool host = properties->type == XPU_DEVICE_CPU;
+    p->vector = host && vectorisable(p);
+    p->pack = host ? 1 : pack_size(p);
+    XPU_TRY(find_kernel(device, p, &kernel));
     return p->layout.kind == LAYOUT_FLAT ? run_flat(stream, kernel, p, scalars, properties)
                                          : run_strided(stream, kernel, p, scalars, properties);
 }

@@ -153,7 +153,7 @@ typedef enum entry { ENTRY_ROWS, ENTRY_SHORT_ROWS, ENTRY_COLUMNS, ENTRY_POINTS, 
 typedef struct plan {
     entry entry;
     bool subgroups, contiguous, wide, dense;
-    int columns, local, kept, outer;
+    int columns, local, kept, outer, pack;
     int64_t groups;
 } plan;
 
@@ -207,6 +207,14 @@ static void plan_columns(const shape *s, const xpu_device_properties *device, bo
     plan->groups = across * p->chunks;
 }
 
+/* How many neighbouring elements a GPU reads at once: 16 bytes, if all rows are aligned to that. */
+static int pack_of(const shape *s, const reduce_params *p, int64_t element, bool row) {
+    if (!row || s->reduced_dims > 1 || element >= 16 || p->in % 16) return 1;
+    for (int d = 0; d < s->kept_dims; d++)
+        if (s->kept[d].in % 16) return 1;
+    return (int)(16 / element);
+}
+
 static void make_plan(const shape *s, const xpu_device_properties *device, acc_kind kind, int64_t element,
                       plan *plan, reduce_params *p) {
     bool cpu = device->type == XPU_DEVICE_CPU;
@@ -218,6 +226,7 @@ static void make_plan(const shape *s, const xpu_device_properties *device, acc_k
     bool side_by_side = s->kept_dims > 0 && s->kept[0].in == element;
 
     plan->columns = 0;
+    plan->pack = 1;
     plan->wide = s->total > INT32_MAX / 2;
     plan->kept = s->kept_dims;
     plan->outer = s->reduced_dims - 1;
@@ -247,8 +256,12 @@ static void make_plan(const shape *s, const xpu_device_properties *device, acc_k
     } else {
         plan->entry = ENTRY_ROWS;
         plan->local = cpu ? 64 : MAX_LOCAL;
-        cut(p, lanes / plan->local, 16 * plan->local, LONGEST_CHUNK);
-        p->width = power_of_two_from(ceil_div(least(p->chunk, p->total), 4), plan->local);
+        cut(p, lanes / plan->local, 16 * plan->local, cpu ? LONGEST_CHUNK : LONGEST_CHUNK * 16);
+        plan->pack = cpu ? 1 : pack_of(s, p, element, row);
+        /* Where outputs are many, a warp each: it needs no barrier. */
+        int most_lanes = !cpu && p->tasks >= 64 * units ? 32 : plan->local;
+        p->width = power_of_two_from(ceil_div(least(p->chunk, p->total), plan->pack > 1 ? 2 * plan->pack : 4),
+                                     most_lanes);
         plan->groups = ceil_div(p->tasks, plan->local / p->width);
     }
 }
@@ -263,7 +276,7 @@ static kernel_key key_of(xpu_reduction reduction, const xpu_iter *iter, entry en
                            (uint64_t)plan->outer << 56,
                        (uint64_t)iter->operand[iter->outputs].dtype | (uint64_t)iter->operand[0].dtype << 8 |
                            (uint64_t)second << 16,
-                       0}};
+                       (uint64_t)plan->pack}};
     return key;
 }
 
@@ -302,6 +315,9 @@ static xpu_status find_kernel(int device, xpu_reduction reduction, const xpu_ite
              plan->dense ? " -DDENSE" : "");
     if (entry == ENTRY_COLUMNS)
         snprintf(options + strlen(options), sizeof options - strlen(options), " -DCOLUMNS=%d", plan->columns);
+    if (plan->pack > 1)
+        snprintf(options + strlen(options), sizeof options - strlen(options), " -DPACK=%d -DPACK_BITS=uint4",
+                 plan->pack);
     if (entry == ENTRY_POINTS) strcat(options, " -DPOINTS");
     snprintf(text, sizeof text, formulas, row->identity, row->step, row->combine, row->finish, row->second);
     snprintf(label, sizeof label, "%s %s->%s", row->name, dtype_token(in), dtype_token(out));
@@ -370,6 +386,11 @@ static xpu_status check(xpu_reduction reduction, const xpu_iter *iter, const xpu
     return XPU_SUCCESS;
 }
 
+/* The group that combines an output's partial accumulators. */
+static int last_local(const xpu_device_properties *device) {
+    return subgroup_tier(device) ? SUBGROUP : device->type == XPU_DEVICE_CPU ? 64 : MAX_LOCAL;
+}
+
 /* Bytes of one accumulator in memory, at most. */
 #define ACC_BYTES 24
 
@@ -398,10 +419,11 @@ xpu_status xpu_reduce(xpu_stream *stream, xpu_reduction reduction, const xpu_ite
     if (p.chunks > 1) {
         struct plan last = plan;
         last.columns = 0;
+        last.pack = 1;
         last.subgroups = subgroup_tier(properties);
         last.contiguous = false;
         last.outer = 0;
-        last.local = last.subgroups ? SUBGROUP : 64;
+        last.local = last_local(properties);
         XPU_TRY(find_kernel(device, reduction, iter, ENTRY_PARTIALS, &last, &final));
         XPU_TRY(xpu_malloc(stream, (size_t)p.tasks * ACC_BYTES, &partial));
         p.partial = XPU_ADDR(partial);
@@ -409,8 +431,7 @@ xpu_status xpu_reduce(xpu_stream *stream, xpu_reduction reduction, const xpu_ite
     xpu_range range = {1, {(size_t)plan.groups}, {(size_t)plan.local}, (uint64_t)(s.outputs * s.total)};
     xpu_status status = xpu_launch(stream, kernel, &range, &p, sizeof p);
     if (final && status == XPU_SUCCESS) {
-        size_t local = subgroup_tier(properties) ? SUBGROUP : 64;
-        xpu_range second = {1, {(size_t)s.outputs}, {local}, (uint64_t)p.tasks};
+        xpu_range second = {1, {(size_t)s.outputs}, {(size_t)last_local(properties)}, (uint64_t)p.tasks};
         status = xpu_launch(stream, final, &second, &p, sizeof p);
     }
     if (partial) xpu_free(partial);

@@ -6,7 +6,6 @@
 #include "kernels/softmax.h"
 #include "team.h"
 
-#define HELD_LANES 8      /* at most this many elements a lane in registers */
 #define KEPT_LENGTH 16384 /* at most this many exponentials in local memory */
 #define COLUMN_LANES 64
 #define LONG_INNER 16 /* shorter ones are flattened with outer */
@@ -18,7 +17,7 @@ typedef struct plan {
     variant variant;
     bool backward;
     team team;
-    int registers, keep; /* elements a lane; local memory's elements, -1: the result keeps them */
+    int registers, pack, keep; /* elements a lane; local memory's elements, -1: the result keeps them */
 } plan;
 
 static int power_above(int64_t n) {
@@ -27,17 +26,20 @@ static int power_above(int64_t n) {
     return p;
 }
 
-static plan make_plan(const xpu_device_properties *device, const xpu_softmax *args, bool backward) {
+static plan make_plan(const xpu_device_properties *device, const xpu_softmax *args, bool backward,
+                      uintptr_t addresses) {
     plan p = {.backward = backward};
     if (args->inner > 1) {
         p.variant = args->inner >= LONG_INNER ? COLUMNS : FLAT_COLUMNS;
         return p;
     }
-    p.team = team_for(device, args->length);
-    const int64_t elements = (args->length + p.team.lanes - 1) / p.team.lanes;
-    if (elements <= HELD_LANES)
-        p.registers = power_above(elements);
-    else if (!backward && !args->logarithm && args->output_dtype == compute_dtype(args->output_dtype))
+    const size_t in = xpu_dtype_size(args->input_dtype), out = xpu_dtype_size(args->output_dtype);
+    const row_plan row = plan_row(device, args->length, in > out ? in : out, addresses);
+    p.team = row.team;
+    p.registers = row.registers;
+    p.pack = backward ? 1 : row.pack;
+    if (p.registers) return p;
+    if (!backward && !args->logarithm && args->output_dtype == compute_dtype(args->output_dtype))
         p.keep = -1;
     else if (!backward && !args->logarithm && device->type == XPU_DEVICE_CPU && args->length <= KEPT_LENGTH)
         p.keep = power_above(args->length);
@@ -50,20 +52,23 @@ static xpu_status get_kernel(int device, const xpu_softmax *args, const plan *p,
         .word = {(uint64_t)args->input_dtype | (uint64_t)args->output_dtype << 8 |
                      (uint64_t)args->logarithm << 16 | (uint64_t)(args->mask != NULL) << 17 |
                      (uint64_t)p->backward << 18 | (uint64_t)p->variant << 20,
-                 (uint64_t)p->team.lanes | (uint64_t)p->team.subgroup << 16 | (uint64_t)p->registers << 20,
+                 (uint64_t)p->team.lanes | (uint64_t)p->team.subgroup << 16 | (uint64_t)p->registers << 20 |
+                     (uint64_t)p->pack << 32 | (uint64_t)p->team.teams << 40,
                  (uint64_t)(p->keep + 1)}};
     *kernel = kernel_find(device, &key);
     if (*kernel) return XPU_SUCCESS;
 
     const xpu_dtype in = p->backward ? args->output_dtype : args->input_dtype;
     const xpu_dtype out = p->backward ? args->input_dtype : args->output_dtype;
-    char options[320], name[64], label[96];
+    char options[400], name[64], label[96];
     int used = team_options(p->team.lanes ? p->team : (team){.lanes = 1}, compute_dtype(in), options,
                             sizeof options);
     used += snprintf(options + used, sizeof options - (size_t)used,
-                     " -DIN=%s -DOUT=%s -DREGISTERS=%d%s%s%s%s", dtype_token(in), dtype_token(out),
-                     p->registers, args->logarithm ? " -DLOG" : "", args->mask ? " -DMASKED" : "",
-                     p->variant == FLAT_COLUMNS ? " -DFLAT" : "", p->keep < 0 ? " -DKEEP_IN_RESULT" : "");
+                     " -DIN=%s -DOUT=%s -DREGISTERS=%d -DPACK=%d -DIN_BITS=%s -DOUT_BITS=%s%s%s%s%s",
+                     dtype_token(in), dtype_token(out), p->registers, p->pack ? p->pack : 1,
+                     pack_type(p->pack, in), pack_type(p->pack, out), args->logarithm ? " -DLOG" : "",
+                     args->mask ? " -DMASKED" : "", p->variant == FLAT_COLUMNS ? " -DFLAT" : "",
+                     p->keep < 0 ? " -DKEEP_IN_RESULT" : "");
     if (p->keep > 0)
         used += snprintf(options + used, sizeof options - (size_t)used, " -DKEEP_LENGTH=%d", p->keep);
     snprintf(name, sizeof name, "softmax_%s%s", p->backward ? "backward_" : "",
@@ -85,7 +90,7 @@ static xpu_status run(xpu_stream *stream, const xpu_softmax *args, bool backward
         return op_fail(XPU_ERROR_INVALID_ARGUMENT, "softmax: a size is negative or a row longer than 2^32");
     if (args->outer == 0 || args->length == 0 || args->inner == 0) return XPU_SUCCESS;
 
-    const plan p = make_plan(device, args, backward);
+    const plan p = make_plan(device, args, backward, params->input | params->result | params->output);
     xpu_kernel *kernel;
     XPU_TRY(get_kernel(index, args, &p, &kernel));
     params->mask = XPU_ADDR(args->mask);

@@ -5,7 +5,11 @@
 #include "kernel.h"
 
 #define SUBGROUP_LANES 16
-#define LONG_ROW 1024 /* from here on a GPU puts a whole work-group on a row */
+#define LONG_ROW 1024     /* from here on a GPU puts a whole work-group on a row */
+#define HELD_LANES 8      /* at most this many elements of a row a lane in registers … */
+#define HELD_LANES_GPU 16 /* … where a team is a work-group of a GPU */
+#define WARPS_IN_GROUP 8
+#define VENDOR_NVIDIA 0x10de
 #define HOST_GROUP_ELEMENTS 4096
 
 static bool can_demand(const xpu_device_properties *device, uint64_t lanes) {
@@ -17,11 +21,49 @@ static bool can_demand(const xpu_device_properties *device, uint64_t lanes) {
 
 team team_for(const xpu_device_properties *device, int64_t length) {
     if (can_demand(device, SUBGROUP_LANES) && (device->type == XPU_DEVICE_CPU || length <= LONG_ROW))
-        return (team){SUBGROUP_LANES, true};
+        return (team){.lanes = SUBGROUP_LANES, .subgroup = true};
     int lanes = 32;
     while (lanes < 256 && lanes * 4 < length && (uint64_t)lanes * 2 <= device->max_work_group_size)
         lanes *= 2;
-    return (team){lanes, false};
+    return (team){.lanes = lanes};
+}
+
+static int power_above(int64_t n) {
+    int p = 1;
+    while (p < n) p *= 2;
+    return p;
+}
+
+row_plan plan_row(const xpu_device_properties *device, int64_t length, size_t widest, uintptr_t addresses) {
+    row_plan p = {.team = team_for(device, length), .pack = 1};
+    bool host = device->type == XPU_DEVICE_CPU;
+    if (!host && !p.team.subgroup) {
+        int pack = widest >= 16 ? 1 : (int)(16 / widest);
+        if (length % pack == 0 && addresses % (widest * (size_t)pack) == 0) p.pack = pack;
+        int lanes = 32;
+        while (lanes * (length > LONG_ROW ? HELD_LANES_GPU : HELD_LANES) < length &&
+               (uint64_t)lanes * 2 <= device->max_work_group_size)
+            lanes *= 2;
+        p.team.lanes = lanes;
+        if (lanes == 32 && device->vendor_id == VENDOR_NVIDIA) p.team.teams = WARPS_IN_GROUP;
+    }
+    int64_t elements = (length + p.team.lanes - 1) / p.team.lanes;
+    if (elements <= (host || p.team.subgroup ? HELD_LANES : HELD_LANES_GPU)) {
+        p.registers = power_above(elements);
+        if (p.registers < p.pack) p.registers = p.pack;
+    } else {
+        p = (row_plan){.team = team_for(device, length), .pack = 1};
+    }
+    return p;
+}
+
+const char *pack_type(int pack, xpu_dtype dtype) {
+    switch ((size_t)pack * xpu_dtype_size(dtype)) {
+    case 4: return "uint";
+    case 8: return "uint2";
+    case 16: return "uint4";
+    default: return "uchar"; /* of no use: elements are moved one by one */
+    }
 }
 
 uint32_t team_rows(const xpu_device_properties *device, int64_t length) {
@@ -30,12 +72,17 @@ uint32_t team_rows(const xpu_device_properties *device, int64_t length) {
 }
 
 int team_options(team t, xpu_dtype compute, char *options, size_t size) {
-    return snprintf(options, size, "-DLANES=%d%s%s", t.lanes, t.subgroup ? " -DTEAM_SUBGROUP" : "",
+    return snprintf(options, size, "-DLANES=%d -DTEAMS=%d%s%s", t.lanes, t.teams ? t.teams : 1,
+                    t.subgroup ? " -DTEAM_SUBGROUP" : "",
                     compute == XPU_FLOAT64 ? " -DACC=double -DACC_IS_DOUBLE" : " -DACC=float");
 }
 
 xpu_range team_range(team t, uint64_t teams, uint64_t work) {
-    return (xpu_range){.dims = 1, .groups = {teams}, .local = {(size_t)t.lanes}, .work = work};
+    uint64_t in_group = t.teams ? (uint64_t)t.teams : 1;
+    return (xpu_range){.dims = in_group > 1 ? 2 : 1,
+                       .groups = {(teams + in_group - 1) / in_group, 1},
+                       .local = {(size_t)t.lanes, in_group},
+                       .work = work};
 }
 
 xpu_status check_floating(const xpu_device_properties *device, const char *op, xpu_dtype dtype) {

@@ -11,10 +11,23 @@
 typedef struct team {
     int lanes;
     bool subgroup;
+    int teams; /* in a work-group; 0 is 1 */
 } team;
 
 /* The team for rows of `length` elements. */
 team team_for(const xpu_device_properties *device, int64_t length);
+
+/* The team that holds a row of `length` elements in registers, if there is one: `registers` elements a lane,
+ * in packs of `pack` neighbours. `widest` is the size in bytes of the widest dtype of the rows, `addresses`
+ * the addresses of all rows' starts, or'ed. Without one, team_for's team and 0 registers. */
+typedef struct row_plan {
+    team team;
+    int registers, pack;
+} row_plan;
+row_plan plan_row(const xpu_device_properties *device, int64_t length, size_t widest, uintptr_t addresses);
+
+/* The type in kernels of `pack` elements of `dtype`, for options. */
+const char *pack_type(int pack, xpu_dtype dtype);
 
 /* How many rows of `length` elements a team goes through, one after the other, so that a host processor
  * gets work-groups that are worth starting. */
