@@ -1,7 +1,7 @@
 """xpu (OpenCL) beside CUDA on one NVIDIA GPU: operations in one process, training in two.
 
-Needs a CUDA build of PyTorch and openxpu built against it; bench/gpu/run.sh sets that up and starts this
-program so that xpu is the accelerator. A ratio is CUDA's time over xpu's: above 1 xpu is faster.
+Needs a CUDA build of PyTorch and openxpu built against it; `openxpu run bench/gpu/side_by_side.py` starts it
+with xpu as the accelerator. A ratio is CUDA's time over xpu's: above 1 xpu is faster.
 """
 
 from __future__ import annotations
