@@ -50,7 +50,7 @@ XPU_API xpu_status xpu_tile_target_find(const char *name, xpu_tile_target *targe
 /* The target that describes device number `device`. */
 XPU_API xpu_status xpu_tile_target_of_device(int device, xpu_tile_target *target);
 
-/* After which stage xpu_tile_program.dump is taken. */
+/* The stages; after one of them the module can be printed. */
 typedef enum xpu_tile_stage {
     XPU_TILE_NONE,
     XPU_TILE_PARSE,   /* the module, printed back in generic form */
@@ -70,7 +70,7 @@ typedef struct xpu_tile_options {
     int num_warps;                 /* 0: 4. A CPU program has one subgroup whatever this says */
     bool comments;      /* the source names the Triton operation, and the user's line, beside each part */
     bool debug_asserts; /* tt.assert is checked (a failed one prints); else it is left out */
-    xpu_tile_stage dump_after;
+    xpu_tile_stage dump_after; /* compiles up to this stage only and prints the module; 0: all stages */
 } xpu_tile_options;
 
 /* One parameter of the kernel's struct. */
@@ -91,7 +91,7 @@ typedef struct xpu_tile_param {
 /* The kernel's one argument is a struct: the function's parameters in order, each at its natural alignment,
  * then three int32, the numbers of programs in x, y and z. */
 typedef struct xpu_tile_program {
-    const char *source; /* OpenCL C, complete */
+    const char *source; /* OpenCL C, complete; NULL after an earlier stage's dump */
     size_t source_size;
     const char *build_options; /* for xpu_kernel_create */
     const char *name;          /* of the kernel, in the source and in the IR */

@@ -80,6 +80,8 @@ typedef struct result {
 static void (*const stages[XPU_TILE_STAGES])(tile *t) = {
     [XPU_TILE_PARSE] = tile_parse,
     [XPU_TILE_VERIFY] = tile_verify,
+    [XPU_TILE_LAYOUT] = tile_layout,
+    [XPU_TILE_EMIT] = tile_emit,
 };
 
 /* Runs the stages; an error comes back here. */
@@ -98,6 +100,7 @@ static xpu_status run(tile *t, result *r) {
                 module_print(t, &r->dump);
             if (r->dump.failed) tile_no_memory(t);
             r->program.dump = r->dump.data;
+            break;
         }
     }
     return XPU_SUCCESS;

@@ -3,9 +3,9 @@
  *   lex.c      characters → tokens
  *   parse.c    tokens → IR: a function for each way in which an operation is written
  *   verify.c   types, operand counts, regions, dominance; calls are inlined
- *   analyse.c  what is known of each value: uniform, consecutive, divisible, constant
- *   layout.c   which values are held and where, which operations share a loop
- *   emit*.c    OpenCL C
+ *   layout.c   which values are held, which dimension lies on the lanes
+ *   emit*.c    OpenCL C; what is known of each expression (uniform, consecutive, divisible) goes along with
+ * it
  *
  * ir.c has the arena, types and the printer; driver.c the public functions. Everything lives in one arena,
  * and an error leaves the compilation by longjmp: nothing has to be undone. */
@@ -115,15 +115,6 @@ typedef struct block block;
 typedef struct region region;
 typedef struct value value;
 
-/* What analyse.c finds, per value. Runs are counted along the innermost dimension that is longer than 1. */
-typedef struct facts {
-    int32_t constancy;    /* elements e … e+constancy-1 are equal, for e a multiple of it */
-    int32_t contiguity;   /* they are consecutive numbers (or addresses of consecutive elements) */
-    int64_t divisibility; /* the largest power of two known to divide the first of a run */
-    bool has_constant;
-    int64_t constant; /* of an integer whose elements are all the same known number */
-} facts;
-
 struct value {
     const type *type;
     op *def;      /* NULL for a block's argument */
@@ -131,9 +122,13 @@ struct value {
     int index;    /* among the op's results or the block's arguments */
     int id;       /* unique in the module */
     int uses;     /* counted by layout.c */
-    facts facts;
-    struct held *held; /* layout.c: where its elements are kept; NULL: recomputed */
-    value *same;       /* emission: stands for this value (inlined arguments, forwarded results) */
+    value *same;  /* verify.c: its copy in the function being inlined */
+    int cost;     /* layout.c: of computing an element, from what is held */
+    int wanted_at, stamp;
+    struct held *held;     /* layout.c: where its elements are kept; NULL: computed where they are wanted */
+    struct offset *offset; /* layout.c: or a first value and a scalar */
+    struct memo *memo;     /* emit.c: the elements computed so far */
+    int pending;           /* emit.c: the group that gives it, if that isn't emitted yet */
 };
 
 struct op {
@@ -149,7 +144,10 @@ struct op {
     block **targets;  /* of a branch */
     int *target_args; /* how many of the last args go to each target */
     attr *attrs;
-    int id; /* its number in program order */
+    int id, end;       /* layout.c: its number in program order, and the last of its regions' */
+    int epoch;         /* how many memory effects come before it */
+    int level, raises; /* how many reductions and the like its operands have behind them */
+    int loops;         /* around it */
 };
 
 struct block {
@@ -349,6 +347,7 @@ struct tile {
     op *module; /* FUNCs in its one region's one block */
     op *kernel; /* the public FUNC */
     int next_value, next_op;
+    struct votes *votes;                              /* layout.c */
     text *source;                                     /* the result */
     xpu_tile_program *program;                        /* and what is said of it */
     void (*note)(tile *t, text *out, const value *v); /* what the printer writes behind a value's operation */
@@ -380,5 +379,7 @@ void module_print(tile *t, text *out); /* with what the stages so far found */
 
 void tile_parse(tile *t);
 void tile_verify(tile *t);
+void tile_layout(tile *t);
+void tile_emit(tile *t);
 
 #endif

@@ -1,0 +1,1195 @@
+/* The emitter's frame: scopes, names, values at coordinates, blocks and control flow, the kernel around it.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/memory.h"
+#include "tile/emit.h"
+
+/* --- text --- */
+
+void buffer_add(tile *t, buffer *b, const char *data, size_t size) {
+    if (b->size + size + 1 > b->room) {
+        size_t room = 2 * (b->size + size) + 256;
+        char *more = tile_alloc(t, room);
+        if (b->size) memcpy(more, b->data, b->size);
+        b->data = more;
+        b->room = room;
+    }
+    memcpy(b->data + b->size, data, size);
+    b->size += size;
+    b->data[b->size] = 0;
+}
+
+static void buffer_addv(tile *t, buffer *b, const char *format, va_list args) {
+    char small[512];
+    va_list again;
+    va_copy(again, args);
+    int size = vsnprintf(small, sizeof small, format, args);
+    if ((size_t)size < sizeof small) {
+        buffer_add(t, b, small, (size_t)size);
+    } else {
+        char *large = tile_alloc(t, (size_t)size + 1);
+        vsnprintf(large, (size_t)size + 1, format, again);
+        buffer_add(t, b, large, (size_t)size);
+    }
+    va_end(again);
+}
+
+void buffer_addf(tile *t, buffer *b, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    buffer_addv(t, b, format, args);
+    va_end(args);
+}
+
+static void line_v(emitter *e, int depth, const char *format, va_list args) {
+    scope *s = &e->scopes[depth];
+    buffer_addf(e->t, &s->text, "%*s", 4 * s->indent, "");
+    buffer_addv(e->t, &s->text, format, args);
+    buffer_add(e->t, &s->text, "\n", 1);
+}
+
+void emit_line(emitter *e, int depth, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    line_v(e, depth, format, args);
+    va_end(args);
+}
+
+/* --- scopes: each has its own text, so that a line can still be put before a loop that is open --- */
+
+void open_scope(emitter *e, const char *format, ...) {
+    if (e->depth + 1 == MAX_SCOPES)
+        tile_unsupported(e->t, NULL, "loops and branches nested more than %d deep", MAX_SCOPES);
+    scope *s = &e->scopes[++e->depth];
+    *s = (scope){.serial = ++e->serials, .indent = e->scopes[e->depth - 1].indent + 1};
+    va_list args;
+    va_start(args, format);
+    s->indent--;
+    line_v(e, e->depth, format, args);
+    s->indent++;
+    va_end(args);
+}
+
+void close_scope(emitter *e, const char *format, ...) {
+    scope *s = &e->scopes[e->depth], *outer = s - 1;
+    if (format) {
+        va_list args;
+        va_start(args, format);
+        s->indent--;
+        line_v(e, e->depth, format, args);
+        va_end(args);
+    }
+    if (s->text.size) buffer_add(e->t, &outer->text, s->text.data, s->text.size);
+    e->depth--;
+}
+
+const char *new_name(emitter *e, const char *prefix) { return tile_format(e->t, "%s%d", prefix, ++e->names); }
+
+const char *use(emitter *e, const char *function) {
+    const char *line = tile_format(e->t, "\n%s\n", function);
+    if (!e->library.size) buffer_add(e->t, &e->library, "\n", 1);
+    if (!strstr(e->library.data, line)) buffer_addf(e->t, &e->library, "%s\n", function);
+    return function;
+}
+
+/* --- expressions --- */
+
+static int deeper(int a, int b) { return a > b ? a : b; }
+
+const char *lane_text(emitter *e, const expr *x) {
+    if (x->kind != LINEAR) return x->text;
+    if (x->is_constant && x->constant == 0)
+        return x->stride == 1 ? "lane" : tile_format(e->t, "(%lld * lane)", (long long)x->stride);
+    if (x->stride == 1) return tile_format(e->t, "(%s + lane)", x->text);
+    return tile_format(e->t, "(%s + %lld * lane)", x->text, (long long)x->stride);
+}
+
+/* Gives `x` a name, in the outermost scope in which it can be computed. */
+expr declare(emitter *e, const type *ty, expr x, const char *prefix, int id) {
+    if (x.is_constant) return x;
+    const char *name = tile_format(e->t, "%s%d_%d", prefix, id, ++e->names);
+    x.depth = deeper(x.depth, e->block_depth);
+    const char *text = x.text;
+    size_t size = strlen(text);
+    if (text[0] == '(' && text[size - 1] == ')') { /* one pair of parentheses around all? */
+        int open = 0;
+        size_t i = 0;
+        for (; i < size; i++) {
+            open += (text[i] == '(') - (text[i] == ')');
+            if (!open) break;
+        }
+        if (i == size - 1) text = tile_strndup(e->t, text + 1, size - 2);
+    }
+    emit_line(e, x.depth, "const %s %s = %s;", x.root ? "long" : c_type(ty), name, text);
+    if (x.kind == VARYING) e->work += e->weight * (uint64_t)e->lanes;
+    x.text = name;
+    return x;
+}
+
+void remember(emitter *e, value *v, const coords *at, expr x) {
+    memo *m = NEW(e->t, memo);
+    *m = (memo){v->memo, at, x, e->scopes[deeper(x.depth, 0)].serial};
+    v->memo = m;
+}
+
+static bool same_coords(const coords *a, const coords *b) {
+    if (!a || a == b) return true;
+    if (!b || a->rank != b->rank) return false;
+    for (int i = 0; i < a->rank; i++) {
+        const expr *x = &a->dims[i], *y = &b->dims[i];
+        if (x->kind != y->kind || x->stride != y->stride || strcmp(x->text, y->text)) return false;
+    }
+    return true;
+}
+
+static bool recall(emitter *e, value *v, const coords *at, expr *x) {
+    for (memo *m = v->memo; m; m = m->next)
+        if (m->result.depth <= e->depth && e->scopes[m->result.depth].serial == m->serial &&
+            same_coords(m->at, at)) {
+            *x = m->result;
+            return true;
+        }
+    return false;
+}
+
+/* --- values at coordinates --- */
+
+static const coords *without_dim(emitter *e, const coords *at, int axis, const expr *linear) {
+    expr dims[MAX_RANK];
+    for (int i = 0, k = 0; i < at->rank; i++)
+        if (i != axis) dims[k++] = at->dims[i];
+    return make_coords(e, at->rank - 1, dims, linear);
+}
+
+static const coords *with_dim(emitter *e, const coords *at, int axis, expr x) {
+    expr dims[MAX_RANK];
+    for (int i = 0, k = 0; i <= at->rank; i++) dims[i] = i == axis ? x : at->dims[k++];
+    return make_coords(e, at->rank + 1, dims, NULL);
+}
+
+/* The operand's element of an operation that only moves elements. */
+static expr emit_moved(emitter *e, op *o, const coords *at, int index) {
+    value *from = o->args[0];
+    expr dims[MAX_RANK];
+    switch (o->code) {
+    case OP_BROADCAST: {
+        bool same = true;
+        for (int i = 0; i < at->rank; i++) {
+            dims[i] = from->type->shape[i] == 1 ? constant_int(e, 0) : at->dims[i];
+            same = same && from->type->shape[i] == o->results[0].type->shape[i];
+        }
+        return emit_value(e, from, same ? at : make_coords(e, at->rank, dims, NULL));
+    }
+    case OP_EXPAND_DIMS:
+        return emit_value(e, from, without_dim(e, at, (int)op_attr_int(o, "axis", 0), at->linear));
+    case OP_TRANS: {
+        const attr *order = op_attr(o, "order");
+        for (int i = 0; i < at->rank; i++) dims[order->list[i].integer] = at->dims[i];
+        return emit_value(e, from, make_coords(e, at->rank, dims, NULL));
+    }
+    case OP_RESHAPE:
+        return emit_value(e, from, delinear(e, from->type, linear_index(e, o->results[0].type, at)));
+    case OP_SPLIT: return emit_value(e, from, with_dim(e, at, at->rank, constant_int(e, index)));
+    default: /* join, cat: which of two */
+    {
+        bool join = o->code == OP_JOIN;
+        int axis = join ? at->rank - 1 : 0;
+        expr which = at->dims[axis], half = constant_int(e, from->type->shape[0]);
+        const coords *left, *right;
+        if (join) {
+            left = right = without_dim(e, at, axis, NULL);
+        } else {
+            memcpy(dims, at->dims, sizeof(expr) * (size_t)at->rank);
+            dims[0] = int_op(e, OP_REMSI, I32, which, half);
+            left = right = make_coords(e, at->rank, dims, NULL);
+            which = int_op(e, OP_DIVSI, I32, which, half);
+        }
+        if (which.kind == UNIFORM && which.is_constant)
+            return emit_value(e, o->args[which.constant != 0], left);
+        expr a = emit_value(e, o->args[0], left), b = emit_value(e, o->args[1], right);
+        if (a.root) tile_unsupported(e->t, o->at, "%s of pointers", op_table[o->code].name);
+        expr x = {.kind = which.kind == UNIFORM && a.kind == UNIFORM && b.kind == UNIFORM ? UNIFORM : VARYING,
+                  .depth = deeper(which.depth, deeper(a.depth, b.depth)),
+                  .divisor = 1};
+        x.text = tile_format(e->t, "%s ? %s : %s", lane_text(e, &which), lane_text(e, &b), lane_text(e, &a));
+        return declare(e, from->type, x, "v", o->results[0].id);
+    }
+    }
+}
+
+/* A load's element: "mask ? root[offset] : other" */
+static expr emit_load(emitter *e, op *o, const coords *at) {
+    expr p = emit_value(e, o->args[0], at),
+         x = {.kind = p.kind == UNIFORM ? UNIFORM : VARYING, .depth = p.depth, .divisor = 1};
+    const type *ty = o->results[0].type;
+    const char *root = p.root;
+    if (op_attr(o, "isVolatile"))
+        root = tile_format(e->t, "((volatile __global %s *)%s)", c_stored(ty->element), root);
+    x.text = load_text(e, ty->element, root, lane_text(e, &p));
+    if (o->arg_count > 1) {
+        expr mask = emit_value(e, o->args[1], at);
+        if (!(mask.is_constant && mask.constant)) {
+            expr other = {.text = "0", .kind = UNIFORM};
+            if (o->arg_count > 2) other = emit_value(e, o->args[2], at);
+            x.text = tile_format(e->t, "%s ? %s : %s", lane_text(e, &mask), x.text, lane_text(e, &other));
+            x.depth = deeper(x.depth, deeper(mask.depth, other.depth));
+            if (mask.kind != UNIFORM || other.kind != UNIFORM) x.kind = VARYING;
+        }
+    }
+    return declare(e, ty, x, "v", o->results[0].id);
+}
+
+/* --- descriptors: a block of a strided matrix, with bounds --- */
+
+static op *descriptor_of(emitter *e, op *o) {
+    op *d = o->args[0]->def;
+    if (!d || d->code != OP_MAKE_DESCRIPTOR)
+        tile_unsupported(e->t, o->at, "a tensor descriptor that isn't made in the kernel");
+    return d;
+}
+
+/* The address of the block's element `at`, and whether it lies inside. */
+expr descriptor_element(emitter *e, op *o, const coords *at, const char **inside, int *depth) {
+    op *d = descriptor_of(e, o);
+    const type *block = d->results[0].type;
+    expr p = emit_value(e, d->args[0], NULL), offset = constant_int(e, 0);
+    buffer all = {0};
+    int rank = block->rank;
+    bool indexed = o->code == OP_DESCRIPTOR_GATHER || o->code == OP_DESCRIPTOR_SCATTER;
+    if (!indexed && at->rank != rank)
+        at = delinear(
+            e, block,
+            linear_index(
+                e, o->code == OP_DESCRIPTOR_LOAD ? o->results[0].type : o->args[o->arg_count - 1]->type, at));
+    *depth = e->block_depth;
+    for (int i = 0; i < rank; i++) {
+        expr c;
+        if (indexed && i == 0) { /* rows by a vector of numbers */
+            c = emit_value(e, o->args[1], make_coords(e, 1, at->dims, NULL));
+        } else {
+            expr first = emit_value(e, o->args[indexed ? 2 : 1 + i], NULL);
+            c = int_op(e, OP_ADDI, I32, first, at->dims[i]);
+        }
+        expr size = emit_value(e, d->args[1 + i], NULL), stride = emit_value(e, d->args[1 + rank + i], NULL);
+        const char *text = lane_text(e, &c);
+        buffer_addf(e->t, &all, "%s%s >= 0 && %s < %s", i ? " && " : "", text, text, size.text);
+        *depth = deeper(*depth, deeper(c.depth, size.depth));
+        c.text = tile_format(e->t, "(long)%s", c.text);
+        offset = int_op(e, OP_ADDI, I64, offset, int_op(e, OP_MULI, I64, c, stride));
+    }
+    *inside = tile_format(e->t, "(%s)", all.data);
+    expr sum = int_op(e, OP_ADDI, I64, p, offset);
+    sum.root = p.root;
+    return sum;
+}
+
+static expr emit_descriptor_load(emitter *e, op *o, const coords *at) {
+    const char *inside;
+    int depth;
+    expr p = descriptor_element(e, o, at, &inside, &depth), x = {.kind = VARYING, .divisor = 1};
+    const type *ty = o->results[0].type;
+    const attr *padding = op_attr(descriptor_of(e, o), "padding");
+    bool nan = padding && padding->kind == ATTR_INT
+                   ? padding->integer == 2
+                   : padding && padding->string && strstr(padding->string, "nan");
+    x.text = tile_format(e->t, "%s ? %s : %s", inside, load_text(e, ty->element, p.root, lane_text(e, &p)),
+                         nan && is_float(ty) ? "NAN" : "0");
+    x.depth = e->depth > deeper(depth, p.depth) ? e->depth : deeper(depth, p.depth);
+    return declare(e, ty, x, "v", o->results[0].id);
+}
+
+static expr emit_held(emitter *e, value *v, const coords *at) {
+    held *h = v->held;
+    if (!h->name)
+        tile_error(e->t, v->def ? v->def->at : NULL,
+                   "internal error: a held value is read before it is written");
+    expr i = held_index(e, h, at);
+    expr x = {.kind = i.kind == UNIFORM ? UNIFORM : VARYING,
+              .depth = deeper(i.depth, e->block_depth),
+              .divisor = 1};
+    x.text = tile_format(e->t, "%s[%s]", h->name, lane_text(e, &i));
+    e->touches_local = true;
+    if (!v->type->is_pointer) return declare(e, v->type, x, "v", v->id);
+    x = declare(e, type_scalar(e->t, I64), x, "v", v->id); /* kept as an address */
+    x.root = tile_format(e->t, "((__global %s *)%s)", c_stored(v->type->element), x.text);
+    x.text = "0";
+    x.is_constant = true;
+    x.constant = 0;
+    return x;
+}
+
+/* A reduction over two elements, where it is wanted. */
+static expr emit_small_reduce(emitter *e, op *o, const coords *at, int index) {
+    int axis = (int)op_attr_int(o, "axis", 0), n = o->arg_count;
+    expr *sum = NEW_ARRAY(e->t, expr, n), *element = NEW_ARRAY(e->t, expr, n);
+    for (int k = 0; k < o->args[0]->type->shape[axis]; k++) {
+        const coords *from = with_dim(e, at, axis, constant_int(e, k));
+        for (int i = 0; i < n; i++) element[i] = emit_value(e, o->args[i], from);
+        if (k) {
+            expr *next = NEW_ARRAY(e->t, expr, n);
+            emit_combine(e, o, sum, element, next);
+            sum = next;
+        } else {
+            memcpy(sum, element, sizeof(expr) * (size_t)n);
+        }
+    }
+    return sum[index];
+}
+
+static expr emit_gather(emitter *e, op *o, const coords *at) {
+    int axis = (int)op_attr_int(o, "axis", 0);
+    expr index = emit_value(e, o->args[1], at), dims[MAX_RANK];
+    memcpy(dims, at->dims, sizeof(expr) * (size_t)at->rank);
+    dims[axis] = index;
+    dims[axis].is_nonnegative = true;
+    return emit_value(e, o->args[0], make_coords(e, at->rank, dims, NULL));
+}
+
+expr emit_anew(emitter *e, value *v, const coords *at) {
+    op *o = v->def;
+    expr args[MAX_RANK];
+    switch (o->code) {
+    case OP_LOAD: return emit_load(e, o, at);
+    case OP_DESCRIPTOR_LOAD:
+    case OP_DESCRIPTOR_GATHER: return emit_descriptor_load(e, o, at);
+    case OP_MAKE_RANGE:
+        return int_op(e, OP_ADDI, I32, at->dims[0], constant_int(e, op_attr_int(o, "start", 0)));
+    case OP_SPLAT: return emit_value(e, o->args[0], NULL);
+    case OP_UNSPLAT: return emit_value(e, o->args[0], at);
+    case OP_BROADCAST:
+    case OP_EXPAND_DIMS:
+    case OP_TRANS:
+    case OP_RESHAPE:
+    case OP_JOIN:
+    case OP_SPLIT:
+    case OP_CAT: return emit_moved(e, o, at, v->index);
+    case OP_REDUCE: return emit_small_reduce(e, o, at, v->index);
+    case OP_GATHER: return emit_gather(e, o, at);
+    default: break;
+    }
+    if (o->arg_count > MAX_RANK) tile_unsupported(e->t, o->at, "more than %d operands", MAX_RANK);
+    for (int i = 0; i < o->arg_count; i++) args[i] = emit_value(e, o->args[i], at);
+    return emit_elementwise(e, o, args, v->index);
+}
+
+/* The element of `v` at the coordinates; a scalar, whatever they are. */
+expr emit_value(emitter *e, value *v, const coords *at) {
+    expr x;
+    if (is_scalar(v)) at = NULL;
+    if (recall(e, v, at, &x)) return x;
+    if (v->offset) { /* the loop's start, moved */
+        x = emit_value(e, v->offset->start, at);
+        expr moved = {.text = v->offset->name, .kind = UNIFORM, .depth = e->block_depth, .divisor = 1};
+        expr sum = int_op(e, OP_ADDI, v->type->is_pointer ? I64 : v->type->element, x, moved);
+        sum.root = x.root;
+        return sum;
+    }
+    if (v->held) {
+        x = emit_held(e, v, at);
+    } else {
+        if (is_scalar(v) && !at) {
+            expr dims[MAX_RANK];
+            for (int i = 0; i < v->type->rank; i++) dims[i] = constant_int(e, 0);
+            at = make_coords(e, v->type->rank, dims, NULL);
+        }
+        if (!v->def || !is_pure(v->def))
+            tile_error(e->t, v->def ? v->def->at : NULL, "internal error: a value that was never computed");
+        x = emit_anew(e, v, at);
+        if (is_scalar(v)) at = NULL;
+    }
+    remember(e, v, at, x);
+    return x;
+}
+
+/* --- held values --- */
+
+held *hold_new(emitter *e, value *v) {
+    hold_allocate(e, v->held);
+    return v->held;
+}
+
+void hold_allocate(emitter *e, held *h) {
+    if (h->name) return;
+    for (held **f = &e->free; *f; f = &(*f)->next)
+        if ((*f)->type->count == h->type->count && !strcmp(c_held((*f)->type), c_held(h->type))) {
+            h->name = (*f)->name;
+            *f = (*f)->next;
+            break;
+        }
+    if (!h->name) {
+        h->name = new_name(e, "h");
+        int bytes = h->type->is_pointer ? 8 : element_bits(h->type->element) / 8;
+        bytes = is_float(h->type) && bytes < 4 ? 4 : bytes ? bytes : 1;
+        uint64_t size = ((uint64_t)h->type->count * (uint64_t)bytes + 63) & ~(uint64_t)63;
+        e->local_memory += size;
+        if (e->local_memory > e->t->target.local_memory)
+            tile_unsupported(e->t, NULL,
+                             "the blocks need more than the %llu bytes of local memory that %s has: smaller "
+                             "blocks may fit",
+                             (unsigned long long)e->t->target.local_memory, e->t->target.name);
+        buffer_addf(e->t, &e->locals, "    __local %s %s[%lld] __attribute__((aligned(64)));\n",
+                    c_held(h->type), h->name, (long long)h->type->count);
+    }
+    h->next = e->in_use;
+    e->in_use = h;
+}
+
+/* Gives back the arrays that nothing from operation `now` on reads. */
+static void release(emitter *e, int now) {
+    for (held **h = &e->in_use; *h;) {
+        held *done = *h;
+        if (done->last_use >= now || done->is_shared) {
+            h = &done->next;
+            continue;
+        }
+        *h = done->next;
+        held *back = NEW(e->t, held); /* `done` keeps its name: it was read by what is emitted */
+        *back = *done;
+        back->next = e->free;
+        e->free = back;
+    }
+}
+
+void barrier_if_touched(emitter *e) {
+    if (!e->touches_local) return;
+    emit_line(e, e->depth,
+              e->t->target.is_cpu ? "sub_group_barrier(CLK_LOCAL_MEM_FENCE);"
+                                  : "barrier(CLK_LOCAL_MEM_FENCE);");
+    e->touches_local = false;
+}
+
+/* --- groups --- */
+
+void flush(emitter *e) {
+    if (!e->group.shape) return;
+    emit_group(e);
+    e->group.shape = NULL;
+    e->group.count = 0;
+    barrier_if_touched(e);
+    release(e, e->now);
+}
+
+static bool moves_elements(op_code code) {
+    switch (code) {
+    case OP_BROADCAST:
+    case OP_RESHAPE:
+    case OP_TRANS:
+    case OP_EXPAND_DIMS:
+    case OP_JOIN:
+    case OP_SPLIT:
+    case OP_CAT:
+    case OP_GATHER:
+    case OP_REDUCE: return true;
+    default: return false;
+    }
+}
+
+static bool pure_available(emitter *e, const op *o, bool moved, int budget);
+
+/* Can `v`, wanted at a group's own coordinates (or at others: `moved`), be had inside the group? */
+static bool available(emitter *e, const value *v, bool moved, int budget) {
+    const group *g = &e->group;
+    if (is_scalar(v)) return v->pending != g->serial;
+    if (v->offset) return available(e, v->offset->start, moved, budget);
+    if (v->pending == g->serial) return v->def->code != OP_REDUCE && !moved;
+    if (v->held || !v->def || !is_pure(v->def)) return true;
+    return budget > 0 && pure_available(e, v->def, moved, budget);
+}
+
+static bool pure_available(emitter *e, const op *o, bool moved, int budget) {
+    const group *g = &e->group;
+    bool loads = op_table[o->code].kind == KIND_LOAD || op_table[o->code].kind == KIND_DESCRIPTOR;
+    if (loads && g->has_effect && o->epoch > g->epoch) return false;
+    for (int i = 0; i < o->arg_count; i++)
+        if (!available(e, o->args[i], moved || moves_elements(o->code), budget - 1)) return false;
+    return true;
+}
+
+static bool operands_available(emitter *e, const root *r) {
+    if (r->kind == ROOT_COPY) return available(e, r->value, false, 64);
+    if (r->kind == ROOT_HOLD) return pure_available(e, r->value->def, false, 64);
+    for (int i = 0; i < r->op->arg_count; i++)
+        if (!available(e, r->op->args[i], false, 64)) return false;
+    return true;
+}
+
+static bool same_shape(const type *a, const type *b) {
+    return a->rank == b->rank && !memcmp(a->shape, b->shape, sizeof(int32_t) * (size_t)a->rank);
+}
+
+/* Puts a root into the open group, or into a new one where it doesn't fit. */
+void add_root(emitter *e, root r, const type *shape, int axis) {
+    group *g = &e->group;
+    bool reversed = r.kind == ROOT_OP && r.op->code == OP_SCAN && op_attr_int(r.op, "reverse", 0);
+    bool fits = g->shape && same_shape(g->shape, shape) && g->count < MAX_ROOTS &&
+                (axis < 0 || g->axis < 0 || (g->axis == axis && g->is_reversed == reversed)) &&
+                !(reversed && g->count);
+    if (!fits || !operands_available(e, &r)) flush(e);
+    if (!g->shape) {
+        g->shape = shape;
+        g->axis = -1;
+        g->is_reversed = false;
+        g->serial = ++e->serials;
+        g->has_effect = false;
+        g->epoch = r.kind == ROOT_OP ? r.op->epoch : r.value->def ? r.value->def->epoch : 0;
+    }
+    if (axis >= 0) {
+        g->axis = axis;
+        g->is_reversed = reversed;
+    }
+    g->roots[g->count++] = r;
+    if (r.kind == ROOT_HOLD) r.value->pending = g->serial;
+    if (r.kind == ROOT_OP) {
+        op_code code = r.op->code;
+        if (code == OP_STORE || code == OP_ATOMIC_RMW || code == OP_ATOMIC_CAS) {
+            if (!g->has_effect) g->epoch = r.op->epoch;
+            g->has_effect = true;
+        }
+        for (int i = 0; i < r.op->result_count; i++) r.op->results[i].pending = g->serial;
+    }
+}
+
+/* --- blocks --- */
+
+static void comment(emitter *e, const op *o) {
+    if (!e->t->options->comments) return;
+    buffer_addf(e->t, &e->scopes[e->depth].text, "%*s/* %s%s%s */\n", 4 * e->scopes[e->depth].indent, "",
+                op_table[o->code].name, o->loc ? " at " : "", o->loc && !strstr(o->loc, "*/") ? o->loc : "");
+}
+
+static void emit_scalar(emitter *e, op *o) {
+    for (int i = 0; i < o->arg_count; i++)
+        if (o->args[i]->pending && o->args[i]->pending == e->group.serial && e->group.shape) flush(e);
+    bool loads = op_table[o->code].kind == KIND_LOAD || o->code == OP_GATHER;
+    if (loads && e->group.shape && (e->group.has_effect || o->code == OP_GATHER)) flush(e);
+    for (int i = 0; i < o->result_count; i++)
+        if (o->results[i].type->is_tensor || !o->results[i].type->is_descriptor)
+            emit_value(e, &o->results[i], NULL);
+}
+
+static void copy_to(emitter *e, value *from, held *to) {
+    add_root(e, (root){.kind = ROOT_COPY, .value = from, .to = to}, from->type, -1);
+}
+
+static const char *scalar_text(emitter *e, value *v) {
+    if (v->pending && v->pending == e->group.serial && e->group.shape) flush(e);
+    expr x = emit_value(e, v, NULL);
+    if (!x.root) return x.text;
+    return tile_format(e->t, "(ulong)(%s + %s)", x.root, x.text);
+}
+
+/* A C variable that stands for a scalar which changes: a loop-carried one, or a branch's result. */
+static const char *variable(emitter *e, value *v, const char *init) {
+    const char *name = tile_format(e->t, "s%d", v->id);
+    const char *ty = v->type->is_pointer ? "ulong" : c_type(v->type);
+    if (init)
+        emit_line(e, e->depth, "%s %s = %s;", ty, name, init);
+    else
+        emit_line(e, e->depth, "%s %s;", ty, name);
+    return name;
+}
+
+static void bind(emitter *e, value *v, const char *name, int depth) {
+    expr x = {.text = name, .kind = UNIFORM, .depth = depth, .divisor = 1};
+    if (v->type->is_pointer) {
+        x.root = tile_format(e->t, "((__global %s *)%s)", c_stored(v->type->element), name);
+        x.text = "0";
+        x.is_constant = true;
+    }
+    remember(e, v, NULL, x);
+}
+
+static void enter_block(emitter *e, int *outer) {
+    *outer = e->block_depth;
+    e->block_depth = e->depth;
+}
+
+/* Would computing `v` read one of the arrays that the others' new values go to, elsewhere than it is written?
+ */
+static bool reads_carried(const value *v, value *const *to, int count, const type *shape, bool moved,
+                          int budget) {
+    if (is_scalar(v)) return false;
+    if (v->held) {
+        for (int i = 0; i < count; i++)
+            if (to[i]->held && to[i]->held->name == v->held->name)
+                return moved || v->type->count != shape->count;
+        return false;
+    }
+    if (v->offset) return reads_carried(v->offset->start, to, count, shape, moved, budget);
+    if (!v->def || budget <= 0) return true;
+    for (int i = 0; i < v->def->arg_count; i++)
+        if (reads_carried(v->def->args[i], to, count, shape, moved || moves_elements(v->def->code),
+                          budget - 1))
+            return true;
+    return false;
+}
+
+/* Assigns new values to carried ones: tensors through one group, scalars through temporaries, all together.
+ */
+static void assign_carried(emitter *e, value *const *from, value *const *to, int count,
+                           const char *const *names) {
+    value **now = NEW_ARRAY(e->t, value *, count); /* NULL: nothing to copy */
+    for (int i = 0; i < count; i++) {
+        if (is_scalar(to[i]) || to[i]->offset || !to[i]->held || from[i] == to[i]) continue;
+        if (from[i]->held && from[i]->held->name == to[i]->held->name) continue;
+        now[i] = from[i];
+        if (!reads_carried(from[i], to, count, from[i]->type, false, 64)) continue;
+        value *copy = NEW(e->t, value); /* first to an array of its own */
+        *copy = (value){.type = from[i]->type, .id = from[i]->id};
+        copy->held = NEW(e->t, held);
+        *copy->held =
+            (held){.type = from[i]->type, .lane_dim = lane_dim(e->t, from[i]->type), .last_use = e->now};
+        hold_allocate(e, copy->held);
+        copy_to(e, from[i], copy->held);
+        now[i] = copy;
+    }
+    for (int i = 0; i < count; i++)
+        if (now[i] && now[i] != from[i]) flush(e);
+    for (int i = 0; i < count; i++)
+        if (now[i]) copy_to(e, now[i], to[i]->held);
+    flush(e);
+    const char *texts[MAX_ROOTS];
+    for (int i = 0; i < count; i++) {
+        if (!names[i]) continue;
+        if (to[i]->offset) {
+            expr x = emit_value(e, to[i]->offset->step, make_coords(e, 0, NULL, NULL));
+            emit_line(e, e->depth, "%s += %s;", names[i], x.text);
+            continue;
+        }
+        texts[i] = scalar_text(e, from[i]);
+        if (count > 1) {
+            const char *temporary = new_name(e, "t");
+            emit_line(e, e->depth, "const %s %s = %s;",
+                      to[i]->type->is_pointer ? "ulong" : c_type(to[i]->type), temporary, texts[i]);
+            texts[i] = temporary;
+        }
+    }
+    for (int i = 0; i < count; i++)
+        if (names[i] && !to[i]->offset && strcmp(texts[i], names[i]))
+            emit_line(e, e->depth, "%s = %s;", names[i], texts[i]);
+}
+
+/* Does the dot's accumulator come from `arg` alone, at the same coordinates, and is that all that reads it?
+ */
+static bool accumulates(const value *arg, const op *dot) {
+    const value *v = dot->args[2];
+    while (v != arg) {
+        const op *o = v->def;
+        if (v->uses != 1 || !o || v->held) return false;
+        const value *next = NULL;
+        for (int i = 0; i < o->arg_count; i++)
+            if (o->args[i]->type == arg->type && !o->args[i]->held)
+                next = next ? NULL : o->args[i];
+            else if (o->args[i] == arg)
+                next = arg;
+        if (!next || o->result_count != 1) return false;
+        int kind = op_table[o->code].kind;
+        if (kind < KIND_INT1 || kind > KIND_FLOAT3) return false;
+        v = next;
+    }
+    return arg->uses == 1;
+}
+
+/* A dot that only updates a carried value works in that value's array. */
+static void share_accumulators(op *loop, block *body, value *const *yields) {
+    for (int i = 1; i < body->arg_count; i++) {
+        op *o = yields[i - 1]->def;
+        if (!o || o->owner != body || (o->code != OP_DOT && o->code != OP_DOT_SCALED) || !body->args[i]->held)
+            continue;
+        if (accumulates(body->args[i], o)) o->results[0].held = body->args[i]->held;
+    }
+}
+
+static void finish_results(op *o, value *const *carried) {
+    for (int i = 0; i < o->result_count; i++) {
+        held *h = o->results[i].held;
+        if (!h || !carried[i]->held) continue;
+        if (carried[i]->held->last_use < h->last_use) carried[i]->held->last_use = h->last_use;
+        o->results[i].held = carried[i]->held;
+    }
+}
+
+static void emit_for(emitter *e, op *o) {
+    block *body = o->regions[0].first;
+    int n = o->result_count, outer;
+    const char *names[MAX_ROOTS] = {NULL};
+    if (n > MAX_ROOTS) tile_unsupported(e->t, o->at, "more than %d loop-carried values", MAX_ROOTS);
+    const char *bounds[3];
+    for (int i = 0; i < 3; i++) bounds[i] = scalar_text(e, o->args[i]);
+    expr low = emit_value(e, o->args[0], NULL), step = emit_value(e, o->args[2], NULL);
+    finish_results(o, body->args + 1);
+    share_accumulators(o, body, body->last->args);
+    for (int i = 0; i < n; i++) {
+        value *arg = body->args[i + 1];
+        if (arg->offset) {
+            const char *ty = arg->type->is_pointer ? "long" : c_type(arg->type);
+            names[i] = arg->offset->name = new_name(e, "o");
+            emit_line(e, e->depth, "%s %s = 0;", ty, names[i]);
+        } else if (is_scalar(arg)) {
+            const char *init = scalar_text(e, o->args[i + 3]);
+            names[i] = variable(e, arg, init);
+        } else {
+            hold_allocate(e, arg->held);
+            copy_to(e, o->args[i + 3], arg->held);
+        }
+    }
+    flush(e);
+    const char *ty = c_type(body->args[0]->type), *index = tile_format(e->t, "i%d", body->args[0]->id);
+    open_scope(e, "for (%s %s = %s; %s < %s; %s += %s) {", ty, index, bounds[0], index, bounds[1], index,
+               bounds[2]);
+    enter_block(e, &outer);
+    uint64_t weight = e->weight;
+    if (e->weight < (uint64_t)1 << 40) e->weight *= 8;
+    expr i = {.text = index,
+              .kind = UNIFORM,
+              .depth = e->depth,
+              .divisor = low.divisor < step.divisor ? low.divisor : step.divisor};
+    i.is_nonnegative = low.is_nonnegative && step.is_nonnegative;
+    remember(e, body->args[0], NULL, i);
+    for (int k = 0; k < n; k++)
+        if (names[k] && !body->args[k + 1]->offset) bind(e, body->args[k + 1], names[k], e->depth);
+    emit_block(e, body);
+    assign_carried(e, body->last->args, body->args + 1, n, names);
+    barrier_if_touched(e);
+    e->weight = weight;
+    e->block_depth = outer;
+    close_scope(e, "}");
+    for (int k = 0; k < n; k++)
+        if (names[k] && !body->args[k + 1]->offset) bind(e, &o->results[k], names[k], e->depth);
+}
+
+static void emit_if(emitter *e, op *o) {
+    const char *names[MAX_ROOTS] = {NULL};
+    int n = o->result_count, outer;
+    if (n > MAX_ROOTS) tile_unsupported(e->t, o->at, "more than %d results", MAX_ROOTS);
+    const char *condition = scalar_text(e, o->args[0]);
+    flush(e);
+    for (int i = 0; i < n; i++)
+        if (is_scalar(&o->results[i]))
+            names[i] = variable(e, &o->results[i], NULL);
+        else if (o->results[i].held)
+            hold_allocate(e, o->results[i].held);
+    for (int k = 0; k < o->region_count; k++) {
+        if (k && !o->regions[k].first->first->next && !n) break; /* nothing but the yield */
+        open_scope(e, k ? "} else {" : "if (%s) {", condition);
+        enter_block(e, &outer);
+        emit_block(e, o->regions[k].first);
+        value **results = NEW_ARRAY(e->t, value *, n);
+        for (int i = 0; i < n; i++) results[i] = &o->results[i];
+        assign_carried(e, o->regions[k].first->last->args, results, n, names);
+        barrier_if_touched(e);
+        e->block_depth = outer;
+        close_scope(e, NULL);
+    }
+    emit_line(e, e->depth, "}");
+    for (int i = 0; i < n; i++)
+        if (names[i]) bind(e, &o->results[i], names[i], e->depth);
+}
+
+static void emit_while(emitter *e, op *o) {
+    block *before = o->regions[0].first, *after = o->regions[1].first;
+    const char *names[MAX_ROOTS] = {NULL}, *results[MAX_ROOTS] = {NULL};
+    int n = before->arg_count, m = o->result_count, outer;
+    if (n > MAX_ROOTS || m > MAX_ROOTS)
+        tile_unsupported(e->t, o->at, "more than %d loop-carried values", MAX_ROOTS);
+    finish_results(o, after->args);
+    for (int i = 0; i < n; i++)
+        if (is_scalar(before->args[i])) {
+            names[i] = variable(e, before->args[i], scalar_text(e, o->args[i]));
+        } else {
+            hold_allocate(e, before->args[i]->held);
+            copy_to(e, o->args[i], before->args[i]->held);
+        }
+    flush(e);
+    for (int i = 0; i < m; i++)
+        if (is_scalar(&o->results[i]))
+            results[i] = variable(e, &o->results[i], NULL);
+        else
+            hold_allocate(e, after->args[i]->held);
+    open_scope(e, "for (;;) {");
+    enter_block(e, &outer);
+    uint64_t weight = e->weight;
+    if (e->weight < (uint64_t)1 << 40) e->weight *= 8;
+    for (int i = 0; i < n; i++)
+        if (names[i]) bind(e, before->args[i], names[i], e->depth);
+    emit_block(e, before);
+    op *condition = before->last;
+    const char *holds = scalar_text(e, condition->args[0]);
+    assign_carried(e, condition->args + 1, after->args, m, results);
+    barrier_if_touched(e);
+    emit_line(e, e->depth, "if (!(%s)) break;", holds);
+    for (int i = 0; i < m; i++)
+        if (results[i]) bind(e, after->args[i], results[i], e->depth);
+    emit_block(e, after);
+    assign_carried(e, after->last->args, before->args, n, names);
+    barrier_if_touched(e);
+    e->weight = weight;
+    e->block_depth = outer;
+    close_scope(e, "}");
+    for (int i = 0; i < m; i++)
+        if (results[i]) bind(e, &o->results[i], results[i], e->depth);
+}
+
+static void emit_op(emitter *e, op *o) {
+    const type *shape = o->arg_count ? o->args[0]->type : NULL;
+    e->now = o->id;
+    switch (o->code) {
+    case OP_STORE:
+    case OP_ATOMIC_RMW:
+    case OP_ATOMIC_CAS:
+        if (is_scalar(o->args[0])) {
+            comment(e, o);
+            flush(e);
+            emit_scalar_atomic(e, o);
+        } else {
+            for (int i = 0; i < o->result_count; i++)
+                if (o->results[i].held) hold_allocate(e, o->results[i].held);
+            add_root(e, (root){.op = o}, shape, -1);
+        }
+        break;
+    case OP_DESCRIPTOR_STORE:
+    case OP_DESCRIPTOR_REDUCE:
+    case OP_DESCRIPTOR_SCATTER:
+        flush(e);
+        add_root(e, (root){.op = o}, o->args[o->arg_count - 1]->type, -1);
+        flush(e);
+        break;
+    case OP_REDUCE:
+    case OP_SCAN:
+        for (int i = 0; i < o->result_count; i++)
+            if (o->results[i].held) hold_allocate(e, o->results[i].held);
+        if (is_scalar(o->args[0])) { /* of one element */
+            flush(e);
+            for (int i = 0; i < o->arg_count; i++)
+                remember(e, &o->results[i], NULL, emit_value(e, o->args[i], NULL));
+        } else {
+            add_root(e, (root){.op = o}, shape, (int)op_attr_int(o, "axis", 0));
+        }
+        break;
+    case OP_DOT:
+    case OP_DOT_SCALED:
+        flush(e);
+        comment(e, o);
+        emit_dot(e, o);
+        barrier_if_touched(e);
+        break;
+    case OP_HISTOGRAM:
+        flush(e);
+        emit_histogram(e, o);
+        barrier_if_touched(e);
+        break;
+    case OP_ASSERT:
+        if (!e->t->options->debug_asserts) break;
+        if (is_scalar(o->args[0])) {
+            const char *c = scalar_text(e, o->args[0]);
+            emit_line(e, e->depth, "if (!(%s)) printf(\"%%s\\n\", \"%s\");", c, "device assertion failed");
+        } else {
+            add_root(e, (root){.op = o}, shape, -1);
+        }
+        break;
+    case OP_PRINT:
+        if (!o->arg_count || is_scalar(o->args[0])) {
+            flush(e);
+            for (int i = 0; i < o->arg_count; i++) scalar_text(e, o->args[i]);
+        } else {
+            add_root(e, (root){.op = o}, shape, -1);
+        }
+        break;
+    case OP_ASSUME: break;
+    case OP_BARRIER:
+    case OP_GPU_BARRIER:
+        flush(e);
+        if (e->t->target.is_cpu)
+            emit_line(e, e->depth, "sub_group_barrier(CLK_GLOBAL_MEM_FENCE | CLK_LOCAL_MEM_FENCE);");
+        else
+            emit_line(e, e->depth, "barrier(CLK_GLOBAL_MEM_FENCE | CLK_LOCAL_MEM_FENCE);");
+        break;
+    case OP_FOR:
+        flush(e);
+        comment(e, o);
+        emit_for(e, o);
+        break;
+    case OP_IF:
+        comment(e, o);
+        emit_if(e, o);
+        break;
+    case OP_WHILE:
+        flush(e);
+        comment(e, o);
+        emit_while(e, o);
+        break;
+    case OP_INLINE_ASM:
+        tile_unsupported(e->t, o->at, "inline assembly is for one vendor's hardware: it can't run here");
+    default:
+        if (o->result_count && is_pure(o)) {
+            if (is_scalar(&o->results[0]) && !o->results[0].type->is_descriptor) {
+                emit_scalar(e, o);
+            } else {
+                for (int i = 0; i < o->result_count; i++) {
+                    value *v = &o->results[i];
+                    if (!v->held || v->held->name) continue;
+                    hold_allocate(e, v->held);
+                    add_root(e, (root){.kind = ROOT_HOLD, .value = v}, v->type, -1);
+                }
+            }
+        }
+        break;
+    }
+}
+
+void emit_block(emitter *e, block *b) {
+    for (op *o = b->first; o; o = o->next) {
+        if (op_table[o->code].kind == KIND_END) break;
+        emit_op(e, o);
+    }
+    e->now = b->last ? b->last->id : e->now;
+}
+
+/* --- a function's body of several blocks: labels and gotos --- */
+
+static void emit_jump(emitter *e, op *o, int index, const char *label_prefix) {
+    int first = o->code == OP_COND_BR;
+    for (int i = 0; i < index; i++) first += o->target_args[i];
+    block *to = o->targets[index];
+    const char *names[MAX_ROOTS] = {NULL};
+    if (to->arg_count > MAX_ROOTS) tile_unsupported(e->t, o->at, "more than %d block arguments", MAX_ROOTS);
+    for (int i = 0; i < to->arg_count; i++)
+        if (is_scalar(to->args[i])) names[i] = tile_format(e->t, "s%d", to->args[i]->id);
+    assign_carried(e, o->args + first, to->args, to->arg_count, names);
+    barrier_if_touched(e);
+    emit_line(e, e->depth, "goto %s%d;", label_prefix, to->id);
+}
+
+static void emit_body(emitter *e, region *r) {
+    for (block *b = r->first->next; b; b = b->next)
+        for (int i = 0; i < b->arg_count; i++)
+            if (is_scalar(b->args[i])) {
+                variable(e, b->args[i], NULL);
+                bind(e, b->args[i], tile_format(e->t, "s%d", b->args[i]->id), e->depth);
+            } else {
+                if (!b->args[i]->held) continue;
+                hold_allocate(e, b->args[i]->held);
+                b->args[i]->held->is_shared = true;
+            }
+    bool single = r->block_count == 1;
+    for (block *b = r->first; b; b = b->next) {
+        int outer;
+        if (b != r->first) {
+            for (held *h = e->in_use; h; h = h->next)
+                h->is_shared = true; /* a value may be read in any later block */
+            buffer_addf(e->t, &e->scopes[e->depth].text, "bb%d:;\n", b->id);
+            for (int i = 0; i < b->arg_count; i++)
+                if (is_scalar(b->args[i]))
+                    bind(e, b->args[i], tile_format(e->t, "s%d", b->args[i]->id), e->depth);
+        }
+        enter_block(e, &outer);
+        emit_block(e, b);
+        flush(e);
+        if (!single) {
+            op *last = b->last;
+            if (last->code == OP_COND_BR) {
+                open_scope(e, "if (%s) {", scalar_text(e, last->args[0]));
+                emit_jump(e, last, 0, "bb");
+                close_scope(e, "}");
+                emit_jump(e, last, 1, "bb");
+            } else if (last->code == OP_BR) {
+                emit_jump(e, last, 0, "bb");
+            } else {
+                emit_line(e, e->depth, "return;");
+            }
+            e->scopes[e->depth].serial =
+                ++e->serials; /* what was computed here isn't known in the next block */
+            for (block *c = r->first; c != b->next; c = c->next) { /* but scalars, where they dominate, are */
+                for (op *o = c->first; o; o = o->next)
+                    for (int i = 0; i < o->result_count; i++)
+                        for (memo *m = o->results[i].memo; m; m = m->next)
+                            if (!m->at && m->result.depth == e->depth) m->serial = e->serials;
+                for (int i = 0; i < c->arg_count; i++)
+                    if (c->args[i]->memo) c->args[i]->memo->serial = e->serials;
+            }
+        }
+        e->block_depth = outer;
+    }
+}
+
+/* --- the kernel --- */
+
+static char *own_copy(tile *t, const char *text) {
+    char *copy = core_strdup(text);
+    if (!copy) tile_no_memory(t);
+    return copy;
+}
+
+/* The struct's layout; binds each parameter to its field. */
+static void emit_params(emitter *e, const op *kernel, buffer *fields, buffer *roots) {
+    tile *t = e->t;
+    const block *entry = kernel->regions[0].first;
+    xpu_tile_param *params = core_calloc((size_t)entry->arg_count + 1, sizeof *params);
+    if (!params) tile_no_memory(t);
+    t->program->params = params;
+    t->program->param_count = entry->arg_count;
+    uint32_t offset = 0;
+    for (int i = 0; i < entry->arg_count; i++) {
+        value *v = entry->args[i];
+        element el = v->type->element;
+        xpu_tile_param *p = &params[i];
+        p->kind = v->type->is_pointer ? XPU_TILE_POINTER
+                  : is_float(v->type) ? XPU_TILE_FLOAT
+                                      : XPU_TILE_INTEGER;
+        p->size = v->type->is_pointer ? 8 : (uint32_t)(element_bits(el) + 7) / 8;
+        p->is_bf16 = el == BF16 && !v->type->is_pointer;
+        offset = (offset + p->size - 1) / p->size * p->size;
+        p->offset = offset;
+        offset += p->size;
+        const char *name = tile_format(t, "arg%d", i);
+        expr x = {.text = name,
+                  .kind = UNIFORM,
+                  .depth = 0,
+                  .divisor = op_attr_int(kernel, tile_format(t, "arg%d.divisibility", i), 1)};
+        if (x.divisor < 1 || (x.divisor & (x.divisor - 1))) x.divisor = 1;
+        if (v->type->is_pointer) {
+            buffer_addf(t, fields, "    ulong a%d;\n", i);
+            if (v->uses)
+                buffer_addf(t, roots, "    __global %s *const %s = (__global %s *)p.a%d;\n", c_stored(el),
+                            name, c_stored(el), i);
+            x.root = name;
+            x.text = "0";
+            x.is_constant = true;
+        } else {
+            buffer_addf(t, fields, "    %s a%d;\n", el == I1 ? "uchar" : c_stored(el), i);
+            if (v->uses) {
+                bool narrow = is_float(v->type) && element_bits(el) < 32;
+                const char *field = tile_format(t, "p.a%d", i);
+                if (narrow && el == F16)
+                    field = tile_format(t, "%s((ushort)%s)", use(e, "tile_half_bits"), field);
+                else if (narrow)
+                    field = tile_format(t, "%s(%s)",
+                                        use(e, el == BF16 ? "tile_from_bf16" : "tile_from_f8e5m2"), field);
+                buffer_addf(t, roots, "    const %s %s = %s;\n", c_type(v->type), name, field);
+            }
+        }
+        remember(e, v, NULL, x);
+    }
+    offset = (offset + 3) & ~3u;
+    t->program->grid_offset = offset;
+    t->program->params_size = (offset + 12 + 7) & ~7u;
+    buffer_addf(t, fields, "    int grid[3];\n");
+    if ((offset + 12) & 7) buffer_addf(t, fields, "    int padding;\n");
+}
+
+static void mark_written(tile *t, const value *v) {
+    for (; v; v = v->def && v->def->arg_count ? v->def->args[0] : NULL)
+        if (!v->def && v->owner == t->kernel->regions[0].first)
+            ((xpu_tile_param *)(uintptr_t)t->program->params)[v->index].is_written = true;
+}
+
+static void find_written(tile *t, const region *r) {
+    for (const block *b = r->first; b; b = b->next)
+        for (const op *o = b->first; o; o = o->next) {
+            if (o->code == OP_STORE || o->code == OP_ATOMIC_RMW || o->code == OP_ATOMIC_CAS ||
+                o->code == OP_DESCRIPTOR_STORE || o->code == OP_DESCRIPTOR_REDUCE ||
+                o->code == OP_DESCRIPTOR_SCATTER)
+                mark_written(t, o->args[0]);
+            for (int i = 0; i < o->region_count; i++) find_written(t, &o->regions[i]);
+        }
+}
+
+extern const struct embedded_file {
+    const char *name, *text;
+    size_t size;
+} embedded_files[];
+
+static const char *library_text(void) {
+    for (const struct embedded_file *f = embedded_files; f->name; f++)
+        if (!strcmp(f->name, "tile_library.cl")) return f->text;
+    return "";
+}
+
+/* Appends a piece of the library, after those that it names itself. A piece begins with a line
+ * "//! name other other"; the others are pieces that it needs. */
+static void add_piece(emitter *e, const char *name, buffer *out, buffer *done, int depth) {
+    const char *mark = tile_format(e->t, "\n%s\n", name);
+    if (done->size && strstr(done->data, mark)) return;
+    buffer_addf(e->t, done, "%s%s\n", done->size ? "" : "\n", name);
+    size_t size = strlen(name);
+    const char *piece = library_text();
+    while ((piece = strstr(piece, "//! "))) {
+        piece += 4;
+        if (!strncmp(piece, name, size) && (piece[size] == ' ' || piece[size] == '\n')) break;
+    }
+    if (!piece || depth > 20) tile_error(e->t, NULL, "internal error: no function %s in the library", name);
+    const char *line_end = strchr(piece, '\n');
+    for (const char *c = piece + size; c < line_end;) {
+        while (c < line_end && *c == ' ') c++;
+        const char *start = c;
+        while (c < line_end && *c != ' ') c++;
+        if (c > start) add_piece(e, tile_strndup(e->t, start, (size_t)(c - start)), out, done, depth + 1);
+    }
+    const char *stop = strstr(line_end, "//! ");
+    buffer_add(e->t, out, line_end + 1, stop ? (size_t)(stop - line_end - 1) : strlen(line_end + 1));
+}
+
+static void add_library(emitter *e, buffer *out) {
+    buffer done = {0};
+    for (const char *c = e->library.data; c && *c;) {
+        while (*c == '\n') c++;
+        size_t size = strcspn(c, "\n");
+        if (size) add_piece(e, tile_strndup(e->t, c, size), out, &done, 0);
+        c += size;
+    }
+}
+
+static const char *c_identifier(tile *t, const char *name) {
+    char *copy = tile_strndup(t, name, strlen(name));
+    for (char *c = copy; *c; c++)
+        if (!((*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9') || *c == '_'))
+            *c = '_';
+    return copy[0] >= '0' && copy[0] <= '9' ? tile_format(t, "_%s", copy) : copy;
+}
+
+void tile_emit(tile *t) {
+    emitter *e = NEW(t, emitter);
+    op *kernel = t->kernel;
+    buffer fields = {0}, roots = {0}, library = {0};
+    e->t = t;
+    e->weight = 1;
+    e->lanes = t->target.lanes;
+    if (!t->target.is_cpu) tile_unsupported(t, NULL, "kernels for GPUs are not there yet");
+    e->scopes[0] = (scope){.serial = ++e->serials, .indent = 1};
+    emit_params(e, kernel, &fields, &roots);
+    find_written(t, &kernel->regions[0]);
+    emit_body(e, &kernel->regions[0]);
+    add_library(e, &library);
+
+    text *out = t->source;
+    const char *name = c_identifier(t, op_attr(kernel, "sym_name")->string);
+    text_addf(out, "/* %s, from Triton IR for %s: one program is one subgroup of %d lanes */\n", name,
+              t->target.name, e->lanes);
+    if (t->target.has_fp64) text_add(out, "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n");
+    if (t->target.has_fp16)
+        text_add(out, "#pragma OPENCL EXTENSION cl_khr_fp16 : enable\n#define TILE_HAS_FP16\n");
+    text_add(out, "#define XPU_GROUP(d) (get_group_id(d) + get_global_offset(d) / get_local_size(d))\n\n");
+    if (library.size) text_append(out, library.data, library.size);
+    text_addf(out, "typedef struct params {\n%s} params;\n\n", fields.data);
+    text_addf(
+        out,
+        "__attribute__((intel_reqd_sub_group_size(%d)))\n__attribute__((reqd_work_group_size(%d, 1, 1)))\n",
+        e->lanes, e->lanes);
+    text_addf(out, "__kernel void %s(const params p) {\n", name);
+    if (e->locals.size) text_append(out, e->locals.data, e->locals.size);
+    text_add(out, "    const int lane = (int)get_sub_group_local_id();\n");
+    if (roots.size) text_append(out, roots.data, roots.size);
+    if (e->scopes[0].text.size) text_append(out, e->scopes[0].text.data, e->scopes[0].text.size);
+    text_add(out, "}\n");
+    if (out->failed) tile_no_memory(t);
+    t->program->source = out->data;
+    t->program->source_size = out->size;
+    t->program->name = own_copy(t, name);
+    t->program->build_options = own_copy(t, "-cl-std=CL3.0");
+    t->program->local_size = (uint32_t)e->lanes;
+    t->program->local_memory = (uint32_t)e->local_memory;
+    t->program->work = e->work + 1;
+}

@@ -1,0 +1,178 @@
+/* What the layout stage and the emitter's files share.
+ *
+ * A tensor's element is a function of its coordinates. Index arithmetic, and whatever else is cheap, is
+ * computed anew wherever it is wanted (emit_value); the rest is HELD: an array in local memory, filled by one
+ * loop and read by others. On a CPU a program is one subgroup of lanes that run in step, so a loop takes the
+ * elements in chunks of that many, lane l the l-th of a chunk, and local memory is the cheapest place that
+ * all lanes see.
+ *
+ * Operations with an effect (and values to be held) are the roots. Roots over blocks of one shape share a
+ * loop (a GROUP) as long as none needs what another only has at the loop's end. */
+#ifndef TILE_EMIT_H
+#define TILE_EMIT_H
+
+#include "tile/tile.h"
+
+/* --- text under construction, in the arena --- */
+
+typedef struct buffer {
+    char *data;
+    size_t size, room;
+} buffer;
+
+void buffer_add(tile *t, buffer *b, const char *data, size_t size);
+void buffer_addf(tile *t, buffer *b, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* --- layout.c --- */
+
+/* A value kept in local memory. */
+typedef struct held {
+    const char *name;  /* the C array; NULL until its loop is emitted */
+    const type *type;  /* of the value */
+    int lane_dim;      /* this dimension's elements lie side by side, the others row-major around it */
+    int last_use;      /* number of the last operation that reads it */
+    bool is_shared;    /* the array belongs to a loop-carried value: not to be given back */
+    struct held *next; /* of those in use, or free */
+} held;
+
+/* A loop-carried tensor that grows by the same number in all elements: its first value and a scalar. */
+typedef struct offset {
+    value *start;     /* the value before the loop */
+    value *step;      /* added in each iteration: all its elements are equal */
+    const char *name; /* the C variable */
+} offset;
+
+int lane_dim(tile *t, const type *ty);      /* which dimension's elements lie on neighbouring lanes */
+bool is_pure(const op *o);                  /* may be computed anew, anywhere */
+bool is_small_reduce(const op *o);          /* a reduction over 2 elements: computed where it is wanted */
+bool is_scalar(const value *v);             /* one element: computed where it is defined */
+bool is_splat(const value *v);              /* all elements are equal, whatever the coordinates */
+int64_t stride_of(const value *v, int dim); /* difference of neighbours; UNKNOWN_STRIDE if not constant */
+#define UNKNOWN_STRIDE INT64_MIN
+void tile_layout(tile *t);
+
+/* --- expressions --- */
+
+typedef enum lane_kind {
+    UNIFORM, /* the same in all lanes */
+    LINEAR,  /* in lane l: the text's value + stride * l */
+    VARYING  /* the text differs from lane to lane */
+} lane_kind;
+
+typedef struct expr {
+    const char *text; /* C: a name, a number or something in parentheses */
+    const char *root; /* of a pointer: the C pointer to which `text` is an offset in elements */
+    lane_kind kind;
+    int depth; /* the scope in which it can be computed */
+    int64_t stride;
+    int64_t divisor; /* a power of two that divides the integer (LINEAR: lane 0's) */
+    bool is_nonnegative;
+    bool is_constant; /* the integer (LINEAR: lane 0's) is `constant` */
+    int64_t constant;
+} expr;
+
+typedef struct coords {
+    int rank;
+    expr *dims;
+    const expr *linear; /* row-major index, where known */
+} coords;
+
+/* A computed element: valid as long as the scope it was put in is open. */
+typedef struct memo {
+    struct memo *next;
+    const coords *at; /* NULL: at any */
+    expr result;
+    int serial; /* of the scope */
+} memo;
+
+#define MAX_SCOPES 128
+typedef struct scope {
+    buffer text;
+    int serial;
+    int indent;
+} scope;
+
+typedef enum root_kind { ROOT_OP, ROOT_HOLD, ROOT_COPY } root_kind;
+typedef struct root {
+    root_kind kind;
+    op *op;             /* ROOT_OP: a store, atomic, reduction, scan, print, assert */
+    value *value;       /* ROOT_HOLD, ROOT_COPY */
+    held *to;           /* ROOT_COPY: where to */
+    expr *accumulators; /* of a reduction or scan */
+} root;
+
+#define MAX_ROOTS 64
+typedef struct group {
+    const type *shape; /* NULL: no group is open */
+    int axis;          /* of its reductions and scans; -1 if none */
+    bool is_reversed;  /* a scan from the end */
+    int serial;
+    int epoch;
+    bool has_effect;
+    int count;
+    root roots[MAX_ROOTS];
+} group;
+
+typedef struct emitter {
+    tile *t;
+    scope scopes[MAX_SCOPES];
+    int depth, block_depth, serials, names;
+    group group;
+    held *in_use, *free;
+    buffer locals; /* declarations of local arrays */
+    uint64_t local_memory;
+    uint64_t work, weight; /* operations of a program; how often the current scope runs */
+    bool touches_local;    /* since the last barrier */
+    buffer library;        /* names of the library's functions that were used, a line each */
+    int now;               /* number of the operation being emitted */
+    int lanes;
+} emitter;
+
+/* emit.c */
+void tile_emit(tile *t);
+expr emit_value(emitter *e, value *v, const coords *at);
+expr emit_anew(emitter *e, value *v, const coords *at); /* though it may be held */
+expr descriptor_element(emitter *e, op *o, const coords *at, const char **inside, int *depth);
+void emit_block(emitter *e, block *b);
+void emit_line(emitter *e, int depth, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void open_scope(emitter *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void close_scope(emitter *e, const char *format, ...)
+    __attribute__((format(printf, 2, 3))); /* NULL: no line */
+expr declare(emitter *e, const type *ty, expr x, const char *prefix, int id);
+const char *new_name(emitter *e, const char *prefix);
+const char *lane_text(emitter *e, const expr *x);  /* as seen by one lane */
+const char *use(emitter *e, const char *function); /* notes that the library's function is needed; gives it */
+void remember(emitter *e, value *v, const coords *at, expr x);
+void flush(emitter *e);
+void add_root(emitter *e, root r, const type *shape, int axis);
+held *hold_new(emitter *e, value *v);
+void hold_allocate(emitter *e, held *h);
+void barrier_if_touched(emitter *e);
+
+/* emit_expr.c */
+const char *c_type(const type *ty); /* what an element is computed in */
+const char *c_stored(element el);   /* how it lies in memory */
+const char *c_held(const type *ty); /* how it lies in an array of held values */
+expr constant_int(emitter *e, int64_t v);
+expr int_op(emitter *e, op_code code, element el, expr a, expr b);
+expr linear_index(emitter *e, const type *shape, const coords *at);
+const coords *delinear(emitter *e, const type *shape, expr index);
+const coords *make_coords(emitter *e, int rank, const expr *dims, const expr *linear);
+expr emit_elementwise(emitter *e, op *o, const expr *args, int index);
+expr held_index(emitter *e, const held *h, const coords *at);
+const char *load_text(emitter *e, element el, const char *root, const char *offset);
+const char *store_text(emitter *e, element el, const char *root, const char *offset, const char *v);
+const char *number_text(emitter *e, const type *ty, const attr *number);
+const char *extern_text(emitter *e, op *o, const char *const *args);
+const char *fill(emitter *e, const char *formula, const type *ty, const char *const *args);
+const char *rounded(emitter *e, element el, const char *x);
+
+/* emit_op.c */
+void emit_group(emitter *e);
+void emit_combine(emitter *e, op *o, const expr *left, const expr *right, expr *out);
+void emit_dot(emitter *e, op *o);
+void emit_histogram(emitter *e, op *o);
+void emit_scalar_atomic(emitter *e, op *o);
+const char *atomic_text(emitter *e, op *o, const char *pointer, const char *const *args);
+
+#endif

@@ -1,0 +1,697 @@
+/* Loops over blocks: groups of roots, reductions and scans; dots, histograms, atomics. */
+#include <string.h>
+
+#include "tile/emit.h"
+
+static int deeper(int a, int b) { return a > b ? a : b; }
+
+/* --- combine regions --- */
+
+/* out = region(left, right), both of n values. */
+void emit_combine(emitter *e, op *o, const expr *left, const expr *right, expr *out) {
+    block *b = o->regions[0].first;
+    int n = o->arg_count;
+    for (int i = 0; i < 2 * n; i++) {
+        b->args[i]->memo = NULL;
+        expr x = i < n ? left[i] : right[i - n];
+        x.depth = e->depth;
+        remember(e, b->args[i], NULL, x);
+    }
+    for (op *c = b->first; c != b->last; c = c->next) {
+        if (!is_pure(c))
+            tile_unsupported(e->t, c->at, "%s in the region of %s", op_table[c->code].name,
+                             op_table[o->code].name);
+        for (int i = 0; i < c->result_count; i++) c->results[i].memo = NULL;
+        for (int i = 0; i < c->result_count; i++) emit_value(e, &c->results[i], NULL);
+    }
+    for (int i = 0; i < n; i++) out[i] = emit_value(e, b->last->args[i], NULL);
+}
+
+/* The one operation of a simple region: add, multiply, min, max, and, or, xor. */
+static op_code simple_combine(const op *o) {
+    const block *b = o->regions[0].first;
+    const op *c = b->first;
+    if (o->arg_count != 1 || c->next != b->last || c->arg_count != 2 || b->last->args[0] != &c->results[0])
+        return OP_COUNT;
+    bool both = (c->args[0] == b->args[0] && c->args[1] == b->args[1]) ||
+                (c->args[0] == b->args[1] && c->args[1] == b->args[0]);
+    return both ? c->code : OP_COUNT;
+}
+
+/* What leaves the other operand as it is; NULL if not known. */
+static const char *identity(op_code code, element el) {
+    switch (code) {
+    case OP_ADDF: return "-0.0f";
+    case OP_MULF: return "1.0f";
+    case OP_MAXNUMF:
+    case OP_MINNUMF: return "NAN";
+    case OP_ADDI:
+    case OP_ORI:
+    case OP_XORI:
+    case OP_MAXUI: return "0";
+    case OP_MULI: return "1";
+    case OP_ANDI:
+    case OP_MINUI: return el == I1 ? "1" : "-1";
+    case OP_MAXSI: return el == I32 ? "INT_MIN" : el == I64 ? "LONG_MIN" : NULL;
+    case OP_MINSI: return el == I32 ? "INT_MAX" : el == I64 ? "LONG_MAX" : NULL;
+    default: return NULL;
+    }
+}
+
+/* The subgroup's own reduction, for types that it has. */
+static const char *subgroup_reduction(op_code code, element el) {
+    if (el != F32 && el != F64 && el != I32 && el != I64) return NULL;
+    switch (code) {
+    case OP_ADDF:
+    case OP_ADDI: return "sub_group_reduce_add";
+    case OP_MAXSI:
+    case OP_MAXNUMF: return "sub_group_reduce_max";
+    case OP_MINSI:
+    case OP_MINNUMF: return "sub_group_reduce_min";
+    default: return NULL;
+    }
+}
+
+/* --- a group's loops ---
+ *
+ * All dimensions but the lanes' are plain loops. With an axis (of reductions, scans), its loop is the
+ * innermost: lanes along the axis: for (others) { begin; for (chunks of the axis) { body } finish across
+ * lanes } else:                 for (others, chunks) { begin; for (axis) { body } finish in each lane } */
+typedef struct plan {
+    const type *shape;
+    int axis;
+    bool lanes_on_axis;
+    const coords *at;    /* of an element, inside */
+    const coords *outer; /* the same without the axis, outside of its loop */
+    const char *guard;   /* NULL, or the condition under which a lane has an element of its own */
+    const char *first;   /* in the axis' loop: whether this is its first iteration; NULL: there is only one */
+    int loops;           /* opened */
+    int body_depth;
+} plan;
+
+static const type *without(tile *t, const type *shape, int axis) {
+    type r = {.is_tensor = true};
+    for (int i = 0; i < shape->rank; i++)
+        if (i != axis) r.shape[r.rank++] = shape->shape[i];
+    return type_make(t, r);
+}
+
+static expr loop_variable(emitter *e, const char *name, int64_t divisor) {
+    return (expr){
+        .text = name, .kind = UNIFORM, .depth = e->depth, .divisor = divisor, .is_nonnegative = true};
+}
+
+/* Opens "for (int i = 0; i < size; i += step)" and gives its variable; a loop of one iteration is none. */
+static expr open_loop(emitter *e, plan *p, const char *prefix, int64_t size, int64_t step, bool reversed) {
+    if (size <= step) return constant_int(e, 0);
+    const char *name = new_name(e, prefix);
+    if (step > 1)
+        open_scope(e, "for (int %s = 0; %s < %lld; %s += %lld) {", name, name, (long long)size, name,
+                   (long long)step);
+    else
+        open_scope(e, "for (int %s = 0; %s < %lld; %s++) {", name, name, (long long)size, name);
+    p->loops++;
+    e->weight *= (uint64_t)(size / step);
+    (void)reversed;
+    return loop_variable(e, name, step);
+}
+
+static expr on_lanes(expr base) {
+    base.kind = LINEAR;
+    base.stride = 1;
+    return base;
+}
+
+/* size - 1 - x */
+static expr mirrored(emitter *e, expr x, int64_t size) {
+    expr y = int_op(e, OP_SUBI, I32, constant_int(e, size - 1), x);
+    y.is_nonnegative = true;
+    return y;
+}
+
+static void open_plan(emitter *e, plan *p, void (*begin)(emitter *, plan *)) {
+    const type *s = p->shape;
+    int64_t lanes = e->lanes;
+    int lane = lane_dim(e->t, s), axis = p->axis;
+    bool reversed = e->group.is_reversed;
+    expr dims[MAX_RANK];
+    const type *others = axis >= 0 ? without(e->t, s, axis) : s;
+    p->lanes_on_axis = axis >= 0 && s->shape[axis] >= lanes && (axis == lane || others->count < lanes);
+    if (p->lanes_on_axis) {
+        for (int i = 0; i < s->rank; i++)
+            if (i != axis) dims[i] = open_loop(e, p, "i", s->shape[i], 1, false);
+    } else if (lane != axis && s->shape[lane] >= lanes) {
+        for (int i = 0; i < s->rank; i++)
+            if (i != axis && i != lane) dims[i] = open_loop(e, p, "i", s->shape[i], 1, false);
+        expr c = open_loop(e, p, "c", s->shape[lane], lanes, false);
+        c.divisor = lanes;
+        dims[lane] = on_lanes(c);
+    } else { /* chunks of the row-major index */
+        expr index;
+        if (others->count >= lanes) {
+            index = open_loop(e, p, "c", others->count, lanes, false);
+            index.divisor = lanes;
+            index = on_lanes(index);
+        } else if (others->count > 1) {
+            index = (expr){.text = tile_format(e->t, "(lane & %lld)", (long long)others->count - 1),
+                           .kind = VARYING,
+                           .divisor = 1,
+                           .is_nonnegative = true,
+                           .depth = e->block_depth};
+            p->guard = tile_format(e->t, "lane < %lld", (long long)others->count);
+        } else {
+            index = constant_int(e, 0);
+        }
+        const coords *c = delinear(e, others, index);
+        for (int i = 0, k = 0; i < s->rank; i++)
+            if (i != axis) dims[i] = c->dims[k++];
+        if (axis < 0) p->at = c; /* with its row-major index */
+    }
+    if (axis >= 0) {
+        expr rest[MAX_RANK];
+        for (int i = 0, k = 0; i < s->rank; i++)
+            if (i != axis) rest[k++] = dims[i];
+        p->outer = make_coords(e, s->rank - 1, rest, NULL);
+        if (begin) begin(e, p);
+        int64_t size = s->shape[axis];
+        expr x = open_loop(e, p, p->lanes_on_axis ? "c" : "k", size, p->lanes_on_axis ? lanes : 1, reversed);
+        p->first = x.is_constant ? NULL : tile_format(e->t, "%s == 0", x.text);
+        if (p->lanes_on_axis) {
+            x.divisor = lanes;
+            x = on_lanes(x);
+        }
+        dims[axis] = reversed ? mirrored(e, x, size) : x;
+    }
+    if (!p->at) p->at = make_coords(e, s->rank, dims, NULL);
+    p->body_depth = e->depth;
+}
+
+/* --- reductions and scans in a group --- */
+
+static void begin_combines(emitter *e, plan *p) {
+    for (int r = 0; r < e->group.count; r++) {
+        root *c = &e->group.roots[r];
+        if (c->kind != ROOT_OP || (c->op->code != OP_REDUCE && c->op->code != OP_SCAN)) continue;
+        c->accumulators = NEW_ARRAY(e->t, expr, c->op->arg_count);
+        for (int i = 0; i < c->op->arg_count; i++) {
+            const type *ty = c->op->args[i]->type;
+            const char *name = new_name(e, "a"), *start = identity(simple_combine(c->op), ty->element);
+            if (ty->element == F64 && start) start = tile_format(e->t, "(double)%s", start);
+            if (start)
+                emit_line(e, e->depth, "%s %s = %s;", c_type(ty), name, start);
+            else
+                emit_line(e, e->depth, "%s %s;", c_type(ty), name);
+            c->accumulators[i] = (expr){.text = name, .kind = VARYING, .depth = e->depth, .divisor = 1};
+        }
+    }
+}
+
+static void assign(emitter *e, const expr *to, const expr *from, int n) {
+    for (int i = 0; i < n; i++)
+        if (strcmp(to[i].text, from[i].text))
+            emit_line(e, e->depth, "%s = %s;", to[i].text, lane_text(e, &from[i]));
+}
+
+/* accumulators = first ? x : combine(accumulators, x) */
+static void accumulate(emitter *e, const root *r, const plan *p, const expr *x) {
+    op *o = r->op;
+    int n = o->arg_count;
+    expr *sum = NEW_ARRAY(e->t, expr, n), *left = r->accumulators;
+    bool starts = identity(simple_combine(o), o->args[0]->type->element) != NULL;
+    if (!starts && p->first) {
+        open_scope(e, "if (%s) {", p->first);
+        assign(e, left, x, n);
+        close_scope(e, NULL);
+        open_scope(e, "} else {");
+    }
+    if (starts || p->first) {
+        int outer = e->block_depth;
+        e->block_depth = e->depth; /* the accumulator changes: nothing computed from it may move out */
+        emit_combine(e, o, left, x, sum);
+        e->block_depth = outer;
+        assign(e, left, sum, n);
+    } else {
+        assign(e, left, x, n);
+    }
+    if (!starts && p->first) close_scope(e, "}");
+}
+
+/* What another lane has; `how` is a subgroup function. */
+static expr from_lane(emitter *e, const type *ty, const char *how, const char *x, const char *which) {
+    expr y = {.kind = VARYING, .depth = e->depth, .divisor = 1};
+    if (ty->element == I1)
+        y.text = tile_format(e->t, "%s((int)%s, %s) != 0", how, x, which);
+    else
+        y.text = tile_format(e->t, "%s(%s, %s)", how, x, which);
+    return declare(e, ty, y, "y", 0);
+}
+
+/* Combines the lanes' accumulators; out is the same in all lanes. */
+static void across_lanes(emitter *e, const root *r, expr *out) {
+    op *o = r->op;
+    int n = o->arg_count, outer = e->block_depth;
+    const type *ty = o->args[0]->type;
+    const char *whole = subgroup_reduction(simple_combine(o), ty->element);
+    e->block_depth = e->depth;
+    if (whole) {
+        expr x = {.text = tile_format(e->t, "%s(%s)", whole, r->accumulators[0].text),
+                  .kind = UNIFORM,
+                  .depth = e->depth,
+                  .divisor = 1};
+        out[0] = declare(e, ty, x, "r", o->results[0].id);
+    } else {
+        expr *mine = NEW_ARRAY(e->t, expr, n), *other = NEW_ARRAY(e->t, expr, n);
+        memcpy(mine, r->accumulators, sizeof(expr) * (size_t)n);
+        for (int step = e->lanes / 2; step; step /= 2) {
+            for (int i = 0; i < n; i++)
+                other[i] = from_lane(e, o->args[i]->type, "sub_group_shuffle_down", lane_text(e, &mine[i]),
+                                     tile_format(e->t, "%d", step));
+            expr *sum = NEW_ARRAY(e->t, expr, n);
+            emit_combine(e, o, mine, other, sum);
+            mine = sum;
+        }
+        for (int i = 0; i < n; i++) { /* the first lane has seen all, in order */
+            out[i] = from_lane(e, o->args[i]->type, "sub_group_shuffle", lane_text(e, &mine[i]), "0");
+            out[i].kind = UNIFORM;
+        }
+    }
+    e->block_depth = outer;
+}
+
+static void write_held(emitter *e, const value *v, const coords *at, const expr *x, const char *guard) {
+    if (!v->held) return;
+    expr i = held_index(e, v->held, at);
+    const char *text =
+        x->root ? tile_format(e->t, "(ulong)(%s + %s)", x->root, lane_text(e, x)) : lane_text(e, x);
+    if (guard)
+        emit_line(e, e->depth, "if (%s) %s[%s] = %s;", guard, v->held->name, lane_text(e, &i), text);
+    else
+        emit_line(e, e->depth, "%s[%s] = %s;", v->held->name, lane_text(e, &i), text);
+    e->touches_local = true;
+}
+
+/* After the axis' loop: results to their places. */
+static void finish_reduction(emitter *e, const root *r, const plan *p) {
+    op *o = r->op;
+    expr *out = NEW_ARRAY(e->t, expr, o->arg_count);
+    if (p->lanes_on_axis)
+        across_lanes(e, r, out);
+    else
+        memcpy(out, r->accumulators, sizeof(expr) * (size_t)o->arg_count);
+    for (int i = 0; i < o->result_count; i++) {
+        if (is_scalar(&o->results[i])) {
+            out[i].kind = UNIFORM;
+            remember(e, &o->results[i], NULL, out[i]);
+        } else {
+            write_held(e, &o->results[i], p->outer, &out[i], p->guard);
+        }
+    }
+}
+
+/* One step of a scan: the results for the elements at hand. */
+static void scan_step(emitter *e, root *r, plan *p, expr *x) {
+    op *o = r->op;
+    int n = o->arg_count, outer = e->block_depth;
+    if (!p->lanes_on_axis) {
+        accumulate(e, r, p, x);
+        for (int i = 0; i < n; i++) {
+            expr now = {.text = r->accumulators[i].text, .kind = VARYING, .depth = e->depth, .divisor = 1};
+            x[i] = declare(e, o->args[i]->type, now, "v", o->results[i].id);
+        }
+    } else {
+        e->block_depth = e->depth;
+        for (int i = 0; i < n; i++) { /* a name of its own, in each lane */
+            expr mine = {.text = lane_text(e, &x[i]), .kind = VARYING, .depth = e->depth, .divisor = 1};
+            x[i] = declare(e, o->args[i]->type, mine, "x", o->results[i].id);
+        }
+        for (int step = 1; step < e->lanes; step *= 2) { /* lanes below `step` keep what they have */
+            expr *other = NEW_ARRAY(e->t, expr, n), *sum = NEW_ARRAY(e->t, expr, n);
+            for (int i = 0; i < n; i++)
+                other[i] = from_lane(e, o->args[i]->type, "sub_group_shuffle_up", x[i].text,
+                                     tile_format(e->t, "%d", step));
+            emit_combine(e, o, other, x, sum);
+            for (int i = 0; i < n; i++) {
+                sum[i].text =
+                    tile_format(e->t, "lane >= %d ? %s : %s", step, lane_text(e, &sum[i]), x[i].text);
+                sum[i].kind = VARYING;
+                sum[i].is_constant = false;
+                sum[i].depth = e->depth;
+                x[i] = declare(e, o->args[i]->type, sum[i], "x", o->results[i].id);
+            }
+        }
+        if (p->first) { /* and what the chunks before gave */
+            const char *names[MAX_RANK];
+            for (int i = 0; i < n; i++) {
+                names[i] = new_name(e, "v");
+                emit_line(e, e->depth, "%s %s = %s;", c_type(o->args[i]->type), names[i], x[i].text);
+            }
+            open_scope(e, "if (!(%s)) {", p->first);
+            e->block_depth = e->depth;
+            expr *sum = NEW_ARRAY(e->t, expr, n);
+            emit_combine(e, o, r->accumulators, x, sum);
+            for (int i = 0; i < n; i++) emit_line(e, e->depth, "%s = %s;", names[i], lane_text(e, &sum[i]));
+            close_scope(e, "}");
+            e->block_depth = e->depth;
+            for (int i = 0; i < n; i++) {
+                x[i].text = names[i];
+                expr last = from_lane(e, o->args[i]->type, "sub_group_shuffle", names[i],
+                                      tile_format(e->t, "%d", e->lanes - 1));
+                emit_line(e, e->depth, "%s = %s;", r->accumulators[i].text, last.text);
+            }
+        }
+        e->block_depth = outer;
+    }
+    for (int i = 0; i < n; i++) {
+        x[i].depth = e->depth;
+        remember(e, &o->results[i], p->at, x[i]);
+        write_held(e, &o->results[i], p->at, &x[i], p->guard);
+    }
+}
+
+/* --- memory operations in a group --- */
+
+static const char *both(emitter *e, const char *a, const char *b) {
+    return !a ? b : !b ? a : tile_format(e->t, "%s && %s", a, b);
+}
+
+static const char *mask_text(emitter *e, op *o, int index, const coords *at) {
+    if (o->arg_count <= index) return NULL;
+    expr m = emit_value(e, o->args[index], at);
+    if (m.is_constant && m.constant) return NULL;
+    return lane_text(e, &m);
+}
+
+static void emit_store(emitter *e, op *o, const coords *at, const char *guard) {
+    expr p = emit_value(e, o->args[0], at), v = emit_value(e, o->args[1], at);
+    const char *mask = both(e, guard, mask_text(e, o, 2, at));
+    const char *text = store_text(e, o->args[1]->type->element, p.root, lane_text(e, &p), lane_text(e, &v));
+    if (mask)
+        emit_line(e, e->depth, "if (%s) %s", mask, text);
+    else
+        emit_line(e, e->depth, "%s", text);
+    e->work += e->weight * (uint64_t)e->lanes;
+}
+
+const char *atomic_text(emitter *e, op *o, const char *pointer, const char *const *args) {
+    tile *t = e->t;
+    const type *ty = o->args[1]->type;
+    element el = ty->element;
+    int bits = element_bits(el);
+    const char *prefix = bits == 64 ? "atom" : "atomic";
+    if (bits == 64) use(e, "tile_atomic_i64");
+    if (o->code == OP_ATOMIC_CAS) {
+        if (bits == 16)
+            return tile_format(t, "(short)%s((__global ushort *)(%s), (ushort)%s, (ushort)%s)",
+                               use(e, "tile_atomic_swap_16"), pointer, args[0], args[1]);
+        if (bits < 32 || is_float(ty)) tile_unsupported(t, o->at, "tt.atomic_cas on %s", element_names[el]);
+        return tile_format(t, "%s_cmpxchg((volatile __global %s *)(%s), %s, %s)", prefix, c_type(ty), pointer,
+                           args[0], args[1]);
+    }
+    static const char *const names[RMW_COUNT] = {[RMW_AND] = "and",  [RMW_OR] = "or",    [RMW_XOR] = "xor",
+                                                 [RMW_ADD] = "add",  [RMW_MAX] = "max",  [RMW_MIN] = "min",
+                                                 [RMW_UMAX] = "max", [RMW_UMIN] = "min", [RMW_XCHG] = "xchg"};
+    int64_t order = op_attr_int(o, "atomic_rmw_op", 0);
+    if (order == RMW_FADD) {
+        if (bits < 16) tile_unsupported(t, o->at, "an atomic addition of %s", element_names[el]);
+        return tile_format(t, "%s(%s, %s)", use(e, tile_format(t, "tile_atomic_fadd_%s", element_names[el])),
+                           pointer, args[0]);
+    }
+    if (bits < 32) tile_unsupported(t, o->at, "an atomic operation on %s", element_names[el]);
+    if (is_float(ty)) /* exchange */
+        return bits == 64
+                   ? tile_format(t, "as_double(atom_xchg((volatile __global long *)(%s), as_long(%s)))",
+                                 pointer, args[0])
+                   : tile_format(t, "as_float(atomic_xchg((volatile __global int *)(%s), as_int(%s)))",
+                                 pointer, args[0]);
+    const char *sign = order == RMW_UMAX || order == RMW_UMIN ? "u" : "";
+    return tile_format(t, "(%s)%s_%s((volatile __global %s%s *)(%s), (%s%s)%s)", c_type(ty), prefix,
+                       names[order], sign, c_type(ty), pointer, sign, c_type(ty), args[0]);
+}
+
+/* An atomic operation at the coordinates (NULL: on a scalar); gives its result. */
+static expr emit_atomic(emitter *e, op *o, const coords *at, const char *guard) {
+    expr p = emit_value(e, o->args[0], at);
+    const char *args[2];
+    bool cas = o->code == OP_ATOMIC_CAS;
+    for (int i = 0; i < 1 + cas; i++) {
+        expr x = emit_value(e, o->args[1 + i], at);
+        args[i] = lane_text(e, &x);
+    }
+    const char *mask = both(e, guard, cas ? NULL : mask_text(e, o, 2, at)), *name = new_name(e, "v");
+    const char *pointer = tile_format(e->t, "%s + %s", p.root, lane_text(e, &p));
+    const char *text = atomic_text(e, o, pointer, args);
+    emit_line(e, e->depth, "%s %s = 0;", c_type(o->results[0].type), name);
+    if (mask)
+        emit_line(e, e->depth, "if (%s) %s = %s;", mask, name, text);
+    else
+        emit_line(e, e->depth, "%s = %s;", name, text);
+    e->work += e->weight * (uint64_t)e->lanes * 4;
+    return (expr){.text = name, .kind = VARYING, .depth = e->depth, .divisor = 1};
+}
+
+/* A store or atomic of one element: one lane does it. */
+void emit_scalar_atomic(emitter *e, op *o) {
+    if (o->code == OP_STORE) {
+        emit_store(e, o, NULL, e->t->target.is_cpu ? NULL : "lane == 0");
+        return;
+    }
+    int64_t sem = op_attr_int(o, "sem", 4); /* relaxed, acquire, release, both */
+    if (sem >= 3) emit_line(e, e->depth, "mem_fence(CLK_GLOBAL_MEM_FENCE);");
+    expr x = emit_atomic(e, o, NULL, "lane == 0");
+    if (sem == 2 || sem == 4) emit_line(e, e->depth, "mem_fence(CLK_GLOBAL_MEM_FENCE);");
+    if (!o->results[0].uses) return;
+    x = from_lane(e, o->results[0].type, "sub_group_shuffle", x.text, "0");
+    x.kind = UNIFORM;
+    remember(e, &o->results[0], NULL, x);
+}
+
+static void emit_print(emitter *e, op *o, const coords *at) {
+    for (int i = 0; i < o->arg_count; i++) {
+        expr x = emit_value(e, o->args[i], at);
+        const type *ty = o->args[i]->type;
+        const char *format = is_float(ty) ? "%f" : "%ld", *cast = is_float(ty) ? "" : "(long)";
+        emit_line(e, e->depth,
+                  "printf(\"(%%d, %%d, %%d)%s%s\\n\", (int)XPU_GROUP(0), (int)XPU_GROUP(1), "
+                  "(int)XPU_GROUP(2), %s%s);",
+                  " ", format, cast, lane_text(e, &x));
+    }
+}
+
+static void emit_descriptor_effect(emitter *e, op *o, const coords *at, const char *guard) {
+    const char *inside;
+    int depth;
+    expr p = descriptor_element(e, o, at, &inside, &depth), v = emit_value(e, o->args[o->arg_count - 1], at);
+    const char *mask = both(e, guard, inside), *text;
+    element el = o->args[o->arg_count - 1]->type->element;
+    if (o->code == OP_DESCRIPTOR_REDUCE) {
+        static const int kinds[] = {0, RMW_ADD, RMW_MIN, RMW_MAX, 0, 0, RMW_AND, RMW_OR, RMW_XOR};
+        int64_t kind = op_attr_int(o, "kind", 0);
+        bool floats = is_float(o->args[o->arg_count - 1]->type);
+        if (kind < 1 || kind > 8 || !kinds[kind] || (floats && kind != 1))
+            tile_unsupported(e->t, o->at, "this reduction through a descriptor");
+        op like = {.code = OP_ATOMIC_RMW, .at = o->at};
+        value *args[2] = {o->args[0], o->args[o->arg_count - 1]};
+        attr order = {.name = "atomic_rmw_op", .kind = ATTR_INT, .integer = floats ? RMW_FADD : kinds[kind]};
+        like.args = args;
+        like.arg_count = 2;
+        like.attrs = &order;
+        const char *x = lane_text(e, &v);
+        text = tile_format(e->t, "%s;",
+                           atomic_text(e, &like, tile_format(e->t, "%s + %s", p.root, lane_text(e, &p)), &x));
+    } else {
+        text = store_text(e, el, p.root, lane_text(e, &p), lane_text(e, &v));
+    }
+    emit_line(e, e->depth, "if (%s) %s", mask, text);
+}
+
+/* --- a group --- */
+
+static void emit_root(emitter *e, root *r, plan *p) {
+    op *o = r->op;
+    if (r->kind == ROOT_HOLD) {
+        expr x = emit_anew(e, r->value, p->at);
+        remember(e, r->value, p->at, x);
+        write_held(e, r->value, p->at, &x, NULL);
+        return;
+    }
+    switch (o->code) {
+    case OP_STORE: emit_store(e, o, p->at, p->guard); break;
+    case OP_ATOMIC_RMW:
+    case OP_ATOMIC_CAS: {
+        expr x = emit_atomic(e, o, p->at, p->guard);
+        remember(e, &o->results[0], p->at, x);
+        write_held(e, &o->results[0], p->at, &x, p->guard);
+        break;
+    }
+    case OP_DESCRIPTOR_STORE:
+    case OP_DESCRIPTOR_REDUCE:
+    case OP_DESCRIPTOR_SCATTER: emit_descriptor_effect(e, o, p->at, p->guard); break;
+    case OP_ASSERT: {
+        expr c = emit_value(e, o->args[0], p->at);
+        emit_line(e, e->depth, "if (!(%s)) printf(\"device assertion failed\\n\");", lane_text(e, &c));
+        break;
+    }
+    case OP_PRINT: emit_print(e, o, p->at); break;
+    default: { /* reduce, scan */
+        expr *x = NEW_ARRAY(e->t, expr, o->arg_count);
+        for (int i = 0; i < o->arg_count; i++) x[i] = emit_value(e, o->args[i], p->at);
+        if (o->code == OP_REDUCE)
+            accumulate(e, r, p, x);
+        else
+            scan_step(e, r, p, x);
+    }
+    }
+}
+
+static void comment_group(emitter *e) {
+    if (!e->t->options->comments) return;
+    buffer line = {0};
+    for (int i = 0; i < e->group.count; i++) {
+        const root *r = &e->group.roots[i];
+        const op *o = r->kind == ROOT_OP ? r->op : r->value->def;
+        buffer_addf(e->t, &line, "%s%s%s", i ? "; " : "", r->kind == ROOT_OP ? "" : "keep ",
+                    o ? op_table[o->code].name : "a carried value");
+        if (o && o->loc && !strstr(o->loc, "*/")) buffer_addf(e->t, &line, " at %s", o->loc);
+    }
+    emit_line(e, e->depth, "/* %s */", line.data);
+}
+
+void emit_group(emitter *e) {
+    group *g = &e->group;
+    plan p = {.shape = g->shape, .axis = g->axis};
+    uint64_t weight = e->weight;
+    int depth = e->depth, outer = e->block_depth;
+    comment_group(e);
+    open_plan(e, &p, begin_combines);
+    for (int i = 0; i < g->count; i++)
+        if (g->roots[i].kind != ROOT_COPY) emit_root(e, &g->roots[i], &p);
+    expr *copies = NEW_ARRAY(e->t, expr, g->count); /* all are read before any is written */
+    for (int i = 0; i < g->count; i++)
+        if (g->roots[i].kind == ROOT_COPY) copies[i] = emit_value(e, g->roots[i].value, p.at);
+    for (int i = 0; i < g->count; i++)
+        if (g->roots[i].kind == ROOT_COPY)
+            write_held(e, &(value){.held = g->roots[i].to}, p.at, &copies[i], NULL);
+    if (p.axis >= 0) {
+        if (p.first) { /* the axis' loop was opened */
+            close_scope(e, "}");
+            p.loops--;
+        }
+        for (int i = 0; i < g->count; i++) {
+            const root *r = &g->roots[i];
+            if (r->kind == ROOT_OP && r->op->code == OP_REDUCE) finish_reduction(e, r, &p);
+        }
+    }
+    while (p.loops--) close_scope(e, "}");
+    e->weight = weight;
+    e->block_depth = outer;
+    (void)depth;
+}
+
+/* --- tt.dot --- */
+
+/* c[m][n] += a[m][k] * b[k][n], in tiles of rows × chunks of lanes; a and b are held. */
+void emit_dot(emitter *e, op *o) {
+    if (o->code == OP_DOT_SCALED) tile_unsupported(e->t, o->at, "tt.dot_scaled is not there yet");
+    tile *t = e->t;
+    const type *ty = o->results[0].type, *a = o->args[0]->type;
+    int r = ty->rank;
+    int64_t batch = r == 3 ? ty->shape[0] : 1, M = ty->shape[r - 2], N = ty->shape[r - 1],
+            K = a->shape[r - 1], lanes = e->lanes;
+    value *result = &o->results[0];
+    if (!result->held) return;
+    hold_allocate(e, result->held);
+    int64_t columns = N >= 4 * lanes   ? 4
+                      : N >= 2 * lanes ? 2
+                                       : 1,
+            rows = M >= 16 / columns ? 16 / columns : M;
+    if (rows > 8) rows = M >= 8 ? 8 : M;
+    const char *ha = o->args[0]->held->name, *hb = o->args[1]->held->name, *c = c_type(ty);
+    bool floats = is_float(ty);
+    plan p = {0};
+    uint64_t weight = e->weight;
+    expr ib = open_loop(e, &p, "b", batch, 1, false), im = open_loop(e, &p, "m", M, rows, false),
+         in = open_loop(e, &p, "n", N, columns * lanes, false);
+    in.divisor = lanes;
+    expr acc[64];
+    const coords *at[64];
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < columns; j++) {
+            expr dims[3], n = int_op(e, OP_ADDI, I32, in, constant_int(e, j * lanes));
+            if (N >= lanes)
+                n = on_lanes(n);
+            else
+                n = (expr){.text = tile_format(t, "(lane & %lld)", (long long)N - 1),
+                           .kind = VARYING,
+                           .divisor = 1,
+                           .is_nonnegative = true,
+                           .depth = e->depth};
+            if (r == 3) dims[0] = ib;
+            dims[r - 2] = int_op(e, OP_ADDI, I32, im, constant_int(e, i));
+            dims[r - 1] = n;
+            int64_t k = i * columns + j;
+            at[k] = make_coords(e, r, dims, NULL);
+            expr start = emit_value(e, o->args[2], at[k]);
+            const char *name = tile_format(t, "c%lld_%lld_%d", (long long)i, (long long)j, e->names);
+            emit_line(e, e->depth, "%s %s = %s;", c, name, lane_text(e, &start));
+            acc[k] = (expr){.text = name, .kind = VARYING, .depth = e->depth, .divisor = 1};
+        }
+    const char *k = new_name(e, "k"),
+               *lane = N >= lanes ? "lane" : tile_format(t, "(lane & %lld)", (long long)N - 1);
+    const char *base_a =
+        r == 3 ? tile_format(t, "(%s * %lld + %s)", ib.text, (long long)M, im.text) : im.text;
+    const char *base_b = r == 3 ? tile_format(t, "(%s * %lld + %s)", ib.text, (long long)K, k) : k;
+    emit_line(e, e->depth, "__local const %s *const row%s = %s + %s * %lld;", c_held(a), k, ha, base_a,
+              (long long)K);
+    open_scope(e, "for (int %s = 0; %s < %lld; %s++) {", k, k, (long long)K, k);
+    for (int64_t j = 0; j < columns; j++)
+        emit_line(e, e->depth, "const %s b%lld = %s[%s * %lld + %s + %lld + %s];", c, (long long)j, hb,
+                  base_b, (long long)N, in.text, (long long)(j * lanes), lane);
+    for (int64_t i = 0; i < rows; i++) {
+        emit_line(e, e->depth, "const %s a%lld = row%s[%lld + %s];", c, (long long)i, k, (long long)(i * K),
+                  k);
+        for (int64_t j = 0; j < columns; j++) {
+            const char *sum = acc[i * columns + j].text;
+            if (floats)
+                emit_line(e, e->depth, "%s = fma(a%lld, b%lld, %s);", sum, (long long)i, (long long)j, sum);
+            else
+                emit_line(e, e->depth, "%s += a%lld * b%lld;", sum, (long long)i, (long long)j);
+        }
+    }
+    close_scope(e, "}");
+    for (int64_t i = 0; i < rows * columns; i++) {
+        acc[i].text = rounded(e, ty->element, acc[i].text);
+        write_held(e, result, at[i], &acc[i], NULL);
+    }
+    while (p.loops--) close_scope(e, "}");
+    e->weight = weight;
+    e->work += weight * (uint64_t)(batch * M * N * K) / 2;
+    e->touches_local = true;
+}
+
+/* --- tt.histogram --- */
+
+void emit_histogram(emitter *e, op *o) {
+    value *result = &o->results[0];
+    if (!result->held) return;
+    hold_allocate(e, result->held);
+    const char *h = result->held->name;
+    int64_t bins = result->type->count;
+    emit_line(e, e->depth, "for (int i = lane; i < %lld; i += %d) %s[i] = 0;", (long long)bins, e->lanes, h);
+    e->touches_local = true;
+    barrier_if_touched(e);
+    plan p = {.shape = o->args[0]->type, .axis = -1};
+    uint64_t weight = e->weight;
+    e->group.is_reversed = false;
+    open_plan(e, &p, NULL);
+    expr x = emit_value(e, o->args[0], p.at);
+    const char *text = lane_text(e, &x);
+    const char *mask = both(e, p.guard, mask_text(e, o, 1, p.at));
+    mask = both(e, mask, tile_format(e->t, "%s >= 0 && %s < %lld", text, text, (long long)bins));
+    if (element_bits(result->type->element) != 32)
+        tile_unsupported(e->t, o->at, "a histogram of other than i32");
+    emit_line(e, e->depth, "if (%s) atomic_inc((volatile __local int *)(%s + %s));", mask, h, text);
+    while (p.loops--) close_scope(e, "}");
+    e->weight = weight;
+    e->touches_local = true;
+    (void)deeper;
+}

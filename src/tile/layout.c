@@ -1,0 +1,448 @@
+/* Which values are held, and which dimension lies on the lanes.
+ *
+ * A value is held when it can't be had otherwise (loop-carried, results of reductions, dots, control flow),
+ * when it is read by an operation that memory effects separate from it (loads), or when computing it anew
+ * would cost more than local memory: it is wanted at two levels (before and after a reduction, say), in a
+ * loop that it stands outside of, or at other coordinates than its own. */
+#include <string.h>
+
+#include "tile/emit.h"
+
+/* Costs in quarters of a simple operation; what costs more than WORTH_HOLDING isn't computed twice. */
+enum {
+    COST_INDEX = 1,
+    COST_SIMPLE = 4,
+    COST_LOAD = 6,
+    COST_DIVIDE = 16,
+    COST_FUNCTION = 40,
+    WORTH_HOLDING = 36,
+    COST_MOST = 10000
+};
+
+typedef struct use_site {
+    int level; /* era and level of the root */
+    int epoch;
+    int loops; /* depth of loops around it */
+    int stamp; /* of the root */
+    int id;    /* the operation's number */
+    const block *block;
+} use_site;
+
+typedef struct layout {
+    tile *t;
+    int next_id, epoch, era, stamp;
+} layout;
+
+bool is_small_reduce(const op *o) {
+    return o->code == OP_REDUCE && o->args[0]->type->shape[op_attr_int(o, "axis", 0)] <= 2 &&
+           o->results[0].type->count > 1;
+}
+
+static bool has_effect(const op *o) {
+    switch (o->code) {
+    case OP_STORE:
+    case OP_ATOMIC_RMW:
+    case OP_ATOMIC_CAS:
+    case OP_BARRIER:
+    case OP_GPU_BARRIER:
+    case OP_DESCRIPTOR_STORE:
+    case OP_DESCRIPTOR_REDUCE:
+    case OP_DESCRIPTOR_SCATTER: return true;
+    default: return false;
+    }
+}
+
+static bool region_has_effect(const region *r) {
+    for (const block *b = r->first; b; b = b->next)
+        for (const op *o = b->first; o; o = o->next) {
+            if (has_effect(o)) return true;
+            for (int i = 0; i < o->region_count; i++)
+                if (region_has_effect(&o->regions[i])) return true;
+        }
+    return false;
+}
+
+/* Pure: its result at some coordinates is a formula over its operands there, loads included (their epoch is
+ * looked at apart). */
+bool is_pure(const op *o) {
+    switch (op_table[o->code].kind) {
+    case KIND_INT1:
+    case KIND_INT2:
+    case KIND_FLOAT1:
+    case KIND_FLOAT2:
+    case KIND_FLOAT3:
+    case KIND_COMPARE:
+    case KIND_SELECT:
+    case KIND_CAST:
+    case KIND_BITCAST:
+    case KIND_ELEMENTWISE:
+    case KIND_MAP:
+    case KIND_CONSTANT:
+    case KIND_RANGE:
+    case KIND_SPLAT:
+    case KIND_UNSPLAT:
+    case KIND_BROADCAST:
+    case KIND_EXPAND_DIMS:
+    case KIND_RESHAPE:
+    case KIND_TRANS:
+    case KIND_JOIN:
+    case KIND_SPLIT:
+    case KIND_CAT:
+    case KIND_GATHER:
+    case KIND_ADDPTR:
+    case KIND_LOAD:
+    case KIND_AXIS:
+    case KIND_MAKE_DESCRIPTOR: return true;
+    case KIND_REDUCE: return is_small_reduce(o);
+    case KIND_DESCRIPTOR: return o->code == OP_DESCRIPTOR_LOAD || o->code == OP_DESCRIPTOR_GATHER;
+    default: return o->code == OP_POISON;
+    }
+}
+
+bool is_splat(const value *v) {
+    const op *o = v->def;
+    if (!v->type->is_tensor || v->type->count == 1) return true;
+    if (!o || !is_pure(o)) return false;
+    switch (op_table[o->code].kind) {
+    case KIND_CONSTANT: return op_attr(o, "value")->count == 1;
+    case KIND_SPLAT: return true;
+    case KIND_RANGE:
+    case KIND_LOAD:
+    case KIND_DESCRIPTOR: return false;
+    default:
+        for (int i = 0; i < o->arg_count; i++)
+            if (!is_splat(o->args[i])) return false;
+        return true;
+    }
+}
+
+static bool constant_of(const value *v, int64_t *c) {
+    const op *o = v->def;
+    if (!o) return false;
+    if (o->code == OP_CONSTANT) {
+        const attr *a = op_attr(o, "value");
+        if (a->kind == ATTR_DENSE) a = a->count == 1 ? &a->list[0] : NULL;
+        if (!a || a->kind != ATTR_INT) return false;
+        *c = a->integer;
+        return true;
+    }
+    switch (o->code) {
+    case OP_SPLAT:
+    case OP_BROADCAST:
+    case OP_EXPAND_DIMS:
+    case OP_EXTSI: return constant_of(o->args[0], c);
+    default: return false;
+    }
+}
+
+int64_t stride_of(const value *v, int dim) {
+    const op *o = v->def;
+    if (!v->type->is_tensor || v->type->shape[dim] == 1 || is_splat(v)) return 0;
+    if (!o || v->held) return UNKNOWN_STRIDE;
+    int64_t a, b, c;
+    switch (o->code) {
+    case OP_MAKE_RANGE: return 1;
+    case OP_EXPAND_DIMS: {
+        int64_t axis = op_attr_int(o, "axis", 0);
+        return stride_of(o->args[0], dim < axis ? dim : dim - 1);
+    }
+    case OP_BROADCAST: return stride_of(o->args[0], dim);
+    case OP_TRANS: return stride_of(o->args[0], (int)op_attr(o, "order")->list[dim].integer);
+    case OP_EXTSI:
+    case OP_EXTUI:
+    case OP_TRUNCI:
+    case OP_BITCAST: return stride_of(o->args[0], dim);
+    case OP_ADDI:
+    case OP_ADDPTR:
+    case OP_SUBI:
+        a = stride_of(o->args[0], dim);
+        b = stride_of(o->args[1], dim);
+        if (a == UNKNOWN_STRIDE || b == UNKNOWN_STRIDE) return UNKNOWN_STRIDE;
+        return o->code == OP_SUBI ? a - b : a + b;
+    case OP_MULI:
+        a = stride_of(o->args[0], dim);
+        b = stride_of(o->args[1], dim);
+        if (a == 0 && b == 0) return 0;
+        if (b == 0 && a != UNKNOWN_STRIDE && constant_of(o->args[1], &c)) return a * c;
+        if (a == 0 && b != UNKNOWN_STRIDE && constant_of(o->args[0], &c)) return b * c;
+        return UNKNOWN_STRIDE;
+    case OP_REMSI:
+    case OP_REMUI: /* within a run that the divisor doesn't cut */
+        a = stride_of(o->args[0], dim);
+        return constant_of(o->args[1], &c) && c % 16 == 0 ? a : a == 0 ? 0 : UNKNOWN_STRIDE;
+    case OP_DIVSI:
+    case OP_DIVUI:
+        a = stride_of(o->args[0], dim);
+        return a == 0 || (a == 1 && constant_of(o->args[1], &c) && c % 16 == 0) ? 0 : UNKNOWN_STRIDE;
+    default: return UNKNOWN_STRIDE;
+    }
+}
+
+/* --- which dimension lies on the lanes --- */
+
+/* Per shape: votes of the loads and stores for each dimension. */
+typedef struct votes {
+    const type *shape; /* of i1: stands for all element types */
+    int64_t count[MAX_RANK];
+    bool is_fixed; /* a dot wants the last dimension */
+    struct votes *next;
+} votes;
+
+static votes *votes_for(tile *t, const type *ty) {
+    const type *shape = type_with(t, ty, type_scalar(t, I1));
+    for (votes *v = t->votes; v; v = v->next)
+        if (v->shape == shape) return v;
+    votes *v = NEW(t, votes);
+    v->shape = shape;
+    v->next = t->votes;
+    return t->votes = v;
+}
+
+static int last_dim(const type *ty) {
+    for (int d = ty->rank - 1; d > 0; d--)
+        if (ty->shape[d] > 1) return d;
+    return 0;
+}
+
+int lane_dim(tile *t, const type *ty) {
+    int best = last_dim(ty);
+    if (ty->rank < 2) return best;
+    const votes *v = votes_for(t, ty);
+    for (int d = 0; d < ty->rank && !v->is_fixed; d++)
+        if (ty->shape[d] >= t->target.lanes && v->count[d] > v->count[best]) best = d;
+    return best;
+}
+
+static void vote(tile *t, const region *r, int weight) {
+    for (const block *b = r->first; b; b = b->next)
+        for (const op *o = b->first; o; o = o->next) {
+            for (int i = 0; i < o->region_count; i++)
+                vote(t, &o->regions[i],
+                     weight < 1 << 20 && (o->code == OP_FOR || o->code == OP_WHILE) ? weight * 4 : weight);
+            if (o->code == OP_DOT || o->code == OP_DOT_SCALED) {
+                for (int i = 0; i < 3; i++) votes_for(t, o->args[i]->type)->is_fixed = true;
+            } else if (o->code == OP_LOAD || o->code == OP_STORE || o->code == OP_ATOMIC_RMW) {
+                const type *ty = o->args[0]->type;
+                for (int d = 0; d < ty->rank; d++)
+                    if (ty->shape[d] > 1 && stride_of(o->args[0], d) == 1)
+                        votes_for(t, ty)->count[d] += weight;
+            }
+        }
+}
+
+/* --- what is held --- */
+
+bool is_scalar(const value *v) { return v->type->count == 1 || v->type->is_descriptor; }
+
+static int own_cost(const op *o) {
+    bool floats = o->result_count && is_float(o->results[0].type);
+    switch (op_table[o->code].kind) {
+    case KIND_CONSTANT:
+    case KIND_RANGE:
+    case KIND_SPLAT:
+    case KIND_BROADCAST:
+    case KIND_EXPAND_DIMS:
+    case KIND_RESHAPE:
+    case KIND_TRANS:
+    case KIND_BITCAST: return 0;
+    case KIND_ADDPTR:
+    case KIND_INT1: return COST_INDEX;
+    case KIND_LOAD: return COST_LOAD;
+    case KIND_MAP:
+    case KIND_GATHER:
+    case KIND_DESCRIPTOR: return WORTH_HOLDING;
+    case KIND_ELEMENTWISE: return COST_FUNCTION;
+    case KIND_INT2:
+        if (o->code == OP_DIVSI || o->code == OP_REMSI || o->code == OP_DIVUI || o->code == OP_REMUI)
+            return 2 * COST_INDEX;
+        return o->code == OP_MULHIUI ? COST_SIMPLE : COST_INDEX;
+    case KIND_FLOAT1:
+    case KIND_FLOAT2:
+    case KIND_FLOAT3:
+        if (o->code == OP_DIVF || o->code == OP_PRECISE_DIVF || o->code == OP_SQRT || o->code == OP_RSQRT)
+            return COST_DIVIDE;
+        return strchr(op_table[o->code].formula ? op_table[o->code].formula : "", '(') &&
+                       o->code != OP_ABSF && o->code != OP_FMA && o->code != OP_MAXNUMF &&
+                       o->code != OP_MINNUMF
+                   ? COST_FUNCTION
+                   : COST_SIMPLE;
+    default: return floats ? COST_SIMPLE : COST_INDEX;
+    }
+}
+
+static void demand(layout *l, value *v, use_site at);
+
+static void mark_held(layout *l, value *v, int reader) {
+    if (!v->held) {
+        v->held = NEW(l->t, held);
+        v->held->type = v->type;
+        v->held->lane_dim = lane_dim(l->t, v->type);
+        op *o = v->def;
+        if (o && is_pure(o)) { /* it will be computed where it is defined */
+            use_site home = {o->level, o->epoch, o->loops, ++l->stamp, o->id, o->owner};
+            for (int i = 0; i < o->arg_count; i++) demand(l, o->args[i], home);
+        }
+    }
+    if (v->held->last_use < reader) v->held->last_use = reader;
+}
+
+/* The number of the operation after which `v`, read at `at`, is not needed any more: when the reader is in a
+ * loop that v is outside of, the loop's. */
+static int reader_of(const value *v, use_site at) {
+    const block *home = v->def ? v->def->owner : v->owner;
+    int id = at.id;
+    for (const block *b = at.block; b && b != home; b = b->owner->owner ? b->owner->owner->owner : NULL)
+        if (b->owner->owner) id = b->owner->owner->end > id ? b->owner->owner->end : id;
+    return id;
+}
+
+static void demand(layout *l, value *v, use_site at) {
+    if (is_scalar(v)) return;
+    if (v->offset) {
+        demand(l, v->offset->start, at);
+        return;
+    }
+    op *o = v->def;
+    if (v->held || !o || !is_pure(o)) {
+        mark_held(l, v, reader_of(v, at));
+        return;
+    }
+    bool outside = o->loops < at.loops;
+    if (is_splat(v) && !v->cost) return;
+    bool stale = (op_table[o->code].kind == KIND_LOAD || op_table[o->code].kind == KIND_DESCRIPTOR) &&
+                 (o->epoch != at.epoch || outside || op_attr(o, "isVolatile"));
+    bool dear = v->cost >= WORTH_HOLDING && (outside || (v->wanted_at && v->wanted_at != at.level + 1));
+    if (stale || dear) {
+        mark_held(l, v, reader_of(v, at));
+        return;
+    }
+    if (v->stamp == at.stamp) return;
+    v->stamp = at.stamp;
+    v->wanted_at = at.level + 1;
+    for (int i = 0; i < o->arg_count; i++) {
+        bool crosses = (o->code == OP_GATHER && i == 0) || o->code == OP_REDUCE;
+        if (crosses && !is_scalar(o->args[i]) && (o->args[i]->cost > COST_LOAD || o->code == OP_GATHER))
+            mark_held(l, o->args[i], reader_of(o->args[i], at));
+        else
+            demand(l, o->args[i], at);
+    }
+}
+
+/* arg = start; each iteration yields arg + step, where step is the same number in all elements */
+static void find_offset(tile *t, value *arg, value *start, value *yielded, value *result) {
+    op *o = yielded->def;
+    if (is_scalar(arg) || !o || (o->code != OP_ADDPTR && o->code != OP_ADDI) || o->args[0] != arg ||
+        !is_splat(o->args[1]))
+        return;
+    if (!start->def && !start->offset)
+        return; /* the start must be computable later: no carried value of an outer loop */
+    arg->offset = NEW(t, offset);
+    arg->offset->start = start;
+    arg->offset->step = o->args[1];
+    result->offset = arg->offset;
+}
+
+static void number_ops(layout *l, region *r, int loops) {
+    for (block *b = r->first; b; b = b->next)
+        for (op *o = b->first; o; o = o->next) {
+            o->id = ++l->next_id;
+            o->loops = loops;
+            bool loop = o->code == OP_FOR || o->code == OP_WHILE;
+            bool effect = has_effect(o);
+            if (loop || o->code == OP_IF)
+                for (int i = 0; i < o->region_count; i++)
+                    effect = effect || region_has_effect(&o->regions[i]);
+            o->epoch = l->epoch;
+            if (effect) l->epoch++;
+            for (int i = 0; i < o->arg_count; i++) o->args[i]->uses++;
+            int cost = own_cost(o);
+            for (int i = 0; i < o->arg_count; i++)
+                if (!is_scalar(o->args[i])) cost += o->args[i]->cost;
+            int level = l->era << 8;
+            for (int i = 0; i < o->arg_count; i++) {
+                int below = o->args[i]->def ? o->args[i]->def->level + o->args[i]->def->raises : 0;
+                if (below >> 8 == l->era && below > level) level = below;
+            }
+            o->level = level;
+            o->raises = !is_pure(o);
+            bool stops = !is_pure(o); /* what it gives is held, and costs a read */
+            for (int i = 0; i < o->result_count; i++)
+                o->results[i].cost = stops ? COST_LOAD : cost < COST_MOST ? cost : COST_MOST;
+            if (o->code == OP_FOR) {
+                block *body = o->regions[0].first;
+                for (int i = 1; i < body->arg_count; i++)
+                    find_offset(l->t, body->args[i], o->args[i + 2], body->last->args[i - 1],
+                                &o->results[i - 1]);
+            }
+            if (loop || o->code == OP_IF || o->code == OP_MAP_ELEMENTWISE) {
+                for (int i = 0; i < o->region_count; i++) {
+                    for (block *c = o->regions[i].first; c; c = c->next)
+                        for (int k = 0; k < c->arg_count; k++) c->args[k]->cost = COST_LOAD;
+                    l->era++;
+                    number_ops(l, &o->regions[i], loops + loop);
+                }
+                l->era++;
+                if (effect) l->epoch++;
+            }
+            o->end = l->next_id;
+        }
+}
+
+static void demand_all(layout *l, region *r) {
+    for (block *b = r->first; b; b = b->next)
+        for (op *o = b->first; o; o = o->next) {
+            use_site at = {o->level, o->epoch, o->loops, ++l->stamp, o->id, b};
+            if (o->code == OP_FOR) { /* initial values are copied before the loop, at the loop's number */
+                block *body = o->regions[0].first;
+                for (int i = 3; i < o->arg_count; i++) {
+                    value *arg = body->args[i - 2];
+                    demand(l, o->args[i], at);
+                    if (is_scalar(arg)) continue;
+                    if (arg->offset) {
+                        at.loops++; /* read in the body */
+                        at.id = o->end;
+                        demand(l, o->args[i], at);
+                        at.loops--;
+                        at.id = o->id;
+                    } else {
+                        mark_held(l, arg, o->end);
+                    }
+                }
+            } else if (o->code == OP_YIELD && o->owner->owner->owner->code == OP_FOR) {
+                for (int i = 0; i < o->arg_count; i++)
+                    if (!o->owner->owner->owner->regions[0].first->args[i + 1]->offset)
+                        demand(l, o->args[i], at);
+            } else if (o->code == OP_WHILE) {
+                for (int k = 0; k < 2; k++)
+                    for (int i = 0; i < o->regions[k].first->arg_count; i++)
+                        if (!is_scalar(o->regions[k].first->args[i]))
+                            mark_held(l, o->regions[k].first->args[i], o->end);
+                for (int i = 0; i < o->arg_count; i++) demand(l, o->args[i], at);
+            } else if (o->code == OP_DOT || o->code == OP_DOT_SCALED) {
+                demand(l, o->args[2], at);
+                for (int i = 0; i < o->arg_count; i++)
+                    if (i != 2 && o->code == OP_DOT)
+                        mark_held(l, o->args[i], reader_of(o->args[i], at));
+                    else if (i != 2)
+                        demand(l, o->args[i], at);
+            } else if (!is_pure(o) ||
+                       (o->result_count && is_scalar(&o->results[0]))) { /* emitted where it stands */
+                for (int i = 0; i < o->arg_count; i++)
+                    if (o->code == OP_GATHER && i == 0)
+                        mark_held(l, o->args[i], reader_of(o->args[i], at));
+                    else
+                        demand(l, o->args[i], at);
+            }
+            if ((o->code == OP_FOR || o->code == OP_IF || o->code == OP_WHILE))
+                for (int i = 0; i < o->region_count; i++) demand_all(l, &o->regions[i]);
+        }
+}
+
+void tile_layout(tile *t) {
+    layout l = {.t = t, .era = 1};
+    region *body = &t->kernel->regions[0];
+    t->kernel->loops = -1;
+    vote(t, body, 1);
+    number_ops(&l, body, 0);
+    demand_all(&l, body);
+}

@@ -1,0 +1,290 @@
+// Functions that emitted kernels call. A kernel gets those that it names, in this order: "//! name needs…".
+
+//! tile_div
+static inline char __attribute__((overloadable)) tile_div(char a, char b) { return b == 0 ? 0 : (char)(a / b); }
+static inline short __attribute__((overloadable)) tile_div(short a, short b) { return b == 0 ? 0 : (short)(a / b); }
+static inline int __attribute__((overloadable)) tile_div(int a, int b) { return b == 0 ? 0 : b == -1 ? (int)(0u - (uint)a) : a / b; }
+static inline long __attribute__((overloadable)) tile_div(long a, long b) { return b == 0 ? 0 : b == -1 ? (long)(0ul - (ulong)a) : a / b; }
+
+//! tile_rem
+static inline char __attribute__((overloadable)) tile_rem(char a, char b) { return b == 0 ? 0 : (char)(a % b); }
+static inline short __attribute__((overloadable)) tile_rem(short a, short b) { return b == 0 ? 0 : (short)(a % b); }
+static inline int __attribute__((overloadable)) tile_rem(int a, int b) { return b == 0 || b == -1 ? 0 : a % b; }
+static inline long __attribute__((overloadable)) tile_rem(long a, long b) { return b == 0 || b == -1 ? 0 : a % b; }
+
+//! tile_udiv
+static inline uchar __attribute__((overloadable)) tile_udiv(uchar a, uchar b) { return b == 0 ? 0 : (uchar)(a / b); }
+static inline ushort __attribute__((overloadable)) tile_udiv(ushort a, ushort b) { return b == 0 ? 0 : (ushort)(a / b); }
+static inline uint __attribute__((overloadable)) tile_udiv(uint a, uint b) { return b == 0 ? 0 : a / b; }
+static inline ulong __attribute__((overloadable)) tile_udiv(ulong a, ulong b) { return b == 0 ? 0 : a / b; }
+
+//! tile_urem
+static inline uchar __attribute__((overloadable)) tile_urem(uchar a, uchar b) { return b == 0 ? 0 : (uchar)(a % b); }
+static inline ushort __attribute__((overloadable)) tile_urem(ushort a, ushort b) { return b == 0 ? 0 : (ushort)(a % b); }
+static inline uint __attribute__((overloadable)) tile_urem(uint a, uint b) { return b == 0 ? 0 : a % b; }
+static inline ulong __attribute__((overloadable)) tile_urem(ulong a, ulong b) { return b == 0 ? 0 : a % b; }
+
+//! tile_maximum
+// NaN wins, and 0 is above -0.
+static inline float __attribute__((overloadable)) tile_maximum(float a, float b) {
+    return a != a ? a : b != b ? b : a == b ? as_float(as_int(a) & as_int(b)) : fmax(a, b);
+}
+#ifdef cl_khr_fp64
+static inline double __attribute__((overloadable)) tile_maximum(double a, double b) {
+    return a != a ? a : b != b ? b : a == b ? as_double(as_long(a) & as_long(b)) : fmax(a, b);
+}
+#endif
+
+//! tile_minimum
+static inline float __attribute__((overloadable)) tile_minimum(float a, float b) {
+    return a != a ? a : b != b ? b : a == b ? as_float(as_int(a) | as_int(b)) : fmin(a, b);
+}
+#ifdef cl_khr_fp64
+static inline double __attribute__((overloadable)) tile_minimum(double a, double b) {
+    return a != a ? a : b != b ? b : a == b ? as_double(as_long(a) | as_long(b)) : fmin(a, b);
+}
+#endif
+
+//! tile_half_bits
+static inline float tile_half_bits(ushort v) { return vload_half(0, (const half *)&v); }
+
+//! tile_bits_of_half
+static inline ushort tile_bits_of_half(float v) {
+    ushort bits;
+    vstore_half_rte(v, 0, (half *)&bits);
+    return bits;
+}
+
+//! tile_round_f16 tile_half_bits tile_bits_of_half
+#ifdef TILE_HAS_FP16
+static inline float tile_round_f16(float v) { return (float)convert_half_rte(v); }
+#else
+static inline float tile_round_f16(float v) { return tile_half_bits(tile_bits_of_half(v)); }
+#endif
+
+//! tile_truncate_f16
+static inline float tile_truncate_f16(float v) {
+    ushort bits;
+    vstore_half_rtz(v, 0, (half *)&bits);
+    return vload_half(0, (const half *)&bits);
+}
+
+//! tile_from_bf16
+static inline float tile_from_bf16(ushort v) { return as_float((uint)v << 16); }
+
+//! tile_round_bf16
+static inline float tile_round_bf16(float v) {
+    uint u = as_uint(v);
+    uint r = (u + 0x7fffu + ((u >> 16) & 1u)) & 0xffff0000u;
+    return as_float(v != v ? 0x7fc00000u : r);
+}
+
+//! tile_truncate_bf16
+static inline float tile_truncate_bf16(float v) { return as_float(v != v ? 0x7fc00000u : as_uint(v) & 0xffff0000u); }
+
+//! tile_from_f8
+// A small float of `bits` mantissa bits and exponent bias `bias`, from its 7 lower bits; no special values.
+static inline float tile_from_f8(uint magnitude, int bits, int bias) {
+    return as_float(magnitude << (23 - bits)) * as_float((uint)(127 - bias + 127) << 23);
+}
+
+//! tile_to_f8
+// The nearest (ties to even) such float; `most` is the largest magnitude that the type has.
+static inline uint tile_to_f8(float v, int bits, int bias, uint most, uint beyond) {
+    uint u = as_uint(v) & 0x7fffffffu;
+    int exponent = (int)(u >> 23) - 127 + bias;
+    uint r;
+    if (exponent < 1) { // below the least normal number: count in units of the smallest
+        r = (uint)rint(as_float(u) * as_float((uint)(bias - 1 + bits + 127) << 23));
+    } else {
+        int drop = 23 - bits;
+        uint rebased = u - ((uint)(127 - bias) << 23);
+        r = (rebased + ((1u << (drop - 1)) - 1u) + ((rebased >> drop) & 1u)) >> drop;
+    }
+    return r > most ? beyond : r;
+}
+
+//! tile_from_f8e4m3fn tile_from_f8
+static inline float tile_from_f8e4m3fn(uchar v) {
+    float r = tile_from_f8(v & 0x7fu, 3, 7);
+    return (v & 0x7f) == 0x7f ? NAN : (v & 0x80) ? -r : r;
+}
+
+//! tile_to_f8e4m3fn tile_to_f8
+// Saturates; NaN stays.
+static inline uchar tile_to_f8e4m3fn(float v) {
+    uint r = v != v ? 0x7fu : tile_to_f8(v, 3, 7, 0x7eu, 0x7eu);
+    return (uchar)(r | ((as_uint(v) >> 24) & 0x80u));
+}
+
+//! tile_from_f8e5m2
+static inline float tile_from_f8e5m2(uchar v) {
+    ushort bits = (ushort)(v << 8);
+    return vload_half(0, (const half *)&bits);
+}
+
+//! tile_to_f8e5m2 tile_to_f8
+// Overflows to infinity.
+static inline uchar tile_to_f8e5m2(float v) {
+    uint r = v != v ? 0x7fu : isinf(v) ? 0x7cu : tile_to_f8(v, 2, 15, 0x7bu, 0x7cu);
+    return (uchar)(r | ((as_uint(v) >> 24) & 0x80u));
+}
+
+//! tile_from_f8e4m3fnuz tile_from_f8
+static inline float tile_from_f8e4m3fnuz(uchar v) {
+    float r = tile_from_f8(v & 0x7fu, 3, 8);
+    return v == 0x80 ? NAN : (v & 0x80) ? -r : r;
+}
+
+//! tile_to_f8e4m3fnuz tile_to_f8
+static inline uchar tile_to_f8e4m3fnuz(float v) {
+    uint r = v != v ? 0x80u : tile_to_f8(v, 3, 8, 0x7fu, 0x80u);
+    return (uchar)(r == 0 || r == 0x80u ? r : r | ((as_uint(v) >> 24) & 0x80u));
+}
+
+//! tile_from_f8e5m2fnuz tile_from_f8
+static inline float tile_from_f8e5m2fnuz(uchar v) {
+    float r = tile_from_f8(v & 0x7fu, 2, 16);
+    return v == 0x80 ? NAN : (v & 0x80) ? -r : r;
+}
+
+//! tile_to_f8e5m2fnuz tile_to_f8
+static inline uchar tile_to_f8e5m2fnuz(float v) {
+    uint r = v != v ? 0x80u : tile_to_f8(v, 2, 16, 0x7fu, 0x80u);
+    return (uchar)(r == 0 || r == 0x80u ? r : r | ((as_uint(v) >> 24) & 0x80u));
+}
+
+//! tile_from_f8e4m3b11fnuz tile_from_f8
+static inline float tile_from_f8e4m3b11fnuz(uchar v) {
+    float r = tile_from_f8(v & 0x7fu, 3, 11);
+    return v == 0x80 ? NAN : (v & 0x80) ? -r : r;
+}
+
+//! tile_to_f8e4m3b11fnuz tile_to_f8
+static inline uchar tile_to_f8e4m3b11fnuz(float v) {
+    uint r = v != v ? 0x80u : tile_to_f8(v, 3, 11, 0x7fu, 0x80u);
+    return (uchar)(r == 0 || r == 0x80u ? r : r | ((as_uint(v) >> 24) & 0x80u));
+}
+
+//! tile_atomic_fadd_f32
+static inline float tile_atomic_fadd_f32(__global float *p, float v) {
+    int old = *(volatile __global int *)p, seen;
+    while ((seen = atomic_cmpxchg((volatile __global int *)p, old, as_int(as_float(old) + v))) != old) old = seen;
+    return as_float(old);
+}
+
+//! tile_atomic_i64
+#pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable
+#pragma OPENCL EXTENSION cl_khr_int64_extended_atomics : enable
+
+//! tile_atomic_fadd_f64 tile_atomic_i64
+static inline double tile_atomic_fadd_f64(__global double *p, double v) {
+    long old = *(volatile __global long *)p, seen;
+    while ((seen = atom_cmpxchg((volatile __global long *)p, old, as_long(as_double(old) + v))) != old) old = seen;
+    return as_double(old);
+}
+
+//! tile_atomic_swap_16
+// Puts `v` into a 16-bit place if it holds `expected`; gives what it held.
+static inline ushort tile_atomic_swap_16(__global ushort *p, ushort expected, ushort v) {
+    ulong address = (ulong)p;
+    volatile __global uint *word = (volatile __global uint *)(address & ~3ul);
+    int shift = (address & 2) ? 16 : 0;
+    uint rest = *word & ~(0xffffu << shift);
+    for (;;) {
+        uint want = rest | ((uint)expected << shift), seen = atomic_cmpxchg(word, want, rest | ((uint)v << shift));
+        if (seen == want) return expected;
+        if ((ushort)(seen >> shift) != expected) return (ushort)(seen >> shift);
+        rest = seen & ~(0xffffu << shift);
+    }
+}
+
+//! tile_atomic_fadd_f16 tile_atomic_swap_16 tile_half_bits tile_bits_of_half
+static inline float tile_atomic_fadd_f16(__global half *p, float v) {
+    __global ushort *q = (__global ushort *)p;
+    ushort old = *(volatile __global ushort *)q, seen;
+    while ((seen = tile_atomic_swap_16(q, old, tile_bits_of_half(tile_half_bits(old) + v))) != old) old = seen;
+    return tile_half_bits(old);
+}
+
+//! tile_atomic_fadd_bf16 tile_atomic_swap_16 tile_from_bf16 tile_round_bf16
+static inline float tile_atomic_fadd_bf16(__global ushort *p, float v) {
+    ushort old = *(volatile __global ushort *)p, seen;
+    while ((seen = tile_atomic_swap_16(p, old, (ushort)(as_uint(tile_round_bf16(tile_from_bf16(old) + v)) >> 16))) != old) old = seen;
+    return tile_from_bf16(old);
+}
+
+//! tile_erfinv
+// Winitzki's approximation as a start, then Newton steps by Halley's formula, on the side of erf or erfc where
+// nothing cancels.
+static inline float __attribute__((overloadable)) tile_erfinv(float x) {
+    float t = fabs(x);
+    if (!(t < 1.0f)) return t == 1.0f ? copysign(INFINITY, x) : NAN;
+    float w = log1p(-t * t), h = 4.330746750799873f + 0.5f * w; // 2 / (pi 0.147)
+    float y = sqrt(sqrt(h * h - w * 6.802721088435374f) - h);
+    for (int step = 0; step < 2; step++) {
+        float error = t < 0.5f ? erf(y) - t : (1.0f - t) - erfc(y);
+        float u = error * 0.88622692545275801365f * exp(y * y); // over the derivative
+        y -= u / (1.0f + y * u);
+    }
+    return copysign(y, x);
+}
+#ifdef cl_khr_fp64
+static inline double __attribute__((overloadable)) tile_erfinv(double x) {
+    double t = fabs(x);
+    if (!(t < 1.0)) return t == 1.0 ? copysign((double)INFINITY, x) : (double)NAN;
+    double w = log1p(-t * t), h = 4.330746750799873 + 0.5 * w;
+    double y = sqrt(sqrt(h * h - w * 6.802721088435374) - h);
+    for (int step = 0; step < 3; step++) {
+        double error = t < 0.5 ? erf(y) - t : (1.0 - t) - erfc(y);
+        double u = error * 0.88622692545275801365 * exp(y * y);
+        y -= u / (1.0 + y * u);
+    }
+    return copysign(y, x);
+}
+#endif
+
+//! tile_bessel_i0
+// The modified Bessel function of order 0: its power series up to 15, then the asymptotic one (both converge to
+// float's precision there).
+static inline float tile_bessel_i0(float x) {
+    float t = fabs(x);
+    if (t < 15.0f) {
+        float q = 0.25f * t * t, term = 1.0f, sum = 1.0f;
+        for (int k = 1; k < 48; k++) {
+            term *= q / (float)(k * k);
+            sum += term;
+        }
+        return sum;
+    }
+    float z = 1.0f / (8.0f * t), term = 1.0f, sum = 1.0f;
+    for (int k = 1; k < 8; k++) {
+        term *= z * (float)((2 * k - 1) * (2 * k - 1)) / (float)k;
+        sum += term;
+    }
+    float half_power = exp(0.5f * t); // exp(t) itself may overflow where the result doesn't
+    return half_power * (sum * rsqrt(6.283185307179586f * t)) * half_power;
+}
+
+//! tile_bessel_j0
+// The Bessel function of order 0: its power series where nothing cancels, else Hankel's expansion.
+static inline float tile_bessel_j0(float x) {
+    float t = fabs(x);
+    if (t < 8.0f) { // in two floats, for the terms reach 100 times the sum
+        float q = -0.25f * t * t, term = 1.0f, low_term = 0.0f, sum = 1.0f, low = 0.0f;
+        for (int k = 1; k < 28; k++) {
+            float f = q / (float)(k * k), fe = fma(-f, (float)(k * k), q) / (float)(k * k);
+            float next = term * f;
+            low_term = fma(term, f, -next) + term * fe + low_term * f;
+            term = next;
+            float s = sum + term, b = s - sum;
+            low += (sum - (s - b)) + (term - b) + low_term;
+            sum = s;
+        }
+        return sum + low;
+    }
+    float z = 1.0f / t, z2 = z * z;
+    float p = 1.0f + z2 * (-0.0703125f + z2 * (0.112152099609375f - z2 * 0.5725014209747314f));
+    float q = z * (-0.125f + z2 * (0.0732421875f - z2 * 0.22710800170898438f));
+    return 0.7978845608028654f * sqrt(z) * (p * cos(t - 0.7853981633974483f) - q * sin(t - 0.7853981633974483f));
+}
