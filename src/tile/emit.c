@@ -565,9 +565,7 @@ static void emit_scalar(emitter *e, op *o) {
         if (o->args[i]->pending && o->args[i]->pending == e->group.serial && e->group.shape) flush(e);
     bool loads = op_table[o->code].kind == KIND_LOAD || o->code == OP_GATHER;
     if (loads && e->group.shape && (e->group.has_effect || o->code == OP_GATHER)) flush(e);
-    for (int i = 0; i < o->result_count; i++)
-        if (o->results[i].type->is_tensor || !o->results[i].type->is_descriptor)
-            emit_value(e, &o->results[i], NULL);
+    for (int i = 0; i < o->result_count; i++) emit_value(e, &o->results[i], NULL);
 }
 
 static void copy_to(emitter *e, value *from, held *to) {
@@ -833,9 +831,30 @@ static void emit_while(emitter *e, op *o) {
         if (results[i]) bind(e, &o->results[i], results[i], e->depth);
 }
 
+/* What is pure is computed where it is wanted; here only scalars, and what is held. */
+static void emit_pure(emitter *e, op *o) {
+    if (o->code == OP_INLINE_ASM)
+        tile_unsupported(e->t, o->at, "inline assembly is for one vendor's hardware: it can't run here");
+    if (!o->result_count || o->results[0].type->is_descriptor) return;
+    if (is_scalar(&o->results[0])) {
+        emit_scalar(e, o);
+        return;
+    }
+    for (int i = 0; i < o->result_count; i++) {
+        value *v = &o->results[i];
+        if (!v->held || v->held->name) continue;
+        hold_allocate(e, v->held);
+        add_root(e, (root){.kind = ROOT_HOLD, .value = v}, v->type, -1);
+    }
+}
+
 static void emit_op(emitter *e, op *o) {
     const type *shape = o->arg_count ? o->args[0]->type : NULL;
     e->now = o->id;
+    if (is_pure(o)) {
+        emit_pure(e, o);
+        return;
+    }
     switch (o->code) {
     case OP_STORE:
     case OP_ATOMIC_RMW:
@@ -921,22 +940,7 @@ static void emit_op(emitter *e, op *o) {
         comment(e, o);
         emit_while(e, o);
         break;
-    case OP_INLINE_ASM:
-        tile_unsupported(e->t, o->at, "inline assembly is for one vendor's hardware: it can't run here");
-    default:
-        if (o->result_count && is_pure(o)) {
-            if (is_scalar(&o->results[0]) && !o->results[0].type->is_descriptor) {
-                emit_scalar(e, o);
-            } else {
-                for (int i = 0; i < o->result_count; i++) {
-                    value *v = &o->results[i];
-                    if (!v->held || v->held->name) continue;
-                    hold_allocate(e, v->held);
-                    add_root(e, (root){.kind = ROOT_HOLD, .value = v}, v->type, -1);
-                }
-            }
-        }
-        break;
+    default: break;
     }
 }
 

@@ -31,6 +31,7 @@ typedef struct held {
     const type *type;  /* of the value */
     int lane_dim;      /* this dimension's elements lie side by side, the others row-major around it */
     int last_use;      /* number of the last operation that reads it */
+    int pass;          /* of layout.c that saw it last */
     bool is_shared;    /* the array belongs to a loop-carried value: not to be given back */
     struct held *next; /* of those in use, or free */
 } held;

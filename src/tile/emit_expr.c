@@ -644,6 +644,10 @@ expr emit_elementwise(emitter *e, op *o, const expr *args, int index) {
                 e, ty, int_op(e, o->code == OP_DIVUI ? OP_DIVSI : OP_REMSI, ty->element, args[0], args[1]),
                 "v", id);
         break;
+    case OP_TRUNCI:
+        if (args[0].kind == UNIFORM && args[0].is_constant && ty->element != I1)
+            return constant_int(e, wrap(args[0].constant, ty->element));
+        break;
     case OP_EXTSI:
     case OP_EXTUI:
         if (o->args[0]->type->element == I1 || (o->code == OP_EXTUI && !args[0].is_nonnegative)) break;

@@ -30,7 +30,7 @@ typedef struct use_site {
 
 typedef struct layout {
     tile *t;
-    int next_id, epoch, era, stamp;
+    int next_id, epoch, era, stamp, pass;
 } layout;
 
 bool is_small_reduce(const op *o) {
@@ -271,16 +271,55 @@ static int own_cost(const op *o) {
 }
 
 static void demand(layout *l, value *v, use_site at);
+static void mark_held(layout *l, value *v, int reader, bool exact);
+static int reader_of(const value *v, use_site at);
 
-static void mark_held(layout *l, value *v, int reader) {
+/* An operand of a pure operation; one that is read at other elements must have been held, unless it's cheap.
+ */
+static void demand_operand(layout *l, op *o, int i, use_site at) {
+    value *v = o->args[i];
+    bool crosses = (o->code == OP_GATHER && i == 0) || o->code == OP_REDUCE;
+    if (crosses && !is_scalar(v) && (v->cost > COST_LOAD || o->code == OP_GATHER))
+        mark_held(l, v, reader_of(v, at), false);
+    else
+        demand(l, v, at);
+}
+
+/* Only moves or renames its one operand's elements. */
+static bool is_transparent(const op *o) {
+    switch (o->code) {
+    case OP_SPLAT:
+    case OP_BROADCAST:
+    case OP_EXPAND_DIMS:
+    case OP_RESHAPE:
+    case OP_TRANS:
+    case OP_BITCAST: return !o->results[0].type->is_pointer;
+    default: return false;
+    }
+}
+
+/* Holds `v` or, unless it must be that very array, what it is only another view of. */
+static void mark_held(layout *l, value *v, int reader, bool exact) {
+    while (!exact && !v->held && v->def && is_transparent(v->def)) {
+        v = v->def->args[0];
+        if (is_scalar(v)) return;
+    }
+    if (v->offset) {
+        mark_held(l, v->offset->start, reader, false);
+        return;
+    }
     if (!v->held) {
         v->held = NEW(l->t, held);
         v->held->type = v->type;
         v->held->lane_dim = lane_dim(l->t, v->type);
+    }
+    if (v->held->pass != l->pass) { /* the first to want it in this pass? */
+        v->held->pass = l->pass;
+        v->held->last_use = 0;
         op *o = v->def;
         if (o && is_pure(o)) { /* it will be computed where it is defined */
             use_site home = {o->level, o->epoch, o->loops, ++l->stamp, o->id, o->owner};
-            for (int i = 0; i < o->arg_count; i++) demand(l, o->args[i], home);
+            for (int i = 0; i < o->arg_count; i++) demand_operand(l, o, i, home);
         }
     }
     if (v->held->last_use < reader) v->held->last_use = reader;
@@ -304,7 +343,7 @@ static void demand(layout *l, value *v, use_site at) {
     }
     op *o = v->def;
     if (v->held || !o || !is_pure(o)) {
-        mark_held(l, v, reader_of(v, at));
+        mark_held(l, v, reader_of(v, at), true);
         return;
     }
     bool outside = o->loops < at.loops;
@@ -312,20 +351,16 @@ static void demand(layout *l, value *v, use_site at) {
     bool stale = (op_table[o->code].kind == KIND_LOAD || op_table[o->code].kind == KIND_DESCRIPTOR) &&
                  (o->epoch != at.epoch || outside || op_attr(o, "isVolatile"));
     bool dear = v->cost >= WORTH_HOLDING && (outside || (v->wanted_at && v->wanted_at != at.level + 1));
-    if (stale || dear) {
-        mark_held(l, v, reader_of(v, at));
+    if (stale || (dear && !is_transparent(o))) {
+        mark_held(l, v, reader_of(v, at), true);
         return;
     }
     if (v->stamp == at.stamp) return;
     v->stamp = at.stamp;
     v->wanted_at = at.level + 1;
-    for (int i = 0; i < o->arg_count; i++) {
-        bool crosses = (o->code == OP_GATHER && i == 0) || o->code == OP_REDUCE;
-        if (crosses && !is_scalar(o->args[i]) && (o->args[i]->cost > COST_LOAD || o->code == OP_GATHER))
-            mark_held(l, o->args[i], reader_of(o->args[i], at));
-        else
-            demand(l, o->args[i], at);
-    }
+    if (!is_transparent(o))
+        at.level = o->level; /* where the operands are wanted if `o` should be held in the end */
+    for (int i = 0; i < o->arg_count; i++) demand_operand(l, o, i, at);
 }
 
 /* arg = start; each iteration yields arg + step, where step is the same number in all elements */
@@ -364,8 +399,9 @@ static void number_ops(layout *l, region *r, int loops) {
                 if (below >> 8 == l->era && below > level) level = below;
             }
             o->level = level;
-            o->raises = !is_pure(o);
-            bool stops = !is_pure(o); /* what it gives is held, and costs a read */
+            o->raises = !is_pure(o) || is_small_reduce(o) ||
+                        o->code == OP_GATHER; /* its operand is complete by then */
+            bool stops = !is_pure(o);         /* what it gives is held, and costs a read */
             for (int i = 0; i < o->result_count; i++)
                 o->results[i].cost = stops ? COST_LOAD : cost < COST_MOST ? cost : COST_MOST;
             if (o->code == OP_FOR) {
@@ -405,7 +441,7 @@ static void demand_all(layout *l, region *r) {
                         at.loops--;
                         at.id = o->id;
                     } else {
-                        mark_held(l, arg, o->end);
+                        mark_held(l, arg, o->end, true);
                     }
                 }
             } else if (o->code == OP_YIELD && o->owner->owner->owner->code == OP_FOR) {
@@ -416,20 +452,20 @@ static void demand_all(layout *l, region *r) {
                 for (int k = 0; k < 2; k++)
                     for (int i = 0; i < o->regions[k].first->arg_count; i++)
                         if (!is_scalar(o->regions[k].first->args[i]))
-                            mark_held(l, o->regions[k].first->args[i], o->end);
+                            mark_held(l, o->regions[k].first->args[i], o->end, true);
                 for (int i = 0; i < o->arg_count; i++) demand(l, o->args[i], at);
             } else if (o->code == OP_DOT || o->code == OP_DOT_SCALED) {
                 demand(l, o->args[2], at);
                 for (int i = 0; i < o->arg_count; i++)
                     if (i != 2 && o->code == OP_DOT)
-                        mark_held(l, o->args[i], reader_of(o->args[i], at));
+                        mark_held(l, o->args[i], reader_of(o->args[i], at), true);
                     else if (i != 2)
                         demand(l, o->args[i], at);
             } else if (!is_pure(o) ||
                        (o->result_count && is_scalar(&o->results[0]))) { /* emitted where it stands */
                 for (int i = 0; i < o->arg_count; i++)
                     if (o->code == OP_GATHER && i == 0)
-                        mark_held(l, o->args[i], reader_of(o->args[i], at));
+                        mark_held(l, o->args[i], reader_of(o->args[i], at), false);
                     else
                         demand(l, o->args[i], at);
             }
@@ -438,11 +474,32 @@ static void demand_all(layout *l, region *r) {
         }
 }
 
+static void for_values(region *r, void (*each)(value *, int), int pass) {
+    for (block *b = r->first; b; b = b->next) {
+        for (int i = 0; i < b->arg_count; i++) each(b->args[i], pass);
+        for (op *o = b->first; o; o = o->next) {
+            for (int i = 0; i < o->result_count; i++) each(&o->results[i], pass);
+            for (int i = 0; i < o->region_count; i++) for_values(&o->regions[i], each, pass);
+        }
+    }
+}
+
+static void forget_demand(value *v, int pass) { v->wanted_at = v->stamp = 0; }
+
+static void drop_unread(value *v, int pass) {
+    if (v->held && v->held->pass != pass) v->held = NULL;
+}
+
 void tile_layout(tile *t) {
     layout l = {.t = t, .era = 1};
     region *body = &t->kernel->regions[0];
     t->kernel->loops = -1;
     vote(t, body, 1);
     number_ops(&l, body, 0);
+    l.pass = 1; /* finds what is held */
     demand_all(&l, body);
+    l.pass = 2; /* knowing that, finds who reads it; what nobody reads isn't held after all */
+    for_values(body, forget_demand, 0);
+    demand_all(&l, body);
+    for_values(body, drop_unread, l.pass);
 }
