@@ -1,4 +1,4 @@
-"""The ``openxpu`` command: ``info``, ``doctor``, ``run``."""
+"""The ``openxpu`` command: ``info``, ``doctor``, ``run``, ``compile``."""
 
 from __future__ import annotations
 
@@ -185,6 +185,33 @@ def run(program: Sequence[str]) -> int:
     os.execve(sys.executable, [sys.executable, *program], environment)
 
 
+def compile_ttir(options: argparse.Namespace) -> int:
+    """Write the OpenCL C for a Triton IR file, or the module after a stage."""
+    from openxpu import _tile
+
+    try:
+        program = _tile.compile_module(
+            Path(options.file).read_bytes(),
+            target=options.device,
+            file=options.file,
+            num_warps=options.num_warps,
+            comments=options.comments,
+            dump_after=options.dump_after,
+        )
+    except (OSError, _tile.CompileError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    text = program.dump or program.source
+    if options.output:
+        Path(options.output).write_text(text)
+    else:
+        print(text, end="")
+    if options.time:
+        for stage, seconds in program.seconds.items():
+            print(f"{stage:8} {seconds * 1e3:8.3f} ms", file=sys.stderr)
+    return 0
+
+
 def _is_cuda_build() -> bool:
     """Tell by the files of the installed PyTorch, without importing it."""
     from importlib.util import find_spec
@@ -205,6 +232,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands.add_parser("doctor", help="a self-test on each device")
     runner = commands.add_parser("run", help="start a Python program with xpu as PyTorch's accelerator")
     runner.add_argument("program", nargs=argparse.REMAINDER, help="script.py and its arguments, or -m module")
+    compiler = commands.add_parser("compile", help="show the OpenCL C for a Triton IR file")
+    compiler.add_argument("file", help="kernel.ttir")
+    compiler.add_argument("--device", default="cpu", help="what for: cpu, bmg, lnl, dg2, …")
+    compiler.add_argument("-o", "--output", help="the file to write; else it is printed")
+    compiler.add_argument("--num-warps", type=int, default=4, help="subgroups of a program on a GPU")
+    compiler.add_argument(
+        "--comments",
+        action="store_true",
+        help="name the Triton operation and the user's line beside each part",
+    )
+    compiler.add_argument("--time", action="store_true", help="say how long each stage took")
+    compiler.add_argument(
+        "--dump-after",
+        choices=("parse", "verify", "analyse", "layout", "emit"),
+        help="print the module after this stage instead",
+    )
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments[:1] == ["run"] and arguments[1:2] not in ([], ["-h"], ["--help"]):
         return run(arguments[1:])  # argparse would take the program's options for its own
@@ -213,6 +256,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return info()
     if options.command == "doctor":
         return doctor()
+    if options.command == "compile":
+        return compile_ttir(options)
     runner.error("which program?")
     return 2
 

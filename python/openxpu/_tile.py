@@ -1,0 +1,165 @@
+"""The Triton IR compiler of libxpu (``xpu/tile.h``), called without PyTorch or a device."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+STAGES = ("parse", "verify", "analyse", "layout", "emit")
+
+
+class _Target(ctypes.Structure):
+    _fields_ = [
+        ("name", ctypes.c_char * 32),
+        ("is_cpu", ctypes.c_bool),
+        ("has_subgroups", ctypes.c_bool),
+        ("has_fp16", ctypes.c_bool),
+        ("has_fp64", ctypes.c_bool),
+        ("has_atomic64", ctypes.c_bool),
+        ("has_float_atomics", ctypes.c_bool),
+        ("lanes", ctypes.c_int),
+        ("max_lanes", ctypes.c_int),
+        ("local_memory", ctypes.c_uint64),
+    ]
+
+
+class _Options(ctypes.Structure):
+    _fields_ = [
+        ("target", ctypes.POINTER(_Target)),
+        ("file", ctypes.c_char_p),
+        ("num_warps", ctypes.c_int),
+        ("comments", ctypes.c_bool),
+        ("debug_asserts", ctypes.c_bool),
+        ("dump_after", ctypes.c_int),
+    ]
+
+
+class Param(ctypes.Structure):
+    """One field of the kernel's struct: ``kind`` is 0 for a pointer, 1 an integer, 2 a float."""
+
+    _fields_ = [
+        ("kind", ctypes.c_int),
+        ("size", ctypes.c_uint32),
+        ("offset", ctypes.c_uint32),
+        ("is_bf16", ctypes.c_bool),
+        ("is_written", ctypes.c_bool),
+    ]
+
+
+class _Program(ctypes.Structure):
+    _fields_ = [
+        ("source", ctypes.c_char_p),
+        ("source_size", ctypes.c_size_t),
+        ("build_options", ctypes.c_char_p),
+        ("name", ctypes.c_char_p),
+        ("params", ctypes.POINTER(Param)),
+        ("param_count", ctypes.c_int),
+        ("params_size", ctypes.c_uint32),
+        ("grid_offset", ctypes.c_uint32),
+        ("local_size", ctypes.c_uint32),
+        ("local_memory", ctypes.c_uint32),
+        ("work", ctypes.c_uint64),
+        ("dump", ctypes.c_char_p),
+        ("seconds", ctypes.c_double * (1 + len(STAGES))),
+    ]
+
+
+@dataclass
+class Compiled:
+    """A compiled module; the fields are those of ``xpu_tile_program``."""
+
+    source: str
+    dump: str
+    build_options: str
+    name: str
+    params: list[Param]
+    params_size: int
+    grid_offset: int
+    local_size: int
+    local_memory: int
+    work: int
+    seconds: dict[str, float]
+
+
+class CompileError(ValueError):
+    """The module is wrong or can't be compiled; the text has its line, a caret and the reason."""
+
+
+def library() -> ctypes.CDLL:
+    """Open libxpu: the file that ``OPENXPU_LIBRARY`` names, else the package's own."""
+    path = os.environ.get("OPENXPU_LIBRARY", str(Path(__file__).with_name("libxpu.so")))
+    opened = ctypes.CDLL(path)
+    opened.xpu_last_error.restype = ctypes.c_char_p
+    return opened
+
+
+def _text(value: bytes | None) -> str:
+    return (value or b"").decode(errors="replace")
+
+
+def compile_module(
+    text: bytes,
+    target: str = "cpu",
+    file: str | None = None,
+    num_warps: int = 4,
+    comments: bool = False,
+    dump_after: str | None = None,
+) -> Compiled:
+    """Compile a module of Triton IR.
+
+    Parameters
+    ----------
+    text
+        The module.
+    target
+        A device's name: "cpu", "bmg", …
+    file
+        What messages call the text.
+    num_warps
+        Subgroups of a program on a GPU.
+    comments
+        Put the Triton operation and the user's line beside each part.
+    dump_after
+        Stop after this stage (one of ``STAGES``) and give the module as ``dump``.
+
+    Raises
+    ------
+    CompileError
+        With the place and the reason.
+    """
+    xpu = library()
+    described = _Target()
+    if xpu.xpu_tile_target_find(target.encode(), ctypes.byref(described)):
+        raise CompileError(_text(xpu.xpu_last_error()))
+    options = _Options(
+        target=ctypes.pointer(described),
+        file=file.encode() if file else None,
+        num_warps=num_warps,
+        comments=comments,
+        dump_after=1 + STAGES.index(dump_after) if dump_after else 0,
+    )
+    program = ctypes.POINTER(_Program)()
+    status = xpu.xpu_tile_compile(
+        text, ctypes.c_size_t(len(text)), ctypes.byref(options), ctypes.byref(program)
+    )
+    if status:
+        raise CompileError(_text(xpu.xpu_last_error()))
+    try:
+        p = program.contents
+        return Compiled(
+            source=_text(p.source),
+            dump=_text(p.dump),
+            build_options=_text(p.build_options),
+            name=_text(p.name),
+            params=[Param.from_buffer_copy(p.params[i]) for i in range(p.param_count)],
+            params_size=p.params_size,
+            grid_offset=p.grid_offset,
+            local_size=p.local_size,
+            local_memory=p.local_memory,
+            work=p.work,
+            seconds=dict(zip(STAGES, p.seconds[1:], strict=True)),
+        )
+    finally:
+        xpu.xpu_tile_program_free(program)

@@ -1,0 +1,68 @@
+"""Run a Triton IR module on NumPy arrays, through libxpu alone."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+from openxpu import _tile
+
+
+class _Range(ctypes.Structure):
+    _fields_ = [
+        ("dims", ctypes.c_int),
+        ("groups", ctypes.c_size_t * 3),
+        ("local", ctypes.c_size_t * 3),
+        ("work", ctypes.c_uint64),
+    ]
+
+
+_xpu = _tile.library()
+
+
+def check(status: int) -> None:
+    """Raise with libxpu's message unless ``status`` is success."""
+    if status:
+        raise RuntimeError(_xpu.xpu_last_error().decode())
+
+
+class Kernel:
+    """A compiled module; call it with a grid and arrays or numbers, in the order of the parameters."""
+
+    def __init__(self, text: str) -> None:
+        self.program = _tile.compile_module(text.encode())
+        self.kernel = ctypes.c_void_p()
+        check(
+            _xpu.xpu_kernel_create(
+                0,
+                self.program.source.encode(),
+                self.program.build_options.encode(),
+                self.program.name.encode(),
+                None,
+                ctypes.byref(self.kernel),
+            )
+        )
+
+    def __call__(self, grid: tuple[int, ...], *arguments: np.ndarray | int | float) -> None:
+        stream = ctypes.c_void_p()
+        check(_xpu.xpu_stream_default(0, ctypes.byref(stream)))
+        sizes = (*grid, 1, 1)[:3]
+        packed = bytearray(self.program.params_size)
+        for argument, param in zip(arguments, self.program.params, strict=True):
+            if isinstance(argument, np.ndarray):
+                data = argument.ctypes.data.to_bytes(8, "little")
+            elif isinstance(argument, int):
+                data = argument.to_bytes(8, "little", signed=True)[: param.size]
+            else:
+                data = np.dtype(f"f{param.size}").type(argument).tobytes()
+            packed[param.offset : param.offset + param.size] = data
+        at = self.program.grid_offset
+        packed[at : at + 12] = np.array(sizes, np.int32).tobytes()
+        launch = _Range(
+            3, (ctypes.c_size_t * 3)(*sizes), (ctypes.c_size_t * 3)(self.program.local_size, 1, 1), 0
+        )
+        buffer = (ctypes.c_char * len(packed)).from_buffer(packed)
+        check(
+            _xpu.xpu_launch(stream, self.kernel, ctypes.byref(launch), buffer, ctypes.c_size_t(len(packed)))
+        )
+        check(_xpu.xpu_stream_synchronize(stream))

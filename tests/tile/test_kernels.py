@@ -1,0 +1,288 @@
+"""Triton's own kind of kernels, compiled from the IR in ``data/ttir.tar.xz``, against NumPy and PyTorch."""
+
+from __future__ import annotations
+
+import importlib.util
+import tarfile
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+FOLDER = Path(__file__).parent
+_spec = importlib.util.spec_from_file_location("tile_run", FOLDER / "run.py")
+run = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(run)
+
+F32, F16, I32 = np.float32, np.float16, np.int32
+
+
+@cache
+def corpus() -> dict[str, str]:
+    """Return the modules of the corpus whose names begin with "hand_", by the rest of the name."""
+    with tarfile.open(FOLDER / "data" / "ttir.tar.xz") as archive:
+        return {
+            Path(member.name).stem.removeprefix("hand_"): archive.extractfile(member).read().decode()
+            for member in archive
+            if "hand_" in member.name
+        }
+
+
+def kernel(name: str) -> run.Kernel:
+    return run.Kernel(corpus()[name])
+
+
+@pytest.fixture
+def random() -> Iterator[np.random.Generator]:
+    yield np.random.default_rng(0)
+
+
+def normal(random: np.random.Generator, *shape: int) -> np.ndarray:
+    return random.standard_normal(shape).astype(F32)
+
+
+def to_bf16(a: np.ndarray) -> np.ndarray:
+    return (a.view(np.uint32) >> 16).astype(np.uint16)
+
+
+def from_bf16(a: np.ndarray) -> np.ndarray:
+    return (a.astype(np.uint32) << 16).view(F32)
+
+
+def close(actual: np.ndarray, wanted: np.ndarray, tolerance: float) -> None:
+    np.testing.assert_allclose(actual, wanted, rtol=tolerance, atol=tolerance)
+
+
+same = np.testing.assert_array_equal
+
+
+def test_add_with_a_masked_tail(random):
+    x, y, out = normal(random, 3000), normal(random, 3000), np.zeros(3100, F32)
+    kernel("vadd")((3,), x, y, out, 3000)
+    same(out[:3000], x + y)
+    same(out[3000:], 0)
+
+
+def layernorm(random):
+    x, w, b = (normal(random, *s).astype(F16) for s in ((8, 1008), (1008,), (1008,)))
+    wide = x.astype(F32)
+    mean, rstd = wide.mean(1), 1 / np.sqrt(wide.var(1) + 1e-5)
+    return x, w, b, mean, rstd, (wide - mean[:, None]) * rstd[:, None]
+
+
+def test_layernorm(random):
+    x, w, b, mean, rstd, normed = layernorm(random)
+    y, m, r = np.zeros_like(x), np.zeros(8, F32), np.zeros(8, F32)
+    kernel("layernorm_fwd")((8,), x, y, w, b, m, r, 1008, 1008, 1e-5)
+    close(m, mean, 1e-5)
+    close(r, rstd, 1e-5)
+    close(y, normed * w + b, 5e-3)
+
+
+def test_layernorm_backward_with_locks(random):
+    x, w, _, mean, rstd, normed = layernorm(random)
+    dy = normal(random, 8, 1008).astype(F16)
+    dx, dw, db = np.zeros_like(x), np.zeros((64, 1008), F16), np.zeros((64, 1008), F16)
+    locks = np.zeros(128, I32)
+    kernel("layernorm_bwd_lock")((8,), dx, dy, dw, db, x, w, mean, rstd, locks, 1008, 1008)
+    wdy = w.astype(F32) * dy
+    c1, c2 = (normed * wdy).mean(1, keepdims=True), wdy.mean(1, keepdims=True)
+    close(dx, (wdy - (normed * c1 + c2)) * rstd[:, None], 5e-3)
+    close(dw.astype(F32).sum(0), (dy * normed).sum(0), 2e-2)
+    close(db.astype(F32).sum(0), dy.astype(F32).sum(0), 2e-2)
+    same(locks[:64], 0)
+
+
+@pytest.mark.parametrize("precision", ["ieee", "tf32", "tf32x3", "bf16x6"])
+def test_dot_f32(random, precision):
+    a, b, c = normal(random, 32, 32), normal(random, 32, 32), np.zeros((32, 32), F32)
+    kernel(f"dot_f32_{precision}")((1,), a, b, c)
+    close(c, a.astype(np.float64) @ b, 1e-5)
+
+
+def test_dot_bf16(random):
+    a, b = to_bf16(normal(random, 32, 32)), to_bf16(normal(random, 32, 32))
+    c = np.zeros((32, 32), F32)
+    kernel("dot_bf16")((1,), a, b, c)
+    close(c, from_bf16(a) @ from_bf16(b), 1e-5)
+
+
+def test_dot_int8_is_exact(random):
+    a, b = (random.integers(-128, 128, (32, 32)).astype(np.int8) for _ in range(2))
+    c = np.zeros((32, 32), I32)
+    kernel("dot_int8")((1,), a, b, c)
+    same(c, a.astype(I32) @ b.astype(I32))
+
+
+def test_dot_fp8(random):
+    a = torch.randn(32, 32).to(torch.float8_e4m3fn)
+    b = torch.randn(32, 32).to(torch.float8_e5m2)
+    c = np.zeros((32, 32), F32)
+    kernel("dot_fp8")((1,), a.view(torch.uint8).numpy(), b.view(torch.uint8).numpy(), c)
+    close(c, (a.float() @ b.float()).numpy(), 1e-5)
+
+
+@pytest.mark.parametrize("name", ["block_ptr_matmul", "tensor_desc_matmul"])
+def test_matmul_by_blocks(random, name):
+    a, b = ((normal(random, 512, 512) / 8).astype(F16) for _ in range(2))
+    c = np.zeros((512, 512), F16)
+    matmul = kernel(name)
+    matmul((8, 8), a, b, c, *[512] * (len(matmul.program.params) - 3))
+    wide_a, wide_b = a.astype(F32), b.astype(F32)
+    # the second one takes b transposed, and adds its result once more
+    close(c, wide_a @ wide_b if name == "block_ptr_matmul" else 2 * (wide_a @ wide_b.T), 5e-3)
+
+
+def test_sorts(random):
+    x, out = normal(random, 128), np.zeros(128, F32)
+    kernel("sort")((1,), x, out)
+    same(out, np.sort(x))
+    y, down = random.integers(-(2**60), 2**60, 64), np.zeros(64, np.int64)
+    kernel("sort_desc_i64")((1,), y, down)
+    same(down, np.sort(y)[::-1])
+    top = np.zeros(8, F32)
+    kernel("topk")((1,), x[:64].copy(), top)
+    same(top, np.sort(x[:64])[::-1][:8])
+
+
+def test_scans(random):
+    x, out = normal(random, 32, 32), np.zeros((32, 32), F32)
+    kernel("cumsum_cumprod")((1,), x, out)
+    close(out, np.cumsum(x, 1) + np.cumprod(x[::-1], 0)[::-1], 1e-5)
+    a, b, last = normal(random, 128), normal(random, 128), np.zeros(128, F32)
+    kernel("assoc_scan_pair")((1,), a, b, last)
+    wanted, s = [], 0.0
+    for p, q in zip(a.astype(float), b.astype(float), strict=True):
+        s = s * p + q
+        wanted.append(s)
+    close(last, np.array(wanted), 1e-4)
+
+
+def test_reduction_of_three_operands(random):
+    x, out = normal(random, 32, 32), np.zeros(32, F32)
+    kernel("reduce_welford3")((1,), x, out)
+    close(out, x.var(1), 1e-5)
+
+
+def test_gather_and_histogram(random):
+    x, out = normal(random, 32, 32), np.zeros((32, 32), F32)
+    index = random.integers(0, 32, (32, 32)).astype(I32)
+    kernel("gather")((1,), x, index, out)
+    same(out, np.take_along_axis(x, index, 1))
+    numbers, counts = random.integers(0, 64, 512).astype(I32), np.zeros(64, I32)
+    kernel("histogram")((1,), numbers, counts)
+    same(counts, np.bincount(numbers, minlength=64))
+
+
+def test_control_flow(random, capfd):
+    x, out = normal(random, 128 * 200), np.zeros(128, F32)
+    program = kernel("control_flow")
+    program((1,), x, out, 17)
+    total = np.zeros(128, F32)
+    for i in range(17):
+        total += x[i * 128 : i * 128 + 128] * (1 if i % 2 == 0 else -1)
+    for j in range(3):
+        total = total * 2 + j
+    close(out, total + sum(range(0, 17, 2)), 1e-4)
+    out[:] = 7
+    program((1,), x, out, 101)  # returns early
+    same(out, 7)
+
+
+def test_map_elementwise_with_branches(random):
+    x, out = normal(random, 256), np.zeros(128, F32)
+    kernel("map_elementwise")((1,), x, out)
+    a, b = x[:128], x[128:]
+    close(out, np.where(a > b, (a - b) + (a + b), (b - a) + a * b), 1e-6)
+
+
+def test_conversions(random):
+    x = np.abs(normal(random, 128)) * 50
+    x[:4] = [0, 1e-3, 60000, 65519]
+    out, half, brain = np.zeros(128, F32), np.zeros(128, F16), np.zeros(128, np.uint16)
+    small, byte, wide, unsigned = (np.zeros(128, t) for t in (np.uint8, np.int8, np.int64, np.uint32))
+    kernel("casts")((1,), x, out, half, brain, small, byte, wide, unsigned)
+    t = torch.from_numpy(x)
+    same(wide, x.astype(np.int64))
+    same(unsigned, x.astype(np.uint32))
+    same(byte, (x > 0).astype(np.int8))
+    same(brain, t.bfloat16().view(torch.int16).numpy().view(np.uint16))
+    same(small, t.to(torch.float8_e5m2).view(torch.uint8).numpy())
+    rounded = x.astype(F16)
+    down = np.where(rounded.astype(F32) > x, np.nextafter(rounded, F16(0)), rounded)
+    same(half, down)  # the kernel's last store to it rounds towards zero
+
+
+def test_fp8_saturates_as_pytorch_does(random):
+    special = np.array([448, 449, 464, 480, 1e9, -1e9, np.nan, 0, -0.0, 2**-9, 2**-10, 2**-11], F32)
+    x = np.concatenate([normal(random, 58) * 100, normal(random, 58) * 1e-2, special])
+    out = np.zeros(128, np.uint8)
+    kernel("cast_fp8e4nv")((1,), x, out)
+    same(out, torch.from_numpy(x).to(torch.float8_e4m3fn).view(torch.uint8).numpy())
+
+
+def test_atomics(random):
+    p, x = normal(random, 128), normal(random, 128)
+    q, xi = (random.integers(0, 99, 128).astype(I32) for _ in range(2))
+    first, start = p.copy(), q.copy()
+    kernel("atomics")((1,), p, q, x, xi)
+    inside = np.arange(128) < 125
+    wanted = np.where(inside, np.maximum(first + x, x), first)
+    same(p, np.minimum(wanted, x))
+    # add, and, or, xor, exchange leave xi; then max and min with it; then a swap of xi for what `add` gave
+    same(q[:125], start[:125])
+
+
+def test_atomic_add_of_halves(random):
+    p, x = normal(random, 128).astype(F16), normal(random, 128).astype(F16)
+    wanted = p + x
+    kernel("atomic_add_f16")((1,), p, x)
+    same(p, wanted)
+    p, x = to_bf16(normal(random, 128)), to_bf16(normal(random, 128))
+    wanted = torch.from_numpy(from_bf16(p) + from_bf16(x)).bfloat16().float().numpy()
+    kernel("atomic_add_bf16")((1,), p, x)
+    same(from_bf16(p), wanted)
+
+
+def philox(counter: np.ndarray, seed: int) -> list[np.ndarray]:
+    """Return Triton's four random words for each counter: Philox 4x32-10."""
+    words = [counter.astype(np.uint64)] + [np.zeros_like(counter, np.uint64)] * 3
+    key = [np.uint64(seed & 0xFFFFFFFF), np.uint64(seed >> 32)]
+    low = np.uint64(0xFFFFFFFF)
+    for _ in range(10):
+        a, b = np.uint64(0xD2511F53) * words[0], np.uint64(0xCD9E8D57) * words[2]
+        shift = np.uint64(32)
+        words = [(b >> shift) ^ words[1] ^ key[0], b & low, (a >> shift) ^ words[3] ^ key[1], a & low]
+        key = [(key[0] + np.uint64(0x9E3779B9)) & low, (key[1] + np.uint64(0xBB67AE85)) & low]
+    return words
+
+
+def test_random_bits_are_tritons():
+    out = np.zeros(1024, F32)
+    kernel("rand_randn_randint4x")((2,), out, 1000, 123)
+    a, b, c, d = (w.astype(np.uint32) for w in philox(np.arange(1000), 123))
+    bits = (a ^ b ^ c ^ d).astype(np.uint32)
+    assert any(np.array_equal(out[:1000], kind) for kind in (bits.astype(F32), bits.view(I32).astype(F32)))
+    same(out[1000:], 0)
+
+
+def test_integer_arithmetic(random):
+    for name, dtype in (("math_i64", np.int64), ("math_u32", np.uint32)):
+        x = random.integers(1, 1000, 256).astype(dtype)
+        out = np.zeros(128, dtype)
+        kernel(name)((1,), x, out)
+        a, b = x[:128].astype(object), x[128:].astype(object)
+        bits, width = 64 if dtype == np.int64 else 32, [a // b + a % b, a << 2, a >> 1, a & b, a | b, a ^ b]
+        total = sum(width) + a * b // 2**bits + np.maximum(a, b) + np.minimum(a, b) + abs(a)
+        total = total + (-a) + (-a - 1) + np.where(a < b, a, b) + -(-a // b)
+        same(out, np.array([int(v) % 2**bits for v in total], np.uint64).astype(dtype))
+
+
+def test_scalars(random):
+    x, out = normal(random, 10), np.zeros(1, F32)
+    program = kernel("scalar_only")
+    program((1,), x, out, *[1, 2.5][-(len(program.program.params) - 2) :])
+    same(out, x[1] * F32(2.5))
