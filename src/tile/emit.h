@@ -129,8 +129,11 @@ typedef struct emitter {
     int lanes;
 } emitter;
 
-/* emit.c */
+/* kernel.c */
 void tile_emit(tile *t);
+
+/* emit.c */
+void emit_body(emitter *e, region *r); /* a function's: several blocks become labels and gotos */
 expr emit_value(emitter *e, value *v, const coords *at);
 expr emit_anew(emitter *e, value *v, const coords *at); /* though it may be held */
 expr descriptor_element(emitter *e, op *o, const coords *at, const char **inside, int *depth);

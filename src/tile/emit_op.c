@@ -3,8 +3,6 @@
 
 #include "tile/emit.h"
 
-static int deeper(int a, int b) { return a > b ? a : b; }
-
 /* --- combine regions --- */
 
 /* out = region(left, right), both of n values. */
@@ -75,18 +73,22 @@ static const char *subgroup_reduction(op_code code, element el) {
 /* --- a group's loops ---
  *
  * All dimensions but the lanes' are plain loops. With an axis (of reductions, scans), its loop is the
- * innermost: lanes along the axis: for (others) { begin; for (chunks of the axis) { body } finish across
- * lanes } else:                 for (others, chunks) { begin; for (axis) { body } finish in each lane } */
+ * innermost:
+ *
+ *   lanes along the axis:  for (others) { begin; for (chunks of the axis) { body } finish across lanes }
+ *   else:                  for (others, chunks) { begin; for (axis) { body } finish in each lane }
+ *
+ * Where a GPU's work-group is wider than the axis, several rows lie side by side on its lanes. */
 typedef struct plan {
     const type *shape;
     int axis;
     bool lanes_on_axis;
+    int64_t width;       /* how many lanes lie along the axis */
     const coords *at;    /* of an element, inside */
     const coords *outer; /* the same without the axis, outside of its loop */
     const char *guard;   /* NULL, or the condition under which a lane has an element of its own */
     const char *first;   /* in the axis' loop: whether this is its first iteration; NULL: there is only one */
     int loops;           /* opened */
-    int body_depth;
 } plan;
 
 static const type *without(tile *t, const type *shape, int axis) {
@@ -102,7 +104,7 @@ static expr loop_variable(emitter *e, const char *name, int64_t divisor) {
 }
 
 /* Opens "for (int i = 0; i < size; i += step)" and gives its variable; a loop of one iteration is none. */
-static expr open_loop(emitter *e, plan *p, const char *prefix, int64_t size, int64_t step, bool reversed) {
+static expr open_loop(emitter *e, plan *p, const char *prefix, int64_t size, int64_t step) {
     if (size <= step) return constant_int(e, 0);
     const char *name = new_name(e, prefix);
     if (step > 1)
@@ -112,7 +114,6 @@ static expr open_loop(emitter *e, plan *p, const char *prefix, int64_t size, int
         open_scope(e, "for (int %s = 0; %s < %lld; %s++) {", name, name, (long long)size, name);
     p->loops++;
     e->weight *= (uint64_t)(size / step);
-    (void)reversed;
     return loop_variable(e, name, step);
 }
 
@@ -129,40 +130,52 @@ static expr mirrored(emitter *e, expr x, int64_t size) {
     return y;
 }
 
+static expr lane_part(emitter *e, const char *format, int64_t n) {
+    return (expr){.text = tile_format(e->t, format, (long long)n),
+                  .kind = VARYING,
+                  .divisor = 1,
+                  .is_nonnegative = true,
+                  .depth = e->block_depth};
+}
+
+/* A number 0 … count-1 for each lane: `width` neighbours share one. */
+static expr spread(emitter *e, plan *p, int64_t count, int64_t width) {
+    int64_t at_once = e->lanes / width;
+    if (count == 1) return constant_int(e, 0);
+    if (count >= at_once) {
+        expr first = open_loop(e, p, "c", count, at_once);
+        first.divisor = at_once;
+        if (width == 1) return on_lanes(first);
+        return int_op(e, OP_ADDI, I32, first, lane_part(e, "(lane / %lld)", width));
+    }
+    p->guard = tile_format(e->t, "lane < %lld", (long long)(count * width));
+    if (width == 1) return lane_part(e, "(lane & %lld)", count - 1);
+    expr x = lane_part(e, "(lane / %lld)", width);
+    x.text = tile_format(e->t, "(%s & %lld)", x.text, (long long)(count - 1));
+    return x;
+}
+
 static void open_plan(emitter *e, plan *p, void (*begin)(emitter *, plan *)) {
     const type *s = p->shape;
-    int64_t lanes = e->lanes;
+    int64_t lanes = e->lanes, size = p->axis >= 0 ? s->shape[p->axis] : 0;
     int lane = lane_dim(e->t, s), axis = p->axis;
     bool reversed = e->group.is_reversed;
     expr dims[MAX_RANK];
     const type *others = axis >= 0 ? without(e->t, s, axis) : s;
-    p->lanes_on_axis = axis >= 0 && s->shape[axis] >= lanes && (axis == lane || others->count < lanes);
-    if (p->lanes_on_axis) {
+    p->width = size < lanes ? size : lanes;
+    p->lanes_on_axis = axis >= 0 && (size >= lanes || (!e->t->target.is_cpu && size > 1)) &&
+                       (axis == lane || others->count < lanes);
+    if (p->lanes_on_axis && p->width == lanes) {
         for (int i = 0; i < s->rank; i++)
-            if (i != axis) dims[i] = open_loop(e, p, "i", s->shape[i], 1, false);
-    } else if (lane != axis && s->shape[lane] >= lanes) {
+            if (i != axis) dims[i] = open_loop(e, p, "i", s->shape[i], 1);
+    } else if (!p->lanes_on_axis && lane != axis && s->shape[lane] >= lanes) {
         for (int i = 0; i < s->rank; i++)
-            if (i != axis && i != lane) dims[i] = open_loop(e, p, "i", s->shape[i], 1, false);
-        expr c = open_loop(e, p, "c", s->shape[lane], lanes, false);
+            if (i != axis && i != lane) dims[i] = open_loop(e, p, "i", s->shape[i], 1);
+        expr c = open_loop(e, p, "c", s->shape[lane], lanes);
         c.divisor = lanes;
         dims[lane] = on_lanes(c);
-    } else { /* chunks of the row-major index */
-        expr index;
-        if (others->count >= lanes) {
-            index = open_loop(e, p, "c", others->count, lanes, false);
-            index.divisor = lanes;
-            index = on_lanes(index);
-        } else if (others->count > 1) {
-            index = (expr){.text = tile_format(e->t, "(lane & %lld)", (long long)others->count - 1),
-                           .kind = VARYING,
-                           .divisor = 1,
-                           .is_nonnegative = true,
-                           .depth = e->block_depth};
-            p->guard = tile_format(e->t, "lane < %lld", (long long)others->count);
-        } else {
-            index = constant_int(e, 0);
-        }
-        const coords *c = delinear(e, others, index);
+    } else { /* by the row-major index of the others */
+        const coords *c = delinear(e, others, spread(e, p, others->count, p->lanes_on_axis ? p->width : 1));
         for (int i = 0, k = 0; i < s->rank; i++)
             if (i != axis) dims[i] = c->dims[k++];
         if (axis < 0) p->at = c; /* with its row-major index */
@@ -173,17 +186,17 @@ static void open_plan(emitter *e, plan *p, void (*begin)(emitter *, plan *)) {
             if (i != axis) rest[k++] = dims[i];
         p->outer = make_coords(e, s->rank - 1, rest, NULL);
         if (begin) begin(e, p);
-        int64_t size = s->shape[axis];
-        expr x = open_loop(e, p, p->lanes_on_axis ? "c" : "k", size, p->lanes_on_axis ? lanes : 1, reversed);
+        expr x = open_loop(e, p, p->lanes_on_axis ? "c" : "k", size, p->lanes_on_axis ? p->width : 1);
         p->first = x.is_constant ? NULL : tile_format(e->t, "%s == 0", x.text);
-        if (p->lanes_on_axis) {
+        if (p->lanes_on_axis && p->width == lanes) {
             x.divisor = lanes;
             x = on_lanes(x);
+        } else if (p->lanes_on_axis) {
+            x = lane_part(e, "(lane & %lld)", p->width - 1);
         }
         dims[axis] = reversed ? mirrored(e, x, size) : x;
     }
     if (!p->at) p->at = make_coords(e, s->rank, dims, NULL);
-    p->body_depth = e->depth;
 }
 
 /* --- reductions and scans in a group --- */
@@ -236,44 +249,92 @@ static void accumulate(emitter *e, const root *r, const plan *p, const expr *x) 
     if (!starts && p->first) close_scope(e, "}");
 }
 
-/* What another lane has; `how` is a subgroup function. */
-static expr from_lane(emitter *e, const type *ty, const char *how, const char *x, const char *which) {
-    expr y = {.kind = VARYING, .depth = e->depth, .divisor = 1};
-    if (ty->element == I1)
-        y.text = tile_format(e->t, "%s((int)%s, %s) != 0", how, x, which);
-    else
-        y.text = tile_format(e->t, "%s(%s, %s)", how, x, which);
-    return declare(e, ty, y, "y", 0);
+/* --- between lanes --- */
+
+/* A local array with a place for each lane, for operand `slot` of an exchange. */
+static const char *scratch(emitter *e, const type *ty, int slot) {
+    const char *name = tile_format(e->t, "x_%s_%d", c_held(ty), slot);
+    if (e->locals.size && strstr(e->locals.data, tile_format(e->t, " %s[", name))) return name;
+    buffer_addf(e->t, &e->locals, "    __local %s %s[%d];\n", c_held(ty), name, e->lanes);
+    e->local_memory += (uint64_t)e->lanes * 8;
+    return name;
 }
 
-/* Combines the lanes' accumulators; out is the same in all lanes. */
-static void across_lanes(emitter *e, const root *r, expr *out) {
+typedef enum lane_move { FROM_ABOVE, FROM_BELOW, FROM_PARTNER, FROM_ONE } lane_move;
+
+/* y[i] = x[i] of another lane: `by` lanes above or below, the partner whose number differs in the bit `by`,
+ * or lane number `by`. Where there is none, any value. */
+static void exchange(emitter *e, op *o, const expr *x, expr *y, int n, lane_move move, int by) {
+    static const char *const subgroup[] = {"sub_group_shuffle_down", "sub_group_shuffle_up",
+                                           "sub_group_shuffle_xor", "sub_group_shuffle"};
+    static const char *const lanes[] = {"min(lane + %d, %d)", "max(lane - %d, 0)", "lane ^ %d", "%d"};
+    const xpu_tile_target *target = &e->t->target;
+    bool inside = target->is_cpu || (target->has_subgroups && move == FROM_PARTNER && by < target->lanes);
+    const char *names[MAX_RANK], *mine[MAX_RANK];
+    if (n > MAX_RANK) tile_unsupported(e->t, o->at, "more than %d operands", MAX_RANK);
+    for (int i = 0; i < n; i++) mine[i] = lane_text(e, &x[i]);
+    if (!inside) {
+        for (int i = 0; i < n; i++) {
+            names[i] = scratch(e, o->args[i]->type, i);
+            emit_line(e, e->depth, "%s[lane] = %s;", names[i], mine[i]);
+        }
+        emit_line(e, e->depth, "barrier(CLK_LOCAL_MEM_FENCE);");
+    }
+    for (int i = 0; i < n; i++) {
+        const type *ty = o->args[i]->type;
+        expr z = {.kind = VARYING, .depth = e->depth, .divisor = 1};
+        bool bit = ty->element == I1;
+        if (inside)
+            z.text =
+                tile_format(e->t, bit ? "%s((int)%s, %d) != 0" : "%s(%s, %d)", subgroup[move], mine[i], by);
+        else
+            z.text = tile_format(e->t, bit ? "%s[%s] != 0" : "%s[%s]", names[i],
+                                 move == FROM_ABOVE ? tile_format(e->t, lanes[move], by, e->lanes - 1)
+                                                    : tile_format(e->t, lanes[move], by));
+        y[i] = declare(e, ty, z, "y", 0);
+    }
+    if (!inside) emit_line(e, e->depth, "barrier(CLK_LOCAL_MEM_FENCE);");
+}
+
+/* Combines the accumulators of the lanes along the axis; out is the same in all of them. */
+static void across_lanes(emitter *e, const root *r, int64_t width, expr *out) {
     op *o = r->op;
-    int n = o->arg_count, outer = e->block_depth;
+    int n = o->arg_count, outer = e->block_depth, most = (int)width / 2, together = e->t->target.lanes;
     const type *ty = o->args[0]->type;
-    const char *whole = subgroup_reduction(simple_combine(o), ty->element);
+    const xpu_tile_target *target = &e->t->target;
+    op_code simple = simple_combine(o);
+    const char *whole =
+        target->has_subgroups && width >= together ? subgroup_reduction(simple, ty->element) : NULL;
+    expr *mine = NEW_ARRAY(e->t, expr, n), *other = NEW_ARRAY(e->t, expr, n);
     e->block_depth = e->depth;
-    if (whole) {
-        expr x = {.text = tile_format(e->t, "%s(%s)", whole, r->accumulators[0].text),
-                  .kind = UNIFORM,
+    memcpy(mine, r->accumulators, sizeof(expr) * (size_t)n);
+    for (int step = most; step; step /= 2) {
+        if (whole && step < together) break;
+        exchange(e, o, mine, other, n, FROM_PARTNER, step);
+        expr *sum = NEW_ARRAY(e->t, expr, n);
+        if (simple == OP_COUNT) { /* the lower lane's stands left, so that all lanes compute the same */
+            expr *left = NEW_ARRAY(e->t, expr, n), *right = NEW_ARRAY(e->t, expr, n);
+            for (int i = 0; i < n; i++) {
+                expr x = {.kind = VARYING, .depth = e->depth, .divisor = 1}, y = x;
+                const char *a = lane_text(e, &mine[i]), *b = lane_text(e, &other[i]);
+                x.text = tile_format(e->t, "lane & %d ? %s : %s", step, b, a);
+                y.text = tile_format(e->t, "lane & %d ? %s : %s", step, a, b);
+                left[i] = declare(e, o->args[i]->type, x, "y", 0);
+                right[i] = declare(e, o->args[i]->type, y, "y", 0);
+            }
+            emit_combine(e, o, left, right, sum);
+        } else {
+            emit_combine(e, o, mine, other, sum);
+        }
+        mine = sum;
+    }
+    for (int i = 0; i < n; i++) {
+        expr x = {.text = lane_text(e, &mine[i]),
+                  .kind = width == e->lanes ? UNIFORM : VARYING,
                   .depth = e->depth,
                   .divisor = 1};
-        out[0] = declare(e, ty, x, "r", o->results[0].id);
-    } else {
-        expr *mine = NEW_ARRAY(e->t, expr, n), *other = NEW_ARRAY(e->t, expr, n);
-        memcpy(mine, r->accumulators, sizeof(expr) * (size_t)n);
-        for (int step = e->lanes / 2; step; step /= 2) {
-            for (int i = 0; i < n; i++)
-                other[i] = from_lane(e, o->args[i]->type, "sub_group_shuffle_down", lane_text(e, &mine[i]),
-                                     tile_format(e->t, "%d", step));
-            expr *sum = NEW_ARRAY(e->t, expr, n);
-            emit_combine(e, o, mine, other, sum);
-            mine = sum;
-        }
-        for (int i = 0; i < n; i++) { /* the first lane has seen all, in order */
-            out[i] = from_lane(e, o->args[i]->type, "sub_group_shuffle", lane_text(e, &mine[i]), "0");
-            out[i].kind = UNIFORM;
-        }
+        if (whole) x.text = tile_format(e->t, "%s(%s)", whole, x.text);
+        out[i] = declare(e, o->args[i]->type, x, "r", o->results[i].id);
     }
     e->block_depth = outer;
 }
@@ -295,7 +356,7 @@ static void finish_reduction(emitter *e, const root *r, const plan *p) {
     op *o = r->op;
     expr *out = NEW_ARRAY(e->t, expr, o->arg_count);
     if (p->lanes_on_axis)
-        across_lanes(e, r, out);
+        across_lanes(e, r, p->width, out);
     else
         memcpy(out, r->accumulators, sizeof(expr) * (size_t)o->arg_count);
     for (int i = 0; i < o->result_count; i++) {
@@ -324,15 +385,15 @@ static void scan_step(emitter *e, root *r, plan *p, expr *x) {
             expr mine = {.text = lane_text(e, &x[i]), .kind = VARYING, .depth = e->depth, .divisor = 1};
             x[i] = declare(e, o->args[i]->type, mine, "x", o->results[i].id);
         }
-        for (int step = 1; step < e->lanes; step *= 2) { /* lanes below `step` keep what they have */
+        const char *place =
+            p->width == e->lanes ? "lane" : tile_format(e->t, "(lane & %d)", (int)p->width - 1);
+        for (int step = 1; step < p->width; step *= 2) { /* lanes below `step` keep what they have */
             expr *other = NEW_ARRAY(e->t, expr, n), *sum = NEW_ARRAY(e->t, expr, n);
-            for (int i = 0; i < n; i++)
-                other[i] = from_lane(e, o->args[i]->type, "sub_group_shuffle_up", x[i].text,
-                                     tile_format(e->t, "%d", step));
+            exchange(e, o, x, other, n, FROM_BELOW, step);
             emit_combine(e, o, other, x, sum);
             for (int i = 0; i < n; i++) {
                 sum[i].text =
-                    tile_format(e->t, "lane >= %d ? %s : %s", step, lane_text(e, &sum[i]), x[i].text);
+                    tile_format(e->t, "%s >= %d ? %s : %s", place, step, lane_text(e, &sum[i]), x[i].text);
                 sum[i].kind = VARYING;
                 sum[i].is_constant = false;
                 sum[i].depth = e->depth;
@@ -352,12 +413,10 @@ static void scan_step(emitter *e, root *r, plan *p, expr *x) {
             for (int i = 0; i < n; i++) emit_line(e, e->depth, "%s = %s;", names[i], lane_text(e, &sum[i]));
             close_scope(e, "}");
             e->block_depth = e->depth;
-            for (int i = 0; i < n; i++) {
-                x[i].text = names[i];
-                expr last = from_lane(e, o->args[i]->type, "sub_group_shuffle", names[i],
-                                      tile_format(e->t, "%d", e->lanes - 1));
-                emit_line(e, e->depth, "%s = %s;", r->accumulators[i].text, last.text);
-            }
+            for (int i = 0; i < n; i++) x[i].text = names[i];
+            expr *last = NEW_ARRAY(e->t, expr, n);
+            exchange(e, o, x, last, n, FROM_ONE, e->lanes - 1);
+            assign(e, r->accumulators, last, n);
         }
         e->block_depth = outer;
     }
@@ -460,7 +519,8 @@ void emit_scalar_atomic(emitter *e, op *o) {
     expr x = emit_atomic(e, o, NULL, "lane == 0");
     if (sem == 2 || sem == 4) emit_line(e, e->depth, "mem_fence(CLK_GLOBAL_MEM_FENCE);");
     if (!o->results[0].uses) return;
-    x = from_lane(e, o->results[0].type, "sub_group_shuffle", x.text, "0");
+    op like = {.at = o->at, .args = &(value *){&o->results[0]}};
+    exchange(e, &like, &x, &x, 1, FROM_ONE, 0);
     x.kind = UNIFORM;
     remember(e, &o->results[0], NULL, x);
 }
@@ -511,7 +571,7 @@ static void emit_root(emitter *e, root *r, plan *p) {
     if (r->kind == ROOT_HOLD) {
         expr x = emit_anew(e, r->value, p->at);
         remember(e, r->value, p->at, x);
-        write_held(e, r->value, p->at, &x, NULL);
+        write_held(e, r->value, p->at, &x, e->t->target.is_cpu ? NULL : p->guard);
         return;
     }
     switch (o->code) {
@@ -560,7 +620,7 @@ void emit_group(emitter *e) {
     group *g = &e->group;
     plan p = {.shape = g->shape, .axis = g->axis};
     uint64_t weight = e->weight;
-    int depth = e->depth, outer = e->block_depth;
+    int outer = e->block_depth;
     comment_group(e);
     open_plan(e, &p, begin_combines);
     for (int i = 0; i < g->count; i++)
@@ -570,7 +630,8 @@ void emit_group(emitter *e) {
         if (g->roots[i].kind == ROOT_COPY) copies[i] = emit_value(e, g->roots[i].value, p.at);
     for (int i = 0; i < g->count; i++)
         if (g->roots[i].kind == ROOT_COPY)
-            write_held(e, &(value){.held = g->roots[i].to}, p.at, &copies[i], NULL);
+            write_held(e, &(value){.held = g->roots[i].to}, p.at, &copies[i],
+                       e->t->target.is_cpu ? NULL : p.guard);
     if (p.axis >= 0) {
         if (p.first) { /* the axis' loop was opened */
             close_scope(e, "}");
@@ -584,87 +645,80 @@ void emit_group(emitter *e) {
     while (p.loops--) close_scope(e, "}");
     e->weight = weight;
     e->block_depth = outer;
-    (void)depth;
 }
 
 /* --- tt.dot --- */
 
-/* c[m][n] += a[m][k] * b[k][n], in tiles of rows × chunks of lanes; a and b are held. */
+/* c[m][n] += a[m][k] * b[k][n]; a and b are held. The lanes form a grid of `down` rows of `across`, each with
+ * `rows` × `columns` elements of c, that many lanes apart, in registers. */
 void emit_dot(emitter *e, op *o) {
     if (o->code == OP_DOT_SCALED) tile_unsupported(e->t, o->at, "tt.dot_scaled is not there yet");
     tile *t = e->t;
     const type *ty = o->results[0].type, *a = o->args[0]->type;
     int r = ty->rank;
-    int64_t batch = r == 3 ? ty->shape[0] : 1, M = ty->shape[r - 2], N = ty->shape[r - 1],
-            K = a->shape[r - 1], lanes = e->lanes;
+    int batch = r == 3 ? ty->shape[0] : 1, M = ty->shape[r - 2], N = ty->shape[r - 1], K = a->shape[r - 1];
     value *result = &o->results[0];
     if (!result->held) return;
     hold_allocate(e, result->held);
-    int64_t columns = N >= 4 * lanes   ? 4
-                      : N >= 2 * lanes ? 2
-                                       : 1,
-            rows = M >= 16 / columns ? 16 / columns : M;
-    if (rows > 8) rows = M >= 8 ? 8 : M;
+    int across = N < 16 ? N : 16, down = e->lanes / across < M ? e->lanes / across : M;
+    int columns = N >= 4 * across ? 4 : N / across, rows = 16 / columns < M / down ? 16 / columns : M / down;
+    if (rows > 8) rows = 8;
     const char *ha = o->args[0]->held->name, *hb = o->args[1]->held->name, *c = c_type(ty);
-    bool floats = is_float(ty);
+    bool whole = across == e->lanes;
+    const char *n_lane = whole ? "lane" : tile_format(t, "(lane & %d)", across - 1);
+    const char *m_lane = down == 1 ? "0" : tile_format(t, "(lane / %d)", across);
     plan p = {0};
     uint64_t weight = e->weight;
-    expr ib = open_loop(e, &p, "b", batch, 1, false), im = open_loop(e, &p, "m", M, rows, false),
-         in = open_loop(e, &p, "n", N, columns * lanes, false);
-    in.divisor = lanes;
+    expr ib = open_loop(e, &p, "b", batch, 1), im = open_loop(e, &p, "m", M, rows * down),
+         in = open_loop(e, &p, "n", N, columns * across);
+    in.divisor = across;
+    bool idle = across * down < e->lanes && !t->target.is_cpu;
+    if (idle) open_scope(e, "if (lane < %d) {", across * down);
     expr acc[64];
     const coords *at[64];
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t j = 0; j < columns; j++) {
-            expr dims[3], n = int_op(e, OP_ADDI, I32, in, constant_int(e, j * lanes));
-            if (N >= lanes)
-                n = on_lanes(n);
-            else
-                n = (expr){.text = tile_format(t, "(lane & %lld)", (long long)N - 1),
-                           .kind = VARYING,
-                           .divisor = 1,
-                           .is_nonnegative = true,
-                           .depth = e->depth};
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < columns; j++) {
+            expr dims[3], n = int_op(e, OP_ADDI, I32, in, constant_int(e, j * across)),
+                          m = int_op(e, OP_ADDI, I32, im, constant_int(e, i * down));
+            expr lane = lane_part(e, n_lane, 0), row = lane_part(e, m_lane, 0);
             if (r == 3) dims[0] = ib;
-            dims[r - 2] = int_op(e, OP_ADDI, I32, im, constant_int(e, i));
-            dims[r - 1] = n;
-            int64_t k = i * columns + j;
+            dims[r - 2] = down == 1 ? m : int_op(e, OP_ADDI, I32, m, row);
+            dims[r - 1] = whole ? on_lanes(n) : int_op(e, OP_ADDI, I32, n, lane);
+            int k = i * columns + j;
             at[k] = make_coords(e, r, dims, NULL);
             expr start = emit_value(e, o->args[2], at[k]);
-            const char *name = tile_format(t, "c%lld_%lld_%d", (long long)i, (long long)j, e->names);
+            const char *name = tile_format(t, "c%d_%d_%d", i, j, ++e->names);
             emit_line(e, e->depth, "%s %s = %s;", c, name, lane_text(e, &start));
             acc[k] = (expr){.text = name, .kind = VARYING, .depth = e->depth, .divisor = 1};
         }
-    const char *k = new_name(e, "k"),
-               *lane = N >= lanes ? "lane" : tile_format(t, "(lane & %lld)", (long long)N - 1);
-    const char *base_a =
-        r == 3 ? tile_format(t, "(%s * %lld + %s)", ib.text, (long long)M, im.text) : im.text;
-    const char *base_b = r == 3 ? tile_format(t, "(%s * %lld + %s)", ib.text, (long long)K, k) : k;
-    emit_line(e, e->depth, "__local const %s *const row%s = %s + %s * %lld;", c_held(a), k, ha, base_a,
-              (long long)K);
-    open_scope(e, "for (int %s = 0; %s < %lld; %s++) {", k, k, (long long)K, k);
-    for (int64_t j = 0; j < columns; j++)
-        emit_line(e, e->depth, "const %s b%lld = %s[%s * %lld + %s + %lld + %s];", c, (long long)j, hb,
-                  base_b, (long long)N, in.text, (long long)(j * lanes), lane);
-    for (int64_t i = 0; i < rows; i++) {
-        emit_line(e, e->depth, "const %s a%lld = row%s[%lld + %s];", c, (long long)i, k, (long long)(i * K),
-                  k);
-        for (int64_t j = 0; j < columns; j++) {
+    const char *k = new_name(e, "k"), *base_a = im.text, *base_b = k;
+    if (r == 3) {
+        base_a = tile_format(t, "(%s * %d + %s)", ib.text, M, im.text);
+        base_b = tile_format(t, "(%s * %d + %s)", ib.text, K, k);
+    }
+    emit_line(e, e->depth, "__local const %s *const a_%s = %s + (%s + %s) * %d;", c_held(a), k, ha, base_a,
+              m_lane, K);
+    open_scope(e, "for (int %s = 0; %s < %d; %s++) {", k, k, K, k);
+    for (int j = 0; j < columns; j++)
+        emit_line(e, e->depth, "const %s b%d = %s[%s * %d + %s + %d + %s];", c, j, hb, base_b, N, in.text,
+                  j * across, n_lane);
+    for (int i = 0; i < rows; i++) {
+        emit_line(e, e->depth, "const %s a%d = a_%s[%d + %s];", c, i, k, i * down * K, k);
+        for (int j = 0; j < columns; j++) {
             const char *sum = acc[i * columns + j].text;
-            if (floats)
-                emit_line(e, e->depth, "%s = fma(a%lld, b%lld, %s);", sum, (long long)i, (long long)j, sum);
-            else
-                emit_line(e, e->depth, "%s += a%lld * b%lld;", sum, (long long)i, (long long)j);
+            emit_line(e, e->depth, is_float(ty) ? "%s = fma(a%d, b%d, %s);" : "%s = a%d * b%d + %s;", sum, i,
+                      j, sum);
         }
     }
     close_scope(e, "}");
-    for (int64_t i = 0; i < rows * columns; i++) {
+    for (int i = 0; i < rows * columns; i++) {
         acc[i].text = rounded(e, ty->element, acc[i].text);
         write_held(e, result, at[i], &acc[i], NULL);
     }
+    if (idle) close_scope(e, "}");
     while (p.loops--) close_scope(e, "}");
     e->weight = weight;
-    e->work += weight * (uint64_t)(batch * M * N * K) / 2;
+    e->work += weight * (uint64_t)batch * (uint64_t)M * (uint64_t)N * (uint64_t)K / 2;
     e->touches_local = true;
 }
 
@@ -693,5 +747,4 @@ void emit_histogram(emitter *e, op *o) {
     while (p.loops--) close_scope(e, "}");
     e->weight = weight;
     e->touches_local = true;
-    (void)deeper;
 }

@@ -4,8 +4,8 @@
  *   parse.c    tokens → IR: a function for each way in which an operation is written
  *   verify.c   types, operand counts, regions, dominance; calls are inlined
  *   layout.c   which values are held, which dimension lies on the lanes
- *   emit*.c    OpenCL C; what is known of each expression (uniform, consecutive, divisible) goes along with
- * it
+ *   emit*.c, kernel.c, libdevice.c  OpenCL C; what is known of each expression (uniform, consecutive,
+ * divisible) goes along with it
  *
  * ir.c has the arena, types and the printer; driver.c the public functions. Everything lives in one arena,
  * and an error leaves the compilation by longjmp: nothing has to be undone. */

@@ -29,8 +29,8 @@ def check(status: int) -> None:
 class Kernel:
     """A compiled module; call it with a grid and arrays or numbers, in the order of the parameters."""
 
-    def __init__(self, text: str) -> None:
-        self.program = _tile.compile_module(text.encode())
+    def __init__(self, text: str, target: str = "cpu") -> None:
+        self.program = _tile.compile_module(text.encode(), target=target)
         self.kernel = ctypes.c_void_p()
         check(
             _xpu.xpu_kernel_create(

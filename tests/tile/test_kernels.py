@@ -1,10 +1,14 @@
-"""Triton's own kind of kernels, compiled from the IR in ``data/ttir.tar.xz``, against NumPy and PyTorch."""
+"""Triton's own kind of kernels, compiled from the IR in ``data/ttir.tar.xz``, against NumPy and PyTorch.
+
+Each runs as it is emitted for the CPU (one subgroup a program), for Intel GPUs (several subgroups) and for GPUs
+without subgroups; the CPU device runs all three.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -31,8 +35,10 @@ def corpus() -> dict[str, str]:
         }
 
 
-def kernel(name: str) -> run.Kernel:
-    return run.Kernel(corpus()[name])
+@pytest.fixture(params=["cpu", "bmg", "generic"])
+def kernel(request) -> Callable[[str], run.Kernel]:
+    """Compile a module of the corpus by name."""
+    return lambda name: run.Kernel(corpus()[name], request.param)
 
 
 @pytest.fixture
@@ -59,7 +65,7 @@ def close(actual: np.ndarray, wanted: np.ndarray, tolerance: float) -> None:
 same = np.testing.assert_array_equal
 
 
-def test_add_with_a_masked_tail(random):
+def test_add_with_a_masked_tail(random, kernel):
     x, y, out = normal(random, 3000), normal(random, 3000), np.zeros(3100, F32)
     kernel("vadd")((3,), x, y, out, 3000)
     same(out[:3000], x + y)
@@ -73,7 +79,7 @@ def layernorm(random):
     return x, w, b, mean, rstd, (wide - mean[:, None]) * rstd[:, None]
 
 
-def test_layernorm(random):
+def test_layernorm(random, kernel):
     x, w, b, mean, rstd, normed = layernorm(random)
     y, m, r = np.zeros_like(x), np.zeros(8, F32), np.zeros(8, F32)
     kernel("layernorm_fwd")((8,), x, y, w, b, m, r, 1008, 1008, 1e-5)
@@ -82,7 +88,7 @@ def test_layernorm(random):
     close(y, normed * w + b, 5e-3)
 
 
-def test_layernorm_backward_with_locks(random):
+def test_layernorm_backward_with_locks(random, kernel):
     x, w, _, mean, rstd, normed = layernorm(random)
     dy = normal(random, 8, 1008).astype(F16)
     dx, dw, db = np.zeros_like(x), np.zeros((64, 1008), F16), np.zeros((64, 1008), F16)
@@ -97,27 +103,27 @@ def test_layernorm_backward_with_locks(random):
 
 
 @pytest.mark.parametrize("precision", ["ieee", "tf32", "tf32x3", "bf16x6"])
-def test_dot_f32(random, precision):
+def test_dot_f32(random, precision, kernel):
     a, b, c = normal(random, 32, 32), normal(random, 32, 32), np.zeros((32, 32), F32)
     kernel(f"dot_f32_{precision}")((1,), a, b, c)
     close(c, a.astype(np.float64) @ b, 1e-5)
 
 
-def test_dot_bf16(random):
+def test_dot_bf16(random, kernel):
     a, b = to_bf16(normal(random, 32, 32)), to_bf16(normal(random, 32, 32))
     c = np.zeros((32, 32), F32)
     kernel("dot_bf16")((1,), a, b, c)
     close(c, from_bf16(a) @ from_bf16(b), 1e-5)
 
 
-def test_dot_int8_is_exact(random):
+def test_dot_int8_is_exact(random, kernel):
     a, b = (random.integers(-128, 128, (32, 32)).astype(np.int8) for _ in range(2))
     c = np.zeros((32, 32), I32)
     kernel("dot_int8")((1,), a, b, c)
     same(c, a.astype(I32) @ b.astype(I32))
 
 
-def test_dot_fp8(random):
+def test_dot_fp8(random, kernel):
     a = torch.randn(32, 32).to(torch.float8_e4m3fn)
     b = torch.randn(32, 32).to(torch.float8_e5m2)
     c = np.zeros((32, 32), F32)
@@ -126,17 +132,21 @@ def test_dot_fp8(random):
 
 
 @pytest.mark.parametrize("name", ["block_ptr_matmul", "tensor_desc_matmul"])
-def test_matmul_by_blocks(random, name):
+def test_matmul_by_blocks(random, name, kernel):
     a, b = ((normal(random, 512, 512) / 8).astype(F16) for _ in range(2))
     c = np.zeros((512, 512), F16)
-    matmul = kernel(name)
+    try:
+        matmul = kernel(name)
+    except run._tile.CompileError as error:  # three blocks of 16 KiB: more than such a device must have
+        assert "local memory that generic has" in str(error) and name == "tensor_desc_matmul"
+        return
     matmul((8, 8), a, b, c, *[512] * (len(matmul.program.params) - 3))
     wide_a, wide_b = a.astype(F32), b.astype(F32)
     # the second one takes b transposed, and adds its result once more
     close(c, wide_a @ wide_b if name == "block_ptr_matmul" else 2 * (wide_a @ wide_b.T), 5e-3)
 
 
-def test_sorts(random):
+def test_sorts(random, kernel):
     x, out = normal(random, 128), np.zeros(128, F32)
     kernel("sort")((1,), x, out)
     same(out, np.sort(x))
@@ -148,7 +158,7 @@ def test_sorts(random):
     same(top, np.sort(x[:64])[::-1][:8])
 
 
-def test_scans(random):
+def test_scans(random, kernel):
     x, out = normal(random, 32, 32), np.zeros((32, 32), F32)
     kernel("cumsum_cumprod")((1,), x, out)
     close(out, np.cumsum(x, 1) + np.cumprod(x[::-1], 0)[::-1], 1e-5)
@@ -161,13 +171,13 @@ def test_scans(random):
     close(last, np.array(wanted), 1e-4)
 
 
-def test_reduction_of_three_operands(random):
+def test_reduction_of_three_operands(random, kernel):
     x, out = normal(random, 32, 32), np.zeros(32, F32)
     kernel("reduce_welford3")((1,), x, out)
     close(out, x.var(1), 1e-5)
 
 
-def test_gather_and_histogram(random):
+def test_gather_and_histogram(random, kernel):
     x, out = normal(random, 32, 32), np.zeros((32, 32), F32)
     index = random.integers(0, 32, (32, 32)).astype(I32)
     kernel("gather")((1,), x, index, out)
@@ -177,7 +187,7 @@ def test_gather_and_histogram(random):
     same(counts, np.bincount(numbers, minlength=64))
 
 
-def test_control_flow(random, capfd):
+def test_control_flow(random, capfd, kernel):
     x, out = normal(random, 128 * 200), np.zeros(128, F32)
     program = kernel("control_flow")
     program((1,), x, out, 17)
@@ -192,14 +202,14 @@ def test_control_flow(random, capfd):
     same(out, 7)
 
 
-def test_map_elementwise_with_branches(random):
+def test_map_elementwise_with_branches(random, kernel):
     x, out = normal(random, 256), np.zeros(128, F32)
     kernel("map_elementwise")((1,), x, out)
     a, b = x[:128], x[128:]
     close(out, np.where(a > b, (a - b) + (a + b), (b - a) + a * b), 1e-6)
 
 
-def test_conversions(random):
+def test_conversions(random, kernel):
     x = np.abs(normal(random, 128)) * 50
     x[:4] = [0, 1e-3, 60000, 65519]
     out, half, brain = np.zeros(128, F32), np.zeros(128, F16), np.zeros(128, np.uint16)
@@ -216,7 +226,7 @@ def test_conversions(random):
     same(half, down)  # the kernel's last store to it rounds towards zero
 
 
-def test_fp8_saturates_as_pytorch_does(random):
+def test_fp8_saturates_as_pytorch_does(random, kernel):
     special = np.array([448, 449, 464, 480, 1e9, -1e9, np.nan, 0, -0.0, 2**-9, 2**-10, 2**-11], F32)
     x = np.concatenate([normal(random, 58) * 100, normal(random, 58) * 1e-2, special])
     out = np.zeros(128, np.uint8)
@@ -224,7 +234,7 @@ def test_fp8_saturates_as_pytorch_does(random):
     same(out, torch.from_numpy(x).to(torch.float8_e4m3fn).view(torch.uint8).numpy())
 
 
-def test_atomics(random):
+def test_atomics(random, kernel):
     p, x = normal(random, 128), normal(random, 128)
     q, xi = (random.integers(0, 99, 128).astype(I32) for _ in range(2))
     first, start = p.copy(), q.copy()
@@ -236,7 +246,7 @@ def test_atomics(random):
     same(q[:125], start[:125])
 
 
-def test_atomic_add_of_halves(random):
+def test_atomic_add_of_halves(random, kernel):
     p, x = normal(random, 128).astype(F16), normal(random, 128).astype(F16)
     wanted = p + x
     kernel("atomic_add_f16")((1,), p, x)
@@ -260,7 +270,7 @@ def philox(counter: np.ndarray, seed: int) -> list[np.ndarray]:
     return words
 
 
-def test_random_bits_are_tritons():
+def test_random_bits_are_tritons(kernel):
     out = np.zeros(1024, F32)
     kernel("rand_randn_randint4x")((2,), out, 1000, 123)
     a, b, c, d = (w.astype(np.uint32) for w in philox(np.arange(1000), 123))
@@ -269,7 +279,7 @@ def test_random_bits_are_tritons():
     same(out[1000:], 0)
 
 
-def test_integer_arithmetic(random):
+def test_integer_arithmetic(random, kernel):
     for name, dtype in (("math_i64", np.int64), ("math_u32", np.uint32)):
         x = random.integers(1, 1000, 256).astype(dtype)
         out = np.zeros(128, dtype)
@@ -281,7 +291,7 @@ def test_integer_arithmetic(random):
         same(out, np.array([int(v) % 2**bits for v in total], np.uint64).astype(dtype))
 
 
-def test_scalars(random):
+def test_scalars(random, kernel):
     x, out = normal(random, 10), np.zeros(1, F32)
     program = kernel("scalar_only")
     program((1,), x, out, *[1, 2.5][-(len(program.program.params) - 2) :])

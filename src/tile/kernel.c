@@ -1,0 +1,188 @@
+/* The kernel around the emitted code: its parameters, the library's functions that it calls, its attributes.
+ */
+#include <string.h>
+
+#include "core/memory.h"
+#include "tile/emit.h"
+
+static char *own_copy(tile *t, const char *text) {
+    char *copy = core_strdup(text);
+    if (!copy) tile_no_memory(t);
+    return copy;
+}
+
+/* The struct's layout; binds each parameter to its field. */
+static void emit_params(emitter *e, const op *kernel, buffer *fields, buffer *roots) {
+    tile *t = e->t;
+    const block *entry = kernel->regions[0].first;
+    xpu_tile_param *params = core_calloc((size_t)entry->arg_count + 1, sizeof *params);
+    if (!params) tile_no_memory(t);
+    t->program->params = params;
+    t->program->param_count = entry->arg_count;
+    uint32_t offset = 0;
+    for (int i = 0; i < entry->arg_count; i++) {
+        value *v = entry->args[i];
+        element el = v->type->element;
+        xpu_tile_param *p = &params[i];
+        p->kind = v->type->is_pointer ? XPU_TILE_POINTER
+                  : is_float(v->type) ? XPU_TILE_FLOAT
+                                      : XPU_TILE_INTEGER;
+        p->size = v->type->is_pointer ? 8 : (uint32_t)(element_bits(el) + 7) / 8;
+        p->is_bf16 = el == BF16 && !v->type->is_pointer;
+        offset = (offset + p->size - 1) / p->size * p->size;
+        p->offset = offset;
+        offset += p->size;
+        const char *name = tile_format(t, "arg%d", i);
+        expr x = {.text = name,
+                  .kind = UNIFORM,
+                  .depth = 0,
+                  .divisor = op_attr_int(kernel, tile_format(t, "arg%d.divisibility", i), 1)};
+        if (x.divisor < 1 || (x.divisor & (x.divisor - 1))) x.divisor = 1;
+        if (v->type->is_pointer) {
+            buffer_addf(t, fields, "    ulong a%d;\n", i);
+            if (v->uses)
+                buffer_addf(t, roots, "    __global %s *const %s = (__global %s *)p.a%d;\n", c_stored(el),
+                            name, c_stored(el), i);
+            x.root = name;
+            x.text = "0";
+            x.is_constant = true;
+        } else {
+            buffer_addf(t, fields, "    %s a%d;\n", el == F16 ? "ushort" : c_stored(el),
+                        i); /* halves by their bits */
+            if (v->uses) {
+                bool narrow = is_float(v->type) && element_bits(el) < 32;
+                const char *field = tile_format(t, "p.a%d", i);
+                if (narrow && el == F16)
+                    field = tile_format(t, "%s((ushort)%s)", use(e, "tile_half_bits"), field);
+                else if (narrow)
+                    field = tile_format(t, "%s(%s)",
+                                        use(e, el == BF16 ? "tile_from_bf16" : "tile_from_f8e5m2"), field);
+                buffer_addf(t, roots, "    const %s %s = %s;\n", c_type(v->type), name, field);
+            }
+        }
+        remember(e, v, NULL, x);
+    }
+    offset = (offset + 3) & ~3u;
+    t->program->grid_offset = offset;
+    t->program->params_size = (offset + 12 + 7) & ~7u;
+    buffer_addf(t, fields, "    int grid[3];\n");
+    if ((offset + 12) & 7) buffer_addf(t, fields, "    int padding;\n");
+}
+
+static void mark_written(tile *t, const value *v) {
+    for (; v; v = v->def && v->def->arg_count ? v->def->args[0] : NULL)
+        if (!v->def && v->owner == t->kernel->regions[0].first)
+            ((xpu_tile_param *)(uintptr_t)t->program->params)[v->index].is_written = true;
+}
+
+static void find_written(tile *t, const region *r) {
+    for (const block *b = r->first; b; b = b->next)
+        for (const op *o = b->first; o; o = o->next) {
+            if (o->code == OP_STORE || o->code == OP_ATOMIC_RMW || o->code == OP_ATOMIC_CAS ||
+                o->code == OP_DESCRIPTOR_STORE || o->code == OP_DESCRIPTOR_REDUCE ||
+                o->code == OP_DESCRIPTOR_SCATTER)
+                mark_written(t, o->args[0]);
+            for (int i = 0; i < o->region_count; i++) find_written(t, &o->regions[i]);
+        }
+}
+
+extern const struct embedded_file {
+    const char *name, *text;
+    size_t size;
+} embedded_files[];
+
+static const char *library_text(void) {
+    for (const struct embedded_file *f = embedded_files; f->name; f++)
+        if (!strcmp(f->name, "tile_library.cl")) return f->text;
+    return "";
+}
+
+/* Appends a piece of the library, after those that it names itself. A piece begins with a line
+ * "//! name other other"; the others are pieces that it needs. */
+static void add_piece(emitter *e, const char *name, buffer *out, buffer *done, int depth) {
+    const char *mark = tile_format(e->t, "\n%s\n", name);
+    if (done->size && strstr(done->data, mark)) return;
+    buffer_addf(e->t, done, "%s%s\n", done->size ? "" : "\n", name);
+    size_t size = strlen(name);
+    const char *piece = library_text();
+    while ((piece = strstr(piece, "//! "))) {
+        piece += 4;
+        if (!strncmp(piece, name, size) && (piece[size] == ' ' || piece[size] == '\n')) break;
+    }
+    if (!piece || depth > 20) tile_error(e->t, NULL, "internal error: no function %s in the library", name);
+    const char *line_end = strchr(piece, '\n');
+    for (const char *c = piece + size; c < line_end;) {
+        while (c < line_end && *c == ' ') c++;
+        const char *start = c;
+        while (c < line_end && *c != ' ') c++;
+        if (c > start) add_piece(e, tile_strndup(e->t, start, (size_t)(c - start)), out, done, depth + 1);
+    }
+    const char *stop = strstr(line_end, "//! ");
+    buffer_add(e->t, out, line_end + 1, stop ? (size_t)(stop - line_end - 1) : strlen(line_end + 1));
+}
+
+static void add_library(emitter *e, buffer *out) {
+    buffer done = {0};
+    for (const char *c = e->library.data; c && *c;) {
+        while (*c == '\n') c++;
+        size_t size = strcspn(c, "\n");
+        if (size) add_piece(e, tile_strndup(e->t, c, size), out, &done, 0);
+        c += size;
+    }
+}
+
+static const char *c_identifier(tile *t, const char *name) {
+    char *copy = tile_strndup(t, name, strlen(name));
+    for (char *c = copy; *c; c++)
+        if (!((*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9') || *c == '_'))
+            *c = '_';
+    return copy[0] >= '0' && copy[0] <= '9' ? tile_format(t, "_%s", copy) : copy;
+}
+
+void tile_emit(tile *t) {
+    emitter *e = NEW(t, emitter);
+    op *kernel = t->kernel;
+    buffer fields = {0}, roots = {0}, library = {0};
+    e->t = t;
+    e->weight = 1;
+    int warps = t->options->num_warps ? t->options->num_warps : 4;
+    e->lanes = t->target.is_cpu ? t->target.lanes : warps * t->target.lanes;
+    if (warps < 0 || warps > 64 || (warps & (warps - 1)) || e->lanes > t->target.max_lanes)
+        tile_unsupported(t, kernel->at,
+                         "%d subgroups of %d lanes: %s has room for %d work-items in powers of two", warps,
+                         t->target.lanes, t->target.name, t->target.max_lanes);
+    e->scopes[0] = (scope){.serial = ++e->serials, .indent = 1};
+    emit_params(e, kernel, &fields, &roots);
+    find_written(t, &kernel->regions[0]);
+    emit_body(e, &kernel->regions[0]);
+    add_library(e, &library);
+
+    text *out = t->source;
+    const char *name = c_identifier(t, op_attr(kernel, "sym_name")->string);
+    text_addf(out, "/* %s, from Triton IR for %s: one program is one %s of %d lanes */\n", name,
+              t->target.name, t->target.is_cpu ? "subgroup" : "work-group", e->lanes);
+    if (t->target.has_fp64) text_add(out, "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n");
+    if (t->target.has_fp16)
+        text_add(out, "#pragma OPENCL EXTENSION cl_khr_fp16 : enable\n#define TILE_HAS_FP16\n");
+    text_add(out, "#define XPU_GROUP(d) (get_group_id(d) + get_global_offset(d) / get_local_size(d))\n\n");
+    if (library.size) text_append(out, library.data, library.size);
+    text_addf(out, "typedef struct params {\n%s} params;\n\n", fields.data);
+    if (t->target.has_subgroups)
+        text_addf(out, "__attribute__((intel_reqd_sub_group_size(%d)))\n", t->target.lanes);
+    text_addf(out, "__attribute__((reqd_work_group_size(%d, 1, 1)))\n", e->lanes);
+    text_addf(out, "__kernel void %s(const params p) {\n", name);
+    if (e->locals.size) text_append(out, e->locals.data, e->locals.size);
+    text_addf(out, "    const int lane = (int)%s;\n",
+              t->target.is_cpu ? "get_sub_group_local_id()" : "get_local_id(0)");
+    if (roots.size) text_append(out, roots.data, roots.size);
+    if (e->scopes[0].text.size) text_append(out, e->scopes[0].text.data, e->scopes[0].text.size);
+    text_add(out, "}\n");
+    if (out->failed) tile_no_memory(t);
+    t->program->source = out->data;
+    t->program->source_size = out->size;
+    t->program->name = own_copy(t, name);
+    t->program->build_options = own_copy(t, "-cl-std=CL3.0");
+    t->program->local_size = (uint32_t)e->lanes;
+    t->program->local_memory = (uint32_t)e->local_memory;
+    t->program->work = e->work + 1;
+}
