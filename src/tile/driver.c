@@ -78,10 +78,8 @@ typedef struct result {
 } result;
 
 static void (*const stages[XPU_TILE_STAGES])(tile *t) = {
-    [XPU_TILE_PARSE] = tile_parse,
-    [XPU_TILE_VERIFY] = tile_verify,
-    [XPU_TILE_LAYOUT] = tile_layout,
-    [XPU_TILE_EMIT] = tile_emit,
+    [XPU_TILE_PARSE] = tile_parse,   [XPU_TILE_VERIFY] = tile_verify, [XPU_TILE_ANALYSE] = tile_analyse,
+    [XPU_TILE_LAYOUT] = tile_layout, [XPU_TILE_EMIT] = tile_emit,
 };
 
 /* Runs the stages; an error comes back here. */

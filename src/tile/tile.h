@@ -3,6 +3,7 @@
  *   lex.c      characters → tokens
  *   parse.c    tokens → IR: a function for each way in which an operation is written
  *   verify.c   types, operand counts, regions, dominance; calls are inlined
+ *   analyse.c  reductions move into loops
  *   layout.c   which values are held, which dimension lies on the lanes
  *   emit*.c, kernel.c, libdevice.c  OpenCL C; what is known of each expression (uniform, consecutive,
  * divisible) goes along with it
@@ -379,6 +380,9 @@ void module_print(tile *t, text *out); /* with what the stages so far found */
 
 void tile_parse(tile *t);
 void tile_verify(tile *t);
+op *clone_op(tile *t, op *from); /* its operands: what `same` says stands for them */
+void replace_uses(region *r, value *old, value *by);
+void tile_analyse(tile *t);
 void tile_layout(tile *t);
 void tile_emit(tile *t);
 

@@ -619,7 +619,7 @@ static value *mapped(value *v) { return v->same ? v->same : v; }
 static region *clone_region(tile *t, const region *from, op *owner);
 
 /* A copy of `from` whose operands are the values that stand for the old ones. */
-static op *clone_op(tile *t, op *from) {
+op *clone_op(tile *t, op *from) {
     op *o = op_new(t, from->code, from->at, from->arg_count, from->result_count, 0);
     o->loc = from->loc;
     o->attrs = from->attrs;
@@ -649,7 +649,7 @@ static region *clone_region(tile *t, const region *from, op *owner) {
     return r;
 }
 
-static void replace_uses(region *r, value *old, value *by) {
+void replace_uses(region *r, value *old, value *by) {
     for (block *b = r->first; b; b = b->next)
         for (op *o = b->first; o; o = o->next) {
             for (int i = 0; i < o->arg_count; i++)
