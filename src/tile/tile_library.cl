@@ -288,3 +288,47 @@ static inline float tile_bessel_j0(float x) {
     float q = z * (-0.125f + z2 * (0.0732421875f - z2 * 0.22710800170898438f));
     return 0.7978845608028654f * sqrt(z) * (p * cos(t - 0.7853981633974483f) - q * sin(t - 0.7853981633974483f));
 }
+
+//! tile_erfcinv tile_erfinv
+// From erfinv, where 1 - x is exact enough; in the tail Newton's method on the logarithm of erfc.
+static inline float tile_erfcinv(float x) {
+    if (x >= 0.25f) return tile_erfinv(1.0f - x);
+    if (!(x > 0.0f)) return x == 0.0f ? INFINITY : NAN;
+    float l = log(x), y = sqrt(-l - 0.5f * log(-l * 3.14159265f));
+    for (int step = 0; step < 4; step++) { // erfc's derivative is -2/sqrt(pi) exp(-y y)
+        float e = erfc(y);
+        y += e * (log(e) - l) * 0.88622692545275801365f * exp(y * y);
+    }
+    return y;
+}
+
+//! tile_erfcx
+// exp(x x) erfc(x); for large x its continued fraction.
+static inline float tile_erfcx(float x) {
+    if (x < 3.0f) return exp(x * x) * erfc(x);
+    float f = x;
+    for (int k = 24; k > 0; k--) f = x + 0.5f * (float)k / f;
+    return 0.56418958354775629f / f;
+}
+
+//! tile_reverse
+static inline ulong tile_reverse(ulong v) {
+    v = (v >> 1 & 0x5555555555555555ul) | (v & 0x5555555555555555ul) << 1;
+    v = (v >> 2 & 0x3333333333333333ul) | (v & 0x3333333333333333ul) << 2;
+    v = (v >> 4 & 0x0f0f0f0f0f0f0f0ful) | (v & 0x0f0f0f0f0f0f0f0ful) << 4;
+    v = (v >> 8 & 0x00ff00ff00ff00fful) | (v & 0x00ff00ff00ff00fful) << 8;
+    v = (v >> 16 & 0x0000ffff0000fffful) | (v & 0x0000ffff0000fffful) << 16;
+    return v >> 32 | v << 32;
+}
+
+//! tile_byte_perm
+static inline uint tile_byte_perm(uint a, uint b, uint selector) {
+    ulong both = (ulong)b << 32 | a;
+    uint r = 0;
+    for (int i = 0; i < 4; i++) {
+        uint s = selector >> (4 * i);
+        uint byte = (uint)(both >> (8 * (s & 7))) & 0xffu;
+        r |= ((s & 8) ? ((byte & 0x80u) ? 0xffu : 0u) : byte) << (8 * i);
+    }
+    return r;
+}
