@@ -17,6 +17,7 @@
 #include "lower.h"
 #include "profiler.h"
 #include "team.h"
+#include "triton.h"
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include "xpu/program.h"
@@ -445,6 +446,7 @@ PyMODINIT_FUNC PyInit__bridge() {
     openxpu::register_allocators();
     openxpu::force_fallbacks();
     openxpu::register_profiler();
-    return PyModule_Create(&openxpu::module);
+    THPObjectPtr module(PyModule_Create(&openxpu::module));
+    return module && openxpu::add_triton(module.get()) ? module.release() : nullptr;
     END_HANDLE_TH_ERRORS
 }

@@ -86,12 +86,15 @@ def _settle() -> None:
 def _enter(bridge: ModuleType) -> None:
     """Fill torch._C with what torch.xpu calls, and let torch.xpu take notice."""
     from openxpu import _types
+    from openxpu.triton.image import StaticLauncher
 
     for name in dir(bridge):
         if name.startswith("_xpu_"):
             setattr(torch._C, name, getattr(bridge, name))
     _types.enter(torch._C)
     torch._C._has_xpu = True
+    torch._C._dynamo.guards._empty_strided_xpu = bridge._empty_strided_xpu
+    torch._C._StaticXpuLauncher = StaticLauncher
     atexit.register(_settle)
     # torch.xpu was imported when there was no device: run it again in place.
     for part in _PARTS:

@@ -1,0 +1,393 @@
+// What the Triton backend and Inductor need of C++: Triton IR to OpenCL C, kernels that are built, a launcher
+// whose call from Python costs little, and memory.
+#include "triton.h"
+
+#include <ATen/xpu/EmptyTensor.h>
+#include <c10/util/BFloat16.h>
+#include <torch/csrc/Dtype.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/object_ptr.h>
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "lower.h"
+#include "xpu/program.h"
+#include "xpu/tile.h"
+
+namespace openxpu {
+namespace {
+
+// --- compiling ---
+
+uint64_t number(PyObject *dict, const char *key) {
+    PyObject *value = PyDict_GetItemString(dict, key);
+    TORCH_CHECK_VALUE(value, "tile_compile: the target lacks '", key, "'");
+    auto result = PyLong_AsUnsignedLongLong(value);
+    if (PyErr_Occurred()) throw python_error();
+    return result;
+}
+
+xpu_tile_target target_from(PyObject *dict) {
+    xpu_tile_target target = {};
+    PyObject *name = PyDict_GetItemString(dict, "name");
+    const char *text = name ? PyUnicode_AsUTF8(name) : nullptr;
+    if (!text) throw python_error();
+    snprintf(target.name, sizeof target.name, "%s", text);
+    target.is_cpu = number(dict, "is_cpu");
+    target.has_subgroups = number(dict, "has_subgroups");
+    target.has_fp16 = number(dict, "has_fp16");
+    target.has_fp64 = number(dict, "has_fp64");
+    target.has_atomic64 = number(dict, "has_atomic64");
+    target.has_float_atomics = number(dict, "has_float_atomics");
+    target.lanes = static_cast<int>(number(dict, "lanes"));
+    target.max_lanes = static_cast<int>(number(dict, "max_lanes"));
+    target.local_memory = number(dict, "local_memory");
+    return target;
+}
+
+PyObject *dict_of(const xpu_tile_program *program) {
+    THPObjectPtr params(PyList_New(program->param_count));
+    if (!params) throw python_error();
+    for (int i = 0; i < program->param_count; i++) {
+        const auto &p = program->params[i];
+        PyObject *item =
+            Py_BuildValue("(iIIi)", static_cast<int>(p.kind), p.size, p.offset, p.is_bf16 ? 1 : 0);
+        if (!item) throw python_error();
+        PyList_SET_ITEM(params.get(), i, item);
+    }
+    return Py_BuildValue("{s:s,s:s,s:s,s:N,s:I,s:I,s:I,s:I,s:K}", "name", program->name, "source",
+                         program->source, "build_options", program->build_options, "params", params.release(),
+                         "params_size", program->params_size, "grid_offset", program->grid_offset,
+                         "local_size", program->local_size, "local_memory", program->local_memory, "work",
+                         static_cast<unsigned long long>(program->work));
+}
+
+// tile_compile(text: str, target: dict, num_warps: int, asserts: bool) -> dict
+PyObject *tile_compile(PyObject *, PyObject *arguments) {
+    HANDLE_TH_ERRORS
+    const char *text;
+    Py_ssize_t size;
+    PyObject *target_dict;
+    int warps, asserts;
+    if (!PyArg_ParseTuple(arguments, "s#O!ip", &text, &size, &PyDict_Type, &target_dict, &warps, &asserts))
+        return nullptr;
+    const xpu_tile_target target = target_from(target_dict);
+    xpu_tile_options options = {};
+    options.target = &target;
+    options.num_warps = warps;
+    options.comments = true;
+    options.debug_asserts = asserts != 0;
+    xpu_tile_program *program = nullptr;
+    xpu_status status;
+    {
+        pybind11::gil_scoped_release release;
+        status = xpu_tile_compile(text, static_cast<size_t>(size), &options, &program);
+    }
+    check(status);
+    const std::unique_ptr<xpu_tile_program, void (*)(xpu_tile_program *)> owned(program,
+                                                                                xpu_tile_program_free);
+    return dict_of(program);
+    END_HANDLE_TH_ERRORS
+}
+
+// --- a built kernel ---
+
+struct Kernel {
+    PyObject_HEAD xpu_kernel *kernel;
+    int device;
+    uint32_t params_size, grid_offset, local_size, local_memory;
+    uint64_t work;
+    std::vector<xpu_tile_param> *params;
+};
+
+constexpr size_t MOST_BYTES = 4096; // of a kernel's parameters
+
+void delete_kernel(PyObject *self) {
+    delete reinterpret_cast<Kernel *>(self)->params;
+    Py_TYPE(self)->tp_free(self);
+}
+
+// TritonKernel(device: int, program: dict): builds what tile_compile gave, or takes it from the cache.
+PyObject *new_kernel(PyTypeObject *type, PyObject *arguments, PyObject *) {
+    HANDLE_TH_ERRORS
+    int device;
+    PyObject *program;
+    if (!PyArg_ParseTuple(arguments, "iO!", &device, &PyDict_Type, &program)) return nullptr;
+    THPObjectPtr owned(type->tp_alloc(type, 0));
+    if (!owned) return nullptr;
+    auto *self = reinterpret_cast<Kernel *>(owned.get());
+    self->device = device;
+    self->params_size = static_cast<uint32_t>(number(program, "params_size"));
+    self->grid_offset = static_cast<uint32_t>(number(program, "grid_offset"));
+    self->local_size = static_cast<uint32_t>(number(program, "local_size"));
+    self->local_memory = static_cast<uint32_t>(number(program, "local_memory"));
+    self->work = number(program, "work");
+    self->params = new std::vector<xpu_tile_param>;
+    TORCH_CHECK_NOT_IMPLEMENTED(self->params_size <= MOST_BYTES, "Triton kernel: ", self->params_size,
+                                " bytes of parameters; at most ", MOST_BYTES, " are possible");
+    PyObject *params = PyDict_GetItemString(program, "params");
+    TORCH_CHECK_VALUE(params && PyList_Check(params), "TritonKernel: no list 'params'");
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(params); i++) {
+        xpu_tile_param p = {};
+        int kind, bf16;
+        THPObjectPtr item(PySequence_Tuple(PyList_GET_ITEM(params, i))); // JSON has lists
+        if (!item || !PyArg_ParseTuple(item.get(), "iIIi", &kind, &p.size, &p.offset, &bf16)) return nullptr;
+        p.kind = static_cast<xpu_tile_param_kind>(kind);
+        p.is_bf16 = bf16 != 0;
+        TORCH_CHECK(p.size <= 8 && p.offset + p.size <= self->params_size, "TritonKernel: bad parameter ", i);
+        self->params->push_back(p);
+    }
+    std::array<const char *, 3> texts;
+    static constexpr std::array keys = {"source", "build_options", "name"};
+    for (size_t i = 0; i < keys.size(); i++) {
+        PyObject *value = PyDict_GetItemString(program, keys[i]);
+        TORCH_CHECK_VALUE(value, "TritonKernel: no '", keys[i], "'");
+        texts[i] = PyUnicode_AsUTF8(value);
+        if (!texts[i]) return nullptr;
+    }
+    xpu_status status;
+    {
+        pybind11::gil_scoped_release release;
+        status = xpu_kernel_create(device, texts[0], texts[1], texts[2], nullptr, &self->kernel);
+    }
+    check(status);
+    return owned.release();
+    END_HANDLE_TH_ERRORS
+}
+
+PyTypeObject type_of(const char *name, Py_ssize_t size, destructor dealloc, newfunc create) {
+    PyTypeObject type = {PyVarObject_HEAD_INIT(nullptr, 0)};
+    type.tp_name = name;
+    type.tp_basicsize = size;
+    type.tp_flags = Py_TPFLAGS_DEFAULT;
+    type.tp_dealloc = dealloc;
+    type.tp_new = create;
+    return type;
+}
+
+PyTypeObject kernel_type = type_of("openxpu._bridge.TritonKernel", sizeof(Kernel), delete_kernel, new_kernel);
+// --- the launcher ---
+
+// TritonLauncher(is_passed: bytes): one byte a Python argument, 0 for those that are constants in the kernel.
+struct Launcher {
+    PyObject_HEAD vectorcallfunc call;
+    std::vector<char> *is_passed;
+};
+
+void delete_launcher(PyObject *self) {
+    delete reinterpret_cast<Launcher *>(self)->is_passed;
+    Py_TYPE(self)->tp_free(self);
+}
+
+uint64_t address_of(PyObject *argument, Py_ssize_t index) {
+    if (THPVariable_Check(argument)) {
+        const auto &tensor = THPVariable_Unpack(argument);
+        TORCH_CHECK_VALUE(tensor.is_xpu(), "Pointer argument (at ", index, ") is a ", tensor.device(),
+                          " tensor: a Triton kernel on xpu can't access it");
+        return reinterpret_cast<uint64_t>(tensor.mutable_data_ptr());
+    }
+    if (argument == Py_None) return 0;
+    if (PyLong_Check(argument)) {
+        const auto address = PyLong_AsUnsignedLongLong(argument);
+        if (PyErr_Occurred()) throw python_error();
+        return address;
+    }
+    THPObjectPtr address(PyObject_CallMethod(argument, "data_ptr", nullptr));
+    if (!address) {
+        PyErr_Clear();
+        TORCH_CHECK_TYPE(false, "Pointer argument (at ", index,
+                         ") must be a tensor, an address or None; got ", Py_TYPE(argument)->tp_name);
+    }
+    const auto result = PyLong_AsUnsignedLongLong(address.get());
+    if (PyErr_Occurred()) throw python_error();
+    return result;
+}
+
+uint64_t integer_of(PyObject *argument) {
+    THPObjectPtr index(PyNumber_Index(argument));
+    if (!index) throw python_error();
+    int overflow;
+    const auto value = PyLong_AsLongLongAndOverflow(index.get(), &overflow);
+    if (!overflow) {
+        if (value == -1 && PyErr_Occurred()) throw python_error();
+        return static_cast<uint64_t>(value);
+    }
+    const auto result = PyLong_AsUnsignedLongLong(index.get());
+    if (PyErr_Occurred()) throw python_error();
+    return result;
+}
+
+uint64_t float_of(PyObject *argument, const xpu_tile_param &param) {
+    const double value = PyFloat_AsDouble(argument);
+    if (value == -1 && PyErr_Occurred()) throw python_error();
+    uint64_t bits = 0;
+    if (param.size == 8) {
+        memcpy(&bits, &value, sizeof value);
+    } else if (param.size == 4) {
+        const auto single = static_cast<float>(value);
+        memcpy(&bits, &single, sizeof single);
+    } else if (param.is_bf16) {
+        bits = c10::BFloat16(static_cast<float>(value)).x;
+    } else {
+        bits = c10::Half(static_cast<float>(value)).x;
+    }
+    return bits;
+}
+
+void call_hook(PyObject *hook, PyObject *metadata) {
+    if (hook == Py_None) return;
+    THPObjectPtr result(PyObject_CallOneArg(hook, metadata));
+    if (!result) throw python_error();
+}
+
+// A kernel with the grid and arguments of a call from Python. Arguments that `is_passed` has false are
+// skipped.
+void submit(PyObject *object, PyObject *const *grid_values, PyObject *stream_value, PyObject *const *values,
+            size_t count, const char *is_passed) {
+    TORCH_CHECK_TYPE(Py_TYPE(object) == &kernel_type, "not an xpu kernel: ", Py_TYPE(object)->tp_name);
+    const auto *kernel = reinterpret_cast<Kernel *>(object);
+    std::array<int32_t, 3> grid;
+    uint64_t programs = 1;
+    for (size_t d = 0; d < 3; d++) {
+        const auto size = PyLong_AsLong(grid_values[d]);
+        if (size == -1 && PyErr_Occurred()) throw python_error();
+        TORCH_CHECK_VALUE(size >= 0 && size <= INT32_MAX, "grid dimension ", d, " is ", size);
+        grid[d] = static_cast<int32_t>(size);
+        programs *= static_cast<uint64_t>(size);
+    }
+    auto *stream = static_cast<xpu_stream *>(PyLong_AsVoidPtr(stream_value));
+    if (PyErr_Occurred()) throw python_error();
+
+    alignas(8) std::array<char, MOST_BYTES> params;
+    const auto &wanted = *kernel->params;
+    size_t next = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (is_passed && !is_passed[i]) continue;
+        TORCH_CHECK_TYPE(next < wanted.size(), "the Triton kernel has ", wanted.size(),
+                         " parameters; got more");
+        const auto &param = wanted[next++];
+        uint64_t bits;
+        switch (param.kind) {
+        case XPU_TILE_POINTER: bits = address_of(values[i], static_cast<Py_ssize_t>(i)); break;
+        case XPU_TILE_INTEGER: bits = integer_of(values[i]); break;
+        default: bits = float_of(values[i], param);
+        }
+        memcpy(params.data() + param.offset, &bits, param.size);
+    }
+    TORCH_CHECK_TYPE(next == wanted.size(), "the Triton kernel has ", wanted.size(), " parameters; got ",
+                     next);
+    memcpy(params.data() + kernel->grid_offset, grid.data(), sizeof grid);
+    if (!programs) return;
+    const xpu_range range = {
+        .dims = grid[2] > 1   ? 3
+                : grid[1] > 1 ? 2
+                              : 1,
+        .groups = {static_cast<size_t>(grid[0]), static_cast<size_t>(grid[1]), static_cast<size_t>(grid[2])},
+        .local = {kernel->local_size, 1, 1},
+        .work = kernel->work * programs};
+    xpu_status status;
+    {
+        pybind11::gil_scoped_release release;
+        status = xpu_launch(stream, kernel->kernel, &range, params.data(), kernel->params_size);
+    }
+    check(status);
+}
+
+enum { GRID, STREAM = 3, FUNCTION, KERNEL_METADATA, LAUNCH_METADATA, ENTER_HOOK, EXIT_HOOK, FIRST };
+
+// launcher(grid_x, grid_y, grid_z, stream, kernel, _, launch_metadata, enter_hook, exit_hook, *arguments)
+PyObject *launch(PyObject *object, PyObject *const *values, size_t flags, PyObject *names) {
+    HANDLE_TH_ERRORS
+    const auto count = PyVectorcall_NARGS(flags);
+    const auto &is_passed = *reinterpret_cast<Launcher *>(object)->is_passed;
+    TORCH_CHECK_TYPE(!names && count == FIRST + static_cast<Py_ssize_t>(is_passed.size()),
+                     "a Triton kernel's launcher takes ", FIRST + is_passed.size(), " arguments; got ",
+                     count);
+    call_hook(values[ENTER_HOOK], values[LAUNCH_METADATA]);
+    submit(values[FUNCTION], values + GRID, values[STREAM], values + FIRST, is_passed.size(),
+           is_passed.data());
+    call_hook(values[EXIT_HOOK], values[LAUNCH_METADATA]);
+    Py_RETURN_NONE;
+    END_HANDLE_TH_ERRORS
+}
+
+// What Inductor calls on torch._C._StaticXpuLauncher:
+// triton_launch(kernel, grid_x, grid_y, grid_z, num_warps, shared, types: str, arguments: tuple, stream)
+PyObject *triton_launch(PyObject *, PyObject *const *values, Py_ssize_t count) {
+    HANDLE_TH_ERRORS
+    TORCH_CHECK_TYPE(count == 9 && PyTuple_Check(values[7]), "triton_launch takes 9 arguments; got ", count);
+    submit(values[0], values + 1, values[8], &PyTuple_GET_ITEM(values[7], 0),
+           static_cast<size_t>(PyTuple_GET_SIZE(values[7])), nullptr);
+    Py_RETURN_NONE;
+    END_HANDLE_TH_ERRORS
+}
+
+PyObject *new_launcher(PyTypeObject *type, PyObject *arguments, PyObject *) {
+    const char *bytes;
+    Py_ssize_t size;
+    if (!PyArg_ParseTuple(arguments, "y#", &bytes, &size)) return nullptr;
+    auto *self = reinterpret_cast<Launcher *>(type->tp_alloc(type, 0));
+    if (!self) return nullptr;
+    self->call = launch;
+    self->is_passed = new std::vector<char>(bytes, bytes + size);
+    return reinterpret_cast<PyObject *>(self);
+}
+
+PyTypeObject launcher_type = [] {
+    PyTypeObject type =
+        type_of("openxpu._bridge.TritonLauncher", sizeof(Launcher), delete_launcher, new_launcher);
+    type.tp_flags |= Py_TPFLAGS_HAVE_VECTORCALL;
+    type.tp_vectorcall_offset = offsetof(Launcher, call);
+    type.tp_call = PyVectorcall_Call;
+    return type;
+}();
+
+// --- memory ---
+
+std::vector<int64_t> integers_of(PyObject *object, const char *what) {
+    TORCH_CHECK_TYPE(PyTuple_Check(object), "_empty_strided_xpu: ", what, " must be a tuple");
+    std::vector<int64_t> result(static_cast<size_t>(PyTuple_GET_SIZE(object)));
+    for (size_t i = 0; i < result.size(); i++) {
+        result[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(object, static_cast<Py_ssize_t>(i)));
+        if (result[i] == -1 && PyErr_Occurred()) throw python_error();
+    }
+    return result;
+}
+
+// _empty_strided_xpu(size: tuple, stride: tuple, dtype): what Inductor's programs allocate with, on the
+// current device, past the dispatcher.
+PyObject *empty_strided(PyObject *, PyObject *const *values, Py_ssize_t count) {
+    HANDLE_TH_ERRORS
+    TORCH_CHECK_TYPE(count == 3 && THPDtype_Check(values[2]),
+                     "_empty_strided_xpu takes size, stride and dtype");
+    int device;
+    check(xpu_device_current(&device));
+    const auto dtype = reinterpret_cast<THPDtype *>(values[2])->scalar_type;
+    return THPVariable_Wrap(
+        at::detail::empty_strided_xpu(integers_of(values[0], "size"), integers_of(values[1], "stride"), dtype,
+                                      c10::Device(c10::kXPU, static_cast<c10::DeviceIndex>(device))));
+    END_HANDLE_TH_ERRORS
+}
+
+PyMethodDef functions[] = {
+    {"tile_compile", tile_compile, METH_VARARGS, nullptr},
+    {"triton_launch", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(triton_launch)),
+     METH_FASTCALL, nullptr},
+    {"_empty_strided_xpu", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(empty_strided)),
+     METH_FASTCALL, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+} // namespace
+
+bool add_triton(PyObject *module) {
+    if (PyType_Ready(&kernel_type) || PyType_Ready(&launcher_type)) return false;
+    return PyModule_AddFunctions(module, functions) == 0 &&
+           PyModule_AddObjectRef(module, "TritonKernel", reinterpret_cast<PyObject *>(&kernel_type)) == 0 &&
+           PyModule_AddObjectRef(module, "TritonLauncher", reinterpret_cast<PyObject *>(&launcher_type)) == 0;
+}
+
+} // namespace openxpu

@@ -1,0 +1,150 @@
+"""Triton's driver for xpu: the current device and stream, loading images, launching."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from triton.backends.compiler import GPUTarget
+from triton.backends.driver import DriverBase
+
+from openxpu import _bridge
+from openxpu.triton.compiler import LANES, describe
+from openxpu.triton.image import load
+
+
+class Utils:
+    """What Triton's runtime calls on a driver's ``utils``."""
+
+    @staticmethod
+    def load_binary(name: str, image: bytes, shared: int, device: int) -> tuple[Any, Any, int, int, int]:
+        """Build an image for a device: (module, function, registers, spills, work-items a group can have)."""
+        kernel = load(image, device)
+        return kernel, kernel, 0, 0, 1 << 30
+
+    @staticmethod
+    def unload_module(module: Any) -> None:
+        """Kernels live as long as the process: they are shared by their source."""
+
+    @staticmethod
+    @functools.lru_cache
+    def get_device_properties(device: int) -> dict[str, int]:
+        """The properties that Triton and its autotuner read."""
+        import torch
+
+        p = torch.xpu.get_device_properties(device)
+        return {
+            "max_shared_mem": p.local_mem_size,
+            "max_num_regs": 256,
+            "multiprocessor_count": p.gpu_subslice_count,
+            "warpSize": LANES,
+            "sm_clock_rate": 0,
+            "mem_clock_rate": 0,
+            "mem_bus_width": 0,
+        }
+
+
+def _flatten(kind: Any, value: Any) -> list[Any]:
+    """An argument as the kernel's parameters: descriptors and tuples have several."""
+    if isinstance(kind, tuple):
+        return [leaf for k, v in zip(kind, value, strict=True) for leaf in _flatten(k, v)]
+    if isinstance(kind, str) and kind.startswith("tensordesc"):
+        layout = [*value.shape, *value.strides]
+        return [value.base, *layout, value.padding == "nan", value.round_f32_to_tf32, *layout]
+    return [value]
+
+
+def _passed(kind: Any) -> list[bool]:
+    """Which of the flattened parameters the kernel has: constants it hasn't."""
+    if isinstance(kind, tuple):
+        return [leaf for k in kind for leaf in _passed(k)]
+    if isinstance(kind, str) and kind.startswith("tensordesc"):
+        dims = kind[kind.index("[") + 1 : kind.index("]")].count(",") + 1
+        return [True] * (1 + 2 * dims + 2 + 2 * dims)
+    return [kind != "constexpr"]
+
+
+def launcher(src: Any, metadata: Any) -> Callable[..., None]:
+    """The launcher of a kernel with this signature; called with grid, stream, kernel, hooks and arguments."""
+    kinds: Sequence[Any] = list(src.signature.values())
+    passed = [leaf for kind in kinds for leaf in _passed(kind)]
+    launch = _bridge.TritonLauncher(bytes(passed))
+    if all(isinstance(kind, str) and not kind.startswith("tensordesc") for kind in kinds):
+        return launch
+
+    def flattened(*values: Any) -> None:
+        ours, theirs = values[:9], values[9:]
+        launch(
+            *ours,
+            *(leaf for kind, value in zip(kinds, theirs, strict=True) for leaf in _flatten(kind, value)),
+        )
+
+    return flattened
+
+
+class XPUDriver(DriverBase):
+    """xpu devices for Triton. Making one needs no device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        import torch
+
+        self.utils = Utils()
+        self.launcher_cls = launcher
+        self.get_current_device = torch.xpu.current_device
+        self.set_current_device = torch.xpu.set_device
+        self.get_current_stream = _bridge._xpu_getCurrentRawStream
+
+    @classmethod
+    def is_active(cls) -> bool:
+        """Say whether xpu is the accelerator of this process."""
+        import torch
+
+        return bool(getattr(torch._C, "_has_xpu", False)) and torch.xpu.is_available()
+
+    def map_python_to_cpp_type(self, ty: str) -> str:
+        """C's name of a parameter's type."""
+        if ty.startswith("*") or ty.startswith("tensordesc"):
+            return "void*"
+        names = {"i1": "int8_t", "fp16": "uint16_t", "bf16": "uint16_t", "fp32": "float", "fp64": "double"}
+        return names.get(ty) or {"i": "int", "u": "uint"}[ty[0]] + ty[1:] + "_t"
+
+    def get_current_target(self) -> GPUTarget:
+        """What kernels for the current device are compiled for."""
+        return _target(self.get_current_device())
+
+    def get_active_torch_device(self) -> Any:
+        """The current device as torch has it."""
+        import torch
+
+        return torch.device("xpu", self.get_current_device())
+
+    def get_device_interface(self) -> Any:
+        """The module with Event and synchronize."""
+        import torch
+
+        return torch.xpu
+
+    def get_benchmarker(self) -> Callable[..., Any]:
+        """How autotuning times kernels."""
+        from triton.testing import do_bench
+
+        return do_bench
+
+    def get_empty_cache_for_benchmark(self) -> Any:
+        """Memory to write between timed runs, so that they start with cold caches."""
+        import torch
+
+        return torch.empty(64 << 20, dtype=torch.int8, device="xpu")
+
+    def clear_cache(self, cache: Any) -> None:
+        """Write it."""
+        cache.zero_()
+
+
+@functools.lru_cache
+def _target(device: int) -> GPUTarget:
+    import torch
+
+    return GPUTarget("xpu", describe(torch.xpu.get_device_capability(device)), LANES)

@@ -1,0 +1,36 @@
+"""Kernel images: what the compiler gives and the driver loads.
+
+One line of JSON that describes the kernel (name, parameters, work-group, build options), then its OpenCL C. An
+image is the same for every device that its target describes, and needs no device to be made: compile workers
+have none. This module needs no Triton: Inductor loads images through it, too.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from openxpu import _bridge
+
+
+def write(program: dict[str, Any]) -> bytes:
+    """Return the image of what ``_bridge.tile_compile`` gave."""
+    header = {key: value for key, value in program.items() if key != "source"}
+    return json.dumps(header).encode() + b"\n" + program["source"].encode()
+
+
+def load(image: bytes, device: int) -> Any:
+    """Build an image for a device, or take it from the cache of built kernels."""
+    header, _, source = image.partition(b"\n")
+    return _bridge.TritonKernel(device, {**json.loads(header), "source": source.decode()})
+
+
+class StaticLauncher:
+    """``torch._C._StaticXpuLauncher``: how Inductor loads and launches kernels without Triton's own launcher."""
+
+    @staticmethod
+    def _load_kernel(path: str, name: str, shared: int, device: int) -> tuple[Any, int, int]:
+        return load(Path(path).read_bytes(), device), 0, 0
+
+    _launch_kernel = staticmethod(_bridge.triton_launch)
