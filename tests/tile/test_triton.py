@@ -1,0 +1,370 @@
+"""Triton kernels written by users, on xpu, against PyTorch on the CPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+triton = pytest.importorskip("triton")
+import triton.language as tl  # noqa: E402
+from triton.language.extra import libdevice  # noqa: E402
+
+XPU = "xpu"
+FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    """Numbers that are the same in each run."""
+    return torch.Generator().manual_seed(seed)
+
+
+def normal(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
+    """Normally distributed numbers on the CPU."""
+    return torch.randn(shape, generator=generator(seed)).to(dtype)
+
+
+def integers(*shape: int, low: int = -100, high: int = 100, dtype: torch.dtype = torch.int32) -> torch.Tensor:
+    """Uniform integers on the CPU."""
+    return torch.randint(low, high, shape, generator=generator()).to(dtype)
+
+
+def close(actual: torch.Tensor, expected: torch.Tensor, **tolerance: float) -> None:
+    """Assert that a result on xpu is the one computed on the CPU, to the dtype's accuracy."""
+    assert actual.device.type == "xpu"
+    torch.testing.assert_close(actual.cpu(), expected.to(actual.dtype), **tolerance)
+
+
+@triton.jit
+def add_kernel(x, y, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < n
+    tl.store(out + at, tl.load(x + at, mask=inside) + tl.load(y + at, mask=inside), mask=inside)
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, torch.float64, torch.int8, torch.int32, torch.int64])
+@pytest.mark.parametrize("n", [1, 1000, 4096, 70001])
+def test_add(dtype: torch.dtype, n: int) -> None:
+    x, y = (
+        normal(n, seed=s).to(dtype) if dtype.is_floating_point else integers(n, dtype=dtype) for s in (0, 1)
+    )
+    out = torch.full((n + 8,), 7, dtype=dtype, device=XPU)
+    add_kernel[(triton.cdiv(n, 1024),)](x.to(XPU), y.to(XPU), out, n, BLOCK=1024)
+    close(out[:n], x + y)
+    assert (out[n:] == 7).all()
+
+
+def test_grid_may_be_a_function_and_empty() -> None:
+    x = normal(100)
+    out = torch.zeros(100, device=XPU)
+    add_kernel[lambda meta: (triton.cdiv(100, meta["BLOCK"]),)](x.to(XPU), x.to(XPU), out, 100, BLOCK=32)
+    close(out, 2 * x)
+    add_kernel[(0,)](out, out, out, 100, BLOCK=32)
+    close(out, 2 * x)
+
+
+@triton.jit
+def softmax_kernel(out, x, stride, columns, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    at = tl.arange(0, BLOCK)
+    v = tl.load(x + row * stride + at, mask=at < columns, other=-float("inf"))
+    v = tl.exp(v - tl.max(v, axis=0))
+    tl.store(out + row * stride + at, v / tl.sum(v, axis=0), mask=at < columns)
+
+
+@pytest.mark.parametrize("columns", [1, 17, 256, 1000, 4096])
+def test_softmax(columns: int) -> None:
+    x = normal(9, columns)
+    out = torch.empty(9, columns, device=XPU)
+    softmax_kernel[(9,)](out, x.to(XPU), columns, columns, BLOCK=triton.next_power_of_2(columns))
+    close(out, x.softmax(1))
+
+
+@triton.jit
+def layer_norm_kernel(x, out, weight, bias, n, eps, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    total = tl.zeros([BLOCK], dtype=tl.float32)
+    for start in range(0, n, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        total += tl.load(x + row * n + at, mask=at < n, other=0.0).to(tl.float32)
+    mean = tl.sum(total, axis=0) / n
+    squares = tl.zeros([BLOCK], dtype=tl.float32)
+    for start in range(0, n, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        v = tl.where(at < n, tl.load(x + row * n + at, mask=at < n, other=0.0).to(tl.float32) - mean, 0.0)
+        squares += v * v
+    rstd = 1 / tl.sqrt(tl.sum(squares, axis=0) / n + eps)
+    for start in range(0, n, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        v = tl.load(x + row * n + at, mask=at < n).to(tl.float32)
+        v = (v - mean) * rstd * tl.load(weight + at, mask=at < n) + tl.load(bias + at, mask=at < n)
+        tl.store(out + row * n + at, v, mask=at < n)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_layer_norm(dtype: torch.dtype) -> None:
+    x, weight, bias = (
+        normal(5, 777, dtype=dtype),
+        normal(777, dtype=dtype, seed=1),
+        normal(777, dtype=dtype, seed=2),
+    )
+    out = torch.empty(5, 777, dtype=dtype, device=XPU)
+    layer_norm_kernel[(5,)](x.to(XPU), out, weight.to(XPU), bias.to(XPU), 777, 1e-5, BLOCK=256)
+    expected = torch.nn.functional.layer_norm(x.float(), (777,), weight.float(), bias.float())
+    close(out, expected.to(dtype))
+
+
+@triton.jit
+def matmul_kernel(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    rows = tl.program_id(0) * BM + tl.arange(0, BM)
+    columns = tl.program_id(1) * BN + tl.arange(0, BN)
+    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    for start in range(0, K, BK):
+        k = start + tl.arange(0, BK)
+        x = tl.load(
+            a + rows[:, None] * K + k[None, :], mask=(rows[:, None] < M) & (k[None, :] < K), other=0.0
+        )
+        y = tl.load(
+            b + k[:, None] * N + columns[None, :], mask=(k[:, None] < K) & (columns[None, :] < N), other=0.0
+        )
+        acc = tl.dot(x, y, acc)
+    tl.store(
+        c + rows[:, None] * N + columns[None, :],
+        acc.to(c.dtype.element_ty),
+        mask=(rows[:, None] < M) & (columns[None, :] < N),
+    )
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("shape", [(64, 64, 64), (100, 70, 50), (33, 129, 257)])
+def test_matmul(dtype: torch.dtype, shape: tuple[int, int, int]) -> None:
+    m, n, k = shape
+    a, b = normal(m, k, dtype=dtype), normal(k, n, dtype=dtype, seed=1)
+    c = torch.empty(m, n, dtype=dtype, device=XPU)
+    grid = (triton.cdiv(m, 32), triton.cdiv(n, 32))
+    matmul_kernel[grid](a.to(XPU), b.to(XPU), c, m, n, k, BM=32, BN=32, BK=32)
+    expected = (a.double() @ b.double()).to(dtype)
+    close(
+        c,
+        expected,
+        **({"rtol": 1e-5, "atol": 1e-4} if dtype is torch.float32 else {"rtol": 1e-2, "atol": 1e-2}),
+    )
+
+
+@triton.jit
+def rows_kernel(x, largest, where, total, M: tl.constexpr, N: tl.constexpr):
+    r, c = tl.arange(0, M), tl.arange(0, N)
+    v = tl.load(x + r[:, None] * N + c[None, :])
+    value, index = tl.max(v, axis=1, return_indices=True)
+    tl.store(largest + r, value)
+    tl.store(where + r, index)
+    tl.store(total + c, tl.sum(v, axis=0))
+
+
+def test_reductions_along_both_dimensions() -> None:
+    x = normal(16, 64)
+    largest, where = torch.empty(16, device=XPU), torch.empty(16, dtype=torch.int32, device=XPU)
+    total = torch.empty(64, device=XPU)
+    rows_kernel[(1,)](x.to(XPU), largest, where, total, M=16, N=64)
+    close(largest, x.max(1).values)
+    close(where, x.argmax(1))
+    close(total, x.sum(0))
+
+
+@triton.jit
+def welford(mean_a, m2_a, n_a, mean_b, m2_b, n_b):
+    delta, n = mean_b - mean_a, n_a + n_b
+    share = tl.where(n == 0, 0.0, n_b / n)
+    return mean_a + delta * share, m2_a + m2_b + delta * delta * n_a * share, n
+
+
+@triton.jit
+def variance_kernel(x, out, M: tl.constexpr, N: tl.constexpr):
+    r, c = tl.arange(0, M), tl.arange(0, N)
+    v = tl.load(x + r[:, None] * N + c[None, :])
+    _, m2, n = tl.reduce((v, tl.zeros_like(v), tl.full(v.shape, 1.0, tl.float32)), 1, welford)
+    tl.store(out + r, m2 / n)
+
+
+def test_a_reduction_of_three_values_with_a_function_of_the_users() -> None:
+    x = normal(8, 128) + 3
+    out = torch.empty(8, device=XPU)
+    variance_kernel[(1,)](x.to(XPU), out, M=8, N=128)
+    close(out, x.var(1, correction=0))
+
+
+@triton.jit
+def scan_kernel(x, sums, products, N: tl.constexpr):
+    at = tl.arange(0, N)
+    v = tl.load(x + tl.program_id(0) * N + at)
+    tl.store(sums + tl.program_id(0) * N + at, tl.cumsum(v, 0))
+    tl.store(products + tl.program_id(0) * N + at, tl.cumprod(v, 0, reverse=True))
+
+
+def test_scans() -> None:
+    x = normal(3, 64) * 0.2 + 1
+    sums, products = torch.empty(3, 64, device=XPU), torch.empty(3, 64, device=XPU)
+    scan_kernel[(3,)](x.to(XPU), sums, products, N=64)
+    close(sums, x.cumsum(1))
+    close(products, x.flip(1).cumprod(1).flip(1))
+
+
+@triton.jit
+def sort_kernel(x, out, N: tl.constexpr, DESCENDING: tl.constexpr):
+    at = tl.arange(0, N)
+    tl.store(out + at, tl.sort(tl.load(x + at), descending=DESCENDING))
+
+
+@pytest.mark.parametrize("descending", [False, True])
+def test_sort(descending: bool) -> None:
+    x = normal(128)
+    out = torch.empty(128, device=XPU)
+    sort_kernel[(1,)](x.to(XPU), out, N=128, DESCENDING=descending)
+    close(out, x.sort(descending=descending).values)
+
+
+@triton.jit
+def atomics_kernel(counts, most, values, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    v = tl.load(values + at, mask=at < n, other=0)
+    tl.atomic_add(counts + v, 1, mask=at < n)
+    tl.atomic_max(most, v, mask=at < n)
+
+
+def test_atomics() -> None:
+    values = integers(10000, low=0, high=10)
+    counts, most = (
+        torch.zeros(10, dtype=torch.int32, device=XPU),
+        torch.zeros(1, dtype=torch.int32, device=XPU),
+    )
+    atomics_kernel[(triton.cdiv(10000, 256),)](counts, most, values.to(XPU), 10000, BLOCK=256)
+    close(counts, values.bincount(minlength=10))
+    assert most.item() == 9
+
+
+@triton.jit
+def half(x):
+    return x // 2
+
+
+@triton.jit
+def collatz_kernel(x, out, BLOCK: tl.constexpr):
+    i = tl.program_id(0)
+    n = tl.load(x + i)
+    steps = 0
+    while n > 1:
+        if n % 2 == 0:
+            n = half(n)
+        else:
+            n = 3 * n + 1
+        steps += 1
+    tl.store(out + i, steps)
+
+
+def test_control_flow_and_calls() -> None:
+    def steps(n: int) -> int:
+        count = 0
+        while n > 1:
+            n, count = (n // 2 if n % 2 == 0 else 3 * n + 1), count + 1
+        return count
+
+    x = torch.arange(1, 40, dtype=torch.int64)
+    out = torch.empty(39, dtype=torch.int32, device=XPU)
+    collatz_kernel[(39,)](x.to(XPU), out, BLOCK=1)
+    assert out.tolist() == [steps(n) for n in x.tolist()]
+
+
+@triton.jit
+def math_kernel(x, out, N: tl.constexpr):
+    at = tl.arange(0, N)
+    v = tl.load(x + at)
+    tl.store(out + at, libdevice.erf(v))
+    tl.store(out + N + at, libdevice.tanh(v))
+    tl.store(out + 2 * N + at, tl.exp2(v))
+    tl.store(out + 3 * N + at, tl.sqrt(tl.abs(v)))
+    tl.store(out + 4 * N + at, libdevice.pow(tl.abs(v), 1.5))
+    tl.store(out + 5 * N + at, tl.sigmoid(v))
+
+
+def test_mathematical_functions() -> None:
+    x = normal(256)
+    out = torch.empty(6, 256, device=XPU)
+    math_kernel[(1,)](x.to(XPU), out, N=256)
+    expected = (x.erf(), x.tanh(), x.exp2(), x.abs().sqrt(), x.abs().pow(1.5), x.sigmoid())
+    close(out, torch.stack(expected), rtol=1e-6, atol=1e-6)
+
+
+@triton.jit
+def random_kernel(out, seed, N: tl.constexpr):
+    at = tl.arange(0, N)
+    tl.store(out + at, tl.randint(seed, at))
+    tl.store(out + N + at, tl.rand(seed, at).to(tl.int32, bitcast=True))
+
+
+def philox(seed: int, offset: int) -> int:
+    """The first of Philox 4x32-10's numbers, from its definition (Salmon et al., SC 2011)."""
+    c, k, mask = [offset, 0, 0, 0], [seed & 0xFFFFFFFF, seed >> 32], 0xFFFFFFFF
+    for _ in range(10):
+        a, b = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
+        c = [(b >> 32) ^ c[1] ^ k[0], b & mask, (a >> 32) ^ c[3] ^ k[1], a & mask]
+        k = [(k[0] + 0x9E3779B9) & mask, (k[1] + 0xBB67AE85) & mask]
+    return c[0]
+
+
+def test_random_bits_are_tritons() -> None:
+    out = torch.empty(2, 64, dtype=torch.int32, device=XPU)
+    random_kernel[(1,)](out, 12345, N=64)
+    assert [n & 0xFFFFFFFF for n in out[0].tolist()] == [philox(12345, i) for i in range(64)]
+    uniform = out[1].cpu().view(torch.float32)
+    assert (uniform >= 0).all() and (uniform < 1).all() and uniform.unique().numel() > 60
+
+
+@triton.autotune(configs=[triton.Config({"BLOCK": b}) for b in (64, 256, 1024)], key=["n"])
+@triton.jit
+def tuned_kernel(x, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, 2 * tl.load(x + at, mask=at < n), mask=at < n)
+
+
+def test_autotune() -> None:
+    x = normal(5000)
+    out = torch.empty(5000, device=XPU)
+    tuned_kernel[lambda meta: (triton.cdiv(5000, meta["BLOCK"]),)](x.to(XPU), out, 5000)
+    close(out, 2 * x)
+    assert tuned_kernel.best_config.kwargs["BLOCK"] in (64, 256, 1024)
+
+
+@triton.jit
+def scalars_kernel(out, i, u, f, flag, nothing, N: tl.constexpr):
+    if nothing is None:
+        tl.store(out, i)
+        tl.store(out + 1, u)
+        tl.store(out + 2, f)
+        tl.store(out + 3, tl.where(flag, 1.0, 2.0))
+
+
+def test_scalars_of_all_kinds() -> None:
+    out = torch.empty(4, dtype=torch.float64, device=XPU)
+    scalars_kernel[(1,)](out, -(1 << 40), (1 << 63) + (1 << 40), 0.25, True, None, N=1)
+    assert out.tolist() == [-(1 << 40), float((1 << 63) + (1 << 40)), 0.25, 1.0]
+
+
+def test_wrong_arguments_are_refused() -> None:
+    x = torch.ones(8, device=XPU)
+    with pytest.raises(ValueError, match=r"argument \(at 1\) is a cpu tensor"):
+        add_kernel[(1,)](x, torch.ones(8), x, 8, BLOCK=8)
+    with pytest.raises(ValueError, match="grid dimension 0 is -1"):
+        add_kernel[(-1,)](x, x, x, 8, BLOCK=8)
+
+
+@triton.jit
+def assembly_kernel(x, N: tl.constexpr):
+    at = tl.arange(0, N)
+    v: Any = tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [tl.load(x + at)], tl.int32, True, 1)
+    tl.store(x + at, v)
+
+
+def test_assembly_is_refused() -> None:
+    with pytest.raises(Exception, match="inline"):
+        assembly_kernel[(1,)](torch.ones(16, dtype=torch.int32, device=XPU), N=16)
