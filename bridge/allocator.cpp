@@ -18,7 +18,8 @@ void give_back_host(void *pointer) { xpu_host_free(pointer); }
 
 // Backward of a host device's tensors runs on the thread that asks for it, as the CPU's does. On a thread of
 // autograd's own, OpenMP would have a second team beside the caller's: more threads than processors, which
-// then sleep and wake at every operation instead of waiting awake (ResNet's training step: three times as long).
+// then sleep and wake at every operation instead of waiting awake (ResNet trains at a third of the
+// speed).
 void keep_backward_on_this_thread() {
     c10::AutogradState &state = c10::AutogradState::get_tls_state();
     if (C10_UNLIKELY(state.get_multithreading_enabled())) state.set_multithreading_enabled(false);

@@ -1,5 +1,6 @@
 #pragma once
 
+#define PY_SSIZE_T_CLEAN // lengths of "s#" are Py_ssize_t
 #include <Python.h>
 
 namespace openxpu {
