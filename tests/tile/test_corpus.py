@@ -1,0 +1,108 @@
+"""Kernels that Inductor and users wrote, on random data: what the CPU device computes and what the interpreter does.
+
+A sample of the 1,007 modules of the corpus; all of them with ``OPENXPU_TEST_ALL=1``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import tarfile
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+FOLDER = Path(__file__).parent
+EVERY = 1 if os.environ.get("OPENXPU_TEST_ALL") else 40
+DTYPES = {
+    "f32": np.float32,
+    "f64": np.float64,
+    "f16": np.float16,
+    "bf16": np.uint16,
+    "i1": np.uint8,
+    "i16": np.int16,
+    "i32": np.int32,
+    "i64": np.int64,
+}
+TOLERANCE = {"f32": 3e-4, "f64": 1e-9, "f16": 1e-2, "bf16": 3e-2}  # sums of up to 2^16 numbers around 1
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"tile_{name}", FOLDER / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    import sys
+
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+run, interpret = load("run"), load("interpret")
+
+
+@cache
+def corpus() -> dict[str, str]:
+    with tarfile.open(FOLDER / "data" / "ttir.tar.xz") as archive:
+        files = sorted((m for m in archive if m.isfile()), key=lambda m: m.name)[::EVERY]
+        return {Path(m.name).stem: archive.extractfile(m).read().decode() for m in files}
+
+
+def arguments(text: str) -> list[tuple[str | None, np.ndarray | int | float]]:
+    """Return each parameter's element (None for a number) and random data that make sense as indices too."""
+    random, count = np.random.default_rng(1), 1 << 20
+    signature = re.search(r"tt\.func public @\S+?\((.*?)\) attributes", text, re.DOTALL)[1]
+    out: list[tuple[str | None, np.ndarray | int | float]] = []
+    for scalar, element in re.findall(r"%\w+: (!tt\.ptr<(\w+)>|\w+)", signature):
+        if element in ("f32", "f64", "f16"):
+            out.append((element, random.standard_normal(count).astype(DTYPES[element])))
+        elif element == "bf16":
+            bits = random.standard_normal(count).astype(np.float32).view(np.uint32) >> 16
+            out.append((element, bits.astype(np.uint16)))
+        elif element:
+            least = 2 if element == "i1" else 4
+            out.append((element, random.integers(0, least, count).astype(DTYPES.get(element, np.uint8))))
+        else:
+            out.append((None, 1.5 if scalar[0] == "f" else 64))
+    return out
+
+
+def values(array: np.ndarray, element: str) -> np.ndarray:
+    wide = (array.astype(np.uint32) << 16).view(np.float32) if element == "bf16" else array
+    return wide.astype(np.float64) if element in TOLERANCE else wide
+
+
+@pytest.mark.parametrize("name", corpus())
+def test_values(name):
+    text = corpus()[name]
+    data = arguments(text)
+    grid = (2, 2, 1) if "get_program_id y" in text else (3, 1, 1)
+    wanted = [v.copy() if e else v for e, v in data]
+    actual = [v.copy() if e else v for e, v in data]
+    try:
+        interpret.interpret(text, grid, wanted)
+    except (interpret.Unsupported, IndexError) as error:
+        # not for random data (indices outside of a buffer), or covered by test_kernels.py: it must still compile
+        assert run._tile.compile_module(text.encode()).source, error
+        return
+    try:
+        kernel = run.Kernel(text)
+    except run._tile.CompileError as error:
+        assert "local memory" in str(error)  # an autotuner's configuration that is too large for the device
+        return
+    kernel(grid, *actual)
+    for index, (element, _) in enumerate(data):
+        if element in TOLERANCE:
+            tolerance = TOLERANCE[element]
+            np.testing.assert_allclose(
+                values(actual[index], element),
+                values(wanted[index], element),
+                tolerance,
+                tolerance,
+                equal_nan=True,
+            )
+        elif element:
+            np.testing.assert_array_equal(actual[index], wanted[index])
