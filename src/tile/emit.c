@@ -900,18 +900,11 @@ static void emit_op(emitter *e, op *o) {
         barrier_if_touched(e);
         break;
     case OP_ASSERT:
-        if (!e->t->options->debug_asserts) break;
-        if (is_scalar(o->args[0])) {
-            const char *c = scalar_text(e, o->args[0]);
-            emit_line(e, e->depth, "if (!(%s)) printf(\"%%s\\n\", \"%s\");", c, "device assertion failed");
-        } else {
-            add_root(e, (root){.op = o}, shape, -1);
-        }
-        break;
+        if (!e->t->options->debug_asserts) break; /* fall through */
     case OP_PRINT:
         if (!o->arg_count || is_scalar(o->args[0])) {
             flush(e);
-            for (int i = 0; i < o->arg_count; i++) scalar_text(e, o->args[i]);
+            emit_message(e, o, NULL, "lane == 0");
         } else {
             add_root(e, (root){.op = o}, shape, -1);
         }

@@ -176,6 +176,7 @@ void emit_group(emitter *e);
 void emit_combine(emitter *e, op *o, const expr *left, const expr *right, expr *out);
 void emit_dot(emitter *e, op *o);
 void emit_histogram(emitter *e, op *o);
+void emit_message(emitter *e, op *o, const coords *at, const char *guard);
 void emit_scalar_atomic(emitter *e, op *o);
 const char *atomic_text(emitter *e, op *o, const char *pointer, const char *const *args);
 

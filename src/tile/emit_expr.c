@@ -237,6 +237,14 @@ expr int_op(emitter *e, op_code code, element el, expr a, expr b) {
         x.is_constant = false;
         return x;
     }
+    if ((code == OP_DIVSI || code == OP_REMSI) && a.kind == LINEAR && a.stride == 1 && a.is_nonnegative &&
+        b.kind == UNIFORM && !b.is_constant) { /* one scalar division, then a step in some of the lanes */
+        const char *ty = c_type(type_scalar(e->t, el));
+        x.text =
+            tile_format(e->t, "%s((%s)%s, (%s)%s, lane)",
+                        use(e, code == OP_DIVSI ? "tile_lane_div" : "tile_lane_rem"), ty, a.text, ty, b.text);
+        return x;
+    }
     expr la = a, lb = b;
     la.text = lane_text(e, &a);
     lb.text = lane_text(e, &b);

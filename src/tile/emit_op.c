@@ -525,15 +525,43 @@ void emit_scalar_atomic(emitter *e, op *o) {
     remember(e, &o->results[0], NULL, x);
 }
 
-static void emit_print(emitter *e, op *o, const coords *at) {
+/* A string of the IR as part of a printf format in a C string. */
+static const char *quoted(emitter *e, const op *o, const char *name) {
+    const attr *a = op_attr(o, name);
+    buffer out = {0};
+    for (size_t i = 0; a && a->kind == ATTR_STRING && i < a->length; i++) {
+        unsigned char c = (unsigned char)a->string[i];
+        if (c == '%')
+            buffer_add(e->t, &out, "%%", 2);
+        else if (c == '"' || c == '\\' || c < ' ' || c > 126)
+            buffer_addf(e->t, &out, "\\%03o", c);
+        else
+            buffer_add(e->t, &out, (const char *)&c, 1);
+    }
+    return out.size ? out.data : "";
+}
+
+/* tt.print, tt.assert: at the coordinates, or (NULL) on scalars */
+void emit_message(emitter *e, op *o, const coords *at, const char *guard) {
+    static const char where[] = "(int)XPU_GROUP(0), (int)XPU_GROUP(1), (int)XPU_GROUP(2)";
+    if (o->code == OP_ASSERT) {
+        expr c = emit_value(e, o->args[0], at);
+        const char *fails = both(e, guard, tile_format(e->t, "!(%s)", lane_text(e, &c)));
+        emit_line(e, e->depth, "if (%s) printf(\"program (%%d, %%d, %%d): assertion failed: %s\\n\", %s);",
+                  fails, quoted(e, o, "message"), where);
+        return;
+    }
+    const char *condition = guard ? tile_format(e->t, "if (%s) ", guard) : "",
+               *prefix = quoted(e, o, "prefix");
+    if (!o->arg_count)
+        emit_line(e, e->depth, "%sprintf(\"program (%%d, %%d, %%d):%s\\n\", %s);", condition, prefix, where);
     for (int i = 0; i < o->arg_count; i++) {
         expr x = emit_value(e, o->args[i], at);
-        const type *ty = o->args[i]->type;
-        const char *format = is_float(ty) ? "%f" : "%ld", *cast = is_float(ty) ? "" : "(long)";
-        emit_line(e, e->depth,
-                  "printf(\"(%%d, %%d, %%d)%s%s\\n\", (int)XPU_GROUP(0), (int)XPU_GROUP(1), "
-                  "(int)XPU_GROUP(2), %s%s);",
-                  " ", format, cast, lane_text(e, &x));
+        bool floats = is_float(o->args[i]->type);
+        const char *text =
+            x.root ? tile_format(e->t, "(long)(%s + %s)", x.root, lane_text(e, &x)) : lane_text(e, &x);
+        emit_line(e, e->depth, "%sprintf(\"program (%%d, %%d, %%d):%s%s\\n\", %s, %s%s);", condition, prefix,
+                  floats ? "%f" : "%ld", where, floats ? "" : "(long)", text);
     }
 }
 
@@ -586,12 +614,8 @@ static void emit_root(emitter *e, root *r, plan *p) {
     case OP_DESCRIPTOR_STORE:
     case OP_DESCRIPTOR_REDUCE:
     case OP_DESCRIPTOR_SCATTER: emit_descriptor_effect(e, o, p->at, p->guard); break;
-    case OP_ASSERT: {
-        expr c = emit_value(e, o->args[0], p->at);
-        emit_line(e, e->depth, "if (!(%s)) printf(\"device assertion failed\\n\");", lane_text(e, &c));
-        break;
-    }
-    case OP_PRINT: emit_print(e, o, p->at); break;
+    case OP_ASSERT:
+    case OP_PRINT: emit_message(e, o, p->at, p->guard); break;
     default: { /* reduce, scan */
         expr *x = NEW_ARRAY(e->t, expr, o->arg_count);
         for (int i = 0; i < o->arg_count; i++) x[i] = emit_value(e, o->args[i], p->at);

@@ -139,6 +139,18 @@ static const char *c_identifier(tile *t, const char *name) {
     return copy[0] >= '0' && copy[0] <= '9' ? tile_format(t, "_%s", copy) : copy;
 }
 
+/* A type that the target lacks is an error at the operation that has it. */
+static void check_types(tile *t, const region *r) {
+    for (const block *b = r->first; b; b = b->next)
+        for (const op *o = b->first; o; o = o->next) {
+            for (int i = 0; i < o->result_count; i++)
+                if (o->results[i].type->element == F64 && !o->results[i].type->is_pointer &&
+                    !t->target.has_fp64)
+                    tile_unsupported(t, o->at, "%s has no fp64", t->target.name);
+            for (int i = 0; i < o->region_count; i++) check_types(t, &o->regions[i]);
+        }
+}
+
 void tile_emit(tile *t) {
     emitter *e = NEW(t, emitter);
     op *kernel = t->kernel;
@@ -152,6 +164,7 @@ void tile_emit(tile *t) {
                          "%d subgroups of %d lanes: %s has room for %d work-items in powers of two", warps,
                          t->target.lanes, t->target.name, t->target.max_lanes);
     e->scopes[0] = (scope){.serial = ++e->serials, .indent = 1};
+    check_types(t, &kernel->regions[0]);
     emit_params(e, kernel, &fields, &roots);
     find_written(t, &kernel->regions[0]);
     emit_body(e, &kernel->regions[0]);
@@ -164,6 +177,7 @@ void tile_emit(tile *t) {
     if (t->target.has_fp64) text_add(out, "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n");
     if (t->target.has_fp16)
         text_add(out, "#pragma OPENCL EXTENSION cl_khr_fp16 : enable\n#define TILE_HAS_FP16\n");
+    if (library.size) text_addf(out, "#define TILE_LANES %d\n", e->lanes);
     text_add(out, "#define XPU_GROUP(d) (get_group_id(d) + get_global_offset(d) / get_local_size(d))\n\n");
     if (library.size) text_append(out, library.data, library.size);
     text_addf(out, "typedef struct params {\n%s} params;\n\n", fields.data);

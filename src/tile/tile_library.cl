@@ -12,6 +12,36 @@ static inline short __attribute__((overloadable)) tile_rem(short a, short b) { r
 static inline int __attribute__((overloadable)) tile_rem(int a, int b) { return b == 0 || b == -1 ? 0 : a % b; }
 static inline long __attribute__((overloadable)) tile_rem(long a, long b) { return b == 0 || b == -1 ? 0 : a % b; }
 
+//! tile_carry
+// n / d for 0 <= n < d + the number of lanes: at most 1 for large d, and small enough for floats for others.
+static inline int __attribute__((overloadable)) tile_carry(int n, int d) {
+    return d >= TILE_LANES ? (int)(n >= d) : (int)(((float)n + 0.5f) / (float)d);
+}
+static inline long __attribute__((overloadable)) tile_carry(long n, long d) {
+    return d >= TILE_LANES ? (long)(n >= d) : (long)(((float)n + 0.5f) / (float)d);
+}
+
+//! tile_lane_div tile_div tile_carry
+// (first + lane) / d, where first >= 0 and d are the same in all lanes: only scalars are divided.
+static inline int __attribute__((overloadable)) tile_lane_div(int first, int d, int lane) {
+    int q = tile_div(first, d), carry = tile_carry(first - q * d + lane, d < 0 ? -d : d);
+    return d < 0 ? q - carry : q + carry;
+}
+static inline long __attribute__((overloadable)) tile_lane_div(long first, long d, int lane) {
+    long q = tile_div(first, d), carry = tile_carry(first - q * d + lane, d < 0 ? -d : d);
+    return d < 0 ? q - carry : q + carry;
+}
+
+//! tile_lane_rem tile_div tile_carry
+static inline int __attribute__((overloadable)) tile_lane_rem(int first, int d, int lane) {
+    int r = first - tile_div(first, d) * d + lane, m = d < 0 ? -d : d;
+    return r - tile_carry(r, m) * m;
+}
+static inline long __attribute__((overloadable)) tile_lane_rem(long first, long d, int lane) {
+    long r = first - tile_div(first, d) * d + lane, m = d < 0 ? -d : d;
+    return r - tile_carry(r, m) * m;
+}
+
 //! tile_udiv
 static inline uchar __attribute__((overloadable)) tile_udiv(uchar a, uchar b) { return b == 0 ? 0 : (uchar)(a / b); }
 static inline ushort __attribute__((overloadable)) tile_udiv(ushort a, ushort b) { return b == 0 ? 0 : (ushort)(a / b); }

@@ -296,3 +296,39 @@ def test_scalars(random, kernel):
     program = kernel("scalar_only")
     program((1,), x, out, *[1, 2.5][-(len(program.program.params) - 2) :])
     same(out, x[1] * F32(2.5))
+
+
+DIVISION = """
+module {
+  tt.func public @division(%n: i32, %q: !tt.ptr<i32>, %r: !tt.ptr<i32>) {
+    %c256 = arith.constant 256 : i32
+    %pid = tt.get_program_id x : i32
+    %first = arith.muli %pid, %c256 : i32
+    %range = tt.make_range {end = 256 : i32, start = 0 : i32} : tensor<256xi32>
+    %firsts = tt.splat %first : i32 -> tensor<256xi32>
+    %x = arith.addi %firsts, %range : tensor<256xi32>
+    %ns = tt.splat %n : i32 -> tensor<256xi32>
+    %div = arith.divsi %x, %ns : tensor<256xi32>
+    %rem = arith.remsi %x, %ns : tensor<256xi32>
+    %qs = tt.splat %q : !tt.ptr<i32> -> tensor<256x!tt.ptr<i32>>
+    %qx = tt.addptr %qs, %x : tensor<256x!tt.ptr<i32>>, tensor<256xi32>
+    tt.store %qx, %div : tensor<256x!tt.ptr<i32>>
+    %rs = tt.splat %r : !tt.ptr<i32> -> tensor<256x!tt.ptr<i32>>
+    %rx = tt.addptr %rs, %x : tensor<256x!tt.ptr<i32>>, tensor<256xi32>
+    tt.store %rx, %rem : tensor<256x!tt.ptr<i32>>
+    tt.return
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("target", ["cpu", "bmg"])
+def test_indices_divided_by_a_size_known_at_launch(target):
+    program = run.Kernel(DIVISION, target)
+    x = np.arange(2048)
+    for n in (1, 2, 3, 7, 10, 15, 16, 17, 100, 1000, 2047, 2**30, -1, -3, -17):
+        q, r = np.zeros(2048, I32), np.zeros(2048, I32)
+        program((8,), n, q, r)
+        same(q, np.sign(n) * (x // abs(n)))
+        same(r, x % abs(n))
+    program((8,), 0, q, r)  # no trap
