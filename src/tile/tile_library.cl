@@ -362,3 +362,15 @@ static inline uint tile_byte_perm(uint a, uint b, uint selector) {
     }
     return r;
 }
+
+//! tile_from_e2m1
+// A 4-bit float: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives.
+static inline float tile_from_e2m1(int v) {
+    int magnitude = v & 7;
+    float r = magnitude < 2 ? 0.5f * (float)magnitude : as_float((uint)((magnitude >> 1) + 126) << 23 | (uint)(magnitude & 1) << 22);
+    return v & 8 ? -r : r;
+}
+
+//! tile_scale_e8m0
+// 2^(v - 127); 255 is NaN.
+static inline float tile_scale_e8m0(uchar v) { return v == 255 ? NAN : v == 0 ? as_float(0x400000u) : as_float((uint)v << 23); }

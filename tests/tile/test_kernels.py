@@ -332,3 +332,61 @@ def test_indices_divided_by_a_size_known_at_launch(target):
         same(q, np.sign(n) * (x // abs(n)))
         same(r, x % abs(n))
     program((8,), 0, q, r)  # no trap
+
+
+def dot_scaled(lhs: str, rhs: str) -> str:
+    """Return a kernel for 32×64 times 64×32, both scaled by 32; e2m1 operands are packed in bytes."""
+    sizes = {"a": (32, 32 if lhs == "e2m1" else 64), "b": (32 if rhs == "e2m1" else 64, 32)}
+    sizes.update(sa=(32, 2), sb=(32, 2), c=(32, 32))
+    elements = {"e4m3": "f8E4M3FN", "e5m2": "f8E5M2", "e2m1": "i8"}
+    types = {"a": elements[lhs], "b": elements[rhs], "sa": "i8", "sb": "i8", "c": "f32"}
+    lines, shaped = [], {}
+    for name, (m, n) in sizes.items():
+        t, p = types[name], f"{m}x{n}x!tt.ptr<{types[name]}>"
+        shaped[name] = f"tensor<{m}x{n}x{t}>"
+        lines += [
+            f"%{name}r = tt.make_range {{end = {m} : i32, start = 0 : i32}} : tensor<{m}xi32>",
+            f"%{name}e = tt.expand_dims %{name}r {{axis = 1 : i32}} : tensor<{m}xi32> -> tensor<{m}x1xi32>",
+            f"%{name}n = arith.constant dense<{n}> : tensor<{m}x1xi32>",
+            f"%{name}m = arith.muli %{name}e, %{name}n : tensor<{m}x1xi32>",
+            f"%{name}c = tt.make_range {{end = {n} : i32, start = 0 : i32}} : tensor<{n}xi32>",
+            f"%{name}f = tt.expand_dims %{name}c {{axis = 0 : i32}} : tensor<{n}xi32> -> tensor<1x{n}xi32>",
+            f"%{name}g = tt.broadcast %{name}m : tensor<{m}x1xi32> -> tensor<{m}x{n}xi32>",
+            f"%{name}h = tt.broadcast %{name}f : tensor<1x{n}xi32> -> tensor<{m}x{n}xi32>",
+            f"%{name}i = arith.addi %{name}g, %{name}h : tensor<{m}x{n}xi32>",
+            f"%{name}s = tt.splat %{name} : !tt.ptr<{t}> -> tensor<{p}>",
+            f"%{name}p = tt.addptr %{name}s, %{name}i : tensor<{p}>, tensor<{m}x{n}xi32>",
+        ]
+        if name != "c":
+            lines.append(f"%{name}v = tt.load %{name}p : tensor<{p}>")
+    lines += [
+        "%zero = arith.constant dense<0.0> : tensor<32x32xf32>",
+        f"%d = tt.dot_scaled %av scale %sav, %bv scale %sbv, %zero lhs = {lhs} rhs = {rhs} {{fastMath = false}} : "
+        f"{shaped['a']}, {shaped['sa']} * {shaped['b']}, {shaped['sb']} -> tensor<32x32xf32>",
+        "tt.store %cp, %d : tensor<32x32x!tt.ptr<f32>>",
+        "tt.return",
+    ]
+    parameters = ", ".join(f"%{name}: !tt.ptr<{types[name]}>" for name in sizes)
+    return f"module {{\n  tt.func public @k({parameters}) {{\n" + "\n".join(lines) + "\n  }\n}\n"
+
+
+@pytest.mark.parametrize("target", ["cpu", "bmg", "generic"])
+@pytest.mark.parametrize(("lhs", "rhs"), [("e4m3", "e5m2"), ("e2m1", "e4m3"), ("e5m2", "e2m1")])
+def test_dot_scaled(random, lhs, rhs, target):
+    fp4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
+    kinds = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
+
+    def operand(kind: str, shape: tuple[int, int], axis: int) -> tuple[np.ndarray, np.ndarray]:
+        if kind != "e2m1":
+            narrow = torch.from_numpy(normal(random, *shape)).to(kinds[kind])
+            return narrow.view(torch.uint8).numpy(), narrow.double().numpy()
+        codes = random.integers(0, 16, shape).astype(np.uint8)
+        low, high = (np.take(codes, range(i, shape[axis], 2), axis) for i in (0, 1))
+        return np.ascontiguousarray(low | high << 4), fp4[codes]
+
+    (a, wide_a), (b, wide_b) = operand(lhs, (32, 64), 1), operand(rhs, (64, 32), 0)
+    scale_a, scale_b = (random.integers(120, 134, (32, 2)).astype(np.uint8) for _ in range(2))
+    c = np.zeros((32, 32), F32)
+    run.Kernel(dot_scaled(lhs, rhs), target)((1,), a, b, scale_a, scale_b, c)
+    grow_a, grow_b = (np.repeat(2.0 ** (s.astype(float) - 127), 32, axis=1) for s in (scale_a, scale_b))
+    np.testing.assert_allclose(c, (wide_a * grow_a) @ (wide_b * grow_b.T), rtol=1e-5, atol=1e-3)
