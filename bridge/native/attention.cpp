@@ -41,14 +41,23 @@ bool on_host(const Tensor &query, const Tensor &value, double dropout) {
            openxpu::uses_host_kernels(query.device().index());
 }
 
+// A fake tensor in a meta kernel says that it lies on meta: it is asked for on the current device.
+c10::DeviceIndex index_of(const Tensor &tensor) {
+    int device;
+    if (tensor.is_xpu()) return tensor.device().index();
+    openxpu::check(xpu_device_current(&device));
+    return static_cast<c10::DeviceIndex>(device);
+}
+
 bool heads_fit(sdp::sdp_params const &p, bool debug) {
-    const int64_t depth = p.query.size(-1), value_depth = p.value.size(-1);
-    const bool host = openxpu::uses_host_kernels(p.query.device().index());
-    const bool fit = depth == p.key.size(-1) &&
+    const int64_t depth = p.query.sym_size(-1).guard_int(__FILE__, __LINE__);
+    const int64_t value_depth = p.value.sym_size(-1).guard_int(__FILE__, __LINE__);
+    const bool host = openxpu::uses_host_kernels(index_of(p.query));
+    const bool fit = p.key.sym_size(-1) == depth &&
                      (host ? depth == value_depth
                            : depth <= XPU_ATTENTION_MAX_HEAD && value_depth <= XPU_ATTENTION_MAX_HEAD);
     if (!fit && debug)
-        TORCH_WARN("Fused attention on xpu doesn't take heads of ", depth, ", ", p.key.size(-1), " and ",
+        TORCH_WARN("Fused attention on xpu doesn't take heads of ", depth, ", ", p.key.sym_size(-1), " and ",
                    value_depth, " elements.");
     return fit;
 }
@@ -60,7 +69,7 @@ bool mask_needs_no_grad(sdp::sdp_params const &p, bool debug) {
 }
 
 bool dropout_fits(sdp::sdp_params const &p, bool debug) {
-    return !openxpu::uses_host_kernels(p.query.device().index()) || sdp::check_for_dropout(p, debug);
+    return !openxpu::uses_host_kernels(index_of(p.query)) || sdp::check_for_dropout(p, debug);
 }
 
 bool fused_fits(sdp::sdp_params const &p, bool debug) {
@@ -297,8 +306,20 @@ Tensor scaled_dot_product_attention_xpu(const Tensor &query, const Tensor &key, 
                                                               std::nullopt, scale, enable_gqa));
 }
 
+int64_t fused_sdp_choice_meta(const Tensor &query, const Tensor &key, const Tensor &value,
+                              const std::optional<Tensor> &attn_mask, double dropout_p, bool is_causal,
+                              std::optional<double> scale, bool enable_gqa) {
+    return query.key_set().has(c10::DispatchKey::XPU)
+               ? at::native::fused_sdp_choice_xpu(query, key, value, attn_mask, dropout_p, is_causal, scale,
+                                                  enable_gqa)
+               : at::native::_fused_sdp_choice_meta(query, key, value, attn_mask, dropout_p, is_causal, scale,
+                                                    enable_gqa);
+}
+
 } // namespace
 
+// torch.compile and fake tensors ask for the choice without data; PyTorch's own answer comes from that table.
+TORCH_LIBRARY_IMPL(aten, Meta, m) { m.impl("_fused_sdp_choice", fused_sdp_choice_meta); }
 TORCH_LIBRARY_IMPL(aten, XPU, m) { m.impl("scaled_dot_product_attention", scaled_dot_product_attention_xpu); }
 TORCH_LIBRARY_IMPL(aten, AutogradXPU, m) {
     m.impl("scaled_dot_product_attention", scaled_dot_product_attention_xpu);

@@ -1,0 +1,79 @@
+"""torch.compile: the models compiled on xpu, against eager on xpu and against Inductor's C++ on the CPU."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable, Iterator
+
+import harness
+import networks
+import torch
+import torch.nn.functional as F
+from harness import Case
+from torch import Tensor
+
+Work = Callable[[], object]
+
+
+def kernels(device: str) -> Iterator[tuple[str, Work]]:
+    """Inductor's usual fusions, one kernel each."""
+    generator = torch.Generator().manual_seed(0)
+    x, y = (torch.randn(1024, 1024, generator=generator).to(device) for _ in range(2))
+    weight = torch.randn(1024, generator=generator).to(device)
+    functions: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+        "gelu(x * y + w)": lambda x, y, w: F.gelu(x * y + w),
+        "sum of rows": lambda x, y, w: (x * y).sum(-1),
+        "sum of columns": lambda x, y, w: (x * y).sum(0),
+        "softmax": lambda x, y, w: (x + y).softmax(-1),
+        "layer norm": lambda x, y, w: F.layer_norm(x + y, (1024,), w, w),
+        "transposed": lambda x, y, w: x.t() + y,
+    }
+    for name, function in functions.items():
+        yield name, functools.partial(torch.compile(function, fullgraph=True), x, y, weight)
+
+
+def training_step(model: torch.nn.Module, device: str, shape: tuple[int, ...]) -> Work:
+    """One step of AdamW, the model compiled."""
+    model = copy.deepcopy(model).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+    compiled = torch.compile(model)
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randn(shape, generator=generator).to(device)
+    labels = torch.randint(0, 10, shape[:1], generator=generator).to(device)
+
+    def run() -> object:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(compiled(images), labels)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return run
+
+
+def models(device: str) -> Iterator[tuple[str, Work]]:
+    """The models of networks.py, compiled."""
+    for batch in (1, 32):
+        yield f"MiniLM inference, batch {batch}", torch.compile(networks.encoder(device, batch))
+    torch.manual_seed(0)
+    vit = networks.VisionTransformer(32, 4, 3, 10, 192, 6, 3)
+    yield "ViT training step", training_step(vit, device, (32, 3, 32, 32))
+    resnet = networks.ResNet(3, 10, (32, 64, 128))
+    yield "ResNet training step", training_step(resnet, device, (32, 3, 32, 32))
+    decoder = networks.Decoder(8192, 128, 384, 6, 6)
+    yield "GPT-2 decode step", torch.compile(networks.decode_step(decoder, device))
+
+
+def cases() -> Iterator[Case]:
+    """Compiled on xpu against the CPU's C++ backend, then against eager on xpu."""
+    for (name, ours), (_, theirs) in zip(kernels("xpu"), kernels("cpu"), strict=True):
+        yield Case("kernels against C++", name, ours, theirs, 0.7)
+    eager = {case.name: case.ours for case in networks.cases()}
+    for (name, ours), (_, theirs) in zip(models("xpu"), models("cpu"), strict=True):
+        yield Case("compiled against C++", name, ours, theirs, 0.7)
+        yield Case("compiled against eager", name, ours, eager[name], 1.0)
+
+
+if __name__ == "__main__":
+    harness.main(cases)
