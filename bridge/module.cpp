@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "allocator.h"
+#include "engine.h"
 #include "fallback.h"
 #include "generator.h"
 #include "history.h"
@@ -396,6 +397,16 @@ METHOD(program_stats) {
     END_HANDLE_TH_ERRORS
 }
 
+METHOD(drain_autograd_) {
+    HANDLE_TH_ERRORS
+    if (xpu_initialized()) {
+        pybind11::gil_scoped_release release;
+        drain_autograd();
+    }
+    END_HANDLE_TH_ERRORS
+    Py_RETURN_NONE;
+}
+
 METHOD(cache_dir) { return PyUnicode_DecodeFSDefault(xpu_cache_dir()); }
 METHOD(no_device_hint) { return PyUnicode_FromString(xpu_no_device_hint()); }
 
@@ -430,6 +441,7 @@ PyMethodDef methods[] = {
     {"stream_info", stream_info, METH_VARARGS, nullptr},
     {"fallback_counts", fallback_counts_, METH_VARARGS, nullptr},
     {"program_stats", program_stats, METH_NOARGS, nullptr},
+    {"drain_autograd", drain_autograd_, METH_NOARGS, nullptr},
     {"cache_dir", cache_dir, METH_NOARGS, nullptr},
     {"no_device_hint", no_device_hint, METH_NOARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},

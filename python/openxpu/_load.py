@@ -6,7 +6,6 @@ import atexit
 import importlib
 import os
 import sys
-import time
 import warnings
 from types import ModuleType
 
@@ -72,17 +71,6 @@ def _refuse(reason: str) -> None:
     torch.xpu._lazy_init = lazy_init
 
 
-def _settle() -> None:
-    """Let the autograd engine's device thread come to rest before Python ends.
-
-    The thread wakes the caller of ``backward`` before it has dropped the last Python objects of the graph.
-    If the interpreter is finalised in that moment, Python ends the thread where it asks for the GIL, and
-    that is inside a C++ function that must not be left so: the process would abort.
-    """
-    if torch.xpu.is_initialized():
-        time.sleep(0.01)
-
-
 def _enter(bridge: ModuleType) -> None:
     """Fill torch._C with what torch.xpu calls, and let torch.xpu take notice."""
     from openxpu import _types
@@ -95,7 +83,7 @@ def _enter(bridge: ModuleType) -> None:
     torch._C._has_xpu = True
     torch._C._dynamo.guards._empty_strided_xpu = bridge._empty_strided_xpu
     torch._C._StaticXpuLauncher = StaticLauncher
-    atexit.register(_settle)
+    atexit.register(bridge.drain_autograd)  # before Python is finalised: see bridge/engine.cpp
     # torch.xpu was imported when there was no device: run it again in place.
     for part in _PARTS:
         importlib.reload(importlib.import_module(f"torch.xpu.{part}"))

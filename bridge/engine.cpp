@@ -1,0 +1,39 @@
+// Autograd's device threads at the end of the process.
+//
+// A device thread wakes the caller of backward() first and drops its reference to the graph's task after
+// that. With the last one go Python objects: the context that torch.autograd stashes for the pass, hooks for
+// saved tensors, modes. Their release takes the GIL; where Python is being finalised by then, it ends the
+// thread instead, by unwinding it through a destructor that lets nothing out, and that aborts the process.
+#include "engine.h"
+
+#include <ATen/ops/empty.h>
+#include <c10/core/AutogradState.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/engine.h>
+
+#include "lower.h"
+
+namespace openxpu {
+namespace {
+
+struct Queues : torch::autograd::Engine {
+    static bool started(Engine &engine) { return !(engine.*&Queues::device_ready_queues_).empty(); }
+};
+
+} // namespace
+
+void drain_autograd() {
+    if (!Queues::started(torch::autograd::Engine::get_default_engine())) return;
+    int count;
+    check(xpu_device_count(&count));
+    // A device has one thread, which does one thing after the other: when it has run this pass, which holds
+    // nothing of Python, it has dropped what came before.
+    for (int device = 0; device < count; device++) {
+        const auto options = at::device({c10::kXPU, static_cast<c10::DeviceIndex>(device)});
+        const auto leaf = at::empty({1}, options).requires_grad_(), gradient = at::empty({1, 1}, options);
+        c10::AutogradState::get_tls_state().set_multithreading_enabled(true); // the allocator switches it off
+        torch::autograd::grad({leaf.view({1, 1})}, {leaf}, {gradient});
+    }
+}
+
+} // namespace openxpu
