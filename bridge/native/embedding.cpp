@@ -19,10 +19,10 @@ namespace {
 // rows of `out` at `index` += rows of `source`
 void add_rows(const Tensor &out, const Tensor &index, const Tensor &source) {
     const auto to = tensor_of(out), from = tensor_of(source), chooser = tensor_of(index);
-    xpu_index_fault fault = {};
+    xpu_fault fault = {};
     check(xpu_index_scatter(current_stream(out), &to, 0, &chooser, &from, XPU_SCATTER_ADD, scatter_order(),
                             &fault));
-    TORCH_CHECK_INDEX(!fault.found, "index out of range in self");
+    TORCH_CHECK_INDEX(!fault.state, "index out of range in self");
 }
 
 } // namespace

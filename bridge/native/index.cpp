@@ -62,8 +62,8 @@ xpu_indexed indexed_of(at::IntArrayRef sizes, at::IntArrayRef strides) {
     return result;
 }
 
-void check_fault(const xpu_index_fault &fault) {
-    TORCH_CHECK_INDEX(!fault.found, "index ", fault.index, " is out of bounds for dimension ", fault.which,
+void check_fault(const xpu_fault &fault) {
+    TORCH_CHECK_INDEX(!fault.state, "index ", fault.index, " is out of bounds for dimension ", fault.which,
                       " with size ", fault.extent);
 }
 
@@ -87,7 +87,7 @@ xpu_iter flat_iter(const at::Tensor &flat, const at::Tensor &other, const at::Te
 } // namespace
 
 void put_flat(const at::Tensor &out, const at::Tensor &positions, const at::Tensor &source, bool accumulate,
-              xpu_index_fault *fault) {
+              xpu_fault *fault) {
     xpu_indexed indexed;
     auto iter = flat_iter(out, source, positions, true, &indexed);
     auto *stream = current_stream(out);
@@ -149,7 +149,7 @@ TORCH_IMPL_FUNC(index_out_xpu)
     if (numel() == 0) return;
     const auto iter = moving_iter(*this, false);
     const auto indexed = indexed_of(sizes, strides);
-    xpu_index_fault fault = {};
+    xpu_fault fault = {};
     check(xpu_index_get(current_stream(result), &iter, &indexed, &fault));
     check_fault(fault);
 }
@@ -190,7 +190,7 @@ Tensor &index_put_impl_xpu_(Tensor &self, const torch::List<std::optional<Tensor
     const bool deterministic = globalContext().deterministicAlgorithms();
     const bool combines = accumulate || deterministic;
     const auto operands = moving_iter(iter, combines);
-    xpu_index_fault fault = {};
+    xpu_fault fault = {};
     auto *stream = current_stream(self);
     if (combines)
         check(
@@ -230,9 +230,9 @@ Tensor &index_select_out_xpu(const Tensor &self, int64_t dim, const Tensor &inde
     if (result.numel() == 0) return result;
 
     const auto out = bits_of(result), in = bits_of(self), chooser = tensor_of(index);
-    xpu_index_fault fault = {};
+    xpu_fault fault = {};
     check(xpu_index_select(current_stream(self), &out, &in, static_cast<int>(dim), &chooser, &fault));
-    TORCH_CHECK_INDEX(!fault.found, "index out of range in self");
+    TORCH_CHECK_INDEX(!fault.state, "index out of range in self");
     return result;
 }
 
@@ -246,9 +246,9 @@ TORCH_IMPL_FUNC(gather_out_xpu)
     if (index.numel() == 0) return;
     dim = at::maybe_wrap_dim(dim, self.dim());
     const auto out = bits_of(result), in = bits_of(self), chooser = tensor_of(index);
-    xpu_index_fault fault = {};
+    xpu_fault fault = {};
     check(xpu_gather(current_stream(result), &out, &in, static_cast<int>(dim), &chooser, &fault));
-    TORCH_CHECK(!fault.found, "index ", fault.index, " is out of bounds for dimension ", dim, " with size ",
+    TORCH_CHECK(!fault.state, "index ", fault.index, " is out of bounds for dimension ", dim, " with size ",
                 fault.extent);
 }
 
@@ -260,10 +260,10 @@ TORCH_IMPL_FUNC(index_copy_out_xpu)
     const auto out = ordered ? tensor_of(result) : bits_of(result),
                in = ordered ? tensor_of(source) : bits_of(source);
     const auto chooser = tensor_of(index);
-    xpu_index_fault fault = {};
+    xpu_fault fault = {};
     check(xpu_index_scatter(current_stream(result), &out, static_cast<int>(dim), &chooser, &in,
                             XPU_SCATTER_SET, scatter_order(), &fault));
-    TORCH_CHECK_INDEX(!fault.found, "index_copy_(): index ", fault.index, " is out of bounds for dimension ",
+    TORCH_CHECK_INDEX(!fault.state, "index_copy_(): index ", fault.index, " is out of bounds for dimension ",
                       dim, " with size ", fault.extent);
 }
 
@@ -286,9 +286,9 @@ Tensor &index_fill_xpu_(Tensor &self, int64_t dim, const Tensor &index, const Sc
     if (self.dim() > 0) sizes[dim] = index.numel();
     const auto source = number.as_strided(sizes, still);
     const auto out = bits_of(self), in = bits_of(source), chooser = tensor_of(index);
-    xpu_index_fault fault = {};
+    xpu_fault fault = {};
     check(xpu_index_fill(current_stream(self), &out, static_cast<int>(dim), &chooser, &in, &fault));
-    TORCH_CHECK_INDEX(!fault.found, "index ", fault.index, " is out of bounds for dimension ", dim,
+    TORCH_CHECK_INDEX(!fault.state, "index ", fault.index, " is out of bounds for dimension ", dim,
                       " with size ", fault.extent);
     return self;
 }
@@ -322,9 +322,9 @@ Tensor &take_out_xpu(const Tensor &self, const Tensor &index, Tensor &out) {
     xpu_indexed indexed;
     auto iter = flat_iter(flat, out, index, false, &indexed);
     iter.operand[0].dtype = iter.operand[1].dtype = bits_of(out).dtype;
-    xpu_index_fault fault = {};
+    xpu_fault fault = {};
     check(xpu_index_get(current_stream(self), &iter, &indexed, &fault));
-    TORCH_CHECK_INDEX(!fault.found, "out of range: tried to access index ", fault.index, " on a tensor of ",
+    TORCH_CHECK_INDEX(!fault.state, "out of range: tried to access index ", fault.index, " on a tensor of ",
                       fault.extent, " elements.");
     return out;
 }
@@ -355,9 +355,9 @@ Tensor &put_xpu_(Tensor &self, const Tensor &index, const Tensor &source, const 
     at::assert_no_overlap(self, source);
     if (index.numel() == 0) return self;
     const auto flat = self.contiguous();
-    xpu_index_fault fault = {};
+    xpu_fault fault = {};
     put_flat(flat, index, source.reshape(index.sizes()), accumulate, &fault);
-    TORCH_CHECK_INDEX(!fault.found, "out of range: tried to access index ", fault.index, " on a tensor of ",
+    TORCH_CHECK_INDEX(!fault.state, "out of range: tried to access index ", fault.index, " on a tensor of ",
                       fault.extent, " elements.");
     if (!flat.is_same(self)) self.copy_(flat);
     return self;

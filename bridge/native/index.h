@@ -26,6 +26,6 @@ xpu_scatter_order scatter_order();
 
 // Writes source[i…] to the places of `out`, taken as flat memory, that `positions` names.
 void put_flat(const at::Tensor &out, const at::Tensor &positions, const at::Tensor &source, bool accumulate,
-              xpu_index_fault *fault);
+              xpu_fault *fault);
 
 } // namespace openxpu

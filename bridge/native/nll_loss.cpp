@@ -48,8 +48,10 @@ void nll_forward(const Tensor &input, const Tensor &target, const Tensor &weight
     const auto x = input.contiguous(), t = target.contiguous(), w = dense_weight(weight, input);
     const auto args = nll_of(x, t, w, reduction, ignore_index);
     const auto out = output.is_contiguous() ? output : at::empty_like(output, MemoryFormat::Contiguous);
+    xpu_fault fault = {};
     check(xpu_nll_loss_forward(current_stream(input), &args, x.const_data_ptr(), out.mutable_data_ptr(),
-                               total_weight.mutable_data_ptr()));
+                               total_weight.mutable_data_ptr(), &fault));
+    TORCH_CHECK_INDEX(!fault.state, "Target ", fault.index, " is out of bounds.");
     if (!out.is_same(output)) output.copy_(out);
 }
 

@@ -27,11 +27,11 @@ void combine(const Tensor &out, int64_t dim, const Tensor &index, const Tensor &
     const bool moves = op == XPU_SCATTER_SET && order == XPU_ORDER_ANY;
     const auto to = moves ? bits_of(out) : tensor_of(out), from = moves ? bits_of(source) : tensor_of(source);
     const auto chooser = tensor_of(index);
-    xpu_index_fault fault = {};
+    xpu_fault fault = {};
     check((all ? xpu_scatter : xpu_index_scatter)(current_stream(out), &to, static_cast<int>(dim), &chooser,
                                                   &from, op, order, &fault));
-    if (!all && out.dim() <= 1) TORCH_CHECK_INDEX(!fault.found, "index out of range in self");
-    TORCH_CHECK(!fault.found, "index ", fault.index, " is out of bounds for dimension ", dim, " with size ",
+    if (!all && out.dim() <= 1) TORCH_CHECK_INDEX(!fault.state, "index out of range in self");
+    TORCH_CHECK(!fault.state, "index ", fault.index, " is out of bounds for dimension ", dim, " with size ",
                 fault.extent);
 }
 

@@ -4,6 +4,7 @@
 
 #include "device.h"
 #include "dtype.h"
+#include "fault.h"
 #include "memory.h"
 #include "ops.h"
 #include "program.h"

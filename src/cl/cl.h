@@ -27,8 +27,8 @@ typedef struct cl_device {
  * there are 0 devices, which is success. */
 xpu_status cl_init(void);
 int cl_count(void);
-/* The device, or NULL and the error text for an index that doesn't exist. */
-cl_device *cl_get(int device);
+/* XPU_ERROR_INVALID_ARGUMENT for an index that doesn't exist, XPU_ERROR_NO_DEVICE where there is none. */
+xpu_status cl_get(int index, cl_device **device);
 /* The device without any check: only after another call has vouched for the index. */
 extern cl_device cl_devices[CL_MAX_DEVICES];
 const xpu_device_properties *cl_device_properties(int device);
@@ -49,6 +49,9 @@ static inline xpu_status cl_check(cl_int error, const char *call, const cl_devic
 /* Memory straight from the driver: at least 64-byte aligned, any size that the device can hold. */
 xpu_status cl_memory_alloc(int device, size_t size, void **pointer);
 xpu_status cl_memory_free(int device, void *pointer);
+/* A few bytes that kernels of the device write for the host. `direct`: the host reads and writes them where
+ * they lie, when the device is not at work on them; else by copies. Freed by cl_memory_free. */
+xpu_status cl_report_alloc(int device, size_t size, void **pointer, bool *direct);
 /* Host memory that devices copy from and to without staging. */
 xpu_status cl_host_alloc(size_t size, void **pointer);
 xpu_status cl_host_free(void *pointer);

@@ -193,14 +193,14 @@ xpu_status cl_init(void) {
 
 int cl_count(void) { return device_count; }
 
-cl_device *cl_get(int device) {
-    if (cl_init() != XPU_SUCCESS) return NULL;
-    if (device >= 0 && device < device_count) return &cl_devices[device];
-    if (device_count)
-        xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "device index %d: must be 0 to %d", device, device_count - 1);
-    else
-        xpu_fail(XPU_ERROR_NO_DEVICE, "%s", xpu_no_device_hint());
-    return NULL;
+xpu_status cl_get(int index, cl_device **device) {
+    XPU_TRY(cl_init());
+    if (!device_count) return xpu_fail(XPU_ERROR_NO_DEVICE, "%s", xpu_no_device_hint());
+    if (index < 0 || index >= device_count)
+        return xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "device index %d: must be 0 to %d", index,
+                        device_count - 1);
+    *device = &cl_devices[index];
+    return XPU_SUCCESS;
 }
 
 const xpu_device_properties *cl_device_properties(int device) { return &cl_devices[device].properties; }

@@ -57,6 +57,21 @@ xpu_status cl_memory_free(int index, void *pointer) {
     return XPU_SUCCESS;
 }
 
+static xpu_status usm_host_alloc(const cl_device *device, size_t size, void **pointer) {
+    cl_int error = CL_SUCCESS;
+    void *memory = device->api->clHostMemAllocINTEL(device->context, NULL, size, 4096, &error);
+    XPU_TRY(cl_check(error, "->clHostMemAllocINTEL", device));
+    *pointer = memory;
+    return XPU_SUCCESS;
+}
+
+xpu_status cl_report_alloc(int index, size_t size, void **pointer, bool *direct) {
+    const cl_device *device = &cl_devices[index];
+    *direct = device->properties.memory != XPU_MEMORY_SVM;
+    if (device->properties.memory == XPU_MEMORY_USM) return usm_host_alloc(device, size, pointer);
+    return cl_memory_alloc(index, size, pointer);
+}
+
 /* Pinned memory comes from device 0's driver: USM host memory, or a mapped buffer where there is no USM.
  * Mapped buffers are kept in a list, to find the buffer when the pointer is freed. */
 typedef struct mapping {
@@ -99,9 +114,8 @@ static xpu_status map_buffer(cl_device *device, size_t size, void **pointer) {
 }
 
 xpu_status cl_host_alloc(size_t size, void **pointer) {
-    cl_device *device = cl_get(0);
-    if (!device) return cl_count() ? cl_init() : XPU_ERROR_NO_DEVICE;
-    cl_int error = CL_SUCCESS;
+    cl_device *device;
+    XPU_TRY(cl_get(0, &device));
     void *memory;
     switch (device->properties.memory) {
     case XPU_MEMORY_HOST:
@@ -109,11 +123,7 @@ xpu_status cl_host_alloc(size_t size, void **pointer) {
         if (!memory) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no %zu bytes of host memory", size);
         *pointer = memory;
         return XPU_SUCCESS;
-    case XPU_MEMORY_USM:
-        memory = device->api->clHostMemAllocINTEL(device->context, NULL, size, 4096, &error);
-        XPU_TRY(cl_check(error, "->clHostMemAllocINTEL", device));
-        *pointer = memory;
-        return XPU_SUCCESS;
+    case XPU_MEMORY_USM: return usm_host_alloc(device, size, pointer);
     case XPU_MEMORY_SVM: return map_buffer(device, size, pointer);
     }
     return XPU_ERROR_NOT_SUPPORTED;

@@ -23,6 +23,7 @@ const char *xpu_status_name(xpu_status status) {
         NAME(XPU_ERROR_DRIVER)
         NAME(XPU_ERROR_BAD_FORK)
         NAME(XPU_ERROR_IO)
+        NAME(XPU_ERROR_INDEX)
 #undef NAME
     }
     return "unknown xpu_status";

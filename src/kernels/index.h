@@ -1,21 +1,15 @@
 /* What the kernels that follow index tensors share: their parameters and the walk over the elements. */
 #ifndef XPU_KERNELS_INDEX_H
 #define XPU_KERNELS_INDEX_H
-#include "shared.h"
+#include "fault.h"
 
 #define INDEX_DIMS 8
 #define INDEX_MAX 6
 
-/* The first index out of range; `set` is claimed by compare and swap. */
-struct index_fault {
-    xpu_i64 index;
-    xpu_i32 set, which;
-};
-
-/* All strides are in bytes. 760 bytes. */
+/* All strides are in bytes. 768 bytes. */
 struct index_params {
     xpu_addr out, in;
-    xpu_addr fault; /* struct index_fault, or 0 */
+    struct fault_watch watch;
     xpu_addr index[INDEX_MAX];
     xpu_i64 extent[INDEX_MAX], step[INDEX_MAX]; /* of the dimensions chosen from */
     xpu_i64 size[INDEX_DIMS];
@@ -39,14 +33,6 @@ struct nonzero_params {
 
 typedef STORED(I) index_t;
 
-static inline void index_report(xpu_addr fault, int which, long index) {
-    if (!fault) return;
-    __global struct index_fault *f = XPU_PTR(struct index_fault, fault);
-    if (atomic_cmpxchg((volatile __global int *)&f->set, 0, 1) != 0) return;
-    f->which = which;
-    f->index = index;
-}
-
 /* Moves the three offsets by `n` steps along dimension d. Needs out, in, at[NI] and p in scope. */
 #define INDEX_MOVE(d, n)                                                                                     \
     do {                                                                                                     \
@@ -61,7 +47,7 @@ static inline void index_report(xpu_addr fault, int which, long index) {
         const long given = *XPU_CPTR(index_t, p.index[k] + at[k]);                                           \
         const long i = given < 0 && p.wrap ? given + p.extent[k] : given;                                    \
         if ((ulong)i >= (ulong)p.extent[k]) {                                                                \
-            index_report(p.fault, k, given);                                                                 \
+            fault_report(p.watch, k, given, p.extent[k]);                                                    \
             leave;                                                                                           \
         }                                                                                                    \
         offset += i * p.step[k];                                                                             \

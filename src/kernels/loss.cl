@@ -10,7 +10,10 @@ static inline ACC loss_at(loss_params p, ulong k, ACC *weight) {
     const long t = LOAD(TARGET, XPU_CPTR(STORED(TARGET), p.target), k);
     *weight = 0;
     if (t == p.ignore_index) return 0;
-    if (t < 0 || t >= p.classes) return NAN;
+    if (t < 0 || t >= p.classes) {
+        fault_report(p.watch, 0, t, p.classes);
+        return NAN;
+    }
     const ulong batch = k / p.inner, inner = k - batch * p.inner;
     *weight = p.weight ? (ACC)LOAD(T, XPU_CPTR(STORED(T), p.weight), t) : (ACC)1;
     return -*weight * (ACC)LOAD(T, XPU_CPTR(STORED(T), p.input), (batch * p.classes + t) * p.inner + inner);

@@ -1,7 +1,7 @@
 /* loss.cl's parameters: negative log likelihood of input [batch, classes, inner], target [batch, inner]. */
 #ifndef XPU_KERNELS_LOSS_H
 #define XPU_KERNELS_LOSS_H
-#include "shared.h"
+#include "fault.h"
 
 typedef struct loss_params {
     xpu_addr input;
@@ -12,6 +12,7 @@ typedef struct loss_params {
     xpu_addr partial;      /* ACC [teams, 2]: loss and weight */
     xpu_addr grad_output;  /* T [batch, inner] or one element */
     xpu_addr grad_input;   /* T */
+    struct fault_watch watch;
     xpu_i64 batch, classes, inner;
     xpu_i64 ignore_index;
     xpu_i64 per_team, teams;

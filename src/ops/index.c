@@ -38,39 +38,49 @@ static xpu_status move(xpu_stream *stream, index_walk *walk, void *context) {
     return xpu_launch(stream, kernel, &range, &walk->params, sizeof walk->params);
 }
 
-xpu_status xpu_index_get(xpu_stream *stream, const xpu_iter *iter, const xpu_indexed *indexed,
-                         xpu_index_fault *fault) {
+static xpu_status get(xpu_stream *stream, const char *op, const xpu_iter *iter, const xpu_indexed *indexed,
+                      xpu_fault *fault) {
     bool put = false;
-    return index_run(stream, iter, indexed, false, fault, move, &put);
+    return index_run(stream, op, iter, indexed, false, fault, move, &put);
+}
+
+xpu_status index_put(xpu_stream *stream, const char *op, const xpu_iter *iter, const xpu_indexed *indexed,
+                     xpu_fault *fault) {
+    bool put = true;
+    return index_run(stream, op, iter, indexed, false, fault, move, &put);
+}
+
+xpu_status xpu_index_get(xpu_stream *stream, const xpu_iter *iter, const xpu_indexed *indexed,
+                         xpu_fault *fault) {
+    return get(stream, "index", iter, indexed, fault);
 }
 
 xpu_status xpu_index_put(xpu_stream *stream, const xpu_iter *iter, const xpu_indexed *indexed,
-                         xpu_index_fault *fault) {
-    bool put = true;
-    return index_run(stream, iter, indexed, false, fault, move, &put);
+                         xpu_fault *fault) {
+    return index_put(stream, "index_put", iter, indexed, fault);
 }
 
 xpu_status xpu_gather(xpu_stream *stream, const xpu_tensor *out, const xpu_tensor *in, int dim,
-                      const xpu_tensor *index, xpu_index_fault *fault) {
+                      const xpu_tensor *index, xpu_fault *fault) {
     xpu_iter iter;
     xpu_indexed indexed;
     XPU_TRY(index_iter("gather", out, in, index, dim, true, 1, &iter, &indexed));
-    return xpu_index_get(stream, &iter, &indexed, fault);
+    return get(stream, "gather", &iter, &indexed, fault);
 }
 
 xpu_status xpu_index_select(xpu_stream *stream, const xpu_tensor *out, const xpu_tensor *in, int dim,
-                            const xpu_tensor *index, xpu_index_fault *fault) {
+                            const xpu_tensor *index, xpu_fault *fault) {
     xpu_iter iter;
     xpu_indexed indexed;
     XPU_TRY(index_iter("index_select", out, in, index, dim, false, 1, &iter, &indexed));
-    return xpu_index_get(stream, &iter, &indexed, fault);
+    return get(stream, "index_select", &iter, &indexed, fault);
 }
 
 xpu_status xpu_index_fill(xpu_stream *stream, const xpu_tensor *out, int dim, const xpu_tensor *index,
-                          const xpu_tensor *in, xpu_index_fault *fault) {
+                          const xpu_tensor *in, xpu_fault *fault) {
     xpu_iter iter;
     xpu_indexed indexed;
     XPU_TRY(index_iter("index_fill", out, in, index, dim, false, 0, &iter, &indexed));
     indexed.wrap = true;
-    return xpu_index_put(stream, &iter, &indexed, fault);
+    return index_put(stream, "index_fill", &iter, &indexed, fault);
 }

@@ -1,7 +1,12 @@
 #include "ops/index_walk.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+
+_Static_assert(sizeof(struct fault) == sizeof(xpu_fault) &&
+                   offsetof(struct fault, state) == offsetof(xpu_fault, state),
+               "kernels and libxpu must lay reports out alike");
 
 /* --- from tensors to an iteration --- */
 
@@ -118,9 +123,8 @@ static void fill_params(index_walk *walk, const xpu_iter *iter, const xpu_indexe
     walk->flat_in = p->in_stride[0] == (int64_t)walk->element;
 }
 
-xpu_status index_run(xpu_stream *stream, const xpu_iter *given, const xpu_indexed *indexed, bool fixed,
-                     xpu_index_fault *fault, index_launcher launch, void *context) {
-    static _Thread_local struct index_fault word;
+xpu_status index_run(xpu_stream *stream, const char *op, const xpu_iter *given, const xpu_indexed *indexed,
+                     bool fixed, xpu_fault *fault, index_launcher launch, void *context) {
     if (indexed->count < 1 || indexed->count > XPU_MAX_INDICES || given->outputs != 1 ||
         given->inputs != 1 + indexed->count)
         return op_fail(XPU_ERROR_INVALID_ARGUMENT, "index: %d outputs, %d inputs and %d indexed dimensions",
@@ -130,7 +134,7 @@ xpu_status index_run(xpu_stream *stream, const xpu_iter *given, const xpu_indexe
         if ((dtype != XPU_INT64 && dtype != XPU_INT32) || dtype != given->operand[2].dtype)
             return op_fail(XPU_ERROR_INVALID_ARGUMENT, "index: index tensors are int64 or int32");
     }
-    if (fault) fault->found = false;
+    if (fault) fault->state = 0;
     if (xpu_iter_numel(given) == 0) return XPU_SUCCESS;
 
     index_walk walk;
@@ -139,9 +143,9 @@ xpu_status index_run(xpu_stream *stream, const xpu_iter *given, const xpu_indexe
     walk.element = xpu_dtype_size(given->operand[0].dtype);
     walk.index_dtype = given->operand[2].dtype;
     walk.indices = indexed->count;
-    bool watch = fault && device_is_synchronous(walk.properties);
-    walk.params.fault = watch ? XPU_ADDR(&word) : 0;
-    word.set = 0;
+    xpu_fault *place = NULL;
+    if (fault) XPU_TRY(xpu_fault_watch(stream, &place));
+    walk.params.watch = (struct fault_watch){XPU_ADDR(place), XPU_ADDR(op)};
 
     xpu_iter iter = *given;
     int moving = fixed ? part_dims(&iter) : iter.dims;
@@ -178,12 +182,7 @@ xpu_status index_run(xpu_stream *stream, const xpu_iter *given, const xpu_indexe
         fill_params(&walk, &iter, indexed);
         XPU_TRY(launch(stream, &walk, context));
     }
-    if (watch && word.set) {
-        fault->found = true;
-        fault->which = word.which;
-        fault->index = word.index;
-        fault->extent = indexed->extent[word.which];
-    }
+    if (fault) xpu_fault_take(stream, place, fault);
     return XPU_SUCCESS;
 }
 

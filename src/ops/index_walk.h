@@ -21,10 +21,15 @@ typedef struct index_walk {
 } index_walk;
 
 /* Runs `launch` on the walk over `iter`, once for each element of the dimensions that are too many for the
- * kernels. With `fixed`, dimensions along which the output doesn't move go last and run serially. */
+ * kernels. `op`: its name in reports of faults. With `fixed`, dimensions along which the output doesn't move
+ * go last and run serially. */
 typedef xpu_status (*index_launcher)(xpu_stream *stream, index_walk *walk, void *context);
-xpu_status index_run(xpu_stream *stream, const xpu_iter *iter, const xpu_indexed *indexed, bool fixed,
-                     xpu_index_fault *fault, index_launcher launch, void *context);
+xpu_status index_run(xpu_stream *stream, const char *op, const xpu_iter *iter, const xpu_indexed *indexed,
+                     bool fixed, xpu_fault *fault, index_launcher launch, void *context);
+
+/* xpu_index_put under the name of another operation. */
+xpu_status index_put(xpu_stream *stream, const char *op, const xpu_iter *iter, const xpu_indexed *indexed,
+                     xpu_fault *fault);
 
 /* The options and the ND-range that belong to the walk. */
 int index_options(const index_walk *walk, char *text, size_t size);

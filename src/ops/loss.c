@@ -76,22 +76,29 @@ static xpu_status sum(xpu_stream *stream, const xpu_device_properties *device, c
     return status == XPU_SUCCESS ? freed : status;
 }
 
+static xpu_status each(xpu_stream *stream, const xpu_nll_loss *args, loss_params *p) {
+    const uint64_t targets = (uint64_t)(p->batch * p->inner);
+    const xpu_range range = {
+        .dims = 1, .groups = {targets / LANES + 1}, .local = {LANES}, .work = targets * 8};
+    xpu_kernel *kernel;
+    XPU_TRY(get_kernel(stream, args, NLL_EACH, (team){.lanes = 1}, &kernel));
+    return xpu_launch(stream, kernel, &range, p, sizeof *p);
+}
+
 xpu_status xpu_nll_loss_forward(xpu_stream *stream, const xpu_nll_loss *args, const void *input, void *output,
-                                void *total_weight) {
+                                void *total_weight, xpu_fault *fault) {
     const xpu_device_properties *device;
     loss_params p;
     XPU_TRY(describe(stream, args, &device, &p));
     p.input = XPU_ADDR(input);
     p.output = XPU_ADDR(output);
     p.total_weight = XPU_ADDR(total_weight);
-    if (p.reduced) return sum(stream, device, args, &p);
-
-    const uint64_t targets = (uint64_t)(p.batch * p.inner);
-    const xpu_range range = {
-        .dims = 1, .groups = {targets / LANES + 1}, .local = {LANES}, .work = targets * 8};
-    xpu_kernel *kernel;
-    XPU_TRY(get_kernel(stream, args, NLL_EACH, (team){.lanes = 1}, &kernel));
-    return xpu_launch(stream, kernel, &range, &p, sizeof p);
+    xpu_fault *place = NULL;
+    if (fault) XPU_TRY(xpu_fault_watch(stream, &place));
+    p.watch = (struct fault_watch){XPU_ADDR(place), XPU_ADDR("nll_loss")};
+    XPU_TRY(p.reduced ? sum(stream, device, args, &p) : each(stream, args, &p));
+    if (fault) xpu_fault_take(stream, place, fault);
+    return XPU_SUCCESS;
 }
 
 xpu_status xpu_nll_loss_backward(xpu_stream *stream, const xpu_nll_loss *args, const void *grad_output,

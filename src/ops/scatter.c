@@ -51,8 +51,9 @@ static bool has_atomic(const xpu_device_properties *properties, xpu_dtype dtype,
     }
 }
 
-xpu_status xpu_index_accumulate(xpu_stream *stream, const xpu_iter *iter, const xpu_indexed *indexed,
-                                xpu_scatter_op op, xpu_scatter_order order, xpu_index_fault *fault) {
+static xpu_status accumulate(xpu_stream *stream, const char *name, const xpu_iter *iter,
+                             const xpu_indexed *indexed, xpu_scatter_op op, xpu_scatter_order order,
+                             xpu_fault *fault) {
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
     accumulation a = {op, iter->operand[0].dtype, false};
@@ -66,27 +67,32 @@ xpu_status xpu_index_accumulate(xpu_stream *stream, const xpu_iter *iter, const 
     /* A host has few threads: the loop over one place's elements beats contended updates. */
     a.atomic =
         order == XPU_ORDER_ATOMIC || (order == XPU_ORDER_ANY && can && properties->type != XPU_DEVICE_CPU);
-    return index_run(stream, iter, indexed, !a.atomic, fault, combine, &a);
+    return index_run(stream, name, iter, indexed, !a.atomic, fault, combine, &a);
+}
+
+xpu_status xpu_index_accumulate(xpu_stream *stream, const xpu_iter *iter, const xpu_indexed *indexed,
+                                xpu_scatter_op op, xpu_scatter_order order, xpu_fault *fault) {
+    return accumulate(stream, "index_put", iter, indexed, op, order, fault);
 }
 
 static xpu_status scatter(const char *what, xpu_stream *stream, const xpu_tensor *out, int dim,
                           const xpu_tensor *index, bool index_all, const xpu_tensor *in, xpu_scatter_op op,
-                          xpu_scatter_order order, xpu_index_fault *fault) {
+                          xpu_scatter_order order, xpu_fault *fault) {
     xpu_iter iter;
     xpu_indexed indexed;
     XPU_TRY(index_iter(what, out, in, index, dim, index_all, 0, &iter, &indexed));
-    if (op == XPU_SCATTER_SET && order == XPU_ORDER_ANY) return xpu_index_put(stream, &iter, &indexed, fault);
-    return xpu_index_accumulate(stream, &iter, &indexed, op, order, fault);
+    if (op == XPU_SCATTER_SET && order == XPU_ORDER_ANY)
+        return index_put(stream, what, &iter, &indexed, fault);
+    return accumulate(stream, what, &iter, &indexed, op, order, fault);
 }
 
 xpu_status xpu_scatter(xpu_stream *stream, const xpu_tensor *out, int dim, const xpu_tensor *index,
-                       const xpu_tensor *in, xpu_scatter_op op, xpu_scatter_order order,
-                       xpu_index_fault *fault) {
+                       const xpu_tensor *in, xpu_scatter_op op, xpu_scatter_order order, xpu_fault *fault) {
     return scatter("scatter", stream, out, dim, index, true, in, op, order, fault);
 }
 
 xpu_status xpu_index_scatter(xpu_stream *stream, const xpu_tensor *out, int dim, const xpu_tensor *index,
                              const xpu_tensor *in, xpu_scatter_op op, xpu_scatter_order order,
-                             xpu_index_fault *fault) {
+                             xpu_fault *fault) {
     return scatter("index_scatter", stream, out, dim, index, false, in, op, order, fault);
 }

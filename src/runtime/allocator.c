@@ -7,6 +7,7 @@
 
 #include "cl/cl.h"
 #include "core/memory.h"
+#include "runtime/fault.h"
 #include "runtime/segment_map.h"
 
 static device_memory memories[CL_MAX_DEVICES] = {
@@ -350,7 +351,7 @@ static xpu_status release_cached(device_memory *m, memory_pool *only) {
         m->stats.num_sync_all_streams++;
         XPU_TRY(stream_use_wait(&m->tracker, all ? NULL : in_abandoned_pool, block_waiting, block_done, m));
     }
-    XPU_TRY(xpu_device_synchronize(m->device));
+    XPU_TRY(device_finish(m->device));
     xpu_status result = all ? release_segments(m, &m->pool) : XPU_SUCCESS;
     for (memory_pool *p = m->private_pools, *next; p; p = next) {
         next = p->next;

@@ -43,7 +43,7 @@ static void run_part(int part, void *context) {
         fill(job->to + begin, job->pattern, job->pattern_size, end - begin);
 }
 
-static xpu_status run_on_host(const xpu_stream *stream, const char *name, bytes_job *job) {
+static xpu_status run_on_host(const xpu_stream *stream, bytes_job *job) {
     bool profile = atomic_load_explicit(&profile_on, memory_order_relaxed);
     uint64_t start = profile ? profile_clock() : 0;
     const xpu_host_team *team = job->size >= WORTH_SHARING ? host_team() : NULL;
@@ -54,7 +54,8 @@ static xpu_status run_on_host(const xpu_stream *stream, const char *name, bytes_
         job->parts = 1;
         run_part(0, job);
     }
-    if (profile) profile_add(name, stream, start, start, profile_clock(), job->size, NULL);
+    if (profile)
+        profile_add(job->from ? "copy" : "fill", stream, start, start, profile_clock(), job->size, NULL);
     return XPU_SUCCESS;
 }
 
@@ -63,54 +64,52 @@ static xpu_status run_on_host(const xpu_stream *stream, const char *name, bytes_
 /* Fills and copies go in pieces: a driver was seen to take the size of one command modulo 4 GiB. */
 #define PIECE ((size_t)1 << 30)
 
-static xpu_status copy_piece(xpu_stream *stream, char *to, const char *from, size_t size, bool blocking) {
+/* Copies `from`, or fills with the pattern where there is none. */
+static xpu_status enqueue_piece(xpu_stream *stream, const bytes_job *job, size_t offset, size_t size,
+                                bool blocking) {
     const cl_device *device = &cl_devices[stream->device];
     const cl_api *api = device->api;
     bool profile = atomic_load_explicit(&profile_on, memory_order_relaxed);
     uint64_t now = profile ? profile_clock() : 0;
-    cl_event event = NULL;
+    cl_event event = NULL, *wanted = profile ? &event : NULL;
     cl_bool block = blocking ? CL_TRUE : CL_FALSE;
-    if (device->properties.memory == XPU_MEMORY_USM)
-        CL_TRY(device, api->clEnqueueMemcpyINTEL(stream->queue, block, to, from, size, 0, NULL,
-                                                 profile ? &event : NULL));
+    bool usm = device->properties.memory == XPU_MEMORY_USM;
+    char *to = job->to + offset;
+    const char *from = job->from ? job->from + offset : NULL;
+    if (from && usm)
+        CL_TRY(device, api->clEnqueueMemcpyINTEL(stream->queue, block, to, from, size, 0, NULL, wanted));
+    else if (from)
+        CL_TRY(device, api->clEnqueueSVMMemcpy(stream->queue, block, to, from, size, 0, NULL, wanted));
+    else if (usm)
+        CL_TRY(device, api->clEnqueueMemFillINTEL(stream->queue, to, job->pattern, job->pattern_size, size, 0,
+                                                  NULL, wanted));
     else
-        CL_TRY(device, api->clEnqueueSVMMemcpy(stream->queue, block, to, from, size, 0, NULL,
-                                               profile ? &event : NULL));
+        CL_TRY(device, api->clEnqueueSVMMemFill(stream->queue, to, job->pattern, job->pattern_size, size, 0,
+                                                NULL, wanted));
     stream_note_work(stream);
-    if (profile) profile_add("copy", stream, now, now, now, size, event);
+    if (profile) profile_add(from ? "copy" : "fill", stream, now, now, now, size, event);
     return XPU_SUCCESS;
+}
+
+static xpu_status run(xpu_stream *stream, bytes_job *job, bool blocking) {
+    if (xpu_in_bad_fork()) return cl_init();
+    if (stream->host) return run_on_host(stream, job);
+    size_t done = 0;
+    for (; job->size - done > PIECE; done += PIECE) XPU_TRY(enqueue_piece(stream, job, done, PIECE, false));
+    return enqueue_piece(stream, job, done, job->size - done, blocking);
+}
+
+xpu_status stream_copy(xpu_stream *stream, void *to, const void *from, size_t size, bool blocking) {
+    if (!size) return XPU_SUCCESS;
+    XPU_REJECT_IF(!to || !from, "NULL memory");
+    bytes_job job = {.to = to, .from = from, .size = size};
+    return run(stream, &job, blocking);
 }
 
 xpu_status xpu_memcpy(xpu_stream *stream, void *to, const void *from, size_t size, bool blocking) {
-    if (!size) return XPU_SUCCESS;
-    XPU_REJECT_IF(!to || !from, "NULL memory");
-    if (xpu_in_bad_fork()) return cl_init();
-    if (stream->host) {
-        bytes_job job = {.to = to, .from = from, .size = size};
-        return run_on_host(stream, "copy", &job);
-    }
-    size_t done = 0;
-    for (; size - done > PIECE; done += PIECE)
-        XPU_TRY(copy_piece(stream, (char *)to + done, (const char *)from + done, PIECE, false));
-    return copy_piece(stream, (char *)to + done, (const char *)from + done, size - done, blocking);
-}
-
-static xpu_status fill_piece(xpu_stream *stream, char *to, const void *pattern, size_t pattern_size,
-                             size_t size) {
-    const cl_device *device = &cl_devices[stream->device];
-    const cl_api *api = device->api;
-    bool profile = atomic_load_explicit(&profile_on, memory_order_relaxed);
-    uint64_t now = profile ? profile_clock() : 0;
-    cl_event event = NULL;
-    if (device->properties.memory == XPU_MEMORY_USM)
-        CL_TRY(device, api->clEnqueueMemFillINTEL(stream->queue, to, pattern, pattern_size, size, 0, NULL,
-                                                  profile ? &event : NULL));
-    else
-        CL_TRY(device, api->clEnqueueSVMMemFill(stream->queue, to, pattern, pattern_size, size, 0, NULL,
-                                                profile ? &event : NULL));
-    stream_note_work(stream);
-    if (profile) profile_add("fill", stream, now, now, now, size, event);
-    return XPU_SUCCESS;
+    bool watched = blocking && atomic_exchange(&stream->watched, false);
+    XPU_TRY(stream_copy(stream, to, from, size, blocking));
+    return blocking ? fault_check(stream->device, watched) : XPU_SUCCESS;
 }
 
 xpu_status xpu_memset(xpu_stream *stream, void *to, const void *pattern, size_t pattern_size, size_t size) {
@@ -119,13 +118,6 @@ xpu_status xpu_memset(xpu_stream *stream, void *to, const void *pattern, size_t 
     XPU_REJECT_IF(pattern_size == 0 || pattern_size > 16 || (pattern_size & (pattern_size - 1)),
                   "a pattern of %zu bytes: must be 1, 2, 4, 8 or 16", pattern_size);
     XPU_REJECT_IF(size % pattern_size, "%zu bytes are no multiple of a pattern of %zu", size, pattern_size);
-    if (xpu_in_bad_fork()) return cl_init();
-    if (stream->host) {
-        bytes_job job = {.to = to, .pattern = pattern, .pattern_size = pattern_size, .size = size};
-        return run_on_host(stream, "fill", &job);
-    }
-    size_t done = 0;
-    for (; size - done > PIECE; done += PIECE)
-        XPU_TRY(fill_piece(stream, (char *)to + done, pattern, pattern_size, PIECE));
-    return fill_piece(stream, (char *)to + done, pattern, pattern_size, size - done);
+    bytes_job job = {.to = to, .pattern = pattern, .pattern_size = pattern_size, .size = size};
+    return run(stream, &job, false);
 }

@@ -9,15 +9,9 @@ xpu_status xpu_device_count(int *count) {
     return XPU_SUCCESS;
 }
 
-/* The status that belongs to cl_get's NULL. */
-static xpu_status no_device(void) {
-    XPU_TRY(cl_init());
-    return cl_count() ? XPU_ERROR_INVALID_ARGUMENT : XPU_ERROR_NO_DEVICE;
-}
-
 xpu_status xpu_device_get_properties(int index, const xpu_device_properties **properties) {
-    cl_device *device = cl_get(index);
-    if (!device) return no_device();
+    cl_device *device;
+    XPU_TRY(cl_get(index, &device));
     *properties = &device->properties;
     return XPU_SUCCESS;
 }
@@ -28,16 +22,25 @@ xpu_status xpu_device_current(int *device) {
 }
 
 xpu_status xpu_device_set_current(int index) {
-    if (index != current_device && !cl_get(index)) return no_device();
+    cl_device *device;
+    if (index != current_device) XPU_TRY(cl_get(index, &device));
     current_device = index;
     return XPU_SUCCESS;
 }
 
-static xpu_status synchronize(xpu_stream *stream, void *user) { return xpu_stream_synchronize(stream); }
+static xpu_status finish(xpu_stream *stream, void *watched) {
+    if (watched && atomic_exchange(&stream->watched, false)) *(bool *)watched = true;
+    return stream_finish(stream);
+}
+
+xpu_status device_finish(int index) { return stream_visit(index, finish, NULL); }
 
 xpu_status xpu_device_synchronize(int index) {
-    if (!cl_get(index)) return no_device();
-    return stream_visit(index, synchronize, NULL);
+    cl_device *device;
+    XPU_TRY(cl_get(index, &device));
+    bool watched = false;
+    XPU_TRY(stream_visit(index, finish, &watched));
+    return fault_check(index, watched);
 }
 
 /* --- launch slots --- */

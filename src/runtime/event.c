@@ -65,7 +65,7 @@ xpu_status xpu_event_query(xpu_event *event) {
     return state == CL_COMPLETE ? XPU_SUCCESS : XPU_NOT_READY;
 }
 
-xpu_status xpu_event_synchronize(xpu_event *event) {
+xpu_status event_finish(xpu_event *event) {
     if (xpu_in_bad_fork()) return cl_init();
     if (!event->marker) return XPU_SUCCESS;
     const cl_device *device = &cl_devices[event->device];
@@ -73,12 +73,16 @@ xpu_status xpu_event_synchronize(xpu_event *event) {
     return XPU_SUCCESS;
 }
 
+xpu_status xpu_event_synchronize(xpu_event *event) {
+    XPU_TRY(event_finish(event));
+    return fault_check(event->device, event->recorded);
+}
+
 xpu_status xpu_stream_wait(xpu_stream *stream, xpu_event *event) {
     if (xpu_in_bad_fork()) return cl_init();
     if (!event->marker || stream->host) /* never recorded, or of a host device: it has happened */
         return XPU_SUCCESS;
-    if (event->device != stream->device)
-        return xpu_event_synchronize(event); /* contexts don't share events */
+    if (event->device != stream->device) return event_finish(event); /* contexts don't share events */
     const cl_device *device = &cl_devices[stream->device];
     CL_TRY(device, device->api->clEnqueueBarrierWithWaitList(stream->queue, 1, &event->marker, NULL));
     stream_note_work(stream);

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 
 #include "cl/cl.h"
+#include "runtime/fault.h"
 #include "xpu/memory.h"
 #include "xpu/program.h"
 #include "xpu/stream.h"
@@ -25,6 +26,7 @@ struct xpu_stream {
     bool host;                  /* on a host device: work is done when the submitting call returns */
     bool external;              /* a caller's queue, into which the caller may put work of its own */
     atomic_ullong submitted;    /* commands put into the queue so far; counted on other than host devices */
+    atomic_bool watched;        /* kernels that may report a fault (fault.h) since the last synchronisation */
     atomic_ullong finished;     /* so many of them are known to be done */
     pthread_mutex_t query_lock; /* guards the two below */
     cl_event query_marker;      /* of an xpu_stream_query that has not seen its end yet; or NULL */
@@ -35,6 +37,9 @@ struct xpu_stream {
 static inline void stream_note_work(xpu_stream *stream) {
     atomic_fetch_add_explicit(&stream->submitted, 1, memory_order_release);
 }
+
+/* xpu_memcpy, less the report of faults. */
+xpu_status stream_copy(xpu_stream *stream, void *to, const void *from, size_t size, bool blocking);
 
 /* The queue that runs kernels on the calling thread of a host device with has_local_exec. */
 xpu_status slot_queue(int slot, int device, cl_command_queue *queue);

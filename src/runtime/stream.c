@@ -19,12 +19,6 @@ typedef struct external {
 static _Atomic(external *) externals;
 static pthread_mutex_t create_lock = PTHREAD_MUTEX_INITIALIZER; /* guards making streams */
 
-static xpu_status no_device(int device) {
-    XPU_TRY(cl_init());
-    (void)cl_get(device);
-    return cl_count() ? XPU_ERROR_INVALID_ARGUMENT : XPU_ERROR_NO_DEVICE;
-}
-
 static xpu_status make_queue(const cl_device *device, int priority, cl_command_queue *queue) {
     static const cl_bitfield hints[PRIORITIES] = {CL_QUEUE_PRIORITY_HIGH_KHR, CL_QUEUE_PRIORITY_MED_KHR,
                                                   CL_QUEUE_PRIORITY_LOW_KHR};
@@ -73,12 +67,14 @@ static xpu_status get(int index, int position, xpu_stream **stream) {
 }
 
 xpu_status xpu_stream_default(int device, xpu_stream **stream) {
-    if (!cl_get(device)) return no_device(device);
+    cl_device *found;
+    XPU_TRY(cl_get(device, &found));
     return get(device, 0, stream);
 }
 
 xpu_status xpu_stream_from_pool(int device, int priority, xpu_stream **stream) {
-    if (!cl_get(device)) return no_device(device);
+    cl_device *found;
+    XPU_TRY(cl_get(device, &found));
     if (priority < XPU_PRIORITY_HIGH) priority = XPU_PRIORITY_HIGH;
     if (priority > XPU_PRIORITY_LOW) priority = XPU_PRIORITY_LOW;
     int row = priority - XPU_PRIORITY_HIGH;
@@ -87,8 +83,8 @@ xpu_status xpu_stream_from_pool(int device, int priority, xpu_stream **stream) {
 }
 
 xpu_status xpu_stream_from_external(int index, void *queue, xpu_stream **stream) {
-    cl_device *device = cl_get(index);
-    if (!device) return no_device(index);
+    cl_device *device;
+    XPU_TRY(cl_get(index, &device));
     XPU_REJECT_IF(!queue, "the queue is NULL");
     xpu_status status = XPU_SUCCESS;
     pthread_mutex_lock(&create_lock);
@@ -144,7 +140,8 @@ int xpu_stream_priority(const xpu_stream *stream) { return stream->priority; }
 void *xpu_stream_native(const xpu_stream *stream) { return stream->queue; }
 
 xpu_status xpu_stream_from_id(int device, int64_t id, xpu_stream **stream) {
-    if (!cl_get(device)) return no_device(device);
+    cl_device *found;
+    XPU_TRY(cl_get(device, &found));
     if (id >= 0 && id <= POOL_SIZE) return get(device, (int)id, stream);
     for (external *e = atomic_load_explicit(&externals, memory_order_acquire); e; e = e->next) {
         if (e->stream.id != id || e->stream.device != device) continue;
@@ -170,7 +167,7 @@ static void note_finished(xpu_stream *stream, unsigned long long count) {
     while (known < count && !atomic_compare_exchange_weak(&stream->finished, &known, count)) {}
 }
 
-xpu_status xpu_stream_synchronize(xpu_stream *stream) {
+xpu_status stream_finish(xpu_stream *stream) {
     if (xpu_in_bad_fork()) return cl_init();
     if (stream->host) return XPU_SUCCESS;
     const cl_device *device = &cl_devices[stream->device];
@@ -178,6 +175,12 @@ xpu_status xpu_stream_synchronize(xpu_stream *stream) {
     CL_TRY(device, device->api->clFinish(stream->queue));
     note_finished(stream, count);
     return XPU_SUCCESS;
+}
+
+xpu_status xpu_stream_synchronize(xpu_stream *stream) {
+    bool watched = atomic_exchange(&stream->watched, false);
+    XPU_TRY(stream_finish(stream));
+    return fault_check(stream->device, watched);
 }
 
 /* How far the marker has come; releases it when it is done. */

@@ -2,6 +2,7 @@
 
 #include "core/memory.h"
 #include "core/status.h"
+#include "runtime/fault.h"
 #include "xpu/device.h"
 
 /* The queue of `stream`, made when it is new; NULL without host memory. */
@@ -65,7 +66,7 @@ void stream_use_submit(stream_tracker *tracker, stream_use **list, void *block, 
         } else {
             /* Without a mark the whole stream is waited for. When even that fails the device is lost,
              * and no work is left that could use the block. */
-            xpu_stream_synchronize(q->stream);
+            stream_finish(q->stream);
             put_back(u);
         }
         u = next;
@@ -106,7 +107,7 @@ xpu_status stream_use_wait(stream_tracker *tracker, stream_use_filter filter, st
                 at = &u->next;
                 continue;
             }
-            XPU_TRY(xpu_event_synchronize(u->event));
+            XPU_TRY(event_finish(u->event));
             *at = u->next;
             if (!u->next) q->last = at;
             pass(tracker, u, waiting, done, user);

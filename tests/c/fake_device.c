@@ -120,7 +120,7 @@ xpu_status xpu_device_get_properties(int device, const xpu_device_properties **p
     return XPU_SUCCESS;
 }
 
-xpu_status xpu_device_synchronize(int device) {
+xpu_status device_finish(int device) {
     for (int s = 0; s < FAKE_STREAMS; s++) fake_finish(&fakes[device].streams[s]);
     return XPU_SUCCESS;
 }
@@ -132,7 +132,7 @@ xpu_status xpu_stream_query(xpu_stream *stream) {
     return stream->finished >= stream->submitted ? XPU_SUCCESS : XPU_NOT_READY;
 }
 
-xpu_status xpu_stream_synchronize(xpu_stream *stream) {
+xpu_status stream_finish(xpu_stream *stream) {
     fake_finish(stream);
     return XPU_SUCCESS;
 }
@@ -174,7 +174,7 @@ xpu_status xpu_event_query(xpu_event *event) {
     return !event->stream || event->stream->finished >= event->mark ? XPU_SUCCESS : XPU_NOT_READY;
 }
 
-xpu_status xpu_event_synchronize(xpu_event *event) {
+xpu_status event_finish(xpu_event *event) {
     if (fake_event_failure != XPU_SUCCESS) return xpu_fail(fake_event_failure, "told to fail");
     if (event->stream && event->stream->finished < event->mark) event->stream->finished = event->mark;
     return XPU_SUCCESS;

@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 
 #include "cl/cl.h"
+#include "runtime/fault.h"
 #include "xpu/memory.h"
 #include "xpu/stream.h"
 

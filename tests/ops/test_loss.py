@@ -70,6 +70,11 @@ def test_all_targets_ignored() -> None:
     assert F.nll_loss(x.to("xpu"), target.to("xpu"), reduction="sum").item() == 0
 
 
+def test_a_target_out_of_range() -> None:
+    with pytest.raises(IndexError, match="Target 3 is out of bounds"):
+        F.cross_entropy(torch.randn(4, 3, device="xpu"), torch.tensor([0, 3, 1, 2], device="xpu"))
+
+
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_elementwise_losses(dtype: torch.dtype, reduction: str) -> None:

@@ -1,10 +1,11 @@
 /* xpu/ops/index.h: reading and writing the elements that index tensors name.
  *
  * Index tensors are XPU_INT64 or XPU_INT32, all of one dtype. An index out of range never touches memory
- * outside the tensor: the element is skipped and the first one found is reported, see xpu_index_fault. */
+ * outside the tensor: the element is skipped, and reported where `fault` isn't NULL: see xpu/fault.h. */
 #ifndef XPU_OPS_INDEX_H
 #define XPU_OPS_INDEX_H
 
+#include "../fault.h"
 #include "../ops.h"
 
 #ifdef __cplusplus
@@ -12,15 +13,6 @@ extern "C" {
 #endif
 
 #define XPU_MAX_INDICES 6
-
-/* The first index found out of range. On a device where work is done when the call returns it is filled
- * in by the call; elsewhere `found` stays false and the element is skipped silently. */
-typedef struct xpu_index_fault {
-    bool found;
-    int which;      /* which of the index tensors */
-    int64_t index;  /* its value */
-    int64_t extent; /* how many elements it could choose from */
-} xpu_index_fault;
 
 /* The dimensions that the index tensors choose from: `count` of them, each with its number of elements
  * and its stride in bytes. With `wrap`, index -1 is the last element. */
@@ -34,9 +26,9 @@ typedef struct xpu_indexed {
  * reads the input at its own place plus the sum of index times stride; put writes the output there. Where
  * two elements of a put have the same place, either may win. Output and input have the same dtype. */
 XPU_API xpu_status xpu_index_get(xpu_stream *stream, const xpu_iter *iter, const xpu_indexed *indexed,
-                                 xpu_index_fault *fault);
+                                 xpu_fault *fault);
 XPU_API xpu_status xpu_index_put(xpu_stream *stream, const xpu_iter *iter, const xpu_indexed *indexed,
-                                 xpu_index_fault *fault);
+                                 xpu_fault *fault);
 
 /* How elements that meet at the same place combine. XPU_SCATTER_SET: the later one stays. */
 typedef enum xpu_scatter_op {
@@ -54,31 +46,31 @@ typedef enum xpu_scatter_order { XPU_ORDER_ANY, XPU_ORDER_FIXED, XPU_ORDER_ATOMI
 
 /* As xpu_index_put, combining with what the output holds. */
 XPU_API xpu_status xpu_index_accumulate(xpu_stream *stream, const xpu_iter *iter, const xpu_indexed *indexed,
-                                        xpu_scatter_op op, xpu_scatter_order order, xpu_index_fault *fault);
+                                        xpu_scatter_op op, xpu_scatter_order order, xpu_fault *fault);
 
 /* out[i][j][k] = in[index[i][j][k]][j][k] for dim 0, and alike for others. out has index's shape; in is
  * at least as large in every other dimension. 0-dimensional tensors count as one element of one
  * dimension. No negative indices, here and below up to xpu_index_fill. */
 XPU_API xpu_status xpu_gather(xpu_stream *stream, const xpu_tensor *out, const xpu_tensor *in, int dim,
-                              const xpu_tensor *index, xpu_index_fault *fault);
+                              const xpu_tensor *index, xpu_fault *fault);
 
 /* out[index[i][j][k]][j][k] op= in[i][j][k], over index's shape. */
 XPU_API xpu_status xpu_scatter(xpu_stream *stream, const xpu_tensor *out, int dim, const xpu_tensor *index,
                                const xpu_tensor *in, xpu_scatter_op op, xpu_scatter_order order,
-                               xpu_index_fault *fault);
+                               xpu_fault *fault);
 
 /* out[i][j][k] = in[index[i]][j][k]; index has one dimension, of out's size in `dim`. */
 XPU_API xpu_status xpu_index_select(xpu_stream *stream, const xpu_tensor *out, const xpu_tensor *in, int dim,
-                                    const xpu_tensor *index, xpu_index_fault *fault);
+                                    const xpu_tensor *index, xpu_fault *fault);
 
 /* out[index[i]][j][k] op= in[i][j][k]; index has one dimension, of in's size in `dim`. */
 XPU_API xpu_status xpu_index_scatter(xpu_stream *stream, const xpu_tensor *out, int dim,
                                      const xpu_tensor *index, const xpu_tensor *in, xpu_scatter_op op,
-                                     xpu_scatter_order order, xpu_index_fault *fault);
+                                     xpu_scatter_order order, xpu_fault *fault);
 
 /* out[index[i]][j][k] = in[i][j][k]; index -1 is the last. */
 XPU_API xpu_status xpu_index_fill(xpu_stream *stream, const xpu_tensor *out, int dim, const xpu_tensor *index,
-                                  const xpu_tensor *in, xpu_index_fault *fault);
+                                  const xpu_tensor *in, xpu_fault *fault);
 
 /* Where `in` (contiguous) is not zero. The first call counts and leaves the counts of its parts in
  * `scratch` (device memory, xpu_nonzero_scratch(device, numel) bytes); it waits for the device. The second

@@ -1,0 +1,99 @@
+/* Reports of faults: one place a device, or one a thread where work is done when the launch returns. */
+#include "runtime/fault.h"
+
+#include <stdlib.h>
+
+#include "runtime/runtime.h"
+
+static struct {
+    _Atomic(xpu_fault *) place; /* NULL before the first watched launch */
+    bool direct;                /* the host can read it where it lies */
+} reports[CL_MAX_DEVICES];
+static pthread_mutex_t fault_lock = PTHREAD_MUTEX_INITIALIZER; /* guards making a place and taking a report */
+static _Thread_local xpu_fault of_thread;
+
+static bool is_late(const xpu_stream *stream) {
+    static atomic_int asked; /* 0 not yet, 1 host devices report at once, 2 late too */
+    if (!stream->host) return true;
+    int answer = atomic_load_explicit(&asked, memory_order_relaxed);
+    if (!answer) {
+        const char *text = getenv("OPENXPU_LATE_FAULTS");
+        answer = text && *text == '1' ? 2 : 1;
+        atomic_store(&asked, answer);
+    }
+    return answer == 2;
+}
+
+/* Copies the report out, or (`fault` NULL) writes an empty one. */
+static xpu_status transfer(int device, xpu_fault *place, xpu_fault *fault) {
+    static const char empty = 0;
+    xpu_stream *stream;
+    if (reports[device].direct) {
+        if (fault)
+            *fault = *place;
+        else
+            *place = (xpu_fault){0};
+        return XPU_SUCCESS;
+    }
+    XPU_TRY(xpu_stream_default(device, &stream));
+    if (fault) return stream_copy(stream, fault, place, sizeof *place, true);
+    XPU_TRY(xpu_memset(stream, place, &empty, 1, sizeof *place));
+    return stream_finish(stream);
+}
+
+static xpu_status make_place(int device) {
+    xpu_status status = XPU_SUCCESS;
+    pthread_mutex_lock(&fault_lock);
+    if (!atomic_load(&reports[device].place)) {
+        void *place;
+        status = cl_report_alloc(device, sizeof(xpu_fault), &place, &reports[device].direct);
+        if (status == XPU_SUCCESS) {
+            status = transfer(device, place, NULL);
+            if (status == XPU_SUCCESS)
+                atomic_store_explicit(&reports[device].place, place, memory_order_release);
+            else
+                cl_memory_free(device, place);
+        }
+    }
+    pthread_mutex_unlock(&fault_lock);
+    return status;
+}
+
+xpu_status xpu_fault_watch(xpu_stream *stream, xpu_fault **place) {
+    if (!is_late(stream)) {
+        of_thread.state = 0;
+        *place = &of_thread;
+        return XPU_SUCCESS;
+    }
+    if (xpu_in_bad_fork()) return cl_init();
+    if (!atomic_load_explicit(&reports[stream->device].place, memory_order_acquire))
+        XPU_TRY(make_place(stream->device));
+    *place = atomic_load_explicit(&reports[stream->device].place, memory_order_relaxed);
+    atomic_store_explicit(&stream->watched, true, memory_order_release);
+    return XPU_SUCCESS;
+}
+
+void xpu_fault_take(xpu_stream *stream, const xpu_fault *place, xpu_fault *fault) {
+    if (is_late(stream) || place->state != 2)
+        fault->state = 0;
+    else
+        *fault = *place;
+}
+
+xpu_status fault_check(int device, bool look) {
+    xpu_fault *place = atomic_load_explicit(&reports[device].place, memory_order_acquire);
+    if (!place) return XPU_SUCCESS;
+    if (reports[device].direct ? __atomic_load_n(&place->state, __ATOMIC_ACQUIRE) != 2 : !look)
+        return XPU_SUCCESS;
+    xpu_fault fault;
+    pthread_mutex_lock(&fault_lock);
+    xpu_status status = transfer(device, place, &fault);
+    if (status == XPU_SUCCESS && fault.state == 2) status = transfer(device, place, NULL);
+    pthread_mutex_unlock(&fault_lock);
+    if (status != XPU_SUCCESS || fault.state != 2) return status;
+    return xpu_fail(
+        XPU_ERROR_INDEX,
+        "%s: index %lld is out of bounds for a dimension of size %lld. The call lies further back: "
+        "%s works on while the program goes on",
+        fault.op, (long long)fault.index, (long long)fault.extent, cl_devices[device].properties.name);
+}
