@@ -37,6 +37,66 @@ void check_gates(const Tensor &input_gates, const Tensor &hidden_gates, const Te
                     bias->numel(), " elements");
 }
 
+// What forward gives: hy, cy (LSTM only) and the workspace.
+struct Cell {
+    Tensor hy, cy, workspace;
+};
+
+Cell forward(xpu_rnn_kind kind, const Tensor &input_gates, const Tensor &hidden_gates,
+             const Tensor &state_given, const std::optional<Tensor> &input_bias,
+             const std::optional<Tensor> &hidden_bias) {
+    const bool lstm = kind == XPU_RNN_LSTM;
+    const Tensor in = input_gates.contiguous(), hidden = hidden_gates.contiguous();
+    const Tensor state = state_given.contiguous(), b = contiguous(input_bias), hb = contiguous(hidden_bias);
+    check_gates(in, hidden, b, hb, state, lstm ? 4 : 3);
+    const int64_t rows = state.size(0), units = state.size(1);
+    Cell out = {at::empty_like(state), lstm ? at::empty_like(state) : Tensor(),
+                at::empty({rows, (lstm ? 4 : 5) * units}, state.options())};
+    const xpu_rnn_cell cell{.kind = kind,
+                            .dtype = openxpu::dtype_of(in),
+                            .rows = rows,
+                            .hidden = units,
+                            .input_gates = data(in),
+                            .hidden_gates = data(hidden),
+                            .input_bias = data(b),
+                            .hidden_bias = data(hb),
+                            .state = data(state),
+                            .hy = out.hy.mutable_data_ptr(),
+                            .cy = lstm ? out.cy.mutable_data_ptr() : nullptr,
+                            .workspace = out.workspace.mutable_data_ptr()};
+    openxpu::check(xpu_rnn_cell_forward(openxpu::current_stream(in), &cell));
+    return out;
+}
+
+// What backward gives: of the input's gates, the hidden gates (GRU only) and the state.
+struct CellGrad {
+    Tensor input_gates, hidden_gates, state;
+};
+
+CellGrad backward(xpu_rnn_kind kind, const Tensor &grad_hy, const Tensor &grad_cy, const Tensor &cx,
+                  const Tensor &cy, const Tensor &workspace) {
+    const bool lstm = kind == XPU_RNN_LSTM;
+    const Tensor kept = workspace.contiguous();
+    const int64_t rows = kept.size(0), units = kept.size(1) / (lstm ? 4 : 5);
+    CellGrad out = {at::empty({rows, (lstm ? 4 : 3) * units}, kept.options()),
+                    lstm ? Tensor() : at::empty({rows, 3 * units}, kept.options()),
+                    at::empty({rows, units}, kept.options())};
+    const xpu_rnn_cell_grad grad{.kind = kind,
+                                 .dtype = openxpu::dtype_of(kept),
+                                 .rows = rows,
+                                 .hidden = units,
+                                 .grad_hy = data(grad_hy),
+                                 .grad_cy = data(grad_cy),
+                                 .cx = data(cx),
+                                 .cy = data(cy),
+                                 .workspace = data(kept),
+                                 .grad_input_gates = out.input_gates.mutable_data_ptr(),
+                                 .grad_hidden_gates = lstm ? nullptr : out.hidden_gates.mutable_data_ptr(),
+                                 .grad_state = out.state.mutable_data_ptr()};
+    openxpu::check(xpu_rnn_cell_backward(openxpu::current_stream(kept), &grad));
+    return out;
+}
+
 } // namespace
 
 namespace at::native {
@@ -45,23 +105,8 @@ std::tuple<Tensor, Tensor, Tensor> thnn_fused_lstm_cell_xpu(const Tensor &input_
                                                             const Tensor &hidden_gates, const Tensor &cx,
                                                             const std::optional<Tensor> &input_bias,
                                                             const std::optional<Tensor> &hidden_bias) {
-    const Tensor in = input_gates.contiguous(), hidden = hidden_gates.contiguous(), state = cx.contiguous();
-    const Tensor b = contiguous(input_bias), hb = contiguous(hidden_bias);
-    check_gates(in, hidden, b, hb, state, 4);
-    Tensor hy = at::empty_like(state), cy = at::empty_like(state), workspace = at::empty_like(in);
-    const xpu_lstm_cell cell{.dtype = openxpu::dtype_of(in),
-                             .rows = state.size(0),
-                             .hidden = state.size(1),
-                             .input_gates = data(in),
-                             .hidden_gates = data(hidden),
-                             .input_bias = data(b),
-                             .hidden_bias = data(hb),
-                             .cx = data(state),
-                             .hy = hy.mutable_data_ptr(),
-                             .cy = cy.mutable_data_ptr(),
-                             .workspace = workspace.mutable_data_ptr()};
-    openxpu::check(xpu_lstm_cell_forward(openxpu::current_stream(in), &cell));
-    return {hy, cy, workspace};
+    const auto out = forward(XPU_RNN_LSTM, input_gates, hidden_gates, cx, input_bias, hidden_bias);
+    return {out.hy, out.cy, out.workspace};
 }
 
 std::tuple<Tensor, Tensor, Tensor>
@@ -70,62 +115,22 @@ thnn_fused_lstm_cell_backward_impl_xpu(const std::optional<Tensor> &grad_hy,
                                        const Tensor &cy, const Tensor &workspace, bool has_bias) {
     const Tensor grad_h = contiguous(grad_hy), grad_c = contiguous(grad_cy);
     if (!grad_h.defined() && !grad_c.defined()) return {};
-    const Tensor before = cx.contiguous(), after = cy.contiguous(), gates = workspace.contiguous();
-    Tensor grad_gates = at::empty_like(gates), grad_cx = at::empty_like(before);
-    const xpu_lstm_cell_grad grad{.dtype = openxpu::dtype_of(gates),
-                                  .rows = before.size(0),
-                                  .hidden = before.size(1),
-                                  .grad_hy = data(grad_h),
-                                  .grad_cy = data(grad_c),
-                                  .cx = data(before),
-                                  .cy = data(after),
-                                  .workspace = data(gates),
-                                  .grad_gates = grad_gates.mutable_data_ptr(),
-                                  .grad_cx = grad_cx.mutable_data_ptr()};
-    openxpu::check(xpu_lstm_cell_backward(openxpu::current_stream(gates), &grad));
-    return {grad_gates, grad_cx, has_bias ? grad_gates.sum(0) : Tensor()};
+    const auto grad = backward(XPU_RNN_LSTM, grad_h, grad_c, cx.contiguous(), cy.contiguous(), workspace);
+    return {grad.input_gates, grad.state, has_bias ? grad.input_gates.sum(0) : Tensor()};
 }
 
 std::tuple<Tensor, Tensor> thnn_fused_gru_cell_xpu(const Tensor &input_gates, const Tensor &hidden_gates,
                                                    const Tensor &hx, const std::optional<Tensor> &input_bias,
                                                    const std::optional<Tensor> &hidden_bias) {
-    const Tensor in = input_gates.contiguous(), hidden = hidden_gates.contiguous(), state = hx.contiguous();
-    const Tensor b = contiguous(input_bias), hb = contiguous(hidden_bias);
-    check_gates(in, hidden, b, hb, state, 3);
-    Tensor hy = at::empty_like(state),
-           workspace = at::empty({state.size(0), 5 * state.size(1)}, state.options());
-    const xpu_gru_cell cell{.dtype = openxpu::dtype_of(in),
-                            .rows = state.size(0),
-                            .hidden = state.size(1),
-                            .input_gates = data(in),
-                            .hidden_gates = data(hidden),
-                            .input_bias = data(b),
-                            .hidden_bias = data(hb),
-                            .hx = data(state),
-                            .hy = hy.mutable_data_ptr(),
-                            .workspace = workspace.mutable_data_ptr()};
-    openxpu::check(xpu_gru_cell_forward(openxpu::current_stream(in), &cell));
-    return {hy, workspace};
+    const auto out = forward(XPU_RNN_GRU, input_gates, hidden_gates, hx, input_bias, hidden_bias);
+    return {out.hy, out.workspace};
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>
 thnn_fused_gru_cell_backward_xpu(const Tensor &grad_hy, const Tensor &workspace, bool has_bias) {
-    const Tensor incoming = grad_hy.contiguous(), kept = workspace.contiguous();
-    const int64_t rows = incoming.size(0), hidden = incoming.size(1);
-    Tensor grad_input = at::empty({rows, 3 * hidden}, kept.options()),
-           grad_hidden = at::empty_like(grad_input);
-    Tensor grad_hx = at::empty_like(incoming);
-    const xpu_gru_cell_grad grad{.dtype = openxpu::dtype_of(kept),
-                                 .rows = rows,
-                                 .hidden = hidden,
-                                 .grad_hy = data(incoming),
-                                 .workspace = data(kept),
-                                 .grad_input_gates = grad_input.mutable_data_ptr(),
-                                 .grad_hidden_gates = grad_hidden.mutable_data_ptr(),
-                                 .grad_hx = grad_hx.mutable_data_ptr()};
-    openxpu::check(xpu_gru_cell_backward(openxpu::current_stream(kept), &grad));
-    return {grad_input, grad_hidden, grad_hx, has_bias ? grad_input.sum(0) : Tensor(),
-            has_bias ? grad_hidden.sum(0) : Tensor()};
+    const auto grad = backward(XPU_RNN_GRU, grad_hy.contiguous(), {}, {}, {}, workspace);
+    return {grad.input_gates, grad.hidden_gates, grad.state, has_bias ? grad.input_gates.sum(0) : Tensor(),
+            has_bias ? grad.hidden_gates.sum(0) : Tensor()};
 }
 
 } // namespace at::native
