@@ -288,6 +288,8 @@ void pointwise_add_types(text *t, xpu_dtype compute, const char *formula) {
     text_add(t, "#include \"pointwise.h\"\n#include \"pointwise_math.cl\"\n");
     if (class == DTYPE_CLASS_COMPLEX) text_add(t, "#include \"pointwise_complex.cl\"\n");
     if (strstr(formula, "sf_")) text_add(t, "#include \"pointwise_special.cl\"\n");
+    if (strstr(formula, "sb_")) text_add(t, "#include \"pointwise_bessel.cl\"\n");
+    if (strstr(formula, "sp_")) text_add(t, "#include \"pointwise_polynomial.cl\"\n");
 }
 
 /* The offsets of all tensors from n, the number of the element or, from dimension 1 on, of the row. */

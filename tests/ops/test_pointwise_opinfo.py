@@ -30,19 +30,10 @@ OTHERS = set(
     diag_embed diagonal nan_to_num frexp complex polar
     """.split()
 )
-# Without a kernel so far.
-MISSING = set(
-    """
-    special.airy_ai special.bessel_j0 special.bessel_j1 special.bessel_y0 special.bessel_y1
-    special.modified_bessel_i0 special.modified_bessel_i1 special.modified_bessel_k0
-    special.modified_bessel_k1 special.scaled_modified_bessel_k0 special.scaled_modified_bessel_k1
-    special.spherical_bessel_j0
-    """.split()
-)
 
 
 def in_scope(op):
-    if op.name in MISSING or op.name.startswith(("_refs", "masked.", "jiterator")):
+    if op.name.startswith(("_refs", "masked.", "jiterator")):
         return False
     return isinstance(op, (UnaryUfuncInfo, BinaryUfuncInfo)) or op.name in OTHERS
 
