@@ -1,0 +1,234 @@
+// Operators that are made of a few others: no kernels of their own.
+#include <ATen/TensorOperators.h>
+#include <ATen/WrapDimUtils.h>
+#include <ATen/native/Resize.h>
+#include <ATen/native/im2col_shape_check.h>
+#include <ATen/ops/_assert_async_native.h>
+#include <ATen/ops/addbmm_native.h>
+#include <ATen/ops/addr_native.h>
+#include <ATen/ops/any.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/col2im_native.h>
+#include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/eq.h>
+#include <ATen/ops/im2col_native.h>
+#include <ATen/ops/isin_native.h>
+#include <ATen/ops/leaky_relu.h>
+#include <ATen/ops/linalg_cross_native.h>
+#include <ATen/ops/max_unpool2d_native.h>
+#include <ATen/ops/max_unpool3d_native.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/ne.h>
+#include <ATen/ops/repeat_interleave_native.h>
+#include <ATen/ops/rrelu_with_noise_native.h>
+#include <ATen/ops/searchsorted.h>
+#include <ATen/ops/unfold_backward_native.h>
+#include <ATen/ops/zeros.h>
+
+#include "lower.h"
+
+namespace at::native {
+
+namespace {
+
+Tensor &give(const Tensor &value, Tensor &out) {
+    resize_output(out, value.sizes());
+    return out.copy_(value);
+}
+
+// --- windows of an image: [N, C, H, W] and [N, C kh kw, windows] ---
+
+struct Windows {
+    IntArrayRef kernel, dilation, padding, stride;
+
+    int64_t count(int d, int64_t size) const {
+        return (size + 2 * padding[d] - dilation[d] * (kernel[d] - 1) - 1) / stride[d] + 1;
+    }
+};
+
+Tensor windows_of(const Tensor &self, const Windows &w) {
+    im2col_shape_check(self, Tensor(), w.kernel[0], w.kernel[1], w.dilation[0], w.dilation[1], w.padding[0],
+                       w.padding[1], w.stride[0], w.stride[1]);
+    const auto input = self.dim() == 3 ? self.unsqueeze(0) : self;
+    const int64_t rows = w.count(0, input.size(2)), columns = w.count(1, input.size(3));
+    const auto padded =
+        at::constant_pad_nd(input, {w.padding[1], w.padding[1], w.padding[0], w.padding[0]}).contiguous();
+    const auto s = padded.strides();
+    const auto result =
+        padded
+            .as_strided({padded.size(0), padded.size(1), w.kernel[0], w.kernel[1], rows, columns},
+                        {s[0], s[1], w.dilation[0] * s[2], w.dilation[1] * s[3], w.stride[0] * s[2],
+                         w.stride[1] * s[3]})
+            .reshape({padded.size(0), padded.size(1) * w.kernel[0] * w.kernel[1], rows * columns});
+    return self.dim() == 3 ? result.squeeze(0) : result;
+}
+
+// The sum of all windows in their places.
+Tensor image_of(const Tensor &self, IntArrayRef size, const Windows &w) {
+    col2im_shape_check(self, Tensor(), size[0], size[1], w.kernel[0], w.kernel[1], w.dilation[0],
+                       w.dilation[1], w.padding[0], w.padding[1], w.stride[0], w.stride[1]);
+    const auto input = self.dim() == 2 ? self.unsqueeze(0) : self;
+    const int64_t rows = w.count(0, size[0]), columns = w.count(1, size[1]);
+    const int64_t channels = input.size(1) / (w.kernel[0] * w.kernel[1]);
+    const auto parts = input.reshape({input.size(0), channels, w.kernel[0], w.kernel[1], rows, columns});
+    const auto padded = at::zeros(
+        {input.size(0), channels, size[0] + 2 * w.padding[0], size[1] + 2 * w.padding[1]}, self.options());
+    for (int64_t y = 0; y < w.kernel[0]; y++)
+        for (int64_t x = 0; x < w.kernel[1]; x++) {
+            const int64_t top = y * w.dilation[0], left = x * w.dilation[1];
+            padded.slice(2, top, top + (rows - 1) * w.stride[0] + 1, w.stride[0])
+                .slice(3, left, left + (columns - 1) * w.stride[1] + 1, w.stride[1])
+                .add_(parts.select(2, y).select(2, x));
+        }
+    const auto result = padded.narrow(2, w.padding[0], size[0]).narrow(3, w.padding[1], size[1]).contiguous();
+    return self.dim() == 2 ? result.squeeze(0) : result;
+}
+
+// --- the inverse of max pooling: each element to where it came from, 0 elsewhere ---
+
+Tensor unpool(const Tensor &self, const Tensor &indices, IntArrayRef output_size, int dims) {
+    TORCH_CHECK(indices.scalar_type() == kLong,
+                "elements in indices should be type int64 but got: ", indices.scalar_type());
+    TORCH_CHECK(output_size.size() == static_cast<size_t>(dims), "There should be exactly ", dims,
+                " elements in output_size, but got ", output_size.size(), " elements.");
+    TORCH_CHECK(self.dim() == dims + 1 || self.dim() == dims + 2, "Input to max_unpooling", dims,
+                "d should be a ", dims + 1, "d or ", dims + 2, "d Tensor, but got a tensor with ", self.dim(),
+                " dimensions");
+    TORCH_CHECK(self.sizes() == indices.sizes(),
+                "Expected shape of indices to be same as that of the input tensor (", self.sizes(),
+                ") but got indices tensor with shape: ", indices.sizes());
+    for (int64_t d = 1; d < self.dim(); d++)
+        TORCH_CHECK(
+            self.size(d) > 0, "max_unpooling", dims,
+            "d_forward_out(): Expected input to have non-zero size for non-batch dimensions, but got ",
+            self.sizes(), " with dimension ", d, " being empty.");
+    DimVector sizes(self.sizes().slice(0, self.dim() - dims));
+    sizes.append(output_size.begin(), output_size.end());
+    const auto result = at::zeros(sizes, self.options());
+    result.flatten(-dims).scatter_(-1, indices.flatten(-dims), self.flatten(-dims));
+    return dims == 2 ? result.contiguous(self.suggest_memory_format()) : result;
+}
+
+} // namespace
+
+// --- isin with one number ---
+
+TORCH_IMPL_FUNC(isin_scalar_tensor_xpu)(const Scalar &element, const Tensor &test_elements,
+                                        bool assume_unique, bool invert, const Tensor &out) {
+    const auto found = at::any(at::eq(test_elements, element));
+    out.resize_({}); // the shape function leaves it to us
+    out.copy_(invert ? found.logical_not() : found);
+}
+
+TORCH_IMPL_FUNC(isin_tensor_scalar_xpu)(const Tensor &elements, const Scalar &test_element,
+                                        bool assume_unique, bool invert, const Tensor &out) {
+    auto result = out;
+    if (invert)
+        at::ne_out(result, elements, test_element);
+    else
+        at::eq_out(result, elements, test_element);
+}
+
+TORCH_IMPL_FUNC(linalg_cross_xpu)(const Tensor &input, const Tensor &other, int64_t dim, const Tensor &out) {
+    const auto a = input.expand(out.sizes()), b = other.expand(out.sizes());
+    out.copy_(a.roll(-1, dim).mul_(b.roll(-2, dim)).sub_(a.roll(-2, dim).mul_(b.roll(-1, dim))));
+}
+
+Tensor repeat_interleave_xpu(const Tensor &repeats, std::optional<int64_t> output_size) {
+    TORCH_CHECK(repeats.dim() == 1, "repeat_interleave only accept 1D vector as repeat");
+    TORCH_CHECK(repeats.scalar_type() == kLong || repeats.scalar_type() == kInt,
+                "repeats has to be Long or Int tensor");
+    if (repeats.size(0) == 0) return at::empty_like(repeats);
+    const auto ends = repeats.cumsum(0);
+    if (!output_size) {
+        TORCH_CHECK((repeats >= 0).all().item<bool>(), "repeats can not be negative");
+        output_size = ends[-1].item<int64_t>();
+    }
+    const auto positions = at::arange(*output_size, ends.options());
+    return at::searchsorted(ends, positions, repeats.scalar_type() == kInt, /*right=*/true);
+}
+
+Tensor unfold_backward_xpu(const Tensor &grad, IntArrayRef input_sizes, int64_t dim, int64_t size,
+                           int64_t step) {
+    const auto result = at::zeros(input_sizes, grad.options());
+    if (grad.numel() == 0) return result;
+    if (input_sizes.empty()) return result.add_(grad.sum());
+    dim = at::maybe_wrap_dim(dim, result.dim());
+    if (step >= size) { // no element is in two windows
+        result.unfold(dim, size, step).copy_(grad);
+        return result;
+    }
+    const auto last = (grad.size(dim) - 1) * step;
+    for (int64_t i = 0; i < size; i++) result.slice(dim, i, i + last + 1, step).add_(grad.select(-1, i));
+    return result;
+}
+
+Tensor im2col_xpu(const Tensor &self, IntArrayRef kernel, IntArrayRef dilation, IntArrayRef padding,
+                  IntArrayRef stride) {
+    return windows_of(self, {kernel, dilation, padding, stride});
+}
+Tensor &im2col_out_xpu(const Tensor &self, IntArrayRef kernel, IntArrayRef dilation, IntArrayRef padding,
+                       IntArrayRef stride, Tensor &out) {
+    return give(windows_of(self, {kernel, dilation, padding, stride}), out);
+}
+
+Tensor col2im_xpu(const Tensor &self, IntArrayRef size, IntArrayRef kernel, IntArrayRef dilation,
+                  IntArrayRef padding, IntArrayRef stride) {
+    return image_of(self, size, {kernel, dilation, padding, stride});
+}
+Tensor &col2im_out_xpu(const Tensor &self, IntArrayRef size, IntArrayRef kernel, IntArrayRef dilation,
+                       IntArrayRef padding, IntArrayRef stride, Tensor &out) {
+    return give(image_of(self, size, {kernel, dilation, padding, stride}), out);
+}
+
+Tensor max_unpool2d_xpu(const Tensor &self, const Tensor &indices, IntArrayRef output_size) {
+    return unpool(self, indices, output_size, 2);
+}
+Tensor &max_unpool2d_out_xpu(const Tensor &self, const Tensor &indices, IntArrayRef output_size,
+                             Tensor &out) {
+    return give(unpool(self, indices, output_size, 2), out);
+}
+Tensor max_unpool3d_xpu(const Tensor &self, const Tensor &indices, IntArrayRef output_size,
+                        IntArrayRef stride, IntArrayRef padding) {
+    TORCH_CHECK(stride.size() == 3 && padding.size() == 3,
+                "There should be exactly 3 elements (depth, height, width) in stride and padding");
+    return unpool(self, indices, output_size, 3);
+}
+Tensor &max_unpool3d_out_xpu(const Tensor &self, const Tensor &indices, IntArrayRef output_size,
+                             IntArrayRef stride, IntArrayRef padding, Tensor &out) {
+    return give(max_unpool3d_xpu(self, indices, output_size, stride, padding), out);
+}
+
+// --- leaky_relu with random slopes ---
+
+Tensor &rrelu_with_noise_out_xpu(const Tensor &self, Tensor &noise, const Scalar &lower, const Scalar &upper,
+                                 bool training, std::optional<Generator> generator, Tensor &out) {
+    TORCH_CHECK(self.sizes() == noise.sizes(),
+                "noise tensor shape must match self tensor shape. Got self.shape = ", self.sizes(),
+                " noise.shape = ", noise.sizes());
+    if (!training) return at::leaky_relu_out(out, self, (lower.toDouble() + upper.toDouble()) / 2);
+    noise.uniform_(lower.toDouble(), upper.toDouble(), generator);
+    noise.masked_fill_(self.le(0).logical_not_(), 1);
+    return at::mul_out(out, self, noise);
+}
+Tensor rrelu_with_noise_xpu(const Tensor &self, Tensor &noise, const Scalar &lower, const Scalar &upper,
+                            bool training, std::optional<Generator> generator) {
+    auto out = at::empty_like(self);
+    return rrelu_with_noise_out_xpu(self, noise, lower, upper, training, std::move(generator), out);
+}
+Tensor &rrelu_with_noise_xpu_(Tensor &self, Tensor &noise, const Scalar &lower, const Scalar &upper,
+                              bool training, std::optional<Generator> generator) {
+    return rrelu_with_noise_out_xpu(self, noise, lower, upper, training, std::move(generator), self);
+}
+
+void assert_async_msg_xpu(const Tensor &self, std::string_view message) {
+    const auto count = self.numel();
+    TORCH_CHECK(count != 0, "Boolean value of Tensor with no values is ambiguous");
+    TORCH_CHECK(count < 2, "Boolean value of Tensor with more than one value is ambiguous");
+    TORCH_CHECK(self.item().toBool(), message.empty() ? "Assertion is failed" : message);
+}
+void assert_async_xpu(const Tensor &self) { assert_async_msg_xpu(self, ""); }
+
+} // namespace at::native

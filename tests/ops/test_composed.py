@@ -1,0 +1,174 @@
+"""Operators made of others, against PyTorch's CPU kernels; none may end in a CPU fallback."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from openxpu import _bridge
+
+
+def agree(function: Callable[..., torch.Tensor], *inputs: object, tolerance: float = 1e-5) -> None:
+    """The same value and gradients as on the CPU."""
+
+    def run(device: str) -> list[torch.Tensor]:
+        leaves = []
+        arguments = []
+        for x in inputs:
+            if isinstance(x, torch.Tensor):
+                moved = x.detach().to(device)
+                if x.is_floating_point():
+                    leaves.append(moved.requires_grad_())
+                arguments.append(moved)
+            else:
+                arguments.append(x)
+        result = function(*arguments)
+        if leaves and result.requires_grad:
+            weight = (
+                torch.arange(result.numel(), dtype=torch.float64).reshape(result.shape).cos().to(result.dtype)
+            )
+            result.backward(weight.to(device))
+        return [result.detach(), *(leaf.grad for leaf in leaves if leaf.grad is not None)]
+
+    _bridge.fallback_counts(True)
+    actual = run("xpu")
+    assert _bridge.fallback_counts() == {}
+    for mine, theirs in zip(actual, run("cpu"), strict=True):
+        torch.testing.assert_close(mine.cpu(), theirs, rtol=tolerance, atol=tolerance)
+
+
+def test_isin_with_a_number() -> None:
+    x = torch.tensor([[1, 2], [3, 1]])
+    for invert in (False, True):
+        agree(lambda x, invert=invert: torch.isin(x, 1, invert=invert), x)
+        agree(lambda x, invert=invert: torch.isin(3, x, invert=invert), x)
+        agree(lambda x, invert=invert: torch.isin(7, x, invert=invert), x)
+
+
+def test_cross() -> None:
+    agree(lambda a, b: torch.linalg.cross(a, b), torch.randn(4, 3), torch.randn(4, 3))
+    agree(lambda a, b: torch.linalg.cross(a, b, dim=0), torch.randn(3, 5), torch.randn(3, 1))
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32])
+def test_repeat_interleave(dtype: torch.dtype) -> None:
+    repeats = torch.tensor([2, 0, 3, 1], dtype=dtype)
+    agree(torch.repeat_interleave, repeats)
+    agree(lambda r: torch.repeat_interleave(r, output_size=6), repeats)
+    agree(lambda x, r: x.repeat_interleave(r, dim=1), torch.randn(2, 4), repeats)
+    agree(torch.repeat_interleave, repeats[:0])
+    with pytest.raises(RuntimeError, match="can not be negative"):
+        torch.repeat_interleave(torch.tensor([1, -1], device="xpu"))
+
+
+def test_addr_and_addbmm() -> None:
+    agree(
+        lambda m, a, b: torch.addr(m, a, b, beta=0.5, alpha=2),
+        torch.randn(3, 4),
+        torch.randn(3),
+        torch.randn(4),
+    )
+    agree(
+        lambda m, a, b: torch.addbmm(m, a, b, beta=0.5, alpha=2),
+        torch.randn(3, 5),
+        torch.randn(6, 3, 4),
+        torch.randn(6, 4, 5),
+    )
+
+
+@pytest.mark.parametrize(("size", "step"), [(3, 1), (2, 2), (3, 4), (4, 2)])
+def test_unfold_backward(size: int, step: int) -> None:
+    agree(lambda x: x.unfold(1, size, step), torch.randn(2, 11, 3))
+    agree(lambda x: x.unfold(0, 1, 1), torch.randn(()))
+
+
+@pytest.mark.parametrize("dilation", [1, (2, 1)])
+@pytest.mark.parametrize("padding", [0, (1, 2)])
+@pytest.mark.parametrize("stride", [1, (2, 3)])
+def test_windows_of_images(dilation: object, padding: object, stride: object) -> None:
+    x = torch.randn(2, 3, 9, 8)
+    agree(lambda x: F.unfold(x, (3, 2), dilation, padding, stride), x)
+    agree(lambda x: F.unfold(x, (3, 2), dilation, padding, stride), x[0])
+    windows = F.unfold(x, (3, 2), dilation, padding, stride)
+    agree(lambda w: F.fold(w, (9, 8), (3, 2), dilation, padding, stride), windows)
+    agree(lambda w: F.fold(w, (9, 8), (3, 2), dilation, padding, stride), windows[1])
+
+
+def test_max_unpool() -> None:
+    x = torch.randn(2, 3, 8, 6)
+    pooled, where = F.max_pool2d(x, 2, return_indices=True)
+    agree(lambda x, i: F.max_unpool2d(x, i, 2), pooled, where)
+    agree(lambda x, i: F.max_unpool2d(x, i, 2), pooled.to(memory_format=torch.channels_last), where)
+    pooled, where = F.max_pool3d(x, 2, return_indices=True)
+    agree(lambda x, i: F.max_unpool3d(x, i, 2), pooled, where)
+    with pytest.raises(RuntimeError, match="out of bounds"):
+        F.max_unpool2d(torch.ones(1, 1, 1, 1, device="xpu"), torch.full((1, 1, 1, 1), 9, device="xpu"), 2)
+
+
+def test_rrelu() -> None:
+    x = torch.linspace(-2, 2, 4001, device="xpu")
+    agree(lambda x: F.rrelu(x, 0.1, 0.3, training=False), x.cpu())
+    y = F.rrelu(x.clone().requires_grad_(), 0.1, 0.3, training=True)
+    slopes = (y / x)[x < 0]
+    assert torch.equal(y[x >= 0], x[x >= 0])
+    assert 0.1 <= slopes.min() < 0.11
+    assert 0.29 < slopes.max() <= 0.3001
+    assert abs(slopes.mean() - 0.2) < 0.005
+    z = x.clone().requires_grad_()
+    torch.manual_seed(3)
+    F.rrelu(z, 0.1, 0.3, training=True).sum().backward()
+    torch.manual_seed(3)
+    w = F.rrelu(x.clone(), 0.1, 0.3, training=True, inplace=True)
+    torch.testing.assert_close(z.grad[x != 0], (w / x)[x != 0])
+
+
+MODES = ["sum", "mean", "max"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("padding", [None, 2])
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("mode", MODES)
+def test_embedding_bag(mode: str, last: bool, padding: int | None, dtype: torch.dtype) -> None:
+    indices = torch.tensor([1, 2, 4, 5, 4, 3, 2, 9, 2, 2])
+    offsets = torch.tensor([0, 4, 4, 7, 8] + ([10] if last else []))
+    agree(
+        lambda i, o, w: F.embedding_bag(i, w, o, mode=mode, include_last_offset=last, padding_idx=padding),
+        indices,
+        offsets,
+        torch.randn(10, 5).to(dtype),
+        tolerance=1e-5 if dtype != torch.bfloat16 else 2e-2,
+    )
+
+
+def test_embedding_bag_weights_and_frequencies() -> None:
+    indices, offsets = (
+        torch.tensor([1, 2, 4, 5, 4, 3], dtype=torch.int32),
+        torch.tensor([0, 3], dtype=torch.int32),
+    )
+    table, weights = torch.randn(7, 4), torch.randn(6)
+    agree(
+        lambda i, o, w, p: F.embedding_bag(i, w, o, mode="sum", per_sample_weights=p),
+        indices,
+        offsets,
+        table,
+        weights,
+    )
+    agree(lambda i, w: F.embedding_bag(i, w, mode="max"), torch.tensor([[1, 2, 3], [4, 4, 0]]), table)
+    agree(lambda i, o, w: F.embedding_bag(i, w, o), indices[:0], offsets * 0, table)
+    with pytest.raises(IndexError, match="index out of range in self"):
+        F.embedding_bag(torch.tensor([[7]], device="xpu"), table.to("xpu"))
+
+
+def test_embedding_bag_gradient_by_frequency() -> None:
+    # Not against the CPU, which divides by other rows' frequencies.
+    indices, offsets = torch.tensor([1, 2, 4, 5, 4, 3], device="xpu"), torch.tensor([0, 3], device="xpu")
+    table = torch.randn(7, 4, device="xpu", requires_grad=True)
+    F.embedding_bag(indices, table, offsets, mode="sum", scale_grad_by_freq=True).sum().backward()
+    assert table.grad[:, 0].tolist() == [0, 1, 1, 1, 1, 1, 0]
+
+
+def test_assert_async() -> None:
+    torch._assert_async(torch.tensor(1, device="xpu"))
+    with pytest.raises(RuntimeError, match="what went wrong"):
+        torch._assert_async(torch.tensor(0, device="xpu"), "what went wrong")
