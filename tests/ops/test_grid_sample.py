@@ -1,0 +1,77 @@
+"""grid_sample against PyTorch's CPU kernels in float64."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from openxpu import _bridge
+
+PADDINGS = ["zeros", "border", "reflection"]
+LIMITS = {torch.float64: 1e-10, torch.float32: 2e-5, torch.bfloat16: 4e-2}
+
+
+def agree(image: torch.Tensor, grid: torch.Tensor, **options: object) -> None:
+    dtype = image.dtype
+
+    def run(device: str, dtype: torch.dtype) -> list[torch.Tensor]:
+        x = image.to(device, dtype, copy=True).requires_grad_()
+        g = grid.to(device, dtype, copy=True).requires_grad_()
+        y = F.grid_sample(x, g, **options)
+        weight = torch.arange(y.numel(), dtype=torch.float64).cos().reshape(y.shape)
+        y.backward(weight.to(image.dtype).to(device, dtype))
+        return [y.detach(), x.grad, g.grad]
+
+    _bridge.fallback_counts(True)
+    actual = run("xpu", dtype)
+    assert _bridge.fallback_counts() == {}
+    for mine, exact in zip(actual, run("cpu", torch.float64), strict=True):
+        limit = LIMITS[dtype]
+        torch.testing.assert_close(
+            mine.cpu().double(), exact, rtol=limit, atol=limit * max(1, exact.abs().max())
+        )
+
+
+@pytest.mark.parametrize("dtype", LIMITS, ids=str)
+@pytest.mark.parametrize("align", [False, True])
+@pytest.mark.parametrize("padding", PADDINGS)
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+def test_images(mode: str, padding: str, align: bool, dtype: torch.dtype) -> None:
+    image, grid = torch.randn(2, 3, 5, 7), torch.rand(2, 4, 6, 2) * 3 - 1.5
+    if dtype == torch.bfloat16 and mode == "nearest":
+        grid = (grid * 4).round() / 4 + 0.01  # away from the middle between two elements
+    agree(image.to(dtype), grid.to(dtype), mode=mode, padding_mode=padding, align_corners=align)
+
+
+@pytest.mark.parametrize("padding", PADDINGS)
+@pytest.mark.parametrize("mode", ["bilinear", "nearest"])
+def test_volumes(mode: str, padding: str) -> None:
+    image, grid = torch.randn(2, 3, 4, 5, 6), torch.rand(2, 3, 4, 2, 3) * 3 - 1.5
+    agree(image, grid, mode=mode, padding_mode=padding, align_corners=False)
+    agree(image.double(), grid.double(), mode=mode, padding_mode=padding, align_corners=True)
+
+
+def test_layouts_and_small_images() -> None:
+    image, grid = (
+        torch.randn(2, 5, 7, 3).permute(0, 3, 1, 2),
+        torch.rand(2, 2, 6, 4).permute(0, 2, 3, 1) * 2 - 1,
+    )
+    agree(image, grid, align_corners=False)
+    for padding in PADDINGS:
+        agree(image[:, :, :1, :1], grid, padding_mode=padding, align_corners=True)
+
+
+def test_places_that_are_no_numbers() -> None:
+    image = torch.randn(1, 2, 3, 3)
+    grid = torch.tensor([[[[math.nan, 0.0], [math.inf, 0.0], [-1e30, 0.0], [0.0, 0.0]]]])
+    actual = F.grid_sample(image.to("xpu"), grid.to("xpu"), align_corners=False).cpu()
+    assert (actual[..., :3] == 0).all()  # they count as outside
+    torch.testing.assert_close(actual[..., 3], image[..., 1, 1].unsqueeze(2))
+
+
+def test_only_the_grid_wants_a_gradient() -> None:
+    image, grid = torch.randn(1, 2, 3, 3), torch.rand(1, 4, 4, 2) * 2 - 1
+    mine, theirs = grid.to("xpu").requires_grad_(), grid.clone().requires_grad_()
+    F.grid_sample(image.to("xpu"), mine, align_corners=False).sum().backward()
+    F.grid_sample(image, theirs, align_corners=False).sum().backward()
+    torch.testing.assert_close(mine.grad.cpu(), theirs.grad, rtol=1e-5, atol=1e-5)
