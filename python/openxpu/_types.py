@@ -99,8 +99,10 @@ def _get_device_properties(device: int) -> _XpuDeviceProperties:
     if device not in _properties:
         fields: dict[str, Any] = _bridge.device_properties(device)
         fields["uuid"] = _XPUuuid(fields["uuid"])
+        # PyTorch divides by the number of subslices: where a device has none, they are its compute units.
+        fields["gpu_subslice_count"] = fields["gpu_subslice_count"] or fields["max_compute_units"]
         # Names that PyTorch uses beside those of the table.
-        fields["multi_processor_count"] = fields["gpu_subslice_count"] or fields["max_compute_units"]
+        fields["multi_processor_count"] = fields["gpu_subslice_count"]
         fields["is_integrated_gpu"] = fields["type"] == "gpu" and fields["host_unified_memory"]
         fields.setdefault("memory_clock_rate", 0)
         fields.setdefault("memory_bus_width", 0)

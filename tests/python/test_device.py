@@ -69,6 +69,8 @@ def test_properties():
         assert capability[name] == getattr(properties, name)
     assert capability["max_work_group_size"] > 0
     assert properties.total_memory > 1 << 20
+    # what Inductor asks: true numbers, so its autotuned products stay off on small processors
+    assert properties.multi_processor_count == properties.gpu_subslice_count > 0
     assert properties.type in ("cpu", "gpu", "accelerator")
     assert len(str(properties.uuid)) == 36
     assert len(properties.uuid.bytes) == 16
