@@ -523,12 +523,14 @@ static bool same_shape(const type *a, const type *b) {
 void add_root(emitter *e, root r, const type *shape, int axis) {
     group *g = &e->group;
     bool reversed = r.kind == ROOT_OP && r.op->code == OP_SCAN && op_attr_int(r.op, "reverse", 0);
-    bool fits = g->shape && same_shape(g->shape, shape) && g->count < MAX_ROOTS &&
+    int lane = r.kind == ROOT_HOLD ? r.value->held->fill_dim : lane_dim(e->t, shape);
+    bool fits = g->shape && g->lane == lane && same_shape(g->shape, shape) && g->count < MAX_ROOTS &&
                 (axis < 0 || g->axis < 0 || (g->axis == axis && g->is_reversed == reversed)) &&
                 !(reversed && g->count);
     if (!fits || !operands_available(e, &r)) flush(e);
     if (!g->shape) {
         g->shape = shape;
+        g->lane = lane;
         g->axis = -1;
         g->is_reversed = false;
         g->serial = ++e->serials;

@@ -30,6 +30,7 @@ typedef struct held {
     const char *name;  /* the C array; NULL until its loop is emitted */
     const type *type;  /* of the value */
     int lane_dim;      /* this dimension's elements lie side by side, the others row-major around it */
+    int fill_dim;      /* that dimension's elements are computed side by side when it is filled */
     int last_use;      /* number of the last operation that reads it */
     int pass;          /* of layout.c that saw it last */
     bool is_shared;    /* the array belongs to a loop-carried value: not to be given back */
@@ -105,6 +106,7 @@ typedef struct root {
 #define MAX_ROOTS 64
 typedef struct group {
     const type *shape; /* NULL: no group is open */
+    int lane;          /* the dimension on the lanes */
     int axis;          /* of its reductions and scans; -1 if none */
     bool is_reversed;  /* a scan from the end */
     int serial;

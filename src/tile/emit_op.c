@@ -81,7 +81,7 @@ static const char *subgroup_reduction(op_code code, element el) {
  * Where a GPU's work-group is wider than the axis, several rows lie side by side on its lanes. */
 typedef struct plan {
     const type *shape;
-    int axis;
+    int axis, lane;
     bool lanes_on_axis;
     int64_t width;       /* how many lanes lie along the axis */
     const coords *at;    /* of an element, inside */
@@ -158,7 +158,7 @@ static expr spread(emitter *e, plan *p, int64_t count, int64_t width) {
 static void open_plan(emitter *e, plan *p, void (*begin)(emitter *, plan *)) {
     const type *s = p->shape;
     int64_t lanes = e->lanes, size = p->axis >= 0 ? s->shape[p->axis] : 0;
-    int lane = lane_dim(e->t, s), axis = p->axis;
+    int lane = p->lane, axis = p->axis;
     bool reversed = e->group.is_reversed;
     expr dims[MAX_RANK];
     const type *others = axis >= 0 ? without(e->t, s, axis) : s;
@@ -174,11 +174,23 @@ static void open_plan(emitter *e, plan *p, void (*begin)(emitter *, plan *)) {
         expr c = open_loop(e, p, "c", s->shape[lane], lanes);
         c.divisor = lanes;
         dims[lane] = on_lanes(c);
-    } else { /* by the row-major index of the others */
-        const coords *c = delinear(e, others, spread(e, p, others->count, p->lanes_on_axis ? p->width : 1));
+    } else { /* by the index of the others: row-major, but with the lanes' dimension fastest */
+        expr index = spread(e, p, others->count, p->lanes_on_axis ? p->width : 1);
+        bool is_last = true;
+        for (int i = lane + 1; i < s->rank; i++) is_last = is_last && (i == axis || s->shape[i] == 1);
+        int skip = p->lanes_on_axis || lane == axis || is_last ? -1 : lane;
+        const coords *c;
+        if (skip >= 0) {
+            const type *rest = without(e->t, others, axis >= 0 && axis < skip ? skip - 1 : skip);
+            expr n = constant_int(e, s->shape[skip]);
+            dims[skip] = int_op(e, OP_REMSI, I32, index, n);
+            c = delinear(e, rest, int_op(e, OP_DIVSI, I32, index, n));
+        } else {
+            c = delinear(e, others, index);
+        }
         for (int i = 0, k = 0; i < s->rank; i++)
-            if (i != axis) dims[i] = c->dims[k++];
-        if (axis < 0) p->at = c; /* with its row-major index */
+            if (i != axis && i != skip) dims[i] = c->dims[k++];
+        if (axis < 0 && skip < 0) p->at = c; /* with its row-major index */
     }
     if (axis >= 0) {
         expr rest[MAX_RANK];
@@ -642,7 +654,7 @@ static void comment_group(emitter *e) {
 
 void emit_group(emitter *e) {
     group *g = &e->group;
-    plan p = {.shape = g->shape, .axis = g->axis};
+    plan p = {.shape = g->shape, .axis = g->axis, .lane = g->lane};
     uint64_t weight = e->weight;
     int outer = e->block_depth;
     comment_group(e);
@@ -701,7 +713,7 @@ static const char *emit_scaled(emitter *e, op *o, int which) {
     held *h = NEW(t, held);
     *h = (held){.type = type_make(t, wide), .lane_dim = 1, .last_use = o->id};
     hold_allocate(e, h);
-    plan p = {.shape = h->type, .axis = -1};
+    plan p = {.shape = h->type, .axis = -1, .lane = 1};
     uint64_t weight = e->weight;
     e->group.is_reversed = false;
     open_plan(e, &p, NULL);
@@ -822,7 +834,7 @@ void emit_histogram(emitter *e, op *o) {
     emit_line(e, e->depth, "for (int i = lane; i < %lld; i += %d) %s[i] = 0;", (long long)bins, e->lanes, h);
     e->touches_local = true;
     barrier_if_touched(e);
-    plan p = {.shape = o->args[0]->type, .axis = -1};
+    plan p = {.shape = o->args[0]->type, .axis = -1, .lane = 0};
     uint64_t weight = e->weight;
     e->group.is_reversed = false;
     open_plan(e, &p, NULL);

@@ -298,6 +298,24 @@ static bool is_transparent(const op *o) {
     }
 }
 
+/* Of a load whose neighbours on the lanes lie apart in memory: the dimension along which they lie together.
+ */
+static int contiguous_dim(const value *v) {
+    const op *o = v->def;
+    if (!o || o->code != OP_LOAD || v->type->rank < 2) return -1;
+    for (int d = 0; d < v->type->rank; d++)
+        if (v->type->shape[d] >= 16 && stride_of(o->args[0], d) == 1) return d;
+    return -1;
+}
+
+/* Is it worth loading it along that dimension and passing it through local memory? */
+static bool is_turned(tile *t, const value *v) {
+    int d = contiguous_dim(v), lane = lane_dim(t, v->type);
+    if (d < 0 || d == lane || v->type->shape[lane] < 16) return false;
+    int64_t stride = stride_of(v->def->args[0], lane);
+    return stride != 0 && stride != 1;
+}
+
 /* Holds `v` or, unless it must be that very array, what it is only another view of. */
 static void mark_held(layout *l, value *v, int reader, bool exact) {
     while (!exact && !v->held && v->def && is_transparent(v->def)) {
@@ -311,7 +329,8 @@ static void mark_held(layout *l, value *v, int reader, bool exact) {
     if (!v->held) {
         v->held = NEW(l->t, held);
         v->held->type = v->type;
-        v->held->lane_dim = lane_dim(l->t, v->type);
+        v->held->lane_dim = v->held->fill_dim = lane_dim(l->t, v->type);
+        if (v->def && contiguous_dim(v) >= 0) v->held->fill_dim = contiguous_dim(v);
     }
     if (v->held->pass != l->pass) { /* the first to want it in this pass? */
         v->held->pass = l->pass;
@@ -350,6 +369,7 @@ static void demand(layout *l, value *v, use_site at) {
     if (is_splat(v) && !v->cost) return;
     bool stale = (op_table[o->code].kind == KIND_LOAD || op_table[o->code].kind == KIND_DESCRIPTOR) &&
                  (o->epoch != at.epoch || outside || op_attr(o, "isVolatile"));
+    if (is_turned(l->t, v)) stale = true;
     bool dear = v->cost >= WORTH_HOLDING && (outside || (v->wanted_at && v->wanted_at != at.level + 1));
     if (stale || (dear && !is_transparent(o))) {
         mark_held(l, v, reader_of(v, at), true);
@@ -490,6 +510,14 @@ static void drop_unread(value *v, int pass) {
     if (v->held && v->held->pass != pass) v->held = NULL;
 }
 
+/* For --dump-after layout: where the value is. */
+static void note_place(tile *t, text *out, const value *v) {
+    if (v->held)
+        text_addf(out, "  // held, lanes along dimension %d, read until operation %d", v->held->lane_dim,
+                  v->held->last_use);
+    if (v->offset) text_addf(out, "  // %%%d moved by a scalar", v->offset->start->id);
+}
+
 void tile_layout(tile *t) {
     layout l = {.t = t, .era = 1};
     region *body = &t->kernel->regions[0];
@@ -502,4 +530,5 @@ void tile_layout(tile *t) {
     for_values(body, forget_demand, 0);
     demand_all(&l, body);
     for_values(body, drop_unread, l.pass);
+    t->note = note_place;
 }
