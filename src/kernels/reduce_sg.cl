@@ -1,6 +1,10 @@
-/* Reduction by subgroups: the lanes of one subgroup share a task and each keeps four accumulators. No
+/* Reduction by subgroups: the lanes of one subgroup share a task and each keeps some accumulators. No
  * local memory, no barriers. See reduce.h for the tasks and reduce_acc.h for the options; LANES is the
- * subgroup's size. */
+ * subgroup's size. Options of this file:
+ *   NAN_APART  reduce_step may lose a NaN, and the result is NaN where there was one: lanes note that by
+ *              themselves, which is less work and a shorter chain of it than a choice at every step
+ *   BUILD_…    the one kernel that is wanted
+ *   LENGTH     p.total, where it is so short that the loop over it is better written out */
 #include "reduce_acc.h"
 
 #define SHUFFLE(v) sub_group_shuffle_xor(v, mask)
@@ -35,6 +39,31 @@ static inline acc across_lanes(acc a) {
 #define WORKER (XPU_GROUP(0) * (LOCAL / LANES) + get_sub_group_id())
 #endif
 
+#ifdef NAN_APART
+#define STEP(a, saw_nan, x, i)                                                                     \
+    {                                                                                              \
+        in_t value = x;                                                                            \
+        a = reduce_step(a, value, i, parameter);                                                   \
+        saw_nan |= value != value;                                                                 \
+    }
+#define TOTAL(a, saw_nan) (saw_nan ? (A)NAN : (a))
+#else
+#define STEP(a, saw_nan, x, i) a = reduce_step(a, x, i, parameter);
+#define TOTAL(a, saw_nan) (a)
+#endif
+
+#ifdef BUILD_reduce_rows
+#define STREAMED (32768 / sizeof(STORED(IN))) /* elements; streams in one page get into each other's way */
+/* One step of each accumulator, on elements `apart` from each other, for e from e to `end`. */
+#define FOUR_STEPS(end, next, apart)                                                               \
+    for (; e < end; e += next) {                                                                   \
+        long j = e + lane;                                                                         \
+        idx i = (idx)(from + j);                                                                   \
+        STEP(a0, saw_nan, AT(base, j), i)                                                          \
+        STEP(a1, saw_nan, AT(base, j + (apart)), i + (idx)(apart))                                 \
+        STEP(a2, saw_nan, AT(base, j + 2 * (apart)), i + 2 * (idx)(apart))                         \
+        STEP(a3, saw_nan, AT(base, j + 3 * (apart)), i + 3 * (idx)(apart))                         \
+    }
 WORKER_ATTRIBUTES __kernel void reduce_rows(reduce_params p) {
     real parameter = REAL_OF_BITS(p.parameter);
     uint lane = LANE;
@@ -49,25 +78,27 @@ WORKER_ATTRIBUTES __kernel void reduce_rows(reduce_params p) {
         ulong from = chunk * (ulong)p.chunk, to = min(from + (ulong)p.chunk, (ulong)p.total);
         xpu_addr row = p.in + KEPT_OFFSET(o);
         acc a0 = reduce_identity(), a1 = a0, a2 = a0, a3 = a0;
+        bool saw_nan = false;
         while (from < to) {
             NEXT_RUN(run, k, n)
             xpu_addr base = row + k * (ulong)run_stride + OUTER_OFFSET(run);
             long e = 0;
-            for (; e + 4 * LANES <= (long)n; e += 4 * LANES) {
-                long j = e + lane;
-                idx i = (idx)(from + j);
-                a0 = reduce_step(a0, AT(base, j), i, parameter);
-                a1 = reduce_step(a1, AT(base, j + LANES), i + LANES, parameter);
-                a2 = reduce_step(a2, AT(base, j + 2 * LANES), i + 2 * LANES, parameter);
-                a3 = reduce_step(a3, AT(base, j + 3 * LANES), i + 3 * LANES, parameter);
+#ifdef XPU_IS_CPU /* four streams, for a processor fetches ahead of each by itself */
+            if (n >= STREAMED) {
+                long quarter = (long)n / (4 * LANES) * LANES;
+                FOUR_STEPS(quarter, LANES, quarter)
+                e = 4 * quarter;
             }
+#endif
+            FOUR_STEPS((long)n - (4 * LANES - 1), 4 * LANES, LANES)
             for (; e < (long)n; e += LANES) {
                 long j = e + lane;
-                if (j < (long)n) a0 = reduce_step(a0, AT(base, j), (idx)(from + j), parameter);
+                if (j < (long)n) STEP(a0, saw_nan, AT(base, j), (idx)(from + j))
             }
             from += n;
         }
-        acc a = across_lanes(reduce_combine(reduce_combine(a0, a1), reduce_combine(a2, a3)));
+        acc all = reduce_combine(reduce_combine(a0, a1), reduce_combine(a2, a3));
+        acc a = across_lanes(TOTAL(all, saw_nan));
         if (lane == 0) {
             if (p.chunks > 1)
                 XPU_PTR(acc, p.partial)[task] = a;
@@ -76,19 +107,42 @@ WORKER_ATTRIBUTES __kernel void reduce_rows(reduce_params p) {
         }
     }
 }
+#endif
 
-#if defined(KIND_one) && LANES == 16
+#ifdef BUILD_reduce_short_rows
 /* Rows so short that adding up the lanes would take longer than the row: 16 rows at a time, `batch` times,
- * at least 16 rows in all. One dimension reduced, without gaps; no chunks.
+ * at least 16 rows in all. One dimension reduced, without gaps; no chunks. Each row is read to its end before
+ * the next is begun: memory is fastest in order.
  *
  * Of 16 vectors, one a row, lane l is to get row l's total. Each step halves the vectors: a lane keeps half
  * of them and hands the other half to the lane that keeps that. All steps together combine 15 vectors, where
  * `across_lanes` would take 64. (Written out: the compiler unrolls loops over private arrays too late.) */
+static inline acc lane_total(xpu_addr row, long n, uint lane, real parameter) {
+    const long run_stride = 0;
+    acc a0 = reduce_identity(), a1 = a0;
+    bool saw_nan = false;
+    long e = 0;
+    for (; e + 2 * LANES <= n; e += 2 * LANES) {
+        STEP(a0, saw_nan, AT(row, e + lane), 0)
+        STEP(a1, saw_nan, AT(row, e + LANES + lane), 0)
+    }
+    for (; e + LANES <= n; e += LANES) STEP(a0, saw_nan, AT(row, e + lane), 0)
+    if (e + lane < n) STEP(a0, saw_nan, AT(row, e + lane), 0)
+    acc a = reduce_combine(a0, a1);
+    return TOTAL(a, saw_nan);
+}
+
 #define EACH_ROW(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15)
-#define START(r)                                                                                   \
-    acc a##r = reduce_identity();                                                                  \
-    xpu_addr row##r = p.in + KEPT_OFFSET(block + r);
-#define STEP(r) a##r = reduce_step(a##r, AT(row##r, e + lane), 0, parameter);
+#define LANE_TOTAL(r) lane_total(p.in + KEPT_OFFSET(block + r), n, lane, parameter)
+#ifdef XPU_IS_CPU /* a loop instead of 16 copies: as fast, and built in a third of the time */
+#define SCRATCH __local acc rows[LANES][LANES];
+#define EACH_TOTAL for (uint r = 0; r < LANES; r++) rows[r][lane] = LANE_TOTAL(r);
+#define ROW(r) acc a##r = rows[r][lane];
+#else
+#define SCRATCH
+#define EACH_TOTAL
+#define ROW(r) acc a##r = LANE_TOTAL(r);
+#endif
 #define HALVE(r, s, mask)                                                                          \
     {                                                                                              \
         acc keep = lane & mask ? a##s : a##r, give = lane & mask ? a##r : a##s;                    \
@@ -96,22 +150,19 @@ WORKER_ATTRIBUTES __kernel void reduce_rows(reduce_params p) {
     }
 
 WORKER_ATTRIBUTES __kernel void reduce_short_rows(reduce_params p) {
+    SCRATCH
     real parameter = REAL_OF_BITS(p.parameter);
     uint lane = LANE;
     ulong first = WORKER * (ulong)p.batch * LANES, end = min(first + (ulong)p.batch * LANES, (ulong)p.outputs);
-    long n = p.total, run_stride = 0;
+#ifdef LENGTH
+    const long n = LENGTH;
+#else
+    long n = p.total;
+#endif
     for (; first < end; first += LANES) {
         ulong block = min(first, (ulong)p.outputs - LANES); /* the last block does some rows again */
-        EACH_ROW(START)
-        long e = 0;
-        for (; e + LANES <= n; e += LANES) {
-            EACH_ROW(STEP)
-        }
-        if (e < n) {
-            if (e + lane < n) {
-                EACH_ROW(STEP)
-            }
-        }
+        EACH_TOTAL
+        EACH_ROW(ROW)
         HALVE(0, 8, 8) HALVE(1, 9, 8) HALVE(2, 10, 8) HALVE(3, 11, 8)
         HALVE(4, 12, 8) HALVE(5, 13, 8) HALVE(6, 14, 8) HALVE(7, 15, 8)
         HALVE(0, 4, 4) HALVE(1, 5, 4) HALVE(2, 6, 4) HALVE(3, 7, 4)
@@ -122,6 +173,7 @@ WORKER_ATTRIBUTES __kernel void reduce_short_rows(reduce_params p) {
 }
 #endif
 
+#ifdef BUILD_reduce_partials
 /* The second stage: the partial accumulators of each output. */
 WORKER_ATTRIBUTES __kernel void reduce_partials(reduce_params p) {
     uint lane = LANE;
@@ -134,3 +186,4 @@ WORKER_ATTRIBUTES __kernel void reduce_partials(reduce_params p) {
     a = across_lanes(a);
     if (lane == 0) write_outputs(&p, o, a);
 }
+#endif

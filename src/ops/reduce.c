@@ -146,7 +146,9 @@ typedef enum entry { ENTRY_ROWS, ENTRY_SHORT_ROWS, ENTRY_COLUMNS, ENTRY_POINTS, 
 
 #define SUBGROUP 16
 #define MAX_LOCAL 256
-#define SHORT_ROW 256       /* elements */
+#define SHORT_ROW 256 /* elements */
+#define HOST_SHORT_ROW 16384
+#define WRITTEN_OUT 128     /* a short row's loop is written out up to this length */
 #define BATCH 65536         /* elements that a host thread takes in one work-group */
 #define LONGEST_CHUNK 65536 /* elements; keeps fp32 sums exact: 1,024 a lane and accumulator */
 
@@ -154,6 +156,7 @@ typedef struct plan {
     entry entry;
     bool subgroups, contiguous, wide, dense;
     int columns, local, kept, outer, pack;
+    int length; /* the rows' length if the kernel is for that alone, else 0 */
     int64_t groups;
 } plan;
 
@@ -225,7 +228,7 @@ static void make_plan(const shape *s, const xpu_device_properties *device, acc_k
     bool row = s->reduced[0].in == element || s->total == 1;
     bool side_by_side = s->kept_dims > 0 && s->kept[0].in == element;
 
-    plan->columns = 0;
+    plan->columns = plan->length = 0;
     plan->pack = 1;
     plan->wide = s->total > INT32_MAX / 2;
     plan->kept = s->kept_dims;
@@ -238,9 +241,10 @@ static void make_plan(const shape *s, const xpu_device_properties *device, acc_k
         plan_columns(s, device, true, lanes / (cpu ? SUBGROUP : 64), plan, p);
     } else if (s->outputs >= 64 && (s->total < SUBGROUP || (!row && s->outputs >= lanes))) {
         plan_columns(s, device, false, 0, plan, p);
-    } else if (plan->subgroups && kind == KIND_one && row && plan->outer == 0 && s->total <= SHORT_ROW &&
-               s->outputs >= 4 * SUBGROUP) {
+    } else if (plan->subgroups && kind == KIND_one && row && plan->outer == 0 &&
+               s->total <= (cpu ? HOST_SHORT_ROW : SHORT_ROW) && s->outputs >= 4 * SUBGROUP) {
         plan->entry = ENTRY_SHORT_ROWS;
+        if (s->total <= WRITTEN_OUT && s->total % SUBGROUP == 0) plan->length = (int)s->total;
         plan->local = cpu ? SUBGROUP : 4 * SUBGROUP;
         p->chunk = p->total;
         p->chunks = 1;
@@ -276,18 +280,32 @@ static kernel_key key_of(xpu_reduction reduction, const xpu_iter *iter, entry en
                            (uint64_t)plan->outer << 56,
                        (uint64_t)iter->operand[iter->outputs].dtype | (uint64_t)iter->operand[0].dtype << 8 |
                            (uint64_t)second << 16,
-                       (uint64_t)plan->pack}};
+                       (uint64_t)plan->pack | (uint64_t)plan->length << 8}};
     return key;
 }
 
 static const char formulas[] =
     "static inline acc reduce_identity(void) { return %s; }\n"
+    "#ifdef NAN_APART\n"
+    "#define MAX(a, b) ((a) > (b) ? (a) : (b))\n"
+    "#define MIN(a, b) ((a) < (b) ? (a) : (b))\n"
+    "#endif\n"
     "static inline acc reduce_step(acc a, in_t x, idx i, real p) { return %s; }\n"
+    "#ifdef NAN_APART\n"
+    "#undef MAX\n"
+    "#undef MIN\n"
+    "#endif\n"
     "static inline acc reduce_combine(acc a, acc b) { return %s; }\n"
     "static inline COMPUTED(OUT0) reduce_first(acc a, real n, real p) { return %s; }\n"
     "#ifdef SECOND\n"
     "static inline COMPUTED(OUT1) reduce_second(acc a, real n, real p) { return %s; }\n"
     "#endif\n";
+
+/* Is the result NaN exactly when an element is, and `step` made of MAX or MIN? */
+static bool is_extreme(xpu_reduction reduction) {
+    return reduction == XPU_REDUCE_AMAX || reduction == XPU_REDUCE_AMIN || reduction == XPU_REDUCE_NORM_MAX ||
+           reduction == XPU_REDUCE_NORM_MIN;
+}
 
 static xpu_status find_kernel(int device, xpu_reduction reduction, const xpu_iter *iter, entry entry,
                               const plan *plan, xpu_kernel **kernel) {
@@ -305,9 +323,9 @@ static xpu_status find_kernel(int device, xpu_reduction reduction, const xpu_ite
     char options[512], text[2048], label[96];
     snprintf(options, sizeof options,
              "-DIN=%s -DOUT0=%s -DOUT1=%s -DA=%s -DKIND_%s -DIDX=%s -DLOCAL=%d -DLANES=%d -DKEPT=%d "
-             "-DOUTER=%d%s%s%s%s%s%s%s%s%s",
+             "-DOUTER=%d -DBUILD_%s%s%s%s%s%s%s%s%s%s",
              dtype_token(in), dtype_token(out), dtype_token(second), a.type, kinds[row->kind],
-             plan->wide ? "long" : "int", plan->local, SUBGROUP, plan->kept, plan->outer,
+             plan->wide ? "long" : "int", plan->local, SUBGROUP, plan->kept, plan->outer, entries[entry],
              a.class == 'f' ? " -DA_FLOAT" : "", a.class == 'c' ? " -DA_COMPLEX" : "",
              a.class == 'i' ? " -DA_SIGNED" : "", a.type[0] == 'd' ? " -DA_DOUBLE" : "",
              computed[in].class == 'f' ? " -DIN_FLOAT" : "", computed[in].class == 'c' ? " -DIN_COMPLEX" : "",
@@ -319,6 +337,10 @@ static xpu_status find_kernel(int device, xpu_reduction reduction, const xpu_ite
         snprintf(options + strlen(options), sizeof options - strlen(options), " -DPACK=%d -DPACK_BITS=uint4",
                  plan->pack);
     if (entry == ENTRY_POINTS) strcat(options, " -DPOINTS");
+    if (plan->subgroups && is_extreme(reduction) && computed[in].class == 'f')
+        strcat(options, " -DNAN_APART");
+    if (plan->length)
+        snprintf(options + strlen(options), sizeof options - strlen(options), " -DLENGTH=%d", plan->length);
     snprintf(text, sizeof text, formulas, row->identity, row->step, row->combine, row->finish, row->second);
     snprintf(label, sizeof label, "%s %s->%s", row->name, dtype_token(in), dtype_token(out));
     for (char *c = label; *c; c++) *c = (char)tolower(*c);
@@ -418,7 +440,7 @@ xpu_status xpu_reduce(xpu_stream *stream, xpu_reduction reduction, const xpu_ite
     void *partial = NULL;
     if (p.chunks > 1) {
         struct plan last = plan;
-        last.columns = 0;
+        last.columns = last.length = 0;
         last.pack = 1;
         last.subgroups = subgroup_tier(properties);
         last.contiguous = false;

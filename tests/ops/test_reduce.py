@@ -130,6 +130,22 @@ def test_nan_is_the_extreme_and_the_first_one_counts(dtype: torch.dtype) -> None
         assert (y.nansum(dim).cpu().double() == x.nansum(dim).double()).all()
 
 
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("length", [5, 16, 48, 64, 90, 200])
+def test_one_nan_anywhere_in_a_row_is_its_extreme(length: int, dtype: torch.dtype) -> None:
+    x = torch.randn(2 * length + 70, length, dtype=dtype)
+    x[:length].diagonal().fill_(float("nan"))
+    x[length : 2 * length].fill_diagonal_(float("inf"))
+    y = x.to("xpu")
+    for norm in (float("inf"), float("-inf")):
+        got = torch.linalg.vector_norm(y, norm, 1).cpu()
+        assert torch.equal(got.isnan(), x.isnan().any(1))
+    for name in ("amax", "amin"):
+        got, wanted = getattr(y, name)(1).cpu(), getattr(x, name)(1)
+        assert torch.equal(got.nan_to_num(7e4), wanted.nan_to_num(7e4))
+        assert torch.equal(got.isnan(), x.isnan().any(1))
+
+
 @pytest.mark.parametrize("dtype", FLOATS + INTEGERS + COMPLEX, ids=str)
 def test_any_all_count(dtype: torch.dtype) -> None:
     for cpu, xpu in cases(dtype):
