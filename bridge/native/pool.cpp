@@ -43,6 +43,12 @@ struct Windows {
     int64_t divisor = 0;
 };
 
+// Those of an average: no dilation.
+Windows average_windows(IntArrayRef kernel, IntArrayRef stride, IntArrayRef pad, bool count_pad,
+                        std::optional<int64_t> divisor) {
+    return {kernel, stride, pad, {}, count_pad, divisor.value_or(0)};
+}
+
 // Of the last `dims` dimensions the one that goes at place d of 3; -1: there is none.
 int64_t entry(IntArrayRef list, int64_t dims, int d, int64_t otherwise) {
     const auto i = d - (3 - dims);
@@ -243,8 +249,8 @@ TORCH_IMPL_FUNC(adaptive_max_pool3d_backward_xpu)(const Tensor &grad_output, con
 TORCH_IMPL_FUNC(avg_pool2d_xpu)(const Tensor &self, int64_t kH, int64_t kW, int64_t dH, int64_t dW,
                                 int64_t padH, int64_t padW, bool ceil_mode, bool count_include_pad,
                                 std::optional<int64_t> divisor_override, const Tensor &out) {
-    const int64_t kernel[] = {kH, kW}, stride[] = {dH, dW}, pad[] = {padH, padW}, one[] = {1};
-    const Windows windows = {kernel, stride, pad, one, count_include_pad, divisor_override.value_or(0)};
+    const int64_t kernel[] = {kH, kW}, stride[] = {dH, dW}, pad[] = {padH, padW};
+    const auto windows = average_windows(kernel, stride, pad, count_include_pad, divisor_override);
     forward(self, out, {}, 2, &windows);
 }
 
@@ -252,18 +258,14 @@ TORCH_IMPL_FUNC(avg_pool2d_backward_xpu)(const Tensor &grad_output, const Tensor
                                          IntArrayRef kernel_size, IntArrayRef stride, IntArrayRef padding,
                                          bool ceil_mode, bool count_include_pad,
                                          std::optional<int64_t> divisor_override, const Tensor &grad_input) {
-    const int64_t one[] = {1};
-    const Windows windows = {
-        kernel_size, stride, padding, one, count_include_pad, divisor_override.value_or(0)};
+    const auto windows = average_windows(kernel_size, stride, padding, count_include_pad, divisor_override);
     backward(grad_output, self, {}, grad_input, 2, &windows);
 }
 
 TORCH_IMPL_FUNC(avg_pool3d_xpu)(const Tensor &self, IntArrayRef kernel_size, IntArrayRef stride,
                                 IntArrayRef padding, bool ceil_mode, bool count_include_pad,
                                 std::optional<int64_t> divisor_override, const Tensor &out) {
-    const int64_t one[] = {1};
-    const Windows windows = {
-        kernel_size, stride, padding, one, count_include_pad, divisor_override.value_or(0)};
+    const auto windows = average_windows(kernel_size, stride, padding, count_include_pad, divisor_override);
     forward(self, out, {}, 3, &windows);
 }
 
@@ -271,9 +273,7 @@ TORCH_IMPL_FUNC(avg_pool3d_backward_xpu)(const Tensor &grad_output, const Tensor
                                          IntArrayRef kernel_size, IntArrayRef stride, IntArrayRef padding,
                                          bool ceil_mode, bool count_include_pad,
                                          std::optional<int64_t> divisor_override, const Tensor &grad_input) {
-    const int64_t one[] = {1};
-    const Windows windows = {
-        kernel_size, stride, padding, one, count_include_pad, divisor_override.value_or(0)};
+    const auto windows = average_windows(kernel_size, stride, padding, count_include_pad, divisor_override);
     backward(grad_output, self, {}, grad_input, 3, &windows);
 }
 

@@ -2,9 +2,11 @@
  * and the gradients, gathered: each input position asks the windows it may be in, so that no two work-items
  * write one place and the result is the same each time.
  *
+ * On processors the gradients of a plane are scattered by one work-item, which is as orderly and less work.
+ *
  * Windows: o·stride - pad + k·dilation, k < window; or ADAPTIVE, from floor(o·in/out) to ceil((o+1)·in/out).
- * Options: T; ACC; MAXIMUM; ADAPTIVE; LAST; BUILD_<kernel>. NaN is greater than all; of equal elements the first
- * counts. */
+ * Options: T; ACC; MAXIMUM; ADAPTIVE; LAST, as in position.h; BUILD_<kernel>. NaN is greater than all; of
+ * equal elements the first counts. */
 #include "pool.h"
 #include "position.h"
 
@@ -26,77 +28,86 @@ static inline int first_window(int i, int extent, int stride) {
 }
 #endif
 
-#ifdef BUILD_pool_forward
-__kernel void pool_forward(pool_params p) {
-    POSITION(p.out)
+#ifdef LAST
+#define CHANNEL channel
+#else
+#define CHANNEL 0
+#endif
+
+/* Coordinate v along dimension d goes over what window o has inside the input. */
+#define EACH_INSIDE(v, d, o)                                                                                 \
+    for (int v = first_inside(STARTS(p, d, o), STEP(p, d)), end_##v = min(ENDS(p, d, o), p.in[d]); v < end_##v; \
+         v += STEP(p, d))
+static inline int first_inside(int start, int step) {
+    while (start < 0) start += step;
+    return start;
+}
+
+#ifndef MAXIMUM
+/* What the average over window (d, h, w) divides by; 0 if it is empty. (No loop over the three dimensions:
+ * indices into the parameters that aren't constants keep compilers from using vectors.) */
+static inline int inside(int start, int end, int in) { return max(min(end, in) - max(start, 0), 0); }
+static inline int counted(int start, int end, int in, int pad) { return min(end, in + pad) - start; }
+static inline int divisor_of(pool_params p, int d, int h, int w) {
+#define EXTENT(i, o) STARTS(p, i, o), ENDS(p, i, o), p.in[i]
+    if (p.divisor) return p.divisor;
+    if (p.count_pad)
+        return counted(EXTENT(0, d), p.pad[0]) * counted(EXTENT(1, h), p.pad[1]) * counted(EXTENT(2, w), p.pad[2]);
+    return inside(EXTENT(0, d)) * inside(EXTENT(1, h)) * inside(EXTENT(2, w));
+}
+#endif
+
+#if defined BUILD_pool_forward || defined BUILD_pool_forward_planes
+static inline void take_window(pool_params p, size_t plane, size_t channel, int d, int h, int w) {
     __global const STORED(T) *x = XPU_CPTR(STORED(T), p.input);
-    int start[3], end[3];
-    for (int d = 0; d < 3; d++) {
-        start[d] = STARTS(p, d, at[d]);
-        end[d] = ENDS(p, d, at[d]);
-    }
+    __global STORED(T) *y = XPU_PTR(STORED(T), p.output);
+    const size_t out = OFFSET(p.out, d, h, w);
 #ifdef MAXIMUM
     ACC best = -INFINITY;
     int best_at = -1;
 #else
     ACC sum = 0;
-#ifdef ADAPTIVE
-    const int padded = 0;
-#else
-    int padded = 1; /* elements of the window, padding counted, that beyond the padding not */
-    for (int d = 0; d < 3; d++) padded *= min(end[d], p.in[d] + p.pad[d]) - start[d];
 #endif
-#endif
-    for (int i = 0, z = start[0]; i < p.window[0]; i++, z += STEP(p, 0)) {
-        if (z < 0 || z >= min(end[0], p.in[0])) continue;
-        for (int j = 0, y = start[1]; j < p.window[1]; j++, y += STEP(p, 1)) {
-            if (y < 0 || y >= min(end[1], p.in[1])) continue;
-            for (int k = 0, w = start[2]; k < p.window[2]; k++, w += STEP(p, 2)) {
-                if (w < 0 || w >= min(end[2], p.in[2])) continue;
-                const ACC v = LOAD(T, x, OFFSET(p.in, z, y, w));
+    EACH_INSIDE(i, 0, d)
+        EACH_INSIDE(j, 1, h) {
 #ifdef MAXIMUM
-                if (best_at < 0 || v > best || v != v) {
+            EACH_INSIDE(k, 2, w) {
+                const ACC v = LOAD(T, x, OFFSET(p.in, i, j, k));
+#ifdef ADAPTIVE /* windows are long, and a new maximum is rare in them */
+                if ((best_at < 0 || !(v <= best)) && (best == best || v != v)) {
                     best = v;
-                    best_at = (z * p.in[1] + y) * p.in[2] + w;
+                    best_at = (i * p.in[1] + j) * p.in[2] + k;
                 }
 #else
-                sum += v;
+                const bool take = (v > best) | (v != v) | (best_at < 0);
+                best = take ? v : best;
+                best_at = take ? (i * p.in[1] + j) * p.in[2] + k : best_at;
 #endif
             }
+#else
+            ACC line = 0; /* lines don't wait for each other */
+            EACH_INSIDE(k, 2, w) line += (ACC)LOAD(T, x, OFFSET(p.in, i, j, k));
+            sum += line;
+#endif
         }
-    }
-    const size_t out = OFFSET(p.out, at[0], at[1], at[2]);
 #ifdef MAXIMUM
-    STORE(T, XPU_PTR(STORED(T), p.output), out, best);
+    STORE(T, y, out, best);
     XPU_PTR(long, p.indices)[out] = best_at;
 #else
-    int inside = 1;
-    for (int d = 0; d < 3; d++) inside *= max(min(end[d], p.in[d]) - max(start[d], 0), 0);
-    const int divisor = p.divisor ? p.divisor : p.count_pad ? padded : inside;
-    STORE(T, XPU_PTR(STORED(T), p.output), out, inside == 0 ? (ACC)0 : sum / divisor);
+    const int divisor = divisor_of(p, d, h, w);
+    STORE(T, y, out, divisor == 0 ? (ACC)0 : sum / divisor);
 #endif
+}
+#endif
+
+#ifdef BUILD_pool_forward
+__kernel void pool_forward(pool_params p) {
+    POSITION(p.out)
+    take_window(p, plane, CHANNEL, at[0], at[1], at[2]);
 }
 #endif
 
 #ifdef BUILD_pool_backward
-#ifndef MAXIMUM
-/* What the average over window (d, h, w) divides by. */
-static inline int divisor_of(pool_params p, int d, int h, int w) {
-    if (p.divisor) return p.divisor;
-    const int o[3] = {d, h, w};
-    int n = 1;
-    for (int i = 0; i < 3; i++) {
-        const int start = STARTS(p, i, o[i]), end = ENDS(p, i, o[i]);
-#ifdef ADAPTIVE
-        n *= end - start;
-#else
-        n *= p.count_pad ? min(end, p.in[i] + p.pad[i]) - start : min(end, p.in[i]) - max(start, 0);
-#endif
-    }
-    return n;
-}
-#endif
-
 __kernel void pool_backward(pool_params p) {
     POSITION(p.in)
     __global const STORED(T) *dy = XPU_CPTR(STORED(T), p.output);
@@ -116,4 +127,58 @@ __kernel void pool_backward(pool_params p) {
             }
     STORE(T, XPU_PTR(STORED(T), p.input), OFFSET(p.in, at[0], at[1], at[2]), sum);
 }
+#endif
+
+/* For processors: a work-item goes over a whole plane. */
+#ifndef LAST
+#define PLANE_KERNEL __attribute__((reqd_work_group_size(1, 1, 1))) __kernel
+#define EACH_OUTPUT                                                                                          \
+    for (int d = 0; d < p.out[0]; d++)                                                                       \
+        for (int h = 0; h < p.out[1]; h++)                                                                   \
+            for (int w = 0; w < p.out[2]; w++)
+
+#ifdef BUILD_pool_forward_planes
+PLANE_KERNEL void pool_forward_planes(pool_params p) {
+    const size_t plane = get_global_id(0);
+    EACH_OUTPUT take_window(p, plane, CHANNEL, d, h, w);
+}
+#endif
+
+/* APART: the sums are kept in local memory, of at least a plane's elements, as T would round each of them. */
+#ifdef BUILD_pool_backward_planes
+#ifdef APART
+#define SUM(d, h, w) sums[((d) * p.in[1] + (h)) * p.in[2] + (w)]
+#else
+#define SUM(d, h, w) dx[OFFSET(p.in, d, h, w)]
+#endif
+PLANE_KERNEL void pool_backward_planes(pool_params p) {
+    const size_t plane = get_global_id(0);
+    __global STORED(T) *dx = XPU_PTR(STORED(T), p.input);
+    __global const STORED(T) *dy = XPU_CPTR(STORED(T), p.output);
+    const size_t inputs = (size_t)p.in[0] * p.in[1] * p.in[2];
+#ifdef APART
+    __local ACC sums[APART];
+#endif
+    for (size_t i = 0; i < inputs; i++) SUM(0, 0, i) = 0;
+    EACH_OUTPUT {
+        const size_t out = OFFSET(p.out, d, h, w);
+#ifdef MAXIMUM
+        const long i = XPU_CPTR(long, p.indices)[out];
+        if ((ulong)i < inputs) SUM(0, 0, i) += LOAD(T, dy, out);
+#else
+        const ACC share = (ACC)LOAD(T, dy, out) / divisor_of(p, d, h, w);
+        const int start = first_inside(STARTS(p, 2, w), 1), end = min(ENDS(p, 2, w), p.in[2]);
+        EACH_INSIDE(i, 0, d)
+            EACH_INSIDE(j, 1, h) {
+                int k = start; /* averages have no dilation */
+                for (; k + 4 <= end; k += 4) vstore4(vload4(0, &SUM(i, j, k)) + share, 0, &SUM(i, j, k));
+                for (; k < end; k++) SUM(i, j, k) += share;
+            }
+#endif
+    }
+#ifdef APART
+    for (size_t i = 0; i < inputs; i++) STORE(T, dx, OFFSET(p.in, 0, 0, i), sums[i]);
+#endif
+}
+#endif
 #endif

@@ -10,7 +10,7 @@ typedef struct pool_params {
     xpu_i64 batch, channels;
     xpu_i64 rows; /* of the range: positions along all dimensions but the first */
     xpu_i32 in[3], out[3];
-    xpu_i32 window[3], stride[3], pad[3], dilation[3]; /* adaptive: window is the widest */
+    xpu_i32 window[3], stride[3], pad[3], dilation[3]; /* unused when adaptive */
     xpu_i32 divisor;                                   /* of averages; 0: the window's elements */
     xpu_i32 count_pad;                                 /* averages count padding */
 } pool_params;

@@ -8,19 +8,29 @@
 
 #define GROUP 256 /* work-items */
 #define MOST_LANES 64
+#define LONGEST_APART 16384
 
-static xpu_status get_kernel(int device, const xpu_pool *args, bool backward, xpu_kernel **kernel) {
+typedef struct plan {
+    bool backward, planes;
+    int apart; /* elements of local memory for the sums of a plane; 0: they are kept in the result */
+} plan;
+
+static xpu_status get_kernel(int device, const xpu_pool *args, const plan *plan, xpu_kernel **kernel) {
     const kernel_key key = {.family = FAMILY_POOL,
-                            .word = {(uint64_t)args->dtype | (uint64_t)backward << 8 |
-                                     (uint64_t)args->maximum << 9 | (uint64_t)args->adaptive << 10 |
-                                     (uint64_t)args->channels_last << 11}};
+                            .word = {(uint64_t)args->dtype | (uint64_t)plan->backward << 8 |
+                                         (uint64_t)plan->planes << 9 | (uint64_t)args->maximum << 11 |
+                                         (uint64_t)args->adaptive << 12 | (uint64_t)args->channels_last << 13,
+                                     (uint64_t)plan->apart}};
     *kernel = kernel_find(device, &key);
     if (*kernel) return XPU_SUCCESS;
-    const char *name = backward ? "pool_backward" : "pool_forward";
+    static const char *const names[2][2] = {{"pool_forward", "pool_forward_planes"},
+                                            {"pool_backward", "pool_backward_planes"}};
+    const char *name = names[plan->backward][plan->planes];
     char options[256], label[64];
-    snprintf(options, sizeof options, "-DT=%s -DACC=%s%s%s%s -DBUILD_%s", dtype_token(args->dtype),
-             args->dtype == XPU_FLOAT64 ? "double" : "float", args->maximum ? " -DMAXIMUM" : "",
-             args->adaptive ? " -DADAPTIVE" : "", args->channels_last ? " -DLAST" : "", name);
+    int used = snprintf(options, sizeof options, "-DT=%s -DACC=%s%s%s%s -DBUILD_%s", dtype_token(args->dtype),
+                        args->dtype == XPU_FLOAT64 ? "double" : "float", args->maximum ? " -DMAXIMUM" : "",
+                        args->adaptive ? " -DADAPTIVE" : "", args->channels_last ? " -DLAST" : "", name);
+    if (plan->apart) snprintf(options + used, sizeof options - (size_t)used, " -DAPART=%d", plan->apart);
     snprintf(label, sizeof label, "%s_%s%s %s", args->maximum ? "max" : "average",
              args->adaptive ? "adaptive_" : "", name, dtype_token(args->dtype));
     return kernel_make(device, &key,
@@ -28,14 +38,22 @@ static xpu_status get_kernel(int device, const xpu_pool *args, bool backward, xp
                        kernel);
 }
 
-/* The widest of the adaptive windows along one dimension. */
-static int widest(int in, int out) {
-    int most = 0;
-    for (int64_t o = 0; o < out; o++) {
-        const int64_t start = o * in / out, end = ((o + 1) * in + out - 1) / out;
-        if (end - start > most) most = (int)(end - start);
-    }
-    return most;
+/* A processor gives each plane to one work-item where there is enough of them: it needs no other's sums. */
+static plan make_plan(const xpu_device_properties *device, const xpu_pool *args, bool backward) {
+    plan plan = {.backward = backward};
+    if (device->type != XPU_DEVICE_CPU || args->channels_last ||
+        args->batch * args->channels < (int64_t)device->max_compute_units)
+        return plan;
+    plan.planes = true;
+    if (!backward || args->dtype == compute_dtype(args->dtype)) return plan;
+    const int64_t elements = (int64_t)args->in[0] * args->in[1] * args->in[2];
+    int apart = 1024;
+    while (apart < elements && apart < LONGEST_APART) apart *= 2;
+    if (apart >= elements && (uint64_t)apart * sizeof(float) <= device->local_mem_size)
+        plan.apart = apart;
+    else
+        plan.planes = false;
+    return plan;
 }
 
 static xpu_status run(xpu_stream *stream, const xpu_pool *args, bool backward, pool_params *p) {
@@ -55,24 +73,29 @@ static xpu_status run(xpu_stream *stream, const xpu_pool *args, bool backward, p
     for (int d = 0; d < 3; d++) {
         p->in[d] = args->in[d];
         p->out[d] = args->out[d];
-        p->window[d] = args->adaptive ? (backward ? 1 : widest(args->in[d], args->out[d])) : args->kernel[d];
+        p->window[d] = args->kernel[d];
         p->stride[d] = args->stride[d];
         p->pad[d] = args->pad[d];
         p->dilation[d] = args->dilation[d];
-        window *= (uint64_t)p->window[d];
+        window *=
+            (uint64_t)(args->adaptive ? (args->in[d] + args->out[d] - 1) / args->out[d] : args->kernel[d]);
     }
+    const plan plan = make_plan(device, args, backward);
     const uint64_t along = args->channels_last ? (uint64_t)args->channels : (uint64_t)size[2];
     p->rows = args->channels_last ? positions : positions / size[2] * args->channels;
     size_t lanes = 8;
     while (lanes < along && lanes < MOST_LANES) lanes *= 2;
     const size_t group_rows = GROUP / lanes;
-    const xpu_range range = {
+    xpu_range range = {
         .dims = 2,
         .groups = {(along + lanes - 1) / lanes, ((uint64_t)p->rows + group_rows - 1) / group_rows},
         .local = {lanes, group_rows},
         .work = (uint64_t)positions * (uint64_t)args->channels * (window + 4)};
+    if (plan.planes)
+        range = (xpu_range){
+            .dims = 1, .groups = {(size_t)(args->batch * args->channels)}, .local = {1}, .work = range.work};
     xpu_kernel *kernel;
-    XPU_TRY(get_kernel(index, args, backward, &kernel));
+    XPU_TRY(get_kernel(index, args, &plan, &kernel));
     return xpu_launch(stream, kernel, &range, p, sizeof *p);
 }
 
