@@ -43,22 +43,8 @@ static inline A log_add_exp(A a, A b) {
 }
 #endif
 
-static inline long offset_of(const scan_params *p, ulong row, int operand) {
-    long offset = 0;
-#pragma unroll
-    for (int d = 0; d < ROW_DIMS; d++) {
-        ulong c = row;
-        if (d + 1 < ROW_DIMS) {
-            row = c / (ulong)p->size[d];
-            c -= row * (ulong)p->size[d];
-        }
-        offset += (long)c * p->stride[operand][d];
-    }
-    return offset;
-}
-
 static inline acc element(const scan_params *p, __global const STORED(IN) *in, long k) {
-    A x = CONVERT(LOAD(IN, in, k * p->along[0]));
+    A x = CONVERT(LOAD(IN, in, k * p->walk.along[0]));
 #ifdef INDEXED
     acc a = {x, k};
     return a;
@@ -69,21 +55,21 @@ static inline acc element(const scan_params *p, __global const STORED(IN) *in, l
 
 static inline void put(const scan_params *p, __global STORED(OUT) *out, __global long *index, long k, acc a) {
 #ifdef INDEXED
-    STORE(OUT, out, k * p->along[1], a.v);
-    index[k * p->along[2]] = a.i;
+    STORE(OUT, out, k * p->walk.along[1], a.v);
+    index[k * p->walk.along[2]] = a.i;
 #else
-    STORE(OUT, out, k * p->along[1], a);
+    STORE(OUT, out, k * p->walk.along[1], a);
 #endif
 }
 
 #define POINTERS(row)                                                                              \
-    __global const STORED(IN) *in = XPU_CPTR(STORED(IN), p.in) + offset_of(&p, row, 0);            \
-    __global STORED(OUT) *out = XPU_PTR(STORED(OUT), p.out) + offset_of(&p, row, 1);               \
-    __global long *index = XPU_PTR(long, p.index) + offset_of(&p, row, 2);
+    __global const STORED(IN) *in = XPU_CPTR(STORED(IN), p.in) + row_offset(&p.walk, row, 0);            \
+    __global STORED(OUT) *out = XPU_PTR(STORED(OUT), p.out) + row_offset(&p.walk, row, 1);               \
+    __global long *index = XPU_PTR(long, p.index) + row_offset(&p.walk, row, 2);
 
 __kernel void scan_columns(scan_params p) {
     ulong row = XPU_GROUP(0) * LOCAL + get_local_id(0);
-    if (row >= (ulong)p.rows) return;
+    if (row >= (ulong)p.walk.rows) return;
     POINTERS(row)
     acc a = scan_identity();
     for (long k = 0; k < p.length; k++) {
@@ -136,7 +122,7 @@ __attribute__((reqd_work_group_size(LOCAL, 1, 1))) __kernel void scan_rows(scan_
 __attribute__((reqd_work_group_size(LOCAL, 1, 1))) __kernel void scan_totals(scan_params p) {
     __local acc shared[LOCAL];
     ulong task = XPU_GROUP(0), row = task / (ulong)p.chunks, chunk = task - row * (ulong)p.chunks;
-    __global const STORED(IN) *in = XPU_CPTR(STORED(IN), p.in) + offset_of(&p, row, 0);
+    __global const STORED(IN) *in = XPU_CPTR(STORED(IN), p.in) + row_offset(&p.walk, row, 0);
     long from = chunk * p.chunk, to = min(from + p.chunk, p.length);
     acc carry = scan_identity();
     for (long tile = from; tile < to; tile += LOCAL * ITEMS) {
@@ -152,7 +138,7 @@ __attribute__((reqd_work_group_size(LOCAL, 1, 1))) __kernel void scan_totals(sca
 
 __kernel void scan_carries(scan_params p) {
     ulong row = XPU_GROUP(0) * LOCAL + get_local_id(0);
-    if (row >= (ulong)p.rows) return;
+    if (row >= (ulong)p.walk.rows) return;
     __global acc *totals = XPU_PTR(acc, p.totals) + row * (ulong)p.chunks;
     acc a = scan_identity();
     for (long c = 0; c < p.chunks; c++) {

@@ -22,20 +22,6 @@ static inline bool less(key a, key b) { return (a < b) | (!ISNAN(a) & ISNAN(b));
 #define BEFORE(a, b) less(a, b)
 #endif
 
-static inline long offset_of(const sort_params *p, ulong row, int operand) {
-    long offset = 0;
-#pragma unroll
-    for (int d = 0; d < ROW_DIMS; d++) {
-        ulong c = row;
-        if (d + 1 < ROW_DIMS) {
-            row = c / (ulong)p->size[d];
-            c -= row * (ulong)p->size[d];
-        }
-        offset += (long)c * p->stride[operand][d];
-    }
-    return offset;
-}
-
 /* Does element (a, i) stay before (b, j)? Places past the row's end go last. */
 static inline bool in_order(key a, int i, key b, int j, int length) {
     if (i >= length || j >= length) return i < j;
@@ -48,11 +34,11 @@ __attribute__((reqd_work_group_size(LOCAL, 1, 1))) __kernel void sort_tiles(sort
     ulong tiles = ((ulong)p.length + TILE - 1) / TILE, group = XPU_GROUP(0), row = group / tiles;
     long start = (long)(group - row * tiles) * TILE;
     int item = get_local_id(0), length = (int)p.length;
-    __global const STORED(T) *in = XPU_CPTR(STORED(T), p.in) + offset_of(&p, row, 0);
+    __global const STORED(T) *in = XPU_CPTR(STORED(T), p.in) + row_offset(&p.walk, row, 0);
     for (int k = item; k < TILE; k += LOCAL) {
         long at = start + k;
         places[k] = at < p.length ? (int)at : INT_MAX - TILE + k;
-        keys[k] = at < p.length ? LOAD(T, in, at * p.along[0]) : (key)0;
+        keys[k] = at < p.length ? LOAD(T, in, at * p.walk.along[0]) : (key)0;
     }
     for (int size = 2; size <= TILE; size *= 2) {
         for (int step = size / 2; step > 0; step /= 2) {
@@ -93,7 +79,7 @@ static inline long rank_of(__global const STORED(T) *keys, long n, key k, bool a
 
 __kernel void sort_merge(sort_params p) {
     ulong element = XPU_GROUP(0) * get_local_size(0) + get_local_id(0);
-    if (element >= (ulong)p.rows * (ulong)p.length) return;
+    if (element >= (ulong)p.walk.rows * (ulong)p.length) return;
     ulong row = element / (ulong)p.length;
     long at = (long)(element - row * (ulong)p.length);
     __global const STORED(T) *keys = XPU_CPTR(STORED(T), p.keys[0]) + row * (ulong)p.length;
@@ -109,11 +95,11 @@ __kernel void sort_merge(sort_params p) {
 
 __kernel void sort_store(sort_params p) {
     ulong element = XPU_GROUP(0) * get_local_size(0) + get_local_id(0);
-    if (element >= (ulong)p.rows * (ulong)p.count) return;
+    if (element >= (ulong)p.walk.rows * (ulong)p.count) return;
     ulong row = element / (ulong)p.count;
     long k = (long)(element - row * (ulong)p.count);
     ulong from = row * (ulong)p.length + (ulong)(p.first + k);
-    STORE(T, XPU_PTR(STORED(T), p.values) + offset_of(&p, row, 1), k * p.along[1],
+    STORE(T, XPU_PTR(STORED(T), p.values) + row_offset(&p.walk, row, 1), k * p.walk.along[1],
           LOAD(T, XPU_CPTR(STORED(T), p.keys[0]), from));
-    XPU_PTR(long, p.indices)[offset_of(&p, row, 2) + k * p.along[2]] = XPU_CPTR(int, p.places[0])[from];
+    XPU_PTR(long, p.indices)[row_offset(&p.walk, row, 2) + k * p.walk.along[2]] = XPU_CPTR(int, p.places[0])[from];
 }

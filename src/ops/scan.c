@@ -7,6 +7,7 @@
 
 #include "kernels/scan.h"
 #include "ops/kernel.h"
+#include "ops/row_walk.h"
 #include "xpu/memory.h"
 
 static const struct row {
@@ -89,28 +90,6 @@ static xpu_status check(xpu_scan_op op, const xpu_tensor *out, const xpu_tensor 
     return XPU_SUCCESS;
 }
 
-/* The dimensions other than `dim`, from the last to the first, those of size 1 left out. */
-static int fill_rows(const xpu_tensor *const operands[3], int dim, scan_params *p) {
-    int n = 0;
-    p->rows = 1;
-    for (int d = operands[0]->dims - 1; d >= 0; d--) {
-        int64_t size = operands[0]->size[d];
-        if (d == dim || size == 1) continue;
-        bool merge = n > 0;
-        for (int i = 0; i < 3; i++)
-            if (merge && operands[i]->stride[d] != p->stride[i][n - 1] * p->size[n - 1]) merge = false;
-        if (merge) {
-            p->size[n - 1] *= size;
-        } else {
-            p->size[n] = size;
-            for (int i = 0; i < 3; i++) p->stride[i][n] = operands[i]->stride[d];
-            n++;
-        }
-        p->rows *= size;
-    }
-    return n;
-}
-
 xpu_status xpu_scan(xpu_stream *stream, xpu_scan_op op, const xpu_tensor *out, const xpu_tensor *index,
                     const xpu_tensor *in, int dim) {
     int device = xpu_stream_device(stream);
@@ -120,30 +99,29 @@ xpu_status xpu_scan(xpu_stream *stream, xpu_scan_op op, const xpu_tensor *out, c
     const xpu_tensor *operands[3] = {in, out, index ? index : out};
     scan_params p;
     memset(&p, 0, sizeof p);
-    int row_dims = fill_rows(operands, dim, &p);
+    int row_dims = row_walk_fill(operands, dim, &p.walk);
     p.in = XPU_ADDR(in->data);
     p.out = XPU_ADDR(out->data);
     p.index = XPU_ADDR(index ? index->data : NULL);
     p.length = in->size[dim];
-    for (int i = 0; i < 3; i++) p.along[i] = operands[i]->stride[dim];
     p.chunk = p.length;
     p.chunks = 1;
-    if (p.rows == 0 || p.length == 0) return XPU_SUCCESS;
+    if (p.walk.rows == 0 || p.length == 0) return XPU_SUCCESS;
 
     bool cpu = properties->type == XPU_DEVICE_CPU;
     int64_t units = (int64_t)properties->max_compute_units;
-    uint64_t work = (uint64_t)(p.rows * p.length) * 4;
-    bool columns = p.length < 16 || p.rows >= units * (cpu ? 32 : 512);
+    uint64_t work = (uint64_t)(p.walk.rows * p.length) * 4;
+    bool columns = p.length < 16 || p.walk.rows >= units * (cpu ? 32 : 512);
     if (columns) {
         int local = cpu ? 16 : 64;
         xpu_kernel *kernel;
         XPU_TRY(find_kernel(device, op, in->dtype, out->dtype, row_dims, local, ENTRY_COLUMNS, &kernel));
-        xpu_range range = {1, {(size_t)((p.rows + local - 1) / local)}, {(size_t)local}, work};
+        xpu_range range = {1, {(size_t)((p.walk.rows + local - 1) / local)}, {(size_t)local}, work};
         return xpu_launch(stream, kernel, &range, &p, sizeof p);
     }
 
     int local = cpu ? 32 : 128;
-    if (p.rows < 4 * units && p.length > LONGEST_CHUNK) {
+    if (p.walk.rows < 4 * units && p.length > LONGEST_CHUNK) {
         int64_t chunks = (p.length + LONGEST_CHUNK - 1) / LONGEST_CHUNK;
         if (chunks > MOST_CHUNKS) chunks = MOST_CHUNKS;
         p.chunk = (p.length + chunks - 1) / chunks;
@@ -151,16 +129,18 @@ xpu_status xpu_scan(xpu_stream *stream, xpu_scan_op op, const xpu_tensor *out, c
     }
     xpu_kernel *scan, *totals = NULL, *carries = NULL;
     XPU_TRY(find_kernel(device, op, in->dtype, out->dtype, row_dims, local, ENTRY_ROWS, &scan));
-    xpu_range range = {1, {(size_t)(p.rows * p.chunks)}, {(size_t)local}, work};
+    xpu_range range = {1, {(size_t)(p.walk.rows * p.chunks)}, {(size_t)local}, work};
     if (p.chunks == 1) return xpu_launch(stream, scan, &range, &p, sizeof p);
 
     XPU_TRY(find_kernel(device, op, in->dtype, out->dtype, row_dims, local, ENTRY_TOTALS, &totals));
     XPU_TRY(find_kernel(device, op, in->dtype, out->dtype, row_dims, local, ENTRY_CARRIES, &carries));
     void *memory;
-    XPU_TRY(xpu_malloc(stream, (size_t)(p.rows * p.chunks) * ACC_BYTES, &memory));
+    XPU_TRY(xpu_malloc(stream, (size_t)(p.walk.rows * p.chunks) * ACC_BYTES, &memory));
     p.totals = XPU_ADDR(memory);
-    xpu_range few = {
-        1, {(size_t)((p.rows + local - 1) / local)}, {(size_t)local}, (uint64_t)(p.rows * p.chunks)};
+    xpu_range few = {1,
+                     {(size_t)((p.walk.rows + local - 1) / local)},
+                     {(size_t)local},
+                     (uint64_t)(p.walk.rows * p.chunks)};
     xpu_status status = xpu_launch(stream, totals, &range, &p, sizeof p);
     if (status == XPU_SUCCESS) status = xpu_launch(stream, carries, &few, &p, sizeof p);
     if (status == XPU_SUCCESS) status = xpu_launch(stream, scan, &range, &p, sizeof p);

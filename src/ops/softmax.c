@@ -17,7 +17,8 @@ typedef struct plan {
     variant variant;
     bool backward;
     team team;
-    int registers, pack, keep; /* elements a lane; local memory's elements, -1: the result keeps them */
+    int registers, pack, length; /* as in row_plan */
+    int keep;                    /* elements of local memory for exponentials; -1: the result keeps them */
 } plan;
 
 static int power_above(int64_t n) {
@@ -38,6 +39,7 @@ static plan make_plan(const xpu_device_properties *device, const xpu_softmax *ar
     p.team = row.team;
     p.registers = row.registers;
     p.pack = backward ? 1 : row.pack;
+    p.length = row.length;
     if (p.registers) return p;
     if (!backward && !args->logarithm && args->output_dtype == compute_dtype(args->output_dtype))
         p.keep = -1;
@@ -54,7 +56,7 @@ static xpu_status get_kernel(int device, const xpu_softmax *args, const plan *p,
                      (uint64_t)p->backward << 18 | (uint64_t)p->variant << 20,
                  (uint64_t)p->team.lanes | (uint64_t)p->team.subgroup << 16 | (uint64_t)p->registers << 20 |
                      (uint64_t)p->pack << 32 | (uint64_t)p->team.teams << 40,
-                 (uint64_t)(p->keep + 1)}};
+                 (uint64_t)(p->keep + 1) | (uint64_t)p->length << 32}};
     *kernel = kernel_find(device, &key);
     if (*kernel) return XPU_SUCCESS;
 
@@ -69,8 +71,11 @@ static xpu_status get_kernel(int device, const xpu_softmax *args, const plan *p,
                      pack_type(p->pack, in), pack_type(p->pack, out), args->logarithm ? " -DLOG" : "",
                      args->mask ? " -DMASKED" : "", p->variant == FLAT_COLUMNS ? " -DFLAT" : "",
                      p->keep < 0 ? " -DKEEP_IN_RESULT" : "");
+    if (in == XPU_BFLOAT16 && out == XPU_BFLOAT16)
+        used += snprintf(options + used, sizeof options - (size_t)used, " -DOWN_BF16");
     if (p->keep > 0)
         used += snprintf(options + used, sizeof options - (size_t)used, " -DKEEP_LENGTH=%d", p->keep);
+    if (p->length) used += snprintf(options + used, sizeof options - (size_t)used, " -DLENGTH=%d", p->length);
     snprintf(name, sizeof name, "softmax_%s%s", p->backward ? "backward_" : "",
              p->variant == ROWS ? "rows" : "columns");
     snprintf(options + used, sizeof options - (size_t)used, " -DBUILD_%s", name);
@@ -102,7 +107,7 @@ static xpu_status run(xpu_stream *stream, const xpu_softmax *args, bool backward
     const uint64_t work = columns * (uint64_t)args->length * (backward && !args->logarithm ? 2 : EXP_WORK);
     xpu_range range;
     if (p.variant == ROWS) {
-        params->rows_per_team = team_rows(device, args->length);
+        params->rows_per_team = team_rows(device, args->length, params->columns);
         range = team_range(p.team, (columns + params->rows_per_team - 1) / params->rows_per_team, work);
     } else {
         const uint64_t along = p.variant == FLAT_COLUMNS ? columns : (uint64_t)args->inner;

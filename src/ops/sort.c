@@ -7,6 +7,7 @@
 
 #include "kernels/sort.h"
 #include "ops/kernel.h"
+#include "ops/row_walk.h"
 #include "xpu/memory.h"
 
 typedef enum entry { ENTRY_TILES, ENTRY_MERGE, ENTRY_STORE } entry;
@@ -59,28 +60,6 @@ static xpu_status check(const xpu_tensor *values, const xpu_tensor *indices, con
     return XPU_SUCCESS;
 }
 
-/* The dimensions other than `dim`, the last one first. */
-static int fill_rows(const xpu_tensor *const operands[3], int dim, sort_params *p) {
-    int n = 0;
-    p->rows = 1;
-    for (int d = operands[0]->dims - 1; d >= 0; d--) {
-        int64_t size = operands[0]->size[d];
-        if (d == dim || size == 1) continue;
-        bool merge = n > 0;
-        for (int i = 0; i < 3; i++)
-            if (merge && operands[i]->stride[d] != p->stride[i][n - 1] * p->size[n - 1]) merge = false;
-        if (merge) {
-            p->size[n - 1] *= size;
-        } else {
-            p->size[n] = size;
-            for (int i = 0; i < 3; i++) p->stride[i][n] = operands[i]->stride[d];
-            n++;
-        }
-        p->rows *= size;
-    }
-    return n;
-}
-
 static void swap_buffers(sort_params *p) {
     xpu_addr keys = p->keys[0], places = p->places[0];
     p->keys[0] = p->keys[1];
@@ -103,16 +82,15 @@ xpu_status xpu_sort(xpu_stream *stream, const xpu_tensor *values, const xpu_tens
     const xpu_tensor *operands[3] = {in, values, indices};
     sort_params p;
     memset(&p, 0, sizeof p);
-    int row_dims = fill_rows(operands, dim, &p);
+    int row_dims = row_walk_fill(operands, dim, &p.walk);
     p.in = XPU_ADDR(in->data);
     p.values = XPU_ADDR(values->data);
     p.indices = XPU_ADDR(indices->data);
     p.length = in->size[dim];
     p.first = first;
     p.count = values->size[dim];
-    for (int i = 0; i < 3; i++) p.along[i] = operands[i]->stride[dim];
-    int64_t elements = p.rows * p.length;
-    if (p.rows * p.count == 0) return XPU_SUCCESS;
+    int64_t elements = p.walk.rows * p.length;
+    if (p.walk.rows * p.count == 0) return XPU_SUCCESS;
 
     int local = 16, most = properties->max_work_group_size < 256 ? (int)properties->max_work_group_size : 256;
     while (2 * local < p.length && 2 * local <= most) local *= 2;
@@ -130,8 +108,10 @@ xpu_status xpu_sort(xpu_stream *stream, const xpu_tensor *values, const xpu_tens
         p.places[i] = p.keys[i] + key_bytes;
     }
     int64_t tile = 2 * (int64_t)local;
-    xpu_range range = {
-        1, {(size_t)(p.rows * ((p.length + tile - 1) / tile))}, {(size_t)local}, (uint64_t)elements * 50};
+    xpu_range range = {1,
+                       {(size_t)(p.walk.rows * ((p.length + tile - 1) / tile))},
+                       {(size_t)local},
+                       (uint64_t)elements * 50};
     xpu_status status = xpu_launch(stream, tiles, &range, &p, sizeof p);
     swap_buffers(&p);
     for (p.run = tile; p.run < p.length && status == XPU_SUCCESS; p.run *= 2) {
@@ -140,7 +120,7 @@ xpu_status xpu_sort(xpu_stream *stream, const xpu_tensor *values, const xpu_tens
         swap_buffers(&p);
     }
     if (status == XPU_SUCCESS) {
-        range = by_elements(p.rows * p.count, 4);
+        range = by_elements(p.walk.rows * p.count, 4);
         status = xpu_launch(stream, store, &range, &p, sizeof p);
     }
     xpu_free(memory);
