@@ -3,16 +3,28 @@
  *
  * Statistics are sums of deviations from a shift near the mean, so that one pass over memory is enough;
  * slices of a set are combined by Chan's formula, always in the same order.
- * Options: T, the tensors' dtype; GROUPED for group norm; those of team.h; COLUMN_LANES. */
+ * Options: T, the tensors' dtype; GROUPED for group norm; those of team.h; WIDE, channels of a work-item. */
 #include "norm_plane.h"
 #include "team.h"
 
 #define SHIFT_ELEMENTS 1024 /* of a set's first plane, whose mean is the shift */
 
+/* The mean that a backward sum is taken about. */
+static inline ACC set_mean(norm_plane_params p, ulong set) {
+    return p.evaluate ? (ACC)LOAD(RUNNING, XPU_CPTR(STORED(RUNNING), p.mean), set)
+                      : (ACC)LOAD(SAVE, XPU_CPTR(STORED(SAVE), p.mean), set);
+}
+
 /* One team a set and slice: set of batch norm = channel, its planes are `channels` apart; set of group norm
  * = a group of one batch entry, taken as one plane. */
 #ifdef PLANES
 #ifdef BUILD_norm_plane_statistics
+#define ADD_DEVIATION(i, k)                                                                                  \
+    {                                                                                                        \
+        const ACC v = (ACC)LOAD(T, x, i) - shift;                                                            \
+        d##k += v;                                                                                           \
+        q##k += v * v;                                                                                       \
+    }
 TEAM_KERNEL void norm_plane_statistics(norm_plane_params p) {
     TEAM_SCRATCH
     const ulong index = TEAM_INDEX, slice = index / p.sets, set = index - slice * p.sets;
@@ -25,15 +37,15 @@ TEAM_KERNEL void norm_plane_statistics(norm_plane_params p) {
     const ulong planes = min((ulong)p.planes_per_slice, (ulong)p.batch - start), step = p.channels * n;
     __global const STORED(T) *x = XPU_CPTR(STORED(T), p.input) + set * n + start * step;
 #endif
-    ACC sum = 0, squares = 0;
+    ACC sum = 0;
     const size_t few = min(n, (size_t)SHIFT_ELEMENTS);
     TEAM_EACH(i, few, sum += LOAD(T, x, i);)
     const ACC shift = TEAM_SUM(sum) / few;
-    sum = 0;
-    for (ulong plane = 0; plane < planes; plane++, x += step)
-        TEAM_EACH(i, n, const ACC d = (ACC)LOAD(T, x, i) - shift; sum += d; squares += d * d;)
-    sum = TEAM_SUM(sum);
-    squares = TEAM_SUM(squares);
+    TEAM_FOUR(d)
+    TEAM_FOUR(q)
+    for (ulong plane = 0; plane < planes; plane++, x += step) TEAM_ADD_UP(n, ADD_DEVIATION)
+    sum = TEAM_SUM(TEAM_TOTAL(d));
+    const ACC squares = TEAM_SUM(TEAM_TOTAL(q));
     if (LANE == 0) {
         const ACC count = (ACC)(planes * n), mean = sum / count;
         __global ACC *out = XPU_PTR(ACC, p.partial) + index * 3;
@@ -45,14 +57,14 @@ TEAM_KERNEL void norm_plane_statistics(norm_plane_params p) {
 }
 #endif
 
-/* The mean that a backward sum is taken about. */
-static inline ACC set_mean(norm_plane_params p, ulong set) {
-    return p.evaluate ? (ACC)LOAD(RUNNING, XPU_CPTR(STORED(RUNNING), p.mean), set)
-                      : (ACC)LOAD(SAVE, XPU_CPTR(STORED(SAVE), p.mean), set);
-}
-
 /* Sums of dy and dy (x - mean): batch norm, over the planes of a channel; group norm, of each plane. */
 #ifdef BUILD_norm_plane_sums
+#define ADD_GRADIENT(i, k)                                                                                   \
+    {                                                                                                        \
+        const ACC v = LOAD(T, dy, i);                                                                        \
+        g##k += v;                                                                                           \
+        h##k += v * ((ACC)LOAD(T, x, i) - mean);                                                             \
+    }
 TEAM_KERNEL void norm_plane_sums(norm_plane_params p) {
     TEAM_SCRATCH
     const size_t n = p.length;
@@ -70,11 +82,10 @@ TEAM_KERNEL void norm_plane_sums(norm_plane_params p) {
 #endif
         __global const STORED(T) *x = XPU_CPTR(STORED(T), p.input) + offset;
         __global const STORED(T) *dy = XPU_CPTR(STORED(T), p.grad) + offset;
-        ACC sum = 0, sum_x = 0;
-        for (ulong plane = 0; plane < planes; plane++, x += step, dy += step)
-            TEAM_EACH(i, n, const ACC g = LOAD(T, dy, i); sum += g; sum_x += g * ((ACC)LOAD(T, x, i) - mean);)
-        sum = TEAM_SUM(sum);
-        sum_x = TEAM_SUM(sum_x);
+        TEAM_FOUR(g)
+        TEAM_FOUR(h)
+        for (ulong plane = 0; plane < planes; plane++, x += step, dy += step) TEAM_ADD_UP(n, ADD_GRADIENT)
+        const ACC sum = TEAM_SUM(TEAM_TOTAL(g)), sum_x = TEAM_SUM(TEAM_TOTAL(h));
         if (LANE == 0) {
             __global ACC *out = XPU_PTR(ACC, p.partial) + index * 2;
             out[0] = sum;
@@ -111,72 +122,81 @@ TEAM_KERNEL void norm_plane_apply(norm_plane_params p) {
 #endif
 #endif
 
-/* Channels side by side: a work-item a channel, over the positions of one slice. */
+/* Channels side by side: a work-item has WIDE channels, LANES apart, over the positions of one slice. */
 #ifdef COLUMNS
-#define COLUMN_POSITIONS                                                                             \
-    const size_t channel = get_global_id(0), channels = p.channels;                                  \
-    const ulong slice = XPU_GROUP(1), start = slice * p.positions_per_slice;                         \
-    const ulong count = min((ulong)p.positions_per_slice, (ulong)p.length - start);                  \
-    if (channel >= channels) return;
+#define COLUMN_POSITIONS                                                                                     \
+    const size_t channels = p.channels, left = XPU_GROUP(0) * (LANES * WIDE), first = left + LANE;           \
+    const ulong slice = XPU_GROUP(1), start = slice * p.positions_per_slice;                                 \
+    const ulong count = min((ulong)p.positions_per_slice, (ulong)p.length - start);                          \
+    const bool full = left + LANES * WIDE <= channels;
+#define EACH_WIDE(BODY) _Pragma("unroll") for (int w = 0; w < WIDE; w++) { BODY }
+#define CHANNEL(w) (first + (w) * LANES)
+/* BODY for each channel, w, at the first n positions; `at` is the element. */
+#define EACH_COLUMN(n, BODY)                                                                                 \
+    if (full)                                                                                                \
+        for (ulong i = 0; i < (n); i++) EACH_WIDE(const size_t at = i * channels + CHANNEL(w); BODY)         \
+    else                                                                                                     \
+        for (ulong i = 0; i < (n); i++)                                                                      \
+            EACH_WIDE(if (CHANNEL(w) < channels) { const size_t at = i * channels + CHANNEL(w); BODY })
 
 #ifdef BUILD_norm_column_statistics
-__kernel void norm_column_statistics(norm_plane_params p) {
+__kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void norm_column_statistics(norm_plane_params p) {
     COLUMN_POSITIONS
     __global const STORED(T) *x = XPU_CPTR(STORED(T), p.input) + start * channels;
     const ulong few = min(count, (ulong)8);
-    ACC shift = 0, sum = 0, squares = 0;
-    for (ulong i = 0; i < few; i++) shift += LOAD(T, x, i * channels + channel);
-    shift /= few;
-    for (ulong i = 0; i < count; i++) {
-        const ACC d = (ACC)LOAD(T, x, i * channels + channel) - shift;
-        sum += d;
-        squares += d * d;
-    }
-    const ACC mean = sum / count, deviation = squares - sum * mean;
-    __global ACC *out = XPU_PTR(ACC, p.partial) + (slice * channels + channel) * 3;
-    out[0] = count;
-    out[1] = shift + mean;
-    out[2] = deviation < 0 ? (ACC)0 : deviation;
+    ACC shift[WIDE], sum[WIDE], squares[WIDE];
+    EACH_WIDE(shift[w] = sum[w] = squares[w] = 0;)
+    EACH_COLUMN(few, shift[w] += (ACC)LOAD(T, x, at);)
+    EACH_WIDE(shift[w] /= few;)
+    EACH_COLUMN(count, const ACC d = (ACC)LOAD(T, x, at) - shift[w]; sum[w] += d; squares[w] += d * d;)
+    __global ACC *out = XPU_PTR(ACC, p.partial) + slice * channels * 3;
+    EACH_WIDE(
+        const ACC mean = sum[w] / count; const ACC deviation = squares[w] - sum[w] * mean;
+        if (CHANNEL(w) < channels) {
+            out[CHANNEL(w) * 3] = count;
+            out[CHANNEL(w) * 3 + 1] = shift[w] + mean;
+            out[CHANNEL(w) * 3 + 2] = deviation < 0 ? (ACC)0 : deviation;
+        })
 }
 #endif
 
 #ifdef BUILD_norm_column_sums
-__kernel void norm_column_sums(norm_plane_params p) {
+__kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void norm_column_sums(norm_plane_params p) {
     COLUMN_POSITIONS
     __global const STORED(T) *x = XPU_CPTR(STORED(T), p.input) + start * channels;
     __global const STORED(T) *dy = XPU_CPTR(STORED(T), p.grad) + start * channels;
-    const ACC mean = p.evaluate ? (ACC)LOAD(RUNNING, XPU_CPTR(STORED(RUNNING), p.mean), channel)
-                                : (ACC)LOAD(SAVE, XPU_CPTR(STORED(SAVE), p.mean), channel);
-    ACC sum = 0, sum_x = 0;
-    for (ulong i = 0; i < count; i++) {
-        const ACC g = LOAD(T, dy, i * channels + channel);
-        sum += g;
-        sum_x += g * ((ACC)LOAD(T, x, i * channels + channel) - mean);
-    }
-    __global ACC *out = XPU_PTR(ACC, p.partial) + (slice * channels + channel) * 2;
-    out[0] = sum;
-    out[1] = sum_x;
+    ACC mean[WIDE], sum[WIDE], sum_x[WIDE];
+    EACH_WIDE(mean[w] = sum[w] = sum_x[w] = 0; if (CHANNEL(w) < channels) mean[w] = set_mean(p, CHANNEL(w));)
+    EACH_COLUMN(count, const ACC g = LOAD(T, dy, at); sum[w] += g; sum_x[w] += g * ((ACC)LOAD(T, x, at) - mean[w]);)
+    __global ACC *out = XPU_PTR(ACC, p.partial) + slice * channels * 2;
+    EACH_WIDE(if (CHANNEL(w) < channels) {
+        out[CHANNEL(w) * 2] = sum[w];
+        out[CHANNEL(w) * 2 + 1] = sum_x[w];
+    })
 }
 #endif
 
+/* A processor does the channels of a position before the next position: memory is fastest in order. */
 #ifdef BUILD_norm_column_apply
-__kernel void norm_column_apply(norm_plane_params p) {
+#ifdef XPU_IS_CPU
+#define EACH_ELEMENT(BODY)                                                                                   \
+    for (ulong i = 0; i < count; i++) TEAM_EACH(c, channels, const size_t at = i * channels + c; BODY)
+#else
+#define EACH_ELEMENT(BODY)                                                                                   \
+    const size_t c = first;                                                                                  \
+    if (c < channels)                                                                                        \
+        for (ulong i = 0; i < count; i++) { const size_t at = i * channels + c; BODY }
+#endif
+__kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void norm_column_apply(norm_plane_params p) {
     COLUMN_POSITIONS
-    __global const ACC *c = XPU_CPTR(ACC, p.coefficients) + channel;
-    const ACC c0 = c[0], c1 = c[channels], c2 = c[2 * channels], c3 = c[3 * channels];
+    __global const ACC *c0 = XPU_CPTR(ACC, p.coefficients), *c1 = c0 + channels, *c2 = c1 + channels, *c3 = c2 + channels;
     __global const STORED(T) *x = XPU_CPTR(STORED(T), p.input) + start * channels;
     __global STORED(T) *y = XPU_PTR(STORED(T), p.result) + start * channels;
     if (p.grad) {
         __global const STORED(T) *dy = XPU_CPTR(STORED(T), p.grad) + start * channels;
-        for (ulong i = 0; i < count; i++) {
-            const size_t at = i * channels + channel;
-            STORE(T, y, at, c0 * (ACC)LOAD(T, dy, at) + (c1 * ((ACC)LOAD(T, x, at) - c2) + c3));
-        }
+        EACH_ELEMENT(STORE(T, y, at, c0[c] * (ACC)LOAD(T, dy, at) + (c1[c] * ((ACC)LOAD(T, x, at) - c2[c]) + c3[c]));)
     } else {
-        for (ulong i = 0; i < count; i++) {
-            const size_t at = i * channels + channel;
-            STORE(T, y, at, c1 * ((ACC)LOAD(T, x, at) - c2) + c3);
-        }
+        EACH_ELEMENT(STORE(T, y, at, c1[c] * ((ACC)LOAD(T, x, at) - c2[c]) + c3[c]);)
     }
 }
 #endif

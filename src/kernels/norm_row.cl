@@ -32,10 +32,17 @@
 #endif
 
 #ifdef BUILD_norm_row
+#define ADD_ELEMENT(i, k) x##k += (ACC)LOAD(T, x, i);
+#define ADD_DEVIATION(i, k)                                                                                  \
+    {                                                                                                        \
+        const ACC v = (ACC)LOAD(T, x, i) - mean;                                                             \
+        d##k += v;                                                                                           \
+        q##k += v * v;                                                                                       \
+    }
 TEAM_KERNEL void norm_row(norm_row_params p) {
     TEAM_SCRATCH
     const ulong first = TEAM_INDEX * p.rows_per_team, end = min(first + p.rows_per_team, (ulong)p.rows);
-    const size_t n = p.length;
+    const size_t n = ROW_LENGTH;
     const ACC scale = 1 / (ACC)n, eps = (ACC)p.eps + (ACC)p.eps_rest;
     __global const STORED(W) *weight = XPU_CPTR(STORED(W), p.weight);
     __global const STORED(W) *bias = XPU_CPTR(STORED(W), p.bias);
@@ -52,10 +59,21 @@ TEAM_KERNEL void norm_row(norm_row_params p) {
         ROW_EACH(i, r, n, const ACC v = HELD(i, r); squares += v * v;)
         const ACC rstd = 1 / sqrt(TEAM_SUM(squares) * scale + eps);
 #else
-        ROW_EACH(i, r, n, sum += HELD(i, r);)
+#if REGISTERS
+        TEAM_HELD(i, r, n, sum += held[r];)
         const ACC mean = TEAM_SUM(sum) * scale;
         sum = 0;
-        ROW_EACH(i, r, n, const ACC d = HELD(i, r) - mean; sum += d; squares += d * d;)
+        TEAM_HELD(i, r, n, const ACC d = held[r] - mean; sum += d; squares += d * d;)
+#else
+        TEAM_FOUR(x)
+        TEAM_ADD_UP(n, ADD_ELEMENT)
+        const ACC mean = TEAM_SUM(TEAM_TOTAL(x)) * scale;
+        TEAM_FOUR(d)
+        TEAM_FOUR(q)
+        TEAM_ADD_UP(n, ADD_DEVIATION)
+        sum = TEAM_TOTAL(d);
+        squares = TEAM_TOTAL(q);
+#endif
         TEAM_SUM_BOTH(sum, squares)
         const ACC correction = sum * scale;
         ACC variance = squares * scale - correction * correction;
@@ -93,7 +111,7 @@ TEAM_KERNEL void norm_row_backward(norm_row_params p) {
     TEAM_SCRATCH
     const ulong team = TEAM_INDEX;
     const ulong first = team * p.rows_per_team, end = min(first + p.rows_per_team, (ulong)p.rows);
-    const size_t n = p.length;
+    const size_t n = ROW_LENGTH;
     const ACC scale = 1 / (ACC)n;
     __global const STORED(W) *weight = XPU_CPTR(STORED(W), p.weight);
 #ifdef PARTIAL

@@ -3,8 +3,8 @@
  * and their backwards  dx = (dy - sum dy y) y,  dx = dy - exp(y) sum dy,  along one dimension.
  *
  * Options: IN and OUT, tokens of the dtypes read (x; dy, y) and written (y; dx); ACC; LOG; MASKED; those of
- * team.h; REGISTERS, elements a lane keeps, 0 reads the row again in each pass; with PACK above 1 IN_BITS and
- * OUT_BITS, types of a pack's size.
+ * team.h; OWN_BF16, IN and OUT are bf16; REGISTERS, elements a lane keeps, 0 reads the row again in each
+ * pass; with PACK above 1 IN_BITS and OUT_BITS, types of a pack's size.
  * A row of -inf alone, or with NaN or +inf in it, gives NaN as the formula does. */
 #include "softmax.h"
 #include "team.h"
@@ -29,6 +29,16 @@ static inline float exp_not_positive(float x) {
     return x < -87.33654f ? 0.0f : y;
 }
 #define EXP(x) exp_not_positive(x)
+#endif
+
+/* A processor's own NaN, and those that come from bf16, have no low bits that rounding could carry over the
+ * high ones: no need to ask. */
+#if defined OWN_BF16 && defined XPU_IS_CPU && !defined LOG
+static inline void store_own_bf16(__global s_bf16 *p, size_t i, float v) {
+    const uint u = as_uint(v);
+    p[i] = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+}
+#define store_bf16 store_own_bf16
 #endif
 
 #ifdef MASKED
@@ -59,7 +69,7 @@ TEAM_KERNEL void softmax_rows(softmax_params p) {
     TEAM_SCRATCH
     KEEP_SCRATCH
     const ulong first = TEAM_INDEX * p.rows_per_team, end = min(first + p.rows_per_team, (ulong)p.columns);
-    const size_t n = p.length;
+    const size_t n = ROW_LENGTH;
     for (ulong row = first; row < end; row++) {
         __global const STORED(IN) *x = XPU_CPTR(STORED(IN), p.input) + row * n;
         __global STORED(OUT) *y = XPU_PTR(STORED(OUT), p.result) + row * n;
@@ -122,7 +132,7 @@ TEAM_KERNEL void softmax_rows(softmax_params p) {
 TEAM_KERNEL void softmax_backward_rows(softmax_params p) {
     TEAM_SCRATCH
     const ulong first = TEAM_INDEX * p.rows_per_team, end = min(first + p.rows_per_team, (ulong)p.columns);
-    const size_t n = p.length;
+    const size_t n = ROW_LENGTH;
     for (ulong row = first; row < end; row++) {
         __global const STORED(IN) *dy = XPU_CPTR(STORED(IN), p.input) + row * n;
         __global const STORED(IN) *y = XPU_CPTR(STORED(IN), p.output) + row * n;

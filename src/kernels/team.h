@@ -96,6 +96,13 @@ TEAM_TREE(team_max, fmax)
     b = TEAM_SUM(b);
 #endif
 
+/* The rows' length; LENGTH where the kernel is for that alone. */
+#ifdef LENGTH
+#define ROW_LENGTH LENGTH
+#else
+#define ROW_LENGTH p.length
+#endif
+
 /* BODY for each i in 0 … n-1, lane by lane; the loop's bound is the same for all lanes. */
 #define TEAM_EACH(i, n, BODY)                                                                                \
     {                                                                                                        \
@@ -107,6 +114,30 @@ TEAM_TREE(team_max, fmax)
         if (team_base_ + LANE < (n)) {                                                                       \
             const size_t i = team_base_ + LANE;                                                              \
             BODY                                                                                             \
+        }                                                                                                    \
+    }
+/* The same for sums: DO(i, k) adds element i to the accumulators number k, of four where lanes are few, so
+ * that an addition doesn't wait for the one before. TEAM_FOUR declares them, TEAM_TOTAL adds up the lane's. */
+#define TEAM_FOUR(v) ACC v##0 = 0, v##1 = 0, v##2 = 0, v##3 = 0;
+#define TEAM_TOTAL(v) ((v##0 + v##1) + (v##2 + v##3))
+#ifdef TEAM_SUBGROUP
+#define TEAM_FOURS(n, DO)                                                                                    \
+    for (; team_base_ + 4 * LANES <= (n); team_base_ += 4 * LANES) {                                         \
+        const size_t team_at_ = team_base_ + LANE;                                                           \
+        DO(team_at_, 0) DO(team_at_ + LANES, 1) DO(team_at_ + 2 * LANES, 2) DO(team_at_ + 3 * LANES, 3)      \
+    }
+#else
+#define TEAM_FOURS(n, DO)
+#endif
+#define TEAM_ADD_UP(n, DO)                                                                                   \
+    {                                                                                                        \
+        size_t team_base_ = 0;                                                                               \
+        TEAM_FOURS(n, DO)                                                                                    \
+        for (; team_base_ + LANES <= (n); team_base_ += LANES) {                                             \
+            DO(team_base_ + LANE, 0)                                                                         \
+        }                                                                                                    \
+        if (team_base_ + LANE < (n)) {                                                                       \
+            DO(team_base_ + LANE, 0)                                                                         \
         }                                                                                                    \
     }
 /* The same where the row is held in registers: at most REGISTERS elements a lane, r counts them. With PACK

@@ -27,7 +27,7 @@ static xpu_status get_kernel(int index, const xpu_device_properties *device, con
                      (uint64_t)args->rms << 24 | (uint64_t)(args->weight != NULL) << 25 |
                      (uint64_t)(args->bias != NULL) << 26,
                  (uint64_t)t.lanes | (uint64_t)t.subgroup << 16 | (uint64_t)registers << 20 |
-                     (uint64_t)pack << 32 | (uint64_t)t.teams << 40}};
+                     (uint64_t)pack << 32 | (uint64_t)t.teams << 40 | (uint64_t)plan->length << 48}};
     *kernel = kernel_find(index, &key);
     if (*kernel) return XPU_SUCCESS;
 
@@ -42,6 +42,7 @@ static xpu_status get_kernel(int index, const xpu_device_properties *device, con
     if (which == SUM_COLUMNS)
         snprintf(options + used, sizeof options - (size_t)used, " -DCOLUMN_LANES=%d -DSLICES=%d",
                  COLUMN_LANES, device->type == XPU_DEVICE_CPU ? 1 : 8);
+    if (plan->length) snprintf(options + used, sizeof options - (size_t)used, " -DLENGTH=%d", plan->length);
     snprintf(label, sizeof label, "%s_%s %s", args->rms ? "rms" : "layer", names[which],
              dtype_token(args->dtype));
     return kernel_make(
@@ -87,7 +88,7 @@ xpu_status xpu_row_norm_forward(xpu_stream *stream, const xpu_row_norm *args, co
     XPU_TRY(get_kernel(index, device, args, FORWARD, &plan, &kernel));
     p.mean = XPU_ADDR(mean);
     p.rstd = XPU_ADDR(rstd);
-    p.rows_per_team = team_rows(device, args->length);
+    p.rows_per_team = team_rows(device, args->length, args->rows);
     const uint64_t teams = ((uint64_t)args->rows + p.rows_per_team - 1) / p.rows_per_team;
     const xpu_range range = team_range(plan.team, teams, (uint64_t)args->rows * (uint64_t)args->length * 4);
     return xpu_launch(stream, kernel, &range, &p, sizeof p);
@@ -142,7 +143,7 @@ xpu_status xpu_row_norm_backward(xpu_stream *stream, const xpu_row_norm *args, c
         p.teams = (args->rows + p.rows_per_team - 1) / p.rows_per_team;
         partial_size = (size_t)p.teams * 2 * length * width;
     } else if (args->rows > 0) {
-        p.rows_per_team = team_rows(device, args->length);
+        p.rows_per_team = team_rows(device, args->length, args->rows);
         p.teams = (args->rows + p.rows_per_team - 1) / p.rows_per_team;
     }
     if (partial_size + unwanted > 0) XPU_TRY(xpu_malloc(stream, partial_size + unwanted, &scratch));

@@ -8,9 +8,11 @@
 #include "xpu/ops/norm.h"
 
 #define LANES 64             /* of columns, and of what is done once a channel */
-#define APPLY_ELEMENTS 16384 /* of a group of columns */
+#define APPLY_ELEMENTS 16384 /* of a group */
 #define LEAST_POSITIONS 64   /* of a slice of columns */
 #define HOST_SETS 16         /* sets that keep a host processor busy */
+#define HOST_LANES 16        /* of columns there, … */
+#define HOST_WIDE 4          /* … and channels of each at most */
 
 /* In the order of `names`. */
 typedef enum plane_kernel {
@@ -40,6 +42,7 @@ typedef struct call {
     const xpu_device_properties *device;
     const xpu_plane_norm *args;
     bool columns;
+    int wide; /* columns: channels of a lane */
     team team;
     norm_plane_params p;
     void *scratch;
@@ -47,13 +50,13 @@ typedef struct call {
 
 static xpu_status get_kernel(const call *c, plane_kernel which, xpu_kernel **kernel) {
     const xpu_plane_norm *args = c->args;
-    const team t = which <= PLANE_APPLY ? c->team : (team){.lanes = 1};
-    const kernel_key key = {.family = FAMILY_NORM,
-                            .word = {(uint64_t)args->dtype | (uint64_t)args->parameter_dtype << 8 |
-                                         (uint64_t)args->running_dtype << 16 |
-                                         (uint64_t)args->saved_dtype << 24 | (uint64_t)which << 32 |
-                                         (uint64_t)(args->groups > 0) << 40,
-                                     (uint64_t)t.lanes | (uint64_t)t.subgroup << 16, 1}};
+    const team t = which <= COLUMN_APPLY ? c->team : (team){.lanes = 1};
+    const kernel_key key = {
+        .family = FAMILY_NORM,
+        .word = {(uint64_t)args->dtype | (uint64_t)args->parameter_dtype << 8 |
+                     (uint64_t)args->running_dtype << 16 | (uint64_t)args->saved_dtype << 24 |
+                     (uint64_t)which << 32 | (uint64_t)(args->groups > 0) << 40,
+                 (uint64_t)t.lanes | (uint64_t)t.subgroup << 16 | (uint64_t)c->wide << 20, 1}};
     const int index = xpu_stream_device(c->stream);
     *kernel = kernel_find(index, &key);
     if (*kernel) return XPU_SUCCESS;
@@ -61,9 +64,9 @@ static xpu_status get_kernel(const call *c, plane_kernel which, xpu_kernel **ker
     char options[320], label[96];
     const int used = team_options(t, compute_dtype(args->dtype), options, sizeof options);
     snprintf(options + used, sizeof options - (size_t)used,
-             " -DT=%s -DW=%s -DRUNNING=%s -DSAVE=%s -D%s -DBUILD_%s%s", dtype_token(args->dtype),
+             " -DT=%s -DW=%s -DRUNNING=%s -DSAVE=%s -DWIDE=%d -D%s -DBUILD_%s%s", dtype_token(args->dtype),
              dtype_token(args->parameter_dtype), dtype_token(args->running_dtype),
-             dtype_token(args->saved_dtype), parts[which / 3], names[which],
+             dtype_token(args->saved_dtype), c->wide, parts[which / 3], names[which],
              args->groups ? " -DGROUPED" : "");
     snprintf(label, sizeof label, "%s %s", names[which], dtype_token(args->dtype));
     return kernel_make(
@@ -100,10 +103,12 @@ static void slice_positions(call *c, int64_t slices) {
 }
 
 static xpu_status launch_columns(call *c, plane_kernel which, uint64_t work) {
+    const bool all = which == COLUMN_APPLY && c->device->type == XPU_DEVICE_CPU; /* channels in a group */
+    const int64_t blocks = all ? 1 : divide_up(c->p.channels, c->team.lanes * c->wide);
     return launch(c, which,
                   (xpu_range){.dims = 2,
-                              .groups = {(size_t)divide_up(c->p.channels, LANES), (size_t)c->p.slices},
-                              .local = {LANES, 1},
+                              .groups = {(size_t)blocks, (size_t)c->p.slices},
+                              .local = {(size_t)c->team.lanes, 1},
                               .work = (uint64_t)elements(c) * work});
 }
 
@@ -141,8 +146,10 @@ static xpu_status start(call *c, xpu_stream *stream, const xpu_plane_norm *args)
     const bool host = c->device->type == XPU_DEVICE_CPU;
     const int64_t wanted = host ? HOST_SETS : 4 * (int64_t)c->device->max_compute_units;
     if (c->columns) {
-        const int64_t blocks = divide_up(p->channels, LANES);
-        slice_positions(c, clamp(divide_up(4 * wanted, blocks > 0 ? blocks : 1), 1,
+        c->team = (team){.lanes = host ? HOST_LANES : LANES};
+        c->wide = host ? (int)clamp(divide_up(p->channels, HOST_LANES), 1, HOST_WIDE) : 1;
+        const int64_t blocks = divide_up(p->channels, c->team.lanes * c->wide);
+        slice_positions(c, clamp(divide_up(host ? wanted : 4 * wanted, blocks > 0 ? blocks : 1), 1,
                                  divide_up(p->length, LEAST_POSITIONS)));
     } else {
         const int64_t length = args->groups ? p->length * (args->channels / args->groups) : p->length;
@@ -152,7 +159,7 @@ static xpu_status start(call *c, xpu_stream *stream, const xpu_plane_norm *args)
         p->planes_per_slice = divide_up(args->batch, slices > 0 ? slices : 1);
         p->slices =
             args->groups ? 1 : divide_up(args->batch, p->planes_per_slice > 0 ? p->planes_per_slice : 1);
-        p->planes_per_team = team_rows(c->device, args->length);
+        p->planes_per_team = team_rows(c->device, args->length, p->planes);
     }
     return XPU_SUCCESS;
 }
@@ -175,7 +182,8 @@ static xpu_status finish(call *c, xpu_status status) {
 /* y or dx, by the coefficients. */
 static xpu_status apply(call *c) {
     if (c->columns) {
-        slice_positions(c, divide_up(c->p.length, clamp(APPLY_ELEMENTS / LANES, 1, c->p.length)));
+        const int64_t across = c->device->type == XPU_DEVICE_CPU ? c->p.channels : LANES;
+        slice_positions(c, divide_up(c->p.length, clamp(APPLY_ELEMENTS / across, 1, c->p.length)));
         return launch_columns(c, COLUMN_APPLY, 2);
     }
     return launch(c, PLANE_APPLY,

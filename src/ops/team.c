@@ -10,7 +10,8 @@
 #define HELD_LANES_GPU 16 /* … where a team is a work-group of a GPU */
 #define WARPS_IN_GROUP 8
 #define VENDOR_NVIDIA 0x10de
-#define HOST_GROUP_ELEMENTS 4096
+#define HOST_GROUP_ELEMENTS 65536
+#define HOST_GROUPS 8 /* a processor, at least */
 
 static bool can_demand(const xpu_device_properties *device, uint64_t lanes) {
     if (!device->has_subgroups || !device->has_subgroup_size) return false;
@@ -51,6 +52,7 @@ row_plan plan_row(const xpu_device_properties *device, int64_t length, size_t wi
     if (elements <= (host || p.team.subgroup ? HELD_LANES : HELD_LANES_GPU)) {
         p.registers = power_above(elements);
         if (p.registers < p.pack) p.registers = p.pack;
+        if (host && length % p.team.lanes == 0) p.length = (int)length; /* no masks, no branches */
     } else {
         p = (row_plan){.team = team_for(device, length), .pack = 1};
     }
@@ -66,9 +68,12 @@ const char *pack_type(int pack, xpu_dtype dtype) {
     }
 }
 
-uint32_t team_rows(const xpu_device_properties *device, int64_t length) {
-    if (device->type != XPU_DEVICE_CPU || length >= HOST_GROUP_ELEMENTS) return 1;
-    return (uint32_t)(HOST_GROUP_ELEMENTS / (length > SUBGROUP_LANES ? length : SUBGROUP_LANES));
+uint32_t team_rows(const xpu_device_properties *device, int64_t length, int64_t rows) {
+    if (device->type != XPU_DEVICE_CPU) return 1;
+    int64_t worth = HOST_GROUP_ELEMENTS / (length > SUBGROUP_LANES ? length : SUBGROUP_LANES);
+    int64_t fair = rows / (HOST_GROUPS * (int64_t)device->max_compute_units);
+    if (worth > fair) worth = fair;
+    return worth < 1 ? 1 : (uint32_t)worth;
 }
 
 int team_options(team t, xpu_dtype compute, char *options, size_t size) {

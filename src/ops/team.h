@@ -23,15 +23,16 @@ team team_for(const xpu_device_properties *device, int64_t length);
 typedef struct row_plan {
     team team;
     int registers, pack;
+    int length; /* the rows' length if the kernel should be for that alone (option LENGTH), else 0 */
 } row_plan;
 row_plan plan_row(const xpu_device_properties *device, int64_t length, size_t widest, uintptr_t addresses);
 
 /* The type in kernels of `pack` elements of `dtype`, for options. */
 const char *pack_type(int pack, xpu_dtype dtype);
 
-/* How many rows of `length` elements a team goes through, one after the other, so that a host processor
- * gets work-groups that are worth starting. */
-uint32_t team_rows(const xpu_device_properties *device, int64_t length);
+/* How many of the `rows` of `length` elements a team goes through, one after the other, so that a host
+ * processor gets work-groups that are worth starting. */
+uint32_t team_rows(const xpu_device_properties *device, int64_t length, int64_t rows);
 
 /* Writes "-DLANES=16 -DTEAM_SUBGROUP" (and ACC for `compute`, XPU_FLOAT32 or XPU_FLOAT64) into `options`;
  * returns the length. */
