@@ -129,8 +129,7 @@ __kernel void pool_backward(pool_params p) {
 }
 #endif
 
-/* For processors: a work-item goes over a whole plane. */
-#ifndef LAST
+/* For processors: a work-item goes over a whole plane, or with LAST over BLOCK channels of a batch entry. */
 #define PLANE_KERNEL __attribute__((reqd_work_group_size(1, 1, 1))) __kernel
 #define EACH_OUTPUT                                                                                          \
     for (int d = 0; d < p.out[0]; d++)                                                                       \
@@ -145,7 +144,7 @@ PLANE_KERNEL void pool_forward_planes(pool_params p) {
 #endif
 
 /* APART: the sums are kept in local memory, of at least a plane's elements, as T would round each of them. */
-#ifdef BUILD_pool_backward_planes
+#if defined BUILD_pool_backward_planes && !defined LAST
 #ifdef APART
 #define SUM(d, h, w) sums[((d) * p.in[1] + (h)) * p.in[2] + (w)]
 #else
@@ -181,4 +180,48 @@ PLANE_KERNEL void pool_backward_planes(pool_params p) {
 #endif
 }
 #endif
+
+/* T is ACC. */
+#if defined BUILD_pool_backward_planes && defined LAST
+typedef XPU_CAT(ACC, 16) acc16;
+PLANE_KERNEL void pool_backward_planes(pool_params p) {
+    const size_t blocks = (p.channels + BLOCK - 1) / BLOCK, task = get_global_id(0), plane = task / blocks;
+    const size_t first = (task - plane * blocks) * BLOCK, end = min(first + BLOCK, (size_t)p.channels);
+    const size_t whole = first + (end - first) / 16 * 16;
+    const size_t inputs = (size_t)p.in[0] * p.in[1] * p.in[2];
+    __global ACC *dx = XPU_PTR(ACC, p.input);
+    __global const ACC *dy = XPU_CPTR(ACC, p.output);
+    for (size_t i = 0; i < inputs; i++) {
+        size_t channel = first;
+        for (; channel < whole; channel += 16) vstore16((acc16)0, 0, dx + OFFSET(p.in, 0, 0, i));
+        for (; channel < end; channel++) dx[OFFSET(p.in, 0, 0, i)] = 0;
+    }
+    EACH_OUTPUT {
+        size_t channel = first;
+#ifdef MAXIMUM
+        for (; channel < end; channel++) {
+            const size_t out = OFFSET(p.out, d, h, w);
+            const long i = XPU_CPTR(long, p.indices)[out];
+            if ((ulong)i < inputs) dx[OFFSET(p.in, 0, 0, i)] += dy[out];
+        }
+#else
+        const ACC divisor = divisor_of(p, d, h, w);
+        for (; channel < whole; channel += 16) {
+            const acc16 share = vload16(0, dy + OFFSET(p.out, d, h, w)) / divisor;
+            EACH_INSIDE(i, 0, d)
+                EACH_INSIDE(j, 1, h)
+                    EACH_INSIDE(k, 2, w) {
+                        __global ACC *at = dx + OFFSET(p.in, i, j, k);
+                        vstore16(vload16(0, at) + share, 0, at);
+                    }
+        }
+        for (; channel < end; channel++) {
+            const ACC share = dy[OFFSET(p.out, d, h, w)] / divisor;
+            EACH_INSIDE(i, 0, d)
+                EACH_INSIDE(j, 1, h)
+                    EACH_INSIDE(k, 2, w) dx[OFFSET(p.in, i, j, k)] += share;
+        }
+#endif
+    }
+}
 #endif

@@ -9,6 +9,7 @@
 #define GROUP 256 /* work-items */
 #define MOST_LANES 64
 #define LONGEST_APART 16384
+#define BLOCK 64 /* channels */
 
 typedef struct plan {
     bool backward, planes;
@@ -27,9 +28,10 @@ static xpu_status get_kernel(int device, const xpu_pool *args, const plan *plan,
                                             {"pool_backward", "pool_backward_planes"}};
     const char *name = names[plan->backward][plan->planes];
     char options[256], label[64];
-    int used = snprintf(options, sizeof options, "-DT=%s -DACC=%s%s%s%s -DBUILD_%s", dtype_token(args->dtype),
-                        args->dtype == XPU_FLOAT64 ? "double" : "float", args->maximum ? " -DMAXIMUM" : "",
-                        args->adaptive ? " -DADAPTIVE" : "", args->channels_last ? " -DLAST" : "", name);
+    int used = snprintf(options, sizeof options, "-DT=%s -DACC=%s -DBLOCK=%d%s%s%s -DBUILD_%s",
+                        dtype_token(args->dtype), args->dtype == XPU_FLOAT64 ? "double" : "float", BLOCK,
+                        args->maximum ? " -DMAXIMUM" : "", args->adaptive ? " -DADAPTIVE" : "",
+                        args->channels_last ? " -DLAST" : "", name);
     if (plan->apart) snprintf(options + used, sizeof options - (size_t)used, " -DAPART=%d", plan->apart);
     snprintf(label, sizeof label, "%s_%s%s %s", args->maximum ? "max" : "average",
              args->adaptive ? "adaptive_" : "", name, dtype_token(args->dtype));
@@ -38,14 +40,19 @@ static xpu_status get_kernel(int device, const xpu_pool *args, const plan *plan,
                        kernel);
 }
 
-/* A processor gives each plane to one work-item where there is enough of them: it needs no other's sums. */
+/* What a processor gives to one work-item: a plane, or some channels of a batch entry. */
+static int64_t plane_tasks(const xpu_pool *args) {
+    return args->batch * (args->channels_last ? (args->channels + BLOCK - 1) / BLOCK : args->channels);
+}
+
 static plan make_plan(const xpu_device_properties *device, const xpu_pool *args, bool backward) {
     plan plan = {.backward = backward};
-    if (device->type != XPU_DEVICE_CPU || args->channels_last ||
-        args->batch * args->channels < (int64_t)device->max_compute_units)
+    const bool narrow = args->dtype != compute_dtype(args->dtype);
+    if (device->type != XPU_DEVICE_CPU || plane_tasks(args) < (int64_t)device->max_compute_units ||
+        (args->channels_last && (!backward || narrow)))
         return plan;
     plan.planes = true;
-    if (!backward || args->dtype == compute_dtype(args->dtype)) return plan;
+    if (!backward || !narrow) return plan;
     const int64_t elements = (int64_t)args->in[0] * args->in[1] * args->in[2];
     int apart = 1024;
     while (apart < elements && apart < LONGEST_APART) apart *= 2;
@@ -92,8 +99,8 @@ static xpu_status run(xpu_stream *stream, const xpu_pool *args, bool backward, p
         .local = {lanes, group_rows},
         .work = (uint64_t)positions * (uint64_t)args->channels * (window + 4)};
     if (plan.planes)
-        range = (xpu_range){
-            .dims = 1, .groups = {(size_t)(args->batch * args->channels)}, .local = {1}, .work = range.work};
+        range =
+            (xpu_range){.dims = 1, .groups = {(size_t)plane_tasks(args)}, .local = {1}, .work = range.work};
     xpu_kernel *kernel;
     XPU_TRY(get_kernel(index, args, &plan, &kernel));
     return xpu_launch(stream, kernel, &range, p, sizeof *p);
