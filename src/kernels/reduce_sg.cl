@@ -53,7 +53,7 @@ static inline acc across_lanes(acc a) {
 #endif
 
 #ifdef BUILD_reduce_rows
-#define STREAMED (32768 / sizeof(STORED(IN))) /* elements; streams in one page get into each other's way */
+#define STREAMED (262144 / sizeof(STORED(IN))) /* elements; streams that are near get into each other's way */
 /* One step of each accumulator, on elements `apart` from each other, for e from e to `end`. */
 #define FOUR_STEPS(end, next, apart)                                                               \
     for (; e < end; e += next) {                                                                   \

@@ -43,7 +43,8 @@ static inline ACC team_exchange(ACC v, uint mask) {
     return u.value;
 }
 #define TEAM_BUTTERFLY(v, width, combine)                                                                    \
-    _Pragma("unroll") for (uint mask = (width) / 2; mask > 0; mask /= 2) v = combine(v, team_exchange(v, mask));
+    _Pragma("unroll") for (uint mask = (width) / 2; mask > 0; mask /= 2) v =                                 \
+        combine(v, team_exchange(v, mask));
 #define TEAM_TREE(name, combine)                                                                             \
     static inline ACC name(ACC v, __local ACC *scratch) {                                                    \
         TEAM_BUTTERFLY(v, XPU_WARP, combine)                                                                 \
@@ -117,7 +118,7 @@ TEAM_TREE(team_max, fmax)
         }                                                                                                    \
     }
 /* The same for sums: DO(i, k) adds element i to the accumulators number k, of four where lanes are few, so
- * that an addition doesn't wait for the one before. TEAM_FOUR declares them, TEAM_TOTAL adds up the lane's. */
+ * that an addition doesn't wait for the one before. TEAM_FOUR declares them, TEAM_TOTAL adds up a lane's. */
 #define TEAM_FOUR(v) ACC v##0 = 0, v##1 = 0, v##2 = 0, v##3 = 0;
 #define TEAM_TOTAL(v) ((v##0 + v##1) + (v##2 + v##3))
 #ifdef TEAM_SUBGROUP
@@ -133,12 +134,8 @@ TEAM_TREE(team_max, fmax)
     {                                                                                                        \
         size_t team_base_ = 0;                                                                               \
         TEAM_FOURS(n, DO)                                                                                    \
-        for (; team_base_ + LANES <= (n); team_base_ += LANES) {                                             \
-            DO(team_base_ + LANE, 0)                                                                         \
-        }                                                                                                    \
-        if (team_base_ + LANE < (n)) {                                                                       \
-            DO(team_base_ + LANE, 0)                                                                         \
-        }                                                                                                    \
+        for (; team_base_ + LANES <= (n); team_base_ += LANES) { DO(team_base_ + LANE, 0) }                  \
+        if (team_base_ + LANE < (n)) { DO(team_base_ + LANE, 0) }                                            \
     }
 /* The same where the row is held in registers: at most REGISTERS elements a lane, r counts them. With PACK
  * above 1 a lane's elements are packs of neighbours, n is a multiple of it, and rows are aligned to packs. */
@@ -169,10 +166,12 @@ TEAM_TREE(team_max, fmax)
     } pack_;
 #define TEAM_LOAD(t, bits, held, x, n)                                                                       \
     TEAM_PACKS(i_, c_, n, TEAM_PACK_OF(t, bits) pack_.whole = *(__global const bits *)((x) + i_);            \
-               _Pragma("unroll") for (size_t k = 0; k < PACK; k++) held[c_ + k] = WIDEN(t, pack_.element[k]);)
+               _Pragma("unroll") for (size_t k = 0; k < PACK; k++) held[c_ + k] =                            \
+                   WIDEN(t, pack_.element[k]);)
 #define TEAM_STORE(t, bits, y, held, n)                                                                      \
-    TEAM_PACKS(i_, c_, n, TEAM_PACK_OF(t, bits) _Pragma("unroll") for (size_t k = 0; k < PACK; k++)          \
-                   pack_.element[k] = NARROW(t, held[c_ + k]);                                               \
+    TEAM_PACKS(i_, c_, n,                                                                                    \
+               TEAM_PACK_OF(t, bits) _Pragma("unroll") for (size_t k = 0; k < PACK; k++) pack_.element[k] =  \
+                   NARROW(t, held[c_ + k]);                                                                  \
                *(__global bits *)((y) + i_) = pack_.whole;)
 #else
 #define TEAM_LOAD(t, bits, held, x, n) TEAM_HELD(i_, r_, n, held[r_] = LOAD(t, x, i_);)

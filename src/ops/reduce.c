@@ -200,7 +200,11 @@ static void plan_columns(const shape *s, const xpu_device_properties *device, bo
     }
     plan->entry = ENTRY_COLUMNS;
     int64_t side = s->kept[0].size, others = p->outputs / side;
-    plan->columns = side >= 4 * plan->local && (cpu || p->outputs >= 4 * workers * plan->local) ? 4 : 1;
+    plan->columns = 1;
+    if (cpu && side >= 8 * plan->local)
+        plan->columns = 8;
+    else if (side >= 4 * plan->local && (cpu || p->outputs >= 4 * workers * plan->local))
+        plan->columns = 4;
     int64_t across = ceil_div(side, plan->local * plan->columns) * others;
     if (across < workers && p->total * p->outputs >= LONGEST_CHUNK) {
         p->chunk = ceil_div(p->total, most(least(workers / across, p->total / 128), 1));

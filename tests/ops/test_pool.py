@@ -96,6 +96,16 @@ def test_adaptive_pool2d(size: tuple[int, int]) -> None:
     assert torch.equal(F.adaptive_max_pool2d(x.to("xpu"), size, return_indices=True)[1].cpu(), expected)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(1, 1, 14, 17), (2, 1, 130, 130), (1, 3, 14, 17), (2, 70, 14, 17)])
+def test_few_planes_large_ones_and_many_channels(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    x = torch.randn(shape)
+    for layout in (lambda x: x, channels_last):
+        compare(lambda x: F.max_pool2d(layout(x), 3, 2, 1), x, dtype, exact=True)
+        compare(lambda x: F.avg_pool2d(layout(x), 3, 2, 1), x, dtype)
+        compare(lambda x: F.adaptive_avg_pool2d(layout(x), (3, 4)), x, dtype)
+
+
 def test_one_and_three_dimensions() -> None:
     x = torch.randn(2, 5, 33)
     compare(lambda x: F.max_pool1d(x, 3, 2, 1), x, torch.float32, exact=True)
