@@ -34,6 +34,8 @@ def load() -> bool:
         warnings.warn(mismatch, stacklevel=2)
         _refuse(mismatch)
         return False
+    if torch.version.cuda is not None:  # Triton's CUDA driver thinks itself active, too
+        os.environ.setdefault("TRITON_DEFAULT_BACKEND", "xpu")
     # where pip puts Intel's CPU runtime
     os.environ.setdefault("OPENXPU_DRIVER_PATH", os.path.join(sys.prefix, "lib"))
     try:
