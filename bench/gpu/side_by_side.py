@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 os.environ.setdefault("PYTORCH_ENABLE_XPU_FALLBACK", "0")
+os.environ["OPENXPU_KEEP_CUDA"] = "1"
 
 import torch
 import torch.nn.functional as F

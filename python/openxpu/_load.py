@@ -34,8 +34,8 @@ def load() -> bool:
         warnings.warn(mismatch, stacklevel=2)
         _refuse(mismatch)
         return False
-    if torch.version.cuda is not None:  # Triton's CUDA driver thinks itself active, too
-        os.environ.setdefault("TRITON_DEFAULT_BACKEND", "xpu")
+    if torch.version.cuda is not None:
+        _hide_cuda()
     # where pip puts Intel's CPU runtime
     os.environ.setdefault("OPENXPU_DRIVER_PATH", os.path.join(sys.prefix, "lib"))
     try:
@@ -47,6 +47,16 @@ def load() -> bool:
         return False
     _enter(bridge)
     return True
+
+
+def _hide_cuda() -> None:
+    """Leave one accelerator to be found: torch.compile refuses two, and so does Triton.
+
+    With OPENXPU_KEEP_CUDA=1 both are there, for comparisons in one process.
+    """
+    os.environ.setdefault("TRITON_DEFAULT_BACKEND", "xpu")
+    if os.environ.get("OPENXPU_KEEP_CUDA") != "1":
+        torch.cuda._is_compiled = lambda: False
 
 
 def _version_mismatch() -> str | None:
