@@ -45,6 +45,7 @@ xpu_tile_target target_from(PyObject *dict) {
     target.lanes = static_cast<int>(number(dict, "lanes"));
     target.max_lanes = static_cast<int>(number(dict, "max_lanes"));
     target.local_memory = number(dict, "local_memory");
+    target.has_inline_ptx = number(dict, "has_inline_ptx");
     return target;
 }
 

@@ -40,6 +40,7 @@ typedef struct xpu_tile_target {
     int lanes;             /* of a subgroup: 16 on a CPU */
     int max_lanes;         /* work-items in a work-group */
     uint64_t local_memory; /* bytes a work-group can have */
+    bool has_inline_ptx;   /* NVIDIA: lanes of a warp of 32 exchange registers */
 } xpu_tile_target;
 
 /* A target by name: "cpu", Intel GPUs by the names that Intel's offline compiler has ("bmg", "lnl", "pvc",

@@ -22,6 +22,7 @@ class _Target(ctypes.Structure):
         ("lanes", ctypes.c_int),
         ("max_lanes", ctypes.c_int),
         ("local_memory", ctypes.c_uint64),
+        ("has_inline_ptx", ctypes.c_bool),
     ]
 
 
@@ -101,7 +102,7 @@ def _text(value: bytes | None) -> str:
 
 def compile_module(
     text: bytes,
-    target: str = "cpu",
+    target: str | int = "cpu",
     file: str | None = None,
     num_warps: int = 4,
     comments: bool = False,
@@ -114,7 +115,7 @@ def compile_module(
     text
         The module.
     target
-        A device's name: "cpu", "bmg", …
+        A device's name ("cpu", "bmg", …), or the number of one of this machine's devices.
     file
         What messages call the text.
     num_warps
@@ -131,7 +132,11 @@ def compile_module(
     """
     xpu = library()
     described = _Target()
-    if xpu.xpu_tile_target_find(target.encode(), ctypes.byref(described)):
+    if isinstance(target, int):
+        status = xpu.xpu_tile_target_of_device(target, ctypes.byref(described))
+    else:
+        status = xpu.xpu_tile_target_find(target.encode(), ctypes.byref(described))
+    if status:
         raise CompileError(_text(xpu.xpu_last_error()))
     options = _Options(
         target=ctypes.pointer(described),

@@ -282,10 +282,11 @@ static void exchange(emitter *e, op *o, const expr *x, expr *y, int n, lane_move
     static const char *const lanes[] = {"min(lane + %d, %d)", "max(lane - %d, 0)", "lane ^ %d", "%d"};
     const xpu_tile_target *target = &e->t->target;
     bool inside = target->is_cpu || (target->has_subgroups && move == FROM_PARTNER && by < target->lanes);
+    bool warp = target->has_inline_ptx && move == FROM_PARTNER && by < 32;
     const char *names[MAX_RANK], *mine[MAX_RANK];
     if (n > MAX_RANK) tile_unsupported(e->t, o->at, "more than %d operands", MAX_RANK);
     for (int i = 0; i < n; i++) mine[i] = lane_text(e, &x[i]);
-    if (!inside) {
+    if (!inside && !warp) {
         for (int i = 0; i < n; i++) {
             names[i] = scratch(e, o->args[i]->type, i);
             emit_line(e, e->depth, "%s[lane] = %s;", names[i], mine[i]);
@@ -296,7 +297,10 @@ static void exchange(emitter *e, op *o, const expr *x, expr *y, int n, lane_move
         const type *ty = o->args[i]->type;
         expr z = {.kind = VARYING, .depth = e->depth, .divisor = 1};
         bool bit = ty->element == I1;
-        if (inside)
+        if (warp)
+            z.text = tile_format(e->t, bit ? "%s((int)%s, %d) != 0" : "%s(%s, %d)", use(e, "tile_warp_xor"),
+                                 mine[i], by);
+        else if (inside)
             z.text =
                 tile_format(e->t, bit ? "%s((int)%s, %d) != 0" : "%s(%s, %d)", subgroup[move], mine[i], by);
         else
@@ -305,7 +309,7 @@ static void exchange(emitter *e, op *o, const expr *x, expr *y, int n, lane_move
                                                     : tile_format(e->t, lanes[move], by));
         y[i] = declare(e, ty, z, "y", 0);
     }
-    if (!inside) emit_line(e, e->depth, "barrier(CLK_LOCAL_MEM_FENCE);");
+    if (!inside && !warp) emit_line(e, e->depth, "barrier(CLK_LOCAL_MEM_FENCE);");
 }
 
 /* Combines the accumulators of the lanes along the axis; out is the same in all of them. */

@@ -374,3 +374,21 @@ static inline float tile_from_e2m1(int v) {
 //! tile_scale_e8m0
 // 2^(v - 127); 255 is NaN.
 static inline float tile_scale_e8m0(uchar v) { return v == 255 ? NAN : v == 0 ? as_float(0x400000u) : as_float((uint)v << 23); }
+
+//! tile_warp_xor
+// NVIDIA: the value of the lane whose number differs in the bit `mask`.
+static inline int __attribute__((overloadable)) tile_warp_xor(int v, int mask) {
+    int r;
+    __asm__ volatile("shfl.sync.bfly.b32 %0, %1, %2, 31, 0xffffffff;" : "=r"(r) : "r"(v), "r"(mask));
+    return r;
+}
+static inline char __attribute__((overloadable)) tile_warp_xor(char v, int mask) { return (char)tile_warp_xor((int)v, mask); }
+static inline short __attribute__((overloadable)) tile_warp_xor(short v, int mask) { return (short)tile_warp_xor((int)v, mask); }
+static inline float __attribute__((overloadable)) tile_warp_xor(float v, int mask) { return as_float(tile_warp_xor(as_int(v), mask)); }
+static inline long __attribute__((overloadable)) tile_warp_xor(long v, int mask) {
+    int2 halves = as_int2(v);
+    return as_long((int2)(tile_warp_xor(halves.x, mask), tile_warp_xor(halves.y, mask)));
+}
+#ifdef cl_khr_fp64
+static inline double __attribute__((overloadable)) tile_warp_xor(double v, int mask) { return as_double(tile_warp_xor(as_long(v), mask)); }
+#endif

@@ -29,7 +29,7 @@ def check(status: int) -> None:
 class Kernel:
     """A compiled module; call it with a grid and arrays or numbers, in the order of the parameters."""
 
-    def __init__(self, text: str, target: str = "cpu") -> None:
+    def __init__(self, text: str, target: str | int = "cpu") -> None:
         self.program = _tile.compile_module(text.encode(), target=target)
         self.kernel = ctypes.c_void_p()
         check(
@@ -48,9 +48,14 @@ class Kernel:
         check(_xpu.xpu_stream_default(0, ctypes.byref(stream)))
         sizes = (*grid, 1, 1)[:3]
         packed = bytearray(self.program.params_size)
+        copies: list[tuple[np.ndarray, ctypes.c_void_p]] = []
         for argument, param in zip(arguments, self.program.params, strict=True):
             if isinstance(argument, np.ndarray):
-                data = argument.ctypes.data.to_bytes(8, "little")
+                memory = ctypes.c_void_p()
+                check(_xpu.xpu_malloc(stream, ctypes.c_size_t(argument.nbytes), ctypes.byref(memory)))
+                self._copy(stream, memory, argument.ctypes.data, argument)
+                copies.append((argument, memory))
+                data = memory.value.to_bytes(8, "little")
             elif isinstance(argument, int):
                 data = argument.to_bytes(8, "little", signed=True)[: param.size]
             else:
@@ -58,11 +63,30 @@ class Kernel:
             packed[param.offset : param.offset + param.size] = data
         at = self.program.grid_offset
         packed[at : at + 12] = np.array(sizes, np.int32).tobytes()
-        launch = _Range(
-            3, (ctypes.c_size_t * 3)(*sizes), (ctypes.c_size_t * 3)(self.program.local_size, 1, 1), 0
-        )
-        buffer = (ctypes.c_char * len(packed)).from_buffer(packed)
+        self.launch(stream, sizes, packed)
+        for array, memory in copies:
+            self._copy(stream, array.ctypes.data, memory, array)
+            check(_xpu.xpu_free(memory))
+
+    def launch(self, stream: ctypes.c_void_p, grid: tuple[int, int, int], params: bytearray) -> None:
+        """Launch with a ready struct, and wait."""
+        local = (ctypes.c_size_t * 3)(self.program.local_size, 1, 1)
+        launch = _Range(3, (ctypes.c_size_t * 3)(*grid), local, 0)
+        buffer = (ctypes.c_char * len(params)).from_buffer(params)
         check(
-            _xpu.xpu_launch(stream, self.kernel, ctypes.byref(launch), buffer, ctypes.c_size_t(len(packed)))
+            _xpu.xpu_launch(stream, self.kernel, ctypes.byref(launch), buffer, ctypes.c_size_t(len(params)))
         )
         check(_xpu.xpu_stream_synchronize(stream))
+
+    @staticmethod
+    def _copy(stream: ctypes.c_void_p, to: object, source: object, array: np.ndarray) -> None:
+        size = ctypes.c_size_t(array.nbytes)
+        check(
+            _xpu.xpu_memcpy(
+                stream,
+                ctypes.c_void_p(to) if isinstance(to, int) else to,
+                ctypes.c_void_p(source) if isinstance(source, int) else source,
+                size,
+                True,
+            )
+        )

@@ -73,6 +73,7 @@ def describe(properties: dict[str, Any]) -> str:
         "has_fp64": properties["has_fp64"],
         "has_atomic64": properties["has_atomic64"],
         "has_float_atomics": properties["has_float_atomics"],
+        "has_inline_ptx": properties["has_inline_ptx"],
         "lanes": LANES,
         "max_lanes": properties["max_work_group_size"],
         "local_memory": properties["local_mem_size"],
