@@ -282,7 +282,7 @@ static void exchange(emitter *e, op *o, const expr *x, expr *y, int n, lane_move
     static const char *const lanes[] = {"min(lane + %d, %d)", "max(lane - %d, 0)", "lane ^ %d", "%d"};
     const xpu_tile_target *target = &e->t->target;
     bool inside = target->is_cpu || (target->has_subgroups && move == FROM_PARTNER && by < target->lanes);
-    bool warp = target->has_inline_ptx && move == FROM_PARTNER && by < 32;
+    bool warp = target->has_inline_ptx && e->lanes % 32 == 0 && move == FROM_PARTNER && by < 32;
     const char *names[MAX_RANK], *mine[MAX_RANK];
     if (n > MAX_RANK) tile_unsupported(e->t, o->at, "more than %d operands", MAX_RANK);
     for (int i = 0; i < n; i++) mine[i] = lane_text(e, &x[i]);

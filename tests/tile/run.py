@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 
 import numpy as np
 from openxpu import _tile
@@ -19,6 +20,9 @@ class _Range(ctypes.Structure):
 
 _xpu = _tile.library()
 
+# What kernels are compiled for. The CPU device runs all kinds; OPENXPU_TILE_DEVICE=1 compiles for device 0 itself.
+TARGETS = [0] if os.environ.get("OPENXPU_TILE_DEVICE") else ["cpu", "bmg", "generic"]
+
 
 def check(status: int) -> None:
     """Raise with libxpu's message unless ``status`` is success."""
@@ -29,7 +33,7 @@ def check(status: int) -> None:
 class Kernel:
     """A compiled module; call it with a grid and arrays or numbers, in the order of the parameters."""
 
-    def __init__(self, text: str, target: str | int = "cpu") -> None:
+    def __init__(self, text: str, target: str | int = TARGETS[0]) -> None:
         self.program = _tile.compile_module(text.encode(), target=target)
         self.kernel = ctypes.c_void_p()
         check(
