@@ -144,7 +144,7 @@ static bool same_coords(const coords *a, const coords *b) {
     return true;
 }
 
-static bool recall(emitter *e, value *v, const coords *at, expr *x) {
+bool recall(emitter *e, value *v, const coords *at, expr *x) {
     for (memo *m = v->memo; m; m = m->next)
         if (m->result.depth <= e->depth && e->scopes[m->result.depth].serial == m->serial &&
             same_coords(m->at, at)) {

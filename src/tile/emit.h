@@ -148,6 +148,7 @@ expr declare(emitter *e, const type *ty, expr x, const char *prefix, int id);
 const char *new_name(emitter *e, const char *prefix);
 const char *lane_text(emitter *e, const expr *x);  /* as seen by one lane */
 const char *use(emitter *e, const char *function); /* notes that the library's function is needed; gives it */
+bool recall(emitter *e, value *v, const coords *at, expr *x);
 void remember(emitter *e, value *v, const coords *at, expr x);
 void flush(emitter *e);
 void add_root(emitter *e, root r, const type *shape, int axis);

@@ -89,7 +89,11 @@ typedef struct plan {
     const char *guard;   /* NULL, or the condition under which a lane has an element of its own */
     const char *first;   /* in the axis' loop: whether this is its first iteration; NULL: there is only one */
     int loops;           /* opened */
+    bool may_unroll;
+    int unroll;           /* chunks in one iteration, without an axis */
+    const coords *all[4]; /* their elements; at is the current one's */
 } plan;
+enum { MOST_UNROLLED = 6 /* roots of a group whose loop is unrolled */ };
 
 static const type *without(tile *t, const type *shape, int axis) {
     type r = {.is_tensor = true};
@@ -138,12 +142,20 @@ static expr lane_part(emitter *e, const char *format, int64_t n) {
                   .depth = e->block_depth};
 }
 
+/* On a GPU a loop that only moves elements takes several chunks at once, all loads before the stores: memory
+ * is far away. How many, of n. */
+static int chunks_at_once(emitter *e, const plan *p, int64_t n) {
+    if (!p->may_unroll || e->t->target.is_cpu || p->axis >= 0) return 1;
+    return n >= 4 ? 4 : (int)n;
+}
+
 /* A number 0 … count-1 for each lane: `width` neighbours share one. */
 static expr spread(emitter *e, plan *p, int64_t count, int64_t width) {
     int64_t at_once = e->lanes / width;
     if (count == 1) return constant_int(e, 0);
     if (count >= at_once) {
-        expr first = open_loop(e, p, "c", count, at_once);
+        if (width == 1) p->unroll = chunks_at_once(e, p, count / at_once);
+        expr first = open_loop(e, p, "c", count, at_once * p->unroll);
         first.divisor = at_once;
         if (width == 1) return on_lanes(first);
         return int_op(e, OP_ADDI, I32, first, lane_part(e, "(lane / %lld)", width));
@@ -155,6 +167,28 @@ static expr spread(emitter *e, plan *p, int64_t count, int64_t width) {
     return x;
 }
 
+/* Coordinates from the index over all dimensions but the axis: row-major, but with the lanes' dimension
+ * fastest. */
+static void dims_of_index(emitter *e, plan *p, const type *others, expr index, expr *dims,
+                          const coords **at) {
+    const type *s = p->shape;
+    bool is_last = true;
+    for (int i = p->lane + 1; i < s->rank; i++) is_last = is_last && (i == p->axis || s->shape[i] == 1);
+    int skip = p->lanes_on_axis || p->lane == p->axis || is_last ? -1 : p->lane;
+    const coords *c;
+    if (skip >= 0) {
+        const type *rest = without(e->t, others, p->axis >= 0 && p->axis < skip ? skip - 1 : skip);
+        expr n = constant_int(e, s->shape[skip]);
+        dims[skip] = int_op(e, OP_REMSI, I32, index, n);
+        c = delinear(e, rest, int_op(e, OP_DIVSI, I32, index, n));
+    } else {
+        c = delinear(e, others, index);
+    }
+    for (int i = 0, k = 0; i < s->rank; i++)
+        if (i != p->axis && i != skip) dims[i] = c->dims[k++];
+    if (p->axis < 0) *at = skip < 0 ? c : make_coords(e, s->rank, dims, NULL); /* c has its row-major index */
+}
+
 static void open_plan(emitter *e, plan *p, void (*begin)(emitter *, plan *)) {
     const type *s = p->shape;
     int64_t lanes = e->lanes, size = p->axis >= 0 ? s->shape[p->axis] : 0;
@@ -162,6 +196,7 @@ static void open_plan(emitter *e, plan *p, void (*begin)(emitter *, plan *)) {
     bool reversed = e->group.is_reversed;
     expr dims[MAX_RANK];
     const type *others = axis >= 0 ? without(e->t, s, axis) : s;
+    p->unroll = 1;
     p->width = size < lanes ? size : lanes;
     p->lanes_on_axis = axis >= 0 && (size >= lanes || (!e->t->target.is_cpu && size > 1)) &&
                        (axis == lane || others->count < lanes);
@@ -171,27 +206,21 @@ static void open_plan(emitter *e, plan *p, void (*begin)(emitter *, plan *)) {
     } else if (!p->lanes_on_axis && lane != axis && s->shape[lane] >= lanes) {
         for (int i = 0; i < s->rank; i++)
             if (i != axis && i != lane) dims[i] = open_loop(e, p, "i", s->shape[i], 1);
-        expr c = open_loop(e, p, "c", s->shape[lane], lanes);
+        p->unroll = chunks_at_once(e, p, s->shape[lane] / lanes);
+        expr c = open_loop(e, p, "c", s->shape[lane], lanes * p->unroll);
         c.divisor = lanes;
-        dims[lane] = on_lanes(c);
-    } else { /* by the index of the others: row-major, but with the lanes' dimension fastest */
-        expr index = spread(e, p, others->count, p->lanes_on_axis ? p->width : 1);
-        bool is_last = true;
-        for (int i = lane + 1; i < s->rank; i++) is_last = is_last && (i == axis || s->shape[i] == 1);
-        int skip = p->lanes_on_axis || lane == axis || is_last ? -1 : lane;
-        const coords *c;
-        if (skip >= 0) {
-            const type *rest = without(e->t, others, axis >= 0 && axis < skip ? skip - 1 : skip);
-            expr n = constant_int(e, s->shape[skip]);
-            dims[skip] = int_op(e, OP_REMSI, I32, index, n);
-            c = delinear(e, rest, int_op(e, OP_DIVSI, I32, index, n));
-        } else {
-            c = delinear(e, others, index);
+        for (int u = p->unroll - 1; u >= 0; u--) {
+            dims[lane] = on_lanes(int_op(e, OP_ADDI, I32, c, constant_int(e, u * lanes)));
+            if (axis < 0) p->all[u] = make_coords(e, s->rank, dims, NULL);
         }
-        for (int i = 0, k = 0; i < s->rank; i++)
-            if (i != axis && i != skip) dims[i] = c->dims[k++];
-        if (axis < 0 && skip < 0) p->at = c; /* with its row-major index */
+    } else {
+        expr index = spread(e, p, others->count, p->lanes_on_axis ? p->width : 1);
+        for (int u = p->unroll - 1; u >= 0; u--) {
+            expr part = u ? int_op(e, OP_ADDI, I32, index, constant_int(e, u * lanes)) : index;
+            dims_of_index(e, p, others, part, dims, &p->all[u]);
+        }
     }
+    if (axis < 0) p->at = p->all[0];
     if (axis >= 0) {
         expr rest[MAX_RANK];
         for (int i = 0, k = 0; i < s->rank; i++)
@@ -207,8 +236,8 @@ static void open_plan(emitter *e, plan *p, void (*begin)(emitter *, plan *)) {
             x = lane_part(e, "(lane & %lld)", p->width - 1);
         }
         dims[axis] = reversed ? mirrored(e, x, size) : x;
+        p->at = make_coords(e, s->rank, dims, NULL);
     }
-    if (!p->at) p->at = make_coords(e, s->rank, dims, NULL);
 }
 
 /* --- reductions and scans in a group --- */
@@ -610,11 +639,13 @@ static void emit_descriptor_effect(emitter *e, op *o, const coords *at, const ch
 
 /* --- a group --- */
 
+static expr read_root(emitter *e, const root *r, const coords *at);
+
 static void emit_root(emitter *e, root *r, plan *p) {
     op *o = r->op;
     if (r->kind == ROOT_HOLD) {
-        expr x = emit_anew(e, r->value, p->at);
-        remember(e, r->value, p->at, x);
+        expr x;
+        if (!recall(e, r->value, p->at, &x)) x = read_root(e, r, p->at);
         write_held(e, r->value, p->at, &x, e->t->target.is_cpu ? NULL : p->guard);
         return;
     }
@@ -656,22 +687,40 @@ static void comment_group(emitter *e) {
     emit_line(e, e->depth, "/* %s */", line.data);
 }
 
+/* Computes what the root reads, before anything of its group is written. */
+static expr read_root(emitter *e, const root *r, const coords *at) {
+    expr x = {0};
+    if (r->kind == ROOT_COPY) return emit_value(e, r->value, at);
+    if (r->kind == ROOT_HOLD) {
+        x = emit_anew(e, r->value, at);
+        remember(e, r->value, at, x);
+    } else if (r->op->code == OP_STORE) {
+        for (int i = 0; i < r->op->arg_count; i++) emit_value(e, r->op->args[i], at);
+    }
+    return x;
+}
+
 void emit_group(emitter *e) {
     group *g = &e->group;
-    plan p = {.shape = g->shape, .axis = g->axis, .lane = g->lane};
+    plan p = {.shape = g->shape, .axis = g->axis, .lane = g->lane, .may_unroll = g->count <= MOST_UNROLLED};
     uint64_t weight = e->weight;
     int outer = e->block_depth;
     comment_group(e);
     open_plan(e, &p, begin_combines);
-    for (int i = 0; i < g->count; i++)
-        if (g->roots[i].kind != ROOT_COPY) emit_root(e, &g->roots[i], &p);
-    expr *copies = NEW_ARRAY(e->t, expr, g->count); /* all are read before any is written */
-    for (int i = 0; i < g->count; i++)
-        if (g->roots[i].kind == ROOT_COPY) copies[i] = emit_value(e, g->roots[i].value, p.at);
-    for (int i = 0; i < g->count; i++)
-        if (g->roots[i].kind == ROOT_COPY)
-            write_held(e, &(value){.held = g->roots[i].to}, p.at, &copies[i],
-                       e->t->target.is_cpu ? NULL : p.guard);
+    for (int u = 0; u < p.unroll && p.unroll > 1; u++)
+        for (int i = 0; i < g->count; i++) read_root(e, &g->roots[i], p.all[u]);
+    for (int u = 0; u < p.unroll; u++) {
+        if (p.axis < 0) p.at = p.all[u];
+        for (int i = 0; i < g->count; i++)
+            if (g->roots[i].kind != ROOT_COPY) emit_root(e, &g->roots[i], &p);
+        expr *copies = NEW_ARRAY(e->t, expr, g->count); /* all are read before any is written */
+        for (int i = 0; i < g->count; i++)
+            if (g->roots[i].kind == ROOT_COPY) copies[i] = read_root(e, &g->roots[i], p.at);
+        for (int i = 0; i < g->count; i++)
+            if (g->roots[i].kind == ROOT_COPY)
+                write_held(e, &(value){.held = g->roots[i].to}, p.at, &copies[i],
+                           e->t->target.is_cpu ? NULL : p.guard);
+    }
     if (p.axis >= 0) {
         if (p.first) { /* the axis' loop was opened */
             close_scope(e, "}");

@@ -231,7 +231,8 @@ def test_fp8_saturates_as_pytorch_does(random, kernel):
     x = np.concatenate([normal(random, 58) * 100, normal(random, 58) * 1e-2, special])
     out = np.zeros(128, np.uint8)
     kernel("cast_fp8e4nv")((1,), x, out)
-    same(out, torch.from_numpy(x).to(torch.float8_e4m3fn).view(torch.uint8).numpy())
+    inside = torch.from_numpy(x).clamp(-448, 448)  # older PyTorch lets what is beyond become NaN
+    same(out, inside.to(torch.float8_e4m3fn).view(torch.uint8).numpy())
 
 
 def test_atomics(random, kernel):
