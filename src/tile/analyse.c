@@ -3,8 +3,9 @@
  *     acc = for (a = identity) { yield where(mask, combine(a, x), a) }; r = reduce(acc, combine)
  *  →  r   = for (a = identity) { yield combine(a, reduce(where(mask, x, identity), combine)) }
  *
- * The carried block, as large as the loop's step, becomes one number a row, which stays in a register. It is
- * done for CPUs only: on a GPU a reduction in each step costs more than it saves. */
+ * The carried block, as large as the loop's step, becomes one number a row, which stays in a register. On a
+ * GPU, where combining the lanes costs more, one number a lane is left, and what comes after the loop reduces
+ * those. */
 #include <math.h>
 #include <string.h>
 
@@ -157,6 +158,17 @@ static bool sink(tile *t, op *loop, int index) {
     if (use_count(inside, a) != wanted || use_count(kernel, a) != wanted) return false;
 
     const type *small = reduce->results[0].type;
+    bool by_lane = !t->target.is_cpu;
+    int axis = (int)op_attr_int(reduce, "axis", 0), lanes = tile_lanes(t), last = x->type->rank - 1;
+    type parts = *x->type; /* [… lanes] and, with a dimension more, [… length/lanes, lanes] */
+    if (by_lane) {
+        if (axis != last || x->type->shape[last] < 4 * lanes || last + 2 > MAX_RANK) return false;
+        parts.shape[last] = lanes;
+        small = type_make(t, parts);
+        parts.rank++;
+        parts.shape[last] = x->type->shape[last] / lanes;
+        parts.shape[last + 1] = lanes;
+    }
     op *end = body->last;
     if (choice) {
         op *identity = new_constant(t, loop, x->type, number),
@@ -169,8 +181,16 @@ static bool sink(tile *t, op *loop, int index) {
         op_insert_before(where, end);
         x = &where->results[0];
     }
+    if (by_lane) {
+        op *split = op_new(t, OP_RESHAPE, reduce->at, 1, 1, 0);
+        split->args[0] = x;
+        split->results[0].type = type_make(t, parts);
+        op_insert_before(split, end);
+        x = &split->results[0];
+    }
     op *step = clone_op(t, reduce), *start = new_constant(t, loop, small, number);
     step->args[0] = x;
+    step->results[0].type = small;
     op_insert_before(step, end);
     op_insert_before(start, loop);
     /* what computed the old value goes, from its end backwards */
@@ -184,6 +204,7 @@ static bool sink(tile *t, op *loop, int index) {
     a->type = result->type = small;
     loop->args[index + 3] = &start->results[0];
     end->args[index] = combined(t, reduce, a, &step->results[0], end);
+    if (by_lane) return true;
     replace_uses(kernel, &reduce->results[0], result);
     op_remove(reduce);
     return true;
@@ -199,6 +220,4 @@ static void analyse_region(tile *t, region *r) {
         }
 }
 
-void tile_analyse(tile *t) {
-    if (t->target.is_cpu) analyse_region(t, &t->kernel->regions[0]);
-}
+void tile_analyse(tile *t) { analyse_region(t, &t->kernel->regions[0]); }

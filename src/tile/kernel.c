@@ -151,6 +151,11 @@ static void check_types(tile *t, const region *r) {
         }
 }
 
+int tile_lanes(const tile *t) {
+    return t->target.is_cpu ? t->target.lanes
+                            : (t->options->num_warps ? t->options->num_warps : 4) * t->target.lanes;
+}
+
 void tile_emit(tile *t) {
     emitter *e = NEW(t, emitter);
     op *kernel = t->kernel;
@@ -158,7 +163,7 @@ void tile_emit(tile *t) {
     e->t = t;
     e->weight = 1;
     int warps = t->options->num_warps ? t->options->num_warps : 4;
-    e->lanes = t->target.is_cpu ? t->target.lanes : warps * t->target.lanes;
+    e->lanes = tile_lanes(t);
     if (warps < 0 || warps > 64 || (warps & (warps - 1)) || e->lanes > t->target.max_lanes)
         tile_unsupported(t, kernel->at,
                          "%d subgroups of %d lanes: %s has room for %d work-items in powers of two", warps,

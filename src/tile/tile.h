@@ -382,6 +382,7 @@ void tile_parse(tile *t);
 void tile_verify(tile *t);
 op *clone_op(tile *t, op *from); /* its operands: what `same` says stands for them */
 void replace_uses(region *r, value *old, value *by);
+int tile_lanes(const tile *t); /* work-items of a program */
 void tile_analyse(tile *t);
 void tile_layout(tile *t);
 void tile_emit(tile *t);
