@@ -2,8 +2,10 @@
  * operation, whose layouts know transposes. */
 #include "xpu/ops/copy.h"
 
+#include <stdio.h>
 #include <string.h>
 
+#include "kernels/copy.h"
 #include "ops/iter.h"
 #include "ops/kernel.h"
 #include "xpu/memory.h"
@@ -77,6 +79,112 @@ static void widen(xpu_iter *iter) {
     }
 }
 
+/* --- layouts on a processor --- */
+
+typedef enum copy_kind { COPY_TURNED, COPY_WEAVE, COPY_UNWEAVE, COPY_ROWS, COPY_STRIDED } copy_kind;
+
+/* How copy.cl does it: which kernel, its constant, and the second dimension of the plane. */
+typedef struct copy_plan {
+    copy_kind kind;
+    int constant, dim;
+} copy_plan;
+
+#define LONGEST_WOVEN 8 /* elements of a row that is woven */
+#define BLOCK_BYTES 16384
+
+static copy_plan plan_copy(const xpu_iter *iter, int64_t size) {
+    const xpu_operand *to = &iter->operand[0], *from = &iter->operand[1];
+    const int64_t *length = iter->size, tile = size == 8 ? 8 : 16;
+    int longest = 1;
+    for (int d = 1; d < iter->dims; d++) {
+        if (length[d] > length[longest]) longest = d;
+        if (to->stride[0] != size || from->stride[d] != size) continue;
+        if (length[0] >= tile && length[d] >= tile) return (copy_plan){COPY_TURNED, 0, d};
+        if (length[0] <= LONGEST_WOVEN && to->stride[d] == length[0] * size)
+            return (copy_plan){COPY_WEAVE, (int)length[0], d};
+        if (length[d] <= LONGEST_WOVEN && from->stride[0] == length[d] * size)
+            return (copy_plan){COPY_UNWEAVE, (int)length[d], d};
+    }
+    copy_plan plan = {COPY_STRIDED, 0, iter->dims > 1 && length[1] >= 8 ? 1 : longest};
+    if (to->stride[0] != size) return plan;
+    if (from->stride[0] == size) plan.kind = COPY_ROWS;
+    for (int step = 2; size < 8 && step <= 4; step++)
+        if (from->stride[0] == step * size) plan.constant = step;
+    if (from->stride[0] == -size) plan.constant = -1;
+    return plan;
+}
+
+static inline bool is_woven(const copy_plan *plan) {
+    return plan->kind == COPY_WEAVE || plan->kind == COPY_UNWEAVE;
+}
+
+static xpu_status copy_kernel(int device, const copy_plan *plan, int64_t size, int dims,
+                              xpu_kernel **kernel) {
+    static const char *const names[] = {"TURNED", "WEAVE", "UNWEAVE", "ROWS", "STRIDED"};
+    kernel_key key = {FAMILY_COPY,
+                      {(uint64_t)size | (uint64_t)plan->kind << 8 | (uint64_t)(plan->constant + 1) << 16}};
+    if (is_woven(plan)) key.word[1] = (uint64_t)dims;
+    *kernel = kernel_find(device, &key);
+    if (*kernel) return XPU_SUCCESS;
+    char options[64], label[32];
+    int used = snprintf(options, sizeof options, "-DE=%d -D%s", (int)size, names[plan->kind]);
+    if (is_woven(plan))
+        snprintf(options + used, sizeof options - (size_t)used, " -DK=%d -DDIMS=%d", plan->constant, dims);
+    else if (plan->constant)
+        snprintf(options + used, sizeof options - (size_t)used, " -DSTEP=%d", plan->constant);
+    snprintf(label, sizeof label, "copy %d bytes", (int)size);
+    kernel_recipe recipe = {.file = "copy.cl", .options = options, .name = "copy", .label = label};
+    return kernel_make(device, &key, &recipe, kernel);
+}
+
+static inline uint64_t parts(uint64_t n, uint64_t of) { return (n + of - 1) / of; }
+static inline uint64_t at_most(uint64_t n, uint64_t limit) { return n < limit ? n : limit; }
+
+/* Elements of one size, in a coalesced iteration with at least one dimension. */
+static xpu_status copy_on_host(xpu_stream *stream, const xpu_iter *iter) {
+    const xpu_operand *to = &iter->operand[0], *from = &iter->operand[1];
+    int64_t size = (int64_t)xpu_dtype_size(to->dtype);
+    copy_plan plan = plan_copy(iter, size);
+    struct copy_params p = {.to = XPU_ADDR(to->data), .from = XPU_ADDR(from->data), .batch = 1};
+    for (int d = 0; d < 2; d++) {
+        int of = d ? plan.dim : 0;
+        bool there = of < iter->dims;
+        p.plane[d] = there ? (uint64_t)iter->size[of] : 1;
+        p.to_plane[d] = there ? to->stride[of] : 0;
+        p.from_plane[d] = there ? from->stride[of] : 0;
+    }
+    for (int d = 1; d < iter->dims; d++) {
+        if (d == plan.dim) continue;
+        p.size[p.dims] = (uint64_t)iter->size[d];
+        p.to_stride[p.dims] = to->stride[d];
+        p.from_stride[p.dims++] = from->stride[d];
+        p.batch *= (uint64_t)iter->size[d];
+    }
+
+    xpu_kernel *kernel;
+    XPU_TRY(copy_kernel(xpu_stream_device(stream), &plan, size, (int)p.dims, &kernel));
+    uint64_t count = p.plane[0] * p.plane[1] * p.batch;
+    xpu_range range = {3, {1, 1, p.batch}, {1, 1, 1}, count};
+    if (is_woven(&plan)) {
+        uint64_t length = p.plane[plan.kind == COPY_WEAVE];
+        range.local[0] = at_most(parts(length, 16) * 16, 1024);
+        range.groups[0] = parts(length, range.local[0]);
+        return xpu_launch(stream, kernel, &range, &p, sizeof p);
+    }
+    if (plan.kind == COPY_TURNED) {
+        /* long in the source, whose rows are then read on; as wide as a vector in the target */
+        p.block[0] = size == 1 ? 32 : (uint64_t)(size == 8 ? 8 : 16);
+        p.block[1] = 1024;
+    } else {
+        /* rectangles of some size, but enough to go round */
+        uint64_t block = at_most(BLOCK_BYTES / (uint64_t)size, count / 16 + 64);
+        p.block[0] = at_most(p.plane[0], block);
+        p.block[1] = at_most(p.plane[1], parts(block, p.block[0]));
+    }
+    for (int d = 0; d < 2; d++) range.groups[d] = parts(p.plane[d], p.block[d]);
+    return xpu_launch(stream, kernel, &range, &p, sizeof p);
+}
+
 xpu_status xpu_copy(xpu_stream *stream, const xpu_iter *iter) {
     if (iter->outputs != 1 || iter->inputs != 1)
         return op_fail(XPU_ERROR_INVALID_ARGUMENT, "xpu_copy: %d outputs and %d inputs; takes one of each",
@@ -99,6 +207,11 @@ xpu_status xpu_copy(xpu_stream *stream, const xpu_iter *iter) {
             return xpu_pointwise(stream, XPU_POINTWISE_COPY, to->dtype, iter, NULL, 0);
         own.operand[0].dtype = own.operand[1].dtype = size == 16 ? XPU_UINT64 : bits_dtype(size);
         widen(&own);
+        const xpu_device_properties *properties;
+        XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
+        /* one element repeated along rows is a broadcast, which vectors do well */
+        if (properties->type == XPU_DEVICE_CPU && own.dims > 0 && own.operand[1].stride[0])
+            return copy_on_host(stream, &own);
         return xpu_pointwise(stream, XPU_POINTWISE_COPY, own.operand[0].dtype, &own, NULL, 0);
     }
     return xpu_pointwise(stream, XPU_POINTWISE_COPY, from->data ? from->dtype : to->dtype, iter, NULL, 0);

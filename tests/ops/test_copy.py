@@ -54,6 +54,18 @@ LAYOUTS = [
     ((2, 20, 6, 8), (0, 2, 1, 3)),
     ((2, 3, 4, 5, 6, 2, 3), (6, 4, 2, 0, 1, 3, 5)),
     ((64, 1, 64), (2, 1, 0)),
+    ((16, 17), (1, 0)),
+    ((2, 1100, 40), (0, 2, 1)),
+    ((300, 600), (1, 0)),
+    ((50, 2), (1, 0)),
+    ((3, 50), (1, 0)),
+    ((2, 4, 33), (0, 2, 1)),
+    ((5, 33, 4), (0, 2, 1)),
+    ((3, 2, 50, 3), (1, 0, 3, 2)),
+    ((50, 7), (1, 0)),
+    ((6, 50), (1, 0)),
+    ((50, 9), (1, 0)),
+    ((7, 50, 12, 6), (0, 2, 1, 3)),
     ((), ()),
     ((0, 4), (1, 0)),
 ]
@@ -91,6 +103,9 @@ def test_layouts(dtype: torch.dtype) -> None:
         lambda t: t[:, 3],
         lambda t: t[5:, ::3].t(),
         lambda t: t[:1].expand(7, 41),
+        *(lambda t, step=step: t[:, 2::step] for step in (2, 3, 4, 5)),
+        *(lambda t, step=step: t.flatten()[::step] for step in (2, 3, 4, 41)),
+        *(lambda t, length=length: t[:, :length] for length in (2, 3, 8, 40)),
     ):
         same(view(on_xpu).contiguous(), view(x).contiguous())
         out, expected = torch.zeros_like(on_xpu), torch.zeros_like(x)

@@ -1,0 +1,205 @@
+/* Copies E-byte elements (1, 2, 4 or 8) between layouts, for processors. Every kernel walks a plane of two
+ * dimensions, 0 along the rows of `to`; dimension 2 of the range counts the other dimensions.
+ *
+ * TURNED: to[y][x] = from[x][y], both contiguous in their last index, at least TILE elements in both. Tiles
+ *   of TILE x TILE elements are turned in registers, so that each of their rows is read and written as one
+ *   vector: powers of two as strides, of which a cache holds few lines, cost nothing. The last tile of a row
+ *   or column covers some elements again, with the same values.
+ * WEAVE: to[y * K + k] = from[k][y]; UNWEAVE: to[k][y] = from[y * K + k]; a constant K, so that compilers
+ *   shuffle vectors instead of moving single elements.
+ * ROWS: rows that are contiguous on both sides, as vectors.
+ * STRIDED: any strides, one element after the other: on many processors that is faster than instructions
+ *   that gather. With STEP (2, 3, 4) `to` is contiguous and `from` takes every STEP-th element; with -1 it
+ *   runs backwards. */
+#include "copy.h"
+
+#if E == 8
+#define N 8
+typedef ulong T;
+typedef ulong8 V;
+#define LOAD_V vload8
+#define STORE_V vstore8
+#else
+#define N 16
+#if E == 4
+typedef uint T;
+typedef uint16 V;
+#elif E == 2
+typedef ushort T;
+typedef ushort16 V;
+#else
+typedef uchar T;
+typedef uchar16 V;
+#endif
+#define LOAD_V vload16
+#define STORE_V vstore16
+#endif
+
+/* Where the plane of this work-item starts. With a constant number of DIMS the indices into the parameters
+ * are constant too, without which work-items aren't made into vectors. */
+#ifndef DIMS
+#define DIMS p.dims
+#endif
+#define PLANE                                                                                                \
+    __global uchar *to = XPU_PTR(uchar, p.to);                                                               \
+    __global const uchar *from = XPU_CPTR(uchar, p.from);                                                    \
+    ulong n = get_global_id(2);                                                                              \
+    if (n >= p.batch) return;                                                                                \
+    _Pragma("unroll") for (ulong d = 0; d < DIMS; d++) {                                                     \
+        const ulong rest = n / p.size[d];                                                                    \
+        const long k = n - rest * p.size[d];                                                                 \
+        to += k * p.to_stride[d];                                                                            \
+        from += k * p.from_stride[d];                                                                        \
+        n = rest;                                                                                            \
+    }
+
+/* Its rectangle in the plane. */
+#define BLOCK                                                                                                \
+    const ulong x_first = get_global_id(0) * p.block[0], y_first = get_global_id(1) * p.block[1];            \
+    if (x_first >= p.plane[0] || y_first >= p.plane[1]) return;                                              \
+    const ulong x_end = min(x_first + p.block[0], p.plane[0]);                                               \
+    const ulong y_end = min(y_first + p.block[1], p.plane[1]);
+
+/* The vectors are in the text: work-items run one by one. */
+#define BY_ITSELF __attribute__((intel_vec_len_hint(1)))
+
+#ifdef TURNED
+#define TILE N
+#if TILE == 8
+#define FIRST_1(a, b) a.s0, b.s0, a.s2, b.s2, a.s4, b.s4, a.s6, b.s6
+#define SECOND_1(a, b) a.s1, b.s1, a.s3, b.s3, a.s5, b.s5, a.s7, b.s7
+#define FIRST_2(a, b) a.s01, b.s01, a.s45, b.s45
+#define SECOND_2(a, b) a.s23, b.s23, a.s67, b.s67
+#define FIRST_4(a, b) a.s0123, b.s0123
+#define SECOND_4(a, b) a.s4567, b.s4567
+#else
+#define FIRST_1(a, b)                                                                                        \
+    a.s0, b.s0, a.s2, b.s2, a.s4, b.s4, a.s6, b.s6, a.s8, b.s8, a.sa, b.sa, a.sc, b.sc, a.se, b.se
+#define SECOND_1(a, b)                                                                                       \
+    a.s1, b.s1, a.s3, b.s3, a.s5, b.s5, a.s7, b.s7, a.s9, b.s9, a.sb, b.sb, a.sd, b.sd, a.sf, b.sf
+#define FIRST_2(a, b) a.s01, b.s01, a.s45, b.s45, a.s89, b.s89, a.scd, b.scd
+#define SECOND_2(a, b) a.s23, b.s23, a.s67, b.s67, a.sab, b.sab, a.sef, b.sef
+#define FIRST_4(a, b) a.s0123, b.s0123, a.s89ab, b.s89ab
+#define SECOND_4(a, b) a.s4567, b.s4567, a.scdef, b.scdef
+#define FIRST_8(a, b) a.s01234567, b.s01234567
+#define SECOND_8(a, b) a.s89abcdef, b.s89abcdef
+#endif
+
+/* Off the diagonal, the squares of n x n change places in all squares of 2n x 2n. */
+#define EXCHANGE(n)                                                                                          \
+    _Pragma("unroll") for (int i = 0; i < TILE; i++) if (!(i & n)) {                                         \
+        const V a = (V)(FIRST_##n(row[i], row[i + n])), b = (V)(SECOND_##n(row[i], row[i + n]));             \
+        row[i] = a;                                                                                          \
+        row[i + n] = b;                                                                                      \
+    }
+
+static inline void turn(__global uchar *to, long to_stride, __global const uchar *from, long from_stride) {
+    V row[TILE];
+    _Pragma("unroll") for (int i = 0; i < TILE; i++) {
+        row[i] = LOAD_V(0, (__global const T *)(from + i * from_stride));
+    }
+#if TILE == 16
+    EXCHANGE(8)
+#endif
+    EXCHANGE(4)
+    EXCHANGE(2)
+    EXCHANGE(1)
+    _Pragma("unroll") for (int i = 0; i < TILE; i++) {
+        STORE_V(row[i], 0, (__global T *)(to + i * to_stride));
+    }
+}
+
+BY_ITSELF __kernel void copy(const struct copy_params p) {
+    PLANE BLOCK;
+    for (ulong x = x_first; x < x_end; x += TILE) {
+        const long x0 = min(x, p.plane[0] - TILE);
+        for (ulong y = y_first; y < y_end; y += TILE) {
+            const long y0 = min(y, p.plane[1] - TILE);
+            turn(to + y0 * p.to_plane[1] + x0 * E, p.to_plane[1], from + x0 * p.from_plane[0] + y0 * E,
+                 p.from_plane[0]);
+        }
+    }
+}
+#endif
+
+#ifdef WEAVE
+__kernel void copy(const struct copy_params p) {
+    const size_t y = get_global_id(0);
+    if (y >= p.plane[1]) return;
+    PLANE;
+    __global T *row = (__global T *)to + y * K;
+    for (int k = 0; k < K; k++) row[k] = ((__global const T *)(from + k * p.from_plane[0]))[y];
+}
+#endif
+
+#ifdef UNWEAVE
+__kernel void copy(const struct copy_params p) {
+    const size_t x = get_global_id(0);
+    if (x >= p.plane[0]) return;
+    PLANE;
+    __global const T *row = (__global const T *)from + x * K;
+    for (int k = 0; k < K; k++) ((__global T *)(to + k * p.to_plane[1]))[x] = row[k];
+}
+#endif
+
+#ifdef ROWS
+BY_ITSELF __kernel void copy(const struct copy_params p) {
+    PLANE BLOCK;
+    const ulong length = x_end - x_first;
+    for (ulong y = y_first; y < y_end; y++) {
+        __global T *t = (__global T *)(to + (long)y * p.to_plane[1]) + x_first;
+        __global const T *f = (__global const T *)(from + (long)y * p.from_plane[1]) + x_first;
+        ulong x = 0;
+        for (; x + N <= length; x += N) STORE_V(LOAD_V(0, f + x), 0, t + x);
+        for (; x < length; x++) t[x] = f[x];
+    }
+}
+#endif
+
+#ifdef STRIDED
+#ifdef STEP
+#if STEP == -1 && N == 16
+#define SPACED(a, b, c, d)                                                                                   \
+    a.sf, a.se, a.sd, a.sc, a.sb, a.sa, a.s9, a.s8, a.s7, a.s6, a.s5, a.s4, a.s3, a.s2, a.s1, a.s0
+#elif STEP == -1
+#define SPACED(a, b, c, d) a.s7, a.s6, a.s5, a.s4, a.s3, a.s2, a.s1, a.s0
+#elif STEP == 2
+#define SPACED(a, b, c, d)                                                                                   \
+    a.s0, a.s2, a.s4, a.s6, a.s8, a.sa, a.sc, a.se, b.s0, b.s2, b.s4, b.s6, b.s8, b.sa, b.sc, b.se
+#elif STEP == 3
+#define SPACED(a, b, c, d)                                                                                   \
+    a.s0, a.s3, a.s6, a.s9, a.sc, a.sf, b.s2, b.s5, b.s8, b.sb, b.se, c.s1, c.s4, c.s7, c.sa, c.sd
+#else
+#define SPACED(a, b, c, d)                                                                                   \
+    a.s0, a.s4, a.s8, a.sc, b.s0, b.s4, b.s8, b.sc, c.s0, c.s4, c.s8, c.sc, d.s0, d.s4, d.s8, d.sc
+#endif
+#endif
+
+BY_ITSELF __kernel void copy(const struct copy_params p) {
+    PLANE BLOCK;
+    for (ulong y = y_first; y < y_end; y++) {
+        __global uchar *t = to + (long)y * p.to_plane[1] + (long)x_first * p.to_plane[0];
+        __global const uchar *f = from + (long)y * p.from_plane[1] + (long)x_first * p.from_plane[0];
+        ulong left = x_end - x_first;
+#ifdef STEP
+        /* one more than are taken: the last vector reaches beyond its last element */
+        for (; left > N; left -= N, t += N * E, f += N * STEP * E) {
+            __global const T *v = (__global const T *)f + (STEP < 0 ? 1 - N : 0);
+            const V a = LOAD_V(0, v), b = STEP > 1 ? LOAD_V(1, v) : a;
+            const V c = STEP > 2 ? LOAD_V(2, v) : a, d = STEP > 3 ? LOAD_V(3, v) : a;
+            STORE_V((V)(SPACED(a, b, c, d)), 0, (__global T *)t);
+        }
+#endif
+        const long ts = p.to_plane[0], fs = p.from_plane[0];
+        for (; left >= 4; left -= 4, t += 4 * ts, f += 4 * fs) {
+            const T a = *(__global const T *)f, b = *(__global const T *)(f + fs);
+            const T c = *(__global const T *)(f + 2 * fs), d = *(__global const T *)(f + 3 * fs);
+            *(__global T *)t = a;
+            *(__global T *)(t + ts) = b;
+            *(__global T *)(t + 2 * ts) = c;
+            *(__global T *)(t + 3 * ts) = d;
+        }
+        for (; left > 0; left--, t += ts, f += fs) *(__global T *)t = *(__global const T *)f;
+    }
+}
+#endif
