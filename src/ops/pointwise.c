@@ -30,7 +30,6 @@ static const operation operations[] = {
 /* The signature, read. */
 typedef struct arity {
     unsigned char inputs, scalars, outputs;
-    bool plain;         /* its formulas hold for vectors too */
     unsigned char cost; /* simple operations an element, roughly */
     char input[POINTWISE_OPERANDS], scalar[POINTWISE_SCALARS], output[POINTWISE_OPERANDS];
     char name[40]; /* in lower case */
@@ -38,11 +37,6 @@ typedef struct arity {
 
 static arity arities[XPU_POINTWISE_COUNT];
 static pthread_once_t arities_once = PTHREAD_ONCE_INIT;
-
-/* Does the formula, if there is one, hold nothing but arithmetic? */
-static bool plain(const char *formula) {
-    return !formula || !formula[strspn(formula, "abcds0123456789 +-*/()&|^~T")];
-}
 
 static void read_arities(void) {
     for (int op = 0; op < XPU_POINTWISE_COUNT; op++) {
@@ -56,9 +50,6 @@ static void read_arities(void) {
         for (int i = 0; o->name[i] && i < (int)sizeof a->name - 1; i++)
             a->name[i] = (char)tolower(o->name[i]);
         const char *formula = o->text.f ? o->text.f : o->text.r ? o->text.r : "";
-        a->plain = a->inputs > 0 && a->outputs == 1 && a->output[0] == 'c' && plain(o->text.r) &&
-                   plain(o->text.f) && plain(o->text.i);
-        for (int i = 0; i < a->inputs; i++) a->plain &= a->input[i] == 'c';
         a->cost = strchr(formula, '(') ? 8 : 1; /* calls something? */
     }
 }
@@ -102,9 +93,8 @@ bool xpu_pointwise_defined(xpu_pointwise_op op, xpu_dtype compute) {
 
 /* --- the text of a kernel --- */
 
-/* Elements that a work-item of a kernel for simple formulas takes. */
-#define VECTOR 8
-/* … and of a kernel that moves packs, at most; and from how many elements on packs are worth it. */
+/* Elements that a work-item of a kernel that moves packs takes, at most; and from how many elements on packs
+ * are worth it. */
 #define MAX_PACK 8
 #define PACKED_FROM 16384
 
@@ -114,9 +104,8 @@ typedef struct plan {
     xpu_dtype compute;
     const xpu_iter *iter;
     iter_layout layout;
-    bool vector; /* the kernel computes with vectors of VECTOR elements */
-    int pack;    /* elements a work-item loads and stores as one, if more than 1 */
-    int dims;    /* in the text of a kernel with strides: those of the iteration, rounded up */
+    int pack; /* elements a work-item loads and stores as one, if more than 1 */
+    int dims; /* in the text of a kernel with strides: those of the iteration, rounded up */
 } plan;
 
 /* The type in kernels that `dtype` is computed in. */
@@ -175,15 +164,28 @@ static bool has_offset(const plan *p, int i) {
     return p->layout.kind == LAYOUT_ROWS || p->layout.access[i] == ACCESS_STRIDED;
 }
 
+/* Operand `i` takes every 2nd, 3rd or 4th element of rows: a constant in the text, as vectors are then read
+ * whole and shuffled. 0 for anything else. */
+static int constant_step(const plan *p, int i) {
+    if (p->layout.kind != LAYOUT_ROWS || p->layout.access[i] != ACCESS_STRIDED) return 0;
+    const xpu_operand *o = &p->iter->operand[i];
+    int64_t size = (int64_t)xpu_dtype_size(o->dtype), step = o->stride[0] / size;
+    return step >= 2 && step <= 4 && step * size == o->stride[0] ? (int)step : 0;
+}
+
 /* Where operand `i` lies: base address and index of the element. */
 static void add_place(text *t, const plan *p, int i, bool constant) {
     const char *token = dtype_token(p->iter->operand[i].dtype);
     access_kind access = p->layout.access[i];
     text_addf(t, "%s(s_%s, p.pointer[%d]", constant ? "XPU_CPTR" : "XPU_PTR", token, i);
     if (has_offset(p, i)) text_addf(t, " + (long)at%d", i);
-    if (p->layout.kind == LAYOUT_ROWS && access == ACCESS_STRIDED)
+    int step = constant_step(p, i);
+    if (p->layout.kind == LAYOUT_ROWS && access == ACCESS_STRIDED && !step)
         text_addf(t, " + (long)i * p.stride[0][%d]", i);
-    text_addf(t, "), %s", access == ACCESS_NEXT ? "i" : "0");
+    if (step)
+        text_addf(t, "), i * %d", step);
+    else
+        text_addf(t, "), %s", access == ACCESS_NEXT ? "i" : "0");
 }
 
 static void add_bits(text *t, const char *field, int i, xpu_dtype dtype) {
@@ -206,6 +208,13 @@ static void add_bits(text *t, const char *field, int i, xpu_dtype dtype) {
     }
 }
 
+/* Elements for which kernels/pointwise.h has loads and stores of their own. */
+static const char *apart(const plan *p, int i) {
+    xpu_dtype dtype = p->iter->operand[i].dtype;
+    bool four = dtype == XPU_FLOAT32 || dtype == XPU_INT32 || dtype == XPU_UINT32;
+    return four && p->layout.access[i] == ACCESS_STRIDED && !constant_step(p, i) ? "apart_" : "";
+}
+
 /* Is operand `i` loaded or stored a pack at a time? */
 static bool is_packed(const plan *p, int i) { return p->pack > 1 && p->layout.access[i] == ACCESS_NEXT; }
 
@@ -222,7 +231,7 @@ static void add_input(text *t, const plan *p, int input) {
         if (is_packed(p, i)) {
             text_addf(&place, "widen_%s(pack%d.element[k])", dtype_token(o->dtype), i);
         } else {
-            text_addf(&place, "load_%s(", dtype_token(o->dtype));
+            text_addf(&place, "load_%s%s(", apart(p, i), dtype_token(o->dtype));
             add_place(&place, p, i, true);
             text_add(&place, ")");
         }
@@ -258,7 +267,7 @@ static void add_output(text *t, const plan *p, int output, const char *formula, 
     if (is_packed(p, output)) {
         text_addf(t, "    pack%d.element[k] = narrow_%s(", output, dtype_token(o->dtype));
     } else {
-        text_addf(t, "    store_%s(", dtype_token(o->dtype));
+        text_addf(t, "    store_%s%s(", apart(p, output), dtype_token(o->dtype));
         add_place(t, p, output, false);
         text_add(t, ", ");
     }
@@ -312,25 +321,6 @@ static void add_offsets(text *t, const plan *p, int first) {
     }
 }
 
-/* Plain arithmetic on contiguous tensors of one dtype that is computed in as it is stored: the formula holds
- * for OpenCL's vectors too, and memory is then read in larger pieces. */
-static bool vectorisable(const plan *p) {
-    if (p->layout.kind != LAYOUT_FLAT || p->layout.count < VECTOR) return false;
-    switch (p->compute) {
-    case XPU_INT32:
-    case XPU_INT64:
-    case XPU_FLOAT32:
-    case XPU_FLOAT64: break;
-    default: return false;
-    }
-    for (int i = 0; i < p->iter->outputs + p->iter->inputs; i++) {
-        access_kind access = p->layout.access[i];
-        if (access != ACCESS_VALUE && (access != ACCESS_NEXT || p->iter->operand[i].dtype != p->compute))
-            return false;
-    }
-    return p->arity->plain;
-}
-
 /* How many elements a work-item of a GPU takes as one pack: 16 bytes of the widest operand, if all operands
  * are aligned to their packs. */
 static int pack_size(const plan *p) {
@@ -358,39 +348,6 @@ static void add_scalars(text *t, const plan *p) {
         text_addf(t, "    const %s s%d = ", integer ? "int" : "T", s);
         add_bits(t, "scalar", s, integer ? XPU_INT32 : p->compute);
         text_add(t, ";\n");
-    }
-}
-
-static void write_vector_kernel(text *t, const plan *p) {
-    const char *type = pointwise_type(p->compute), *formula = pointwise_formula(p->op, p->compute);
-    pointwise_add_types(t, p->compute, formula);
-    text_add(t, "#include \"pointwise.h\"\n"
-                "__kernel void pointwise(const pointwise_flat p) {\n"
-                "    const size_t i = get_global_id(0) * 8;\n"
-                "    if (i >= p.count) return;\n");
-    add_scalars(t, p);
-    text_addf(t, "    __global T *to = XPU_PTR(T, p.pointer[0]);\n    if (i + %d <= p.count) {\n", VECTOR);
-    for (int part = 0; part < 2; part++) {
-        for (int i = 0; i < p->arity->inputs; i++) {
-            char name = (char)('a' + i);
-            bool value = p->layout.access[i + 1] == ACCESS_VALUE;
-            text_addf(t, "        const %s%s %c = ", type, part == 0 && !value ? "8" : "", name);
-            if (value)
-                add_bits(t, "value", i + 1, p->compute);
-            else
-                text_addf(t,
-                          part == 0 ? "vload8(0, XPU_CPTR(T, p.pointer[%d]) + i)"
-                                    : "XPU_CPTR(T, p.pointer[%d])[j]",
-                          i + 1);
-            text_add(t, ";\n");
-        }
-        if (part == 0)
-            text_addf(
-                t,
-                "        vstore8((%s8)(%s), 0, to + i);\n    } else for (size_t j = i; j < p.count; j++) {\n",
-                type, formula);
-        else
-            text_addf(t, "        to[j] = %s;\n    }\n}\n", formula);
     }
 }
 
@@ -514,9 +471,7 @@ static xpu_status make_kernel(int device, const kernel_key *key, const plan *p, 
         status = op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: %s has no 64-bit floating point", p->arity->name,
                          properties->name);
     } else {
-        if (p->vector)
-            write_vector_kernel(&source, p);
-        else if (p->pack > 1)
+        if (p->pack > 1)
             write_packed_kernel(&source, p);
         else
             write_kernel(&source, p);
@@ -534,9 +489,11 @@ static xpu_status make_kernel(int device, const kernel_key *key, const plan *p, 
 static xpu_status find_kernel(int device, const plan *p, xpu_kernel **kernel) {
     kernel_key key = {.family = FAMILY_POINTWISE};
     key.word[0] = (uint64_t)p->op | (uint64_t)p->compute << 16 | (uint64_t)p->layout.kind << 24 |
-                  (uint64_t)p->vector << 31 | (uint64_t)p->dims << 32 | (uint64_t)p->pack << 40;
-    for (int i = 0; i < p->iter->outputs + p->iter->inputs; i++)
+                  (uint64_t)p->dims << 32 | (uint64_t)p->pack << 40;
+    for (int i = 0; i < p->iter->outputs + p->iter->inputs; i++) {
         key.word[1] |= ((uint64_t)p->iter->operand[i].dtype << 2 | p->layout.access[i]) << (8 * i);
+        key.word[2] |= (uint64_t)constant_step(p, i) << (4 * i);
+    }
     *kernel = kernel_find(device, &key);
     return *kernel ? XPU_SUCCESS : make_kernel(device, &key, p, kernel);
 }
@@ -559,9 +516,9 @@ static void fill_values(const plan *p, const xpu_scalar *scalars, xpu_addr *poin
 static inline size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 static inline size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
-/* Work-items in a group: enough to keep a processor's vectors busy, few enough to share out well. */
-static size_t group_size(const xpu_device_properties *properties) {
-    size_t best = properties->type == XPU_DEVICE_CPU ? 1024 : 256;
+/* Work-items in a group: on a processor, which runs a group as a loop, many, but few enough to share out. */
+static size_t group_size(const xpu_device_properties *properties, size_t count) {
+    size_t best = properties->type != XPU_DEVICE_CPU ? 256 : count < 65536 ? 1024 : 4096;
     return smaller(best, properties->max_work_group_size);
 }
 
@@ -569,9 +526,9 @@ static xpu_status run_flat(xpu_stream *stream, xpu_kernel *kernel, const plan *p
                            const xpu_device_properties *properties) {
     pointwise_flat params;
     fill_values(p, scalars, params.pointer, params.value, params.scalar);
-    size_t count = (size_t)p->layout.count, each = p->vector ? VECTOR : (size_t)p->pack;
+    size_t count = (size_t)p->layout.count, each = (size_t)p->pack;
     size_t items = (count + each - 1) / each;
-    size_t local = smaller(group_size(properties), round_up(items, 16));
+    size_t local = smaller(group_size(properties, items), round_up(items, 16));
     params.count = count;
     xpu_range range = {
         .dims = 1, .groups = {(items + local - 1) / local}, .local = {local}, .work = count * p->arity->cost};
@@ -593,7 +550,7 @@ static xpu_status run_strided(xpu_stream *stream, xpu_kernel *kernel, const plan
         for (int i = 0; i < iter->outputs + iter->inputs; i++)
             params.stride[d][i] = there ? (int32_t)iter->operand[i].stride[d] : 0;
     }
-    size_t count = (size_t)p->layout.count, group = group_size(properties);
+    size_t count = (size_t)p->layout.count, group = group_size(properties, count);
     xpu_range range = {.dims = 1, .groups = {1, 1, 1}, .local = {1, 1, 1}, .work = count * p->arity->cost};
     if (p->layout.kind == LAYOUT_ROWS) {
         size_t inner = (size_t)iter->size[0], rows = count / inner;
@@ -651,7 +608,6 @@ static xpu_status run(xpu_stream *stream, plan *p, const xpu_scalar *scalars) {
     }
     XPU_TRY(xpu_device_get_properties(device, &properties));
     bool host = properties->type == XPU_DEVICE_CPU;
-    p->vector = host && vectorisable(p);
     p->pack = host ? 1 : pack_size(p);
     XPU_TRY(find_kernel(device, p, &kernel));
     return p->layout.kind == LAYOUT_FLAT ? run_flat(stream, kernel, p, scalars, properties)

@@ -8,6 +8,7 @@ import hypothesis.strategies as st
 import pytest
 import torch
 from hypothesis import given, settings
+from openxpu import _bridge
 from torch.testing._internal.common_methods_invocations import BinaryUfuncInfo, UnaryUfuncInfo, op_db
 from torch.utils._pytree import tree_map
 
@@ -93,7 +94,9 @@ def test_samples(op, dtype):
             break
         expected = op(sample.input, *sample.args, **sample.kwargs)
         arguments = to_xpu((sample.input, sample.args, sample.kwargs))
+        _bridge.fallback_counts(True)
         actual = op(arguments[0], *arguments[1], **arguments[2])
+        assert _bridge.fallback_counts(True) == {}
         compare(op, dtype, actual, sample, expected)
 
 
@@ -165,6 +168,24 @@ def test_out_with_strides(data):
     torch.mul(a("xpu"), b("xpu"), out=out)
     assert out.stride() == torch.empty(list(reversed(shape))).permute(*reversed(range(len(shape)))).stride()
     torch.testing.assert_close(out.cpu(), a("cpu") * b("cpu"))
+
+
+@pytest.mark.parametrize(
+    "dtype", (torch.float32, torch.int32, torch.bfloat16, torch.uint8, torch.float64), ids=str
+)
+def test_rows_with_steps(dtype):
+    a, b = (torch.arange(n, n + 7 * 300).remainder(113).to(dtype).view(7, 300) for n in (0, 50))
+    x, y = a.to("xpu"), b.to("xpu")
+    for step in (2, 3, 4, 5):
+        assert torch.equal((x[:, ::step] + y[:, ::step]).cpu(), a[:, ::step] + b[:, ::step])
+        assert torch.equal(
+            (x[:, ::step] * y[2, : -(-300 // step)]).cpu(), a[:, ::step] * b[2, : -(-300 // step)]
+        )
+        out, expected = x.clone(), a.clone()
+        out[:, ::step] += y[:, ::step]
+        expected[:, ::step] += b[:, ::step]
+        assert torch.equal(out.cpu(), expected)
+        assert torch.equal((x.t() + y.t()[:, :1])[::step].cpu(), (a.t() + b.t()[:, :1])[::step])
 
 
 def test_mixed_devices_and_dtypes():
