@@ -494,6 +494,15 @@ class Interpreter:
         order = re.search(r"order = array<i32: ([\d, ]+)>", op.attrs)[1]
         return args[0].transpose([int(n) for n in order.split(",")])
 
+    def do_tt_join(self, op, args, ty):
+        return np.stack(args, -1)
+
+    def do_tt_split(self, op, args, ty):
+        return [args[0][..., 0], args[0][..., 1]]
+
+    def do_tt_cat(self, op, args, ty):
+        return np.concatenate(args)
+
     def do_tt_addptr(self, op, args, ty):
         size = np.dtype(STORED.get(ty.element, DTYPES[ty.element])).itemsize
         return args[0] + args[1].astype(np.int64) * size

@@ -54,7 +54,7 @@ def corpus() -> dict[str, str]:
 def arguments(text: str) -> list[tuple[str | None, np.ndarray | int | float]]:
     """Return each parameter's element (None for a number) and random data that make sense as indices too."""
     random, count = np.random.default_rng(1), 1 << 20
-    signature = re.search(r"tt\.func public @\S+?\((.*?)\) attributes", text, re.DOTALL)[1]
+    signature = re.search(r"tt\.func public @\w+\((.*?)\)(?: attributes.*?)? \{\n", text, re.DOTALL)[1]
     out: list[tuple[str | None, np.ndarray | int | float]] = []
     for scalar, element in re.findall(r"%\w+: (!tt\.ptr<(\w+)>|\w+)", signature):
         if element in ("f32", "f64", "f16"):
@@ -106,3 +106,21 @@ def test_values(name):
             )
         elif element:
             np.testing.assert_array_equal(actual[index], wanted[index])
+
+
+HANDMADE = sorted((FOLDER / "ir" / "values").glob("*.ttir"))
+
+
+@pytest.mark.parametrize("target", run.TARGETS)
+@pytest.mark.parametrize("path", HANDMADE, ids=lambda path: path.stem)
+def test_handmade(path, target):
+    text = path.read_text()
+    data = arguments(text)
+    wanted = [v.copy() if e else v for e, v in data]
+    actual = [v.copy() if e else v for e, v in data]
+    interpret.interpret(text, (3, 1, 1), wanted)
+    assert any(e and (w != v).any() for (e, v), w in zip(data, wanted, strict=True))
+    run.Kernel(text, target)((3,), *actual)
+    for index, (element, _) in enumerate(data):
+        if element:
+            np.testing.assert_allclose(actual[index], wanted[index], 1e-5, 1e-5)
