@@ -1,0 +1,147 @@
+"""torch.compile on xpu through Inductor and Triton, against eager on xpu."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+pytest.importorskip("triton")
+XPU = "xpu"
+
+
+@pytest.fixture(autouse=True)
+def fresh_compiler() -> Iterator[None]:
+    """Each test compiles for itself, in this process."""
+    with torch._inductor.config.patch(compile_threads=1, fx_graph_cache=False):
+        torch._dynamo.reset()
+        yield
+        torch._dynamo.reset()
+
+
+def normal(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """The same numbers in each run."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(len(shape))).to(dtype).to(XPU)
+
+
+def kernels_of(function: Callable[..., Tensor], *arguments: object) -> tuple[Tensor, list[str]]:
+    """What the compiled function gives, and Inductor's programs."""
+    from torch._inductor.utils import run_and_get_code
+
+    return run_and_get_code(torch.compile(function, fullgraph=True), *arguments)
+
+
+FUNCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "pointwise": lambda x, y: F.gelu(x * y + x.sin()).clamp(-1, 1),
+    "broadcast": lambda x, y: x + y[:1] * x[:, :1],
+    "sum of rows": lambda x, y: (x * y).sum(-1),
+    "sum of columns": lambda x, y: (x - y).sum(0),
+    "sum of all": lambda x, y: (x * y).sum(),
+    "softmax": lambda x, y: (x + y).softmax(-1),
+    "layer norm": lambda x, y: F.layer_norm(x + y, x.shape[-1:]),
+    "variance": lambda x, y: x.var(0) + y.std(0),
+    "argmax": lambda x, y: (x - y).argmax(-1),
+    "cumsum": lambda x, y: (x * y).cumsum(-1),
+    "transposed": lambda x, y: (x + y).t().contiguous(),
+    "cat": lambda x, y: torch.cat([x, y.relu()], 1),
+    "where": lambda x, y: torch.where(x > y, x, y * 2),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_become_triton_kernels(name: str) -> None:
+    x, y = normal(33, 257), normal(33, 257).roll(1)
+    result, programs = kernels_of(FUNCTIONS[name], x, y)
+    assert "@triton.jit" in programs[0]
+    assert result.device.type == "xpu"
+    torch.testing.assert_close(result, FUNCTIONS[name](x, y), rtol=1e-5, atol=1e-5)
+
+
+def test_shapes_may_change_without_another_compilation() -> None:
+    compilations = 0
+
+    def count(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Callable[..., object]:
+        nonlocal compilations
+        compilations += 1
+        from torch._inductor.compile_fx import compile_fx
+
+        return compile_fx(graph, inputs)
+
+    compiled = torch.compile(lambda x: (x * 2).softmax(-1), backend=count, dynamic=True)
+    for n in (7, 64, 1000):
+        x = normal(n, n)
+        torch.testing.assert_close(compiled(x), (x * 2).softmax(-1))
+    assert compilations == 1
+
+
+class Attention(nn.Module):
+    """A transformer's layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.out = nn.Linear(64, 192), nn.Linear(64, 64)
+        self.norm = nn.LayerNorm(64)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Attend and add."""
+        q, k, v = (t.unflatten(-1, (4, 16)).transpose(1, 2) for t in self.qkv(self.norm(x)).chunk(3, -1))
+        return x + self.out(
+            F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+        )
+
+
+def convolutions() -> nn.Module:
+    """A small convolutional network."""
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(72, 5)
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "shape"),
+    [(Attention, (2, 12, 64)), (convolutions, (4, 3, 8, 8))],
+    ids=["attention", "convolutions"],
+)
+def test_training_gives_eager_gradients(make: Callable[[], nn.Module], shape: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    model, x = make().to(XPU), normal(*shape)
+
+    def gradients(f: Callable[[Tensor], Tensor]) -> list[Tensor]:
+        model.zero_grad()
+        f(x).square().mean().backward()
+        return [p.grad.clone() for p in model.parameters() if p.grad is not None]
+
+    expected = gradients(model)
+    actual = gradients(torch.compile(model, fullgraph=True))
+    assert len(actual) == len(expected) == len(list(model.parameters()))
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_autocast() -> None:
+    model, x = Attention().to(XPU), normal(2, 12, 64)
+    with torch.no_grad(), torch.autocast("xpu", torch.bfloat16):
+        torch.testing.assert_close(torch.compile(model)(x), model(x), rtol=2e-2, atol=2e-2)
+
+
+def test_a_compiled_optimizer_steps_as_eager() -> None:
+    def trained(compiled: bool) -> Tensor:
+        weight = nn.Parameter(normal(100))
+        optimizer = torch.optim.AdamW([weight], lr=0.1)
+        step = torch.compile(optimizer.step) if compiled else optimizer.step
+        for i in range(3):
+            weight.grad = normal(100) * (i + 1)
+            step()
+        return weight.detach()
+
+    torch.testing.assert_close(trained(True), trained(False), rtol=1e-5, atol=1e-6)
+
+
+def test_random_numbers_and_dropout() -> None:
+    compiled = torch.compile(lambda x: F.dropout(x, 0.25))
+    result = compiled(torch.ones(10000, device=XPU))
+    kept = (result != 0).float().mean().item()
+    assert abs(kept - 0.75) < 0.02
+    torch.testing.assert_close(result[result != 0].unique().cpu(), torch.tensor([1 / 0.75]))
