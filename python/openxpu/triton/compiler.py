@@ -17,7 +17,7 @@ from openxpu import _bridge
 from openxpu.triton import image
 
 BINARY = "zebin"  # the name under which Inductor looks for an xpu kernel's image
-LANES = 16  # of a subgroup
+LANES = 16  # of a subgroup; NVIDIA's warps have 32
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,11 @@ class Options:
         return hashlib.sha256(repr(sorted(asdict(self).items())).encode()).hexdigest()
 
 
+def lanes(properties: dict[str, Any]) -> int:
+    """Return how many lanes a subgroup of the device with these properties has."""
+    return 2 * LANES if properties["has_inline_ptx"] else LANES
+
+
 def describe(properties: dict[str, Any]) -> str:
     """The target, as text, of the device with these properties (those of torch.xpu.get_device_capability)."""
     cpu = properties["type"] == "cpu"
@@ -74,7 +79,7 @@ def describe(properties: dict[str, Any]) -> str:
         "has_atomic64": properties["has_atomic64"],
         "has_float_atomics": properties["has_float_atomics"],
         "has_inline_ptx": properties["has_inline_ptx"],
-        "lanes": LANES,
+        "lanes": lanes(properties),
         "max_lanes": properties["max_work_group_size"],
         "local_memory": properties["local_mem_size"],
     }
@@ -160,7 +165,7 @@ class XPUBackend(BaseBackend):
         program = _bridge.tile_compile(str(module), json.loads(options.arch), options.num_warps, asserts)
         metadata["name"] = program["name"]
         metadata["shared"] = program["local_memory"]
-        metadata["warp_size"] = LANES
+        metadata["warp_size"] = json.loads(options.arch)["lanes"]
         metadata["tmem_size"] = None
         return image.write(program)
 

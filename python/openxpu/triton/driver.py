@@ -10,7 +10,7 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 
 from openxpu import _bridge
-from openxpu.triton.compiler import LANES, describe
+from openxpu.triton.compiler import describe, lanes
 from openxpu.triton.image import load
 
 
@@ -38,7 +38,7 @@ class Utils:
             "max_shared_mem": p.local_mem_size,
             "max_num_regs": 256,
             "multiprocessor_count": p.gpu_subslice_count,
-            "warpSize": LANES,
+            "warpSize": lanes(torch.xpu.get_device_capability(device)),
             "sm_clock_rate": 0,
             "mem_clock_rate": 0,
             "mem_bus_width": 0,
@@ -147,4 +147,5 @@ class XPUDriver(DriverBase):
 def _target(device: int) -> GPUTarget:
     import torch
 
-    return GPUTarget("xpu", describe(torch.xpu.get_device_capability(device)), LANES)
+    properties = torch.xpu.get_device_capability(device)
+    return GPUTarget("xpu", describe(properties), lanes(properties))
