@@ -118,6 +118,15 @@ Tensor empty_out(const Tensor &query, int64_t depth) {
     return at::empty({query.size(0), query.size(2), query.size(1), depth}, query.options()).transpose(1, 2);
 }
 
+// `result` with the strides of empty_like(like): what the operators' meta functions promise compiled
+// programs. PyTorch's CPU kernels lay their results out as [batch, sequence, heads, depth] whatever they are
+// given.
+Tensor laid_out_as(const Tensor &like, Tensor result) {
+    if (result.strides() == like.strides() || result.sizes() != like.sizes()) return result;
+    const Tensor wanted = at::empty_like(like);
+    return wanted.strides() == result.strides() ? result : wanted.copy_(result);
+}
+
 Attention attend(const Tensor &query, const Tensor &key, const Tensor &value, const Tensor &bias,
                  double dropout, bool causal, std::optional<double> scale) {
     const auto device = query.device().index();
@@ -127,7 +136,8 @@ Attention attend(const Tensor &query, const Tensor &key, const Tensor &value, co
         if (bias.defined()) mask = openxpu::as_cpu(bias);
         auto [out, logsumexp] = at::_scaled_dot_product_flash_attention_for_cpu(
             openxpu::as_cpu(query), openxpu::as_cpu(key), openxpu::as_cpu(value), 0, causal, mask, scale);
-        return {scope.adopt(std::move(out)), scope.adopt(std::move(logsumexp)), number(0), number(0)};
+        return {laid_out_as(query, scope.adopt(std::move(out))),
+                scope.adopt(std::move(logsumexp)).contiguous(), number(0), number(0)};
     }
     Tensor out = empty_out(query, value.size(3));
     Tensor logsumexp =
@@ -166,8 +176,9 @@ std::tuple<Tensor, Tensor, Tensor> attend_backward(const Tensor &grad_out, const
         auto [grad_query, grad_key, grad_value] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
             openxpu::as_cpu(grad_out), openxpu::as_cpu(query), openxpu::as_cpu(key), openxpu::as_cpu(value),
             openxpu::as_cpu(out), openxpu::as_cpu(logsumexp), 0, causal, mask, scale);
-        return {scope.adopt(std::move(grad_query)), scope.adopt(std::move(grad_key)),
-                scope.adopt(std::move(grad_value))};
+        return {laid_out_as(query, scope.adopt(std::move(grad_query))),
+                laid_out_as(key, scope.adopt(std::move(grad_key))),
+                laid_out_as(value, scope.adopt(std::move(grad_value)))};
     }
     Tensor grad_query = at::empty_like(query), grad_key = at::empty_like(key),
            grad_value = at::empty_like(value);

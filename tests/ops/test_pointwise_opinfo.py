@@ -76,11 +76,27 @@ CASES = [
 ]
 
 
+def doubled(value):
+    """The same numbers as float64; gradients are asked of them where they were."""
+    return tree_map(
+        lambda leaf: (
+            leaf.detach().double().requires_grad_(leaf.requires_grad) if isinstance(leaf, torch.Tensor) else leaf
+        ),
+        value,
+    )
+
+
+# PyTorch's CPU kernels of these are off by up to 6e-5 in float32: the reference is their float64.
+REFERENCE_IN_DOUBLE = {"digamma", "polygamma", "special.polygamma"}
+
+
 def compare(op, dtype, actual, sample, expected):
     limits = {}
     if op.name in ("pow", "__rpow__") and dtype == torch.complex64:
         # exp(b log a): the rounding of b log a, here up to 30, is an error of as many units in the last place.
         limits = {"rtol": 1e-5, "atol": 1e-5}
+    if op.name in REFERENCE_IN_DOUBLE and dtype == torch.float32:
+        expected = op(*doubled((sample.input, *sample.args)), **sample.kwargs).to(dtype)
     if op.name == "logit" and dtype in (torch.bfloat16, torch.float16):
         # PyTorch's CPU kernel rounds x / (1 - x) to the half type in between, its CUDA kernel does not.
         expected = op(sample.input.float(), *sample.args, **sample.kwargs).to(dtype)
@@ -92,6 +108,8 @@ def test_samples(op, dtype):
     for number, sample in enumerate(op.sample_inputs("cpu", dtype)):
         if number >= SAMPLES:
             break
+        if sample.kwargs.get("training"):
+            continue  # random
         expected = op(sample.input, *sample.args, **sample.kwargs)
         arguments = to_xpu((sample.input, sample.args, sample.kwargs))
         _bridge.fallback_counts(True)
@@ -106,7 +124,8 @@ def test_samples(op, dtype):
 def test_gradients(op, dtype):
     if not op.supports_autograd or dtype not in op.supported_backward_dtypes("cpu"):
         pytest.skip("not differentiable")
-    sample = next(iter(op.sample_inputs("cpu", dtype, requires_grad=True)))
+    samples = op.sample_inputs("cpu", dtype, requires_grad=True)
+    sample = next(s for s in samples if not s.kwargs.get("training"))  # training is random
     if not isinstance(sample.input, torch.Tensor) or not sample.input.requires_grad:
         pytest.skip("no gradient")
     moved = to_xpu((sample.input, sample.args, sample.kwargs))
@@ -115,7 +134,12 @@ def test_gradients(op, dtype):
     if not isinstance(expected, torch.Tensor) or not expected.requires_grad:
         pytest.skip("no gradient")
     upstream = torch.randn_like(expected)
-    (expected_grad,) = torch.autograd.grad(expected, sample.input, upstream)
+    if op.name in REFERENCE_IN_DOUBLE and dtype == torch.float32:
+        input, *args = doubled((sample.input, *sample.args))
+        (double_grad,) = torch.autograd.grad(op(input, *args, **sample.kwargs), input, upstream.double())
+        expected_grad = double_grad.to(dtype)
+    else:
+        (expected_grad,) = torch.autograd.grad(expected, sample.input, upstream)
     (actual_grad,) = torch.autograd.grad(actual, moved[0], upstream.to("xpu"))
     torch.testing.assert_close(actual_grad.cpu(), expected_grad, equal_nan=True)
 
