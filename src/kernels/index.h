@@ -68,8 +68,11 @@ typedef STORED(I) index_t;
 
 /* The start of a kernel: the work-item's element in dimensions 0 … LAST-1. Dimension 0 and 1 of the
  * ND-range are those of the walk, its dimension 2 the rest, so that the divisions are uniform. */
+#ifndef INDEX_X
+#define INDEX_X get_global_id(0)
+#endif
 #define INDEX_WALK(LAST)                                                                                     \
-    const long x = get_global_id(0), y = get_global_id(1);                                                   \
+    const long x = INDEX_X, y = get_global_id(1);                                                            \
     if (x >= p.size[0] || y >= p.size[1]) return;                                                            \
     long out = x * OS0 + y * p.out_stride[1];                                                                \
     long in = x * IS0 + y * p.in_stride[1];                                                                  \
