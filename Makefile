@@ -54,7 +54,7 @@ test-all: build  ## also the long suites: sanitizers, PoCL, pointwise samples in
 	build/tests/tile/build_all build/ttir
 	OPENXPU_TEST_ALL=1 $(BIN)/python -m pytest -q -n 2 tests/ops/test_pointwise_opinfo.py
 
-test-intel: build  ## compile every kernel for Intel GPUs; run the C tests on Intel's GPU driver
+test-intel: build  ## compile kernels for Intel GPUs; run the C tests on Intel's GPU driver
 	tests/intel/run.sh
 
 bench: build  ## measure against PyTorch's CPU device
