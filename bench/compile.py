@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 from collections.abc import Callable, Iterator
 
@@ -33,34 +32,15 @@ def kernels(device: str) -> Iterator[tuple[str, Work]]:
         yield name, functools.partial(torch.compile(function, fullgraph=True), x, y, weight)
 
 
-def training_step(model: torch.nn.Module, device: str, shape: tuple[int, ...]) -> Work:
-    """One step of AdamW, the model compiled."""
-    model = copy.deepcopy(model).to(device)
-    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
-    compiled = torch.compile(model)
-    generator = torch.Generator().manual_seed(0)
-    images = torch.randn(shape, generator=generator).to(device)
-    labels = torch.randint(0, 10, shape[:1], generator=generator).to(device)
-
-    def run() -> object:
-        optimizer.zero_grad()
-        loss = F.cross_entropy(compiled(images), labels)
-        loss.backward()
-        optimizer.step()
-        return loss
-
-    return run
-
-
 def models(device: str) -> Iterator[tuple[str, Work]]:
     """The models of networks.py, compiled."""
     for batch in (1, 32):
         yield f"MiniLM inference, batch {batch}", torch.compile(networks.encoder(device, batch))
     torch.manual_seed(0)
     vit = networks.VisionTransformer(32, 4, 3, 10, 192, 6, 3)
-    yield "ViT training step", training_step(vit, device, (32, 3, 32, 32))
+    yield "ViT training step", networks.training_step(vit, device, (32, 3, 32, 32), torch.compile)
     resnet = networks.ResNet(3, 10, (32, 64, 128))
-    yield "ResNet training step", training_step(resnet, device, (32, 3, 32, 32))
+    yield "ResNet training step", networks.training_step(resnet, device, (32, 3, 32, 32), torch.compile)
     decoder = networks.Decoder(8192, 128, 384, 6, 6)
     yield "GPT-2 decode step", torch.compile(networks.decode_step(decoder, device))
 

@@ -39,17 +39,23 @@ def encoder(device: str, batch: int) -> Callable[[], object]:
     return run
 
 
-def training_step(model: torch.nn.Module, device: str, shape: tuple[int, ...]) -> Callable[[], object]:
-    """One step of AdamW on random images of `shape`."""
+def training_step(
+    model: torch.nn.Module,
+    device: str,
+    shape: tuple[int, ...],
+    prepare: Callable[[torch.nn.Module], Callable[[torch.Tensor], torch.Tensor]] = lambda model: model,
+) -> Callable[[], object]:
+    """One step of AdamW on random images of `shape`; `prepare` may compile the model."""
     model = copy.deepcopy(model).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+    forward = prepare(model)
     generator = torch.Generator().manual_seed(0)
     images = torch.randn(shape, generator=generator).to(device)
     labels = torch.randint(0, 10, shape[:1], generator=generator).to(device)
 
     def run() -> object:
         optimizer.zero_grad()
-        loss = F.cross_entropy(model(images), labels)
+        loss = F.cross_entropy(forward(images), labels)
         loss.backward()
         optimizer.step()
         return loss

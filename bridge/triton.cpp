@@ -1,4 +1,4 @@
-// What the Triton backend and Inductor need of C++: Triton IR to OpenCL C, kernels that are built, a launcher
+// What the Triton backend and Inductor need of C++: kernels that are built, a launcher
 // whose call from Python costs little, and memory.
 #include "triton.h"
 
@@ -20,78 +20,12 @@
 namespace openxpu {
 namespace {
 
-// --- compiling ---
-
 uint64_t number(PyObject *dict, const char *key) {
     PyObject *value = PyDict_GetItemString(dict, key);
-    TORCH_CHECK_VALUE(value, "tile_compile: the target lacks '", key, "'");
+    TORCH_CHECK_VALUE(value, "TritonKernel: no '", key, "'");
     auto result = PyLong_AsUnsignedLongLong(value);
     if (PyErr_Occurred()) throw python_error();
     return result;
-}
-
-xpu_tile_target target_from(PyObject *dict) {
-    xpu_tile_target target = {};
-    PyObject *name = PyDict_GetItemString(dict, "name");
-    const char *text = name ? PyUnicode_AsUTF8(name) : nullptr;
-    if (!text) throw python_error();
-    snprintf(target.name, sizeof target.name, "%s", text);
-    target.is_cpu = number(dict, "is_cpu");
-    target.has_subgroups = number(dict, "has_subgroups");
-    target.has_fp16 = number(dict, "has_fp16");
-    target.has_fp64 = number(dict, "has_fp64");
-    target.has_atomic64 = number(dict, "has_atomic64");
-    target.has_float_atomics = number(dict, "has_float_atomics");
-    target.lanes = static_cast<int>(number(dict, "lanes"));
-    target.max_lanes = static_cast<int>(number(dict, "max_lanes"));
-    target.local_memory = number(dict, "local_memory");
-    target.has_inline_ptx = number(dict, "has_inline_ptx");
-    return target;
-}
-
-PyObject *dict_of(const xpu_tile_program *program) {
-    THPObjectPtr params(PyList_New(program->param_count));
-    if (!params) throw python_error();
-    for (int i = 0; i < program->param_count; i++) {
-        const auto &p = program->params[i];
-        PyObject *item =
-            Py_BuildValue("(iIIi)", static_cast<int>(p.kind), p.size, p.offset, p.is_bf16 ? 1 : 0);
-        if (!item) throw python_error();
-        PyList_SET_ITEM(params.get(), i, item);
-    }
-    return Py_BuildValue("{s:s,s:s,s:s,s:N,s:I,s:I,s:I,s:I,s:K}", "name", program->name, "source",
-                         program->source, "build_options", program->build_options, "params", params.release(),
-                         "params_size", program->params_size, "grid_offset", program->grid_offset,
-                         "local_size", program->local_size, "local_memory", program->local_memory, "work",
-                         static_cast<unsigned long long>(program->work));
-}
-
-// tile_compile(text: str, target: dict, num_warps: int, asserts: bool) -> dict
-PyObject *tile_compile(PyObject *, PyObject *arguments) {
-    HANDLE_TH_ERRORS
-    const char *text;
-    Py_ssize_t size;
-    PyObject *target_dict;
-    int warps, asserts;
-    if (!PyArg_ParseTuple(arguments, "s#O!ip", &text, &size, &PyDict_Type, &target_dict, &warps, &asserts))
-        return nullptr;
-    const xpu_tile_target target = target_from(target_dict);
-    xpu_tile_options options = {};
-    options.target = &target;
-    options.num_warps = warps;
-    options.comments = true;
-    options.debug_asserts = asserts != 0;
-    xpu_tile_program *program = nullptr;
-    xpu_status status;
-    {
-        pybind11::gil_scoped_release release;
-        status = xpu_tile_compile(text, static_cast<size_t>(size), &options, &program);
-    }
-    check(status);
-    const std::unique_ptr<xpu_tile_program, void (*)(xpu_tile_program *)> owned(program,
-                                                                                xpu_tile_program_free);
-    return dict_of(program);
-    END_HANDLE_TH_ERRORS
 }
 
 // --- a built kernel ---
@@ -111,7 +45,7 @@ void delete_kernel(PyObject *self) {
     Py_TYPE(self)->tp_free(self);
 }
 
-// TritonKernel(device: int, program: dict): builds what tile_compile gave, or takes it from the cache.
+// TritonKernel(device: int, program: dict): builds what the compiler gave, or takes it from the cache.
 PyObject *new_kernel(PyTypeObject *type, PyObject *arguments, PyObject *) {
     HANDLE_TH_ERRORS
     int device;
@@ -374,7 +308,6 @@ PyObject *empty_strided(PyObject *, PyObject *const *values, Py_ssize_t count) {
 }
 
 PyMethodDef functions[] = {
-    {"tile_compile", tile_compile, METH_VARARGS, nullptr},
     {"triton_launch", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(triton_launch)),
      METH_FASTCALL, nullptr},
     {"_empty_strided_xpu", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(empty_strided)),

@@ -111,6 +111,7 @@ typedef struct xpu_tile_program {
  * the file, line and column, the reason, the line itself and a caret below the place:
  *   XPU_ERROR_INVALID_ARGUMENT    the text is no well-formed module
  *   XPU_ERROR_NOT_SUPPORTED       well-formed, but this compiler or the target can't do it
+ *   XPU_ERROR_OUT_OF_MEMORY       its blocks need more local memory than the target has
  *   XPU_ERROR_OUT_OF_HOST_MEMORY
  * `*program` is the caller's, to be given to xpu_tile_program_free. */
 XPU_API xpu_status xpu_tile_compile(const char *text, size_t size, const xpu_tile_options *options,

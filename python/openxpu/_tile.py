@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 STAGES = ("parse", "verify", "analyse", "layout", "emit")
 
@@ -88,11 +90,17 @@ class CompileError(ValueError):
     """The module is wrong or can't be compiled; the text has its line, a caret and the reason."""
 
 
+class TooLargeError(CompileError):
+    """The module's blocks need more local memory than the target has."""
+
+
+@functools.cache
 def library() -> ctypes.CDLL:
     """Open libxpu: the file that ``OPENXPU_LIBRARY`` names, else the package's own."""
     path = os.environ.get("OPENXPU_LIBRARY", str(Path(__file__).with_name("libxpu.so")))
     opened = ctypes.CDLL(path)
     opened.xpu_last_error.restype = ctypes.c_char_p
+    opened.xpu_status_name.restype = ctypes.c_char_p
     return opened
 
 
@@ -102,10 +110,11 @@ def _text(value: bytes | None) -> str:
 
 def compile_module(
     text: bytes,
-    target: str | int = "cpu",
+    target: str | int | dict[str, Any] = "cpu",
     file: str | None = None,
     num_warps: int = 4,
     comments: bool = False,
+    debug_asserts: bool = False,
     dump_after: str | None = None,
 ) -> Compiled:
     """Compile a module of Triton IR.
@@ -115,24 +124,30 @@ def compile_module(
     text
         The module.
     target
-        A device's name ("cpu", "bmg", …), or the number of one of this machine's devices.
+        A device's name ("cpu", "bmg", …), the number of one of this machine's devices, or the fields of
+        ``xpu_tile_target``.
     file
         What messages call the text.
     num_warps
         Subgroups of a program on a GPU.
     comments
         Put the Triton operation and the user's line beside each part.
+    debug_asserts
+        Check the module's assertions.
     dump_after
         Stop after this stage (one of ``STAGES``) and give the module as ``dump``.
 
     Raises
     ------
     CompileError
-        With the place and the reason.
+        With the place and the reason; TooLargeError where smaller blocks may do.
     """
     xpu = library()
     described = _Target()
-    if isinstance(target, int):
+    status = 0
+    if isinstance(target, dict):
+        described = _Target(**{**target, "name": target["name"].encode()})
+    elif isinstance(target, int):
         status = xpu.xpu_tile_target_of_device(target, ctypes.byref(described))
     else:
         status = xpu.xpu_tile_target_find(target.encode(), ctypes.byref(described))
@@ -143,6 +158,7 @@ def compile_module(
         file=file.encode() if file else None,
         num_warps=num_warps,
         comments=comments,
+        debug_asserts=debug_asserts,
         dump_after=1 + STAGES.index(dump_after) if dump_after else 0,
     )
     program = ctypes.POINTER(_Program)()
@@ -150,7 +166,9 @@ def compile_module(
         text, ctypes.c_size_t(len(text)), ctypes.byref(options), ctypes.byref(program)
     )
     if status:
-        raise CompileError(_text(xpu.xpu_last_error()))
+        too_large = xpu.xpu_status_name(status) == b"XPU_ERROR_OUT_OF_MEMORY"
+        error = TooLargeError if too_large else CompileError
+        raise error(_text(xpu.xpu_last_error()))
     try:
         p = program.contents
         return Compiled(

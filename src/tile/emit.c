@@ -425,10 +425,10 @@ void hold_allocate(emitter *e, held *h) {
         uint64_t size = ((uint64_t)h->type->count * (uint64_t)bytes + 63) & ~(uint64_t)63;
         e->local_memory += size;
         if (e->local_memory > e->t->target.local_memory)
-            tile_unsupported(e->t, NULL,
-                             "the blocks need more than the %llu bytes of local memory that %s has: smaller "
-                             "blocks may fit",
-                             (unsigned long long)e->t->target.local_memory, e->t->target.name);
+            tile_too_large(e->t,
+                           "the blocks need more than the %llu bytes of local memory that %s has: smaller "
+                           "blocks may fit",
+                           (unsigned long long)e->t->target.local_memory, e->t->target.name);
         buffer_addf(e->t, &e->locals, "    __local %s %s[%lld] __attribute__((aligned(64)));\n",
                     c_held(h->type), h->name, (long long)h->type->count);
     }

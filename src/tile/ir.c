@@ -107,6 +107,12 @@ void tile_unsupported(tile *t, const char *at, const char *format, ...) {
     fail_at(t, XPU_ERROR_NOT_SUPPORTED, at, format, args);
 }
 
+void tile_too_large(tile *t, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    fail_at(t, XPU_ERROR_OUT_OF_MEMORY, NULL, format, args);
+}
+
 void tile_no_memory(tile *t) {
     t->status = xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for compiling a Triton module");
     longjmp(t->fail, 1);

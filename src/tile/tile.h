@@ -362,6 +362,7 @@ _Noreturn void tile_error(tile *t, const char *at, const char *format, ...)
 /* The same for what is well-formed and can't be done: XPU_ERROR_NOT_SUPPORTED. */
 _Noreturn void tile_unsupported(tile *t, const char *at, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+_Noreturn void tile_too_large(tile *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
 _Noreturn void tile_no_memory(tile *t);
 
 op *op_new(tile *t, op_code code, const char *at, int args, int results, int regions);

@@ -80,7 +80,9 @@ def doubled(value):
     """The same numbers as float64; gradients are asked of them where they were."""
     return tree_map(
         lambda leaf: (
-            leaf.detach().double().requires_grad_(leaf.requires_grad) if isinstance(leaf, torch.Tensor) else leaf
+            leaf.detach().double().requires_grad_(leaf.requires_grad)
+            if isinstance(leaf, torch.Tensor)
+            else leaf
         ),
         value,
     )

@@ -358,6 +358,12 @@ def test_wrong_arguments_are_refused() -> None:
         add_kernel[(-1,)](x, x, x, 8, BLOCK=8)
 
 
+def test_a_block_that_is_too_large_is_out_of_resources() -> None:
+    x = torch.zeros(1, device=XPU)
+    with pytest.raises(triton.runtime.errors.OutOfResources, match="local memory"):
+        softmax_kernel[(1,)](x, x, 1 << 18, 1, BLOCK=1 << 18)
+
+
 @triton.jit
 def assembly_kernel(x, N: tl.constexpr):
     at = tl.arange(0, N)

@@ -12,8 +12,9 @@ from typing import Any
 from triton import knobs
 from triton._C.libtriton import ir, passes
 from triton.backends.compiler import BaseBackend, GPUTarget
+from triton.runtime.errors import OutOfResources
 
-from openxpu import _bridge
+from openxpu import _tile
 from openxpu.triton import image
 
 BINARY = "zebin"  # the name under which Inductor looks for an xpu kernel's image
@@ -162,10 +163,20 @@ class XPUBackend(BaseBackend):
     def make_image(module: Any, metadata: dict[str, Any], options: Options) -> bytes:
         """Triton IR to the image."""
         asserts = options.debug or options.sanitize_overflow or knobs.runtime.debug
-        program = _bridge.tile_compile(str(module), json.loads(options.arch), options.num_warps, asserts)
-        metadata["name"] = program["name"]
-        metadata["shared"] = program["local_memory"]
-        metadata["warp_size"] = json.loads(options.arch)["lanes"]
+        target = json.loads(options.arch)
+        try:
+            program = _tile.compile_module(
+                str(module).encode(),
+                target,
+                num_warps=options.num_warps,
+                comments=True,
+                debug_asserts=asserts,
+            )
+        except _tile.TooLargeError as error:  # autotuners then go on to the next configuration
+            raise OutOfResources("more", target["local_memory"], f"local memory ({error})") from error
+        metadata["name"] = program.name
+        metadata["shared"] = program.local_memory
+        metadata["warp_size"] = target["lanes"]
         metadata["tmem_size"] = None
         return image.write(program)
 

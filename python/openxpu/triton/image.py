@@ -12,12 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from openxpu import _bridge
+from openxpu._tile import Compiled
+
+_FIELDS = ("name", "build_options", "params_size", "grid_offset", "local_size", "local_memory", "work")
 
 
-def write(program: dict[str, Any]) -> bytes:
-    """Return the image of what ``_bridge.tile_compile`` gave."""
-    header = {key: value for key, value in program.items() if key != "source"}
-    return json.dumps(header).encode() + b"\n" + program["source"].encode()
+def write(program: Compiled) -> bytes:
+    """Return the image of a compiled module."""
+    header = {field: getattr(program, field) for field in _FIELDS}
+    header["params"] = [(p.kind, p.size, p.offset, p.is_bf16) for p in program.params]
+    return json.dumps(header).encode() + b"\n" + program.source.encode()
 
 
 def load(image: bytes, device: int) -> Any:
