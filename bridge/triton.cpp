@@ -10,7 +10,6 @@
 #include <torch/csrc/utils/object_ptr.h>
 
 #include <array>
-#include <string>
 #include <vector>
 
 #include "lower.h"
@@ -33,7 +32,7 @@ uint64_t number(PyObject *dict, const char *key) {
 struct Kernel {
     PyObject_HEAD xpu_kernel *kernel;
     int device;
-    uint32_t params_size, grid_offset, local_size, local_memory;
+    uint32_t params_size, grid_offset, local_size;
     uint64_t work;
     std::vector<xpu_tile_param> *params;
 };
@@ -58,7 +57,6 @@ PyObject *new_kernel(PyTypeObject *type, PyObject *arguments, PyObject *) {
     self->params_size = static_cast<uint32_t>(number(program, "params_size"));
     self->grid_offset = static_cast<uint32_t>(number(program, "grid_offset"));
     self->local_size = static_cast<uint32_t>(number(program, "local_size"));
-    self->local_memory = static_cast<uint32_t>(number(program, "local_memory"));
     self->work = number(program, "work");
     self->params = new std::vector<xpu_tile_param>;
     TORCH_CHECK_NOT_IMPLEMENTED(self->params_size <= MOST_BYTES, "Triton kernel: ", self->params_size,

@@ -118,6 +118,33 @@ Tensor empty_out(const Tensor &query, int64_t depth) {
     return at::empty({query.size(0), query.size(2), query.size(1), depth}, query.options()).transpose(1, 2);
 }
 
+// What libxpu is told of one attention. It points into itself and into the tensors' sizes and strides.
+struct Lowered {
+    Lowered(const Tensor &query, const Tensor &key, const Tensor &value, const Tensor &wide_bias,
+            const Tensor &out, const Tensor &logsumexp, double dropout, bool causal,
+            std::optional<double> scale)
+        : bias_(wide_bias), q_(openxpu::tensor_of(query)), k_(openxpu::tensor_of(key)),
+          v_(openxpu::tensor_of(value)), o_(openxpu::tensor_of(out)), l_(openxpu::tensor_of(logsumexp)) {
+        if (bias_.defined()) b_ = openxpu::tensor_of(bias_);
+        args = {.query = &q_,
+                .key = &k_,
+                .value = &v_,
+                .bias = bias_.defined() ? &b_ : nullptr,
+                .out = &o_,
+                .logsumexp = &l_,
+                .scale = scale_of(query, scale),
+                .causal = causal,
+                .dropout = dropout};
+    }
+    Lowered(const Lowered &) = delete;
+    Lowered &operator=(const Lowered &) = delete;
+    xpu_attention args;
+
+  private:
+    Tensor bias_;
+    xpu_tensor q_, k_, v_, o_, l_, b_{};
+};
+
 // `result` with the strides of empty_like(like): what the operators' meta functions promise compiled
 // programs. PyTorch's CPU kernels lay their results out as [batch, sequence, heads, depth] whatever they are
 // given.
@@ -142,21 +169,8 @@ Attention attend(const Tensor &query, const Tensor &key, const Tensor &value, co
     Tensor out = empty_out(query, value.size(3));
     Tensor logsumexp =
         at::empty({query.size(0), query.size(1), query.size(2)}, query.options().dtype(at::kFloat));
-    const Tensor wide = expanded(bias, query, key);
-    const xpu_tensor q = openxpu::tensor_of(query), k = openxpu::tensor_of(key),
-                     v = openxpu::tensor_of(value);
-    const xpu_tensor o = openxpu::tensor_of(out), l = openxpu::tensor_of(logsumexp);
-    xpu_tensor b{};
-    if (wide.defined()) b = openxpu::tensor_of(wide);
-    xpu_attention args{.query = &q,
-                       .key = &k,
-                       .value = &v,
-                       .bias = wide.defined() ? &b : nullptr,
-                       .out = &o,
-                       .logsumexp = &l,
-                       .scale = scale_of(query, scale),
-                       .causal = causal,
-                       .dropout = dropout};
+    Lowered lowered(query, key, value, expanded(bias, query, key), out, logsumexp, dropout, causal, scale);
+    auto &args = lowered.args;
     if (dropout > 0) reserve_random(device, args);
     openxpu::check(xpu_attention_forward(openxpu::current_stream(query), &args));
     return {out, logsumexp, number(args.seed), number(args.offset)};
@@ -182,27 +196,13 @@ std::tuple<Tensor, Tensor, Tensor> attend_backward(const Tensor &grad_out, const
     }
     Tensor grad_query = at::empty_like(query), grad_key = at::empty_like(key),
            grad_value = at::empty_like(value);
-    const Tensor wide = expanded(bias, query, key);
-    const xpu_tensor q = openxpu::tensor_of(query), k = openxpu::tensor_of(key),
-                     v = openxpu::tensor_of(value);
-    const xpu_tensor o = openxpu::tensor_of(out), l = openxpu::tensor_of(logsumexp);
+    Lowered lowered(query, key, value, expanded(bias, query, key), out, logsumexp, dropout, causal, scale);
+    lowered.args.seed = number(seed);
+    lowered.args.offset = number(offset);
     const xpu_tensor go = openxpu::tensor_of(grad_out), gq = openxpu::tensor_of(grad_query);
     const xpu_tensor gk = openxpu::tensor_of(grad_key), gv = openxpu::tensor_of(grad_value);
-    xpu_tensor b{};
-    if (wide.defined()) b = openxpu::tensor_of(wide);
-    const xpu_attention args{.query = &q,
-                             .key = &k,
-                             .value = &v,
-                             .bias = wide.defined() ? &b : nullptr,
-                             .out = &o,
-                             .logsumexp = &l,
-                             .scale = scale_of(query, scale),
-                             .causal = causal,
-                             .dropout = dropout,
-                             .seed = number(seed),
-                             .offset = number(offset)};
     const xpu_attention_grad grad{.out = &go, .query = &gq, .key = &gk, .value = &gv};
-    openxpu::check(xpu_attention_backward(openxpu::current_stream(query), &args, &grad));
+    openxpu::check(xpu_attention_backward(openxpu::current_stream(query), &lowered.args, &grad));
     return {grad_query, grad_key, grad_value};
 }
 

@@ -45,18 +45,7 @@ static inline R m_erf(R x) {
     return x > 3.9f ? 1.0f : x < -3.9f ? -1.0f : u * p / q;
 }
 #else
-/* exp(x) for -80 < x <= 0, as 2^n exp(r): in a few instructions where libraries call a function. */
-static inline R m_exp_below0(R x) {
-    float n = rint(x * 1.44269504f);
-    float r = fma(n, 2.12194440e-4f, fma(n, -0.693359375f, x));
-    float p = 1.9875691500e-4f;
-    p = fma(p, r, 1.3981999507e-3f);
-    p = fma(p, r, 8.3334519073e-3f);
-    p = fma(p, r, 4.1665795894e-2f);
-    p = fma(p, r, 1.6666665459e-1f);
-    p = fma(p, r, 5.0000001201e-1f);
-    return (fma(p, r * r, r) + 1.0f) * as_float(((int)n + 127) << 23);
-}
+#include "exp.h"
 /* 1.08 ulp. Below 0.92 x + x p(x²); above 1 - exp(q(|x|)), which reaches 1 at 3.95. */
 static inline R m_erf(R x) {
     float t = fabs(x), s = x * x;
@@ -75,7 +64,7 @@ static inline R m_erf(R x) {
     q = fma(q, u, -0.6372658014297485f);
     q = fma(q, u, -1.1276273727416992f);
     q = fma(q, u, -0.00020701710309367627f);
-    float far = copysign(1.0f - m_exp_below0(q), x);
+    float far = copysign(1.0f - exp_below0(q), x);
     return t > 0.92f ? far : near;
 }
 #endif

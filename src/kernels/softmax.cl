@@ -14,18 +14,10 @@
 #define LOWEST (-(double)INFINITY)
 #else
 #define LOWEST (-INFINITY)
-/* exp for x ≤ 0, -inf and NaN; to 1 ulp; 0 where the result would be subnormal. */
+#include "exp.h"
+/* For x ≤ 0, -inf and NaN; 0 where the result would be subnormal. */
 static inline float exp_not_positive(float x) {
-    float k = rint(x * 1.44269504f);
-    float r = fma(k, 2.12194440e-4f, fma(k, -0.693359375f, x));
-    float e = 1.9875691500e-4f;
-    e = fma(e, r, 1.3981999507e-3f);
-    e = fma(e, r, 8.3334519073e-3f);
-    e = fma(e, r, 4.1665795894e-2f);
-    e = fma(e, r, 1.6666665459e-1f);
-    e = fma(e, r, 5.0000001201e-1f);
-    e = fma(e, r * r, r) + 1.0f;
-    float y = e * as_float((uint)((int)k + 127) << 23);
+    float y = exp_below0(x);
     return x < -87.33654f ? 0.0f : y;
 }
 #define EXP(x) exp_not_positive(x)

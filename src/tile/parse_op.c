@@ -162,15 +162,17 @@ static void parse_with_functional(parser *p, draft *d) {
     parse_functional(p, d);
 }
 
+/* A string that the operation keeps as its attribute `name`. */
+static void parse_string_attr(parser *p, op *o, const char *name) {
+    attr *a = add_attr(p, o, name);
+    a->kind = ATTR_STRING;
+    a->string = parse_string(p, &a->length);
+}
+
 /* tt.elementwise_inline_asm "…" {attributes} %0, %1 : type, type -> type, type */
 static void parse_inline_asm(parser *p, draft *d) {
-    size_t length;
-    const char *code = parse_string(p, &length);
+    parse_string_attr(p, d->o, "asm_string");
     parse_attr_dict(p, d->o);
-    attr *a = add_attr(p, d->o, "asm_string");
-    a->kind = ATTR_STRING;
-    a->string = code;
-    a->length = length;
     add_values(p, d);
     if (accept(p, ":")) {
         int n = 0;
@@ -351,12 +353,7 @@ static void parse_axis(parser *p, draft *d) {
 static void parse_assert(parser *p, draft *d) {
     add_value(p, d);
     expect(p, ",");
-    size_t length;
-    const char *message = parse_string(p, &length);
-    attr *a = add_attr(p, d->o, "message");
-    a->kind = ATTR_STRING;
-    a->string = message;
-    a->length = length;
+    parse_string_attr(p, d->o, "message");
     parse_attr_dict(p, d->o);
     expect(p, ":");
     check_type(p, d->args[0], parse_type(p), d->at);
@@ -364,12 +361,7 @@ static void parse_assert(parser *p, draft *d) {
 
 /* tt.print "prefix" attr-dict [':' values ':' types] */
 static void parse_print(parser *p, draft *d) {
-    size_t length;
-    const char *prefix = parse_string(p, &length);
-    attr *a = add_attr(p, d->o, "prefix");
-    a->kind = ATTR_STRING;
-    a->string = prefix;
-    a->length = length;
+    parse_string_attr(p, d->o, "prefix");
     parse_attr_dict(p, d->o);
     if (!accept(p, ":")) return;
     const char *at = p->tok.start;

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from openxpu import _bridge
-from openxpu._tile import Compiled
 
-_FIELDS = ("name", "build_options", "params_size", "grid_offset", "local_size", "local_memory", "work")
+if TYPE_CHECKING:
+    from openxpu._tile import Compiled
+
+_FIELDS = ("name", "build_options", "params_size", "grid_offset", "local_size", "work")
 
 
 def write(program: Compiled) -> bytes:
