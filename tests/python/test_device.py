@@ -1,3 +1,4 @@
+import threading
 from importlib.util import find_spec
 
 import pytest
@@ -129,3 +130,14 @@ def test_graphs_and_pools_say_that_they_are_not_there():
     for call in (torch.xpu.XPUGraph, torch.xpu.graph_pool_handle, torch.xpu.MemPool):
         with pytest.raises(NotImplementedError, match="openxpu"):
             call()
+
+
+def test_backward_of_a_host_device_runs_on_the_thread_that_calls_it() -> None:
+    if torch.xpu.get_device_properties().type != "cpu":
+        pytest.skip("GPUs have threads of their own")
+    threads = []
+    x = torch.ones(3, device="xpu", requires_grad=True)
+    y = x * 2
+    y.register_hook(lambda grad: threads.append(threading.get_ident()))
+    y.sum().backward()
+    assert threads == [threading.get_ident()]
