@@ -119,16 +119,18 @@ WORKER_ATTRIBUTES __kernel void reduce_rows(reduce_params p) {
  * `across_lanes` would take 64. (Written out: the compiler unrolls loops over private arrays too late.) */
 static inline acc lane_total(xpu_addr row, long n, uint lane, real parameter) {
     const long run_stride = 0;
-    acc a0 = reduce_identity(), a1 = a0;
+    acc a0 = reduce_identity(), a1 = a0, a2 = a0, a3 = a0;
     bool saw_nan = false;
     long e = 0;
-    for (; e + 2 * LANES <= n; e += 2 * LANES) {
+    for (; e + 4 * LANES <= n; e += 4 * LANES) {
         STEP(a0, saw_nan, AT(row, e + lane), 0)
         STEP(a1, saw_nan, AT(row, e + LANES + lane), 0)
+        STEP(a2, saw_nan, AT(row, e + 2 * LANES + lane), 0)
+        STEP(a3, saw_nan, AT(row, e + 3 * LANES + lane), 0)
     }
     for (; e + LANES <= n; e += LANES) STEP(a0, saw_nan, AT(row, e + lane), 0)
     if (e + lane < n) STEP(a0, saw_nan, AT(row, e + lane), 0)
-    acc a = reduce_combine(a0, a1);
+    acc a = reduce_combine(reduce_combine(a0, a1), reduce_combine(a2, a3));
     return TOTAL(a, saw_nan);
 }
 

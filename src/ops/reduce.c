@@ -149,7 +149,7 @@ typedef enum entry { ENTRY_ROWS, ENTRY_SHORT_ROWS, ENTRY_COLUMNS, ENTRY_POINTS, 
 #define SHORT_ROW 256 /* elements */
 #define HOST_SHORT_ROW 16384
 #define WRITTEN_OUT 128     /* a short row's loop is written out up to this length */
-#define BATCH 65536         /* elements that a host thread takes in one work-group */
+#define BATCH 524288        /* elements that a host thread takes in one work-group */
 #define LONGEST_CHUNK 65536 /* elements; keeps fp32 sums exact: 1,024 a lane and accumulator */
 
 typedef struct plan {
@@ -253,13 +253,13 @@ static void make_plan(const shape *s, const xpu_device_properties *device, acc_k
         p->chunk = p->total;
         p->chunks = 1;
         p->tasks = p->outputs;
-        if (cpu) p->batch = most(least(BATCH / SUBGROUP / p->total, p->tasks / (8 * units * SUBGROUP)), 1);
+        if (cpu) p->batch = most(least(BATCH / SUBGROUP / p->total, p->tasks / (2 * units * SUBGROUP)), 1);
         plan->groups = ceil_div(p->tasks, p->batch * plan->local);
     } else if (plan->subgroups) {
         plan->entry = ENTRY_ROWS;
         cut(p, lanes / SUBGROUP, cpu ? 16384 : 2048, LONGEST_CHUNK);
         plan->local = cpu ? SUBGROUP : 4 * SUBGROUP;
-        if (cpu) p->batch = most(least(BATCH / most(p->chunk, 1), p->tasks / (8 * units)), 1);
+        if (cpu) p->batch = most(least(BATCH / most(p->chunk, 1), p->tasks / (2 * units)), 1);
         plan->groups = ceil_div(p->tasks, p->batch * (plan->local / SUBGROUP));
     } else {
         plan->entry = ENTRY_ROWS;
