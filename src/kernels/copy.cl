@@ -60,9 +60,6 @@ typedef uchar16 V;
     const ulong x_end = min(x_first + p.block[0], p.plane[0]);                                               \
     const ulong y_end = min(y_first + p.block[1], p.plane[1]);
 
-/* The vectors are in the text: work-items run one by one. */
-#define BY_ITSELF __attribute__((intel_vec_len_hint(1)))
-
 #ifdef TURNED
 #define TILE N
 #if TILE == 8
@@ -109,7 +106,7 @@ static inline void turn(__global uchar *to, long to_stride, __global const uchar
     }
 }
 
-BY_ITSELF __kernel void copy(const struct copy_params p) {
+XPU_BY_ITSELF __kernel void copy(const struct copy_params p) {
     PLANE BLOCK;
     for (ulong x = x_first; x < x_end; x += TILE) {
         const long x0 = min(x, p.plane[0] - TILE);
@@ -143,7 +140,7 @@ __kernel void copy(const struct copy_params p) {
 #endif
 
 #ifdef ROWS
-BY_ITSELF __kernel void copy(const struct copy_params p) {
+XPU_BY_ITSELF __kernel void copy(const struct copy_params p) {
     PLANE BLOCK;
     const ulong length = x_end - x_first;
     for (ulong y = y_first; y < y_end; y++) {
@@ -175,7 +172,7 @@ BY_ITSELF __kernel void copy(const struct copy_params p) {
 #endif
 #endif
 
-BY_ITSELF __kernel void copy(const struct copy_params p) {
+XPU_BY_ITSELF __kernel void copy(const struct copy_params p) {
     PLANE BLOCK;
     for (ulong y = y_first; y < y_end; y++) {
         __global uchar *t = to + (long)y * p.to_plane[1] + (long)x_first * p.to_plane[0];

@@ -16,7 +16,8 @@ struct index_params {
     xpu_i64 out_stride[INDEX_DIMS], in_stride[INDEX_DIMS];
     xpu_i64 index_stride[INDEX_MAX][INDEX_DIMS];
     xpu_i64 serial; /* elements of the dimensions that run serially */
-    xpu_i32 wrap, unused;
+    xpu_i32 wrap;
+    xpu_i32 block; /* scatter_blocks: elements of dimension 0 that a work-group takes */
 };
 
 /* nonzero: `chunk` elements a work-item. */
@@ -41,10 +42,10 @@ typedef STORED(I) index_t;
         for (int k = 0; k < NI; k++) at[k] += (n) * p.index_stride[k][d];                                    \
     } while (0)
 
-/* The sum of index times step, or a return from the kernel (`leave`) with a report. */
-#define INDEX_RESOLVE(offset, leave)                                                                         \
+/* The sum of index times step, `n` elements on along dimension 0, or `leave` after a report. */
+#define INDEX_RESOLVE(offset, n, leave)                                                                         \
     for (int k = 0; k < NI; k++) {                                                                           \
-        const long given = *XPU_CPTR(index_t, p.index[k] + at[k]);                                           \
+        const long given = *XPU_CPTR(index_t, p.index[k] + at[k] + (n) * INDEX_STRIDE0(k));                                           \
         const long i = given < 0 && p.wrap ? given + p.extent[k] : given;                                    \
         if ((ulong)i >= (ulong)p.extent[k]) {                                                                \
             fault_report(p.watch, k, given, p.extent[k]);                                                    \

@@ -20,7 +20,7 @@ typedef XPU_CAT(element_, E) element;
 __kernel void index_move(struct index_params p) {
     INDEX_WALK(DIMS)
     long offset = 0;
-    INDEX_RESOLVE(offset, return)
+    INDEX_RESOLVE(offset, 0, return)
 #ifdef ROW_LANES
     __global element *to = XPU_PTR(element, p.out + out + (PUT ? offset : 0));
     __global const element *from = XPU_CPTR(element, p.in + in + (PUT ? 0 : offset));

@@ -14,6 +14,9 @@
 #define XPU_PTR(type, address) ((__global type *)(address))
 #define XPU_CPTR(type, address) ((__global const type *)(address))
 
+/* Before a kernel whose work-items a processor shall run one by one, not as the lanes of vectors. */
+#define XPU_BY_ITSELF __attribute__((intel_vec_len_hint(1)))
+
 /* The group's number in the whole launch: a launch may be cut by global offsets. Uniform. */
 #define XPU_GROUP(d) (get_group_id(d) + get_global_offset(d) / get_local_size(d))
 

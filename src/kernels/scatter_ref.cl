@@ -2,9 +2,16 @@
  *
  * scatter_fixed: dimensions 0 … PDIMS-1 of the walk reach different places for different work-items and
  * run in parallel; the others run in order within the work-item, so the result repeats to the bit.
+ * scatter_blocks: the same for processors, with one serial dimension: a work-group takes `block` elements of
+ *   dimension 0. -DROW_LANES=16: rows have one index each and no gaps, and that many work-items share a block;
+ *   =1: one work-item, not made into a vector, for scattered elements are faster one by one; -DSERIAL_FIRST=1:
+ *   it walks the serial dimension to its end for each element, for memory is shorter there.
  * scatter_atomic: every element is a work-item; places are updated by compare and swap.
  *   -DT=dtype  -DOP=0 set, 1 add, 2 multiply, 3 minimum, 4 maximum (NaN wins)
  *   -DNI -DDIMS -DPDIMS -DI -DOS0 -DIS0 -DKS0 as in index_ref.cl, -DATOMIC=0|1, -DSIZE the element's bytes, -DT_<dtype>, -DKIND_b|i|u|f|c. */
+#ifdef ROW_LANES
+#define INDEX_X (long)(XPU_GROUP(0) * p.block)
+#endif
 #include "index.h"
 
 #if ATOMIC && SIZE == 8 && !defined(KIND_c)
@@ -46,23 +53,74 @@ static inline computed combine(computed old, computed v) {
 #endif
 }
 
-#if !ATOMIC
+/* `n` elements on from both addresses; an index, for compilers to see that lanes lie side by side. */
+static inline void put(xpu_addr to, xpu_addr from, size_t n) {
+    __global stored *place = XPU_PTR(stored, to);
+    const computed v = LOAD(T, XPU_CPTR(stored, from), n);
+#if OP == 0
+    STORE(T, place, n, v);
+#else
+    STORE(T, place, n, combine(LOAD(T, place, n), v));
+#endif
+}
+
+#ifdef ROW_LANES
+
+#if ROW_LANES == 1
+XPU_BY_ITSELF
+#else
+__attribute__((intel_reqd_sub_group_size(ROW_LANES)))
+#endif
+__kernel void scatter_blocks(struct index_params p) {
+    INDEX_WALK(PDIMS)
+    const long columns = min((long)p.block, p.size[0] - x);
+#if ROW_LANES > 1
+    const uint lane = get_sub_group_local_id();
+    for (long s = 0; s < p.serial; s++) {
+        long offset = 0, i = 0;
+        INDEX_RESOLVE(offset, 0, goto next)
+        for (; i + ROW_LANES <= columns; i += ROW_LANES)
+            put(p.out + out + offset, p.in + in, i + lane);
+        if (i + lane < columns) put(p.out + out + offset, p.in + in, i + lane);
+    next:
+        INDEX_MOVE(PDIMS, 1);
+    }
+#elif SERIAL_FIRST
+    const long in0 = in;
+    long at0[NI];
+    for (int k = 0; k < NI; k++) at0[k] = at[k];
+    for (long i = 0; i < columns; i++) {
+        in = in0;
+        for (int k = 0; k < NI; k++) at[k] = at0[k];
+        for (long s = 0; s < p.serial; s++) {
+            long offset = 0;
+            INDEX_RESOLVE(offset, i, goto next)
+            put(p.out + out + offset + i * OS0, p.in + in + i * IS0, 0);
+        next:
+            INDEX_MOVE(PDIMS, 1);
+        }
+    }
+#else
+    for (long s = 0; s < p.serial; s++) {
+        for (long i = 0; i < columns; i++) {
+            long offset = 0;
+            INDEX_RESOLVE(offset, i, continue)
+            put(p.out + out + offset + i * OS0, p.in + in + i * IS0, 0);
+        }
+        INDEX_MOVE(PDIMS, 1);
+    }
+#endif
+}
+
+#elif !ATOMIC
 
 __kernel void scatter_fixed(struct index_params p) {
     INDEX_WALK(PDIMS)
 #if DIMS == PDIMS + 1
     for (long s = 0; s < p.serial; s++) {
         long offset = 0;
-        INDEX_RESOLVE(offset, goto next)
-        {
-            __global stored *place = XPU_PTR(stored, p.out + out + offset);
-            const computed v = LOAD(T, XPU_CPTR(stored, p.in + in), 0);
-#if OP == 0
-            STORE(T, place, 0, v);
-#else
-            STORE(T, place, 0, combine(LOAD(T, place, 0), v));
-#endif
-        }
+        INDEX_RESOLVE(offset, 0, goto next)
+        put(p.out + out + offset, p.in + in, 0);
     next:
         INDEX_MOVE(PDIMS, 1);
     }
@@ -82,10 +140,8 @@ __kernel void scatter_fixed(struct index_params p) {
             rest = q;
         }
         long offset = 0;
-        INDEX_RESOLVE(offset, continue)
-        __global stored *place = XPU_PTR(stored, p.out + out + offset);
-        const computed v = LOAD(T, XPU_CPTR(stored, p.in + in), 0);
-        STORE(T, place, 0, combine(LOAD(T, place, 0), v));
+        INDEX_RESOLVE(offset, 0, continue)
+        put(p.out + out + offset, p.in + in, 0);
     }
 #endif
 }
@@ -181,7 +237,7 @@ static inline void update(xpu_addr address, computed v) {
 __kernel void scatter_atomic(struct index_params p) {
     INDEX_WALK(DIMS)
     long offset = 0;
-    INDEX_RESOLVE(offset, return)
+    INDEX_RESOLVE(offset, 0, return)
     update(p.out + out + offset, LOAD(T, XPU_CPTR(stored, p.in + in), 0));
 }
 #endif

@@ -20,46 +20,24 @@ static void widen(index_walk *walk) {
     p->out_stride[0] = p->in_stride[0] = (int64_t)wide;
 }
 
-/* Rows that a processor copies as rows: each has one index, and neither side has gaps in it. */
-#define ROW_LANES 16
-#define ROW_ELEMENTS 32 /* from here on */
-#define GROUP_ELEMENTS 8192
-
-static bool moves_rows(const index_walk *walk) {
-    return walk->properties->type == XPU_DEVICE_CPU && walk->row && walk->flat_out && walk->flat_in &&
-           walk->parallel == walk->dims && walk->params.size[0] >= ROW_ELEMENTS;
-}
-
-static xpu_range row_range(const index_walk *walk) {
-    const struct index_params *p = &walk->params;
-    size_t rows = (size_t)p->size[1], in_group = GROUP_ELEMENTS / (size_t)p->size[0];
-    if (in_group > rows) in_group = rows;
-    if (in_group < 1) in_group = 1;
-    size_t others = 1;
-    for (int d = 2; d < walk->parallel; d++) others *= (size_t)p->size[d];
-    return (xpu_range){.dims = 3,
-                       .groups = {1, (rows + in_group - 1) / in_group, others},
-                       .local = {ROW_LANES, in_group, 1},
-                       .work = (uint64_t)p->size[0] * rows * others};
-}
-
 static xpu_status move(xpu_stream *stream, index_walk *walk, void *context) {
     bool put = *(const bool *)context;
     widen(walk);
-    const bool rows = moves_rows(walk);
+    const bool rows = index_has_rows(walk) && walk->parallel == walk->dims;
     kernel_key key = {FAMILY_INDEX, {index_key(walk), (uint64_t)put | (uint64_t)rows << 1, 0}};
     xpu_kernel *kernel = kernel_find(walk->device, &key);
     if (!kernel) {
         char options[192], label[48];
         int n = index_options(walk, options, sizeof options);
         n += snprintf(options + n, sizeof options - (size_t)n, " -DE=%zu -DPUT=%d", walk->element, put);
-        if (rows) snprintf(options + n, sizeof options - (size_t)n, " -DROW_LANES=%d", ROW_LANES);
+        if (rows) snprintf(options + n, sizeof options - (size_t)n, " -DROW_LANES=%d", INDEX_ROW_LANES);
         snprintf(label, sizeof label, "index_%s %zu bytes", put ? "put" : "get", walk->element);
         kernel_recipe recipe = {
             .file = "index_ref.cl", .options = options, .name = "index_move", .label = label};
         XPU_TRY(kernel_make(walk->device, &key, &recipe, &kernel));
     }
-    xpu_range range = rows ? row_range(walk) : index_range(walk, walk->row ? 1 : 4);
+    xpu_range range = rows ? index_blocks(walk, walk->params.size[0], INDEX_ROW_LANES)
+                           : index_range(walk, walk->row ? 1 : 4);
     return xpu_launch(stream, kernel, &range, &walk->params, sizeof walk->params);
 }
 

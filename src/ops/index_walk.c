@@ -224,3 +224,19 @@ xpu_range index_range(const index_walk *walk, unsigned cost) {
     range.work = (uint64_t)columns * rows * range.groups[2] * (uint64_t)p->serial * cost;
     return range;
 }
+
+#define GROUP_ELEMENTS 8192
+
+xpu_range index_blocks(const index_walk *walk, int64_t block, size_t lanes) {
+    const struct index_params *p = &walk->params;
+    size_t rows = (size_t)p->size[1], serial = (size_t)p->serial, others = 1;
+    size_t in_group = GROUP_ELEMENTS / ((size_t)block * serial);
+    if (in_group > rows) in_group = rows;
+    if (in_group < 1) in_group = 1;
+    for (int d = 2; d < walk->parallel; d++) others *= (size_t)p->size[d];
+    return (xpu_range){
+        .dims = 3,
+        .groups = {(size_t)((p->size[0] + block - 1) / block), (rows + in_group - 1) / in_group, others},
+        .local = {lanes, in_group, 1},
+        .work = (uint64_t)p->size[0] * rows * others * serial};
+}

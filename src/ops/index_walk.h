@@ -36,6 +36,16 @@ int index_options(const index_walk *walk, char *text, size_t size);
 uint64_t index_key(const index_walk *walk);
 xpu_range index_range(const index_walk *walk, unsigned cost);
 
+/* Rows that a processor takes as rows: each has one index, and neither side has gaps in it. That many lanes
+ * share a row. */
+#define INDEX_ROW_LANES 16
+static inline bool index_has_rows(const index_walk *walk) {
+    return walk->properties->type == XPU_DEVICE_CPU && walk->row && walk->flat_out && walk->flat_in &&
+           walk->params.size[0] >= 2 * INDEX_ROW_LANES;
+}
+/* Blocks of `block` elements of dimension 0, `lanes` work-items each. */
+xpu_range index_blocks(const index_walk *walk, int64_t block, size_t lanes);
+
 /* True where work is done when the call that submits it returns. */
 static inline bool device_is_synchronous(const xpu_device_properties *properties) {
     return properties->type == XPU_DEVICE_CPU;

@@ -1,5 +1,6 @@
 /* Elements combined at places that index tensors say. */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "ops/index_walk.h"
 #include "xpu/ops/index.h"
@@ -16,27 +17,59 @@ static const char class_of[] = {
 #undef X
 };
 
+/* How a processor goes about it: work-items a block, 0 when it isn't cut into blocks; what is walked first. */
+typedef struct blocks {
+    int lanes;
+    bool serial_first;
+} blocks;
+
+static blocks plan_blocks(index_walk *walk, bool atomic) {
+    struct index_params *p = &walk->params;
+    if (atomic || walk->properties->type != XPU_DEVICE_CPU || walk->parallel + 1 != walk->dims)
+        return (blocks){0};
+    bool rows = index_has_rows(walk) && walk->properties->has_subgroup_size;
+    blocks plan = {rows ? INDEX_ROW_LANES : 1, false};
+    int64_t others = 1, wanted = (int64_t)walk->properties->max_compute_units;
+    for (int d = 1; d < walk->parallel; d++) others *= p->size[d];
+    int64_t parts = others < wanted ? (wanted + others - 1) / others : 1;
+    p->block = (int32_t)((p->size[0] + parts - 1) / parts);
+    if (p->size[0] / parts > 1 << 20) p->block = 1 << 20;
+    if (plan.lanes > 1)
+        p->block = (p->block + plan.lanes - 1) / plan.lanes * plan.lanes;
+    else
+        plan.serial_first = llabs(p->index_stride[0][walk->parallel]) < llabs(p->index_stride[0][0]);
+    return plan;
+}
+
 static xpu_status combine(xpu_stream *stream, index_walk *walk, void *context) {
     static const char *const names[] = {"set", "add", "mul", "min", "max"};
     const accumulation *a = context;
+    blocks plan = plan_blocks(walk, a->atomic);
     kernel_key key = {FAMILY_SCATTER,
-                      {index_key(walk), (uint64_t)a->op | (uint64_t)a->dtype << 8, a->atomic}};
+                      {index_key(walk), (uint64_t)a->op | (uint64_t)a->dtype << 8,
+                       (uint64_t)a->atomic | (uint64_t)plan.lanes << 8 | (uint64_t)plan.serial_first << 16}};
     xpu_kernel *kernel = kernel_find(walk->device, &key);
     if (!kernel) {
         char options[256], label[48];
         const char *token = dtype_token(a->dtype);
         int n = index_options(walk, options, sizeof options);
-        snprintf(options + n, sizeof options - (size_t)n,
-                 " -DT=%s -DT_%s -DKIND_%c -DSIZE=%zu -DOP=%d -DATOMIC=%d", token, token, class_of[a->dtype],
-                 xpu_dtype_size(a->dtype), (int)a->op, a->atomic);
+        n += snprintf(options + n, sizeof options - (size_t)n,
+                      " -DT=%s -DT_%s -DKIND_%c -DSIZE=%zu -DOP=%d -DATOMIC=%d", token, token,
+                      class_of[a->dtype], xpu_dtype_size(a->dtype), (int)a->op, a->atomic);
+        if (plan.lanes)
+            snprintf(options + n, sizeof options - (size_t)n, " -DROW_LANES=%d -DSERIAL_FIRST=%d", plan.lanes,
+                     plan.serial_first);
         snprintf(label, sizeof label, "scatter_%s %s", names[a->op], token);
         kernel_recipe recipe = {.file = "scatter_ref.cl",
                                 .options = options,
-                                .name = a->atomic ? "scatter_atomic" : "scatter_fixed",
+                                .name = a->atomic    ? "scatter_atomic"
+                                        : plan.lanes ? "scatter_blocks"
+                                                     : "scatter_fixed",
                                 .label = label};
         XPU_TRY(kernel_make(walk->device, &key, &recipe, &kernel));
     }
-    xpu_range range = index_range(walk, 8);
+    xpu_range range = plan.lanes ? index_blocks(walk, walk->params.block, (size_t)plan.lanes)
+                                 : index_range(walk, 8);
     return xpu_launch(stream, kernel, &range, &walk->params, sizeof walk->params);
 }
 
