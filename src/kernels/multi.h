@@ -40,7 +40,8 @@ struct multi_params {
     const long first = (group - (long)MULTI_WORD(row, WIDTH - 1)) * (LOCAL * STEPS);                         \
     const long count = (long)MULTI_WORD(row, WIDTH - 2);
 #define MULTI_EACH(i)                                                                                        \
-    for (int step_ = 0; step_ < STEPS; step_++) {                                                            \
+    const long left_ = (count - first + LOCAL - 1) / LOCAL, steps_ = left_ < STEPS ? left_ : STEPS;          \
+    for (long step_ = 0; step_ < steps_; step_++) {                                                          \
         const long i = first + step_ * LOCAL + (long)get_local_id(0);                                        \
         if (i < count)
 #define MULTI_END }

@@ -20,46 +20,57 @@ typedef COMPUTED(T) real;
 #define SKIPPED (p.number[4] && FLOAT_AT(4) != 0.0f)
 #define OWN(k) NUMBER(6 + (k))
 
-#define AT(column) XPU_PTR(stored, MULTI_ADDRESS(column))
+#define AT(column) XPU_PTR(stored, MULTI_ADDRESS(column)) /* before the loop: stores might change the table */
 
-/* The gradient of element i, divided by the scale. Column 1. */
+/* What every step starts with: the parameter's and the gradient's place, columns 0 and 1. */
+#define ROW_POINTERS                                                                             \
+    __global stored *param_at = AT(0), *gradient = AT(1);                                        \
+    const bool scaled = p.number[3] != 0, maximize = p.number[5] != 0;                           \
+    const real scale = scaled ? (real)FLOAT_AT(3) : (real)1;
+
+/* The gradient of element i, divided by the scale. */
 #define GRADIENT(g)                                                                              \
-    real g = LOAD(T, AT(1), i);                                                                  \
-    if (p.number[3]) {                                                                           \
-        g /= (real)FLOAT_AT(3);                                                                  \
-        STORE(T, AT(1), i, g);                                                                   \
+    real g = LOAD(T, gradient, i);                                                               \
+    if (scaled) {                                                                                \
+        g /= scale;                                                                              \
+        STORE(T, gradient, i, g);                                                                \
     }                                                                                            \
-    if (p.number[5]) g = -g;
+    if (maximize) g = -g;
 
 #ifdef STEP_adam
 /* own: 0 β1, 1 β2, 2 ε, 3 ln β1, 4 ln β2 */
 __kernel void adam(const struct multi_params p) {
     if (SKIPPED) return;
     MULTI_ROW
+    ROW_POINTERS
+    __global stored *mean = AT(2), *square = AT(3);
+#if AMSGRAD
+    __global stored *greatest = AT(4);
+#endif
     const real steps = *XPU_CPTR(float, MULTI_ADDRESS(5));
     const real beta1 = OWN(0), beta2 = OWN(1), eps = OWN(2), lr = LR, weight_decay = WEIGHT_DECAY;
     const real correction1 = -expm1(steps * OWN(3)), correction2 = sqrt(-expm1(steps * OWN(4)));
     const real step_size = lr / correction1;
     MULTI_EACH(i) {
-        real param = LOAD(T, AT(0), i);
+        real param = LOAD(T, param_at, i);
         GRADIENT(g)
 #if DECOUPLED
         param -= lr * weight_decay * param;
 #else
         g += param * weight_decay;
 #endif
-        const real m = LOAD(T, AT(2), i), v = LOAD(T, AT(3), i);
+        const real m = LOAD(T, mean, i), v = LOAD(T, square, i);
         const real m1 = m + (1 - beta1) * (g - m), v1 = beta2 * v + (1 - beta2) * g * g;
 #if AMSGRAD
-        const real most = fmax(LOAD(T, AT(4), i), v1);
-        STORE(T, AT(4), i, most);
+        const real most = fmax(LOAD(T, greatest, i), v1);
+        STORE(T, greatest, i, most);
         const real denominator = sqrt(most) / correction2 + eps;
 #else
         const real denominator = sqrt(v1) / correction2 + eps;
 #endif
-        STORE(T, AT(0), i, param - step_size * m1 / denominator);
-        STORE(T, AT(2), i, m1);
-        STORE(T, AT(3), i, v1);
+        STORE(T, param_at, i, param - step_size * m1 / denominator);
+        STORE(T, mean, i, m1);
+        STORE(T, square, i, v1);
     }
     MULTI_END
 }
@@ -70,21 +81,25 @@ __kernel void adam(const struct multi_params p) {
 __kernel void sgd(const struct multi_params p) {
     if (SKIPPED) return;
     MULTI_ROW
+    ROW_POINTERS
+#if MOMENTUM
+    __global stored *momentum = AT(2);
+#endif
     const real lr = LR, weight_decay = WEIGHT_DECAY;
     MULTI_EACH(i) {
-        const real param = LOAD(T, AT(0), i);
+        const real param = LOAD(T, param_at, i);
         GRADIENT(g)
         g += weight_decay * param;
 #if MOMENTUM
 #if FIRST
         const real b = g;
 #else
-        const real b = OWN(0) * LOAD(T, AT(2), i) + (1 - OWN(1)) * g;
+        const real b = OWN(0) * LOAD(T, momentum, i) + (1 - OWN(1)) * g;
 #endif
-        STORE(T, AT(2), i, b);
+        STORE(T, momentum, i, b);
         g = NESTEROV ? g + OWN(0) * b : b;
 #endif
-        STORE(T, AT(0), i, param - lr * g);
+        STORE(T, param_at, i, param - lr * g);
     }
     MULTI_END
 }
@@ -95,15 +110,17 @@ __kernel void sgd(const struct multi_params p) {
 __kernel void adagrad(const struct multi_params p) {
     if (SKIPPED) return;
     MULTI_ROW
+    ROW_POINTERS
+    __global stored *sums = AT(2);
     const real steps = *XPU_CPTR(float, MULTI_ADDRESS(3));
     const real rate = LR / (1 + (steps - 1) * OWN(0)), eps = OWN(1), weight_decay = WEIGHT_DECAY;
     MULTI_EACH(i) {
-        const real param = LOAD(T, AT(0), i);
+        const real param = LOAD(T, param_at, i);
         GRADIENT(g)
         g += weight_decay * param;
-        const real sum = LOAD(T, AT(2), i) + g * g;
-        STORE(T, AT(2), i, sum);
-        STORE(T, AT(0), i, param - rate * g / (sqrt(sum) + eps));
+        const real sum = LOAD(T, sums, i) + g * g;
+        STORE(T, sums, i, sum);
+        STORE(T, param_at, i, param - rate * g / (sqrt(sum) + eps));
     }
     MULTI_END
 }
@@ -113,11 +130,12 @@ __kernel void adagrad(const struct multi_params p) {
 /* numbers: 0 address of inv_scale, 1 of found_inf. Whoever finds an infinity writes the same 1. */
 __kernel void unscale(const struct multi_params p) {
     MULTI_ROW
+    __global stored *gradient = AT(0);
     const float inv_scale = FLOAT_AT(0);
     MULTI_EACH(i) {
-        const real g = LOAD(T, AT(0), i);
+        const real g = LOAD(T, gradient, i);
         if (!isfinite(g)) *XPU_PTR(float, p.number[1]) = 1.0f;
-        STORE(T, AT(0), i, inv_scale == 1.0f ? g : g * (real)inv_scale);
+        STORE(T, gradient, i, inv_scale == 1.0f ? g : g * (real)inv_scale);
     }
     MULTI_END
 }

@@ -39,9 +39,7 @@ static void add_operand(text *t, const plan *p, int k, int column) {
     snprintf(low, sizeof low, "p.number[%d]", 2 * k);
     snprintf(high, sizeof high, "p.number[%d]", 2 * k + 1);
     switch (p->operands[k].source) {
-    case XPU_FOREACH_TENSORS:
-        text_addf(t, "load_%s(XPU_CPTR(s_%s, MULTI_WORD(row, %d)), i)", token, token, column);
-        break;
+    case XPU_FOREACH_TENSORS: text_addf(t, "load_%s(in%d, i)", token, column); break;
     case XPU_FOREACH_ELEMENT: text_addf(t, "load_%s(XPU_CPTR(s_%s, %s), 0)", token, token, low); break;
     case XPU_FOREACH_NUMBERS:
         snprintf(low, sizeof low, "MULTI_WORD(row, %d)", column);
@@ -59,8 +57,17 @@ static void write_kernel(text *t, const plan *p) {
     const char *formula = pointwise_formula(p->op, p->dtype), *token = dtype_token(p->dtype);
     text_add(t, "#include \"multi.h\"\n");
     pointwise_add_types(t, p->dtype, formula);
-    text_add(t, "__kernel void foreach(const struct multi_params p) {\n    MULTI_ROW\n    MULTI_EACH(i) {\n");
+    text_add(t, "__kernel void foreach(const struct multi_params p) {\n    MULTI_ROW\n");
+    text_addf(t, "    __global s_%s *out = XPU_PTR(s_%s, MULTI_WORD(row, 0));\n", token, token);
     int column = 1;
+    for (int k = 0; k < p->inputs + p->scalars; k++) {
+        if (p->operands[k].source == XPU_FOREACH_TENSORS)
+            text_addf(t, "    __global const s_%s *in%d = XPU_CPTR(s_%s, MULTI_WORD(row, %d));\n", token,
+                      column, token, column);
+        column += in_rows(&p->operands[k]);
+    }
+    text_add(t, "    MULTI_EACH(i) {\n");
+    column = 1;
     for (int k = 0; k < p->inputs + p->scalars; k++) {
         bool input = k < p->inputs;
         text_addf(t, "        const T %s%c = ", input ? "" : "s", input ? 'a' + k : '0' + k - p->inputs);
@@ -68,9 +75,7 @@ static void write_kernel(text *t, const plan *p) {
         text_add(t, ";\n");
         column += in_rows(&p->operands[k]);
     }
-    text_addf(t,
-              "        store_%s(XPU_PTR(s_%s, MULTI_WORD(row, 0)), i, (T)(%s));\n    }\n    MULTI_END\n}\n",
-              token, token, formula);
+    text_addf(t, "        store_%s(out, i, (T)(%s));\n    }\n    MULTI_END\n}\n", token, formula);
 }
 
 static xpu_status make_kernel(int device, const kernel_key *key, const plan *p, const multi_shape *shape,

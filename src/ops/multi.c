@@ -8,9 +8,9 @@ xpu_status multi_shape_of(int device, multi_shape *shape) {
     XPU_TRY(xpu_device_get_properties(device, &properties));
     /* A host device has read the caller's table when the launch returns. */
     bool host = properties->type == XPU_DEVICE_CPU;
-    size_t local = host ? 1024 : 256;
+    size_t local = host ? 16 : 256; /* a host: one vector that goes through memory in order */
     if (local > properties->max_work_group_size) local = properties->max_work_group_size;
-    *shape = (multi_shape){.in_params = !host, .local = (int)local, .steps = host ? 2 : 4};
+    *shape = (multi_shape){.in_params = !host, .local = (int)local, .steps = host ? 256 : 4};
     return XPU_SUCCESS;
 }
 
