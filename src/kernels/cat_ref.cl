@@ -1,9 +1,13 @@
 /* out[r][offset_i + c] = in_i[r][c] for the columns c of every input i.
  *
- * A group copies a tile of one input: TX columns in each of TY rows, STEPS times along the rows' length.
- * With TALL, dimension 0 of the group runs down the rows: for inputs of few columns.
- *   -DE=1|2|4|8|16 bytes an element  -DTX -DTY: the group's size in dimensions 0 and 1  -DSTEPS  -DTALL -DINLINE=0|1 */
+ * A group copies a tile of one input: TX columns in each of TY rows.
+ * With TALL, dimension 0 of the group runs down the rows: for inputs of few columns. With BLOCK, for
+ * processors, a group is one work-item that copies BLOCK elements, part of a row or some rows, as vectors.
+ *   -DE=1|2|4|8|16 bytes an element  -DTX -DTY: the group's size in dimensions 0 and 1 -DTALL -DINLINE=0|1 */
 #include "cat.h"
+#if BLOCK
+#include "copy_row.h"
+#endif
 
 typedef uchar element_1;
 typedef ushort element_2;
@@ -20,6 +24,9 @@ typedef XPU_CAT(element_, E) element;
 #define INPUT(i) XPU_CPTR(struct cat_input, p.table)[i]
 #endif
 
+#if BLOCK
+XPU_BY_ITSELF
+#endif
 __kernel void cat(const struct cat_params p) {
     const long group = XPU_GROUP(1);
     int i = 0;
@@ -27,18 +34,21 @@ __kernel void cat(const struct cat_params p) {
     const long columns = INPUT(i).columns, tile = group - INPUT(i).first;
     __global const element *in = XPU_CPTR(element, INPUT(i).data);
     __global element *out = XPU_PTR(element, p.out) + INPUT(i).offset;
-#if TALL
+#if BLOCK
+    const long across = (columns + BLOCK - 1) / BLOCK, down = max(BLOCK / columns, 1L);
+    const long first = tile / across * down, column = tile % across * BLOCK;
+    const long last = min(first + down, p.rows), length = min(columns - column, (long)BLOCK);
+    for (long row = first; row < last; row++)
+        copy_row((__global T *)out + row * p.row_size + column, (__global const T *)in + row * columns + column,
+                 (ulong)length);
+#elif TALL
     const long row = tile * TX + get_local_id(0);
     if (row >= p.rows) return;
     for (long c = 0; c < columns; c++) out[row * p.row_size + c] = in[row * columns + c];
 #else
-    const long across = (columns + TX * STEPS - 1) / (TX * STEPS);
+    const long across = (columns + TX - 1) / TX;
     const long row = tile / across * TY + get_local_id(1);
-    const long column = tile % across * (TX * STEPS) + get_local_id(0);
-    if (row >= p.rows) return;
-#pragma unroll
-    for (int s = 0; s < STEPS; s++)
-        if (column + s * TX < columns)
-            out[row * p.row_size + column + s * TX] = in[row * columns + column + s * TX];
+    const long column = tile % across * TX + get_local_id(0);
+    if (row < p.rows && column < columns) out[row * p.row_size + column] = in[row * columns + column];
 #endif
 }

@@ -12,28 +12,7 @@
  *   that gather. With STEP (2, 3, 4) `to` is contiguous and `from` takes every STEP-th element; with -1 it
  *   runs backwards. */
 #include "copy.h"
-
-#if E == 8
-#define N 8
-typedef ulong T;
-typedef ulong8 V;
-#define LOAD_V vload8
-#define STORE_V vstore8
-#else
-#define N 16
-#if E == 4
-typedef uint T;
-typedef uint16 V;
-#elif E == 2
-typedef ushort T;
-typedef ushort16 V;
-#else
-typedef uchar T;
-typedef uchar16 V;
-#endif
-#define LOAD_V vload16
-#define STORE_V vstore16
-#endif
+#include "copy_row.h"
 
 /* Where the plane of this work-item starts. With a constant number of DIMS the indices into the parameters
  * are constant too, without which work-items aren't made into vectors. */
@@ -142,14 +121,9 @@ __kernel void copy(const struct copy_params p) {
 #ifdef ROWS
 XPU_BY_ITSELF __kernel void copy(const struct copy_params p) {
     PLANE BLOCK;
-    const ulong length = x_end - x_first;
-    for (ulong y = y_first; y < y_end; y++) {
-        __global T *t = (__global T *)(to + (long)y * p.to_plane[1]) + x_first;
-        __global const T *f = (__global const T *)(from + (long)y * p.from_plane[1]) + x_first;
-        ulong x = 0;
-        for (; x + N <= length; x += N) STORE_V(LOAD_V(0, f + x), 0, t + x);
-        for (; x < length; x++) t[x] = f[x];
-    }
+    for (ulong y = y_first; y < y_end; y++)
+        copy_row((__global T *)(to + (long)y * p.to_plane[1]) + x_first,
+                 (__global const T *)(from + (long)y * p.from_plane[1]) + x_first, x_end - x_first);
 }
 #endif
 

@@ -43,9 +43,9 @@ typedef STORED(I) index_t;
     } while (0)
 
 /* The sum of index times step, `n` elements on along dimension 0, or `leave` after a report. */
-#define INDEX_RESOLVE(offset, n, leave)                                                                         \
+#define INDEX_RESOLVE(offset, n, leave)                                                                      \
     for (int k = 0; k < NI; k++) {                                                                           \
-        const long given = *XPU_CPTR(index_t, p.index[k] + at[k] + (n) * INDEX_STRIDE0(k));                                           \
+        const long given = *XPU_CPTR(index_t, p.index[k] + at[k] + (n) * INDEX_STRIDE0(k));                  \
         const long i = given < 0 && p.wrap ? given + p.extent[k] : given;                                    \
         if ((ulong)i >= (ulong)p.extent[k]) {                                                                \
             fault_report(p.watch, k, given, p.extent[k]);                                                    \

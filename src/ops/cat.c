@@ -6,10 +6,12 @@
 #include "kernels/cat.h"
 #include "ops/kernel.h"
 
+#define BLOCK_BYTES 16384
+
 typedef struct tiling {
     int element; /* bytes */
     int x, y;    /* the group's size */
-    int steps;
+    int block;   /* elements that a processor's group of one copies; 0 with groups of many */
     bool tall, in_params;
 } tiling;
 
@@ -24,18 +26,20 @@ static tiling tiling_of(const xpu_device_properties *properties, int64_t rows, i
     bool cpu = properties->type == XPU_DEVICE_CPU;
     size_t group = cpu ? 1024 : 256;
     if (group > properties->max_work_group_size) group = properties->max_work_group_size;
-    tiling t = {.element = element, .steps = cpu ? 4 : 1, .in_params = !cpu};
+    tiling t = {.element = element, .in_params = !cpu};
     size_t columns = (size_t)(longest / element);
     t.tall = columns < 16 && rows > 16;
     if (t.tall) {
-        t.x = (int)group, t.y = 1, t.steps = 1;
+        t.x = (int)group, t.y = 1;
+        return t;
+    }
+    if (cpu) {
+        t.x = t.y = 1, t.block = BLOCK_BYTES / element;
         return t;
     }
     /* powers of two keep the number of kernels small */
     size_t x = 16;
     while (x < columns && x < group) x *= 2;
-    if (x >= columns) t.steps = 1;
-    while (t.steps > 1 && x * (size_t)t.steps / 2 >= columns) t.steps /= 2;
     size_t y = 1;
     while (x * y < group && y < (size_t)rows) y *= 2;
     t.x = (int)x, t.y = (int)y;
@@ -44,13 +48,13 @@ static tiling tiling_of(const xpu_device_properties *properties, int64_t rows, i
 
 static xpu_status kernel_for(int device, const tiling *t, xpu_kernel **kernel) {
     kernel_key key = {FAMILY_CAT,
-                      {(uint64_t)t->element | (uint64_t)t->steps << 8 | (uint64_t)t->tall << 16,
-                       (uint64_t)t->x, (uint64_t)t->y}};
+                      {(uint64_t)t->element | (uint64_t)t->tall << 16,
+                       (uint64_t)t->x | (uint64_t)t->block << 32, (uint64_t)t->y}};
     *kernel = kernel_find(device, &key);
     if (*kernel) return XPU_SUCCESS;
     char options[96], label[32];
-    snprintf(options, sizeof options, "-DE=%d -DTX=%d -DTY=%d -DSTEPS=%d -DTALL=%d -DINLINE=%d", t->element,
-             t->x, t->y, t->steps, t->tall, t->in_params);
+    snprintf(options, sizeof options, "-DE=%d -DTX=%d -DTY=%d -DTALL=%d -DBLOCK=%d -DINLINE=%d", t->element,
+             t->x, t->y, t->tall, t->block, t->in_params);
     snprintf(label, sizeof label, "cat %d bytes", t->element);
     kernel_recipe recipe = {.file = "cat_ref.cl", .options = options, .name = "cat", .label = label};
     return kernel_make(device, &key, &recipe, kernel);
@@ -58,7 +62,11 @@ static xpu_status kernel_for(int device, const tiling *t, xpu_kernel **kernel) {
 
 static int64_t groups_for(const tiling *t, int64_t rows, int64_t columns) {
     if (t->tall) return (rows + t->x - 1) / t->x;
-    int64_t across = (columns + t->x * t->steps - 1) / (t->x * t->steps);
+    if (t->block) {
+        int64_t down = columns < t->block ? t->block / columns : 1;
+        return (columns + t->block - 1) / t->block * ((rows + down - 1) / down);
+    }
+    int64_t across = (columns + t->x - 1) / t->x;
     return across * ((rows + t->y - 1) / t->y);
 }
 

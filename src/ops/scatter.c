@@ -17,7 +17,8 @@ static const char class_of[] = {
 #undef X
 };
 
-/* How a processor goes about it: work-items a block, 0 when it isn't cut into blocks; what is walked first. */
+/* How a processor goes about it: work-items a block, 0 when it isn't cut into blocks; what is walked first.
+ */
 typedef struct blocks {
     int lanes;
     bool serial_first;
@@ -68,8 +69,8 @@ static xpu_status combine(xpu_stream *stream, index_walk *walk, void *context) {
                                 .label = label};
         XPU_TRY(kernel_make(walk->device, &key, &recipe, &kernel));
     }
-    xpu_range range = plan.lanes ? index_blocks(walk, walk->params.block, (size_t)plan.lanes)
-                                 : index_range(walk, 8);
+    xpu_range range =
+        plan.lanes ? index_blocks(walk, walk->params.block, (size_t)plan.lanes) : index_range(walk, 8);
     return xpu_launch(stream, kernel, &range, &walk->params, sizeof walk->params);
 }
 
