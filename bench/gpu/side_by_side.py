@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 os.environ.setdefault("PYTORCH_ENABLE_XPU_FALLBACK", "0")
-os.environ["OPENXPU_KEEP_CUDA"] = "1"
+if "--train" not in sys.argv:  # autograd serves one accelerator
+    os.environ["OPENXPU_KEEP_CUDA"] = "1"
 
 import torch
 import torch.nn.functional as F
@@ -160,6 +161,7 @@ def main() -> int:
     trained: dict[str, dict[str, float]] = {}
     for device in ("cpu", "xpu", "cuda"):
         environment = dict(os.environ)
+        environment.pop("OPENXPU_KEEP_CUDA", None)
         if device != "xpu":
             environment.pop("LD_PRELOAD", None)
             environment.pop("OPENXPU_ACCELERATOR", None)

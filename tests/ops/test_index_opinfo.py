@@ -9,7 +9,7 @@ import torch
 from torch.testing import assert_close
 from torch.utils._pytree import tree_leaves, tree_map
 
-from .indexing_samples import cases, moved
+from .indexing_samples import LATE, cases, moved
 
 NAMES = [
     "__getitem__",
@@ -118,13 +118,14 @@ def test_samples(name: str, info: Any, dtype: torch.dtype) -> None:
     )
     tolerance: dict[str, float] = {"rtol": 0, "atol": 0}
     if any(word in name for word in SUMS):
-        tolerance = {}
+        tolerance = {"rtol": 0.05, "atol": 0.01} if LATE and dtype == torch.bfloat16 else {}
     for sample in info.sample_inputs("cpu", dtype, requires_grad=gradient):
         try:
             expected, gradients = results(info, sample, "cpu")
         except (RuntimeError, IndexError) as error:
-            with pytest.raises(type(error)):
+            with pytest.raises((type(error), IndexError) if LATE else type(error)):
                 results(info, sample, "xpu")
+                torch.xpu.synchronize()
             continue
         if dtype == torch.bfloat16 and "pad" in name:  # the CPU rounds after each addition
             double = sample.transform(

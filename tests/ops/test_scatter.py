@@ -5,19 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from .indexing_samples import DTYPES, refused, same
+from .indexing_samples import DTYPES, HALVES, exact, refused, same
 from .test_index import by_dtype, numbers
 
 REDUCED = [d for d in DTYPES if not d.is_complex]
-HALVES = (torch.float16, torch.bfloat16)
 by_real = pytest.mark.parametrize("dtype", REDUCED, ids=lambda d: str(d)[6:])
-
-
-def exact(x: torch.Tensor) -> torch.Tensor:
-    """Powers of two in place of halves: their sums and products are exact, in whatever order they are taken."""
-    return (
-        torch.where(x > 0, 1, -1) * 2 ** (x.float().abs() % 3).floor().to(x.dtype) if x.dtype in HALVES else x
-    )
 
 
 @by_dtype
