@@ -94,6 +94,7 @@ def _enter(bridge: ModuleType) -> None:
     _types.enter(torch._C)
     torch._C._has_xpu = True
     torch._C._dynamo.guards._empty_strided_xpu = bridge._empty_strided_xpu
+    StaticLauncher._launch_kernel = staticmethod(bridge.triton_launch)
     torch._C._StaticXpuLauncher = StaticLauncher
     atexit.register(bridge.drain_autograd)  # before Python is finalised: see bridge/engine.cpp
     # torch.xpu was imported when there was no device: run it again in place.

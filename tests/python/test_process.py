@@ -36,6 +36,26 @@ def test_without_a_device():
     assert works.stdout.split() == ["2.0"]
 
 
+def test_a_cuda_build_is_left_alone():
+    out = python(
+        """
+import sys
+torch.version.cuda = "13.0"
+openxpu._autoload()
+from triton.backends import backends  # imports every backend; torch.optim brings Triton in, too
+weight = torch.ones(3, requires_grad=True)
+weight.sum().backward()
+torch.optim.AdamW([weight]).step()
+print("openxpu._bridge" in sys.modules, backends["xpu"].driver.is_active(), torch.xpu.is_available())
+torch.ones(1, device="xpu")
+""",
+        {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
+        check=False,
+    )
+    assert out.stdout.split() == ["False", "False", "False"]
+    assert "openxpu run script.py" in out.stderr
+
+
 def test_fork_after_first_use():
     out = python("""
 import os, sys

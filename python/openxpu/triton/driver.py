@@ -9,7 +9,7 @@ from typing import Any
 from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 
-from openxpu import _bridge
+import openxpu
 from openxpu.triton.compiler import describe, lanes
 from openxpu.triton.image import load
 
@@ -67,6 +67,8 @@ def _passed(kind: Any) -> list[bool]:
 
 def launcher(src: Any, metadata: Any) -> Callable[..., None]:
     """The launcher of a kernel with this signature; called with grid, stream, kernel, hooks and arguments."""
+    from openxpu import _bridge
+
     kinds: Sequence[Any] = list(src.signature.values())
     passed = [leaf for kind in kinds for leaf in _passed(kind)]
     launch = _bridge.TritonLauncher(bytes(passed))
@@ -90,6 +92,8 @@ class XPUDriver(DriverBase):
         super().__init__()
         import torch
 
+        from openxpu import _bridge
+
         self.utils = Utils()
         self.launcher_cls = launcher
         self.get_current_device = torch.xpu.current_device
@@ -101,7 +105,7 @@ class XPUDriver(DriverBase):
         """Say whether xpu is the accelerator of this process."""
         import torch
 
-        return bool(getattr(torch._C, "_has_xpu", False)) and torch.xpu.is_available()
+        return openxpu.is_loaded() and torch.xpu.is_available()
 
     def map_python_to_cpp_type(self, ty: str) -> str:
         """C's name of a parameter's type."""

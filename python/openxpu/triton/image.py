@@ -2,16 +2,16 @@
 
 One line of JSON that describes the kernel (name, parameters, work-group, build options), then its OpenCL C. An
 image is the same for every device that its target describes, and needs no device to be made: compile workers
-have none. This module needs no Triton: Inductor loads images through it, too.
+have none. This module needs no Triton: Inductor loads images through it, too. Nor does importing it load the
+device: Triton imports all backends, in processes too whose accelerator is another.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from openxpu import _bridge
 
 if TYPE_CHECKING:
     from openxpu._tile import Compiled
@@ -28,6 +28,8 @@ def write(program: Compiled) -> bytes:
 
 def load(image: bytes, device: int) -> Any:
     """Build an image for a device, or take it from the cache of built kernels."""
+    from openxpu import _bridge
+
     header, _, source = image.partition(b"\n")
     return _bridge.TritonKernel(device, {**json.loads(header), "source": source.decode()})
 
@@ -39,4 +41,4 @@ class StaticLauncher:
     def _load_kernel(path: str, name: str, shared: int, device: int) -> tuple[Any, int, int]:
         return load(Path(path).read_bytes(), device), 0, 0
 
-    _launch_kernel = staticmethod(_bridge.triton_launch)
+    _launch_kernel: Callable[..., None]  # the bridge's, once that is loaded
