@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-import os
 
 import numpy as np
+import torch
 from openxpu import _tile
 
 
@@ -20,8 +20,8 @@ class _Range(ctypes.Structure):
 
 _xpu = _tile.library()
 
-# What kernels are compiled for. The CPU device runs all kinds; OPENXPU_TILE_DEVICE=1 compiles for device 0 itself.
-TARGETS = [0] if os.environ.get("OPENXPU_TILE_DEVICE") else ["cpu", "bmg", "generic"]
+# What kernels are compiled for. The CPU device runs all kinds, a GPU its own.
+TARGETS = ["cpu", "bmg", "generic"] if torch.xpu.get_device_properties().type == "cpu" else [0]
 
 
 def check(status: int) -> None:
