@@ -329,14 +329,17 @@ static inline R sb_log_ndtr(R x) {
     return x < K(-1.0) ? log(sb_erfcx(-z) * K(0.5)) - z * z : log1p(erfc(z) * K(-0.5));
 }
 /* The normal distribution's quantile: a start from the tail's leading terms, then Halley's steps on
- * erfc(z) = 2 p, scaled by exp(z²) so that nothing underflows. */
+ * erfc(z) = 2 p, scaled by exp(z²) so that nothing underflows; in the middle on erf(z) = 1 - 2 p, which is exact
+ * there, so that nothing cancels. */
 static inline R sb_ndtri(R p) {
     if (!(p > K(0.0) && p < K(1.0))) return p == K(0.0) ? -(R)INFINITY : p == K(1.0) ? (R)INFINITY : (R)NAN;
     R tail = p < K(0.5) ? p : K(1.0) - p;
     R r = sqrt(K(-2.0) * log(tail));
     R z = K(0.70710678118654752440) * (r - (K(2.30753) + K(0.27061) * r) / (K(1.0) + r * (K(0.99229) + K(0.04481) * r)));
     for (int step = 0; step < LENGTH(3, 2); step++) {
-        R u = (sb_erfcx(z) - K(2.0) * tail * exp(z * z)) * K(0.88622692545275801365);
+        R square = exp(z * z);
+        R rest = tail >= K(0.25) ? (K(1.0) - K(2.0) * tail - erf(z)) * square : sb_erfcx(z) - K(2.0) * tail * square;
+        R u = rest * K(0.88622692545275801365);
         z += u / (K(1.0) + z * u);
     }
     return (p < K(0.5) ? -z : z) * K(1.41421356237309504880);

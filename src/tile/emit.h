@@ -126,6 +126,8 @@ typedef struct emitter {
     uint64_t local_memory;
     uint64_t work, weight; /* operations of a program; how often the current scope runs */
     bool touches_local;    /* since the last barrier */
+    unsigned special;      /* SPECIAL_…: files of the operator library that are used */
+    bool special_wide;     /* they are of double, else of float */
     buffer library;        /* names of the library's functions that were used, a line each */
     int now;               /* number of the operation being emitted */
     int lanes;
@@ -146,7 +148,9 @@ void close_scope(emitter *e, const char *format, ...)
     __attribute__((format(printf, 2, 3))); /* NULL: no line */
 expr declare(emitter *e, const type *ty, expr x, const char *prefix, int id);
 const char *new_name(emitter *e, const char *prefix);
-const char *lane_text(emitter *e, const expr *x);  /* as seen by one lane */
+const char *lane_text(emitter *e, const expr *x); /* as seen by one lane */
+#define SPECIAL_GAMMA 1u
+#define SPECIAL_BESSEL 2u
 const char *use(emitter *e, const char *function); /* notes that the library's function is needed; gives it */
 bool recall(emitter *e, value *v, const coords *at, expr *x);
 void remember(emitter *e, value *v, const coords *at, expr x);

@@ -91,9 +91,9 @@ extern const struct embedded_file {
     size_t size;
 } embedded_files[];
 
-static const char *library_text(void) {
+static const char *file_text(const char *name) {
     for (const struct embedded_file *f = embedded_files; f->name; f++)
-        if (!strcmp(f->name, "tile_library.cl")) return f->text;
+        if (!strcmp(f->name, name)) return f->text;
     return "";
 }
 
@@ -104,7 +104,7 @@ static void add_piece(emitter *e, const char *name, buffer *out, buffer *done, i
     if (done->size && strstr(done->data, mark)) return;
     buffer_addf(e->t, done, "%s%s\n", done->size ? "" : "\n", name);
     size_t size = strlen(name);
-    const char *piece = library_text();
+    const char *piece = file_text("tile_library.cl");
     while ((piece = strstr(piece, "//! "))) {
         piece += 4;
         if (!strncmp(piece, name, size) && (piece[size] == ' ' || piece[size] == '\n')) break;
@@ -129,6 +129,16 @@ static void add_library(emitter *e, buffer *out) {
         if (size) add_piece(e, tile_strndup(e->t, c, size), out, &done, 0);
         c += size;
     }
+}
+
+/* What the operator library's files of special functions expect, and those that are used. */
+static void add_special(const emitter *e, text *out) {
+    text_add(out, e->special_wide ? "#define R_IS_DOUBLE 1\n#define R double\n#define K(x) x\n"
+                                  : "#define R float\n#define K(x) x##f\n");
+    text_add(out, "#define PI K(3.14159265358979323846)\n");
+    if (e->special & SPECIAL_GAMMA) text_add(out, file_text("pointwise_special.cl"));
+    if (e->special & SPECIAL_BESSEL) text_add(out, file_text("pointwise_bessel.cl"));
+    text_add(out, "#undef R\n#undef K\n#undef PI\n\n");
 }
 
 static const char *c_identifier(tile *t, const char *name) {
@@ -185,6 +195,7 @@ void tile_emit(tile *t) {
     if (library.size) text_addf(out, "#define TILE_LANES %d\n", e->lanes);
     text_add(out, "#define XPU_GROUP(d) (get_group_id(d) + get_global_offset(d) / get_local_size(d))\n\n");
     if (library.size) text_append(out, library.data, library.size);
+    if (e->special) add_special(e, out);
     text_addf(out, "typedef struct params {\n%s} params;\n\n", fields.data);
     if (t->target.has_subgroups)
         text_addf(out, "__attribute__((intel_reqd_sub_group_size(%d)))\n", t->target.lanes);

@@ -10,6 +10,15 @@ static const struct {
 #include "tile/libdevice.def"
 };
 
+/* The operator library's files are of one type, float or double. */
+static void use_special(emitter *e, const op *o, unsigned file) {
+    bool wide = o->results[0].type->element == F64;
+    if (e->special && e->special_wide != wide)
+        tile_unsupported(e->t, o->at, "special functions of both float and double in one kernel");
+    e->special |= file;
+    e->special_wide = wide;
+}
+
 /* "__nv_erff" is erf for floats: the name as it stands, or without the last f. */
 const char *extern_text(emitter *e, op *o, const char *const *args) {
     const attr *symbol = op_attr(o, "symbol");
@@ -31,6 +40,8 @@ const char *extern_text(emitter *e, op *o, const char *const *args) {
             if (wanted > o->arg_count) tile_error(e->t, o->at, "%s has %d operands", symbol->string, wanted);
             for (const char *c = strstr(formula, "tile_"); c; c = strstr(c + 1, "tile_"))
                 use(e, tile_strndup(e->t, c, strcspn(c, "(")));
+            if (strstr(formula, "sf_")) use_special(e, o, SPECIAL_GAMMA);
+            if (strstr(formula, "sb_")) use_special(e, o, SPECIAL_BESSEL);
             return fill(e, formula, o->results[0].type, args);
         }
     tile_unsupported(e->t, o->at, "no function is called %s", symbol->string);

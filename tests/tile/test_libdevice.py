@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
+import mpmath
 import numpy as np
 import pytest
 import torch
@@ -55,6 +56,7 @@ FUNCTIONS = {
     "normcdfinv": ([unit(1e-4, 0.9999)], S.ndtri, 16),
     "lgamma": ([unit(0.05, 40)], torch.lgamma, 16),
     "cyl_bessel_i0": ([unit(-40, 40)], S.i0, 16),
+    "cyl_bessel_i1": ([unit(-40, 40)], S.i1, 16),
     "tanh": ([unit(-8, 8)], torch.tanh, 6),
     "tan": ([unit(-1.5, 1.5)], torch.tan, 8),
     "rsqrt": ([unit(0.01, 100)], torch.rsqrt, 4),
@@ -79,10 +81,38 @@ def test_values(name):
     np.testing.assert_allclose(out, wanted, rtol=units * 2.0**-23, atol=1e-37)
 
 
-def test_bessel_j0_by_absolute_error():
-    x, out = unit(-30, 30).astype(np.float32), np.zeros(COUNT, np.float32)
-    run.Kernel(module("j0f", ["f32"], "f32"))((1,), x, out)
-    np.testing.assert_allclose(out, S.bessel_j0(torch.from_numpy(x).double()).numpy(), atol=2e-6)
+def exactly(function):
+    """By mpmath: PyTorch's own float64 Bessel functions have errors up to 1e-7."""
+    return lambda x: torch.tensor([float(function(v)) for v in x.tolist()], dtype=torch.float64)
+
+
+BESSEL = {
+    "j0": exactly(lambda x: mpmath.besselj(0, x)),
+    "j1": exactly(lambda x: mpmath.besselj(1, x)),
+    "y0": exactly(lambda x: mpmath.bessely(0, x)),
+    "y1": exactly(lambda x: mpmath.bessely(1, x)),
+}
+
+
+@pytest.mark.parametrize("name", BESSEL)
+def test_bessel_by_absolute_error(name):
+    x, out = unit(0.1 if name[0] == "y" else -30, 30).astype(np.float32), np.zeros(COUNT, np.float32)
+    run.Kernel(module(name + "f", ["f32"], "f32"))((1,), x, out)
+    wanted = BESSEL[name](torch.from_numpy(x).double()).numpy()
+    np.testing.assert_allclose(out, wanted, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", [n for n in FUNCTIONS if n.startswith(("erf", "norm", "cyl"))] + [*BESSEL])
+def test_double(name):
+    if name in BESSEL:
+        x, reference = unit(0.1 if name[0] == "y" else -30, 30), BESSEL[name]
+    else:
+        (x,), reference, _ = FUNCTIONS[name]
+    if name == "erfcinv":  # where 1 - x is exact enough
+        x = unit(0.25, 1.75)
+    out = np.zeros(COUNT)
+    run.Kernel(module(name, ["f64"], "f64"))((1,), x, out)
+    np.testing.assert_allclose(out, reference(torch.from_numpy(x)).numpy(), rtol=2e-13, atol=2e-14)
 
 
 def test_integer_functions():
