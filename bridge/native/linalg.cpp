@@ -1,5 +1,7 @@
 // Decompositions, solvers and Fourier transforms: on host devices LAPACK and MKL, through PyTorch's CPU
 // kernels on the same memory.
+#include <ATen/ops/_fft_c2c.h>
+#include <ATen/ops/_fft_r2c.h>
 #include <torch/library.h>
 
 #include "../fallback.h"
@@ -21,11 +23,24 @@ constexpr const char *operators[] = {
     "linalg_inv_ex", "linalg_inv_ex.inverse", "_linalg_det", "_linalg_det.result", "_linalg_slogdet",
     "_linalg_slogdet.sign", "linalg_lstsq.out", "linalg_matrix_exp",
     // Fourier transforms
-    "_fft_c2c", "_fft_c2c.out", "_fft_r2c", "_fft_r2c.out", "_fft_c2r", "_fft_c2r.out"};
+    "_fft_c2c", "_fft_c2c.out", "_fft_r2c.out", "_fft_c2r", "_fft_c2r.out"};
+
+// By its last dimension, then the others: strides are those that torch.compile foresees for xpu.
+at::Tensor fft_r2c(const at::Tensor &self, at::IntArrayRef dim, int64_t normalization, bool onesided) {
+    if (dim.size() > 1 && onesided)
+        return at::_fft_c2c(at::_fft_r2c(self, dim.back(), normalization, true), dim.slice(0, dim.size() - 1),
+                            normalization, true);
+    static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::_fft_r2c", "");
+    torch::jit::Stack stack{self, dim, normalization, onesided};
+    openxpu::run_on_host(op, &stack);
+    const auto out = stack.front().toTensor();
+    return dim.size() == 1 ? out : out.contiguous();
+}
 
 } // namespace
 
 TORCH_LIBRARY_IMPL(aten, XPU, m) {
     for (const char *name : operators)
         m.impl(name, torch::CppFunction::makeFromBoxedFunction<&openxpu::run_on_host>());
+    m.impl("_fft_r2c", fft_r2c);
 }

@@ -3,6 +3,8 @@
 
 #include "tile/emit.h"
 
+#define TURNED 16 /* lanes, and vectors, of a square */
+
 /* --- combine regions --- */
 
 /* out = region(left, right), both of n values. */
@@ -700,12 +702,72 @@ static expr read_root(emitter *e, const root *r, const coords *at) {
     return x;
 }
 
+/* --- filling arrays across their rows --- */
+
+/* On a processor, is the group one that reads along another dimension than its arrays lie in? Writing an
+ * array across its rows, an element in each, takes as long as lanes would one by one. */
+static bool is_turned(const emitter *e) {
+    const group *g = &e->group;
+    const type *s = g->shape;
+    int last = s->rank - 1;
+    if (!e->t->target.is_cpu || e->lanes != TURNED || g->axis >= 0 || g->lane == last ||
+        s->shape[last] % TURNED || s->shape[g->lane] % TURNED)
+        return false;
+    for (int i = 0; i < g->count; i++) {
+        const value *v = g->roots[i].value;
+        if (g->roots[i].kind != ROOT_HOLD || v->type->is_pointer || strcmp(c_held(v->type), "float"))
+            return false;
+    }
+    return true;
+}
+
+/* Fills them by squares: as many vectors as lanes, turned in registers, then written as rows. */
+static void emit_turned(emitter *e) {
+    group *g = &e->group;
+    const type *s = g->shape;
+    int last = s->rank - 1, lane = g->lane;
+    plan p = {.shape = s, .axis = -1, .lane = lane};
+    expr dims[MAX_RANK], x[TURNED];
+    for (int i = 0; i < s->rank; i++)
+        if (i != lane && i != last) dims[i] = open_loop(e, &p, "i", s->shape[i], 1);
+    expr across = open_loop(e, &p, "c", s->shape[lane], TURNED),
+         along = open_loop(e, &p, "i", s->shape[last], TURNED);
+    across.divisor = along.divisor = TURNED;
+    for (int i = 0; i < g->count; i++) {
+        value *v = g->roots[i].value;
+        const char *name = new_name(e, "t");
+        dims[lane] = on_lanes(across);
+        for (int k = 0; k < TURNED; k++) {
+            dims[last] = int_op(e, OP_ADDI, I32, along, constant_int(e, k));
+            expr read = emit_anew(e, v, make_coords(e, s->rank, dims, NULL));
+            emit_line(e, e->depth, "float %s_%d = %s;", name, k, lane_text(e, &read));
+        }
+        emit_line(e, e->depth, "%s(%s_)", use(e, "TILE_TURN"), name);
+        dims[last] = on_lanes(along);
+        for (int k = 0; k < TURNED; k++) {
+            dims[lane] = int_op(e, OP_ADDI, I32, across, constant_int(e, k));
+            x[k] = (expr){.text = tile_format(e->t, "%s_%d", name, k),
+                          .kind = VARYING,
+                          .depth = e->depth,
+                          .divisor = 1};
+            write_held(e, v, make_coords(e, s->rank, dims, NULL), &x[k], NULL);
+        }
+    }
+    while (p.loops--) close_scope(e, "}");
+}
+
 void emit_group(emitter *e) {
     group *g = &e->group;
     plan p = {.shape = g->shape, .axis = g->axis, .lane = g->lane, .may_unroll = g->count <= MOST_UNROLLED};
     uint64_t weight = e->weight;
     int outer = e->block_depth;
     comment_group(e);
+    if (is_turned(e)) {
+        emit_turned(e);
+        e->weight = weight;
+        e->block_depth = outer;
+        return;
+    }
     open_plan(e, &p, begin_combines);
     for (int u = 0; u < p.unroll && p.unroll > 1; u++)
         for (int i = 0; i < g->count; i++) read_root(e, &g->roots[i], p.all[u]);

@@ -295,3 +295,13 @@ static inline long __attribute__((overloadable)) tile_warp_xor(long v, int mask)
 #ifdef cl_khr_fp64
 static inline double __attribute__((overloadable)) tile_warp_xor(double v, int mask) { return as_double(tile_warp_xor(as_long(v), mask)); }
 #endif
+
+//! TILE_TURN
+// Sixteen vectors x0 ... x15 of sixteen lanes become their columns: squares of n x n off the diagonal change
+// places, for n = 8, 4, 2, 1.
+#define TILE_SWAP(a, b, n) { float give = lane & n ? a : b, got = sub_group_shuffle_xor(give, n); a = lane & n ? got : a; b = lane & n ? b : got; }
+#define TILE_SWAP_8(x) TILE_SWAP(x##0, x##8, 8) TILE_SWAP(x##1, x##9, 8) TILE_SWAP(x##2, x##10, 8) TILE_SWAP(x##3, x##11, 8) TILE_SWAP(x##4, x##12, 8) TILE_SWAP(x##5, x##13, 8) TILE_SWAP(x##6, x##14, 8) TILE_SWAP(x##7, x##15, 8)
+#define TILE_SWAP_4(x) TILE_SWAP(x##0, x##4, 4) TILE_SWAP(x##1, x##5, 4) TILE_SWAP(x##2, x##6, 4) TILE_SWAP(x##3, x##7, 4) TILE_SWAP(x##8, x##12, 4) TILE_SWAP(x##9, x##13, 4) TILE_SWAP(x##10, x##14, 4) TILE_SWAP(x##11, x##15, 4)
+#define TILE_SWAP_2(x) TILE_SWAP(x##0, x##2, 2) TILE_SWAP(x##1, x##3, 2) TILE_SWAP(x##4, x##6, 2) TILE_SWAP(x##5, x##7, 2) TILE_SWAP(x##8, x##10, 2) TILE_SWAP(x##9, x##11, 2) TILE_SWAP(x##12, x##14, 2) TILE_SWAP(x##13, x##15, 2)
+#define TILE_SWAP_1(x) TILE_SWAP(x##0, x##1, 1) TILE_SWAP(x##2, x##3, 1) TILE_SWAP(x##4, x##5, 1) TILE_SWAP(x##6, x##7, 1) TILE_SWAP(x##8, x##9, 1) TILE_SWAP(x##10, x##11, 1) TILE_SWAP(x##12, x##13, 1) TILE_SWAP(x##14, x##15, 1)
+#define TILE_TURN(x) TILE_SWAP_8(x) TILE_SWAP_4(x) TILE_SWAP_2(x) TILE_SWAP_1(x)

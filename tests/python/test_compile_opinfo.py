@@ -22,6 +22,10 @@ TOLERANCE = {
 }
 
 
+# CUDA's alone; memory as it was; half-precision complex numbers, which compiled code has on no device.
+LEFT_OUT = ("jiterator", "empty", "chalf")
+
+
 def cases() -> Iterator[tuple[Any, torch.dtype]]:
     """Each operator and dtype, all or some of them."""
     from torch.testing._internal.common_methods_invocations import op_db
@@ -29,7 +33,7 @@ def cases() -> Iterator[tuple[Any, torch.dtype]]:
     every = 1 if os.environ.get("OPENXPU_TEST_ALL") == "1" else 12
     for info in op_db[::every]:
         for dtype in DTYPES:
-            if dtype in info.dtypes:
+            if dtype in info.dtypes and not any(word in info.name for word in LEFT_OUT):
                 yield info, dtype
 
 
