@@ -283,19 +283,20 @@ Tensor &where_out_xpu(const Tensor &condition, const Tensor &self, const Tensor 
                     "where expected condition to be a boolean tensor, but got a tensor with dtype ",
                     condition.scalar_type());
     }
+    // CPU tensors of no dimension go with any device.
+    const auto here = [&](const Tensor &x) { return x.is_cpu() && x.dim() == 0 ? x.to(out.device()) : x; };
     auto iter = TensorIteratorConfig()
                     .check_all_same_dtype(false)
                     .add_output(out)
-                    .add_const_input(condition)
-                    .add_const_input(self)
-                    .add_const_input(other)
+                    .add_owned_const_input(here(condition))
+                    .add_owned_const_input(here(self))
+                    .add_owned_const_input(here(other))
                     .build();
     pointwise(iter, result_type, XPU_POINTWISE_WHERE);
     return out;
 }
 
 Tensor where_xpu(const Tensor &condition, const Tensor &self, const Tensor &other) {
-    // CPU tensors of no dimension go with any device.
     Device device = condition.device();
     for (const auto *tensor : {&other, &self, &condition})
         if (!tensor->is_cpu() || tensor->dim() > 0) device = tensor->device();

@@ -47,6 +47,20 @@ def test_isin_with_a_number() -> None:
         agree(lambda x, invert=invert: torch.isin(7, x, invert=invert), x)
 
 
+def test_where_with_numbers_of_the_cpu() -> None:
+    x = torch.tensor([1.0, -2.0, 3.0])
+    number = torch.tensor(7, dtype=torch.float64)
+    for function in (
+        lambda x, n: torch.where(x > 0, x, n),
+        lambda x, n: torch.where(x > 0, n, 0.5),
+        lambda x, n: torch.where(x > 0, n, n + 1),
+        lambda x, n: torch.where(n > 0, x, x + 1),
+    ):
+        expected, actual = function(x, number), function(x.to("xpu"), number)
+        assert actual.device.type == "xpu"
+        torch.testing.assert_close(actual.cpu(), expected)
+
+
 def test_cross() -> None:
     agree(lambda a, b: torch.linalg.cross(a, b), torch.randn(4, 3), torch.randn(4, 3))
     agree(lambda a, b: torch.linalg.cross(a, b, dim=0), torch.randn(3, 5), torch.randn(3, 1))

@@ -145,3 +145,23 @@ def test_random_numbers_and_dropout() -> None:
     kept = (result != 0).float().mean().item()
     assert abs(kept - 0.75) < 0.02
     torch.testing.assert_close(result[result != 0].unique().cpu(), torch.tensor([1 / 0.75]))
+
+
+def test_flex_attention():
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    def bias(score, batch, head, query, key):
+        return score + (query - key) * 0.1
+
+    def causal(batch, head, query, key):
+        return query >= key
+
+    torch.manual_seed(0)
+    q, k, v, seed = (torch.randn(2, 2, 128, 64, device="xpu", requires_grad=True) for _ in range(4))
+    mask = create_block_mask(causal, None, None, 128, 128, device="xpu")
+    results = []
+    for function in (torch.compile(flex_attention, fullgraph=True), flex_attention):
+        out = function(q, k, v, score_mod=bias, block_mask=mask)
+        results.append([out, *torch.autograd.grad(out, (q, k, v), seed.detach())])
+    for compiled, eager in zip(*results, strict=True):
+        torch.testing.assert_close(compiled, eager, rtol=1e-4, atol=1e-4)
