@@ -165,3 +165,34 @@ def test_flex_attention():
         results.append([out, *torch.autograd.grad(out, (q, k, v), seed.detach())])
     for compiled, eager in zip(*results, strict=True):
         torch.testing.assert_close(compiled, eager, rtol=1e-4, atol=1e-4)
+
+
+MODES = {
+    "reduce-overhead": ({"mode": "reduce-overhead"}, {}),
+    "max-autotune": ({"mode": "max-autotune-no-cudagraphs"}, {}),
+    "freezing": ({}, {"freezing": True}),
+    "triton templates": ({}, {"max_autotune_gemm": True, "max_autotune_gemm_backends": "TRITON"}),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", MODES)
+def test_modes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch._inductor.config
+    import torch._inductor.utils
+
+    monkeypatch.setattr(
+        torch._inductor.utils, "is_big_gpu", lambda *_: True
+    )  # else Inductor makes no templates
+    arguments, config = MODES[name]
+    model = nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 10)).to(XPU).eval()
+    x = normal(32, 64)
+    with torch.no_grad(), torch._inductor.config.patch(config):
+        torch.testing.assert_close(torch.compile(model, **arguments)(x), model(x), rtol=1e-4, atol=1e-5)
+
+
+def test_an_exported_program_compiles() -> None:
+    model, x = Attention().to(XPU).eval(), normal(2, 12, 64)
+    with torch.no_grad():
+        exported = torch.export.export(model, (x,)).module()
+        torch.testing.assert_close(torch.compile(exported)(x), model(x), rtol=1e-4, atol=1e-5)
