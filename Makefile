@@ -40,8 +40,9 @@ build: setup  ## build libxpu and the bridge, and put openxpu into .venv
 	$(BIN)/cmake --build build
 	$(BIN)/python tools/link_package.py
 
-run: build  ## run the main job on xpu
+run: build  ## run the main job on xpu, then its models compiled
 	$(BIN)/python examples/python/main_job.py
+	$(BIN)/python examples/python/compiled.py
 
 test: build lint  ## run the tests (under 25 minutes)
 	$(BIN)/ctest --test-dir build --output-on-failure

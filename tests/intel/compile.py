@@ -18,7 +18,7 @@ from pathlib import Path
 
 # product: has fp64. All have fp16, subgroups, 64-bit atomics.
 PRODUCTS = {"bmg": True, "lnl": True, "pvc": True, "dg2": False, "mtl": True, "tgllp": False}
-FP64 = re.compile(r"\b(f64|c128)\b")
+FP64 = re.compile(r"\b(f64|c128|double)\b")
 
 
 @dataclass
