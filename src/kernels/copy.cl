@@ -121,9 +121,21 @@ __kernel void copy(const struct copy_params p) {
 #ifdef ROWS
 XPU_BY_ITSELF __kernel void copy(const struct copy_params p) {
     PLANE BLOCK;
-    for (ulong y = y_first; y < y_end; y++)
+    const ulong length = x_end - x_first;
+    ulong y = y_first;
+    if (length % N == 0) /* four rows at once: short ones wait for memory together */
+        for (; y + 4 <= y_end; y += 4) {
+            __global uchar *t = to + (long)y * p.to_plane[1] + (long)x_first * E;
+            __global const uchar *f = from + (long)y * p.from_plane[1] + (long)x_first * E;
+            for (ulong x = 0; x < length; x += N, t += sizeof(V), f += sizeof(V)) {
+                V v[4];
+                _Pragma("unroll") for (int r = 0; r < 4; r++) v[r] = LOAD_V(0, (__global const T *)(f + r * p.from_plane[1]));
+                _Pragma("unroll") for (int r = 0; r < 4; r++) STORE_V(v[r], 0, (__global T *)(t + r * p.to_plane[1]));
+            }
+        }
+    for (; y < y_end; y++)
         copy_row((__global T *)(to + (long)y * p.to_plane[1]) + x_first,
-                 (__global const T *)(from + (long)y * p.from_plane[1]) + x_first, x_end - x_first);
+                 (__global const T *)(from + (long)y * p.from_plane[1]) + x_first, length);
 }
 #endif
 

@@ -107,7 +107,13 @@ static copy_plan plan_copy(const xpu_iter *iter, int64_t size) {
     }
     copy_plan plan = {COPY_STRIDED, 0, iter->dims > 1 && length[1] >= 8 ? 1 : longest};
     if (to->stride[0] != size) return plan;
-    if (from->stride[0] == size) plan.kind = COPY_ROWS;
+    if (from->stride[0] == size) {
+        /* along the source: what is read ahead of need counts for more than where it goes */
+        plan.kind = COPY_ROWS;
+        for (int d = 1; d < iter->dims; d++)
+            if (length[0] * length[d] * size >= BLOCK_BYTES / 2 && from->stride[d] < from->stride[plan.dim])
+                plan.dim = d;
+    }
     for (int step = 2; size < 8 && step <= 4; step++)
         if (from->stride[0] == step * size) plan.constant = step;
     if (from->stride[0] == -size) plan.constant = -1;
