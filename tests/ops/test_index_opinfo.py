@@ -118,7 +118,7 @@ def test_samples(name: str, info: Any, dtype: torch.dtype) -> None:
     )
     tolerance: dict[str, float] = {"rtol": 0, "atol": 0}
     if any(word in name for word in SUMS):
-        tolerance = {"rtol": 0.05, "atol": 0.01} if LATE and dtype == torch.bfloat16 else {}
+        tolerance = {"rtol": 0.05, "atol": 0.3} if LATE and dtype == torch.bfloat16 else {}
     for sample in info.sample_inputs("cpu", dtype, requires_grad=gradient):
         try:
             expected, gradients = results(info, sample, "cpu")

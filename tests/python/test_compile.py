@@ -159,9 +159,11 @@ def test_flex_attention():
     torch.manual_seed(0)
     q, k, v, seed = (torch.randn(2, 2, 128, 64, device="xpu", requires_grad=True) for _ in range(4))
     mask = create_block_mask(causal, None, None, 128, 128, device="xpu")
+    names = ("BLOCK_M", "BLOCK_N", "BLOCK_M1", "BLOCK_N1", "BLOCK_M2", "BLOCK_N2")
+    blocks = dict.fromkeys(names, 16)  # NVIDIA's OpenCL has 48 KiB of local memory
     results = []
     for function in (torch.compile(flex_attention, fullgraph=True), flex_attention):
-        out = function(q, k, v, score_mod=bias, block_mask=mask)
+        out = function(q, k, v, score_mod=bias, block_mask=mask, kernel_options=blocks)
         results.append([out, *torch.autograd.grad(out, (q, k, v), seed.detach())])
     for compiled, eager in zip(*results, strict=True):
         torch.testing.assert_close(compiled, eager, rtol=1e-4, atol=1e-4)
