@@ -48,12 +48,13 @@ test: build lint  ## run the tests (under 25 minutes)
 	$(BIN)/ctest --test-dir build --output-on-failure
 	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -q -n 2 --timeout 600 tests
 
-test-all: build  ## also the long suites: sanitizers, PoCL, pointwise samples in all dtypes
+test-all: build  ## also the long suites: sanitizers, PoCL, the wheel, samples in all dtypes
 	$(MAKE) test
 	tests/sanitize.sh
 	tests/pocl.sh
+	tests/wheel.sh
 	build/tests/tile/build_all build/ttir
-	OPENXPU_TEST_ALL=1 $(BIN)/python -m pytest -q -n 2 tests/ops/test_pointwise_opinfo.py
+	OPENXPU_TEST_ALL=1 $(BIN)/python -m pytest -q -n 2 tests/ops/test_pointwise_opinfo.py tests/python/test_compile_opinfo.py
 
 test-intel: build  ## compile kernels for Intel GPUs; run the C tests on Intel's GPU driver
 	tests/intel/run.sh
