@@ -72,6 +72,8 @@ int main(int argc, char **argv) {
         free(text);
         fflush(stdout);
     }
+    for (int i = 0; i < count; i++) free(list[i]);
+    free(list);
     printf("%d built, %d failed, %.1f s, the slowest %.1f s\n", built, failed, now() - total, slowest);
     return failed > 0;
 }
