@@ -727,7 +727,7 @@ static void emit_turned(emitter *e) {
     const type *s = g->shape;
     int last = s->rank - 1, lane = g->lane;
     plan p = {.shape = s, .axis = -1, .lane = lane};
-    expr dims[MAX_RANK], x[TURNED];
+    expr dims[MAX_RANK];
     for (int i = 0; i < s->rank; i++)
         if (i != lane && i != last) dims[i] = open_loop(e, &p, "i", s->shape[i], 1);
     expr across = open_loop(e, &p, "c", s->shape[lane], TURNED),
@@ -746,11 +746,11 @@ static void emit_turned(emitter *e) {
         dims[last] = on_lanes(along);
         for (int k = 0; k < TURNED; k++) {
             dims[lane] = int_op(e, OP_ADDI, I32, across, constant_int(e, k));
-            x[k] = (expr){.text = tile_format(e->t, "%s_%d", name, k),
-                          .kind = VARYING,
-                          .depth = e->depth,
-                          .divisor = 1};
-            write_held(e, v, make_coords(e, s->rank, dims, NULL), &x[k], NULL);
+            expr column = {.text = tile_format(e->t, "%s_%d", name, k),
+                           .kind = VARYING,
+                           .depth = e->depth,
+                           .divisor = 1};
+            write_held(e, v, make_coords(e, s->rank, dims, NULL), &column, NULL);
         }
     }
     while (p.loops--) close_scope(e, "}");

@@ -118,7 +118,7 @@ def test_samples(name: str, info: Any, dtype: torch.dtype) -> None:
     )
     tolerance: dict[str, float] = {"rtol": 0, "atol": 0}
     if any(word in name for word in SUMS):
-        tolerance = {"rtol": 0.05, "atol": 0.3} if LATE and dtype == torch.bfloat16 else {}
+        tolerance = {}
     for sample in info.sample_inputs("cpu", dtype, requires_grad=gradient):
         try:
             expected, gradients = results(info, sample, "cpu")
@@ -137,4 +137,4 @@ def test_samples(name: str, info: Any, dtype: torch.dtype) -> None:
         actual, actual_gradients = results(info, sample, "xpu")
         assert_close(actual, expected, equal_nan=True, **tolerance)
         for a, e in zip(actual_gradients, gradients, strict=True):
-            assert_close(a, e, equal_nan=True, **(tolerance if LATE and tolerance.get("rtol") else {}))
+            assert_close(a, e, equal_nan=True)
