@@ -231,6 +231,8 @@ xpu_range index_blocks(const index_walk *walk, int64_t block, size_t lanes) {
     const struct index_params *p = &walk->params;
     size_t rows = (size_t)p->size[1], serial = (size_t)p->serial, others = 1;
     size_t in_group = GROUP_ELEMENTS / ((size_t)block * serial);
+    size_t most = walk->properties->max_work_group_size / lanes;
+    if (in_group > most) in_group = most;
     if (in_group > rows) in_group = rows;
     if (in_group < 1) in_group = 1;
     for (int d = 2; d < walk->parallel; d++) others *= (size_t)p->size[d];
