@@ -178,13 +178,34 @@ const char *extern_text(emitter *e, op *o, const char *const *args);
 const char *fill(emitter *e, const char *formula, const type *ty, const char *const *args);
 const char *rounded(emitter *e, element el, const char *x);
 
-/* emit_op.c */
+/* emit_op.c: the loops around a group's, or a dot's, elements */
+typedef struct plan {
+    const type *shape;
+    int axis, lane;
+    bool lanes_on_axis;
+    int64_t width;       /* how many lanes lie along the axis */
+    const coords *at;    /* of an element, inside */
+    const coords *outer; /* the same without the axis, outside of its loop */
+    const char *guard;   /* NULL, or the condition under which a lane has an element of its own */
+    const char *first;   /* in the axis' loop: whether this is its first iteration; NULL: there is only one */
+    int loops;           /* opened */
+    bool may_unroll;
+    int unroll;           /* chunks in one iteration, without an axis */
+    const coords *all[4]; /* their elements; at is the current one's */
+} plan;
+expr open_loop(emitter *e, plan *p, const char *prefix, int64_t size, int64_t step);
+void open_plan(emitter *e, plan *p, void (*begin)(emitter *, plan *));
+expr on_lanes(expr base);                                  /* base + lane */
+expr lane_part(emitter *e, const char *format, int64_t n); /* a number of each lane */
+void write_held(emitter *e, const value *v, const coords *at, const expr *x, const char *guard);
 void emit_group(emitter *e);
 void emit_combine(emitter *e, op *o, const expr *left, const expr *right, expr *out);
-void emit_dot(emitter *e, op *o);
 void emit_histogram(emitter *e, op *o);
 void emit_message(emitter *e, op *o, const coords *at, const char *guard);
 void emit_scalar_atomic(emitter *e, op *o);
 const char *atomic_text(emitter *e, op *o, const char *pointer, const char *const *args);
+
+/* emit_dot.c */
+void emit_dot(emitter *e, op *o);
 
 #endif
