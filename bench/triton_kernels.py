@@ -16,7 +16,7 @@ from torch import Tensor
 def _configurations() -> list[triton.Config]:
     """The block sizes that GPUs like, and some for a processor, whose programs have 16 lanes and a cache."""
     blocks = [(128, 256, 64), (64, 256, 32), (128, 128, 32), (128, 64, 32), (64, 64, 32), (64, 32, 32)]
-    blocks += [(64, 128, 64), (64, 64, 64), (32, 64, 128), (32, 128, 64), (64, 64, 128), (16, 64, 128)]
+    blocks += [(64, 128, 64), (64, 64, 64), (32, 64, 128), (32, 128, 64), (64, 64, 128), (128, 128, 64)]
     return [
         triton.Config({"BM": m, "BN": n, "BK": k, "GROUP": 8}, num_warps=4, num_stages=2)
         for m, n, k in blocks

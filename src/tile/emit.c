@@ -109,6 +109,13 @@ const char *lane_text(emitter *e, const expr *x) {
 /* Gives `x` a name, in the outermost scope in which it can be computed. */
 expr declare(emitter *e, const type *ty, expr x, const char *prefix, int id) {
     if (x.is_constant) return x;
+    if (x.row) {
+        expr *row = NEW(e->t, expr);
+        *row = *x.row;
+        row->root = x.root;
+        *row = declare(e, ty, *row, prefix, id);
+        x.row = row;
+    }
     const char *name = tile_format(e->t, "%s%d_%d", prefix, id, ++e->names);
     x.depth = deeper(x.depth, e->block_depth);
     const char *text = x.text;
@@ -228,6 +235,9 @@ static expr emit_load(emitter *e, op *o, const coords *at) {
     if (op_attr(o, "isVolatile"))
         root = tile_format(e->t, "((volatile __global %s *)%s)", c_stored(ty->element), root);
     x.text = load_text(e, ty->element, root, lane_text(e, &p));
+    if (p.row) /* mostly a vector: elements one by one only where they are apart */
+        x.text = tile_format(e->t, "(%s ? %s : %s)", p.when,
+                             load_text(e, ty->element, root, lane_text(e, p.row)), x.text);
     if (o->arg_count > 1) {
         expr mask = emit_value(e, o->args[1], at);
         if (!(mask.is_constant && mask.constant)) {

@@ -71,6 +71,9 @@ typedef struct expr {
     bool is_nonnegative;
     bool is_constant; /* the integer (LINEAR: lane 0's) is `constant` */
     int64_t constant;
+    const struct expr
+        *row;         /* of a VARYING one: the UNIFORM or LINEAR one that it equals where `when` holds */
+    const char *when; /* the same in all lanes */
 } expr;
 
 typedef struct coords {

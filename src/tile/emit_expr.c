@@ -153,6 +153,51 @@ static const char *wrapping_text(emitter *e, op_code code, element el, const cha
     return divide_text(e, code, el, a, b);
 }
 
+static const expr *expr_copy(emitter *e, expr x) {
+    expr *copy = NEW(e->t, expr);
+    *copy = x;
+    return copy;
+}
+
+/* x = a / b or a % b, of consecutive numbers from a multiple of the lanes' number on, by a multiple of it:
+ * the lanes stay together unless the first is negative, which isn't known here. */
+static void find_row(emitter *e, op_code code, element el, expr a, const expr *b, expr *x) {
+    if ((code != OP_DIVSI && code != OP_REMSI) || a.kind != LINEAR || a.stride != 1 || b->kind != UNIFORM ||
+        a.divisor % e->lanes || b->divisor % e->lanes || !e->t->target.is_cpu)
+        return;
+    bool known = a.is_nonnegative;
+    x->when = known            ? tile_format(e->t, "%s != 0", b->text)
+              : b->is_constant ? tile_format(e->t, "%s >= 0", a.text)
+                               : tile_format(e->t, "%s >= 0 && %s != 0", a.text, b->text);
+    a.is_nonnegative = true;
+    expr row = {.text = index_text(e, code, el, &a, b),
+                .kind = code == OP_REMSI ? LINEAR : UNIFORM,
+                .depth = x->depth,
+                .stride = code == OP_REMSI,
+                .divisor = code == OP_REMSI ? e->lanes : 1};
+    x->row = expr_copy(e, row);
+}
+
+static expr int_op_of_rows(emitter *e, op_code code, element el, expr a, expr b) {
+    expr row_a = a.row ? *a.row : a, row_b = b.row ? *b.row : b;
+    const char *when = !a.row || (b.row && !strcmp(a.when, b.when)) ? b.when
+                       : !b.row ? a.when
+                                : tile_format(e->t, "%s && %s", a.when, b.when);
+    a.row = b.row = NULL;
+    expr x = int_op(e, code, el, a, b), row = int_op(e, code, el, row_a, row_b);
+    if (row.kind == VARYING || x.kind != VARYING) return x;
+    x.row = expr_copy(e, row);
+    x.when = when;
+    return x;
+}
+
+/* The same number, cast. */
+static expr widened(emitter *e, expr x, const char *ty) {
+    x.text = tile_format(e->t, "(%s)%s", ty, x.text);
+    if (x.row) x.row = expr_copy(e, widened(e, *x.row, ty));
+    return x;
+}
+
 /* a + b, a - b, a * b, a / b, a % b; other codes only fold. Index arithmetic stays readable, and what is
  * known of lanes is carried on. */
 expr int_op(emitter *e, op_code code, element el, expr a, expr b) {
@@ -173,6 +218,7 @@ expr int_op(emitter *e, op_code code, element el, expr a, expr b) {
     }
     if (a.kind == UNIFORM && a.is_constant && a.constant == 0 && code == OP_MULI) return a;
     if (a.kind == UNIFORM && a.is_constant && a.constant == 1 && code == OP_MULI) return b;
+    if (a.row || b.row) return int_op_of_rows(e, code, el, a, b);
     int w = e->lanes;
     bool whole = a.kind == LINEAR && a.stride == 1 && a.divisor % w == 0 && a.is_nonnegative &&
                  b.kind == UNIFORM && b.divisor % w == 0 && (b.is_nonnegative || b.is_constant);
@@ -237,6 +283,7 @@ expr int_op(emitter *e, op_code code, element el, expr a, expr b) {
         x.is_constant = false;
         return x;
     }
+    find_row(e, code, el, a, &b, &x);
     if ((code == OP_DIVSI || code == OP_REMSI) && a.kind == LINEAR && a.stride == 1 && a.is_nonnegative &&
         b.kind == UNIFORM && !b.is_constant) { /* one scalar division, then a step in some of the lanes */
         const char *ty = c_type(type_scalar(e->t, el));
@@ -608,6 +655,14 @@ static expr emit_pointer_select(emitter *e, op *o, const expr *args) {
     return x;
 }
 
+/* Does the user say that the result's elements lie in rows of at least as many as there are lanes?
+ * (tl.max_contiguous) */
+static bool promises_rows(emitter *e, const op *o) {
+    const attr *a = op_attr(o, "tt.contiguity");
+    return a && a->kind == ATTR_DENSE && a->count == 1 && a->list[0].kind == ATTR_INT &&
+           a->list[0].integer % e->lanes == 0;
+}
+
 expr emit_elementwise(emitter *e, op *o, const expr *args, int index) {
     tile *t = e->t;
     const type *ty = o->results[index].type;
@@ -634,7 +689,7 @@ expr emit_elementwise(emitter *e, op *o, const expr *args, int index) {
         expr step = args[1];
         if (!(y.is_constant && y.kind == UNIFORM && y.constant == 0) && o->args[1]->type->element != I64 &&
             !step.is_constant)
-            step.text = tile_format(t, "(long)%s", step.text); /* the sum may need more than 32 bits */
+            step = widened(e, step, "long"); /* the sum may need more than 32 bits */
         expr from = y;
         from.root = NULL;
         x = int_op(e, OP_ADDI, I64, from, step);
@@ -644,7 +699,10 @@ expr emit_elementwise(emitter *e, op *o, const expr *args, int index) {
     case OP_SUBI:
     case OP_MULI:
     case OP_DIVSI:
-    case OP_REMSI: return declare(e, ty, int_op(e, o->code, ty->element, args[0], args[1]), "v", id);
+    case OP_REMSI:
+        x = int_op(e, o->code, ty->element, args[0], args[1]);
+        if (x.row && o->code == OP_REMSI && promises_rows(e, o)) x = *x.row;
+        return declare(e, ty, x, "v", id);
     case OP_DIVUI:
     case OP_REMUI:
         if (args[0].is_nonnegative && args[1].is_nonnegative)
@@ -661,8 +719,7 @@ expr emit_elementwise(emitter *e, op *o, const expr *args, int index) {
         if (o->args[0]->type->element == I1 || (o->code == OP_EXTUI && !args[0].is_nonnegative)) break;
         y = args[0];
         if (y.is_constant) return y;
-        y.text = tile_format(t, "(%s)%s", c_type(ty), y.text);
-        return declare(e, ty, y, "v", id);
+        return declare(e, ty, widened(e, y, c_type(ty)), "v", id);
     case OP_CMPI:
         if (uniform_compare(e, o, &args[0], &args[1])) {
             x.kind = UNIFORM;

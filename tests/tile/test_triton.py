@@ -153,6 +153,22 @@ def test_matmul(dtype: torch.dtype, shape: tuple[int, int, int]) -> None:
 
 
 @triton.jit
+def wrapped_kernel(x, out, first, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + (first * 16 + at) % n) + tl.load(x + (first * 16 + at) // n))
+
+
+@pytest.mark.parametrize("n", [16, 48, 50, -48])
+@pytest.mark.parametrize("first", [0, 5, -2])
+def test_indices_around_the_end(first: int, n: int) -> None:
+    x, out = normal(200).to(XPU), torch.empty(64, device=XPU)
+    wrapped_kernel[(1,)](x[100:], out, first, n, BLOCK=64)
+    at = first * 16 + torch.arange(64)
+    quotient = torch.div(at, n, rounding_mode="trunc")
+    close(out, x.cpu()[100 + at - quotient * n] + x.cpu()[100 + quotient])
+
+
+@triton.jit
 def rows_kernel(x, largest, where, total, M: tl.constexpr, N: tl.constexpr):
     r, c = tl.arange(0, M), tl.arange(0, N)
     v = tl.load(x + r[:, None] * N + c[None, :])
