@@ -17,8 +17,12 @@
 /* Before a kernel whose work-items a processor shall run one by one, not as the lanes of vectors. */
 #define XPU_BY_ITSELF __attribute__((intel_vec_len_hint(1)))
 
-/* The group's number in the whole launch: a launch may be cut by global offsets. Uniform. */
+/* The group's number in the whole launch, which on processors may be cut by global offsets. Uniform. */
+#ifdef XPU_IS_NVIDIA
+#define XPU_GROUP(d) get_group_id(d) /* its compiler would divide */
+#else
 #define XPU_GROUP(d) (get_group_id(d) + get_global_offset(d) / get_local_size(d))
+#endif
 
 #define XPU_CAT_(a, b) a##b
 #define XPU_CAT(a, b) XPU_CAT_(a, b)

@@ -81,6 +81,7 @@ void close_scope(emitter *e, const char *format, ...) {
         line_v(e, e->depth, format, args);
         va_end(args);
     }
+    if (s->is_unrolled) buffer_addf(e->t, &outer->text, "%*s#pragma unroll\n", 4 * outer->indent, "");
     if (s->text.size) buffer_add(e->t, &outer->text, s->text.data, s->text.size);
     e->depth--;
 }
@@ -315,12 +316,9 @@ static expr emit_held(emitter *e, value *v, const coords *at) {
     if (!h->name)
         tile_error(e->t, v->def ? v->def->at : NULL,
                    "internal error: a held value is read before it is written");
-    expr i = held_index(e, h, at);
-    expr x = {.kind = i.kind == UNIFORM ? UNIFORM : VARYING,
-              .depth = deeper(i.depth, e->block_depth),
-              .divisor = 1};
-    x.text = tile_format(e->t, "%s[%s]", h->name, lane_text(e, &i));
-    e->touches_local = true;
+    expr i, x = {.text = held_text(e, h, at, &i), .divisor = 1};
+    x.kind = i.kind == UNIFORM ? UNIFORM : VARYING;
+    x.depth = deeper(i.depth, e->block_depth);
     if (!v->type->is_pointer) return declare(e, v->type, x, "v", v->id);
     x = declare(e, type_scalar(e->t, I64), x, "v", v->id); /* kept as an address */
     x.root = tile_format(e->t, "((__global %s *)%s)", c_stored(v->type->element), x.text);
@@ -420,8 +418,29 @@ held *hold_new(emitter *e, value *v) {
     return v->held;
 }
 
+/* Registers of a lane, of 32 bits, that `h` takes; 0 if its elements don't fill the lanes. */
+static int64_t words(const emitter *e, const held *h) {
+    bool wide = h->type->is_pointer || element_bits(h->type->element) == 64;
+    return h->type->count / e->lanes * (1 + wide);
+}
+
 void hold_allocate(emitter *e, held *h) {
     if (h->name) return;
+    if (h->in_registers) {
+        h->name = new_name(e, "r");
+        buffer_addf(e->t, &e->locals, "    %s %s[%lld];\n", c_held(h->type), h->name,
+                    (long long)(h->type->count / e->lanes));
+        return;
+    }
+    int64_t taken = words(e, h), most = e->t->target.has_inline_ptx ? 128 : 32;
+    for (const held *other = e->in_use; other; other = other->next)
+        if (!other->is_crossed) taken += words(e, other);
+    for (held *other = e->in_use; other && !h->is_wish && taken > most; other = other->next) {
+        if (other->is_crossed || !other->is_wish) continue;
+        other->is_crossed = true; /* what can be computed anew gives way */
+        taken -= words(e, other);
+    }
+    if (taken > most) h->is_crossed = true;
     for (held **f = &e->free; *f; f = &(*f)->next)
         if ((*f)->type->count == h->type->count && !strcmp(c_held((*f)->type), c_held(h->type))) {
             h->name = (*f)->name;
@@ -434,7 +453,7 @@ void hold_allocate(emitter *e, held *h) {
         bytes = is_float(h->type) && bytes < 4 ? 4 : bytes ? bytes : 1;
         uint64_t size = ((uint64_t)h->type->count * (uint64_t)bytes + 63) & ~(uint64_t)63;
         e->local_memory += size;
-        if (e->local_memory > e->t->target.local_memory)
+        if (e->local_memory > e->t->target.local_memory && !e->is_trial)
             tile_too_large(e->t,
                            "the blocks need more than the %llu bytes of local memory that %s has: smaller "
                            "blocks may fit",
@@ -859,6 +878,14 @@ static void emit_pure(emitter *e, op *o) {
     }
 }
 
+/* Its lanes read and write any elements. */
+static void share_arrays(op *o) {
+    for (int i = 0; i < o->arg_count; i++)
+        if (o->args[i]->held) o->args[i]->held->is_crossed = true;
+    for (int i = 0; i < o->result_count; i++)
+        if (o->results[i].held) o->results[i].held->is_crossed = true;
+}
+
 static void emit_op(emitter *e, op *o) {
     const type *shape = o->arg_count ? o->args[0]->type : NULL;
     e->now = o->id;
@@ -902,12 +929,14 @@ static void emit_op(emitter *e, op *o) {
     case OP_DOT:
     case OP_DOT_SCALED:
         flush(e);
+        share_arrays(o);
         comment(e, o);
         emit_dot(e, o);
         barrier_if_touched(e);
         break;
     case OP_HISTOGRAM:
         flush(e);
+        share_arrays(o);
         emit_histogram(e, o);
         barrier_if_touched(e);
         break;

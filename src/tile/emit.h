@@ -25,7 +25,8 @@ void buffer_addf(tile *t, buffer *b, const char *format, ...) __attribute__((for
 
 /* --- layout.c --- */
 
-/* A value kept in local memory. */
+/* A value kept in local memory; on a GPU in registers, if each lane only reads and writes its own elements.
+ */
 typedef struct held {
     const char *name;  /* the C array; NULL until its loop is emitted */
     const type *type;  /* of the value */
@@ -34,6 +35,9 @@ typedef struct held {
     int last_use;      /* number of the last operation that reads it */
     int pass;          /* of layout.c that saw it last */
     bool is_shared;    /* the array belongs to a loop-carried value: not to be given back */
+    bool is_wish;      /* to be kept in registers or not at all */
+    bool is_crossed;   /* some lane reads or writes another's elements */
+    bool in_registers; /* the array is the lane's own: an element a chunk */
     struct held *next; /* of those in use, or free */
 } held;
 
@@ -52,6 +56,7 @@ bool is_splat(const value *v);              /* all elements are equal, whatever 
 int64_t stride_of(const value *v, int dim); /* difference of neighbours; UNKNOWN_STRIDE if not constant */
 #define UNKNOWN_STRIDE INT64_MIN
 void tile_layout(tile *t);
+bool tile_settle(tile *t); /* after a trial emission: what is kept in registers; true: try the new layout */
 
 /* --- expressions --- */
 
@@ -95,6 +100,8 @@ typedef struct scope {
     buffer text;
     int serial;
     int indent;
+    bool is_chunks;   /* a loop over a block's chunks */
+    bool is_unrolled; /* in which registers are numbered by the loop's variable */
 } scope;
 
 typedef enum root_kind { ROOT_OP, ROOT_HOLD, ROOT_COPY } root_kind;
@@ -134,6 +141,7 @@ typedef struct emitter {
     buffer library;        /* names of the library's functions that were used, a line each */
     int now;               /* number of the operation being emitted */
     int lanes;
+    bool is_trial; /* only to learn who reads what: tile_settle */
 } emitter;
 
 /* kernel.c */
@@ -173,7 +181,7 @@ expr linear_index(emitter *e, const type *shape, const coords *at);
 const coords *delinear(emitter *e, const type *shape, expr index);
 const coords *make_coords(emitter *e, int rank, const expr *dims, const expr *linear);
 expr emit_elementwise(emitter *e, op *o, const expr *args, int index);
-expr held_index(emitter *e, const held *h, const coords *at);
+const char *held_text(emitter *e, held *h, const coords *at, expr *index);
 const char *load_text(emitter *e, element el, const char *root, const char *offset);
 const char *store_text(emitter *e, element el, const char *root, const char *offset, const char *v);
 const char *number_text(emitter *e, const type *ty, const attr *number);
@@ -193,6 +201,7 @@ typedef struct plan {
     const char *first;   /* in the axis' loop: whether this is its first iteration; NULL: there is only one */
     int loops;           /* opened */
     bool may_unroll;
+    const expr *base;     /* of whole rows side by side on the lanes: the first row's number */
     int unroll;           /* chunks in one iteration, without an axis */
     const coords *all[4]; /* their elements; at is the current one's */
 } plan;

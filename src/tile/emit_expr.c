@@ -352,7 +352,7 @@ const coords *delinear(emitter *e, const type *shape, expr index) {
 }
 
 /* Where a held element lies: the lane dimension's elements side by side, the others row-major around. */
-expr held_index(emitter *e, const held *h, const coords *at) {
+static expr held_index(emitter *e, const held *h, const coords *at) {
     const type *ty = h->type;
     int last = ty->rank - 1;
     while (last > 0 && ty->shape[last] == 1) last--;
@@ -365,6 +365,24 @@ expr held_index(emitter *e, const held *h, const coords *at) {
         stride *= ty->shape[i];
     }
     return sum;
+}
+
+/* The element in C. Lane l's own are the l-th of the chunks: if a lane wants no others, the array is one of
+ * registers, and the loops around are unrolled, since registers have no addresses. */
+const char *held_text(emitter *e, held *h, const coords *at, expr *index) {
+    *index = held_index(e, h, at);
+    bool is_own = index->kind == LINEAR && index->stride == 1 && index->divisor % e->lanes == 0;
+    if (!is_own) h->is_crossed = true;
+    if (!h->in_registers) {
+        e->touches_local = true;
+        return tile_format(e->t, "%s[%s]", h->name, lane_text(e, index));
+    }
+    if (!is_own) tile_error(e->t, NULL, "internal error: a register of another lane is wanted");
+    for (int d = e->depth; d; d--) e->scopes[d].is_unrolled = e->scopes[d].is_chunks;
+    expr chunk = *index;
+    chunk.kind = UNIFORM;
+    chunk = int_op(e, OP_DIVSI, I32, chunk, constant_int(e, e->lanes));
+    return tile_format(e->t, "%s[%s]", h->name, chunk.text);
 }
 
 /* --- memory --- */

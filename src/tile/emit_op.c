@@ -104,6 +104,7 @@ expr open_loop(emitter *e, plan *p, const char *prefix, int64_t size, int64_t st
                    (long long)step);
     else
         open_scope(e, "for (int %s = 0; %s < %lld; %s++) {", name, name, (long long)size, name);
+    e->scopes[e->depth].is_chunks = true;
     p->loops++;
     e->weight *= (uint64_t)(size / step);
     return loop_variable(e, name, step);
@@ -146,6 +147,7 @@ static expr spread(emitter *e, plan *p, int64_t count, int64_t width) {
         expr first = open_loop(e, p, "c", count, at_once * p->unroll);
         first.divisor = at_once;
         if (width == 1) return on_lanes(first);
+        p->base = &make_coords(e, 1, &first, NULL)->dims[0];
         return int_op(e, OP_ADDI, I32, first, lane_part(e, "(lane / %lld)", width));
     }
     p->guard = tile_format(e->t, "lane < %lld", (long long)(count * width));
@@ -224,7 +226,14 @@ void open_plan(emitter *e, plan *p, void (*begin)(emitter *, plan *)) {
             x = lane_part(e, "(lane & %lld)", p->width - 1);
         }
         dims[axis] = reversed ? mirrored(e, x, size) : x;
-        p->at = make_coords(e, s->rank, dims, NULL);
+        bool is_last = !reversed;
+        for (int i = axis + 1; i < s->rank; i++) is_last = is_last && s->shape[i] == 1;
+        if (p->base && is_last && size == p->width) { /* rows shorter than the lanes: one after the other */
+            expr linear = on_lanes(int_op(e, OP_MULI, I32, *p->base, constant_int(e, size)));
+            p->at = make_coords(e, s->rank, dims, &linear);
+        } else {
+            p->at = make_coords(e, s->rank, dims, NULL);
+        }
     }
 }
 
@@ -374,14 +383,14 @@ static void across_lanes(emitter *e, const root *r, int64_t width, expr *out) {
 
 void write_held(emitter *e, const value *v, const coords *at, const expr *x, const char *guard) {
     if (!v->held) return;
-    expr i = held_index(e, v->held, at);
+    expr i;
+    const char *to = held_text(e, v->held, at, &i);
     const char *text =
         x->root ? tile_format(e->t, "(ulong)(%s + %s)", x->root, lane_text(e, x)) : lane_text(e, x);
     if (guard)
-        emit_line(e, e->depth, "if (%s) %s[%s] = %s;", guard, v->held->name, lane_text(e, &i), text);
+        emit_line(e, e->depth, "if (%s) %s = %s;", guard, to, text);
     else
-        emit_line(e, e->depth, "%s[%s] = %s;", v->held->name, lane_text(e, &i), text);
-    e->touches_local = true;
+        emit_line(e, e->depth, "%s = %s;", to, text);
 }
 
 /* After the axis' loop: results to their places. */
@@ -548,6 +557,10 @@ void emit_scalar_atomic(emitter *e, op *o) {
         return;
     }
     int64_t sem = op_attr_int(o, "sem", 4); /* relaxed, acquire, release, both */
+    if (!e->t->target.is_cpu) {             /* after what the other lanes read and wrote before */
+        emit_line(e, e->depth, "barrier(CLK_GLOBAL_MEM_FENCE | CLK_LOCAL_MEM_FENCE);");
+        e->touches_local = false;
+    }
     if (sem >= 3) emit_line(e, e->depth, "mem_fence(CLK_GLOBAL_MEM_FENCE);");
     expr x = emit_atomic(e, o, NULL, "lane == 0");
     if (sem == 2 || sem == 4) emit_line(e, e->depth, "mem_fence(CLK_GLOBAL_MEM_FENCE);");

@@ -15,6 +15,8 @@ static char *own_copy(tile *t, const char *text) {
 static void emit_params(emitter *e, const op *kernel, buffer *fields, buffer *roots) {
     tile *t = e->t;
     const block *entry = kernel->regions[0].first;
+    core_free((void *)(uintptr_t)t->program->params); /* of a trial */
+    t->program->params = NULL;
     xpu_tile_param *params = core_calloc((size_t)entry->arg_count + 1, sizeof *params);
     if (!params) tile_no_memory(t);
     t->program->params = params;
@@ -166,12 +168,14 @@ int tile_lanes(const tile *t) {
                             : (t->options->num_warps ? t->options->num_warps : 4) * t->target.lanes;
 }
 
-void tile_emit(tile *t) {
+/* Emits the kernel's body and what goes before it. */
+static emitter *emit_kernel(tile *t, bool is_trial, buffer *fields, buffer *roots) {
     emitter *e = NEW(t, emitter);
     op *kernel = t->kernel;
-    buffer fields = {0}, roots = {0}, library = {0};
+    *fields = *roots = (buffer){0};
     e->t = t;
     e->weight = 1;
+    e->is_trial = is_trial;
     int warps = t->options->num_warps ? t->options->num_warps : 4;
     e->lanes = tile_lanes(t);
     if (warps < 0 || warps > 64 || (warps & (warps - 1)) || e->lanes > t->target.max_lanes)
@@ -179,10 +183,19 @@ void tile_emit(tile *t) {
                          "%d subgroups of %d lanes: %s has room for %d work-items in powers of two", warps,
                          t->target.lanes, t->target.name, t->target.max_lanes);
     e->scopes[0] = (scope){.serial = ++e->serials, .indent = 1};
-    check_types(t, &kernel->regions[0]);
-    emit_params(e, kernel, &fields, &roots);
-    find_written(t, &kernel->regions[0]);
+    emit_params(e, kernel, fields, roots);
     emit_body(e, &kernel->regions[0]);
+    return e;
+}
+
+void tile_emit(tile *t) {
+    op *kernel = t->kernel;
+    buffer fields, roots, library = {0};
+    check_types(t, &kernel->regions[0]);
+    for (bool trying = !t->target.is_cpu; trying; trying = tile_settle(t))
+        emit_kernel(t, true, &fields, &roots);
+    emitter *e = emit_kernel(t, false, &fields, &roots);
+    find_written(t, &kernel->regions[0]);
     add_library(e, &library);
 
     text *out = t->source;
@@ -193,7 +206,10 @@ void tile_emit(tile *t) {
     if (t->target.has_fp16)
         text_add(out, "#pragma OPENCL EXTENSION cl_khr_fp16 : enable\n#define TILE_HAS_FP16\n");
     if (library.size) text_addf(out, "#define TILE_LANES %d\n", e->lanes);
-    text_add(out, "#define XPU_GROUP(d) (get_group_id(d) + get_global_offset(d) / get_local_size(d))\n\n");
+    text_add(out,
+             t->target.has_inline_ptx /* whose compiler would divide; only processors cut launches */
+                 ? "#define XPU_GROUP(d) get_group_id(d)\n\n"
+                 : "#define XPU_GROUP(d) (get_group_id(d) + get_global_offset(d) / get_local_size(d))\n\n");
     if (library.size) text_append(out, library.data, library.size);
     if (e->special) add_special(e, out);
     text_addf(out, "typedef struct params {\n%s} params;\n\n", fields.data);

@@ -31,6 +31,7 @@ typedef struct use_site {
 typedef struct layout {
     tile *t;
     int next_id, epoch, era, stamp, pass;
+    bool again; /* of tile_settle */
 } layout;
 
 bool is_small_reduce(const op *o) {
@@ -370,9 +371,13 @@ static void demand(layout *l, value *v, use_site at) {
     bool stale = (op_table[o->code].kind == KIND_LOAD || op_table[o->code].kind == KIND_DESCRIPTOR) &&
                  (o->epoch != at.epoch || outside || op_attr(o, "isVolatile"));
     if (is_turned(l->t, v)) stale = true;
-    bool dear = v->cost >= WORTH_HOLDING && (outside || (v->wanted_at && v->wanted_at != at.level + 1));
+    bool wished =
+        l->t->target.is_cpu || v->is_recomputed || v->type->is_pointer ? false : v->cost >= COST_LOAD;
+    bool dear =
+        (v->cost >= WORTH_HOLDING || wished) && (outside || (v->wanted_at && v->wanted_at != at.level + 1));
     if (stale || (dear && !is_transparent(o))) {
         mark_held(l, v, reader_of(v, at), true);
+        v->held->is_wish = !stale && v->cost < WORTH_HOLDING;
         return;
     }
     if (v->stamp == at.stamp) return;
@@ -494,20 +499,44 @@ static void demand_all(layout *l, region *r) {
         }
 }
 
-static void for_values(region *r, void (*each)(value *, int), int pass) {
+static void for_values(layout *l, region *r, void (*each)(layout *, value *)) {
     for (block *b = r->first; b; b = b->next) {
-        for (int i = 0; i < b->arg_count; i++) each(b->args[i], pass);
+        for (int i = 0; i < b->arg_count; i++) each(l, b->args[i]);
         for (op *o = b->first; o; o = o->next) {
-            for (int i = 0; i < o->result_count; i++) each(&o->results[i], pass);
-            for (int i = 0; i < o->region_count; i++) for_values(&o->regions[i], each, pass);
+            for (int i = 0; i < o->result_count; i++) each(l, &o->results[i]);
+            for (int i = 0; i < o->region_count; i++) for_values(l, &o->regions[i], each);
         }
     }
 }
 
-static void forget_demand(value *v, int pass) { v->wanted_at = v->stamp = 0; }
+static void forget_demand(layout *l, value *v) { v->wanted_at = v->stamp = 0; }
 
-static void drop_unread(value *v, int pass) {
-    if (v->held && v->held->pass != pass) v->held = NULL;
+static void drop_unread(layout *l, value *v) {
+    if (v->held && v->held->pass != l->pass) v->held = NULL;
+}
+
+static void forget_emission(layout *l, value *v) {
+    v->memo = NULL;
+    v->pending = 0;
+}
+
+static void forget_layout(layout *l, value *v) {
+    v->uses = v->wanted_at = v->stamp = 0;
+    v->held = NULL;
+    v->offset = NULL;
+}
+
+static void give_up_wish(layout *l, value *v) {
+    if (!v->held || !v->held->is_wish || !v->held->is_crossed) return;
+    v->is_recomputed = true;
+    l->again = true;
+}
+
+static void settle(layout *l, value *v) {
+    if (!v->held) return;
+    v->held->in_registers = !v->held->is_crossed;
+    v->held->is_shared = false;
+    v->held->name = NULL;
 }
 
 /* For --dump-after layout: where the value is. */
@@ -527,8 +556,23 @@ void tile_layout(tile *t) {
     l.pass = 1; /* finds what is held */
     demand_all(&l, body);
     l.pass = 2; /* knowing that, finds who reads it; what nobody reads isn't held after all */
-    for_values(body, forget_demand, 0);
+    for_values(&l, body, forget_demand);
     demand_all(&l, body);
-    for_values(body, drop_unread, l.pass);
+    for_values(&l, body, drop_unread);
     t->note = note_place;
+}
+
+bool tile_settle(tile *t) {
+    layout l = {.t = t};
+    region *body = &t->kernel->regions[0];
+    for_values(&l, body, give_up_wish);
+    for_values(&l, body, forget_emission);
+    if (l.again) {
+        for_values(&l, body, forget_layout);
+        t->votes = NULL;
+        tile_layout(t);
+    } else {
+        for_values(&l, body, settle);
+    }
+    return l.again;
 }

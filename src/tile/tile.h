@@ -130,6 +130,7 @@ struct value {
     struct offset *offset; /* layout.c: or a first value and a scalar */
     struct memo *memo;     /* emit.c: the elements computed so far */
     int pending;           /* emit.c: the group that gives it, if that isn't emitted yet */
+    bool is_recomputed;    /* it can't stay in registers, and is too cheap for local memory */
 };
 
 struct op {
@@ -386,6 +387,7 @@ void replace_uses(region *r, value *old, value *by);
 int tile_lanes(const tile *t); /* work-items of a program */
 void tile_analyse(tile *t);
 void tile_layout(tile *t);
+bool tile_settle(tile *t);
 void tile_emit(tile *t);
 
 #endif
