@@ -162,19 +162,21 @@ static const expr *expr_copy(emitter *e, expr x) {
 /* x = a / b or a % b, of consecutive numbers from a multiple of the lanes' number on, by a multiple of it:
  * the lanes stay together unless the first is negative, which isn't known here. */
 static void find_row(emitter *e, op_code code, element el, expr a, const expr *b, expr *x) {
-    if ((code != OP_DIVSI && code != OP_REMSI) || a.kind != LINEAR || a.stride != 1 || b->kind != UNIFORM ||
+    bool rem = code == OP_REMSI;
+    if ((code != OP_DIVSI && !rem) || a.kind != LINEAR || a.stride != 1 || b->kind != UNIFORM ||
         a.divisor % e->lanes || b->divisor % e->lanes || !e->t->target.is_cpu)
         return;
-    bool known = a.is_nonnegative;
-    x->when = known            ? tile_format(e->t, "%s != 0", b->text)
-              : b->is_constant ? tile_format(e->t, "%s >= 0", a.text)
-                               : tile_format(e->t, "%s >= 0 && %s != 0", a.text, b->text);
+    const char *ty = c_type(type_scalar(e->t, el));
+    if (!b->is_constant)
+        x->text = tile_format(e->t, "%s((%s)%s, (%s)%s, lane)", use(e, rem ? "tile_run_rem" : "tile_run_div"),
+                              ty, a.text, ty, b->text);
+    x->when = tile_format(e->t, "%s >= 0", a.text);
     a.is_nonnegative = true;
     expr row = {.text = index_text(e, code, el, &a, b),
-                .kind = code == OP_REMSI ? LINEAR : UNIFORM,
+                .kind = rem ? LINEAR : UNIFORM,
                 .depth = x->depth,
-                .stride = code == OP_REMSI,
-                .divisor = code == OP_REMSI ? e->lanes : 1};
+                .stride = rem,
+                .divisor = rem ? e->lanes : 1};
     x->row = expr_copy(e, row);
 }
 
@@ -221,7 +223,7 @@ expr int_op(emitter *e, op_code code, element el, expr a, expr b) {
     if (a.row || b.row) return int_op_of_rows(e, code, el, a, b);
     int w = e->lanes;
     bool whole = a.kind == LINEAR && a.stride == 1 && a.divisor % w == 0 && a.is_nonnegative &&
-                 b.kind == UNIFORM && b.divisor % w == 0 && (b.is_nonnegative || b.is_constant);
+                 b.kind == UNIFORM && b.divisor % w == 0;
     x.is_nonnegative = a.is_nonnegative && b.is_nonnegative && code != OP_SUBI;
     bool linear = false;
     int64_t da = a.divisor, db = b.divisor, least = da < db ? da : db;
@@ -283,7 +285,6 @@ expr int_op(emitter *e, op_code code, element el, expr a, expr b) {
         x.is_constant = false;
         return x;
     }
-    find_row(e, code, el, a, &b, &x);
     if ((code == OP_DIVSI || code == OP_REMSI) && a.kind == LINEAR && a.stride == 1 && a.is_nonnegative &&
         b.kind == UNIFORM && !b.is_constant) { /* one scalar division, then a step in some of the lanes */
         const char *ty = c_type(type_scalar(e->t, el));
@@ -302,6 +303,7 @@ expr int_op(emitter *e, op_code code, element el, expr a, expr b) {
                  ? index_text(e, code, el, &la, &lb)
              : index ? index_text(e, code, el, &la, &lb)
                      : wrapping_text(e, code, el, la.text, lb.text);
+    find_row(e, code, el, a, &b, &x);
     return x;
 }
 

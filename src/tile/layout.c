@@ -4,6 +4,7 @@
  * when it is read by an operation that memory effects separate from it (loads), or when computing it anew
  * would cost more than local memory: it is wanted at two levels (before and after a reduction, say), in a
  * loop that it stands outside of, or at other coordinates than its own. */
+#include <stdio.h>
 #include <string.h>
 
 #include "tile/emit.h"
@@ -136,9 +137,23 @@ static bool constant_of(const value *v, int64_t *c) {
     }
 }
 
+/* Is `v` known to be a multiple of as many elements as a vector has? */
+static bool divides_runs(const value *v) {
+    int64_t c;
+    const op *o = v->def;
+    if (constant_of(v, &c)) return c % 16 == 0;
+    if (o && (o->code == OP_SPLAT || o->code == OP_BROADCAST || o->code == OP_EXPAND_DIMS))
+        return divides_runs(o->args[0]);
+    if (o || !v->owner->owner->owner || v->owner->owner->owner->code != OP_FUNC) return false;
+    char name[48];
+    snprintf(name, sizeof name, "arg%d.divisibility", v->index);
+    return op_attr_int(v->owner->owner->owner, name, 1) % 16 == 0;
+}
+
 int64_t stride_of(const value *v, int dim) {
     const op *o = v->def;
     if (!v->type->is_tensor || v->type->shape[dim] == 1 || is_splat(v)) return 0;
+    if (v->offset) return stride_of(v->offset->start, dim);
     if (!o || v->held) return UNKNOWN_STRIDE;
     int64_t a, b, c;
     switch (o->code) {
@@ -170,11 +185,11 @@ int64_t stride_of(const value *v, int dim) {
     case OP_REMSI:
     case OP_REMUI: /* within a run that the divisor doesn't cut */
         a = stride_of(o->args[0], dim);
-        return constant_of(o->args[1], &c) && c % 16 == 0 ? a : a == 0 ? 0 : UNKNOWN_STRIDE;
+        return divides_runs(o->args[1]) ? a : a == 0 ? 0 : UNKNOWN_STRIDE;
     case OP_DIVSI:
     case OP_DIVUI:
         a = stride_of(o->args[0], dim);
-        return a == 0 || (a == 1 && constant_of(o->args[1], &c) && c % 16 == 0) ? 0 : UNKNOWN_STRIDE;
+        return a == 0 || (a == 1 && divides_runs(o->args[1])) ? 0 : UNKNOWN_STRIDE;
     default: return UNKNOWN_STRIDE;
     }
 }
@@ -551,8 +566,8 @@ void tile_layout(tile *t) {
     layout l = {.t = t, .era = 1};
     region *body = &t->kernel->regions[0];
     t->kernel->loops = -1;
-    vote(t, body, 1);
     number_ops(&l, body, 0);
+    vote(t, body, 1);
     l.pass = 1; /* finds what is held */
     demand_all(&l, body);
     l.pass = 2; /* knowing that, finds who reads it; what nobody reads isn't held after all */

@@ -42,6 +42,29 @@ static inline long __attribute__((overloadable)) tile_lane_rem(long first, long 
     return r - tile_carry(r, m) * m;
 }
 
+//! tile_run_div tile_div
+// (first + lane) / d, where first and d are multiples of the number of lanes: what differs from first / d in a
+// lane is only -n * d / d, which the lanes behind the first round to 0.
+static inline int __attribute__((overloadable)) tile_run_div(int first, int d, int lane) {
+    int q = tile_div(first, d), whole = first < 0 && first == q * d && lane > 0;
+    return d < 0 ? q - whole : q + whole;
+}
+static inline long __attribute__((overloadable)) tile_run_div(long first, long d, int lane) {
+    long q = tile_div(first, d), whole = first < 0 && first == q * d && lane > 0;
+    return d < 0 ? q - whole : q + whole;
+}
+
+//! tile_run_rem tile_rem
+static inline int __attribute__((overloadable)) tile_run_rem(int first, int d, int lane) {
+    int r = tile_rem(first, d), whole = first < 0 && r == 0 && lane > 0;
+    return r + lane - (whole ? (d < 0 ? -d : d) : 0);
+}
+static inline long __attribute__((overloadable)) tile_run_rem(long first, long d, int lane) {
+    long r = tile_rem(first, d);
+    bool whole = first < 0 && r == 0 && lane > 0;
+    return r + lane - (whole ? (d < 0 ? -d : d) : 0);
+}
+
 //! tile_udiv
 static inline uchar __attribute__((overloadable)) tile_udiv(uchar a, uchar b) { return b == 0 ? 0 : (uchar)(a / b); }
 static inline ushort __attribute__((overloadable)) tile_udiv(ushort a, ushort b) { return b == 0 ? 0 : (ushort)(a / b); }
