@@ -338,20 +338,11 @@ static void exchange(emitter *e, op *o, const expr *x, expr *y, int n, lane_move
     if (!inside && !warp) emit_line(e, e->depth, "barrier(CLK_LOCAL_MEM_FENCE);");
 }
 
-/* Combines the accumulators of the lanes along the axis; out is the same in all of them. */
-static void across_lanes(emitter *e, const root *r, int64_t width, expr *out) {
-    op *o = r->op;
-    int n = o->arg_count, outer = e->block_depth, most = (int)width / 2, together = e->t->target.lanes;
-    const type *ty = o->args[0]->type;
-    const xpu_tile_target *target = &e->t->target;
-    op_code simple = simple_combine(o);
-    const char *whole =
-        target->has_subgroups && width >= together ? subgroup_reduction(simple, ty->element) : NULL;
-    expr *mine = NEW_ARRAY(e->t, expr, n), *other = NEW_ARRAY(e->t, expr, n);
-    e->block_depth = e->depth;
-    memcpy(mine, r->accumulators, sizeof(expr) * (size_t)n);
-    for (int step = most; step; step /= 2) {
-        if (whole && step < together) break;
+/* Combines what lanes have whose numbers differ in the bit `step` and those below it. */
+static expr *across_bits(emitter *e, op *o, op_code simple, expr *mine, int step) {
+    int n = o->arg_count;
+    expr *other = NEW_ARRAY(e->t, expr, n);
+    for (; step; step /= 2) {
         exchange(e, o, mine, other, n, FROM_PARTNER, step);
         expr *sum = NEW_ARRAY(e->t, expr, n);
         if (simple == OP_COUNT) { /* the lower lane's stands left, so that all lanes compute the same */
@@ -370,6 +361,67 @@ static void across_lanes(emitter *e, const root *r, int64_t width, expr *out) {
         }
         mine = sum;
     }
+    return mine;
+}
+
+/* Combines what subgroups of `together` lanes have, `width` lanes a row: the first lane of each writes it,
+ * all read all of their row's. Two places take turns, so that one barrier is enough: who writes to a place
+ * again has passed the other's barrier, before which everybody had read. */
+static void across_subgroups(emitter *e, op *o, op_code simple, expr *all, int width, int together) {
+    expr *mine = all;
+    int n = o->arg_count, groups = e->lanes / together, count = width / together;
+    int jointly = count <= 8 ? 1 : count < together ? count : together; /* lanes that share the reading */
+    const char *names[MAX_RANK];
+    if (n > MAX_RANK) tile_unsupported(e->t, o->at, "more than %d operands", MAX_RANK);
+    if (!e->locals.size || !strstr(e->locals.data, " turn = "))
+        buffer_addf(e->t, &e->locals, "    int turn = 0;\n");
+    emit_line(e, e->depth, "turn ^= %d;", groups);
+    for (int i = 0; i < n; i++) {
+        const char *held = c_held(o->args[i]->type);
+        names[i] = tile_format(e->t, "g_%s_%d", held, i);
+        if (!strstr(e->locals.data, tile_format(e->t, " %s[", names[i]))) {
+            buffer_addf(e->t, &e->locals, "    __local %s %s[%d];\n", held, names[i], 2 * groups);
+            e->local_memory += (uint64_t)groups * 16;
+        }
+        emit_line(e, e->depth, "if ((lane & %d) == 0) %s[turn + lane / %d] = %s;", together - 1, names[i],
+                  together, lane_text(e, &mine[i]));
+    }
+    emit_line(e, e->depth, "barrier(CLK_LOCAL_MEM_FENCE);");
+    const char *place = width == e->lanes ? "turn" : tile_format(e->t, "turn + lane / %d * %d", width, count);
+    if (jointly > 1) place = tile_format(e->t, "%s + (lane & %d)", place, jointly - 1);
+    for (int k = 0; k < count; k += jointly) {
+        expr *read = NEW_ARRAY(e->t, expr, n), *sum = NEW_ARRAY(e->t, expr, n);
+        for (int i = 0; i < n; i++) {
+            bool bit = o->args[i]->type->element == I1;
+            expr x = {.kind = VARYING, .depth = e->depth, .divisor = 1};
+            x.text = tile_format(e->t, bit ? "%s[%s + %d] != 0" : "%s[%s + %d]", names[i], place, k);
+            read[i] = declare(e, o->args[i]->type, x, "y", 0);
+        }
+        if (k) emit_combine(e, o, mine, read, sum);
+        mine = k ? sum : read;
+    }
+    mine = across_bits(e, o, simple, mine, jointly / 2);
+    for (int i = 0; i < n; i++) {
+        mine[i].kind = all[i].kind;
+        all[i] = mine[i];
+    }
+}
+
+/* Combines the accumulators of the lanes along the axis; out is the same in all of them. */
+static void across_lanes(emitter *e, const root *r, int64_t width, expr *out) {
+    op *o = r->op;
+    int n = o->arg_count, outer = e->block_depth, together = e->t->target.lanes;
+    const type *ty = o->args[0]->type;
+    const xpu_tile_target *target = &e->t->target;
+    op_code simple = simple_combine(o);
+    bool shuffles = target->is_cpu || target->has_subgroups || (target->has_inline_ptx && together == 32);
+    const char *whole =
+        target->has_subgroups && width >= together ? subgroup_reduction(simple, ty->element) : NULL;
+    expr *mine = NEW_ARRAY(e->t, expr, n);
+    e->block_depth = e->depth;
+    memcpy(mine, r->accumulators, sizeof(expr) * (size_t)n);
+    if (!whole)
+        mine = across_bits(e, o, simple, mine, (shuffles && width > together ? together : (int)width) / 2);
     for (int i = 0; i < n; i++) {
         expr x = {.text = lane_text(e, &mine[i]),
                   .kind = width == e->lanes ? UNIFORM : VARYING,
@@ -378,6 +430,7 @@ static void across_lanes(emitter *e, const root *r, int64_t width, expr *out) {
         if (whole) x.text = tile_format(e->t, "%s(%s)", whole, x.text);
         out[i] = declare(e, o->args[i]->type, x, "r", o->results[i].id);
     }
+    if (shuffles && width > together) across_subgroups(e, o, simple, out, (int)width, together);
     e->block_depth = outer;
 }
 
