@@ -74,6 +74,7 @@ typedef struct expr {
     int64_t stride;
     int64_t divisor; /* a power of two that divides the integer (LINEAR: lane 0's) */
     bool is_nonnegative;
+    int bits;         /* of its magnitude, about; 0: an index's, which doesn't wrap around */
     bool is_constant; /* the integer (LINEAR: lane 0's) is `constant` */
     int64_t constant;
     const struct expr

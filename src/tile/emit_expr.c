@@ -200,6 +200,42 @@ static expr widened(emitter *e, expr x, const char *ty) {
     return x;
 }
 
+#define INDEX_BITS 13 /* of an index whose range isn't known */
+
+static int bits_of_number(int64_t v) {
+    int bits = 0;
+    for (uint64_t u = v < 0 ? -(uint64_t)v : (uint64_t)v; u; u >>= 1) bits++;
+    return bits;
+}
+
+static int bits_of(const expr *x) {
+    if (x->is_constant && x->kind == UNIFORM) return bits_of_number(x->constant);
+    return x->bits ? x->bits : INDEX_BITS;
+}
+
+/* Sums and products of indices are taken for indices, which keep within their type, until large numbers come
+ * in, as in random numbers and hashes: those wrap around. Sets x->bits. */
+static bool wraps_around(op_code code, element el, const expr *a, const expr *b, expr *x) {
+    int n = element_bits(el), la = bits_of(a), lb = bits_of(b), more = la > lb ? la : lb;
+    switch (code) {
+    case OP_ADDI:
+    case OP_SUBI: x->bits = more + (la == lb); break;
+    case OP_MULI: /* an index times a stride is an index */
+        x->bits = (a->kind == UNIFORM && !a->is_constant) || (b->kind == UNIFORM && !b->is_constant)
+                      ? more
+                      : la + lb;
+        break;
+    case OP_DIVSI: x->bits = b->is_constant && la > lb ? la - lb + 1 : la; return false;
+    case OP_REMSI: x->bits = b->is_constant && lb ? lb : la; return false;
+    default: return false;
+    }
+    int most = n == 64 ? 70 : n == 32 ? 42 : n - 1;
+    bool is_sum = code != OP_MULI;
+    if (x->bits <= most && !(is_sum && more >= n - 1)) return false;
+    x->bits = most + 1; /* and so do sums with it */
+    return true;
+}
+
 /* a + b, a - b, a * b, a / b, a % b; other codes only fold. Index arithmetic stays readable, and what is
  * known of lanes is carried on. */
 expr int_op(emitter *e, op_code code, element el, expr a, expr b) {
@@ -220,6 +256,12 @@ expr int_op(emitter *e, op_code code, element el, expr a, expr b) {
     }
     if (a.kind == UNIFORM && a.is_constant && a.constant == 0 && code == OP_MULI) return a;
     if (a.kind == UNIFORM && a.is_constant && a.constant == 1 && code == OP_MULI) return b;
+    if (!a.root && wraps_around(code, el, &a, &b, &x)) {
+        x.kind = a.kind == UNIFORM && b.kind == UNIFORM ? UNIFORM : VARYING;
+        x.divisor = code == OP_MULI ? a.divisor : a.divisor < b.divisor ? a.divisor : b.divisor;
+        x.text = wrapping_text(e, code, el, lane_text(e, &a), lane_text(e, &b));
+        return x;
+    }
     if (a.row || b.row) return int_op_of_rows(e, code, el, a, b);
     int w = e->lanes;
     bool whole = a.kind == LINEAR && a.stride == 1 && a.divisor % w == 0 && a.is_nonnegative &&
@@ -797,6 +839,10 @@ expr emit_elementwise(emitter *e, op *o, const expr *args, int index) {
         x.is_nonnegative = args[0].is_nonnegative && args[1].is_nonnegative;
         if (o->code == OP_MINSI || o->code == OP_MAXSI)
             x.divisor = args[0].divisor < args[1].divisor ? args[0].divisor : args[1].divisor;
+    }
+    if (x.is_nonnegative || o->code == OP_SELECT) {
+        int last = o->arg_count - 1, la = bits_of(&args[last - 1]), lb = bits_of(&args[last]);
+        x.bits = la > lb ? la : lb;
     }
     if (o->code == OP_SELECT && is_int(ty)) {
         x.is_nonnegative = args[1].is_nonnegative && args[2].is_nonnegative;

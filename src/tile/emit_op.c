@@ -741,6 +741,16 @@ static void comment_group(emitter *e) {
     emit_line(e, e->depth, "/* %s */", line.data);
 }
 
+/* Does `v` come from what an atomic or a scan of the open group gives? */
+static bool awaits(const emitter *e, const value *v, int budget) {
+    if (!v->def) return false;
+    if (!is_pure(v->def)) return v->pending == e->group.serial;
+    if ((v->held && v->pending != e->group.serial) || !budget) return false;
+    for (int i = 0; i < v->def->arg_count; i++)
+        if (awaits(e, v->def->args[i], budget - 1)) return true;
+    return false;
+}
+
 /* Computes what the root reads, before anything of its group is written. */
 static expr read_root(emitter *e, const root *r, const coords *at) {
     expr x = {0};
@@ -749,7 +759,8 @@ static expr read_root(emitter *e, const root *r, const coords *at) {
         x = emit_anew(e, r->value, at);
         remember(e, r->value, at, x);
     } else if (r->op->code == OP_STORE) {
-        for (int i = 0; i < r->op->arg_count; i++) emit_value(e, r->op->args[i], at);
+        for (int i = 0; i < r->op->arg_count; i++)
+            if (!awaits(e, r->op->args[i], 64)) emit_value(e, r->op->args[i], at);
     }
     return x;
 }
@@ -822,7 +833,9 @@ void emit_group(emitter *e) {
     }
     open_plan(e, &p, begin_combines);
     for (int u = 0; u < p.unroll && p.unroll > 1; u++)
-        for (int i = 0; i < g->count; i++) read_root(e, &g->roots[i], p.all[u]);
+        for (int i = 0; i < g->count; i++)
+            if (g->roots[i].kind != ROOT_HOLD || !awaits(e, g->roots[i].value, 64))
+                read_root(e, &g->roots[i], p.all[u]);
     for (int u = 0; u < p.unroll; u++) {
         if (p.axis < 0) p.at = p.all[u];
         for (int i = 0; i < g->count; i++)
@@ -854,9 +867,15 @@ void emit_group(emitter *e) {
 
 void emit_histogram(emitter *e, op *o) {
     value *result = &o->results[0];
-    if (!result->held) return;
-    hold_allocate(e, result->held);
-    const char *h = result->held->name;
+    if (!result->held && !is_scalar(result)) return;
+    held *bin = result->held;
+    if (!bin) { /* of one bin, which is read at once */
+        bin = NEW(e->t, held);
+        bin->type = result->type;
+        bin->last_use = e->now;
+    }
+    hold_allocate(e, bin);
+    const char *h = bin->name;
     int64_t bins = result->type->count;
     emit_line(e, e->depth, "for (int i = lane; i < %lld; i += %d) %s[i] = 0;", (long long)bins, e->lanes, h);
     e->touches_local = true;
@@ -865,6 +884,7 @@ void emit_histogram(emitter *e, op *o) {
     uint64_t weight = e->weight;
     e->group.is_reversed = false;
     open_plan(e, &p, NULL);
+    if (is_scalar(o->args[0])) p.guard = "lane == 0"; /* every lane has it */
     expr x = emit_value(e, o->args[0], p.at);
     const char *text = lane_text(e, &x);
     const char *mask = both(e, p.guard, mask_text(e, o, 1, p.at));
@@ -875,4 +895,10 @@ void emit_histogram(emitter *e, op *o) {
     while (p.loops--) close_scope(e, "}");
     e->weight = weight;
     e->touches_local = true;
+    if (is_scalar(result)) {
+        barrier_if_touched(e);
+        expr count = {.text = tile_format(e->t, "%s[0]", h), .depth = e->depth, .divisor = 1};
+        remember(e, result, NULL, declare(e, type_scalar(e->t, I32), count, "v", result->id));
+        e->touches_local = true;
+    }
 }

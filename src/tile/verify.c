@@ -288,12 +288,21 @@ static void verify_dot(tile *t, const op *o) {
 }
 
 static void verify_dot_scaled(tile *t, const op *o) {
-    int scales = (int)(op_attr_int(o, "has_lhs_scale", o->arg_count > 3) +
-                       op_attr_int(o, "has_rhs_scale", o->arg_count > 4));
-    want_counts(t, o, 3 + scales, 1);
+    int64_t left = op_attr_int(o, "has_lhs_scale", o->arg_count > 3),
+            right = op_attr_int(o, "has_rhs_scale", o->arg_count > 4);
+    want(t, o, (left == 0 || left == 1) && (right == 0 || right == 1), "one matrix of scales each, or none");
+    want_counts(t, o, (int)(3 + left + right), 1);
     want_type(t, o, result_type(o, 0), arg_type(o, 2), "the result");
     for (int i = 0; i < 3; i++)
         want(t, o, arg_type(o, i)->is_tensor && arg_type(o, i)->rank == 2, "matrices");
+    for (int i = 3; i < o->arg_count; i++)
+        want(t, o, is_int(arg_type(o, i)) && arg_type(o, i)->rank == 2, "scales are a matrix of integers");
+    const type *a = arg_type(o, 0), *b = arg_type(o, 1), *c = arg_type(o, 2);
+    int ka = a->shape[1], kb = b->shape[0]; /* one of them may be packed, two in a byte */
+    want(t, o,
+         c->shape[0] == a->shape[0] && c->shape[1] == b->shape[1] &&
+             (ka == kb || ka == 2 * kb || kb == 2 * ka),
+         "the shapes are not M×K, K×N, M×N");
 }
 
 static void verify_axis(tile *t, const op *o) {
@@ -415,6 +424,16 @@ static void verify_descriptor(tile *t, const op *o) {
     const type *block = loads ? result_type(o, 0) : arg_type(o, o->arg_count - 1);
     want(t, o, block->is_tensor && block->element == d->element, "the block's elements are others");
     want(t, o, indexed || block->count == d->count, "the block's size is another");
+    for (int i = 1; i < (indexed ? 3 : 1 + d->rank); i++) {
+        const type *at = arg_type(o, i);
+        bool rows = indexed && i == 1;
+        want(t, o, is_int(at) && at->is_tensor == rows && (!rows || at->rank == 1),
+             "the place is no integer");
+    }
+    want(t, o,
+         !indexed || (d->rank == 2 && block->rank == 2 && block->shape[0] == arg_type(o, 1)->shape[0] &&
+                      block->shape[1] == d->shape[1]),
+         "the block has other rows than are asked for");
 }
 
 static void verify_types(tile *t, const op *o, const type *ty) {
@@ -467,6 +486,9 @@ static void verify_op(tile *t, const op *o) {
     case KIND_IF: verify_if(t, o); break;
     case KIND_WHILE: verify_while(t, o); break;
     case KIND_NONE:
+        for (int i = 1; o->code == OP_PRINT && i < o->arg_count; i++)
+            if (!same_shape(arg_type(o, 0), arg_type(o, i)))
+                tile_unsupported(t, o->at, "values of different shapes printed at once");
         if (o->code != OP_ASSERT && o->code != OP_ASSUME) break;
         want_counts(t, o, 1, 0);
         want(t, o, is_int(arg_type(o, 0)), "the condition is no integer");
@@ -658,7 +680,24 @@ void replace_uses(region *r, value *old, value *by) {
         }
 }
 
-#define MAX_CALLS 1000 /* inlined; more is recursion */
+/* Reports a function that calls itself, by way of others too. A function's `epoch` is 1 while its calls are
+ * followed, 2 when none leads back to it. */
+static void find_recursion(tile *t, const region *r, int depth) {
+    for (const block *b = r->first; b; b = b->next)
+        for (const op *o = b->first; o; o = o->next) {
+            for (int i = 0; i < o->region_count; i++) find_recursion(t, &o->regions[i], depth);
+            const attr *callee = o->code == OP_CALL ? op_attr(o, "callee") : NULL;
+            op *f = callee && callee->kind == ATTR_STRING ? function_named(t, callee->string) : NULL;
+            if (!f || f->epoch == 2) continue;
+            if (f->epoch == 1) tile_unsupported(t, o->at, "recursion: the function calls itself");
+            if (depth == MAX_DEPTH) tile_unsupported(t, o->at, "calls nested more than %d deep", MAX_DEPTH);
+            f->epoch = 1;
+            find_recursion(t, &f->regions[0], depth + 1);
+            f->epoch = 2;
+        }
+}
+
+#define MAX_CALLS 1000
 
 static void inline_calls(tile *t, region *r, op *kernel, int *calls) {
     for (block *b = r->first; b; b = b->next)
@@ -666,8 +705,7 @@ static void inline_calls(tile *t, region *r, op *kernel, int *calls) {
             after = o->next;
             for (int i = 0; i < o->region_count; i++) inline_calls(t, &o->regions[i], kernel, calls);
             if (o->code != OP_CALL) continue;
-            if (++*calls > MAX_CALLS)
-                tile_unsupported(t, o->at, "more than %d calls, or recursion", MAX_CALLS);
+            if (++*calls > MAX_CALLS) tile_unsupported(t, o->at, "more than %d calls", MAX_CALLS);
             const attr *callee = op_attr(o, "callee");
             op *f = callee && callee->kind == ATTR_STRING ? function_named(t, callee->string) : NULL;
             want(t, o, f, "no such function in the module");
@@ -723,6 +761,8 @@ void tile_verify(tile *t) {
         if (entry->args[i]->type->is_tensor || entry->args[i]->type->is_descriptor)
             tile_unsupported(t, t->kernel->at, "a kernel's parameter that is no scalar or pointer");
     if (op_attr(t->kernel, "results")) tile_error(t, t->kernel->at, "a kernel gives no values");
+    t->kernel->epoch = 1;
+    find_recursion(t, &t->kernel->regions[0], 0);
     int calls = 0;
     inline_calls(t, &t->kernel->regions[0], t->kernel, &calls);
 }
