@@ -1,15 +1,17 @@
-/* Throws damaged Triton IR at the compiler: no crash, no hang, no error of a sanitizer. Built with one:
+/* Throws damaged Triton IR at the compiler: no crash, no hang, no error of a sanitizer. fuzz.sh builds it
+ * with libFuzzer (-DLIBFUZZER); where there is none, with the sanitizers alone:
  *
- *     cc -g -O1 -fsanitize=address,undefined -Iinclude -Isrc tests/tile/fuzz.c src/tile/[a-z]*.c src/core/[a-z]*.c \
- *        build/embedded_kernels.c -lpthread -lm -o build/fuzz && build/fuzz FOLDER [seconds [seed]]
- *
- * LLVMFuzzerTestOneInput serves libFuzzer too (-DLIBFUZZER). */
-#define _POSIX_C_SOURCE 200809L
+ *     cc -g -O1 -fsanitize=address,undefined -Iinclude -Isrc tests/tile/fuzz.c src/tile/[a-z]*.c
+ * src/core/[a-z]*.c \ build/embedded_kernels.c -lpthread -lm -o build/fuzz && build/fuzz FOLDER [seconds
+ * [seed]] */
+#define _XOPEN_SOURCE 700
 #include <dirent.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 #include <time.h>
 
 #include "xpu/device.h"
@@ -20,32 +22,48 @@ xpu_status xpu_device_get_properties(int device, const xpu_device_properties **p
     return XPU_ERROR_NO_DEVICE;
 }
 
+/* The text's size chooses the target and the rest of the options. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    static const char *const names[] = {"cpu", "bmg", "generic"};
+    static const char *const names[] = {"cpu", "bmg", "generic", "dg2"};
     xpu_tile_target target;
     xpu_tile_program *program;
-    xpu_tile_target_find(names[size % 3], &target);
-    xpu_tile_options options = {.target = &target, .comments = true, .debug_asserts = true};
-    if (xpu_tile_compile((const char *)data, size, &options, &program) == XPU_SUCCESS) xpu_tile_program_free(program);
+    setitimer(ITIMER_VIRTUAL, &(struct itimerval){.it_value.tv_sec = 10}, NULL);
+    xpu_tile_target_find(names[size % 4], &target);
+    xpu_tile_options options = {
+        .target = &target,
+        .num_warps = 1 << (size / 4 % 4),
+        .comments = size & 16,
+        .debug_asserts = true,
+        .dump_after = size % 11 ? XPU_TILE_NONE : (xpu_tile_stage)(size / 11 % XPU_TILE_STAGES),
+    };
+    if (xpu_tile_compile((const char *)data, size, &options, &program) == XPU_SUCCESS)
+        xpu_tile_program_free(program);
+    else if (!xpu_last_error()[0])
+        abort(); /* an error says why */
     return 0;
 }
 
-#ifndef LIBFUZZER
 static uint64_t state = 1;
 static uint32_t rnd(uint32_t below) {
     state = state * 6364136223846793005u + 1442695040888963407u;
     return below ? (uint32_t)(state >> 33) % below : 0;
 }
 
-static size_t word_at(const char *text, size_t size, size_t *at) { /* a run of name characters, or one other */
+static size_t word_at(const char *text, size_t size,
+                      size_t *at) { /* a run of name characters, or one other */
     size_t start = *at = rnd((uint32_t)size), end = start;
-    while (end < size && (strchr("_.%@^!#", text[end]) || (text[end] | 32) - 'a' < 26u || text[end] - '0' < 10u)) end++;
-    while (start && (strchr("_.%@^!#", text[start - 1]) || (text[start - 1] | 32) - 'a' < 26u || text[start - 1] - '0' < 10u)) start--;
+    while (end < size &&
+           (strchr("_.%@^!#", text[end]) || (text[end] | 32) - 'a' < 26u || text[end] - '0' < 10u))
+        end++;
+    while (start && (strchr("_.%@^!#", text[start - 1]) || (text[start - 1] | 32) - 'a' < 26u ||
+                     text[start - 1] - '0' < 10u))
+        start--;
     *at = start;
     return end > start ? end - start : 1;
 }
 
-/* Replaces, deletes, repeats words and lines; takes words from the same text, so that most of it still parses. */
+/* Replaces, deletes, repeats words and lines; takes words from the same text, so that most of it still
+ * parses. */
 static size_t mutate(char *text, size_t size, size_t room) {
     for (uint32_t n = 1 + rnd(4); n; n--) {
         size_t a, b, from = word_at(text, size, &a), to = word_at(text, size, &b);
@@ -86,6 +104,24 @@ static size_t mutate(char *text, size_t size, size_t room) {
     return size;
 }
 
+#ifdef LIBFUZZER
+/* A hang is told by processor time: libFuzzer's own clock runs on while the machine does something else. */
+static void hangs(int signal_number) { abort(); }
+
+int LLVMFuzzerInitialize(int *argc, char ***argv) {
+    signal(SIGVTALRM, hangs);
+    return 0;
+}
+
+size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t room);
+
+/* Words and lines of the text half of the time, libFuzzer's own bytes and dictionary the other. */
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room, unsigned int seed) {
+    state = seed;
+    if (rnd(2) || size < 16) return LLVMFuzzerMutate(data, size, room);
+    return mutate((char *)data, size, room);
+}
+#else
 int main(int argc, char **argv) {
     static char text[1 << 20], copy[1 << 20];
     double seconds = argc > 2 ? atof(argv[2]) : 60;

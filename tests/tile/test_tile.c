@@ -30,14 +30,14 @@ static char *read_file(const char *folder, const char *name, size_t *size) {
 
 typedef void check(const char *folder, const char *name, char *text, size_t size);
 
-/* Calls `each` for every .ttir file; gives their number. */
-static int for_files(const char *folder, check *each) {
+/* Calls `each` for every file with that end (NULL: any); gives their number. */
+static int for_files(const char *folder, const char *end, check *each) {
     struct dirent **list;
     int count = scandir(folder, &list, NULL, alphasort), done = 0;
     if (count < 0) fail_msg("no folder %s", folder);
     for (int i = 0; i < count; i++) {
         const char *dot = strrchr(list[i]->d_name, '.');
-        if (dot && !strcmp(dot, ".ttir")) {
+        if (end ? dot && !strcmp(dot, end) : list[i]->d_name[0] != '.') {
             size_t size;
             char *text = read_file(folder, list[i]->d_name, &size);
             each(folder, list[i]->d_name, text, size);
@@ -82,9 +82,35 @@ static void check_bad(const char *folder, const char *name, char *text, size_t s
         fail_msg("%s: no caret in: %s", name, xpu_last_error());
 }
 
-static void test_good_modules(void **state) { assert_true(for_files(IR_FOLDER, check_round_trip) >= 6); }
-static void test_bad_modules(void **state) { assert_true(for_files(IR_FOLDER "/bad", check_bad) >= 20); }
-static void test_corpus(void **state) { assert_int_equal(for_files(CORPUS_FOLDER, check_round_trip), 1007); }
+/* For each kind of device: an error that says why, or a program. */
+static void check_fuzz_input(const char *folder, const char *name, char *text, size_t size) {
+    static const char *const names[] = {"cpu", "bmg", "generic", "dg2"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        xpu_tile_target target;
+        xpu_tile_program *program;
+        assert_int_equal(xpu_tile_target_find(names[i], &target), XPU_SUCCESS);
+        xpu_tile_options options = {
+            .file = name, .target = &target, .comments = i & 1, .debug_asserts = true};
+        if (xpu_tile_compile(text, size, &options, &program) == XPU_SUCCESS)
+            xpu_tile_program_free(program);
+        else
+            assert_true(xpu_last_error()[0]);
+    }
+}
+
+static void test_good_modules(void **state) {
+    assert_true(for_files(IR_FOLDER, ".ttir", check_round_trip) >= 6);
+}
+static void test_bad_modules(void **state) {
+    assert_true(for_files(IR_FOLDER "/bad", ".ttir", check_bad) >= 20);
+}
+static void test_corpus(void **state) {
+    assert_int_equal(for_files(CORPUS_FOLDER, ".ttir", check_round_trip), 1007);
+}
+
+static void test_fuzz_inputs(void **state) {
+    assert_true(for_files(FUZZ_FOLDER, NULL, check_fuzz_input) >= 100);
+}
 
 /* Every prefix of a module is an error, not a crash; so is the module with any one character changed, or it
  * still is a module. */
@@ -135,6 +161,7 @@ int main(void) {
         cmocka_unit_test(test_truncation_and_damage),
         cmocka_unit_test(test_deep_nesting),
         cmocka_unit_test(test_corpus),
+        cmocka_unit_test(test_fuzz_inputs),
         cmocka_unit_test(test_targets),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
