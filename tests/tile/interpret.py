@@ -26,9 +26,17 @@ DTYPES = {
     "bf16": np.float32,
     "f8E4M3FN": np.float32,
     "f8E5M2": np.float32,
+    "f8E4M3FNUZ": np.float32,
+    "f8E5M2FNUZ": np.float32,
 }
-NARROW = {"bf16": torch.bfloat16, "f8E4M3FN": torch.float8_e4m3fn, "f8E5M2": torch.float8_e5m2}
-STORED = {"i1": np.uint8, "bf16": np.uint16, "f8E4M3FN": np.uint8, "f8E5M2": np.uint8}
+NARROW = {
+    "bf16": torch.bfloat16,
+    "f8E4M3FN": torch.float8_e4m3fn,
+    "f8E5M2": torch.float8_e5m2,
+    "f8E4M3FNUZ": torch.float8_e4m3fnuz,
+    "f8E5M2FNUZ": torch.float8_e5m2fnuz,
+}
+STORED = {"i1": np.uint8, "bf16": np.uint16} | {e: np.uint8 for e in NARROW if e != "bf16"}
 
 
 @dataclass
@@ -156,8 +164,8 @@ def parse(text: str) -> Op:
 def _narrow(value: np.ndarray, element: str) -> np.ndarray:
     if element not in NARROW:
         return np.asarray(value, DTYPES[element])
-    wide = torch.from_numpy(np.ascontiguousarray(value, dtype=np.float32))
-    return wide.to(NARROW[element]).float().numpy()
+    wide = torch.from_numpy(np.array(value, np.float32, order="C"))
+    return wide.to(NARROW[element]).float().numpy().reshape(np.shape(value))
 
 
 def _unsigned(a: np.ndarray) -> np.ndarray:
@@ -170,6 +178,17 @@ def _divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     q = np.abs(a.astype(np.float128)) // np.abs(safe.astype(np.float128))
     q = (q * np.sign(a) * np.sign(safe)).astype(a.dtype)
     return np.where(b == 0, 0, q).astype(a.dtype)
+
+
+def _bits(a: np.ndarray) -> np.ndarray:
+    """Give the bits of integers, the lowest first, along a new last dimension."""
+    u, width = _unsigned(a), 8 * np.asarray(a).dtype.itemsize
+    return (u[..., None] >> np.arange(width, dtype=u.dtype)) & 1
+
+
+def _leading_zeros(bits: np.ndarray) -> np.ndarray:
+    any_bit = bits.any(-1)
+    return np.where(any_bit, bits.argmax(-1), bits.shape[-1])
 
 
 _INT = {
@@ -190,6 +209,14 @@ _INT = {
     "maxsi": np.maximum,
     "minui": lambda a, b: np.minimum(_unsigned(a), _unsigned(b)).view(a.dtype),
     "maxui": lambda a, b: np.maximum(_unsigned(a), _unsigned(b)).view(a.dtype),
+    "ceildivsi": lambda a, b: (-((-a.astype(object)) // np.where(b == 0, 1, b).astype(object))).astype(
+        a.dtype
+    ),
+    "floordivsi": lambda a, b: (a.astype(object) // np.where(b == 0, 1, b).astype(object)).astype(a.dtype),
+    "absi": np.abs,
+    "ctpop": lambda a: _bits(a).sum(-1),
+    "ctlz": lambda a: _leading_zeros(_bits(a)[..., ::-1]),
+    "cttz": lambda a: _leading_zeros(_bits(a)),
 }
 _FLOAT = {
     "addf": lambda a, b: a + b,
@@ -343,7 +370,7 @@ class Interpreter:
             raw = self.view(int(n), element)[index[chosen]]
             if element in NARROW:
                 bits = torch.from_numpy(
-                    np.ascontiguousarray(raw).view(np.int16 if raw.itemsize == 2 else np.uint8)
+                    np.array(raw, order="C").view(np.int16 if raw.itemsize == 2 else np.uint8)
                 )
                 raw = bits.view(NARROW[element]).float().numpy()
             out[chosen] = raw != 0 if element == "i1" else raw
@@ -356,7 +383,7 @@ class Interpreter:
             chosen = mask & (numbers == n)
             raw = value[chosen]
             if element in NARROW:
-                wide = torch.from_numpy(np.ascontiguousarray(raw)).to(NARROW[element])
+                wide = torch.from_numpy(np.array(raw, order="C")).to(NARROW[element])
                 raw = wide.view(torch.int16 if element == "bf16" else torch.uint8).numpy()
             if (index[chosen] < 0).any():
                 raise IndexError
@@ -369,7 +396,7 @@ class Interpreter:
         mask = np.broadcast_to(args[2] if len(args) > 2 else True, args[0].shape)
         kind = op.attr("atomic_rmw_op")
         combine = {1: np.bitwise_and, 2: np.bitwise_or, 3: np.bitwise_xor, 4: np.add, 5: np.add, 6: np.maximum,
-                   7: np.minimum, 10: lambda a, b: b}.get(kind)  # fmt: skip
+                   7: np.minimum, 8: _INT["maxui"], 9: _INT["minui"], 10: lambda a, b: b}.get(kind)  # fmt: skip
         if not combine:
             raise Unsupported(f"atomic {kind}")
         old = np.zeros(args[0].shape, DTYPES[element])
@@ -387,12 +414,12 @@ class Interpreter:
         ty = op.types[0] if op.types else None
         if op.name in ("llvm.intr.assume", "tt.assert", "tt.print", "ttg.barrier", "gpu.barrier"):
             return []
-        if name in _INT and dialect == "arith":
-            if args[0].dtype == np.bool_ and name in ("addi", "subi"):
-                return [args[0] ^ args[1]]
-            return [_INT[name](*args)]
+        if name in _INT and dialect in ("arith", "math"):
+            if args[0].dtype == np.bool_ and name in ("addi", "subi", "muli"):
+                return [args[0] & args[1] if name == "muli" else args[0] ^ args[1]]
+            return [_INT[name](*map(np.atleast_1d, args)).reshape(args[0].shape)]
         if name in _FLOAT:
-            return [_FLOAT[name](*args)]
+            return [_FLOAT[name](*map(np.atleast_1d, args)).reshape(args[0].shape)]
         if op.name == "tt.extern_elementwise":
             return [self.extern(op, args)]
         method = getattr(self, "do_" + op.name.replace(".", "_"), None)
@@ -431,6 +458,8 @@ class Interpreter:
     def do_arith_cmpi(self, op, args, ty):
         sign = _CMPI[op.attr("predicate")]
         a, b = (_unsigned(x) for x in args) if sign[0] == "u" else args
+        if a.dtype == np.bool_:  # with a sign, true is -1
+            a, b = -a.astype(np.int8), -b.astype(np.int8)
         return _COMPARE[sign.lstrip("u")](a, b)
 
     def do_arith_cmpf(self, op, args, ty):
@@ -448,7 +477,9 @@ class Interpreter:
         return args[0].astype(ty.dtype)
 
     do_arith_extf = do_arith_truncf = do_tt_fp_to_fp = do_cast
-    do_arith_trunci = do_arith_uitofp_ = do_cast
+
+    def do_arith_trunci(self, op, args, ty):
+        return args[0] & 1 != 0 if ty.element == "i1" else args[0].astype(ty.dtype)
 
     def do_arith_extsi(self, op, args, ty):
         wide = args[0].astype(ty.dtype)
@@ -502,6 +533,16 @@ class Interpreter:
 
     def do_tt_cat(self, op, args, ty):
         return np.concatenate(args)
+
+    def do_tt_gather(self, op, args, ty):
+        return np.take_along_axis(*args, op.attr("axis"))
+
+    def do_tt_histogram(self, op, args, ty):
+        kept = args[0][np.broadcast_to(args[1], args[0].shape)] if len(args) > 1 else args[0]
+        return np.bincount(kept, minlength=ty.shape[0])[: ty.shape[0]]
+
+    def do_tt_clampf(self, op, args, ty):
+        return np.fmin(np.fmax(args[0], args[1]), args[2]) if "none" in op.attrs else np.clip(*args)
 
     def do_tt_addptr(self, op, args, ty):
         size = np.dtype(STORED.get(ty.element, DTYPES[ty.element])).itemsize

@@ -33,8 +33,8 @@ def check(status: int) -> None:
 class Kernel:
     """A compiled module; call it with a grid and arrays or numbers, in the order of the parameters."""
 
-    def __init__(self, text: str, target: str | int = TARGETS[0]) -> None:
-        self.program = _tile.compile_module(text.encode(), target=target)
+    def __init__(self, text: str, target: str | int = TARGETS[0], num_warps: int = 4) -> None:
+        self.program = _tile.compile_module(text.encode(), target=target, num_warps=num_warps)
         self.kernel = ctypes.c_void_p()
         check(
             _xpu.xpu_kernel_create(
