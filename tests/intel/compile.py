@@ -76,8 +76,22 @@ def compile_one(ocloc: Path, source: Path, product: str) -> Outcome | None:
     return Outcome(label, product, error, max(spills, default=0))
 
 
+def compile_all(ocloc: Path, jobs: list[tuple[Path, str]]) -> int:
+    """Compiles each source for its product, prints failures and spills; returns the exit status."""
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        running = [pool.submit(compile_one, ocloc, source, product) for source, product in jobs]
+        outcomes = [o for job in running if (o := job.result())]
+    failed = [o for o in outcomes if o.error]
+    for o in failed:
+        print(f"FAILED {o.product}: {o.label}\n{o.error}\n")
+    for o in sorted((o for o in outcomes if o.spill), key=lambda o: -o.spill):
+        print(f"spills {o.spill} bytes on {o.product}: {o.label}")
+    print(f"{len(outcomes) - len(failed)} passed, {len(failed)} failed")
+    return 1 if failed or not outcomes else 0
+
+
 def main() -> int:
-    """Compiles all, prints failures and spills."""
+    """Compiles all for every product."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("ocloc", type=Path)
     parser.add_argument("folder", type=Path)
@@ -90,16 +104,7 @@ def main() -> int:
     if 0 < arguments.sample < len(sources):  # names begin with a hash: their order is no order of kinds
         sources = sources[:: len(sources) // arguments.sample][: arguments.sample]
     products = arguments.products.split(",")
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        jobs = [pool.submit(compile_one, arguments.ocloc, s, p) for s in sources for p in products]
-        outcomes = [o for job in jobs if (o := job.result())]
-    failed = [o for o in outcomes if o.error]
-    for o in failed:
-        print(f"FAILED {o.product}: {o.label}\n{o.error}\n")
-    for o in sorted((o for o in outcomes if o.spill), key=lambda o: -o.spill):
-        print(f"spills {o.spill} bytes on {o.product}: {o.label}")
-    print(f"{len(outcomes) - len(failed)} passed, {len(failed)} failed")
-    return 1 if failed or not outcomes else 0
+    return compile_all(arguments.ocloc, [(s, p) for s in sources for p in products])
 
 
 if __name__ == "__main__":

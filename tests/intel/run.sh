@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Without an Intel GPU: compiles 200 of the kernels that the op tests build (all with OPENXPU_TEST_ALL=1: some
-# hours) for six products, and runs the C tests of the runtime against Intel's real driver. Left out, with a message, where Debian sid can't be reached.
+# hours) for six products, and what the Triton IR compiler emits for every 20th module of its corpus (or all), and
+# runs the C tests of the runtime against Intel's real driver. Left out, with a message, where Debian sid can't be reached.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -19,6 +20,10 @@ echo "== kernels that the op tests build, offline"
 OPENXPU_DUMP_KERNELS=$work/kernels "$root/.venv/bin/python" -m pytest -q "$root/tests/ops" "$@"
 "$root/.venv/bin/python" "$here/compile.py" "$work/driver/bin/ocloc" "$work/kernels" \
     --sample "$([ "${OPENXPU_TEST_ALL:-0}" = 1 ] && echo 0 || echo 200)"
+
+echo "== the corpus of Triton IR as the compiler emits it, offline"
+PYTHONPATH=$root/python "$root/.venv/bin/python" "$here/corpus.py" "$work/driver/bin/ocloc" "$root/build/ttir" "$work/tile" \
+    --every "$([ "${OPENXPU_TEST_ALL:-0}" = 1 ] && echo 1 || echo 20)"
 
 echo "== the runtime's C tests on Intel's driver, no GPU"
 libraries=$work/driver/root/usr/lib/x86_64-linux-gnu
