@@ -424,6 +424,9 @@ static int64_t words(const emitter *e, const held *h) {
     return h->type->count / e->lanes * (1 + wide);
 }
 
+/* How many of them may be taken by held values. */
+int registers_of(const emitter *e) { return e->t->target.has_inline_ptx ? 128 : 32; }
+
 void hold_allocate(emitter *e, held *h) {
     if (h->name) return;
     if (h->in_registers) {
@@ -432,7 +435,7 @@ void hold_allocate(emitter *e, held *h) {
                     (long long)(h->type->count / e->lanes));
         return;
     }
-    int64_t taken = words(e, h), most = e->t->target.has_inline_ptx ? 128 : 32;
+    int64_t taken = words(e, h), most = registers_of(e);
     for (const held *other = e->in_use; other; other = other->next)
         if (!other->is_crossed) taken += words(e, other);
     for (held *other = e->in_use; other && !h->is_wish && taken > most; other = other->next) {
@@ -929,7 +932,6 @@ static void emit_op(emitter *e, op *o) {
     case OP_DOT:
     case OP_DOT_SCALED:
         flush(e);
-        share_arrays(o);
         comment(e, o);
         emit_dot(e, o);
         barrier_if_touched(e);

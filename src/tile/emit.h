@@ -170,6 +170,7 @@ void flush(emitter *e);
 void add_root(emitter *e, root r, const type *shape, int axis);
 held *hold_new(emitter *e, value *v);
 void hold_allocate(emitter *e, held *h);
+int registers_of(const emitter *e);
 void barrier_if_touched(emitter *e);
 
 /* emit_expr.c */

@@ -60,8 +60,38 @@ static const char *emit_scaled(emitter *e, op *o, int which) {
     return h->name;
 }
 
-/* c[m][n] += a[m][k] * b[k][n]; a and b are held. The lanes form a grid of `down` rows of `across`, each with
- * `rows` × `columns` elements of c, that many lanes apart, in registers. */
+/* How c's elements lie on the lanes: a grid of `down` rows of `across`, each lane with `rows` × `columns`
+ * elements, that many lanes apart, in registers; and how many steps along K are taken at once. */
+typedef struct tiling {
+    int across, down, rows, columns, step;
+    bool is_own; /* there is one grid, and its elements are those that a lane has of a chunk */
+} tiling;
+enum { MOST_PARTS = 128 };
+
+static int at_most(int a, int b) { return a < b ? a : b; }
+
+static tiling tiling_of(const emitter *e, int batch, int M, int N, int K) {
+    const xpu_tile_target *target = &e->t->target;
+    tiling x = {.across = at_most(N, e->lanes), .step = 1};
+    if (!target->is_cpu) x.step = K % 4 ? 1 : 4; /* local memory gives four numbers as fast as one */
+    x.down = e->lanes / x.across;
+    int64_t parts = (int64_t)M * N / e->lanes;
+    if (!target->is_cpu && batch == 1 && x.down <= M && parts <= registers_of(e)) {
+        /* a row's elements lie on neighbouring lanes, which read the same number of a: from there, the sums
+         * can stay in registers over the loop around, and be read by what comes after it */
+        x.rows = M / x.down;
+        x.columns = N / x.across;
+        x.is_own = true;
+        return x;
+    }
+    x.across = at_most(N, 16);
+    x.down = at_most(e->lanes / x.across, M);
+    x.columns = N >= 4 * x.across ? 4 : N / x.across;
+    x.rows = at_most(at_most(16 / x.columns, M / x.down), 8);
+    return x;
+}
+
+/* c[m][n] += a[m][k] * b[k][n]; a and b are held. */
 void emit_dot(emitter *e, op *o) {
     tile *t = e->t;
     bool scaled = o->code == OP_DOT_SCALED;
@@ -69,6 +99,8 @@ void emit_dot(emitter *e, op *o) {
     int r = ty->rank;
     int batch = r == 3 ? ty->shape[0] : 1, M = ty->shape[r - 2], N = ty->shape[r - 1], K = a->shape[r - 1];
     value *result = &o->results[0];
+    for (int i = 0; i < 2; i++)
+        if (o->args[i]->held) o->args[i]->held->is_crossed = true; /* lanes read all elements */
     if (!result->held) return;
     hold_allocate(e, result->held);
     const char *ha = scaled ? emit_scaled(e, o, 0) : o->args[0]->held->name;
@@ -77,9 +109,8 @@ void emit_dot(emitter *e, op *o) {
         if (!strcmp(scaled_format(e, o, 0), "e2m1")) K *= 2;
         barrier_if_touched(e);
     }
-    int across = N < 16 ? N : 16, down = e->lanes / across < M ? e->lanes / across : M;
-    int columns = N >= 4 * across ? 4 : N / across, rows = 16 / columns < M / down ? 16 / columns : M / down;
-    if (rows > 8) rows = 8;
+    tiling x = tiling_of(e, batch, M, N, K);
+    int across = x.across, down = x.down, rows = x.rows, columns = x.columns;
     const char *c = c_type(ty), *ca = scaled ? "float" : c_held(a);
     bool whole = across == e->lanes;
     const char *n_lane = whole ? "lane" : tile_format(t, "(lane & %d)", across - 1);
@@ -91,18 +122,19 @@ void emit_dot(emitter *e, op *o) {
     in.divisor = across;
     bool idle = across * down < e->lanes && !t->target.is_cpu;
     if (idle) open_scope(e, "if (lane < %d) {", across * down);
-    expr acc[64];
-    const coords *at[64];
+    expr acc[MOST_PARTS];
+    const coords *at[MOST_PARTS];
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < columns; j++) {
             expr dims[3], n = int_op(e, OP_ADDI, I32, in, constant_int(e, j * across)),
                           m = int_op(e, OP_ADDI, I32, im, constant_int(e, i * down));
             expr lane = lane_part(e, n_lane, 0), row = lane_part(e, m_lane, 0);
+            expr linear = on_lanes(constant_int(e, i * down * N + j * across));
             if (r == 3) dims[0] = ib;
             dims[r - 2] = down == 1 ? m : int_op(e, OP_ADDI, I32, m, row);
             dims[r - 1] = whole ? on_lanes(n) : int_op(e, OP_ADDI, I32, n, lane);
             int k = i * columns + j;
-            at[k] = make_coords(e, r, dims, NULL);
+            at[k] = make_coords(e, r, dims, x.is_own ? &linear : NULL);
             expr start = emit_value(e, o->args[2], at[k]);
             const char *name = tile_format(t, "c%d_%d_%d", i, j, ++e->names);
             emit_line(e, e->depth, "%s %s = %s;", c, name, lane_text(e, &start));
@@ -115,16 +147,28 @@ void emit_dot(emitter *e, op *o) {
     }
     emit_line(e, e->depth, "__local const %s *const a_%s = %s + (%s + %s) * %d;", ca, k, ha, base_a, m_lane,
               K);
-    open_scope(e, "for (int %s = 0; %s < %d; %s++) {", k, k, K, k);
-    for (int j = 0; j < columns; j++)
-        emit_line(e, e->depth, "const %s b%d = %s[%s * %d + %s + %d + %s];", c, j, hb, base_b, N, in.text,
-                  j * across, n_lane);
+    if (x.step > 1)
+        open_scope(e, "for (int %s = 0; %s < %d; %s += %d) {", k, k, K, k, x.step);
+    else
+        open_scope(e, "for (int %s = 0; %s < %d; %s++) {", k, k, K, k);
+    emit_line(e, e->depth, "__local const %s *const b_%s = %s + %s * %d + %s + %s;", ca, k, hb, base_b, N,
+              in.text, n_lane);
+    for (int s = 0; s < x.step; s++)
+        for (int j = 0; j < columns; j++)
+            emit_line(e, e->depth, "const %s b%d_%d = b_%s[%d];", c, j, s, k, s * N + j * across);
     for (int i = 0; i < rows; i++) {
-        emit_line(e, e->depth, "const %s a%d = a_%s[%d + %s];", c, i, k, i * down * K, k);
-        for (int j = 0; j < columns; j++) {
-            const char *sum = acc[i * columns + j].text;
-            emit_line(e, e->depth, is_float(ty) ? "%s = fma(a%d, b%d, %s);" : "%s = a%d * b%d + %s;", sum, i,
-                      j, sum);
+        if (x.step > 1)
+            emit_line(e, e->depth, "const %s%d a%d = *(__local const %s%d *)(a_%s + %d + %s);", ca, x.step, i,
+                      ca, x.step, k, i * down * K, k);
+        else
+            emit_line(e, e->depth, "const %s a%d = a_%s[%d + %s];", c, i, k, i * down * K, k);
+        for (int s = 0; s < x.step; s++) {
+            const char *part = x.step > 1 ? tile_format(t, "a%d.s%d", i, s) : tile_format(t, "a%d", i);
+            for (int j = 0; j < columns; j++) {
+                const char *sum = acc[i * columns + j].text;
+                emit_line(e, e->depth, is_float(ty) ? "%s = fma(%s, b%d_%d, %s);" : "%s = %s * b%d_%d + %s;",
+                          sum, part, j, s, sum);
+            }
         }
     }
     close_scope(e, "}");
