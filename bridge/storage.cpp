@@ -1,6 +1,7 @@
 // Tensors over existing storages: views, set_, resize_, record_stream.
 #include <ATen/InferSize.h>
 #include <ATen/native/Resize.h>
+#include <ATen/native/ResizeCommon.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/set_native.h>
@@ -54,11 +55,15 @@ void resize_impl(c10::TensorImpl *self, at::IntArrayRef size, at::OptionalIntArr
 const at::Tensor &resize_(const at::Tensor &self, at::IntArrayRef size,
                           std::optional<at::MemoryFormat> format) {
     auto *impl = self.unsafeGetTensorImpl();
+    const auto held = static_cast<int64_t>(self.storage().nbytes());
     resize_impl(impl, size, std::nullopt);
     if (format) {
         TORCH_CHECK(*format != at::MemoryFormat::Preserve, "Unsupported memory format", *format);
         impl->empty_tensor_restride(*format);
     }
+    if (C10_UNLIKELY(at::globalContext().deterministicAlgorithms() &&
+                     at::globalContext().deterministicFillUninitializedMemory()))
+        at::native::fill_resize_deterministic_(self, held);
     return self;
 }
 

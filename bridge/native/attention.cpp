@@ -15,10 +15,13 @@
 #include <ATen/ops/_scaled_dot_product_attention_math.h>
 #include <ATen/ops/_scaled_dot_product_fused_attention_overrideable.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/empty_permuted.h>
 #include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <mutex>
@@ -113,10 +116,17 @@ void reserve_random(c10::DeviceIndex device, xpu_attention &args) {
     generator.set_offset(args.offset + 4);
 }
 
-// out as B x L x H x D in memory, which the next projection wants.
+// out with the query's dimensions in the query's order in memory, as the operators' meta functions have it.
 Tensor empty_out(const Tensor &query, int64_t depth) {
-    return at::empty({query.size(0), query.size(2), query.size(1), depth}, query.options()).transpose(1, 2);
+    if (query.size(3) == depth) return at::empty_like(query);
+    std::array<int64_t, 4> order{0, 1, 2, 3};
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int64_t a, int64_t b) { return query.stride(a) > query.stride(b); });
+    return at::empty_permuted({query.size(0), query.size(1), query.size(2), depth}, order, query.options());
 }
+
+// The tensor as B x L x H x D in memory: what the efficient operator's meta functions promise.
+Tensor by_sequence(const Tensor &x) { return x.transpose(1, 2).contiguous().transpose(1, 2); }
 
 // What libxpu is told of one attention. It points into itself and into the tensors' sizes and strides.
 struct Lowered {
@@ -263,7 +273,10 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> sdp_efficient_xpu(const Tensor &query
                                                              bool compute_log_sumexp, double dropout_p,
                                                              bool is_causal, std::optional<double> scale) {
     auto a = attend(query, key, value, attn_bias.value_or(Tensor()), dropout_p, is_causal, scale);
-    return {a.out, a.logsumexp, a.seed, a.offset};
+    // Its rows are padded to 32 elements, or not wanted at all.
+    const int64_t rows = query.size(2), wanted = compute_log_sumexp ? (rows + 31) / 32 * 32 : 0;
+    if (wanted != rows) a.logsumexp = at::constant_pad_nd(a.logsumexp, {0, wanted - rows}, INFINITY);
+    return {by_sequence(a.out), a.logsumexp, a.seed, a.offset};
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor>
@@ -272,9 +285,15 @@ sdp_efficient_backward_xpu(const Tensor &grad_out, const Tensor &query, const Te
                            const Tensor &logsumexp, const Tensor &philox_seed, const Tensor &philox_offset,
                            double dropout_p, std::array<bool, 4> grad_input_mask, bool is_causal,
                            std::optional<double> scale) {
-    auto [q, k, v] = attend_backward(grad_out, query, key, value, attn_bias, out, logsumexp, dropout_p,
-                                     is_causal, philox_seed, philox_offset, scale);
-    return {q, k, v, Tensor()};
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        !grad_input_mask[3] || !attn_bias.defined(),
+        "_scaled_dot_product_efficient_attention on xpu gives no gradient for attn_bias; "
+        "torch.nn.functional.scaled_dot_product_attention does");
+    if (!grad_out.defined()) return {};
+    const Tensor rows = logsumexp.narrow(2, 0, query.size(2)).contiguous();
+    auto [q, k, v] = attend_backward(grad_out, query, key, value, attn_bias, out, rows, dropout_p, is_causal,
+                                     philox_seed, philox_offset, scale);
+    return {by_sequence(q), by_sequence(k), by_sequence(v), Tensor()};
 }
 
 } // namespace at::native

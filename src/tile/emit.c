@@ -235,10 +235,9 @@ static expr emit_load(emitter *e, op *o, const coords *at) {
     const char *root = p.root;
     if (op_attr(o, "isVolatile"))
         root = tile_format(e->t, "((volatile __global %s *)%s)", c_stored(ty->element), root);
-    x.text = load_text(e, ty->element, root, lane_text(e, &p));
+    x.text = load_text(e, ty->element, root, &p);
     if (p.row) /* mostly a vector: elements one by one only where they are apart */
-        x.text = tile_format(e->t, "(%s ? %s : %s)", p.when,
-                             load_text(e, ty->element, root, lane_text(e, p.row)), x.text);
+        x.text = tile_format(e->t, "(%s ? %s : %s)", p.when, load_text(e, ty->element, root, p.row), x.text);
     if (o->arg_count > 1) {
         expr mask = emit_value(e, o->args[1], at);
         if (!(mask.is_constant && mask.constant)) {
@@ -305,7 +304,7 @@ static expr emit_descriptor_load(emitter *e, op *o, const coords *at) {
     bool nan = padding && padding->kind == ATTR_INT
                    ? padding->integer == 2
                    : padding && padding->string && strstr(padding->string, "nan");
-    x.text = tile_format(e->t, "%s ? %s : %s", inside, load_text(e, ty->element, p.root, lane_text(e, &p)),
+    x.text = tile_format(e->t, "%s ? %s : %s", inside, load_text(e, ty->element, p.root, &p),
                          nan && is_float(ty) ? "NAN" : "0");
     x.depth = e->depth > deeper(depth, p.depth) ? e->depth : deeper(depth, p.depth);
     return declare(e, ty, x, "v", o->results[0].id);

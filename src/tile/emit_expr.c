@@ -441,8 +441,17 @@ static const char *f8_name(element el) {
     }
 }
 
-const char *load_text(emitter *e, element el, const char *root, const char *offset) {
+/* The offset of an element, by lane. In loops that the CPU driver unrolls it loses the part that all lanes
+ * share from offsets of lanes that lie apart ("arg0[v + 10 * lane]"), so there the root takes that part. */
+static const char *place(emitter *e, const char **root, const expr *p) {
+    if (!e->t->target.is_cpu || p->kind != LINEAR || p->stride == 1 || p->is_constant) return lane_text(e, p);
+    *root = tile_format(e->t, "(%s + %s)", *root, p->text);
+    return tile_format(e->t, "%lld * lane", (long long)p->stride);
+}
+
+const char *load_text(emitter *e, element el, const char *root, const expr *p) {
     tile *t = e->t;
+    const char *offset = place(e, &root, p);
     switch (el) {
     case I1: return tile_format(t, "(%s[%s] != 0)", root, offset);
     case F16:
@@ -461,8 +470,9 @@ const char *load_text(emitter *e, element el, const char *root, const char *offs
 }
 
 /* The value fits the element type already. */
-const char *store_text(emitter *e, element el, const char *root, const char *offset, const char *v) {
+const char *store_text(emitter *e, element el, const expr *p, const char *v) {
     tile *t = e->t;
+    const char *root = p->root, *offset = place(e, &root, p);
     switch (el) {
     case F16:
         return t->target.has_fp16 ? tile_format(t, "%s[%s] = (half)%s;", root, offset, v)

@@ -538,7 +538,7 @@ static const char *mask_text(emitter *e, op *o, int index, const coords *at) {
 static void emit_store(emitter *e, op *o, const coords *at, const char *guard) {
     expr p = emit_value(e, o->args[0], at), v = emit_value(e, o->args[1], at);
     const char *mask = both(e, guard, mask_text(e, o, 2, at));
-    const char *text = store_text(e, o->args[1]->type->element, p.root, lane_text(e, &p), lane_text(e, &v));
+    const char *text = store_text(e, o->args[1]->type->element, &p, lane_text(e, &v));
     if (mask)
         emit_line(e, e->depth, "if (%s) %s", mask, text);
     else
@@ -603,10 +603,12 @@ static expr emit_atomic(emitter *e, op *o, const coords *at, const char *guard) 
     return (expr){.text = name, .kind = VARYING, .depth = e->depth, .divisor = 1};
 }
 
-/* A store or atomic of one element: one lane does it. */
+/* A store or atomic of one element: one lane does it. The others' would be no harm if lanes went together,
+ * but the CPU driver runs a kernel without anything varying lane by lane: each would read what the last has
+ * written. */
 void emit_scalar_atomic(emitter *e, op *o) {
     if (o->code == OP_STORE) {
-        emit_store(e, o, NULL, e->t->target.is_cpu ? NULL : "lane == 0");
+        emit_store(e, o, NULL, "lane == 0");
         return;
     }
     int64_t sem = op_attr_int(o, "sem", 4); /* relaxed, acquire, release, both */
@@ -686,7 +688,7 @@ static void emit_descriptor_effect(emitter *e, op *o, const coords *at, const ch
         text = tile_format(e->t, "%s;",
                            atomic_text(e, &like, tile_format(e->t, "%s + %s", p.root, lane_text(e, &p)), &x));
     } else {
-        text = store_text(e, el, p.root, lane_text(e, &p), lane_text(e, &v));
+        text = store_text(e, el, &p, lane_text(e, &v));
     }
     emit_line(e, e->depth, "if (%s) %s", mask, text);
 }

@@ -143,12 +143,17 @@ static void add_special(const emitter *e, text *out) {
     text_add(out, "#undef R\n#undef K\n#undef PI\n\n");
 }
 
+/* The kernel's name in C. A Python function may be called `kernel`, `half`, `dot` or like any other word of
+ * OpenCL C: only names that no such word can be are left as they are. */
 static const char *c_identifier(tile *t, const char *name) {
     char *copy = tile_strndup(t, name, strlen(name));
     for (char *c = copy; *c; c++)
         if (!((*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9') || *c == '_'))
             *c = '_';
-    return copy[0] >= '0' && copy[0] <= '9' ? tile_format(t, "_%s", copy) : copy;
+    size_t size = strlen(copy);
+    bool own = !strncmp(copy, "triton_", 7) || (size > 7 && !strcmp(copy + size - 7, "_kernel"));
+    if (own && strncmp(copy, "__", 2)) return copy;
+    return tile_format(t, "%s%s_kernel", copy[0] >= '0' && copy[0] <= '9' ? "_" : "", copy);
 }
 
 /* A type that the target lacks is an error at the operation that has it. */
@@ -218,6 +223,7 @@ void tile_emit(tile *t) {
     text_addf(out, "__attribute__((reqd_work_group_size(%d, 1, 1)))\n", e->lanes);
     text_addf(out, "__kernel void %s(const params p) {\n", name);
     if (e->locals.size) text_append(out, e->locals.data, e->locals.size);
+    /* On processors the subgroup's own: known to be 0 ... 15, it makes masks of lanes constants. */
     text_addf(out, "    const int lane = (int)%s;\n",
               t->target.is_cpu ? "get_sub_group_local_id()" : "get_local_id(0)");
     if (roots.size) text_append(out, roots.data, roots.size);

@@ -110,6 +110,32 @@ def test_by_name() -> None:
     assert torch.allclose(out[1].cpu().double(), scores.logsumexp(-1), atol=1e-5)
     out = torch.ops.aten._scaled_dot_product_efficient_attention(*x, None, True, 0.0, True)
     assert torch.allclose(out[0].cpu().double(), want, atol=1e-5)
+    assert out[0].transpose(1, 2).is_contiguous() and out[1].shape == (2, 2, 64)
+    out = torch.ops.aten._scaled_dot_product_efficient_attention(*x, None, False, 0.0, True)
+    assert out[1].shape == (2, 2, 0)
+
+
+@pytest.mark.parametrize("name", ["flash", "efficient", "fused_attention_overrideable"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_strides_are_those_that_torch_compile_foresees(name: str, packed: bool) -> None:
+    """Forward's and backward's, by the operators' own meta functions."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    name = name if name.startswith("fused") else f"{name}_attention"
+    forward = getattr(torch.ops.aten, f"_scaled_dot_product_{name}")
+    rest = (None, True) if name == "efficient_attention" else ()
+
+    def strides(t: torch.Tensor) -> list[tuple[int, ...]]:
+        q, k, v = (t[:, :, i].transpose(1, 2) for i in range(3)) if packed else t.unbind(0)
+        q, k, v = (x.detach().requires_grad_() for x in (q, k, v))
+        out = forward(q, k, v, *rest)
+        grads = torch.autograd.grad(out[0], (q, k, v), torch.ones_like(out[0]))
+        return [(*x.shape, *x.stride()) for x in (out[0], out[1], *grads)]
+
+    x = torch.randn((2, 33, 3, 4, 16) if packed else (3, 2, 4, 33, 16), device="xpu")
+    with FakeTensorMode() as mode:
+        foreseen = strides(mode.from_tensor(x))
+    assert strides(x) == foreseen
 
 
 def test_dropout() -> None:

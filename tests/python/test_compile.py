@@ -60,6 +60,20 @@ def test_functions_become_triton_kernels(name: str) -> None:
     torch.testing.assert_close(result, FUNCTIONS[name](x, y), rtol=1e-5, atol=1e-5)
 
 
+def test_sorting_columns_in_one_program() -> None:
+    """The CPU driver once lost the chunk's part of addresses of lanes that lie apart."""
+    x = normal(128, 10).t()
+    for descending in (False, True):
+        compiled = torch.compile(lambda x, d=descending: torch.sort(x, stable=True, descending=d))
+        for got, expected in zip(compiled(x), torch.sort(x, stable=True, descending=descending), strict=True):
+            assert torch.equal(got, expected)
+
+
+def test_one_element_is_read_and_written_once() -> None:
+    x, index = normal(1), (torch.tensor([0]),)
+    assert torch.equal(torch.compile(lambda x, i: x[i] + 1)(x, index), x + 1)
+
+
 def test_shapes_may_change_without_another_compilation() -> None:
     compilations = 0
 

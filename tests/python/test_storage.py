@@ -144,6 +144,14 @@ def test_resize():
     same(out, torch.full((3,), 2.0))
 
 
+def test_resize_fills_what_it_adds_where_results_must_be_the_same():
+    from torch.testing._internal.common_utils import DeterministicGuard
+
+    with DeterministicGuard(True, fill_uninitialized_memory=True):
+        assert torch.ones(2, device="xpu").resize_(4).isnan().tolist() == [False, False, True, True]
+        assert torch.ones(1, dtype=torch.int, device="xpu").resize_(2).tolist() == [1, 2**31 - 1]
+
+
 def test_resize_of_storages():
     x = torch.arange(8.0, device="xpu")
     storage = x.untyped_storage()
