@@ -102,3 +102,19 @@ def _enter(bridge: ModuleType) -> None:
         importlib.reload(importlib.import_module(f"torch.xpu.{part}"))
     importlib.reload(torch.xpu)
     _types.extend(torch.xpu)
+    _trace_attention()
+
+
+def _trace_attention() -> None:
+    """Let scaled_dot_product_attention be traced without autograd, as torch.export does in inference mode.
+
+    Tracing then goes past the device's kernel to PyTorch's own function, which asks a table that has no column
+    for xpu in a CPU build.
+    """
+    attention = torch.ops.aten.scaled_dot_product_attention.default
+    own = torch._C.DispatchKey.CompositeImplicitAutograd
+
+    @attention.py_impl(own)
+    def decompose(query: torch.Tensor, *rest: object, **options: object) -> torch.Tensor:
+        key = torch._C.DispatchKey.XPU if query.device.type == "xpu" else own
+        return attention._op_dk(key, query, *rest, **options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -205,6 +206,13 @@ def test_modes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     x = normal(32, 64)
     with torch.no_grad(), torch._inductor.config.patch(config):
         torch.testing.assert_close(torch.compile(model, **arguments)(x), model(x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+def test_attention_is_exported(mode: Callable[[], Any]) -> None:
+    with mode():
+        model, x = Attention().to(XPU), normal(2, 12, 64)
+        torch.testing.assert_close(torch.export.export(model, (x,)).module()(x), model(x))
 
 
 def test_an_exported_program_compiles() -> None:
