@@ -99,12 +99,17 @@ const char *use(emitter *e, const char *function) {
 
 static int deeper(int a, int b) { return a > b ? a : b; }
 
+const char *lane_number(emitter *e, const expr *x) {
+    return x->parts > 1 ? tile_format(e->t, "(%d * lane + %d)", x->parts, x->part) : "lane";
+}
+
 const char *lane_text(emitter *e, const expr *x) {
     if (x->kind != LINEAR) return x->text;
+    const char *lane = lane_number(e, x);
     if (x->is_constant && x->constant == 0)
-        return x->stride == 1 ? "lane" : tile_format(e->t, "(%lld * lane)", (long long)x->stride);
-    if (x->stride == 1) return tile_format(e->t, "(%s + lane)", x->text);
-    return tile_format(e->t, "(%s + %lld * lane)", x->text, (long long)x->stride);
+        return x->stride == 1 ? lane : tile_format(e->t, "(%lld * %s)", (long long)x->stride, lane);
+    if (x->stride == 1) return tile_format(e->t, "(%s + %s)", x->text, lane);
+    return tile_format(e->t, "(%s + %lld * %s)", x->text, (long long)x->stride, lane);
 }
 
 /* Gives `x` a name, in the outermost scope in which it can be computed. */
@@ -142,21 +147,31 @@ void remember(emitter *e, value *v, const coords *at, expr x) {
     v->memo = m;
 }
 
-static bool same_coords(const coords *a, const coords *b) {
+bool is_whole(const expr *x) { return x->kind == UNIFORM || (x->kind == VARYING && x->is_whole); }
+
+static bool same_coords(const coords *a, const coords *b, bool any_part) {
     if (!a || a == b) return true;
     if (!b || a->rank != b->rank) return false;
     for (int i = 0; i < a->rank; i++) {
         const expr *x = &a->dims[i], *y = &b->dims[i];
         if (x->kind != y->kind || x->stride != y->stride || strcmp(x->text, y->text)) return false;
+        if (x->kind == LINEAR && (x->parts != y->parts || (x->part != y->part && !any_part))) return false;
     }
     return true;
+}
+
+static int part_of(const coords *at) {
+    for (int i = 0; at && i < at->rank; i++)
+        if (at->dims[i].kind == LINEAR) return at->dims[i].part;
+    return 0;
 }
 
 bool recall(emitter *e, value *v, const coords *at, expr *x) {
     for (memo *m = v->memo; m; m = m->next)
         if (m->result.depth <= e->depth && e->scopes[m->result.depth].serial == m->serial &&
-            same_coords(m->at, at)) {
+            same_coords(m->at, at, m->result.kind == LINEAR || is_whole(&m->result))) {
             *x = m->result;
+            if (x->kind == LINEAR && m->at) x->part = part_of(at);
             return true;
         }
     return false;
@@ -227,6 +242,40 @@ static expr emit_moved(emitter *e, op *o, const coords *at, int index) {
     }
 }
 
+/* What a lane has loaded of an operation's elements at once: so many parts from one address on. */
+typedef struct loaded {
+    struct loaded *next;
+    const op *op;
+    const char *root, *address, *name;
+    int depth, serial;
+} loaded;
+
+bool is_run(const expr *p) {
+    return p->kind == LINEAR && p->stride == 1 && p->parts > 1 && p->divisor % p->parts == 0;
+}
+
+/* The vector of the lane's parts from `p` on, and (in *depth) where it is known. */
+static const char *load_run(emitter *e, const op *o, const expr *p, const expr *mask, int *depth) {
+    element el = o->results[0].type->element;
+    *depth = deeper(p->depth, e->block_depth);
+    if (mask) *depth = deeper(*depth, mask->depth);
+    for (const loaded *l = e->loaded; l; l = l->next)
+        if (l->op == o && l->depth <= e->depth && l->serial == e->scopes[l->depth].serial &&
+            !strcmp(l->root, p->root) && !strcmp(l->address, p->text))
+            return l->name;
+    expr first = *p;
+    first.part = 0;
+    const char *vector = tile_format(e->t, "%s%d", c_bits(e, el), p->parts), *name = new_name(e, "w");
+    const char *from =
+        tile_format(e->t, "*(const __global %s *)(%s + %s)", vector, p->root, lane_text(e, &first));
+    if (mask) from = tile_format(e->t, "%s ? %s : (%s)(0)", mask->text, from, vector);
+    emit_line(e, *depth, "const %s %s = %s;", vector, name, from);
+    loaded *l = NEW(e->t, loaded);
+    *l = (loaded){e->loaded, o, p->root, p->text, name, *depth, e->scopes[*depth].serial};
+    e->loaded = l;
+    return name;
+}
+
 /* A load's element: "mask ? root[offset] : other" */
 static expr emit_load(emitter *e, op *o, const coords *at) {
     expr p = emit_value(e, o->args[0], at),
@@ -235,18 +284,29 @@ static expr emit_load(emitter *e, op *o, const coords *at) {
     const char *root = p.root;
     if (op_attr(o, "isVolatile"))
         root = tile_format(e->t, "((volatile __global %s *)%s)", c_stored(ty->element), root);
+    bool run = is_run(&p) && root == p.root;
+    expr mask = {.text = "true", .kind = UNIFORM, .is_constant = true, .constant = 1};
+    x.is_whole = is_whole(&p);
+    e->splits |= p.kind == LINEAR && p.stride == 1 && p.parts > 1 && !run;
     x.text = load_text(e, ty->element, root, &p);
     if (p.row) /* mostly a vector: elements one by one only where they are apart */
         x.text = tile_format(e->t, "(%s ? %s : %s)", p.when, load_text(e, ty->element, root, p.row), x.text);
-    if (o->arg_count > 1) {
-        expr mask = emit_value(e, o->args[1], at);
-        if (!(mask.is_constant && mask.constant)) {
-            expr other = {.text = "0", .kind = UNIFORM};
-            if (o->arg_count > 2) other = emit_value(e, o->args[2], at);
-            x.text = tile_format(e->t, "%s ? %s : %s", lane_text(e, &mask), x.text, lane_text(e, &other));
-            x.depth = deeper(x.depth, deeper(mask.depth, other.depth));
-            if (mask.kind != UNIFORM || other.kind != UNIFORM) x.kind = VARYING;
-        }
+    if (o->arg_count > 1) mask = emit_value(e, o->args[1], at);
+    bool masked = !(mask.is_constant && mask.constant);
+    if (run && is_whole(&mask)) {
+        const char *name = load_run(e, o, &p, masked ? &mask : NULL, &x.depth);
+        x.text = loaded_text(e, ty->element, tile_format(e->t, "%s.s%d", name, p.part));
+        if (o->arg_count < 3) masked = false; /* the vector has zeros there */
+    } else {
+        e->splits |= run;
+    }
+    if (masked) {
+        expr other = {.text = "0", .kind = UNIFORM};
+        if (o->arg_count > 2) other = emit_value(e, o->args[2], at);
+        x.text = tile_format(e->t, "%s ? %s : %s", lane_text(e, &mask), x.text, lane_text(e, &other));
+        x.depth = deeper(x.depth, deeper(mask.depth, other.depth));
+        x.is_whole = x.is_whole && is_whole(&mask) && is_whole(&other);
+        if (mask.kind != UNIFORM || other.kind != UNIFORM) x.kind = VARYING;
     }
     return declare(e, ty, x, "v", o->results[0].id);
 }

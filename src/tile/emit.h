@@ -38,6 +38,7 @@ typedef struct held {
     bool is_wish;      /* to be kept in registers or not at all */
     bool is_crossed;   /* some lane reads or writes another's elements */
     bool in_registers; /* the array is the lane's own: an element a chunk */
+    int parts;         /* of a lane, as first read or written; 0: not yet */
     struct held *next; /* of those in use, or free */
 } held;
 
@@ -56,13 +57,15 @@ bool is_splat(const value *v);              /* all elements are equal, whatever 
 int64_t stride_of(const value *v, int dim); /* difference of neighbours; UNKNOWN_STRIDE if not constant */
 #define UNKNOWN_STRIDE INT64_MIN
 void tile_layout(tile *t);
-bool tile_settle(tile *t); /* after a trial emission: what is kept in registers; true: try the new layout */
+/* After a trial emission: what is kept in registers. True: there is a new layout to try. */
+bool tile_settle(tile *t, bool splits);
+int tile_parts(tile *t); /* consecutive elements that a lane might take at once */
 
 /* --- expressions --- */
 
 typedef enum lane_kind {
     UNIFORM, /* the same in all lanes */
-    LINEAR,  /* in lane l: the text's value + stride * l */
+    LINEAR,  /* in lane l: the text's value + stride * (parts * l + part) */
     VARYING  /* the text differs from lane to lane */
 } lane_kind;
 
@@ -72,6 +75,8 @@ typedef struct expr {
     lane_kind kind;
     int depth; /* the scope in which it can be computed */
     int64_t stride;
+    int parts, part; /* of LINEAR: a lane has `parts` consecutive elements; parts is 0 for 1 */
+    bool is_whole;   /* VARYING, but the same for all parts of a lane */
     int64_t divisor; /* a power of two that divides the integer (LINEAR: lane 0's) */
     bool is_nonnegative;
     int bits;         /* of its magnitude, about; 0: an index's, which doesn't wrap around */
@@ -105,13 +110,15 @@ typedef struct scope {
     bool is_unrolled; /* in which registers are numbered by the loop's variable */
 } scope;
 
+#define MAX_PARTS 8
 typedef enum root_kind { ROOT_OP, ROOT_HOLD, ROOT_COPY } root_kind;
 typedef struct root {
     root_kind kind;
-    op *op;             /* ROOT_OP: a store, atomic, reduction, scan, print, assert */
-    value *value;       /* ROOT_HOLD, ROOT_COPY */
-    held *to;           /* ROOT_COPY: where to */
-    expr *accumulators; /* of a reduction or scan */
+    op *op;                        /* ROOT_OP: a store, atomic, reduction, scan, print, assert */
+    value *value;                  /* ROOT_HOLD, ROOT_COPY */
+    held *to;                      /* ROOT_COPY: where to */
+    expr *accumulators;            /* of a reduction or scan */
+    const char *stored[MAX_PARTS]; /* by a store: what it has of a lane's parts so far */
 } root;
 
 #define MAX_ROOTS 64
@@ -143,6 +150,8 @@ typedef struct emitter {
     int now;               /* number of the operation being emitted */
     int lanes;
     bool is_trial; /* only to learn who reads what: tile_settle */
+    bool splits;   /* a lane's parts lie side by side in memory, and couldn't be moved at once */
+    struct loaded *loaded;
 } emitter;
 
 /* kernel.c */
@@ -160,7 +169,8 @@ void close_scope(emitter *e, const char *format, ...)
     __attribute__((format(printf, 2, 3))); /* NULL: no line */
 expr declare(emitter *e, const type *ty, expr x, const char *prefix, int id);
 const char *new_name(emitter *e, const char *prefix);
-const char *lane_text(emitter *e, const expr *x); /* as seen by one lane */
+const char *lane_text(emitter *e, const expr *x);   /* as seen by one lane */
+const char *lane_number(emitter *e, const expr *x); /* the lane's number on x's line */
 #define SPECIAL_GAMMA 1u
 #define SPECIAL_BESSEL 2u
 const char *use(emitter *e, const char *function); /* notes that the library's function is needed; gives it */
@@ -186,6 +196,11 @@ expr emit_elementwise(emitter *e, op *o, const expr *args, int index);
 const char *held_text(emitter *e, held *h, const coords *at, expr *index);
 const char *load_text(emitter *e, element el, const char *root, const expr *p);
 const char *store_text(emitter *e, element el, const expr *p, const char *v);
+const char *loaded_text(emitter *e, element el, const char *bits);
+const char *stored_text(emitter *e, element el, const char *v);
+const char *c_bits(emitter *e, element el);
+bool is_whole(const expr *x); /* the same for all parts of a lane */
+bool is_run(const expr *p);   /* an address whose parts lie side by side, and aligned as one */
 const char *number_text(emitter *e, const type *ty, const attr *number);
 const char *extern_text(emitter *e, op *o, const char *const *args);
 const char *fill(emitter *e, const char *formula, const type *ty, const char *const *args);
@@ -204,8 +219,10 @@ typedef struct plan {
     int loops;           /* opened */
     bool may_unroll;
     const expr *base;     /* of whole rows side by side on the lanes: the first row's number */
-    int unroll;           /* chunks in one iteration, without an axis */
-    const coords *all[4]; /* their elements; at is the current one's */
+    int most_parts;       /* consecutive elements that a lane may take at once; 0: 1 */
+    int parts, part;      /* those that it takes, and the current one */
+    int unroll;           /* elements of a lane in one iteration */
+    const coords *all[8]; /* them; at is the current one */
 } plan;
 expr open_loop(emitter *e, plan *p, const char *prefix, int64_t size, int64_t step);
 void open_plan(emitter *e, plan *p, void (*begin)(emitter *, plan *));

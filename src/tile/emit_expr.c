@@ -263,7 +263,13 @@ expr int_op(emitter *e, op_code code, element el, expr a, expr b) {
         return x;
     }
     if (a.row || b.row) return int_op_of_rows(e, code, el, a, b);
-    int w = e->lanes;
+    const expr *line = a.kind == LINEAR ? &a : &b;
+    bool together = a.kind != LINEAR || b.kind != LINEAR || (a.parts == b.parts && a.part == b.part);
+    int parts = line->kind == LINEAR && line->parts ? line->parts : 1, w = e->lanes * parts;
+    x.is_whole = is_whole(&a) && is_whole(&b);
+    if (code == OP_DIVSI && a.kind == LINEAR && a.stride == 1 && a.is_nonnegative && a.divisor % parts == 0 &&
+        b.kind == UNIFORM && b.divisor % parts == 0)
+        x.is_whole = true; /* no lane's parts lie on both sides of a multiple */
     bool whole = a.kind == LINEAR && a.stride == 1 && a.divisor % w == 0 && a.is_nonnegative &&
                  b.kind == UNIFORM && b.divisor % w == 0;
     x.is_nonnegative = a.is_nonnegative && b.is_nonnegative && code != OP_SUBI;
@@ -273,7 +279,7 @@ expr int_op(emitter *e, op_code code, element el, expr a, expr b) {
     case OP_ADDI:
     case OP_SUBI:
         x.divisor = least;
-        if (a.kind != VARYING && b.kind != VARYING) {
+        if (a.kind != VARYING && b.kind != VARYING && together) {
             linear = true;
             x.stride = (a.kind == LINEAR ? a.stride : 0) +
                        (b.kind == LINEAR ? b.stride : 0) * (code == OP_SUBI ? -1 : 1);
@@ -302,11 +308,14 @@ expr int_op(emitter *e, op_code code, element el, expr a, expr b) {
     }
     if (linear) {
         x.kind = x.stride ? LINEAR : UNIFORM;
+        if (x.kind == LINEAR) x.parts = line->parts, x.part = line->part;
         bool index = a.kind == LINEAR || b.kind == LINEAR || (a.is_nonnegative && b.is_nonnegative);
         if (a.is_constant && b.is_constant && fold(code, el, a.constant, b.constant, &folded)) {
             expr c = constant_int(e, folded);
             c.kind = x.kind;
             c.stride = x.stride;
+            c.parts = x.parts;
+            c.part = x.part;
             c.depth = x.depth;
             return c;
         }
@@ -318,6 +327,8 @@ expr int_op(emitter *e, op_code code, element el, expr a, expr b) {
             expr c = constant_int(e, 0);
             c.kind = x.kind;
             c.stride = x.stride;
+            c.parts = x.parts;
+            c.part = x.part;
             return c;
         } else {
             x.text = index || code == OP_DIVSI || code == OP_REMSI
@@ -330,9 +341,9 @@ expr int_op(emitter *e, op_code code, element el, expr a, expr b) {
     if ((code == OP_DIVSI || code == OP_REMSI) && a.kind == LINEAR && a.stride == 1 && a.is_nonnegative &&
         b.kind == UNIFORM && !b.is_constant) { /* one scalar division, then a step in some of the lanes */
         const char *ty = c_type(type_scalar(e->t, el));
-        x.text =
-            tile_format(e->t, "%s((%s)%s, (%s)%s, lane)",
-                        use(e, code == OP_DIVSI ? "tile_lane_div" : "tile_lane_rem"), ty, a.text, ty, b.text);
+        x.text = tile_format(e->t, "%s((%s)%s, (%s)%s, %s)",
+                             use(e, code == OP_DIVSI ? "tile_lane_div" : "tile_lane_rem"), ty, a.text, ty,
+                             b.text, lane_number(e, &a));
         return x;
     }
     expr la = a, lb = b;
@@ -411,11 +422,14 @@ static expr held_index(emitter *e, const held *h, const coords *at) {
     return sum;
 }
 
-/* The element in C. Lane l's own are the l-th of the chunks: if a lane wants no others, the array is one of
- * registers, and the loops around are unrolled, since registers have no addresses. */
+/* The element in C. Lane l's own are the l-th (or l-th few) of the chunks: if a lane wants no others, the
+ * array is one of registers, and the loops around are unrolled, since registers have no addresses. */
 const char *held_text(emitter *e, held *h, const coords *at, expr *index) {
     *index = held_index(e, h, at);
-    bool is_own = index->kind == LINEAR && index->stride == 1 && index->divisor % e->lanes == 0;
+    int parts = index->kind == LINEAR && index->parts ? index->parts : 1, span = e->lanes * parts;
+    bool is_own = index->kind == LINEAR && index->stride == 1 && index->divisor % span == 0 &&
+                  (!h->parts || h->parts == parts);
+    h->parts = parts;
     if (!is_own) h->is_crossed = true;
     if (!h->in_registers) {
         e->touches_local = true;
@@ -425,7 +439,9 @@ const char *held_text(emitter *e, held *h, const coords *at, expr *index) {
     for (int d = e->depth; d; d--) e->scopes[d].is_unrolled = e->scopes[d].is_chunks;
     expr chunk = *index;
     chunk.kind = UNIFORM;
-    chunk = int_op(e, OP_DIVSI, I32, chunk, constant_int(e, e->lanes));
+    chunk = int_op(e, OP_DIVSI, I32, chunk, constant_int(e, span));
+    chunk = int_op(e, OP_MULI, I32, chunk, constant_int(e, parts));
+    chunk = int_op(e, OP_ADDI, I32, chunk, constant_int(e, index->part));
     return tile_format(e->t, "%s[%s]", h->name, chunk.text);
 }
 
@@ -449,44 +465,58 @@ static const char *place(emitter *e, const char **root, const expr *p) {
     return tile_format(e->t, "%lld * lane", (long long)p->stride);
 }
 
-const char *load_text(emitter *e, element el, const char *root, const expr *p) {
+const char *c_bits(emitter *e, element el) {
+    return el == F16 && !e->t->target.has_fp16 ? "ushort" : c_stored(el);
+}
+
+/* The number whose bits, of type c_bits, lie in memory. */
+const char *loaded_text(emitter *e, element el, const char *bits) {
     tile *t = e->t;
-    const char *offset = place(e, &root, p);
     switch (el) {
-    case I1: return tile_format(t, "(%s[%s] != 0)", root, offset);
+    case I1: return tile_format(t, "(%s != 0)", bits);
     case F16:
-        return t->target.has_fp16 ? tile_format(t, "(float)%s[%s]", root, offset)
-                                  : tile_format(t, "vload_half(%s, %s)", offset, root);
-    case BF16: return tile_format(t, "%s(%s[%s])", use(e, "tile_from_bf16"), root, offset);
+        return t->target.has_fp16 ? tile_format(t, "(float)%s", bits)
+                                  : tile_format(t, "%s(%s)", use(e, "tile_half_bits"), bits);
+    case BF16: return tile_format(t, "%s(%s)", use(e, "tile_from_bf16"), bits);
     case F8E4M3FN:
     case F8E5M2:
     case F8E4M3FNUZ:
     case F8E5M2FNUZ:
     case F8E4M3B11FNUZ:
-        return tile_format(t, "%s(%s[%s])", use(e, tile_format(t, "tile_from_%s", f8_name(el))), root,
-                           offset);
-    default: return tile_format(t, "%s[%s]", root, offset);
+        return tile_format(t, "%s(%s)", use(e, tile_format(t, "tile_from_%s", f8_name(el))), bits);
+    default: return bits;
+    }
+}
+
+const char *load_text(emitter *e, element el, const char *root, const expr *p) {
+    const char *offset = place(e, &root, p);
+    if (el == F16 && !e->t->target.has_fp16) return tile_format(e->t, "vload_half(%s, %s)", offset, root);
+    return loaded_text(e, el, tile_format(e->t, "%s[%s]", root, offset));
+}
+
+/* Its bits; it fits the element type already. */
+const char *stored_text(emitter *e, element el, const char *v) {
+    tile *t = e->t;
+    switch (el) {
+    case F16:
+        return t->target.has_fp16 ? tile_format(t, "(half)%s", v)
+                                  : tile_format(t, "%s(%s)", use(e, "tile_bits_of_half"), v);
+    case BF16: return tile_format(t, "(ushort)(as_uint(%s) >> 16)", v);
+    case F8E4M3FN:
+    case F8E5M2:
+    case F8E4M3FNUZ:
+    case F8E5M2FNUZ:
+    case F8E4M3B11FNUZ: return tile_format(t, "%s(%s)", use(e, tile_format(t, "tile_to_%s", f8_name(el))), v);
+    default: return v;
     }
 }
 
 /* The value fits the element type already. */
 const char *store_text(emitter *e, element el, const expr *p, const char *v) {
-    tile *t = e->t;
     const char *root = p->root, *offset = place(e, &root, p);
-    switch (el) {
-    case F16:
-        return t->target.has_fp16 ? tile_format(t, "%s[%s] = (half)%s;", root, offset, v)
-                                  : tile_format(t, "vstore_half_rte(%s, %s, %s);", v, offset, root);
-    case BF16: return tile_format(t, "%s[%s] = (ushort)(as_uint(%s) >> 16);", root, offset, v);
-    case F8E4M3FN:
-    case F8E5M2:
-    case F8E4M3FNUZ:
-    case F8E5M2FNUZ:
-    case F8E4M3B11FNUZ:
-        return tile_format(t, "%s[%s] = %s(%s);", root, offset,
-                           use(e, tile_format(t, "tile_to_%s", f8_name(el))), v);
-    default: return tile_format(t, "%s[%s] = %s;", root, offset, v);
-    }
+    if (el == F16 && !e->t->target.has_fp16)
+        return tile_format(e->t, "vstore_half_rte(%s, %s, %s);", v, offset, root);
+    return tile_format(e->t, "%s[%s] = %s;", root, offset, stored_text(e, el, v));
 }
 
 /* `x`, computed in float, rounded to a narrower type. */
@@ -628,6 +658,7 @@ static expr emit_bitcast(emitter *e, const op *o, expr a) {
         a.root =
             tile_format(t, "((__global %s *)(%s + %s))", c_stored(to->element), a.root, lane_text(e, &a));
         a.text = "0";
+        a.divisor = 1;
         a.is_constant = a.kind == UNIFORM;
         a.constant = 0;
         a.kind = a.kind == UNIFORM ? UNIFORM : VARYING;
@@ -700,12 +731,23 @@ static expr emit_constant(emitter *e, op *o) {
 /* A comparison of consecutive numbers with a bound that no chunk straddles is the same in all lanes. */
 static bool uniform_compare(emitter *e, const op *o, const expr *a, const expr *b) {
     int64_t order = op_attr_int(o, "predicate", 0);
-    if (o->code != OP_CMPI || a->divisor % e->lanes || b->divisor % e->lanes) return false;
+    int parts = a->kind == LINEAR ? a->parts : b->parts, lanes = e->lanes * (parts ? parts : 1);
+    if (o->code != OP_CMPI || a->divisor % lanes || b->divisor % lanes) return false;
     if (a->kind == LINEAR && a->stride == 1 && b->kind == UNIFORM)
         return order == CMPI_SLT || order == CMPI_SGE;
     if (b->kind == LINEAR && b->stride == 1 && a->kind == UNIFORM)
         return order == CMPI_SGT || order == CMPI_SLE;
     return false;
+}
+
+/* One that no lane's parts straddle. */
+static bool whole_compare(const op *o, const expr *a, const expr *b) {
+    int64_t order = op_attr_int(o, "predicate", 0);
+    const expr *line = a->kind == LINEAR ? a : b, *bound = a->kind == LINEAR ? b : a;
+    int parts = line->parts ? line->parts : 1;
+    if (line->kind != LINEAR || line->stride != 1 || bound->kind != UNIFORM) return false;
+    if (line->divisor % parts || bound->divisor % parts) return false;
+    return line == a ? order == CMPI_SLT || order == CMPI_SGE : order == CMPI_SGT || order == CMPI_SLE;
 }
 
 static expr emit_map(emitter *e, op *o, const expr *args, int index);
@@ -739,9 +781,10 @@ expr emit_elementwise(emitter *e, op *o, const expr *args, int index) {
     tile *t = e->t;
     const type *ty = o->results[index].type;
     int id = o->results[index].id;
-    expr x = {.kind = UNIFORM, .divisor = 1}, y;
+    expr x = {.kind = UNIFORM, .divisor = 1, .is_whole = true}, y;
     for (int i = 0; i < o->arg_count; i++) {
         x.depth = deeper(x.depth, args[i].depth);
+        x.is_whole = x.is_whole && is_whole(&args[i]);
         if (args[i].kind != UNIFORM) x.kind = VARYING;
     }
     switch (o->code) {
@@ -766,6 +809,7 @@ expr emit_elementwise(emitter *e, op *o, const expr *args, int index) {
         from.root = NULL;
         x = int_op(e, OP_ADDI, I64, from, step);
         x.root = y.root;
+        if (x.divisor > y.divisor) x.divisor = y.divisor;
         return x.is_constant || from.is_constant ? x : declare(e, ty, x, "off", id);
     case OP_ADDI:
     case OP_SUBI:
@@ -798,6 +842,7 @@ expr emit_elementwise(emitter *e, op *o, const expr *args, int index) {
             x.text = compare_text(e, o, args[0].text, args[1].text);
             return declare(e, ty, x, "m", id);
         }
+        x.is_whole = x.is_whole || whole_compare(o, &args[0], &args[1]);
         break;
     case OP_SELECT:
         if (ty->is_pointer) return emit_pointer_select(e, o, args);

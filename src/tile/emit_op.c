@@ -116,6 +116,13 @@ expr on_lanes(expr base) {
     return base;
 }
 
+static expr on_parts(expr base, int parts, int part) {
+    base = on_lanes(base);
+    base.parts = parts > 1 ? parts : 0;
+    base.part = part;
+    return base;
+}
+
 /* size - 1 - x */
 static expr mirrored(emitter *e, expr x, int64_t size) {
     expr y = int_op(e, OP_SUBI, I32, constant_int(e, size - 1), x);
@@ -134,8 +141,9 @@ expr lane_part(emitter *e, const char *format, int64_t n) {
 /* On a GPU a loop that only moves elements takes several chunks at once, all loads before the stores: memory
  * is far away. How many, of n. */
 static int chunks_at_once(emitter *e, const plan *p, int64_t n) {
+    int most = p->parts > 1 ? MAX_PARTS / p->parts : 4;
     if (!p->may_unroll || e->t->target.is_cpu || p->axis >= 0) return 1;
-    return n >= 4 ? 4 : (int)n;
+    return n >= most ? most : (int)n;
 }
 
 /* A number 0 … count-1 for each lane: `width` neighbours share one. */
@@ -186,7 +194,7 @@ void open_plan(emitter *e, plan *p, void (*begin)(emitter *, plan *)) {
     bool reversed = e->group.is_reversed;
     expr dims[MAX_RANK];
     const type *others = axis >= 0 ? without(e->t, s, axis) : s;
-    p->unroll = 1;
+    p->unroll = p->parts = 1;
     p->width = size < lanes ? size : lanes;
     p->lanes_on_axis = axis >= 0 && (size >= lanes || (!e->t->target.is_cpu && size > 1)) &&
                        (axis == lane || others->count < lanes);
@@ -196,11 +204,14 @@ void open_plan(emitter *e, plan *p, void (*begin)(emitter *, plan *)) {
     } else if (!p->lanes_on_axis && lane != axis && s->shape[lane] >= lanes) {
         for (int i = 0; i < s->rank; i++)
             if (i != axis && i != lane) dims[i] = open_loop(e, p, "i", s->shape[i], 1);
-        p->unroll = chunks_at_once(e, p, s->shape[lane] / lanes);
+        if (axis < 0 && p->most_parts && s->shape[lane] >= lanes * p->most_parts) p->parts = p->most_parts;
+        int64_t span = lanes * p->parts;
+        p->unroll = p->parts * chunks_at_once(e, p, s->shape[lane] / span);
         expr c = open_loop(e, p, "c", s->shape[lane], lanes * p->unroll);
-        c.divisor = lanes;
+        c.divisor = span;
         for (int u = p->unroll - 1; u >= 0; u--) {
-            dims[lane] = on_lanes(int_op(e, OP_ADDI, I32, c, constant_int(e, u * lanes)));
+            expr first = int_op(e, OP_ADDI, I32, c, constant_int(e, u / p->parts * span));
+            dims[lane] = on_parts(first, p->parts, u % p->parts);
             if (axis < 0) p->all[u] = make_coords(e, s->rank, dims, NULL);
         }
     } else {
@@ -217,10 +228,17 @@ void open_plan(emitter *e, plan *p, void (*begin)(emitter *, plan *)) {
             if (i != axis) rest[k++] = dims[i];
         p->outer = make_coords(e, s->rank - 1, rest, NULL);
         if (begin) begin(e, p);
-        expr x = open_loop(e, p, p->lanes_on_axis ? "c" : "k", size, p->lanes_on_axis ? p->width : 1);
+        bool fills = p->lanes_on_axis && p->width == lanes;
+        if (fills && p->most_parts && size >= lanes * p->most_parts) p->parts = p->unroll = p->most_parts;
+        expr x =
+            open_loop(e, p, p->lanes_on_axis ? "c" : "k", size, p->lanes_on_axis ? p->width * p->parts : 1);
         p->first = x.is_constant ? NULL : tile_format(e->t, "%s == 0", x.text);
-        if (p->lanes_on_axis && p->width == lanes) {
-            x.divisor = lanes;
+        if (fills) {
+            x.divisor = lanes * p->parts;
+            for (int u = p->parts - 1; u >= 0; u--) {
+                dims[axis] = on_parts(x, p->parts, u);
+                p->all[u] = make_coords(e, s->rank, dims, NULL);
+            }
             x = on_lanes(x);
         } else if (p->lanes_on_axis) {
             x = lane_part(e, "(lane & %lld)", p->width - 1);
@@ -228,7 +246,10 @@ void open_plan(emitter *e, plan *p, void (*begin)(emitter *, plan *)) {
         dims[axis] = reversed ? mirrored(e, x, size) : x;
         bool is_last = !reversed;
         for (int i = axis + 1; i < s->rank; i++) is_last = is_last && s->shape[i] == 1;
-        if (p->base && is_last && size == p->width) { /* rows shorter than the lanes: one after the other */
+        if (p->parts > 1) {
+            p->at = p->all[0];
+        } else if (p->base && is_last &&
+                   size == p->width) { /* rows shorter than the lanes: one after the other */
             expr linear = on_lanes(int_op(e, OP_MULI, I32, *p->base, constant_int(e, size)));
             p->at = make_coords(e, s->rank, dims, &linear);
         } else {
@@ -269,13 +290,14 @@ static void accumulate(emitter *e, const root *r, const plan *p, const expr *x) 
     int n = o->arg_count;
     expr *sum = NEW_ARRAY(e->t, expr, n), *left = r->accumulators;
     bool starts = identity(simple_combine(o), o->args[0]->type->element) != NULL;
-    if (!starts && p->first) {
-        open_scope(e, "if (%s) {", p->first);
+    const char *first = p->part ? NULL : p->first;
+    if (!starts && first) {
+        open_scope(e, "if (%s) {", first);
         assign(e, left, x, n);
         close_scope(e, NULL);
         open_scope(e, "} else {");
     }
-    if (starts || p->first) {
+    if (starts || p->first || p->part) {
         int outer = e->block_depth;
         e->block_depth = e->depth; /* the accumulator changes: nothing computed from it may move out */
         emit_combine(e, o, left, x, sum);
@@ -284,7 +306,7 @@ static void accumulate(emitter *e, const root *r, const plan *p, const expr *x) 
     } else {
         assign(e, left, x, n);
     }
-    if (!starts && p->first) close_scope(e, "}");
+    if (!starts && first) close_scope(e, "}");
 }
 
 /* --- between lanes --- */
@@ -535,10 +557,25 @@ static const char *mask_text(emitter *e, op *o, int index, const coords *at) {
     return lane_text(e, &m);
 }
 
-static void emit_store(emitter *e, op *o, const coords *at, const char *guard) {
-    expr p = emit_value(e, o->args[0], at), v = emit_value(e, o->args[1], at);
-    const char *mask = both(e, guard, mask_text(e, o, 2, at));
-    const char *text = store_text(e, o->args[1]->type->element, &p, lane_text(e, &v));
+/* `parts` remembers a lane's elements until they can be written at once; NULL: each by itself. */
+static void emit_store(emitter *e, op *o, const coords *at, const char *guard, const char **parts) {
+    expr p = emit_value(e, o->args[0], at), v = emit_value(e, o->args[1], at), m = {.kind = UNIFORM};
+    if (o->arg_count > 2) m = emit_value(e, o->args[2], at);
+    const char *mask = both(e, guard, mask_text(e, o, 2, at)), *text;
+    element el = o->args[1]->type->element;
+    if (parts && !guard && is_run(&p) && is_whole(&m)) {
+        parts[p.part] = stored_text(e, el, lane_text(e, &v));
+        if (p.part < p.parts - 1) return;
+        buffer all = {0};
+        for (int i = 0; i < p.parts; i++) buffer_addf(e->t, &all, "%s%s", i ? ", " : "", parts[i]);
+        const char *vector = tile_format(e->t, "%s%d", c_bits(e, el), p.parts);
+        p.part = 0;
+        text = tile_format(e->t, "*(__global %s *)(%s + %s) = (%s)(%s);", vector, p.root, lane_text(e, &p),
+                           vector, all.data);
+    } else {
+        e->splits |= p.kind == LINEAR && p.stride == 1 && p.parts > 1;
+        text = store_text(e, el, &p, lane_text(e, &v));
+    }
     if (mask)
         emit_line(e, e->depth, "if (%s) %s", mask, text);
     else
@@ -608,7 +645,7 @@ static expr emit_atomic(emitter *e, op *o, const coords *at, const char *guard) 
  * written. */
 void emit_scalar_atomic(emitter *e, op *o) {
     if (o->code == OP_STORE) {
-        emit_store(e, o, NULL, "lane == 0");
+        emit_store(e, o, NULL, "lane == 0", NULL);
         return;
     }
     int64_t sem = op_attr_int(o, "sem", 4); /* relaxed, acquire, release, both */
@@ -706,7 +743,7 @@ static void emit_root(emitter *e, root *r, plan *p) {
         return;
     }
     switch (o->code) {
-    case OP_STORE: emit_store(e, o, p->at, p->guard); break;
+    case OP_STORE: emit_store(e, o, p->at, p->guard, r->stored); break;
     case OP_ATOMIC_RMW:
     case OP_ATOMIC_CAS: {
         expr x = emit_atomic(e, o, p->at, p->guard);
@@ -824,6 +861,7 @@ static void emit_turned(emitter *e) {
 void emit_group(emitter *e) {
     group *g = &e->group;
     plan p = {.shape = g->shape, .axis = g->axis, .lane = g->lane, .may_unroll = g->count <= MOST_UNROLLED};
+    p.most_parts = e->t->parts > 1 ? e->t->parts : 0;
     uint64_t weight = e->weight;
     int outer = e->block_depth;
     comment_group(e);
@@ -839,7 +877,8 @@ void emit_group(emitter *e) {
             if (g->roots[i].kind != ROOT_HOLD || !awaits(e, g->roots[i].value, 64))
                 read_root(e, &g->roots[i], p.all[u]);
     for (int u = 0; u < p.unroll; u++) {
-        if (p.axis < 0) p.at = p.all[u];
+        if (p.axis < 0 || p.parts > 1) p.at = p.all[u];
+        p.part = u % p.parts;
         for (int i = 0; i < g->count; i++)
             if (g->roots[i].kind != ROOT_COPY) emit_root(e, &g->roots[i], &p);
         expr *copies = NEW_ARRAY(e->t, expr, g->count); /* all are read before any is written */

@@ -39,6 +39,8 @@ static void emit_params(emitter *e, const op *kernel, buffer *fields, buffer *ro
                   .kind = UNIFORM,
                   .depth = 0,
                   .divisor = op_attr_int(kernel, tile_format(t, "arg%d.divisibility", i), 1)};
+        int bytes = (element_bits(el) + 7) / 8;
+        if (v->type->is_pointer) x.divisor = x.divisor > bytes ? x.divisor / bytes : 1; /* in elements */
         if (x.divisor < 1 || (x.divisor & (x.divisor - 1))) x.divisor = 1;
         if (v->type->is_pointer) {
             buffer_addf(t, fields, "    ulong a%d;\n", i);
@@ -197,8 +199,11 @@ void tile_emit(tile *t) {
     op *kernel = t->kernel;
     buffer fields, roots, library = {0};
     check_types(t, &kernel->regions[0]);
-    for (bool trying = !t->target.is_cpu; trying; trying = tile_settle(t))
-        emit_kernel(t, true, &fields, &roots);
+    t->parts = t->target.is_cpu ? 1 : tile_parts(t);
+    for (bool trying = !t->target.is_cpu; trying;) {
+        const emitter *trial = emit_kernel(t, true, &fields, &roots);
+        trying = tile_settle(t, trial->splits);
+    }
     emitter *e = emit_kernel(t, false, &fields, &roots);
     find_written(t, &kernel->regions[0]);
     add_library(e, &library);
@@ -210,7 +215,7 @@ void tile_emit(tile *t) {
     if (t->target.has_fp64) text_add(out, "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n");
     if (t->target.has_fp16)
         text_add(out, "#pragma OPENCL EXTENSION cl_khr_fp16 : enable\n#define TILE_HAS_FP16\n");
-    if (library.size) text_addf(out, "#define TILE_LANES %d\n", e->lanes);
+    if (library.size) text_addf(out, "#define TILE_LANES %d\n", e->lanes * t->parts);
     text_add(out,
              t->target.has_inline_ptx /* whose compiler would divide; only processors cut launches */
                  ? "#define XPU_GROUP(d) get_group_id(d)\n\n"

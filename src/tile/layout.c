@@ -541,6 +541,12 @@ static void forget_layout(layout *l, value *v) {
     v->offset = NULL;
 }
 
+/* Local memory is read faster one element a lane. */
+static void keep_lines(layout *l, value *v) {
+    if (v->held && v->held->is_crossed && v->held->type->count >= (int64_t)l->t->parts * tile_lanes(l->t))
+        l->again = true;
+}
+
 static void give_up_wish(layout *l, value *v) {
     if (!v->held || !v->held->is_wish || !v->held->is_crossed) return;
     v->is_recomputed = true;
@@ -551,6 +557,7 @@ static void settle(layout *l, value *v) {
     if (!v->held) return;
     v->held->in_registers = !v->held->is_crossed;
     v->held->is_shared = false;
+    v->held->parts = 0;
     v->held->name = NULL;
 }
 
@@ -577,10 +584,47 @@ void tile_layout(tile *t) {
     t->note = note_place;
 }
 
-bool tile_settle(tile *t) {
+/* Where a lane takes several elements at once, it moves them as vectors of up to 16 bytes. */
+static void find_parts(const tile *t, const region *r, int64_t *parts, bool *moves) {
+    for (const block *b = r->first; b; b = b->next)
+        for (const op *o = b->first; o; o = o->next) {
+            const type *ty = o->arg_count ? o->args[0]->type : NULL;
+            int kind = op_table[o->code].kind;
+            if (kind == KIND_LOAD || kind == KIND_STORE) {
+                if (is_scalar(o->args[0])) continue;
+                int bytes = (element_bits(ty->element) + 7) / 8;
+                int64_t most = ty->shape[lane_dim((tile *)(uintptr_t)t, ty)] / tile_lanes(t);
+                if (16 / bytes < most) most = 16 / bytes;
+                if (most >= 2 && (most < *parts || !*moves)) *parts = most;
+                *moves = *moves || most >= 2;
+            } else if (!is_pure(o) || kind == KIND_GATHER || kind == KIND_MAP || kind == KIND_DESCRIPTOR) {
+                bool plain = kind == KIND_FOR || kind == KIND_IF || kind == KIND_WHILE || kind == KIND_END ||
+                             o->code == OP_REDUCE || o->code == OP_ASSUME;
+                if (!plain) *parts = 1, *moves = true;
+            }
+            for (int i = 0; i < o->region_count; i++) find_parts(t, &o->regions[i], parts, moves);
+        }
+}
+
+int tile_parts(tile *t) {
+    int64_t parts = 1;
+    bool moves = false;
+    if (t->target.has_subgroups) return 1; /* which have loads of their own */
+    find_parts(t, &t->kernel->regions[0], &parts, &moves);
+    int power = 1;
+    while (power * 2 <= parts && power < MAX_PARTS) power *= 2;
+    return power;
+}
+
+bool tile_settle(tile *t, bool splits) {
     layout l = {.t = t};
     region *body = &t->kernel->regions[0];
-    for_values(&l, body, give_up_wish);
+    if (t->parts > 1) {
+        for_values(&l, body, keep_lines);
+        t->parts = l.again ? 1 : splits ? t->parts / 2 : t->parts;
+        l.again |= splits;
+    }
+    if (!l.again) for_values(&l, body, give_up_wish);
     for_values(&l, body, forget_emission);
     if (l.again) {
         for_values(&l, body, forget_layout);

@@ -350,6 +350,7 @@ struct tile {
     op *kernel; /* the public FUNC */
     int next_value, next_op;
     struct votes *votes;                              /* layout.c */
+    int parts;                                        /* consecutive elements that a lane takes at once */
     text *source;                                     /* the result */
     xpu_tile_program *program;                        /* and what is said of it */
     void (*note)(tile *t, text *out, const value *v); /* what the printer writes behind a value's operation */
@@ -387,7 +388,6 @@ void replace_uses(region *r, value *old, value *by);
 int tile_lanes(const tile *t); /* work-items of a program */
 void tile_analyse(tile *t);
 void tile_layout(tile *t);
-bool tile_settle(tile *t);
 void tile_emit(tile *t);
 
 #endif
