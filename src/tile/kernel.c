@@ -101,6 +101,23 @@ static const char *file_text(const char *name) {
     return "";
 }
 
+/* Appends text in which lines `#include "file"` are replaced by those of the operator library's file. */
+static void add_with_files(tile *t, buffer *out, const char *from, size_t size) {
+    static const char mark[] = "#include \"";
+    for (const char *end = from + size; from < end;) {
+        const char *line_end = memchr(from, '\n', (size_t)(end - from));
+        line_end = line_end ? line_end + 1 : end;
+        if (!strncmp(from, mark, sizeof mark - 1)) {
+            const char *name = from + sizeof mark - 1;
+            const char *text = file_text(tile_strndup(t, name, strcspn(name, "\"")));
+            add_with_files(t, out, text, strlen(text));
+        } else {
+            buffer_add(t, out, from, (size_t)(line_end - from));
+        }
+        from = line_end;
+    }
+}
+
 /* Appends a piece of the library, after those that it names itself. A piece begins with a line
  * "//! name other other"; the others are pieces that it needs. */
 static void add_piece(emitter *e, const char *name, buffer *out, buffer *done, int depth) {
@@ -122,7 +139,7 @@ static void add_piece(emitter *e, const char *name, buffer *out, buffer *done, i
         if (c > start) add_piece(e, tile_strndup(e->t, start, (size_t)(c - start)), out, done, depth + 1);
     }
     const char *stop = strstr(line_end, "//! ");
-    buffer_add(e->t, out, line_end + 1, stop ? (size_t)(stop - line_end - 1) : strlen(line_end + 1));
+    add_with_files(e->t, out, line_end + 1, stop ? (size_t)(stop - line_end - 1) : strlen(line_end + 1));
 }
 
 static void add_library(emitter *e, buffer *out) {

@@ -122,6 +122,13 @@ static inline float tile_truncate_f16(float v) {
     return vload_half(0, (const half *)&bits);
 }
 
+//! tile_erf
+#include "erf.h"
+static inline float __attribute__((overloadable)) tile_erf(float v) { return erf_float(v); }
+#ifdef cl_khr_fp64
+static inline double __attribute__((overloadable)) tile_erf(double v) { return erf(v); }
+#endif
+
 //! tile_from_bf16
 static inline float tile_from_bf16(ushort v) { return as_float((uint)v << 16); }
 
