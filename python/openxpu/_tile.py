@@ -12,7 +12,9 @@ from typing import Any
 STAGES = ("parse", "verify", "analyse", "layout", "emit")
 
 
-class _Target(ctypes.Structure):
+class Target(ctypes.Structure):
+    """What is compiled for: ``xpu_tile_target``."""
+
     _fields_ = [
         ("name", ctypes.c_char * 32),
         ("is_cpu", ctypes.c_bool),
@@ -30,7 +32,7 @@ class _Target(ctypes.Structure):
 
 class _Options(ctypes.Structure):
     _fields_ = [
-        ("target", ctypes.POINTER(_Target)),
+        ("target", ctypes.POINTER(Target)),
         ("file", ctypes.c_char_p),
         ("num_warps", ctypes.c_int),
         ("comments", ctypes.c_bool),
@@ -143,10 +145,10 @@ def compile_module(
         With the place and the reason; TooLargeError where smaller blocks may do.
     """
     xpu = library()
-    described = _Target()
+    described = Target()
     status = 0
     if isinstance(target, dict):
-        described = _Target(**{**target, "name": target["name"].encode()})
+        described = Target(**{**target, "name": target["name"].encode()})
     elif isinstance(target, int):
         status = xpu.xpu_tile_target_of_device(target, ctypes.byref(described))
     else:

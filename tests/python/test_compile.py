@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from helpers import python
 from torch import Tensor, nn
 
 pytest.importorskip("triton")
@@ -220,3 +222,22 @@ def test_an_exported_program_compiles() -> None:
     with torch.no_grad():
         exported = torch.export.export(model, (x,)).module()
         torch.testing.assert_close(torch.compile(exported)(x), model(x), rtol=1e-4, atol=1e-5)
+
+
+WORKERS = """
+from torch._inductor.async_compile import AsyncCompile
+x = torch.ones(1000, device="xpu")
+before = openxpu.program_stats()["built"]
+with torch._inductor.config.patch(compile_threads=2, fx_graph_cache=False):
+    AsyncCompile.wait_pool_ready()
+    y = torch.compile(lambda x: x.exp() * 2 + 1)(x)
+torch.testing.assert_close(y.cpu(), torch.ones(1000).exp() * 2 + 1)
+print("built here:", openxpu.program_stats()["built"] - before)
+"""
+
+
+@pytest.mark.skipif(torch.xpu.get_device_capability()["type"] != "cpu", reason="GPUs build where they launch")
+def test_compile_workers_build_for_the_processor(tmp_path: Path) -> None:
+    folders = ("OPENXPU_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+    done = python(WORKERS, {name: str(tmp_path / name) for name in folders})
+    assert "built here: 0" in done.stdout

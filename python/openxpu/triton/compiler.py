@@ -14,7 +14,7 @@ from triton._C.libtriton import ir, passes
 from triton.backends.compiler import BaseBackend, GPUTarget
 from triton.runtime.errors import OutOfResources
 
-from openxpu import _tile
+from openxpu import _builder, _tile
 from openxpu.triton import image
 
 BINARY = "zebin"  # the name under which Inductor looks for an xpu kernel's image
@@ -174,6 +174,8 @@ class XPUBackend(BaseBackend):
             )
         except _tile.TooLargeError as error:  # autotuners then go on to the next configuration
             raise OutOfResources("more", target["local_memory"], f"local memory ({error})") from error
+        if target["is_cpu"] and _builder.is_worker():
+            _builder.build_ahead(program)
         metadata["name"] = program.name
         metadata["shared"] = program.local_memory
         metadata["warp_size"] = target["lanes"]
