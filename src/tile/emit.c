@@ -615,9 +615,11 @@ void add_root(emitter *e, root r, const type *shape, int axis) {
     group *g = &e->group;
     bool reversed = r.kind == ROOT_OP && r.op->code == OP_SCAN && op_attr_int(r.op, "reverse", 0);
     int lane = r.kind == ROOT_HOLD ? r.value->held->fill_dim : lane_dim(e->t, shape);
+    bool once = r.kind == ROOT_OP && (r.op->code == OP_ATOMIC_RMW || r.op->code == OP_ATOMIC_CAS ||
+                                      r.op->code == OP_PRINT || r.op->code == OP_ASSERT);
     bool fits = g->shape && g->lane == lane && same_shape(g->shape, shape) && g->count < MAX_ROOTS &&
                 (axis < 0 || g->axis < 0 || (g->axis == axis && g->is_reversed == reversed)) &&
-                !(reversed && g->count);
+                !(reversed && g->count) && !(once && g->axis >= 0) && !(axis >= 0 && g->has_once);
     if (!fits || !operands_available(e, &r)) flush(e);
     if (!g->shape) {
         g->shape = shape;
@@ -625,13 +627,14 @@ void add_root(emitter *e, root r, const type *shape, int axis) {
         g->axis = -1;
         g->is_reversed = false;
         g->serial = ++e->serials;
-        g->has_effect = false;
+        g->has_effect = g->has_once = false;
         g->epoch = r.kind == ROOT_OP ? r.op->epoch : r.value->def ? r.value->def->epoch : 0;
     }
     if (axis >= 0) {
         g->axis = axis;
         g->is_reversed = reversed;
     }
+    g->has_once = g->has_once || once;
     g->roots[g->count++] = r;
     if (r.kind == ROOT_HOLD) r.value->pending = g->serial;
     if (r.kind == ROOT_OP) {

@@ -130,6 +130,7 @@ typedef struct group {
     int serial;
     int epoch;
     bool has_effect;
+    bool has_once; /* what each element must do once: no lane may repeat another's, as reductions let them */
     int count;
     root roots[MAX_ROOTS];
 } group;

@@ -210,28 +210,36 @@ static int bits_of_number(int64_t v) {
 
 static int bits_of(const expr *x) {
     if (x->is_constant && x->kind == UNIFORM) return bits_of_number(x->constant);
-    return x->bits ? x->bits : INDEX_BITS;
+    return x->bits > INDEX_BITS ? x->bits : INDEX_BITS;
+}
+
+static bool is_scrambler(const expr *x) { /* no stride, but the multiplier of a hash or of random numbers */
+    return x->is_constant && (x->constant & 1) && bits_of_number(x->constant) > 14;
 }
 
 /* Sums and products of indices are taken for indices, which keep within their type, until large numbers come
  * in, as in random numbers and hashes: those wrap around. Sets x->bits. */
 static bool wraps_around(op_code code, element el, const expr *a, const expr *b, expr *x) {
     int n = element_bits(el), la = bits_of(a), lb = bits_of(b), more = la > lb ? la : lb;
+    int most = n == 64 ? 70 : n == 32 ? 42 : n - 1;
+    bool wraps = false;
     switch (code) {
     case OP_ADDI:
-    case OP_SUBI: x->bits = more + (la == lb); break;
+    case OP_SUBI:
+        x->bits = more + (la == lb);
+        wraps = (a->is_constant && la > n - 4) || (b->is_constant && lb > n - 4);
+        break;
     case OP_MULI: /* an index times a stride is an index */
         x->bits = (a->kind == UNIFORM && !a->is_constant) || (b->kind == UNIFORM && !b->is_constant)
                       ? more
                       : la + lb;
+        wraps = is_scrambler(a) || is_scrambler(b);
         break;
-    case OP_DIVSI: x->bits = b->is_constant && la > lb ? la - lb + 1 : la; return false;
-    case OP_REMSI: x->bits = b->is_constant && lb ? lb : la; return false;
+    case OP_DIVSI: x->bits = b->is_constant && la - lb + 1 > INDEX_BITS ? la - lb + 1 : la; return false;
+    case OP_REMSI: x->bits = b->is_constant && lb > INDEX_BITS ? lb : INDEX_BITS; return false;
     default: return false;
     }
-    int most = n == 64 ? 70 : n == 32 ? 42 : n - 1;
-    bool is_sum = code != OP_MULI;
-    if (x->bits <= most && !(is_sum && more >= n - 1)) return false;
+    if (!wraps && x->bits <= most) return false;
     x->bits = most + 1; /* and so do sums with it */
     return true;
 }

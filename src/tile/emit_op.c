@@ -732,6 +732,16 @@ static void emit_descriptor_effect(emitter *e, op *o, const coords *at, const ch
 
 /* --- a group --- */
 
+/* Does `v` come from what an atomic or a scan of the open group gives? */
+static bool awaits(const emitter *e, const value *v, int budget) {
+    if (!v->def) return false;
+    if (!is_pure(v->def)) return v->pending == e->group.serial;
+    if ((v->held && v->pending != e->group.serial) || !budget) return false;
+    for (int i = 0; i < v->def->arg_count; i++)
+        if (awaits(e, v->def->args[i], budget - 1)) return true;
+    return false;
+}
+
 static expr read_root(emitter *e, const root *r, const coords *at);
 
 static void emit_root(emitter *e, root *r, plan *p) {
@@ -739,7 +749,8 @@ static void emit_root(emitter *e, root *r, plan *p) {
     if (r->kind == ROOT_HOLD) {
         expr x;
         if (!recall(e, r->value, p->at, &x)) x = read_root(e, r, p->at);
-        write_held(e, r->value, p->at, &x, e->t->target.is_cpu ? NULL : p->guard);
+        bool all = e->t->target.is_cpu && !awaits(e, r->value, 64); /* a processor writes them all at once */
+        write_held(e, r->value, p->at, &x, all ? NULL : p->guard);
         return;
     }
     switch (o->code) {
@@ -778,16 +789,6 @@ static void comment_group(emitter *e) {
         if (o && o->loc && !strstr(o->loc, "*/")) buffer_addf(e->t, &line, " at %s", o->loc);
     }
     emit_line(e, e->depth, "/* %s */", line.data);
-}
-
-/* Does `v` come from what an atomic or a scan of the open group gives? */
-static bool awaits(const emitter *e, const value *v, int budget) {
-    if (!v->def) return false;
-    if (!is_pure(v->def)) return v->pending == e->group.serial;
-    if ((v->held && v->pending != e->group.serial) || !budget) return false;
-    for (int i = 0; i < v->def->arg_count; i++)
-        if (awaits(e, v->def->args[i], budget - 1)) return true;
-    return false;
 }
 
 /* Computes what the root reads, before anything of its group is written. */
@@ -872,6 +873,9 @@ void emit_group(emitter *e) {
         return;
     }
     open_plan(e, &p, begin_combines);
+    bool own =
+        p.guard && g->has_once; /* other lanes don't have what an atomic gives, nor what is made of it */
+    if (own) open_scope(e, "{");
     for (int u = 0; u < p.unroll && p.unroll > 1; u++)
         for (int i = 0; i < g->count; i++)
             if (g->roots[i].kind != ROOT_HOLD || !awaits(e, g->roots[i].value, 64))
@@ -899,6 +903,7 @@ void emit_group(emitter *e) {
             if (r->kind == ROOT_OP && r->op->code == OP_REDUCE) finish_reduction(e, r, &p);
         }
     }
+    if (own) close_scope(e, "}");
     while (p.loops--) close_scope(e, "}");
     e->weight = weight;
     e->block_depth = outer;

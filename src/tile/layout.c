@@ -504,7 +504,7 @@ static void demand_all(layout *l, region *r) {
             } else if (!is_pure(o) ||
                        (o->result_count && is_scalar(&o->results[0]))) { /* emitted where it stands */
                 for (int i = 0; i < o->arg_count; i++)
-                    if (o->code == OP_GATHER && i == 0)
+                    if (o->code == OP_GATHER && i == 0 && !is_scalar(o->args[i]))
                         mark_held(l, o->args[i], reader_of(o->args[i], at), false);
                     else
                         demand(l, o->args[i], at);
