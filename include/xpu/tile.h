@@ -41,6 +41,7 @@ typedef struct xpu_tile_target {
     int max_lanes;         /* work-items in a work-group */
     uint64_t local_memory; /* bytes a work-group can have */
     bool has_inline_ptx;   /* NVIDIA: lanes of a warp of 32 exchange registers */
+    bool has_ptx_bf16;     /* and round to bfloat16 */
 } xpu_tile_target;
 
 /* A target by name: "cpu", Intel GPUs by the names that Intel's offline compiler has ("bmg", "lnl", "pvc",

@@ -27,6 +27,7 @@ class Target(ctypes.Structure):
         ("max_lanes", ctypes.c_int),
         ("local_memory", ctypes.c_uint64),
         ("has_inline_ptx", ctypes.c_bool),
+        ("has_ptx_bf16", ctypes.c_bool),
     ]
 
 

@@ -11,19 +11,20 @@
 #define MAX_TEXT (64 << 20) /* bytes of a module */
 
 static const xpu_tile_target targets[] = {
-    /* name, cpu, subgroups, fp16, fp64, atomic64, float atomics, lanes, work-items, local memory, PTX */
-    {"cpu", true, true, true, true, true, true, 16, 8192, 256 << 10, false},
-    {"bmg", false, true, true, true, true, true, 16, 1024, 128 << 10, false},
-    {"lnl", false, true, true, true, true, true, 16, 1024, 128 << 10, false},
-    {"ptl", false, true, true, true, true, true, 16, 1024, 128 << 10, false},
-    {"pvc", false, true, true, true, true, true, 16, 1024, 128 << 10, false},
-    {"dg2", false, true, true, false, true, true, 16, 1024, 64 << 10, false},
-    {"mtl", false, true, true, true, true, true, 16, 1024, 64 << 10, false},
-    {"arl-h", false, true, true, true, true, true, 16, 1024, 64 << 10, false},
-    {"tgllp", false, true, true, false, true, true, 16, 512, 64 << 10, false},
-    {"adl-p", false, true, true, false, true, true, 16, 512, 64 << 10, false},
-    {"nvidia", false, false, false, true, true, false, 32, 1024, 48 << 10, true},
-    {"generic", false, false, false, false, false, false, 32, 256, 32 << 10, false},
+    /* name, cpu, subgroups, fp16, fp64, atomic64, float atomics, lanes, work-items, local memory, PTX, bf16
+     */
+    {"cpu", true, true, true, true, true, true, 16, 8192, 256 << 10, false, false},
+    {"bmg", false, true, true, true, true, true, 16, 1024, 128 << 10, false, false},
+    {"lnl", false, true, true, true, true, true, 16, 1024, 128 << 10, false, false},
+    {"ptl", false, true, true, true, true, true, 16, 1024, 128 << 10, false, false},
+    {"pvc", false, true, true, true, true, true, 16, 1024, 128 << 10, false, false},
+    {"dg2", false, true, true, false, true, true, 16, 1024, 64 << 10, false, false},
+    {"mtl", false, true, true, true, true, true, 16, 1024, 64 << 10, false, false},
+    {"arl-h", false, true, true, true, true, true, 16, 1024, 64 << 10, false, false},
+    {"tgllp", false, true, true, false, true, true, 16, 512, 64 << 10, false, false},
+    {"adl-p", false, true, true, false, true, true, 16, 512, 64 << 10, false, false},
+    {"nvidia", false, false, false, true, true, false, 32, 1024, 48 << 10, true, true},
+    {"generic", false, false, false, false, false, false, 32, 256, 32 << 10, false, false},
 };
 enum { TARGETS = sizeof targets / sizeof *targets };
 
@@ -54,6 +55,7 @@ xpu_status xpu_tile_target_of_device(int device, xpu_tile_target *target) {
         .max_lanes = (int)p->max_work_group_size,
         .local_memory = p->local_mem_size,
         .has_inline_ptx = p->has_inline_ptx,
+        .has_ptx_bf16 = p->has_inline_ptx && p->architecture >= 80,
     };
     snprintf(t.name, sizeof t.name, "%.31s", t.is_cpu ? "cpu" : p->name);
     *target = t;

@@ -266,8 +266,8 @@ static const char *load_run(emitter *e, const op *o, const expr *p, const expr *
     expr first = *p;
     first.part = 0;
     const char *vector = tile_format(e->t, "%s%d", c_bits(e, el), p->parts), *name = new_name(e, "w");
-    const char *from =
-        tile_format(e->t, "*(const __global %s *)(%s + %s)", vector, p->root, lane_text(e, &first));
+    const char *from = tile_format(e->t, "as_%s(*(const __global %s *)(%s + %s))", vector,
+                                   run_words(e, el, p->parts), p->root, lane_text(e, &first));
     if (mask) from = tile_format(e->t, "%s ? %s : (%s)(0)", mask->text, from, vector);
     emit_line(e, *depth, "const %s %s = %s;", vector, name, from);
     loaded *l = NEW(e->t, loaded);

@@ -200,8 +200,9 @@ const char *store_text(emitter *e, element el, const expr *p, const char *v);
 const char *loaded_text(emitter *e, element el, const char *bits);
 const char *stored_text(emitter *e, element el, const char *v);
 const char *c_bits(emitter *e, element el);
-bool is_whole(const expr *x); /* the same for all parts of a lane */
-bool is_run(const expr *p);   /* an address whose parts lie side by side, and aligned as one */
+const char *run_words(emitter *e, element el, int parts); /* moved as such at once */
+bool is_whole(const expr *x);                             /* the same for all parts of a lane */
+bool is_run(const expr *p); /* an address whose parts lie side by side, and aligned as one */
 const char *number_text(emitter *e, const type *ty, const attr *number);
 const char *extern_text(emitter *e, op *o, const char *const *args);
 const char *fill(emitter *e, const char *formula, const type *ty, const char *const *args);

@@ -477,6 +477,13 @@ const char *c_bits(emitter *e, element el) {
     return el == F16 && !e->t->target.has_fp16 ? "ushort" : c_stored(el);
 }
 
+/* Of narrow elements a driver would move four at a time. */
+const char *run_words(emitter *e, element el, int parts) {
+    int bytes = (element_bits(el) + 7) / 8 * parts;
+    if (element_bits(el) >= 32 || bytes % 4) return tile_format(e->t, "%s%d", c_bits(e, el), parts);
+    return bytes == 4 ? "uint" : tile_format(e->t, "uint%d", bytes / 4);
+}
+
 /* The number whose bits, of type c_bits, lie in memory. */
 const char *loaded_text(emitter *e, element el, const char *bits) {
     tile *t = e->t;

@@ -570,8 +570,9 @@ static void emit_store(emitter *e, op *o, const coords *at, const char *guard, c
         for (int i = 0; i < p.parts; i++) buffer_addf(e->t, &all, "%s%s", i ? ", " : "", parts[i]);
         const char *vector = tile_format(e->t, "%s%d", c_bits(e, el), p.parts);
         p.part = 0;
-        text = tile_format(e->t, "*(__global %s *)(%s + %s) = (%s)(%s);", vector, p.root, lane_text(e, &p),
-                           vector, all.data);
+        const char *words = run_words(e, el, p.parts);
+        text = tile_format(e->t, "*(__global %s *)(%s + %s) = as_%s((%s)(%s));", words, p.root,
+                           lane_text(e, &p), words, vector, all.data);
     } else {
         e->splits |= p.kind == LINEAR && p.stride == 1 && p.parts > 1;
         text = store_text(e, el, &p, lane_text(e, &v));

@@ -232,6 +232,7 @@ void tile_emit(tile *t) {
     if (t->target.has_fp64) text_add(out, "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n");
     if (t->target.has_fp16)
         text_add(out, "#pragma OPENCL EXTENSION cl_khr_fp16 : enable\n#define TILE_HAS_FP16\n");
+    if (t->target.has_ptx_bf16) text_add(out, "#define TILE_HAS_PTX_BF16\n");
     if (library.size) text_addf(out, "#define TILE_LANES %d\n", e->lanes * t->parts);
     text_add(out,
              t->target.has_inline_ptx /* whose compiler would divide; only processors cut launches */

@@ -133,11 +133,19 @@ static inline double __attribute__((overloadable)) tile_erf(double v) { return e
 static inline float tile_from_bf16(ushort v) { return as_float((uint)v << 16); }
 
 //! tile_round_bf16
+#ifdef TILE_HAS_PTX_BF16
+static inline float tile_round_bf16(float v) {
+    ushort r;
+    __asm__("cvt.rn.bf16.f32 %0, %1;" : "=h"(r) : "f"(v));
+    return as_float((uint)r << 16);
+}
+#else
 static inline float tile_round_bf16(float v) {
     uint u = as_uint(v);
     uint r = (u + 0x7fffu + ((u >> 16) & 1u)) & 0xffff0000u;
     return as_float(v != v ? 0x7fc00000u : r);
 }
+#endif
 
 //! tile_truncate_bf16
 static inline float tile_truncate_bf16(float v) { return as_float(v != v ? 0x7fc00000u : as_uint(v) & 0xffff0000u); }

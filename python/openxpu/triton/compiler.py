@@ -80,6 +80,7 @@ def describe(properties: dict[str, Any]) -> str:
         "has_atomic64": properties["has_atomic64"],
         "has_float_atomics": properties["has_float_atomics"],
         "has_inline_ptx": properties["has_inline_ptx"],
+        "has_ptx_bf16": properties["has_inline_ptx"] and int(properties["architecture"]) >= 80,
         "lanes": lanes(properties),
         "max_lanes": properties["max_work_group_size"],
         "local_memory": properties["local_mem_size"],
