@@ -77,8 +77,42 @@ def matmul(a: Tensor, b: Tensor, c: Tensor) -> None:
     )
 
 
+@triton.jit
+def nothing():
+    """Do nothing, of no arguments."""
+
+
+@triton.jit
+def nothing_of_19(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s):  # noqa: E741
+    """Do nothing, of nineteen arguments."""
+
+
+def launches() -> Iterator[Case]:
+    """A launch through Triton's launcher, beside the one call that Inductor's static launcher makes.
+
+    The call packs the arguments and enqueues; the difference is the cost of Triton's Python.
+    """
+    from openxpu import _bridge
+
+    tensors = [torch.empty(16, device="xpu") for _ in range(5)]
+    stream = _bridge._xpu_getCurrentRawStream(0)
+    for kernel, arguments, types in (
+        (nothing, (), ""),
+        (nothing_of_19, (*tensors, *range(3, 17)), "O" * 5 + "i" * 14),
+    ):
+        function = kernel[(1,)](*arguments).function
+        yield Case(
+            "launch",
+            f"{len(arguments)} arguments, through Triton; directly",
+            lambda kernel=kernel, arguments=arguments: kernel[(1,)](*arguments),
+            lambda f=function, t=types, a=arguments: _bridge.triton_launch(f, 1, 1, 1, 4, 0, t, a, stream),
+            0.0,
+        )
+
+
 def cases() -> Iterator[Case]:
-    """Matrix products against torch.mm."""
+    """Launches; matrix products against torch.mm."""
+    yield from launches()
     for dtype, bar in ((torch.float32, 0.6), (torch.bfloat16, 0.3)):
         name = str(dtype).removeprefix("torch.")
         a, b = torch.randn(1024, 1024).to(dtype), torch.randn(1024, 1024).to(dtype)
