@@ -149,7 +149,7 @@ void remember(emitter *e, value *v, const coords *at, expr x) {
 
 bool is_whole(const expr *x) { return x->kind == UNIFORM || (x->kind == VARYING && x->is_whole); }
 
-static bool same_coords(const coords *a, const coords *b, bool any_part) {
+bool same_coords(const coords *a, const coords *b, bool any_part) {
     if (!a || a == b) return true;
     if (!b || a->rank != b->rank) return false;
     for (int i = 0; i < a->rank; i++) {
@@ -483,8 +483,13 @@ static int64_t words(const emitter *e, const held *h) {
     return h->type->count / e->lanes * (1 + wide);
 }
 
-/* How many of them may be taken by held values. */
-int registers_of(const emitter *e) { return e->t->target.has_inline_ptx ? 128 : 32; }
+/* How many of them may be taken by held values. Intel's newer GPUs, those with more local memory, have
+ * registers of twice the width. */
+int registers_of(const tile *t) {
+    return t->target.has_inline_ptx                                         ? 128
+           : t->target.has_subgroups && t->target.local_memory >= 128 << 10 ? 64
+                                                                            : 32;
+}
 
 void hold_allocate(emitter *e, held *h) {
     if (h->name) return;
@@ -494,7 +499,7 @@ void hold_allocate(emitter *e, held *h) {
                     (long long)(h->type->count / e->lanes));
         return;
     }
-    int64_t taken = words(e, h), most = registers_of(e);
+    int64_t taken = words(e, h), most = registers_of(e->t);
     for (const held *other = e->in_use; other; other = other->next)
         if (!other->is_crossed) taken += words(e, other);
     for (held *other = e->in_use; other && !h->is_wish && taken > most; other = other->next) {
@@ -617,7 +622,10 @@ void add_root(emitter *e, root r, const type *shape, int axis) {
     int lane = r.kind == ROOT_HOLD ? r.value->held->fill_dim : lane_dim(e->t, shape);
     bool once = r.kind == ROOT_OP && (r.op->code == OP_ATOMIC_RMW || r.op->code == OP_ATOMIC_CAS ||
                                       r.op->code == OP_PRINT || r.op->code == OP_ASSERT);
-    bool fits = g->shape && g->lane == lane && same_shape(g->shape, shape) && g->count < MAX_ROOTS &&
+    const tiling *grid = r.kind == ROOT_OP ? r.op->grid : r.value->grid;
+    if (r.kind == ROOT_COPY && r.to->grid) grid = r.to->grid;
+    bool fits = g->shape && g->lane == lane && g->grid == grid && (!grid || axis < 0) &&
+                same_shape(g->shape, shape) && g->count < MAX_ROOTS &&
                 (axis < 0 || g->axis < 0 || (g->axis == axis && g->is_reversed == reversed)) &&
                 !(reversed && g->count) && !(once && g->axis >= 0) && !(axis >= 0 && g->has_once);
     if (!fits || !operands_available(e, &r)) flush(e);
@@ -625,6 +633,7 @@ void add_root(emitter *e, root r, const type *shape, int axis) {
         g->shape = shape;
         g->lane = lane;
         g->axis = -1;
+        g->grid = axis < 0 ? grid : NULL;
         g->is_reversed = false;
         g->serial = ++e->serials;
         g->has_effect = g->has_once = false;
@@ -767,7 +776,7 @@ static void assign_carried(emitter *e, value *const *from, value *const *to, int
 
 /* Does the dot's accumulator come from `arg` alone, at the same coordinates, and is that all that reads it?
  */
-static bool accumulates(const value *arg, const op *dot) {
+bool accumulates(const value *arg, const op *dot) {
     const value *v = dot->args[2];
     while (v != arg) {
         const op *o = v->def;

@@ -39,8 +39,16 @@ typedef struct held {
     bool is_crossed;   /* some lane reads or writes another's elements */
     bool in_registers; /* the array is the lane's own: an element a chunk */
     int parts;         /* of a lane, as first read or written; 0: not yet */
-    struct held *next; /* of those in use, or free */
+    const struct tiling *grid; /* not those of chunks, but as a dot leaves them */
+    struct held *next;         /* of those in use, or free */
 } held;
+
+/* How a dot's sums lie on the lanes: a grid of `down` rows of `across` lanes, each with `rows` × `columns`
+ * elements: rows `down` apart, columns in runs of `width`, the runs `across` × `width` apart. */
+typedef struct tiling {
+    int across, down, rows, columns, width;
+    struct tiling *next; /* of those of this compilation: equal ones are the same pointer */
+} tiling;
 
 /* A loop-carried tensor that grows by the same number in all elements: its first value and a scalar. */
 typedef struct offset {
@@ -131,6 +139,7 @@ typedef struct group {
     int epoch;
     bool has_effect;
     bool has_once; /* what each element must do once: no lane may repeat another's, as reductions let them */
+    const tiling *grid; /* NULL: in chunks */
     int count;
     root roots[MAX_ROOTS];
 } group;
@@ -153,6 +162,10 @@ typedef struct emitter {
     bool is_trial; /* only to learn who reads what: tile_settle */
     bool splits;   /* a lane's parts lie side by side in memory, and couldn't be moved at once */
     struct loaded *loaded;
+    const coords *here;   /* of the element being computed; NULL: at none in particular */
+    const tiling *grid;   /* whose place number `place` it is; NULL: it is one of a chunk */
+    const tiling *wanted; /* it should be a part of this one */
+    int place;
 } emitter;
 
 /* kernel.c */
@@ -176,12 +189,14 @@ const char *lane_number(emitter *e, const expr *x); /* the lane's number on x's 
 #define SPECIAL_BESSEL 2u
 const char *use(emitter *e, const char *function); /* notes that the library's function is needed; gives it */
 bool recall(emitter *e, value *v, const coords *at, expr *x);
+bool same_coords(const coords *a, const coords *b, bool any_part);
 void remember(emitter *e, value *v, const coords *at, expr x);
 void flush(emitter *e);
 void add_root(emitter *e, root r, const type *shape, int axis);
 held *hold_new(emitter *e, value *v);
 void hold_allocate(emitter *e, held *h);
-int registers_of(const emitter *e);
+int registers_of(const tile *t);
+bool accumulates(const value *arg, const op *dot);
 void barrier_if_touched(emitter *e);
 
 /* emit_expr.c */
@@ -240,5 +255,7 @@ const char *atomic_text(emitter *e, op *o, const char *pointer, const char *cons
 
 /* emit_dot.c */
 void emit_dot(emitter *e, op *o);
+const tiling *dot_parts(tile *t, const op *o); /* NULL: its sums can't stay in registers */
+const coords *part_coords(emitter *e, const type *ty, const tiling *x, int part);
 
 #endif

@@ -60,44 +60,83 @@ static const char *emit_scaled(emitter *e, op *o, int which) {
     return h->name;
 }
 
-/* How c's elements lie on the lanes: a grid of `down` rows of `across`, each lane with `rows` × `columns`
- * elements, that many lanes apart, in registers; and how many steps along K are taken at once. */
-typedef struct tiling {
-    int across, down, rows, columns, step;
-    bool is_own; /* there is one grid, and its elements are those that a lane has of a chunk */
-} tiling;
 enum { MOST_PARTS = 128 };
 
 static int at_most(int a, int b) { return a < b ? a : b; }
 
-static tiling tiling_of(const emitter *e, int batch, int M, int N, int K) {
-    const xpu_tile_target *target = &e->t->target;
-    tiling x = {.across = at_most(N, e->lanes), .step = 1};
-    if (!target->is_cpu) x.step = K % 4 ? 1 : 4; /* local memory gives four numbers as fast as one */
-    x.down = e->lanes / x.across;
-    int64_t parts = (int64_t)M * N / e->lanes;
-    if (!target->is_cpu && batch == 1 && x.down <= M && parts <= registers_of(e)) {
-        /* a row's elements lie on neighbouring lanes, which read the same number of a: from there, the sums
-         * can stay in registers over the loop around, and be read by what comes after it */
+static void dot_shape(const op *o, int *batch, int *M, int *N, int *K) {
+    const type *ty = o->results[0].type;
+    int r = ty->rank;
+    *batch = r == 3 ? ty->shape[0] : 1;
+    *M = ty->shape[r - 2];
+    *N = ty->shape[r - 1];
+    *K = o->args[0]->type->shape[r - 1];
+}
+
+/* For sums that stay in registers: as square as possible, since a step along K reads rows + columns numbers.
+ */
+const tiling *dot_parts(tile *t, const op *o) {
+    int batch, M, N, K, lanes = tile_lanes(t);
+    dot_shape(o, &batch, &M, &N, &K);
+    tiling best = {0};
+    if (o->results[0].type->rank != 2 || M * N % lanes || M * N / lanes > registers_of(t)) return NULL;
+    for (int columns = 1; columns <= at_most(16, N); columns *= 2) {
+        tiling x = {.across = N / columns, .columns = columns, .width = at_most(columns, 4)};
+        x.down = lanes / x.across;
+        if (x.across > lanes || x.down > M) continue;
         x.rows = M / x.down;
-        x.columns = N / x.across;
-        x.is_own = true;
-        return x;
+        if (!best.rows || x.rows + x.columns < best.rows + best.columns) best = x;
     }
-    x.across = at_most(N, 16);
+    if (!best.rows) return NULL;
+    for (const tiling *x = t->tilings; x; x = x->next)
+        if (x->across == best.across && x->down == best.down && x->rows == best.rows &&
+            x->columns == best.columns)
+            return x;
+    tiling *x = NEW(t, tiling);
+    *x = best;
+    x->next = t->tilings;
+    return t->tilings = x;
+}
+
+/* For sums that are read and written at each dot: some at a time. */
+static tiling dot_pass(const emitter *e, int M, int N) {
+    tiling x = {.across = at_most(N, 16), .width = 1};
     x.down = at_most(e->lanes / x.across, M);
     x.columns = N >= 4 * x.across ? 4 : N / x.across;
     x.rows = at_most(at_most(16 / x.columns, M / x.down), 8);
     return x;
 }
 
+/* The coordinates of part number `part`, of the tile whose first element is (m, n). */
+static const coords *part_at(emitter *e, const tiling *x, int rank, const expr *b, expr m, expr n, int part) {
+    expr dims[3];
+    int i = part / x->columns, j = part % x->columns;
+    if (rank == 3) dims[0] = *b;
+    m = int_op(e, OP_ADDI, I32, m, constant_int(e, i * x->down));
+    n = int_op(e, OP_ADDI, I32, n, constant_int(e, j / x->width * x->across * x->width + j % x->width));
+    if (x->down > 1) m = int_op(e, OP_ADDI, I32, m, lane_part(e, "(lane / %lld)", x->across));
+    dims[rank - 2] = m;
+    if (x->across == e->lanes && x->width == 1) {
+        dims[rank - 1] = on_lanes(n);
+    } else {
+        expr lane = lane_part(e, "(lane & %lld)", x->across - 1);
+        if (x->width > 1) lane = int_op(e, OP_MULI, I32, lane, constant_int(e, x->width));
+        dims[rank - 1] = int_op(e, OP_ADDI, I32, n, lane);
+    }
+    return make_coords(e, rank, dims, NULL);
+}
+
+const coords *part_coords(emitter *e, const type *ty, const tiling *x, int part) {
+    return part_at(e, x, ty->rank, NULL, constant_int(e, 0), constant_int(e, 0), part);
+}
+
 /* c[m][n] += a[m][k] * b[k][n]; a and b are held. */
 void emit_dot(emitter *e, op *o) {
     tile *t = e->t;
     bool scaled = o->code == OP_DOT_SCALED;
-    const type *ty = o->results[0].type, *a = o->args[0]->type;
-    int r = ty->rank;
-    int batch = r == 3 ? ty->shape[0] : 1, M = ty->shape[r - 2], N = ty->shape[r - 1], K = a->shape[r - 1];
+    const type *ty = o->results[0].type;
+    int r = ty->rank, batch, M, N, K;
+    dot_shape(o, &batch, &M, &N, &K);
     value *result = &o->results[0];
     for (int i = 0; i < 2; i++)
         if (o->args[i]->held) o->args[i]->held->is_crossed = true; /* lanes read all elements */
@@ -109,12 +148,13 @@ void emit_dot(emitter *e, op *o) {
         if (!strcmp(scaled_format(e, o, 0), "e2m1")) K *= 2;
         barrier_if_touched(e);
     }
-    tiling x = tiling_of(e, batch, M, N, K);
-    int across = x.across, down = x.down, rows = x.rows, columns = x.columns;
-    const char *c = c_type(ty), *ca = scaled ? "float" : c_held(a);
-    bool whole = across == e->lanes;
-    const char *n_lane = whole ? "lane" : tile_format(t, "(lane & %d)", across - 1);
+    const tiling *parts = result->held->grid, x = parts ? *parts : dot_pass(e, M, N);
+    int across = x.across, down = x.down, rows = x.rows, columns = x.columns, width = x.width;
+    int step = t->target.is_cpu || K % 4 ? 1 : 4; /* local memory gives four numbers in one instruction */
+    const char *c = c_type(ty), *ca = scaled ? "float" : c_held(o->args[0]->type);
+    const char *n_lane = across == e->lanes ? "lane" : tile_format(t, "(lane & %d)", across - 1);
     const char *m_lane = down == 1 ? "0" : tile_format(t, "(lane / %d)", across);
+    if (width > 1) n_lane = tile_format(t, "%s * %d", n_lane, width);
     plan p = {0};
     uint64_t weight = e->weight;
     expr ib = open_loop(e, &p, "b", batch, 1), im = open_loop(e, &p, "m", M, rows * down),
@@ -124,22 +164,16 @@ void emit_dot(emitter *e, op *o) {
     if (idle) open_scope(e, "if (lane < %d) {", across * down);
     expr acc[MOST_PARTS];
     const coords *at[MOST_PARTS];
-    for (int i = 0; i < rows; i++)
-        for (int j = 0; j < columns; j++) {
-            expr dims[3], n = int_op(e, OP_ADDI, I32, in, constant_int(e, j * across)),
-                          m = int_op(e, OP_ADDI, I32, im, constant_int(e, i * down));
-            expr lane = lane_part(e, n_lane, 0), row = lane_part(e, m_lane, 0);
-            expr linear = on_lanes(constant_int(e, i * down * N + j * across));
-            if (r == 3) dims[0] = ib;
-            dims[r - 2] = down == 1 ? m : int_op(e, OP_ADDI, I32, m, row);
-            dims[r - 1] = whole ? on_lanes(n) : int_op(e, OP_ADDI, I32, n, lane);
-            int k = i * columns + j;
-            at[k] = make_coords(e, r, dims, x.is_own ? &linear : NULL);
-            expr start = emit_value(e, o->args[2], at[k]);
-            const char *name = tile_format(t, "c%d_%d_%d", i, j, ++e->names);
-            emit_line(e, e->depth, "%s %s = %s;", c, name, lane_text(e, &start));
-            acc[k] = (expr){.text = name, .kind = VARYING, .depth = e->depth, .divisor = 1};
-        }
+    e->grid = parts;
+    for (int k = 0; k < rows * columns; k++) {
+        e->place = k;
+        at[k] = part_at(e, &x, r, &ib, im, in, k);
+        if (parts) e->here = at[k];
+        expr start = emit_value(e, o->args[2], at[k]);
+        const char *name = tile_format(t, "c%d_%d_%d", k / columns, k % columns, ++e->names);
+        emit_line(e, e->depth, "%s %s = %s;", c, name, lane_text(e, &start));
+        acc[k] = (expr){.text = name, .kind = VARYING, .depth = e->depth, .divisor = 1};
+    }
     const char *k = new_name(e, "k"), *base_a = im.text, *base_b = k;
     if (r == 3) {
         base_a = tile_format(t, "(%s * %d + %s)", ib.text, M, im.text);
@@ -147,35 +181,47 @@ void emit_dot(emitter *e, op *o) {
     }
     emit_line(e, e->depth, "__local const %s *const a_%s = %s + (%s + %s) * %d;", ca, k, ha, base_a, m_lane,
               K);
-    if (x.step > 1)
-        open_scope(e, "for (int %s = 0; %s < %d; %s += %d) {", k, k, K, k, x.step);
+    if (step > 1)
+        open_scope(e, "for (int %s = 0; %s < %d; %s += %d) {", k, k, K, k, step);
     else
         open_scope(e, "for (int %s = 0; %s < %d; %s++) {", k, k, K, k);
     emit_line(e, e->depth, "__local const %s *const b_%s = %s + %s * %d + %s + %s;", ca, k, hb, base_b, N,
               in.text, n_lane);
-    for (int s = 0; s < x.step; s++)
-        for (int j = 0; j < columns; j++)
-            emit_line(e, e->depth, "const %s b%d_%d = b_%s[%d];", c, j, s, k, s * N + j * across);
+    for (int s = 0; s < step; s++)
+        for (int j = 0; j < columns; j += width) {
+            int from = s * N + j * across;
+            if (width > 1)
+                emit_line(e, e->depth, "const %s%d b%d_%d = *(__local const %s%d *)(b_%s + %d);", ca, width,
+                          j, s, ca, width, k, from);
+            else
+                emit_line(e, e->depth, "const %s b%d_%d = b_%s[%d];", c, j, s, k, from);
+        }
     for (int i = 0; i < rows; i++) {
-        if (x.step > 1)
-            emit_line(e, e->depth, "const %s%d a%d = *(__local const %s%d *)(a_%s + %d + %s);", ca, x.step, i,
-                      ca, x.step, k, i * down * K, k);
+        if (step > 1)
+            emit_line(e, e->depth, "const %s%d a%d = *(__local const %s%d *)(a_%s + %d + %s);", ca, step, i,
+                      ca, step, k, i * down * K, k);
         else
             emit_line(e, e->depth, "const %s a%d = a_%s[%d + %s];", c, i, k, i * down * K, k);
-        for (int s = 0; s < x.step; s++) {
-            const char *part = x.step > 1 ? tile_format(t, "a%d.s%d", i, s) : tile_format(t, "a%d", i);
+        for (int s = 0; s < step; s++) {
+            const char *left = step > 1 ? tile_format(t, "a%d.s%d", i, s) : tile_format(t, "a%d", i);
             for (int j = 0; j < columns; j++) {
-                const char *sum = acc[i * columns + j].text;
-                emit_line(e, e->depth, is_float(ty) ? "%s = fma(%s, b%d_%d, %s);" : "%s = %s * b%d_%d + %s;",
-                          sum, part, j, s, sum);
+                const char *sum = acc[i * columns + j].text,
+                           *right = width > 1 ? tile_format(t, "b%d_%d.s%d", j - j % width, s, j % width)
+                                              : tile_format(t, "b%d_%d", j, s);
+                emit_line(e, e->depth, is_float(ty) ? "%s = fma(%s, %s, %s);" : "%s = %s * %s + %s;", sum,
+                          left, right, sum);
             }
         }
     }
     close_scope(e, "}");
     for (int i = 0; i < rows * columns; i++) {
+        e->place = i;
+        if (parts) e->here = at[i];
         acc[i].text = rounded(e, ty->element, acc[i].text);
         write_held(e, result, at[i], &acc[i], NULL);
     }
+    e->grid = NULL;
+    e->here = NULL;
     if (idle) close_scope(e, "}");
     while (p.loops--) close_scope(e, "}");
     e->weight = weight;

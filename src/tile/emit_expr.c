@@ -132,6 +132,10 @@ static const char *index_text(emitter *e, op_code code, element el, const expr *
     case OP_SUBI: return tile_format(t, "(%s - %s)", a->text, b->text);
     case OP_MULI: return tile_format(t, "(%s * %s)", a->text, b->text);
     case OP_DIVSI:
+        if (b->is_constant && is_power(b->constant) && a->is_nonnegative && a->kind == VARYING)
+            return tile_format(
+                t, "(%s)((%s)%s >> %d)", c_type(type_scalar(t, el)), c_unsigned(el), a->text,
+                log2_of(b->constant)); /* Intel's CPU compiler is wrong on signed sums in loops */
         if (b->is_constant && is_power(b->constant) && a->is_nonnegative)
             return tile_format(t, "(%s >> %d)", a->text, log2_of(b->constant));
         return b->is_constant ? tile_format(t, "(%s / %s)", a->text, b->text)
@@ -357,6 +361,7 @@ expr int_op(emitter *e, op_code code, element el, expr a, expr b) {
     expr la = a, lb = b;
     la.text = lane_text(e, &a);
     lb.text = lane_text(e, &b);
+    if (a.kind != UNIFORM) la.kind = VARYING;
     la.is_constant = a.kind == UNIFORM && a.is_constant;
     lb.is_constant = b.kind == UNIFORM && b.is_constant;
     bool index = a.is_nonnegative && b.is_nonnegative;
@@ -433,6 +438,20 @@ static expr held_index(emitter *e, const held *h, const coords *at) {
 /* The element in C. Lane l's own are the l-th (or l-th few) of the chunks: if a lane wants no others, the
  * array is one of registers, and the loops around are unrolled, since registers have no addresses. */
 const char *held_text(emitter *e, held *h, const coords *at, expr *index) {
+    if (h->grid) {
+        bool is_here = e->here && at && same_coords(at, e->here, false);
+        if (is_here && e->grid == h->grid) {
+            *index = (expr){.kind = VARYING, .depth = e->block_depth, .divisor = 1};
+            return tile_format(e->t, "%s[%d]", h->name, e->place);
+        }
+        if (!e->is_trial) tile_error(e->t, NULL, "internal error: a sum is wanted from another lane");
+        if (is_here && !e->grid && e->group.shape && e->group.axis < 0)
+            e->wanted = h->grid;
+        else
+            h->is_crossed = true;
+        *index = held_index(e, h, at);
+        return h->name;
+    }
     *index = held_index(e, h, at);
     int parts = index->kind == LINEAR && index->parts ? index->parts : 1, span = e->lanes * parts;
     bool is_own = index->kind == LINEAR && index->stride == 1 && index->divisor % span == 0 &&

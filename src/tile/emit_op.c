@@ -860,6 +860,46 @@ static void emit_turned(emitter *e) {
     while (p.loops--) close_scope(e, "}");
 }
 
+/* A root read a carried sum that a dot leaves in parts: from the next emission on it's computed part by part.
+ */
+static void note_wanted(emitter *e, const root *r) {
+    if (!e->wanted) return;
+    *(r->kind == ROOT_OP ? &r->op->grid : &r->value->grid) = e->wanted;
+    e->wanted = NULL;
+    e->t->is_unsettled = true;
+}
+
+/* All roots for the element at p->at. */
+static void emit_roots(emitter *e, plan *p) {
+    group *g = &e->group;
+    e->here = p->at;
+    for (int i = 0; i < g->count; i++) {
+        if (g->roots[i].kind != ROOT_COPY) emit_root(e, &g->roots[i], p);
+        note_wanted(e, &g->roots[i]);
+    }
+    expr *copies = NEW_ARRAY(e->t, expr, g->count); /* all are read before any is written */
+    for (int i = 0; i < g->count; i++) {
+        if (g->roots[i].kind == ROOT_COPY) copies[i] = read_root(e, &g->roots[i], p->at);
+        note_wanted(e, &g->roots[i]);
+    }
+    for (int i = 0; i < g->count; i++)
+        if (g->roots[i].kind == ROOT_COPY)
+            write_held(e, &(value){.held = g->roots[i].to}, p->at, &copies[i],
+                       e->t->target.is_cpu ? NULL : p->guard);
+    e->here = NULL;
+}
+
+/* Element by element, as a dot's sums lie on the lanes. */
+static void emit_parts(emitter *e) {
+    const tiling *x = e->grid = e->group.grid;
+    plan p = {.shape = e->group.shape, .axis = -1, .parts = 1};
+    for (e->place = 0; e->place < x->rows * x->columns; e->place++) {
+        p.at = part_coords(e, p.shape, x, e->place);
+        emit_roots(e, &p);
+    }
+    e->grid = NULL;
+}
+
 void emit_group(emitter *e) {
     group *g = &e->group;
     plan p = {.shape = g->shape, .axis = g->axis, .lane = g->lane, .may_unroll = g->count <= MOST_UNROLLED};
@@ -873,26 +913,25 @@ void emit_group(emitter *e) {
         e->block_depth = outer;
         return;
     }
+    if (g->grid) {
+        emit_parts(e);
+        return;
+    }
     open_plan(e, &p, begin_combines);
     bool own =
         p.guard && g->has_once; /* other lanes don't have what an atomic gives, nor what is made of it */
     if (own) open_scope(e, "{");
     for (int u = 0; u < p.unroll && p.unroll > 1; u++)
-        for (int i = 0; i < g->count; i++)
-            if (g->roots[i].kind != ROOT_HOLD || !awaits(e, g->roots[i].value, 64))
-                read_root(e, &g->roots[i], p.all[u]);
+        for (int i = 0; i < g->count; i++) {
+            if (g->roots[i].kind == ROOT_HOLD && awaits(e, g->roots[i].value, 64)) continue;
+            e->here = p.all[u];
+            read_root(e, &g->roots[i], p.all[u]);
+            note_wanted(e, &g->roots[i]);
+        }
     for (int u = 0; u < p.unroll; u++) {
         if (p.axis < 0 || p.parts > 1) p.at = p.all[u];
         p.part = u % p.parts;
-        for (int i = 0; i < g->count; i++)
-            if (g->roots[i].kind != ROOT_COPY) emit_root(e, &g->roots[i], &p);
-        expr *copies = NEW_ARRAY(e->t, expr, g->count); /* all are read before any is written */
-        for (int i = 0; i < g->count; i++)
-            if (g->roots[i].kind == ROOT_COPY) copies[i] = read_root(e, &g->roots[i], p.at);
-        for (int i = 0; i < g->count; i++)
-            if (g->roots[i].kind == ROOT_COPY)
-                write_held(e, &(value){.held = g->roots[i].to}, p.at, &copies[i],
-                           e->t->target.is_cpu ? NULL : p.guard);
+        emit_roots(e, &p);
     }
     if (p.axis >= 0) {
         if (p.first) { /* the axis' loop was opened */

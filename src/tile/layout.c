@@ -553,6 +553,41 @@ static void give_up_wish(layout *l, value *v) {
     l->again = true;
 }
 
+/* A dot's sums stay in registers as they lie after it, over a loop too that only the dot changes them in: as
+ * far as is known; a trial emission finds out. */
+static void mark_parts(layout *l, region *r) {
+    for (block *b = r->first; b; b = b->next)
+        for (op *o = b->first; o; o = o->next) {
+            for (int i = 0; i < o->region_count; i++) mark_parts(l, &o->regions[i]);
+            o->grid = NULL;
+            for (int i = 0; i < o->result_count; i++) o->results[i].grid = NULL;
+            if ((o->code == OP_DOT || o->code == OP_DOT_SCALED) && o->results[0].held &&
+                !o->results[0].is_whole)
+                o->results[0].held->grid = dot_parts(l->t, o);
+            block *body = o->code == OP_FOR ? o->regions[0].first : NULL;
+            for (int i = 1; body && i < body->arg_count; i++) {
+                value *arg = body->args[i];
+                const op *dot = body->last->args[i - 1]->def;
+                if (!dot || dot->owner != body || (dot->code != OP_DOT && dot->code != OP_DOT_SCALED) ||
+                    !arg->held || arg->is_whole || !accumulates(arg, dot))
+                    continue;
+                arg->held->grid = dot_parts(l->t, dot);
+            }
+        }
+}
+
+static void give_up_parts(layout *l, value *v) {
+    if (!v->held || !v->held->grid || !v->held->is_crossed) return;
+    v->is_whole = true;
+    l->again = true;
+}
+
+static void forget_places(layout *l, value *v) {
+    if (!v->held) return;
+    v->held->is_shared = false;
+    v->held->name = NULL;
+}
+
 static void settle(layout *l, value *v) {
     if (!v->held) return;
     v->held->in_registers = !v->held->is_crossed;
@@ -581,6 +616,7 @@ void tile_layout(tile *t) {
     for_values(&l, body, forget_demand);
     demand_all(&l, body);
     for_values(&l, body, drop_unread);
+    if (!t->target.is_cpu) mark_parts(&l, body);
     t->note = note_place;
 }
 
@@ -625,13 +661,16 @@ bool tile_settle(tile *t, bool splits) {
         l.again |= splits;
     }
     if (!l.again) for_values(&l, body, give_up_wish);
+    for_values(&l, body, give_up_parts);
     for_values(&l, body, forget_emission);
+    bool again = l.again || t->is_unsettled;
     if (l.again) {
         for_values(&l, body, forget_layout);
         t->votes = NULL;
         tile_layout(t);
     } else {
-        for_values(&l, body, settle);
+        for_values(&l, body, again ? forget_places : settle);
     }
-    return l.again;
+    t->is_unsettled = false;
+    return again;
 }

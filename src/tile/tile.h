@@ -131,6 +131,8 @@ struct value {
     struct memo *memo;     /* emit.c: the elements computed so far */
     int pending;           /* emit.c: the group that gives it, if that isn't emitted yet */
     bool is_recomputed;    /* it can't stay in registers, and is too cheap for local memory */
+    bool is_whole;         /* a carried one that isn't read as its dot leaves it */
+    const struct tiling *grid; /* emit_op.c: what it is computed from lies on the lanes like this */
 };
 
 struct op {
@@ -146,10 +148,11 @@ struct op {
     block **targets;  /* of a branch */
     int *target_args; /* how many of the last args go to each target */
     attr *attrs;
-    int id, end;       /* layout.c: its number in program order, and the last of its regions' */
-    int epoch;         /* how many memory effects come before it */
-    int level, raises; /* how many reductions and the like its operands have behind them */
-    int loops;         /* around it */
+    int id, end;               /* layout.c: its number in program order, and the last of its regions' */
+    int epoch;                 /* how many memory effects come before it */
+    int level, raises;         /* how many reductions and the like its operands have behind them */
+    int loops;                 /* around it */
+    const struct tiling *grid; /* as of values */
 };
 
 struct block {
@@ -351,6 +354,8 @@ struct tile {
     int next_value, next_op;
     struct votes *votes;                              /* layout.c */
     int parts;                                        /* consecutive elements that a lane takes at once */
+    struct tiling *tilings;                           /* emit_dot.c */
+    bool is_unsettled;                                /* a trial emission learnt something */
     text *source;                                     /* the result */
     xpu_tile_program *program;                        /* and what is said of it */
     void (*note)(tile *t, text *out, const value *v); /* what the printer writes behind a value's operation */
