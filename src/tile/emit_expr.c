@@ -914,6 +914,8 @@ expr emit_elementwise(emitter *e, op *o, const expr *args, int index) {
                           ? "($0 != $0 ? $0 : fmin(fmax($0, $1), $2))"
                           : "fmin(fmax($0, $1), $2)";
         }
+        if (o->code == OP_DIVF && ty->element != F64 && t->target.has_inline_ptx)
+            formula = "tile_divide($0, $1)";
         if (!formula) tile_unsupported(t, o->at, "%s", op_table[o->code].name);
         for (const char *c = strstr(formula, "tile_"); c; c = strstr(c + 1, "tile_"))
             use(e, tile_strndup(t, c, strcspn(c, "(")));

@@ -65,6 +65,14 @@ static inline long __attribute__((overloadable)) tile_run_rem(long first, long d
     return r + lane - (whole ? (d < 0 ? -d : d) : 0);
 }
 
+//! tile_divide
+// NVIDIA: within 2 ulp, as on CUDA. The operator's would be rounded correctly, which takes four times as long.
+static inline float tile_divide(float a, float b) {
+    float q;
+    __asm__("div.full.f32 %0, %1, %2;" : "=f"(q) : "f"(a), "f"(b));
+    return q;
+}
+
 //! tile_udiv
 static inline uchar __attribute__((overloadable)) tile_udiv(uchar a, uchar b) { return b == 0 ? 0 : (uchar)(a / b); }
 static inline ushort __attribute__((overloadable)) tile_udiv(ushort a, ushort b) { return b == 0 ? 0 : (ushort)(a / b); }
