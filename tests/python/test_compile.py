@@ -210,6 +210,32 @@ def test_modes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         torch.testing.assert_close(torch.compile(model, **arguments)(x), model(x), rtol=1e-4, atol=1e-5)
 
 
+TEMPLATES: dict[str, tuple[Callable[..., Tensor], list[tuple[int, ...]]]] = {
+    "bmm": (lambda x, y: torch.bmm(x, y) * 2, [(3, 40, 32), (3, 32, 48)]),
+    "conv": (lambda x, w: F.conv2d(x, w, padding=1).relu(), [(2, 16, 12, 12), (32, 16, 3, 3)]),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_templates(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch._inductor.utils
+
+    monkeypatch.setattr(torch._inductor.utils, "is_big_gpu", lambda *_: True)
+    function, shapes = TEMPLATES[name]
+    arguments = [normal(*shape) for shape in shapes]
+    chosen = {
+        "max_autotune": True,
+        "max_autotune_gemm_backends": "TRITON",
+        "max_autotune_conv_backends": "TRITON",
+        "test_configs.max_mm_configs": 3,
+    }
+    with torch._inductor.config.patch(chosen):
+        result, programs = kernels_of(function, *arguments)
+    assert "triton_tem" in programs[0]
+    torch.testing.assert_close(result, function(*arguments), rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
 def test_attention_is_exported(mode: Callable[[], Any]) -> None:
     with mode():
