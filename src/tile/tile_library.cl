@@ -9,8 +9,14 @@ static inline long __attribute__((overloadable)) tile_div(long a, long b) { retu
 //! tile_rem
 static inline char __attribute__((overloadable)) tile_rem(char a, char b) { return b == 0 ? 0 : (char)(a % b); }
 static inline short __attribute__((overloadable)) tile_rem(short a, short b) { return b == 0 ? 0 : (short)(a % b); }
-static inline int __attribute__((overloadable)) tile_rem(int a, int b) { return b == 0 || b == -1 ? 0 : a % b; }
-static inline long __attribute__((overloadable)) tile_rem(long a, long b) { return b == 0 || b == -1 ? 0 : a % b; }
+static inline int __attribute__((overloadable)) tile_rem(int a, int b) {
+    if (b > 0 && (uint)a < (uint)b) return a; // an index that seldom comes round: a comparison instead of a division
+    return b == 0 || b == -1 ? 0 : a % b;
+}
+static inline long __attribute__((overloadable)) tile_rem(long a, long b) {
+    if (b > 0 && (ulong)a < (ulong)b) return a;
+    return b == 0 || b == -1 ? 0 : a % b;
+}
 
 //! tile_carry
 // n / d for 0 <= n < d + the number of lanes: at most 1 for large d, and small enough for floats for others.
