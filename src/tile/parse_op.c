@@ -649,7 +649,7 @@ static void parse_generic(parser *p, draft *d) {
     parse_attr_dict(p, d->o);
     expect(p, ":");
     parse_functional(p, d);
-    if (d->o->code == OP_BR) d->o->target_args[0] = d->count;
+    if (d->o->code == OP_BR && d->o->target_count) d->o->target_args[0] = d->count;
     const attr *sizes = op_attr(d->o, "operandSegmentSizes");
     if (d->o->code == OP_COND_BR && sizes && sizes->count == 3)
         for (int i = 0; i < 2 && i < d->o->target_count; i++)
