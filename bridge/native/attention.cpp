@@ -11,7 +11,6 @@
 #include <ATen/ops/_scaled_dot_product_flash_attention_native.h>
 #include <ATen/ops/_scaled_dot_product_fused_attention_overrideable_backward_native.h>
 #include <ATen/ops/_scaled_dot_product_fused_attention_overrideable_native.h>
-#include <ATen/ops/_fused_sdp_choice.h>
 #include <ATen/ops/_scaled_dot_product_attention_math.h>
 #include <ATen/ops/_scaled_dot_product_fused_attention_overrideable.h>
 #include <ATen/ops/empty.h>
@@ -327,8 +326,9 @@ Tensor scaled_dot_product_attention_xpu(const Tensor &query, const Tensor &key, 
             mask = at::zeros_symint(mask->sym_sizes(), query.options())
                        .masked_fill_(mask->logical_not(), -INFINITY);
     }
+    // Asked directly: through the dispatcher the question would become part of traced programs.
     const auto choice = static_cast<sdp::SDPBackend>(
-        at::_fused_sdp_choice(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa));
+        at::native::fused_sdp_choice_xpu(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa));
     if (choice == sdp::SDPBackend::overrideable)
         return std::get<0>(at::_scaled_dot_product_fused_attention_overrideable(
             query, key, value, mask, dropout_p, is_causal, false, scale));
