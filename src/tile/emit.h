@@ -57,7 +57,11 @@ typedef struct offset {
     const char *name; /* the C variable */
 } offset;
 
-int lane_dim(tile *t, const type *ty);      /* which dimension's elements lie on neighbouring lanes */
+int lane_dim(tile *t, const type *ty); /* which dimension's elements lie on neighbouring lanes */
+/* The one other dimension of a reduction along `axis` on a processor, where memory goes along it and it has
+ * at least a quarter as many elements as there are lanes, but fewer; else -1. A vector that is filled in part
+ * is loaded at once; along the axis each lane's element would be. */
+int short_lane_dim(tile *t, const type *ty, int axis);
 bool is_pure(const op *o);                  /* may be computed anew, anywhere */
 bool is_small_reduce(const op *o);          /* a reduction over 2 elements: computed where it is wanted */
 bool is_scalar(const value *v);             /* one element: computed where it is defined */

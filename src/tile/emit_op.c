@@ -196,9 +196,17 @@ void open_plan(emitter *e, plan *p, void (*begin)(emitter *, plan *)) {
     const type *others = axis >= 0 ? without(e->t, s, axis) : s;
     p->unroll = p->parts = 1;
     p->width = size < lanes ? size : lanes;
-    p->lanes_on_axis = axis >= 0 && (size >= lanes || (!e->t->target.is_cpu && size > 1)) &&
+    bool partly = axis >= 0 && size >= lanes && short_lane_dim(e->t, s, axis) >= 0;
+    p->lanes_on_axis = axis >= 0 && !partly && (size >= lanes || (!e->t->target.is_cpu && size > 1)) &&
                        (axis == lane || others->count < lanes);
-    if (p->lanes_on_axis && p->width == lanes) {
+    if (partly) {
+        open_scope(e, "if (lane < %lld) {", (long long)others->count);
+        p->loops++;
+        e->block_depth = e->depth; /* nothing is read for the other lanes */
+        e->lanes = (int)others->count;
+        for (int i = 0; i < s->rank; i++)
+            dims[i] = s->shape[i] > 1 ? on_lanes(constant_int(e, 0)) : constant_int(e, 0);
+    } else if (p->lanes_on_axis && p->width == lanes) {
         for (int i = 0; i < s->rank; i++)
             if (i != axis) dims[i] = open_loop(e, p, "i", s->shape[i], 1);
     } else if (!p->lanes_on_axis && lane != axis && s->shape[lane] >= lanes) {
@@ -905,7 +913,7 @@ void emit_group(emitter *e) {
     plan p = {.shape = g->shape, .axis = g->axis, .lane = g->lane, .may_unroll = g->count <= MOST_UNROLLED};
     p.most_parts = e->t->parts > 1 ? e->t->parts : 0;
     uint64_t weight = e->weight;
-    int outer = e->block_depth;
+    int outer = e->block_depth, lanes = e->lanes;
     comment_group(e);
     if (is_turned(e)) {
         emit_turned(e);
@@ -947,6 +955,7 @@ void emit_group(emitter *e) {
     while (p.loops--) close_scope(e, "}");
     e->weight = weight;
     e->block_depth = outer;
+    e->lanes = lanes;
 }
 
 /* --- tt.histogram --- */

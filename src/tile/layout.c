@@ -220,6 +220,17 @@ static int last_dim(const type *ty) {
     return 0;
 }
 
+int short_lane_dim(tile *t, const type *ty, int axis) {
+    const votes *v = votes_for(t, ty);
+    int found = -1;
+    for (int d = 0; d < ty->rank; d++) {
+        if (d == axis || ty->shape[d] == 1) continue;
+        if (found >= 0 || ty->shape[d] >= t->target.lanes || ty->shape[d] * 4 < t->target.lanes) return -1;
+        found = d;
+    }
+    return found >= 0 && t->target.is_cpu && !v->is_fixed && v->count[found] > v->count[axis] ? found : -1;
+}
+
 int lane_dim(tile *t, const type *ty) {
     int best = last_dim(ty);
     if (ty->rank < 2) return best;

@@ -203,6 +203,41 @@ def variance_kernel(x, out, M: tl.constexpr, N: tl.constexpr):
     tl.store(out + r, m2 / n)
 
 
+@triton.jit
+def few_columns_kernel(x, scale, total, best, place, rows, columns, X: tl.constexpr, R: tl.constexpr):
+    column = tl.program_id(0) * X + tl.arange(0, X)[:, None]
+    weight = tl.load(scale + column, column < columns)
+    sums = tl.zeros([X, R], tl.float32)
+    high = tl.full([X, 1], float("-inf"), tl.float32)
+    at = tl.zeros([X, 1], tl.int32)
+    for first in range(0, rows, R):
+        row = first + tl.arange(0, R)[None, :]
+        inside = (row < rows) & (column < columns)
+        value = tl.load(x + row * columns + column, inside, 0.0) * weight
+        sums += value
+        top, where = tl.max(tl.where(inside, value, float("-inf")), 1, return_indices=True)
+        at = tl.where(top[:, None] > high, first + where[:, None], at)
+        high = tl.maximum(high, top[:, None])
+    tl.store(total + column, tl.sum(sums, 1)[:, None], column < columns)
+    tl.store(best + column, high, column < columns)
+    tl.store(place + column, at, column < columns)
+
+
+@pytest.mark.parametrize("block", [4, 8])
+@pytest.mark.parametrize("columns", [4, 6, 24])
+def test_reductions_down_a_few_columns(block: int, columns: int) -> None:
+    x, scale = normal(100, columns), normal(columns, seed=1)
+    total, best = (torch.full((columns + 16,), -7.0, device=XPU) for _ in range(2))
+    place = torch.full((columns + 16,), -7, dtype=torch.int32, device=XPU)
+    grid = (triton.cdiv(columns, block),)
+    few_columns_kernel[grid](x.to(XPU), scale.to(XPU), total, best, place, 100, columns, X=block, R=64)
+    high, where = (x * scale).max(0)
+    close(total[:columns], (x.double() * scale.double()).sum(0), rtol=1e-5, atol=1e-5)
+    close(best[:columns], high)
+    close(place[:columns], where.int())
+    assert all((out[columns:] == -7).all() for out in (total, best, place))
+
+
 def test_a_reduction_of_three_values_with_a_function_of_the_users() -> None:
     x = normal(8, 128) + 3
     out = torch.empty(8, device=XPU)
