@@ -45,13 +45,22 @@ class Utils:
         }
 
 
+@functools.cache
+def _flags() -> tuple[str, ...]:
+    """What this Triton's descriptors have beside shape and strides: rounding to tf32 came with 3.7."""
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    known = ("padding", "round_f32_to_tf32")
+    return tuple(name for name in known if name in TensorDescriptor.__dataclass_fields__)
+
+
 def _flatten(kind: Any, value: Any) -> list[Any]:
     """An argument as the kernel's parameters: descriptors and tuples have several."""
     if isinstance(kind, tuple):
         return [leaf for k, v in zip(kind, value, strict=True) for leaf in _flatten(k, v)]
     if isinstance(kind, str) and kind.startswith("tensordesc"):
         layout = [*value.shape, *value.strides]
-        return [value.base, *layout, value.padding == "nan", value.round_f32_to_tf32, *layout]
+        return [value.base, *layout, *(getattr(value, name) in (True, "nan") for name in _flags()), *layout]
     return [value]
 
 
@@ -61,7 +70,7 @@ def _passed(kind: Any) -> list[bool]:
         return [leaf for k in kind for leaf in _passed(k)]
     if isinstance(kind, str) and kind.startswith("tensordesc"):
         dims = kind[kind.index("[") + 1 : kind.index("]")].count(",") + 1
-        return [True] * (1 + 2 * dims + 2 + 2 * dims)
+        return [True] * (1 + 2 * dims + len(_flags()) + 2 * dims)
     return [kind != "constexpr"]
 
 
