@@ -11,8 +11,7 @@
 #define MAX_TEXT (64 << 20) /* bytes of a module */
 
 static const xpu_tile_target targets[] = {
-    /* name, cpu, subgroups, fp16, fp64, atomic64, float atomics, lanes, work-items, local memory, PTX, bf16
-     */
+    /* name, cpu, subgroups, fp16, fp64, atomic64, float atomics, lanes, items, local memory, PTX, its bf16 */
     {"cpu", true, true, true, true, true, true, 16, 8192, 256 << 10, false, false},
     {"bmg", false, true, true, true, true, true, 16, 1024, 128 << 10, false, false},
     {"lnl", false, true, true, true, true, true, 16, 1024, 128 << 10, false, false},

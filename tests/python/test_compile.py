@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,7 @@ from torch import Tensor, nn
 
 pytest.importorskip("triton")
 XPU = "xpu"
-
-
-@pytest.fixture(autouse=True)
-def fresh_compiler() -> Iterator[None]:
-    """Each test compiles for itself, in this process."""
-    with torch._inductor.config.patch(compile_threads=1, fx_graph_cache=False):
-        torch._dynamo.reset()
-        yield
-        torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("fresh_compiler")
 
 
 def normal(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:

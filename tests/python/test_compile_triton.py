@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,15 +16,7 @@ from triton.language.extra import libdevice  # noqa: E402
 XPU = "xpu"
 FACTOR = tl.constexpr(3.5)
 BACKENDS = ["eager", "aot_eager", "inductor"]
-
-
-@pytest.fixture(autouse=True)
-def fresh_compiler() -> Iterator[None]:
-    """Each test compiles for itself, in this process."""
-    with torch._inductor.config.patch(compile_threads=1, fx_graph_cache=False):
-        torch._dynamo.reset()
-        yield
-        torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("fresh_compiler")
 
 
 @triton.jit
