@@ -93,6 +93,30 @@ def test_addmm_in_place_and_out() -> None:
     agree(columns, want, 5)
 
 
+@pytest.mark.parametrize("left", ["rows", "columns", "apart"])
+@pytest.mark.parametrize("right", ["rows", "columns"])
+def test_large_products(left: str, right: str) -> None:
+    """Sizes at which a host device may take another library than for small ones."""
+    m, n, k = 200, 300, 170
+    a = make(m, k, dtype=torch.float32, layout=left)
+    b = make(k, n, dtype=torch.float32, layout=right)
+    x, y, product = on_xpu(a), on_xpu(b), a.double() @ b.double()
+    agree(x @ y, product, k)
+    for shape in [(n,), (m, 1), (m, n)]:
+        c = torch.randn(shape)
+        for beta in (1, 3):
+            agree(torch.addmm(c.to("xpu"), x, y, beta=beta), beta * c.double() + product, 10 * k)
+    agree(torch.addmm(c.to("xpu"), x, y, alpha=2), c.double() + 2 * product, 5 * k)
+    held = c.to("xpu")
+    agree(held.addmm_(x, y), c.double() + product, 2 * k)
+    padded = torch.full((m, n + 5), -7.0, device="xpu")
+    agree(torch.mm(x, y, out=padded[:, :n]), product, k)
+    assert (padded[:, n:] == -7).all()
+    bias = torch.randn(n)
+    got = torch._addmm_activation(bias.to("xpu"), x, y)
+    agree(got, (bias.double() + product).relu(), 2 * k)
+
+
 @pytest.mark.parametrize("gelu", [False, True])
 def test_addmm_activation(gelu: bool) -> None:
     a, b, c = torch.randn(70, 20), torch.randn(20, 66), torch.randn(66)
