@@ -8,31 +8,32 @@
 
 /* --- text --- */
 
+static void buffer_reserve(tile *t, buffer *b, size_t size) {
+    if (b->size + size + 1 <= b->room) return;
+    size_t room = 2 * (b->size + size) + 256;
+    char *more = tile_alloc(t, room);
+    if (b->size) memcpy(more, b->data, b->size);
+    b->data = more;
+    b->room = room;
+}
+
 void buffer_add(tile *t, buffer *b, const char *data, size_t size) {
-    if (b->size + size + 1 > b->room) {
-        size_t room = 2 * (b->size + size) + 256;
-        char *more = tile_alloc(t, room);
-        if (b->size) memcpy(more, b->data, b->size);
-        b->data = more;
-        b->room = room;
-    }
+    buffer_reserve(t, b, size);
     memcpy(b->data + b->size, data, size);
     b->size += size;
     b->data[b->size] = 0;
 }
 
 static void buffer_addv(tile *t, buffer *b, const char *format, va_list args) {
-    char small[512];
     va_list again;
     va_copy(again, args);
-    int size = vsnprintf(small, sizeof small, format, args);
-    if ((size_t)size < sizeof small) {
-        buffer_add(t, b, small, (size_t)size);
-    } else {
-        char *large = tile_alloc(t, (size_t)size + 1);
-        vsnprintf(large, (size_t)size + 1, format, again);
-        buffer_add(t, b, large, (size_t)size);
+    size_t room = b->room - b->size;
+    size_t size = tile_vformat(b->data ? b->data + b->size : NULL, room, format, args);
+    if (size >= room) {
+        buffer_reserve(t, b, size);
+        tile_vformat(b->data + b->size, size + 1, format, again);
     }
+    b->size += size;
     va_end(again);
 }
 
@@ -44,8 +45,13 @@ void buffer_addf(tile *t, buffer *b, const char *format, ...) {
 }
 
 static void line_v(emitter *e, int depth, const char *format, va_list args) {
+    static const char spaces[] = "                                ";
     scope *s = &e->scopes[depth];
-    buffer_addf(e->t, &s->text, "%*s", 4 * s->indent, "");
+    if (e->is_trial) return; /* nobody will read it */
+    for (size_t left = 4 * (size_t)s->indent, n; left; left -= n) {
+        n = left < sizeof spaces - 1 ? left : sizeof spaces - 1;
+        buffer_add(e->t, &s->text, spaces, n);
+    }
     buffer_addv(e->t, &s->text, format, args);
     buffer_add(e->t, &s->text, "\n", 1);
 }
@@ -151,7 +157,7 @@ bool is_whole(const expr *x) { return x->kind == UNIFORM || (x->kind == VARYING 
 
 bool same_coords(const coords *a, const coords *b, bool any_part) {
     if (!a || a == b) return true;
-    if (!b || a->rank != b->rank) return false;
+    if (!b || a->rank != b->rank || a->hash != b->hash) return false;
     for (int i = 0; i < a->rank; i++) {
         const expr *x = &a->dims[i], *y = &b->dims[i];
         if (x->kind != y->kind || x->stride != y->stride || strcmp(x->text, y->text)) return false;
@@ -167,13 +173,18 @@ static int part_of(const coords *at) {
 }
 
 bool recall(emitter *e, value *v, const coords *at, expr *x) {
-    for (memo *m = v->memo; m; m = m->next)
-        if (m->result.depth <= e->depth && e->scopes[m->result.depth].serial == m->serial &&
-            same_coords(m->at, at, m->result.kind == LINEAR || is_whole(&m->result))) {
+    for (memo **next = &v->memo, *m; (m = *next);) {
+        if (m->result.depth > e->depth || e->scopes[m->result.depth].serial != m->serial) {
+            *next = m->next; /* its scope is closed */
+            continue;
+        }
+        if (same_coords(m->at, at, m->result.kind == LINEAR || is_whole(&m->result))) {
             *x = m->result;
             if (x->kind == LINEAR && m->at) x->part = part_of(at);
             return true;
         }
+        next = &m->next;
+    }
     return false;
 }
 

@@ -62,11 +62,11 @@ int lane_dim(tile *t, const type *ty); /* which dimension's elements lie on neig
  * at least a quarter as many elements as there are lanes, but fewer; else -1. A vector that is filled in part
  * is loaded at once; along the axis each lane's element would be. */
 int short_lane_dim(tile *t, const type *ty, int axis);
-bool is_pure(const op *o);                  /* may be computed anew, anywhere */
-bool is_small_reduce(const op *o);          /* a reduction over 2 elements: computed where it is wanted */
-bool is_scalar(const value *v);             /* one element: computed where it is defined */
-bool is_splat(const value *v);              /* all elements are equal, whatever the coordinates */
-int64_t stride_of(const value *v, int dim); /* difference of neighbours; UNKNOWN_STRIDE if not constant */
+bool is_pure(const op *o);            /* may be computed anew, anywhere */
+bool is_small_reduce(const op *o);    /* a reduction over 2 elements: computed where it is wanted */
+bool is_scalar(const value *v);       /* one element: computed where it is defined */
+bool is_splat(value *v);              /* all elements are equal, whatever the coordinates */
+int64_t stride_of(value *v, int dim); /* difference of neighbours; UNKNOWN_STRIDE if not constant */
 #define UNKNOWN_STRIDE INT64_MIN
 void tile_layout(tile *t);
 /* After a trial emission: what is kept in registers. True: there is a new layout to try. */
@@ -103,6 +103,7 @@ typedef struct coords {
     int rank;
     expr *dims;
     const expr *linear; /* row-major index, where known */
+    unsigned hash;      /* the same for equal ones, whatever their parts */
 } coords;
 
 /* A computed element: valid as long as the scope it was put in is open. */

@@ -380,6 +380,10 @@ const coords *make_coords(emitter *e, int rank, const expr *dims, const expr *li
     c->rank = rank;
     c->dims = NEW_ARRAY(e->t, expr, rank);
     if (rank) memcpy(c->dims, dims, sizeof(expr) * (size_t)rank);
+    for (int i = 0; i < rank; i++) {
+        c->hash = (c->hash ^ (unsigned)dims[i].kind) * 31u + (unsigned)dims[i].stride;
+        for (const char *s = dims[i].text; *s; s++) c->hash = c->hash * 31u + (unsigned char)*s;
+    }
     if (linear) {
         expr *x = NEW(e->t, expr);
         *x = *linear;
@@ -598,16 +602,14 @@ const char *fill(emitter *e, const char *formula, const type *ty, const char *co
     buffer out = {0};
     for (const char *c = formula; *c; c++) {
         if (*c != '$') {
-            buffer_add(e->t, &out, c, 1);
+            size_t plain = strcspn(c, "$");
+            buffer_add(e->t, &out, c, plain);
+            c += plain - 1;
             continue;
         }
         c++;
-        if (*c == 't')
-            buffer_addf(e->t, &out, "%s", c_type(ty));
-        else if (*c == 'u')
-            buffer_addf(e->t, &out, "%s", c_unsigned(ty->element));
-        else
-            buffer_addf(e->t, &out, "%s", args[*c - '0']);
+        const char *by = *c == 't' ? c_type(ty) : *c == 'u' ? c_unsigned(ty->element) : args[*c - '0'];
+        buffer_add(e->t, &out, by, strlen(by));
     }
     return out.data;
 }

@@ -13,45 +13,138 @@
 #define CHUNK_SIZE ((size_t)64 << 10)
 typedef struct chunk {
     struct chunk *next;
+    size_t room;
     _Alignas(16) char data[];
 } chunk;
 
-void *tile_alloc(tile *t, size_t size) {
-    size = (size + 15) & ~(size_t)15;
-    if (!t->chunks || t->chunk_used + size > CHUNK_SIZE) { /* doesn't it fit any more? */
-        size_t room = size > CHUNK_SIZE ? size : CHUNK_SIZE;
-        chunk *c = core_malloc(sizeof *c + room);
-        if (!c) tile_no_memory(t);
-        c->next = t->chunks;
-        t->chunks = c;
-        t->chunk_used = 0;
-    }
-    void *p = t->chunks->data + t->chunk_used;
-    t->chunk_used = size > CHUNK_SIZE ? CHUNK_SIZE : t->chunk_used + size;
-    return memset(p, 0, size);
-}
+#if defined(OPENXPU_FAULTS) || defined(__SANITIZE_ADDRESS__) || defined(LIBFUZZER)
+#define RECYCLES false /* so that tools see who keeps something of a trial's */
+#else
+#define RECYCLES true
+#endif
 
-void tile_free_all(tile *t) {
-    for (chunk *c = t->chunks, *next; c; c = next) {
+static void free_chunks(chunk **list) {
+    for (chunk *c = *list, *next; c; c = next) {
         next = c->next;
         core_free(c);
     }
-    t->chunks = NULL;
+    *list = NULL;
+}
+
+static chunk *new_chunk(tile *t, size_t size) {
+    chunk *c = t->spare;
+    if (c && size <= CHUNK_SIZE) {
+        t->spare = c->next;
+        return c;
+    }
+    size_t room = size > CHUNK_SIZE ? size : CHUNK_SIZE;
+    c = core_malloc(sizeof *c + room);
+    if (!c) tile_no_memory(t);
+    c->room = room;
+    return c;
+}
+
+static arena *current(tile *t) { return t->is_scratch ? &t->scratch : &t->kept; }
+
+static void *take(tile *t, arena *a, size_t size) {
+    size = (size + 15) & ~(size_t)15;
+    if (!a->chunks || a->used + size > a->chunks->room) { /* doesn't it fit any more? */
+        chunk *c = new_chunk(t, size);
+        c->next = a->chunks;
+        a->chunks = c;
+        a->used = 0;
+    }
+    void *p = a->chunks->data + a->used;
+    a->used += size;
+    return p;
+}
+
+void *tile_alloc(tile *t, size_t size) { return memset(take(t, current(t), size), 0, size); }
+void *tile_keep(tile *t, size_t size) { return memset(take(t, &t->kept, size), 0, size); }
+
+void tile_scratch(tile *t, bool on) {
+    t->is_scratch = on;
+    if (on) return;
+    for (chunk *c = t->scratch.chunks, *next; c; c = next) {
+        next = c->next;
+        if (RECYCLES && c->room == CHUNK_SIZE) {
+            c->next = t->spare;
+            t->spare = c;
+        } else {
+            core_free(c);
+        }
+    }
+    t->scratch = (arena){0};
+}
+
+void tile_free_all(tile *t) {
+    free_chunks(&t->kept.chunks);
+    free_chunks(&t->scratch.chunks);
+    free_chunks(&t->spare);
 }
 
 char *tile_strndup(tile *t, const char *text, size_t size) {
-    char *copy = tile_alloc(t, size + 1);
+    char *copy = take(t, current(t), size + 1);
     memcpy(copy, text, size);
+    copy[size] = 0;
     return copy;
+}
+
+/* vsnprintf. The emitter spends most of its time here, on "%s", "%d" and "%lld": those are done at once. */
+size_t tile_vformat(char *to, size_t room, const char *format, va_list args) {
+    va_list again;
+    va_copy(again, args);
+    size_t size = 0;
+    for (const char *c = format;;) {
+        const char *plain = c, *from;
+        char digits[24], *first = digits + sizeof digits;
+        while (*c && *c != '%') c++;
+        size_t more = (size_t)(c - plain);
+        if (more && size + more < room) memcpy(to + size, plain, more);
+        size += more;
+        if (!*c) break;
+        if (c[1] == 's') {
+            from = va_arg(again, const char *);
+            more = strlen(from);
+            c += 2;
+        } else if (c[1] == 'd' || !strncmp(c, "%ld", 3) || !strncmp(c, "%lld", 4)) {
+            int longs = 0;
+            while (*++c == 'l') longs++;
+            int64_t v = longs == 2 ? va_arg(again, long long)
+                        : longs    ? va_arg(again, long)
+                                   : va_arg(again, int);
+            uint64_t u = v < 0 ? -(uint64_t)v : (uint64_t)v;
+            do *--first = (char)('0' + u % 10);
+            while (u /= 10);
+            if (v < 0) *--first = '-';
+            from = first;
+            more = (size_t)(digits + sizeof digits - first);
+            c++;
+        } else if (c[1] == '%') {
+            from = c;
+            more = 1;
+            c += 2;
+        } else { /* anything else, for all of it */
+            va_end(again);
+            return (size_t)vsnprintf(to, room, format, args);
+        }
+        if (size + more < room) memcpy(to + size, from, more);
+        size += more;
+    }
+    va_end(again);
+    if (size < room) to[size] = 0;
+    return size;
 }
 
 char *tile_format(tile *t, const char *format, ...) {
     va_list args, again;
     va_start(args, format);
     va_copy(again, args);
-    int size = vsnprintf(NULL, 0, format, args);
-    char *out = tile_alloc(t, (size_t)size + 1);
-    vsnprintf(out, (size_t)size + 1, format, again);
+    arena *a = current(t);
+    size_t room = a->chunks ? a->chunks->room - a->used : 0; /* mostly it fits there */
+    size_t size = tile_vformat(room ? a->chunks->data + a->used : NULL, room, format, args);
+    char *out = take(t, a, size + 1);
+    if (size >= room) tile_vformat(out, size + 1, format, again);
     va_end(again);
     va_end(args);
     return out;
@@ -159,7 +252,7 @@ const type *type_make(tile *t, type want) {
             ty->is_tensor == want.is_tensor && ty->is_descriptor == want.is_descriptor &&
             ty->rank == want.rank && !memcmp(ty->shape, want.shape, sizeof(int32_t) * (size_t)want.rank))
             return ty;
-    type *ty = NEW(t, type);
+    type *ty = tile_keep(t, sizeof *ty);
     *ty = want;
     ty->next = *slot;
     return *slot = ty;

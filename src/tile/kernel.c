@@ -218,8 +218,10 @@ void tile_emit(tile *t) {
     check_types(t, &kernel->regions[0]);
     t->parts = t->target.is_cpu ? 1 : tile_parts(t);
     for (bool trying = !t->target.is_cpu; trying;) {
-        const emitter *trial = emit_kernel(t, true, &fields, &roots);
-        trying = tile_settle(t, trial->splits);
+        tile_scratch(t, true);
+        bool splits = emit_kernel(t, true, &fields, &roots)->splits;
+        tile_scratch(t, false);
+        trying = tile_settle(t, splits);
     }
     emitter *e = emit_kernel(t, false, &fields, &roots);
     find_written(t, &kernel->regions[0]);

@@ -101,9 +101,8 @@ bool is_pure(const op *o) {
     }
 }
 
-bool is_splat(const value *v) {
+static bool find_splat(const value *v) {
     const op *o = v->def;
-    if (!v->type->is_tensor || v->type->count == 1) return true;
     if (!o || !is_pure(o)) return false;
     switch (op_table[o->code].kind) {
     case KIND_CONSTANT: return op_attr(o, "value")->count == 1;
@@ -116,6 +115,12 @@ bool is_splat(const value *v) {
             if (!is_splat(o->args[i])) return false;
         return true;
     }
+}
+
+bool is_splat(value *v) {
+    if (!v->type->is_tensor || v->type->count == 1) return true;
+    if (!v->splat) v->splat = find_splat(v) ? 1 : -1; /* asked for often, and the IR stays as it is */
+    return v->splat > 0;
 }
 
 static bool constant_of(const value *v, int64_t *c) {
@@ -150,7 +155,7 @@ static bool divides_runs(const value *v) {
     return op_attr_int(v->owner->owner->owner, name, 1) % 16 == 0;
 }
 
-int64_t stride_of(const value *v, int dim) {
+int64_t stride_of(value *v, int dim) {
     const op *o = v->def;
     if (!v->type->is_tensor || v->type->shape[dim] == 1 || is_splat(v)) return 0;
     if (v->offset) return stride_of(v->offset->start, dim);
@@ -208,7 +213,7 @@ static votes *votes_for(tile *t, const type *ty) {
     const type *shape = type_with(t, ty, type_scalar(t, I1));
     for (votes *v = t->votes; v; v = v->next)
         if (v->shape == shape) return v;
-    votes *v = NEW(t, votes);
+    votes *v = tile_keep(t, sizeof *v);
     v->shape = shape;
     v->next = t->votes;
     return t->votes = v;
@@ -327,7 +332,7 @@ static bool is_transparent(const op *o) {
 
 /* Of a load whose neighbours on the lanes lie apart in memory: the dimension along which they lie together.
  */
-static int contiguous_dim(const value *v) {
+static int contiguous_dim(value *v) {
     const op *o = v->def;
     if (!o || o->code != OP_LOAD || v->type->rank < 2) return -1;
     for (int d = 0; d < v->type->rank; d++)
@@ -336,7 +341,7 @@ static int contiguous_dim(const value *v) {
 }
 
 /* Is it worth loading it along that dimension and passing it through local memory? */
-static bool is_turned(tile *t, const value *v) {
+static bool is_turned(tile *t, value *v) {
     int d = contiguous_dim(v), lane = lane_dim(t, v->type);
     if (d < 0 || d == lane || v->type->shape[lane] < 16) return false;
     int64_t stride = stride_of(v->def->args[0], lane);

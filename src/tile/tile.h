@@ -14,6 +14,7 @@
 #define TILE_TILE_H
 
 #include <setjmp.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -28,8 +29,18 @@
 /* --- arena (ir.c) --- */
 
 typedef struct tile tile;
+typedef struct arena {
+    struct chunk *chunks; /* the first one has room */
+    size_t used;          /* of it */
+} arena;
 void *tile_alloc(tile *t, size_t size); /* zeroed; lives as long as the compilation */
+/* Between tile_scratch(t, true) and tile_scratch(t, false) everything lives until the latter, but for what
+ * tile_keep gives. */
+void tile_scratch(tile *t, bool on);
+void *tile_keep(tile *t, size_t size);
 char *tile_strndup(tile *t, const char *text, size_t size);
+/* As vsnprintf: the text's size; it is whole, and ends with NUL, where `room` is larger. */
+size_t tile_vformat(char *to, size_t room, const char *format, va_list args);
 char *tile_format(tile *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
 #define NEW(t, type) ((type *)tile_alloc(t, sizeof(type)))
 #define NEW_ARRAY(t, type, count) ((type *)tile_alloc(t, sizeof(type) * (size_t)(count)))
@@ -130,8 +141,9 @@ struct value {
     struct offset *offset; /* layout.c: or a first value and a scalar */
     struct memo *memo;     /* emit.c: the elements computed so far */
     int pending;           /* emit.c: the group that gives it, if that isn't emitted yet */
-    bool is_recomputed;    /* it can't stay in registers, and is too cheap for local memory */
-    bool is_whole;         /* a carried one that isn't read as its dot leaves it */
+    int8_t splat;       /* layout.c: 1 if all its elements are known to be equal, -1 if not, 0: not asked */
+    bool is_recomputed; /* it can't stay in registers, and is too cheap for local memory */
+    bool is_whole;      /* a carried one that isn't read as its dot leaves it */
     const struct tiling *grid; /* emit_op.c: what it is computed from lies on the lanes like this */
 };
 
@@ -344,8 +356,9 @@ struct tile {
     const char *text, *end, *file; /* text[end - text] is NUL */
     const xpu_tile_options *options;
     xpu_tile_target target;
-    struct chunk *chunks; /* the arena */
-    size_t chunk_used;
+    arena kept, scratch;
+    struct chunk *spare; /* of what was scratch */
+    bool is_scratch;
     jmp_buf fail;
     xpu_status status;
     type *types[64];
