@@ -42,6 +42,9 @@ typedef struct xpu_tile_target {
     uint64_t local_memory; /* bytes a work-group can have */
     bool has_inline_ptx;   /* NVIDIA: lanes of a warp of 32 exchange registers */
     bool has_ptx_bf16;     /* and round to bfloat16 */
+    int matrix_lanes;      /* of a subgroup that multiplies matrices; 0: none does. 8 or 16:
+                              cl_intel_subgroup_matrix_multiply_accumulate */
+    bool has_matrix_tf32;  /* also of tf32: …_accumulate_tensor_float32 */
 } xpu_tile_target;
 
 /* A target by name: "cpu", Intel GPUs by the names that Intel's offline compiler has ("bmg", "lnl", "pvc",

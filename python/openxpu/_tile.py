@@ -28,6 +28,8 @@ class Target(ctypes.Structure):
         ("local_memory", ctypes.c_uint64),
         ("has_inline_ptx", ctypes.c_bool),
         ("has_ptx_bf16", ctypes.c_bool),
+        ("matrix_lanes", ctypes.c_int),
+        ("has_matrix_tf32", ctypes.c_bool),
     ]
 
 

@@ -11,19 +11,20 @@
 #define MAX_TEXT (64 << 20) /* bytes of a module */
 
 static const xpu_tile_target targets[] = {
-    /* name, cpu, subgroups, fp16, fp64, atomic64, float atomics, lanes, items, local memory, PTX, its bf16 */
-    {"cpu", true, true, true, true, true, true, 16, 8192, 256 << 10, false, false},
-    {"bmg", false, true, true, true, true, true, 16, 1024, 128 << 10, false, false},
-    {"lnl", false, true, true, true, true, true, 16, 1024, 128 << 10, false, false},
-    {"ptl", false, true, true, true, true, true, 16, 1024, 128 << 10, false, false},
-    {"pvc", false, true, true, true, true, true, 16, 1024, 128 << 10, false, false},
-    {"dg2", false, true, true, false, true, true, 16, 1024, 64 << 10, false, false},
-    {"mtl", false, true, true, true, true, true, 16, 1024, 64 << 10, false, false},
-    {"arl-h", false, true, true, true, true, true, 16, 1024, 64 << 10, false, false},
-    {"tgllp", false, true, true, false, true, true, 16, 512, 64 << 10, false, false},
-    {"adl-p", false, true, true, false, true, true, 16, 512, 64 << 10, false, false},
-    {"nvidia", false, false, false, true, true, false, 32, 1024, 48 << 10, true, true},
-    {"generic", false, false, false, false, false, false, 32, 256, 32 << 10, false, false},
+    /* name, cpu, subgroups, fp16, fp64, atomic64, float atomics, lanes, items, local memory, PTX, its bf16,
+     * lanes of matrix units, their tf32 */
+    {"cpu", true, true, true, true, true, true, 16, 8192, 256 << 10, false, false, 0, false},
+    {"bmg", false, true, true, true, true, true, 16, 1024, 128 << 10, false, false, 16, true},
+    {"lnl", false, true, true, true, true, true, 16, 1024, 128 << 10, false, false, 16, true},
+    {"ptl", false, true, true, true, true, true, 16, 1024, 128 << 10, false, false, 16, true},
+    {"pvc", false, true, true, true, true, true, 16, 1024, 128 << 10, false, false, 16, true},
+    {"dg2", false, true, true, false, true, true, 16, 1024, 64 << 10, false, false, 8, false},
+    {"mtl", false, true, true, true, true, true, 16, 1024, 64 << 10, false, false, 0, false},
+    {"arl-h", false, true, true, true, true, true, 16, 1024, 64 << 10, false, false, 8, false},
+    {"tgllp", false, true, true, false, true, true, 16, 512, 64 << 10, false, false, 0, false},
+    {"adl-p", false, true, true, false, true, true, 16, 512, 64 << 10, false, false, 0, false},
+    {"nvidia", false, false, false, true, true, false, 32, 1024, 48 << 10, true, true, 0, false},
+    {"generic", false, false, false, false, false, false, 32, 256, 32 << 10, false, false, 0, false},
 };
 enum { TARGETS = sizeof targets / sizeof *targets };
 
@@ -55,7 +56,14 @@ xpu_status xpu_tile_target_of_device(int device, xpu_tile_target *target) {
         .local_memory = p->local_mem_size,
         .has_inline_ptx = p->has_inline_ptx,
         .has_ptx_bf16 = p->has_inline_ptx && p->architecture >= 80,
+        .has_matrix_tf32 = p->has_subgroup_matrix_multiply_accumulate_tensor_float32,
     };
+    if (p->has_subgroup_matrix_multiply_accumulate && t.has_subgroups && !t.is_cpu)
+        for (int i = 0; i < XPU_PROPERTY_LIST_SIZE && p->sub_group_sizes[i];
+             i++) /* the smallest, says the extension */
+            if (!t.matrix_lanes || (int)p->sub_group_sizes[i] < t.matrix_lanes)
+                t.matrix_lanes = (int)p->sub_group_sizes[i];
+    if (t.matrix_lanes != 8 && t.matrix_lanes != 16) t.matrix_lanes = 0;
     snprintf(t.name, sizeof t.name, "%.31s", t.is_cpu ? "cpu" : p->name);
     *target = t;
     return XPU_SUCCESS;

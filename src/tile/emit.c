@@ -387,6 +387,7 @@ static expr emit_held(emitter *e, value *v, const coords *at) {
         tile_error(e->t, v->def ? v->def->at : NULL,
                    "internal error: a held value is read before it is written");
     expr i, x = {.text = held_text(e, h, at, &i), .divisor = 1};
+    if (h->order) x.text = loaded_text(e, h->packed, x.text);
     x.kind = i.kind == UNIFORM ? UNIFORM : VARYING;
     x.depth = deeper(i.depth, e->block_depth);
     if (!v->type->is_pointer) return declare(e, v->type, x, "v", v->id);
@@ -497,7 +498,9 @@ static int64_t words(const emitter *e, const held *h) {
 /* How many of them may be taken by held values. Intel's newer GPUs, those with more local memory, have
  * registers of twice the width. */
 int registers_of(const tile *t) {
-    return t->target.has_inline_ptx                                         ? 128
+    return t->is_large                                                      ? 160
+           : t->subgroup == t->target.matrix_lanes                          ? 64
+           : t->target.has_inline_ptx                                       ? 128
            : t->target.has_subgroups && t->target.local_memory >= 128 << 10 ? 64
                                                                             : 32;
 }
@@ -505,9 +508,10 @@ int registers_of(const tile *t) {
 void hold_allocate(emitter *e, held *h) {
     if (h->name) return;
     if (h->in_registers) {
+        int wide = h->grid && h->grid->is_matrix ? 8 : 1;
         h->name = new_name(e, "r");
-        buffer_addf(e->t, &e->locals, "    %s %s[%lld];\n", c_held(h->type), h->name,
-                    (long long)(h->type->count / e->lanes));
+        buffer_addf(e->t, &e->locals, wide > 1 ? "    %s8 %s[%lld];\n" : "    %s %s[%lld];\n",
+                    c_held(h->type), h->name, (long long)(h->type->count / e->lanes / wide));
         return;
     }
     int64_t taken = words(e, h), most = registers_of(e->t);
@@ -520,7 +524,7 @@ void hold_allocate(emitter *e, held *h) {
     }
     if (taken > most) h->is_crossed = true;
     for (held **f = &e->free; *f; f = &(*f)->next)
-        if ((*f)->type->count == h->type->count && !strcmp(c_held((*f)->type), c_held(h->type))) {
+        if ((*f)->type->count == h->type->count && !strcmp(c_array(*f), c_array(h))) {
             h->name = (*f)->name;
             *f = (*f)->next;
             break;
@@ -529,6 +533,7 @@ void hold_allocate(emitter *e, held *h) {
         h->name = new_name(e, "h");
         int bytes = h->type->is_pointer ? 8 : element_bits(h->type->element) / 8;
         bytes = is_float(h->type) && bytes < 4 ? 4 : bytes ? bytes : 1;
+        if (h->order) bytes = element_bits(h->packed) / 8;
         uint64_t size = ((uint64_t)h->type->count * (uint64_t)bytes + 63) & ~(uint64_t)63;
         e->local_memory += size;
         if (e->local_memory > e->t->target.local_memory && !e->is_trial)
@@ -536,8 +541,8 @@ void hold_allocate(emitter *e, held *h) {
                            "the blocks need more than the %llu bytes of local memory that %s has: smaller "
                            "blocks may fit",
                            (unsigned long long)e->t->target.local_memory, e->t->target.name);
-        buffer_addf(e->t, &e->locals, "    __local %s %s[%lld] __attribute__((aligned(64)));\n",
-                    c_held(h->type), h->name, (long long)h->type->count);
+        buffer_addf(e->t, &e->locals, "    __local %s %s[%lld] __attribute__((aligned(64)));\n", c_array(h),
+                    h->name, (long long)h->type->count);
     }
     h->next = e->in_use;
     e->in_use = h;
@@ -793,11 +798,14 @@ bool accumulates(const value *arg, const op *dot) {
         const op *o = v->def;
         if (v->uses != 1 || !o || v->held) return false;
         const value *next = NULL;
-        for (int i = 0; i < o->arg_count; i++)
-            if (o->args[i]->type == arg->type && !o->args[i]->held)
-                next = next ? NULL : o->args[i];
-            else if (o->args[i] == arg)
+        for (int i = 0; i < o->arg_count; i++) {
+            const value *from = o->args[i];
+            bool spreads = from->def && (from->def->code == OP_BROADCAST || is_splat(from));
+            if (from == arg)
                 next = arg;
+            else if (from->type == arg->type && !from->held && !spreads)
+                next = next ? NULL : from;
+        }
         if (!next || o->result_count != 1) return false;
         int kind = op_table[o->code].kind;
         if (kind < KIND_INT1 || kind > KIND_FLOAT3) return false;

@@ -25,6 +25,11 @@ void buffer_addf(tile *t, buffer *b, const char *format, ...) __attribute__((for
 
 /* --- layout.c --- */
 
+/* The order of an array's elements. Matrix units take squares of the left and the right side of a product:
+ * 8 rows by 32 bytes along K, and 32 bytes along K by as many columns as a subgroup has lanes, in dwords of
+ * neighbours along K. Each lies together as a lane's block read wants it; squares are row-major. */
+typedef enum order { ROW_MAJOR, LEFT_SQUARES, RIGHT_SQUARES } order;
+
 /* A value kept in local memory; on a GPU in registers, if each lane only reads and writes its own elements.
  */
 typedef struct held {
@@ -39,14 +44,19 @@ typedef struct held {
     bool is_crossed;   /* some lane reads or writes another's elements */
     bool in_registers; /* the array is the lane's own: an element a chunk */
     int parts;         /* of a lane, as first read or written; 0: not yet */
+    bool is_plain;     /* a dot reads it row-major */
+    order order;
+    element packed;            /* of squares: as an element lies there */
     const struct tiling *grid; /* not those of chunks, but as a dot leaves them */
     struct held *next;         /* of those in use, or free */
 } held;
 
 /* How a dot's sums lie on the lanes: a grid of `down` rows of `across` lanes, each with `rows` × `columns`
- * elements: rows `down` apart, columns in runs of `width`, the runs `across` × `width` apart. */
+ * elements: rows in runs of `height`, the runs `down` × `height` apart; columns in runs of `width`, the runs
+ * `across` × `width` apart. */
 typedef struct tiling {
-    int across, down, rows, columns, width;
+    int across, down, rows, columns, height, width;
+    bool is_matrix;      /* a matrix unit's: vectors of 8 rows */
     struct tiling *next; /* of those of this compilation: equal ones are the same pointer */
 } tiling;
 
@@ -208,6 +218,7 @@ void barrier_if_touched(emitter *e);
 const char *c_type(const type *ty); /* what an element is computed in */
 const char *c_stored(element el);   /* how it lies in memory */
 const char *c_held(const type *ty); /* how it lies in an array of held values */
+const char *c_array(const held *h); /* in this one */
 expr constant_int(emitter *e, int64_t v);
 expr int_op(emitter *e, op_code code, element el, expr a, expr b);
 expr linear_index(emitter *e, const type *shape, const coords *at);
@@ -259,6 +270,16 @@ void emit_scalar_atomic(emitter *e, op *o);
 const char *atomic_text(emitter *e, op *o, const char *pointer, const char *const *args);
 
 /* emit_dot.c */
+/* What a matrix unit does in one instruction for a dot: sums of `depth` products. */
+typedef struct matrix {
+    element element; /* as the operands lie */
+    int depth;
+    const char *call;
+} matrix;
+
+/* Does the target's matrix unit do it? */
+bool dot_matrix(const tile *t, const op *o, matrix *x);
+expr squares_index(emitter *e, const held *h, const coords *at);
 void emit_dot(emitter *e, op *o);
 const tiling *dot_parts(tile *t, const op *o); /* NULL: its sums can't stay in registers */
 const coords *part_coords(emitter *e, const type *ty, const tiling *x, int part);

@@ -4,19 +4,49 @@
 #include "tile/emit.h"
 
 /* The format of an operand of tt.dot_scaled: its name, or Triton's number for it. */
-static const char *scaled_format(emitter *e, const op *o, int which) {
+static const char *scaled_format(const op *o, int which) {
     static const char *const formats[] = {"e4m3", "e5m2", "e2m3", "e3m2", "e2m1", "bf16", "fp16"};
     const attr *name = op_attr(o, which ? "rhs" : "lhs");
-    if (name && name->kind == ATTR_OTHER) return tile_strndup(e->t, name->string, name->length);
     int64_t number = op_attr_int(o, which ? "b_elem_type" : "a_elem_type", -1);
-    return number >= 0 && number < 7 ? formats[number] : "?";
+    for (int i = 0; i < 7; i++)
+        if (name && name->kind == ATTR_OTHER
+                ? strlen(formats[i]) == name->length && !memcmp(formats[i], name->string, name->length)
+                : number == i)
+            return formats[i];
+    return "?";
 }
 
-/* An operand of tt.dot_scaled times its scales, as floats in an array of its own. */
-static const char *emit_scaled(emitter *e, op *o, int which) {
+/* Begins an array of its own for an operand, and the loop that fills it; squares for the matrix unit, if one
+ * is given. */
+static held *open_operand(emitter *e, const op *o, type shape, int which, const matrix *u, plan *p) {
+    held *h = NEW(e->t, held);
+    *h = (held){.type = type_make(e->t, shape),
+                .lane_dim = shape.rank - 1,
+                .last_use = o->id,
+                .is_crossed = true,
+                .order = !u      ? ROW_MAJOR
+                         : which ? RIGHT_SQUARES
+                                 : LEFT_SQUARES,
+                .packed = u ? u->element : NOTHING};
+    hold_allocate(e, h);
+    *p = (plan){.shape = h->type, .axis = -1, .lane = shape.rank - 1};
+    e->group.is_reversed = false;
+    open_plan(e, p, NULL);
+    return h;
+}
+
+static const char *close_operand(emitter *e, held *h, plan *p, const expr *x) {
+    write_held(e, &(value){.held = h}, p->at, x, e->t->target.is_cpu ? NULL : p->guard);
+    while (p->loops--) close_scope(e, "}");
+    return h->name;
+}
+
+/* An operand of tt.dot_scaled times its scales, in an array of its own: as floats, or as the unit wants it.
+ */
+static const char *emit_scaled(emitter *e, op *o, int which, const matrix *u) {
     tile *t = e->t;
     value *v = o->args[which];
-    const char *format = scaled_format(e, o, which);
+    const char *format = scaled_format(o, which);
     bool packed = !strcmp(format, "e2m1"), has_left = op_attr_int(o, "has_lhs_scale", o->arg_count > 3);
     bool has = which ? op_attr_int(o, "has_rhs_scale", o->arg_count > 4) : has_left;
     value *scale = has ? o->args[3 + (which && has_left)] : NULL;
@@ -26,13 +56,9 @@ static const char *emit_scaled(emitter *e, op *o, int which) {
     type wide = {
         .element = F32, .is_tensor = true, .rank = 2, .shape = {v->type->shape[0], v->type->shape[1]}};
     if (packed) wide.shape[k_dim] *= 2;
-    held *h = NEW(t, held);
-    *h = (held){.type = type_make(t, wide), .lane_dim = 1, .last_use = o->id};
-    hold_allocate(e, h);
-    plan p = {.shape = h->type, .axis = -1, .lane = 1};
     uint64_t weight = e->weight;
-    e->group.is_reversed = false;
-    open_plan(e, &p, NULL);
+    plan p;
+    held *h = open_operand(e, o, wide, which, u, &p);
     expr k = p.at->dims[k_dim], dims[2] = {p.at->dims[0], p.at->dims[1]};
     if (packed) dims[k_dim] = int_op(e, OP_DIVSI, I32, k, constant_int(e, 2));
     expr x = emit_value(e, v, make_coords(e, 2, dims, NULL)),
@@ -54,10 +80,22 @@ static const char *emit_scaled(emitter *e, op *o, int which) {
     }
     y.text = text;
     y = declare(e, h->type, y, "v", v->id);
-    write_held(e, &(value){.held = h}, p.at, &y, t->target.is_cpu ? NULL : p.guard);
-    while (p.loops--) close_scope(e, "}");
     e->weight = weight;
-    return h->name;
+    return close_operand(e, h, &p, &y);
+}
+
+/* The array of an operand as the unit wants it: its own, or a copy where another dot wants that otherwise. */
+static const char *emit_squares(emitter *e, op *o, int which, const matrix *u) {
+    value *v = o->args[which];
+    if (o->code == OP_DOT_SCALED) return emit_scaled(e, o, which, u);
+    if (v->held->order == (which ? RIGHT_SQUARES : LEFT_SQUARES) && v->held->packed == u->element)
+        return v->held->name;
+    uint64_t weight = e->weight;
+    plan p;
+    held *h = open_operand(e, o, *v->type, which, u, &p);
+    expr x = emit_value(e, v, p.at);
+    e->weight = weight;
+    return close_operand(e, h, &p, &x);
 }
 
 enum { MOST_PARTS = 128 };
@@ -71,17 +109,86 @@ static void dot_shape(const op *o, int *batch, int *M, int *N, int *K) {
     *M = ty->shape[r - 2];
     *N = ty->shape[r - 1];
     *K = o->args[0]->type->shape[r - 1];
+    if (o->code == OP_DOT_SCALED && !strcmp(scaled_format(o, 0), "e2m1") && op_attr_int(o, "lhs_k_pack", 1))
+        *K *= 2;
+}
+
+/* The type in which products of `el` are exact in a matrix unit; fp8 is half precision there. */
+static element matrix_element(const tile *t, const op *o, element el) {
+    const attr *precision = op_attr(o, "inputPrecision");
+    bool tf32 =
+        precision &&
+        ((precision->kind == ATTR_INT && precision->integer == 0) ||
+         (precision->kind == ATTR_OTHER && precision->length == 4 && !memcmp(precision->string, "tf32", 4)));
+    switch (el) {
+    case F8E4M3FN:
+    case F8E5M2:
+    case F8E4M3FNUZ:
+    case F8E5M2FNUZ:
+    case F8E4M3B11FNUZ:
+    case F16: return F16;
+    case BF16: return BF16;
+    case F32: return tf32 && t->target.has_matrix_tf32 && t->target.matrix_lanes == 16 ? F32 : NOTHING;
+    case I8: return I8;
+    default: return NOTHING;
+    }
+}
+
+bool dot_matrix(const tile *t, const op *o, matrix *x) {
+    int batch, M, N, K;
+    const type *ty = o->results[0].type;
+    dot_shape(o, &batch, &M, &N, &K);
+    if (!t->target.matrix_lanes || ty->element == F64) return false;
+    element el = BF16; /* of scaled numbers, which are powers of two times what has few bits */
+    for (int i = 0; i < 2; i++) {
+        if (o->code == OP_DOT_SCALED) {
+            if (!strcmp(scaled_format(o, i), "fp16")) return false;
+            continue;
+        }
+        element side = matrix_element(t, o, o->args[i]->type->element);
+        if (i && side != el) return false;
+        el = side;
+    }
+    if (el == NOTHING || (el == I8) != (ty->element == I32)) return false;
+    static const char *const names[ELEMENTS] = {[I8] = "i8_i8_matrix_mad_k32",
+                                                [F16] = "f16_f16_matrix_mad_k16",
+                                                [BF16] = "bf16_bf16_matrix_mad_k16",
+                                                [F32] = "tf32_tf32_matrix_mad_k8"};
+    *x = (matrix){.element = el, .depth = 256 / element_bits(el), .call = names[el]};
+    return M % 8 == 0 && N % t->target.matrix_lanes == 0 && K % x->depth == 0;
+}
+
+/* Spreads squares over the subgroups: as square as possible, since a step along K reads rows + columns
+ * numbers. */
+static tiling matrix_tiling(const tile *t, int lanes, int M, int N) {
+    tiling best = {0};
+    int wide = t->target.matrix_lanes;
+    for (int groups = lanes / wide; !best.rows; groups /= 2)
+        for (int across = 1; across <= groups; across *= 2) {
+            tiling x = {.across = across * wide, .down = groups / across, .width = 1, .is_matrix = true};
+            if (M % (x.down * 8) || N % x.across) continue;
+            x.rows = x.height = M / x.down;
+            x.columns = N / x.across;
+            if (!best.rows || x.rows + x.columns * wide < best.rows + best.columns * wide) best = x;
+        }
+    return best;
 }
 
 /* For sums that stay in registers: as square as possible, since a step along K reads rows + columns numbers.
  */
 const tiling *dot_parts(tile *t, const op *o) {
     int batch, M, N, K, lanes = tile_lanes(t);
+    matrix unit;
     dot_shape(o, &batch, &M, &N, &K);
     tiling best = {0};
-    if (o->results[0].type->rank != 2 || M * N % lanes || M * N / lanes > registers_of(t)) return NULL;
-    for (int columns = 1; columns <= at_most(16, N); columns *= 2) {
-        tiling x = {.across = N / columns, .columns = columns, .width = at_most(columns, 4)};
+    if (o->results[0].type->rank != 2 || M * N % lanes ||
+        M * N / lanes > at_most(registers_of(t), MOST_PARTS))
+        return NULL;
+    bool is_matrix = dot_matrix(t, o, &unit);
+    if (is_matrix) best = matrix_tiling(t, lanes, M, N);
+    if (is_matrix && best.across * best.down != lanes) return NULL;
+    for (int columns = 1; columns <= at_most(16, N) && !is_matrix; columns *= 2) {
+        tiling x = {.across = N / columns, .columns = columns, .height = 1, .width = at_most(columns, 4)};
         x.down = lanes / x.across;
         if (x.across > lanes || x.down > M) continue;
         x.rows = M / x.down;
@@ -90,7 +197,7 @@ const tiling *dot_parts(tile *t, const op *o) {
     if (!best.rows) return NULL;
     for (const tiling *x = t->tilings; x; x = x->next)
         if (x->across == best.across && x->down == best.down && x->rows == best.rows &&
-            x->columns == best.columns)
+            x->columns == best.columns && x->height == best.height)
             return x;
     tiling *x = NEW(t, tiling);
     *x = best;
@@ -100,7 +207,7 @@ const tiling *dot_parts(tile *t, const op *o) {
 
 /* For sums that are read and written at each dot: some at a time. */
 static tiling dot_pass(const emitter *e, int M, int N) {
-    tiling x = {.across = at_most(N, 16), .width = 1};
+    tiling x = {.across = at_most(N, 16), .height = 1, .width = 1};
     x.down = at_most(e->lanes / x.across, M);
     x.columns = N >= 4 * x.across ? 4 : N / x.across;
     x.rows = at_most(at_most(16 / x.columns, M / x.down), 8);
@@ -112,9 +219,12 @@ static const coords *part_at(emitter *e, const tiling *x, int rank, const expr *
     expr dims[3];
     int i = part / x->columns, j = part % x->columns;
     if (rank == 3) dims[0] = *b;
-    m = int_op(e, OP_ADDI, I32, m, constant_int(e, i * x->down));
+    m = int_op(e, OP_ADDI, I32, m, constant_int(e, i / x->height * x->down * x->height + i % x->height));
     n = int_op(e, OP_ADDI, I32, n, constant_int(e, j / x->width * x->across * x->width + j % x->width));
-    if (x->down > 1) m = int_op(e, OP_ADDI, I32, m, lane_part(e, "(lane / %lld)", x->across));
+    if (x->down > 1) {
+        expr row = lane_part(e, "(lane / %lld)", x->across);
+        m = int_op(e, OP_ADDI, I32, m, int_op(e, OP_MULI, I32, row, constant_int(e, x->height)));
+    }
     dims[rank - 2] = m;
     if (x->across == e->lanes && x->width == 1) {
         dims[rank - 1] = on_lanes(n);
@@ -130,9 +240,155 @@ const coords *part_coords(emitter *e, const type *ty, const tiling *x, int part)
     return part_at(e, x, ty->rank, NULL, constant_int(e, 0), constant_int(e, 0), part);
 }
 
+/* --- matrix units --- */
+
+expr squares_index(emitter *e, const held *h, const coords *at) {
+    const type *ty = h->type;
+    int r = ty->rank, bytes = element_bits(h->packed) / 8, depth = 32 / bytes, lanes = e->t->subgroup;
+    bool left = h->order == LEFT_SQUARES;
+    int high = left ? 8 : depth, wide = left ? depth : lanes, run = left ? 1 : 4 / bytes;
+    expr i = at->dims[r - 2], j = at->dims[r - 1], n = constant_int(e, high), m = constant_int(e, wide),
+         k = constant_int(e, run);
+    i.is_nonnegative = j.is_nonnegative = true;
+    expr square =
+        int_op(e, OP_MULI, I32, int_op(e, OP_DIVSI, I32, i, n), constant_int(e, ty->shape[r - 1] / wide));
+    square = int_op(e, OP_ADDI, I32, square, int_op(e, OP_DIVSI, I32, j, m));
+    expr row = int_op(e, OP_REMSI, I32, i, n), column = int_op(e, OP_REMSI, I32, j, m);
+    expr index = int_op(e, OP_MULI, I32, square, constant_int(e, high * wide));
+    index = int_op(e, OP_ADDI, I32, index,
+                   int_op(e, OP_MULI, I32, int_op(e, OP_DIVSI, I32, row, k), constant_int(e, wide * run)));
+    index = int_op(e, OP_ADDI, I32, index, int_op(e, OP_MULI, I32, column, k));
+    index = int_op(e, OP_ADDI, I32, index, int_op(e, OP_REMSI, I32, row, k));
+    if (r < 3) return index;
+    expr size = constant_int(e, ty->count / ty->shape[0]);
+    return int_op(e, OP_ADDI, I32, int_op(e, OP_MULI, I32, at->dims[0], size), index);
+}
+
+/* The sum's eight rows at the coordinates, as a vector. */
+static const char *matrix_start(emitter *e, op *o, const tiling *x, const coords *const *at, int first) {
+    buffer all = {0};
+    const char *texts[8], *c = c_type(o->results[0].type);
+    bool same = true;
+    for (int r = 0; r < 8; r++) {
+        e->place = first + r * x->columns;
+        if (e->grid) e->here = at[e->place];
+        expr start = emit_value(e, o->args[2], at[e->place]);
+        texts[r] = lane_text(e, &start);
+        same = same && !strcmp(texts[r], texts[0]);
+        buffer_addf(e->t, &all, "%s%s", r ? ", " : "", texts[r]);
+    }
+    return tile_format(e->t, "(%s8)(%s)", c, same ? texts[0] : all.data);
+}
+
+/* c += a * b by squares; each subgroup has its rows and columns of them. */
+static void emit_matrix(emitter *e, op *o, const matrix *u) {
+    tile *t = e->t;
+    value *result = &o->results[0];
+    const type *ty = result->type;
+    int r = ty->rank, batch, M, N, K, lanes = t->subgroup;
+    dot_shape(o, &batch, &M, &N, &K);
+    const char *left = emit_squares(e, o, 0, u), *right = emit_squares(e, o, 1, u);
+    barrier_if_touched(e);
+    const tiling *parts = result->held->grid;
+    tiling x = parts ? *parts : matrix_tiling(t, e->lanes, M, N);
+    while (!parts && x.rows * x.columns > 64) { /* some at a time */
+        if (x.rows > 8 && x.rows >= x.columns * lanes)
+            x.rows /= 2;
+        else
+            x.columns /= 2;
+        x.height = x.rows;
+    }
+    int wide = x.across / lanes, high = x.rows / 8, steps = K / u->depth;
+    const char *c = c_type(ty), *group = wide * x.down > 1 ? "(int)get_sub_group_id()" : "0";
+    bool shorts = lanes == 16 && u->element != F32;
+    plan p = {0};
+    uint64_t weight = e->weight;
+    expr ib = open_loop(e, &p, "b", batch, 1), im = open_loop(e, &p, "m", M, x.rows * x.down),
+         in = open_loop(e, &p, "n", N, x.columns * x.across);
+    in.divisor = x.across;
+    bool idle = wide * x.down < e->lanes / lanes;
+    if (idle) open_scope(e, "if (%s < %d) {", group, wide * x.down);
+    const coords *at[MOST_PARTS];
+    const char *sums[MOST_PARTS / 8];
+    e->grid = parts;
+    for (int i = 0; i < x.rows * x.columns; i++) at[i] = part_at(e, &x, r, &ib, im, in, i);
+    const held *from = o->args[2]->held;
+    bool in_place = from && from->in_registers && from->name == result->held->name &&
+                    (ty->element == F32 || ty->element == I32);
+    const char *serial = tile_format(t, "%d", ++e->names);
+    for (int i = 0; i < high * x.columns; i++) {
+        int row = i / x.columns, column = i % x.columns;
+        if (in_place) {
+            sums[i] = tile_format(t, "%s[%d]", from->name, i);
+            continue;
+        }
+        sums[i] = tile_format(t, "c%d_%d_%s", row, column, serial);
+        const char *start = matrix_start(e, o, &x, at, 8 * row * x.columns + column);
+        emit_line(e, e->depth, "%s8 %s = %s;", c, sums[i], start);
+    }
+    const char *k = steps > 1 ? tile_format(t, "k%s", serial) : "0";
+    const char *base_a = tile_format(t, "%s / 8 + %s / %d * %d", im.text, group, wide, high);
+    const char *base_b = tile_format(t, "%s / %d + %s %% %d", in.text, lanes, group, wide);
+    if (r == 3) { /* a matrix begins so many squares on */
+        base_a = tile_format(t, "%s * %d + %s", ib.text, M / 8, base_a);
+        base_b = tile_format(t, "%s * %d + %s", ib.text, steps * (N / lanes), base_b);
+    }
+    emit_line(e, e->depth, "const int a%s = (%s) * %d, b%s = %s;", serial, base_a, steps, serial, base_b);
+    if (steps > 1) {
+        open_scope(e, "for (int %s = 0; %s < %d; %s++) {", k, k, steps, k);
+        e->scopes[e->depth].is_unrolled = steps <= 4;
+    }
+    for (int i = 0; i < high; i++)
+        emit_line(e, e->depth,
+                  "const %s a%d_%s = as_%s(intel_sub_group_block_read%s(%s + %d * (a%s + %d + %s)));",
+                  shorts              ? "short8"
+                  : u->element == F32 ? "float4"
+                                      : "int8",
+                  i, serial,
+                  shorts              ? "short8"
+                  : u->element == F32 ? "float4"
+                                      : "int8",
+                  shorts              ? "_us8"
+                  : u->element == F32 ? "4"
+                                      : "8",
+                  tile_format(t, "(const __local %s *)%s", shorts ? "ushort" : "uint", left),
+                  shorts ? 128 : 64, serial, i * steps, k);
+    for (int j = 0; j < x.columns; j++) {
+        emit_line(e, e->depth,
+                  "const %s8 b%d_%s = as_%s8(intel_sub_group_block_read8((const __local uint *)%s + %d * "
+                  "(b%s + %d + "
+                  "%s * %d)));",
+                  u->element == F32 ? "float" : "int", j, serial, u->element == F32 ? "float" : "int", right,
+                  8 * lanes, serial, j * wide, k, N / lanes);
+        for (int i = 0; i < high; i++)
+            emit_line(e, e->depth, "%s = intel_sub_group_%s(a%d_%s, b%d_%s, %s);", sums[i * x.columns + j],
+                      u->call, i, serial, j, serial, sums[i * x.columns + j]);
+    }
+    if (steps > 1) close_scope(e, "}");
+    for (int i = 0; i < x.rows * x.columns && !in_place; i++) {
+        int row = i / x.columns, column = i % x.columns;
+        e->place = i;
+        if (parts) e->here = at[i];
+        expr sum = {.text = tile_format(t, "%s.s%d", sums[row / 8 * x.columns + column], row % 8),
+                    .kind = VARYING,
+                    .depth = e->depth,
+                    .divisor = 1};
+        sum.text = rounded(e, ty->element, sum.text);
+        write_held(e, result, at[i], &sum, NULL);
+    }
+    e->grid = NULL;
+    e->here = NULL;
+    if (idle) close_scope(e, "}");
+    while (p.loops--) close_scope(e, "}");
+    e->weight = weight;
+    e->work += weight * (uint64_t)batch * (uint64_t)M * (uint64_t)N * (uint64_t)K / 16;
+    e->touches_local = true;
+}
+
 /* c[m][n] += a[m][k] * b[k][n]; a and b are held. */
 void emit_dot(emitter *e, op *o) {
     tile *t = e->t;
+    matrix unit;
     bool scaled = o->code == OP_DOT_SCALED;
     const type *ty = o->results[0].type;
     int r = ty->rank, batch, M, N, K;
@@ -142,12 +398,13 @@ void emit_dot(emitter *e, op *o) {
         if (o->args[i]->held) o->args[i]->held->is_crossed = true; /* lanes read all elements */
     if (!result->held) return;
     hold_allocate(e, result->held);
-    const char *ha = scaled ? emit_scaled(e, o, 0) : o->args[0]->held->name;
-    const char *hb = scaled ? emit_scaled(e, o, 1) : o->args[1]->held->name;
-    if (scaled) {
-        if (!strcmp(scaled_format(e, o, 0), "e2m1")) K *= 2;
-        barrier_if_touched(e);
+    if (dot_matrix(t, o, &unit)) {
+        emit_matrix(e, o, &unit);
+        return;
     }
+    const char *ha = scaled ? emit_scaled(e, o, 0, NULL) : o->args[0]->held->name;
+    const char *hb = scaled ? emit_scaled(e, o, 1, NULL) : o->args[1]->held->name;
+    if (scaled) barrier_if_touched(e);
     const tiling *parts = result->held->grid, x = parts ? *parts : dot_pass(e, M, N);
     int across = x.across, down = x.down, rows = x.rows, columns = x.columns, width = x.width;
     int step = t->target.is_cpu || K % 4 ? 1 : 4; /* local memory gives four numbers in one instruction */

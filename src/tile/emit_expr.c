@@ -52,6 +52,8 @@ const char *c_held(const type *ty) {
     return ty->is_pointer ? "ulong" : ty->element == I1 ? "uchar" : c_type(ty);
 }
 
+const char *c_array(const held *h) { return h->order ? c_stored(h->packed) : c_held(h->type); }
+
 /* --- integers --- */
 
 static int64_t lowest_bit(int64_t v) { return v ? v & -v : (int64_t)1 << 40; }
@@ -427,6 +429,7 @@ const coords *delinear(emitter *e, const type *shape, expr index) {
 static expr held_index(emitter *e, const held *h, const coords *at) {
     const type *ty = h->type;
     int last = ty->rank - 1;
+    if (h->order) return squares_index(e, h, at);
     while (last > 0 && ty->shape[last] == 1) last--;
     if (h->lane_dim == last || ty->rank < 2) return linear_index(e, ty, at);
     expr sum = at->dims[h->lane_dim];
@@ -446,6 +449,9 @@ const char *held_text(emitter *e, held *h, const coords *at, expr *index) {
         bool is_here = e->here && at && same_coords(at, e->here, false);
         if (is_here && e->grid == h->grid) {
             *index = (expr){.kind = VARYING, .depth = e->block_depth, .divisor = 1};
+            const tiling *g = h->grid;
+            int i = e->place / g->columns, j = e->place % g->columns;
+            if (g->is_matrix) return tile_format(e->t, "%s[%d].s%d", h->name, i / 8 * g->columns + j, i % 8);
             return tile_format(e->t, "%s[%d]", h->name, e->place);
         }
         if (!e->is_trial) tile_error(e->t, NULL, "internal error: a sum is wanted from another lane");

@@ -337,7 +337,7 @@ static void exchange(emitter *e, op *o, const expr *x, expr *y, int n, lane_move
                                            "sub_group_shuffle_xor", "sub_group_shuffle"};
     static const char *const lanes[] = {"min(lane + %d, %d)", "max(lane - %d, 0)", "lane ^ %d", "%d"};
     const xpu_tile_target *target = &e->t->target;
-    bool inside = target->is_cpu || (target->has_subgroups && move == FROM_PARTNER && by < target->lanes);
+    bool inside = target->is_cpu || (target->has_subgroups && move == FROM_PARTNER && by < e->t->subgroup);
     bool warp = target->has_inline_ptx && e->lanes % 32 == 0 && move == FROM_PARTNER && by < 32;
     const char *names[MAX_RANK], *mine[MAX_RANK];
     if (n > MAX_RANK) tile_unsupported(e->t, o->at, "more than %d operands", MAX_RANK);
@@ -470,6 +470,7 @@ void write_held(emitter *e, const value *v, const coords *at, const expr *x, con
     const char *to = held_text(e, v->held, at, &i);
     const char *text =
         x->root ? tile_format(e->t, "(ulong)(%s + %s)", x->root, lane_text(e, x)) : lane_text(e, x);
+    if (v->held->order) text = stored_text(e, v->held->packed, text);
     if (guard)
         emit_line(e, e->depth, "if (%s) %s = %s;", guard, to, text);
     else

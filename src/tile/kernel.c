@@ -244,7 +244,7 @@ void tile_emit(tile *t) {
     if (e->special) add_special(e, out);
     text_addf(out, "typedef struct params {\n%s} params;\n\n", fields.data);
     if (t->target.has_subgroups)
-        text_addf(out, "__attribute__((intel_reqd_sub_group_size(%d)))\n", t->target.lanes);
+        text_addf(out, "__attribute__((intel_reqd_sub_group_size(%d)))\n", t->subgroup);
     text_addf(out, "__attribute__((reqd_work_group_size(%d, 1, 1)))\n", e->lanes);
     text_addf(out, "__kernel void %s(const params p) {\n", name);
     if (e->locals.size) text_append(out, e->locals.data, e->locals.size);
@@ -258,7 +258,8 @@ void tile_emit(tile *t) {
     t->program->source = out->data;
     t->program->source_size = out->size;
     t->program->name = own_copy(t, name);
-    t->program->build_options = own_copy(t, "-cl-std=CL3.0");
+    t->program->build_options =
+        own_copy(t, t->is_large ? "-cl-std=CL3.0 -cl-intel-256-GRF-per-thread" : "-cl-std=CL3.0");
     t->program->local_size = (uint32_t)e->lanes;
     t->program->local_memory = (uint32_t)e->local_memory;
     t->program->work = e->work + 1;

@@ -592,6 +592,30 @@ static void mark_parts(layout *l, region *r) {
         }
 }
 
+/* How the operands of dots lie: for the units that multiply matrices, where the target has them and no other
+ * dot reads the array. Two passes: `plain` marks those of the others first. */
+static void mark_squares(layout *l, region *r, bool plain, int64_t *sums) {
+    for (block *b = r->first; b; b = b->next)
+        for (op *o = b->first; o; o = o->next) {
+            matrix unit;
+            for (int i = 0; i < o->region_count; i++) mark_squares(l, &o->regions[i], plain, sums);
+            if (o->code != OP_DOT && o->code != OP_DOT_SCALED) continue;
+            bool fits = dot_matrix(l->t, o, &unit);
+            if (fits && !plain) {
+                l->t->subgroup = l->t->target.matrix_lanes;
+                *sums += o->results[0].type->count / tile_lanes(l->t);
+            }
+            for (int i = 0; i < 2 && o->code == OP_DOT; i++) {
+                held *h = o->args[i]->held;
+                if (plain && !fits) h->is_crossed = h->is_plain = true;
+                if (plain || !fits || h->is_plain || h->order) continue;
+                h->order = i ? RIGHT_SQUARES : LEFT_SQUARES;
+                h->packed = unit.element;
+                h->is_crossed = true;
+            }
+        }
+}
+
 static void give_up_parts(layout *l, value *v) {
     if (!v->held || !v->held->grid || !v->held->is_crossed) return;
     v->is_whole = true;
@@ -632,6 +656,13 @@ void tile_layout(tile *t) {
     for_values(&l, body, forget_demand);
     demand_all(&l, body);
     for_values(&l, body, drop_unread);
+    t->subgroup = t->target.lanes;
+    if (t->target.matrix_lanes) {
+        int64_t sums = 0;
+        mark_squares(&l, body, true, &sums);
+        mark_squares(&l, body, false, &sums);
+        t->is_large = sums > 64 && 2 * tile_lanes(t) <= t->target.max_lanes;
+    }
     if (!t->target.is_cpu) mark_parts(&l, body);
     t->note = note_place;
 }

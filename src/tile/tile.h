@@ -368,6 +368,8 @@ struct tile {
     struct votes *votes;                              /* layout.c */
     int parts;                                        /* consecutive elements that a lane takes at once */
     struct tiling *tilings;                           /* emit_dot.c */
+    int subgroup;                                     /* lanes of one: those of matrix units, if used */
+    bool is_large;                                    /* dots' sums want twice the registers */
     bool is_unsettled;                                /* a trial emission learnt something */
     text *source;                                     /* the result */
     xpu_tile_program *program;                        /* and what is said of it */

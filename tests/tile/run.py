@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -23,6 +24,9 @@ _xpu = _tile.library()
 # What kernels are compiled for. The CPU device runs all kinds, a GPU its own.
 TARGETS = ["cpu", "bmg", "generic"] if torch.xpu.get_device_properties().type == "cpu" else [0]
 
+# Those that dots go to matrix units on: of subgroups of 16 lanes, of 8, and none.
+MATRIX_TARGETS = ["bmg", "dg2", "cpu"] if TARGETS[0] == "cpu" else [0]
+
 
 def check(status: int) -> None:
     """Raise with libxpu's message unless ``status`` is success."""
@@ -36,16 +40,25 @@ class Kernel:
     def __init__(self, text: str, target: str | int = TARGETS[0], num_warps: int = 4) -> None:
         self.program = _tile.compile_module(text.encode(), target=target, num_warps=num_warps)
         self.kernel = ctypes.c_void_p()
+        options = self.program.build_options
+        if TARGETS[0] == "cpu":
+            options = options.replace("-cl-intel-256-GRF-per-thread", "")
         check(
             _xpu.xpu_kernel_create(
                 0,
-                self.program.source.encode(),
-                self.program.build_options.encode(),
+                (self._units() + self.program.source).encode(),
+                options.encode(),
                 self.program.name.encode(),
                 None,
                 ctypes.byref(self.kernel),
             )
         )
+
+    def _units(self) -> str:
+        """What stands in for Intel's matrix units where the device has none."""
+        if "_matrix_mad_" not in self.program.source or TARGETS[0] != "cpu":
+            return ""
+        return Path(__file__).with_name("matrix_units.cl").read_text()
 
     def __call__(self, grid: tuple[int, ...], *arguments: np.ndarray | int | float) -> None:
         stream = ctypes.c_void_p()

@@ -105,8 +105,11 @@ def test_layernorm_backward_with_locks(random, kernel):
 @pytest.mark.parametrize("precision", ["ieee", "tf32", "tf32x3", "bf16x6"])
 def test_dot_f32(random, precision, kernel):
     a, b, c = normal(random, 32, 32), normal(random, 32, 32), np.zeros((32, 32), F32)
-    kernel(f"dot_f32_{precision}")((1,), a, b, c)
-    close(c, a.astype(np.float64) @ b, 1e-5)
+    run_it = kernel(f"dot_f32_{precision}")
+    run_it((1,), a, b, c)
+    rounds = "_tf32_matrix_" in run_it.program.source  # to 11 bits
+    assert not rounds or precision == "tf32"
+    close(c, a.astype(np.float64) @ b, 2.0**-9 * float((abs(a) @ abs(b)).max()) if rounds else 1e-5)
 
 
 def test_dot_bf16(random, kernel):
@@ -335,6 +338,24 @@ def test_indices_divided_by_a_size_known_at_launch(target):
     program((8,), 0, q, r)  # no trap
 
 
+def pointers(name: str, m: int, n: int, t: str) -> list[str]:
+    """Return the IR of %<name>p, pointers to the m×n matrix of type ``t`` that begins at %<name>."""
+    p = f"{m}x{n}x!tt.ptr<{t}>"
+    return [
+        f"%{name}r = tt.make_range {{end = {m} : i32, start = 0 : i32}} : tensor<{m}xi32>",
+        f"%{name}e = tt.expand_dims %{name}r {{axis = 1 : i32}} : tensor<{m}xi32> -> tensor<{m}x1xi32>",
+        f"%{name}n = arith.constant dense<{n}> : tensor<{m}x1xi32>",
+        f"%{name}m = arith.muli %{name}e, %{name}n : tensor<{m}x1xi32>",
+        f"%{name}c = tt.make_range {{end = {n} : i32, start = 0 : i32}} : tensor<{n}xi32>",
+        f"%{name}f = tt.expand_dims %{name}c {{axis = 0 : i32}} : tensor<{n}xi32> -> tensor<1x{n}xi32>",
+        f"%{name}g = tt.broadcast %{name}m : tensor<{m}x1xi32> -> tensor<{m}x{n}xi32>",
+        f"%{name}h = tt.broadcast %{name}f : tensor<1x{n}xi32> -> tensor<{m}x{n}xi32>",
+        f"%{name}i = arith.addi %{name}g, %{name}h : tensor<{m}x{n}xi32>",
+        f"%{name}s = tt.splat %{name} : !tt.ptr<{t}> -> tensor<{p}>",
+        f"%{name}p = tt.addptr %{name}s, %{name}i : tensor<{p}>, tensor<{m}x{n}xi32>",
+    ]
+
+
 def dot_scaled(lhs: str, rhs: str) -> str:
     """Return a kernel for 32×64 times 64×32, both scaled by 32; e2m1 operands are packed in bytes."""
     sizes = {"a": (32, 32 if lhs == "e2m1" else 64), "b": (32 if rhs == "e2m1" else 64, 32)}
@@ -343,23 +364,10 @@ def dot_scaled(lhs: str, rhs: str) -> str:
     types = {"a": elements[lhs], "b": elements[rhs], "sa": "i8", "sb": "i8", "c": "f32"}
     lines, shaped = [], {}
     for name, (m, n) in sizes.items():
-        t, p = types[name], f"{m}x{n}x!tt.ptr<{types[name]}>"
-        shaped[name] = f"tensor<{m}x{n}x{t}>"
-        lines += [
-            f"%{name}r = tt.make_range {{end = {m} : i32, start = 0 : i32}} : tensor<{m}xi32>",
-            f"%{name}e = tt.expand_dims %{name}r {{axis = 1 : i32}} : tensor<{m}xi32> -> tensor<{m}x1xi32>",
-            f"%{name}n = arith.constant dense<{n}> : tensor<{m}x1xi32>",
-            f"%{name}m = arith.muli %{name}e, %{name}n : tensor<{m}x1xi32>",
-            f"%{name}c = tt.make_range {{end = {n} : i32, start = 0 : i32}} : tensor<{n}xi32>",
-            f"%{name}f = tt.expand_dims %{name}c {{axis = 0 : i32}} : tensor<{n}xi32> -> tensor<1x{n}xi32>",
-            f"%{name}g = tt.broadcast %{name}m : tensor<{m}x1xi32> -> tensor<{m}x{n}xi32>",
-            f"%{name}h = tt.broadcast %{name}f : tensor<1x{n}xi32> -> tensor<{m}x{n}xi32>",
-            f"%{name}i = arith.addi %{name}g, %{name}h : tensor<{m}x{n}xi32>",
-            f"%{name}s = tt.splat %{name} : !tt.ptr<{t}> -> tensor<{p}>",
-            f"%{name}p = tt.addptr %{name}s, %{name}i : tensor<{p}>, tensor<{m}x{n}xi32>",
-        ]
+        shaped[name] = f"tensor<{m}x{n}x{types[name]}>"
+        lines += pointers(name, m, n, types[name])
         if name != "c":
-            lines.append(f"%{name}v = tt.load %{name}p : tensor<{p}>")
+            lines.append(f"%{name}v = tt.load %{name}p : tensor<{m}x{n}x!tt.ptr<{types[name]}>>")
     lines += [
         "%zero = arith.constant dense<0.0> : tensor<32x32xf32>",
         f"%d = tt.dot_scaled %av scale %sav, %bv scale %sbv, %zero lhs = {lhs} rhs = {rhs} {{fastMath = false}} : "
@@ -371,7 +379,7 @@ def dot_scaled(lhs: str, rhs: str) -> str:
     return f"module {{\n  tt.func public @k({parameters}) {{\n" + "\n".join(lines) + "\n  }\n}\n"
 
 
-@pytest.mark.parametrize("target", run.TARGETS)
+@pytest.mark.parametrize("target", ["dg2", *run.TARGETS] if run.TARGETS[0] == "cpu" else run.TARGETS)
 @pytest.mark.parametrize(("lhs", "rhs"), [("e4m3", "e5m2"), ("e2m1", "e4m3"), ("e5m2", "e2m1")])
 def test_dot_scaled(random, lhs, rhs, target):
     fp4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
@@ -391,3 +399,132 @@ def test_dot_scaled(random, lhs, rhs, target):
     run.Kernel(dot_scaled(lhs, rhs), target)((1,), a, b, scale_a, scale_b, c)
     grow_a, grow_b = (np.repeat(2.0 ** (s.astype(float) - 127), 32, axis=1) for s in (scale_a, scale_b))
     np.testing.assert_allclose(c, (wide_a * grow_a) @ (wide_b * grow_b.T), rtol=1e-5, atol=1e-3)
+
+
+def products(m: int, n: int, k: int, element: str, form: str) -> str:
+    """Return a kernel that multiplies an m×k by a k×n matrix, in one of several ways.
+
+    ``once``: c = a b. ``loop``: c = 3 a b by a loop. ``scaled``: sums that the loop also doubles: c = 7 a b.
+    ``both``: one array on both sides of a dot, and turned: c = a b + bᵀ aᵀ of square matrices (m = n = k).
+    ``tall``: three-dimensional blocks. ``half``: c, in half precision, starts from what lies there.
+    """
+    out = "i32" if element == "i8" else "f16" if form == "half" else "f32"
+    one = "1" if out == "i32" else "1.0"
+    add, multiply = ("addi", "muli") if out == "i32" else ("addf", "mulf")
+    rest = ", inputPrecision = tf32" if element == "f32" else ""
+    ta, tb, tc = f"tensor<{m}x{k}x{element}>", f"tensor<{k}x{n}x{element}>", f"tensor<{m}x{n}x{out}>"
+    sizes = {"a": (m, k, element), "b": (k, n, element), "c": (m, n, out)}
+    lines = [line for name, size in sizes.items() for line in pointers(name, *size)]
+    for name in ("a", "b", "c") if form == "half" else ("a", "b"):
+        p = "x".join(map(str, sizes[name][:2]))
+        lines.append(f"%{name}v = tt.load %{name}p : tensor<{p}x!tt.ptr<{sizes[name][2]}>>")
+    lines += [
+        f"%zero = arith.constant dense<{one.replace('1', '0', 1)}> : {tc}",
+        f"%two = arith.constant dense<{one.replace('1', '2', 1)}> : {tc}",
+        "%i0 = arith.constant 0 : i32",
+        "%i1 = arith.constant 1 : i32",
+        "%i3 = arith.constant 3 : i32",
+    ]
+    if form in ("once", "half"):
+        start = "%cv" if form == "half" else "%zero"
+        lines.append(f"%d = tt.dot %av, %bv, {start}{rest} : {ta} * {tb} -> {tc}")
+    elif form in ("loop", "scaled"):
+        lines += [
+            f"%d = scf.for %i = %i0 to %i3 step %i1 iter_args(%s = %zero) -> ({tc}) : i32 {{",
+            *([f"%t = arith.{multiply} %s, %two : {tc}"] if form == "scaled" else []),
+            f"%u = tt.dot %av, %bv, %{'t' if form == 'scaled' else 's'}{rest} : {ta} * {tb} -> {tc}",
+            f"scf.yield %u : {tc}",
+            "}",
+        ]
+    elif form == "both":
+        lines += [
+            f"%at = tt.trans %av {{order = array<i32: 1, 0>}} : {ta} -> {ta}",
+            f"%bt = tt.trans %bv {{order = array<i32: 1, 0>}} : {tb} -> {tb}",
+            f"%x = tt.dot %av, %bv, %zero{rest} : {ta} * {tb} -> {tc}",
+            f"%y = tt.dot %bv, %av, %zero{rest} : {ta} * {tb} -> {tc}",
+            f"%z = tt.dot %bt, %at, %x{rest} : {ta} * {tb} -> {tc}",
+            f"%d = arith.{add} %y, %z : {tc}",
+        ]
+    else:
+        wide_a, wide_b, wide_c = (f"tensor<2x{t[7:]}" for t in (ta, tb, tc))
+        for name, (i, j, t), wide in (("a", sizes["a"], wide_a), ("b", sizes["b"], wide_b)):
+            lines += [
+                f"%{name}j = tt.expand_dims %{name}v {{axis = 0 : i32}} : tensor<{i}x{j}x{t}> -> tensor<1x{i}x{j}x{t}>",
+                f"%{name}w = tt.broadcast %{name}j : tensor<1x{i}x{j}x{t}> -> {wide}",
+            ]
+        lines += [
+            f"%zeros = arith.constant dense<{one.replace('1', '0', 1)}> : {wide_c}",
+            f"%w = tt.dot %aw, %bw, %zeros{rest} : {wide_a} * {wide_b} -> {wide_c}",
+            '%d = "tt.reduce"(%w) <{axis = 0 : i32}> ({',
+            f"^bb0(%p: {out}, %q: {out}):",
+            f"%r = arith.{add} %p, %q : {out}",
+            f"tt.reduce.return %r : {out}",
+            f"}}) : ({wide_c}) -> {tc}",
+        ]
+    lines += [f"tt.store %cp, %d : tensor<{m}x{n}x!tt.ptr<{out}>>", "tt.return"]
+    parameters = ", ".join(f"%{name}: !tt.ptr<{size[2]}>" for name, size in sizes.items())
+    return f"module {{\n  tt.func public @k({parameters}) {{\n" + "\n".join(lines) + "\n  }\n}\n"
+
+
+PRODUCTS = [
+    (64, 64, 32, 4, "loop"),
+    (64, 64, 64, 8, "loop"),
+    (16, 16, 32, 4, "loop"),  # fewer squares than subgroups
+    (16, 32, 64, 1, "scaled"),
+    (128, 64, 32, 4, "scaled"),  # twice the registers
+    (64, 128, 32, 1, "loop"),  # more than those
+    (32, 32, 32, 2, "both"),
+    (16, 32, 32, 4, "tall"),
+    (32, 64, 32, 4, "half"),
+]
+ELEMENTS = ["f16", "bf16", "i8", "f32", "f8E4M3FN", "f8E5M2"]
+
+
+@pytest.mark.parametrize("target", run.MATRIX_TARGETS)
+@pytest.mark.parametrize(
+    ("m", "n", "k", "num_warps", "form", "element"),
+    [(*p, e) for p in PRODUCTS for e in ("bf16", "i8") if (p[4], e) != ("half", "i8")]
+    + [(32, 32, 32, 4, "once", e) for e in ELEMENTS],
+)
+def test_matrix_units(random, m, n, k, num_warps, form, element, target):
+    a, b = torch.from_numpy(normal(random, m, k)), torch.from_numpy(normal(random, k, n))
+    if element == "i8":
+        a, b = ((x * 40).clamp(-128, 127).to(torch.int8) for x in (a, b))
+    kinds = {
+        "f16": torch.float16,
+        "bf16": torch.bfloat16,
+        "f8E4M3FN": torch.float8_e4m3fn,
+        "f8E5M2": torch.float8_e5m2,
+    }
+    a, b = (x.to(kinds.get(element, x.dtype)) for x in (a, b))
+    c = torch.from_numpy(normal(random, m, n)).to(torch.float16 if form == "half" else torch.float32)
+    if element == "i8":
+        c = torch.zeros(m, n, dtype=torch.int32)
+    kernel = run.Kernel(products(m, n, k, element, form), target, num_warps)
+    unit = target == "bmg" or (target == "dg2" and element != "f32")
+    assert ("_matrix_mad_k" in kernel.program.source) == unit
+    arrays = [
+        x.view(torch.uint8).numpy()
+        if element[:2] == "f8"
+        else x.view(torch.int16).numpy()
+        if element == "bf16"
+        else x.numpy()
+        for x in (a, b)
+    ]
+    wide_a, wide_b, start = a.double(), b.double(), c.double()
+    wanted = wide_a @ wide_b
+    if form == "both":
+        wanted = wanted + wide_b @ wide_a + wide_b.T @ wide_a.T
+    elif form == "half":
+        wanted = wanted + start
+    else:
+        wanted = wanted * {"loop": 3, "scaled": 7, "tall": 2}.get(form, 1)
+    kernel((1,), *arrays, c.numpy())
+    largest = float((wide_a.abs() @ wide_b.abs()).max()) * (7 if form == "scaled" else 3)
+    rounding = 2.0**-10 if unit and element == "f32" else 2.0**-20
+    tolerance = (
+        0
+        if element == "i8"
+        else largest * rounding + (2.0**-10 * float(wanted.abs().max()) if form == "half" else 0)
+    )
+    torch.testing.assert_close(c.double(), wanted, rtol=0, atol=tolerance)

@@ -68,6 +68,14 @@ def lanes(properties: dict[str, Any]) -> int:
     return 2 * LANES if properties["has_inline_ptx"] else LANES
 
 
+def matrix_lanes(properties: dict[str, Any]) -> int:
+    """Return how many lanes a subgroup that multiplies matrices has; 0 where the device has no such units."""
+    if properties["type"] == "cpu" or not properties["has_subgroup_matrix_multiply_accumulate"]:
+        return 0
+    least = min(properties["sub_group_sizes"], default=0)
+    return least if least in (8, 16) else 0
+
+
 def describe(properties: dict[str, Any]) -> str:
     """The target, as text, of the device with these properties (those of torch.xpu.get_device_capability)."""
     cpu = properties["type"] == "cpu"
@@ -81,6 +89,8 @@ def describe(properties: dict[str, Any]) -> str:
         "has_float_atomics": properties["has_float_atomics"],
         "has_inline_ptx": properties["has_inline_ptx"],
         "has_ptx_bf16": properties["has_inline_ptx"] and int(properties["architecture"]) >= 80,
+        "matrix_lanes": matrix_lanes(properties),
+        "has_matrix_tf32": properties["has_subgroup_matrix_multiply_accumulate_tensor_float32"],
         "lanes": lanes(properties),
         "max_lanes": properties["max_work_group_size"],
         "local_memory": properties["local_mem_size"],

@@ -1,0 +1,62 @@
+/* What Intel's matrix units and block reads do, for running their kernels on another device. The number of lanes
+ * follows from the left operand's type: short8 and float4 are those of subgroups of 16, int8 of 8.
+ * (cl_intel_subgroup_matrix_multiply_accumulate, …_tensor_float32, cl_intel_subgroup_local_block_io) */
+#pragma OPENCL EXTENSION cl_khr_fp16 : enable
+#define OVERLOAD __attribute__((overloadable))
+
+#define READ(name, vector, scalar, n)                                                                        \
+    vector name(const __local scalar *from) {                                                                \
+        vector v;                                                                                            \
+        for (int i = 0; i < n; i++) v[i] = from[i * get_sub_group_size() + get_sub_group_local_id()];        \
+        return v;                                                                                            \
+    }
+READ(matrix_read_us8, ushort8, ushort, 8)
+READ(matrix_read4, uint4, uint, 4)
+READ(matrix_read8, uint8, uint, 8)
+
+/* Number k of a row of the left side, where the subgroup's dwords or words hold the row side by side. */
+ushort OVERLOAD matrix_word(short row, int k) { return (ushort)sub_group_shuffle((ushort)row, k); }
+ushort OVERLOAD matrix_word(int row, int k) { return (ushort)(sub_group_shuffle((uint)row, k / 2) >> 16 * (k % 2)); }
+
+float matrix_bf16(ushort x) { return as_float((uint)x << 16); }
+float matrix_f16(ushort x) { return (float)as_half(x); }
+
+#define MULTIPLY_16(name, left, number)                                                                      \
+    float8 OVERLOAD name(left a, int8 b, float8 c) {                                                         \
+        _Pragma("nounroll") for (int r = 0; r < 8; r++)                                                      \
+            _Pragma("nounroll") for (int k = 0; k < 16; k++)                                                                     \
+                c[r] = fma(number(matrix_word(a[r], k)), number((ushort)((uint)b[k / 2] >> 16 * (k % 2))), c[r]); \
+        return c;                                                                                            \
+    }
+MULTIPLY_16(matrix_bf16_k16, short8, matrix_bf16)
+MULTIPLY_16(matrix_bf16_k16, int8, matrix_bf16)
+MULTIPLY_16(matrix_f16_k16, short8, matrix_f16)
+MULTIPLY_16(matrix_f16_k16, int8, matrix_f16)
+
+#define MULTIPLY_8(left)                                                                                     \
+    int8 OVERLOAD matrix_i8_k32(left a, int8 b, int8 c) {                                                    \
+        _Pragma("nounroll") for (int r = 0; r < 8; r++)                                                      \
+            _Pragma("nounroll") for (int k = 0; k < 32; k++)                                                                     \
+                c[r] += (char)(matrix_word(a[r], k / 2) >> 8 * (k % 2)) * (char)((uint)b[k / 4] >> 8 * (k % 4)); \
+        return c;                                                                                            \
+    }
+MULTIPLY_8(short8)
+MULTIPLY_8(int8)
+
+float matrix_tf32(float x) { return as_float(as_uint(x) & 0xffffe000u); }
+
+/* Two rows of 8 numbers a dword. */
+float8 matrix_tf32_k8(float4 a, float8 b, float8 c) {
+    for (int r = 0; r < 8; r++)
+        for (int k = 0; k < 8; k++)
+            c[r] = fma(matrix_tf32(sub_group_shuffle(a[r / 2], r % 2 * 8 + k)), matrix_tf32(b[k]), c[r]);
+    return c;
+}
+
+#define intel_sub_group_block_read_us8 matrix_read_us8
+#define intel_sub_group_block_read4 matrix_read4
+#define intel_sub_group_block_read8 matrix_read8
+#define intel_sub_group_bf16_bf16_matrix_mad_k16 matrix_bf16_k16
+#define intel_sub_group_f16_f16_matrix_mad_k16 matrix_f16_k16
+#define intel_sub_group_i8_i8_matrix_mad_k32 matrix_i8_k32
+#define intel_sub_group_tf32_tf32_matrix_mad_k8 matrix_tf32_k8
