@@ -496,13 +496,12 @@ static int64_t words(const emitter *e, const held *h) {
 }
 
 /* How many of them may be taken by held values. Intel's newer GPUs, those with more local memory, have
- * registers of twice the width. */
+ * registers of twice the width; half as many lanes share them where matrix units want that; and a program may
+ * have twice as many. */
 int registers_of(const tile *t) {
-    return t->is_large                                                      ? 160
-           : t->subgroup == t->target.matrix_lanes                          ? 64
-           : t->target.has_inline_ptx                                       ? 128
-           : t->target.has_subgroups && t->target.local_memory >= 128 << 10 ? 64
-                                                                            : 32;
+    bool wide = t->target.local_memory >= 128 << 10 || t->subgroup < t->target.lanes;
+    int most = t->target.has_subgroups && !wide ? 32 : 64;
+    return t->target.has_inline_ptx ? 128 : t->is_large ? most * 5 / 2 : t->target.has_subgroups ? most : 32;
 }
 
 void hold_allocate(emitter *e, held *h) {
@@ -799,7 +798,7 @@ bool accumulates(const value *arg, const op *dot) {
         if (v->uses != 1 || !o || v->held) return false;
         const value *next = NULL;
         for (int i = 0; i < o->arg_count; i++) {
-            const value *from = o->args[i];
+            value *from = o->args[i];
             bool spreads = from->def && (from->def->code == OP_BROADCAST || is_splat(from));
             if (from == arg)
                 next = arg;

@@ -601,10 +601,8 @@ static void mark_squares(layout *l, region *r, bool plain, int64_t *sums) {
             for (int i = 0; i < o->region_count; i++) mark_squares(l, &o->regions[i], plain, sums);
             if (o->code != OP_DOT && o->code != OP_DOT_SCALED) continue;
             bool fits = dot_matrix(l->t, o, &unit);
-            if (fits && !plain) {
-                l->t->subgroup = l->t->target.matrix_lanes;
-                *sums += o->results[0].type->count / tile_lanes(l->t);
-            }
+            if (fits && !plain) l->t->subgroup = l->t->target.matrix_lanes;
+            if (!plain) *sums += o->results[0].type->count / tile_lanes(l->t);
             for (int i = 0; i < 2 && o->code == OP_DOT; i++) {
                 held *h = o->args[i]->held;
                 if (plain && !fits) h->is_crossed = h->is_plain = true;
@@ -661,7 +659,8 @@ void tile_layout(tile *t) {
         int64_t sums = 0;
         mark_squares(&l, body, true, &sums);
         mark_squares(&l, body, false, &sums);
-        t->is_large = sums > 64 && 2 * tile_lanes(t) <= t->target.max_lanes;
+        t->is_large = false;
+        t->is_large = sums > registers_of(t) && 2 * tile_lanes(t) <= t->target.max_lanes;
     }
     if (!t->target.is_cpu) mark_parts(&l, body);
     t->note = note_place;
