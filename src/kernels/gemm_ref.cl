@@ -4,8 +4,10 @@
  * -DEPILOGUE=0 none, 1 relu, 2 gelu, 3 gelu with tanh; -DCONJUGATE_A -DCONJUGATE_B 0 or 1
  * gemm:        tiles, one a work-group; -DTILE -DTILE_K -DSIDE -DA_K_FAST -DB_K_FAST
  * gemm_row:    m = 1; work-groups of 16 columns x 16 parts of the slice, or (B_K_FAST) of 1 x 64
+ * gemm_thin:   few rows, k fast in A and B, on processors: a subgroup reads its columns of B once, 16 k at a
+ *              time; -DTHIN=1, 2 or 4 rows and -DSTREAMS=1 or 4 columns at once
  * gemm_finish: sums the slices when k was cut: one work-item an element
- * With -DSLICED=1 the first two write their bare sums to `partial`. */
+ * With -DSLICED=1 gemm and gemm_row write their bare sums to `partial`. */
 #include "gemm.h"
 #include "gemm_tile.h"
 
@@ -114,6 +116,58 @@ __kernel __attribute__((reqd_work_group_size(COLUMNS, PARTS, 1))) void gemm_row(
 #else
         put(&p, b, 0, n, sums[0][x]);
 #endif
+    }
+}
+#endif
+
+#ifdef THIN
+#define LANES 16
+#define COLUMNS (LANES / THIN) /* of a subgroup, so that each lane gets one result */
+#define DEPTH (THIN * STREAMS >= 8 ? 1 : THIN * STREAMS == 4 ? 2 : 4) /* of k: sums that don't wait for each other */
+__attribute__((intel_reqd_sub_group_size(LANES))) __attribute__((reqd_work_group_size(LANES, 1, 1)))
+__kernel void gemm_thin(const gemm_params p) {
+    const uint lane = get_sub_group_local_id();
+    const long blocks = (p.n + COLUMNS - 1) / COLUMNS, g = XPU_GROUP(0);
+    const long n0 = g % blocks * COLUMNS, b = g / blocks;
+    const xpu_addr pa = p.a + b * p.a_stride.batch * sizeof(STORED(T));
+    const xpu_addr pb = p.b + b * p.b_stride.batch * sizeof(STORED(T));
+    for (long m0 = 0; m0 < p.m; m0 += THIN) {
+        float mine = 0;
+        for (int n = 0; n < COLUMNS; n += STREAMS) {
+            /* Beyond the last row or column the last is done again. */
+            xpu_addr row[THIN], column[STREAMS];
+            float sum[THIN][STREAMS][DEPTH];
+            for (int i = 0; i < THIN; i++)
+                row[i] = pa + min(m0 + i, p.m - 1) * p.a_stride.row * sizeof(STORED(T));
+            for (int j = 0; j < STREAMS; j++)
+                column[j] = pb + min(n0 + n + j, p.n - 1) * p.b_stride.column * sizeof(STORED(T));
+            for (int i = 0; i < THIN; i++)
+                for (int j = 0; j < STREAMS; j++)
+                    for (int d = 0; d < DEPTH; d++) sum[i][j][d] = 0;
+#define STEP(k, d)                                                                                           \
+    {                                                                                                        \
+        float v[STREAMS];                                                                                    \
+        for (int j = 0; j < STREAMS; j++) v[j] = FETCH(column[j], k);                                        \
+        for (int i = 0; i < THIN; i++) {                                                                     \
+            const float u = FETCH(row[i], k);                                                                \
+            for (int j = 0; j < STREAMS; j++) sum[i][j][d] = fma(u, v[j], sum[i][j][d]);                     \
+        }                                                                                                    \
+    }
+            long k = 0;
+            for (; k + DEPTH * LANES <= p.k; k += DEPTH * LANES)
+                for (int d = 0; d < DEPTH; d++) STEP(k + d * LANES + lane, d)
+            for (; k + LANES <= p.k; k += LANES) STEP(k + lane, 0)
+            if (k + lane < p.k) STEP(k + lane, 0)
+            for (int i = 0; i < THIN; i++)
+                for (int j = 0; j < STREAMS; j++) {
+                    float all = 0;
+                    for (int d = 0; d < DEPTH; d++) all += sum[i][j][d];
+                    all = sub_group_reduce_add(all);
+                    if (lane == i * COLUMNS + n + j) mine = all;
+                }
+        }
+        const long m = m0 + lane / COLUMNS, n = n0 + lane % COLUMNS;
+        if (m < p.m && n < p.n) put(&p, b, m, n, mine);
     }
 }
 #endif

@@ -7,24 +7,27 @@
 #include "kernel.h"
 #include "kernels/gemm.h"
 #include "product.h"
+#include "team.h"
 #include "xpu/memory.h"
 
-typedef enum gemm_kernel { KERNEL_TILES, KERNEL_ROW, KERNEL_FINISH } gemm_kernel;
+typedef enum gemm_kernel { KERNEL_TILES, KERNEL_ROW, KERNEL_THIN, KERNEL_FINISH } gemm_kernel;
 
 typedef struct gemm_choice {
     gemm_kernel kernel;
     tile_shape tile;
     bool a_k_fast, b_k_fast, sliced;
+    int rows, streams; /* KERNEL_THIN: rows of A and columns of B at once */
 } gemm_choice;
 
 static xpu_status get_kernel(int device, const xpu_gemm_args *args, gemm_choice choice, xpu_kernel **kernel) {
-    static const char *const names[] = {"gemm", "gemm_row", "gemm_finish"};
+    static const char *const names[] = {"gemm", "gemm_row", "gemm_thin", "gemm_finish"};
     const kernel_key key = {
         .family = FAMILY_GEMM,
         .word = {(uint64_t)args->dtype | (uint64_t)args->epilogue << 8 | (uint64_t)choice.kernel << 16 |
                      (uint64_t)args->conjugate_a << 24 | (uint64_t)args->conjugate_b << 25 |
                      (uint64_t)choice.a_k_fast << 26 | (uint64_t)choice.b_k_fast << 27 |
-                     (uint64_t)choice.sliced << 28,
+                     (uint64_t)choice.sliced << 28 | (uint64_t)choice.rows << 29 |
+                     (uint64_t)choice.streams << 32,
                  (uint64_t)choice.tile.size << 32 | (uint64_t)choice.tile.depth << 16 | choice.tile.side}};
     *kernel = kernel_find(device, &key);
     if (*kernel) return XPU_SUCCESS;
@@ -33,6 +36,8 @@ static xpu_status get_kernel(int device, const xpu_gemm_args *args, gemm_choice 
     if (choice.kernel == KERNEL_TILES)
         snprintf(tile, sizeof tile, "-DTILE=%d -DTILE_K=%d -DSIDE=%d", choice.tile.size, choice.tile.depth,
                  choice.tile.side);
+    else if (choice.kernel == KERNEL_THIN)
+        snprintf(tile, sizeof tile, "-DTHIN=%d -DSTREAMS=%d", choice.rows, choice.streams);
     snprintf(
         options, sizeof options,
         "%s %s %s -DEPILOGUE=%d -DCONJUGATE_A=%d -DCONJUGATE_B=%d -DA_K_FAST=%d -DB_K_FAST=%d -DSLICED=%d",
@@ -78,15 +83,67 @@ static void transpose(xpu_gemm_args *args) {
     *args = t;
 }
 
+/* A few rows times a large matrix take as long as reading that matrix does, and the host's libraries are
+ * several times slower: one subgroup reads whole columns of it. oneDNN multiplies bf16 by instructions that
+ * OpenCL C lacks; smaller matrices than THIN_ELEMENTS lie in the cache. */
+#define THIN_ROWS 8
+#define THIN_ROWS_BF16 4
+#define THIN_ELEMENTS 65536
+#define THIN_STREAMED 3072 /* elements: columns that are shorter are read one after the other */
+
+static bool is_thin(const xpu_device_properties *properties, const xpu_gemm_args *args) {
+    const xpu_dtype dtype = args->dtype;
+    const int64_t rows = dtype == XPU_BFLOAT16 ? THIN_ROWS_BF16 : THIN_ROWS;
+    return (dtype == XPU_FLOAT32 || dtype == XPU_FLOAT16 || dtype == XPU_BFLOAT16) && args->m <= rows &&
+           args->n >= 16 && args->n * args->k >= THIN_ELEMENTS && args->a.column_stride == 1 &&
+           args->b.row_stride == 1 && properties->type == XPU_DEVICE_CPU &&
+           team_for(properties, args->k).subgroup;
+}
+
+static gemm_params params_of(const xpu_gemm_args *args) {
+    gemm_params params = {.a = XPU_ADDR(args->a.data),
+                          .b = XPU_ADDR(args->b.data),
+                          .c = XPU_ADDR(args->c.data),
+                          .out = XPU_ADDR(args->out.data),
+                          .batch = args->batch,
+                          .m = args->m,
+                          .n = args->n,
+                          .k = args->k,
+                          .a_stride = strides_of(&args->a),
+                          .b_stride = strides_of(&args->b),
+                          .c_stride = strides_of(&args->c),
+                          .out_stride = strides_of(&args->out)};
+    product_scalar(args->dtype, &args->alpha, params.alpha);
+    if (args->c.data) product_scalar(args->dtype, &args->beta, params.beta);
+    return params;
+}
+
+static xpu_status thin(xpu_stream *stream, const xpu_gemm_args *args) {
+    gemm_choice choice = {.kernel = KERNEL_THIN, .rows = args->m > 2 ? 4 : (int)args->m};
+    choice.streams = args->k * choice.rows <= THIN_STREAMED ? 1 : 4;
+    const int64_t columns = 16 / choice.rows;
+    xpu_kernel *kernel;
+    XPU_TRY(get_kernel(xpu_stream_device(stream), args, choice, &kernel));
+    const gemm_params params = params_of(args);
+    const xpu_range range = {.dims = 1,
+                             .groups = {(size_t)((args->n + columns - 1) / columns * args->batch)},
+                             .local = {16},
+                             .work = (uint64_t)(args->batch * args->n) * (uint64_t)args->k};
+    return xpu_launch(stream, kernel, &range, &params, sizeof params);
+}
+
 xpu_status xpu_gemm(xpu_stream *stream, const xpu_gemm_args *given) {
     if (given->batch == 0 || given->m == 0 || given->n == 0) return XPU_SUCCESS;
-    TRY_HOST_PROVIDER(stream, gemm, stream, given);
-
     const int device = xpu_stream_device(stream);
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(device, &properties));
-    XPU_TRY(check(given, properties));
     xpu_gemm_args args = *given;
+    if (args.n < args.m) transpose(&args);
+    if (is_thin(properties, &args)) return thin(stream, &args);
+    TRY_HOST_PROVIDER(stream, gemm, stream, given);
+
+    XPU_TRY(check(given, properties));
+    args = *given;
     if (args.n == 1 && args.m != 1) transpose(&args);
 
     gemm_choice choice = {.kernel = args.m == 1 ? KERNEL_ROW : KERNEL_TILES};
@@ -100,20 +157,7 @@ xpu_status xpu_gemm(xpu_stream *stream, const xpu_gemm_args *given) {
                          : tiles(args.m, choice.tile.size) * tiles(args.n, choice.tile.size);
     groups *= args.batch;
 
-    gemm_params params = {.a = XPU_ADDR(args.a.data),
-                          .b = XPU_ADDR(args.b.data),
-                          .c = XPU_ADDR(args.c.data),
-                          .out = XPU_ADDR(args.out.data),
-                          .batch = args.batch,
-                          .m = args.m,
-                          .n = args.n,
-                          .k = args.k,
-                          .a_stride = strides_of(&args.a),
-                          .b_stride = strides_of(&args.b),
-                          .c_stride = strides_of(&args.c),
-                          .out_stride = strides_of(&args.out)};
-    product_scalar(args.dtype, &args.alpha, params.alpha);
-    if (args.c.data) product_scalar(args.dtype, &args.beta, params.beta);
+    gemm_params params = params_of(&args);
     params.slices = product_slices(properties, groups, args.k, args.batch * args.m * args.n);
     params.slice = (args.k + params.slices - 1) / params.slices;
 

@@ -117,6 +117,31 @@ def test_large_products(left: str, right: str) -> None:
     agree(got, (bias.double() + product).relu(), 2 * k)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("columns", [(300, 301), (90, 4099)], ids=str)
+@pytest.mark.parametrize("rows", [1, 2, 3, 8])
+def test_few_rows_of_a_large_matrix(rows: int, columns: tuple[int, int], dtype: torch.dtype) -> None:
+    n, k = columns
+    x, bias = make(2, rows, k + 5, dtype=dtype)[..., :k], make(n, dtype=dtype)
+    weight = make(2, k, n, dtype=dtype, layout="columns")
+    want = wide(x) @ wide(weight)
+    first, matrix = on_xpu(x)[0], on_xpu(weight)[0]
+    agree(on_xpu(x) @ on_xpu(weight), want, k)
+    agree(first @ matrix, want[0], k)
+    agree(matrix.mT @ first.mT, want[0].mT, k)  # few columns
+    got = torch.addmm(bias.to("xpu"), first, matrix, beta=2, alpha=0.5)
+    agree(got, want[0] / 2 + 2 * wide(bias), k)
+    whole = on_xpu(make(2 * rows, n + 7, dtype=dtype))
+    before = whole.clone()
+    part = whole[::2, 3:-4]
+    agree(torch.mm(first, matrix, out=part), want[0], k)
+    part.copy_(before[::2, 3:-4])
+    assert torch.equal(whole.cpu(), before.cpu())  # nothing beside the part was written
+    agree(part.addmm_(first, matrix), wide(before[::2, 3:-4].cpu()) + want[0], k)
+    got = torch._addmm_activation(bias.to("xpu"), first, matrix)
+    agree(got, (want[0] + wide(bias)).relu(), k)
+
+
 @pytest.mark.parametrize("gelu", [False, True])
 def test_addmm_activation(gelu: bool) -> None:
     a, b, c = torch.randn(70, 20), torch.randn(20, 66), torch.randn(66)
