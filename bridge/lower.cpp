@@ -14,6 +14,7 @@ void raise(xpu_status status) {
     case XPU_ERROR_DEVICE_LOST:
         throw c10::AcceleratorError({__func__, __FILE__, __LINE__}, static_cast<int32_t>(status), text);
     case XPU_ERROR_INDEX: TORCH_CHECK_INDEX(false, text);
+    case XPU_ERROR_ASSERTION:
     case XPU_ERROR_INVALID_ARGUMENT:
     case XPU_ERROR_NO_DEVICE:
     case XPU_ERROR_BAD_FORK: TORCH_CHECK(false, text);

@@ -10,9 +10,13 @@
 #include <torch/csrc/utils/object_ptr.h>
 
 #include <array>
+#include <map>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "lower.h"
+#include "xpu/fault.h"
 #include "xpu/program.h"
 #include "xpu/tile.h"
 
@@ -29,15 +33,40 @@ uint64_t number(PyObject *dict, const char *key) {
 
 // --- a built kernel ---
 
+// For a kernel with assertions: where it reports one that fails, and what they say.
+struct Watch {
+    xpu_fault *place;
+    const char *const *asserts;
+};
+
 struct Kernel {
     PyObject_HEAD xpu_kernel *kernel;
     int device;
-    uint32_t params_size, grid_offset, local_size;
+    uint32_t params_size, grid_offset, fault_offset, local_size;
     uint64_t work;
+    const char *const *asserts; // their texts; nullptr: it has none
     std::vector<xpu_tile_param> *params;
 };
 
 constexpr size_t MOST_BYTES = 4096; // of a kernel's parameters
+
+// The texts of a kernel's assertions, once for all kernels that have the same; they stay, since a report may
+// come after the kernel is gone. Needs the interpreter's lock.
+const char *const *texts_of(PyObject *list) {
+    static auto &all = *new std::set<std::vector<std::string>>;
+    static auto &pointers = *new std::map<const std::vector<std::string> *, std::vector<const char *>>;
+    std::vector<std::string> texts;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); i++) {
+        const char *text = PyUnicode_AsUTF8(PyList_GET_ITEM(list, i));
+        if (!text) throw python_error();
+        texts.emplace_back(text);
+    }
+    const auto &kept = *all.insert(std::move(texts)).first;
+    auto &result = pointers[&kept];
+    if (result.empty())
+        for (const auto &text : kept) result.push_back(text.c_str());
+    return result.data();
+}
 
 void delete_kernel(PyObject *self) {
     delete reinterpret_cast<Kernel *>(self)->params;
@@ -58,9 +87,16 @@ PyObject *new_kernel(PyTypeObject *type, PyObject *arguments, PyObject *) {
     self->grid_offset = static_cast<uint32_t>(number(program, "grid_offset"));
     self->local_size = static_cast<uint32_t>(number(program, "local_size"));
     self->work = number(program, "work");
+    PyObject *asserts = PyDict_GetItemString(program, "asserts");
+    if (asserts && PyList_Check(asserts) && PyList_GET_SIZE(asserts)) {
+        self->asserts = texts_of(asserts);
+        self->fault_offset = static_cast<uint32_t>(number(program, "fault_offset"));
+    }
     self->params = new std::vector<xpu_tile_param>;
     TORCH_CHECK_NOT_IMPLEMENTED(self->params_size <= MOST_BYTES, "Triton kernel: ", self->params_size,
                                 " bytes of parameters; at most ", MOST_BYTES, " are possible");
+    TORCH_CHECK_VALUE(!self->asserts || self->fault_offset + sizeof(Watch) <= self->params_size,
+                      "TritonKernel: bad 'fault_offset'");
     PyObject *params = PyDict_GetItemString(program, "params");
     TORCH_CHECK_VALUE(params && PyList_Check(params), "TritonKernel: no list 'params'");
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(params); i++) {
@@ -214,6 +250,11 @@ void submit(PyObject *object, PyObject *const *grid_values, PyObject *stream_val
                      next);
     memcpy(params.data() + kernel->grid_offset, grid.data(), sizeof grid);
     if (!programs) return;
+    Watch watch = {nullptr, kernel->asserts};
+    if (watch.asserts) {
+        check(xpu_fault_watch(stream, &watch.place));
+        memcpy(params.data() + kernel->fault_offset, &watch, sizeof watch);
+    }
     const xpu_range range = {
         .dims = grid[2] > 1   ? 3
                 : grid[1] > 1 ? 2
@@ -227,6 +268,7 @@ void submit(PyObject *object, PyObject *const *grid_values, PyObject *stream_val
         status = xpu_launch(stream, kernel->kernel, &range, params.data(), kernel->params_size);
     }
     check(status);
+    if (watch.asserts) check(xpu_fault_raise(stream, watch.place));
 }
 
 enum { GRID, STREAM = 3, FUNCTION, KERNEL_METADATA, LAUNCH_METADATA, ENTER_HOOK, EXIT_HOOK, FIRST };

@@ -1,11 +1,12 @@
-/* xpu/fault.h: an element that isn't there, asked for by an index in device memory.
+/* xpu/fault.h: an element that isn't there, asked for by an index in device memory; an assertion in a
+ * compiled kernel that doesn't hold.
  *
- * The kernel leaves the element out and makes a report. On a host device, where work is done when the call
- * that submits it returns, the call has the report. Elsewhere nothing waits for it: the first one is kept on
- * the device, and the next call that waits for the device (xpu_stream_synchronize, xpu_device_synchronize,
- * xpu_event_synchronize, a blocking xpu_memcpy) does its work and then fails once, with XPU_ERROR_INDEX and
- * the report as its text. The device goes on working after that. OPENXPU_LATE_FAULTS=1 makes host devices
- * report as late as the others, for tests. */
+ * The kernel leaves the element out, or ends the program, and makes a report. On a host device, where work is
+ * done when the call that submits it returns, the call has the report. Elsewhere nothing waits for it: the
+ * first one is kept on the device, and the next call that waits for the device (xpu_stream_synchronize,
+ * xpu_device_synchronize, xpu_event_synchronize, a blocking xpu_memcpy) does its work and then fails once,
+ * with XPU_ERROR_INDEX or XPU_ERROR_ASSERTION and the report as its text. The device goes on working after
+ * that. OPENXPU_LATE_FAULTS=1 makes host devices report as late as the others, for tests. */
 #ifndef XPU_FAULT_H
 #define XPU_FAULT_H
 
@@ -17,7 +18,10 @@
 extern "C" {
 #endif
 
-/* A report, and the memory where kernels write one (src/kernels/fault.h). */
+/* A report, and the memory where kernels write one (src/kernels/fault.h). Of an assertion `which` is
+ * negative: ~which is its number in the kernel, `op` is the address of the kernel's assertions' texts (an
+ * array of const char * that stays), `index` the program's number in x, `extent` those in y and z, in its
+ * lower and upper half. */
 typedef struct xpu_fault {
     int64_t index;  /* what was asked for */
     int64_t extent; /* how many there were to choose from */
@@ -30,6 +34,8 @@ typedef struct xpu_fault {
 XPU_API xpu_status xpu_fault_watch(xpu_stream *stream, xpu_fault **place);
 /* After the launches: the report as far as it is known at once; `state` is 2 or 0. */
 XPU_API void xpu_fault_take(xpu_stream *stream, const xpu_fault *place, xpu_fault *fault);
+/* The same, as a failure with the report as its text; success where nothing is known. */
+XPU_API xpu_status xpu_fault_raise(xpu_stream *stream, const xpu_fault *place);
 
 #ifdef __cplusplus
 }

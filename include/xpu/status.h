@@ -28,7 +28,8 @@ typedef enum xpu_status {
     XPU_ERROR_DRIVER,             /* any other OpenCL error */
     XPU_ERROR_BAD_FORK,           /* the process was forked after the device's first use */
     XPU_ERROR_IO,                 /* a file could not be read or written */
-    XPU_ERROR_INDEX               /* an index in device memory was out of range: see xpu/fault.h */
+    XPU_ERROR_INDEX,              /* an index in device memory was out of range: see xpu/fault.h */
+    XPU_ERROR_ASSERTION           /* an assertion in a compiled kernel failed: see xpu/fault.h */
 } xpu_status;
 
 /* The constant's own name, "XPU_ERROR_OUT_OF_MEMORY" say; never NULL. */

@@ -74,7 +74,7 @@ typedef struct xpu_tile_options {
     const char *file;              /* the text's name in messages; NULL: "<ttir>" */
     int num_warps;                 /* 0: 4. A CPU program has one subgroup whatever this says */
     bool comments;      /* the source names the Triton operation, and the user's line, beside each part */
-    bool debug_asserts; /* tt.assert is checked (a failed one prints); else it is left out */
+    bool debug_asserts; /* tt.assert is checked: see xpu_tile_program.asserts; else it is left out */
     xpu_tile_stage dump_after; /* compiles up to this stage only and prints the module; 0: all stages */
 } xpu_tile_options;
 
@@ -94,7 +94,10 @@ typedef struct xpu_tile_param {
 } xpu_tile_param;
 
 /* The kernel's one argument is a struct: the function's parameters in order, each at its natural alignment,
- * then three int32, the numbers of programs in x, y and z. */
+ * then three int32, the numbers of programs in x, y and z. A kernel that has assertions then has two
+ * addresses, for the report of one that fails (xpu/fault.h): what xpu_fault_watch gives, or 0, and that of
+ * the assertions' texts, which must stay as long as a report may come. A program whose assertion fails ends
+ * there. */
 typedef struct xpu_tile_program {
     const char *source; /* OpenCL C, complete; NULL after an earlier stage's dump */
     size_t source_size;
@@ -102,12 +105,14 @@ typedef struct xpu_tile_program {
     const char *name;          /* of the kernel, in the source and in the IR */
     const xpu_tile_param *params;
     int param_count;
-    uint32_t params_size;  /* bytes of the struct, the grid included */
-    uint32_t grid_offset;  /* where the three int32 lie in it */
-    uint32_t local_size;   /* work-items of a work-group, all in dimension 0 */
-    uint32_t local_memory; /* bytes of local memory that the kernel declares */
-    uint64_t work;         /* about how many simple operations one program does; loops count a few times */
-    const char *dump;      /* the module after options.dump_after; NULL if none was asked for */
+    uint32_t params_size;       /* bytes of the struct, the grid included */
+    uint32_t grid_offset;       /* where the three int32 lie in it */
+    uint32_t fault_offset;      /* and the two addresses; 0: it has no assertions */
+    uint32_t local_size;        /* work-items of a work-group, all in dimension 0 */
+    uint32_t local_memory;      /* bytes of local memory that the kernel declares */
+    const char *const *asserts; /* their texts: message and place; NULL after the last */
+    uint64_t work;    /* about how many simple operations one program does; loops count a few times */
+    const char *dump; /* the module after options.dump_after; NULL if none was asked for */
     double seconds[XPU_TILE_STAGES]; /* how long each stage took */
 } xpu_tile_program;
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,8 +67,10 @@ class _Program(ctypes.Structure):
         ("param_count", ctypes.c_int),
         ("params_size", ctypes.c_uint32),
         ("grid_offset", ctypes.c_uint32),
+        ("fault_offset", ctypes.c_uint32),
         ("local_size", ctypes.c_uint32),
         ("local_memory", ctypes.c_uint32),
+        ("asserts", ctypes.POINTER(ctypes.c_char_p)),
         ("work", ctypes.c_uint64),
         ("dump", ctypes.c_char_p),
         ("seconds", ctypes.c_double * (1 + len(STAGES))),
@@ -85,8 +88,10 @@ class Compiled:
     params: list[Param]
     params_size: int
     grid_offset: int
+    fault_offset: int
     local_size: int
     local_memory: int
+    asserts: list[str]
     work: int
     seconds: dict[str, float]
 
@@ -184,8 +189,10 @@ def compile_module(
             params=[Param.from_buffer_copy(p.params[i]) for i in range(p.param_count)],
             params_size=p.params_size,
             grid_offset=p.grid_offset,
+            fault_offset=p.fault_offset,
             local_size=p.local_size,
             local_memory=p.local_memory,
+            asserts=[_text(text) for text in itertools.takewhile(bool, p.asserts or ())],
             work=p.work,
             seconds=dict(zip(STAGES, p.seconds[1:], strict=True)),
         )

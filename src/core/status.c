@@ -24,6 +24,7 @@ const char *xpu_status_name(xpu_status status) {
         NAME(XPU_ERROR_BAD_FORK)
         NAME(XPU_ERROR_IO)
         NAME(XPU_ERROR_INDEX)
+        NAME(XPU_ERROR_ASSERTION)
 #undef NAME
     }
     return "unknown xpu_status";

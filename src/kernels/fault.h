@@ -16,9 +16,10 @@ struct fault_watch {
 };
 
 #ifdef __OPENCL_VERSION__
+/* `which`, negative, of an assertion in a compiled kernel: see xpu/fault.h. */
 static inline void fault_report(struct fault_watch watch, int which, long index, long extent) {
     if (!watch.place) return;
-    __global struct fault *f = XPU_PTR(struct fault, watch.place);
+    __global struct fault *f = (__global struct fault *)watch.place;
     if (atomic_cmpxchg((volatile __global int *)&f->state, 0, 1) != 0) return;
     f->index = index;
     f->extent = extent;

@@ -80,6 +80,30 @@ void xpu_fault_take(xpu_stream *stream, const xpu_fault *place, xpu_fault *fault
         *fault = *place;
 }
 
+/* Fails with the report; `late`: some time after the launch. */
+static xpu_status fail_with(const xpu_fault *fault, int device, bool late) {
+    xpu_status status;
+    if (fault->which < 0) {
+        const char *const *texts = (const char *const *)(const void *)fault->op;
+        status =
+            xpu_fail(XPU_ERROR_ASSERTION, "%s, in program (%lld, %d, %d)", texts[~fault->which],
+                     (long long)fault->index, (int)(fault->extent & INT32_MAX), (int)(fault->extent >> 32));
+    } else {
+        status = xpu_fail(XPU_ERROR_INDEX, "%s: index %lld is out of bounds for a dimension of size %lld",
+                          fault->op, (long long)fault->index, (long long)fault->extent);
+    }
+    if (late)
+        xpu_fail_add(". The call lies further back: %s works on while the program goes on",
+                     cl_devices[device].properties.name);
+    return status;
+}
+
+xpu_status xpu_fault_raise(xpu_stream *stream, const xpu_fault *place) {
+    xpu_fault fault;
+    xpu_fault_take(stream, place, &fault);
+    return fault.state ? fail_with(&fault, stream->device, false) : XPU_SUCCESS;
+}
+
 xpu_status fault_check(int device, bool look) {
     xpu_fault *place = atomic_load_explicit(&reports[device].place, memory_order_acquire);
     if (!place) return XPU_SUCCESS;
@@ -91,9 +115,5 @@ xpu_status fault_check(int device, bool look) {
     if (status == XPU_SUCCESS && fault.state == 2) status = transfer(device, place, NULL);
     pthread_mutex_unlock(&fault_lock);
     if (status != XPU_SUCCESS || fault.state != 2) return status;
-    return xpu_fail(
-        XPU_ERROR_INDEX,
-        "%s: index %lld is out of bounds for a dimension of size %lld. The call lies further back: "
-        "%s works on while the program goes on",
-        fault.op, (long long)fault.index, (long long)fault.extent, cl_devices[device].properties.name);
+    return fail_with(&fault, device, true);
 }

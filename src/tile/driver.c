@@ -154,6 +154,7 @@ void xpu_tile_program_free(xpu_tile_program *program) {
     text_free(&r->source);
     text_free(&r->dump);
     core_free((void *)(uintptr_t)program->params);
+    core_free((void *)(uintptr_t)program->asserts);
     core_free((void *)(uintptr_t)program->name);
     core_free((void *)(uintptr_t)program->build_options);
     core_free(r);

@@ -651,7 +651,7 @@ void add_root(emitter *e, root r, const type *shape, int axis) {
         g->grid = axis < 0 ? grid : NULL;
         g->is_reversed = false;
         g->serial = ++e->serials;
-        g->has_effect = g->has_once = false;
+        g->has_effect = g->has_assert = g->has_once = false;
         g->epoch = r.kind == ROOT_OP ? r.op->epoch : r.value->def ? r.value->def->epoch : 0;
     }
     if (axis >= 0) {
@@ -663,6 +663,7 @@ void add_root(emitter *e, root r, const type *shape, int axis) {
     if (r.kind == ROOT_HOLD) r.value->pending = g->serial;
     if (r.kind == ROOT_OP) {
         op_code code = r.op->code;
+        g->has_assert = g->has_assert || code == OP_ASSERT;
         if (code == OP_STORE || code == OP_ATOMIC_RMW || code == OP_ATOMIC_CAS) {
             if (!g->has_effect) g->epoch = r.op->epoch;
             g->has_effect = true;
@@ -683,7 +684,8 @@ static void emit_scalar(emitter *e, op *o) {
     for (int i = 0; i < o->arg_count; i++)
         if (o->args[i]->pending && o->args[i]->pending == e->group.serial && e->group.shape) flush(e);
     bool loads = op_table[o->code].kind == KIND_LOAD || o->code == OP_GATHER;
-    if (loads && e->group.shape && (e->group.has_effect || o->code == OP_GATHER)) flush(e);
+    if (loads && e->group.shape && (e->group.has_effect || e->group.has_assert || o->code == OP_GATHER))
+        flush(e);
     for (int i = 0; i < o->result_count; i++) emit_value(e, &o->results[i], NULL);
 }
 
@@ -1032,7 +1034,14 @@ static void emit_op(emitter *e, op *o) {
         barrier_if_touched(e);
         break;
     case OP_ASSERT:
-        if (!e->t->options->debug_asserts) break; /* fall through */
+        if (!e->t->options->debug_asserts) break;
+        if (is_scalar(o->args[0])) {
+            flush(e);
+            emit_assert(e, o, NULL);
+        } else {
+            add_root(e, (root){.op = o}, shape, -1);
+        }
+        break;
     case OP_PRINT:
         if (!o->arg_count || is_scalar(o->args[0])) {
             flush(e);

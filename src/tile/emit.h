@@ -153,6 +153,7 @@ typedef struct group {
     int serial;
     int epoch;
     bool has_effect;
+    bool has_assert;
     bool has_once; /* what each element must do once: no lane may repeat another's, as reductions let them */
     const tiling *grid; /* NULL: in chunks */
     int count;
@@ -266,6 +267,7 @@ void emit_group(emitter *e);
 void emit_combine(emitter *e, op *o, const expr *left, const expr *right, expr *out);
 void emit_histogram(emitter *e, op *o);
 void emit_message(emitter *e, op *o, const coords *at, const char *guard);
+void emit_assert(emitter *e, op *o, const coords *at);
 void emit_scalar_atomic(emitter *e, op *o);
 const char *atomic_text(emitter *e, op *o, const char *pointer, const char *const *args);
 

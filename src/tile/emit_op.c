@@ -689,16 +689,18 @@ static const char *quoted(emitter *e, const op *o, const char *name) {
     return out.size ? out.data : "";
 }
 
-/* tt.print, tt.assert: at the coordinates, or (NULL) on scalars */
+/* tt.assert: at the coordinates, or (NULL) on a scalar. It stands as far outside as what it asserts, so that
+ * no load that it is to keep from happening comes before it. */
+void emit_assert(emitter *e, op *o, const coords *at) {
+    expr c = emit_value(e, o->args[0], at);
+    if (c.is_constant && c.constant) return;
+    int depth = c.depth > e->block_depth ? c.depth : e->block_depth;
+    emit_line(e, depth, "%s(%d, %s)", use(e, "TILE_ASSERT"), o->number, lane_text(e, &c));
+}
+
+/* tt.print: at the coordinates, or (NULL) on scalars */
 void emit_message(emitter *e, op *o, const coords *at, const char *guard) {
     static const char where[] = "(int)XPU_GROUP(0), (int)XPU_GROUP(1), (int)XPU_GROUP(2)";
-    if (o->code == OP_ASSERT) {
-        expr c = emit_value(e, o->args[0], at);
-        const char *fails = both(e, guard, tile_format(e->t, "!(%s)", lane_text(e, &c)));
-        emit_line(e, e->depth, "if (%s) printf(\"program (%%d, %%d, %%d): assertion failed: %s\\n\", %s);",
-                  fails, quoted(e, o, "message"), where);
-        return;
-    }
     const char *condition = guard ? tile_format(e->t, "if (%s) ", guard) : "",
                *prefix = quoted(e, o, "prefix");
     if (!o->arg_count)
@@ -776,6 +778,8 @@ static void emit_root(emitter *e, root *r, plan *p) {
     case OP_DESCRIPTOR_REDUCE:
     case OP_DESCRIPTOR_SCATTER: emit_descriptor_effect(e, o, p->at, p->guard); break;
     case OP_ASSERT:
+        if (p->unroll < 2 || awaits(e, o->args[0], 64)) emit_assert(e, o, p->at); /* else it is done */
+        break;
     case OP_PRINT: emit_message(e, o, p->at, p->guard); break;
     default: { /* reduce, scan */
         expr *x = NEW_ARRAY(e->t, expr, o->arg_count);
@@ -811,6 +815,8 @@ static expr read_root(emitter *e, const root *r, const coords *at) {
     } else if (r->op->code == OP_STORE) {
         for (int i = 0; i < r->op->arg_count; i++)
             if (!awaits(e, r->op->args[i], 64)) emit_value(e, r->op->args[i], at);
+    } else if (r->op->code == OP_ASSERT && !awaits(e, r->op->args[0], 64)) {
+        emit_assert(e, r->op, at); /* before what it guards is read */
     }
     return x;
 }

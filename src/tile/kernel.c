@@ -71,6 +71,76 @@ static void emit_params(emitter *e, const op *kernel, buffer *fields, buffer *ro
     t->program->params_size = (offset + 12 + 7) & ~7u;
     buffer_addf(t, fields, "    int grid[3];\n");
     if ((offset + 12) & 7) buffer_addf(t, fields, "    int padding;\n");
+    if (!t->program->asserts) return;
+    buffer_addf(t, fields, "    ulong faults, asserts;\n");
+    t->program->fault_offset = t->program->params_size;
+    t->program->params_size += 16;
+}
+
+/* --- assertions --- */
+
+/* "file:line:column" of a location, which may be an alias ("#loc1"), or have a name and then one; NULL if it
+ * has no place. */
+static const char *place_of(tile *t, const char *loc) {
+    for (int steps = 0; loc && steps < 16; steps++) {
+        loc += strcspn(loc, "\"#\n");
+        if (*loc == '#') {
+            size_t size = 1 + strspn(loc + 1, "abcdefghijklmnopqrstuvwxyz0123456789_");
+            const char *mark = tile_format(t, "\n%s = loc(", tile_strndup(t, loc, size));
+            const char *line = strstr(t->text, mark);
+            loc = line                                            ? line + strlen(mark)
+                  : !strncmp(t->text, mark + 1, strlen(mark) - 1) ? t->text + strlen(mark) - 1
+                                                                  : NULL;
+            continue;
+        }
+        if (*loc != '"') return NULL;
+        size_t size = strcspn(loc + 1, "\"\n");
+        const char *file = loc + 1, *numbers = file + size + 1;
+        if (file[size] != '"') return NULL;
+        if (*numbers == ':')
+            return tile_format(t, "%s%s", tile_strndup(t, file, size),
+                               tile_strndup(t, numbers, strspn(numbers, ":0123456789")));
+        loc = numbers;
+    }
+    return NULL;
+}
+
+static int number_asserts(region *r, op **all, int count) {
+    for (block *b = r->first; b; b = b->next)
+        for (op *o = b->first; o; o = o->next) {
+            if (o->code == OP_ASSERT) {
+                o->number = count++;
+                if (all) all[o->number] = o;
+            }
+            for (int i = 0; i < o->region_count; i++) count = number_asserts(&o->regions[i], all, count);
+        }
+    return count;
+}
+
+/* Numbers the assertions, and gives the caller what a report says of them. */
+static void describe_asserts(tile *t, const char *kernel) {
+    region *body = &t->kernel->regions[0];
+    int count = t->options->debug_asserts ? number_asserts(body, NULL, 0) : 0;
+    if (!count) return;
+    op **all = NEW_ARRAY(t, op *, count);
+    buffer texts = {0};
+    number_asserts(body, all, 0);
+    for (int i = 0; i < count; i++) {
+        const attr *message = op_attr(all[i], "message");
+        const char *place = place_of(t, all[i]->loc);
+        bool has = message && message->kind == ATTR_STRING && message->length;
+        buffer_addf(t, &texts, "%s: assertion failed%s%s%s%s", kernel, has ? ": " : "",
+                    has ? tile_strndup(t, message->string, message->length) : "", place ? ", at " : "",
+                    place ? place : "");
+        buffer_add(t, &texts, "", 1);
+    }
+    /* one piece of memory: the pointers, then the texts */
+    char **list = core_malloc(sizeof *list * ((size_t)count + 1) + texts.size);
+    if (!list) tile_no_memory(t);
+    char *text = memcpy(list + count + 1, texts.data, texts.size);
+    for (int i = 0; i < count; i++, text += strlen(text) + 1) list[i] = text;
+    list[count] = NULL;
+    t->program->asserts = (const char *const *)list;
 }
 
 static void mark_written(tile *t, const value *v) {
@@ -212,10 +282,18 @@ static emitter *emit_kernel(tile *t, bool is_trial, buffer *fields, buffer *root
     return e;
 }
 
+/* Do lanes wait for each other? */
+static bool lanes_meet(const emitter *e) {
+    const char *body = e->scopes[0].text.size ? e->scopes[0].text.data : "";
+    return strstr(body, "barrier(") || strstr(body, "sub_group_") || strstr(body, "tile_warp_");
+}
+
 void tile_emit(tile *t) {
     op *kernel = t->kernel;
     buffer fields, roots, library = {0};
+    const char *name = c_identifier(t, op_attr(kernel, "sym_name")->string);
     check_types(t, &kernel->regions[0]);
+    describe_asserts(t, name);
     t->parts = t->target.is_cpu ? 1 : tile_parts(t);
     for (bool trying = !t->target.is_cpu; trying;) {
         tile_scratch(t, true);
@@ -228,7 +306,6 @@ void tile_emit(tile *t) {
     add_library(e, &library);
 
     text *out = t->source;
-    const char *name = c_identifier(t, op_attr(kernel, "sym_name")->string);
     text_addf(out, "/* %s, from Triton IR for %s: one program is one %s of %d lanes */\n", name,
               t->target.name, t->target.is_cpu ? "subgroup" : "work-group", e->lanes);
     if (t->target.has_fp64) text_add(out, "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n");
@@ -236,6 +313,10 @@ void tile_emit(tile *t) {
         text_add(out, "#pragma OPENCL EXTENSION cl_khr_fp16 : enable\n#define TILE_HAS_FP16\n");
     if (t->target.has_ptx_bf16) text_add(out, "#define TILE_HAS_PTX_BF16\n");
     if (library.size) text_addf(out, "#define TILE_LANES %d\n", e->lanes * t->parts);
+    bool meet = t->program->asserts && !t->target.is_cpu && lanes_meet(e);
+    if (meet) e->local_memory += 8;
+    if (t->program->asserts && t->target.is_cpu) text_add(out, "#define TILE_LANES_GO_TOGETHER\n");
+    if (meet) text_add(out, "#define TILE_LANES_MEET\n");
     text_add(out,
              t->target.has_inline_ptx /* whose compiler would divide; only processors cut launches */
                  ? "#define XPU_GROUP(d) get_group_id(d)\n\n"
@@ -251,6 +332,9 @@ void tile_emit(tile *t) {
     /* On processors the subgroup's own: known to be 0 ... 15, it makes masks of lanes constants. */
     text_addf(out, "    const int lane = (int)%s;\n",
               t->target.is_cpu ? "get_sub_group_local_id()" : "get_local_id(0)");
+    if (meet)
+        text_add(out, "    __local int tile_failed[2];\n    int tile_asserted = 0;\n"
+                      "    if (lane < 2) tile_failed[lane] = 0;\n    barrier(CLK_LOCAL_MEM_FENCE);\n");
     if (roots.size) text_append(out, roots.data, roots.size);
     if (e->scopes[0].text.size) text_append(out, e->scopes[0].text.data, e->scopes[0].text.size);
     text_add(out, "}\n");

@@ -164,6 +164,7 @@ struct op {
     int epoch;                 /* how many memory effects come before it */
     int level, raises;         /* how many reductions and the like its operands have behind them */
     int loops;                 /* around it */
+    int number;                /* kernel.c: of an assertion */
     const struct tiling *grid; /* as of values */
 };
 

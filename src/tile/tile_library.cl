@@ -1,5 +1,26 @@
 // Functions that emitted kernels call. A kernel gets those that it names, in this order: "//! name needs…".
 
+//! TILE_ASSERT
+// A program of which a lane finds that an assertion doesn't hold reports that and ends. Lanes that wait for each
+// other end together: on a GPU they tell by two places that take turns, since who is at the next assertion has
+// passed the barrier behind which everybody reads the one before last.
+#include "fault.h"
+#define TILE_FAIL(number) \
+    fault_report((struct fault_watch){p.faults, p.asserts}, ~(number), (int)XPU_GROUP(0), \
+                 (long)XPU_GROUP(2) << 32 | (uint)XPU_GROUP(1))
+#if defined(TILE_LANES_GO_TOGETHER)
+#define TILE_ASSERT(number, holds) \
+    if (sub_group_any(!(holds))) { if (!(holds)) TILE_FAIL(number); return; }
+#elif defined(TILE_LANES_MEET)
+#define TILE_ASSERT(number, holds) \
+    if (!(holds)) { TILE_FAIL(number); tile_failed[tile_asserted & 1] = 1; } \
+    barrier(CLK_LOCAL_MEM_FENCE); \
+    if (tile_failed[tile_asserted++ & 1]) return;
+#else
+#define TILE_ASSERT(number, holds) \
+    if (!(holds)) { TILE_FAIL(number); return; }
+#endif
+
 //! tile_div
 static inline char __attribute__((overloadable)) tile_div(char a, char b) { return b == 0 ? 0 : (char)(a / b); }
 static inline short __attribute__((overloadable)) tile_div(short a, short b) { return b == 0 ? 0 : (short)(a / b); }

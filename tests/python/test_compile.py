@@ -69,6 +69,30 @@ def test_one_element_is_read_and_written_once() -> None:
     assert torch.equal(torch.compile(lambda x, i: x[i] + 1)(x, index), x + 1)
 
 
+OUT_OF_RANGE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "index": lambda x, i: x[:, 0][i] + 1,
+    "embedding": lambda x, i: F.layer_norm(F.embedding(i, x), (64,)),
+    "gather": lambda x, i: x.gather(0, i[:, None]).sum(),
+    "index_put": lambda x, i: x[:, 0].index_put((i,), x[:5, 1]),
+}
+
+
+@pytest.mark.parametrize("name", OUT_OF_RANGE)
+def test_an_index_out_of_range_is_an_error(name: str) -> None:
+    x, index = normal(10, 64), torch.tensor([3, 1, 9, 0, 2], device=XPU)
+    function, compiled = OUT_OF_RANGE[name], torch.compile(OUT_OF_RANGE[name], fullgraph=True)
+    torch.testing.assert_close(compiled(x, index), function(x, index))
+    for wrong in (10, -11, 1 << 40):  # the last one's memory can't be read
+        index[2] = wrong
+        with pytest.raises((RuntimeError, IndexError), match="out of (bounds|range)") as error:
+            compiled(x, index)
+            torch.xpu.synchronize()
+        if name != "index_put":  # which may be an operator
+            assert "assertion failed: index out of bounds" in str(error.value)
+    index[2] = 9
+    torch.testing.assert_close(compiled(x, index), function(x, index))
+
+
 def test_shapes_may_change_without_another_compilation() -> None:
     compilations = 0
 

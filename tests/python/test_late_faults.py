@@ -1,5 +1,6 @@
 """Indices out of range on devices that work while the program goes on; host devices can be made to report alike."""
 
+import pytest
 from helpers import python
 
 
@@ -43,3 +44,52 @@ print((x[i - 1] + 1).tolist())
         "None",
         "[1.0, 8.0]",
     ]
+
+
+KERNEL = """
+import torch, triton, triton.language as tl
+
+@triton.jit
+def checked(x, y, B: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    v = tl.load(x + i)
+    tl.device_assert(v >= 0, "v >= 0")
+    tl.store(y + i, v)
+"""
+
+
+def test_late_assertions(tmp_path):
+    pytest.importorskip("triton")
+    (tmp_path / "kernel.py").write_text(KERNEL)
+    out = python(
+        f"""
+import re, sys
+sys.path.insert(0, {str(tmp_path)!r})
+from kernel import checked
+
+x = torch.arange(256, device="xpu")
+x[130] = -1
+for wait in torch.xpu.synchronize, torch.xpu.current_stream().synchronize, x.cpu:
+    y = torch.zeros_like(x)
+    checked[(4,)](x, y, 64, debug=True)
+    try:
+        wait()
+    except RuntimeError as error:
+        print(re.sub("at .*/(.*):[0-9]+, in", r"at \\1, in", str(error)).split(". ")[0])
+    print(int((y != x).sum()))
+checked[(4,)](x, y, 64)
+print(int((y != x).sum()))
+
+index = torch.tensor([1, 256], device="xpu")
+compiled = torch.compile(lambda x, i: x[i] + 1)
+compiled(x, index)
+try:
+    torch.xpu.synchronize()
+except RuntimeError as error:
+    print("index out of bounds" in str(error), "The call lies further back" in str(error))
+print(compiled(x, index - 1).tolist())
+""",
+        {"OPENXPU_LATE_FAULTS": "1"},
+    )
+    report = "checked_kernel: assertion failed: v >= 0, at kernel.py:8, in program (2, 0, 0)"
+    assert out.stdout.splitlines() == [*[report, "64"] * 3, "0", "True True", "[1, 256]"]

@@ -37,8 +37,15 @@ def check(status: int) -> None:
 class Kernel:
     """A compiled module; call it with a grid and arrays or numbers, in the order of the parameters."""
 
-    def __init__(self, text: str, target: str | int = TARGETS[0], num_warps: int = 4) -> None:
-        self.program = _tile.compile_module(text.encode(), target=target, num_warps=num_warps)
+    def __init__(
+        self, text: str, target: str | int = TARGETS[0], num_warps: int = 4, debug_asserts: bool = False
+    ) -> None:
+        self.program = _tile.compile_module(
+            text.encode(), target=target, num_warps=num_warps, debug_asserts=debug_asserts
+        )
+        self.texts = (ctypes.c_char_p * len(self.program.asserts))(
+            *(t.encode() for t in self.program.asserts)
+        )
         self.kernel = ctypes.c_void_p()
         options = self.program.build_options
         if TARGETS[0] == "cpu":
@@ -89,10 +96,18 @@ class Kernel:
         """Launch with a ready struct, and wait."""
         local = (ctypes.c_size_t * 3)(self.program.local_size, 1, 1)
         launch = _Range(3, (ctypes.c_size_t * 3)(*grid), local, 0)
+        place = ctypes.c_void_p()
+        if self.texts:
+            check(_xpu.xpu_fault_watch(stream, ctypes.byref(place)))
+            at = self.program.fault_offset
+            addresses = np.array([place.value, ctypes.addressof(self.texts)], np.uint64)
+            params[at : at + 16] = addresses.tobytes()
         buffer = (ctypes.c_char * len(params)).from_buffer(params)
         check(
             _xpu.xpu_launch(stream, self.kernel, ctypes.byref(launch), buffer, ctypes.c_size_t(len(params)))
         )
+        if self.texts:
+            check(_xpu.xpu_fault_raise(stream, place))
         check(_xpu.xpu_stream_synchronize(stream))
 
     @staticmethod

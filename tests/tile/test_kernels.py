@@ -338,6 +338,74 @@ def test_indices_divided_by_a_size_known_at_launch(target):
     program((8,), 0, q, r)  # no trap
 
 
+# y[i] = t[x[i]] of the program's row, y[0] += 1 before; behind that its sums, for which lanes wait for each other
+CHECKED = """
+module {{
+  tt.func public @checked(%x: !tt.ptr<i32>, %t: !tt.ptr<f32>, %y: !tt.ptr<f32>, %n: i32) {{
+    %one = arith.constant 1.0 : f32
+    %c512 = arith.constant 512 : i32
+    %limit = arith.constant dense<100> : tensor<512xi32>
+    %pid = tt.get_program_id y : i32
+    %first = arith.muli %pid, %c512 : i32
+    %row = tt.addptr %y, %first : !tt.ptr<f32>, i32
+    tt.store %row, %one : !tt.ptr<f32>
+    %few = arith.cmpi slt, %pid, %n : i32
+    tt.assert %few, "few programs" : i1 loc("few.py":3:4)
+    %range = tt.make_range {{end = 512 : i32, start = 0 : i32}} : tensor<512xi32>
+    %firsts = tt.splat %first : i32 -> tensor<512xi32>
+    %i = arith.addi %firsts, %range : tensor<512xi32>
+    %xs = tt.splat %x : !tt.ptr<i32> -> tensor<512x!tt.ptr<i32>>
+    %px = tt.addptr %xs, %i : tensor<512x!tt.ptr<i32>>, tensor<512xi32>
+    %k = tt.load %px : tensor<512x!tt.ptr<i32>>
+    %inside = arith.cmpi ult, %k, %limit : tensor<512xi32>
+    tt.assert %inside, "100% of x < \\22100\\22" : tensor<512xi1> loc(#where)
+    %ts = tt.splat %t : !tt.ptr<f32> -> tensor<512x!tt.ptr<f32>>
+    %pt = tt.addptr %ts, %k : tensor<512x!tt.ptr<f32>>, tensor<512xi32>
+    %v = tt.load %pt : tensor<512x!tt.ptr<f32>>
+    %ys = tt.splat %row : !tt.ptr<f32> -> tensor<512x!tt.ptr<f32>>
+    %py = tt.addptr %ys, %range : tensor<512x!tt.ptr<f32>>, tensor<512xi32>
+    tt.store %py, %v : tensor<512x!tt.ptr<f32>>{sums}
+    tt.return
+  }}
+}}
+#line = loc("picked.py":7:9)
+#where = loc("k"(#line))
+"""
+SUMS = """
+    %sum = "tt.scan"(%v) <{{axis = 0 : i32, reverse = false}}> ({{
+    ^bb0(%a: f32, %b: f32):
+      %c = arith.addf %a, %b : f32
+      tt.scan.return %c : f32
+    }}) : (tensor<512xf32>) -> tensor<512xf32>
+    tt.store %py, %sum : tensor<512x!tt.ptr<f32>>"""
+
+
+@pytest.mark.parametrize("target", run.TARGETS)
+@pytest.mark.parametrize("sums", ["", SUMS.format()])
+def test_a_failed_assertion_ends_its_program_and_is_raised(random, target, sums):
+    program = run.Kernel(CHECKED.format(sums=sums), target, debug_asserts=True)
+    x, table = random.integers(0, 100, (3, 512)).astype(I32), random.integers(0, 9, 100).astype(F32)
+    wanted = np.cumsum(table[x], 1, dtype=F32) if sums else table[x]
+
+    def results(n: int = 3) -> np.ndarray:
+        y = np.zeros((3, 512), F32)
+        program((1, 3), x, table, y, n)
+        return y
+
+    same(results(), wanted)
+    x[1, 300:310] = 1 << 29  # reading t there would end the process
+    message = r"assertion failed: 100% of x < \"100\", at picked.py:7:9, in program \(0, 1, 0\)$"
+    with pytest.raises(RuntimeError, match=message):
+        results()
+    with pytest.raises(RuntimeError, match=r"few programs, at few.py:3:4, in program \(0, [12], 0\)"):
+        results(1)
+    x[1, 300:310] = 7
+    wanted = np.cumsum(table[x], 1, dtype=F32) if sums else table[x]
+    same(results(), wanted)
+    unchecked = run.Kernel(CHECKED.format(sums=sums), target)
+    assert not unchecked.program.fault_offset and "ASSERT" not in unchecked.program.source
+
+
 def pointers(name: str, m: int, n: int, t: str) -> list[str]:
     """Return the IR of %<name>p, pointers to the m×n matrix of type ``t`` that begins at %<name>."""
     p = f"{m}x{n}x!tt.ptr<{t}>"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from openxpu._tile import Compiled
 
-_FIELDS = ("name", "build_options", "params_size", "grid_offset", "local_size", "work")
+_FIELDS = "name build_options params_size grid_offset fault_offset local_size work asserts".split()
 
 
 def write(program: Compiled) -> bytes:
