@@ -650,6 +650,15 @@ static expr emit_atomic(emitter *e, op *o, const coords *at, const char *guard) 
     return (expr){.text = name, .kind = VARYING, .depth = e->depth, .divisor = 1};
 }
 
+/* Other programs see what was written before, and what they have written is seen after. */
+static void emit_fence(emitter *e) {
+    const xpu_tile_target *target = &e->t->target;
+    const char *name = target->is_cpu           ? "mem_fence"
+                       : target->has_inline_ptx ? "tile_fence_ptx"
+                                                : "tile_fence";
+    emit_line(e, e->depth, "%s(CLK_GLOBAL_MEM_FENCE);", target->is_cpu ? name : use(e, name));
+}
+
 /* A store or atomic of one element: one lane does it. The others' would be no harm if lanes went together,
  * but the CPU driver runs a kernel without anything varying lane by lane: each would read what the last has
  * written. */
@@ -663,9 +672,9 @@ void emit_scalar_atomic(emitter *e, op *o) {
         emit_line(e, e->depth, "barrier(CLK_GLOBAL_MEM_FENCE | CLK_LOCAL_MEM_FENCE);");
         e->touches_local = false;
     }
-    if (sem >= 3) emit_line(e, e->depth, "mem_fence(CLK_GLOBAL_MEM_FENCE);");
+    if (sem >= 3) emit_fence(e);
     expr x = emit_atomic(e, o, NULL, "lane == 0");
-    if (sem == 2 || sem == 4) emit_line(e, e->depth, "mem_fence(CLK_GLOBAL_MEM_FENCE);");
+    if (sem == 2 || sem == 4) emit_fence(e);
     if (!o->results[0].uses) return;
     op like = {.at = o->at, .args = &(value *){&o->results[0]}};
     exchange(e, &like, &x, &x, 1, FROM_ONE, 0);

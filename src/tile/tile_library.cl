@@ -269,6 +269,19 @@ static inline uchar tile_to_f8e4m3b11fnuz(float v) {
     return (uchar)(r == 0 || r == 0x80u ? r : r | ((as_uint(v) >> 24) & 0x80u));
 }
 
+//! tile_fence
+// Between programs, where the device can say so: mem_fence orders a work-group's memory for itself.
+static inline void tile_fence(uint flags) {
+#if defined(__opencl_c_atomic_order_acq_rel) && defined(__opencl_c_atomic_scope_device)
+    atomic_work_item_fence(flags, memory_order_acq_rel, memory_scope_device);
+#else
+    mem_fence(flags);
+#endif
+}
+
+//! tile_fence_ptx
+static inline void tile_fence_ptx(uint flags) { __asm__ volatile("membar.gl;" : : : "memory"); }
+
 //! tile_atomic_fadd_f32
 static inline float tile_atomic_fadd_f32(__global float *p, float v) {
     int old = *(volatile __global int *)p, seen;

@@ -55,6 +55,16 @@ def test_functions_become_triton_kernels(name: str) -> None:
     torch.testing.assert_close(result, FUNCTIONS[name](x, y), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.float32, torch.float64], ids=str)
+def test_scans_across_programs(dtype: torch.dtype) -> None:
+    """Each program waits for the sums of those before it; 64-bit ones lie beside the flag that tells of them."""
+    x = torch.arange(3_000_000, device=XPU).remainder(7).to(dtype)
+    for _ in range(5):
+        assert torch.equal(
+            torch.compile(lambda x: x.cumsum(0))(x).cpu(), x.cpu().to(torch.int64).cumsum(0).to(dtype)
+        )
+
+
 def test_sorting_columns_in_one_program() -> None:
     """The CPU driver once lost the chunk's part of addresses of lanes that lie apart."""
     x = normal(128, 10).t()

@@ -424,6 +424,29 @@ def pointers(name: str, m: int, n: int, t: str) -> list[str]:
     ]
 
 
+FLAG = """
+module {
+  tt.func public @flag(%data: !tt.ptr<i64>, %flag: !tt.ptr<i32>, %v: i64) {
+    %true = arith.constant true
+    %one = arith.constant 1 : i32
+    tt.store %data, %v : !tt.ptr<i64>
+    %was = tt.atomic_rmw exch, ORDER, gpu, %flag, %one, %true : (!tt.ptr<i32>, i32, i1) -> i32
+    tt.return
+  }
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("target", "fence"), [("nvidia", "membar.gl"), ("bmg", "memory_scope_device"), ("cpu", "mem_fence")]
+)
+def test_fences_reach_other_programs(target, fence):
+    """On GPUs those of OpenCL 1.2 are a work-group's own: a program that saw the flag read old data."""
+    for order, fences in (("relaxed", False), ("release", True), ("acquire", True), ("acq_rel", True)):
+        source = run._tile.compile_module(FLAG.replace("ORDER", order).encode(), target=target).source
+        assert (fence in source) == fences
+
+
 def dot_scaled(lhs: str, rhs: str) -> str:
     """Return a kernel for 32×64 times 64×32, both scaled by 32; e2m1 operands are packed in bytes."""
     sizes = {"a": (32, 32 if lhs == "e2m1" else 64), "b": (32 if rhs == "e2m1" else 64, 32)}
