@@ -834,6 +834,26 @@ static void finish_results(op *o, value *const *carried) {
     }
 }
 
+/* Lets carried value `number` of a loop, which starts as a copy of another, have its array, where nothing else
+ * reads that. */
+static bool take_over(emitter *e, op *loop, int number, held *to) {
+    const held *from = loop->args[number + 3]->held;
+    if (!from || !from->name || to->name || from->last_use > e->now || from->is_shared || from == to ||
+        from->type != to->type || from->lane_dim != to->lane_dim || from->order != to->order ||
+        from->packed != to->packed || from->grid != to->grid || from->in_registers != to->in_registers)
+        return false;
+    for (int i = 3; i < loop->arg_count; i++)
+        if (i != number + 3 && loop->args[i]->held == from) return false;
+    to->name = from->name;
+    for (held **h = &e->in_use; *h; h = &(*h)->next)
+        if (*h == from) {
+            to->next = from->next;
+            *h = to;
+            break;
+        }
+    return true;
+}
+
 static void emit_for(emitter *e, op *o) {
     block *body = o->regions[0].first;
     int n = o->result_count, outer;
@@ -853,7 +873,7 @@ static void emit_for(emitter *e, op *o) {
         } else if (is_scalar(arg)) {
             const char *init = scalar_text(e, o->args[i + 3]);
             names[i] = variable(e, arg, init);
-        } else {
+        } else if (!take_over(e, o, i, arg->held)) {
             hold_allocate(e, arg->held);
             copy_to(e, o->args[i + 3], arg->held);
         }
