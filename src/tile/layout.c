@@ -691,7 +691,6 @@ static void find_parts(const tile *t, const region *r, int64_t *parts, bool *mov
 int tile_parts(tile *t) {
     int64_t parts = 1;
     bool moves = false;
-    if (t->target.has_subgroups) return 1; /* which have loads of their own */
     find_parts(t, &t->kernel->regions[0], &parts, &moves);
     int power = 1;
     while (power * 2 <= parts && power < MAX_PARTS) power *= 2;
