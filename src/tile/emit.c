@@ -366,15 +366,19 @@ expr descriptor_element(emitter *e, op *o, const coords *at, const char **inside
     return sum;
 }
 
+bool pads_with_nan(const op *descriptor) {
+    const attr *padding = op_attr(descriptor, "padding");
+    return padding && padding->kind == ATTR_INT
+               ? padding->integer == 2
+               : padding && padding->string && strstr(padding->string, "nan");
+}
+
 static expr emit_descriptor_load(emitter *e, op *o, const coords *at) {
     const char *inside;
     int depth;
     expr p = descriptor_element(e, o, at, &inside, &depth), x = {.kind = VARYING, .divisor = 1};
     const type *ty = o->results[0].type;
-    const attr *padding = op_attr(descriptor_of(e, o), "padding");
-    bool nan = padding && padding->kind == ATTR_INT
-                   ? padding->integer == 2
-                   : padding && padding->string && strstr(padding->string, "nan");
+    bool nan = pads_with_nan(descriptor_of(e, o));
     x.text = tile_format(e->t, "%s ? %s : %s", inside, load_text(e, ty->element, p.root, &p),
                          nan && is_float(ty) ? "NAN" : "0");
     x.depth = e->depth > deeper(depth, p.depth) ? e->depth : deeper(depth, p.depth);
@@ -834,8 +838,8 @@ static void finish_results(op *o, value *const *carried) {
     }
 }
 
-/* Lets carried value `number` of a loop, which starts as a copy of another, have its array, where nothing else
- * reads that. */
+/* Lets carried value `number` of a loop, which starts as a copy of another, have its array, where nothing
+ * else reads that. */
 static bool take_over(emitter *e, op *loop, int number, held *to) {
     const held *from = loop->args[number + 3]->held;
     if (!from || !from->name || to->name || from->last_use > e->now || from->is_shared || from == to ||

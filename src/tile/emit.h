@@ -281,6 +281,10 @@ typedef struct matrix {
 
 /* Does the target's matrix unit do it? */
 bool dot_matrix(const tile *t, const op *o, matrix *x);
+/* The load of a descriptor's block that is operand number `which` of the dot, turned or not, where a matrix
+ * unit can read it from memory by itself; else NULL. */
+op *dot_direct(const tile *t, const op *o, int which, const matrix *u, bool *is_turned);
+bool pads_with_nan(const op *descriptor);
 expr squares_index(emitter *e, const held *h, const coords *at);
 void emit_dot(emitter *e, op *o);
 const tiling *dot_parts(tile *t, const op *o); /* NULL: its sums can't stay in registers */

@@ -88,7 +88,7 @@ static const char *emit_scaled(emitter *e, op *o, int which, const matrix *u) {
 static const char *emit_squares(emitter *e, op *o, int which, const matrix *u) {
     value *v = o->args[which];
     if (o->code == OP_DOT_SCALED) return emit_scaled(e, o, which, u);
-    if (v->held->order == (which ? RIGHT_SQUARES : LEFT_SQUARES) && v->held->packed == u->element)
+    if (v->held && v->held->order == (which ? RIGHT_SQUARES : LEFT_SQUARES) && v->held->packed == u->element)
         return v->held->name;
     uint64_t weight = e->weight;
     plan p;
@@ -280,6 +280,163 @@ static const char *matrix_start(emitter *e, op *o, const tiling *x, const coords
     return tile_format(e->t, "(%s8)(%s)", c, same ? texts[0] : all.data);
 }
 
+op *dot_direct(const tile *t, const op *o, int which, const matrix *u, bool *is_turned) {
+    const value *v = o->args[which];
+    if (!t->target.has_block_2d || t->target.matrix_lanes != 16 || o->code != OP_DOT || u->element == F32 ||
+        v->type->element != u->element || v->type->rank != 2)
+        return NULL;
+    *is_turned = which == 1 && v->def && v->def->code == OP_TRANS;
+    op *load = *is_turned ? v->def->args[0]->def : v->def, *d = load ? load->args[0]->def : NULL;
+    if (!load || load->code != OP_DESCRIPTOR_LOAD || load->epoch != o->epoch ||
+        load->results[0].type->rank != 2)
+        return NULL;
+    if (!d || d->code != OP_MAKE_DESCRIPTOR || d->results[0].type->rank != 2 || pads_with_nan(d)) return NULL;
+    return load;
+}
+
+/* Where a side of a product comes from: squares in local memory or, where `load` isn't NULL, blocks that the
+ * unit's lanes read from memory together, turned (cl_intel_subgroup_2d_block_io). */
+typedef struct side {
+    const char *array;
+    op *load;
+    bool is_turned;
+    const char *from, *y; /* "base, width, height, pitch", all in bytes; the block's first row */
+    const char *x;        /* its first byte */
+} side;
+
+/* Names what the block reads need, and gives the condition under which they may be used: their rules, and no
+ * column before the first. */
+static const char *open_side(emitter *e, side *s, int bytes) {
+    tile *t = e->t;
+    op *d = s->load->args[0]->def;
+    expr v[7]; /* address, rows, columns, strides; the block's row and column */
+    for (int i = 0; i < 7; i++) v[i] = emit_value(e, i < 5 ? d->args[i] : s->load->args[i - 4], NULL);
+    const char *n = tile_format(t, "%d", ++e->names);
+    emit_line(e, e->depth, "const ulong at%s = (ulong)(%s + %s);", n, v[0].root, v[0].text);
+    emit_line(e, e->depth, "const long width%s = (long)%s * %d + (long)(at%s & 63), pitch%s = (long)%s * %d;",
+              n, v[2].text, bytes, n, n, v[3].text, bytes);
+    emit_line(e, e->depth, "const int x%s = (int)%s * %d + (int)(at%s & 63);", n, v[6].text, bytes, n);
+    s->from = tile_format(t, "(__global void *)(at%s & ~63ul), (int)width%s, (int)%s, (int)pitch%s", n, n,
+                          v[1].text, n);
+    s->x = tile_format(t, "x%s", n);
+    s->y = v[5].text;
+    return tile_format(
+        t,
+        "%s == 1 && %s >= 0 && ((x%s | width%s) & 3) == 0 && (pitch%s & 15) == 0 && width%s >= 64 && "
+        "pitch%s >= width%s && pitch%s < 1 << 24 && %s >= 1 && %s < 1 << 24",
+        v[4].text, v[6].text, n, n, n, n, n, n, n, v[1].text, v[1].text);
+}
+
+/* What stays the same for a product. */
+typedef struct product {
+    const matrix *unit;
+    const tiling *tiling;
+    const char *const *sums;
+    const char *serial, *row,
+        *column;                   /* the subgroup's first row and column of squares, without the loops' */
+    const char *m, *n;             /* the loops' */
+    const char *start_a, *start_b; /* of a matrix of several: in squares */
+    int N, wide, steps;
+} product;
+
+/* The left squares of `count` steps along K from k on, by names in `a`. */
+static void read_left(emitter *e, const product *p, const side *s, const char *k, int count, const char **a) {
+    tile *t = e->t;
+    int high = p->tiling->rows / 8;
+    bool shorts = t->subgroup == 16 && p->unit->element != F32;
+    if (s->load) {
+        int rows = high % 4 == 0 ? 4 : high % 2 == 0 ? 2 : 1; /* squares of one read */
+        for (int i = 0; i < high; i += rows) {
+            const char *name = tile_format(t, "a%d_%s", i, p->serial);
+            emit_line(e, e->depth, "ushort8 %s[%d];", name, rows * count);
+            emit_line(e, e->depth,
+                      "intel_sub_group_2d_block_read_16b_%dr16x%dc(%s, (int2)(%s / 2 + %s * 16, %s + %s + "
+                      "(%s + %d) * "
+                      "8), (__private ushort *)%s);",
+                      8 * rows, count, s->from, s->x, k, s->y, p->m, p->row, i, name);
+            for (int j = 0; j < rows * count; j++)
+                a[j / rows * high + i + j % rows] = tile_format(t, "as_short8(%s[%d])", name, j);
+        }
+        return;
+    }
+    const char *vector = shorts                    ? "short8"
+                         : p->unit->element == F32 ? "float4"
+                                                   : "int8",
+               *read = shorts                    ? "_us8"
+                       : p->unit->element == F32 ? "4"
+                                                 : "8",
+               *word = shorts ? "ushort" : "uint";
+    for (int i = 0; i < high * count; i++) {
+        a[i] = tile_format(t, "a%d_%s", i, p->serial);
+        emit_line(e, e->depth,
+                  "const %s %s = as_%s(intel_sub_group_block_read%s((const __local %s *)%s + %d * ((%s%s / 8 "
+                  "+ %s + %d) "
+                  "* %d + %s + %d)));",
+                  vector, a[i], vector, read, word, s->array, shorts ? 128 : 64, p->start_a, p->m, p->row,
+                  i % high, p->steps, k, i / high);
+    }
+}
+
+/* The same for column number j of the right squares. */
+static void read_right(emitter *e, const product *p, const side *s, const char *k, int count, int j,
+                       const char **b) {
+    tile *t = e->t;
+    int lanes = t->subgroup, bytes = element_bits(p->unit->element) / 8;
+    const char *name = tile_format(t, "b%d_%s", j, p->serial),
+               *vector = p->unit->element == F32 ? "float8" : "int8";
+    const char *column = tile_format(t, "(%s + %d)", p->column, j * p->wide);
+    bool once = s->load && !s->is_turned && bytes == 2;
+    if (s->load) emit_line(e, e->depth, "uint8 %s[%d];", name, count);
+    for (int i = 0; i < count; i++) {
+        b[i] = s->load ? tile_format(t, "as_int8(%s[%d])", name, i) : tile_format(t, "%s_%d", name, i);
+        if (s->load && s->is_turned)
+            emit_line(e, e->depth,
+                      "intel_sub_group_2d_block_read_transpose_32b_16r8x1c(%s, (int2)(%s / 4 + (%s + %d) * "
+                      "8, %s + %s + "
+                      "%s * 16), (__private uint *)&%s[%d]);",
+                      s->from, s->x, k, i, s->y, p->n, column, name, i);
+        else if (s->load && (!once || !i))
+            emit_line(e, e->depth,
+                      "intel_sub_group_2d_block_read_transform_%db_%dr16x1c(%s, (int2)(%s / %d + %s + %s * "
+                      "16, %s + (%s + "
+                      "%d) * %d), (__private uint *)&%s[%d]);",
+                      8 * bytes, p->unit->depth * (once ? count : 1), s->from, s->x, bytes, p->n, column,
+                      s->y, k, i, p->unit->depth, name, i);
+        else if (!s->load)
+            emit_line(e, e->depth,
+                      "const %s %s = as_%s(intel_sub_group_block_read8((const __local uint *)%s + %d * "
+                      "(%s(%s + %d) * %d + "
+                      "%s / %d + %s)));",
+                      vector, b[i], vector, s->array, 8 * lanes, p->start_b, k, i, p->N / lanes, p->n, lanes,
+                      column);
+    }
+}
+
+/* sums += a * b along K */
+static void multiply(emitter *e, const product *p, const side *left, const side *right) {
+    tile *t = e->t;
+    int high = p->tiling->rows / 8, columns = p->tiling->columns;
+    int count = p->steps % 2 == 0 && (left->load || right->load) ? 2 : 1;
+    const char *k = p->steps > count ? tile_format(t, "k%s", p->serial) : "0", *a[2 * MOST_PARTS], *b[2];
+    if (p->steps > count) {
+        open_scope(e, "for (int %s = 0; %s < %d; %s += %d) {", k, k, p->steps, k, count);
+        e->scopes[e->depth].is_unrolled = p->steps <= 4 * count;
+    } else {
+        open_scope(e, "{");
+    }
+    read_left(e, p, left, k, count, a);
+    for (int j = 0; j < columns; j++) {
+        read_right(e, p, right, k, count, j, b);
+        for (int s = 0; s < count; s++)
+            for (int i = 0; i < high; i++) {
+                const char *sum = p->sums[i * columns + j];
+                emit_line(e, e->depth, "%s = intel_sub_group_%s(%s, %s, %s);", sum, p->unit->call,
+                          a[s * high + i], b[s], sum);
+            }
+    }
+    close_scope(e, "}");
+}
+
 /* c += a * b by squares; each subgroup has its rows and columns of them. */
 static void emit_matrix(emitter *e, op *o, const matrix *u) {
     tile *t = e->t;
@@ -287,8 +444,26 @@ static void emit_matrix(emitter *e, op *o, const matrix *u) {
     const type *ty = result->type;
     int r = ty->rank, batch, M, N, K, lanes = t->subgroup;
     dot_shape(o, &batch, &M, &N, &K);
-    const char *left = emit_squares(e, o, 0, u), *right = emit_squares(e, o, 1, u);
+    side direct[2] = {{0}}, local[2] = {{0}};
+    const char *condition = NULL;
+    for (int i = 0; i < 2; i++) {
+        direct[i].load = dot_direct(t, o, i, u, &direct[i].is_turned);
+        if (!direct[i].load) continue;
+        const char *rules = open_side(e, &direct[i], element_bits(u->element) / 8);
+        condition = condition ? tile_format(t, "%s && %s", condition, rules) : rules;
+    }
+    const char *serial = tile_format(t, "%d", ++e->names);
+    for (int i = 0; i < 2; i++)
+        if (!direct[i].load) direct[i].array = local[i].array = emit_squares(e, o, i, u);
     barrier_if_touched(e);
+    if (condition) {
+        emit_line(e, e->depth, "const bool direct%s = %s;", serial, condition);
+        open_scope(e, "if (!direct%s) {", serial);
+        for (int i = 0; i < 2; i++)
+            if (direct[i].load) local[i].array = emit_squares(e, o, i, u);
+        barrier_if_touched(e);
+        close_scope(e, "}");
+    }
     const tiling *parts = result->held->grid;
     tiling x = parts ? *parts : matrix_tiling(t, e->lanes, M, N);
     while (!parts && x.rows * x.columns > 64) { /* some at a time */
@@ -300,7 +475,6 @@ static void emit_matrix(emitter *e, op *o, const matrix *u) {
     }
     int wide = x.across / lanes, high = x.rows / 8, steps = K / u->depth;
     const char *c = c_type(ty), *group = wide * x.down > 1 ? "(int)get_sub_group_id()" : "0";
-    bool shorts = lanes == 16 && u->element != F32;
     plan p = {0};
     uint64_t weight = e->weight;
     expr ib = open_loop(e, &p, "b", batch, 1), im = open_loop(e, &p, "m", M, x.rows * x.down),
@@ -315,7 +489,6 @@ static void emit_matrix(emitter *e, op *o, const matrix *u) {
     const held *from = o->args[2]->held;
     bool in_place = from && from->in_registers && from->name == result->held->name &&
                     (ty->element == F32 || ty->element == I32);
-    const char *serial = tile_format(t, "%d", ++e->names);
     for (int i = 0; i < high * x.columns; i++) {
         int row = i / x.columns, column = i % x.columns;
         if (in_place) {
@@ -326,45 +499,27 @@ static void emit_matrix(emitter *e, op *o, const matrix *u) {
         const char *start = matrix_start(e, o, &x, at, 8 * row * x.columns + column);
         emit_line(e, e->depth, "%s8 %s = %s;", c, sums[i], start);
     }
-    const char *k = steps > 1 ? tile_format(t, "k%s", serial) : "0";
-    const char *base_a = tile_format(t, "%s / 8 + %s / %d * %d", im.text, group, wide, high);
-    const char *base_b = tile_format(t, "%s / %d + %s %% %d", in.text, lanes, group, wide);
-    if (r == 3) { /* a matrix begins so many squares on */
-        base_a = tile_format(t, "%s * %d + %s", ib.text, M / 8, base_a);
-        base_b = tile_format(t, "%s * %d + %s", ib.text, steps * (N / lanes), base_b);
-    }
-    emit_line(e, e->depth, "const int a%s = (%s) * %d, b%s = %s;", serial, base_a, steps, serial, base_b);
-    if (steps > 1) {
-        open_scope(e, "for (int %s = 0; %s < %d; %s++) {", k, k, steps, k);
-        e->scopes[e->depth].is_unrolled = steps <= 4;
-    }
-    for (int i = 0; i < high; i++)
-        emit_line(e, e->depth,
-                  "const %s a%d_%s = as_%s(intel_sub_group_block_read%s(%s + %d * (a%s + %d + %s)));",
-                  shorts              ? "short8"
-                  : u->element == F32 ? "float4"
-                                      : "int8",
-                  i, serial,
-                  shorts              ? "short8"
-                  : u->element == F32 ? "float4"
-                                      : "int8",
-                  shorts              ? "_us8"
-                  : u->element == F32 ? "4"
-                                      : "8",
-                  tile_format(t, "(const __local %s *)%s", shorts ? "ushort" : "uint", left),
-                  shorts ? 128 : 64, serial, i * steps, k);
-    for (int j = 0; j < x.columns; j++) {
-        emit_line(e, e->depth,
-                  "const %s8 b%d_%s = as_%s8(intel_sub_group_block_read8((const __local uint *)%s + %d * "
-                  "(b%s + %d + "
-                  "%s * %d)));",
-                  u->element == F32 ? "float" : "int", j, serial, u->element == F32 ? "float" : "int", right,
-                  8 * lanes, serial, j * wide, k, N / lanes);
-        for (int i = 0; i < high; i++)
-            emit_line(e, e->depth, "%s = intel_sub_group_%s(a%d_%s, b%d_%s, %s);", sums[i * x.columns + j],
-                      u->call, i, serial, j, serial, sums[i * x.columns + j]);
-    }
-    if (steps > 1) close_scope(e, "}");
+    product q = {.unit = u,
+                 .tiling = &x,
+                 .sums = sums,
+                 .serial = serial,
+                 .row = tile_format(t, "row%s", serial),
+                 .column = tile_format(t, "column%s", serial),
+                 .m = im.text,
+                 .n = in.text,
+                 .start_a = r == 3 ? tile_format(t, "%s * %d + ", ib.text, M / 8) : "",
+                 .start_b = r == 3 ? tile_format(t, "%s * %d + ", ib.text, steps * (N / lanes)) : "",
+                 .N = N,
+                 .wide = wide,
+                 .steps = steps};
+    emit_line(e, e->depth, "const int %s = %s / %d * %d, %s = %s %% %d;", q.row, group, wide, high, q.column,
+              group, wide);
+    if (condition) open_scope(e, "if (direct%s) {", serial);
+    if (condition) multiply(e, &q, &direct[0], &direct[1]);
+    if (condition) close_scope(e, NULL);
+    if (condition) open_scope(e, "} else {");
+    multiply(e, &q, &local[0], &local[1]);
+    if (condition) close_scope(e, "}");
     for (int i = 0; i < x.rows * x.columns && !in_place; i++) {
         int row = i / x.columns, column = i % x.columns;
         e->place = i;

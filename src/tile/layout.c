@@ -512,8 +512,12 @@ static void demand_all(layout *l, region *r) {
                 for (int i = 0; i < o->arg_count; i++) demand(l, o->args[i], at);
             } else if (o->code == OP_DOT || o->code == OP_DOT_SCALED) {
                 demand(l, o->args[2], at);
+                matrix unit;
+                bool turned, fits = dot_matrix(l->t, o, &unit);
                 for (int i = 0; i < o->arg_count; i++)
-                    if (i != 2 && o->code == OP_DOT)
+                    if (i != 2 && fits && dot_direct(l->t, o, i, &unit, &turned))
+                        continue;
+                    else if (i != 2 && o->code == OP_DOT)
                         mark_held(l, o->args[i], reader_of(o->args[i], at), true);
                     else if (i != 2)
                         demand(l, o->args[i], at);
@@ -605,6 +609,7 @@ static void mark_squares(layout *l, region *r, bool plain, int64_t *sums) {
             if (!plain) *sums += o->results[0].type->count / tile_lanes(l->t);
             for (int i = 0; i < 2 && o->code == OP_DOT; i++) {
                 held *h = o->args[i]->held;
+                if (!h) continue;
                 if (plain && !fits) h->is_crossed = h->is_plain = true;
                 if (plain || !fits || h->is_plain || h->order) continue;
                 h->order = i ? RIGHT_SQUARES : LEFT_SQUARES;

@@ -1,6 +1,7 @@
 /* What Intel's matrix units and block reads do, for running their kernels on another device. The number of lanes
  * follows from the left operand's type: short8 and float4 are those of subgroups of 16, int8 of 8.
- * (cl_intel_subgroup_matrix_multiply_accumulate, …_tensor_float32, cl_intel_subgroup_local_block_io) */
+ * (cl_intel_subgroup_matrix_multiply_accumulate, …_tensor_float32, cl_intel_subgroup_local_block_io,
+ * cl_intel_subgroup_2d_block_io) */
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
 #define OVERLOAD __attribute__((overloadable))
 
@@ -53,6 +54,60 @@ float8 matrix_tf32_k8(float4 a, float8 b, float8 c) {
     return c;
 }
 
+/* Blocks of a matrix; a broken rule gives wrong numbers. (cl_intel_subgroup_2d_block_io) */
+bool matrix_rules(__global void *base, int width, int height, int pitch, int x) {
+    return ((ulong)base & 63) == 0 && width >= 64 && (width & 3) == 0 && width < 1 << 24 && height >= 1 &&
+           height < 1 << 24 && pitch >= width && (pitch & 15) == 0 && (x & 3) == 0;
+}
+#define AT(type, x, y)                                                                                       \
+    ((x) >= 0 && (y) >= 0 && (x) * (int)sizeof(type) < width && (y) < height                                 \
+         ? *(__global type *)((__global uchar *)base + (long)(y) * pitch + (x) * sizeof(type))               \
+         : (type)0)
+#define ARGUMENTS __global void *base, int width, int height, int pitch, int2 at
+#define LANE ((int)get_sub_group_local_id())
+
+#define READ_2D(rows, columns)                                                                               \
+    void matrix_read_2d_##rows##x##columns(ARGUMENTS, __private ushort *to) {                                \
+        bool right = matrix_rules(base, width, height, pitch, at.x * 2);                                     \
+        for (int i = 0; i < rows * columns; i++)                                                             \
+            to[i] = right ? AT(ushort, at.x + i / rows * 16 + LANE, at.y + i % rows) : 0x7e01;               \
+    }
+READ_2D(8, 1)
+READ_2D(8, 2)
+READ_2D(16, 1)
+READ_2D(16, 2)
+READ_2D(32, 1)
+READ_2D(32, 2)
+
+#define TRANSFORM_2D(bits, type, rows)                                                                       \
+    void matrix_transform_##bits##_##rows(ARGUMENTS, __private uint *to) {                                   \
+        bool right = matrix_rules(base, width, height, pitch, at.x * bits / 8);                              \
+        for (int i = 0; i < rows * bits / 32; i++) {                                                         \
+            uint v = 0;                                                                                      \
+            for (int k = 0; k < 32 / bits; k++)                                                              \
+                v |= (uint)AT(type, at.x + LANE, at.y + i * 32 / bits + k) << k * bits;                      \
+            to[i] = right ? v : 0x7e017e01;                                                                  \
+        }                                                                                                    \
+    }
+TRANSFORM_2D(16, ushort, 16)
+TRANSFORM_2D(16, ushort, 32)
+TRANSFORM_2D(8, uchar, 32)
+
+void matrix_transpose(ARGUMENTS, __private uint *to) {
+    bool right = matrix_rules(base, width, height, pitch, at.x * 4);
+    for (int i = 0; i < 8; i++) to[i] = right ? AT(uint, at.x + i, at.y + LANE) : 0x7e017e01;
+}
+
+#define intel_sub_group_2d_block_read_16b_8r16x1c matrix_read_2d_8x1
+#define intel_sub_group_2d_block_read_16b_8r16x2c matrix_read_2d_8x2
+#define intel_sub_group_2d_block_read_16b_16r16x1c matrix_read_2d_16x1
+#define intel_sub_group_2d_block_read_16b_16r16x2c matrix_read_2d_16x2
+#define intel_sub_group_2d_block_read_16b_32r16x1c matrix_read_2d_32x1
+#define intel_sub_group_2d_block_read_16b_32r16x2c matrix_read_2d_32x2
+#define intel_sub_group_2d_block_read_transform_16b_16r16x1c matrix_transform_16_16
+#define intel_sub_group_2d_block_read_transform_16b_32r16x1c matrix_transform_16_32
+#define intel_sub_group_2d_block_read_transform_8b_32r16x1c matrix_transform_8_32
+#define intel_sub_group_2d_block_read_transpose_32b_16r8x1c matrix_transpose
 #define intel_sub_group_block_read_us8 matrix_read_us8
 #define intel_sub_group_block_read4 matrix_read4
 #define intel_sub_group_block_read8 matrix_read8

@@ -619,3 +619,70 @@ def test_matrix_units(random, m, n, k, num_warps, form, element, target):
         else largest * rounding + (2.0**-10 * float(wanted.abs().max()) if form == "half" else 0)
     )
     torch.testing.assert_close(c.double(), wanted, rtol=0, atol=tolerance)
+
+
+def descriptors(m: int, n: int, k: int, element: str, turned: bool) -> str:
+    """Return a kernel that multiplies blocks of two matrices, of sizes and pitches known at run time, by their
+    descriptors: %x, %y are the block's first row and column; b's rows are the product's columns if ``turned``.
+    """
+    out, zero = ("i32", "0") if element == "i8" else ("f32", "0.0")
+    ta, tb, tc = f"tensor<{m}x{k}x{element}>", f"tensor<{k}x{n}x{element}>", f"tensor<{m}x{n}x{out}>"
+    block_b = f"{n}x{k}" if turned else f"{k}x{n}"
+    size_b, at_b = ("%N, %K", "%y, %i") if turned else ("%K, %N", "%i, %y")
+    lines = [
+        "%one = arith.constant 1 : i64",
+        "%i0 = arith.constant 0 : i32",
+        f"%step = arith.constant {k} : i32",
+        f"%zero = arith.constant dense<{zero}> : {tc}",
+        "%pa = arith.extsi %lda : i32 to i64",
+        "%pb = arith.extsi %ldb : i32 to i64",
+        f"%da = tt.make_tensor_descriptor %a, [%M, %K], [%pa, %one] : !tt.ptr<{element}>, !tt.tensordesc<{m}x{k}x{element}>",
+        f"%db = tt.make_tensor_descriptor %b, [{size_b}], [%pb, %one] : !tt.ptr<{element}>, !tt.tensordesc<{block_b}x{element}>",
+        f"%d = scf.for %i = %i0 to %K step %step iter_args(%s = %zero) -> ({tc}) : i32 {{",
+        f"%av = tt.descriptor_load %da[%x, %i] : !tt.tensordesc<{m}x{k}x{element}> -> {ta}",
+        f"%bl = tt.descriptor_load %db[{at_b}] : !tt.tensordesc<{block_b}x{element}> -> tensor<{block_b}x{element}>",
+    ]
+    if turned:
+        lines.append(f"%bv = tt.trans %bl {{order = array<i32: 1, 0>}} : tensor<{block_b}x{element}> -> {tb}")
+    lines += [
+        f"%u = tt.dot %av, %{'bv' if turned else 'bl'}, %s : {ta} * {tb} -> {tc}",
+        f"scf.yield %u : {tc}",
+        "}",
+        *pointers("c", m, n, out),
+        f"tt.store %cp, %d : tensor<{m}x{n}x!tt.ptr<{out}>>",
+        "tt.return",
+    ]
+    numbers = ", ".join(f"%{name}: i32" for name in ("M", "N", "K", "lda", "ldb", "x", "y"))
+    parameters = f"%a: !tt.ptr<{element}>, %b: !tt.ptr<{element}>, %c: !tt.ptr<{out}>, {numbers}"
+    return f"module {{\n  tt.func public @k({parameters}) {{\n" + "\n".join(lines) + "\n  }\n}\n"
+
+
+@pytest.mark.parametrize("target", run.MATRIX_TARGETS)
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("element", ["f16", "bf16", "i8"])
+def test_matrix_units_read_blocks(random, element, turned, target):
+    m, n, k = 64, 32, 64
+    kernel = run.Kernel(descriptors(m, n, k, element, turned), target)
+    assert ("_2d_block_read" in kernel.program.source) == (target == "bmg")
+    kind = {"f16": torch.float16, "bf16": torch.bfloat16, "i8": torch.int8}[element]
+    # within the rules of block reads, then outside of each: a row's size, its pitch, the first column's number
+    for rows, columns, depth, pitch_a, pitch_b, x, y in [
+        (100, 80, 160, 192, 192, 16, 32),
+        (70, 81, 150, 160, 160, 16, 64),
+        (64, 32, 64, 100, 200, 0, 0),
+        (64, 48, 128, 128, 128, 8, -4),
+        (16, 16, 32, 32, 32, 0, 0),
+    ]:
+        a = torch.from_numpy(normal(random, rows, pitch_a)) * 40
+        b = torch.from_numpy(normal(random, columns if turned else depth, pitch_b)) * 40
+        a, b = (t.clamp(-128, 127).to(kind) for t in (a, b))
+        c = torch.zeros(m, n, dtype=torch.int32 if element == "i8" else torch.float32)
+        arrays = [t.view(torch.int16).numpy() if element == "bf16" else t.numpy() for t in (a, b)]
+        kernel((1,), *arrays, c.numpy(), rows, columns, depth, pitch_a, pitch_b, x, y)
+        wide_a, wide_b = a.double()[:, :depth], (b.double().T[:depth] if turned else b.double())[:, :columns]
+        whole = torch.zeros(200, 200, dtype=torch.float64)
+        whole[:rows, 8 : 8 + columns] = wide_a @ wide_b
+        wanted = whole[x : x + m, 8 + y : 8 + y + n]
+        torch.testing.assert_close(
+            c.double(), wanted, rtol=0, atol=0 if element == "i8" else 1e-6 * float(wanted.abs().max()) * 40
+        )
