@@ -664,7 +664,7 @@ static const char *cast_text(emitter *e, const op *o, const char *a) {
     case OP_TRUNCI: return el == I1 ? tile_format(t, "(%s & 1) != 0", a) : tile_format(t, "(%s)%s", ty, a);
     case OP_INDEX_CAST: return tile_format(t, "(%s)%s", ty, a);
     case OP_SITOFP:
-        return rounded(e, el, f == I1 ? tile_format(t, "-(%s)%s", ty, a) : tile_format(t, "(%s)%s", ty, a));
+        return rounded(e, el, tile_format(t, f == I1 ? "(%s)-(int)%s" : "(%s)%s", ty, a));
     case OP_UITOFP: return rounded(e, el, tile_format(t, "(%s)(%s)%s", ty, c_unsigned(f), a));
     case OP_FPTOSI:
         if (el == I1) return tile_format(t, "%s != 0", a);

@@ -483,7 +483,7 @@ class Interpreter:
 
     def do_arith_extsi(self, op, args, ty):
         wide = args[0].astype(ty.dtype)
-        return -wide if args[0].dtype == np.bool_ else wide
+        return 0 - wide if args[0].dtype == np.bool_ else wide
 
     do_arith_sitofp = do_arith_extsi
 

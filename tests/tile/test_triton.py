@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -9,6 +10,9 @@ import torch
 
 triton = pytest.importorskip("triton")
 import triton.language as tl  # noqa: E402
+from openxpu.triton import compiler  # noqa: E402
+from triton.backends.compiler import GPUTarget  # noqa: E402
+from triton.compiler import ASTSource  # noqa: E402
 from triton.language.extra import libdevice  # noqa: E402
 
 XPU = "xpu"
@@ -425,3 +429,37 @@ def assembly_kernel(x, N: tl.constexpr):
 def test_assembly_is_refused() -> None:
     with pytest.raises(Exception, match="inline"):
         assembly_kernel[(1,)](torch.ones(16, dtype=torch.int32, device=XPU), N=16)
+
+
+@triton.jit
+def descriptor_product_kernel(a, b, c, M, N, K, BLOCK: tl.constexpr):
+    left = tl.make_tensor_descriptor(a, [M, K], [K, 1], [BLOCK, BLOCK])
+    right = tl.make_tensor_descriptor(b, [N, K], [K, 1], [BLOCK, BLOCK])
+    out = tl.make_tensor_descriptor(c, [M, N], [N, 1], [BLOCK, BLOCK])
+    m, n = tl.program_id(0) * BLOCK, tl.program_id(1) * BLOCK
+    total = tl.zeros((BLOCK, BLOCK), tl.float32)
+    for k in range(0, K, BLOCK):
+        total = tl.dot(left.load([m, k]), right.load([n, k]).T, total)
+    out.store([m, n], total)
+
+
+def test_descriptors_in_a_product() -> None:
+    a, b = normal(70, 96), normal(50, 96, seed=1)
+    c = torch.zeros(70, 50, device=XPU)
+    descriptor_product_kernel[(3, 2)](a.to(XPU), b.to(XPU), c, 70, 50, 96, BLOCK=32)
+    close(c, a.double() @ b.double().T, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("reads_blocks", [0, 1])
+def test_descriptors_stay_for_devices_that_read_blocks(reads_blocks: int) -> None:
+    device = torch.xpu.get_device_capability() | {"type": "gpu"}
+    arch = json.loads(compiler.describe(device)) | {
+        "is_cpu": 0,
+        "matrix_lanes": 16,
+        "has_block_2d": reads_blocks,
+    }
+    types = dict.fromkeys("abc", "*fp16") | {"c": "*fp32"} | dict.fromkeys("MNK", "i32")
+    source = ASTSource(descriptor_product_kernel, types | {"BLOCK": "constexpr"}, {"BLOCK": 32})
+    built = triton.compile(source, target=GPUTarget("xpu", json.dumps(arch), 16))
+    assert ("descriptor_load" in built.asm["ttir"]) == bool(reads_blocks)
+    assert (b"2d_block_read" in built.asm[compiler.BINARY]) == bool(reads_blocks)

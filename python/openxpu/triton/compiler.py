@@ -111,6 +111,13 @@ def _version() -> str:
     return hashlib.sha256(library.read_bytes()).hexdigest()[:16]
 
 
+def _keeps_descriptors(module: Any, target: dict[str, Any]) -> bool:
+    """Say whether descriptors stay: for dots whose operands the device reads by blocks, if the kernel makes them."""
+    text = str(module) if target.get("has_block_2d") else ""
+    heads = (line for line in text.splitlines() if "tt.func public" in line)
+    return "tt.dot " in text and not any("tensordesc" in head for head in heads)
+
+
 class XPUBackend(BaseBackend):
     """Compiles for GPUTarget("xpu", arch, lanes); ``arch`` is describe()'s text or the properties themselves."""
 
@@ -160,7 +167,8 @@ class XPUBackend(BaseBackend):
         passes.common.add_inliner(pm)
         if hasattr(passes.ttir, "add_rewrite_tensor_pointer"):  # until 3.8
             passes.ttir.add_rewrite_tensor_pointer(pm)
-        passes.ttir.add_rewrite_tensor_descriptor_to_pointer(pm)
+        if not _keeps_descriptors(module, json.loads(options.arch)):
+            passes.ttir.add_rewrite_tensor_descriptor_to_pointer(pm)
         passes.common.add_canonicalizer(pm)
         passes.ttir.add_combine(pm)
         passes.ttir.add_reorder_broadcast(pm)
