@@ -672,8 +672,9 @@ static const char *cast_text(emitter *e, const op *o, const char *a) {
     case OP_FPTOUI:
         if (el == I1) return tile_format(t, "%s != 0", a);
         return element_bits(el) < 32 ? tile_format(t, "(%s)(int)%s", ty, a)
-                                     : tile_format(t, "(%s)(%s)%s", ty, c_unsigned(el), a);
-    default: { /* float to float */
+                                     : tile_format(t, "(%s)convert_%s_sat(fmax(%s, %s))", ty, c_unsigned(el),
+                                                   a, f == F64 ? "0.0" : "0.0f"); /* NaN becomes 0 */
+    default: {                                                                    /* float to float */
         const attr *mode = op_attr(o, "rounding");
         if (mode && mode->kind == ATTR_OTHER && mode->length >= 3 && !memcmp(mode->string, "rtz", 3) &&
             (el == F16 || el == BF16))

@@ -22,7 +22,7 @@ from random_programs import Generator
 from random_values import BITS, GRID, Program, Value, stored_values
 from test_corpus import interpret, run
 
-SEEDS = 400 if os.environ.get("OPENXPU_TEST_ALL") else 24
+SEEDS = 400 if os.environ.get("OPENXPU_TEST_ALL") == "1" else 24
 
 
 def difference(program: Program) -> str | None:

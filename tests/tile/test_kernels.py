@@ -229,6 +229,35 @@ def test_conversions(random, kernel):
     same(half, down)  # the kernel's last store to it rounds towards zero
 
 
+UNSIGNED = """
+module {{
+  tt.func public @to_unsigned(%x: !tt.ptr<f32>, %out: !tt.ptr<{to}>) {{
+    %i = tt.make_range {{end = 16 : i32, start = 0 : i32}} : tensor<16xi32>
+    %xs = tt.splat %x : !tt.ptr<f32> -> tensor<16x!tt.ptr<f32>>
+    %px = tt.addptr %xs, %i : tensor<16x!tt.ptr<f32>>, tensor<16xi32>
+    %v = tt.load %px : tensor<16x!tt.ptr<f32>>
+    %u = arith.fptoui %v : tensor<16xf32> to tensor<16x{to}>
+    %outs = tt.splat %out : !tt.ptr<{to}> -> tensor<16x!tt.ptr<{to}>>
+    %pout = tt.addptr %outs, %i : tensor<16x!tt.ptr<{to}>>, tensor<16xi32>
+    tt.store %pout, %u : tensor<16x!tt.ptr<{to}>>
+    tt.return
+  }}
+}}
+"""
+
+
+@pytest.mark.parametrize("target", run.TARGETS)
+@pytest.mark.parametrize("to", [np.uint32, np.uint64])
+def test_what_an_unsigned_number_cant_be_is_the_nearest_as_on_cuda(to, target):
+    most = np.iinfo(to).max
+    x = [0, 0.5, 3.99, 2.0**31, 2.0**32 - 256, 2.0**63, -0.5, -1, -2.7, -(2.0**40), 2.0**64, 1e30]
+    x += [np.inf, -np.inf, np.nan, 7]
+    wanted = [0 if v != v else min(max(int(max(min(v, 2.0**70), -1)), 0), most) for v in x]
+    out = np.zeros(16, to)
+    run.Kernel(UNSIGNED.format(to=f"i{8 * out.itemsize}"), target)((1,), np.array(x, F32), out)
+    same(out, np.array(wanted, to))
+
+
 def test_fp8_saturates_as_pytorch_does(random, kernel):
     special = np.array([448, 449, 464, 480, 1e9, -1e9, np.nan, 0, -0.0, 2**-9, 2**-10, 2**-11], F32)
     x = np.concatenate([normal(random, 58) * 100, normal(random, 58) * 1e-2, special])
