@@ -31,6 +31,22 @@ class Outcome:
     spill: int = 0
 
 
+# What the matrix units' functions must become: the instruction's types of b and a. The compiler has been seen to
+# take another type where a product lacks one, without a word.
+INSTRUCTIONS = {"f16_f16": "hf hf", "bf16_bf16": "bf bf", "i8_i8": "b b", "tf32_tf32": "tf32 tf32"}
+FUNCTION = re.compile(r"intel_sub_group_(\w+)_matrix_mad_k\d+\(")
+DPAS = re.compile(r"^ .*\bdpas\.\S+ \(.*?\)\s+\S+\s+\S+?:\w+\s+\S+?:(\w+)\s+\S+?:(\w+)", re.MULTILINE)
+
+
+def wrong_instructions(source: str, folder: Path) -> str:
+    """Compare the matrix instructions in the listings in ``folder`` with the functions in the source."""
+    wanted = {INSTRUCTIONS[name] for name in FUNCTION.findall(source)}
+    found = {
+        " ".join(types) for listing in folder.glob("*.asm") for types in DPAS.findall(listing.read_text())
+    }
+    return "" if found == wanted else f"matrix instructions of {found or 'no'} types, not {wanted}"
+
+
 def compile_one(ocloc: Path, source: Path, product: str) -> Outcome | None:
     """Compiles one program; None where the product lacks what it needs."""
     label, _, options = source.read_text().splitlines()[0][3:].partition(" | ")
@@ -48,6 +64,8 @@ def compile_one(ocloc: Path, source: Path, product: str) -> Outcome | None:
         defines.append("XPU_HAS_FP64=1")
     flags = " ".join([options, *(f"-D{d}" for d in defines), "-cl-intel-greater-than-4GB-buffer-required"])
     with tempfile.TemporaryDirectory() as folder:
+        listings = {"IGC_ShaderDumpEnable": "1", "IGC_DumpToCustomDir": folder}
+        multiplies = "_matrix_mad_k" in source.read_text()
         run = subprocess.run(
             [
                 ocloc,
@@ -66,13 +84,16 @@ def compile_one(ocloc: Path, source: Path, product: str) -> Outcome | None:
             text=True,
             errors="replace",
             timeout=600,
+            env=os.environ | (listings if multiplies else {}),
         )
+        wrong = wrong_instructions(source.read_text(), Path(folder)) if multiplies else ""
         spills = [
             int(size)
-            for binary in Path(folder).iterdir()
+            for binary in Path(folder).glob("*.bin")
             for size in re.findall(rb"spill_size:\s*(\d+)", binary.read_bytes())
         ]
     error = "" if run.returncode == 0 and "error:" not in run.stdout else (run.stdout + run.stderr).strip()
+    error = error or wrong
     return Outcome(label, product, error, max(spills, default=0))
 
 
