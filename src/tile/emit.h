@@ -45,6 +45,7 @@ typedef struct held {
     bool in_registers; /* the array is the lane's own: an element a chunk */
     int parts;         /* of a lane, as first read or written; 0: not yet */
     bool is_plain;     /* a dot reads it row-major */
+    bool is_scattered; /* what fills it doesn't lie side by side in memory */
     order order;
     element packed;            /* of squares: as an element lies there */
     const struct tiling *grid; /* not those of chunks, but as a dot leaves them */
@@ -182,6 +183,7 @@ typedef struct emitter {
     const tiling *grid;   /* whose place number `place` it is; NULL: it is one of a chunk */
     const tiling *wanted; /* it should be a part of this one */
     int place;
+    bool is_inner; /* `lane` is the number within a row */
 } emitter;
 
 /* kernel.c */
@@ -285,6 +287,9 @@ bool dot_matrix(const tile *t, const op *o, matrix *x);
  * unit can read it from memory by itself; else NULL. */
 op *dot_direct(const tile *t, const op *o, int which, const matrix *u, bool *is_turned);
 bool pads_with_nan(const op *descriptor);
+/* Fills the open group's arrays of squares, where what they are filled with lies side by side. False: it
+ * doesn't. */
+bool fill_squares(emitter *e);
 expr squares_index(emitter *e, const held *h, const coords *at);
 void emit_dot(emitter *e, op *o);
 const tiling *dot_parts(tile *t, const op *o); /* NULL: its sums can't stay in registers */

@@ -264,6 +264,103 @@ expr squares_index(emitter *e, const held *h, const coords *at) {
     return int_op(e, OP_ADDI, I32, int_op(e, OP_MULI, I32, at->dims[0], size), index);
 }
 
+/* Along which dimension a root's operand lies in memory, if a lane can take several of its elements at once
+ * and write them as dwords; else -1. */
+static int fill_dim(const emitter *e, const root *r, int *count, int *rows) {
+    const held *h = r->kind == ROOT_HOLD ? r->value->held : NULL;
+    if (!h || !h->order || h->is_scattered || h->type->rank != 2) return -1;
+    int d = h->fill_dim, bytes = element_bits(h->packed) / 8, k_dim = h->order == LEFT_SQUARES;
+    int all = h->type->shape[d];
+    *count = at_most(at_most(16 / bytes, MAX_PARTS), all);
+    *rows = d == k_dim ? 1 : 4 / bytes; /* so that a lane has whole dwords, of neighbours along K */
+    int across = all / *count, items = across * (h->type->shape[1 - d] / *rows);
+    return *count * bytes < 4 || across > e->lanes || items % e->lanes ? -1 : d;
+}
+
+/* `lane` becomes the number within a row of lanes, which lie along the dimension: what is computed of it is
+ * then consecutive. */
+static void fill_root(emitter *e, value *v, int d, int count, int rows) {
+    tile *t = e->t;
+    held *h = v->held;
+    int bytes = element_bits(h->packed) / 8, run = 4 / bytes, k_dim = h->order == LEFT_SQUARES,
+        lanes = e->lanes;
+    int across = h->type->shape[d] / count, all = h->type->shape[1 - d] / rows, step = lanes / across;
+    const char *n = tile_format(t, "%d", ++e->names);
+    plan p = {0};
+    expr loop = open_loop(e, &p, "q", all, step), dims[2];
+    if (p.loops) e->scopes[e->depth].is_unrolled = all <= 4 * step;
+    int outer = e->block_depth;
+    emit_line(e, e->depth, "const int row%s = (%s + lane / %d) * %d, lane%s = lane %% %d, first%s = 0;", n,
+              loop.text, across, rows, n, across, n);
+    open_scope(e, "{");
+    emit_line(e, e->depth, "const int lane = lane%s;", n);
+    e->block_depth = e->depth;
+    e->lanes = across;
+    e->is_inner = true;
+    const char *bits[4 * MAX_PARTS], *places[4 * MAX_PARTS];
+    int size = 0;
+    for (int i = 0; i < count; i++)
+        for (int r = 0; r < rows; r++) {
+            dims[1 - d] = (expr){.text = tile_format(t, r ? "(row%s + %d)" : "row%s", n, r),
+                                 .kind = UNIFORM, /* in such a row */
+                                 .divisor = r ? 1 : rows,
+                                 .is_nonnegative = true,
+                                 .depth = e->depth};
+            dims[d] = (expr){.text = tile_format(t, "first%s", n),
+                             .kind = LINEAR,
+                             .stride = 1,
+                             .parts = count,
+                             .part = i,
+                             .divisor = 1 << 20,
+                             .is_nonnegative = true,
+                             .depth = e->depth};
+            const coords *at = make_coords(e, 2, dims, NULL);
+            expr x = emit_anew(e, v, at), index = squares_index(e, h, at);
+            bits[size] = stored_text(e, h->packed, lane_text(e, &x));
+            places[size++] = lane_text(e, &index);
+        }
+    /* In the array all of them lie side by side, or the numbers of a dword. */
+    bool together = (d == k_dim) == (h->order == LEFT_SQUARES);
+    int piece = together ? at_most(size, 16 / bytes) : run;
+    for (int i = 0; i < size; i += piece) {
+        buffer all_bits = {0};
+        for (int j = 0; j < piece; j++) buffer_addf(t, &all_bits, "%s%s", j ? ", " : "", bits[i + j]);
+        const char *words = piece * bytes > 4 ? tile_format(t, "uint%d", piece * bytes / 4) : "uint";
+        const char *vector = all_bits.data;
+        if (piece > 1) vector = tile_format(t, "(%s%d)(%s)", c_stored(h->packed), piece, vector);
+        emit_line(e, e->depth, "*(__local %s *)(%s + %s) = as_%s(%s);", words, h->name, places[i], words,
+                  vector);
+    }
+    e->touches_local = true;
+    e->is_inner = false;
+    e->lanes = lanes;
+    e->block_depth = outer;
+    close_scope(e, "}");
+    while (p.loops--) close_scope(e, "}");
+}
+
+bool fill_squares(emitter *e) {
+    group *g = &e->group;
+    int count, rows;
+    if (g->axis >= 0) return false;
+    for (int i = 0; i < g->count; i++)
+        if (fill_dim(e, &g->roots[i], &count, &rows) < 0) return false;
+    bool splits = e->splits;
+    for (int i = 0; i < g->count; i++) {
+        value *v = g->roots[i].value;
+        int d = fill_dim(e, &g->roots[i], &count, &rows);
+        uint64_t weight = e->weight;
+        e->splits = false;
+        fill_root(e, v, d, count, rows);
+        e->weight = weight;
+        if (!e->splits) continue;
+        if (!e->is_trial) tile_error(e->t, NULL, "internal error: an operand isn't filled as it was tried");
+        v->held->is_scattered = e->t->is_unsettled = true;
+    }
+    e->splits = splits;
+    return true;
+}
+
 /* The sum's eight rows at the coordinates, as a vector. */
 static const char *matrix_start(emitter *e, op *o, const tiling *x, const coords *const *at, int first) {
     buffer all = {0};

@@ -464,7 +464,7 @@ const char *held_text(emitter *e, held *h, const coords *at, expr *index) {
     }
     *index = held_index(e, h, at);
     int parts = index->kind == LINEAR && index->parts ? index->parts : 1, span = e->lanes * parts;
-    bool is_own = index->kind == LINEAR && index->stride == 1 && index->divisor % span == 0 &&
+    bool is_own = !e->is_inner && index->kind == LINEAR && index->stride == 1 && index->divisor % span == 0 &&
                   (!h->parts || h->parts == parts);
     h->parts = parts;
     if (!is_own) h->is_crossed = true;
@@ -663,8 +663,7 @@ static const char *cast_text(emitter *e, const op *o, const char *a) {
         return f == I1 ? tile_format(t, "(%s)%s", ty, a) : tile_format(t, "(%s)(%s)%s", ty, c_unsigned(f), a);
     case OP_TRUNCI: return el == I1 ? tile_format(t, "(%s & 1) != 0", a) : tile_format(t, "(%s)%s", ty, a);
     case OP_INDEX_CAST: return tile_format(t, "(%s)%s", ty, a);
-    case OP_SITOFP:
-        return rounded(e, el, tile_format(t, f == I1 ? "(%s)-(int)%s" : "(%s)%s", ty, a));
+    case OP_SITOFP: return rounded(e, el, tile_format(t, f == I1 ? "(%s)-(int)%s" : "(%s)%s", ty, a));
     case OP_UITOFP: return rounded(e, el, tile_format(t, "(%s)(%s)%s", ty, c_unsigned(f), a));
     case OP_FPTOSI:
         if (el == I1) return tile_format(t, "%s != 0", a);

@@ -941,6 +941,11 @@ void emit_group(emitter *e) {
         emit_parts(e);
         return;
     }
+    if (fill_squares(e)) {
+        e->weight = weight;
+        e->block_depth = outer;
+        return;
+    }
     open_plan(e, &p, begin_combines);
     bool own =
         p.guard && g->has_once; /* other lanes don't have what an atomic gives, nor what is made of it */
