@@ -841,7 +841,7 @@ static void finish_results(op *o, value *const *carried) {
 /* Lets carried value `number` of a loop, which starts as a copy of another, have its array, where nothing
  * else reads that. */
 static bool take_over(emitter *e, op *loop, int number, held *to) {
-    const held *from = loop->args[number + 3]->held;
+    held *from = loop->args[number + 3]->held;
     if (!from || !from->name || to->name || from->last_use > e->now || from->is_shared || from == to ||
         from->type != to->type || from->lane_dim != to->lane_dim || from->order != to->order ||
         from->packed != to->packed || from->grid != to->grid || from->in_registers != to->in_registers)
@@ -849,6 +849,7 @@ static bool take_over(emitter *e, op *loop, int number, held *to) {
     for (int i = 3; i < loop->arg_count; i++)
         if (i != number + 3 && loop->args[i]->held == from) return false;
     to->name = from->name;
+    to->joined = from;
     for (held **h = &e->in_use; *h; h = &(*h)->next)
         if (*h == from) {
             to->next = from->next;

@@ -49,6 +49,7 @@ typedef struct held {
     order order;
     element packed;            /* of squares: as an element lies there */
     const struct tiling *grid; /* not those of chunks, but as a dot leaves them */
+    struct held *joined;       /* it took over that one's array: both are in registers, or none */
     struct held *next;         /* of those in use, or free */
 } held;
 

@@ -32,7 +32,7 @@ typedef struct use_site {
 typedef struct layout {
     tile *t;
     int next_id, epoch, era, stamp, pass;
-    bool again; /* of tile_settle */
+    bool again, joins; /* of tile_settle */
 } layout;
 
 bool is_small_reduce(const op *o) {
@@ -619,6 +619,13 @@ static void mark_squares(layout *l, region *r, bool plain, int64_t *sums) {
         }
 }
 
+static void join(layout *l, value *v) {
+    held *h = v->held;
+    if (!h || !h->joined || h->is_crossed == h->joined->is_crossed) return;
+    h->is_crossed = h->joined->is_crossed = true;
+    l->joins = true;
+}
+
 static void give_up_parts(layout *l, value *v) {
     if (!v->held || !v->held->grid || !v->held->is_crossed) return;
     v->is_whole = true;
@@ -705,6 +712,10 @@ int tile_parts(tile *t) {
 bool tile_settle(tile *t, bool splits) {
     layout l = {.t = t};
     region *body = &t->kernel->regions[0];
+    do {
+        l.joins = false;
+        for_values(&l, body, join);
+    } while (l.joins);
     if (t->parts > 1) {
         for_values(&l, body, keep_lines);
         t->parts = l.again ? 1 : splits ? t->parts / 2 : t->parts;
