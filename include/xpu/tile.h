@@ -45,6 +45,7 @@ typedef struct xpu_tile_target {
     int matrix_lanes;      /* of a subgroup that multiplies matrices; 0: none does. 8 or 16:
                               cl_intel_subgroup_matrix_multiply_accumulate */
     bool has_matrix_tf32;  /* also of tf32: …_accumulate_tensor_float32 */
+    bool has_packed_dot;   /* products of four bytes by four: cl_khr_integer_dot_product */
     bool has_block_2d;     /* reads blocks of matrices: cl_intel_subgroup_2d_block_io */
 } xpu_tile_target;
 

@@ -31,6 +31,7 @@ class Target(ctypes.Structure):
         ("has_ptx_bf16", ctypes.c_bool),
         ("matrix_lanes", ctypes.c_int),
         ("has_matrix_tf32", ctypes.c_bool),
+        ("has_packed_dot", ctypes.c_bool),
         ("has_block_2d", ctypes.c_bool),
     ]
 

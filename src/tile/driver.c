@@ -13,19 +13,22 @@
 static const xpu_tile_target targets[] = {
     /* name, cpu, subgroups, fp16, fp64, atomic64, float atomics, lanes, items, local memory, PTX, its bf16,
      * lanes of matrix units, their tf32,
+     * dots of bytes,
      * block reads */
-    {"cpu", true, true, true, true, true, true, 16, 8192, 256 << 10, false, false, 0, false, false},
-    {"bmg", false, true, true, true, true, true, 16, 1024, 128 << 10, false, false, 16, true, true},
-    {"lnl", false, true, true, true, true, true, 16, 1024, 128 << 10, false, false, 16, true, true},
-    {"ptl", false, true, true, true, true, true, 16, 1024, 128 << 10, false, false, 16, true, true},
-    {"pvc", false, true, true, true, true, true, 16, 1024, 128 << 10, false, false, 16, true, true},
-    {"dg2", false, true, true, false, true, true, 16, 1024, 64 << 10, false, false, 8, false, false},
-    {"mtl", false, true, true, true, true, true, 16, 1024, 64 << 10, false, false, 0, false, false},
-    {"arl-h", false, true, true, true, true, true, 16, 1024, 64 << 10, false, false, 8, false, false},
-    {"tgllp", false, true, true, false, true, true, 16, 512, 64 << 10, false, false, 0, false, false},
-    {"adl-p", false, true, true, false, true, true, 16, 512, 64 << 10, false, false, 0, false, false},
-    {"nvidia", false, false, false, true, true, false, 32, 1024, 48 << 10, true, true, 0, false, false},
-    {"generic", false, false, false, false, false, false, 32, 256, 32 << 10, false, false, 0, false, false},
+    {"cpu", true, true, true, true, true, true, 16, 8192, 256 << 10, false, false, 0, false, false, false},
+    {"bmg", false, true, true, true, true, true, 16, 1024, 128 << 10, false, false, 16, true, true, true},
+    {"lnl", false, true, true, true, true, true, 16, 1024, 128 << 10, false, false, 16, true, true, true},
+    {"ptl", false, true, true, true, true, true, 16, 1024, 128 << 10, false, false, 16, true, true, true},
+    {"pvc", false, true, true, true, true, true, 16, 1024, 128 << 10, false, false, 16, true, true, true},
+    {"dg2", false, true, true, false, true, true, 16, 1024, 64 << 10, false, false, 8, false, true, false},
+    {"mtl", false, true, true, true, true, true, 16, 1024, 64 << 10, false, false, 0, false, true, false},
+    {"arl-h", false, true, true, true, true, true, 16, 1024, 64 << 10, false, false, 8, false, true, false},
+    {"tgllp", false, true, true, false, true, true, 16, 512, 64 << 10, false, false, 0, false, true, false},
+    {"adl-p", false, true, true, false, true, true, 16, 512, 64 << 10, false, false, 0, false, true, false},
+    {"nvidia", false, false, false, true, true, false, 32, 1024, 48 << 10, true, true, 0, false, false,
+     false},
+    {"generic", false, false, false, false, false, false, 32, 256, 32 << 10, false, false, 0, false, false,
+     false},
 };
 enum { TARGETS = sizeof targets / sizeof *targets };
 
@@ -58,6 +61,7 @@ xpu_status xpu_tile_target_of_device(int device, xpu_tile_target *target) {
         .has_inline_ptx = p->has_inline_ptx,
         .has_ptx_bf16 = p->has_inline_ptx && p->architecture >= 80,
         .has_matrix_tf32 = p->has_subgroup_matrix_multiply_accumulate_tensor_float32,
+        .has_packed_dot = p->has_integer_dot_product,
         .has_block_2d = p->has_subgroup_2d_block_io,
     };
     if (p->has_subgroup_matrix_multiply_accumulate && t.has_subgroups && !t.is_cpu)

@@ -27,8 +27,9 @@ void buffer_addf(tile *t, buffer *b, const char *format, ...) __attribute__((for
 
 /* The order of an array's elements. Matrix units take squares of the left and the right side of a product:
  * 8 rows by 32 bytes along K, and 32 bytes along K by as many columns as a subgroup has lanes, in dwords of
- * neighbours along K. Each lies together as a lane's block read wants it; squares are row-major. */
-typedef enum order { ROW_MAJOR, LEFT_SQUARES, RIGHT_SQUARES } order;
+ * neighbours along K. Each lies together as a lane's block read wants it; squares are row-major. Without the
+ * units, the bytes of a right side may lie in dwords of four along K, row by row. */
+typedef enum order { ROW_MAJOR, LEFT_SQUARES, RIGHT_SQUARES, RIGHT_DWORDS } order;
 
 /* A value kept in local memory; on a GPU in registers, if each lane only reads and writes its own elements.
  */
@@ -282,6 +283,9 @@ typedef struct matrix {
     const char *call;
 } matrix;
 
+/* Does it multiply bytes, on a target that does so by four? */
+bool dot_packs(const tile *t, const op *o);
+order operand_order(const matrix *u, int which);
 /* Does the target's matrix unit do it? */
 bool dot_matrix(const tile *t, const op *o, matrix *x);
 /* The load of a descriptor's block that is operand number `which` of the dot, turned or not, where a matrix

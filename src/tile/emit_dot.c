@@ -16,6 +16,11 @@ static const char *scaled_format(const op *o, int which) {
     return "?";
 }
 
+order operand_order(const matrix *u, int which) {
+    if (!u->call) return which ? RIGHT_DWORDS : ROW_MAJOR;
+    return which ? RIGHT_SQUARES : LEFT_SQUARES;
+}
+
 /* Begins an array of its own for an operand, and the loop that fills it; squares for the matrix unit, if one
  * is given. */
 static held *open_operand(emitter *e, const op *o, type shape, int which, const matrix *u, plan *p) {
@@ -24,9 +29,7 @@ static held *open_operand(emitter *e, const op *o, type shape, int which, const 
                 .lane_dim = shape.rank - 1,
                 .last_use = o->id,
                 .is_crossed = true,
-                .order = !u      ? ROW_MAJOR
-                         : which ? RIGHT_SQUARES
-                                 : LEFT_SQUARES,
+                .order = u ? operand_order(u, which) : ROW_MAJOR,
                 .packed = u ? u->element : NOTHING};
     hold_allocate(e, h);
     *p = (plan){.shape = h->type, .axis = -1, .lane = shape.rank - 1};
@@ -88,7 +91,7 @@ static const char *emit_scaled(emitter *e, op *o, int which, const matrix *u) {
 static const char *emit_squares(emitter *e, op *o, int which, const matrix *u) {
     value *v = o->args[which];
     if (o->code == OP_DOT_SCALED) return emit_scaled(e, o, which, u);
-    if (v->held && v->held->order == (which ? RIGHT_SQUARES : LEFT_SQUARES) && v->held->packed == u->element)
+    if (v->held && v->held->order == operand_order(u, which) && v->held->packed == u->element)
         return v->held->name;
     uint64_t weight = e->weight;
     plan p;
@@ -134,8 +137,16 @@ static element matrix_element(const tile *t, const op *o, element el) {
     }
 }
 
+bool dot_packs(const tile *t, const op *o) {
+    const type *a = o->args[0]->type;
+    return t->target.has_packed_dot && !t->target.is_cpu && o->code == OP_DOT && a->element == I8 &&
+           o->args[1]->type->element == I8 && o->results[0].type->element == I32 &&
+           a->shape[a->rank - 1] % 4 == 0;
+}
+
 bool dot_matrix(const tile *t, const op *o, matrix *x) {
     int batch, M, N, K;
+    if (dot_packs(t, o)) *x = (matrix){.element = I8, .depth = 4}; /* if not by a unit */
     const type *ty = o->results[0].type;
     dot_shape(o, &batch, &M, &N, &K);
     if (!t->target.matrix_lanes || ty->element == F64) return false;
@@ -154,8 +165,10 @@ bool dot_matrix(const tile *t, const op *o, matrix *x) {
                                                 [F16] = "f16_f16_matrix_mad_k16",
                                                 [BF16] = "bf16_bf16_matrix_mad_k16",
                                                 [F32] = "tf32_tf32_matrix_mad_k8"};
-    *x = (matrix){.element = el, .depth = 256 / element_bits(el), .call = names[el]};
-    return M % 8 == 0 && N % t->target.matrix_lanes == 0 && K % x->depth == 0;
+    matrix unit = {.element = el, .depth = 256 / element_bits(el), .call = names[el]};
+    if (M % 8 || N % t->target.matrix_lanes || K % unit.depth) return false;
+    *x = unit;
+    return true;
 }
 
 /* Spreads squares over the subgroups: as square as possible, since a step along K reads rows + columns
@@ -247,6 +260,7 @@ expr squares_index(emitter *e, const held *h, const coords *at) {
     int r = ty->rank, bytes = element_bits(h->packed) / 8, depth = 32 / bytes, lanes = e->t->subgroup;
     bool left = h->order == LEFT_SQUARES;
     int high = left ? 8 : depth, wide = left ? depth : lanes, run = left ? 1 : 4 / bytes;
+    if (h->order == RIGHT_DWORDS) high = 4, wide = ty->shape[r - 1];
     expr i = at->dims[r - 2], j = at->dims[r - 1], n = constant_int(e, high), m = constant_int(e, wide),
          k = constant_int(e, run);
     i.is_nonnegative = j.is_nonnegative = true;
@@ -654,13 +668,22 @@ void emit_dot(emitter *e, op *o) {
         emit_matrix(e, o, &unit);
         return;
     }
+    bool packs = dot_packs(t, o);
     const char *ha = scaled ? emit_scaled(e, o, 0, NULL) : o->args[0]->held->name;
-    const char *hb = scaled ? emit_scaled(e, o, 1, NULL) : o->args[1]->held->name;
-    if (scaled) barrier_if_touched(e);
+    const char *hb = scaled  ? emit_scaled(e, o, 1, NULL)
+                     : packs ? emit_squares(e, o, 1, &unit)
+                             : o->args[1]->held->name;
+    barrier_if_touched(e);
+    if (packs) { /* four along K are a number */
+        ha = tile_format(t, "(__local const uint *)%s", ha);
+        hb = tile_format(t, "(__local const uint *)%s", hb);
+        K /= 4;
+    }
     const tiling *parts = result->held->grid, x = parts ? *parts : dot_pass(e, M, N);
     int across = x.across, down = x.down, rows = x.rows, columns = x.columns, width = x.width;
     int step = t->target.is_cpu || K % 4 ? 1 : 4; /* local memory gives four numbers in one instruction */
-    const char *c = c_type(ty), *ca = scaled ? "float" : c_held(o->args[0]->type);
+    const char *c = c_type(ty), *ca = scaled ? "float" : packs ? "uint" : c_held(o->args[0]->type);
+    const char *one = packs ? ca : c; /* number, in the loop */
     const char *n_lane = across == e->lanes ? "lane" : tile_format(t, "(lane & %d)", across - 1);
     const char *m_lane = down == 1 ? "0" : tile_format(t, "(lane / %d)", across);
     if (width > 1) n_lane = tile_format(t, "%s * %d", n_lane, width);
@@ -703,22 +726,25 @@ void emit_dot(emitter *e, op *o) {
                 emit_line(e, e->depth, "const %s%d b%d_%d = *(__local const %s%d *)(b_%s + %d);", ca, width,
                           j, s, ca, width, k, from);
             else
-                emit_line(e, e->depth, "const %s b%d_%d = b_%s[%d];", c, j, s, k, from);
+                emit_line(e, e->depth, "const %s b%d_%d = b_%s[%d];", one, j, s, k, from);
         }
     for (int i = 0; i < rows; i++) {
         if (step > 1)
             emit_line(e, e->depth, "const %s%d a%d = *(__local const %s%d *)(a_%s + %d + %s);", ca, step, i,
                       ca, step, k, i * down * K, k);
         else
-            emit_line(e, e->depth, "const %s a%d = a_%s[%d + %s];", c, i, k, i * down * K, k);
+            emit_line(e, e->depth, "const %s a%d = a_%s[%d + %s];", one, i, k, i * down * K, k);
         for (int s = 0; s < step; s++) {
             const char *left = step > 1 ? tile_format(t, "a%d.s%d", i, s) : tile_format(t, "a%d", i);
             for (int j = 0; j < columns; j++) {
                 const char *sum = acc[i * columns + j].text,
                            *right = width > 1 ? tile_format(t, "b%d_%d.s%d", j - j % width, s, j % width)
                                               : tile_format(t, "b%d_%d", j, s);
-                emit_line(e, e->depth, is_float(ty) ? "%s = fma(%s, %s, %s);" : "%s = %s * %s + %s;", sum,
-                          left, right, sum);
+                emit_line(e, e->depth,
+                          packs          ? "%s = dot_4x8packed_ss_int(%s, %s) + %s;"
+                          : is_float(ty) ? "%s = fma(%s, %s, %s);"
+                                         : "%s = %s * %s + %s;",
+                          sum, left, right, sum);
             }
         }
     }

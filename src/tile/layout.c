@@ -610,9 +610,11 @@ static void mark_squares(layout *l, region *r, bool plain, int64_t *sums) {
             for (int i = 0; i < 2 && o->code == OP_DOT; i++) {
                 held *h = o->args[i]->held;
                 if (!h) continue;
-                if (plain && !fits) h->is_crossed = h->is_plain = true;
-                if (plain || !fits || h->is_plain || h->order) continue;
-                h->order = i ? RIGHT_SQUARES : LEFT_SQUARES;
+                bool packs = !fits && dot_packs(l->t, o);
+                order wanted = fits || packs ? operand_order(&unit, i) : ROW_MAJOR;
+                if (plain && !wanted) h->is_crossed = h->is_plain = true;
+                if (plain || !wanted || h->is_plain || h->order) continue;
+                h->order = wanted;
                 h->packed = unit.element;
                 h->is_crossed = true;
             }

@@ -44,6 +44,13 @@ MULTIPLY_16(matrix_f16_k16, int8, matrix_f16)
 MULTIPLY_8(short8)
 MULTIPLY_8(int8)
 
+/* (cl_khr_integer_dot_product) */
+int matrix_dot4(uint a, uint b) {
+    int sum = 0;
+    for (int i = 0; i < 32; i += 8) sum += (char)(a >> i) * (char)(b >> i);
+    return sum;
+}
+
 float matrix_tf32(float x) { return as_float(as_uint(x) & 0xffffe000u); }
 
 /* Two rows of 8 numbers a dword. */
@@ -98,6 +105,7 @@ void matrix_transpose(ARGUMENTS, __private uint *to) {
     for (int i = 0; i < 8; i++) to[i] = right ? AT(uint, at.x + i, at.y + LANE) : 0x7e017e01;
 }
 
+#define dot_4x8packed_ss_int matrix_dot4
 #define intel_sub_group_2d_block_read_16b_8r16x1c matrix_read_2d_8x1
 #define intel_sub_group_2d_block_read_16b_8r16x2c matrix_read_2d_8x2
 #define intel_sub_group_2d_block_read_16b_16r16x1c matrix_read_2d_16x1

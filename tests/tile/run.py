@@ -24,8 +24,8 @@ _xpu = _tile.library()
 # What kernels are compiled for. The CPU device runs all kinds, a GPU its own.
 TARGETS = ["cpu", "bmg", "generic"] if torch.xpu.get_device_properties().type == "cpu" else [0]
 
-# Those that dots go to matrix units on: of subgroups of 16 lanes, of 8, and none.
-MATRIX_TARGETS = ["bmg", "dg2", "cpu"] if TARGETS[0] == "cpu" else [0]
+# Those that dots go to matrix units on: of subgroups of 16 lanes, of 8; one that multiplies bytes by four; none.
+MATRIX_TARGETS = ["bmg", "dg2", "tgllp", "cpu"] if TARGETS[0] == "cpu" else [0]
 
 
 def check(status: int) -> None:
@@ -63,7 +63,7 @@ class Kernel:
 
     def _units(self) -> str:
         """What stands in for Intel's matrix units where the device has none."""
-        if "_matrix_mad_" not in self.program.source or TARGETS[0] != "cpu":
+        if not any(name in self.program.source for name in ("_matrix_mad_", "dot_4x8packed")) or TARGETS[0] != "cpu":
             return ""
         return Path(__file__).with_name("matrix_units.cl").read_text()
 

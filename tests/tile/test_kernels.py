@@ -623,6 +623,7 @@ def test_matrix_units(random, m, n, k, num_warps, form, element, target):
     kernel = run.Kernel(products(m, n, k, element, form), target, num_warps)
     unit = target == "bmg" or (target == "dg2" and element != "f32")
     assert ("_matrix_mad_k" in kernel.program.source) == unit
+    assert ("dot_4x8packed" in kernel.program.source) == (target == "tgllp" and element == "i8")
     arrays = [
         x.view(torch.uint8).numpy()
         if element[:2] == "f8"

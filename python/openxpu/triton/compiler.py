@@ -91,6 +91,7 @@ def describe(properties: dict[str, Any]) -> str:
         "has_ptx_bf16": properties["has_inline_ptx"] and int(properties["architecture"]) >= 80,
         "matrix_lanes": matrix_lanes(properties),
         "has_matrix_tf32": properties["has_subgroup_matrix_multiply_accumulate_tensor_float32"],
+        "has_packed_dot": properties["has_integer_dot_product"],
         "has_block_2d": properties["has_subgroup_2d_block_io"],
         "lanes": lanes(properties),
         "max_lanes": properties["max_work_group_size"],
