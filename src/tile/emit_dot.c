@@ -397,10 +397,11 @@ op *dot_direct(const tile *t, const op *o, int which, const matrix *u, bool *is_
         v->type->element != u->element || v->type->rank != 2)
         return NULL;
     *is_turned = which == 1 && v->def && v->def->code == OP_TRANS;
-    op *load = *is_turned ? v->def->args[0]->def : v->def, *d = load ? load->args[0]->def : NULL;
+    op *load = *is_turned ? v->def->args[0]->def : v->def;
     if (!load || load->code != OP_DESCRIPTOR_LOAD || load->epoch != o->epoch ||
         load->results[0].type->rank != 2)
         return NULL;
+    const op *d = load->args[0]->def;
     if (!d || d->code != OP_MAKE_DESCRIPTOR || d->results[0].type->rank != 2 || pads_with_nan(d)) return NULL;
     return load;
 }

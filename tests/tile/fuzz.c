@@ -24,14 +24,14 @@ xpu_status xpu_device_get_properties(int device, const xpu_device_properties **p
 
 /* The text's size chooses the target and the rest of the options. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    static const char *const names[] = {"cpu", "bmg", "generic", "dg2"};
+    static const char *const names[] = {"cpu", "bmg", "generic", "dg2", "tgllp", "nvidia"};
     xpu_tile_target target;
     xpu_tile_program *program;
     setitimer(ITIMER_VIRTUAL, &(struct itimerval){.it_value.tv_sec = 10}, NULL);
-    xpu_tile_target_find(names[size % 4], &target);
+    xpu_tile_target_find(names[size % 6], &target);
     xpu_tile_options options = {
         .target = &target,
-        .num_warps = 1 << (size / 4 % 4),
+        .num_warps = 1 << (size / 6 % 4),
         .comments = size & 16,
         .debug_asserts = true,
         .dump_after = size % 11 ? XPU_TILE_NONE : (xpu_tile_stage)(size / 11 % XPU_TILE_STAGES),

@@ -119,9 +119,9 @@ class Writer:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.numbers = np.random.default_rng(seed)
-        targets = ["cpu", "cpu", "bmg", "generic"] if run.TARGETS[0] == "cpu" else run.TARGETS
+        targets = ["cpu", "cpu", "bmg", "generic", "dg2"] if run.TARGETS[0] == "cpu" else run.TARGETS
         self.target = targets[seed % len(targets)]
-        self.has_fp64 = self.target != "generic"
+        self.has_fp64 = self.target not in ("generic", "dg2")
         self.lines: list[str] = []
         self.spans: list[tuple[int, int, list[Value]]] = []
         self.parameters: list[str] = []

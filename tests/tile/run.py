@@ -63,7 +63,10 @@ class Kernel:
 
     def _units(self) -> str:
         """What stands in for Intel's matrix units where the device has none."""
-        if not any(name in self.program.source for name in ("_matrix_mad_", "dot_4x8packed")) or TARGETS[0] != "cpu":
+        if (
+            not any(name in self.program.source for name in ("_matrix_mad_", "dot_4x8packed"))
+            or TARGETS[0] != "cpu"
+        ):
             return ""
         return Path(__file__).with_name("matrix_units.cl").read_text()
 

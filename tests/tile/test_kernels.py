@@ -524,7 +524,7 @@ def test_dot_scaled(random, lhs, rhs, target):
 def products(m: int, n: int, k: int, element: str, form: str) -> str:
     """Return a kernel that multiplies an m×k by a k×n matrix, in one of several ways.
 
-    ``once``: c = a b. ``loop``: c = 3 a b by a loop. ``scaled``: sums that the loop also doubles: c = 7 a b.
+    ``once``: c = a b. ``ones``: c = 1 b, where all of 1 is one. ``loop``: c = 3 a b by a loop. ``scaled``: sums that the loop also doubles: c = 7 a b.
     ``both``: one array on both sides of a dot, and turned: c = a b + bᵀ aᵀ of square matrices (m = n = k).
     ``tall``: three-dimensional blocks. ``half``: c, in half precision, starts from what lies there.
     """
@@ -545,7 +545,12 @@ def products(m: int, n: int, k: int, element: str, form: str) -> str:
         "%i1 = arith.constant 1 : i32",
         "%i3 = arith.constant 3 : i32",
     ]
-    if form in ("once", "half"):
+    if form == "ones":
+        lines += [
+            f"%ones = arith.constant dense<{'1' if element == 'i8' else '1.0'}> : {ta}",
+            f"%d = tt.dot %ones, %bv, %zero{rest} : {ta} * {tb} -> {tc}",
+        ]
+    elif form in ("once", "half"):
         start = "%cv" if form == "half" else "%zero"
         lines.append(f"%d = tt.dot %av, %bv, {start}{rest} : {ta} * {tb} -> {tc}")
     elif form in ("loop", "scaled"):
@@ -596,6 +601,7 @@ PRODUCTS = [
     (32, 32, 32, 2, "both"),
     (16, 32, 32, 4, "tall"),
     (32, 64, 32, 4, "half"),
+    (16, 32, 32, 1, "ones"),
 ]
 ELEMENTS = ["f16", "bf16", "i8", "f32", "f8E4M3FN", "f8E5M2"]
 
@@ -634,7 +640,9 @@ def test_matrix_units(random, m, n, k, num_warps, form, element, target):
     ]
     wide_a, wide_b, start = a.double(), b.double(), c.double()
     wanted = wide_a @ wide_b
-    if form == "both":
+    if form == "ones":
+        wanted = wide_b.sum(0).expand(m, n)
+    elif form == "both":
         wanted = wanted + wide_b @ wide_a + wide_b.T @ wide_a.T
     elif form == "half":
         wanted = wanted + start
