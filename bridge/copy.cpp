@@ -9,6 +9,7 @@
 #include <ATen/ops/_neg_view.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/view_as_real.h>
 #include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
 
@@ -77,6 +78,9 @@ void copy_within(const Tensor &to, const Tensor &from) {
     } else if (target == source ? c10::elementSize(target) <= 8 || is_known(target)
                                 : is_known(target) && is_known(source)) {
         copy_elements(to, from);
+    } else if (to.is_complex() && from.is_complex()) { // one of them in half precision
+        const auto parts = [](const Tensor &x) { return at::view_as_real(x.is_conj() ? x.conj() : x); };
+        copy_within(parts(to), parts(from));
     } else if (is_host_device(to.device().index())) {
         as_cpu(to).copy_(as_cpu(from));
     } else {

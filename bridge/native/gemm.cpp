@@ -85,7 +85,7 @@ Tensor inner_product(const Tensor &self, const Tensor &other, bool conjugate) {
     check_vectors(self, other);
     Tensor out = at::empty({}, self.options());
     const xpu_gemm_args args{.dtype = openxpu::dtype_of(self),
-                             .conjugate_a = self.is_conj() != conjugate,
+                             .conjugate_a = self.is_conj() != (conjugate && self.is_complex()),
                              .conjugate_b = other.is_conj(),
                              .batch = 1,
                              .m = 1,

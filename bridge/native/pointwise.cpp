@@ -23,10 +23,46 @@
 
 namespace openxpu {
 
+namespace {
+
+// No kernel knows complex numbers in half precision: they are computed in single precision, and rounded.
+void pointwise_widened(at::TensorIteratorBase &iter, c10::ScalarType compute, xpu_pointwise_op op,
+                       std::initializer_list<xpu_scalar> scalars) {
+    at::TensorIteratorConfig config;
+    config
+        .set_check_mem_overlap(false) // checked, and outputs are computed apart
+        .check_all_same_dtype(false)
+        .allow_cpu_scalars(true)
+        .resize_outputs(false);
+    std::vector<at::Tensor> operands;
+    for (int i = 0; i < iter.ntensors(); i++) {
+        const auto &tensor = iter.tensor(i);
+        const bool widened = tensor.scalar_type() == c10::kComplexHalf;
+        if (i < iter.noutputs())
+            operands.push_back(widened ? at::empty_like(tensor, c10::kComplexFloat) : tensor);
+        else
+            operands.push_back(widened ? tensor.to(c10::kComplexFloat) : tensor);
+    }
+    for (int i = 0; i < iter.ntensors(); i++) {
+        if (i < iter.noutputs())
+            config.add_output(operands[i]);
+        else
+            config.add_const_input(operands[i]);
+    }
+    auto wide = config.build();
+    pointwise(wide, compute == c10::kComplexHalf ? c10::kComplexFloat : compute, op, scalars);
+    for (int i = 0; i < iter.noutputs(); i++)
+        if (iter.dtype(i) == c10::kComplexHalf) iter.tensor(i).copy_(operands[i]);
+}
+
+} // namespace
+
 void pointwise(at::TensorIteratorBase &iter, c10::ScalarType compute, xpu_pointwise_op op,
                std::initializer_list<xpu_scalar> scalars) {
     if (iter.numel() == 0) return;
     if (compute == c10::ScalarType::Undefined) compute = iter.dtype(iter.ninputs() > 0 ? iter.noutputs() : 0);
+    for (int i = 0; i < iter.ntensors(); i++)
+        if (iter.dtype(i) == c10::kComplexHalf) return pointwise_widened(iter, compute, op, scalars);
     const xpu_iter lowered = iter_of(iter);
     check(xpu_pointwise(current_stream(iter.device(0).index()), op, dtype_of(compute), &lowered,
                         scalars.begin(), static_cast<int>(scalars.size())));

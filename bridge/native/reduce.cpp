@@ -87,6 +87,16 @@ xpu_iter reduction_iter(const Tensor &self,
 void reduce(xpu_reduction reduction, const Tensor &self,
             std::initializer_list<std::reference_wrapper<const Tensor>> outputs,
             const at::native::DimMask &mask, bool keepdim, double parameter = 0) {
+    if (self.scalar_type() == at::kComplexHalf) { // computed in single precision
+        const Tensor wide = self.to(at::kComplexFloat), &result = *outputs.begin();
+        TORCH_INTERNAL_ASSERT(outputs.size() == 1, "complex numbers have no order");
+        if (result.scalar_type() != at::kComplexHalf)
+            return reduce(reduction, wide, {result}, mask, keepdim, parameter);
+        const Tensor single = at::empty_like(result, at::kComplexFloat);
+        reduce(reduction, wide, {single}, mask, keepdim, parameter);
+        result.copy_(single);
+        return;
+    }
     const xpu_iter iter = reduction_iter(self, outputs, mask, keepdim);
     check(xpu_reduce(current_stream(self), reduction, &iter, parameter));
 }

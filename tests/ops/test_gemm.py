@@ -186,7 +186,8 @@ def test_vectors(dtype: torch.dtype) -> None:
     agree(w.to("xpu") @ a.to("xpu"), wide(w) @ wide(a), 12)
     got = torch.addmv(w.to("xpu"), a.to("xpu"), v.to("xpu"), beta=2, alpha=3)
     agree(got, 2 * wide(w) + 3 * (wide(a) @ wide(v)), 270)
-    agree(torch.dot(v.to("xpu"), v.to("xpu")), wide(v) @ wide(v), 30)
+    for product in (torch.dot, torch.vdot):
+        agree(product(v.to("xpu"), v.to("xpu")), wide(v) @ wide(v), 30)
     every_other = make(60, dtype=dtype)[::2]
     agree(a.to("xpu") @ on_xpu(every_other), wide(a) @ wide(every_other), 30)
 

@@ -241,3 +241,45 @@ def test_sum_is_repeatable_and_exact_over_many_elements() -> None:
     assert y.sum().item() == y.sum().item()
     assert abs(y.sum().item() / x.double().sum().item() - 1) < 1e-6
     assert abs(y.view(-1, 4).sum(0).cpu().double() / x.view(-1, 4).double().sum(0) - 1).max() < 1e-6
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf")
+def test_complex_numbers_in_half_precision() -> None:
+    """Against the same numbers in single precision; the CPU has no kernels for them."""
+    narrow = torch.randn(4, 6, dtype=torch.complex64).to(torch.complex32)
+    x, wide = narrow.to("xpu"), narrow.to(torch.complex64)
+
+    def agree(got: torch.Tensor, expected: torch.Tensor) -> None:
+        assert got.dtype == {torch.complex64: torch.complex32, torch.float32: torch.half}.get(
+            expected.dtype, expected.dtype
+        )
+        torch.testing.assert_close(got.cpu().to(expected.dtype), expected, rtol=2e-3, atol=2e-3)
+
+    for f in (
+        lambda t: t + t,
+        lambda t: t.t() * t.conj().t(),
+        lambda t: t / (t + 1),
+        lambda t: torch.add(t, 1j, alpha=2),
+        lambda t: t[:, ::2] + t[:1, 1::2],
+        lambda t: t.clone().add_(t).mul_(2),
+        lambda t: t.exp().sqrt(),
+        lambda t: t.abs(),
+        lambda t: t == t.t().t(),
+        lambda t: t.sum(),
+        lambda t: t.sum(0),
+        lambda t: t.mean(1),
+        lambda t: t[0].prod(),
+        lambda t: torch.linalg.vector_norm(t),
+        lambda t: torch.linalg.vector_norm(t, float("inf"), 0),
+        lambda t: t.count_nonzero(),
+        lambda t: t.t().conj().resolve_conj().contiguous(),
+    ):
+        agree(f(x), f(wide))
+    for dtype in (torch.complex64, torch.complex128):
+        torch.testing.assert_close(
+            x.t().conj().to(dtype).cpu(), wide.mH.to(dtype).resolve_conj(), rtol=0, atol=0
+        )
+    target = torch.empty(6, 4, dtype=torch.complex64, device="xpu").conj()
+    torch.testing.assert_close(
+        target.copy_(x.mH).cpu().resolve_conj(), wide.mH.resolve_conj(), rtol=0, atol=0
+    )
