@@ -673,9 +673,10 @@ def descriptors(m: int, n: int, k: int, element: str, turned: bool) -> str:
         f"%step = arith.constant {k} : i32",
         f"%zero = arith.constant dense<{zero}> : {tc}",
         "%pa = arith.extsi %lda : i32 to i64",
+        f"%bo = tt.addptr %b, %off : !tt.ptr<{element}>, i32",
         "%pb = arith.extsi %ldb : i32 to i64",
         f"%da = tt.make_tensor_descriptor %a, [%M, %K], [%pa, %one] : !tt.ptr<{element}>, !tt.tensordesc<{m}x{k}x{element}>",
-        f"%db = tt.make_tensor_descriptor %b, [{size_b}], [%pb, %one] : !tt.ptr<{element}>, !tt.tensordesc<{block_b}x{element}>",
+        f"%db = tt.make_tensor_descriptor %bo, [{size_b}], [%pb, %one] : !tt.ptr<{element}>, !tt.tensordesc<{block_b}x{element}>",
         f"%d = scf.for %i = %i0 to %K step %step iter_args(%s = %zero) -> ({tc}) : i32 {{",
         f"%av = tt.descriptor_load %da[%x, %i] : !tt.tensordesc<{m}x{k}x{element}> -> {ta}",
         f"%bl = tt.descriptor_load %db[{at_b}] : !tt.tensordesc<{block_b}x{element}> -> tensor<{block_b}x{element}>",
@@ -690,7 +691,7 @@ def descriptors(m: int, n: int, k: int, element: str, turned: bool) -> str:
         f"tt.store %cp, %d : tensor<{m}x{n}x!tt.ptr<{out}>>",
         "tt.return",
     ]
-    numbers = ", ".join(f"%{name}: i32" for name in ("M", "N", "K", "lda", "ldb", "x", "y"))
+    numbers = ", ".join(f"%{name}: i32" for name in ("M", "N", "K", "lda", "ldb", "x", "y", "off"))
     parameters = f"%a: !tt.ptr<{element}>, %b: !tt.ptr<{element}>, %c: !tt.ptr<{out}>, {numbers}"
     return f"module {{\n  tt.func public @k({parameters}) {{\n" + "\n".join(lines) + "\n  }\n}\n"
 
@@ -703,20 +704,23 @@ def test_matrix_units_read_blocks(random, element, turned, target):
     kernel = run.Kernel(descriptors(m, n, k, element, turned), target)
     assert ("_2d_block_read" in kernel.program.source) == (target == "bmg")
     kind = {"f16": torch.float16, "bf16": torch.bfloat16, "i8": torch.int8}[element]
-    # within the rules of block reads, then outside of each: a row's size, its pitch, the first column's number
-    for rows, columns, depth, pitch_a, pitch_b, x, y in [
-        (100, 80, 160, 192, 192, 16, 32),
-        (70, 81, 150, 160, 160, 16, 64),
-        (64, 32, 64, 100, 200, 0, 0),
-        (64, 48, 128, 128, 128, 8, -4),
-        (16, 16, 32, 32, 32, 0, 0),
+    # within the rules of block reads, also from the middle of 64 bytes on; then outside of each rule: a row's size,
+    # its pitch, its size again, the first column's number
+    for rows, columns, depth, pitch_a, pitch_b, x, y, off in [
+        (100, 80, 160, 192, 192, 16, 32, 0),
+        (100, 80, 128, 192, 192, 16, 32, 16),
+        (70, 81, 150, 160, 160, 16, 64, 0),
+        (64, 32, 64, 100, 200, 0, 0, 0),
+        (16, 16, 32, 32, 32, 0, 0, 0),
+        (64, 48, 128, 192, 192, 8, -4, 16),
     ]:
         a = torch.from_numpy(normal(random, rows, pitch_a)) * 40
         b = torch.from_numpy(normal(random, columns if turned else depth, pitch_b)) * 40
         a, b = (t.clamp(-128, 127).to(kind) for t in (a, b))
         c = torch.zeros(m, n, dtype=torch.int32 if element == "i8" else torch.float32)
-        arrays = [t.view(torch.int16).numpy() if element == "bf16" else t.numpy() for t in (a, b)]
-        kernel((1,), *arrays, c.numpy(), rows, columns, depth, pitch_a, pitch_b, x, y)
+        moved = torch.cat([torch.full((off,), 77).to(kind), b.flatten()])
+        arrays = [t.view(torch.int16).numpy() if element == "bf16" else t.numpy() for t in (a, moved)]
+        kernel((1,), *arrays, c.numpy(), rows, columns, depth, pitch_a, pitch_b, x, y, off)
         wide_a, wide_b = a.double()[:, :depth], (b.double().T[:depth] if turned else b.double())[:, :columns]
         whole = torch.zeros(200, 200, dtype=torch.float64)
         whole[:rows, 8 : 8 + columns] = wide_a @ wide_b
