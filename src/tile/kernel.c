@@ -314,7 +314,10 @@ void tile_emit(tile *t) {
     if (t->target.has_ptx_bf16) text_add(out, "#define TILE_HAS_PTX_BF16\n");
     if (library.size) text_addf(out, "#define TILE_LANES %d\n", e->lanes * t->parts);
     bool meet = t->program->asserts && !t->target.is_cpu && lanes_meet(e);
-    if (meet) e->local_memory += 8;
+    if (meet) {
+        buffer_addf(t, &e->locals, "    __local int tile_failed[2];\n");
+        e->local_memory += 8;
+    }
     if (t->program->asserts && t->target.is_cpu) text_add(out, "#define TILE_LANES_GO_TOGETHER\n");
     if (meet) text_add(out, "#define TILE_LANES_MEET\n");
     text_add(out,
@@ -333,8 +336,8 @@ void tile_emit(tile *t) {
     text_addf(out, "    const int lane = (int)%s;\n",
               t->target.is_cpu ? "get_sub_group_local_id()" : "get_local_id(0)");
     if (meet)
-        text_add(out, "    __local int tile_failed[2];\n    int tile_asserted = 0;\n"
-                      "    if (lane < 2) tile_failed[lane] = 0;\n    barrier(CLK_LOCAL_MEM_FENCE);\n");
+        text_add(out, "    int tile_asserted = 0;\n    if (lane < 2) tile_failed[lane] = 0;\n"
+                      "    barrier(CLK_LOCAL_MEM_FENCE);\n");
     if (roots.size) text_append(out, roots.data, roots.size);
     if (e->scopes[0].text.size) text_append(out, e->scopes[0].text.data, e->scopes[0].text.size);
     text_add(out, "}\n");
