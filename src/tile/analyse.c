@@ -11,17 +11,12 @@
 
 #include "tile/tile.h"
 
-typedef struct use_list {
-    op *ops[4];
-    int count;
-} use_list;
-
-static void find_uses(const region *r, const value *v, use_list *uses) {
+void find_uses(const region *r, const value *v, use_list *uses) {
     for (const block *b = r->first; b; b = b->next)
         for (op *o = b->first; o; o = o->next) {
             for (int i = 0; i < o->arg_count; i++)
                 if (o->args[i] == v) {
-                    if (uses->count < 4) uses->ops[uses->count] = o;
+                    if (uses->count < USES) uses->ops[uses->count] = o;
                     uses->count++;
                 }
             for (int i = 0; i < o->region_count; i++) find_uses(&o->regions[i], v, uses);
@@ -34,8 +29,7 @@ static int use_count(const region *r, const value *v) {
     return uses.count;
 }
 
-/* The number of which all elements are equal; NULL if not known. */
-static const attr *splat_number(const value *v) {
+const attr *splat_number(const value *v) {
     const op *o = v->def;
     if (o && o->code == OP_SPLAT) return splat_number(o->args[0]);
     const attr *a = o && o->code == OP_CONSTANT ? op_attr(o, "value") : NULL;
@@ -220,4 +214,7 @@ static void analyse_region(tile *t, region *r) {
         }
 }
 
-void tile_analyse(tile *t) { analyse_region(t, &t->kernel->regions[0]); }
+void tile_analyse(tile *t) {
+    tile_join(t);
+    analyse_region(t, &t->kernel->regions[0]);
+}

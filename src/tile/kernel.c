@@ -335,6 +335,7 @@ void tile_emit(tile *t) {
     /* On processors the subgroup's own: known to be 0 ... 15, it makes masks of lanes constants. */
     text_addf(out, "    const int lane = (int)%s;\n",
               t->target.is_cpu ? "get_sub_group_local_id()" : "get_local_id(0)");
+    if (t->joined > 1) text_addf(out, "    if (XPU_GROUP(0) %% %d) return;\n", t->joined);
     if (meet)
         text_add(out, "    int tile_asserted = 0;\n    if (lane < 2) tile_failed[lane] = 0;\n"
                       "    barrier(CLK_LOCAL_MEM_FENCE);\n");

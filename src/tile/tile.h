@@ -3,6 +3,7 @@
  *   lex.c      characters → tokens
  *   parse.c    tokens → IR: a function for each way in which an operation is written
  *   verify.c   types, operand counts, regions, dominance; calls are inlined
+ *   join.c     programs of few columns become one
  *   analyse.c  reductions move into loops
  *   layout.c   which values are held, which dimension lies on the lanes
  *   emit*.c, kernel.c, libdevice.c  OpenCL C; what is known of each expression (uniform, consecutive,
@@ -367,6 +368,7 @@ struct tile {
     op *kernel; /* the public FUNC */
     int next_value, next_op;
     struct votes *votes;                              /* layout.c */
+    int joined;                                       /* join.c: programs that became one */
     int parts;                                        /* consecutive elements that a lane takes at once */
     struct tiling *tilings;                           /* emit_dot.c */
     int subgroup;                                     /* lanes of one: those of matrix units, if used */
@@ -407,6 +409,17 @@ void tile_verify(tile *t);
 op *clone_op(tile *t, op *from); /* its operands: what `same` says stands for them */
 void replace_uses(region *r, value *old, value *by);
 int tile_lanes(const tile *t); /* work-items of a program */
+/* The operations that use a value, the first USES of them (analyse.c). */
+#define USES 8
+typedef struct use_list {
+    op *ops[USES];
+    int count;
+} use_list;
+void find_uses(const region *r, const value *v, use_list *uses);
+/* The number of which all elements are equal; NULL if not known. */
+const attr *splat_number(const value *v);
+
+void tile_join(tile *t);
 void tile_analyse(tile *t);
 void tile_layout(tile *t);
 void tile_emit(tile *t);

@@ -10,6 +10,7 @@ import torch
 
 triton = pytest.importorskip("triton")
 import triton.language as tl  # noqa: E402
+from openxpu._tile import compile_module  # noqa: E402
 from openxpu.triton import compiler  # noqa: E402
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
@@ -205,6 +206,62 @@ def variance_kernel(x, out, M: tl.constexpr, N: tl.constexpr):
     v = tl.load(x + r[:, None] * N + c[None, :])
     _, m2, n = tl.reduce((v, tl.zeros_like(v), tl.full(v.shape, 1.0, tl.float32)), 1, welford)
     tl.store(out + r, m2 / n)
+
+
+@triton.jit
+def columns_kernel(
+    x,
+    sums,
+    wheres,
+    out,
+    columns: tl.constexpr,
+    rows: tl.constexpr,
+    X: tl.constexpr,
+    R: tl.constexpr,
+    MASKED: tl.constexpr,
+    APART: tl.constexpr,
+):
+    column = tl.program_id(0) * X + tl.arange(0, X)[:, None]
+    inside = column < columns
+    total = tl.zeros([X, R], tl.float32)
+    for first in range(0, rows, R):
+        row = first + tl.arange(0, R)[None, :]
+        if MASKED:
+            value = tl.load(x + row * columns + column, inside & (row < rows), 0.0)
+            tl.store(out + row * columns + column, value * 2, inside & (row < rows))
+        else:
+            value = tl.load(x + row * columns + column)
+            tl.store(out + row * columns + column, value * 2)
+        total += value
+    if MASKED:
+        tl.store(sums + column, tl.sum(total, 1)[:, None], inside)
+    else:
+        tl.store(sums + column, tl.sum(total, 1)[:, None])
+    if APART:  # programs that can be told from each other stay what they are
+        tl.store(wheres + column, tl.program_id(0) + tl.zeros([X, 1], tl.int32), inside)
+
+
+@pytest.mark.parametrize("block", [2, 4, 8])
+@pytest.mark.parametrize("masked", [True, False])
+@pytest.mark.parametrize("apart", [False, True])
+def test_programs_of_a_few_columns(block: int, masked: bool, apart: bool) -> None:
+    columns, rows = 120, 37 if masked else 64
+    x = normal(rows, columns)
+    for programs in (columns // block, columns // block - 1, 3, 1):
+        done = programs * block
+        sums, out = torch.full((columns,), -1.0, device=XPU), torch.full((rows, columns), -1.0, device=XPU)
+        wheres = torch.full((columns,), -1, dtype=torch.int32, device=XPU)
+        kernel = columns_kernel[(programs,)](
+            x.to(XPU), sums, wheres, out, columns, rows, X=block, R=32, MASKED=masked, APART=apart
+        )
+        close(sums[:done], x[:, :done].sum(0))
+        close(out[:, :done], x[:, :done] * 2, rtol=0, atol=0)
+        if apart:
+            assert torch.equal(wheres[:done].cpu(), torch.arange(done, dtype=torch.int32) // block)
+        for untouched in (sums[done:], out[:, done:], wheres[done if apart else 0 :]):
+            assert (untouched == -1).all()
+        source = compile_module(kernel.asm["ttir"].encode()).source
+        assert ("XPU_GROUP(0) %" in source) == (not apart)
 
 
 @triton.jit
