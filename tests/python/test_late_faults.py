@@ -76,7 +76,7 @@ for wait in torch.xpu.synchronize, torch.xpu.current_stream().synchronize, x.cpu
         wait()
     except RuntimeError as error:
         print(re.sub("at .*/(.*):[0-9]+, in", r"at \\1, in", str(error)).split(". ")[0])
-    print(int((y != x).sum()))
+    print(1 <= int((y != x).sum()) <= 64)  # on GPUs lanes that need no others go on
 checked[(4,)](x, y, 64)
 print(int((y != x).sum()))
 
@@ -92,4 +92,4 @@ print(compiled(x, index - 1).tolist())
         {"OPENXPU_LATE_FAULTS": "1"},
     )
     report = "checked_kernel: assertion failed: v >= 0, at kernel.py:8, in program (2, 0, 0)"
-    assert out.stdout.splitlines() == [*[report, "64"] * 3, "0", "True True", "[1, 256]"]
+    assert out.stdout.splitlines() == [*[report, "True"] * 3, "0", "True True", "[1, 256]"]
