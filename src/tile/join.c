@@ -242,9 +242,10 @@ static value *constant(join *j, op *before, int64_t number) {
 
 /* Masks accesses beyond the launch's last program; the index's place has `inside` for the comparison. */
 static bool mask_access(join *j, op *o) {
-    const type *ty = o->args[0]->type;
     int at = o->code == OP_LOAD ? 1 : 2;
-    if ((o->code != OP_LOAD && o->code != OP_STORE) || !has_columns(j, ty)) return true;
+    if (o->code != OP_LOAD && o->code != OP_STORE) return true;
+    const type *ty = o->args[0]->type;
+    if (!has_columns(j, ty)) return true;
     value *inside = &j->index->results[0];
     const type *bits = type_with(j->t, ty, type_scalar(j->t, I1));
     if (inside->type != bits) inside = insert(j, OP_BROADCAST, o, bits, inside, NULL);
