@@ -114,7 +114,9 @@ embedding_bag_xpu(const Tensor &weight, const Tensor &indices_given, const Tenso
     const auto left_out = padding_idx >= 0 ? indices.eq(padding_idx) : Tensor();
     const auto counted =
         left_out.defined() ? left_out.logical_not().to(type) : at::ones({count}, indices.options());
-    const auto sizes = at::zeros({bags}, indices.options()).index_add_(0, bag, counted);
+    // as many as offsets, says PyTorch's meta function, also where the last one is an end
+    const auto all_sizes = at::zeros({offsets.size(0)}, indices.options()).index_add_(0, bag, counted);
+    const auto sizes = all_sizes.narrow(0, 0, bags);
     auto rows = weight.index_select(0, indices);
 
     if (mode != bag_max) {
@@ -124,7 +126,7 @@ embedding_bag_xpu(const Tensor &weight, const Tensor &indices_given, const Tenso
         if (left_out.defined()) rows = rows.masked_fill(left_out.unsqueeze(1), 0);
         auto out = at::zeros({bags, width}, rows.options()).index_add_(0, bag, rows);
         if (mode == bag_mean) out.div_(sizes.clamp_min(1).unsqueeze(1));
-        return {out.to(weight.scalar_type()), bag, sizes, sizes};
+        return {out.to(weight.scalar_type()), bag, all_sizes, at::empty({0}, indices.options())};
     }
     const double lowest = -std::numeric_limits<double>::infinity();
     if (left_out.defined()) rows = rows.masked_fill(left_out.unsqueeze(1), lowest);
@@ -139,7 +141,7 @@ embedding_bag_xpu(const Tensor &weight, const Tensor &indices_given, const Tenso
         at::full({bags, width}, count, indices.options()).scatter_reduce_(0, to, place, "amin");
     const auto empty = sizes.eq(0).unsqueeze(1);
     auto chosen = count ? indices.index_select(0, first.clamp_max(count - 1).view(-1)).view_as(first) : first;
-    return {out.masked_fill_(empty, 0), bag, sizes, chosen.masked_fill(empty, -1)};
+    return {out.masked_fill_(empty, 0), bag, all_sizes, chosen.masked_fill(empty, -1)};
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor>

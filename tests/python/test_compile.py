@@ -293,3 +293,20 @@ def test_compile_workers_build_for_the_processor(tmp_path: Path) -> None:
     folders = ("OPENXPU_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
     done = python(WORKERS, {name: str(tmp_path / name) for name in folders})
     assert "built here: 0" in done.stdout
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_embedding_bag_where_the_last_offset_is_an_end(mode: str) -> None:
+    indices, offsets = torch.tensor([1, 2, 4, 5, 4, 3]), torch.tensor([0, 2, 6])
+    table = torch.randn(7, 5, generator=torch.Generator().manual_seed(0))
+
+    def bags(i: torch.Tensor, o: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch.ops.aten._embedding_bag(
+            w, i, o, False, ["sum", "mean", "max"].index(mode), False, None, True
+        )
+
+    on_xpu = [t.to("xpu") for t in (indices, offsets, table)]
+    expected, actual = bags(*on_xpu), torch.compile(bags)(*on_xpu)
+    for one, other in zip(expected, actual, strict=True):
+        torch.testing.assert_close(one.cpu(), other.cpu())
+    torch.testing.assert_close(actual[0].cpu(), bags(indices, offsets, table)[0])
