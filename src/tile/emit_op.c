@@ -665,6 +665,8 @@ static void emit_fence(emitter *e) {
 void emit_scalar_atomic(emitter *e, op *o) {
     if (o->code == OP_STORE) {
         emit_store(e, o, NULL, "lane == 0", NULL);
+        emit_line(e, e->depth, "%s(CLK_GLOBAL_MEM_FENCE);", /* the other lanes may read it */
+                  e->t->target.is_cpu ? "sub_group_barrier" : "barrier");
         return;
     }
     int64_t sem = op_attr_int(o, "sem", 4); /* relaxed, acquire, release, both */
