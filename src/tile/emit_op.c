@@ -440,7 +440,7 @@ static void across_subgroups(emitter *e, op *o, op_code simple, expr *all, int w
 /* Combines the accumulators of the lanes along the axis; out is the same in all of them. */
 static void across_lanes(emitter *e, const root *r, int64_t width, expr *out) {
     op *o = r->op;
-    int n = o->arg_count, outer = e->block_depth, together = e->t->target.lanes;
+    int n = o->arg_count, outer = e->block_depth, together = e->t->subgroup;
     const type *ty = o->args[0]->type;
     const xpu_tile_target *target = &e->t->target;
     op_code simple = simple_combine(o);
