@@ -12,9 +12,7 @@
 
 static const xpu_tile_target targets[] = {
     /* name, cpu, subgroups, fp16, fp64, atomic64, float atomics, lanes, items, local memory, PTX, its bf16,
-     * lanes of matrix units, their tf32,
-     * dots of bytes,
-     * block reads */
+     * lanes of matrix units, their tf32, products of bytes by four, block reads */
     {"cpu", true, true, true, true, true, true, 16, 8192, 256 << 10, false, false, 0, false, false, false},
     {"bmg", false, true, true, true, true, true, 16, 1024, 128 << 10, false, false, 16, true, true, true},
     {"lnl", false, true, true, true, true, true, 16, 1024, 128 << 10, false, false, 16, true, true, true},
@@ -64,9 +62,9 @@ xpu_status xpu_tile_target_of_device(int device, xpu_tile_target *target) {
         .has_packed_dot = p->has_integer_dot_product,
         .has_block_2d = p->has_subgroup_2d_block_io,
     };
+    /* The units' subgroups are of the smallest size that there is, says the extension. */
     if (p->has_subgroup_matrix_multiply_accumulate && t.has_subgroups && !t.is_cpu)
-        for (int i = 0; i < XPU_PROPERTY_LIST_SIZE && p->sub_group_sizes[i];
-             i++) /* the smallest, says the extension */
+        for (int i = 0; p->sub_group_sizes[i]; i++)
             if (!t.matrix_lanes || (int)p->sub_group_sizes[i] < t.matrix_lanes)
                 t.matrix_lanes = (int)p->sub_group_sizes[i];
     if (t.matrix_lanes != 8 && t.matrix_lanes != 16) t.matrix_lanes = 0;

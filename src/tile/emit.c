@@ -504,8 +504,8 @@ static int64_t words(const emitter *e, const held *h) {
  * have twice as many. */
 int registers_of(const tile *t) {
     bool wide = t->target.local_memory >= 128 << 10 || t->subgroup < t->target.lanes;
-    int most = t->target.has_subgroups && !wide ? 32 : 64;
-    return t->target.has_inline_ptx ? 128 : t->is_large ? most * 5 / 2 : t->target.has_subgroups ? most : 32;
+    int most = t->target.has_inline_ptx ? 128 : t->target.has_subgroups && wide ? 64 : 32;
+    return t->is_large ? most * 5 / 2 : most;
 }
 
 void hold_allocate(emitter *e, held *h) {

@@ -253,6 +253,24 @@ const coords *part_coords(emitter *e, const type *ty, const tiling *x, int part)
     return part_at(e, x, ty->rank, NULL, constant_int(e, 0), constant_int(e, 0), part);
 }
 
+/* Writes sum number `place` of those of a lane, at their coordinates, to the dot's result. */
+static void write_sum(emitter *e, op *o, const coords *const *at, int place, const char *text) {
+    expr sum = {.text = rounded(e, o->results[0].type->element, text),
+                .kind = VARYING,
+                .depth = e->depth,
+                .divisor = 1};
+    e->place = place;
+    if (e->grid) e->here = at[place];
+    write_held(e, &o->results[0], at[place], &sum, NULL);
+}
+
+static void close_dot(emitter *e, plan *p) {
+    e->grid = NULL;
+    e->here = NULL;
+    while (p->loops--) close_scope(e, "}");
+    e->touches_local = true;
+}
+
 /* --- matrix units --- */
 
 expr squares_index(emitter *e, const held *h, const coords *at) {
@@ -444,8 +462,8 @@ typedef struct product {
     const matrix *unit;
     const tiling *tiling;
     const char *const *sums;
-    const char *serial, *row,
-        *column;                   /* the subgroup's first row and column of squares, without the loops' */
+    const char *serial;
+    const char *row, *column;      /* the subgroup's first row and column of squares, without the loops' */
     const char *m, *n;             /* the loops' */
     const char *start_a, *start_b; /* of a matrix of several: in squares */
     int N, wide, steps;
@@ -462,9 +480,8 @@ static void read_left(emitter *e, const product *p, const side *s, const char *k
             const char *name = tile_format(t, "a%d_%s", i, p->serial);
             emit_line(e, e->depth, "ushort8 %s[%d];", name, rows * count);
             emit_line(e, e->depth,
-                      "intel_sub_group_2d_block_read_16b_%dr16x%dc(%s, (int2)(%s / 2 + %s * 16, %s + %s + "
-                      "(%s + %d) * "
-                      "8), (__private ushort *)%s);",
+                      "intel_sub_group_2d_block_read_16b_%dr16x%dc(%s, (int2)(%s / 2 + %s * 16, "
+                      "%s + %s + (%s + %d) * 8), (__private ushort *)%s);",
                       8 * rows, count, s->from, s->x, k, s->y, p->m, p->row, i, name);
             for (int j = 0; j < rows * count; j++)
                 a[j / rows * high + i + j % rows] = tile_format(t, "as_short8(%s[%d])", name, j);
@@ -481,9 +498,8 @@ static void read_left(emitter *e, const product *p, const side *s, const char *k
     for (int i = 0; i < high * count; i++) {
         a[i] = tile_format(t, "a%d_%s", i, p->serial);
         emit_line(e, e->depth,
-                  "const %s %s = as_%s(intel_sub_group_block_read%s((const __local %s *)%s + %d * ((%s%s / 8 "
-                  "+ %s + %d) "
-                  "* %d + %s + %d)));",
+                  "const %s %s = as_%s(intel_sub_group_block_read%s((const __local %s *)%s + "
+                  "%d * ((%s%s / 8 + %s + %d) * %d + %s + %d)));",
                   vector, a[i], vector, read, word, s->array, shorts ? 128 : 64, p->start_a, p->m, p->row,
                   i % high, p->steps, k, i / high);
     }
@@ -503,22 +519,19 @@ static void read_right(emitter *e, const product *p, const side *s, const char *
         b[i] = s->load ? tile_format(t, "as_int8(%s[%d])", name, i) : tile_format(t, "%s_%d", name, i);
         if (s->load && s->is_turned)
             emit_line(e, e->depth,
-                      "intel_sub_group_2d_block_read_transpose_32b_16r8x1c(%s, (int2)(%s / 4 + (%s + %d) * "
-                      "8, %s + %s + "
-                      "%s * 16), (__private uint *)&%s[%d]);",
+                      "intel_sub_group_2d_block_read_transpose_32b_16r8x1c(%s, (int2)(%s / 4 + (%s + %d) * 8, "
+                      "%s + %s + %s * 16), (__private uint *)&%s[%d]);",
                       s->from, s->x, k, i, s->y, p->n, column, name, i);
         else if (s->load && (!once || !i))
             emit_line(e, e->depth,
-                      "intel_sub_group_2d_block_read_transform_%db_%dr16x1c(%s, (int2)(%s / %d + %s + %s * "
-                      "16, %s + (%s + "
-                      "%d) * %d), (__private uint *)&%s[%d]);",
+                      "intel_sub_group_2d_block_read_transform_%db_%dr16x1c(%s, (int2)(%s / %d + %s + %s * 16, "
+                      "%s + (%s + %d) * %d), (__private uint *)&%s[%d]);",
                       8 * bytes, p->unit->depth * (once ? count : 1), s->from, s->x, bytes, p->n, column,
                       s->y, k, i, p->unit->depth, name, i);
         else if (!s->load)
             emit_line(e, e->depth,
-                      "const %s %s = as_%s(intel_sub_group_block_read8((const __local uint *)%s + %d * "
-                      "(%s(%s + %d) * %d + "
-                      "%s / %d + %s)));",
+                      "const %s %s = as_%s(intel_sub_group_block_read8((const __local uint *)%s + "
+                      "%d * (%s(%s + %d) * %d + %s / %d + %s)));",
                       vector, b[i], vector, s->array, 8 * lanes, p->start_b, k, i, p->N / lanes, p->n, lanes,
                       column);
     }
@@ -626,30 +639,22 @@ static void emit_matrix(emitter *e, op *o, const matrix *u) {
                  .steps = steps};
     emit_line(e, e->depth, "const int %s = %s / %d * %d, %s = %s %% %d;", q.row, group, wide, high, q.column,
               group, wide);
-    if (condition) open_scope(e, "if (direct%s) {", serial);
-    if (condition) multiply(e, &q, &direct[0], &direct[1]);
-    if (condition) close_scope(e, NULL);
-    if (condition) open_scope(e, "} else {");
+    if (condition) {
+        open_scope(e, "if (direct%s) {", serial);
+        multiply(e, &q, &direct[0], &direct[1]);
+        close_scope(e, NULL);
+        open_scope(e, "} else {");
+    }
     multiply(e, &q, &local[0], &local[1]);
     if (condition) close_scope(e, "}");
     for (int i = 0; i < x.rows * x.columns && !in_place; i++) {
         int row = i / x.columns, column = i % x.columns;
-        e->place = i;
-        if (parts) e->here = at[i];
-        expr sum = {.text = tile_format(t, "%s.s%d", sums[row / 8 * x.columns + column], row % 8),
-                    .kind = VARYING,
-                    .depth = e->depth,
-                    .divisor = 1};
-        sum.text = rounded(e, ty->element, sum.text);
-        write_held(e, result, at[i], &sum, NULL);
+        write_sum(e, o, at, i, tile_format(t, "%s.s%d", sums[row / 8 * x.columns + column], row % 8));
     }
-    e->grid = NULL;
-    e->here = NULL;
     if (idle) close_scope(e, "}");
-    while (p.loops--) close_scope(e, "}");
-    e->weight = weight;
+    close_dot(e, &p);
     e->work += weight * (uint64_t)batch * (uint64_t)M * (uint64_t)N * (uint64_t)K / 16;
-    e->touches_local = true;
+    e->weight = weight;
 }
 
 /* c[m][n] += a[m][k] * b[k][n]; a and b are held. */
@@ -695,7 +700,7 @@ void emit_dot(emitter *e, op *o) {
     in.divisor = across;
     bool idle = across * down < e->lanes && !t->target.is_cpu;
     if (idle) open_scope(e, "if (lane < %d) {", across * down);
-    expr acc[MOST_PARTS];
+    const char *acc[MOST_PARTS];
     const coords *at[MOST_PARTS];
     e->grid = parts;
     for (int k = 0; k < rows * columns; k++) {
@@ -703,9 +708,8 @@ void emit_dot(emitter *e, op *o) {
         at[k] = part_at(e, &x, r, &ib, im, in, k);
         if (parts) e->here = at[k];
         expr start = emit_value(e, o->args[2], at[k]);
-        const char *name = tile_format(t, "c%d_%d_%d", k / columns, k % columns, ++e->names);
-        emit_line(e, e->depth, "%s %s = %s;", c, name, lane_text(e, &start));
-        acc[k] = (expr){.text = name, .kind = VARYING, .depth = e->depth, .divisor = 1};
+        acc[k] = tile_format(t, "c%d_%d_%d", k / columns, k % columns, ++e->names);
+        emit_line(e, e->depth, "%s %s = %s;", c, acc[k], lane_text(e, &start));
     }
     const char *k = new_name(e, "k"), *base_a = im.text, *base_b = k;
     if (r == 3) {
@@ -738,7 +742,7 @@ void emit_dot(emitter *e, op *o) {
         for (int s = 0; s < step; s++) {
             const char *left = step > 1 ? tile_format(t, "a%d.s%d", i, s) : tile_format(t, "a%d", i);
             for (int j = 0; j < columns; j++) {
-                const char *sum = acc[i * columns + j].text,
+                const char *sum = acc[i * columns + j],
                            *right = width > 1 ? tile_format(t, "b%d_%d.s%d", j - j % width, s, j % width)
                                               : tile_format(t, "b%d_%d", j, s);
                 emit_line(e, e->depth,
@@ -750,17 +754,9 @@ void emit_dot(emitter *e, op *o) {
         }
     }
     close_scope(e, "}");
-    for (int i = 0; i < rows * columns; i++) {
-        e->place = i;
-        if (parts) e->here = at[i];
-        acc[i].text = rounded(e, ty->element, acc[i].text);
-        write_held(e, result, at[i], &acc[i], NULL);
-    }
-    e->grid = NULL;
-    e->here = NULL;
+    for (int i = 0; i < rows * columns; i++) write_sum(e, o, at, i, acc[i]);
     if (idle) close_scope(e, "}");
-    while (p.loops--) close_scope(e, "}");
-    e->weight = weight;
+    close_dot(e, &p);
     e->work += weight * (uint64_t)batch * (uint64_t)M * (uint64_t)N * (uint64_t)K / 2;
-    e->touches_local = true;
+    e->weight = weight;
 }

@@ -379,6 +379,10 @@ const attr *op_attr(const op *o, const char *name) {
     return NULL;
 }
 
+bool is_elementwise(const op *o) {
+    return op_table[o->code].kind >= KIND_INT1 && op_table[o->code].kind <= KIND_ELEMENTWISE;
+}
+
 int64_t op_attr_int(const op *o, const char *name, int64_t otherwise) {
     const attr *a = op_attr(o, name);
     return a && (a->kind == ATTR_INT || a->kind == ATTR_UNIT) ? a->integer : otherwise;

@@ -134,16 +134,6 @@ static bool check_op(join *j, op *o) {
             return false;
     }
     switch (op_table[o->code].kind) {
-    case KIND_INT1:
-    case KIND_INT2:
-    case KIND_FLOAT1:
-    case KIND_FLOAT2:
-    case KIND_FLOAT3:
-    case KIND_COMPARE:
-    case KIND_SELECT:
-    case KIND_CAST:
-    case KIND_BITCAST:
-    case KIND_ELEMENTWISE:
     case KIND_SPLAT:
     case KIND_BROADCAST:
     case KIND_EXPAND_DIMS:
@@ -171,7 +161,8 @@ static bool check_op(join *j, op *o) {
     case KIND_STORE:
         if (!check_access(j, o)) return false;
         break;
-    default: return false;
+    default:
+        if (!is_elementwise(o)) return false;
     }
     if (!j->index && is_index(j, o) && o->owner == j->body->first && o->results[0].type->rank == 2 &&
         o->results[0].type->count == j->columns)

@@ -68,16 +68,6 @@ static bool region_has_effect(const region *r) {
  * looked at apart). */
 bool is_pure(const op *o) {
     switch (op_table[o->code].kind) {
-    case KIND_INT1:
-    case KIND_INT2:
-    case KIND_FLOAT1:
-    case KIND_FLOAT2:
-    case KIND_FLOAT3:
-    case KIND_COMPARE:
-    case KIND_SELECT:
-    case KIND_CAST:
-    case KIND_BITCAST:
-    case KIND_ELEMENTWISE:
     case KIND_MAP:
     case KIND_CONSTANT:
     case KIND_RANGE:
@@ -97,7 +87,7 @@ bool is_pure(const op *o) {
     case KIND_MAKE_DESCRIPTOR: return true;
     case KIND_REDUCE: return is_small_reduce(o);
     case KIND_DESCRIPTOR: return o->code == OP_DESCRIPTOR_LOAD || o->code == OP_DESCRIPTOR_GATHER;
-    default: return o->code == OP_POISON;
+    default: return is_elementwise(o) || o->code == OP_POISON;
     }
 }
 

@@ -233,7 +233,7 @@ enum op_form {
 };
 enum op_kind {
     KIND_NONE,
-    KIND_INT1,
+    KIND_INT1, /* from here to KIND_ELEMENTWISE: is_elementwise */
     KIND_INT2,
     KIND_FLOAT1,
     KIND_FLOAT2,
@@ -399,7 +399,7 @@ void op_insert_before(op *o, op *before);
 const attr *op_attr(const op *o, const char *name);
 int64_t op_attr_int(const op *o, const char *name, int64_t otherwise);
 attr *op_set_attr(tile *t, op *o, const char *name);
-bool op_is(const op *o, const char *name);
+bool is_elementwise(const op *o); /* a formula over its operands' elements, each by itself */
 void module_print(tile *t, text *out); /* with what the stages so far found */
 
 /* --- stages --- */

@@ -49,7 +49,8 @@ def wrong_instructions(source: str, folder: Path) -> str:
 
 def compile_one(ocloc: Path, source: Path, product: str) -> Outcome | None:
     """Compiles one program; None where the product lacks what it needs."""
-    label, _, options = source.read_text().splitlines()[0][3:].partition(" | ")
+    text = source.read_text()
+    label, _, options = text.splitlines()[0][3:].partition(" | ")
     fp64 = PRODUCTS[product]
     if not fp64 and FP64.search(f"{label} {options}"):
         return None
@@ -65,7 +66,7 @@ def compile_one(ocloc: Path, source: Path, product: str) -> Outcome | None:
     flags = " ".join([options, *(f"-D{d}" for d in defines), "-cl-intel-greater-than-4GB-buffer-required"])
     with tempfile.TemporaryDirectory() as folder:
         listings = {"IGC_ShaderDumpEnable": "1", "IGC_DumpToCustomDir": folder}
-        multiplies = "_matrix_mad_k" in source.read_text()
+        multiplies = FUNCTION.search(text)
         run = subprocess.run(
             [
                 ocloc,
@@ -86,15 +87,14 @@ def compile_one(ocloc: Path, source: Path, product: str) -> Outcome | None:
             timeout=600,
             env=os.environ | (listings if multiplies else {}),
         )
-        wrong = wrong_instructions(source.read_text(), Path(folder)) if multiplies else ""
+        wrong = wrong_instructions(text, Path(folder)) if multiplies else ""
         spills = [
             int(size)
             for binary in Path(folder).glob("*.bin")
             for size in re.findall(rb"spill_size:\s*(\d+)", binary.read_bytes())
         ]
     error = "" if run.returncode == 0 and "error:" not in run.stdout else (run.stdout + run.stderr).strip()
-    error = error or wrong
-    return Outcome(label, product, error, max(spills, default=0))
+    return Outcome(label, product, error or wrong, max(spills, default=0))
 
 
 def compile_all(ocloc: Path, jobs: list[tuple[Path, str]]) -> int:
