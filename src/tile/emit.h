@@ -276,18 +276,16 @@ void emit_scalar_atomic(emitter *e, op *o);
 const char *atomic_text(emitter *e, op *o, const char *pointer, const char *const *args);
 
 /* emit_dot.c */
-/* What a matrix unit does in one instruction for a dot: sums of `depth` products. */
+/* What the target does in one instruction for a dot: sums of `depth` products. */
 typedef struct matrix {
     element element; /* as the operands lie */
     int depth;
-    const char *call;
+    const char *call; /* of a matrix unit; NULL: a work-item's products of four bytes */
 } matrix;
 
-/* Does it multiply bytes, on a target that does so by four? */
-bool dot_packs(const tile *t, const op *o);
+/* Has the target an instruction for it? */
+bool dot_unit(const tile *t, const op *o, matrix *x);
 order operand_order(const matrix *u, int which);
-/* Does the target's matrix unit do it? */
-bool dot_matrix(const tile *t, const op *o, matrix *x);
 /* The load of a descriptor's block that is operand number `which` of the dot, turned or not, where a matrix
  * unit can read it from memory by itself; else NULL. */
 op *dot_direct(const tile *t, const op *o, int which, const matrix *u, bool *is_turned);

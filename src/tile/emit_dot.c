@@ -137,16 +137,16 @@ static element matrix_element(const tile *t, const op *o, element el) {
     }
 }
 
-bool dot_packs(const tile *t, const op *o) {
+static bool dot_packs(const tile *t, const op *o, matrix *x) {
     const type *a = o->args[0]->type;
+    *x = (matrix){.element = I8, .depth = 4};
     return t->target.has_packed_dot && !t->target.is_cpu && o->code == OP_DOT && a->element == I8 &&
            o->args[1]->type->element == I8 && o->results[0].type->element == I32 &&
-           a->shape[a->rank - 1] % 4 == 0;
+           a->shape[a->rank - 1] % x->depth == 0;
 }
 
-bool dot_matrix(const tile *t, const op *o, matrix *x) {
+static bool dot_matrix(const tile *t, const op *o, matrix *x) {
     int batch, M, N, K;
-    if (dot_packs(t, o)) *x = (matrix){.element = I8, .depth = 4}; /* if not by a unit */
     const type *ty = o->results[0].type;
     dot_shape(o, &batch, &M, &N, &K);
     if (!t->target.matrix_lanes || ty->element == F64) return false;
@@ -165,11 +165,11 @@ bool dot_matrix(const tile *t, const op *o, matrix *x) {
                                                 [F16] = "f16_f16_matrix_mad_k16",
                                                 [BF16] = "bf16_bf16_matrix_mad_k16",
                                                 [F32] = "tf32_tf32_matrix_mad_k8"};
-    matrix unit = {.element = el, .depth = 256 / element_bits(el), .call = names[el]};
-    if (M % 8 || N % t->target.matrix_lanes || K % unit.depth) return false;
-    *x = unit;
-    return true;
+    *x = (matrix){.element = el, .depth = 256 / element_bits(el), .call = names[el]};
+    return M % 8 == 0 && N % t->target.matrix_lanes == 0 && K % x->depth == 0;
 }
+
+bool dot_unit(const tile *t, const op *o, matrix *x) { return dot_matrix(t, o, x) || dot_packs(t, o, x); }
 
 /* Spreads squares over the subgroups: as square as possible, since a step along K reads rows + columns
  * numbers. */
@@ -197,7 +197,7 @@ const tiling *dot_parts(tile *t, const op *o) {
     if (o->results[0].type->rank != 2 || M * N % lanes ||
         M * N / lanes > at_most(registers_of(t), MOST_PARTS))
         return NULL;
-    bool is_matrix = dot_matrix(t, o, &unit);
+    bool is_matrix = dot_unit(t, o, &unit) && unit.call;
     if (is_matrix) best = matrix_tiling(t, lanes, M, N);
     if (is_matrix && best.across * best.down != lanes) return NULL;
     for (int columns = 1; columns <= at_most(16, N) && !is_matrix; columns *= 2) {
@@ -411,8 +411,8 @@ static const char *matrix_start(emitter *e, op *o, const tiling *x, const coords
 
 op *dot_direct(const tile *t, const op *o, int which, const matrix *u, bool *is_turned) {
     const value *v = o->args[which];
-    if (!t->target.has_block_2d || t->target.matrix_lanes != 16 || o->code != OP_DOT || u->element == F32 ||
-        v->type->element != u->element || v->type->rank != 2)
+    if (!t->target.has_block_2d || t->target.matrix_lanes != 16 || !u->call || o->code != OP_DOT ||
+        u->element == F32 || v->type->element != u->element || v->type->rank != 2)
         return NULL;
     *is_turned = which == 1 && v->def && v->def->code == OP_TRANS;
     op *load = *is_turned ? v->def->args[0]->def : v->def;
@@ -518,16 +518,18 @@ static void read_right(emitter *e, const product *p, const side *s, const char *
     for (int i = 0; i < count; i++) {
         b[i] = s->load ? tile_format(t, "as_int8(%s[%d])", name, i) : tile_format(t, "%s_%d", name, i);
         if (s->load && s->is_turned)
-            emit_line(e, e->depth,
-                      "intel_sub_group_2d_block_read_transpose_32b_16r8x1c(%s, (int2)(%s / 4 + (%s + %d) * 8, "
-                      "%s + %s + %s * 16), (__private uint *)&%s[%d]);",
-                      s->from, s->x, k, i, s->y, p->n, column, name, i);
+            emit_line(
+                e, e->depth,
+                "intel_sub_group_2d_block_read_transpose_32b_16r8x1c(%s, (int2)(%s / 4 + (%s + %d) * 8, "
+                "%s + %s + %s * 16), (__private uint *)&%s[%d]);",
+                s->from, s->x, k, i, s->y, p->n, column, name, i);
         else if (s->load && (!once || !i))
-            emit_line(e, e->depth,
-                      "intel_sub_group_2d_block_read_transform_%db_%dr16x1c(%s, (int2)(%s / %d + %s + %s * 16, "
-                      "%s + (%s + %d) * %d), (__private uint *)&%s[%d]);",
-                      8 * bytes, p->unit->depth * (once ? count : 1), s->from, s->x, bytes, p->n, column,
-                      s->y, k, i, p->unit->depth, name, i);
+            emit_line(
+                e, e->depth,
+                "intel_sub_group_2d_block_read_transform_%db_%dr16x1c(%s, (int2)(%s / %d + %s + %s * 16, "
+                "%s + (%s + %d) * %d), (__private uint *)&%s[%d]);",
+                8 * bytes, p->unit->depth * (once ? count : 1), s->from, s->x, bytes, p->n, column, s->y, k,
+                i, p->unit->depth, name, i);
         else if (!s->load)
             emit_line(e, e->depth,
                       "const %s %s = as_%s(intel_sub_group_block_read8((const __local uint *)%s + "
@@ -670,11 +672,11 @@ void emit_dot(emitter *e, op *o) {
         if (o->args[i]->held) o->args[i]->held->is_crossed = true; /* lanes read all elements */
     if (!result->held) return;
     hold_allocate(e, result->held);
-    if (dot_matrix(t, o, &unit)) {
+    bool packs = dot_unit(t, o, &unit);
+    if (packs && unit.call) {
         emit_matrix(e, o, &unit);
         return;
     }
-    bool packs = dot_packs(t, o);
     const char *ha = scaled ? emit_scaled(e, o, 0, NULL) : o->args[0]->held->name;
     const char *hb = scaled  ? emit_scaled(e, o, 1, NULL)
                      : packs ? emit_squares(e, o, 1, &unit)

@@ -503,7 +503,7 @@ static void demand_all(layout *l, region *r) {
             } else if (o->code == OP_DOT || o->code == OP_DOT_SCALED) {
                 demand(l, o->args[2], at);
                 matrix unit;
-                bool turned, fits = dot_matrix(l->t, o, &unit);
+                bool turned, fits = dot_unit(l->t, o, &unit);
                 for (int i = 0; i < o->arg_count; i++)
                     if (i != 2 && fits && dot_direct(l->t, o, i, &unit, &turned))
                         continue;
@@ -594,14 +594,13 @@ static void mark_squares(layout *l, region *r, bool plain, int64_t *sums) {
             matrix unit;
             for (int i = 0; i < o->region_count; i++) mark_squares(l, &o->regions[i], plain, sums);
             if (o->code != OP_DOT && o->code != OP_DOT_SCALED) continue;
-            bool fits = dot_matrix(l->t, o, &unit);
-            if (fits && !plain) l->t->subgroup = l->t->target.matrix_lanes;
+            bool fits = dot_unit(l->t, o, &unit);
+            if (fits && unit.call && !plain) l->t->subgroup = l->t->target.matrix_lanes;
             if (!plain) *sums += o->results[0].type->count / tile_lanes(l->t);
             for (int i = 0; i < 2 && o->code == OP_DOT; i++) {
                 held *h = o->args[i]->held;
                 if (!h) continue;
-                bool packs = !fits && dot_packs(l->t, o);
-                order wanted = fits || packs ? operand_order(&unit, i) : ROW_MAJOR;
+                order wanted = fits ? operand_order(&unit, i) : ROW_MAJOR;
                 if (plain && !wanted) h->is_crossed = h->is_plain = true;
                 if (plain || !wanted || h->is_plain || h->order) continue;
                 h->order = wanted;
@@ -659,13 +658,12 @@ void tile_layout(tile *t) {
     demand_all(&l, body);
     for_values(&l, body, drop_unread);
     t->subgroup = t->target.lanes;
-    if (t->target.matrix_lanes) {
-        int64_t sums = 0;
-        mark_squares(&l, body, true, &sums);
-        mark_squares(&l, body, false, &sums);
-        t->is_large = false;
+    int64_t sums = 0;
+    mark_squares(&l, body, true, &sums);
+    mark_squares(&l, body, false, &sums);
+    t->is_large = false;
+    if (t->target.matrix_lanes)
         t->is_large = sums > registers_of(t) && 2 * tile_lanes(t) <= t->target.max_lanes;
-    }
     if (!t->target.is_cpu) mark_parts(&l, body);
     t->note = note_place;
 }

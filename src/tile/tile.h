@@ -399,7 +399,8 @@ void op_insert_before(op *o, op *before);
 const attr *op_attr(const op *o, const char *name);
 int64_t op_attr_int(const op *o, const char *name, int64_t otherwise);
 attr *op_set_attr(tile *t, op *o, const char *name);
-bool is_elementwise(const op *o); /* a formula over its operands' elements, each by itself */
+/* Is its result a formula over its operands' elements, each by itself? */
+bool is_elementwise(const op *o);
 void module_print(tile *t, text *out); /* with what the stages so far found */
 
 /* --- stages --- */
