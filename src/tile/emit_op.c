@@ -767,6 +767,12 @@ static bool awaits(const emitter *e, const value *v, int budget) {
 
 static expr read_root(emitter *e, const root *r, const coords *at);
 
+/* On a processor, whose programs have one subgroup, a block of fewer elements than lanes is read by all of
+ * them, but stored by the first: the others see that, too. */
+static void show_all_lanes(emitter *e, const plan *p) {
+    if (p->guard && e->t->target.is_cpu) emit_line(e, e->depth, "sub_group_barrier(CLK_GLOBAL_MEM_FENCE);");
+}
+
 static void emit_root(emitter *e, root *r, plan *p) {
     op *o = r->op;
     if (r->kind == ROOT_HOLD) {
@@ -777,7 +783,10 @@ static void emit_root(emitter *e, root *r, plan *p) {
         return;
     }
     switch (o->code) {
-    case OP_STORE: emit_store(e, o, p->at, p->guard, r->stored); break;
+    case OP_STORE:
+        emit_store(e, o, p->at, p->guard, r->stored);
+        show_all_lanes(e, p);
+        break;
     case OP_ATOMIC_RMW:
     case OP_ATOMIC_CAS: {
         expr x = emit_atomic(e, o, p->at, p->guard);
@@ -787,7 +796,10 @@ static void emit_root(emitter *e, root *r, plan *p) {
     }
     case OP_DESCRIPTOR_STORE:
     case OP_DESCRIPTOR_REDUCE:
-    case OP_DESCRIPTOR_SCATTER: emit_descriptor_effect(e, o, p->at, p->guard); break;
+    case OP_DESCRIPTOR_SCATTER:
+        emit_descriptor_effect(e, o, p->at, p->guard);
+        show_all_lanes(e, p);
+        break;
     case OP_ASSERT:
         if (p->unroll < 2 || awaits(e, o->args[0], 64)) emit_assert(e, o, p->at); /* else it is done */
         break;
