@@ -399,6 +399,7 @@ static void verify_while(tile *t, const op *o) {
     want_values(t, o, before->args, before->arg_count, o->args, o->arg_count, "the first region's arguments");
     want(t, o, before->last->code == OP_CONDITION, "the first region ends with scf.condition");
     want_results(t, o, before->last, 1);
+    want_type(t, o, arg_type(before->last, 0), type_scalar(t, I1), "the condition");
     want(t, o, after->arg_count == o->result_count, "the second region's arguments");
     for (int i = 0; i < o->result_count; i++)
         want_type(t, o, after->args[i]->type, result_type(o, i), "the second region's argument");
