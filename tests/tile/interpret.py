@@ -161,11 +161,18 @@ def parse(text: str) -> Op:
     return next((f for f in functions if re.search(r"\bpublic\b", f.attrs)), functions[0])
 
 
+def _rounded(value: np.ndarray, element: str) -> torch.Tensor:
+    """In the narrow type, as Triton rounds: what is beyond f8E4M3FN's range, which has no infinity, to its end."""
+    wide = torch.from_numpy(np.array(value, order="C"))
+    if element == "f8E4M3FN":  # PyTorch before 2.13 made NaN of it
+        wide = wide.clamp(-448, 448)
+    return wide.to(NARROW[element])
+
+
 def _narrow(value: np.ndarray, element: str) -> np.ndarray:
     if element not in NARROW:
         return np.asarray(value, DTYPES[element])
-    wide = torch.from_numpy(np.array(value, np.float32, order="C"))
-    return wide.to(NARROW[element]).float().numpy().reshape(np.shape(value))
+    return _rounded(np.asarray(value, np.float32), element).float().numpy().reshape(np.shape(value))
 
 
 def _unsigned(a: np.ndarray) -> np.ndarray:
@@ -384,8 +391,8 @@ class Interpreter:
             chosen = mask & (numbers == n)
             raw = value[chosen]
             if element in NARROW:
-                wide = torch.from_numpy(np.array(raw, order="C")).to(NARROW[element])
-                raw = wide.view(torch.int16 if element == "bf16" else torch.uint8).numpy()
+                bits = torch.int16 if element == "bf16" else torch.uint8
+                raw = _rounded(raw, element).view(bits).numpy()
             if (index[chosen] < 0).any():
                 raise IndexError
             self.view(int(n), element)[index[chosen]] = raw.astype(
