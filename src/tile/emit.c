@@ -685,8 +685,8 @@ static void comment(emitter *e, const op *o) {
 }
 
 static void emit_scalar(emitter *e, op *o) {
-    for (int i = 0; i < o->arg_count; i++)
-        if (o->args[i]->pending && o->args[i]->pending == e->group.serial && e->group.shape) flush(e);
+    for (int i = 0; i < o->arg_count; i++) /* tt.split has an operand of two elements */
+        if (e->group.shape && !available(e, o->args[i], true, 64)) flush(e);
     bool loads = op_table[o->code].kind == KIND_LOAD || o->code == OP_GATHER;
     if (loads && e->group.shape && (e->group.has_effect || e->group.has_assert || o->code == OP_GATHER))
         flush(e);

@@ -691,7 +691,8 @@ void emit_dot(emitter *e, op *o) {
     int across = x.across, down = x.down, rows = x.rows, columns = x.columns, width = x.width;
     int step = t->target.is_cpu || K % 4 ? 1 : 4; /* local memory gives four numbers in one instruction */
     const char *c = c_type(ty), *ca = scaled ? "float" : packs ? "uint" : c_held(o->args[0]->type);
-    const char *one = packs ? ca : c; /* number, in the loop */
+    const char *one = packs ? ca : c;             /* number, in the loop */
+    const char *sums = is_float(ty) ? c : "uint"; /* those of integers wrap around */
     const char *n_lane = across == e->lanes ? "lane" : tile_format(t, "(lane & %d)", across - 1);
     const char *m_lane = down == 1 ? "0" : tile_format(t, "(lane / %d)", across);
     if (width > 1) n_lane = tile_format(t, "%s * %d", n_lane, width);
@@ -711,7 +712,7 @@ void emit_dot(emitter *e, op *o) {
         if (parts) e->here = at[k];
         expr start = emit_value(e, o->args[2], at[k]);
         acc[k] = tile_format(t, "c%d_%d_%d", k / columns, k % columns, ++e->names);
-        emit_line(e, e->depth, "%s %s = %s;", c, acc[k], lane_text(e, &start));
+        emit_line(e, e->depth, "%s %s = %s;", sums, acc[k], lane_text(e, &start));
     }
     const char *k = new_name(e, "k"), *base_a = im.text, *base_b = k;
     if (r == 3) {
@@ -748,15 +749,16 @@ void emit_dot(emitter *e, op *o) {
                            *right = width > 1 ? tile_format(t, "b%d_%d.s%d", j - j % width, s, j % width)
                                               : tile_format(t, "b%d_%d", j, s);
                 emit_line(e, e->depth,
-                          packs          ? "%s = dot_4x8packed_ss_int(%s, %s) + %s;"
+                          packs          ? "%s = (uint)dot_4x8packed_ss_int(%s, %s) + %s;"
                           : is_float(ty) ? "%s = fma(%s, %s, %s);"
-                                         : "%s = %s * %s + %s;",
+                                         : "%s = (uint)(%s * %s) + %s;",
                           sum, left, right, sum);
             }
         }
     }
     close_scope(e, "}");
-    for (int i = 0; i < rows * columns; i++) write_sum(e, o, at, i, acc[i]);
+    for (int i = 0; i < rows * columns; i++)
+        write_sum(e, o, at, i, is_float(ty) ? acc[i] : tile_format(t, "(int)%s", acc[i]));
     if (idle) close_scope(e, "}");
     close_dot(e, &p);
     e->work += weight * (uint64_t)batch * (uint64_t)M * (uint64_t)N * (uint64_t)K / 2;
