@@ -534,7 +534,7 @@ class Interpreter:
     def do_tt_reshape(self, op, args, ty):
         return args[0].reshape(ty.shape)
 
-    do_tt_expand_dims = do_tt_reshape
+    do_tt_expand_dims = do_tt_unsplat = do_tt_reshape
 
     def do_tt_trans(self, op, args, ty):
         order = re.search(r"order = array<i32: ([\d, ]+)>", op.attrs)[1]
