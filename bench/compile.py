@@ -8,12 +8,9 @@ from collections.abc import Callable, Iterator
 import harness
 import networks
 import torch
-import torch._inductor.config
 import torch.nn.functional as F
 from harness import Case
 from torch import Tensor
-
-torch._inductor.config.fx_graph_cache = False  # it doesn't know the compiler's version; Triton's cache does
 
 Work = Callable[[], object]
 

@@ -102,7 +102,17 @@ def _enter(bridge: ModuleType) -> None:
         importlib.reload(importlib.import_module(f"torch.xpu.{part}"))
     importlib.reload(torch.xpu)
     _types.extend(torch.xpu)
+    _mark_caches()
     _trace_attention()
+
+
+def _mark_caches() -> None:
+    """Let PyTorch's caches of compiled graphs, which hold kernels, tell versions of the compiler apart."""
+    from torch.compiler import config
+
+    from openxpu import _tile
+
+    config.cache_key_tag += f"openxpu-{_tile.version()}"
 
 
 def _trace_attention() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import hashlib
 import itertools
 import os
 from dataclasses import dataclass
@@ -106,11 +107,21 @@ class TooLargeError(CompileError):
     """The module's blocks need more local memory than the target has."""
 
 
+def _path() -> Path:
+    """Say where libxpu is: the file that ``OPENXPU_LIBRARY`` names, else the package's own."""
+    return Path(os.environ.get("OPENXPU_LIBRARY") or Path(__file__).with_name("libxpu.so"))
+
+
+@functools.cache
+def version() -> str:
+    """Return what changes with every change of the compiler."""
+    return hashlib.sha256(_path().read_bytes()).hexdigest()[:16]
+
+
 @functools.cache
 def library() -> ctypes.CDLL:
-    """Open libxpu: the file that ``OPENXPU_LIBRARY`` names, else the package's own."""
-    path = os.environ.get("OPENXPU_LIBRARY", str(Path(__file__).with_name("libxpu.so")))
-    opened = ctypes.CDLL(path)
+    """Open libxpu."""
+    opened = ctypes.CDLL(str(_path()))
     opened.xpu_last_error.restype = ctypes.c_char_p
     opened.xpu_status_name.restype = ctypes.c_char_p
     return opened

@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from helpers import python
+from openxpu import _tile
 from torch import Tensor, nn
 
 pytest.importorskip("triton")
@@ -310,3 +311,24 @@ def test_embedding_bag_where_the_last_offset_is_an_end(mode: str) -> None:
     for one, other in zip(expected, actual, strict=True):
         torch.testing.assert_close(one.cpu(), other.cpu())
     torch.testing.assert_close(actual[0].cpu(), bags(indices, offsets, table)[0])
+
+
+def test_the_cache_of_graphs_knows_the_compiler(tmp_path: Path) -> None:
+    """Another version of it compiles again."""
+    from torch._dynamo.utils import counters
+    from torch.compiler import config
+
+    def hits() -> int:
+        torch._dynamo.reset()
+        counters.clear()
+        torch.compile(lambda x: x.sin() * 3)(torch.ones(8, device="xpu"))
+        return sum(n for name, n in counters["inductor"].items() if name == "fxgraph_cache_hit") + sum(
+            n for name, n in counters["aot_autograd"].items() if name == "autograd_cache_hit"
+        )
+
+    assert _tile.version() in config.cache_key_tag
+    with torch._inductor.config.patch(fx_graph_cache=True):
+        hits()
+        assert hits()
+        with config.patch(cache_key_tag=f"{config.cache_key_tag} {tmp_path}"):
+            assert not hits()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 from dataclasses import asdict, dataclass
@@ -100,18 +99,6 @@ def describe(properties: dict[str, Any]) -> str:
     return json.dumps({name: value if name == "name" else int(value) for name, value in target.items()})
 
 
-@functools.lru_cache
-def _version() -> str:
-    """Changes with every change of the compiler: it is in libxpu."""
-    import importlib.util
-    from pathlib import Path
-
-    spec = importlib.util.find_spec("openxpu")
-    assert spec is not None and spec.origin is not None
-    library = Path(spec.origin).with_name("libxpu.so")
-    return hashlib.sha256(library.read_bytes()).hexdigest()[:16]
-
-
 def _keeps_descriptors(module: Any, target: dict[str, Any]) -> bool:
     """Say whether descriptors stay: for dots whose operands the device reads by blocks, if the kernel makes them."""
     text = str(module) if target.get("has_block_2d") else ""
@@ -131,7 +118,7 @@ class XPUBackend(BaseBackend):
 
     def hash(self) -> str:
         """Identifies the compiler and what it compiles for, in Triton's cache."""
-        return f"{_version()}-{self._arch()}"
+        return f"{_tile.version()}-{self._arch()}"
 
     def _arch(self) -> str:
         arch: Any = self.target.arch
