@@ -1,5 +1,5 @@
 # Writes OUT, a C file with `embedded_files[]`: name and text of each of FILES.
-set(text "/* generated */\n#include <stddef.h>\n")
+set(text "/* generated */\n#include \"core/embedded.h\"\n")
 set(table "")
 foreach(file ${FILES})
   get_filename_component(name ${file} NAME)
@@ -9,5 +9,5 @@ foreach(file ${FILES})
   string(APPEND text "static const char ${id}[] = {${bytes}0};\n")
   string(APPEND table "    {\"${name}\", ${id}, sizeof ${id} - 1},\n")
 endforeach()
-string(APPEND text "const struct embedded_file { const char *name, *text; size_t size; } embedded_files[] = {\n${table}    {NULL, NULL, 0}};\n")
+string(APPEND text "extern const embedded_file embedded_files[];\nconst embedded_file embedded_files[] = {\n${table}    {NULL, NULL, 0}};\n")
 file(WRITE ${OUT} "${text}")

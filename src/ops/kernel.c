@@ -8,14 +8,10 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "core/embedded.h"
 #include "core/memory.h"
 #include "core/status.h"
 #include "core/text.h"
-
-extern const struct embedded_file {
-    const char *name, *text;
-    size_t size;
-} embedded_files[];
 
 typedef struct slot {
     _Atomic(xpu_kernel *) kernel; /* NULL: the slot is free */
@@ -110,50 +106,6 @@ static xpu_status file_kernel(int device, const kernel_key *key, xpu_kernel **ke
 
 /* --- source text --- */
 
-static const struct embedded_file *embedded(const char *name, size_t length) {
-    for (const struct embedded_file *f = embedded_files; f->name; f++)
-        if (strlen(f->name) == length && !memcmp(f->name, name, length)) return f;
-    return NULL;
-}
-
-#define MAX_INCLUDES 16
-typedef struct included {
-    const struct embedded_file *file[MAX_INCLUDES];
-    int count;
-} included;
-
-/* Appends `source` with each line `#include "name"` replaced by that embedded file, once in a program. */
-static xpu_status expand(text *out, const char *source, size_t size, included *seen) {
-    static const char directive[] = "#include \"";
-    const char *end = source + size;
-    while (source < end) {
-        const char *line_end = memchr(source, '\n', (size_t)(end - source));
-        size_t length = line_end ? (size_t)(line_end + 1 - source) : (size_t)(end - source);
-        size_t prefix = sizeof directive - 1;
-        if (length > prefix && !memcmp(source, directive, prefix)) {
-            const char *name = source + prefix, *quote = memchr(name, '"', length - prefix);
-            const struct embedded_file *file = quote ? embedded(name, (size_t)(quote - name)) : NULL;
-            if (!file)
-                return xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "kernel source: no embedded file for %.*s",
-                                (int)length, source);
-            bool again = false;
-            for (int i = 0; i < seen->count; i++) again |= seen->file[i] == file;
-            if (!again) {
-                if (seen->count == MAX_INCLUDES)
-                    return xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "kernel source: more than %d includes",
-                                    MAX_INCLUDES);
-                seen->file[seen->count++] = file;
-                XPU_TRY(expand(out, file->text, file->size, seen));
-            }
-        } else {
-            text_append(out, source, length);
-        }
-        source += length;
-    }
-    text_add(out, "\n");
-    return XPU_SUCCESS;
-}
-
 /* For another device than the one at hand (an offline compiler's) -DXPU_CAPABILITIES and its own defines
  * take the place of these. */
 static void define_capabilities(text *out, const xpu_device_properties *p) {
@@ -180,15 +132,15 @@ static void define_capabilities(text *out, const xpu_device_properties *p) {
 
 static xpu_status compose(text *out, const xpu_device_properties *properties, const kernel_recipe *recipe) {
     static const char prelude[] = "#include \"prelude.cl\"\n";
-    included seen = {0};
+    embedded_seen seen = {0};
     define_capabilities(out, properties);
-    XPU_TRY(expand(out, prelude, sizeof prelude - 1, &seen));
+    XPU_TRY(embedded_add(out, prelude, sizeof prelude - 1, &seen));
     if (recipe->file) {
-        const struct embedded_file *file = embedded(recipe->file, strlen(recipe->file));
+        const embedded_file *file = embedded_find(recipe->file, strlen(recipe->file));
         if (!file) return xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "no kernel file %s", recipe->file);
-        XPU_TRY(expand(out, file->text, file->size, &seen));
+        XPU_TRY(embedded_add(out, file->text, file->size, &seen));
     }
-    if (recipe->text) XPU_TRY(expand(out, recipe->text, strlen(recipe->text), &seen));
+    if (recipe->text) XPU_TRY(embedded_add(out, recipe->text, strlen(recipe->text), &seen));
     if (out->failed)
         return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for the source of kernel %s", recipe->name);
     return XPU_SUCCESS;

@@ -2,6 +2,7 @@
  */
 #include <string.h>
 
+#include "core/embedded.h"
 #include "core/memory.h"
 #include "tile/emit.h"
 
@@ -160,15 +161,9 @@ static void find_written(tile *t, const region *r) {
         }
 }
 
-extern const struct embedded_file {
-    const char *name, *text;
-    size_t size;
-} embedded_files[];
-
 static const char *file_text(const char *name) {
-    for (const struct embedded_file *f = embedded_files; f->name; f++)
-        if (!strcmp(f->name, name)) return f->text;
-    return "";
+    const embedded_file *file = embedded_find(name, strlen(name));
+    return file ? file->text : "";
 }
 
 /* Appends text in which lines `#include "file"` are replaced by those of the operator library's file. */
