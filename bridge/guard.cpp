@@ -105,7 +105,9 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
         return before;
     }
     void *getStreamNativeHandle(const c10::Stream stream) const override {
-        return xpu_stream_native(unwrap(stream));
+        void *queue;
+        check(xpu_stream_native(unwrap(stream), &queue));
+        return queue;
     }
     bool queryStream(const c10::Stream &stream) const override {
         return finished(xpu_stream_query(unwrap(stream)));

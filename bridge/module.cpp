@@ -161,7 +161,7 @@ METHOD(device_properties) {
     THPObjectPtr dict(PyDict_New());
     static const char *const types[] = {"gpu", "cpu", "accelerator"};
     put(dict, "type", THPUtils_packString(types[properties.type]));
-    static const char *const memories[] = {"usm", "svm", "host"};
+    static const char *const memories[] = {"usm", "svm", "host", "buffer"};
     put(dict, "memory", THPUtils_packString(memories[properties.memory]));
 #define PUT_text(name) put(dict, #name, THPUtils_packString(properties.name));
 #define PUT_boolean(name) put(dict, #name, PyBool_FromLong(properties.name));
@@ -236,16 +236,29 @@ METHOD(new_stream) {
     END_HANDLE_TH_ERRORS
 }
 
-// (device, id) → (cl_command_queue, priority)
-METHOD(stream_info) {
-    HANDLE_TH_ERRORS
+// The stream that a tuple (device, id) names.
+xpu_stream *stream_from(PyObject *argument) {
     int device;
     long long id;
-    if (!PyArg_ParseTuple(argument, "iL", &device, &id)) return nullptr;
+    if (!PyArg_ParseTuple(argument, "iL", &device, &id)) throw python_error();
     xpu_stream *stream;
     check(xpu_stream_from_id(device, id, &stream));
-    return Py_BuildValue("(Ki)", reinterpret_cast<unsigned long long>(xpu_stream_native(stream)),
-                         xpu_stream_priority(stream));
+    return stream;
+}
+
+// (device, id) → cl_command_queue
+METHOD(stream_queue) {
+    HANDLE_TH_ERRORS
+    void *queue;
+    check(xpu_stream_native(stream_from(argument), &queue));
+    return PyLong_FromVoidPtr(queue);
+    END_HANDLE_TH_ERRORS
+}
+
+// (device, id) → priority
+METHOD(stream_priority) {
+    HANDLE_TH_ERRORS
+    return PyLong_FromLong(xpu_stream_priority(stream_from(argument)));
     END_HANDLE_TH_ERRORS
 }
 
@@ -438,7 +451,8 @@ PyMethodDef methods[] = {
     {"device_properties", device_properties, METH_O, nullptr},
     {"new_stream", new_stream, METH_VARARGS, nullptr},
     {"elapsed_time", elapsed_time, METH_VARARGS, nullptr},
-    {"stream_info", stream_info, METH_VARARGS, nullptr},
+    {"stream_queue", stream_queue, METH_VARARGS, nullptr},
+    {"stream_priority", stream_priority, METH_VARARGS, nullptr},
     {"fallback_counts", fallback_counts_, METH_VARARGS, nullptr},
     {"program_stats", program_stats, METH_NOARGS, nullptr},
     {"drain_autograd", drain_autograd_, METH_NOARGS, nullptr},

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ALLOWED = {
     "src/core": {"core"},
     "src/cl": {"core", "cl"},
-    "src/runtime": {"core", "cl", "runtime"},
+    "src/runtime": {"core", "cl", "runtime", "kernels"},
     "src/ops": {"core", "ops", "kernels"},
     "src/tile": {"core", "tile"},
     "src/kernels": {"kernels"},

@@ -20,9 +20,10 @@ typedef enum xpu_device_type { XPU_DEVICE_GPU, XPU_DEVICE_CPU, XPU_DEVICE_ACCELE
 
 /* How the device's memory is allocated and addressed. */
 typedef enum xpu_memory_kind {
-    XPU_MEMORY_USM, /* cl_intel_unified_shared_memory */
-    XPU_MEMORY_SVM, /* coarse-grained shared virtual memory (NVIDIA) */
-    XPU_MEMORY_HOST /* plain host memory: the device addresses the process's own memory */
+    XPU_MEMORY_USM,   /* cl_intel_unified_shared_memory */
+    XPU_MEMORY_SVM,   /* coarse-grained shared virtual memory */
+    XPU_MEMORY_HOST,  /* plain host memory: the device addresses the process's own memory */
+    XPU_MEMORY_BUFFER /* plain buffers, whose addresses a kernel tells (NVIDIA) */
 } xpu_memory_kind;
 
 /* Everything known about a device, read once. Each line of the table is

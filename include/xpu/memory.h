@@ -117,8 +117,8 @@ XPU_API xpu_status xpu_host_empty_cache(void);
 XPU_API bool xpu_host_is_pinned(const void *pointer);
 
 /* Asynchronous on `stream`: any mix of device and host memory; overlapping ranges are the caller's error.
- * From or to pageable host memory, `blocking` must be true, or the caller keeps the memory alive and
- * unchanged until the stream has passed. */
+ * `blocking`: host memory may be read, changed or freed on return (uploads needn't be through by then).
+ * Without it the caller keeps host memory as it is until the stream has passed. */
 XPU_API xpu_status xpu_memcpy(xpu_stream *stream, void *to, const void *from, size_t size, bool blocking);
 /* Fills with a pattern of 1, 2, 4, 8 or 16 bytes; `size` is a multiple of it. */
 XPU_API xpu_status xpu_memset(xpu_stream *stream, void *to, const void *pattern, size_t pattern_size,

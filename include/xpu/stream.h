@@ -44,8 +44,8 @@ XPU_API xpu_status xpu_stream_from_id(int device, int64_t id, xpu_stream **strea
 XPU_API int xpu_stream_device(const xpu_stream *stream);
 XPU_API int xpu_stream_priority(const xpu_stream *stream);
 
-/* The cl_command_queue. */
-XPU_API void *xpu_stream_native(const xpu_stream *stream);
+/* The cl_command_queue, which is the stream's for good once it has been asked for. */
+XPU_API xpu_status xpu_stream_native(xpu_stream *stream, void **queue);
 
 /* XPU_SUCCESS when all submitted work has finished, else XPU_NOT_READY. */
 XPU_API xpu_status xpu_stream_query(xpu_stream *stream);

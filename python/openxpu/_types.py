@@ -36,12 +36,12 @@ class _XpuStreamBase(torch.Stream):
     @property
     def sycl_queue(self) -> int:
         """The stream's cl_command_queue; the name is torch.xpu's."""
-        return _bridge.stream_info(self.device_index, self.stream_id)[0]
+        return _bridge.stream_queue(self.device_index, self.stream_id)
 
     @property
     def priority(self) -> int:
         """Lower is more urgent."""
-        return _bridge.stream_info(self.device_index, self.stream_id)[1]
+        return _bridge.stream_priority(self.device_index, self.stream_id)
 
     @staticmethod
     def priority_range() -> tuple[int, int]:

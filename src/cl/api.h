@@ -179,6 +179,11 @@ typedef void (*cl_event_callback)(cl_event event, cl_int status, void *user);
       (cl_command_queue, void *, const void *, size_t, size_t, cl_uint, const cl_event *, cl_event *))   \
     X(cl_mem, clCreateBuffer, (cl_context, cl_bitfield, size_t, void *, cl_int *))                       \
     X(cl_int, clReleaseMemObject, (cl_mem))                                                              \
+    X(cl_int, clEnqueueReadBuffer,                                                                       \
+      (cl_command_queue, cl_mem, cl_bool, size_t, size_t, void *, cl_uint, const cl_event *, cl_event *)) \
+    X(cl_int, clEnqueueWriteBuffer,                                                                      \
+      (cl_command_queue, cl_mem, cl_bool, size_t, size_t, const void *, cl_uint, const cl_event *,       \
+       cl_event *))                                                                                      \
     X(void *, clEnqueueMapBuffer,                                                                        \
       (cl_command_queue, cl_mem, cl_bool, cl_bitfield, size_t, size_t, cl_uint, const cl_event *,        \
        cl_event *, cl_int *))                                                                            \

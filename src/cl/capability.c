@@ -87,7 +87,10 @@ xpu_status cl_read_capabilities(cl_device *device) {
     p->type = type & CL_DEVICE_TYPE_GPU   ? XPU_DEVICE_GPU
               : type & CL_DEVICE_TYPE_CPU ? XPU_DEVICE_CPU
                                           : XPU_DEVICE_ACCELERATOR;
-    device->host = p->type == XPU_DEVICE_CPU;
+    /* "buffer": all devices have plain buffers and queues of their own, host devices too; for tests */
+    const char *kind = getenv("OPENXPU_MEMORY");
+    const bool buffers = kind && !strcmp(kind, "buffer");
+    device->host = p->type == XPU_DEVICE_CPU && !buffers;
     words(&q, CL_DEVICE_NAME, p->name);
     words(&q, CL_DEVICE_VENDOR, p->vendor);
     words(&q, CL_DRIVER_VERSION, p->driver_version);
@@ -158,6 +161,8 @@ xpu_status cl_read_capabilities(cl_device *device) {
     bool supported = true;
     if (device->host)
         p->memory = XPU_MEMORY_HOST;
+    else if (nvidia || buffers) /* NVIDIA's SVM is mirrored in host memory, and slow to make */
+        p->memory = XPU_MEMORY_BUFFER;
     else if (extension(&q, "cl_intel_unified_shared_memory"))
         p->memory = XPU_MEMORY_USM;
     else if (number(&q, CL_DEVICE_SVM_CAPABILITIES) & CL_DEVICE_SVM_COARSE_GRAIN_BUFFER)

@@ -52,6 +52,9 @@ xpu_status cl_memory_free(int device, void *pointer);
 /* A few bytes that kernels of the device write for the host. `direct`: the host reads and writes them where
  * they lie, when the device is not at work on them; else by copies. Freed by cl_memory_free. */
 xpu_status cl_report_alloc(int device, size_t size, void **pointer, bool *direct);
+/* XPU_MEMORY_BUFFER: the buffer around a device address, and how far into it the address lies. NULL where the
+ * address is in none of the device's. The buffer lives as long as the memory. */
+cl_mem cl_memory_buffer(int device, const void *pointer, size_t *offset);
 /* Host memory that devices copy from and to without staging. */
 xpu_status cl_host_alloc(size_t size, void **pointer);
 xpu_status cl_host_free(void *pointer);

@@ -3,7 +3,7 @@
 #include <pthread.h>
 #include <sys/mman.h>
 
-#include "cl/cl.h"
+#include "cl/buffer.h"
 
 #define HUGE_PAGE ((size_t)2 << 20)
 
@@ -36,6 +36,7 @@ xpu_status cl_memory_alloc(int index, size_t size, void **pointer) {
         break;
     }
     case XPU_MEMORY_SVM: memory = device->api->clSVMAlloc(device->context, CL_MEM_READ_WRITE, size, 0); break;
+    case XPU_MEMORY_BUFFER: return buffer_alloc(index, size, pointer);
     }
     if (error != CL_SUCCESS && error != CL_MEM_OBJECT_ALLOCATION_FAILURE)
         return cl_check(error, "->clDeviceMemAllocINTEL", device);
@@ -53,6 +54,7 @@ xpu_status cl_memory_free(int index, void *pointer) {
         return cl_check(device->api->clMemBlockingFreeINTEL(device->context, pointer),
                         "->clMemBlockingFreeINTEL", device);
     case XPU_MEMORY_SVM: device->api->clSVMFree(device->context, pointer); return XPU_SUCCESS;
+    case XPU_MEMORY_BUFFER: return buffer_free(index, pointer);
     }
     return XPU_SUCCESS;
 }
@@ -67,7 +69,7 @@ static xpu_status usm_host_alloc(const cl_device *device, size_t size, void **po
 
 xpu_status cl_report_alloc(int index, size_t size, void **pointer, bool *direct) {
     const cl_device *device = &cl_devices[index];
-    *direct = device->properties.memory != XPU_MEMORY_SVM;
+    *direct = device->properties.memory == XPU_MEMORY_USM || device->properties.memory == XPU_MEMORY_HOST;
     if (device->properties.memory == XPU_MEMORY_USM) return usm_host_alloc(device, size, pointer);
     return cl_memory_alloc(index, size, pointer);
 }
@@ -124,7 +126,8 @@ xpu_status cl_host_alloc(size_t size, void **pointer) {
         *pointer = memory;
         return XPU_SUCCESS;
     case XPU_MEMORY_USM: return usm_host_alloc(device, size, pointer);
-    case XPU_MEMORY_SVM: return map_buffer(device, size, pointer);
+    case XPU_MEMORY_SVM:
+    case XPU_MEMORY_BUFFER: return map_buffer(device, size, pointer);
     }
     return XPU_ERROR_NOT_SUPPORTED;
 }
@@ -137,6 +140,7 @@ xpu_status cl_host_free(void *pointer) {
         return cl_check(device->api->clMemBlockingFreeINTEL(device->context, pointer),
                         "->clMemBlockingFreeINTEL", device);
     case XPU_MEMORY_SVM:
+    case XPU_MEMORY_BUFFER:
         pthread_mutex_lock(&mappings_lock);
         for (mapping **link = &mappings; *link; link = &(*link)->next) {
             mapping *m = *link;

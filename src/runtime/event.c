@@ -43,12 +43,11 @@ xpu_status xpu_event_record(xpu_event *event, xpu_stream *stream) {
     }
     const cl_device *device = &cl_devices[event->device];
     cl_event marker;
-    CL_TRY(device, device->api->clEnqueueMarkerWithWaitList(stream->queue, 0, NULL, &marker));
+    if (event->timing) XPU_TRY(stream_keep_times(stream));
+    XPU_TRY(stream_put_marker(stream, &marker));
     if (event->marker) device->api->clReleaseEvent(event->marker);
     event->marker = marker;
     event->recorded = true;
-    stream_note_work(stream);
-    CL_TRY(device, device->api->clFlush(stream->queue));
     return XPU_SUCCESS;
 }
 
@@ -84,9 +83,12 @@ xpu_status xpu_stream_wait(xpu_stream *stream, xpu_event *event) {
         return XPU_SUCCESS;
     if (event->device != stream->device) return event_finish(event); /* contexts don't share events */
     const cl_device *device = &cl_devices[stream->device];
-    CL_TRY(device, device->api->clEnqueueBarrierWithWaitList(stream->queue, 1, &event->marker, NULL));
-    stream_note_work(stream);
-    return XPU_SUCCESS;
+    cl_command_queue queue = stream_enter(stream);
+    xpu_status status = cl_check(device->api->clEnqueueBarrierWithWaitList(queue, 1, &event->marker, NULL),
+                                 "->clEnqueueBarrierWithWaitList", device);
+    if (status == XPU_SUCCESS) stream_note_work(stream);
+    stream_leave(stream);
+    return status;
 }
 
 static xpu_status time_of(const xpu_event *event, uint64_t *time) {

@@ -36,7 +36,7 @@ static xpu_status transfer(int device, xpu_fault *place, xpu_fault *fault) {
         return XPU_SUCCESS;
     }
     XPU_TRY(xpu_stream_default(device, &stream));
-    if (fault) return stream_copy(stream, fault, place, sizeof *place, true);
+    if (fault) return stream_copy(stream, fault, place, sizeof *place, true, NULL);
     XPU_TRY(xpu_memset(stream, place, &empty, 1, sizeof *place));
     return stream_finish(stream);
 }

@@ -25,4 +25,8 @@ struct xpu_kernel {
 /* A new object of the driver for `kernel`, ready for launches. */
 xpu_status kernel_instance(xpu_kernel *kernel, cl_kernel *instance);
 
+/* xpu_launch, on record as a copy or fill of so many bytes. */
+xpu_status launch_for_bytes(xpu_stream *stream, xpu_kernel *kernel, const xpu_range *range,
+                            const void *params, size_t params_size, uint64_t bytes);
+
 #endif

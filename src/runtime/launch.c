@@ -12,6 +12,7 @@ typedef struct arguments {
     size_t params_size;
     const xpu_arg *args;
     int count;
+    uint64_t bytes; /* for the record */
 } arguments;
 
 static xpu_status set_arguments(const cl_device *device, const xpu_kernel *kernel, cl_kernel instance,
@@ -88,11 +89,15 @@ static xpu_status submit_instance(xpu_stream *stream, const xpu_kernel *kernel, 
     bool profile = atomic_load_explicit(&profile_on, memory_order_relaxed) && !stream->host;
     uint64_t now = profile ? profile_clock() : 0;
     cl_event event = NULL;
+    if (profile) XPU_TRY(stream_keep_times(stream));
     XPU_TRY(set_arguments(device, kernel, instance, a));
-    XPU_TRY(enqueue(device, stream->queue, kernel, instance, range, NULL, range->groups,
-                    profile ? &event : NULL));
-    stream_note_work(stream);
-    if (profile) profile_add(kernel->label, stream, now, now, now, 0, event);
+    cl_command_queue queue = stream_enter(stream);
+    xpu_status status =
+        enqueue(device, queue, kernel, instance, range, NULL, range->groups, profile ? &event : NULL);
+    if (status == XPU_SUCCESS) stream_note_work(stream);
+    stream_leave(stream);
+    XPU_TRY(status);
+    if (profile) profile_add(kernel->label, stream, now, now, now, a->bytes, event);
     if (stream->host) CL_TRY(device, device->api->clFinish(stream->queue));
     return XPU_SUCCESS;
 }
@@ -200,6 +205,12 @@ static xpu_status launch(xpu_stream *stream, xpu_kernel *kernel, const xpu_range
 xpu_status xpu_launch(xpu_stream *stream, xpu_kernel *kernel, const xpu_range *range, const void *params,
                       size_t params_size) {
     arguments a = {.params = params, .params_size = params_size};
+    return launch(stream, kernel, range, &a);
+}
+
+xpu_status launch_for_bytes(xpu_stream *stream, xpu_kernel *kernel, const xpu_range *range,
+                            const void *params, size_t params_size, uint64_t bytes) {
+    arguments a = {.params = params, .params_size = params_size, .bytes = bytes};
     return launch(stream, kernel, range, &a);
 }
 

@@ -22,7 +22,9 @@ struct xpu_stream {
     int device;
     int priority;
     int64_t id;
-    cl_command_queue queue;
+    cl_command_queue queue;     /* to be used between stream_enter and stream_leave */
+    pthread_rwlock_t gate;      /* guards `queue` on other than host devices: writing is changing it */
+    atomic_bool keeps_times;    /* the queue keeps the times of its commands, or nobody can make it */
     bool host;                  /* on a host device: work is done when the submitting call returns */
     bool external;              /* a caller's queue, into which the caller may put work of its own */
     atomic_ullong submitted;    /* commands put into the queue so far; counted on other than host devices */
@@ -33,13 +35,36 @@ struct xpu_stream {
     unsigned long long query_submitted; /* `submitted` when it was put in */
 };
 
+/* The queue, which stays the stream's until stream_leave. Every command goes in between. */
+static inline cl_command_queue stream_enter(xpu_stream *stream) {
+    if (!stream->host) pthread_rwlock_rdlock(&stream->gate);
+    return stream->queue;
+}
+static inline void stream_leave(xpu_stream *stream) {
+    if (!stream->host) pthread_rwlock_unlock(&stream->gate);
+}
+
+/* From now on the stream's commands keep their times (events of timing, profiling). A queue that keeps times
+ * takes longer for each event and copy, and what a queue does is settled when it is made: so the stream
+ * begins with one that doesn't and changes to another, in order, when times are first wanted. */
+xpu_status stream_keep_times(xpu_stream *stream);
+
+/* A marker of what the stream has been given so far, on its way to the device. */
+xpu_status stream_put_marker(xpu_stream *stream, cl_event *marker);
+
 /* Notes that a command was put into the stream's queue; call it after putting it in. */
 static inline void stream_note_work(xpu_stream *stream) {
     atomic_fetch_add_explicit(&stream->submitted, 1, memory_order_release);
 }
 
-/* xpu_memcpy, less the report of faults. */
-xpu_status stream_copy(xpu_stream *stream, void *to, const void *from, size_t size, bool blocking);
+/* xpu_memcpy, less the report of faults. *waited (may be NULL): the stream's work has been waited for. */
+xpu_status stream_copy(xpu_stream *stream, void *to, const void *from, size_t size, bool blocking,
+                       bool *waited);
+
+/* Copies and fills of devices with memory of kind XPU_MEMORY_BUFFER (copy_buffer.c). */
+xpu_status buffer_copy(xpu_stream *stream, void *to, const void *from, size_t size, bool blocking,
+                       bool *waited);
+xpu_status buffer_fill(xpu_stream *stream, void *to, const void *pattern, size_t pattern_size, size_t size);
 
 /* The queue that runs kernels on the calling thread of a host device with has_local_exec. */
 xpu_status slot_queue(int slot, int device, cl_command_queue *queue);

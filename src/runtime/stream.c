@@ -19,10 +19,10 @@ typedef struct external {
 static _Atomic(external *) externals;
 static pthread_mutex_t create_lock = PTHREAD_MUTEX_INITIALIZER; /* guards making streams */
 
-static xpu_status make_queue(const cl_device *device, int priority, cl_command_queue *queue) {
+static xpu_status make_queue(const cl_device *device, int priority, bool times, cl_command_queue *queue) {
     static const cl_bitfield hints[PRIORITIES] = {CL_QUEUE_PRIORITY_HIGH_KHR, CL_QUEUE_PRIORITY_MED_KHR,
                                                   CL_QUEUE_PRIORITY_LOW_KHR};
-    cl_bitfield flags = device->profiling ? CL_QUEUE_PROFILING_ENABLE : 0;
+    cl_bitfield flags = times ? CL_QUEUE_PROFILING_ENABLE : 0;
     cl_bitfield properties[] = {CL_QUEUE_PROPERTIES, flags, CL_QUEUE_PRIORITY_KHR,
                                 hints[priority - XPU_PRIORITY_HIGH], 0};
     cl_int error;
@@ -33,6 +33,38 @@ static xpu_status make_queue(const cl_device *device, int priority, cl_command_q
             device->api->clCreateCommandQueueWithProperties(device->context, device->id, properties, &error);
     }
     return cl_check(error, "->clCreateCommandQueueWithProperties", device);
+}
+
+/* What comes into the new queue waits for what is in the old one; the gate is held for writing. */
+static xpu_status follow(const cl_device *device, cl_command_queue old, cl_command_queue new) {
+    cl_event end;
+    CL_TRY(device, device->api->clEnqueueMarkerWithWaitList(old, 0, NULL, &end));
+    xpu_status status = cl_check(device->api->clFlush(old), "->clFlush", device);
+    if (status == XPU_SUCCESS)
+        status = cl_check(device->api->clEnqueueBarrierWithWaitList(new, 1, &end, NULL),
+                          "->clEnqueueBarrierWithWaitList", device);
+    device->api->clReleaseEvent(end);
+    return status;
+}
+
+xpu_status stream_keep_times(xpu_stream *stream) {
+    if (atomic_load_explicit(&stream->keeps_times, memory_order_acquire)) return XPU_SUCCESS;
+    const cl_device *device = &cl_devices[stream->device];
+    cl_command_queue queue;
+    XPU_TRY(make_queue(device, stream->priority, true, &queue));
+    xpu_status status = XPU_SUCCESS;
+    pthread_rwlock_wrlock(&stream->gate);
+    const bool late = atomic_load(&stream->keeps_times); /* another thread was faster */
+    if (!late) status = follow(device, stream->queue, queue);
+    if (!late && status == XPU_SUCCESS) {
+        cl_command_queue old = stream->queue;
+        stream->queue = queue;
+        queue = old; /* which lives until its commands are done */
+        atomic_store_explicit(&stream->keeps_times, true, memory_order_release);
+    }
+    pthread_rwlock_unlock(&stream->gate);
+    device->api->clReleaseCommandQueue(queue);
+    return status;
 }
 
 static xpu_status get(int index, int position, xpu_stream **stream) {
@@ -50,11 +82,13 @@ static xpu_status get(int index, int position, xpu_stream **stream) {
             position ? (position - 1) / XPU_STREAMS_PER_PRIORITY + XPU_PRIORITY_HIGH : XPU_PRIORITY_NORMAL;
         there = core_calloc(1, sizeof *there);
         if (!there) status = xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for a stream");
-        if (there && (status = make_queue(device, priority, &there->queue)) == XPU_SUCCESS) {
+        if (there && (status = make_queue(device, priority, false, &there->queue)) == XPU_SUCCESS) {
             there->device = index;
             there->priority = priority;
             there->id = position;
             there->host = device->host;
+            atomic_init(&there->keeps_times, device->host); /* host devices need none */
+            pthread_rwlock_init(&there->gate, NULL);
             pthread_mutex_init(&there->query_lock, NULL);
             atomic_store_explicit(&pool[index][position], there, memory_order_release);
         } else {
@@ -108,6 +142,8 @@ xpu_status xpu_stream_from_external(int index, void *queue, xpu_stream **stream)
             e->stream.queue = queue;
             e->stream.host = device->host;
             e->stream.external = true;
+            atomic_init(&e->stream.keeps_times, true);
+            pthread_rwlock_init(&e->stream.gate, NULL);
             pthread_mutex_init(&e->stream.query_lock, NULL);
             e->next = atomic_load(&externals);
             atomic_store_explicit(&externals, e, memory_order_release);
@@ -137,7 +173,12 @@ xpu_status xpu_stream_set_current(xpu_stream *stream) {
 int64_t xpu_stream_id(const xpu_stream *stream) { return stream->id; }
 int xpu_stream_device(const xpu_stream *stream) { return stream->device; }
 int xpu_stream_priority(const xpu_stream *stream) { return stream->priority; }
-void *xpu_stream_native(const xpu_stream *stream) { return stream->queue; }
+
+xpu_status xpu_stream_native(xpu_stream *stream, void **queue) {
+    XPU_TRY(stream_keep_times(stream)); /* the last change of the queue */
+    *queue = stream->queue;
+    return XPU_SUCCESS;
+}
 
 xpu_status xpu_stream_from_id(int device, int64_t id, xpu_stream **stream) {
     cl_device *found;
@@ -172,9 +213,11 @@ xpu_status stream_finish(xpu_stream *stream) {
     if (stream->host) return XPU_SUCCESS;
     const cl_device *device = &cl_devices[stream->device];
     unsigned long long count = atomic_load_explicit(&stream->submitted, memory_order_acquire);
-    CL_TRY(device, device->api->clFinish(stream->queue));
-    note_finished(stream, count);
-    return XPU_SUCCESS;
+    cl_command_queue queue = stream_enter(stream);
+    xpu_status status = cl_check(device->api->clFinish(queue), "->clFinish", device);
+    stream_leave(stream);
+    if (status == XPU_SUCCESS) note_finished(stream, count);
+    return status;
 }
 
 xpu_status xpu_stream_synchronize(xpu_stream *stream) {
@@ -197,10 +240,22 @@ static xpu_status ask_marker(const cl_device *device, cl_event *marker) {
     return XPU_SUCCESS;
 }
 
-static xpu_status put_marker(const cl_device *device, xpu_stream *stream, cl_event *marker) {
-    CL_TRY(device, device->api->clEnqueueMarkerWithWaitList(stream->queue, 0, NULL, marker));
-    CL_TRY(device, device->api->clFlush(stream->queue));
-    return XPU_SUCCESS;
+static xpu_status put_marker(xpu_stream *stream, bool work, cl_event *marker) {
+    const cl_device *device = &cl_devices[stream->device];
+    cl_command_queue queue = stream_enter(stream);
+    xpu_status status = cl_check(device->api->clEnqueueMarkerWithWaitList(queue, 0, NULL, marker),
+                                 "->clEnqueueMarkerWithWaitList", device);
+    if (status == XPU_SUCCESS) {
+        if (work) stream_note_work(stream);
+        status = cl_check(device->api->clFlush(queue), "->clFlush", device);
+        if (status != XPU_SUCCESS) device->api->clReleaseEvent(*marker);
+    }
+    stream_leave(stream);
+    return status;
+}
+
+xpu_status stream_put_marker(xpu_stream *stream, cl_event *marker) {
+    return put_marker(stream, true, marker);
 }
 
 /* A queue can't be asked, only a marker in it, which even in an idle queue is not done at once. So the marker
@@ -212,7 +267,7 @@ static xpu_status query(const cl_device *device, xpu_stream *stream) {
     }
     unsigned long long count = atomic_load_explicit(&stream->submitted, memory_order_acquire);
     if (count <= atomic_load(&stream->finished)) return XPU_SUCCESS;
-    XPU_TRY(put_marker(device, stream, &stream->query_marker));
+    XPU_TRY(put_marker(stream, false, &stream->query_marker));
     stream->query_submitted = count;
     XPU_TRY(ask_marker(device, &stream->query_marker));
     note_finished(stream, count);
@@ -223,7 +278,7 @@ static xpu_status query(const cl_device *device, xpu_stream *stream) {
  * queue. */
 static xpu_status query_external(const cl_device *device, xpu_stream *stream) {
     cl_event marker;
-    XPU_TRY(put_marker(device, stream, &marker));
+    XPU_TRY(put_marker(stream, false, &marker));
     const uint64_t end = profile_clock() + 1000000;
     xpu_status status;
     while ((status = ask_marker(device, &marker)) == XPU_NOT_READY && profile_clock() < end) {}

@@ -66,11 +66,16 @@ static void streams_are_ordered_by_events(void **state) {
 
 static void an_external_queue_becomes_a_stream(void **state) {
     xpu_stream *own, *outside, *again;
+    void *queue, *same;
     SUCCEEDS(xpu_stream_from_pool(0, XPU_PRIORITY_NORMAL, &own));
-    SUCCEEDS(xpu_stream_from_external(0, xpu_stream_native(own), &outside));
-    SUCCEEDS(xpu_stream_from_external(0, xpu_stream_native(own), &again));
+    SUCCEEDS(xpu_stream_native(own, &queue));
+    SUCCEEDS(xpu_stream_from_external(0, queue, &outside));
+    SUCCEEDS(xpu_stream_from_external(0, queue, &again));
     assert_ptr_equal(outside, again);
-    assert_ptr_equal(xpu_stream_native(outside), xpu_stream_native(own));
+    SUCCEEDS(xpu_stream_native(outside, &same));
+    assert_ptr_equal(same, queue);
+    SUCCEEDS(xpu_stream_native(own, &same));
+    assert_ptr_equal(same, queue);
     SUCCEEDS(xpu_stream_from_id(0, xpu_stream_id(outside), &again));
     assert_ptr_equal(outside, again);
     assert_int_equal(xpu_stream_from_external(0, NULL, &again), XPU_ERROR_INVALID_ARGUMENT);

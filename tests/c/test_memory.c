@@ -62,6 +62,47 @@ static void fills_of_every_pattern(void **state) {
     SUCCEEDS(xpu_free(device));
 }
 
+/* Each of a block's bytes is known before and after, for sizes and places that no unit of copying divides. */
+static void copies_and_fills_of_odd_bytes(void **state) {
+    enum { ROOM = 3000 };
+    xpu_stream *stream;
+    unsigned char *a, *b, there[ROOM], expected[ROOM], back[ROOM], pattern[16];
+    SUCCEEDS(xpu_stream_from_pool(0, XPU_PRIORITY_NORMAL, &stream));
+    SUCCEEDS(xpu_malloc(stream, ROOM, (void **)&a));
+    SUCCEEDS(xpu_malloc(stream, ROOM, (void **)&b));
+    for (int i = 0; i < 16; i++) pattern[i] = (unsigned char)(200 - 9 * i);
+    uint64_t seed = 1;
+    for (int round = 0; round < 300; round++) {
+        for (int i = 0; i < ROOM; i++) there[i] = (unsigned char)(seed >> 13) + (unsigned char)(31 * i);
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        size_t size = round < 100 ? (size_t)round : (seed >> 33) % 2900;
+        size_t from = (seed >> 20) % (ROOM - size), to = (seed >> 40) % (ROOM - size);
+        if (round % 3 == 0) from = from / 16 * 16, to = to / 16 * 16;
+        memset(expected, 0xdd, ROOM);
+        SUCCEEDS(xpu_memcpy(stream, b, expected, ROOM, true));
+        if (round % 2) { /* up in one piece, and within the device */
+            SUCCEEDS(xpu_memcpy(stream, a, there, ROOM, true));
+            SUCCEEDS(xpu_memcpy(stream, b + to, a + from, size, false));
+            memcpy(expected + to, there + from, size);
+        } else {
+            SUCCEEDS(xpu_memcpy(stream, b + to, there + from, size, true));
+            memcpy(expected + to, there + from, size);
+            memset(there, 0, ROOM); /* it was read */
+        }
+        size_t unit = (size_t)1 << round % 5, filled = size / unit * unit, at = (to + unit - 1) / unit * unit;
+        if (round % 7 == 0 && at + filled <= ROOM) {
+            SUCCEEDS(xpu_memset(stream, b + at, pattern, unit, filled));
+            for (size_t i = 0; i < filled; i++) expected[at + i] = pattern[i % unit];
+        }
+        SUCCEEDS(xpu_memcpy(stream, back, b, ROOM, true));
+        for (int i = 0; i < ROOM; i++)
+            if (back[i] != expected[i])
+                fail_msg("round %d: byte %d, size %zu from %zu to %zu", round, i, size, from, to);
+    }
+    SUCCEEDS(xpu_free(a));
+    SUCCEEDS(xpu_free(b));
+}
+
 /* Reads `in` after a while and writes it to `out`: on an asynchronous device it runs when the host has
  * long gone on. */
 static const char slow_source[] = "typedef struct { ulong in, out, count, wait; } slow_params;\n"
@@ -81,7 +122,7 @@ static void a_recorded_stream_reads_what_was_there(void **state) {
     uint32_t *in, *again, *out, host[COUNT], pattern, overwrite = 0xffffffff;
     const xpu_device_properties *p;
     SUCCEEDS(xpu_device_get_properties(0, &p));
-    bool host_device = p->type == XPU_DEVICE_CPU; /* work there is done at once */
+    bool host_device = p->host_unified_memory && p->type == XPU_DEVICE_CPU; /* work there is done at once */
     SUCCEEDS(xpu_stream_from_pool(0, XPU_PRIORITY_NORMAL, &a));
     SUCCEEDS(xpu_stream_from_pool(0, XPU_PRIORITY_NORMAL, &b));
     SUCCEEDS(xpu_kernel_create(0, slow_source, NULL, "slow", NULL, &kernel));
@@ -138,6 +179,97 @@ static void pinned_memory_waits_for_its_copies(void **state) {
     free(host);
 }
 
+/* Uploads behind work that takes a while: pageable memory may be changed at once, pinned memory is read when
+ * the stream gets there. */
+static void uploads_keep_the_order_of_the_stream(void **state) {
+    enum { COUNT = 100000 };
+    static const size_t sizes[] = {4, 200, 800, 5000, 4 * COUNT};
+    const xpu_device_properties *p;
+    xpu_stream *stream;
+    xpu_kernel *kernel;
+    uint32_t *a, *b, *pinned, *host = malloc(4 * COUNT), *back = malloc(4 * COUNT);
+    SUCCEEDS(xpu_device_get_properties(0, &p));
+    SUCCEEDS(xpu_stream_from_pool(0, XPU_PRIORITY_NORMAL, &stream));
+    SUCCEEDS(xpu_kernel_create(0, slow_source, NULL, "slow", NULL, &kernel));
+    SUCCEEDS(xpu_malloc(stream, 4 * COUNT, (void **)&a));
+    SUCCEEDS(xpu_malloc(stream, 4 * COUNT, (void **)&b));
+    SUCCEEDS(xpu_host_malloc(4 * COUNT, (void **)&pinned));
+    for (uint32_t round = 0; round < 10; round++) {
+        const size_t bytes = sizes[round / 2], count = bytes / 4;
+        const uint32_t before = 7 + round;
+        SUCCEEDS(xpu_memset(stream, a, &before, 4, 4 * COUNT));
+        struct {
+            uint64_t in, out, count, wait;
+        } params = {(uint64_t)(uintptr_t)a, (uint64_t)(uintptr_t)b, COUNT,
+                    p->host_unified_memory ? 10 : 3000};
+        xpu_range range = {.dims = 1, .groups = {(COUNT + 63) / 64}, .local = {64}};
+        SUCCEEDS(xpu_launch(stream, kernel, &range, &params, sizeof params));
+        for (size_t i = 0; i < count; i++) host[i] = round * 1000 + (uint32_t)i;
+        if (round % 2) { /* b comes down and goes up again as a, all by way of one pinned block */
+            SUCCEEDS(xpu_memcpy(stream, pinned, b, bytes, false));
+            SUCCEEDS(xpu_memcpy(stream, a, pinned, bytes, round % 4 == 1));
+        } else {
+            SUCCEEDS(xpu_memcpy(stream, a, host, bytes, true));
+            memset(host, 0xff, bytes);
+        }
+        SUCCEEDS(xpu_memcpy(stream, back, a, bytes, true));
+        for (size_t i = 0; i < count; i++)
+            if (back[i] != (round % 2 ? before : round * 1000 + (uint32_t)i))
+                fail_msg("round %u: %u at %zu", round, back[i], i);
+        SUCCEEDS(xpu_memcpy(stream, back, b, 4 * COUNT, true));
+        for (int i = 0; i < COUNT; i++)
+            if (back[i] != before) fail_msg("round %u: the kernel read %u at %d", round, back[i], i);
+    }
+    SUCCEEDS(xpu_host_free(pinned));
+    SUCCEEDS(xpu_free(a));
+    SUCCEEDS(xpu_free(b));
+    free(host);
+    free(back);
+}
+
+/* Times are first wanted with work under way: what was there before comes before what follows. */
+static void times_are_kept_when_they_are_wanted(void **state) {
+    enum { COUNT = 4096 };
+    const xpu_device_properties *p;
+    xpu_kernel *kernel;
+    SUCCEEDS(xpu_device_get_properties(0, &p));
+    SUCCEEDS(xpu_kernel_create(0, slow_source, NULL, "slow", NULL, &kernel));
+    for (int round = 0; round < 8; round++) {
+        xpu_stream *stream;
+        uint32_t *a, *b, *c, back[COUNT];
+        xpu_event *start, *end;
+        const uint32_t value = 5 + (uint32_t)round;
+        SUCCEEDS(xpu_stream_from_pool(0, XPU_PRIORITY_LOW, &stream)); /* one that no test has used */
+        SUCCEEDS(xpu_event_create(0, true, &start));
+        SUCCEEDS(xpu_event_create(0, true, &end));
+        SUCCEEDS(xpu_malloc(stream, sizeof back, (void **)&a));
+        SUCCEEDS(xpu_malloc(stream, sizeof back, (void **)&b));
+        SUCCEEDS(xpu_malloc(stream, sizeof back, (void **)&c));
+        struct {
+            uint64_t in, out, count, wait;
+        } ab = {(uint64_t)(uintptr_t)a, (uint64_t)(uintptr_t)b, COUNT, p->host_unified_memory ? 100 : 30000},
+          bc = {(uint64_t)(uintptr_t)b, (uint64_t)(uintptr_t)c, COUNT, 0};
+        xpu_range range = {.dims = 1, .groups = {COUNT / 64}, .local = {64}};
+        SUCCEEDS(xpu_memset(stream, a, &value, 4, sizeof back));
+        SUCCEEDS(xpu_launch(stream, kernel, &range, &ab, sizeof ab));
+        SUCCEEDS(xpu_event_record(start, stream));
+        SUCCEEDS(xpu_launch(stream, kernel, &range, &bc, sizeof bc));
+        SUCCEEDS(xpu_event_record(end, stream));
+        SUCCEEDS(xpu_event_synchronize(end));
+        double milliseconds = -1;
+        SUCCEEDS(xpu_event_elapsed(start, end, &milliseconds));
+        assert_true(milliseconds >= 0 && milliseconds < 60000);
+        SUCCEEDS(xpu_memcpy(stream, back, c, sizeof back, true));
+        for (int i = 0; i < COUNT; i++)
+            if (back[i] != value) fail_msg("round %d: %u at %d", round, back[i], i);
+        SUCCEEDS(xpu_event_destroy(start));
+        SUCCEEDS(xpu_event_destroy(end));
+        SUCCEEDS(xpu_free(a));
+        SUCCEEDS(xpu_free(b));
+        SUCCEEDS(xpu_free(c));
+    }
+}
+
 static void out_of_memory_is_survived(void **state) {
     xpu_stream *stream;
     const xpu_device_properties *p;
@@ -154,6 +286,38 @@ static void out_of_memory_is_survived(void **state) {
     SUCCEEDS(xpu_malloc(stream, 30 * MIB, &other));
     SUCCEEDS(xpu_free(block));
     SUCCEEDS(xpu_free(other));
+}
+
+/* All of a GPU's memory in blocks of 1 GiB, each of which holds what was written to it. */
+static void a_full_device_recovers(void **state) {
+    const size_t block = (size_t)1 << 30;
+    const xpu_device_properties *p;
+    xpu_stream *stream;
+    SUCCEEDS(xpu_device_get_properties(0, &p));
+    if (p->type != XPU_DEVICE_GPU) skip();
+    SUCCEEDS(xpu_stream_default(0, &stream));
+    const size_t most = p->total_memory / block + 1;
+    char **blocks = calloc(most, sizeof *blocks);
+    for (int round = 0; round < 2; round++) {
+        size_t count = 0;
+        xpu_status status = XPU_SUCCESS;
+        while (count < most && (status = xpu_malloc(stream, block, (void **)&blocks[count])) == XPU_SUCCESS) {
+            uint64_t number = 1000 * (uint64_t)round + count;
+            SUCCEEDS(xpu_memset(stream, blocks[count++] + block - 8, &number, 8, 8));
+        }
+        assert_int_equal(status, XPU_ERROR_OUT_OF_MEMORY);
+        assert_non_null(strstr(xpu_last_error(), "XPU out of memory. Tried to allocate 1.00 GiB."));
+        print_message("%zu GiB of %zu\n", count, (size_t)p->total_memory / block);
+        assert_true(count > 0);
+        for (size_t i = 0; i < count; i++) {
+            uint64_t number;
+            SUCCEEDS(xpu_memcpy(stream, &number, blocks[i] + block - 8, 8, true));
+            assert_int_equal(number, 1000 * (uint64_t)round + i);
+            SUCCEEDS(xpu_free(blocks[i]));
+        }
+        SUCCEEDS(xpu_memory_empty_cache(0));
+    }
+    free(blocks);
 }
 
 static void everything_counts_to_the_byte(void **state) {
@@ -213,9 +377,13 @@ static void more_than_four_gib_in_one_block(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {TEST(contents_survive_the_way_there_and_back),
                                        TEST(fills_of_every_pattern),
+                                       TEST(copies_and_fills_of_odd_bytes),
+                                       TEST(uploads_keep_the_order_of_the_stream),
+                                       TEST(times_are_kept_when_they_are_wanted),
                                        TEST(a_recorded_stream_reads_what_was_there),
                                        TEST(pinned_memory_waits_for_its_copies),
                                        TEST(out_of_memory_is_survived),
+                                       TEST(a_full_device_recovers),
                                        TEST(everything_counts_to_the_byte),
                                        TEST(more_than_four_gib_in_one_block)};
     return cmocka_run_group_tests(tests, NULL, NULL);

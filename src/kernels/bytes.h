@@ -1,0 +1,36 @@
+/* Parameters of the kernels in bytes_ref.cl. */
+#ifndef XPU_KERNELS_BYTES_H
+#define XPU_KERNELS_BYTES_H
+#include "shared.h"
+
+#define BYTES_A_ITEM 16 /* that a work-item moves */
+#define BYTES_LOCAL 256 /* work-items in a group of copy_bytes and fill_bytes */
+
+/* `unit` bytes at a time, 1, 2, 4, 8 or 16, which divide both addresses. */
+typedef struct copy_bytes_params {
+    xpu_addr to, from;
+    xpu_u64 size;
+    xpu_i32 unit, reserved;
+} copy_bytes_params;
+
+/* `head` bytes, up to 15, that end before the address `to`, then `blocks` times 16 bytes, then `tail` bytes;
+ * where there are blocks or a tail `to` is a multiple of 16. Byte k of the pattern is for addresses k above
+ * multiples of 16. */
+typedef struct fill_bytes_params {
+    xpu_addr to;
+    xpu_u64 blocks;
+    xpu_u64 pattern[2];
+    xpu_i32 head, tail;
+} fill_bytes_params;
+
+/* The bytes themselves, in words; one group, a work-item a word. */
+#define UPLOAD_BYTES(capacity)                                                                               \
+    typedef struct upload_##capacity##_params {                                                              \
+        xpu_addr to;                                                                                         \
+        xpu_u64 size;                                                                                        \
+        xpu_u64 words[(capacity) / 8];                                                                       \
+    } upload_##capacity##_params;
+UPLOAD_BYTES(64)
+UPLOAD_BYTES(256)
+UPLOAD_BYTES(896) /* the least that OpenCL allows for parameters is 1,024 bytes */
+#endif

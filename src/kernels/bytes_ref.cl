@@ -1,0 +1,56 @@
+/* Plain bytes on devices whose memory is addresses to kernels and buffers to the driver: to[i] = from[i],
+ * to[i] = pattern[i % 16], and uploads of a few bytes that come as the kernel's argument. Any alignment. */
+#include "bytes.h"
+
+#define COPY_UNITS(type)                                                                                     \
+    for (; k + sizeof(type) <= n; k += sizeof(type))                                                         \
+        *(__global type *)(to + k) = *(__global const type *)(from + k);
+
+__kernel void copy_bytes(copy_bytes_params p) {
+    const ulong at = (ulong)get_global_id(0) * BYTES_A_ITEM;
+    if (at >= p.size) return;
+    __global uchar *to = (__global uchar *)(p.to + at);
+    __global const uchar *from = (__global const uchar *)(p.from + at);
+    const ulong n = min(p.size - at, (ulong)BYTES_A_ITEM);
+    ulong k = 0;
+    if (p.unit == 16) {
+        COPY_UNITS(uint4)
+    } else if (p.unit == 8) {
+        COPY_UNITS(ulong)
+    } else if (p.unit == 4) {
+        COPY_UNITS(uint)
+    } else if (p.unit == 2) {
+        COPY_UNITS(ushort)
+    }
+    COPY_UNITS(uchar)
+}
+
+static inline uchar pattern_byte(const fill_bytes_params *p, int k) {
+    return (uchar)(p->pattern[k >> 3] >> 8 * (k & 7));
+}
+
+__kernel void fill_bytes(fill_bytes_params p) {
+    const ulong i = get_global_id(0);
+    __global uchar *to = (__global uchar *)p.to;
+    if (i < p.blocks) ((__global ulong2 *)to)[i] = (ulong2)(p.pattern[0], p.pattern[1]);
+    if (i < (ulong)p.head) {
+        __global uchar *before = (__global uchar *)(p.to - (ulong)p.head + i);
+        *before = pattern_byte(&p, (int)((ulong)before % BYTES_A_ITEM));
+    }
+    if (i < (ulong)p.tail) to[p.blocks * BYTES_A_ITEM + i] = pattern_byte(&p, (int)i);
+}
+
+#define UPLOAD(capacity)                                                                                     \
+    __kernel void upload_##capacity(upload_##capacity##_params p) {                                          \
+        const ulong at = 8 * (ulong)get_local_id(0);                                                         \
+        if (at >= p.size) return;                                                                            \
+        const ulong word = p.words[get_local_id(0)];                                                         \
+        __global uchar *to = (__global uchar *)(p.to + at);                                                  \
+        if (p.to % 8 == 0 && at + 8 <= p.size)                                                               \
+            *(__global ulong *)to = word;                                                                    \
+        else                                                                                                 \
+            for (ulong k = 0; k < 8 && at + k < p.size; k++) to[k] = (uchar)(word >> 8 * k);                 \
+    }
+UPLOAD(64)
+UPLOAD(256)
+UPLOAD(896)

@@ -1,0 +1,164 @@
+/* Copies and fills of memory that is addresses to kernels and buffers to the driver (XPU_MEMORY_BUFFER).
+ * Within the device kernels do them: the driver's own commands take longer to submit, and no buffer has to be
+ * found. Between host and device the driver's commands do, but for uploads that the host must not wait for. */
+#include "core/embedded.h"
+#include "kernels/bytes.h"
+#include "runtime/kernel.h"
+
+/* The driver's commands go in pieces: one was seen to take the size of a command modulo 4 GiB. */
+#define PIECE ((size_t)1 << 30)
+
+/* Uploads from pageable memory of up to so many bytes go through pinned memory, so that the host needn't wait
+ * until the stream has come that far. */
+#define STAGED ((size_t)1 << 20)
+
+typedef enum bytes_kernel { COPY, FILL, UPLOAD_64, UPLOAD_256, UPLOAD_896, BYTES_KERNELS } bytes_kernel;
+
+static _Atomic(xpu_kernel *) kernels[CL_MAX_DEVICES][BYTES_KERNELS];
+
+static xpu_status get_kernel(int device, bytes_kernel which, xpu_kernel **kernel) {
+    static const struct {
+        const char *name, *label;
+    } names[BYTES_KERNELS] = {{"copy_bytes", "copy"},
+                              {"fill_bytes", "fill"},
+                              {"upload_64", "copy"},
+                              {"upload_256", "copy"},
+                              {"upload_896", "copy"}};
+    *kernel = atomic_load_explicit(&kernels[device][which], memory_order_acquire);
+    if (*kernel) return XPU_SUCCESS;
+    static const char file[] = "#include \"bytes_ref.cl\"\n";
+    text source = {0};
+    embedded_seen seen = {0};
+    xpu_status status = embedded_add(&source, file, sizeof file - 1, &seen);
+    if (status == XPU_SUCCESS && source.failed)
+        status = xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for the source of kernel %s",
+                          names[which].name);
+    if (status == XPU_SUCCESS)
+        status =
+            xpu_kernel_create(device, source.data, NULL, names[which].name, names[which].label, kernel);
+    text_free(&source);
+    XPU_TRY(status);
+    atomic_store_explicit(&kernels[device][which], *kernel, memory_order_release);
+    return XPU_SUCCESS;
+}
+
+static xpu_status launch(xpu_stream *stream, bytes_kernel which, size_t items, size_t local,
+                         const void *params, size_t params_size, size_t bytes) {
+    xpu_kernel *kernel;
+    XPU_TRY(get_kernel(stream->device, which, &kernel));
+    const xpu_range range = {.dims = 1, .groups = {(items + local - 1) / local}, .local = {local}};
+    return launch_for_bytes(stream, kernel, &range, params, params_size, bytes);
+}
+
+/* --- within the device --- */
+
+static xpu_status copy_within(xpu_stream *stream, void *to, const void *from, size_t size) {
+    copy_bytes_params p = {XPU_ADDR(to), XPU_ADDR(from), size, BYTES_A_ITEM, 0};
+    while ((p.to | p.from) % (unsigned)p.unit) p.unit /= 2;
+    return launch(stream, COPY, (size + BYTES_A_ITEM - 1) / BYTES_A_ITEM, BYTES_LOCAL, &p, sizeof p, size);
+}
+
+xpu_status buffer_fill(xpu_stream *stream, void *to, const void *pattern, size_t pattern_size, size_t size) {
+    const xpu_addr begin = XPU_ADDR(to), aligned = (begin + BYTES_A_ITEM - 1) / BYTES_A_ITEM * BYTES_A_ITEM;
+    const size_t head = aligned - begin < size ? (size_t)(aligned - begin) : size;
+    fill_bytes_params p = {.to = begin + head};
+    unsigned char bytes[BYTES_A_ITEM]; /* what lies at the addresses 0 to 15 above multiples of 16 */
+    for (size_t k = 0; k < BYTES_A_ITEM; k++)
+        bytes[k] = ((const unsigned char *)pattern)[(k + pattern_size - begin % pattern_size) % pattern_size];
+    memcpy(p.pattern, bytes, sizeof bytes);
+    p.head = (xpu_i32)head;
+    p.blocks = (size - head) / BYTES_A_ITEM;
+    p.tail = (xpu_i32)((size - head) % BYTES_A_ITEM);
+    const size_t items = p.blocks < BYTES_A_ITEM ? BYTES_A_ITEM : p.blocks;
+    return launch(stream, FILL, items, BYTES_LOCAL, &p, sizeof p, size);
+}
+
+/* --- between host and device --- */
+
+/* A command of the driver: a write to `buffer` where `from` is given, else a read. */
+static xpu_status transfer(xpu_stream *stream, cl_mem buffer, size_t offset, void *to, const void *from,
+                           size_t size, bool blocking) {
+    const cl_device *device = &cl_devices[stream->device];
+    const cl_api *api = device->api;
+    const bool profile = atomic_load_explicit(&profile_on, memory_order_relaxed);
+    const uint64_t now = profile ? profile_clock() : 0;
+    cl_event event = NULL, *wanted = profile ? &event : NULL;
+    if (profile) XPU_TRY(stream_keep_times(stream));
+    cl_command_queue queue = stream_enter(stream);
+    const cl_bool block = blocking ? CL_TRUE : CL_FALSE;
+    cl_int error = from ? api->clEnqueueWriteBuffer(queue, buffer, block, offset, size, from, 0, NULL, wanted)
+                        : api->clEnqueueReadBuffer(queue, buffer, block, offset, size, to, 0, NULL, wanted);
+    if (error == CL_SUCCESS) stream_note_work(stream);
+    stream_leave(stream);
+    XPU_TRY(cl_check(error, from ? "->clEnqueueWriteBuffer" : "->clEnqueueReadBuffer", device));
+    if (profile) profile_add("copy", stream, now, now, now, size, event);
+    return XPU_SUCCESS;
+}
+
+static xpu_status transfer_all(xpu_stream *stream, cl_mem buffer, size_t offset, char *to, const char *from,
+                               size_t size, bool blocking) {
+    size_t done = 0;
+    for (; size - done > PIECE; done += PIECE)
+        XPU_TRY(transfer(stream, buffer, offset + done, to ? to + done : NULL, from ? from + done : NULL,
+                         PIECE, false));
+    return transfer(stream, buffer, offset + done, to ? to + done : NULL, from ? from + done : NULL,
+                    size - done, blocking);
+}
+
+#define UPLOAD(capacity)                                                                                     \
+    {                                                                                                        \
+        upload_##capacity##_params p = {.to = XPU_ADDR(to), .size = size};                                   \
+        memcpy(p.words, from, size);                                                                         \
+        return launch(stream, UPLOAD_##capacity, items, (capacity) / 8, &p, sizeof p, size);                 \
+    }
+
+/* As a kernel's argument: read when this returns, whatever the stream still has to do. */
+static xpu_status upload_as_argument(xpu_stream *stream, void *to, const void *from, size_t size) {
+    const size_t items = (size + 7) / 8;
+    if (size <= 64) UPLOAD(64)
+    if (size <= 256) UPLOAD(256)
+    UPLOAD(896)
+}
+
+/* By way of pinned memory, likewise read when this returns. */
+static xpu_status upload_staged(xpu_stream *stream, cl_mem buffer, size_t offset, const void *from,
+                                size_t size) {
+    void *staged;
+    XPU_TRY(xpu_host_malloc(size, &staged));
+    memcpy(staged, from, size);
+    xpu_status status = transfer(stream, buffer, offset, NULL, staged, size, false);
+    if (status == XPU_SUCCESS) status = xpu_host_record_stream(staged, stream);
+    if (status != XPU_SUCCESS) stream_finish(stream);
+    xpu_host_free(staged);
+    return status;
+}
+
+xpu_status buffer_copy(xpu_stream *stream, void *to, const void *from, size_t size, bool blocking,
+                       bool *waited) {
+    size_t to_offset = 0, from_offset = 0;
+    cl_mem target = cl_memory_buffer(stream->device, to, &to_offset);
+    cl_mem source = cl_memory_buffer(stream->device, from, &from_offset);
+    if (target && source) {
+        XPU_TRY(copy_within(stream, to, from, size));
+        return blocking ? stream_finish(stream) : XPU_SUCCESS;
+    }
+    if (source) return transfer_all(stream, source, from_offset, to, NULL, size, blocking);
+    if (!target) { /* both on the host */
+        XPU_TRY(stream_finish(stream));
+        memmove(to, from, size);
+        if (waited) *waited = true;
+        return XPU_SUCCESS;
+    }
+    /* What the host gets back at once it may change at once. Pinned memory is read in the stream's order: a copy
+     * that the stream has not come to yet may be about to write it. */
+    const bool pinned = xpu_host_is_pinned(from);
+    if (blocking && size <= STAGED && !pinned) {
+        if (waited) *waited = false;
+        if (size <= sizeof((upload_896_params *)0)->words) return upload_as_argument(stream, to, from, size);
+        if (upload_staged(stream, target, to_offset, from, size) == XPU_SUCCESS) return XPU_SUCCESS;
+        if (waited) *waited = true; /* no pinned memory left: as larger ones */
+    }
+    /* a driver (Intel's for processors) reads what a blocking command writes before the stream gets there */
+    XPU_TRY(transfer_all(stream, target, to_offset, NULL, from, size, blocking && !pinned));
+    return blocking && pinned ? stream_finish(stream) : XPU_SUCCESS;
+}
