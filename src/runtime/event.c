@@ -7,6 +7,9 @@ struct xpu_event {
     bool timing, recorded;
     cl_event marker; /* NULL on host devices */
     uint64_t time;   /* host devices: nanoseconds at the mark */
+    /* The stream whose queue may still keep the marker to itself. Drivers must be told to get on (flushed) before
+     * others wait for it; recording alone, which is far more frequent, doesn't pay for that. */
+    _Atomic(xpu_stream *) unflushed;
 };
 
 xpu_status xpu_event_create(int device, bool timing, xpu_event **event) {
@@ -44,11 +47,23 @@ xpu_status xpu_event_record(xpu_event *event, xpu_stream *stream) {
     const cl_device *device = &cl_devices[event->device];
     cl_event marker;
     if (event->timing) XPU_TRY(stream_keep_times(stream));
-    XPU_TRY(stream_put_marker(stream, &marker));
+    XPU_TRY(stream_put_marker(stream, false, &marker));
     if (event->marker) device->api->clReleaseEvent(event->marker);
     event->marker = marker;
     event->recorded = true;
+    stream_note_work(stream);
+    atomic_store_explicit(&event->unflushed, stream, memory_order_release);
     return XPU_SUCCESS;
+}
+
+static xpu_status flush(xpu_event *event) {
+    xpu_stream *stream = atomic_exchange_explicit(&event->unflushed, NULL, memory_order_acq_rel);
+    if (!stream) return XPU_SUCCESS;
+    const cl_device *device = &cl_devices[stream->device];
+    cl_command_queue queue = stream_enter(stream);
+    cl_int error = device->api->clFlush(queue);
+    stream_leave(stream);
+    return cl_check(error, "->clFlush", device);
 }
 
 xpu_status xpu_event_query(xpu_event *event) {
@@ -56,6 +71,7 @@ xpu_status xpu_event_query(xpu_event *event) {
     if (!event->marker) return XPU_SUCCESS;
     const cl_device *device = &cl_devices[event->device];
     cl_int state = CL_COMPLETE;
+    XPU_TRY(flush(event));
     CL_TRY(device, device->api->clGetEventInfo(event->marker, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state,
                                                &state, NULL));
     if (state < 0)
@@ -83,6 +99,7 @@ xpu_status xpu_stream_wait(xpu_stream *stream, xpu_event *event) {
         return XPU_SUCCESS;
     if (event->device != stream->device) return event_finish(event); /* contexts don't share events */
     const cl_device *device = &cl_devices[stream->device];
+    XPU_TRY(flush(event));
     cl_command_queue queue = stream_enter(stream);
     xpu_status status = cl_check(device->api->clEnqueueBarrierWithWaitList(queue, 1, &event->marker, NULL),
                                  "->clEnqueueBarrierWithWaitList", device);

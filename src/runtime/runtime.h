@@ -49,8 +49,8 @@ static inline void stream_leave(xpu_stream *stream) {
  * begins with one that doesn't and changes to another, in order, when times are first wanted. */
 xpu_status stream_keep_times(xpu_stream *stream);
 
-/* A marker of what the stream has been given so far, on its way to the device. */
-xpu_status stream_put_marker(xpu_stream *stream, cl_event *marker);
+/* A marker of what the stream has been given so far; `flush`: on its way to the device. */
+xpu_status stream_put_marker(xpu_stream *stream, bool flush, cl_event *marker);
 
 /* Notes that a command was put into the stream's queue; call it after putting it in. */
 static inline void stream_note_work(xpu_stream *stream) {

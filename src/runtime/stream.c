@@ -240,22 +240,17 @@ static xpu_status ask_marker(const cl_device *device, cl_event *marker) {
     return XPU_SUCCESS;
 }
 
-static xpu_status put_marker(xpu_stream *stream, bool work, cl_event *marker) {
+xpu_status stream_put_marker(xpu_stream *stream, bool flush, cl_event *marker) {
     const cl_device *device = &cl_devices[stream->device];
     cl_command_queue queue = stream_enter(stream);
     xpu_status status = cl_check(device->api->clEnqueueMarkerWithWaitList(queue, 0, NULL, marker),
                                  "->clEnqueueMarkerWithWaitList", device);
-    if (status == XPU_SUCCESS) {
-        if (work) stream_note_work(stream);
+    if (status == XPU_SUCCESS && flush) {
         status = cl_check(device->api->clFlush(queue), "->clFlush", device);
         if (status != XPU_SUCCESS) device->api->clReleaseEvent(*marker);
     }
     stream_leave(stream);
     return status;
-}
-
-xpu_status stream_put_marker(xpu_stream *stream, cl_event *marker) {
-    return put_marker(stream, true, marker);
 }
 
 /* A queue can't be asked, only a marker in it, which even in an idle queue is not done at once. So the marker
@@ -267,7 +262,7 @@ static xpu_status query(const cl_device *device, xpu_stream *stream) {
     }
     unsigned long long count = atomic_load_explicit(&stream->submitted, memory_order_acquire);
     if (count <= atomic_load(&stream->finished)) return XPU_SUCCESS;
-    XPU_TRY(put_marker(stream, false, &stream->query_marker));
+    XPU_TRY(stream_put_marker(stream, true, &stream->query_marker));
     stream->query_submitted = count;
     XPU_TRY(ask_marker(device, &stream->query_marker));
     note_finished(stream, count);
@@ -278,7 +273,7 @@ static xpu_status query(const cl_device *device, xpu_stream *stream) {
  * queue. */
 static xpu_status query_external(const cl_device *device, xpu_stream *stream) {
     cl_event marker;
-    XPU_TRY(put_marker(stream, false, &marker));
+    XPU_TRY(stream_put_marker(stream, true, &marker));
     const uint64_t end = profile_clock() + 1000000;
     xpu_status status;
     while ((status = ask_marker(device, &marker)) == XPU_NOT_READY && profile_clock() < end) {}
