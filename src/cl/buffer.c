@@ -1,7 +1,7 @@
-/* Memory of kind XPU_MEMORY_BUFFER. A buffer's address is what a kernel that has it as an argument sees; other
- * kernels reach it by that address without having the buffer as an argument, as drivers keep all buffers of
- * a context in place (true of NVIDIA's; USM and SVM are specified to work so). Copies between such memory and
- * the host need the buffer itself, which is found by address. */
+/* Memory of kind XPU_MEMORY_BUFFER. A buffer's address is what a kernel that has it as an argument sees;
+ * other kernels reach it by that address without having the buffer as an argument, as drivers keep all
+ * buffers of a context in place (true of NVIDIA's; USM and SVM are specified to work so). Copies between such
+ * memory and the host need the buffer itself, which is found by address. */
 #include "cl/buffer.h"
 
 #include <pthread.h>
@@ -24,7 +24,7 @@ typedef struct teller {
     cl_mem answer;
 } teller;
 static teller tellers[CL_MAX_DEVICES];
-static pthread_mutex_t teller_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the tellers and their kernels' arguments */
+static pthread_mutex_t teller_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the tellers */
 
 static const char teller_source[] =
     "__kernel void tell(__global char *buffer, __global ulong *answer) { *answer = (ulong)buffer; }\n";
@@ -65,8 +65,8 @@ static xpu_status ask(const cl_device *device, const teller *t, cl_mem buffer, c
     CL_TRY(device, api->clSetKernelArg(t->kernel, 0, sizeof buffer, &buffer));
     CL_TRY(device, api->clSetKernelArg(t->kernel, 1, sizeof t->answer, &t->answer));
     CL_TRY(device, api->clEnqueueNDRangeKernel(t->queue, t->kernel, 1, NULL, &one, &one, 0, NULL, NULL));
-    CL_TRY(device, api->clEnqueueReadBuffer(t->queue, t->answer, CL_TRUE, 0, sizeof address, &address, 0, NULL,
-                                            NULL));
+    CL_TRY(device, api->clEnqueueReadBuffer(t->queue, t->answer, CL_TRUE, 0, sizeof address, &address, 0,
+                                            NULL, NULL));
     *base = (char *)(uintptr_t)address;
     return XPU_SUCCESS;
 }

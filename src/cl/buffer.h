@@ -1,4 +1,5 @@
-/* Device memory from plain buffers: what a driver with neither USM nor fine-grained SVM gives at full speed. */
+/* Device memory from plain buffers: what a driver with neither USM nor fine-grained SVM gives at full speed.
+ */
 #ifndef CL_BUFFER_H
 #define CL_BUFFER_H
 

@@ -22,8 +22,8 @@ typedef struct embedded_seen {
     int count;
 } embedded_seen;
 
-/* Appends `source` with each line `#include "name"` replaced by that file, once in a program. What `out` lacks
- * memory for is left to it (text.h). */
+/* Appends `source` with each line `#include "name"` replaced by that file, once in a program. What `out`
+ * lacks memory for is left to it (text.h). */
 xpu_status embedded_add(text *out, const char *source, size_t size, embedded_seen *seen);
 
 #endif

@@ -1,6 +1,7 @@
 /* Copies and fills of memory that is addresses to kernels and buffers to the driver (XPU_MEMORY_BUFFER).
  * Within the device kernels do them: the driver's own commands take longer to submit, and no buffer has to be
- * found. Between host and device the driver's commands do, but for uploads that the host must not wait for. */
+ * found. Between host and device the driver's commands do, but for uploads that the host must not wait for.
+ */
 #include "core/embedded.h"
 #include "kernels/bytes.h"
 #include "runtime/kernel.h"
@@ -34,8 +35,7 @@ static xpu_status get_kernel(int device, bytes_kernel which, xpu_kernel **kernel
         status = xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for the source of kernel %s",
                           names[which].name);
     if (status == XPU_SUCCESS)
-        status =
-            xpu_kernel_create(device, source.data, NULL, names[which].name, names[which].label, kernel);
+        status = xpu_kernel_create(device, source.data, NULL, names[which].name, names[which].label, kernel);
     text_free(&source);
     XPU_TRY(status);
     atomic_store_explicit(&kernels[device][which], *kernel, memory_order_release);
@@ -149,8 +149,8 @@ xpu_status buffer_copy(xpu_stream *stream, void *to, const void *from, size_t si
         if (waited) *waited = true;
         return XPU_SUCCESS;
     }
-    /* What the host gets back at once it may change at once. Pinned memory is read in the stream's order: a copy
-     * that the stream has not come to yet may be about to write it. */
+    /* What the host gets back at once it may change at once. Pinned memory is read in the stream's order: a
+     * copy that the stream has not come to yet may be about to write it. */
     const bool pinned = xpu_host_is_pinned(from);
     if (blocking && size <= STAGED && !pinned) {
         if (waited) *waited = false;

@@ -7,8 +7,8 @@ struct xpu_event {
     bool timing, recorded;
     cl_event marker; /* NULL on host devices */
     uint64_t time;   /* host devices: nanoseconds at the mark */
-    /* The stream whose queue may still keep the marker to itself. Drivers must be told to get on (flushed) before
-     * others wait for it; recording alone, which is far more frequent, doesn't pay for that. */
+    /* The stream whose queue may still keep the marker to itself. Drivers must be told to get on (flushed)
+     * before others wait for it; recording alone, which is far more frequent, doesn't pay for that. */
     _Atomic(xpu_stream *) unflushed;
 };
 
