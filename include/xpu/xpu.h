@@ -9,6 +9,7 @@
 #include "ops.h"
 #include "program.h"
 #include "random.h"
+#include "request.h"
 #include "status.h"
 #include "stream.h"
 #include "tile.h"

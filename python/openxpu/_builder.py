@@ -1,9 +1,8 @@
-"""Kernels built ahead, in compile workers, for the host's processor.
+"""Kernels built ahead, into the cache on disk, by processes of this module.
 
-Inductor compiles in worker processes. Those are forked, and a forked process can't use a driver; so each
-has a process of this module, which builds what it is sent into the cache on disk, where the process that
-launches finds it. Building is most of the time of a cold compile on a processor, and the driver builds one
-kernel at a time in a process.
+Building is most of the time of a cold start, and the driver builds one kernel at a time in a process. Two use
+these processes: `openxpu warm`, and Inductor's compile workers for the host's processor. Those are forked, and a
+forked process can't use a driver; so each has a process that builds what the worker compiled.
 """
 
 from __future__ import annotations
@@ -28,7 +27,12 @@ def is_worker() -> bool:
 
 @functools.cache
 def _builder(_: int) -> subprocess.Popen[str]:
-    """Start this process's builder; it ends with its input."""
+    """Start this process's builder."""
+    return start()
+
+
+def start() -> subprocess.Popen[str]:
+    """Start a builder; it ends with its input."""
     environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}  # it needs no PyTorch
     return subprocess.Popen(
         [sys.executable, "-m", "openxpu._builder"],
@@ -69,18 +73,39 @@ def _host_device(xpu: ctypes.CDLL) -> int | None:
     return None
 
 
+class _Stats(ctypes.Structure):
+    _fields_ = [
+        ("built", ctypes.c_uint64),
+        ("loaded", ctypes.c_uint64),
+        ("build_seconds", ctypes.c_double),
+        ("load_seconds", ctypes.c_double),
+    ]
+
+
 def main() -> None:
-    """Answer each request with a line, once its kernel is in the cache or can't be built."""
+    """Answer each request with a line, once its kernel is in the cache or can't be built.
+
+    A request names a device and what an operation asked for (``xpu/request.h``), or else brings the source of a
+    kernel for the host's processor. The answer says how many programs were built, and the error if there is one.
+    """
     from openxpu._tile import library
 
     xpu = library()
-    device = _host_device(xpu)
+    host = _host_device(xpu)
+    stats = _Stats()
+    built = 0
     for line in sys.stdin:
         request = json.loads(line)
-        texts = (request[key].encode() for key in ("source", "options", "name"))
-        if device is not None:
-            xpu.xpu_kernel_create(device, *texts, None, ctypes.byref(ctypes.c_void_p()))
-        print("done", flush=True)
+        status = 0
+        if "request" in request:
+            status = xpu.xpu_request_build(request["device"], request["request"].encode())
+        elif host is not None:
+            texts = (request[key].encode() for key in ("source", "options", "name"))
+            status = xpu.xpu_kernel_create(host, *texts, None, ctypes.byref(ctypes.c_void_p()))
+        error = xpu.xpu_last_error().decode(errors="replace") if status else None
+        xpu.xpu_program_get_stats(ctypes.byref(stats))
+        print(json.dumps({"built": stats.built - built, "error": error}), flush=True)
+        built = stats.built
 
 
 if __name__ == "__main__":

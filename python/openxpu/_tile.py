@@ -107,7 +107,7 @@ class TooLargeError(CompileError):
     """The module's blocks need more local memory than the target has."""
 
 
-def _path() -> Path:
+def path() -> Path:
     """Say where libxpu is: the file that ``OPENXPU_LIBRARY`` names, else the package's own."""
     return Path(os.environ.get("OPENXPU_LIBRARY") or Path(__file__).with_name("libxpu.so"))
 
@@ -115,13 +115,13 @@ def _path() -> Path:
 @functools.cache
 def version() -> str:
     """Return what changes with every change of the compiler."""
-    return hashlib.sha256(_path().read_bytes()).hexdigest()[:16]
+    return hashlib.sha256(path().read_bytes()).hexdigest()[:16]
 
 
 @functools.cache
 def library() -> ctypes.CDLL:
     """Open libxpu."""
-    opened = ctypes.CDLL(str(_path()))
+    opened = ctypes.CDLL(str(path()))
     opened.xpu_last_error.restype = ctypes.c_char_p
     opened.xpu_status_name.restype = ctypes.c_char_p
     return opened

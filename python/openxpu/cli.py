@@ -1,4 +1,4 @@
-"""The ``openxpu`` command: ``info``, ``doctor``, ``run``, ``compile``."""
+"""The ``openxpu`` command: ``info``, ``doctor``, ``run``, ``warm``, ``compile``."""
 
 from __future__ import annotations
 
@@ -185,6 +185,56 @@ def run(program: Sequence[str]) -> int:
     os.execve(sys.executable, [sys.executable, *program], environment)
 
 
+def warm(options: argparse.Namespace) -> int:
+    """Build the kernels of common programs, or of those in the user's lists, into the cache."""
+    import ctypes
+
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from openxpu import _tile, _warm
+
+    if options.record:
+        return _warm.record(options.arguments, Path(options.record), options.name)
+    os.environ.setdefault("OPENXPU_DRIVER_PATH", os.path.join(sys.prefix, "lib"))
+    count = ctypes.c_int()
+    xpu = _tile.library()
+    xpu.xpu_no_device_hint.restype = ctypes.c_char_p
+    if xpu.xpu_device_count(ctypes.byref(count)) or not count.value:
+        console.print(f"[red]No device.[/red] {xpu.xpu_no_device_hint().decode()}")
+        return 1
+    try:
+        lists = [_warm.RequestList.parse(Path(path).read_text()) for path in options.arguments]
+        devices = range(count.value) if options.device is None else [options.device]
+        kinds = {device: _warm.kind_of(device) for device in devices}
+    except (OSError, ValueError, RuntimeError) as error:
+        console.print(f"[red]{error}[/red]", highlight=False)
+        return 1
+    status = 0
+    for device, kind in kinds.items():
+        wanted = [request for list_ in lists or [_warm.common()] for request in list_.commonest(kind)]
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        start = time.perf_counter()
+        with Progress(*columns, console=console, transient=True) as progress:
+            task = progress.add_task(f"kernels for xpu:{device}", total=len(wanted))
+            outcome = _warm.build(
+                device, list(dict.fromkeys(wanted)), options.jobs, lambda task=task: progress.advance(task)
+            )
+        seconds = time.perf_counter() - start
+        rest = outcome.wanted - outcome.built - len(outcome.errors)
+        console.print(
+            f"xpu:{device} ({kind}): {outcome.built} programs built in {seconds:.1f} s, "
+            f"{rest} requests were met already",
+            highlight=False,
+        )
+        if not wanted:
+            console.print(f"No list has requests for devices like this ({kind}): see --record.")
+        for request, error in outcome.errors.items():
+            status = 1
+            first = error.strip().splitlines()[0] if error.strip() else "no reason given"
+            console.print(f"[red]{request.split('|')[3:4]}[/red] {first}", highlight=False, markup=True)
+    return status
+
+
 def compile_ttir(options: argparse.Namespace) -> int:
     """Write the OpenCL C for a Triton IR file, or the module after a stage."""
     from openxpu import _tile
@@ -232,6 +282,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands.add_parser("doctor", help="a self-test on each device")
     runner = commands.add_parser("run", help="start a Python program with xpu as PyTorch's accelerator")
     runner.add_argument("program", nargs=argparse.REMAINDER, help="script.py and its arguments, or -m module")
+    warmer = commands.add_parser(
+        "warm", help="build the kernels of common programs beforehand, so that first uses don't wait for them"
+    )
+    warmer.add_argument("--device", type=int, help="the number of the device; else all")
+    warmer.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes that build at once")
+    warmer.add_argument(
+        "--record",
+        metavar="LIST",
+        help="run a Python program instead, and put the kernels that it asks for into this list",
+    )
+    warmer.add_argument("--name", help="what the list calls the recorded program")
+    warmer.add_argument(
+        "arguments",
+        nargs=argparse.REMAINDER,
+        help="lists to build, instead of openxpu's own; with --record: script.py and its arguments",
+    )
     compiler = commands.add_parser("compile", help="show the OpenCL C for a Triton IR file")
     compiler.add_argument("file", help="kernel.ttir")
     compiler.add_argument("--device", default="cpu", help="what for: cpu, bmg, lnl, dg2, …")
@@ -256,6 +322,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return info()
     if options.command == "doctor":
         return doctor()
+    if options.command == "warm":
+        if options.record and not options.arguments:
+            warmer.error("which program?")
+        if options.jobs < 1:
+            warmer.error("--jobs must be at least 1")
+        return warm(options)
     if options.command == "compile":
         return compile_ttir(options)
     runner.error("which program?")

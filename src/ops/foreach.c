@@ -2,6 +2,7 @@
 #include "xpu/ops/foreach.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "ops/iter.h"
 #include "ops/multi.h"
@@ -78,18 +79,47 @@ static void write_kernel(text *t, const plan *p) {
     text_addf(t, "        store_%s(out, i, (T)(%s));\n    }\n    MULTI_END\n}\n", token, formula);
 }
 
+/* The sources of operands in what a kernel is written from: "foreach add f32 ttn". */
+static const char source_letters[] = {[XPU_FOREACH_TENSORS] = 't',
+                                      [XPU_FOREACH_NUMBERS] = 'r',
+                                      [XPU_FOREACH_NUMBER] = 'n',
+                                      [XPU_FOREACH_ELEMENT] = 'e'};
+
+bool foreach_read(text *out, const char *written) {
+    char name[40], token[8], letters[XPU_FOREACH_OPERANDS + 1];
+    xpu_foreach_operand operands[XPU_FOREACH_OPERANDS] = {0};
+    int outputs;
+    if (sscanf(written, "%39s %7s %5s", name, token, letters) != 3) return false;
+    plan p = {.op = pointwise_named(name), .dtype = dtype_of_token(token), .operands = operands, .width = 3};
+    if (!xpu_pointwise_defined(p.op, p.dtype) ||
+        xpu_pointwise_arity(p.op, &outputs, &p.inputs, &p.scalars) != XPU_SUCCESS || outputs != 1 ||
+        strlen(letters) != (size_t)(p.inputs + p.scalars))
+        return false;
+    for (int k = 0; letters[k]; k++) {
+        const char *letter = memchr(source_letters, letters[k], sizeof source_letters);
+        if (!letter) return false;
+        operands[k].source = (int)(letter - source_letters);
+    }
+    write_kernel(out, &p);
+    return true;
+}
+
 static xpu_status make_kernel(int device, const kernel_key *key, const plan *p, const multi_shape *shape,
                               xpu_kernel **kernel) {
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(device, &properties));
     if (dtype_needs_fp64(p->dtype) && !properties->has_fp64)
         return op_fail(XPU_ERROR_NOT_SUPPORTED, "foreach: %s has no 64-bit floating point", properties->name);
-    char options[128], label[64];
+    char options[128], label[64], written[128];
     multi_options(shape, p->width, options, sizeof options);
     snprintf(label, sizeof label, "foreach %s %s", xpu_pointwise_name(p->op), dtype_token(p->dtype));
+    int n = snprintf(written, sizeof written, "%s ", label);
+    for (int k = 0; k < p->inputs + p->scalars; k++)
+        n += snprintf(written + n, sizeof written - (size_t)n, "%c", source_letters[p->operands[k].source]);
     text source = {0};
     write_kernel(&source, p);
-    kernel_recipe recipe = {.text = source.data, .options = options, .name = "foreach", .label = label};
+    kernel_recipe recipe = {
+        .text = source.data, .written = written, .options = options, .name = "foreach", .label = label};
     xpu_status status =
         source.failed ? op_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for the text of kernel %s", label)
                       : kernel_make(device, key, &recipe, kernel);

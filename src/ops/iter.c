@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "ops/kernel.h"
+
 size_t xpu_dtype_size(xpu_dtype dtype) {
     static const unsigned char sizes[] = {
 #define X(name, token, size, kind) size,
@@ -19,6 +21,12 @@ const char *xpu_dtype_name(xpu_dtype dtype) {
 #undef X
     };
     return (unsigned)dtype < XPU_DTYPE_COUNT ? names[dtype] : "unknown";
+}
+
+xpu_dtype dtype_of_token(const char *token) {
+    int dtype = 0;
+    while (dtype < XPU_DTYPE_COUNT && strcmp(xpu_dtype_name((xpu_dtype)dtype), token)) dtype++;
+    return (xpu_dtype)dtype;
 }
 
 char dtype_class(xpu_dtype dtype) {

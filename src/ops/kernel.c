@@ -10,6 +10,7 @@
 
 #include "core/embedded.h"
 #include "core/memory.h"
+#include "core/prune.h"
 #include "core/status.h"
 #include "core/text.h"
 
@@ -146,13 +147,27 @@ static xpu_status compose(text *out, const xpu_device_properties *properties, co
     return XPU_SUCCESS;
 }
 
+xpu_status kernel_source(text *out, const xpu_device_properties *properties, const kernel_recipe *recipe) {
+    text all = {0};
+    xpu_status status = compose(&all, properties, recipe);
+    if (status == XPU_SUCCESS) {
+        prune_source(out, all.data, recipe->options);
+        if (out->failed)
+            status = xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for the source of kernel %s",
+                              recipe->name);
+    }
+    text_free(&all);
+    return status;
+}
+
 xpu_status kernel_make(int device, const kernel_key *key, const kernel_recipe *recipe, xpu_kernel **kernel) {
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(device, &properties));
     XPU_REJECT_IF(device >= MAX_DEVICES, "device %d: at most %d are served", device, MAX_DEVICES);
+    request_met(properties, recipe);
     text source = {0};
     xpu_kernel *made = NULL;
-    xpu_status status = compose(&source, properties, recipe);
+    xpu_status status = kernel_source(&source, properties, recipe);
     if (status == XPU_SUCCESS)
         status = xpu_kernel_create(device, source.data, recipe->options, recipe->name, recipe->label, &made);
     text_free(&source);

@@ -4,6 +4,7 @@
 
 #include <stdint.h>
 
+#include "core/text.h"
 #include "xpu/device.h"
 #include "xpu/ops.h"
 #include "xpu/program.h"
@@ -31,6 +32,8 @@ typedef struct kernel_recipe {
     const char *options; /* "-DT=f32 -DROWS=4"; or NULL */
     const char *name;    /* the __kernel function */
     const char *label;   /* for errors and profiles: op and dtypes, "softmax f32->f32"; copied */
+    const char
+        *written; /* what `text` was written from, as the family's reader below takes it: "reduce sum" */
 } kernel_recipe;
 
 /* The kernel for `key` on `device`, or NULL when it was not built yet. Takes no lock. */
@@ -38,10 +41,24 @@ xpu_kernel *kernel_find(int device, const kernel_key *key);
 /* Builds it and files it under `key`. Threads that come with the same key at once get the same kernel. */
 xpu_status kernel_make(int device, const kernel_key *key, const kernel_recipe *recipe, xpu_kernel **kernel);
 
+/* The whole source that belongs to a recipe. */
+xpu_status kernel_source(text *out, const xpu_device_properties *properties, const kernel_recipe *recipe);
+
+/* Notes that a recipe was met that this process had not built before (request.c). */
+void request_met(const xpu_device_properties *properties, const kernel_recipe *recipe);
+
+/* Write a recipe's text from its `written`, less the first word, which is the family's name. False where it
+ * can't be read. */
+bool pointwise_read(text *out, const char *written);
+bool foreach_read(text *out, const char *written);
+bool reduce_read(text *out, const char *written);
+bool scan_read(text *out, const char *written);
+
 /* Records the calling thread's error text: `return op_fail(XPU_ERROR_NOT_SUPPORTED, "…", …);` */
 xpu_status op_fail(xpu_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* The dtype's token in kernels, "bf16". */
+/* The dtype's token in kernels, "bf16"; and the dtype of a token, XPU_DTYPE_COUNT where there is none. */
 #define dtype_token xpu_dtype_name
+xpu_dtype dtype_of_token(const char *token);
 
 #endif

@@ -65,6 +65,12 @@ const char *xpu_pointwise_name(xpu_pointwise_op op) {
     return a ? a->name : NULL;
 }
 
+xpu_pointwise_op pointwise_named(const char *name) {
+    int op = 0;
+    while (op < XPU_POINTWISE_COUNT && strcmp(arity_of((xpu_pointwise_op)op)->name, name)) op++;
+    return (xpu_pointwise_op)op;
+}
+
 xpu_status xpu_pointwise_arity(xpu_pointwise_op op, int *outputs, int *inputs, int *scalars) {
     const arity *a = arity_of(op);
     if (!a) return op_fail(XPU_ERROR_INVALID_ARGUMENT, "xpu_pointwise_arity: no operation %d", (int)op);
@@ -446,11 +452,58 @@ static void write_kernel(text *t, const plan *p) {
     text_add(t, "}\n");
 }
 
+/* The plan as far as the text depends on it: "pointwise add f32 0 2 1 f32.2.0 f32.2.0 f32.0.0" is compute
+ * dtype, kind of layout, dimensions, pack; of each operand the dtype, the access and the constant step. */
+static void add_plan(text *t, const plan *p) {
+    text_addf(t, "pointwise %s %s %d %d %d", p->arity->name, dtype_token(p->compute), p->layout.kind, p->dims,
+              p->pack);
+    for (int i = 0; i < p->iter->outputs + p->iter->inputs; i++)
+        text_addf(t, " %s.%d.%d", dtype_token(p->iter->operand[i].dtype), p->layout.access[i],
+                  constant_step(p, i));
+}
+
+static void write_text(text *t, const plan *p) {
+    if (p->pack > 1)
+        write_packed_kernel(t, p);
+    else
+        write_kernel(t, p);
+}
+
+bool pointwise_read(text *out, const char *written) {
+    char name[40], token[8];
+    int kind, read;
+    xpu_iter iter = {0};
+    plan p = {.iter = &iter};
+    if (sscanf(written, "%39s %7s %d %d %d%n", name, token, &kind, &p.dims, &p.pack, &read) != 5)
+        return false;
+    p.op = pointwise_named(name);
+    p.compute = dtype_of_token(token);
+    p.layout.kind = (layout_kind)kind;
+    if (!xpu_pointwise_defined(p.op, p.compute) || kind < 0 || kind > LAYOUT_STRIDED || p.dims < 0 ||
+        p.dims > POINTWISE_DIMS || p.pack < 1 || p.pack > 16)
+        return false;
+    p.arity = arity_of(p.op);
+    iter.outputs = p.arity->outputs;
+    iter.inputs = p.arity->inputs;
+    for (int i = 0; i < iter.outputs + iter.inputs; i++) {
+        int access, step;
+        written += read;
+        if (sscanf(written, " %7[a-z0-9].%d.%d%n", token, &access, &step, &read) != 3) return false;
+        xpu_operand *o = &iter.operand[i];
+        o->dtype = dtype_of_token(token);
+        if (o->dtype == XPU_DTYPE_COUNT || access < 0 || access > ACCESS_STRIDED) return false;
+        o->stride[0] = step * (int64_t)xpu_dtype_size(o->dtype);
+        p.layout.access[i] = (access_kind)access;
+    }
+    write_text(out, &p);
+    return true;
+}
+
 static xpu_status make_kernel(int device, const kernel_key *key, const plan *p, xpu_kernel **kernel) {
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(device, &properties));
     bool fp64 = dtype_needs_fp64(p->compute);
-    text label = {0}, source = {0};
+    text label = {0}, source = {0}, written = {0};
     text_addf(&label, "%s ", p->arity->name);
     for (int i = 0; i < p->arity->inputs; i++) {
         xpu_dtype dtype = p->iter->operand[p->iter->outputs + i].dtype;
@@ -471,18 +524,18 @@ static xpu_status make_kernel(int device, const kernel_key *key, const plan *p, 
         status = op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: %s has no 64-bit floating point", p->arity->name,
                          properties->name);
     } else {
-        if (p->pack > 1)
-            write_packed_kernel(&source, p);
-        else
-            write_kernel(&source, p);
-        kernel_recipe recipe = {.text = source.data, .name = "pointwise", .label = label.data};
+        write_text(&source, p);
+        add_plan(&written, p);
+        kernel_recipe recipe = {
+            .text = source.data, .written = written.data, .name = "pointwise", .label = label.data};
         status =
-            source.failed || label.failed
+            source.failed || label.failed || written.failed
                 ? op_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for the text of kernel %s", p->arity->name)
                 : kernel_make(device, key, &recipe, kernel);
     }
     text_free(&label);
     text_free(&source);
+    text_free(&written);
     return status;
 }
 

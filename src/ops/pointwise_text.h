@@ -7,6 +7,8 @@
 
 /* The most special formula for the dtype, or NULL; those of several outputs are separated by ';'. */
 const char *pointwise_formula(xpu_pointwise_op op, xpu_dtype compute);
+/* The operation of that name, in lower case; XPU_POINTWISE_COUNT where there is none. */
+xpu_pointwise_op pointwise_named(const char *name);
 /* The type in kernels that `dtype` is computed in. */
 const char *pointwise_type(xpu_dtype dtype);
 /* Types and functions that `formula` needs: T, R, T2, K, and the files it calls into. */

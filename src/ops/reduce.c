@@ -311,6 +311,16 @@ static bool is_extreme(xpu_reduction reduction) {
            reduction == XPU_REDUCE_NORM_MIN;
 }
 
+static void write_formulas(text *t, const struct row *row) {
+    text_addf(t, formulas, row->identity, row->step, row->combine, row->finish, row->second);
+}
+
+bool reduce_read(text *out, const char *written) {
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        if (!strcasecmp(table[i].name, written)) return write_formulas(out, &table[i]), true;
+    return false;
+}
+
 static xpu_status find_kernel(int device, xpu_reduction reduction, const xpu_iter *iter, entry entry,
                               const plan *plan, xpu_kernel **kernel) {
     static const char *const kinds[] = {"one", "pair", "indexed", "welford"};
@@ -324,7 +334,7 @@ static xpu_status find_kernel(int device, xpu_reduction reduction, const xpu_ite
     xpu_dtype in = iter->operand[iter->outputs].dtype, out = iter->operand[0].dtype;
     xpu_dtype second = iter->outputs == 2 ? iter->operand[1].dtype : XPU_BOOL;
     struct computed a = computed_in(row->type, in, out);
-    char options[512], text[2048], label[96];
+    char options[512], written[64], label[96];
     snprintf(options, sizeof options,
              "-DIN=%s -DOUT0=%s -DOUT1=%s -DA=%s -DKIND_%s -DIDX=%s -DLOCAL=%d -DLANES=%d -DKEPT=%d "
              "-DOUTER=%d -DBUILD_%s%s%s%s%s%s%s%s%s%s",
@@ -345,15 +355,22 @@ static xpu_status find_kernel(int device, xpu_reduction reduction, const xpu_ite
         strcat(options, " -DNAN_APART");
     if (plan->length)
         snprintf(options + strlen(options), sizeof options - strlen(options), " -DLENGTH=%d", plan->length);
-    snprintf(text, sizeof text, formulas, row->identity, row->step, row->combine, row->finish, row->second);
+    text source = {0};
+    write_formulas(&source, row);
+    snprintf(written, sizeof written, "reduce %s", row->name);
     snprintf(label, sizeof label, "%s %s->%s", row->name, dtype_token(in), dtype_token(out));
     for (char *c = label; *c; c++) *c = (char)tolower(*c);
     kernel_recipe recipe = {.file = plan->subgroups ? "reduce_sg.cl" : "reduce_ref.cl",
-                            .text = text,
+                            .text = source.data,
+                            .written = written,
                             .options = options,
                             .name = entries[entry],
                             .label = label};
-    return kernel_make(device, &key, &recipe, kernel);
+    xpu_status status =
+        source.failed ? op_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for the text of kernel %s", label)
+                      : kernel_make(device, &key, &recipe, kernel);
+    text_free(&source);
+    return status;
 }
 
 static uint64_t bits_of(double value, bool as_double) {

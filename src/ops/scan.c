@@ -38,6 +38,19 @@ typedef enum entry { ENTRY_COLUMNS, ENTRY_ROWS, ENTRY_TOTALS, ENTRY_CARRIES } en
 #define MOST_CHUNKS 1024
 #define ACC_BYTES 16
 
+static void write_functions(text *t, const struct row *row) {
+    text_addf(
+        t,
+        "static inline acc scan_identity(void) { %s }\nstatic inline acc scan_combine(acc a, acc b) { %s }\n",
+        row->identity, row->combine);
+}
+
+bool scan_read(text *out, const char *written) {
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        if (!strcmp(table[i].name, written)) return write_functions(out, &table[i]), true;
+    return false;
+}
+
 static xpu_status find_kernel(int device, xpu_scan_op op, xpu_dtype in, xpu_dtype out, int row_dims,
                               int local, entry entry, xpu_kernel **kernel) {
     static const char *const entries[] = {"scan_columns", "scan_rows", "scan_totals", "scan_carries"};
@@ -48,18 +61,21 @@ static xpu_status find_kernel(int device, xpu_scan_op op, xpu_dtype in, xpu_dtyp
     *kernel = kernel_find(device, &key);
     if (*kernel) return XPU_SUCCESS;
     const struct row *row = &table[op];
-    char options[256], text[512], label[64];
+    char options[256], written[48], label[64];
     snprintf(options, sizeof options, "-DIN=%s -DOUT=%s -DA=%s -DROW_DIMS=%d -DLOCAL=%d%s%s%s",
              dtype_token(in), dtype_token(out), computed[out].type, row_dims, local,
              computed[out].class == 'f' ? " -DA_FLOAT" : "", computed[out].class == 'c' ? " -DA_COMPLEX" : "",
              row->indexed ? " -DINDEXED" : "");
-    snprintf(
-        text, sizeof text,
-        "static inline acc scan_identity(void) { %s }\nstatic inline acc scan_combine(acc a, acc b) { %s }\n",
-        row->identity, row->combine);
+    text source = {0};
+    write_functions(&source, row);
+    snprintf(written, sizeof written, "scan %s", row->name);
     snprintf(label, sizeof label, "%s %s->%s", row->name, dtype_token(in), dtype_token(out));
-    kernel_recipe recipe = {"scan_ref.cl", text, options, entries[entry], label};
-    return kernel_make(device, &key, &recipe, kernel);
+    kernel_recipe recipe = {"scan_ref.cl", source.data, options, entries[entry], label, written};
+    xpu_status status =
+        source.failed ? op_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for the text of kernel %s", label)
+                      : kernel_make(device, &key, &recipe, kernel);
+    text_free(&source);
+    return status;
 }
 
 static bool same_shape(const xpu_tensor *a, const xpu_tensor *b) {

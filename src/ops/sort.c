@@ -36,7 +36,8 @@ static xpu_status find_kernel(int device, xpu_dtype dtype, bool descending, int 
     snprintf(options, sizeof options, "-DT=%s -DROW_DIMS=%d -DLOCAL=%d%s%s", dtype_token(dtype), row_dims,
              local, class_of(dtype) == 'f' ? " -DT_FLOAT" : "", descending ? " -DDESCENDING" : "");
     snprintf(label, sizeof label, "%s %s", entries[entry], dtype_token(dtype));
-    kernel_recipe recipe = {"sort_ref.cl", NULL, options, entries[entry], label};
+    kernel_recipe recipe = {
+        .file = "sort_ref.cl", .options = options, .name = entries[entry], .label = label};
     return kernel_make(device, &key, &recipe, kernel);
 }
 

@@ -1,0 +1,120 @@
+/* Requests: recipes as lines of text, "file|kernel|options|label|what the text is written from". */
+#define _GNU_SOURCE
+#include "xpu/request.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/embedded.h"
+#include "core/memory.h"
+#include "core/status.h"
+#include "ops/kernel.h"
+
+static const char *kind_of(const xpu_device_properties *p) {
+    return p->type == XPU_DEVICE_CPU ? "cpu"
+           : p->vendor_id == 0x8086  ? "intel"
+           : p->has_inline_ptx       ? "nvidia"
+                                     : "gpu";
+}
+
+xpu_status xpu_request_kind(int device, const char **kind) {
+    const xpu_device_properties *properties;
+    XPU_TRY(xpu_device_get_properties(device, &properties));
+    *kind = kind_of(properties);
+    return XPU_SUCCESS;
+}
+
+const char *xpu_request_common(void) {
+    static const char name[] = "common.requests";
+    const embedded_file *file = embedded_find(name, sizeof name - 1);
+    return file ? file->text : NULL;
+}
+
+static inline const char *or_nothing(const char *string) { return string ? string : ""; }
+
+static void add_request(text *t, const kernel_recipe *recipe) {
+    text_addf(t, "%s|%s|%s|%s|%s", or_nothing(recipe->file), recipe->name, or_nothing(recipe->options),
+              recipe->label, or_nothing(recipe->written));
+}
+
+/* One write to the end of the file: lines of several processes don't mix. */
+static void record(const char *path, const xpu_device_properties *properties, const char *request) {
+    text line = {0};
+    text_addf(&line, "%ld\t%s\t%s\n", (long)getpid(), kind_of(properties), request);
+    int file = line.failed ? -1 : open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (file >= 0) {
+        if (write(file, line.data, line.size) < 0) {} /* a recording is lost: the program goes on */
+        close(file);
+    }
+    text_free(&line);
+}
+
+void request_met(const xpu_device_properties *properties, const kernel_recipe *recipe) {
+    const char *path = getenv("OPENXPU_RECORD_KERNELS");
+    if (!path || !*path || (recipe->text && !recipe->written)) return;
+    text request = {0};
+    add_request(&request, recipe);
+    if (!request.failed) record(path, properties, request.data);
+    text_free(&request);
+}
+
+static bool read_text(text *out, const char *written) {
+    static const struct {
+        const char *family;
+        bool (*read)(text *out, const char *written);
+    } readers[] = {{"pointwise ", pointwise_read},
+                   {"foreach ", foreach_read},
+                   {"reduce ", reduce_read},
+                   {"scan ", scan_read}};
+    for (size_t i = 0; i < sizeof readers / sizeof *readers; i++) {
+        size_t length = strlen(readers[i].family);
+        if (!strncmp(written, readers[i].family, length)) return readers[i].read(out, written + length);
+    }
+    return false;
+}
+
+/* Cuts `line` at its bars into the recipe's fields; the text is written into `written`. */
+static bool read_request(char *line, kernel_recipe *recipe, text *written) {
+    char *field[5] = {line};
+    for (int i = 1; i < 5; i++) {
+        field[i] = strchr(field[i - 1], '|');
+        if (!field[i]) return false;
+        *field[i]++ = 0;
+    }
+    *recipe = (kernel_recipe){.file = *field[0] ? field[0] : NULL,
+                              .name = field[1],
+                              .options = *field[2] ? field[2] : NULL,
+                              .label = field[3]};
+    if (*field[4]) {
+        if (!read_text(written, field[4])) return false;
+        recipe->text = written->data;
+    }
+    return *recipe->name && (recipe->file || recipe->text);
+}
+
+xpu_status xpu_request_build(int device, const char *request) {
+    const xpu_device_properties *properties;
+    XPU_REJECT_IF(!request, "request must not be NULL");
+    XPU_TRY(xpu_device_get_properties(device, &properties));
+    char *line = core_strdup(request);
+    if (!line) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for a request");
+    kernel_recipe recipe;
+    text written = {0}, source = {0};
+    xpu_kernel *kernel;
+    xpu_status status = XPU_SUCCESS;
+    if (!read_request(line, &recipe, &written))
+        status = xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "xpu_request_build: can't read \"%s\"", request);
+    else if (written.failed)
+        status = xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for the text of kernel %s", recipe.label);
+    else
+        status = kernel_source(&source, properties, &recipe);
+    if (status == XPU_SUCCESS)
+        status = xpu_kernel_create(device, source.data, recipe.options, recipe.name, recipe.label, &kernel);
+    text_free(&source);
+    text_free(&written);
+    core_free(line);
+    return status;
+}

@@ -1,0 +1,138 @@
+"""`openxpu warm`: lists of requests, building them in processes, recording a program."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from openxpu import _warm
+
+PROGRAM = """
+import json, sys, torch, openxpu
+a = torch.arange(1000.0).to("xpu")
+b = (a * 2 + a).reshape(10, 100)
+b.sum(1), b.cumsum(1), torch._foreach_add([a], 1.0), b.softmax(-1)
+total = b.sum().item()
+print(json.dumps({**openxpu.program_stats(), "sum": total}))
+"""
+
+
+def warm(*arguments: str, cache: Path, status: int = 0) -> str:
+    """Run the command; returns what it printed."""
+    run = subprocess.run(
+        [sys.executable, "-m", "openxpu.cli", "warm", *arguments],
+        env=os.environ
+        | {"COLUMNS": "200", "OPENXPU_CACHE_DIR": str(cache), "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert run.returncode == status, run.stdout
+    return run.stdout
+
+
+def run_program(cache: Path) -> dict[str, float]:
+    """Use the device in a process of its own; returns the programs that it built and loaded."""
+    environment = os.environ | {"OPENXPU_CACHE_DIR": str(cache)}
+    run = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, check=True, stdout=subprocess.PIPE)
+    result: dict[str, float] = json.loads(run.stdout)
+    assert result["sum"] == 3 * 999 * 1000 / 2
+    return result
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The list of the program's requests."""
+    folder = tmp_path_factory.mktemp("recorded")
+    script, path = folder / "program.py", folder / "list"
+    script.write_text("import os\nos.environ['TORCH_DEVICE_BACKEND_AUTOLOAD'] = '1'\n" + PROGRAM)
+    warm("--record", str(path), "--name", "program", str(script), cache=folder / "cache")
+    assert list(_warm.RequestList.parse(path.read_text()).programs) == ["program"]
+    return path
+
+
+def test_warm_then_run_builds_nothing(recorded: Path, tmp_path: Path) -> None:
+    """All that a recorded program builds is built by the command; a second time there is nothing to do."""
+    requests = len(_warm.RequestList.parse(recorded.read_text()).requests)
+    assert requests >= 6
+    assert f"{requests} programs built" in warm("--jobs", "2", str(recorded), cache=tmp_path)
+    used = run_program(tmp_path)
+    assert (used["built"], used["loaded"]) == (0, requests)
+    again = warm(str(recorded), cache=tmp_path)
+    assert "0 programs built" in again
+    assert f"{requests} requests were met already" in again
+    # what is damaged is built anew, and nothing else
+    damaged = next(tmp_path.glob("*.bin"))
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    assert "1 programs built" in warm(str(recorded), cache=tmp_path)
+
+
+def test_two_at_once(recorded: Path, tmp_path: Path) -> None:
+    """Commands that fill one cache at the same time leave it whole."""
+    with ThreadPoolExecutor() as pool:
+        runs = [pool.submit(warm, "--jobs", "1", str(recorded), cache=tmp_path) for _ in range(2)]
+        for run in runs:
+            run.result()
+    assert not list(tmp_path.glob("*.tmp"))
+    assert "0 programs built" in warm(str(recorded), cache=tmp_path)
+
+
+def test_errors_are_told(tmp_path: Path) -> None:
+    """A request that can't be built is named, the others are built, and the status says so."""
+    kind = _warm.kind_of(0)
+    path = tmp_path / "list"
+    listed = _warm.RequestList()
+    wrong = "sort_ref.cl|sort_tiles|-DT=nothing|a wrong sort|"
+    listed.add("p", [(kind, wrong), (kind, "copy.cl|copy|-DE=4|copy 4 bytes|")])
+    path.write_text(str(listed))
+    told = warm(str(path), cache=tmp_path, status=1)
+    assert "a wrong sort" in told
+    assert "1 programs built" in told
+    path.write_text("not a list\n")
+    assert "not a line of a list" in warm(str(path), cache=tmp_path, status=1)
+
+
+def test_a_builder_that_dies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that dies while it builds costs its request and no other."""
+    from openxpu import _builder
+
+    answer = '{"built": 1, "error": null}'
+    script = (
+        "import sys\nfor line in sys.stdin:\n"
+        f"    if 'deadly' in line: sys.exit(1)\n    print('{answer}', flush=True)\n"
+    )
+    monkeypatch.setattr(
+        _builder,
+        "start",
+        lambda: subprocess.Popen(
+            [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ),
+    )
+    steps: list[None] = []
+    outcome = _warm.build(0, ["a", "deadly", "b", "c"], 1, lambda: steps.append(None))
+    assert (outcome.built, list(outcome.errors), len(steps)) == (3, ["deadly"], 4)
+
+
+def test_lists(tmp_path: Path) -> None:
+    """A list survives writing and reading; programs replace their namesakes; the commonest come first."""
+    listed = _warm.RequestList()
+    listed.add("one: first", [("cpu", "a"), ("cpu", "b"), ("gpu", "c"), ("cpu", "b")])
+    listed.add("two", [("cpu", "b"), ("cpu", "d")])
+    assert _warm.RequestList.parse(str(listed)) == listed
+    assert listed.commonest("cpu") == ["b", "a", "d"]
+    listed.add("one: first", [("cpu", "d")])
+    assert listed.commonest("cpu") == ["d", "b"] and listed.commonest("gpu") == []
+    with pytest.raises(ValueError, match="which|has not"):
+        _warm.RequestList.parse("cpu\ta\n> p: 0 1\n")
+
+
+def test_the_list_that_comes_with_openxpu() -> None:
+    """It has the requests of this device's kind, and all can be read."""
+    common = _warm.common()
+    assert len(common.programs) >= 20
+    assert len(common.commonest("cpu")) >= 200
