@@ -153,8 +153,8 @@ xpu_status kernel_source(text *out, const xpu_device_properties *properties, con
     if (status == XPU_SUCCESS) {
         prune_source(out, all.data, recipe->options);
         if (out->failed)
-            status = xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for the source of kernel %s",
-                              recipe->name);
+            status =
+                xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for the source of kernel %s", recipe->name);
     }
     text_free(&all);
     return status;
