@@ -42,16 +42,16 @@
 
 #include "lower.h"
 #include "xpu/ops/sort.h"
+#include "xpu/plans.h"
 
 namespace openxpu {
 namespace {
 
 using at::Tensor;
 
-// OPENXPU_HOST_SORT=0 makes host devices sort as others do; tests compare the two.
 bool sorts_on_host(const Tensor &self) {
-    static const char *setting = std::getenv("OPENXPU_HOST_SORT");
-    return is_host_device(self.device().index()) && !(setting && setting[0] == '0');
+    const auto device = self.device().index();
+    return is_host_device(device) && xpu_plans_for_processor(device);
 }
 
 Tensor on_cpu(const Tensor &tensor) {

@@ -160,6 +160,16 @@ TEAM_KERNEL void softmax_backward_rows(softmax_params p) {
 #endif
 #define COLUMN_EACH(i, BODY)                                                                         \
     for (ulong k_ = 0, i = 0; k_ < p.length; k_++, i += p.inner) { BODY }
+/* sum += TERM for each element, in parts: the roundings of a long column's sum would add up. */
+#define COLUMN_SUM(i, TERM_)                                                                                 \
+    {                                                                                                        \
+        ACC part_ = 0;                                                                                       \
+        COLUMN_EACH(i, part_ += TERM_; if ((k_ & 63) == 63) {                                                \
+            sum += part_;                                                                                    \
+            part_ = 0;                                                                                       \
+        })                                                                                                   \
+        sum += part_;                                                                                        \
+    }
 
 #ifdef BUILD_softmax_columns
 __kernel void softmax_columns(softmax_params p) {
@@ -172,7 +182,7 @@ __kernel void softmax_columns(softmax_params p) {
 #endif
     ACC largest = LOWEST, sum = 0;
     COLUMN_EACH(i, largest = fmax(largest, INPUT(i));)
-    COLUMN_EACH(i, sum += EXP(INPUT(i) - largest);)
+    COLUMN_SUM(i, EXP(INPUT(i) - largest))
 #ifdef LOG
     const ACC shift = log(sum);
     COLUMN_EACH(i, STORE(OUT, y, i, INPUT(i) - largest - shift);)
@@ -194,7 +204,189 @@ __kernel void softmax_backward_columns(softmax_params p) {
     __global const uchar *mask = XPU_CPTR(uchar, p.mask) + start;
 #endif
     ACC sum = 0;
-    COLUMN_EACH(i, sum += MASK(i, TERM(i));)
+    COLUMN_SUM(i, (MASK(i, TERM(i))))
     COLUMN_EACH(i, STORE(OUT, dx, i, MASK(i, RESULT(i)));)
 }
+#endif
+
+/* Tiles: a work-group has `width` neighbouring columns of one outer, its lanes lie over them and down the
+ * dimension, so that few columns keep a whole GPU busy. Lane by lane: the column c, from the row `from` each
+ * depth-th one. Either the tile is held in registers, or columns are cut into chunks, a work-group each:
+ * `parts` finds each chunk's part of the maximum and of the sum, `finish` has them all and writes. */
+#ifdef TILES
+#define TILE_KERNEL __attribute__((reqd_work_group_size(LANES, 1, 1))) __kernel
+#define AHEAD 8 /* elements of a lane on their way at a time */
+
+/* Over the lanes of a column, for each of them. */
+#ifdef TEAM_WARPS
+#define TILE_BY_WARPS(combine)                                                                               \
+    if (XPU_WARP % width == 0) {                                                                             \
+        for (uint mask = XPU_WARP / 2; mask >= width; mask /= 2) v = combine(v, team_exchange(v, mask));     \
+        if ((LANE & (XPU_WARP - 1)) < width) scratch[LANE / XPU_WARP * width + c] = v;                       \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                                        \
+        v = scratch[c];                                                                                      \
+        for (uint w = 1; w < TEAM_WARPS; w++) v = combine(v, scratch[w * width + c]);                        \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                                        \
+        return v;                                                                                            \
+    }
+#else
+#define TILE_BY_WARPS(combine)
+#endif
+#define TILE_TREE(name, combine)                                                                             \
+    static inline ACC name(ACC v, uint width, uint c, __local ACC *scratch) {                                \
+        TILE_BY_WARPS(combine)                                                                               \
+        const uint row = LANE / width;                                                                       \
+        scratch[LANE] = v;                                                                                   \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                                        \
+        for (uint rows = LANES / width, half_; rows > 1; rows = half_) {                                     \
+            half_ = (rows + 1) / 2;                                                                          \
+            if (row + half_ < rows) scratch[LANE] = combine(scratch[LANE], scratch[LANE + half_ * width]);   \
+            barrier(CLK_LOCAL_MEM_FENCE);                                                                    \
+        }                                                                                                    \
+        v = scratch[c];                                                                                      \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                                        \
+        return v;                                                                                            \
+    }
+TILE_TREE(tile_sum, TEAM_ADD)
+TILE_TREE(tile_max, fmax)
+#define TILE_SUM(v) tile_sum(v, width, c, scratch)
+#define TILE_MAX(v) tile_max(v, width, c, scratch)
+
+#define TILE                                                                                                 \
+    __local ACC scratch[LANES];                                                                              \
+    const uint width = p.width, depth = LANES / width, row = LANE / width, c = LANE - row * width;           \
+    const ulong group = XPU_GROUP(0), tile = group / p.chunks, outer = tile / (ulong)p.tiles;                \
+    const uint first = (uint)(group - tile * p.chunks) * p.chunk;                                            \
+    const ulong column = (tile - outer * (ulong)p.tiles) * width + c;                                        \
+    const bool here = row < depth && column < (ulong)p.inner;                                                \
+    const ulong from = first + row, to = here ? min((ulong)first + p.chunk, (ulong)p.length) : 0;            \
+    const ulong start = outer * p.inner * p.length + column, inner = p.inner;
+#define TILE_POINTERS(from_, to_)                                                                            \
+    __global const STORED(IN) *from_ = XPU_CPTR(STORED(IN), p.input) + start;                                \
+    __global STORED(OUT) *to_ = XPU_PTR(STORED(OUT), p.result) + start;
+#ifdef MASKED
+#define TILE_MASK __global const uchar *mask = XPU_CPTR(uchar, p.mask) + start;
+#else
+#define TILE_MASK
+#endif
+/* The statements for element i of the column, the lane's n-th in a block of `count`; k is its row. */
+#define TILE_BLOCK(first_, count, ...)                                                                       \
+    _Pragma("unroll") for (uint n = 0; n < count; n++) {                                                     \
+        const ulong k = (first_) + n * depth, i = k * inner;                                                 \
+        __VA_ARGS__                                                                                              \
+    }
+#define TILE_EACH(...)                                                                                       \
+    for (ulong k_ = from; k_ < to; k_ += AHEAD * depth) { __VA_ARGS__ }
+
+/* Where chunk number q of this column has its part: the maximum, then the sum. */
+#define PART(q) (XPU_PTR(ACC, p.parts) + 2 * ((tile * p.chunks + (q)) * width + c))
+
+#ifdef BUILD_softmax_tiles
+TILE_KERNEL void softmax_tiles(softmax_params p) {
+    TILE TILE_MASK TILE_POINTERS(x, y)
+    ACC v[REGISTERS], largest = LOWEST, sum = 0;
+    TILE_BLOCK(from, REGISTERS, v[n] = k < to ? INPUT(i) : LOWEST; largest = fmax(largest, v[n]);)
+    largest = TILE_MAX(largest);
+#ifdef LOG
+    TILE_BLOCK(from, REGISTERS, v[n] -= largest; if (k < to) sum += EXP(v[n]);)
+    const ACC shift = log(TILE_SUM(sum));
+    TILE_BLOCK(from, REGISTERS, if (k < to) STORE(OUT, y, i, v[n] - shift);)
+#else
+    TILE_BLOCK(from, REGISTERS, v[n] = EXP(v[n] - largest); if (k < to) sum += v[n];)
+    const ACC scale = 1 / TILE_SUM(sum);
+    TILE_BLOCK(from, REGISTERS, if (k < to) STORE(OUT, y, i, v[n] * scale);)
+#endif
+}
+#endif
+
+/* The lane's sum, made for its own maximum, for a larger one; -inf alone leaves the sum as it is, 0 or NaN. */
+#define FOR_MAXIMUM(sum, own, m) ((own) == (m) ? (sum) : (sum) * EXP((own) - (m)))
+
+#ifdef BUILD_softmax_parts
+TILE_KERNEL void softmax_parts(softmax_params p) {
+    TILE TILE_MASK
+    __global const STORED(IN) *x = XPU_CPTR(STORED(IN), p.input) + start;
+    ACC largest = LOWEST, sum = 0;
+    TILE_EACH(
+        ACC v[AHEAD], most = largest;
+        TILE_BLOCK(k_, AHEAD, v[n] = k < to ? INPUT(i) : LOWEST; most = fmax(most, v[n]);)
+        sum = FOR_MAXIMUM(sum, largest, most);
+        largest = most;
+        TILE_BLOCK(k_, AHEAD, sum += v[n] == LOWEST ? 0 : EXP(v[n] - largest);))
+    const ACC most = TILE_MAX(largest);
+    sum = TILE_SUM(FOR_MAXIMUM(sum, largest, most));
+    if (row == 0) {
+        __global ACC *part = PART(group - tile * p.chunks);
+        part[0] = most;
+        part[1] = sum;
+    }
+}
+#endif
+
+#ifdef BUILD_softmax_finish
+TILE_KERNEL void softmax_finish(softmax_params p) {
+    TILE TILE_MASK TILE_POINTERS(x, y)
+    ACC largest = LOWEST, sum = 0;
+    if (row < depth)
+        for (uint q = row; q < p.chunks; q += depth) {
+            __global const ACC *part = PART(q);
+            const ACC most = fmax(largest, part[0]);
+            sum = FOR_MAXIMUM(sum, largest, most) + FOR_MAXIMUM(part[1], part[0], most);
+            largest = most;
+        }
+    const ACC own = largest;
+    largest = TILE_MAX(largest);
+    sum = TILE_SUM(FOR_MAXIMUM(sum, own, largest));
+#ifdef LOG
+    const ACC shift = log(sum);
+    TILE_EACH(TILE_BLOCK(k_, AHEAD, if (k < to) STORE(OUT, y, i, INPUT(i) - largest - shift);))
+#else
+    const ACC scale = 1 / sum;
+    TILE_EACH(TILE_BLOCK(k_, AHEAD, if (k < to) STORE(OUT, y, i, EXP(INPUT(i) - largest) * scale);))
+#endif
+}
+#endif
+
+#define TILE_OUTPUT __global const STORED(IN) *y = XPU_CPTR(STORED(IN), p.output) + start;
+
+#ifdef BUILD_softmax_backward_tiles
+TILE_KERNEL void softmax_backward_tiles(softmax_params p) {
+    TILE TILE_MASK TILE_POINTERS(dy, dx) TILE_OUTPUT
+    ACC g[REGISTERS], sum = 0;
+#ifdef LOG
+    TILE_BLOCK(from, REGISTERS, g[n] = k < to ? MASK(i, GRADIENT(i)) : 0; sum += g[n];)
+    sum = TILE_SUM(sum);
+    TILE_BLOCK(from, REGISTERS, if (k < to) STORE(OUT, dx, i, MASK(i, g[n] - EXP(OUTPUT(i)) * sum));)
+#else
+    ACC o[REGISTERS];
+    TILE_BLOCK(from, REGISTERS, g[n] = k < to ? GRADIENT(i) : 0; o[n] = k < to ? MASK(i, OUTPUT(i)) : 0;)
+    TILE_BLOCK(from, REGISTERS, if (k < to) sum += MASK(i, g[n] * o[n]);)
+    sum = TILE_SUM(sum);
+    TILE_BLOCK(from, REGISTERS, if (k < to) STORE(OUT, dx, i, MASK(i, (g[n] - sum) * o[n]));)
+#endif
+}
+#endif
+
+#ifdef BUILD_softmax_backward_parts
+TILE_KERNEL void softmax_backward_parts(softmax_params p) {
+    TILE TILE_MASK
+    __global const STORED(IN) *dy = XPU_CPTR(STORED(IN), p.input) + start;
+    TILE_OUTPUT
+    ACC sum = 0;
+    TILE_EACH(TILE_BLOCK(k_, AHEAD, sum += k < to ? MASK(i, TERM(i)) : 0;))
+    sum = TILE_SUM(sum);
+    if (row == 0) PART(group - tile * p.chunks)[1] = sum;
+}
+#endif
+
+#ifdef BUILD_softmax_backward_finish
+TILE_KERNEL void softmax_backward_finish(softmax_params p) {
+    TILE TILE_MASK TILE_POINTERS(dy, dx) TILE_OUTPUT
+    ACC sum = 0;
+    if (row < depth)
+        for (uint q = row; q < p.chunks; q += depth) sum += PART(q)[1];
+    sum = TILE_SUM(sum);
+    TILE_EACH(TILE_BLOCK(k_, AHEAD, if (k < to) STORE(OUT, dx, i, MASK(i, RESULT(i)));))
+}
+#endif
 #endif

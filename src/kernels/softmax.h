@@ -8,9 +8,13 @@ typedef struct softmax_params {
     xpu_addr input;  /* forward: the input; backward: the output's gradient */
     xpu_addr output; /* backward: the output of forward */
     xpu_addr mask;   /* bool, true leaves the element out; or 0 */
+    xpu_addr parts;  /* what the chunks of tiles come to */
     xpu_i64 columns; /* outer * inner */
     xpu_i64 inner;
+    xpu_i64 tiles;         /* of an outer */
+    xpu_u32 chunk, chunks; /* elements of a column that a work-group takes, and into how many it is cut */
+    xpu_u32 width;         /* columns of a tile */
     xpu_u32 length;
-    xpu_u32 rows_per_team;
+    xpu_u32 rows_per_team, reserved;
 } softmax_params;
 #endif

@@ -5,13 +5,23 @@
 #include "kernel.h"
 #include "kernels/softmax.h"
 #include "team.h"
+#include "xpu/memory.h"
 
 #define KEPT_LENGTH 16384 /* at most this many exponentials in local memory */
 #define COLUMN_LANES 64
 #define LONG_INNER 16 /* shorter ones are flattened with outer */
 #define EXP_WORK 8    /* operations an element */
+/* Tiles, on GPUs: */
+#define TILE_WIDTH 32     /* columns at most, */
+#define TILE_BYTES 32     /* but not fewer than memory is read by, where there are more */
+#define TILE_LENGTH 32    /* shorter columns are walked through by a work-item each, */
+#define TILE_ELEMENTS 256 /* and small tiles */
+#define CHUNK_LANES 256
+#define CHUNK_BLOCKS 2 /* a chunk isn't shorter than this many blocks of elements on their way, */
+#define CHUNK_BLOCK 8
+#define CHUNKS_A_UNIT 16 /* work-groups that there should be, a compute unit */
 
-typedef enum variant { ROWS, COLUMNS, FLAT_COLUMNS } variant;
+typedef enum variant { ROWS, COLUMNS, FLAT_COLUMNS, TILES, CHUNKS } variant;
 
 typedef struct plan {
     variant variant;
@@ -19,6 +29,7 @@ typedef struct plan {
     team team;
     int registers, pack, length; /* as in row_plan */
     int keep;                    /* elements of local memory for exponentials; -1: the result keeps them */
+    int width;                   /* columns of a tile */
 } plan;
 
 static int power_above(int64_t n) {
@@ -27,10 +38,40 @@ static int power_above(int64_t n) {
     return p;
 }
 
+/* Tiles of `p->width` columns that fit into registers, or chunks of them. */
+static void plan_tiles(const xpu_device_properties *device, const xpu_softmax *args, plan *p) {
+    const size_t in = xpu_dtype_size(args->input_dtype), out = xpu_dtype_size(args->output_dtype);
+    const int64_t least = TILE_BYTES / (int64_t)(in < out ? in : out);
+    const int held = compute_dtype(args->output_dtype) == XPU_FLOAT64 ? 8 : 16;
+    p->width = (int)(args->inner < TILE_WIDTH ? args->inner : TILE_WIDTH);
+    int most = CHUNK_LANES;
+    while (most < 1024 && 2 * (uint64_t)most <= device->max_work_group_size) most *= 2;
+    while (args->inner > TILE_WIDTH && p->width > least && most / p->width * held < args->length)
+        p->width /= 2;
+    int lanes = 64;
+    while (lanes < most && lanes / p->width * held < 2 * args->length) lanes *= 2;
+    const int64_t elements = (args->length + lanes / p->width - 1) / (lanes / p->width);
+    if (elements <= held) {
+        p->variant = TILES;
+        p->team.lanes = lanes;
+        p->registers = power_above(elements);
+    } else {
+        p->variant = CHUNKS;
+        p->width = (int)(args->inner < TILE_WIDTH ? args->inner : TILE_WIDTH);
+        p->team.lanes = CHUNK_LANES;
+    }
+}
+
 static plan make_plan(const xpu_device_properties *device, const xpu_softmax *args, bool backward,
                       uintptr_t addresses) {
     plan p = {.backward = backward};
+    const bool processor = plans_for_processor(device);
     if (args->inner > 1) {
+        const int64_t width = args->inner < TILE_WIDTH ? args->inner : TILE_WIDTH;
+        if (!processor && args->length >= TILE_LENGTH && args->length * width >= TILE_ELEMENTS) {
+            plan_tiles(device, args, &p);
+            return p;
+        }
         p.variant = args->inner >= LONG_INNER ? COLUMNS : FLAT_COLUMNS;
         return p;
     }
@@ -41,6 +82,10 @@ static plan make_plan(const xpu_device_properties *device, const xpu_softmax *ar
     p.pack = backward ? 1 : row.pack;
     p.length = row.length;
     if (p.registers) return p;
+    if (!processor) {
+        p = (plan){.variant = CHUNKS, .backward = backward, .team.lanes = CHUNK_LANES, .width = 1};
+        return p;
+    }
     if (!backward && !args->logarithm && args->output_dtype == compute_dtype(args->output_dtype))
         p.keep = -1;
     else if (!backward && !args->logarithm && device->type == XPU_DEVICE_CPU && args->length <= KEPT_LENGTH)
@@ -48,12 +93,13 @@ static plan make_plan(const xpu_device_properties *device, const xpu_softmax *ar
     return p;
 }
 
-static xpu_status get_kernel(int device, const xpu_softmax *args, const plan *p, xpu_kernel **kernel) {
+static xpu_status get_kernel(int device, const xpu_softmax *args, const plan *p, bool finish,
+                             xpu_kernel **kernel) {
     const kernel_key key = {
         .family = FAMILY_SOFTMAX,
         .word = {(uint64_t)args->input_dtype | (uint64_t)args->output_dtype << 8 |
                      (uint64_t)args->logarithm << 16 | (uint64_t)(args->mask != NULL) << 17 |
-                     (uint64_t)p->backward << 18 | (uint64_t)p->variant << 20,
+                     (uint64_t)p->backward << 18 | (uint64_t)finish << 19 | (uint64_t)p->variant << 20,
                  (uint64_t)p->team.lanes | (uint64_t)p->team.subgroup << 16 | (uint64_t)p->registers << 20 |
                      (uint64_t)p->pack << 32 | (uint64_t)p->team.teams << 40,
                  (uint64_t)(p->keep + 1) | (uint64_t)p->length << 32}};
@@ -76,13 +122,51 @@ static xpu_status get_kernel(int device, const xpu_softmax *args, const plan *p,
     if (p->keep > 0)
         used += snprintf(options + used, sizeof options - (size_t)used, " -DKEEP_LENGTH=%d", p->keep);
     if (p->length) used += snprintf(options + used, sizeof options - (size_t)used, " -DLENGTH=%d", p->length);
+    if (p->variant >= TILES) used += snprintf(options + used, sizeof options - (size_t)used, " -DTILES");
+    static const char *const names[] = {[ROWS] = "rows",
+                                        [COLUMNS] = "columns",
+                                        [FLAT_COLUMNS] = "columns",
+                                        [TILES] = "tiles",
+                                        [CHUNKS] = "parts"};
     snprintf(name, sizeof name, "softmax_%s%s", p->backward ? "backward_" : "",
-             p->variant == ROWS ? "rows" : "columns");
+             finish ? "finish" : names[p->variant]);
     snprintf(options + used, sizeof options - (size_t)used, " -DBUILD_%s", name);
     snprintf(label, sizeof label, "%s%s %s", args->logarithm ? "log_" : "", name, dtype_token(in));
     return kernel_make(
         device, &key,
         &(kernel_recipe){.file = "softmax.cl", .options = options, .name = name, .label = label}, kernel);
+}
+
+/* `columns` columns in tiles, each of one outer. Chunks take two launches, and memory for what they find. */
+static xpu_status run_tiles(xpu_stream *stream, const xpu_device_properties *device, const xpu_softmax *args,
+                            const plan *p, uint64_t work, xpu_kernel *kernel, softmax_params *params) {
+    params->width = (uint32_t)p->width;
+    params->tiles = (args->inner + p->width - 1) / p->width;
+    params->chunk = params->length;
+    params->chunks = 1;
+    const int64_t tiles = args->outer * params->tiles;
+    xpu_range range = {1, {(size_t)tiles}, {(size_t)p->team.lanes}, work};
+    if (p->variant == TILES) return xpu_launch(stream, kernel, &range, params, sizeof *params);
+
+    const int64_t step =
+        (int64_t)CHUNK_BLOCK * (p->team.lanes / p->width); /* rows that are on their way at a time */
+    const int64_t wanted = (CHUNKS_A_UNIT * (int64_t)device->max_compute_units + tiles - 1) / tiles;
+    int64_t blocks = (args->length / wanted + step - 1) / step;
+    if (blocks < CHUNK_BLOCKS) blocks = CHUNK_BLOCKS;
+    const int64_t chunk = blocks * step < args->length ? blocks * step : args->length;
+    params->chunk = (uint32_t)chunk;
+    params->chunks = (uint32_t)((args->length + chunk - 1) / chunk);
+    range.groups[0] *= params->chunks;
+    const size_t size = xpu_dtype_size(compute_dtype(args->output_dtype));
+    xpu_kernel *finish;
+    XPU_TRY(get_kernel(xpu_stream_device(stream), args, p, true, &finish));
+    void *memory;
+    XPU_TRY(xpu_malloc(stream, 2 * size * range.groups[0] * params->width, &memory));
+    params->parts = XPU_ADDR(memory);
+    xpu_status status = xpu_launch(stream, kernel, &range, params, sizeof *params);
+    if (status == XPU_SUCCESS) status = xpu_launch(stream, finish, &range, params, sizeof *params);
+    xpu_free(memory);
+    return status;
 }
 
 static xpu_status run(xpu_stream *stream, const xpu_softmax *args, bool backward, softmax_params *params) {
@@ -97,7 +181,7 @@ static xpu_status run(xpu_stream *stream, const xpu_softmax *args, bool backward
 
     const plan p = make_plan(device, args, backward, params->input | params->result | params->output);
     xpu_kernel *kernel;
-    XPU_TRY(get_kernel(index, args, &p, &kernel));
+    XPU_TRY(get_kernel(index, args, &p, false, &kernel));
     params->mask = XPU_ADDR(args->mask);
     params->columns = args->outer * args->inner;
     params->inner = args->inner;
@@ -105,6 +189,7 @@ static xpu_status run(xpu_stream *stream, const xpu_softmax *args, bool backward
 
     const uint64_t columns = (uint64_t)params->columns;
     const uint64_t work = columns * (uint64_t)args->length * (backward && !args->logarithm ? 2 : EXP_WORK);
+    if (p.variant >= TILES) return run_tiles(stream, device, args, &p, work, kernel, params);
     xpu_range range;
     if (p.variant == ROWS) {
         params->rows_per_team = team_rows(device, args->length, params->columns);

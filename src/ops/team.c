@@ -1,6 +1,9 @@
 #include "team.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "kernel.h"
 
@@ -13,6 +16,22 @@
 #define HOST_GROUP_ELEMENTS 65536
 #define HOST_GROUPS 8 /* a processor, at least */
 
+bool plans_for_processor(const xpu_device_properties *device) {
+    static atomic_int asked; /* 0: not yet; 1: by the device's type; 2: as GPUs */
+    int known = atomic_load_explicit(&asked, memory_order_relaxed);
+    if (!known) {
+        const char *plans = getenv("OPENXPU_PLANS");
+        known = plans && !strcmp(plans, "gpu") ? 2 : 1;
+        atomic_store_explicit(&asked, known, memory_order_relaxed);
+    }
+    return device->type == XPU_DEVICE_CPU && known == 1;
+}
+
+bool xpu_plans_for_processor(int device) {
+    const xpu_device_properties *properties;
+    return xpu_device_get_properties(device, &properties) == XPU_SUCCESS && plans_for_processor(properties);
+}
+
 static bool can_demand(const xpu_device_properties *device, uint64_t lanes) {
     if (!device->has_subgroups || !device->has_subgroup_size) return false;
     for (int i = 0; i < XPU_PROPERTY_LIST_SIZE && device->sub_group_sizes[i]; i++)
@@ -21,7 +40,7 @@ static bool can_demand(const xpu_device_properties *device, uint64_t lanes) {
 }
 
 team team_for(const xpu_device_properties *device, int64_t length) {
-    if (can_demand(device, SUBGROUP_LANES) && (device->type == XPU_DEVICE_CPU || length <= LONG_ROW))
+    if (can_demand(device, SUBGROUP_LANES) && (plans_for_processor(device) || length <= LONG_ROW))
         return (team){.lanes = SUBGROUP_LANES, .subgroup = true};
     int lanes = 32;
     while (lanes < 256 && lanes * 4 < length && (uint64_t)lanes * 2 <= device->max_work_group_size)
@@ -37,7 +56,7 @@ static int power_above(int64_t n) {
 
 row_plan plan_row(const xpu_device_properties *device, int64_t length, size_t widest, uintptr_t addresses) {
     row_plan p = {.team = team_for(device, length), .pack = 1};
-    bool host = device->type == XPU_DEVICE_CPU;
+    bool host = plans_for_processor(device);
     if (!host && !p.team.subgroup) {
         int pack = widest >= 16 ? 1 : (int)(16 / widest);
         if (length % pack == 0 && addresses % (widest * (size_t)pack) == 0) p.pack = pack;
@@ -69,7 +88,7 @@ const char *pack_type(int pack, xpu_dtype dtype) {
 }
 
 uint32_t team_rows(const xpu_device_properties *device, int64_t length, int64_t rows) {
-    if (device->type != XPU_DEVICE_CPU) return 1;
+    if (!plans_for_processor(device)) return 1;
     int64_t worth = HOST_GROUP_ELEMENTS / (length > SUBGROUP_LANES ? length : SUBGROUP_LANES);
     int64_t fair = rows / (HOST_GROUPS * (int64_t)device->max_compute_units);
     if (worth > fair) worth = fair;

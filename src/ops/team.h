@@ -6,6 +6,7 @@
 
 #include "xpu/device.h"
 #include "xpu/ops.h"
+#include "xpu/plans.h"
 #include "xpu/program.h"
 
 typedef struct team {
@@ -13,6 +14,9 @@ typedef struct team {
     bool subgroup;
     int teams; /* in a work-group; 0 is 1 */
 } team;
+
+/* xpu_plans_for_processor for who has the properties at hand. */
+bool plans_for_processor(const xpu_device_properties *device);
 
 /* The team for rows of `length` elements. */
 team team_for(const xpu_device_properties *device, int64_t length);

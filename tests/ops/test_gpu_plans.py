@@ -1,0 +1,43 @@
+"""What GPUs do, on the device at hand: the tests of the families that do otherwise on processors."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+CHOSEN = {
+    "test_softmax.py": "dtype2 or softmax-dtype1 or masked or extreme",
+    "test_embedding.py": "not int32",
+    "test_composed.py": "embedding_bag",
+    "test_copy.py": "fill",
+    "test_sort.py": "",
+}
+
+
+@pytest.mark.skipif(os.environ.get("OPENXPU_PLANS") == "gpu", reason="this is the inner run")
+@pytest.mark.parametrize("file", CHOSEN)
+def test_as_gpus_do(file: str) -> None:
+    run = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-x",
+            "-p",
+            "no:cacheprovider",
+            "-k",
+            CHOSEN[file],
+            HERE / file,
+        ],
+        env={**os.environ, "OPENXPU_PLANS": "gpu"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout[-4000:] + run.stderr[-2000:]
