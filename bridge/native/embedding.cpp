@@ -5,18 +5,19 @@
 #include <ATen/ops/_embedding_bag_forward_only_native.h>
 #include <ATen/ops/_embedding_bag_native.h>
 #include <ATen/ops/_embedding_bag_per_sample_weights_backward_native.h>
-#include <ATen/ops/arange.h>
 #include <ATen/ops/embedding_dense_backward.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/embedding_dense_backward_native.h>
 #include <ATen/ops/embedding_renorm_native.h>
 #include <ATen/ops/index_select.h>
-#include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
-#include <ATen/ops/searchsorted.h>
+#include <ATen/ops/sort.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
 #include "native/index.h"
+#include "xpu/ops/embedding.h"
+#include "xpu/plans.h"
 
 namespace at::native {
 
@@ -41,11 +42,41 @@ bool is_half(const Tensor &tensor) {
 
 enum BagMode : int64_t { bag_sum, bag_mean, bag_max };
 
-// The bag of each of the indices.
-Tensor bags_of(const Tensor &indices, const Tensor &offsets, int64_t bags) {
-    const auto positions = at::arange(indices.numel(), offsets.options());
-    const auto ends = at::searchsorted(offsets.slice(0, 0, bags), positions, false, /*right=*/true);
-    return ends.sub_(1).to(indices.scalar_type());
+xpu_bags bags_like(const Tensor &weight, const Tensor &indices, int64_t bags, int64_t padding_idx) {
+    return {.dtype = dtype_of(weight),
+            .index_dtype = dtype_of(indices),
+            .rows = weight.size(0),
+            .width = weight.size(1),
+            .row_stride = weight.stride(0),
+            .count = indices.numel(),
+            .bags = bags,
+            .left_out = padding_idx < 0 ? -1 : padding_idx};
+}
+
+// The same layout, but for rows without gaps.
+Tensor with_dense_rows(const Tensor &weight) {
+    return weight.size(1) <= 1 || weight.stride(1) == 1 ? weight : weight.contiguous();
+}
+
+void check_bag_fault(const xpu_fault &fault) {
+    TORCH_CHECK_INDEX(!fault.state, "index out of range in self");
+}
+
+// Sums of `grad`'s rows by index (of bag[i], if there are bags), as fast on few indices as on many.
+Tensor rows_gradient(const Tensor &grad, const Tensor &index, int64_t rows, int64_t padding_idx,
+                     bool by_frequency, const Tensor &bag, const Tensor &sizes, const Tensor &factors) {
+    auto weight = at::zeros({rows, grad.size(1)}, grad.options());
+    if (index.numel() == 0 || grad.size(1) == 0) return weight;
+    const auto [keys, places] = index.sort(/*stable=*/true, 0, false);
+    auto args = bags_like(weight, index, 0, padding_idx);
+    if (factors.defined()) args.given_stride = factors.stride(0);
+    const auto data = [](const Tensor &tensor) {
+        return tensor.defined() ? tensor.const_data_ptr() : nullptr;
+    };
+    check(xpu_rows_gradient(current_stream(grad), &args, grad.const_data_ptr(), keys.const_data_ptr(),
+                            places.const_data_ptr<int64_t>(), data(bag), data(sizes), data(factors),
+                            by_frequency, weight.mutable_data_ptr()));
+    return weight;
 }
 
 } // namespace
@@ -57,6 +88,9 @@ Tensor embedding_dense_backward_xpu(const Tensor &grad_output, const Tensor &ind
     const auto width = grad_output.size(-1);
     const auto index = indices.contiguous().view(-1);
     auto grad = grad_output.reshape({index.numel(), width});
+    if (!xpu_plans_for_processor(grad.device().index()))
+        return rows_gradient(grad.contiguous(), index, num_weights, padding_idx, scale_grad_by_freq, {}, {},
+                             {});
     const bool half = is_half(grad);
     const auto sum_options = half ? grad.options().dtype(kFloat) : grad.options();
     auto weight = at::zeros({num_weights, width}, sum_options);
@@ -109,39 +143,32 @@ embedding_bag_xpu(const Tensor &weight, const Tensor &indices_given, const Tenso
     const auto indices = indices_given.to(type).contiguous(), offsets = offsets_given.to(type);
     const int64_t bags = offsets.size(0) - include_last_offset, width = weight.size(1);
     const int64_t count = indices.numel();
+    TORCH_CHECK(bags >= 0,
+                "embedding_bag: offsets should have at least one element with include_last_offset");
 
-    const auto bag = bags_of(indices, offsets, bags);
-    const auto left_out = padding_idx >= 0 ? indices.eq(padding_idx) : Tensor();
-    const auto counted =
-        left_out.defined() ? left_out.logical_not().to(type) : at::ones({count}, indices.options());
+    const auto rows = with_dense_rows(weight);
+    const auto factors = weighted ? per_sample_weights->to(weight.scalar_type()) : Tensor();
+    TORCH_CHECK(!weighted || (factors.dim() == 1 && factors.size(0) == count),
+                "embedding_bag: per_sample_weights should have the same shape as indices");
+    const auto out = at::empty({bags, width}, weight.options());
+    const auto bag = at::empty({count}, indices.options());
     // as many as offsets, says PyTorch's meta function, also where the last one is an end
-    const auto all_sizes = at::zeros({offsets.size(0)}, indices.options()).index_add_(0, bag, counted);
-    const auto sizes = all_sizes.narrow(0, 0, bags);
-    auto rows = weight.index_select(0, indices);
-
-    if (mode != bag_max) {
-        const auto sum_type = is_half(weight) ? kFloat : weight.scalar_type();
-        rows = rows.to(sum_type);
-        if (weighted) rows = rows.mul(per_sample_weights->to(sum_type).unsqueeze(1));
-        if (left_out.defined()) rows = rows.masked_fill(left_out.unsqueeze(1), 0);
-        auto out = at::zeros({bags, width}, rows.options()).index_add_(0, bag, rows);
-        if (mode == bag_mean) out.div_(sizes.clamp_min(1).unsqueeze(1));
-        return {out.to(weight.scalar_type()), bag, all_sizes, at::empty({0}, indices.options())};
-    }
-    const double lowest = -std::numeric_limits<double>::infinity();
-    if (left_out.defined()) rows = rows.masked_fill(left_out.unsqueeze(1), lowest);
-    auto out = at::full({bags, width}, lowest, weight.options());
-    const auto to = bag.to(kLong).unsqueeze(1).expand_as(rows);
-    out.scatter_reduce_(0, to, rows, "amax");
-    // Of a bag's equal rows the first is the one that the gradient goes to.
-    const auto nowhere = at::full({}, count, indices.options());
-    const auto order = at::arange(count, indices.options()).unsqueeze(1);
-    const auto place = at::where(rows.eq(out.index_select(0, bag)), order, nowhere);
-    const auto first =
-        at::full({bags, width}, count, indices.options()).scatter_reduce_(0, to, place, "amin");
-    const auto empty = sizes.eq(0).unsqueeze(1);
-    auto chosen = count ? indices.index_select(0, first.clamp_max(count - 1).view(-1)).view_as(first) : first;
-    return {out.masked_fill_(empty, 0), bag, all_sizes, chosen.masked_fill(empty, -1)};
+    auto sizes = at::empty({offsets.size(0)}, indices.options());
+    if (include_last_offset || width == 0) sizes.zero_();
+    const auto chosen = at::empty({mode == bag_max ? bags : 0, width}, indices.options());
+    auto args = bags_like(rows, indices, bags, padding_idx);
+    args.last_is_end = include_last_offset;
+    if (weighted) args.given_stride = factors.stride(0);
+    if (bags == 0) bag.zero_();
+    const auto starts = offsets.contiguous();
+    xpu_fault fault = {};
+    check(xpu_bag_forward(current_stream(weight), static_cast<xpu_bag_mode>(mode), &args,
+                          rows.const_data_ptr(), indices.const_data_ptr(), starts.const_data_ptr(),
+                          weighted ? factors.const_data_ptr() : nullptr, out.mutable_data_ptr(),
+                          bag.mutable_data_ptr(), sizes.mutable_data_ptr(), chosen.mutable_data_ptr(),
+                          &fault));
+    check_bag_fault(fault);
+    return {out, bag, sizes, mode == bag_max ? chosen : at::empty({0}, indices.options())};
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor>
@@ -166,6 +193,14 @@ Tensor embedding_bag_dense_backward_xpu(const Tensor &grad, const Tensor &indice
                             grad.to(sum_type).masked_fill(none, 0));
         return weight.to(grad.scalar_type());
     }
+    if (!xpu_plans_for_processor(grad.device().index())) {
+        const bool weighted = per_sample_weights && per_sample_weights->defined();
+        const auto factors = weighted ? per_sample_weights->to(grad.scalar_type()) : Tensor();
+        const auto type = indices.scalar_type();
+        return rows_gradient(grad.contiguous(), indices.contiguous(), num_weights, padding_idx,
+                             scale_grad_by_freq, offset2bag.to(type).contiguous(),
+                             mode == bag_mean ? bag_size.to(type).contiguous() : Tensor(), factors);
+    }
     auto rows = grad.index_select(0, offset2bag).to(sum_type);
     if (mode == bag_mean) rows = rows.div(bag_size.index_select(0, offset2bag).clamp_min(1).unsqueeze(1));
     if (per_sample_weights && per_sample_weights->defined())
@@ -179,13 +214,21 @@ Tensor embedding_bag_per_sample_weights_backward_xpu(const Tensor &grad, const T
                                                      const Tensor &offset2bag, int64_t mode,
                                                      int64_t padding_idx) {
     TORCH_CHECK(mode == bag_sum, "embedding_bag_backward: per_sample_weights only supported for mode='sum'");
-    const auto bag =
-        offset2bag.numel() || !indices.numel() ? offset2bag : bags_of(indices, offsets, offsets.size(0));
-    const auto sum_type = is_half(grad) ? kFloat : grad.scalar_type();
-    const auto rows = grad.index_select(0, bag).to(sum_type).mul_(weight.index_select(0, indices));
-    auto result = rows.sum(1);
-    if (padding_idx >= 0) result.masked_fill_(indices.eq(padding_idx), 0);
-    return result.to(grad.scalar_type());
+    const auto type = promoteTypes(indices.scalar_type(), offsets.scalar_type());
+    const auto index = indices.to(type).contiguous(), starts = offsets.to(type).contiguous();
+    auto bag = offset2bag.to(type).contiguous();
+    if (bag.numel() == 0 && index.numel() > 0) // forward left it out
+        bag = std::get<1>(embedding_bag_xpu(weight, index, starts, false, bag_sum, false, std::nullopt, false,
+                                            padding_idx));
+    const auto rows = with_dense_rows(weight).to(grad.scalar_type());
+    const auto out = at::empty({index.numel()}, grad.options());
+    const auto dense = grad.contiguous();
+    const auto args = bags_like(rows, index, grad.size(0), padding_idx);
+    xpu_fault fault = {};
+    check(xpu_bag_weights(current_stream(grad), &args, dense.const_data_ptr(), rows.const_data_ptr(),
+                          index.const_data_ptr(), bag.const_data_ptr(), out.mutable_data_ptr(), &fault));
+    check_bag_fault(fault);
+    return out;
 }
 
 } // namespace at::native

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch.nn.functional import embedding
+from torch.nn.functional import embedding, embedding_bag
 
 from .indexing_samples import same
 
@@ -38,3 +38,143 @@ def test_out_of_range() -> None:
 def test_renorm(norm: float) -> None:
     weight, index = torch.randn(11, 24), torch.tensor([[1, 2, 2], [3, 1, 9]])
     same(lambda w, i: torch.embedding_renorm_(w, i, 1.5, norm), weight, index, rtol=1e-5, atol=1e-6)
+
+
+def bags(lengths: list[int], rows: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Indices and offsets of bags with these lengths."""
+    offsets = torch.tensor([0, *lengths]).cumsum(0)
+    return torch.randint(rows, (int(offsets[-1]),)), offsets
+
+
+# many short ones, few long ones (split), some of both, empty ones at either end
+LENGTHS = {
+    "short": [3] * 70,
+    "long": [3000, 1, 2500],
+    "one": [20000],
+    "mixed": [0, 5, 900, 1, 0, 33, 40, 0],
+}
+
+
+@pytest.mark.parametrize("index", [torch.int64, torch.int32], ids=["int64", "int32"])
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+@pytest.mark.parametrize("lengths", LENGTHS)
+def test_bags(lengths: str, mode: str, index: torch.dtype) -> None:
+    torch.manual_seed(0)
+    for dtype, width in ((torch.float64, 24), (torch.float32, 33), (torch.bfloat16, 40), (torch.float16, 1)):
+        indices, offsets = (x.to(index) for x in bags(LENGTHS[lengths], 50))
+        # few different values: equal maxima, of which the first is taken
+        weight = torch.randint(-40, 40, (50, width)).to(dtype) / 8
+        for padding in (None, 7):
+            for last in (False, True):
+                ends = offsets if last else offsets[:-1]
+                number = ["sum", "mean", "max"].index(mode)
+                arguments = (False, number, False, None, last, -1 if padding is None else padding)
+                exact = torch._embedding_bag(weight.double(), indices, ends, *arguments)
+                actual = torch._embedding_bag(weight.to("xpu"), indices.to("xpu"), ends.to("xpu"), *arguments)
+                assert actual[0].dtype == dtype
+                half = dtype.itemsize == 2
+                torch.testing.assert_close(
+                    actual[0].cpu().double(),
+                    exact[0],
+                    rtol=2**-8 if half else 2e-6,
+                    atol=0.02 if half else 1e-6,
+                )
+                assert torch.equal(
+                    actual[1].cpu(),
+                    torch.arange(len(LENGTHS[lengths])).repeat_interleave(offsets.diff()).to(index),
+                )
+                if mode == "max":
+                    empty = exact[2][: len(exact[0])] == 0  # nothing is chosen there: -1 as on CUDA
+                    assert torch.equal(actual[3].cpu()[~empty], exact[3][~empty])
+                    assert (actual[3].cpu()[empty] == -1).all()
+                again = torch._embedding_bag(weight.to("xpu"), indices.to("xpu"), ends.to("xpu"), *arguments)
+                assert torch.equal(actual[0], again[0])
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+@pytest.mark.parametrize("lengths", LENGTHS)
+def test_gradients_of_bags(lengths: str, mode: str) -> None:
+    torch.manual_seed(0)
+    indices, offsets = bags(LENGTHS[lengths], 50)
+    indices[: len(indices) // 2] = 3  # one row gets half of everything
+    serial = len(indices) * 2**-24  # the bound for sums of one after the other, as on processors
+    for dtype, width in ((torch.float64, 24), (torch.float32, 33), (torch.bfloat16, 8)):
+        weight = torch.randn(50, width).to(dtype)
+        for options in (
+            {},
+            {"padding_idx": 3},
+            {"padding_idx": 8, "include_last_offset": True},
+        ):
+            ends = offsets if "include_last_offset" in options else offsets[:-1]
+
+            def gradient(weight: torch.Tensor, indices: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+                leaf = weight.detach().requires_grad_()
+                out = embedding_bag(indices, leaf, ends, mode=mode, **options)  # noqa: B023
+                rows = torch.arange(1, out.numel() + 1, dtype=torch.float64).cos().view_as(out)
+                out.backward(rows.to(weight.dtype).to(out.device))
+                return leaf.grad
+
+            expected = gradient(weight.double(), indices, ends)
+            actual = gradient(weight.to("xpu"), indices.to("xpu"), ends.to("xpu"))
+            assert actual.dtype == dtype
+            half = dtype.itemsize == 2
+            torch.testing.assert_close(
+                actual.cpu().double(),
+                expected,
+                rtol=0.02 if half else max(2e-5, serial),
+                atol=0.02 if half else 2e-5 * len(indices) ** 0.5,
+            )
+            assert torch.equal(actual, gradient(weight.to("xpu"), indices.to("xpu"), ends.to("xpu")))
+
+
+@pytest.mark.parametrize("lengths", LENGTHS)
+def test_factors_of_bags(lengths: str) -> None:
+    torch.manual_seed(0)
+    indices, offsets = bags(LENGTHS[lengths], 50)
+    for width in (1, 24, 33, 300):
+        weight, factors = torch.randn(50, width), torch.randn(len(indices), 2)[:, 1]
+        for padding in (None, 7):
+
+            def run(w: torch.Tensor, f: torch.Tensor, i: torch.Tensor, o: torch.Tensor) -> list[torch.Tensor]:
+                w, f = w.detach().requires_grad_(), f.detach().requires_grad_()
+                out = embedding_bag(i, w, o, mode="sum", per_sample_weights=f, padding_idx=padding)  # noqa: B023
+                out.backward(
+                    torch.arange(1, out.numel() + 1, device=out.device).view_as(out).to(out.dtype).cos()
+                )
+                return [out.detach(), w.grad, f.grad]
+
+            expected = run(weight.double(), factors.double(), indices, offsets[:-1])
+            actual = run(weight.to("xpu"), factors.to("xpu"), indices.to("xpu"), offsets[:-1].to("xpu"))
+            for mine, exact in zip(actual, expected, strict=True):
+                torch.testing.assert_close(mine.cpu().double(), exact, rtol=1e-4, atol=1e-3)
+
+
+def test_a_bag_that_begins_with_nan_is_nan() -> None:
+    weight = torch.randn(6, 5)
+    weight[2, 1:3] = torch.nan
+    offsets = torch.tensor([0, 3, 5])
+    for indices in (torch.tensor([2, 1, 0, 4, 2, 2, 2]), torch.tensor([1, 2, 0, 2, 4, 5, 1])):
+        expected = torch._embedding_bag(weight, indices, offsets, False, 2)
+        actual = torch._embedding_bag(weight.to("xpu"), indices.to("xpu"), offsets.to("xpu"), False, 2)
+        for i in (0, 3):
+            torch.testing.assert_close(actual[i].cpu(), expected[i], equal_nan=True)
+
+
+def test_layouts_of_bags() -> None:
+    indices, offsets = bags([40, 2, 300], 20)
+    weight = torch.randn(20, 20)
+    for view in (lambda w: w[:, ::2], lambda w: w.t(), lambda w: w[:, 3:18], lambda w: w[0].expand(20, 20)):
+        expected = embedding_bag(indices, view(weight), offsets[:-1])
+        actual = embedding_bag(indices.to("xpu"), view(weight.to("xpu")), offsets[:-1].to("xpu"))
+        torch.testing.assert_close(actual.cpu(), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_bags_with_indices_out_of_range() -> None:
+    for bad in (-1, 11):
+        with pytest.raises((IndexError, RuntimeError), match="out of"):
+            embedding_bag(
+                torch.tensor([1, bad], device="xpu"),
+                torch.randn(11, 4, device="xpu"),
+                torch.tensor([0], device="xpu"),
+            )
+            torch.xpu.synchronize()
