@@ -156,7 +156,15 @@ def test_fill(dtype: torch.dtype) -> None:
         values.append(1.5 - 2j)
     for value in values:
         expected = torch.zeros(37, 3, dtype=dtype)
-        for place in (lambda t: t, lambda t: t[:, 1], lambda t: t[::2], lambda t: t[0]):
+        for place in (
+            lambda t: t,
+            lambda t: t[:, 1],
+            lambda t: t[::2],
+            lambda t: t[0],
+            lambda t: t.view(-1)[5:-7],
+            lambda t: t.view(-1)[3:4],
+            lambda t: t.view(-1)[9:24],
+        ):
             out, wanted = torch.zeros_like(expected).to("xpu"), expected.clone()
             place(out).fill_(value)
             place(wanted).fill_(value)
