@@ -8,19 +8,24 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
-import torch  # noqa: E402
-import torch.nn.functional as F  # noqa: E402
-from side_by_side import Work, compare  # first: it sets up the environment
-from torch import Tensor  # noqa: E402
+os.environ.setdefault("PYTORCH_ENABLE_XPU_FALLBACK", "0")
+os.environ["OPENXPU_KEEP_CUDA"] = "1"
+
+import torch
+import torch.nn.functional as F
+from side_by_side import Work, compare  # type: ignore[import-not-found]
+from torch import Tensor
 
 Case = tuple[str, Callable[[str], Work], float]  # name, the work on a device, the bar
 
 
-def differs(ours: object, theirs: object) -> bool:
+def differs(ours: Any, theirs: Any) -> bool:
     """Whether the first tensors of two results differ by more than roundings of sums."""
     a, b = (x[0] if isinstance(x, (tuple, list)) else x for x in (ours, theirs))
     a, b = a.cpu(), b.cpu()
