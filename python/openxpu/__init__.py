@@ -1,11 +1,13 @@
 """PyTorch's ``xpu`` device over OpenCL: Intel GPUs, other OpenCL 3 GPUs, and the plain processor.
 
 Installing the package is all: ``import torch`` finds it by its entry point. Where it isn't installed (a
-source tree on ``PYTHONPATH``), ``import openxpu`` does the same.
+source tree on ``PYTHONPATH``), ``import openxpu`` does the same. Otherwise this package doesn't import PyTorch,
+which takes seconds: the compiler (``openxpu compile``) needs none of it.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 
@@ -17,18 +19,38 @@ _loaded = False
 
 def is_loaded() -> bool:
     """Tell whether this process's PyTorch has the xpu device from here."""
+    import torch  # noqa: F401 (loads us, unless autoloading is off)
+
     return _loaded
 
 
 def program_stats() -> dict[str, float]:
     """Count the kernels' programs that this process built and loaded from the cache, and their seconds."""
+    import torch  # noqa: F401 (the bridge is linked to its libraries)
+
     from openxpu import _bridge
 
     return _bridge.program_stats()
 
 
+def library_path() -> str:
+    """Say where libxpu is: the file that ``OPENXPU_LIBRARY`` names, else the package's own."""
+    return os.environ.get("OPENXPU_LIBRARY") or os.path.join(os.path.dirname(__file__), "libxpu.so")
+
+
+@functools.cache
+def compiler_version() -> str:
+    """Return what changes with every change of the compiler of Triton kernels."""
+    from hashlib import blake2b
+
+    with open(library_path(), "rb") as library:
+        return blake2b(library.read(), digest_size=8).hexdigest()
+
+
 def no_device_hint() -> str:
     """Say what to install when there is no device."""
+    import torch  # noqa: F401
+
     from openxpu import _bridge
 
     return _bridge.no_device_hint()
@@ -48,10 +70,22 @@ def _autoload() -> None:
     _loaded = _load.load()
 
 
+def _is_installed() -> bool:
+    """Tell whether ``import torch`` will find this package by itself; importlib.metadata takes 60 ms for it."""
+    for folder in sys.path:
+        try:
+            names = os.listdir(folder or ".")
+        except OSError:
+            continue
+        if any(name.startswith("openxpu-") and name.endswith(".dist-info") for name in names):
+            return True
+    return False
+
+
 # Imported on its own, not by the entry point in the middle of `import torch`.
 if os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1") == "1":
     _torch = sys.modules.get("torch")
-    if _torch is None:
+    if _torch is None and not _is_installed():
         import torch as _torch
     if hasattr(_torch, "_import_device_backends"):
         _autoload()

@@ -110,9 +110,9 @@ def _mark_caches() -> None:
     """Let PyTorch's caches of compiled graphs, which hold kernels, tell versions of the compiler apart."""
     from torch.compiler import config
 
-    from openxpu import _tile
+    from openxpu import compiler_version
 
-    config.cache_key_tag += f"openxpu-{_tile.version()}"
+    config.cache_key_tag += f"openxpu-{compiler_version()}"
 
 
 def _trace_attention() -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import hashlib
 import itertools
-import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
+
+from openxpu import library_path
 
 STAGES = ("parse", "verify", "analyse", "layout", "emit")
 
@@ -107,21 +106,10 @@ class TooLargeError(CompileError):
     """The module's blocks need more local memory than the target has."""
 
 
-def path() -> Path:
-    """Say where libxpu is: the file that ``OPENXPU_LIBRARY`` names, else the package's own."""
-    return Path(os.environ.get("OPENXPU_LIBRARY") or Path(__file__).with_name("libxpu.so"))
-
-
-@functools.cache
-def version() -> str:
-    """Return what changes with every change of the compiler."""
-    return hashlib.sha256(path().read_bytes()).hexdigest()[:16]
-
-
 @functools.cache
 def library() -> ctypes.CDLL:
     """Open libxpu."""
-    opened = ctypes.CDLL(str(path()))
+    opened = ctypes.CDLL(library_path())
     opened.xpu_last_error.restype = ctypes.c_char_p
     opened.xpu_status_name.restype = ctypes.c_char_p
     return opened

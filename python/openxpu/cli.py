@@ -8,11 +8,12 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.table import Table
+if TYPE_CHECKING:
+    import torch
 
-console = Console()
+# `compile` and `run` are to start at once: what takes long to import (torch, rich) is imported where it is used.
 
 
 def _size(count: float) -> str:
@@ -33,9 +34,12 @@ def _folder_size(folder: Path) -> tuple[int, int]:
 def info() -> int:
     """Print devices, what they can do, drivers, memory and the kernel cache."""
     import torch
+    from rich.console import Console
+    from rich.table import Table
 
     import openxpu
 
+    console = Console()
     console.print(f"openxpu {openxpu.__version__}, PyTorch {torch.__version__}")
     if not openxpu.is_loaded():
         try:
@@ -148,9 +152,12 @@ def _checks() -> list[tuple[str, Callable[[str], None]]]:
 def doctor() -> int:
     """Run a self-test on each device and say what fails."""
     import torch
+    from rich.console import Console
+    from rich.table import Table
 
     if not torch.xpu.is_available():
         return info()
+    console = Console()
     failures = 0
     for index in range(torch.xpu.device_count()):
         table = Table(
@@ -189,10 +196,12 @@ def warm(options: argparse.Namespace) -> int:
     """Build the kernels of common programs, or of those in the user's lists, into the cache."""
     import ctypes
 
+    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from openxpu import _tile, _warm
 
+    console = Console()
     if options.record:
         return _warm.record(options.arguments, Path(options.record), options.name)
     os.environ.setdefault("OPENXPU_DRIVER_PATH", os.path.join(sys.prefix, "lib"))

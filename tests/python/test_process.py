@@ -1,6 +1,11 @@
-import pytest
-from helpers import python
+import os
+import subprocess
+import sys
 
+import pytest
+from helpers import SOURCE, bare, python
+
+ROOT = SOURCE.parent
 NO_DEVICE = {"OPENXPU_DEVICE": "no such device"}
 
 
@@ -116,6 +121,54 @@ torch.xpu.manual_seed(11)
 print(torch.equal(a, torch.rand(3, device="xpu")))
 """)
     assert out.stdout.split() == ["True"]
+
+
+def test_the_compiler_starts_without_pytorch(tmp_path):
+    # As the installed command does: with the package's metadata on the path, and no `import torch` before.
+    site = tmp_path / "site"
+    subprocess.run([sys.executable, ROOT / "tools/link_package.py", site], check=True)
+    command = [
+        sys.executable,
+        "-c",
+        "import sys; from openxpu.cli import main; status = main(sys.argv[1:]);"
+        "print([name for name in ('torch', 'rich', 'numpy') if name in sys.modules], file=sys.stderr);"
+        "sys.exit(status)",
+        "compile",
+        str(ROOT / "tests/tile/ir/vadd.ttir"),
+    ]
+    environment = dict(os.environ, PYTHONPATH=f"{site}:{SOURCE}")
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    assert "__kernel" in done.stdout
+    assert done.stderr.split() == ["[]"]
+
+
+def test_importing_the_package_alone():
+    for before, after in (("", "import torch"), ("import torch", "")):
+        script = f"{before}\nimport openxpu\n{after}\nprint(openxpu.is_loaded(), torch.ones(2, device='xpu').sum().item())"
+        assert bare(script).stdout.split() == ["True", "2.0"]
+    assert bare("import openxpu; print(openxpu.is_loaded())").stdout.split() == ["True"]
+    assert "Intel" in bare("import openxpu; print(openxpu.no_device_hint())").stdout
+
+
+def test_what_is_loaded_late_can_be_named_early(tmp_path):
+    # Files and pickles name torch.xpu before anything has used the device.
+    file = tmp_path / "tensors.pt"
+    python(f"""
+import pickle
+x = torch.arange(3.0, device="xpu")
+torch.save([x, torch.nn.Parameter(x)], {str(file)!r})
+names = [torch.xpu.Stream, torch.xpu.Event, torch.xpu.MemPool, torch.xpu.get_device_properties, torch.device("xpu")]
+open({str(file)!r} + ".pickle", "wb").write(pickle.dumps(names))
+""")
+    out = python(f"""
+import pickle
+names = pickle.load(open({str(file)!r} + ".pickle", "rb"))
+assert not torch.xpu.is_initialized()
+assert names[:3] == [torch.xpu.Stream, torch.xpu.Event, torch.xpu.MemPool]
+assert issubclass(names[0], torch.Stream) and names[0]().query()
+print(*(x.device for x in torch.load({str(file)!r})), sum(torch.load({str(file)!r})).sum().item())
+""")
+    assert out.stdout.split() == ["xpu:0", "xpu:0", "6.0"]
 
 
 @pytest.mark.parametrize("command", ["info", "doctor"])

@@ -13,7 +13,7 @@ from triton._C.libtriton import ir, passes
 from triton.backends.compiler import BaseBackend, GPUTarget
 from triton.runtime.errors import OutOfResources
 
-from openxpu import _builder, _tile
+from openxpu import _builder, _tile, compiler_version
 from openxpu.triton import image
 
 BINARY = "zebin"  # the name under which Inductor looks for an xpu kernel's image
@@ -118,7 +118,7 @@ class XPUBackend(BaseBackend):
 
     def hash(self) -> str:
         """Identifies the compiler and what it compiles for, in Triton's cache."""
-        return f"{_tile.version()}-{self._arch()}"
+        return f"{compiler_version()}-{self._arch()}"
 
     def _arch(self) -> str:
         arch: Any = self.target.arch
