@@ -15,6 +15,10 @@ import torch.xpu
 # torch.xpu's parts, in the order in which they build on each other.
 _PARTS = ("streams", "graphs", "memory", "random")
 
+# torch.version.xpu: programs compare it, as a number, with the release of the SYCL compiler (YYYYMMPP) that something
+# came with: events' times, free memory, a device's architecture. All that is here, as it is in builds of this one.
+_XPU_VERSION = "20250302"
+
 _CUDA_BUILD = (
     "This PyTorch is a CUDA build, which can have only one accelerator, and that is CUDA. "
     "To use xpu, start the program with `openxpu run script.py`, "
@@ -93,6 +97,7 @@ def _enter(bridge: ModuleType) -> None:
             setattr(torch._C, name, getattr(bridge, name))
     _types.enter(torch._C)
     torch._C._has_xpu = True
+    torch.version.xpu = _XPU_VERSION
     torch._C._dynamo.guards._empty_strided_xpu = bridge._empty_strided_xpu
     StaticLauncher._launch_kernel = staticmethod(bridge.triton_launch)
     torch._C._StaticXpuLauncher = StaticLauncher

@@ -3,6 +3,7 @@ from importlib.util import find_spec
 
 import pytest
 import torch
+from helpers import python
 
 COUNT = torch.xpu.device_count()
 
@@ -141,3 +142,12 @@ def test_backward_of_a_host_device_runs_on_the_thread_that_calls_it() -> None:
     y.register_hook(lambda grad: threads.append(threading.get_ident()))
     y.sum().backward()
     assert threads == [threading.get_ident()]
+
+
+def test_version():
+    # As programs read it: a number of eight digits, of a compiler that had all that there is here.
+    assert len(torch.version.xpu) == 8
+    assert int(torch.version.xpu) >= 20250000
+    assert (
+        "None" in python("print(torch.version.xpu)", {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}).stdout
+    )  # no device, no version
