@@ -91,6 +91,53 @@ bool fused_fits(sdp::sdp_params const &p, bool debug) {
     return sdp::check_tensor_dtype(p, dtypes, debug);
 }
 
+using sdp::SDPBackend;
+
+// PyTorch's names for fused attention. On xpu one kernel is behind all of them.
+struct Fused {
+    SDPBackend backend;
+    const char *name;
+    bool (at::Context::*enabled)() const;
+};
+constexpr std::array fused_backends{
+    Fused{SDPBackend::overrideable, "Overrideable", &at::Context::userEnabledOverrideableSDP},
+    Fused{SDPBackend::flash_attention, "Flash attention", &at::Context::userEnabledFlashSDP},
+    Fused{SDPBackend::efficient_attention, "Memory efficient", &at::Context::userEnabledMemEfficientSDP}};
+
+// The order that PyTorch starts with: it has the overrideable backend, which is xpu's own, last.
+const auto initial_order = at::globalContext().sDPPriorityOrder();
+
+// As CUDA chooses: the first of the enabled backends that takes these tensors, in the order that the user
+// set.
+SDPBackend choose(sdp::sdp_params const &p) {
+    auto &context = at::globalContext();
+    const bool math = context.userEnabledMathSDP();
+    const bool any = std::any_of(fused_backends.begin(), fused_backends.end(),
+                                 [&](const Fused &f) { return (context.*f.enabled)(); });
+    TORCH_CHECK(math || any || context.userEnabledCuDNNSDP(),
+                "No viable backend for scaled_dot_product_attention was found. This is likely due to turning "
+                "off both the math kernel and the fused kernels.");
+    const auto order = context.sDPPriorityOrder();
+    const bool fits = any && fused_fits(p, false);
+    if (fits && order == initial_order)
+        for (const auto &fused : fused_backends)
+            if ((context.*fused.enabled)()) return fused.backend;
+    for (const auto backend : order) {
+        if (backend == SDPBackend::math && math) return backend;
+        for (const auto &fused : fused_backends)
+            if (fits && fused.backend == backend && (context.*fused.enabled)()) return backend;
+    }
+    for (const auto &fused : fused_backends) {
+        TORCH_WARN(fused.name, " kernel not used because:");
+        if ((context.*fused.enabled)())
+            fused_fits(p, true); /* says why not */
+        else
+            TORCH_WARN(fused.name, " kernel has been runtime disabled.");
+    }
+    TORCH_WARN("cuDNN attention kernel not used because: xpu has none.");
+    TORCH_CHECK(false, "No available kernel. Aborting execution.");
+}
+
 struct Attention {
     Tensor out, logsumexp, seed, offset;
 };
@@ -223,12 +270,7 @@ int64_t fused_sdp_choice_xpu(const Tensor &query, const Tensor &key, const Tenso
                              const std::optional<Tensor> &attn_mask, double dropout_p, bool is_causal,
                              std::optional<double> scale, bool enable_gqa) {
     const sdp::sdp_params params{query, key, value, attn_mask, dropout_p, is_causal, enable_gqa};
-    const auto &context = at::globalContext();
-    if (context.userEnabledOverrideableSDP() || context.userEnabledFlashSDP())
-        if (fused_fits(params, false)) return static_cast<int64_t>(sdp::SDPBackend::overrideable);
-    if (context.userEnabledMathSDP()) return static_cast<int64_t>(sdp::SDPBackend::math);
-    fused_fits(params, true); /* says why not */
-    TORCH_CHECK(false, "No available kernel. Aborting execution.");
+    return static_cast<int64_t>(choose(params));
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Tensor, Tensor>
@@ -327,9 +369,7 @@ Tensor scaled_dot_product_attention_xpu(const Tensor &query, const Tensor &key, 
                        .masked_fill_(mask->logical_not(), -INFINITY);
     }
     // Asked directly: through the dispatcher the question would become part of traced programs.
-    const auto choice = static_cast<sdp::SDPBackend>(
-        at::native::fused_sdp_choice_xpu(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa));
-    if (choice == sdp::SDPBackend::overrideable)
+    if (choose({query, key, value, mask, dropout_p, is_causal, enable_gqa}) != SDPBackend::math)
         return std::get<0>(at::_scaled_dot_product_fused_attention_overrideable(
             query, key, value, mask, dropout_p, is_causal, false, scale));
     return std::get<0>(at::_scaled_dot_product_attention_math(query, key, value, mask, dropout_p, is_causal,

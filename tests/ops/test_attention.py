@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import warnings
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -88,6 +91,64 @@ def test_math_backend_agrees() -> None:
     with sdpa_kernel(SDPBackend.OVERRIDEABLE):
         got = F.scaled_dot_product_attention(q, q, q)
     assert torch.allclose(got.cpu(), want.cpu(), atol=1e-5)
+
+
+FUSED = (SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.OVERRIDEABLE)
+
+
+def chosen(q: torch.Tensor, **options: object) -> SDPBackend:
+    return SDPBackend(torch._fused_sdp_choice(q, q, q, **options))
+
+
+@pytest.mark.parametrize("backend", FUSED, ids=lambda backend: backend.name)
+def test_each_fused_backend_by_itself(backend: SDPBackend) -> None:
+    q = torch.randn(2, 3, 30, 16, device="xpu", requires_grad=True)
+    with sdpa_kernel(SDPBackend.MATH):
+        want = torch.autograd.grad(F.scaled_dot_product_attention(q, q, q).square().sum(), q)[0]
+    with sdpa_kernel(backend):
+        assert chosen(q) == backend
+        got = torch.autograd.grad(F.scaled_dot_product_attention(q, q, q).square().sum(), q)[0]
+        mask = torch.zeros(30, 30, device="xpu", requires_grad=True)
+        with pytest.raises(RuntimeError, match="No available kernel"), warnings.catch_warnings(record=True):
+            F.scaled_dot_product_attention(q, q, q, attn_mask=mask)
+    torch.testing.assert_close(got.cpu(), want.cpu(), atol=1e-4, rtol=1e-4)
+
+
+def test_the_order_of_backends_is_the_users() -> None:
+    q = torch.randn(1, 2, 10, 16, device="xpu")
+    assert chosen(q) == SDPBackend.OVERRIDEABLE
+    for backends in itertools.permutations((SDPBackend.MATH, *FUSED), 3):
+        with sdpa_kernel(list(backends), set_priority=True):
+            assert chosen(q) == backends[0]
+            if backends[0] is not SDPBackend.MATH and SDPBackend.MATH in backends:
+                assert chosen(q.double()) == SDPBackend.MATH
+        with sdpa_kernel(list(backends)):
+            assert chosen(q) != SDPBackend.MATH
+    assert chosen(q) == SDPBackend.OVERRIDEABLE
+
+
+def test_why_no_backend_fits() -> None:
+    q = torch.randn(1, 2, 10, 16, device="xpu", dtype=torch.double)
+    with (
+        warnings.catch_warnings(record=True) as caught,
+        sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION),
+        pytest.raises(RuntimeError, match="No available kernel. Aborting execution."),
+    ):
+        warnings.simplefilter("always")
+        F.scaled_dot_product_attention(q, q, q)
+    text = "\n".join(str(warning.message) for warning in caught)
+    assert "Memory efficient kernel not used because:" in text
+    assert "Expected query, key and value to all be of dtype" in text
+    assert "Flash attention kernel has been runtime disabled." in text
+    q = q.float()
+    with (
+        warnings.catch_warnings(record=True),
+        sdpa_kernel(SDPBackend.CUDNN_ATTENTION),
+        pytest.raises(RuntimeError, match="No available kernel. Aborting execution."),
+    ):
+        F.scaled_dot_product_attention(q, q, q)
+    with sdpa_kernel([]), pytest.raises(RuntimeError, match="No viable backend"):
+        F.scaled_dot_product_attention(q, q, q)
 
 
 def test_mask_with_gradient_takes_math() -> None:
