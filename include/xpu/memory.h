@@ -63,6 +63,43 @@ XPU_API xpu_status xpu_memory_get_stats(int device, xpu_memory_stats *stats);
 XPU_API xpu_status xpu_memory_reset_peak_stats(int device);
 XPU_API xpu_status xpu_memory_reset_accumulated_stats(int device);
 
+/* --- pools of one's own ---
+ * A pool, named by a number that isn't 0,0, is made by its first user and goes away after its last one, when
+ * its blocks are free and the cache is emptied. Between begin and end the allocations that `filter` says yes
+ * to come from it; where several pools are begun, the one begun last is asked first. begin counts as a user,
+ * which `release` takes away again. Errors: XPU_ERROR_INVALID_ARGUMENT for a pool that isn't there, or is
+ * begun twice. */
+
+/* Answers, under the allocator's lock, whether memory for `stream`, asked for by the calling thread, comes
+ * from the pool. */
+typedef bool (*xpu_pool_filter)(xpu_stream *stream, void *user);
+XPU_API xpu_status xpu_pool_acquire(int device, const uint64_t id[2]);
+XPU_API xpu_status xpu_pool_begin(int device, const uint64_t id[2], xpu_pool_filter filter, void *user);
+XPU_API xpu_status xpu_pool_end(int device, const uint64_t id[2]);
+XPU_API xpu_status xpu_pool_release(int device, const uint64_t id[2]);
+/* 0 for a pool that isn't there. */
+XPU_API xpu_status xpu_pool_users(int device, const uint64_t id[2], int *users);
+/* Gives the unused segments of a pool without users back. */
+XPU_API xpu_status xpu_pool_empty(int device, const uint64_t id[2]);
+
+/* Where a pool's segments come from and go to, instead of the driver; `queue` is the cl_command_queue of the
+ * stream that they are for. Called under the allocator's lock: they must neither call the allocator nor wait
+ * for who might. Memory that kernels of the device can reach by its address; NULL says that there is no more.
+ */
+typedef struct xpu_pool_source {
+    void *(*take)(size_t size, int device, void *queue);
+    void (*give)(void *pointer, size_t size, int device, void *queue);
+} xpu_pool_source;
+/* XPU_ERROR_INVALID_ARGUMENT for a pool that has segments. */
+XPU_API xpu_status xpu_pool_set_source(int device, const uint64_t id[2], xpu_pool_source source);
+
+/* Lets allocations outside of all pools have the pool's unused blocks where there is no memory otherwise. */
+XPU_API xpu_status xpu_pool_use_on_oom(int device, const uint64_t id[2]);
+
+/* A filter for what the thread does that called xpu_pool_this_thread for `user`. */
+XPU_API bool xpu_pool_thread_filter(xpu_stream *stream, void *user);
+XPU_API void *xpu_pool_this_thread(void);
+
 /* A view of every block, segment by segment and by address within a segment. */
 typedef enum xpu_block_state {
     XPU_BLOCK_ALLOCATED,

@@ -235,6 +235,23 @@ static void link_segment(device_memory *m, segment *s) {
     *(before ? &before->after : &m->segments) = s;
 }
 
+/* Memory for a segment, from the driver or from where the pool gets its own, and the way back. */
+static xpu_status take_memory(const device_memory *m, const arena *a, size_t size, void **base) {
+    if (!a->pool->source.take) return cl_memory_alloc(m->device, size, base);
+    void *queue;
+    XPU_TRY(xpu_stream_native(a->stream, &queue));
+    *base = a->pool->source.take(size, m->device, queue);
+    return *base ? XPU_SUCCESS : XPU_ERROR_OUT_OF_MEMORY;
+}
+
+static xpu_status give_memory(const device_memory *m, const arena *a, void *base, size_t size) {
+    if (!a->pool->source.take) return cl_memory_free(m->device, base);
+    void *queue;
+    XPU_TRY(xpu_stream_native(a->stream, &queue));
+    a->pool->source.give(base, size, m->device, queue);
+    return XPU_SUCCESS;
+}
+
 /* XPU_ERROR_OUT_OF_MEMORY when the device's memory, or the part of it that may be used, is used up.
  * No error text is recorded for that. */
 static xpu_status new_segment(device_memory *m, arena *a, size_t size, bool retry, block **result) {
@@ -249,7 +266,7 @@ static xpu_status new_segment(device_memory *m, arena *a, size_t size, bool retr
         return XPU_ERROR_OUT_OF_MEMORY;
 
     void *base;
-    xpu_status status = cl_memory_alloc(m->device, size, &base);
+    xpu_status status = take_memory(m, a, size, &base);
     if (status == XPU_ERROR_OUT_OF_HOST_MEMORY) /* drivers say so of memory that they share with the host */
         return XPU_ERROR_OUT_OF_MEMORY;
     if (status != XPU_SUCCESS) return status;
@@ -260,7 +277,7 @@ static xpu_status new_segment(device_memory *m, arena *a, size_t size, bool retr
                : xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no host memory for a segment's table");
     if (status != XPU_SUCCESS) {
         core_free(s);
-        cl_memory_free(m->device, base);
+        give_memory(m, a, base, size);
         return status;
     }
 
@@ -299,7 +316,7 @@ static xpu_status release_segment(device_memory *m, segment *s) {
     if (s->after) s->after->before = s->before;
     /* Out of the map first: the driver may give the same addresses to another device at once. */
     segment_map_remove(s->base, s->size);
-    xpu_status status = cl_memory_free(m->device, s->base);
+    xpu_status status = give_memory(m, a, s->base, s->size);
     core_free(s);
     return status;
 }
@@ -404,8 +421,12 @@ static xpu_status grow(device_memory *m, arena *a, size_t rounded, block **resul
     if (status != XPU_ERROR_OUT_OF_MEMORY) return status;
     /* Blocks that other streams have now passed may fit. */
     *result = arena_best(a, rounded);
+    for (memory_pool *p = m->private_pools; !*result && p && a->pool == &m->pool; p = p->next) {
+        const arena *spare = p->use_on_oom ? find_arena(p, a->stream, a->large) : NULL;
+        if (spare) *result = arena_best(spare, rounded);
+    }
     if (!*result) return out_of_memory(m, a, rounded, size);
-    arena_remove(a, *result);
+    arena_remove((*result)->arena, *result);
     return XPU_SUCCESS;
 }
 
@@ -590,6 +611,12 @@ static memory_pool *find_pool(device_memory *m, const uint64_t id[2]) {
     return p;
 }
 
+static pool_capture **find_capture(device_memory *m, const uint64_t id[2]) {
+    pool_capture **at = &m->captures;
+    while (*at && ((*at)->pool->id[0] != id[0] || (*at)->pool->id[1] != id[1])) at = &(*at)->next;
+    return at;
+}
+
 static xpu_status no_pool(const uint64_t id[2]) {
     return xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "there is no memory pool (%" PRIu64 ", %" PRIu64 ")", id[0],
                     id[1]);
@@ -611,7 +638,7 @@ static xpu_status acquire(device_memory *m, const uint64_t id[2], memory_pool **
     return XPU_SUCCESS;
 }
 
-xpu_status memory_pool_acquire(int device, const uint64_t id[2]) {
+xpu_status xpu_pool_acquire(int device, const uint64_t id[2]) {
     XPU_REJECT_IF(!id[0] && !id[1], "0,0 is the default pool");
     device_memory *m;
     XPU_TRY(device_memory_lock(device, &m));
@@ -621,15 +648,13 @@ xpu_status memory_pool_acquire(int device, const uint64_t id[2]) {
     return status;
 }
 
-xpu_status memory_pool_begin(int device, const uint64_t id[2], pool_filter filter, void *user) {
+xpu_status xpu_pool_begin(int device, const uint64_t id[2], xpu_pool_filter filter, void *user) {
     XPU_REJECT_IF(!id[0] && !id[1], "0,0 is the default pool");
     device_memory *m;
     XPU_TRY(device_memory_lock(device, &m));
-    pool_capture **at = &m->captures;
-    while (*at && ((*at)->pool->id[0] != id[0] || (*at)->pool->id[1] != id[1])) at = &(*at)->next;
     xpu_status status;
     pool_capture *c = NULL;
-    if (*at)
+    if (*find_capture(m, id))
         status = xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "memory pool (%" PRIu64 ", %" PRIu64 ") is begun twice",
                           id[0], id[1]);
     else if (!(c = core_calloc(1, sizeof *c)))
@@ -639,7 +664,8 @@ xpu_status memory_pool_begin(int device, const uint64_t id[2], pool_filter filte
     if (status == XPU_SUCCESS) {
         c->filter = filter;
         c->user = user;
-        *at = c;
+        c->next = m->captures;
+        m->captures = c;
     } else {
         core_free(c);
     }
@@ -647,12 +673,10 @@ xpu_status memory_pool_begin(int device, const uint64_t id[2], pool_filter filte
     return status;
 }
 
-xpu_status memory_pool_end(int device, const uint64_t id[2]) {
+xpu_status xpu_pool_end(int device, const uint64_t id[2]) {
     device_memory *m;
     XPU_TRY(device_memory_lock(device, &m));
-    pool_capture **at = &m->captures;
-    while (*at && ((*at)->pool->id[0] != id[0] || (*at)->pool->id[1] != id[1])) at = &(*at)->next;
-    pool_capture *c = *at;
+    pool_capture **at = find_capture(m, id), *c = *at;
     if (c) *at = c->next;
     core_free(c);
     xpu_status status = c ? XPU_SUCCESS : no_pool(id);
@@ -660,7 +684,7 @@ xpu_status memory_pool_end(int device, const uint64_t id[2]) {
     return status;
 }
 
-xpu_status memory_pool_release(int device, const uint64_t id[2]) {
+xpu_status xpu_pool_release(int device, const uint64_t id[2]) {
     device_memory *m;
     XPU_TRY(device_memory_lock(device, &m));
     memory_pool *pool = find_pool(m, id);
@@ -670,7 +694,7 @@ xpu_status memory_pool_release(int device, const uint64_t id[2]) {
     return status;
 }
 
-xpu_status memory_pool_users(int device, const uint64_t id[2], int *users) {
+xpu_status xpu_pool_users(int device, const uint64_t id[2], int *users) {
     device_memory *m;
     XPU_TRY(device_memory_lock(device, &m));
     memory_pool *pool = find_pool(m, id);
@@ -679,7 +703,7 @@ xpu_status memory_pool_users(int device, const uint64_t id[2], int *users) {
     return XPU_SUCCESS;
 }
 
-xpu_status memory_pool_empty(int device, const uint64_t id[2]) {
+xpu_status xpu_pool_empty(int device, const uint64_t id[2]) {
     device_memory *m;
     XPU_TRY(device_memory_lock(device, &m));
     memory_pool *pool = find_pool(m, id);
@@ -688,12 +712,36 @@ xpu_status memory_pool_empty(int device, const uint64_t id[2]) {
     return status;
 }
 
-void *memory_pool_this_thread(void) {
+xpu_status xpu_pool_set_source(int device, const uint64_t id[2], xpu_pool_source source) {
+    XPU_REJECT_IF(!source.take || !source.give, "a source has two functions");
+    device_memory *m;
+    XPU_TRY(device_memory_lock(device, &m));
+    memory_pool *pool = find_pool(m, id);
+    xpu_status status = pool ? XPU_SUCCESS : no_pool(id);
+    if (pool && pool->segments)
+        status = xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "the memory pool has segments already");
+    else if (pool)
+        pool->source = source;
+    device_memory_unlock(m);
+    return status;
+}
+
+xpu_status xpu_pool_use_on_oom(int device, const uint64_t id[2]) {
+    device_memory *m;
+    XPU_TRY(device_memory_lock(device, &m));
+    memory_pool *pool = find_pool(m, id);
+    if (pool) pool->use_on_oom = true;
+    xpu_status status = pool ? XPU_SUCCESS : no_pool(id);
+    device_memory_unlock(m);
+    return status;
+}
+
+void *xpu_pool_this_thread(void) {
     static _Thread_local char here; /* its address is the thread's mark */
     return &here;
 }
 
-bool memory_pool_thread_filter(xpu_stream *stream, void *user) {
+bool xpu_pool_thread_filter(xpu_stream *stream, void *user) {
     (void)stream;
-    return memory_pool_this_thread() == user;
+    return xpu_pool_this_thread() == user;
 }

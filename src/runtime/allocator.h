@@ -63,16 +63,15 @@ typedef struct memory_pool {
     uint64_t id[2];
     int users; /* of a private pool; at 0 it goes away with its last segment */
     size_t segments;
+    xpu_pool_source source; /* of its segments; the driver where it has no functions */
+    bool use_on_oom;
     arena *arenas[2][ARENA_BUCKETS]; /* small, large; by stream */
 } memory_pool;
-
-/* Answers whether memory for `stream`, asked for by the calling thread, comes from the pool. */
-typedef bool (*pool_filter)(xpu_stream *stream, void *user);
 
 typedef struct pool_capture {
     struct pool_capture *next;
     memory_pool *pool;
-    pool_filter filter;
+    xpu_pool_filter filter;
     void *user;
 } pool_capture;
 
@@ -81,7 +80,7 @@ typedef struct device_memory {
     int device;
     memory_pool pool; /* the default pool */
     memory_pool *private_pools;
-    pool_capture *captures; /* oldest first */
+    pool_capture *captures; /* newest first */
     segment *segments;
     block *spare; /* structures for blocks to come */
     stream_tracker tracker;
@@ -100,22 +99,5 @@ static inline void device_memory_unlock(device_memory *m) { pthread_mutex_unlock
 size_t device_memory_free_bytes(const device_memory *m, size_t *total);
 
 static inline bool block_is_free(const block *b) { return !b->allocated && !b->uses && b->waiting == 0; }
-
-/* --- pools of one's own ---
- * A pool is made by its first user and goes away after its last one, when its blocks are free and the
- * cache is emptied. Between begin and end the allocations that `filter` says yes to come from it; begin
- * counts as a user, which `release` takes away again. Errors: XPU_ERROR_INVALID_ARGUMENT for a pool that
- * isn't there, or is begun twice. */
-xpu_status memory_pool_acquire(int device, const uint64_t id[2]);
-xpu_status memory_pool_begin(int device, const uint64_t id[2], pool_filter filter, void *user);
-xpu_status memory_pool_end(int device, const uint64_t id[2]);
-xpu_status memory_pool_release(int device, const uint64_t id[2]);
-xpu_status memory_pool_users(int device, const uint64_t id[2], int *users);
-/* Gives the unused segments of a pool without users back to the driver. */
-xpu_status memory_pool_empty(int device, const uint64_t id[2]);
-
-/* A filter for what the thread does that called memory_pool_this_thread for `user`. */
-bool memory_pool_thread_filter(xpu_stream *stream, void *user);
-void *memory_pool_this_thread(void);
 
 #endif

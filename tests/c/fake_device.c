@@ -127,6 +127,10 @@ xpu_status device_finish(int device) {
 
 int xpu_stream_device(const xpu_stream *stream) { return stream->device; }
 int64_t xpu_stream_id(const xpu_stream *stream) { return stream->id; }
+xpu_status xpu_stream_native(xpu_stream *stream, void **queue) {
+    *queue = stream;
+    return XPU_SUCCESS;
+}
 
 xpu_status xpu_stream_query(xpu_stream *stream) {
     return stream->finished >= stream->submitted ? XPU_SUCCESS : XPU_NOT_READY;

@@ -590,8 +590,8 @@ static void private_pools_keep_apart(void **state) {
     static const uint64_t id[2] = {0, 7}, other[2] = {3, 0};
     char *a = get(0, 512);
     OK(xpu_free(a));
-    OK(memory_pool_begin(0, id, on_stream, STREAM(0)));
-    assert_int_equal(memory_pool_begin(0, id, on_stream, STREAM(0)), XPU_ERROR_INVALID_ARGUMENT);
+    OK(xpu_pool_begin(0, id, on_stream, STREAM(0)));
+    assert_int_equal(xpu_pool_begin(0, id, on_stream, STREAM(0)), XPU_ERROR_INVALID_ARGUMENT);
     char *b = get(0, 512), *c = get(1, 512);
     assert_ptr_not_equal(a, b); /* not from the default pool, though that has a free block */
     seen s = {.count = 0};
@@ -600,35 +600,73 @@ static void private_pools_keep_apart(void **state) {
         if (s.blocks[i].address == b) assert_int_equal(s.blocks[i].pool[1], 7);
         if (s.blocks[i].address == c) assert_int_equal(s.blocks[i].pool[1], 0);
     }
-    OK(memory_pool_end(0, id));
-    assert_int_equal(memory_pool_end(0, id), XPU_ERROR_INVALID_ARGUMENT);
+    OK(xpu_pool_end(0, id));
+    assert_int_equal(xpu_pool_end(0, id), XPU_ERROR_INVALID_ARGUMENT);
     char *d = get(0, 512);
     assert_ptr_equal(a, d);
     OK(xpu_free(b));
     OK(xpu_memory_empty_cache(0)); /* the pool has a user: its segment stays */
     assert_int_equal(stats().segment[XPU_POOL_SMALL].current, 3);
     int users;
-    OK(memory_pool_acquire(0, id));
-    OK(memory_pool_users(0, id, &users));
+    OK(xpu_pool_acquire(0, id));
+    OK(xpu_pool_users(0, id, &users));
     assert_int_equal(users, 2);
-    OK(memory_pool_release(0, id));
-    OK(memory_pool_release(0, id));
-    assert_int_equal(memory_pool_release(0, other), XPU_ERROR_INVALID_ARGUMENT);
-    OK(memory_pool_empty(0, id));
+    OK(xpu_pool_release(0, id));
+    OK(xpu_pool_release(0, id));
+    assert_int_equal(xpu_pool_release(0, other), XPU_ERROR_INVALID_ARGUMENT);
+    OK(xpu_pool_empty(0, id));
     assert_int_equal(stats().segment[XPU_POOL_SMALL].current, 2);
-    assert_int_equal(memory_pool_empty(0, id), XPU_ERROR_INVALID_ARGUMENT); /* it is gone */
+    assert_int_equal(xpu_pool_empty(0, id), XPU_ERROR_INVALID_ARGUMENT); /* it is gone */
     OK(xpu_free(c));
     OK(xpu_free(d));
 }
 
+static void the_pool_begun_last_is_asked_first(void **state) {
+    static const uint64_t outer[2] = {0, 1}, inner[2] = {0, 2};
+    OK(xpu_pool_begin(0, outer, on_stream, STREAM(0)));
+    OK(xpu_pool_begin(0, inner, on_stream, STREAM(0)));
+    char *a = get(0, 512);
+    OK(xpu_pool_end(0, inner));
+    char *b = get(0, 512);
+    OK(xpu_pool_end(0, outer));
+    seen s = {.count = 0};
+    OK(xpu_memory_visit_blocks(0, see, &s));
+    for (int i = 0; i < s.count; i++) {
+        if (s.blocks[i].address == a) assert_int_equal(s.blocks[i].pool[1], 2);
+        if (s.blocks[i].address == b) assert_int_equal(s.blocks[i].pool[1], 1);
+    }
+    OK(xpu_free(a));
+    OK(xpu_free(b));
+    OK(xpu_pool_release(0, outer));
+    OK(xpu_pool_release(0, inner));
+}
+
+static void a_pool_helps_out(void **state) {
+    static const uint64_t id[2] = {0, 9};
+    fakes[0].limit = 64 * MIB;
+    OK(xpu_pool_begin(0, id, on_stream, STREAM(0)));
+    char *a = get(0, 60 * MIB);
+    OK(xpu_pool_end(0, id));
+    OK(xpu_free(a));
+    void *b;
+    assert_int_equal(xpu_malloc(STREAM(0), 50 * MIB, &b), XPU_ERROR_OUT_OF_MEMORY);
+    OK(xpu_pool_use_on_oom(0, id));
+    OK(xpu_malloc(STREAM(0), 50 * MIB, &b));
+    assert_ptr_equal(a, b);
+    OK(xpu_free(b));
+    OK(xpu_pool_release(0, id));
+    OK(xpu_pool_empty(0, id));
+    assert_int_equal(xpu_pool_use_on_oom(0, id), XPU_ERROR_INVALID_ARGUMENT);
+}
+
 static void *other_thread(void *result) {
-    *(bool *)result = memory_pool_thread_filter(NULL, *(void **)result);
+    *(bool *)result = xpu_pool_thread_filter(NULL, *(void **)result);
     return NULL;
 }
 
 static void a_pool_for_one_thread(void **state) {
-    void *here = memory_pool_this_thread();
-    assert_true(memory_pool_thread_filter(STREAM(0), here));
+    void *here = xpu_pool_this_thread();
+    assert_true(xpu_pool_thread_filter(STREAM(0), here));
     union {
         void *token;
         bool answer;
@@ -675,6 +713,8 @@ int main(void) {
         TEST(the_snapshot_shows_every_block),
         TEST(the_history_hook_sees_each_action),
         TEST(private_pools_keep_apart),
+        TEST(the_pool_begun_last_is_asked_first),
+        TEST(a_pool_helps_out),
         TEST(a_pool_for_one_thread),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -36,8 +36,13 @@ typedef struct model_segment {
 typedef struct model {
     model_segment *segments[MAX_SEGMENTS];
     int count;
-    int pool_users[POOLS], pool_of_stream[FAKE_STREAMS]; /* capture: -1 or the pool */
-    bool capturing;
+    struct model_pool {
+        bool exists, on_oom, source;
+        int users;
+        unsigned streams; /* that its filter says yes to */
+    } pools[POOLS];
+    int made[POOLS], made_count;         /* the pools that exist, newest first */
+    int captures[POOLS], captures_count; /* those that are begun, newest first */
     double fraction;
     xpu_memory_stats stats;
 } model;
@@ -122,7 +127,7 @@ static void process(bool wait, int only_abandoned) {
         again = false;
         for (int i = 0; i < m.count && !again; i++) {
             model_segment *s = m.segments[i];
-            if (only_abandoned && (s->pool == 0 || m.pool_users[s->pool] > 0)) continue;
+            if (only_abandoned && (s->pool == 0 || m.pools[s->pool].users > 0)) continue;
             for (int k = 0; k < s->count && !again; k++) {
                 model_block *b = &s->blocks[k];
                 if (b->allocated || !pending(b)) continue;
@@ -143,20 +148,48 @@ static void release_pool(int pool) {
     }
 }
 
+static void put_first(int *list, int *count, int pool) {
+    memmove(list + 1, list, (size_t)(*count)++ * sizeof *list);
+    list[0] = pool;
+}
+
+static void take_out(int *list, int *count, int pool) {
+    int i = 0;
+    while (list[i] != pool) i++;
+    memmove(list + i, list + i + 1, (size_t)(--*count - i) * sizeof *list);
+}
+
 static bool captured(int pool) {
-    for (int s = 0; s < FAKE_STREAMS; s++)
-        if (m.pool_of_stream[s] == pool) return true;
+    for (int i = 0; i < m.captures_count; i++)
+        if (m.captures[i] == pool) return true;
     return false;
 }
 
+static int pool_of_stream(int stream) {
+    for (int i = 0; i < m.captures_count; i++)
+        if (m.pools[m.captures[i]].streams >> stream & 1) return m.captures[i];
+    return 0;
+}
+
+static int segments_of(int pool) {
+    int count = 0;
+    for (int i = 0; i < m.count; i++) count += m.segments[i]->pool == pool;
+    return count;
+}
+
 static void release_all(void) {
-    if (!m.capturing) {
+    if (!m.captures_count) {
         m.stats.num_sync_all_streams++;
         process(true, 0);
         release_pool(0);
     }
-    for (int p = 1; p < POOLS; p++)
-        if (m.pool_users[p] == 0 && !captured(p)) release_pool(p);
+    for (int p = 1; p < POOLS; p++) {
+        if (!m.pools[p].exists || m.pools[p].users > 0 || captured(p)) continue;
+        release_pool(p);
+        if (segments_of(p)) continue;
+        m.pools[p] = (struct model_pool){.exists = false};
+        take_out(m.made, &m.made_count, p);
+    }
 }
 
 static size_t segment_bytes(size_t size) {
@@ -165,11 +198,13 @@ static size_t segment_bytes(size_t size) {
 
 /* What is expected of xpu_malloc: the offset into which segment, which is NULL for a new one; or failure. */
 static model_block *model_malloc(int stream, size_t requested, model_segment **where, bool *fresh) {
-    if (!m.capturing) process(false, 0);
+    if (!m.captures_count) process(false, 0);
     size_t size = (requested + 511) / 512 * 512;
     bool large = size > 1048576;
-    int pool = m.pool_of_stream[stream] > 0 ? m.pool_of_stream[stream] : 0;
-    for (int attempt = 0; attempt < 3; attempt++) {
+    const int own = pool_of_stream(stream);
+    for (int attempt = 0; attempt < 3 + (own == 0 ? m.made_count : 0); attempt++) {
+        int pool = attempt < 3 ? own : m.made[attempt - 3];
+        if (attempt >= 3 && !m.pools[pool].on_oom) continue;
         if (attempt != 1) { /* look among the free: at first, and when all else has failed */
             model_segment *best = NULL;
             int at = 0;
@@ -200,7 +235,7 @@ static model_block *model_malloc(int stream, size_t requested, model_segment **w
                 }
                 return &best->blocks[at];
             }
-            if (attempt == 2) break;
+            if (attempt >= 2) continue;
         }
         /* from the driver */
         size_t bytes = segment_bytes(size);
@@ -358,7 +393,64 @@ static size_t random_size(uint64_t *r) {
 }
 
 static bool on_streams(xpu_stream *stream, void *user) {
-    return m.pool_of_stream[stream->id] == (int)(intptr_t)user;
+    return m.pools[(intptr_t)user].streams >> stream->id & 1;
+}
+
+static int given_out; /* segments that the source below gave and hasn't got back */
+
+static void *take_segment(size_t size, int device, void *queue) {
+    void *pointer;
+    assert_ptr_equal(queue, &fakes[device].streams[((xpu_stream *)queue)->id]);
+    if (cl_memory_alloc(device, size, &pointer) != XPU_SUCCESS) return NULL;
+    given_out++;
+    return pointer;
+}
+
+static void give_segment(void *pointer, size_t size, int device, void *queue) {
+    assert_ptr_equal(queue, &fakes[device].streams[((xpu_stream *)queue)->id]);
+    given_out--;
+    cl_memory_free(device, pointer);
+}
+
+static void compare_sources(void) {
+    int count = 0;
+    for (int p = 1; p < POOLS; p++)
+        if (m.pools[p].source) count += segments_of(p);
+    assert_int_equal(given_out, count);
+}
+
+/* Begins or ends a pool; gives new ones a source or a part in the last resort, now and then. */
+static void work_on_pool(uint64_t *r, int pool) {
+    const uint64_t id[2] = {(uint64_t)pool, 0};
+    struct model_pool *p = &m.pools[pool];
+    if (captured(pool)) {
+        assert_int_equal(xpu_pool_end(0, id), XPU_SUCCESS);
+        take_out(m.captures, &m.captures_count, pool);
+        if (random_below(r, 2)) {
+            assert_int_equal(xpu_pool_release(0, id), XPU_SUCCESS);
+            p->users--;
+        }
+        return;
+    }
+    assert_int_equal(xpu_pool_begin(0, id, on_streams, (void *)(intptr_t)pool), XPU_SUCCESS);
+    if (!p->exists) {
+        p->exists = true;
+        put_first(m.made, &m.made_count, pool);
+    }
+    put_first(m.captures, &m.captures_count, pool);
+    p->users++;
+    p->streams = 1 + (unsigned)random_below(r, (1u << FAKE_STREAMS) - 1);
+    if (random_below(r, 2)) {
+        const xpu_pool_source source = {.take = take_segment, .give = give_segment};
+        bool fresh = segments_of(pool) == 0;
+        assert_int_equal(xpu_pool_set_source(0, id, source),
+                         fresh ? XPU_SUCCESS : XPU_ERROR_INVALID_ARGUMENT);
+        p->source |= fresh;
+    }
+    if (random_below(r, 2)) {
+        assert_int_equal(xpu_pool_use_on_oom(0, id), XPU_SUCCESS);
+        p->on_oom = true;
+    }
 }
 
 enum { LIVE = 150 };
@@ -375,7 +467,6 @@ static void run(uint64_t seed, int steps, bool record, bool pools) {
     double fraction = m.fraction;
     memset(&m, 0, sizeof m);
     m.fraction = fraction;
-    for (int s = 0; s < FAKE_STREAMS; s++) m.pool_of_stream[s] = -1;
     xpu_memory_get_stats(0, &m.stats); /* sums that no reset touches */
     int streams = 1 + (int)random_below(&r, FAKE_STREAMS);
 
@@ -425,23 +516,9 @@ static void run(uint64_t seed, int steps, bool record, bool pools) {
             assert_ptr_equal(base, live[0]);
             assert_int_equal(size, b->size);
         } else if (pools) {
-            int pool = 1 + (int)random_below(&r, POOLS - 1);
-            const uint64_t id[2] = {(uint64_t)pool, 0};
-            if (captured(pool)) {
-                assert_int_equal(memory_pool_end(0, id), XPU_SUCCESS);
-                for (int s = 0; s < FAKE_STREAMS; s++)
-                    if (m.pool_of_stream[s] == pool) m.pool_of_stream[s] = -1;
-                if (random_below(&r, 2)) {
-                    assert_int_equal(memory_pool_release(0, id), XPU_SUCCESS);
-                    m.pool_users[pool]--;
-                }
-            } else if (m.pool_of_stream[stream] == -1) {
-                m.pool_of_stream[stream] = pool;
-                assert_int_equal(memory_pool_begin(0, id, on_streams, (void *)(intptr_t)pool), XPU_SUCCESS);
-                m.pool_users[pool]++;
-            }
-            m.capturing = captured(1) || captured(2);
+            work_on_pool(&r, 1 + (int)random_below(&r, POOLS - 1));
         }
+        compare_sources();
         compare_stats(record);
         if (step % 16 == 0) compare_blocks();
     }
@@ -449,13 +526,14 @@ static void run(uint64_t seed, int steps, bool record, bool pools) {
     /* All back: nothing stays. */
     for (int pool = 1; pool < POOLS; pool++) {
         const uint64_t id[2] = {(uint64_t)pool, 0};
-        if (captured(pool)) assert_int_equal(memory_pool_end(0, id), XPU_SUCCESS);
-        for (; m.pool_users[pool] > 0; m.pool_users[pool]--)
-            assert_int_equal(memory_pool_release(0, id), XPU_SUCCESS);
+        if (captured(pool)) assert_int_equal(xpu_pool_end(0, id), XPU_SUCCESS);
+        for (; m.pools[pool].users > 0; m.pools[pool].users--)
+            assert_int_equal(xpu_pool_release(0, id), XPU_SUCCESS);
     }
     while (count > 0) assert_int_equal(xpu_free(live[--count]), XPU_SUCCESS);
     assert_int_equal(xpu_memory_empty_cache(0), XPU_SUCCESS);
     assert_int_equal(fakes[0].used, 0);
+    assert_int_equal(given_out, 0);
     xpu_memory_stats s;
     xpu_memory_get_stats(0, &s);
     for (int kind = 0; kind < XPU_POOL_KINDS; kind++) {
