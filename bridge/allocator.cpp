@@ -3,17 +3,62 @@
 #include <ATen/core/CachingHostAllocator.h>
 #include <c10/core/AutogradState.h>
 
+#include <mutex>
+#include <unordered_map>
+
 #include "history.h"
 #include "lower.h"
+#include "trace.h"
 
 namespace openxpu {
 namespace {
 
-// A block that can't be given back is lost; a destructor has nobody to tell it to.
-void give_back(void *pointer) {
-    before_free();
-    xpu_free(pointer);
+// Memory by a user's functions instead of libxpu's allocator (torch.xpu.memory.change_current_allocator).
+struct Plugged {
+    size_t size;
+    int device;
+    void *queue;
+};
+xpu_pool_source plugged_source{}; // set at most once, before the first allocation
+std::mutex plugged_lock;          // guards the blocks
+std::unordered_map<void *, Plugged> plugged_blocks;
+
+void *take_plugged(xpu_stream *stream, size_t size) {
+    void *queue;
+    check(xpu_stream_native(stream, &queue));
+    void *pointer = plugged_source.take(size, xpu_stream_device(stream), queue);
+    TORCH_CHECK_WITH(OutOfMemoryError, pointer, "XPU out of memory. The current allocator gave no ", size,
+                     " bytes.");
+    const std::lock_guard guard(plugged_lock);
+    plugged_blocks[pointer] = {size, xpu_stream_device(stream), queue};
+    return pointer;
 }
+
+bool give_plugged(void *pointer) {
+    std::unique_lock guard(plugged_lock);
+    const auto found = plugged_blocks.find(pointer);
+    if (found == plugged_blocks.end()) return false;
+    const auto block = found->second;
+    plugged_blocks.erase(found);
+    guard.unlock();
+    plugged_source.give(pointer, block.size, block.device, block.queue);
+    return true;
+}
+
+// Tells the profiler (profile_memory=True) of `change` bytes more or less, at `pointer`.
+void report(void *pointer, int64_t change, int device) {
+    xpu_memory_stats stats;
+    if (xpu_memory_get_stats(device, &stats) != XPU_SUCCESS) return;
+    c10::reportMemoryUsageToProfiler(
+        pointer, change, static_cast<size_t>(stats.allocated_bytes[XPU_POOL_ALL].current),
+        static_cast<size_t>(stats.reserved_bytes[XPU_POOL_ALL].current), c10::Device(c10::kXPU, device));
+}
+
+// What a user's own allocator keeps no account of.
+void check_native(const char *what) {
+    TORCH_CHECK_NOT_IMPLEMENTED(!plugged_source.take, "a pluggable allocator has no ", what);
+}
+
 void give_back_host(void *pointer) { xpu_host_free(pointer); }
 
 // Backward of a host device's tensors runs on the thread that asks for it, as the CPU's does. On a thread of
@@ -52,34 +97,44 @@ struct DeviceAllocator final : c10::DeviceAllocator {
         void *pointer = nullptr;
         check(xpu_device_current(&device));
         if (is_host_device(static_cast<c10::DeviceIndex>(device))) keep_backward_on_this_thread();
-        if (size) before_allocation();
-        if (size) check(xpu_malloc(current_stream(device), size, &pointer));
-        return {pointer, pointer, give_back, c10::Device(c10::kXPU, device)};
+        if (size) pointer = take_memory(current_stream(device), size);
+        return {pointer, pointer, give_memory, c10::Device(c10::kXPU, device)};
     }
-    c10::DeleterFnPtr raw_deleter() const override { return give_back; }
+    c10::DeleterFnPtr raw_deleter() const override { return give_memory; }
     void copy_data(void *to, const void *from, size_t size) const override {
         int device;
         check(xpu_memory_device_of(to, &device));
         check(xpu_memcpy(current_stream(device), to, from, size, false));
     }
     bool initialized() override { return xpu_initialized(); }
-    void emptyCache(c10::MempoolId_t) override {
+    void emptyCache(c10::MempoolId_t pool) override {
         int count;
+        const uint64_t id[] = {pool.first, pool.second};
         check(xpu_device_count(&count));
-        for (int device = 0; device < count; device++) check(xpu_memory_empty_cache(device));
+        for (int device = 0; device < count; device++) {
+            int users = 0;
+            if (!pool.first && !pool.second)
+                check(xpu_memory_empty_cache(device));
+            else if (check(xpu_pool_users(device, id, &users)), users == 0)
+                xpu_pool_empty(device, id); // the device need not have it
+        }
     }
     void recordStream(const c10::DataPtr &block, c10::Stream stream) override {
         // Memory that isn't the allocator's (from_blob, DLPack) is its owner's to keep alive.
-        if (!block.get() || block.get_deleter() != give_back) return;
+        if (!block.get() || block.get_deleter() != give_memory || plugged_source.take) return;
         check(xpu_memory_record_stream(block.get(), stream_of(stream)));
     }
     c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override {
         return device_stats(device);
     }
     void resetAccumulatedStats(c10::DeviceIndex device) override {
+        check_native("statistics");
         check(xpu_memory_reset_accumulated_stats(device));
     }
-    void resetPeakStats(c10::DeviceIndex device) override { check(xpu_memory_reset_peak_stats(device)); }
+    void resetPeakStats(c10::DeviceIndex device) override {
+        check_native("statistics");
+        check(xpu_memory_reset_peak_stats(device));
+    }
     std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override {
         std::pair<size_t, size_t> info;
         check(xpu_memory_info(device, &info.first, &info.second));
@@ -113,10 +168,51 @@ HostAllocator host_allocator;
 
 } // namespace
 
+void *take_memory(xpu_stream *stream, size_t size) {
+    void *pointer;
+    if (C10_UNLIKELY(plugged_source.take != nullptr)) {
+        pointer = take_plugged(stream, size);
+    } else {
+        before_allocation();
+        check(xpu_malloc(stream, size, &pointer));
+        if (C10_UNLIKELY(c10::memoryProfilingEnabled()))
+            report(pointer, static_cast<int64_t>(size), xpu_stream_device(stream));
+    }
+    tell(&Trace::trace_gpu_memory_allocation, pointer);
+    return pointer;
+}
+
+// A block that can't be given back is lost; a destructor has nobody to tell it to.
+bool give_if_ours(void *pointer) {
+    int device;
+    if (C10_LIKELY(plugged_source.take == nullptr) || !give_plugged(pointer)) {
+        if (xpu_memory_device_of(pointer, &device) != XPU_SUCCESS) return false;
+        before_free();
+        void *base;
+        size_t size;
+        if (C10_UNLIKELY(c10::memoryProfilingEnabled()) &&
+            xpu_memory_base_of(pointer, &base, &size) == XPU_SUCCESS)
+            report(pointer, -static_cast<int64_t>(size), device);
+        xpu_free(pointer);
+    }
+    tell(&Trace::trace_gpu_memory_deallocation, pointer);
+    return true;
+}
+
+void give_memory(void *pointer) {
+    if (pointer) give_if_ours(pointer);
+}
+
+void plug_in(xpu_pool_source source) {
+    TORCH_CHECK(!plugged_source.take, "Can't swap an already initialized allocator");
+    plugged_source = source;
+}
+
 c10::Allocator *pinned_allocator() { return &host_allocator; }
 
 c10::CachingDeviceAllocator::DeviceStats device_stats(c10::DeviceIndex device) {
     xpu_memory_stats from;
+    check_native("statistics");
     check(xpu_memory_get_stats(device, &from));
     c10::CachingDeviceAllocator::DeviceStats stats;
     stats.allocation = to_stats(from.allocation);

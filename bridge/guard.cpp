@@ -2,9 +2,12 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include <algorithm>
+#include <mutex>
+#include <set>
 
 #include "allocator.h"
 #include "lower.h"
+#include "trace.h"
 
 namespace openxpu {
 namespace {
@@ -30,6 +33,13 @@ xpu_stream *unwrap(const c10::Stream &stream) {
     return result;
 }
 
+// The cl_command_queue by which traces name a stream; asked for by them alone, for the stream then keeps it.
+void *queue_of(xpu_stream *stream) {
+    void *queue;
+    check(xpu_stream_native(stream, &queue));
+    return queue;
+}
+
 xpu_event *unwrap(void *event) { return static_cast<xpu_event *>(event); }
 
 // Success or not ready; anything else is thrown.
@@ -50,6 +60,13 @@ c10::Stream pool_stream(c10::Device device, int priority) {
     xpu_stream *stream;
     check(xpu_stream_from_pool(index_of(device), std::clamp(priority, XPU_PRIORITY_HIGH, XPU_PRIORITY_LOW),
                                &stream));
+    // The pool hands its streams out again and again: new to PyTorch is each of them once.
+    static std::mutex lock;
+    static std::set<xpu_stream *> known;
+    std::unique_lock guard(lock);
+    const bool is_new = known.insert(stream).second;
+    guard.unlock(); // what is told takes Python's
+    if (is_new && traced()) tell(&Trace::trace_gpu_stream_creation, queue_of(stream));
     return wrap(stream);
 }
 
@@ -81,6 +98,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
         return capability;
     }
     void synchronizeDevice(c10::DeviceIndex device) const override {
+        tell(&Trace::trace_gpu_device_synchronization);
         check(xpu_device_synchronize(index_of({c10::kXPU, device})));
     }
 
@@ -104,16 +122,14 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
         if (before != stream) check(xpu_stream_set_current(unwrap(stream)));
         return before;
     }
-    void *getStreamNativeHandle(const c10::Stream stream) const override {
-        void *queue;
-        check(xpu_stream_native(unwrap(stream), &queue));
-        return queue;
-    }
+    void *getStreamNativeHandle(const c10::Stream stream) const override { return queue_of(unwrap(stream)); }
     bool queryStream(const c10::Stream &stream) const override {
         return finished(xpu_stream_query(unwrap(stream)));
     }
     void synchronizeStream(const c10::Stream &stream) const override {
-        check(xpu_stream_synchronize(unwrap(stream)));
+        auto *waited = unwrap(stream);
+        if (traced()) tell(&Trace::trace_gpu_stream_synchronization, queue_of(waited));
+        check(xpu_stream_synchronize(waited));
     }
     void recordDataPtrOnStream(const c10::DataPtr &block, const c10::Stream &stream) const override {
         c10::getDeviceAllocator(c10::kXPU)->recordStream(block, stream);
@@ -125,17 +141,26 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
                     static_cast<int>(device), " does not match recording stream's device index ",
                     static_cast<int>(stream.device_index()), ".");
         xpu_event *made = unwrap(*event);
-        if (!made)
+        if (!made) {
             check(xpu_event_create(stream.device_index(), flag == c10::EventFlag::BACKEND_DEFAULT, &made));
+            tell(&Trace::trace_gpu_event_creation, made);
+        }
         *event = made;
-        check(xpu_event_record(made, unwrap(stream)));
+        auto *recording = unwrap(stream);
+        check(xpu_event_record(made, recording));
+        if (traced()) tell(&Trace::trace_gpu_event_record, made, queue_of(recording));
     }
     void block(void *event, const c10::Stream &stream) const override {
-        if (event) check(xpu_stream_wait(unwrap(stream), unwrap(event)));
+        if (!event) return;
+        auto *waiting = unwrap(stream);
+        check(xpu_stream_wait(waiting, unwrap(event)));
+        if (traced()) tell(&Trace::trace_gpu_event_wait, event, queue_of(waiting));
     }
     bool queryEvent(void *event) const override { return !event || finished(xpu_event_query(unwrap(event))); }
     void synchronizeEvent(void *event) const override {
-        if (event) check(xpu_event_synchronize(unwrap(event)));
+        if (!event) return;
+        tell(&Trace::trace_gpu_event_synchronization, event);
+        check(xpu_event_synchronize(unwrap(event)));
     }
     double elapsedTime(void *start, void *end, c10::DeviceIndex) const override {
         TORCH_CHECK(start && end, "Both events must be recorded before calculating elapsed time.");
@@ -147,7 +172,9 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
         return milliseconds;
     }
     void destroyEvent(void *event, c10::DeviceIndex) const noexcept override {
-        if (event) xpu_event_destroy(unwrap(event));
+        if (!event) return;
+        tell(&Trace::trace_gpu_event_deletion, event);
+        xpu_event_destroy(unwrap(event));
     }
 };
 

@@ -50,7 +50,7 @@ const void *hook(xpu_trace_action action, int device, void *address, size_t size
         stack = held[context];
         held.erase(context);
     }
-    if (options.trace) {
+    if (options.trace && !(options.skipped >> action & 1)) {
         const auto now = std::chrono::system_clock::now().time_since_epoch();
         entries.push_back({action, device, address, size, stream,
                            std::chrono::duration_cast<std::chrono::microseconds>(now).count(), stack});
@@ -184,7 +184,15 @@ void before_free() {
         pending = options.free_stacks ? take_stack() : nullptr;
 }
 
-PyObject *memory_snapshot() {
+unsigned trace_action_bit(std::string_view name) {
+    // Memory is never mapped a second time: there is nothing to leave out.
+    if (name == "segment_map" || name == "segment_unmap") return 0;
+    for (int action = XPU_TRACE_ALLOC; action <= XPU_TRACE_OOM; action++)
+        if (name == name_of(static_cast<xpu_trace_action>(action))) return 1u << action;
+    TORCH_CHECK(false, "Unknown TraceEntry action: ", name);
+}
+
+PyObject *memory_snapshot(c10::MempoolId_t pool) {
     const int count = device_count();
     std::vector<xpu_block_info> blocks;
     for (int device = 0; device < count; device++)
@@ -194,6 +202,10 @@ PyObject *memory_snapshot() {
                 static_cast<std::vector<xpu_block_info> *>(user)->push_back(*block);
             },
             &blocks));
+    if (pool.first || pool.second)
+        std::erase_if(blocks, [&](const xpu_block_info &block) {
+            return block.pool[0] != pool.first || block.pool[1] != pool.second;
+        });
     std::vector<Entry> trace;
     Frames frames;
     std::vector<Stack> alive; // as long as their symbols are wanted
@@ -219,7 +231,8 @@ PyObject *memory_snapshot() {
         append(traces, list.release());
     }
     return Py_BuildValue("{s:N,s:N,s:N,s:N}", "segments", segments.release(), "device_traces",
-                         traces.release(), "allocator_settings", PyDict_New(), "external_annotations",
+                         traces.release(), "allocator_settings",
+                         Py_BuildValue("{s:O}", "expandable_segments", Py_False), "external_annotations",
                          PyList_New(0));
 }
 

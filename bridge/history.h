@@ -3,7 +3,10 @@
 
 #include <Python.h>
 
+#include <c10/core/CachingDeviceAllocator.h>
+
 #include <cstddef>
+#include <string_view>
 
 namespace openxpu {
 
@@ -15,7 +18,11 @@ struct HistoryOptions {
     bool cpp;           // C++ frames too
     size_t max_entries; // of the list
     bool clear;         // forget the list so far
+    unsigned skipped;   // kinds of actions that aren't listed, by trace_action_bit
 };
+
+// The bit of an action, given by its name in the list; throws for any other name.
+unsigned trace_action_bit(std::string_view name);
 
 void record_history(const HistoryOptions &options);
 
@@ -24,7 +31,7 @@ void record_history(const HistoryOptions &options);
 void before_allocation();
 void before_free();
 
-// All segments and blocks of all devices, and the lists of what happened, as Python objects.
-PyObject *memory_snapshot();
+// All segments and blocks of all devices, or of one pool, and the lists of what happened, as Python objects.
+PyObject *memory_snapshot(c10::MempoolId_t pool);
 
 } // namespace openxpu

@@ -5,6 +5,7 @@
 #include "allocator.h"
 #include "generator.h"
 #include "lower.h"
+#include "trace.h"
 
 // The registry looks this class up by its name: it must be at::XPUHooks.
 namespace at {
@@ -45,6 +46,7 @@ struct XPUHooks final : XPUHooksInterface {
     }
     DeviceIndex maybeExchangeDevice(DeviceIndex device) const override { return exchangeDevice(device); }
     void deviceSynchronize(DeviceIndex device) const override {
+        openxpu::tell(&openxpu::Trace::trace_gpu_device_synchronization);
         openxpu::check(xpu_device_synchronize(device));
     }
 

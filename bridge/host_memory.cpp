@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "allocator.h"
 #include "xpu/memory.h"
 #include "xpu/ops/gemm.h"
 
@@ -17,14 +18,10 @@ thread_local xpu_stream *source = nullptr;
 c10::Allocator *usual = nullptr;
 
 void free_block(void *block) {
-    int device;
-    if (xpu_memory_device_of(block, &device) == XPU_SUCCESS)
-        xpu_free(block);
-    else
-        usual->raw_deleter()(block);
+    if (!give_if_ours(block)) usual->raw_deleter()(block);
 }
 
-void free_device_block(void *block) { xpu_free(block); }
+void free_device_block(void *block) { give_memory(block); }
 
 // In front of PyTorch's CPU allocator. Memory may be given back by anyone at any time, so the deleter of
 // raw allocations (oneDNN's, which may outlive the scope) looks whose block it is.
@@ -32,8 +29,7 @@ class SwitchingAllocator final : public c10::Allocator {
   public:
     c10::DataPtr allocate(size_t size) override {
         if (C10_LIKELY(source == nullptr)) return usual->allocate(size);
-        void *block;
-        check(xpu_malloc(source, size, &block));
+        void *block = size ? take_memory(source, size) : nullptr;
         return {block, block, &free_device_block, c10::Device(c10::kCPU)};
     }
     c10::DeleterFnPtr raw_deleter() const override { return usual->raw_deleter() ? &free_block : nullptr; }

@@ -18,6 +18,7 @@
 #include "lower.h"
 #include "profiler.h"
 #include "team.h"
+#include "trace.h"
 #include "triton.h"
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
@@ -132,6 +133,7 @@ METHOD(exchange_device) {
 METHOD(synchronize) {
     HANDLE_TH_ERRORS
     auto device = index_from(argument, "synchronize");
+    tell(&Trace::trace_gpu_device_synchronization);
     unlocked([=] { return xpu_device_synchronize(device < 0 ? current_device() : device); });
     Py_RETURN_NONE;
     END_HANDLE_TH_ERRORS
@@ -224,15 +226,15 @@ METHOD(get_stream_from_external) {
     END_HANDLE_TH_ERRORS
 }
 
-// The id of a new stream from the pool: (device, priority) → id.
+// A stream of the pool: (device or -1, priority) → (id, device, type).
 METHOD(new_stream) {
     HANDLE_TH_ERRORS
     int device, priority;
     if (!PyArg_ParseTuple(argument, "ii", &device, &priority)) return nullptr;
-    xpu_stream *stream;
-    priority = std::min(std::max(priority, XPU_PRIORITY_HIGH), XPU_PRIORITY_LOW);
-    check(xpu_stream_from_pool(device < 0 ? current_device() : device, priority, &stream));
-    return stream_tuple(stream);
+    const c10::Stream stream = c10::impl::getDeviceGuardImpl(c10::kXPU)->getNewStream(
+        c10::Device(c10::kXPU, static_cast<c10::DeviceIndex>(device)), priority);
+    return Py_BuildValue("(Lii)", static_cast<long long>(stream.id()), stream.device_index(),
+                         static_cast<int>(c10::kXPU));
     END_HANDLE_TH_ERRORS
 }
 
@@ -355,10 +357,105 @@ METHOD(set_memory_fraction) {
     END_HANDLE_TH_ERRORS
 }
 
-// The pool's id is ignored: there is one pool.
+// None, or the id of the pool that is wanted
 METHOD(memory_snapshot_) {
     HANDLE_TH_ERRORS
-    return memory_snapshot();
+    unsigned long long id[2] = {};
+    if (argument != Py_None && !PyArg_ParseTuple(argument, "KK", &id[0], &id[1])) return nullptr;
+    return memory_snapshot({id[0], id[1]});
+    END_HANDLE_TH_ERRORS
+}
+
+// --- pools of memory: (device, (id, id)) ---
+
+struct PoolArgument {
+    int device;
+    uint64_t id[2];
+};
+
+bool parse_pool(PyObject *argument, PoolArgument *pool) {
+    unsigned long long first, second;
+    if (!PyArg_ParseTuple(argument, "i(KK)", &pool->device, &first, &second)) return false;
+    pool->id[0] = first;
+    pool->id[1] = second;
+    return true;
+}
+
+METHOD(begin_pool) {
+    HANDLE_TH_ERRORS
+    PoolArgument pool;
+    if (!parse_pool(argument, &pool)) return nullptr;
+    check(xpu_pool_begin(pool.device, pool.id, xpu_pool_thread_filter, xpu_pool_this_thread()));
+    Py_RETURN_NONE;
+    END_HANDLE_TH_ERRORS
+}
+
+METHOD(end_pool) {
+    HANDLE_TH_ERRORS
+    PoolArgument pool;
+    if (!parse_pool(argument, &pool)) return nullptr;
+    check(xpu_pool_end(pool.device, pool.id));
+    Py_RETURN_NONE;
+    END_HANDLE_TH_ERRORS
+}
+
+METHOD(release_pool) {
+    HANDLE_TH_ERRORS
+    PoolArgument pool;
+    if (!parse_pool(argument, &pool)) return nullptr;
+    check(xpu_pool_release(pool.device, pool.id));
+    Py_RETURN_NONE;
+    END_HANDLE_TH_ERRORS
+}
+
+METHOD(pool_users) {
+    HANDLE_TH_ERRORS
+    PoolArgument pool;
+    int users;
+    if (!parse_pool(argument, &pool)) return nullptr;
+    check(xpu_pool_users(pool.device, pool.id, &users));
+    return PyLong_FromLong(users);
+    END_HANDLE_TH_ERRORS
+}
+
+xpu_pool_source source_of(unsigned long long take, unsigned long long give) {
+    return {.take = reinterpret_cast<decltype(xpu_pool_source::take)>(take),
+            .give = reinterpret_cast<decltype(xpu_pool_source::give)>(give)};
+}
+
+// (device, id, id, address of the function that gives memory or 0, of the one that takes it back, use on OOM)
+METHOD(make_pool) {
+    HANDLE_TH_ERRORS
+    int device, use_on_oom;
+    unsigned long long first, second, take, give;
+    if (!PyArg_ParseTuple(argument, "iKKKKp", &device, &first, &second, &take, &give, &use_on_oom))
+        return nullptr;
+    const uint64_t id[] = {first, second};
+    check(xpu_pool_acquire(device, id));
+    if (take) check(xpu_pool_set_source(device, id, source_of(take, give)));
+    if (use_on_oom) check(xpu_pool_use_on_oom(device, id));
+    Py_RETURN_NONE;
+    END_HANDLE_TH_ERRORS
+}
+
+// What is unused of a pool goes back; the rest when it is free and the cache is emptied.
+METHOD(drop_pool) {
+    HANDLE_TH_ERRORS
+    PoolArgument pool;
+    if (!parse_pool(argument, &pool)) return nullptr;
+    if (xpu_in_bad_fork()) Py_RETURN_NONE; // the parent's memory
+    check(xpu_pool_release(pool.device, pool.id));
+    unlocked([&] { return xpu_pool_empty(pool.device, pool.id); });
+    Py_RETURN_NONE;
+    END_HANDLE_TH_ERRORS
+}
+
+METHOD(plug_in_) {
+    HANDLE_TH_ERRORS
+    unsigned long long take, give;
+    if (!PyArg_ParseTuple(argument, "KK", &take, &give)) return nullptr;
+    plug_in(source_of(take, give));
+    Py_RETURN_NONE;
     END_HANDLE_TH_ERRORS
 }
 
@@ -369,7 +466,8 @@ METHOD(record_memory_history) {
     Py_ssize_t max_entries;
     int clear = 0;
     PyObject *skipped = nullptr;
-    if (!PyArg_ParseTuple(argument, "zzsn|pO", &enabled, &context, &stacks, &max_entries, &clear, &skipped))
+    if (!PyArg_ParseTuple(argument, "zzsn|pO!", &enabled, &context, &stacks, &max_entries, &clear,
+                          &PyList_Type, &skipped))
         return nullptr;
     const std::string_view which = enabled ? enabled : "", stacks_of = context ? context : "";
     TORCH_CHECK_VALUE(which.empty() || which == "state" || which == "all",
@@ -382,6 +480,9 @@ METHOD(record_memory_history) {
     wanted.cpp = std::string_view(stacks) == "all";
     wanted.max_entries = static_cast<size_t>(max_entries);
     wanted.clear = clear;
+    wanted.skipped = 0;
+    for (Py_ssize_t i = 0; skipped && i < PyList_Size(skipped); i++)
+        wanted.skipped |= trace_action_bit(THPUtils_unpackString(PyList_GetItem(skipped, i)));
     record_history(wanted);
     Py_RETURN_NONE;
     END_HANDLE_TH_ERRORS
@@ -448,6 +549,13 @@ PyMethodDef methods[] = {
     {"_xpu_setMemoryFraction", set_memory_fraction, METH_VARARGS, nullptr},
     {"_xpu_memorySnapshot", memory_snapshot_, METH_O, nullptr},
     {"_xpu_recordMemoryHistory", record_memory_history, METH_VARARGS, nullptr},
+    {"_xpu_beginAllocateCurrentThreadToPool", begin_pool, METH_VARARGS, nullptr},
+    {"_xpu_endAllocateToPool", end_pool, METH_VARARGS, nullptr},
+    {"_xpu_releasePool", release_pool, METH_VARARGS, nullptr},
+    {"make_pool", make_pool, METH_VARARGS, nullptr},
+    {"drop_pool", drop_pool, METH_VARARGS, nullptr},
+    {"pool_users", pool_users, METH_VARARGS, nullptr},
+    {"plug_in", plug_in_, METH_VARARGS, nullptr},
     {"device_properties", device_properties, METH_O, nullptr},
     {"new_stream", new_stream, METH_VARARGS, nullptr},
     {"elapsed_time", elapsed_time, METH_VARARGS, nullptr},

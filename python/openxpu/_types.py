@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import weakref
 from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
 from typing import Any, NoReturn
@@ -121,27 +123,75 @@ class _XPUGraph:
         _later("torch.xpu.XPUGraph")
 
 
-class _XPUMemPool:
-    """Base class of torch.xpu.MemPool."""
-
-    def __init__(self, *_args: object) -> None:
-        _later("torch.xpu.MemPool")
-
-
 class _xpu_XPUAllocator:  # noqa: N801 (torch.xpu's name)
-    """Class of pluggable allocators."""
+    """An allocator: libxpu's own, or two C functions of a user's.
+
+    ``void *take(size_t size, int device, cl_command_queue queue)`` gives memory that kernels of the device reach by
+    its address (of a host device: any), ``void give(void *memory, size_t size, int device, cl_command_queue
+    queue)`` takes it back. In a pool they are called with libxpu's lock held.
+    """
+
+    def __init__(self, take: int = 0, give: int = 0) -> None:
+        self.functions = take, give
+
+
+_current_allocator = _xpu_XPUAllocator()
+_pool_numbers = itertools.count(1)
+
+
+class _XPUMemPool:
+    """Base class of torch.xpu.MemPool: a pool of libxpu's allocator on the current device."""
+
+    def __init__(
+        self,
+        allocator: _xpu_XPUAllocator | None = None,
+        is_user_created: bool = True,
+        use_on_oom: bool = False,
+    ) -> None:
+        torch.xpu._lazy_init()
+        number = next(_pool_numbers)
+        self._id = (0, number) if is_user_created else (number, 0)
+        self._allocator = allocator
+        self._device = torch.xpu.current_device()
+        functions = allocator.functions if allocator is not None else (0, 0)
+        _bridge.make_pool(self._device, *self._id, *functions, use_on_oom)
+        weakref.finalize(self, _bridge.drop_pool, self._device, self._id).atexit = False
+
+    @property
+    def id(self) -> tuple[int, int]:
+        """The pool's number, which snapshots show: (0, n) if a user made it."""
+        return self._id
+
+    @property
+    def allocator(self) -> _xpu_XPUAllocator | None:
+        """Where the pool's segments come from, if not from the driver."""
+        return self._allocator
+
+    @property
+    def device(self) -> int:
+        """The device whose memory it is."""
+        return self._device
+
+    def use_count(self) -> int:
+        """Return how many hold the pool: this object, and each that allocates from it."""
+        return _bridge.pool_users(self._device, self._id)
+
+
+def _custom_allocator(take: int, give: int) -> _xpu_XPUAllocator:
+    return _xpu_XPUAllocator(take, give)
+
+
+def _change_current_allocator(allocator: _xpu_XPUAllocator) -> None:
+    global _current_allocator
+    if torch.xpu.is_initialized():
+        raise RuntimeError("Can't swap an already initialized allocator")
+    if any(allocator.functions):
+        _bridge.plug_in(*allocator.functions)
+    _current_allocator = allocator
 
 
 def _graph_pool_handle() -> NoReturn:
     _later("torch.xpu.graph_pool_handle")
-
-
-def _pools(*_args: object) -> NoReturn:
-    _later("torch.xpu.use_mem_pool")
-
-
-def _pluggable(*_args: object) -> NoReturn:
-    _later("a pluggable allocator")
 
 
 def _is_current_stream_capturing() -> bool:
@@ -155,10 +205,9 @@ def enter(target: ModuleType) -> None:
     target._xpu_XPUAllocator = _xpu_XPUAllocator
     target._xpu_graph_pool_handle = _graph_pool_handle
     target._xpu_isCurrentStreamCapturing = _is_current_stream_capturing
-    for name in ("_xpu_beginAllocateCurrentThreadToPool", "_xpu_endAllocateToPool", "_xpu_releasePool"):
-        setattr(target, name, _pools)
-    for name in ("_xpu_customAllocator", "_xpu_changeCurrentAllocator", "_xpu_getAllocator"):
-        setattr(target, name, _pluggable)
+    target._xpu_customAllocator = _custom_allocator
+    target._xpu_changeCurrentAllocator = _change_current_allocator
+    target._xpu_getAllocator = lambda: _current_allocator
 
 
 def _refuse_to_share(name: str) -> None:

@@ -1,8 +1,11 @@
+import ctypes
 import gc
+import subprocess
 import threading
 
 import pytest
 import torch
+from helpers import python
 
 KIB = 1 << 10
 MIB = 1 << 20
@@ -186,3 +189,203 @@ def test_data_loader_pins():
     for (batch,) in torch.utils.data.DataLoader(data, batch_size=10, pin_memory=True):
         assert batch.is_pinned()
         assert batch.to("xpu", non_blocking=True).sum().item() == batch.sum().item()
+
+
+def pool_bytes(pool):
+    return sum(segment["total_size"] for segment in pool.snapshot())
+
+
+def test_pools_keep_their_memory_apart():
+    pool, other = torch.xpu.MemPool(), torch.xpu.MemPool()
+    assert pool.id[0] == other.id[0] == 0 and pool.id[1] != other.id[1]
+    assert pool.use_count() == 1 and pool.allocator is None
+    free = torch.empty(3 * MIB, dtype=torch.uint8, device="xpu")
+    address = free.data_ptr()
+    del free
+    with torch.xpu.use_mem_pool(pool):
+        assert pool.use_count() == 2
+        outer = torch.empty(3 * MIB, dtype=torch.uint8, device="xpu")
+        with torch.xpu.use_mem_pool(other):
+            inner = torch.empty(100, device="xpu")
+        again = torch.empty(1000, device="xpu")
+    assert pool.use_count() == 1
+    assert outer.data_ptr() != address
+    assert [s["total_size"] for s in pool.snapshot()] == [20 * MIB, 2 * MIB] or pool_bytes(pool) == 22 * MIB
+    assert pool_bytes(other) == 2 * MIB
+    (segment,) = other.snapshot()
+    assert segment["segment_pool_id"] == other.id
+    assert segment["blocks"][0]["address"] == inner.data_ptr()
+    outside = torch.empty(3 * MIB, dtype=torch.uint8, device="xpu")
+    assert outside.data_ptr() == address
+    assert (outer.zero_() + again[0].to(torch.uint8) * 0).sum().item() == 0
+
+
+def test_a_pool_goes_with_its_last_user():
+    before = torch.xpu.memory_reserved()
+    pool = torch.xpu.MemPool()
+    with torch.xpu.use_mem_pool(pool):
+        x = torch.empty(MIB, device="xpu")
+    del x
+    torch.xpu.empty_cache()
+    assert torch.xpu.memory_reserved() == before + 20 * MIB  # kept as long as the pool
+    del pool
+    assert torch.xpu.memory_reserved() == before
+    pool = torch.xpu.MemPool()
+    with torch.xpu.use_mem_pool(pool):
+        x = torch.ones(MIB, device="xpu")
+    del pool  # its memory is in use
+    assert x.sum().item() == MIB
+    del x
+    torch.xpu.empty_cache()
+    assert torch.xpu.memory_reserved() == before
+
+
+def test_a_pool_is_the_threads_that_uses_it():
+    pool = torch.xpu.MemPool()
+    others = []
+    with torch.xpu.use_mem_pool(pool):
+        thread = threading.Thread(target=lambda: others.append(torch.empty(1000, device="xpu")))
+        thread.start()
+        thread.join()
+        assert pool_bytes(pool) == 0
+        with pytest.raises(RuntimeError, match="begun twice"), torch.xpu.use_mem_pool(pool):
+            pass
+    ids = []
+    threads = [threading.Thread(target=lambda: ids.append(torch.xpu.MemPool().id)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(ids)) == 4
+
+
+def test_a_pool_for_hard_times():
+    torch.xpu.set_per_process_memory_fraction(
+        (torch.xpu.memory_reserved() + 70 * MIB) / torch.xpu.get_device_properties().total_memory
+    )
+    for use_on_oom in (False, True):
+        pool = torch.xpu.MemPool(use_on_oom=use_on_oom)
+        with torch.xpu.use_mem_pool(pool):
+            x = torch.empty(64 * MIB, dtype=torch.uint8, device="xpu")
+        address = x.data_ptr()
+        del x
+        if use_on_oom:
+            assert torch.empty(50 * MIB, dtype=torch.uint8, device="xpu").data_ptr() == address
+        else:
+            with pytest.raises(torch.OutOfMemoryError):
+                torch.empty(50 * MIB, dtype=torch.uint8, device="xpu")
+        del pool
+
+
+ALLOCATOR = """
+#include <stddef.h>
+#include <stdlib.h>
+
+int taken, given, wrong;
+size_t bytes;
+
+void *take(size_t size, int device, void *queue) {
+    if (device != 0 || !queue) wrong++;
+    if (size > (size_t)1 << 28) return NULL;
+    void *memory = aligned_alloc(64, (size + 63) / 64 * 64);
+    taken++;
+    bytes += size;
+    return memory;
+}
+
+void give(void *memory, size_t size, int device, void *queue) {
+    if (device != 0 || !queue) wrong++;
+    given++;
+    bytes -= size;
+    free(memory);
+}
+"""
+
+HOST = torch.xpu.get_device_properties().type == "cpu"
+
+
+@pytest.fixture(scope="module")
+def allocator_library(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("allocator")
+    (folder / "a.c").write_text(ALLOCATOR)
+    library = str(folder / "allocator.so")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, folder / "a.c"], check=True)
+    return library
+
+
+@pytest.mark.skipif(not HOST, reason="kernels of a host device alone reach what malloc gives")
+def test_a_pool_with_an_allocator_of_ones_own(allocator_library):
+    library = ctypes.CDLL(allocator_library)
+    counts = {name: ctypes.c_int.in_dll(library, name) for name in ("taken", "given", "wrong")}
+    allocator = torch.xpu.memory.XPUPluggableAllocator(allocator_library, "take", "give")
+    pool = torch.xpu.MemPool(allocator.allocator())
+    assert pool.allocator is allocator.allocator()
+    with torch.xpu.use_mem_pool(pool):
+        x = torch.arange(1000.0, device="xpu")
+        y = x * 2 + 1
+        with pytest.raises(torch.OutOfMemoryError):
+            torch.empty(1 << 29, dtype=torch.uint8, device="xpu")
+    assert counts["taken"].value == 1  # small blocks share a segment
+    assert torch.equal(y.cpu(), torch.arange(1000.0) * 2 + 1)
+    z = torch.empty(1000, device="xpu")
+    assert counts["taken"].value == 1
+    del x, y, z, pool
+    assert counts["given"].value == 1 and counts["wrong"].value == 0
+    with pytest.raises(RuntimeError, match="already initialized allocator"):
+        torch.xpu.memory.change_current_allocator(allocator)
+
+
+@pytest.mark.skipif(not HOST, reason="kernels of a host device alone reach what malloc gives")
+def test_another_allocator_for_everything(allocator_library):
+    out = python(f"""
+import ctypes
+from torch.xpu import memory
+own = memory._get_current_allocator()
+allocator = memory.XPUPluggableAllocator({allocator_library!r}, "take", "give")
+memory.change_current_allocator(allocator)
+assert memory._get_current_allocator().allocator() is allocator.allocator()
+library = ctypes.CDLL({allocator_library!r})
+value = lambda name, kind=ctypes.c_int: kind.in_dll(library, name).value
+x = torch.randn(100, 100, device="xpu", requires_grad=True)
+assert value("taken") == 1 and value("bytes", ctypes.c_size_t) == 40000
+y = (x @ x).relu().sum()
+y.backward()
+torch.testing.assert_close(x.grad.cpu(), torch.autograd.grad((x.cpu() @ x.cpu()).relu().sum(), x)[0].cpu())
+try:
+    torch.xpu.memory_allocated()
+except NotImplementedError as error:
+    print(error)
+try:
+    torch.empty(1 << 30, device="xpu")
+except torch.OutOfMemoryError as error:
+    print("OOM")
+del x, y
+import gc; gc.collect()
+assert value("taken") == value("given") > 5, (value("taken"), value("given"))
+assert value("bytes", ctypes.c_size_t) == 0 and value("wrong") == 0
+""")
+    assert out.stdout.splitlines() == ["a pluggable allocator has no statistics", "OOM"]
+
+
+def test_actions_left_out_of_the_history():
+    torch.xpu.memory._record_memory_history(max_entries=1000, skip_actions=["free_requested", "segment_map"])
+    try:
+        x = torch.empty(5 * MIB, dtype=torch.uint8, device="xpu")
+        del x
+        trace = torch.xpu.memory._snapshot()["device_traces"][0]
+    finally:
+        torch.xpu.memory._record_memory_history(enabled=None)
+    assert [entry["action"] for entry in trace if entry["action"].startswith(("alloc", "free"))] == [
+        "alloc",
+        "free_completed",
+    ]
+    with pytest.raises(RuntimeError, match="Unknown TraceEntry action: nonsense"):
+        torch.xpu.memory._record_memory_history(skip_actions=["nonsense"])
+
+
+def test_the_profiler_sees_memory():
+    with torch.profiler.profile(profile_memory=True) as profile:
+        x = torch.empty(MIB, device="xpu")
+        del x
+    changes = [event.device_memory_usage for event in profile.events() if event.name == "aten::empty"]
+    assert changes == [4 * MIB]

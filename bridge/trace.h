@@ -1,0 +1,25 @@
+// What torch.xpu._gpu_trace's callbacks hear of. While nobody has asked for it (torch._C._activate_gpu_trace)
+// it costs a look at one variable.
+#pragma once
+
+#include <c10/core/impl/GPUTrace.h>
+
+#include <functional>
+
+namespace openxpu {
+
+using Trace = c10::impl::PyInterpreterVTable;
+
+inline bool traced() { return c10::impl::GPUTrace::get_trace() != nullptr; }
+
+// Calls what runs Python. An error that is on its way (memory is given back then, too) stays as it is.
+void call_python(const std::function<void()> &call);
+
+template <class... Kinds, class... Addresses>
+void tell(void (Trace::*what)(c10::DeviceType, Kinds...) const, Addresses... of) {
+    const auto *interpreter = c10::impl::GPUTrace::get_trace();
+    if (C10_UNLIKELY(interpreter != nullptr))
+        call_python([=] { ((**interpreter).*what)(c10::kXPU, reinterpret_cast<uintptr_t>(of)...); });
+}
+
+} // namespace openxpu
