@@ -212,3 +212,72 @@ def test_instance_norm() -> None:
         [torch.randn(3, 5, 12, 12), torch.randn(5), torch.randn(5)],
         slack=16,
     )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("shape", [(2, 5), (3, 4, 7), (2, 3, 5, 6)], ids=str)
+def test_batch_norm_in_steps(shape, affine, dtype):
+    """As SyncBatchNorm takes them, with batches of different sizes in three processes."""
+    channels, eps, momentum = shape[1], 1e-3, 0.3
+    batches = [(torch.randn(shape[0] + i, *shape[1:]) * 2 + 3).to(dtype) for i in range(3)]
+    grads = [torch.randn_like(batch) for batch in batches]
+    weight = torch.rand(channels) + 0.5 if affine else None
+    bias = torch.randn(channels) if affine else None
+    running = torch.randn(channels), torch.rand(channels)
+
+    x = torch.cat(batches).double().requires_grad_()
+    exact = [p.double().requires_grad_() if affine else None for p in (weight, bias)]
+    exact_running = [r.double() for r in running]
+    want = F.batch_norm(x, *exact_running, *exact, True, momentum, eps)
+    want.backward(torch.cat(grads).double())
+
+    xs = [batch.xpu() for batch in batches]
+    if len(shape) == 4:
+        xs[1] = xs[1].contiguous(memory_format=torch.channels_last)
+    w, b = (p.xpu() if affine else None for p in (weight, bias))
+    r = [p.xpu() for p in running]
+    stats = [torch.batch_norm_stats(x, eps) for x in xs]
+    assert all(s.dtype == torch.float32 for pair in stats for s in pair)
+    counts = torch.tensor([x.numel() / channels for x in xs], device="xpu")
+    means, invstds = (torch.stack([pair[i] for pair in stats]) for i in (0, 1))
+    mean, invstd = torch.batch_norm_gather_stats_with_counts(xs[0], means, invstds, *r, momentum, eps, counts)
+    got = [torch.batch_norm_elemt(x, w, b, mean, invstd, eps) for x in xs]
+    reduced = [
+        torch.batch_norm_backward_reduce(g.xpu(), x, mean, invstd, w, True, True, True)
+        for g, x in zip(grads, xs, strict=True)
+    ]
+    sums = [torch.stack([part[i] for part in reduced]).sum(0) for i in range(4)]
+    grad_input = [
+        torch.batch_norm_backward_elemt(g.xpu(), x, mean, invstd, w, *sums[:2], counts.int())
+        for g, x in zip(grads, xs, strict=True)
+    ]
+    tolerance = {"rtol": 1e-4, "atol": 1e-4} if dtype == torch.float32 else {"rtol": 4e-3, "atol": 8e-3}
+    for part, whole in ((got, want), (grad_input, x.grad)):
+        assert all(p.dtype == dtype for p in part)
+        torch.testing.assert_close(torch.cat(part).cpu().double(), whole.detach(), **tolerance)
+    for i, parameter in ((2, exact[0]), (3, exact[1])):
+        if affine:
+            torch.testing.assert_close(sums[i].cpu().double(), parameter.grad, rtol=2e-3, atol=2e-3)
+    for ours, theirs in zip(r, exact_running, strict=True):
+        torch.testing.assert_close(ours.cpu().double(), theirs, rtol=1e-4, atol=1e-4)
+
+
+def test_batch_norm_in_steps_of_equal_batches():
+    x = torch.randn(4, 3, 5, device="xpu")
+    means, invstds = (torch.stack([s, s]) for s in torch.batch_norm_stats(x, 1e-5))
+    mean, invstd = torch.batch_norm_gather_stats(x, means, invstds, None, None, 0.1, 1e-5, 20)
+    out = torch.empty(0, device="xpu")
+    torch.batch_norm_elemt(x, None, None, mean, invstd, 1e-5, out=out)
+    want = F.batch_norm(x.cpu().double(), None, None, training=True)
+    torch.testing.assert_close(out.cpu().double(), want, rtol=1e-4, atol=1e-5)
+
+
+def test_batch_norm_in_steps_keeps_to_a_far_mean():
+    """A mean that is large beside the deviation costs no more digits than it must."""
+    x = torch.randn(64, 2, 32) + 1000
+    mean, invstd = torch.batch_norm_stats(x.xpu(), 1e-5)
+    got = torch.batch_norm_elemt(x.xpu(), None, None, mean, invstd, 1e-5)
+    torch.testing.assert_close(
+        got.cpu().double(), F.batch_norm(x.double(), None, None, training=True), rtol=1e-3, atol=1e-3
+    )
