@@ -24,6 +24,7 @@
 #include <ATen/ops/topk.h>
 #include <ATen/ops/uniform_native.h>
 #include <ATen/ops/zeros_like.h>
+#include <torch/library.h>
 
 #include <limits>
 
@@ -253,6 +254,53 @@ Tensor masked_scale_xpu(const Tensor &self, const Tensor &mask, double scale) {
     return scaled_by_mask(self, mask, scale);
 }
 
+// --- distributions whose parameters are tensors ---
+
+namespace {
+
+Tensor drawn_from(const Tensor &first, const Tensor *second, xpu_parametrised distribution,
+                  const Source &source) {
+    auto config = TensorIteratorConfig();
+    config.add_owned_output(Tensor()).add_const_input(first);
+    if (second) config.add_const_input(*second);
+    auto iter = config.build();
+    if (iter.numel() != 0) {
+        const xpu_iter lowered = openxpu::iter_of(iter);
+        check(xpu_random_from(stream_of(iter), generator_of(iter, source), &lowered, distribution));
+    }
+    return iter.output();
+}
+
+Tensor poisson_xpu(const Tensor &mean, Source source) {
+    return drawn_from(mean, nullptr, XPU_POISSON, source);
+}
+
+Tensor binomial_xpu(const Tensor &count, const Tensor &prob, Source source) {
+    TORCH_CHECK_VALUE(isFloatingType(count.scalar_type()),
+                      "binomial only supports floating-point dtypes for count, got: ", count.scalar_type());
+    TORCH_CHECK_VALUE(isFloatingType(prob.scalar_type()),
+                      "binomial only supports floating-point dtypes for prob, got: ", prob.scalar_type());
+    return drawn_from(count, &prob, XPU_BINOMIAL, source);
+}
+
+Tensor standard_gamma_xpu(const Tensor &alpha, Source source) {
+    return drawn_from(alpha, nullptr, XPU_GAMMA, source);
+}
+
+// Gamma numbers over their sum, between the dtype's smallest normal number and the last below 1.
+Tensor sample_dirichlet_xpu(const Tensor &alpha, Source source) {
+    const Tensor gamma = standard_gamma_xpu(alpha, source);
+    const auto [least, most] =
+        AT_DISPATCH_FLOATING_TYPES_AND2(kHalf, kBFloat16, alpha.scalar_type(), "_sample_dirichlet", [] {
+            using limits = std::numeric_limits<scalar_t>;
+            return std::pair(static_cast<double>(limits::min()),
+                             1 - static_cast<double>(limits::epsilon()) / 2);
+        });
+    return gamma.div(gamma.sum(-1, true)).clamp_(least, most);
+}
+
+} // namespace
+
 // Without replacement the largest of p / exponential numbers win; with it, uniform numbers are looked up
 // in the running sums of p.
 Tensor &multinomial_out_xpu(const Tensor &self, int64_t samples, bool replacement, Source generator,
@@ -291,3 +339,10 @@ Tensor multinomial_xpu(const Tensor &self, int64_t samples, bool replacement, So
 }
 
 } // namespace at::native
+
+TORCH_LIBRARY_IMPL(aten, XPU, m) {
+    m.impl("poisson", at::native::poisson_xpu);
+    m.impl("binomial", at::native::binomial_xpu);
+    m.impl("_standard_gamma", at::native::standard_gamma_xpu);
+    m.impl("_sample_dirichlet", at::native::sample_dirichlet_xpu);
+}

@@ -2,6 +2,7 @@
  *   -DOUT=f32 -DOUT_f32   dtype of the output      -DIN=f16   dtype of the input, if there is one
  *   -DDIST=UNIFORM    UNIFORM NORMAL LOG_NORMAL EXPONENTIAL CAUCHY GEOMETRIC BERNOULLI
  *                     PROBABILITIES (Bernoulli, by the input) INTEGERS INTEGERS64 DROPOUT
+ *                     GAMMA POISSON BINOMIAL (by the inputs; see rejection.h)
  *   -DSTRIDED         operands have strides; else all are contiguous
  *   -DWIDE            computes in fp64, from 64 random bits
  * A work-group of 256 makes 1024 elements, a work-item four that lie 256 apart, so that neighbours store
@@ -19,6 +20,9 @@
 #define INTEGERS 9
 #define INTEGERS64 10
 #define DROPOUT 11
+#define GAMMA 12
+#define POISSON 13
+#define BINOMIAL 14
 
 #ifdef WIDE
 typedef double real;
@@ -82,7 +86,7 @@ static inline real rounded(real v) {
 }
 #endif
 
-#if DIST == NORMAL || DIST == LOG_NORMAL
+#if DIST == NORMAL || DIST == LOG_NORMAL || DIST == GAMMA
 /* Box and Muller's transform of two uniform numbers gives two normal ones. */
 static inline real normal(real u, real v, int second) {
     real r = sqrt(REAL(-2.0) * log(u));
@@ -90,12 +94,18 @@ static inline real normal(real u, real v, int second) {
 }
 #endif
 
+#if DIST >= GAMMA
+#include "rejection.h"
+#endif
+
 __kernel __attribute__((reqd_work_group_size(RANDOM_GROUP, 1, 1)))
 void random(const random_params p) {
     const ulong block = XPU_GROUP(0), lane = get_local_id(0);
     const ulong sequence = block * RANDOM_GROUP + lane;
     uint bits[4], more[4] = {0, 0, 0, 0};
+#if DIST < GAMMA
     vstore4(xpu_philox(p.seed, sequence, p.counter), 0, bits);
+#endif
 #if defined(WIDE) || DIST == INTEGERS64
     vstore4(xpu_philox(p.seed, sequence, p.counter + 1), 0, more);
 #endif
@@ -140,6 +150,12 @@ void random(const random_params p) {
         PUT(b8, 1, keep);
         const COMPUTED(IN) x = GET(IN, 2);
         PUT(OUT, 0, keep ? (COMPUTED(OUT))(x * (COMPUTED(OUT))b) : (COMPUTED(OUT))0);
+#elif DIST >= GAMMA
+        words w = {.seed = p.seed, .sequence = n, .counter = p.counter, .used = 4};
+        const real first = (real)GET(IN, 1), second = DIST == BINOMIAL ? (real)GET(IN, 2) : REAL(0.0);
+        const real v = rejection_sample(&w, first, second);
+        /* a gamma number is never 0, so that it has a logarithm */
+        PUT(OUT, 0, (COMPUTED(OUT))(DIST == GAMMA && v < a ? a : v));
 #endif
     }
 }

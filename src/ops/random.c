@@ -1,6 +1,7 @@
 /* Random numbers and dropout: see src/kernels/random.cl. */
 #include "xpu/ops/random.h"
 
+#include <float.h>
 #include <stdio.h>
 
 #include "kernels/random.h"
@@ -8,10 +9,10 @@
 #include "ops/kernel.h"
 
 /* What random.cl calls them; the first ones are those of xpu_distribution. */
-static const char *const kinds[] = {"UNIFORM",  "NORMAL",     "LOG_NORMAL", "EXPONENTIAL",
-                                    "CAUCHY",   "GEOMETRIC",  "BERNOULLI",  "PROBABILITIES",
-                                    "INTEGERS", "INTEGERS64", "DROPOUT"};
-enum { KIND_PROBABILITIES = XPU_BERNOULLI + 1, KIND_INTEGERS, KIND_INTEGERS64, KIND_DROPOUT };
+static const char *const kinds[] = {"UNIFORM",   "NORMAL",    "LOG_NORMAL",    "EXPONENTIAL", "CAUCHY",
+                                    "GEOMETRIC", "BERNOULLI", "PROBABILITIES", "INTEGERS",    "INTEGERS64",
+                                    "DROPOUT",   "GAMMA",     "POISSON",       "BINOMIAL"};
+enum { KIND_PROBABILITIES = XPU_BERNOULLI + 1, KIND_INTEGERS, KIND_INTEGERS64, KIND_DROPOUT, KIND_GAMMA };
 
 typedef struct draw {
     int kind;
@@ -92,8 +93,9 @@ static xpu_status run(xpu_stream *stream, xpu_generator *generator, const xpu_it
     if (!contiguous(iter) && !iter_fits_32bit(iter))
         return op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: a tensor with strides of 2^31 bytes or more", function);
     uint64_t offset;
-    XPU_TRY(
-        xpu_generator_reserve(generator, d->wide || d->kind == KIND_INTEGERS64 ? 8 : 4, &d->seed, &offset));
+    /* Rejection takes what it needs; that one element needs more than 1,024 words isn't to be expected. */
+    const uint64_t words = d->kind >= KIND_GAMMA ? 1024 : d->wide || d->kind == KIND_INTEGERS64 ? 8 : 4;
+    XPU_TRY(xpu_generator_reserve(generator, words, &d->seed, &offset));
     d->counter = offset / 4;
     return launch(stream, iter, d);
 }
@@ -127,6 +129,24 @@ xpu_status xpu_random_bernoulli(xpu_stream *stream, xpu_generator *generator, co
                        "xpu_random_bernoulli: takes one output and one input tensor");
     draw d = {.kind = KIND_PROBABILITIES, .wide = iter->operand[1].dtype == XPU_FLOAT64};
     return run(stream, generator, iter, &d, "xpu_random_bernoulli");
+}
+
+xpu_status xpu_random_from(xpu_stream *stream, xpu_generator *generator, const xpu_iter *iter,
+                           xpu_parametrised distribution) {
+    const int inputs = distribution == XPU_BINOMIAL ? 2 : 1;
+    if (iter->outputs != 1 || iter->inputs != inputs || (unsigned)distribution > XPU_BINOMIAL)
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "xpu_random_from: %d outputs, %d inputs, distribution %d",
+                       iter->outputs, iter->inputs, (int)distribution);
+    const xpu_dtype dtype = iter->operand[0].dtype;
+    for (int i = 0; i <= inputs; i++)
+        if (dtype_class(dtype) != DTYPE_CLASS_FLOAT || iter->operand[i].dtype != dtype ||
+            !iter->operand[i].data)
+            return op_fail(XPU_ERROR_NOT_SUPPORTED, "xpu_random_from: %s by %s",
+                           kinds[KIND_GAMMA + (int)distribution], dtype_token(iter->operand[i].dtype));
+    draw d = {.kind = KIND_GAMMA + (int)distribution, .wide = dtype == XPU_FLOAT64};
+    const double least = dtype == XPU_FLOAT64 ? DBL_MIN : dtype == XPU_FLOAT16 ? 6.103515625e-05 : FLT_MIN;
+    d.a = real_bits(least, d.wide);
+    return run(stream, generator, iter, &d, "xpu_random_from");
 }
 
 xpu_status xpu_random_integers(xpu_stream *stream, xpu_generator *generator, const xpu_iter *iter,

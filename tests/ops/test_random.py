@@ -196,3 +196,112 @@ def test_normal_with_tensors() -> None:
     assert abs(x.mean().item()) < 0.05 and abs(x.std().item() - 2) < 0.02
     z = torch.randn(N, dtype=torch.complex64, device="xpu").cpu()
     assert abs(z.abs().pow(2).mean().item() - 1) < 0.02
+
+
+# --- distributions whose parameters are tensors ---
+
+
+def far(ecdf: torch.Tensor, cdf: torch.Tensor, count: int) -> bool:
+    """Kolmogorov and Smirnov's test at 1e-5; discrete distributions only come nearer."""
+    return (ecdf - cdf).abs().max().item() > 2.47 / math.sqrt(count)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("alpha", [0.2, 0.9, 1.0, 4.5, 900.0])
+def test_gamma(alpha: float, dtype: torch.dtype) -> None:
+    torch.xpu.manual_seed(3)
+    x = torch._standard_gamma(torch.full((N,), alpha, dtype=dtype, device="xpu"))
+    assert x.dtype == dtype and x.min().item() > 0
+    x = x.cpu().double().sort().values
+    cdf = torch.special.gammainc(torch.tensor(alpha, dtype=dtype).double().expand(N), x)
+    assert not far(torch.arange(1, N + 1, dtype=torch.float64) / N, cdf, N)
+
+
+def test_gamma_in_half_precision() -> None:
+    for dtype in (torch.float16, torch.bfloat16):
+        x = torch._standard_gamma(torch.full((N,), 2.0, dtype=dtype, device="xpu"))
+        assert x.dtype == dtype and abs(x.double().mean().item() - 2) < 5 * math.sqrt(2 / N) + 2e-3
+        tiny = torch._standard_gamma(torch.full((1000,), 0.01, dtype=dtype, device="xpu"))
+        assert tiny.min().item() >= torch.finfo(dtype).tiny
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("mean", [0.03, 1.0, 9.5, 10.5, 45.0, 3000.0, 1e6])
+def test_poisson(mean: float, dtype: torch.dtype) -> None:
+    torch.xpu.manual_seed(4)
+    x = torch.poisson(torch.full((N,), mean, dtype=dtype, device="xpu"))
+    assert x.dtype == dtype and torch.equal(x, x.floor()) and x.min().item() >= 0
+    values, counts = x.cpu().double().unique(return_counts=True)
+    ecdf = counts.cumsum(0).double() / N
+    exact = torch.tensor(mean, dtype=dtype).double()
+    assert not far(ecdf, torch.special.gammaincc(values + 1, exact.expand_as(values)), N)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize(
+    ("count", "chance"), [(1, 0.3), (7, 0.9), (40, 0.1), (100, 0.5), (1000, 0.97), (20000, 0.2)]
+)
+def test_binomial(count: int, chance: float, dtype: torch.dtype) -> None:
+    torch.xpu.manual_seed(5)
+    counts = torch.full((N,), count, dtype=dtype, device="xpu")
+    x = torch.binomial(counts, torch.full_like(counts, chance))
+    assert x.dtype == dtype and x.min().item() >= 0 and x.max().item() <= count
+    k = torch.arange(count + 1, dtype=torch.float64)
+    p = torch.tensor(chance, dtype=dtype).double()
+    n = torch.tensor(float(count), dtype=torch.float64)
+    pmf = (
+        (n + 1).lgamma() - (k + 1).lgamma() - (n - k + 1).lgamma() + k * p.log() + (n - k) * (1 - p).log()
+    ).exp()
+    ecdf = torch.bincount(x.cpu().long(), minlength=count + 1).cumsum(0).double() / N
+    assert not far(ecdf, pmf.cumsum(0), N)
+
+
+def test_dirichlet() -> None:
+    torch.xpu.manual_seed(6)
+    alpha = torch.tensor([0.5, 2.0, 7.5], device="xpu")
+    x = torch._sample_dirichlet(alpha.expand(N, 3)).cpu().double()
+    assert (x.sum(1) - 1).abs().max() < 1e-5
+    mean = alpha.cpu().double() / 10
+    deviation = (mean * (1 - mean) / 11).sqrt()
+    assert ((x.mean(0) - mean).abs() < 5 * deviation / math.sqrt(N)).all()
+    assert ((x.std(0) / deviation - 1).abs() < 0.02).all()
+    drawn_by_class = torch.distributions.Dirichlet(alpha).sample((5,))
+    assert drawn_by_class.is_xpu and drawn_by_class.shape == (5, 3)
+
+
+def test_parameters_at_the_edge() -> None:
+    nan, inf = math.nan, math.inf
+    zero, one = torch.zeros(3, device="xpu"), torch.ones(3, device="xpu")
+    assert torch.equal(torch.poisson(zero), zero)
+    assert torch.poisson(torch.tensor([nan], device="xpu")).isnan().all()
+    ten = torch.full((4,), 10.0, device="xpu")
+    chances = torch.tensor([0.0, 1.0, nan, 0.5], device="xpu")
+    got = torch.binomial(ten, chances).cpu()
+    assert got[:2].tolist() == [0, 10] and got[2].isnan() and 0 <= got[3] <= 10
+    assert torch.equal(torch.binomial(zero, one), zero)
+    assert torch._standard_gamma(torch.tensor([nan, inf], device="xpu")).cpu().tolist()[1] == inf
+    assert torch.poisson(torch.empty(0, 3, device="xpu")).shape == (0, 3)
+    for wrong in (torch.int64, torch.bool):
+        with pytest.raises(ValueError, match="floating-point dtypes"):
+            torch.binomial(one.to(wrong), one)
+
+
+def test_tensors_of_parameters() -> None:
+    """Each element by its own parameter, wherever that lies; by the generator that is given."""
+    mean = torch.arange(1.0, 1201.0, device="xpu").reshape(40, 30)
+    torch.xpu.manual_seed(7)
+    x = torch.poisson(mean)
+    assert ((x - mean).abs() < 7 * mean.sqrt() + 3).all()
+    torch.xpu.manual_seed(7)
+    wide = torch.zeros(40, 60, device="xpu")
+    wide[:, ::2] = mean
+    assert torch.equal(torch.poisson(wide[:, ::2]), x)
+    assert not torch.equal(torch.poisson(mean), x)
+    generator = torch.Generator("xpu").manual_seed(7)
+    assert torch.equal(torch.poisson(mean, generator=generator), x)
+    torch.xpu.manual_seed(8)
+    state = torch.xpu.get_rng_state()
+    torch.poisson(mean)
+    assert not torch.equal(torch.xpu.get_rng_state(), state)
+    samples = torch.binomial(torch.full((30,), 100.0, device="xpu"), torch.rand(40, 1, device="xpu"))
+    assert samples.shape == (40, 30)
