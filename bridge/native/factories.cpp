@@ -18,7 +18,7 @@
 #include <ATen/ops/tril_native.h>
 #include <ATen/ops/triu_native.h>
 
-#include "lower.h"
+#include "native/index.h"
 #include "xpu/ops/copy.h"
 
 namespace at::native {
@@ -165,7 +165,7 @@ Tensor flip_xpu(const Tensor &self, IntArrayRef dims) {
     iter.outputs = iter.inputs = 1;
     iter.dims = static_cast<int>(self.dim());
     auto &to = iter.operand[0], &from = iter.operand[1];
-    to.dtype = from.dtype = dtype_of(self);
+    to.dtype = from.dtype = openxpu::bits_of(self).dtype;
     to.data = out.mutable_data_ptr();
     auto *start = static_cast<char *>(self.mutable_data_ptr());
     for (int d = 0; d < iter.dims; d++) {

@@ -165,6 +165,11 @@ Tensor &index_put_impl_xpu_(Tensor &self, const torch::List<std::optional<Tensor
     if (!accumulate) {
         const auto [possible, mask] = canDispatchToMaskedFill(self, indices, value);
         if (possible) return self.masked_fill_(mask, value.item());
+    } else if (isFloat8Type(self.scalar_type()) && value.scalar_type() == self.scalar_type()) {
+        // No kernel adds such numbers: summed in single precision, and rounded once.
+        auto sums = self.to(kFloat);
+        index_put_impl_xpu_(sums, indices, value.to(kFloat), true, unsafe);
+        return self.copy_(sums);
     }
     auto source = value;
     if (value.device() != self.device() && value.numel() == 1 && value.dim() == 0)

@@ -25,7 +25,22 @@ namespace openxpu {
 
 namespace {
 
-// No kernel knows complex numbers in half precision: they are computed in single precision, and rounded.
+// The dtype in which `op` is computed on elements that no kernel knows: what it gives is rounded to them. Of
+// float8 PyTorch has these operators, and no others.
+c10::ScalarType computed_in(c10::ScalarType type, xpu_pointwise_op op) {
+    if (type == c10::kComplexHalf) return c10::kComplexFloat;
+    if (!c10::isFloat8Type(type)) return type;
+    switch (op) {
+    case XPU_POINTWISE_EQ:
+    case XPU_POINTWISE_NE:
+    case XPU_POINTWISE_MUL:
+    case XPU_POINTWISE_ABS:
+    case XPU_POINTWISE_ISNAN:
+    case XPU_POINTWISE_WHERE: return c10::kFloat;
+    default: return type;
+    }
+}
+
 void pointwise_widened(at::TensorIteratorBase &iter, c10::ScalarType compute, xpu_pointwise_op op,
                        std::initializer_list<xpu_scalar> scalars) {
     at::TensorIteratorConfig config;
@@ -34,14 +49,18 @@ void pointwise_widened(at::TensorIteratorBase &iter, c10::ScalarType compute, xp
         .check_all_same_dtype(false)
         .allow_cpu_scalars(true)
         .resize_outputs(false);
+    const auto wide = [&](const at::Tensor &tensor) { return computed_in(tensor.scalar_type(), op); };
     std::vector<at::Tensor> operands;
     for (int i = 0; i < iter.ntensors(); i++) {
         const auto &tensor = iter.tensor(i);
-        const bool widened = tensor.scalar_type() == c10::kComplexHalf;
-        if (i < iter.noutputs())
-            operands.push_back(widened ? at::empty_like(tensor, c10::kComplexFloat) : tensor);
+        if (wide(tensor) == tensor.scalar_type() && i >= iter.noutputs() && c10::isFloat8Type(compute) &&
+            tensor.scalar_type() != c10::kBool) // a number beside float8 is rounded to it
+            operands.push_back(tensor.to(compute).to(c10::kFloat));
+        else if (wide(tensor) == tensor.scalar_type())
+            operands.push_back(tensor);
         else
-            operands.push_back(widened ? tensor.to(c10::kComplexFloat) : tensor);
+            operands.push_back(i < iter.noutputs() ? at::empty_like(tensor, wide(tensor))
+                                                   : tensor.to(wide(tensor)));
     }
     for (int i = 0; i < iter.ntensors(); i++) {
         if (i < iter.noutputs())
@@ -49,10 +68,10 @@ void pointwise_widened(at::TensorIteratorBase &iter, c10::ScalarType compute, xp
         else
             config.add_const_input(operands[i]);
     }
-    auto wide = config.build();
-    pointwise(wide, compute == c10::kComplexHalf ? c10::kComplexFloat : compute, op, scalars);
+    auto widened = config.build();
+    pointwise(widened, computed_in(compute, op), op, scalars);
     for (int i = 0; i < iter.noutputs(); i++)
-        if (iter.dtype(i) == c10::kComplexHalf) iter.tensor(i).copy_(operands[i]);
+        if (operands[i].scalar_type() != iter.dtype(i)) iter.tensor(i).copy_(operands[i]);
 }
 
 } // namespace
@@ -62,7 +81,8 @@ void pointwise(at::TensorIteratorBase &iter, c10::ScalarType compute, xpu_pointw
     if (iter.numel() == 0) return;
     if (compute == c10::ScalarType::Undefined) compute = iter.dtype(iter.ninputs() > 0 ? iter.noutputs() : 0);
     for (int i = 0; i < iter.ntensors(); i++)
-        if (iter.dtype(i) == c10::kComplexHalf) return pointwise_widened(iter, compute, op, scalars);
+        if (computed_in(iter.dtype(i), op) != iter.dtype(i))
+            return pointwise_widened(iter, compute, op, scalars);
     const xpu_iter lowered = iter_of(iter);
     check(xpu_pointwise(current_stream(iter.device(0).index()), op, dtype_of(compute), &lowered,
                         scalars.begin(), static_cast<int>(scalars.size())));

@@ -56,8 +56,6 @@ xpu_iter reduction_iter(const Tensor &self,
                         std::initializer_list<std::reference_wrapper<const Tensor>> outputs,
                         const at::native::DimMask &mask, bool keepdim) {
     const int64_t dims = self.dim();
-    TORCH_CHECK_NOT_IMPLEMENTED(dims <= XPU_MAX_DIMS, "reductions of more than ", XPU_MAX_DIMS,
-                                " dimensions are not implemented on xpu");
     xpu_iter iter;
     iter.outputs = static_cast<int>(outputs.size());
     iter.inputs = 1;
@@ -84,6 +82,28 @@ xpu_iter reduction_iter(const Tensor &self,
     return iter;
 }
 
+// More dimensions than an iteration has: those that stay become one, those that are reduced another.
+void reduce_as_matrix(xpu_reduction reduction, const Tensor &self,
+                      std::initializer_list<std::reference_wrapper<const Tensor>> outputs,
+                      const at::native::DimMask &mask, double parameter) {
+    c10::DimVector order;
+    int64_t rows = 1;
+    for (int64_t d = 0; d < self.dim(); d++)
+        if (!mask[d]) order.push_back(d), rows *= self.size(d);
+    for (int64_t d = 0; d < self.dim(); d++)
+        if (mask[d]) order.push_back(d);
+    const auto matrix = self.permute(order).reshape({rows, rows ? self.numel() / rows : 0});
+    at::native::DimMask columns;
+    columns.set(1);
+    std::vector<Tensor> vectors;
+    for (const Tensor &output : outputs) vectors.push_back(at::empty({rows}, output.options()));
+    const auto iter = vectors.size() == 1 ? reduction_iter(matrix, {vectors[0]}, columns, false)
+                                          : reduction_iter(matrix, {vectors[0], vectors[1]}, columns, false);
+    check(xpu_reduce(current_stream(self), reduction, &iter, parameter));
+    size_t i = 0;
+    for (const Tensor &output : outputs) output.copy_(vectors[i++].view(output.sizes()));
+}
+
 void reduce(xpu_reduction reduction, const Tensor &self,
             std::initializer_list<std::reference_wrapper<const Tensor>> outputs,
             const at::native::DimMask &mask, bool keepdim, double parameter = 0) {
@@ -97,6 +117,9 @@ void reduce(xpu_reduction reduction, const Tensor &self,
         result.copy_(single);
         return;
     }
+    if (c10::isFloat8Type(self.scalar_type()) && (reduction == XPU_REDUCE_ANY || reduction == XPU_REDUCE_ALL))
+        return reduce(reduction, self.to(at::kFloat), outputs, mask, keepdim, parameter);
+    if (self.dim() > XPU_MAX_DIMS) return reduce_as_matrix(reduction, self, outputs, mask, parameter);
     const xpu_iter iter = reduction_iter(self, outputs, mask, keepdim);
     check(xpu_reduce(current_stream(self), reduction, &iter, parameter));
 }

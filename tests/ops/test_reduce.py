@@ -283,3 +283,26 @@ def test_complex_numbers_in_half_precision() -> None:
     torch.testing.assert_close(
         target.copy_(x.mH).cpu().resolve_conj(), wide.mH.resolve_conj(), rtol=0, atol=0
     )
+
+
+def test_more_dimensions_than_an_iteration_has() -> None:
+    """Quantum circuits have one dimension of two a bit."""
+    torch.manual_seed(7)
+    cpu = torch.randn((2,) * 18, dtype=torch.float64)
+    for x in (cpu, cpu.transpose(0, 17)[:1, :, 1:], cpu[0].unsqueeze(3)):
+        xpu = x.to("xpu")
+        for dims in ((), (0,), (17,), (3, 9, 14), tuple(range(1, 17)), tuple(range(18))):
+            for keepdim in (False, True):
+                got, expected = xpu.sum(dims, keepdim), x.sum(dims, keepdim)
+                assert got.shape == expected.shape
+                torch.testing.assert_close(got.cpu(), expected)
+        assert torch.equal(xpu.amax((2, 5)).cpu(), x.amax((2, 5)))
+        assert (xpu.argmax().item(), xpu.argmax(11).cpu().equal(x.argmax(11))) == (x.argmax().item(), True)
+        values, where = xpu.max(6)
+        assert torch.equal(values.cpu(), x.max(6).values) and torch.equal(where.cpu(), x.max(6).indices)
+        for got, expected in zip(torch.var_mean(xpu, (1, 16)), torch.var_mean(x, (1, 16)), strict=True):
+            torch.testing.assert_close(got.cpu(), expected)
+        assert (xpu == xpu).all().item() and not (xpu != xpu).any().item()
+    empty = torch.empty((2,) * 17 + (0,))
+    assert torch.equal(empty.to("xpu").sum((2, 17)).cpu(), empty.sum((2, 17)))
+    assert empty.to("xpu").sum(3).shape == empty.sum(3).shape
