@@ -1,0 +1,51 @@
+"""tools/run_suite.py, on a file of tests written for CUDA."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+TOOL = Path(__file__).resolve().parents[2] / "tools" / "run_suite.py"
+SUITE = """
+import os
+import torch
+from torch.testing._internal.common_device_type import (
+    dtypes, dtypesIfCUDA, instantiate_device_type_tests, onlyCPU, onlyCUDA)
+from torch.testing._internal.common_utils import TestCase
+
+class TestFew(TestCase):
+    @dtypes(torch.double)
+    @dtypesIfCUDA(torch.float, torch.half)
+    def test_sum(self, device, dtype):
+        self.assertEqual(torch.ones(3, device=device, dtype=dtype).sum().item(), 3)
+    @onlyCUDA
+    def test_for_one(self, device):
+        self.assertTrue(torch.ones(3).cuda().is_cuda and torch.cuda.is_available())
+    @onlyCPU
+    def test_for_the_other(self, device):
+        pass
+    def test_differs(self, device):
+        self.assertEqual(torch.ones(3, device=device).device.type, "cpu")
+    def test_ends(self, device):
+        if "cuda" in device:
+            os._exit(3)
+    def test_nothing(self, device):
+        pass
+
+instantiate_device_type_tests(TestFew, globals())
+"""
+
+
+def test_a_file_for_cuda_runs_on_xpu_beside_the_cpu(tmp_path: Path) -> None:
+    (tmp_path / "test_few.py").write_text(SUITE)
+    command = [sys.executable, str(TOOL), "--out", str(tmp_path / "out"), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 1, done.stdout + done.stderr
+    row = next(line for line in done.stdout.splitlines() if line.startswith("| `test_few.py`"))
+    # ran, without memory of the device; the CPU passes, of these; beyond the CPU's
+    assert re.findall(r"\d+\.?\d*", row) == ["5", "1", "2", "0", "0.0", "3", "3"], done.stdout
+    failed = re.findall(r"^- \S+::(\w+): (\w+):", done.stdout, re.MULTILINE)
+    assert failed == [("test_differs_xpu", "failed"), ("test_ends_xpu", "crashed")]
+    # nothing is left to do
+    again = subprocess.run([*command, "--report"], capture_output=True, text=True, timeout=60)
+    assert again.stdout == done.stdout

@@ -1,0 +1,505 @@
+"""Runs test files written for another device on xpu, and beside it on the CPU or on CUDA.
+
+    python tools/run_suite.py ~/pytorch/test test_indexing.py nn/test_pooling.py
+    python tools/run_suite.py --written-for xpu ~/torch-xpu-ops/test/regressions
+
+PyTorch's own test files aren't in its packages, and no copy is kept here: give the folder of one. Without
+names all its test_*.py run. Each file is copied with its device's name replaced (torch.cuda, "cuda",
+.cuda(), is_cuda), and torch.testing's machinery is asked for the device in question: tests for CUDA alone
+run on xpu, data types chosen for CUDA are taken, what CUDA skips or is expected to fail at is asked of xpu.
+
+Tests run in slices, each in a process of its own. A test that outlasts the limit, or takes its process down,
+fails, and the others of its slice go on in another process. Results are appended to a file a device and test
+file in the output folder: an interrupted run goes on where it stopped, `--again` repeats what failed.
+
+In the table that comes out a test counts if it allocated memory of the device or failed: those of Python
+alone say nothing about xpu. Exit status 1: something failed that passes on the other device.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+HEAVY = "OPENXPU_SUITE_MEMORY"
+SETTINGS = "OPENXPU_SUITE"
+
+
+# --- moving -----------------------------------------------------------------------------------------------
+
+
+def moved(text: str, source: str, target: str) -> str:
+    """A test file's text with `target` where it names the device `source`."""
+    if source == target:
+        return text
+    rules = (
+        (rf"\btorch\.{source}\b(?!\.(amp|jiterator))", f"torch.{target}"),
+        (rf"""(["']){source}(?=\1|:)""", rf"\1{target}"),
+        (rf"""(["'])_{source}\1""", rf"\1_{target}\1"),
+        (rf"\.{source}\(", f".{target}("),
+        (rf"\bis_{source}\b", f"is_{target}"),
+    )
+    for pattern, replacement in rules:
+        text = re.sub(pattern, replacement, text)
+    return text
+
+
+def copy_suite(folder: Path, files: list[str], to: Path, source: str, target: str) -> None:
+    """Copies of a folder's test files, and of what lies beside them, moved to the device `target`."""
+    for path in sorted(folder.rglob("*.py")):
+        name = path.relative_to(folder)
+        if path.name == "conftest.py" or not path.is_file():
+            continue
+        text = path.read_text(errors="replace")
+        copy = to / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text(moved(text, source, target) if str(name) in files else text)
+
+
+# --- in pytest's process: a plug-in -----------------------------------------------------------------------
+
+
+def _move_machinery(source: str, device: str) -> None:
+    """torch.testing's machinery for the device, as the suite's files find it when they're imported."""
+    import torch
+    from torch.testing._internal import common_cuda, common_device_type, common_utils
+
+    instantiate = common_device_type.instantiate_device_type_tests
+    every_device = {"cuda", "xpu", "cpu"}
+
+    def for_this_device(
+        generic: type, scope: dict[str, Any], except_for: Any = None, only_for: Any = None, **_: Any
+    ) -> None:
+        def names(value: Any) -> set[str]:
+            return {value} if isinstance(value, str) else set(value or ())
+
+        asked = names(only_for) or every_device
+        if device not in asked or device in names(except_for):
+            del scope[generic.__name__]
+            return
+        instantiate(generic, scope, only_for=(device,), allow_xpu=True)
+
+    vars(common_device_type)["instantiate_device_type_tests"] = for_this_device
+    # checks of memory and streams of torch.cuda
+    setattr(common_utils.TestCase, "wrap_with_cuda_policy", lambda *_: None)  # noqa: B010
+    limit = int(os.environ.get(HEAVY, "0")) << 30
+    if limit:
+        enough = common_device_type._has_sufficient_memory
+        common_device_type._has_sufficient_memory = lambda d, size: size <= limit and enough(d, size)
+    if device != "xpu":
+        return
+
+    common_device_type.onlyCUDA = common_device_type.onlyOn("xpu")
+    by_name = common_device_type.dtypes
+
+    class dtypes_of_cuda(by_name):  # type: ignore[valid-type]  # noqa: N801
+        """The data types for CUDA are those for xpu, where the file names none for xpu."""
+
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args, device_type="xpu")
+
+        def __call__(self, function: Any) -> Any:
+            if "xpu" in getattr(function, "dtypes", {}):
+                return function
+            return super().__call__(function)
+
+    common_device_type.dtypesIfCUDA = dtypes_of_cuda
+    common_cuda.TEST_CUDA = True
+    common_cuda.TEST_MULTIGPU = torch.xpu.device_count() >= 2
+    for name in ("FLASH_ATTENTION", "MEM_EFF_ATTENTION", "FUSED_ATTENTION", "FUSED_SDPA", "BF16"):
+        setattr(common_cuda, f"PLATFORM_SUPPORTS_{name}", True)
+    for name in [n for n in vars(common_cuda) if re.fullmatch(r"SM\d+OrLater", n)]:
+        setattr(common_cuda, name, False)
+    # tests of modules call .cuda() from there
+    import importlib.util
+
+    spec = importlib.util.find_spec("torch.testing._internal.common_nn")
+    assert spec and spec.origin
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    exec(compile(moved(Path(spec.origin).read_text(), "cuda", device), spec.origin, "exec"), module.__dict__)
+
+
+class Recorder:
+    """Writes what a slice's tests do, a line of JSON a start and an end."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self.device = settings["device"]
+        self.wanted = None if settings["tests"] is None else set(settings["tests"])
+        self.listing, self.only = settings["listing"], settings["only"]
+        self.with_file = settings["with_file"]
+        self.unwanted = set(settings["unwanted"])
+        self.log = open(settings["log"], "a", buffering=1)  # noqa: SIM115  closed with the process
+        self.outcome: dict[str, Any] = {}
+
+    def _write(self, **line: Any) -> None:
+        self.log.write(json.dumps(line) + "\n")
+
+    def _name(self, nodeid: str) -> str:
+        return nodeid if self.with_file else nodeid.split("::", 1)[1]
+
+    def _allocations(self) -> int:
+        import torch
+
+        module = getattr(torch, self.device)
+        if self.device == "cpu" or not module.is_initialized():
+            return 0
+        return int(module.memory_stats().get("allocation.all.allocated", 0))
+
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        """Keep the slice's tests and list them."""
+
+        def is_wanted(name: str) -> bool:
+            if self.wanted is not None:
+                return name in self.wanted
+            return name not in self.unwanted and bool(re.search(self.only, name))
+
+        items[:] = [item for item in items if is_wanted(self._name(item.nodeid))]
+        self._write(tests=[self._name(item.nodeid) for item in items])
+        if self.listing:
+            items.clear()
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """A test begins."""
+        self.outcome = {"outcome": "passed", "text": ""}
+        self.before = self._allocations()
+        self.began = time.time()
+        self._write(begins=self._name(nodeid))
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        """Setup, call, a subtest or teardown of the test is over: the worst is its outcome."""
+        if report.failed:
+            text = self.outcome["text"] + str(report.longrepr)
+            if len(text) > 8000:
+                text = text[:4000] + "\n[...]\n" + text[-3900:]
+            self.outcome = {"outcome": "failed", "text": text}
+        elif report.skipped and self.outcome["outcome"] == "passed":
+            reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr or "")
+            expected = hasattr(report, "wasxfail")
+            self.outcome = {"outcome": "expected" if expected else "skipped", "text": reason[:300]}
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        """A test is over."""
+        try:
+            touched = self._allocations() != self.before
+        except Exception:  # the device is unusable: the tests that follow will say so
+            touched = True
+        seconds = round(time.time() - self.began, 2)
+        self._write(test=self._name(nodeid), touched=touched, seconds=seconds, **self.outcome)
+
+
+def pytest_configure(config: Any) -> None:
+    """The entry of a plug-in, in the processes that Slice starts with `-p run_suite`."""
+    settings = json.loads(Path(os.environ[SETTINGS]).read_text())
+    _move_machinery(settings["source"], settings["device"])
+    config.pluginmanager.register(Recorder(settings))
+
+
+# --- the processes ----------------------------------------------------------------------------------------
+
+
+@dataclass
+class Job:
+    """Test files on one device: one, or those of a folder."""
+
+    device: str
+    source: str
+    name: str
+    files: list[str]
+    folder: Path
+    log: Path
+    results: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def read(self) -> None:
+        """Take in the results written so far; a test's last one holds."""
+        if not self.log.exists():
+            return
+        for line in self.log.read_text().splitlines():
+            entry = json.loads(line)
+            if "outcome" in entry:
+                self.results[entry["test"]] = entry
+
+    def record(self, **entry: Any) -> None:
+        """Add a result that the test's own process couldn't write."""
+        with self.log.open("a") as log:
+            log.write(json.dumps(entry) + "\n")
+
+
+class Slice:
+    """A process of pytest that runs, or only lists, some tests of a file: None are all but `unwanted`."""
+
+    def __init__(
+        self,
+        job: Job,
+        number: int,
+        tests: list[str] | None = None,
+        listing: bool = False,
+        only: str = "",
+    ) -> None:
+        self.job, self.tests = job, tests
+        work = job.log.parent / "slices"
+        work.mkdir(parents=True, exist_ok=True)
+        stem = f"{job.log.stem}.{number}"
+        self.log, self.output = work / f"{stem}.jsonl", work / f"{stem}.txt"
+        self.log.write_text("")
+        settings = work / f"{stem}.settings"
+        plan = {
+            "device": job.device,
+            "source": job.source,
+            "log": str(self.log.resolve()),
+            "tests": tests,
+            "unwanted": list(job.results),
+            "listing": listing,
+            "with_file": len(job.files) > 1,
+            "only": only,
+        }
+        settings.write_text(json.dumps(plan))
+        environment = dict(os.environ, PYTHONHASHSEED="0")
+        environment[SETTINGS] = str(settings.resolve())
+        paths = [str(Path(__file__).resolve().parent), str(job.folder), environment.get("PYTHONPATH", "")]
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+        command = [sys.executable]
+        if job.device == "xpu":
+            command += ["-m", "openxpu.cli", "run"]
+        else:
+            environment["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+        command += ["-m", "pytest", "-q", "-p", "run_suite", "-p", "no:cacheprovider", "--noconftest"]
+        command += ["--rootdir", str(job.folder), "-p", "no:warnings", "--continue-on-collection-errors"]
+        command += [str(job.folder / file) for file in job.files]
+        with self.output.open("w") as output:
+            self.process = subprocess.Popen(
+                command,
+                env=environment,
+                cwd=job.folder / Path(job.files[0]).parent,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self.read = 0
+        self.done: set[str] = set()
+        self.current: str | None = None
+        self.since = time.time()
+
+    def kill(self) -> None:
+        """End the process and all that its tests have started."""
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self.process.wait()
+
+    def take(self) -> None:
+        """Pass on the results that have come."""
+        lines = self.log.read_text().splitlines(keepends=True)
+        for line in lines[self.read :]:
+            if not line.endswith("\n"):
+                break
+            self.read += 1
+            entry = json.loads(line)
+            self.since = time.time()
+            if "tests" in entry:
+                self.tests = entry["tests"]
+            self.current = entry.get("begins")
+            if "outcome" in entry:
+                self.done.add(entry["test"])
+                self.job.record(**entry)
+
+    def over(self, limit: float) -> list[str] | None:
+        """None while it runs; then the tests that it has left undone."""
+        ended = self.process.poll() is not None
+        self.take()
+        if not ended and time.time() - self.since <= (limit if self.current else 10 * limit):
+            return None
+        self.kill()
+        if self.current:
+            what = f"process ended with {self.process.returncode}" if ended else f"over {limit:.0f} s"
+            tail = self.output.read_text(errors="replace")[-1500:] if ended else ""
+            outcome = "crashed" if ended else "timeout"
+            self.job.record(
+                test=self.current, outcome=outcome, touched=True, seconds=limit, text=f"{what}\n{tail}"
+            )
+            self.done.add(self.current)
+        elif not self.done:  # not even one: nothing to do, or the file can't be imported
+            if self.process.returncode not in (0, 5):
+                print(f"{self.job.name} on {self.job.device}: see {self.output}", flush=True)
+            return []
+        return [test for test in self.tests or [] if test not in self.done]
+
+
+def listed(job: Job, only: str) -> list[str]:
+    """The names of a file's tests that have no result yet."""
+    process = Slice(job, 0, listing=True, only=only)
+    try:
+        process.process.wait()
+        process.take()
+    finally:
+        process.kill()
+    if process.tests is None:
+        print(f"{job.name} on {job.device}: see {process.output}", flush=True)
+    return process.tests or []
+
+
+def run(jobs: list[Job], options: argparse.Namespace) -> None:
+    """Run what the jobs' results lack, in slices, some at a time."""
+
+    def slices() -> Iterator[tuple[Job, list[str] | None]]:
+        for job in jobs:
+            job.read()
+            if options.again:
+                yield job, [t for t, r in job.results.items() if r["outcome"] in FAILED]
+            elif options.processes == 1:
+                yield job, None
+            else:
+                tests = listed(job, options.only)
+                for begin in range(0, len(tests), options.slice):
+                    yield job, tests[begin : begin + options.slice]
+
+    waiting, running, number, left = slices(), list[Slice](), 0, list[tuple[Job, list[str] | None]]()
+    more = True
+    try:
+        while True:
+            while len(running) < options.processes and (left or more):
+                following = left.pop() if left else next(waiting, None)
+                if following is None:
+                    more = False
+                    break
+                number += 1
+                running.append(Slice(following[0], number, following[1], only=options.only))
+            if not running:
+                break
+            time.sleep(0.5)
+            for slice_ in list(running):
+                undone = slice_.over(options.timeout)
+                if undone is not None:
+                    running.remove(slice_)
+                    if undone:
+                        left.append((slice_.job, undone))
+    finally:
+        for slice_ in running:
+            slice_.kill()
+    for job in jobs:
+        job.read()
+
+
+# --- the table --------------------------------------------------------------------------------------------
+
+FAILED = ("failed", "crashed", "timeout")
+
+
+def same(name: str) -> str:
+    """A test's name without its device's."""
+    return re.sub("cuda|xpu|cpu", "@", name, flags=re.IGNORECASE)
+
+
+def report(pairs: list[tuple[Job, Job]], show: Callable[[str], None]) -> bool:
+    """The table of all files and the names of the failing tests; true if none failed that should not."""
+    other = pairs[0][1].device
+    show(
+        f"| file | on xpu | no device memory | {other} passes | of these xpu passes | % | beyond {other}'s: run | passed |"
+    )
+    show("|---|---|---|---|---|---|---|---|")
+    failures: list[tuple[str, str, dict[str, Any]]] = []
+    totals = [0] * 6
+    for job, base in pairs:
+        passes = {same(t) for t, r in base.results.items() if r["outcome"] == "passed"}
+        known = {same(t) for t, r in base.results.items() if r["outcome"] not in ("skipped",)}
+        ran = {t: r for t, r in job.results.items() if r["outcome"] not in ("skipped", "expected")}
+        counted = {t: r for t, r in ran.items() if r["touched"] or r["outcome"] in FAILED}
+        ours = {t: r for t, r in counted.items() if same(t) in passes or same(t).replace("_@", "") in passes}
+        beyond = {
+            t: r
+            for t, r in counted.items()
+            if same(t) not in known and same(t).replace("_@", "") not in known
+        }
+        good, more = (sum(r["outcome"] == "passed" for r in g.values()) for g in (ours, beyond))
+        row = [len(counted), len(ran) - len(counted), len(ours), good, len(beyond), more]
+        totals = [a + b for a, b in zip(totals, row, strict=True)]
+        show(_row(f"`{job.name}`", row))
+        for group, kind in ((ours, f"{other} passes"), (beyond, f"not on {other}")):
+            failures += [
+                (f"{job.name}::{t}", kind, r) for t, r in sorted(group.items()) if r["outcome"] != "passed"
+            ]
+    show(_row("all", totals))
+    for kind in dict.fromkeys(kind for _, kind, _ in failures):
+        show(f"\nFailed on xpu ({kind}):")
+        for name, of, result in failures:
+            if of == kind:
+                show(f"- {name}: {result['outcome']}: {_reason(result['text'])}")
+    return not any(kind == f"{other} passes" for _, kind, _ in failures)
+
+
+def _row(name: str, row: list[int]) -> str:
+    ran, idle, theirs, good, beyond, more = row
+    share = f"{100 * good / theirs:.1f}" if theirs else "–"
+    return f"| {name} | {ran} | {idle} | {theirs} | {good} | {share} | {beyond} | {more} |"
+
+
+def _reason(text: str) -> str:
+    """The line of a failure's text that says most."""
+    errors = re.findall(r"^E +(\S.*)$", text, re.MULTILINE) or text.strip().splitlines()[:1]
+    return errors[0][:200] if errors else ""
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__.split("\n")[0], epilog="See the head of this file for the rest."
+    )
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("files", nargs="*", help="names in the folder; all test_*.py of it without")
+    parser.add_argument("--out", type=Path, default=Path("build/suites"))
+    parser.add_argument("--beside", choices=("cpu", "cuda", "none"), default="cpu")
+    parser.add_argument("--together", action="store_true", help="small files in one process, one row")
+    parser.add_argument("--only-device", help="run the tests of this device now, and not the other's")
+    parser.add_argument("--written-for", choices=("cuda", "xpu"), default="cuda")
+    parser.add_argument("--slice", type=int, default=400, help="tests a process")
+    parser.add_argument("--processes", "-n", type=int, default=1, help="how many at a time")
+    parser.add_argument("--timeout", type=float, default=180, help="seconds a test")
+    parser.add_argument("--memory", type=int, default=0, help="skip tests that say they want more GiB")
+    parser.add_argument("--slow", action="store_true", help="also what PyTorch calls slow")
+    parser.add_argument("--only", default="", help="a regular expression that tests' names must hold")
+    parser.add_argument("--again", action="store_true", help="repeat what failed")
+    parser.add_argument("--report", action="store_true", help="run nothing, write the table")
+    options = parser.parse_args()
+    os.environ[HEAVY] = str(options.memory)
+    os.environ["PYTORCH_TEST_WITH_SLOW"] = str(int(options.slow))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # and end the processes started
+    files = options.files or sorted(path.name for path in options.folder.glob("test_*.py"))
+    groups = {options.folder.resolve().name: files} if options.together else {file: [file] for file in files}
+    pairs = []
+    for name, group in groups.items():
+        jobs = []
+        for device in ("xpu", "cpu" if options.beside == "none" else options.beside):
+            out = options.out.resolve() / device
+            log = out / f"{name.replace('/', '.')}.jsonl"
+            jobs.append(Job(device, options.written_for, name, group, out / "moved", log))
+        pairs.append((jobs[0], jobs[1]))
+    chosen = [job for pair in pairs for job in reversed(pair[: 1 if options.beside == "none" else 2])]
+    chosen = [job for job in chosen if options.only_device in (None, job.device)]
+    for job in chosen:
+        job.folder.mkdir(parents=True, exist_ok=True)
+    if not options.report:
+        for device in dict.fromkeys(job.device for job in chosen):
+            # the CPU runs a file for CUDA as it is
+            target = "cuda" if device == "cpu" and options.written_for == "cuda" else device
+            folder = next(job.folder for job in chosen if job.device == device)
+            copy_suite(options.folder, files, folder, options.written_for, target)
+        run(chosen, options)
+    for pair in pairs:
+        for job in pair:
+            job.read()
+    return 0 if report(pairs, print) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
