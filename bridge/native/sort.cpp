@@ -1,18 +1,20 @@
-// Sorting and what is made of it. Host devices sort with PyTorch's own CPU kernels on the same memory; others
-// by xpu_sort. What has no kernel of its own yet (mode, unique, histograms, binary search) runs on the CPU:
-// in place on a host device, on copies elsewhere.
+// Sorting and what is made of it, ranks, histograms and binary search. Host devices do all of it with
+// PyTorch's own CPU kernels on the same memory; others with libxpu's.
 #define AT_PER_OPERATOR_HEADERS // the headers of some operators, not of all
 #include <ATen/WrapDimUtils.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/native/BucketizationUtils.h>
 #include <ATen/native/ReduceOpsUtils.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/_unique2.h>
 #include <ATen/ops/_unique2_native.h>
+#include <ATen/ops/aminmax.h>
 #include <ATen/ops/bincount.h>
 #include <ATen/ops/bincount_native.h>
 #include <ATen/ops/bucketize.h>
 #include <ATen/ops/bucketize_native.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/histc.h>
 #include <ATen/ops/histc_native.h>
 #include <ATen/ops/isin.h>
@@ -29,6 +31,7 @@
 #include <ATen/ops/searchsorted_native.h>
 #include <ATen/ops/sort.h>
 #include <ATen/ops/sort_native.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/topk.h>
 #include <ATen/ops/topk_native.h>
 #include <ATen/ops/unique_consecutive.h>
@@ -37,11 +40,16 @@
 #include <ATen/ops/unique_dim_consecutive.h>
 #include <ATen/ops/unique_dim_consecutive_native.h>
 #include <ATen/ops/unique_dim_native.h>
+#include <ATen/ops/zeros.h>
 
-#include <cstdlib>
+#include <cmath>
 
 #include "lower.h"
+#include "xpu/ops/histogram.h"
+#include "xpu/ops/search.h"
+#include "xpu/ops/select.h"
 #include "xpu/ops/sort.h"
+#include "xpu/ops/unique.h"
 #include "xpu/plans.h"
 
 namespace openxpu {
@@ -52,11 +60,6 @@ using at::Tensor;
 bool sorts_on_host(const Tensor &self) {
     const auto device = self.device().index();
     return is_host_device(device) && xpu_plans_for_processor(device);
-}
-
-Tensor on_cpu(const Tensor &tensor) {
-    if (!tensor.defined() || tensor.is_cpu()) return tensor;
-    return is_host_device(tensor.device().index()) ? as_cpu(tensor) : tensor.cpu();
 }
 
 void sort_into(const Tensor &self, int64_t dim, bool descending, int64_t first, const Tensor &values,
@@ -79,6 +82,15 @@ template <typename Compute> Tensor &into(Tensor &out, Compute compute) {
     return out.copy_(result);
 }
 
+// PyTorch's CPU kernels are given no output here that they could check.
+void check_places(const Tensor &out, bool out_int32) {
+    TORCH_CHECK(
+        out.scalar_type() == (out_int32 ? at::kInt : at::kLong),
+        "torch.searchsorted(): output tensor's dtype is wrong, it can only be Int(int32) or Long(int64) "
+        "depending on whether out_int32 flag is True, but we got output tensor's dtype ",
+        out.scalar_type(), " and out_int32 flag is ", (out_int32 ? "True" : "False"));
+}
+
 Tensor back(const Tensor &result, const Tensor &like) {
     return result.defined() ? result.to(like.device()) : result;
 }
@@ -96,6 +108,198 @@ std::tuple<Tensor &, Tensor &> pair_into(Tensor &values, Tensor &indices,
     values.copy_(std::get<0>(results));
     indices.copy_(std::get<1>(results));
     return {values, indices};
+}
+
+// --- on other devices ---
+
+// The tensor with dimension `dim` last and without gaps: its rows.
+Tensor rows_of(const Tensor &self, int64_t dim) {
+    return (self.dim() > 1 ? self.movedim(dim, -1) : self).contiguous();
+}
+
+// One element of each row, and where it was.
+std::tuple<Tensor, Tensor> select(const Tensor &self, int64_t dim, bool keepdim, xpu_selection which,
+                                  int64_t k) {
+    if (self.dim() == 0) return {self.clone(), at::zeros({}, self.options().dtype(at::kLong))};
+    const auto rows = rows_of(self, dim);
+    auto values = at::empty(rows.sizes().slice(0, rows.dim() - 1), self.options());
+    auto indices = at::empty(values.sizes(), values.options().dtype(at::kLong));
+    if (values.numel() > 0)
+        check(xpu_select(current_stream(self), which, dtype_of(self), rows.const_data_ptr(), values.numel(),
+                         rows.size(-1), k, values.mutable_data_ptr(), indices.mutable_data_ptr<int64_t>()));
+    return keepdim ? std::tuple(values.unsqueeze(dim), indices.unsqueeze(dim)) : std::tuple(values, indices);
+}
+
+std::tuple<Tensor, Tensor> median_of(const Tensor &self, int64_t dim, bool keepdim, xpu_selection which) {
+    dim = at::maybe_wrap_dim(dim, self.dim(), true);
+    at::native::zero_numel_check_dims(self, dim, "median()");
+    return select(self, dim, keepdim, which, 0);
+}
+
+Tensor median_of_all(const Tensor &self, xpu_selection which) {
+    if (self.numel() == 0) return at::full({}, NAN, self.options().dtype(at::kFloat)).to(self.scalar_type());
+    return std::get<0>(select(self.reshape({-1}), 0, false, which, 0));
+}
+
+std::tuple<Tensor, Tensor> mode_of(const Tensor &self, int64_t dim, bool keepdim) {
+    dim = at::maybe_wrap_dim(dim, self.dim(), true);
+    at::native::zero_numel_check_dims(self, dim, "mode()");
+    if (self.dim() == 0) return select(self, 0, false, XPU_SELECT_KTH, 0);
+    const auto [rows, order] = rows_of(self, dim).sort(/*stable=*/true, -1, false);
+    auto values = at::empty(rows.sizes().slice(0, rows.dim() - 1), self.options());
+    auto indices = at::empty(values.sizes(), values.options().dtype(at::kLong));
+    if (values.numel() > 0)
+        check(xpu_mode(current_stream(self), dtype_of(self), rows.const_data_ptr(),
+                       order.const_data_ptr<int64_t>(), values.numel(), rows.size(-1),
+                       values.mutable_data_ptr(), indices.mutable_data_ptr<int64_t>()));
+    return keepdim ? std::tuple(values.unsqueeze(dim), indices.unsqueeze(dim)) : std::tuple(values, indices);
+}
+
+// `out` has the dtype asked for; the rest is checked here.
+Tensor &search_into(Tensor &out, const Tensor &sequence, const Tensor &values, bool out_int32, bool right,
+                    std::optional<c10::string_view> side, const Tensor &sorter) {
+    at::native::searchsorted_pre_check(sequence, values, out, out_int32, right, side, sorter);
+    at::native::resize_output(out, values.sizes());
+    if (values.numel() == 0) return out;
+    const auto type = at::result_type(sequence, values);
+    const auto in = sequence.to(type).contiguous(), what = values.to(type).contiguous();
+    const auto order = sorter.defined() ? sorter.contiguous() : sorter;
+    const auto places = out.is_contiguous() ? out : at::empty(out.sizes(), out.options());
+    check(xpu_search(current_stream(out), dtype_of(type), in.const_data_ptr(), in.size(-1),
+                     order.defined() ? order.const_data_ptr<int64_t>() : nullptr, what.const_data_ptr(),
+                     what.numel(), in.dim() == 1 ? 0 : what.size(-1), right || (side && *side == "right"),
+                     dtype_of(out), places.mutable_data_ptr()));
+    return places.is_same(out) ? out : out.copy_(places);
+}
+
+// Fewer elements at a time than 32 bits can count.
+constexpr int64_t most_counted = int64_t{1} << 30;
+
+Tensor counts_of(const Tensor &flat, int64_t bins, const xpu_scalar *low, const xpu_scalar *high) {
+    Tensor total;
+    for (int64_t first = 0; first < flat.numel(); first += most_counted) {
+        const auto part = flat.narrow(0, first, std::min(most_counted, flat.numel() - first));
+        const auto counts = at::zeros({bins}, flat.options().dtype(at::kInt));
+        check(xpu_histogram(current_stream(flat), dtype_of(flat), part.const_data_ptr(), part.numel(), bins,
+                            low, high, nullptr, XPU_FLOAT32, counts.mutable_data_ptr()));
+        total = total.defined() ? total.add(counts) : counts.to(at::kLong);
+    }
+    return total.defined() ? total : at::zeros({bins}, flat.options().dtype(at::kLong));
+}
+
+Tensor histogram(const Tensor &self, int64_t bins, const at::Scalar &min, const at::Scalar &max) {
+    TORCH_CHECK(bins > 0, "bins must be > 0");
+    TORCH_CHECK(!self.is_complex() && self.scalar_type() != at::kBool, "histc not implemented for '",
+                self.scalar_type(), "'");
+    const auto flat = self.reshape({-1}).contiguous();
+    const bool real = at::isFloatingType(self.scalar_type());
+    auto low = min, high = max;
+    const auto equal = [&] {
+        return real ? low.toDouble() == high.toDouble() : low.toLong() == high.toLong();
+    };
+    if (equal() && flat.numel() > 0) {
+        const auto [least, most] = at::aminmax(flat);
+        const auto both = at::stack({least, most}).cpu();
+        low = both[0].item();
+        high = both[1].item();
+    }
+    if (real) {
+        double a = low.toDouble(), b = high.toDouble();
+        if (a == b) a -= 1, b += 1;
+        TORCH_CHECK(std::isfinite(a) && std::isfinite(b), "range of [", a, ", ", b, "] is not finite");
+        TORCH_CHECK(a < b, "max must be larger than min");
+        const auto from = scalar_of(a), to = scalar_of(b);
+        return counts_of(flat, bins, &from, &to).to(self.scalar_type());
+    }
+    int64_t a = low.toLong(), b = high.toLong();
+    if (a == b) a -= 1, b += 1;
+    TORCH_CHECK(a < b, "max must be larger than min");
+    const auto from = scalar_of(a), to = scalar_of(b);
+    return counts_of(flat, bins, &from, &to).to(self.scalar_type());
+}
+
+Tensor bin_counts(const Tensor &self, const Tensor &weights, int64_t minlength) {
+    TORCH_CHECK(minlength >= 0, "minlength should be >= 0");
+    TORCH_CHECK(self.dim() == 1 && at::isIntegralType(self.scalar_type(), false),
+                "bincount only supports 1-d non-negative integral inputs.");
+    TORCH_CHECK(!weights.defined() || (weights.dim() == 1 && weights.numel() == self.numel()),
+                "weights should be 1-d and have the same length as input");
+    const auto type = !weights.defined()                    ? at::kLong
+                      : weights.scalar_type() == at::kFloat ? at::kFloat
+                                                            : at::kDouble;
+    if (self.numel() == 0) return at::zeros({minlength}, self.options().dtype(at::kLong));
+    const auto [least, most] = at::aminmax(self);
+    const auto both = at::stack({least, most}).to(at::kLong).cpu();
+    TORCH_CHECK(both[0].item<int64_t>() >= 0, "bincount only supports 1-d non-negative integral inputs.");
+    const auto bins = std::max(both[1].item<int64_t>() + 1, minlength);
+    const auto flat = self.contiguous();
+    if (!weights.defined()) return counts_of(flat, bins, nullptr, nullptr);
+    const auto factors = weights.to(type).contiguous();
+    const auto sums = at::zeros({bins}, factors.options());
+    if (at::globalContext().deterministicAlgorithms()) return sums.index_add_(0, flat.to(at::kLong), factors);
+    for (int64_t first = 0; first < flat.numel(); first += most_counted) {
+        const auto part = flat.narrow(0, first, std::min(most_counted, flat.numel() - first));
+        check(xpu_histogram(current_stream(flat), dtype_of(flat), part.const_data_ptr(), part.numel(), bins,
+                            nullptr, nullptr, factors.narrow(0, first, part.numel()).const_data_ptr(),
+                            dtype_of(factors), sums.mutable_data_ptr()));
+    }
+    return sums;
+}
+
+// The different ones among `rows` elements of `width` numbers that lie in order, or by `order`.
+std::tuple<Tensor, Tensor, Tensor> different(const Tensor &data, int64_t rows, int64_t width,
+                                             const Tensor &order, bool in_order, bool inverse, bool counts) {
+    const auto places = data.options().dtype(at::kLong);
+    Tensor back = at::empty({inverse ? rows : 0}, places);
+    if (rows == 0) return {at::empty({0, width}, data.options()), back, at::empty({0}, places)};
+    auto *stream = current_stream(data);
+    const auto type = dtype_of(data);
+    const auto *by = order.defined() ? order.const_data_ptr<int64_t>() : nullptr;
+    const auto numbers = at::empty({rows}, places);
+    check(xpu_unique_number(stream, type, data.const_data_ptr(), rows, width, by, in_order,
+                            numbers.mutable_data_ptr<int64_t>()));
+    const auto count = numbers[rows - 1].item<int64_t>() + 1;
+    auto out = at::empty({count, width}, data.options());
+    auto times = at::empty({counts ? count : 0}, places);
+    check(xpu_unique(stream, type, data.const_data_ptr(), rows, width, by, in_order,
+                     numbers.const_data_ptr<int64_t>(), count, out.mutable_data_ptr(),
+                     inverse ? back.mutable_data_ptr<int64_t>() : nullptr,
+                     counts ? times.mutable_data_ptr<int64_t>() : nullptr));
+    return {out, back, times};
+}
+
+std::tuple<Tensor, Tensor, Tensor> unique_of_all(const Tensor &self, bool sorting, bool inverse,
+                                                 bool counts) {
+    auto data = self.reshape({-1}).contiguous();
+    Tensor order;
+    if (sorting && data.numel() > 0) std::tie(data, order) = data.sort(/*stable=*/true, 0, false);
+    auto [out, back, times] = different(data, data.numel(), 1, order, true, inverse, counts);
+    return {out.view({-1}), inverse ? back.view(self.sizes()) : back, times};
+}
+
+std::tuple<Tensor, Tensor, Tensor> unique_of_slices(const Tensor &self, int64_t dim_, bool sorting,
+                                                    bool inverse, bool counts) {
+    const auto dim = at::maybe_wrap_dim(dim_, self.dim());
+    const auto rows = self.size(dim);
+    const auto others = self.numel() / std::max<int64_t>(rows, 1);
+    if (self.numel() == 0) {
+        TORCH_CHECK(rows == 0, "There are 0 sized dimensions, and they aren't selected, so unique cannot be "
+                               "applied");
+        const auto none = at::empty({0}, self.options().dtype(at::kLong));
+        return {at::empty(self.sizes(), self.options()), none, none};
+    }
+    const auto moved = self.movedim(dim, 0);
+    const auto data = moved.contiguous();
+    Tensor order;
+    if (sorting) {
+        order = at::empty({rows}, data.options().dtype(at::kLong));
+        check(xpu_sort_rows(current_stream(data), dtype_of(data), data.const_data_ptr(), rows, others,
+                            order.mutable_data_ptr<int64_t>()));
+    }
+    auto [out, back, times] = different(data, rows, others, order, false, inverse, counts);
+    at::DimVector sizes(moved.sizes());
+    sizes[0] = out.size(0);
+    return {out.view(sizes).movedim(0, dim).contiguous(), back, times};
 }
 
 } // namespace
@@ -122,38 +326,50 @@ TORCH_IMPL_FUNC(topk_xpu)(const Tensor &self, int64_t k, int64_t dim, bool large
 std::tuple<Tensor &, Tensor &> kthvalue_out_xpu(const Tensor &self, int64_t k, int64_t dim_, bool keepdim,
                                                 Tensor &values, Tensor &indices) {
     const int64_t dim = maybe_wrap_dim(dim_, self.dim(), true);
-    if (sorts_on_host(self) || self.dim() == 0 || self.numel() == 0 || k < 1 || k > self.size(dim))
-        return pair_into(values, indices, at::kthvalue(on_cpu(self), k, dim_, keepdim));
-    DimVector shape(self.sizes());
-    shape[dim] = 1;
-    Tensor v = at::empty(shape, self.options()), i = at::empty(shape, self.options().dtype(kLong));
-    sort_into(self, dim, false, k - 1, v, i);
-    return pair_into(values, indices, {keepdim ? v : v.squeeze(dim), keepdim ? i : i.squeeze(dim)});
+    if (sorts_on_host(self)) return pair_into(values, indices, at::kthvalue(as_cpu(self), k, dim_, keepdim));
+    zero_numel_check_dims(self, dim, "kthvalue()");
+    TORCH_CHECK(k >= 1 && k <= (self.dim() > 0 ? self.size(dim) : 1),
+                "kthvalue(): selected number k out of range for dimension ", dim);
+    return pair_into(values, indices, select(self, dim, keepdim, XPU_SELECT_KTH, k - 1));
 }
 
-Tensor median_xpu(const Tensor &self) { return back(at::median(on_cpu(self)), self); }
-Tensor nanmedian_xpu(const Tensor &self) { return back(at::nanmedian(on_cpu(self)), self); }
+Tensor median_xpu(const Tensor &self) {
+    return sorts_on_host(self) ? back(at::median(as_cpu(self)), self)
+                               : median_of_all(self, XPU_SELECT_MEDIAN);
+}
+Tensor nanmedian_xpu(const Tensor &self) {
+    return sorts_on_host(self) ? back(at::nanmedian(as_cpu(self)), self)
+                               : median_of_all(self, XPU_SELECT_NAN_MEDIAN);
+}
 
 std::tuple<Tensor &, Tensor &> median_out_xpu(const Tensor &self, int64_t dim, bool keepdim, Tensor &values,
                                               Tensor &indices) {
-    return pair_into(values, indices, at::median(on_cpu(self), dim, keepdim));
+    return pair_into(values, indices,
+                     sorts_on_host(self) ? at::median(as_cpu(self), dim, keepdim)
+                                         : median_of(self, dim, keepdim, XPU_SELECT_MEDIAN));
 }
 std::tuple<Tensor &, Tensor &> nanmedian_out_xpu(const Tensor &self, int64_t dim, bool keepdim,
                                                  Tensor &values, Tensor &indices) {
-    return pair_into(values, indices, at::nanmedian(on_cpu(self), dim, keepdim));
+    return pair_into(values, indices,
+                     sorts_on_host(self) ? at::nanmedian(as_cpu(self), dim, keepdim)
+                                         : median_of(self, dim, keepdim, XPU_SELECT_NAN_MEDIAN));
 }
 
 std::tuple<Tensor, Tensor> mode_xpu(const Tensor &self, int64_t dim, bool keepdim) {
-    const auto results = at::mode(on_cpu(self), dim, keepdim);
+    if (!sorts_on_host(self)) return mode_of(self, dim, keepdim);
+    const auto results = at::mode(as_cpu(self), dim, keepdim);
     return {back(std::get<0>(results), self), back(std::get<1>(results), self)};
 }
 
 Tensor &searchsorted_out_xpu(const Tensor &sorted_sequence, const Tensor &self, bool out_int32, bool right,
                              std::optional<c10::string_view> side, const std::optional<Tensor> &sorter,
                              Tensor &out) {
-    const auto order = sorter ? std::optional<Tensor>(on_cpu(*sorter)) : std::nullopt;
+    if (!sorts_on_host(sorted_sequence))
+        return search_into(out, sorted_sequence, self, out_int32, right, side, sorter.value_or(Tensor()));
+    check_places(out, out_int32);
+    const auto order = sorter ? std::optional<Tensor>(as_cpu(*sorter)) : std::nullopt;
     return into(out, [&] {
-        return at::searchsorted(on_cpu(sorted_sequence), on_cpu(self), out_int32, right, side, order);
+        return at::searchsorted(as_cpu(sorted_sequence), as_cpu(self), out_int32, right, side, order);
     });
 }
 Tensor searchsorted_xpu(const Tensor &sorted_sequence, const Tensor &self, bool out_int32, bool right,
@@ -164,9 +380,13 @@ Tensor searchsorted_xpu(const Tensor &sorted_sequence, const Tensor &self, bool 
 Tensor &searchsorted_scalar_out_xpu(const Tensor &sorted_sequence, const Scalar &self, bool out_int32,
                                     bool right, std::optional<c10::string_view> side,
                                     const std::optional<Tensor> &sorter, Tensor &out) {
-    const auto order = sorter ? std::optional<Tensor>(on_cpu(*sorter)) : std::nullopt;
+    if (!sorts_on_host(sorted_sequence))
+        return search_into(out, sorted_sequence, searchsorted_scalar_tensor(self, sorted_sequence.device()),
+                           out_int32, right, side, sorter.value_or(Tensor()));
+    check_places(out, out_int32);
+    const auto order = sorter ? std::optional<Tensor>(as_cpu(*sorter)) : std::nullopt;
     return into(
-        out, [&] { return at::searchsorted(on_cpu(sorted_sequence), self, out_int32, right, side, order); });
+        out, [&] { return at::searchsorted(as_cpu(sorted_sequence), self, out_int32, right, side, order); });
 }
 Tensor searchsorted_scalar_xpu(const Tensor &sorted_sequence, const Scalar &self, bool out_int32, bool right,
                                std::optional<c10::string_view> side, const std::optional<Tensor> &sorter) {
@@ -176,47 +396,74 @@ Tensor searchsorted_scalar_xpu(const Tensor &sorted_sequence, const Scalar &self
 
 Tensor &bucketize_out_xpu(const Tensor &self, const Tensor &boundaries, bool out_int32, bool right,
                           Tensor &out) {
-    return into(out, [&] { return at::bucketize(on_cpu(self), on_cpu(boundaries), out_int32, right); });
+    TORCH_CHECK(boundaries.dim() == 1, "bucketize: boundaries tensor must be 1 dimension, but got dim(",
+                boundaries.dim(), ")");
+    if (!sorts_on_host(boundaries))
+        return search_into(out, boundaries, self, out_int32, right, std::nullopt, {});
+    check_places(out, out_int32);
+    return into(out, [&] { return at::bucketize(as_cpu(self), as_cpu(boundaries), out_int32, right); });
 }
 Tensor bucketize_xpu(const Tensor &self, const Tensor &boundaries, bool out_int32, bool right) {
-    return back(at::bucketize(on_cpu(self), on_cpu(boundaries), out_int32, right), boundaries);
+    Tensor out = at::empty({0}, boundaries.options().dtype(out_int32 ? kInt : kLong));
+    return bucketize_out_xpu(self, boundaries, out_int32, right, out);
 }
 Tensor bucketize_scalar_xpu(const Scalar &self, const Tensor &boundaries, bool out_int32, bool right) {
-    return back(at::bucketize(self, on_cpu(boundaries), out_int32, right), boundaries);
+    if (!sorts_on_host(boundaries))
+        return bucketize_xpu(searchsorted_scalar_tensor(self, boundaries.device()), boundaries, out_int32,
+                             right);
+    return back(at::bucketize(self, as_cpu(boundaries), out_int32, right), boundaries);
 }
 
 Tensor histc_xpu(const Tensor &self, int64_t bins, const Scalar &min, const Scalar &max) {
-    return back(at::histc(on_cpu(self), bins, min, max), self);
+    if (!sorts_on_host(self)) return histogram(self, bins, min, max);
+    return back(at::histc(as_cpu(self), bins, min, max), self);
 }
 Tensor &histc_out_xpu(const Tensor &self, int64_t bins, const Scalar &min, const Scalar &max, Tensor &out) {
-    return into(out, [&] { return at::histc(on_cpu(self), bins, min, max); });
+    return into(out, [&] { return histc_xpu(self, bins, min, max); });
 }
 
 Tensor bincount_xpu(const Tensor &self, const std::optional<Tensor> &weights, int64_t minlength) {
-    const auto weight = weights ? std::optional<Tensor>(on_cpu(*weights)) : std::nullopt;
-    return back(at::bincount(on_cpu(self), weight, minlength), self);
+    if (!sorts_on_host(self)) return bin_counts(self, weights.value_or(Tensor()), minlength);
+    const auto weight = weights ? std::optional<Tensor>(as_cpu(*weights)) : std::nullopt;
+    return back(at::bincount(as_cpu(self), weight, minlength), self);
 }
 
 std::tuple<Tensor, Tensor, Tensor> _unique2_xpu(const Tensor &self, bool sorted, bool return_inverse,
                                                 bool return_counts) {
-    return back(at::_unique2(on_cpu(self), sorted, return_inverse, return_counts), self);
+    if (!sorts_on_host(self)) return unique_of_all(self, true, return_inverse, return_counts);
+    return back(at::_unique2(as_cpu(self), sorted, return_inverse, return_counts), self);
 }
 std::tuple<Tensor, Tensor, Tensor> unique_dim_xpu(const Tensor &self, int64_t dim, bool sorted,
                                                   bool return_inverse, bool return_counts) {
-    return back(at::unique_dim(on_cpu(self), dim, sorted, return_inverse, return_counts), self);
+    if (!sorts_on_host(self)) return unique_of_slices(self, dim, true, return_inverse, return_counts);
+    return back(at::unique_dim(as_cpu(self), dim, sorted, return_inverse, return_counts), self);
 }
 std::tuple<Tensor, Tensor, Tensor> unique_consecutive_xpu(const Tensor &self, bool return_inverse,
                                                           bool return_counts, std::optional<int64_t> dim) {
-    return back(at::unique_consecutive(on_cpu(self), return_inverse, return_counts, dim), self);
+    if (!sorts_on_host(self))
+        return dim ? unique_of_slices(self, *dim, false, return_inverse, return_counts)
+                   : unique_of_all(self, false, return_inverse, return_counts);
+    return back(at::unique_consecutive(as_cpu(self), return_inverse, return_counts, dim), self);
 }
 std::tuple<Tensor, Tensor, Tensor> unique_dim_consecutive_xpu(const Tensor &self, int64_t dim,
                                                               bool return_inverse, bool return_counts) {
-    return back(at::unique_dim_consecutive(on_cpu(self), dim, return_inverse, return_counts), self);
+    if (!sorts_on_host(self)) return unique_of_slices(self, dim, false, return_inverse, return_counts);
+    return back(at::unique_dim_consecutive(as_cpu(self), dim, return_inverse, return_counts), self);
 }
 
 TORCH_IMPL_FUNC(isin_xpu)(const Tensor &elements, const Tensor &test_elements, bool assume_unique,
                           bool invert, const Tensor &out) {
-    out.copy_(at::isin(on_cpu(elements), on_cpu(test_elements), assume_unique, invert));
+    if (!sorts_on_host(out)) {
+        const auto type = at::result_type(elements, test_elements);
+        const auto sequence = std::get<0>(test_elements.to(type).reshape({-1}).sort());
+        const auto values = elements.to(type).contiguous();
+        const auto found = out.is_contiguous() ? out : at::empty(out.sizes(), out.options());
+        check(xpu_is_member(current_stream(out), dtype_of(type), sequence.const_data_ptr(), sequence.numel(),
+                            values.const_data_ptr(), values.numel(), invert, found.mutable_data_ptr()));
+        if (!found.is_same(out)) out.copy_(found);
+        return;
+    }
+    out.copy_(at::isin(as_cpu(elements), as_cpu(test_elements), assume_unique, invert));
 }
 
 } // namespace at::native

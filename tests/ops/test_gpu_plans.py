@@ -11,11 +11,12 @@ import pytest
 
 HERE = Path(__file__).parent
 CHOSEN = {
-    "test_softmax.py": "dtype2 or softmax-dtype1 or masked or extreme",
+    "test_softmax.py": "dtype2 or masked or extreme",
     "test_embedding.py": "not int32",
     "test_composed.py": "embedding_bag",
     "test_copy.py": "fill",
     "test_sort.py": "",
+    "test_counting.py": "",
 }
 
 

@@ -1,0 +1,105 @@
+/* Histograms: counts[bin of in[i]] += 1, or weights[i].
+ *
+ * A work-group counts in local memory, where that holds all bins (LOCAL_BINS of them), and adds its counts to the
+ * others' at the end. Whole numbers are counted, so the result repeats to the bit; weighted sums are added up in
+ * any order.
+ * Options: T the dtype; BY_VALUE: an element is its bin; else bins lie evenly from `low` to `high`, in whole numbers
+ * or with REAL in ACC; W the weights' dtype, W_DOUBLE if that is double; LOCAL_BINS; LOCAL, work-items in a group. */
+#include "histogram.h"
+
+#if defined W && defined W_DOUBLE
+#pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable
+typedef double count_t;
+typedef ulong bits_t;
+#define AS_BITS as_ulong
+#define AS_COUNT as_double
+#define SWAP atom_cmpxchg
+#define PTX_TYPE "f64"
+#define PTX_REGISTER "d"
+#elif defined W
+typedef float count_t;
+typedef uint bits_t;
+#define AS_BITS as_uint
+#define AS_COUNT as_float
+#define SWAP atomic_cmpxchg
+#define PTX_TYPE "f32"
+#define PTX_REGISTER "f"
+#else
+typedef uint count_t;
+#endif
+
+#ifndef W
+#define ADD_TO(space, name)                                                                                  \
+    static inline void name(volatile space count_t *place, count_t v) { atomic_add(place, v); }
+#else
+#define ADD_TO(space, name)                                                                                  \
+    static inline void name(volatile space count_t *place, count_t v) {                                      \
+        volatile space bits_t *word = (volatile space bits_t *)place;                                        \
+        bits_t seen = *word, old;                                                                            \
+        do {                                                                                                 \
+            old = seen;                                                                                      \
+            seen = SWAP(word, old, AS_BITS(AS_COUNT(old) + v));                                              \
+        } while (seen != old);                                                                               \
+    }
+#endif
+#ifdef LOCAL_BINS
+ADD_TO(__local, add_here)
+#endif
+#if defined W && defined XPU_HAS_INLINE_PTX
+static inline void add_there(volatile __global count_t *place, count_t v) {
+    __asm__ volatile("red.global.add." PTX_TYPE " [%0], %1;" : : "l"(place), PTX_REGISTER(v) : "memory");
+}
+#else
+ADD_TO(__global, add_there)
+#endif
+
+/* The bin, or -1. */
+static inline long bin_of(const histogram_params *p, COMPUTED(T) v) {
+#if defined BY_VALUE
+    const long bin = (long)v;
+    return (ulong)bin < (ulong)p->bins ? bin : -1;
+#elif defined REAL
+#ifdef ACC_IS_DOUBLE
+    const double low = as_double(p->low), high = as_double(p->high), x = v;
+#else
+    const float low = as_float((uint)p->low), high = as_float((uint)p->high), x = v;
+#endif
+    if (!(x >= low && x <= high)) return -1;
+    const long bin = (long)((x - low) * p->bins / (high - low));
+    return min(bin, (long)p->bins - 1);
+#else
+    const long low = (long)p->low, high = (long)p->high, x = (long)v;
+    if (x < low || x > high) return -1;
+    const long bin = (x - low) * p->bins / (high - low);
+    return clamp(bin, 0L, (long)p->bins - 1); /* numbers so large that the product overflows */
+#endif
+}
+
+__attribute__((reqd_work_group_size(LOCAL, 1, 1))) __kernel void histogram(histogram_params p) {
+    __global const STORED(T) *in = XPU_CPTR(STORED(T), p.in);
+    volatile __global count_t *counts = XPU_PTR(count_t, p.counts);
+#ifdef LOCAL_BINS
+    __local count_t here[LOCAL_BINS];
+    for (long b = get_local_id(0); b < p.bins; b += LOCAL) here[b] = 0;
+    barrier(CLK_LOCAL_MEM_FENCE);
+#endif
+    for (long i = get_global_id(0); i < p.numel; i += p.step) {
+        const long bin = bin_of(&p, LOAD(T, in, i));
+        if (bin < 0) continue;
+#ifdef W
+        const count_t v = XPU_CPTR(count_t, p.weights)[i];
+#else
+        const count_t v = 1;
+#endif
+#ifdef LOCAL_BINS
+        add_here(&here[bin], v);
+#else
+        add_there(&counts[bin], v);
+#endif
+    }
+#ifdef LOCAL_BINS
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (long b = get_local_id(0); b < p.bins; b += LOCAL)
+        if (here[b] != 0) add_there(&counts[b], here[b]);
+#endif
+}

@@ -1,0 +1,45 @@
+/* Binary search, a work-item each value.
+ *   search     out = how many elements of the sequence in order come before the value; with `right` those too that
+ *              equal it. Nothing comes before NaN but everything, as nothing compares with it.
+ *   is_member  out = is the value in the sequence? (`right`: is it not?)
+ * Options: T the dtype, OUT that of places. */
+#include "search.h"
+
+typedef COMPUTED(T) value_t;
+
+/* Where element number i of the sequence in order lies in it. */
+static inline long place(__global const long *sorter, long i) { return sorter ? sorter[i] : i; }
+
+static inline long search_for(const search_params *p, value_t v, ulong row, bool right) {
+    const ulong start = p->one ? 0 : row * (ulong)p->length;
+    __global const STORED(T) *sequence = XPU_CPTR(STORED(T), p->sequence) + start;
+    __global const long *sorter = p->sorter ? XPU_CPTR(long, p->sorter) + start : 0;
+    long low = 0, high = p->length;
+    while (low < high) {
+        const long middle = low + (high - low) / 2;
+        const value_t m = LOAD(T, sequence, place(sorter, middle));
+        const bool before = right ? !(m > v) : !(m >= v);
+        low = before ? middle + 1 : low;
+        high = before ? high : middle;
+    }
+    return low;
+}
+
+#ifdef OUT
+__kernel void search(search_params p) {
+    const ulong i = get_global_id(0);
+    if (i >= (ulong)p.count) return;
+    const value_t v = LOAD(T, XPU_CPTR(STORED(T), p.values), i);
+    STORE(OUT, XPU_PTR(STORED(OUT), p.out), i,
+          (COMPUTED(OUT))search_for(&p, v, p.one ? 0 : i / (ulong)p.a_row, p.right));
+}
+#else
+__kernel void is_member(search_params p) {
+    const ulong i = get_global_id(0);
+    if (i >= (ulong)p.count) return;
+    const value_t v = LOAD(T, XPU_CPTR(STORED(T), p.values), i);
+    const long at = search_for(&p, v, 0, false);
+    const bool found = at < p.length && LOAD(T, XPU_CPTR(STORED(T), p.sequence), at) == v;
+    XPU_PTR(uchar, p.out)[i] = found != (p.right != 0);
+}
+#endif

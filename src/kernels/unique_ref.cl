@@ -1,0 +1,125 @@
+/* Different rows of a matrix, or elements, of those that lie beside each other in order.
+ *   unique_tiles, unique_merge  sort rows by their elements, the first counts the most: places only. Stable; NaN is
+ *                               greater than any number
+ *   unique_heads   numbers[i] = does row i in order differ from the one before? 0 for the first: their running sum
+ *                  then numbers the different ones. NaN differs from NaN
+ *   unique_store   each row's number to where it came from, and the first of each
+ *   unique_counts  how many of each
+ * Options: T the dtype, T_FLOAT, LOCAL work-items of a tile, which has twice as many rows. */
+#include "unique.h"
+
+#define TILE (2 * LOCAL)
+typedef COMPUTED(T) value_t;
+#ifdef T_FLOAT
+#define ISNAN(x) ((x) != (x))
+#else
+#define ISNAN(x) 0
+#endif
+
+/* -1, 0 or 1: row a comes before, with or after row b. */
+static inline int compared(const unique_params *p, long a, long b) {
+    __global const STORED(T) *in = XPU_CPTR(STORED(T), p->in);
+    for (long k = 0; k < p->width; k++) {
+        const value_t x = LOAD(T, in, a * p->width + k), y = LOAD(T, in, b * p->width + k);
+        if (x < y || (!ISNAN(x) && ISNAN(y))) return -1;
+        if (y < x || (ISNAN(x) && !ISNAN(y))) return 1;
+    }
+    return 0;
+}
+
+/* Does row a stay before row b? Places past the end go last. */
+static inline bool in_order(const unique_params *p, int a, int b) {
+    if (a >= p->rows || b >= p->rows) return a < b;
+    const int c = compared(p, a, b);
+    return c < 0 || (c == 0 && a < b);
+}
+
+__attribute__((reqd_work_group_size(LOCAL, 1, 1))) __kernel void unique_tiles(unique_params p) {
+    __local int places[TILE];
+    const long start = (long)XPU_GROUP(0) * TILE;
+    const int item = get_local_id(0);
+    for (int k = item; k < TILE; k += LOCAL) places[k] = (int)(start + k < p.rows ? start + k : INT_MAX - TILE + k);
+    for (int size = 2; size <= TILE; size *= 2)
+        for (int step = size / 2; step > 0; step /= 2) {
+            barrier(CLK_LOCAL_MEM_FENCE);
+            const int a = 2 * item - (item & (step - 1)), b = a + step;
+            const bool up = (a & size) == 0 || size == TILE;
+            const int i = places[a], j = places[b];
+            if (in_order(&p, i, j) != up) {
+                places[a] = j;
+                places[b] = i;
+            }
+        }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int k = item; k < TILE && start + k < p.rows; k += LOCAL)
+        XPU_PTR(int, p.places[1])[start + k] = places[k];
+}
+
+/* How many of the `n` rows in order come before row `r`; equal ones too if `and_equal`. */
+static inline long rank_of(const unique_params *p, __global const int *places, long n, int r, bool and_equal) {
+    long low = 0, high = n;
+    while (low < high) {
+        const long middle = (low + high) / 2;
+        const int c = compared(p, places[middle], r);
+        const bool first = c < 0 || (and_equal && c == 0);
+        low = first ? middle + 1 : low;
+        high = first ? high : middle;
+    }
+    return low;
+}
+
+__kernel void unique_merge(unique_params p) {
+    const long at = get_global_id(0);
+    if (at >= p.rows) return;
+    __global const int *places = XPU_CPTR(int, p.places[0]);
+    const long left = at / (2 * p.run) * (2 * p.run), right = left + p.run, end = min(right + (long)p.run, (long)p.rows);
+    const int r = places[at];
+    long to = at;
+    if (right < p.rows)
+        to = at < right ? at + rank_of(&p, places + right, end - right, r, false)
+                        : left + (at - right) + rank_of(&p, places + left, p.run, r, true);
+    XPU_PTR(int, p.places[1])[to] = r;
+}
+
+__kernel void unique_widen(unique_params p) {
+    const long i = get_global_id(0);
+    if (i < p.rows) XPU_PTR(long, p.order)[i] = XPU_CPTR(int, p.places[0])[i];
+}
+
+/* The row that is number i in order. */
+static inline long row_at(const unique_params *p, long i) {
+    return p->order && !p->in_order ? XPU_CPTR(long, p->order)[i] : i;
+}
+
+__kernel void unique_heads(unique_params p) {
+    const long i = get_global_id(0);
+    if (i >= p.rows) return;
+    bool differs = false;
+    if (i > 0) {
+        __global const STORED(T) *in = XPU_CPTR(STORED(T), p.in);
+        const long a = row_at(&p, i - 1), b = row_at(&p, i);
+        for (long k = 0; k < p.width && !differs; k++)
+            differs = LOAD(T, in, a * p.width + k) != LOAD(T, in, b * p.width + k);
+    }
+    XPU_PTR(long, p.numbers)[i] = differs;
+}
+
+__kernel void unique_store(unique_params p) {
+    const long i = get_global_id(0);
+    if (i >= p.rows) return;
+    __global const long *numbers = XPU_CPTR(long, p.numbers);
+    const long number = numbers[i];
+    if (p.inverse) XPU_PTR(long, p.inverse)[p.order ? XPU_CPTR(long, p.order)[i] : i] = number;
+    if (i > 0 && numbers[i - 1] == number) return;
+    if (p.first) XPU_PTR(long, p.first)[number] = i;
+    const long row = row_at(&p, i);
+    for (long k = 0; k < p.width && p.out; k++)
+        XPU_PTR(STORED(T), p.out)[number * p.width + k] = XPU_CPTR(STORED(T), p.in)[row * p.width + k];
+}
+
+__kernel void unique_counts(unique_params p) {
+    const long k = get_global_id(0);
+    if (k >= p.different) return;
+    __global const long *first = XPU_CPTR(long, p.first);
+    XPU_PTR(long, p.counts)[k] = (k + 1 < p.different ? first[k + 1] : p.rows) - first[k];
+}

@@ -1,0 +1,111 @@
+/* Ranks and frequencies: a work-group a row, or several where there are few rows. */
+#include "xpu/ops/select.h"
+
+#include <stdio.h>
+
+#include "kernels/select.h"
+#include "ops/iter.h"
+#include "ops/kernel.h"
+#include "xpu/memory.h"
+
+#define GROUP 256
+#define SPLIT_LENGTH 8192 /* at least, of what a work-group gets of a row */
+#define GROUPS_A_UNIT 8
+
+typedef enum entry { ROW, COUNT, PICK, FIND, STORE, MODE } entry;
+
+static xpu_status run(xpu_stream *stream, entry entry, int which, xpu_dtype dtype, const select_params *p,
+                      int64_t groups, int64_t work) {
+    static const char *const names[] = {"select_row",  "select_count", "select_pick",
+                                        "select_find", "select_store", "mode_row"};
+    const int device = xpu_stream_device(stream);
+    const kernel_key key = {FAMILY_SELECT,
+                            {(uint64_t)dtype | (uint64_t)entry << 8 | (uint64_t)which << 16, 0, 0}};
+    xpu_kernel *kernel = kernel_find(device, &key);
+    if (!kernel) {
+        char options[128], label[48];
+        const char class = dtype_class(dtype);
+        snprintf(options, sizeof options, "-DT=%s -DLOCAL=%d -DBITS=%zu -DWHICH=%d -DBUILD_%s%s%s",
+                 dtype_token(dtype), GROUP, 8 * xpu_dtype_size(dtype), which,
+                 entry == MODE ? "mode" : "select", class == DTYPE_CLASS_FLOAT ? " -DT_FLOAT" : "",
+                 class == DTYPE_CLASS_SIGNED ? " -DSIGNED" : "");
+        snprintf(label, sizeof label, "%s %s", names[entry], dtype_token(dtype));
+        const kernel_recipe recipe = {
+            .file = "select_ref.cl", .options = options, .name = names[entry], .label = label};
+        XPU_TRY(kernel_make(device, &key, &recipe, &kernel));
+    }
+    const xpu_range range = {1, {(size_t)groups}, {GROUP}, (uint64_t)work};
+    return xpu_launch(stream, kernel, &range, p, sizeof *p);
+}
+
+static xpu_status check(xpu_stream *stream, xpu_dtype dtype, int64_t rows, int64_t length,
+                        const xpu_device_properties **device) {
+    XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), device));
+    if (rows < 0 || length < 1 || length >= INT32_MAX)
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "select: %lld rows of %lld elements", (long long)rows,
+                       (long long)length);
+    if (dtype_is_complex(dtype) || (dtype_needs_fp64(dtype) && !(*device)->has_fp64))
+        return op_fail(XPU_ERROR_NOT_SUPPORTED, "select: not for %s on %s", dtype_token(dtype),
+                       (*device)->name);
+    return XPU_SUCCESS;
+}
+
+/* Each digit by two launches: counted by all groups, chosen by one a row. */
+static xpu_status select_split(xpu_stream *stream, int which, xpu_dtype dtype, select_params *p) {
+    const size_t states = (size_t)p->rows * sizeof(select_state);
+    const size_t counts = (size_t)p->rows * SELECT_COUNTS * sizeof(uint32_t);
+    const int64_t groups = p->rows * p->splits, elements = p->rows * p->length;
+    const char zero = 0;
+    void *memory;
+    XPU_TRY(xpu_malloc(stream, states + counts, &memory));
+    p->states = XPU_ADDR(memory);
+    p->counts = p->states + states;
+    xpu_status status = xpu_memset(stream, (char *)memory + states, &zero, 1, counts);
+    for (p->shift = (int)(8 * xpu_dtype_size(dtype)) - 8; p->shift >= 0 && status == XPU_SUCCESS;
+         p->shift -= 8) {
+        status = run(stream, COUNT, which, dtype, p, groups, elements * 6);
+        if (status == XPU_SUCCESS) status = run(stream, PICK, which, dtype, p, p->rows, p->rows * 4096);
+    }
+    if (status == XPU_SUCCESS) status = run(stream, FIND, which, dtype, p, groups, elements * 4);
+    if (status == XPU_SUCCESS)
+        status = run(stream, STORE, which, dtype, p, (p->rows + GROUP - 1) / GROUP, p->rows * 4);
+    xpu_free(memory);
+    return status;
+}
+
+xpu_status xpu_select(xpu_stream *stream, xpu_selection which, xpu_dtype dtype, const void *in, int64_t rows,
+                      int64_t length, int64_t k, void *values, int64_t *indices) {
+    const xpu_device_properties *device;
+    XPU_TRY(check(stream, dtype, rows, length, &device));
+    if (which == XPU_SELECT_KTH && (k < 0 || k >= length))
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "select: number %lld of %lld", (long long)k,
+                       (long long)length);
+    if (rows == 0) return XPU_SUCCESS;
+    select_params p = {.in = XPU_ADDR(in),
+                       .values = XPU_ADDR(values),
+                       .indices = XPU_ADDR(indices),
+                       .rows = rows,
+                       .length = length,
+                       .k = k};
+    const int64_t wanted = GROUPS_A_UNIT * (int64_t)device->max_compute_units;
+    int64_t splits = (wanted + rows - 1) / rows;
+    if (splits > length / SPLIT_LENGTH) splits = length / SPLIT_LENGTH;
+    p.splits = splits > 1 ? (uint32_t)splits : 1;
+    if (splits > 1) return select_split(stream, (int)which, dtype, &p);
+    return run(stream, ROW, (int)which, dtype, &p, rows, rows * length * 24);
+}
+
+xpu_status xpu_mode(xpu_stream *stream, xpu_dtype dtype, const void *in, const int64_t *order, int64_t rows,
+                    int64_t length, void *values, int64_t *indices) {
+    const xpu_device_properties *device;
+    XPU_TRY(check(stream, dtype, rows, length, &device));
+    if (rows == 0) return XPU_SUCCESS;
+    const select_params p = {.in = XPU_ADDR(in),
+                             .order = XPU_ADDR(order),
+                             .values = XPU_ADDR(values),
+                             .indices = XPU_ADDR(indices),
+                             .rows = rows,
+                             .length = length,
+                             .splits = 1};
+    return run(stream, MODE, 0, dtype, &p, rows, rows * length * 4);
+}

@@ -1,0 +1,258 @@
+"""Ranks, frequencies, histograms, different elements and binary search, against PyTorch's CPU kernels."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+import torch
+from openxpu import _bridge
+
+REAL = [torch.uint8, torch.int16, torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.float64]
+OWN_KERNELS = os.environ.get("OPENXPU_PLANS") == "gpu" or torch.xpu.get_device_properties().type != "cpu"
+
+
+def make(shape: tuple[int, ...], dtype: torch.dtype, spread: float = 20) -> torch.Tensor:
+    """Numbers of either sign that come up more than once, and no NaN."""
+    torch.manual_seed(0)
+    x = (torch.randn(shape, dtype=torch.float64) * spread).round()
+    return x.abs().to(dtype) if dtype == torch.uint8 else x.to(dtype)
+
+
+@pytest.fixture(autouse=True)
+def nothing_falls_back() -> Iterator[None]:
+    _bridge.fallback_counts(True)
+    yield
+    assert _bridge.fallback_counts() == {}
+
+
+@pytest.mark.parametrize("dtype", REAL, ids=str)
+def test_searchsorted(dtype: torch.dtype) -> None:
+    for sequence, values in (
+        (make((300,), dtype), make((5, 70), dtype)),
+        (make((3, 4, 50), dtype), make((3, 4, 7), dtype)),
+        (make((0,), dtype), make((3,), dtype)),
+        (make((6,), dtype), make((0, 2), dtype)),
+        (make((6,), dtype), make((), dtype)),
+    ):
+        order = sequence.argsort(dim=-1, stable=True)
+        in_order = sequence.gather(-1, order)
+        for right in (False, True):
+            for narrow in (False, True):
+                options = {"right": right, "out_int32": narrow}
+                expected = torch.searchsorted(in_order, values, **options)
+                actual = torch.searchsorted(in_order.to("xpu"), values.to("xpu"), **options)
+                assert actual.dtype == expected.dtype and torch.equal(actual.cpu(), expected)
+                actual = torch.searchsorted(
+                    sequence.to("xpu"),
+                    values.to("xpu"),
+                    sorter=order.to("xpu"),
+                    side="right" if right else "left",
+                )
+                assert torch.equal(actual.cpu(), expected.long())
+                if sequence.dim() == 1:
+                    actual = torch.bucketize(values.to("xpu"), in_order.to("xpu"), **options)
+                    assert actual.dtype == expected.dtype and torch.equal(actual.cpu(), expected)
+
+
+def test_searchsorted_outputs_and_layouts() -> None:
+    sequence, values = torch.randn(40, 3).sort(0).values.t(), torch.randn(6, 3).t()
+    expected = torch.searchsorted(sequence, values)
+    out = torch.empty(6, 3, dtype=torch.int64, device="xpu").t()
+    assert torch.searchsorted(sequence.to("xpu"), values.to("xpu"), out=out) is out
+    assert torch.equal(out.cpu(), expected) and out.stride() == (1, 3)
+    edges = torch.tensor([1.0, 2.0, torch.inf, torch.nan])
+    for number in (1.5, 2, torch.inf, torch.nan):
+        assert torch.searchsorted(edges.to("xpu"), number).item() == torch.searchsorted(edges, number).item()
+        assert torch.bucketize(number, edges.to("xpu")).item() == torch.bucketize(number, edges).item()
+    numbers = torch.tensor([1, 2, 3])  # of another dtype
+    assert torch.equal(
+        torch.bucketize(numbers.to("xpu"), edges.to("xpu")).cpu(), torch.bucketize(numbers, edges)
+    )
+    with pytest.raises(RuntimeError, match="opposites"):
+        torch.searchsorted(edges.to("xpu"), edges.to("xpu"), right=True, side="left")
+    with pytest.raises(RuntimeError, match="sorter index out of range"):
+        torch.searchsorted(edges.to("xpu"), edges.to("xpu"), sorter=torch.arange(1, 5, device="xpu"))
+    with pytest.raises(RuntimeError, match="dtype is wrong"):
+        torch.searchsorted(edges.to("xpu"), edges.to("xpu"), out=torch.empty(4, device="xpu"))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_histc(dtype: torch.dtype) -> None:
+    x = make((50, 70), dtype)
+    x[3, 5:9] = torch.nan
+    # whole numbers and bounds at halves: no roundings at the edges of bins
+    for bins, low, high in ((10, -25.5, 24.5), (1, -3.5, 3.5), (5000, -2500.5, 2499.5)):
+        for view in (x, x.t(), x[:, ::3], x[:0]):
+            expected = torch.histc(view, bins, low, high)
+            actual = torch.histc(view.to("xpu"), bins, low, high)
+            assert actual.dtype == dtype and torch.equal(actual.cpu(), expected)
+    out = torch.empty(20, dtype=dtype, device="xpu")[::2]
+    torch.histc(x.to("xpu"), 10, -25.5, 24.5, out=out)
+    assert torch.equal(out.cpu(), torch.histc(x, 10, -25.5, 24.5))
+    known = torch.tensor([1.0, 2.0, 2.0, 5.0], dtype=dtype)
+    assert torch.histc(known.to("xpu"), 4).tolist() == torch.histc(known, 4).tolist()
+    assert torch.histc(known.to("xpu")[:1], 4).tolist() == torch.histc(known[:1], 4).tolist()
+    with pytest.raises(RuntimeError, match="bins must be > 0"):
+        torch.histc(known.to("xpu"), 0)
+    with pytest.raises(RuntimeError, match="max must be larger than min"):
+        torch.histc(known.to("xpu"), 3, 2, 1)
+    with pytest.raises(RuntimeError, match="not finite"):
+        torch.histc(x.to("xpu"), 3)
+
+
+@pytest.mark.skipif(not OWN_KERNELS, reason="PyTorch's CPU kernel has no integers")
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64], ids=str)
+def test_histc_of_integers(dtype: torch.dtype) -> None:
+    x = torch.randint(0, 100, (3000,)).to(dtype)
+    actual = torch.histc(x.to("xpu"), 7, 10, 80)
+    inside = x[(x >= 10) & (x <= 80)].long()
+    expected = torch.bincount(((inside - 10) * 7 // 70).clamp_max(6), minlength=7)
+    assert actual.dtype == dtype and torch.equal(actual.cpu(), expected.to(dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64], ids=str)
+def test_bincount(dtype: torch.dtype) -> None:
+    x = torch.randint(0, 100, (4000,)).to(dtype)
+    for view in (x, x[::3], x[:1]):
+        for least in (0, 50, 9000):
+            assert torch.equal(
+                torch.bincount(view.to("xpu"), minlength=least).cpu(), torch.bincount(view, minlength=least)
+            )
+            for weights in (torch.rand(len(view)), torch.rand(len(view)).double(), torch.arange(len(view))):
+                actual = torch.bincount(view.to("xpu"), weights.to("xpu"), least)
+                expected = torch.bincount(view, weights, least)
+                assert actual.dtype == expected.dtype
+                torch.testing.assert_close(actual.cpu(), expected, rtol=1e-5, atol=1e-5)
+    assert torch.bincount(x[:0].to("xpu"), minlength=3).tolist() == [0, 0, 0]
+
+
+def test_bincount_refuses_what_the_cpu_refuses() -> None:
+    for wrong in (torch.tensor([1, -1]), torch.ones(2, 2, dtype=torch.int64), torch.ones(3)):
+        with pytest.raises((RuntimeError, NotImplementedError)):
+            torch.bincount(wrong.to("xpu"))
+    with pytest.raises(RuntimeError, match="same length"):
+        torch.bincount(torch.tensor([1, 2], device="xpu"), torch.rand(3, device="xpu"))
+
+
+def test_weighted_bincount_repeats_where_it_is_asked_to() -> None:
+    x, weights = torch.randint(50, (20000,)).to("xpu"), torch.rand(20000).to("xpu")
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        first = torch.bincount(x, weights)
+        assert all(torch.equal(first, torch.bincount(x, weights)) for _ in range(3))
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, *REAL], ids=str)
+def test_unique(dtype: torch.dtype) -> None:
+    for shape in ((), (1,), (0,), (3, 0), (700,), (30, 50)):
+        x = make(shape, torch.int64, 3).abs().to(dtype)
+        for function in (torch.unique, torch.unique_consecutive):
+            options = {"return_inverse": True, "return_counts": True}
+            expected, actual = function(x, **options), function(x.to("xpu"), **options)
+            for mine, theirs in zip(actual, expected, strict=True):
+                assert mine.dtype == theirs.dtype and torch.equal(mine.cpu(), theirs)
+            assert torch.equal(function(x.to("xpu")).cpu(), function(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int64, torch.float32, torch.bfloat16], ids=str)
+def test_unique_slices(dtype: torch.dtype) -> None:
+    for shape, dim in (((900, 3), 0), ((4, 60, 2), 1), ((2, 300), -1), ((5,), 0), ((0, 3), 0), ((1, 7), 0)):
+        x = make(shape, torch.int64, 1).abs().to(dtype)
+        for function in (torch.unique, torch.unique_consecutive):
+            options = {"return_inverse": True, "return_counts": True, "dim": dim}
+            if x.numel() == 0 and function is torch.unique_consecutive:
+                continue
+            expected, actual = function(x, **options), function(x.to("xpu"), **options)
+            for mine, theirs in zip(actual, expected, strict=True):
+                assert torch.equal(mine.cpu(), theirs)
+    with pytest.raises(RuntimeError, match="0 sized"):
+        torch.unique(torch.empty(3, 0, device="xpu"), dim=0)
+
+
+def test_each_nan_is_different() -> None:
+    x = torch.tensor([2.0, torch.nan, 1.0, torch.nan, 2.0])
+    values, counts = torch.unique(x.to("xpu"), return_counts=True)
+    assert values[:2].tolist() == [1, 2] and values[2:].isnan().all() and counts.tolist() == [1, 2, 1, 1]
+
+
+@pytest.mark.parametrize("dtype", REAL, ids=str)
+def test_medians(dtype: torch.dtype) -> None:
+    long = [(40000,), (2, 20000)] if dtype in (torch.float32, torch.int16) else []
+    for shape in ((), (1,), (6,), (7, 40), (3, 301, 4), *long):
+        x = make(shape, dtype)
+        nan = x.clone()
+        if dtype.is_floating_point and x.numel() > 5:
+            nan.view(-1)[::5] = torch.nan
+            nan.view(-1)[0] = -0.0
+        for values in (x, nan):
+            for function in (torch.median, torch.nanmedian):
+                torch.testing.assert_close(
+                    function(values.to("xpu")).cpu(), function(values), rtol=0, atol=0, equal_nan=True
+                )
+                for dim in range(-1, x.dim()):
+                    for keep in (False, True):
+                        actual = function(values.to("xpu"), dim, keep)
+                        expected = function(values, dim, keep).values
+                        torch.testing.assert_close(
+                            actual.values.cpu(), expected, rtol=0, atol=0, equal_nan=True
+                        )
+                        if x.dim() == 0:
+                            continue
+                        there = actual.indices.cpu() if keep else actual.indices.cpu().unsqueeze(dim)
+                        torch.testing.assert_close(
+                            values.gather(dim, there),
+                            expected if keep else expected.unsqueeze(dim),
+                            rtol=0,
+                            atol=0,
+                            equal_nan=True,
+                        )
+    assert torch.empty(0, device="xpu").median().isnan()
+    all_nan = torch.full((3, 4), torch.nan, device="xpu")
+    assert all_nan.nanmedian().isnan() and all_nan.nanmedian(1).values.isnan().all()
+
+
+def test_median_and_kthvalue_into_given_outputs() -> None:
+    x = torch.randperm(6 * 50).float().view(6, 50)
+    values = torch.empty(12, device="xpu")[::2]
+    indices = torch.empty(12, dtype=torch.int64, device="xpu")[::2]
+    for function in (lambda t, **k: torch.median(t, 1, **k), lambda t, **k: torch.kthvalue(t, 7, 1, **k)):
+        function(x.to("xpu"), out=(values, indices))
+        expected = function(x)
+        assert torch.equal(values.cpu(), expected.values) and torch.equal(indices.cpu(), expected.indices)
+    with pytest.raises(RuntimeError, match="out of range"):
+        x.to("xpu").kthvalue(51, 1)
+    with pytest.raises(IndexError):
+        torch.empty(3, 0, device="xpu").median(1)
+    assert torch.empty(0, 3, device="xpu").median(1).values.shape == (0,)
+    for k in (1, 20000, 30000):
+        long = torch.randperm(30000).int().view(1, -1)
+        actual = long.to("xpu").kthvalue(k, 1)
+        assert actual.values.item() == k - 1 and actual.indices.item() == (long == k - 1).nonzero()[0, 1]
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, *REAL], ids=str)
+def test_mode(dtype: torch.dtype) -> None:
+    for shape, dim in (((), 0), ((1,), 0), ((500,), 0), ((6, 1000), 1), ((90, 7), 0), ((0, 3), 1)):
+        x = make(shape, torch.int64, 3).abs().to(dtype)
+        for keep in (False, True):
+            actual, expected = torch.mode(x.to("xpu"), dim, keep), torch.mode(x, dim, keep)
+            assert torch.equal(actual.values.cpu(), expected.values)
+            if x.dim() > 0 and x.numel() > 0:
+                there = actual.indices.cpu() if keep else actual.indices.cpu().unsqueeze(dim)
+                assert torch.equal(x.gather(dim, there), torch.mode(x, dim, True).values)
+
+
+def test_isin() -> None:
+    for elements, tests in (
+        (torch.tensor([[1.0, torch.nan], [3.0, 4.5]]), torch.tensor([4.5, torch.nan, 1.0])),
+        (torch.arange(300).view(20, 15).t(), torch.arange(0, 300, 7)),
+        (torch.arange(6, dtype=torch.uint8), torch.tensor([2, 300])),
+        (torch.arange(4), torch.empty(0, dtype=torch.int64)),
+    ):
+        for invert in (False, True):
+            actual = torch.isin(elements.to("xpu"), tests.to("xpu"), invert=invert)
+            assert torch.equal(actual.cpu(), torch.isin(elements, tests, invert=invert))
