@@ -175,8 +175,6 @@ typedef void (*cl_event_callback)(cl_event event, cl_int status, void *user);
     X(cl_int, clSetKernelArgSVMPointer, (cl_kernel, cl_uint, const void *))                              \
     X(cl_int, clEnqueueSVMMemcpy,                                                                        \
       (cl_command_queue, cl_bool, void *, const void *, size_t, cl_uint, const cl_event *, cl_event *))  \
-    X(cl_int, clEnqueueSVMMemFill,                                                                       \
-      (cl_command_queue, void *, const void *, size_t, size_t, cl_uint, const cl_event *, cl_event *))   \
     X(cl_mem, clCreateBuffer, (cl_context, cl_bitfield, size_t, void *, cl_int *))                       \
     X(cl_int, clReleaseMemObject, (cl_mem))                                                              \
     X(cl_int, clEnqueueReadBuffer,                                                                       \
@@ -197,9 +195,7 @@ typedef void (*cl_event_callback)(cl_event event, cl_int status, void *user);
     X(cl_int, clMemBlockingFreeINTEL, (cl_context, void *))                                              \
     X(cl_int, clSetKernelArgMemPointerINTEL, (cl_kernel, cl_uint, const void *))                         \
     X(cl_int, clEnqueueMemcpyINTEL,                                                                      \
-      (cl_command_queue, cl_bool, void *, const void *, size_t, cl_uint, const cl_event *, cl_event *))  \
-    X(cl_int, clEnqueueMemFillINTEL,                                                                     \
-      (cl_command_queue, void *, const void *, size_t, size_t, cl_uint, const cl_event *, cl_event *))
+      (cl_command_queue, cl_bool, void *, const void *, size_t, cl_uint, const cl_event *, cl_event *))
 
 /* clang-format on */
 typedef struct cl_api {

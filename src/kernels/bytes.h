@@ -13,14 +13,10 @@ typedef struct copy_bytes_params {
     xpu_i32 unit, reserved;
 } copy_bytes_params;
 
-/* `head` bytes, up to 15, that end before the address `to`, then `blocks` times 16 bytes, then `tail` bytes;
- * where there are blocks or a tail `to` is a multiple of 16. Byte k of the pattern is for addresses k above
- * multiples of 16. */
+/* The addresses from `begin` to before `end`. Byte k of the pattern is for those k above multiples of 16. */
 typedef struct fill_bytes_params {
-    xpu_addr to;
-    xpu_u64 blocks;
+    xpu_addr begin, end;
     xpu_u64 pattern[2];
-    xpu_i32 head, tail;
 } fill_bytes_params;
 
 /* The bytes themselves, in words; one group, a work-item a word. */

@@ -1,5 +1,5 @@
-/* Plain bytes on devices whose memory is addresses to kernels and buffers to the driver: to[i] = from[i],
- * to[i] = pattern[i % 16], and uploads of a few bytes that come as the kernel's argument. Any alignment. */
+/* Plain bytes: to[i] = from[i], to[i] = pattern[i % 16], and uploads of a few bytes that come as the kernel's
+ * argument. Any alignment. */
 #include "bytes.h"
 
 #define COPY_UNITS(type)                                                                                     \
@@ -25,19 +25,14 @@ __kernel void copy_bytes(copy_bytes_params p) {
     COPY_UNITS(uchar)
 }
 
-static inline uchar pattern_byte(const fill_bytes_params *p, int k) {
-    return (uchar)(p->pattern[k >> 3] >> 8 * (k & 7));
-}
-
 __kernel void fill_bytes(fill_bytes_params p) {
-    const ulong i = get_global_id(0);
-    __global uchar *to = (__global uchar *)p.to;
-    if (i < p.blocks) ((__global ulong2 *)to)[i] = (ulong2)(p.pattern[0], p.pattern[1]);
-    if (i < (ulong)p.head) {
-        __global uchar *before = (__global uchar *)(p.to - (ulong)p.head + i);
-        *before = pattern_byte(&p, (int)((ulong)before % BYTES_A_ITEM));
-    }
-    if (i < (ulong)p.tail) to[p.blocks * BYTES_A_ITEM + i] = pattern_byte(&p, (int)i);
+    const ulong at = p.begin / BYTES_A_ITEM * BYTES_A_ITEM + (ulong)get_global_id(0) * BYTES_A_ITEM;
+    if (at >= p.begin && at + BYTES_A_ITEM <= p.end)
+        *(__global ulong2 *)at = (ulong2)(p.pattern[0], p.pattern[1]);
+    else
+        for (int k = 0; k < BYTES_A_ITEM; k++)
+            if (at + k >= p.begin && at + k < p.end)
+                *(__global uchar *)(at + k) = (uchar)(p.pattern[k / 8] >> 8 * (k % 8));
 }
 
 #define UPLOAD(capacity)                                                                                     \

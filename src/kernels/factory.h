@@ -11,12 +11,6 @@ typedef struct series_params {
     xpu_u64 base; /* of type S */
 } series_params;
 
-/* Bytes begin … end-1; the byte at address a is number a % 16 of the pattern. */
-typedef struct fill_params {
-    xpu_addr begin, end;
-    xpu_u32 pattern[4];
-} fill_params;
-
 #define TRIANGLE_BATCH_DIMS 14
 typedef struct triangle_params {
     xpu_addr in, out;

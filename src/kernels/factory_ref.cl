@@ -2,7 +2,7 @@
  *
  * Series: T is the dtype, C the type computed in (INTEGER: long), S what spacing is computed in: C, or a
  * floating type for integers (WIDE: double). One work-item an element. Triangles: E is an unsigned type (or ulong2) of the element's size; work-items are
- * column, row, batch. FILL: a work-item has 16 bytes, at a multiple of 16. */
+ * column, row, batch. */
 #include "factory.h"
 
 #ifdef T
@@ -38,19 +38,6 @@ __kernel void logspace(const series_params p) {
     long i = get_global_id(0);
     if (i < p.count)
         STORE(T, XPU_PTR(STORED(T), p.out), i, (COMPUTED(T))pow(S_FROM_BITS(p.base), spaced(&p, i)));
-}
-#endif
-
-#ifdef FILL
-__kernel void fill(const fill_params p) {
-    const ulong at = (p.begin & ~15UL) + 16 * get_global_id(0);
-    if (at >= p.begin && at + 16 <= p.end) {
-        *XPU_PTR(uint4, at) = (uint4)(p.pattern[0], p.pattern[1], p.pattern[2], p.pattern[3]);
-    } else {
-        for (uint b = 0; b < 16; b++)
-            if (at + b >= p.begin && at + b < p.end)
-                *XPU_PTR(uchar, at + b) = (uchar)(p.pattern[b / 4] >> (b % 4 * 8));
-    }
 }
 #endif
 

@@ -6,10 +6,8 @@
 #include <string.h>
 
 #include "kernels/copy.h"
-#include "kernels/factory.h"
 #include "ops/iter.h"
 #include "ops/kernel.h"
-#include "ops/team.h"
 #include "xpu/memory.h"
 #include "xpu/ops/pointwise.h"
 
@@ -254,29 +252,6 @@ static void element_bytes(const xpu_scalar *value, xpu_dtype dtype, uint64_t byt
     if (dtype == XPU_BFLOAT16) bytes[0] = bfloat_bits((uint32_t)bytes[0]);
 }
 
-#define FILL_GROUP 256
-
-/* By a kernel: GPUs' drivers fill bytes one by one, or wait for the host. `to` is aligned to the element, or,
- * if that has 16 bytes, to half of it. */
-static xpu_status fill_by_kernel(xpu_stream *stream, void *to, const uint64_t element[2], size_t element_size,
-                                 size_t size) {
-    kernel_key key = {FAMILY_COPY, {0, 1, 0}};
-    int device = xpu_stream_device(stream);
-    xpu_kernel *kernel = kernel_find(device, &key);
-    if (!kernel)
-        XPU_TRY(kernel_make(
-            device, &key,
-            &(kernel_recipe){.file = "factory_ref.cl", .options = "-DFILL", .name = "fill", .label = "fill"},
-            &kernel));
-    fill_params p = {.begin = XPU_ADDR(to), .end = XPU_ADDR(to) + size};
-    char *pattern = (char *)p.pattern;
-    for (size_t i = 0; i < sizeof p.pattern; i++)
-        pattern[(p.begin + i) % sizeof p.pattern] = ((const char *)element)[i % element_size];
-    const uint64_t pieces = (p.end - p.begin / 16 * 16 + 15) / 16;
-    xpu_range range = {1, {(size_t)((pieces + FILL_GROUP - 1) / FILL_GROUP)}, {FILL_GROUP}, pieces};
-    return xpu_launch(stream, kernel, &range, &p, sizeof p);
-}
-
 xpu_status xpu_fill(xpu_stream *stream, const xpu_iter *iter, const xpu_scalar *value) {
     if (iter->outputs != 1 || iter->inputs != 0)
         return op_fail(XPU_ERROR_INVALID_ARGUMENT, "xpu_fill: %d outputs and %d inputs; takes one output",
@@ -292,10 +267,5 @@ xpu_status xpu_fill(xpu_stream *stream, const xpu_iter *iter, const xpu_scalar *
     uint64_t bytes[2]; /* little-endian: the element comes first */
     size_t size = xpu_dtype_size(to->dtype);
     element_bytes(value, to->dtype, bytes);
-    const size_t all = size * (size_t)xpu_iter_numel(iter);
-    const xpu_device_properties *properties;
-    XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
-    if (!plans_for_processor(properties) && all > 0)
-        return fill_by_kernel(stream, to->data, bytes, size, all);
-    return xpu_memset(stream, to->data, bytes, size, all);
+    return xpu_memset(stream, to->data, bytes, size, size * (size_t)xpu_iter_numel(iter));
 }

@@ -61,45 +61,33 @@ static xpu_status run_on_host(const xpu_stream *stream, bytes_job *job) {
 
 /* --- on other devices --- */
 
-/* Fills and copies go in pieces: a driver was seen to take the size of one command modulo 4 GiB. */
+/* Copies go in pieces: a driver was seen to take the size of one command modulo 4 GiB. */
 #define PIECE ((size_t)1 << 30)
 
-static cl_int enqueue(const cl_device *device, cl_command_queue queue, const bytes_job *job, size_t offset,
-                      size_t size, cl_bool block, cl_event *event) {
-    const cl_api *api = device->api;
-    const bool usm = device->properties.memory == XPU_MEMORY_USM;
-    char *to = job->to + offset;
-    const char *from = job->from ? job->from + offset : NULL;
-    if (from && usm) return api->clEnqueueMemcpyINTEL(queue, block, to, from, size, 0, NULL, event);
-    if (from) return api->clEnqueueSVMMemcpy(queue, block, to, from, size, 0, NULL, event);
-    if (usm)
-        return api->clEnqueueMemFillINTEL(queue, to, job->pattern, job->pattern_size, size, 0, NULL, event);
-    return api->clEnqueueSVMMemFill(queue, to, job->pattern, job->pattern_size, size, 0, NULL, event);
-}
-
-/* Copies `from`, or fills with the pattern where there is none. */
-static xpu_status enqueue_piece(xpu_stream *stream, const bytes_job *job, size_t offset, size_t size,
-                                bool blocking) {
+static xpu_status copy_piece(xpu_stream *stream, char *to, const char *from, size_t size, bool blocking) {
     const cl_device *device = &cl_devices[stream->device];
-    bool profile = atomic_load_explicit(&profile_on, memory_order_relaxed);
-    uint64_t now = profile ? profile_clock() : 0;
-    cl_event event = NULL;
+    const cl_api *api = device->api;
+    const bool profile = atomic_load_explicit(&profile_on, memory_order_relaxed);
+    const uint64_t now = profile ? profile_clock() : 0;
+    const cl_bool block = blocking ? CL_TRUE : CL_FALSE;
+    cl_event event = NULL, *wanted = profile ? &event : NULL;
     if (profile) XPU_TRY(stream_keep_times(stream));
     cl_command_queue queue = stream_enter(stream);
-    cl_int error =
-        enqueue(device, queue, job, offset, size, blocking ? CL_TRUE : CL_FALSE, profile ? &event : NULL);
+    const cl_int error = device->properties.memory == XPU_MEMORY_USM
+                             ? api->clEnqueueMemcpyINTEL(queue, block, to, from, size, 0, NULL, wanted)
+                             : api->clEnqueueSVMMemcpy(queue, block, to, from, size, 0, NULL, wanted);
     if (error == CL_SUCCESS) stream_note_work(stream);
     stream_leave(stream);
-    XPU_TRY(cl_check(error, job->from ? "->clEnqueue…Memcpy" : "->clEnqueue…MemFill", device));
-    if (profile) profile_add(job->from ? "copy" : "fill", stream, now, now, now, size, event);
+    XPU_TRY(cl_check(error, "->clEnqueueMemcpy", device));
+    if (profile) profile_add("copy", stream, now, now, now, size, event);
     return XPU_SUCCESS;
 }
 
-static xpu_status run(xpu_stream *stream, bytes_job *job, bool blocking) {
-    if (stream->host) return run_on_host(stream, job);
+static xpu_status copy_pieces(xpu_stream *stream, char *to, const char *from, size_t size, bool blocking) {
     size_t done = 0;
-    for (; job->size - done > PIECE; done += PIECE) XPU_TRY(enqueue_piece(stream, job, done, PIECE, false));
-    return enqueue_piece(stream, job, done, job->size - done, blocking);
+    for (; size - done > PIECE; done += PIECE)
+        XPU_TRY(copy_piece(stream, to + done, from + done, PIECE, false));
+    return copy_piece(stream, to + done, from + done, size - done, blocking);
 }
 
 xpu_status stream_copy(xpu_stream *stream, void *to, const void *from, size_t size, bool blocking,
@@ -110,8 +98,9 @@ xpu_status stream_copy(xpu_stream *stream, void *to, const void *from, size_t si
     if (xpu_in_bad_fork()) return cl_init();
     if (!stream->host && cl_devices[stream->device].properties.memory == XPU_MEMORY_BUFFER)
         return buffer_copy(stream, to, from, size, blocking, waited);
+    if (!stream->host) return copy_pieces(stream, to, from, size, blocking);
     bytes_job job = {.to = to, .from = from, .size = size};
-    return run(stream, &job, blocking);
+    return run_on_host(stream, &job);
 }
 
 xpu_status xpu_memcpy(xpu_stream *stream, void *to, const void *from, size_t size, bool blocking) {
@@ -130,8 +119,7 @@ xpu_status xpu_memset(xpu_stream *stream, void *to, const void *pattern, size_t 
                   "a pattern of %zu bytes: must be 1, 2, 4, 8 or 16", pattern_size);
     XPU_REJECT_IF(size % pattern_size, "%zu bytes are no multiple of a pattern of %zu", size, pattern_size);
     if (xpu_in_bad_fork()) return cl_init();
-    if (!stream->host && cl_devices[stream->device].properties.memory == XPU_MEMORY_BUFFER)
-        return buffer_fill(stream, to, pattern, pattern_size, size);
+    if (!stream->host) return fill_by_kernel(stream, to, pattern, pattern_size, size);
     bytes_job job = {.to = to, .pattern = pattern, .pattern_size = pattern_size, .size = size};
-    return run(stream, &job, false);
+    return run_on_host(stream, &job);
 }

@@ -1,6 +1,7 @@
-/* Copies and fills of memory that is addresses to kernels and buffers to the driver (XPU_MEMORY_BUFFER).
- * Within the device kernels do them: the driver's own commands take longer to submit, and no buffer has to be
- * found. Between host and device the driver's commands do, but for uploads that the host must not wait for.
+/* Copies and fills by kernels, and copies of memory that is addresses to kernels and buffers to the driver
+ * (XPU_MEMORY_BUFFER). Within the device kernels do them: the driver's own commands take longer to submit, no
+ * buffer has to be found, and drivers fill bytes one by one. Between host and device the driver's commands
+ * do, but for uploads that the host must not wait for.
  */
 #include "core/embedded.h"
 #include "kernels/bytes.h"
@@ -58,18 +59,14 @@ static xpu_status copy_within(xpu_stream *stream, void *to, const void *from, si
     return launch(stream, COPY, (size + BYTES_A_ITEM - 1) / BYTES_A_ITEM, BYTES_LOCAL, &p, sizeof p, size);
 }
 
-xpu_status buffer_fill(xpu_stream *stream, void *to, const void *pattern, size_t pattern_size, size_t size) {
-    const xpu_addr begin = XPU_ADDR(to), aligned = (begin + BYTES_A_ITEM - 1) / BYTES_A_ITEM * BYTES_A_ITEM;
-    const size_t head = aligned - begin < size ? (size_t)(aligned - begin) : size;
-    fill_bytes_params p = {.to = begin + head};
-    unsigned char bytes[BYTES_A_ITEM]; /* what lies at the addresses 0 to 15 above multiples of 16 */
+xpu_status fill_by_kernel(xpu_stream *stream, void *to, const void *pattern, size_t pattern_size,
+                          size_t size) {
+    fill_bytes_params p = {.begin = XPU_ADDR(to), .end = XPU_ADDR(to) + size};
+    unsigned char bytes[BYTES_A_ITEM];
     for (size_t k = 0; k < BYTES_A_ITEM; k++)
-        bytes[k] = ((const unsigned char *)pattern)[(k + pattern_size - begin % pattern_size) % pattern_size];
+        bytes[(p.begin + k) % BYTES_A_ITEM] = ((const unsigned char *)pattern)[k % pattern_size];
     memcpy(p.pattern, bytes, sizeof bytes);
-    p.head = (xpu_i32)head;
-    p.blocks = (size - head) / BYTES_A_ITEM;
-    p.tail = (xpu_i32)((size - head) % BYTES_A_ITEM);
-    const size_t items = p.blocks < BYTES_A_ITEM ? BYTES_A_ITEM : p.blocks;
+    const size_t items = (size_t)((p.end + BYTES_A_ITEM - 1) / BYTES_A_ITEM - p.begin / BYTES_A_ITEM);
     return launch(stream, FILL, items, BYTES_LOCAL, &p, sizeof p, size);
 }
 

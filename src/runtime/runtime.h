@@ -61,10 +61,11 @@ static inline void stream_note_work(xpu_stream *stream) {
 xpu_status stream_copy(xpu_stream *stream, void *to, const void *from, size_t size, bool blocking,
                        bool *waited);
 
-/* Copies and fills of devices with memory of kind XPU_MEMORY_BUFFER (copy_buffer.c). */
+/* Copies of devices with memory of kind XPU_MEMORY_BUFFER, fills of all but host devices (copy_buffer.c). */
 xpu_status buffer_copy(xpu_stream *stream, void *to, const void *from, size_t size, bool blocking,
                        bool *waited);
-xpu_status buffer_fill(xpu_stream *stream, void *to, const void *pattern, size_t pattern_size, size_t size);
+xpu_status fill_by_kernel(xpu_stream *stream, void *to, const void *pattern, size_t pattern_size,
+                          size_t size);
 
 /* The queue that runs kernels on the calling thread of a host device with has_local_exec. */
 xpu_status slot_queue(int slot, int device, cl_command_queue *queue);
