@@ -87,7 +87,8 @@ void close_scope(emitter *e, const char *format, ...) {
         line_v(e, e->depth, format, args);
         va_end(args);
     }
-    if (s->is_unrolled) buffer_addf(e->t, &outer->text, "%*s#pragma unroll\n", 4 * outer->indent, "");
+    const char *hint = unroll_hint(e, s);
+    if (hint) buffer_addf(e->t, &outer->text, "%*s%s\n", 4 * outer->indent, "", hint);
     if (s->text.size) buffer_add(e->t, &outer->text, s->text.data, s->text.size);
     e->depth--;
 }
@@ -457,8 +458,7 @@ expr emit_anew(emitter *e, value *v, const coords *at) {
     return emit_elementwise(e, o, args, v->index);
 }
 
-/* The element of `v` at the coordinates; a scalar, whatever they are. */
-expr emit_value(emitter *e, value *v, const coords *at) {
+static expr value_at(emitter *e, value *v, const coords *at) {
     expr x;
     if (is_scalar(v)) at = NULL;
     if (recall(e, v, at, &x)) return x;
@@ -483,6 +483,14 @@ expr emit_value(emitter *e, value *v, const coords *at) {
         if (is_scalar(v)) at = NULL;
     }
     remember(e, v, at, x);
+    return x;
+}
+
+/* The element of `v` at the coordinates; a scalar, whatever they are. */
+expr emit_value(emitter *e, value *v, const coords *at) {
+    expr x = value_at(e, v, at);
+    bool chooses = x.kind == VARYING && v->type->element == I1;
+    for (int d = e->depth; chooses && d && !e->scopes[d].chooses; d--) e->scopes[d].chooses = true;
     return x;
 }
 
@@ -750,6 +758,15 @@ static bool reads_carried(const value *v, value *const *to, int count, const typ
     return false;
 }
 
+/* What a scalar that a loop carries becomes. */
+static const char *next_text(emitter *e, value *now, const value *carried) {
+    const op *o = now->def;
+    const char *x = scalar_text(e, now);
+    if (!o || (o->code != OP_ADDI && o->code != OP_ADDPTR) || o->args[0] != carried) return x;
+    expr step = emit_value(e, o->args[1], NULL);
+    return grown_text(e, now->type, x, &step);
+}
+
 /* Assigns new values to carried ones: tensors through one group, scalars through temporaries, all together.
  */
 static void assign_carried(emitter *e, value *const *from, value *const *to, int count,
@@ -779,10 +796,11 @@ static void assign_carried(emitter *e, value *const *from, value *const *to, int
         if (!names[i]) continue;
         if (to[i]->offset) {
             expr x = emit_value(e, to[i]->offset->step, make_coords(e, 0, NULL, NULL));
-            emit_line(e, e->depth, "%s += %s;", names[i], x.text);
+            const char *sum = tile_format(e->t, "%s + %s", names[i], x.text);
+            emit_line(e, e->depth, "%s = %s;", names[i], grown_text(e, to[i]->type, sum, &x));
             continue;
         }
-        texts[i] = scalar_text(e, from[i]);
+        texts[i] = next_text(e, from[i], to[i]);
         if (count > 1) {
             const char *temporary = new_name(e, "t");
             emit_line(e, e->depth, "const %s %s = %s;",
@@ -885,8 +903,7 @@ static void emit_for(emitter *e, op *o) {
     }
     flush(e);
     const char *ty = c_type(body->args[0]->type), *index = tile_format(e->t, "i%d", body->args[0]->id);
-    open_scope(e, "for (%s %s = %s; %s < %s; %s += %s) {", ty, index, bounds[0], index, bounds[1], index,
-               bounds[2]);
+    open_for(e, ty, index, bounds, &step);
     enter_block(e, &outer);
     uint64_t weight = e->weight;
     if (e->weight < (uint64_t)1 << 40) e->weight *= 8;
@@ -957,6 +974,7 @@ static void emit_while(emitter *e, op *o) {
         else
             hold_allocate(e, after->args[i]->held);
     open_scope(e, "for (;;) {");
+    e->scopes[e->depth].is_loop = true;
     enter_block(e, &outer);
     uint64_t weight = e->weight;
     if (e->weight < (uint64_t)1 << 40) e->weight *= 8;

@@ -132,6 +132,9 @@ typedef struct scope {
     buffer text;
     int serial;
     int indent;
+    bool is_loop;
+    bool chooses;     /* something in it depends on what differs from lane to lane */
+    int64_t trips;    /* of a loop in which there is no other; 0: not known */
     bool is_chunks;   /* a loop over a block's chunks */
     bool is_unrolled; /* in which registers are numbered by the loop's variable */
 } scope;
@@ -263,6 +266,12 @@ typedef struct plan {
     const coords *all[8]; /* them; at is the current one */
 } plan;
 expr open_loop(emitter *e, plan *p, const char *prefix, int64_t size, int64_t step);
+const char *unroll_hint(emitter *e, const scope *s); /* what stands before it; NULL: nothing */
+/* "for (ty i = …": the loop of scf.for */
+void open_for(emitter *e, const char *ty, const char *i, const char *const *bounds, const expr *step);
+/* What a number that a loop carries has grown to; for processors so that the compiler doesn't see by how
+ * much. */
+const char *grown_text(emitter *e, const type *ty, const char *sum, const expr *step);
 void open_plan(emitter *e, plan *p, void (*begin)(emitter *, plan *));
 expr on_lanes(expr base);                                  /* base + lane */
 expr lane_part(emitter *e, const char *format, int64_t n); /* a number of each lane */

@@ -95,19 +95,62 @@ static expr loop_variable(emitter *e, const char *name, int64_t divisor) {
         .text = name, .kind = UNIFORM, .depth = e->depth, .divisor = divisor, .is_nonnegative = true};
 }
 
-/* Opens "for (int i = 0; i < size; i += step)" and gives its variable; a loop of one iteration is none. */
+/* On a processor, never all iterations of a loop that chooses by the lane are unrolled: then Intel's compiler
+ * mixes up what all lanes take alike and what they don't (tests/intel_cpu/faults/paths.cl). */
+const char *unroll_hint(emitter *e, const scope *s) {
+    enum { SHORT = 1000 /* characters */ };
+    if (s->is_unrolled) return "#pragma unroll";
+    if (!s->is_loop || !e->t->target.is_cpu) return NULL;
+    for (scope *outer = e->scopes; outer < s; outer++) outer->trips = 0;
+    if (!s->chooses) return NULL;
+    int most = s->text.size > SHORT ? 1 : s->trips >= 8 ? 4 : s->trips >= 4 ? 2 : 1;
+    return tile_format(e->t, "__attribute__((opencl_unroll_hint(%d)))", most);
+}
+
+/* Opens "for (int i = 0; i < size; i += step)" and gives its variable; a loop of one iteration is none. On
+ * processors it counts iterations: in a loop over `c += 16`, Intel's compiler takes what it stores of c and
+ * the lane for what it was in the first iteration (tests/intel_cpu/faults/strided.cl). */
 expr open_loop(emitter *e, plan *p, const char *prefix, int64_t size, int64_t step) {
     if (size <= step) return constant_int(e, 0);
-    const char *name = new_name(e, prefix);
-    if (step > 1)
-        open_scope(e, "for (int %s = 0; %s < %lld; %s += %lld) {", name, name, (long long)size, name,
-                   (long long)step);
+    bool counts = e->t->target.is_cpu && step > 1;
+    const char *name = new_name(e, prefix), *i = counts ? new_name(e, "n") : name;
+    if (step > 1 && !counts)
+        open_scope(e, "for (int %s = 0; %s < %lld; %s += %lld) {", i, i, (long long)size, i, (long long)step);
     else
-        open_scope(e, "for (int %s = 0; %s < %lld; %s++) {", name, name, (long long)size, name);
-    e->scopes[e->depth].is_chunks = true;
+        open_scope(e, "for (int %s = 0; %s < %lld; %s++) {", i, i, (long long)((size + step - 1) / step), i);
+    if (counts) emit_line(e, e->depth, "const int %s = %s * %lld;", name, i, (long long)step);
+    e->scopes[e->depth].is_loop = e->scopes[e->depth].is_chunks = true;
+    e->scopes[e->depth].trips = size / step;
     p->loops++;
     e->weight *= (uint64_t)(size / step);
     return loop_variable(e, name, step);
+}
+
+/* Is it the number of lanes? Numbers that grow by just so much mislead Intel's CPU compiler:
+ * tests/intel_cpu/faults/carried.cl */
+static bool is_lanes_step(const emitter *e, const expr *x) {
+    return e->t->target.is_cpu && x->kind == UNIFORM && x->is_constant && x->constant == e->lanes;
+}
+
+const char *grown_text(emitter *e, const type *ty, const char *sum, const expr *step) {
+    bool is_narrow = !ty->is_pointer && element_bits(ty->element) < 32;
+    if (is_narrow || !is_lanes_step(e, step)) return sum;
+    return tile_format(e->t, "sub_group_broadcast(%s, 0)", sum);
+}
+
+void open_for(emitter *e, const char *ty, const char *i, const char *const *bounds, const expr *step) {
+    const char *low = bounds[0], *high = bounds[1];
+    if (is_lanes_step(e, step)) { /* counts iterations */
+        const char *n = new_name(e, "n"), *all = new_name(e, "n");
+        const char *wide = !strcmp(ty, "long") ? "ulong" : "uint";
+        emit_line(e, e->depth, "const %s %s = %s < %s ? ((%s)%s - (%s)%s - 1) / %d + 1 : 0;", wide, all, low,
+                  high, wide, high, wide, low, e->lanes);
+        open_scope(e, "for (%s %s = 0; %s < %s; %s++) {", wide, n, n, all, n);
+        emit_line(e, e->depth, "const %s %s = %s + (%s)%s * %d;", ty, i, low, ty, n, e->lanes);
+    } else {
+        open_scope(e, "for (%s %s = %s; %s < %s; %s += %s) {", ty, i, low, i, high, i, bounds[2]);
+    }
+    e->scopes[e->depth].is_loop = true;
 }
 
 expr on_lanes(expr base) {
@@ -146,24 +189,13 @@ static int chunks_at_once(emitter *e, const plan *p, int64_t n) {
     return n >= most ? most : (int)n;
 }
 
-/* The loop over a block's chunks, which lie on the lanes. For processors it counts the chunks: at a loop over
- * `c += 16`, Intel's compiler took sums of c and the lane in a store, where c + lane is in its mask, for
- * those of the first chunk (tests/tile/ir/values/masked_steps.ttir). */
-static expr open_chunks(emitter *e, plan *p, int64_t size, int64_t step) {
-    if (!e->t->target.is_cpu || size <= step) return open_loop(e, p, "c", size, step);
-    expr count = open_loop(e, p, "n", size / step, 1);
-    const char *name = new_name(e, "c");
-    emit_line(e, e->depth, "const int %s = %s * %lld;", name, count.text, (long long)step);
-    return loop_variable(e, name, step);
-}
-
 /* A number 0 … count-1 for each lane: `width` neighbours share one. */
 static expr spread(emitter *e, plan *p, int64_t count, int64_t width) {
     int64_t at_once = e->lanes / width;
     if (count == 1) return constant_int(e, 0);
     if (count >= at_once) {
         if (width == 1) p->unroll = chunks_at_once(e, p, count / at_once);
-        expr first = open_chunks(e, p, count, at_once * p->unroll);
+        expr first = open_loop(e, p, "c", count, at_once * p->unroll);
         first.divisor = at_once;
         if (width == 1) return on_lanes(first);
         p->base = &make_coords(e, 1, &first, NULL)->dims[0];
@@ -226,7 +258,7 @@ void open_plan(emitter *e, plan *p, void (*begin)(emitter *, plan *)) {
         if (axis < 0 && p->most_parts && s->shape[lane] >= lanes * p->most_parts) p->parts = p->most_parts;
         int64_t span = lanes * p->parts;
         p->unroll = p->parts * chunks_at_once(e, p, s->shape[lane] / span);
-        expr c = open_chunks(e, p, s->shape[lane], lanes * p->unroll);
+        expr c = open_loop(e, p, "c", s->shape[lane], lanes * p->unroll);
         c.divisor = span;
         for (int u = p->unroll - 1; u >= 0; u--) {
             expr first = int_op(e, OP_ADDI, I32, c, constant_int(e, u / p->parts * span));
@@ -250,7 +282,7 @@ void open_plan(emitter *e, plan *p, void (*begin)(emitter *, plan *)) {
         bool fills = p->lanes_on_axis && p->width == lanes;
         if (fills && p->most_parts && size >= lanes * p->most_parts) p->parts = p->unroll = p->most_parts;
         expr x =
-            p->lanes_on_axis ? open_chunks(e, p, size, p->width * p->parts) : open_loop(e, p, "k", size, 1);
+            open_loop(e, p, p->lanes_on_axis ? "c" : "k", size, p->lanes_on_axis ? p->width * p->parts : 1);
         p->first = x.is_constant ? NULL : tile_format(e->t, "%s == 0", x.text);
         if (fills) {
             x.divisor = lanes * p->parts;
@@ -883,7 +915,7 @@ static void emit_turned(emitter *e) {
     expr dims[MAX_RANK];
     for (int i = 0; i < s->rank; i++)
         if (i != lane && i != last) dims[i] = open_loop(e, &p, "i", s->shape[i], 1);
-    expr across = open_chunks(e, &p, s->shape[lane], TURNED),
+    expr across = open_loop(e, &p, "c", s->shape[lane], TURNED),
          along = open_loop(e, &p, "i", s->shape[last], TURNED);
     across.divisor = along.divisor = TURNED;
     for (int i = 0; i < g->count; i++) {

@@ -164,6 +164,21 @@ def test_training_gives_eager_gradients(make: Callable[[], nn.Module], shape: tu
     torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
 
 
+def test_gradients_of_a_head_that_is_split() -> None:
+    """The gradients of the two halves of each row lie between each other in memory."""
+    logits, first, last = normal(2, 45, 2), torch.tensor([7, 44]).to(XPU), torch.tensor([9, 0]).to(XPU)
+
+    def loss(logits: Tensor, first: Tensor, last: Tensor) -> Tensor:
+        start, end = (half.squeeze(-1).contiguous() for half in logits.split(1, -1))
+        return (F.cross_entropy(start, first) + F.cross_entropy(end, last)) / 2
+
+    wanted = logits.double().cpu().requires_grad_()
+    loss(wanted, first.cpu(), last.cpu()).backward()
+    logits.requires_grad_()
+    torch.compile(loss, fullgraph=True)(logits, first, last).backward()
+    torch.testing.assert_close(logits.grad.double().cpu(), wanted.grad, rtol=1e-5, atol=1e-6)
+
+
 def test_autocast() -> None:
     model, x = Attention().to(XPU), normal(2, 12, 64)
     with torch.no_grad(), torch.autocast("xpu", torch.bfloat16):
