@@ -18,4 +18,14 @@ typedef struct attention_params {
     xpu_i32 depth, value_depth, causal;
     float scale, dropout, keep_scale; /* keep_scale = 1 / (1 - dropout) */
 } attention_params;
+
+/* What heads_ref.cl is told. */
+struct heads_params {
+    xpu_addr projected, bias, offset; /* offset: 0 where all items have `length` rows */
+    xpu_addr out[3];                  /* query, key, value */
+    xpu_i64 rows, length, heads, depth;
+    xpu_u64 scale64; /* bits of a double, for fp64 */
+    float scale;
+    xpu_i32 unused;
+};
 #endif

@@ -1,9 +1,11 @@
 #include "xpu/ops/attention.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "kernel.h"
 #include "kernels/attention.h"
+#include "team.h"
 #include "xpu/memory.h"
 
 #define TILE 64
@@ -134,4 +136,42 @@ xpu_status xpu_attention_backward(xpu_stream *stream, const xpu_attention *args,
     if (status == XPU_SUCCESS && p.keys > 0) status = launch(stream, args, KERNEL_GRAD_KEY_VALUE, &p);
     xpu_status freed = xpu_free(delta);
     return status == XPU_SUCCESS ? freed : status;
+}
+
+xpu_status xpu_split_heads(xpu_stream *stream, const xpu_split_heads_args *args) {
+    const int device = xpu_stream_device(stream);
+    const xpu_device_properties *properties;
+    XPU_TRY(xpu_device_get_properties(device, &properties));
+    XPU_TRY(check_floating(properties, "split_heads", args->dtype));
+    struct heads_params params = {.projected = XPU_ADDR(args->projected),
+                                  .bias = XPU_ADDR(args->bias),
+                                  .offset = XPU_ADDR(args->offset),
+                                  .out = {XPU_ADDR(args->query), XPU_ADDR(args->key), XPU_ADDR(args->value)},
+                                  .rows = args->batch * args->length,
+                                  .length = args->length,
+                                  .heads = args->heads,
+                                  .depth = args->depth,
+                                  .scale = (float)args->scale};
+    memcpy(&params.scale64, &args->scale, sizeof params.scale64);
+    if (params.rows * args->heads * args->depth == 0) return XPU_SUCCESS;
+
+    int lanes = 16; /* a processor's vector; on GPUs a head's elements */
+    if (properties->type != XPU_DEVICE_CPU)
+        while (lanes < args->depth && lanes < 128) lanes *= 2;
+    const kernel_key key = {FAMILY_HEADS, {(uint64_t)args->dtype, (uint64_t)lanes}};
+    xpu_kernel *kernel = kernel_find(device, &key);
+    if (!kernel) {
+        char options[64], label[32];
+        snprintf(options, sizeof options, "-DT=%s -DLANES=%d%s", dtype_token(args->dtype), lanes,
+                 args->dtype == XPU_FLOAT64 ? " -DFP64" : "");
+        snprintf(label, sizeof label, "split_heads %s", dtype_token(args->dtype));
+        const kernel_recipe recipe = {
+            .file = "heads_ref.cl", .options = options, .name = "split_heads", .label = label};
+        XPU_TRY(kernel_make(device, &key, &recipe, &kernel));
+    }
+    const xpu_range range = {1,
+                             {(size_t)params.rows},
+                             {(size_t)lanes},
+                             (uint64_t)params.rows * 3 * (uint64_t)(args->heads * args->depth)};
+    return xpu_launch(stream, kernel, &range, &params, sizeof params);
 }

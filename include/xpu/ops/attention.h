@@ -42,6 +42,24 @@ typedef struct xpu_attention_grad {
 XPU_API xpu_status xpu_attention_backward(xpu_stream *stream, const xpu_attention *args,
                                           const xpu_attention_grad *grad);
 
+/* The projection of a layer's input, split into heads:
+ *
+ *     query[b][h][t] = (projected[row][0][h] + bias[0][h]) * scale,  key and value alike from 1 and 2,
+ * unscaled
+ *
+ * projected: rows x 3 x H x D, bias: 3 x H x D; query, key, value: B x H x T x D; all without gaps and of one
+ * floating dtype. Item b has the rows offset[b] … offset[b + 1] - 1, int64 in device memory, and zeros in
+ * place of the others; without offsets rows b T … (b + 1) T - 1. */
+typedef struct xpu_split_heads_args {
+    const void *projected, *bias;
+    const int64_t *offset; /* or NULL */
+    void *query, *key, *value;
+    xpu_dtype dtype;
+    int64_t batch, heads, length, depth;
+    double scale;
+} xpu_split_heads_args;
+XPU_API xpu_status xpu_split_heads(xpu_stream *stream, const xpu_split_heads_args *args);
+
 #ifdef __cplusplus
 }
 #endif
