@@ -13,6 +13,10 @@ Where kernels come from
         other, write the function ``at::native::<kernel>`` with the declared signature. An overload
         that not every supported PyTorch has says so: ``foo.out: foo_xpu since 2.14``,
         ``… until 2.12`` (inclusive).
+    ``native/nested.yaml``
+        The same for strided nested tensors (the dispatcher's NestedTensorXPU), without ``out``
+        overloads. Most of their kernels are PyTorch's own: C++ over the buffer's operators that CPU and
+        CUDA share. Those need no line here; they are registered for xpu as they are.
     ``src/ops/tables/pointwise.def``
         The pointwise operations of libxpu. Each line names the overloads that it implements. For a
         structured overload whose shape function is a TensorIterator the whole kernel is written
@@ -68,6 +72,9 @@ IGNORED_KEYS = {
     DispatchKey.MTIA,
 }
 
+# The family whose kernels are for strided nested tensors.
+NESTED = "nested"
+
 # The PyTorch that the pointwise table is written for: there a name that doesn't exist is a mistake.
 REFERENCE = (2, 13)
 
@@ -88,6 +95,11 @@ class Entry:
     family: str
     since: Version | None = None
     until: Version | None = None
+
+    @property
+    def key(self) -> DispatchKey:
+        """The dispatcher's key that the kernel is for."""
+        return DispatchKey.NestedTensorXPU if self.family == NESTED else DispatchKey.XPU
 
     def expected(self, version: Version) -> bool:
         """Whether a PyTorch of this version should have the overload."""
@@ -124,13 +136,24 @@ def drop_xpu(operators: list[dict[str, Any]]) -> None:
             continue
         for keys in [k for k in dispatch if isinstance(k, str)]:
             names = [name.strip() for name in keys.split(",")]
-            if "XPU" in names:
-                names.remove("XPU")
+            others = [name for name in names if name not in ("XPU", "NestedTensorXPU")]
+            if others != names:
                 kernel = dispatch.pop(keys)
-                if names:
-                    dispatch[", ".join(names)] = kernel
+                if others:
+                    dispatch[", ".join(others)] = kernel
         if not set(dispatch) - {"__line__"}:
             del operator["dispatch"]
+
+
+def shared_nested(operators: list[dict[str, Any]], by_hand: set[str]) -> list[Entry]:
+    """Make an entry for each kernel of PyTorch's own that nested tensors on CPU and CUDA share."""
+    return [
+        Entry(operator["func"].split("(")[0], kernel, NESTED)
+        for operator in operators
+        for keys, kernel in (operator.get("dispatch") or {}).items()
+        if {"NestedTensorCPU", "NestedTensorCUDA"} <= {name.strip() for name in str(keys).split(",")}
+        and operator["func"].split("(")[0] not in by_hand
+    ]
 
 
 def merge(
@@ -158,16 +181,19 @@ def merge(
                 raise Mistake(f"{where}: PyTorch {version[0]}.{version[1]} has no such overload")
             notes.append(f"{where}: not in PyTorch {version[0]}.{version[1]}")
             continue
-        if "structured_delegate" in operator:
-            raise Mistake(f"{where}: name {operator['structured_delegate']}, which does the work")
         dispatch = operator.setdefault("dispatch", {})
-        if not operator.get("structured") and not set(dispatch) - {"__line__"}:
+        if entry.key is DispatchKey.NestedTensorXPU:
+            if not any("NestedTensor" in str(keys) for keys in dispatch):
+                raise Mistake(f"{where}: PyTorch has no kernel for nested tensors, and no gradient")
+        elif "structured_delegate" in operator:
+            raise Mistake(f"{where}: name {operator['structured_delegate']}, which does the work")
+        elif not operator.get("structured") and not set(dispatch) - {"__line__"}:
             raise Mistake(f"{where}: is made of other operators; a kernel would lose its gradient")
-        if "CompositeImplicitAutograd" in dispatch and not re.search(
+        elif "CompositeImplicitAutograd" in dispatch and not re.search(
             r"\b(CPU|CUDA)\b", " ".join(map(str, dispatch))
         ):
             raise Mistake(f"{where}: is made of other operators; a kernel would lose its gradient")
-        dispatch["XPU"] = entry.kernel
+        dispatch[str(entry.key)] = entry.kernel
         used[entry.overload] = entry
     return used, notes
 
@@ -209,21 +235,22 @@ class Torchgen:
         parsed = gen.parse_native_yaml_struct(operators, tags, IGNORED_KEYS, str(OPERATORS))
         self.indices: dict[DispatchKey, BackendIndex] = parsed.backend_indices
         self.xpu = self.indices[DispatchKey.XPU]
+        self.nested = self.indices[DispatchKey.NestedTensorXPU]
         self.files = FileManager(".", ATEN / "templates", dry_run=True)
         self.selector = SelectiveBuilder.get_nop_selector()
         self.by_root: dict[str, list[Group]] = defaultdict(list)
         for group in gen.get_grouped_native_functions(parsed.native_functions):
             self.by_root[group.root_name].append(group)
 
-    def ours(self) -> list[Group]:
-        """Return the groups in which a function has a kernel of ours."""
+    def having(self, index: BackendIndex) -> list[Group]:
+        """Return the groups in which a function has a kernel in ``index``."""
         return [
             group
             for groups in self.by_root.values()
             for group in groups
-            if self.xpu.has_kernel(group)
+            if index.has_kernel(group)
             or isinstance(group, NativeFunctionsGroup)
-            and any(self.xpu.has_kernel(f) for f in group.functions())
+            and any(index.has_kernel(f) for f in group.functions())
         ]
 
     def native_header(self, root: str) -> str:
@@ -265,26 +292,23 @@ class Torchgen:
         )
         return text
 
-    def registration(self, groups: Sequence[Group]) -> str:
-        """Return wrappers and registrations of ``groups``, as one C++ file."""
+    def registration(self, groups: Sequence[Group], index: BackendIndex) -> str:
+        """Return wrappers and registrations of ``groups`` for the key of ``index``, as one C++ file."""
         roots = sorted({group.root_name for group in groups})
+        kinds = ("native", "xpu_dispatch") if index is self.xpu else ("native",)
         text: str = self.files.substitute_with_template(
             "RegisterDispatchKey.cpp",
             lambda: {
                 "extra_cuda_headers": "",
                 "external_backend_headers": "",
-                "dispatch_headers": dest.gen_registration_headers(self.xpu, True, False),
-                "ops_headers": [
-                    f"#include <ATen/ops/{root}_{kind}.h>"
-                    for root in roots
-                    for kind in ("native", "xpu_dispatch")
-                ],
-                "dispatch_helpers": dest.gen_registration_helpers(self.xpu),
+                "dispatch_headers": dest.gen_registration_headers(index, True, False),
+                "ops_headers": [f"#include <ATen/ops/{root}_{kind}.h>" for root in roots for kind in kinds],
+                "dispatch_helpers": dest.gen_registration_helpers(index),
                 "dispatch_definitions": gen.get_native_function_definitions(
                     fm=self.files,
                     grouped_native_functions=groups,
-                    dispatch_key=DispatchKey.XPU,
-                    backend_idx=self.xpu,
+                    dispatch_key=index.dispatch_key,
+                    backend_idx=index,
                     selector=self.selector,
                     rocm=False,
                     symint=True,
@@ -446,22 +470,27 @@ def generate(native: Path, table: Path, folder: Path) -> None:
         operators = yaml.load(file, Loader=gen.LineLoader)
     drop_xpu(operators)
     by_hand = read_families(native)
+    nested = [entry for entry in by_hand if entry.family == NESTED]
+    by_hand = [entry for entry in by_hand if entry.family != NESTED]
+    nested += shared_nested(operators, {entry.overload for entry in nested})
     uses = read_table(table)
     by_table = table_entries(uses, operators, {entry.overload for entry in by_hand})
     used, notes = merge(operators, by_hand + by_table, version)
+    notes += merge(operators, nested, version)[1]
     model = Torchgen(operators)
 
     families: dict[str, list[Group]] = defaultdict(list)
-    for group in model.ours():
+    for group in model.having(model.xpu):
         families[next(used[name].family for name in names(group) if name in used)].append(group)
 
     output = Output(folder)
-    for root in sorted({group.root_name for group in model.ours()}):
-        output.write(f"ATen/ops/{root}_native.h", model.native_header(root))
+    for root in sorted({group.root_name for group in model.having(model.xpu)}):
         output.write(f"ATen/ops/{root}_xpu_dispatch.h", model.dispatch_header(root))
+    for root in sorted({g.root_name for index in (model.xpu, model.nested) for g in model.having(index)}):
+        output.write(f"ATen/ops/{root}_native.h", model.native_header(root))
     table_groups = [
         group
-        for group in model.ours()
+        for group in model.having(model.xpu)
         if isinstance(group, NativeFunctionsGroup) and used.get(str(group.out.func.name)) in by_table
     ]
     sources, overloads = ["pointwise_kernels.cpp"], []
@@ -474,9 +503,11 @@ def generate(native: Path, table: Path, folder: Path) -> None:
             parts[part].append(group)
         for part, members in sorted(parts.items()):
             sources.append(f"register_{family}{part}.cpp")
-            text = model.registration(members)
+            text = model.registration(members, model.xpu)
             output.write(sources[-1], text)
             overloads += re.findall(r'm\.impl\("([\w.]+)"', text)
+    sources.append(f"register_{NESTED}.cpp")
+    output.write(sources[-1], model.registration(model.having(model.nested), model.nested))
     output.write("sources.txt", "".join(f"{source}\n" for source in sources))
     output.write("overloads.txt", "".join(f"{overload}\n" for overload in sorted(overloads)))
     output.write("notes.txt", "".join(f"{note}\n" for note in notes))
