@@ -1,0 +1,214 @@
+"""nn.TransformerEncoder and nn.MultiheadAttention in inference: the fused operators against the CPU's plain
+path in float64, and against the plain path on xpu."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from openxpu import _bridge
+from torch import nn
+
+TOLERANCE = {torch.float64: 1e-11, torch.float32: 2e-5, torch.bfloat16: 6e-2, torch.float16: 1e-2}
+
+
+@pytest.fixture(autouse=True)
+def no_fallback() -> Iterator[None]:
+    """No operator may end on the CPU."""
+    _bridge.fallback_counts(True)
+    yield
+    assert _bridge.fallback_counts() == {}
+
+
+def operators(function: Any) -> tuple[Any, set[str]]:
+    """The result, and the names of the operators that ran."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        result = function()
+    return result, {event.name for event in profile.events()}
+
+
+def plain(model: nn.Module, *arguments: Any, **options: Any) -> torch.Tensor:
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        return model(*arguments, **options)
+    finally:
+        torch.backends.mha.set_fastpath_enabled(True)
+
+
+def padding_mask(lengths: list[int], longest: int) -> torch.Tensor:
+    return torch.arange(longest) >= torch.tensor(lengths)[:, None]
+
+
+def encoder(dtype: torch.dtype = torch.float64, layers: int = 2, **options: Any) -> nn.TransformerEncoder:
+    torch.manual_seed(0)
+    nested = options.pop("enable_nested_tensor", True)
+    layer = nn.TransformerEncoderLayer(
+        **{"d_model": 24, "nhead": 4, "dim_feedforward": 40, "batch_first": True, **options}
+    )
+    model = nn.TransformerEncoder(layer, layers, enable_nested_tensor=nested)
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    return model.to(dtype).eval()
+
+
+def compare(
+    model: nn.TransformerEncoder, dtype: torch.dtype, source: torch.Tensor, fused: bool = True, **masks: Any
+) -> None:
+    lengths = masks.get("src_key_padding_mask")
+    with torch.no_grad():
+        expected = plain(model, source, **masks)
+        there = model.to("xpu", dtype)
+        x = source.to("xpu", dtype)
+        given = {k: v.to("xpu") if isinstance(v, torch.Tensor) else v for k, v in masks.items()}
+        result, names = operators(lambda: there(x, **given))
+        other = plain(there, x, **given)
+    assert ("aten::_transformer_encoder_layer_fwd" in names) == fused
+    assert result.dtype == dtype and result.shape == expected.shape
+    held = torch.ones(source.shape[:2], dtype=torch.bool) if lengths is None else ~lengths
+    tolerance = TOLERANCE[dtype]
+    for mine in (result, other):
+        torch.testing.assert_close(
+            mine.cpu().double()[held], expected[held], rtol=tolerance, atol=tolerance * 2
+        )
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("masked", [False, True])
+def test_dtypes(dtype: torch.dtype, masked: bool) -> None:
+    source = torch.randn(4, 9, 24, dtype=torch.float64)
+    mask = padding_mask([9, 2, 1, 5], 9) if masked else None
+    compare(encoder(), dtype, source, src_key_padding_mask=mask)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor is True")
+def test_options(nested: bool, activation: str, first: bool, masked: bool) -> None:
+    model = encoder(enable_nested_tensor=nested, activation=activation, norm_first=first)
+    source = torch.randn(3, 8, 24, dtype=torch.float64)
+    mask = padding_mask([8, 3, 4], 8) if masked else None
+    compare(model, torch.float32, source, src_key_padding_mask=mask)
+
+
+@pytest.mark.parametrize("heads", [1, 2, 3, 8])
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor is True")
+def test_heads(heads: int) -> None:
+    """With an odd number of heads PyTorch's layers run their plain path."""
+    for mask in (None, padding_mask([3, 7, 1], 7)):
+        source = torch.randn(3, 7, 24, dtype=torch.float64)
+        model = encoder(nhead=heads, layers=1)
+        compare(model, torch.float32, source, fused=heads % 2 == 0, src_key_padding_mask=mask)
+
+
+def test_sequence_first() -> None:
+    """Without batch_first the layers run their plain path."""
+    model = encoder(batch_first=False, enable_nested_tensor=False)
+    with torch.no_grad():
+        source = torch.randn(7, 3, 24, dtype=torch.float64)
+        mask = padding_mask([3, 7, 1], 7)
+        expected = model(source, src_key_padding_mask=mask)
+        result = model.to("xpu", torch.float32)(source.float().to("xpu"), src_key_padding_mask=mask.to("xpu"))
+    torch.testing.assert_close(
+        result.cpu().double().transpose(0, 1)[~mask], expected.transpose(0, 1)[~mask], rtol=2e-5, atol=2e-5
+    )
+
+
+def test_masks() -> None:
+    source = torch.randn(3, 8, 24, dtype=torch.float64)
+    causal = nn.Transformer.generate_square_subsequent_mask(8, dtype=torch.float64) < 0
+    compare(encoder(), torch.float32, source, mask=causal)
+    compare(encoder(), torch.float32, source, mask=causal, src_key_padding_mask=padding_mask([8, 3, 4], 8))
+
+
+def test_masked_whole() -> None:
+    """A sequence of no elements is left out."""
+    model, source = encoder(torch.float32).to("xpu"), torch.randn(3, 8, 24, device="xpu")
+    mask = padding_mask([8, 0, 4], 8)
+    with torch.no_grad():
+        result = model(source, src_key_padding_mask=mask.to("xpu")).cpu()
+        alone = model(source[2:, :4]).cpu()
+    torch.testing.assert_close(result[2, :4], alone[0], rtol=2e-5, atol=2e-5)
+    assert result[mask].count_nonzero() == 0
+
+
+def test_large() -> None:
+    source = torch.randn(5, 150, 192, dtype=torch.float64)
+    model = encoder(d_model=192, nhead=6, dim_feedforward=300, layers=1)
+    compare(model, torch.float32, source / 4, src_key_padding_mask=padding_mask([150, 3, 64, 77, 149], 150))
+
+
+def attend(*inputs: torch.Tensor, device: str, **options: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """torch._native_multi_head_attention with 3 heads; tensors that are the same stay the same."""
+    generator = torch.Generator().manual_seed(1)
+    shapes = ((72, 24), (72,), (24, 24), (24,))
+    parameters = [torch.randn(*s, dtype=torch.float64, generator=generator).to(device) / 4 for s in shapes]
+    there = {id(x): x.to(device) for x in inputs}
+    options = {k: v.to(device) if isinstance(v, torch.Tensor) else v for k, v in options.items()}
+    return torch._native_multi_head_attention(*(there[id(x)] for x in inputs), 24, 3, *parameters, **options)
+
+
+@pytest.mark.parametrize("average", [False, True])
+@pytest.mark.parametrize("weights", [False, True])
+def test_multihead_attention(weights: bool, average: bool) -> None:
+    a, b, c = (torch.randn(3, 7, 24, dtype=torch.float64) for _ in range(3))
+    causal = torch.ones(7, 7, dtype=torch.bool).triu(1)
+    ragged = padding_mask([3, 7, 1], 7)
+    whole = ragged[:, None, None, :] | causal
+    for inputs in ((a, a, a), (a, b, b), (a, b, c)):
+        for kind, mask in ((None, None), (0, causal), (1, ragged), (2, whole.expand(3, 3, 7, 7))):
+            options = {
+                "mask": mask,
+                "mask_type": kind,
+                "need_weights": weights,
+                "average_attn_weights": average,
+            }
+            expected = attend(*inputs, device="cpu", **options)
+            actual = attend(*inputs, device="xpu", **options)
+            torch.testing.assert_close(actual[0].cpu(), expected[0])
+            if weights:
+                torch.testing.assert_close(actual[1].cpu(), expected[1])
+
+
+def test_nested_input() -> None:
+    tensors = [torch.randn(n, 24, dtype=torch.float64) for n in (5, 1, 9)]
+    nested = torch.nested.nested_tensor(tensors)
+    for weights in (False, True):
+        expected = attend(nested, nested, nested, device="cpu", need_weights=weights)
+        actual = attend(nested, nested, nested, device="xpu", need_weights=weights)
+        for mine, theirs in zip(actual[0].unbind(), expected[0].unbind(), strict=True):
+            torch.testing.assert_close(mine.cpu(), theirs)
+        if weights:
+            torch.testing.assert_close(actual[1].cpu(), expected[1])
+    with pytest.raises(RuntimeError, match="mask is not supported"):
+        attend(nested, nested, nested, device="xpu", mask=padding_mask([5, 1, 9], 9), need_weights=False)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("depth", [1, 5, 16, 65])
+def test_transform_bias_rescale_qkv(depth: int, dtype: torch.dtype) -> None:
+    heads = 3
+    qkv, bias = torch.randn(2, 7, 9 * depth, dtype=torch.float64), torch.randn(9 * depth, dtype=torch.float64)
+    expected = torch._transform_bias_rescale_qkv(qkv, bias, heads)
+    actual = torch._transform_bias_rescale_qkv(qkv.to("xpu", dtype), bias.to("xpu", dtype), heads)
+    tolerance = TOLERANCE[dtype]
+    for mine, theirs in zip(actual, expected, strict=True):
+        torch.testing.assert_close(mine.cpu().double(), theirs, rtol=tolerance, atol=tolerance)
+    parts = [qkv[0, :3], qkv[1]]
+    nested = torch.nested.nested_tensor(parts)
+    expected = torch._transform_bias_rescale_qkv(nested, bias, heads)
+    nested = torch.nested.nested_tensor([x.to(dtype) for x in parts], device="xpu")
+    actual = torch._transform_bias_rescale_qkv(nested, bias.to("xpu", dtype), heads)
+    for mine, theirs in zip(actual, expected, strict=True):
+        torch.testing.assert_close(mine.cpu().double(), theirs, rtol=tolerance, atol=tolerance)
+
+
+def test_transform_errors() -> None:
+    for qkv, bias, heads in (((2, 7, 24), 24, 3), ((2, 7, 25), 25, 1), ((2, 7, 24), 21, 2), ((7, 24), 24, 2)):
+        with pytest.raises(RuntimeError):
+            torch._transform_bias_rescale_qkv(
+                torch.randn(*qkv, device="xpu"), torch.randn(bias, device="xpu"), heads
+            )
