@@ -13,10 +13,11 @@ Where kernels come from
         other, write the function ``at::native::<kernel>`` with the declared signature. An overload
         that not every supported PyTorch has says so: ``foo.out: foo_xpu since 2.14``,
         ``… until 2.12`` (inclusive).
-    ``native/nested.yaml``
-        The same for strided nested tensors (the dispatcher's NestedTensorXPU), without ``out``
-        overloads. Most of their kernels are PyTorch's own: C++ over the buffer's operators that CPU and
-        CUDA share. Those need no line here; they are registered for xpu as they are.
+    ``native/nested.yaml``, ``native/sparse.yaml``, ``native/sparse_csr.yaml``
+        The same for strided nested tensors (the dispatcher's NestedTensorXPU; no ``out`` overloads) and
+        for sparse ones (SparseXPU, SparseCsrXPU). Most of their kernels are PyTorch's own: C++ over the
+        operators of their dense parts that CPU and CUDA share. Those need no line here; they are
+        registered for xpu as they are.
     ``src/ops/tables/pointwise.def``
         The pointwise operations of libxpu. Each line names the overloads that it implements. For a
         structured overload whose shape function is a TensorIterator the whole kernel is written
@@ -72,8 +73,8 @@ IGNORED_KEYS = {
     DispatchKey.MTIA,
 }
 
-# The family whose kernels are for strided nested tensors.
-NESTED = "nested"
+# Families whose kernels are for tensors of another kind than dense ones, and how their keys begin.
+KINDS = {"nested": "NestedTensor", "sparse": "Sparse", "sparse_csr": "SparseCsr"}
 
 # The PyTorch that the pointwise table is written for: there a name that doesn't exist is a mistake.
 REFERENCE = (2, 13)
@@ -99,7 +100,7 @@ class Entry:
     @property
     def key(self) -> DispatchKey:
         """The dispatcher's key that the kernel is for."""
-        return DispatchKey.NestedTensorXPU if self.family == NESTED else DispatchKey.XPU
+        return DispatchKey.parse(KINDS.get(self.family, "") + "XPU")
 
     def expected(self, version: Version) -> bool:
         """Whether a PyTorch of this version should have the overload."""
@@ -130,13 +131,14 @@ def read_families(folder: Path) -> list[Entry]:
 
 def drop_xpu(operators: list[dict[str, Any]]) -> None:
     """Take PyTorch's own XPU kernels out of the list, in place."""
+    ours = {"XPU", *(kind + "XPU" for kind in KINDS.values())}
     for operator in operators:
         dispatch = operator.get("dispatch")
         if not dispatch:
             continue
         for keys in [k for k in dispatch if isinstance(k, str)]:
             names = [name.strip() for name in keys.split(",")]
-            others = [name for name in names if name not in ("XPU", "NestedTensorXPU")]
+            others = [name for name in names if name not in ours]
             if others != names:
                 kernel = dispatch.pop(keys)
                 if others:
@@ -145,13 +147,14 @@ def drop_xpu(operators: list[dict[str, Any]]) -> None:
             del operator["dispatch"]
 
 
-def shared_nested(operators: list[dict[str, Any]], by_hand: set[str]) -> list[Entry]:
-    """Make an entry for each kernel of PyTorch's own that nested tensors on CPU and CUDA share."""
+def shared(operators: list[dict[str, Any]], family: str, by_hand: set[str]) -> list[Entry]:
+    """Make an entry for each kernel of PyTorch's own that such tensors on CPU and CUDA share."""
+    kind = KINDS[family]
     return [
-        Entry(operator["func"].split("(")[0], kernel, NESTED)
+        Entry(operator["func"].split("(")[0], kernel, family)
         for operator in operators
         for keys, kernel in (operator.get("dispatch") or {}).items()
-        if {"NestedTensorCPU", "NestedTensorCUDA"} <= {name.strip() for name in str(keys).split(",")}
+        if {kind + "CPU", kind + "CUDA"} <= {name.strip() for name in str(keys).split(",")}
         and operator["func"].split("(")[0] not in by_hand
     ]
 
@@ -182,9 +185,9 @@ def merge(
             notes.append(f"{where}: not in PyTorch {version[0]}.{version[1]}")
             continue
         dispatch = operator.setdefault("dispatch", {})
-        if entry.key is DispatchKey.NestedTensorXPU:
-            if not any("NestedTensor" in str(keys) for keys in dispatch):
-                raise Mistake(f"{where}: PyTorch has no kernel for nested tensors, and no gradient")
+        if kind := KINDS.get(entry.family):
+            if not any(kind in str(keys) for keys in dispatch):
+                raise Mistake(f"{where}: PyTorch has no kernel for {entry.family} tensors, and no gradient")
         elif "structured_delegate" in operator:
             raise Mistake(f"{where}: name {operator['structured_delegate']}, which does the work")
         elif not operator.get("structured") and not set(dispatch) - {"__line__"}:
@@ -235,7 +238,7 @@ class Torchgen:
         parsed = gen.parse_native_yaml_struct(operators, tags, IGNORED_KEYS, str(OPERATORS))
         self.indices: dict[DispatchKey, BackendIndex] = parsed.backend_indices
         self.xpu = self.indices[DispatchKey.XPU]
-        self.nested = self.indices[DispatchKey.NestedTensorXPU]
+        self.kinds = {family: self.indices[DispatchKey.parse(kind + "XPU")] for family, kind in KINDS.items()}
         self.files = FileManager(".", ATEN / "templates", dry_run=True)
         self.selector = SelectiveBuilder.get_nop_selector()
         self.by_root: dict[str, list[Group]] = defaultdict(list)
@@ -470,13 +473,17 @@ def generate(native: Path, table: Path, folder: Path) -> None:
         operators = yaml.load(file, Loader=gen.LineLoader)
     drop_xpu(operators)
     by_hand = read_families(native)
-    nested = [entry for entry in by_hand if entry.family == NESTED]
-    by_hand = [entry for entry in by_hand if entry.family != NESTED]
-    nested += shared_nested(operators, {entry.overload for entry in nested})
+    of_kind: dict[str, list[Entry]] = {family: [] for family in KINDS}
+    for entry in [entry for entry in by_hand if entry.family in KINDS]:
+        of_kind[entry.family].append(entry)
+        by_hand.remove(entry)
+    for family, entries in of_kind.items():
+        entries += shared(operators, family, {entry.overload for entry in entries})
     uses = read_table(table)
     by_table = table_entries(uses, operators, {entry.overload for entry in by_hand})
     used, notes = merge(operators, by_hand + by_table, version)
-    notes += merge(operators, nested, version)[1]
+    for entries in of_kind.values():
+        notes += merge(operators, entries, version)[1]
     model = Torchgen(operators)
 
     families: dict[str, list[Group]] = defaultdict(list)
@@ -486,7 +493,9 @@ def generate(native: Path, table: Path, folder: Path) -> None:
     output = Output(folder)
     for root in sorted({group.root_name for group in model.having(model.xpu)}):
         output.write(f"ATen/ops/{root}_xpu_dispatch.h", model.dispatch_header(root))
-    for root in sorted({g.root_name for index in (model.xpu, model.nested) for g in model.having(index)}):
+    for root in sorted(
+        {g.root_name for index in (model.xpu, *model.kinds.values()) for g in model.having(index)}
+    ):
         output.write(f"ATen/ops/{root}_native.h", model.native_header(root))
     table_groups = [
         group
@@ -506,8 +515,9 @@ def generate(native: Path, table: Path, folder: Path) -> None:
             text = model.registration(members, model.xpu)
             output.write(sources[-1], text)
             overloads += re.findall(r'm\.impl\("([\w.]+)"', text)
-    sources.append(f"register_{NESTED}.cpp")
-    output.write(sources[-1], model.registration(model.having(model.nested), model.nested))
+    for family, index in model.kinds.items():
+        sources.append(f"register_{family}.cpp")
+        output.write(sources[-1], model.registration(model.having(index), index))
     output.write("sources.txt", "".join(f"{source}\n" for source in sources))
     output.write("overloads.txt", "".join(f"{overload}\n" for overload in sorted(overloads)))
     output.write("notes.txt", "".join(f"{note}\n" for note in notes))

@@ -1,0 +1,148 @@
+// Compressed sparse layouts: CSR and CSC, and of BSR and BSC what goes through them.
+#define AT_PER_OPERATOR_HEADERS // the headers of some operators, not of all
+#include <ATen/ExpandUtils.h>
+#include <ATen/SparseCsrTensorImpl.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/native/Resize.h>
+#include <ATen/ops/_sparse_sparse_matmul.h>
+#include <ATen/ops/_to_sparse_bsc_native.h>
+#include <ATen/ops/_to_sparse_bsr_native.h>
+#include <ATen/ops/_to_sparse_csc_native.h>
+#include <ATen/ops/_to_sparse_csr_native.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/add_native.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/addmm_native.h>
+#include <ATen/ops/addmv_native.h>
+#include <ATen/ops/empty.h>
+
+#include "native/sparse_parts.h"
+
+namespace at::native {
+
+using namespace openxpu;
+
+namespace {
+
+// Are rows compressed (CSR, BSR) and not columns (CSC, BSC)?
+bool by_rows(Layout layout) { return layout == kSparseCsr || layout == kSparseBsr; }
+
+bool in_blocks(Layout layout) { return layout == kSparseBsr || layout == kSparseBsc; }
+
+// From rows to columns or back, which goes by coordinates. Blocks don't become elements: PyTorch's own says
+// so.
+bool turns(const Tensor &self, Layout to) {
+    if (by_rows(self.layout()) == by_rows(to) || (in_blocks(self.layout()) && !in_blocks(to))) return false;
+    TORCH_CHECK_NOT_IMPLEMENTED(self.dim() == 2, "conversion from ", self.layout(), " to ", to,
+                                ": xpu has no batches and no dense dimensions");
+    return true;
+}
+
+Tensor coo_of(const Tensor &self) { return self.is_sparse() ? self : self.to_sparse(); }
+
+Tensor csr_of(const Tensor &self) {
+    return self.layout() == kSparseCsr ? self : coo_of(self).to_sparse_csr();
+}
+
+Tensor &assign(const Tensor &from, Tensor &out) {
+    const auto result = out.layout() == kSparseCsr   ? coo_of(from).to_sparse_csr()
+                        : out.layout() == kSparseCsc ? coo_of(from).to_sparse_csc()
+                                                     : Tensor();
+    TORCH_CHECK_NOT_IMPLEMENTED(result.defined(), "xpu writes no results of layout ", out.layout());
+    const bool rows = by_rows(out.layout());
+    static_cast<SparseCsrTensorImpl *>(out.unsafeGetTensorImpl())
+        ->set_member_tensors(rows ? result.crow_indices() : result.ccol_indices(),
+                             rows ? result.col_indices() : result.row_indices(),
+                             result.values().to(out.scalar_type()), result.sizes());
+    return out;
+}
+
+void check_matrix(const Tensor &x) {
+    TORCH_CHECK_NOT_IMPLEMENTED(x.dim() == 2, "products of sparse compressed tensors on xpu have no batches "
+                                              "and no dense dimensions");
+}
+
+} // namespace
+
+Tensor compressed_to_csr_xpu(const Tensor &self, std::optional<int64_t> dense_dim) {
+    return turns(self, kSparseCsr) ? self.to_sparse().to_sparse_csr(dense_dim)
+                                   : sparse_compressed_to_sparse_csr(self, dense_dim);
+}
+
+Tensor compressed_to_csc_xpu(const Tensor &self, std::optional<int64_t> dense_dim) {
+    return turns(self, kSparseCsc) ? self.to_sparse().to_sparse_csc(dense_dim)
+                                   : sparse_compressed_to_sparse_csc(self, dense_dim);
+}
+
+Tensor compressed_to_bsr_xpu(const Tensor &self, IntArrayRef blocksize, std::optional<int64_t> dense_dim) {
+    return turns(self, kSparseBsr) ? self.to_sparse().to_sparse_bsr(blocksize, dense_dim)
+                                   : sparse_compressed_to_sparse_bsr(self, blocksize, dense_dim);
+}
+
+Tensor compressed_to_bsc_xpu(const Tensor &self, IntArrayRef blocksize, std::optional<int64_t> dense_dim) {
+    return turns(self, kSparseBsc) ? self.to_sparse().to_sparse_bsc(blocksize, dense_dim)
+                                   : sparse_compressed_to_sparse_bsc(self, blocksize, dense_dim);
+}
+
+Tensor &addmm_out_sparse_csr_xpu(const Tensor &self, const Tensor &mat1, const Tensor &mat2,
+                                 const Scalar &beta, const Scalar &alpha, Tensor &out) {
+    check_matrix(mat1);
+    check_matrix(mat2);
+    TORCH_CHECK(mat1.size(1) == mat2.size(0), "mat1 and mat2 shapes cannot be multiplied (", mat1.size(0),
+                "x", mat1.size(1), " and ", mat2.size(0), "x", mat2.size(1), ")");
+    const auto rows = mat1.size(0), columns = mat2.size(1);
+    const bool left = mat1.layout() != kStrided, right = mat2.layout() != kStrided;
+    if (out.layout() != kStrided || (left && right)) {
+        TORCH_CHECK_NOT_IMPLEMENTED(left && right, "addmm: the product of ", mat1.layout(), " and ",
+                                    mat2.layout(), " on xpu is no ", out.layout(), " tensor");
+        auto product = at::_sparse_sparse_matmul(coo_of(mat1), coo_of(mat2)).mul(alpha);
+        const bool added = beta.toComplexDouble() != 0.0;
+        if (out.layout() != kStrided)
+            return assign(added ? coo_of(self).mul(beta).add(product) : product, out);
+        const auto sum = added ? self.expand({rows, columns}).mul(beta).add(product) : product.to_dense();
+        at::native::resize_output(out, {rows, columns});
+        return out.copy_(sum);
+    }
+    TORCH_CHECK(self.layout() == kStrided, "addmm: expected 'self' to be strided, but got ", self.layout());
+    const auto added = *expand_size(self, {rows, columns}, "addmm_out");
+    if (!out.is_same(self)) at::native::resize_output(out, {rows, columns});
+    if (left) {
+        const auto lines = csr_of(mat1);
+        sparse_product(out, lines.crow_indices().contiguous(), {}, lines.col_indices(), lines.values(), mat2,
+                       added, beta, alpha);
+        return out;
+    }
+    // The columns of the second matrix are rows of its transpose.
+    const auto lines = mat2.layout() == kSparseCsc ? mat2 : coo_of(mat2).to_sparse_csc();
+    auto turned = at::empty({columns, rows}, out.options());
+    sparse_product(turned, lines.ccol_indices().contiguous(), {}, lines.row_indices(), lines.values(),
+                   mat1.t(), added.t(), beta, alpha);
+    return out.copy_(turned.t());
+}
+
+Tensor &addmv_out_sparse_csr_xpu(const Tensor &self, const Tensor &mat, const Tensor &vec, const Scalar &beta,
+                                 const Scalar &alpha, Tensor &out) {
+    TORCH_CHECK(mat.dim() == 2 && vec.dim() == 1 && mat.size(1) == vec.size(0),
+                "addmv: a matrix and a vector that fit are expected, got ", mat.sizes(), " and ",
+                vec.sizes());
+    const auto added = *expand_size(self, {mat.size(0)}, "addmv");
+    const auto product = at::addmm(added.unsqueeze(1), mat, vec.unsqueeze(1), beta, alpha).squeeze(1);
+    at::native::resize_output(out, product.sizes());
+    return out.copy_(product);
+}
+
+Tensor &add_out_sparse_csr_xpu(const Tensor &self, const Tensor &other, const Scalar &alpha, Tensor &out) {
+    TORCH_CHECK(self.sizes().equals(other.sizes()),
+                "torch.add: Expected input tensors to have the same shape, but got ", self.sizes(), " and ",
+                other.sizes());
+    if (self.layout() == kStrided) return at::add_out(out, self, coo_of(other), alpha);
+    if (other.layout() == kStrided) {
+        TORCH_CHECK(out.layout() == kStrided, "torch.add: a sparse tensor and a dense one make a dense one");
+        const auto sum = at::add(other.mul(alpha), coo_of(self));
+        at::native::resize_output(out, sum.sizes());
+        return out.copy_(sum);
+    }
+    return assign(at::add(coo_of(self), coo_of(other), alpha), out);
+}
+
+} // namespace at::native

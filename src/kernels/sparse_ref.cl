@@ -1,0 +1,98 @@
+/* The formulas stand in xpu/ops/sparse.h. Portable.
+ *
+ * -DKEYS     sparse_keys: one work-item a key
+ * -DSEARCH   sparse_search: one work-item a key, by bisection; -DI, -DO the dtypes of keys and places, i32 or i64
+ * -DREDUCE   sparse_reduce: one work-item a result; -DT=<dtype> -DKIND_b|i|u|f|c -DMAXIMUM=0|1
+ * -DPRODUCT  sparse_product: one work-item a result; -DT=<dtype> -DCOMPLEX_T -DFLOAT_T -DDOUBLE_T, -DI the
+ *            indices' dtype
+ * The last two: -DWIDE, work-groups lie along one row each, else they go over all results. */
+#include "sparse.h"
+
+#ifdef WIDE
+#define PLACE(rows)                                                                                          \
+    const long lanes = get_local_size(0), blocks = (p.width + lanes - 1) / lanes;                            \
+    const long row = XPU_GROUP(0) / blocks, column = (XPU_GROUP(0) - row * blocks) * lanes + get_local_id(0); \
+    if (column >= p.width) return;
+#else
+#define PLACE(rows)                                                                                          \
+    const long place = get_global_id(0);                                                                     \
+    if (place >= rows * p.width) return;                                                                     \
+    const long row = place / p.width, column = place - row * p.width;
+#endif
+
+#ifdef KEYS
+__kernel void sparse_keys(struct sparse_keys_params p) {
+    const long i = get_global_id(0);
+    if (i >= p.count) return;
+    __global const long *indices = XPU_CPTR(long, p.indices) + i * p.column_stride;
+    long key = 0;
+    for (int d = 0; d < p.dims; d++) key += indices[d * p.row_stride] * p.step[d];
+    XPU_PTR(long, p.keys)[i] = key;
+}
+#endif
+
+#ifdef SEARCH
+__kernel void sparse_search(struct sparse_search_params p) {
+    const long i = get_global_id(0);
+    if (i >= p.count) return;
+    const long key = p.keys ? (long)LOAD(I, XPU_CPTR(STORED(I), p.keys), i) : i;
+    __global const STORED(I) *sorted = XPU_CPTR(STORED(I), p.sorted);
+    long low = 0, high = p.length;
+    while (low < high) {
+        const long middle = low + (high - low) / 2, seen = LOAD(I, sorted, middle);
+        if (seen < key || (p.upper && seen == key))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    STORE(O, XPU_PTR(STORED(O), p.places), i, (COMPUTED(O))low);
+}
+#endif
+
+#ifdef REDUCE
+typedef COMPUTED(T) computed;
+
+static inline computed combine(computed old, computed v) {
+#if MAXIMUM && defined(KIND_f)
+    return old != old || old > v ? old : v;
+#elif MAXIMUM
+    return old > v ? old : v;
+#elif defined(KIND_b)
+    return old | v;
+#else
+    return old + v;
+#endif
+}
+
+__kernel void sparse_reduce(struct sparse_reduce_params p) {
+    PLACE(p.segments)
+    __global const STORED(T) *values = XPU_CPTR(STORED(T), p.values);
+    __global const long *places = XPU_CPTR(long, p.places), *starts = XPU_CPTR(long, p.starts);
+    long k = starts[row];
+    const long end = row + 1 < p.segments ? starts[row + 1] : p.count;
+    computed sum = LOAD(T, values, (places ? places[k] : k) * p.width + column);
+    for (k++; k < end; k++) sum = combine(sum, LOAD(T, values, (places ? places[k] : k) * p.width + column));
+    STORE(T, XPU_PTR(STORED(T), p.out), row * p.width + column, sum);
+}
+#endif
+
+#ifdef PRODUCT
+#include "gemm_tile.h"
+
+__kernel void sparse_product(struct sparse_product_params p) {
+    PLACE(p.rows)
+    __global const STORED(I) *starts = XPU_CPTR(STORED(I), p.starts), *columns = XPU_CPTR(STORED(I), p.columns);
+    __global const long *places = XPU_CPTR(long, p.places);
+    acc_t sum = (acc_t)0;
+    const long end = starts[row + 1];
+    for (long k = starts[row]; k < end; k++) {
+        const long e = places ? places[k] : k, from = columns[e];
+        if ((ulong)from >= (ulong)p.height) continue;
+        sum = multiply_add(sum, FETCH(p.values, e), FETCH(p.dense, from * p.dense_stride + column));
+    }
+    acc_t v = multiply(SCALAR(p.alpha), sum);
+    const acc_t beta = SCALAR(p.beta);
+    if (!is_zero(beta)) v = multiply_add(v, beta, FETCH(p.in, row * p.in_row + column * p.in_column));
+    KEEP(p.out, row * p.width + column, v);
+}
+#endif

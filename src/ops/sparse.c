@@ -1,0 +1,149 @@
+#include "xpu/ops/sparse.h"
+
+#include <stdio.h>
+
+#include "iter.h"
+#include "kernel.h"
+#include "kernels/sparse.h"
+#include "product.h"
+
+typedef enum entry { ENTRY_KEYS, ENTRY_SEARCH, ENTRY_REDUCE, ENTRY_PRODUCT } entry;
+
+#define GROUP 64
+
+static xpu_status find_kernel(int device, entry entry, uint64_t word, const char *options,
+                              const char *label_dtype, xpu_kernel **kernel) {
+    static const char *const names[] = {"sparse_keys", "sparse_search", "sparse_reduce", "sparse_product"};
+    const kernel_key key = {.family = FAMILY_SPARSE, .word = {word, entry}};
+    *kernel = kernel_find(device, &key);
+    if (*kernel) return XPU_SUCCESS;
+    char label[48];
+    snprintf(label, sizeof label, "%s %s", names[entry], label_dtype);
+    const kernel_recipe recipe = {
+        .file = "sparse_ref.cl", .options = options, .name = names[entry], .label = label};
+    return kernel_make(device, &key, &recipe, kernel);
+}
+
+static xpu_range over(int64_t count, uint64_t work) {
+    return (xpu_range){1, {(size_t)((count + GROUP - 1) / GROUP)}, {GROUP}, work};
+}
+
+/* Rows that are worth it get groups of their own, so that lanes lie side by side in a row. */
+static bool is_wide(int64_t width) { return width >= 16; }
+
+static xpu_range over_rows(int64_t rows, int64_t width, uint64_t work) {
+    if (!is_wide(width)) return over(rows * width, work);
+    const size_t local = width >= GROUP ? GROUP : 16;
+    return (xpu_range){1, {((size_t)width + local - 1) / local * (size_t)rows}, {local}, work};
+}
+
+static bool is_index(xpu_dtype dtype) { return dtype == XPU_INT64 || dtype == XPU_INT32; }
+
+xpu_status xpu_sparse_keys(xpu_stream *stream, const xpu_tensor *indices, const int64_t *step,
+                           int64_t *keys) {
+    if (indices->dtype != XPU_INT64 || indices->dims != 2 || indices->size[0] > XPU_MAX_DIMS)
+        return op_fail(XPU_ERROR_NOT_SUPPORTED,
+                       "sparse tensor: indices are i64, of at most %d sparse dimensions", XPU_MAX_DIMS);
+    struct sparse_keys_params p = {.indices = XPU_ADDR(indices->data),
+                                   .keys = XPU_ADDR(keys),
+                                   .count = indices->size[1],
+                                   .row_stride = indices->stride[0],
+                                   .column_stride = indices->stride[1],
+                                   .dims = indices->size[0]};
+    for (int d = 0; d < p.dims; d++) p.step[d] = step[d];
+    if (p.count == 0) return XPU_SUCCESS;
+    xpu_kernel *kernel;
+    XPU_TRY(find_kernel(xpu_stream_device(stream), ENTRY_KEYS, 0, "-DKEYS", "i64", &kernel));
+    const xpu_range range = over(p.count, (uint64_t)(p.count * p.dims) * 4);
+    return xpu_launch(stream, kernel, &range, &p, sizeof p);
+}
+
+xpu_status xpu_sparse_search(xpu_stream *stream, const xpu_sparse_search_args *a) {
+    if (!is_index(a->dtype) || !is_index(a->place_dtype))
+        return op_fail(XPU_ERROR_NOT_SUPPORTED, "sparse tensor: indices are i32 or i64");
+    if (a->count == 0) return XPU_SUCCESS;
+    char options[64];
+    snprintf(options, sizeof options, "-DSEARCH -DI=%s -DO=%s", dtype_token(a->dtype),
+             dtype_token(a->place_dtype));
+    xpu_kernel *kernel;
+    XPU_TRY(find_kernel(xpu_stream_device(stream), ENTRY_SEARCH,
+                        (uint64_t)a->dtype | (uint64_t)a->place_dtype << 8, options, dtype_token(a->dtype),
+                        &kernel));
+    const struct sparse_search_params p = {.sorted = XPU_ADDR(a->sorted),
+                                           .keys = XPU_ADDR(a->keys),
+                                           .places = XPU_ADDR(a->places),
+                                           .length = a->length,
+                                           .count = a->count,
+                                           .upper = a->upper};
+    const xpu_range range = over(a->count, (uint64_t)a->count * 64);
+    return xpu_launch(stream, kernel, &range, &p, sizeof p);
+}
+
+static xpu_status check_fp64(int device, xpu_dtype dtype) {
+    const xpu_device_properties *properties;
+    XPU_TRY(xpu_device_get_properties(device, &properties));
+    if (dtype_needs_fp64(dtype) && !properties->has_fp64)
+        return op_fail(XPU_ERROR_NOT_SUPPORTED, "sparse tensor: %s has no fp64", properties->name);
+    return XPU_SUCCESS;
+}
+
+xpu_status xpu_sparse_reduce(xpu_stream *stream, const xpu_sparse_reduce_args *a) {
+    const int device = xpu_stream_device(stream);
+    const bool maximum = a->reduction == XPU_SPARSE_MAX;
+    XPU_TRY(check_fp64(device, a->dtype));
+    if (maximum && dtype_is_complex(a->dtype))
+        return op_fail(XPU_ERROR_NOT_SUPPORTED, "sparse tensor: complex numbers have no maximum");
+    if (a->segments * a->width == 0) return XPU_SUCCESS;
+    char options[96];
+    snprintf(options, sizeof options, "-DREDUCE -DT=%s -DKIND_%c -DMAXIMUM=%d%s", dtype_token(a->dtype),
+             dtype_class(a->dtype), maximum, is_wide(a->width) ? " -DWIDE" : "");
+    xpu_kernel *kernel;
+    XPU_TRY(find_kernel(device, ENTRY_REDUCE,
+                        (uint64_t)a->dtype | (uint64_t)maximum << 8 | (uint64_t)is_wide(a->width) << 9,
+                        options, dtype_token(a->dtype), &kernel));
+    const struct sparse_reduce_params p = {.values = XPU_ADDR(a->values),
+                                           .places = XPU_ADDR(a->places),
+                                           .starts = XPU_ADDR(a->starts),
+                                           .out = XPU_ADDR(a->out),
+                                           .segments = a->segments,
+                                           .count = a->count,
+                                           .width = a->width};
+    const xpu_range range = over_rows(a->segments, a->width, (uint64_t)(a->count * a->width) * 4);
+    return xpu_launch(stream, kernel, &range, &p, sizeof p);
+}
+
+xpu_status xpu_sparse_product(xpu_stream *stream, const xpu_sparse_product_args *a) {
+    const int device = xpu_stream_device(stream);
+    const xpu_device_properties *properties;
+    XPU_TRY(xpu_device_get_properties(device, &properties));
+    XPU_TRY(product_check_dtype(properties, a->dtype, "sparse matrix product", false));
+    if (!is_index(a->index_dtype))
+        return op_fail(XPU_ERROR_NOT_SUPPORTED, "sparse matrix product: indices are i32 or i64");
+    if (a->rows * a->width == 0) return XPU_SUCCESS;
+    char options[128];
+    snprintf(options, sizeof options, "-DPRODUCT %s -DI=%s%s", product_dtype_options(a->dtype),
+             dtype_token(a->index_dtype), is_wide(a->width) ? " -DWIDE" : "");
+    xpu_kernel *kernel;
+    XPU_TRY(
+        find_kernel(device, ENTRY_PRODUCT,
+                    (uint64_t)a->dtype | (uint64_t)a->index_dtype << 8 | (uint64_t)is_wide(a->width) << 16,
+                    options, dtype_token(a->dtype), &kernel));
+    struct sparse_product_params p = {.starts = XPU_ADDR(a->starts),
+                                      .columns = XPU_ADDR(a->columns),
+                                      .places = XPU_ADDR(a->places),
+                                      .values = XPU_ADDR(a->values),
+                                      .dense = XPU_ADDR(a->dense),
+                                      .in = XPU_ADDR(a->in),
+                                      .out = XPU_ADDR(a->out),
+                                      .rows = a->rows,
+                                      .width = a->width,
+                                      .height = a->height,
+                                      .dense_stride = a->dense_stride,
+                                      .in_row = a->in_stride[0],
+                                      .in_column = a->in_stride[1]};
+    product_scalar(a->dtype, &a->alpha, p.alpha);
+    product_scalar(a->dtype, &a->beta, p.beta);
+    /* How many elements the rows have lies in device memory. */
+    const xpu_range range = over_rows(a->rows, a->width, (uint64_t)(a->rows * a->width) * 32);
+    return xpu_launch(stream, kernel, &range, &p, sizeof p);
+}
