@@ -6,7 +6,7 @@
 #define INDEX_DIMS 8
 #define INDEX_MAX 6
 
-/* All strides are in bytes. 768 bytes. */
+/* All strides are in bytes. 792 bytes. */
 struct index_params {
     xpu_addr out, in;
     struct fault_watch watch;
@@ -18,6 +18,9 @@ struct index_params {
     xpu_i64 serial; /* elements of the dimensions that run serially */
     xpu_i32 wrap;
     xpu_i32 block; /* scatter_blocks: elements of dimension 0 that a work-group takes */
+    /* scatter_keys, scatter_runs: `rows` rows of `serial` int64 each, offsets and places. */
+    xpu_addr keys, order;
+    xpu_i64 rows;
 };
 
 /* nonzero: `chunk` elements a work-item. */

@@ -6,8 +6,12 @@
  *   dimension 0. -DROW_LANES=16: rows have one index each and no gaps, and that many work-items share a block;
  *   =1: one work-item, not made into a vector, for scattered elements are faster one by one; -DSERIAL_FIRST=1:
  *   it walks the serial dimension to its end for each element, for memory is shorter there.
+ * scatter_keys, scatter_runs: the same for GPUs, where few work-items would walk far: the places that the
+ *   serial dimensions' elements go to are written down, sorted (xpu_sort, so that equal ones keep their order),
+ *   and the first element of each run of equal ones combines them all.
  * scatter_atomic: every element is a work-item; places are updated by compare and swap.
  *   -DT=dtype  -DOP=0 set, 1 add, 2 multiply, 3 minimum, 4 maximum (NaN wins)
+ *   -DSORTED=1 for scatter_keys and scatter_runs
  *   -DNI -DDIMS -DPDIMS -DI -DOS0 -DIS0 -DKS0 as in index_ref.cl, -DATOMIC=0|1, -DSIZE the element's bytes, -DT_<dtype>, -DKIND_b|i|u|f|c. */
 #ifdef ROW_LANES
 #define INDEX_X (long)(XPU_GROUP(0) * p.block)
@@ -110,6 +114,71 @@ __kernel void scatter_blocks(struct index_params p) {
         INDEX_MOVE(PDIMS, 1);
     }
 #endif
+}
+
+#elif SORTED
+
+#define NOWHERE LONG_MAX
+
+/* Moves along the serial dimensions to element s of them. */
+#define MOVE_SERIAL(s)                                                                                       \
+    do {                                                                                                     \
+        long left = s;                                                                                       \
+        _Pragma("unroll") for (int d = PDIMS; d < DIMS; d++) {                                               \
+            const long q = d + 1 < DIMS ? (long)((ulong)left / (ulong)p.size[d]) : 0;                        \
+            const long r = left - q * p.size[d];                                                             \
+            INDEX_MOVE(d, r);                                                                                \
+            left = q;                                                                                        \
+        }                                                                                                    \
+    } while (0)
+
+__kernel void scatter_keys(struct index_params p) {
+    const long s = get_global_id(0), row = get_global_id(1);
+    if (s >= p.serial || row >= p.rows) return;
+    long out = 0, in = 0, at[NI], rest = row;
+    for (int k = 0; k < NI; k++) at[k] = 0;
+#pragma unroll
+    for (int d = 0; d < PDIMS; d++) {
+        const long q = (long)((ulong)rest / (ulong)p.size[d]), r = rest - q * p.size[d];
+        INDEX_MOVE(d, r);
+        rest = q;
+    }
+    MOVE_SERIAL(s);
+    __global long *key = XPU_PTR(long, p.keys) + row * p.serial + s;
+    long offset = 0;
+    INDEX_RESOLVE(offset, 0, goto nowhere)
+    *key = offset;
+    return;
+nowhere:
+    *key = NOWHERE;
+}
+
+__kernel void scatter_runs(struct index_params p) {
+    const long x = get_global_id(0), s = get_global_id(1);
+    long z = get_global_id(2);
+    if (x >= p.size[0] || s >= p.serial) return;
+    const long row = p.rows > 1 ? x + p.size[0] * z : 0;
+    __global const long *keys = XPU_CPTR(long, p.keys) + row * p.serial;
+    __global const long *order = XPU_CPTR(long, p.order) + row * p.serial;
+    const long key = keys[s];
+    if (key == NOWHERE || (s > 0 && keys[s - 1] == key)) return;
+    long out = x * OS0, in = x * IS0, at[NI];
+    for (int k = 0; k < NI; k++) at[k] = 0;
+#pragma unroll
+    for (int d = 1; d < PDIMS; d++) {
+        const long q = d + 1 < PDIMS ? (long)((ulong)z / (ulong)p.size[d]) : 0, r = z - q * p.size[d];
+        INDEX_MOVE(d, r);
+        z = q;
+    }
+    __global stored *place = XPU_PTR(stored, p.out + out + key);
+    computed v = LOAD(T, place, 0);
+    const long in0 = in;
+    for (long i = s; i < p.serial && keys[i] == key; i++) {
+        in = in0;
+        MOVE_SERIAL(order[i]);
+        v = combine(v, LOAD(T, XPU_CPTR(stored, p.in + in), 0));
+    }
+    STORE(T, place, 0, v);
 }
 
 #elif !ATOMIC

@@ -3,7 +3,9 @@
 #include <stdlib.h>
 
 #include "ops/index_walk.h"
+#include "xpu/memory.h"
 #include "xpu/ops/index.h"
+#include "xpu/ops/sort.h"
 
 typedef struct accumulation {
     xpu_scatter_op op;
@@ -42,33 +44,108 @@ static blocks plan_blocks(index_walk *walk, bool atomic) {
     return plan;
 }
 
-static xpu_status combine(xpu_stream *stream, index_walk *walk, void *context) {
+/* The kernel `entry` of scatter_ref.cl; `variant` tells its builds apart. */
+static xpu_status find_kernel(const index_walk *walk, const accumulation *a, const char *entry,
+                              uint64_t variant, const char *more, xpu_kernel **kernel) {
     static const char *const names[] = {"set", "add", "mul", "min", "max"};
-    const accumulation *a = context;
-    blocks plan = plan_blocks(walk, a->atomic);
-    kernel_key key = {FAMILY_SCATTER,
-                      {index_key(walk), (uint64_t)a->op | (uint64_t)a->dtype << 8,
-                       (uint64_t)a->atomic | (uint64_t)plan.lanes << 8 | (uint64_t)plan.serial_first << 16}};
-    xpu_kernel *kernel = kernel_find(walk->device, &key);
-    if (!kernel) {
-        char options[256], label[48];
-        const char *token = dtype_token(a->dtype);
-        int n = index_options(walk, options, sizeof options);
-        n += snprintf(options + n, sizeof options - (size_t)n,
-                      " -DT=%s -DT_%s -DKIND_%c -DSIZE=%zu -DOP=%d -DATOMIC=%d", token, token,
-                      class_of[a->dtype], xpu_dtype_size(a->dtype), (int)a->op, a->atomic);
-        if (plan.lanes)
-            snprintf(options + n, sizeof options - (size_t)n, " -DROW_LANES=%d -DSERIAL_FIRST=%d", plan.lanes,
-                     plan.serial_first);
-        snprintf(label, sizeof label, "scatter_%s %s", names[a->op], token);
-        kernel_recipe recipe = {.file = "scatter_ref.cl",
-                                .options = options,
-                                .name = a->atomic    ? "scatter_atomic"
-                                        : plan.lanes ? "scatter_blocks"
-                                                     : "scatter_fixed",
-                                .label = label};
-        XPU_TRY(kernel_make(walk->device, &key, &recipe, &kernel));
+    kernel_key key = {FAMILY_SCATTER, {index_key(walk), (uint64_t)a->op | (uint64_t)a->dtype << 8, variant}};
+    *kernel = kernel_find(walk->device, &key);
+    if (*kernel) return XPU_SUCCESS;
+    char options[256], label[48];
+    const char *token = dtype_token(a->dtype);
+    int n = index_options(walk, options, sizeof options);
+    snprintf(options + n, sizeof options - (size_t)n,
+             " -DT=%s -DT_%s -DKIND_%c -DSIZE=%zu -DOP=%d -DATOMIC=%d%s", token, token, class_of[a->dtype],
+             xpu_dtype_size(a->dtype), (int)a->op, a->atomic, more);
+    snprintf(label, sizeof label, "scatter_%s %s", names[a->op], token);
+    kernel_recipe recipe = {.file = "scatter_ref.cl", .options = options, .name = entry, .label = label};
+    return kernel_make(walk->device, &key, &recipe, kernel);
+}
+
+/* --- in order, on GPUs --- */
+
+/* Few work-items that walk far are slower than a sort, which takes 48 bytes an element. */
+enum { SORT_FROM = 64, SORT_BELOW = 1 << 16, SORT_MOST = 1 << 27 };
+
+/* Rows of the serial dimensions' elements that are sorted by themselves: one, where all work-items go the
+ * same way. */
+static int64_t key_rows(const index_walk *walk) {
+    const struct index_params *p = &walk->params;
+    int64_t rows = 1;
+    bool moves = false;
+    for (int d = 0; d < walk->parallel; d++) {
+        rows *= p->size[d];
+        for (int k = 0; k < walk->indices; k++) moves |= p->size[d] > 1 && p->index_stride[k][d] != 0;
     }
+    return moves ? rows : 1;
+}
+
+static bool is_sorted(const index_walk *walk) {
+    const struct index_params *p = &walk->params;
+    const char *setting = getenv("OPENXPU_HOST_SORT"); /* 0: as others do, for tests */
+    if (walk->properties->type == XPU_DEVICE_CPU && !(setting && setting[0] == '0')) return false;
+    int64_t items = 1;
+    for (int d = 0; d < walk->parallel; d++) items *= p->size[d];
+    return p->serial >= SORT_FROM && items < SORT_BELOW && p->serial < INT32_MAX - 4096 &&
+           p->serial <= SORT_MOST / key_rows(walk);
+}
+
+static xpu_range over(size_t x, size_t y, size_t z, const xpu_device_properties *properties) {
+    size_t group = properties->max_work_group_size < 256 ? properties->max_work_group_size : 256;
+    size_t columns = 1;
+    while (columns < x && columns < group) columns *= 2;
+    return (xpu_range){
+        .dims = 3,
+        .groups = {(x + columns - 1) / columns, (y + group / columns - 1) / (group / columns), z},
+        .local = {columns, group / columns, 1},
+        .work = (uint64_t)x * y * z * 8};
+}
+
+static xpu_status combine_sorted(xpu_stream *stream, index_walk *walk, const accumulation *a) {
+    struct index_params *p = &walk->params;
+    xpu_kernel *write_keys, *combine_runs;
+    XPU_TRY(find_kernel(walk, a, "scatter_keys", 1u << 1, " -DSORTED=1", &write_keys));
+    XPU_TRY(find_kernel(walk, a, "scatter_runs", 1u << 2, " -DSORTED=1", &combine_runs));
+    p->rows = key_rows(walk);
+    int64_t size[2] = {p->rows, p->serial}, stride[2] = {p->serial, 1};
+    size_t bytes = (size_t)(size[0] * size[1]) * sizeof(int64_t);
+    char *memory;
+    XPU_TRY(xpu_malloc(stream, 3 * bytes, (void **)&memory));
+    xpu_tensor keys = {.data = memory, .dtype = XPU_INT64, .dims = 2, .size = size, .stride = stride};
+    xpu_tensor sorted = keys, order = keys;
+    sorted.data = memory + bytes;
+    order.data = memory + 2 * bytes;
+
+    size_t others = 1;
+    for (int d = 1; d < walk->parallel; d++) others *= (size_t)p->size[d];
+    xpu_range range = over((size_t)p->serial, (size_t)p->rows, 1, walk->properties);
+    p->keys = XPU_ADDR(keys.data);
+    xpu_status status = xpu_launch(stream, write_keys, &range, p, sizeof *p);
+    if (status == XPU_SUCCESS) status = xpu_sort(stream, &sorted, &order, &keys, 1, false, 0);
+    if (status == XPU_SUCCESS) {
+        p->keys = XPU_ADDR(sorted.data);
+        p->order = XPU_ADDR(order.data);
+        range = over((size_t)p->size[0], (size_t)p->serial, others, walk->properties);
+        status = xpu_launch(stream, combine_runs, &range, p, sizeof *p);
+    }
+    xpu_free(memory);
+    return status;
+}
+
+static xpu_status combine(xpu_stream *stream, index_walk *walk, void *context) {
+    const accumulation *a = context;
+    if (!a->atomic && is_sorted(walk)) return combine_sorted(stream, walk, a);
+    blocks plan = plan_blocks(walk, a->atomic);
+    char more[64] = "";
+    if (plan.lanes)
+        snprintf(more, sizeof more, " -DROW_LANES=%d -DSERIAL_FIRST=%d", plan.lanes, plan.serial_first);
+    xpu_kernel *kernel;
+    XPU_TRY(find_kernel(walk, a,
+                        a->atomic    ? "scatter_atomic"
+                        : plan.lanes ? "scatter_blocks"
+                                     : "scatter_fixed",
+                        (uint64_t)a->atomic | (uint64_t)plan.lanes << 8 | (uint64_t)plan.serial_first << 16,
+                        more, &kernel));
     xpu_range range =
         plan.lanes ? index_blocks(walk, walk->params.block, (size_t)plan.lanes) : index_range(walk, 8);
     return xpu_launch(stream, kernel, &range, &walk->params, sizeof walk->params);

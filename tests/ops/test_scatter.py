@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -82,6 +86,46 @@ def test_index_add(dtype: torch.dtype) -> None:
         same(lambda x, dim, i, v: x.index_add(dim, i.int(), v, alpha=2), few, dim, i, some, rtol=1e-6)
         refused(lambda x, dim, i, v: x.index_add_(dim, i, v), x, dim, i + 9, v)
     same(lambda x, i, v: x.index_add_(0, i, v), torch.tensor(1.0), torch.tensor([0]), torch.tensor([2.0]))
+
+
+SORTED = """
+import torch
+
+def run(function, *tensors):
+    same = [function(*(t.to(device, copy=True) for t in tensors)).cpu() for device in ("cpu", "xpu", "xpu")]
+    assert torch.equal(same[1], same[2]) and torch.equal(same[0], same[1]), (same, function)
+
+torch.use_deterministic_algorithms(True)
+torch.manual_seed(0)
+for n, c in ((70, 1), (1000, 3), (3001, 40), (5000, 1)):
+    x, v, i = torch.randn(10, c), torch.randn(n, c), torch.randint(-10, 10, (n,))
+    run(lambda x, i, v: x.index_put_((i,), v, accumulate=True), x, i, v)
+    run(lambda x, i, v: torch.ops.aten.index_put_(x.t(), [None, i], v.t(), True), x, i, v)
+    run(lambda x, i, v: x.index_put_((i,), v), x, i, v)
+    run(lambda x, i, v: x.index_add_(0, i, v), x, i % 10, v)
+    run(lambda x, i, v: x.scatter_add_(0, i, v), x, (i[:, None] + torch.arange(c)) % 10, v)
+    run(lambda x, i, v: x.scatter_reduce_(0, i, v, "amax"), x, (i[:, None] + torch.arange(c)) % 10, v)
+    cube, j = torch.randn(4, 5, c), torch.randint(5, (n // 7, 7))
+    run(lambda x, i, j, v: x.index_put_((i, j), v, accumulate=True), cube, i[: j.numel()].view_as(j) % 4, j,
+        v[: j.numel()].view(*j.shape, c))
+try:
+    torch.zeros(3, device="xpu").index_put_((torch.full((99,), 7, device="xpu"),), torch.ones(99, device="xpu"), accumulate=True)
+    torch.xpu.synchronize()
+except IndexError:
+    print("refused")
+"""
+
+
+def test_sorted_sums() -> None:
+    """What GPUs do under use_deterministic_algorithms, on the host's processor."""
+    result = subprocess.run(
+        [sys.executable, "-c", "import openxpu\n" + SORTED],
+        env={**os.environ, "OPENXPU_HOST_SORT": "0", "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == "refused\n"
 
 
 def test_deterministic() -> None:
