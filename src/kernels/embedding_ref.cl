@@ -8,12 +8,17 @@
  *                      of work-items has a chunk, and keeps what isn't whole for
  *   rows_gradient_finish
  *   bag_weights        the gradient of the factors: a row of work-items each index
- * Options: T the weight's dtype, ACC, I the indices' dtype, MAX, PACK and BITS, a type of a pack's size. */
+ * Options: T the weight's dtype, ACC, I the indices' dtype, MAX, PACK and BITS, a type of a pack's size;
+ * BY_ELEMENT: packs are loaded element by element, for processors' compilers make vectors of that. */
 #include "embedding.h"
 
 #define LANE get_local_id(0)
 #define ROW get_local_id(1)
+#ifdef BY_ELEMENT
+#define EMBEDDING_KERNEL XPU_BY_ITSELF __attribute__((reqd_work_group_size(FEATURES, ROWS, 1))) __kernel
+#else
 #define EMBEDDING_KERNEL __attribute__((reqd_work_group_size(FEATURES, ROWS, 1))) __kernel
+#endif
 
 typedef STORED(I) index_t;
 
@@ -23,7 +28,7 @@ typedef struct pack {
 
 static inline pack load_pack(__global const STORED(T) *p, size_t i) {
     pack r;
-#if PACK > 1
+#if PACK > 1 && !defined BY_ELEMENT
     union {
         BITS whole;
         RAW(T) element[PACK];
@@ -32,13 +37,14 @@ static inline pack load_pack(__global const STORED(T) *p, size_t i) {
 #pragma unroll
     for (uint k = 0; k < PACK; k++) r.v[k] = WIDEN(T, u.element[k]);
 #else
-    r.v[0] = LOAD(T, p, i);
+#pragma unroll
+    for (uint k = 0; k < PACK; k++) r.v[k] = LOAD(T, p, i + k);
 #endif
     return r;
 }
 
 static inline void store_pack(__global STORED(T) *p, size_t i, pack r) {
-#if PACK > 1
+#if PACK > 1 && !defined BY_ELEMENT
     union {
         BITS whole;
         RAW(T) element[PACK];
@@ -47,7 +53,8 @@ static inline void store_pack(__global STORED(T) *p, size_t i, pack r) {
     for (uint k = 0; k < PACK; k++) u.element[k] = NARROW(T, r.v[k]);
     *(__global BITS *)(p + i) = u.whole;
 #else
-    STORE(T, p, i, r.v[0]);
+#pragma unroll
+    for (uint k = 0; k < PACK; k++) STORE(T, p, i + k, r.v[k]);
 #endif
 }
 

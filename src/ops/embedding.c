@@ -11,7 +11,8 @@
 
 #define LANES 256        /* of a GPU's work-group */
 #define MOST_FEATURES 64 /* of them along a row */
-#define HOST_FEATURES 16 /* a processor's work-group has these alone */
+#define HOST_PACK 16     /* a processor's work-item has these alone, */
+#define HOST_FEATURES 16 /* or, of odd rows, a work-group has, a work-item each */
 #define SPLIT_ROWS 16    /* indices of a split that each row of a work-group should have, at least */
 #define MOST_SPLITS 1024
 #define GROUPS_A_UNIT 16
@@ -32,7 +33,11 @@ static bool divides(int64_t pack, size_t size, const void *address) {
 
 static shape shape_for(const xpu_device_properties *device, const xpu_bags *args, const void *first,
                        const void *second) {
-    if (plans_for_processor(device)) return (shape){HOST_FEATURES, 1, 1, false};
+    if (plans_for_processor(device)) {
+        shape s = {1, 1, HOST_PACK, false};
+        while (args->width % s.pack) s.pack /= 2;
+        return s.pack == 1 ? (shape){HOST_FEATURES, 1, 1, false} : s;
+    }
     const size_t size = xpu_dtype_size(args->dtype);
     shape s = {.features = 1, .pack = (int)(16 / size)};
     while (s.pack > 1 && (args->width % s.pack || args->row_stride % s.pack ||
@@ -56,13 +61,14 @@ static xpu_status get_kernel(int device, int which, bool maximum, const xpu_bags
                              0}};
     *kernel = kernel_find(device, &key);
     if (*kernel) return XPU_SUCCESS;
-    char options[256], label[48];
+    char options[288], label[48];
+    const bool by_element = s->pack > 1 && s->features == 1 && s->rows == 1;
     const char *token = dtype_token(args->dtype);
     snprintf(options, sizeof options,
-             "-DT=%s -DI=%s -DACC=%s -DFEATURES=%d -DROWS=%d -DPACK=%d -DBITS=%s -DBUILD_%s%s%s", token,
+             "-DT=%s -DI=%s -DACC=%s -DFEATURES=%d -DROWS=%d -DPACK=%d -DBITS=%s -DBUILD_%s%s%s%s", token,
              dtype_token(args->index_dtype), args->dtype == XPU_FLOAT64 ? "double" : "float", s->features,
              s->rows, s->pack, pack_type(s->pack, args->dtype), parts[which], maximum ? " -DMAX" : "",
-             s->shared ? " -DSHARED" : "");
+             s->shared ? " -DSHARED" : "", by_element ? " -DBY_ELEMENT" : "");
     snprintf(label, sizeof label, "%s %s", names[which], token);
     const kernel_recipe recipe = {
         .file = "embedding_ref.cl", .options = options, .name = names[which], .label = label};
