@@ -79,6 +79,10 @@ KINDS = {"nested": "NestedTensor", "sparse": "Sparse", "sparse_csr": "SparseCsr"
 # The PyTorch that the pointwise table is written for: there a name that doesn't exist is a mistake.
 REFERENCE = (2, 13)
 
+# Operators of these families leave the check that all tensors are on one device to a TensorIterator, which
+# their kernels here don't build: the wrapper checks.
+WITHOUT_ITERATOR = {"reduce"}
+
 Group: TypeAlias = "NativeFunction | NativeFunctionsGroup"
 Version: TypeAlias = tuple[int, int]
 
@@ -191,11 +195,16 @@ def merge(
         elif "structured_delegate" in operator:
             raise Mistake(f"{where}: name {operator['structured_delegate']}, which does the work")
         elif not operator.get("structured") and not set(dispatch) - {"__line__"}:
+            if entry.since and version < entry.since:
+                notes.append(f"{where}: made of other operators in PyTorch {version[0]}.{version[1]}")
+                continue
             raise Mistake(f"{where}: is made of other operators; a kernel would lose its gradient")
         elif "CompositeImplicitAutograd" in dispatch and not re.search(
             r"\b(CPU|CUDA)\b", " ".join(map(str, dispatch))
         ):
             raise Mistake(f"{where}: is made of other operators; a kernel would lose its gradient")
+        if entry.family in WITHOUT_ITERATOR and not operator.get("structured"):
+            operator.pop("device_check", None)
         dispatch[str(entry.key)] = entry.kernel
         used[entry.overload] = entry
     return used, notes

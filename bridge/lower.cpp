@@ -1,5 +1,8 @@
-#include "lower.h"
+#include "operands.h"
 
+#include <ATen/MemoryOverlap.h>
+#include <ATen/native/Resize.h>
+#include <ATen/ops/empty.h>
 #include <c10/core/CPUAllocator.h>
 
 #include <atomic>
@@ -115,6 +118,20 @@ xpu_iter iter_of(at::TensorIteratorBase &iter, std::optional<xpu_dtype> all) {
     return result;
 }
 
+at::Tensor dense_for(const at::Tensor &out, c10::ScalarType dtype, at::MemoryFormat format) {
+    TORCH_CHECK(out.scalar_type() == dtype, "Expected out tensor to have dtype ", dtype, ", but got ",
+                out.scalar_type(), " instead");
+    at::assert_no_internal_overlap(out);
+    return out.is_contiguous(format) ? out : at::empty(out.sizes(), out.options().memory_format(format));
+}
+
+at::Tensor &give(const at::Tensor &value, at::Tensor &out) {
+    TORCH_CHECK(out.scalar_type() == value.scalar_type(), "Expected out tensor to have dtype ",
+                value.scalar_type(), ", but got ", out.scalar_type(), " instead");
+    at::native::resize_output(out, value.sizes());
+    return out.copy_(value);
+}
+
 namespace {
 
 // The context of an alias: one reference to the storage it lies in.
@@ -122,9 +139,7 @@ void drop_reference(void *storage) {
     c10::raw::intrusive_ptr::decref(static_cast<c10::StorageImpl *>(storage));
 }
 
-} // namespace
-
-at::Tensor as_cpu(const at::Tensor &tensor, bool resizable) {
+at::Tensor alias_of(const at::Tensor &tensor, bool written, bool resizable) {
     if (!tensor.defined() || tensor.is_cpu()) return tensor;
     const auto device = tensor.device().index();
     TORCH_INTERNAL_ASSERT(tensor.is_xpu() && is_host_device(device), "as_cpu of a tensor on ",
@@ -134,7 +149,8 @@ at::Tensor as_cpu(const at::Tensor &tensor, bool resizable) {
     auto *impl = tensor.unsafeGetTensorImpl();
     auto *storage = impl->unsafe_storage().unsafeGetStorageImpl();
     c10::raw::intrusive_ptr::incref(storage);
-    c10::DataPtr data(storage->mutable_data(), storage, drop_reference, c10::kCPU);
+    c10::DataPtr data(written ? storage->mutable_data() : const_cast<void *>(storage->data()), storage,
+                      drop_reference, c10::kCPU);
     c10::Storage alias(c10::Storage::use_byte_size_t(), storage->sym_nbytes(), std::move(data),
                        resizable ? c10::GetCPUAllocator() : nullptr, resizable);
     auto result = at::detail::make_tensor<c10::TensorImpl>(
@@ -146,5 +162,10 @@ at::Tensor as_cpu(const at::Tensor &tensor, bool resizable) {
     if (impl->is_wrapped_number()) cpu->set_wrapped_number(true);
     return result;
 }
+
+} // namespace
+
+at::Tensor as_cpu(const at::Tensor &tensor, bool resizable) { return alias_of(tensor, true, resizable); }
+at::Tensor as_cpu_input(const at::Tensor &tensor) { return alias_of(tensor, false, false); }
 
 } // namespace openxpu

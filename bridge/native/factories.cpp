@@ -19,6 +19,7 @@
 #include <ATen/ops/triu_native.h>
 
 #include "native/index.h"
+#include "operands.h"
 #include "xpu/ops/copy.h"
 
 namespace at::native {
@@ -34,10 +35,9 @@ namespace {
 // Calls `fill` with a contiguous tensor of out's shape, and sees to it that out gets the values.
 template <class Fill> void through_contiguous(Tensor &out, Fill fill) {
     if (out.numel() == 0) return;
-    if (out.is_contiguous()) return fill(out);
-    const auto contiguous = at::empty_like(out, LEGACY_CONTIGUOUS_MEMORY_FORMAT);
-    fill(contiguous);
-    out.copy_(contiguous);
+    const auto dense = openxpu::dense_for(out, out.scalar_type());
+    fill(dense);
+    openxpu::deliver(dense, out);
 }
 
 Tensor &series(Tensor &out, int64_t size, const Scalar &start, const Scalar &step) {
@@ -120,7 +120,7 @@ Tensor &eye_out_xpu(int64_t n, Tensor &out) { return eye_out_xpu(n, n, out); }
 
 static void triangle(const Tensor &self, const Tensor &out, int64_t diagonal, bool upper) {
     if (out.numel() == 0) return;
-    const auto from = tensor_of(self), to = tensor_of(out);
+    const auto from = openxpu::input_of(self), to = tensor_of(out);
     check(xpu_triangle(current_stream(out), &from, &to, diagonal, upper));
 }
 
@@ -167,7 +167,7 @@ Tensor flip_xpu(const Tensor &self, IntArrayRef dims) {
     auto &to = iter.operand[0], &from = iter.operand[1];
     to.dtype = from.dtype = openxpu::bits_of(self).dtype;
     to.data = out.mutable_data_ptr();
-    auto *start = static_cast<char *>(self.mutable_data_ptr());
+    auto *start = static_cast<char *>(openxpu::input_data(self));
     for (int d = 0; d < iter.dims; d++) {
         const int dim = iter.dims - 1 - d;
         iter.size[d] = self.size(dim);
@@ -193,9 +193,6 @@ bool equal_xpu(const Tensor &self, const Tensor &other) {
     TORCH_CHECK(self.device() == other.device(),
                 "Cannot compare two tensors on different devices. Got: ", self.device(), " and ",
                 other.device());
-    TORCH_CHECK(self.scalar_type() == other.scalar_type(),
-                "Expected all tensors to have the same dtype, but got ", self.scalar_type(), " and ",
-                other.scalar_type());
     if (self.sizes() != other.sizes()) return false;
     return self.numel() == 0 || at::eq(self, other).all().item<bool>();
 }

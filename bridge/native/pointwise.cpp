@@ -13,6 +13,7 @@
 #include <ATen/ops/div.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/mul.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/pow_native.h>
 #include <ATen/ops/result_type.h>
@@ -278,6 +279,20 @@ Tensor &floor_divide_out_xpu(const Tensor &self, const Tensor &other, Tensor &ou
 Tensor &floor_divide_xpu_(Tensor &self, const Tensor &other) {
     return floor_divide_out_xpu(self, other, self);
 }
+
+// Integer exponents need no power of two, which may be too large where the result isn't.
+static bool is_scaling(const Tensor &self, const Tensor &other) {
+    return isFloatingType(self.scalar_type()) && isIntegralType(other.scalar_type(), /*includeBool=*/true);
+}
+Tensor ldexp_xpu(const Tensor &self, const Tensor &other) {
+    return is_scaling(self, other) ? binary(self, other, XPU_POINTWISE_LDEXP)
+                                   : at::mul(self, at::pow(2.0, other));
+}
+Tensor &ldexp_out_xpu(const Tensor &self, const Tensor &other, Tensor &out) {
+    return is_scaling(self, other) ? binary(out, self, other, XPU_POINTWISE_LDEXP)
+                                   : at::mul_out(out, self, at::pow(2.0, other));
+}
+Tensor &ldexp_xpu_(Tensor &self, const Tensor &other) { return ldexp_out_xpu(self, other, self); }
 
 Tensor isnan_xpu(const Tensor &self) {
     auto out = at::empty({0}, self.options().dtype(kBool));

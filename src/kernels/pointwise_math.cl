@@ -182,14 +182,21 @@ static inline R m_bce_grad(R g, R x, R target) {
 static inline R m_fraction(R x) { int e; return frexp(x, &e); }
 static inline int m_exponent(R x) { int e; frexp(x, &e); return isinf(x) || x != x ? 0 : e; }
 /* nextafter on the grid of the compute dtype. */
+#ifdef COMPUTE_HALF
 #ifdef COMPUTE_BF16
+#define HALF_BITS narrow_bf16
+#define HALF_VALUE widen_bf16
+#else
+#define HALF_BITS narrow_f16
+#define HALF_VALUE widen_f16
+#endif
 static inline R m_nextafter(R x, R y) {
     if (x != x || y != y) return (R)NAN;
     if (x == y) return y;
-    if (x == 0.0f) return copysign(bf16_to_float(1), y);
-    int bits = (int)(as_uint(x) >> 16);
+    if (x == 0.0f) return copysign(HALF_VALUE((ushort)1), y);
+    ushort bits = HALF_BITS(x);
     bits += (x < y) == (x > 0.0f) ? 1 : -1;
-    return bf16_to_float((ushort)bits);
+    return HALF_VALUE(bits);
 }
 #else
 static inline R m_nextafter(R x, R y) { return nextafter(x, y); }

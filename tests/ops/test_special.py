@@ -10,6 +10,7 @@ from openxpu import _bridge
 from torch import special
 
 INF, NAN = math.inf, math.nan
+TORCH = tuple(int(part) for part in torch.__version__.split(".")[:2])
 
 
 def line(low: float, high: float) -> torch.Tensor:
@@ -169,3 +170,50 @@ def test_scalar_operands() -> None:
         special.legendre_polynomial_p(x, 3).cpu(), special.legendre_polynomial_p(x.cpu(), 3)
     )
     torch.testing.assert_close(special.zeta(2.0, x + 3).cpu(), special.zeta(2.0, x.cpu() + 3))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_nextafter_steps_on_the_grid_of_halves(dtype: torch.dtype) -> None:
+    every = torch.arange(-(2**15), 2**15, dtype=torch.int16).view(dtype)
+    for to in (INF, -INF, 0.0, -0.0, 1.0, NAN):
+        target = torch.full_like(every, to)
+        actual = torch.nextafter(every.to("xpu"), target.to("xpu")).cpu()
+        expected = torch.nextafter(every, target)
+        assert torch.equal(actual.isnan(), expected.isnan())
+        numbers = ~expected.isnan()
+        assert torch.equal(actual[numbers].view(torch.int16), expected[numbers].view(torch.int16))
+
+
+@pytest.mark.skipif(TORCH < (2, 13), reason="ldexp was a product with a power of two")
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("kind", [torch.int64, torch.int32, torch.int8, torch.uint8])
+def test_ldexp_with_integer_exponents(dtype: torch.dtype, kind: torch.dtype) -> None:
+    x = torch.tensor([0.0, -0.0, 1.0, -1.5, 3e-5, 6e4, INF, -INF, NAN], dtype=dtype)[:, None]
+    e = torch.tensor([0, 1, 3, -1, -3, 12, -12, 100, -100, 127]).to(kind)
+    actual, expected = torch.ldexp(x.to("xpu"), e.to("xpu")), torch.ldexp(x.double(), e).to(dtype)
+    assert actual.dtype == torch.ldexp(x, e).dtype
+    assert torch.equal(actual.isnan().cpu(), expected.isnan())
+    assert torch.equal(actual.nan_to_num().cpu(), expected.nan_to_num())
+
+
+def test_ldexp_of_far_exponents_in_place_and_out() -> None:
+    x = torch.tensor([1e-30, 1e30, 1.0], device="xpu", requires_grad=True)
+    e = torch.tensor([200, -200, 2**40], device="xpu")
+    y = torch.ldexp(x, e)
+    assert torch.equal(y.detach().cpu(), torch.tensor([1e-30 * 2.0**200, 1e30 * 2.0**-200, INF]))
+    torch.ldexp(x, e.clamp(0, 3)).sum().backward()
+    assert x.grad.tolist() == [8.0, 1.0, 8.0]
+    out = torch.empty(3, device="xpu")
+    assert torch.ldexp(x.detach(), e, out=out) is out and torch.equal(out, y.detach())
+    assert torch.equal(x.detach().clone().ldexp_(e), out)
+    with pytest.raises(RuntimeError, match="can't be cast"):
+        e.ldexp_(out)
+
+
+def test_equal_promotes_dtypes() -> None:
+    ones = torch.ones(2, device="xpu")
+    for dtype in (torch.int64, torch.bool, torch.float16, torch.complex64):
+        assert torch.equal(ones, ones.to(dtype)) and not torch.equal(ones * 2, ones.to(dtype))
+    assert not torch.equal(ones, torch.ones(3, dtype=torch.int64, device="xpu"))
+    with pytest.raises(RuntimeError, match="on the same device"):
+        torch.equal(ones, torch.ones(2))
