@@ -13,7 +13,7 @@
 #include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
 
-#include "lower.h"
+#include "operands.h"
 #include "xpu/memory.h"
 #include "xpu/ops/copy.h"
 
@@ -82,7 +82,7 @@ void copy_within(const Tensor &to, const Tensor &from) {
         const auto parts = [](const Tensor &x) { return at::view_as_real(x.is_conj() ? x.conj() : x); };
         copy_within(parts(to), parts(from));
     } else if (is_host_device(to.device().index())) {
-        as_cpu(to).copy_(as_cpu(from));
+        as_cpu(to).copy_(as_cpu_input(from));
     } else {
         to.copy_(from.cpu().to(target));
     }
@@ -114,7 +114,7 @@ void to_host(const Tensor &to, const Tensor &from, bool non_blocking) {
     if (same_layout(to, from)) return copy_bytes(to, from, non_blocking);
     if (is_host_device(from.device().index())) {
         // as_cpu waits where the device is asynchronous
-        Tensor(to).copy_(as_cpu(from));
+        Tensor(to).copy_(as_cpu_input(from));
         return;
     }
     auto staged = from;
@@ -190,7 +190,7 @@ Tensor copy_from_and_resize(const Tensor &self, const Tensor &target) {
 }
 
 at::Scalar local_scalar(const Tensor &self) {
-    if (is_host_device(self.device().index())) return at::native::_local_scalar_dense_cpu(as_cpu(self));
+    if (is_host_device(self.device().index())) return at::native::_local_scalar_dense_cpu(as_cpu_input(self));
     Tensor value = at::detail::empty_cpu({}, self.scalar_type(), {}, {}, {}, {});
     check(xpu_memcpy(current_stream(self), value.mutable_data_ptr(), self.const_data_ptr(), self.itemsize(),
                      true));

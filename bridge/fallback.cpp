@@ -11,6 +11,7 @@
 #include <ATen/Functions.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/COW.h>
 #include <torch/library.h>
 
 #include <cstdlib>
@@ -19,7 +20,7 @@
 #include <unordered_map>
 
 #include "generator.h"
-#include "lower.h"
+#include "operands.h"
 
 namespace openxpu {
 namespace {
@@ -53,6 +54,18 @@ bool writes_unmarked(const std::string &name) {
     return false;
 }
 
+// Operators that take tensors on the CPU beside those on the device: lengths and shapes.
+bool takes_cpu_tensors(std::string_view name) {
+    for (const char *part : {"ctc_loss", "nested", "quantized"})
+        if (name.find(part) != name.npos) return true;
+    return false;
+}
+
+// Do lazy clones share the tensor's memory?
+bool is_shared(const Tensor &tensor) {
+    return tensor.has_storage() && c10::impl::cow::is_cow_data_ptr(tensor.storage().data_ptr());
+}
+
 std::mutex counts_lock;
 std::unordered_map<std::string, int64_t> counts;
 
@@ -74,8 +87,16 @@ void count(const c10::OperatorHandle &op) {
 // A tensor argument and what the CPU gets in its place.
 struct Argument {
     Tensor device, host;
-    void *data; // of the host tensor's storage before the call
     bool written;
+    bool aliased; // over the same memory
+    // The host tensor before the call.
+    void *data;
+    c10::DimVector sizes, strides;
+    int64_t offset;
+
+    bool reshaped() const {
+        return host.sizes() != sizes || host.strides() != strides || host.storage_offset() != offset;
+    }
 };
 
 class Call {
@@ -86,9 +107,9 @@ class Call {
     void run() {
         const auto count = schema.arguments().size();
         first = stack->size() - count;
-        // The tensors, on whose device everything is to happen, come before generators and devices.
-        for (size_t i = 0; i < count; i++) replace(peek(i), schema.arguments()[i]);
+        for (size_t i = 0; i < count; i++) look_at(peek(i), is_written(schema.arguments()[i]));
         TORCH_CHECK(target, "Could not run '", op.operator_name(), "' on xpu: no argument is on the device");
+        for (size_t i = 0; i < count; i++) replace(peek(i), schema.arguments()[i]);
         const c10::DeviceGuard guard(*target);
         for (size_t i = 0; i < count; i++) replace_generator(peek(i), schema.arguments()[i]);
         op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
@@ -108,39 +129,77 @@ class Call {
 
     IValue &peek(size_t i) { return (*stack)[first + i]; }
 
-    Tensor to_host(const Tensor &tensor, bool written) {
-        if (!tensor.defined() || !tensor.is_xpu()) return tensor;
-        if (!target) target = tensor.device();
+    bool is_written(const c10::Argument &argument) const {
+        return (argument.alias_info() && argument.alias_info()->isWrite()) ||
+               writes_unmarked(op.operator_name().name);
+    }
+
+    // The device on which everything is to happen is that of the first argument which has one. What is
+    // written shares its memory with no lazy clone from here on, whichever arguments it comes as.
+    void look_at(const IValue &value, bool written) {
+        const auto look = [&](const Tensor &tensor) {
+            if (!tensor.defined() || !tensor.is_xpu()) return;
+            if (!target) target = tensor.device();
+            if (written && tensor.has_storage()) tensor.storage().mutable_data();
+        };
+        if (value.isTensor()) look(value.toTensor());
+        if (value.isTensorList())
+            for (const Tensor &tensor : value.toTensorList()) look(tensor);
+        if (value.isOptionalTensorList())
+            for (const std::optional<Tensor> tensor : value.toOptionalTensorList())
+                if (tensor) look(*tensor);
+        if (value.isDevice() && value.toDevice().is_xpu() && !target) target = value.toDevice();
+    }
+
+    // The rule that PyTorch writes into the wrappers of operators with a kernel; inputs of no dimension are
+    // numbers and may lie on the CPU.
+    void check_device(const Tensor &tensor, bool written, const std::string &argument) {
+        if (tensor.device() == *target || takes_cpu_tensors(op.operator_name().name)) return;
+        TORCH_CHECK(!written && tensor.is_cpu() && tensor.dim() == 0,
+                    "Expected all tensors to be on the same device, but got ", argument, " is on ",
+                    tensor.device(), ", different from other tensors on ", *target,
+                    " (when checking argument in ", op.operator_name(), ")");
+    }
+
+    Tensor to_host(const Tensor &tensor, bool written, const c10::Argument &argument) {
+        if (!tensor.defined()) return tensor;
+        check_device(tensor, written, argument.name());
+        if (!tensor.is_xpu()) return tensor;
         for (auto &known : arguments)
             if (known.device.is_same(tensor)) {
                 known.written |= written;
                 return known.host;
             }
-        auto host = is_host_device(tensor.device().index()) ? as_cpu(tensor, true) : tensor.to(c10::kCPU);
-        arguments.push_back(
-            {tensor, host, host.has_storage() ? host.storage().mutable_data() : nullptr, written});
+        const bool on_host = is_host_device(tensor.device().index());
+        // Some of the CPU's kernels take every out tensor for contiguous.
+        const bool beside = on_host && argument.is_out() && !tensor.is_contiguous();
+        const auto host = beside              ? at::empty(tensor.sizes(), tensor.options().device(c10::kCPU))
+                          : !on_host          ? tensor.to(c10::kCPU)
+                          : is_shared(tensor) ? as_cpu_input(tensor)
+                                              : as_cpu(tensor, true);
+        arguments.push_back({tensor, host, written, on_host && !beside,
+                             host.has_storage() ? host.storage().mutable_data() : nullptr,
+                             c10::DimVector(host.sizes()), c10::DimVector(host.strides()),
+                             host.storage_offset()});
         return host;
     }
 
     void replace(IValue &value, const c10::Argument &argument) {
-        const bool written = (argument.alias_info() && argument.alias_info()->isWrite()) ||
-                             writes_unmarked(op.operator_name().name);
+        const bool written = is_written(argument);
         if (value.isTensor()) {
-            value = to_host(value.toTensor(), written);
+            value = to_host(value.toTensor(), written, argument);
         } else if (value.isTensorList()) {
             const auto tensors = value.toTensorList();
             c10::List<Tensor> host;
             host.reserve(tensors.size());
-            for (const Tensor &tensor : tensors) host.push_back(to_host(tensor, written));
+            for (const Tensor &tensor : tensors) host.push_back(to_host(tensor, written, argument));
             value = std::move(host);
         } else if (value.isOptionalTensorList()) {
             c10::List<std::optional<Tensor>> host;
             for (std::optional<Tensor> tensor : value.toOptionalTensorList())
-                host.push_back(tensor ? std::optional(to_host(*tensor, written)) : std::nullopt);
+                host.push_back(tensor ? std::optional(to_host(*tensor, written, argument)) : std::nullopt);
             value = std::move(host);
         } else if (value.isDevice() && value.toDevice().is_xpu()) {
-            const auto device = value.toDevice();
-            if (!target) target = device;
             value = c10::Device(c10::kCPU);
         }
     }
@@ -164,15 +223,16 @@ class Call {
         const auto &host = argument.host;
         const auto &device = argument.device;
         if (!host.has_storage()) return;
-        const bool aliased = is_host_device(device.device().index());
+        const bool aliased = argument.aliased;
         const bool moved = host.storage().mutable_data() != argument.data;
-        if (aliased && !moved && host.sizes() == device.sizes() && host.strides() == device.strides() &&
-            host.storage_offset() == device.storage_offset())
-            return;
-        if (device.sizes() != host.sizes()) device.resize_(host.sizes());
-        if (device.strides() != host.strides() && device.storage_offset() == 0 &&
-            host.is_non_overlapping_and_dense())
-            device.unsafeGetTensorImpl()->set_sizes_and_strides(host.sizes(), host.strides());
+        if (argument.reshaped()) {
+            auto *impl = device.unsafeGetTensorImpl();
+            device.resize_(host.sizes());
+            if (aliased && !moved)
+                impl->set_sizes_and_strides(host.sizes(), host.strides(), host.storage_offset());
+            else if (host.is_non_overlapping_and_dense())
+                impl->set_sizes_and_strides(host.sizes(), host.strides());
+        }
         if (!aliased || moved) device.copy_(host);
     }
 

@@ -26,7 +26,7 @@
 #include <mutex>
 
 #include "../host_memory.h"
-#include "../lower.h"
+#include "../operands.h"
 #include "xpu/ops/attention.h"
 
 namespace {
@@ -179,9 +179,10 @@ struct Lowered {
     Lowered(const Tensor &query, const Tensor &key, const Tensor &value, const Tensor &wide_bias,
             const Tensor &out, const Tensor &logsumexp, double dropout, bool causal,
             std::optional<double> scale)
-        : bias_(wide_bias), q_(openxpu::tensor_of(query)), k_(openxpu::tensor_of(key)),
-          v_(openxpu::tensor_of(value)), o_(openxpu::tensor_of(out)), l_(openxpu::tensor_of(logsumexp)) {
-        if (bias_.defined()) b_ = openxpu::tensor_of(bias_);
+        : bias_(wide_bias), q_(openxpu::input_of(query)), k_(openxpu::input_of(key)),
+          v_(openxpu::input_of(value)), o_(openxpu::input_of(out)),
+          l_(openxpu::input_of(logsumexp)) { // new, or the backward's inputs
+        if (bias_.defined()) b_ = openxpu::input_of(bias_);
         args = {.query = &q_,
                 .key = &k_,
                 .value = &v_,
@@ -216,9 +217,10 @@ Attention attend(const Tensor &query, const Tensor &key, const Tensor &value, co
     if (on_host(query, value, dropout)) {
         const openxpu::HostScope scope(device);
         std::optional<Tensor> mask;
-        if (bias.defined()) mask = openxpu::as_cpu(bias);
+        if (bias.defined()) mask = openxpu::as_cpu_input(bias);
         auto [out, logsumexp] = at::_scaled_dot_product_flash_attention_for_cpu(
-            openxpu::as_cpu(query), openxpu::as_cpu(key), openxpu::as_cpu(value), 0, causal, mask, scale);
+            openxpu::as_cpu_input(query), openxpu::as_cpu_input(key), openxpu::as_cpu_input(value), 0, causal,
+            mask, scale);
         return {laid_out_as(query, scope.adopt(std::move(out))),
                 scope.adopt(std::move(logsumexp)).contiguous(), number(0), number(0)};
     }
@@ -242,10 +244,11 @@ std::tuple<Tensor, Tensor, Tensor> attend_backward(const Tensor &grad_out, const
     if (on_host(query, value, dropout)) {
         const openxpu::HostScope scope(device);
         std::optional<Tensor> mask;
-        if (bias.defined()) mask = openxpu::as_cpu(bias);
+        if (bias.defined()) mask = openxpu::as_cpu_input(bias);
         auto [grad_query, grad_key, grad_value] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-            openxpu::as_cpu(grad_out), openxpu::as_cpu(query), openxpu::as_cpu(key), openxpu::as_cpu(value),
-            openxpu::as_cpu(out), openxpu::as_cpu(logsumexp), 0, causal, mask, scale);
+            openxpu::as_cpu_input(grad_out), openxpu::as_cpu_input(query), openxpu::as_cpu_input(key),
+            openxpu::as_cpu_input(value), openxpu::as_cpu_input(out), openxpu::as_cpu_input(logsumexp), 0,
+            causal, mask, scale);
         return {laid_out_as(query, scope.adopt(std::move(grad_query))),
                 laid_out_as(key, scope.adopt(std::move(grad_key))),
                 laid_out_as(value, scope.adopt(std::move(grad_value)))};
@@ -255,7 +258,7 @@ std::tuple<Tensor, Tensor, Tensor> attend_backward(const Tensor &grad_out, const
     Lowered lowered(query, key, value, expanded(bias, query, key), out, logsumexp, dropout, causal, scale);
     lowered.args.seed = number(seed);
     lowered.args.offset = number(offset);
-    const xpu_tensor go = openxpu::tensor_of(grad_out), gq = openxpu::tensor_of(grad_query);
+    const xpu_tensor go = openxpu::input_of(grad_out), gq = openxpu::tensor_of(grad_query);
     const xpu_tensor gk = openxpu::tensor_of(grad_key), gv = openxpu::tensor_of(grad_value);
     const xpu_attention_grad grad{.out = &go, .query = &gq, .key = &gk, .value = &gv};
     openxpu::check(xpu_attention_backward(openxpu::current_stream(query), &lowered.args, &grad));

@@ -27,16 +27,13 @@
 #include <ATen/ops/unfold_backward_native.h>
 #include <ATen/ops/zeros.h>
 
-#include "lower.h"
+#include "operands.h"
 
 namespace at::native {
 
-namespace {
+using openxpu::give;
 
-Tensor &give(const Tensor &value, Tensor &out) {
-    resize_output(out, value.sizes());
-    return out.copy_(value);
-}
+namespace {
 
 // --- windows of an image: [N, C, H, W] and [N, C kh kw, windows] ---
 
@@ -118,8 +115,8 @@ Tensor unpool(const Tensor &self, const Tensor &indices, IntArrayRef output_size
 TORCH_IMPL_FUNC(isin_scalar_tensor_xpu)(const Scalar &element, const Tensor &test_elements,
                                         bool assume_unique, bool invert, const Tensor &out) {
     const auto found = at::any(at::eq(test_elements, element));
-    out.resize_({}); // the shape function leaves it to us
-    out.copy_(invert ? found.logical_not() : found);
+    auto result = out; // the shape function leaves its shape to us
+    give(invert ? found.logical_not() : found, result);
 }
 
 TORCH_IMPL_FUNC(isin_tensor_scalar_xpu)(const Tensor &elements, const Scalar &test_element,

@@ -11,7 +11,7 @@
 #include <ATen/ops/zeros_like.h>
 
 #include "../host_memory.h"
-#include "../lower.h"
+#include "../operands.h"
 #include "xpu/ops/conv.h"
 
 namespace {
@@ -43,7 +43,7 @@ at::MemoryFormat format_of(const Tensor &input, const Tensor &weight) {
 
 // The CPU has no fast convolution of halves: it gets fp32.
 Tensor for_host(const Tensor &tensor) {
-    Tensor cpu = openxpu::as_cpu(tensor);
+    Tensor cpu = openxpu::as_cpu_input(tensor);
     return cpu.defined() && cpu.scalar_type() == at::kHalf ? cpu.to(at::kFloat) : cpu;
 }
 Tensor from_host(const openxpu::HostScope &scope, Tensor result, at::ScalarType type) {
@@ -77,11 +77,11 @@ Tensor convolution_overrideable_xpu(const Tensor &input, const Tensor &weight,
     if (output.numel() == 0) return output;
     const xpu_conv conv = conv_of(static_cast<int>(input.dim()) - 2, stride, padding, dilation, transposed,
                                   output_padding, groups);
-    const xpu_tensor x = openxpu::tensor_of(input), w = openxpu::tensor_of(weight),
+    const xpu_tensor x = openxpu::input_of(input), w = openxpu::input_of(weight),
                      y = openxpu::tensor_of(output);
     xpu_tensor b{};
     const bool biased = bias && bias->defined();
-    if (biased) b = openxpu::tensor_of(*bias);
+    if (biased) b = openxpu::input_of(*bias);
     openxpu::check(
         xpu_conv_forward(openxpu::current_stream(input), &conv, &x, &w, biased ? &b : nullptr, &y));
     return output;
@@ -121,8 +121,8 @@ convolution_backward_overrideable_xpu(const Tensor &grad_output, const Tensor &i
     }
     const xpu_conv conv = conv_of(static_cast<int>(input.dim()) - 2, stride, padding, dilation, transposed,
                                   output_padding, groups);
-    const xpu_tensor gy = openxpu::tensor_of(grad_output), x = openxpu::tensor_of(input),
-                     w = openxpu::tensor_of(weight);
+    const xpu_tensor gy = openxpu::input_of(grad_output), x = openxpu::input_of(input),
+                     w = openxpu::input_of(weight);
     openxpu::check(xpu_conv_backward(openxpu::current_stream(input), &conv, &gy, &x, &w,
                                      output_mask[0] ? &gx : nullptr, output_mask[1] ? &gw : nullptr,
                                      output_mask[2] ? &gb : nullptr));

@@ -28,7 +28,7 @@ namespace {
 
 // rows of `out` at `index` += rows of `source`
 void add_rows(const Tensor &out, const Tensor &index, const Tensor &source) {
-    const auto to = tensor_of(out), from = tensor_of(source), chooser = tensor_of(index);
+    const auto to = tensor_of(out), from = input_of(source), chooser = input_of(index);
     xpu_fault fault = {};
     check(xpu_index_scatter(current_stream(out), &to, 0, &chooser, &from, XPU_SCATTER_ADD, scatter_order(),
                             &fault));

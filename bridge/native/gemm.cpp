@@ -17,7 +17,7 @@
 #include <ATen/ops/vdot_native.h>
 
 #include "../host_gemm.h"
-#include "../lower.h"
+#include "../operands.h"
 #include "xpu/ops/gemm.h"
 
 namespace {
@@ -26,13 +26,14 @@ using at::Scalar;
 using at::Tensor;
 
 // The last two dimensions as rows and columns, a third before them as the batch.
-xpu_matrix matrix_of(const Tensor &t) {
+xpu_matrix matrix_at(void *data, const Tensor &t) {
     const auto strides = t.strides();
     const auto n = strides.size();
-    return {t.mutable_data_ptr(), n > 2 ? strides[0] : 0, strides[n - 2], strides[n - 1]};
+    return {data, n > 2 ? strides[0] : 0, strides[n - 2], strides[n - 1]};
 }
-xpu_matrix column_of(const Tensor &t) { return {t.mutable_data_ptr(), 0, t.stride(0), 0}; }
-xpu_matrix row_of(const Tensor &t) { return {t.mutable_data_ptr(), 0, 0, t.stride(0)}; }
+xpu_matrix matrix_of(const Tensor &t) { return matrix_at(openxpu::input_data(t), t); }
+xpu_matrix column_of(const Tensor &t) { return {openxpu::input_data(t), 0, t.stride(0), 0}; }
+xpu_matrix row_of(const Tensor &t) { return {openxpu::input_data(t), 0, 0, t.stride(0)}; }
 
 void matrix_product(const Tensor &a, const Tensor &b, const Tensor &out, const Tensor *addend = nullptr,
                     const Scalar &beta = 0, const Scalar &alpha = 1,
@@ -52,7 +53,7 @@ void matrix_product(const Tensor &a, const Tensor &b, const Tensor &out, const T
                        .k = a.size(last),
                        .a = matrix_of(a),
                        .b = matrix_of(b),
-                       .out = matrix_of(out),
+                       .out = matrix_at(out.mutable_data_ptr(), out),
                        .alpha = openxpu::scalar_of(alpha),
                        .beta = openxpu::scalar_of(beta)};
     c10::MaybeOwned<Tensor> expanded;
@@ -156,7 +157,7 @@ TORCH_IMPL_FUNC(addmv_out_xpu)
                              .a = matrix_of(mat),
                              .b = column_of(vec),
                              .c = column_of(*addend),
-                             .out = column_of(result),
+                             .out = {result.mutable_data_ptr(), 0, result.stride(0), 0},
                              .alpha = openxpu::scalar_of(alpha),
                              .beta = openxpu::scalar_of(beta)};
     openxpu::check_product(xpu_gemm(openxpu::current_stream(result), &args));

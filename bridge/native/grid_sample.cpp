@@ -1,6 +1,7 @@
 // Images read at the positions of a grid.
 #include "xpu/ops/grid_sample.h"
 
+#include <ATen/Context.h>
 #include <ATen/native/GridSamplerUtils.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -55,6 +56,9 @@ Tensor forward(const Tensor &input, const Tensor &grid, int64_t mode, int64_t pa
 std::tuple<Tensor, Tensor> backward(const Tensor &grad_output, const Tensor &input, const Tensor &grid,
                                     int64_t mode, int64_t padding, bool align_corners,
                                     std::array<bool, 2> output_mask) {
+    if (output_mask[0]) // the image's gradients are summed in any order
+        globalContext().alertNotDeterministic(input.dim() == 4 ? "grid_sampler_2d_backward_xpu"
+                                                               : "grid_sampler_3d_backward_xpu");
     const auto args = describe(input, grid, mode, padding, align_corners);
     const auto gradient = grad_output.contiguous(), image = input.contiguous(), places = grid.contiguous();
     const auto sum_type = input.scalar_type() == kDouble ? kDouble : kFloat;

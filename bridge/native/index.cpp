@@ -47,7 +47,7 @@ xpu_iter moving_iter(at::TensorIteratorBase &iter, bool values) {
     for (int i = 0; i < iter.ntensors(); i++) {
         auto &operand = result.operand[i];
         operand.data = iter.data_ptr(i);
-        operand.dtype = i >= 2 || values ? dtype_of(iter.dtype(i)) : bits_of(iter.tensor_base(i)).dtype;
+        operand.dtype = i >= 2 || values ? dtype_of(iter.dtype(i)) : bits_dtype(iter.tensor_base(i));
         const auto strides = iter.strides(i);
         for (int d = 0; d < result.dims; d++) operand.stride[d] = strides[d];
     }
@@ -96,7 +96,7 @@ void put_flat(const at::Tensor &out, const at::Tensor &positions, const at::Tens
     } else if (at::globalContext().deterministicAlgorithms()) {
         check(xpu_index_accumulate(stream, &iter, &indexed, XPU_SCATTER_SET, XPU_ORDER_FIXED, fault));
     } else {
-        iter.operand[0].dtype = iter.operand[1].dtype = bits_of(out).dtype;
+        iter.operand[0].dtype = iter.operand[1].dtype = bits_dtype(out);
         check(xpu_index_put(stream, &iter, &indexed, fault));
     }
 }
@@ -234,7 +234,7 @@ Tensor &index_select_out_xpu(const Tensor &self, int64_t dim, const Tensor &inde
     at::native::resize_output(result, sizes);
     if (result.numel() == 0) return result;
 
-    const auto out = bits_of(result), in = bits_of(self), chooser = tensor_of(index);
+    const auto out = bits_of(result), in = input_bits_of(self), chooser = input_of(index);
     xpu_fault fault = {};
     check(xpu_index_select(current_stream(self), &out, &in, static_cast<int>(dim), &chooser, &fault));
     TORCH_CHECK_INDEX(!fault.state, "index out of range in self");
@@ -250,7 +250,7 @@ TORCH_IMPL_FUNC(gather_out_xpu)
 (const Tensor &self, int64_t dim, const Tensor &index, bool sparse_grad, const Tensor &result) {
     if (index.numel() == 0) return;
     dim = at::maybe_wrap_dim(dim, self.dim());
-    const auto out = bits_of(result), in = bits_of(self), chooser = tensor_of(index);
+    const auto out = bits_of(result), in = input_bits_of(self), chooser = input_of(index);
     xpu_fault fault = {};
     check(xpu_gather(current_stream(result), &out, &in, static_cast<int>(dim), &chooser, &fault));
     TORCH_CHECK(!fault.state, "index ", fault.index, " is out of bounds for dimension ", dim, " with size ",
@@ -263,8 +263,8 @@ TORCH_IMPL_FUNC(index_copy_out_xpu)
     if (index.numel() == 0 || source.numel() == 0) return;
     const bool ordered = globalContext().deterministicAlgorithms();
     const auto out = ordered ? tensor_of(result) : bits_of(result),
-               in = ordered ? tensor_of(source) : bits_of(source);
-    const auto chooser = tensor_of(index);
+               in = ordered ? input_of(source) : input_bits_of(source);
+    const auto chooser = input_of(index);
     xpu_fault fault = {};
     check(xpu_index_scatter(current_stream(result), &out, static_cast<int>(dim), &chooser, &in,
                             XPU_SCATTER_SET, scatter_order(), &fault));
@@ -290,7 +290,7 @@ Tensor &index_fill_xpu_(Tensor &self, int64_t dim, const Tensor &index, const Sc
     DimVector sizes(self.sizes()), still(self.dim(), 0);
     if (self.dim() > 0) sizes[dim] = index.numel();
     const auto source = number.as_strided(sizes, still);
-    const auto out = bits_of(self), in = bits_of(source), chooser = tensor_of(index);
+    const auto out = bits_of(self), in = input_bits_of(source), chooser = input_of(index);
     xpu_fault fault = {};
     check(xpu_index_fill(current_stream(self), &out, static_cast<int>(dim), &chooser, &in, &fault));
     TORCH_CHECK_INDEX(!fault.state, "index ", fault.index, " is out of bounds for dimension ", dim,
@@ -326,7 +326,7 @@ Tensor &take_out_xpu(const Tensor &self, const Tensor &index, Tensor &out) {
     const auto flat = self.contiguous();
     xpu_indexed indexed;
     auto iter = flat_iter(flat, out, index, false, &indexed);
-    iter.operand[0].dtype = iter.operand[1].dtype = bits_of(out).dtype;
+    iter.operand[0].dtype = iter.operand[1].dtype = bits_dtype(out);
     xpu_fault fault = {};
     check(xpu_index_get(current_stream(self), &iter, &indexed, &fault));
     TORCH_CHECK_INDEX(!fault.state, "out of range: tried to access index ", fault.index, " on a tensor of ",
@@ -379,13 +379,15 @@ Tensor &write_nonzero(const Tensor &self, int64_t rows, int64_t fill, Tensor &ou
     at::assert_no_internal_overlap(out);
     at::assert_no_overlap(out, self);
     const auto flat = self.contiguous();
-    const auto in = tensor_of(flat);
+    const auto in = input_of(flat);
     auto *stream = current_stream(self);
     const auto bytes = static_cast<int64_t>(xpu_nonzero_scratch(self.device().index(), flat.numel()));
     const auto scratch = at::empty({bytes}, self.options().dtype(kByte));
     int64_t count;
     check(xpu_nonzero_count(stream, &in, scratch.mutable_data_ptr(), &count));
-    at::native::resize_output(out, {rows < 0 ? count : rows, self.dim()});
+    // One dimension's coordinates after the other, where the tensor is ours to lay out and PyTorch does so.
+    if (at::native::resize_output(out, {rows < 0 ? count : rows, self.dim()}) && rows < 0)
+        out.as_strided_({count, self.dim()}, {1, count});
     if (rows > count) out.narrow(0, count, rows - count).fill_(fill);
     if (rows >= 0 && count > rows) count = rows;
     if (count == 0 || self.dim() == 0) return out;

@@ -1,21 +1,31 @@
 // What the families that follow index tensors share.
 #pragma once
 
-#include "lower.h"
+#include "operands.h"
 #include "xpu/ops/index.h"
 
 namespace openxpu {
 
-// As tensor_of, with an unsigned dtype of the same size: for operations that only move elements, so that
-// they take every dtype there is.
-inline xpu_tensor bits_of(const at::TensorBase &tensor) {
+// As tensor_of and input_of, with an unsigned dtype of the same size: for operations that only move elements,
+// so that they take every dtype there is.
+inline xpu_dtype bits_dtype(const at::TensorBase &tensor) {
     const auto size = tensor.element_size();
+    return size == 1   ? XPU_UINT8
+           : size == 2 ? XPU_UINT16
+           : size == 4 ? XPU_UINT32
+           : size == 8 ? XPU_UINT64
+                       : XPU_COMPLEX128;
+}
+inline xpu_tensor bits_of(const at::TensorBase &tensor) {
     return {.data = tensor.mutable_data_ptr(),
-            .dtype = size == 1   ? XPU_UINT8
-                     : size == 2 ? XPU_UINT16
-                     : size == 4 ? XPU_UINT32
-                     : size == 8 ? XPU_UINT64
-                                 : XPU_COMPLEX128,
+            .dtype = bits_dtype(tensor),
+            .dims = static_cast<int>(tensor.dim()),
+            .size = tensor.sizes().data(),
+            .stride = tensor.strides().data()};
+}
+inline xpu_tensor input_bits_of(const at::TensorBase &tensor) {
+    return {.data = input_data(tensor),
+            .dtype = bits_dtype(tensor),
             .dims = static_cast<int>(tensor.dim()),
             .size = tensor.sizes().data(),
             .stride = tensor.strides().data()};

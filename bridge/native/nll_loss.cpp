@@ -10,7 +10,7 @@
 #include <ATen/ops/nll_loss_backward_native.h>
 #include <ATen/ops/nll_loss_forward_native.h>
 
-#include "lower.h"
+#include "operands.h"
 
 namespace at::native {
 
@@ -47,12 +47,14 @@ void nll_forward(const Tensor &input, const Tensor &target, const Tensor &weight
                  int64_t ignore_index, const Tensor &output, const Tensor &total_weight) {
     const auto x = input.contiguous(), t = target.contiguous(), w = dense_weight(weight, input);
     const auto args = nll_of(x, t, w, reduction, ignore_index);
-    const auto out = output.is_contiguous() ? output : at::empty_like(output, MemoryFormat::Contiguous);
+    const auto out = dense_for(output, input.scalar_type()),
+               total = dense_for(total_weight, input.scalar_type());
     xpu_fault fault = {};
     check(xpu_nll_loss_forward(current_stream(input), &args, x.const_data_ptr(), out.mutable_data_ptr(),
-                               total_weight.mutable_data_ptr(), &fault));
+                               total.mutable_data_ptr(), &fault));
     TORCH_CHECK_INDEX(!fault.state, "Target ", fault.index, " is out of bounds.");
-    if (!out.is_same(output)) output.copy_(out);
+    deliver(out, output);
+    deliver(total, total_weight);
 }
 
 void nll_backward(const Tensor &grad_output, const Tensor &input, const Tensor &target, const Tensor &weight,
@@ -61,11 +63,10 @@ void nll_backward(const Tensor &grad_output, const Tensor &input, const Tensor &
     if (grad_input.numel() == 0) return;
     const auto t = target.contiguous(), w = dense_weight(weight, input), g = grad_output.contiguous();
     const auto args = nll_of(input, t, w, reduction, ignore_index);
-    const auto out =
-        grad_input.is_contiguous() ? grad_input : at::empty_like(grad_input, MemoryFormat::Contiguous);
+    const auto out = dense_for(grad_input, input.scalar_type());
     check(xpu_nll_loss_backward(current_stream(input), &args, g.const_data_ptr(),
                                 total_weight.const_data_ptr(), out.mutable_data_ptr()));
-    if (!out.is_same(grad_input)) grad_input.copy_(out);
+    deliver(out, grad_input);
 }
 
 void check_nll2d(const Tensor &self, const Tensor &target, const Tensor &weight) {

@@ -22,7 +22,7 @@
 
 #include <limits>
 
-#include "lower.h"
+#include "operands.h"
 
 namespace at::native {
 
@@ -235,20 +235,24 @@ void batch_norm_into(const Tensor &input, const Optional &weight, const Optional
     PlaneNorm norm(input, weight, bias, eps, statistics);
     const auto format = known_format(input).value_or(MemoryFormat::Contiguous);
     const auto x = input.contiguous(format);
+    const auto saved_mean = dense_for(save_mean, statistics),
+               saved_invstd = dense_for(save_invstd, statistics);
     const auto mean = dense(running_mean), variance = dense(running_var);
     set_shape(norm.args, x, format);
     set_running(norm.args, mean, variance);
     norm.args.evaluate = !training;
     norm.args.momentum = momentum;
     Tensor y;
-    if (output) y = output->is_contiguous(format) ? *output : at::empty_like(x);
+    if (output) y = dense_for(*output, input.scalar_type(), format);
     check(xpu_plane_norm_forward(current_stream(input), &norm.args, x.const_data_ptr(), result_of(y),
-                                 save_mean.mutable_data_ptr(), save_invstd.mutable_data_ptr()));
+                                 saved_mean.mutable_data_ptr(), saved_invstd.mutable_data_ptr()));
     if (training) {
         write_back(mean, running_mean);
         write_back(variance, running_var);
     }
-    if (output && !y.is_same(*output)) output->copy_(y);
+    deliver(saved_mean, save_mean);
+    deliver(saved_invstd, save_invstd);
+    if (output) deliver(y, *output);
 }
 
 std::tuple<Tensor, Tensor, Tensor> batch_norm_new(const Tensor &input, const Optional &weight,

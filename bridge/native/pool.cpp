@@ -27,7 +27,7 @@
 #include <ATen/ops/max_pool3d_with_indices_backward_native.h>
 #include <ATen/ops/max_pool3d_with_indices_native.h>
 
-#include "lower.h"
+#include "operands.h"
 
 namespace at::native {
 
@@ -88,22 +88,17 @@ MemoryFormat format_of(const Tensor &input, int64_t dims) {
     return input.suggest_memory_format();
 }
 
-Tensor in_format(const Tensor &tensor, MemoryFormat format) {
-    return tensor.is_contiguous(format) ? tensor
-                                        : at::empty(tensor.sizes(), tensor.options().memory_format(format));
-}
-
 void forward(const Tensor &input, const Tensor &output, const Tensor &indices, int64_t dims,
              const Windows *windows) {
     if (output.numel() == 0) return;
     const auto format = format_of(input, dims);
-    const auto x = input.contiguous(format), y = in_format(output, format);
-    const auto at = indices.defined() ? in_format(indices, format) : indices;
+    const auto x = input.contiguous(format), y = dense_for(output, input.scalar_type(), format);
+    const auto at = indices.defined() ? dense_for(indices, kLong, format) : indices;
     const auto args = pool_of(x, y, dims, indices.defined(), windows, format != MemoryFormat::Contiguous);
     check(xpu_pool_forward(current_stream(input), &args, x.const_data_ptr(), y.mutable_data_ptr(),
                            at.defined() ? at.mutable_data_ptr() : nullptr));
-    if (!y.is_same(output)) output.copy_(y);
-    if (at.defined() && !at.is_same(indices)) indices.copy_(at);
+    deliver(y, output);
+    if (at.defined()) deliver(at, indices);
 }
 
 void backward(const Tensor &grad_output, const Tensor &input, const Tensor &indices, const Tensor &grad_input,
@@ -114,12 +109,31 @@ void backward(const Tensor &grad_output, const Tensor &input, const Tensor &indi
         return;
     }
     const auto format = format_of(input, dims);
-    const auto dy = grad_output.contiguous(format), dx = in_format(grad_input, format);
+    const auto dy = grad_output.contiguous(format),
+               dx = dense_for(grad_input, grad_output.scalar_type(), format);
     const auto at = indices.defined() ? indices.contiguous(format) : indices;
     const auto args = pool_of(dx, dy, dims, indices.defined(), windows, format != MemoryFormat::Contiguous);
     check(xpu_pool_backward(current_stream(input), &args, dy.const_data_ptr(),
                             at.defined() ? at.const_data_ptr() : nullptr, dx.mutable_data_ptr()));
-    if (!dx.is_same(grad_input)) grad_input.copy_(dx);
+    deliver(dx, grad_input);
+}
+
+// What a shape function does: a tensor that fits keeps its strides.
+void resize_as(const Tensor &output, IntArrayRef sizes, MemoryFormat format) {
+    if (!resize_output(output, sizes) || format == MemoryFormat::Contiguous) return;
+    auto *impl = output.unsafeGetTensorImpl();
+    impl->set_sizes_and_strides(sizes, format == MemoryFormat::ChannelsLast
+                                           ? c10::get_channels_last_strides_2d(sizes)
+                                           : c10::get_channels_last_strides_3d(sizes));
+}
+
+// Of max_pool3d also an input without a batch keeps channels last, as on CUDA.
+MemoryFormat max_pool3d_format(const Tensor &input) {
+    if (input.dim() == 5) return format_of(input, 3);
+    const auto batch = input.unsqueeze(0);
+    return !batch.is_contiguous() && batch.is_contiguous(MemoryFormat::ChannelsLast3d)
+               ? MemoryFormat::ChannelsLast3d
+               : MemoryFormat::Contiguous;
 }
 
 Tensor empty_gradient(const Tensor &input, int64_t dims) {
@@ -141,9 +155,7 @@ Tensor &adaptive_average(const char *name, const Tensor &input, IntArrayRef outp
     check_adaptive(name, input, output_size, dims);
     auto sizes = input.sizes().vec();
     for (int64_t i = 0; i < dims; i++) sizes[sizes.size() - dims + i] = output_size[i];
-    resize_output(output, sizes);
-    if (output.is_contiguous() && format_of(input, dims) != MemoryFormat::Contiguous)
-        output.unsafeGetTensorImpl()->empty_tensor_restride(format_of(input, dims));
+    resize_as(output, sizes, format_of(input, dims));
     forward(input, output, {}, dims, nullptr);
     return output;
 }
@@ -188,12 +200,9 @@ std::tuple<Tensor &, Tensor &> max_pool3d_with_indices_xpu_out(const Tensor &sel
     }
     pool3d_shape_check(self, self.size(-4), k[0], k[1], k[2], s[0], s[1], s[2], p[0], p[1], p[2], d[0], d[1],
                        d[2], in[0], in[1], in[2], o[0], o[1], o[2], "max_pool3d_with_indices_out_xpu()");
-    resize_output(out, sizes);
-    resize_output(indices, sizes);
-    if (format_of(self, 3) != MemoryFormat::Contiguous) {
-        out.unsafeGetTensorImpl()->empty_tensor_restride(MemoryFormat::ChannelsLast3d);
-        indices.unsafeGetTensorImpl()->empty_tensor_restride(MemoryFormat::ChannelsLast3d);
-    }
+    const auto format = max_pool3d_format(self);
+    resize_as(out, sizes, format);
+    resize_as(indices, sizes, format);
     forward(self, out, indices, 3, &windows);
     return std::forward_as_tuple(out, indices);
 }

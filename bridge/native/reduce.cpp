@@ -40,7 +40,7 @@
 
 #include <limits>
 
-#include "lower.h"
+#include "operands.h"
 #include "xpu/ops/reduce.h"
 
 namespace openxpu {
@@ -62,7 +62,7 @@ xpu_iter reduction_iter(const Tensor &self,
     iter.dims = static_cast<int>(dims);
     const int64_t element = self.element_size();
     xpu_operand &in = iter.operand[iter.outputs];
-    in.data = self.mutable_data_ptr();
+    in.data = input_data(self);
     in.dtype = dtype_of(self);
     for (int64_t d = 0; d < dims; d++) {
         iter.size[dims - 1 - d] = self.size(d);
@@ -230,6 +230,8 @@ Tensor &moment_out(const char *name, Moment moment, Tensor &result, const Tensor
                    OptionalIntArrayRef dims, const std::optional<at::Scalar> &correction_given,
                    bool keepdim) {
     check_moment(name, self);
+    TORCH_CHECK(!at::isIntegralType(result.scalar_type(), true), name, "(): an out tensor of ",
+                result.scalar_type(), " can't hold the result");
     const double correction = correction_given.value_or(1).toDouble();
     if (self.is_complex()) { // the variance of a complex number is that of its parts together
         const auto real_type = at::toRealValueType(self.scalar_type());

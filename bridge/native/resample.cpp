@@ -38,7 +38,7 @@
 #include <ATen/ops/upsample_trilinear3d_backward_native.h>
 #include <ATen/ops/upsample_trilinear3d_native.h>
 
-#include "lower.h"
+#include "operands.h"
 
 namespace at::native {
 
@@ -79,21 +79,16 @@ void set_scales(xpu_resample &args, bool align_corners, Scales scales) {
     }
 }
 
-Tensor in_format(const Tensor &tensor, MemoryFormat format) {
-    return tensor.is_contiguous(format) ? tensor
-                                        : at::empty(tensor.sizes(), tensor.options().memory_format(format));
-}
-
 void interpolate(xpu_resample_kind kind, const Tensor &self, const Tensor &out, bool align_corners,
                  Scales scales) {
     if (out.numel() == 0) return;
     const auto dims = static_cast<int64_t>(scales.size());
     const auto format = self.dim() == dims + 2 ? self.suggest_memory_format() : MemoryFormat::Contiguous;
-    const auto x = self.contiguous(format), y = in_format(out, format);
+    const auto x = self.contiguous(format), y = dense_for(out, self.scalar_type(), format);
     auto args = resample_of(kind, x, y, dims, format != MemoryFormat::Contiguous);
     set_scales(args, align_corners, scales);
     check(xpu_resample_forward(current_stream(self), &args, x.const_data_ptr(), y.mutable_data_ptr()));
-    if (!y.is_same(out)) out.copy_(y);
+    deliver(y, out);
 }
 
 void interpolate_backward(xpu_resample_kind kind, const Tensor &grad_output, const Tensor &grad_input,
@@ -101,12 +96,13 @@ void interpolate_backward(xpu_resample_kind kind, const Tensor &grad_output, con
     if (grad_input.numel() == 0) return;
     const auto dims = static_cast<int64_t>(scales.size());
     const auto format = grad_output.suggest_memory_format();
-    const auto dy = grad_output.contiguous(format), dx = in_format(grad_input, format);
+    const auto dy = grad_output.contiguous(format),
+               dx = dense_for(grad_input, grad_output.scalar_type(), format);
     auto args = resample_of(kind, dx, dy, dims, format != MemoryFormat::Contiguous);
     set_scales(args, align_corners, scales);
     check(xpu_resample_backward(current_stream(grad_output), &args, dy.const_data_ptr(),
                                 dx.mutable_data_ptr()));
-    if (!dx.is_same(grad_input)) grad_input.copy_(dx);
+    deliver(dx, grad_input);
 }
 
 // `padding` goes from the last dimension to the first, in front and behind.
@@ -137,22 +133,22 @@ std::vector<int64_t> padded_sizes(const Tensor &self, IntArrayRef padding) {
 
 void pad(xpu_resample_kind kind, const Tensor &self, IntArrayRef padding, const Tensor &out) {
     if (out.numel() == 0) return;
-    const auto x = self.contiguous(), y = in_format(out, MemoryFormat::Contiguous);
+    const auto x = self.contiguous(), y = dense_for(out, self.scalar_type());
     auto args = resample_of(kind, x, y, static_cast<int64_t>(padding.size() / 2), false);
     set_padding(args, padding);
     check(xpu_resample_forward(current_stream(self), &args, x.const_data_ptr(), y.mutable_data_ptr()));
-    if (!y.is_same(out)) out.copy_(y);
+    deliver(y, out);
 }
 
 void pad_backward(xpu_resample_kind kind, const Tensor &grad_output, IntArrayRef padding,
                   const Tensor &grad_input) {
     if (grad_input.numel() == 0) return;
-    const auto dy = grad_output.contiguous(), dx = in_format(grad_input, MemoryFormat::Contiguous);
+    const auto dy = grad_output.contiguous(), dx = dense_for(grad_input, grad_output.scalar_type());
     auto args = resample_of(kind, dx, dy, static_cast<int64_t>(padding.size() / 2), false);
     set_padding(args, padding);
     check(xpu_resample_backward(current_stream(grad_output), &args, dy.const_data_ptr(),
                                 dx.mutable_data_ptr()));
-    if (!dx.is_same(grad_input)) grad_input.copy_(dx);
+    deliver(dx, grad_input);
 }
 
 } // namespace

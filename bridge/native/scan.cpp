@@ -12,7 +12,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
-#include "lower.h"
+#include "operands.h"
 #include "xpu/ops/scan.h"
 
 namespace openxpu {
@@ -24,7 +24,7 @@ void scan(xpu_scan_op op, const Tensor &self, int64_t dim, const Tensor &values,
           const Tensor *indices = nullptr) {
     if (self.numel() == 0) return;
     if (self.dim() == 0) return scan(op, self.view({1}), 0, values.view({1}), nullptr);
-    const xpu_tensor in = tensor_of(self), out = tensor_of(values);
+    const xpu_tensor in = input_of(self), out = tensor_of(values);
     const xpu_tensor index = indices ? tensor_of(*indices) : xpu_tensor{};
     check(xpu_scan(current_stream(self), op, &out, indices ? &index : nullptr, &in,
                    static_cast<int>(at::maybe_wrap_dim(dim, self.dim()))));
@@ -73,7 +73,7 @@ Tensor &logcumsumexp_out_xpu(const Tensor &self, int64_t dim, Tensor &result) {
     resize_output(result, self.sizes());
     if (self.is_complex() && is_host_device(self.device().index())) {
         Tensor out = as_cpu(result);
-        at::_logcumsumexp_out(out, as_cpu(self), dim);
+        at::_logcumsumexp_out(out, as_cpu_input(self), dim);
         return result;
     }
     scan(XPU_SCAN_LOGSUMEXP, self, dim, result);

@@ -25,8 +25,9 @@ void combine(const Tensor &out, int64_t dim, const Tensor &index, const Tensor &
              bool all) {
     const auto order = scatter_order();
     const bool moves = op == XPU_SCATTER_SET && order == XPU_ORDER_ANY;
-    const auto to = moves ? bits_of(out) : tensor_of(out), from = moves ? bits_of(source) : tensor_of(source);
-    const auto chooser = tensor_of(index);
+    const auto to = moves ? bits_of(out) : tensor_of(out),
+               from = moves ? input_bits_of(source) : input_of(source);
+    const auto chooser = input_of(index);
     xpu_fault fault = {};
     check((all ? xpu_scatter : xpu_index_scatter)(current_stream(out), &to, static_cast<int>(dim), &chooser,
                                                   &from, op, order, &fault));

@@ -10,7 +10,7 @@
 #include <ATen/ops/_softmax_native.h>
 #include <ATen/ops/empty_like.h>
 
-#include "lower.h"
+#include "operands.h"
 
 namespace at::native {
 
@@ -34,14 +34,14 @@ void forward(const Tensor &self, int64_t dim, bool logarithm, const Tensor &mask
     if (self.numel() == 0) return;
     auto args = softmax_over(self, dim);
     const auto input = self.contiguous(), contiguous_mask = mask.defined() ? mask.contiguous() : mask;
-    const auto result = out.is_contiguous() ? out : at::empty_like(out, MemoryFormat::Contiguous);
+    const auto result = dense_for(out, out.scalar_type());
     args.input_dtype = dtype_of(self);
     args.output_dtype = dtype_of(out);
     args.logarithm = logarithm;
     args.mask = mask.defined() ? contiguous_mask.const_data_ptr() : nullptr;
     check(
         xpu_softmax_forward(current_stream(self), &args, input.const_data_ptr(), result.mutable_data_ptr()));
-    if (!result.is_same(out)) out.copy_(result);
+    deliver(result, out);
 }
 
 void backward(const Tensor &grad_output, const Tensor &output, int64_t dim, bool logarithm,
@@ -50,15 +50,14 @@ void backward(const Tensor &grad_output, const Tensor &output, int64_t dim, bool
     auto args = softmax_over(output, dim);
     const auto grad = grad_output.contiguous(), y = output.contiguous();
     const auto contiguous_mask = mask.defined() ? mask.contiguous() : mask;
-    const auto result =
-        grad_input.is_contiguous() ? grad_input : at::empty_like(grad_input, MemoryFormat::Contiguous);
+    const auto result = dense_for(grad_input, grad_input.scalar_type());
     args.input_dtype = dtype_of(grad_input);
     args.output_dtype = dtype_of(y);
     args.logarithm = logarithm;
     args.mask = mask.defined() ? contiguous_mask.const_data_ptr() : nullptr;
     check(xpu_softmax_backward(current_stream(output), &args, grad.const_data_ptr(), y.const_data_ptr(),
                                result.mutable_data_ptr()));
-    if (!result.is_same(grad_input)) grad_input.copy_(result);
+    deliver(result, grad_input);
 }
 
 // The mask, expanded to the input: [L, L] (type 0), [B, L] for an input [B, H, L, L] (type 1), or the

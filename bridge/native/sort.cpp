@@ -44,7 +44,7 @@
 
 #include <cmath>
 
-#include "lower.h"
+#include "operands.h"
 #include "xpu/ops/histogram.h"
 #include "xpu/ops/search.h"
 #include "xpu/ops/select.h"
@@ -70,17 +70,13 @@ void sort_into(const Tensor &self, int64_t dim, bool descending, int64_t first, 
         indices.zero_();
         return;
     }
-    const xpu_tensor in = tensor_of(self), out = tensor_of(values), index = tensor_of(indices);
+    const xpu_tensor in = input_of(self), out = tensor_of(values), index = tensor_of(indices);
     check(xpu_sort(current_stream(self), &out, &index, &in,
                    static_cast<int>(at::maybe_wrap_dim(dim, self.dim())), descending, first));
 }
 
 // `out` gets what the CPU made of it.
-template <typename Compute> Tensor &into(Tensor &out, Compute compute) {
-    const Tensor result = compute();
-    at::native::resize_output(out, result.sizes());
-    return out.copy_(result);
-}
+template <typename Compute> Tensor &into(Tensor &out, Compute compute) { return give(compute(), out); }
 
 // PyTorch's CPU kernels are given no output here that they could check.
 void check_places(const Tensor &out, bool out_int32) {
@@ -103,11 +99,7 @@ std::tuple<Tensor, Tensor, Tensor> back(const std::tuple<Tensor, Tensor, Tensor>
 
 std::tuple<Tensor &, Tensor &> pair_into(Tensor &values, Tensor &indices,
                                          const std::tuple<Tensor, Tensor> &results) {
-    at::native::resize_output(values, std::get<0>(results).sizes());
-    at::native::resize_output(indices, std::get<1>(results).sizes());
-    values.copy_(std::get<0>(results));
-    indices.copy_(std::get<1>(results));
-    return {values, indices};
+    return {give(std::get<0>(results), values), give(std::get<1>(results), indices)};
 }
 
 // --- on other devices ---
@@ -313,20 +305,20 @@ TORCH_IMPL_FUNC(sort_stable_xpu)(const Tensor &self, std::optional<bool> stable,
                                  const Tensor &values, const Tensor &indices) {
     if (!sorts_on_host(self)) return sort_into(self, dim, descending, 0, values, indices);
     Tensor v = as_cpu(values), i = as_cpu(indices);
-    at::sort_outf(as_cpu(self), stable, dim, descending, v, i);
+    at::sort_outf(as_cpu_input(self), stable, dim, descending, v, i);
 }
 
 TORCH_IMPL_FUNC(topk_xpu)(const Tensor &self, int64_t k, int64_t dim, bool largest, bool sorted,
                           const Tensor &values, const Tensor &indices) {
     if (!sorts_on_host(self)) return sort_into(self, dim, largest, 0, values, indices);
     Tensor v = as_cpu(values), i = as_cpu(indices);
-    at::topk_outf(as_cpu(self), k, dim, largest, sorted, v, i);
+    at::topk_outf(as_cpu_input(self), k, dim, largest, sorted, v, i);
 }
 
 std::tuple<Tensor &, Tensor &> kthvalue_out_xpu(const Tensor &self, int64_t k, int64_t dim_, bool keepdim,
                                                 Tensor &values, Tensor &indices) {
     const int64_t dim = maybe_wrap_dim(dim_, self.dim(), true);
-    if (sorts_on_host(self)) return pair_into(values, indices, at::kthvalue(as_cpu(self), k, dim_, keepdim));
+    if (sorts_on_host(self)) return pair_into(values, indices, at::kthvalue(as_cpu_input(self), k, dim_, keepdim));
     zero_numel_check_dims(self, dim, "kthvalue()");
     TORCH_CHECK(k >= 1 && k <= (self.dim() > 0 ? self.size(dim) : 1),
                 "kthvalue(): selected number k out of range for dimension ", dim);
@@ -334,30 +326,30 @@ std::tuple<Tensor &, Tensor &> kthvalue_out_xpu(const Tensor &self, int64_t k, i
 }
 
 Tensor median_xpu(const Tensor &self) {
-    return sorts_on_host(self) ? back(at::median(as_cpu(self)), self)
+    return sorts_on_host(self) ? back(at::median(as_cpu_input(self)), self)
                                : median_of_all(self, XPU_SELECT_MEDIAN);
 }
 Tensor nanmedian_xpu(const Tensor &self) {
-    return sorts_on_host(self) ? back(at::nanmedian(as_cpu(self)), self)
+    return sorts_on_host(self) ? back(at::nanmedian(as_cpu_input(self)), self)
                                : median_of_all(self, XPU_SELECT_NAN_MEDIAN);
 }
 
 std::tuple<Tensor &, Tensor &> median_out_xpu(const Tensor &self, int64_t dim, bool keepdim, Tensor &values,
                                               Tensor &indices) {
     return pair_into(values, indices,
-                     sorts_on_host(self) ? at::median(as_cpu(self), dim, keepdim)
+                     sorts_on_host(self) ? at::median(as_cpu_input(self), dim, keepdim)
                                          : median_of(self, dim, keepdim, XPU_SELECT_MEDIAN));
 }
 std::tuple<Tensor &, Tensor &> nanmedian_out_xpu(const Tensor &self, int64_t dim, bool keepdim,
                                                  Tensor &values, Tensor &indices) {
     return pair_into(values, indices,
-                     sorts_on_host(self) ? at::nanmedian(as_cpu(self), dim, keepdim)
+                     sorts_on_host(self) ? at::nanmedian(as_cpu_input(self), dim, keepdim)
                                          : median_of(self, dim, keepdim, XPU_SELECT_NAN_MEDIAN));
 }
 
 std::tuple<Tensor, Tensor> mode_xpu(const Tensor &self, int64_t dim, bool keepdim) {
     if (!sorts_on_host(self)) return mode_of(self, dim, keepdim);
-    const auto results = at::mode(as_cpu(self), dim, keepdim);
+    const auto results = at::mode(as_cpu_input(self), dim, keepdim);
     return {back(std::get<0>(results), self), back(std::get<1>(results), self)};
 }
 
@@ -367,9 +359,9 @@ Tensor &searchsorted_out_xpu(const Tensor &sorted_sequence, const Tensor &self, 
     if (!sorts_on_host(sorted_sequence))
         return search_into(out, sorted_sequence, self, out_int32, right, side, sorter.value_or(Tensor()));
     check_places(out, out_int32);
-    const auto order = sorter ? std::optional<Tensor>(as_cpu(*sorter)) : std::nullopt;
+    const auto order = sorter ? std::optional<Tensor>(as_cpu_input(*sorter)) : std::nullopt;
     return into(out, [&] {
-        return at::searchsorted(as_cpu(sorted_sequence), as_cpu(self), out_int32, right, side, order);
+        return at::searchsorted(as_cpu_input(sorted_sequence), as_cpu_input(self), out_int32, right, side, order);
     });
 }
 Tensor searchsorted_xpu(const Tensor &sorted_sequence, const Tensor &self, bool out_int32, bool right,
@@ -384,9 +376,9 @@ Tensor &searchsorted_scalar_out_xpu(const Tensor &sorted_sequence, const Scalar 
         return search_into(out, sorted_sequence, searchsorted_scalar_tensor(self, sorted_sequence.device()),
                            out_int32, right, side, sorter.value_or(Tensor()));
     check_places(out, out_int32);
-    const auto order = sorter ? std::optional<Tensor>(as_cpu(*sorter)) : std::nullopt;
+    const auto order = sorter ? std::optional<Tensor>(as_cpu_input(*sorter)) : std::nullopt;
     return into(
-        out, [&] { return at::searchsorted(as_cpu(sorted_sequence), self, out_int32, right, side, order); });
+        out, [&] { return at::searchsorted(as_cpu_input(sorted_sequence), self, out_int32, right, side, order); });
 }
 Tensor searchsorted_scalar_xpu(const Tensor &sorted_sequence, const Scalar &self, bool out_int32, bool right,
                                std::optional<c10::string_view> side, const std::optional<Tensor> &sorter) {
@@ -401,7 +393,7 @@ Tensor &bucketize_out_xpu(const Tensor &self, const Tensor &boundaries, bool out
     if (!sorts_on_host(boundaries))
         return search_into(out, boundaries, self, out_int32, right, std::nullopt, {});
     check_places(out, out_int32);
-    return into(out, [&] { return at::bucketize(as_cpu(self), as_cpu(boundaries), out_int32, right); });
+    return into(out, [&] { return at::bucketize(as_cpu_input(self), as_cpu_input(boundaries), out_int32, right); });
 }
 Tensor bucketize_xpu(const Tensor &self, const Tensor &boundaries, bool out_int32, bool right) {
     Tensor out = at::empty({0}, boundaries.options().dtype(out_int32 ? kInt : kLong));
@@ -411,12 +403,12 @@ Tensor bucketize_scalar_xpu(const Scalar &self, const Tensor &boundaries, bool o
     if (!sorts_on_host(boundaries))
         return bucketize_xpu(searchsorted_scalar_tensor(self, boundaries.device()), boundaries, out_int32,
                              right);
-    return back(at::bucketize(self, as_cpu(boundaries), out_int32, right), boundaries);
+    return back(at::bucketize(self, as_cpu_input(boundaries), out_int32, right), boundaries);
 }
 
 Tensor histc_xpu(const Tensor &self, int64_t bins, const Scalar &min, const Scalar &max) {
     if (!sorts_on_host(self)) return histogram(self, bins, min, max);
-    return back(at::histc(as_cpu(self), bins, min, max), self);
+    return back(at::histc(as_cpu_input(self), bins, min, max), self);
 }
 Tensor &histc_out_xpu(const Tensor &self, int64_t bins, const Scalar &min, const Scalar &max, Tensor &out) {
     return into(out, [&] { return histc_xpu(self, bins, min, max); });
@@ -424,31 +416,31 @@ Tensor &histc_out_xpu(const Tensor &self, int64_t bins, const Scalar &min, const
 
 Tensor bincount_xpu(const Tensor &self, const std::optional<Tensor> &weights, int64_t minlength) {
     if (!sorts_on_host(self)) return bin_counts(self, weights.value_or(Tensor()), minlength);
-    const auto weight = weights ? std::optional<Tensor>(as_cpu(*weights)) : std::nullopt;
-    return back(at::bincount(as_cpu(self), weight, minlength), self);
+    const auto weight = weights ? std::optional<Tensor>(as_cpu_input(*weights)) : std::nullopt;
+    return back(at::bincount(as_cpu_input(self), weight, minlength), self);
 }
 
 std::tuple<Tensor, Tensor, Tensor> _unique2_xpu(const Tensor &self, bool sorted, bool return_inverse,
                                                 bool return_counts) {
     if (!sorts_on_host(self)) return unique_of_all(self, true, return_inverse, return_counts);
-    return back(at::_unique2(as_cpu(self), sorted, return_inverse, return_counts), self);
+    return back(at::_unique2(as_cpu_input(self), sorted, return_inverse, return_counts), self);
 }
 std::tuple<Tensor, Tensor, Tensor> unique_dim_xpu(const Tensor &self, int64_t dim, bool sorted,
                                                   bool return_inverse, bool return_counts) {
     if (!sorts_on_host(self)) return unique_of_slices(self, dim, true, return_inverse, return_counts);
-    return back(at::unique_dim(as_cpu(self), dim, sorted, return_inverse, return_counts), self);
+    return back(at::unique_dim(as_cpu_input(self), dim, sorted, return_inverse, return_counts), self);
 }
 std::tuple<Tensor, Tensor, Tensor> unique_consecutive_xpu(const Tensor &self, bool return_inverse,
                                                           bool return_counts, std::optional<int64_t> dim) {
     if (!sorts_on_host(self))
         return dim ? unique_of_slices(self, *dim, false, return_inverse, return_counts)
                    : unique_of_all(self, false, return_inverse, return_counts);
-    return back(at::unique_consecutive(as_cpu(self), return_inverse, return_counts, dim), self);
+    return back(at::unique_consecutive(as_cpu_input(self), return_inverse, return_counts, dim), self);
 }
 std::tuple<Tensor, Tensor, Tensor> unique_dim_consecutive_xpu(const Tensor &self, int64_t dim,
                                                               bool return_inverse, bool return_counts) {
     if (!sorts_on_host(self)) return unique_of_slices(self, dim, false, return_inverse, return_counts);
-    return back(at::unique_dim_consecutive(as_cpu(self), dim, return_inverse, return_counts), self);
+    return back(at::unique_dim_consecutive(as_cpu_input(self), dim, return_inverse, return_counts), self);
 }
 
 TORCH_IMPL_FUNC(isin_xpu)(const Tensor &elements, const Tensor &test_elements, bool assume_unique,
@@ -463,7 +455,7 @@ TORCH_IMPL_FUNC(isin_xpu)(const Tensor &elements, const Tensor &test_elements, b
         if (!found.is_same(out)) out.copy_(found);
         return;
     }
-    out.copy_(at::isin(as_cpu(elements), as_cpu(test_elements), assume_unique, invert));
+    out.copy_(at::isin(as_cpu_input(elements), as_cpu_input(test_elements), assume_unique, invert));
 }
 
 } // namespace at::native

@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from openxpu import _bridge
+from torch.testing._internal.common_utils import DeterministicGuard
 
 PADDINGS = ["zeros", "border", "reflection"]
 LIMITS = {torch.float64: 1e-10, torch.float32: 2e-5, torch.bfloat16: 4e-2}
@@ -75,3 +76,15 @@ def test_only_the_grid_wants_a_gradient() -> None:
     F.grid_sample(image.to("xpu"), mine, align_corners=False).sum().backward()
     F.grid_sample(image, theirs, align_corners=False).sum().backward()
     torch.testing.assert_close(mine.grad.cpu(), theirs.grad, rtol=1e-5, atol=1e-5)
+
+
+def test_deterministic_algorithms_refuse_the_gradient() -> None:
+    image = torch.randn(1, 2, 5, 5, device="xpu", requires_grad=True)
+    grid = torch.randn(1, 3, 3, 2, device="xpu", requires_grad=True)
+    with DeterministicGuard(True):
+        y = F.grid_sample(image, grid, align_corners=False)
+        with pytest.raises(RuntimeError, match="grid_sampler_2d_backward_xpu does not have a deterministic"):
+            y.sum().backward()
+        # The grid's gradient alone is no sum.
+        F.grid_sample(image.detach(), grid, align_corners=False).sum().backward()
+    assert grid.grad is not None

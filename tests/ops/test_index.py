@@ -162,6 +162,15 @@ def test_nonzero_and_masks(dtype: torch.dtype) -> None:
     same(torch.masked_select, x, torch.ones(4, 5, dtype=torch.uint8))
 
 
+def test_nonzero_lies_in_memory_as_on_the_cpu() -> None:
+    for shape in ((), (0,), (3, 0), (7,), (5, 6), (2, 3, 4)):
+        for x in (torch.ones(shape), torch.zeros(shape)):
+            assert torch.nonzero(x.to("xpu")).stride() == torch.nonzero(x).stride()
+    out = torch.empty(6, 2, dtype=torch.int64, device="xpu")
+    assert torch.nonzero(torch.ones(2, 3, device="xpu"), out=out).stride() == (2, 1)
+    assert torch.equal(out.cpu(), torch.nonzero(torch.ones(2, 3)))
+
+
 def test_nonzero_of_many() -> None:
     x = torch.randint(3, (300, 1001))
     same(torch.nonzero, x)

@@ -191,6 +191,42 @@ def test_batch_norm_saved_statistics() -> None:
     assert mean.shape == invstd.shape == (0,)
 
 
+@pytest.mark.parametrize("shape", [(4, 3, 5, 5), (6, 3)])
+def test_batch_norm_into_strided_outputs(shape: tuple[int, ...]) -> None:
+    """Nothing is written between the elements of an output."""
+    x, c = torch.randn(shape, device="xpu"), shape[1]
+    running = [torch.zeros(c, device="xpu"), torch.ones(c, device="xpu")]
+    ops = torch.ops.aten
+    calls = [
+        (ops.native_batch_norm, (None, None, None, None, True, 0.1, 1e-5), "out save_mean save_invstd"),
+        (ops._native_batch_norm_legit, (None, None, *running, True, 0.1, 1e-5), "out save_mean save_invstd"),
+        (
+            ops._native_batch_norm_legit.no_stats_out,
+            (None, None, True, 0.1, 1e-5),
+            "out save_mean save_invstd",
+        ),
+        (ops._batch_norm_with_update, (None, None, *running, 0.1, 1e-5), "out save_mean save_invstd reserve"),
+    ]
+    rows = x.cpu().double().transpose(0, 1).flatten(1)
+    mean, invstd = rows.mean(1), (rows.var(1, correction=0) + 1e-5).rsqrt()
+    shaped = (1, c, *[1] * (len(shape) - 2))
+    y = (x.cpu().double() - mean.view(shaped)) * invstd.view(shaped)
+    for op, args, names in calls:
+        bases = [torch.full([2 * n + 1 for n in s], 7.0, device="xpu") for s in (shape, (c,), (c,))]
+        outs = [b[tuple(slice(1, None, 2) for _ in range(b.dim()))] for b in bases]
+        extra = [torch.empty(0, dtype=torch.uint8, device="xpu")] if "reserve" in names else []
+        op(x, *args, **dict(zip(names.split(), outs + extra, strict=True)))
+        for out, expected in zip(outs, (y, mean, invstd), strict=True):
+            close(out, expected, 32)
+        for base, out in zip(bases, outs):
+            out.fill_(7.0)
+            assert (base == 7).all(), str(op)
+    with pytest.raises(RuntimeError, match="to have dtype"):
+        kinds = (torch.float32, torch.float16, torch.float32)
+        wrong = [torch.empty(0, dtype=d, device="xpu") for d in kinds]
+        ops.native_batch_norm(x, *calls[0][1], **dict(zip(calls[0][2].split(), wrong)))
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_group_norm(dtype: torch.dtype) -> None:
     slack = 48 if dtype in HALVES else 16  # as on CUDA, halves keep mean and rstd as halves

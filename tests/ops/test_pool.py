@@ -123,3 +123,12 @@ def test_empty_and_refused() -> None:
     assert F.max_pool2d(torch.ones(0, 3, 8, 8, device="xpu"), 2).shape == (0, 3, 4, 4)
     with pytest.raises(RuntimeError):
         F.max_pool2d(torch.ones(1, 3, 2, 2, device="xpu"), 5)
+
+
+def test_max_pool3d_without_a_batch_keeps_channels_last() -> None:
+    x = channels_last(torch.randn(1, 4, 6, 6, 6)).squeeze(0)
+    expected = F.max_pool3d(x, 2, return_indices=True)
+    actual = F.max_pool3d(x.to("xpu"), 2, return_indices=True)
+    for mine, reference in zip(actual, expected, strict=True):
+        assert torch.equal(mine.cpu(), reference)
+        assert mine.stride() == reference.stride() == (1, 36, 12, 4)

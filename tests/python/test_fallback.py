@@ -41,6 +41,22 @@ def test_out_is_resized():
     assert out.tolist() == [[3.0] * 3] * 2
 
 
+def test_tensors_on_other_devices_are_refused():
+    here, there = torch.ones(2, device="xpu"), torch.ones(2)
+    for a, out in ((here, there), (there, here)):
+        with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+            ops.openxpu_out(a, out=out)
+    with pytest.raises(RuntimeError, match="got more is on cpu"):
+        ops.openxpu_pair(here, [here, there])
+    assert ops.openxpu_pair(here, [torch.tensor(2.0)])[1][0].item() == 4  # a number
+
+
+def test_strides_of_a_written_tensor_stay():
+    base = torch.zeros(4, 6, device="xpu")
+    ops.openxpu_out(torch.ones(2, 3, device="xpu"), out=base[::2, ::2])
+    assert base.nonzero().tolist() == [[i, j] for i in (0, 2) for j in (0, 2, 4)]
+
+
 def test_views_stay_views():
     a = torch.zeros(2, 3, device="xpu")
     view = ops.openxpu_view(a)
