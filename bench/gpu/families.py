@@ -36,7 +36,11 @@ def differs(ours: Any, theirs: Any) -> bool:
     coarse = a.dtype in (torch.bfloat16, torch.float16)
     scale = float(b.abs().max()) if b.numel() else 0.0
     return not torch.allclose(
-        a.float(), b.float(), rtol=2e-2 if coarse else 1e-3, atol=1e-4 * scale, equal_nan=True
+        a.float(),
+        b.float(),
+        rtol=2e-2 if coarse else 1e-3,
+        atol=(1e-2 if coarse else 1e-4) * scale,
+        equal_nan=True,
     )
 
 
