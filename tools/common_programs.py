@@ -33,7 +33,7 @@ def train(
     inputs: tuple[int, ...],
     classes: int,
     half: torch.dtype | None = None,
-    optimizer: type[torch.optim.Optimizer] = torch.optim.AdamW,
+    optimizer: Callable[..., torch.optim.Optimizer] = torch.optim.AdamW,
     **options: float,
 ) -> None:
     """Two steps of classification, and an evaluation."""

@@ -318,7 +318,8 @@ TORCH_IMPL_FUNC(topk_xpu)(const Tensor &self, int64_t k, int64_t dim, bool large
 std::tuple<Tensor &, Tensor &> kthvalue_out_xpu(const Tensor &self, int64_t k, int64_t dim_, bool keepdim,
                                                 Tensor &values, Tensor &indices) {
     const int64_t dim = maybe_wrap_dim(dim_, self.dim(), true);
-    if (sorts_on_host(self)) return pair_into(values, indices, at::kthvalue(as_cpu_input(self), k, dim_, keepdim));
+    if (sorts_on_host(self))
+        return pair_into(values, indices, at::kthvalue(as_cpu_input(self), k, dim_, keepdim));
     zero_numel_check_dims(self, dim, "kthvalue()");
     TORCH_CHECK(k >= 1 && k <= (self.dim() > 0 ? self.size(dim) : 1),
                 "kthvalue(): selected number k out of range for dimension ", dim);
@@ -361,7 +362,8 @@ Tensor &searchsorted_out_xpu(const Tensor &sorted_sequence, const Tensor &self, 
     check_places(out, out_int32);
     const auto order = sorter ? std::optional<Tensor>(as_cpu_input(*sorter)) : std::nullopt;
     return into(out, [&] {
-        return at::searchsorted(as_cpu_input(sorted_sequence), as_cpu_input(self), out_int32, right, side, order);
+        return at::searchsorted(as_cpu_input(sorted_sequence), as_cpu_input(self), out_int32, right, side,
+                                order);
     });
 }
 Tensor searchsorted_xpu(const Tensor &sorted_sequence, const Tensor &self, bool out_int32, bool right,
@@ -377,8 +379,9 @@ Tensor &searchsorted_scalar_out_xpu(const Tensor &sorted_sequence, const Scalar 
                            out_int32, right, side, sorter.value_or(Tensor()));
     check_places(out, out_int32);
     const auto order = sorter ? std::optional<Tensor>(as_cpu_input(*sorter)) : std::nullopt;
-    return into(
-        out, [&] { return at::searchsorted(as_cpu_input(sorted_sequence), self, out_int32, right, side, order); });
+    return into(out, [&] {
+        return at::searchsorted(as_cpu_input(sorted_sequence), self, out_int32, right, side, order);
+    });
 }
 Tensor searchsorted_scalar_xpu(const Tensor &sorted_sequence, const Scalar &self, bool out_int32, bool right,
                                std::optional<c10::string_view> side, const std::optional<Tensor> &sorter) {
@@ -393,7 +396,8 @@ Tensor &bucketize_out_xpu(const Tensor &self, const Tensor &boundaries, bool out
     if (!sorts_on_host(boundaries))
         return search_into(out, boundaries, self, out_int32, right, std::nullopt, {});
     check_places(out, out_int32);
-    return into(out, [&] { return at::bucketize(as_cpu_input(self), as_cpu_input(boundaries), out_int32, right); });
+    return into(
+        out, [&] { return at::bucketize(as_cpu_input(self), as_cpu_input(boundaries), out_int32, right); });
 }
 Tensor bucketize_xpu(const Tensor &self, const Tensor &boundaries, bool out_int32, bool right) {
     Tensor out = at::empty({0}, boundaries.options().dtype(out_int32 ? kInt : kLong));
