@@ -177,10 +177,14 @@ class Call {
                           : !on_host          ? tensor.to(c10::kCPU)
                           : is_shared(tensor) ? as_cpu_input(tensor)
                                               : as_cpu(tensor, true);
-        arguments.push_back({tensor, host, written, on_host && !beside,
-                             host.has_storage() ? host.storage().mutable_data() : nullptr,
-                             c10::DimVector(host.sizes()), c10::DimVector(host.strides()),
-                             host.storage_offset()});
+        Argument known{tensor, host, written, on_host && !beside, nullptr, {}, {}, 0};
+        if (host.has_storage()) {
+            known.data = host.storage().mutable_data();
+            known.sizes = host.sizes();
+            known.strides = host.strides();
+            known.offset = host.storage_offset();
+        }
+        arguments.push_back(std::move(known));
         return host;
     }
 

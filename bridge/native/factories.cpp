@@ -165,7 +165,7 @@ Tensor flip_xpu(const Tensor &self, IntArrayRef dims) {
     iter.outputs = iter.inputs = 1;
     iter.dims = static_cast<int>(self.dim());
     auto &to = iter.operand[0], &from = iter.operand[1];
-    to.dtype = from.dtype = openxpu::bits_of(self).dtype;
+    to.dtype = from.dtype = openxpu::bits_dtype(self);
     to.data = out.mutable_data_ptr();
     auto *start = static_cast<char *>(openxpu::input_data(self));
     for (int d = 0; d < iter.dims; d++) {
