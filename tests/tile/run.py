@@ -41,7 +41,12 @@ class Kernel:
     """A compiled module; call it with a grid and arrays or numbers, in the order of the parameters."""
 
     def __init__(
-        self, text: str, target: str | int = TARGETS[0], num_warps: int = 4, debug_asserts: bool = False
+        self,
+        text: str,
+        target: str | int = TARGETS[0],
+        num_warps: int = 4,
+        debug_asserts: bool = False,
+        more_options: str = "",
     ) -> None:
         self.program = _tile.compile_module(
             text.encode(), target=target, num_warps=num_warps, debug_asserts=debug_asserts
@@ -57,7 +62,7 @@ class Kernel:
             _xpu.xpu_kernel_create(
                 0,
                 (self._units() + self.program.source).encode(),
-                options.encode(),
+                f"{options} {more_options}".strip().encode(),
                 self.program.name.encode(),
                 None,
                 ctypes.byref(self.kernel),

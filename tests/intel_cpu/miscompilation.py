@@ -1,0 +1,213 @@
+"""Hunt for wrong code from Intel's CPU compiler: each kernel built with its optimiser and without computes the same.
+
+    python tests/intel_cpu/miscompilation.py [--corpus EVERY] [--programs COUNT] [--first SEED] [--jobs N]
+
+builds every EVERYth module of Triton's corpus and COUNT random programs for the processor, both as openxpu does
+and with ``-cl-opt-disable``, runs both on the same random data and prints what differs. Integers are compared bit
+by bit. So are floats, but those that differ may lie as far apart as two correct builds put them: the optimiser
+contracts ``a * b + c``, and takes other versions of ``exp`` and its like for whole vectors. The build that is not
+optimised has faults of its own (atomics of few elements run twice): where a random program's two builds differ and
+the optimised one computes what NumPy does, it is no finding.
+
+Kernels run in processes of their own: one that crashes is a finding too, unless it is the one not optimised.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tile"))
+import test_corpus
+import test_differential
+from random_programs import Generator
+from random_values import BITS, GRID, stored_values
+from test_corpus import run
+
+REFERENCE = "-cl-opt-disable"
+# Of the largest number in the array: rounding differs by a bit or two an operation, and cancels out elsewhere.
+TOLERANCE = {"f64": 1e-12, "f32": 2e-5, "f16": 4e-3, "bf16": 3e-2}
+CHUNK = 40  # kernels of a process
+
+
+class Case(NamedTuple):
+    """A module, where it runs, and what is written: parameters, their elements and how far floats may differ."""
+
+    name: str
+    text: str
+    grid: tuple[int, ...]
+    arguments: list[np.ndarray | int | float]
+    outputs: list[tuple[int, str, float | None]]
+    seed: int | None = None
+
+
+def of_corpus(name: str, text: str) -> Case | None:
+    """Take a module of the corpus; None if random data send it out of its buffers."""
+    data = test_corpus.arguments(text)
+    grid = (2, 2, 1) if "get_program_id y" in text else (3, 1, 1)
+    try:
+        test_corpus.interpret.interpret(text, grid, [v.copy() if e else v for e, v in data])
+    except (test_corpus.interpret.Unsupported, IndexError):
+        return None
+    outputs = [(i, element, None) for i, (element, _) in enumerate(data) if element]
+    return Case(name, text, grid, [v for _, v in data], outputs)
+
+
+def of_seed(seed: int) -> Case:
+    """Make a random program."""
+    program = Generator(seed).program()
+    outputs = [(o.parameter, o.element, 4 * o.error) for o in program.outputs]
+    return Case(f"seed {seed}", program.text, (GRID, 1, 1), program.arguments, outputs, seed)
+
+
+def numbers(array: np.ndarray, element: str) -> np.ndarray:
+    """Decode an array as it lies in memory."""
+    return stored_values(array, element).astype(np.float64 if element not in BITS else array.dtype)
+
+
+def difference(case: Case) -> str | None:
+    """Run both builds; say where they differ. Empty: the kernel needs more than the device has."""
+    results = []
+    for options in ("", REFERENCE):
+        if options:
+            print("reference", flush=True)
+        try:
+            kernel = run.Kernel(case.text, "cpu", more_options=options)
+        except run._tile.CompileError as error:
+            if "local memory" in str(error) or "inline assembly" in str(error):
+                return ""
+            raise
+        arguments = [a.copy() if isinstance(a, np.ndarray) else a for a in case.arguments]
+        kernel(case.grid, *arguments)
+        results.append(arguments)
+    for parameter, element, error in case.outputs:
+        built, wanted = (r[parameter] for r in results)
+        if np.array_equal(built.view(np.uint8), wanted.view(np.uint8)):
+            continue
+        built, wanted = numbers(built, element), numbers(wanted, element)
+        if element in BITS:
+            wrong = built != wanted
+        else:
+            with np.errstate(all="ignore"):
+                if error is None:
+                    error = TOLERANCE[element] * np.abs(wanted[np.isfinite(wanted)]).max(initial=0)
+                same = (built == wanted) | (np.isnan(built) & np.isnan(wanted))
+                wrong = ~(same | (np.abs(built - wanted) <= error))
+        if wrong.any():
+            at = np.flatnonzero(wrong)
+            return (
+                f"parameter {parameter} ({element}), {at.size} of {wrong.size} from {at[0]} to {at[-1]}: "
+                f"{built[at[0]]}, not {wanted[at[0]]}"
+            )
+    return None
+
+
+def is_right(case: Case) -> bool:
+    """Tell whether the optimised build of a random program computes what NumPy does."""
+    if case.seed is None:
+        return False
+    return not test_differential.difference(replace(Generator(case.seed).program(), target="cpu"))
+
+
+def cases(what: str, first: int, count: int, every: int) -> Iterator[tuple[str, Case | None]]:
+    """Make the cases of a range of the corpus or of seeds."""
+    if what == "programs":
+        for seed in range(first, first + count):
+            yield f"seed {seed}", of_seed(seed)
+        return
+    test_corpus.EVERY = every
+    for name, text in list(test_corpus.corpus().items())[first : first + count]:
+        yield name, of_corpus(name, text)
+
+
+def work(what: str, first: int, count: int, every: int) -> None:
+    """Run a range; print a line before each kernel and one after it."""
+    for i, (name, case) in enumerate(cases(what, first, count, every)):
+        print(f"begin {first + i} {name}", flush=True)
+        try:
+            wrong = difference(case) if case else ""
+            if wrong and case and is_right(case):
+                print(f"unoptimised {wrong}", flush=True)
+                continue
+            print("same" if wrong is None else f"DIFFERS {wrong}" if wrong else "skipped", flush=True)
+        except Exception as error:
+            print(f"FAILS {type(error).__name__}: {str(error)[:300]!r}", flush=True)
+
+
+def supervise(what: str, first: int, count: int, every: int) -> tuple[int, int, list[str]]:
+    """Run a range in other processes, whatever happens to them; count what was compared and skipped."""
+    compared, skipped, found = 0, 0, []
+    while count > 0:
+        command = [sys.executable, __file__, "--work", what, str(first), str(count), str(every)]
+        done = subprocess.run(
+            command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+        )
+        begun = re.findall(
+            r"^begin (\d+) (.*)\n(reference\n)?(?:(same|skipped|unoptimised.*|DIFFERS.*|FAILS.*)\n)?",
+            done.stdout,
+            re.MULTILINE,
+        )
+        for _, name, has_run, result in begun:
+            # Intel's compiler itself dies of some programs that it shall not optimise: nothing to compare with
+            lost = result == "skipped" or (has_run and not result)
+            compared += not lost
+            skipped += lost
+            if not lost and result != "same" and not result.startswith("unoptimised"):
+                found.append(f"{name}: {result or f'CRASHES the process ({done.returncode})'}")
+                print(found[-1], flush=True)
+        if not begun:
+            return compared, skipped, [*found, f"{what} from {first}: {done.stderr[-1500:]}"]
+        after = int(begun[-1][0]) + 1
+        count -= after - first
+        first = after
+        if done.returncode == 0:
+            break
+    return compared, skipped, found
+
+
+def main() -> int:
+    """Share the work among processes; print a sum."""
+    if sys.argv[1:2] == ["--work"]:
+        work(sys.argv[2], *map(int, sys.argv[3:]))
+        return 0
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument(
+        "--corpus", type=int, default=10, metavar="EVERY", help="every EVERYth module; 0: none"
+    )
+    parser.add_argument("--programs", type=int, default=200, metavar="COUNT", help="random programs")
+    parser.add_argument("--first", type=int, default=0, metavar="SEED", help="of random programs")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), metavar="N")
+    options = parser.parse_args()
+    ranges = [
+        ("programs", options.first + i, min(CHUNK, options.programs - i), 1)
+        for i in range(0, options.programs, CHUNK)
+    ]
+    if options.corpus:
+        test_corpus.EVERY = options.corpus
+        size = len(test_corpus.corpus())
+        ranges = [("corpus", i, min(CHUNK, size - i), options.corpus) for i in range(0, size, CHUNK)] + ranges
+    found = 0
+    with ThreadPoolExecutor(options.jobs) as pool:
+        sums = list(pool.map(lambda r: (r[0], supervise(*r)), ranges))
+    for what in ("corpus", "programs"):
+        counts = [s for w, s in sums if w == what]
+        found += sum(len(s[2]) for s in counts)
+        print(
+            f"{what}: {sum(s[0] for s in counts)} kernels compared, {sum(s[1] for s in counts)} skipped, "
+            f"{sum(len(s[2]) for s in counts)} findings"
+        )
+    return found > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
