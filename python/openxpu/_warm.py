@@ -113,14 +113,15 @@ def kind_of(device: int) -> str:
     return (kind.value or b"").decode()
 
 
-def _ask(builder: subprocess.Popen[str], device: int, request: str) -> dict[str, Any]:
+def _ask(builder: subprocess.Popen[str], device: int, request: str) -> dict[str, Any] | None:
+    """Return the builder's answer; None when it died of the request."""
     assert builder.stdin is not None and builder.stdout is not None
     try:
         builder.stdin.write(json.dumps({"device": device, "request": request}) + "\n")
         builder.stdin.flush()
         return dict(json.loads(builder.stdout.readline()))
     except (OSError, ValueError):  # the driver's compiler took the process with it
-        return {"built": 0, "error": "the process that built it died"}
+        return None
 
 
 def build(device: int, requests: Sequence[str], jobs: int, advance: Callable[[], None]) -> Outcome:
@@ -139,13 +140,16 @@ def build(device: int, requests: Sequence[str], jobs: int, advance: Callable[[],
             if request is None:
                 break
             answer = _ask(builder, device, request)
+            if answer is None:
+                builder.kill()
+                builder.communicate()
+                builder = _builder.start()
+                answer = {"built": 0, "error": "the process that built it died"}
             with lock:
                 outcome.built += answer["built"]
                 if answer["error"]:
                     outcome.errors[request] = answer["error"]
                 advance()
-            if builder.poll() is not None:
-                builder = _builder.start()
         builder.communicate()  # it ends with its input
 
     threads = [threading.Thread(target=work) for _ in range(min(jobs, len(requests)))]
