@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "ops/index_walk.h"
+#include "ops/team.h"
 #include "xpu/memory.h"
 #include "xpu/ops/index.h"
 #include "xpu/ops/sort.h"
@@ -82,8 +83,7 @@ static int64_t key_rows(const index_walk *walk) {
 
 static bool is_sorted(const index_walk *walk) {
     const struct index_params *p = &walk->params;
-    const char *setting = getenv("OPENXPU_HOST_SORT"); /* 0: as others do, for tests */
-    if (walk->properties->type == XPU_DEVICE_CPU && !(setting && setting[0] == '0')) return false;
+    if (plans_for_processor(walk->properties)) return false;
     int64_t items = 1;
     for (int d = 0; d < walk->parallel; d++) items *= p->size[d];
     return p->serial >= SORT_FROM && items < SORT_BELOW && p->serial < INT32_MAX - 4096 &&

@@ -120,7 +120,7 @@ def test_sorted_sums() -> None:
     """What GPUs do under use_deterministic_algorithms, on the host's processor."""
     result = subprocess.run(
         [sys.executable, "-c", "import openxpu\n" + SORTED],
-        env={**os.environ, "OPENXPU_HOST_SORT": "0", "PYTHONPATH": os.pathsep.join(sys.path)},
+        env={**os.environ, "OPENXPU_PLANS": "gpu", "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
     )
