@@ -16,24 +16,9 @@ os.environ.setdefault("PYTORCH_ENABLE_XPU_FALLBACK", "0")
 os.environ["OPENXPU_KEEP_CUDA"] = "1"
 
 import torch
+from side_by_side import Work, seconds, wait  # type: ignore[import-not-found]
 
-Work = Callable[[], object]
 MIB = 1 << 20
-
-
-def wait(device: str) -> None:
-    """Waits for everything submitted to `device`."""
-    (torch.xpu if device == "xpu" else torch.cuda).synchronize()
-
-
-def microseconds(work: Work, device: str, calls: int) -> float:
-    """Mean time of a call, the device's work included."""
-    wait(device)
-    start = time.perf_counter()
-    for _ in range(calls):
-        work()
-    wait(device)
-    return (time.perf_counter() - start) / calls * 1e6
 
 
 def cases() -> Iterator[tuple[str, Callable[[str], Work], int]]:
@@ -143,8 +128,8 @@ def main() -> int:
             wait(device)
         xpu, cuda = [], []
         for _ in range(5):
-            xpu.append(microseconds(ours, "xpu", calls))
-            cuda.append(microseconds(theirs, "cuda", calls))
+            xpu.append(1e6 * seconds(ours, "xpu", calls))
+            cuda.append(1e6 * seconds(theirs, "cuda", calls))
         ratio = min(xpu) / min(cuda)
         late += ratio > 1.3
         print(f"{name:32} xpu {min(xpu):10.2f}  cuda {min(cuda):10.2f}  ratio {ratio:.2f}", flush=True)
