@@ -5,16 +5,10 @@
  * processors, a group is one work-item that copies BLOCK elements, part of a row or some rows, as vectors.
  *   -DE=1|2|4|8|16 bytes an element  -DTX -DTY: the group's size in dimensions 0 and 1 -DTALL -DINLINE=0|1 */
 #include "cat.h"
+#include "element.h"
 #if BLOCK
 #include "copy_row.h"
 #endif
-
-typedef uchar element_1;
-typedef ushort element_2;
-typedef uint element_4;
-typedef ulong element_8;
-typedef ulong2 element_16;
-typedef XPU_CAT(element_, E) element;
 
 /* Where the host's memory is the device's, a table there: indexing the parameters would copy them to every
  * work-item's stack. */

@@ -9,13 +9,7 @@
 #define INDEX_X 0
 #endif
 #include "index.h"
-
-typedef uchar element_1;
-typedef ushort element_2;
-typedef uint element_4;
-typedef ulong element_8;
-typedef ulong2 element_16;
-typedef XPU_CAT(element_, E) element;
+#include "element.h"
 
 __kernel void index_move(struct index_params p) {
     INDEX_WALK(DIMS)

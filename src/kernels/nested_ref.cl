@@ -6,16 +6,11 @@
  *   -DE=1|2|4|8|16 bytes an element  -DI=i64|i32 the offsets' dtype  -DLEVELS=1…5  -DUNPAD=0|1
  *   -DTX -DTY: the group's size along a segment and across segments; 1 for processors  -DBLOCK */
 #include "nested.h"
+#include "element.h"
 #if TX == 1
 #include "copy_row.h"
 #endif
 
-typedef uchar element_1;
-typedef ushort element_2;
-typedef uint element_4;
-typedef ulong element_8;
-typedef ulong2 element_16;
-typedef XPU_CAT(element_, E) element;
 typedef STORED(I) index_t;
 
 /* Element c of the padding; an element of 16 bytes may be two of 8. */
