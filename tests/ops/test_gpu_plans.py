@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from .inner_run import passes
 
 HERE = Path(__file__).parent
 CHOSEN = {
@@ -23,22 +23,4 @@ CHOSEN = {
 @pytest.mark.skipif(os.environ.get("OPENXPU_PLANS") == "gpu", reason="this is the inner run")
 @pytest.mark.parametrize("file", CHOSEN)
 def test_as_gpus_do(file: str) -> None:
-    run = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-x",
-            "-p",
-            "no:cacheprovider",
-            "-k",
-            CHOSEN[file],
-            HERE / file,
-        ],
-        env={**os.environ, "OPENXPU_PLANS": "gpu"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stdout[-4000:] + run.stderr[-2000:]
+    passes([str(HERE / file)], CHOSEN[file], OPENXPU_PLANS="gpu")
