@@ -67,20 +67,13 @@ static xpu_status run_on_host(const xpu_stream *stream, bytes_job *job) {
 static xpu_status copy_piece(xpu_stream *stream, char *to, const char *from, size_t size, bool blocking) {
     const cl_device *device = &cl_devices[stream->device];
     const cl_api *api = device->api;
-    const bool profile = atomic_load_explicit(&profile_on, memory_order_relaxed);
-    const uint64_t now = profile ? profile_clock() : 0;
     const cl_bool block = blocking ? CL_TRUE : CL_FALSE;
-    cl_event event = NULL, *wanted = profile ? &event : NULL;
-    if (profile) XPU_TRY(stream_keep_times(stream));
-    cl_command_queue queue = stream_enter(stream);
+    command c;
+    XPU_TRY(command_begin(stream, &c));
     const cl_int error = device->properties.memory == XPU_MEMORY_USM
-                             ? api->clEnqueueMemcpyINTEL(queue, block, to, from, size, 0, NULL, wanted)
-                             : api->clEnqueueSVMMemcpy(queue, block, to, from, size, 0, NULL, wanted);
-    if (error == CL_SUCCESS) stream_note_work(stream);
-    stream_leave(stream);
-    XPU_TRY(cl_check(error, "->clEnqueueMemcpy", device));
-    if (profile) profile_add("copy", stream, now, now, now, size, event);
-    return XPU_SUCCESS;
+                             ? api->clEnqueueMemcpyINTEL(c.queue, block, to, from, size, 0, NULL, c.wanted)
+                             : api->clEnqueueSVMMemcpy(c.queue, block, to, from, size, 0, NULL, c.wanted);
+    return command_end(stream, &c, cl_check(error, "->clEnqueueMemcpy", device), "copy", size);
 }
 
 static xpu_status copy_pieces(xpu_stream *stream, char *to, const char *from, size_t size, bool blocking) {

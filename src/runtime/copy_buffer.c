@@ -77,19 +77,14 @@ static xpu_status transfer(xpu_stream *stream, cl_mem buffer, size_t offset, voi
                            size_t size, bool blocking) {
     const cl_device *device = &cl_devices[stream->device];
     const cl_api *api = device->api;
-    const bool profile = atomic_load_explicit(&profile_on, memory_order_relaxed);
-    const uint64_t now = profile ? profile_clock() : 0;
-    cl_event event = NULL, *wanted = profile ? &event : NULL;
-    if (profile) XPU_TRY(stream_keep_times(stream));
-    cl_command_queue queue = stream_enter(stream);
     const cl_bool block = blocking ? CL_TRUE : CL_FALSE;
-    cl_int error = from ? api->clEnqueueWriteBuffer(queue, buffer, block, offset, size, from, 0, NULL, wanted)
-                        : api->clEnqueueReadBuffer(queue, buffer, block, offset, size, to, 0, NULL, wanted);
-    if (error == CL_SUCCESS) stream_note_work(stream);
-    stream_leave(stream);
-    XPU_TRY(cl_check(error, from ? "->clEnqueueWriteBuffer" : "->clEnqueueReadBuffer", device));
-    if (profile) profile_add("copy", stream, now, now, now, size, event);
-    return XPU_SUCCESS;
+    command c;
+    XPU_TRY(command_begin(stream, &c));
+    const cl_int error =
+        from ? api->clEnqueueWriteBuffer(c.queue, buffer, block, offset, size, from, 0, NULL, c.wanted)
+             : api->clEnqueueReadBuffer(c.queue, buffer, block, offset, size, to, 0, NULL, c.wanted);
+    xpu_status status = cl_check(error, from ? "->clEnqueueWriteBuffer" : "->clEnqueueReadBuffer", device);
+    return command_end(stream, &c, status, "copy", size);
 }
 
 static xpu_status transfer_all(xpu_stream *stream, cl_mem buffer, size_t offset, char *to, const char *from,

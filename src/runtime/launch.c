@@ -86,18 +86,11 @@ static xpu_status run_here(xpu_kernel *kernel, int slot, const xpu_range *range,
 static xpu_status submit_instance(xpu_stream *stream, const xpu_kernel *kernel, cl_kernel instance,
                                   const xpu_range *range, const arguments *a) {
     const cl_device *device = &cl_devices[stream->device];
-    bool profile = atomic_load_explicit(&profile_on, memory_order_relaxed) && !stream->host;
-    uint64_t now = profile ? profile_clock() : 0;
-    cl_event event = NULL;
-    if (profile) XPU_TRY(stream_keep_times(stream));
     XPU_TRY(set_arguments(device, kernel, instance, a));
-    cl_command_queue queue = stream_enter(stream);
-    xpu_status status =
-        enqueue(device, queue, kernel, instance, range, NULL, range->groups, profile ? &event : NULL);
-    if (status == XPU_SUCCESS) stream_note_work(stream);
-    stream_leave(stream);
-    XPU_TRY(status);
-    if (profile) profile_add(kernel->label, stream, now, now, now, a->bytes, event);
+    command c;
+    XPU_TRY(command_begin(stream, &c));
+    xpu_status status = enqueue(device, c.queue, kernel, instance, range, NULL, range->groups, c.wanted);
+    XPU_TRY(command_end(stream, &c, status, kernel->label, a->bytes));
     if (stream->host) CL_TRY(device, device->api->clFinish(stream->queue));
     return XPU_SUCCESS;
 }

@@ -44,6 +44,17 @@ static inline void stream_leave(xpu_stream *stream) {
     if (!stream->host) pthread_rwlock_unlock(&stream->gate);
 }
 
+/* A command on its way into a stream's queue: between command_begin and command_end it is put in, with
+ * `wanted` for its event. The end counts and records it where `status` is success, and gives `status` back.
+ */
+typedef struct command {
+    cl_command_queue queue;
+    cl_event event, *wanted; /* NULL: nobody wants to know its times */
+    uint64_t begun;
+} command;
+xpu_status command_begin(xpu_stream *stream, command *c);
+xpu_status command_end(xpu_stream *stream, command *c, xpu_status status, const char *name, uint64_t bytes);
+
 /* From now on the stream's commands keep their times (events of timing, profiling). A queue that keeps times
  * takes longer for each event and copy, and what a queue does is settled when it is made: so the stream
  * begins with one that doesn't and changes to another, in order, when times are first wanted. */
