@@ -12,6 +12,9 @@ Tests run in slices, each in a process of its own. A test that outlasts the limi
 fails, and the others of its slice go on in another process. Results are appended to a file a device and test
 file in the output folder: an interrupted run goes on where it stopped, `--again` repeats what failed.
 
+Files of an older PyTorch import from torch.testing what is no longer there: `--machinery` names the folder of
+their own torch/testing/_internal, from which the missing names are taken.
+
 In the table that comes out a test counts if it allocated memory of the device or failed: those of Python
 alone say nothing about xpu. Exit status 1: something failed that passes on the other device.
 """
@@ -19,6 +22,8 @@ alone say nothing about xpu. Exit status 1: something failed that passes on the 
 from __future__ import annotations
 
 import argparse
+import importlib
+import importlib.util
 import json
 import os
 import re
@@ -29,6 +34,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 HEAVY = "OPENXPU_SUITE_MEMORY"
@@ -69,8 +75,42 @@ def copy_suite(folder: Path, files: list[str], to: Path, source: str, target: st
 # --- in pytest's process: a plug-in -----------------------------------------------------------------------
 
 
+def _hide_broken(*packages: str) -> None:
+    """Packages that the suites can do without and whose import fails count as not installed."""
+    for name in packages:
+        try:
+            importlib.import_module(name)
+        except Exception:  # of whatever kind: built for another NumPy, say
+            sys.modules[name] = None  # type: ignore[assignment]  # find_spec takes it for missing
+
+
+def _module(name: str, path: Path, device: str) -> ModuleType:
+    """A module of torch.testing's from its file, moved from CUDA to the device."""
+    module = ModuleType(name)
+    module.__file__ = str(path)
+    exec(compile(moved(path.read_text(), "cuda", device), str(path), "exec"), module.__dict__)
+    return module
+
+
+def _fill_gaps(machinery: Path, device: str) -> None:
+    """Names that the suite imports from torch.testing, and that this PyTorch no longer has, come from its own."""
+    for name in ("common_cuda", "common_device_type", "common_nn", "common_utils"):
+        editions: list[ModuleType] = []
+
+        def lookup(wanted: str, name: str = name, editions: list[ModuleType] = editions) -> Any:
+            if wanted.startswith("__"):
+                raise AttributeError(wanted)
+            if not editions:
+                editions.append(_module(f"suite.{name}", machinery / f"{name}.py", device))
+            return vars(editions[0])[wanted]
+
+        module = importlib.import_module(f"torch.testing._internal.{name}")
+        vars(module)["__getattr__"] = lookup
+
+
 def _move_machinery(source: str, device: str) -> None:
     """torch.testing's machinery for the device, as the suite's files find it when they're imported."""
+    _hide_broken("numba", "coverage")
     import torch
     from torch.testing._internal import common_cuda, common_device_type, common_utils
 
@@ -121,13 +161,9 @@ def _move_machinery(source: str, device: str) -> None:
     for name in [n for n in vars(common_cuda) if re.fullmatch(r"SM\d+OrLater", n)]:
         setattr(common_cuda, name, False)
     # tests of modules call .cuda() from there
-    import importlib.util
-
     spec = importlib.util.find_spec("torch.testing._internal.common_nn")
     assert spec and spec.origin
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    exec(compile(moved(Path(spec.origin).read_text(), "cuda", device), spec.origin, "exec"), module.__dict__)
+    sys.modules[spec.name] = _module(spec.name, Path(spec.origin), device)
 
 
 class Recorder:
@@ -202,6 +238,9 @@ def pytest_configure(config: Any) -> None:
     """The entry of a plug-in, in the processes that Slice starts with `-p run_suite`."""
     settings = json.loads(Path(os.environ[SETTINGS]).read_text())
     _move_machinery(settings["source"], settings["device"])
+    if settings["machinery"]:
+        target = "cuda" if settings["device"] == "cpu" else settings["device"]
+        _fill_gaps(Path(settings["machinery"]), target)
     config.pluginmanager.register(Recorder(settings))
 
 
@@ -218,6 +257,7 @@ class Job:
     files: list[str]
     folder: Path
     log: Path
+    machinery: str = ""
     results: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def read(self) -> None:
@@ -262,6 +302,7 @@ class Slice:
             "listing": listing,
             "with_file": len(job.files) > 1,
             "only": only,
+            "machinery": job.machinery,
         }
         settings.write_text(json.dumps(plan))
         environment = dict(os.environ, PYTHONHASHSEED="0")
@@ -462,6 +503,7 @@ def main() -> int:
     parser.add_argument("--together", action="store_true", help="small files in one process, one row")
     parser.add_argument("--only-device", help="run the tests of this device now, and not the other's")
     parser.add_argument("--written-for", choices=("cuda", "xpu"), default="cuda")
+    parser.add_argument("--machinery", type=Path, help="torch/testing/_internal of the files' own PyTorch")
     parser.add_argument("--slice", type=int, default=400, help="tests a process")
     parser.add_argument("--processes", "-n", type=int, default=1, help="how many at a time")
     parser.add_argument("--timeout", type=float, default=180, help="seconds a test")
@@ -476,13 +518,14 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # and end the processes started
     files = options.files or sorted(path.name for path in options.folder.glob("test_*.py"))
     groups = {options.folder.resolve().name: files} if options.together else {file: [file] for file in files}
+    machinery = str(options.machinery.resolve()) if options.machinery else ""
     pairs = []
     for name, group in groups.items():
         jobs = []
         for device in ("xpu", "cpu" if options.beside == "none" else options.beside):
             out = options.out.resolve() / device
             log = out / f"{name.replace('/', '.')}.jsonl"
-            jobs.append(Job(device, options.written_for, name, group, out / "moved", log))
+            jobs.append(Job(device, options.written_for, name, group, out / "moved", log, machinery))
         pairs.append((jobs[0], jobs[1]))
     chosen = [job for pair in pairs for job in reversed(pair[: 1 if options.beside == "none" else 2])]
     chosen = [job for job in chosen if options.only_device in (None, job.device)]

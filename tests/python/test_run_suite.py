@@ -9,6 +9,7 @@ TOOL = Path(__file__).resolve().parents[2] / "tools" / "run_suite.py"
 SUITE = """
 import os
 import torch
+from torch.testing._internal.common_cuda import device_of_old
 from torch.testing._internal.common_device_type import (
     dtypes, dtypesIfCUDA, instantiate_device_type_tests, onlyCPU, onlyCUDA)
 from torch.testing._internal.common_utils import TestCase
@@ -30,7 +31,7 @@ class TestFew(TestCase):
         if "cuda" in device:
             os._exit(3)
     def test_nothing(self, device):
-        pass
+        self.assertEqual(device_of_old, "cuda" if device == "cpu" else torch.device(device).type)
 
 instantiate_device_type_tests(TestFew, globals())
 """
@@ -38,7 +39,11 @@ instantiate_device_type_tests(TestFew, globals())
 
 def test_a_file_for_cuda_runs_on_xpu_beside_the_cpu(tmp_path: Path) -> None:
     (tmp_path / "test_few.py").write_text(SUITE)
+    machinery = tmp_path / "machinery"  # of an older PyTorch, with a name that ours lacks
+    machinery.mkdir()
+    (machinery / "common_cuda.py").write_text('device_of_old = "cuda"\n')
     command = [sys.executable, str(TOOL), "--out", str(tmp_path / "out"), str(tmp_path)]
+    command += ["--machinery", str(machinery)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 1, done.stdout + done.stderr
     row = next(line for line in done.stdout.splitlines() if line.startswith("| `test_few.py`"))
