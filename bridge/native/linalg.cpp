@@ -1,5 +1,6 @@
 // Decompositions, solvers and Fourier transforms: on host devices LAPACK and MKL, through PyTorch's CPU
 // kernels on the same memory.
+#include <ATen/native/Resize.h>
 #include <ATen/ops/_fft_c2c.h>
 #include <ATen/ops/_fft_r2c.h>
 #include <torch/library.h>
@@ -21,12 +22,31 @@ constexpr const char *operators[] = {
     "triangular_solve", "triangular_solve.X", "linalg_lu_solve", "linalg_lu_solve.out", "linalg_ldl_solve",
     "linalg_ldl_solve.out", "_cholesky_solve_helper", "cholesky_inverse", "cholesky_inverse.out",
     "linalg_inv_ex", "linalg_inv_ex.inverse", "_linalg_det", "_linalg_det.result", "_linalg_slogdet",
-    "_linalg_slogdet.sign", "linalg_lstsq.out", "linalg_matrix_exp",
-    // Fourier transforms
-    "_fft_c2c", "_fft_c2c.out", "_fft_r2c.out", "_fft_c2r", "_fft_c2r.out"};
+    "_linalg_slogdet.sign", "linalg_lstsq.out", "linalg_matrix_exp"};
+
+constexpr const char *transforms[] = {"_fft_c2c", "_fft_c2c.out", "_fft_r2c.out", "_fft_c2r", "_fft_c2r.out"};
+
+// Halves are transformed in single precision, whatever their size.
+void transform(const c10::OperatorHandle &op, torch::jit::Stack *stack) {
+    at::Tensor self = stack->at(stack->size() - op.schema().arguments().size()).toTensor(), out;
+    if (self.scalar_type() != at::kHalf && self.scalar_type() != at::kComplexHalf)
+        return openxpu::run_on_host(op, stack);
+    const bool to_out = !op.schema().overload_name().empty();
+    if (to_out) out = torch::jit::pop(*stack).toTensor();
+    const auto plain = c10::Dispatcher::singleton().findSchemaOrThrow(op.schema().name().c_str(), "");
+    stack->at(stack->size() - plain.schema().arguments().size()) =
+        self.to(self.is_complex() ? at::kComplexFloat : at::kFloat);
+    plain.callBoxed(stack);
+    const at::Tensor result = torch::jit::pop(*stack).toTensor();
+    const auto halves = result.to(result.is_complex() ? at::kComplexHalf : at::kHalf);
+    if (to_out) at::native::resize_output(out, halves.sizes());
+    torch::jit::push(*stack, to_out ? out.copy_(halves) : halves);
+}
 
 // By its last dimension, then the others: strides are those that torch.compile foresees for xpu.
 at::Tensor fft_r2c(const at::Tensor &self, at::IntArrayRef dim, int64_t normalization, bool onesided) {
+    if (self.scalar_type() == at::kHalf)
+        return at::_fft_r2c(self.to(at::kFloat), dim, normalization, onesided).to(at::kComplexHalf);
     if (dim.size() > 1 && onesided)
         return at::_fft_c2c(at::_fft_r2c(self, dim.back(), normalization, true), dim.slice(0, dim.size() - 1),
                             normalization, true);
@@ -42,5 +62,7 @@ at::Tensor fft_r2c(const at::Tensor &self, at::IntArrayRef dim, int64_t normaliz
 TORCH_LIBRARY_IMPL(aten, XPU, m) {
     for (const char *name : operators)
         m.impl(name, torch::CppFunction::makeFromBoxedFunction<&openxpu::run_on_host>());
+    for (const char *name : transforms)
+        m.impl(name, torch::CppFunction::makeFromBoxedFunction<&transform>());
     m.impl("_fft_r2c", fft_r2c);
 }

@@ -42,6 +42,25 @@ def test_agrees_with_cpu(name: str) -> None:
         assert torch.allclose(x.cpu(), y, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("size", [8, 15])
+@pytest.mark.parametrize("name", ["fft", "ifft2", "rfft", "rfft2", "hfft", "irfft", "irfft2"])
+@pytest.mark.filterwarnings("ignore:ComplexHalf")
+def test_transforms_of_halves_round_those_of_floats(name: str, size: int) -> None:
+    function = getattr(torch.fft, name)
+    given = torch.randn(5, size, generator=torch.Generator().manual_seed(3)).half()
+    if name not in ("rfft", "rfft2"):
+        given = torch.complex(given.float(), given.float().flip(0)).to(torch.complex32)
+    want = function(given.to(torch.complex64 if given.is_complex() else torch.float32))
+    got = function(given.to("xpu"))
+    assert got.dtype == (torch.complex32 if want.is_complex() else torch.float16)
+    out = torch.empty(0, dtype=got.dtype, device="xpu")
+    function(given.to("xpu"), out=out)
+    for result in (got, out):
+        assert torch.allclose(result.cpu().to(want.dtype), want, rtol=2e-3, atol=2e-3)
+    if name == "fft":
+        assert torch.fft.fft(torch.ones(8, device="xpu").half()).real[0] == 8
+
+
 def test_gradients() -> None:
     leaves = [t.to("xpu").requires_grad_() for t in (SQUARE, RIGHT)]
     wants = [t.double().requires_grad_() for t in (SQUARE, RIGHT)]
