@@ -62,7 +62,6 @@ at::Tensor fft_r2c(const at::Tensor &self, at::IntArrayRef dim, int64_t normaliz
 TORCH_LIBRARY_IMPL(aten, XPU, m) {
     for (const char *name : operators)
         m.impl(name, torch::CppFunction::makeFromBoxedFunction<&openxpu::run_on_host>());
-    for (const char *name : transforms)
-        m.impl(name, torch::CppFunction::makeFromBoxedFunction<&transform>());
+    for (const char *name : transforms) m.impl(name, torch::CppFunction::makeFromBoxedFunction<&transform>());
     m.impl("_fft_r2c", fft_r2c);
 }
