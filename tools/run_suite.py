@@ -92,9 +92,12 @@ def _module(name: str, path: Path, device: str) -> ModuleType:
     return module
 
 
-def _fill_gaps(machinery: Path, device: str) -> None:
+def _fill_gaps(machinery: Path, suite: list[Path], device: str) -> None:
     """Names that the suite imports from torch.testing, and that this PyTorch no longer has, come from its own."""
-    for name in ("common_cuda", "common_device_type", "common_nn", "common_utils"):
+    text = "".join(path.read_text(errors="replace") for path in suite)
+    for name in sorted(
+        set(re.findall(r"^ *from torch\.testing\._internal\.(\w+) import", text, re.MULTILINE))
+    ):
         editions: list[ModuleType] = []
 
         def lookup(wanted: str, name: str = name, editions: list[ModuleType] = editions) -> Any:
@@ -160,6 +163,8 @@ def _move_machinery(source: str, device: str) -> None:
         setattr(common_cuda, f"PLATFORM_SUPPORTS_{name}", True)
     for name in [n for n in vars(common_cuda) if re.fullmatch(r"SM\d+OrLater", n)]:
         setattr(common_cuda, name, False)
+    if source == "cuda":  # numbers there, properties by name here
+        setattr(torch.xpu, "get_device_capability", lambda *_: (0, 0))  # noqa: B010
     # tests of modules call .cuda() from there
     spec = importlib.util.find_spec("torch.testing._internal.common_nn")
     assert spec and spec.origin
@@ -240,7 +245,7 @@ def pytest_configure(config: Any) -> None:
     _move_machinery(settings["source"], settings["device"])
     if settings["machinery"]:
         target = "cuda" if settings["device"] == "cpu" else settings["device"]
-        _fill_gaps(Path(settings["machinery"]), target)
+        _fill_gaps(Path(settings["machinery"]), [Path(file) for file in settings["files"]], target)
     config.pluginmanager.register(Recorder(settings))
 
 
@@ -303,6 +308,7 @@ class Slice:
             "with_file": len(job.files) > 1,
             "only": only,
             "machinery": job.machinery,
+            "files": [str(job.folder / file) for file in job.files],
         }
         settings.write_text(json.dumps(plan))
         environment = dict(os.environ, PYTHONHASHSEED="0")
@@ -385,7 +391,7 @@ def listed(job: Job, only: str) -> list[str]:
         process.take()
     finally:
         process.kill()
-    if process.tests is None:
+    if process.tests is None or process.process.returncode not in (0, 5):
         print(f"{job.name} on {job.device}: see {process.output}", flush=True)
     return process.tests or []
 
