@@ -6,6 +6,7 @@
 #include "cl/cl.h"
 #include "core/hash.h"
 #include "core/memory.h"
+#include "core/text.h"
 
 #define EXTENSIONS_SIZE 16384
 
@@ -60,15 +61,19 @@ static void sub_group_sizes(const query *q, xpu_device_properties *p) {
     for (size_t i = 0; i < bytes / sizeof *all; i++) p->sub_group_sizes[i] = all[i];
 }
 
-/* Options that every program of the device is built with. */
-static const char *build_options(const query *q, const xpu_device_properties *p) {
-    bool exact = number(q, CL_DEVICE_SINGLE_FP_CONFIG) & CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT;
-    bool intel_gpu = p->type == XPU_DEVICE_GPU && p->vendor_id == 0x8086;
-    if (intel_gpu)
-        return exact ? "-cl-std=CL3.0 -cl-fp32-correctly-rounded-divide-sqrt "
-                       "-cl-intel-greater-than-4GB-buffer-required"
-                     : "-cl-std=CL3.0 -cl-intel-greater-than-4GB-buffer-required";
-    return exact ? "-cl-std=CL3.0 -cl-fp32-correctly-rounded-divide-sqrt" : "-cl-std=CL3.0";
+/* Options that every program of the device is built with, OPENXPU_BUILD_OPTIONS among them. NULL: no memory.
+ */
+static char *build_options(const query *q, const xpu_device_properties *p) {
+    const char *more = getenv("OPENXPU_BUILD_OPTIONS");
+    text options = {0};
+    text_add(&options, "-cl-std=CL3.0");
+    if (number(q, CL_DEVICE_SINGLE_FP_CONFIG) & CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT)
+        text_add(&options, " -cl-fp32-correctly-rounded-divide-sqrt");
+    if (p->type == XPU_DEVICE_GPU && p->vendor_id == 0x8086)
+        text_add(&options, " -cl-intel-greater-than-4GB-buffer-required");
+    if (more && *more) text_addf(&options, " %s", more);
+    if (options.failed) text_free(&options);
+    return options.data;
 }
 
 xpu_status cl_read_capabilities(cl_device *device) {
@@ -172,7 +177,9 @@ xpu_status cl_read_capabilities(cl_device *device) {
     else
         supported = false;
     device->profiling = !device->host;
-    device->options = build_options(&q, p);
     core_free(extensions);
-    return supported ? XPU_SUCCESS : xpu_fail(XPU_ERROR_NOT_SUPPORTED, "%s has neither USM nor SVM", p->name);
+    if (!supported) return xpu_fail(XPU_ERROR_NOT_SUPPORTED, "%s has neither USM nor SVM", p->name);
+    device->options = build_options(&q, p);
+    if (!device->options) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for build options");
+    return XPU_SUCCESS;
 }

@@ -17,9 +17,9 @@ typedef struct cl_device {
     cl_platform_id platform;
     cl_device_id id;
     cl_context context;
-    const char *options; /* build options for every program */
-    bool profiling;      /* queues are made with event times */
-    bool host;           /* the device is the processor that runs this program */
+    char *options;  /* build options for every program; kept as long as the process */
+    bool profiling; /* queues are made with event times */
+    bool host;      /* the device is the processor that runs this program */
     xpu_device_properties properties;
 } cl_device;
 

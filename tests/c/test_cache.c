@@ -122,6 +122,18 @@ static void switched_off(void **state) {
     unsetenv("OPENXPU_CACHE");
 }
 
+static void options_are_part_of_the_key(void **state) {
+    assert_int_equal(run(1), BUILT);
+    setenv("OPENXPU_BUILD_OPTIONS", "-cl-opt-disable", 1);
+    assert_int_equal(run(1), BUILT);
+    assert_int_equal(run(1), LOADED);
+    setenv("OPENXPU_BUILD_OPTIONS", "--no-such-option", 1);
+    assert_int_equal(run(1), WRONG);
+    unsetenv("OPENXPU_BUILD_OPTIONS");
+    assert_int_equal(run(1), LOADED);
+    assert_int_equal(list(".bin"), 2);
+}
+
 static void cut_short(void **state) {
     assert_int_equal(run(1), BUILT);
     assert_int_equal(list(".bin"), 1);
@@ -244,6 +256,7 @@ int main(int count, char **arguments) {
     self = "/proc/self/exe";
     const struct CMUnitTest tests[] = {TEST(a_second_process_builds_nothing),
                                        TEST(switched_off),
+                                       TEST(options_are_part_of_the_key),
                                        TEST(cut_short),
                                        TEST(scribbled_on),
                                        TEST(another_kernels_file),
