@@ -55,6 +55,7 @@ test-all: build  ## also the long suites: sanitizers, PoCL, the wheel, samples i
 	tests/wheel.sh
 	build/tests/tile/build_all build/ttir
 	$(BIN)/python tests/intel_cpu/miscompilation.py --corpus 20 --programs 200
+	$(BIN)/python tests/intel_cpu/operators.py --every 40
 	OPENXPU_TEST_ALL=1 $(BIN)/python -m pytest -q -n 2 tests/ops/test_pointwise_opinfo.py tests/python/test_compile_opinfo.py
 
 test-intel: build  ## compile kernels for Intel GPUs; run the C tests on Intel's GPU driver

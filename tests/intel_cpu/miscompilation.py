@@ -16,8 +16,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from builds import REFERENCE, TOLERANCE, differing, largest, supervise
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tile"))
 import test_corpus
@@ -34,9 +33,6 @@ from random_programs import Generator
 from random_values import BITS, GRID, stored_values
 from test_corpus import run
 
-REFERENCE = "-cl-opt-disable"
-# Of the largest number in the array: rounding differs by a bit or two an operation, and cancels out elsewhere.
-TOLERANCE = {"f64": 1e-12, "f32": 2e-5, "f16": 4e-3, "bf16": 3e-2}
 CHUNK = 40  # kernels of a process
 
 
@@ -95,14 +91,9 @@ def difference(case: Case) -> str | None:
         if np.array_equal(built.view(np.uint8), wanted.view(np.uint8)):
             continue
         built, wanted = numbers(built, element), numbers(wanted, element)
-        if element in BITS:
-            wrong = built != wanted
-        else:
-            with np.errstate(all="ignore"):
-                if error is None:
-                    error = TOLERANCE[element] * np.abs(wanted[np.isfinite(wanted)]).max(initial=0)
-                same = (built == wanted) | (np.isnan(built) & np.isnan(wanted))
-                wrong = ~(same | (np.abs(built - wanted) <= error))
+        if error is None:
+            error = TOLERANCE.get(element, 0) * largest(wanted)
+        wrong = differing(built, wanted, error)
         if wrong.any():
             at = np.flatnonzero(wrong)
             return (
@@ -144,41 +135,16 @@ def work(what: str, first: int, count: int, every: int) -> None:
             print(f"FAILS {type(error).__name__}: {str(error)[:300]!r}", flush=True)
 
 
-def supervise(what: str, first: int, count: int, every: int) -> tuple[int, int, list[str]]:
-    """Run a range in other processes, whatever happens to them; count what was compared and skipped."""
-    compared, skipped, found = 0, 0, []
-    while count > 0:
-        command = [sys.executable, __file__, "--work", what, str(first), str(count), str(every)]
-        done = subprocess.run(
-            command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
-        )
-        begun = re.findall(
-            r"^begin (\d+) (.*)\n(reference\n)?(?:(same|skipped|unoptimised.*|DIFFERS.*|FAILS.*)\n)?",
-            done.stdout,
-            re.MULTILINE,
-        )
-        for _, name, has_run, result in begun:
-            # Intel's compiler itself dies of some programs that it shall not optimise: nothing to compare with
-            lost = result == "skipped" or (has_run and not result)
-            compared += not lost
-            skipped += lost
-            if not lost and result != "same" and not result.startswith("unoptimised"):
-                found.append(f"{name}: {result or f'CRASHES the process ({done.returncode})'}")
-                print(found[-1], flush=True)
-        if not begun:
-            return compared, skipped, [*found, f"{what} from {first}: {done.stderr[-1500:]}"]
-        after = int(begun[-1][0]) + 1
-        count -= after - first
-        first = after
-        if done.returncode == 0:
-            break
-    return compared, skipped, found
+def supervised(what: str, first: int, count: int, every: int) -> tuple[str, tuple[int, int, list[str]]]:
+    """Run a range in other processes."""
+    return what, supervise([sys.executable, __file__, "--work", what, str(every)], first, count, {})
 
 
 def main() -> int:
     """Share the work among processes; print a sum."""
     if sys.argv[1:2] == ["--work"]:
-        work(sys.argv[2], *map(int, sys.argv[3:]))
+        every, first, count = map(int, sys.argv[3:])
+        work(sys.argv[2], first, count, every)
         return 0
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument(
@@ -198,7 +164,7 @@ def main() -> int:
         ranges = [("corpus", i, min(CHUNK, size - i), options.corpus) for i in range(0, size, CHUNK)] + ranges
     found = 0
     with ThreadPoolExecutor(options.jobs) as pool:
-        sums = list(pool.map(lambda r: (r[0], supervise(*r)), ranges))
+        sums = list(pool.map(lambda r: supervised(*r), ranges))
     for what in ("corpus", "programs"):
         counts = [s for w, s in sums if w == what]
         found += sum(len(s[2]) for s in counts)

@@ -1,0 +1,68 @@
+"""Two builds of the same kernels, as openxpu makes them and without the optimiser: what they may differ by, and
+the processes that they run in."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+REFERENCE = "-cl-opt-disable"
+# Of the largest number in the array: rounding differs by a bit or two an operation, and cancels out elsewhere.
+TOLERANCE = {"f64": 1e-12, "f32": 2e-5, "f16": 4e-3, "bf16": 3e-2}
+
+
+def differing(built: np.ndarray, wanted: np.ndarray, error: float | np.ndarray) -> np.ndarray:
+    """Tell of each element whether two builds differ: integers at all, floats by more than ``error``."""
+    if not np.issubdtype(wanted.dtype, np.floating):
+        return built != wanted
+    with np.errstate(all="ignore"):
+        same = (built == wanted) | (np.isnan(built) & np.isnan(wanted))
+        return ~(same | (np.abs(built - wanted) <= error))
+
+
+def largest(numbers: np.ndarray) -> float:
+    """Return the largest magnitude that is no infinity."""
+    return float(np.abs(numbers[np.isfinite(numbers)]).max(initial=0))
+
+
+def supervise(
+    command: Sequence[str], first: int, count: int, environment: Mapping[str, str]
+) -> tuple[int, int, list[str]]:
+    """Run ``command FIRST COUNT`` until it has done that range, whatever happens to its processes.
+
+    It prints ``begin NUMBER NAME`` before each piece of work and one line after it, and ``reference`` before it
+    lets a kernel run that is not optimised. Returns how many were compared and skipped, and what differed.
+    """
+    compared, skipped, found = 0, 0, []
+    while count > 0:
+        done = subprocess.run(
+            [*command, str(first), str(count)],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+        )
+        begun = re.findall(
+            r"^begin (\d+) (.*)\n(reference\n)?(?:(same|skipped|unoptimised.*|DIFFERS.*|FAILS.*)\n)?",
+            done.stdout,
+            re.MULTILINE,
+        )
+        for _, name, has_run, result in begun:
+            # Intel's compiler itself dies of some programs that it shall not optimise: nothing to compare with
+            lost = result == "skipped" or bool(has_run and not result)
+            compared += not lost
+            skipped += lost
+            if not lost and result != "same" and not result.startswith("unoptimised"):
+                found.append(f"{name}: {result or f'CRASHES the process ({done.returncode})'}")
+                print(found[-1], flush=True)
+        if not begun and done.returncode:
+            return compared, skipped, [*found, f"{command} from {first}: {done.stderr[-1500:]}"]
+        if done.returncode == 0:
+            break
+        after = int(begun[-1][0]) + 1
+        count -= after - first
+        first = after
+    return compared, skipped, found
