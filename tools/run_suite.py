@@ -24,6 +24,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.util
+import inspect
 import json
 import os
 import re
@@ -52,6 +53,7 @@ def moved(text: str, source: str, target: str) -> str:
         (rf"\btorch\.{source}\b(?!\.(amp|jiterator))", f"torch.{target}"),
         (rf"""(["']){source}(?=\1|:)""", rf"\1{target}"),
         (rf"""(["'])_{source}\1""", rf"\1_{target}\1"),
+        (rf"""(?<=backward_){source}(?=["'])""", target),
         (rf"\.{source}\(", f".{target}("),
         (rf"\bis_{source}\b", f"is_{target}"),
     )
@@ -165,6 +167,9 @@ def _move_machinery(source: str, device: str) -> None:
         setattr(common_cuda, name, False)
     if source == "cuda":  # numbers there, properties by name here
         setattr(torch.xpu, "get_device_capability", lambda *_: (0, 0))  # noqa: B010
+    setattr(common_cuda, "tf32_is_not_fp32", lambda: False)  # noqa: B010  asks for CUDA's properties
+    setattr(common_device_type.XPUTestBase, "has_cudnn", lambda _: False)  # noqa: B010
+    exec(moved(inspect.getsource(common_utils.to_gpu), "cuda", device), vars(common_utils))
     # tests of modules call .cuda() from there
     spec = importlib.util.find_spec("torch.testing._internal.common_nn")
     assert spec and spec.origin

@@ -1,6 +1,7 @@
 // Scaled dot-product attention under the names that PyTorch calls it by. On host devices PyTorch's CPU flash
 // kernel works on the same memory; elsewhere, and with dropout, xpu_attention_forward and its backward.
 #include <ATen/Context.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/native/transformers/sdp_utils_cpp.h>
 #include <ATen/ops/_fused_sdp_choice_native.h>
 #include <ATen/ops/_scaled_dot_product_efficient_attention_backward_native.h>
@@ -13,7 +14,11 @@
 #include <ATen/ops/_scaled_dot_product_fused_attention_overrideable_native.h>
 #include <ATen/ops/_scaled_dot_product_attention_math.h>
 #include <ATen/ops/_scaled_dot_product_fused_attention_overrideable.h>
+#include <ATen/ops/_fill_mem_eff_dropout_mask_native.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/where.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/empty_permuted.h>
@@ -162,6 +167,25 @@ void reserve_random(c10::DeviceIndex device, xpu_attention &args) {
     generator.set_offset(args.offset + 4);
 }
 
+// The numbers in (0, 1] above `dropout` of which dropout keeps an element of a tensor of this shape.
+Tensor &fill_dropout_numbers(Tensor &numbers, uint64_t seed, uint64_t offset) {
+    auto generator = at::globalContext().defaultGenerator(numbers.device()).clone();
+    generator.set_current_seed(seed);
+    generator.set_offset(offset);
+    return numbers.uniform_(0, 1, generator).neg_().add_(1);
+}
+
+// The probabilities, negative where they were dropped.
+Tensor probabilities(const Tensor &query, const Tensor &key, double dropout, bool causal,
+                     std::optional<double> scale, uint64_t seed, uint64_t offset) {
+    const Tensor keys = key.repeat_interleave(query.size(1) / key.size(1), 1);
+    Tensor scores = at::matmul(query.to(at::kFloat), keys.to(at::kFloat).mT()).mul_(scale_of(query, scale));
+    if (causal) scores.masked_fill_(at::ones_like(scores[0][0], at::kBool).tril_().logical_not_(), -INFINITY);
+    const Tensor p = scores.softmax(-1);
+    Tensor numbers = at::empty_like(p);
+    return at::where(fill_dropout_numbers(numbers, seed, offset) > dropout, p, -p).to(query.scalar_type());
+}
+
 // out with the query's dimensions in the query's order in memory, as the operators' meta functions have it.
 Tensor empty_out(const Tensor &query, int64_t depth) {
     if (query.size(3) == depth) return at::empty_like(query);
@@ -298,7 +322,10 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Ten
 sdp_flash_xpu(const Tensor &query, const Tensor &key, const Tensor &value, double dropout_p, bool is_causal,
               bool return_debug_mask, std::optional<double> scale) {
     auto a = attend(query, key, value, Tensor(), dropout_p, is_causal, scale);
-    return {a.out, a.logsumexp, Tensor(), Tensor(), query.size(2), key.size(2), a.seed, a.offset, Tensor()};
+    Tensor debug_mask;
+    if (return_debug_mask && dropout_p > 0)
+        debug_mask = probabilities(query, key, dropout_p, is_causal, scale, number(a.seed), number(a.offset));
+    return {a.out, a.logsumexp, Tensor(), Tensor(), query.size(2), key.size(2), a.seed, a.offset, debug_mask};
 }
 
 std::tuple<Tensor, Tensor, Tensor>
@@ -309,6 +336,10 @@ sdp_flash_backward_xpu(const Tensor &grad_out, const Tensor &query, const Tensor
                        std::optional<double> scale) {
     return attend_backward(grad_out, query, key, value, Tensor(), out, logsumexp, dropout_p, is_causal,
                            philox_seed, philox_offset, scale);
+}
+
+Tensor &fill_mem_eff_dropout_mask_xpu(Tensor &self, double, int64_t seed, int64_t offset) {
+    return fill_dropout_numbers(self, static_cast<uint64_t>(seed), static_cast<uint64_t>(offset));
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> sdp_efficient_xpu(const Tensor &query, const Tensor &key,

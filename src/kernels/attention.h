@@ -16,7 +16,7 @@ typedef struct attention_params {
     xpu_i64 queries, keys;
     xpu_u64 seed, offset;
     xpu_i32 depth, value_depth, causal;
-    float scale, dropout, keep_scale; /* keep_scale = 1 / (1 - dropout) */
+    float scale, keep, keep_scale; /* keep = 1 - dropout, keep_scale = 1 / keep */
 } attention_params;
 
 /* What heads_ref.cl is told. */

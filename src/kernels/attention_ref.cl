@@ -13,6 +13,7 @@
  * attention_grad_query:     a work-group for 64 queries
  * attention_grad_key_value: a work-group for 64 keys */
 #include "attention.h"
+#include "random.h"
 
 #define TILE 64
 #define TILE_K 16
@@ -44,13 +45,12 @@ static inline float score(const attention_params *p, long b, long h, long query,
     return s;
 }
 
-/* 0, or 1 / (1 - dropout). */
+/* 0, or 1 / (1 - dropout): what dropout (random.cl) makes of the probabilities as a tensor. */
 static inline float kept(const attention_params *p, long b, long h, long query, long key) {
 #if DROPOUT
     const ulong row = (ulong)((b * p->heads + h) * p->queries + query);
-    const uint4 r = xpu_philox(p->seed, row * (ulong)((p->keys + 3) / 4) + (ulong)(key / 4), p->offset / 4);
-    const uint v = key % 4 == 0 ? r.x : key % 4 == 1 ? r.y : key % 4 == 2 ? r.z : r.w;
-    return xpu_uniform_open1(v) < p->dropout ? 0.0f : p->keep_scale;
+    const uint bits = random_word(p->seed, row * (ulong)p->keys + (ulong)key, p->offset / 4);
+    return xpu_uniform_open1(bits) < p->keep ? p->keep_scale : 0.0f;
 #else
     return 1.0f;
 #endif

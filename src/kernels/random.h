@@ -17,4 +17,13 @@ typedef struct random_params {
     xpu_u32 size[RANDOM_DIMS], multiplier[RANDOM_DIMS], shift[RANDOM_DIMS];
     xpu_i32 stride[RANDOM_DIMS][RANDOM_OPERANDS];
 } random_params;
+
+#ifdef __OPENCL_VERSION__
+/* The 32 bits that random.cl draws for element n. */
+static inline uint random_word(ulong seed, ulong n, ulong counter) {
+    const ulong block = n / (4 * RANDOM_GROUP), within = n % (4 * RANDOM_GROUP), k = within / RANDOM_GROUP;
+    const uint4 r = xpu_philox(seed, block * RANDOM_GROUP + within % RANDOM_GROUP, counter);
+    return k == 0 ? r.x : k == 1 ? r.y : k == 2 ? r.z : r.w;
+}
+#endif
 #endif

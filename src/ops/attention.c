@@ -88,7 +88,7 @@ static attention_params describe(const xpu_attention *args) {
                               .value_depth = (xpu_i32)args->value->size[3],
                               .causal = args->causal,
                               .scale = (float)args->scale,
-                              .dropout = (float)args->dropout,
+                              .keep = (float)(1 - args->dropout),
                               .keep_scale = args->dropout < 1 ? (float)(1 / (1 - args->dropout)) : 0};
 }
 

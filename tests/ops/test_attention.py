@@ -217,6 +217,43 @@ def test_dropout() -> None:
     assert abs(v.grad.sum().item() - outs[1].sum().item()) < 1e-1
 
 
+@pytest.mark.parametrize("queries, keys, causal", [(5, 7, False), (70, 70, True), (33, 1030, False)])
+def test_dropout_is_that_of_the_probabilities(queries: int, keys: int, causal: bool) -> None:
+    """What the fused kernels drop is what dropout drops of the probabilities as a tensor; they can say so."""
+    generator = torch.Generator().manual_seed(5)
+    q, k, v = (torch.randn(2, 3, n, 16, generator=generator).to("xpu") for n in (queries, keys, keys))
+    grad = torch.randn(2, 3, queries, 16, generator=generator).to("xpu")
+    p = 0.3
+
+    def by_hand() -> torch.Tensor:
+        scores = q @ k.mT / 4
+        if causal:
+            scores = scores.masked_fill(
+                scores.new_ones(queries, keys, dtype=torch.bool).tril().logical_not(), -torch.inf
+            )
+        return torch.nn.functional.dropout(scores.softmax(-1), p) @ v
+
+    def fused() -> torch.Tensor:
+        return torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, p, causal)[0]
+
+    results = []
+    for function in (by_hand, fused):
+        torch.xpu.manual_seed(11)
+        leaves = [t.requires_grad_() for t in (q, k, v)]
+        out = function()
+        results.append([out.detach(), *torch.autograd.grad(out, leaves, grad)])
+    for got, want in zip(results[1], results[0], strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+
+    torch.xpu.manual_seed(11)
+    with torch.no_grad():
+        flash = torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, p, causal, True)
+        mask = flash[8]
+        kept = torch._fill_mem_eff_dropout_mask_(torch.empty_like(mask), p, int(flash[6]), int(flash[7])) > p
+        assert torch.equal(mask < 0, ~kept & (mask != 0))
+        torch.testing.assert_close(mask.clamp(min=0) @ v / (1 - p), flash[0], rtol=1e-4, atol=1e-4)
+
+
 def test_transformer_layer_trains() -> None:
     layer = torch.nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True)
     twin = torch.nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True)
