@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
+from random import Random
 from typing import Any, NamedTuple
 
 import torch
@@ -139,6 +140,83 @@ def trained(
     return arguments
 
 
+# --- any shape: n is a seed ---
+
+
+def convolution(t: torch.dtype, n: int) -> tuple[Any, ...]:
+    """Convolve in 1 to 3 dimensions, or back, with any steps and groups, channels first or last."""
+    pick = Random(n)
+    dims, groups = pick.choice((1, 2, 2, 3)), pick.choice((1, 1, 2, 3))
+    each, out = pick.choice((1, 2, 5, 16, 33)), groups * pick.choice((1, 3, 8, 17, 40))
+    window, size = pick.choice((1, 2, 3)), ((70,), (19, 11), (7, 5, 6))[dims - 1]
+    options = {
+        "stride": pick.choice((1, 1, 2)),
+        "padding": pick.choice((0, 1)),
+        "dilation": pick.choice((1, 1, 2)),
+        "groups": groups,
+    }
+    back = pick.random() < 0.3
+    names = (
+        ("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
+        if back
+        else ("conv1d", "conv2d", "conv3d")
+    )
+    x = random(t, pick.choice((1, 2)), groups * each, *size)
+    if dims == 2 and pick.random() < 0.5:
+        x = x.to(memory_format=torch.channels_last)
+    w = random(t, *((groups * each, out // groups) if back else (out, each)), *(window,) * dims)
+    return lambda x, w, b: getattr(F, names[dims - 1])(x, w, b, **options), x, w, random(t, out)
+
+
+def product(t: torch.dtype, n: int) -> tuple[Any, ...]:
+    """Multiply matrices of any sizes, transposed or not, with a summand."""
+    pick = Random(n)
+    rows, depth, columns = (pick.choice((1, 2, 4, 7, 16, 31, 33, 64, 65, 100, 130)) for _ in range(3))
+    batch = pick.choice((1, 1, 3))
+    a = random(t, batch, depth, rows).mT if pick.random() < 0.5 else random(t, batch, rows, depth)
+    b = random(t, batch, columns, depth).mT if pick.random() < 0.5 else random(t, batch, depth, columns)
+    if batch == 1 and pick.random() < 0.7:
+        return lambda c, a, b: torch.addmm(c, a, b, beta=2, alpha=3), random(t, columns), a[0], b[0]
+    return torch.bmm, a, b
+
+
+def attention(t: torch.dtype, n: int) -> tuple[Any, ...]:
+    """Attend, with or without a bias, a mask or an order."""
+    pick = Random(n)
+    queries, keys = (pick.choice((1, 5, 16, 63, 64, 65, 100, 130)) for _ in range(2))
+    depth, wide = pick.choice(((8, 8), (17, 30), (40, 9)))  # each pair in 16s: kernels of their own
+    bias = [
+        None,
+        random(t, 1, 1, queries, keys),
+        random(torch.bool, 2, 1, 1, keys) | (torch.arange(keys) == 0),
+    ][n % 3]
+    function = partial(F.scaled_dot_product_attention, is_causal=bias is None and pick.random() < 0.5)
+    sizes = (2, 3, queries, depth), (2, 3, keys, depth), (2, 3, keys, wide)
+    return function, *(random(t, *size) for size in sizes), bias
+
+
+def pool(t: torch.dtype, n: int) -> tuple[Any, ...]:
+    """Pool or resample a picture, channels first or last."""
+    pick = Random(n)
+    x = random(t, 2, pick.choice((1, 3, 16, 35)), pick.choice((5, 8, 17)), pick.choice((6, 7, 33)))
+    if pick.random() < 0.5:
+        x = x.to(memory_format=torch.channels_last)
+    size, mode = (
+        (pick.choice((1, 4, 9, 20)), pick.choice((3, 8, 40))),
+        pick.choice(("nearest", "bilinear", "bicubic", "area")),
+    )
+    window, step, pad = pick.choice((2, 3)), pick.choice((1, 2)), pick.choice((0, 1))
+    functions = [
+        lambda x: F.max_pool2d(x, window, step, pad),
+        lambda x: F.avg_pool2d(x, window, step, pad, count_include_pad=step == 1),
+        lambda x: F.adaptive_max_pool2d(x, size),
+        lambda x: F.adaptive_avg_pool2d(x, size),
+        lambda x: F.interpolate(x, size, mode=mode),
+        lambda x: F.pad(x, (pad, 2, 1, pad), ("reflect", "replicate", "circular")[step]),
+    ]
+    return functions[n % len(functions)], x
+
+
 # Functions of a width: what is called with what. What lies before the tensors depends on the width alone.
 SHAPED: dict[str, tuple[tuple[torch.dtype, ...], Callable[[torch.dtype, int], tuple[Any, ...]]]] = {
     "softmax": (FLOATS, lambda t, n: (lambda x: F.softmax(x, n % 2), random(t, ROWS, n))),
@@ -187,6 +265,10 @@ SHAPED: dict[str, tuple[tuple[torch.dtype, ...], Callable[[torch.dtype, int], tu
     "interpolate": (FLOATS, lambda t, n: (lambda x: F.interpolate(x, scale_factor=1.5, mode=("nearest", "bilinear", "bicubic")[n % 3]), random(t, 1, 2, 3, n))),
     "grid_sample": (FLOATS, lambda t, n: (lambda x, g: F.grid_sample(x, g, ("bilinear", "nearest", "bicubic")[n % 3], align_corners=False), random(t, 1, 2, 4, 5), random(t, 1, 2, n, 2, low=-1.2, high=1.2))),
     "attention": (FLOATS, lambda t, n: (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=n % 2 == 0), *(random(t, 1, 2, n, 8) for _ in range(3)))),
+    "any attention": (FLOATS, attention),
+    "any convolution": (FLOATS, convolution),
+    "any product": (ALL[:9], product),
+    "any pool": (FLOATS, pool),
     "attention_heads": (FLOATS, lambda t, n: (F.scaled_dot_product_attention, *(random(t, 1, 2, 5, n) for _ in range(3)))),
     "embedding": (FLOATS, lambda t, n: (F.embedding, places(6, ROWS, 4), random(t, 6, n))),
     "embedding_bag": (FLOATS, lambda t, n: (lambda i, w: F.embedding_bag(i, w, mode=("sum", "mean", "max")[n % 3]), places(6, ROWS, 4), random(t, 6, n))),
@@ -241,13 +323,13 @@ def units() -> list[Unit]:
 
 def with_gradients(value: Any, dtype: torch.dtype) -> Any:
     """Ask for gradients of the tensors of this dtype."""
-    return moved(value, lambda x: x.requires_grad_(x.dtype == dtype and dtype.is_floating_point))
+    return moved(value, lambda x: x.requires_grad_() if x.dtype == dtype and dtype.is_floating_point else x)
 
 
 def row(unit: Unit, n: int) -> Call:
     """Call a function of a width."""
     function, *args = SHAPED[unit.name.removeprefix("rows of ")][1](unit.dtype, n)
-    is_trained = function.__name__ == "train"
+    is_trained = getattr(function, "__name__", "") == "train"
     return Call("row", function, tuple(args if is_trained else with_gradients(args, unit.dtype)), {})
 
 
