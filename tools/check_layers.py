@@ -3,6 +3,8 @@
     core  ←  cl  ←  runtime  ←  ops, tile        (C; nothing of PyTorch)
     xpu/*.h  ←  bridge                           (C++; no OpenCL)
 
+and that kernels leave OpenCL C's half to prelude.cl: devices without cl_khr_fp16 don't assign it.
+
 Prints each include that breaks a rule; the exit status is their number, at most 1.
 """
 
@@ -33,6 +35,8 @@ HIGHER_HEADERS = {
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
 OPENCL_CALL = re.compile(r"\bcl[A-Z]\w+\s*\(")
+HALF = re.compile(r"\bhalf\d*\b|\bv(?:load|store)a?_half|\bconvert_half")
+COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 
 
 def violations(path: Path) -> list[str]:
@@ -54,6 +58,8 @@ def violations(path: Path) -> list[str]:
             found.append(f"{name}: includes {include}, but src/ knows nothing of PyTorch")
         if include.startswith("CL/"):
             found.append(f"{name}: includes {include}, but src/cl/api.h declares OpenCL")
+    if folder == "src/kernels" and not name.endswith("/prelude.cl") and HALF.search(COMMENT.sub("", text)):
+        found.append(f"{name}: names half; elements lie in memory as STORED(f16)")
     if folder == "bridge" and OPENCL_CALL.search(text):
         found.append(f"{name}: calls OpenCL")
     return found

@@ -143,7 +143,7 @@ xpu_status cl_read_capabilities(cl_device *device) {
     p->has_subgroup_2d_block_io = extension(&q, "cl_intel_subgroup_2d_block_io");
     const char *tier = getenv("OPENXPU_TIER"); /* "ref": only portable kernels; tests compare the tiers */
     if (tier && !strcmp(tier, "ref")) {
-        p->has_subgroups = p->has_subgroup_size = p->has_subgroup_shuffle = false;
+        p->has_fp16 = p->has_subgroups = p->has_subgroup_size = p->has_subgroup_shuffle = false;
         p->has_subgroup_matrix_multiply_accumulate = p->has_subgroup_2d_block_io = false;
         p->has_subgroup_matrix_multiply_accumulate_tensor_float32 = false;
     }

@@ -7,15 +7,7 @@
 
 /* A float rounded to a half type. */
 static inline float xpu_round_bf16(float v) { return bf16_to_float(float_to_bf16(v)); }
-static inline float xpu_round_f16(float v) {
-#ifdef XPU_HAS_FP16
-    return convert_float(convert_half_rte(v));
-#else
-    ushort bits;
-    vstore_half_rte(v, 0, (half *)&bits);
-    return vload_half(0, (const half *)&bits);
-#endif
-}
+static inline float xpu_round_f16(float v) { return round_f16(v); }
 
 #if defined(T_IS_FLOAT) || defined(T_IS_COMPLEX)
 #define PI K(3.14159265358979323846)

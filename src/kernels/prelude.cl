@@ -5,6 +5,8 @@
 
 #ifdef XPU_HAS_FP16
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
+#else
+#pragma OPENCL EXTENSION cl_khr_fp16 : disable
 #endif
 #ifdef XPU_HAS_FP64
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
@@ -69,8 +71,10 @@ static inline raw_b8 narrow_b8(o_b8 v) { return v != 0; }
 static inline o_b8 load_b8(__global const s_b8 *p, size_t i) { return p[i] != 0; }
 static inline void store_b8(__global s_b8 *p, size_t i, o_b8 v) { p[i] = v != 0; }
 
-/* fp16: needs no extension, only vload_half; where there is one, casts are what compilers vectorise. */
-typedef half s_f16;
+/* fp16: needs no extension, only vload_half; where there is one, casts are what compilers vectorise. In memory it is
+ * its bits, so that elements can be moved everywhere: no other file names the type, which devices without the
+ * extension don't read, assign or convert. */
+typedef ushort s_f16;
 typedef float o_f16;
 typedef ushort raw_f16;
 static inline o_f16 widen_f16(raw_f16 v) { return vload_half(0, (const __private half *)&v); }
@@ -80,11 +84,13 @@ static inline raw_f16 narrow_f16(o_f16 v) {
     return r;
 }
 #ifdef XPU_HAS_FP16
-static inline o_f16 load_f16(__global const s_f16 *p, size_t i) { return p[i]; }
-static inline void store_f16(__global s_f16 *p, size_t i, o_f16 v) { p[i] = convert_half_rte(v); }
+static inline o_f16 load_f16(__global const s_f16 *p, size_t i) { return ((__global const half *)p)[i]; }
+static inline void store_f16(__global s_f16 *p, size_t i, o_f16 v) { ((__global half *)p)[i] = convert_half_rte(v); }
+static inline float round_f16(float v) { return convert_float(convert_half_rte(v)); }
 #else
-static inline o_f16 load_f16(__global const s_f16 *p, size_t i) { return vload_half(i, p); }
-static inline void store_f16(__global s_f16 *p, size_t i, o_f16 v) { vstore_half_rte(v, i, p); }
+static inline o_f16 load_f16(__global const s_f16 *p, size_t i) { return vload_half(i, (__global const half *)p); }
+static inline void store_f16(__global s_f16 *p, size_t i, o_f16 v) { vstore_half_rte(v, i, (__global half *)p); }
+static inline float round_f16(float v) { return widen_f16(narrow_f16(v)); }
 #endif
 
 /* bf16: the upper half of a float; rounds to nearest even, NaN stays NaN. */

@@ -74,12 +74,8 @@ static inline real open1(uint high, uint low) {
 static inline real rounded(real v) {
 #if defined(OUT_bf16)
     return bf16_to_float(float_to_bf16(v));
-#elif defined(OUT_f16) && defined(XPU_HAS_FP16)
-    return convert_float(convert_half_rte(v));
 #elif defined(OUT_f16)
-    ushort bits;
-    vstore_half_rte(v, 0, (half *)&bits);
-    return vload_half(0, (const half *)&bits);
+    return round_f16(v);
 #else
     return v;
 #endif

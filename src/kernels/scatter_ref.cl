@@ -219,31 +219,8 @@ __kernel void scatter_fixed(struct index_params p) {
 
 #if SIZE < 4
 /* The bits of an element of 1 or 2 bytes, and back. */
-static inline computed from_bits(uint bits) {
-#if defined(T_f16)
-    const ushort h = (ushort)bits;
-    return vload_half(0, (const half *)&h);
-#elif defined(T_bf16)
-    return bf16_to_float((ushort)bits);
-#elif defined(T_b8)
-    return bits != 0;
-#else
-    return (computed)bits;
-#endif
-}
-static inline uint to_bits(computed v) {
-#if defined(T_f16)
-    ushort h;
-    vstore_half_rte(v, 0, (half *)&h);
-    return h;
-#elif defined(T_bf16)
-    return float_to_bf16(v);
-#elif defined(T_b8)
-    return v != 0;
-#else
-    return (uint)v;
-#endif
-}
+static inline computed from_bits(uint bits) { return WIDEN(T, (RAW(T))bits); }
+static inline uint to_bits(computed v) { return NARROW(T, v); }
 
 /* Swaps the four bytes around the element as a whole; allocations are aligned to more, so they are ours. */
 static inline void update(xpu_addr address, computed v) {
