@@ -153,11 +153,14 @@ Tensor &search_into(Tensor &out, const Tensor &sequence, const Tensor &values, b
     at::native::searchsorted_pre_check(sequence, values, out, out_int32, right, side, sorter);
     at::native::resize_output(out, values.sizes());
     if (values.numel() == 0) return out;
-    const auto type = at::result_type(sequence, values);
-    const auto in = sequence.to(type).contiguous(), what = values.to(type).contiguous();
-    const auto order = sorter.defined() ? sorter.contiguous() : sorter;
+    Tensor new_values, new_sequence, new_sorter; // warns where one has gaps
+    at::native::searchsorted_maybe_trim_input_tensors(new_values, new_sequence, new_sorter, values, sequence,
+                                                      sorter);
+    const Tensor &in = new_sequence.defined() ? new_sequence : sequence,
+                 &what = new_values.defined() ? new_values : values,
+                 &order = new_sorter.defined() ? new_sorter : sorter;
     const auto places = out.is_contiguous() ? out : at::empty(out.sizes(), out.options());
-    check(xpu_search(current_stream(out), dtype_of(type), in.const_data_ptr(), in.size(-1),
+    check(xpu_search(current_stream(out), dtype_of(in), in.const_data_ptr(), in.size(-1),
                      order.defined() ? order.const_data_ptr<int64_t>() : nullptr, what.const_data_ptr(),
                      what.numel(), in.dim() == 1 ? 0 : what.size(-1), right || (side && *side == "right"),
                      dtype_of(out), places.mutable_data_ptr()));
@@ -181,8 +184,8 @@ Tensor counts_of(const Tensor &flat, int64_t bins, const xpu_scalar *low, const 
 
 Tensor histogram(const Tensor &self, int64_t bins, const at::Scalar &min, const at::Scalar &max) {
     TORCH_CHECK(bins > 0, "bins must be > 0");
-    TORCH_CHECK(!self.is_complex() && self.scalar_type() != at::kBool, "histc not implemented for '",
-                self.scalar_type(), "'");
+    TORCH_CHECK_NOT_IMPLEMENTED(!self.is_complex() && self.scalar_type() != at::kBool,
+                                "\"histc\" not implemented for '", self.scalar_type(), "'");
     const auto flat = self.reshape({-1}).contiguous();
     const bool real = at::isFloatingType(self.scalar_type());
     auto low = min, high = max;
@@ -212,8 +215,9 @@ Tensor histogram(const Tensor &self, int64_t bins, const at::Scalar &min, const 
 
 Tensor bin_counts(const Tensor &self, const Tensor &weights, int64_t minlength) {
     TORCH_CHECK(minlength >= 0, "minlength should be >= 0");
-    TORCH_CHECK(self.dim() == 1 && at::isIntegralType(self.scalar_type(), false),
-                "bincount only supports 1-d non-negative integral inputs.");
+    TORCH_CHECK_NOT_IMPLEMENTED(at::isIntegralType(self.scalar_type(), false),
+                                "\"bincount\" not implemented for '", self.scalar_type(), "'");
+    TORCH_CHECK(self.dim() == 1, "bincount only supports 1-d non-negative integral inputs.");
     TORCH_CHECK(!weights.defined() || (weights.dim() == 1 && weights.numel() == self.numel()),
                 "weights should be 1-d and have the same length as input");
     const auto type = !weights.defined()                    ? at::kLong
@@ -352,6 +356,11 @@ std::tuple<Tensor, Tensor> mode_xpu(const Tensor &self, int64_t dim, bool keepdi
     if (!sorts_on_host(self)) return mode_of(self, dim, keepdim);
     const auto results = at::mode(as_cpu_input(self), dim, keepdim);
     return {back(std::get<0>(results), self), back(std::get<1>(results), self)};
+}
+
+std::tuple<Tensor &, Tensor &> mode_out_xpu(const Tensor &self, int64_t dim, bool keepdim, Tensor &values,
+                                            Tensor &indices) {
+    return pair_into(values, indices, mode_xpu(self, dim, keepdim));
 }
 
 Tensor &searchsorted_out_xpu(const Tensor &sorted_sequence, const Tensor &self, bool out_int32, bool right,

@@ -51,8 +51,7 @@ static xpu_status get_kernel(int device, const xpu_attention *args, attention_ke
 static xpu_status check(const xpu_attention *args) {
     const xpu_tensor *q = args->query, *k = args->key, *v = args->value;
     if (q->dtype != XPU_FLOAT16 && q->dtype != XPU_BFLOAT16 && q->dtype != XPU_FLOAT32)
-        return op_fail(XPU_ERROR_NOT_SUPPORTED, "attention: not implemented for dtype %s",
-                       xpu_dtype_name(q->dtype));
+        return op_lacks("attention", q->dtype, NULL);
     if (q->size[3] > XPU_ATTENTION_MAX_HEAD || v->size[3] > XPU_ATTENTION_MAX_HEAD)
         return op_fail(XPU_ERROR_NOT_SUPPORTED, "attention: heads of more than %d elements",
                        XPU_ATTENTION_MAX_HEAD);

@@ -56,8 +56,7 @@ static xpu_status series(xpu_stream *stream, int which, xpu_dtype dtype, void *o
                          const xpu_scalar *start, const xpu_scalar *end, const xpu_scalar *step,
                          double base) {
     char class = class_of(dtype);
-    if (class == 'b' || class == 'c')
-        return op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: not for %s", series_name[which], dtype_token(dtype));
+    if (class == 'b' || class == 'c') return op_lacks(series_name[which], dtype, NULL);
     if (count <= 0) return XPU_SUCCESS;
 
     int device = xpu_stream_device(stream);
@@ -170,8 +169,7 @@ xpu_status xpu_triangle(xpu_stream *stream, const xpu_tensor *in, const xpu_tens
 
 xpu_status xpu_triangle_indices(xpu_stream *stream, xpu_dtype dtype, void *out, int64_t count, int64_t rows,
                                 int64_t columns, int64_t diagonal, bool upper) {
-    if (dtype != XPU_INT32 && dtype != XPU_INT64)
-        return op_fail(XPU_ERROR_NOT_SUPPORTED, "triangle_indices: not for %s", dtype_token(dtype));
+    if (dtype != XPU_INT32 && dtype != XPU_INT64) return op_lacks("triangle_indices", dtype, NULL);
     if (count <= 0) return XPU_SUCCESS;
     int device = xpu_stream_device(stream);
     kernel_key key = key_of(TRIANGLE_INDICES, dtype);

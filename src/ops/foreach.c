@@ -136,9 +136,7 @@ xpu_status xpu_foreach(xpu_stream *stream, xpu_pointwise_op op, xpu_dtype dtype,
     if (outputs != 1 || p.inputs + p.scalars != operand_count || operand_count > XPU_FOREACH_OPERANDS)
         return op_fail(XPU_ERROR_INVALID_ARGUMENT, "foreach: %s with %d operands", xpu_pointwise_name(op),
                        operand_count);
-    if (!pointwise_formula(op, dtype))
-        return op_fail(XPU_ERROR_NOT_SUPPORTED, "foreach: %s is not defined for %s", xpu_pointwise_name(op),
-                       dtype_token(dtype));
+    if (!pointwise_formula(op, dtype)) return op_lacks(xpu_pointwise_name(op), dtype, NULL);
     int device = xpu_stream_device(stream);
     multi_shape shape;
     XPU_TRY(multi_shape_of(device, &shape));

@@ -3,6 +3,7 @@
  * gets full is replaced by a larger copy; the old one stays alive for readers that are still in it. */
 #include "ops/kernel.h"
 
+#include <ctype.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -13,6 +14,7 @@
 #include "core/prune.h"
 #include "core/status.h"
 #include "core/text.h"
+#include "ops/iter.h"
 
 typedef struct slot {
     _Atomic(xpu_kernel *) kernel; /* NULL: the slot is free */
@@ -183,4 +185,31 @@ xpu_status op_fail(xpu_status status, const char *format, ...) {
     xpu_fail_v(status, format, args);
     va_end(args);
     return status;
+}
+
+xpu_status op_lacks(const char *operation, xpu_dtype dtype, const xpu_device_properties *device) {
+    static const char *const titles[XPU_DTYPE_COUNT] = {
+        [XPU_BOOL] = "Bool",
+        [XPU_INT8] = "Char",
+        [XPU_UINT8] = "Byte",
+        [XPU_INT16] = "Short",
+        [XPU_UINT16] = "UInt16",
+        [XPU_INT32] = "Int",
+        [XPU_UINT32] = "UInt32",
+        [XPU_INT64] = "Long",
+        [XPU_UINT64] = "UInt64",
+        [XPU_FLOAT16] = "Half",
+        [XPU_BFLOAT16] = "BFloat16",
+        [XPU_FLOAT32] = "Float",
+        [XPU_FLOAT64] = "Double",
+        [XPU_COMPLEX64] = "ComplexFloat",
+        [XPU_COMPLEX128] = "ComplexDouble",
+    };
+    char name[64];
+    size_t n = 0;
+    for (; operation[n] && n < sizeof name - 1; n++) name[n] = (char)tolower((unsigned char)operation[n]);
+    name[n] = 0;
+    const bool without = device && !device->has_fp64 && dtype_needs_fp64(dtype);
+    return op_fail(XPU_ERROR_NOT_SUPPORTED, "\"%s\" not implemented for '%s'%s%s%s", name, titles[dtype],
+                   without ? " on " : "", without ? device->name : "", without ? ", which has no fp64" : "");
 }

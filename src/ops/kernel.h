@@ -57,6 +57,10 @@ bool scan_read(text *out, const char *written);
 /* Records the calling thread's error text: `return op_fail(XPU_ERROR_NOT_SUPPORTED, "…", …);` */
 xpu_status op_fail(xpu_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* XPU_ERROR_NOT_SUPPORTED in the words of array libraries, `"sort" not implemented for 'ComplexFloat'`; with
+ * `device` the reason too, where that is what it lacks. `operation` may be in capitals. */
+xpu_status op_lacks(const char *operation, xpu_dtype dtype, const xpu_device_properties *device);
+
 /* The dtype's token in kernels, "bf16"; and the dtype of a token, XPU_DTYPE_COUNT where there is none. */
 #define dtype_token xpu_dtype_name
 xpu_dtype dtype_of_token(const char *token);

@@ -36,7 +36,7 @@ static xpu_status run(xpu_stream *stream, step_kind kind, xpu_dtype dtype, const
                       unsigned cost) {
     int device = xpu_stream_device(stream);
     if (dtype != XPU_FLOAT32 && dtype != XPU_FLOAT64 && dtype != XPU_FLOAT16 && dtype != XPU_BFLOAT16)
-        return op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: not for %s", names[kind], dtype_token(dtype));
+        return op_lacks(names[kind], dtype, NULL);
     multi_shape shape;
     XPU_TRY(multi_shape_of(device, &shape));
     kernel_key key = {FAMILY_OPTIM, {(uint64_t)kind | (uint64_t)dtype << 8, flags, 0}};
@@ -44,8 +44,7 @@ static xpu_status run(xpu_stream *stream, step_kind kind, xpu_dtype dtype, const
     if (!kernel) {
         const xpu_device_properties *properties;
         XPU_TRY(xpu_device_get_properties(device, &properties));
-        if (dtype == XPU_FLOAT64 && !properties->has_fp64)
-            return op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: %s has no fp64", names[kind], properties->name);
+        if (dtype == XPU_FLOAT64 && !properties->has_fp64) return op_lacks(names[kind], dtype, properties);
         char options[256], label[32];
         int n = multi_options(&shape, width, options, sizeof options);
         snprintf(options + n, sizeof options - (size_t)n, " -DSTEP_%s -DT=%s -DWIDE=%d %s", names[kind],

@@ -518,8 +518,7 @@ static xpu_status make_kernel(int device, const kernel_key *key, const plan *p, 
     }
     xpu_status status;
     if (!pointwise_formula(p->op, p->compute)) {
-        status = op_fail(XPU_ERROR_NOT_SUPPORTED, "%s is not defined for %s", p->arity->name,
-                         dtype_token(p->compute));
+        status = op_lacks(p->arity->name, p->compute, NULL);
     } else if (fp64 && !properties->has_fp64) {
         status = op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: %s has no 64-bit floating point", p->arity->name,
                          properties->name);

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "iter.h"
+
 const char *product_dtype_options(xpu_dtype dtype) {
     switch (dtype) {
 #define CASE(name, token, complex, single, twice)                                                            \
@@ -70,10 +72,8 @@ xpu_status product_check_dtype(const xpu_device_properties *properties, xpu_dtyp
                                bool floating_only) {
     if (!*product_dtype_options(dtype) ||
         (floating_only && !(dtype >= XPU_FLOAT16 && dtype <= XPU_COMPLEX128)))
-        return op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: not implemented for dtype %s", what,
-                       xpu_dtype_name(dtype));
-    if ((dtype == XPU_FLOAT64 || dtype == XPU_COMPLEX128) && !properties->has_fp64)
-        return op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: %s has no fp64", what, properties->name);
+        return op_lacks(what, dtype, NULL);
+    if (dtype_needs_fp64(dtype) && !properties->has_fp64) return op_lacks(what, dtype, properties);
     return XPU_SUCCESS;
 }
 

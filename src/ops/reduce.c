@@ -421,11 +421,10 @@ static xpu_status check(xpu_reduction reduction, const xpu_iter *iter, const xpu
         (complex_in && !complex_out &&
          (reduction == XPU_REDUCE_SUM || reduction == XPU_REDUCE_NANSUM || reduction == XPU_REDUCE_MEAN ||
           reduction == XPU_REDUCE_PROD)))
-        return op_fail(XPU_ERROR_NOT_SUPPORTED, "%s is not defined for %s to %s", row->name, dtype_token(in),
-                       dtype_token(iter->operand[0].dtype));
+        return op_lacks(row->name, in, NULL);
     for (int i = 0; i < outputs + 1; i++)
         if (is_double(iter->operand[i].dtype) && !device->has_fp64)
-            return op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: %s can't compute fp64", row->name, device->name);
+            return op_lacks(row->name, iter->operand[i].dtype, device);
     return XPU_SUCCESS;
 }
 

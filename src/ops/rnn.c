@@ -14,9 +14,7 @@ static xpu_status run(xpu_stream *stream, xpu_dtype dtype, xpu_rnn_kind kind, bo
     const int device = xpu_stream_device(stream);
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(device, &properties));
-    if (dtype < XPU_FLOAT16 || dtype > XPU_FLOAT64)
-        return op_fail(XPU_ERROR_NOT_SUPPORTED, "recurrent cell: not implemented for dtype %s",
-                       xpu_dtype_name(dtype));
+    if (dtype < XPU_FLOAT16 || dtype > XPU_FLOAT64) return op_lacks("recurrent cell", dtype, NULL);
     XPU_TRY(product_check_dtype(properties, dtype, "recurrent cell", true));
     const int64_t count = p->rows * p->hidden;
     if (count == 0) return XPU_SUCCESS;

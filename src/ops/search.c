@@ -14,8 +14,7 @@ static xpu_status run(xpu_stream *stream, xpu_dtype dtype, xpu_dtype out, const 
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(device, &properties));
     if (dtype_is_complex(dtype) || (dtype_needs_fp64(dtype) && !properties->has_fp64))
-        return op_fail(XPU_ERROR_NOT_SUPPORTED, "search: not for %s on %s", dtype_token(dtype),
-                       properties->name);
+        return op_lacks("search", dtype, properties);
     if (p->count == 0) return XPU_SUCCESS;
     const kernel_key key = {FAMILY_SEARCH, {(uint64_t)dtype | (uint64_t)out << 8, 0, 0}};
     xpu_kernel *kernel = kernel_find(device, &key);

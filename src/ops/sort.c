@@ -56,8 +56,7 @@ static xpu_status check(const xpu_tensor *values, const xpu_tensor *indices, con
     if (in->size[dim] >= INT32_MAX - 4096)
         return op_fail(XPU_ERROR_INVALID_ARGUMENT, "sort: a row of %lld elements", (long long)in->size[dim]);
     if (class_of(in->dtype) == 'c' || (in->dtype == XPU_FLOAT64 && !device->has_fp64))
-        return op_fail(XPU_ERROR_NOT_SUPPORTED, "sort: not for %s on %s", dtype_token(in->dtype),
-                       device->name);
+        return op_lacks("sort", in->dtype, device);
     return XPU_SUCCESS;
 }
 

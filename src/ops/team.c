@@ -110,10 +110,7 @@ xpu_range team_range(team t, uint64_t teams, uint64_t work) {
 }
 
 xpu_status check_floating(const xpu_device_properties *device, const char *op, xpu_dtype dtype) {
-    if (dtype == XPU_FLOAT64 && !device->has_fp64)
-        return op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: device %s has no float64", op, device->name);
-    if (dtype != XPU_FLOAT16 && dtype != XPU_BFLOAT16 && dtype != XPU_FLOAT32 && dtype != XPU_FLOAT64)
-        return op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: not implemented for dtype %s", op,
-                       xpu_dtype_name(dtype));
+    if (dtype < XPU_FLOAT16 || dtype > XPU_FLOAT64 || (dtype == XPU_FLOAT64 && !device->has_fp64))
+        return op_lacks(op, dtype, device);
     return XPU_SUCCESS;
 }

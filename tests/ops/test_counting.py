@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -76,6 +76,12 @@ def test_searchsorted_outputs_and_layouts() -> None:
         torch.searchsorted(edges.to("xpu"), edges.to("xpu"), sorter=torch.arange(1, 5, device="xpu"))
     with pytest.raises(RuntimeError, match="dtype is wrong"):
         torch.searchsorted(edges.to("xpu"), edges.to("xpu"), out=torch.empty(4, device="xpu"))
+    torch.set_warn_always(True)
+    try:
+        with pytest.warns(UserWarning, match="boundary tensor is non-contiguous"):
+            torch.searchsorted(sequence.to("xpu"), values.to("xpu"))
+    finally:
+        torch.set_warn_always(False)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
@@ -256,3 +262,30 @@ def test_isin() -> None:
         for invert in (False, True):
             actual = torch.isin(elements.to("xpu"), tests.to("xpu"), invert=invert)
             assert torch.equal(actual.cpu(), torch.isin(elements, tests, invert=invert))
+
+
+@pytest.mark.parametrize("dtype", REAL, ids=str)
+def test_mode_into_out_tensors(dtype: torch.dtype) -> None:
+    x = make((5, 40), dtype, spread=2)
+    values, indices = torch.empty(40, 2, dtype=dtype, device="xpu"), torch.empty(40, device="xpu").long()
+    torch.mode(x.to("xpu"), 0, out=(values[:, 1], indices))
+    assert torch.equal(values[:, 1].cpu(), x.mode(0).values)
+    assert torch.equal(x.gather(0, indices[None].cpu())[0], x.mode(0).values)
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        lambda x: x.aminmax(),
+        lambda x: x.cummax(0),
+        lambda x: x.scatter_reduce(0, torch.tensor([0, 0], device="xpu"), x, "amax"),
+        lambda x: torch.bincount(x.real),
+        lambda x: torch.histc(x),
+    ],
+)
+def test_words_of_what_a_dtype_lacks(refused: Callable[[torch.Tensor], object]) -> None:
+    with pytest.raises(
+        (NotImplementedError, RuntimeError),
+        match=r"\"\w+\" not implemented for '(ComplexFloat|Float)'|does not support complex",
+    ):
+        refused(torch.tensor([1 + 1j, 2], device="xpu"))
