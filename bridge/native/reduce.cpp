@@ -290,7 +290,6 @@ TORCH_IMPL_FUNC(sum_xpu)(const Tensor &self, OptionalIntArrayRef dim, bool keepd
 
 Tensor &nansum_out_xpu(const Tensor &self, OptionalIntArrayRef dim, bool keepdim,
                        std::optional<ScalarType> dtype, Tensor &result) {
-    TORCH_CHECK(!c10::isComplexType(self.scalar_type()), "nansum does not support complex inputs");
     const auto type = get_dtype_from_result(result, dtype);
     const auto mask = make_dim_mask(dim, self.dim());
     TORCH_CHECK(result.scalar_type() == type, "nansum: provided dtype must match dtype of result. Got ",

@@ -5,7 +5,6 @@
 #include <ATen/native/Resize.h>
 #include <ATen/ops/_cummax_helper_native.h>
 #include <ATen/ops/_cummin_helper_native.h>
-#include <ATen/ops/_logcumsumexp.h>
 #include <ATen/ops/_logcumsumexp_native.h>
 #include <ATen/ops/cumprod_native.h>
 #include <ATen/ops/cumsum_native.h>
@@ -71,11 +70,6 @@ void cummin_helper_xpu(const Tensor &self, Tensor &values, Tensor &indices, int6
 
 Tensor &logcumsumexp_out_xpu(const Tensor &self, int64_t dim, Tensor &result) {
     resize_output(result, self.sizes());
-    if (self.is_complex() && is_host_device(self.device().index())) {
-        Tensor out = as_cpu(result);
-        at::_logcumsumexp_out(out, as_cpu_input(self), dim);
-        return result;
-    }
     scan(XPU_SCAN_LOGSUMEXP, self, dim, result);
     return result;
 }

@@ -34,7 +34,32 @@ static inline acc scan_combine(acc a, acc b); /* b comes after a */
     bool take = (a.i < 0) | ((b.i >= 0) & (ISNAN(b.v) | (!ISNAN(a.v) & (b.v before_or_equal a.v)))); \
     return take ? b : a;
 #endif
-#if defined(A_FLOAT) && !defined(INDEXED)
+#if defined(A_COMPLEX)
+#define LOWEST ((A)(-INFINITY, 0))
+/* e^z and log(1 + z), z's real part +infinity there and |z| at most 1 here. */
+static inline A exp_of_infinity(A z) {
+    const A turn = (A)(cos(z.y), sin(z.y));
+    return (A)(turn.x == 0 ? 0 : turn.x * INFINITY, turn.y == 0 ? 0 : turn.y * INFINITY);
+}
+static inline A log1p_of(A z) {
+    const A less = (A)(z.x * (2 + z.x) + z.y * z.y, 0); /* |1 + z|² - 1 */
+    return (A)(fabs(less.x) < 0.5f ? log1p(less.x) / 2 : log(hypot(1 + z.x, z.y)), atan2(z.y, 1 + z.x));
+}
+/* The angle of the one with the greater real part is kept whole: no multiple of 2π is taken off. */
+static inline A log_add_exp(A a, A b) {
+    if (isnan(a.x) || isnan(a.y) || isnan(b.x) || isnan(b.y)) return (A)(NAN, NAN);
+    const bool down = b.x < a.x;
+    const A low = down ? b : a, high = down ? a : b;
+    if (low.x == high.x && isinf(low.x)) {
+        if (low.x < 0) return low;
+        const A sum = exp_of_infinity(low) + exp_of_infinity(high);
+        return (A)(log(hypot(sum.x, sum.y)), atan2(sum.y, sum.x));
+    }
+    const A apart = low - high;
+    return high + log1p_of(exp(apart.x) * (A)(cos(apart.y), sin(apart.y)));
+}
+#elif defined(A_FLOAT) && !defined(INDEXED)
+#define LOWEST (-INFINITY)
 static inline A log_add_exp(A a, A b) {
     if (ISNAN(a) || ISNAN(b)) return a + b;
     A low = fmin(a, b), high = fmax(a, b);

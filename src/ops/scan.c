@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "kernels/scan.h"
+#include "ops/iter.h"
 #include "ops/kernel.h"
 #include "ops/row_walk.h"
 #include "xpu/memory.h"
@@ -18,7 +19,7 @@ static const struct row {
     [XPU_SCAN_PROD] = {"cumprod", "return ONE;", "return MUL(a, b);", "biufc", false},
     [XPU_SCAN_MAX] = {"cummax", "acc a = {0, -1}; return a;", "LAST(>=)", "biuf", true},
     [XPU_SCAN_MIN] = {"cummin", "acc a = {0, -1}; return a;", "LAST(<=)", "biuf", true},
-    [XPU_SCAN_LOGSUMEXP] = {"logcumsumexp", "return -INFINITY;", "return log_add_exp(a, b);", "f", false},
+    [XPU_SCAN_LOGSUMEXP] = {"logcumsumexp", "return LOWEST;", "return log_add_exp(a, b);", "fc", false},
 };
 
 static const struct computed {
@@ -97,12 +98,9 @@ static xpu_status check(xpu_scan_op op, const xpu_tensor *out, const xpu_tensor 
     bool complex_in = computed[in->dtype].class == 'c', complex_out = computed[out->dtype].class == 'c';
     if (!strchr(row->classes, computed[out->dtype].class) ||
         ((complex_in || complex_out) && in->dtype != out->dtype))
-        return op_fail(XPU_ERROR_NOT_SUPPORTED, "%s is not defined for %s to %s", row->name,
-                       dtype_token(in->dtype), dtype_token(out->dtype));
-    if (!device->has_fp64 &&
-        (xpu_dtype_size(computed[out->dtype].class == 'c' ? out->dtype : XPU_BOOL) == 16 ||
-         out->dtype == XPU_FLOAT64 || in->dtype == XPU_FLOAT64))
-        return op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: %s can't compute fp64", row->name, device->name);
+        return op_lacks(row->name, out->dtype, NULL);
+    if (!device->has_fp64 && (dtype_needs_fp64(out->dtype) || dtype_needs_fp64(in->dtype)))
+        return op_lacks(row->name, dtype_needs_fp64(out->dtype) ? out->dtype : in->dtype, device);
     return XPU_SUCCESS;
 }
 

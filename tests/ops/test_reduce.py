@@ -85,6 +85,23 @@ def test_mean(dtype: torch.dtype) -> None:
             assert_sum(xpu.mean(dims), exact.mean(dims), exact.abs().mean(dims))
 
 
+@pytest.mark.parametrize("dtype", COMPLEX, ids=str)
+def test_complex_numbers_with_a_part_that_is_nan_count_for_nothing(dtype: torch.dtype) -> None:
+    """The CPU has no kernels for them."""
+    for cpu, _ in cases(dtype):
+        x, nan = cpu.clone(), float("nan")
+        flat = x.view(-1) if x.is_contiguous() else x.t().view(-1) if x.dim() == 2 else x.reshape(-1)
+        for n, bad in enumerate((complex(nan, 1), complex(1, nan), complex(nan, nan))):
+            flat[n::11] = bad
+        for dims in [*dims_of(x), tuple(range(x.dim()))]:
+            exact = x.to(torch.complex128).where(~x.isnan(), 0)
+            scale = exact.abs().sum(dims)
+            assert_sum(x.to("xpu").nansum(dims), exact.sum(dims), scale)
+            count = (~x.isnan()).sum(dims)
+            if count.min() > 0:
+                assert_sum(x.to("xpu").nanmean(dims), exact.sum(dims) / count, scale / count)
+
+
 @pytest.mark.parametrize("dtype", FLOATS + INTEGERS, ids=str)
 def test_extremes(dtype: torch.dtype) -> None:
     for cpu, xpu in cases(dtype):
@@ -269,6 +286,7 @@ def test_complex_numbers_in_half_precision() -> None:
         lambda t: t.sum(0),
         lambda t: t.mean(1),
         lambda t: t[0].prod(),
+        lambda t: t.nanmean(0) if t.is_xpu else t.mean(0),
         lambda t: torch.linalg.vector_norm(t),
         lambda t: torch.linalg.vector_norm(t, float("inf"), 0),
         lambda t: t.count_nonzero(),

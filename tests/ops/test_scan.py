@@ -79,6 +79,41 @@ def test_logcumsumexp(dtype: torch.dtype) -> None:
     torch.testing.assert_close(x.to("xpu").logcumsumexp(0).cpu(), x.logcumsumexp(0))
 
 
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128], ids=str)
+def test_logcumsumexp_of_complex_numbers(dtype: torch.dtype) -> None:
+    tolerance = {"rtol": 2e-5, "atol": 2e-5} if dtype == torch.complex64 else {}
+    torch.manual_seed(0)
+    for shape in ((), (5,), (300, 7), (4, 5, 6)):
+        x = torch.randn(shape, dtype=torch.complex128)
+        for cpu in (x, x.transpose(0, -1)) if x.dim() > 1 else (x,):
+            for dim in range(max(1, cpu.dim())):
+                ours, sums = cpu.to("xpu", dtype).logcumsumexp(dim).cpu(), cpu.exp().cumsum(dim)
+                assert ours.dtype == dtype and ours.shape == cpu.shape
+                # where the sum is near 0 its logarithm is not determined
+                sure = sums.abs() > 0.05 * cpu.abs().exp().cumsum(dim).sqrt()
+                torch.testing.assert_close(ours.to(x.dtype).exp()[sure], sums[sure], rtol=1e-3, atol=1e-3)
+                if cpu.shape[dim : dim + 1].numel() < 10:
+                    expected = cpu.to(dtype).logcumsumexp(dim)
+                    torch.testing.assert_close(ours[sure], expected[sure], **tolerance)
+    inf, nan = float("inf"), float("nan")
+    edges = (
+        ((-inf, 0), (-inf, 2), (1, 2), (inf, 0), (3, 1)),
+        ((0, 1), (inf, 1), (inf, 1)),
+        ((1, 1), (nan, 0), (2, 0)),
+    )
+    for numbers in edges:
+        z = torch.tensor([complex(*number) for number in numbers], dtype=dtype)
+        torch.testing.assert_close(z.to("xpu").logcumsumexp(0).cpu(), z.logcumsumexp(0), equal_nan=True)
+    # few long rows are cut in chunks
+    z = torch.randn(2, 40000, dtype=dtype) * 1j
+    torch.testing.assert_close(
+        z.to("xpu").logcumsumexp(1)[:, -1].cpu().real,
+        z.to(torch.complex128).exp().sum(1).abs().log().to(z.real.dtype),
+        rtol=1e-4,
+        atol=1e-4,
+    )
+
+
 def test_backward() -> None:
     x = torch.randn(6, 9, dtype=torch.float64)
     for f in (torch.cumsum, torch.cumprod, torch.logcumsumexp, lambda t, d: torch.cummax(t, d).values):
