@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "ops/index_walk.h"
+#include "ops/iter.h"
 #include "ops/team.h"
 #include "xpu/memory.h"
 #include "xpu/ops/index.h"
@@ -162,22 +163,30 @@ static bool has_atomic(const xpu_device_properties *properties, xpu_dtype dtype,
     }
 }
 
+/* Do work-items that go in order walk no farther than this? Then there is nothing that atomic updates save.
+ */
+enum { WALK_MOST = 16 };
+static bool is_short(const xpu_iter *iter) {
+    int64_t serial = 1;
+    for (int d = 0; d < iter->dims; d++)
+        if (iter->operand[0].stride[d] == 0) serial *= iter->size[d];
+    return serial <= WALK_MOST;
+}
+
 static xpu_status accumulate(xpu_stream *stream, const char *name, const xpu_iter *iter,
                              const xpu_indexed *indexed, xpu_scatter_op op, xpu_scatter_order order,
                              xpu_fault *fault) {
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
     accumulation a = {op, iter->operand[0].dtype, false};
-    if ((a.dtype == XPU_FLOAT64 || a.dtype == XPU_COMPLEX128) && !properties->has_fp64)
-        return op_fail(XPU_ERROR_NOT_SUPPORTED, "scatter: this device has no fp64");
+    if (dtype_needs_fp64(a.dtype) && !properties->has_fp64) return op_lacks(name, a.dtype, properties);
     if (class_of[a.dtype] == 'c' && (op == XPU_SCATTER_MIN || op == XPU_SCATTER_MAX))
-        return op_fail(XPU_ERROR_NOT_SUPPORTED, "scatter: complex numbers have no order");
-    bool can = has_atomic(properties, a.dtype, op);
+        return op_lacks(name, a.dtype, NULL);
+    bool can = has_atomic(properties, a.dtype, op), host = plans_for_processor(properties);
     if (order == XPU_ORDER_ATOMIC && !can)
         return op_fail(XPU_ERROR_NOT_SUPPORTED, "scatter: no atomic update of %s", dtype_token(a.dtype));
     /* A host has few threads: the loop over one place's elements beats contended updates. */
-    a.atomic =
-        order == XPU_ORDER_ATOMIC || (order == XPU_ORDER_ANY && can && properties->type != XPU_DEVICE_CPU);
+    a.atomic = order == XPU_ORDER_ATOMIC || (order == XPU_ORDER_ANY && can && !host && !is_short(iter));
     return index_run(stream, name, iter, indexed, !a.atomic, fault, combine, &a);
 }
 

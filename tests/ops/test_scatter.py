@@ -116,10 +116,29 @@ except IndexError:
 """
 
 
-def test_sorted_sums() -> None:
-    """What GPUs do under use_deterministic_algorithms, on the host's processor."""
+# Without being asked: sums that are rounded to a few bits after each element, and where few meet in a place.
+UNASKED = """
+import torch
+
+torch.manual_seed(0)
+for dtype in (torch.float16, torch.bfloat16):
+    x, v, i = torch.randn(16, 64).to(dtype), torch.randn(30000, 64).to(dtype), torch.randint(16, (30000,))
+    ours = x.to("xpu").index_put_((i.to("xpu"),), v.to("xpu"), accumulate=True)
+    assert torch.equal(ours.cpu(), x.index_put_((i,), v, accumulate=True)), dtype
+for n in (3, 16):
+    x, v, i = torch.randn(5, 200, 300), torch.randn(n, 200, 300), torch.randint(5, (n, 200, 300))
+    for name in ("sum", "prod"):
+        ours = x.to("xpu").scatter_reduce(0, i.to("xpu"), v.to("xpu"), name)
+        assert torch.equal(ours.cpu(), x.scatter_reduce(0, i, v, name)), (n, name)
+print("refused")
+"""
+
+
+@pytest.mark.parametrize("code", [SORTED, UNASKED], ids=["asked", "unasked"])
+def test_sums_in_order(code: str) -> None:
+    """What GPUs do under use_deterministic_algorithms, and without, on the host's processor."""
     result = subprocess.run(
-        [sys.executable, "-c", "import openxpu\n" + SORTED],
+        [sys.executable, "-c", "import openxpu\n" + code],
         env={**os.environ, "OPENXPU_PLANS": "gpu", "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
