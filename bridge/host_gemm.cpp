@@ -7,6 +7,7 @@
 #include <ATen/ops/addmv_cpu_dispatch.h>
 #include <ATen/ops/baddbmm_cpu_dispatch.h>
 #include <ATen/ops/bmm_cpu_dispatch.h>
+#include <ATen/ops/dot_native.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/gelu_cpu_dispatch.h>
 #include <ATen/ops/mm_cpu_dispatch.h>
@@ -138,8 +139,18 @@ bool suits_onednn(const xpu_gemm_args &args) {
     return whole_out && ((row_a && (row_b || column_b)) || (column_a && row_b)) && has_onednn();
 }
 
+// One row times one column. Products of matrices add up in one chain there, slowly and with a large error.
+void inner_product(const xpu_gemm_args &args, const at::Tensor &a, const at::Tensor &b, const at::Tensor &c,
+                   at::Tensor &out) {
+    at::Tensor sum = at::native::dot(a.view({args.k}), b.view({args.k}));
+    if (!is_one(args.alpha)) sum.mul_(scalar_of(args.alpha));
+    if (c.defined()) sum = sum.add(c, scalar_of(args.beta));
+    out.copy_(sum);
+}
+
 void multiply(const xpu_gemm_args &args, const at::Tensor &a, const at::Tensor &b, const at::Tensor &c,
               at::Tensor &out) {
+    if (args.batch == 1 && args.m == 1 && args.n == 1) return inner_product(args, a, b, c, out);
     /* Asked to add to its result, oneDNN overruns its memory where it splits K. */
     if (suits_onednn(args) && !c.is_same(out)) {
         at::native::mkldnn_matmul(a, b, out, 0, 1);

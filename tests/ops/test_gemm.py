@@ -192,6 +192,19 @@ def test_vectors(dtype: torch.dtype) -> None:
     agree(a.to("xpu") @ on_xpu(every_other), wide(a) @ wide(every_other), 30)
 
 
+@pytest.mark.parametrize("size", [100_000, 9_437_184])
+def test_long_inner_products_are_as_exact_as_the_cpus(size: int) -> None:
+    generator = torch.Generator().manual_seed(1)
+    a, b = torch.rand(size, generator=generator), torch.rand(size, generator=generator)
+    want = (a.double() @ b.double()).item()
+    x, y = a.to("xpu"), b.to("xpu")
+    for got in (x @ y, x[None] @ y, torch.vdot(x, y), torch.addmm(y[None, :1], x[None], y[:, None], beta=0)):
+        assert abs(got.item() / want - 1) < 1e-4
+    x, y, want = x[:100_000:2], y[:100_000:2], (a[:100_000:2].double() @ b[:100_000:2].double()).item()
+    got = torch.addmv(y[:1], x[None], y, beta=3, alpha=0.5).item()
+    assert abs(got / (3 * b[0].item() + want / 2) - 1) < 1e-4
+
+
 def test_linear_gradients() -> None:
     x, w, b = torch.randn(3, 11, 16), torch.randn(24, 16), torch.randn(24)
     leaves = [t.to("xpu").requires_grad_() for t in (x, w, b)]
