@@ -43,7 +43,7 @@ TEAM_KERNEL void norm_plane_statistics(norm_plane_params p) {
     const ACC shift = TEAM_SUM(sum) / few;
     TEAM_FOUR(d)
     TEAM_FOUR(q)
-    for (ulong plane = 0; plane < planes; plane++, x += step) TEAM_ADD_UP(n, ADD_DEVIATION)
+    for (ulong plane = 0; plane < planes; plane++, x += step) TEAM_ADD_UP(n, ADD_DEVIATION, TEAM_FOLD(d) TEAM_FOLD(q))
     sum = TEAM_SUM(TEAM_TOTAL(d));
     const ACC squares = TEAM_SUM(TEAM_TOTAL(q));
     if (LANE == 0) {
@@ -84,7 +84,7 @@ TEAM_KERNEL void norm_plane_sums(norm_plane_params p) {
         __global const STORED(T) *dy = XPU_CPTR(STORED(T), p.grad) + offset;
         TEAM_FOUR(g)
         TEAM_FOUR(h)
-        for (ulong plane = 0; plane < planes; plane++, x += step, dy += step) TEAM_ADD_UP(n, ADD_GRADIENT)
+        for (ulong plane = 0; plane < planes; plane++, x += step, dy += step) TEAM_ADD_UP(n, ADD_GRADIENT, TEAM_FOLD(g) TEAM_FOLD(h))
         const ACC sum = TEAM_SUM(TEAM_TOTAL(g)), sum_x = TEAM_SUM(TEAM_TOTAL(h));
         if (LANE == 0) {
             __global ACC *out = XPU_PTR(ACC, p.partial) + index * 2;

@@ -33,6 +33,11 @@
 
 #ifdef BUILD_norm_row
 #define ADD_ELEMENT(i, k) x##k += (ACC)LOAD(T, x, i);
+#define ADD_SQUARE(i, k)                                                                                     \
+    {                                                                                                        \
+        const ACC v = LOAD(T, x, i);                                                                         \
+        q##k += v * v;                                                                                       \
+    }
 #define ADD_DEVIATION(i, k)                                                                                  \
     {                                                                                                        \
         const ACC v = (ACC)LOAD(T, x, i) - mean;                                                             \
@@ -56,7 +61,13 @@ TEAM_KERNEL void norm_row(norm_row_params p) {
 #endif
 #ifdef RMS
         const ACC mean = 0, correction = 0;
-        ROW_EACH(i, r, n, const ACC v = HELD(i, r); squares += v * v;)
+#if REGISTERS
+        TEAM_HELD(i, r, n, squares += held[r] * held[r];)
+#else
+        TEAM_FOUR(q)
+        TEAM_ADD_UP(n, ADD_SQUARE, TEAM_FOLD(q))
+        squares = TEAM_TOTAL(q);
+#endif
         const ACC rstd = 1 / sqrt(TEAM_SUM(squares) * scale + eps);
 #else
 #if REGISTERS
@@ -66,11 +77,11 @@ TEAM_KERNEL void norm_row(norm_row_params p) {
         TEAM_HELD(i, r, n, const ACC d = held[r] - mean; sum += d; squares += d * d;)
 #else
         TEAM_FOUR(x)
-        TEAM_ADD_UP(n, ADD_ELEMENT)
+        TEAM_ADD_UP(n, ADD_ELEMENT, TEAM_FOLD(x))
         const ACC mean = TEAM_SUM(TEAM_TOTAL(x)) * scale;
         TEAM_FOUR(d)
         TEAM_FOUR(q)
-        TEAM_ADD_UP(n, ADD_DEVIATION)
+        TEAM_ADD_UP(n, ADD_DEVIATION, TEAM_FOLD(d) TEAM_FOLD(q))
         sum = TEAM_TOTAL(d);
         squares = TEAM_TOTAL(q);
 #endif
@@ -107,6 +118,12 @@ TEAM_KERNEL void norm_row(norm_row_params p) {
 #endif
 
 #ifdef BUILD_norm_row_backward
+#define ADD_GRADIENT(i, k)                                                                                   \
+    {                                                                                                        \
+        const ACC v = (ACC)LOAD(T, dy, i) * WEIGHT(i);                                                       \
+        g##k += v;                                                                                           \
+        h##k += v * ((ACC)LOAD(T, x, i) - mean);                                                             \
+    }
 TEAM_KERNEL void norm_row_backward(norm_row_params p) {
     TEAM_SCRATCH
     const ulong team = TEAM_INDEX;
@@ -138,10 +155,18 @@ TEAM_KERNEL void norm_row_backward(norm_row_params p) {
         const ACC mean = XPU_CPTR(ACC, p.mean)[row];
 #endif
         ACC sum = 0, sum_xhat = 0;
-        ROW_EACH(i, r, n,
+#if REGISTERS
+        TEAM_HELD(i, r, n,
             const ACC g = (ACC)LOAD(T, dy, i) * WEIGHT(i);
             sum += g;
             sum_xhat += g * ((ACC)LOAD(T, x, i) - mean);)
+#else
+        TEAM_FOUR(g)
+        TEAM_FOUR(h)
+        TEAM_ADD_UP(n, ADD_GRADIENT, TEAM_FOLD(g) TEAM_FOLD(h))
+        sum = TEAM_TOTAL(g);
+        sum_xhat = TEAM_TOTAL(h);
+#endif
         const ACC mean_xhat = TEAM_SUM(sum_xhat) * rstd * scale;
 #ifdef RMS
         const ACC mean_g = 0;

@@ -118,9 +118,13 @@ TEAM_TREE(team_max, fmax)
         }                                                                                                    \
     }
 /* The same for sums: DO(i, k) adds element i to the accumulators number k, of four where lanes are few, so
- * that an addition doesn't wait for the one before. TEAM_FOUR declares them, TEAM_TOTAL adds up a lane's. */
-#define TEAM_FOUR(v) ACC v##0 = 0, v##1 = 0, v##2 = 0, v##3 = 0;
-#define TEAM_TOTAL(v) ((v##0 + v##1) + (v##2 + v##3))
+ * that an addition doesn't wait for the one before. TEAM_FOUR declares them; FOLD, a TEAM_FOLD of each, empties
+ * them after a long part, so that errors don't grow with the row; TEAM_TOTAL adds up a lane's. */
+#define TEAM_FOUR(v) ACC v##0 = 0, v##1 = 0, v##2 = 0, v##3 = 0, v##_parts = 0;
+#define TEAM_FOLD(v)                                                                                         \
+    v##_parts += (v##0 + v##1) + (v##2 + v##3);                                                              \
+    v##0 = v##1 = v##2 = v##3 = 0;
+#define TEAM_TOTAL(v) (v##_parts + ((v##0 + v##1) + (v##2 + v##3)))
 #ifdef TEAM_SUBGROUP
 #define TEAM_FOURS(n, DO)                                                                                    \
     for (; team_base_ + 4 * LANES <= (n); team_base_ += 4 * LANES) {                                         \
@@ -130,12 +134,15 @@ TEAM_TREE(team_max, fmax)
 #else
 #define TEAM_FOURS(n, DO)
 #endif
-#define TEAM_ADD_UP(n, DO)                                                                                   \
-    {                                                                                                        \
-        size_t team_base_ = 0;                                                                               \
-        TEAM_FOURS(n, DO)                                                                                    \
-        for (; team_base_ + LANES <= (n); team_base_ += LANES) { DO(team_base_ + LANE, 0) }                  \
-        if (team_base_ + LANE < (n)) { DO(team_base_ + LANE, 0) }                                            \
+#define TEAM_PART ((size_t)(2048 * LANES))
+#define TEAM_ADD_UP(n, DO, FOLD)                                                                             \
+    for (size_t team_first_ = 0; team_first_ < (n); team_first_ += TEAM_PART) {                              \
+        const size_t team_end_ = min((size_t)(n), team_first_ + TEAM_PART);                                  \
+        size_t team_base_ = team_first_;                                                                     \
+        TEAM_FOURS(team_end_, DO)                                                                            \
+        for (; team_base_ + LANES <= team_end_; team_base_ += LANES) { DO(team_base_ + LANE, 0) }            \
+        if (team_base_ + LANE < team_end_) { DO(team_base_ + LANE, 0) }                                      \
+        if (team_end_ - team_first_ >= TEAM_PART / 8) { FOLD }                                               \
     }
 /* The same where the row is held in registers: at most REGISTERS elements a lane, r counts them. With PACK
  * above 1 a lane's elements are packs of neighbours, n is a multiple of it, and rows are aligned to packs. */
