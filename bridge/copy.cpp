@@ -1,6 +1,7 @@
 // Copies between and within devices. Plain bytes go through xpu_memcpy, anything else through xpu_copy; what
 // the device can't convert is converted on the host.
 #include <ATen/EmptyTensor.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/native/TensorProperties.h>
@@ -74,6 +75,7 @@ void copy_elements(const Tensor &to, const Tensor &from) {
 void copy_within(const Tensor &to, const Tensor &from) {
     const auto target = to.scalar_type(), source = from.scalar_type();
     if (same_layout(to, from)) {
+        at::assert_no_partial_overlap(to, from);
         if (to.const_data_ptr() != from.const_data_ptr()) copy_bytes(to, from, true);
     } else if (target == source ? c10::elementSize(target) <= 8 || is_known(target)
                                 : is_known(target) && is_known(source)) {

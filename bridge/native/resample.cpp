@@ -113,8 +113,10 @@ void set_padding(xpu_resample &args, IntArrayRef padding) {
 
 std::vector<int64_t> padded_sizes(const Tensor &self, IntArrayRef padding) {
     const auto dims = static_cast<int64_t>(padding.size() / 2);
+    const auto sample = self.sizes().slice(self.dim() == dims + 2 ? 1 : 0);
     TORCH_CHECK(
-        self.dim() == dims + 1 || self.dim() == dims + 2, "Expected ", dims + 1, "D or ", dims + 2,
+        (self.dim() == dims + 1 || self.dim() == dims + 2) && c10::multiply_integers(sample) > 0, "Expected ",
+        dims + 1, "D or ", dims + 2,
         "D (batch mode) tensor with possibly 0 batch size and other non-zero dimensions for input, but got: ",
         self.sizes());
     auto sizes = self.sizes().vec();

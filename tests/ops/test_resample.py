@@ -108,5 +108,8 @@ def test_errors_are_pytorchs() -> None:
         RuntimeError, match="Padding size should be less than the corresponding input dimension"
     ):
         F.pad(x, (4, 0, 0, 0), mode="reflect")
+    for dims in (1, 2, 3):
+        with pytest.raises(RuntimeError, match=f"Expected {dims + 1}D or {dims + 2}D"):
+            F.pad(torch.ones(3, 0, *[10] * dims, device="xpu"), [1] * (2 * dims), mode="reflect")
     with pytest.raises(RuntimeError, match="sizes should be greater than 0"):
         F.interpolate(x, size=(0, 3))

@@ -91,6 +91,19 @@ def test_conjugate_and_negative_views(dtype):
     torch.testing.assert_close(z, x.conj().resolve_conj())
 
 
+def test_copies_onto_themselves_in_part_are_refused():
+    x = torch.arange(12.0, device="xpu")
+    for to, source in (
+        (x[1:], x[:-1]),
+        (x[2:].view(5, 2), x[:-2].view(5, 2)),
+        (x[:4].view(2, 2), x[2:6].view(2, 2).T),
+    ):
+        with pytest.raises(RuntimeError, match="unsupported operation"):
+            to.copy_(source)
+    x.copy_(x)  # the whole is no part
+    assert x.tolist() == list(range(12))
+
+
 def test_other_dtypes():
     for dtype in (torch.float8_e4m3fn, torch.float8_e5m2):
         x = torch.randn(4, 6).to(dtype)
