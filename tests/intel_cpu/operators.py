@@ -216,19 +216,8 @@ def work(what: str, folder: str, every: int, only: str, first: int, count: int) 
             print(f"FAILS {type(error).__name__}: {str(error)[:300]!r}", flush=True)
 
 
-def main() -> int:
+def hunt(folder: Path, options: argparse.Namespace) -> int:
     """Share the work among processes; print a sum."""
-    if sys.argv[1:2] == ["--work"]:
-        what, folder, every, only, first, count = sys.argv[2:]
-        work(what, folder, int(every), only, int(first), int(count))
-        return 0
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--every", type=int, default=1, metavar="N", help="every Nth operator and dtype")
-    parser.add_argument("--only", default="", metavar="PATTERN", help="those in whose name it is found")
-    parser.add_argument("--folder", type=Path, help="where results are kept")
-    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), metavar="N")
-    options = parser.parse_args()
-    folder = options.folder or Path(tempfile.mkdtemp(prefix="operators-"))
     (folder / "sources").mkdir(parents=True, exist_ok=True)
     size = len(chosen(options.every, options.only))
     chunk = min(CHUNK, -(-size // options.jobs))
@@ -262,6 +251,22 @@ def main() -> int:
         f"{len(list((folder / 'sources').iterdir()))} kernels, {size - len(done)} skipped, {found} findings"
     )
     return found > 0
+
+
+def main() -> int:
+    """Hunt, or work for a hunt."""
+    if sys.argv[1:2] == ["--work"]:
+        what, folder, every, only, first, count = sys.argv[2:]
+        work(what, folder, int(every), only, int(first), int(count))
+        return 0
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="every Nth operator and dtype")
+    parser.add_argument("--only", default="", metavar="PATTERN", help="those in whose name it is found")
+    parser.add_argument("--folder", type=Path, help="where results are kept")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), metavar="N")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="operators-") as temporary:
+        return hunt(options.folder or Path(temporary), options)
 
 
 if __name__ == "__main__":
