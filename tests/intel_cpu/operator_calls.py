@@ -76,7 +76,7 @@ def stepped(x: torch.Tensor) -> torch.Tensor:
 
 def turned(x: torch.Tensor) -> torch.Tensor:
     """Lay a tensor out with its dimensions in the reverse order, from the fourth element of its storage on."""
-    if x.layout != torch.strided:
+    if not x.dim() or x.layout != torch.strided:
         return x
     base = torch.zeros(x.numel() + 3, dtype=x.dtype)[3:].view(list(reversed(x.shape)))
     return base.permute(*reversed(range(x.dim()))).copy_(x.detach()).requires_grad_(x.requires_grad)

@@ -226,7 +226,8 @@ def hunt(folder: Path, options: argparse.Namespace) -> int:
         "compare": {"OPENXPU_DUMP_KERNELS": str(folder / "sources")},
     }
 
-    def both(first: int) -> tuple[int, int, list[str]]:
+    def both(first: int) -> list[str]:
+        found = []
         for what, environment in kinds.items():
             command = [
                 sys.executable,
@@ -238,14 +239,14 @@ def hunt(folder: Path, options: argparse.Namespace) -> int:
                 options.only,
             ]
             environment["OPENXPU_HOST_PROVIDER"] = "0"
-            done = supervise(command, first, min(chunk, size - first), environment)
-        return done
+            found += supervise(command, first, min(chunk, size - first), environment)[2]
+        return found
 
     with ThreadPoolExecutor(options.jobs) as pool:
-        sums = list(pool.map(both, range(0, size, chunk)))
+        told = [line for found in pool.map(both, range(0, size, chunk)) for line in found]
     kept = [folder / f"{name_of(unit)}.done" for unit in chosen(options.every, options.only)]
     done = [path.read_text().split("\n") for path in kept if path.exists()]
-    found = sum(bool(d[1]) for d in done) + sum("DIFFERS" not in f for s in sums for f in s[2])
+    found = sum(bool(d[1]) for d in done) + sum(" DIFFERS in " not in line for line in told)
     print(
         f"operators: {len(done)} with a dtype compared in {sum(int(d[0]) for d in done)} calls and "
         f"{len(list((folder / 'sources').iterdir()))} kernels, {size - len(done)} skipped, {found} findings"

@@ -47,6 +47,7 @@ def test_rounding_is_none():
 def test_views_and_gradients():
     x = random(torch.float32, 3, 5).requires_grad_()
     for view in (stepped, turned):
+        assert view(torch.tensor(2.0)) == 2
         y = view(x)
         assert y.storage_offset() and not y.is_contiguous()
         moved = on_xpu(y)
