@@ -54,6 +54,7 @@ Levels::Levels(const at::Tensor &sizes, at::IntArrayRef size, c10::Device device
 }
 
 xpu_nested Levels::between(const at::Tensor &values, const at::Tensor &padded) const {
+    TORCH_INTERNAL_ASSERT(values.scalar_type() == padded.scalar_type(), "packed and padded elements differ");
     xpu_nested args{.levels = levels.levels, .offset_dtype = XPU_INT64};
     const auto *table = offsets.const_data_ptr<int64_t>();
     for (int d = 0; d < levels.levels; d++) {

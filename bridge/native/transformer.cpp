@@ -26,10 +26,10 @@ std::tuple<Tensor, Tensor, Tensor> split_heads(const Tensor &projected, const Te
     const auto width = projected.size(-1) / 3;
     TORCH_CHECK(projected.size(-1) == 3 * width && heads > 0 && width % heads == 0, "the last dimension, ",
                 projected.size(-1), ", isn't three times a multiple of ", heads, " heads");
-    TORCH_CHECK(bias.dim() == 1 && bias.size(0) == 3 * width && bias.scalar_type() == projected.scalar_type(),
-                "a bias of shape ", bias.sizes(), " and dtype ", bias.scalar_type(), " for a projection of ",
-                3 * width, " and dtype ", projected.scalar_type());
-    const auto x = projected.contiguous(), b = bias.contiguous();
+    TORCH_CHECK(bias.dim() == 1 && bias.size(0) == 3 * width, "a bias of shape ", bias.sizes(),
+                " for a projection of ", 3 * width);
+    // Under autocast the product has its dtype, and the bias its own.
+    const auto x = projected.contiguous(), b = bias.to(projected.scalar_type()).contiguous();
     std::array<Tensor, 3> out;
     for (auto &part : out) part = at::empty({batch, heads, length, width / heads}, x.options());
     const xpu_split_heads_args args{.projected = x.const_data_ptr(),
@@ -131,7 +131,7 @@ native_multi_head_attention_xpu(const Tensor &query, const Tensor &key, const Te
         at::scaled_dot_product_attention(q, k, v, part.defined() ? std::optional(part) : std::nullopt)
             .transpose(1, 2)
             .reshape({batch, rows.longest, embed_dim});
-    const auto attended = at::empty(rows.matrix.sizes(), rows.matrix.options());
+    const auto attended = at::empty(rows.matrix.sizes(), padded.options());
     const auto args = levels.between(attended, padded);
     openxpu::check(xpu_nested_unpad(openxpu::current_stream(padded), &args));
     const auto out = at::linear(attended, proj_weight, proj_bias);

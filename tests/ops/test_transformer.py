@@ -212,3 +212,17 @@ def test_transform_errors() -> None:
             torch._transform_bias_rescale_qkv(
                 torch.randn(*qkv, device="xpu"), torch.randn(bias, device="xpu"), heads
             )
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("lengths", [[9, 9, 9], [3, 9, 5]])
+def test_autocast(lengths: list[int], dtype: torch.dtype) -> None:
+    """The fused path is the plain one's with products in half precision; parameters stay in fp32."""
+    model = encoder(torch.float32).to("xpu")
+    source = torch.randn(3, 9, 24, generator=torch.Generator().manual_seed(2)).to("xpu")
+    mask = padding_mask(lengths, 9).to("xpu")
+    with torch.no_grad(), torch.autocast("xpu", dtype):
+        got = model(source, src_key_padding_mask=mask)
+        want = plain(model, source, src_key_padding_mask=mask)
+    kept = ~mask
+    torch.testing.assert_close(got[kept].float(), want[kept].float(), rtol=0, atol=4 * TOLERANCE[dtype])
