@@ -145,7 +145,8 @@ void random(const random_params p) {
         const bool keep = open1(high, low) < a;
         PUT(b8, 1, keep);
         const COMPUTED(IN) x = GET(IN, 2);
-        PUT(OUT, 0, keep ? (COMPUTED(OUT))(x * (COMPUTED(OUT))b) : (COMPUTED(OUT))0);
+        /* NaN and infinity stay NaN where they are dropped, unless all is */
+        PUT(OUT, 0, b > 0 ? (COMPUTED(OUT))(x * (keep ? (COMPUTED(OUT))b : 0)) : (COMPUTED(OUT))0);
 #elif DIST >= GAMMA
         words w = {.seed = p.seed, .sequence = n, .counter = p.counter, .used = 4};
         const real first = (real)GET(IN, 1), second = DIST == BINOMIAL ? (real)GET(IN, 2) : REAL(0.0);

@@ -172,6 +172,7 @@ def test_dropout(dtype: torch.dtype) -> None:
     torch.testing.assert_close(x.grad.cpu(), (kept / 0.75).to(dtype))
     assert torch.equal(torch.nn.functional.dropout(x, 0.25, training=False), x)
     assert (torch.nn.functional.dropout(x, 1.0) == 0).all()
+    assert torch.nn.functional.dropout(torch.full_like(x, math.nan), 0.5).isnan().all()
     out, mask = torch.native_dropout(x.detach().t(), 0.5, True)
     assert torch.equal(out != 0, mask & (x.detach().t() != 0))
 
