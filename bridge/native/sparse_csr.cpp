@@ -15,6 +15,10 @@
 #include <ATen/ops/addmm_native.h>
 #include <ATen/ops/addmv_native.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/linalg_solve_triangular.h>
+#include <ATen/ops/triangular_solve_native.h>
+
+#include <cmath>
 
 #include "native/sparse_parts.h"
 
@@ -143,6 +147,25 @@ Tensor &add_out_sparse_csr_xpu(const Tensor &self, const Tensor &other, const Sc
         return out.copy_(sum);
     }
     return assign(at::add(coo_of(self), coo_of(other), alpha), out);
+}
+
+// By the dense matrix: what has no entries is singular, and gives NaN, as with PyTorch's own.
+std::tuple<Tensor &, Tensor &> triangular_solve_out_sparse_csr_xpu(const Tensor &self, const Tensor &A,
+                                                                   bool upper, bool transpose,
+                                                                   bool unitriangular, Tensor &X, Tensor &M) {
+    check_matrix(A);
+    TORCH_CHECK(self.layout() == kStrided && X.layout() == kStrided,
+                "triangular_solve: the right-hand side and the result of a sparse matrix must be strided");
+    resize_output(X, self.sizes());
+    if (X.numel() == 0) return {X, M};
+    if (A._nnz() == 0) {
+        X.fill_(NAN);
+        return {X, M};
+    }
+    const Tensor dense = A.to_dense();
+    X.copy_(at::linalg_solve_triangular(transpose ? dense.mT() : dense, self, upper != transpose, true,
+                                        unitriangular));
+    return {X, M};
 }
 
 } // namespace at::native

@@ -592,3 +592,20 @@ def test_missing_is_said() -> None:
         torch.cos(x)
     with pytest.raises(NotImplementedError, match="aten::cumsum"):
         torch.cumsum(x, 0)
+
+
+@pytest.mark.parametrize("upper", [False, True])
+@pytest.mark.parametrize("transpose", [False, True])
+@pytest.mark.parametrize("unit", [False, True])
+def test_triangular_solve(upper: bool, transpose: bool, unit: bool) -> None:
+    generator = torch.Generator().manual_seed(6)
+    a = torch.randn(7, 7, generator=generator) * (
+        torch.rand(7, 7, generator=generator) < 0.5
+    ) + 3 * torch.eye(7)
+    a = a.triu() if upper else a.tril()
+    b = torch.randn(7, 3, generator=generator)
+    got = torch.triangular_solve(b.to("xpu"), a.to_sparse_csr().to("xpu"), upper, transpose, unit).solution
+    want = torch.triangular_solve(b.double(), a.double(), upper, transpose, unit).solution
+    torch.testing.assert_close(got.cpu().double(), want, rtol=1e-5, atol=1e-5)
+    empty = torch.zeros(7, 7).to_sparse_csr().to("xpu")
+    assert torch.triangular_solve(b.to("xpu"), empty, upper, transpose, unit).solution.isnan().all()
