@@ -2,13 +2,14 @@
 
     python tools/link_package.py [SITE_PACKAGES]
 
-Writes a .pth file and the metadata (name, version, entry points from pyproject.toml) that an installed
+Writes a .pth file and the metadata (name, version, entry points, as pyproject.toml says) that an installed
 package has, so that `import torch` finds it; and the `openxpu` command beside the Python.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import stat
 import sys
 import sysconfig
@@ -27,8 +28,11 @@ def write(path: Path, text: str) -> None:
 
 def main() -> None:
     """Link the package."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    name, version = project["name"], project["version"]
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    project, place = settings["project"], settings["tool"]["scikit-build"]["metadata"]["version"]
+    numbers = re.search(place["regex"], (ROOT / place["input"]).read_text())
+    assert numbers, f"no version in {place['input']}"
+    name, version = project["name"], place["result"].format(**numbers.groupdict())
     site = Path(sys.argv[1] if len(sys.argv) > 1 else sysconfig.get_path("purelib"))
     info = site / f"{name}-{version}.dist-info"
     groups = dict(project["entry-points"], console_scripts=project["scripts"])

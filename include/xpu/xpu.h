@@ -13,5 +13,6 @@
 #include "status.h"
 #include "stream.h"
 #include "tile.h"
+#include "version.h"
 
 #endif

@@ -12,9 +12,17 @@ import os
 import sys
 
 __all__ = ["__version__", "is_loaded", "no_device_hint", "program_stats"]
-__version__ = "0.1.0"
+__version__: str  # by __getattr__: what is built knows it
 
 _loaded = False
+
+
+def __getattr__(name: str) -> str:
+    if name != "__version__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from openxpu._build import VERSION
+
+    return VERSION
 
 
 def is_loaded() -> bool:
@@ -35,7 +43,12 @@ def program_stats() -> dict[str, float]:
 
 def library_path() -> str:
     """Say where libxpu is: the file that ``OPENXPU_LIBRARY`` names, else the package's own."""
-    return os.environ.get("OPENXPU_LIBRARY") or os.path.join(os.path.dirname(__file__), "libxpu.so")
+    named = os.environ.get("OPENXPU_LIBRARY")
+    if named:
+        return named
+    from openxpu._build import LIBRARY
+
+    return os.path.join(os.path.dirname(__file__), LIBRARY)
 
 
 @functools.cache

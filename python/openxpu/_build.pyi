@@ -1,1 +1,3 @@
+VERSION: str
+LIBRARY: str
 TORCH_VERSION: str

@@ -31,7 +31,7 @@ version=$(ls "$libraries"/libocloc.so* "$libraries"/intel-opencl/libigdrcl.so 2>
 cc -O2 -shared -fPIC -o "$work/nogpu.so" "$here/nogpu.c"
 mkdir -p "$work/lib" "$work/icd"
 # the library that the test is linked with: it lies in build/, or in the package when the bridge is built
-cp -L "$(ldd "$root/build/tests/c/test_api" | awk '/libxpu.so/ {print $3}')" "$work/lib/libxpu.so"
+cp -L "$(ldd "$root/build/tests/c/test_api" | awk '/libxpu.so/ {print $3}')" "$work/lib"
 cp -L "$(ldconfig -p | awk '/libcmocka.so.0/ {print $NF; exit}')" "$work/lib/libcmocka.so.0"
 echo "$libraries/intel-opencl/libigdrcl.so" > "$work/icd/intel.icd"
 for pair in bmg:5x4x8 lnl:1x8x8 pvc:8x8x8 dg2:8x4x16 mtl:1x8x16 tgllp:1x6x16; do
