@@ -12,6 +12,7 @@
 #include <ATen/ops/_log_softmax_backward_data.h>
 #include <ATen/ops/_softmax.h>
 #include <ATen/ops/_softmax_backward_data.h>
+#include <ATen/ops/_sparse_broadcast_to_native.h>
 #include <ATen/ops/_sparse_coo_tensor_with_dims_and_tensors.h>
 #include <ATen/ops/_sparse_log_softmax_backward_data_native.h>
 #include <ATen/ops/_sparse_log_softmax_native.h>
@@ -247,6 +248,43 @@ Tensor sparse_mask_projection_xpu(const Tensor &self, const Tensor &mask, bool a
     const auto values = self._values();
     return make(self, self.sizes(), self._indices().clone(),
                 at::mul(values, along_values(matches.to(values.scalar_type()), values)), self.is_coalesced());
+}
+
+Tensor sparse_broadcast_to_xpu(const Tensor &self, IntArrayRef size) {
+    const auto more = static_cast<int64_t>(size.size()) - self.dim(), old_dim = self.sparse_dim();
+    const auto sparse_dim = old_dim + more;
+    TORCH_CHECK(more >= 0, "sparse_broadcast_to(): the size has fewer dimensions than the tensor");
+    for (const auto d : c10::irange(self.dim()))
+        TORCH_CHECK(self.size(d) == size[d + more] || self.size(d) == 1, "The expanded size of the tensor (",
+                    size[d + more], ") must match the existing size (", self.size(d), ")");
+    // The elements, and after them each sparse dimension that is new or was 1: every element goes to each
+    // place.
+    DimVector shape{self._nnz()}, along(sparse_dim, 0);
+    for (const auto d : c10::irange(sparse_dim))
+        if (d < more || self.size(d - more) != size[d]) {
+            along[d] = static_cast<int64_t>(shape.size());
+            shape.push_back(size[d]);
+        }
+    const auto given = self._indices();
+    std::vector<Tensor> rows;
+    for (const auto d : c10::irange(sparse_dim)) {
+        DimVector place(shape.size(), 1);
+        place[along[d]] = shape[along[d]];
+        const auto row = along[d] ? at::arange(size[d], given.options()) : given.select(0, d - more);
+        rows.push_back(row.reshape(place).expand(shape).reshape(-1));
+    }
+    auto values_shape = shape;
+    DimVector value(shape.size(), 1), flat{c10::multiply_integers(shape)};
+    value[0] = shape[0];
+    for (const auto d : c10::irange(self.dense_dim())) {
+        value.push_back(self.size(old_dim + d));
+        values_shape.push_back(size[sparse_dim + d]);
+        flat.push_back(size[sparse_dim + d]);
+    }
+    const auto values = self._values().reshape(value).expand(values_shape).reshape(flat);
+    const auto indices = rows.empty() ? given.clone() : at::stack(rows);
+    const auto result = make(self, size, indices, values, self.is_coalesced() && shape.size() == 1);
+    return self.is_coalesced() ? result.coalesce() : result;
 }
 
 Tensor index_select_sparse_xpu(const Tensor &self, int64_t dim, const Tensor &index) {

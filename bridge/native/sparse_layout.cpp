@@ -4,7 +4,12 @@
 #include <ATen/ops/_convert_indices_from_csr_to_coo_native.h>
 #include <ATen/ops/_validate_compressed_sparse_indices.h>
 #include <ATen/ops/_validate_compressed_sparse_indices_native.h>
+#include <ATen/SparseTensorImpl.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/sparse_coo_tensor_native.h>
+#include <ATen/Context.h>
+#include <ATen/TensorOperators.h>
+#include <torch/library.h>
 
 #include "native/sparse_parts.h"
 
@@ -48,3 +53,35 @@ void validate_compressed_sparse_indices_xpu(bool is_crow, const Tensor &compress
 }
 
 } // namespace at::native
+
+namespace openxpu {
+namespace {
+
+using at::Tensor;
+
+// PyTorch's own check that indices said to be coalesced are so looks its work up in a table without xpu: it
+// checks the rest, and that is done here.
+Tensor checked_coo_tensor(const Tensor &indices, const Tensor &values, at::IntArrayRef size,
+                          std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
+                          std::optional<at::Device> device, std::optional<bool> pin_memory,
+                          std::optional<bool> is_coalesced) {
+    const auto result =
+        at::native::sparse_coo_tensor(indices, values, size, dtype, layout, device, pin_memory, std::nullopt);
+    if (!is_coalesced) return result;
+    if (*is_coalesced && at::globalContext().checkSparseTensorInvariants() && result._nnz() > 1) {
+        const auto keys = keys_of(result._indices(), key_steps(result.sizes().slice(0, result.sparse_dim())));
+        TORCH_CHECK(keys.slice(0, 1).gt(keys.slice(0, 0, -1)).all().item<bool>(),
+                    "cannot set is_coalesced to true if indices correspond to uncoalesced COO tensor");
+    }
+    // On the tensor itself: the operator has no derivative.
+    static_cast<at::SparseTensorImpl *>(result.unsafeGetTensorImpl())->set_coalesced(*is_coalesced);
+    return result;
+}
+
+} // namespace
+
+// Gradients come from what it is made of.
+TORCH_LIBRARY_IMPL(aten, AutogradXPU, m) { m.impl("sparse_coo_tensor.indices_size", checked_coo_tensor); }
+TORCH_LIBRARY_IMPL(aten, XPU, m) { m.impl("sparse_coo_tensor.indices_size", checked_coo_tensor); }
+
+} // namespace openxpu

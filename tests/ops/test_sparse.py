@@ -214,6 +214,14 @@ def test_made() -> None:
     with pytest.raises(RuntimeError, match="negative index"):
         torch.sparse_coo_tensor(-i.xpu(), v.xpu(), (6, 6), check_invariants=True)
 
+    same(lambda i, v: torch.sparse_coo_tensor(i, v, (6, 6), is_coalesced=True, check_invariants=True), i, v)
+    twice = torch.tensor([[0, 0], [2, 2]]).xpu()
+    with pytest.raises(RuntimeError, match="cannot set is_coalesced"):
+        torch.sparse_coo_tensor(twice, v.xpu(), (6, 6), is_coalesced=True, check_invariants=True)
+    leaf = v.xpu().requires_grad_()
+    torch.sparse_coo_tensor(i.xpu(), leaf, (6, 6), is_coalesced=True).to_dense().square().sum().backward()
+    assert leaf.grad is not None and torch.equal(leaf.grad.cpu(), 2 * v)
+
 
 @pytest.mark.parametrize("dtype", NUMBERS, ids=name)
 @pytest.mark.parametrize("size, count, dense", [s for s in SHAPES if s[0]])
@@ -312,6 +320,10 @@ def test_shapes(dtype: torch.dtype, coalesced: bool) -> None:
     same(lambda x: torch.stack([x, x]), x)
     same(lambda x: x.narrow_copy(0, 1, 3), x)
     same(lambda x: x.select(0, 2), x)
+    z = sparse(dtype, (1, 4, 1), 5, 1, coalesced)
+    for size in [(1, 4, 1), (3, 4, 1), (1, 4, 6), (2, 3, 4, 6)]:
+        same(lambda z, size=size: torch._sparse_broadcast_to(z, size), z)
+    same(lambda x: x[1], x)
     for dim in range(-3, 3):
         index = torch.tensor(
             [2, 0, 2, -1 if dim in (0, 1, -3, -2) else 1, 1]
