@@ -194,12 +194,15 @@ typedef struct emitter {
 /* kernel.c */
 void tile_emit(tile *t);
 
-/* emit.c */
+/* emit_block.c */
 void emit_body(emitter *e, region *r); /* a function's: several blocks become labels and gotos */
+void emit_block(emitter *e, block *b);
+bool accumulates(const value *arg, const op *dot);
+
+/* emit.c */
 expr emit_value(emitter *e, value *v, const coords *at);
 expr emit_anew(emitter *e, value *v, const coords *at); /* though it may be held */
 expr descriptor_element(emitter *e, op *o, const coords *at, const char **inside, int *depth);
-void emit_block(emitter *e, block *b);
 void emit_line(emitter *e, int depth, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void open_scope(emitter *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void close_scope(emitter *e, const char *format, ...)
@@ -219,7 +222,9 @@ void add_root(emitter *e, root r, const type *shape, int axis);
 held *hold_new(emitter *e, value *v);
 void hold_allocate(emitter *e, held *h);
 int registers_of(const tile *t);
-bool accumulates(const value *arg, const op *dot);
+bool moves_elements(op_code code);
+/* Is there all that the value needs before the open group has ended? */
+bool available(emitter *e, const value *v, bool moved, int budget);
 void barrier_if_touched(emitter *e);
 
 /* emit_expr.c */
@@ -247,7 +252,7 @@ const char *extern_text(emitter *e, op *o, const char *const *args);
 const char *fill(emitter *e, const char *formula, const type *ty, const char *const *args);
 const char *rounded(emitter *e, element el, const char *x);
 
-/* emit_op.c: the loops around a group's, or a dot's, elements */
+/* emit_loop.c: the loops around a group's, or a dot's, elements */
 typedef struct plan {
     const type *shape;
     int axis, lane;
@@ -275,6 +280,8 @@ const char *grown_text(emitter *e, const type *ty, const char *sum, const expr *
 void open_plan(emitter *e, plan *p, void (*begin)(emitter *, plan *));
 expr on_lanes(expr base);                                  /* base + lane */
 expr lane_part(emitter *e, const char *format, int64_t n); /* a number of each lane */
+
+/* emit_op.c */
 void write_held(emitter *e, const value *v, const coords *at, const expr *x, const char *guard);
 void emit_group(emitter *e);
 void emit_combine(emitter *e, op *o, const expr *left, const expr *right, expr *out);
