@@ -118,8 +118,8 @@ TEAM_TREE(team_max, fmax)
         }                                                                                                    \
     }
 /* The same for sums: DO(i, k) adds element i to the accumulators number k, of four where lanes are few, so
- * that an addition doesn't wait for the one before. TEAM_FOUR declares them; FOLD, a TEAM_FOLD of each, empties
- * them after a long part, so that errors don't grow with the row; TEAM_TOTAL adds up a lane's. */
+ * that an addition doesn't wait for the one before. TEAM_FOUR declares them; FOLD, a TEAM_FOLD of each,
+ * empties them after a long part, so that errors don't grow with the row; TEAM_TOTAL adds up a lane's. */
 #define TEAM_FOUR(v) ACC v##0 = 0, v##1 = 0, v##2 = 0, v##3 = 0, v##_parts = 0;
 #define TEAM_FOLD(v)                                                                                         \
     v##_parts += (v##0 + v##1) + (v##2 + v##3);                                                              \
