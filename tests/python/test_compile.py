@@ -30,6 +30,25 @@ def kernels_of(function: Callable[..., Tensor], *arguments: object) -> tuple[Ten
     return run_and_get_code(torch.compile(function, fullgraph=True), *arguments)
 
 
+def test_dynamo_finds_triton() -> None:
+    # in a process of its own, since a module is mended when it is imported
+    python("""
+import sys
+import torch
+assert "torch._dynamo.device_interface" not in sys.modules
+from torch._dynamo.device_interface import get_interface_for_device
+get_interface_for_device("xpu").raise_if_triton_unavailable()
+import triton.backends
+del triton.backends.backends["xpu"]
+try:
+    get_interface_for_device("xpu").raise_if_triton_unavailable()
+except RuntimeError as error:
+    assert "openxpu's backend" in str(error), error
+else:
+    raise AssertionError("found without a backend")
+""")
+
+
 FUNCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "pointwise": lambda x, y: F.gelu(x * y + x.sin()).clamp(-1, 1),
     "broadcast": lambda x, y: x + y[:1] * x[:, :1],
