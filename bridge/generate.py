@@ -25,7 +25,8 @@ Where kernels come from
         structured one that stands in a yaml file.
 
 What is written (only files whose content changed are touched)
-    ``register_<family>.cpp``       wrappers and registrations
+    ``register_<number>.cpp``       wrappers and registrations
+    ``register_<kind>.cpp``         the same for nested and sparse tensors
     ``pointwise_kernels.cpp``       the kernels of the table's operations
     ``ATen/ops/<name>_native.h``    declarations of the kernels; they stand before the wheel's own
     ``ATen/ops/<name>_xpu_dispatch.h``
@@ -82,6 +83,10 @@ REFERENCE = (2, 13)
 # Operators of these families leave the check that all tensors are on one device to a TensorIterator, which
 # their kernels here don't build: the wrapper checks.
 WITHOUT_ITERATOR = {"reduce"}
+
+# Files of registrations, which compile side by side: few, since each compiles PyTorch's templates anew. Which one
+# an operator is in doesn't depend on the others.
+PARTS = 8
 
 Group: TypeAlias = "NativeFunction | NativeFunctionsGroup"
 Version: TypeAlias = tuple[int, int]
@@ -495,10 +500,6 @@ def generate(native: Path, table: Path, folder: Path) -> None:
         notes += merge(operators, entries, version)[1]
     model = Torchgen(operators)
 
-    families: dict[str, list[Group]] = defaultdict(list)
-    for group in model.having(model.xpu):
-        families[next(used[name].family for name in names(group) if name in used)].append(group)
-
     output = Output(folder)
     for root in sorted({group.root_name for group in model.having(model.xpu)}):
         output.write(f"ATen/ops/{root}_xpu_dispatch.h", model.dispatch_header(root))
@@ -513,17 +514,14 @@ def generate(native: Path, table: Path, folder: Path) -> None:
     ]
     sources, overloads = ["pointwise_kernels.cpp"], []
     output.write(sources[0], pointwise_kernels(table_groups, uses))
-    for family, groups in sorted(families.items()):
-        # Parts that compile side by side; which one an operator is in doesn't depend on the others.
-        parts: dict[str, list[Group]] = defaultdict(list)
-        for group in sorted(groups, key=lambda group: names(group)[0]):
-            part = f"_{zlib.crc32(group.root_name.encode()) % 4}" if family == "pointwise" else ""
-            parts[part].append(group)
-        for part, members in sorted(parts.items()):
-            sources.append(f"register_{family}{part}.cpp")
-            text = model.registration(members, model.xpu)
-            output.write(sources[-1], text)
-            overloads += re.findall(r'm\.impl\("([\w.]+)"', text)
+    parts: dict[int, list[Group]] = defaultdict(list)
+    for group in sorted(model.having(model.xpu), key=lambda group: names(group)[0]):
+        parts[zlib.crc32(group.root_name.encode()) % PARTS].append(group)
+    for part, members in sorted(parts.items()):
+        sources.append(f"register_{part}.cpp")
+        text = model.registration(members, model.xpu)
+        output.write(sources[-1], text)
+        overloads += re.findall(r'm\.impl\("([\w.]+)"', text)
     for family, index in model.kinds.items():
         sources.append(f"register_{family}.cpp")
         output.write(sources[-1], model.registration(model.having(index), index))

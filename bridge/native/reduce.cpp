@@ -1,6 +1,5 @@
 // Reductions. PyTorch's shape functions have made the outputs; what is left is which dimensions are reduced,
 // by what, and from which dtype.
-#define AT_PER_OPERATOR_HEADERS // the headers of some operators, not of all
 #include <ATen/core/Tensor.h>
 #include <ATen/native/ReduceOpsUtils.h>
 #include <ATen/ops/_aminmax_native.h>

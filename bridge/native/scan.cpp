@@ -1,5 +1,4 @@
 // Running sums, products and extremes along one dimension.
-#define AT_PER_OPERATOR_HEADERS // the headers of some operators, not of all
 #include <ATen/core/Tensor.h>
 #include <ATen/WrapDimUtils.h>
 #include <ATen/native/Resize.h>

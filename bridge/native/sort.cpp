@@ -1,6 +1,5 @@
 // Sorting and what is made of it, ranks, histograms and binary search. Host devices do all of it with
 // PyTorch's own CPU kernels on the same memory; others with libxpu's.
-#define AT_PER_OPERATOR_HEADERS // the headers of some operators, not of all
 #include <ATen/WrapDimUtils.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/BucketizationUtils.h>

@@ -1,6 +1,5 @@
 // Sparse COO tensors: what PyTorch's own functions, made of operators on indices and values, leave to
 // devices. Made of operators too, and of libxpu's kernels on keys (sparse_parts.h).
-#define AT_PER_OPERATOR_HEADERS // the headers of some operators, not of all
 #include <ATen/ExpandUtils.h>
 #include <ATen/SparseTensorImpl.h>
 #include <ATen/TensorOperators.h>

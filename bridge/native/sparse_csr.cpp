@@ -1,5 +1,4 @@
 // Compressed sparse layouts: CSR and CSC, and of BSR and BSC what goes through them.
-#define AT_PER_OPERATOR_HEADERS // the headers of some operators, not of all
 #include <ATen/ExpandUtils.h>
 #include <ATen/SparseCsrTensorImpl.h>
 #include <ATen/TensorOperators.h>

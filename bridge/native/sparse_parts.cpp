@@ -1,4 +1,3 @@
-#define AT_PER_OPERATOR_HEADERS // the headers of some operators, not of all
 #include "native/sparse_parts.h"
 
 #include <ATen/ops/empty.h>
