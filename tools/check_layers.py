@@ -3,7 +3,8 @@
     core  ←  cl  ←  runtime  ←  ops, tile        (C; nothing of PyTorch)
     xpu/*.h  ←  bridge                           (C++; no OpenCL)
 
-and that kernels leave OpenCL C's half to prelude.cl: devices without cl_khr_fp16 don't assign it.
+that src/ and the public headers include nothing of an operating system but through core/os.h, and that
+kernels leave OpenCL C's half to prelude.cl: devices without cl_khr_fp16 don't assign it.
 
 Prints each include that breaks a rule; the exit status is their number, at most 1.
 """
@@ -25,6 +26,7 @@ ALLOWED = {
     "src/ops": {"core", "ops", "kernels"},
     "src/tile": {"core", "tile"},
     "src/kernels": {"kernels"},
+    "include/xpu": set(),
     "bridge": set(),
 }
 # the layers whose public headers a layer may not know
@@ -33,6 +35,14 @@ HIGHER_HEADERS = {
     "src/cl": {"stream", "memory", "program", "random", "ops", "tile"},
     "src/runtime": {"ops", "tile"},
 }
+# the headers of C11 that every system has: no threads.h; signals are the operating system's
+C11 = """assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp stdalign stdarg
+    stdatomic stdbool stddef stdint stdio stdlib stdnoreturn string tgmath time uchar wchar wctype"""
+C11_HEADERS = {f"{name}.h" for name in C11.split()}
+SYSTEM_SOURCE = re.compile(
+    r"^\s*#\s*define\s+(_(?:GNU|POSIX_C|POSIX|XOPEN|DEFAULT|BSD)_SOURCE)\b", re.MULTILINE
+)
+SYSTEM_INCLUDE = re.compile(r"^\s*#\s*include\s*<([^>]+)>", re.MULTILINE)
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
 OPENCL_CALL = re.compile(r"\bcl[A-Z]\w+\s*\(")
 HALF = re.compile(r"\bhalf\d*\b|\bv(?:load|store)a?_half|\bconvert_half")
@@ -58,6 +68,12 @@ def violations(path: Path) -> list[str]:
             found.append(f"{name}: includes {include}, but src/ knows nothing of PyTorch")
         if include.startswith("CL/"):
             found.append(f"{name}: includes {include}, but src/cl/api.h declares OpenCL")
+    if folder.startswith(("src", "include")) and not name.startswith("src/core/os"):
+        for include in SYSTEM_INCLUDE.findall(text):
+            if include not in C11_HEADERS:
+                found.append(f"{name}: includes <{include}>, which not every system has; core/os.h does")
+        for source in SYSTEM_SOURCE.findall(text):
+            found.append(f"{name}: defines {source}; core/os_posix.c does where it is needed")
     if folder == "src/kernels" and not name.endswith("/prelude.cl") and HALF.search(COMMENT.sub("", text)):
         found.append(f"{name}: names half; elements lie in memory as STORED(f16)")
     if folder == "bridge" and OPENCL_CALL.search(text):

@@ -4,7 +4,7 @@
  * memory and the host need the buffer itself, which is found by address. */
 #include "cl/buffer.h"
 
-#include <pthread.h>
+#include "core/os.h"
 
 /* All buffers, by device and address. Rarely changed, looked up at each copy to or from the host. */
 typedef struct entry {
@@ -15,7 +15,7 @@ typedef struct entry {
 } entry;
 static entry *entries;
 static size_t entry_count, entry_room;
-static pthread_rwlock_t entries_lock = PTHREAD_RWLOCK_INITIALIZER; /* guards the three above */
+static os_rwlock entries_lock = OS_RWLOCK_INIT; /* guards the three above */
 
 /* What tells addresses, a set for each device, made on first use. */
 typedef struct teller {
@@ -24,7 +24,7 @@ typedef struct teller {
     cl_mem answer;
 } teller;
 static teller tellers[CL_MAX_DEVICES];
-static pthread_mutex_t teller_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the tellers */
+static os_mutex teller_lock = OS_MUTEX_INIT; /* guards the tellers */
 
 static const char teller_source[] =
     "__kernel void tell(__global char *buffer, __global ulong *answer) { *answer = (ulong)buffer; }\n";
@@ -74,14 +74,14 @@ static xpu_status ask(const cl_device *device, const teller *t, cl_mem buffer, c
 static xpu_status tell(int index, cl_mem buffer, char **base) {
     const cl_device *device = &cl_devices[index];
     teller *t = &tellers[index];
-    pthread_mutex_lock(&teller_lock);
+    os_mutex_lock(&teller_lock);
     xpu_status status = XPU_SUCCESS;
     if (!t->kernel) {
         status = teller_make(device, t);
         if (status != XPU_SUCCESS) teller_free(device, t);
     }
     if (status == XPU_SUCCESS) status = ask(device, t, buffer, base);
-    pthread_mutex_unlock(&teller_lock);
+    os_mutex_unlock(&teller_lock);
     return status;
 }
 
@@ -101,7 +101,7 @@ static size_t position(int device, const char *pointer) {
 
 static xpu_status enter(entry new_entry) {
     xpu_status status = XPU_SUCCESS;
-    pthread_rwlock_wrlock(&entries_lock);
+    os_rwlock_write_lock(&entries_lock);
     if (entry_count == entry_room) {
         size_t room = entry_room ? 2 * entry_room : 64;
         entry *more = core_realloc(entries, room * sizeof *more);
@@ -118,7 +118,7 @@ static xpu_status enter(entry new_entry) {
         entries[at] = new_entry;
         entry_count++;
     }
-    pthread_rwlock_unlock(&entries_lock);
+    os_rwlock_write_unlock(&entries_lock);
     return status;
 }
 
@@ -131,13 +131,13 @@ static entry *find(int device, const void *pointer) {
 
 cl_mem cl_memory_buffer(int device, const void *pointer, size_t *offset) {
     cl_mem buffer = NULL;
-    pthread_rwlock_rdlock(&entries_lock);
+    os_rwlock_read_lock(&entries_lock);
     const entry *e = find(device, pointer);
     if (e) {
         buffer = e->buffer;
         *offset = (size_t)((const char *)pointer - e->base);
     }
-    pthread_rwlock_unlock(&entries_lock);
+    os_rwlock_read_unlock(&entries_lock);
     return buffer;
 }
 
@@ -167,13 +167,13 @@ xpu_status buffer_alloc(int index, size_t size, void **pointer) {
 xpu_status buffer_free(int index, void *pointer) {
     const cl_device *device = &cl_devices[index];
     cl_mem buffer = NULL;
-    pthread_rwlock_wrlock(&entries_lock);
+    os_rwlock_write_lock(&entries_lock);
     entry *e = find(index, pointer);
     if (e && e->base == pointer) {
         buffer = e->buffer;
         memmove(e, e + 1, (size_t)(entries + --entry_count - e) * sizeof *e);
     }
-    pthread_rwlock_unlock(&entries_lock);
+    os_rwlock_write_unlock(&entries_lock);
     XPU_REJECT_IF(!buffer, "%p is no buffer of %s", pointer, device->properties.name);
     return cl_check(device->api->clReleaseMemObject(buffer), "->clReleaseMemObject", device);
 }

@@ -6,95 +6,113 @@
  *    $VIRTUAL_ENV or $CONDA_PREFIX. It is opened directly, after the libraries it needs, by full paths:
  *    neither a loader nor LD_LIBRARY_PATH is needed.
  *  - everything that the system's loader, libOpenCL.so.1, knows.
+ * On Windows the files have the names below, and a semicolon is between folders.
  *
  * OPENXPU_DEVICE selects, by commas: "gpu", "cpu", or any part of a device's or platform's name. Without
  * it all GPUs and the first host processor are taken. */
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <pthread.h>
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "cl/cl.h"
 #include "core/memory.h"
+#include "core/os.h"
 
 #define MAX_DRIVERS 8
 #define MAX_PLATFORMS 16
-#define PATH_SIZE 4096
 
 cl_device cl_devices[CL_MAX_DEVICES];
 static int device_count;
 static cl_api drivers[MAX_DRIVERS];
 static int driver_count;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
+static os_once once = OS_ONCE_INIT;
 static xpu_status init_status;
 static char init_text[512];
 static bool initialized, bad_fork;
 
-/* Opens `name` in `folder`, with what it needs before it. */
+/* Where the drivers' folder lies in a Python environment, and in the third folder above this library's. */
+#if defined(_WIN32)
+#define LOADER "OpenCL.dll"
+#define INTEL_CPU "intelocl64.dll"
+#define IN_ENVIRONMENT "/Library/bin"
+#define FROM_UP IN_ENVIRONMENT /* <environment>/Lib/site-packages/openxpu/libxpu.dll */
+static const char *const needs[] = {"libmmd.dll", "svml_dispmd.dll", "tbb12.dll"};
+#else
+#define LOADER "libOpenCL.so.1"
+#define INTEL_CPU "libintelocl.so"
+#define IN_ENVIRONMENT "/lib"
+#define FROM_UP "" /* <environment>/lib/python3.x/site-packages/openxpu/libxpu.so */
+static const char *const needs[] = {"libintlc.so.5", "libimf.so", "libirng.so", "libsvml.so", "libtbb.so.12"};
+#endif
+
+/* Opens Intel's CPU runtime in `folder`, with what it needs before it. */
 static void *open_intel_cpu(const char *folder) {
-    static const char *const needs[] = {"libintlc.so.5", "libimf.so", "libirng.so", "libsvml.so",
-                                        "libtbb.so.12"};
-    char path[PATH_SIZE];
-    if (snprintf(path, sizeof path, "%s/libintelocl.so", folder) >= (int)sizeof path) return NULL;
-    FILE *there = fopen(path, "rb");
-    if (!there) return NULL;
-    fclose(there);
+    char path[OS_PATH_SIZE];
+    if (snprintf(path, sizeof path, "%s/" INTEL_CPU, folder) >= (int)sizeof path) return NULL;
+    if (!os_file_exists(path)) return NULL;
     for (size_t i = 0; i < sizeof needs / sizeof *needs; i++) {
-        char need[PATH_SIZE];
-        if (snprintf(need, sizeof need, "%s/%s", folder, needs[i]) < (int)sizeof need)
-            dlopen(need, RTLD_NOW | RTLD_LOCAL);
+        char need[OS_PATH_SIZE];
+        if (snprintf(need, sizeof need, "%s/%s", folder, needs[i]) < (int)sizeof need) os_library_open(need);
     }
-    return dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    return os_library_open(path);
+}
+
+static void *open_intel_cpu_in(const char *place, const char *below) {
+    char folder[OS_PATH_SIZE];
+    return snprintf(folder, sizeof folder, "%s%s", place, below) < (int)sizeof folder ? open_intel_cpu(folder)
+                                                                                      : NULL;
 }
 
 static void *find_intel_cpu(void) {
-    char folder[PATH_SIZE];
+    char folder[OS_PATH_SIZE];
     void *library = NULL;
     const char *paths = getenv("OPENXPU_DRIVER_PATH");
     while (paths && *paths && !library) {
-        size_t length = strcspn(paths, ":");
+        size_t length = strcspn(paths, OS_LIST_SEPARATOR);
         if (length && snprintf(folder, sizeof folder, "%.*s", (int)length, paths) < (int)sizeof folder)
             library = open_intel_cpu(folder);
-        paths += length + (paths[length] == ':');
+        paths += length + (paths[length] != 0);
     }
-    Dl_info self;
-    if (!library && dladdr((void *)find_intel_cpu, &self) && self.dli_fname) {
-        /* …/lib/python3.x/site-packages/openxpu/libxpu.so: the environment's lib is three folders up */
-        snprintf(folder, sizeof folder, "%s", self.dli_fname);
+    if (!library && os_library_of((const void *)find_intel_cpu, folder)) {
         for (int up = 0; up < 4; up++) {
-            char *slash = strrchr(folder, '/');
+            char *slash = NULL;
+            for (char *c = folder; (c = strpbrk(c, OS_SEPARATORS)); c++) slash = c;
             if (!slash) break;
             *slash = 0;
-            if (up > 0 && !library) library = open_intel_cpu(folder);
+            if (up > 0 && !library) library = open_intel_cpu_in(folder, FROM_UP);
         }
     }
     static const char *const variables[] = {"VIRTUAL_ENV", "CONDA_PREFIX"};
     for (int i = 0; i < 2 && !library; i++) {
         const char *prefix = getenv(variables[i]);
-        if (prefix && snprintf(folder, sizeof folder, "%s/lib", prefix) < (int)sizeof folder)
-            library = open_intel_cpu(folder);
+        if (prefix) library = open_intel_cpu_in(prefix, IN_ENVIRONMENT);
     }
     return library;
 }
 
 /* Fills a driver's table; false when a function that all drivers must have is missing. */
 static bool fill_api(cl_api *api, void *library) {
-    *(void **)&api->clGetPlatformIDs = dlsym(library, "clGetPlatformIDs");
+    *(void **)&api->clGetPlatformIDs = os_library_symbol(library, "clGetPlatformIDs");
     if (!api->clGetPlatformIDs) return false;
 #define X(result, name, parameters)                                                                          \
-    *(void **)&api->name = dlsym(library, #name);                                                            \
+    *(void **)&api->name = os_library_symbol(library, #name);                                                \
     if (!api->name) return false;
     CL_FUNCTIONS(X)
 #undef X
     return true;
 }
 
+/* Does the text begin with the first `length` letters of `part`, great or small? */
+static bool begins(const char *text, const char *part, size_t length) {
+    for (size_t i = 0; i < length; i++)
+        if (tolower((unsigned char)text[i]) != tolower((unsigned char)part[i]) || !part[i]) return false;
+    return true;
+}
+
 static bool contains(const char *text, const char *part, size_t length) {
     for (; *text; text++)
-        if (!strncasecmp(text, part, length)) return true;
+        if (begins(text, part, length)) return true;
     return false;
 }
 
@@ -103,9 +121,9 @@ static bool selected(const char *selection, const cl_device *device) {
     while (*selection) {
         size_t length = strcspn(selection, ",");
         const xpu_device_properties *p = &device->properties;
-        if (length == 3 && !strncasecmp(selection, "gpu", 3)) {
+        if (length == 3 && begins(selection, "gpu", 3)) {
             if (p->type == XPU_DEVICE_GPU) return true;
-        } else if (length == 3 && !strncasecmp(selection, "cpu", 3)) {
+        } else if (length == 3 && begins(selection, "cpu", 3)) {
             if (p->type == XPU_DEVICE_CPU) return true;
         } else if (length &&
                    (contains(p->name, selection, length) || contains(p->platform_name, selection, length))) {
@@ -147,7 +165,7 @@ static void after_fork(void) { bad_fork = initialized; }
 static void load(void) {
     static cl_device found[CL_MAX_DEVICES];
     int count = 0;
-    void *libraries[2] = {find_intel_cpu(), dlopen("libOpenCL.so.1", RTLD_NOW | RTLD_LOCAL)};
+    void *libraries[2] = {find_intel_cpu(), os_library_open(LOADER)};
     for (int i = 0; i < 2; i++) {
         if (!libraries[i] || driver_count == MAX_DRIVERS) continue;
         cl_api *api = &drivers[driver_count];
@@ -180,14 +198,14 @@ static void load(void) {
         if (init_status != XPU_SUCCESS) snprintf(init_text, sizeof init_text, "%s", xpu_last_error());
     }
     initialized = true;
-    pthread_atfork(NULL, NULL, after_fork);
+    os_at_fork_in_child(after_fork);
 }
 
 xpu_status cl_init(void) {
     if (bad_fork)
         return xpu_fail(XPU_ERROR_BAD_FORK, "Cannot re-initialize XPU in forked subprocess. To use XPU with "
                                             "multiprocessing, you must use the 'spawn' start method");
-    pthread_once(&once, load);
+    os_once_call(&once, load);
     return init_status == XPU_SUCCESS ? XPU_SUCCESS : xpu_fail(init_status, "%s", init_text);
 }
 

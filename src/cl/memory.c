@@ -1,13 +1,6 @@
 /* Raw memory, one way for each xpu_memory_kind. */
-#define _GNU_SOURCE
-#include <pthread.h>
-#include <sys/mman.h>
-
 #include "cl/buffer.h"
-
-#define HUGE_PAGE ((size_t)2 << 20)
-
-static size_t round_up(size_t size, size_t to) { return (size + to - 1) / to * to; }
+#include "core/os.h"
 
 static xpu_status no_memory(int device, size_t size) {
     return xpu_fail(XPU_ERROR_OUT_OF_MEMORY, "%s gives no %zu bytes", cl_devices[device].properties.name,
@@ -21,12 +14,9 @@ xpu_status cl_memory_alloc(int index, size_t size, void **pointer) {
     void *memory = NULL;
     if (core_fault() || size > p->total_memory) return no_memory(index, size);
     switch (p->memory) {
-    case XPU_MEMORY_HOST: {
-        size_t align = size >= HUGE_PAGE ? HUGE_PAGE : p->address_align;
-        memory = aligned_alloc(align, round_up(size, align));
-        if (memory && align == HUGE_PAGE) madvise(memory, round_up(size, align), MADV_HUGEPAGE);
+    case XPU_MEMORY_HOST:
+        memory = os_aligned_alloc(size >= OS_HUGE_PAGE ? OS_HUGE_PAGE : p->address_align, size);
         break;
-    }
     case XPU_MEMORY_USM: {
         cl_bitfield properties[] = {CL_MEM_FLAGS, CL_MEM_ALLOW_UNRESTRICTED_SIZE_INTEL, 0};
         memory = device->api->clDeviceMemAllocINTEL(device->context, device->id,
@@ -49,7 +39,7 @@ xpu_status cl_memory_free(int index, void *pointer) {
     cl_device *device = &cl_devices[index];
     if (!pointer) return XPU_SUCCESS;
     switch (device->properties.memory) {
-    case XPU_MEMORY_HOST: free(pointer); return XPU_SUCCESS;
+    case XPU_MEMORY_HOST: os_aligned_free(pointer); return XPU_SUCCESS;
     case XPU_MEMORY_USM:
         return cl_check(device->api->clMemBlockingFreeINTEL(device->context, pointer),
                         "->clMemBlockingFreeINTEL", device);
@@ -82,7 +72,7 @@ typedef struct mapping {
     cl_mem buffer;
 } mapping;
 static mapping *mappings;
-static pthread_mutex_t mappings_lock = PTHREAD_MUTEX_INITIALIZER;
+static os_mutex mappings_lock = OS_MUTEX_INIT;
 
 static xpu_status map_buffer(cl_device *device, size_t size, void **pointer) {
     mapping *m = core_malloc(sizeof *m);
@@ -107,10 +97,10 @@ static xpu_status map_buffer(cl_device *device, size_t size, void **pointer) {
         core_free(m);
         return status;
     }
-    pthread_mutex_lock(&mappings_lock);
+    os_mutex_lock(&mappings_lock);
     m->next = mappings;
     mappings = m;
-    pthread_mutex_unlock(&mappings_lock);
+    os_mutex_unlock(&mappings_lock);
     *pointer = m->pointer;
     return XPU_SUCCESS;
 }
@@ -121,7 +111,7 @@ xpu_status cl_host_alloc(size_t size, void **pointer) {
     void *memory;
     switch (device->properties.memory) {
     case XPU_MEMORY_HOST:
-        memory = core_fault() ? NULL : aligned_alloc(4096, round_up(size, 4096));
+        memory = core_fault() ? NULL : os_aligned_alloc(4096, size);
         if (!memory) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no %zu bytes of host memory", size);
         *pointer = memory;
         return XPU_SUCCESS;
@@ -135,13 +125,13 @@ xpu_status cl_host_alloc(size_t size, void **pointer) {
 xpu_status cl_host_free(void *pointer) {
     cl_device *device = &cl_devices[0];
     switch (device->properties.memory) {
-    case XPU_MEMORY_HOST: free(pointer); return XPU_SUCCESS;
+    case XPU_MEMORY_HOST: os_aligned_free(pointer); return XPU_SUCCESS;
     case XPU_MEMORY_USM:
         return cl_check(device->api->clMemBlockingFreeINTEL(device->context, pointer),
                         "->clMemBlockingFreeINTEL", device);
     case XPU_MEMORY_SVM:
     case XPU_MEMORY_BUFFER:
-        pthread_mutex_lock(&mappings_lock);
+        os_mutex_lock(&mappings_lock);
         for (mapping **link = &mappings; *link; link = &(*link)->next) {
             mapping *m = *link;
             if (m->pointer != pointer) continue;
@@ -150,7 +140,7 @@ xpu_status cl_host_free(void *pointer) {
             core_free(m);
             break;
         }
-        pthread_mutex_unlock(&mappings_lock);
+        os_mutex_unlock(&mappings_lock);
         return XPU_SUCCESS;
     }
     return XPU_SUCCESS;

@@ -4,13 +4,13 @@
 #include "ops/kernel.h"
 
 #include <ctype.h>
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <string.h>
 
 #include "core/embedded.h"
 #include "core/memory.h"
+#include "core/os.h"
 #include "core/prune.h"
 #include "core/status.h"
 #include "core/text.h"
@@ -30,7 +30,7 @@ typedef struct table {
 #define MAX_DEVICES 64
 #define FIRST_SLOTS 256
 static _Atomic(table *) tables[MAX_DEVICES];
-static pthread_mutex_t tables_lock = PTHREAD_MUTEX_INITIALIZER; /* guards insertion */
+static os_mutex tables_lock = OS_MUTEX_INIT; /* guards insertion */
 
 static inline uint64_t key_hash(const kernel_key *key) {
     uint64_t h = key->family * 0x9E3779B97F4A7C15u;
@@ -86,7 +86,7 @@ static table *grown(table *old) {
 /* Files `kernel` under `key`, or gives the one that another thread filed first. */
 static xpu_status file_kernel(int device, const kernel_key *key, xpu_kernel **kernel) {
     xpu_status status = XPU_SUCCESS;
-    pthread_mutex_lock(&tables_lock);
+    os_mutex_lock(&tables_lock);
     table *t = atomic_load_explicit(&tables[device], memory_order_relaxed);
     if (!t || 4 * (t->used + 1) > 3 * (t->mask + 1)) { /* more than three quarters full? */
         t = grown(t);
@@ -103,7 +103,7 @@ static xpu_status file_kernel(int device, const kernel_key *key, xpu_kernel **ke
         else
             publish(t, s, key, *kernel);
     }
-    pthread_mutex_unlock(&tables_lock);
+    os_mutex_unlock(&tables_lock);
     return status;
 }
 

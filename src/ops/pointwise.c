@@ -2,10 +2,10 @@
 #include "xpu/ops/pointwise.h"
 
 #include <ctype.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "core/os.h"
 #include "core/text.h"
 #include "kernels/pointwise.h"
 #include "ops/iter.h"
@@ -36,7 +36,7 @@ typedef struct arity {
 } arity;
 
 static arity arities[XPU_POINTWISE_COUNT];
-static pthread_once_t arities_once = PTHREAD_ONCE_INIT;
+static os_once arities_once = OS_ONCE_INIT;
 
 static void read_arities(void) {
     for (int op = 0; op < XPU_POINTWISE_COUNT; op++) {
@@ -56,7 +56,7 @@ static void read_arities(void) {
 
 static inline const arity *arity_of(xpu_pointwise_op op) {
     if ((unsigned)op >= XPU_POINTWISE_COUNT) return NULL;
-    pthread_once(&arities_once, read_arities);
+    os_once_call(&arities_once, read_arities);
     return &arities[op];
 }
 

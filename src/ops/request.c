@@ -1,15 +1,13 @@
 /* Requests: recipes as lines of text, "file|kernel|options|label|what the text is written from". */
-#define _GNU_SOURCE
 #include "xpu/request.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "core/embedded.h"
 #include "core/memory.h"
+#include "core/os.h"
 #include "core/status.h"
 #include "ops/kernel.h"
 
@@ -40,15 +38,10 @@ static void add_request(text *t, const kernel_recipe *recipe) {
               recipe->label, or_nothing(recipe->written));
 }
 
-/* One write to the end of the file: lines of several processes don't mix. */
 static void record(const char *path, const xpu_device_properties *properties, const char *request) {
     text line = {0};
-    text_addf(&line, "%ld\t%s\t%s\n", (long)getpid(), kind_of(properties), request);
-    int file = line.failed ? -1 : open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    if (file >= 0) {
-        if (write(file, line.data, line.size) < 0) {} /* a recording is lost: the program goes on */
-        close(file);
-    }
+    text_addf(&line, "%ld\t%s\t%s\n", os_process_id(), kind_of(properties), request);
+    if (!line.failed) os_file_append(path, line.data, line.size); /* if it can't, the program goes on */
     text_free(&line);
 }
 

@@ -10,13 +10,12 @@
 #include "runtime/fault.h"
 #include "runtime/segment_map.h"
 
-static device_memory memories[CL_MAX_DEVICES] = {
-    [0 ... CL_MAX_DEVICES - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
+static device_memory memories[CL_MAX_DEVICES] = {[0 ... CL_MAX_DEVICES - 1] = {.lock = OS_MUTEX_INIT}};
 
 /* `device` is known to exist. */
 static inline device_memory *lock_memory(int device) {
     device_memory *m = &memories[device];
-    pthread_mutex_lock(&m->lock);
+    os_mutex_lock(&m->lock);
     m->device = device;
     return m;
 }

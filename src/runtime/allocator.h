@@ -8,8 +8,7 @@
 #ifndef RUNTIME_ALLOCATOR_H
 #define RUNTIME_ALLOCATOR_H
 
-#include <pthread.h>
-
+#include "core/os.h"
 #include "runtime/range_tree.h"
 #include "runtime/stream_use.h"
 #include "xpu/memory.h"
@@ -76,7 +75,7 @@ typedef struct pool_capture {
 } pool_capture;
 
 typedef struct device_memory {
-    pthread_mutex_t lock; /* guards everything here and all that hangs on it */
+    os_mutex lock; /* guards everything here and all that hangs on it */
     int device;
     memory_pool pool; /* the default pool */
     memory_pool *private_pools;
@@ -93,7 +92,7 @@ typedef struct device_memory {
 
 /* The memory of `device`, locked. */
 xpu_status device_memory_lock(int device, device_memory **m);
-static inline void device_memory_unlock(device_memory *m) { pthread_mutex_unlock(&m->lock); }
+static inline void device_memory_unlock(device_memory *m) { os_mutex_unlock(&m->lock); }
 
 /* Bytes that the driver should be able to give; an estimate. */
 size_t device_memory_free_bytes(const device_memory *m, size_t *total);

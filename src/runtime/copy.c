@@ -45,7 +45,7 @@ static void run_part(int part, void *context) {
 
 static xpu_status run_on_host(const xpu_stream *stream, bytes_job *job) {
     bool profile = atomic_load_explicit(&profile_on, memory_order_relaxed);
-    uint64_t start = profile ? profile_clock() : 0;
+    uint64_t start = profile ? os_wall_time() : 0;
     const xpu_host_team *team = job->size >= WORTH_SHARING ? host_team() : NULL;
     job->parts = team ? team->threads() : 1;
     if (job->parts > 1)
@@ -55,7 +55,7 @@ static xpu_status run_on_host(const xpu_stream *stream, bytes_job *job) {
         run_part(0, job);
     }
     if (profile)
-        profile_add(job->from ? "copy" : "fill", stream, start, start, profile_clock(), job->size, NULL);
+        profile_add(job->from ? "copy" : "fill", stream, start, start, os_wall_time(), job->size, NULL);
     return XPU_SUCCESS;
 }
 

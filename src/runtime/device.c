@@ -47,8 +47,8 @@ xpu_status xpu_device_synchronize(int index) {
 
 static _Atomic uint64_t taken; /* bit s: slot s is in use */
 static _Thread_local int slot = -2;
-static pthread_key_t slot_key;
-static pthread_once_t slot_once = PTHREAD_ONCE_INIT;
+static os_key slot_key;
+static os_once slot_once = OS_ONCE_INIT;
 static _Atomic(cl_command_queue) slot_queues[MAX_SLOTS][CL_MAX_DEVICES];
 _Static_assert(MAX_SLOTS == 64, "one bit a slot");
 
@@ -57,18 +57,18 @@ static void give_back(void *value) {
     slot = -1; /* destructors that run later and launch take the slow way */
 }
 
-static void make_key(void) { pthread_key_create(&slot_key, give_back); }
+static void make_key(void) { os_key_create(&slot_key, give_back); }
 
 int slot_get(void) {
     if (slot != -2) return slot;
-    pthread_once(&slot_once, make_key);
+    os_once_call(&slot_once, make_key);
     uint64_t bits = atomic_load(&taken);
     int s;
     do {
         if (bits == UINT64_MAX) return -1; /* not remembered: a slot may become free */
         s = __builtin_ctzll(~bits);
     } while (!atomic_compare_exchange_weak(&taken, &bits, bits | (uint64_t)1 << s));
-    pthread_setspecific(slot_key, (void *)(intptr_t)(s + 1));
+    os_key_set(slot_key, (void *)(intptr_t)(s + 1));
     return slot = s;
 }
 

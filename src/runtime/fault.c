@@ -9,7 +9,7 @@ static struct {
     _Atomic(xpu_fault *) place; /* NULL before the first watched launch */
     bool direct;                /* the host can read it where it lies */
 } reports[CL_MAX_DEVICES];
-static pthread_mutex_t fault_lock = PTHREAD_MUTEX_INITIALIZER; /* guards making a place and taking a report */
+static os_mutex fault_lock = OS_MUTEX_INIT; /* guards making a place and taking a report */
 static _Thread_local xpu_fault of_thread;
 
 static bool is_late(const xpu_stream *stream) {
@@ -43,7 +43,7 @@ static xpu_status transfer(int device, xpu_fault *place, xpu_fault *fault) {
 
 static xpu_status make_place(int device) {
     xpu_status status = XPU_SUCCESS;
-    pthread_mutex_lock(&fault_lock);
+    os_mutex_lock(&fault_lock);
     if (!atomic_load(&reports[device].place)) {
         void *place;
         status = cl_report_alloc(device, sizeof(xpu_fault), &place, &reports[device].direct);
@@ -55,7 +55,7 @@ static xpu_status make_place(int device) {
                 cl_memory_free(device, place);
         }
     }
-    pthread_mutex_unlock(&fault_lock);
+    os_mutex_unlock(&fault_lock);
     return status;
 }
 
@@ -110,10 +110,10 @@ xpu_status fault_check(int device, bool look) {
     if (reports[device].direct ? __atomic_load_n(&place->state, __ATOMIC_ACQUIRE) != 2 : !look)
         return XPU_SUCCESS;
     xpu_fault fault;
-    pthread_mutex_lock(&fault_lock);
+    os_mutex_lock(&fault_lock);
     xpu_status status = transfer(device, place, &fault);
     if (status == XPU_SUCCESS && fault.state == 2) status = transfer(device, place, NULL);
-    pthread_mutex_unlock(&fault_lock);
+    os_mutex_unlock(&fault_lock);
     if (status != XPU_SUCCESS || fault.state != 2) return status;
     return fail_with(&fault, device, true);
 }

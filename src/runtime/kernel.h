@@ -18,7 +18,7 @@ struct xpu_kernel {
     char *name, *label;
     /* The driver's kernel object keeps its arguments, so each launching thread has its own. */
     _Atomic(cl_kernel) instance[MAX_SLOTS];
-    pthread_mutex_t spare_lock; /* guards `spare`, for threads without a slot */
+    os_mutex spare_lock; /* guards `spare`, for threads without a slot */
     cl_kernel spare;
 };
 

@@ -102,9 +102,9 @@ static xpu_status submit(xpu_stream *stream, xpu_kernel *kernel, int slot, const
         XPU_TRY(own_instance(kernel, slot, &instance));
         return submit_instance(stream, kernel, instance, range, a);
     }
-    pthread_mutex_lock(&kernel->spare_lock);
+    os_mutex_lock(&kernel->spare_lock);
     xpu_status status = submit_instance(stream, kernel, kernel->spare, range, a);
-    pthread_mutex_unlock(&kernel->spare_lock);
+    os_mutex_unlock(&kernel->spare_lock);
     return status;
 }
 
@@ -114,11 +114,11 @@ static xpu_status submit(xpu_stream *stream, xpu_kernel *kernel, int slot, const
 static xpu_status run_without_slot(xpu_stream *stream, xpu_kernel *kernel, const xpu_range *range,
                                    const arguments *a, const size_t *first, const size_t *groups) {
     const cl_device *device = &cl_devices[stream->device];
-    pthread_mutex_lock(&kernel->spare_lock);
+    os_mutex_lock(&kernel->spare_lock);
     xpu_status status = set_arguments(device, kernel, kernel->spare, a);
     if (status == XPU_SUCCESS)
         status = enqueue(device, stream->queue, kernel, kernel->spare, range, first, groups, NULL);
-    pthread_mutex_unlock(&kernel->spare_lock);
+    os_mutex_unlock(&kernel->spare_lock);
     XPU_TRY(status);
     CL_TRY(device, device->api->clFinish(stream->queue));
     return XPU_SUCCESS;
@@ -189,9 +189,9 @@ static xpu_status launch(xpu_stream *stream, xpu_kernel *kernel, const xpu_range
     if (!device->properties.has_local_exec) return submit(stream, kernel, slot_get(), range, a);
     if (!atomic_load_explicit(&profile_on, memory_order_relaxed))
         return run_on_host(stream, kernel, range, a);
-    uint64_t start = profile_clock();
+    uint64_t start = os_wall_time();
     xpu_status status = run_on_host(stream, kernel, range, a);
-    profile_add(kernel->label, stream, start, start, profile_clock(), 0, NULL);
+    profile_add(kernel->label, stream, start, start, os_wall_time(), 0, NULL);
     return status;
 }
 

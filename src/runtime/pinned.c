@@ -1,9 +1,8 @@
 /* Pinned host memory: blocks in sizes of powers of two, kept when freed and used again for the same
  * size once the streams recorded for them have passed. */
-#include <pthread.h>
-
 #include "cl/cl.h"
 #include "core/memory.h"
+#include "core/os.h"
 #include "runtime/range_tree.h"
 #include "runtime/stream_use.h"
 #include "xpu/memory.h"
@@ -19,7 +18,7 @@ typedef struct host_block {
     int waiting; /* streams that have not passed since it was freed */
 } host_block;
 
-static pthread_mutex_t pinned_lock = PTHREAD_MUTEX_INITIALIZER; /* guards all of the below */
+static os_mutex pinned_lock = OS_MUTEX_INIT; /* guards all of the below */
 static range_node *all_blocks;
 static host_block *free_blocks[SIZE_CLASSES];
 static stream_tracker tracker;
@@ -95,13 +94,13 @@ xpu_status xpu_host_malloc(size_t size, void **pointer) {
     int class = SMALLEST_CLASS;
     while ((size_t)1 << class < size) class++;
     host_block *b;
-    pthread_mutex_lock(&pinned_lock);
+    os_mutex_lock(&pinned_lock);
     xpu_status status = allocate(class, &b);
     if (status == XPU_SUCCESS) {
         b->allocated = true;
         *pointer = b->node.address;
     }
-    pthread_mutex_unlock(&pinned_lock);
+    os_mutex_unlock(&pinned_lock);
     return status;
 }
 
@@ -114,7 +113,7 @@ static host_block *find_block(const void *pointer) {
 xpu_status xpu_host_free(void *pointer) {
     if (!pointer) return XPU_SUCCESS;
     if (xpu_in_bad_fork()) return cl_init();
-    pthread_mutex_lock(&pinned_lock);
+    os_mutex_lock(&pinned_lock);
     host_block *b = find_block(pointer);
     bool ours = b && b->allocated && b->node.address == pointer;
     if (ours) {
@@ -122,7 +121,7 @@ xpu_status xpu_host_free(void *pointer) {
         stream_use_submit(&tracker, &b->uses, b, &b->waiting);
         if (b->waiting == 0) block_done(b, NULL);
     }
-    pthread_mutex_unlock(&pinned_lock);
+    os_mutex_unlock(&pinned_lock);
     XPU_REJECT_IF(!ours, "invalid pinned pointer: %p", pointer);
     return XPU_SUCCESS;
 }
@@ -131,30 +130,30 @@ xpu_status xpu_host_record_stream(void *pointer, xpu_stream *stream) {
     XPU_REJECT_IF(!stream, "stream is NULL");
     if (!pointer) return XPU_SUCCESS;
     if (xpu_in_bad_fork()) return cl_init();
-    pthread_mutex_lock(&pinned_lock);
+    os_mutex_lock(&pinned_lock);
     host_block *b = find_block(pointer);
     bool ours = b && b->allocated;
     xpu_status status = ours ? stream_use_add(&tracker, &b->uses, stream) : XPU_SUCCESS;
-    pthread_mutex_unlock(&pinned_lock);
+    os_mutex_unlock(&pinned_lock);
     XPU_REJECT_IF(!ours, "invalid pinned pointer: %p", pointer);
     return status;
 }
 
 xpu_status xpu_host_empty_cache(void) {
     if (xpu_in_bad_fork()) return cl_init();
-    pthread_mutex_lock(&pinned_lock);
+    os_mutex_lock(&pinned_lock);
     xpu_status status = stream_use_wait(&tracker, NULL, block_waiting, block_done, NULL);
     if (status == XPU_SUCCESS) status = release_free();
-    pthread_mutex_unlock(&pinned_lock);
+    os_mutex_unlock(&pinned_lock);
     return status;
 }
 
 bool xpu_host_is_pinned(const void *pointer) {
     /* A child's copy of the lock may have been caught locked. */
     if (!pointer || xpu_in_bad_fork()) return false;
-    pthread_mutex_lock(&pinned_lock);
+    os_mutex_lock(&pinned_lock);
     host_block *b = find_block(pointer);
     bool pinned = b && b->allocated;
-    pthread_mutex_unlock(&pinned_lock);
+    os_mutex_unlock(&pinned_lock);
     return pinned;
 }

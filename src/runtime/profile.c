@@ -1,8 +1,5 @@
 /* Records of launches, copies and fills while profiling is on. */
-#define _POSIX_C_SOURCE 200809L
 #include "runtime/runtime.h"
-
-#include <time.h>
 
 typedef struct record {
     xpu_profile_record seen;
@@ -10,21 +7,15 @@ typedef struct record {
 } record;
 
 atomic_bool profile_on;
-static pthread_mutex_t records_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the three below */
+static os_mutex records_lock = OS_MUTEX_INIT; /* guards the three below */
 static record *records;
 static size_t record_count, record_room;
 static atomic_ullong correlation;
 static _Thread_local uint64_t profile_context;
 
-uint64_t profile_clock(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 void profile_add(const char *name, const xpu_stream *stream, uint64_t submitted, uint64_t started,
                  uint64_t ended, uint64_t bytes, cl_event event) {
-    pthread_mutex_lock(&records_lock);
+    os_mutex_lock(&records_lock);
     if (record_count == record_room) {
         size_t room = record_room ? 2 * record_room : 1024;
         record *more = core_realloc(records, room * sizeof *more);
@@ -41,7 +32,7 @@ void profile_add(const char *name, const xpu_stream *stream, uint64_t submitted,
     } else if (event) {
         cl_devices[stream->device].api->clReleaseEvent(event);
     }
-    pthread_mutex_unlock(&records_lock);
+    os_mutex_unlock(&records_lock);
 }
 
 xpu_status xpu_profile_set_context(uint64_t context) {
@@ -79,12 +70,12 @@ static xpu_status read_times(record *r) {
 
 xpu_status xpu_profile_drain(xpu_profile_visitor visit, void *user) {
     if (xpu_in_bad_fork()) return cl_init(); /* the lock may have been copied locked */
-    pthread_mutex_lock(&records_lock);
+    os_mutex_lock(&records_lock);
     record *taken = records;
     size_t count = record_count;
     records = NULL;
     record_count = record_room = 0;
-    pthread_mutex_unlock(&records_lock);
+    os_mutex_unlock(&records_lock);
     xpu_status status = XPU_SUCCESS;
     for (size_t i = 0; i < count; i++) {
         xpu_status one = read_times(&taken[i]);

@@ -1,23 +1,16 @@
 /* Programs: built from source or loaded from the cache; kernels found in them. */
-#define _POSIX_C_SOURCE 200809L
 #include "runtime/kernel.h"
 
 #include <stdio.h>
-#include <time.h>
 
 #include "core/hash.h"
+#include "core/os.h"
 #include "core/text.h"
 
-static pthread_mutex_t programs_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the lists and the statistics */
+static os_mutex programs_lock = OS_MUTEX_INIT; /* guards the lists and the statistics */
 static program *programs;
 static xpu_kernel *kernels;
 static xpu_program_stats stats;
-
-static double seconds(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 /* A text with its length before it, so that two texts never run together. */
 static hash128 hash_text(hash128 h, const char *text) {
@@ -140,7 +133,7 @@ static xpu_status get_program(int index, const char *source, const char *options
     program *p = core_calloc(1, sizeof *p);
     if (!p) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for a program");
     dump_source(source, options, label, key);
-    double start = seconds();
+    double start = os_seconds();
     unsigned char *data;
     size_t size;
     if (cache_load(key, &data, &size) == XPU_SUCCESS) {
@@ -149,7 +142,7 @@ static xpu_status get_program(int index, const char *source, const char *options
     }
     if (p->program) {
         stats.loaded++;
-        stats.load_seconds += seconds() - start;
+        stats.load_seconds += os_seconds() - start;
     } else {
         xpu_status status = build(device, source, options, label, &p->program);
         if (status != XPU_SUCCESS) {
@@ -157,7 +150,7 @@ static xpu_status get_program(int index, const char *source, const char *options
             return status;
         }
         stats.built++;
-        stats.build_seconds += seconds() - start;
+        stats.build_seconds += os_seconds() - start;
         keep_binary(device, &p->program, key);
     }
     p->device = index;
@@ -214,7 +207,7 @@ static xpu_status get_kernel(const program *owner, const char *name, const char 
         core_free(k);
         return status;
     }
-    pthread_mutex_init(&k->spare_lock, NULL);
+    os_mutex_init(&k->spare_lock);
     k->next = kernels;
     kernels = k;
     *result = k;
@@ -233,10 +226,10 @@ xpu_status xpu_kernel_create(int index, const char *source, const char *options,
         return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for build options");
     }
     const program *owner = NULL;
-    pthread_mutex_lock(&programs_lock);
+    os_mutex_lock(&programs_lock);
     xpu_status status = get_program(index, source, all.data, label ? label : name, &owner);
     if (status == XPU_SUCCESS) status = get_kernel(owner, name, label ? label : name, kernel);
-    pthread_mutex_unlock(&programs_lock);
+    os_mutex_unlock(&programs_lock);
     text_free(&all);
     return status;
 }
@@ -268,8 +261,8 @@ xpu_status xpu_kernel_get_info(xpu_kernel *kernel, xpu_kernel_info *info) {
 
 xpu_status xpu_program_get_stats(xpu_program_stats *result) {
     if (xpu_in_bad_fork()) return cl_init(); /* the lock may have been copied locked */
-    pthread_mutex_lock(&programs_lock);
+    os_mutex_lock(&programs_lock);
     *result = stats;
-    pthread_mutex_unlock(&programs_lock);
+    os_mutex_unlock(&programs_lock);
     return XPU_SUCCESS;
 }

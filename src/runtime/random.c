@@ -1,13 +1,12 @@
-#include <pthread.h>
-
 #include "core/memory.h"
+#include "core/os.h"
 #include "core/status.h"
 #include "xpu/random.h"
 
 #define DEFAULT_SEED UINT64_C(67280421310721)
 
 struct xpu_generator {
-    pthread_mutex_t lock; /* guards seed and offset, which belong together */
+    os_mutex lock; /* guards seed and offset, which belong together */
     uint64_t seed, offset;
 };
 
@@ -15,7 +14,7 @@ xpu_status xpu_generator_create(xpu_generator **generator) {
     XPU_REJECT_IF(!generator, "generator is NULL");
     xpu_generator *g = core_calloc(1, sizeof *g);
     if (!g) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no host memory for a generator");
-    pthread_mutex_init(&g->lock, NULL);
+    os_mutex_init(&g->lock);
     g->seed = DEFAULT_SEED;
     *generator = g;
     return XPU_SUCCESS;
@@ -23,13 +22,13 @@ xpu_status xpu_generator_create(xpu_generator **generator) {
 
 xpu_status xpu_generator_destroy(xpu_generator *generator) {
     if (!generator) return XPU_SUCCESS;
-    pthread_mutex_destroy(&generator->lock);
+    os_mutex_destroy(&generator->lock);
     core_free(generator);
     return XPU_SUCCESS;
 }
 
-static void lock(const xpu_generator *g) { pthread_mutex_lock(&((xpu_generator *)g)->lock); }
-static void unlock(const xpu_generator *g) { pthread_mutex_unlock(&((xpu_generator *)g)->lock); }
+static void lock(const xpu_generator *g) { os_mutex_lock(&((xpu_generator *)g)->lock); }
+static void unlock(const xpu_generator *g) { os_mutex_unlock(&((xpu_generator *)g)->lock); }
 
 xpu_status xpu_generator_set_seed(xpu_generator *generator, uint64_t seed) {
     XPU_REJECT_IF(!generator, "generator is NULL");

@@ -2,11 +2,11 @@
 #ifndef RUNTIME_RUNTIME_H
 #define RUNTIME_RUNTIME_H
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 
 #include "cl/cl.h"
+#include "core/os.h"
 #include "runtime/fault.h"
 #include "xpu/memory.h"
 #include "xpu/program.h"
@@ -22,26 +22,26 @@ struct xpu_stream {
     int device;
     int priority;
     int64_t id;
-    cl_command_queue queue;     /* to be used between stream_enter and stream_leave */
-    pthread_rwlock_t gate;      /* guards `queue` on other than host devices: writing is changing it */
-    atomic_bool keeps_times;    /* the queue keeps the times of its commands, or nobody can make it */
-    bool host;                  /* on a host device: work is done when the submitting call returns */
-    bool external;              /* a caller's queue, into which the caller may put work of its own */
-    atomic_ullong submitted;    /* commands put into the queue so far; counted on other than host devices */
-    atomic_bool watched;        /* kernels that may report a fault (fault.h) since the last synchronisation */
-    atomic_ullong finished;     /* so many of them are known to be done */
-    pthread_mutex_t query_lock; /* guards the two below */
-    cl_event query_marker;      /* of an xpu_stream_query that has not seen its end yet; or NULL */
+    cl_command_queue queue;  /* to be used between stream_enter and stream_leave */
+    os_rwlock gate;          /* guards `queue` on other than host devices: writing is changing it */
+    atomic_bool keeps_times; /* the queue keeps the times of its commands, or nobody can make it */
+    bool host;               /* on a host device: work is done when the submitting call returns */
+    bool external;           /* a caller's queue, into which the caller may put work of its own */
+    atomic_ullong submitted; /* commands put into the queue so far; counted on other than host devices */
+    atomic_bool watched;     /* kernels that may report a fault (fault.h) since the last synchronisation */
+    atomic_ullong finished;  /* so many of them are known to be done */
+    os_mutex query_lock;     /* guards the two below */
+    cl_event query_marker;   /* of an xpu_stream_query that has not seen its end yet; or NULL */
     unsigned long long query_submitted; /* `submitted` when it was put in */
 };
 
 /* The queue, which stays the stream's until stream_leave. Every command goes in between. */
 static inline cl_command_queue stream_enter(xpu_stream *stream) {
-    if (!stream->host) pthread_rwlock_rdlock(&stream->gate);
+    if (!stream->host) os_rwlock_read_lock(&stream->gate);
     return stream->queue;
 }
 static inline void stream_leave(xpu_stream *stream) {
-    if (!stream->host) pthread_rwlock_unlock(&stream->gate);
+    if (!stream->host) os_rwlock_read_unlock(&stream->gate);
 }
 
 /* A command on its way into a stream's queue: between command_begin and command_end it is put in, with
@@ -95,7 +95,6 @@ void cache_store(const char *key, const unsigned char *data, size_t size);
 
 /* --- profiling (profile.c) --- */
 extern atomic_bool profile_on;
-uint64_t profile_clock(void); /* nanoseconds of CLOCK_REALTIME */
 /* Files a record; `event`, if any, gives start and end later and is released then. */
 void profile_add(const char *name, const xpu_stream *stream, uint64_t submitted, uint64_t started,
                  uint64_t ended, uint64_t bytes, cl_event event);

@@ -17,7 +17,7 @@ typedef struct external {
     xpu_stream stream;
 } external;
 static _Atomic(external *) externals;
-static pthread_mutex_t create_lock = PTHREAD_MUTEX_INITIALIZER; /* guards making streams */
+static os_mutex create_lock = OS_MUTEX_INIT; /* guards making streams */
 
 static xpu_status make_queue(const cl_device *device, int priority, bool times, cl_command_queue *queue) {
     static const cl_bitfield hints[PRIORITIES] = {CL_QUEUE_PRIORITY_HIGH_KHR, CL_QUEUE_PRIORITY_MED_KHR,
@@ -53,7 +53,7 @@ xpu_status stream_keep_times(xpu_stream *stream) {
     cl_command_queue queue;
     XPU_TRY(make_queue(device, stream->priority, true, &queue));
     xpu_status status = XPU_SUCCESS;
-    pthread_rwlock_wrlock(&stream->gate);
+    os_rwlock_write_lock(&stream->gate);
     const bool late = atomic_load(&stream->keeps_times); /* another thread was faster */
     if (!late) status = follow(device, stream->queue, queue);
     if (!late && status == XPU_SUCCESS) {
@@ -62,7 +62,7 @@ xpu_status stream_keep_times(xpu_stream *stream) {
         queue = old; /* which lives until its commands are done */
         atomic_store_explicit(&stream->keeps_times, true, memory_order_release);
     }
-    pthread_rwlock_unlock(&stream->gate);
+    os_rwlock_write_unlock(&stream->gate);
     device->api->clReleaseCommandQueue(queue);
     return status;
 }
@@ -74,7 +74,7 @@ static xpu_status get(int index, int position, xpu_stream **stream) {
         return XPU_SUCCESS;
     }
     xpu_status status = XPU_SUCCESS;
-    pthread_mutex_lock(&create_lock);
+    os_mutex_lock(&create_lock);
     there = atomic_load(&pool[index][position]);
     if (!there) {
         const cl_device *device = &cl_devices[index];
@@ -88,14 +88,14 @@ static xpu_status get(int index, int position, xpu_stream **stream) {
             there->id = position;
             there->host = device->host;
             atomic_init(&there->keeps_times, device->host); /* host devices need none */
-            pthread_rwlock_init(&there->gate, NULL);
-            pthread_mutex_init(&there->query_lock, NULL);
+            os_rwlock_init(&there->gate);
+            os_mutex_init(&there->query_lock);
             atomic_store_explicit(&pool[index][position], there, memory_order_release);
         } else {
             core_free(there);
         }
     }
-    pthread_mutex_unlock(&create_lock);
+    os_mutex_unlock(&create_lock);
     if (status == XPU_SUCCESS) *stream = there;
     return status;
 }
@@ -121,7 +121,7 @@ xpu_status xpu_stream_from_external(int index, void *queue, xpu_stream **stream)
     XPU_TRY(cl_get(index, &device));
     XPU_REJECT_IF(!queue, "the queue is NULL");
     xpu_status status = XPU_SUCCESS;
-    pthread_mutex_lock(&create_lock);
+    os_mutex_lock(&create_lock);
     external *e = atomic_load(&externals);
     while (e && !(e->stream.queue == queue && e->stream.device == index)) e = e->next;
     if (!e) {
@@ -143,13 +143,13 @@ xpu_status xpu_stream_from_external(int index, void *queue, xpu_stream **stream)
             e->stream.host = device->host;
             e->stream.external = true;
             atomic_init(&e->stream.keeps_times, true);
-            pthread_rwlock_init(&e->stream.gate, NULL);
-            pthread_mutex_init(&e->stream.query_lock, NULL);
+            os_rwlock_init(&e->stream.gate);
+            os_mutex_init(&e->stream.query_lock);
             e->next = atomic_load(&externals);
             atomic_store_explicit(&externals, e, memory_order_release);
         }
     }
-    pthread_mutex_unlock(&create_lock);
+    os_mutex_unlock(&create_lock);
     if (status == XPU_SUCCESS) *stream = &e->stream;
     return status;
 }
@@ -242,7 +242,7 @@ static xpu_status ask_marker(const cl_device *device, cl_event *marker) {
 
 xpu_status command_begin(xpu_stream *stream, command *c) {
     const bool profile = atomic_load_explicit(&profile_on, memory_order_relaxed) && !stream->host;
-    *c = (command){.begun = profile ? profile_clock() : 0};
+    *c = (command){.begun = profile ? os_wall_time() : 0};
     if (profile) {
         c->wanted = &c->event;
         XPU_TRY(stream_keep_times(stream));
@@ -293,9 +293,9 @@ static xpu_status query(const cl_device *device, xpu_stream *stream) {
 static xpu_status query_external(const cl_device *device, xpu_stream *stream) {
     cl_event marker;
     XPU_TRY(stream_put_marker(stream, true, &marker));
-    const uint64_t end = profile_clock() + 1000000;
+    const uint64_t end = os_wall_time() + 1000000;
     xpu_status status;
-    while ((status = ask_marker(device, &marker)) == XPU_NOT_READY && profile_clock() < end) {}
+    while ((status = ask_marker(device, &marker)) == XPU_NOT_READY && os_wall_time() < end) {}
     if (marker) device->api->clReleaseEvent(marker);
     return status;
 }
@@ -305,8 +305,8 @@ xpu_status xpu_stream_query(xpu_stream *stream) {
     if (stream->host) return XPU_SUCCESS;
     const cl_device *device = &cl_devices[stream->device];
     if (stream->external) return query_external(device, stream);
-    pthread_mutex_lock(&stream->query_lock);
+    os_mutex_lock(&stream->query_lock);
     xpu_status status = query(device, stream);
-    pthread_mutex_unlock(&stream->query_lock);
+    os_mutex_unlock(&stream->query_lock);
     return status;
 }

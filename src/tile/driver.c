@@ -1,9 +1,9 @@
 /* The compiler's public functions: targets, stages, one compilation. */
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "core/memory.h"
+#include "core/os.h"
 #include "core/status.h"
 #include "tile/tile.h"
 #include "xpu/device.h"
@@ -80,12 +80,6 @@ const char *xpu_tile_stage_name(xpu_tile_stage stage) {
     return (unsigned)stage < XPU_TILE_STAGES ? stage_names[stage] : NULL;
 }
 
-static double now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
 /* What the caller gets: the public struct, and the texts it points to. */
 typedef struct result {
     xpu_tile_program program;
@@ -100,10 +94,10 @@ static void (*const stages[XPU_TILE_STAGES])(tile *t) = {
 /* Runs the stages; an error comes back here. */
 static xpu_status run(tile *t, result *r) {
     if (setjmp(t->fail)) return t->status;
-    double start = now();
+    double start = os_seconds();
     for (int stage = XPU_TILE_PARSE; stage < XPU_TILE_STAGES; stage++) {
         if (stages[stage]) stages[stage](t);
-        double end = now();
+        double end = os_seconds();
         r->program.seconds[stage] = end - start;
         start = end;
         if (t->options->dump_after == (xpu_tile_stage)stage) {

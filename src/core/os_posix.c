@@ -1,0 +1,80 @@
+/* What os.h declares, on POSIX systems. */
+#if !defined(_WIN32)
+#define _GNU_SOURCE /* dladdr */
+#include "core/os.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+long os_process_id(void) { return (long)getpid(); }
+
+void os_at_fork_in_child(void (*function)(void)) { pthread_atfork(NULL, NULL, function); }
+
+void *os_aligned_alloc(size_t align, size_t size) {
+    if (size > SIZE_MAX - align) return NULL;
+    size = (size + align - 1) / align * align;
+    void *memory = aligned_alloc(align, size);
+#if defined(MADV_HUGEPAGE)
+    if (memory && align == OS_HUGE_PAGE) madvise(memory, size, MADV_HUGEPAGE);
+#endif
+    return memory;
+}
+
+void os_aligned_free(void *memory) { free(memory); }
+
+bool os_file_append(const char *path, const void *data, size_t size) {
+    int file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (file < 0) return false;
+    bool good = write(file, data, size) == (ssize_t)size; /* one call: lines don't mix */
+    return !close(file) && good;
+}
+
+bool os_file_size(FILE *file, uint64_t *size) {
+    struct stat status;
+    if (fstat(fileno(file), &status) || !S_ISREG(status.st_mode)) return false;
+    *size = (uint64_t)status.st_size;
+    return true;
+}
+
+bool os_file_modified(const char *path, int64_t *seconds) {
+    struct stat status;
+    if (stat(path, &status)) return false;
+    *seconds = (int64_t)status.st_mtime;
+    return true;
+}
+
+bool os_file_rename(const char *from, const char *to) { return !rename(from, to); }
+
+bool os_folder_make(const char *path) { return !mkdir(path, 0700); }
+
+void os_folder_list(const char *path, void (*visit)(const char *name, void *user), void *user) {
+    DIR *folder = opendir(path);
+    if (!folder) return;
+    for (const struct dirent *entry; (entry = readdir(folder));) visit(entry->d_name, user);
+    closedir(folder);
+}
+
+bool os_cache_folder(char path[OS_PATH_SIZE]) {
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (cache && *cache) return snprintf(path, OS_PATH_SIZE, "%s", cache) < OS_PATH_SIZE;
+    return home && *home && snprintf(path, OS_PATH_SIZE, "%s/.cache", home) < OS_PATH_SIZE;
+}
+
+void *os_library_open(const char *path) { return dlopen(path, RTLD_NOW | RTLD_LOCAL); }
+
+void *os_library_symbol(void *library, const char *name) { return dlsym(library, name); }
+
+bool os_library_of(const void *address, char path[OS_PATH_SIZE]) {
+    Dl_info info;
+    return dladdr(address, &info) && info.dli_fname &&
+           snprintf(path, OS_PATH_SIZE, "%s", info.dli_fname) < OS_PATH_SIZE;
+}
+
+#else
+typedef int os_posix_is_empty;
+#endif
