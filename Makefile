@@ -48,11 +48,12 @@ test: build lint  ## run the tests (under 25 minutes)
 	$(BIN)/ctest --test-dir build --output-on-failure
 	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -q -n 2 --timeout 600 tests
 
-test-all: build  ## also the long suites: sanitizers, PoCL, the wheel, samples in all dtypes
+test-all: build  ## also the long suites: sanitizers, PoCL, the wheel, Windows' build, samples in all dtypes
 	$(MAKE) test
 	tests/sanitize.sh
 	tests/pocl.sh
 	tests/wheel.sh
+	tests/mingw.sh
 	build/tests/tile/build_all build/ttir
 	$(BIN)/python tests/intel_cpu/miscompilation.py --corpus 20 --programs 200
 	$(BIN)/python tests/intel_cpu/operators.py --every 40

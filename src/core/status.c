@@ -5,7 +5,7 @@
 
 /* Long enough for what a person reads; a build log that is longer keeps its beginning. */
 #define TEXT_SIZE 8192
-static _Thread_local char text[TEXT_SIZE];
+static _Thread_local char last[TEXT_SIZE];
 
 const char *xpu_status_name(xpu_status status) {
     switch (status) {
@@ -30,10 +30,10 @@ const char *xpu_status_name(xpu_status status) {
     return "unknown xpu_status";
 }
 
-const char *xpu_last_error(void) { return text; }
+const char *xpu_last_error(void) { return last; }
 
 xpu_status xpu_fail_v(xpu_status status, const char *format, va_list args) {
-    vsnprintf(text, sizeof text, format, args);
+    vsnprintf(last, sizeof last, format, args);
     return status;
 }
 
@@ -46,9 +46,9 @@ xpu_status xpu_fail(xpu_status status, const char *format, ...) {
 }
 
 void xpu_fail_add(const char *format, ...) {
-    size_t used = strlen(text);
+    size_t used = strlen(last);
     va_list args;
     va_start(args, format);
-    vsnprintf(text + used, sizeof text - used, format, args);
+    vsnprintf(last + used, sizeof last - used, format, args);
     va_end(args);
 }

@@ -4,14 +4,15 @@
 
 #include <stdarg.h>
 
+#include "core/text.h"
 #include "xpu/status.h"
 
 /* Records the calling thread's error text and returns `status`. */
-xpu_status xpu_fail(xpu_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+xpu_status xpu_fail(xpu_status status, const char *format, ...) TEXT_PRINTF(2, 3);
 xpu_status xpu_fail_v(xpu_status status, const char *format, va_list args);
 
 /* Puts more words behind the calling thread's error text. */
-void xpu_fail_add(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void xpu_fail_add(const char *format, ...) TEXT_PRINTF(1, 2);
 
 /* Returns XPU_ERROR_INVALID_ARGUMENT from the enclosing function when `condition` holds; the rest says
  * what is wrong, printf-like. */

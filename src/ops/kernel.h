@@ -55,7 +55,7 @@ bool reduce_read(text *out, const char *written);
 bool scan_read(text *out, const char *written);
 
 /* Records the calling thread's error text: `return op_fail(XPU_ERROR_NOT_SUPPORTED, "…", …);` */
-xpu_status op_fail(xpu_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+xpu_status op_fail(xpu_status status, const char *format, ...) TEXT_PRINTF(2, 3);
 
 /* XPU_ERROR_NOT_SUPPORTED in the words of array libraries, `"sort" not implemented for 'ComplexFloat'`; with
  * `device` the reason too, where that is what it lacks. `operation` may be in capitals. */

@@ -21,7 +21,7 @@ typedef struct buffer {
 } buffer;
 
 void buffer_add(tile *t, buffer *b, const char *data, size_t size);
-void buffer_addf(tile *t, buffer *b, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void buffer_addf(tile *t, buffer *b, const char *format, ...) TEXT_PRINTF(3, 4);
 
 /* --- layout.c --- */
 
@@ -203,10 +203,9 @@ bool accumulates(const value *arg, const op *dot);
 expr emit_value(emitter *e, value *v, const coords *at);
 expr emit_anew(emitter *e, value *v, const coords *at); /* though it may be held */
 expr descriptor_element(emitter *e, op *o, const coords *at, const char **inside, int *depth);
-void emit_line(emitter *e, int depth, const char *format, ...) __attribute__((format(printf, 3, 4)));
-void open_scope(emitter *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
-void close_scope(emitter *e, const char *format, ...)
-    __attribute__((format(printf, 2, 3))); /* NULL: no line */
+void emit_line(emitter *e, int depth, const char *format, ...) TEXT_PRINTF(3, 4);
+void open_scope(emitter *e, const char *format, ...) TEXT_PRINTF(2, 3);
+void close_scope(emitter *e, const char *format, ...) TEXT_PRINTF(2, 3); /* NULL: no line */
 expr declare(emitter *e, const type *ty, expr x, const char *prefix, int id);
 const char *new_name(emitter *e, const char *prefix);
 const char *lane_text(emitter *e, const expr *x);   /* as seen by one lane */

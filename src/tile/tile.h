@@ -42,7 +42,7 @@ void *tile_keep(tile *t, size_t size);
 char *tile_strndup(tile *t, const char *text, size_t size);
 /* As vsnprintf: the text's size; it is whole, and ends with NUL, where `room` is larger. */
 size_t tile_vformat(char *to, size_t room, const char *format, va_list args);
-char *tile_format(tile *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
+char *tile_format(tile *t, const char *format, ...) TEXT_PRINTF(2, 3);
 #define NEW(t, type) ((type *)tile_alloc(t, sizeof(type)))
 #define NEW_ARRAY(t, type, count) ((type *)tile_alloc(t, sizeof(type) * (size_t)(count)))
 
@@ -382,12 +382,10 @@ struct tile {
 void tile_free_all(tile *t);
 
 /* Reports an error at a place in the text (NULL: no place) and ends the compilation. */
-_Noreturn void tile_error(tile *t, const char *at, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+_Noreturn void tile_error(tile *t, const char *at, const char *format, ...) TEXT_PRINTF(3, 4);
 /* The same for what is well-formed and can't be done: XPU_ERROR_NOT_SUPPORTED. */
-_Noreturn void tile_unsupported(tile *t, const char *at, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-_Noreturn void tile_too_large(tile *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
+_Noreturn void tile_unsupported(tile *t, const char *at, const char *format, ...) TEXT_PRINTF(3, 4);
+_Noreturn void tile_too_large(tile *t, const char *format, ...) TEXT_PRINTF(2, 3);
 _Noreturn void tile_no_memory(tile *t);
 
 op *op_new(tile *t, op_code code, const char *at, int args, int results, int regions);

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# libxpu for Windows: compiles with MinGW-w64 without a warning, and its DLL gives what libxpu.so gives. Not run.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export PATH="$PWD/.venv/bin:$PATH"
+if ! command -v x86_64-w64-mingw32-gcc > /dev/null; then
+    if [ "$(id -u)" = 0 ] && command -v apt-get > /dev/null; then
+        apt-get install -y -qq --no-install-recommends gcc-mingw-w64-x86-64-posix > /dev/null
+    else
+        echo "skipped: MinGW-w64 is not installed (apt-get install gcc-mingw-w64-x86-64-posix)"
+        exit 0
+    fi
+fi
+cmake -S . -B build-mingw -G Ninja -DCMAKE_TOOLCHAIN_FILE=cmake/mingw.cmake -DOPENXPU_BRIDGE=OFF \
+    -DCMAKE_C_FLAGS=-Werror > /dev/null
+cmake --build build-mingw
+diff <(nm -D --defined-only python/openxpu/libxpu.so | awk '$2 != "A" { print $3 }' | sort) \
+    <(x86_64-w64-mingw32-objdump -p build-mingw/libxpu.dll |
+        awk '/Name Pointer/ { names = 1; next } NF == 0 { names = 0 } names && /\[/ { print $NF }' | sort) ||
+    { echo "the DLL's functions differ from libxpu.so's"; exit 1; }
+echo "libxpu.dll: $(stat -c %s build-mingw/libxpu.dll) bytes, needs" \
+    "$(x86_64-w64-mingw32-objdump -p build-mingw/libxpu.dll | sed -n 's/.*DLL Name: //p' | tr '\n' ' ')"
