@@ -23,6 +23,7 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include "xpu/program.h"
+#include "xpu/tile.h"
 
 namespace openxpu {
 namespace {
@@ -159,12 +160,17 @@ METHOD(can_device_access_peer) {
 // Every line of the table of properties, as a dictionary.
 METHOD(device_properties) {
     HANDLE_TH_ERRORS
-    const auto &properties = properties_of(index_from(argument, "get_device_properties"));
+    auto device = index_from(argument, "get_device_properties");
+    const auto &properties = properties_of(device);
     THPObjectPtr dict(PyDict_New());
     static const char *const types[] = {"gpu", "cpu", "accelerator"};
     put(dict, "type", THPUtils_packString(types[properties.type]));
     static const char *const memories[] = {"usm", "svm", "host", "buffer"};
     put(dict, "memory", THPUtils_packString(memories[properties.memory]));
+    char target[XPU_TILE_TARGET_TEXT]; // what kernels are compiled for: processes without the device do it,
+                                       // too
+    check(xpu_tile_describe_device(device, target, sizeof target));
+    put(dict, "target", THPUtils_packString(target));
 #define PUT_text(name) put(dict, #name, THPUtils_packString(properties.name));
 #define PUT_boolean(name) put(dict, #name, PyBool_FromLong(properties.name));
 #define PUT_integer(name) put(dict, #name, THPUtils_packUInt64(properties.name));

@@ -28,25 +28,30 @@
 extern "C" {
 #endif
 
-/* What the compiler must know of a device. */
+/* What the compiler must know of a device, beside a name. */
+#define XPU_TILE_TARGET_FIELDS(X)                                                                            \
+    X(bool, is_cpu)        /* one subgroup a program, no barriers */                                         \
+    X(bool, has_subgroups) /* with shuffles; without them lanes talk through local memory */                 \
+    X(bool, has_fp16)      /* cl_khr_fp16; else conversions only, arithmetic in float */                     \
+    X(bool, has_fp64)                                                                                        \
+    X(bool, has_atomic64)                                                                                    \
+    X(bool, has_float_atomics)                                                                               \
+    X(int, lanes)             /* of a subgroup: 16 on a CPU */                                               \
+    X(int, max_lanes)         /* work-items in a work-group */                                               \
+    X(uint64_t, local_memory) /* bytes a work-group can have */                                              \
+    X(bool, has_inline_ptx)   /* NVIDIA: lanes of a warp of 32 exchange registers */                         \
+    X(bool, has_ptx_bf16)     /* and round to bfloat16 */                                                    \
+    X(int, matrix_lanes)      /* of a subgroup that multiplies matrices; 0: none does. 8 or 16:              \
+                                 cl_intel_subgroup_matrix_multiply_accumulate */                             \
+    X(bool, has_matrix_tf32)  /* also of tf32: …_accumulate_tensor_float32 */                                \
+    X(bool, has_packed_dot)   /* products of four bytes by four: cl_khr_integer_dot_product */               \
+    X(bool, has_block_2d)     /* reads blocks of matrices: cl_intel_subgroup_2d_block_io */
+
 typedef struct xpu_tile_target {
-    char name[32];      /* "cpu", "bmg", …; in messages and in the source's first line */
-    bool is_cpu;        /* one subgroup a program, no barriers */
-    bool has_subgroups; /* with shuffles; without them lanes talk through local memory */
-    bool has_fp16;      /* cl_khr_fp16; else conversions only, arithmetic in float */
-    bool has_fp64;
-    bool has_atomic64;
-    bool has_float_atomics;
-    int lanes;             /* of a subgroup: 16 on a CPU */
-    int max_lanes;         /* work-items in a work-group */
-    uint64_t local_memory; /* bytes a work-group can have */
-    bool has_inline_ptx;   /* NVIDIA: lanes of a warp of 32 exchange registers */
-    bool has_ptx_bf16;     /* and round to bfloat16 */
-    int matrix_lanes;      /* of a subgroup that multiplies matrices; 0: none does. 8 or 16:
-                              cl_intel_subgroup_matrix_multiply_accumulate */
-    bool has_matrix_tf32;  /* also of tf32: …_accumulate_tensor_float32 */
-    bool has_packed_dot;   /* products of four bytes by four: cl_khr_integer_dot_product */
-    bool has_block_2d;     /* reads blocks of matrices: cl_intel_subgroup_2d_block_io */
+    char name[32]; /* "cpu", "bmg", …; in messages and in the source's first line */
+#define X(type, field) type field;
+    XPU_TILE_TARGET_FIELDS(X)
+#undef X
 } xpu_tile_target;
 
 /* A target by name: "cpu", Intel GPUs by the names that Intel's offline compiler has ("bmg", "lnl", "pvc",
@@ -54,8 +59,19 @@ typedef struct xpu_tile_target {
  * XPU_ERROR_INVALID_ARGUMENT for other names; xpu_last_error() then lists them. */
 XPU_API xpu_status xpu_tile_target_find(const char *name, xpu_tile_target *target);
 
-/* The target that describes device number `device`. */
+/* The target that describes device number `device`; its name is "cpu" or "gpu". */
 XPU_API xpu_status xpu_tile_target_of_device(int device, xpu_tile_target *target);
+
+/* A target as a line of text: "gpu is_cpu=0 has_subgroups=1 …", the name and all fields; equal targets have
+ * equal lines, of fewer than XPU_TILE_TARGET_TEXT bytes. Reading takes such a line, or the name alone of a
+ * target that xpu_tile_target_find knows. XPU_ERROR_INVALID_ARGUMENT for lines with a field that is missing,
+ * unknown or out of range, and for less than the `size` bytes that writing needs. */
+#define XPU_TILE_TARGET_TEXT 512
+XPU_API xpu_status xpu_tile_target_read(const char *text, xpu_tile_target *target);
+XPU_API xpu_status xpu_tile_target_write(const xpu_tile_target *target, char *text, size_t size);
+
+/* The line of device number `device`. */
+XPU_API xpu_status xpu_tile_describe_device(int device, char *text, size_t size);
 
 /* The stages; after one of them the module can be printed. */
 typedef enum xpu_tile_stage {
@@ -128,6 +144,18 @@ typedef struct xpu_tile_program {
 XPU_API xpu_status xpu_tile_compile(const char *text, size_t size, const xpu_tile_options *options,
                                     xpu_tile_program **program);
 XPU_API void xpu_tile_program_free(xpu_tile_program *program);
+
+/* The same for languages that don't read C's structs: the target as xpu_tile_target_read takes it, and the
+ * numbers of xpu_tile_options as "num_warps=4 comments=1"; `file` and `options` may be NULL. */
+XPU_API xpu_status xpu_tile_compile_text(const char *text, size_t size, const char *target, const char *file,
+                                         const char *options, xpu_tile_program **program);
+
+/* The program as text, its image: a line of JSON, an object with the fields of xpu_tile_program from `name`
+ * to `work` by their names (`params` are lists of kind, size, offset, is_bf16), then the source. NULL after
+ * an earlier stage's dump. These texts are the program's own. */
+XPU_API const char *xpu_tile_program_image(const xpu_tile_program *program);
+XPU_API const char *xpu_tile_program_dump(const xpu_tile_program *program);
+XPU_API double xpu_tile_program_seconds(const xpu_tile_program *program, xpu_tile_stage stage);
 
 #ifdef __cplusplus
 }

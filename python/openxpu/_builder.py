@@ -61,14 +61,13 @@ def build_ahead(program: Compiled) -> None:
 
 
 def _host_device(xpu: ctypes.CDLL) -> int | None:
-    from openxpu._tile import Target
+    from openxpu._tile import device_target, target_fields
 
     count = ctypes.c_int()
-    target = Target()
     if xpu.xpu_device_count(ctypes.byref(count)):
         return None
     for device in range(count.value):
-        if not xpu.xpu_tile_target_of_device(device, ctypes.byref(target)) and target.is_cpu:
+        if target_fields(device_target(device))["is_cpu"]:
             return device
     return None
 

@@ -1,4 +1,4 @@
-/* The compiler's public functions: targets, stages, one compilation. */
+/* The compiler's public functions: stages, one compilation. */
 #include <stdio.h>
 #include <string.h>
 
@@ -6,72 +6,8 @@
 #include "core/os.h"
 #include "core/status.h"
 #include "tile/tile.h"
-#include "xpu/device.h"
 
 #define MAX_TEXT (64 << 20) /* bytes of a module */
-
-static const xpu_tile_target targets[] = {
-    /* name, cpu, subgroups, fp16, fp64, atomic64, float atomics, lanes, items, local memory, PTX, its bf16,
-     * lanes of matrix units, their tf32, products of bytes by four, block reads */
-    {"cpu", true, true, true, true, true, true, 16, 8192, 256 << 10, false, false, 0, false, false, false},
-    {"bmg", false, true, true, true, true, true, 16, 1024, 128 << 10, false, false, 16, true, true, true},
-    {"lnl", false, true, true, true, true, true, 16, 1024, 128 << 10, false, false, 16, true, true, true},
-    {"ptl", false, true, true, true, true, true, 16, 1024, 128 << 10, false, false, 16, true, true, true},
-    {"pvc", false, true, true, true, true, true, 16, 1024, 128 << 10, false, false, 16, true, true, true},
-    {"dg2", false, true, true, false, true, true, 16, 1024, 64 << 10, false, false, 8, false, true, false},
-    {"mtl", false, true, true, true, true, true, 16, 1024, 64 << 10, false, false, 0, false, true, false},
-    {"arl-h", false, true, true, true, true, true, 16, 1024, 64 << 10, false, false, 8, false, true, false},
-    {"tgllp", false, true, true, false, true, true, 16, 512, 64 << 10, false, false, 0, false, true, false},
-    {"adl-p", false, true, true, false, true, true, 16, 512, 64 << 10, false, false, 0, false, true, false},
-    {"nvidia", false, false, false, true, true, false, 32, 1024, 48 << 10, true, true, 0, false, false,
-     false},
-    {"generic", false, false, false, false, false, false, 32, 256, 32 << 10, false, false, 0, false, false,
-     false},
-};
-enum { TARGETS = sizeof targets / sizeof *targets };
-
-xpu_status xpu_tile_target_find(const char *name, xpu_tile_target *target) {
-    XPU_REJECT_IF(!name || !target, "NULL");
-    for (int i = 0; i < TARGETS; i++) {
-        if (strcmp(targets[i].name, name)) continue;
-        *target = targets[i];
-        return XPU_SUCCESS;
-    }
-    xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "no target is called \"%s\"; there are", name);
-    for (int i = 0; i < TARGETS; i++) xpu_fail_add("%s %s", i ? "," : "", targets[i].name);
-    return XPU_ERROR_INVALID_ARGUMENT;
-}
-
-xpu_status xpu_tile_target_of_device(int device, xpu_tile_target *target) {
-    const xpu_device_properties *p;
-    XPU_REJECT_IF(!target, "NULL");
-    XPU_TRY(xpu_device_get_properties(device, &p));
-    xpu_tile_target t = {
-        .is_cpu = p->type == XPU_DEVICE_CPU && p->has_subgroup_size,
-        .has_subgroups = p->has_subgroups && p->has_subgroup_shuffle && p->has_subgroup_size,
-        .has_fp16 = p->has_fp16,
-        .has_fp64 = p->has_fp64,
-        .has_atomic64 = p->has_atomic64,
-        .has_float_atomics = p->has_float_atomics,
-        .lanes = p->has_inline_ptx ? 32 : 16,
-        .max_lanes = (int)p->max_work_group_size,
-        .local_memory = p->local_mem_size,
-        .has_inline_ptx = p->has_inline_ptx,
-        .has_ptx_bf16 = p->has_inline_ptx && p->architecture >= 80,
-        .has_matrix_tf32 = p->has_subgroup_matrix_multiply_accumulate_tensor_float32,
-        .has_packed_dot = p->has_integer_dot_product,
-        .has_block_2d = p->has_subgroup_2d_block_io,
-    };
-    /* The units' subgroups are of the smallest size that there is, says the extension. */
-    if (p->has_subgroup_matrix_multiply_accumulate && t.has_subgroups && !t.is_cpu)
-        for (int i = 0; p->sub_group_sizes[i]; i++)
-            if (!t.matrix_lanes || (int)p->sub_group_sizes[i] < t.matrix_lanes)
-                t.matrix_lanes = (int)p->sub_group_sizes[i];
-    if (t.matrix_lanes != 8 && t.matrix_lanes != 16) t.matrix_lanes = 0;
-    snprintf(t.name, sizeof t.name, "%.31s", t.is_cpu ? "cpu" : p->name);
-    *target = t;
-    return XPU_SUCCESS;
-}
 
 static const char *const stage_names[XPU_TILE_STAGES] = {"none",    "parse",  "verify",
                                                          "analyse", "layout", "emit"};
@@ -83,13 +19,56 @@ const char *xpu_tile_stage_name(xpu_tile_stage stage) {
 /* What the caller gets: the public struct, and the texts it points to. */
 typedef struct result {
     xpu_tile_program program;
-    text source, dump;
+    text source, dump, image;
 } result;
 
 static void (*const stages[XPU_TILE_STAGES])(tile *t) = {
     [XPU_TILE_PARSE] = tile_parse,   [XPU_TILE_VERIFY] = tile_verify, [XPU_TILE_ANALYSE] = tile_analyse,
     [XPU_TILE_LAYOUT] = tile_layout, [XPU_TILE_EMIT] = tile_emit,
 };
+
+static void add_string(text *to, const char *string) {
+    text_add(to, "\"");
+    for (const unsigned char *c = (const unsigned char *)string; *c; c++)
+        if (*c == '"' || *c == '\\' || *c < 0x20)
+            text_addf(to, "\\u%04x", *c);
+        else
+            text_append(to, (const char *)c, 1);
+    text_add(to, "\"");
+}
+
+static void write_image(text *to, const xpu_tile_program *p) {
+    text_add(to, "{\"name\": ");
+    add_string(to, p->name);
+    text_add(to, ", \"build_options\": ");
+    add_string(to, p->build_options);
+    text_addf(to, ", \"params_size\": %u, \"grid_offset\": %u, \"fault_offset\": %u", p->params_size,
+              p->grid_offset, p->fault_offset);
+    text_addf(to, ", \"local_size\": %u, \"local_memory\": %u, \"work\": %llu, \"params\": [", p->local_size,
+              p->local_memory, (unsigned long long)p->work);
+    for (int i = 0; i < p->param_count; i++) {
+        const xpu_tile_param *param = &p->params[i];
+        text_addf(to, "%s[%d, %u, %u, %d]", i ? ", " : "", (int)param->kind, param->size, param->offset,
+                  param->is_bf16);
+    }
+    text_add(to, "], \"asserts\": [");
+    for (int i = 0; p->asserts && p->asserts[i]; i++) {
+        if (i) text_add(to, ", ");
+        add_string(to, p->asserts[i]);
+    }
+    text_add(to, "]}\n");
+    text_append(to, p->source, p->source_size);
+}
+
+const char *xpu_tile_program_image(const xpu_tile_program *program) {
+    return program ? ((const result *)program)->image.data : NULL;
+}
+
+const char *xpu_tile_program_dump(const xpu_tile_program *program) { return program ? program->dump : NULL; }
+
+double xpu_tile_program_seconds(const xpu_tile_program *program, xpu_tile_stage stage) {
+    return program && (unsigned)stage < XPU_TILE_STAGES ? program->seconds[stage] : 0;
+}
 
 /* Runs the stages; an error comes back here. */
 static xpu_status run(tile *t, result *r) {
@@ -110,6 +89,8 @@ static xpu_status run(tile *t, result *r) {
             break;
         }
     }
+    if (r->program.source) write_image(&r->image, &r->program);
+    if (r->image.failed) tile_no_memory(t);
     return XPU_SUCCESS;
 }
 
@@ -131,7 +112,10 @@ xpu_status xpu_tile_compile(const char *input, size_t size, const xpu_tile_optio
     t->text = copy;
     t->end = copy + size;
     t->options = options ? options : &defaults;
-    t->target = t->options->target ? *t->options->target : targets[0];
+    if (t->options->target)
+        t->target = *t->options->target;
+    else
+        xpu_tile_target_find("cpu", &t->target);
     t->source = &r->source;
     t->program = &r->program;
     status = run(t, r);
@@ -146,11 +130,21 @@ done:
     return status;
 }
 
+xpu_status xpu_tile_compile_text(const char *input, size_t size, const char *target, const char *file,
+                                 const char *options, xpu_tile_program **program) {
+    xpu_tile_target described;
+    xpu_tile_options parsed = {.target = &described, .file = file};
+    XPU_TRY(xpu_tile_target_read(target, &described));
+    XPU_TRY(tile_read_options(options, &parsed));
+    return xpu_tile_compile(input, size, &parsed, program);
+}
+
 void xpu_tile_program_free(xpu_tile_program *program) {
     if (!program) return;
     result *r = (result *)program;
     text_free(&r->source);
     text_free(&r->dump);
+    text_free(&r->image);
     core_free((void *)(uintptr_t)program->params);
     core_free((void *)(uintptr_t)program->asserts);
     core_free((void *)(uintptr_t)program->name);

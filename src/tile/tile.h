@@ -388,6 +388,9 @@ _Noreturn void tile_unsupported(tile *t, const char *at, const char *format, ...
 _Noreturn void tile_too_large(tile *t, const char *format, ...) TEXT_PRINTF(2, 3);
 _Noreturn void tile_no_memory(tile *t);
 
+/* target.c: the options that are numbers, from text, as xpu_tile_compile_text says. */
+xpu_status tile_read_options(const char *text, xpu_tile_options *options);
+
 op *op_new(tile *t, op_code code, const char *at, int args, int results, int regions);
 block *block_new(tile *t, region *r);
 value *block_add_arg(tile *t, block *b, const type *ty);

@@ -154,6 +154,92 @@ static void test_targets(void **state) {
     assert_non_null(strstr(xpu_last_error(), "bmg"));
 }
 
+#define FIELDS                                                                                               \
+    " is_cpu=0 has_subgroups=1 has_fp16=0 has_fp64=1 has_atomic64=0 has_float_atomics=1 lanes=32"            \
+    " max_lanes=1024 local_memory=5000000000 has_inline_ptx=1 has_ptx_bf16=0 matrix_lanes=8"                 \
+    " has_matrix_tf32=1 has_packed_dot=0 has_block_2d=1"
+
+static void test_targets_are_text(void **state) {
+    char text[XPU_TILE_TARGET_TEXT];
+    xpu_tile_target target, again;
+    static const char *const names[] = {"cpu", "bmg", "dg2", "nvidia", "generic"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        assert_int_equal(xpu_tile_target_read(names[i], &target), XPU_SUCCESS);
+        assert_int_equal(xpu_tile_target_write(&target, text, sizeof text), XPU_SUCCESS);
+        assert_int_equal(xpu_tile_target_read(text, &again), XPU_SUCCESS);
+        assert_string_equal(target.name, again.name);
+#define X(type, field) assert_true(target.field == again.field);
+        XPU_TILE_TARGET_FIELDS(X)
+#undef X
+    }
+    assert_int_equal(xpu_tile_target_read("gpu" FIELDS, &target), XPU_SUCCESS);
+    assert_true(target.has_subgroups && !target.has_fp16 && target.has_block_2d && target.matrix_lanes == 8);
+    assert_true(target.local_memory == 5000000000u);
+    assert_int_equal(xpu_tile_target_write(&target, text, sizeof text), XPU_SUCCESS);
+    assert_string_equal(text, "gpu" FIELDS);
+    assert_int_equal(xpu_tile_target_write(&target, text, strlen(text)), XPU_ERROR_INVALID_ARGUMENT);
+    assert_int_equal(xpu_tile_target_read("gpu" FIELDS " has_fp16=1", &target), XPU_SUCCESS);
+    assert_true(target.has_fp16); /* the last counts */
+    static const char *const wrong[] = {
+        "gpu",
+        "gpu lanes=16",
+        " " FIELDS,
+        "a_name_that_is_as_long_as_no_device's" FIELDS,
+        "gpu" FIELDS " has_fp16=2",
+        "gpu" FIELDS " has_fp16",
+        "gpu" FIELDS " has_fp16=",
+        "gpu" FIELDS " has_fp16=-1",
+        "gpu" FIELDS " has_fp16=1x",
+        "gpu" FIELDS " has_fp1=1",
+        "gpu" FIELDS " has_fp166=1",
+        "gpu" FIELDS " =1",
+        "gpu" FIELDS " lanes=0",
+        "gpu" FIELDS " lanes=4294967312",
+        "gpu" FIELDS " max_lanes=31",
+        "gpu" FIELDS " matrix_lanes=4",
+        "gpu" FIELDS " local_memory=50000000000000000000",
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        if (xpu_tile_target_read(wrong[i], &target) != XPU_ERROR_INVALID_ARGUMENT)
+            fail_msg("\"%s\" is a target", wrong[i]);
+}
+
+/* What a program that knows no struct gets is what a C program gets. */
+static void test_compiling_by_text(void **state) {
+    static const char text[] =
+        "module {\n  tt.func public @k(%p: !tt.ptr<f32>, %n: i32, %h: bf16) {\n"
+        "    %c = arith.constant 3.0 : f32\n    tt.store %p, %c : !tt.ptr<f32>\n    tt.return\n  }\n}\n";
+    xpu_tile_target target;
+    xpu_tile_program *one, *two;
+    assert_int_equal(xpu_tile_target_find("bmg", &target), XPU_SUCCESS);
+    xpu_tile_options options = {.target = &target, .num_warps = 8, .comments = true};
+    if (xpu_tile_compile(text, strlen(text), &options, &one)) fail_msg("%s", xpu_last_error());
+    if (xpu_tile_compile_text(text, strlen(text), "bmg", NULL, "num_warps=8 comments=1", &two))
+        fail_msg("%s", xpu_last_error());
+    assert_string_equal(xpu_tile_program_image(one), xpu_tile_program_image(two));
+    const char *end = strchr(xpu_tile_program_image(one), '\n');
+    assert_string_equal(end + 1, one->source);
+    char start[100];
+    snprintf(start, sizeof start, "\"local_size\": %u, ", 8 * 16u);
+    assert_non_null(strstr(xpu_tile_program_image(two), start));
+    assert_non_null(
+        strstr(xpu_tile_program_image(two), "\"params\": [[0, 8, 0, 0], [1, 4, 8, 0], [2, 2, 12, 1]]"));
+    xpu_tile_program_free(one);
+    xpu_tile_program_free(two);
+    assert_int_equal(xpu_tile_compile_text(text, strlen(text), "cpu", NULL, "dump_after=1", &one),
+                     XPU_SUCCESS);
+    assert_null(xpu_tile_program_image(one));
+    assert_non_null(strstr(xpu_tile_program_dump(one), "tt.store"));
+    assert_true(xpu_tile_program_seconds(one, XPU_TILE_PARSE) > 0);
+    xpu_tile_program_free(one);
+    assert_int_equal(xpu_tile_compile_text(text, strlen(text), "cpu", NULL, "dump_after=6", &one),
+                     XPU_ERROR_INVALID_ARGUMENT);
+    assert_int_equal(xpu_tile_compile_text(text, strlen(text), "cpu", NULL, "warps=4", &one),
+                     XPU_ERROR_INVALID_ARGUMENT);
+    assert_int_equal(xpu_tile_compile_text(text, strlen(text), "nothing", NULL, NULL, &one),
+                     XPU_ERROR_INVALID_ARGUMENT);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_good_modules),
@@ -163,6 +249,8 @@ int main(void) {
         cmocka_unit_test(test_corpus),
         cmocka_unit_test(test_fuzz_inputs),
         cmocka_unit_test(test_targets),
+        cmocka_unit_test(test_targets_are_text),
+        cmocka_unit_test(test_compiling_by_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

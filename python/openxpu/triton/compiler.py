@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import asdict, dataclass
 from types import ModuleType
 from typing import Any
@@ -14,10 +13,8 @@ from triton.backends.compiler import BaseBackend, GPUTarget
 from triton.runtime.errors import OutOfResources
 
 from openxpu import _builder, _tile, compiler_version
-from openxpu.triton import image
 
 BINARY = "zebin"  # the name under which Inductor looks for an xpu kernel's image
-LANES = 16  # of a subgroup; NVIDIA's warps have 32
 
 
 @dataclass(frozen=True)
@@ -27,7 +24,7 @@ class Options:
     num_warps: int = 4
     num_ctas: int = 1
     num_stages: int = 2
-    warp_size: int = LANES
+    warp_size: int = 16
     maxnreg: int | None = None
     extern_libs: tuple[tuple[str, str], ...] = ()
     debug: bool = False
@@ -62,52 +59,15 @@ class Options:
         return hashlib.sha256(repr(sorted(asdict(self).items())).encode()).hexdigest()
 
 
-def lanes(properties: dict[str, Any]) -> int:
-    """Return how many lanes a subgroup of the device with these properties has."""
-    return 2 * LANES if properties["has_inline_ptx"] else LANES
-
-
-def matrix_lanes(properties: dict[str, Any]) -> int:
-    """Return how many lanes a subgroup that multiplies matrices has; 0 where the device has no such units."""
-    if properties["type"] == "cpu" or not properties["has_subgroup_matrix_multiply_accumulate"]:
-        return 0
-    least = min(properties["sub_group_sizes"], default=0)
-    return least if least in (8, 16) else 0
-
-
-def describe(properties: dict[str, Any]) -> str:
-    """The target, as text, of the device with these properties (those of torch.xpu.get_device_capability)."""
-    cpu = properties["type"] == "cpu"
-    target = {
-        "name": "cpu" if cpu else "gpu",
-        "is_cpu": cpu,
-        "has_subgroups": properties["has_subgroups"],
-        "has_fp16": properties["has_fp16"],
-        "has_fp64": properties["has_fp64"],
-        "has_atomic64": properties["has_atomic64"],
-        "has_float_atomics": properties["has_float_atomics"],
-        "has_inline_ptx": properties["has_inline_ptx"],
-        "has_ptx_bf16": properties["has_inline_ptx"] and int(properties["architecture"]) >= 80,
-        "matrix_lanes": matrix_lanes(properties),
-        "has_matrix_tf32": properties["has_subgroup_matrix_multiply_accumulate_tensor_float32"],
-        "has_packed_dot": properties["has_integer_dot_product"],
-        "has_block_2d": properties["has_subgroup_2d_block_io"],
-        "lanes": lanes(properties),
-        "max_lanes": properties["max_work_group_size"],
-        "local_memory": properties["local_mem_size"],
-    }
-    return json.dumps({name: value if name == "name" else int(value) for name, value in target.items()})
-
-
-def _keeps_descriptors(module: Any, target: dict[str, Any]) -> bool:
+def _keeps_descriptors(module: Any, target: dict[str, int]) -> bool:
     """Say whether descriptors stay: for dots whose operands the device reads by blocks, if the kernel makes them."""
-    text = str(module) if target.get("has_block_2d") else ""
+    text = str(module) if target["has_block_2d"] else ""
     heads = (line for line in text.splitlines() if "tt.func public" in line)
     return "tt.dot " in text and not any("tensordesc" in head for head in heads)
 
 
 class XPUBackend(BaseBackend):
-    """Compiles for GPUTarget("xpu", arch, lanes); ``arch`` is describe()'s text or the properties themselves."""
+    """Compiles for GPUTarget("xpu", arch, lanes); ``arch`` is libxpu's text for the target, or a device's properties with it."""
 
     binary_ext = BINARY
 
@@ -122,7 +82,7 @@ class XPUBackend(BaseBackend):
 
     def _arch(self) -> str:
         arch: Any = self.target.arch
-        return describe(arch) if isinstance(arch, dict) else str(arch)
+        return str(arch["target"] if isinstance(arch, dict) else arch)
 
     def parse_options(self, options: dict[str, Any]) -> Options:
         """Options from keyword arguments; unknown ones are other backends'."""
@@ -155,7 +115,7 @@ class XPUBackend(BaseBackend):
         passes.common.add_inliner(pm)
         if hasattr(passes.ttir, "add_rewrite_tensor_pointer"):  # until 3.8
             passes.ttir.add_rewrite_tensor_pointer(pm)
-        if not _keeps_descriptors(module, json.loads(options.arch)):
+        if not _keeps_descriptors(module, _tile.target_fields(options.arch)):
             passes.ttir.add_rewrite_tensor_descriptor_to_pointer(pm)
         passes.common.add_canonicalizer(pm)
         passes.ttir.add_combine(pm)
@@ -171,11 +131,11 @@ class XPUBackend(BaseBackend):
     def make_image(module: Any, metadata: dict[str, Any], options: Options) -> bytes:
         """Triton IR to the image."""
         asserts = options.debug or options.sanitize_overflow or knobs.runtime.debug
-        target = json.loads(options.arch)
+        target = _tile.target_fields(options.arch)
         try:
             program = _tile.compile_module(
                 str(module).encode(),
-                target,
+                options.arch,
                 num_warps=options.num_warps,
                 comments=True,
                 debug_asserts=asserts,
@@ -188,7 +148,7 @@ class XPUBackend(BaseBackend):
         metadata["shared"] = program.local_memory
         metadata["warp_size"] = target["lanes"]
         metadata["tmem_size"] = None
-        return image.write(program)
+        return program.image.encode()
 
     def add_stages(self, stages: dict[str, Any], options: Options, language: Any = None) -> None:
         """The stages: Triton IR, image."""

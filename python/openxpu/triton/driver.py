@@ -10,7 +10,7 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 
 import openxpu
-from openxpu.triton.compiler import describe, lanes
+from openxpu._tile import target_fields
 from openxpu.triton.image import load
 
 
@@ -38,7 +38,7 @@ class Utils:
             "max_shared_mem": p.local_mem_size,
             "max_num_regs": 256,
             "multiprocessor_count": p.gpu_subslice_count,
-            "warpSize": lanes(torch.xpu.get_device_capability(device)),
+            "warpSize": _target(device).warp_size,
             "sm_clock_rate": 0,
             "mem_clock_rate": 0,
             "mem_bus_width": 0,
@@ -165,5 +165,5 @@ class XPUDriver(DriverBase):
 def _target(device: int) -> GPUTarget:
     import torch
 
-    properties = torch.xpu.get_device_capability(device)
-    return GPUTarget("xpu", describe(properties), lanes(properties))
+    text = torch.xpu.get_device_capability(device)["target"]
+    return GPUTarget("xpu", text, target_fields(text)["lanes"])

@@ -1,6 +1,6 @@
 """Kernel images: what the compiler gives and the driver loads.
 
-One line of JSON that describes the kernel (name, parameters, work-group, build options), then its OpenCL C. An
+One line of JSON that describes the kernel, then its OpenCL C: ``xpu_tile_program_image`` in ``xpu/tile.h``. An
 image is the same for every device that its target describes, and needs no device to be made: compile workers
 have none. This module needs no Triton: Inductor loads images through it, too. Nor does importing it load the
 device: Triton imports all backends, in processes too whose accelerator is another.
@@ -11,19 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from openxpu._tile import Compiled
-
-_FIELDS = "name build_options params_size grid_offset fault_offset local_size work asserts".split()
-
-
-def write(program: Compiled) -> bytes:
-    """Return the image of a compiled module."""
-    header = {field: getattr(program, field) for field in _FIELDS}
-    header["params"] = [(p.kind, p.size, p.offset, p.is_bf16) for p in program.params]
-    return json.dumps(header).encode() + b"\n" + program.source.encode()
+from typing import Any
 
 
 def load(image: bytes, device: int) -> Any:
