@@ -154,24 +154,18 @@ TEAM_KERNEL void norm_row_backward(norm_row_params p) {
 #else
         const ACC mean = XPU_CPTR(ACC, p.mean)[row];
 #endif
-        ACC sum = 0, sum_xhat = 0;
-#if REGISTERS
-        TEAM_HELD(i, r, n,
-            const ACC g = (ACC)LOAD(T, dy, i) * WEIGHT(i);
-            sum += g;
-            sum_xhat += g * ((ACC)LOAD(T, x, i) - mean);)
-#else
         TEAM_FOUR(g)
         TEAM_FOUR(h)
+#if REGISTERS
+        TEAM_HELD(i, r, n, ADD_GRADIENT(i, 0))
+#else
         TEAM_ADD_UP(n, ADD_GRADIENT, TEAM_FOLD(g) TEAM_FOLD(h))
-        sum = TEAM_TOTAL(g);
-        sum_xhat = TEAM_TOTAL(h);
 #endif
-        const ACC mean_xhat = TEAM_SUM(sum_xhat) * rstd * scale;
+        const ACC mean_xhat = TEAM_SUM(TEAM_TOTAL(h)) * rstd * scale;
 #ifdef RMS
         const ACC mean_g = 0;
 #else
-        const ACC mean_g = TEAM_SUM(sum) * scale;
+        const ACC mean_g = TEAM_SUM(TEAM_TOTAL(g)) * scale;
 #endif
         ROW_EACH(i, r, n,
             const ACC g = LOAD(T, dy, i);
