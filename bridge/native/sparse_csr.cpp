@@ -162,8 +162,8 @@ std::tuple<Tensor &, Tensor &> triangular_solve_out_sparse_csr_xpu(const Tensor 
         return {X, M};
     }
     const Tensor dense = A.to_dense();
-    X.copy_(at::linalg_solve_triangular(transpose ? dense.mT() : dense, self, upper != transpose, true,
-                                        unitriangular));
+    at::linalg_solve_triangular_out(X, transpose ? dense.mT() : dense, self, upper != transpose, true,
+                                    unitriangular);
     return {X, M};
 }
 
