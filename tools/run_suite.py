@@ -16,8 +16,9 @@ Files of an older PyTorch import from torch.testing what is no longer there: `--
 their own torch/testing/_internal, from which the missing names are taken.
 
 A test that fails because it asks for something that CUDA alone has (legacy types, cuDNN by name, the
-nondeterminism of a kernel) is listed with that, and not counted. In the table that comes out a test counts if it allocated memory of the device or failed: those of Python
-alone say nothing about xpu. Exit status 1: something failed that passes on the other device.
+nondeterminism of a kernel) is listed with that, and not counted. In the table that comes out a test counts if it
+allocated memory of the device or failed: those of Python alone say nothing about xpu. Exit status 1: something
+failed that passes on the other device.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ def _fill_gaps(machinery: Path, suite: list[Path], device: str) -> None:
                 raise AttributeError(wanted)
             if not editions:
                 editions.append(_module(f"suite.{name}", machinery / f"{name}.py", device))
-            return vars(editions[0])[wanted]
+            return getattr(editions[0], wanted)
 
         module = importlib.import_module(f"torch.testing._internal.{name}")
         vars(module)["__getattr__"] = lookup
@@ -463,8 +464,9 @@ OF_CUDA = (
 
 
 def asks_for_cuda(result: dict[str, Any]) -> str | None:
-    """What of CUDA's alone a failing test asks for."""
-    return next((what for pattern, what in OF_CUDA if re.search(pattern, result["text"])), None)
+    """What of CUDA's alone a failing test asks for, by the statements that failed and their errors."""
+    text = "\n".join(re.findall(r"^[>E] .*", result["text"], re.MULTILINE))
+    return next((what for pattern, what in OF_CUDA if re.search(pattern, text)), None)
 
 
 def same(name: str) -> str:
