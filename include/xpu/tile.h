@@ -55,7 +55,7 @@ typedef struct xpu_tile_target {
 } xpu_tile_target;
 
 /* A target by name: "cpu", Intel GPUs by the names that Intel's offline compiler has ("bmg", "lnl", "pvc",
- * "ptl", "dg2", "mtl", "arl-h", "tgllp", "adl-p"), "generic" (OpenCL 3 with nothing optional).
+ * "ptl", "dg2", "mtl", "arl-h", "tgllp", "adl-p"), "nvidia", "generic" (OpenCL 3 with nothing optional).
  * XPU_ERROR_INVALID_ARGUMENT for other names; xpu_last_error() then lists them. */
 XPU_API xpu_status xpu_tile_target_find(const char *name, xpu_tile_target *target);
 
@@ -78,8 +78,8 @@ typedef enum xpu_tile_stage {
     XPU_TILE_NONE,
     XPU_TILE_PARSE,   /* the module, printed back in generic form */
     XPU_TILE_VERIFY,  /* the same, checked: with all calls inlined */
-    XPU_TILE_ANALYSE, /* with what is known of each value beside it */
-    XPU_TILE_LAYOUT,  /* with the place of each value that is held, and the loops */
+    XPU_TILE_ANALYSE, /* narrow programs joined, reductions moved into loops */
+    XPU_TILE_LAYOUT,  /* with a note beside each value that is held */
     XPU_TILE_EMIT,    /* the OpenCL C source */
     XPU_TILE_STAGES
 } xpu_tile_stage;
