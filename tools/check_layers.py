@@ -1,4 +1,4 @@
-"""Checks that the arrows between the project's parts go down only, from the includes of each file.
+"""Checks that the arrows between the project's parts go down only, from what each file includes and calls.
 
     core  ←  cl  ←  runtime  ←  ops, tile        (C; nothing of PyTorch)
     xpu/*.h  ←  bridge                           (C++; no OpenCL)
@@ -6,7 +6,8 @@
 that src/ and the public headers include nothing of an operating system but through core/os.h, and that
 kernels leave OpenCL C's half to prelude.cl: devices without cl_khr_fp16 don't assign it.
 
-Prints each include that breaks a rule; the exit status is their number, at most 1.
+Prints what breaks a rule, a line each, and whether docs/layers.svg still shows the arrows that there are; the
+exit status is the number of such lines, at most 1. With --draw it draws that picture anew.
 """
 
 from __future__ import annotations
@@ -81,16 +82,152 @@ def violations(path: Path) -> list[str]:
     return found
 
 
+# --- the picture ---
+
+PICTURE = "docs/layers.svg"
+# what is drawn: row and column of the grid, how many columns wide, and what the part is
+PARTS = {
+    "PyTorch": (0, 0, 2, "unmodified, from its wheel"),
+    "python/openxpu": (1, 0, 1, "autoload, torch.xpu, command line"),
+    "bridge": (1, 1, 1, "C++: ATen's types to C structs"),
+    "examples/c": (1, 2, 1, "programs in C"),
+    "src/ops": (2, 0, 2, "the op library: shapes in, launches out"),
+    "src/tile": (2, 2, 1, "Triton IR to OpenCL C"),
+    "src/kernels": (3, 0, 1, "OpenCL C, and the structs shared with the host"),
+    "src/runtime": (3, 1, 2, "device, stream, event, memory, program, launch, profile"),
+    "src/cl": (4, 1, 1, "all calls of OpenCL: loading, capabilities, errors"),
+    "drivers": (4, 2, 1, "Intel GPU, Intel CPU runtime, NVIDIA, PoCL"),
+    "src/core": (5, 0, 3, "status, memory, text, hash; os.h: the operating system"),
+}
+# neighbours of which the first may use the second; all other arrows go down
+SIDEWAYS = {("python/openxpu", "bridge"), ("src/runtime", "src/kernels"), ("src/cl", "drivers")}
+# arrows that no source line shows: PyTorch calls what registers with it, drivers are loaded at run time
+OUTSIDE = {("PyTorch", "python/openxpu"), ("PyTorch", "bridge"), ("src/cl", "drivers")}
+FUNCTION = re.compile(r"^[a-z]\w*(?: \w+)*[ *]+(xpu_\w+)\([^;]*?\) \{", re.MULTILINE | re.DOTALL)
+WORD = re.compile(r"\bxpu_[a-z]\w*")
+WIDTH, HEIGHT, GAP = 268, 58, 38
+
+
+def tracked(*patterns: str) -> list[str]:
+    """The repository's files of those names."""
+    command = ["git", "ls-files", *patterns]
+    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
+
+
+def part_of(name: str) -> str | None:
+    """The part that a file belongs to."""
+    return next((part for part in PARTS if name.startswith(part + "/")), None)
+
+
+def arrows() -> set[tuple[str, str]]:
+    """Which part uses which, by the folders that its files include and the public functions that they name."""
+    texts = {
+        name: COMMENT.sub("", (ROOT / name).read_text())
+        for name in tracked("*.c", "*.h", "*.cpp", "*.cl", "*.py")
+        if part_of(name)
+    }
+    home = {
+        function: part
+        for name, text in texts.items()
+        if (part := part_of(name)) and name.startswith("src/")
+        for function in FUNCTION.findall(text)
+    }
+    found = set(OUTSIDE)
+    for name, text in texts.items():
+        part = part_of(name)
+        assert part
+        used = {f"src/{include.partition('/')[0]}" for include in INCLUDE.findall(text)}
+        used |= {home[word] for word in WORD.findall(text) if word in home}
+        if name.endswith(".py") and "_bridge" in text:
+            used.add("bridge")
+        found |= {(part, other) for other in used & PARTS.keys() if other != part}
+    return found
+
+
+def not_down(found: set[tuple[str, str]]) -> list[str]:
+    """The arrows that go up, or to a neighbour, a line each."""
+    return [
+        f"{a} uses {b}, which is not below it"
+        for a, b in sorted(found - SIDEWAYS)
+        if PARTS[a][0] >= PARTS[b][0]
+    ]
+
+
+def direct(found: set[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The arrows without those that others, which go down, imply."""
+    down = {(a, b) for a, b in found if PARTS[a][0] < PARTS[b][0]}
+
+    def reaches(a: str, b: str) -> bool:
+        return any(a == start and (end == b or reaches(end, b)) for start, end in down)
+
+    implied = {(a, c) for a, c in found for b in PARTS if (a, b) in down and reaches(b, c)}
+    return sorted(found - implied)
+
+
+def picture(found: set[tuple[str, str]]) -> str:
+    """The parts and arrows as SVG."""
+
+    def box(part: str) -> tuple[int, int, int]:  # its left edge, top edge and width
+        row, column, wide, _ = PARTS[part]
+        return GAP + column * (WIDTH + GAP), 20 + row * (HEIGHT + GAP), wide * (WIDTH + GAP) - GAP
+
+    def middle(part: str) -> float:
+        left, _, wide = box(part)
+        return left + wide / 2
+
+    drawn = direct(found)
+    rows = 1 + max(row for row, *_ in PARTS.values())
+    width, height = 3 * (WIDTH + GAP) + GAP, 20 + rows * (HEIGHT + GAP)
+    out = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif">',
+        "<desc>Drawn by tools/check_layers.py --draw</desc>",
+        '<defs><marker id="end" markerWidth="9" markerHeight="8" refX="8" refY="4" orient="auto">'
+        '<path d="M0,0 L9,4 L0,8 z" fill="#456"/></marker></defs>',
+        f'<rect width="{width}" height="{height}" fill="#fff"/>',
+    ]
+    for part, (*_, text) in PARTS.items():
+        left, top, wide = box(part)
+        outside = "/" not in part and part != "bridge"
+        fill = "#eee" if outside or part == "examples/c" else "#e3edf7"
+        at = f'x="{middle(part):g}" text-anchor="middle"'
+        out.append(
+            f'<rect x="{left}" y="{top}" width="{wide}" height="{HEIGHT}" rx="6" fill="{fill}" stroke="#456"/>'
+        )
+        out.append(f'<text {at} y="{top + 24}" font-size="15" font-weight="bold" fill="#123">{part}</text>')
+        out.append(f'<text {at} y="{top + 44}" font-size="10.5" fill="#345">{text}</text>')
+    for a, b in drawn:
+        (left_a, top_a, wide_a), (left_b, top_b, wide_b) = box(a), box(b)
+        if top_a == top_b:
+            right = left_a < left_b
+            x = (left_a + wide_a, left_b) if right else (left_a, left_b + wide_b)
+            y: tuple[float, float] = (top_a + HEIGHT / 2, top_b + HEIGHT / 2)
+        else:
+            down = sorted((c for s, c in drawn if s == a and box(c)[1] > top_a), key=middle)
+            into = sorted((s for s, c in drawn if c == b and box(s)[1] < top_b), key=middle)
+            start = left_a + wide_a * (down.index(b) + 1) / (len(down) + 1)
+            end = left_b + wide_b * (into.index(a) + 1) / (len(into) + 1)
+            low, high = max(left_a, left_b) + 20, min(left_a + wide_a, left_b + wide_b) - 20
+            if low < high:  # one above the other: straight down, if that is near
+                straight = min(max((start + end) / 2, low), high)
+                start = end = straight
+            x, y = (start, end), (top_a + HEIGHT, top_b)
+        out.append(
+            f'<path d="M{x[0]:g},{y[0]:g} L{x[1]:g},{y[1]:g}" stroke="#456" stroke-width="1.4" '
+            'fill="none" marker-end="url(#end)"/>'
+        )
+    return "\n".join([*out, "</svg>", ""])
+
+
 def main() -> int:
-    """Checks every tracked C and C++ file."""
-    listed = subprocess.run(
-        ["git", "ls-files", "*.c", "*.h", "*.cpp", "*.cl"],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    found = [line for name in listed.stdout.split() for line in violations(ROOT / name)]
+    """Checks every tracked C and C++ file, the arrows and the picture; draws it, if asked to."""
+    drawn = picture(uses := arrows())
+    if sys.argv[1:] == ["--draw"]:
+        (ROOT / PICTURE).write_text(drawn)
+        return 0
+    found = [line for name in tracked("*.c", "*.h", "*.cpp", "*.cl") for line in violations(ROOT / name)]
+    found += not_down(uses)
+    if (ROOT / PICTURE).read_text() != drawn:
+        found.append(f"{PICTURE}: stale; tools/check_layers.py --draw makes it anew")
     print("\n".join(found), end="\n" if found else "")
     return int(bool(found))
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # A C program needs an installed libxpu, a C compiler and pkg-config: installs, then builds and runs
-# examples/c/axpy_gemm.c as its first lines say. Arguments: cmake, build folder, source folder, compiler,
-# and flags that the library itself was built with (sanitizers).
+# the examples in C as their first lines say. Arguments: cmake, build folder, source folder, compiler, and
+# flags that the library itself was built with (sanitizers).
 set -eu
 cmake=$1 build=$2 source=$3 cc=$4 flags=${5-}
 folder=$(mktemp -d)
@@ -11,11 +11,21 @@ mv "$folder/first" "$folder/moved"  # wherever it lies
 PKG_CONFIG_PATH=$(dirname "$(find "$folder/moved" -name xpu.pc)")
 export PKG_CONFIG_PATH
 test "$(pkg-config --modversion xpu)"
-cp "$source/examples/c/axpy_gemm.c" "$folder"
+cp "$source"/examples/c/*.c "$folder"
 cd "$folder"
-# shellcheck disable=SC2046,SC2086  # flags are several words
-$cc -std=c11 -Wall -Wextra -Werror $flags axpy_gemm.c $(pkg-config --cflags --libs xpu) -lm -o axpy_gemm
+for example in axpy_gemm softmax; do
+    # shellcheck disable=SC2046,SC2086  # flags are several words
+    $cc -std=c11 -Wall -Wextra -Werror $flags $example.c $(pkg-config --cflags --libs xpu) -lm -o $example
+done
 ./axpy_gemm
+# by the formula, to four places
+cat > expected << 'END'
+  0.0321  0.0871  0.2369  0.6439
+  0.2500  0.2500  0.2500  0.2500
+  0.0000  1.0000  0.0000  0.0000
+END
+./softmax | tee printed
+cmp printed expected
 # Every public header stands alone, in C and, where there is a compiler, in C++.
 for header in $(cd "$PKG_CONFIG_PATH/../../include" 2>/dev/null && find xpu -name '*.h' || true); do
     echo "#include <$header>" > one.c

@@ -1,6 +1,9 @@
-"""tools/check_layers.py, on files that break its rules about operating systems and on files that don't."""
+"""tools/check_layers.py, on files that break its rules and on files that don't; the picture that it draws."""
 
 import importlib.util
+import subprocess
+import sys
+import xml.dom.minidom
 from pathlib import Path
 
 import pytest
@@ -9,12 +12,17 @@ TOOL = Path(__file__).resolve().parents[2] / "tools" / "check_layers.py"
 
 
 @pytest.fixture
-def violations(tmp_path, monkeypatch):
-    """What the tool says of a file with this name and text."""
+def tool():
     spec = importlib.util.spec_from_file_location("check_layers", TOOL)
     assert spec and spec.loader
-    tool = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tool)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def violations(tool, tmp_path, monkeypatch):
+    """What the tool says of a file with this name and text."""
     monkeypatch.setattr(tool, "ROOT", tmp_path)
 
     def of(name, text):
@@ -58,3 +66,71 @@ def test_a_systems_names_are_not_asked_for(violations):
     assert "_GNU_SOURCE" in line
     assert not violations("src/cl/a.c", '#include <stdatomic.h>\n#include <time.h>\n#include "core/os.h"\n')
     assert not violations("bridge/a.cpp", "#include <mutex>\n")
+
+
+@pytest.fixture
+def tree(tool, tmp_path, monkeypatch):
+    """A tree of parts that use each other as they may; further files by name and text, then the arrows."""
+    monkeypatch.setattr(tool, "ROOT", tmp_path)
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+
+    def arrows(**more):
+        files = {
+            "src/core/status.c": "int xpu_status(int a) {\n}\n",
+            "src/cl/memory.c": '#include "core/status.h"\n',
+            "src/runtime/stream.c": '#include "cl/cl.h"\nxpu_status xpu_stream_wait(int a,\n int b) {\n}\n',
+            "src/ops/sort.c": "xpu_status xpu_sort(int a) {\n    return xpu_stream_wait(1, 2);\n}\n",
+            "bridge/sort.cpp": "void sort() { xpu_sort(1); }\n",
+            "python/openxpu/a.py": "from openxpu import _bridge\n",
+            **{name.replace("__", "/").replace("_dot_", "."): text for name, text in more.items()},
+        }
+        for name, text in files.items():
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        subprocess.run(["git", "add", "-A"], cwd=tmp_path, check=True)
+        return tool.arrows()
+
+    return arrows
+
+
+def test_arrows_are_what_sources_include_and_call(tool, tree):
+    found = tree()
+    assert found - tool.OUTSIDE == {
+        ("src/cl", "src/core"),
+        ("src/runtime", "src/cl"),
+        ("src/ops", "src/runtime"),
+        ("bridge", "src/ops"),
+        ("python/openxpu", "bridge"),
+    } | {(part, "src/core") for part in ("src/ops", "src/runtime")}  # the type of status is a function here
+    assert not tool.not_down(found)
+    assert ("src/ops", "src/core") not in tool.direct(found)  # by way of runtime
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "line"),
+    [
+        ("src/cl/a.c", "int f(void) { return xpu_stream_wait(1, 2); }", "src/cl uses src/runtime"),
+        ("src/tile/a.c", "int f(void) { return xpu_sort(1); }", "src/tile uses src/ops"),
+        ("src/runtime/a.c", "int f(void) { return xpu_sort(1); }", "src/runtime uses src/ops"),
+    ],
+)
+def test_a_call_upwards_or_sideways_is_refused(tool, tree, name, text, line):
+    found = tool.not_down(tree(**{name.replace("/", "__").replace(".", "_dot_"): text}))
+    assert [refused.split(",")[0] for refused in found] == [line]
+    assert not tool.not_down(tree(**{name.replace("/", "__").replace(".", "_dot_"): f"/* {text} */"}))
+
+
+def test_a_stale_picture_is_told(tool, tree, tmp_path, monkeypatch, capsys):
+    (tmp_path / "docs").mkdir()
+    picture = tmp_path / "docs" / "layers.svg"
+    monkeypatch.setattr(sys, "argv", ["check_layers.py"])
+    picture.write_text(tool.picture(tree()))
+    xml.dom.minidom.parse(str(picture))
+    assert tool.main() == 0 and not capsys.readouterr().out
+    tree(src__tile__a_dot_c="int f(void) { return xpu_stream_wait(1, 2); }")
+    assert tool.main() == 1 and "stale" in capsys.readouterr().out
+    monkeypatch.setattr(sys, "argv", ["check_layers.py", "--draw"])
+    assert tool.main() == 0
+    monkeypatch.setattr(sys, "argv", ["check_layers.py"])
+    assert tool.main() == 0
