@@ -199,7 +199,7 @@ def picture(found: set[tuple[str, str]]) -> str:
         (left_a, top_a, wide_a), (left_b, top_b, wide_b) = box(a), box(b)
         if top_a == top_b:
             right = left_a < left_b
-            x = (left_a + wide_a, left_b) if right else (left_a, left_b + wide_b)
+            x: tuple[float, float] = (left_a + wide_a, left_b) if right else (left_a, left_b + wide_b)
             y: tuple[float, float] = (top_a + HEIGHT / 2, top_b + HEIGHT / 2)
         else:
             down = sorted((c for s, c in drawn if s == a and box(c)[1] > top_a), key=middle)
