@@ -1,6 +1,5 @@
 #include "xpu/ops/attention.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "kernel.h"
@@ -24,28 +23,24 @@ static xpu_status get_kernel(int device, const xpu_attention *args, attention_ke
     static const char *const names[] = {"attention_forward", "attention_delta", "attention_grad_query",
                                         "attention_grad_key_value"};
     const xpu_dtype dtype = args->query->dtype;
-    const int depth = round_up(args->query->size[3]), value_depth = round_up(args->value->size[3]);
-    const kernel_key key = {.family = FAMILY_ATTENTION,
-                            .word = {(uint64_t)dtype | (uint64_t)which << 8 |
-                                         (uint64_t)(args->bias ? args->bias->dtype + 1 : 0) << 16 |
-                                         (uint64_t)(args->dropout > 0) << 24,
-                                     (uint64_t)depth | (uint64_t)value_depth << 32}};
-    *kernel = kernel_find(device, &key);
+    kernel_spec spec;
+    spec_begin(&spec, FAMILY_ATTENTION);
+    spec_dtype(&spec, "T", dtype);
+    spec_pack(&spec, "biased", args->bias != NULL, 1);
+    spec_pack(&spec, "BIAS_T", args->bias ? args->bias->dtype : 0, 8);
+    if (args->bias) {
+        spec_follows(&spec, "BIAS_T=", xpu_dtype_name(args->bias->dtype));
+        spec_follows_number(&spec, "BIAS_IS_MASK", args->bias->dtype == XPU_BOOL);
+    }
+    spec_bool(&spec, "DROPOUT", args->dropout > 0);
+    spec_number(&spec, "DEPTH", round_up(args->query->size[3]), 16);
+    spec_number(&spec, "VALUE_DEPTH", round_up(args->value->size[3]), 16);
+    spec_pack(&spec, "which", which, 4);
+    spec_follows(&spec, which == KERNEL_FORWARD ? "FORWARD" : "BACKWARD", "");
+    *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
-
-    char bias[64] = "", options[256], label[64];
-    if (args->bias)
-        snprintf(bias, sizeof bias, "-DBIAS_T=%s -DBIAS_IS_MASK=%d", xpu_dtype_name(args->bias->dtype),
-                 args->bias->dtype == XPU_BOOL);
-    snprintf(options, sizeof options, "-DT=%s %s -DDROPOUT=%d -DDEPTH=%d -DVALUE_DEPTH=%d -D%s",
-             xpu_dtype_name(dtype), bias, args->dropout > 0, depth, value_depth,
-             which == KERNEL_FORWARD ? "FORWARD" : "BACKWARD");
-    snprintf(label, sizeof label, "%s %s", names[which], xpu_dtype_name(dtype));
-    return kernel_make(
-        device, &key,
-        &(kernel_recipe){
-            .file = "attention_ref.cl", .options = options, .name = names[which], .label = label},
-        kernel);
+    return kernel_of_file(device, &spec, "attention_ref.cl", names[which], kernel, "%s %s", names[which],
+                          xpu_dtype_name(dtype));
 }
 
 static xpu_status check(const xpu_attention *args) {
@@ -157,17 +152,15 @@ xpu_status xpu_split_heads(xpu_stream *stream, const xpu_split_heads_args *args)
     int lanes = 16; /* a processor's vector; on GPUs a head's elements */
     if (properties->type != XPU_DEVICE_CPU)
         while (lanes < args->depth && lanes < 128) lanes *= 2;
-    const kernel_key key = {FAMILY_HEADS, {(uint64_t)args->dtype, (uint64_t)lanes}};
-    xpu_kernel *kernel = kernel_find(device, &key);
-    if (!kernel) {
-        char options[64], label[32];
-        snprintf(options, sizeof options, "-DT=%s -DLANES=%d%s", dtype_token(args->dtype), lanes,
-                 args->dtype == XPU_FLOAT64 ? " -DFP64" : "");
-        snprintf(label, sizeof label, "split_heads %s", dtype_token(args->dtype));
-        const kernel_recipe recipe = {
-            .file = "heads_ref.cl", .options = options, .name = "split_heads", .label = label};
-        XPU_TRY(kernel_make(device, &key, &recipe, &kernel));
-    }
+    kernel_spec spec;
+    spec_begin(&spec, FAMILY_HEADS);
+    spec_dtype(&spec, "T", args->dtype);
+    spec_number(&spec, "LANES", lanes, 16);
+    spec_follows_flag(&spec, "FP64", args->dtype == XPU_FLOAT64);
+    xpu_kernel *kernel = kernel_find(device, &spec);
+    if (!kernel)
+        XPU_TRY(kernel_of_file(device, &spec, "heads_ref.cl", "split_heads", &kernel, "split_heads %s",
+                               dtype_token(args->dtype)));
     const xpu_range range = {1,
                              {(size_t)params.rows},
                              {(size_t)lanes},

@@ -1,8 +1,6 @@
 /* cat: sizes of tiles and elements, and the inputs in portions that fit into a kernel's parameters. */
 #include "xpu/ops/cat.h"
 
-#include <stdio.h>
-
 #include "kernels/cat.h"
 #include "ops/kernel.h"
 
@@ -47,17 +45,17 @@ static tiling tiling_of(const xpu_device_properties *properties, int64_t rows, i
 }
 
 static xpu_status kernel_for(int device, const tiling *t, xpu_kernel **kernel) {
-    kernel_key key = {FAMILY_CAT,
-                      {(uint64_t)t->element | (uint64_t)t->tall << 16,
-                       (uint64_t)t->x | (uint64_t)t->block << 32, (uint64_t)t->y}};
-    *kernel = kernel_find(device, &key);
+    kernel_spec spec;
+    spec_begin(&spec, FAMILY_CAT);
+    spec_number(&spec, "E", t->element, 16);
+    spec_number(&spec, "TX", t->x, 32);
+    spec_number(&spec, "TY", t->y, 32);
+    spec_bool(&spec, "TALL", t->tall);
+    spec_number(&spec, "BLOCK", t->block, 32);
+    spec_bool(&spec, "INLINE", t->in_params);
+    *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
-    char options[96], label[32];
-    snprintf(options, sizeof options, "-DE=%d -DTX=%d -DTY=%d -DTALL=%d -DBLOCK=%d -DINLINE=%d", t->element,
-             t->x, t->y, t->tall, t->block, t->in_params);
-    snprintf(label, sizeof label, "cat %d bytes", t->element);
-    kernel_recipe recipe = {.file = "cat_ref.cl", .options = options, .name = "cat", .label = label};
-    return kernel_make(device, &key, &recipe, kernel);
+    return kernel_of_file(device, &spec, "cat_ref.cl", "cat", kernel, "cat %d bytes", t->element);
 }
 
 static int64_t groups_for(const tiling *t, int64_t rows, int64_t columns) {

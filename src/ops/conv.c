@@ -1,6 +1,5 @@
 #include "xpu/ops/conv.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "kernel.h"
@@ -21,32 +20,27 @@ typedef struct conv_choice {
 
 static xpu_status get_kernel(int device, conv_choice choice, xpu_kernel **kernel) {
     static const char *const names[] = {"conv_tiles", "conv_point", "conv_bias", "conv_finish"};
-    static const char *const macros[] = {"", "-DPOINT", "-DBIAS", "-DFINISH"};
+    static const char *const macros[] = {NULL, "POINT", "BIAS", "FINISH"};
     static const char *const purposes[] = {"", " grad_input", " grad_weight"};
-    const kernel_key key = {
-        .family = FAMILY_CONV,
-        .word = {(uint64_t)choice.dtype | (uint64_t)choice.kernel << 8 | (uint64_t)choice.sought << 16 |
-                     (uint64_t)choice.long_index << 24 | (uint64_t)choice.channels_fast << 25 |
-                     (uint64_t)choice.point_kernel << 26 | (uint64_t)choice.sliced << 27,
-                 (uint64_t)choice.tile.size << 32 | (uint64_t)choice.tile.depth << 16 | choice.tile.side}};
-    *kernel = kernel_find(device, &key);
+    const bool tiled = choice.kernel == KERNEL_TILES;
+    kernel_spec spec;
+    spec_begin(&spec, FAMILY_CONV);
+    product_spec(&spec, choice.dtype);
+    spec_number_if(&spec, tiled, "TILE", choice.tile.size, 16);
+    spec_number_if(&spec, tiled, "TILE_K", choice.tile.depth, 8);
+    spec_number_if(&spec, tiled, "SIDE", choice.tile.side, 8);
+    spec_choice(&spec, "", macros, choice.kernel, 4);
+    spec_number(&spec, "SOUGHT", choice.sought, 4);
+    spec_pack(&spec, "INDEX", choice.long_index, 1);
+    spec_follows(&spec, "INDEX=", choice.long_index ? "long" : "int");
+    spec_bool(&spec, "CHANNELS_FAST", choice.channels_fast);
+    spec_bool(&spec, "POINT_KERNEL", choice.point_kernel);
+    spec_bool(&spec, "SLICED", choice.sliced);
+    *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
-
-    char tile[96] = "", options[384], label[64];
-    if (choice.kernel == KERNEL_TILES)
-        snprintf(tile, sizeof tile, "-DTILE=%d -DTILE_K=%d -DSIDE=%d", choice.tile.size, choice.tile.depth,
-                 choice.tile.side);
-    snprintf(options, sizeof options,
-             "%s %s %s -DSOUGHT=%d -DINDEX=%s -DCHANNELS_FAST=%d -DPOINT_KERNEL=%d -DSLICED=%d",
-             product_dtype_options(choice.dtype), tile, macros[choice.kernel], (int)choice.sought,
-             choice.long_index ? "long" : "int", choice.channels_fast, choice.point_kernel, choice.sliced);
-    snprintf(label, sizeof label, "%s %s%s", names[choice.kernel], xpu_dtype_name(choice.dtype),
-             choice.kernel == KERNEL_BIAS ? "" : purposes[choice.sought]);
-    return kernel_make(
-        device, &key,
-        &(kernel_recipe){
-            .file = "conv_ref.cl", .options = options, .name = names[choice.kernel], .label = label},
-        kernel);
+    return kernel_of_file(device, &spec, "conv_ref.cl", names[choice.kernel], kernel, "%s %s%s",
+                          names[choice.kernel], xpu_dtype_name(choice.dtype),
+                          choice.kernel == KERNEL_BIAS ? "" : purposes[choice.sought]);
 }
 
 /* Spreads the strides of N, C and up to three dimensions over five; missing dimensions come first. */

@@ -2,7 +2,6 @@
  * operation, whose layouts know transposes. */
 #include "xpu/ops/copy.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "kernels/copy.h"
@@ -127,20 +126,16 @@ static inline bool is_woven(const copy_plan *plan) {
 static xpu_status copy_kernel(int device, const copy_plan *plan, int64_t size, int dims,
                               xpu_kernel **kernel) {
     static const char *const names[] = {"TURNED", "WEAVE", "UNWEAVE", "ROWS", "STRIDED"};
-    kernel_key key = {FAMILY_COPY,
-                      {(uint64_t)size | (uint64_t)plan->kind << 8 | (uint64_t)(plan->constant + 1) << 16}};
-    if (is_woven(plan)) key.word[1] = (uint64_t)dims;
-    *kernel = kernel_find(device, &key);
+    const bool woven = is_woven(plan);
+    kernel_spec spec;
+    spec_begin(&spec, FAMILY_COPY);
+    spec_number(&spec, "E", size, 8);
+    spec_choice(&spec, "", names, plan->kind, 8);
+    spec_number_if(&spec, woven || plan->constant, woven ? "K" : "STEP", plan->constant, 32);
+    spec_number_if(&spec, woven, "DIMS", woven ? dims : 0, 8);
+    *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
-    char options[64], label[32];
-    int used = snprintf(options, sizeof options, "-DE=%d -D%s", (int)size, names[plan->kind]);
-    if (is_woven(plan))
-        snprintf(options + used, sizeof options - (size_t)used, " -DK=%d -DDIMS=%d", plan->constant, dims);
-    else if (plan->constant)
-        snprintf(options + used, sizeof options - (size_t)used, " -DSTEP=%d", plan->constant);
-    snprintf(label, sizeof label, "copy %d bytes", (int)size);
-    kernel_recipe recipe = {.file = "copy.cl", .options = options, .name = "copy", .label = label};
-    return kernel_make(device, &key, &recipe, kernel);
+    return kernel_of_file(device, &spec, "copy.cl", "copy", kernel, "copy %d bytes", (int)size);
 }
 
 static inline uint64_t parts(uint64_t n, uint64_t of) { return (n + of - 1) / of; }

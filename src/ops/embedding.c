@@ -1,7 +1,6 @@
 /* Bags of embeddings: chooses the shapes of work-groups and how bags are split, launches. */
 #include "xpu/ops/embedding.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "kernels/embedding.h"
@@ -53,26 +52,24 @@ static xpu_status get_kernel(int device, int which, bool maximum, const xpu_bags
     static const char *const names[] = {"bag_forward", "bag_finish", "rows_gradient", "rows_gradient_finish",
                                         "bag_weights"};
     static const char *const parts[] = {"bag", "bag", "rows", "rows", "weights"};
-    const kernel_key key = {FAMILY_EMBEDDING,
-                            {(uint64_t)which | (uint64_t)maximum << 8 | (uint64_t)args->dtype << 16 |
-                                 (uint64_t)args->index_dtype << 24,
-                             (uint64_t)s->features | (uint64_t)s->rows << 16 | (uint64_t)s->pack << 32 |
-                                 (uint64_t)s->shared << 40,
-                             0}};
-    *kernel = kernel_find(device, &key);
-    if (*kernel) return XPU_SUCCESS;
-    char options[288], label[48];
-    const bool by_element = s->pack > 1 && s->features == 1 && s->rows == 1;
     const char *token = dtype_token(args->dtype);
-    snprintf(options, sizeof options,
-             "-DT=%s -DI=%s -DACC=%s -DFEATURES=%d -DROWS=%d -DPACK=%d -DBITS=%s -DBUILD_%s%s%s%s", token,
-             dtype_token(args->index_dtype), args->dtype == XPU_FLOAT64 ? "double" : "float", s->features,
-             s->rows, s->pack, pack_type(s->pack, args->dtype), parts[which], maximum ? " -DMAX" : "",
-             s->shared ? " -DSHARED" : "", by_element ? " -DBY_ELEMENT" : "");
-    snprintf(label, sizeof label, "%s %s", names[which], token);
-    const kernel_recipe recipe = {
-        .file = "embedding_ref.cl", .options = options, .name = names[which], .label = label};
-    return kernel_make(device, &key, &recipe, kernel);
+    kernel_spec spec;
+    spec_begin(&spec, FAMILY_EMBEDDING);
+    spec_dtype(&spec, "T", args->dtype);
+    spec_dtype(&spec, "I", args->index_dtype);
+    spec_follows(&spec, "ACC=", args->dtype == XPU_FLOAT64 ? "double" : "float");
+    spec_number(&spec, "FEATURES", s->features, 16);
+    spec_number(&spec, "ROWS", s->rows, 16);
+    spec_number(&spec, "PACK", s->pack, 8);
+    spec_follows(&spec, "BITS=", pack_type(s->pack, args->dtype));
+    spec_choice(&spec, "BUILD_", parts, which, 8);
+    spec_flag(&spec, "MAX", maximum);
+    spec_flag(&spec, "SHARED", s->shared);
+    spec_follows_flag(&spec, "BY_ELEMENT", s->pack > 1 && s->features == 1 && s->rows == 1);
+    *kernel = kernel_find(device, &spec);
+    if (*kernel) return XPU_SUCCESS;
+    return kernel_of_file(device, &spec, "embedding_ref.cl", names[which], kernel, "%s %s", names[which],
+                          token);
 }
 
 static xpu_status check(const xpu_device_properties *device, const xpu_bags *args) {

@@ -1,18 +1,12 @@
 /* Series and triangles: chooses types, fills parameters, launches. */
 #include "xpu/ops/factory.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "kernels/factory.h"
 #include "ops/kernel.h"
 
 enum { ARANGE, LINSPACE, LOGSPACE, TRIANGLE, TRIANGLE_INDICES };
-
-/* The key's first word says which kernel, the second its type. */
-static kernel_key key_of(int kernel, uint64_t type) {
-    return (kernel_key){FAMILY_FACTORY, {(uint64_t)kernel, type, 0}};
-}
 
 static double as_double(const xpu_scalar *s) {
     switch (s->dtype) {
@@ -65,21 +59,19 @@ static xpu_status series(xpu_stream *stream, int which, xpu_dtype dtype, void *o
     bool integer = class != 'f', wide = dtype == XPU_FLOAT64;
     bool wide_spacing = wide || (integer && properties->has_fp64);
 
-    kernel_key key = key_of(which, dtype);
-    xpu_kernel *kernel = kernel_find(device, &key);
-    if (!kernel) {
-        char options[96], label[48];
-        const char *spacing = wide_spacing ? "double" : "float";
-        snprintf(options, sizeof options, "-DT=%s -DC=%s -DS=%s%s%s", dtype_token(dtype),
-                 integer ? "long" : spacing, spacing, integer ? " -DINTEGER" : "",
-                 wide_spacing ? " -DWIDE" : "");
-        snprintf(label, sizeof label, "%s %s", series_name[which], dtype_token(dtype));
-        XPU_TRY(kernel_make(
-            device, &key,
-            &(kernel_recipe){
-                .file = "factory_ref.cl", .options = options, .name = series_name[which], .label = label},
-            &kernel));
-    }
+    const char *spacing = wide_spacing ? "double" : "float";
+    kernel_spec spec;
+    spec_begin(&spec, FAMILY_FACTORY);
+    spec_pack(&spec, "which", which, 8);
+    spec_dtype(&spec, "T", dtype);
+    spec_follows(&spec, "C=", integer ? "long" : spacing);
+    spec_follows(&spec, "S=", spacing);
+    spec_follows_flag(&spec, "INTEGER", integer);
+    spec_follows_flag(&spec, "WIDE", wide_spacing);
+    xpu_kernel *kernel = kernel_find(device, &spec);
+    if (!kernel)
+        XPU_TRY(kernel_of_file(device, &spec, "factory_ref.cl", series_name[which], &kernel, "%s %s",
+                               series_name[which], dtype_token(dtype)));
     series_params params = {.out = XPU_ADDR(out), .count = count, .base = float_bits(base, wide_spacing)};
     if (integer) {
         params.start = (uint64_t)as_int64(start);
@@ -145,20 +137,16 @@ xpu_status xpu_triangle(xpu_stream *stream, const xpu_tensor *in, const xpu_tens
 
     int device = xpu_stream_device(stream);
     size_t size = xpu_dtype_size(out->dtype);
-    kernel_key key = key_of(TRIANGLE, size);
-    xpu_kernel *kernel = kernel_find(device, &key);
-    if (!kernel) {
-        static const char *const word[] = {
-            [1] = "uchar", [2] = "ushort", [4] = "uint", [8] = "ulong", [16] = "ulong2"};
-        char options[32], label[32];
-        snprintf(options, sizeof options, "-DE=%s", word[size]);
-        snprintf(label, sizeof label, "triangle %zu bytes", size);
+    static const char *const word[] = {
+        [1] = "uchar", [2] = "ushort", [4] = "uint", [8] = "ulong", [16] = "ulong2"};
+    kernel_spec spec;
+    spec_begin(&spec, FAMILY_FACTORY);
+    spec_pack(&spec, "which", TRIANGLE, 8);
+    spec_choice(&spec, "E=", word, (int64_t)size, 8);
+    xpu_kernel *kernel = kernel_find(device, &spec);
+    if (!kernel)
         XPU_TRY(
-            kernel_make(device, &key,
-                        &(kernel_recipe){
-                            .file = "factory_ref.cl", .options = options, .name = "triangle", .label = label},
-                        &kernel));
-    }
+            kernel_of_file(device, &spec, "factory_ref.cl", "triangle", &kernel, "triangle %zu bytes", size));
     size_t local = params.columns < 64 ? 16 : 256;
     xpu_range range = {3,
                        {((size_t)params.columns + local - 1) / local, (size_t)params.rows, (size_t)batches},
@@ -172,15 +160,15 @@ xpu_status xpu_triangle_indices(xpu_stream *stream, xpu_dtype dtype, void *out, 
     if (dtype != XPU_INT32 && dtype != XPU_INT64) return op_lacks("triangle_indices", dtype, NULL);
     if (count <= 0) return XPU_SUCCESS;
     int device = xpu_stream_device(stream);
-    kernel_key key = key_of(TRIANGLE_INDICES, dtype);
-    xpu_kernel *kernel = kernel_find(device, &key);
+    kernel_spec spec;
+    spec_begin(&spec, FAMILY_FACTORY);
+    spec_pack(&spec, "which", TRIANGLE_INDICES, 8);
+    spec_pack(&spec, "I", dtype, 8);
+    spec_follows(&spec, "I=", dtype == XPU_INT32 ? "int" : "long");
+    xpu_kernel *kernel = kernel_find(device, &spec);
     if (!kernel)
-        XPU_TRY(kernel_make(device, &key,
-                            &(kernel_recipe){.file = "factory_ref.cl",
-                                             .name = "triangle_indices",
-                                             .options = dtype == XPU_INT32 ? "-DI=int" : "-DI=long",
-                                             .label = "triangle_indices"},
-                            &kernel));
+        XPU_TRY(
+            kernel_of_file(device, &spec, "factory_ref.cl", "triangle_indices", &kernel, "triangle_indices"));
     triangle_indices_params params = {.out = XPU_ADDR(out),
                                       .count = count,
                                       .rows = rows,

@@ -104,25 +104,22 @@ bool foreach_read(text *out, const char *written) {
     return true;
 }
 
-static xpu_status make_kernel(int device, const kernel_key *key, const plan *p, const multi_shape *shape,
-                              xpu_kernel **kernel) {
+static xpu_status make_kernel(int device, const kernel_spec *spec, const plan *p, xpu_kernel **kernel) {
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(device, &properties));
     if (dtype_needs_fp64(p->dtype) && !properties->has_fp64)
         return op_fail(XPU_ERROR_NOT_SUPPORTED, "foreach: %s has no 64-bit floating point", properties->name);
-    char options[128], label[64], written[128];
-    multi_options(shape, p->width, options, sizeof options);
+    char label[64], written[128];
     snprintf(label, sizeof label, "foreach %s %s", xpu_pointwise_name(p->op), dtype_token(p->dtype));
     int n = snprintf(written, sizeof written, "%s ", label);
     for (int k = 0; k < p->inputs + p->scalars; k++)
         n += snprintf(written + n, sizeof written - (size_t)n, "%c", source_letters[p->operands[k].source]);
     text source = {0};
     write_kernel(&source, p);
-    kernel_recipe recipe = {
-        .text = source.data, .written = written, .options = options, .name = "foreach", .label = label};
+    kernel_recipe recipe = {.text = source.data, .written = written, .name = "foreach", .label = label};
     xpu_status status =
         source.failed ? op_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for the text of kernel %s", label)
-                      : kernel_make(device, key, &recipe, kernel);
+                      : kernel_make(device, spec, &recipe, kernel);
     text_free(&source);
     return status;
 }
@@ -141,9 +138,12 @@ xpu_status xpu_foreach(xpu_stream *stream, xpu_pointwise_op op, xpu_dtype dtype,
     multi_shape shape;
     XPU_TRY(multi_shape_of(device, &shape));
     struct multi_params params;
-    kernel_key key = {FAMILY_FOREACH, {(uint64_t)op | (uint64_t)dtype << 32, 0, 0}};
+    kernel_spec spec;
+    spec_begin(&spec, FAMILY_FOREACH);
+    spec_pack(&spec, "op", op, 16);
+    spec_pack(&spec, "dtype", dtype, 8);
     for (int k = 0; k < operand_count; k++) {
-        key.word[1] |= (uint64_t)operands[k].source << (4 * k);
+        spec_pack(&spec, "source", operands[k].source, 4);
         p.width += in_rows(&operands[k]);
         if (operands[k].source == XPU_FOREACH_NUMBER)
             scalar_bits(&operands[k].value, dtype, &params.number[2 * k]);
@@ -152,8 +152,9 @@ xpu_status xpu_foreach(xpu_stream *stream, xpu_pointwise_op op, xpu_dtype dtype,
         else if (operands[k].source == XPU_FOREACH_NUMBERS && dtype == XPU_COMPLEX128)
             return op_fail(XPU_ERROR_NOT_SUPPORTED, "foreach: a complex128 number in each row");
     }
-    xpu_kernel *kernel = kernel_find(device, &key);
-    if (!kernel) XPU_TRY(make_kernel(device, &key, &p, &shape, &kernel));
+    multi_spec(&spec, &shape, p.width);
+    xpu_kernel *kernel = kernel_find(device, &spec);
+    if (!kernel) XPU_TRY(make_kernel(device, &spec, &p, &kernel));
     return multi_launch(stream, kernel, &shape, rows, p.width, count, &params, 2);
 }
 
@@ -181,18 +182,16 @@ size_t xpu_foreach_norm_scratch(int device, const xpu_norm_row *rows, int64_t co
 
 static xpu_status norm_kernel(int device, xpu_dtype dtype, int order, bool whole, const multi_shape *shape,
                               xpu_kernel **kernel) {
-    kernel_key key = {FAMILY_FOREACH, {(uint64_t)dtype << 32, (uint64_t)order | (uint64_t)whole << 8, 1}};
-    *kernel = kernel_find(device, &key);
+    kernel_spec spec;
+    spec_begin(&spec, FAMILY_FOREACH_NORM);
+    multi_spec(&spec, shape, sizeof(xpu_norm_row) / sizeof(uint64_t));
+    spec_dtype(&spec, "T", dtype);
+    spec_number(&spec, "ORDER", order, 8);
+    spec_pack(&spec, "whole", whole, 1);
+    *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
-    char options[128], label[48];
-    int n = multi_options(shape, sizeof(xpu_norm_row) / sizeof(uint64_t), options, sizeof options);
-    snprintf(options + n, sizeof options - (size_t)n, " -DT=%s -DORDER=%d", dtype_token(dtype), order);
-    snprintf(label, sizeof label, "foreach norm %s", dtype_token(dtype));
-    kernel_recipe recipe = {.file = "foreach_norm_ref.cl",
-                            .options = options,
-                            .name = whole ? "norm_whole" : "norm_parts",
-                            .label = label};
-    return kernel_make(device, &key, &recipe, kernel);
+    return kernel_of_file(device, &spec, "foreach_norm_ref.cl", whole ? "norm_whole" : "norm_parts", kernel,
+                          "foreach norm %s", dtype_token(dtype));
 }
 
 xpu_status xpu_foreach_norm(xpu_stream *stream, xpu_dtype dtype, int order, xpu_norm_row *rows, int64_t count,

@@ -1,6 +1,5 @@
 #include "xpu/ops/gemm.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "host_provider.h"
@@ -21,38 +20,28 @@ typedef struct gemm_choice {
 
 static xpu_status get_kernel(int device, const xpu_gemm_args *args, gemm_choice choice, xpu_kernel **kernel) {
     static const char *const names[] = {"gemm", "gemm_row", "gemm_thin", "gemm_finish"};
-    const kernel_key key = {
-        .family = FAMILY_GEMM,
-        .word = {(uint64_t)args->dtype | (uint64_t)args->epilogue << 8 | (uint64_t)choice.kernel << 16 |
-                     (uint64_t)args->conjugate_a << 24 | (uint64_t)args->conjugate_b << 25 |
-                     (uint64_t)choice.a_k_fast << 26 | (uint64_t)choice.b_k_fast << 27 |
-                     (uint64_t)choice.sliced << 28 | (uint64_t)choice.rows << 29 |
-                     (uint64_t)choice.streams << 32,
-                 (uint64_t)choice.tile.size << 32 | (uint64_t)choice.tile.depth << 16 | choice.tile.side}};
-    *kernel = kernel_find(device, &key);
+    const bool tiled = choice.kernel == KERNEL_TILES, thin = choice.kernel == KERNEL_THIN;
+    kernel_spec spec;
+    spec_begin(&spec, FAMILY_GEMM);
+    product_spec(&spec, args->dtype);
+    spec_number_if(&spec, tiled, "TILE", choice.tile.size, 16);
+    spec_number_if(&spec, tiled, "TILE_K", choice.tile.depth, 8);
+    spec_number_if(&spec, tiled, "SIDE", choice.tile.side, 8);
+    spec_number_if(&spec, thin, "THIN", choice.rows, 4);
+    spec_number_if(&spec, thin, "STREAMS", choice.streams, 4);
+    spec_pack(&spec, "which", choice.kernel, 4);
+    spec_follows_flag(&spec, "ROW", choice.kernel == KERNEL_ROW);
+    spec_follows_flag(&spec, "FINISH", choice.kernel == KERNEL_FINISH);
+    spec_number(&spec, "EPILOGUE", args->epilogue, 8);
+    spec_bool(&spec, "CONJUGATE_A", args->conjugate_a);
+    spec_bool(&spec, "CONJUGATE_B", args->conjugate_b);
+    spec_bool(&spec, "A_K_FAST", choice.a_k_fast);
+    spec_bool(&spec, "B_K_FAST", choice.b_k_fast);
+    spec_bool(&spec, "SLICED", choice.sliced);
+    *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
-
-    char tile[96] = "", options[384], label[64];
-    if (choice.kernel == KERNEL_TILES)
-        snprintf(tile, sizeof tile, "-DTILE=%d -DTILE_K=%d -DSIDE=%d", choice.tile.size, choice.tile.depth,
-                 choice.tile.side);
-    else if (choice.kernel == KERNEL_THIN)
-        snprintf(tile, sizeof tile, "-DTHIN=%d -DSTREAMS=%d", choice.rows, choice.streams);
-    snprintf(
-        options, sizeof options,
-        "%s %s %s -DEPILOGUE=%d -DCONJUGATE_A=%d -DCONJUGATE_B=%d -DA_K_FAST=%d -DB_K_FAST=%d -DSLICED=%d",
-        product_dtype_options(args->dtype), tile,
-        choice.kernel == KERNEL_ROW      ? "-DROW"
-        : choice.kernel == KERNEL_FINISH ? "-DFINISH"
-                                         : "",
-        (int)args->epilogue, args->conjugate_a, args->conjugate_b, choice.a_k_fast, choice.b_k_fast,
-        choice.sliced);
-    snprintf(label, sizeof label, "%s %s", names[choice.kernel], xpu_dtype_name(args->dtype));
-    return kernel_make(
-        device, &key,
-        &(kernel_recipe){
-            .file = "gemm_ref.cl", .options = options, .name = names[choice.kernel], .label = label},
-        kernel);
+    return kernel_of_file(device, &spec, "gemm_ref.cl", names[choice.kernel], kernel, "%s %s",
+                          names[choice.kernel], xpu_dtype_name(args->dtype));
 }
 
 static gemm_strides strides_of(const xpu_matrix *matrix) {

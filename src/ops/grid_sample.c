@@ -1,7 +1,5 @@
 #include "xpu/ops/grid_sample.h"
 
-#include <stdio.h>
-
 #include "kernel.h"
 #include "kernels/grid_sample.h"
 #include "team.h"
@@ -9,22 +7,21 @@
 static xpu_status get_kernel(int device, const xpu_grid_sample *args, bool backward, xpu_kernel **kernel) {
     static const char *const modes[] = {"LINEAR", "NEAREST", "CUBIC"};
     static const char *const paddings[] = {"ZEROS", "BORDER", "REFLECTION"};
-    const kernel_key key = {.family = FAMILY_GRID_SAMPLE,
-                            .word = {(uint64_t)args->dtype | (uint64_t)args->mode << 8 |
-                                     (uint64_t)args->padding << 16 | (uint64_t)args->dims << 24 |
-                                     (uint64_t)backward << 32}};
-    *kernel = kernel_find(device, &key);
-    if (*kernel) return XPU_SUCCESS;
     const char *name = backward ? "grid_sample_backward" : "grid_sample_forward";
-    char options[160], label[64];
-    snprintf(options, sizeof options, "-DT=%s -DACC=%s -DDIMS=%d -D%s -D%s -DBUILD_%s",
-             dtype_token(args->dtype), args->dtype == XPU_FLOAT64 ? "double -DACC_IS_DOUBLE" : "float",
-             args->dims, modes[args->mode], paddings[args->padding], name);
-    snprintf(label, sizeof label, "%s %s %s", name, modes[args->mode], dtype_token(args->dtype));
-    return kernel_make(
-        device, &key,
-        &(kernel_recipe){.file = "grid_sample_ref.cl", .options = options, .name = name, .label = label},
-        kernel);
+    kernel_spec spec;
+    spec_begin(&spec, FAMILY_GRID_SAMPLE);
+    spec_dtype(&spec, "T", args->dtype);
+    spec_follows(&spec, "ACC=", args->dtype == XPU_FLOAT64 ? "double" : "float");
+    spec_follows_flag(&spec, "ACC_IS_DOUBLE", args->dtype == XPU_FLOAT64);
+    spec_number(&spec, "DIMS", args->dims, 8);
+    spec_choice(&spec, "", modes, args->mode, 4);
+    spec_choice(&spec, "", paddings, args->padding, 4);
+    spec_pack(&spec, "backward", backward, 1);
+    spec_follows(&spec, "BUILD_", name);
+    *kernel = kernel_find(device, &spec);
+    if (*kernel) return XPU_SUCCESS;
+    return kernel_of_file(device, &spec, "grid_sample_ref.cl", name, kernel, "%s %s %s", name,
+                          modes[args->mode], dtype_token(args->dtype));
 }
 
 static xpu_status run(xpu_stream *stream, const xpu_grid_sample *args, bool backward, grid_sample_params *p) {

@@ -1,6 +1,5 @@
 #include "xpu/ops/histogram.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "kernels/histogram.h"
@@ -18,26 +17,22 @@ typedef struct plan {
 } plan;
 
 static xpu_status get_kernel(int device, const plan *p, int64_t local_bins, xpu_kernel **kernel) {
-    const kernel_key key = {FAMILY_HISTOGRAM,
-                            {(uint64_t)p->dtype | (uint64_t)p->weights << 8 | (uint64_t)p->by_value << 16 |
-                                 (uint64_t)p->local << 17,
-                             0, 0}};
-    *kernel = kernel_find(device, &key);
+    const bool weighted = p->weights != XPU_DTYPE_COUNT;
+    kernel_spec spec;
+    spec_begin(&spec, FAMILY_HISTOGRAM);
+    spec_dtype(&spec, "T", p->dtype);
+    spec_follows_number(&spec, "LOCAL", GROUP);
+    spec_flag(&spec, "BY_VALUE", p->by_value);
+    spec_follows_flag(&spec, "REAL", dtype_class(p->dtype) == DTYPE_CLASS_FLOAT);
+    spec_follows_flag(&spec, "ACC_IS_DOUBLE", p->dtype == XPU_FLOAT64);
+    spec_pack(&spec, "W", p->weights, 8);
+    spec_follows(&spec, "W=", weighted ? dtype_token(p->weights) : NULL);
+    spec_follows_flag(&spec, "W_DOUBLE", p->weights == XPU_FLOAT64);
+    spec_number_if(&spec, p->local, "LOCAL_BINS", p->local ? local_bins : 0, 32);
+    *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
-    char options[192], label[48];
-    const char class = dtype_class(p->dtype);
-    int n = snprintf(options, sizeof options, "-DT=%s -DLOCAL=%d%s%s%s", dtype_token(p->dtype), GROUP,
-                     p->by_value ? " -DBY_VALUE" : "", class == DTYPE_CLASS_FLOAT ? " -DREAL" : "",
-                     p->dtype == XPU_FLOAT64 ? " -DACC_IS_DOUBLE" : "");
-    if (p->weights != XPU_DTYPE_COUNT)
-        n += snprintf(options + n, sizeof options - (size_t)n, " -DW=%s%s", dtype_token(p->weights),
-                      p->weights == XPU_FLOAT64 ? " -DW_DOUBLE" : "");
-    if (p->local)
-        snprintf(options + n, sizeof options - (size_t)n, " -DLOCAL_BINS=%lld", (long long)local_bins);
-    snprintf(label, sizeof label, "histogram %s", dtype_token(p->dtype));
-    const kernel_recipe recipe = {
-        .file = "histogram_ref.cl", .options = options, .name = "histogram", .label = label};
-    return kernel_make(device, &key, &recipe, kernel);
+    return kernel_of_file(device, &spec, "histogram_ref.cl", "histogram", kernel, "histogram %s",
+                          dtype_token(p->dtype));
 }
 
 /* A bound as the kernel computes with it. */

@@ -1,8 +1,6 @@
 /* Elements moved where index tensors say: get, put, gather, index_select. */
 #include "xpu/ops/index.h"
 
-#include <stdio.h>
-
 #include "ops/index_walk.h"
 
 /* Several elements of a row can be moved as one wider element. */
@@ -24,18 +22,17 @@ static xpu_status move(xpu_stream *stream, index_walk *walk, void *context) {
     bool put = *(const bool *)context;
     widen(walk);
     const bool rows = index_has_rows(walk) && walk->parallel == walk->dims;
-    kernel_key key = {FAMILY_INDEX, {index_key(walk), (uint64_t)put | (uint64_t)rows << 1, 0}};
-    xpu_kernel *kernel = kernel_find(walk->device, &key);
-    if (!kernel) {
-        char options[192], label[48];
-        int n = index_options(walk, options, sizeof options);
-        n += snprintf(options + n, sizeof options - (size_t)n, " -DE=%zu -DPUT=%d", walk->element, put);
-        if (rows) snprintf(options + n, sizeof options - (size_t)n, " -DROW_LANES=%d", INDEX_ROW_LANES);
-        snprintf(label, sizeof label, "index_%s %zu bytes", put ? "put" : "get", walk->element);
-        kernel_recipe recipe = {
-            .file = "index_ref.cl", .options = options, .name = "index_move", .label = label};
-        XPU_TRY(kernel_make(walk->device, &key, &recipe, &kernel));
-    }
+    kernel_spec spec;
+    spec_begin(&spec, FAMILY_INDEX);
+    index_spec(&spec, walk);
+    spec_follows_number(&spec, "E", (int64_t)walk->element);
+    spec_bool(&spec, "PUT", put);
+    spec_pack(&spec, "rows", rows, 1);
+    if (rows) spec_follows_number(&spec, "ROW_LANES", INDEX_ROW_LANES);
+    xpu_kernel *kernel = kernel_find(walk->device, &spec);
+    if (!kernel)
+        XPU_TRY(kernel_of_file(walk->device, &spec, "index_ref.cl", "index_move", &kernel,
+                               "index_%s %zu bytes", put ? "put" : "get", walk->element));
     xpu_range range = rows ? index_blocks(walk, walk->params.size[0], INDEX_ROW_LANES)
                            : index_range(walk, walk->row ? 1 : 4);
     return xpu_launch(stream, kernel, &range, &walk->params, sizeof walk->params);

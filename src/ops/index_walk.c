@@ -1,7 +1,6 @@
 #include "ops/index_walk.h"
 
 #include <stddef.h>
-#include <stdio.h>
 #include <string.h>
 
 _Static_assert(sizeof(struct fault) == sizeof(xpu_fault) &&
@@ -186,22 +185,20 @@ xpu_status index_run(xpu_stream *stream, const char *op, const xpu_iter *given, 
     return XPU_SUCCESS;
 }
 
-int index_options(const index_walk *walk, char *text, size_t size) {
-    int n = snprintf(text, size, "-DNI=%d -DDIMS=%d -DPDIMS=%d -DI=%s", walk->indices, walk->dims,
-                     walk->parallel, dtype_token(walk->index_dtype));
-    if (walk->flat_out) n += snprintf(text + n, size - (size_t)n, " -DOS0=%zu", walk->element);
-    if (walk->flat_in) n += snprintf(text + n, size - (size_t)n, " -DIS0=%zu", walk->element);
+void index_spec(kernel_spec *spec, const index_walk *walk) {
+    spec_number(spec, "NI", walk->indices, 8);
+    spec_number(spec, "DIMS", walk->dims, 8);
+    spec_number(spec, "PDIMS", walk->parallel, 8);
+    spec_dtype(spec, "I", walk->index_dtype);
+    spec_pack(spec, "element", (int64_t)walk->element, 8);
+    spec_pack(spec, "flat_out", walk->flat_out, 1);
+    spec_pack(spec, "flat_in", walk->flat_in, 1);
+    spec_pack(spec, "flat_index", walk->flat_index, 1);
+    spec_pack(spec, "row", walk->row, 1);
+    if (walk->flat_out) spec_follows_number(spec, "OS0", (int64_t)walk->element);
+    if (walk->flat_in) spec_follows_number(spec, "IS0", (int64_t)walk->element);
     if (walk->row || walk->flat_index)
-        n += snprintf(text + n, size - (size_t)n, " -DKS0=%zu",
-                      walk->row ? 0 : xpu_dtype_size(walk->index_dtype));
-    return n;
-}
-
-uint64_t index_key(const index_walk *walk) {
-    return (uint64_t)walk->indices | (uint64_t)walk->dims << 8 | (uint64_t)walk->parallel << 16 |
-           (uint64_t)walk->index_dtype << 24 | (uint64_t)walk->element << 32 |
-           (uint64_t)walk->flat_out << 40 | (uint64_t)walk->flat_in << 41 | (uint64_t)walk->flat_index << 42 |
-           (uint64_t)walk->row << 43;
+        spec_follows_number(spec, "KS0", walk->row ? 0 : (int64_t)xpu_dtype_size(walk->index_dtype));
 }
 
 xpu_range index_range(const index_walk *walk, unsigned cost) {

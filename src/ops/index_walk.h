@@ -31,9 +31,8 @@ xpu_status index_run(xpu_stream *stream, const char *op, const xpu_iter *iter, c
 xpu_status index_put(xpu_stream *stream, const char *op, const xpu_iter *iter, const xpu_indexed *indexed,
                      xpu_fault *fault);
 
-/* The options and the ND-range that belong to the walk. */
-int index_options(const index_walk *walk, char *text, size_t size);
-uint64_t index_key(const index_walk *walk);
+/* The facts and the ND-range that belong to the walk. */
+void index_spec(kernel_spec *spec, const index_walk *walk);
 xpu_range index_range(const index_walk *walk, unsigned cost);
 
 /* Rows that a processor takes as rows: each has one index, and neither side has gaps in it. That many lanes

@@ -6,6 +6,7 @@
 #include <ctype.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "core/embedded.h"
@@ -56,11 +57,11 @@ static slot *probe(table *t, const kernel_key *key, xpu_kernel **kernel) {
     }
 }
 
-xpu_kernel *kernel_find(int device, const kernel_key *key) {
+xpu_kernel *kernel_find(int device, const kernel_spec *spec) {
     if (device < 0 || device >= MAX_DEVICES) return NULL;
     table *t = atomic_load_explicit(&tables[device], memory_order_acquire);
     xpu_kernel *kernel = NULL;
-    if (t) probe(t, key, &kernel);
+    if (t) probe(t, &spec->key, &kernel);
     return kernel;
 }
 
@@ -162,21 +163,44 @@ xpu_status kernel_source(text *out, const xpu_device_properties *properties, con
     return status;
 }
 
-xpu_status kernel_make(int device, const kernel_key *key, const kernel_recipe *recipe, xpu_kernel **kernel) {
+static xpu_status build(int device, const kernel_recipe *recipe, xpu_kernel **kernel) {
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(device, &properties));
     XPU_REJECT_IF(device >= MAX_DEVICES, "device %d: at most %d are served", device, MAX_DEVICES);
     request_met(properties, recipe);
     text source = {0};
-    xpu_kernel *made = NULL;
     xpu_status status = kernel_source(&source, properties, recipe);
     if (status == XPU_SUCCESS)
-        status = xpu_kernel_create(device, source.data, recipe->options, recipe->name, recipe->label, &made);
+        status = xpu_kernel_create(device, source.data, recipe->options, recipe->name, recipe->label, kernel);
     text_free(&source);
+    return status;
+}
+
+xpu_status kernel_make(int device, const kernel_spec *spec, const kernel_recipe *recipe,
+                       xpu_kernel **kernel) {
+    text options = {0};
+    xpu_kernel *made = NULL;
+    xpu_status status = spec_options(spec, recipe->label, &options);
+    if (status == XPU_SUCCESS) {
+        kernel_recipe whole = *recipe;
+        whole.options = options.data;
+        status = build(device, &whole, &made);
+    }
+    text_free(&options);
     XPU_TRY(status);
-    XPU_TRY(file_kernel(device, key, &made));
+    XPU_TRY(file_kernel(device, &spec->key, &made));
     *kernel = made;
     return XPU_SUCCESS;
+}
+
+xpu_status kernel_of_file(int device, const kernel_spec *spec, const char *file, const char *name,
+                          xpu_kernel **kernel, const char *label, ...) {
+    char words[128];
+    va_list args;
+    va_start(args, label);
+    vsnprintf(words, sizeof words, label, args);
+    va_end(args);
+    return kernel_make(device, spec, &(kernel_recipe){.file = file, .name = name, .label = words}, kernel);
 }
 
 xpu_status op_fail(xpu_status status, const char *format, ...) {

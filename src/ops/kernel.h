@@ -5,41 +5,31 @@
 #include <stdint.h>
 
 #include "core/text.h"
+#include "ops/spec.h"
 #include "xpu/device.h"
 #include "xpu/ops.h"
 #include "xpu/program.h"
 
-/* All that distinguishes a kernel of one family: dtypes, layout class, sizes compiled in. Unused words
- * are 0. Give each family its own number, so that keys of two families never meet. */
-typedef enum kernel_family {
-    FAMILY_NONE,
-#define X(name) FAMILY_##name,
-#include "families.def"
-#undef X
-    FAMILY_COUNT
-} kernel_family;
-
-typedef struct kernel_key {
-    uint64_t family;
-    uint64_t word[3];
-} kernel_key;
-
-/* What to build when the key is new. The source is prelude + `text`, where text is an embedded file
+/* What to build when the spec is new. The source is prelude + `text`, where text is an embedded file
  * (`file`, as "softmax_ref.cl"; the headers that it includes are put in its place) or generated text. */
 typedef struct kernel_recipe {
     const char *file;    /* an embedded file, or NULL */
     const char *text;    /* generated source put after the file; or NULL */
-    const char *options; /* "-DT=f32 -DROWS=4"; or NULL */
+    const char *options; /* "-DT=f32 -DROWS=4"; or NULL; kernel_make has them from the spec */
     const char *name;    /* the __kernel function */
     const char *label;   /* for errors and profiles: op and dtypes, "softmax f32->f32"; copied */
     const char
         *written; /* what `text` was written from, as the family's reader below takes it: "reduce sum" */
 } kernel_recipe;
 
-/* The kernel for `key` on `device`, or NULL when it was not built yet. Takes no lock. */
-xpu_kernel *kernel_find(int device, const kernel_key *key);
-/* Builds it and files it under `key`. Threads that come with the same key at once get the same kernel. */
-xpu_status kernel_make(int device, const kernel_key *key, const kernel_recipe *recipe, xpu_kernel **kernel);
+/* The kernel for `spec` on `device`, or NULL when it was not built yet. Takes no lock. */
+xpu_kernel *kernel_find(int device, const kernel_spec *spec);
+/* Builds it and files it under the spec's key. Threads that come with the same at once get the same kernel.
+ */
+xpu_status kernel_make(int device, const kernel_spec *spec, const kernel_recipe *recipe, xpu_kernel **kernel);
+/* The same for the kernel `name` of an embedded file; the rest is its label, printf-like. */
+xpu_status kernel_of_file(int device, const kernel_spec *spec, const char *file, const char *name,
+                          xpu_kernel **kernel, const char *label, ...) TEXT_PRINTF(6, 7);
 
 /* The whole source that belongs to a recipe. */
 xpu_status kernel_source(text *out, const xpu_device_properties *properties, const kernel_recipe *recipe);

@@ -1,7 +1,5 @@
 #include "xpu/ops/loss.h"
 
-#include <stdio.h>
-
 #include "kernel.h"
 #include "kernels/loss.h"
 #include "team.h"
@@ -16,22 +14,17 @@ typedef enum loss_kernel { NLL_EACH, NLL_SUM, NLL_FINISH, NLL_BACKWARD } loss_ke
 static xpu_status get_kernel(xpu_stream *stream, const xpu_nll_loss *args, loss_kernel which, team t,
                              xpu_kernel **kernel) {
     static const char *const names[] = {"nll_each", "nll_sum", "nll_finish", "nll_backward"};
-    const kernel_key key = {.family = FAMILY_LOSS,
-                            .word = {(uint64_t)args->dtype | (uint64_t)args->target_dtype << 8 |
-                                     (uint64_t)which << 16 | (uint64_t)t.lanes << 24 |
-                                     (uint64_t)t.subgroup << 40}};
     const int device = xpu_stream_device(stream);
-    *kernel = kernel_find(device, &key);
+    kernel_spec spec;
+    spec_begin(&spec, FAMILY_LOSS);
+    team_spec(&spec, t, compute_dtype(args->dtype));
+    spec_dtype(&spec, "T", args->dtype);
+    spec_dtype(&spec, "TARGET", args->target_dtype);
+    spec_choice(&spec, "BUILD_", names, which, 4);
+    *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
-    char options[256], label[64];
-    const int used = team_options(t, compute_dtype(args->dtype), options, sizeof options);
-    snprintf(options + used, sizeof options - (size_t)used, " -DT=%s -DTARGET=%s -DBUILD_%s",
-             dtype_token(args->dtype), dtype_token(args->target_dtype), names[which]);
-    snprintf(label, sizeof label, "%s %s", names[which], dtype_token(args->dtype));
-    return kernel_make(
-        device, &key,
-        &(kernel_recipe){.file = "loss.cl", .options = options, .name = names[which], .label = label},
-        kernel);
+    return kernel_of_file(device, &spec, "loss.cl", names[which], kernel, "%s %s", names[which],
+                          dtype_token(args->dtype));
 }
 
 static xpu_status describe(xpu_stream *stream, const xpu_nll_loss *args, const xpu_device_properties **device,

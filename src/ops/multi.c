@@ -1,6 +1,5 @@
 #include "ops/multi.h"
 
-#include <stdio.h>
 #include <string.h>
 
 xpu_status multi_shape_of(int device, multi_shape *shape) {
@@ -14,9 +13,11 @@ xpu_status multi_shape_of(int device, multi_shape *shape) {
     return XPU_SUCCESS;
 }
 
-int multi_options(const multi_shape *shape, int width, char *text, size_t size) {
-    return snprintf(text, size, "-DWIDTH=%d -DINLINE=%d -DLOCAL=%d -DSTEPS=%d", width, shape->in_params,
-                    shape->local, shape->steps);
+void multi_spec(kernel_spec *spec, const multi_shape *shape, int width) {
+    spec_number(spec, "WIDTH", width, 16);
+    spec_bool(spec, "INLINE", shape->in_params);
+    spec_number(spec, "LOCAL", shape->local, 16);
+    spec_number(spec, "STEPS", shape->steps, 16);
 }
 
 xpu_status multi_launch(xpu_stream *stream, xpu_kernel *kernel, const multi_shape *shape, uint64_t *rows,

@@ -5,15 +5,15 @@
 #include "kernels/multi.h"
 #include "ops/kernel.h"
 
-/* How the device likes it: goes into the kernel's options and key. */
+/* How the device likes it: goes into what the kernel is built for. */
 typedef struct multi_shape {
     bool in_params; /* the table goes with the parameters */
     int local, steps;
 } multi_shape;
 
 xpu_status multi_shape_of(int device, multi_shape *shape);
-/* "-DWIDTH=… -DINLINE=… -DLOCAL=… -DSTEPS=…"; gives the length. */
-int multi_options(const multi_shape *shape, int width, char *text, size_t size);
+/* -DWIDTH=… -DINLINE=… -DLOCAL=… -DSTEPS=… */
+void multi_spec(kernel_spec *spec, const multi_shape *shape, int width);
 
 /* Launches `kernel` on `tensors` rows of `width` words. The last word of each is written here. `cost` is
  * that of one element in simple operations. */

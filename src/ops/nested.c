@@ -1,7 +1,6 @@
 /* nested: sizes of tiles and elements; levels from sizes. */
 #include "xpu/ops/nested.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "kernels/nested.h"
@@ -52,19 +51,19 @@ static tiling tiling_of(const xpu_device_properties *properties, const xpu_neste
 
 static xpu_status kernel_for(int device, const xpu_nested *args, const tiling *t, bool unpad,
                              xpu_kernel **kernel) {
-    const kernel_key key = {FAMILY_NESTED,
-                            {(uint64_t)t->element | (uint64_t)args->levels << 8 |
-                                 (uint64_t)args->offset_dtype << 16 | (uint64_t)unpad << 24,
-                             (uint64_t)t->x | (uint64_t)t->y << 32, (uint64_t)t->block}};
-    *kernel = kernel_find(device, &key);
+    kernel_spec spec;
+    spec_begin(&spec, FAMILY_NESTED);
+    spec_number(&spec, "E", t->element, 8);
+    spec_dtype(&spec, "I", args->offset_dtype);
+    spec_number(&spec, "LEVELS", args->levels, 8);
+    spec_bool(&spec, "UNPAD", unpad);
+    spec_number(&spec, "TX", t->x, 32);
+    spec_number(&spec, "TY", t->y, 32);
+    spec_number(&spec, "BLOCK", t->block, 32);
+    *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
-    char options[128], label[48];
-    snprintf(options, sizeof options, "-DE=%d -DI=%s -DLEVELS=%d -DUNPAD=%d -DTX=%d -DTY=%d -DBLOCK=%d",
-             t->element, dtype_token(args->offset_dtype), args->levels, unpad, t->x, t->y, t->block);
-    snprintf(label, sizeof label, "%s %d bytes", unpad ? "nested_unpad" : "nested_pad", t->element);
-    const kernel_recipe recipe = {
-        .file = "nested_ref.cl", .options = options, .name = "nested_move", .label = label};
-    return kernel_make(device, &key, &recipe, kernel);
+    return kernel_of_file(device, &spec, "nested_ref.cl", "nested_move", kernel, "%s %d bytes",
+                          unpad ? "nested_unpad" : "nested_pad", t->element);
 }
 
 static xpu_status check(const char *op, const xpu_nested *args, bool unpad) {

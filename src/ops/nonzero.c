@@ -1,9 +1,9 @@
 /* Where a tensor is not zero: counted by parts, the counts summed on the host, then written. */
-#include <stdio.h>
 #include <string.h>
 
 #include "core/memory.h"
 #include "ops/index_walk.h"
+#include "ops/iter.h"
 #include "xpu/memory.h"
 #include "xpu/ops/index.h"
 
@@ -22,20 +22,16 @@ static xpu_status launch(xpu_stream *stream, const xpu_tensor *in, bool write,
                          const struct nonzero_params *params) {
     int device = xpu_stream_device(stream);
     int dims = write ? in->dims : 0;
-    kernel_key key = {FAMILY_INDEX, {(uint64_t)in->dtype | (uint64_t)dims << 8, write, 1}};
-    xpu_kernel *kernel = kernel_find(device, &key);
-    if (!kernel) {
-        char options[64], label[32];
-        const char *token = dtype_token(in->dtype);
-        bool complex = in->dtype == XPU_COMPLEX64 || in->dtype == XPU_COMPLEX128;
-        snprintf(options, sizeof options, "-DT=%s -DDIMS=%d%s", token, dims, complex ? " -DKIND_c" : "");
-        snprintf(label, sizeof label, "nonzero %s", token);
-        kernel_recipe recipe = {.file = "nonzero_ref.cl",
-                                .options = options,
-                                .name = write ? "nonzero_write" : "nonzero_count",
-                                .label = label};
-        XPU_TRY(kernel_make(device, &key, &recipe, &kernel));
-    }
+    kernel_spec spec;
+    spec_begin(&spec, FAMILY_NONZERO);
+    spec_dtype(&spec, "T", in->dtype);
+    spec_number(&spec, "DIMS", dims, 8);
+    spec_follows_flag(&spec, "KIND_c", dtype_is_complex(in->dtype));
+    spec_pack(&spec, "write", write, 1);
+    xpu_kernel *kernel = kernel_find(device, &spec);
+    if (!kernel)
+        XPU_TRY(kernel_of_file(device, &spec, "nonzero_ref.cl", write ? "nonzero_write" : "nonzero_count",
+                               &kernel, "nonzero %s", dtype_token(in->dtype)));
     size_t parts = (size_t)parts_of(params->numel, params->chunk);
     size_t local =
         params->chunk > 256 ? 16 : 64; /* large parts: small groups, so that every thread has some */

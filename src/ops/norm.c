@@ -1,8 +1,6 @@
 /* Layer norm and RMS norm: rows. */
 #include "xpu/ops/norm.h"
 
-#include <stdio.h>
-
 #include "kernel.h"
 #include "kernels/norm_row.h"
 #include "team.h"
@@ -19,36 +17,30 @@ static xpu_status get_kernel(int index, const xpu_device_properties *device, con
                              row_kernel which, const row_plan *plan, xpu_kernel **kernel) {
     static const char *const names[] = {"norm_row", "norm_row_backward", "norm_row_backward",
                                         "norm_row_columns"};
-    const team t = plan->team;
-    const int registers = plan->registers, pack = plan->pack;
-    const kernel_key key = {
-        .family = FAMILY_NORM,
-        .word = {(uint64_t)args->dtype | (uint64_t)args->parameter_dtype << 8 | (uint64_t)which << 16 |
-                     (uint64_t)args->rms << 24 | (uint64_t)(args->weight != NULL) << 25 |
-                     (uint64_t)(args->bias != NULL) << 26,
-                 (uint64_t)t.lanes | (uint64_t)t.subgroup << 16 | (uint64_t)registers << 20 |
-                     (uint64_t)pack << 32 | (uint64_t)t.teams << 40 | (uint64_t)plan->length << 48}};
-    *kernel = kernel_find(index, &key);
+    const int pack = plan->pack;
+    kernel_spec spec;
+    spec_begin(&spec, FAMILY_NORM);
+    team_spec(&spec, plan->team, compute_dtype(args->dtype));
+    spec_dtype(&spec, "T", args->dtype);
+    spec_dtype(&spec, "W", args->parameter_dtype);
+    spec_number(&spec, "REGISTERS", plan->registers, 8);
+    spec_number(&spec, "PACK", pack, 8);
+    spec_follows(&spec, "T_BITS=", pack_type(pack, args->dtype));
+    spec_follows(&spec, "W_BITS=", pack_type(pack, args->parameter_dtype));
+    spec_choice(&spec, "BUILD_", names, which, 4);
+    spec_flag(&spec, "RMS", args->rms);
+    spec_flag(&spec, "HAS_WEIGHT", args->weight);
+    spec_flag(&spec, "HAS_BIAS", args->bias);
+    spec_follows_flag(&spec, "PARTIAL", which == BACKWARD_PARTIAL);
+    if (which == SUM_COLUMNS) {
+        spec_follows_number(&spec, "COLUMN_LANES", COLUMN_LANES);
+        spec_follows_number(&spec, "SLICES", device->type == XPU_DEVICE_CPU ? 1 : 8);
+    }
+    spec_number_if(&spec, plan->length, "LENGTH", plan->length, 32);
+    *kernel = kernel_find(index, &spec);
     if (*kernel) return XPU_SUCCESS;
-
-    char options[400], label[96];
-    int used = team_options(t, compute_dtype(args->dtype), options, sizeof options);
-    used += snprintf(options + used, sizeof options - (size_t)used,
-                     " -DT=%s -DW=%s -DREGISTERS=%d -DPACK=%d -DT_BITS=%s -DW_BITS=%s -DBUILD_%s%s%s%s%s",
-                     dtype_token(args->dtype), dtype_token(args->parameter_dtype), registers, pack,
-                     pack_type(pack, args->dtype), pack_type(pack, args->parameter_dtype), names[which],
-                     args->rms ? " -DRMS" : "", args->weight ? " -DHAS_WEIGHT" : "",
-                     args->bias ? " -DHAS_BIAS" : "", which == BACKWARD_PARTIAL ? " -DPARTIAL" : "");
-    if (which == SUM_COLUMNS)
-        snprintf(options + used, sizeof options - (size_t)used, " -DCOLUMN_LANES=%d -DSLICES=%d",
-                 COLUMN_LANES, device->type == XPU_DEVICE_CPU ? 1 : 8);
-    if (plan->length) snprintf(options + used, sizeof options - (size_t)used, " -DLENGTH=%d", plan->length);
-    snprintf(label, sizeof label, "%s_%s %s", args->rms ? "rms" : "layer", names[which],
-             dtype_token(args->dtype));
-    return kernel_make(
-        index, &key,
-        &(kernel_recipe){.file = "norm_row.cl", .options = options, .name = names[which], .label = label},
-        kernel);
+    return kernel_of_file(index, &spec, "norm_row.cl", names[which], kernel, "%s_%s %s",
+                          args->rms ? "rms" : "layer", names[which], dtype_token(args->dtype));
 }
 
 static xpu_status check(const xpu_device_properties *device, const xpu_row_norm *args) {

@@ -1,5 +1,4 @@
 /* Batch norm and group norm: statistics of sets, a finish a channel or group, application. */
-#include <stdio.h>
 
 #include "kernel.h"
 #include "kernels/norm_plane.h"
@@ -51,28 +50,22 @@ typedef struct call {
 static xpu_status get_kernel(const call *c, plane_kernel which, xpu_kernel **kernel) {
     const xpu_plane_norm *args = c->args;
     const team t = which <= COLUMN_APPLY ? c->team : (team){.lanes = 1};
-    const kernel_key key = {
-        .family = FAMILY_NORM,
-        .word = {(uint64_t)args->dtype | (uint64_t)args->parameter_dtype << 8 |
-                     (uint64_t)args->running_dtype << 16 | (uint64_t)args->saved_dtype << 24 |
-                     (uint64_t)which << 32 | (uint64_t)(args->groups > 0) << 40,
-                 (uint64_t)t.lanes | (uint64_t)t.subgroup << 16 | (uint64_t)c->wide << 20, 1}};
     const int index = xpu_stream_device(c->stream);
-    *kernel = kernel_find(index, &key);
+    kernel_spec spec;
+    spec_begin(&spec, FAMILY_NORM_PLANE);
+    team_spec(&spec, t, compute_dtype(args->dtype));
+    spec_dtype(&spec, "T", args->dtype);
+    spec_dtype(&spec, "W", args->parameter_dtype);
+    spec_dtype(&spec, "RUNNING", args->running_dtype);
+    spec_dtype(&spec, "SAVE", args->saved_dtype);
+    spec_number(&spec, "WIDE", c->wide, 8);
+    spec_follows(&spec, parts[which / 3], "");
+    spec_choice(&spec, "BUILD_", names, which, 8);
+    spec_flag(&spec, "GROUPED", args->groups > 0);
+    *kernel = kernel_find(index, &spec);
     if (*kernel) return XPU_SUCCESS;
-
-    char options[320], label[96];
-    const int used = team_options(t, compute_dtype(args->dtype), options, sizeof options);
-    snprintf(options + used, sizeof options - (size_t)used,
-             " -DT=%s -DW=%s -DRUNNING=%s -DSAVE=%s -DWIDE=%d -D%s -DBUILD_%s%s", dtype_token(args->dtype),
-             dtype_token(args->parameter_dtype), dtype_token(args->running_dtype),
-             dtype_token(args->saved_dtype), c->wide, parts[which / 3], names[which],
-             args->groups ? " -DGROUPED" : "");
-    snprintf(label, sizeof label, "%s %s", names[which], dtype_token(args->dtype));
-    return kernel_make(
-        index, &key,
-        &(kernel_recipe){.file = "norm_plane.cl", .options = options, .name = names[which], .label = label},
-        kernel);
+    return kernel_of_file(index, &spec, "norm_plane.cl", names[which], kernel, "%s %s", names[which],
+                          dtype_token(args->dtype));
 }
 
 static xpu_status launch(call *c, plane_kernel which, xpu_range range) {

@@ -2,7 +2,6 @@
 #include "xpu/ops/optim.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "ops/multi.h"
@@ -30,29 +29,33 @@ static void fill_common(struct multi_params *params, xpu_dtype dtype, const xpu_
     params->number[5] = o->maximize;
 }
 
-/* `flags` says which variant: the options' text, and a number for the key. */
-static xpu_status run(xpu_stream *stream, step_kind kind, xpu_dtype dtype, const char *variant,
-                      unsigned flags, void *rows, int width, int64_t tensors, struct multi_params *params,
-                      unsigned cost) {
+/* What a step may do besides: each has a place of its own in the key, though a kind has only some. */
+typedef struct variant {
+    const char *name[3];
+    bool on[3];
+} variant;
+
+static xpu_status run(xpu_stream *stream, step_kind kind, xpu_dtype dtype, const variant *v, void *rows,
+                      int width, int64_t tensors, struct multi_params *params, unsigned cost) {
     int device = xpu_stream_device(stream);
     if (dtype != XPU_FLOAT32 && dtype != XPU_FLOAT64 && dtype != XPU_FLOAT16 && dtype != XPU_BFLOAT16)
         return op_lacks(names[kind], dtype, NULL);
     multi_shape shape;
     XPU_TRY(multi_shape_of(device, &shape));
-    kernel_key key = {FAMILY_OPTIM, {(uint64_t)kind | (uint64_t)dtype << 8, flags, 0}};
-    xpu_kernel *kernel = kernel_find(device, &key);
+    kernel_spec spec;
+    spec_begin(&spec, FAMILY_OPTIM);
+    multi_spec(&spec, &shape, width);
+    spec_choice(&spec, "STEP_", names, kind, 8);
+    spec_dtype(&spec, "T", dtype);
+    spec_follows_number(&spec, "WIDE", dtype == XPU_FLOAT64);
+    for (int i = 0; v && i < 3; i++) spec_number_if(&spec, v->name[i], v->name[i], v->on[i], 1);
+    xpu_kernel *kernel = kernel_find(device, &spec);
     if (!kernel) {
         const xpu_device_properties *properties;
         XPU_TRY(xpu_device_get_properties(device, &properties));
         if (dtype == XPU_FLOAT64 && !properties->has_fp64) return op_lacks(names[kind], dtype, properties);
-        char options[256], label[32];
-        int n = multi_options(&shape, width, options, sizeof options);
-        snprintf(options + n, sizeof options - (size_t)n, " -DSTEP_%s -DT=%s -DWIDE=%d %s", names[kind],
-                 dtype_token(dtype), dtype == XPU_FLOAT64, variant);
-        snprintf(label, sizeof label, "%s %s", names[kind], dtype_token(dtype));
-        kernel_recipe recipe = {
-            .file = "optim_ref.cl", .options = options, .name = names[kind], .label = label};
-        XPU_TRY(kernel_make(device, &key, &recipe, &kernel));
+        XPU_TRY(kernel_of_file(device, &spec, "optim_ref.cl", names[kind], &kernel, "%s %s", names[kind],
+                               dtype_token(dtype)));
     }
     return multi_launch(stream, kernel, &shape, rows, width, tensors, params, cost);
 }
@@ -65,10 +68,8 @@ xpu_status xpu_adam(xpu_stream *stream, xpu_dtype dtype, xpu_adam_row *rows, int
     fill_common(&params, dtype, &o->step);
     const double own[] = {o->beta1, o->beta2, o->eps, log(o->beta1), log(o->beta2)};
     for (int i = 0; i < 5; i++) params.number[6 + i] = bits(dtype, own[i]);
-    char variant[48];
-    snprintf(variant, sizeof variant, "-DDECOUPLED=%d -DAMSGRAD=%d", o->decoupled, o->amsgrad);
-    return run(stream, ADAM, dtype, variant, (unsigned)o->decoupled | (unsigned)o->amsgrad << 1, rows,
-               WIDTH_OF(xpu_adam_row), count, &params, 8);
+    const variant v = {{"DECOUPLED", "AMSGRAD"}, {o->decoupled, o->amsgrad}};
+    return run(stream, ADAM, dtype, &v, rows, WIDTH_OF(xpu_adam_row), count, &params, 8);
 }
 
 xpu_status xpu_sgd(xpu_stream *stream, xpu_dtype dtype, xpu_sgd_row *rows, int64_t count,
@@ -78,12 +79,8 @@ xpu_status xpu_sgd(xpu_stream *stream, xpu_dtype dtype, xpu_sgd_row *rows, int64
     params.number[6] = bits(dtype, o->momentum);
     params.number[7] = bits(dtype, o->dampening);
     bool momentum = o->momentum != 0;
-    char variant[48];
-    snprintf(variant, sizeof variant, "-DMOMENTUM=%d -DNESTEROV=%d -DFIRST=%d", momentum, o->nesterov,
-             o->first_step);
-    return run(stream, SGD, dtype, variant,
-               (unsigned)momentum | (unsigned)o->nesterov << 1 | (unsigned)o->first_step << 2, rows,
-               WIDTH_OF(xpu_sgd_row), count, &params, 4);
+    const variant v = {{"MOMENTUM", "NESTEROV", "FIRST"}, {momentum, o->nesterov, o->first_step}};
+    return run(stream, SGD, dtype, &v, rows, WIDTH_OF(xpu_sgd_row), count, &params, 4);
 }
 
 xpu_status xpu_adagrad(xpu_stream *stream, xpu_dtype dtype, xpu_adagrad_row *rows, int64_t count,
@@ -92,7 +89,7 @@ xpu_status xpu_adagrad(xpu_stream *stream, xpu_dtype dtype, xpu_adagrad_row *row
     fill_common(&params, dtype, o);
     params.number[6] = bits(dtype, lr_decay);
     params.number[7] = bits(dtype, eps);
-    return run(stream, ADAGRAD, dtype, "", 0, rows, WIDTH_OF(xpu_adagrad_row), count, &params, 6);
+    return run(stream, ADAGRAD, dtype, NULL, rows, WIDTH_OF(xpu_adagrad_row), count, &params, 6);
 }
 
 xpu_status xpu_unscale(xpu_stream *stream, xpu_dtype dtype, xpu_unscale_row *rows, int64_t count,
@@ -100,21 +97,20 @@ xpu_status xpu_unscale(xpu_stream *stream, xpu_dtype dtype, xpu_unscale_row *row
     struct multi_params params;
     params.number[0] = XPU_ADDR(inv_scale);
     params.number[1] = XPU_ADDR(found_inf);
-    return run(stream, UNSCALE, dtype, "", 0, rows, WIDTH_OF(xpu_unscale_row), count, &params, 2);
+    return run(stream, UNSCALE, dtype, NULL, rows, WIDTH_OF(xpu_unscale_row), count, &params, 2);
 }
 
 xpu_status xpu_update_scale(xpu_stream *stream, float *scale, int32_t *growth_tracker, const float *found_inf,
                             double growth, double backoff, int interval) {
     int device = xpu_stream_device(stream);
-    kernel_key key = {FAMILY_OPTIM, {UPDATE_SCALE, 0, 0}};
-    xpu_kernel *kernel = kernel_find(device, &key);
-    if (!kernel) {
-        kernel_recipe recipe = {.file = "optim_ref.cl",
-                                .options = "-DSTEP_update_scale -DT=f32 -DWIDE=0",
-                                .name = "update_scale",
-                                .label = "update_scale"};
-        XPU_TRY(kernel_make(device, &key, &recipe, &kernel));
-    }
+    kernel_spec spec;
+    spec_begin(&spec, FAMILY_SCALE);
+    spec_follows(&spec, "STEP_", "update_scale");
+    spec_follows(&spec, "T=", "f32");
+    spec_follows_number(&spec, "WIDE", 0);
+    xpu_kernel *kernel = kernel_find(device, &spec);
+    if (!kernel)
+        XPU_TRY(kernel_of_file(device, &spec, "optim_ref.cl", "update_scale", &kernel, "update_scale"));
     struct multi_params params = {.number = {XPU_ADDR(scale), XPU_ADDR(growth_tracker), XPU_ADDR(found_inf),
                                              bits(XPU_FLOAT32, growth), bits(XPU_FLOAT32, backoff),
                                              (uint64_t)interval}};

@@ -499,7 +499,7 @@ bool pointwise_read(text *out, const char *written) {
     return true;
 }
 
-static xpu_status make_kernel(int device, const kernel_key *key, const plan *p, xpu_kernel **kernel) {
+static xpu_status make_kernel(int device, const kernel_spec *spec, const plan *p, xpu_kernel **kernel) {
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(device, &properties));
     bool fp64 = dtype_needs_fp64(p->compute);
@@ -530,7 +530,7 @@ static xpu_status make_kernel(int device, const kernel_key *key, const plan *p, 
         status =
             source.failed || label.failed || written.failed
                 ? op_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for the text of kernel %s", p->arity->name)
-                : kernel_make(device, key, &recipe, kernel);
+                : kernel_make(device, spec, &recipe, kernel);
     }
     text_free(&label);
     text_free(&source);
@@ -538,16 +538,23 @@ static xpu_status make_kernel(int device, const kernel_key *key, const plan *p, 
     return status;
 }
 
+/* All of it is in the text, so nothing is an option. */
 static xpu_status find_kernel(int device, const plan *p, xpu_kernel **kernel) {
-    kernel_key key = {.family = FAMILY_POINTWISE};
-    key.word[0] = (uint64_t)p->op | (uint64_t)p->compute << 16 | (uint64_t)p->layout.kind << 24 |
-                  (uint64_t)p->dims << 32 | (uint64_t)p->pack << 40;
-    for (int i = 0; i < p->iter->outputs + p->iter->inputs; i++) {
-        key.word[1] |= ((uint64_t)p->iter->operand[i].dtype << 2 | p->layout.access[i]) << (8 * i);
-        key.word[2] |= (uint64_t)constant_step(p, i) << (4 * i);
+    const int operands = p->iter->outputs + p->iter->inputs;
+    kernel_spec spec;
+    spec_begin(&spec, FAMILY_POINTWISE);
+    spec_pack(&spec, "op", p->op, 16);
+    spec_pack(&spec, "compute", p->compute, 8);
+    spec_pack(&spec, "layout", p->layout.kind, 8);
+    spec_pack(&spec, "dims", p->dims, 8);
+    spec_pack(&spec, "pack", p->pack, 8);
+    for (int i = 0; i < operands; i++) {
+        spec_pack(&spec, "dtype", p->iter->operand[i].dtype, 6);
+        spec_pack(&spec, "access", p->layout.access[i], 2);
+        spec_pack(&spec, "step", constant_step(p, i), 4);
     }
-    *kernel = kernel_find(device, &key);
-    return *kernel ? XPU_SUCCESS : make_kernel(device, &key, p, kernel);
+    *kernel = kernel_find(device, &spec);
+    return *kernel ? XPU_SUCCESS : make_kernel(device, &spec, p, kernel);
 }
 
 /* --- launch --- */

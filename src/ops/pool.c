@@ -1,7 +1,5 @@
 #include "xpu/ops/pool.h"
 
-#include <stdio.h>
-
 #include "kernel.h"
 #include "kernels/pool.h"
 #include "team.h"
@@ -17,27 +15,26 @@ typedef struct plan {
 } plan;
 
 static xpu_status get_kernel(int device, const xpu_pool *args, const plan *plan, xpu_kernel **kernel) {
-    const kernel_key key = {.family = FAMILY_POOL,
-                            .word = {(uint64_t)args->dtype | (uint64_t)plan->backward << 8 |
-                                         (uint64_t)plan->planes << 9 | (uint64_t)args->maximum << 11 |
-                                         (uint64_t)args->adaptive << 12 | (uint64_t)args->channels_last << 13,
-                                     (uint64_t)plan->apart}};
-    *kernel = kernel_find(device, &key);
-    if (*kernel) return XPU_SUCCESS;
     static const char *const names[2][2] = {{"pool_forward", "pool_forward_planes"},
                                             {"pool_backward", "pool_backward_planes"}};
     const char *name = names[plan->backward][plan->planes];
-    char options[256], label[64];
-    int used = snprintf(options, sizeof options, "-DT=%s -DACC=%s -DBLOCK=%d%s%s%s -DBUILD_%s",
-                        dtype_token(args->dtype), args->dtype == XPU_FLOAT64 ? "double" : "float", BLOCK,
-                        args->maximum ? " -DMAXIMUM" : "", args->adaptive ? " -DADAPTIVE" : "",
-                        args->channels_last ? " -DLAST" : "", name);
-    if (plan->apart) snprintf(options + used, sizeof options - (size_t)used, " -DAPART=%d", plan->apart);
-    snprintf(label, sizeof label, "%s_%s%s %s", args->maximum ? "max" : "average",
-             args->adaptive ? "adaptive_" : "", name, dtype_token(args->dtype));
-    return kernel_make(device, &key,
-                       &(kernel_recipe){.file = "pool.cl", .options = options, .name = name, .label = label},
-                       kernel);
+    kernel_spec spec;
+    spec_begin(&spec, FAMILY_POOL);
+    spec_dtype(&spec, "T", args->dtype);
+    spec_follows(&spec, "ACC=", args->dtype == XPU_FLOAT64 ? "double" : "float");
+    spec_follows_number(&spec, "BLOCK", BLOCK);
+    spec_flag(&spec, "MAXIMUM", args->maximum);
+    spec_flag(&spec, "ADAPTIVE", args->adaptive);
+    spec_flag(&spec, "LAST", args->channels_last);
+    spec_pack(&spec, "backward", plan->backward, 1);
+    spec_pack(&spec, "planes", plan->planes, 1);
+    spec_follows(&spec, "BUILD_", name);
+    spec_number_if(&spec, plan->apart, "APART", plan->apart, 32);
+    *kernel = kernel_find(device, &spec);
+    if (*kernel) return XPU_SUCCESS;
+    return kernel_of_file(device, &spec, "pool.cl", name, kernel, "%s_%s%s %s",
+                          args->maximum ? "max" : "average", args->adaptive ? "adaptive_" : "", name,
+                          dtype_token(args->dtype));
 }
 
 /* What a processor gives to one work-item: a plane, or some channels of a batch entry. */

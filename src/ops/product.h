@@ -13,6 +13,10 @@ static inline int64_t tiles(int64_t length, int size) { return (length + size - 
 
 /* "-DT=bf16 -DCOMPLEX_T=0 -DFLOAT_T=1 -DDOUBLE_T=0" */
 const char *product_dtype_options(xpu_dtype dtype);
+static inline void product_spec(kernel_spec *spec, xpu_dtype dtype) {
+    spec_pack(spec, "T", dtype, 8);
+    spec_follows_options(spec, product_dtype_options(dtype));
+}
 /* Bytes of an accumulator. */
 size_t product_sum_size(xpu_dtype dtype);
 /* The bits of a scalar in the accumulator's type. */

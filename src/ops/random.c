@@ -2,7 +2,6 @@
 #include "xpu/ops/random.h"
 
 #include <float.h>
-#include <stdio.h>
 
 #include "kernels/random.h"
 #include "ops/iter.h"
@@ -32,8 +31,8 @@ static bool contiguous(const xpu_iter *iter) {
     return true;
 }
 
-static xpu_status make_kernel(int device, const kernel_key *key, const xpu_iter *iter, const draw *d,
-                              bool strided, xpu_kernel **kernel) {
+static xpu_status make_kernel(int device, const kernel_spec *spec, const xpu_iter *iter, const draw *d,
+                              xpu_kernel **kernel) {
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(device, &properties));
     int operands = iter->outputs + iter->inputs;
@@ -42,25 +41,25 @@ static xpu_status make_kernel(int device, const kernel_key *key, const xpu_iter 
     if (fp64 && !properties->has_fp64)
         return op_fail(XPU_ERROR_NOT_SUPPORTED, "random numbers: %s has no 64-bit floating point",
                        properties->name);
-    char options[160], label[64];
-    snprintf(options, sizeof options, "-DDIST=%s -DOUT=%s -DOUT_%s -DIN=%s%s%s", kinds[d->kind],
-             dtype_token(iter->operand[0].dtype), dtype_token(iter->operand[0].dtype),
-             dtype_token(iter->operand[operands - 1].dtype), strided ? " -DSTRIDED" : "",
-             d->wide ? " -DWIDE" : "");
-    snprintf(label, sizeof label, "random %s ->%s", kinds[d->kind], dtype_token(iter->operand[0].dtype));
-    kernel_recipe recipe = {.file = "random.cl", .options = options, .name = "random", .label = label};
-    return kernel_make(device, key, &recipe, kernel);
+    return kernel_of_file(device, spec, "random.cl", "random", kernel, "random %s ->%s", kinds[d->kind],
+                          dtype_token(iter->operand[0].dtype));
 }
 
 static xpu_status launch(xpu_stream *stream, const xpu_iter *iter, const draw *d) {
     bool strided = !contiguous(iter);
     int operands = iter->outputs + iter->inputs, device = xpu_stream_device(stream);
     size_t count = (size_t)xpu_iter_numel(iter);
-    kernel_key key = {.family = FAMILY_RANDOM,
-                      .word = {(uint64_t)d->kind | (uint64_t)d->wide << 8 | (uint64_t)strided << 9}};
-    for (int i = 0; i < operands; i++) key.word[1] |= (uint64_t)iter->operand[i].dtype << (8 * i);
-    xpu_kernel *kernel = kernel_find(device, &key);
-    if (!kernel) XPU_TRY(make_kernel(device, &key, iter, d, strided, &kernel));
+    const xpu_dtype out = iter->operand[0].dtype;
+    kernel_spec spec;
+    spec_begin(&spec, FAMILY_RANDOM);
+    spec_choice(&spec, "DIST=", kinds, d->kind, 8);
+    spec_dtype(&spec, "OUT", out);
+    spec_follows(&spec, "OUT_", dtype_token(out));
+    spec_dtype(&spec, "IN", iter->operand[operands - 1].dtype);
+    spec_flag(&spec, "STRIDED", strided);
+    spec_flag(&spec, "WIDE", d->wide);
+    xpu_kernel *kernel = kernel_find(device, &spec);
+    if (!kernel) XPU_TRY(make_kernel(device, &spec, iter, d, &kernel));
     random_params params = {.seed = d->seed,
                             .counter = d->counter,
                             .count = count,

@@ -143,6 +143,8 @@ static bool is_dense(const shape *s, const xpu_iter *iter) {
 /* --- the launch --- */
 
 typedef enum entry { ENTRY_ROWS, ENTRY_SHORT_ROWS, ENTRY_COLUMNS, ENTRY_POINTS, ENTRY_PARTIALS } entry;
+static const char *const entries[] = {"reduce_rows", "reduce_short_rows", "reduce_columns", "reduce_points",
+                                      "reduce_partials"};
 
 #define SUBGROUP 16
 #define MAX_LOCAL 256
@@ -274,20 +276,6 @@ static void make_plan(const shape *s, const xpu_device_properties *device, acc_k
     }
 }
 
-static kernel_key key_of(xpu_reduction reduction, const xpu_iter *iter, entry entry, const plan *plan) {
-    xpu_dtype second = iter->outputs == 2 ? iter->operand[1].dtype : XPU_BOOL;
-    kernel_key key = {FAMILY_REDUCE,
-                      {(uint64_t)reduction | (uint64_t)entry << 16 | (uint64_t)plan->columns << 20 |
-                           (uint64_t)plan->local << 24 | (uint64_t)plan->subgroups << 40 |
-                           (uint64_t)plan->contiguous << 41 | (uint64_t)plan->wide << 42 |
-                           (uint64_t)plan->dense << 43 | (uint64_t)plan->kept << 48 |
-                           (uint64_t)plan->outer << 56,
-                       (uint64_t)iter->operand[iter->outputs].dtype | (uint64_t)iter->operand[0].dtype << 8 |
-                           (uint64_t)second << 16,
-                       (uint64_t)plan->pack | (uint64_t)plan->length << 8}};
-    return key;
-}
-
 static const char formulas[] =
     "static inline acc reduce_identity(void) { return %s; }\n"
     "#ifdef NAN_APART\n"
@@ -321,54 +309,68 @@ bool reduce_read(text *out, const char *written) {
     return false;
 }
 
+static void describe(kernel_spec *spec, xpu_reduction reduction, const xpu_iter *iter, entry entry,
+                     const plan *plan) {
+    static const char *const kinds[] = {"one", "pair", "indexed", "welford"};
+    const struct row *row = &table[reduction];
+    const xpu_dtype in = iter->operand[iter->outputs].dtype, out = iter->operand[0].dtype;
+    const struct computed a = computed_in(row->type, in, out);
+    spec_begin(spec, FAMILY_REDUCE);
+    spec_pack(spec, "reduction", reduction, 8);
+    spec_dtype(spec, "IN", in);
+    spec_dtype(spec, "OUT0", out);
+    spec_dtype(spec, "OUT1", iter->outputs == 2 ? iter->operand[1].dtype : XPU_BOOL);
+    spec_follows(spec, "A=", a.type);
+    spec_follows(spec, "KIND_", kinds[row->kind]);
+    spec_pack(spec, "IDX", plan->wide, 1);
+    spec_follows(spec, "IDX=", plan->wide ? "long" : "int");
+    spec_number(spec, "LOCAL", plan->local, 16);
+    spec_follows_number(spec, "LANES", SUBGROUP);
+    spec_number(spec, "KEPT", plan->kept, 8);
+    spec_number(spec, "OUTER", plan->outer, 8);
+    spec_choice(spec, "BUILD_", entries, entry, 4);
+    spec_follows_flag(spec, "A_FLOAT", a.class == 'f');
+    spec_follows_flag(spec, "A_COMPLEX", a.class == 'c');
+    spec_follows_flag(spec, "A_SIGNED", a.class == 'i');
+    spec_follows_flag(spec, "A_DOUBLE", a.type[0] == 'd');
+    spec_follows_flag(spec, "IN_FLOAT", computed[in].class == 'f');
+    spec_follows_flag(spec, "IN_COMPLEX", computed[in].class == 'c');
+    spec_flag(spec, "SECOND", iter->outputs == 2);
+    spec_flag(spec, "CONTIGUOUS", plan->contiguous);
+    spec_flag(spec, "DENSE", plan->dense);
+    spec_number_if(spec, entry == ENTRY_COLUMNS, "COLUMNS", plan->columns, 8);
+    spec_number_if(spec, plan->pack > 1, "PACK", plan->pack, 8);
+    spec_follows(spec, "PACK_BITS=", plan->pack > 1 ? "uint4" : NULL);
+    spec_follows_flag(spec, "POINTS", entry == ENTRY_POINTS);
+    spec_pack(spec, "subgroups", plan->subgroups, 1); /* another file */
+    spec_follows_flag(spec, "NAN_APART",
+                      plan->subgroups && is_extreme(reduction) && computed[in].class == 'f');
+    spec_number_if(spec, plan->length, "LENGTH", plan->length, 16);
+}
+
 static xpu_status find_kernel(int device, xpu_reduction reduction, const xpu_iter *iter, entry entry,
                               const plan *plan, xpu_kernel **kernel) {
-    static const char *const kinds[] = {"one", "pair", "indexed", "welford"};
-    static const char *const entries[] = {"reduce_rows", "reduce_short_rows", "reduce_columns",
-                                          "reduce_points", "reduce_partials"};
-    kernel_key key = key_of(reduction, iter, entry, plan);
-    *kernel = kernel_find(device, &key);
+    kernel_spec spec;
+    describe(&spec, reduction, iter, entry, plan);
+    *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
 
     const struct row *row = &table[reduction];
-    xpu_dtype in = iter->operand[iter->outputs].dtype, out = iter->operand[0].dtype;
-    xpu_dtype second = iter->outputs == 2 ? iter->operand[1].dtype : XPU_BOOL;
-    struct computed a = computed_in(row->type, in, out);
-    char options[512], written[64], label[96];
-    snprintf(options, sizeof options,
-             "-DIN=%s -DOUT0=%s -DOUT1=%s -DA=%s -DKIND_%s -DIDX=%s -DLOCAL=%d -DLANES=%d -DKEPT=%d "
-             "-DOUTER=%d -DBUILD_%s%s%s%s%s%s%s%s%s%s",
-             dtype_token(in), dtype_token(out), dtype_token(second), a.type, kinds[row->kind],
-             plan->wide ? "long" : "int", plan->local, SUBGROUP, plan->kept, plan->outer, entries[entry],
-             a.class == 'f' ? " -DA_FLOAT" : "", a.class == 'c' ? " -DA_COMPLEX" : "",
-             a.class == 'i' ? " -DA_SIGNED" : "", a.type[0] == 'd' ? " -DA_DOUBLE" : "",
-             computed[in].class == 'f' ? " -DIN_FLOAT" : "", computed[in].class == 'c' ? " -DIN_COMPLEX" : "",
-             iter->outputs == 2 ? " -DSECOND" : "", plan->contiguous ? " -DCONTIGUOUS" : "",
-             plan->dense ? " -DDENSE" : "");
-    if (entry == ENTRY_COLUMNS)
-        snprintf(options + strlen(options), sizeof options - strlen(options), " -DCOLUMNS=%d", plan->columns);
-    if (plan->pack > 1)
-        snprintf(options + strlen(options), sizeof options - strlen(options), " -DPACK=%d -DPACK_BITS=uint4",
-                 plan->pack);
-    if (entry == ENTRY_POINTS) strcat(options, " -DPOINTS");
-    if (plan->subgroups && is_extreme(reduction) && computed[in].class == 'f')
-        strcat(options, " -DNAN_APART");
-    if (plan->length)
-        snprintf(options + strlen(options), sizeof options - strlen(options), " -DLENGTH=%d", plan->length);
+    char written[64], label[96];
     text source = {0};
     write_formulas(&source, row);
     snprintf(written, sizeof written, "reduce %s", row->name);
-    snprintf(label, sizeof label, "%s %s->%s", row->name, dtype_token(in), dtype_token(out));
+    snprintf(label, sizeof label, "%s %s->%s", row->name, dtype_token(iter->operand[iter->outputs].dtype),
+             dtype_token(iter->operand[0].dtype));
     for (char *c = label; *c; c++) *c = (char)tolower(*c);
     kernel_recipe recipe = {.file = plan->subgroups ? "reduce_sg.cl" : "reduce_ref.cl",
                             .text = source.data,
                             .written = written,
-                            .options = options,
                             .name = entries[entry],
                             .label = label};
     xpu_status status =
         source.failed ? op_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for the text of kernel %s", label)
-                      : kernel_make(device, &key, &recipe, kernel);
+                      : kernel_make(device, &spec, &recipe, kernel);
     text_free(&source);
     return status;
 }

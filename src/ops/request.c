@@ -1,7 +1,6 @@
 /* Requests: recipes as lines of text, "file|kernel|options|label|what the text is written from". */
 #include "xpu/request.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,5 @@
 #include "xpu/ops/resample.h"
 
-#include <stdio.h>
-
 #include "kernel.h"
 #include "kernels/resample.h"
 #include "team.h"
@@ -33,20 +31,19 @@ static xpu_status get_kernel(int device, const xpu_resample *args, xpu_dtype dty
                              xpu_kernel **kernel) {
     static const char *const kinds[] = {"NEAREST", "NEAREST_EXACT", "LINEAR",
                                         "CUBIC",   "REFLECT",       "REPLICATE"};
-    const kernel_key key = {.family = FAMILY_RESAMPLE,
-                            .word = {(uint64_t)dtype | (uint64_t)backward << 8 | (uint64_t)args->kind << 9 |
-                                     (uint64_t)args->channels_last << 16}};
-    *kernel = kernel_find(device, &key);
-    if (*kernel) return XPU_SUCCESS;
     const char *name = backward ? "resample_backward" : "resample_forward";
-    char options[256], label[64];
-    snprintf(options, sizeof options, "-DT=%s -DACC=%s -D%s%s -DBUILD_%s", dtype_token(dtype),
-             dtype == XPU_FLOAT64 || dtype == XPU_COMPLEX128 ? "double" : "float", kinds[args->kind],
-             args->channels_last ? " -DLAST" : "", name);
-    snprintf(label, sizeof label, "%s %s %s", name, kinds[args->kind], dtype_token(dtype));
-    return kernel_make(
-        device, &key,
-        &(kernel_recipe){.file = "resample.cl", .options = options, .name = name, .label = label}, kernel);
+    kernel_spec spec;
+    spec_begin(&spec, FAMILY_RESAMPLE);
+    spec_dtype(&spec, "T", dtype);
+    spec_follows(&spec, "ACC=", dtype == XPU_FLOAT64 || dtype == XPU_COMPLEX128 ? "double" : "float");
+    spec_choice(&spec, "", kinds, args->kind, 4);
+    spec_flag(&spec, "LAST", args->channels_last);
+    spec_pack(&spec, "backward", backward, 1);
+    spec_follows(&spec, "BUILD_", name);
+    *kernel = kernel_find(device, &spec);
+    if (*kernel) return XPU_SUCCESS;
+    return kernel_of_file(device, &spec, "resample.cl", name, kernel, "%s %s %s", name, kinds[args->kind],
+                          dtype_token(dtype));
 }
 
 static xpu_status run(xpu_stream *stream, const xpu_resample *args, bool backward, resample_params *p) {

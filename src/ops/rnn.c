@@ -1,7 +1,5 @@
 #include "xpu/ops/rnn.h"
 
-#include <stdio.h>
-
 #include "kernel.h"
 #include "kernels/rnn.h"
 #include "product.h"
@@ -19,19 +17,16 @@ static xpu_status run(xpu_stream *stream, xpu_dtype dtype, xpu_rnn_kind kind, bo
     const int64_t count = p->rows * p->hidden;
     if (count == 0) return XPU_SUCCESS;
 
-    const kernel_key key = {.family = FAMILY_RNN,
-                            .word = {(uint64_t)dtype | (uint64_t)kind << 8 | (uint64_t)backward << 16}};
-    xpu_kernel *kernel = kernel_find(device, &key);
-    if (!kernel) {
-        char options[64], label[64];
-        snprintf(options, sizeof options, "-DT=%s -D%s", xpu_dtype_name(dtype),
-                 kind == XPU_RNN_LSTM ? "LSTM" : "GRU");
-        snprintf(label, sizeof label, "%s %s", name, xpu_dtype_name(dtype));
-        XPU_TRY(kernel_make(
-            device, &key,
-            &(kernel_recipe){.file = "rnn_ref.cl", .options = options, .name = name, .label = label},
-            &kernel));
-    }
+    kernel_spec spec;
+    spec_begin(&spec, FAMILY_RNN);
+    spec_dtype(&spec, "T", dtype);
+    spec_pack(&spec, "kind", kind, 4);
+    spec_follows(&spec, kind == XPU_RNN_LSTM ? "LSTM" : "GRU", "");
+    spec_pack(&spec, "backward", backward, 1);
+    xpu_kernel *kernel = kernel_find(device, &spec);
+    if (!kernel)
+        XPU_TRY(
+            kernel_of_file(device, &spec, "rnn_ref.cl", name, &kernel, "%s %s", name, xpu_dtype_name(dtype)));
     const xpu_range range = {
         .dims = 1, .groups = {(size_t)((count + 255) / 256)}, .local = {256}, .work = (uint64_t)count * 64};
     return xpu_launch(stream, kernel, &range, p, sizeof *p);

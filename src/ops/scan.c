@@ -55,26 +55,34 @@ bool scan_read(text *out, const char *written) {
 static xpu_status find_kernel(int device, xpu_scan_op op, xpu_dtype in, xpu_dtype out, int row_dims,
                               int local, entry entry, xpu_kernel **kernel) {
     static const char *const entries[] = {"scan_columns", "scan_rows", "scan_totals", "scan_carries"};
-    kernel_key key = {FAMILY_SCAN,
-                      {(uint64_t)op | (uint64_t)in << 8 | (uint64_t)out << 16 | (uint64_t)row_dims << 24 |
-                           (uint64_t)local << 32 | (uint64_t)entry << 48,
-                       0, 0}};
-    *kernel = kernel_find(device, &key);
-    if (*kernel) return XPU_SUCCESS;
     const struct row *row = &table[op];
-    char options[256], written[48], label[64];
-    snprintf(options, sizeof options, "-DIN=%s -DOUT=%s -DA=%s -DROW_DIMS=%d -DLOCAL=%d%s%s%s",
-             dtype_token(in), dtype_token(out), computed[out].type, row_dims, local,
-             computed[out].class == 'f' ? " -DA_FLOAT" : "", computed[out].class == 'c' ? " -DA_COMPLEX" : "",
-             row->indexed ? " -DINDEXED" : "");
+    kernel_spec spec;
+    spec_begin(&spec, FAMILY_SCAN);
+    spec_pack(&spec, "op", op, 8);
+    spec_pack(&spec, "entry", entry, 8);
+    spec_dtype(&spec, "IN", in);
+    spec_dtype(&spec, "OUT", out);
+    spec_follows(&spec, "A=", computed[out].type);
+    spec_number(&spec, "ROW_DIMS", row_dims, 8);
+    spec_number(&spec, "LOCAL", local, 16);
+    spec_follows_flag(&spec, "A_FLOAT", computed[out].class == 'f');
+    spec_follows_flag(&spec, "A_COMPLEX", computed[out].class == 'c');
+    spec_follows_flag(&spec, "INDEXED", row->indexed);
+    *kernel = kernel_find(device, &spec);
+    if (*kernel) return XPU_SUCCESS;
+    char written[48], label[64];
     text source = {0};
     write_functions(&source, row);
     snprintf(written, sizeof written, "scan %s", row->name);
     snprintf(label, sizeof label, "%s %s->%s", row->name, dtype_token(in), dtype_token(out));
-    kernel_recipe recipe = {"scan_ref.cl", source.data, options, entries[entry], label, written};
+    kernel_recipe recipe = {.file = "scan_ref.cl",
+                            .text = source.data,
+                            .name = entries[entry],
+                            .label = label,
+                            .written = written};
     xpu_status status =
         source.failed ? op_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for the text of kernel %s", label)
-                      : kernel_make(device, &key, &recipe, kernel);
+                      : kernel_make(device, &spec, &recipe, kernel);
     text_free(&source);
     return status;
 }

@@ -1,5 +1,4 @@
 /* Elements combined at places that index tensors say. */
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "ops/index_walk.h"
@@ -46,22 +45,37 @@ static blocks plan_blocks(index_walk *walk, bool atomic) {
     return plan;
 }
 
-/* The kernel `entry` of scatter_ref.cl; `variant` tells its builds apart. */
-static xpu_status find_kernel(const index_walk *walk, const accumulation *a, const char *entry,
-                              uint64_t variant, const char *more, xpu_kernel **kernel) {
+typedef enum entry { ENTRY_FIXED, ENTRY_BLOCKS, ENTRY_ATOMIC, ENTRY_KEYS, ENTRY_RUNS } entry;
+typedef struct variant {
+    entry entry;
+    int lanes; /* of ENTRY_BLOCKS, as is the next */
+    bool serial_first;
+} variant;
+
+/* The kernel of scatter_ref.cl. */
+static xpu_status find_kernel(const index_walk *walk, const accumulation *a, variant v, xpu_kernel **kernel) {
     static const char *const names[] = {"set", "add", "mul", "min", "max"};
-    kernel_key key = {FAMILY_SCATTER, {index_key(walk), (uint64_t)a->op | (uint64_t)a->dtype << 8, variant}};
-    *kernel = kernel_find(walk->device, &key);
-    if (*kernel) return XPU_SUCCESS;
-    char options[256], label[48];
+    static const char *const entries[] = {"scatter_fixed", "scatter_blocks", "scatter_atomic", "scatter_keys",
+                                          "scatter_runs"};
+    static const char *const classes[] = {['b'] = "b", ['c'] = "c", ['f'] = "f", ['i'] = "i", ['u'] = "u"};
     const char *token = dtype_token(a->dtype);
-    int n = index_options(walk, options, sizeof options);
-    snprintf(options + n, sizeof options - (size_t)n,
-             " -DT=%s -DT_%s -DKIND_%c -DSIZE=%zu -DOP=%d -DATOMIC=%d%s", token, token, class_of[a->dtype],
-             xpu_dtype_size(a->dtype), (int)a->op, a->atomic, more);
-    snprintf(label, sizeof label, "scatter_%s %s", names[a->op], token);
-    kernel_recipe recipe = {.file = "scatter_ref.cl", .options = options, .name = entry, .label = label};
-    return kernel_make(walk->device, &key, &recipe, kernel);
+    kernel_spec spec;
+    spec_begin(&spec, FAMILY_SCATTER);
+    index_spec(&spec, walk);
+    spec_dtype(&spec, "T", a->dtype);
+    spec_follows(&spec, "T_", token);
+    spec_follows(&spec, "KIND_", classes[(int)class_of[a->dtype]]);
+    spec_follows_number(&spec, "SIZE", (int64_t)xpu_dtype_size(a->dtype));
+    spec_number(&spec, "OP", a->op, 8);
+    spec_bool(&spec, "ATOMIC", a->atomic);
+    spec_pack(&spec, "entry", v.entry, 4);
+    if (v.entry == ENTRY_KEYS || v.entry == ENTRY_RUNS) spec_follows_number(&spec, "SORTED", 1);
+    spec_number_if(&spec, v.lanes, "ROW_LANES", v.lanes, 16);
+    spec_number_if(&spec, v.lanes, "SERIAL_FIRST", v.serial_first, 1);
+    *kernel = kernel_find(walk->device, &spec);
+    if (*kernel) return XPU_SUCCESS;
+    return kernel_of_file(walk->device, &spec, "scatter_ref.cl", entries[v.entry], kernel, "scatter_%s %s",
+                          names[a->op], token);
 }
 
 /* --- in order, on GPUs --- */
@@ -105,8 +119,8 @@ static xpu_range over(size_t x, size_t y, size_t z, const xpu_device_properties 
 static xpu_status combine_sorted(xpu_stream *stream, index_walk *walk, const accumulation *a) {
     struct index_params *p = &walk->params;
     xpu_kernel *write_keys, *combine_runs;
-    XPU_TRY(find_kernel(walk, a, "scatter_keys", 1u << 1, " -DSORTED=1", &write_keys));
-    XPU_TRY(find_kernel(walk, a, "scatter_runs", 1u << 2, " -DSORTED=1", &combine_runs));
+    XPU_TRY(find_kernel(walk, a, (variant){.entry = ENTRY_KEYS}, &write_keys));
+    XPU_TRY(find_kernel(walk, a, (variant){.entry = ENTRY_RUNS}, &combine_runs));
     p->rows = key_rows(walk);
     int64_t size[2] = {p->rows, p->serial}, stride[2] = {p->serial, 1};
     size_t bytes = (size_t)(size[0] * size[1]) * sizeof(int64_t);
@@ -137,16 +151,13 @@ static xpu_status combine(xpu_stream *stream, index_walk *walk, void *context) {
     const accumulation *a = context;
     if (!a->atomic && is_sorted(walk)) return combine_sorted(stream, walk, a);
     blocks plan = plan_blocks(walk, a->atomic);
-    char more[64] = "";
-    if (plan.lanes)
-        snprintf(more, sizeof more, " -DROW_LANES=%d -DSERIAL_FIRST=%d", plan.lanes, plan.serial_first);
+    const variant v = {.entry = a->atomic    ? ENTRY_ATOMIC
+                                : plan.lanes ? ENTRY_BLOCKS
+                                             : ENTRY_FIXED,
+                       .lanes = plan.lanes,
+                       .serial_first = plan.serial_first};
     xpu_kernel *kernel;
-    XPU_TRY(find_kernel(walk, a,
-                        a->atomic    ? "scatter_atomic"
-                        : plan.lanes ? "scatter_blocks"
-                                     : "scatter_fixed",
-                        (uint64_t)a->atomic | (uint64_t)plan.lanes << 8 | (uint64_t)plan.serial_first << 16,
-                        more, &kernel));
+    XPU_TRY(find_kernel(walk, a, v, &kernel));
     xpu_range range =
         plan.lanes ? index_blocks(walk, walk->params.block, (size_t)plan.lanes) : index_range(walk, 8);
     return xpu_launch(stream, kernel, &range, &walk->params, sizeof walk->params);

@@ -1,7 +1,5 @@
 #include "xpu/ops/search.h"
 
-#include <stdio.h>
-
 #include "kernels/search.h"
 #include "ops/iter.h"
 #include "ops/kernel.h"
@@ -16,18 +14,16 @@ static xpu_status run(xpu_stream *stream, xpu_dtype dtype, xpu_dtype out, const 
     if (dtype_is_complex(dtype) || (dtype_needs_fp64(dtype) && !properties->has_fp64))
         return op_lacks("search", dtype, properties);
     if (p->count == 0) return XPU_SUCCESS;
-    const kernel_key key = {FAMILY_SEARCH, {(uint64_t)dtype | (uint64_t)out << 8, 0, 0}};
-    xpu_kernel *kernel = kernel_find(device, &key);
-    if (!kernel) {
-        char options[48], label[48];
-        const char *name = out == MEMBER ? "is_member" : "search";
-        int n = snprintf(options, sizeof options, "-DT=%s", dtype_token(dtype));
-        if (out != MEMBER) snprintf(options + n, sizeof options - (size_t)n, " -DOUT=%s", dtype_token(out));
-        snprintf(label, sizeof label, "%s %s", name, dtype_token(dtype));
-        const kernel_recipe recipe = {
-            .file = "search_ref.cl", .options = options, .name = name, .label = label};
-        XPU_TRY(kernel_make(device, &key, &recipe, &kernel));
-    }
+    const char *name = out == MEMBER ? "is_member" : "search";
+    kernel_spec spec;
+    spec_begin(&spec, FAMILY_SEARCH);
+    spec_dtype(&spec, "T", dtype);
+    spec_pack(&spec, "OUT", out, 8);
+    spec_follows(&spec, "OUT=", out == MEMBER ? NULL : dtype_token(out));
+    xpu_kernel *kernel = kernel_find(device, &spec);
+    if (!kernel)
+        XPU_TRY(
+            kernel_of_file(device, &spec, "search_ref.cl", name, &kernel, "%s %s", name, dtype_token(dtype)));
     const xpu_range range = {1, {(size_t)((p->count + GROUP - 1) / GROUP)}, {GROUP}, (uint64_t)p->count * 60};
     return xpu_launch(stream, kernel, &range, p, sizeof *p);
 }

@@ -1,8 +1,6 @@
 /* Ranks and frequencies: a work-group a row, or several where there are few rows. */
 #include "xpu/ops/select.h"
 
-#include <stdio.h>
-
 #include "kernels/select.h"
 #include "ops/iter.h"
 #include "ops/kernel.h"
@@ -19,21 +17,21 @@ static xpu_status run(xpu_stream *stream, entry entry, int which, xpu_dtype dtyp
     static const char *const names[] = {"select_row",  "select_count", "select_pick",
                                         "select_find", "select_store", "mode_row"};
     const int device = xpu_stream_device(stream);
-    const kernel_key key = {FAMILY_SELECT,
-                            {(uint64_t)dtype | (uint64_t)entry << 8 | (uint64_t)which << 16, 0, 0}};
-    xpu_kernel *kernel = kernel_find(device, &key);
-    if (!kernel) {
-        char options[128], label[48];
-        const char class = dtype_class(dtype);
-        snprintf(options, sizeof options, "-DT=%s -DLOCAL=%d -DBITS=%zu -DWHICH=%d -DBUILD_%s%s%s",
-                 dtype_token(dtype), GROUP, 8 * xpu_dtype_size(dtype), which,
-                 entry == MODE ? "mode" : "select", class == DTYPE_CLASS_FLOAT ? " -DT_FLOAT" : "",
-                 class == DTYPE_CLASS_SIGNED ? " -DSIGNED" : "");
-        snprintf(label, sizeof label, "%s %s", names[entry], dtype_token(dtype));
-        const kernel_recipe recipe = {
-            .file = "select_ref.cl", .options = options, .name = names[entry], .label = label};
-        XPU_TRY(kernel_make(device, &key, &recipe, &kernel));
-    }
+    const char class = dtype_class(dtype);
+    kernel_spec spec;
+    spec_begin(&spec, FAMILY_SELECT);
+    spec_dtype(&spec, "T", dtype);
+    spec_follows_number(&spec, "LOCAL", GROUP);
+    spec_follows_number(&spec, "BITS", 8 * (int64_t)xpu_dtype_size(dtype));
+    spec_number(&spec, "WHICH", which, 8);
+    spec_pack(&spec, "entry", entry, 8);
+    spec_follows(&spec, "BUILD_", entry == MODE ? "mode" : "select");
+    spec_follows_flag(&spec, "T_FLOAT", class == DTYPE_CLASS_FLOAT);
+    spec_follows_flag(&spec, "SIGNED", class == DTYPE_CLASS_SIGNED);
+    xpu_kernel *kernel = kernel_find(device, &spec);
+    if (!kernel)
+        XPU_TRY(kernel_of_file(device, &spec, "select_ref.cl", names[entry], &kernel, "%s %s", names[entry],
+                               dtype_token(dtype)));
     const xpu_range range = {1, {(size_t)groups}, {GROUP}, (uint64_t)work};
     return xpu_launch(stream, kernel, &range, p, sizeof *p);
 }

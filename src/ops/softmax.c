@@ -1,7 +1,5 @@
 #include "xpu/ops/softmax.h"
 
-#include <stdio.h>
-
 #include "kernel.h"
 #include "kernels/softmax.h"
 #include "team.h"
@@ -95,46 +93,46 @@ static plan make_plan(const xpu_device_properties *device, const xpu_softmax *ar
 
 static xpu_status get_kernel(int device, const xpu_softmax *args, const plan *p, bool finish,
                              xpu_kernel **kernel) {
-    const kernel_key key = {
-        .family = FAMILY_SOFTMAX,
-        .word = {(uint64_t)args->input_dtype | (uint64_t)args->output_dtype << 8 |
-                     (uint64_t)args->logarithm << 16 | (uint64_t)(args->mask != NULL) << 17 |
-                     (uint64_t)p->backward << 18 | (uint64_t)finish << 19 | (uint64_t)p->variant << 20,
-                 (uint64_t)p->team.lanes | (uint64_t)p->team.subgroup << 16 | (uint64_t)p->registers << 20 |
-                     (uint64_t)p->pack << 32 | (uint64_t)p->team.teams << 40,
-                 (uint64_t)(p->keep + 1) | (uint64_t)p->length << 32}};
-    *kernel = kernel_find(device, &key);
-    if (*kernel) return XPU_SUCCESS;
-
+    static const char *const names[2][5] = {{[ROWS] = "softmax_rows",
+                                             [COLUMNS] = "softmax_columns",
+                                             [FLAT_COLUMNS] = "softmax_columns",
+                                             [TILES] = "softmax_tiles",
+                                             [CHUNKS] = "softmax_parts"},
+                                            {[ROWS] = "softmax_backward_rows",
+                                             [COLUMNS] = "softmax_backward_columns",
+                                             [FLAT_COLUMNS] = "softmax_backward_columns",
+                                             [TILES] = "softmax_backward_tiles",
+                                             [CHUNKS] = "softmax_backward_parts"}};
     const xpu_dtype in = p->backward ? args->output_dtype : args->input_dtype;
     const xpu_dtype out = p->backward ? args->input_dtype : args->output_dtype;
-    char options[400], name[64], label[96];
-    int used = team_options(p->team.lanes ? p->team : (team){.lanes = 1}, compute_dtype(in), options,
-                            sizeof options);
-    used += snprintf(options + used, sizeof options - (size_t)used,
-                     " -DIN=%s -DOUT=%s -DREGISTERS=%d -DPACK=%d -DIN_BITS=%s -DOUT_BITS=%s%s%s%s%s",
-                     dtype_token(in), dtype_token(out), p->registers, p->pack ? p->pack : 1,
-                     pack_type(p->pack, in), pack_type(p->pack, out), args->logarithm ? " -DLOG" : "",
-                     args->mask ? " -DMASKED" : "", p->variant == FLAT_COLUMNS ? " -DFLAT" : "",
-                     p->keep < 0 ? " -DKEEP_IN_RESULT" : "");
-    if (in == XPU_BFLOAT16 && out == XPU_BFLOAT16)
-        used += snprintf(options + used, sizeof options - (size_t)used, " -DOWN_BF16");
-    if (p->keep > 0)
-        used += snprintf(options + used, sizeof options - (size_t)used, " -DKEEP_LENGTH=%d", p->keep);
-    if (p->length) used += snprintf(options + used, sizeof options - (size_t)used, " -DLENGTH=%d", p->length);
-    if (p->variant >= TILES) used += snprintf(options + used, sizeof options - (size_t)used, " -DTILES");
-    static const char *const names[] = {[ROWS] = "rows",
-                                        [COLUMNS] = "columns",
-                                        [FLAT_COLUMNS] = "columns",
-                                        [TILES] = "tiles",
-                                        [CHUNKS] = "parts"};
-    snprintf(name, sizeof name, "softmax_%s%s", p->backward ? "backward_" : "",
-             finish ? "finish" : names[p->variant]);
-    snprintf(options + used, sizeof options - (size_t)used, " -DBUILD_%s", name);
-    snprintf(label, sizeof label, "%s%s %s", args->logarithm ? "log_" : "", name, dtype_token(in));
-    return kernel_make(
-        device, &key,
-        &(kernel_recipe){.file = "softmax.cl", .options = options, .name = name, .label = label}, kernel);
+    const char *name = !finish       ? names[p->backward][p->variant]
+                       : p->backward ? "softmax_backward_finish"
+                                     : "softmax_finish";
+    kernel_spec spec;
+    spec_begin(&spec, FAMILY_SOFTMAX);
+    team_spec(&spec, p->team.lanes ? p->team : (team){.lanes = 1}, compute_dtype(in));
+    spec_dtype(&spec, "IN", in);
+    spec_dtype(&spec, "OUT", out);
+    spec_number(&spec, "REGISTERS", p->registers, 8);
+    spec_number(&spec, "PACK", p->pack ? p->pack : 1, 8);
+    spec_follows(&spec, "IN_BITS=", pack_type(p->pack, in));
+    spec_follows(&spec, "OUT_BITS=", pack_type(p->pack, out));
+    spec_flag(&spec, "LOG", args->logarithm);
+    spec_flag(&spec, "MASKED", args->mask);
+    spec_pack(&spec, "variant", p->variant, 4);
+    spec_follows_flag(&spec, "FLAT", p->variant == FLAT_COLUMNS);
+    spec_flag(&spec, "KEEP_IN_RESULT", p->keep < 0);
+    spec_follows_flag(&spec, "OWN_BF16", in == XPU_BFLOAT16 && out == XPU_BFLOAT16);
+    spec_number_if(&spec, p->keep > 0, "KEEP_LENGTH", p->keep > 0 ? p->keep : 0, 32);
+    spec_number_if(&spec, p->length, "LENGTH", p->length, 32);
+    spec_follows_flag(&spec, "TILES", p->variant >= TILES);
+    spec_pack(&spec, "backward", p->backward, 1);
+    spec_pack(&spec, "finish", finish, 1);
+    spec_follows(&spec, "BUILD_", name);
+    *kernel = kernel_find(device, &spec);
+    if (*kernel) return XPU_SUCCESS;
+    return kernel_of_file(device, &spec, "softmax.cl", name, kernel, "%s%s %s", args->logarithm ? "log_" : "",
+                          name, dtype_token(in));
 }
 
 /* `columns` columns in tiles, each of one outer. Chunks take two launches, and memory for what they find. */

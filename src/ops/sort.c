@@ -2,7 +2,6 @@
  */
 #include "xpu/ops/sort.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "kernels/sort.h"
@@ -26,19 +25,18 @@ static char class_of(xpu_dtype dtype) {
 static xpu_status find_kernel(int device, xpu_dtype dtype, bool descending, int row_dims, int local,
                               entry entry, xpu_kernel **kernel) {
     static const char *const entries[] = {"sort_tiles", "sort_merge", "sort_store"};
-    kernel_key key = {FAMILY_SORT,
-                      {(uint64_t)dtype | (uint64_t)descending << 8 | (uint64_t)row_dims << 16 |
-                           (uint64_t)local << 24 | (uint64_t)entry << 48,
-                       0, 0}};
-    *kernel = kernel_find(device, &key);
+    kernel_spec spec;
+    spec_begin(&spec, FAMILY_SORT);
+    spec_dtype(&spec, "T", dtype);
+    spec_number(&spec, "ROW_DIMS", row_dims, 8);
+    spec_number(&spec, "LOCAL", local, 24);
+    spec_follows_flag(&spec, "T_FLOAT", class_of(dtype) == 'f');
+    spec_flag(&spec, "DESCENDING", descending);
+    spec_pack(&spec, "entry", entry, 8);
+    *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
-    char options[128], label[48];
-    snprintf(options, sizeof options, "-DT=%s -DROW_DIMS=%d -DLOCAL=%d%s%s", dtype_token(dtype), row_dims,
-             local, class_of(dtype) == 'f' ? " -DT_FLOAT" : "", descending ? " -DDESCENDING" : "");
-    snprintf(label, sizeof label, "%s %s", entries[entry], dtype_token(dtype));
-    kernel_recipe recipe = {
-        .file = "sort_ref.cl", .options = options, .name = entries[entry], .label = label};
-    return kernel_make(device, &key, &recipe, kernel);
+    return kernel_of_file(device, &spec, "sort_ref.cl", entries[entry], kernel, "%s %s", entries[entry],
+                          dtype_token(dtype));
 }
 
 static xpu_status check(const xpu_tensor *values, const xpu_tensor *indices, const xpu_tensor *in, int dim,

@@ -1,7 +1,5 @@
 #include "xpu/ops/sparse.h"
 
-#include <stdio.h>
-
 #include "iter.h"
 #include "kernel.h"
 #include "kernels/sparse.h"
@@ -11,17 +9,20 @@ typedef enum entry { ENTRY_KEYS, ENTRY_SEARCH, ENTRY_REDUCE, ENTRY_PRODUCT } ent
 
 #define GROUP 64
 
-static xpu_status find_kernel(int device, entry entry, uint64_t word, const char *options,
-                              const char *label_dtype, xpu_kernel **kernel) {
-    static const char *const names[] = {"sparse_keys", "sparse_search", "sparse_reduce", "sparse_product"};
-    const kernel_key key = {.family = FAMILY_SPARSE, .word = {word, entry}};
-    *kernel = kernel_find(device, &key);
+static const char *const names[] = {"sparse_keys", "sparse_search", "sparse_reduce", "sparse_product"};
+
+static void begin(kernel_spec *spec, entry entry) {
+    static const char *const builds[] = {"KEYS", "SEARCH", "REDUCE", "PRODUCT"};
+    spec_begin(spec, FAMILY_SPARSE);
+    spec_choice(spec, "", builds, entry, 4);
+}
+
+static xpu_status find_kernel(int device, const kernel_spec *spec, entry entry, xpu_dtype label,
+                              xpu_kernel **kernel) {
+    *kernel = kernel_find(device, spec);
     if (*kernel) return XPU_SUCCESS;
-    char label[48];
-    snprintf(label, sizeof label, "%s %s", names[entry], label_dtype);
-    const kernel_recipe recipe = {
-        .file = "sparse_ref.cl", .options = options, .name = names[entry], .label = label};
-    return kernel_make(device, &key, &recipe, kernel);
+    return kernel_of_file(device, spec, "sparse_ref.cl", names[entry], kernel, "%s %s", names[entry],
+                          dtype_token(label));
 }
 
 static xpu_range over(int64_t count, uint64_t work) {
@@ -52,8 +53,10 @@ xpu_status xpu_sparse_keys(xpu_stream *stream, const xpu_tensor *indices, const 
                                    .dims = indices->size[0]};
     for (int d = 0; d < p.dims; d++) p.step[d] = step[d];
     if (p.count == 0) return XPU_SUCCESS;
+    kernel_spec spec;
+    begin(&spec, ENTRY_KEYS);
     xpu_kernel *kernel;
-    XPU_TRY(find_kernel(xpu_stream_device(stream), ENTRY_KEYS, 0, "-DKEYS", "i64", &kernel));
+    XPU_TRY(find_kernel(xpu_stream_device(stream), &spec, ENTRY_KEYS, XPU_INT64, &kernel));
     const xpu_range range = over(p.count, (uint64_t)(p.count * p.dims) * 4);
     return xpu_launch(stream, kernel, &range, &p, sizeof p);
 }
@@ -62,13 +65,12 @@ xpu_status xpu_sparse_search(xpu_stream *stream, const xpu_sparse_search_args *a
     if (!is_index(a->dtype) || !is_index(a->place_dtype))
         return op_fail(XPU_ERROR_NOT_SUPPORTED, "sparse tensor: indices are i32 or i64");
     if (a->count == 0) return XPU_SUCCESS;
-    char options[64];
-    snprintf(options, sizeof options, "-DSEARCH -DI=%s -DO=%s", dtype_token(a->dtype),
-             dtype_token(a->place_dtype));
+    kernel_spec spec;
+    begin(&spec, ENTRY_SEARCH);
+    spec_dtype(&spec, "I", a->dtype);
+    spec_dtype(&spec, "O", a->place_dtype);
     xpu_kernel *kernel;
-    XPU_TRY(find_kernel(xpu_stream_device(stream), ENTRY_SEARCH,
-                        (uint64_t)a->dtype | (uint64_t)a->place_dtype << 8, options, dtype_token(a->dtype),
-                        &kernel));
+    XPU_TRY(find_kernel(xpu_stream_device(stream), &spec, ENTRY_SEARCH, a->dtype, &kernel));
     const struct sparse_search_params p = {.sorted = XPU_ADDR(a->sorted),
                                            .keys = XPU_ADDR(a->keys),
                                            .places = XPU_ADDR(a->places),
@@ -94,13 +96,15 @@ xpu_status xpu_sparse_reduce(xpu_stream *stream, const xpu_sparse_reduce_args *a
     if (maximum && dtype_is_complex(a->dtype))
         return op_fail(XPU_ERROR_NOT_SUPPORTED, "sparse tensor: complex numbers have no maximum");
     if (a->segments * a->width == 0) return XPU_SUCCESS;
-    char options[96];
-    snprintf(options, sizeof options, "-DREDUCE -DT=%s -DKIND_%c -DMAXIMUM=%d%s", dtype_token(a->dtype),
-             dtype_class(a->dtype), maximum, is_wide(a->width) ? " -DWIDE" : "");
+    kernel_spec spec;
+    begin(&spec, ENTRY_REDUCE);
+    spec_dtype(&spec, "T", a->dtype);
+    static const char *const kinds[] = {['b'] = "b", ['c'] = "c", ['f'] = "f", ['i'] = "i", ['u'] = "u"};
+    spec_follows(&spec, "KIND_", kinds[(int)dtype_class(a->dtype)]);
+    spec_bool(&spec, "MAXIMUM", maximum);
+    spec_flag(&spec, "WIDE", is_wide(a->width));
     xpu_kernel *kernel;
-    XPU_TRY(find_kernel(device, ENTRY_REDUCE,
-                        (uint64_t)a->dtype | (uint64_t)maximum << 8 | (uint64_t)is_wide(a->width) << 9,
-                        options, dtype_token(a->dtype), &kernel));
+    XPU_TRY(find_kernel(device, &spec, ENTRY_REDUCE, a->dtype, &kernel));
     const struct sparse_reduce_params p = {.values = XPU_ADDR(a->values),
                                            .places = XPU_ADDR(a->places),
                                            .starts = XPU_ADDR(a->starts),
@@ -120,14 +124,13 @@ xpu_status xpu_sparse_product(xpu_stream *stream, const xpu_sparse_product_args 
     if (!is_index(a->index_dtype))
         return op_fail(XPU_ERROR_NOT_SUPPORTED, "sparse matrix product: indices are i32 or i64");
     if (a->rows * a->width == 0) return XPU_SUCCESS;
-    char options[128];
-    snprintf(options, sizeof options, "-DPRODUCT %s -DI=%s%s", product_dtype_options(a->dtype),
-             dtype_token(a->index_dtype), is_wide(a->width) ? " -DWIDE" : "");
+    kernel_spec spec;
+    begin(&spec, ENTRY_PRODUCT);
+    product_spec(&spec, a->dtype);
+    spec_dtype(&spec, "I", a->index_dtype);
+    spec_flag(&spec, "WIDE", is_wide(a->width));
     xpu_kernel *kernel;
-    XPU_TRY(
-        find_kernel(device, ENTRY_PRODUCT,
-                    (uint64_t)a->dtype | (uint64_t)a->index_dtype << 8 | (uint64_t)is_wide(a->width) << 16,
-                    options, dtype_token(a->dtype), &kernel));
+    XPU_TRY(find_kernel(device, &spec, ENTRY_PRODUCT, a->dtype, &kernel));
     struct sparse_product_params p = {.starts = XPU_ADDR(a->starts),
                                       .columns = XPU_ADDR(a->columns),
                                       .places = XPU_ADDR(a->places),

@@ -1,7 +1,6 @@
 #include "team.h"
 
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -95,10 +94,14 @@ uint32_t team_rows(const xpu_device_properties *device, int64_t length, int64_t 
     return worth < 1 ? 1 : (uint32_t)worth;
 }
 
-int team_options(team t, xpu_dtype compute, char *options, size_t size) {
-    return snprintf(options, size, "-DLANES=%d -DTEAMS=%d%s%s", t.lanes, t.teams ? t.teams : 1,
-                    t.subgroup ? " -DTEAM_SUBGROUP" : "",
-                    compute == XPU_FLOAT64 ? " -DACC=double -DACC_IS_DOUBLE" : " -DACC=float");
+void team_spec(kernel_spec *spec, team t, xpu_dtype compute) {
+    const bool wide = compute == XPU_FLOAT64;
+    spec_number(spec, "LANES", t.lanes, 16);
+    spec_number(spec, "TEAMS", t.teams ? t.teams : 1, 8);
+    spec_flag(spec, "TEAM_SUBGROUP", t.subgroup);
+    spec_pack(spec, "ACC", wide, 1);
+    spec_follows(spec, "ACC=", wide ? "double" : "float");
+    spec_follows_flag(spec, "ACC_IS_DOUBLE", wide);
 }
 
 xpu_range team_range(team t, uint64_t teams, uint64_t work) {

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 
+#include "ops/spec.h"
 #include "xpu/device.h"
 #include "xpu/ops.h"
 #include "xpu/plans.h"
@@ -38,9 +39,9 @@ const char *pack_type(int pack, xpu_dtype dtype);
  * processor gets work-groups that are worth starting. */
 uint32_t team_rows(const xpu_device_properties *device, int64_t length, int64_t rows);
 
-/* Writes "-DLANES=16 -DTEAM_SUBGROUP" (and ACC for `compute`, XPU_FLOAT32 or XPU_FLOAT64) into `options`;
- * returns the length. */
-int team_options(team t, xpu_dtype compute, char *options, size_t size);
+/* The team's facts: -DLANES=16 -DTEAMS=1 -DTEAM_SUBGROUP, and ACC for `compute`, XPU_FLOAT32 or XPU_FLOAT64.
+ */
+void team_spec(kernel_spec *spec, team t, xpu_dtype compute);
 
 /* A range of that many teams; `work` is the whole launch's. */
 xpu_range team_range(team t, uint64_t teams, uint64_t work);

@@ -1,8 +1,6 @@
 /* Different rows: sorting them by comparison, numbering them, storing one of each. */
 #include "xpu/ops/unique.h"
 
-#include <stdio.h>
-
 #include "kernels/unique.h"
 #include "ops/iter.h"
 #include "ops/kernel.h"
@@ -18,17 +16,16 @@ static xpu_status run(xpu_stream *stream, entry entry, xpu_dtype dtype, const un
     static const char *const names[] = {"unique_tiles", "unique_merge", "unique_widen",
                                         "unique_heads", "unique_store", "unique_counts"};
     const int device = xpu_stream_device(stream);
-    const kernel_key key = {FAMILY_UNIQUE, {(uint64_t)dtype | (uint64_t)entry << 8, 0, 0}};
-    xpu_kernel *kernel = kernel_find(device, &key);
-    if (!kernel) {
-        char options[64], label[48];
-        snprintf(options, sizeof options, "-DT=%s -DLOCAL=%d%s", dtype_token(dtype), GROUP,
-                 dtype_class(dtype) == DTYPE_CLASS_FLOAT ? " -DT_FLOAT" : "");
-        snprintf(label, sizeof label, "%s %s", names[entry], dtype_token(dtype));
-        const kernel_recipe recipe = {
-            .file = "unique_ref.cl", .options = options, .name = names[entry], .label = label};
-        XPU_TRY(kernel_make(device, &key, &recipe, &kernel));
-    }
+    kernel_spec spec;
+    spec_begin(&spec, FAMILY_UNIQUE);
+    spec_dtype(&spec, "T", dtype);
+    spec_follows_number(&spec, "LOCAL", GROUP);
+    spec_follows_flag(&spec, "T_FLOAT", dtype_class(dtype) == DTYPE_CLASS_FLOAT);
+    spec_pack(&spec, "entry", entry, 8);
+    xpu_kernel *kernel = kernel_find(device, &spec);
+    if (!kernel)
+        XPU_TRY(kernel_of_file(device, &spec, "unique_ref.cl", names[entry], &kernel, "%s %s", names[entry],
+                               dtype_token(dtype)));
     const xpu_range range = {1, {(size_t)((items + GROUP - 1) / GROUP)}, {GROUP}, (uint64_t)(items * cost)};
     return xpu_launch(stream, kernel, &range, p, sizeof *p);
 }

@@ -1,0 +1,25 @@
+#include "ops/spec.h"
+
+#include "core/status.h"
+
+static void add_fact(text *t, const kernel_fact *fact) {
+    if (t->size) text_add(t, " ");
+    switch (fact->form) {
+    case FACT_NUMBER: text_addf(t, "-D%s=%lld", fact->name, (long long)fact->value.number); break;
+    case FACT_DTYPE:
+        text_addf(t, "-D%s=%s", fact->name, xpu_dtype_name((xpu_dtype)fact->value.number));
+        break;
+    case FACT_TEXT: text_addf(t, "-D%s%s", fact->name, fact->value.text); break;
+    case FACT_OPTIONS: text_add(t, fact->value.text); break;
+    }
+}
+
+xpu_status spec_options(const kernel_spec *spec, const char *kernel, text *options) {
+    XPU_REJECT_IF(spec->refused.bits,
+                  "internal error: kernel %s: %s is %lld, for which its key has no room (%d bits)", kernel,
+                  spec->refused.name, (long long)spec->refused.value, spec->refused.bits);
+    for (int i = 0; i < spec->count; i++) add_fact(options, &spec->fact[i]);
+    if (options->failed)
+        return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for the options of kernel %s", kernel);
+    return XPU_SUCCESS;
+}
