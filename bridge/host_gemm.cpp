@@ -186,7 +186,7 @@ void run(xpu_stream *stream, const xpu_gemm_args &args) {
                 ? out
                 : views.c.over(args.c.data, dtype, sc.size(), sc.stride());
 
-    if (dtype == c10::kHalf) { /* the CPU has no fast product of halves */
+    if (is_slow_on_host(dtype)) {
         const HostScope scope(static_cast<c10::DeviceIndex>(xpu_stream_device(stream)));
         at::Tensor wide = at::empty(so.size(), out.options().dtype(c10::kFloat));
         multiply(args, a.to(c10::kFloat), b.to(c10::kFloat), c.defined() ? c.to(c10::kFloat) : c, wide);

@@ -1,6 +1,7 @@
 #include "host_memory.h"
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/CPUAllocator.h>
 
 #include <cstring>
@@ -50,6 +51,18 @@ void install() {
 } // namespace
 
 bool uses_host_kernels(c10::DeviceIndex device) { return xpu_host_provider_active(device); }
+
+bool is_slow_on_host(c10::ScalarType type) {
+    static const bool fast_bfloat16 = [] { /* what PyTorch's products ask themselves */
+                                           const auto ask = c10::Dispatcher::singleton().findSchema(
+                                               {"mkldnn::_is_mkldnn_bf16_supported", ""});
+                                           if (!ask) return false;
+                                           torch::jit::Stack answer;
+                                           ask->callBoxed(answer);
+                                           return answer.back().toBool();
+    }();
+    return type == c10::kHalf || (type == c10::kBFloat16 && !fast_bfloat16);
+}
 
 HostScope::HostScope(c10::DeviceIndex device)
     : device_(device), outer_(source), no_autocast_(c10::DispatchKey::AutocastCPU) {

@@ -13,6 +13,10 @@ namespace openxpu {
 // OPENXPU_HOST_PROVIDER=0 says no.
 bool uses_host_kernels(c10::DeviceIndex device);
 
+// Are PyTorch's CPU products and convolutions of this dtype slower than those of fp32, so that its tensors
+// had better be widened first? So it is for fp16, and for bf16 where the processor has no AVX-512.
+bool is_slow_on_host(c10::ScalarType type);
+
 // While it lives, CPU tensors made by this thread lie in `device`'s memory (from its caching allocator:
 // warm pages, counted in its statistics), and ATen is called below autograd and CPU autocast. Results
 // become tensors of the device by adopt(). Nests.

@@ -41,10 +41,9 @@ at::MemoryFormat format_of(const Tensor &input, const Tensor &weight) {
                : at::MemoryFormat::Contiguous;
 }
 
-// The CPU has no fast convolution of halves: it gets fp32.
 Tensor for_host(const Tensor &tensor) {
     Tensor cpu = openxpu::as_cpu_input(tensor);
-    return cpu.defined() && cpu.scalar_type() == at::kHalf ? cpu.to(at::kFloat) : cpu;
+    return cpu.defined() && openxpu::is_slow_on_host(cpu.scalar_type()) ? cpu.to(at::kFloat) : cpu;
 }
 Tensor from_host(const openxpu::HostScope &scope, Tensor result, at::ScalarType type) {
     if (!result.defined()) return result;
