@@ -1,4 +1,4 @@
-"""The main job: three uses of PyTorch on `xpu`, each beside the CPU, ended by one table.
+"""The main job: three uses of PyTorch on `xpu`, each beside the CPU, ended by a table and a chart.
 
 1. Semantic search with a real sentence encoder over real sentences.
 2. Training: a vision transformer and a residual network learn handwritten digits, in fp32 and bf16.
@@ -17,6 +17,7 @@ import json
 import os
 import pkgutil
 import re
+import statistics
 import sys
 import time
 import warnings
@@ -29,16 +30,20 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
+import chart
 import openxpu
 import torch
 import torch.nn.functional as F
 from models import Decoder, ResNet, VisionTransformer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 from torch import Tensor, nn
 
 console = Console()
+console.width = min(console.width, 80)  # lines that anyone can read, and paste
+BUILD = Path(__file__).resolve().parents[2] / "build"
 
 
 @dataclass
@@ -46,7 +51,6 @@ class Row:
     """One line of the closing table; times in seconds."""
 
     job: str
-    device: str
     xpu_seconds: float
     cpu_seconds: float
     agreement: str
@@ -70,12 +74,12 @@ def timed(device: str, work: Callable[[], Tensor]) -> tuple[Tensor, float]:
 def sentences(limit: int) -> list[str]:
     """First sentences of the documentation strings of Python's own modules, without repeats."""
     found: dict[str, None] = {}
-    warnings.simplefilter("ignore")  # old modules announce that they will go
     for module in sorted(m.name for m in pkgutil.iter_modules() if m.name in sys.stdlib_module_names):
         if module in {"antigravity", "this", "idlelib", "test", "turtledemo"} or module.startswith("_"):
             continue
         try:
-            names = inspect.getmembers(__import__(module))
+            with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+                names = inspect.getmembers(__import__(module))  # old ones announce that they will go
         except Exception:  # a module that this system can't import has no sentence to give
             continue
         for _, thing in names:
@@ -113,8 +117,17 @@ class Encoder:
         return torch.cat(parts)
 
 
+def answered(question: str, answers: list[tuple[float, str]]) -> Table:
+    """A question and its answers, each with its score, as they are shown."""
+    table = Table.grid(padding=(0, 2))
+    table.add_row("", f"[bold]{question}[/]")
+    for score, answer in answers:
+        table.add_row(f"{score:.2f}", escape(answer))
+    return table
+
+
 def search(progress: Progress) -> Row:
-    """Embeds sentences on both devices, compares, and answers three questions."""
+    """Embeds sentences on both devices, compares, and answers three questions, each three times."""
     texts = sentences(400)
     task = progress.add_task("semantic search", total=2 * len(texts))
     results = {}
@@ -128,15 +141,17 @@ def search(progress: Progress) -> Row:
                 "Which function sorts a list?",
                 "How can I wait for several threads?",
             ]
-            scores = encoder.embed(questions) @ results["xpu"][0].T
-            for question, best in zip(questions, scores.argmax(-1), strict=True):
-                progress.console.print(f"  [bold]{question}[/] → {texts[int(best)]}", highlight=False)
+            scores, best = (encoder.embed(questions) @ results["xpu"][0].T).topk(3)
+            for i, question in enumerate(questions):
+                found = [texts[at] for at in best[i].tolist()]
+                answers = list(zip(scores[i].tolist(), found, strict=True))
+                progress.console.print(answered(question, answers), highlight=False)
     (ours, xpu_seconds), (theirs, cpu_seconds) = results["xpu"], results["cpu"]
     cosine = F.cosine_similarity(ours.double(), theirs.double()).min().item()
     largest = (ours - theirs).abs().max().item()
     agreement = f"cosine ≥ {cosine:.6f}, largest difference {largest:.1e}"
     job = f"MiniLM search, {len(texts)} sentences"
-    return Row(job, "xpu", xpu_seconds, cpu_seconds, agreement, cosine >= 0.9999)
+    return Row(job, xpu_seconds, cpu_seconds, agreement, cosine >= 0.9999)
 
 
 # --- 2. training -----------------------------------------------------------------------------------
@@ -167,53 +182,57 @@ def shifted(images: Tensor, generator: torch.Generator) -> Tensor:
 def train(
     model: nn.Module, device: str, half: bool, epochs: int, advance: Callable[[], None]
 ) -> tuple[float, float]:
-    """Trains on the digits with AdamW: accuracy on held-out digits (0 … 1), seconds."""
+    """Trains on the digits with AdamW: accuracy on held-out digits (0 … 1), seconds an epoch (the median)."""
     images, labels, held_images, held_labels = digits()
     generator = torch.Generator().manual_seed(1)
     model = copy.deepcopy(model).to(device)
-    optimizer = torch.optim.AdamW(model.parameters(), 2e-3, weight_decay=0.01)
+    optimizer = torch.optim.AdamW(model.parameters(), 4e-3, weight_decay=0.01)
     steps = -(-len(images) // 64) * epochs
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-3, total_steps=steps)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 4e-3, total_steps=steps)
 
-    def run() -> Tensor:
-        for _ in range(epochs):
-            model.train()
-            for rows in torch.randperm(len(images), generator=generator).split(64):
-                x = shifted(images[rows], generator).to(device)
-                with torch.autocast(device, torch.bfloat16, enabled=half):
-                    loss = F.cross_entropy(model(x), labels[rows].to(device))
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-                schedule.step()
-            advance()
-        model.eval()
-        with torch.no_grad(), torch.autocast(device, torch.bfloat16, enabled=half):
-            right = model(held_images.to(device)).argmax(-1) == held_labels.to(device)
-        return right.float().mean()
+    def epoch() -> Tensor:
+        for rows in torch.randperm(len(images), generator=generator).split(64):
+            x = shifted(images[rows], generator).to(device)
+            with torch.autocast(device, torch.bfloat16, enabled=half):
+                loss = F.cross_entropy(model(x), labels[rows].to(device))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+        advance()
+        return loss
 
-    accuracy, seconds = timed(device, run)
-    return accuracy.item(), seconds
+    model.train()
+    seconds = [timed(device, epoch)[1] for _ in range(epochs)]
+    model.eval()
+    with torch.no_grad(), torch.autocast(device, torch.bfloat16, enabled=half):
+        right = model(held_images.to(device)).argmax(-1) == held_labels.to(device)
+    return right.float().mean().item(), statistics.median(seconds)
 
 
 def training(progress: Progress) -> Iterator[Row]:
-    """Both models in both precisions, each on both devices."""
+    """Both models in both precisions, each beside the CPU.
+
+    The CPU's accuracy to compare with is that in fp32, for both precisions. Its bf16 is there for the time, and
+    one epoch long: on processors without AVX-512 it takes six times as long.
+    """
     torch.manual_seed(0)
     models = {
-        "ViT": (VisionTransformer(8, 2, 1, 10, 64, 3, 4), 35),
-        "ResNet": (ResNet(1, 10), 8),
+        "ViT": (VisionTransformer(8, 2, 1, 10, 64, 3, 4), 24),
+        "ResNet": (ResNet(1, 10), 4),
     }
     for name, (model, epochs) in models.items():
+        exact = 0.0
         for half in (False, True):
             label = f"{name} training, {'bf16' if half else 'fp32'}"
-            task = progress.add_task(label, total=2 * epochs)
-            results = [
-                train(model, device, half, epochs, lambda t=task: progress.advance(t))
-                for device in ("xpu", "cpu")
-            ]
-            (ours, xpu_seconds), (theirs, cpu_seconds) = results
-            agreement = f"held-out accuracy {ours:.1%}, CPU {theirs:.1%}"
-            yield Row(label, "xpu", xpu_seconds, cpu_seconds, agreement, ours >= 0.97)
+            on_cpu = 1 if half else epochs
+            task = progress.add_task(label, total=epochs + on_cpu)
+            ours, xpu_seconds = train(model, "xpu", half, epochs, lambda t=task: progress.advance(t))
+            theirs, cpu_seconds = train(model, "cpu", half, on_cpu, lambda t=task: progress.advance(t))
+            exact = exact if half else theirs
+            agreement = f"held-out accuracy {ours:.1%}, CPU {exact:.1%}"
+            good = ours >= 0.95 and ours >= exact - 0.02
+            yield Row(f"{label}, an epoch", xpu_seconds, cpu_seconds, agreement, good)
 
 
 # --- 3. generation ---------------------------------------------------------------------------------
@@ -235,7 +254,21 @@ def generation(progress: Progress) -> Row:
     same = int((ours == theirs).sum())
     agreement = f"{same} of {ours.numel()} tokens equal"
     job = f"GPT-2 decoding, {count} tokens × 2"
-    return Row(job, "xpu", xpu_seconds, cpu_seconds, agreement, same == ours.numel())
+    return Row(job, xpu_seconds, cpu_seconds, agreement, same == ours.numel())
+
+
+def closing_table(rows: list[Row]) -> Table:
+    """What is shown of the rows in the end."""
+    table = Table(title=f"openxpu on {torch.xpu.get_device_name()}")
+    for column in ("job", "time on xpu", "time on CPU", "agreement", "kernels built / loaded"):
+        width = 8 if "time" in column else 9 if "kernels" in column else None
+        table.add_column(column, justify="right" if width else "left", width=width)
+    for row in rows:
+        times = (f"{row.xpu_seconds:.2f} s", f"{row.cpu_seconds:.2f} s")
+        mark = "[green]✓[/]" if row.good else "[red]✗[/]"
+        kernels = f"{row.built} / {row.loaded}"
+        table.add_row(row.job, *times, f"{mark} {row.agreement}", kernels)
+    return table
 
 
 def main() -> int:
@@ -261,15 +294,10 @@ def main() -> int:
             note(row)
         note(generation(progress))
 
-    table = Table(title=f"openxpu on {torch.xpu.get_device_name()}")
-    for column in ("job", "device", "time on xpu", "time on CPU", "agreement", "kernels built / loaded"):
-        table.add_column(column, justify="right" if "time" in column or "kernels" in column else "left")
-    for row in rows:
-        times = (f"{row.xpu_seconds:.2f} s", f"{row.cpu_seconds:.2f} s")
-        mark = "[green]✓[/]" if row.good else "[red]✗[/]"
-        kernels = f"{row.built} / {row.loaded}"
-        table.add_row(row.job, row.device, *times, f"{mark} {row.agreement}", kernels)
-    console.print(table)
+    console.print(closing_table(rows))
+    bars = {row.job: {"xpu": row.xpu_seconds, "CPU": row.cpu_seconds} for row in rows}
+    picture = chart.write(BUILD / "main_job.svg", f"openxpu on {torch.xpu.get_device_name()}", "s", bars)
+    console.print(f"chart: {picture}", highlight=False, soft_wrap=True)
     if arguments.json:
         arguments.json.write_text(json.dumps([asdict(row) for row in rows], indent=1))
     return 0 if all(row.good for row in rows) else 1

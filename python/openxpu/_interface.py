@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import logging
 import sys
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
@@ -55,8 +56,32 @@ class _Finder(MetaPathFinder):
         return spec
 
 
+# PyTorch's warnings of what xpu never has here, of which no user has a use: by logger, how they begin.
+_IDLE_WARNINGS = {
+    # said when any matrix product is compiled, also by those who don't ask for max-autotune
+    "torch._inductor.utils": (
+        "Not enough SMs to use max_autotune_gemm mode",
+        "get_device_tflops: no Triton fallback available for non-CUDA devices",
+    ),
+    # said when Inductor compiles C++ for the CPU; openxpu has no SYCL and needs none
+    "torch.utils.cpp_extension": ("Trying to find SYCL_HOME from intel-sycl-rt package",),
+}
+
+
+def _is_of_use(record: logging.LogRecord) -> bool:
+    """Whether to say what a logger of those above wants to say."""
+    text = str(record.msg)
+    if not text.startswith(_IDLE_WARNINGS[record.name]):
+        return True
+    config = sys.modules.get("torch._inductor.config")
+    asked_for = config is not None and (config.max_autotune or config.max_autotune_gemm)
+    return "max_autotune" in text and asked_for
+
+
 def enter() -> None:
     """Mend the interface now if it is imported, else when it is."""
+    for name in _IDLE_WARNINGS:
+        logging.getLogger(name).addFilter(_is_of_use)
     if _MODULE in sys.modules:
         _mend(sys.modules[_MODULE])
     else:
