@@ -10,117 +10,41 @@
 #include <torch/csrc/utils/object_ptr.h>
 
 #include <array>
-#include <map>
-#include <set>
-#include <string>
 #include <vector>
 
 #include "lower.h"
-#include "xpu/fault.h"
-#include "xpu/program.h"
-#include "xpu/tile.h"
+#include "xpu/image.h"
 
 namespace openxpu {
 namespace {
 
-uint64_t number(PyObject *dict, const char *key) {
-    PyObject *value = PyDict_GetItemString(dict, key);
-    TORCH_CHECK_VALUE(value, "TritonKernel: no '", key, "'");
-    auto result = PyLong_AsUnsignedLongLong(value);
-    if (PyErr_Occurred()) throw python_error();
-    return result;
-}
-
 // --- a built kernel ---
-
-// For a kernel with assertions: where it reports one that fails, and what they say.
-struct Watch {
-    xpu_fault *place;
-    const char *const *asserts;
-};
 
 struct Kernel {
     PyObject_HEAD xpu_kernel *kernel;
-    int device;
-    uint32_t params_size, grid_offset, fault_offset, local_size;
-    uint64_t work;
-    const char *const *asserts; // their texts; nullptr: it has none
-    std::vector<xpu_tile_param> *params;
+    xpu_image *image;
 };
 
-constexpr size_t MOST_BYTES = 4096; // of a kernel's parameters
-
-// The texts of a kernel's assertions, once for all kernels that have the same; they stay, since a report may
-// come after the kernel is gone. Needs the interpreter's lock.
-const char *const *texts_of(PyObject *list) {
-    static auto &all = *new std::set<std::vector<std::string>>;
-    static auto &pointers = *new std::map<const std::vector<std::string> *, std::vector<const char *>>;
-    std::vector<std::string> texts;
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); i++) {
-        const char *text = PyUnicode_AsUTF8(PyList_GET_ITEM(list, i));
-        if (!text) throw python_error();
-        texts.emplace_back(text);
-    }
-    const auto &kept = *all.insert(std::move(texts)).first;
-    auto &result = pointers[&kept];
-    if (result.empty())
-        for (const auto &text : kept) result.push_back(text.c_str());
-    return result.data();
-}
-
 void delete_kernel(PyObject *self) {
-    delete reinterpret_cast<Kernel *>(self)->params;
+    xpu_image_free(reinterpret_cast<Kernel *>(self)->image);
     Py_TYPE(self)->tp_free(self);
 }
 
-// TritonKernel(device: int, program: dict): builds what the compiler gave, or takes it from the cache.
+// TritonKernel(device: int, image: bytes): builds what the compiler gave, or takes it from the cache.
 PyObject *new_kernel(PyTypeObject *type, PyObject *arguments, PyObject *) {
     HANDLE_TH_ERRORS
     int device;
-    PyObject *program;
-    if (!PyArg_ParseTuple(arguments, "iO!", &device, &PyDict_Type, &program)) return nullptr;
+    const char *bytes;
+    Py_ssize_t size;
+    if (!PyArg_ParseTuple(arguments, "iy#", &device, &bytes, &size)) return nullptr;
     THPObjectPtr owned(type->tp_alloc(type, 0));
     if (!owned) return nullptr;
     auto *self = reinterpret_cast<Kernel *>(owned.get());
-    self->device = device;
-    self->params_size = static_cast<uint32_t>(number(program, "params_size"));
-    self->grid_offset = static_cast<uint32_t>(number(program, "grid_offset"));
-    self->local_size = static_cast<uint32_t>(number(program, "local_size"));
-    self->work = number(program, "work");
-    PyObject *asserts = PyDict_GetItemString(program, "asserts");
-    if (asserts && PyList_Check(asserts) && PyList_GET_SIZE(asserts)) {
-        self->asserts = texts_of(asserts);
-        self->fault_offset = static_cast<uint32_t>(number(program, "fault_offset"));
-    }
-    self->params = new std::vector<xpu_tile_param>;
-    TORCH_CHECK_NOT_IMPLEMENTED(self->params_size <= MOST_BYTES, "Triton kernel: ", self->params_size,
-                                " bytes of parameters; at most ", MOST_BYTES, " are possible");
-    TORCH_CHECK_VALUE(!self->asserts || self->fault_offset + sizeof(Watch) <= self->params_size,
-                      "TritonKernel: bad 'fault_offset'");
-    PyObject *params = PyDict_GetItemString(program, "params");
-    TORCH_CHECK_VALUE(params && PyList_Check(params), "TritonKernel: no list 'params'");
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(params); i++) {
-        xpu_tile_param p = {};
-        int kind, bf16;
-        THPObjectPtr item(PySequence_Tuple(PyList_GET_ITEM(params, i))); // JSON has lists
-        if (!item || !PyArg_ParseTuple(item.get(), "iIIi", &kind, &p.size, &p.offset, &bf16)) return nullptr;
-        p.kind = static_cast<xpu_tile_param_kind>(kind);
-        p.is_bf16 = bf16 != 0;
-        TORCH_CHECK(p.size <= 8 && p.offset + p.size <= self->params_size, "TritonKernel: bad parameter ", i);
-        self->params->push_back(p);
-    }
-    std::array<const char *, 3> texts;
-    static constexpr std::array keys = {"source", "build_options", "name"};
-    for (size_t i = 0; i < keys.size(); i++) {
-        PyObject *value = PyDict_GetItemString(program, keys[i]);
-        TORCH_CHECK_VALUE(value, "TritonKernel: no '", keys[i], "'");
-        texts[i] = PyUnicode_AsUTF8(value);
-        if (!texts[i]) return nullptr;
-    }
+    check(xpu_image_read(bytes, static_cast<size_t>(size), &self->image));
     xpu_status status;
     {
         pybind11::gil_scoped_release release;
-        status = xpu_kernel_create(device, texts[0], texts[1], texts[2], nullptr, &self->kernel);
+        status = xpu_image_kernel(self->image, device, &self->kernel);
     }
     check(status);
     return owned.release();
@@ -189,7 +113,7 @@ uint64_t integer_of(PyObject *argument) {
     return result;
 }
 
-uint64_t float_of(PyObject *argument, const xpu_tile_param &param) {
+uint64_t float_of(PyObject *argument, const xpu_param &param) {
     const double value = PyFloat_AsDouble(argument);
     if (value == -1 && PyErr_Occurred()) throw python_error();
     uint64_t bits = 0;
@@ -218,57 +142,39 @@ void submit(PyObject *object, PyObject *const *grid_values, PyObject *stream_val
             size_t count, const char *is_passed) {
     TORCH_CHECK_TYPE(Py_TYPE(object) == &kernel_type, "not an xpu kernel: ", Py_TYPE(object)->tp_name);
     const auto *kernel = reinterpret_cast<Kernel *>(object);
-    std::array<int32_t, 3> grid;
-    uint64_t programs = 1;
+    std::array<uint32_t, 3> grid;
     for (size_t d = 0; d < 3; d++) {
         const auto size = PyLong_AsLong(grid_values[d]);
         if (size == -1 && PyErr_Occurred()) throw python_error();
         TORCH_CHECK_VALUE(size >= 0 && size <= INT32_MAX, "grid dimension ", d, " is ", size);
-        grid[d] = static_cast<int32_t>(size);
-        programs *= static_cast<uint64_t>(size);
+        grid[d] = static_cast<uint32_t>(size);
     }
     auto *stream = static_cast<xpu_stream *>(PyLong_AsVoidPtr(stream_value));
     if (PyErr_Occurred()) throw python_error();
 
-    alignas(8) std::array<char, MOST_BYTES> params;
-    const auto &wanted = *kernel->params;
+    alignas(8) std::array<char, XPU_IMAGE_PARAMS_MAX> params;
+    const auto &image = *kernel->image;
+    const auto wanted = static_cast<size_t>(image.param_count);
     size_t next = 0;
     for (size_t i = 0; i < count; i++) {
         if (is_passed && !is_passed[i]) continue;
-        TORCH_CHECK_TYPE(next < wanted.size(), "the Triton kernel has ", wanted.size(),
-                         " parameters; got more");
-        const auto &param = wanted[next++];
+        TORCH_CHECK_TYPE(next < wanted, "the Triton kernel has ", wanted, " parameters; got more");
+        const auto &param = image.params[next++];
         uint64_t bits;
         switch (param.kind) {
-        case XPU_TILE_POINTER: bits = address_of(values[i], static_cast<Py_ssize_t>(i)); break;
-        case XPU_TILE_INTEGER: bits = integer_of(values[i]); break;
+        case XPU_PARAM_POINTER: bits = address_of(values[i], static_cast<Py_ssize_t>(i)); break;
+        case XPU_PARAM_INTEGER: bits = integer_of(values[i]); break;
         default: bits = float_of(values[i], param);
         }
         memcpy(params.data() + param.offset, &bits, param.size);
     }
-    TORCH_CHECK_TYPE(next == wanted.size(), "the Triton kernel has ", wanted.size(), " parameters; got ",
-                     next);
-    memcpy(params.data() + kernel->grid_offset, grid.data(), sizeof grid);
-    if (!programs) return;
-    Watch watch = {nullptr, kernel->asserts};
-    if (watch.asserts) {
-        check(xpu_fault_watch(stream, &watch.place));
-        memcpy(params.data() + kernel->fault_offset, &watch, sizeof watch);
-    }
-    const xpu_range range = {
-        .dims = grid[2] > 1   ? 3
-                : grid[1] > 1 ? 2
-                              : 1,
-        .groups = {static_cast<size_t>(grid[0]), static_cast<size_t>(grid[1]), static_cast<size_t>(grid[2])},
-        .local = {kernel->local_size, 1, 1},
-        .work = kernel->work * programs};
+    TORCH_CHECK_TYPE(next == wanted, "the Triton kernel has ", wanted, " parameters; got ", next);
     xpu_status status;
     {
         pybind11::gil_scoped_release release;
-        status = xpu_launch(stream, kernel->kernel, &range, params.data(), kernel->params_size);
+        status = xpu_image_submit(stream, &image, kernel->kernel, grid.data(), params.data());
     }
     check(status);
-    if (watch.asserts) check(xpu_fault_raise(stream, watch.place));
 }
 
 enum { GRID, STREAM = 3, FUNCTION, KERNEL_METADATA, LAUNCH_METADATA, ENTER_HOOK, EXIT_HOOK, FIRST };

@@ -8,10 +8,9 @@
  *     xpu_tile_program *p;
  *     xpu_tile_target_of_device(0, &target);
  *     xpu_tile_compile(text, strlen(text), &(xpu_tile_options){.target = &target}, &p);
- *     xpu_kernel_create(0, p->source, p->build_options, p->name, NULL, &kernel);
- *     // lay out the parameters as p->params says, then:
- *     xpu_range range = {3, {grid_x, grid_y, grid_z}, {p->local_size, 1, 1}, p->work * grid_x * …};
- *     xpu_launch(stream, kernel, &range, params, p->params_size);
+ *     xpu_tile_image(p, &image);
+ *     xpu_image_kernel(&image, 0, &kernel);
+ *     xpu_image_launch(stream, &image, kernel, grid, arguments, count); // see xpu/image.h
  *     xpu_tile_program_free(p);
  *
  * A Triton program is one work-group: `num_warps` subgroups on a GPU, one subgroup of 16 lanes on a CPU. */
@@ -22,7 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "status.h"
+#include "image.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -70,6 +69,9 @@ XPU_API xpu_status xpu_tile_target_of_device(int device, xpu_tile_target *target
 XPU_API xpu_status xpu_tile_target_read(const char *text, xpu_tile_target *target);
 XPU_API xpu_status xpu_tile_target_write(const xpu_tile_target *target, char *text, size_t size);
 
+/* XPU_TILE_TARGET_TEXT, for languages that don't read C's macros. */
+XPU_API size_t xpu_tile_target_text_size(void);
+
 /* The line of device number `device`. */
 XPU_API xpu_status xpu_tile_describe_device(int device, char *text, size_t size);
 
@@ -96,26 +98,16 @@ typedef struct xpu_tile_options {
     xpu_tile_stage dump_after; /* compiles up to this stage only and prints the module; 0: all stages */
 } xpu_tile_options;
 
-/* One parameter of the kernel's struct. */
-typedef enum xpu_tile_param_kind {
-    XPU_TILE_POINTER, /* a device address, 8 bytes */
-    XPU_TILE_INTEGER, /* two's complement, `size` bytes; i1 is one byte, 0 or 1 */
-    XPU_TILE_FLOAT    /* IEEE, `size` 2 (fp16, or bf16 where `is_bf16`), 4 or 8 bytes */
-} xpu_tile_param_kind;
+/* Parameters are those of images (xpu/image.h), by other names. */
+typedef xpu_param_kind xpu_tile_param_kind;
+typedef xpu_param xpu_tile_param;
+enum {
+    XPU_TILE_POINTER = XPU_PARAM_POINTER,
+    XPU_TILE_INTEGER = XPU_PARAM_INTEGER,
+    XPU_TILE_FLOAT = XPU_PARAM_FLOAT
+};
 
-typedef struct xpu_tile_param {
-    xpu_tile_param_kind kind;
-    uint32_t size;   /* bytes */
-    uint32_t offset; /* bytes from the struct's start */
-    bool is_bf16;
-    bool is_written; /* a pointer through which the kernel stores */
-} xpu_tile_param;
-
-/* The kernel's one argument is a struct: the function's parameters in order, each at its natural alignment,
- * then three int32, the numbers of programs in x, y and z. A kernel that has assertions then has two
- * addresses, for the report of one that fails (xpu/fault.h): what xpu_fault_watch gives, or 0, and that of
- * the assertions' texts, which must stay as long as a report may come. A program whose assertion fails ends
- * there. */
+/* What is launched is an image (xpu_tile_image), whose parameters are the function's. */
 typedef struct xpu_tile_program {
     const char *source; /* OpenCL C, complete; NULL after an earlier stage's dump */
     size_t source_size;
@@ -150,9 +142,13 @@ XPU_API void xpu_tile_program_free(xpu_tile_program *program);
 XPU_API xpu_status xpu_tile_compile_text(const char *text, size_t size, const char *target, const char *file,
                                          const char *options, xpu_tile_program **program);
 
-/* The program as text, its image: a line of JSON, an object with the fields of xpu_tile_program from `name`
- * to `work` by their names (`params` are lists of kind, size, offset, is_bf16), then the source. NULL after
- * an earlier stage's dump. These texts are the program's own. */
+/* The program as an image, whose texts are the program's own and live as long. XPU_ERROR_INVALID_ARGUMENT
+ * after an earlier stage's dump. */
+XPU_API xpu_status xpu_tile_image(const xpu_tile_program *program, xpu_image *image);
+
+/* For languages that don't read C's structs: the image as text (xpu_image_write), the dump, the seconds. The
+ * texts are the program's own; the image's is made when it is first asked for, by one thread at a time. NULL
+ * where there is none. */
 XPU_API const char *xpu_tile_program_image(const xpu_tile_program *program);
 XPU_API const char *xpu_tile_program_dump(const xpu_tile_program *program);
 XPU_API double xpu_tile_program_seconds(const xpu_tile_program *program, xpu_tile_stage stage);

@@ -14,10 +14,6 @@ import multiprocessing
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from openxpu._tile import Compiled
 
 
 def is_worker() -> bool:
@@ -44,16 +40,15 @@ def start() -> subprocess.Popen[str]:
     )
 
 
-def build_ahead(program: Compiled) -> None:
-    """Build a kernel for the host's processor into the cache.
+def build_ahead(image: bytes) -> None:
+    """Build an image's kernel for the host's processor into the cache.
 
     Never raises: where this fails, the process that launches meets the error, and raises it.
     """
-    request = {"source": program.source, "options": program.build_options, "name": program.name}
     try:
         builder = _builder(os.getpid())
         assert builder.stdin is not None and builder.stdout is not None
-        builder.stdin.write(json.dumps(request) + "\n")
+        builder.stdin.write(json.dumps({"image": image.decode("latin-1")}) + "\n")
         builder.stdin.flush()
         builder.stdout.readline()
     except OSError:
@@ -72,6 +67,15 @@ def _host_device(xpu: ctypes.CDLL) -> int | None:
     return None
 
 
+def _build_image(xpu: ctypes.CDLL, text: bytes, device: int) -> int:
+    image = ctypes.c_void_p()
+    status: int = xpu.xpu_image_read(text, ctypes.c_size_t(len(text)), ctypes.byref(image))
+    if not status:
+        status = xpu.xpu_image_kernel(image, device, ctypes.byref(ctypes.c_void_p()))
+        xpu.xpu_image_free(image)
+    return status
+
+
 class _Stats(ctypes.Structure):
     _fields_ = [
         ("built", ctypes.c_uint64),
@@ -84,7 +88,7 @@ class _Stats(ctypes.Structure):
 def main() -> None:
     """Answer each request with a line, once its kernel is in the cache or can't be built.
 
-    A request names a device and what an operation asked for (``xpu/request.h``), or else brings the source of a
+    A request names a device and what an operation asked for (``xpu/request.h``), or else brings the image of a
     kernel for the host's processor. The answer says how many programs were built, and the error if there is one.
     """
     from openxpu._tile import library
@@ -99,8 +103,7 @@ def main() -> None:
         if "request" in request:
             status = xpu.xpu_request_build(request["device"], request["request"].encode())
         elif host is not None:
-            texts = (request[key].encode() for key in ("source", "options", "name"))
-            status = xpu.xpu_kernel_create(host, *texts, None, ctypes.byref(ctypes.c_void_p()))
+            status = _build_image(xpu, request["image"].encode("latin-1"), host)
         error = xpu.xpu_last_error().decode(errors="replace") if status else None
         xpu.xpu_program_get_stats(ctypes.byref(stats))
         print(json.dumps({"built": stats.built - built, "error": error}), flush=True)

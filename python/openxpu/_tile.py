@@ -5,15 +5,12 @@ from __future__ import annotations
 import ctypes
 import functools
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
 from openxpu import library_path
 
 STAGES = ("parse", "verify", "analyse", "layout", "emit")
-
-
-_TARGET_TEXT = 512  # XPU_TILE_TARGET_TEXT
 
 
 class Param(NamedTuple):
@@ -23,13 +20,14 @@ class Param(NamedTuple):
     size: int
     offset: int
     is_bf16: int = 0
+    is_written: int = 0
 
 
 @dataclass
 class Compiled:
-    """A compiled module: its image, and what that says, or the dump; fields are those of ``xpu_tile_program``."""
+    """A compiled module: its image, and what that says, or the dump; fields are those of ``xpu_image``."""
 
-    image: str
+    image: bytes
     dump: str
     seconds: dict[str, float]
     source: str = ""
@@ -61,6 +59,7 @@ def library() -> ctypes.CDLL:
     opened.xpu_status_name.restype = ctypes.c_char_p
     opened.xpu_tile_program_image.restype = ctypes.c_char_p
     opened.xpu_tile_program_dump.restype = ctypes.c_char_p
+    opened.xpu_tile_target_text_size.restype = ctypes.c_size_t
     opened.xpu_tile_program_seconds.restype = ctypes.c_double
     return opened
 
@@ -71,7 +70,7 @@ def _text(value: bytes | None) -> str:
 
 def device_target(device: int) -> str:
     """Return the target, as text, of one of this machine's devices."""
-    text = ctypes.create_string_buffer(_TARGET_TEXT)
+    text = ctypes.create_string_buffer(library().xpu_tile_target_text_size())
     if library().xpu_tile_describe_device(device, text, ctypes.c_size_t(len(text))):
         raise CompileError(_text(library().xpu_last_error()))
     return _text(text.value)
@@ -136,14 +135,18 @@ def compile_module(
         error = TooLargeError if too_large else CompileError
         raise error(_text(xpu.xpu_last_error()))
     try:
-        image = _text(xpu.xpu_tile_program_image(program))
+        image = xpu.xpu_tile_program_image(program) or b""
+        if not image and not dump_after:
+            raise CompileError(_text(xpu.xpu_last_error()))
         seconds = {stage: xpu.xpu_tile_program_seconds(program, i) for i, stage in enumerate(STAGES, start=1)}
         compiled = Compiled(image, _text(xpu.xpu_tile_program_dump(program)), seconds)
     finally:
         xpu.xpu_tile_program_free(program)
     if image:
-        header, _, compiled.source = image.partition("\n")
-        for name, value in json.loads(header).items():
-            setattr(compiled, name, value)
+        header, _, source = image.partition(b"\n")
+        compiled.source = _text(source)
+        described = json.loads(_text(header))
+        for name in (field.name for field in fields(Compiled) if field.name in described):
+            setattr(compiled, name, described[name])
         compiled.params = [Param(*param) for param in compiled.params]
     return compiled

@@ -245,13 +245,13 @@ def warm(options: argparse.Namespace) -> int:
 
 
 def compile_ttir(options: argparse.Namespace) -> int:
-    """Write the OpenCL C for a Triton IR file, or the module after a stage."""
+    """Write the OpenCL C for a Triton IR file, its image, or the module after a stage."""
     from openxpu import _tile
 
     try:
         program = _tile.compile_module(
             Path(options.file).read_bytes(),
-            target=options.device,
+            target=int(options.device) if options.device.isdigit() else options.device,
             file=options.file,
             num_warps=options.num_warps,
             comments=options.comments,
@@ -260,11 +260,17 @@ def compile_ttir(options: argparse.Namespace) -> int:
     except (OSError, _tile.CompileError) as error:
         print(error, file=sys.stderr)
         return 1
-    text = program.dump or program.source
+    made = (
+        program.image
+        if options.image and not program.dump
+        else (program.dump or program.source).encode(errors="replace")
+    )
     if options.output:
-        Path(options.output).write_text(text)
+        Path(options.output).write_bytes(made)
     else:
-        print(text, end="")
+        sys.stdout.flush()
+        sys.stdout.buffer.write(made)
+        sys.stdout.buffer.flush()
     if options.time:
         for stage, seconds in program.seconds.items():
             print(f"{stage:8} {seconds * 1e3:8.3f} ms", file=sys.stderr)
@@ -309,7 +315,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     compiler = commands.add_parser("compile", help="show the OpenCL C for a Triton IR file")
     compiler.add_argument("file", help="kernel.ttir")
-    compiler.add_argument("--device", default="cpu", help="what for: cpu, bmg, lnl, dg2, …")
+    compiler.add_argument(
+        "--device", default="cpu", help="what for: cpu, bmg, lnl, dg2, …, or the number of a device at hand"
+    )
+    compiler.add_argument(
+        "--image",
+        action="store_true",
+        help="the image instead, which C programs load: see xpu/image.h and examples/c/image.c",
+    )
     compiler.add_argument("-o", "--output", help="the file to write; else it is printed")
     compiler.add_argument("--num-warps", type=int, default=4, help="subgroups of a program on a GPU")
     compiler.add_argument(

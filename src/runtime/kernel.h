@@ -1,13 +1,15 @@
-/* What a kernel is inside: shared by program.c, which makes it, and launch.c. */
+/* What a kernel is inside: shared by program.c, which makes it, launch.c and image_launch.c. */
 #ifndef RUNTIME_KERNEL_H
 #define RUNTIME_KERNEL_H
 
 #include "runtime/runtime.h"
 
+enum { KEY_SIZE = 33 }; /* 32 digits of a hash */
+
 typedef struct program {
     struct program *next;
     int device;
-    char key[33];
+    char key[KEY_SIZE];
     cl_program program;
 } program;
 
@@ -24,6 +26,13 @@ struct xpu_kernel {
 
 /* A new object of the driver for `kernel`, ready for launches. */
 xpu_status kernel_instance(xpu_kernel *kernel, cl_kernel *instance);
+
+/* Digits that tell apart devices and drivers for which the same source gives different binaries. */
+void device_key(int device, char key[KEY_SIZE]);
+/* A kernel of a binary that this device's driver made; and that of a kernel, which the caller frees. */
+xpu_status kernel_from_binary(int device, const void *binary, size_t size, const char *name,
+                              xpu_kernel **kernel);
+xpu_status kernel_binary(const xpu_kernel *kernel, unsigned char **data, size_t *size);
 
 /* xpu_launch, on record as a copy or fill of so many bytes. */
 xpu_status launch_for_bytes(xpu_stream *stream, xpu_kernel *kernel, const xpu_range *range,

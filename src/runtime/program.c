@@ -30,19 +30,19 @@ static uint64_t processor(void) {
 #endif
 }
 
-static void key_of(const cl_device *device, const char *source, const char *options, char key[33]) {
+/* A key from what was hashed so far and the device and driver that a binary is for. */
+static void end_key(const cl_device *device, hash128 h, char key[KEY_SIZE]) {
     const xpu_device_properties *p = &device->properties;
-    hash128 h = HASH128_START;
     uint64_t features = device->host ? processor() : 0;
-    h = hash_text(h, source);
-    h = hash_text(h, options);
     h = hash_text(h, p->name);
     h = hash_text(h, p->platform_name);
     h = hash_text(h, p->driver_version);
     h = hash_text(h, p->version);
     h = hash128_end(hash128_add(h, &features, sizeof features));
-    snprintf(key, 33, "%016llx%016llx", (unsigned long long)h.a, (unsigned long long)h.b);
+    snprintf(key, KEY_SIZE, "%016llx%016llx", (unsigned long long)h.a, (unsigned long long)h.b);
 }
+
+void device_key(int device, char key[KEY_SIZE]) { end_key(&cl_devices[device], HASH128_START, key); }
 
 /* Loads a binary; any failure just means that it has to be built. */
 static cl_program load_binary(const cl_device *device, const unsigned char *data, size_t size) {
@@ -55,22 +55,30 @@ static cl_program load_binary(const cl_device *device, const unsigned char *data
     return NULL;
 }
 
+/* What the driver made of a program, or NULL; the caller frees it. */
+static unsigned char *get_binary(const cl_device *device, cl_program program, size_t *size) {
+    *size = 0;
+    if (device->api->clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof *size, size, NULL) || !*size)
+        return NULL;
+    unsigned char *data = core_malloc(*size);
+    if (!data || !device->api->clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof data, &data, NULL))
+        return data;
+    core_free(data);
+    return NULL;
+}
+
 /* Keeps a program that was built in the cache. A host's driver holds on to all that its compiler made of a
  * source for as long as the program lives (2.7 MB a kernel, of a loaded one 0.6): there the loaded one takes
  * its place. */
 static void keep_binary(const cl_device *device, cl_program *program, const char *key) {
-    size_t size = 0;
-    if (device->api->clGetProgramInfo(*program, CL_PROGRAM_BINARY_SIZES, sizeof size, &size, NULL) || !size)
-        return;
-    unsigned char *data = core_malloc(size);
+    size_t size;
+    unsigned char *data = get_binary(device, *program, &size);
     if (!data) return;
-    if (!device->api->clGetProgramInfo(*program, CL_PROGRAM_BINARIES, sizeof data, &data, NULL)) {
-        cache_store(key, data, size);
-        cl_program loaded = device->host ? load_binary(device, data, size) : NULL;
-        if (loaded) {
-            device->api->clReleaseProgram(*program);
-            *program = loaded;
-        }
+    cache_store(key, data, size);
+    cl_program loaded = device->host ? load_binary(device, data, size) : NULL;
+    if (loaded) {
+        device->api->clReleaseProgram(*program);
+        *program = loaded;
     }
     core_free(data);
 }
@@ -119,12 +127,48 @@ static xpu_status build(const cl_device *device, const char *source, const char 
     return XPU_SUCCESS;
 }
 
-/* The program for this source; called with programs_lock held. */
-static xpu_status get_program(int index, const char *source, const char *options, const char *label,
-                              const program **result) {
+/* What a program is made from: a source with options, or a binary. */
+typedef struct code {
+    const char *source, *options;
+    const unsigned char *binary; /* NULL: the source */
+    size_t size;
+} code;
+
+/* From the binary, the cache, or the source, in this order. */
+static xpu_status make_program(const cl_device *device, const code *from, const char *label, const char *key,
+                               cl_program *result) {
+    const double start = os_seconds();
+    unsigned char *data;
+    size_t size;
+    *result = NULL;
+    if (from->binary) {
+        *result = load_binary(device, from->binary, from->size);
+        if (!*result)
+            return xpu_fail(XPU_ERROR_BUILD_FAILED, "kernel %s: %s doesn't load its binary of %zu bytes",
+                            label, device->properties.name, from->size);
+    } else if (cache_load(key, &data, &size) == XPU_SUCCESS) {
+        *result = load_binary(device, data, size);
+        core_free(data);
+    }
+    if (*result) {
+        stats.loaded++;
+        stats.load_seconds += os_seconds() - start;
+        return XPU_SUCCESS;
+    }
+    XPU_TRY(build(device, from->source, from->options, label, result));
+    stats.built++;
+    stats.build_seconds += os_seconds() - start;
+    keep_binary(device, result, key);
+    return XPU_SUCCESS;
+}
+
+/* The program for this code; called with programs_lock held. */
+static xpu_status get_program(int index, const code *from, const char *label, const program **result) {
     const cl_device *device = &cl_devices[index];
-    char key[33];
-    key_of(device, source, options, key);
+    char key[KEY_SIZE];
+    hash128 h = from->binary ? hash128_add(HASH128_START, from->binary, from->size)
+                             : hash_text(hash_text(HASH128_START, from->source), from->options);
+    end_key(device, h, key);
     for (program *p = programs; p; p = p->next) {
         if (p->device != index || strcmp(p->key, key)) continue;
         *result = p;
@@ -132,26 +176,11 @@ static xpu_status get_program(int index, const char *source, const char *options
     }
     program *p = core_calloc(1, sizeof *p);
     if (!p) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for a program");
-    dump_source(source, options, label, key);
-    double start = os_seconds();
-    unsigned char *data;
-    size_t size;
-    if (cache_load(key, &data, &size) == XPU_SUCCESS) {
-        p->program = load_binary(device, data, size);
-        core_free(data);
-    }
-    if (p->program) {
-        stats.loaded++;
-        stats.load_seconds += os_seconds() - start;
-    } else {
-        xpu_status status = build(device, source, options, label, &p->program);
-        if (status != XPU_SUCCESS) {
-            core_free(p);
-            return status;
-        }
-        stats.built++;
-        stats.build_seconds += os_seconds() - start;
-        keep_binary(device, &p->program, key);
+    if (!from->binary) dump_source(from->source, from->options, label, key);
+    xpu_status status = make_program(device, from, label, key, &p->program);
+    if (status != XPU_SUCCESS) {
+        core_free(p);
+        return status;
     }
     p->device = index;
     memcpy(p->key, key, sizeof key);
@@ -214,6 +243,30 @@ static xpu_status get_kernel(const program *owner, const char *name, const char 
     return XPU_SUCCESS;
 }
 
+static xpu_status create(int index, const code *from, const char *name, const char *label,
+                         xpu_kernel **kernel) {
+    const program *owner = NULL;
+    if (!label) label = name;
+    os_mutex_lock(&programs_lock);
+    xpu_status status = get_program(index, from, label, &owner);
+    if (status == XPU_SUCCESS) status = get_kernel(owner, name, label, kernel);
+    os_mutex_unlock(&programs_lock);
+    return status;
+}
+
+xpu_status kernel_from_binary(int index, const void *binary, size_t size, const char *name,
+                              xpu_kernel **kernel) {
+    return create(index, &(code){.binary = binary, .size = size}, name, NULL, kernel);
+}
+
+xpu_status kernel_binary(const xpu_kernel *kernel, unsigned char **data, size_t *size) {
+    const cl_device *device = &cl_devices[kernel->device];
+    *data = get_binary(device, kernel->program->program, size);
+    if (*data) return XPU_SUCCESS;
+    return xpu_fail(XPU_ERROR_NOT_SUPPORTED, "%s gives no binary of kernel %s", device->properties.name,
+                    kernel->label);
+}
+
 xpu_status xpu_kernel_create(int index, const char *source, const char *options, const char *name,
                              const char *label, xpu_kernel **kernel) {
     XPU_REJECT_IF(!source || !name || !kernel, "source, name and kernel must not be NULL");
@@ -225,11 +278,7 @@ xpu_status xpu_kernel_create(int index, const char *source, const char *options,
         text_free(&all);
         return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for build options");
     }
-    const program *owner = NULL;
-    os_mutex_lock(&programs_lock);
-    xpu_status status = get_program(index, source, all.data, label ? label : name, &owner);
-    if (status == XPU_SUCCESS) status = get_kernel(owner, name, label ? label : name, kernel);
-    os_mutex_unlock(&programs_lock);
+    xpu_status status = create(index, &(code){.source = source, .options = all.data}, name, label, kernel);
     text_free(&all);
     return status;
 }

@@ -19,7 +19,9 @@ const char *xpu_tile_stage_name(xpu_tile_stage stage) {
 /* What the caller gets: the public struct, and the texts it points to. */
 typedef struct result {
     xpu_tile_program program;
-    text source, dump, image;
+    text source, dump;
+    char target[XPU_TILE_TARGET_TEXT];
+    char *image; /* as text, once it was asked for */
 } result;
 
 static void (*const stages[XPU_TILE_STAGES])(tile *t) = {
@@ -27,41 +29,45 @@ static void (*const stages[XPU_TILE_STAGES])(tile *t) = {
     [XPU_TILE_LAYOUT] = tile_layout, [XPU_TILE_EMIT] = tile_emit,
 };
 
-static void add_string(text *to, const char *string) {
-    text_add(to, "\"");
-    for (const unsigned char *c = (const unsigned char *)string; *c; c++)
-        if (*c == '"' || *c == '\\' || *c < 0x20)
-            text_addf(to, "\\u%04x", *c);
-        else
-            text_append(to, (const char *)c, 1);
-    text_add(to, "\"");
-}
-
-static void write_image(text *to, const xpu_tile_program *p) {
-    text_add(to, "{\"name\": ");
-    add_string(to, p->name);
-    text_add(to, ", \"build_options\": ");
-    add_string(to, p->build_options);
-    text_addf(to, ", \"params_size\": %u, \"grid_offset\": %u, \"fault_offset\": %u", p->params_size,
-              p->grid_offset, p->fault_offset);
-    text_addf(to, ", \"local_size\": %u, \"local_memory\": %u, \"work\": %llu, \"params\": [", p->local_size,
-              p->local_memory, (unsigned long long)p->work);
-    for (int i = 0; i < p->param_count; i++) {
-        const xpu_tile_param *param = &p->params[i];
-        text_addf(to, "%s[%d, %u, %u, %d]", i ? ", " : "", (int)param->kind, param->size, param->offset,
-                  param->is_bf16);
-    }
-    text_add(to, "], \"asserts\": [");
-    for (int i = 0; p->asserts && p->asserts[i]; i++) {
-        if (i) text_add(to, ", ");
-        add_string(to, p->asserts[i]);
-    }
-    text_add(to, "]}\n");
-    text_append(to, p->source, p->source_size);
+xpu_status xpu_tile_image(const xpu_tile_program *program, xpu_image *image) {
+    XPU_REJECT_IF(!program || !image, "NULL");
+    XPU_REJECT_IF(!program->source, "compiled up to an earlier stage only");
+    const xpu_tile_program *p = program;
+    *image = (xpu_image){.kind = XPU_IMAGE_SOURCE,
+                         .code = p->source,
+                         .code_size = p->source_size,
+                         .name = p->name,
+                         .build_options = p->build_options,
+                         .target = ((const result *)p)->target,
+                         .device = "",
+                         .params = p->params,
+                         .param_count = p->param_count,
+                         .params_size = p->params_size,
+                         .grid_offset = p->grid_offset,
+                         .fault_offset = p->fault_offset,
+                         .local_size = p->local_size,
+                         .local_memory = p->local_memory,
+                         .work = p->work,
+                         .asserts = p->asserts};
+    return XPU_SUCCESS;
 }
 
 const char *xpu_tile_program_image(const xpu_tile_program *program) {
-    return program ? ((const result *)program)->image.data : NULL;
+    result *r = (result *)(uintptr_t)program;
+    xpu_image image;
+    size_t size;
+    if (!r || !program->source) return NULL;
+    if (r->image || xpu_tile_image(program, &image) != XPU_SUCCESS ||
+        xpu_image_write(&image, NULL, 0, &size) != XPU_SUCCESS)
+        return r->image;
+    char *bytes = core_malloc(size + 1);
+    if (bytes && xpu_image_write(&image, bytes, size, &size) == XPU_SUCCESS) {
+        bytes[size] = 0;
+        r->image = bytes;
+    } else {
+        core_free(bytes);
+    }
+    return r->image;
 }
 
 const char *xpu_tile_program_dump(const xpu_tile_program *program) { return program ? program->dump : NULL; }
@@ -89,8 +95,6 @@ static xpu_status run(tile *t, result *r) {
             break;
         }
     }
-    if (r->program.source) write_image(&r->image, &r->program);
-    if (r->image.failed) tile_no_memory(t);
     return XPU_SUCCESS;
 }
 
@@ -118,6 +122,8 @@ xpu_status xpu_tile_compile(const char *input, size_t size, const xpu_tile_optio
         xpu_tile_target_find("cpu", &t->target);
     t->source = &r->source;
     t->program = &r->program;
+    if (xpu_tile_target_write(&t->target, r->target, sizeof r->target) != XPU_SUCCESS)
+        r->target[0] = 0; /* a caller's, whose name is no word */
     status = run(t, r);
     tile_free_all(t);
 done:
@@ -144,7 +150,7 @@ void xpu_tile_program_free(xpu_tile_program *program) {
     result *r = (result *)program;
     text_free(&r->source);
     text_free(&r->dump);
-    text_free(&r->image);
+    core_free(r->image);
     core_free((void *)(uintptr_t)program->params);
     core_free((void *)(uintptr_t)program->asserts);
     core_free((void *)(uintptr_t)program->name);

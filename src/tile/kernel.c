@@ -18,7 +18,7 @@ static void emit_params(emitter *e, const op *kernel, buffer *fields, buffer *ro
     const block *entry = kernel->regions[0].first;
     core_free((void *)(uintptr_t)t->program->params); /* of a trial */
     t->program->params = NULL;
-    xpu_tile_param *params = core_calloc((size_t)entry->arg_count + 1, sizeof *params);
+    xpu_param *params = core_calloc((size_t)entry->arg_count + 1, sizeof *params);
     if (!params) tile_no_memory(t);
     t->program->params = params;
     t->program->param_count = entry->arg_count;
@@ -26,10 +26,10 @@ static void emit_params(emitter *e, const op *kernel, buffer *fields, buffer *ro
     for (int i = 0; i < entry->arg_count; i++) {
         value *v = entry->args[i];
         element el = v->type->element;
-        xpu_tile_param *p = &params[i];
-        p->kind = v->type->is_pointer ? XPU_TILE_POINTER
-                  : is_float(v->type) ? XPU_TILE_FLOAT
-                                      : XPU_TILE_INTEGER;
+        xpu_param *p = &params[i];
+        p->kind = v->type->is_pointer ? XPU_PARAM_POINTER
+                  : is_float(v->type) ? XPU_PARAM_FLOAT
+                                      : XPU_PARAM_INTEGER;
         p->size = v->type->is_pointer ? 8 : (uint32_t)(element_bits(el) + 7) / 8;
         p->is_bf16 = el == BF16 && !v->type->is_pointer;
         offset = (offset + p->size - 1) / p->size * p->size;
@@ -147,7 +147,7 @@ static void describe_asserts(tile *t, const char *kernel) {
 static void mark_written(tile *t, const value *v) {
     for (; v; v = v->def && v->def->arg_count ? v->def->args[0] : NULL)
         if (!v->def && v->owner == t->kernel->regions[0].first)
-            ((xpu_tile_param *)(uintptr_t)t->program->params)[v->index].is_written = true;
+            ((xpu_param *)(uintptr_t)t->program->params)[v->index].is_written = true;
 }
 
 static void find_written(tile *t, const region *r) {

@@ -172,6 +172,8 @@ xpu_status xpu_tile_target_write(const xpu_tile_target *target, char *text, size
     return XPU_SUCCESS;
 }
 
+size_t xpu_tile_target_text_size(void) { return XPU_TILE_TARGET_TEXT; }
+
 xpu_status xpu_tile_describe_device(int device, char *text, size_t size) {
     xpu_tile_target target;
     XPU_TRY(xpu_tile_target_of_device(device, &target));

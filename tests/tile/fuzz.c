@@ -2,8 +2,8 @@
  * with libFuzzer (-DLIBFUZZER); where there is none, with the sanitizers alone:
  *
  *     cc -g -O1 -fsanitize=address,undefined -Iinclude -Isrc tests/tile/fuzz.c src/tile/[a-z]*.c
- * src/core/[a-z]*.c \ build/embedded_kernels.c -lpthread -lm -o build/fuzz && build/fuzz FOLDER [seconds
- * [seed]] */
+ * src/core/[a-z]*.c src/runtime/image.c build/embedded_kernels.c -lpthread -lm -o build/fuzz && build/fuzz
+ * FOLDER [seconds [seed]] */
 #define _XOPEN_SOURCE 700
 #include <dirent.h>
 #include <signal.h>

@@ -2,6 +2,7 @@
 # fuzz.sh [SECONDS]: libFuzzer over the Triton IR compiler under AddressSanitizer and UndefinedBehaviorSanitizer,
 # from the corpus and from the inputs that earlier runs kept; exit status 77 where there is no clang. What it finds
 # lies in build/fuzz/found. fuzz.sh keep: the fewest inputs that reach as much go into data/fuzz.tar.xz, for the tests.
+# fuzz.sh image [SECONDS]: the same over the reader of kernel images, from images of the modules in ir/.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 command -v clang > /dev/null || { echo "needs clang"; exit 77; }
@@ -9,8 +10,21 @@ work=build/fuzz
 mkdir -p $work/{seeds,grown,found}
 
 cflags="-g -O2 -DLIBFUZZER -Iinclude -Isrc -fno-omit-frame-pointer -fno-sanitize-recover=undefined"
+
+if [ "${1:-}" = image ]; then
+    mkdir -p $work/images/{seeds,grown}
+    clang $cflags -fsanitize=fuzzer,address,undefined tests/tile/fuzz_image.c src/runtime/image.c src/core/*.c \
+        build/embedded_kernels.c -lpthread -lm -o $work/image_fuzzer
+    for module in tests/tile/ir/*.ttir; do
+        .venv/bin/python -m openxpu.cli compile --image "$module" -o "$work/images/seeds/$(basename "$module").image"
+    done
+    $work/image_fuzzer -max_total_time="${2:-600}" -max_len=65536 -artifact_prefix=$work/found/ \
+        -print_final_stats=1 $work/images/grown $work/images/seeds
+    exit
+fi
+
 clang $cflags -fsanitize=fuzzer,address,undefined tests/tile/fuzz.c src/tile/*.c src/core/*.c \
-    build/embedded_kernels.c -lpthread -lm -o $work/fuzzer
+    src/runtime/image.c build/embedded_kernels.c -lpthread -lm -o $work/fuzzer
 
 # the words of the language: operations, their attributes and types from the corpus
 tar -xJf tests/tile/data/ttir.tar.xz -C $work

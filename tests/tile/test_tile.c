@@ -161,6 +161,7 @@ static void test_targets(void **state) {
 
 static void test_targets_are_text(void **state) {
     char text[XPU_TILE_TARGET_TEXT];
+    assert_int_equal(xpu_tile_target_text_size(), sizeof text);
     xpu_tile_target target, again;
     static const char *const names[] = {"cpu", "bmg", "dg2", "nvidia", "generic"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -223,12 +224,21 @@ static void test_compiling_by_text(void **state) {
     snprintf(start, sizeof start, "\"local_size\": %u, ", 8 * 16u);
     assert_non_null(strstr(xpu_tile_program_image(two), start));
     assert_non_null(
-        strstr(xpu_tile_program_image(two), "\"params\": [[0, 8, 0, 0], [1, 4, 8, 0], [2, 2, 12, 1]]"));
+        strstr(xpu_tile_program_image(two), "\"params\": [[0, 8, 0, 0, 1], [1, 4, 8, 0, 0], [2, 2, 12, 1, 0]]"));
+    xpu_image image, *read;
+    assert_int_equal(xpu_tile_image(one, &image), XPU_SUCCESS);
+    assert_int_equal(xpu_image_read(xpu_tile_program_image(two), strlen(xpu_tile_program_image(two)), &read),
+                     XPU_SUCCESS);
+    assert_string_equal(read->code, image.code);
+    assert_string_equal(read->target, image.target);
+    assert_true(!strncmp(image.target, "bmg is_cpu=0 ", 13));
+    xpu_image_free(read);
     xpu_tile_program_free(one);
     xpu_tile_program_free(two);
     assert_int_equal(xpu_tile_compile_text(text, strlen(text), "cpu", NULL, "dump_after=1", &one),
                      XPU_SUCCESS);
     assert_null(xpu_tile_program_image(one));
+    assert_int_equal(xpu_tile_image(one, &image), XPU_ERROR_INVALID_ARGUMENT);
     assert_non_null(strstr(xpu_tile_program_dump(one), "tt.store"));
     assert_true(xpu_tile_program_seconds(one, XPU_TILE_PARSE) > 0);
     xpu_tile_program_free(one);

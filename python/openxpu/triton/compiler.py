@@ -143,12 +143,12 @@ class XPUBackend(BaseBackend):
         except _tile.TooLargeError as error:  # autotuners then go on to the next configuration
             raise OutOfResources("more", target["local_memory"], f"local memory ({error})") from error
         if target["is_cpu"] and _builder.is_worker():
-            _builder.build_ahead(program)
+            _builder.build_ahead(program.image)
         metadata["name"] = program.name
         metadata["shared"] = program.local_memory
         metadata["warp_size"] = target["lanes"]
         metadata["tmem_size"] = None
-        return program.image.encode()
+        return program.image
 
     def add_stages(self, stages: dict[str, Any], options: Options, language: Any = None) -> None:
         """The stages: Triton IR, image."""

@@ -1,14 +1,12 @@
-"""Kernel images: what the compiler gives and the driver loads.
+"""Kernel images: what the compiler gives and the driver loads (``xpu/image.h``).
 
-One line of JSON that describes the kernel, then its OpenCL C: ``xpu_tile_program_image`` in ``xpu/tile.h``. An
-image is the same for every device that its target describes, and needs no device to be made: compile workers
+An image is the same for every device that its target describes, and needs no device to be made: compile workers
 have none. This module needs no Triton: Inductor loads images through it, too. Nor does importing it load the
 device: Triton imports all backends, in processes too whose accelerator is another.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,8 +16,7 @@ def load(image: bytes, device: int) -> Any:
     """Build an image for a device, or take it from the cache of built kernels."""
     from openxpu import _bridge
 
-    header, _, source = image.partition(b"\n")
-    return _bridge.TritonKernel(device, {**json.loads(header), "source": source.decode()})
+    return _bridge.TritonKernel(device, image)
 
 
 class StaticLauncher:

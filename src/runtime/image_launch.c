@@ -1,0 +1,95 @@
+/* Images (xpu/image.h) on a device: their kernels, and launches. */
+#include "runtime/kernel.h"
+
+#include "xpu/image.h"
+
+xpu_status xpu_image_kernel(const xpu_image *image, int device, xpu_kernel **kernel) {
+    XPU_REJECT_IF(!image || !kernel, "NULL");
+    const xpu_device_properties *p;
+    XPU_TRY(xpu_device_get_properties(device, &p));
+    if (image->local_size > p->max_work_group_size || image->local_memory > p->local_mem_size)
+        return xpu_fail(
+            XPU_ERROR_NOT_SUPPORTED,
+            "kernel %s: work-groups of %u work-items and %u bytes of local memory; %s has room for "
+            "%llu and %llu",
+            image->name, image->local_size, image->local_memory, p->name,
+            (unsigned long long)p->max_work_group_size, (unsigned long long)p->local_mem_size);
+    if (image->kind == XPU_IMAGE_SOURCE)
+        return xpu_kernel_create(device, image->code, image->build_options, image->name, NULL, kernel);
+    char key[KEY_SIZE];
+    device_key(device, key);
+    if (strcmp(key, image->device) != 0)
+        return xpu_fail(XPU_ERROR_NOT_SUPPORTED, "kernel %s: built for another device or driver than %s, %s",
+                        image->name, p->name, p->driver_version);
+    return kernel_from_binary(device, image->code, image->code_size, image->name, kernel);
+}
+
+xpu_status xpu_image_build(const xpu_image *image, int device, xpu_image **built) {
+    XPU_REJECT_IF(!image || !built, "NULL");
+    XPU_REJECT_IF(image->kind != XPU_IMAGE_SOURCE, "kernel %s is built already", image->name);
+    xpu_kernel *kernel;
+    unsigned char *binary;
+    size_t size;
+    char key[KEY_SIZE];
+    XPU_TRY(xpu_image_kernel(image, device, &kernel));
+    XPU_TRY(kernel_binary(kernel, &binary, &size));
+    device_key(device, key);
+    xpu_image other = *image;
+    other.kind = XPU_IMAGE_BINARY;
+    other.code = (const char *)binary;
+    other.code_size = size;
+    other.device = key;
+    /* its own copy of everything is what reading makes */
+    void *bytes = NULL;
+    size_t all;
+    xpu_status status = xpu_image_write(&other, NULL, 0, &all);
+    if (status == XPU_SUCCESS && !(bytes = core_malloc(all)))
+        status = xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for a kernel's image");
+    if (status == XPU_SUCCESS) status = xpu_image_write(&other, bytes, all, &all);
+    if (status == XPU_SUCCESS) status = xpu_image_read(bytes, all, built);
+    core_free(bytes);
+    core_free(binary);
+    return status;
+}
+
+/* The two addresses at fault_offset. */
+typedef struct report_place {
+    uint64_t place, asserts;
+} report_place;
+
+xpu_status xpu_image_submit(xpu_stream *stream, const xpu_image *image, xpu_kernel *kernel,
+                            const uint32_t grid[3], void *params) {
+    XPU_REJECT_IF(grid[0] > INT32_MAX || grid[1] > INT32_MAX || grid[2] > INT32_MAX,
+                  "kernel %s: a grid of %u x %u x %u programs", image->name, grid[0], grid[1], grid[2]);
+    uint64_t work = image->work;
+    for (int d = 0; d < 3; d++) {
+        if (!grid[d]) return XPU_SUCCESS;
+        if (__builtin_mul_overflow(work, grid[d], &work)) work = UINT64_MAX;
+    }
+    memcpy((char *)params + image->grid_offset, grid, 3 * sizeof *grid);
+    const xpu_range range = {.dims = grid[2] > 1   ? 3
+                                     : grid[1] > 1 ? 2
+                                                   : 1,
+                             .groups = {grid[0], grid[1], grid[2]},
+                             .local = {image->local_size, 1, 1},
+                             .work = work};
+    if (!image->asserts) return xpu_launch(stream, kernel, &range, params, image->params_size);
+    xpu_fault *place;
+    XPU_TRY(xpu_fault_watch(stream, &place));
+    const report_place report = {(uint64_t)(uintptr_t)place, (uint64_t)(uintptr_t)image->asserts};
+    memcpy((char *)params + image->fault_offset, &report, sizeof report);
+    XPU_TRY(xpu_launch(stream, kernel, &range, params, image->params_size));
+    return xpu_fault_raise(stream, place);
+}
+
+xpu_status xpu_image_launch(xpu_stream *stream, const xpu_image *image, xpu_kernel *kernel,
+                            const uint32_t grid[3], const void *const *arguments, int count) {
+    _Alignas(8) char params[XPU_IMAGE_PARAMS_MAX];
+    XPU_REJECT_IF(count != image->param_count, "kernel %s has %d parameters; %d arguments were given",
+                  image->name, image->param_count, count);
+    XPU_REJECT_IF(image->params_size > sizeof params, "kernel %s: %u bytes of parameters", image->name,
+                  image->params_size);
+    for (int i = 0; i < count; i++)
+        memcpy(params + image->params[i].offset, arguments[i], image->params[i].size);
+    return xpu_image_submit(stream, image, kernel, grid, params);
+}
