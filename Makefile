@@ -6,6 +6,7 @@ BIN    := $(VENV)/bin
 # PyTorch's own index of CPU wheels, for machines whose configured sources have no CPU build
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 TORCH       ?= 2.13.0
+TRITON       = $(shell awk '$$1 == "$(TORCH)" {print $$2}' requirements/pairs.txt)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export OPENXPU_DRIVER_PATH ?= $(abspath $(VENV))/lib
 
@@ -21,9 +22,11 @@ $(VENV)/.torch:
 	  || $(BIN)/python -m pip install -q torch==$(TORCH)+cpu --index-url $(TORCH_INDEX)
 	@touch $@
 
-$(VENV)/.packages: $(VENV)/.torch requirements/run.txt requirements/models.txt requirements/test.txt
+$(VENV)/.packages: $(VENV)/.torch requirements/run.txt requirements/models.txt requirements/test.txt \
+                   requirements/pairs.txt
 	$(BIN)/python -m pip install -q -r requirements/run.txt -r requirements/test.txt
-	$(BIN)/python -m pip install -q --no-deps -r requirements/models.txt
+	$(BIN)/python -m pip install -q --no-deps -r requirements/models.txt \
+	  triton==$(or $(TRITON),$(error requirements/pairs.txt has no Triton for PyTorch $(TORCH)))
 	@touch $@
 
 $(VENV)/.system:
@@ -59,6 +62,9 @@ test-all: build  ## also the long suites: sanitizers, PoCL, the wheel, Windows' 
 	$(BIN)/python tests/intel_cpu/operators.py --every 40
 	OPENXPU_TEST_ALL=1 $(BIN)/python -m pytest -q -n 2 tests/ops/test_pointwise_opinfo.py tests/python/test_compile_opinfo.py
 
+test-torch:  ## test with another PyTorch and its Triton, in an environment of its own: TORCH=2.14.1
+	tests/torch.sh $(TORCH)
+
 test-intel: build  ## compile kernels for Intel GPUs; run the C tests on Intel's GPU driver
 	tests/intel/run.sh
 
@@ -81,4 +87,4 @@ wheel: setup  ## build a wheel into dist/
 clean:  ## remove what was built
 	rm -rf build dist
 
-.PHONY: help docs setup build run test test-all test-intel bench lint format wheel clean
+.PHONY: help docs setup build run test test-all test-torch test-intel bench lint format wheel clean

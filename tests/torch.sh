@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Another PyTorch and its Triton: builds and tests a copy of the tree with an environment of its own.
+#   tests/torch.sh 2.15.0 [TESTS...]
+# A build of PyTorch for processors is taken where there is one; else the one with CUDA, some 5 GB.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+version=$1
+shift
+tests=("$@")
+[ ${#tests[@]} -gt 0 ] || tests=(tests/python/test_{device,compile,compile_triton}.py
+  tests/ops/test_{reduce,norm,sort,nested,sparse}.py)
+place=build/torch-$version
+mkdir -p "$place"
+# what is built lies beside its sources, so the sources are copied: with their times, for what is up to date
+tar --exclude=./build --exclude=./dist --exclude=./.venv --exclude=./.git --exclude='*.so*' \
+  --exclude=./python/openxpu/_build.py -cf - . | tar -xf - -C "$place"
+cd "$place"
+unset OPENXPU_DRIVER_PATH OPENXPU_CACHE
+if [ ! -e .venv/.torch ]; then
+  python3 -m venv .venv
+  install=(.venv/bin/python -m pip install -q)
+  "${install[@]}" numpy
+  "${install[@]}" "torch==$version+cpu" ||
+    "${install[@]}" "torch==$version+cpu" --index-url https://download.pytorch.org/whl/cpu ||
+    "${install[@]}" "torch==$version"
+  touch .venv/.torch
+fi
+make build "TORCH=$version"
+export OPENXPU_DRIVER_PATH=$PWD/.venv/lib
+.venv/bin/python -c 'import torch, triton; print("PyTorch", torch.__version__, "Triton", triton.__version__)'
+# with xpu as the accelerator in builds with CUDA too
+OMP_WAIT_POLICY=passive .venv/bin/openxpu run -m pytest -q -n 2 --timeout 600 "${tests[@]}"
