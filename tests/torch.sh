@@ -15,7 +15,7 @@ mkdir -p "$place"
 tar --exclude=./build --exclude=./dist --exclude=./.venv --exclude=./.git --exclude='*.so*' \
   --exclude=./python/openxpu/_build.py -cf - . | tar -xf - -C "$place"
 cd "$place"
-unset OPENXPU_DRIVER_PATH OPENXPU_CACHE
+unset OPENXPU_DRIVER_PATH
 if [ ! -e .venv/.torch ]; then
   python3 -m venv .venv
   install=(.venv/bin/python -m pip install -q)

@@ -46,6 +46,8 @@ def test_agrees_with_cpu(name: str) -> None:
 @pytest.mark.parametrize("name", ["fft", "ifft2", "rfft", "rfft2", "hfft", "irfft", "irfft2"])
 @pytest.mark.filterwarnings("ignore:ComplexHalf")
 def test_transforms_of_halves_round_those_of_floats(name: str, size: int) -> None:
+    if torch.__version__ < (2, 12) and name in ("fft", "rfft", "rfft2"):
+        pytest.skip("torch.fft itself refuses real halves on any device but cuda")
     function = getattr(torch.fft, name)
     given = torch.randn(5, size, generator=torch.Generator().manual_seed(3)).half()
     if name not in ("rfft", "rfft2"):
