@@ -429,17 +429,20 @@ xpu_pool_source source_of(unsigned long long take, unsigned long long give) {
             .give = reinterpret_cast<decltype(xpu_pool_source::give)>(give)};
 }
 
-// (device, id, id, address of the function that gives memory or 0, of the one that takes it back, use on OOM)
+// (device, id, id, address of the function that gives memory or 0, of the one that takes it back, use on OOM,
+// no splitting)
 METHOD(make_pool) {
     HANDLE_TH_ERRORS
-    int device, use_on_oom;
+    int device, use_on_oom, no_split;
     unsigned long long first, second, take, give;
-    if (!PyArg_ParseTuple(argument, "iKKKKp", &device, &first, &second, &take, &give, &use_on_oom))
+    if (!PyArg_ParseTuple(argument, "iKKKKpp", &device, &first, &second, &take, &give, &use_on_oom,
+                          &no_split))
         return nullptr;
     const uint64_t id[] = {first, second};
     check(xpu_pool_acquire(device, id));
     if (take) check(xpu_pool_set_source(device, id, source_of(take, give)));
     if (use_on_oom) check(xpu_pool_use_on_oom(device, id));
+    if (no_split) check(xpu_pool_no_split(device, id));
     Py_RETURN_NONE;
     END_HANDLE_TH_ERRORS
 }

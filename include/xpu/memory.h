@@ -96,6 +96,9 @@ XPU_API xpu_status xpu_pool_set_source(int device, const uint64_t id[2], xpu_poo
 /* Lets allocations outside of all pools have the pool's unused blocks where there is no memory otherwise. */
 XPU_API xpu_status xpu_pool_use_on_oom(int device, const uint64_t id[2]);
 
+/* From now on the pool's free blocks are given out whole, and never cut for less. */
+XPU_API xpu_status xpu_pool_no_split(int device, const uint64_t id[2]);
+
 /* A filter for what the thread does that called xpu_pool_this_thread for `user`. */
 XPU_API bool xpu_pool_thread_filter(xpu_stream *stream, void *user);
 XPU_API void *xpu_pool_this_thread(void);

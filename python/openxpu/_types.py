@@ -54,12 +54,23 @@ class _XpuStreamBase(torch.Stream):
 class _XpuEventBase(torch.Event):
     """Base class of torch.xpu.Event."""
 
-    def __new__(cls, enable_timing: bool = False) -> _XpuEventBase:
+    def __new__(cls, enable_timing: bool = False, interprocess: bool = False) -> _XpuEventBase:
+        if interprocess:
+            _later("torch.xpu.Event(interprocess=True)")
         return super().__new__(cls, "xpu", enable_timing=enable_timing)
 
     def elapsed_time(self, end_event: torch.Event) -> float:
         """Return the milliseconds from this event to ``end_event``, by the device's clock."""
         return _bridge.elapsed_time(self.event_id, end_event.event_id)
+
+    def ipc_handle(self) -> NoReturn:
+        """Refuse: events are of one process."""
+        _later("torch.xpu.Event.ipc_handle")
+
+    @classmethod
+    def from_ipc_handle(cls, device: Any, ipc_handle: bytes) -> NoReturn:
+        """Refuse: events are of one process."""
+        _later("torch.xpu.Event.from_ipc_handle")
 
     @property
     def sycl_event(self) -> int:
@@ -147,6 +158,7 @@ class _XPUMemPool:
         allocator: _xpu_XPUAllocator | None = None,
         is_user_created: bool = True,
         use_on_oom: bool = False,
+        no_split: bool = False,
     ) -> None:
         torch.xpu._lazy_init()
         number = next(_pool_numbers)
@@ -154,7 +166,7 @@ class _XPUMemPool:
         self._allocator = allocator
         self._device = torch.xpu.current_device()
         functions = allocator.functions if allocator is not None else (0, 0)
-        _bridge.make_pool(self._device, *self._id, *functions, use_on_oom)
+        _bridge.make_pool(self._device, *self._id, *functions, use_on_oom, no_split)
         weakref.finalize(self, _bridge.drop_pool, self._device, self._id).atexit = False
 
     @property
@@ -198,6 +210,10 @@ def _is_current_stream_capturing() -> bool:
     return False
 
 
+def _sleep(cycles: int) -> NoReturn:
+    _later("torch.xpu._sleep")
+
+
 def enter(target: ModuleType) -> None:
     """Enter the classes and the functions that only raise into torch._C."""
     for cls in (_XpuStreamBase, _XpuEventBase, _XPUuuid, _XpuDeviceProperties, _XPUGraph, _XPUMemPool):
@@ -205,6 +221,7 @@ def enter(target: ModuleType) -> None:
     target._xpu_XPUAllocator = _xpu_XPUAllocator
     target._xpu_graph_pool_handle = _graph_pool_handle
     target._xpu_isCurrentStreamCapturing = _is_current_stream_capturing
+    target._xpu_sleep = _sleep
     target._xpu_customAllocator = _custom_allocator
     target._xpu_changeCurrentAllocator = _change_current_allocator
     target._xpu_getAllocator = lambda: _current_allocator

@@ -421,7 +421,7 @@ static xpu_status grow(device_memory *m, arena *a, size_t rounded, block **resul
     /* Blocks that other streams have now passed may fit. */
     *result = arena_best(a, rounded);
     for (memory_pool *p = m->private_pools; !*result && p && a->pool == &m->pool; p = p->next) {
-        const arena *spare = p->use_on_oom ? find_arena(p, a->stream, a->large) : NULL;
+        const arena *spare = p->traits & POOL_USE_ON_OOM ? find_arena(p, a->stream, a->large) : NULL;
         if (spare) *result = arena_best(spare, rounded);
     }
     if (!*result) return out_of_memory(m, a, rounded, size);
@@ -435,7 +435,7 @@ static inline block *split(device_memory *m, block *b, size_t size) {
     arena *a = b->arena;
     size_t rest = b->node.size - size;
     bool was_split = b->prev || b->next;
-    if (a->large ? rest <= SMALL_SIZE : rest < BLOCK_MIN) {
+    if ((a->pool->traits & POOL_NO_SPLIT) || (a->large ? rest <= SMALL_SIZE : rest < BLOCK_MIN)) {
         if (!was_split) return b;
         FOR_KINDS(kind, a->large) {
             decrease(&m->stats.inactive_split[kind], 1);
@@ -725,14 +725,22 @@ xpu_status xpu_pool_set_source(int device, const uint64_t id[2], xpu_pool_source
     return status;
 }
 
-xpu_status xpu_pool_use_on_oom(int device, const uint64_t id[2]) {
+static xpu_status add_trait(int device, const uint64_t id[2], pool_trait trait) {
     device_memory *m;
     XPU_TRY(device_memory_lock(device, &m));
     memory_pool *pool = find_pool(m, id);
-    if (pool) pool->use_on_oom = true;
+    if (pool) pool->traits |= trait;
     xpu_status status = pool ? XPU_SUCCESS : no_pool(id);
     device_memory_unlock(m);
     return status;
+}
+
+xpu_status xpu_pool_use_on_oom(int device, const uint64_t id[2]) {
+    return add_trait(device, id, POOL_USE_ON_OOM);
+}
+
+xpu_status xpu_pool_no_split(int device, const uint64_t id[2]) {
+    return add_trait(device, id, POOL_NO_SPLIT);
 }
 
 void *xpu_pool_this_thread(void) {

@@ -57,13 +57,15 @@ typedef struct arena {
 
 enum { ARENA_BUCKETS = 64 };
 
+typedef enum pool_trait { POOL_USE_ON_OOM = 1, POOL_NO_SPLIT = 2 } pool_trait;
+
 typedef struct memory_pool {
     struct memory_pool *next;
     uint64_t id[2];
     int users; /* of a private pool; at 0 it goes away with its last segment */
     size_t segments;
     xpu_pool_source source; /* of its segments; the driver where it has no functions */
-    bool use_on_oom;
+    unsigned traits; /* pool_trait */
     arena *arenas[2][ARENA_BUCKETS]; /* small, large; by stream */
 } memory_pool;
 

@@ -277,6 +277,18 @@ def test_a_pool_for_hard_times():
         del pool
 
 
+@pytest.mark.parametrize("no_split", [False, True])
+def test_a_pool_of_whole_blocks(no_split: bool) -> None:
+    pool = torch._C._XPUMemPool(None, True, False, no_split)
+    with torch.xpu.use_mem_pool(pool):
+        x = torch.empty(64 * MIB, dtype=torch.uint8, device="xpu")
+        address = x.data_ptr()
+        del x
+        first, second = (torch.empty(16 * MIB, dtype=torch.uint8, device="xpu") for _ in range(2))
+    assert first.data_ptr() == address
+    assert (address < second.data_ptr() < address + 64 * MIB) is not no_split
+
+
 ALLOCATOR = """
 #include <stddef.h>
 #include <stdlib.h>
