@@ -64,8 +64,8 @@ typedef struct memory_pool {
     uint64_t id[2];
     int users; /* of a private pool; at 0 it goes away with its last segment */
     size_t segments;
-    xpu_pool_source source; /* of its segments; the driver where it has no functions */
-    unsigned traits; /* pool_trait */
+    xpu_pool_source source;          /* of its segments; the driver where it has no functions */
+    unsigned traits;                 /* pool_trait */
     arena *arenas[2][ARENA_BUCKETS]; /* small, large; by stream */
 } memory_pool;
 
