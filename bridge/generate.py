@@ -18,6 +18,9 @@ Where kernels come from
         for sparse ones (SparseXPU, SparseCsrXPU). Most of their kernels are PyTorch's own: C++ over the
         operators of their dense parts that CPU and CUDA share. Those need no line here; they are
         registered for xpu as they are.
+    ``src/ops/tables/reduce.def``
+        The reductions. A line's overloads that take dim, keepdim and dtype, or some of these, have their whole
+        kernels written here, unless a yaml file has them.
     ``src/ops/tables/pointwise.def``
         The pointwise operations of libxpu. Each line names the overloads that it implements. For a
         structured overload whose shape function is a TensorIterator the whole kernel is written
@@ -28,6 +31,7 @@ What is written (only files whose content changed are touched)
     ``register_<number>.cpp``       wrappers and registrations
     ``register_<kind>.cpp``         the same for nested and sparse tensors
     ``pointwise_kernels.cpp``       the kernels of the table's operations
+    ``reduce_kernels.cpp``          the kernels of the reductions
     ``ATen/ops/<name>_native.h``    declarations of the kernels; they stand before the wheel's own
     ``ATen/ops/<name>_xpu_dispatch.h``
     ``sources.txt``                 the C++ files above, one a line, for the build
@@ -52,6 +56,7 @@ from typing import Any, TypeAlias
 import torchgen
 import yaml
 from torchgen import dest, gen
+from torchgen.api import native as native_api
 from torchgen.api import structured
 from torchgen.api.types import Binding
 from torchgen.model import (
@@ -480,8 +485,101 @@ using openxpu::scalar_of;
 """
 
 
-def generate(native: Path, table: Path, folder: Path) -> None:
-    """Write everything for the families in ``native`` and the table into ``folder``."""
+@dataclass(frozen=True)
+class Reduction:
+    """A line of the table of reductions."""
+
+    operation: str  # the enumerator's end
+    type: str  # that computed in: out, in, long or int
+    outputs: int
+
+
+REDUCE_LINE = re.compile(
+    r'^X\(\s*(?P<name>\w+),\s*"(?P<overloads>[^"]*)",\s*"[a-z]*",\s*(?P<type>\w+),.*[\s,](?P<second>\S+)\)$',
+    re.MULTILINE,
+)
+
+
+def read_reductions(path: Path) -> dict[str, Reduction]:
+    """Read the table of reductions: the line of each overload that it names."""
+    text = path.read_text()
+    lines = list(REDUCE_LINE.finditer(text))
+    if len(lines) != len(re.findall(r"^X\(", text, re.MULTILINE)):
+        raise Mistake(f"{path}: a line that starts with X( doesn't read like the others")
+    found: dict[str, Reduction] = {}
+    for line in lines:
+        for overload in line["overloads"].split():
+            if overload in found:
+                raise Mistake(f"{path}: {line['name']}: {overload} is {found[overload].operation}'s")
+            if overload != "-":
+                found[overload] = Reduction(line["name"], line["type"], 1 if line["second"] == "0" else 2)
+    return found
+
+
+def reduce_kernel(overload: str, group: Group, reduction: Reduction) -> str:
+    """Write the kernel of one overload: dimensions and outputs, handed on."""
+    kernel, operation = kernel_name(overload), f"XPU_REDUCE_{reduction.operation}"
+    is_structured = isinstance(group, NativeFunctionsGroup) and group.structured
+    if is_structured:
+        assert isinstance(group, NativeFunctionsGroup)
+        arguments = structured.impl_arguments(group)
+        outputs = [a.name for a in structured.out_arguments(group)]
+    else:
+        functions = group.functions() if isinstance(group, NativeFunctionsGroup) else [group]
+        function = next(f for f in functions if str(f.func.name) == overload)
+        arguments = native_api.arguments(function.func, symint=False)
+        outputs = [] if function.func.arguments.out else ["result"]
+        if len(function.func.returns) != 1 or function.func.kind().name != "functional":
+            raise Mistake(f"reduce.def: {overload}: neither structured nor a function with one result")
+    given = {a.name for a in arguments}
+    if strange := given - {"self", "dim", "keepdim", "dtype", *outputs}:
+        raise Mistake(
+            f"reduce.def: {overload}: write a kernel by hand, which knows {', '.join(sorted(strange))}"
+        )
+    if len(outputs) != reduction.outputs:
+        raise Mistake(f"reduce.def: {overload} has {len(outputs)} outputs, {operation} {reduction.outputs}")
+    dims = "reduced_dims(self, dim)" if "dim" in given else "all_dims()"
+    keep = "keepdim" if "keepdim" in given else "false"
+    declared = ", ".join(a.defn() for a in arguments)
+    if is_structured:
+        call = "reduce_converted" if "dtype" in given else "reduce"
+        body = f"{call}({operation}, self, {{{', '.join(outputs)}}}, {dims}, {keep});"
+        return f"TORCH_IMPL_FUNC({kernel})\n({declared}) {{\n    {body}\n}}\n"
+    types = {"in": "self.scalar_type()", "long": "at::kLong", "int": "at::kBool"}
+    if "dtype" in given or reduction.type not in types:
+        raise Mistake(f"reduce.def: {overload}: the dtype of its result takes a kernel written by hand")
+    body = f"return reduced({operation}, self, {dims}, {keep}, {types[reduction.type]});"
+    return f"at::Tensor {kernel}({declared}) {{\n    {body}\n}}\n"
+
+
+def reduce_kernels(groups: dict[str, Group], reductions: dict[str, Reduction]) -> str:
+    """Write ``reduce_kernels.cpp``."""
+    includes = "".join(
+        f"#include <ATen/ops/{root}_native.h>\n" for root in sorted({g.root_name for g in groups.values()})
+    )
+    kernels = "\n".join(
+        reduce_kernel(overload, group, reductions[overload]) for overload, group in sorted(groups.items())
+    )
+    return f"""\
+// Written by generate.py from the table of reductions.
+#include "native/reduce.h"
+
+{includes}
+namespace at::native {{
+
+using openxpu::all_dims;
+using openxpu::reduce;
+using openxpu::reduce_converted;
+using openxpu::reduced;
+using openxpu::reduced_dims;
+
+{kernels}
+}}  // namespace at::native
+"""
+
+
+def generate(native: Path, tables: Path, folder: Path) -> None:
+    """Write everything for the families in ``native`` and the ``tables`` into ``folder``."""
     version = parse_version(importlib.metadata.version("torch"))
     with OPERATORS.open() as file:
         operators = yaml.load(file, Loader=gen.LineLoader)
@@ -493,9 +591,16 @@ def generate(native: Path, table: Path, folder: Path) -> None:
         by_hand.remove(entry)
     for family, entries in of_kind.items():
         entries += shared(operators, family, {entry.overload for entry in entries})
-    uses = read_table(table)
-    by_table = table_entries(uses, operators, {entry.overload for entry in by_hand})
-    used, notes = merge(operators, by_hand + by_table, version)
+    uses = read_table(tables / "pointwise.def")
+    taken = {entry.overload for entry in by_hand}
+    by_table = table_entries(uses, operators, taken)
+    reductions = read_reductions(tables / "reduce.def")
+    of_reductions = [
+        Entry(overload, kernel_name(overload), "reduce", since=REFERENCE, until=REFERENCE)
+        for overload in reductions
+        if overload not in taken
+    ]
+    used, notes = merge(operators, by_hand + by_table + of_reductions, version)
     for entries in of_kind.values():
         notes += merge(operators, entries, version)[1]
     model = Torchgen(operators)
@@ -512,8 +617,11 @@ def generate(native: Path, table: Path, folder: Path) -> None:
         for group in model.having(model.xpu)
         if isinstance(group, NativeFunctionsGroup) and used.get(str(group.out.func.name)) in by_table
     ]
-    sources, overloads = ["pointwise_kernels.cpp"], []
+    sources, overloads = ["pointwise_kernels.cpp", "reduce_kernels.cpp"], []
     output.write(sources[0], pointwise_kernels(table_groups, uses))
+    of_overload = {name: group for group in model.having(model.xpu) for name in names(group)}
+    reduce_groups = {e.overload: of_overload[e.overload] for e in of_reductions if e.overload in used}
+    output.write(sources[1], reduce_kernels(reduce_groups, reductions))
     parts: dict[int, list[Group]] = defaultdict(list)
     for group in sorted(model.having(model.xpu), key=lambda group: names(group)[0]):
         parts[zlib.crc32(group.root_name.encode()) % PARTS].append(group)
@@ -545,21 +653,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--native", type=Path, default=here / "native", help="folder of *.yaml")
     parser.add_argument(
-        "--table",
+        "--tables",
         type=Path,
-        default=here.parent / "src" / "ops" / "tables" / "pointwise.def",
-        help="the table of pointwise operations",
+        default=here.parent / "src" / "ops" / "tables",
+        help="folder of pointwise.def and reduce.def",
     )
     parser.add_argument("--out", type=Path, required=True, help="folder to write to")
     options = parser.parse_args(arguments)
 
     # The same input as last time is no work; the stamp lies beside the folder.
     stamp = options.out.with_name(options.out.name + ".stamp")
-    current = fingerprint([*sorted(options.native.glob("*.yaml")), options.table])
+    tables = [options.tables / name for name in ("pointwise.def", "reduce.def")]
+    current = fingerprint([*sorted(options.native.glob("*.yaml")), *tables])
     if stamp.exists() and stamp.read_text() == current:
         return 0
     try:
-        generate(options.native, options.table, options.out)
+        generate(options.native, options.tables, options.out)
     except Mistake as mistake:
         print(f"generate.py: {mistake}", file=sys.stderr)
         return 1

@@ -1,18 +1,14 @@
 // Reductions. PyTorch's shape functions have made the outputs; what is left is which dimensions are reduced,
-// by what, and from which dtype.
+// by what, and from which dtype. Kernels of overloads that the table (src/ops/tables/reduce.def) names are
+// written by generate.py.
 #include <ATen/core/Tensor.h>
 #include <ATen/native/ReduceOpsUtils.h>
 #include <ATen/ops/_aminmax_native.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/all_native.h>
-#include <ATen/ops/amax_native.h>
-#include <ATen/ops/amin_native.h>
 #include <ATen/ops/aminmax.h>
 #include <ATen/ops/aminmax_native.h>
 #include <ATen/ops/any_native.h>
-#include <ATen/ops/argmax_native.h>
-#include <ATen/ops/argmin_native.h>
-#include <ATen/ops/count_nonzero_native.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/imag.h>
@@ -20,7 +16,6 @@
 #include <ATen/ops/linalg_vector_norm_native.h>
 #include <ATen/ops/max_native.h>
 #include <ATen/ops/mean.h>
-#include <ATen/ops/mean_native.h>
 #include <ATen/ops/min_native.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/nansum_native.h>
@@ -32,7 +27,6 @@
 #include <ATen/ops/sqrt.h>
 #include <ATen/ops/std_mean_native.h>
 #include <ATen/ops/std_native.h>
-#include <ATen/ops/sum_native.h>
 #include <ATen/ops/var_mean_native.h>
 #include <ATen/ops/var_native.h>
 #include <ATen/ops/where.h>
@@ -40,7 +34,7 @@
 #include <limits>
 
 #include "operands.h"
-#include "xpu/ops/reduce.h"
+#include "reduce.h"
 
 namespace openxpu {
 namespace {
@@ -51,9 +45,7 @@ using at::ScalarType;
 using at::Tensor;
 
 // `self` over its own shape; the outputs have stride 0 where the mask says that a dimension is reduced.
-xpu_iter reduction_iter(const Tensor &self,
-                        std::initializer_list<std::reference_wrapper<const Tensor>> outputs,
-                        const at::native::DimMask &mask, bool keepdim) {
+xpu_iter reduction_iter(const Tensor &self, Outputs outputs, const at::native::DimMask &mask, bool keepdim) {
     const int64_t dims = self.dim();
     xpu_iter iter;
     iter.outputs = static_cast<int>(outputs.size());
@@ -82,8 +74,7 @@ xpu_iter reduction_iter(const Tensor &self,
 }
 
 // More dimensions than an iteration has: those that stay become one, those that are reduced another.
-void reduce_as_matrix(xpu_reduction reduction, const Tensor &self,
-                      std::initializer_list<std::reference_wrapper<const Tensor>> outputs,
+void reduce_as_matrix(xpu_reduction reduction, const Tensor &self, Outputs outputs,
                       const at::native::DimMask &mask, double parameter) {
     c10::DimVector order;
     int64_t rows = 1;
@@ -103,9 +94,38 @@ void reduce_as_matrix(xpu_reduction reduction, const Tensor &self,
     for (const Tensor &output : outputs) output.copy_(vectors[i++].view(output.sizes()));
 }
 
-void reduce(xpu_reduction reduction, const Tensor &self,
-            std::initializer_list<std::reference_wrapper<const Tensor>> outputs,
-            const at::native::DimMask &mask, bool keepdim, double parameter = 0) {
+// `self` such that the kernel, which reads elements straight into the type it computes in, sees what
+// self.to(type) holds: the cast itself is left to the kernel wherever it loses nothing.
+Tensor as_if_cast(const Tensor &self, ScalarType type) {
+    const auto from = self.scalar_type();
+    const bool rounds = type == at::kHalf || type == at::kBFloat16 || type == at::kBool;
+    const bool truncates = at::isIntegralType(type, true) && !at::isIntegralType(from, true);
+    if (from == type || (!rounds && !truncates && !at::isComplexType(type) && !at::isComplexType(from)))
+        return self;
+    return self.to(type);
+}
+
+} // namespace
+
+at::native::DimMask all_dims() { return at::native::DimMask().flip(); }
+
+at::native::DimMask reduced_dims(const Tensor &self, int64_t dim) {
+    at::native::DimMask mask;
+    if (self.dim() > 0) mask.set(at::maybe_wrap_dim(dim, self.dim()));
+    return mask;
+}
+at::native::DimMask reduced_dims(const Tensor &self, std::optional<int64_t> dim) {
+    return dim ? reduced_dims(self, *dim) : all_dims();
+}
+at::native::DimMask reduced_dims(const Tensor &self, OptionalIntArrayRef dims) {
+    return at::native::make_dim_mask(dims, self.dim());
+}
+at::native::DimMask reduced_dims(const Tensor &self, IntArrayRef dims) {
+    return at::native::make_dim_mask(dims, self.dim());
+}
+
+void reduce(xpu_reduction reduction, const Tensor &self, Outputs outputs, const at::native::DimMask &mask,
+            bool keepdim, double parameter) {
     if (self.scalar_type() == at::kComplexHalf) { // computed in single precision
         const Tensor wide = self.to(at::kComplexFloat), &result = *outputs.begin();
         TORCH_INTERNAL_ASSERT(outputs.size() == 1, "complex numbers have no order");
@@ -123,46 +143,22 @@ void reduce(xpu_reduction reduction, const Tensor &self,
     check(xpu_reduce(current_stream(self), reduction, &iter, parameter));
 }
 
-void reduce(xpu_reduction reduction, const Tensor &self, const Tensor &result, OptionalIntArrayRef dims,
-            bool keepdim, double parameter = 0) {
-    reduce(reduction, self, {result}, at::native::make_dim_mask(dims, self.dim()), keepdim, parameter);
+void reduce_converted(xpu_reduction reduction, const Tensor &self, Outputs outputs,
+                      const at::native::DimMask &mask, bool keepdim) {
+    const ScalarType type = outputs.begin()->get().scalar_type();
+    if (type == at::kBool) reduction = reduction == XPU_REDUCE_PROD ? XPU_REDUCE_ALL : XPU_REDUCE_ANY;
+    reduce(reduction, as_if_cast(self, type), outputs, mask, keepdim);
 }
 
-at::native::DimMask one_dim(const Tensor &self, int64_t dim) {
-    at::native::DimMask mask;
-    if (self.dim() > 0) mask.set(at::maybe_wrap_dim(dim, self.dim()));
-    return mask;
+Tensor reduced(xpu_reduction reduction, const Tensor &self, const at::native::DimMask &mask, bool keepdim,
+               ScalarType dtype) {
+    Tensor result =
+        at::empty(at::native::shape_from_dim_mask(self, mask, keepdim), self.options().dtype(dtype));
+    reduce(reduction, self, {result}, mask, keepdim);
+    return result;
 }
 
-at::native::DimMask all_dims() { return at::native::DimMask().flip(); }
-
-// `self` such that the kernel, which reads elements straight into the type it computes in, sees what
-// self.to(type) holds: the cast itself is left to the kernel wherever it loses nothing.
-Tensor as_if_cast(const Tensor &self, ScalarType type) {
-    const auto from = self.scalar_type();
-    const bool rounds = type == at::kHalf || type == at::kBFloat16 || type == at::kBool;
-    const bool truncates = at::isIntegralType(type, true) && !at::isIntegralType(from, true);
-    if (from == type || (!rounds && !truncates && !at::isComplexType(type) && !at::isComplexType(from)))
-        return self;
-    return self.to(type);
-}
-
-void sum_like(xpu_reduction reduction, const Tensor &self, const Tensor &result, OptionalIntArrayRef dims,
-              bool keepdim) {
-    if (result.scalar_type() == at::kBool)
-        reduction = reduction == XPU_REDUCE_PROD ? XPU_REDUCE_ALL : XPU_REDUCE_ANY;
-    reduce(reduction, as_if_cast(self, result.scalar_type()), result, dims, keepdim);
-}
-
-// `self`'s dimensions in one, in order: indices of full reductions count so.
-Tensor flat(const Tensor &self) { return self.reshape({-1}); }
-
-void index_of(xpu_reduction reduction, const Tensor &self, std::optional<int64_t> dim, bool keepdim,
-              const Tensor &result) {
-    if (dim) return reduce(reduction, self, {result}, one_dim(self, *dim), keepdim);
-    const Tensor one = result.reshape({});
-    reduce(reduction, flat(self), {one}, all_dims(), false);
-}
+namespace {
 
 Tensor extreme_of_all(const char *name, xpu_reduction reduction, const Tensor &self) {
     TORCH_CHECK(self.numel() > 0, name,
@@ -182,11 +178,6 @@ Tensor &extreme_of_all_out(const char *name, xpu_reduction reduction, const Tens
     return out.copy_(result);
 }
 
-void extreme_and_index(xpu_reduction reduction, const Tensor &self, int64_t dim, bool keepdim,
-                       const Tensor &values, const Tensor &indices) {
-    reduce(reduction, self, {values, indices}, one_dim(self, dim), keepdim);
-}
-
 void norm_into(const Tensor &self, double p, OptionalIntArrayRef dims, bool keepdim,
                std::optional<ScalarType> dtype, const Tensor &result) {
     const double inf = std::numeric_limits<double>::infinity();
@@ -201,7 +192,7 @@ void norm_into(const Tensor &self, double p, OptionalIntArrayRef dims, bool keep
                             ? self.to(type)
                         : at::isComplexType(type) ? self
                                                   : as_if_cast(self, type);
-    reduce(reduction, from, result, dims, keepdim, p);
+    reduce(reduction, from, {result}, reduced_dims(self, dims), keepdim, p);
 }
 
 enum class Moment { var, std };
@@ -282,11 +273,6 @@ namespace at::native {
 
 using namespace openxpu;
 
-TORCH_IMPL_FUNC(sum_xpu)(const Tensor &self, OptionalIntArrayRef dim, bool keepdim, std::optional<ScalarType>,
-                         const Tensor &result) {
-    sum_like(XPU_REDUCE_SUM, self, result, dim, keepdim);
-}
-
 Tensor &nansum_out_xpu(const Tensor &self, OptionalIntArrayRef dim, bool keepdim,
                        std::optional<ScalarType> dtype, Tensor &result) {
     const auto type = get_dtype_from_result(result, dtype);
@@ -294,8 +280,8 @@ Tensor &nansum_out_xpu(const Tensor &self, OptionalIntArrayRef dim, bool keepdim
     TORCH_CHECK(result.scalar_type() == type, "nansum: provided dtype must match dtype of result. Got ",
                 toString(result.scalar_type()), " and ", toString(type), ".");
     resize_reduction_result(result, self, mask, keepdim, type);
-    sum_like(c10::isIntegralType(self.scalar_type(), true) ? XPU_REDUCE_SUM : XPU_REDUCE_NANSUM, self, result,
-             dim, keepdim);
+    reduce_converted(c10::isIntegralType(self.scalar_type(), true) ? XPU_REDUCE_SUM : XPU_REDUCE_NANSUM, self,
+                     {result}, mask, keepdim);
     return result;
 }
 
@@ -306,49 +292,16 @@ Tensor nansum_xpu(const Tensor &self, OptionalIntArrayRef dim, bool keepdim,
     return nansum_out_xpu(self, dim, keepdim, dtype, result);
 }
 
-TORCH_IMPL_FUNC(mean_xpu)(const Tensor &self, OptionalIntArrayRef dim, bool keepdim,
-                          std::optional<ScalarType> dtype, const Tensor &result) {
-    sum_like(XPU_REDUCE_MEAN, dtype ? as_if_cast(self, *dtype) : self, result, dim, keepdim);
-}
-
-TORCH_IMPL_FUNC(prod_xpu)(const Tensor &self, int64_t dim, bool keepdim, std::optional<ScalarType>,
-                          const Tensor &result) {
-    sum_like(XPU_REDUCE_PROD, self, result, IntArrayRef(dim), keepdim);
-}
-
 Tensor prod_all_xpu(const Tensor &self, std::optional<ScalarType> dtype) {
     Tensor result = at::empty({}, self.options().dtype(get_dtype_from_self(self, dtype, true)));
-    sum_like(XPU_REDUCE_PROD, self, result, std::nullopt, false);
+    reduce_converted(XPU_REDUCE_PROD, self, {result}, all_dims(), false);
     return result;
-}
-
-TORCH_IMPL_FUNC(amax_xpu)(const Tensor &self, IntArrayRef dim, bool keepdim, const Tensor &result) {
-    reduce(XPU_REDUCE_AMAX, self, result, dim, keepdim);
-}
-
-TORCH_IMPL_FUNC(amin_xpu)(const Tensor &self, IntArrayRef dim, bool keepdim, const Tensor &result) {
-    reduce(XPU_REDUCE_AMIN, self, result, dim, keepdim);
-}
-
-TORCH_IMPL_FUNC(aminmax_xpu)(const Tensor &self, std::optional<int64_t> dim, bool keepdim, const Tensor &min,
-                             const Tensor &max) {
-    reduce(XPU_REDUCE_AMINMAX, self, {min, max}, dim ? one_dim(self, *dim) : all_dims(), keepdim);
 }
 
 std::tuple<Tensor, Tensor> _aminmax_all_xpu(const Tensor &self) { return at::aminmax(self); }
 
 std::tuple<Tensor, Tensor> _aminmax_dim_xpu(const Tensor &self, int64_t dim, bool keepdim) {
     return at::aminmax(self, dim, keepdim);
-}
-
-TORCH_IMPL_FUNC(max_dim_xpu)(const Tensor &self, int64_t dim, bool keepdim, const Tensor &values,
-                             const Tensor &indices) {
-    extreme_and_index(XPU_REDUCE_MAX, self, dim, keepdim, values, indices);
-}
-
-TORCH_IMPL_FUNC(min_dim_xpu)(const Tensor &self, int64_t dim, bool keepdim, const Tensor &values,
-                             const Tensor &indices) {
-    extreme_and_index(XPU_REDUCE_MIN, self, dim, keepdim, values, indices);
 }
 
 Tensor max_all_xpu(const Tensor &self) { return extreme_of_all("max", XPU_REDUCE_AMAX, self); }
@@ -360,46 +313,16 @@ Tensor &min_all_out_xpu(const Tensor &self, Tensor &out) {
     return extreme_of_all_out("min", XPU_REDUCE_AMIN, self, out);
 }
 
-TORCH_IMPL_FUNC(argmax_xpu)(const Tensor &self, std::optional<int64_t> dim, bool keepdim,
-                            const Tensor &result) {
-    index_of(XPU_REDUCE_ARGMAX, self, dim, keepdim, result);
-}
-
-TORCH_IMPL_FUNC(argmin_xpu)(const Tensor &self, std::optional<int64_t> dim, bool keepdim,
-                            const Tensor &result) {
-    index_of(XPU_REDUCE_ARGMIN, self, dim, keepdim, result);
-}
-
-TORCH_IMPL_FUNC(any_xpu)(const Tensor &self, int64_t dim, bool keepdim, const Tensor &result) {
-    reduce(XPU_REDUCE_ANY, self, {result}, one_dim(self, dim), keepdim);
-}
 TORCH_IMPL_FUNC(any_dims_xpu)(const Tensor &self, OptionalIntArrayRef dim, bool keepdim,
                               const Tensor &result) {
     reduce(XPU_REDUCE_ANY, self, {result}, make_dim_mask(dim, self.dim(), /*allow_empty_dims=*/true),
            keepdim);
-}
-TORCH_IMPL_FUNC(any_all_xpu)(const Tensor &self, const Tensor &result) {
-    reduce(XPU_REDUCE_ANY, self, {result}, all_dims(), false);
-}
-TORCH_IMPL_FUNC(all_xpu)(const Tensor &self, int64_t dim, bool keepdim, const Tensor &result) {
-    reduce(XPU_REDUCE_ALL, self, {result}, one_dim(self, dim), keepdim);
 }
 TORCH_IMPL_FUNC(all_dims_xpu)(const Tensor &self, OptionalIntArrayRef dim, bool keepdim,
                               const Tensor &result) {
     reduce(XPU_REDUCE_ALL, self, {result}, make_dim_mask(dim, self.dim(), /*allow_empty_dims=*/true),
            keepdim);
 }
-TORCH_IMPL_FUNC(all_all_xpu)(const Tensor &self, const Tensor &result) {
-    reduce(XPU_REDUCE_ALL, self, {result}, all_dims(), false);
-}
-
-Tensor count_nonzero_xpu(const Tensor &self, IntArrayRef dims) {
-    const auto mask = make_dim_mask(dims, self.dim());
-    Tensor result = at::empty(shape_from_dim_mask(self, mask, false), self.options().dtype(kLong));
-    reduce(XPU_REDUCE_COUNT_NONZERO, self, {result}, mask, false);
-    return result;
-}
-
 TORCH_IMPL_FUNC(linalg_vector_norm_xpu)(const Tensor &self, const Scalar &ord, OptionalIntArrayRef dim,
                                         bool keepdim, std::optional<ScalarType> dtype, const Tensor &result) {
     norm_into(self, ord.toDouble(), dim, keepdim, dtype, result);

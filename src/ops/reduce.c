@@ -19,7 +19,7 @@ static const struct row {
     acc_kind kind;
     acc_type type;
 } table[] = {
-#define X(name, inputs, type, accumulator, identity, step, combine, finish, second)                          \
+#define X(name, overloads, inputs, type, accumulator, identity, step, combine, finish, second)               \
     {#name, inputs, #identity, #step, #combine, #finish, #second, KIND_##accumulator, TYPE_##type},
 #include "tables/reduce.def"
 #undef X
@@ -27,7 +27,7 @@ static const struct row {
 
 const char *xpu_reduction_name(xpu_reduction reduction) {
     static const char *const names[] = {
-#define X(name, inputs, type, accumulator, identity, step, combine, finish, second) #name,
+#define X(name, overloads, inputs, type, accumulator, identity, step, combine, finish, second) #name,
 #include "tables/reduce.def"
 #undef X
     };

@@ -30,7 +30,8 @@ extern "C" {
 #endif
 
 typedef enum xpu_reduction {
-#define X(name, inputs, type, accumulator, identity, step, combine, finish, second) XPU_REDUCE_##name,
+#define X(name, overloads, inputs, type, accumulator, identity, step, combine, finish, second)               \
+    XPU_REDUCE_##name,
 #include "tables/reduce.def"
 #undef X
     XPU_REDUCE_COUNT

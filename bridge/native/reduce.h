@@ -1,0 +1,35 @@
+// How a kernel reaches a line of the table of reductions.
+#pragma once
+
+#include <functional>
+#include <initializer_list>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/native/ReduceOpsUtils.h>
+
+#include "xpu/ops/reduce.h"
+
+namespace openxpu {
+
+using Outputs = std::initializer_list<std::reference_wrapper<const at::Tensor>>;
+
+// Which dimensions of `self` an overload's `dim` names: all where it is None or an empty list.
+at::native::DimMask reduced_dims(const at::Tensor &self, int64_t dim);
+at::native::DimMask reduced_dims(const at::Tensor &self, std::optional<int64_t> dim);
+at::native::DimMask reduced_dims(const at::Tensor &self, at::OptionalIntArrayRef dims);
+at::native::DimMask reduced_dims(const at::Tensor &self, at::IntArrayRef dims);
+at::native::DimMask all_dims();
+
+// Reduces the masked dimensions of `self` into outputs that have their shapes.
+void reduce(xpu_reduction reduction, const at::Tensor &self, Outputs outputs, const at::native::DimMask &mask,
+            bool keepdim, double parameter = 0);
+
+// The same for overloads with a dtype: as if `self` had been converted to the output's beforehand.
+void reduce_converted(xpu_reduction reduction, const at::Tensor &self, Outputs outputs,
+                      const at::native::DimMask &mask, bool keepdim);
+
+// The same into a new tensor of the dtype.
+at::Tensor reduced(xpu_reduction reduction, const at::Tensor &self, const at::native::DimMask &mask,
+                   bool keepdim, at::ScalarType dtype);
+
+} // namespace openxpu
