@@ -103,7 +103,7 @@ def closing_table() -> Table:
     widths = {
         "model": 9,
         "compiled, ms": 9,
-        "eager, ms": 6,
+        "eager, ms": 7,
         "C++ on the CPU, ms": 8,
         "to compile, s": 8,
         "C++, s": 6,
@@ -125,7 +125,7 @@ def add_row(
     """Adds a model: its times compiled, eager and in C++, the two seconds to compile, the difference from eager."""
     table.add_row(
         name,
-        *(f"{time:.2f}" for time in milliseconds),
+        *(f"{time:.{2 if time < 1000 else 1}f}" for time in milliseconds),
         *(f"{time:.1f}" for time in compiling),
         f"{'[green]✓[/]' if good else '[red]✗[/]'} {difference:.1e}",
     )

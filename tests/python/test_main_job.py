@@ -58,12 +58,12 @@ def test_rows_of_the_main_job(row):
 @pytest.mark.parametrize("name", compiled.MODELS)
 def test_rows_of_compiled_models(name):
     table = compiled.closing_table()
-    compiled.add_row(table, name, [123.45, 234.56, 345.67], (123.4, 567.8), 1.2e-7, True)
+    compiled.add_row(table, name, [1234.56, 1811.25, 1345.67], (123.4, 567.8), 1.2e-7, True)
     lines = shown(table)
     assert max(map(len, lines)) <= 80
     assert 1 <= len(body(lines)) <= 3
     text = "".join(lines)
-    for word in ("123.45", "345.67", "567.8", "1.2e-07"):
+    for word in ("1234.6", "1811.2", "1345.7", "567.8", "1.2e-07"):
         assert word in text
     assert "…" not in text
 
