@@ -51,8 +51,9 @@ test: build lint  ## run the tests (under 25 minutes)
 	$(BIN)/ctest --test-dir build --output-on-failure
 	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -q -n 2 --timeout 600 tests
 
-test-all: build  ## also the long suites: sanitizers, PoCL, the wheel, Windows' build, samples in all dtypes
+test-all: build  ## also the long suites: sanitizers, PoCL, the wheel, Windows' build, samples in all dtypes, the site
 	$(MAKE) test
+	$(MAKE) docs
 	tests/sanitize.sh
 	tests/pocl.sh
 	tests/wheel.sh
@@ -77,9 +78,16 @@ lint: setup  ## formatter, linters and the layer check
 format: setup  ## format the code
 	tools/lint.sh --fix
 
-docs:  ## the API reference of libxpu into build/docs (needs doxygen)
-	@command -v doxygen > /dev/null || { echo "apt-get install doxygen"; exit 1; }
-	mkdir -p build/docs && doxygen Doxyfile && echo build/docs/html/index.html
+# its tools have an environment of their own, and don't import PyTorch
+build/docs/tools/.ready: requirements/docs.txt
+	$(PYTHON) -m venv build/docs/tools
+	build/docs/tools/bin/python -m pip install -q -r requirements/docs.txt
+	@touch $@
+
+docs: build build/docs/tools/.ready  ## all documents, and the reference of C and Python, as a site in build/docs/html
+	$(BIN)/python tools/site.py build/docs/source
+	build/docs/tools/bin/python -m sphinx -q -W --keep-going -n -E -c docs build/docs/source build/docs/html
+	@echo build/docs/html/index.html
 
 wheel: setup  ## build a wheel into dist/
 	$(BIN)/python -m pip wheel -q --no-build-isolation --no-deps -w dist .

@@ -287,8 +287,8 @@ def _is_cuda_build() -> bool:
     return (Path(spec.submodule_search_locations[0]) / "lib" / "libtorch_cuda.so").exists()
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(prog="openxpu", description="PyTorch's xpu device over OpenCL")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser(
@@ -336,6 +336,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         choices=("parse", "verify", "analyse", "layout", "emit"),
         help="print the module after this stage instead",
     )
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status."""
+    parser = make_parser()
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments[:1] == ["run"] and arguments[1:2] not in ([], ["-h"], ["--help"]):
         return run(arguments[1:])  # argparse would take the program's options for its own
@@ -346,13 +352,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return doctor()
     if options.command == "warm":
         if options.record and not options.arguments:
-            warmer.error("which program?")
+            parser.error("warm --record: which program?")
         if options.jobs < 1:
-            warmer.error("--jobs must be at least 1")
+            parser.error("warm: --jobs must be at least 1")
         return warm(options)
     if options.command == "compile":
         return compile_ttir(options)
-    runner.error("which program?")
+    parser.error("run: which program?")
     return 2
 
 
