@@ -131,7 +131,9 @@ static xpu_status copy_kernel(int device, const copy_plan *plan, int64_t size, i
     spec_begin(&spec, FAMILY_COPY);
     spec_number(&spec, "E", size, 8);
     spec_choice(&spec, "", names, plan->kind, 8);
-    spec_number_if(&spec, woven || plan->constant, woven ? "K" : "STEP", plan->constant, 32);
+    const char *constant = woven ? "K" : "STEP";
+    spec_pack(&spec, constant, (int64_t)plan->constant + 1, 32); /* the step may be -1 */
+    if (woven || plan->constant) spec_follows_number(&spec, constant, plan->constant);
     spec_number_if(&spec, woven, "DIMS", woven ? dims : 0, 8);
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
