@@ -204,13 +204,13 @@ def described(thing: object) -> str:
 
 def arguments(function: Callable[..., object]) -> str:
     """A function's arguments and result."""
-    return re.sub(r"\bself(, )?", "", str(inspect.signature(function))).replace("'", "")
+    return re.sub(r"\((?:self|cls)(, )?", "(", str(inspect.signature(function))).replace("'", "")
 
 
 def first_line(thing: object) -> str:
     """The first sentence of a docstring."""
     text = " ".join((inspect.getdoc(thing) or "").split("\n\n")[0].split())
-    text = re.sub(r":\w+:`~?\.?([^`<]*?)(?: <[^`]*>)?`", r"`\1`", text)
+    text = re.sub(r":\w+:`~?\.?([^`<]*?)\s*(?:<[^`]*>)?`(?:\\ )?", r"`\1`", text)
     return text.replace("|", "\\|").replace("[", "\\[").split(". ")[0].rstrip(".").replace("``", "`")
 
 
@@ -242,7 +242,7 @@ def python_page() -> str:
         text = re.sub(r"^Base class of torch\.xpu\.\w+[:.] ?", "", described(cls))
         out += [f"::::::{{py:class}} {name}", "", text[:1].upper() + text[1:], ""]
         for member, thing in vars(cls).items():
-            plain = thing.__func__ if isinstance(thing, staticmethod) else thing
+            plain = thing.__func__ if isinstance(thing, (staticmethod, classmethod)) else thing
             if member.startswith("_") or not inspect.getdoc(plain):
                 continue
             kind = "property" if isinstance(plain, property) else "method"
@@ -262,9 +262,11 @@ def python_page() -> str:
     missing = set(re.findall(r'_later\("torch\.xpu\.(\w+)"\)', source))
     for name in sorted(torch.xpu.__all__, key=str.lower):
         thing = getattr(torch.xpu, name, None)
-        note = "raises `NotImplementedError`" if name in missing else first_line(thing)
-        if callable(thing):
-            out.append(f"| `torch.xpu.{name}` | {note} |")
+        if not callable(thing):
+            continue
+        wants = re.search(rf"\b(?:{'|'.join(missing)})\(", inspect.getsource(thing))
+        note = "raises `NotImplementedError`" if name in missing or wants else first_line(thing)
+        out.append(f"| `torch.xpu.{name}` | {note} |")
     return "\n".join([*out, ""])
 
 

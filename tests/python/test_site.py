@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from openxpu import cli
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -101,6 +102,16 @@ def test_the_command_line_is_its_own_reference(site):
     for command in ("info", "doctor", "run", "warm", "compile"):
         assert f"## openxpu {command}\n" in page
     assert cli.make_parser().format_help().strip() in page
+
+
+def test_the_reference_has_torch_xpus_names(site):
+    page = site.python_page()
+    for name in torch.xpu.__all__:
+        assert f"| `torch.xpu.{name}` | " in page or not callable(getattr(torch.xpu, name, None))
+    for name in ("XPUGraph", "graph_pool_handle", "graph"):
+        assert f"| `torch.xpu.{name}` | raises `NotImplementedError` |" in page
+    assert "{py:property} sycl_queue" in page and "self" not in re.findall(r"{py:method} .*", page)[0]
+    assert ":class:" not in page
 
 
 def test_names_of_documents_become_links(site, tmp_path):
