@@ -76,6 +76,19 @@ static char *build_options(const query *q, const xpu_device_properties *p) {
     return options.data;
 }
 
+/* Takes the extensions out of the list that OPENXPU_WITHOUT names: tests run as on a driver without them. */
+static void hide_extensions(char *extensions) {
+    const char *hidden = getenv("OPENXPU_WITHOUT");
+    for (size_t length; hidden && *hidden; hidden += length + (hidden[length] != 0)) {
+        length = strcspn(hidden, ", ");
+        char *at = extensions;
+        while (length && (at = strstr(at, " ")) != NULL) {
+            at++;
+            if (!strncmp(at, hidden, length) && at[length] == ' ') memset(at, '-', length);
+        }
+    }
+}
+
 xpu_status cl_read_capabilities(cl_device *device) {
     xpu_device_properties *p = &device->properties;
     query q = {device->api, device->id, NULL};
@@ -86,6 +99,7 @@ xpu_status cl_read_capabilities(cl_device *device) {
     extensions[0] = ' ';
     device->api->clGetDeviceInfo(device->id, CL_DEVICE_EXTENSIONS, size, extensions + 1, NULL);
     strcat(extensions, " ");
+    hide_extensions(extensions);
     q.extensions = extensions;
 
     uint64_t type = number(&q, CL_DEVICE_TYPE);

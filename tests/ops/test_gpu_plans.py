@@ -6,6 +6,8 @@ And what devices without subgroups and fp16 do: there OpenCL C refuses kernels t
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,17 @@ CHOSEN = {
     "test_counting.py": "",
 }
 PORTABLE = ("counting", "scatter")
+EXTENSION = "cl_intel_required_subgroup_size"
+WITHOUT = {**os.environ, "OPENXPU_WITHOUT": EXTENSION}
+# On a processor whose driver takes no subgroup size of the kernel's choice, as any but Intel's.
+ANY_SIZE = {
+    HERE / "test_softmax.py": "masked or extreme",
+    HERE / "test_norm.py": "test_layer_norm or test_rms_norm",
+    HERE / "test_reduce.py": "test_backward or nothing",
+    HERE / "test_gemm.py": "few_rows",
+    HERE / "test_scatter.py": "index_add and float32",
+    HERE.parent / "tile" / "test_triton.py": "softmax or reductions_along or scans or sort",
+}
 
 
 @pytest.mark.skipif(os.environ.get("OPENXPU_PLANS") == "gpu", reason="this is the inner run")
@@ -38,3 +51,17 @@ def test_as_devices_without_fp16_do() -> None:
         OPENXPU_PLANS="gpu",
         OPENXPU_TIER="ref",
     )
+
+
+def test_the_hidden_extension_is_missing() -> None:
+    program = "import torch; print(torch.xpu.get_device_properties().sub_group_sizes)"
+    run = subprocess.run(
+        [sys.executable, "-c", program], env=WITHOUT, capture_output=True, text=True, check=True
+    )
+    assert run.stdout.strip() == "[]"
+
+
+@pytest.mark.skipif("OPENXPU_WITHOUT" in os.environ, reason="this is the inner run")
+@pytest.mark.parametrize("file", ANY_SIZE, ids=lambda file: file.stem)
+def test_as_processors_without_subgroup_sizes_do(file: Path) -> None:
+    passes([str(file)], ANY_SIZE[file], OPENXPU_WITHOUT=EXTENSION)
