@@ -14,6 +14,7 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/relu_cpu_dispatch.h>
 #include <ATen/ops/zeros.h>
+#include <torch/version.h>
 
 #include <array>
 #include <exception>
@@ -21,6 +22,7 @@
 
 #include "host_memory.h"
 #include "xpu/ops/gemm.h"
+#include "xpu/tuning.h"
 
 namespace at::native {
 // PyTorch's way into oneDNN's products; absent from builds without it.
@@ -124,19 +126,23 @@ bool has_onednn() {
     return usable && at::globalContext().userEnabledMkldnn();
 }
 
-// Large fp32 products go to oneDNN, where PyTorch takes MKL: on AMD's processors it is a fifth to a half
-// faster. Its fixed cost (20 us), layouts that it would copy first, and few rows keep the others with MKL.
-bool suits_onednn(const xpu_gemm_args &args) {
-    constexpr int64_t least_rows = 16, least_work = int64_t{1} << 23;
+// Which of the two libraries is faster for fp32 depends on the processor, the size and what is transposed; so
+// do the numbers below, which `openxpu tune` measures. oneDNN's fixed cost (20 us), layouts that it would
+// copy first, and few rows keep the others with PyTorch's own.
+bool suits_onednn(int device, const xpu_gemm_args &args) {
+    static const int rows = xpu_tuning_number("onednn_rows"), nn = xpu_tuning_number("onednn_from_nn"),
+                     nt = xpu_tuning_number("onednn_from_nt"), tn = xpu_tuning_number("onednn_from_tn");
+    const int64_t least_rows = xpu_tuning_value(device, rows), work = args.m * args.n * args.k;
     if (args.dtype != XPU_FLOAT32 || args.batch != 1 || args.m < least_rows || args.n < least_rows ||
-        args.m * args.n * args.k < least_work || !is_one(args.alpha))
+        !is_one(args.alpha))
         return false;
     const bool row_a = args.a.column_stride == 1 && args.a.row_stride == args.k;
     const bool row_b = args.b.column_stride == 1 && args.b.row_stride == args.n;
     const bool column_a = args.a.row_stride == 1 && args.a.column_stride == args.m;
     const bool column_b = args.b.row_stride == 1 && args.b.column_stride == args.k;
     const bool whole_out = args.out.column_stride == 1 && args.out.row_stride == args.n;
-    return whole_out && ((row_a && (row_b || column_b)) || (column_a && row_b)) && has_onednn();
+    const int layout = row_a && row_b ? nn : row_a && column_b ? nt : column_a && row_b ? tn : -1;
+    return whole_out && layout >= 0 && work >= xpu_tuning_value(device, layout) && has_onednn();
 }
 
 // One row times one column. Products of matrices add up in one chain there, slowly and with a large error.
@@ -148,11 +154,11 @@ void inner_product(const xpu_gemm_args &args, const at::Tensor &a, const at::Ten
     out.copy_(sum);
 }
 
-void multiply(const xpu_gemm_args &args, const at::Tensor &a, const at::Tensor &b, const at::Tensor &c,
-              at::Tensor &out) {
+void multiply(int device, const xpu_gemm_args &args, const at::Tensor &a, const at::Tensor &b,
+              const at::Tensor &c, at::Tensor &out) {
     if (args.batch == 1 && args.m == 1 && args.n == 1) return inner_product(args, a, b, c, out);
     /* Asked to add to its result, oneDNN overruns its memory where it splits K. */
-    if (suits_onednn(args) && !c.is_same(out)) {
+    if (suits_onednn(device, args) && !c.is_same(out)) {
         at::native::mkldnn_matmul(a, b, out, 0, 1);
         if (c.defined()) at::cpu::add_(out, c, scalar_of(args.beta));
         return;
@@ -174,6 +180,7 @@ void multiply(const xpu_gemm_args &args, const at::Tensor &a, const at::Tensor &
 }
 
 void run(xpu_stream *stream, const xpu_gemm_args &args) {
+    const int device = xpu_stream_device(stream);
     const auto dtype = scalar_type(args.dtype);
     const Shape sa = shape_of(args, args.a, args.m, args.k), sb = shape_of(args, args.b, args.k, args.n);
     const Shape sc = shape_of(args, args.c, args.m, args.n), so = shape_of(args, args.out, args.m, args.n);
@@ -187,14 +194,15 @@ void run(xpu_stream *stream, const xpu_gemm_args &args) {
                 : views.c.over(args.c.data, dtype, sc.size(), sc.stride());
 
     if (is_slow_on_host(dtype)) {
-        const HostScope scope(static_cast<c10::DeviceIndex>(xpu_stream_device(stream)));
+        const HostScope scope(static_cast<c10::DeviceIndex>(device));
         at::Tensor wide = at::empty(so.size(), out.options().dtype(c10::kFloat));
-        multiply(args, a.to(c10::kFloat), b.to(c10::kFloat), c.defined() ? c.to(c10::kFloat) : c, wide);
+        multiply(device, args, a.to(c10::kFloat), b.to(c10::kFloat), c.defined() ? c.to(c10::kFloat) : c,
+                 wide);
         activate(args.epilogue, wide);
         out.copy_(wide);
         return;
     }
-    multiply(args, a, b, c, out);
+    multiply(device, args, a, b, c, out);
     activate(args.epilogue, out);
 }
 
@@ -209,6 +217,7 @@ xpu_status gemm(xpu_stream *stream, const xpu_gemm_args *args) {
 }
 
 [[maybe_unused]] const bool registered = [] {
+    xpu_tuning_libraries("torch " TORCH_VERSION);
     const xpu_host_provider provider{.gemm = gemm};
     return xpu_set_host_provider(&provider) == XPU_SUCCESS;
 }();

@@ -1,8 +1,9 @@
-"""The ``openxpu`` command: ``info``, ``doctor``, ``run``, ``warm``, ``compile``."""
+"""The ``openxpu`` command: ``info``, ``doctor``, ``run``, ``warm``, ``tune``, ``compile``."""
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 import time
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import torch
+    from rich.table import Table
 
 # `compile` and `run` are to start at once: what takes long to import (torch, rich) is imported where it is used.
 
@@ -31,8 +33,20 @@ def _folder_size(folder: Path) -> tuple[int, int]:
     return len(sizes), sum(sizes)
 
 
-def info() -> int:
-    """Print devices, what they can do, drivers, memory and the kernel cache."""
+def _tuning(device: int) -> Table:
+    """Return the tuning table of a device, for people."""
+    from rich.table import Table
+
+    from openxpu import _tune
+
+    table = Table("name", "value", "unit", "from", "decided by", "what", title=f"tuning of xpu:{device}")
+    for line in _tune.Table(device):
+        table.add_row(line.name, line.shown, line.unit, line.source, f"bench/{line.benchmark}", line.text)
+    return table
+
+
+def info(tuning: bool = False) -> int:
+    """Print devices, what they can do, drivers, memory and the kernel cache; with `tuning`, the choices too."""
     import torch
     from rich.console import Console
     from rich.table import Table
@@ -70,6 +84,8 @@ def info() -> int:
         ]
         table.add_row("has", ", ".join(able))
         console.print(table)
+        if tuning:
+            console.print(_tuning(index))
     cache = Path(_bridge.cache_dir())
     files, size = _folder_size(cache) if cache.is_dir() else (0, 0)
     console.print(f"kernel cache: {cache} ({files} files, {_size(size)})")
@@ -244,6 +260,48 @@ def warm(options: argparse.Namespace) -> int:
     return status
 
 
+def tune(options: argparse.Namespace) -> int:
+    """Measure the choices that this machine decides, and keep them beside the kernel cache."""
+    import torch
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.table import Table
+
+    from openxpu import _tune
+
+    console = Console()
+    if not torch.xpu.is_available():
+        return info()
+    if not 0 <= options.device < torch.xpu.device_count():
+        console.print(f"[red]No device xpu:{options.device}.[/red]")
+        return 1
+    questions = _tune.questions(options.device)
+    pinned = {line.name for line in _tune.Table(options.device) if line.source == "pinned"}
+    asked = [question for question in questions if question.name not in pinned]
+    if not asked:
+        console.print(f"Nothing is measured on devices like xpu:{options.device}, or all of it is pinned.")
+        return 0
+    points = sum(len(question.points) for question in asked)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    table = Table("name", "before", "now", "unit", "faster at the sizes measured, small to large")
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("", total=points)
+        for question in asked:
+            progress.update(task, description=question.name)
+            answer = _tune.ask(
+                options.device, question, options.seconds / points, lambda: progress.advance(task)
+            )
+            gains = " ".join(f"{math.exp(gain):.2f}" for gain in answer.gains)
+            table.add_row(answer.name, answer.before.shown, answer.after.shown, answer.after.unit, gains)
+    console.print(table)
+    try:
+        console.print(f"kept in {_tune.Table(options.device).keep()}", highlight=False)
+    except RuntimeError as error:
+        console.print(f"[red]{error}[/red]", highlight=False)
+        return 1
+    return 0
+
+
 def compile_ttir(options: argparse.Namespace) -> int:
     """Write the OpenCL C for a Triton IR file, its image, or the module after a stage."""
     from openxpu import _tile
@@ -291,8 +349,11 @@ def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser(prog="openxpu", description="PyTorch's xpu device over OpenCL")
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser(
+    informer = commands.add_parser(
         "info", help="devices, drivers, memory, kernel cache; what to install if there is none"
+    )
+    informer.add_argument(
+        "--tuning", action="store_true", help="the choices that decide speed, and whence they are"
     )
     commands.add_parser("doctor", help="a self-test on each device")
     runner = commands.add_parser("run", help="start a Python program with xpu as PyTorch's accelerator")
@@ -313,6 +374,11 @@ def make_parser() -> argparse.ArgumentParser:
         nargs=argparse.REMAINDER,
         help="lists to build, instead of openxpu's own; with --record: script.py and its arguments",
     )
+    tuner = commands.add_parser(
+        "tune", help="measure which ways are faster on this machine, and keep that beside the kernel cache"
+    )
+    tuner.add_argument("--device", type=int, default=0, help="the number of the device")
+    tuner.add_argument("--seconds", type=float, default=60, help="how long to measure, about")
     compiler = commands.add_parser("compile", help="show the OpenCL C for a Triton IR file")
     compiler.add_argument("file", help="kernel.ttir")
     compiler.add_argument(
@@ -347,7 +413,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return run(arguments[1:])  # argparse would take the program's options for its own
     options = parser.parse_args(arguments)
     if options.command == "info":
-        return info()
+        return info(options.tuning)
+    if options.command == "tune":
+        return tune(options)
     if options.command == "doctor":
         return doctor()
     if options.command == "warm":

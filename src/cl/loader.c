@@ -18,6 +18,7 @@
 #include "cl/cl.h"
 #include "core/memory.h"
 #include "core/os.h"
+#include "core/tuning.h"
 
 #define MAX_DRIVERS 8
 #define MAX_PLATFORMS 16
@@ -165,6 +166,11 @@ static void after_fork(void) { bad_fork = initialized; }
 static void load(void) {
     static cl_device found[CL_MAX_DEVICES];
     int count = 0;
+    init_status = tuning_init();
+    if (init_status != XPU_SUCCESS) {
+        snprintf(init_text, sizeof init_text, "%s", xpu_last_error());
+        return;
+    }
     void *libraries[2] = {find_intel_cpu(), os_library_open(LOADER)};
     for (int i = 0; i < 2; i++) {
         if (!libraries[i] || driver_count == MAX_DRIVERS) continue;

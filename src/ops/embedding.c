@@ -12,7 +12,6 @@
 #define MOST_FEATURES 64 /* of them along a row */
 #define HOST_PACK 16     /* a processor's work-item has these alone, */
 #define HOST_FEATURES 16 /* or, of odd rows, a work-group has, a work-item each */
-#define SPLIT_ROWS 16    /* indices of a split that each row of a work-group should have, at least */
 #define MOST_SPLITS 1024
 #define GROUPS_A_UNIT 16
 #define SHORTEST_CHUNK 32 /* of indices in order; */
@@ -108,7 +107,8 @@ xpu_status xpu_bag_forward(xpu_stream *stream, xpu_bag_mode mode, const xpu_bags
     int64_t splits = 1;
     if (s.shared) {
         splits = ceil_div(GROUPS_A_UNIT * (int64_t)device->max_compute_units, args->bags * tiles);
-        if (splits > average / (SPLIT_ROWS * s.rows)) splits = average / (SPLIT_ROWS * s.rows);
+        const int64_t least = TUNED(false, SPLIT_ROWS) * s.rows;
+        if (splits > average / least) splits = average / least;
         if (splits > MOST_SPLITS) splits = MOST_SPLITS;
         if (splits < 1) splits = 1;
     }

@@ -74,17 +74,12 @@ static void transpose(xpu_gemm_args *args) {
 
 /* A few rows times a large matrix take as long as reading that matrix does, and the host's libraries are
  * several times slower: one subgroup reads whole columns of it. oneDNN multiplies bf16 by instructions that
- * OpenCL C lacks; smaller matrices than THIN_ELEMENTS lie in the cache. */
-#define THIN_ROWS 8
-#define THIN_ROWS_BF16 4
-#define THIN_ELEMENTS 65536
-#define THIN_STREAMED 3072 /* elements: columns that are shorter are read one after the other */
-
+ * OpenCL C lacks; small matrices lie in the cache. */
 static bool is_thin(const xpu_device_properties *properties, const xpu_gemm_args *args) {
     const xpu_dtype dtype = args->dtype;
-    const int64_t rows = dtype == XPU_BFLOAT16 ? THIN_ROWS_BF16 : THIN_ROWS;
+    const int64_t rows = dtype == XPU_BFLOAT16 ? TUNED(true, THIN_ROWS_BF16) : TUNED(true, THIN_ROWS);
     return (dtype == XPU_FLOAT32 || dtype == XPU_FLOAT16 || dtype == XPU_BFLOAT16) && args->m <= rows &&
-           args->n >= 16 && args->n * args->k >= THIN_ELEMENTS && args->a.column_stride == 1 &&
+           args->n >= 16 && args->n * args->k >= TUNED(true, THIN_ELEMENTS) && args->a.column_stride == 1 &&
            args->b.row_stride == 1 && properties->type == XPU_DEVICE_CPU &&
            team_for(properties, args->k).subgroup;
 }
@@ -109,7 +104,7 @@ static gemm_params params_of(const xpu_gemm_args *args) {
 
 static xpu_status thin(xpu_stream *stream, const xpu_gemm_args *args) {
     gemm_choice choice = {.kernel = KERNEL_THIN, .rows = args->m > 2 ? 4 : (int)args->m};
-    choice.streams = args->k * choice.rows <= THIN_STREAMED ? 1 : 4;
+    choice.streams = args->k * choice.rows <= TUNED(true, THIN_STREAMED) ? 1 : 4;
     const int64_t columns = 16 / choice.rows;
     xpu_kernel *kernel;
     XPU_TRY(get_kernel(xpu_stream_device(stream), args, choice, &kernel));

@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "core/text.h"
+#include "core/tuning.h"
 #include "ops/spec.h"
 #include "xpu/device.h"
 #include "xpu/ops.h"

@@ -8,7 +8,6 @@
 
 #define COLUMN_LANES 32
 #define HOST_TEAMS 64 /* backward: how many shares of the parameters' gradients, at most */
-#define TEAM_ROWS 16  /* … and at how many rows a share is worth its memory */
 #define SHARE_BYTES (64 << 20)
 
 typedef enum row_kernel { FORWARD, BACKWARD, BACKWARD_PARTIAL, SUM_COLUMNS } row_kernel;
@@ -88,7 +87,8 @@ xpu_status xpu_row_norm_forward(xpu_stream *stream, const xpu_row_norm *args, co
 
 /* How many teams go through the rows, when each keeps a share of the parameters' gradients. */
 static int64_t sharing_teams(const xpu_device_properties *device, const xpu_row_norm *args) {
-    int64_t teams = (args->rows + TEAM_ROWS - 1) / TEAM_ROWS, most, fit;
+    const int64_t share = TUNED(device->type == XPU_DEVICE_CPU, NORM_SHARE_ROWS);
+    int64_t teams = (args->rows + share - 1) / share, most, fit;
     most = device->type == XPU_DEVICE_CPU ? HOST_TEAMS : 8 * (int64_t)device->max_compute_units;
     if (teams < (int64_t)device->max_compute_units) teams = (int64_t)device->max_compute_units;
     fit = SHARE_BYTES / (args->length * 8);

@@ -102,7 +102,6 @@ bool xpu_pointwise_defined(xpu_pointwise_op op, xpu_dtype compute) {
 /* Elements that a work-item of a kernel that moves packs takes, at most; and from how many elements on packs
  * are worth it. */
 #define MAX_PACK 8
-#define PACKED_FROM 16384
 
 typedef struct plan {
     xpu_pointwise_op op;
@@ -330,7 +329,7 @@ static void add_offsets(text *t, const plan *p, int first) {
 /* How many elements a work-item of a GPU takes as one pack: 16 bytes of the widest operand, if all operands
  * are aligned to their packs. */
 static int pack_size(const plan *p) {
-    if (p->layout.kind != LAYOUT_FLAT || p->layout.count < PACKED_FROM) return 1;
+    if (p->layout.kind != LAYOUT_FLAT || p->layout.count < TUNED(false, PACKED_FROM)) return 1;
     size_t widest = 1;
     uintptr_t unaligned = 0;
     int operands = p->iter->outputs + p->iter->inputs;

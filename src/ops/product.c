@@ -90,7 +90,8 @@ int64_t product_slices(const xpu_device_properties *properties, int64_t groups, 
     const int64_t wanted = 2 * (int64_t)properties->max_compute_units;
     /* Each slice should be worth the extra pass, and the sums should stay small: at most 64 MiB of fp32. */
     int64_t slices = groups < wanted ? wanted / groups : 1;
-    if (slices > k / 512) slices = k / 512;
+    const int64_t shortest = TUNED(properties->type == XPU_DEVICE_CPU, SLICE_PRODUCTS);
+    if (slices > k / shortest) slices = k / shortest;
     if (results > 0 && slices > (16 << 20) / results) slices = (16 << 20) / results;
     return slices < 1 ? 1 : slices;
 }

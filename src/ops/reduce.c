@@ -148,10 +148,6 @@ static const char *const entries[] = {"reduce_rows", "reduce_short_rows", "reduc
 
 #define SUBGROUP 16
 #define MAX_LOCAL 256
-#define SHORT_ROW 256 /* elements */
-#define HOST_SHORT_ROW 16384
-#define WRITTEN_OUT 128     /* a short row's loop is written out up to this length */
-#define BATCH 524288        /* elements that a host thread takes in one work-group */
 #define LONGEST_CHUNK 65536 /* elements; keeps fp32 sums exact: 1,024 a lane and accumulator */
 
 typedef struct plan {
@@ -248,20 +244,23 @@ static void make_plan(const shape *s, const xpu_device_properties *device, acc_k
     } else if (s->outputs >= 64 && (s->total < SUBGROUP || (!row && s->outputs >= lanes))) {
         plan_columns(s, device, false, 0, plan, p);
     } else if (plan->subgroups && kind == KIND_one && row && plan->outer == 0 &&
-               s->total <= (cpu ? HOST_SHORT_ROW : SHORT_ROW) && s->outputs >= 4 * SUBGROUP) {
+               s->total <= TUNED(cpu, SHORT_ROW) && s->outputs >= 4 * SUBGROUP) {
         plan->entry = ENTRY_SHORT_ROWS;
-        if (s->total <= WRITTEN_OUT && s->total % SUBGROUP == 0) plan->length = (int)s->total;
+        if (s->total <= TUNED(cpu, WRITTEN_OUT) && s->total % SUBGROUP == 0) plan->length = (int)s->total;
         plan->local = cpu ? SUBGROUP : 4 * SUBGROUP;
         p->chunk = p->total;
         p->chunks = 1;
         p->tasks = p->outputs;
-        if (cpu) p->batch = most(least(BATCH / SUBGROUP / p->total, p->tasks / (2 * units * SUBGROUP)), 1);
+        if (cpu)
+            p->batch = most(
+                least(TUNED(cpu, REDUCE_BATCH) / SUBGROUP / p->total, p->tasks / (2 * units * SUBGROUP)), 1);
         plan->groups = ceil_div(p->tasks, p->batch * plan->local);
     } else if (plan->subgroups) {
         plan->entry = ENTRY_ROWS;
-        cut(p, lanes / SUBGROUP, cpu ? 16384 : 2048, LONGEST_CHUNK);
+        cut(p, lanes / SUBGROUP, TUNED(cpu, REDUCE_CHUNK), LONGEST_CHUNK);
         plan->local = cpu ? SUBGROUP : 4 * SUBGROUP;
-        if (cpu) p->batch = most(least(BATCH / most(p->chunk, 1), p->tasks / (2 * units)), 1);
+        if (cpu)
+            p->batch = most(least(TUNED(cpu, REDUCE_BATCH) / most(p->chunk, 1), p->tasks / (2 * units)), 1);
         plan->groups = ceil_div(p->tasks, p->batch * (plan->local / SUBGROUP));
     } else {
         plan->entry = ENTRY_ROWS;

@@ -35,7 +35,6 @@ static const struct computed {
 
 typedef enum entry { ENTRY_COLUMNS, ENTRY_ROWS, ENTRY_TOTALS, ENTRY_CARRIES } entry;
 
-#define LONGEST_CHUNK 16384 /* elements of a row that one work-group scans when there are few rows */
 #define MOST_CHUNKS 1024
 #define ACC_BYTES 16
 
@@ -143,8 +142,9 @@ xpu_status xpu_scan(xpu_stream *stream, xpu_scan_op op, const xpu_tensor *out, c
     }
 
     int local = cpu ? 32 : 128;
-    if (p.walk.rows < 4 * units && p.length > LONGEST_CHUNK) {
-        int64_t chunks = (p.length + LONGEST_CHUNK - 1) / LONGEST_CHUNK;
+    const int64_t longest = TUNED(cpu, SCAN_CHUNK);
+    if (p.walk.rows < 4 * units && p.length > longest) {
+        int64_t chunks = (p.length + longest - 1) / longest;
         if (chunks > MOST_CHUNKS) chunks = MOST_CHUNKS;
         p.chunk = (p.length + chunks - 1) / chunks;
         p.chunks = (p.length + p.chunk - 1) / p.chunk;

@@ -81,7 +81,7 @@ static xpu_status find_kernel(const index_walk *walk, const accumulation *a, var
 /* --- in order, on GPUs --- */
 
 /* Few work-items that walk far are slower than a sort, which takes 48 bytes an element. */
-enum { SORT_FROM = 64, SORT_BELOW = 1 << 16, SORT_MOST = 1 << 27 };
+enum { SORT_MOST = 1 << 27 };
 
 /* Rows of the serial dimensions' elements that are sorted by themselves: one, where all work-items go the
  * same way. */
@@ -101,8 +101,8 @@ static bool is_sorted(const index_walk *walk) {
     if (plans_for_processor(walk->properties)) return false;
     int64_t items = 1;
     for (int d = 0; d < walk->parallel; d++) items *= p->size[d];
-    return p->serial >= SORT_FROM && items < SORT_BELOW && p->serial < INT32_MAX - 4096 &&
-           p->serial <= SORT_MOST / key_rows(walk);
+    return p->serial >= TUNED(false, SORTED_FROM) && items < TUNED(false, SORTED_BELOW) &&
+           p->serial < INT32_MAX - 4096 && p->serial <= SORT_MOST / key_rows(walk);
 }
 
 static xpu_range over(size_t x, size_t y, size_t z, const xpu_device_properties *properties) {
@@ -176,12 +176,11 @@ static bool has_atomic(const xpu_device_properties *properties, xpu_dtype dtype,
 
 /* Do work-items that go in order walk no farther than this? Then there is nothing that atomic updates save.
  */
-enum { WALK_MOST = 16 };
 static bool is_short(const xpu_iter *iter) {
     int64_t serial = 1;
     for (int d = 0; d < iter->dims; d++)
         if (iter->operand[0].stride[d] == 0) serial *= iter->size[d];
-    return serial <= WALK_MOST;
+    return serial <= TUNED(false, WALKED);
 }
 
 static xpu_status accumulate(xpu_stream *stream, const char *name, const xpu_iter *iter,

@@ -7,7 +7,6 @@
 #include "xpu/memory.h"
 
 #define GROUP 256
-#define SPLIT_LENGTH 8192 /* at least, of what a work-group gets of a row */
 #define GROUPS_A_UNIT 8
 
 typedef enum entry { ROW, COUNT, PICK, FIND, STORE, MODE } entry;
@@ -86,7 +85,8 @@ xpu_status xpu_select(xpu_stream *stream, xpu_selection which, xpu_dtype dtype, 
                        .k = k};
     const int64_t wanted = GROUPS_A_UNIT * (int64_t)device->max_compute_units;
     int64_t splits = (wanted + rows - 1) / rows;
-    if (splits > length / SPLIT_LENGTH) splits = length / SPLIT_LENGTH;
+    const int64_t least = TUNED(false, SELECT_SPLIT);
+    if (splits > length / least) splits = length / least;
     p.splits = splits > 1 ? (uint32_t)splits : 1;
     if (splits > 1) return select_split(stream, (int)which, dtype, &p);
     return run(stream, ROW, (int)which, dtype, &p, rows, rows * length * 24);

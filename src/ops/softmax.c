@@ -5,19 +5,15 @@
 #include "team.h"
 #include "xpu/memory.h"
 
-#define KEPT_LENGTH 16384 /* at most this many exponentials in local memory */
 #define COLUMN_LANES 64
 #define LONG_INNER 16 /* shorter ones are flattened with outer */
 #define EXP_WORK 8    /* operations an element */
 /* Tiles, on GPUs: */
-#define TILE_WIDTH 32     /* columns at most, */
-#define TILE_BYTES 32     /* but not fewer than memory is read by, where there are more */
-#define TILE_LENGTH 32    /* shorter columns are walked through by a work-item each, */
-#define TILE_ELEMENTS 256 /* and small tiles */
+#define TILE_WIDTH 32 /* columns at most, */
+#define TILE_BYTES 32 /* but not fewer than memory is read by, where there are more */
 #define CHUNK_LANES 256
 #define CHUNK_BLOCKS 2 /* a chunk isn't shorter than this many blocks of elements on their way, */
 #define CHUNK_BLOCK 8
-#define CHUNKS_A_UNIT 16 /* work-groups that there should be, a compute unit */
 
 typedef enum variant { ROWS, COLUMNS, FLAT_COLUMNS, TILES, CHUNKS } variant;
 
@@ -66,7 +62,8 @@ static plan make_plan(const xpu_device_properties *device, const xpu_softmax *ar
     const bool processor = plans_for_processor(device);
     if (args->inner > 1) {
         const int64_t width = args->inner < TILE_WIDTH ? args->inner : TILE_WIDTH;
-        if (!processor && args->length >= TILE_LENGTH && args->length * width >= TILE_ELEMENTS) {
+        if (!processor && args->length >= TUNED(false, TILED_LENGTH) &&
+            args->length * width >= TUNED(false, TILED_ELEMENTS)) {
             plan_tiles(device, args, &p);
             return p;
         }
@@ -86,7 +83,8 @@ static plan make_plan(const xpu_device_properties *device, const xpu_softmax *ar
     }
     if (!backward && !args->logarithm && args->output_dtype == compute_dtype(args->output_dtype))
         p.keep = -1;
-    else if (!backward && !args->logarithm && device->type == XPU_DEVICE_CPU && args->length <= KEPT_LENGTH)
+    else if (!backward && !args->logarithm && device->type == XPU_DEVICE_CPU &&
+             args->length <= TUNED(true, EXP_KEPT))
         p.keep = power_above(args->length);
     return p;
 }
@@ -148,7 +146,8 @@ static xpu_status run_tiles(xpu_stream *stream, const xpu_device_properties *dev
 
     const int64_t step =
         (int64_t)CHUNK_BLOCK * (p->team.lanes / p->width); /* rows that are on their way at a time */
-    const int64_t wanted = (CHUNKS_A_UNIT * (int64_t)device->max_compute_units + tiles - 1) / tiles;
+    const int64_t wanted =
+        (TUNED(false, SOFTMAX_GROUPS) * (int64_t)device->max_compute_units + tiles - 1) / tiles;
     int64_t blocks = (args->length / wanted + step - 1) / step;
     if (blocks < CHUNK_BLOCKS) blocks = CHUNK_BLOCKS;
     const int64_t chunk = blocks * step < args->length ? blocks * step : args->length;

@@ -4,16 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/tuning.h"
 #include "kernel.h"
 
 #define SUBGROUP_LANES 16
-#define LONG_ROW 1024     /* from here on a GPU puts a whole work-group on a row */
-#define HELD_LANES 8      /* at most this many elements of a row a lane in registers … */
-#define HELD_LANES_GPU 16 /* … where a team is a work-group of a GPU */
 #define WARPS_IN_GROUP 8
 #define VENDOR_NVIDIA 0x10de
-#define HOST_GROUP_ELEMENTS 65536
-#define HOST_GROUPS 8 /* a processor, at least */
 
 bool plans_for_processor(const xpu_device_properties *device) {
     static atomic_int asked; /* 0: not yet; 1: by the device's type; 2: as GPUs */
@@ -39,7 +35,8 @@ static bool can_demand(const xpu_device_properties *device, uint64_t lanes) {
 }
 
 team team_for(const xpu_device_properties *device, int64_t length) {
-    if (can_demand(device, SUBGROUP_LANES) && (plans_for_processor(device) || length <= LONG_ROW))
+    if (can_demand(device, SUBGROUP_LANES) &&
+        (plans_for_processor(device) || length <= TUNED(false, LONG_ROW)))
         return (team){.lanes = SUBGROUP_LANES, .subgroup = true};
     int lanes = 32;
     while (lanes < 256 && lanes * 4 < length && (uint64_t)lanes * 2 <= device->max_work_group_size)
@@ -60,14 +57,14 @@ row_plan plan_row(const xpu_device_properties *device, int64_t length, size_t wi
         int pack = widest >= 16 ? 1 : (int)(16 / widest);
         if (length % pack == 0 && addresses % (widest * (size_t)pack) == 0) p.pack = pack;
         int lanes = 32;
-        while (lanes * (length > LONG_ROW ? HELD_LANES_GPU : HELD_LANES) < length &&
+        while (lanes * (length > TUNED(false, LONG_ROW) ? TUNED(false, HELD) : TUNED(true, HELD)) < length &&
                (uint64_t)lanes * 2 <= device->max_work_group_size)
             lanes *= 2;
         p.team.lanes = lanes;
         if (lanes == 32 && device->vendor_id == VENDOR_NVIDIA) p.team.teams = WARPS_IN_GROUP;
     }
     int64_t elements = (length + p.team.lanes - 1) / p.team.lanes;
-    if (elements <= (host || p.team.subgroup ? HELD_LANES : HELD_LANES_GPU)) {
+    if (elements <= TUNED(host || p.team.subgroup, HELD)) {
         p.registers = power_above(elements);
         if (p.registers < p.pack) p.registers = p.pack;
         if (host && length % p.team.lanes == 0) p.length = (int)length; /* no masks, no branches */
@@ -88,8 +85,8 @@ const char *pack_type(int pack, xpu_dtype dtype) {
 
 uint32_t team_rows(const xpu_device_properties *device, int64_t length, int64_t rows) {
     if (!plans_for_processor(device)) return 1;
-    int64_t worth = HOST_GROUP_ELEMENTS / (length > SUBGROUP_LANES ? length : SUBGROUP_LANES);
-    int64_t fair = rows / (HOST_GROUPS * (int64_t)device->max_compute_units);
+    int64_t worth = TUNED(true, ROWS_TOGETHER) / (length > SUBGROUP_LANES ? length : SUBGROUP_LANES);
+    int64_t fair = rows / (TUNED(true, ROW_GROUPS) * (int64_t)device->max_compute_units);
     if (worth > fair) worth = fair;
     return worth < 1 ? 1 : (uint32_t)worth;
 }

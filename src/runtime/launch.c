@@ -1,10 +1,8 @@
 /* Launches. On a host device that can run kernels on the calling thread (has_local_exec) a small launch
  * runs right here, and a large one is shared out over the host team: each member enqueues its part of the
  * work-groups, by global offset, to a queue that runs on its own thread. */
+#include "core/tuning.h"
 #include "runtime/kernel.h"
-
-/* Simple operations below which waking another thread costs more than it gains (about 2 µs' worth). */
-#define WORTH_SHARING 20000
 
 /* One way to set a kernel's arguments, whichever call they came by. */
 typedef struct arguments {
@@ -168,7 +166,7 @@ static xpu_status run_on_host(xpu_stream *stream, xpu_kernel *kernel, const xpu_
                               const arguments *a) {
     int slot = slot_get();
     if (slot < 0) return submit(stream, kernel, slot, range, a);
-    bool large = !range->work || range->work > WORTH_SHARING;
+    bool large = !range->work || range->work > (uint64_t)TUNED(true, SHARE_FROM);
     if (large) {
         const xpu_host_team *team = host_team();
         int threads = team ? team->threads() : 0;

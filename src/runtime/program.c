@@ -19,7 +19,7 @@ static hash128 hash_text(hash128 h, const char *text) {
 }
 
 /* What a host processor can do matters too: homes are shared between machines. */
-static uint64_t processor(void) {
+uint64_t processor_features(void) {
 #if defined(__x86_64__)
     __builtin_cpu_init();
     return (uint64_t)!!__builtin_cpu_supports("avx2") | (uint64_t)!!__builtin_cpu_supports("avx512f") << 1 |
@@ -33,7 +33,7 @@ static uint64_t processor(void) {
 /* A key from what was hashed so far and the device and driver that a binary is for. */
 static void end_key(const cl_device *device, hash128 h, char key[KEY_SIZE]) {
     const xpu_device_properties *p = &device->properties;
-    uint64_t features = device->host ? processor() : 0;
+    uint64_t features = device->host ? processor_features() : 0;
     h = hash_text(h, p->name);
     h = hash_text(h, p->platform_name);
     h = hash_text(h, p->driver_version);

@@ -99,4 +99,10 @@ extern atomic_bool profile_on;
 void profile_add(const char *name, const xpu_stream *stream, uint64_t submitted, uint64_t started,
                  uint64_t ended, uint64_t bytes, cl_event event);
 
+/* Bits that say what the host's processor can do. */
+uint64_t processor_features(void);
+
+/* Takes what was measured on the device, if it was, once (tuning.c). */
+void tuning_load(int device);
+
 #endif

@@ -77,6 +77,7 @@ static xpu_status get(int index, int position, xpu_stream **stream) {
     os_mutex_lock(&create_lock);
     there = atomic_load(&pool[index][position]);
     if (!there) {
+        tuning_load(index);
         const cl_device *device = &cl_devices[index];
         int priority =
             position ? (position - 1) / XPU_STREAMS_PER_PRIORITY + XPU_PRIORITY_HIGH : XPU_PRIORITY_NORMAL;

@@ -1,0 +1,47 @@
+/* xpu/tuning.h: the choices that decide speed, by name and number.
+ *
+ * libxpu has a table of them with values for processors and for GPUs. `openxpu tune` measures some where it
+ * runs and keeps them beside the kernel cache, for this device, driver, processor and these libraries; the
+ * environment's OPENXPU_TUNING=name=value,… goes before both. None changes what an operation computes, but
+ * for the order in which sums are added up. */
+#ifndef XPU_TUNING_H
+#define XPU_TUNING_H
+
+#include <stdint.h>
+
+#include "xpu/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct xpu_tuning {
+    const char *name, *unit;
+    const char *benchmark; /* the file in bench/ that decides it */
+    const char *text;
+    const char *source; /* of the value: "table", "measured", "pinned" or "set" */
+    int64_t value, least, most;
+} xpu_tuning;
+
+/* Numbers go from 0 to one less than this. */
+XPU_API int xpu_tuning_count(void);
+/* The number of a name, or -1. */
+XPU_API int xpu_tuning_number(const char *name);
+XPU_API xpu_status xpu_tuning_get(int device, int number, xpu_tuning *tuning);
+/* The value alone, at next to no cost. `number` must be one, and `device` a device. */
+XPU_API int64_t xpu_tuning_value(int device, int number);
+/* Sets a value for this process and all devices of the kind. */
+XPU_API xpu_status xpu_tuning_set(int device, int number, int64_t value);
+
+/* Says which libraries the host's products are computed with; before the first use of a device, or not at
+ * all. What was measured with others isn't used. The text is copied. */
+XPU_API void xpu_tuning_libraries(const char *libraries);
+/* Writes the values that were set in this process to disk, from where later processes take them. The file's
+ * path is to be had from xpu_tuning_path, "" where there is no cache. */
+XPU_API xpu_status xpu_tuning_keep(int device);
+XPU_API xpu_status xpu_tuning_path(int device, const char **path);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
