@@ -1,4 +1,4 @@
-/* What attention_ref.cl is told. Strides count elements: batch, head, row, element. */
+/* What attention.cl is told. Strides count elements: batch, head, row, element. */
 #ifndef XPU_KERNELS_ATTENTION_H
 #define XPU_KERNELS_ATTENTION_H
 #include "shared.h"
@@ -19,7 +19,7 @@ typedef struct attention_params {
     float scale, keep, keep_scale; /* keep = 1 - dropout, keep_scale = 1 / keep */
 } attention_params;
 
-/* What heads_ref.cl is told. */
+/* What heads.cl is told. */
 struct heads_params {
     xpu_addr projected, bias, offset; /* offset: 0 where all items have `length` rows */
     xpu_addr out[3];                  /* query, key, value */

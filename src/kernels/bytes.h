@@ -1,4 +1,4 @@
-/* Parameters of the kernels in bytes_ref.cl. */
+/* Parameters of the kernels in bytes.cl. */
 #ifndef XPU_KERNELS_BYTES_H
 #define XPU_KERNELS_BYTES_H
 #include "shared.h"

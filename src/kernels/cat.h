@@ -1,4 +1,4 @@
-/* Parameters of cat_ref.cl. Sizes and offsets count elements of E bytes. */
+/* Parameters of cat.cl. Sizes and offsets count elements of E bytes. */
 #ifndef XPU_KERNELS_CAT_H
 #define XPU_KERNELS_CAT_H
 #include "shared.h"

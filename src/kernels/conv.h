@@ -1,4 +1,4 @@
-/* What conv_ref.cl is told: a convolution y = x * w, whichever of the three is sought. */
+/* What conv.cl is told: a convolution y = x * w, whichever of the three is sought. */
 #ifndef XPU_KERNELS_CONV_H
 #define XPU_KERNELS_CONV_H
 #include "shared.h"

@@ -1,4 +1,4 @@
-/* embedding_ref.cl's parameters. Numbers of elements, strides in elements. */
+/* embedding.cl's parameters. Numbers of elements, strides in elements. */
 #ifndef XPU_KERNELS_EMBEDDING_H
 #define XPU_KERNELS_EMBEDDING_H
 #include "fault.h"

@@ -1,4 +1,4 @@
-/* Parameters of the kernels in factory_ref.cl. */
+/* Parameters of the kernels in factory.cl. */
 #ifndef XPU_KERNELS_FACTORY_H
 #define XPU_KERNELS_FACTORY_H
 #include "shared.h"

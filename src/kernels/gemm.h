@@ -1,4 +1,4 @@
-/* What gemm_ref.cl is told: one product, or a batch. */
+/* What gemm.cl is told: one product, or a batch. */
 #ifndef XPU_KERNELS_GEMM_H
 #define XPU_KERNELS_GEMM_H
 #include "shared.h"

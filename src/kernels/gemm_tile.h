@@ -1,4 +1,4 @@
-/* The tiled product that gemm_ref.cl and conv_ref.cl share, and the arithmetic of accumulators.
+/* The tiled product that gemm.cl and conv.cl share, and the arithmetic of accumulators.
  *
  * A work-group of LX x LY work-items computes a tile of TILE x TILE results, SIDE x SIDE in each work-item,
  * from slabs of A and B, TILE_K deep, in local memory. The next slab is read into registers while the

@@ -1,4 +1,4 @@
-/* grid_sample_ref.cl's parameters; the arrays go depth, height, width. */
+/* grid_sample.cl's parameters; the arrays go depth, height, width. */
 #ifndef XPU_KERNELS_GRID_SAMPLE_H
 #define XPU_KERNELS_GRID_SAMPLE_H
 #include "shared.h"

@@ -1,4 +1,4 @@
-/* histogram_ref.cl's parameters. */
+/* histogram.cl's parameters. */
 #ifndef XPU_KERNELS_HISTOGRAM_H
 #define XPU_KERNELS_HISTOGRAM_H
 #include "shared.h"

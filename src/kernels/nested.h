@@ -1,4 +1,4 @@
-/* Parameters of nested_ref.cl. Sizes count elements of E bytes. */
+/* Parameters of nested.cl. Sizes count elements of E bytes. */
 #ifndef XPU_KERNELS_NESTED_H
 #define XPU_KERNELS_NESTED_H
 #include "fault.h"

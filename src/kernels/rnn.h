@@ -1,4 +1,4 @@
-/* What rnn_ref.cl is told. Tensors are contiguous. */
+/* What rnn.cl is told. Tensors are contiguous. */
 #ifndef XPU_KERNELS_RNN_H
 #define XPU_KERNELS_RNN_H
 #include "shared.h"

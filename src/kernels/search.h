@@ -1,4 +1,4 @@
-/* search_ref.cl's parameters. */
+/* search.cl's parameters. */
 #ifndef XPU_KERNELS_SEARCH_H
 #define XPU_KERNELS_SEARCH_H
 #include "shared.h"

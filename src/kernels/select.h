@@ -1,4 +1,4 @@
-/* select_ref.cl's parameters. Rows lie one after the other. */
+/* select.cl's parameters. Rows lie one after the other. */
 #ifndef XPU_KERNELS_SELECT_H
 #define XPU_KERNELS_SELECT_H
 #include "shared.h"

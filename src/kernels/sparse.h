@@ -1,4 +1,4 @@
-/* What sparse_ref.cl is told. */
+/* What sparse.cl is told. */
 #ifndef XPU_KERNELS_SPARSE_H
 #define XPU_KERNELS_SPARSE_H
 #include "shared.h"

@@ -1,4 +1,4 @@
-/* unique_ref.cl's parameters. */
+/* unique.cl's parameters. */
 #ifndef XPU_KERNELS_UNIQUE_H
 #define XPU_KERNELS_UNIQUE_H
 #include "shared.h"

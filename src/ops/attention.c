@@ -39,7 +39,7 @@ static xpu_status get_kernel(int device, const xpu_attention *args, attention_ke
     spec_follows(&spec, which == KERNEL_FORWARD ? "FORWARD" : "BACKWARD", "");
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
-    return kernel_of_file(device, &spec, "attention_ref.cl", names[which], kernel, "%s %s", names[which],
+    return kernel_of_file(device, &spec, "attention.cl", names[which], kernel, "%s %s", names[which],
                           xpu_dtype_name(dtype));
 }
 
@@ -159,7 +159,7 @@ xpu_status xpu_split_heads(xpu_stream *stream, const xpu_split_heads_args *args)
     spec_follows_flag(&spec, "FP64", args->dtype == XPU_FLOAT64);
     xpu_kernel *kernel = kernel_find(device, &spec);
     if (!kernel)
-        XPU_TRY(kernel_of_file(device, &spec, "heads_ref.cl", "split_heads", &kernel, "split_heads %s",
+        XPU_TRY(kernel_of_file(device, &spec, "heads.cl", "split_heads", &kernel, "split_heads %s",
                                dtype_token(args->dtype)));
     const xpu_range range = {1,
                              {(size_t)params.rows},

@@ -55,7 +55,7 @@ static xpu_status kernel_for(int device, const tiling *t, xpu_kernel **kernel) {
     spec_bool(&spec, "INLINE", t->in_params);
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
-    return kernel_of_file(device, &spec, "cat_ref.cl", "cat", kernel, "cat %d bytes", t->element);
+    return kernel_of_file(device, &spec, "cat.cl", "cat", kernel, "cat %d bytes", t->element);
 }
 
 static int64_t groups_for(const tiling *t, int64_t rows, int64_t columns) {

@@ -38,7 +38,7 @@ static xpu_status get_kernel(int device, conv_choice choice, xpu_kernel **kernel
     spec_bool(&spec, "SLICED", choice.sliced);
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
-    return kernel_of_file(device, &spec, "conv_ref.cl", names[choice.kernel], kernel, "%s %s%s",
+    return kernel_of_file(device, &spec, "conv.cl", names[choice.kernel], kernel, "%s %s%s",
                           names[choice.kernel], xpu_dtype_name(choice.dtype),
                           choice.kernel == KERNEL_BIAS ? "" : purposes[choice.sought]);
 }

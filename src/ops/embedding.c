@@ -67,8 +67,7 @@ static xpu_status get_kernel(int device, int which, bool maximum, const xpu_bags
     spec_follows_flag(&spec, "BY_ELEMENT", s->pack > 1 && s->features == 1 && s->rows == 1);
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
-    return kernel_of_file(device, &spec, "embedding_ref.cl", names[which], kernel, "%s %s", names[which],
-                          token);
+    return kernel_of_file(device, &spec, "embedding.cl", names[which], kernel, "%s %s", names[which], token);
 }
 
 static xpu_status check(const xpu_device_properties *device, const xpu_bags *args) {

@@ -70,7 +70,7 @@ static xpu_status series(xpu_stream *stream, int which, xpu_dtype dtype, void *o
     spec_follows_flag(&spec, "WIDE", wide_spacing);
     xpu_kernel *kernel = kernel_find(device, &spec);
     if (!kernel)
-        XPU_TRY(kernel_of_file(device, &spec, "factory_ref.cl", series_name[which], &kernel, "%s %s",
+        XPU_TRY(kernel_of_file(device, &spec, "factory.cl", series_name[which], &kernel, "%s %s",
                                series_name[which], dtype_token(dtype)));
     series_params params = {.out = XPU_ADDR(out), .count = count, .base = float_bits(base, wide_spacing)};
     if (integer) {
@@ -145,8 +145,7 @@ xpu_status xpu_triangle(xpu_stream *stream, const xpu_tensor *in, const xpu_tens
     spec_choice(&spec, "E=", word, (int64_t)size, 8);
     xpu_kernel *kernel = kernel_find(device, &spec);
     if (!kernel)
-        XPU_TRY(
-            kernel_of_file(device, &spec, "factory_ref.cl", "triangle", &kernel, "triangle %zu bytes", size));
+        XPU_TRY(kernel_of_file(device, &spec, "factory.cl", "triangle", &kernel, "triangle %zu bytes", size));
     size_t local = params.columns < 64 ? 16 : 256;
     xpu_range range = {3,
                        {((size_t)params.columns + local - 1) / local, (size_t)params.rows, (size_t)batches},
@@ -167,8 +166,7 @@ xpu_status xpu_triangle_indices(xpu_stream *stream, xpu_dtype dtype, void *out, 
     spec_follows(&spec, "I=", dtype == XPU_INT32 ? "int" : "long");
     xpu_kernel *kernel = kernel_find(device, &spec);
     if (!kernel)
-        XPU_TRY(
-            kernel_of_file(device, &spec, "factory_ref.cl", "triangle_indices", &kernel, "triangle_indices"));
+        XPU_TRY(kernel_of_file(device, &spec, "factory.cl", "triangle_indices", &kernel, "triangle_indices"));
     triangle_indices_params params = {.out = XPU_ADDR(out),
                                       .count = count,
                                       .rows = rows,

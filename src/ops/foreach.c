@@ -190,7 +190,7 @@ static xpu_status norm_kernel(int device, xpu_dtype dtype, int order, bool whole
     spec_pack(&spec, "whole", whole, 1);
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
-    return kernel_of_file(device, &spec, "foreach_norm_ref.cl", whole ? "norm_whole" : "norm_parts", kernel,
+    return kernel_of_file(device, &spec, "foreach_norm.cl", whole ? "norm_whole" : "norm_parts", kernel,
                           "foreach norm %s", dtype_token(dtype));
 }
 

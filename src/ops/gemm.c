@@ -40,7 +40,7 @@ static xpu_status get_kernel(int device, const xpu_gemm_args *args, gemm_choice 
     spec_bool(&spec, "SLICED", choice.sliced);
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
-    return kernel_of_file(device, &spec, "gemm_ref.cl", names[choice.kernel], kernel, "%s %s",
+    return kernel_of_file(device, &spec, "gemm.cl", names[choice.kernel], kernel, "%s %s",
                           names[choice.kernel], xpu_dtype_name(args->dtype));
 }
 

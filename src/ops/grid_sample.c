@@ -20,8 +20,8 @@ static xpu_status get_kernel(int device, const xpu_grid_sample *args, bool backw
     spec_follows(&spec, "BUILD_", name);
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
-    return kernel_of_file(device, &spec, "grid_sample_ref.cl", name, kernel, "%s %s %s", name,
-                          modes[args->mode], dtype_token(args->dtype));
+    return kernel_of_file(device, &spec, "grid_sample.cl", name, kernel, "%s %s %s", name, modes[args->mode],
+                          dtype_token(args->dtype));
 }
 
 static xpu_status run(xpu_stream *stream, const xpu_grid_sample *args, bool backward, grid_sample_params *p) {

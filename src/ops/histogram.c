@@ -31,7 +31,7 @@ static xpu_status get_kernel(int device, const plan *p, int64_t local_bins, xpu_
     spec_number_if(&spec, p->local, "LOCAL_BINS", p->local ? local_bins : 0, 32);
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
-    return kernel_of_file(device, &spec, "histogram_ref.cl", "histogram", kernel, "histogram %s",
+    return kernel_of_file(device, &spec, "histogram.cl", "histogram", kernel, "histogram %s",
                           dtype_token(p->dtype));
 }
 

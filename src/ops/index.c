@@ -31,8 +31,8 @@ static xpu_status move(xpu_stream *stream, index_walk *walk, void *context) {
     if (rows) spec_follows_number(&spec, "ROW_LANES", INDEX_ROW_LANES);
     xpu_kernel *kernel = kernel_find(walk->device, &spec);
     if (!kernel)
-        XPU_TRY(kernel_of_file(walk->device, &spec, "index_ref.cl", "index_move", &kernel,
-                               "index_%s %zu bytes", put ? "put" : "get", walk->element));
+        XPU_TRY(kernel_of_file(walk->device, &spec, "index.cl", "index_move", &kernel, "index_%s %zu bytes",
+                               put ? "put" : "get", walk->element));
     xpu_range range = rows ? index_blocks(walk, walk->params.size[0], INDEX_ROW_LANES)
                            : index_range(walk, walk->row ? 1 : 4);
     return xpu_launch(stream, kernel, &range, &walk->params, sizeof walk->params);

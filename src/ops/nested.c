@@ -62,7 +62,7 @@ static xpu_status kernel_for(int device, const xpu_nested *args, const tiling *t
     spec_number(&spec, "BLOCK", t->block, 32);
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
-    return kernel_of_file(device, &spec, "nested_ref.cl", "nested_move", kernel, "%s %d bytes",
+    return kernel_of_file(device, &spec, "nested.cl", "nested_move", kernel, "%s %d bytes",
                           unpad ? "nested_unpad" : "nested_pad", t->element);
 }
 

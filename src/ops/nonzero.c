@@ -30,7 +30,7 @@ static xpu_status launch(xpu_stream *stream, const xpu_tensor *in, bool write,
     spec_pack(&spec, "write", write, 1);
     xpu_kernel *kernel = kernel_find(device, &spec);
     if (!kernel)
-        XPU_TRY(kernel_of_file(device, &spec, "nonzero_ref.cl", write ? "nonzero_write" : "nonzero_count",
+        XPU_TRY(kernel_of_file(device, &spec, "nonzero.cl", write ? "nonzero_write" : "nonzero_count",
                                &kernel, "nonzero %s", dtype_token(in->dtype)));
     size_t parts = (size_t)parts_of(params->numel, params->chunk);
     size_t local =

@@ -54,7 +54,7 @@ static xpu_status run(xpu_stream *stream, step_kind kind, xpu_dtype dtype, const
         const xpu_device_properties *properties;
         XPU_TRY(xpu_device_get_properties(device, &properties));
         if (dtype == XPU_FLOAT64 && !properties->has_fp64) return op_lacks(names[kind], dtype, properties);
-        XPU_TRY(kernel_of_file(device, &spec, "optim_ref.cl", names[kind], &kernel, "%s %s", names[kind],
+        XPU_TRY(kernel_of_file(device, &spec, "optim.cl", names[kind], &kernel, "%s %s", names[kind],
                                dtype_token(dtype)));
     }
     return multi_launch(stream, kernel, &shape, rows, width, tensors, params, cost);
@@ -109,8 +109,7 @@ xpu_status xpu_update_scale(xpu_stream *stream, float *scale, int32_t *growth_tr
     spec_follows(&spec, "T=", "f32");
     spec_follows_number(&spec, "WIDE", 0);
     xpu_kernel *kernel = kernel_find(device, &spec);
-    if (!kernel)
-        XPU_TRY(kernel_of_file(device, &spec, "optim_ref.cl", "update_scale", &kernel, "update_scale"));
+    if (!kernel) XPU_TRY(kernel_of_file(device, &spec, "optim.cl", "update_scale", &kernel, "update_scale"));
     struct multi_params params = {.number = {XPU_ADDR(scale), XPU_ADDR(growth_tracker), XPU_ADDR(found_inf),
                                              bits(XPU_FLOAT32, growth), bits(XPU_FLOAT32, backoff),
                                              (uint64_t)interval}};

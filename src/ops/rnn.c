@@ -25,8 +25,7 @@ static xpu_status run(xpu_stream *stream, xpu_dtype dtype, xpu_rnn_kind kind, bo
     spec_pack(&spec, "backward", backward, 1);
     xpu_kernel *kernel = kernel_find(device, &spec);
     if (!kernel)
-        XPU_TRY(
-            kernel_of_file(device, &spec, "rnn_ref.cl", name, &kernel, "%s %s", name, xpu_dtype_name(dtype)));
+        XPU_TRY(kernel_of_file(device, &spec, "rnn.cl", name, &kernel, "%s %s", name, xpu_dtype_name(dtype)));
     const xpu_range range = {
         .dims = 1, .groups = {(size_t)((count + 255) / 256)}, .local = {256}, .work = (uint64_t)count * 64};
     return xpu_launch(stream, kernel, &range, p, sizeof *p);

@@ -74,11 +74,8 @@ static xpu_status find_kernel(int device, xpu_scan_op op, xpu_dtype in, xpu_dtyp
     write_functions(&source, row);
     snprintf(written, sizeof written, "scan %s", row->name);
     snprintf(label, sizeof label, "%s %s->%s", row->name, dtype_token(in), dtype_token(out));
-    kernel_recipe recipe = {.file = "scan_ref.cl",
-                            .text = source.data,
-                            .name = entries[entry],
-                            .label = label,
-                            .written = written};
+    kernel_recipe recipe = {
+        .file = "scan.cl", .text = source.data, .name = entries[entry], .label = label, .written = written};
     xpu_status status =
         source.failed ? op_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for the text of kernel %s", label)
                       : kernel_make(device, &spec, &recipe, kernel);

@@ -52,7 +52,7 @@ typedef struct variant {
     bool serial_first;
 } variant;
 
-/* The kernel of scatter_ref.cl. */
+/* The kernel of scatter.cl. */
 static xpu_status find_kernel(const index_walk *walk, const accumulation *a, variant v, xpu_kernel **kernel) {
     static const char *const names[] = {"set", "add", "mul", "min", "max"};
     static const char *const entries[] = {"scatter_fixed", "scatter_blocks", "scatter_atomic", "scatter_keys",
@@ -74,7 +74,7 @@ static xpu_status find_kernel(const index_walk *walk, const accumulation *a, var
     spec_number_if(&spec, v.lanes, "SERIAL_FIRST", v.serial_first, 1);
     *kernel = kernel_find(walk->device, &spec);
     if (*kernel) return XPU_SUCCESS;
-    return kernel_of_file(walk->device, &spec, "scatter_ref.cl", entries[v.entry], kernel, "scatter_%s %s",
+    return kernel_of_file(walk->device, &spec, "scatter.cl", entries[v.entry], kernel, "scatter_%s %s",
                           names[a->op], token);
 }
 

@@ -22,8 +22,7 @@ static xpu_status run(xpu_stream *stream, xpu_dtype dtype, xpu_dtype out, const 
     spec_follows(&spec, "OUT=", out == MEMBER ? NULL : dtype_token(out));
     xpu_kernel *kernel = kernel_find(device, &spec);
     if (!kernel)
-        XPU_TRY(
-            kernel_of_file(device, &spec, "search_ref.cl", name, &kernel, "%s %s", name, dtype_token(dtype)));
+        XPU_TRY(kernel_of_file(device, &spec, "search.cl", name, &kernel, "%s %s", name, dtype_token(dtype)));
     const xpu_range range = {1, {(size_t)((p->count + GROUP - 1) / GROUP)}, {GROUP}, (uint64_t)p->count * 60};
     return xpu_launch(stream, kernel, &range, p, sizeof *p);
 }

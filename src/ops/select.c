@@ -29,7 +29,7 @@ static xpu_status run(xpu_stream *stream, entry entry, int which, xpu_dtype dtyp
     spec_follows_flag(&spec, "SIGNED", class == DTYPE_CLASS_SIGNED);
     xpu_kernel *kernel = kernel_find(device, &spec);
     if (!kernel)
-        XPU_TRY(kernel_of_file(device, &spec, "select_ref.cl", names[entry], &kernel, "%s %s", names[entry],
+        XPU_TRY(kernel_of_file(device, &spec, "select.cl", names[entry], &kernel, "%s %s", names[entry],
                                dtype_token(dtype)));
     const xpu_range range = {1, {(size_t)groups}, {GROUP}, (uint64_t)work};
     return xpu_launch(stream, kernel, &range, p, sizeof *p);

@@ -35,7 +35,7 @@ static xpu_status find_kernel(int device, xpu_dtype dtype, bool descending, int 
     spec_pack(&spec, "entry", entry, 8);
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
-    return kernel_of_file(device, &spec, "sort_ref.cl", entries[entry], kernel, "%s %s", entries[entry],
+    return kernel_of_file(device, &spec, "sort.cl", entries[entry], kernel, "%s %s", entries[entry],
                           dtype_token(dtype));
 }
 

@@ -21,7 +21,7 @@ static xpu_status find_kernel(int device, const kernel_spec *spec, entry entry, 
                               xpu_kernel **kernel) {
     *kernel = kernel_find(device, spec);
     if (*kernel) return XPU_SUCCESS;
-    return kernel_of_file(device, spec, "sparse_ref.cl", names[entry], kernel, "%s %s", names[entry],
+    return kernel_of_file(device, spec, "sparse.cl", names[entry], kernel, "%s %s", names[entry],
                           dtype_token(label));
 }
 

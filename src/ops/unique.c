@@ -24,7 +24,7 @@ static xpu_status run(xpu_stream *stream, entry entry, xpu_dtype dtype, const un
     spec_pack(&spec, "entry", entry, 8);
     xpu_kernel *kernel = kernel_find(device, &spec);
     if (!kernel)
-        XPU_TRY(kernel_of_file(device, &spec, "unique_ref.cl", names[entry], &kernel, "%s %s", names[entry],
+        XPU_TRY(kernel_of_file(device, &spec, "unique.cl", names[entry], &kernel, "%s %s", names[entry],
                                dtype_token(dtype)));
     const xpu_range range = {1, {(size_t)((items + GROUP - 1) / GROUP)}, {GROUP}, (uint64_t)(items * cost)};
     return xpu_launch(stream, kernel, &range, p, sizeof *p);

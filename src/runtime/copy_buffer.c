@@ -28,7 +28,7 @@ static xpu_status get_kernel(int device, bytes_kernel which, xpu_kernel **kernel
                               {"upload_896", "copy"}};
     *kernel = atomic_load_explicit(&kernels[device][which], memory_order_acquire);
     if (*kernel) return XPU_SUCCESS;
-    static const char file[] = "#include \"bytes_ref.cl\"\n";
+    static const char file[] = "#include \"bytes.cl\"\n";
     text source = {0};
     embedded_seen seen = {0};
     xpu_status status = embedded_add(&source, file, sizeof file - 1, &seen);

@@ -131,7 +131,7 @@ static void wrong_requests(void **state) {
         "|foreach||foreach|foreach add f32 ttx",
         "reduce_ref.cl|reduce_rows||sum|reduce nothing",
         "reduce_ref.cl|reduce_rows||sum|nothing sum",
-        "scan_ref.cl|scan_rows||sum|scan nothing",
+        "scan.cl|scan_rows||sum|scan nothing",
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         xpu_status status = xpu_request_build(0, wrong[i]);
@@ -139,8 +139,7 @@ static void wrong_requests(void **state) {
     }
     assert_int_equal(xpu_request_build(0, NULL), XPU_ERROR_INVALID_ARGUMENT);
     assert_int_equal(xpu_request_build(99, "copy.cl|copy|-DE=4|copy|"), XPU_ERROR_INVALID_ARGUMENT);
-    assert_int_equal(xpu_request_build(0, "sort_ref.cl|sort_tiles|-DT=nothing|sort|"),
-                     XPU_ERROR_BUILD_FAILED);
+    assert_int_equal(xpu_request_build(0, "sort.cl|sort_tiles|-DT=nothing|sort|"), XPU_ERROR_BUILD_FAILED);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)

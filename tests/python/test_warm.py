@@ -87,7 +87,7 @@ def test_errors_are_told(tmp_path: Path) -> None:
     kind = _warm.kind_of(0)
     path = tmp_path / "list"
     listed = _warm.RequestList()
-    wrong = "sort_ref.cl|sort_tiles|-DT=nothing|a wrong sort|"
+    wrong = "sort.cl|sort_tiles|-DT=nothing|a wrong sort|"
     listed.add("p", [(kind, wrong), (kind, "copy.cl|copy|-DE=4|copy 4 bytes|")])
     path.write_text(str(listed))
     told = warm(str(path), cache=tmp_path, status=1)

@@ -12,7 +12,7 @@
  * scatter_atomic: every element is a work-item; places are updated by compare and swap.
  *   -DT=dtype  -DOP=0 set, 1 add, 2 multiply, 3 minimum, 4 maximum (NaN wins)
  *   -DSORTED=1 for scatter_keys and scatter_runs
- *   -DNI -DDIMS -DPDIMS -DI -DOS0 -DIS0 -DKS0 as in index_ref.cl, -DATOMIC=0|1, -DSIZE the element's bytes, -DT_<dtype>, -DKIND_b|i|u|f|c. */
+ *   -DNI -DDIMS -DPDIMS -DI -DOS0 -DIS0 -DKS0 as in index.cl, -DATOMIC=0|1, -DSIZE the element's bytes, -DT_<dtype>, -DKIND_b|i|u|f|c. */
 #ifdef ROW_LANES
 #define INDEX_X (long)(XPU_GROUP(0) * p.block)
 #endif
