@@ -176,9 +176,10 @@ def questions(device: int) -> list[Question]:
         a, b = (a.t() if layout == "tn" else a), (b.t() if layout == "nt" else b)
         return lambda: a @ b
 
-    def thin(rows: int, n: int, dtype: torch.dtype) -> Callable[[], object]:
-        a, b = torch.randn(rows, n, device=where).to(dtype), torch.randn(n, n, device=where).to(dtype)
-        return lambda: a @ b.t()
+    def thin(rows: Sequence[int], n: int, dtype: torch.dtype) -> Callable[[], object]:
+        b = torch.randn(n, n, device=where).to(dtype).t()
+        several = [torch.randn(m, n, device=where).to(dtype) for m in rows]
+        return lambda: [a @ b for a in several]
 
     def add(n: int) -> Callable[[], object]:
         a = torch.randn(n, device=where)
@@ -195,10 +196,13 @@ def questions(device: int) -> list[Question]:
             for form in ("nn", "nt", "tn")
         ),
         Question(
-            "thin_elements", [(n * n, thin(2, n, torch.float32)) for n in (64, 128, 256, 512, 1024, 2048)]
+            "thin_elements",
+            [(n * n, thin((1, 2, 4), n, torch.float32)) for n in (64, 128, 256, 512, 1024, 2048)],
         ),
-        Question("thin_rows", [(m, thin(m, 1536, torch.float32)) for m in range(1, 9)], from_on=False),
-        Question("thin_rows_bf16", [(m, thin(m, 1536, torch.bfloat16)) for m in range(1, 9)], from_on=False),
+        Question("thin_rows", [(m, thin((m,), 1536, torch.float32)) for m in range(1, 9)], from_on=False),
+        Question(
+            "thin_rows_bf16", [(m, thin((m,), 1536, torch.bfloat16)) for m in range(1, 9)], from_on=False
+        ),
         Question("share_from", [(1 << n, add(1 << n)) for n in range(11, 19)]),
         Question("short_row", [(1 << n, rows(1 << n)) for n in range(4, 13)], from_on=False),
     ]
