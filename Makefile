@@ -61,7 +61,8 @@ test-all: build  ## also the long suites: sanitizers, PoCL, the wheel, Windows' 
 	build/tests/tile/build_all build/ttir
 	$(BIN)/python tests/intel_cpu/miscompilation.py --corpus 20 --programs 200
 	$(BIN)/python tests/intel_cpu/operators.py --every 40
-	OPENXPU_TEST_ALL=1 $(BIN)/python -m pytest -q -n 2 tests/ops/test_pointwise_opinfo.py tests/python/test_compile_opinfo.py
+	OPENXPU_TEST_ALL=1 $(BIN)/python -m pytest -q -n 2 tests/ops/test_pointwise_opinfo.py tests/python/test_compile_opinfo.py \
+	  tests/python/test_adding.py
 
 test-torch:  ## test with another PyTorch and its Triton, in an environment of its own: TORCH=2.14.1
 	tests/torch.sh $(TORCH)
