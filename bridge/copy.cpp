@@ -51,12 +51,6 @@ xpu_dtype plain(c10::ScalarType type) {
     }
 }
 
-bool is_known(c10::ScalarType type) {
-    return c10::isIntegralType(type, true) || c10::isComplexType(type)
-               ? type != c10::kComplexHalf
-               : type == c10::kFloat || type == c10::kDouble || type == c10::kHalf || type == c10::kBFloat16;
-}
-
 // Within one device, by a kernel: any strides, any two dtypes that libxpu knows.
 void copy_elements(const Tensor &to, const Tensor &from) {
     auto iter = at::TensorIteratorConfig()

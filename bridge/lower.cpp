@@ -44,25 +44,30 @@ bool is_host_device(c10::DeviceIndex device) {
     return answer == yes;
 }
 
-xpu_dtype dtype_of(c10::ScalarType type) {
+// Types of less than a byte an element are PyTorch's in name only: there each takes a byte.
+xpu_dtype known_dtype(c10::ScalarType type) {
     switch (type) {
-    case c10::kBool: return XPU_BOOL;
-    case c10::kChar: return XPU_INT8;
-    case c10::kByte: return XPU_UINT8;
-    case c10::kShort: return XPU_INT16;
-    case c10::kUInt16: return XPU_UINT16;
-    case c10::kInt: return XPU_INT32;
-    case c10::kUInt32: return XPU_UINT32;
-    case c10::kLong: return XPU_INT64;
-    case c10::kUInt64: return XPU_UINT64;
-    case c10::kHalf: return XPU_FLOAT16;
-    case c10::kBFloat16: return XPU_BFLOAT16;
-    case c10::kFloat: return XPU_FLOAT32;
-    case c10::kDouble: return XPU_FLOAT64;
-    case c10::kComplexFloat: return XPU_COMPLEX64;
-    case c10::kComplexDouble: return XPU_COMPLEX128;
-    default: TORCH_CHECK_NOT_IMPLEMENTED(false, "not implemented for '", type, "' on xpu");
+#define X(name, token, bits, kind, stored, computed, needs, title, ...)                                      \
+    case c10::ScalarType::title: return bits % 8 ? XPU_DTYPE_COUNT : XPU_##name;
+#include "xpu/dtype.def"
+#undef X
+    default: return XPU_DTYPE_COUNT;
     }
+}
+
+xpu_dtype dtype_of(c10::ScalarType type) {
+    const auto dtype = known_dtype(type);
+    TORCH_CHECK_NOT_IMPLEMENTED(dtype != XPU_DTYPE_COUNT, "not implemented for '", type, "' on xpu");
+    return dtype;
+}
+
+double highest_of(c10::ScalarType type) {
+    static constexpr double highest[] = {
+#define X(name, token, bits, kind, stored, computed, needs, title, lowest, highest) double(highest),
+#include "xpu/dtype.def"
+#undef X
+    };
+    return highest[dtype_of(type)];
 }
 
 xpu_scalar scalar_of(const c10::Scalar &scalar) {

@@ -33,8 +33,12 @@ bool is_host_device(c10::DeviceIndex device);
 
 const xpu_device_properties &properties_of(c10::DeviceIndex device);
 
-// Throws NotImplementedError for the dtypes that libxpu doesn't know.
+// What libxpu calls the dtype, XPU_DTYPE_COUNT where it knows none; dtype_of throws NotImplementedError then.
+xpu_dtype known_dtype(c10::ScalarType type);
+inline bool is_known(c10::ScalarType type) { return known_dtype(type) != XPU_DTYPE_COUNT; }
 xpu_dtype dtype_of(c10::ScalarType type);
+// The greatest finite number of a dtype; of a complex one, of its parts.
+double highest_of(c10::ScalarType type);
 inline xpu_dtype dtype_of(const at::TensorBase &tensor) { return dtype_of(tensor.scalar_type()); }
 
 xpu_scalar scalar_of(const c10::Scalar &scalar);

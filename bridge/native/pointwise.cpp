@@ -18,28 +18,15 @@
 #include <ATen/ops/pow_native.h>
 #include <ATen/ops/result_type.h>
 
-#include <limits>
-
 #include "xpu/ops/copy.h"
 
 namespace openxpu {
 
 namespace {
 
-// The dtype in which `op` is computed on elements that no kernel knows: what it gives is rounded to them. Of
-// float8 PyTorch has these operators, and no others.
-c10::ScalarType computed_in(c10::ScalarType type, xpu_pointwise_op op) {
-    if (type == c10::kComplexHalf) return c10::kComplexFloat;
-    if (!c10::isFloat8Type(type)) return type;
-    switch (op) {
-    case XPU_POINTWISE_EQ:
-    case XPU_POINTWISE_NE:
-    case XPU_POINTWISE_MUL:
-    case XPU_POINTWISE_ABS:
-    case XPU_POINTWISE_ISNAN:
-    case XPU_POINTWISE_WHERE: return c10::kFloat;
-    default: return type;
-    }
+// The dtype that elements of one that no kernel computes are computed in.
+c10::ScalarType computed_in(c10::ScalarType type) {
+    return type == c10::kComplexHalf ? c10::kComplexFloat : type;
 }
 
 void pointwise_widened(at::TensorIteratorBase &iter, c10::ScalarType compute, xpu_pointwise_op op,
@@ -50,18 +37,14 @@ void pointwise_widened(at::TensorIteratorBase &iter, c10::ScalarType compute, xp
         .check_all_same_dtype(false)
         .allow_cpu_scalars(true)
         .resize_outputs(false);
-    const auto wide = [&](const at::Tensor &tensor) { return computed_in(tensor.scalar_type(), op); };
     std::vector<at::Tensor> operands;
     for (int i = 0; i < iter.ntensors(); i++) {
         const auto &tensor = iter.tensor(i);
-        if (wide(tensor) == tensor.scalar_type() && i >= iter.noutputs() && c10::isFloat8Type(compute) &&
-            tensor.scalar_type() != c10::kBool) // a number beside float8 is rounded to it
-            operands.push_back(tensor.to(compute).to(c10::kFloat));
-        else if (wide(tensor) == tensor.scalar_type())
+        const auto type = computed_in(tensor.scalar_type());
+        if (type == tensor.scalar_type())
             operands.push_back(tensor);
         else
-            operands.push_back(i < iter.noutputs() ? at::empty_like(tensor, wide(tensor))
-                                                   : tensor.to(wide(tensor)));
+            operands.push_back(i < iter.noutputs() ? at::empty_like(tensor, type) : tensor.to(type));
     }
     for (int i = 0; i < iter.ntensors(); i++) {
         if (i < iter.noutputs())
@@ -70,7 +53,7 @@ void pointwise_widened(at::TensorIteratorBase &iter, c10::ScalarType compute, xp
             config.add_const_input(operands[i]);
     }
     auto widened = config.build();
-    pointwise(widened, computed_in(compute, op), op, scalars);
+    pointwise(widened, computed_in(compute), op, scalars);
     for (int i = 0; i < iter.noutputs(); i++)
         if (operands[i].scalar_type() != iter.dtype(i)) iter.tensor(i).copy_(operands[i]);
 }
@@ -82,8 +65,7 @@ void pointwise(at::TensorIteratorBase &iter, c10::ScalarType compute, xpu_pointw
     if (iter.numel() == 0) return;
     if (compute == c10::ScalarType::Undefined) compute = iter.dtype(iter.ninputs() > 0 ? iter.noutputs() : 0);
     for (int i = 0; i < iter.ntensors(); i++)
-        if (computed_in(iter.dtype(i), op) != iter.dtype(i))
-            return pointwise_widened(iter, compute, op, scalars);
+        if (computed_in(iter.dtype(i)) != iter.dtype(i)) return pointwise_widened(iter, compute, op, scalars);
     const xpu_iter lowered = iter_of(iter);
     check(xpu_pointwise(current_stream(iter.device(0).index()), op, dtype_of(compute), &lowered,
                         scalars.begin(), static_cast<int>(scalars.size())));
@@ -253,13 +235,7 @@ Tensor &nan_to_num_out_xpu(const Tensor &self, std::optional<double> nan, std::o
         at::native::resize_output(out, self.sizes());
         return out.copy_(self);
     }
-    double largest = std::numeric_limits<double>::max();
-    switch (toRealValueType(self.scalar_type())) {
-    case kFloat: largest = std::numeric_limits<float>::max(); break;
-    case kHalf: largest = std::numeric_limits<c10::Half>::max(); break;
-    case kBFloat16: largest = std::numeric_limits<c10::BFloat16>::max(); break;
-    default: break;
-    }
+    const double largest = openxpu::highest_of(toRealValueType(self.scalar_type()));
     return unary(out, self, XPU_POINTWISE_NAN_TO_NUM,
                  {scalar_of(nan.value_or(0.0)), scalar_of(posinf.value_or(largest)),
                   scalar_of(neginf.value_or(-largest))});
@@ -378,28 +354,30 @@ Tensor where_xpu(const Tensor &condition, const Tensor &self, const Tensor &othe
 // Throws PyTorch's error for a number that `dtype` can't hold.
 static void check_fits(const Scalar &value, ScalarType dtype) {
     AT_DISPATCH_V2(dtype, "fill", AT_WRAP([&] { (void)value.to<scalar_t>(); }), kBool, kHalf, kBFloat16,
-                   AT_EXPAND(AT_ALL_TYPES_AND_COMPLEX), AT_EXPAND(AT_BAREBONES_UNSIGNED_TYPES));
+                   AT_EXPAND(AT_ALL_TYPES_AND_COMPLEX), AT_EXPAND(AT_BAREBONES_UNSIGNED_TYPES),
+                   AT_EXPAND(AT_FLOAT8_TYPES));
 }
 
-Tensor &fill_xpu_(Tensor &self, const Scalar &value) {
-    if (isFloat8Type(self.scalar_type()) || self.scalar_type() == kComplexHalf) {
-        // No kernel knows the type: its bits are filled in.
-        const auto bits = self.element_size() == 1 ? kByte : kInt;
-        self.view(bits).fill_(
-            at::empty({}, TensorOptions(self.scalar_type())).fill_(value).view(bits).item());
-        return self;
-    }
-    check_fits(value, self.scalar_type());
+// `as`: taken for elements of that dtype.
+static void fill_elements(const Tensor &self, const xpu_scalar &number, std::optional<xpu_dtype> as) {
     auto iter = TensorIteratorConfig()
                     .set_check_mem_overlap(false) // writing one value everywhere
                     .check_all_same_dtype(false)
                     .add_output(self)
                     .resize_outputs(false)
                     .build();
-    if (iter.numel() == 0) return self;
-    const auto lowered = openxpu::iter_of(iter);
-    const auto number = scalar_of(value);
+    if (iter.numel() == 0) return;
+    const auto lowered = openxpu::iter_of(iter, as);
     openxpu::check(xpu_fill(openxpu::current_stream(self), &lowered, &number));
+}
+
+Tensor &fill_xpu_(Tensor &self, const Scalar &value) {
+    if (self.scalar_type() == kComplexHalf) { // No kernel knows the type: its bits are filled in.
+        self.view(kInt).fill_(at::empty({}, TensorOptions(kComplexHalf)).fill_(value).view(kInt).item());
+        return self;
+    }
+    check_fits(value, self.scalar_type());
+    fill_elements(self, scalar_of(value), std::nullopt);
     return self;
 }
 
@@ -410,7 +388,12 @@ Tensor &fill_xpu_(Tensor &self, const Tensor &value) {
     return self.copy_(self.is_alias_of(value) ? value.clone() : value);
 }
 
-Tensor &zero_xpu_(Tensor &self) { return fill_xpu_(self, Scalar(0)); }
+Tensor &zero_xpu_(Tensor &self) {
+    if (!isFloat8Type(self.scalar_type()) && self.scalar_type() != kFloat4_e2m1fn_x2)
+        return fill_xpu_(self, Scalar(0));
+    fill_elements(self, scalar_of(int64_t{0}), XPU_UINT8); // bytes, as some of these have no number 0
+    return self;
+}
 
 static void check_mask(const Tensor &self, const Tensor &mask) {
     TORCH_CHECK(self.device() == mask.device(),

@@ -136,8 +136,6 @@ void reduce(xpu_reduction reduction, const Tensor &self, Outputs outputs, const 
         result.copy_(single);
         return;
     }
-    if (c10::isFloat8Type(self.scalar_type()) && (reduction == XPU_REDUCE_ANY || reduction == XPU_REDUCE_ALL))
-        return reduce(reduction, self.to(at::kFloat), outputs, mask, keepdim, parameter);
     if (self.dim() > XPU_MAX_DIMS) return reduce_as_matrix(reduction, self, outputs, mask, parameter);
     const xpu_iter iter = reduction_iter(self, outputs, mask, keepdim);
     check(xpu_reduce(current_stream(self), reduction, &iter, parameter));

@@ -63,7 +63,12 @@ XPU_API int64_t xpu_iter_numel(const xpu_iter *iter);
 /* Merges dimensions that are contiguous with each other in all operands and drops those of size 1. */
 XPU_API void xpu_iter_coalesce(xpu_iter *iter);
 
+/* Bytes of an element; 0 for those that have less than one. Operations take none of these, unless they say
+ * so. */
 XPU_API size_t xpu_dtype_size(xpu_dtype dtype);
+XPU_API int xpu_dtype_bits(xpu_dtype dtype);
+/* Bytes that `count` elements take, one after the other from the start of a byte. */
+XPU_API size_t xpu_dtype_bytes(xpu_dtype dtype, size_t count);
 XPU_API const char *xpu_dtype_name(xpu_dtype dtype); /* "f32" */
 
 #ifdef __cplusplus

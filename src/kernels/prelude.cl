@@ -38,6 +38,8 @@
 #define NARROW(t, v) XPU_CAT(narrow_, t)(v)
 #define RAW(t) XPU_CAT(raw_, t)
 
+/* A dtype that is computed as it lies in memory; xpu/dtype.def says which are, and their lines follow this
+ * file. Others are below, or in a file of their own. */
 #define XPU_PLAIN(t, type)                                                                       \
     typedef type s_##t;                                                                          \
     typedef type o_##t;                                                                          \
@@ -46,21 +48,6 @@
     static inline raw_##t narrow_##t(o_##t v) { return v; }                                      \
     static inline o_##t load_##t(__global const s_##t *p, size_t i) { return p[i]; }             \
     static inline void store_##t(__global s_##t *p, size_t i, o_##t v) { p[i] = v; }
-
-XPU_PLAIN(i8, char)
-XPU_PLAIN(u8, uchar)
-XPU_PLAIN(i16, short)
-XPU_PLAIN(u16, ushort)
-XPU_PLAIN(i32, int)
-XPU_PLAIN(u32, uint)
-XPU_PLAIN(i64, long)
-XPU_PLAIN(u64, ulong)
-XPU_PLAIN(f32, float)
-XPU_PLAIN(c64, float2)
-#ifdef XPU_HAS_FP64
-XPU_PLAIN(f64, double)
-XPU_PLAIN(c128, double2)
-#endif
 
 /* bool: one byte, 0 or 1. */
 typedef uchar s_b8;

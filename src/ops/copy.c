@@ -22,17 +22,6 @@ static bool contiguous(const xpu_iter *iter) {
     return true;
 }
 
-/* The dtype to copy bits of that size in; COUNT when kernels have none. */
-static xpu_dtype bits_dtype(size_t size) {
-    switch (size) {
-    case 1: return XPU_UINT8;
-    case 2: return XPU_UINT16;
-    case 4: return XPU_UINT32;
-    case 8: return XPU_UINT64;
-    default: return XPU_DTYPE_COUNT;
-    }
-}
-
 static void copy_iter(xpu_iter *to, const xpu_iter *from) {
     to->outputs = from->outputs;
     to->inputs = from->inputs;
@@ -73,7 +62,7 @@ static void widen(xpu_iter *iter) {
         iter->size[0] /= 2;
         for (int i = 0; i < 2; i++) {
             iter->operand[i].stride[0] = (int64_t)size;
-            iter->operand[i].dtype = bits_dtype(size);
+            iter->operand[i].dtype = dtype_of_size(size);
         }
     }
 }
@@ -201,6 +190,7 @@ xpu_status xpu_copy(xpu_stream *stream, const xpu_iter *iter) {
     }
     if (from->data && to->dtype == from->dtype) {
         size_t size = xpu_dtype_size(to->dtype);
+        if (size == 0) return op_lacks("copy", to->dtype, NULL);
         if (contiguous(iter))
             return to->data == from->data
                        ? XPU_SUCCESS
@@ -208,7 +198,7 @@ xpu_status xpu_copy(xpu_stream *stream, const xpu_iter *iter) {
         if (iter != &own) copy_iter(&own, iter);
         if (size == 16 && !as_pairs(&own))
             return xpu_pointwise(stream, XPU_POINTWISE_COPY, to->dtype, iter, NULL, 0);
-        own.operand[0].dtype = own.operand[1].dtype = size == 16 ? XPU_UINT64 : bits_dtype(size);
+        own.operand[0].dtype = own.operand[1].dtype = size == 16 ? XPU_UINT64 : dtype_of_size(size);
         widen(&own);
         const xpu_device_properties *properties;
         XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
@@ -247,6 +237,11 @@ static void element_bytes(const xpu_scalar *value, xpu_dtype dtype, uint64_t byt
     scalar_bits(value, dtype, bytes);
     if (dtype == XPU_FLOAT16) bytes[0] = half_bits((uint32_t)bytes[0]);
     if (dtype == XPU_BFLOAT16) bytes[0] = bfloat_bits((uint32_t)bytes[0]);
+    if (dtype_class(dtype) == DTYPE_CLASS_NARROW) {
+        float v;
+        memcpy(&v, bytes, sizeof v); /* the lower half: little-endian */
+        bytes[0] = dtype_narrow(dtype, v);
+    }
 }
 
 xpu_status xpu_fill(xpu_stream *stream, const xpu_iter *iter, const xpu_scalar *value) {
@@ -255,6 +250,7 @@ xpu_status xpu_fill(xpu_stream *stream, const xpu_iter *iter, const xpu_scalar *
                        iter->outputs, iter->inputs);
     const xpu_operand *to = &iter->operand[0];
     xpu_iter own;
+    if (dtype_class(to->dtype) == DTYPE_CLASS_PACKED) return op_lacks("fill", to->dtype, NULL);
     if (iter->dims > 1 && iter_can_coalesce(iter)) {
         copy_iter(&own, iter);
         xpu_iter_coalesce(&own);

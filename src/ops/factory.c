@@ -35,22 +35,14 @@ static uint64_t float_bits(double value, bool wide) {
     return bits;
 }
 
-static char class_of(xpu_dtype dtype) {
-    static const char classes[] = {
-#define X(name, token, size, kind) #kind[0],
-        XPU_DTYPES(X)
-#undef X
-    };
-    return classes[dtype];
-}
-
 static const char *const series_name[] = {"arange", "linspace", "logspace"};
 
 static xpu_status series(xpu_stream *stream, int which, xpu_dtype dtype, void *out, int64_t count,
                          const xpu_scalar *start, const xpu_scalar *end, const xpu_scalar *step,
                          double base) {
-    char class = class_of(dtype);
-    if (class == 'b' || class == 'c') return op_lacks(series_name[which], dtype, NULL);
+    char class = dtype_class(dtype);
+    if (!dtype_is_ordered(dtype) || class == DTYPE_CLASS_BOOL)
+        return op_lacks(series_name[which], dtype, NULL);
     if (count <= 0) return XPU_SUCCESS;
 
     int device = xpu_stream_device(stream);

@@ -21,19 +21,6 @@ typedef struct plan {
     int inputs, scalars, width;
 } plan;
 
-/* The number whose low word is `low` and whose high word is `high`, as T. */
-static void add_number(text *t, xpu_dtype dtype, const char *low, const char *high) {
-    switch (dtype) {
-    case XPU_FLOAT64: text_addf(t, "as_double(%s)", low); break;
-    case XPU_COMPLEX64: text_addf(t, "as_float2(%s)", low); break;
-    case XPU_COMPLEX128: text_addf(t, "(double2)(as_double(%s), as_double(%s))", low, high); break;
-    case XPU_FLOAT16:
-    case XPU_BFLOAT16:
-    case XPU_FLOAT32: text_addf(t, "as_float((uint)%s)", low); break;
-    default: text_addf(t, "(%s)%s", pointwise_type(dtype), low);
-    }
-}
-
 static void add_operand(text *t, const plan *p, int k, int column) {
     const char *token = dtype_token(p->dtype);
     char low[40], high[40];
@@ -44,9 +31,9 @@ static void add_operand(text *t, const plan *p, int k, int column) {
     case XPU_FOREACH_ELEMENT: text_addf(t, "load_%s(XPU_CPTR(s_%s, %s), 0)", token, token, low); break;
     case XPU_FOREACH_NUMBERS:
         snprintf(low, sizeof low, "MULTI_WORD(row, %d)", column);
-        add_number(t, p->dtype, low, low);
+        pointwise_add_number(t, p->dtype, low, low);
         break;
-    case XPU_FOREACH_NUMBER: add_number(t, p->dtype, low, high); break;
+    case XPU_FOREACH_NUMBER: pointwise_add_number(t, p->dtype, low, high); break;
     }
 }
 
@@ -86,10 +73,10 @@ static const char source_letters[] = {[XPU_FOREACH_TENSORS] = 't',
                                       [XPU_FOREACH_ELEMENT] = 'e'};
 
 bool foreach_read(text *out, const char *written) {
-    char name[40], token[8], letters[XPU_FOREACH_OPERANDS + 1];
+    char name[40], token[16], letters[XPU_FOREACH_OPERANDS + 1];
     xpu_foreach_operand operands[XPU_FOREACH_OPERANDS] = {0};
     int outputs;
-    if (sscanf(written, "%39s %7s %5s", name, token, letters) != 3) return false;
+    if (sscanf(written, "%39s %15s %5s", name, token, letters) != 3) return false;
     plan p = {.op = pointwise_named(name), .dtype = dtype_of_token(token), .operands = operands, .width = 3};
     if (!xpu_pointwise_defined(p.op, p.dtype) ||
         xpu_pointwise_arity(p.op, &outputs, &p.inputs, &p.scalars) != XPU_SUCCESS || outputs != 1 ||
@@ -108,7 +95,7 @@ static xpu_status make_kernel(int device, const kernel_spec *spec, const plan *p
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(device, &properties));
     if (dtype_needs_fp64(p->dtype) && !properties->has_fp64)
-        return op_fail(XPU_ERROR_NOT_SUPPORTED, "foreach: %s has no 64-bit floating point", properties->name);
+        return op_lacks(xpu_pointwise_name(p->op), p->dtype, properties);
     char label[64], written[128];
     snprintf(label, sizeof label, "foreach %s %s", xpu_pointwise_name(p->op), dtype_token(p->dtype));
     int n = snprintf(written, sizeof written, "%s ", label);
@@ -199,9 +186,10 @@ xpu_status xpu_foreach_norm(xpu_stream *stream, xpu_dtype dtype, int order, xpu_
     int device = xpu_stream_device(stream);
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(device, &properties));
-    if (dtype_class(dtype) != DTYPE_CLASS_FLOAT || order < 0 || order > 2 ||
-        (dtype == XPU_FLOAT64 && !properties->has_fp64))
+    if (order < 0 || order > 2)
         return op_fail(XPU_ERROR_NOT_SUPPORTED, "foreach norm: order %d of %s", order, dtype_token(dtype));
+    if (dtype_class(dtype) != DTYPE_CLASS_FLOAT || (dtype_needs_fp64(dtype) && !properties->has_fp64))
+        return op_lacks("foreach_norm", dtype, properties);
     multi_shape shape;
     xpu_kernel *parts, *whole;
     XPU_TRY(norm_shape(device, &shape));

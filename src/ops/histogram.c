@@ -55,7 +55,7 @@ xpu_status xpu_histogram(xpu_stream *stream, xpu_dtype dtype, const void *in, in
     if (bins <= 0 || numel < 0 || numel > INT32_MAX || (low == NULL) != (high == NULL) || (real && !low))
         return op_fail(XPU_ERROR_INVALID_ARGUMENT, "histogram: bins, bounds or elements (%lld) out of range",
                        (long long)numel);
-    if (dtype_is_complex(dtype) || (dtype_needs_fp64(dtype) && !properties->has_fp64))
+    if (!dtype_is_ordered(dtype) || (dtype_needs_fp64(dtype) && !properties->has_fp64))
         return op_lacks("histogram", dtype, properties);
     if (weights && dtype_needs_fp64(weights_dtype) && !properties->has_fp64)
         return op_lacks("histogram", weights_dtype, properties);

@@ -1,42 +1,9 @@
-/* What the op library knows of dtypes and iterations. */
+/* What the op library knows of iterations. */
 #include "ops/iter.h"
 
 #include <string.h>
 
 #include "ops/kernel.h"
-
-size_t xpu_dtype_size(xpu_dtype dtype) {
-    static const unsigned char sizes[] = {
-#define X(name, token, size, kind) size,
-        XPU_DTYPES(X)
-#undef X
-    };
-    return (unsigned)dtype < XPU_DTYPE_COUNT ? sizes[dtype] : 0;
-}
-
-const char *xpu_dtype_name(xpu_dtype dtype) {
-    static const char *const names[] = {
-#define X(name, token, size, kind) #token,
-        XPU_DTYPES(X)
-#undef X
-    };
-    return (unsigned)dtype < XPU_DTYPE_COUNT ? names[dtype] : "unknown";
-}
-
-xpu_dtype dtype_of_token(const char *token) {
-    int dtype = 0;
-    while (dtype < XPU_DTYPE_COUNT && strcmp(xpu_dtype_name((xpu_dtype)dtype), token)) dtype++;
-    return (xpu_dtype)dtype;
-}
-
-char dtype_class(xpu_dtype dtype) {
-    static const char classes[] =
-#define X(name, token, size, kind) #kind
-        XPU_DTYPES(X)
-#undef X
-        ;
-    return classes[dtype];
-}
 
 int64_t xpu_iter_numel(const xpu_iter *iter) {
     int64_t count = 1;
@@ -200,23 +167,28 @@ static uint64_t double_bits(double v) {
     return bits;
 }
 
+static double rounded(xpu_dtype dtype, double v) { return dtype_widen(dtype, dtype_narrow(dtype, (float)v)); }
+
 void scalar_bits(const xpu_scalar *s, xpu_dtype dtype, uint64_t bits[2]) {
     double imaginary = s->dtype == XPU_COMPLEX128 ? s->value.c[1] : 0;
     bits[1] = 0;
-    switch (dtype) {
-    case XPU_BOOL:
+    switch (dtype_class(dtype)) {
+    case DTYPE_CLASS_BOOL:
         bits[0] = s->dtype == XPU_FLOAT64 || s->dtype == XPU_COMPLEX128
                       ? scalar_double(s) != 0 || imaginary != 0
                       : s->value.u != 0;
         break;
-    case XPU_FLOAT16:
-    case XPU_BFLOAT16:
-    case XPU_FLOAT32: bits[0] = float_bits(scalar_double(s)); break;
-    case XPU_FLOAT64: bits[0] = double_bits(scalar_double(s)); break;
-    case XPU_COMPLEX64: bits[0] = float_bits(scalar_double(s)) | float_bits(imaginary) << 32; break;
-    case XPU_COMPLEX128:
-        bits[0] = double_bits(scalar_double(s));
-        bits[1] = double_bits(imaginary);
+    case DTYPE_CLASS_FLOAT:
+        bits[0] = dtype_needs_fp64(dtype) ? double_bits(scalar_double(s)) : float_bits(scalar_double(s));
+        break;
+    case DTYPE_CLASS_NARROW: bits[0] = float_bits(rounded(dtype, scalar_double(s))); break;
+    case DTYPE_CLASS_COMPLEX:
+        if (dtype_needs_fp64(dtype)) {
+            bits[0] = double_bits(scalar_double(s));
+            bits[1] = double_bits(imaginary);
+        } else {
+            bits[0] = float_bits(scalar_double(s)) | float_bits(imaginary) << 32;
+        }
         break;
     default: bits[0] = scalar_integer(s);
     }

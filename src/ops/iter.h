@@ -2,6 +2,7 @@
 #ifndef OPS_ITER_H
 #define OPS_ITER_H
 
+#include "ops/dtype.h"
 #include "xpu/ops.h"
 
 /* How a kernel walks over one operand; in LAYOUT_STRIDED all elements count, not those of dimension 0. */
@@ -51,20 +52,8 @@ static inline fast_divisor fast_divisor_of(uint32_t divisor) {
     return f;
 }
 
-/* A scalar as the eight or sixteen bytes that hold it in the compute type of `dtype`: halves as fp32. */
+/* A scalar as the eight or sixteen bytes that hold it in the compute type of `dtype`: halves as fp32, float8
+ * as fp32, too, but rounded. */
 void scalar_bits(const xpu_scalar *scalar, xpu_dtype dtype, uint64_t bits[2]);
-
-#define DTYPE_CLASS_BOOL 'b'
-#define DTYPE_CLASS_SIGNED 'i'
-#define DTYPE_CLASS_UNSIGNED 'u'
-#define DTYPE_CLASS_FLOAT 'f'
-#define DTYPE_CLASS_COMPLEX 'c'
-char dtype_class(xpu_dtype dtype);
-static inline bool dtype_is_complex(xpu_dtype d) { return d == XPU_COMPLEX64 || d == XPU_COMPLEX128; }
-static inline bool dtype_needs_fp64(xpu_dtype d) { return d == XPU_FLOAT64 || d == XPU_COMPLEX128; }
-/* complex64 → float32, others themselves; and what holds a pair of them. */
-static inline xpu_dtype dtype_real(xpu_dtype d) {
-    return d == XPU_COMPLEX64 ? XPU_FLOAT32 : d == XPU_COMPLEX128 ? XPU_FLOAT64 : d;
-}
 
 #endif

@@ -15,7 +15,6 @@
 #include "core/prune.h"
 #include "core/status.h"
 #include "core/text.h"
-#include "ops/iter.h"
 
 typedef struct slot {
     _Atomic(xpu_kernel *) kernel; /* NULL: the slot is free */
@@ -134,11 +133,42 @@ static void define_capabilities(text *out, const xpu_device_properties *p) {
     text_add(out, "#endif\n");
 }
 
+/* The lines for prelude.cl's XPU_PLAIN. */
+static void define_plain_dtypes(text *out, bool fp64) {
+    if (fp64) text_add(out, "#ifdef XPU_HAS_FP64\n");
+    for (int d = 0; d < XPU_DTYPE_COUNT; d++) {
+        const dtype_row *row = &dtype_table[d];
+        if (row->class != DTYPE_CLASS_BOOL && row->bits % 8 == 0 && row->needs_fp64 == fp64 &&
+            !strcmp(row->stored, row->computed))
+            text_addf(out, "XPU_PLAIN(%s, %s)\n", row->token, row->computed);
+    }
+    if (fp64) text_add(out, "#endif\n");
+}
+
+static bool mentions(const kernel_recipe *recipe, const char *word) {
+    return (recipe->options && strstr(recipe->options, word)) || (recipe->text && strstr(recipe->text, word));
+}
+
+/* float8.cl and its lines, if the recipe names such a dtype: most don't, and drivers read what they are
+ * given. */
+static xpu_status define_float8(text *out, const kernel_recipe *recipe, embedded_seen *seen) {
+    static const char include[] = "#include \"float8.cl\"\n";
+    for (int d = 0; d < XPU_DTYPE_COUNT; d++) {
+        if (dtype_table[d].class != DTYPE_CLASS_NARROW || !mentions(recipe, dtype_table[d].token)) continue;
+        XPU_TRY(embedded_add(out, include, sizeof include - 1, seen));
+        text_addf(out, "XPU_FLOAT8(%s)\n", dtype_table[d].token);
+    }
+    return XPU_SUCCESS;
+}
+
 static xpu_status compose(text *out, const xpu_device_properties *properties, const kernel_recipe *recipe) {
     static const char prelude[] = "#include \"prelude.cl\"\n";
     embedded_seen seen = {0};
     define_capabilities(out, properties);
     XPU_TRY(embedded_add(out, prelude, sizeof prelude - 1, &seen));
+    define_plain_dtypes(out, false);
+    define_plain_dtypes(out, true);
+    XPU_TRY(define_float8(out, recipe, &seen));
     if (recipe->file) {
         const embedded_file *file = embedded_find(recipe->file, strlen(recipe->file));
         if (!file) return xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "no kernel file %s", recipe->file);
@@ -212,28 +242,12 @@ xpu_status op_fail(xpu_status status, const char *format, ...) {
 }
 
 xpu_status op_lacks(const char *operation, xpu_dtype dtype, const xpu_device_properties *device) {
-    static const char *const titles[XPU_DTYPE_COUNT] = {
-        [XPU_BOOL] = "Bool",
-        [XPU_INT8] = "Char",
-        [XPU_UINT8] = "Byte",
-        [XPU_INT16] = "Short",
-        [XPU_UINT16] = "UInt16",
-        [XPU_INT32] = "Int",
-        [XPU_UINT32] = "UInt32",
-        [XPU_INT64] = "Long",
-        [XPU_UINT64] = "UInt64",
-        [XPU_FLOAT16] = "Half",
-        [XPU_BFLOAT16] = "BFloat16",
-        [XPU_FLOAT32] = "Float",
-        [XPU_FLOAT64] = "Double",
-        [XPU_COMPLEX64] = "ComplexFloat",
-        [XPU_COMPLEX128] = "ComplexDouble",
-    };
     char name[64];
     size_t n = 0;
     for (; operation[n] && n < sizeof name - 1; n++) name[n] = (char)tolower((unsigned char)operation[n]);
     name[n] = 0;
     const bool without = device && !device->has_fp64 && dtype_needs_fp64(dtype);
-    return op_fail(XPU_ERROR_NOT_SUPPORTED, "\"%s\" not implemented for '%s'%s%s%s", name, titles[dtype],
-                   without ? " on " : "", without ? device->name : "", without ? ", which has no fp64" : "");
+    return op_fail(XPU_ERROR_NOT_SUPPORTED, "\"%s\" not implemented for '%s'%s%s%s", name,
+                   dtype_table[dtype].title, without ? " on " : "", without ? device->name : "",
+                   without ? ", which has no fp64" : "");
 }

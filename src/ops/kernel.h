@@ -6,6 +6,7 @@
 
 #include "core/text.h"
 #include "core/tuning.h"
+#include "ops/dtype.h"
 #include "ops/spec.h"
 #include "xpu/device.h"
 #include "xpu/ops.h"
@@ -51,9 +52,5 @@ xpu_status op_fail(xpu_status status, const char *format, ...) TEXT_PRINTF(2, 3)
 /* XPU_ERROR_NOT_SUPPORTED in the words of array libraries, `"sort" not implemented for 'ComplexFloat'`; with
  * `device` the reason too, where that is what it lacks. `operation` may be in capitals. */
 xpu_status op_lacks(const char *operation, xpu_dtype dtype, const xpu_device_properties *device);
-
-/* The dtype's token in kernels, "bf16"; and the dtype of a token, XPU_DTYPE_COUNT where there is none. */
-#define dtype_token xpu_dtype_name
-xpu_dtype dtype_of_token(const char *token);
 
 #endif

@@ -13,7 +13,7 @@
 #include "ops/pointwise_text.h"
 
 typedef struct formulas {
-    const char *r, *f, *i, *u, *b, *c;
+    const char *r, *f, *i, *u, *b, *c, *n, *p;
 } formulas;
 
 typedef struct operation {
@@ -88,7 +88,9 @@ const char *pointwise_formula(xpu_pointwise_op op, xpu_dtype compute) {
     case DTYPE_CLASS_SIGNED: return t->i ? t->i : t->r;
     case DTYPE_CLASS_UNSIGNED: return t->u ? t->u : t->i ? t->i : t->r;
     case DTYPE_CLASS_FLOAT: return t->f ? t->f : t->r;
-    default: return t->c;
+    case DTYPE_CLASS_COMPLEX: return t->c;
+    case DTYPE_CLASS_NARROW: return t->n;
+    default: return xpu_dtype_size(compute) ? t->p : NULL;
     }
 }
 
@@ -113,36 +115,15 @@ typedef struct plan {
     int dims; /* in the text of a kernel with strides: those of the iteration, rounded up */
 } plan;
 
-/* The type in kernels that `dtype` is computed in. */
-const char *pointwise_type(xpu_dtype dtype) {
-    switch (dtype) {
-    case XPU_BOOL: return "uchar";
-    case XPU_INT8: return "char";
-    case XPU_UINT8: return "uchar";
-    case XPU_INT16: return "short";
-    case XPU_UINT16: return "ushort";
-    case XPU_INT32: return "int";
-    case XPU_UINT32: return "uint";
-    case XPU_INT64: return "long";
-    case XPU_UINT64: return "ulong";
-    case XPU_FLOAT64: return "double";
-    case XPU_COMPLEX64: return "float2";
-    case XPU_COMPLEX128: return "double2";
-    default: return "float";
-    }
-}
-
-static bool is_half(xpu_dtype dtype) { return dtype == XPU_FLOAT16 || dtype == XPU_BFLOAT16; }
-
 /* The expression `value`, of what `from` is computed in, as what `to` is computed in, rounded to `to`. */
 static void add_conversion(text *t, const char *value, xpu_dtype from, xpu_dtype to) {
     char class_from = dtype_class(from), class_to = dtype_class(to);
     if (from == to) {
         text_add(t, value);
     } else if (class_to == DTYPE_CLASS_COMPLEX && class_from == DTYPE_CLASS_COMPLEX) {
-        text_addf(t, "convert_%s(%s)", pointwise_type(to), value);
+        text_addf(t, "convert_%s(%s)", dtype_computed(to), value);
     } else if (class_to == DTYPE_CLASS_COMPLEX) {
-        text_addf(t, "(%s)((%s)(%s), 0)", pointwise_type(to), pointwise_type(dtype_real(to)), value);
+        text_addf(t, "(%s)((%s)(%s), 0)", dtype_computed(to), dtype_computed(dtype_real(to)), value);
     } else if (class_from == DTYPE_CLASS_COMPLEX) {
         char real[128];
         snprintf(real, sizeof real, "(%s).x", value);
@@ -152,14 +133,14 @@ static void add_conversion(text *t, const char *value, xpu_dtype from, xpu_dtype
             add_conversion(t, real, dtype_real(from), to);
     } else if (class_to == DTYPE_CLASS_BOOL) {
         text_addf(t, "((%s) != 0)", value);
-    } else if (is_half(to)) {
+    } else if (dtype_is_narrow(to)) {
         text_addf(t, "xpu_round_%s((float)(%s))", dtype_token(to), value);
-    } else if (class_from == DTYPE_CLASS_FLOAT && class_to != DTYPE_CLASS_FLOAT) {
+    } else if (dtype_is_floating(from) && !dtype_is_floating(to)) {
         /* A number beyond the small integer types wraps around, as on x86 and in CUDA. */
         bool wide = xpu_dtype_size(to) == 8 || to == XPU_UINT32;
-        text_addf(t, "(%s)(%s)(%s)", pointwise_type(to), wide ? "long" : "int", value);
+        text_addf(t, "(%s)(%s)(%s)", dtype_computed(to), wide ? "long" : "int", value);
     } else {
-        text_addf(t, "(%s)(%s)", pointwise_type(to), value);
+        text_addf(t, "(%s)(%s)", dtype_computed(to), value);
     }
 }
 
@@ -174,7 +155,7 @@ static bool has_offset(const plan *p, int i) {
 static int constant_step(const plan *p, int i) {
     if (p->layout.kind != LAYOUT_ROWS || p->layout.access[i] != ACCESS_STRIDED) return 0;
     const xpu_operand *o = &p->iter->operand[i];
-    int64_t size = (int64_t)xpu_dtype_size(o->dtype), step = o->stride[0] / size;
+    int64_t size = (int64_t)xpu_dtype_size(o->dtype), step = size ? o->stride[0] / size : 0;
     return step >= 2 && step <= 4 && step * size == o->stride[0] ? (int)step : 0;
 }
 
@@ -193,24 +174,27 @@ static void add_place(text *t, const plan *p, int i, bool constant) {
         text_addf(t, "), %s", access == ACCESS_NEXT ? "i" : "0");
 }
 
-static void add_bits(text *t, const char *field, int i, xpu_dtype dtype) {
-    char low[40];
-    snprintf(low, sizeof low, "p.%s[%d][0]", field, i);
+void pointwise_add_number(text *t, xpu_dtype dtype, const char *low, const char *high) {
     switch (dtype_class(dtype)) {
     case DTYPE_CLASS_FLOAT:
-        if (dtype == XPU_FLOAT64)
-            text_addf(t, "as_double(%s)", low);
-        else
-            text_addf(t, "as_float((uint)%s)", low);
+    case DTYPE_CLASS_NARROW:
+        text_addf(t, dtype_needs_fp64(dtype) ? "as_double(%s)" : "as_float((uint)%s)", low);
         break;
     case DTYPE_CLASS_COMPLEX:
-        if (dtype == XPU_COMPLEX64)
-            text_addf(t, "as_float2(%s)", low);
+        if (dtype_needs_fp64(dtype))
+            text_addf(t, "(double2)(as_double(%s), as_double(%s))", low, high);
         else
-            text_addf(t, "(double2)(as_double(%s), as_double(p.%s[%d][1]))", low, field, i);
+            text_addf(t, "as_float2(%s)", low);
         break;
-    default: text_addf(t, "(%s)%s", pointwise_type(dtype), low);
+    default: text_addf(t, "(%s)%s", dtype_computed(dtype), low);
     }
+}
+
+static void add_bits(text *t, const char *field, int i, xpu_dtype dtype) {
+    char low[40], high[40];
+    snprintf(low, sizeof low, "p.%s[%d][0]", field, i);
+    snprintf(high, sizeof high, "p.%s[%d][1]", field, i);
+    pointwise_add_number(t, dtype, low, high);
 }
 
 /* Elements for which kernels/pointwise.h has loads and stores of their own. */
@@ -262,7 +246,7 @@ static void add_output(text *t, const plan *p, int output, const char *formula, 
     switch (p->arity->output[output]) {
     case 'b': result = XPU_BOOL, type = "uchar"; break;
     case 'i': result = XPU_INT32, type = "int"; break;
-    case 'r': result = dtype_real(p->compute), type = pointwise_type(result); break;
+    case 'r': result = dtype_real(p->compute), type = dtype_computed(result); break;
     case 'z': result = p->compute == XPU_FLOAT64 ? XPU_COMPLEX128 : XPU_COMPLEX64, type = "T2"; break;
     default: break;
     }
@@ -276,11 +260,12 @@ static void add_output(text *t, const plan *p, int output, const char *formula, 
         add_place(t, p, output, false);
         text_add(t, ", ");
     }
-    if (is_half(result) && o->dtype != result) {
+    const bool exact = p->op == XPU_POINTWISE_COPY && dtype_class(o->dtype) == DTYPE_CLASS_NARROW;
+    if (dtype_is_narrow(result) && o->dtype != result && !exact) { /* NaN's sign would go, too */
         char rounded[40];
         snprintf(rounded, sizeof rounded, "xpu_round_%s(%s)", dtype_token(result), name);
         add_conversion(t, rounded, result, o->dtype);
-    } else if (is_half(o->dtype) && result != o->dtype && !dtype_is_complex(result)) {
+    } else if (dtype_is_narrow(o->dtype) && result != o->dtype && !dtype_is_complex(result)) {
         text_addf(t, "(float)%s", name); /* the store rounds */
     } else {
         add_conversion(t, name, result, o->dtype);
@@ -289,15 +274,16 @@ static void add_output(text *t, const plan *p, int output, const char *formula, 
 }
 
 void pointwise_add_types(text *t, xpu_dtype compute, const char *formula) {
-    static const char *const classes[] = {
-        ['b'] = "BOOL", ['i'] = "SIGNED", ['u'] = "UNSIGNED", ['f'] = "FLOAT", ['c'] = "COMPLEX"};
+    static const char *const classes[] = {['b'] = "BOOL",  ['i'] = "SIGNED",  ['u'] = "UNSIGNED",
+                                          ['f'] = "FLOAT", ['c'] = "COMPLEX", ['n'] = "NARROW",
+                                          ['p'] = "PACKED"};
     char class = dtype_class(compute);
     bool wide = dtype_needs_fp64(compute);
-    text_addf(t, "typedef %s T;\n#define T_IS_%s 1\n", pointwise_type(compute), classes[(int)class]);
-    text_addf(t, "typedef %s R;\n", pointwise_type(dtype_real(compute)));
+    text_addf(t, "typedef %s T;\n#define T_IS_%s 1\n", dtype_computed(compute), classes[(int)class]);
+    text_addf(t, "typedef %s R;\n", dtype_computed(dtype_real(compute)));
     text_add(t, wide ? "typedef double2 T2;\n#define R_IS_DOUBLE 1\n#define K(x) x\n"
                      : "typedef float2 T2;\n#define K(x) x##f\n");
-    if (is_half(compute)) text_add(t, "#define COMPUTE_HALF 1\n");
+    if (class == DTYPE_CLASS_FLOAT && dtype_is_narrow(compute)) text_add(t, "#define COMPUTE_HALF 1\n");
     if (compute == XPU_BFLOAT16) text_add(t, "#define COMPUTE_BF16 1\n");
     text_add(t, "#include \"pointwise.h\"\n#include \"pointwise_math.cl\"\n");
     if (class == DTYPE_CLASS_COMPLEX) text_add(t, "#include \"pointwise_complex.cl\"\n");
@@ -469,11 +455,11 @@ static void write_text(text *t, const plan *p) {
 }
 
 bool pointwise_read(text *out, const char *written) {
-    char name[40], token[8];
+    char name[40], token[16];
     int kind, read;
     xpu_iter iter = {0};
     plan p = {.iter = &iter};
-    if (sscanf(written, "%39s %7s %d %d %d%n", name, token, &kind, &p.dims, &p.pack, &read) != 5)
+    if (sscanf(written, "%39s %15s %d %d %d%n", name, token, &kind, &p.dims, &p.pack, &read) != 5)
         return false;
     p.op = pointwise_named(name);
     p.compute = dtype_of_token(token);
@@ -487,7 +473,7 @@ bool pointwise_read(text *out, const char *written) {
     for (int i = 0; i < iter.outputs + iter.inputs; i++) {
         int access, step;
         written += read;
-        if (sscanf(written, " %7[a-z0-9].%d.%d%n", token, &access, &step, &read) != 3) return false;
+        if (sscanf(written, " %15[a-z0-9].%d.%d%n", token, &access, &step, &read) != 3) return false;
         xpu_operand *o = &iter.operand[i];
         o->dtype = dtype_of_token(token);
         if (o->dtype == XPU_DTYPE_COUNT || access < 0 || access > ACCESS_STRIDED) return false;
@@ -498,29 +484,45 @@ bool pointwise_read(text *out, const char *written) {
     return true;
 }
 
+/* An operand's dtype of class p where others meet it: their numbers are not taken apart. COUNT if there is
+ * none. */
+static xpu_dtype converts_packed(const plan *p) {
+    for (int i = 0; i < p->iter->outputs + p->iter->inputs; i++) {
+        const char kind = i < p->iter->outputs ? p->arity->output[i] : p->arity->input[i - p->iter->outputs];
+        const bool value = p->layout.access[i] == ACCESS_VALUE;
+        const xpu_dtype dtype = value ? p->compute : p->iter->operand[i].dtype;
+        const bool same = kind == 'c' && !value && dtype == p->compute;
+        if (dtype_class(dtype) == DTYPE_CLASS_PACKED && !same) return dtype;
+        if (kind == 'c' && dtype_class(p->compute) == DTYPE_CLASS_PACKED && !same) return p->compute;
+    }
+    return XPU_DTYPE_COUNT;
+}
+
 static xpu_status make_kernel(int device, const kernel_spec *spec, const plan *p, xpu_kernel **kernel) {
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(device, &properties));
-    bool fp64 = dtype_needs_fp64(p->compute);
+    xpu_dtype lacking = dtype_needs_fp64(p->compute) ? p->compute : XPU_DTYPE_COUNT; /* without fp64 */
     text label = {0}, source = {0}, written = {0};
     text_addf(&label, "%s ", p->arity->name);
     for (int i = 0; i < p->arity->inputs; i++) {
         xpu_dtype dtype = p->iter->operand[p->iter->outputs + i].dtype;
         bool value = p->layout.access[p->iter->outputs + i] == ACCESS_VALUE;
         text_addf(&label, "%s%s", i ? "," : "", value ? "number" : dtype_token(dtype));
-        fp64 |= !value && dtype_needs_fp64(dtype);
+        if (!value && dtype_needs_fp64(dtype)) lacking = dtype;
     }
     for (int i = 0; i < p->arity->outputs; i++) {
         xpu_dtype dtype = p->iter->operand[i].dtype;
         text_addf(&label, "%s%s", i ? "," : "->", dtype_token(dtype));
-        fp64 |= dtype_needs_fp64(dtype);
+        if (dtype_needs_fp64(dtype)) lacking = dtype;
     }
+    xpu_dtype packed = converts_packed(p);
     xpu_status status;
-    if (!pointwise_formula(p->op, p->compute)) {
+    if (packed != XPU_DTYPE_COUNT) {
+        status = op_lacks(p->arity->name, packed, NULL);
+    } else if (!pointwise_formula(p->op, p->compute)) {
         status = op_lacks(p->arity->name, p->compute, NULL);
-    } else if (fp64 && !properties->has_fp64) {
-        status = op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: %s has no 64-bit floating point", p->arity->name,
-                         properties->name);
+    } else if (lacking != XPU_DTYPE_COUNT && !properties->has_fp64) {
+        status = op_lacks(p->arity->name, lacking, properties);
     } else {
         write_text(&source, p);
         add_plan(&written, p);
@@ -672,6 +674,14 @@ static xpu_status run(xpu_stream *stream, plan *p, const xpu_scalar *scalars) {
                                          : run_strided(stream, kernel, p, scalars, properties);
 }
 
+/* Does the operation choose among float8 numbers, without a look at them? Then they keep their bits, NaN's
+ * too. */
+static bool moves_float8(xpu_pointwise_op op, xpu_dtype compute, const xpu_iter *iter) {
+    if (op != XPU_POINTWISE_WHERE || dtype_class(compute) != DTYPE_CLASS_NARROW) return false;
+    const xpu_operand *o = iter->operand;
+    return o[0].dtype == compute && o[2].data && o[2].dtype == compute && o[3].data && o[3].dtype == compute;
+}
+
 xpu_status xpu_pointwise(xpu_stream *stream, xpu_pointwise_op op, xpu_dtype compute, const xpu_iter *iter,
                          const xpu_scalar *scalars, int scalar_count) {
     const arity *a = arity_of(op);
@@ -689,6 +699,11 @@ xpu_status xpu_pointwise(xpu_stream *stream, xpu_pointwise_op op, xpu_dtype comp
         merged = *iter;
         xpu_iter_coalesce(&merged);
         p.iter = &merged;
+    }
+    if (moves_float8(op, compute, p.iter)) {
+        if (p.iter != &merged) merged = *p.iter;
+        p.iter = &merged;
+        p.compute = merged.operand[0].dtype = merged.operand[2].dtype = merged.operand[3].dtype = XPU_UINT8;
     }
     iter_get_layout(p.iter, &p.layout);
     return p.layout.count ? run(stream, &p, scalars) : XPU_SUCCESS;

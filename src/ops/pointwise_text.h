@@ -9,8 +9,9 @@
 const char *pointwise_formula(xpu_pointwise_op op, xpu_dtype compute);
 /* The operation of that name, in lower case; XPU_POINTWISE_COUNT where there is none. */
 xpu_pointwise_op pointwise_named(const char *name);
-/* The type in kernels that `dtype` is computed in. */
-const char *pointwise_type(xpu_dtype dtype);
+/* Writes the number whose 64-bit words are the expressions `low` and `high`, as scalar_bits gives them, in
+ * the type that `dtype` is computed in. */
+void pointwise_add_number(text *t, xpu_dtype dtype, const char *low, const char *high);
 /* Types and functions that `formula` needs: T, R, T2, K, and the files it calls into. */
 void pointwise_add_types(text *t, xpu_dtype compute, const char *formula);
 

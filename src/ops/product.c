@@ -4,27 +4,28 @@
 
 #include "iter.h"
 
+/* What gemm_tile.h wants to know of a dtype, by its class; "" for those that have no products. */
+#define OPTIONS(token, complex, single, twice)                                                               \
+    "-DT=" token " -DCOMPLEX_T=" complex " -DFLOAT_T=" single " -DDOUBLE_T=" twice
+#define SINGLE_NOTHING "1"
+#define SINGLE_FP64 "0"
+#define DOUBLE_NOTHING "0"
+#define DOUBLE_FP64 "1"
+#define OPTIONS_b(token, needs) ""
+#define OPTIONS_i(token, needs) OPTIONS(token, "0", "0", "0")
+#define OPTIONS_u(token, needs) OPTIONS(token, "0", "0", "0")
+#define OPTIONS_f(token, needs) OPTIONS(token, "0", SINGLE_##needs, DOUBLE_##needs)
+#define OPTIONS_c(token, needs) OPTIONS(token, "1", SINGLE_##needs, DOUBLE_##needs)
+#define OPTIONS_n(token, needs) ""
+#define OPTIONS_p(token, needs) ""
+
 const char *product_dtype_options(xpu_dtype dtype) {
-    switch (dtype) {
-#define CASE(name, token, complex, single, twice)                                                            \
-    case XPU_##name: return "-DT=" token " -DCOMPLEX_T=" complex " -DFLOAT_T=" single " -DDOUBLE_T=" twice;
-        CASE(INT8, "i8", "0", "0", "0")
-        CASE(UINT8, "u8", "0", "0", "0")
-        CASE(INT16, "i16", "0", "0", "0")
-        CASE(UINT16, "u16", "0", "0", "0")
-        CASE(INT32, "i32", "0", "0", "0")
-        CASE(UINT32, "u32", "0", "0", "0")
-        CASE(INT64, "i64", "0", "0", "0")
-        CASE(UINT64, "u64", "0", "0", "0")
-        CASE(FLOAT16, "f16", "0", "1", "0")
-        CASE(BFLOAT16, "bf16", "0", "1", "0")
-        CASE(FLOAT32, "f32", "0", "1", "0")
-        CASE(FLOAT64, "f64", "0", "0", "1")
-        CASE(COMPLEX64, "c64", "1", "1", "0")
-        CASE(COMPLEX128, "c128", "1", "0", "1")
-#undef CASE
-    default: return "";
-    }
+    static const char *const options[XPU_DTYPE_COUNT] = {
+#define X(name, token, bits, class, stored, computed, needs, ...) OPTIONS_##class(#token, needs),
+#include "xpu/dtype.def"
+#undef X
+    };
+    return (unsigned)dtype < XPU_DTYPE_COUNT ? options[dtype] : "";
 }
 
 size_t product_sum_size(xpu_dtype dtype) {
@@ -52,19 +53,15 @@ static uint64_t integer_of(const xpu_scalar *s) {
 void product_scalar(xpu_dtype dtype, const xpu_scalar *scalar, uint64_t word[2]) {
     const double part[2] = {real_of(scalar), scalar->dtype == XPU_COMPLEX128 ? scalar->value.c[1] : 0};
     word[0] = word[1] = 0;
-    switch (dtype) {
-    case XPU_FLOAT16:
-    case XPU_BFLOAT16:
-    case XPU_FLOAT32:
-    case XPU_COMPLEX64:
+    if (!dtype_is_floating(dtype) && !dtype_is_complex(dtype)) {
+        word[0] = integer_of(scalar);
+    } else if (dtype_needs_fp64(dtype)) {
+        memcpy(word, part, sizeof part);
+    } else {
         for (int i = 0; i < 2; i++) {
             const float narrow = (float)part[i];
             memcpy(&word[i], &narrow, sizeof narrow);
         }
-        break;
-    case XPU_FLOAT64:
-    case XPU_COMPLEX128: memcpy(word, part, sizeof part); break;
-    default: word[0] = integer_of(scalar);
     }
 }
 

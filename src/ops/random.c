@@ -36,11 +36,9 @@ static xpu_status make_kernel(int device, const kernel_spec *spec, const xpu_ite
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(device, &properties));
     int operands = iter->outputs + iter->inputs;
-    bool fp64 = d->wide;
-    for (int i = 0; i < operands; i++) fp64 |= dtype_needs_fp64(iter->operand[i].dtype);
-    if (fp64 && !properties->has_fp64)
-        return op_fail(XPU_ERROR_NOT_SUPPORTED, "random numbers: %s has no 64-bit floating point",
-                       properties->name);
+    for (int i = 0; i < operands; i++)
+        if (dtype_needs_fp64(iter->operand[i].dtype) && !properties->has_fp64)
+            return op_lacks("random numbers", iter->operand[i].dtype, properties);
     return kernel_of_file(device, spec, "random.cl", "random", kernel, "random %s ->%s", kinds[d->kind],
                           dtype_token(iter->operand[0].dtype));
 }
@@ -83,10 +81,13 @@ static xpu_status launch(xpu_stream *stream, const xpu_iter *iter, const draw *d
 
 static xpu_status run(xpu_stream *stream, xpu_generator *generator, const xpu_iter *iter, draw *d,
                       const char *function) {
-    for (int i = 0; i < iter->outputs + iter->inputs; i++)
-        if (dtype_is_complex(iter->operand[i].dtype))
+    for (int i = 0; i < iter->outputs + iter->inputs; i++) {
+        const xpu_dtype dtype = iter->operand[i].dtype;
+        if (dtype_is_complex(dtype))
             return op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: complex tensors are filled as pairs of real numbers",
                            function);
+        if (!dtype_is_ordered(dtype)) return op_lacks("random numbers", dtype, NULL);
+    }
     int64_t count = xpu_iter_numel(iter);
     if (!count) return XPU_SUCCESS;
     if (!contiguous(iter) && !iter_fits_32bit(iter))

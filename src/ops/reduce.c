@@ -36,25 +36,13 @@ const char *xpu_reduction_name(xpu_reduction reduction) {
 
 /* --- dtypes --- */
 
-static const struct computed {
-    const char *type;
-    char class;
-} computed[] = {
-    [XPU_BOOL] = {"uchar", 'b'},     [XPU_INT8] = {"char", 'i'},        [XPU_UINT8] = {"uchar", 'u'},
-    [XPU_INT16] = {"short", 'i'},    [XPU_UINT16] = {"ushort", 'u'},    [XPU_INT32] = {"int", 'i'},
-    [XPU_UINT32] = {"uint", 'u'},    [XPU_INT64] = {"long", 'i'},       [XPU_UINT64] = {"ulong", 'u'},
-    [XPU_FLOAT16] = {"float", 'f'},  [XPU_BFLOAT16] = {"float", 'f'},   [XPU_FLOAT32] = {"float", 'f'},
-    [XPU_FLOAT64] = {"double", 'f'}, [XPU_COMPLEX64] = {"float2", 'c'}, [XPU_COMPLEX128] = {"double2", 'c'},
-};
-
-static bool is_double(xpu_dtype dtype) { return dtype == XPU_FLOAT64 || dtype == XPU_COMPLEX128; }
-
-static struct computed computed_in(acc_type type, xpu_dtype in, xpu_dtype out) {
+/* The dtype that accumulators have. */
+static xpu_dtype computed_in(acc_type type, xpu_dtype in, xpu_dtype out) {
     switch (type) {
-    case TYPE_int: return (struct computed){"int", 'i'};
-    case TYPE_long: return (struct computed){"long", 'i'};
-    case TYPE_in: return computed[in];
-    default: return computed[out];
+    case TYPE_int: return XPU_INT32;
+    case TYPE_long: return XPU_INT64;
+    case TYPE_in: return in;
+    default: return out;
     }
 }
 
@@ -313,13 +301,13 @@ static void describe(kernel_spec *spec, xpu_reduction reduction, const xpu_iter 
     static const char *const kinds[] = {"one", "pair", "indexed", "welford"};
     const struct row *row = &table[reduction];
     const xpu_dtype in = iter->operand[iter->outputs].dtype, out = iter->operand[0].dtype;
-    const struct computed a = computed_in(row->type, in, out);
+    const xpu_dtype a = computed_in(row->type, in, out);
     spec_begin(spec, FAMILY_REDUCE);
     spec_pack(spec, "reduction", reduction, 8);
     spec_dtype(spec, "IN", in);
     spec_dtype(spec, "OUT0", out);
     spec_dtype(spec, "OUT1", iter->outputs == 2 ? iter->operand[1].dtype : XPU_BOOL);
-    spec_follows(spec, "A=", a.type);
+    spec_follows(spec, "A=", dtype_computed(a));
     spec_follows(spec, "KIND_", kinds[row->kind]);
     spec_pack(spec, "IDX", plan->wide, 1);
     spec_follows(spec, "IDX=", plan->wide ? "long" : "int");
@@ -328,12 +316,12 @@ static void describe(kernel_spec *spec, xpu_reduction reduction, const xpu_iter 
     spec_number(spec, "KEPT", plan->kept, 8);
     spec_number(spec, "OUTER", plan->outer, 8);
     spec_choice(spec, "BUILD_", entries, entry, 4);
-    spec_follows_flag(spec, "A_FLOAT", a.class == 'f');
-    spec_follows_flag(spec, "A_COMPLEX", a.class == 'c');
-    spec_follows_flag(spec, "A_SIGNED", a.class == 'i');
-    spec_follows_flag(spec, "A_DOUBLE", a.type[0] == 'd');
-    spec_follows_flag(spec, "IN_FLOAT", computed[in].class == 'f');
-    spec_follows_flag(spec, "IN_COMPLEX", computed[in].class == 'c');
+    spec_follows_flag(spec, "A_FLOAT", dtype_class(a) == 'f');
+    spec_follows_flag(spec, "A_COMPLEX", dtype_class(a) == 'c');
+    spec_follows_flag(spec, "A_SIGNED", dtype_class(a) == 'i');
+    spec_follows_flag(spec, "A_DOUBLE", dtype_needs_fp64(a));
+    spec_follows_flag(spec, "IN_FLOAT", dtype_is_floating(in));
+    spec_follows_flag(spec, "IN_COMPLEX", dtype_class(in) == 'c');
     spec_flag(spec, "SECOND", iter->outputs == 2);
     spec_flag(spec, "CONTIGUOUS", plan->contiguous);
     spec_flag(spec, "DENSE", plan->dense);
@@ -342,8 +330,7 @@ static void describe(kernel_spec *spec, xpu_reduction reduction, const xpu_iter 
     spec_follows(spec, "PACK_BITS=", plan->pack > 1 ? "uint4" : NULL);
     spec_follows_flag(spec, "POINTS", entry == ENTRY_POINTS);
     spec_pack(spec, "subgroups", plan->subgroups, 1); /* another file */
-    spec_follows_flag(spec, "NAN_APART",
-                      plan->subgroups && is_extreme(reduction) && computed[in].class == 'f');
+    spec_follows_flag(spec, "NAN_APART", plan->subgroups && is_extreme(reduction) && dtype_class(in) == 'f');
     spec_number_if(spec, plan->length, "LENGTH", plan->length, 16);
 }
 
@@ -415,16 +402,18 @@ static xpu_status check(xpu_reduction reduction, const xpu_iter *iter, const xpu
         return op_fail(XPU_ERROR_INVALID_ARGUMENT, "%s: %d outputs and %d inputs given; it takes %d and 1",
                        row->name, iter->outputs, iter->inputs, outputs);
     xpu_dtype in = iter->operand[outputs].dtype;
-    bool complex_in = computed[in].class == 'c';
-    bool complex_out = computed[iter->operand[0].dtype].class == 'c';
-    if (!strchr(row->inputs, computed[in].class) ||
+    bool complex_in = dtype_class(in) == 'c';
+    bool complex_out = dtype_class(iter->operand[0].dtype) == 'c';
+    const char class_out = dtype_class(iter->operand[0].dtype);
+    if (!strchr(row->inputs, dtype_class(in)) || class_out == DTYPE_CLASS_NARROW ||
+        class_out == DTYPE_CLASS_PACKED ||
         (row->type == TYPE_out && complex_out && in != iter->operand[0].dtype) ||
         (complex_in && !complex_out &&
          (reduction == XPU_REDUCE_SUM || reduction == XPU_REDUCE_NANSUM || reduction == XPU_REDUCE_MEAN ||
           reduction == XPU_REDUCE_PROD)))
         return op_lacks(row->name, in, NULL);
     for (int i = 0; i < outputs + 1; i++)
-        if (is_double(iter->operand[i].dtype) && !device->has_fp64)
+        if (dtype_needs_fp64(iter->operand[i].dtype) && !device->has_fp64)
             return op_lacks(row->name, iter->operand[i].dtype, device);
     return XPU_SUCCESS;
 }
@@ -451,7 +440,7 @@ xpu_status xpu_reduce(xpu_stream *stream, xpu_reduction reduction, const xpu_ite
     XPU_TRY(canonical(iter, row->kind == KIND_indexed, &s));
     if (s.outputs == 0) return XPU_SUCCESS;
     if (row->kind != KIND_indexed) choose_inner(&s, element);
-    bool as_double = computed_in(row->type, in, iter->operand[0].dtype).type[0] == 'd';
+    bool as_double = dtype_needs_fp64(computed_in(row->type, in, iter->operand[0].dtype));
     fill_params(&s, iter, as_double, parameter, &p);
     plan.dense = is_dense(&s, iter);
     make_plan(&s, properties, row->kind, element, &plan, &p);

@@ -14,12 +14,10 @@ static xpu_status element_dtype(const xpu_device_properties *device, const xpu_r
     const bool nearest = args->kind == XPU_RESAMPLE_NEAREST || args->kind == XPU_RESAMPLE_NEAREST_EXACT;
     *dtype = args->dtype;
     if (!backward && (pads || (nearest && args->dtype == XPU_UINT8))) {
-        switch (xpu_dtype_size(args->dtype)) {
-        case 1: *dtype = XPU_UINT8; return XPU_SUCCESS;
-        case 2: *dtype = XPU_UINT16; return XPU_SUCCESS;
-        case 4: *dtype = XPU_UINT32; return XPU_SUCCESS;
-        case 8: *dtype = XPU_UINT64; return XPU_SUCCESS;
-        default: break;
+        const xpu_dtype bits = dtype_of_size(xpu_dtype_size(args->dtype));
+        if (bits != XPU_DTYPE_COUNT) {
+            *dtype = bits;
+            return XPU_SUCCESS;
         }
     }
     if (pads && args->dtype == XPU_COMPLEX64) return XPU_SUCCESS;

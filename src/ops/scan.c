@@ -22,17 +22,6 @@ static const struct row {
     [XPU_SCAN_LOGSUMEXP] = {"logcumsumexp", "return LOWEST;", "return log_add_exp(a, b);", "fc", false},
 };
 
-static const struct computed {
-    const char *type;
-    char class;
-} computed[] = {
-    [XPU_BOOL] = {"uchar", 'b'},     [XPU_INT8] = {"char", 'i'},        [XPU_UINT8] = {"uchar", 'u'},
-    [XPU_INT16] = {"short", 'i'},    [XPU_UINT16] = {"ushort", 'u'},    [XPU_INT32] = {"int", 'i'},
-    [XPU_UINT32] = {"uint", 'u'},    [XPU_INT64] = {"long", 'i'},       [XPU_UINT64] = {"ulong", 'u'},
-    [XPU_FLOAT16] = {"float", 'f'},  [XPU_BFLOAT16] = {"float", 'f'},   [XPU_FLOAT32] = {"float", 'f'},
-    [XPU_FLOAT64] = {"double", 'f'}, [XPU_COMPLEX64] = {"float2", 'c'}, [XPU_COMPLEX128] = {"double2", 'c'},
-};
-
 typedef enum entry { ENTRY_COLUMNS, ENTRY_ROWS, ENTRY_TOTALS, ENTRY_CARRIES } entry;
 
 #define MOST_CHUNKS 1024
@@ -61,11 +50,11 @@ static xpu_status find_kernel(int device, xpu_scan_op op, xpu_dtype in, xpu_dtyp
     spec_pack(&spec, "entry", entry, 8);
     spec_dtype(&spec, "IN", in);
     spec_dtype(&spec, "OUT", out);
-    spec_follows(&spec, "A=", computed[out].type);
+    spec_follows(&spec, "A=", dtype_computed(out));
     spec_number(&spec, "ROW_DIMS", row_dims, 8);
     spec_number(&spec, "LOCAL", local, 16);
-    spec_follows_flag(&spec, "A_FLOAT", computed[out].class == 'f');
-    spec_follows_flag(&spec, "A_COMPLEX", computed[out].class == 'c');
+    spec_follows_flag(&spec, "A_FLOAT", dtype_class(out) == 'f');
+    spec_follows_flag(&spec, "A_COMPLEX", dtype_class(out) == 'c');
     spec_follows_flag(&spec, "INDEXED", row->indexed);
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
@@ -99,8 +88,8 @@ static xpu_status check(xpu_scan_op op, const xpu_tensor *out, const xpu_tensor 
     if ((index != NULL) != row->indexed || (index && (index->dtype != XPU_INT64 || in->dtype != out->dtype)))
         return op_fail(XPU_ERROR_INVALID_ARGUMENT, "%s: %s", row->name,
                        row->indexed ? "needs an i64 index and equal dtypes" : "has no index");
-    bool complex_in = computed[in->dtype].class == 'c', complex_out = computed[out->dtype].class == 'c';
-    if (!strchr(row->classes, computed[out->dtype].class) ||
+    bool complex_in = dtype_class(in->dtype) == 'c', complex_out = dtype_class(out->dtype) == 'c';
+    if (!strchr(row->classes, dtype_class(out->dtype)) ||
         ((complex_in || complex_out) && in->dtype != out->dtype))
         return op_lacks(row->name, out->dtype, NULL);
     if (!device->has_fp64 && (dtype_needs_fp64(out->dtype) || dtype_needs_fp64(in->dtype)))

@@ -14,12 +14,6 @@ typedef struct accumulation {
     bool atomic;
 } accumulation;
 
-static const char class_of[] = {
-#define X(name, token, size, kind) #kind[0],
-    XPU_DTYPES(X)
-#undef X
-};
-
 /* How a processor goes about it: work-items a block, 0 when it isn't cut into blocks; what is walked first.
  */
 typedef struct blocks {
@@ -64,7 +58,7 @@ static xpu_status find_kernel(const index_walk *walk, const accumulation *a, var
     index_spec(&spec, walk);
     spec_dtype(&spec, "T", a->dtype);
     spec_follows(&spec, "T_", token);
-    spec_follows(&spec, "KIND_", classes[(int)class_of[a->dtype]]);
+    spec_follows(&spec, "KIND_", classes[(int)dtype_class(a->dtype)]);
     spec_follows_number(&spec, "SIZE", (int64_t)xpu_dtype_size(a->dtype));
     spec_number(&spec, "OP", a->op, 8);
     spec_bool(&spec, "ATOMIC", a->atomic);
@@ -190,8 +184,11 @@ static xpu_status accumulate(xpu_stream *stream, const char *name, const xpu_ite
     XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
     accumulation a = {op, iter->operand[0].dtype, false};
     if (dtype_needs_fp64(a.dtype) && !properties->has_fp64) return op_lacks(name, a.dtype, properties);
-    if (class_of[a.dtype] == 'c' && (op == XPU_SCATTER_MIN || op == XPU_SCATTER_MAX))
-        return op_lacks(name, a.dtype, NULL);
+    if (dtype_is_complex(a.dtype) ? op == XPU_SCATTER_MIN || op == XPU_SCATTER_MAX
+                                  : !dtype_is_ordered(a.dtype)) {
+        if (op != XPU_SCATTER_SET || xpu_dtype_size(a.dtype) != 1) return op_lacks(name, a.dtype, NULL);
+        a.dtype = XPU_UINT8; /* float8 and pairs of float4 are only moved */
+    }
     bool can = has_atomic(properties, a.dtype, op), host = plans_for_processor(properties);
     if (order == XPU_ORDER_ATOMIC && !can)
         return op_fail(XPU_ERROR_NOT_SUPPORTED, "scatter: no atomic update of %s", dtype_token(a.dtype));

@@ -11,7 +11,7 @@ static xpu_status run(xpu_stream *stream, xpu_dtype dtype, xpu_dtype out, const 
     const int device = xpu_stream_device(stream);
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(device, &properties));
-    if (dtype_is_complex(dtype) || (dtype_needs_fp64(dtype) && !properties->has_fp64))
+    if (!dtype_is_ordered(dtype) || (dtype_needs_fp64(dtype) && !properties->has_fp64))
         return op_lacks("search", dtype, properties);
     if (p->count == 0) return XPU_SUCCESS;
     const char *name = out == MEMBER ? "is_member" : "search";

@@ -41,7 +41,7 @@ static xpu_status check(xpu_stream *stream, xpu_dtype dtype, int64_t rows, int64
     if (rows < 0 || length < 1 || length >= INT32_MAX)
         return op_fail(XPU_ERROR_INVALID_ARGUMENT, "select: %lld rows of %lld elements", (long long)rows,
                        (long long)length);
-    if (dtype_is_complex(dtype) || (dtype_needs_fp64(dtype) && !(*device)->has_fp64))
+    if (!dtype_is_ordered(dtype) || (dtype_needs_fp64(dtype) && !(*device)->has_fp64))
         return op_lacks("select", dtype, *device);
     return XPU_SUCCESS;
 }

@@ -13,15 +13,6 @@ typedef enum entry { ENTRY_TILES, ENTRY_MERGE, ENTRY_STORE } entry;
 
 #define GROUP 64 /* work-items of the kernels that go by elements */
 
-static char class_of(xpu_dtype dtype) {
-    static const char classes[][2] = {
-#define X(name, token, size, kind) #kind,
-        XPU_DTYPES(X)
-#undef X
-    };
-    return classes[dtype][0];
-}
-
 static xpu_status find_kernel(int device, xpu_dtype dtype, bool descending, int row_dims, int local,
                               entry entry, xpu_kernel **kernel) {
     static const char *const entries[] = {"sort_tiles", "sort_merge", "sort_store"};
@@ -30,7 +21,7 @@ static xpu_status find_kernel(int device, xpu_dtype dtype, bool descending, int 
     spec_dtype(&spec, "T", dtype);
     spec_number(&spec, "ROW_DIMS", row_dims, 8);
     spec_number(&spec, "LOCAL", local, 24);
-    spec_follows_flag(&spec, "T_FLOAT", class_of(dtype) == 'f');
+    spec_follows_flag(&spec, "T_FLOAT", dtype_class(dtype) == 'f');
     spec_flag(&spec, "DESCENDING", descending);
     spec_pack(&spec, "entry", entry, 8);
     *kernel = kernel_find(device, &spec);
@@ -53,7 +44,7 @@ static xpu_status check(const xpu_tensor *values, const xpu_tensor *indices, con
         return op_fail(XPU_ERROR_INVALID_ARGUMENT, "sort: values have the input's dtype, indices are i64");
     if (in->size[dim] >= INT32_MAX - 4096)
         return op_fail(XPU_ERROR_INVALID_ARGUMENT, "sort: a row of %lld elements", (long long)in->size[dim]);
-    if (class_of(in->dtype) == 'c' || (in->dtype == XPU_FLOAT64 && !device->has_fp64))
+    if (!dtype_is_ordered(in->dtype) || (dtype_needs_fp64(in->dtype) && !device->has_fp64))
         return op_lacks("sort", in->dtype, device);
     return XPU_SUCCESS;
 }

@@ -81,18 +81,19 @@ xpu_status xpu_sparse_search(xpu_stream *stream, const xpu_sparse_search_args *a
     return xpu_launch(stream, kernel, &range, &p, sizeof p);
 }
 
-static xpu_status check_fp64(int device, xpu_dtype dtype) {
+static xpu_status check_dtype(int device, xpu_dtype dtype) {
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(device, &properties));
-    if (dtype_needs_fp64(dtype) && !properties->has_fp64)
-        return op_fail(XPU_ERROR_NOT_SUPPORTED, "sparse tensor: %s has no fp64", properties->name);
+    if ((!dtype_is_ordered(dtype) && !dtype_is_complex(dtype)) ||
+        (dtype_needs_fp64(dtype) && !properties->has_fp64))
+        return op_lacks("sparse tensor", dtype, properties);
     return XPU_SUCCESS;
 }
 
 xpu_status xpu_sparse_reduce(xpu_stream *stream, const xpu_sparse_reduce_args *a) {
     const int device = xpu_stream_device(stream);
     const bool maximum = a->reduction == XPU_SPARSE_MAX;
-    XPU_TRY(check_fp64(device, a->dtype));
+    XPU_TRY(check_dtype(device, a->dtype));
     if (maximum && dtype_is_complex(a->dtype))
         return op_fail(XPU_ERROR_NOT_SUPPORTED, "sparse tensor: complex numbers have no maximum");
     if (a->segments * a->width == 0) return XPU_SUCCESS;

@@ -36,7 +36,7 @@ static xpu_status check(xpu_stream *stream, xpu_dtype dtype, int64_t rows, int64
     if (rows < 0 || rows >= INT32_MAX - 4 * GROUP || width < 0)
         return op_fail(XPU_ERROR_INVALID_ARGUMENT, "unique: %lld rows of %lld elements", (long long)rows,
                        (long long)width);
-    if (dtype_is_complex(dtype) || (dtype_needs_fp64(dtype) && !properties->has_fp64))
+    if (!dtype_is_ordered(dtype) || (dtype_needs_fp64(dtype) && !properties->has_fp64))
         return op_lacks("unique", dtype, properties);
     return XPU_SUCCESS;
 }

@@ -240,6 +240,9 @@ expr emit_elementwise(emitter *e, op *o, const expr *args, int index);
 const char *held_text(emitter *e, held *h, const coords *at, expr *index);
 const char *load_text(emitter *e, element el, const char *root, const expr *p);
 const char *store_text(emitter *e, element el, const expr *p, const char *v);
+/* float8.h's function from the byte of an 8-bit float to a float, and back. */
+const char *widening_f8(emitter *e, element el);
+const char *narrowing_f8(emitter *e, element el);
 const char *loaded_text(emitter *e, element el, const char *bits);
 const char *stored_text(emitter *e, element el, const char *v);
 const char *c_bits(emitter *e, element el);

@@ -71,15 +71,15 @@ static const char *emit_scaled(emitter *e, op *o, int which, const matrix *u) {
         text = tile_format(t, "%s(((uchar)%s >> (4 * (%s & 1))) & 15)", use(e, "tile_from_e2m1"), text,
                            lane_text(e, &k));
     else if (is_int(v->type) && (!strcmp(format, "e4m3") || !strcmp(format, "e5m2")))
-        text = tile_format(t, "%s((uchar)%s)",
-                           use(e, format[1] == '4' ? "tile_from_f8e4m3fn" : "tile_from_f8e5m2"), text);
+        text = tile_format(t, "%s((uchar)%s)", widening_f8(e, format[1] == '4' ? F8E4M3FN : F8E5M2), text);
     else if (!is_float(v->type))
         tile_unsupported(t, o->at, "tt.dot_scaled of format %s", format);
     if (scale) {
         int size = h->type->shape[k_dim] / scale->type->shape[1];
         expr at[2] = {p.at->dims[1 - k_dim], int_op(e, OP_DIVSI, I32, k, constant_int(e, size))};
         expr s = emit_value(e, scale, make_coords(e, 2, at, NULL));
-        text = tile_format(t, "%s * %s((uchar)%s)", text, use(e, "tile_scale_e8m0"), lane_text(e, &s));
+        use(e, "float8");
+        text = tile_format(t, "%s * widen_f8e8m0fnu((uchar)%s)", text, lane_text(e, &s));
     }
     y.text = text;
     y = declare(e, h->type, y, "v", v->id);

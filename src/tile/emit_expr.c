@@ -494,6 +494,16 @@ static const char *f8_name(element el) {
     }
 }
 
+const char *widening_f8(emitter *e, element el) {
+    use(e, "float8");
+    return tile_format(e->t, "widen_%s", f8_name(el));
+}
+
+const char *narrowing_f8(emitter *e, element el) {
+    use(e, "float8");
+    return tile_format(e->t, "narrow_%s", f8_name(el));
+}
+
 /* The offset of an element, by lane. In loops that the CPU driver unrolls it loses the part that all lanes
  * share from offsets of lanes that lie apart ("arg0[v + 10 * lane]"), so there the root takes that part. */
 static const char *place(emitter *e, const char **root, const expr *p) {
@@ -526,8 +536,7 @@ const char *loaded_text(emitter *e, element el, const char *bits) {
     case F8E5M2:
     case F8E4M3FNUZ:
     case F8E5M2FNUZ:
-    case F8E4M3B11FNUZ:
-        return tile_format(t, "%s(%s)", use(e, tile_format(t, "tile_from_%s", f8_name(el))), bits);
+    case F8E4M3B11FNUZ: return tile_format(t, "%s(%s)", widening_f8(e, el), bits);
     default: return bits;
     }
 }
@@ -550,7 +559,7 @@ const char *stored_text(emitter *e, element el, const char *v) {
     case F8E5M2:
     case F8E4M3FNUZ:
     case F8E5M2FNUZ:
-    case F8E4M3B11FNUZ: return tile_format(t, "%s(%s)", use(e, tile_format(t, "tile_to_%s", f8_name(el))), v);
+    case F8E4M3B11FNUZ: return tile_format(t, "%s(%s)", narrowing_f8(e, el), v);
     default: return v;
     }
 }
@@ -572,9 +581,7 @@ const char *rounded(emitter *e, element el, const char *x) {
     case F8E5M2:
     case F8E4M3FNUZ:
     case F8E5M2FNUZ:
-    case F8E4M3B11FNUZ:
-        return tile_format(e->t, "%s(%s(%s))", use(e, tile_format(e->t, "tile_from_%s", f8_name(el))),
-                           use(e, tile_format(e->t, "tile_to_%s", f8_name(el))), x);
+    case F8E4M3B11FNUZ: return tile_format(e->t, "%s(%s(%s))", widening_f8(e, el), narrowing_f8(e, el), x);
     default: return x;
     }
 }
@@ -734,9 +741,7 @@ static expr emit_bitcast(emitter *e, const op *o, expr a) {
             case F32: bits = tile_format(t, "as_int(%s)", text); break;
             case F16: bits = tile_format(t, "(short)%s(%s)", use(e, "tile_bits_of_half"), text); break;
             case BF16: bits = tile_format(t, "(short)(as_uint(%s) >> 16)", text); break;
-            default:
-                bits = tile_format(t, "(char)%s(%s)", use(e, tile_format(t, "tile_to_%s", f8_name(f))), text);
-                break;
+            default: bits = tile_format(t, "(char)%s(%s)", narrowing_f8(e, f), text); break;
             }
         }
         if (tf) {
@@ -745,10 +750,7 @@ static expr emit_bitcast(emitter *e, const op *o, expr a) {
             case F32: bits = tile_format(t, "as_float((int)%s)", bits); break;
             case F16: bits = tile_format(t, "%s((ushort)%s)", use(e, "tile_half_bits"), bits); break;
             case BF16: bits = tile_format(t, "%s((ushort)%s)", use(e, "tile_from_bf16"), bits); break;
-            default:
-                bits = tile_format(t, "%s((uchar)%s)", use(e, tile_format(t, "tile_from_%s", f8_name(el))),
-                                   bits);
-                break;
+            default: bits = tile_format(t, "%s((uchar)%s)", widening_f8(e, el), bits); break;
             }
         }
         x.text = bits;

@@ -61,7 +61,7 @@ static void emit_params(emitter *e, const op *kernel, buffer *fields, buffer *ro
                     field = tile_format(t, "%s((ushort)%s)", use(e, "tile_half_bits"), field);
                 else if (narrow)
                     field = tile_format(t, "%s(%s)",
-                                        use(e, el == BF16 ? "tile_from_bf16" : "tile_from_f8e5m2"), field);
+                                        el == BF16 ? use(e, "tile_from_bf16") : widening_f8(e, el), field);
                 buffer_addf(t, roots, "    const %s %s = %s;\n", c_type(v->type), name, field);
             }
         }

@@ -185,89 +185,9 @@ static inline float tile_round_bf16(float v) {
 //! tile_truncate_bf16
 static inline float tile_truncate_bf16(float v) { return as_float(v != v ? 0x7fc00000u : as_uint(v) & 0xffff0000u); }
 
-//! tile_from_f8
-// A small float of `bits` mantissa bits and exponent bias `bias`, from its 7 lower bits; no special values.
-static inline float tile_from_f8(uint magnitude, int bits, int bias) {
-    return as_float(magnitude << (23 - bits)) * as_float((uint)(127 - bias + 127) << 23);
-}
-
-//! tile_to_f8
-// The nearest (ties to even) such float; `most` is the largest magnitude that the type has.
-static inline uint tile_to_f8(float v, int bits, int bias, uint most, uint beyond) {
-    uint u = as_uint(v) & 0x7fffffffu;
-    int exponent = (int)(u >> 23) - 127 + bias;
-    uint r;
-    if (exponent < 1) { // below the least normal number: count in units of the smallest
-        r = (uint)rint(as_float(u) * as_float((uint)(bias - 1 + bits + 127) << 23));
-    } else {
-        int drop = 23 - bits;
-        uint rebased = u - ((uint)(127 - bias) << 23);
-        r = (rebased + ((1u << (drop - 1)) - 1u) + ((rebased >> drop) & 1u)) >> drop;
-    }
-    return r > most ? beyond : r;
-}
-
-//! tile_from_f8e4m3fn tile_from_f8
-static inline float tile_from_f8e4m3fn(uchar v) {
-    float r = tile_from_f8(v & 0x7fu, 3, 7);
-    return (v & 0x7f) == 0x7f ? NAN : (v & 0x80) ? -r : r;
-}
-
-//! tile_to_f8e4m3fn tile_to_f8
-// Saturates; NaN stays.
-static inline uchar tile_to_f8e4m3fn(float v) {
-    uint r = v != v ? 0x7fu : tile_to_f8(v, 3, 7, 0x7eu, 0x7eu);
-    return (uchar)(r | ((as_uint(v) >> 24) & 0x80u));
-}
-
-//! tile_from_f8e5m2
-static inline float tile_from_f8e5m2(uchar v) {
-    ushort bits = (ushort)(v << 8);
-    return vload_half(0, (const half *)&bits);
-}
-
-//! tile_to_f8e5m2 tile_to_f8
-// Overflows to infinity.
-static inline uchar tile_to_f8e5m2(float v) {
-    uint r = v != v ? 0x7fu : isinf(v) ? 0x7cu : tile_to_f8(v, 2, 15, 0x7bu, 0x7cu);
-    return (uchar)(r | ((as_uint(v) >> 24) & 0x80u));
-}
-
-//! tile_from_f8e4m3fnuz tile_from_f8
-static inline float tile_from_f8e4m3fnuz(uchar v) {
-    float r = tile_from_f8(v & 0x7fu, 3, 8);
-    return v == 0x80 ? NAN : (v & 0x80) ? -r : r;
-}
-
-//! tile_to_f8e4m3fnuz tile_to_f8
-static inline uchar tile_to_f8e4m3fnuz(float v) {
-    uint r = v != v ? 0x80u : tile_to_f8(v, 3, 8, 0x7fu, 0x80u);
-    return (uchar)(r == 0 || r == 0x80u ? r : r | ((as_uint(v) >> 24) & 0x80u));
-}
-
-//! tile_from_f8e5m2fnuz tile_from_f8
-static inline float tile_from_f8e5m2fnuz(uchar v) {
-    float r = tile_from_f8(v & 0x7fu, 2, 16);
-    return v == 0x80 ? NAN : (v & 0x80) ? -r : r;
-}
-
-//! tile_to_f8e5m2fnuz tile_to_f8
-static inline uchar tile_to_f8e5m2fnuz(float v) {
-    uint r = v != v ? 0x80u : tile_to_f8(v, 2, 16, 0x7fu, 0x80u);
-    return (uchar)(r == 0 || r == 0x80u ? r : r | ((as_uint(v) >> 24) & 0x80u));
-}
-
-//! tile_from_f8e4m3b11fnuz tile_from_f8
-static inline float tile_from_f8e4m3b11fnuz(uchar v) {
-    float r = tile_from_f8(v & 0x7fu, 3, 11);
-    return v == 0x80 ? NAN : (v & 0x80) ? -r : r;
-}
-
-//! tile_to_f8e4m3b11fnuz tile_to_f8
-static inline uchar tile_to_f8e4m3b11fnuz(float v) {
-    uint r = v != v ? 0x80u : tile_to_f8(v, 3, 11, 0x7fu, 0x80u);
-    return (uchar)(r == 0 || r == 0x80u ? r : r | ((as_uint(v) >> 24) & 0x80u));
-}
+//! float8
+// widen_… and narrow_… of each 8-bit format.
+#include "float8.h"
 
 //! tile_fence
 // Between programs, where the device can say so: mem_fence orders a work-group's memory for itself.
@@ -359,10 +279,6 @@ static inline float tile_from_e2m1(int v) {
     float r = magnitude < 2 ? 0.5f * (float)magnitude : as_float((uint)((magnitude >> 1) + 126) << 23 | (uint)(magnitude & 1) << 22);
     return v & 8 ? -r : r;
 }
-
-//! tile_scale_e8m0
-// 2^(v - 127); 255 is NaN.
-static inline float tile_scale_e8m0(uchar v) { return v == 255 ? NAN : v == 0 ? as_float(0x400000u) : as_float((uint)v << 23); }
 
 //! tile_warp_xor
 // NVIDIA: the value of the lane whose number differs in the bit `mask`.
