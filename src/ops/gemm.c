@@ -1,5 +1,6 @@
 #include "xpu/ops/gemm.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "host_provider.h"
@@ -180,4 +181,22 @@ xpu_status xpu_gemm(xpu_stream *stream, const xpu_gemm_args *given) {
         if (status == XPU_SUCCESS) status = freed;
     }
     return status;
+}
+
+static xpu_status refuse(const xpu_gemm_args *args, const xpu_quantised *q, char operand) {
+    char groups[64] = "one for all";
+    if (q->group_rows || q->group_columns)
+        snprintf(groups, sizeof groups, "groups of %lld x %lld", (long long)q->group_rows,
+                 (long long)q->group_columns);
+    return op_fail(XPU_ERROR_NOT_SUPPORTED,
+                   "gemm: no product of %s with %c quantised to %s (scales: %s, %s; zero points: %s)",
+                   xpu_dtype_name(args->dtype), operand, xpu_dtype_name(q->dtype),
+                   q->scale ? xpu_dtype_name(q->scale_dtype) : "none", groups,
+                   q->zero ? xpu_dtype_name(q->zero_dtype) : "none");
+}
+
+xpu_status xpu_gemm_quantised(xpu_stream *stream, const xpu_gemm_args *args, const xpu_quantised *a,
+                              const xpu_quantised *b) {
+    if (a || b) return a ? refuse(args, a, 'A') : refuse(args, b, 'B');
+    return xpu_gemm(stream, args);
 }

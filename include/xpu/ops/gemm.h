@@ -41,6 +41,27 @@ typedef struct xpu_gemm_args {
 
 XPU_API xpu_status xpu_gemm(xpu_stream *stream, const xpu_gemm_args *args);
 
+/* What an operand that is stored in fewer bits carries beside its matrix. The number at row r and column c is
+ *
+ *     (element[r][c] - zero[R][C]) * scale[R][C],  R = r / group_rows, C = c / group_columns
+ *
+ * with the rows and columns of the operand as the product takes it, so that groups along K are of columns in
+ * A and of rows in B. The matrix's data and strides are those of the elements; strides count elements, also
+ * of dtypes that have several to a byte. */
+typedef struct xpu_quantised {
+    xpu_dtype dtype;                   /* of the elements: float8, float4, int8, uint8, int4, uint4 */
+    xpu_dtype scale_dtype, zero_dtype; /* a floating dtype or XPU_FLOAT8_E8M0FNU; any dtype */
+    const void *scale, *zero;          /* NULL: 1, and 0 */
+    int64_t group_rows, group_columns; /* that share a scale and a zero; 0: all of them */
+    int64_t scale_batch_stride, scale_row_stride, scale_column_stride; /* count scales; 0 to broadcast */
+    int64_t zero_batch_stride, zero_row_stride, zero_column_stride;
+} xpu_quantised;
+
+/* The product with A, B or both stored as `a` and `b` say, NULL for one that isn't quantised; args->dtype is
+ * that of the other matrices, alpha and beta. So far XPU_ERROR_NOT_SUPPORTED where one is given. */
+XPU_API xpu_status xpu_gemm_quantised(xpu_stream *stream, const xpu_gemm_args *args, const xpu_quantised *a,
+                                      const xpu_quantised *b);
+
 /* The host's own libraries. On host devices, whose memory the host can address, operations are handed to
  * the provider once one is set; the stream's work is done when it is called, and its own must be done when
  * it returns. A function may be NULL, and may decline with XPU_ERROR_NOT_SUPPORTED: libxpu's kernels then
