@@ -14,6 +14,7 @@
 #include "status.h"
 #include "stream.h"
 #include "tile.h"
+#include "trace.h"
 #include "version.h"
 
 #endif

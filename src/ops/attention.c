@@ -5,7 +5,7 @@
 #include "kernel.h"
 #include "kernels/attention.h"
 #include "team.h"
-#include "xpu/memory.h"
+#include "xpu/trace.h"
 
 #define TILE 64
 
@@ -122,13 +122,13 @@ xpu_status xpu_attention_backward(xpu_stream *stream, const xpu_attention *args,
     if (p.batch == 0 || p.heads == 0) return XPU_SUCCESS;
 
     void *delta = NULL;
-    XPU_TRY(xpu_malloc(stream, (size_t)(p.batch * p.heads * p.queries) * sizeof(float), &delta));
+    XPU_TRY(xpu_workspace_take(stream, (size_t)(p.batch * p.heads * p.queries) * sizeof(float), &delta));
     p.delta = XPU_ADDR(delta);
     xpu_status status = XPU_SUCCESS;
     if (p.queries > 0) status = launch(stream, args, KERNEL_DELTA, &p);
     if (status == XPU_SUCCESS && p.queries > 0) status = launch(stream, args, KERNEL_GRAD_QUERY, &p);
     if (status == XPU_SUCCESS && p.keys > 0) status = launch(stream, args, KERNEL_GRAD_KEY_VALUE, &p);
-    xpu_status freed = xpu_free(delta);
+    xpu_status freed = xpu_workspace_give_back(delta);
     return status == XPU_SUCCESS ? freed : status;
 }
 

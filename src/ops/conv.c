@@ -5,7 +5,7 @@
 #include "kernel.h"
 #include "kernels/conv.h"
 #include "product.h"
-#include "xpu/memory.h"
+#include "xpu/trace.h"
 
 typedef enum sought { SOUGHT_Y, SOUGHT_X, SOUGHT_W } sought;
 typedef enum conv_kernel { KERNEL_TILES, KERNEL_POINT, KERNEL_BIAS, KERNEL_FINISH } conv_kernel;
@@ -131,7 +131,7 @@ static xpu_status run(xpu_stream *stream, xpu_dtype dtype, sought sought, conv_p
     if (p.slices > 1) {
         choice.sliced = true;
         p.slice = (p.depth + p.slices - 1) / p.slices;
-        XPU_TRY(xpu_malloc(stream, (size_t)(p.slices * results) * product_sum_size(dtype), &partial));
+        XPU_TRY(xpu_workspace_take(stream, (size_t)(p.slices * results) * product_sum_size(dtype), &partial));
         p.partial = XPU_ADDR(partial);
     }
     xpu_status status = get_kernel(device, choice, &kernel);
@@ -152,7 +152,7 @@ static xpu_status run(xpu_stream *stream, xpu_dtype dtype, sought sought, conv_p
         if (status == XPU_SUCCESS) status = xpu_launch(stream, kernel, &range, &p, sizeof p);
     }
     if (partial) {
-        xpu_status freed = xpu_free(partial);
+        xpu_status freed = xpu_workspace_give_back(partial);
         if (status == XPU_SUCCESS) status = freed;
     }
     return status;

@@ -161,7 +161,7 @@ static xpu_status copy_on_host(xpu_stream *stream, const xpu_iter *iter) {
         uint64_t length = p.plane[plan.kind == COPY_WEAVE];
         range.local[0] = at_most(parts(length, 16) * 16, 1024);
         range.groups[0] = parts(length, range.local[0]);
-        return xpu_launch(stream, kernel, &range, &p, sizeof p);
+        return xpu_launch_listed(stream, kernel, &range, &p, sizeof p, iter_accesses, iter);
     }
     if (plan.kind == COPY_TURNED) {
         /* long in the source, whose rows are then read on; as wide as a vector in the target */
@@ -174,7 +174,7 @@ static xpu_status copy_on_host(xpu_stream *stream, const xpu_iter *iter) {
         p.block[1] = at_most(p.plane[1], parts(block, p.block[0]));
     }
     for (int d = 0; d < 2; d++) range.groups[d] = parts(p.plane[d], p.block[d]);
-    return xpu_launch(stream, kernel, &range, &p, sizeof p);
+    return xpu_launch_listed(stream, kernel, &range, &p, sizeof p, iter_accesses, iter);
 }
 
 xpu_status xpu_copy(xpu_stream *stream, const xpu_iter *iter) {

@@ -6,7 +6,7 @@
 #include "kernels/embedding.h"
 #include "ops/kernel.h"
 #include "ops/team.h"
-#include "xpu/memory.h"
+#include "xpu/trace.h"
 
 #define LANES 256        /* of a GPU's work-group */
 #define MOST_FEATURES 64 /* of them along a row */
@@ -139,7 +139,7 @@ xpu_status xpu_bag_forward(xpu_stream *stream, xpu_bag_mode mode, const xpu_bags
         const size_t tasks = (size_t)(args->bags * splits), elements = tasks * (size_t)args->width;
         const size_t sums = elements * xpu_dtype_size(compute_dtype(args->dtype));
         const size_t places = maximum ? elements * sizeof(int64_t) : 0;
-        XPU_TRY(xpu_malloc(stream, tasks * sizeof(int64_t) + places + sums, &memory));
+        XPU_TRY(xpu_workspace_take(stream, tasks * sizeof(int64_t) + places + sums, &memory));
         p.part_counts = XPU_ADDR(memory);
         p.part_places = p.part_counts + tasks * sizeof(int64_t);
         p.parts = p.part_places + places;
@@ -157,7 +157,7 @@ xpu_status xpu_bag_forward(xpu_stream *stream, xpu_bag_mode mode, const xpu_bags
         status = xpu_launch(stream, finish, &range, &p, sizeof p);
     }
     if (status == XPU_SUCCESS && fault) xpu_fault_take(stream, place, fault);
-    xpu_free(memory);
+    xpu_workspace_give_back(memory);
     return status;
 }
 
@@ -211,7 +211,7 @@ xpu_status xpu_rows_gradient(xpu_stream *stream, const xpu_bags *args, const voi
     const int64_t chunks = ceil_div(args->count, chunk);
     const size_t bytes = (size_t)(chunks * args->width) * xpu_dtype_size(compute_dtype(args->dtype));
     void *memory;
-    XPU_TRY(xpu_malloc(stream, 2 * bytes, &memory));
+    XPU_TRY(xpu_workspace_take(stream, 2 * bytes, &memory));
     const rows_gradient_params p = {
         .grad = XPU_ADDR(grad),
         .keys = XPU_ADDR(keys),
@@ -237,6 +237,6 @@ xpu_status xpu_rows_gradient(xpu_stream *stream, const xpu_bags *args, const voi
         range.work = (uint64_t)(chunks * args->width);
         status = xpu_launch(stream, finish, &range, &p, sizeof p);
     }
-    xpu_free(memory);
+    xpu_workspace_give_back(memory);
     return status;
 }

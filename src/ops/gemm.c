@@ -8,7 +8,7 @@
 #include "kernels/gemm.h"
 #include "product.h"
 #include "team.h"
-#include "xpu/memory.h"
+#include "xpu/trace.h"
 
 typedef enum gemm_kernel { KERNEL_TILES, KERNEL_ROW, KERNEL_THIN, KERNEL_FINISH } gemm_kernel;
 
@@ -125,7 +125,8 @@ xpu_status xpu_gemm(xpu_stream *stream, const xpu_gemm_args *given) {
     xpu_gemm_args args = *given;
     if (args.n < args.m) transpose(&args);
     if (is_thin(properties, &args)) return thin(stream, &args);
-    TRY_HOST_PROVIDER(stream, gemm, stream, given);
+    const xpu_status by_host = host_gemm(stream, given);
+    if (by_host != XPU_ERROR_NOT_SUPPORTED) return by_host;
 
     XPU_TRY(check(given, properties));
     args = *given;
@@ -149,7 +150,7 @@ xpu_status xpu_gemm(xpu_stream *stream, const xpu_gemm_args *given) {
     void *partial = NULL;
     if (params.slices > 1) {
         choice.sliced = true;
-        XPU_TRY(xpu_malloc(
+        XPU_TRY(xpu_workspace_take(
             stream, (size_t)(params.slices * args.batch * args.m * args.n) * product_sum_size(args.dtype),
             &partial));
         params.partial = XPU_ADDR(partial);
@@ -177,7 +178,7 @@ xpu_status xpu_gemm(xpu_stream *stream, const xpu_gemm_args *given) {
         if (status == XPU_SUCCESS) status = xpu_launch(stream, kernel, &range, &params, sizeof params);
     }
     if (partial) {
-        xpu_status freed = xpu_free(partial);
+        xpu_status freed = xpu_workspace_give_back(partial);
         if (status == XPU_SUCCESS) status = freed;
     }
     return status;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "kernel.h"
+#include "xpu/trace.h"
 
 static xpu_host_provider table;
 static atomic_bool table_set;
@@ -37,10 +38,35 @@ bool xpu_host_provider_active(int device) {
     return properties->type == XPU_DEVICE_CPU && properties->host_unified_memory;
 }
 
-const xpu_host_provider *host_provider(xpu_stream *stream) {
-    if (!xpu_host_provider_active(xpu_stream_device(stream))) return NULL;
+/* The elements of a matrix, from the first to the last. */
+static void add_matrix(const xpu_gemm_args *args, const xpu_matrix *m, int64_t rows, int64_t columns,
+                       bool is_written, xpu_access *accesses, int *count) {
+    const int64_t last[3] = {(args->batch - 1) * m->batch_stride, (rows - 1) * m->row_stride,
+                             (columns - 1) * m->column_stride};
+    const int64_t element = (int64_t)xpu_dtype_size(args->dtype);
+    int64_t low = 0, high = 1;
+    if (!m->data || rows == 0 || columns == 0) return;
+    for (int d = 0; d < 3; d++) *(last[d] < 0 ? &low : &high) += last[d];
+    accesses[(*count)++] =
+        (xpu_access){(char *)m->data + low * element, (size_t)((high - low) * element), is_written};
+}
+
+static int gemm_accesses(const void *of, xpu_access *accesses) {
+    const xpu_gemm_args *args = of;
+    int count = 0;
+    add_matrix(args, &args->out, args->m, args->n, true, accesses, &count);
+    add_matrix(args, &args->a, args->m, args->k, false, accesses, &count);
+    add_matrix(args, &args->b, args->k, args->n, false, accesses, &count);
+    add_matrix(args, &args->c, args->m, args->n, false, accesses, &count);
+    return count;
+}
+
+static xpu_status call_gemm(xpu_stream *stream, const void *args) { return table.gemm(stream, args); }
+
+xpu_status host_gemm(xpu_stream *stream, const xpu_gemm_args *args) {
     const xpu_device_properties *properties;
-    if (xpu_device_get_properties(xpu_stream_device(stream), &properties) != XPU_SUCCESS) return NULL;
-    if (!properties->has_local_exec && xpu_stream_synchronize(stream) != XPU_SUCCESS) return NULL;
-    return &table;
+    if (!xpu_host_provider_active(xpu_stream_device(stream)) || !table.gemm) return XPU_ERROR_NOT_SUPPORTED;
+    XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
+    if (!properties->has_local_exec) XPU_TRY(xpu_stream_synchronize(stream));
+    return xpu_host_call(stream, "gemm of the host", call_gemm, args, sizeof *args, gemm_accesses);
 }

@@ -4,17 +4,8 @@
 
 #include "xpu/ops/gemm.h"
 
-/* The provider to ask for work on `stream`, or NULL. What the stream was given before is done on return. */
-const xpu_host_provider *host_provider(xpu_stream *stream);
-
-/* Returns from an operation when the provider's `function` did it, or failed at it. */
-#define TRY_HOST_PROVIDER(stream, function, ...)                                                             \
-    do {                                                                                                     \
-        const xpu_host_provider *provider_ = host_provider(stream);                                          \
-        if (provider_ && provider_->function) {                                                              \
-            xpu_status status_ = provider_->function(__VA_ARGS__);                                           \
-            if (status_ != XPU_ERROR_NOT_SUPPORTED) return status_;                                          \
-        }                                                                                                    \
-    } while (0)
+/* Has the provider do a product. XPU_ERROR_NOT_SUPPORTED, without an error's text, where there is none or it
+ * declines. */
+xpu_status host_gemm(xpu_stream *stream, const xpu_gemm_args *args);
 
 #endif

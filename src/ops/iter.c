@@ -193,3 +193,19 @@ void scalar_bits(const xpu_scalar *s, xpu_dtype dtype, uint64_t bits[2]) {
     default: bits[0] = scalar_integer(s);
     }
 }
+
+int iter_accesses(const void *of, xpu_access *accesses) {
+    const xpu_iter *iter = of;
+    int count = 0;
+    for (int i = 0; i < iter->outputs + iter->inputs; i++) {
+        const xpu_operand *o = &iter->operand[i];
+        if (!o->data) continue; /* a value */
+        int64_t low = 0, high = (int64_t)xpu_dtype_size(o->dtype);
+        for (int d = 0; d < iter->dims; d++) {
+            const int64_t far = (iter->size[d] - 1) * o->stride[d];
+            *(far < 0 ? &low : &high) += far;
+        }
+        accesses[count++] = (xpu_access){(char *)o->data + low, (size_t)(high - low), i < iter->outputs};
+    }
+    return count;
+}

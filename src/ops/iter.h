@@ -4,6 +4,7 @@
 
 #include "ops/dtype.h"
 #include "xpu/ops.h"
+#include "xpu/trace.h"
 
 /* How a kernel walks over one operand; in LAYOUT_STRIDED all elements count, not those of dimension 0. */
 typedef enum access_kind {
@@ -40,6 +41,9 @@ bool iter_fits_32bit(const xpu_iter *iter);
 void iter_swap(xpu_iter *iter, int d, int e);
 /* Cuts the outermost dimension that has more than one element in two halves. */
 void iter_split(const xpu_iter *iter, xpu_iter *low, xpu_iter *high);
+
+/* The operands' memory, from the first to the last element: an xpu_access_lister of an xpu_iter. */
+int iter_accesses(const void *iter, xpu_access *accesses);
 
 /* n / divisor = (mul_hi(n, multiplier) + n) >> shift for all n < 2^31 (Granlund and Montgomery, "Division
  * by invariant integers using multiplication", 1994). divisor < 2^31. */

@@ -3,7 +3,7 @@
 #include "kernel.h"
 #include "kernels/loss.h"
 #include "team.h"
-#include "xpu/memory.h"
+#include "xpu/trace.h"
 
 #define LANES 256         /* of kernels with a work-item an element */
 #define TEAM_TARGETS 4096 /* summed by one team */
@@ -56,7 +56,7 @@ static xpu_status sum(xpu_stream *stream, const xpu_device_properties *device, c
     void *partial = NULL;
     xpu_kernel *kernel;
     XPU_TRY(get_kernel(stream, args, NLL_SUM, t, &kernel));
-    if (p->teams > 1) XPU_TRY(xpu_malloc(stream, (size_t)p->teams * 2 * sizeof(double), &partial));
+    if (p->teams > 1) XPU_TRY(xpu_workspace_take(stream, (size_t)p->teams * 2 * sizeof(double), &partial));
     p->partial = XPU_ADDR(partial);
     xpu_range range = team_range(t, (uint64_t)p->teams, (uint64_t)targets * 8);
     xpu_status status = xpu_launch(stream, kernel, &range, p, sizeof *p);
@@ -65,7 +65,7 @@ static xpu_status sum(xpu_stream *stream, const xpu_device_properties *device, c
         range = team_range(t, 1, (uint64_t)p->teams);
         if (status == XPU_SUCCESS) status = xpu_launch(stream, kernel, &range, p, sizeof *p);
     }
-    const xpu_status freed = xpu_free(partial);
+    const xpu_status freed = xpu_workspace_give_back(partial);
     return status == XPU_SUCCESS ? freed : status;
 }
 

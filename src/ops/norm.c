@@ -4,7 +4,7 @@
 #include "kernel.h"
 #include "kernels/norm_row.h"
 #include "team.h"
-#include "xpu/memory.h"
+#include "xpu/trace.h"
 
 #define COLUMN_LANES 32
 #define HOST_TEAMS 64 /* backward: how many shares of the parameters' gradients, at most */
@@ -138,7 +138,7 @@ xpu_status xpu_row_norm_backward(xpu_stream *stream, const xpu_row_norm *args, c
         p.rows_per_team = team_rows(device, args->length, args->rows);
         p.teams = (args->rows + p.rows_per_team - 1) / p.rows_per_team;
     }
-    if (partial_size + unwanted > 0) XPU_TRY(xpu_malloc(stream, partial_size + unwanted, &scratch));
+    if (partial_size + unwanted > 0) XPU_TRY(xpu_workspace_take(stream, partial_size + unwanted, &scratch));
     p.partial = XPU_ADDR(scratch);
     if (!grad_input) p.result = p.partial + partial_size;
 
@@ -152,6 +152,6 @@ xpu_status xpu_row_norm_backward(xpu_stream *stream, const xpu_row_norm *args, c
                                  .work = (uint64_t)p.teams * length * 2};
         status = xpu_launch(stream, columns, &range, &p, sizeof p);
     }
-    const xpu_status freed = xpu_free(scratch);
+    const xpu_status freed = xpu_workspace_give_back(scratch);
     return status == XPU_SUCCESS ? freed : status;
 }

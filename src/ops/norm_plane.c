@@ -3,7 +3,7 @@
 #include "kernel.h"
 #include "kernels/norm_plane.h"
 #include "team.h"
-#include "xpu/memory.h"
+#include "xpu/trace.h"
 #include "xpu/ops/norm.h"
 
 #define LANES 64             /* of columns, and of what is done once a channel */
@@ -161,14 +161,14 @@ static xpu_status start(call *c, xpu_stream *stream, const xpu_plane_norm *args)
 static xpu_status get_scratch(call *c, int64_t partials, int width) {
     const size_t size = xpu_dtype_size(compute_dtype(c->args->dtype));
     const int64_t coefficients = c->args->groups ? c->p.planes : c->p.channels;
-    XPU_TRY(xpu_malloc(c->stream, (size_t)(partials * width + 4 * coefficients) * size, &c->scratch));
+    XPU_TRY(xpu_workspace_take(c->stream, (size_t)(partials * width + 4 * coefficients) * size, &c->scratch));
     c->p.partial = XPU_ADDR(c->scratch);
     c->p.coefficients = c->p.partial + (size_t)(partials * width) * size;
     return XPU_SUCCESS;
 }
 
 static xpu_status finish(call *c, xpu_status status) {
-    const xpu_status freed = xpu_free(c->scratch);
+    const xpu_status freed = xpu_workspace_give_back(c->scratch);
     return status == XPU_SUCCESS ? freed : status;
 }
 

@@ -592,7 +592,7 @@ static xpu_status run_flat(xpu_stream *stream, xpu_kernel *kernel, const plan *p
     params.count = count;
     xpu_range range = {
         .dims = 1, .groups = {(items + local - 1) / local}, .local = {local}, .work = count * p->arity->cost};
-    return xpu_launch(stream, kernel, &range, &params, sizeof params);
+    return xpu_launch_listed(stream, kernel, &range, &params, sizeof params, iter_accesses, p->iter);
 }
 
 static xpu_status run_strided(xpu_stream *stream, xpu_kernel *kernel, const plan *p,
@@ -632,7 +632,7 @@ static xpu_status run_strided(xpu_stream *stream, xpu_kernel *kernel, const plan
         params.inner = 0;
         params.count = (uint32_t)count;
     }
-    return xpu_launch(stream, kernel, &range, &params, sizeof params);
+    return xpu_launch_listed(stream, kernel, &range, &params, sizeof params, iter_accesses, p->iter);
 }
 
 /* Texts are made for a few numbers of dimensions only; the dimensions put on have one element. */

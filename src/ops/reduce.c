@@ -8,8 +8,9 @@
 #include <string.h>
 
 #include "kernels/reduce.h"
+#include "ops/iter.h"
 #include "ops/kernel.h"
-#include "xpu/memory.h"
+#include "xpu/trace.h"
 
 typedef enum acc_kind { KIND_one, KIND_pair, KIND_indexed, KIND_welford } acc_kind;
 typedef enum acc_type { TYPE_out, TYPE_in, TYPE_int, TYPE_long } acc_type;
@@ -457,15 +458,16 @@ xpu_status xpu_reduce(xpu_stream *stream, xpu_reduction reduction, const xpu_ite
         last.outer = 0;
         last.local = last_local(properties);
         XPU_TRY(find_kernel(device, reduction, iter, ENTRY_PARTIALS, &last, &final));
-        XPU_TRY(xpu_malloc(stream, (size_t)p.tasks * ACC_BYTES, &partial));
+        XPU_TRY(xpu_workspace_take(stream, (size_t)p.tasks * ACC_BYTES, &partial));
         p.partial = XPU_ADDR(partial);
     }
     xpu_range range = {1, {(size_t)plan.groups}, {(size_t)plan.local}, (uint64_t)(s.outputs * s.total)};
-    xpu_status status = xpu_launch(stream, kernel, &range, &p, sizeof p);
+    xpu_status status = final ? xpu_launch(stream, kernel, &range, &p, sizeof p)
+                              : xpu_launch_listed(stream, kernel, &range, &p, sizeof p, iter_accesses, iter);
     if (final && status == XPU_SUCCESS) {
         xpu_range second = {1, {(size_t)s.outputs}, {(size_t)last_local(properties)}, (uint64_t)p.tasks};
         status = xpu_launch(stream, final, &second, &p, sizeof p);
     }
-    if (partial) xpu_free(partial);
+    if (partial) xpu_workspace_give_back(partial);
     return status;
 }

@@ -9,7 +9,7 @@
 #include "ops/iter.h"
 #include "ops/kernel.h"
 #include "ops/row_walk.h"
-#include "xpu/memory.h"
+#include "xpu/trace.h"
 
 static const struct row {
     const char *name, *identity, *combine, *classes;
@@ -143,7 +143,7 @@ xpu_status xpu_scan(xpu_stream *stream, xpu_scan_op op, const xpu_tensor *out, c
     XPU_TRY(find_kernel(device, op, in->dtype, out->dtype, row_dims, local, ENTRY_TOTALS, &totals));
     XPU_TRY(find_kernel(device, op, in->dtype, out->dtype, row_dims, local, ENTRY_CARRIES, &carries));
     void *memory;
-    XPU_TRY(xpu_malloc(stream, (size_t)(p.walk.rows * p.chunks) * ACC_BYTES, &memory));
+    XPU_TRY(xpu_workspace_take(stream, (size_t)(p.walk.rows * p.chunks) * ACC_BYTES, &memory));
     p.totals = XPU_ADDR(memory);
     xpu_range few = {1,
                      {(size_t)((p.walk.rows + local - 1) / local)},
@@ -152,6 +152,6 @@ xpu_status xpu_scan(xpu_stream *stream, xpu_scan_op op, const xpu_tensor *out, c
     xpu_status status = xpu_launch(stream, totals, &range, &p, sizeof p);
     if (status == XPU_SUCCESS) status = xpu_launch(stream, carries, &few, &p, sizeof p);
     if (status == XPU_SUCCESS) status = xpu_launch(stream, scan, &range, &p, sizeof p);
-    xpu_free(memory);
+    xpu_workspace_give_back(memory);
     return status;
 }

@@ -4,7 +4,7 @@
 #include "ops/index_walk.h"
 #include "ops/iter.h"
 #include "ops/team.h"
-#include "xpu/memory.h"
+#include "xpu/trace.h"
 #include "xpu/ops/index.h"
 #include "xpu/ops/sort.h"
 
@@ -119,7 +119,7 @@ static xpu_status combine_sorted(xpu_stream *stream, index_walk *walk, const acc
     int64_t size[2] = {p->rows, p->serial}, stride[2] = {p->serial, 1};
     size_t bytes = (size_t)(size[0] * size[1]) * sizeof(int64_t);
     char *memory;
-    XPU_TRY(xpu_malloc(stream, 3 * bytes, (void **)&memory));
+    XPU_TRY(xpu_workspace_take(stream, 3 * bytes, (void **)&memory));
     xpu_tensor keys = {.data = memory, .dtype = XPU_INT64, .dims = 2, .size = size, .stride = stride};
     xpu_tensor sorted = keys, order = keys;
     sorted.data = memory + bytes;
@@ -137,7 +137,7 @@ static xpu_status combine_sorted(xpu_stream *stream, index_walk *walk, const acc
         range = over((size_t)p->size[0], (size_t)p->serial, others, walk->properties);
         status = xpu_launch(stream, combine_runs, &range, p, sizeof *p);
     }
-    xpu_free(memory);
+    xpu_workspace_give_back(memory);
     return status;
 }
 

@@ -5,6 +5,7 @@
 #include "ops/iter.h"
 #include "ops/kernel.h"
 #include "xpu/memory.h"
+#include "xpu/trace.h"
 
 #define GROUP 256
 #define GROUPS_A_UNIT 8
@@ -53,7 +54,7 @@ static xpu_status select_split(xpu_stream *stream, int which, xpu_dtype dtype, s
     const int64_t groups = p->rows * p->splits, elements = p->rows * p->length;
     const char zero = 0;
     void *memory;
-    XPU_TRY(xpu_malloc(stream, states + counts, &memory));
+    XPU_TRY(xpu_workspace_take(stream, states + counts, &memory));
     p->states = XPU_ADDR(memory);
     p->counts = p->states + states;
     xpu_status status = xpu_memset(stream, (char *)memory + states, &zero, 1, counts);
@@ -65,7 +66,7 @@ static xpu_status select_split(xpu_stream *stream, int which, xpu_dtype dtype, s
     if (status == XPU_SUCCESS) status = run(stream, FIND, which, dtype, p, groups, elements * 4);
     if (status == XPU_SUCCESS)
         status = run(stream, STORE, which, dtype, p, (p->rows + GROUP - 1) / GROUP, p->rows * 4);
-    xpu_free(memory);
+    xpu_workspace_give_back(memory);
     return status;
 }
 

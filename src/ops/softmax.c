@@ -3,7 +3,7 @@
 #include "kernel.h"
 #include "kernels/softmax.h"
 #include "team.h"
-#include "xpu/memory.h"
+#include "xpu/trace.h"
 
 #define COLUMN_LANES 64
 #define LONG_INNER 16 /* shorter ones are flattened with outer */
@@ -158,11 +158,11 @@ static xpu_status run_tiles(xpu_stream *stream, const xpu_device_properties *dev
     xpu_kernel *finish;
     XPU_TRY(get_kernel(xpu_stream_device(stream), args, p, true, &finish));
     void *memory;
-    XPU_TRY(xpu_malloc(stream, 2 * size * range.groups[0] * params->width, &memory));
+    XPU_TRY(xpu_workspace_take(stream, 2 * size * range.groups[0] * params->width, &memory));
     params->parts = XPU_ADDR(memory);
     xpu_status status = xpu_launch(stream, kernel, &range, params, sizeof *params);
     if (status == XPU_SUCCESS) status = xpu_launch(stream, finish, &range, params, sizeof *params);
-    xpu_free(memory);
+    xpu_workspace_give_back(memory);
     return status;
 }
 

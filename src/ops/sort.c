@@ -7,7 +7,7 @@
 #include "kernels/sort.h"
 #include "ops/kernel.h"
 #include "ops/row_walk.h"
-#include "xpu/memory.h"
+#include "xpu/trace.h"
 
 typedef enum entry { ENTRY_TILES, ENTRY_MERGE, ENTRY_STORE } entry;
 
@@ -91,7 +91,7 @@ xpu_status xpu_sort(xpu_stream *stream, const xpu_tensor *values, const xpu_tens
     size_t key_bytes = ((size_t)elements * xpu_dtype_size(in->dtype) + 63) / 64 * 64;
     size_t place_bytes = ((size_t)elements * sizeof(int32_t) + 63) / 64 * 64;
     void *memory;
-    XPU_TRY(xpu_malloc(stream, 2 * (key_bytes + place_bytes), &memory));
+    XPU_TRY(xpu_workspace_take(stream, 2 * (key_bytes + place_bytes), &memory));
     for (int i = 0; i < 2; i++) {
         p.keys[i] = XPU_ADDR(memory) + (xpu_addr)i * (key_bytes + place_bytes);
         p.places[i] = p.keys[i] + key_bytes;
@@ -112,6 +112,6 @@ xpu_status xpu_sort(xpu_stream *stream, const xpu_tensor *values, const xpu_tens
         range = by_elements(p.walk.rows * p.count, 4);
         status = xpu_launch(stream, store, &range, &p, sizeof p);
     }
-    xpu_free(memory);
+    xpu_workspace_give_back(memory);
     return status;
 }

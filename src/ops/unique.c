@@ -4,7 +4,7 @@
 #include "kernels/unique.h"
 #include "ops/iter.h"
 #include "ops/kernel.h"
-#include "xpu/memory.h"
+#include "xpu/trace.h"
 #include "xpu/ops/scan.h"
 
 #define GROUP 128 /* work-items; a tile of the sort has twice as many rows */
@@ -47,7 +47,7 @@ xpu_status xpu_sort_rows(xpu_stream *stream, xpu_dtype dtype, const void *in, in
     if (rows == 0) return XPU_SUCCESS;
     const size_t bytes = ((size_t)rows * sizeof(int32_t) + 63) / 64 * 64;
     void *memory;
-    XPU_TRY(xpu_malloc(stream, 2 * bytes, &memory));
+    XPU_TRY(xpu_workspace_take(stream, 2 * bytes, &memory));
     unique_params p = {.in = XPU_ADDR(in),
                        .order = XPU_ADDR(order),
                        .places = {XPU_ADDR(memory) + bytes, XPU_ADDR(memory)},
@@ -63,7 +63,7 @@ xpu_status xpu_sort_rows(xpu_stream *stream, xpu_dtype dtype, const void *in, in
         status = run(stream, MERGE, dtype, &p, rows, 60);
     }
     if (status == XPU_SUCCESS) status = run(stream, WIDEN, dtype, &p, rows, 2);
-    xpu_free(memory);
+    xpu_workspace_give_back(memory);
     return status;
 }
 
@@ -89,7 +89,7 @@ xpu_status xpu_unique(xpu_stream *stream, xpu_dtype dtype, const void *in, int64
     XPU_TRY(check(stream, dtype, rows, width));
     if (rows == 0) return XPU_SUCCESS;
     void *memory = NULL;
-    if (counts) XPU_TRY(xpu_malloc(stream, (size_t)different * sizeof(int64_t), &memory));
+    if (counts) XPU_TRY(xpu_workspace_take(stream, (size_t)different * sizeof(int64_t), &memory));
     const unique_params p = {.in = XPU_ADDR(in),
                              .order = XPU_ADDR(order),
                              .numbers = XPU_ADDR(numbers),
@@ -103,6 +103,6 @@ xpu_status xpu_unique(xpu_stream *stream, xpu_dtype dtype, const void *in, int64
                              .in_order = in_order};
     xpu_status status = run(stream, STORE, dtype, &p, rows, 6);
     if (status == XPU_SUCCESS && counts) status = run(stream, COUNTS, dtype, &p, different, 2);
-    xpu_free(memory);
+    xpu_workspace_give_back(memory);
     return status;
 }

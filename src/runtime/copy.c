@@ -1,5 +1,5 @@
 /* Copies and fills of plain bytes. */
-#include "runtime/runtime.h"
+#include "runtime/work.h"
 
 /* Bytes below which one thread copies as fast as several. */
 #define WORTH_SHARING ((size_t)1 << 18)
@@ -43,19 +43,20 @@ static void run_part(int part, void *context) {
         fill(job->to + begin, job->pattern, job->pattern_size, end - begin);
 }
 
-static xpu_status run_on_host(const xpu_stream *stream, bytes_job *job) {
-    bool profile = atomic_load_explicit(&profile_on, memory_order_relaxed);
-    uint64_t start = profile ? os_wall_time() : 0;
-    const xpu_host_team *team = job->size >= WORTH_SHARING ? host_team() : NULL;
-    job->parts = team ? team->threads() : 1;
-    if (job->parts > 1)
-        team->run(job->parts, run_part, job);
+static xpu_status run_on_host(const xpu_work *seen) {
+    bytes_job job = {.to = seen->to,
+                     .from = seen->from,
+                     .pattern = seen->pattern,
+                     .pattern_size = seen->pattern_size,
+                     .size = (size_t)seen->bytes};
+    const xpu_host_team *team = job.size >= WORTH_SHARING ? host_team() : NULL;
+    job.parts = team ? team->threads() : 1;
+    if (job.parts > 1)
+        team->run(job.parts, run_part, &job);
     else {
-        job->parts = 1;
-        run_part(0, job);
+        job.parts = 1;
+        run_part(0, &job);
     }
-    if (profile)
-        profile_add(job->from ? "copy" : "fill", stream, start, start, os_wall_time(), job->size, NULL);
     return XPU_SUCCESS;
 }
 
@@ -64,23 +65,36 @@ static xpu_status run_on_host(const xpu_stream *stream, bytes_job *job) {
 /* Copies go in pieces: a driver was seen to take the size of one command modulo 4 GiB. */
 #define PIECE ((size_t)1 << 30)
 
-static xpu_status copy_piece(xpu_stream *stream, char *to, const char *from, size_t size, bool blocking) {
-    const cl_device *device = &cl_devices[stream->device];
+static xpu_status copy_piece(const work *w, char *to, const char *from, size_t size, bool blocking) {
+    const cl_device *device = &cl_devices[w->seen.stream->device];
     const cl_api *api = device->api;
     const cl_bool block = blocking ? CL_TRUE : CL_FALSE;
     command c;
-    XPU_TRY(command_begin(stream, &c));
+    XPU_TRY(command_begin(w, &c));
     const cl_int error = device->properties.memory == XPU_MEMORY_USM
                              ? api->clEnqueueMemcpyINTEL(c.queue, block, to, from, size, 0, NULL, c.wanted)
                              : api->clEnqueueSVMMemcpy(c.queue, block, to, from, size, 0, NULL, c.wanted);
-    return command_end(stream, &c, cl_check(error, "->clEnqueueMemcpy", device), "copy", size);
+    return command_end(w, &c, cl_check(error, "->clEnqueueMemcpy", device), size);
 }
 
-static xpu_status copy_pieces(xpu_stream *stream, char *to, const char *from, size_t size, bool blocking) {
+static xpu_status copy_pieces(const work *w) {
+    const size_t size = (size_t)w->seen.bytes;
+    char *to = w->seen.to;
+    const char *from = w->seen.from;
     size_t done = 0;
-    for (; size - done > PIECE; done += PIECE)
-        XPU_TRY(copy_piece(stream, to + done, from + done, PIECE, false));
-    return copy_piece(stream, to + done, from + done, size - done, blocking);
+    for (; size - done > PIECE; done += PIECE) XPU_TRY(copy_piece(w, to + done, from + done, PIECE, false));
+    return copy_piece(w, to + done, from + done, size - done, w->blocking);
+}
+
+static xpu_status run_copy(work *w) {
+    const xpu_stream *stream = w->seen.stream;
+    if (stream->host) return run_on_host(&w->seen);
+    if (cl_devices[stream->device].properties.memory == XPU_MEMORY_BUFFER) return buffer_copy(w);
+    return copy_pieces(w);
+}
+
+static xpu_status run_fill(work *w) {
+    return w->seen.stream->host ? run_on_host(&w->seen) : fill_by_kernel(w);
 }
 
 xpu_status stream_copy(xpu_stream *stream, void *to, const void *from, size_t size, bool blocking,
@@ -89,11 +103,15 @@ xpu_status stream_copy(xpu_stream *stream, void *to, const void *from, size_t si
     if (!size) return XPU_SUCCESS;
     XPU_REJECT_IF(!to || !from, "NULL memory");
     if (xpu_in_bad_fork()) return cl_init();
-    if (!stream->host && cl_devices[stream->device].properties.memory == XPU_MEMORY_BUFFER)
-        return buffer_copy(stream, to, from, size, blocking, waited);
-    if (!stream->host) return copy_pieces(stream, to, from, size, blocking);
-    bytes_job job = {.to = to, .from = from, .size = size};
-    return run_on_host(stream, &job);
+    work w = {
+        .seen =
+            {.kind = XPU_WORK_COPY, .stream = stream, .name = "copy", .bytes = size, .to = to, .from = from},
+        .run = run_copy,
+        .blocking = blocking,
+        .waited = blocking};
+    const xpu_status status = work_submit(&w);
+    if (waited) *waited = w.waited;
+    return status;
 }
 
 xpu_status xpu_memcpy(xpu_stream *stream, void *to, const void *from, size_t size, bool blocking) {
@@ -112,7 +130,13 @@ xpu_status xpu_memset(xpu_stream *stream, void *to, const void *pattern, size_t 
                   "a pattern of %zu bytes: must be 1, 2, 4, 8 or 16", pattern_size);
     XPU_REJECT_IF(size % pattern_size, "%zu bytes are no multiple of a pattern of %zu", size, pattern_size);
     if (xpu_in_bad_fork()) return cl_init();
-    if (!stream->host) return fill_by_kernel(stream, to, pattern, pattern_size, size);
-    bytes_job job = {.to = to, .pattern = pattern, .pattern_size = pattern_size, .size = size};
-    return run_on_host(stream, &job);
+    work w = {.seen = {.kind = XPU_WORK_FILL,
+                       .stream = stream,
+                       .name = "fill",
+                       .bytes = size,
+                       .to = to,
+                       .pattern = pattern,
+                       .pattern_size = pattern_size},
+              .run = run_fill};
+    return work_submit(&w);
 }

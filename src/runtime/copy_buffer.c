@@ -6,6 +6,7 @@
 #include "core/embedded.h"
 #include "kernels/bytes.h"
 #include "runtime/kernel.h"
+#include "runtime/work.h"
 
 /* The driver's commands go in pieces: one was seen to take the size of a command modulo 4 GiB. */
 #define PIECE ((size_t)1 << 30)
@@ -43,69 +44,72 @@ static xpu_status get_kernel(int device, bytes_kernel which, xpu_kernel **kernel
     return XPU_SUCCESS;
 }
 
-static xpu_status launch(xpu_stream *stream, bytes_kernel which, size_t items, size_t local,
-                         const void *params, size_t params_size, size_t bytes) {
+static xpu_status launch(const work *w, bytes_kernel which, size_t items, size_t local, const void *params,
+                         size_t params_size) {
     xpu_kernel *kernel;
-    XPU_TRY(get_kernel(stream->device, which, &kernel));
+    XPU_TRY(get_kernel(w->seen.stream->device, which, &kernel));
     const xpu_range range = {.dims = 1, .groups = {(items + local - 1) / local}, .local = {local}};
-    return launch_for_bytes(stream, kernel, &range, params, params_size, bytes);
+    return launch_for(w, kernel, &range, params, params_size);
 }
 
 /* --- within the device --- */
 
-static xpu_status copy_within(xpu_stream *stream, void *to, const void *from, size_t size) {
-    copy_bytes_params p = {XPU_ADDR(to), XPU_ADDR(from), size, BYTES_A_ITEM, 0};
+static xpu_status copy_within(const work *w) {
+    const size_t size = (size_t)w->seen.bytes;
+    copy_bytes_params p = {XPU_ADDR(w->seen.to), XPU_ADDR(w->seen.from), size, BYTES_A_ITEM, 0};
     while ((p.to | p.from) % (unsigned)p.unit) p.unit /= 2;
-    return launch(stream, COPY, (size + BYTES_A_ITEM - 1) / BYTES_A_ITEM, BYTES_LOCAL, &p, sizeof p, size);
+    return launch(w, COPY, (size + BYTES_A_ITEM - 1) / BYTES_A_ITEM, BYTES_LOCAL, &p, sizeof p);
 }
 
-xpu_status fill_by_kernel(xpu_stream *stream, void *to, const void *pattern, size_t pattern_size,
-                          size_t size) {
-    fill_bytes_params p = {.begin = XPU_ADDR(to), .end = XPU_ADDR(to) + size};
+xpu_status fill_by_kernel(work *w) {
+    const unsigned char *pattern = w->seen.pattern;
+    fill_bytes_params p = {.begin = XPU_ADDR(w->seen.to), .end = XPU_ADDR(w->seen.to) + w->seen.bytes};
     unsigned char bytes[BYTES_A_ITEM];
     for (size_t k = 0; k < BYTES_A_ITEM; k++)
-        bytes[(p.begin + k) % BYTES_A_ITEM] = ((const unsigned char *)pattern)[k % pattern_size];
+        bytes[(p.begin + k) % BYTES_A_ITEM] = pattern[k % w->seen.pattern_size];
     memcpy(p.pattern, bytes, sizeof bytes);
     const size_t items = (size_t)((p.end + BYTES_A_ITEM - 1) / BYTES_A_ITEM - p.begin / BYTES_A_ITEM);
-    return launch(stream, FILL, items, BYTES_LOCAL, &p, sizeof p, size);
+    return launch(w, FILL, items, BYTES_LOCAL, &p, sizeof p);
 }
 
 /* --- between host and device --- */
 
 /* A command of the driver: a write to `buffer` where `from` is given, else a read. */
-static xpu_status transfer(xpu_stream *stream, cl_mem buffer, size_t offset, void *to, const void *from,
+static xpu_status transfer(const work *w, cl_mem buffer, size_t offset, void *to, const void *from,
                            size_t size, bool blocking) {
-    const cl_device *device = &cl_devices[stream->device];
+    const cl_device *device = &cl_devices[w->seen.stream->device];
     const cl_api *api = device->api;
     const cl_bool block = blocking ? CL_TRUE : CL_FALSE;
     command c;
-    XPU_TRY(command_begin(stream, &c));
+    XPU_TRY(command_begin(w, &c));
     const cl_int error =
         from ? api->clEnqueueWriteBuffer(c.queue, buffer, block, offset, size, from, 0, NULL, c.wanted)
              : api->clEnqueueReadBuffer(c.queue, buffer, block, offset, size, to, 0, NULL, c.wanted);
     xpu_status status = cl_check(error, from ? "->clEnqueueWriteBuffer" : "->clEnqueueReadBuffer", device);
-    return command_end(stream, &c, status, "copy", size);
+    return command_end(w, &c, status, size);
 }
 
-static xpu_status transfer_all(xpu_stream *stream, cl_mem buffer, size_t offset, char *to, const char *from,
-                               size_t size, bool blocking) {
+static xpu_status transfer_all(const work *w, cl_mem buffer, size_t offset, char *to, const char *from,
+                               bool blocking) {
+    const size_t size = (size_t)w->seen.bytes;
     size_t done = 0;
     for (; size - done > PIECE; done += PIECE)
-        XPU_TRY(transfer(stream, buffer, offset + done, to ? to + done : NULL, from ? from + done : NULL,
-                         PIECE, false));
-    return transfer(stream, buffer, offset + done, to ? to + done : NULL, from ? from + done : NULL,
-                    size - done, blocking);
+        XPU_TRY(transfer(w, buffer, offset + done, to ? to + done : NULL, from ? from + done : NULL, PIECE,
+                         false));
+    return transfer(w, buffer, offset + done, to ? to + done : NULL, from ? from + done : NULL, size - done,
+                    blocking);
 }
 
 #define UPLOAD(capacity)                                                                                     \
     {                                                                                                        \
-        upload_##capacity##_params p = {.to = XPU_ADDR(to), .size = size};                                   \
-        memcpy(p.words, from, size);                                                                         \
-        return launch(stream, UPLOAD_##capacity, items, (capacity) / 8, &p, sizeof p, size);                 \
+        upload_##capacity##_params p = {.to = XPU_ADDR(w->seen.to), .size = size};                           \
+        memcpy(p.words, w->seen.from, size);                                                                 \
+        return launch(w, UPLOAD_##capacity, items, (capacity) / 8, &p, sizeof p);                            \
     }
 
 /* As a kernel's argument: read when this returns, whatever the stream still has to do. */
-static xpu_status upload_as_argument(xpu_stream *stream, void *to, const void *from, size_t size) {
+static xpu_status upload_as_argument(const work *w) {
+    const size_t size = (size_t)w->seen.bytes;
     const size_t items = (size + 7) / 8;
     if (size <= 64) UPLOAD(64)
     if (size <= 256) UPLOAD(256)
@@ -113,44 +117,48 @@ static xpu_status upload_as_argument(xpu_stream *stream, void *to, const void *f
 }
 
 /* By way of pinned memory, likewise read when this returns. */
-static xpu_status upload_staged(xpu_stream *stream, cl_mem buffer, size_t offset, const void *from,
-                                size_t size) {
+static xpu_status upload_staged(const work *w, cl_mem buffer, size_t offset) {
+    const size_t size = (size_t)w->seen.bytes;
     void *staged;
     XPU_TRY(xpu_host_malloc(size, &staged));
-    memcpy(staged, from, size);
-    xpu_status status = transfer(stream, buffer, offset, NULL, staged, size, false);
-    if (status == XPU_SUCCESS) status = xpu_host_record_stream(staged, stream);
-    if (status != XPU_SUCCESS) stream_finish(stream);
+    memcpy(staged, w->seen.from, size);
+    xpu_status status = transfer(w, buffer, offset, NULL, staged, size, false);
+    if (status == XPU_SUCCESS) status = xpu_host_record_stream(staged, w->seen.stream);
+    if (status != XPU_SUCCESS) stream_finish(w->seen.stream);
     xpu_host_free(staged);
     return status;
 }
 
-xpu_status buffer_copy(xpu_stream *stream, void *to, const void *from, size_t size, bool blocking,
-                       bool *waited) {
+xpu_status buffer_copy(work *w) {
+    xpu_stream *stream = w->seen.stream;
+    void *to = w->seen.to;
+    const void *from = w->seen.from;
+    const size_t size = (size_t)w->seen.bytes;
+    const bool blocking = w->blocking;
     size_t to_offset = 0, from_offset = 0;
     cl_mem target = cl_memory_buffer(stream->device, to, &to_offset);
     cl_mem source = cl_memory_buffer(stream->device, from, &from_offset);
     if (target && source) {
-        XPU_TRY(copy_within(stream, to, from, size));
+        XPU_TRY(copy_within(w));
         return blocking ? stream_finish(stream) : XPU_SUCCESS;
     }
-    if (source) return transfer_all(stream, source, from_offset, to, NULL, size, blocking);
+    if (source) return transfer_all(w, source, from_offset, to, NULL, blocking);
     if (!target) { /* both on the host */
         XPU_TRY(stream_finish(stream));
         memmove(to, from, size);
-        if (waited) *waited = true;
+        w->waited = true;
         return XPU_SUCCESS;
     }
     /* What the host gets back at once it may change at once. Pinned memory is read in the stream's order: a
      * copy that the stream has not come to yet may be about to write it. */
     const bool pinned = xpu_host_is_pinned(from);
     if (blocking && size <= STAGED && !pinned) {
-        if (waited) *waited = false;
-        if (size <= sizeof((upload_896_params *)0)->words) return upload_as_argument(stream, to, from, size);
-        if (upload_staged(stream, target, to_offset, from, size) == XPU_SUCCESS) return XPU_SUCCESS;
-        if (waited) *waited = true; /* no pinned memory left: as larger ones */
+        w->waited = false;
+        if (size <= sizeof((upload_896_params *)0)->words) return upload_as_argument(w);
+        if (upload_staged(w, target, to_offset) == XPU_SUCCESS) return XPU_SUCCESS;
+        w->waited = true; /* no pinned memory left: as larger ones */
     }
     /* a driver (Intel's for processors) reads what a blocking command writes before the stream gets there */
-    XPU_TRY(transfer_all(stream, target, to_offset, NULL, from, size, blocking && !pinned));
+    XPU_TRY(transfer_all(w, target, to_offset, NULL, from, blocking && !pinned));
     return blocking && pinned ? stream_finish(stream) : XPU_SUCCESS;
 }

@@ -2,6 +2,7 @@
 #include "runtime/kernel.h"
 
 #include "xpu/image.h"
+#include "xpu/trace.h"
 
 xpu_status xpu_image_kernel(const xpu_image *image, int device, xpu_kernel **kernel) {
     XPU_REJECT_IF(!image || !kernel, "NULL");
@@ -52,6 +53,24 @@ xpu_status xpu_image_build(const xpu_image *image, int device, xpu_image **built
     return status;
 }
 
+/* What a launch's pointers point at; how much of it the kernel uses nobody knows. */
+typedef struct launched {
+    const xpu_image *image;
+    const char *params;
+} launched;
+static int image_accesses(const void *of, xpu_access *accesses) {
+    const launched *l = of;
+    int count = 0;
+    for (int i = 0; i < l->image->param_count && count < XPU_ACCESSES_MAX; i++) {
+        const xpu_param *p = &l->image->params[i];
+        if (p->kind != XPU_PARAM_POINTER) continue;
+        uint64_t address;
+        memcpy(&address, l->params + p->offset, sizeof address);
+        if (address) accesses[count++] = (xpu_access){(void *)(uintptr_t)address, 0, p->is_written};
+    }
+    return count;
+}
+
 /* The two addresses at fault_offset. */
 typedef struct report_place {
     uint64_t place, asserts;
@@ -73,12 +92,14 @@ xpu_status xpu_image_submit(xpu_stream *stream, const xpu_image *image, xpu_kern
                              .groups = {grid[0], grid[1], grid[2]},
                              .local = {image->local_size, 1, 1},
                              .work = work};
-    if (!image->asserts) return xpu_launch(stream, kernel, &range, params, image->params_size);
+    const launched of = {image, params};
+    if (!image->asserts)
+        return xpu_launch_listed(stream, kernel, &range, params, image->params_size, image_accesses, &of);
     xpu_fault *place;
     XPU_TRY(xpu_fault_watch(stream, &place));
     const report_place report = {(uint64_t)(uintptr_t)place, (uint64_t)(uintptr_t)image->asserts};
     memcpy((char *)params + image->fault_offset, &report, sizeof report);
-    XPU_TRY(xpu_launch(stream, kernel, &range, params, image->params_size));
+    XPU_TRY(xpu_launch_listed(stream, kernel, &range, params, image->params_size, image_accesses, &of));
     return xpu_fault_raise(stream, place);
 }
 

@@ -34,8 +34,4 @@ xpu_status kernel_from_binary(int device, const void *binary, size_t size, const
                               xpu_kernel **kernel);
 xpu_status kernel_binary(const xpu_kernel *kernel, unsigned char **data, size_t *size);
 
-/* xpu_launch, on record as a copy or fill of so many bytes. */
-xpu_status launch_for_bytes(xpu_stream *stream, xpu_kernel *kernel, const xpu_range *range,
-                            const void *params, size_t params_size, uint64_t bytes);
-
 #endif

@@ -3,26 +3,18 @@
  * work-groups, by global offset, to a queue that runs on its own thread. */
 #include "core/tuning.h"
 #include "runtime/kernel.h"
-
-/* One way to set a kernel's arguments, whichever call they came by. */
-typedef struct arguments {
-    const void *params; /* the one struct, or NULL: */
-    size_t params_size;
-    const xpu_arg *args;
-    int count;
-    uint64_t bytes; /* for the record */
-} arguments;
+#include "runtime/work.h"
 
 static xpu_status set_arguments(const cl_device *device, const xpu_kernel *kernel, cl_kernel instance,
-                                const arguments *a) {
+                                const work *w) {
     const cl_api *api = device->api;
     xpu_status status = XPU_SUCCESS;
-    if (a->params) {
-        status =
-            cl_check(api->clSetKernelArg(instance, 0, a->params_size, a->params), "->clSetKernelArg", device);
+    if (w->seen.params) {
+        status = cl_check(api->clSetKernelArg(instance, 0, w->seen.params_size, w->seen.params),
+                          "->clSetKernelArg", device);
     } else {
-        for (cl_uint i = 0; i < (cl_uint)a->count && status == XPU_SUCCESS; i++) {
-            const xpu_arg *arg = &a->args[i];
+        for (cl_uint i = 0; i < (cl_uint)w->seen.arg_count && status == XPU_SUCCESS; i++) {
+            const xpu_arg *arg = &w->seen.args[i];
             cl_int error;
             if (arg->kind == XPU_ARG_VALUE)
                 error = api->clSetKernelArg(instance, i, arg->size, arg->value);
@@ -69,39 +61,41 @@ static inline xpu_status own_instance(xpu_kernel *kernel, int slot, cl_kernel *i
 }
 
 /* Runs a part of the groups on the calling thread. */
-static xpu_status run_here(xpu_kernel *kernel, int slot, const xpu_range *range, const arguments *a,
-                           const size_t *first, const size_t *groups) {
+static xpu_status run_here(const work *w, int slot, const size_t *first, const size_t *groups) {
+    xpu_kernel *kernel = w->seen.kernel;
     const cl_device *device = &cl_devices[kernel->device];
     cl_command_queue queue;
     cl_kernel instance;
     XPU_TRY(slot_queue(slot, kernel->device, &queue));
     XPU_TRY(own_instance(kernel, slot, &instance));
-    XPU_TRY(set_arguments(device, kernel, instance, a));
-    return enqueue(device, queue, kernel, instance, range, first, groups, NULL);
+    XPU_TRY(set_arguments(device, kernel, instance, w));
+    return enqueue(device, queue, kernel, instance, w->seen.range, first, groups, NULL);
 }
 
 /* Submits to the stream's queue; on a host device without local execution, waits for it too. */
-static xpu_status submit_instance(xpu_stream *stream, const xpu_kernel *kernel, cl_kernel instance,
-                                  const xpu_range *range, const arguments *a) {
+static xpu_status submit_instance(const work *w, cl_kernel instance) {
+    const xpu_stream *stream = w->seen.stream;
+    const xpu_kernel *kernel = w->seen.kernel;
     const cl_device *device = &cl_devices[stream->device];
-    XPU_TRY(set_arguments(device, kernel, instance, a));
+    XPU_TRY(set_arguments(device, kernel, instance, w));
     command c;
-    XPU_TRY(command_begin(stream, &c));
+    XPU_TRY(command_begin(w, &c));
+    const xpu_range *range = w->seen.range;
     xpu_status status = enqueue(device, c.queue, kernel, instance, range, NULL, range->groups, c.wanted);
-    XPU_TRY(command_end(stream, &c, status, kernel->label, a->bytes));
+    XPU_TRY(command_end(w, &c, status, w->seen.bytes));
     if (stream->host) CL_TRY(device, device->api->clFinish(stream->queue));
     return XPU_SUCCESS;
 }
 
-static xpu_status submit(xpu_stream *stream, xpu_kernel *kernel, int slot, const xpu_range *range,
-                         const arguments *a) {
+static xpu_status submit(const work *w, int slot) {
+    xpu_kernel *kernel = w->seen.kernel;
     if (slot >= 0) {
         cl_kernel instance;
         XPU_TRY(own_instance(kernel, slot, &instance));
-        return submit_instance(stream, kernel, instance, range, a);
+        return submit_instance(w, instance);
     }
     os_mutex_lock(&kernel->spare_lock);
-    xpu_status status = submit_instance(stream, kernel, kernel->spare, range, a);
+    xpu_status status = submit_instance(w, kernel->spare);
     os_mutex_unlock(&kernel->spare_lock);
     return status;
 }
@@ -109,13 +103,14 @@ static xpu_status submit(xpu_stream *stream, xpu_kernel *kernel, int slot, const
 /* --- sharing out --- */
 
 /* Runs a part for a thread that came when all slots were taken: through the stream's own queue. */
-static xpu_status run_without_slot(xpu_stream *stream, xpu_kernel *kernel, const xpu_range *range,
-                                   const arguments *a, const size_t *first, const size_t *groups) {
+static xpu_status run_without_slot(const work *w, const size_t *first, const size_t *groups) {
+    const xpu_stream *stream = w->seen.stream;
+    xpu_kernel *kernel = w->seen.kernel;
     const cl_device *device = &cl_devices[stream->device];
     os_mutex_lock(&kernel->spare_lock);
-    xpu_status status = set_arguments(device, kernel, kernel->spare, a);
+    xpu_status status = set_arguments(device, kernel, kernel->spare, w);
     if (status == XPU_SUCCESS)
-        status = enqueue(device, stream->queue, kernel, kernel->spare, range, first, groups, NULL);
+        status = enqueue(device, stream->queue, kernel, kernel->spare, w->seen.range, first, groups, NULL);
     os_mutex_unlock(&kernel->spare_lock);
     XPU_TRY(status);
     CL_TRY(device, device->api->clFinish(stream->queue));
@@ -123,10 +118,7 @@ static xpu_status run_without_slot(xpu_stream *stream, xpu_kernel *kernel, const
 }
 
 typedef struct share {
-    xpu_stream *stream;
-    xpu_kernel *kernel;
-    const xpu_range *range;
-    const arguments *a;
+    const work *w;
     int parts, dimension;
     atomic_int status;
     char text[512]; /* of the part that failed first */
@@ -134,25 +126,26 @@ typedef struct share {
 
 static void run_part(int part, void *context) {
     share *s = context;
-    size_t all = s->range->groups[s->dimension];
+    const xpu_range *range = s->w->seen.range;
+    size_t all = range->groups[s->dimension];
     size_t begin = all * (size_t)part / (size_t)s->parts, end = all * ((size_t)part + 1) / (size_t)s->parts;
     if (begin == end) return;
     size_t first[3] = {0}, groups[3];
-    for (int d = 0; d < s->range->dims; d++) groups[d] = s->range->groups[d];
+    for (int d = 0; d < range->dims; d++) groups[d] = range->groups[d];
     first[s->dimension] = begin;
     groups[s->dimension] = end - begin;
     int slot = slot_get();
-    xpu_status status = slot >= 0 ? run_here(s->kernel, slot, s->range, s->a, first, groups)
-                                  : run_without_slot(s->stream, s->kernel, s->range, s->a, first, groups);
+    xpu_status status =
+        slot >= 0 ? run_here(s->w, slot, first, groups) : run_without_slot(s->w, first, groups);
     int none = XPU_SUCCESS;
     if (status != XPU_SUCCESS && atomic_compare_exchange_strong(&s->status, &none, (int)status)) {
         strncpy(s->text, xpu_last_error(), sizeof s->text - 1);
     }
 }
 
-static xpu_status run_on_team(xpu_stream *stream, xpu_kernel *kernel, const xpu_host_team *team, int threads,
-                              const xpu_range *range, const arguments *a) {
-    share s = {.stream = stream, .kernel = kernel, .range = range, .a = a};
+static xpu_status run_on_team(const work *w, const xpu_host_team *team, int threads) {
+    const xpu_range *range = w->seen.range;
+    share s = {.w = w};
     for (int d = 1; d < range->dims; d++) /* the outermost of the longest, so that each part is contiguous */
         if (range->groups[d] >= range->groups[s.dimension] || range->groups[d] >= 8 * (size_t)threads)
             s.dimension = d;
@@ -162,51 +155,67 @@ static xpu_status run_on_team(xpu_stream *stream, xpu_kernel *kernel, const xpu_
     return status == XPU_SUCCESS ? status : xpu_fail(status, "%s", s.text);
 }
 
-static xpu_status run_on_host(xpu_stream *stream, xpu_kernel *kernel, const xpu_range *range,
-                              const arguments *a) {
-    int slot = slot_get();
-    if (slot < 0) return submit(stream, kernel, slot, range, a);
-    bool large = !range->work || range->work > (uint64_t)TUNED(true, SHARE_FROM);
-    if (large) {
+static xpu_status run(work *w) {
+    const int slot = slot_get();
+    const xpu_range *range = w->seen.range;
+    if (slot < 0 || !cl_devices[w->seen.stream->device].properties.has_local_exec) return submit(w, slot);
+    if (!range->work || range->work > (uint64_t)TUNED(true, SHARE_FROM)) {
         const xpu_host_team *team = host_team();
         int threads = team ? team->threads() : 0;
-        if (!team) return submit(stream, kernel, slot, range, a);
-        if (threads > 1) return run_on_team(stream, kernel, team, threads, range, a);
+        if (!team) return submit(w, slot);
+        if (threads > 1) return run_on_team(w, team, threads);
     }
-    return run_here(kernel, slot, range, a, NULL, range->groups);
+    return run_here(w, slot, NULL, range->groups);
 }
 
-static xpu_status launch(xpu_stream *stream, xpu_kernel *kernel, const xpu_range *range, const arguments *a) {
+static inline xpu_status launch(work *w) {
+    const xpu_stream *stream = w->seen.stream;
+    const xpu_kernel *kernel = w->seen.kernel;
+    const xpu_range *range = w->seen.range;
     if (xpu_in_bad_fork()) return cl_init();
     XPU_REJECT_IF(stream->device != kernel->device, "kernel %s of device %d on a stream of device %d",
                   kernel->label, kernel->device, stream->device);
     XPU_REJECT_IF(range->dims < 1 || range->dims > 3, "kernel %s: %d dimensions", kernel->label, range->dims);
     for (int d = 0; d < range->dims; d++)
         if (!range->groups[d]) return XPU_SUCCESS;
-    const cl_device *device = &cl_devices[stream->device];
-    if (!device->properties.has_local_exec) return submit(stream, kernel, slot_get(), range, a);
-    if (!atomic_load_explicit(&profile_on, memory_order_relaxed))
-        return run_on_host(stream, kernel, range, a);
-    uint64_t start = os_wall_time();
-    xpu_status status = run_on_host(stream, kernel, range, a);
-    profile_add(kernel->label, stream, start, start, os_wall_time(), 0, NULL);
-    return status;
+    return work_submit(w);
 }
+
+#define KERNEL_WORK(on, which, where, ...)                                                                   \
+    {.seen = {.kind = XPU_WORK_KERNEL,                                                                       \
+              .stream = (on),                                                                                \
+              .name = (which)->label,                                                                        \
+              .kernel = (which),                                                                             \
+              .range = (where),                                                                              \
+              __VA_ARGS__},                                                                                  \
+     .run = run}
 
 xpu_status xpu_launch(xpu_stream *stream, xpu_kernel *kernel, const xpu_range *range, const void *params,
                       size_t params_size) {
-    arguments a = {.params = params, .params_size = params_size};
-    return launch(stream, kernel, range, &a);
+    work w = KERNEL_WORK(stream, kernel, range, .params = params, .params_size = params_size);
+    return launch(&w);
 }
 
-xpu_status launch_for_bytes(xpu_stream *stream, xpu_kernel *kernel, const xpu_range *range,
-                            const void *params, size_t params_size, uint64_t bytes) {
-    arguments a = {.params = params, .params_size = params_size, .bytes = bytes};
-    return launch(stream, kernel, range, &a);
+xpu_status xpu_launch_listed(xpu_stream *stream, xpu_kernel *kernel, const xpu_range *range,
+                             const void *params, size_t params_size, xpu_access_lister list, const void *of) {
+    work w = KERNEL_WORK(stream, kernel, range, .params = params, .params_size = params_size);
+    w.list = list;
+    w.of = of;
+    return launch(&w);
+}
+
+xpu_status launch_for(const work *whole, xpu_kernel *kernel, const xpu_range *range, const void *params,
+                      size_t params_size) {
+    work part = KERNEL_WORK(whole->seen.stream, kernel, range, .params = params, .params_size = params_size);
+    part.seen.name = whole->seen.name;
+    part.seen.bytes = whole->seen.bytes;
+    part.wants_times = whole->wants_times;
+    part.begun = whole->begun;
+    return run(&part);
 }
 
 xpu_status xpu_launch_args(xpu_stream *stream, xpu_kernel *kernel, const xpu_range *range,
                            const xpu_arg *args, int count) {
-    arguments a = {.args = args, .count = count};
-    return launch(stream, kernel, range, &a);
+    work w = KERNEL_WORK(stream, kernel, range, .args = args, .arg_count = count);
+    return launch(&w);
 }

@@ -1,5 +1,5 @@
 /* Records of launches, copies and fills while profiling is on. */
-#include "runtime/runtime.h"
+#include "runtime/work.h"
 
 typedef struct record {
     xpu_profile_record seen;
@@ -41,12 +41,12 @@ xpu_status xpu_profile_set_context(uint64_t context) {
 }
 
 xpu_status xpu_profile_start(void) {
-    atomic_store(&profile_on, true);
+    if (!atomic_exchange(&profile_on, true)) atomic_fetch_add(&work_observers, 1);
     return XPU_SUCCESS;
 }
 
 xpu_status xpu_profile_stop(void) {
-    atomic_store(&profile_on, false);
+    if (atomic_exchange(&profile_on, false)) atomic_fetch_sub(&work_observers, 1);
     return XPU_SUCCESS;
 }
 

@@ -44,17 +44,6 @@ static inline void stream_leave(xpu_stream *stream) {
     if (!stream->host) os_rwlock_read_unlock(&stream->gate);
 }
 
-/* A command on its way into a stream's queue: between command_begin and command_end it is put in, with
- * `wanted` for its event. The end counts and records it where `status` is success, and gives `status` back.
- */
-typedef struct command {
-    cl_command_queue queue;
-    cl_event event, *wanted; /* NULL: nobody wants to know its times */
-    uint64_t begun;
-} command;
-xpu_status command_begin(xpu_stream *stream, command *c);
-xpu_status command_end(xpu_stream *stream, command *c, xpu_status status, const char *name, uint64_t bytes);
-
 /* From now on the stream's commands keep their times (events of timing, profiling). A queue that keeps times
  * takes longer for each event and copy, and what a queue does is settled when it is made: so the stream
  * begins with one that doesn't and changes to another, in order, when times are first wanted. */
@@ -71,12 +60,6 @@ static inline void stream_note_work(xpu_stream *stream) {
 /* xpu_memcpy, less the report of faults. *waited (may be NULL): the stream's work has been waited for. */
 xpu_status stream_copy(xpu_stream *stream, void *to, const void *from, size_t size, bool blocking,
                        bool *waited);
-
-/* Copies of devices with memory of kind XPU_MEMORY_BUFFER, fills of all but host devices (copy_buffer.c). */
-xpu_status buffer_copy(xpu_stream *stream, void *to, const void *from, size_t size, bool blocking,
-                       bool *waited);
-xpu_status fill_by_kernel(xpu_stream *stream, void *to, const void *pattern, size_t pattern_size,
-                          size_t size);
 
 /* The queue that runs kernels on the calling thread of a host device with has_local_exec. */
 xpu_status slot_queue(int slot, int device, cl_command_queue *queue);

@@ -241,25 +241,6 @@ static xpu_status ask_marker(const cl_device *device, cl_event *marker) {
     return XPU_SUCCESS;
 }
 
-xpu_status command_begin(xpu_stream *stream, command *c) {
-    const bool profile = atomic_load_explicit(&profile_on, memory_order_relaxed) && !stream->host;
-    *c = (command){.begun = profile ? os_wall_time() : 0};
-    if (profile) {
-        c->wanted = &c->event;
-        XPU_TRY(stream_keep_times(stream));
-    }
-    c->queue = stream_enter(stream);
-    return XPU_SUCCESS;
-}
-
-xpu_status command_end(xpu_stream *stream, command *c, xpu_status status, const char *name, uint64_t bytes) {
-    if (status == XPU_SUCCESS) stream_note_work(stream);
-    stream_leave(stream);
-    if (status == XPU_SUCCESS && c->wanted)
-        profile_add(name, stream, c->begun, c->begun, c->begun, bytes, c->event);
-    return status;
-}
-
 xpu_status stream_put_marker(xpu_stream *stream, bool flush, cl_event *marker) {
     const cl_device *device = &cl_devices[stream->device];
     cl_command_queue queue = stream_enter(stream);
