@@ -75,8 +75,10 @@ int lane_dim(tile *t, const type *ty); /* which dimension's elements lie on neig
  * at least a quarter as many elements as there are lanes, but fewer; else -1. A vector that is filled in part
  * is loaded at once; along the axis each lane's element would be. */
 int short_lane_dim(tile *t, const type *ty, int axis);
-bool is_pure(const op *o);            /* may be computed anew, anywhere */
-bool is_small_reduce(const op *o);    /* a reduction over 2 elements: computed where it is wanted */
+bool is_pure(const op *o);         /* may be computed anew, anywhere */
+bool is_small_reduce(const op *o); /* a reduction over 2 elements: computed where it is wanted */
+/* Does it store to memory, through its first operand? */
+bool op_writes(const op *o);
 bool is_scalar(const value *v);       /* one element: computed where it is defined */
 bool is_splat(value *v);              /* all elements are equal, whatever the coordinates */
 int64_t stride_of(value *v, int dim); /* difference of neighbours; UNKNOWN_STRIDE if not constant */

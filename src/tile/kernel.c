@@ -153,10 +153,7 @@ static void mark_written(tile *t, const value *v) {
 static void find_written(tile *t, const region *r) {
     for (const block *b = r->first; b; b = b->next)
         for (const op *o = b->first; o; o = o->next) {
-            if (o->code == OP_STORE || o->code == OP_ATOMIC_RMW || o->code == OP_ATOMIC_CAS ||
-                o->code == OP_DESCRIPTOR_STORE || o->code == OP_DESCRIPTOR_REDUCE ||
-                o->code == OP_DESCRIPTOR_SCATTER)
-                mark_written(t, o->args[0]);
+            if (op_writes(o)) mark_written(t, o->args[0]);
             for (int i = 0; i < o->region_count; i++) find_written(t, &o->regions[i]);
         }
 }

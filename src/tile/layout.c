@@ -40,18 +40,20 @@ bool is_small_reduce(const op *o) {
            o->results[0].type->count > 1;
 }
 
-static bool has_effect(const op *o) {
+bool op_writes(const op *o) {
     switch (o->code) {
     case OP_STORE:
     case OP_ATOMIC_RMW:
     case OP_ATOMIC_CAS:
-    case OP_BARRIER:
-    case OP_GPU_BARRIER:
     case OP_DESCRIPTOR_STORE:
     case OP_DESCRIPTOR_REDUCE:
     case OP_DESCRIPTOR_SCATTER: return true;
     default: return false;
     }
+}
+
+static bool has_effect(const op *o) {
+    return op_writes(o) || o->code == OP_BARRIER || o->code == OP_GPU_BARRIER;
 }
 
 static bool region_has_effect(const region *r) {
