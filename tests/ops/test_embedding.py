@@ -124,7 +124,12 @@ def test_gradients_of_bags(lengths: str, mode: str) -> None:
                 rtol=0.02 if half else max(2e-5, serial),
                 atol=0.02 if half else 2e-5 * len(indices) ** 0.5,
             )
-            assert torch.equal(actual, gradient(weight.to("xpu"), indices.to("xpu"), ends.to("xpu")))
+            if mode == "max":  # repeats on request, as scatter_add
+                torch.use_deterministic_algorithms(True)
+                actual = gradient(weight.to("xpu"), indices.to("xpu"), ends.to("xpu"))
+            again = gradient(weight.to("xpu"), indices.to("xpu"), ends.to("xpu"))
+            torch.use_deterministic_algorithms(False)
+            assert torch.equal(actual, again)
 
 
 @pytest.mark.parametrize("lengths", LENGTHS)

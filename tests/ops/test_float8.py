@@ -46,6 +46,23 @@ def bits(x: torch.Tensor) -> torch.Tensor:
     return x.cpu().contiguous().view(torch.uint8)
 
 
+# before 2.13 the CPU makes NaN of what is greater than 448, as no other format of its does
+SATURATES = torch.__version__ >= torch.torch_version.TorchVersion("2.13")
+
+
+def converted(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """What the CPU of a PyTorch of today makes of `x`."""
+    if dtype == torch.float8_e4m3fn and not SATURATES and not x.is_complex():
+        x = x.double().clamp(-448, 448)
+    return x.to(dtype)
+
+
+def assert_same_bits(xpu: torch.Tensor, cpu: torch.Tensor) -> None:
+    """Zeros have signs; NaN's sign is lost in some devices' arithmetic."""
+    both_nan = cpu.float().isnan() & xpu.cpu().float().isnan()
+    assert torch.equal(bits(xpu)[~both_nan], bits(cpu)[~both_nan])
+
+
 def assert_same(xpu: torch.Tensor, cpu: torch.Tensor) -> None:
     """Bits where PyTorch moves them, numbers where it computes: then a NaN is as good as another."""
     assert xpu.is_xpu and xpu.dtype == cpu.dtype and xpu.shape == cpu.shape
@@ -72,7 +89,7 @@ def test_every_code_to_every_dtype(dtype: torch.dtype) -> None:
     x = every_number(dtype)
     d = x.to("xpu")
     for to in [torch.bool, *FLOATS, *COMPLEX, *DTYPES]:
-        assert_same(d.to(to), x.to(to))
+        assert_same(d.to(to), converted(x, to))
     for to in (torch.bool, torch.bfloat16, torch.float32):
         assert_same(d.t().to(to), x.t().to(to))
         assert_same(d[3:, 1::3].to(to), x[3:, 1::3].to(to))
@@ -97,26 +114,19 @@ def boundaries(dtype: torch.dtype) -> torch.Tensor:
     )
 
 
-def shared(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """The numbers of which this PyTorch makes what xpu does: before 2.13, NaN was beyond e4m3fn's greatest."""
-    if dtype != torch.float8_e4m3fn or torch.__version__ >= torch.torch_version.TorchVersion("2.13"):
-        return x
-    return x[~(x.double().abs() > 464)]
-
-
 @names("dtype", DTYPES, ids=str)
 def test_floats_are_rounded_as_on_the_cpu(dtype: torch.dtype) -> None:
     singles = boundaries(dtype)
     halves = torch.arange(1 << 16).to(torch.uint16)
     for x in (singles, singles.double(), singles.double() * (1 + 1e-12), *map(halves.view, FLOATS[:2])):
         d = x.to("xpu")
-        assert torch.equal(bits(d.to(dtype)), bits(x.to(dtype)))
-        assert torch.equal(
-            bits(d[1:].view(-1, 1).expand(-1, 3).to(dtype)), bits(x[1:, None].expand(-1, 3).to(dtype))
+        assert_same_bits(d.to(dtype), converted(x, dtype))
+        assert_same_bits(
+            d[1:].view(-1, 1).expand(-1, 3).to(dtype), converted(x[1:, None], dtype).expand(-1, 3)
         )
-        assert torch.equal(bits(d[::2].to(dtype)), bits(x[::2].to(dtype)))
-    random = shared(torch.randint(-(1 << 31), 1 << 31, (100_003,)).int().view(torch.float32), dtype)
-    assert torch.equal(bits(random.to("xpu").to(dtype)), bits(random.to(dtype)))
+        assert_same_bits(d[::2].to(dtype), converted(x[::2], dtype))
+    random = torch.randint(-(1 << 31), 1 << 31, (100_003,)).int().view(torch.float32)
+    assert_same_bits(random.to("xpu").to(dtype), converted(random, dtype))
 
 
 @names("dtype", DTYPES, ids=str)
@@ -124,13 +134,14 @@ def test_other_numbers_are_rounded_as_on_the_cpu(dtype: torch.dtype) -> None:
     for source in INTEGERS:
         info = torch.iinfo(source)
         numbers = [info.min, info.max, *range(max(info.min, -600), min(info.max, 600) + 1)]
-        x = shared(torch.tensor(numbers, dtype=source), dtype)
-        assert torch.equal(bits(x.to("xpu").to(dtype)), bits(x.to(dtype)))
+        x = torch.tensor(numbers, dtype=source)
+        assert_same_bits(x.to("xpu").to(dtype), converted(x, dtype))
     x = torch.tensor([True, False, True])
     assert torch.equal(bits(x.to("xpu").to(dtype)), bits(x.to(dtype)))
     for source in COMPLEX:
-        x = torch.complex(shared(boundaries(dtype), dtype), torch.tensor(3.0)).to(source)
-        assert torch.equal(bits(x.to("xpu").to(dtype)), bits(x.to(dtype)))
+        real = boundaries(dtype)
+        x = torch.complex(real, torch.tensor(3.0)).to(source)
+        assert_same_bits(x.to("xpu").to(dtype), converted(real, dtype))
 
 
 @names("dtype", [*DTYPES, PAIRS], ids=str)
@@ -166,7 +177,7 @@ def test_numbers_filled_in(dtype: torch.dtype) -> None:
     for number in (1, True, 0.3, 2.5, 17.0, -1.5, 1e-3, 2**-30, 448, 1e5, math.nan, math.inf, -math.inf):
         x = torch.full((3, 5), 2.0).to(dtype)
         d = x.to("xpu")
-        if not shared(torch.tensor([float(number)]), dtype).numel():
+        if dtype == torch.float8_e4m3fn and not SATURATES and abs(number) > 448:
             continue
         try:
             expected = x.clone().fill_(number)
@@ -268,6 +279,8 @@ COMPUTED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 @names("dtype", DTYPES, ids=str)
 @names("name", COMPUTED)
 def test_operators_with_a_cpu_kernel(name: str, dtype: torch.dtype) -> None:
+    if name in ("mul", "mul_") and dtype == torch.float8_e4m3fn and not SATURATES:
+        pytest.skip("this PyTorch's CPU makes NaN of products greater than 448")
     x = every_number(dtype)
     assert_same(COMPUTED[name](x.to("xpu")), COMPUTED[name](x))
 
