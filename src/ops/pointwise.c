@@ -135,6 +135,9 @@ static void add_conversion(text *t, const char *value, xpu_dtype from, xpu_dtype
         text_addf(t, "((%s) != 0)", value);
     } else if (dtype_is_narrow(to)) {
         text_addf(t, "xpu_round_%s((float)(%s))", dtype_token(to), value);
+    } else if (dtype_is_floating(from) && to == XPU_UINT64) {
+        /* Negative numbers wrap around; the upper half has no long. */
+        text_addf(t, "((%s) >= 0x1p63f ? (ulong)(%s) : (ulong)(long)(%s))", value, value, value);
     } else if (dtype_is_floating(from) && !dtype_is_floating(to)) {
         /* A number beyond the small integer types wraps around, as on x86 and in CUDA. */
         bool wide = xpu_dtype_size(to) == 8 || to == XPU_UINT32;

@@ -132,6 +132,12 @@ def test_rounding_of_edges(source: torch.dtype, target: torch.dtype) -> None:
     same(x.to("xpu").to(target), x.to(target))
 
 
+@pytest.mark.parametrize("source", [torch.float32, torch.float64, torch.bfloat16])
+def test_the_upper_half_of_uint64(source: torch.dtype) -> None:
+    x = torch.tensor([2.0**63, 2.0**63 + 2.0**40, 1.5 * 2.0**63, 1.75 * 2.0**63, 2.0**62, -1.0]).to(source)
+    assert torch.equal(x.to("xpu").to(torch.uint64).cpu(), x.to(torch.uint64))
+
+
 def test_half_bits_survive() -> None:
     bits = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16)
     for dtype in (torch.float16, torch.bfloat16):
