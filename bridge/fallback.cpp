@@ -172,7 +172,7 @@ class Call {
             }
         const bool on_host = is_host_device(tensor.device().index());
         // Some of the CPU's kernels take every out tensor for contiguous.
-        const bool beside = on_host && argument.is_out() && !tensor.is_contiguous();
+        const bool beside = argument.is_out() && !tensor.is_contiguous();
         const auto host = beside              ? at::empty(tensor.sizes(), tensor.options().device(c10::kCPU))
                           : !on_host          ? tensor.to(c10::kCPU)
                           : is_shared(tensor) ? as_cpu_input(tensor)
