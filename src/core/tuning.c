@@ -85,10 +85,8 @@ static xpu_status pin(const char *given) {
                             (int)length, at);
         for (int class = 0; class < TUNING_CLASSES; class++)
             if (tuning_set(class, number, value, TUNING_PINNED) != XPU_SUCCESS) {
-                char text[256];
-                strncpy(text, xpu_last_error(), sizeof text - 1);
-                text[sizeof text - 1] = 0;
-                return xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "OPENXPU_TUNING: %s", text);
+                xpu_fail_add(", in OPENXPU_TUNING");
+                return XPU_ERROR_INVALID_ARGUMENT;
             }
         at += length + (at[length] != 0);
     }

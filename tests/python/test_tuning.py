@@ -96,7 +96,7 @@ def test_info_prints_them() -> None:
 def test_wrong_pins_are_refused(given: str, reason: str) -> None:
     run = python("import torch; torch.ones(3, device='xpu')", OPENXPU_TUNING=given)
     assert run.returncode != 0
-    assert "OPENXPU_TUNING: " in run.stderr
+    assert "OPENXPU_TUNING" in run.stderr
     assert reason in run.stderr
 
 
