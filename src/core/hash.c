@@ -1,5 +1,7 @@
 #include "core/hash.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #define PRIME 0x100000001b3u
@@ -30,3 +32,8 @@ static uint64_t avalanche(uint64_t x) { /* the finaliser of MurmurHash3 */
 }
 
 hash128 hash128_end(hash128 h) { return (hash128){avalanche(h.a ^ h.b >> 1), avalanche(h.b)}; }
+
+void hash128_text(hash128 h, char text[HASH128_DIGITS + 1]) {
+    h = hash128_end(h);
+    snprintf(text, HASH128_DIGITS + 1, "%016" PRIx64 "%016" PRIx64, h.a, h.b);
+}

@@ -8,8 +8,6 @@
  * The hash is of all before it, and of the code. Nothing here needs a device. */
 #include "xpu/image.h"
 
-#include <stdio.h>
-
 #include "core/hash.h"
 #include "core/memory.h"
 #include "core/os.h"
@@ -18,14 +16,8 @@
 
 static const char *const kinds[] = {"source", "binary"};
 enum { FORMAT = 1, MOST_LINE = 1 << 20 };
-enum { KINDS = sizeof kinds / sizeof *kinds, HASH_DIGITS = 32, GRID_BYTES = 12, REPORT_BYTES = 16 };
+enum { KINDS = sizeof kinds / sizeof *kinds, GRID_BYTES = 12, REPORT_BYTES = 16 };
 #define END_OF_LINE "\"}\n"
-
-static void write_hash(hash128 hash, char digits[HASH_DIGITS + 1]) {
-    hash = hash128_end(hash);
-    snprintf(digits, HASH_DIGITS + 1, "%016llx%016llx", (unsigned long long)hash.a,
-             (unsigned long long)hash.b);
-}
 
 /* --- what an image may say --- */
 
@@ -83,7 +75,7 @@ static xpu_status check(const xpu_image *image) {
            "a field is NULL");
     BAD_IF(!is_word(image->name, is_letter), "the kernel's name \"%.100s\"", image->name);
     BAD_IF(image->kind == XPU_IMAGE_BINARY
-               ? strlen(image->device) != HASH_DIGITS || !is_word(image->device, is_hex)
+               ? strlen(image->device) != HASH128_DIGITS || !is_word(image->device, is_hex)
                : *image->device,
            "the device \"%.100s\" of its code", image->device);
     BAD_IF(image->kind == XPU_IMAGE_SOURCE && memchr(image->code, 0, image->code_size),
@@ -140,18 +132,19 @@ static void add_line(text *to, const xpu_image *image) {
 static xpu_status write_line(const xpu_image *image, const text *line, char *bytes, size_t room,
                              size_t *size) {
     if (line->failed) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for a kernel's image");
-    const size_t end = line->size + HASH_DIGITS + sizeof END_OF_LINE - 1, all = end + image->code_size;
+    const size_t end = line->size + HASH128_DIGITS + sizeof END_OF_LINE - 1, all = end + image->code_size;
     BAD_IF(all > XPU_IMAGE_SIZE_MAX, "%zu bytes; at most %d are possible", all, XPU_IMAGE_SIZE_MAX);
     BAD_IF(end > MOST_LINE, "a line of %zu bytes; at most %d are possible", end, MOST_LINE);
     *size = all;
     if (!bytes) return XPU_SUCCESS;
     XPU_REJECT_IF(room < all, "room for %zu bytes of %zu", room, all);
-    char digits[HASH_DIGITS + 1];
-    write_hash(hash128_add(hash128_add(HASH128_START, line->data, line->size), image->code, image->code_size),
-               digits);
+    char digits[HASH128_DIGITS + 1];
+    hash128_text(
+        hash128_add(hash128_add(HASH128_START, line->data, line->size), image->code, image->code_size),
+        digits);
     memcpy(bytes, line->data, line->size);
-    memcpy(bytes + line->size, digits, HASH_DIGITS);
-    memcpy(bytes + line->size + HASH_DIGITS, END_OF_LINE, sizeof END_OF_LINE - 1);
+    memcpy(bytes + line->size, digits, HASH128_DIGITS);
+    memcpy(bytes + line->size + HASH128_DIGITS, END_OF_LINE, sizeof END_OF_LINE - 1);
     memcpy(bytes + end, image->code, image->code_size);
     return XPU_SUCCESS;
 }
@@ -372,18 +365,18 @@ static xpu_status keep_asserts(const char *const **asserts) {
 /* The code lies behind the hash's digits and the line's end. */
 static xpu_status take_code(const walk *w, const char *bytes, uint64_t code_size, xpu_image *image,
                             char *code) {
-    const size_t left = (size_t)(w->end - w->at), tail = HASH_DIGITS + sizeof END_OF_LINE - 1;
+    const size_t left = (size_t)(w->end - w->at), tail = HASH128_DIGITS + sizeof END_OF_LINE - 1;
     BAD_IF(left < tail || left - tail != code_size, "%zu bytes of code, but it says %llu: cut off or damaged",
            left < tail ? 0 : left - tail, (unsigned long long)code_size);
-    BAD_IF(memcmp(w->at + HASH_DIGITS, END_OF_LINE, sizeof END_OF_LINE - 1), "no end of its line");
+    BAD_IF(memcmp(w->at + HASH128_DIGITS, END_OF_LINE, sizeof END_OF_LINE - 1), "no end of its line");
     memcpy(code, w->at + tail, code_size);
     code[code_size] = 0;
     image->code = code;
     image->code_size = code_size;
-    char digits[HASH_DIGITS + 1];
-    write_hash(hash128_add(hash128_add(HASH128_START, bytes, (size_t)(w->at - bytes)), code, code_size),
-               digits);
-    BAD_IF(memcmp(w->at, digits, HASH_DIGITS), "damaged: its hash is another");
+    char digits[HASH128_DIGITS + 1];
+    hash128_text(hash128_add(hash128_add(HASH128_START, bytes, (size_t)(w->at - bytes)), code, code_size),
+                 digits);
+    BAD_IF(memcmp(w->at, digits, HASH128_DIGITS), "damaged: its hash is another");
     XPU_TRY(check(image));
     return keep_asserts(&image->asserts);
 }

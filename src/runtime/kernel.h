@@ -2,9 +2,10 @@
 #ifndef RUNTIME_KERNEL_H
 #define RUNTIME_KERNEL_H
 
+#include "core/hash.h"
 #include "runtime/runtime.h"
 
-enum { KEY_SIZE = 33 }; /* 32 digits of a hash */
+enum { KEY_SIZE = HASH128_DIGITS + 1 };
 
 typedef struct program {
     struct program *next;

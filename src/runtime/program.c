@@ -38,8 +38,7 @@ static void end_key(const cl_device *device, hash128 h, char key[KEY_SIZE]) {
     h = hash_text(h, p->platform_name);
     h = hash_text(h, p->driver_version);
     h = hash_text(h, p->version);
-    h = hash128_end(hash128_add(h, &features, sizeof features));
-    snprintf(key, KEY_SIZE, "%016llx%016llx", (unsigned long long)h.a, (unsigned long long)h.b);
+    hash128_text(hash128_add(h, &features, sizeof features), key);
 }
 
 void device_key(int device, char key[KEY_SIZE]) { end_key(&cl_devices[device], HASH128_START, key); }

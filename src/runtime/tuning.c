@@ -29,10 +29,9 @@ static void find_path(int device, char *path) {
     const char *const texts[] = {p->name, p->platform_name, p->driver_version, p->version, libraries};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) h = add_text(h, texts[i]);
     h = hash128_add(h, &features, sizeof features);
-    h = hash128_end(hash128_add(h, &p->max_compute_units, sizeof p->max_compute_units));
-    if (!*folder || snprintf(path, OS_PATH_SIZE, "%s/%016" PRIx64 "%016" PRIx64 ".tuning", folder, h.a,
-                             h.b) >= OS_PATH_SIZE)
-        *path = 0;
+    char digits[HASH128_DIGITS + 1];
+    hash128_text(hash128_add(h, &p->max_compute_units, sizeof p->max_compute_units), digits);
+    if (!*folder || snprintf(path, OS_PATH_SIZE, "%s/%s.tuning", folder, digits) >= OS_PATH_SIZE) *path = 0;
 }
 
 static const char *path_of(int device) {
@@ -42,9 +41,11 @@ static const char *path_of(int device) {
     return paths[device];
 }
 
-static void write_hash(char line[34], const char *name, const char *text) {
-    hash128 h = hash128_end(add_text(add_text(HASH128_START, name), text));
-    snprintf(line, 34, "%016" PRIx64 "%016" PRIx64 "\n", h.a, h.b);
+/* A file's first line: the hash of its name and its other lines, with a line's end instead of the 0. */
+enum { HASH_LINE = HASH128_DIGITS + 1 };
+static void write_hash(char line[HASH_LINE], const char *name, const char *text) {
+    hash128_text(add_text(add_text(HASH128_START, name), text), line);
+    line[HASH128_DIGITS] = '\n';
 }
 
 static const char *name_in(const char *path) {
@@ -77,8 +78,7 @@ void tuning_load(int device) {
     if (atomic_exchange(&loaded[device], true)) return;
     const char *path = path_of(device);
     if (!*path || !os_file_read(path, &bytes, &size)) return;
-    enum { HASH_LINE = 33 };
-    char hash[HASH_LINE + 1], *text = size > HASH_LINE ? core_calloc(1, size - HASH_LINE + 1) : NULL;
+    char hash[HASH_LINE], *text = size > HASH_LINE ? core_calloc(1, size - HASH_LINE + 1) : NULL;
     if (text) {
         memcpy(text, bytes + HASH_LINE, size - HASH_LINE);
         write_hash(hash, name_in(path), text);
@@ -149,9 +149,9 @@ xpu_status xpu_tuning_keep(int device) {
     if (values.failed || !values.data) {
         status = xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for the measurements' text");
     } else {
-        char hash[34];
+        char hash[HASH_LINE];
         write_hash(hash, name_in(path), values.data);
-        if (!os_file_write(path, (os_bytes[]){{hash, 33}, {values.data, values.size}}, 2))
+        if (!os_file_write(path, (os_bytes[]){{hash, HASH_LINE}, {values.data, values.size}}, 2))
             status = xpu_fail(XPU_ERROR_IO, "could not write %s", path);
     }
     text_free(&values);

@@ -25,17 +25,16 @@ static void read_image(const char *bytes, size_t size) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    enum { TAIL = 32 + 3 }; /* the hash's digits and the line's end */
+    enum { TAIL = HASH128_DIGITS + 3 }; /* the hash's digits and the line's end */
     read_image((const char *)data, size);
     const char *end = memchr(data, '\n', size);
     const size_t line = end ? (size_t)(end + 1 - (const char *)data) : 0;
     if (line < TAIL) return 0;
-    char *mended = malloc(size), digits[33];
+    char *mended = malloc(size), digits[HASH128_DIGITS + 1];
     memcpy(mended, data, size);
     hash128 hash = hash128_add(HASH128_START, mended, line - TAIL);
-    hash = hash128_end(hash128_add(hash, mended + line, size - line));
-    snprintf(digits, sizeof digits, "%016llx%016llx", (unsigned long long)hash.a, (unsigned long long)hash.b);
-    memcpy(mended + line - TAIL, digits, 32);
+    hash128_text(hash128_add(hash, mended + line, size - line), digits);
+    memcpy(mended + line - TAIL, digits, HASH128_DIGITS);
     read_image(mended, size);
     free(mended);
     return 0;
