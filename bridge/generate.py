@@ -32,8 +32,8 @@ What is written (only files whose content changed are touched)
     ``register_<kind>.cpp``         the same for nested and sparse tensors
     ``pointwise_kernels.cpp``       the kernels of the table's operations
     ``reduce_kernels.cpp``          the kernels of the reductions
+    ``structured.cpp``, ``.h``      what the wrappers of all structured operators have in common
     ``ATen/ops/<name>_native.h``    declarations of the kernels; they stand before the wheel's own
-    ``ATen/ops/<name>_xpu_dispatch.h``
     ``sources.txt``                 the C++ files above, one a line, for the build
     ``overloads.txt``               the overloads registered
     ``notes.txt``                   overloads that this PyTorch doesn't have
@@ -42,6 +42,7 @@ What is written (only files whose content changed are touched)
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import hashlib
 import importlib.metadata
 import re
@@ -59,11 +60,13 @@ from torchgen import dest, gen
 from torchgen.api import native as native_api
 from torchgen.api import structured
 from torchgen.api.types import Binding
+from torchgen.dest.register_dispatch_key import StructuredRegisterDispatchKey
 from torchgen.model import (
     BackendIndex,
     DispatchKey,
     NativeFunction,
     NativeFunctionsGroup,
+    SchemaKind,
 )
 from torchgen.selective_build.selector import SelectiveBuilder
 from torchgen.utils import FileManager, Target
@@ -89,8 +92,8 @@ REFERENCE = (2, 13)
 # their kernels here don't build: the wrapper checks.
 WITHOUT_ITERATOR = {"reduce"}
 
-# Files of registrations, which compile side by side: few, since each compiles PyTorch's templates anew. Which one
-# an operator is in doesn't depend on the others.
+# Files of registrations, which compile side by side: few, since each compiles PyTorch's templates anew. Operators
+# of the same C++ signature share these templates, so they are in one file; which one doesn't depend on the others.
 PARTS = 8
 
 Group: TypeAlias = "NativeFunction | NativeFunctionsGroup"
@@ -226,6 +229,68 @@ def names(group: Group) -> list[str]:
     return [str(f.func.name) for f in functions]
 
 
+def signature(group: Group) -> str:
+    """Return the types of a group's first function: ``"Tensor, Scalar -> Tensor"``."""
+    function = next(iter(group.functions())) if isinstance(group, NativeFunctionsGroup) else group
+    arguments = ", ".join(str(argument.type) for argument in function.func.arguments.flat_all)
+    return f"{arguments} -> {', '.join(str(result.type) for result in function.func.returns)}"
+
+
+# What a structured operator does once its meta function knows an output's shape: torchgen writes it anew into the
+# two methods of each of an operator's three classes, but it is the same for all operators, and so compiled once.
+SETTERS = [
+    (SchemaKind.functional, False),
+    *((kind, proxy) for kind in (SchemaKind.inplace, SchemaKind.out) for proxy in (False, True)),
+]
+
+
+def setter_name(kind: SchemaKind, proxy: bool) -> str:
+    """Return the name of the function that holds this body."""
+    return f"set_output_{kind.name}{'_or_proxy' if proxy else ''}"
+
+
+def setter(kind: SchemaKind, proxy: bool) -> str:
+    """Return the head of that function; its arguments are called what the classes' fields are."""
+    output = "Tensor" if kind is SchemaKind.functional else "std::reference_wrapper<Tensor>"
+    proxies = "" if kind is SchemaKind.functional else ", std::optional<Tensor> *proxy_outputs_"
+    return (
+        f"void {setter_name(kind, proxy)}(int64_t output_idx, IntArrayRef sizes, IntArrayRef strides,\n"
+        f"    const TensorOptions &options, {output} *outputs_{proxies}, c10::OptionalDeviceGuard &guard_)"
+    )
+
+
+class StructuredWrapper(StructuredRegisterDispatchKey):
+    """Torchgen's classes of structured operators, with calls for bodies."""
+
+    def gen_class_set_output_body(self, k: SchemaKind, maybe_create_proxy: bool) -> str:
+        """Return the body of one of the two methods that torchgen writes into each class."""
+        proxies = "" if k is SchemaKind.functional else ", proxy_outputs_.data()"
+        name = setter_name(k, maybe_create_proxy and (k, True) in SETTERS)
+        return f"{name}(output_idx, sizes, strides, options, outputs_.data(){proxies}, guard_);"
+
+    def own_body(self, kind: SchemaKind, proxy: bool) -> str:
+        """Return what torchgen has there."""
+        text: str = super().gen_class_set_output_body(kind, proxy)
+        return text
+
+
+class Wrapper(dest.RegisterDispatchKey):
+    """Torchgen's wrappers, or their registrations."""
+
+    def structured(self, group: NativeFunctionsGroup) -> StructuredWrapper:
+        """Return the same for a structured operator."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return StructuredWrapper(**fields, g=group)
+
+    def gen_structured(self, g: NativeFunctionsGroup) -> list[str]:
+        """Return what torchgen writes of a structured operator, with these classes."""
+        kernel = self.backend_index.get_kernel(g)
+        if kernel is None or not kernel.structured:
+            return super().gen_structured(g)
+        write = self.structured(g).gen_one
+        return [text for text in map(write, g.functions()) if text is not None]
+
+
 class Output:
     """The folder written to: keeps what is unchanged, deletes what is no longer made."""
 
@@ -292,54 +357,73 @@ class Torchgen:
         )
         return text
 
-    def dispatch_header(self, root: str) -> str:
-        """``ATen/ops/<root>_xpu_dispatch.h``."""
-        declare = dest.RegisterDispatchKey(
-            self.xpu,
-            Target.NAMESPACED_DECLARATION,
+    def wrapper(self, index: BackendIndex, target: Target) -> Wrapper:
+        """Return what writes this ``target`` for the key of ``index``."""
+        return Wrapper(
+            index,
+            target,
             self.selector,
             rocm=False,
             symint=True,
             class_method_name=None,
             skip_dispatcher_op_registration=False,
         )
-        text: str = self.files.substitute_with_template(
-            "DispatchKeyFunction.h",
-            lambda: {
-                "dispatch_namespace": "xpu",
-                "dispatch_namespaced_declarations": [
-                    line for group in self.by_root[root] for line in declare(group)
-                ],
-            },
-        )
-        return text
+
+    def setters(self) -> tuple[str, str]:
+        """``structured.h`` and ``structured.cpp``."""
+        declared = "".join(f"{setter(kind, proxy)};\n" for kind, proxy in SETTERS)
+        header = f"""\
+// Written by generate.py: what setting an output is for all structured operators.
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <c10/core/DeviceGuard.h>
+
+namespace at {{
+{declared}}}  // namespace at
+"""
+        group = next(g for g in self.having(self.xpu) if isinstance(g, NativeFunctionsGroup) and g.structured)
+        structured = self.wrapper(self.xpu, Target.ANONYMOUS_DEFINITION).structured(group)
+        lines = [
+            "// Written by generate.py: torchgen's bodies, each as a function of its own.",
+            '#include "structured.h"',
+            "#include <ATen/native/Resize.h>",
+            *dest.gen_registration_headers(self.xpu, True, False),
+            "namespace at {",
+            "namespace {",
+            *dest.gen_registration_helpers(self.xpu),
+            "}  // namespace",
+            *(f"{setter(kind, proxy)} {{{structured.own_body(kind, proxy)}}}\n" for kind, proxy in SETTERS),
+            "}  // namespace at",
+        ]
+        return header, "\n".join(lines) + "\n"
 
     def registration(self, groups: Sequence[Group], index: BackendIndex) -> str:
         """Return wrappers and registrations of ``groups`` for the key of ``index``, as one C++ file."""
-        roots = sorted({group.root_name for group in groups})
-        kinds = ("native", "xpu_dispatch") if index is self.xpu else ("native",)
-        text: str = self.files.substitute_with_template(
-            "RegisterDispatchKey.cpp",
-            lambda: {
-                "extra_cuda_headers": "",
-                "external_backend_headers": "",
-                "dispatch_headers": dest.gen_registration_headers(index, True, False),
-                "ops_headers": [f"#include <ATen/ops/{root}_{kind}.h>" for root in roots for kind in kinds],
-                "dispatch_helpers": dest.gen_registration_helpers(index),
-                "dispatch_definitions": gen.get_native_function_definitions(
-                    fm=self.files,
-                    grouped_native_functions=groups,
-                    dispatch_key=index.dispatch_key,
-                    backend_idx=index,
-                    selector=self.selector,
-                    rocm=False,
-                    symint=True,
-                    skip_dispatcher_op_registration=False,
-                    gen_dispatch_helpers=True,
-                ),
-            },
+        define, register = (
+            [text for group in groups for text in self.wrapper(index, target)(group)]
+            for target in (Target.ANONYMOUS_DEFINITION, Target.REGISTRATION)
         )
-        return text
+        # TORCH_FN makes a type of each function, and the dispatcher's templates are compiled for each of them; of
+        # a pointer they are for each signature.
+        registered = [re.sub(r"\bTORCH_FN\((\w+)\)", r"&\1", text) for text in register]
+        lines = [
+            f"// Written by generate.py: wrappers and registrations for {index.dispatch_key}.",
+            "#include <ATen/DeviceGuard.h>",
+            "#include <ATen/core/op_registration/adaption.h>",
+            "#include <torch/library.h>",
+            '#include "structured.h"',
+            *(f"#include <ATen/ops/{root}_native.h>" for root in sorted({g.root_name for g in groups})),
+            "",
+            "namespace at {",
+            "namespace {",
+            *define,
+            f"TORCH_LIBRARY_IMPL(aten, {index.dispatch_key}, m) {{",
+            *registered,
+            "}",
+            "}  // namespace",
+            "}  // namespace at",
+        ]
+        return "\n".join(lines) + "\n"
 
 
 @dataclass(frozen=True)
@@ -606,8 +690,6 @@ def generate(native: Path, tables: Path, folder: Path) -> None:
     model = Torchgen(operators)
 
     output = Output(folder)
-    for root in sorted({group.root_name for group in model.having(model.xpu)}):
-        output.write(f"ATen/ops/{root}_xpu_dispatch.h", model.dispatch_header(root))
     for root in sorted(
         {g.root_name for index in (model.xpu, *model.kinds.values()) for g in model.having(index)}
     ):
@@ -617,22 +699,28 @@ def generate(native: Path, tables: Path, folder: Path) -> None:
         for group in model.having(model.xpu)
         if isinstance(group, NativeFunctionsGroup) and used.get(str(group.out.func.name)) in by_table
     ]
-    sources, overloads = ["pointwise_kernels.cpp", "reduce_kernels.cpp"], []
+    sources, overloads = ["pointwise_kernels.cpp", "reduce_kernels.cpp", "structured.cpp"], []
     output.write(sources[0], pointwise_kernels(table_groups, uses))
     of_overload = {name: group for group in model.having(model.xpu) for name in names(group)}
     reduce_groups = {e.overload: of_overload[e.overload] for e in of_reductions if e.overload in used}
     output.write(sources[1], reduce_kernels(reduce_groups, reductions))
+    header, text = model.setters()
+    output.write("structured.h", header)
+    output.write(sources[2], text)
     parts: dict[int, list[Group]] = defaultdict(list)
     for group in sorted(model.having(model.xpu), key=lambda group: names(group)[0]):
-        parts[zlib.crc32(group.root_name.encode()) % PARTS].append(group)
-    for part, members in sorted(parts.items()):
-        sources.append(f"register_{part}.cpp")
-        text = model.registration(members, model.xpu)
-        output.write(sources[-1], text)
+        parts[zlib.crc32(signature(group).encode()) % PARTS].append(group)
+    registrations = {
+        f"register_{part}.cpp": model.registration(members, model.xpu) for part, members in parts.items()
+    }
+    for text in registrations.values():
         overloads += re.findall(r'm\.impl\("([\w.]+)"', text)
     for family, index in model.kinds.items():
-        sources.append(f"register_{family}.cpp")
-        output.write(sources[-1], model.registration(model.having(index), index))
+        registrations[f"register_{family}.cpp"] = model.registration(model.having(index), index)
+    # The build starts with the first ones: the longest.
+    for name, text in sorted(registrations.items(), key=lambda item: -len(item[1])):
+        sources.append(name)
+        output.write(name, text)
     output.write("sources.txt", "".join(f"{source}\n" for source in sources))
     output.write("overloads.txt", "".join(f"{overload}\n" for overload in sorted(overloads)))
     output.write("notes.txt", "".join(f"{note}\n" for note in notes))

@@ -75,7 +75,7 @@ c10::ScalarType scalar_type(xpu_dtype dtype) {
     return types[dtype];
 }
 
-c10::Scalar scalar_of(const xpu_scalar &scalar) {
+c10::Scalar number_of(const xpu_scalar &scalar) {
     switch (scalar.dtype) {
     case XPU_FLOAT64: return scalar.value.f;
     case XPU_COMPLEX128: return c10::complex<double>(scalar.value.c[0], scalar.value.c[1]);
@@ -149,8 +149,8 @@ bool suits_onednn(int device, const xpu_gemm_args &args) {
 void inner_product(const xpu_gemm_args &args, const at::Tensor &a, const at::Tensor &b, const at::Tensor &c,
                    at::Tensor &out) {
     at::Tensor sum = at::native::dot(a.view({args.k}), b.view({args.k}));
-    if (!is_one(args.alpha)) sum.mul_(scalar_of(args.alpha));
-    if (c.defined()) sum = sum.add(c, scalar_of(args.beta));
+    if (!is_one(args.alpha)) sum.mul_(number_of(args.alpha));
+    if (c.defined()) sum = sum.add(c, number_of(args.beta));
     out.copy_(sum);
 }
 
@@ -160,7 +160,7 @@ void multiply(int device, const xpu_gemm_args &args, const at::Tensor &a, const 
     /* Asked to add to its result, oneDNN overruns its memory where it splits K. */
     if (suits_onednn(device, args) && !c.is_same(out)) {
         at::native::mkldnn_matmul(a, b, out, 0, 1);
-        if (c.defined()) at::cpu::add_(out, c, scalar_of(args.beta));
+        if (c.defined()) at::cpu::add_(out, c, number_of(args.beta));
         return;
     }
     if (!c.defined() && is_one(args.alpha)) {
@@ -170,8 +170,8 @@ void multiply(int device, const xpu_gemm_args &args, const at::Tensor &a, const 
             at::cpu::bmm_out(out, a, b);
         return;
     }
-    const c10::Scalar alpha = scalar_of(args.alpha),
-                      beta = c.defined() ? scalar_of(args.beta) : c10::Scalar(0);
+    const c10::Scalar alpha = number_of(args.alpha),
+                      beta = c.defined() ? number_of(args.beta) : c10::Scalar(0);
     const at::Tensor &addend = c.defined() ? c : out;
     if (args.batch == 1)
         at::cpu::addmm_out(out, addend, a, b, beta, alpha);

@@ -240,7 +240,7 @@ std::vector<int64_t> integers_of(PyObject *object, const char *what) {
 
 // _empty_strided_xpu(size: tuple, stride: tuple, dtype): what Inductor's programs allocate with, on the
 // current device, past the dispatcher.
-PyObject *empty_strided(PyObject *, PyObject *const *values, Py_ssize_t count) {
+PyObject *py_empty_strided(PyObject *, PyObject *const *values, Py_ssize_t count) {
     HANDLE_TH_ERRORS
     TORCH_CHECK_TYPE(count == 3 && THPDtype_Check(values[2]),
                      "_empty_strided_xpu takes size, stride and dtype");
@@ -256,7 +256,7 @@ PyObject *empty_strided(PyObject *, PyObject *const *values, Py_ssize_t count) {
 PyMethodDef functions[] = {
     {"triton_launch", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(triton_launch)),
      METH_FASTCALL, nullptr},
-    {"_empty_strided_xpu", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(empty_strided)),
+    {"_empty_strided_xpu", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(py_empty_strided)),
      METH_FASTCALL, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };

@@ -42,7 +42,8 @@ xpu_grid_sample describe(const Tensor &input, const Tensor &grid, int64_t mode, 
     return args;
 }
 
-Tensor forward(const Tensor &input, const Tensor &grid, int64_t mode, int64_t padding, bool align_corners) {
+Tensor sample_forward(const Tensor &input, const Tensor &grid, int64_t mode, int64_t padding,
+                      bool align_corners) {
     const auto args = describe(input, grid, mode, padding, align_corners);
     const auto image = input.contiguous(), places = grid.contiguous();
     DimVector sizes = {input.size(0), input.size(1)};
@@ -53,9 +54,9 @@ Tensor forward(const Tensor &input, const Tensor &grid, int64_t mode, int64_t pa
     return output;
 }
 
-std::tuple<Tensor, Tensor> backward(const Tensor &grad_output, const Tensor &input, const Tensor &grid,
-                                    int64_t mode, int64_t padding, bool align_corners,
-                                    std::array<bool, 2> output_mask) {
+std::tuple<Tensor, Tensor> sample_backward(const Tensor &grad_output, const Tensor &input, const Tensor &grid,
+                                           int64_t mode, int64_t padding, bool align_corners,
+                                           std::array<bool, 2> output_mask) {
     if (output_mask[0]) // the image's gradients are summed in any order
         globalContext().alertNotDeterministic(input.dim() == 4 ? "grid_sampler_2d_backward_xpu"
                                                                : "grid_sampler_3d_backward_xpu");
@@ -76,21 +77,21 @@ std::tuple<Tensor, Tensor> backward(const Tensor &grad_output, const Tensor &inp
 
 Tensor grid_sampler_2d_xpu(const Tensor &input, const Tensor &grid, int64_t mode, int64_t padding,
                            bool align_corners) {
-    return forward(input, grid, mode, padding, align_corners);
+    return sample_forward(input, grid, mode, padding, align_corners);
 }
 Tensor grid_sampler_3d_xpu(const Tensor &input, const Tensor &grid, int64_t mode, int64_t padding,
                            bool align_corners) {
-    return forward(input, grid, mode, padding, align_corners);
+    return sample_forward(input, grid, mode, padding, align_corners);
 }
 std::tuple<Tensor, Tensor> grid_sampler_2d_backward_xpu(const Tensor &grad_output, const Tensor &input,
                                                         const Tensor &grid, int64_t mode, int64_t padding,
                                                         bool align_corners, std::array<bool, 2> output_mask) {
-    return backward(grad_output, input, grid, mode, padding, align_corners, output_mask);
+    return sample_backward(grad_output, input, grid, mode, padding, align_corners, output_mask);
 }
 std::tuple<Tensor, Tensor> grid_sampler_3d_backward_xpu(const Tensor &grad_output, const Tensor &input,
                                                         const Tensor &grid, int64_t mode, int64_t padding,
                                                         bool align_corners, std::array<bool, 2> output_mask) {
-    return backward(grad_output, input, grid, mode, padding, align_corners, output_mask);
+    return sample_backward(grad_output, input, grid, mode, padding, align_corners, output_mask);
 }
 
 } // namespace at::native

@@ -37,15 +37,15 @@ using openxpu::check;
 namespace {
 
 // Fixed windows; each list has `dims` entries, or one for all of them, or none (strides: the kernel's).
-struct Windows {
+struct PoolWindows {
     IntArrayRef kernel, stride, pad, dilation;
     bool count_pad = false;
     int64_t divisor = 0;
 };
 
 // Those of an average: no dilation.
-Windows average_windows(IntArrayRef kernel, IntArrayRef stride, IntArrayRef pad, bool count_pad,
-                        std::optional<int64_t> divisor) {
+PoolWindows average_windows(IntArrayRef kernel, IntArrayRef stride, IntArrayRef pad, bool count_pad,
+                            std::optional<int64_t> divisor) {
     return {kernel, stride, pad, {}, count_pad, divisor.value_or(0)};
 }
 
@@ -57,7 +57,7 @@ int64_t entry(IntArrayRef list, int64_t dims, int d, int64_t otherwise) {
 }
 
 xpu_pool pool_of(const Tensor &input, const Tensor &output, int64_t dims, bool maximum,
-                 const Windows *windows, bool channels_last) {
+                 const PoolWindows *windows, bool channels_last) {
     const bool batched = input.dim() == dims + 2;
     xpu_pool args = {.batch = batched ? input.size(0) : 1,
                      .channels = input.size(batched ? 1 : 0),
@@ -88,8 +88,8 @@ MemoryFormat format_of(const Tensor &input, int64_t dims) {
     return input.suggest_memory_format();
 }
 
-void forward(const Tensor &input, const Tensor &output, const Tensor &indices, int64_t dims,
-             const Windows *windows) {
+void pool_forward(const Tensor &input, const Tensor &output, const Tensor &indices, int64_t dims,
+                  const PoolWindows *windows) {
     if (output.numel() == 0) return;
     const auto format = format_of(input, dims);
     const auto x = input.contiguous(format), y = dense_for(output, input.scalar_type(), format);
@@ -101,8 +101,8 @@ void forward(const Tensor &input, const Tensor &output, const Tensor &indices, i
     if (at.defined()) deliver(at, indices);
 }
 
-void backward(const Tensor &grad_output, const Tensor &input, const Tensor &indices, const Tensor &grad_input,
-              int64_t dims, const Windows *windows) {
+void pool_backward(const Tensor &grad_output, const Tensor &input, const Tensor &indices,
+                   const Tensor &grad_input, int64_t dims, const PoolWindows *windows) {
     if (grad_input.numel() == 0) return;
     if (grad_output.numel() == 0) {
         grad_input.zero_();
@@ -156,7 +156,7 @@ Tensor &adaptive_average(const char *name, const Tensor &input, IntArrayRef outp
     auto sizes = input.sizes().vec();
     for (int64_t i = 0; i < dims; i++) sizes[sizes.size() - dims + i] = output_size[i];
     resize_as(output, sizes, format_of(input, dims));
-    forward(input, output, {}, dims, nullptr);
+    pool_forward(input, output, {}, dims, nullptr);
     return output;
 }
 
@@ -167,16 +167,16 @@ Tensor &adaptive_average(const char *name, const Tensor &input, IntArrayRef outp
 TORCH_IMPL_FUNC(max_pool2d_xpu)(const Tensor &self, IntArrayRef kernel_size, IntArrayRef stride,
                                 IntArrayRef padding, IntArrayRef dilation, bool ceil_mode, const Tensor &out,
                                 const Tensor &indices) {
-    const Windows windows = {kernel_size, stride, padding, dilation};
-    forward(self, out, indices, 2, &windows);
+    const PoolWindows windows = {kernel_size, stride, padding, dilation};
+    pool_forward(self, out, indices, 2, &windows);
 }
 
 TORCH_IMPL_FUNC(max_pool2d_backward_xpu)(const Tensor &grad_output, const Tensor &self,
                                          IntArrayRef kernel_size, IntArrayRef stride, IntArrayRef padding,
                                          IntArrayRef dilation, bool ceil_mode, const Tensor &indices,
                                          const Tensor &grad_input) {
-    const Windows windows = {kernel_size, stride, padding, dilation};
-    backward(grad_output, self, indices, grad_input, 2, &windows);
+    const PoolWindows windows = {kernel_size, stride, padding, dilation};
+    pool_backward(grad_output, self, indices, grad_input, 2, &windows);
 }
 
 std::tuple<Tensor &, Tensor &> max_pool3d_with_indices_xpu_out(const Tensor &self, IntArrayRef kernel_size,
@@ -185,7 +185,7 @@ std::tuple<Tensor &, Tensor &> max_pool3d_with_indices_xpu_out(const Tensor &sel
                                                                Tensor &out, Tensor &indices) {
     TORCH_CHECK(self.dim() == 4 || self.dim() == 5,
                 "non-empty 4D or 5D (batch mode) tensor expected for input");
-    const Windows windows = {kernel_size, stride, padding, dilation};
+    const PoolWindows windows = {kernel_size, stride, padding, dilation};
     const auto &strides = stride.empty() ? kernel_size : stride;
     auto sizes = self.sizes().vec();
     int64_t k[3], s[3], p[3], d[3], in[3], o[3];
@@ -203,7 +203,7 @@ std::tuple<Tensor &, Tensor &> max_pool3d_with_indices_xpu_out(const Tensor &sel
     const auto format = max_pool3d_format(self);
     resize_as(out, sizes, format);
     resize_as(indices, sizes, format);
-    forward(self, out, indices, 3, &windows);
+    pool_forward(self, out, indices, 3, &windows);
     return std::forward_as_tuple(out, indices);
 }
 
@@ -219,9 +219,9 @@ Tensor &max_pool3d_with_indices_backward_xpu_out(const Tensor &grad_output, cons
                                                  IntArrayRef kernel_size, IntArrayRef stride,
                                                  IntArrayRef padding, IntArrayRef dilation, bool ceil_mode,
                                                  const Tensor &indices, Tensor &grad_input) {
-    const Windows windows = {kernel_size, stride, padding, dilation};
+    const PoolWindows windows = {kernel_size, stride, padding, dilation};
     resize_output(grad_input, self.sizes());
-    backward(grad_output, self, indices, grad_input, 3, &windows);
+    pool_backward(grad_output, self, indices, grad_input, 3, &windows);
     return grad_input;
 }
 
@@ -235,22 +235,22 @@ Tensor max_pool3d_with_indices_backward_xpu(const Tensor &grad_output, const Ten
 
 TORCH_IMPL_FUNC(adaptive_max_pool2d_xpu)(const Tensor &self, IntArrayRef output_size, const Tensor &out,
                                          const Tensor &indices) {
-    forward(self, out, indices, 2, nullptr);
+    pool_forward(self, out, indices, 2, nullptr);
 }
 
 TORCH_IMPL_FUNC(adaptive_max_pool2d_backward_xpu)(const Tensor &grad_output, const Tensor &self,
                                                   const Tensor &indices, const Tensor &grad_input) {
-    backward(grad_output, self, indices, grad_input, 2, nullptr);
+    pool_backward(grad_output, self, indices, grad_input, 2, nullptr);
 }
 
 TORCH_IMPL_FUNC(adaptive_max_pool3d_xpu)(const Tensor &self, IntArrayRef output_size, const Tensor &out,
                                          const Tensor &indices) {
-    forward(self, out, indices, 3, nullptr);
+    pool_forward(self, out, indices, 3, nullptr);
 }
 
 TORCH_IMPL_FUNC(adaptive_max_pool3d_backward_xpu)(const Tensor &grad_output, const Tensor &self,
                                                   const Tensor &indices, const Tensor &grad_input) {
-    backward(grad_output, self, indices, grad_input, 3, nullptr);
+    pool_backward(grad_output, self, indices, grad_input, 3, nullptr);
 }
 
 // --- average ---
@@ -260,7 +260,7 @@ TORCH_IMPL_FUNC(avg_pool2d_xpu)(const Tensor &self, int64_t kH, int64_t kW, int6
                                 std::optional<int64_t> divisor_override, const Tensor &out) {
     const int64_t kernel[] = {kH, kW}, stride[] = {dH, dW}, pad[] = {padH, padW};
     const auto windows = average_windows(kernel, stride, pad, count_include_pad, divisor_override);
-    forward(self, out, {}, 2, &windows);
+    pool_forward(self, out, {}, 2, &windows);
 }
 
 TORCH_IMPL_FUNC(avg_pool2d_backward_xpu)(const Tensor &grad_output, const Tensor &self,
@@ -268,14 +268,14 @@ TORCH_IMPL_FUNC(avg_pool2d_backward_xpu)(const Tensor &grad_output, const Tensor
                                          bool ceil_mode, bool count_include_pad,
                                          std::optional<int64_t> divisor_override, const Tensor &grad_input) {
     const auto windows = average_windows(kernel_size, stride, padding, count_include_pad, divisor_override);
-    backward(grad_output, self, {}, grad_input, 2, &windows);
+    pool_backward(grad_output, self, {}, grad_input, 2, &windows);
 }
 
 TORCH_IMPL_FUNC(avg_pool3d_xpu)(const Tensor &self, IntArrayRef kernel_size, IntArrayRef stride,
                                 IntArrayRef padding, bool ceil_mode, bool count_include_pad,
                                 std::optional<int64_t> divisor_override, const Tensor &out) {
     const auto windows = average_windows(kernel_size, stride, padding, count_include_pad, divisor_override);
-    forward(self, out, {}, 3, &windows);
+    pool_forward(self, out, {}, 3, &windows);
 }
 
 TORCH_IMPL_FUNC(avg_pool3d_backward_xpu)(const Tensor &grad_output, const Tensor &self,
@@ -283,7 +283,7 @@ TORCH_IMPL_FUNC(avg_pool3d_backward_xpu)(const Tensor &grad_output, const Tensor
                                          bool ceil_mode, bool count_include_pad,
                                          std::optional<int64_t> divisor_override, const Tensor &grad_input) {
     const auto windows = average_windows(kernel_size, stride, padding, count_include_pad, divisor_override);
-    backward(grad_output, self, {}, grad_input, 3, &windows);
+    pool_backward(grad_output, self, {}, grad_input, 3, &windows);
 }
 
 Tensor &adaptive_avg_pool2d_xpu_out(const Tensor &self, IntArrayRef output_size, Tensor &out) {
@@ -298,7 +298,7 @@ Tensor adaptive_avg_pool2d_xpu(const Tensor &self, IntArrayRef output_size) {
 Tensor adaptive_avg_pool2d_backward_xpu(const Tensor &grad_output, const Tensor &self) {
     adaptive_pool_empty_output_check(grad_output, "adaptive_avg_pool2d_backward");
     auto grad_input = empty_gradient(self, 2);
-    backward(grad_output, self, {}, grad_input, 2, nullptr);
+    pool_backward(grad_output, self, {}, grad_input, 2, nullptr);
     return grad_input;
 }
 
@@ -315,7 +315,7 @@ Tensor &adaptive_avg_pool3d_backward_xpu_out(const Tensor &grad_output, const Te
                                              Tensor &grad_input) {
     adaptive_pool_empty_output_check(grad_output, "adaptive_avg_pool3d_backward");
     resize_output(grad_input, self.sizes());
-    backward(grad_output, self, {}, grad_input, 3, nullptr);
+    pool_backward(grad_output, self, {}, grad_input, 3, nullptr);
     return grad_input;
 }
 

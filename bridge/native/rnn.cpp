@@ -37,14 +37,14 @@ void check_gates(const Tensor &input_gates, const Tensor &hidden_gates, const Te
                     bias->numel(), " elements");
 }
 
-// What forward gives: hy, cy (LSTM only) and the workspace.
+// What cell_forward gives: hy, cy (LSTM only) and the workspace.
 struct Cell {
     Tensor hy, cy, workspace;
 };
 
-Cell forward(xpu_rnn_kind kind, const Tensor &input_gates, const Tensor &hidden_gates,
-             const Tensor &state_given, const std::optional<Tensor> &input_bias,
-             const std::optional<Tensor> &hidden_bias) {
+Cell cell_forward(xpu_rnn_kind kind, const Tensor &input_gates, const Tensor &hidden_gates,
+                  const Tensor &state_given, const std::optional<Tensor> &input_bias,
+                  const std::optional<Tensor> &hidden_bias) {
     const bool lstm = kind == XPU_RNN_LSTM;
     const Tensor in = input_gates.contiguous(), hidden = hidden_gates.contiguous();
     const Tensor state = state_given.contiguous(), b = contiguous(input_bias), hb = contiguous(hidden_bias);
@@ -68,13 +68,13 @@ Cell forward(xpu_rnn_kind kind, const Tensor &input_gates, const Tensor &hidden_
     return out;
 }
 
-// What backward gives: of the input's gates, the hidden gates (GRU only) and the state.
+// What cell_backward gives: of the input's gates, the hidden gates (GRU only) and the state.
 struct CellGrad {
     Tensor input_gates, hidden_gates, state;
 };
 
-CellGrad backward(xpu_rnn_kind kind, const Tensor &grad_hy, const Tensor &grad_cy, const Tensor &cx,
-                  const Tensor &cy, const Tensor &workspace) {
+CellGrad cell_backward(xpu_rnn_kind kind, const Tensor &grad_hy, const Tensor &grad_cy, const Tensor &cx,
+                       const Tensor &cy, const Tensor &workspace) {
     const bool lstm = kind == XPU_RNN_LSTM;
     const Tensor kept = workspace.contiguous();
     const int64_t rows = kept.size(0), units = kept.size(1) / (lstm ? 4 : 5);
@@ -105,7 +105,7 @@ std::tuple<Tensor, Tensor, Tensor> thnn_fused_lstm_cell_xpu(const Tensor &input_
                                                             const Tensor &hidden_gates, const Tensor &cx,
                                                             const std::optional<Tensor> &input_bias,
                                                             const std::optional<Tensor> &hidden_bias) {
-    const auto out = forward(XPU_RNN_LSTM, input_gates, hidden_gates, cx, input_bias, hidden_bias);
+    const auto out = cell_forward(XPU_RNN_LSTM, input_gates, hidden_gates, cx, input_bias, hidden_bias);
     return {out.hy, out.cy, out.workspace};
 }
 
@@ -115,20 +115,21 @@ thnn_fused_lstm_cell_backward_impl_xpu(const std::optional<Tensor> &grad_hy,
                                        const Tensor &cy, const Tensor &workspace, bool has_bias) {
     const Tensor grad_h = contiguous(grad_hy), grad_c = contiguous(grad_cy);
     if (!grad_h.defined() && !grad_c.defined()) return {};
-    const auto grad = backward(XPU_RNN_LSTM, grad_h, grad_c, cx.contiguous(), cy.contiguous(), workspace);
+    const auto grad =
+        cell_backward(XPU_RNN_LSTM, grad_h, grad_c, cx.contiguous(), cy.contiguous(), workspace);
     return {grad.input_gates, grad.state, has_bias ? grad.input_gates.sum(0) : Tensor()};
 }
 
 std::tuple<Tensor, Tensor> thnn_fused_gru_cell_xpu(const Tensor &input_gates, const Tensor &hidden_gates,
                                                    const Tensor &hx, const std::optional<Tensor> &input_bias,
                                                    const std::optional<Tensor> &hidden_bias) {
-    const auto out = forward(XPU_RNN_GRU, input_gates, hidden_gates, hx, input_bias, hidden_bias);
+    const auto out = cell_forward(XPU_RNN_GRU, input_gates, hidden_gates, hx, input_bias, hidden_bias);
     return {out.hy, out.workspace};
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>
 thnn_fused_gru_cell_backward_xpu(const Tensor &grad_hy, const Tensor &workspace, bool has_bias) {
-    const auto grad = backward(XPU_RNN_GRU, grad_hy.contiguous(), {}, {}, {}, workspace);
+    const auto grad = cell_backward(XPU_RNN_GRU, grad_hy.contiguous(), {}, {}, {}, workspace);
     return {grad.input_gates, grad.hidden_gates, grad.state, has_bias ? grad.input_gates.sum(0) : Tensor(),
             has_bias ? grad.hidden_gates.sum(0) : Tensor()};
 }

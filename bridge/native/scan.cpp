@@ -29,7 +29,7 @@ void scan(xpu_scan_op op, const Tensor &self, int64_t dim, const Tensor &values,
 }
 
 // Values that keep their meaning when the kernel reads them straight into the type it computes in.
-Tensor as_if_cast(const Tensor &self, at::ScalarType type) {
+Tensor scanned_as(const Tensor &self, at::ScalarType type) {
     const auto from = self.scalar_type();
     const bool exact = from == type || (at::isIntegralType(from, true) && at::isIntegralType(type, false)) ||
                        (type == at::kFloat && (from == at::kHalf || from == at::kBFloat16));
@@ -51,12 +51,12 @@ using namespace openxpu;
 
 TORCH_IMPL_FUNC(cumsum_xpu)(const Tensor &self, int64_t dim, std::optional<ScalarType>,
                             const Tensor &result) {
-    scan(XPU_SCAN_SUM, as_if_cast(self, result.scalar_type()), dim, result);
+    scan(XPU_SCAN_SUM, scanned_as(self, result.scalar_type()), dim, result);
 }
 
 TORCH_IMPL_FUNC(cumprod_xpu)(const Tensor &self, int64_t dim, std::optional<ScalarType>,
                              const Tensor &result) {
-    scan(XPU_SCAN_PROD, as_if_cast(self, result.scalar_type()), dim, result);
+    scan(XPU_SCAN_PROD, scanned_as(self, result.scalar_type()), dim, result);
 }
 
 void cummax_helper_xpu(const Tensor &self, Tensor &values, Tensor &indices, int64_t dim) {

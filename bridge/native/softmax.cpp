@@ -30,7 +30,7 @@ xpu_softmax softmax_over(const Tensor &tensor, int64_t dim) {
     return args;
 }
 
-void forward(const Tensor &self, int64_t dim, bool logarithm, const Tensor &mask, const Tensor &out) {
+void softmax_forward(const Tensor &self, int64_t dim, bool logarithm, const Tensor &mask, const Tensor &out) {
     if (self.numel() == 0) return;
     auto args = softmax_over(self, dim);
     const auto input = self.contiguous(), contiguous_mask = mask.defined() ? mask.contiguous() : mask;
@@ -44,8 +44,8 @@ void forward(const Tensor &self, int64_t dim, bool logarithm, const Tensor &mask
     deliver(result, out);
 }
 
-void backward(const Tensor &grad_output, const Tensor &output, int64_t dim, bool logarithm,
-              const Tensor &mask, const Tensor &grad_input) {
+void softmax_backward(const Tensor &grad_output, const Tensor &output, int64_t dim, bool logarithm,
+                      const Tensor &mask, const Tensor &grad_input) {
     if (output.numel() == 0) return;
     auto args = softmax_over(output, dim);
     const auto grad = grad_output.contiguous(), y = output.contiguous();
@@ -77,34 +77,34 @@ Tensor mask_for(const Tensor &self, const Tensor &mask, std::optional<int64_t> t
 } // namespace
 
 TORCH_IMPL_FUNC(softmax_xpu)(const Tensor &self, int64_t dim, bool half_to_float, const Tensor &out) {
-    forward(self, dim, false, {}, out);
+    softmax_forward(self, dim, false, {}, out);
 }
 
 TORCH_IMPL_FUNC(log_softmax_xpu)(const Tensor &self, int64_t dim, bool half_to_float, const Tensor &out) {
-    forward(self, dim, true, {}, out);
+    softmax_forward(self, dim, true, {}, out);
 }
 
 TORCH_IMPL_FUNC(softmax_backward_xpu)(const Tensor &grad_output, const Tensor &output, int64_t dim,
                                       ScalarType input_dtype, const Tensor &grad_input) {
-    backward(grad_output, output, dim, false, {}, grad_input);
+    softmax_backward(grad_output, output, dim, false, {}, grad_input);
 }
 
 TORCH_IMPL_FUNC(log_softmax_backward_xpu)(const Tensor &grad_output, const Tensor &output, int64_t dim,
                                           ScalarType input_dtype, const Tensor &grad_input) {
-    backward(grad_output, output, dim, true, {}, grad_input);
+    softmax_backward(grad_output, output, dim, true, {}, grad_input);
 }
 
 Tensor masked_softmax_xpu(const Tensor &self, const Tensor &mask, std::optional<int64_t> dim,
                           std::optional<int64_t> mask_type) {
     auto out = at::empty_like(self, MemoryFormat::Contiguous);
-    forward(self, dim.value_or(-1), false, mask_for(self, mask, mask_type), out);
+    softmax_forward(self, dim.value_or(-1), false, mask_for(self, mask, mask_type), out);
     return out;
 }
 
 Tensor masked_softmax_backward_xpu(const Tensor &grad_output, const Tensor &output, const Tensor &mask,
                                    std::optional<int64_t> dim) {
     auto grad_input = at::empty_like(output, MemoryFormat::Contiguous);
-    backward(grad_output, output, dim.value_or(-1), false, mask_for(output, mask, 2), grad_input);
+    softmax_backward(grad_output, output, dim.value_or(-1), false, mask_for(output, mask, 2), grad_input);
     return grad_input;
 }
 

@@ -419,10 +419,11 @@ Tensor sparse_sparse_matmul_xpu(const Tensor &self, const Tensor &other) {
 namespace {
 
 // The rows of sparse times dense that have elements.
-struct Rows {
+struct ProductRows {
     Tensor number, values;
 };
-Rows rows_of_product(const char *name, const Tensor &sparse, const Tensor &dense, const Scalar &alpha) {
+ProductRows rows_of_product(const char *name, const Tensor &sparse, const Tensor &dense,
+                            const Scalar &alpha) {
     check_matrix(name, sparse);
     check_height(name, sparse, dense);
     const auto left = sparse.coalesce();

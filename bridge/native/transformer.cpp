@@ -49,8 +49,8 @@ std::tuple<Tensor, Tensor, Tensor> split_heads(const Tensor &projected, const Te
 }
 
 // A nested tensor [B, *, W] as the matrix of its rows.
-struct Rows {
-    explicit Rows(const Tensor &tensor) : nested(tensor.contiguous()) {
+struct SequenceRows {
+    explicit SequenceRows(const Tensor &tensor) : nested(tensor.contiguous()) {
         const auto *impl = get_nested_tensor_impl(nested);
         TORCH_CHECK(nested.dim() == 3 && impl->opt_size(2),
                     "expected a nested tensor of sequences of vectors");
@@ -74,7 +74,7 @@ std::tuple<Tensor, Tensor, Tensor> transform_bias_rescale_qkv_xpu(const Tensor &
     TORCH_CHECK(num_heads > 0, "expected heads");
     const auto scale = 1 / std::sqrt(static_cast<double>(qkv_bias.numel() / 3 / num_heads));
     if (qkv.is_nested()) {
-        const Rows rows(qkv);
+        const SequenceRows rows(qkv);
         const auto levels = rows.levels();
         return split_heads(rows.matrix, qkv_bias, rows.lengths.size(0), rows.longest, num_heads, scale,
                            &levels);
@@ -121,7 +121,7 @@ native_multi_head_attention_xpu(const Tensor &query, const Tensor &key, const Te
         return {at::linear(attended.transpose(1, 2).reshape(query.sizes()), proj_weight, proj_bias),
                 Tensor()};
     }
-    const Rows rows(query);
+    const SequenceRows rows(query);
     const auto levels = rows.levels();
     const auto batch = rows.lengths.size(0);
     const auto [q, k, v] =
