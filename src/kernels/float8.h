@@ -8,8 +8,7 @@
  *   f8e4m3fnuz           4, 3          240            NaN           80          one zero
  *   f8e5m2fnuz           5, 2          57344          NaN           80          one zero
  *   f8e4m3b11fnuz        4, 3          30             NaN           80          one zero; Triton's
- *   f8e8m0fnu            8, 0          2^127          NaN           ff          powers of two, no sign, no
- * zero
+ *   f8e8m0fnu            8, 0          2^127          NaN           ff          no sign, no zero
  *
  * Numbers below the normal ones are made by arithmetic on normal floats, so that a device that takes tiny
  * floats for 0 gives them, too; f8e8m0fnu's least one is such a float. */
@@ -67,15 +66,16 @@ static inline float8_word float8_narrow(float v, int bits, int bias, float8_word
 static inline float8_byte float8_signed(float8_word magnitude, float v) {
     return (float8_byte)(magnitude | (float8_bits(v) >> 24 & 0x80u));
 }
-/* Where the sign alone is NaN. */
-static inline float8_byte float8_signed_unless_zero(float8_word magnitude, float v) {
-    return magnitude & 0x7fu ? float8_signed(magnitude, v) : (float8_byte)magnitude;
-}
 static inline float float8_with_sign(float magnitude, float8_byte v) {
     return float8_value(float8_bits(magnitude) | (float8_word)(v & 0x80) << 24);
 }
-static inline float float8_unless_nan(float magnitude, float8_byte v) {
-    return v == 0x80 ? float8_value(0x7fc00000u) : float8_with_sign(magnitude, v);
+/* The formats whose names end in fnuz: the sign alone is NaN, and what is beyond the greatest number, too. */
+static inline float float8_widen_fnuz(float8_byte v, int bits, int bias) {
+    return v == 0x80 ? float8_value(0x7fc00000u) : float8_with_sign(float8_widen(v & 0x7fu, bits, bias), v);
+}
+static inline float8_byte float8_narrow_fnuz(float v, int bits, int bias) {
+    const float8_word magnitude = v != v ? 0x80u : float8_narrow(v, bits, bias, 0x7fu, 0x80u);
+    return magnitude & 0x7fu ? float8_signed(magnitude, v) : (float8_byte)magnitude;
 }
 
 static inline float widen_f8e4m3fn(float8_byte v) {
@@ -95,24 +95,12 @@ static inline float widen_f8e5m2(float8_byte v) {
 static inline float8_byte narrow_f8e5m2(float v) {
     return float8_signed(v != v ? 0x7fu : float8_narrow(v, 2, 15, 0x7bu, 0x7cu), v);
 }
-static inline float widen_f8e4m3fnuz(float8_byte v) {
-    return float8_unless_nan(float8_widen(v & 0x7fu, 3, 8), v);
-}
-static inline float8_byte narrow_f8e4m3fnuz(float v) {
-    return float8_signed_unless_zero(v != v ? 0x80u : float8_narrow(v, 3, 8, 0x7fu, 0x80u), v);
-}
-static inline float widen_f8e5m2fnuz(float8_byte v) {
-    return float8_unless_nan(float8_widen(v & 0x7fu, 2, 16), v);
-}
-static inline float8_byte narrow_f8e5m2fnuz(float v) {
-    return float8_signed_unless_zero(v != v ? 0x80u : float8_narrow(v, 2, 16, 0x7fu, 0x80u), v);
-}
-static inline float widen_f8e4m3b11fnuz(float8_byte v) {
-    return float8_unless_nan(float8_widen(v & 0x7fu, 3, 11), v);
-}
-static inline float8_byte narrow_f8e4m3b11fnuz(float v) {
-    return float8_signed_unless_zero(v != v ? 0x80u : float8_narrow(v, 3, 11, 0x7fu, 0x80u), v);
-}
+static inline float widen_f8e4m3fnuz(float8_byte v) { return float8_widen_fnuz(v, 3, 8); }
+static inline float8_byte narrow_f8e4m3fnuz(float v) { return float8_narrow_fnuz(v, 3, 8); }
+static inline float widen_f8e5m2fnuz(float8_byte v) { return float8_widen_fnuz(v, 2, 16); }
+static inline float8_byte narrow_f8e5m2fnuz(float v) { return float8_narrow_fnuz(v, 2, 16); }
+static inline float widen_f8e4m3b11fnuz(float8_byte v) { return float8_widen_fnuz(v, 3, 11); }
+static inline float8_byte narrow_f8e4m3b11fnuz(float v) { return float8_narrow_fnuz(v, 3, 11); }
 static inline float widen_f8e8m0fnu(float8_byte v) {
     return float8_value(v == 255 ? 0x7fc00000u : v == 0 ? 0x00400000u : (float8_word)v << 23);
 }
