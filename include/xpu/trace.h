@@ -48,8 +48,8 @@ typedef int (*xpu_access_lister)(const void *of, xpu_access *accesses);
 typedef struct xpu_work {
     xpu_work_kind kind;
     xpu_stream *stream;
-    const char
-        *name; /* the kernel's label, "copy", "fill", the function's name; lives as long as the process */
+    /* the kernel's label, "copy", "fill", or the function's name; lives as long as the process */
+    const char *name;
     uint64_t bytes; /* of copies and fills; else 0 */
     /* kernels: the struct at `params`, or separate arguments */
     xpu_kernel *kernel;
