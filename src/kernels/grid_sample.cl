@@ -3,6 +3,7 @@
  * In each dimension a position takes TAPS elements with weights, and their products are summed. Options: T; ACC,
  * what is computed in; DIMS=2 or 3; one of LINEAR, NEAREST, CUBIC; one of ZEROS, BORDER, REFLECTION;
  * BUILD_<kernel>. */
+#include "atomic_add.h"
 #include "grid_sample.h"
 
 #if defined(BUILD_grid_sample_backward) && defined(ACC_IS_DOUBLE)
@@ -152,23 +153,7 @@ __kernel void grid_sample_forward(const grid_sample_params p) {
 #endif
 
 #ifdef BUILD_grid_sample_backward
-static inline void add(__global ACC *place, ACC v) {
-#ifdef ACC_IS_DOUBLE
-    volatile __global ulong *word = (volatile __global ulong *)place;
-    ulong seen = *word, old;
-    do {
-        old = seen;
-        seen = atom_cmpxchg(word, old, as_ulong(as_double(old) + v));
-    } while (seen != old);
-#else
-    volatile __global uint *word = (volatile __global uint *)place;
-    uint seen = *word, old;
-    do {
-        old = seen;
-        seen = atomic_cmpxchg(word, old, as_uint(as_float(old) + v));
-    } while (seen != old);
-#endif
-}
+XPU_ATOMIC_ADD_GLOBAL(ACC, add)
 
 __kernel void grid_sample_backward(const grid_sample_params p) {
     const long i = get_global_id(0);

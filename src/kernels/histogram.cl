@@ -5,52 +5,29 @@
  * any order.
  * Options: T the dtype; BY_VALUE: an element is its bin; else bins lie evenly from `low` to `high`, in whole numbers
  * or with REAL in ACC; W the weights' dtype, W_DOUBLE if that is double; LOCAL_BINS; LOCAL, work-items in a group. */
+#include "atomic_add.h"
 #include "histogram.h"
 
-#if defined W && defined W_DOUBLE
-#pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable
-typedef double count_t;
-typedef ulong bits_t;
-#define AS_BITS as_ulong
-#define AS_COUNT as_double
-#define SWAP atom_cmpxchg
-#define PTX_TYPE "f64"
-#define PTX_REGISTER "d"
-#elif defined W
-typedef float count_t;
-typedef uint bits_t;
-#define AS_BITS as_uint
-#define AS_COUNT as_float
-#define SWAP atomic_cmpxchg
-#define PTX_TYPE "f32"
-#define PTX_REGISTER "f"
-#else
-typedef uint count_t;
-#endif
-
 #ifndef W
+typedef uint count_t;
 #define ADD_TO(space, name)                                                                                  \
     static inline void name(volatile space count_t *place, count_t v) { atomic_add(place, v); }
-#else
-#define ADD_TO(space, name)                                                                                  \
-    static inline void name(volatile space count_t *place, count_t v) {                                      \
-        volatile space bits_t *word = (volatile space bits_t *)place;                                        \
-        bits_t seen = *word, old;                                                                            \
-        do {                                                                                                 \
-            old = seen;                                                                                      \
-            seen = SWAP(word, old, AS_BITS(AS_COUNT(old) + v));                                              \
-        } while (seen != old);                                                                               \
-    }
-#endif
 #ifdef LOCAL_BINS
 ADD_TO(__local, add_here)
 #endif
-#if defined W && defined XPU_HAS_INLINE_PTX
-static inline void add_there(volatile __global count_t *place, count_t v) {
-    __asm__ volatile("red.global.add." PTX_TYPE " [%0], %1;" : : "l"(place), PTX_REGISTER(v) : "memory");
-}
-#else
 ADD_TO(__global, add_there)
+#else
+#ifdef W_DOUBLE
+#pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable
+#define WEIGHT double
+#else
+#define WEIGHT float
+#endif
+typedef WEIGHT count_t;
+#ifdef LOCAL_BINS
+XPU_ATOMIC_ADD(WEIGHT, __local, add_here)
+#endif
+XPU_ATOMIC_ADD_GLOBAL(WEIGHT, add_there)
 #endif
 
 /* The bin, or -1. */

@@ -16,6 +16,7 @@
 #ifdef ROW_LANES
 #define INDEX_X (long)(XPU_GROUP(0) * p.block)
 #endif
+#include "atomic_add.h"
 #include "index.h"
 
 #if ATOMIC && SIZE == 8 && !defined(KIND_c)
@@ -240,16 +241,10 @@ static inline void update(xpu_addr address, computed v) {
 
 #elif defined(KIND_c)
 /* Sums only: the real and the imaginary part on their own. */
+XPU_ATOMIC_ADD_GLOBAL(float, add)
 static inline void update(xpu_addr address, computed v) {
-    for (int part = 0; part < 2; part++) {
-        volatile __global uint *word = (volatile __global uint *)(address + 4 * part);
-        const float term = part ? v.y : v.x;
-        uint seen = *word, old;
-        do {
-            old = seen;
-            seen = atomic_cmpxchg(word, old, as_uint(as_float(old) + term));
-        } while (seen != old);
-    }
+    add(XPU_PTR(float, address), v.x);
+    add(XPU_PTR(float, address) + 1, v.y);
 }
 
 #else

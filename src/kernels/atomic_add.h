@@ -1,0 +1,27 @@
+/* Adding to floats or doubles that other work-items add to at the same time, so in any order. Doubles want 64-bit
+ * atomics.
+ *   XPU_ATOMIC_ADD(type, space, name)    makes name(place, v) for numbers in the address space `space`
+ *   XPU_ATOMIC_ADD_GLOBAL(type, name)    the same for global memory, with NVIDIA's instruction where there is one */
+#define XPU_ATOMIC_ADD(type, space, name) XPU_CAT(XPU_ATOMIC_ADD_, type)(space, name)
+#define XPU_ATOMIC_ADD_float(space, name) XPU_ATOMIC_ADD_SWAPPING(space, name, float, uint, atomic_cmpxchg)
+#define XPU_ATOMIC_ADD_double(space, name) XPU_ATOMIC_ADD_SWAPPING(space, name, double, ulong, atom_cmpxchg)
+#define XPU_ATOMIC_ADD_SWAPPING(space, name, type, bits, swap)                                               \
+    static inline void name(volatile space type *place, type v) {                                            \
+        volatile space bits *word = (volatile space bits *)place;                                            \
+        bits seen = *word, old;                                                                              \
+        do {                                                                                                 \
+            old = seen;                                                                                      \
+            seen = swap(word, old, as_##bits(as_##type(old) + v));                                           \
+        } while (seen != old);                                                                               \
+    }
+#ifdef XPU_HAS_INLINE_PTX
+#define XPU_ATOMIC_ADD_GLOBAL(type, name) XPU_CAT(XPU_ATOMIC_ADD_PTX_, type)(name)
+#define XPU_ATOMIC_ADD_PTX_float(name) XPU_ATOMIC_ADD_PTX(name, float, "f32", "f")
+#define XPU_ATOMIC_ADD_PTX_double(name) XPU_ATOMIC_ADD_PTX(name, double, "f64", "d")
+#define XPU_ATOMIC_ADD_PTX(name, type, suffix, kind)                                                         \
+    static inline void name(volatile __global type *place, type v) {                                         \
+        __asm__ volatile("red.global.add." suffix " [%0], %1;" : : "l"(place), kind(v) : "memory");          \
+    }
+#else
+#define XPU_ATOMIC_ADD_GLOBAL(type, name) XPU_ATOMIC_ADD(type, __global, name)
+#endif
