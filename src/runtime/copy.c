@@ -117,10 +117,10 @@ xpu_status stream_copy(xpu_stream *stream, void *to, const void *from, size_t si
 xpu_status xpu_memcpy(xpu_stream *stream, void *to, const void *from, size_t size, bool blocking) {
     const bool watched = blocking && atomic_exchange(&stream->watched, false);
     bool waited;
-    XPU_TRY(stream_copy(stream, to, from, size, blocking, &waited));
-    if (waited) return fault_check(stream->device, watched);
+    const xpu_status status = stream_copy(stream, to, from, size, blocking, &waited);
+    if (status == XPU_SUCCESS && waited) return fault_check(stream->device, watched);
     if (watched) atomic_store(&stream->watched, true); /* for the next that waits */
-    return XPU_SUCCESS;
+    return status;
 }
 
 xpu_status xpu_memset(xpu_stream *stream, void *to, const void *pattern, size_t pattern_size, size_t size) {

@@ -74,6 +74,12 @@ static void a_blocking_copy_reports_and_copies(void **state) {
     SUCCEEDS(xpu_memcpy(stream, host, chosen, sizeof host, true));
 }
 
+static void a_copy_that_fails_leaves_the_report_to_the_next(void **state) {
+    choose(stream, bad);
+    assert_int_equal(xpu_memcpy(stream, NULL, chosen, sizeof(float[4]), true), XPU_ERROR_INVALID_ARGUMENT);
+    is_reported(xpu_stream_synchronize(stream));
+}
+
 static void only_the_programs_own_waits_report(void **state) {
     xpu_stream *other;
     SUCCEEDS(xpu_stream_from_pool(0, XPU_PRIORITY_NORMAL, &other));
@@ -87,6 +93,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_next_wait_reports_once),
         cmocka_unit_test(a_blocking_copy_reports_and_copies),
+        cmocka_unit_test(a_copy_that_fails_leaves_the_report_to_the_next),
         cmocka_unit_test(only_the_programs_own_waits_report),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
