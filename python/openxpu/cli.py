@@ -213,6 +213,7 @@ def warm(options: argparse.Namespace) -> int:
     import ctypes
 
     from rich.console import Console
+    from rich.markup import escape
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from openxpu import _tile, _warm
@@ -256,7 +257,8 @@ def warm(options: argparse.Namespace) -> int:
         for request, error in outcome.errors.items():
             status = 1
             first = error.strip().splitlines()[0] if error.strip() else "no reason given"
-            console.print(f"[red]{request.split('|')[3:4]}[/red] {first}", highlight=False, markup=True)
+            label = (request.split("|")[3:4] or [request])[0]
+            console.print(f"[red]{escape(label)}[/red] {escape(first)}", highlight=False)
     return status
 
 

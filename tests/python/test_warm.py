@@ -87,11 +87,11 @@ def test_errors_are_told(tmp_path: Path) -> None:
     kind = _warm.kind_of(0)
     path = tmp_path / "list"
     listed = _warm.RequestList()
-    wrong = "sort.cl|sort_tiles|-DT=nothing|a wrong sort|"
+    wrong = "sort.cl|sort_tiles|-DT=nothing|a wrong sort [/of] [red]|"
     listed.add("p", [(kind, wrong), (kind, "copy.cl|copy|-DE=4|copy 4 bytes|")])
     path.write_text(str(listed))
     told = warm(str(path), cache=tmp_path, status=1)
-    assert "a wrong sort" in told
+    assert "\na wrong sort [/of] [red] kernel a wrong" in told
     assert "1 programs built" in told
     path.write_text("not a list\n")
     assert "not a line of a list" in warm(str(path), cache=tmp_path, status=1)
