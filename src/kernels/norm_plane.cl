@@ -70,12 +70,15 @@ TEAM_KERNEL void norm_plane_sums(norm_plane_params p) {
     const size_t n = p.length;
 #ifdef GROUPED
     const ulong first = TEAM_INDEX * p.planes_per_team, end = min(first + p.planes_per_team, (ulong)p.planes);
+#else
+    const ulong first = TEAM_INDEX, end = first + 1;
+#endif
     for (ulong index = first; index < end; index++) {
+#ifdef GROUPED
         const ulong offset = index * n, step = 0, planes = 1;
         const ACC mean = set_mean(p, index / (p.channels / p.groups));
 #else
-    {
-        const ulong index = TEAM_INDEX, slice = index / p.sets, set = index - slice * p.sets;
+        const ulong slice = index / p.sets, set = index - slice * p.sets;
         const ulong start = slice * p.planes_per_slice, step = p.channels * n, offset = set * n + start * step;
         const ulong planes = min((ulong)p.planes_per_slice, (ulong)p.batch - start);
         const ACC mean = set_mean(p, set);
