@@ -7,8 +7,7 @@ BIN    := $(VENV)/bin
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 TORCH       ?= 2.13.0
 TRITON       = $(shell awk '$$1 == "$(TORCH)" {print $$2}' requirements/pairs.txt)
-# most of what is installed is never imported: Python compiles the rest when it is
-PIP_INSTALL  = $(BIN)/python -m pip install -q --no-compile
+PIP_INSTALL  = $(BIN)/python -m pip install -q
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export OPENXPU_DRIVER_PATH ?= $(abspath $(VENV))/lib
 
