@@ -1,4 +1,4 @@
-"""Families of operators beside CUDA on one NVIDIA GPU: softmax, bags of embeddings, fills, and what counts or sorts.
+"""Families of operators beside CUDA on one NVIDIA GPU: products, softmax, bags of embeddings, fills, and what counts or sorts.
 
 `openxpu run bench/gpu/families.py [--only TEXT …] [--json FILE]`, with a CUDA build of PyTorch. A ratio is CUDA's
 time over xpu's: above 1 xpu is faster. What has no kernel for xpu is named and counted as failed.
@@ -47,6 +47,41 @@ def differs(ours: Any, theirs: Any) -> bool:
 def to(device: str, *tensors: Tensor) -> list[Tensor]:
     """The tensors on `device`."""
     return [t.to(device) for t in tensors]
+
+
+def products() -> Iterator[Case]:
+    """Matrix products in half precision, of all transpositions, batched, and with a bias and gelu."""
+    for size in (1024, 2048, 4096, 8192):
+        square = torch.randn(size, size), torch.randn(size, size)
+        for dtype in (torch.bfloat16, torch.float16):
+            for turned in range(4):
+
+                def product(
+                    device: str,
+                    turned: int = turned,
+                    dtype: torch.dtype = dtype,
+                    of: tuple[Tensor, ...] = square,
+                ) -> Work:
+                    a, b = (x.to(dtype) for x in to(device, *of))
+                    left, right = a.t() if turned & 2 else a, b.t() if turned & 1 else b
+                    return lambda: left @ right
+
+                names = ("a.t()" if turned & 2 else "a", "b.t()" if turned & 1 else "b")
+                yield f"product {' @ '.join(names)} of {size} {str(dtype)[6:]}", product, 0.5
+    cubes = torch.randn(64, 512, 512), torch.randn(64, 512, 512)
+    layer = torch.randn(8192, 1024), torch.randn(4096, 1024), torch.randn(4096)
+    for dtype in (torch.bfloat16, torch.float16):
+
+        def batched(device: str, dtype: torch.dtype = dtype, of: tuple[Tensor, ...] = cubes) -> Work:
+            a, b = (x.to(dtype) for x in to(device, *of))
+            return lambda: torch.bmm(a, b)
+
+        def linear(device: str, dtype: torch.dtype = dtype, of: tuple[Tensor, ...] = layer) -> Work:
+            x, w, bias = (x.to(dtype) for x in to(device, *of))
+            return lambda: F.gelu(F.linear(x, w, bias))
+
+        yield f"product, 64 of 512 {str(dtype)[6:]}", batched, 0.5
+        yield f"product, linear 8192×1024 to 4096, bias and gelu {str(dtype)[6:]}", linear, 0.5
 
 
 def softmax() -> Iterator[Case]:
@@ -222,7 +257,7 @@ def main() -> int:
     print(f"{torch.xpu.get_device_name()} through OpenCL, {torch.cuda.get_device_name()} through CUDA")
     results: list[dict[str, object]] = []
     failed = 0
-    for family in (softmax, bags, fills, counts):
+    for family in (products, softmax, bags, fills, counts):
         for name, make, bar in family():
             if arguments.only and not any(text in name for text in arguments.only):
                 continue

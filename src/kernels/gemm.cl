@@ -3,11 +3,14 @@
  * -DT=<dtype> -DCOMPLEX_T -DFLOAT_T -DDOUBLE_T: the dtype and its class (gemm_tile.h)
  * -DEPILOGUE=0 none, 1 relu, 2 gelu, 3 gelu with tanh; -DCONJUGATE_A -DCONJUGATE_B 0 or 1
  * gemm:        tiles, one a work-group; -DTILE -DTILE_K -DSIDE -DA_K_FAST -DB_K_FAST
+ * gemm_matrix: tiles by the device's matrix units (matrix.h), A and B having one stride of 1; -DMATRIX_T and what
+ *              that file wants, -DBAND rows of tiles that are computed together, -DOUT_PAIRS 1 where two numbers
+ *              beside each other can be written as one
  * gemm_row:    m = 1; work-groups of 16 columns x 16 parts of the slice, or (B_K_FAST) of 1 x 64
  * gemm_thin:   few rows, k fast in A and B, on processors: a subgroup reads its columns of B once, 16 k at a
  *              time; -DTHIN=1, 2 or 4 rows and -DSTREAMS=1 or 4 columns at once
  * gemm_finish: sums the slices when k was cut: one work-item an element
- * With -DSLICED=1 gemm and gemm_row write their bare sums to `partial`. */
+ * With -DSLICED=1 gemm, gemm_matrix and gemm_row write their bare sums to `partial`. */
 #include "gemm.h"
 #include "gemm_tile.h"
 
@@ -27,14 +30,19 @@ static inline acc_t finish(acc_t v) {
 #endif
 }
 
-static inline void put(const gemm_params *p, long b, long m, long n, acc_t sum) {
+static inline acc_t value(const gemm_params *p, long b, long m, long n, acc_t sum) {
     acc_t v = multiply(SCALAR(p->alpha), sum), beta = SCALAR(p->beta);
     if (p->k == 0) v = (acc_t)0; /* alpha may be infinite */
     if (!is_zero(beta)) {
         acc_t c = FETCH(p->c, b * p->c_stride.batch + m * p->c_stride.row + n * p->c_stride.column);
         v = multiply_add(v, beta, c);
     }
-    KEEP(p->out, b * p->out_stride.batch + m * p->out_stride.row + n * p->out_stride.column, finish(v));
+    return finish(v);
+}
+
+static inline void put(const gemm_params *p, long b, long m, long n, acc_t sum) {
+    KEEP(p->out, b * p->out_stride.batch + m * p->out_stride.row + n * p->out_stride.column,
+         value(p, b, m, n, sum));
 }
 
 #if CONJUGATE_A
@@ -81,6 +89,92 @@ __kernel __attribute__((reqd_work_group_size(LX, LY, 1))) void gemm(const gemm_p
 #else
             put(&p, b, m, n, sum[i][j]);
 #endif
+        }
+}
+#endif
+
+#ifdef MATRIX_T
+#include "matrix.h"
+
+/* Two sums beside each other, of slice and batch number z. */
+static inline void put_pair(const gemm_params *p, long z, long b, long m, long n, float2 sum) {
+#if SLICED
+    __global float *to = XPU_PTR(float, p->partial) + (z * p->m + m) * p->n + n;
+    if (n < p->n) to[0] = sum.x;
+    if (n + 1 < p->n) to[1] = sum.y;
+#elif OUT_PAIRS
+    if (n + 1 < p->n) {
+        const xpu_addr to = p->out + (b * p->out_stride.batch + m * p->out_stride.row + n) * ELEMENT;
+        *XPU_PTR(PAIR, to) = (PAIR)(NARROW(T, value(p, b, m, n, sum.x)), NARROW(T, value(p, b, m, n + 1, sum.y)));
+    } else if (n < p->n) {
+        put(p, b, m, n, sum.x);
+    }
+#else
+    if (n < p->n) put(p, b, m, n, sum.x);
+    if (n + 1 < p->n) put(p, b, m, n + 1, sum.y);
+#endif
+}
+
+__kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void gemm_matrix(const gemm_params p) {
+    __local uchar slabs[STAGES * STAGE_BYTES] SLAB_ALIGNED;
+    /* The group's number is (slice, batch, band of BAND rows of tiles, column, row in the band): groups that run at
+     * a time share rows and columns, which lie in the cache then. */
+    const uint tiles_n = (uint)((p.n + TILE_N - 1) / TILE_N), tiles_m = (uint)((p.m + TILE_M - 1) / TILE_M);
+    const uint each = tiles_m * tiles_n, g = (uint)XPU_GROUP(0), z = g / each, t = g % each;
+    const uint first = t / (BAND * tiles_n) * BAND, rows = min(tiles_m - first, (uint)BAND), u = t % (BAND * tiles_n);
+    const long m0 = (long)(first + u % rows) * TILE_M, n0 = (long)(u / rows) * TILE_N;
+    const long b = z % (uint)p.batch, slice = z / (uint)p.batch;
+    const long k_begin = slice * p.slice, depth = min(p.k - k_begin, p.slice);
+
+    const long step_a = p.a_stride.column * ELEMENT, step_b = p.b_stride.row * ELEMENT; /* along k */
+    const long pitch_a = A_K_FAST ? p.a_stride.row * ELEMENT : step_a;
+    const long pitch_b = B_K_FAST ? p.b_stride.column * ELEMENT : step_b;
+    const xpu_addr pa =
+        p.a + (b * p.a_stride.batch + m0 * p.a_stride.row + k_begin * p.a_stride.column) * ELEMENT;
+    const xpu_addr pb =
+        p.b + (b * p.b_stride.batch + n0 * p.b_stride.column + k_begin * p.b_stride.row) * ELEMENT;
+    const int left_m = (int)min(p.m - m0, (long)TILE_M), left_n = (int)min(p.n - n0, (long)TILE_N);
+
+    operand_a a;
+    operand_b o;
+    open_operand(a.from, pa, pitch_a, left_m, TILE_M, A_K_FAST);
+    open_operand(o.from, pb, pitch_b, left_n, TILE_N, B_K_FAST);
+    const long ahead_a = TILE_K * step_a, ahead_b = TILE_K * step_b;
+    float4 sum[FRAGMENTS_M][FRAGMENTS_N];
+    WRITTEN_OUT for (int i = 0; i < FRAGMENTS_M; i++)
+        WRITTEN_OUT for (int j = 0; j < FRAGMENTS_N; j++) sum[i][j] = (float4)0;
+
+#define LOAD_PARTS(stage, step)                                                                              \
+    {                                                                                                        \
+        const int left_ = (int)clamp(depth - (long)(step) * TILE_K, 0L, (long)TILE_K);                       \
+        load_part(stage, a.from, ahead_a, left_, left_m, TILE_M, A_K_FAST, A_PIECE);                         \
+        load_part((stage) + SLAB_A_BYTES, o.from, ahead_b, left_, left_n, TILE_N, B_K_FAST, B_PIECE);        \
+    }
+#if A_PIECE == 16 && B_PIECE == 16
+    const int whole = (int)(depth / TILE_K) / SLABS_AT_ONCE * SLABS_AT_ONCE;
+#define LOAD_BOTH(stage, step)                                                                               \
+    {                                                                                                        \
+        const bool on_ = (step) + 1 < whole;                                                                 \
+        load_slab(stage, a.from, on_ ? ahead_a : 0, TILE_M, A_K_FAST);                                       \
+        load_slab((stage) + SLAB_A_BYTES, o.from, on_ ? ahead_b : 0, TILE_N, B_K_FAST);                      \
+    }
+    if (whole > 0) MATRIX_PRODUCT(sum, SLAB_OF(slabs), whole, LOAD_BOTH);
+    open_operand(a.from, pa + whole * ahead_a, pitch_a, left_m, TILE_M, A_K_FAST);
+    open_operand(o.from, pb + whole * ahead_b, pitch_b, left_n, TILE_N, B_K_FAST);
+    for (int s = whole; s * TILE_K < depth; s++) MATRIX_PRODUCT_OF_SLAB(sum, SLAB_OF(slabs), s, LOAD_PARTS);
+#else
+    const int all = (int)((depth + TILE_K * SLABS_AT_ONCE - 1) / (TILE_K * SLABS_AT_ONCE)) * SLABS_AT_ONCE;
+    MATRIX_PRODUCT(sum, SLAB_OF(slabs), all, LOAD_PARTS);
+#endif
+
+    const uint lane = get_local_id(0) % MATRIX_TEAM, team = get_local_id(0) / MATRIX_TEAM;
+    const long row = m0 + team % TEAMS_M * (FRAGMENTS_M * 16) + lane / 4;
+    const long column = n0 + team / TEAMS_M * (FRAGMENTS_N * 8) + lane % 4 * 2;
+    WRITTEN_OUT for (int i = 0; i < FRAGMENTS_M; i++)
+        WRITTEN_OUT for (int j = 0; j < FRAGMENTS_N; j++) {
+            const long m = row + i * 16, n = column + j * 8;
+            if (m < p.m) put_pair(&p, z, b, m, n, sum[i][j].xy);
+            if (m + 8 < p.m) put_pair(&p, z, b, m + 8, n, sum[i][j].zw);
         }
 }
 #endif

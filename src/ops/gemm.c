@@ -6,21 +6,23 @@
 #include "host_provider.h"
 #include "kernel.h"
 #include "kernels/gemm.h"
+#include "matrix.h"
 #include "product.h"
 #include "team.h"
 #include "xpu/trace.h"
 
-typedef enum gemm_kernel { KERNEL_TILES, KERNEL_ROW, KERNEL_THIN, KERNEL_FINISH } gemm_kernel;
+typedef enum gemm_kernel { KERNEL_TILES, KERNEL_MATRIX, KERNEL_ROW, KERNEL_THIN, KERNEL_FINISH } gemm_kernel;
 
 typedef struct gemm_choice {
     gemm_kernel kernel;
     tile_shape tile;
+    matrix_choice matrix;
     bool a_k_fast, b_k_fast, sliced;
     int rows, streams; /* KERNEL_THIN: rows of A and columns of B at once */
 } gemm_choice;
 
 static xpu_status get_kernel(int device, const xpu_gemm_args *args, gemm_choice choice, xpu_kernel **kernel) {
-    static const char *const names[] = {"gemm", "gemm_row", "gemm_thin", "gemm_finish"};
+    static const char *const names[] = {"gemm", "gemm_matrix", "gemm_row", "gemm_thin", "gemm_finish"};
     const bool tiled = choice.kernel == KERNEL_TILES, thin = choice.kernel == KERNEL_THIN;
     kernel_spec spec;
     spec_begin(&spec, FAMILY_GEMM);
@@ -33,6 +35,7 @@ static xpu_status get_kernel(int device, const xpu_gemm_args *args, gemm_choice 
     spec_pack(&spec, "which", choice.kernel, 4);
     spec_follows_flag(&spec, "ROW", choice.kernel == KERNEL_ROW);
     spec_follows_flag(&spec, "FINISH", choice.kernel == KERNEL_FINISH);
+    matrix_spec(&spec, &choice.matrix, args->dtype);
     spec_number(&spec, "EPILOGUE", args->epilogue, 8);
     spec_bool(&spec, "CONJUGATE_A", args->conjugate_a);
     spec_bool(&spec, "CONJUGATE_B", args->conjugate_b);
@@ -117,11 +120,102 @@ static xpu_status thin(xpu_stream *stream, const xpu_gemm_args *args) {
     return xpu_launch(stream, kernel, &range, &params, sizeof params);
 }
 
+/* A launch: which kernel, how many groups of which shape for one slice, and into how many slices k is cut. */
+typedef struct gemm_plan {
+    gemm_choice choice;
+    int64_t groups, slices, slice;
+    size_t local[2];
+} gemm_plan;
+
+static int64_t rounded_up(int64_t length, int64_t step) { return (length + step - 1) / step * step; }
+
+/* Each operand as lines of neighbours: along k, or along its rows or columns. */
+static bool find_lines(const xpu_matrix *matrix, int64_t x_stride, int64_t k_stride, bool *k_fast,
+                       matrix_lines *lines) {
+    *k_fast = k_stride == 1;
+    *lines = (matrix_lines){matrix->data, *k_fast ? k_stride : x_stride, *k_fast ? x_stride : k_stride,
+                            matrix->batch_stride};
+    return lines->along == 1;
+}
+
+/* True where the device's matrix units do it. The product may be turned, so that rows of results lie in
+ * memory. */
+static bool plan_matrix(const xpu_device_properties *properties, xpu_gemm_args *args, gemm_plan *plan) {
+    gemm_choice *choice = &plan->choice;
+    choice->matrix.unit = matrix_unit_of(properties, args->dtype);
+    if (choice->matrix.unit == MATRIX_UNIT_NONE || args->m == 1 || args->n == 1) return false;
+    if (args->out.row_stride == 1 && args->out.column_stride != 1) transpose(args);
+    if (args->k == 1) args->a.column_stride = args->b.row_stride = 1;
+    if (args->batch == 1) args->a.batch_stride = args->b.batch_stride = args->out.batch_stride = 0;
+    matrix_lines a, b;
+    if (!find_lines(&args->a, args->a.row_stride, args->a.column_stride, &choice->a_k_fast, &a) ||
+        !find_lines(&args->b, args->b.column_stride, args->b.row_stride, &choice->b_k_fast, &b)) {
+        choice->matrix.unit = MATRIX_UNIT_NONE;
+        return false;
+    }
+    const matrix_lines out = {args->out.data, args->out.column_stride, args->out.row_stride,
+                              args->out.batch_stride};
+    choice->kernel = KERNEL_MATRIX;
+    choice->matrix.a_piece = matrix_alignment(&a, args->dtype);
+    choice->matrix.b_piece = matrix_alignment(&b, args->dtype);
+    choice->matrix.out_pairs =
+        out.along == 1 && matrix_alignment(&out, args->dtype) >= 2 * (int)xpu_dtype_size(args->dtype);
+    choice->matrix.tile = matrix_tile_for(properties, args->batch, args->m, args->n, args->k,
+                                          choice->a_k_fast + choice->b_k_fast, &plan->slices);
+    const matrix_tile *tile = matrix_tile_of(&choice->matrix);
+    plan->groups = tiles(args->m, tile->m) * tiles(args->n, tile->n) * args->batch;
+    plan->slice = rounded_up((args->k + plan->slices - 1) / plan->slices, tile->k);
+    plan->local[0] = (size_t)(tile->teams_m * tile->teams_n * MATRIX_TEAM), plan->local[1] = 1;
+    return true;
+}
+
+static void plan_plain(const xpu_device_properties *properties, xpu_gemm_args *args, gemm_plan *plan) {
+    gemm_choice *choice = &plan->choice;
+    if (args->n == 1 && args->m != 1) transpose(args);
+    choice->b_k_fast = args->b.row_stride == 1 && args->b.column_stride != 1;
+    if (args->m == 1) {
+        choice->kernel = KERNEL_ROW;
+        choice->a_k_fast = false;
+        plan->groups = choice->b_k_fast ? args->n : (args->n + 15) / 16;
+        plan->local[0] = choice->b_k_fast ? 1 : 16, plan->local[1] = choice->b_k_fast ? 64 : 16;
+    } else {
+        choice->kernel = KERNEL_TILES;
+        choice->a_k_fast = args->a.column_stride == 1;
+        choice->tile = tile_for(properties, args->dtype, args->m, args->n, args->batch);
+        plan->groups = tiles(args->m, choice->tile.size) * tiles(args->n, choice->tile.size);
+        plan->local[0] = plan->local[1] = (size_t)(choice->tile.size / choice->tile.side);
+    }
+    plan->groups *= args->batch;
+    plan->slices = product_slices(properties, plan->groups, args->k, args->batch * args->m * args->n);
+    plan->slice = (args->k + plan->slices - 1) / plan->slices;
+}
+
+static xpu_status launch(xpu_stream *stream, const xpu_gemm_args *args, const gemm_plan *plan,
+                         const gemm_params *params) {
+    xpu_kernel *kernel;
+    XPU_TRY(get_kernel(xpu_stream_device(stream), args, plan->choice, &kernel));
+    const xpu_range range = {.dims = 2,
+                             .groups = {(size_t)(plan->groups * plan->slices), 1, 1},
+                             .local = {plan->local[0], plan->local[1]},
+                             .work = (uint64_t)(args->batch * args->m * args->n) * (uint64_t)(args->k + 1)};
+    return xpu_launch(stream, kernel, &range, params, sizeof *params);
+}
+
+static xpu_status add_slices(xpu_stream *stream, const xpu_gemm_args *args, const gemm_params *params) {
+    xpu_kernel *kernel;
+    XPU_TRY(get_kernel(xpu_stream_device(stream), args, (gemm_choice){.kernel = KERNEL_FINISH}, &kernel));
+    const int64_t count = args->batch * args->m * args->n;
+    const xpu_range range = {.dims = 1,
+                             .groups = {(size_t)((count + 255) / 256)},
+                             .local = {256},
+                             .work = (uint64_t)(count * params->slices)};
+    return xpu_launch(stream, kernel, &range, params, sizeof *params);
+}
+
 xpu_status xpu_gemm(xpu_stream *stream, const xpu_gemm_args *given) {
     if (given->batch == 0 || given->m == 0 || given->n == 0) return XPU_SUCCESS;
-    const int device = xpu_stream_device(stream);
     const xpu_device_properties *properties;
-    XPU_TRY(xpu_device_get_properties(device, &properties));
+    XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
     xpu_gemm_args args = *given;
     if (args.n < args.m) transpose(&args);
     if (is_thin(properties, &args)) return thin(stream, &args);
@@ -130,58 +224,22 @@ xpu_status xpu_gemm(xpu_stream *stream, const xpu_gemm_args *given) {
 
     XPU_TRY(check(given, properties));
     args = *given;
-    if (args.n == 1 && args.m != 1) transpose(&args);
-
-    gemm_choice choice = {.kernel = args.m == 1 ? KERNEL_ROW : KERNEL_TILES};
-    choice.b_k_fast = args.b.row_stride == 1 && args.b.column_stride != 1;
-    if (choice.kernel == KERNEL_TILES) {
-        choice.a_k_fast = args.a.column_stride == 1;
-        choice.tile = tile_for(properties, args.dtype, args.m, args.n, args.batch);
-    }
-    int64_t groups = choice.kernel == KERNEL_ROW
-                         ? (choice.b_k_fast ? args.n : (args.n + 15) / 16)
-                         : tiles(args.m, choice.tile.size) * tiles(args.n, choice.tile.size);
-    groups *= args.batch;
-
+    gemm_plan plan = {0};
+    if (!plan_matrix(properties, &args, &plan)) plan_plain(properties, &args, &plan);
     gemm_params params = params_of(&args);
-    params.slices = product_slices(properties, groups, args.k, args.batch * args.m * args.n);
-    params.slice = (args.k + params.slices - 1) / params.slices;
+    params.slices = plan.slices;
+    params.slice = plan.slice;
+    if (plan.slices == 1) return launch(stream, &args, &plan, &params);
 
     void *partial = NULL;
-    if (params.slices > 1) {
-        choice.sliced = true;
-        XPU_TRY(xpu_workspace_take(
-            stream, (size_t)(params.slices * args.batch * args.m * args.n) * product_sum_size(args.dtype),
-            &partial));
-        params.partial = XPU_ADDR(partial);
-    }
-    xpu_kernel *kernel;
-    xpu_status status = get_kernel(device, &args, choice, &kernel);
-    if (status == XPU_SUCCESS) {
-        xpu_range range = {.dims = 2,
-                           .groups = {(size_t)(groups * params.slices), 1, 1},
-                           .work = (uint64_t)(args.batch * args.m * args.n) * (uint64_t)(args.k + 1)};
-        if (choice.kernel == KERNEL_TILES)
-            range.local[0] = range.local[1] = (size_t)(choice.tile.size / choice.tile.side);
-        else
-            range.local[0] = choice.b_k_fast ? 1 : 16, range.local[1] = choice.b_k_fast ? 64 : 16;
-        status = xpu_launch(stream, kernel, &range, &params, sizeof params);
-    }
-    if (status == XPU_SUCCESS && partial) {
-        gemm_choice last = {.kernel = KERNEL_FINISH};
-        status = get_kernel(device, &args, last, &kernel);
-        const int64_t count = args.batch * args.m * args.n;
-        const xpu_range range = {.dims = 1,
-                                 .groups = {(size_t)((count + 255) / 256)},
-                                 .local = {256},
-                                 .work = (uint64_t)(count * params.slices)};
-        if (status == XPU_SUCCESS) status = xpu_launch(stream, kernel, &range, &params, sizeof params);
-    }
-    if (partial) {
-        xpu_status freed = xpu_workspace_give_back(partial);
-        if (status == XPU_SUCCESS) status = freed;
-    }
-    return status;
+    const size_t sums = (size_t)(plan.slices * args.batch * args.m * args.n);
+    XPU_TRY(xpu_workspace_take(stream, sums * product_sum_size(args.dtype), &partial));
+    params.partial = XPU_ADDR(partial);
+    plan.choice.sliced = true;
+    xpu_status status = launch(stream, &args, &plan, &params);
+    if (status == XPU_SUCCESS) status = add_slices(stream, &args, &params);
+    const xpu_status freed = xpu_workspace_give_back(partial);
+    return status == XPU_SUCCESS ? freed : status;
 }
 
 static xpu_status refuse(const xpu_gemm_args *args, const xpu_quantised *q, char operand) {

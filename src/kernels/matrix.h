@@ -1,0 +1,291 @@
+/* Matrix units: products of tiles that a work-group holds in local memory, its sums in registers.
+ *
+ * A work-group of TEAMS_M x TEAMS_N teams computes a tile of TILE_M x TILE_N sums. A team is MATRIX_TEAM
+ * work-items that multiply together; it has FRAGMENTS_M x FRAGMENTS_N blocks of 16 x 8 sums, the four sums
+ * of a work-item in a float4:
+ *
+ *     row    lane / 4, and 8 below it in .zw
+ *     column lane % 4 * 2, and the one beside it in .y and .w
+ *
+ * Slabs of A and B, TILE_K deep, come into local memory STAGES - 1 steps ahead of their use, in pieces of 16
+ * bytes. An operand lies in a slab as it lies in memory: by rows of k where neighbours in k are neighbours
+ * (…_K_FAST), else by rows of m or n. Within the rows the pieces change places so that the reads of a
+ * fragment hit all banks.
+ *
+ * Two implementations: MATRIX_PTX, NVIDIA's units (mma.sync, ldmatrix and cp.async; PTX ISA 8.5, sections
+ * 9.7.14.5 and 9.7.9.25), and MATRIX_EMULATED, the same slabs, places and sums in plain OpenCL C, for tests.
+ *
+ * Wants UNIT_<t> of MATRIX_T (bf16, f16), TILE_M, TILE_N, TILE_K, TEAMS_M, TEAMS_N, STAGES, A_K_FAST,
+ * B_K_FAST, A_PIECE and B_PIECE: the bytes (16, 8, 4 or an element) at which all rows of the operand are
+ * aligned. */
+#define MATRIX_TEAM 32
+#define THREADS (TEAMS_M * TEAMS_N * MATRIX_TEAM)
+#define FRAGMENTS_M (TILE_M / TEAMS_M / 16)
+#define FRAGMENTS_N (TILE_N / TEAMS_N / 8)
+
+#define ELEMENT ((int)sizeof(STORED(MATRIX_T)))
+#define UNIT_K (32 / ELEMENT) /* depth of one multiplication */
+#define PIECE (16 / ELEMENT)  /* elements in 16 bytes */
+
+#define PAIR XPU_CAT(PAIR_, MATRIX_T) /* two elements in memory */
+#define PAIR_bf16 ushort2
+#define PAIR_f16 ushort2
+
+#define SLAB_A_BYTES (TILE_M * TILE_K * ELEMENT)
+#define SLAB_B_BYTES (TILE_N * TILE_K * ELEMENT)
+#define STAGE_BYTES (SLAB_A_BYTES + SLAB_B_BYTES)
+/* Of all stages' array. Copies to one that doesn't begin at a row of banks take 2.5 times as long. */
+#define SLAB_ALIGNED __attribute__((aligned(128)))
+
+/* Where a piece lies in a slab whose rows have `pieces`, in bytes: eight rows of a column of pieces, which
+ * are read at once, in eight different columns of banks. */
+static inline uint slab_place(uint row, uint piece, const uint pieces) {
+    const uint turn = pieces >= 8 ? row & 7 : pieces == 4 ? row >> 1 & 3 : row >> 2 & 1;
+    return (row * pieces + (piece ^ turn)) * 16;
+}
+
+#ifdef MATRIX_PTX
+#define WRITTEN_OUT _Pragma("unroll")
+#define FRAGMENTS_READ()
+typedef uint slab;
+typedef uint4 fragment_a;
+typedef uint2 fragment_b;
+#define SLAB_OF(pointer) ((uint)(size_t)(pointer))
+
+/* Copies 16 bytes without waiting. */
+static inline void copy_ahead(slab to, xpu_addr from) {
+    __asm__ volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from));
+}
+/* Copies `size` bytes, of which those from `valid` on become zero. */
+static inline void copy_part_ahead(slab to, xpu_addr from, const int size, int valid) {
+    if (size == 16) {
+        __asm__ volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(valid));
+    } else if (size == 8) {
+        __asm__ volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(to), "l"(from), "r"(valid));
+    } else if (size == 4) {
+        __asm__ volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(valid));
+    } else if (size == 2) {
+        const ushort v = valid ? *(__global const ushort *)from : (ushort)0;
+        __asm__ volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"(v));
+    }
+}
+static inline void copies_close(void) { __asm__ volatile("cp.async.commit_group;" ::: "memory"); }
+/* Waits until no more than the last `open` groups of copies are under way. */
+#define COPIES_WAIT(open) __asm__ volatile("cp.async.wait_group %0;" ::"n"(open) : "memory")
+
+static inline uint4 load_blocks(uint at) {
+    uint4 r;
+    __asm__ volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                     : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w)
+                     : "r"(at));
+    return r;
+}
+static inline uint4 load_blocks_turned(uint at) {
+    uint4 r;
+    __asm__ volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                     : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w)
+                     : "r"(at));
+    return r;
+}
+
+/* Each lane tells the place of one row of eight elements. `from`: the team's first row, a multiple of 16. */
+static inline uint place_a(uint lane, uint from, uint step) {
+    if (A_K_FAST) return slab_place(from + (lane & 15), step * 2 + (lane >> 4), TILE_K / PIECE);
+    return slab_place(step * UNIT_K + (lane & 7) + (lane >> 4) * 8, from / PIECE + (lane >> 3 & 1),
+                      TILE_M / PIECE);
+}
+static inline uint place_b(uint lane, uint from, uint step) {
+    if (B_K_FAST)
+        return slab_place(from + (lane & 7) + (lane >> 4) * 8, step * 2 + (lane >> 3 & 1), TILE_K / PIECE);
+    return slab_place(step * UNIT_K + (lane & 7) + (lane >> 3 & 1) * 8, from / PIECE + (lane >> 4),
+                      TILE_N / PIECE);
+}
+static inline void load_a(__private fragment_a *a, slab s, uint lane, uint from, uint step) {
+    *a = A_K_FAST ? load_blocks(s + place_a(lane, from, step))
+                  : load_blocks_turned(s + place_a(lane, from, step));
+}
+/* Two blocks beside each other. */
+static inline void load_b(__private fragment_b *b, slab s, uint lane, uint from, uint step) {
+    const uint4 r = B_K_FAST ? load_blocks(s + place_b(lane, from, step))
+                             : load_blocks_turned(s + place_b(lane, from, step));
+    b[0] = r.xy;
+    b[1] = r.zw;
+}
+
+#define UNIT_bf16 "m16n8k16.row.col.f32.bf16.bf16.f32"
+#define UNIT_f16 "m16n8k16.row.col.f32.f16.f16.f32"
+static inline void multiply_blocks(__private float4 *sum, fragment_a a, fragment_b b) {
+    __asm__(
+        "mma.sync.aligned." XPU_CAT(UNIT_, MATRIX_T) " {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(sum->x), "+f"(sum->y), "+f"(sum->z), "+f"(sum->w)
+        : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b.x), "r"(b.y));
+}
+#endif
+
+#ifdef MATRIX_EMULATED
+#define WRITTEN_OUT _Pragma("nounroll") /* or processors' compilers take minutes */
+typedef __local uchar *slab;
+typedef struct fragment {
+    slab from;
+    uint row, step;
+} fragment;
+typedef fragment fragment_a, fragment_b;
+#define SLAB_OF(pointer) ((__local uchar *)(pointer))
+
+static inline void copy_part_ahead(slab to, xpu_addr from, const int size, int valid) {
+    for (int i = 0; i < size; i++) to[i] = i < valid ? ((__global const uchar *)from)[i] : (uchar)0;
+}
+static inline void copy_ahead(slab to, xpu_addr from) { copy_part_ahead(to, from, 16, 16); }
+static inline void copies_close(void) {}
+#define FRAGMENTS_READ() barrier(CLK_LOCAL_MEM_FENCE) /* a fragment is its place in the slab */
+#define COPIES_WAIT(open)
+
+static inline void load_a(__private fragment_a *a, slab s, uint lane, uint from, uint step) {
+    *a = (fragment){s, from, step};
+}
+static inline void load_b(__private fragment_b *b, slab s, uint lane, uint from, uint step) {
+    b[0] = (fragment){s, from, step};
+    b[1] = (fragment){s, from + 8, step};
+}
+static inline float slab_element(slab s, uint x, uint k, const bool k_fast, const uint tile) {
+    const uint row = k_fast ? x : k, column = k_fast ? k : x;
+    const uint at =
+        slab_place(row, column / PIECE, (k_fast ? TILE_K : tile) / PIECE) + column % PIECE * ELEMENT;
+    return WIDEN(MATRIX_T, *(__local const RAW(MATRIX_T) *)(s + at));
+}
+static inline void multiply_blocks(__private float4 *sum, fragment_a a, fragment_b b) {
+    const uint lane = get_local_id(0) % MATRIX_TEAM, row = a.row + lane / 4, column = b.row + lane % 4 * 2;
+    for (uint k = a.step * UNIT_K; k < (a.step + 1) * UNIT_K; k++) {
+        const float x = slab_element(a.from, row, k, A_K_FAST, TILE_M);
+        const float z = slab_element(a.from, row + 8, k, A_K_FAST, TILE_M);
+        const float u = slab_element(b.from, column, k, B_K_FAST, TILE_N);
+        const float v = slab_element(b.from, column + 1, k, B_K_FAST, TILE_N);
+        *sum = fma((float4)(x, x, z, z), (float4)(u, v, u, v), *sum);
+    }
+}
+#endif
+
+/* The pieces of an operand that a work-item brings in at each step: where the next ones begin. */
+#define COPIES(tile) ((tile) * TILE_K / PIECE / THREADS)
+typedef struct operand_a {
+    xpu_addr from[COPIES(TILE_M)];
+} operand_a;
+typedef struct operand_b {
+    xpu_addr from[COPIES(TILE_N)];
+} operand_b;
+
+/* Number i of a work-item: its row in the slab, and the piece of that row. */
+#define COPY_ROW(i, pieces) ((get_local_id(0) + (i) * THREADS) / (pieces))
+#define COPY_PIECE(i, pieces) ((get_local_id(0) + (i) * THREADS) % (pieces))
+
+/* Begins at `data`, the tile's first element; `pitch` bytes from line to line. Of the tile's rows (columns)
+ * the matrix has `rows`: what is beyond is read as the last line or piece, since nobody looks at its sums. */
+static inline void open_operand(__private xpu_addr *from, xpu_addr data, long pitch, int rows, const int tile,
+                                const bool k_fast) {
+    const uint pieces = (k_fast ? TILE_K : tile) / PIECE;
+    WRITTEN_OUT for (uint i = 0; i < COPIES(tile); i++) {
+        const uint row = COPY_ROW(i, pieces), piece = COPY_PIECE(i, pieces);
+        from[i] = data + (k_fast ? min(row, (uint)rows - 1) : row) * pitch +
+                  (k_fast ? piece : min(piece, ((uint)rows - 1) / PIECE)) * 16;
+    }
+}
+
+/* Brings in a slab by whole pieces, and goes `step` bytes on. Nothing here may branch, so that the compiler
+ * can put it between the multiplications. A piece that is aligned lies in the page of its first element. */
+static inline void load_slab(slab to, __private xpu_addr *from, long step, const int tile,
+                             const bool k_fast) {
+    const uint pieces = (k_fast ? TILE_K : tile) / PIECE;
+    WRITTEN_OUT for (uint i = 0; i < COPIES(tile); i++) {
+        copy_ahead(to + slab_place(COPY_ROW(i, pieces), COPY_PIECE(i, pieces), pieces), from[i]);
+        from[i] += step;
+    }
+}
+
+/* Any slab, in copies of `size` bytes: `depth` of k and `rows` are left, zeros come after. */
+static inline void load_part(slab to, __private xpu_addr *from, long step, int depth, int rows,
+                             const int tile, const bool k_fast, const int size) {
+    const uint pieces = (k_fast ? TILE_K : tile) / PIECE;
+    WRITTEN_OUT for (uint i = 0; i < COPIES(tile); i++) {
+        const uint row = COPY_ROW(i, pieces);
+        const int piece = (int)COPY_PIECE(i, pieces), left = (k_fast ? depth : rows) - piece * PIECE;
+        const int valid = k_fast || (int)row < depth ? clamp(left * ELEMENT, 0, 16) : 0;
+        const slab place = to + slab_place(row, (uint)piece, pieces);
+        WRITTEN_OUT for (int j = 0; j < 16; j += size) {
+            const int some = clamp(valid - j, 0, size);
+            copy_part_ahead(place + j, some ? from[i] + j : from[0], size, some);
+        }
+        from[i] += step;
+    }
+}
+
+/* What a team multiplies at a time. */
+typedef struct fragments {
+    fragment_a a[FRAGMENTS_M];
+    fragment_b b[FRAGMENTS_N];
+} fragments;
+
+static inline void load_fragments(__private fragments *f, slab stage, uint step) {
+    const uint lane = get_local_id(0) % MATRIX_TEAM, team = get_local_id(0) / MATRIX_TEAM;
+    const uint row = team % TEAMS_M * (FRAGMENTS_M * 16), column = team / TEAMS_M * (FRAGMENTS_N * 8);
+    WRITTEN_OUT for (uint i = 0; i < FRAGMENTS_M; i++) load_a(&f->a[i], stage, lane, row + i * 16, step);
+    WRITTEN_OUT for (uint j = 0; j < FRAGMENTS_N; j += 2)
+        load_b(&f->b[j], stage + SLAB_A_BYTES, lane, column + j * 8, step);
+}
+
+static inline void multiply_fragments(__private float4 (*sum)[FRAGMENTS_N], __private const fragments *f) {
+    WRITTEN_OUT for (uint i = 0; i < FRAGMENTS_M; i++) WRITTEN_OUT for (uint j = 0; j < FRAGMENTS_N; j++)
+        multiply_blocks(&sum[i][j], f->a[i], f->b[j]);
+}
+
+/* Adds the product over `slabs` slabs, a multiple of SLABS_AT_ONCE, to `sum`. LOAD(stage, step) brings in
+ * both operands' next slab, number `step`; beyond the last one what it brings isn't looked at. `stages` has
+ * STAGES * STAGE_BYTES. While a step's fragments are multiplied the next one's are read, from the next slab
+ * where this one ends; they take turns in two sets of registers. At the end no copy is under way. */
+#define STEPS (TILE_K / UNIT_K)
+#define SLABS_AT_ONCE (STEPS == 1 ? 2 : 1)
+#define MATRIX_PRODUCT(sum, stages, slabs, LOAD)                                                             \
+    do {                                                                                                     \
+        for (int s_ = 0; s_ < STAGES - 1; s_++) {                                                            \
+            LOAD((stages) + s_ * STAGE_BYTES, s_);                                                           \
+            copies_close();                                                                                  \
+        }                                                                                                    \
+        fragments f_[2];                                                                                     \
+        int now_ = 0, next_ = (STAGES - 1) * STAGE_BYTES;                                                    \
+        COPIES_WAIT(STAGES - 2);                                                                             \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                                        \
+        load_fragments(&f_[0], (stages), 0);                                                                 \
+        for (int s_ = 0; s_ < (slabs); s_ += SLABS_AT_ONCE) {                                                \
+            WRITTEN_OUT for (int u_ = 0; u_ < SLABS_AT_ONCE * STEPS; u_++) {                                 \
+                if (u_ % STEPS == 0) { /* the slab before this one has been read */                          \
+                    FRAGMENTS_READ();                                                                        \
+                    LOAD((stages) + next_, s_ + u_ / STEPS + STAGES - 1);                                    \
+                    copies_close();                                                                          \
+                    next_ = next_ == (STAGES - 1) * STAGE_BYTES ? 0 : next_ + STAGE_BYTES;                   \
+                }                                                                                            \
+                if (u_ % STEPS == STEPS - 1) { /* the next slab has to be here */                            \
+                    COPIES_WAIT(STAGES - 2);                                                                 \
+                    barrier(CLK_LOCAL_MEM_FENCE);                                                            \
+                    now_ = now_ == (STAGES - 1) * STAGE_BYTES ? 0 : now_ + STAGE_BYTES;                      \
+                }                                                                                            \
+                load_fragments(&f_[(u_ + 1) % 2], (stages) + now_, (u_ + 1) % STEPS);                        \
+                multiply_fragments(sum, &f_[u_ % 2]);                                                        \
+            }                                                                                                \
+        }                                                                                                    \
+        COPIES_WAIT(0);                                                                                      \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                                        \
+    } while (0)
+
+/* The same for one slab that LOAD(stage, step) brings in, without looking ahead. */
+#define MATRIX_PRODUCT_OF_SLAB(sum, stages, step, LOAD)                                                      \
+    do {                                                                                                     \
+        LOAD(stages, step);                                                                                  \
+        copies_close();                                                                                      \
+        COPIES_WAIT(0);                                                                                      \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                                        \
+        fragments f_;                                                                                        \
+        for (int u_ = 0; u_ < STEPS; u_++) {                                                                 \
+            load_fragments(&f_, stages, u_);                                                                 \
+            multiply_fragments(sum, &f_);                                                                    \
+        }                                                                                                    \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                                        \
+    } while (0)

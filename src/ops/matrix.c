@@ -1,0 +1,98 @@
+#include "matrix.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const matrix_tile tiles[] = {
+#define X(m, n, k, teams_m, teams_n, stages, together, ...)                                                  \
+    {m, n, k, teams_m, teams_n, stages, together, {__VA_ARGS__}},
+#include "ops/matrix.def"
+#undef X
+};
+enum { TILES = sizeof tiles / sizeof *tiles };
+
+static bool emulated(void) {
+    static atomic_int answer; /* 0 not asked yet, 1 no, 2 yes */
+    int known = atomic_load_explicit(&answer, memory_order_relaxed);
+    if (known == 0) {
+        const char *value = getenv("OPENXPU_MATRIX");
+        known = value && !strcmp(value, "emulated") ? 2 : 1;
+        atomic_store_explicit(&answer, known, memory_order_relaxed);
+    }
+    return known == 2;
+}
+
+matrix_unit matrix_unit_of(const xpu_device_properties *properties, xpu_dtype dtype) {
+    if (dtype != XPU_BFLOAT16 && dtype != XPU_FLOAT16) return MATRIX_UNIT_NONE;
+    if (emulated()) return MATRIX_UNIT_EMULATED;
+    return properties->has_inline_ptx && properties->architecture >= 80 ? MATRIX_UNIT_PTX : MATRIX_UNIT_NONE;
+}
+
+int matrix_alignment(const matrix_lines *lines, xpu_dtype dtype) {
+    const uint64_t element = xpu_dtype_size(dtype);
+    const uint64_t all = (uint64_t)(uintptr_t)lines->data | (uint64_t)lines->across * element |
+                         (uint64_t)lines->batch * element | 16;
+    return (int)(all & (~all + 1));
+}
+
+/* Of the model below, on an NVIDIA H200: clocks until a group has its first numbers and of one more launch,
+ * bytes of memory a clock and unit. A slice shorter than this is mostly the way there. */
+enum { FIRST_STEP = 2000, LAUNCH = 6000, BYTES = 12, MOST_SLICES = 16, SHORTEST_SLICE = 256 };
+
+static int64_t cuts(int64_t length, int64_t size) { return (length + size - 1) / size; }
+static int64_t rounded(int64_t length, int64_t size) { return cuts(length, size) * size; }
+
+/* Clocks: those of the products where all work-groups of a unit are busy, which fewer hardly shorten; of the
+ * first step's way from memory; and of the slices' sums there and back. */
+static double clocks_of(const matrix_tile *t, int64_t units, int64_t batch, int64_t m, int64_t n, int64_t k,
+                        int along_k, int64_t cut) {
+    const int64_t waves = cuts(cuts(m, t->m) * cuts(n, t->n) * batch * cut, units * t->together);
+    const double products = (double)(t->m * t->n * t->together) * (double)rounded(cuts(k, cut), t->k);
+    double clocks = (double)waves * (products / t->rate[along_k] + FIRST_STEP);
+    if (cut > 1)
+        clocks +=
+            LAUNCH + (double)(cut + 1) * (double)(batch * m * n) * sizeof(float) / (double)units / BYTES;
+    return clocks;
+}
+
+int matrix_tile_for(const xpu_device_properties *properties, int64_t batch, int64_t m, int64_t n, int64_t k,
+                    int along_k, int64_t *slices) {
+    const int64_t units = (int64_t)properties->max_compute_units;
+    const int64_t pinned = TUNED(properties->type == XPU_DEVICE_CPU, MATRIX_TILE);
+    int best = 0;
+    double least = 0;
+    for (int i = 0; i < TILES; i++) {
+        if (pinned < TILES && pinned != i) continue;
+        for (int64_t cut = 1; cut <= MOST_SLICES; cut *= 2) {
+            if (cut > 1 && k / cut < SHORTEST_SLICE) break;
+            const double clocks = clocks_of(&tiles[i], units, batch, m, n, k, along_k, cut);
+            if (least > 0 && clocks >= least) continue;
+            best = i, least = clocks, *slices = cut;
+        }
+    }
+    return best;
+}
+
+const matrix_tile *matrix_tile_of(const matrix_choice *choice) { return &tiles[choice->tile]; }
+
+void matrix_spec(kernel_spec *spec, const matrix_choice *choice, xpu_dtype dtype) {
+    static const char *const units[] = {NULL, "MATRIX_PTX", "MATRIX_EMULATED"};
+    const bool used = choice->unit != MATRIX_UNIT_NONE;
+    const matrix_tile *tile = &tiles[choice->tile];
+    spec_pack(spec, "unit", choice->unit, 2);
+    spec_follows_flag(spec, units[choice->unit], used);
+    spec_follows(spec, "MATRIX_T=", used ? dtype_token(dtype) : NULL);
+    spec_pack(spec, "tile", choice->tile, 6);
+    const struct {
+        const char *name;
+        int value;
+    } facts[] = {{"TILE_M", tile->m},        {"TILE_N", tile->n},        {"TILE_K", tile->k},
+                 {"TEAMS_M", tile->teams_m}, {"TEAMS_N", tile->teams_n}, {"STAGES", tile->stages},
+                 {"BAND", 1024 / tile->m}};
+    for (size_t i = 0; i < sizeof facts / sizeof *facts && used; i++)
+        spec_follows_number(spec, facts[i].name, facts[i].value);
+    spec_number_if(spec, used, "A_PIECE", choice->a_piece, 5);
+    spec_number_if(spec, used, "B_PIECE", choice->b_piece, 5);
+    spec_bool(spec, "OUT_PAIRS", choice->out_pairs);
+}
