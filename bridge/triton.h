@@ -1,6 +1,5 @@
 #pragma once
 
-#define PY_SSIZE_T_CLEAN // lengths of "s#" are Py_ssize_t
 #include <Python.h>
 
 namespace openxpu {
