@@ -44,6 +44,8 @@ typedef enum xpu_memory_kind {
     X(uint64_t, local_mem_size, integer) /* bytes of local memory a work-group can have */                   \
     X(uint64_t, last_level_cache_size, integer)                                                              \
     X(uint64_t, max_compute_units, integer)                                                                  \
+    X(uint64_t, matrix_lanes,                                                                                \
+      integer) /* Intel: of a subgroup that its matrix units serve, 8 or 16; else 0 */                       \
     X(uint64_t, gpu_eu_count, integer)                                                                       \
     X(uint64_t, gpu_subslice_count, integer)                                                                 \
     X(uint64_t, max_work_group_size, integer)                                                                \

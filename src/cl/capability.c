@@ -61,6 +61,14 @@ static void sub_group_sizes(const query *q, xpu_device_properties *p) {
     for (size_t i = 0; i < bytes / sizeof *all; i++) p->sub_group_sizes[i] = all[i];
 }
 
+/* The units' subgroups are of the smallest size that there is, says the extension. */
+static uint64_t matrix_lanes(const xpu_device_properties *p) {
+    uint64_t least = p->sub_group_sizes[0];
+    for (int i = 0; i < XPU_PROPERTY_LIST_SIZE && p->sub_group_sizes[i]; i++)
+        if (p->sub_group_sizes[i] < least) least = p->sub_group_sizes[i];
+    return least == 8 || least == 16 ? least : 0;
+}
+
 /* Options that every program of the device is built with, OPENXPU_BUILD_OPTIONS among them. NULL: no memory.
  */
 static char *build_options(const query *q, const xpu_device_properties *p) {
@@ -170,6 +178,8 @@ xpu_status cl_read_capabilities(cl_device *device) {
     p->has_local_exec = device->host && extension(&q, "cl_intel_exec_by_local_thread");
     p->host_unified_memory = device->host;
     sub_group_sizes(&q, p);
+    if (p->has_subgroup_matrix_multiply_accumulate && p->has_subgroup_shuffle && !device->host)
+        p->matrix_lanes = matrix_lanes(p);
 
     cl_api *api = (cl_api *)device->api; /* a driver's table, still being filled */
     if (extension(&q, "cl_intel_unified_shared_memory")) {

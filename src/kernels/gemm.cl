@@ -3,8 +3,8 @@
  * -DT=<dtype> -DCOMPLEX_T -DFLOAT_T -DDOUBLE_T: the dtype and its class (gemm_tile.h)
  * -DEPILOGUE=0 none, 1 relu, 2 gelu, 3 gelu with tanh; -DCONJUGATE_A -DCONJUGATE_B 0 or 1
  * gemm:        tiles, one a work-group; -DTILE -DTILE_K -DSIDE -DA_K_FAST -DB_K_FAST
- * gemm_matrix: tiles by the device's matrix units (matrix.h), A and B having one stride of 1; -DMATRIX_T and what
- *              that file wants, -DBAND rows of tiles that are computed together, -DOUT_PAIRS 1 where two numbers
+ * gemm_matrix: tiles by the device's matrix units, A and B having one stride of 1; -DMATRIX_T and what matrix.h
+ *              wants, or, with -DMATRIX_XMX, matrix_xmx.h; -DBAND rows of tiles that are computed together, -DOUT_PAIRS 1 where two numbers
  *              beside each other can be written as one
  * gemm_row:    m = 1; work-groups of 16 columns x 16 parts of the slice, or (B_K_FAST) of 1 x 64
  * gemm_thin:   few rows, k fast in A and B, on processors: a subgroup reads its columns of B once, 16 k at a
@@ -94,45 +94,84 @@ __kernel __attribute__((reqd_work_group_size(LX, LY, 1))) void gemm(const gemm_p
 #endif
 
 #ifdef MATRIX_T
+/* What a group computes: the tile that begins at row m and column n of product b, over `depth` of k from k on. */
+typedef struct tile_place {
+    long m, n, b, slice, k, depth;
+} tile_place;
+
+/* The group's number is (slice, batch, band of BAND rows of tiles, column, row in the band): groups that run at a
+ * time share rows and columns, which lie in the cache then. */
+static inline tile_place find_tile(const gemm_params *p) {
+    const uint tiles_n = (uint)((p->n + TILE_N - 1) / TILE_N), tiles_m = (uint)((p->m + TILE_M - 1) / TILE_M);
+    const uint each = tiles_m * tiles_n, g = (uint)XPU_GROUP(0), z = g / each, t = g % each;
+    const uint first = t / (BAND * tiles_n) * BAND, rows = min(tiles_m - first, (uint)BAND), u = t % (BAND * tiles_n);
+    tile_place at = {.m = (long)(first + u % rows) * TILE_M, .n = (long)(u / rows) * TILE_N};
+    at.b = z % (uint)p->batch, at.slice = z / (uint)p->batch;
+    at.k = at.slice * p->slice, at.depth = min(p->k - at.k, p->slice);
+    return at;
+}
+
+static inline void put_sum(const gemm_params *p, const tile_place *at, long m, long n, float sum) {
+    if (m >= p->m || n >= p->n) return;
+#if SLICED
+    XPU_PTR(float, p->partial)[((at->slice * p->batch + at->b) * p->m + m) * p->n + n] = sum;
+#else
+    put(p, at->b, m, n, sum);
+#endif
+}
+#endif
+
+#ifdef MATRIX_XMX
+#include "matrix_xmx.h"
+__attribute__((intel_reqd_sub_group_size(MATRIX_TEAM))) __attribute__((reqd_work_group_size(THREADS, 1, 1)))
+__kernel void gemm_matrix(const gemm_params p) {
+    const tile_place at = find_tile(&p);
+    const surface a = {XPU_PTR(void, p.a + at.b * p.a_stride.batch * ELEMENT), (int)p.k * ELEMENT, (int)p.m,
+                       (int)p.a_stride.row * ELEMENT};
+    const surface b = {XPU_PTR(void, p.b + at.b * p.b_stride.batch * ELEMENT),
+                       (int)(B_K_FAST ? p.k : p.n) * ELEMENT, (int)(B_K_FAST ? p.n : p.k),
+                       (int)(B_K_FAST ? p.b_stride.column : p.b_stride.row) * ELEMENT};
+    const uint team = get_local_id(0) / MATRIX_TEAM, lane = get_local_id(0) % MATRIX_TEAM;
+    const int m0 = (int)at.m + team % TEAMS_M * (SUMS_M * 8), n0 = (int)at.n + team / TEAMS_M * (SUMS_N * 16);
+    float8 sum[SUMS_M][SUMS_N];
+    WRITTEN_OUT for (int i = 0; i < SUMS_M; i++)
+        WRITTEN_OUT for (int j = 0; j < SUMS_N; j++) sum[i][j] = 0;
+    multiply_surfaces(sum, &a, &b, m0, n0, (int)at.k, (int)(at.k + at.depth));
+    WRITTEN_OUT for (int i = 0; i < SUMS_M; i++)
+        WRITTEN_OUT for (int j = 0; j < SUMS_N; j++) {
+            const float rows[8] = {sum[i][j].s0, sum[i][j].s1, sum[i][j].s2, sum[i][j].s3,
+                                   sum[i][j].s4, sum[i][j].s5, sum[i][j].s6, sum[i][j].s7};
+            WRITTEN_OUT for (int r = 0; r < 8; r++) put_sum(&p, &at, m0 + i * 8 + r, n0 + j * 16 + lane, rows[r]);
+        }
+}
+#elif defined(MATRIX_T)
 #include "matrix.h"
 
-/* Two sums beside each other, of slice and batch number z. */
-static inline void put_pair(const gemm_params *p, long z, long b, long m, long n, float2 sum) {
-#if SLICED
-    __global float *to = XPU_PTR(float, p->partial) + (z * p->m + m) * p->n + n;
-    if (n < p->n) to[0] = sum.x;
-    if (n + 1 < p->n) to[1] = sum.y;
-#elif OUT_PAIRS
-    if (n + 1 < p->n) {
-        const xpu_addr to = p->out + (b * p->out_stride.batch + m * p->out_stride.row + n) * ELEMENT;
-        *XPU_PTR(PAIR, to) = (PAIR)(NARROW(T, value(p, b, m, n, sum.x)), NARROW(T, value(p, b, m, n + 1, sum.y)));
-    } else if (n < p->n) {
-        put(p, b, m, n, sum.x);
+/* Two sums beside each other. */
+static inline void put_pair(const gemm_params *p, const tile_place *at, long m, long n, float2 sum) {
+#if OUT_PAIRS && !SLICED
+    if (m < p->m && n + 1 < p->n) {
+        const xpu_addr to = p->out + (at->b * p->out_stride.batch + m * p->out_stride.row + n) * ELEMENT;
+        *XPU_PTR(PAIR, to) =
+            (PAIR)(NARROW(T, value(p, at->b, m, n, sum.x)), NARROW(T, value(p, at->b, m, n + 1, sum.y)));
+        return;
     }
-#else
-    if (n < p->n) put(p, b, m, n, sum.x);
-    if (n + 1 < p->n) put(p, b, m, n + 1, sum.y);
 #endif
+    put_sum(p, at, m, n, sum.x);
+    put_sum(p, at, m, n + 1, sum.y);
 }
 
 __kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void gemm_matrix(const gemm_params p) {
     __local uchar slabs[STAGES * STAGE_BYTES] SLAB_ALIGNED;
-    /* The group's number is (slice, batch, band of BAND rows of tiles, column, row in the band): groups that run at
-     * a time share rows and columns, which lie in the cache then. */
-    const uint tiles_n = (uint)((p.n + TILE_N - 1) / TILE_N), tiles_m = (uint)((p.m + TILE_M - 1) / TILE_M);
-    const uint each = tiles_m * tiles_n, g = (uint)XPU_GROUP(0), z = g / each, t = g % each;
-    const uint first = t / (BAND * tiles_n) * BAND, rows = min(tiles_m - first, (uint)BAND), u = t % (BAND * tiles_n);
-    const long m0 = (long)(first + u % rows) * TILE_M, n0 = (long)(u / rows) * TILE_N;
-    const long b = z % (uint)p.batch, slice = z / (uint)p.batch;
-    const long k_begin = slice * p.slice, depth = min(p.k - k_begin, p.slice);
-
+    const tile_place at = find_tile(&p);
+    const long m0 = at.m, n0 = at.n, depth = at.depth;
     const long step_a = p.a_stride.column * ELEMENT, step_b = p.b_stride.row * ELEMENT; /* along k */
     const long pitch_a = A_K_FAST ? p.a_stride.row * ELEMENT : step_a;
     const long pitch_b = B_K_FAST ? p.b_stride.column * ELEMENT : step_b;
     const xpu_addr pa =
-        p.a + (b * p.a_stride.batch + m0 * p.a_stride.row + k_begin * p.a_stride.column) * ELEMENT;
+        p.a + (at.b * p.a_stride.batch + m0 * p.a_stride.row + at.k * p.a_stride.column) * ELEMENT;
     const xpu_addr pb =
-        p.b + (b * p.b_stride.batch + n0 * p.b_stride.column + k_begin * p.b_stride.row) * ELEMENT;
+        p.b + (at.b * p.b_stride.batch + n0 * p.b_stride.column + at.k * p.b_stride.row) * ELEMENT;
     const int left_m = (int)min(p.m - m0, (long)TILE_M), left_n = (int)min(p.n - n0, (long)TILE_N);
 
     operand_a a;
@@ -172,9 +211,8 @@ __kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void gemm_matrix(c
     const long column = n0 + team / TEAMS_M * (FRAGMENTS_N * 8) + lane % 4 * 2;
     WRITTEN_OUT for (int i = 0; i < FRAGMENTS_M; i++)
         WRITTEN_OUT for (int j = 0; j < FRAGMENTS_N; j++) {
-            const long m = row + i * 16, n = column + j * 8;
-            if (m < p.m) put_pair(&p, z, b, m, n, sum[i][j].xy);
-            if (m + 8 < p.m) put_pair(&p, z, b, m + 8, n, sum[i][j].zw);
+            put_pair(&p, &at, row + i * 16, column + j * 8, sum[i][j].xy);
+            put_pair(&p, &at, row + i * 16 + 8, column + j * 8, sum[i][j].zw);
         }
 }
 #endif

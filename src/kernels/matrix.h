@@ -12,8 +12,9 @@
  * (…_K_FAST), else by rows of m or n. Within the rows the pieces change places so that the reads of a
  * fragment hit all banks.
  *
- * Two implementations: MATRIX_PTX, NVIDIA's units (mma.sync, ldmatrix and cp.async; PTX ISA 8.5, sections
- * 9.7.14.5 and 9.7.9.25), and MATRIX_EMULATED, the same slabs, places and sums in plain OpenCL C, for tests.
+ * Two implementations: NVIDIA's units (mma.sync, ldmatrix and cp.async; PTX ISA 8.5, sections
+ * 9.7.14.5 and 9.7.9.25), and, with MATRIX_EMULATED, the same slabs, places and sums in plain OpenCL C, for
+ * tests.
  *
  * Wants UNIT_<t> of MATRIX_T (bf16, f16), TILE_M, TILE_N, TILE_K, TEAMS_M, TEAMS_N, STAGES, A_K_FAST,
  * B_K_FAST, A_PIECE and B_PIECE: the bytes (16, 8, 4 or an element) at which all rows of the operand are
@@ -44,7 +45,7 @@ static inline uint slab_place(uint row, uint piece, const uint pieces) {
     return (row * pieces + (piece ^ turn)) * 16;
 }
 
-#ifdef MATRIX_PTX
+#ifndef MATRIX_EMULATED
 #define WRITTEN_OUT _Pragma("unroll")
 #define FRAGMENTS_READ()
 typedef uint slab;

@@ -138,34 +138,42 @@ static bool find_lines(const xpu_matrix *matrix, int64_t x_stride, int64_t k_str
     return lines->along == 1;
 }
 
-/* True where the device's matrix units do it. The product may be turned, so that rows of results lie in
- * memory. */
+/* True where the device's matrix units do it. The product may be turned: so that rows of results lie in
+ * memory, or so that the left operand lies along k. */
 static bool plan_matrix(const xpu_device_properties *properties, xpu_gemm_args *args, gemm_plan *plan) {
-    gemm_choice *choice = &plan->choice;
-    choice->matrix.unit = matrix_unit_of(properties, args->dtype);
-    if (choice->matrix.unit == MATRIX_UNIT_NONE || args->m == 1 || args->n == 1) return false;
-    if (args->out.row_stride == 1 && args->out.column_stride != 1) transpose(args);
-    if (args->k == 1) args->a.column_stride = args->b.row_stride = 1;
-    if (args->batch == 1) args->a.batch_stride = args->b.batch_stride = args->out.batch_stride = 0;
+    gemm_choice choice = {.kernel = KERNEL_MATRIX};
+    matrix_choice *matrix = &choice.matrix;
+    matrix->unit = matrix_unit_of(properties, args->dtype, &matrix->emulated);
+    if (matrix->unit == MATRIX_UNIT_NONE || args->m == 1 || args->n == 1) return false;
+    xpu_gemm_args turned = *args;
+    if (turned.k == 1) turned.a.column_stride = turned.b.row_stride = 1;
+    if (turned.batch == 1) turned.a.batch_stride = turned.b.batch_stride = turned.out.batch_stride = 0;
+    const bool by_blocks = matrix->unit == MATRIX_UNIT_XMX;
+    if (by_blocks ? turned.a.column_stride != 1 : turned.out.row_stride == 1 && turned.out.column_stride != 1)
+        transpose(&turned);
+
     matrix_lines a, b;
-    if (!find_lines(&args->a, args->a.row_stride, args->a.column_stride, &choice->a_k_fast, &a) ||
-        !find_lines(&args->b, args->b.column_stride, args->b.row_stride, &choice->b_k_fast, &b)) {
-        choice->matrix.unit = MATRIX_UNIT_NONE;
+    if (!find_lines(&turned.a, turned.a.row_stride, turned.a.column_stride, &choice.a_k_fast, &a) ||
+        !find_lines(&turned.b, turned.b.column_stride, turned.b.row_stride, &choice.b_k_fast, &b))
         return false;
-    }
-    const matrix_lines out = {args->out.data, args->out.column_stride, args->out.row_stride,
-                              args->out.batch_stride};
-    choice->kernel = KERNEL_MATRIX;
-    choice->matrix.a_piece = matrix_alignment(&a, args->dtype);
-    choice->matrix.b_piece = matrix_alignment(&b, args->dtype);
-    choice->matrix.out_pairs =
-        out.along == 1 && matrix_alignment(&out, args->dtype) >= 2 * (int)xpu_dtype_size(args->dtype);
-    choice->matrix.tile = matrix_tile_for(properties, args->batch, args->m, args->n, args->k,
-                                          choice->a_k_fast + choice->b_k_fast, &plan->slices);
-    const matrix_tile *tile = matrix_tile_of(&choice->matrix);
-    plan->groups = tiles(args->m, tile->m) * tiles(args->n, tile->n) * args->batch;
-    plan->slice = rounded_up((args->k + plan->slices - 1) / plan->slices, tile->k);
-    plan->local[0] = (size_t)(tile->teams_m * tile->teams_n * MATRIX_TEAM), plan->local[1] = 1;
+    if (by_blocks && !(choice.a_k_fast && matrix_reads_blocks(&a, turned.k, turned.m, args->dtype) &&
+                       matrix_reads_blocks(&b, choice.b_k_fast ? turned.k : turned.n,
+                                           choice.b_k_fast ? turned.n : turned.k, args->dtype)))
+        return false;
+    const matrix_lines out = {turned.out.data, turned.out.column_stride, turned.out.row_stride,
+                              turned.out.batch_stride};
+    matrix->a_piece = matrix_alignment(&a, args->dtype);
+    matrix->b_piece = matrix_alignment(&b, args->dtype);
+    matrix->out_pairs = !by_blocks && out.along == 1 &&
+                        matrix_alignment(&out, args->dtype) >= 2 * (int)xpu_dtype_size(args->dtype);
+    matrix->tile = matrix_tile_for(matrix->unit, properties, turned.batch, turned.m, turned.n, turned.k,
+                                   choice.a_k_fast + choice.b_k_fast, &plan->slices);
+    const matrix_tile *tile = matrix_tile_of(matrix);
+    plan->choice = choice;
+    plan->groups = tiles(turned.m, tile->m) * tiles(turned.n, tile->n) * turned.batch;
+    plan->slice = rounded_up((turned.k + plan->slices - 1) / plan->slices, tile->k);
+    plan->local[0] = (size_t)(tile->teams_m * tile->teams_n * matrix_team(matrix->unit)), plan->local[1] = 1;
+    *args = turned;
     return true;
 }
 

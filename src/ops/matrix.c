@@ -5,28 +5,36 @@
 #include <string.h>
 
 static const matrix_tile tiles[] = {
-#define X(m, n, k, teams_m, teams_n, stages, together, ...)                                                  \
-    {m, n, k, teams_m, teams_n, stages, together, {__VA_ARGS__}},
+#define X(unit, m, n, k, teams_m, teams_n, stages, together, ...)                                            \
+    {MATRIX_UNIT_##unit, m, n, k, teams_m, teams_n, stages, together, {__VA_ARGS__}},
 #include "ops/matrix.def"
 #undef X
 };
 enum { TILES = sizeof tiles / sizeof *tiles };
 
-static bool emulated(void) {
-    static atomic_int answer; /* 0 not asked yet, 1 no, 2 yes */
+/* The unit that the environment wants, or none. */
+static matrix_unit wanted(void) {
+    static atomic_int answer; /* 0 not asked yet, else 1 more than the unit */
     int known = atomic_load_explicit(&answer, memory_order_relaxed);
     if (known == 0) {
         const char *value = getenv("OPENXPU_MATRIX");
-        known = value && !strcmp(value, "emulated") ? 2 : 1;
+        known = 1 + (!value                  ? MATRIX_UNIT_NONE
+                     : !strcmp(value, "ptx") ? MATRIX_UNIT_PTX
+                     : !strcmp(value, "xmx") ? MATRIX_UNIT_XMX
+                                             : MATRIX_UNIT_NONE);
         atomic_store_explicit(&answer, known, memory_order_relaxed);
     }
-    return known == 2;
+    return (matrix_unit)(known - 1);
 }
 
-matrix_unit matrix_unit_of(const xpu_device_properties *properties, xpu_dtype dtype) {
+matrix_unit matrix_unit_of(const xpu_device_properties *p, xpu_dtype dtype, bool *emulated) {
     if (dtype != XPU_BFLOAT16 && dtype != XPU_FLOAT16) return MATRIX_UNIT_NONE;
-    if (emulated()) return MATRIX_UNIT_EMULATED;
-    return properties->has_inline_ptx && properties->architecture >= 80 ? MATRIX_UNIT_PTX : MATRIX_UNIT_NONE;
+    matrix_unit own = MATRIX_UNIT_NONE;
+    if (p->has_inline_ptx && p->architecture >= 80) own = MATRIX_UNIT_PTX;
+    if (p->matrix_lanes == 16 && p->has_subgroup_2d_block_io) own = MATRIX_UNIT_XMX;
+    const matrix_unit other = wanted();
+    *emulated = other != MATRIX_UNIT_NONE && other != own;
+    return *emulated ? other : own;
 }
 
 int matrix_alignment(const matrix_lines *lines, xpu_dtype dtype) {
@@ -34,6 +42,14 @@ int matrix_alignment(const matrix_lines *lines, xpu_dtype dtype) {
     const uint64_t all = (uint64_t)(uintptr_t)lines->data | (uint64_t)lines->across * element |
                          (uint64_t)lines->batch * element | 16;
     return (int)(all & (~all + 1));
+}
+
+bool matrix_reads_blocks(const matrix_lines *lines, int64_t length, int64_t count, xpu_dtype dtype) {
+    const int64_t element = (int64_t)xpu_dtype_size(dtype), most = 1 << 24;
+    const int64_t width = length * element, pitch = lines->across * element;
+    return (uintptr_t)lines->data % 64 == 0 && lines->batch * element % 64 == 0 && width >= 64 &&
+           width % 4 == 0 && width < most && count > 0 && count < most && pitch >= width && pitch % 16 == 0 &&
+           pitch < most;
 }
 
 /* Of the model below, on an NVIDIA H200: clocks until a group has its first numbers and of one more launch,
@@ -56,14 +72,14 @@ static double clocks_of(const matrix_tile *t, int64_t units, int64_t batch, int6
     return clocks;
 }
 
-int matrix_tile_for(const xpu_device_properties *properties, int64_t batch, int64_t m, int64_t n, int64_t k,
-                    int along_k, int64_t *slices) {
-    const int64_t units = (int64_t)properties->max_compute_units;
+int matrix_tile_for(matrix_unit unit, const xpu_device_properties *properties, int64_t batch, int64_t m,
+                    int64_t n, int64_t k, int along_k, int64_t *slices) {
+    const int64_t units = (int64_t)properties->gpu_subslice_count;
     const int64_t pinned = TUNED(properties->type == XPU_DEVICE_CPU, MATRIX_TILE);
     int best = 0;
     double least = 0;
     for (int i = 0; i < TILES; i++) {
-        if (pinned < TILES && pinned != i) continue;
+        if (tiles[i].unit != unit || (pinned < TILES && tiles[pinned].unit == unit && pinned != i)) continue;
         for (int64_t cut = 1; cut <= MOST_SLICES; cut *= 2) {
             if (cut > 1 && k / cut < SHORTEST_SLICE) break;
             const double clocks = clocks_of(&tiles[i], units, batch, m, n, k, along_k, cut);
@@ -77,11 +93,14 @@ int matrix_tile_for(const xpu_device_properties *properties, int64_t batch, int6
 const matrix_tile *matrix_tile_of(const matrix_choice *choice) { return &tiles[choice->tile]; }
 
 void matrix_spec(kernel_spec *spec, const matrix_choice *choice, xpu_dtype dtype) {
-    static const char *const units[] = {NULL, "MATRIX_PTX", "MATRIX_EMULATED"};
+    static const char *const units[] = {NULL, "MATRIX_PTX", "MATRIX_XMX"};
     const bool used = choice->unit != MATRIX_UNIT_NONE;
     const matrix_tile *tile = &tiles[choice->tile];
     spec_pack(spec, "unit", choice->unit, 2);
     spec_follows_flag(spec, units[choice->unit], used);
+    spec_flag(spec, "MATRIX_EMULATED", choice->emulated);
+    if (choice->unit == MATRIX_UNIT_XMX && !choice->emulated)
+        spec_follows_options(spec, "-cl-intel-256-GRF-per-thread");
     spec_follows(spec, "MATRIX_T=", used ? dtype_token(dtype) : NULL);
     spec_pack(spec, "tile", choice->tile, 6);
     const struct {

@@ -4,27 +4,31 @@
 
 #include "kernel.h"
 
-/* How the kernels of kernels/matrix.h multiply on a device. */
+/* How products are multiplied on a device. */
 typedef enum matrix_unit {
     MATRIX_UNIT_NONE,
-    MATRIX_UNIT_PTX,     /* NVIDIA's, from compute capability 8.0 on */
-    MATRIX_UNIT_EMULATED /* in plain OpenCL C: OPENXPU_MATRIX=emulated, for tests */
+    MATRIX_UNIT_PTX, /* NVIDIA's, from compute capability 8.0 on (kernels/matrix.h) */
+    MATRIX_UNIT_XMX  /* Intel's of 16 lanes (kernels/matrix_xmx.h) */
 } matrix_unit;
-matrix_unit matrix_unit_of(const xpu_device_properties *properties, xpu_dtype dtype);
+/* With OPENXPU_MATRIX=ptx or xmx every device has that one, in plain OpenCL C where it lacks it: for tests.
+ */
+matrix_unit matrix_unit_of(const xpu_device_properties *properties, xpu_dtype dtype, bool *emulated);
 
 /* A line of matrix.def. */
 typedef struct matrix_tile {
+    matrix_unit unit;
     int m, n, k;          /* sums of a work-group, and the depth of a step */
-    int teams_m, teams_n; /* of MATRIX_TEAM work-items */
+    int teams_m, teams_n; /* of matrix_team(unit) work-items */
     int stages;           /* steps that local memory holds */
     int together;         /* work-groups that a compute unit runs at a time */
     int rate[3];          /* multiply-adds a clock of a full compute unit, by the operands that lie along k */
 } matrix_tile;
-enum { MATRIX_TEAM = 32 };
+static inline int matrix_team(matrix_unit unit) { return unit == MATRIX_UNIT_XMX ? 16 : 32; }
 
 /* What one product takes. */
 typedef struct matrix_choice {
     matrix_unit unit;
+    bool emulated;
     int tile;             /* a line of matrix.def */
     int a_piece, b_piece; /* bytes at which all lines of an operand are aligned: 16, 8, 4, 2 */
     bool out_pairs;       /* two numbers beside each other can be written as one */
@@ -39,11 +43,15 @@ typedef struct matrix_lines {
 /* The most bytes, 16 at most, by which all lines are aligned. */
 int matrix_alignment(const matrix_lines *lines, xpu_dtype dtype);
 
+/* Do the lines, `count` of `length` elements, keep to the rules of Intel's block reads
+ * (kernels/matrix_xmx.h)? */
+bool matrix_reads_blocks(const matrix_lines *lines, int64_t length, int64_t count, xpu_dtype dtype);
+
 const matrix_tile *matrix_tile_of(const matrix_choice *choice);
 /* The tile that is expected to take least time, and into how many slices k is cut then. `along_k` operands, 0
  * to 2, lie along k. */
-int matrix_tile_for(const xpu_device_properties *properties, int64_t batch, int64_t m, int64_t n, int64_t k,
-                    int along_k, int64_t *slices);
+int matrix_tile_for(matrix_unit unit, const xpu_device_properties *properties, int64_t batch, int64_t m,
+                    int64_t n, int64_t k, int along_k, int64_t *slices);
 /* Adds the choice's facts; nothing but their places in the key where its unit is none. */
 void matrix_spec(kernel_spec *spec, const matrix_choice *choice, xpu_dtype dtype);
 

@@ -60,12 +60,7 @@ xpu_status xpu_tile_target_of_device(int device, xpu_tile_target *target) {
         .has_packed_dot = p->has_integer_dot_product,
         .has_block_2d = p->has_subgroup_2d_block_io,
     };
-    /* The units' subgroups are of the smallest size that there is, says the extension. */
-    if (p->has_subgroup_matrix_multiply_accumulate && t.has_subgroups && !t.is_cpu)
-        for (int i = 0; p->sub_group_sizes[i]; i++)
-            if (!t.matrix_lanes || (int)p->sub_group_sizes[i] < t.matrix_lanes)
-                t.matrix_lanes = (int)p->sub_group_sizes[i];
-    if (t.matrix_lanes != 8 && t.matrix_lanes != 16) t.matrix_lanes = 0;
+    if (t.has_subgroups && !t.is_cpu) t.matrix_lanes = (int)p->matrix_lanes;
     snprintf(t.name, sizeof t.name, "%s", p->type == XPU_DEVICE_CPU ? "cpu" : "gpu");
     *target = t;
     return XPU_SUCCESS;

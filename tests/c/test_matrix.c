@@ -1,7 +1,9 @@
 /* Products by matrix units, to the last bit: of numbers whose sums are exact, with all remainders, strides,
  * alignments, batches and slices. On devices without such units they are written out in plain OpenCL C.
  *
- *     test_matrix [problems [seed]]    so many with whatever kernel comes up, beside those below */
+ *     test_matrix [problems [seed]]    so many with whatever kernel comes up, beside those below
+ *
+ * OPENXPU_MATRIX=xmx takes Intel's units for NVIDIA's. */
 #define _POSIX_C_SOURCE 200809L
 #include <math.h>
 #include <stdlib.h>
@@ -13,6 +15,7 @@
 static xpu_stream *stream;
 static uint64_t state = 1;
 static int extra;
+static bool by_blocks; /* Intel's */
 
 static int64_t pick(int64_t from, int64_t to) {
     state = state * 6364136223846793005u + 1442695040888963407u;
@@ -149,7 +152,24 @@ static void try_sizes(const kind *w) {
         try_problem(w, sizes[i][0], sizes[i][1], sizes[i][2], sizes[i][3], i % 2, i % 4 == 1);
 }
 
+/* The same for reads of blocks, whose rules want rows of 64 bytes or more. */
+static void try_block_sizes(const kind *w) {
+    static const int64_t sizes[][4] = {
+        {1, 40, 64, 64}, {2, 33, 66, 34}, {1, 130, 72, 32}, {1, 17, 140, 96}, {3, 65, 32, 130}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        try_problem(w, sizes[i][0], sizes[i][1], sizes[i][2], sizes[i][3], i % 2, i % 4 == 1);
+}
+
 static void all_tiles_and_layouts(void **unused) {
+    static const kind block_kinds[] = {
+        {8, true, true, false, 32, 32, XPU_BFLOAT16, XPU_EPILOGUE_NONE},
+        {9, true, false, true, 32, 32, XPU_FLOAT16, XPU_EPILOGUE_RELU},
+        {10, true, false, false, 32, 32, XPU_BFLOAT16, XPU_EPILOGUE_NONE},
+        {11, false, true, false, 32, 32, XPU_BFLOAT16, XPU_EPILOGUE_NONE},
+    };
+    for (size_t i = 0; i < sizeof block_kinds / sizeof *block_kinds && by_blocks; i++)
+        try_block_sizes(&block_kinds[i]);
+    if (by_blocks) return;
     static const kind kinds[] = {
         {0, true, true, false, 8, 8, XPU_BFLOAT16, XPU_EPILOGUE_NONE},
         {1, true, false, true, 8, 8, XPU_FLOAT16, XPU_EPILOGUE_NONE},
@@ -165,6 +185,11 @@ static void all_tiles_and_layouts(void **unused) {
 
 /* Operands whose rows don't begin at 16 bytes. */
 static void all_alignments(void **unused) {
+    const kind other = {8, true, false, false, 8, 4, XPU_BFLOAT16, XPU_EPILOGUE_NONE};
+    if (by_blocks) { /* the plain kernel's */
+        try_block_sizes(&other);
+        return;
+    }
     static const kind kinds[] = {
         {7, true, false, false, 1, 4, XPU_FLOAT16, XPU_EPILOGUE_NONE},
         {7, false, true, false, 2, 1, XPU_BFLOAT16, XPU_EPILOGUE_NONE},
@@ -175,8 +200,8 @@ static void all_alignments(void **unused) {
 
 /* A long sum of few results is cut into slices. */
 static void long_sums(void **unused) {
-    const kind w = {6, true, false, false, 8, 8, XPU_BFLOAT16, XPU_EPILOGUE_NONE};
-    try_problem(&w, 1, 9, 20, 2049, true, true);
+    const kind w = {by_blocks ? 10 : 6, true, false, false, 32, 32, XPU_BFLOAT16, XPU_EPILOGUE_NONE};
+    try_problem(&w, 1, 9, 32, 2050, true, true);
     try_problem(&w, 2, 30, 10, 1030, false, false);
 }
 
@@ -185,12 +210,12 @@ static void whatever_comes(void **unused) {
     kind w = {0};
     for (int i = 0; i < extra; i++) {
         if (i % 25 == 0) /* a new kernel takes seconds to build */
-            w = (kind){.tile = (int)pick(0, 7),
+            w = (kind){.tile = (int)(by_blocks ? pick(8, 11) : pick(0, 7)),
                        .a_k_fast = pick(0, 1),
                        .b_k_fast = pick(0, 1),
                        .out_turned = pick(0, 1),
-                       .a_align = aligns[pick(0, 5)],
-                       .b_align = aligns[pick(0, 5)],
+                       .a_align = by_blocks ? 32 : aligns[pick(0, 5)],
+                       .b_align = by_blocks ? 32 : aligns[pick(0, 5)],
                        .dtype = pick(0, 1) ? XPU_BFLOAT16 : XPU_FLOAT16,
                        .epilogue = pick(0, 3) ? XPU_EPILOGUE_NONE : XPU_EPILOGUE_RELU};
         try_problem(&w, pick(1, 3), pick(2, 300), pick(2, 300), pick(0, 9) ? pick(0, 300) : pick(300, 3000),
@@ -201,7 +226,9 @@ static void whatever_comes(void **unused) {
 static int set_up(void **unused) {
     const xpu_device_properties *p;
     SUCCEEDS(xpu_device_get_properties(0, &p));
-    if (p->type == XPU_DEVICE_CPU) setenv("OPENXPU_MATRIX", "emulated", 1);
+    if (p->type == XPU_DEVICE_CPU) setenv("OPENXPU_MATRIX", "ptx", 0);
+    const char *unit = getenv("OPENXPU_MATRIX");
+    by_blocks = unit && !strcmp(unit, "xmx");
     SUCCEEDS(xpu_stream_default(0, &stream));
     return 0;
 }

@@ -86,19 +86,20 @@ READ_2D(16, 2)
 READ_2D(32, 1)
 READ_2D(32, 2)
 
-#define TRANSFORM_2D(bits, type, rows)                                                                       \
-    void matrix_transform_##bits##_##rows(ARGUMENTS, __private uint *to) {                                   \
+#define TRANSFORM_2D(bits, type, rows, columns)                                                              \
+    void matrix_transform_##bits##_##rows##x##columns(ARGUMENTS, __private uint *to) {                       \
         bool right = matrix_rules(base, width, height, pitch, at.x * bits / 8);                              \
-        for (int i = 0; i < rows * bits / 32; i++) {                                                         \
+        for (int i = 0; i < rows * bits / 32 * columns; i++) {                                               \
+            const int x = at.x + i / (rows * bits / 32) * 16 + LANE, y = at.y + i % (rows * bits / 32) * 32 / bits; \
             uint v = 0;                                                                                      \
-            for (int k = 0; k < 32 / bits; k++)                                                              \
-                v |= (uint)AT(type, at.x + LANE, at.y + i * 32 / bits + k) << k * bits;                      \
+            for (int k = 0; k < 32 / bits; k++) v |= (uint)AT(type, x, y + k) << k * bits;                   \
             to[i] = right ? v : 0x7e017e01;                                                                  \
         }                                                                                                    \
     }
-TRANSFORM_2D(16, ushort, 16)
-TRANSFORM_2D(16, ushort, 32)
-TRANSFORM_2D(8, uchar, 32)
+TRANSFORM_2D(16, ushort, 16, 1)
+TRANSFORM_2D(16, ushort, 32, 1)
+TRANSFORM_2D(16, ushort, 32, 2)
+TRANSFORM_2D(8, uchar, 32, 1)
 
 void matrix_transpose(ARGUMENTS, __private uint *to) {
     bool right = matrix_rules(base, width, height, pitch, at.x * 4);
@@ -112,9 +113,10 @@ void matrix_transpose(ARGUMENTS, __private uint *to) {
 #define intel_sub_group_2d_block_read_16b_16r16x2c matrix_read_2d_16x2
 #define intel_sub_group_2d_block_read_16b_32r16x1c matrix_read_2d_32x1
 #define intel_sub_group_2d_block_read_16b_32r16x2c matrix_read_2d_32x2
-#define intel_sub_group_2d_block_read_transform_16b_16r16x1c matrix_transform_16_16
-#define intel_sub_group_2d_block_read_transform_16b_32r16x1c matrix_transform_16_32
-#define intel_sub_group_2d_block_read_transform_8b_32r16x1c matrix_transform_8_32
+#define intel_sub_group_2d_block_read_transform_16b_16r16x1c matrix_transform_16_16x1
+#define intel_sub_group_2d_block_read_transform_16b_32r16x1c matrix_transform_16_32x1
+#define intel_sub_group_2d_block_read_transform_16b_32r16x2c matrix_transform_16_32x2
+#define intel_sub_group_2d_block_read_transform_8b_32r16x1c matrix_transform_8_32x1
 #define intel_sub_group_2d_block_read_transpose_32b_16r8x1c matrix_transpose
 #define intel_sub_group_block_read_us8 matrix_read_us8
 #define intel_sub_group_block_read4 matrix_read4

@@ -1,0 +1,86 @@
+/* Products by Intel's matrix units of 16 lanes, their operands read from memory as blocks.
+ *
+ * A work-group of TEAMS_M x TEAMS_N teams computes a tile of TILE_M x TILE_N sums. A team is a subgroup, and has
+ * SUMS_M x SUMS_N blocks of 8 x 16 sums in registers: a work-item a column of a block, its rows in a float8. No
+ * local memory: neighbouring teams find each other's operands in the cache.
+ *
+ * Reads beyond the matrix give zeros. The rules of block reads: all matrices of an operand begin at multiples of
+ * 64 bytes, have lines of 64 bytes or more, a multiple of 4, a multiple of 16 apart, and fewer than 2^24 lines of
+ * fewer than 2^24 bytes. (cl_intel_subgroup_matrix_multiply_accumulate, cl_intel_subgroup_2d_block_io)
+ *
+ * Wants MATRIX_T (bf16, f16), TILE_M, TILE_N, TEAMS_M, TEAMS_N and B_K_FAST; A lies along k. TILE_K is 32, the
+ * depth of a step. With MATRIX_EMULATED the builtins are written out (matrix_units.cl). */
+#ifdef MATRIX_EMULATED
+#include "matrix_units.cl"
+#define WRITTEN_OUT _Pragma("nounroll")
+#else
+#define WRITTEN_OUT __attribute__((opencl_unroll_hint))
+#endif
+
+#define MATRIX_TEAM 16
+#define THREADS (TEAMS_M * TEAMS_N * MATRIX_TEAM)
+#define SUMS_M (TILE_M / TEAMS_M / 8)
+#define SUMS_N (TILE_N / TEAMS_N / 16)
+#define ELEMENT 2
+
+#define MULTIPLY_bf16 intel_sub_group_bf16_bf16_matrix_mad_k16
+#define MULTIPLY_f16 intel_sub_group_f16_f16_matrix_mad_k16
+#define MULTIPLY XPU_CAT(MULTIPLY_, MATRIX_T)
+#if SUMS_M == 4
+#define READ_A intel_sub_group_2d_block_read_16b_32r16x2c
+#elif SUMS_M == 2
+#define READ_A intel_sub_group_2d_block_read_16b_16r16x2c
+#else
+#define READ_A intel_sub_group_2d_block_read_16b_8r16x2c
+#endif
+
+/* An operand in memory: lines of `width` bytes, `height` of them, `pitch` bytes apart. */
+typedef struct surface {
+    __global void *base;
+    int width, height, pitch;
+} surface;
+
+/* 32 of k of the team's rows from m0 on: [half of k][block of rows]. */
+static inline void read_a(__private short8 (*to)[SUMS_M], const surface *s, int m0, int k) {
+    union {
+        ushort numbers[SUMS_M * 16];
+        short8 blocks[2][SUMS_M];
+    } a;
+    READ_A(s->base, s->width, s->height, s->pitch, (int2)(k, m0), a.numbers);
+    for (int h = 0; h < 2; h++)
+        for (int i = 0; i < SUMS_M; i++) to[h][i] = a.blocks[h][i];
+}
+
+/* 32 of k of 32 columns from n on: [block of columns][half of k], two neighbours in k a dword. */
+static inline void read_b(__private int8 (*to)[2], const surface *s, int n, int k) {
+    union {
+        uint dwords[32];
+        int8 blocks[2][2];
+    } b;
+#if B_K_FAST
+    for (int i = 0; i < 4; i++)
+        intel_sub_group_2d_block_read_transpose_32b_16r8x1c(s->base, s->width, s->height, s->pitch,
+                                                            (int2)(k / 2 + i % 2 * 8, n + i / 2 * 16),
+                                                            b.dwords + i * 8);
+#else
+    intel_sub_group_2d_block_read_transform_16b_32r16x2c(s->base, s->width, s->height, s->pitch, (int2)(n, k),
+                                                         b.dwords);
+#endif
+    for (int i = 0; i < 4; i++) to[i / 2][i % 2] = b.blocks[i / 2][i % 2];
+}
+
+/* Adds the product of the team's rows from m0 and columns from n0 on over k_begin … k_end - 1 to `sum`. k_end is a
+ * multiple of 32 away from k_begin, or the end of the matrices. */
+static inline void multiply_surfaces(__private float8 (*sum)[SUMS_N], const surface *a, const surface *b, int m0,
+                                     int n0, int k_begin, int k_end) {
+    for (int k = k_begin; k < k_end; k += 32) {
+        short8 left[2][SUMS_M];
+        int8 right[SUMS_N][2];
+        read_a(left, a, m0, k);
+        WRITTEN_OUT for (int j = 0; j < SUMS_N; j += 2) read_b(&right[j], b, n0 + j * 16, k);
+        WRITTEN_OUT for (int h = 0; h < 2; h++)
+            WRITTEN_OUT for (int j = 0; j < SUMS_N; j++)
+                WRITTEN_OUT for (int i = 0; i < SUMS_M; i++)
+                    sum[i][j] = MULTIPLY(left[h][i], right[j][h], sum[i][j]);
+    }
+}
