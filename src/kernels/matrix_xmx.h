@@ -1,15 +1,16 @@
 /* Products by Intel's matrix units of 16 lanes, their operands read from memory as blocks.
  *
- * A work-group of TEAMS_M x TEAMS_N teams computes a tile of TILE_M x TILE_N sums. A team is a subgroup, and has
- * SUMS_M x SUMS_N blocks of 8 x 16 sums in registers: a work-item a column of a block, its rows in a float8. No
- * local memory: neighbouring teams find each other's operands in the cache.
+ * A work-group of TEAMS_M x TEAMS_N teams computes a tile of TILE_M x TILE_N sums. A team is a subgroup, and
+ * has SUMS_M x SUMS_N blocks of 8 x 16 sums in registers: a work-item a column of a block, its rows in a
+ * float8. No local memory: neighbouring teams find each other's operands in the cache.
  *
- * Reads beyond the matrix give zeros. The rules of block reads: all matrices of an operand begin at multiples of
- * 64 bytes, have lines of 64 bytes or more, a multiple of 4, a multiple of 16 apart, and fewer than 2^24 lines of
- * fewer than 2^24 bytes. (cl_intel_subgroup_matrix_multiply_accumulate, cl_intel_subgroup_2d_block_io)
+ * Reads beyond the matrix give zeros. The rules of block reads: all matrices of an operand begin at multiples
+ * of 64 bytes, have lines of 64 bytes or more, a multiple of 4, a multiple of 16 apart, and fewer than 2^24
+ * lines of fewer than 2^24 bytes. (cl_intel_subgroup_matrix_multiply_accumulate,
+ * cl_intel_subgroup_2d_block_io)
  *
- * Wants MATRIX_T (bf16, f16), TILE_M, TILE_N, TEAMS_M, TEAMS_N and B_K_FAST; A lies along k. TILE_K is 32, the
- * depth of a step. With MATRIX_EMULATED the builtins are written out (matrix_units.cl). */
+ * Wants MATRIX_T (bf16, f16), TILE_M, TILE_N, TEAMS_M, TEAMS_N and B_K_FAST; A lies along k. TILE_K is 32,
+ * the depth of a step. With MATRIX_EMULATED the builtins are written out (matrix_units.cl). */
 #ifdef MATRIX_EMULATED
 #include "matrix_units.cl"
 #define WRITTEN_OUT _Pragma("nounroll")
@@ -69,18 +70,17 @@ static inline void read_b(__private int8 (*to)[2], const surface *s, int n, int 
     for (int i = 0; i < 4; i++) to[i / 2][i % 2] = b.blocks[i / 2][i % 2];
 }
 
-/* Adds the product of the team's rows from m0 and columns from n0 on over k_begin … k_end - 1 to `sum`. k_end is a
- * multiple of 32 away from k_begin, or the end of the matrices. */
-static inline void multiply_surfaces(__private float8 (*sum)[SUMS_N], const surface *a, const surface *b, int m0,
-                                     int n0, int k_begin, int k_end) {
+/* Adds the product of the team's rows from m0 and columns from n0 on over k_begin … k_end - 1 to `sum`. k_end
+ * is a multiple of 32 away from k_begin, or the end of the matrices. */
+static inline void multiply_surfaces(__private float8 (*sum)[SUMS_N], const surface *a, const surface *b,
+                                     int m0, int n0, int k_begin, int k_end) {
     for (int k = k_begin; k < k_end; k += 32) {
         short8 left[2][SUMS_M];
         int8 right[SUMS_N][2];
         read_a(left, a, m0, k);
         WRITTEN_OUT for (int j = 0; j < SUMS_N; j += 2) read_b(&right[j], b, n0 + j * 16, k);
-        WRITTEN_OUT for (int h = 0; h < 2; h++)
-            WRITTEN_OUT for (int j = 0; j < SUMS_N; j++)
-                WRITTEN_OUT for (int i = 0; i < SUMS_M; i++)
-                    sum[i][j] = MULTIPLY(left[h][i], right[j][h], sum[i][j]);
+        WRITTEN_OUT for (int h = 0; h < 2; h++) WRITTEN_OUT for (int j = 0; j < SUMS_N; j++)
+            WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) sum[i][j] =
+                MULTIPLY(left[h][i], right[j][h], sum[i][j]);
     }
 }

@@ -21,6 +21,9 @@ OPENXPU_DUMP_KERNELS=$work/kernels "$root/.venv/bin/python" -m pytest -q "$root/
 "$root/.venv/bin/python" "$here/compile.py" "$work/driver/bin/ocloc" "$work/kernels" \
     --sample "$([ "${OPENXPU_TEST_ALL:-0}" = 1 ] && echo 0 || echo 200)"
 
+echo "== products by matrix units, offline"
+"$root/.venv/bin/python" "$here/matrix.py" "$work/driver/bin/ocloc" || status=1
+
 echo "== the corpus of Triton IR as the compiler emits it, offline"
 PYTHONPATH=$root/python "$root/.venv/bin/python" "$here/corpus.py" "$work/driver/bin/ocloc" "$root/build/ttir" "$work/tile" \
     --every "$([ "${OPENXPU_TEST_ALL:-0}" = 1 ] && echo 1 || echo 20)"
