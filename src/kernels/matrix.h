@@ -74,20 +74,16 @@ static inline void copies_close(void) { __asm__ volatile("cp.async.commit_group;
 /* Waits until no more than the last `open` groups of copies are under way. */
 #define COPIES_WAIT(open) __asm__ volatile("cp.async.wait_group %0;" ::"n"(open) : "memory")
 
-static inline uint4 load_blocks(uint at) {
-    uint4 r;
-    __asm__ volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                     : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w)
-                     : "r"(at));
-    return r;
-}
-static inline uint4 load_blocks_turned(uint at) {
-    uint4 r;
-    __asm__ volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                     : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w)
-                     : "r"(at));
-    return r;
-}
+#define LOAD_BLOCKS(name, turned)                                                                            \
+    static inline uint4 name(uint at) {                                                                      \
+        uint4 r;                                                                                             \
+        __asm__ volatile("ldmatrix.sync.aligned.m8n8.x4" turned ".shared.b16 {%0,%1,%2,%3}, [%4];"           \
+                         : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w)                                        \
+                         : "r"(at));                                                                         \
+        return r;                                                                                            \
+    }
+LOAD_BLOCKS(load_blocks, "")
+LOAD_BLOCKS(load_blocks_turned, ".trans")
 
 /* Each lane tells the place of one row of eight elements. `from`: the team's first row, a multiple of 16. */
 static inline uint place_a(uint lane, uint from, uint step) {
