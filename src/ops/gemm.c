@@ -127,8 +127,6 @@ typedef struct gemm_plan {
     size_t local[2];
 } gemm_plan;
 
-static int64_t rounded_up(int64_t length, int64_t step) { return (length + step - 1) / step * step; }
-
 /* Each operand as lines of neighbours: along k, or along its rows or columns. */
 static bool find_lines(const xpu_matrix *matrix, int64_t x_stride, int64_t k_stride, bool *k_fast,
                        matrix_lines *lines) {
@@ -171,7 +169,7 @@ static bool plan_matrix(const xpu_device_properties *properties, xpu_gemm_args *
     const matrix_tile *tile = matrix_tile_of(matrix);
     plan->choice = choice;
     plan->groups = tiles(turned.m, tile->m) * tiles(turned.n, tile->n) * turned.batch;
-    plan->slice = rounded_up((turned.k + plan->slices - 1) / plan->slices, tile->k);
+    plan->slice = rounded_up(divided_up(turned.k, plan->slices), tile->k);
     plan->local[0] = (size_t)(tile->teams_m * tile->teams_n * matrix_team(matrix->unit)), plan->local[1] = 1;
     *args = turned;
     return true;
@@ -195,7 +193,7 @@ static void plan_plain(const xpu_device_properties *properties, xpu_gemm_args *a
     }
     plan->groups *= args->batch;
     plan->slices = product_slices(properties, plan->groups, args->k, args->batch * args->m * args->n);
-    plan->slice = (args->k + plan->slices - 1) / plan->slices;
+    plan->slice = divided_up(args->k, plan->slices);
 }
 
 static xpu_status launch(xpu_stream *stream, const xpu_gemm_args *args, const gemm_plan *plan,

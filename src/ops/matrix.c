@@ -4,13 +4,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const matrix_tile tiles[] = {
+#include "product.h"
+
+static const matrix_tile table[] = {
 #define X(unit, m, n, k, teams_m, teams_n, stages, together, ...)                                            \
     {MATRIX_UNIT_##unit, m, n, k, teams_m, teams_n, stages, together, {__VA_ARGS__}},
 #include "ops/matrix.def"
 #undef X
 };
-enum { TILES = sizeof tiles / sizeof *tiles };
+enum { TILES = sizeof table / sizeof *table };
 
 /* The unit that the environment wants, or none. */
 static matrix_unit wanted(void) {
@@ -56,15 +58,13 @@ bool matrix_reads_blocks(const matrix_lines *lines, int64_t length, int64_t coun
  * bytes of memory a clock and unit. A slice shorter than this is mostly the way there. */
 enum { FIRST_STEP = 2000, LAUNCH = 6000, BYTES = 12, MOST_SLICES = 16, SHORTEST_SLICE = 256 };
 
-static int64_t cuts(int64_t length, int64_t size) { return (length + size - 1) / size; }
-static int64_t rounded(int64_t length, int64_t size) { return cuts(length, size) * size; }
-
 /* Clocks: those of the products where all work-groups of a unit are busy, which fewer hardly shorten; of the
  * first step's way from memory; and of the slices' sums there and back. */
 static double clocks_of(const matrix_tile *t, int64_t units, int64_t batch, int64_t m, int64_t n, int64_t k,
                         int along_k, int64_t cut) {
-    const int64_t waves = cuts(cuts(m, t->m) * cuts(n, t->n) * batch * cut, units * t->together);
-    const double products = (double)(t->m * t->n * t->together) * (double)rounded(cuts(k, cut), t->k);
+    const int64_t waves = divided_up(tiles(m, t->m) * tiles(n, t->n) * batch * cut, units * t->together);
+    const double products =
+        (double)(t->m * t->n * t->together) * (double)rounded_up(divided_up(k, cut), t->k);
     double clocks = (double)waves * (products / t->rate[along_k] + FIRST_STEP);
     if (cut > 1)
         clocks +=
@@ -79,10 +79,10 @@ int matrix_tile_for(matrix_unit unit, const xpu_device_properties *properties, i
     int best = 0;
     double least = 0;
     for (int i = 0; i < TILES; i++) {
-        if (tiles[i].unit != unit || (pinned < TILES && tiles[pinned].unit == unit && pinned != i)) continue;
+        if (table[i].unit != unit || (pinned < TILES && table[pinned].unit == unit && pinned != i)) continue;
         for (int64_t cut = 1; cut <= MOST_SLICES; cut *= 2) {
             if (cut > 1 && k / cut < SHORTEST_SLICE) break;
-            const double clocks = clocks_of(&tiles[i], units, batch, m, n, k, along_k, cut);
+            const double clocks = clocks_of(&table[i], units, batch, m, n, k, along_k, cut);
             if (least > 0 && clocks >= least) continue;
             best = i, least = clocks, *slices = cut;
         }
@@ -90,12 +90,12 @@ int matrix_tile_for(matrix_unit unit, const xpu_device_properties *properties, i
     return best;
 }
 
-const matrix_tile *matrix_tile_of(const matrix_choice *choice) { return &tiles[choice->tile]; }
+const matrix_tile *matrix_tile_of(const matrix_choice *choice) { return &table[choice->tile]; }
 
 void matrix_spec(kernel_spec *spec, const matrix_choice *choice, xpu_dtype dtype) {
     static const char *const units[] = {NULL, "MATRIX_PTX", "MATRIX_XMX"};
     const bool used = choice->unit != MATRIX_UNIT_NONE;
-    const matrix_tile *tile = &tiles[choice->tile];
+    const matrix_tile *tile = &table[choice->tile];
     spec_pack(spec, "unit", choice->unit, 2);
     spec_follows_flag(spec, units[choice->unit], used);
     spec_flag(spec, "MATRIX_EMULATED", choice->emulated);

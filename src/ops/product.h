@@ -9,7 +9,9 @@ typedef struct tile_shape {
     int size, depth, side;
 } tile_shape;
 
-static inline int64_t tiles(int64_t length, int size) { return (length + size - 1) / size; }
+static inline int64_t divided_up(int64_t length, int64_t size) { return (length + size - 1) / size; }
+static inline int64_t rounded_up(int64_t length, int64_t size) { return divided_up(length, size) * size; }
+static inline int64_t tiles(int64_t length, int size) { return divided_up(length, size); }
 
 /* "-DT=bf16 -DCOMPLEX_T=0 -DFLOAT_T=1 -DDOUBLE_T=0" */
 const char *product_dtype_options(xpu_dtype dtype);
