@@ -16,6 +16,11 @@ static xpu_stream *stream;
 static uint64_t state = 1;
 static int extra;
 static bool by_blocks; /* Intel's */
+static int by_units;   /* launches of the kernel that uses matrix units */
+
+static void count_launch(const xpu_work *work, xpu_trace_point point, xpu_status status, void *unused) {
+    if (point == XPU_TRACE_BEGIN && strstr(work->name, "gemm_matrix")) by_units++;
+}
 
 static int64_t pick(int64_t from, int64_t to) {
     state = state * 6364136223846793005u + 1442695040888963407u;
@@ -167,8 +172,11 @@ static void all_tiles_and_layouts(void **unused) {
         {10, true, false, false, 32, 32, XPU_BFLOAT16, XPU_EPILOGUE_NONE},
         {11, false, true, false, 32, 32, XPU_BFLOAT16, XPU_EPILOGUE_NONE},
     };
-    for (size_t i = 0; i < sizeof block_kinds / sizeof *block_kinds && by_blocks; i++)
+    for (size_t i = 0; i < sizeof block_kinds / sizeof *block_kinds && by_blocks; i++) {
+        const int before = by_units;
         try_block_sizes(&block_kinds[i]);
+        assert_true(by_units > before); /* not all of these sizes keep to the rules in all layouts */
+    }
     if (by_blocks) return;
     static const kind kinds[] = {
         {0, true, true, false, 8, 8, XPU_BFLOAT16, XPU_EPILOGUE_NONE},
@@ -180,7 +188,11 @@ static void all_tiles_and_layouts(void **unused) {
         {6, true, false, false, 8, 8, XPU_BFLOAT16, XPU_EPILOGUE_NONE},
         {7, false, false, true, 8, 8, XPU_BFLOAT16, XPU_EPILOGUE_NONE},
     };
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) try_sizes(&kinds[i]);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        const int before = by_units;
+        try_sizes(&kinds[i]);
+        assert_int_equal(by_units - before, 6);
+    }
 }
 
 /* Operands whose rows don't begin at 16 bytes. */
@@ -195,7 +207,11 @@ static void all_alignments(void **unused) {
         {7, false, true, false, 2, 1, XPU_BFLOAT16, XPU_EPILOGUE_NONE},
         {6, false, false, false, 4, 8, XPU_BFLOAT16, XPU_EPILOGUE_NONE},
     };
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) try_sizes(&kinds[i]);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        const int before = by_units;
+        try_sizes(&kinds[i]);
+        assert_int_equal(by_units - before, 6);
+    }
 }
 
 /* A long sum of few results is cut into slices. */
@@ -230,6 +246,8 @@ static int set_up(void **unused) {
     const char *unit = getenv("OPENXPU_MATRIX");
     by_blocks = unit && !strcmp(unit, "xmx");
     SUCCEEDS(xpu_stream_default(0, &stream));
+    static xpu_trace *trace;
+    SUCCEEDS(xpu_trace_subscribe(count_launch, NULL, &trace));
     return 0;
 }
 
