@@ -59,7 +59,7 @@ test-all: build  ## also the long suites: sanitizers, PoCL, the wheel, Windows' 
 	tests/wheel.sh
 	tests/mingw.sh
 	build/tests/tile/build_all build/ttir
-	build/tests/c/test_matrix 2000
+	build/tests/c/test_matrix 300
 	OPENXPU_MATRIX=xmx build/tests/c/test_matrix 1000
 	$(BIN)/python tests/intel_cpu/miscompilation.py --corpus 20 --programs 200
 	$(BIN)/python tests/intel_cpu/operators.py --every 40

@@ -161,7 +161,7 @@ static inline void put_pair(const gemm_params *p, const tile_place *at, long m, 
     put_sum(p, at, m, n + 1, sum.y);
 }
 
-__kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void gemm_matrix(const gemm_params p) {
+MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void gemm_matrix(const gemm_params p) {
     __local uchar slabs[STAGES * STAGE_BYTES] SLAB_ALIGNED;
     const tile_place at = find_tile(&p);
     const long m0 = at.m, n0 = at.n, depth = at.depth;

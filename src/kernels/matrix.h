@@ -1,89 +1,24 @@
 /* Matrix units: products of tiles that a work-group holds in local memory, its sums in registers.
  *
- * A work-group of TEAMS_M x TEAMS_N teams computes a tile of TILE_M x TILE_N sums. A team is MATRIX_TEAM
- * work-items that multiply together; it has FRAGMENTS_M x FRAGMENTS_N blocks of 16 x 8 sums, the four sums
- * of a work-item in a float4:
- *
- *     row    lane / 4, and 8 below it in .zw
- *     column lane % 4 * 2, and the one beside it in .y and .w
+ * A work-group of TEAMS_M x TEAMS_N teams computes a tile of TILE_M x TILE_N sums. A team has FRAGMENTS_M x
+ * FRAGMENTS_N blocks of 16 x 8 sums, the four sums of a work-item in a float4 (matrix_ptx.h).
  *
  * Slabs of A and B, TILE_K deep, come into local memory STAGES - 1 steps ahead of their use, in pieces of 16
  * bytes. An operand lies in a slab as it lies in memory: by rows of k where neighbours in k are neighbours
  * (…_K_FAST), else by rows of m or n. Within the rows the pieces change places so that the reads of a
  * fragment hit all banks.
  *
- * Two implementations: NVIDIA's units (mma.sync, ldmatrix and cp.async; PTX ISA 8.5, sections
- * 9.7.14.5 and 9.7.9.25), and, with MATRIX_EMULATED, the same slabs, places and sums in plain OpenCL C, for
- * tests.
- *
- * Wants UNIT_<t> of MATRIX_T (bf16, f16), TILE_M, TILE_N, TILE_K, TEAMS_M, TEAMS_N, STAGES, A_K_FAST,
- * B_K_FAST, A_PIECE and B_PIECE: the bytes (16, 8, 4 or an element) at which all rows of the operand are
- * aligned. */
-#define MATRIX_TEAM 32
+ * Wants what matrix_ptx.h wants, and TILE_M, TILE_N, TILE_K, TEAMS_M, TEAMS_N, STAGES, A_K_FAST, B_K_FAST,
+ * A_PIECE and B_PIECE: the bytes (16, 8, 4 or an element) at which all rows of the operand are aligned. */
+#include "matrix_ptx.h"
+
 #define THREADS (TEAMS_M * TEAMS_N * MATRIX_TEAM)
 #define FRAGMENTS_M (TILE_M / TEAMS_M / 16)
 #define FRAGMENTS_N (TILE_N / TEAMS_N / 8)
 
-#define ELEMENT ((int)sizeof(STORED(MATRIX_T)))
-#define UNIT_K (32 / ELEMENT) /* depth of one multiplication */
-#define PIECE (16 / ELEMENT)  /* elements in 16 bytes */
-
-#define PAIR XPU_CAT(PAIR_, MATRIX_T) /* two elements in memory */
-#define PAIR_bf16 ushort2
-#define PAIR_f16 ushort2
-
 #define SLAB_A_BYTES (TILE_M * TILE_K * ELEMENT)
 #define SLAB_B_BYTES (TILE_N * TILE_K * ELEMENT)
 #define STAGE_BYTES (SLAB_A_BYTES + SLAB_B_BYTES)
-/* Of all stages' array. Copies to one that doesn't begin at a row of banks take 2.5 times as long. */
-#define SLAB_ALIGNED __attribute__((aligned(128)))
-
-/* Where a piece lies in a slab whose rows have `pieces`, in bytes: eight rows of a column of pieces, which
- * are read at once, in eight different columns of banks. */
-static inline uint slab_place(uint row, uint piece, const uint pieces) {
-    const uint turn = pieces >= 8 ? row & 7 : pieces == 4 ? row >> 1 & 3 : row >> 2 & 1;
-    return (row * pieces + (piece ^ turn)) * 16;
-}
-
-#ifndef MATRIX_EMULATED
-#define WRITTEN_OUT _Pragma("unroll")
-#define FRAGMENTS_READ()
-typedef uint slab;
-typedef uint4 fragment_a;
-typedef uint2 fragment_b;
-#define SLAB_OF(pointer) ((uint)(size_t)(pointer))
-
-/* Copies 16 bytes without waiting. */
-static inline void copy_ahead(slab to, xpu_addr from) {
-    __asm__ volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from));
-}
-/* Copies `size` bytes, of which those from `valid` on become zero. */
-static inline void copy_part_ahead(slab to, xpu_addr from, const int size, int valid) {
-    if (size == 16) {
-        __asm__ volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(valid));
-    } else if (size == 8) {
-        __asm__ volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(to), "l"(from), "r"(valid));
-    } else if (size == 4) {
-        __asm__ volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(valid));
-    } else if (size == 2) {
-        const ushort v = valid ? *(__global const ushort *)from : (ushort)0;
-        __asm__ volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"(v));
-    }
-}
-static inline void copies_close(void) { __asm__ volatile("cp.async.commit_group;" ::: "memory"); }
-/* Waits until no more than the last `open` groups of copies are under way. */
-#define COPIES_WAIT(open) __asm__ volatile("cp.async.wait_group %0;" ::"n"(open) : "memory")
-
-#define LOAD_BLOCKS(name, turned)                                                                            \
-    static inline uint4 name(uint at) {                                                                      \
-        uint4 r;                                                                                             \
-        __asm__ volatile("ldmatrix.sync.aligned.m8n8.x4" turned ".shared.b16 {%0,%1,%2,%3}, [%4];"           \
-                         : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w)                                        \
-                         : "r"(at));                                                                         \
-        return r;                                                                                            \
-    }
-LOAD_BLOCKS(load_blocks, "")
-LOAD_BLOCKS(load_blocks_turned, ".trans")
 
 /* Each lane tells the place of one row of eight elements. `from`: the team's first row, a multiple of 16. */
 static inline uint place_a(uint lane, uint from, uint step) {
@@ -108,59 +43,6 @@ static inline void load_b(__private fragment_b *b, slab s, uint lane, uint from,
     b[0] = r.xy;
     b[1] = r.zw;
 }
-
-#define UNIT_bf16 "m16n8k16.row.col.f32.bf16.bf16.f32"
-#define UNIT_f16 "m16n8k16.row.col.f32.f16.f16.f32"
-static inline void multiply_blocks(__private float4 *sum, fragment_a a, fragment_b b) {
-    __asm__(
-        "mma.sync.aligned." XPU_CAT(UNIT_, MATRIX_T) " {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(sum->x), "+f"(sum->y), "+f"(sum->z), "+f"(sum->w)
-        : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b.x), "r"(b.y));
-}
-#endif
-
-#ifdef MATRIX_EMULATED
-#define WRITTEN_OUT _Pragma("nounroll") /* or processors' compilers take minutes */
-typedef __local uchar *slab;
-typedef struct fragment {
-    slab from;
-    uint row, step;
-} fragment;
-typedef fragment fragment_a, fragment_b;
-#define SLAB_OF(pointer) ((__local uchar *)(pointer))
-
-static inline void copy_part_ahead(slab to, xpu_addr from, const int size, int valid) {
-    for (int i = 0; i < size; i++) to[i] = i < valid ? ((__global const uchar *)from)[i] : (uchar)0;
-}
-static inline void copy_ahead(slab to, xpu_addr from) { copy_part_ahead(to, from, 16, 16); }
-static inline void copies_close(void) {}
-#define FRAGMENTS_READ() barrier(CLK_LOCAL_MEM_FENCE) /* a fragment is its place in the slab */
-#define COPIES_WAIT(open)
-
-static inline void load_a(__private fragment_a *a, slab s, uint lane, uint from, uint step) {
-    *a = (fragment){s, from, step};
-}
-static inline void load_b(__private fragment_b *b, slab s, uint lane, uint from, uint step) {
-    b[0] = (fragment){s, from, step};
-    b[1] = (fragment){s, from + 8, step};
-}
-static inline float slab_element(slab s, uint x, uint k, const bool k_fast, const uint tile) {
-    const uint row = k_fast ? x : k, column = k_fast ? k : x;
-    const uint at =
-        slab_place(row, column / PIECE, (k_fast ? TILE_K : tile) / PIECE) + column % PIECE * ELEMENT;
-    return WIDEN(MATRIX_T, *(__local const RAW(MATRIX_T) *)(s + at));
-}
-static inline void multiply_blocks(__private float4 *sum, fragment_a a, fragment_b b) {
-    const uint lane = get_local_id(0) % MATRIX_TEAM, row = a.row + lane / 4, column = b.row + lane % 4 * 2;
-    for (uint k = a.step * UNIT_K; k < (a.step + 1) * UNIT_K; k++) {
-        const float x = slab_element(a.from, row, k, A_K_FAST, TILE_M);
-        const float z = slab_element(a.from, row + 8, k, A_K_FAST, TILE_M);
-        const float u = slab_element(b.from, column, k, B_K_FAST, TILE_N);
-        const float v = slab_element(b.from, column + 1, k, B_K_FAST, TILE_N);
-        *sum = fma((float4)(x, x, z, z), (float4)(u, v, u, v), *sum);
-    }
-}
-#endif
 
 /* The pieces of an operand that a work-item brings in at each step: where the next ones begin. */
 #define COPIES(tile) ((tile) * TILE_K / PIECE / THREADS)
@@ -254,7 +136,6 @@ static inline void multiply_fragments(__private float4 (*sum)[FRAGMENTS_N], __pr
         for (int s_ = 0; s_ < (slabs); s_ += SLABS_AT_ONCE) {                                                \
             WRITTEN_OUT for (int u_ = 0; u_ < SLABS_AT_ONCE * STEPS; u_++) {                                 \
                 if (u_ % STEPS == 0) { /* the slab before this one has been read */                          \
-                    FRAGMENTS_READ();                                                                        \
                     LOAD((stages) + next_, s_ + u_ / STEPS + STAGES - 1);                                    \
                     copies_close();                                                                          \
                     next_ = next_ == (STAGES - 1) * STAGE_BYTES ? 0 : next_ + STAGE_BYTES;                   \

@@ -35,7 +35,7 @@ matrix_unit matrix_unit_of(const xpu_device_properties *p, xpu_dtype dtype, bool
     if (p->has_inline_ptx && p->architecture >= 80) own = MATRIX_UNIT_PTX;
     if (p->matrix_lanes == 16 && p->has_subgroup_2d_block_io) own = MATRIX_UNIT_XMX;
     const matrix_unit other = wanted();
-    *emulated = other != MATRIX_UNIT_NONE && other != own;
+    *emulated = other != MATRIX_UNIT_NONE && other != own && p->has_subgroup_size && p->has_subgroup_shuffle;
     return *emulated ? other : own;
 }
 
@@ -101,6 +101,8 @@ void matrix_spec(kernel_spec *spec, const matrix_choice *choice, xpu_dtype dtype
     spec_flag(spec, "MATRIX_EMULATED", choice->emulated);
     if (choice->unit == MATRIX_UNIT_XMX && !choice->emulated)
         spec_follows_options(spec, "-cl-intel-256-GRF-per-thread");
+    if (choice->unit == MATRIX_UNIT_PTX && choice->emulated)
+        spec_follows_options(spec, "-cl-opt-disable"); /* or processors' compilers take minutes */
     spec_follows(spec, "MATRIX_T=", used ? dtype_token(dtype) : NULL);
     spec_pack(spec, "tile", choice->tile, 6);
     const struct {

@@ -1,0 +1,157 @@
+/* NVIDIA's matrix units, and copies into local memory that don't wait, as functions of a team of 32
+ * work-items (mma.sync, ldmatrix and cp.async; PTX ISA 8.5, sections 9.7.14.5 and 9.7.9.25).
+ *
+ * A block of the left operand has 16 x 16 numbers, of the right one 16 x 8, of the sums 16 x 8. A work-item
+ * has pairs of neighbours (along k in the operands, along n in the sums):
+ *
+ *     left   row lane / 4 (and 8 below it: .y, .w), column lane % 4 * 2 (and 8 beside it: .z, .w)
+ *     right  column lane / 4, row lane % 4 * 2 (and 8 below it: .y)
+ *     sums   row lane / 4 (and 8 below it: .zw), column lane % 4 * 2, and the one beside it in .y and .w
+ *
+ * so that sums of two blocks side by side, rounded to pairs, are a block of the left operand.
+ *
+ * With MATRIX_EMULATED the same in plain OpenCL C, for tests: a team is a subgroup of 32 then, whose
+ * work-items tell each other their addresses and numbers. Wants UNIT_<t> of MATRIX_T (bf16, f16). */
+#define MATRIX_TEAM 32
+#define MATRIX_LANE ((uint)get_local_id(0) % MATRIX_TEAM)
+
+#define ELEMENT ((int)sizeof(STORED(MATRIX_T)))
+#define UNIT_K (32 / ELEMENT) /* depth of one multiplication */
+#define PIECE (16 / ELEMENT)  /* elements in 16 bytes */
+
+#define PAIR XPU_CAT(PAIR_, MATRIX_T) /* two elements in memory */
+#define PAIR_bf16 ushort2
+#define PAIR_f16 ushort2
+
+/* Of arrays in local memory that are copied to: copies to one that doesn't begin at a row of banks take 2.5
+ * times as long. */
+#define SLAB_ALIGNED __attribute__((aligned(128)))
+
+typedef uint4 fragment_a;
+typedef uint2 fragment_b;
+
+/* Where a piece lies in a slab whose rows have `pieces`, in bytes: eight rows of a column of pieces, which
+ * are read at once, in eight different columns of banks. */
+static inline uint slab_place(uint row, uint piece, const uint pieces) {
+    const uint turn = pieces >= 8 ? row & 7 : pieces == 4 ? row >> 1 & 3 : row >> 2 & 1;
+    return (row * pieces + (piece ^ turn)) * 16;
+}
+
+#ifndef MATRIX_EMULATED
+#define WRITTEN_OUT _Pragma("unroll")
+#define MATRIX_KERNEL __kernel
+typedef uint slab; /* an address in local memory */
+#define SLAB_OF(pointer) ((uint)(size_t)(pointer))
+
+/* Copies 16 bytes without waiting. */
+static inline void copy_ahead(slab to, xpu_addr from) {
+    __asm__ volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from));
+}
+/* Copies `size` bytes, of which those from `valid` on become zero. */
+static inline void copy_part_ahead(slab to, xpu_addr from, const int size, int valid) {
+    if (size == 16) {
+        __asm__ volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(valid));
+    } else if (size == 8) {
+        __asm__ volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(to), "l"(from), "r"(valid));
+    } else if (size == 4) {
+        __asm__ volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(valid));
+    } else if (size == 2) {
+        const ushort v = valid ? *(__global const ushort *)from : (ushort)0;
+        __asm__ volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"(v));
+    }
+}
+static inline void copies_close(void) { __asm__ volatile("cp.async.commit_group;" ::: "memory"); }
+/* Waits until no more than the last `open` groups of copies are under way. */
+#define COPIES_WAIT(open) __asm__ volatile("cp.async.wait_group %0;" ::"n"(open) : "memory")
+
+#define LOAD_BLOCKS(name, turned)                                                                            \
+    static inline uint4 name(uint at) {                                                                      \
+        uint4 r;                                                                                             \
+        __asm__ volatile("ldmatrix.sync.aligned.m8n8.x4" turned ".shared.b16 {%0,%1,%2,%3}, [%4];"           \
+                         : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w)                                        \
+                         : "r"(at));                                                                         \
+        return r;                                                                                            \
+    }
+LOAD_BLOCKS(load_blocks, "")
+LOAD_BLOCKS(load_blocks_turned, ".trans")
+
+#define UNIT_bf16 "m16n8k16.row.col.f32.bf16.bf16.f32"
+#define UNIT_f16 "m16n8k16.row.col.f32.f16.f16.f32"
+static inline void multiply_blocks(__private float4 *sum, fragment_a a, fragment_b b) {
+    __asm__(
+        "mma.sync.aligned." XPU_CAT(UNIT_, MATRIX_T) " {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(sum->x), "+f"(sum->y), "+f"(sum->z), "+f"(sum->w)
+        : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b.x), "r"(b.y));
+}
+
+/* Another lane's number: of the one whose number differs by the bits of `mask`. */
+static inline float lane_across(float v, const uint mask) {
+    float r;
+    __asm__ volatile("shfl.sync.bfly.b32 %0, %1, %2, 31, 0xffffffff;" : "=f"(r) : "f"(v), "r"(mask));
+    return r;
+}
+
+/* Two numbers, rounded, as a pair. */
+#define ROUND_bf16 "cvt.rn.bf16x2.f32"
+#define ROUND_f16 "cvt.rn.f16x2.f32"
+static inline uint round_pair(float low, float high) {
+    uint r;
+    __asm__(XPU_CAT(ROUND_, MATRIX_T) " %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+    return r;
+}
+#endif
+
+#ifdef MATRIX_EMULATED
+#define WRITTEN_OUT _Pragma("nounroll")
+#define MATRIX_KERNEL __attribute__((intel_reqd_sub_group_size(MATRIX_TEAM))) __kernel
+typedef ulong slab;
+#define SLAB_OF(pointer) ((ulong)(pointer))
+
+static inline void copy_part_ahead(slab to, xpu_addr from, const int size, int valid) {
+    for (int i = 0; i < size; i++)
+        ((__local uchar *)to)[i] = i < valid ? ((__global const uchar *)from)[i] : (uchar)0;
+}
+static inline void copy_ahead(slab to, xpu_addr from) { copy_part_ahead(to, from, 16, 16); }
+static inline void copies_close(void) {}
+#define COPIES_WAIT(open)
+
+static inline uint4 load_blocks(slab at) {
+    const uint lane = MATRIX_LANE;
+    uint r[4];
+    for (uint i = 0; i < 4; i++)
+        r[i] = *(__local const uint *)(sub_group_shuffle(at, i * 8 + lane / 4) + lane % 4 * 4);
+    return (uint4)(r[0], r[1], r[2], r[3]);
+}
+static inline uint4 load_blocks_turned(slab at) {
+    const uint lane = MATRIX_LANE;
+    uint r[4];
+    for (uint i = 0; i < 4; i++) {
+        const slab row = sub_group_shuffle(at, i * 8 + lane % 4 * 2);
+        const slab next = sub_group_shuffle(at, i * 8 + lane % 4 * 2 + 1);
+        r[i] = *(__local const ushort *)(row + lane / 4 * 2) |
+               (uint) * (__local const ushort *)(next + lane / 4 * 2) << 16;
+    }
+    return (uint4)(r[0], r[1], r[2], r[3]);
+}
+
+static inline void multiply_blocks(__private float4 *sum, fragment_a a, fragment_b b) {
+    const uint lane = MATRIX_LANE;
+    for (uint k = 0; k < 8; k++) { /* pairs along k */
+        const uint left = lane / 4 * 4 + k % 4, right = lane % 4 * 8 + k % 4;
+        const uint x = sub_group_shuffle(k < 4 ? a.x : a.z, left);
+        const uint z = sub_group_shuffle(k < 4 ? a.y : a.w, left);
+        const uint u = sub_group_shuffle(k < 4 ? b.x : b.y, right);
+        const uint v = sub_group_shuffle(k < 4 ? b.x : b.y, right + 4);
+        for (uint i = 0; i < 32; i += 16) {
+            const float xx = WIDEN(MATRIX_T, (ushort)(x >> i)), zz = WIDEN(MATRIX_T, (ushort)(z >> i));
+            const float uu = WIDEN(MATRIX_T, (ushort)(u >> i)), vv = WIDEN(MATRIX_T, (ushort)(v >> i));
+            *sum = fma((float4)(xx, xx, zz, zz), (float4)(uu, vv, uu, vv), *sum);
+        }
+    }
+}
+
+static inline float lane_across(float v, const uint mask) { return sub_group_shuffle(v, MATRIX_LANE ^ mask); }
+static inline uint round_pair(float low, float high) {
+    return (ushort)NARROW(MATRIX_T, low) | (uint)(ushort)NARROW(MATRIX_T, high) << 16;
+}
+#endif
