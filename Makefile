@@ -60,6 +60,7 @@ test-all: build  ## also the long suites: sanitizers, PoCL, the wheel, Windows' 
 	tests/mingw.sh
 	build/tests/tile/build_all build/ttir
 	build/tests/c/test_matrix 300
+	build/tests/c/test_attention 100
 	OPENXPU_MATRIX=xmx build/tests/c/test_matrix 1000
 	$(BIN)/python tests/intel_cpu/miscompilation.py --corpus 20 --programs 200
 	$(BIN)/python tests/intel_cpu/operators.py --every 40

@@ -1,4 +1,4 @@
-"""Families of operators beside CUDA on one NVIDIA GPU: products, softmax, bags of embeddings, fills, and what counts or sorts.
+"""Families of operators beside CUDA on one NVIDIA GPU: products, attention, softmax, bags of embeddings, fills, and what counts or sorts.
 
 `openxpu run bench/gpu/families.py [--only TEXT …] [--json FILE]`, with a CUDA build of PyTorch. A ratio is CUDA's
 time over xpu's: above 1 xpu is faster. What has no kernel for xpu is named and counted as failed.
@@ -7,6 +7,7 @@ time over xpu's: above 1 xpu is faster. What has no kernel for xpu is named and 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import sys
@@ -26,7 +27,9 @@ Case = tuple[str, Callable[[str], Work], float]  # name, the work on a device, t
 
 
 def differs(ours: Any, theirs: Any) -> bool:
-    """Whether the first tensors of two results differ by more than roundings of sums."""
+    """Whether the first tensors of two results, of gradients all, differ by more than roundings of sums."""
+    if isinstance(ours, dict):
+        return any(differs(ours[key], theirs[key]) for key in ours)
     a, b = (x[0] if isinstance(x, (tuple, list)) else x for x in (ours, theirs))
     a, b = a.cpu(), b.cpu()
     if a.shape != b.shape or a.dtype != b.dtype:
@@ -82,6 +85,66 @@ def products() -> Iterator[Case]:
 
         yield f"product, 64 of 512 {str(dtype)[6:]}", batched, 0.5
         yield f"product, linear 8192×1024 to 4096, bias and gelu {str(dtype)[6:]}", linear, 0.5
+
+
+def attention() -> Iterator[Case]:
+    """Forward and backward in half precision, beside PyTorch's flash attention; in fp32; decoding."""
+    aten = torch.ops.aten
+    for depth, length, causal in itertools.product((64, 128), (512, 2048, 8192), (False, True)):
+        shape = (16384 // length, 2048 // depth, length, depth)
+        of = [torch.randn(shape) for _ in range(4)]
+        label = f"S {length} D {depth}{' causal' if causal else ''}"
+        for dtype in (torch.bfloat16, torch.float16) if depth == 128 else (torch.bfloat16,):
+
+            def forward(
+                device: str, of: list[Tensor] = of, causal: bool = causal, dtype: torch.dtype = dtype
+            ) -> Work:
+                q, k, v, _ = (x.to(dtype) for x in to(device, *of))
+                return lambda: aten._scaled_dot_product_flash_attention(q, k, v, 0.0, causal)
+
+            def backward(
+                device: str, of: list[Tensor] = of, causal: bool = causal, dtype: torch.dtype = dtype
+            ) -> Work:
+                q, k, v, grad = (x.to(dtype) for x in to(device, *of))
+                out, lse, cum_q, cum_k, max_q, max_k, seed, offset, _ = (
+                    aten._scaled_dot_product_flash_attention(q, k, v, 0.0, causal)
+                )
+                step = aten._scaled_dot_product_flash_attention_backward
+                return lambda: dict(
+                    zip(
+                        "qkv",
+                        step(
+                            grad, q, k, v, out, lse, cum_q, cum_k, max_q, max_k, 0.0, causal, seed, offset
+                        ),
+                        strict=True,
+                    )
+                )
+
+            yield f"attention {label} {str(dtype)[6:]}", forward, 0.5
+            yield f"attention backward {label} {str(dtype)[6:]}", backward, 0.4
+
+        def single(device: str, of: list[Tensor] = of, causal: bool = causal) -> Work:
+            q, k, v, _ = to(device, *of)
+            return lambda: aten._scaled_dot_product_efficient_attention(q, k, v, None, False, 0.0, causal)
+
+        if length < 8192:
+            yield f"attention {label} float32", single, 0.7
+    for batch, heads, key_heads, length, depth in (
+        (8, 32, 8, 8192, 128),
+        (1, 32, 32, 16384, 128),
+        (32, 16, 16, 2048, 64),
+    ):
+
+        def decode(
+            device: str,
+            q: Tensor = torch.randn(batch, heads, 1, depth),
+            k: Tensor = torch.randn(batch, key_heads, length, depth),
+            v: Tensor = torch.randn(batch, key_heads, length, depth),
+        ) -> Work:
+            there = [x.bfloat16() for x in to(device, q, k, v)]
+            return lambda: F.scaled_dot_product_attention(*there, enable_gqa=True)
+
+        yield f"attention decoding {batch}×{heads}/{key_heads} S {length} D {depth} bfloat16", decode, 0.85
 
 
 def softmax() -> Iterator[Case]:
@@ -257,7 +320,7 @@ def main() -> int:
     print(f"{torch.xpu.get_device_name()} through OpenCL, {torch.cuda.get_device_name()} through CUDA")
     results: list[dict[str, object]] = []
     failed = 0
-    for family in (products, softmax, bags, fills, counts):
+    for family in (products, attention, softmax, bags, fills, counts):
         for name, make, bar in family():
             if arguments.only and not any(text in name for text in arguments.only):
                 continue

@@ -20,30 +20,6 @@
 #define SLAB_B_BYTES (TILE_N * TILE_K * ELEMENT)
 #define STAGE_BYTES (SLAB_A_BYTES + SLAB_B_BYTES)
 
-/* Each lane tells the place of one row of eight elements. `from`: the team's first row, a multiple of 16. */
-static inline uint place_a(uint lane, uint from, uint step) {
-    if (A_K_FAST) return slab_place(from + (lane & 15), step * 2 + (lane >> 4), TILE_K / PIECE);
-    return slab_place(step * UNIT_K + (lane & 7) + (lane >> 4) * 8, from / PIECE + (lane >> 3 & 1),
-                      TILE_M / PIECE);
-}
-static inline uint place_b(uint lane, uint from, uint step) {
-    if (B_K_FAST)
-        return slab_place(from + (lane & 7) + (lane >> 4) * 8, step * 2 + (lane >> 3 & 1), TILE_K / PIECE);
-    return slab_place(step * UNIT_K + (lane & 7) + (lane >> 3 & 1) * 8, from / PIECE + (lane >> 4),
-                      TILE_N / PIECE);
-}
-static inline void load_a(__private fragment_a *a, slab s, uint lane, uint from, uint step) {
-    *a = A_K_FAST ? load_blocks(s + place_a(lane, from, step))
-                  : load_blocks_turned(s + place_a(lane, from, step));
-}
-/* Two blocks beside each other. */
-static inline void load_b(__private fragment_b *b, slab s, uint lane, uint from, uint step) {
-    const uint4 r = B_K_FAST ? load_blocks(s + place_b(lane, from, step))
-                             : load_blocks_turned(s + place_b(lane, from, step));
-    b[0] = r.xy;
-    b[1] = r.zw;
-}
-
 /* The pieces of an operand that a work-item brings in at each step: where the next ones begin. */
 #define COPIES(tile) ((tile) * TILE_K / PIECE / THREADS)
 typedef struct operand_a {
@@ -89,10 +65,7 @@ static inline void load_part(slab to, __private xpu_addr *from, long step, int d
         const int piece = (int)COPY_PIECE(i, pieces), left = (k_fast ? depth : rows) - piece * PIECE;
         const int valid = k_fast || (int)row < depth ? clamp(left * ELEMENT, 0, 16) : 0;
         const slab place = to + slab_place(row, (uint)piece, pieces);
-        WRITTEN_OUT for (int j = 0; j < 16; j += size) {
-            const int some = clamp(valid - j, 0, size);
-            copy_part_ahead(place + j, some ? from[i] + j : from[0], size, some);
-        }
+        copy_piece_ahead(place, from[i], from[0], valid, size);
         from[i] += step;
     }
 }
@@ -104,11 +77,18 @@ typedef struct fragments {
 } fragments;
 
 static inline void load_fragments(__private fragments *f, slab stage, uint step) {
-    const uint lane = get_local_id(0) % MATRIX_TEAM, team = get_local_id(0) / MATRIX_TEAM;
+    const uint team = get_local_id(0) / MATRIX_TEAM;
     const uint row = team % TEAMS_M * (FRAGMENTS_M * 16), column = team / TEAMS_M * (FRAGMENTS_N * 8);
-    WRITTEN_OUT for (uint i = 0; i < FRAGMENTS_M; i++) load_a(&f->a[i], stage, lane, row + i * 16, step);
-    WRITTEN_OUT for (uint j = 0; j < FRAGMENTS_N; j += 2)
-        load_b(&f->b[j], stage + SLAB_A_BYTES, lane, column + j * 8, step);
+    WRITTEN_OUT for (uint i = 0; i < FRAGMENTS_M; i++) f->a[i] =
+        A_K_FAST ? read_left(stage, row + i * 16, step, TILE_K / PIECE)
+                 : read_left_turned(stage, row + i * 16, step, TILE_M / PIECE);
+    WRITTEN_OUT for (uint j = 0; j < FRAGMENTS_N; j += 2) {
+        const slab b = stage + SLAB_A_BYTES;
+        const uint4 r = B_K_FAST ? read_right(b, column + j * 8, step, TILE_K / PIECE)
+                                 : read_right_turned(b, column + j * 8, step, TILE_N / PIECE);
+        f->b[j] = r.xy;
+        f->b[j + 1] = r.zw;
+    }
 }
 
 static inline void multiply_fragments(__private float4 (*sum)[FRAGMENTS_N], __private const fragments *f) {

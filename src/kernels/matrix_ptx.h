@@ -31,10 +31,13 @@ typedef uint4 fragment_a;
 typedef uint2 fragment_b;
 
 /* Where a piece lies in a slab whose rows have `pieces`, in bytes: eight rows of a column of pieces, which
- * are read at once, in eight different columns of banks. */
+ * are read at once, in eight different columns of banks. Pieces change places within the row, or, where
+ * their number doesn't suit that, rows are an odd number of pieces apart. */
+#define SLAB_TURNS(pieces) ((pieces) % 8 == 0 || (pieces) == 4 || (pieces) == 2)
+#define SLAB_PITCH(pieces) (SLAB_TURNS(pieces) ? (pieces) : (pieces) | 1)
 static inline uint slab_place(uint row, uint piece, const uint pieces) {
-    const uint turn = pieces >= 8 ? row & 7 : pieces == 4 ? row >> 1 & 3 : row >> 2 & 1;
-    return (row * pieces + (piece ^ turn)) * 16;
+    const uint turn = pieces % 8 == 0 ? row & 7 : pieces == 4 ? row >> 1 & 3 : pieces == 2 ? row >> 2 & 1 : 0;
+    return (row * SLAB_PITCH(pieces) + (piece ^ turn)) * 16;
 }
 
 #ifndef MATRIX_EMULATED
@@ -155,3 +158,35 @@ static inline uint round_pair(float low, float high) {
     return (ushort)NARROW(MATRIX_T, low) | (uint)(ushort)NARROW(MATRIX_T, high) << 16;
 }
 #endif
+
+/* Copies a piece in steps of `size` bytes: `valid` bytes of it, zeros behind them. `base`: any address. */
+static inline void copy_piece_ahead(slab to, xpu_addr from, xpu_addr base, int valid, const int size) {
+    WRITTEN_OUT for (int j = 0; j < 16; j += size) {
+        const int some = clamp(valid - j, 0, size);
+        copy_part_ahead(to + j, some ? from + j : base, size, some);
+    }
+}
+
+/* Fragments of operands that lie in slabs with `pieces` in a row: by rows of k, or with the rows along k
+ * (turned). Each lane tells the place of one row of eight elements. `from` is the block's first row or
+ * column, a multiple of 16, and `step` counts blocks of 16 along k. */
+static inline fragment_a read_left(slab s, uint from, uint step, const uint pieces) {
+    const uint lane = MATRIX_LANE;
+    return load_blocks(s + slab_place(from + (lane & 15), step * 2 + (lane >> 4), pieces));
+}
+static inline fragment_a read_left_turned(slab s, uint from, uint step, const uint pieces) {
+    const uint lane = MATRIX_LANE;
+    return load_blocks_turned(
+        s + slab_place(step * UNIT_K + (lane & 7) + (lane >> 4) * 8, from / PIECE + (lane >> 3 & 1), pieces));
+}
+/* Of the right operand: two blocks beside each other, .xy and .zw. */
+static inline uint4 read_right(slab s, uint from, uint step, const uint pieces) {
+    const uint lane = MATRIX_LANE;
+    return load_blocks(s +
+                       slab_place(from + (lane & 7) + (lane >> 4) * 8, step * 2 + (lane >> 3 & 1), pieces));
+}
+static inline uint4 read_right_turned(slab s, uint from, uint step, const uint pieces) {
+    const uint lane = MATRIX_LANE;
+    return load_blocks_turned(
+        s + slab_place(step * UNIT_K + (lane & 7) + (lane >> 3 & 1) * 8, from / PIECE + (lane >> 4), pieces));
+}

@@ -4,6 +4,8 @@
 
 #include "kernel.h"
 #include "kernels/attention.h"
+#include "matrix.h"
+#include "product.h"
 #include "team.h"
 #include "xpu/trace.h"
 
@@ -13,15 +15,29 @@ typedef enum attention_kernel {
     KERNEL_FORWARD,
     KERNEL_DELTA,
     KERNEL_GRAD_QUERY,
-    KERNEL_GRAD_KEY_VALUE
+    KERNEL_GRAD_KEY_VALUE,
+    KERNEL_FINISH
 } attention_kernel;
+
+/* How attention_matrix.cl does it; `used` false where attention.cl does. */
+typedef struct matrix_plan {
+    bool used, emulated, out_pairs, sliced;
+    int blocks; /* of 16 rows, in each of 4 teams */
+    int step, stages;
+    int aligned; /* bytes, of all rows that are read */
+} matrix_plan;
+enum { TEAMS = 4, TEAM = 32, LOCAL_BYTES = 48 * 1024, SLICES_MOST = 1024 };
 
 static int round_up(int64_t depth) { return (int)(depth + 15) / 16 * 16; }
 
 static xpu_status get_kernel(int device, const xpu_attention *args, attention_kernel which,
-                             xpu_kernel **kernel) {
-    static const char *const names[] = {"attention_forward", "attention_delta", "attention_grad_query",
-                                        "attention_grad_key_value"};
+                             const matrix_plan *plan, xpu_kernel **kernel) {
+    static const char *const names[][5] = {
+        {"attention_forward", "attention_delta", "attention_grad_query", "attention_grad_key_value"},
+        {"attention_matrix_forward", "attention_delta", "attention_matrix_grad_query",
+         "attention_matrix_grad_key_value", "attention_matrix_finish"}};
+    static const char *const parts[] = {"FORWARD", "BACKWARD", "BACKWARD", "BACKWARD", "FINISH"};
+    const bool units = plan->used && which != KERNEL_DELTA;
     const xpu_dtype dtype = args->query->dtype;
     kernel_spec spec;
     spec_begin(&spec, FAMILY_ATTENTION);
@@ -36,11 +52,20 @@ static xpu_status get_kernel(int device, const xpu_attention *args, attention_ke
     spec_number(&spec, "DEPTH", round_up(args->query->size[3]), 16);
     spec_number(&spec, "VALUE_DEPTH", round_up(args->value->size[3]), 16);
     spec_pack(&spec, "which", which, 4);
-    spec_follows(&spec, which == KERNEL_FORWARD ? "FORWARD" : "BACKWARD", "");
+    spec_follows(&spec, parts[which], "");
+    spec_flag(&spec, "MATRIX_EMULATED", units && plan->emulated);
+    spec_follows_options(&spec, units && plan->emulated ? MATRIX_EMULATION_OPTIONS : "");
+    spec_follows(&spec, "MATRIX_T=", units ? dtype_token(dtype) : NULL);
+    spec_number_if(&spec, units, "BLOCKS", units ? plan->blocks : 0, 4);
+    spec_number_if(&spec, units, "STEP", units ? plan->step : 0, 8);
+    spec_number_if(&spec, units, "STAGES", units ? plan->stages : 0, 4);
+    spec_number_if(&spec, units, "ALIGNED", units ? plan->aligned : 0, 8);
+    spec_number_if(&spec, units, "OUT_PAIRS", units && plan->out_pairs, 1);
+    spec_number_if(&spec, units, "SLICED", units && plan->sliced, 1);
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
-    return kernel_of_file(device, &spec, "attention.cl", names[which], kernel, "%s %s", names[which],
-                          xpu_dtype_name(dtype));
+    return kernel_of_file(device, &spec, units ? "attention_matrix.cl" : "attention.cl", names[units][which],
+                          kernel, "%s %s", names[units][which], xpu_dtype_name(dtype));
 }
 
 static xpu_status check(const xpu_attention *args) {
@@ -83,32 +108,117 @@ static attention_params describe(const xpu_attention *args) {
                               .causal = args->causal,
                               .scale = (float)args->scale,
                               .keep = (float)(1 - args->dropout),
-                              .keep_scale = args->dropout < 1 ? (float)(1 / (1 - args->dropout)) : 0};
+                              .keep_scale = args->dropout < 1 ? (float)(1 / (1 - args->dropout)) : 0,
+                              .slices = 1,
+                              .slice = args->key->size[2],
+                              .packed = 1};
+}
+
+/* The bytes at which the rows of a matrix are aligned, 16 at most; 0 where a row's elements aren't beside
+ * each other. */
+static int alignment_of(const xpu_tensor *t) {
+    if (t->size[3] > 1 && t->stride[3] != 1) return 0;
+    const int64_t s[3] = {t->size[0] > 1 ? t->stride[0] : 0, t->size[1] > 1 ? t->stride[1] : 0,
+                          t->size[2] > 1 ? t->stride[2] : 0};
+    const matrix_lines rows = {t->data, 1, s[2], s[1]}, items = {t->data, 1, s[0], 0};
+    const int aligned = matrix_alignment(&rows, t->dtype), also = matrix_alignment(&items, t->dtype);
+    return aligned < also ? aligned : also;
+}
+
+/* Bytes of a row of a slab (kernels/matrix_ptx.h). */
+static int slab_row(int64_t depth) {
+    const int pieces = round_up(depth) / 8;
+    return (pieces % 8 == 0 || pieces == 4 || pieces == 2 ? pieces : pieces | 1) * 16;
+}
+
+/* Whether the device's matrix units do it, and how; `read` and `written` end with NULL. */
+static matrix_plan plan_for(const xpu_device_properties *properties, const attention_params *p,
+                            const xpu_tensor *const *read, const xpu_tensor *const *written, bool forward) {
+    matrix_plan plan = {.aligned = 16, .out_pairs = true, .stages = forward ? 1 : 2, .blocks = 1};
+    if (matrix_unit_of(properties, read[0]->dtype, &plan.emulated) != MATRIX_UNIT_PTX) return plan;
+    for (; *read; read++) {
+        const int aligned = alignment_of(*read);
+        if (aligned < plan.aligned) plan.aligned = aligned;
+    }
+    for (; *written; written++) plan.out_pairs = plan.out_pairs && alignment_of(*written) >= 4;
+    const int depth = p->depth > p->value_depth ? p->depth : p->value_depth;
+    if (plan.aligned == 0 || depth > (forward ? 256 : 128)) return plan;
+    const int both = slab_row(p->depth) + slab_row(p->value_depth);
+    const int large = forward ? 128 : 64; /* heads up to which a step has 64 rows */
+    plan.step = depth <= large ? 64 : 32;
+    while (plan.step > 16 && plan.step * both * plan.stages > LOCAL_BYTES - 1024) plan.step /= 2;
+    const int64_t units = (int64_t)properties->gpu_subslice_count;
+    if (forward && depth <= 64 &&
+        tiles(p->queries * p->packed, TEAMS * 32) * p->heads / p->packed * p->batch >= 2 * units)
+        plan.blocks = 2;
+    plan.used = true;
+    return plan;
 }
 
 static xpu_status launch(xpu_stream *stream, const xpu_attention *args, attention_kernel which,
-                         const attention_params *p) {
-    const int64_t query_blocks = (p->queries + TILE - 1) / TILE * p->heads * p->batch;
-    const int64_t key_blocks = (p->keys + TILE - 1) / TILE * p->key_heads * p->batch;
-    const bool delta = which == KERNEL_DELTA;
-    const int64_t groups = delta                            ? p->batch * p->heads * p->queries
-                           : which == KERNEL_GRAD_KEY_VALUE ? key_blocks
-                                                            : query_blocks;
-    const xpu_range range = {.dims = 2,
-                             .groups = {(size_t)groups, 1},
-                             .local = {delta ? 64 : 16, delta ? 1 : 16},
-                             .work = (uint64_t)(p->batch * p->heads * p->queries) *
-                                     (uint64_t)(delta ? 1 : p->keys) * (uint64_t)(p->depth + p->value_depth)};
+                         const matrix_plan *plan, const attention_params *p) {
+    const bool delta = which == KERNEL_DELTA, units = plan->used && !delta;
+    const int tile = units ? TEAMS * 16 * plan->blocks : TILE;
+    const int64_t rows = p->batch * p->heads * p->queries;
+    const int64_t query_blocks =
+        divided_up(p->queries * p->packed, tile) * (p->heads / p->packed) * p->batch * p->slices;
+    const int64_t key_blocks = divided_up(p->keys, tile) * p->key_heads * p->batch;
+    const bool by_rows = delta || which == KERNEL_FINISH;
+    const int64_t groups = by_rows ? rows : which == KERNEL_GRAD_KEY_VALUE ? key_blocks : query_blocks;
+    xpu_range range = {.dims = 2,
+                       .groups = {(size_t)groups, 1},
+                       .local = {16, 16},
+                       .work = (uint64_t)rows * (uint64_t)(by_rows ? 1 : p->keys) *
+                               (uint64_t)(p->depth + p->value_depth)};
+    if (by_rows || units) range.local[0] = by_rows ? 64 : TEAMS * TEAM, range.local[1] = 1;
     xpu_kernel *kernel;
-    XPU_TRY(get_kernel(xpu_stream_device(stream), args, which, &kernel));
+    XPU_TRY(get_kernel(xpu_stream_device(stream), args, which, plan, &kernel));
     return xpu_launch(stream, kernel, &range, p, sizeof *p);
+}
+
+/* Few queries, as in decoding: heads that share keys are rows of one matrix, and the keys are cut so that all
+ * compute units have some. */
+static void cut_keys(const xpu_device_properties *properties, attention_params *p, int tile, int step) {
+    const int64_t units = (int64_t)properties->gpu_subslice_count;
+    const int64_t pinned = TUNED(properties->type == XPU_DEVICE_CPU, ATTENTION_SLICES);
+    const int64_t groups = divided_up(p->queries * p->packed, tile) * (p->heads / p->packed) * p->batch;
+    const int64_t most = divided_up(p->keys, 4 * step);
+    int64_t slices = groups < units ? 4 * units / groups : 1;
+    if (slices > most) slices = most;
+    if (pinned < SLICES_MOST) slices = pinned;
+    if (slices <= 1) return;
+    p->slice = rounded_up(divided_up(p->keys, slices), step);
+    p->slices = divided_up(p->keys, p->slice);
 }
 
 xpu_status xpu_attention_forward(xpu_stream *stream, const xpu_attention *args) {
     XPU_TRY(check(args));
-    const attention_params p = describe(args);
+    attention_params p = describe(args);
     if (p.batch == 0 || p.heads == 0 || p.queries == 0) return XPU_SUCCESS;
-    return launch(stream, args, KERNEL_FORWARD, &p);
+    const xpu_device_properties *properties;
+    XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
+    const int64_t share = p.heads / p.key_heads;
+    if (p.queries * 2 <= TILE) p.packed = share;
+    const xpu_tensor *const read[] = {args->query, args->key, args->value, NULL}, *const written[] = {
+                                                                                      args->out, NULL};
+    matrix_plan plan = plan_for(properties, &p, read, written, true);
+    if (!plan.used) {
+        p.packed = 1;
+        return launch(stream, args, KERNEL_FORWARD, &plan, &p);
+    }
+    cut_keys(properties, &p, TEAMS * 16 * plan.blocks, plan.step);
+    if (p.slices == 1) return launch(stream, args, KERNEL_FORWARD, &plan, &p);
+
+    void *partial = NULL;
+    const size_t sums = (size_t)(p.slices * p.batch * p.heads * p.queries);
+    XPU_TRY(xpu_workspace_take(stream, sums * (size_t)(p.value_depth + 1) * sizeof(float), &partial));
+    p.partial_sums = XPU_ADDR(partial);
+    p.partial = p.partial_sums + sums * sizeof(float);
+    plan.sliced = true;
+    xpu_status status = launch(stream, args, KERNEL_FORWARD, &plan, &p);
+    if (status == XPU_SUCCESS) status = launch(stream, args, KERNEL_FINISH, &plan, &p);
+    const xpu_status freed = xpu_workspace_give_back(partial);
+    return status == XPU_SUCCESS ? freed : status;
 }
 
 xpu_status xpu_attention_backward(xpu_stream *stream, const xpu_attention *args,
@@ -120,14 +230,19 @@ xpu_status xpu_attention_backward(xpu_stream *stream, const xpu_attention *args,
     p.grad_key = matrix_of(grad->key);
     p.grad_value = matrix_of(grad->value);
     if (p.batch == 0 || p.heads == 0) return XPU_SUCCESS;
+    const xpu_device_properties *properties;
+    XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
+    const xpu_tensor *const read[] = {args->query, args->key, args->value, grad->out, NULL};
+    const xpu_tensor *const written[] = {grad->query, grad->key, grad->value, NULL};
+    const matrix_plan plan = plan_for(properties, &p, read, written, false);
 
     void *delta = NULL;
     XPU_TRY(xpu_workspace_take(stream, (size_t)(p.batch * p.heads * p.queries) * sizeof(float), &delta));
     p.delta = XPU_ADDR(delta);
     xpu_status status = XPU_SUCCESS;
-    if (p.queries > 0) status = launch(stream, args, KERNEL_DELTA, &p);
-    if (status == XPU_SUCCESS && p.queries > 0) status = launch(stream, args, KERNEL_GRAD_QUERY, &p);
-    if (status == XPU_SUCCESS && p.keys > 0) status = launch(stream, args, KERNEL_GRAD_KEY_VALUE, &p);
+    if (p.queries > 0) status = launch(stream, args, KERNEL_DELTA, &plan, &p);
+    if (status == XPU_SUCCESS && p.queries > 0) status = launch(stream, args, KERNEL_GRAD_QUERY, &plan, &p);
+    if (status == XPU_SUCCESS && p.keys > 0) status = launch(stream, args, KERNEL_GRAD_KEY_VALUE, &plan, &p);
     xpu_status freed = xpu_workspace_give_back(delta);
     return status == XPU_SUCCESS ? freed : status;
 }

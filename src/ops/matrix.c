@@ -102,7 +102,7 @@ void matrix_spec(kernel_spec *spec, const matrix_choice *choice, xpu_dtype dtype
     if (choice->unit == MATRIX_UNIT_XMX && !choice->emulated)
         spec_follows_options(spec, "-cl-intel-256-GRF-per-thread");
     if (choice->unit == MATRIX_UNIT_PTX && choice->emulated)
-        spec_follows_options(spec, "-cl-opt-disable"); /* or processors' compilers take minutes */
+        spec_follows_options(spec, MATRIX_EMULATION_OPTIONS);
     spec_follows(spec, "MATRIX_T=", used ? dtype_token(dtype) : NULL);
     spec_pack(spec, "tile", choice->tile, 6);
     const struct {

@@ -14,6 +14,9 @@ typedef enum matrix_unit {
  */
 matrix_unit matrix_unit_of(const xpu_device_properties *properties, xpu_dtype dtype, bool *emulated);
 
+/* Of kernels with NVIDIA's units written out: processors' compilers would take minutes. */
+#define MATRIX_EMULATION_OPTIONS "-cl-opt-disable"
+
 /* A line of matrix.def. */
 typedef struct matrix_tile {
     matrix_unit unit;

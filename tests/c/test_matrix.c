@@ -9,22 +9,17 @@
 #include <stdlib.h>
 
 #include "device_test.h"
+#include "halves.h"
 #include "xpu/ops/gemm.h"
 #include "xpu/tuning.h"
 
 static xpu_stream *stream;
-static uint64_t state = 1;
 static int extra;
 static bool by_blocks; /* Intel's */
 static int by_units;   /* launches of the kernel that uses matrix units */
 
 static void count_launch(const xpu_work *work, xpu_trace_point point, xpu_status status, void *unused) {
     if (point == XPU_TRACE_BEGIN && strstr(work->name, "gemm_matrix")) by_units++;
-}
-
-static int64_t pick(int64_t from, int64_t to) {
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    return from + (int64_t)((state >> 33) % (uint64_t)(to - from + 1));
 }
 
 /* What decides the kernel. */
@@ -44,38 +39,6 @@ typedef struct memory {
     int64_t offset;
     xpu_matrix matrix;
 } memory;
-
-/* bf16 and fp16 of multiples of 1/8 in [-1, 1], and the way back. */
-static uint16_t encode(xpu_dtype dtype, double value) {
-    const float f = (float)value;
-    uint32_t bits;
-    memcpy(&bits, &f, 4);
-    if (dtype == XPU_BFLOAT16) return (uint16_t)(bits >> 16);
-    if (value == 0) return 0;
-    return (uint16_t)((bits >> 16 & 0x8000) | ((bits >> 23 & 255) - 112) << 10 | (bits >> 13 & 1023));
-}
-
-static double decode(xpu_dtype dtype, uint16_t half) {
-    if (dtype == XPU_FLOAT16) {
-        const int e = half >> 10 & 31;
-        const double m = ldexp((half & 1023) + (e ? 1024 : 0), (e ? e : 1) - 25);
-        return half & 0x8000 ? -m : m;
-    }
-    const uint32_t bits = (uint32_t)half << 16;
-    float f;
-    memcpy(&f, &bits, 4);
-    return f;
-}
-
-/* The nearest number of the dtype, ties to even. */
-static double rounded(xpu_dtype dtype, double value) {
-    int e;
-    if (value == 0) return 0;
-    frexp(value, &e);
-    const int bits = dtype == XPU_BFLOAT16 ? 8 : 11;
-    if (dtype == XPU_FLOAT16 && e < -13) e = -13;
-    return ldexp(nearbyint(ldexp(value, bits - e)), e - bits);
-}
 
 static memory make(xpu_dtype dtype, int64_t batch, int64_t rows, int64_t columns, bool turned, int align) {
     memory x = {0};
@@ -253,7 +216,7 @@ static int set_up(void **unused) {
 
 int main(int count, char **words) {
     extra = count > 1 ? atoi(words[1]) : 0;
-    if (count > 2) state = strtoull(words[2], NULL, 10);
+    if (count > 2) random_state = strtoull(words[2], NULL, 10);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_tiles_and_layouts),
         cmocka_unit_test(all_alignments),

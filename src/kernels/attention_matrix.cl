@@ -1,0 +1,563 @@
+/* Attention (attention.cl has the formulas) by matrix units: fp16 and bf16, sums and softmax in fp32.
+ *
+ * A work-group of 4 teams has TILE rows, 16 * BLOCKS a team: queries, or keys in attention_matrix_grad_key_value.
+ * It goes through the other side STEP rows at a time, which come into local memory; scores exist as fragments
+ * only. Sums of scores, rounded, are the next product's left operand as they lie (matrix_ptx.h). After
+ * FlashAttention-2 (Dao, arXiv:2307.08691), but for the gradients: two kernels, without atomics.
+ *
+ * -DT=<dtype> -DBIAS_T -DBIAS_IS_MASK -DDROPOUT: as in attention.cl; -DMATRIX_T: as T
+ * -DDEPTH -DVALUE_DEPTH: rounded up to multiples of 16; -DBLOCKS -DSTEP (16, 32 or 64)
+ * -DSTAGES: of local memory in the gradients, 1 or 2
+ * -DALIGNED: bytes at which all rows that are read are aligned, 16 or less; -DOUT_PAIRS: two numbers beside each
+ *                                  other can be written as one
+ * attention_matrix_forward:        TILE rows, `packed` heads' queries one after the other; with -DSLICED sums of a
+ *                                  slice of the keys to `partial`
+ * attention_matrix_finish:         joins the slices: 64 work-items a query
+ * attention_matrix_grad_query:     TILE queries
+ * attention_matrix_grad_key_value: TILE keys */
+#include "attention.h"
+
+#define FLOAT_T 1
+#define DOUBLE_T 0
+#define COMPLEX_T 0
+#include "gemm_tile.h"
+
+#include "attention_score.h"
+#include "matrix_ptx.h"
+
+#define TEAMS 4
+#define THREADS (TEAMS * MATRIX_TEAM)
+#define TILE (TEAMS * 16 * BLOCKS)
+#define KERNEL MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void
+
+#define PIECES (DEPTH / PIECE)
+#define VALUE_PIECES (VALUE_DEPTH / PIECE)
+#define ROW_BYTES (SLAB_PITCH(PIECES) * 16)
+#define VALUE_ROW_BYTES (SLAB_PITCH(VALUE_PIECES) * 16)
+#define LARGER(a, b) ((a) > (b) ? (a) : (b))
+
+#define LOG2E 1.44269504088896340736f
+#define LN2 0.69314718055994530942f
+
+/* Brings `rows` rows of `pieces` into a slab: ADDRESS(row) of the first `left` of them, which have `depth`
+ * numbers; zeros beyond. */
+#define BRING(to, rows, pieces, left, depth, base, ADDRESS)                                                  \
+    WRITTEN_OUT for (uint i_ = 0; i_ < ((rows) * (pieces) + THREADS - 1) / THREADS; i_++) {                  \
+        const uint e_ = get_local_id(0) + i_ * THREADS, row_ = e_ / (pieces), piece_ = e_ % (pieces);        \
+        if ((rows) * (pieces) % THREADS && e_ >= (rows) * (pieces)) break;                                   \
+        const int valid_ =                                                                                   \
+            (int)row_ < (left) ? clamp(((depth) - (int)piece_ * PIECE) * ELEMENT, 0, 16) : 0;                \
+        copy_piece_ahead((to) + slab_place(row_, piece_, pieces), ADDRESS(row_) + piece_ * 16, base, valid_, \
+                         ALIGNED);                                                                           \
+    }
+
+static inline xpu_addr start_of(const attention_matrix *m, long b, long h, long row) {
+    return m->data + (b * m->stride[0] + h * m->stride[1] + row * m->stride[2]) * ELEMENT;
+}
+
+/* Adds left (rows along k, in registers) times right^T, `columns` rows of a slab, to `sum`. */
+#define ADD_PRODUCT(sum, left, right, columns, steps, pieces)                                                \
+    WRITTEN_OUT for (uint k_ = 0; k_ < (steps); k_++) WRITTEN_OUT for (uint n_ = 0; n_ < (columns) / 16;     \
+                                                                       n_++) {                               \
+        const uint4 r_ = read_right(right, n_ * 16, k_, pieces);                                             \
+        WRITTEN_OUT for (uint i_ = 0; i_ < BLOCKS; i_++) {                                                   \
+            multiply_blocks(&sum[i_][n_ * 2], left[i_][k_], r_.xy);                                          \
+            multiply_blocks(&sum[i_][n_ * 2 + 1], left[i_][k_], r_.zw);                                      \
+        }                                                                                                    \
+    }
+
+/* Adds `weights`, sums as they lie, times the rows of a slab. */
+#define ADD_WEIGHTED(sum, weights, rows, width, pieces)                                                      \
+    WRITTEN_OUT for (uint k_ = 0; k_ < STEP / 16; k_++) {                                                    \
+        fragment_a left_[BLOCKS];                                                                            \
+        WRITTEN_OUT for (uint i_ = 0; i_ < BLOCKS; i_++) {                                                   \
+            const float4 u_ = weights[i_][k_ * 2], v_ = weights[i_][k_ * 2 + 1];                             \
+            left_[i_] = (uint4)(round_pair(u_.x, u_.y), round_pair(u_.z, u_.w), round_pair(v_.x, v_.y),      \
+                                round_pair(v_.z, v_.w));                                                     \
+        }                                                                                                    \
+        WRITTEN_OUT for (uint n_ = 0; n_ < (width) / 16; n_++) {                                             \
+            const uint4 r_ = read_right_turned(rows, n_ * 16, k_, pieces);                                   \
+            WRITTEN_OUT for (uint i_ = 0; i_ < BLOCKS; i_++) {                                               \
+                multiply_blocks(&sum[i_][n_ * 2], left_[i_], r_.xy);                                         \
+                multiply_blocks(&sum[i_][n_ * 2 + 1], left_[i_], r_.zw);                                     \
+            }                                                                                                \
+        }                                                                                                    \
+    }
+
+#define CLEAR(sum, width)                                                                                    \
+    WRITTEN_OUT for (uint i_ = 0; i_ < BLOCKS; i_++) WRITTEN_OUT for (uint j_ = 0; j_ < (width); j_++)       \
+        sum[i_][j_] = 0
+
+/* Row and column of a work-item's first sum in the team's rows and the blocks of 8 columns. */
+#define ROW(i) (MATRIX_LANE / 4 + (i) * 16)
+#define COLUMN(j) ((int)(MATRIX_LANE % 4 * 2 + (j) * 8))
+
+static inline float over_row_max(float v) {
+    v = fmax(v, lane_across(v, 1));
+    return fmax(v, lane_across(v, 2));
+}
+static inline float over_row_sum(float v) {
+    v += lane_across(v, 1);
+    return v + lane_across(v, 2);
+}
+
+static inline void put_pair(const attention_matrix *m, long b, long h, long row, int i, int depth, float x, float y) {
+    const xpu_addr to = start_of(m, b, h, row);
+#if OUT_PAIRS
+    if (i + 1 < depth) *XPU_PTR(uint, to + i * ELEMENT) = round_pair(x, y);
+    else if (i < depth) KEEP(to, i, x);
+#else
+    if (i < depth) KEEP(to, i * m->stride[3], x);
+    if (i + 1 < depth) KEEP(to, (i + 1) * m->stride[3], y);
+#endif
+}
+
+/* What dropout makes of four probabilities: those of (query, key), its neighbour key, and of the query 8 below. */
+static inline float4 kept4(const attention_params *p, long b, long h, long query, long key) {
+    return (float4)(kept(p, b, h, query, key), kept(p, b, h, query, key + 1), kept(p, b, h, query + 8, key),
+                    kept(p, b, h, query + 8, key + 1));
+}
+/* … and of (key, query), where rows are keys. */
+static inline float4 kept4_turned(const attention_params *p, long b, long h, long key, long query) {
+    return (float4)(kept(p, b, h, query, key), kept(p, b, h, query + 1, key), kept(p, b, h, query, key + 8),
+                    kept(p, b, h, query + 1, key + 8));
+}
+
+#ifdef FORWARD
+/* A row of the group: its head and query. */
+typedef struct place {
+    long h, query;
+} place;
+static inline place place_of(const attention_params *p, long first, long row) {
+    place at = {first, row};
+    if (p->packed > 1) {
+        const uint head = (uint)row / (uint)p->queries;
+        at.h += head, at.query -= head * p->queries;
+    }
+    return at;
+}
+
+KERNEL attention_matrix_forward(const attention_params p) {
+    __local uchar slabs[LARGER(TILE * ROW_BYTES, STEP * (ROW_BYTES + VALUE_ROW_BYTES))] SLAB_ALIGNED;
+    const slab keys = SLAB_OF(slabs), values = keys + STEP * ROW_BYTES;
+    const long all = p.packed * p.queries, blocks = (all + TILE - 1) / TILE, sets = p.heads / p.packed;
+    /* The group's number is (slice, batch, set of heads, rows): of a causal one the longest first. */
+    long g = XPU_GROUP(0);
+    const long r0 = (p.causal ? blocks - 1 - g % blocks : g % blocks) * TILE;
+    g /= blocks;
+    const long h = g % sets * p.packed;
+    g /= sets;
+    const long b = g % p.batch, slice = g / p.batch, kh = h / (p.heads / p.key_heads);
+    const uint team_row = get_local_id(0) / MATRIX_TEAM * 16 * BLOCKS;
+
+    fragment_a query[BLOCKS][DEPTH / 16];
+#define QUERY_ROW(row) (at_ = place_of(&p, h, r0 + row), start_of(&p.query, b, at_.h, at_.query))
+    {
+        place at_;
+        BRING(keys, TILE, PIECES, all - r0, p.depth, p.query.data, QUERY_ROW);
+    }
+    copies_close();
+    COPIES_WAIT(0);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) WRITTEN_OUT for (uint k = 0; k < DEPTH / 16; k++)
+        query[i][k] = read_left(keys, team_row + i * 16, k, PIECES);
+    barrier(CLK_LOCAL_MEM_FENCE);
+
+    float4 out[BLOCKS][VALUE_DEPTH / 8];
+    float top[BLOCKS][2], sum[BLOCKS][2];
+    long end[BLOCKS][2]; /* of the keys that the row looks at */
+    CLEAR(out, VALUE_DEPTH / 8);
+    WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) WRITTEN_OUT for (uint u = 0; u < 2; u++) {
+        top[i][u] = -INFINITY, sum[i][u] = 0;
+        end[i][u] = p.causal ? min(p.keys, place_of(&p, h, r0 + team_row + ROW(i) + u * 8).query + 1) : p.keys;
+    }
+    const long last = p.causal && p.packed == 1 ? min(p.keys, r0 + TILE) : p.keys;
+    const long k_begin = slice * p.slice, k_end = min(last, k_begin + p.slice);
+    /* No row of the team looks at keys from here on, none may leave out one before. */
+    const long common = p.causal ? p.packed == 1 ? min(p.keys, r0 + team_row + 1) : 0 : p.keys;
+    const float factor = p.scale * LOG2E;
+
+    const long key_pitch = p.key.stride[2] * ELEMENT, value_pitch = p.value.stride[2] * ELEMENT;
+    const xpu_addr first_key = start_of(&p.key, b, kh, 0), first_value = start_of(&p.value, b, kh, 0);
+#define KEY_ROW(row) (first_key + (k0 + row) * key_pitch)
+#define VALUE_ROW(row) (first_value + (k0 + row) * value_pitch)
+    long k0 = k_begin;
+    BRING(keys, STEP, PIECES, k_end - k0, p.depth, p.key.data, KEY_ROW);
+    copies_close();
+    while (k0 < k_end) {
+        COPIES_WAIT(0);
+        barrier(CLK_LOCAL_MEM_FENCE); /* the keys are here, the values have been read */
+        BRING(values, STEP, VALUE_PIECES, k_end - k0, p.value_depth, p.value.data, VALUE_ROW);
+        copies_close();
+        float4 s[BLOCKS][STEP / 8];
+        CLEAR(s, STEP / 8);
+        ADD_PRODUCT(s, query, keys, STEP, DEPTH / 16, PIECES);
+#ifdef BIAS_T
+        WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) {
+            const place upper = place_of(&p, h, r0 + team_row + ROW(i)), lower = place_of(&p, h, r0 + team_row + ROW(i) + 8);
+            WRITTEN_OUT for (uint j = 0; j < STEP / 8; j++) {
+                const long key = k0 + COLUMN(j);
+                s[i][j] = (float4)(score(&p, b, upper.h, upper.query, key, s[i][j].x),
+                                   score(&p, b, upper.h, upper.query, key + 1, s[i][j].y),
+                                   score(&p, b, lower.h, lower.query, key, s[i][j].z),
+                                   score(&p, b, lower.h, lower.query, key + 1, s[i][j].w)) * LOG2E;
+            }
+        }
+#else
+        WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) WRITTEN_OUT for (uint j = 0; j < STEP / 8; j++) s[i][j] *= factor;
+        if (k0 + STEP > min(common, k_end))
+            WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) {
+                const int upper = (int)clamp(end[i][0] - k0, 0L, (long)STEP), lower = (int)clamp(end[i][1] - k0, 0L, (long)STEP);
+                WRITTEN_OUT for (uint j = 0; j < STEP / 8; j++) {
+                    if (COLUMN(j) >= upper) s[i][j].x = -INFINITY;
+                    if (COLUMN(j) + 1 >= upper) s[i][j].y = -INFINITY;
+                    if (COLUMN(j) >= lower) s[i][j].z = -INFINITY;
+                    if (COLUMN(j) + 1 >= lower) s[i][j].w = -INFINITY;
+                }
+            }
+#endif
+        WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) {
+            float upper = top[i][0], lower = top[i][1];
+            WRITTEN_OUT for (uint j = 0; j < STEP / 8; j++) {
+                upper = fmax(upper, fmax(s[i][j].x, s[i][j].y));
+                lower = fmax(lower, fmax(s[i][j].z, s[i][j].w));
+            }
+            upper = over_row_max(upper), lower = over_row_max(lower);
+            const float shift = upper == -INFINITY ? 0 : upper; /* nothing taken part yet? */
+            const float lower_shift = lower == -INFINITY ? 0 : lower;
+            const float fade = native_exp2(top[i][0] - shift), lower_fade = native_exp2(top[i][1] - lower_shift);
+            top[i][0] = upper, top[i][1] = lower;
+            float part = 0, lower_part = 0;
+            WRITTEN_OUT for (uint j = 0; j < STEP / 8; j++) {
+                s[i][j].x = native_exp2(s[i][j].x - shift), s[i][j].y = native_exp2(s[i][j].y - shift);
+                s[i][j].z = native_exp2(s[i][j].z - lower_shift), s[i][j].w = native_exp2(s[i][j].w - lower_shift);
+                part += s[i][j].x + s[i][j].y, lower_part += s[i][j].z + s[i][j].w;
+            }
+            sum[i][0] = sum[i][0] * fade + part, sum[i][1] = sum[i][1] * lower_fade + lower_part;
+            WRITTEN_OUT for (uint j = 0; j < VALUE_DEPTH / 8; j++) out[i][j] *= (float4)(fade, fade, lower_fade, lower_fade);
+#if DROPOUT
+            const place first = place_of(&p, h, r0 + team_row + ROW(i)), second = place_of(&p, h, r0 + team_row + ROW(i) + 8);
+            WRITTEN_OUT for (uint j = 0; j < STEP / 8; j++) {
+                const long key = k0 + COLUMN(j);
+                s[i][j] *= (float4)(kept(&p, b, first.h, first.query, key), kept(&p, b, first.h, first.query, key + 1),
+                                    kept(&p, b, second.h, second.query, key), kept(&p, b, second.h, second.query, key + 1));
+            }
+#endif
+        }
+        COPIES_WAIT(0);
+        barrier(CLK_LOCAL_MEM_FENCE); /* the values are here, the keys have been read */
+        k0 += STEP;
+        BRING(keys, STEP, PIECES, k_end - k0, p.depth, p.key.data, KEY_ROW);
+        copies_close();
+        ADD_WEIGHTED(out, s, values, VALUE_DEPTH, VALUE_PIECES);
+    }
+    COPIES_WAIT(0);
+
+    WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) WRITTEN_OUT for (uint u = 0; u < 2; u++) sum[i][u] = over_row_sum(sum[i][u]);
+    WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) WRITTEN_OUT for (uint u = 0; u < 2; u++) {
+        const long row = r0 + team_row + ROW(i) + u * 8;
+        const float total = sum[i][u];
+        if (row >= all) continue;
+        const place at = place_of(&p, h, row);
+        const float scale = total == 0 ? 0.0f : 1 / total, logsum = (top[i][u] + log2(total)) * LN2;
+#if SLICED
+        const long n = ((slice * p.batch + b) * p.heads + at.h) * p.queries + at.query;
+        WRITTEN_OUT for (uint j = 0; j < VALUE_DEPTH / 8; j++) {
+            const float4 v = out[i][j] * scale;
+            if (COLUMN(j) < p.value_depth) XPU_PTR(float, p.partial)[n * p.value_depth + COLUMN(j)] = u ? v.z : v.x;
+            if (COLUMN(j) + 1 < p.value_depth) XPU_PTR(float, p.partial)[n * p.value_depth + COLUMN(j) + 1] = u ? v.w : v.y;
+        }
+        if (MATRIX_LANE % 4 == 0) XPU_PTR(float, p.partial_sums)[n] = logsum;
+#else
+        WRITTEN_OUT for (uint j = 0; j < VALUE_DEPTH / 8; j++) {
+            const float4 v = out[i][j] * scale;
+            put_pair(&p.out, b, at.h, at.query, COLUMN(j), p.value_depth, u ? v.z : v.x, u ? v.w : v.y);
+        }
+        if (MATRIX_LANE % 4 == 0 && p.logsumexp.data)
+            XPU_PTR(float, p.logsumexp.data)[b * p.logsumexp.stride[0] + at.h * p.logsumexp.stride[1] +
+                                             at.query * p.logsumexp.stride[2]] = logsum;
+#endif
+    }
+}
+#endif
+
+#ifdef FINISH
+__kernel __attribute__((reqd_work_group_size(64, 1, 1))) void attention_matrix_finish(const attention_params p) {
+    const long row = XPU_GROUP(0), query = row % p.queries, h = row / p.queries % p.heads;
+    const long b = row / p.queries / p.heads, rows = p.batch * p.heads * p.queries;
+    const int x = (int)get_local_id(0);
+    float top = -INFINITY, total = 0;
+    for (long s = 0; s < p.slices; s++) top = fmax(top, XPU_CPTR(float, p.partial_sums)[s * rows + row]);
+    const float shift = top == -INFINITY ? 0 : top;
+    for (long s = 0; s < p.slices; s++) total += exp(XPU_CPTR(float, p.partial_sums)[s * rows + row] - shift);
+    for (int i = x; i < p.value_depth; i += 64) {
+        float v = 0;
+        for (long s = 0; s < p.slices; s++) {
+            const float weight = exp(XPU_CPTR(float, p.partial_sums)[s * rows + row] - shift);
+            v += weight * XPU_CPTR(float, p.partial)[(s * rows + row) * p.value_depth + i];
+        }
+        PUT(p.out, b, h, query, i, total == 0 ? 0.0f : v / total);
+    }
+    if (x == 0 && p.logsumexp.data)
+        XPU_PTR(float, p.logsumexp.data)[b * p.logsumexp.stride[0] + h * p.logsumexp.stride[1] +
+                                         query * p.logsumexp.stride[2]] = top + log(total);
+}
+#endif
+
+#ifdef BACKWARD
+#define STAGE_BYTES (STEP * (ROW_BYTES + VALUE_ROW_BYTES))
+
+/* log2 of a row's sum of exponentials; such that probabilities are 0 where nothing took part, and beyond the
+ * last query. */
+static inline float log_sum(const attention_params *p, long b, long h, long query) {
+    if (query >= p->queries) return INFINITY;
+    const float v = XPU_CPTR(float, p->logsumexp.data)[b * p->logsumexp.stride[0] + h * p->logsumexp.stride[1] +
+                                                       query * p->logsumexp.stride[2]];
+    return v == -INFINITY ? INFINITY : v * LOG2E;
+}
+static inline float delta_of(const attention_params *p, long b, long h, long query) {
+    return query < p->queries ? XPU_CPTR(float, p->delta)[(b * p->heads + h) * p->queries + query] : 0;
+}
+
+/* Probabilities from products, each with its row's log_sum; no key beyond the limits, of the number itself and
+ * of the one below. */
+static inline float4 probabilities(float4 s, float4 log_sums) {
+    s -= log_sums;
+    return (float4)(native_exp2(s.x), native_exp2(s.y), native_exp2(s.z), native_exp2(s.w));
+}
+
+KERNEL attention_matrix_grad_query(const attention_params p) {
+    __local uchar slabs[LARGER(TILE * LARGER(ROW_BYTES, VALUE_ROW_BYTES), STAGES * STAGE_BYTES)] SLAB_ALIGNED;
+    const slab stages = SLAB_OF(slabs);
+    const long blocks = (p.queries + TILE - 1) / TILE;
+    long g = XPU_GROUP(0);
+    const long q0 = (p.causal ? blocks - 1 - g % blocks : g % blocks) * TILE;
+    g /= blocks;
+    const long h = g % p.heads, b = g / p.heads, kh = h / (p.heads / p.key_heads);
+    const uint team_row = get_local_id(0) / MATRIX_TEAM * 16 * BLOCKS;
+
+    fragment_a query[BLOCKS][DEPTH / 16], grad_out[BLOCKS][VALUE_DEPTH / 16];
+    const xpu_addr first_query = start_of(&p.query, b, h, q0), first_grad = start_of(&p.grad_out, b, h, q0);
+    const long query_pitch = p.query.stride[2] * ELEMENT, grad_pitch = p.grad_out.stride[2] * ELEMENT;
+#define QUERY_ROW(row) (first_query + row * query_pitch)
+#define GRAD_ROW(row) (first_grad + row * grad_pitch)
+    BRING(stages, TILE, PIECES, p.queries - q0, p.depth, p.query.data, QUERY_ROW);
+    copies_close();
+    COPIES_WAIT(0);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) WRITTEN_OUT for (uint k = 0; k < DEPTH / 16; k++)
+        query[i][k] = read_left(stages, team_row + i * 16, k, PIECES);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    BRING(stages, TILE, VALUE_PIECES, p.queries - q0, p.value_depth, p.grad_out.data, GRAD_ROW);
+    copies_close();
+    COPIES_WAIT(0);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) WRITTEN_OUT for (uint k = 0; k < VALUE_DEPTH / 16; k++)
+        grad_out[i][k] = read_left(stages, team_row + i * 16, k, VALUE_PIECES);
+    barrier(CLK_LOCAL_MEM_FENCE);
+
+    float4 sum[BLOCKS][DEPTH / 8], log_sums[BLOCKS], deltas[BLOCKS];
+    CLEAR(sum, DEPTH / 8);
+    WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) {
+        const long row = q0 + team_row + ROW(i);
+        log_sums[i].xy = log_sum(&p, b, h, row), log_sums[i].zw = log_sum(&p, b, h, row + 8);
+        deltas[i].xy = delta_of(&p, b, h, row), deltas[i].zw = delta_of(&p, b, h, row + 8);
+    }
+    const long k_end = p.causal ? min(p.keys, q0 + TILE) : p.keys;
+    const long common = p.causal ? min(p.keys, q0 + team_row + 1) : p.keys;
+    const float factor = p.scale * LOG2E;
+    const long key_pitch = p.key.stride[2] * ELEMENT, value_pitch = p.value.stride[2] * ELEMENT;
+    const xpu_addr first_key = start_of(&p.key, b, kh, 0), first_value = start_of(&p.value, b, kh, 0);
+#define KEY_ROW(row) (first_key + (next_ + row) * key_pitch)
+#define VALUE_ROW(row) (first_value + (next_ + row) * value_pitch)
+#define BRING_KEYS(stage, from)                                                                              \
+    {                                                                                                        \
+        const long next_ = from;                                                                             \
+        BRING(stage, STEP, PIECES, k_end - next_, p.depth, p.key.data, KEY_ROW);                             \
+        BRING((stage) + STEP * ROW_BYTES, STEP, VALUE_PIECES, k_end - next_, p.value_depth, p.value.data,    \
+              VALUE_ROW);                                                                                    \
+        copies_close();                                                                                      \
+    }
+    int now = 0;
+    BRING_KEYS(stages, 0);
+    for (long k0 = 0; k0 < k_end; k0 += STEP) {
+        COPIES_WAIT(0);
+        barrier(CLK_LOCAL_MEM_FENCE); /* this stage is here, the other has been read */
+        const slab keys = stages + now * STAGE_BYTES, values = keys + STEP * ROW_BYTES;
+        now = (now + 1) % STAGES;
+        if (STAGES > 1) BRING_KEYS(stages + now * STAGE_BYTES, k0 + STEP);
+        float4 s[BLOCKS][STEP / 8], grad[BLOCKS][STEP / 8];
+        CLEAR(s, STEP / 8);
+        CLEAR(grad, STEP / 8);
+        ADD_PRODUCT(s, query, keys, STEP, DEPTH / 16, PIECES);
+        ADD_PRODUCT(grad, grad_out, values, STEP, VALUE_DEPTH / 16, VALUE_PIECES);
+        const bool edge = k0 + STEP > common;
+        WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) {
+            const long row = q0 + team_row + ROW(i);
+            const int upper = (int)clamp((p.causal ? min(p.keys, row + 1) : p.keys) - k0, 0L, (long)STEP);
+            const int lower = (int)clamp((p.causal ? min(p.keys, row + 9) : p.keys) - k0, 0L, (long)STEP);
+            WRITTEN_OUT for (uint j = 0; j < STEP / 8; j++) {
+                const long key = k0 + COLUMN(j);
+#ifdef BIAS_T
+                const float4 v = (float4)(score(&p, b, h, row, key, s[i][j].x), score(&p, b, h, row, key + 1, s[i][j].y),
+                                          score(&p, b, h, row + 8, key, s[i][j].z),
+                                          score(&p, b, h, row + 8, key + 1, s[i][j].w)) * LOG2E;
+#else
+                float4 v = s[i][j] * factor;
+                if (edge) {
+                    if (COLUMN(j) >= upper) v.x = -INFINITY;
+                    if (COLUMN(j) + 1 >= upper) v.y = -INFINITY;
+                    if (COLUMN(j) >= lower) v.z = -INFINITY;
+                    if (COLUMN(j) + 1 >= lower) v.w = -INFINITY;
+                }
+#endif
+                const float4 weight = probabilities(v, log_sums[i]);
+#if DROPOUT
+                grad[i][j] *= kept4(&p, b, h, row, key);
+#endif
+                s[i][j] = weight * (grad[i][j] - deltas[i]);
+            }
+        }
+        ADD_WEIGHTED(sum, s, keys, DEPTH, PIECES);
+        if (STAGES == 1) {
+            barrier(CLK_LOCAL_MEM_FENCE);
+            BRING_KEYS(stages, k0 + STEP);
+        }
+    }
+    COPIES_WAIT(0);
+    WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) WRITTEN_OUT for (uint j = 0; j < DEPTH / 8; j++) {
+        const long row = q0 + team_row + ROW(i);
+        const float4 v = sum[i][j] * p.scale;
+        if (row < p.queries) put_pair(&p.grad_query, b, h, row, COLUMN(j), p.depth, v.x, v.y);
+        if (row + 8 < p.queries) put_pair(&p.grad_query, b, h, row + 8, COLUMN(j), p.depth, v.z, v.w);
+    }
+}
+
+KERNEL attention_matrix_grad_key_value(const attention_params p) {
+    __local uchar slabs[LARGER(TILE * LARGER(ROW_BYTES, VALUE_ROW_BYTES), STAGES * STAGE_BYTES)] SLAB_ALIGNED;
+    __local float rows[STAGES][2][STEP]; /* log_sum and delta of queries */
+    const slab stages = SLAB_OF(slabs);
+    const long blocks = (p.keys + TILE - 1) / TILE, share = p.heads / p.key_heads;
+    long g = XPU_GROUP(0);
+    const long k0 = g % blocks * TILE;
+    g /= blocks;
+    const long kh = g % p.key_heads, b = g / p.key_heads;
+    const uint team_row = get_local_id(0) / MATRIX_TEAM * 16 * BLOCKS;
+
+    fragment_a key[BLOCKS][DEPTH / 16], value[BLOCKS][VALUE_DEPTH / 16];
+    const xpu_addr first_key = start_of(&p.key, b, kh, k0), first_value = start_of(&p.value, b, kh, k0);
+    const long key_pitch = p.key.stride[2] * ELEMENT, value_pitch = p.value.stride[2] * ELEMENT;
+#undef KEY_ROW
+#undef VALUE_ROW
+#undef QUERY_ROW
+#undef GRAD_ROW
+#define KEY_ROW(row) (first_key + row * key_pitch)
+#define VALUE_ROW(row) (first_value + row * value_pitch)
+    BRING(stages, TILE, PIECES, p.keys - k0, p.depth, p.key.data, KEY_ROW);
+    copies_close();
+    COPIES_WAIT(0);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) WRITTEN_OUT for (uint k = 0; k < DEPTH / 16; k++)
+        key[i][k] = read_left(stages, team_row + i * 16, k, PIECES);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    BRING(stages, TILE, VALUE_PIECES, p.keys - k0, p.value_depth, p.value.data, VALUE_ROW);
+    copies_close();
+    COPIES_WAIT(0);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) WRITTEN_OUT for (uint k = 0; k < VALUE_DEPTH / 16; k++)
+        value[i][k] = read_left(stages, team_row + i * 16, k, VALUE_PIECES);
+    barrier(CLK_LOCAL_MEM_FENCE);
+
+    float4 key_sum[BLOCKS][DEPTH / 8], value_sum[BLOCKS][VALUE_DEPTH / 8];
+    CLEAR(key_sum, DEPTH / 8);
+    CLEAR(value_sum, VALUE_DEPTH / 8);
+    const float factor = p.scale * LOG2E;
+    const long query_pitch = p.query.stride[2] * ELEMENT, grad_pitch = p.grad_out.stride[2] * ELEMENT;
+    /* The steps of all heads one after the other: number `step` has queries from first + step % each * STEP on. */
+    const long first = p.causal ? min(k0, p.queries) / STEP * STEP : 0;
+    const long each = (p.queries - first + STEP - 1) / STEP, steps = each * share;
+#define QUERY_ROW(row) (first_query_ + row * query_pitch)
+#define GRAD_ROW(row) (first_grad_ + row * grad_pitch)
+#define BRING_QUERIES(stage, number, step)                                                                   \
+    {                                                                                                        \
+        const long h_ = kh * share + (step) / each, q_ = first + (step) % each * STEP;                       \
+        const long left_ = (step) < steps ? p.queries - q_ : 0;                                              \
+        const xpu_addr first_query_ = start_of(&p.query, b, h_, q_);                                         \
+        const xpu_addr first_grad_ = start_of(&p.grad_out, b, h_, q_);                                       \
+        BRING(stage, STEP, PIECES, left_, p.depth, p.query.data, QUERY_ROW);                                 \
+        BRING((stage) + STEP * ROW_BYTES, STEP, VALUE_PIECES, left_, p.value_depth, p.grad_out.data,         \
+              GRAD_ROW);                                                                                     \
+        copies_close();                                                                                      \
+        const uint x_ = get_local_id(0);                                                                     \
+        if (x_ < STEP && (step) < steps) {                                                                   \
+            rows[number][0][x_] = log_sum(&p, b, h_, q_ + x_);                                               \
+            rows[number][1][x_] = delta_of(&p, b, h_, q_ + x_);                                              \
+        }                                                                                                    \
+    }
+    int now = 0;
+    if (steps > 0) BRING_QUERIES(stages, 0, 0);
+    for (long step = 0; step < steps; step++) {
+        COPIES_WAIT(0);
+        barrier(CLK_LOCAL_MEM_FENCE); /* this stage is here, the other has been read */
+        const slab queries = stages + now * STAGE_BYTES, grads = queries + STEP * ROW_BYTES;
+        const int present = now;
+        now = (now + 1) % STAGES;
+        if (STAGES > 1) BRING_QUERIES(stages + now * STAGE_BYTES, now, step + 1);
+        const long h = kh * share + step / each, q0 = first + step % each * STEP;
+        float4 s[BLOCKS][STEP / 8], grad[BLOCKS][STEP / 8];
+        CLEAR(s, STEP / 8);
+        CLEAR(grad, STEP / 8);
+        ADD_PRODUCT(s, key, queries, STEP, DEPTH / 16, PIECES);
+        ADD_PRODUCT(grad, value, grads, STEP, VALUE_DEPTH / 16, VALUE_PIECES);
+        const long top = k0 + team_row; /* the team's first key */
+        const bool edge = top + 16 * BLOCKS > p.keys || (p.causal && top + 16 * BLOCKS - 1 > q0);
+        WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) WRITTEN_OUT for (uint j = 0; j < STEP / 8; j++) {
+            const long row = top + ROW(i), query = q0 + COLUMN(j);
+#ifdef BIAS_T
+            const float4 v = (float4)(score(&p, b, h, query, row, s[i][j].x), score(&p, b, h, query + 1, row, s[i][j].y),
+                                      score(&p, b, h, query, row + 8, s[i][j].z),
+                                      score(&p, b, h, query + 1, row + 8, s[i][j].w)) * LOG2E;
+#else
+            float4 v = s[i][j] * factor;
+            if (edge) {
+                const long limit = p.causal ? query : p.keys, next = p.causal ? query + 1 : p.keys;
+                if (row >= p.keys || row > limit) v.x = -INFINITY;
+                if (row >= p.keys || row > next) v.y = -INFINITY;
+                if (row + 8 >= p.keys || row + 8 > limit) v.z = -INFINITY;
+                if (row + 8 >= p.keys || row + 8 > next) v.w = -INFINITY;
+            }
+#endif
+            const float log_0 = rows[present][0][COLUMN(j)], log_1 = rows[present][0][COLUMN(j) + 1];
+            const float delta_0 = rows[present][1][COLUMN(j)], delta_1 = rows[present][1][COLUMN(j) + 1];
+            const float4 weight = probabilities(v, (float4)(log_0, log_1, log_0, log_1));
+            float4 keep = 1;
+#if DROPOUT
+            keep = kept4_turned(&p, b, h, row, query);
+#endif
+            grad[i][j] = weight * (grad[i][j] * keep - (float4)(delta_0, delta_1, delta_0, delta_1));
+            s[i][j] = weight * keep;
+        }
+        ADD_WEIGHTED(value_sum, s, grads, VALUE_DEPTH, VALUE_PIECES);
+        ADD_WEIGHTED(key_sum, grad, queries, DEPTH, PIECES);
+        if (STAGES == 1) {
+            barrier(CLK_LOCAL_MEM_FENCE);
+            BRING_QUERIES(stages, 0, step + 1);
+        }
+    }
+    COPIES_WAIT(0);
+    WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) {
+        const long row = k0 + team_row + ROW(i);
+        WRITTEN_OUT for (uint u = 0; u < 2; u++) {
+            if (row + u * 8 >= p.keys) continue;
+            WRITTEN_OUT for (uint j = 0; j < DEPTH / 8; j++) {
+                const float4 v = key_sum[i][j] * p.scale;
+                put_pair(&p.grad_key, b, kh, row + u * 8, COLUMN(j), p.depth, u ? v.z : v.x, u ? v.w : v.y);
+            }
+            WRITTEN_OUT for (uint j = 0; j < VALUE_DEPTH / 8; j++) {
+                const float4 v = value_sum[i][j];
+                put_pair(&p.grad_value, b, kh, row + u * 8, COLUMN(j), p.value_depth, u ? v.z : v.x, u ? v.w : v.y);
+            }
+        }
+    }
+}
+#endif

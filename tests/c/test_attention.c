@@ -1,0 +1,307 @@
+/* Attention by matrix units, forward and backward, against float64: all remainders, heads of any depth,
+ * shared keys, masks, layouts and alignments. On devices without such units they are written out in plain
+ * OpenCL C.
+ *
+ *     test_attention [problems [seed]]    so many with whatever kernel comes up, beside those below */
+#define _POSIX_C_SOURCE 200809L
+#include <math.h>
+#include <stdlib.h>
+
+#include "device_test.h"
+#include "halves.h"
+#include "xpu/ops/attention.h"
+#include "xpu/tuning.h"
+
+static xpu_stream *stream;
+static int extra, by_units; /* launches of kernels that use matrix units */
+
+static void count_launch(const xpu_work *work, xpu_trace_point point, xpu_status status, void *unused) {
+    if (point == XPU_TRACE_BEGIN && strstr(work->name, "attention_matrix")) by_units++;
+}
+
+typedef enum bias { BIAS_NONE, BIAS_MASK, BIAS_NUMBERS, BIAS_KINDS } bias;
+
+typedef struct problem {
+    xpu_dtype dtype;
+    int64_t batch, heads, key_heads, queries, keys, depth, value_depth;
+    bool causal, by_sequence; /* B x L x H x D in memory */
+    int align;                /* elements, of rows */
+    bias bias;
+    double scale;
+    int slices; /* 0: as it comes */
+} problem;
+
+/* A tensor on the host, in float64 and as it is stored, and on the device. */
+typedef struct memory {
+    int64_t size[4], stride[4];
+    double *value;
+    uint16_t *stored;
+    void *device;
+    size_t count;
+    xpu_tensor tensor;
+} memory;
+
+static void make(memory *x, const problem *p, int64_t heads, int64_t length, int64_t depth) {
+    const int64_t row = (depth + p->align - 1) / p->align * p->align + p->align * pick(0, 1);
+    const int64_t offset = p->align * pick(0, 2);
+    const int64_t size[4] = {p->batch, heads, length, depth};
+    const int64_t stride[4] = {row * heads * length, p->by_sequence ? row : row * length,
+                               p->by_sequence ? row * heads : row, 1};
+    memcpy(x->size, size, sizeof size), memcpy(x->stride, stride, sizeof stride);
+    x->count = (size_t)(p->batch * heads * length * row + offset + 1);
+    x->value = malloc(x->count * sizeof *x->value);
+    x->stored = malloc(x->count * 2);
+    for (size_t i = 0; i < x->count; i++) {
+        x->value[i] = (double)pick(-16, 16) / 16;
+        x->stored[i] = encode(p->dtype, x->value[i]);
+    }
+    SUCCEEDS(xpu_malloc(stream, x->count * 2, &x->device));
+    SUCCEEDS(xpu_memcpy(stream, x->device, x->stored, x->count * 2, true));
+    x->value += offset, x->stored += offset;
+    x->tensor = (xpu_tensor){(uint16_t *)x->device + offset, p->dtype, 4, x->size, x->stride};
+}
+
+static double *at(const memory *x, int64_t b, int64_t h, int64_t row, int64_t i) {
+    return x->value + b * x->stride[0] + h * x->stride[1] + row * x->stride[2] + i;
+}
+
+static void drop(memory *x) {
+    const int64_t offset = (uint16_t *)x->tensor.data - (uint16_t *)x->device;
+    free(x->value - offset), free(x->stored - offset);
+    SUCCEEDS(xpu_free(x->device));
+}
+
+/* What the device has at each place of `got` is `want` but for `slack`; what lies between rows is as it was.
+ */
+static void compare(const problem *p, const char *name, const memory *got, const double *want,
+                    const double *slack) {
+    uint16_t *is = malloc(got->count * 2);
+    const int64_t offset = (uint16_t *)got->tensor.data - (uint16_t *)got->device;
+    SUCCEEDS(xpu_memcpy(stream, is, got->device, got->count * 2, true));
+    for (int64_t b = 0, n = 0; b < got->size[0]; b++)
+        for (int64_t h = 0; h < got->size[1]; h++)
+            for (int64_t row = 0; row < got->size[2]; row++)
+                for (int64_t i = 0; i < got->size[3]; i++, n++) {
+                    const int64_t place = at(got, b, h, row, i) - got->value;
+                    const double v = decode(p->dtype, is[offset + place]);
+                    if (!(fabs(v - want[n]) <= slack[n]))
+                        fail_msg(
+                            "%s of %s, batch %lld, heads %lld of %lld, %lld queries, %lld keys, depths %lld "
+                            "and "
+                            "%lld, causal %d, bias %d, slices %d: %g at %lld %lld %lld %lld, not %g +- %g",
+                            name, xpu_dtype_name(p->dtype), (long long)p->batch, (long long)p->heads,
+                            (long long)p->key_heads, (long long)p->queries, (long long)p->keys,
+                            (long long)p->depth, (long long)p->value_depth, p->causal, p->bias, p->slices, v,
+                            (long long)b, (long long)h, (long long)row, (long long)i, want[n], slack[n]);
+                    is[offset + place] = got->stored[place];
+                }
+    assert_memory_equal(is, got->stored - offset, got->count * 2);
+    free(is);
+}
+
+/* Results in float64, and how far roundings may take one from them: scores to half precision, 2^-9 of each
+ * (2^-12 for fp16), which sums pass on, and the result's own. */
+typedef struct results {
+    double *out, *query, *key, *value, *slack_out, *slack_query, *slack_key, *slack_value;
+} results;
+
+static void by_definition(const problem *p, const memory *q, const memory *k, const memory *v,
+                          const memory *grad, const double *bias, results *r) {
+    const double unit = p->dtype == XPU_BFLOAT16 ? ldexp(1, -8) : ldexp(1, -11);
+    double *s = calloc((size_t)p->keys + 1, sizeof *s), *dp = calloc((size_t)p->keys + 1, sizeof *dp);
+    double *more = calloc((size_t)p->keys + 1, sizeof *more);
+    for (int64_t b = 0; b < p->batch; b++)
+        for (int64_t h = 0; h < p->heads; h++)
+            for (int64_t i = 0; i < p->queries; i++) {
+                const int64_t kh = h / (p->heads / p->key_heads), row = (b * p->heads + h) * p->queries + i;
+                double top = -INFINITY, total = 0, delta = 0, slack = 0;
+                for (int64_t j = 0; j < p->keys; j++) {
+                    s[j] = 0;
+                    for (int64_t d = 0; d < p->depth; d++) s[j] += *at(q, b, h, i, d) * *at(k, b, kh, j, d);
+                    s[j] = s[j] * p->scale + (bias ? bias[i * p->keys + j] : 0);
+                    if (p->causal && j > i) s[j] = -INFINITY;
+                    if (s[j] > top) top = s[j];
+                }
+                for (int64_t j = 0; j < p->keys; j++) {
+                    s[j] = top == -INFINITY ? 0 : exp(s[j] - top);
+                    total += s[j];
+                }
+                for (int64_t j = 0; j < p->keys; j++) s[j] = total == 0 ? 0 : s[j] / total;
+                for (int64_t d = 0; d < p->value_depth; d++) {
+                    double sum = 0, all = 0;
+                    for (int64_t j = 0; j < p->keys; j++) {
+                        sum += s[j] * *at(v, b, kh, j, d);
+                        all += s[j] * fabs(*at(v, b, kh, j, d));
+                    }
+                    r->out[row * p->value_depth + d] = sum;
+                    r->slack_out[row * p->value_depth + d] = (all + fabs(sum)) * unit + 1e-5;
+                    delta += sum * *at(grad, b, h, i, d);
+                    slack += ((all + fabs(sum)) * unit + 1e-5) * fabs(*at(grad, b, h, i, d));
+                }
+                for (int64_t j = 0; j < p->keys; j++) {
+                    dp[j] = 0;
+                    for (int64_t d = 0; d < p->value_depth; d++)
+                        dp[j] += *at(grad, b, h, i, d) * *at(v, b, kh, j, d);
+                    dp[j] = s[j] * (dp[j] - delta);
+                    more[j] = s[j] * (slack + 1e-5) + fabs(dp[j]) * unit; /* of dS */
+                }
+                for (int64_t d = 0; d < p->depth; d++) {
+                    double sum = 0, off = 0;
+                    for (int64_t j = 0; j < p->keys; j++) {
+                        const int64_t n = ((b * p->key_heads + kh) * p->keys + j) * p->depth + d;
+                        sum += dp[j] * *at(k, b, kh, j, d);
+                        off += more[j] * fabs(*at(k, b, kh, j, d));
+                        r->key[n] += p->scale * dp[j] * *at(q, b, h, i, d);
+                        r->slack_key[n] += fabs(p->scale * *at(q, b, h, i, d)) * more[j];
+                    }
+                    r->query[row * p->depth + d] = p->scale * sum;
+                    r->slack_query[row * p->depth + d] = fabs(p->scale) * (off + fabs(sum) * unit) + 1e-5;
+                }
+                for (int64_t j = 0; j < p->keys; j++)
+                    for (int64_t d = 0; d < p->value_depth; d++) {
+                        const int64_t n = ((b * p->key_heads + kh) * p->keys + j) * p->value_depth + d;
+                        r->value[n] += s[j] * *at(grad, b, h, i, d);
+                        r->slack_value[n] += s[j] * fabs(*at(grad, b, h, i, d)) * unit;
+                    }
+            }
+    const int64_t keys = p->batch * p->key_heads * p->keys;
+    for (int64_t n = 0; n < keys * p->depth; n++) r->slack_key[n] += fabs(r->key[n]) * unit + 1e-5;
+    for (int64_t n = 0; n < keys * p->value_depth; n++) r->slack_value[n] += fabs(r->value[n]) * unit + 1e-5;
+    free(s), free(dp), free(more);
+}
+
+static void try_problem(const problem *p) {
+    SUCCEEDS(xpu_tuning_set(0, xpu_tuning_number("attention_slices"), p->slices ? p->slices : 1 << 20));
+    memory q, k, v, out, grad, dq, dk, dv;
+    make(&q, p, p->heads, p->queries, p->depth), make(&k, p, p->key_heads, p->keys, p->depth);
+    make(&v, p, p->key_heads, p->keys, p->value_depth), make(&out, p, p->heads, p->queries, p->value_depth);
+    make(&grad, p, p->heads, p->queries, p->value_depth), make(&dq, p, p->heads, p->queries, p->depth);
+    make(&dk, p, p->key_heads, p->keys, p->depth), make(&dv, p, p->key_heads, p->keys, p->value_depth);
+
+    /* A bias is one of queries x keys for all: fp32 numbers, or a mask of bytes. */
+    const size_t pairs = (size_t)(p->queries * p->keys);
+    double *bias = p->bias ? malloc((pairs + 1) * sizeof *bias) : NULL;
+    float *numbers = malloc((pairs + 1) * sizeof *numbers);
+    for (size_t i = 0; i < pairs && bias; i++) {
+        const bool in = pick(0, 3) > 0;
+        if (p->bias == BIAS_MASK)
+            ((uint8_t *)numbers)[i] = in;
+        else
+            numbers[i] = (float)pick(-8, 8) / 4;
+        bias[i] = p->bias == BIAS_MASK ? (in ? 0 : -INFINITY) : (double)numbers[i];
+    }
+    void *bias_data, *sums;
+    SUCCEEDS(xpu_malloc(stream, (pairs + 1) * 4, &bias_data));
+    SUCCEEDS(xpu_memcpy(stream, bias_data, numbers, (pairs + 1) * 4, true));
+    const size_t rows = (size_t)(p->batch * p->heads * p->queries);
+    SUCCEEDS(xpu_malloc(stream, rows * 4 + 4, &sums));
+    const int64_t bias_size[4] = {p->batch, p->heads, p->queries, p->keys},
+                  bias_stride[4] = {0, 0, p->keys, 1};
+    const int64_t sum_size[3] = {p->batch, p->heads, p->queries};
+    const int64_t sum_stride[3] = {p->heads * p->queries, p->queries, 1};
+    const xpu_tensor b = {bias_data, p->bias == BIAS_MASK ? XPU_BOOL : XPU_FLOAT32, 4, bias_size,
+                          bias_stride};
+    const xpu_tensor l = {sums, XPU_FLOAT32, 3, sum_size, sum_stride};
+    const xpu_attention args = {.query = &q.tensor,
+                                .key = &k.tensor,
+                                .value = &v.tensor,
+                                .bias = p->bias ? &b : NULL,
+                                .out = &out.tensor,
+                                .logsumexp = &l,
+                                .scale = p->scale,
+                                .causal = p->causal};
+    const xpu_attention_grad grads = {&grad.tensor, &dq.tensor, &dk.tensor, &dv.tensor};
+
+    const size_t queries = rows * (size_t)p->depth + 1, outs = rows * (size_t)p->value_depth + 1;
+    const size_t all_keys = (size_t)(p->batch * p->key_heads * p->keys);
+    const size_t keys = all_keys * (size_t)p->depth + 1, values = all_keys * (size_t)p->value_depth + 1;
+    double *all = calloc(2 * (queries + outs + keys + values), sizeof *all), *next = all;
+    results want;
+    want.out = next, next += outs, want.slack_out = next, next += outs;
+    want.query = next, next += queries, want.slack_query = next, next += queries;
+    want.key = next, next += keys, want.slack_key = next, next += keys;
+    want.value = next, next += values, want.slack_value = next;
+    by_definition(p, &q, &k, &v, &grad, bias, &want);
+
+    SUCCEEDS(xpu_attention_forward(stream, &args));
+    compare(p, "out", &out, want.out, want.slack_out);
+    SUCCEEDS(xpu_attention_backward(stream, &args, &grads));
+    compare(p, "grad_query", &dq, want.query, want.slack_query);
+    compare(p, "grad_key", &dk, want.key, want.slack_key);
+    compare(p, "grad_value", &dv, want.value, want.slack_value);
+
+    free(all), free(bias), free(numbers);
+    SUCCEEDS(xpu_free(bias_data));
+    SUCCEEDS(xpu_free(sums));
+    drop(&q), drop(&k), drop(&v), drop(&out), drop(&grad), drop(&dq), drop(&dk), drop(&dv);
+}
+
+static void kinds_and_sizes(void **unused) {
+    static const problem problems[] = {
+        {XPU_BFLOAT16, 1, 2, 2, 70, 70, 64, 64, false, false, 8, BIAS_NONE, 0.125, 0},
+        {XPU_BFLOAT16, 2, 2, 1, 130, 130, 64, 64, true, true, 8, BIAS_NONE, 0.125, 0},
+        {XPU_FLOAT16, 1, 2, 2, 65, 150, 40, 24, true, false, 8, BIAS_NONE, 0.25, 0},
+        {XPU_FLOAT16, 1, 2, 1, 33, 47, 100, 128, false, true, 4, BIAS_NUMBERS, 0.1, 0},
+        {XPU_BFLOAT16, 2, 1, 1, 17, 100, 13, 16, false, false, 1, BIAS_MASK, -0.5, 0},
+        {XPU_BFLOAT16, 1, 1, 1, 40, 40, 192, 160, true, false, 8, BIAS_NONE, 0.07, 0},
+    };
+    for (size_t i = 0; i < sizeof problems / sizeof *problems; i++) {
+        const int before = by_units;
+        try_problem(&problems[i]);
+        assert_int_equal(by_units - before, problems[i].depth > 128 ? 1 : 3);
+    }
+}
+
+/* Keys cut into slices; heads that share keys are rows of one matrix then. */
+static void decoding(void **unused) {
+    static const problem problems[] = {
+        {XPU_BFLOAT16, 2, 6, 2, 1, 300, 64, 64, false, true, 8, BIAS_NONE, 0.125, 3},
+        {XPU_FLOAT16, 1, 8, 1, 9, 260, 64, 48, true, false, 8, BIAS_MASK, 0.125, 2},
+        {XPU_BFLOAT16, 1, 2, 2, 70, 500, 32, 32, true, false, 8, BIAS_NONE, 0.2, 4},
+    };
+    for (size_t i = 0; i < sizeof problems / sizeof *problems; i++) {
+        const int before = by_units;
+        try_problem(&problems[i]);
+        assert_int_equal(by_units - before, 4);
+    }
+}
+
+static void whatever_comes(void **unused) {
+    static const int aligns[] = {1, 2, 4, 8, 8, 8, 8, 8};
+    problem p = {0};
+    for (int i = 0; i < extra; i++) {
+        if (i % 20 == 0) /* new kernels take seconds to build */
+            p = (problem){.dtype = pick(0, 1) ? XPU_BFLOAT16 : XPU_FLOAT16,
+                          .depth = pick(0, 2) ? 32 << pick(0, 2) : pick(1, 260),
+                          .bias = pick(0, 1) ? BIAS_NONE : (bias)pick(0, BIAS_KINDS - 1),
+                          .align = aligns[pick(0, 7)]};
+        p.batch = pick(1, 2), p.key_heads = pick(1, 2), p.heads = p.key_heads * pick(1, 3);
+        p.value_depth = i % 20 < 10 ? p.depth : p.depth / 2 + 1;
+        p.queries = pick(0, 3) ? pick(1, 200) : pick(1, 20);
+        p.keys = pick(0, 5) ? pick(1, 200) : pick(200, 700);
+        p.causal = pick(0, 1), p.by_sequence = pick(0, 1), p.scale = (double)pick(-3, 12) / 24;
+        p.slices = pick(0, 3) ? 0 : (int)pick(1, 4);
+        if (p.depth <= 256) try_problem(&p);
+    }
+}
+
+static int set_up(void **unused) {
+    const xpu_device_properties *p;
+    SUCCEEDS(xpu_device_get_properties(0, &p));
+    if (p->type == XPU_DEVICE_CPU) setenv("OPENXPU_MATRIX", "ptx", 0);
+    SUCCEEDS(xpu_stream_default(0, &stream));
+    static xpu_trace *trace;
+    SUCCEEDS(xpu_trace_subscribe(count_launch, NULL, &trace));
+    return 0;
+}
+
+int main(int count, char **words) {
+    extra = count > 1 ? atoi(words[1]) : 0;
+    if (count > 2) random_state = strtoull(words[2], NULL, 10);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(kinds_and_sizes),
+        cmocka_unit_test(decoding),
+        cmocka_unit_test(whatever_comes),
+    };
+    return cmocka_run_group_tests(tests, set_up, NULL);
+}
