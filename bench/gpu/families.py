@@ -141,8 +141,8 @@ def attention() -> Iterator[Case]:
             k: Tensor = torch.randn(batch, key_heads, length, depth),
             v: Tensor = torch.randn(batch, key_heads, length, depth),
         ) -> Work:
-            there = [x.bfloat16() for x in to(device, q, k, v)]
-            return lambda: F.scaled_dot_product_attention(*there, enable_gqa=True)
+            query, key, value = (x.bfloat16() for x in to(device, q, k, v))
+            return lambda: F.scaled_dot_product_attention(query, key, value, enable_gqa=True)
 
         yield f"attention decoding {batch}×{heads}/{key_heads} S {length} D {depth} bfloat16", decode, 0.85
 

@@ -1,12 +1,12 @@
 /* Attention (attention.cl has the formulas) by matrix units: fp16 and bf16, sums and softmax in fp32.
  *
- * A work-group of 4 teams has TILE rows, 16 * BLOCKS a team: queries, or keys in attention_matrix_grad_key_value.
+ * A work-group of TEAMS teams has TILE rows, 16 * BLOCKS a team: queries, or keys in attention_matrix_grad_key_value.
  * It goes through the other side STEP rows at a time, which come into local memory; scores exist as fragments
  * only. Sums of scores, rounded, are the next product's left operand as they lie (matrix_ptx.h). After
  * FlashAttention-2 (Dao, arXiv:2307.08691), but for the gradients: two kernels, without atomics.
  *
  * -DT=<dtype> -DBIAS_T -DBIAS_IS_MASK -DDROPOUT: as in attention.cl; -DMATRIX_T: as T
- * -DDEPTH -DVALUE_DEPTH: rounded up to multiples of 16; -DBLOCKS -DSTEP (16, 32 or 64)
+ * -DDEPTH -DVALUE_DEPTH: rounded up to multiples of 16; -DTEAMS -DBLOCKS -DSTEP (16, 32 or 64)
  * -DSTAGES: of local memory in the gradients, 1 or 2
  * -DALIGNED: bytes at which all rows that are read are aligned, 16 or less; -DOUT_PAIRS: two numbers beside each
  *                                  other can be written as one
@@ -25,7 +25,6 @@
 #include "attention_score.h"
 #include "matrix_ptx.h"
 
-#define TEAMS 4
 #define THREADS (TEAMS * MATRIX_TEAM)
 #define TILE (TEAMS * 16 * BLOCKS)
 #define KERNEL MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void

@@ -22,11 +22,11 @@ typedef enum attention_kernel {
 /* How attention_matrix.cl does it; `used` false where attention.cl does. */
 typedef struct matrix_plan {
     bool used, emulated, out_pairs, sliced;
-    int blocks; /* of 16 rows, in each of 4 teams */
+    int teams, blocks; /* of 16 rows, in each team */
     int step, stages;
     int aligned; /* bytes, of all rows that are read */
 } matrix_plan;
-enum { TEAMS = 4, TEAM = 32, LOCAL_BYTES = 48 * 1024, SLICES_MOST = 1024 };
+enum { TEAM = 32, LOCAL_BYTES = 48 * 1024, SLICES_MOST = 1024 };
 
 static int round_up(int64_t depth) { return (int)(depth + 15) / 16 * 16; }
 
@@ -56,6 +56,7 @@ static xpu_status get_kernel(int device, const xpu_attention *args, attention_ke
     spec_flag(&spec, "MATRIX_EMULATED", units && plan->emulated);
     spec_follows_options(&spec, units && plan->emulated ? MATRIX_EMULATION_OPTIONS : "");
     spec_follows(&spec, "MATRIX_T=", units ? dtype_token(dtype) : NULL);
+    spec_number_if(&spec, units, "TEAMS", units ? plan->teams : 0, 4);
     spec_number_if(&spec, units, "BLOCKS", units ? plan->blocks : 0, 4);
     spec_number_if(&spec, units, "STEP", units ? plan->step : 0, 8);
     spec_number_if(&spec, units, "STAGES", units ? plan->stages : 0, 4);
@@ -131,10 +132,13 @@ static int slab_row(int64_t depth) {
     return (pieces % 8 == 0 || pieces == 4 || pieces == 2 ? pieces : pieces | 1) * 16;
 }
 
+/* Rows of a work-group. */
+static int tile_of(const matrix_plan *plan) { return plan->teams * 16 * plan->blocks; }
+
 /* Whether the device's matrix units do it, and how; `read` and `written` end with NULL. */
 static matrix_plan plan_for(const xpu_device_properties *properties, const attention_params *p,
                             const xpu_tensor *const *read, const xpu_tensor *const *written, bool forward) {
-    matrix_plan plan = {.aligned = 16, .out_pairs = true, .stages = forward ? 1 : 2, .blocks = 1};
+    matrix_plan plan = {.aligned = 16, .out_pairs = true, .stages = forward ? 1 : 2, .teams = 4, .blocks = 1};
     if (matrix_unit_of(properties, read[0]->dtype, &plan.emulated) != MATRIX_UNIT_PTX) return plan;
     for (; *read; read++) {
         const int aligned = alignment_of(*read);
@@ -148,9 +152,9 @@ static matrix_plan plan_for(const xpu_device_properties *properties, const atten
     plan.step = depth <= large ? 64 : 32;
     while (plan.step > 16 && plan.step * both * plan.stages > LOCAL_BYTES - 1024) plan.step /= 2;
     const int64_t units = (int64_t)properties->gpu_subslice_count;
-    if (forward && depth <= 64 &&
-        tiles(p->queries * p->packed, TEAMS * 32) * p->heads / p->packed * p->batch >= 2 * units)
-        plan.blocks = 2;
+    const int64_t rows = p->queries * p->packed, sets = p->heads / p->packed * p->batch;
+    if (forward && rows <= 16) plan.teams = 1;
+    if (forward && depth <= 64 && tiles(rows, 2 * tile_of(&plan)) * sets >= 2 * units) plan.blocks = 2;
     plan.used = true;
     return plan;
 }
@@ -158,7 +162,7 @@ static matrix_plan plan_for(const xpu_device_properties *properties, const atten
 static xpu_status launch(xpu_stream *stream, const xpu_attention *args, attention_kernel which,
                          const matrix_plan *plan, const attention_params *p) {
     const bool delta = which == KERNEL_DELTA, units = plan->used && !delta;
-    const int tile = units ? TEAMS * 16 * plan->blocks : TILE;
+    const int tile = units ? tile_of(plan) : TILE;
     const int64_t rows = p->batch * p->heads * p->queries;
     const int64_t query_blocks =
         divided_up(p->queries * p->packed, tile) * (p->heads / p->packed) * p->batch * p->slices;
@@ -170,7 +174,7 @@ static xpu_status launch(xpu_stream *stream, const xpu_attention *args, attentio
                        .local = {16, 16},
                        .work = (uint64_t)rows * (uint64_t)(by_rows ? 1 : p->keys) *
                                (uint64_t)(p->depth + p->value_depth)};
-    if (by_rows || units) range.local[0] = by_rows ? 64 : TEAMS * TEAM, range.local[1] = 1;
+    if (by_rows || units) range.local[0] = by_rows ? 64 : (size_t)(plan->teams * TEAM), range.local[1] = 1;
     xpu_kernel *kernel;
     XPU_TRY(get_kernel(xpu_stream_device(stream), args, which, plan, &kernel));
     return xpu_launch(stream, kernel, &range, p, sizeof *p);
@@ -178,16 +182,18 @@ static xpu_status launch(xpu_stream *stream, const xpu_attention *args, attentio
 
 /* Few queries, as in decoding: heads that share keys are rows of one matrix, and the keys are cut so that all
  * compute units have some. */
-static void cut_keys(const xpu_device_properties *properties, attention_params *p, int tile, int step) {
+static void cut_keys(const xpu_device_properties *properties, attention_params *p, const matrix_plan *plan) {
     const int64_t units = (int64_t)properties->gpu_subslice_count;
     const int64_t pinned = TUNED(properties->type == XPU_DEVICE_CPU, ATTENTION_SLICES);
-    const int64_t groups = divided_up(p->queries * p->packed, tile) * (p->heads / p->packed) * p->batch;
-    const int64_t most = divided_up(p->keys, 4 * step);
-    int64_t slices = groups < units ? 4 * units / groups : 1;
+    const int64_t groups =
+        divided_up(p->queries * p->packed, tile_of(plan)) * (p->heads / p->packed) * p->batch;
+    const int64_t most = divided_up(p->keys, 4 * plan->step), wanted = (plan->teams == 1 ? 8 : 2) * units;
+    int64_t slices = divided_up(wanted, groups);
+    if (plan->teams > 1 && groups >= units) slices = 1; /* the sums' way to memory and back costs more */
     if (slices > most) slices = most;
     if (pinned < SLICES_MOST) slices = pinned;
     if (slices <= 1) return;
-    p->slice = rounded_up(divided_up(p->keys, slices), step);
+    p->slice = rounded_up(divided_up(p->keys, slices), plan->step);
     p->slices = divided_up(p->keys, p->slice);
 }
 
@@ -206,7 +212,7 @@ xpu_status xpu_attention_forward(xpu_stream *stream, const xpu_attention *args) 
         p.packed = 1;
         return launch(stream, args, KERNEL_FORWARD, &plan, &p);
     }
-    cut_keys(properties, &p, TEAMS * 16 * plan.blocks, plan.step);
+    cut_keys(properties, &p, &plan);
     if (p.slices == 1) return launch(stream, args, KERNEL_FORWARD, &plan, &p);
 
     void *partial = NULL;
