@@ -53,10 +53,10 @@ def to(device: str, *tensors: Tensor) -> list[Tensor]:
 
 
 def products() -> Iterator[Case]:
-    """Matrix products in half precision, of all transpositions, batched, and with a bias and gelu."""
+    """Matrix products in half precision and fp32, of all transpositions, batched, and with a bias and gelu."""
     for size in (1024, 2048, 4096, 8192):
         square = torch.randn(size, size), torch.randn(size, size)
-        for dtype in (torch.bfloat16, torch.float16):
+        for dtype in (torch.bfloat16, torch.float16, torch.float32):
             for turned in range(4):
 
                 def product(
@@ -70,7 +70,7 @@ def products() -> Iterator[Case]:
                     return lambda: left @ right
 
                 names = ("a.t()" if turned & 2 else "a", "b.t()" if turned & 1 else "b")
-                yield f"product {' @ '.join(names)} of {size} {str(dtype)[6:]}", product, 0.5
+                yield f"product {' @ '.join(names)} of {size} {str(dtype)[6:]}", product, 0.7 if dtype == torch.float32 else 0.5
     cubes = torch.randn(64, 512, 512), torch.randn(64, 512, 512)
     layer = torch.randn(8192, 1024), torch.randn(4096, 1024), torch.randn(4096)
     for dtype in (torch.bfloat16, torch.float16):

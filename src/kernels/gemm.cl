@@ -4,8 +4,9 @@
  * -DEPILOGUE=0 none, 1 relu, 2 gelu, 3 gelu with tanh; -DCONJUGATE_A -DCONJUGATE_B 0 or 1
  * gemm:        tiles, one a work-group; -DTILE -DTILE_K -DSIDE -DA_K_FAST -DB_K_FAST
  * gemm_matrix: tiles by the device's matrix units, A and B having one stride of 1; -DMATRIX_T and what matrix.h
- *              wants, or, with -DMATRIX_XMX, matrix_xmx.h; -DBAND rows of tiles that are computed together, -DOUT_PAIRS 1 where two numbers
- *              beside each other can be written as one
+ *              wants, or, with -DMATRIX_XMX, matrix_xmx.h; or, with -DMATRIX_FMA, by GPUs' multiply-adds and what
+ *              matrix_fma.h wants; -DBAND rows of tiles that are computed together, -DOUT_PAIRS 1 where two
+ *              numbers beside each other can be written as one, or, with -DMATRIX_FMA, as much of four as goes
  * gemm_row:    m = 1; work-groups of 16 columns x 16 parts of the slice, or (B_K_FAST) of 1 x 64
  * gemm_thin:   few rows, k fast in A and B, on processors: a subgroup reads its columns of B once, 16 k at a
  *              time; -DTHIN=1, 2 or 4 rows and -DSTREAMS=1 or 4 columns at once
@@ -111,10 +112,10 @@ static inline tile_place find_tile(const gemm_params *p) {
     return at;
 }
 
-static inline void put_sum(const gemm_params *p, const tile_place *at, long m, long n, float sum) {
+static inline void put_sum(const gemm_params *p, const tile_place *at, long m, long n, acc_t sum) {
     if (m >= p->m || n >= p->n) return;
 #if SLICED
-    XPU_PTR(float, p->partial)[((at->slice * p->batch + at->b) * p->m + m) * p->n + n] = sum;
+    XPU_PTR(acc_t, p->partial)[((at->slice * p->batch + at->b) * p->m + m) * p->n + n] = sum;
 #else
     put(p, at->b, m, n, sum);
 #endif
@@ -143,6 +144,80 @@ __kernel void gemm_matrix(const gemm_params p) {
                                    sum[i][j].s4, sum[i][j].s5, sum[i][j].s6, sum[i][j].s7};
             WRITTEN_OUT for (int r = 0; r < 8; r++) put_sum(&p, &at, m0 + i * 8 + r, n0 + j * 16 + lane, rows[r]);
         }
+}
+#elif defined(MATRIX_FMA)
+#include "matrix_fma.h"
+
+/* A run of sums beside each other. */
+static inline void put_run(const gemm_params *p, const tile_place *at, long m, long n, __private const acc_t *sum) {
+#if OUT_PAIRS && !SLICED
+    if (m < p->m && n + 3 < p->n) {
+        quad q;
+        WRITTEN_OUT for (int j = 0; j < 4; j++) q.of[j] = NARROW(T, value(p, at->b, m, n + j, sum[j]));
+        const xpu_addr to = p->out + (at->b * p->out_stride.batch + m * p->out_stride.row + n) * ELEMENT;
+        WRITTEN_OUT for (int j = 0; j < (int)PARTS; j++) XPU_PTR(PART, to)[j] = q.parts[j];
+        return;
+    }
+#endif
+    WRITTEN_OUT for (int j = 0; j < 4; j++) put_sum(p, at, m, n + j, sum[j]);
+}
+
+FMA_SUBGROUP __kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void gemm_matrix(const gemm_params p) {
+    __local acc_t slabs[2 * STAGE] SLAB_ALIGNED;
+    const tile_place at = find_tile(&p);
+    const long step_a = p.a_stride.column * ELEMENT, step_b = p.b_stride.row * ELEMENT; /* along k */
+    const uint pitch_a = (uint)(A_K_FAST ? p.a_stride.row * ELEMENT : step_a);
+    const uint pitch_b = (uint)(B_K_FAST ? p.b_stride.column * ELEMENT : step_b);
+    xpu_addr pa = p.a + (at.b * p.a_stride.batch + at.m * p.a_stride.row + at.k * p.a_stride.column) * ELEMENT;
+    xpu_addr pb = p.b + (at.b * p.b_stride.batch + at.n * p.b_stride.column + at.k * p.b_stride.row) * ELEMENT;
+    const int left_m = (int)min(p.m - at.m, (long)TILE_M), left_n = (int)min(p.n - at.n, (long)TILE_N);
+    const int whole = (int)(at.depth / TILE_K), rest = (int)(at.depth % TILE_K);
+
+    operand_a a;
+    operand_b o;
+    open_quads(a.at, pitch_a, left_m, TILE_M, A_K_FAST);
+    open_quads(o.at, pitch_b, left_n, TILE_N, B_K_FAST);
+    acc_t sum[SUMS_M][SUMS_N];
+    WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) WRITTEN_OUT for (int j = 0; j < SUMS_N; j++) sum[i][j] = (acc_t)0;
+
+#define FETCH_BOTH()                                                                                         \
+    {                                                                                                        \
+        fetch_quads(a.next, pa, a.at, left_m, TILE_M, A_K_FAST, A_QUADS);                                    \
+        fetch_quads(o.next, pb, o.at, left_n, TILE_N, B_K_FAST, B_QUADS);                                    \
+    }
+#define KEEP_BOTH(stage)                                                                                     \
+    {                                                                                                        \
+        keep_quads(slabs + (stage), a.next, TILE_M, A_K_FAST, CONJUGATE_A);                                  \
+        keep_quads(slabs + (stage) + TILE_K * PITCH_A, o.next, TILE_N, B_K_FAST, CONJUGATE_B);               \
+    }
+#define MULTIPLY(stage)                                                                                      \
+    multiply_slab(sum, slabs + (stage) + first_row(), slabs + (stage) + TILE_K * PITCH_A + first_column())
+    int stage = 0;
+    if (whole > 0) {
+        FETCH_BOTH();
+        KEEP_BOTH(0);
+    }
+    for (int s = 0; s < whole; s++) { /* the last slab is read twice rather than asked for */
+        pa += s + 1 < whole ? TILE_K * step_a : 0;
+        pb += s + 1 < whole ? TILE_K * step_b : 0;
+        FETCH_BOTH();
+        barrier(CLK_LOCAL_MEM_FENCE); /* this slab is there, the one before has been read */
+        MULTIPLY(stage);
+        stage = STAGE - stage;
+        KEEP_BOTH(stage);
+    }
+    if (rest > 0) {
+        if (whole > 0) pa += TILE_K * step_a, pb += TILE_K * step_b;
+        fetch_rest(a.next, pa, pitch_a, rest, left_m, TILE_M, A_K_FAST);
+        fetch_rest(o.next, pb, pitch_b, rest, left_n, TILE_N, B_K_FAST);
+        KEEP_BOTH(stage); /* in place of the slab that was read twice */
+        barrier(CLK_LOCAL_MEM_FENCE);
+        MULTIPLY(stage);
+    }
+
+    const long row = at.m + first_row(), column = at.n + first_column();
+    WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) WRITTEN_OUT for (int j = 0; j < SUMS_N; j += 4)
+        put_run(&p, &at, row + i / 4 * 16 + i % 4, column + j / 4 * 32, &sum[i][j]);
 }
 #elif defined(MATRIX_T)
 #include "matrix.h"

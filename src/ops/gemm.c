@@ -136,18 +136,26 @@ static bool find_lines(const xpu_matrix *matrix, int64_t x_stride, int64_t k_str
     return lines->along == 1;
 }
 
-/* True where the device's matrix units do it. The product may be turned: so that rows of results lie in
- * memory, or so that the left operand lies along k. */
-static bool plan_matrix(const xpu_device_properties *properties, xpu_gemm_args *args, gemm_plan *plan) {
-    gemm_choice choice = {.kernel = KERNEL_MATRIX};
+/* Within a tile places are 32-bit numbers of bytes. */
+static bool is_near(const matrix_lines *lines, xpu_dtype dtype) {
+    return lines->across >= 0 && lines->across <= UINT32_MAX / 256 / (int64_t)xpu_dtype_size(dtype);
+}
+
+/* True where the unit does it. The product may be turned: so that rows of results lie in memory, or so that
+ * the left operand lies along k. */
+static bool plan_unit(matrix_unit unit, bool emulated, const xpu_device_properties *properties,
+                      xpu_gemm_args *args, gemm_plan *plan) {
+    gemm_choice choice = {.kernel = KERNEL_MATRIX, .matrix = {.unit = unit, .emulated = emulated}};
     matrix_choice *matrix = &choice.matrix;
-    matrix->unit = matrix_unit_of(properties, args->dtype, &matrix->emulated);
     if (matrix->unit == MATRIX_UNIT_NONE || args->m == 1 || args->n == 1) return false;
     xpu_gemm_args turned = *args;
     if (turned.k == 1) turned.a.column_stride = turned.b.row_stride = 1;
     if (turned.batch == 1) turned.a.batch_stride = turned.b.batch_stride = turned.out.batch_stride = 0;
-    const bool by_blocks = matrix->unit == MATRIX_UNIT_XMX;
-    if (by_blocks ? turned.a.column_stride != 1 : turned.out.row_stride == 1 && turned.out.column_stride != 1)
+    const bool by_blocks = matrix->unit == MATRIX_UNIT_XMX, by_fma = matrix->unit == MATRIX_UNIT_FMA;
+    const bool is_narrow = turned.n <= 16 && turned.n < turned.m; /* tiles of so few are of rows */
+    if (by_blocks             ? turned.a.column_stride != 1
+        : by_fma && is_narrow ? true
+                              : turned.out.row_stride == 1 && turned.out.column_stride != 1)
         transpose(&turned);
 
     matrix_lines a, b;
@@ -158,14 +166,18 @@ static bool plan_matrix(const xpu_device_properties *properties, xpu_gemm_args *
                        matrix_reads_blocks(&b, choice.b_k_fast ? turned.k : turned.n,
                                            choice.b_k_fast ? turned.n : turned.k, args->dtype)))
         return false;
+    if (by_fma && !(is_near(&a, args->dtype) && is_near(&b, args->dtype))) return false;
     const matrix_lines out = {turned.out.data, turned.out.column_stride, turned.out.row_stride,
                               turned.out.batch_stride};
     matrix->a_piece = matrix_alignment(&a, args->dtype);
     matrix->b_piece = matrix_alignment(&b, args->dtype);
+    const int together = (by_fma ? 4 : 2) * (int)xpu_dtype_size(args->dtype);
     matrix->out_pairs = !by_blocks && out.along == 1 &&
-                        matrix_alignment(&out, args->dtype) >= 2 * (int)xpu_dtype_size(args->dtype);
-    matrix->tile = matrix_tile_for(matrix->unit, properties, turned.batch, turned.m, turned.n, turned.k,
-                                   choice.a_k_fast + choice.b_k_fast, &plan->slices);
+                        matrix_alignment(&out, args->dtype) >= (together < 16 ? together : 16);
+    matrix->tile = matrix_tile_for(matrix->unit, args->dtype, properties, turned.batch, turned.m, turned.n,
+                                   turned.k, choice.a_k_fast + choice.b_k_fast, &plan->slices);
+    if (matrix->tile < 0) return false;
+    matrix_for_intel(matrix, properties);
     const matrix_tile *tile = matrix_tile_of(matrix);
     plan->choice = choice;
     plan->groups = tiles(turned.m, tile->m) * tiles(turned.n, tile->n) * turned.batch;
@@ -173,6 +185,14 @@ static bool plan_matrix(const xpu_device_properties *properties, xpu_gemm_args *
     plan->local[0] = (size_t)(tile->teams_m * tile->teams_n * matrix_team(matrix->unit)), plan->local[1] = 1;
     *args = turned;
     return true;
+}
+
+/* True where the device's matrix units do it, or GPUs' multiply-adds by the same plan. */
+static bool plan_matrix(const xpu_device_properties *properties, xpu_gemm_args *args, gemm_plan *plan) {
+    bool emulated = false;
+    const matrix_unit unit = matrix_unit_of(properties, args->dtype, &emulated);
+    return plan_unit(unit, emulated, properties, args, plan) ||
+           plan_unit(matrix_fma_of(properties), false, properties, args, plan);
 }
 
 static void plan_plain(const xpu_device_properties *properties, xpu_gemm_args *args, gemm_plan *plan) {

@@ -23,6 +23,7 @@ static matrix_unit wanted(void) {
         known = 1 + (!value                  ? MATRIX_UNIT_NONE
                      : !strcmp(value, "ptx") ? MATRIX_UNIT_PTX
                      : !strcmp(value, "xmx") ? MATRIX_UNIT_XMX
+                     : !strcmp(value, "fma") ? MATRIX_UNIT_FMA
                                              : MATRIX_UNIT_NONE);
         atomic_store_explicit(&answer, known, memory_order_relaxed);
     }
@@ -35,8 +36,14 @@ matrix_unit matrix_unit_of(const xpu_device_properties *p, xpu_dtype dtype, bool
     if (p->has_inline_ptx && p->architecture >= 80) own = MATRIX_UNIT_PTX;
     if (p->matrix_lanes == 16 && p->has_subgroup_2d_block_io) own = MATRIX_UNIT_XMX;
     const matrix_unit other = wanted();
+    *emulated = false;
+    if (other == MATRIX_UNIT_FMA) return MATRIX_UNIT_NONE;
     *emulated = other != MATRIX_UNIT_NONE && other != own && p->has_subgroup_size && p->has_subgroup_shuffle;
     return *emulated ? other : own;
+}
+
+matrix_unit matrix_fma_of(const xpu_device_properties *p) {
+    return p->type != XPU_DEVICE_CPU || wanted() == MATRIX_UNIT_FMA ? MATRIX_UNIT_FMA : MATRIX_UNIT_NONE;
 }
 
 int matrix_alignment(const matrix_lines *lines, xpu_dtype dtype) {
@@ -56,33 +63,57 @@ bool matrix_reads_blocks(const matrix_lines *lines, int64_t length, int64_t coun
 
 /* Of the model below, on an NVIDIA H200: clocks until a group has its first numbers and of one more launch,
  * bytes of memory a clock and unit. A slice shorter than this is mostly the way there. */
-enum { FIRST_STEP = 2000, LAUNCH = 6000, BYTES = 12, MOST_SLICES = 16, SHORTEST_SLICE = 256 };
+enum { FIRST_STEP = 2000, LAUNCH = 6000, BYTES = 12, MOST_SLICES = 16 };
+static int64_t shortest_slice(matrix_unit unit) { return unit == MATRIX_UNIT_FMA ? 64 : 256; }
 
-/* Clocks: those of the products where all work-groups of a unit are busy, which fewer hardly shorten; of the
- * first step's way from memory; and of the slices' sums there and back. */
+static int threads_of(const matrix_tile *t) { return t->teams_m * t->teams_n * matrix_team(t->unit); }
+
+/* Has the device enough registers (for 64 sums of 4 bytes) and local memory for it? Those of matrix units
+ * fit. */
+static bool fits(const matrix_tile *t, size_t sum, const xpu_device_properties *properties) {
+    if (t->unit != MATRIX_UNIT_FMA) return true;
+    const size_t slabs = (size_t)(t->stages * t->k * (t->m + 4 + t->n + 4)) * sum;
+    return (size_t)(t->m * t->n / threads_of(t)) * sum <= 256 && slabs <= properties->local_mem_size &&
+           (uint64_t)threads_of(t) <= properties->max_work_group_size;
+}
+
+/* The part of its rate that a compute unit reaches with `some` of the `together` work-groups that fit. Fewer
+ * that wait for memory take as long; multiply-adds are nearly as fast from 512 work-items on. */
+static double busy(const matrix_tile *t, int64_t some) {
+    if (t->unit != MATRIX_UNIT_FMA) return (double)some / (double)t->together;
+    const double part = (double)some * threads_of(t) / 512;
+    return part < 1 ? 1.15 * part / (part + 0.15) : 1;
+}
+
+/* Clocks: those of the products on the compute unit with most work-groups; of the first steps' way from
+ * memory; and of the slices' sums there and back. */
 static double clocks_of(const matrix_tile *t, int64_t units, int64_t batch, int64_t m, int64_t n, int64_t k,
-                        int along_k, int64_t cut) {
-    const int64_t waves = divided_up(tiles(m, t->m) * tiles(n, t->n) * batch * cut, units * t->together);
-    const double products =
-        (double)(t->m * t->n * t->together) * (double)rounded_up(divided_up(k, cut), t->k);
-    double clocks = (double)waves * (products / t->rate[along_k] + FIRST_STEP);
+                        int along_k, int64_t cut, size_t sum) {
+    const int64_t groups = divided_up(tiles(m, t->m) * tiles(n, t->n) * batch * cut, units);
+    const int64_t waves = divided_up(groups, t->together), last = groups - (waves - 1) * t->together;
+    const double each =
+        (double)(t->m * t->n) * (double)rounded_up(divided_up(k, cut), t->k) / (double)t->rate[along_k];
+    double clocks = each * (double)((waves - 1) * t->together) / busy(t, t->together) +
+                    each * (double)last / busy(t, last) + (double)waves * FIRST_STEP;
     if (cut > 1)
-        clocks +=
-            LAUNCH + (double)(cut + 1) * (double)(batch * m * n) * sizeof(float) / (double)units / BYTES;
+        clocks += LAUNCH + (double)(cut + 1) * (double)(batch * m * n) * (double)sum / (double)units / BYTES;
     return clocks;
 }
 
-int matrix_tile_for(matrix_unit unit, const xpu_device_properties *properties, int64_t batch, int64_t m,
-                    int64_t n, int64_t k, int along_k, int64_t *slices) {
+int matrix_tile_for(matrix_unit unit, xpu_dtype dtype, const xpu_device_properties *properties, int64_t batch,
+                    int64_t m, int64_t n, int64_t k, int along_k, int64_t *slices) {
+    const size_t sum = product_sum_size(dtype);
     const int64_t units = (int64_t)properties->gpu_subslice_count;
     const int64_t pinned = TUNED(properties->type == XPU_DEVICE_CPU, MATRIX_TILE);
-    int best = 0;
+    const bool is_pinned =
+        pinned < TILES && table[pinned].unit == unit && fits(&table[pinned], sum, properties);
+    int best = -1;
     double least = 0;
     for (int i = 0; i < TILES; i++) {
-        if (table[i].unit != unit || (pinned < TILES && table[pinned].unit == unit && pinned != i)) continue;
+        if (is_pinned ? i != pinned : table[i].unit != unit || !fits(&table[i], sum, properties)) continue;
         for (int64_t cut = 1; cut <= MOST_SLICES; cut *= 2) {
-            if (cut > 1 && k / cut < SHORTEST_SLICE) break;
-            const double clocks = clocks_of(&table[i], units, batch, m, n, k, along_k, cut);
+            if (cut > 1 && k / cut < shortest_slice(unit)) break;
+            const double clocks = clocks_of(&table[i], units, batch, m, n, k, along_k, cut, sum);
             if (least > 0 && clocks >= least) continue;
             best = i, least = clocks, *slices = cut;
         }
@@ -90,19 +121,32 @@ int matrix_tile_for(matrix_unit unit, const xpu_device_properties *properties, i
     return best;
 }
 
+void matrix_for_intel(matrix_choice *choice, const xpu_device_properties *properties) {
+    if (properties->type != XPU_DEVICE_GPU || properties->vendor_id != 0x8086) return;
+    const matrix_tile *tile = &table[choice->tile];
+    const bool by_fma = choice->unit == MATRIX_UNIT_FMA;
+    choice->wide = by_fma ? tile->m * tile->n / threads_of(tile) >= 64 : !choice->emulated;
+    if (!by_fma) return;
+    for (int i = 0; i < XPU_PROPERTY_LIST_SIZE && properties->sub_group_sizes[i]; i++) {
+        const int lanes = (int)properties->sub_group_sizes[i];
+        if (choice->lanes == 0 || lanes < choice->lanes) choice->lanes = lanes;
+    }
+}
+
 const matrix_tile *matrix_tile_of(const matrix_choice *choice) { return &table[choice->tile]; }
 
 void matrix_spec(kernel_spec *spec, const matrix_choice *choice, xpu_dtype dtype) {
-    static const char *const units[] = {NULL, "MATRIX_PTX", "MATRIX_XMX"};
+    static const char *const units[] = {NULL, "MATRIX_PTX", "MATRIX_XMX", "MATRIX_FMA"};
     const bool used = choice->unit != MATRIX_UNIT_NONE;
     const matrix_tile *tile = &table[choice->tile];
     spec_pack(spec, "unit", choice->unit, 2);
     spec_follows_flag(spec, units[choice->unit], used);
     spec_flag(spec, "MATRIX_EMULATED", choice->emulated);
-    if (choice->unit == MATRIX_UNIT_XMX && !choice->emulated)
-        spec_follows_options(spec, "-cl-intel-256-GRF-per-thread");
     if (choice->unit == MATRIX_UNIT_PTX && choice->emulated)
         spec_follows_options(spec, MATRIX_EMULATION_OPTIONS);
+    spec_pack(spec, "wide", choice->wide, 1);
+    spec_number_if(spec, choice->lanes > 0, "LANES", choice->lanes, 7);
+    if (choice->wide) spec_follows_options(spec, "-cl-intel-256-GRF-per-thread");
     spec_follows(spec, "MATRIX_T=", used ? dtype_token(dtype) : NULL);
     spec_pack(spec, "tile", choice->tile, 6);
     const struct {

@@ -8,11 +8,14 @@
 typedef enum matrix_unit {
     MATRIX_UNIT_NONE,
     MATRIX_UNIT_PTX, /* NVIDIA's, from compute capability 8.0 on (kernels/matrix.h) */
-    MATRIX_UNIT_XMX  /* Intel's of 16 lanes (kernels/matrix_xmx.h) */
+    MATRIX_UNIT_XMX, /* Intel's of 16 lanes (kernels/matrix_xmx.h) */
+    MATRIX_UNIT_FMA  /* none: GPUs' multiply-adds, for all dtypes (kernels/matrix_fma.h) */
 } matrix_unit;
-/* With OPENXPU_MATRIX=ptx or xmx every device has that one, in plain OpenCL C where it lacks it: for tests.
- */
+/* With OPENXPU_MATRIX=ptx or xmx every device has that one, in plain OpenCL C where it lacks it, and with fma
+ * none: for tests. */
 matrix_unit matrix_unit_of(const xpu_device_properties *properties, xpu_dtype dtype, bool *emulated);
+/* MATRIX_UNIT_FMA on GPUs. */
+matrix_unit matrix_fma_of(const xpu_device_properties *properties);
 
 /* Of kernels with NVIDIA's units written out: processors' compilers would take minutes. */
 #define MATRIX_EMULATION_OPTIONS "-cl-opt-disable"
@@ -26,6 +29,7 @@ typedef struct matrix_tile {
     int together;         /* work-groups that a compute unit runs at a time */
     int rate[3];          /* multiply-adds a clock of a full compute unit, by the operands that lie along k */
 } matrix_tile;
+/* of work-items that multiply together */
 static inline int matrix_team(matrix_unit unit) { return unit == MATRIX_UNIT_XMX ? 16 : 32; }
 
 /* What one product takes. */
@@ -34,7 +38,9 @@ typedef struct matrix_choice {
     bool emulated;
     int tile;             /* a line of matrix.def */
     int a_piece, b_piece; /* bytes at which all lines of an operand are aligned: 16, 8, 4, 2 */
-    bool out_pairs;       /* two numbers beside each other can be written as one */
+    bool out_pairs; /* two numbers beside each other can be written as one; a quad with MATRIX_UNIT_FMA */
+    bool wide;      /* on Intel's GPUs: needs twice the usual registers */
+    int lanes;      /* there, with MATRIX_UNIT_FMA: of the smallest subgroups, whose lanes have most */
 } matrix_choice;
 
 /* An operand, or the result, as the kernel goes through it: neighbours in memory, and the distance of lines
@@ -51,10 +57,12 @@ int matrix_alignment(const matrix_lines *lines, xpu_dtype dtype);
 bool matrix_reads_blocks(const matrix_lines *lines, int64_t length, int64_t count, xpu_dtype dtype);
 
 const matrix_tile *matrix_tile_of(const matrix_choice *choice);
-/* The tile that is expected to take least time, and into how many slices k is cut then. `along_k` operands, 0
- * to 2, lie along k. */
-int matrix_tile_for(matrix_unit unit, const xpu_device_properties *properties, int64_t batch, int64_t m,
-                    int64_t n, int64_t k, int along_k, int64_t *slices);
+/* The tile that is expected to take least time, or -1, and into how many slices k is cut then. `along_k`
+ * operands, 0 to 2, lie along k. */
+int matrix_tile_for(matrix_unit unit, xpu_dtype dtype, const xpu_device_properties *properties, int64_t batch,
+                    int64_t m, int64_t n, int64_t k, int along_k, int64_t *slices);
+/* What Intel's GPUs are told for a choice with its unit and tile. */
+void matrix_for_intel(matrix_choice *choice, const xpu_device_properties *properties);
 /* Adds the choice's facts; nothing but their places in the key where its unit is none. */
 void matrix_spec(kernel_spec *spec, const matrix_choice *choice, xpu_dtype dtype);
 

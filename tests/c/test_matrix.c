@@ -1,10 +1,12 @@
-/* Products by matrix units, to the last bit: of numbers whose sums are exact, with all remainders, strides,
- * alignments, batches and slices. On devices without such units they are written out in plain OpenCL C.
+/* Products by matrix units, and GPUs' of other dtypes, to the last bit: of numbers whose sums are exact, with
+ * all remainders, strides, alignments, batches and slices. On devices without such units they are written out
+ * in plain OpenCL C.
  *
  *     test_matrix [problems [seed]]    so many with whatever kernel comes up, beside those below
  *
- * OPENXPU_MATRIX=xmx takes Intel's units for NVIDIA's. */
+ * OPENXPU_MATRIX=xmx takes Intel's units for NVIDIA's, fma the kernel without units, with all dtypes. */
 #define _POSIX_C_SOURCE 200809L
+#include <complex.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -16,6 +18,7 @@
 static xpu_stream *stream;
 static int extra;
 static bool by_blocks; /* Intel's */
+static bool by_fma;    /* none */
 static int by_units;   /* launches of the kernel that uses matrix units */
 
 static void count_launch(const xpu_work *work, xpu_trace_point point, xpu_status status, void *unused) {
@@ -29,16 +32,76 @@ typedef struct kind {
     int a_align, b_align; /* elements */
     xpu_dtype dtype;
     xpu_epilogue epilogue;
+    int conjugates;
 } kind;
+enum { CONJUGATE_A = 1, CONJUGATE_B = 2 };
 
 /* Memory of a matrix, or of a batch of them, on the host and the device. */
 typedef struct memory {
-    uint16_t *host;
+    char *host;
     void *device;
     size_t count;
     int64_t offset;
     xpu_matrix matrix;
 } memory;
+
+static bool is_integer(xpu_dtype dtype) { return dtype < XPU_FLOAT16; }
+static bool is_complex(xpu_dtype dtype) { return dtype == XPU_COMPLEX64 || dtype == XPU_COMPLEX128; }
+
+/* Integers of any width are the lower bytes of a long one. */
+static void encode_number(xpu_dtype dtype, double complex value, void *to) {
+    const size_t size = xpu_dtype_size(dtype);
+    const float f = (float)creal(value), pair[2] = {f, (float)cimag(value)};
+    const double d = creal(value);
+    const int64_t i = (int64_t)d;
+    const uint16_t half = encode(dtype, d);
+    memcpy(to,
+           dtype == XPU_COMPLEX128  ? (const void *)&value
+           : dtype == XPU_COMPLEX64 ? (const void *)pair
+           : dtype == XPU_FLOAT64   ? (const void *)&d
+           : dtype == XPU_FLOAT32   ? (const void *)&f
+           : is_integer(dtype)      ? (const void *)&i
+                                    : (const void *)&half,
+           size);
+}
+
+static double complex decode_number(xpu_dtype dtype, const void *from) {
+    const size_t size = xpu_dtype_size(dtype);
+    float pair[2] = {0};
+    double both[2] = {0};
+    uint16_t half = 0;
+    uint64_t i = 0;
+    if (is_integer(dtype)) {
+        memcpy(&i, from, size);
+        const unsigned unused_bits = 64 - 8 * (unsigned)size;
+        const bool is_signed =
+            dtype == XPU_INT8 || dtype == XPU_INT16 || dtype == XPU_INT32 || dtype == XPU_INT64;
+        return is_signed ? (double)((int64_t)(i << unused_bits) >> unused_bits) : (double)i;
+    }
+    if (dtype == XPU_FLOAT64 || dtype == XPU_COMPLEX128) {
+        memcpy(both, from, size);
+        return both[0] + I * both[1];
+    }
+    if (dtype == XPU_FLOAT32 || dtype == XPU_COMPLEX64) {
+        memcpy(pair, from, size);
+        return pair[0] + I * pair[1];
+    }
+    memcpy(&half, from, size);
+    return decode(dtype, half);
+}
+
+/* The nearest number of the dtype, ties to even; of integers what is left of it. All sums fit floats. */
+static double complex rounded_number(xpu_dtype dtype, double complex value) {
+    if (dtype == XPU_BFLOAT16 || dtype == XPU_FLOAT16) return rounded(dtype, creal(value));
+    double whole[2];
+    encode_number(dtype, value, whole);
+    return decode_number(dtype, whole);
+}
+
+static double complex number(xpu_dtype dtype) {
+    const double part = (double)pick(-8, 8) / (is_integer(dtype) ? 1 : 8);
+    return is_complex(dtype) ? part + I * (double)pick(-8, 8) / 8 : part;
+}
 
 static memory make(xpu_dtype dtype, int64_t batch, int64_t rows, int64_t columns, bool turned, int align) {
     memory x = {0};
@@ -47,17 +110,24 @@ static memory make(xpu_dtype dtype, int64_t batch, int64_t rows, int64_t columns
     const int64_t each = pitch * lines + align * pick(0, 2);
     x.offset = align * pick(0, 3);
     x.count = (size_t)(x.offset + each * batch + 64);
-    x.host = malloc(x.count * 2);
-    for (size_t i = 0; i < x.count; i++) x.host[i] = encode(dtype, (double)pick(-8, 8) / 8);
-    SUCCEEDS(xpu_malloc(stream, x.count * 2, &x.device));
-    SUCCEEDS(xpu_memcpy(stream, x.device, x.host, x.count * 2, true));
-    x.matrix = (xpu_matrix){(uint16_t *)x.device + x.offset, each, turned ? 1 : pitch, turned ? pitch : 1};
+    const size_t size = xpu_dtype_size(dtype);
+    x.host = malloc(x.count * size);
+    for (size_t i = 0; i < x.count; i++) encode_number(dtype, number(dtype), x.host + i * size);
+    SUCCEEDS(xpu_malloc(stream, x.count * size, &x.device));
+    SUCCEEDS(xpu_memcpy(stream, x.device, x.host, x.count * size, true));
+    char *first = (char *)x.device + (size_t)x.offset * size;
+    x.matrix = (xpu_matrix){first, each, turned ? 1 : pitch, turned ? pitch : 1};
     return x;
 }
 
+/* An element's place in memory. */
 static size_t place(const memory *x, int64_t b, int64_t r, int64_t c) {
     return (size_t)(x->offset + b * x->matrix.batch_stride + r * x->matrix.row_stride +
                     c * x->matrix.column_stride);
+}
+
+static double complex element(xpu_dtype dtype, const memory *x, int64_t b, int64_t r, int64_t c) {
+    return decode_number(dtype, x->host + place(x, b, r, c) * xpu_dtype_size(dtype));
 }
 
 static void drop(memory *x) {
@@ -72,9 +142,14 @@ static void try_problem(const kind *w, int64_t batch, int64_t m, int64_t n, int6
     memory b = make(w->dtype, batch, k, n, w->b_k_fast, w->b_align);
     memory c = make(w->dtype, batch, m, n, false, 1), out = make(w->dtype, batch, m, n, w->out_turned, 1);
     if (is_bias) c.matrix.row_stride = c.matrix.batch_stride = 0;
-    const double alpha = ldexp(1, (int)pick(-1, 1)), beta = with_c ? -0.5 : 0;
+    const bool integers = is_integer(w->dtype);
+    const double alpha = integers ? (double)pick(1, 3) : ldexp(1, (int)pick(-1, 1));
+    const double beta = with_c ? integers ? -2 : -0.5 : 0;
+    const size_t size = xpu_dtype_size(w->dtype);
     xpu_gemm_args args = {.dtype = w->dtype,
                           .epilogue = w->epilogue,
+                          .conjugate_a = w->conjugates & CONJUGATE_A,
+                          .conjugate_b = w->conjugates & CONJUGATE_B,
                           .batch = batch,
                           .m = m,
                           .n = n,
@@ -87,28 +162,45 @@ static void try_problem(const kind *w, int64_t batch, int64_t m, int64_t n, int6
                           .beta = {.dtype = XPU_FLOAT64, .value.f = beta}};
     if (!with_c) args.c.data = NULL;
     SUCCEEDS(xpu_gemm(stream, &args));
-    uint16_t *got = malloc(out.count * 2);
-    SUCCEEDS(xpu_memcpy(stream, got, out.device, out.count * 2, true));
-    for (int64_t i = 0; i < batch; i++)
-        for (int64_t r = 0; r < m; r++)
-            for (int64_t s = 0; s < n; s++) {
-                double sum = 0;
-                for (int64_t l = 0; l < k; l++)
-                    sum += decode(w->dtype, a.host[place(&a, i, r, l)]) *
-                           decode(w->dtype, b.host[place(&b, i, l, s)]);
-                double want = alpha * sum;
-                if (with_c) want += beta * decode(w->dtype, c.host[place(&c, i, r, s)]);
-                if (w->epilogue == XPU_EPILOGUE_RELU && want < 0) want = 0;
-                const size_t at = place(&out, i, r, s);
-                const double is = decode(w->dtype, got[at]);
-                if (is != rounded(w->dtype, want))
-                    fail_msg("tile %d, %lldx%lldx%lld, batch %lld of %lld: %g at %lld, %lld, not %g", w->tile,
-                             (long long)m, (long long)n, (long long)k, (long long)i, (long long)batch, is,
-                             (long long)r, (long long)s, want);
-                got[at] = out.host[at]; /* what is left then must be as it was */
+    char *got = malloc(out.count * size);
+    SUCCEEDS(xpu_memcpy(stream, got, out.device, out.count * size, true));
+    double complex *left = malloc((size_t)(k + 1) * sizeof *left);
+    double complex *right = malloc((size_t)(k + 1) * (size_t)n * sizeof *right);
+    for (int64_t i = 0; i < batch; i++) {
+        for (int64_t s = 0; s < n; s++)
+            for (int64_t l = 0; l < k; l++) {
+                const double complex v = element(w->dtype, &b, i, l, s);
+                right[s * k + l] = (w->conjugates & CONJUGATE_B) ? conj(v) : v;
             }
-    assert_memory_equal(got, out.host, out.count * 2);
-    free(got);
+        for (int64_t r = 0; r < m; r++) {
+            for (int64_t l = 0; l < k; l++) {
+                const double complex v = element(w->dtype, &a, i, r, l);
+                left[l] = (w->conjugates & CONJUGATE_A) ? conj(v) : v;
+            }
+            for (int64_t s = 0; s < n; s++) {
+                double complex sum = 0;
+                if (is_complex(w->dtype))
+                    for (int64_t l = 0; l < k; l++) sum += left[l] * right[s * k + l];
+                else
+                    for (int64_t l = 0; l < k; l++) sum += creal(left[l]) * creal(right[s * k + l]);
+                double complex want = alpha * sum;
+                if (with_c) want += beta * element(w->dtype, &c, i, r, s);
+                if (w->epilogue == XPU_EPILOGUE_RELU && creal(want) < 0) want = 0;
+                want = rounded_number(w->dtype, want);
+                char *at = got + place(&out, i, r, s) * size;
+                const double complex is = decode_number(w->dtype, at);
+                if (is != want)
+                    fail_msg(
+                        "%s, tile %d, %lldx%lldx%lld, batch %lld of %lld: %g%+gi at %lld, %lld, not %g%+gi",
+                        xpu_dtype_name(w->dtype), w->tile, (long long)m, (long long)n, (long long)k,
+                        (long long)i, (long long)batch, creal(is), cimag(is), (long long)r, (long long)s,
+                        creal(want), cimag(want));
+                memcpy(at, out.host + (at - got), size); /* what is left then must be as it was */
+            }
+        }
+    }
+    assert_memory_equal(got, out.host, out.count * size);
+    free(got), free(left), free(right);
     drop(&a), drop(&b), drop(&c), drop(&out);
 }
 
@@ -130,26 +222,26 @@ static void try_block_sizes(const kind *w) {
 
 static void all_tiles_and_layouts(void **unused) {
     static const kind block_kinds[] = {
-        {8, true, true, false, 32, 32, XPU_BFLOAT16, XPU_EPILOGUE_NONE},
-        {9, true, false, true, 32, 32, XPU_FLOAT16, XPU_EPILOGUE_RELU},
-        {10, true, false, false, 32, 32, XPU_BFLOAT16, XPU_EPILOGUE_NONE},
-        {11, false, true, false, 32, 32, XPU_BFLOAT16, XPU_EPILOGUE_NONE},
+        {8, true, true, false, 32, 32, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0},
+        {9, true, false, true, 32, 32, XPU_FLOAT16, XPU_EPILOGUE_RELU, 0},
+        {10, true, false, false, 32, 32, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0},
+        {11, false, true, false, 32, 32, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0},
     };
     for (size_t i = 0; i < sizeof block_kinds / sizeof *block_kinds && by_blocks; i++) {
         const int before = by_units;
         try_block_sizes(&block_kinds[i]);
         assert_true(by_units > before); /* not all of these sizes keep to the rules in all layouts */
     }
-    if (by_blocks) return;
+    if (by_blocks || by_fma) return;
     static const kind kinds[] = {
-        {0, true, true, false, 8, 8, XPU_BFLOAT16, XPU_EPILOGUE_NONE},
-        {1, true, false, true, 8, 8, XPU_FLOAT16, XPU_EPILOGUE_NONE},
-        {2, false, true, false, 8, 8, XPU_BFLOAT16, XPU_EPILOGUE_RELU},
-        {3, false, false, false, 8, 8, XPU_FLOAT16, XPU_EPILOGUE_NONE},
-        {4, false, true, false, 8, 8, XPU_BFLOAT16, XPU_EPILOGUE_NONE},
-        {5, true, true, false, 8, 8, XPU_BFLOAT16, XPU_EPILOGUE_NONE},
-        {6, true, false, false, 8, 8, XPU_BFLOAT16, XPU_EPILOGUE_NONE},
-        {7, false, false, true, 8, 8, XPU_BFLOAT16, XPU_EPILOGUE_NONE},
+        {0, true, true, false, 8, 8, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0},
+        {1, true, false, true, 8, 8, XPU_FLOAT16, XPU_EPILOGUE_NONE, 0},
+        {2, false, true, false, 8, 8, XPU_BFLOAT16, XPU_EPILOGUE_RELU, 0},
+        {3, false, false, false, 8, 8, XPU_FLOAT16, XPU_EPILOGUE_NONE, 0},
+        {4, false, true, false, 8, 8, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0},
+        {5, true, true, false, 8, 8, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0},
+        {6, true, false, false, 8, 8, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0},
+        {7, false, false, true, 8, 8, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0},
     };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         const int before = by_units;
@@ -158,17 +250,40 @@ static void all_tiles_and_layouts(void **unused) {
     }
 }
 
+/* The kernel without units: each tile with fp32, the smaller ones with wider and narrower numbers too. */
+static void all_tiles_without_units(void **unused) {
+    static const kind kinds[] = {
+        {12, true, true, false, 4, 4, XPU_FLOAT32, XPU_EPILOGUE_NONE, 0},
+        {13, true, false, true, 4, 4, XPU_FLOAT32, XPU_EPILOGUE_RELU, 0},
+        {14, false, true, false, 4, 1, XPU_FLOAT32, XPU_EPILOGUE_NONE, 0},
+        {15, false, false, false, 1, 4, XPU_FLOAT32, XPU_EPILOGUE_NONE, 0},
+        {16, true, false, false, 4, 4, XPU_FLOAT32, XPU_EPILOGUE_NONE, 0},
+        {17, false, true, true, 2, 2, XPU_FLOAT64, XPU_EPILOGUE_NONE, 0},
+        {18, false, false, false, 2, 4, XPU_COMPLEX64, XPU_EPILOGUE_NONE, CONJUGATE_A},
+        {19, true, true, false, 4, 8, XPU_INT8, XPU_EPILOGUE_NONE, 0},
+        {20, false, true, false, 1, 1, XPU_COMPLEX128, XPU_EPILOGUE_NONE, CONJUGATE_B},
+        {21, true, true, false, 8, 8, XPU_BFLOAT16, XPU_EPILOGUE_RELU, 0},
+        {21, false, false, false, 4, 2, XPU_INT64, XPU_EPILOGUE_NONE, 0},
+    };
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds && by_fma; i++) {
+        const int before = by_units;
+        try_sizes(&kinds[i]);
+        assert_int_equal(by_units - before, 6);
+    }
+}
+
 /* Operands whose rows don't begin at 16 bytes. */
 static void all_alignments(void **unused) {
-    const kind other = {8, true, false, false, 8, 4, XPU_BFLOAT16, XPU_EPILOGUE_NONE};
+    const kind other = {8, true, false, false, 8, 4, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0};
+    if (by_fma) return;
     if (by_blocks) { /* the plain kernel's */
         try_block_sizes(&other);
         return;
     }
     static const kind kinds[] = {
-        {7, true, false, false, 1, 4, XPU_FLOAT16, XPU_EPILOGUE_NONE},
-        {7, false, true, false, 2, 1, XPU_BFLOAT16, XPU_EPILOGUE_NONE},
-        {6, false, false, false, 4, 8, XPU_BFLOAT16, XPU_EPILOGUE_NONE},
+        {7, true, false, false, 1, 4, XPU_FLOAT16, XPU_EPILOGUE_NONE, 0},
+        {7, false, true, false, 2, 1, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0},
+        {6, false, false, false, 4, 8, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0},
     };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         const int before = by_units;
@@ -179,24 +294,34 @@ static void all_alignments(void **unused) {
 
 /* A long sum of few results is cut into slices. */
 static void long_sums(void **unused) {
-    const kind w = {by_blocks ? 10 : 6, true, false, false, 32, 32, XPU_BFLOAT16, XPU_EPILOGUE_NONE};
+    const kind w = {
+        by_blocks ? 10 : by_fma ? 16 : 6, true, false, false, 32, 32, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0};
     try_problem(&w, 1, 9, 32, 2050, true, true);
     try_problem(&w, 2, 30, 10, 1030, false, false);
 }
 
 static void whatever_comes(void **unused) {
     static const int aligns[] = {1, 2, 4, 8, 8, 8};
+    static const xpu_dtype dtypes[] = {XPU_FLOAT32, XPU_FLOAT32,  XPU_FLOAT32,   XPU_FLOAT32,
+                                       XPU_FLOAT32, XPU_FLOAT64,  XPU_COMPLEX64, XPU_COMPLEX128,
+                                       XPU_FLOAT16, XPU_BFLOAT16, XPU_INT32,     XPU_UINT8};
     kind w = {0};
     for (int i = 0; i < extra; i++) {
         if (i % 25 == 0) /* a new kernel takes seconds to build */
-            w = (kind){.tile = (int)(by_blocks ? pick(8, 11) : pick(0, 7)),
+            w = (kind){.tile = (int)(by_fma      ? pick(12, 22)
+                                     : by_blocks ? pick(8, 11)
+                                                 : pick(0, 7)),
                        .a_k_fast = pick(0, 1),
                        .b_k_fast = pick(0, 1),
                        .out_turned = pick(0, 1),
                        .a_align = by_blocks ? 32 : aligns[pick(0, 5)],
                        .b_align = by_blocks ? 32 : aligns[pick(0, 5)],
-                       .dtype = pick(0, 1) ? XPU_BFLOAT16 : XPU_FLOAT16,
+                       .dtype = by_fma       ? dtypes[pick(0, 11)]
+                                : pick(0, 1) ? XPU_BFLOAT16
+                                             : XPU_FLOAT16,
                        .epilogue = pick(0, 3) ? XPU_EPILOGUE_NONE : XPU_EPILOGUE_RELU};
+        if (is_complex(w.dtype)) w.conjugates = (int)pick(0, 3);
+        if (is_complex(w.dtype) || is_integer(w.dtype)) w.epilogue = XPU_EPILOGUE_NONE;
         try_problem(&w, pick(1, 3), pick(2, 300), pick(2, 300), pick(0, 9) ? pick(0, 300) : pick(300, 3000),
                     pick(0, 1), pick(0, 1));
     }
@@ -208,6 +333,7 @@ static int set_up(void **unused) {
     if (p->type == XPU_DEVICE_CPU) setenv("OPENXPU_MATRIX", "ptx", 0);
     const char *unit = getenv("OPENXPU_MATRIX");
     by_blocks = unit && !strcmp(unit, "xmx");
+    by_fma = unit && !strcmp(unit, "fma");
     SUCCEEDS(xpu_stream_default(0, &stream));
     static xpu_trace *trace;
     SUCCEEDS(xpu_trace_subscribe(count_launch, NULL, &trace));
@@ -218,9 +344,8 @@ int main(int count, char **words) {
     extra = count > 1 ? atoi(words[1]) : 0;
     if (count > 2) random_state = strtoull(words[2], NULL, 10);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_tiles_and_layouts),
-        cmocka_unit_test(all_alignments),
-        cmocka_unit_test(long_sums),
+        cmocka_unit_test(all_tiles_and_layouts), cmocka_unit_test(all_tiles_without_units),
+        cmocka_unit_test(all_alignments),        cmocka_unit_test(long_sums),
         cmocka_unit_test(whatever_comes),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);

@@ -1,13 +1,15 @@
 """Compiles each tile of products by Intel's matrix units with the offline compiler, and looks at its listing.
 
 For each line of src/ops/matrix.def with XMX: spills, the types of the instructions, and their share in the main
-loop, which is held against a bar where a team has its largest tile. Nothing runs.
+loop, which is held against a bar where a team has its largest tile. Of those with FMA, which use no units, the
+spills in fp32, for GPUs without units too. Nothing runs.
 """
 
 from __future__ import annotations
 
 import argparse
 import ctypes
+import dataclasses
 import os
 import re
 import subprocess
@@ -19,7 +21,8 @@ from compile import DPAS, INSTRUCTIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 PRODUCTS = ("bmg", "lnl", "ptl", "pvc", "cri")
-LINE = re.compile(r"^X\(XMX, (\d+), (\d+), (\d+), (\d+), (\d+), (\d+),", re.MULTILINE)
+WITHOUT_UNITS = ("bmg", "pvc", "dg2", "mtl")
+LINE = re.compile(r"^X\((XMX|FMA), (\d+), (\d+), (\d+), (\d+), (\d+), (\d+),", re.MULTILINE)
 LARGEST = 32 * 64  # sums of a team
 # of instructions in the main loop, for a right operand along n and along k
 SHARE = {
@@ -31,31 +34,45 @@ SHARE = {
 }
 
 
-def requests() -> list[tuple[str, bool, int]]:
-    """A request for each tile, dtype and layout; whether the right operand lies along k; the team's sums."""
+@dataclasses.dataclass
+class Product:
+    """A kernel to compile: a tile, a dtype and a layout."""
+
+    unit: str
+    request: str
+    label: str
+    k_fast: bool  # does the right operand lie along k?
+    sums: int  # of a team
+
+
+def products() -> list[Product]:
+    """All that are looked at."""
     found = []
-    for line in LINE.findall((ROOT / "src" / "ops" / "matrix.def").read_text()):
-        m, n, k, teams_m, teams_n, stages = map(int, line)
-        for dtype in ("bf16", "f16"):
+    for unit, *numbers in LINE.findall((ROOT / "src" / "ops" / "matrix.def").read_text()):
+        m, n, k, teams_m, teams_n, stages = map(int, numbers)
+        full = unit == "XMX" or m * n // teams_m // teams_n // 32 >= 64
+        registers = "-cl-intel-256-GRF-per-thread" if full else ""
+        for dtype in ("bf16", "f16") if unit == "XMX" else ("f32",):
             for k_fast in (False, True):
                 options = (
-                    f"-DT={dtype} -DCOMPLEX_T=0 -DFLOAT_T=1 -DDOUBLE_T=0 -DMATRIX_XMX -DMATRIX_T={dtype} -DTILE_M={m} "
+                    f"-DT={dtype} -DCOMPLEX_T=0 -DFLOAT_T=1 -DDOUBLE_T=0 -DMATRIX_{unit} -DMATRIX_T={dtype} -DTILE_M={m} "
                     f"-DTILE_N={n} -DTILE_K={k} -DTEAMS_M={teams_m} -DTEAMS_N={teams_n} -DSTAGES={stages} "
-                    f"-DBAND={1024 // m} -DA_PIECE=16 -DB_PIECE=16 -DOUT_PAIRS=0 -DEPILOGUE=0 -DCONJUGATE_A=0 "
-                    f"-DCONJUGATE_B=0 -DA_K_FAST=1 -DB_K_FAST={int(k_fast)} -DSLICED=0 -cl-intel-256-GRF-per-thread"
+                    f"-DBAND={1024 // m} -DA_PIECE=16 -DB_PIECE=16 -DOUT_PAIRS={int(unit == 'FMA')} -DEPILOGUE=0 "
+                    f"-DCONJUGATE_A=0 -DCONJUGATE_B=0 -DA_K_FAST=1 -DB_K_FAST={int(k_fast)} -DSLICED=0 {registers}"
                 )
                 label = f"{m}x{n} {dtype}, the right operand along {'k' if k_fast else 'n'}"
-                found.append((f"gemm.cl|gemm_matrix|{options}|{label}|", k_fast, m * n // teams_m // teams_n))
+                request = f"gemm.cl|gemm_matrix|{options}|{label}|"
+                found.append(Product(unit, request, label, k_fast, m * n // teams_m // teams_n))
     return found
 
 
-def sources(library: ctypes.CDLL, all_of: list[tuple[str, bool, int]]) -> list[Path]:
+def sources(library: ctypes.CDLL, all_of: list[Product]) -> list[Path]:
     """The source of each request; the host's device, which can't build it, writes it down first."""
     files = []
-    for number, (request, _, _) in enumerate(all_of):
+    for number, product in enumerate(all_of):
         folder = Path(tempfile.mkdtemp())
         os.environ["OPENXPU_DUMP_KERNELS"] = str(folder)
-        library.xpu_request_build(0, request.encode())
+        library.xpu_request_build(0, product.request.encode())
         (path,) = folder.glob("*.cl")
         files.append(path.rename(folder / f"{number}.cl"))
     return files
@@ -82,11 +99,12 @@ def look(ocloc: Path, source: Path, product: str) -> tuple[float, int, str]:
     text = source.read_text()
     options = text.splitlines()[0].partition(" | ")[2]
     defines = "-DXPU_CAPABILITIES -DXPU_HAS_FP16=1 -DXPU_HAS_SUBGROUPS=1 -DXPU_IS_INTEL_GPU=1"
+    lanes = f"-DLANES={16 if product in PRODUCTS else 8}" if "-DMATRIX_FMA" in options else ""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         run = subprocess.run(
             [ocloc, "compile", "-file", source, "-device", product, "-out_dir", folder, "-q", "-options"]
-            + [f"{options} {defines} -cl-intel-greater-than-4GB-buffer-required"],
+            + [f"{options} {lanes} {defines} -cl-intel-greater-than-4GB-buffer-required"],
             capture_output=True,
             text=True,
             errors="replace",
@@ -102,6 +120,8 @@ def look(ocloc: Path, source: Path, product: str) -> tuple[float, int, str]:
         listing = max((path.read_text() for path in folder.glob("*.asm")), key=share, default="")
         dtype = re.search(r"-DMATRIX_T=(\w+)", options)[1]  # type: ignore[index]
         types = {" ".join(pair) for pair in DPAS.findall(listing)}
+        if "-DMATRIX_FMA" in options:
+            return 0, max(spills, default=0), "" if spills else "no listing of spills"
         wrong = "" if types == {INSTRUCTIONS[f"{dtype}_{dtype}"]} else f"of the types {types or 'none'}"
         return share(listing), max(spills, default=0), wrong
 
@@ -114,16 +134,17 @@ def main() -> int:
     arguments = parser.parse_args()
     os.environ["OPENXPU_CACHE"] = "0"
     library = ctypes.CDLL(str(next((ROOT / "python" / "openxpu").glob("libxpu.so.*"))))
-    all_of = requests()
+    all_of = products()
     failed = 0
-    for (request, k_fast, sums), source in zip(all_of, sources(library, all_of), strict=True):
-        for product in arguments.products.split(","):
+    for this, source in zip(all_of, sources(library, all_of), strict=True):
+        for product in arguments.products.split(",") if this.unit == "XMX" else WITHOUT_UNITS:
             part, spill, wrong = look(arguments.ocloc, source, product)
-            bar = SHARE[product][k_fast] if sums == LARGEST else 0
+            bar = SHARE[product][this.k_fast] if this.unit == "XMX" and this.sums == LARGEST else 0
             bad = wrong or spill or part < bar
             failed += bool(bad)
             print(
-                f"{'FAILED ' if bad else ''}{product}: {request.split('|')[3]}: {part:.0%} of the main loop multiply"
+                f"{'FAILED ' if bad else ''}{product}: {this.label}"
+                f"{f': {part:.0%} of the main loop multiply' if this.unit == 'XMX' else ''}"
                 f"{f', bar {bar:.0%}' if bar else ''}{f', {spill} bytes spilled' if spill else ''} {wrong}".rstrip(),
                 flush=True,
             )

@@ -1,0 +1,185 @@
+/* Products by the work-items' own multiply-adds, on GPUs: of any dtype, both operands having a stride of 1.
+ *
+ * A work-group of TEAMS_M x TEAMS_N teams computes a tile of TILE_M x TILE_N sums. A team is 4 rows x 8
+ * columns of work-items, of which each has SUMS_M x SUMS_N sums in registers, in runs of 4: run i of a
+ * work-item lies 4 x 4 rows (8 x 4 columns) from run i - 1. Lanes 2 apart share a row and lanes 1 apart a
+ * column, so that a team's reads of runs are of few different places, which the banks of NVIDIA's local
+ * memory give at once.
+ *
+ * Slabs of A and B, TILE_K deep, take turns in two stages of local memory, widened, and always by rows of k.
+ * The next one is read from memory into registers, in quads of four neighbours, while this one is multiplied.
+ *
+ * Wants T and what gemm_tile.h makes of it, TILE_M, TILE_N, TILE_K, TEAMS_M, TEAMS_N, A_K_FAST, B_K_FAST,
+ * and A_PIECE and B_PIECE: the bytes, 16 at most, at which all lines of the operand are aligned. */
+#define MATRIX_TEAM 32
+#define THREADS (TEAMS_M * TEAMS_N * MATRIX_TEAM)
+#define SUMS_M (TILE_M / TEAMS_M / 4)
+#define SUMS_N (TILE_N / TEAMS_N / 8)
+#define ELEMENT ((int)sizeof(STORED(T)))
+#ifdef XPU_IS_CPU
+#define WRITTEN_OUT _Pragma("nounroll") /* or its compiler takes minutes */
+#else
+#define WRITTEN_OUT _Pragma("unroll")
+#endif
+#ifdef LANES /* of a subgroup */
+#define FMA_SUBGROUP __attribute__((intel_reqd_sub_group_size(LANES)))
+#else
+#define FMA_SUBGROUP
+#endif
+#ifdef XPU_IS_NVIDIA
+#define WRITTEN_OUT_ON_NVIDIA _Pragma("unroll")
+#else
+#define WRITTEN_OUT_ON_NVIDIA _Pragma("nounroll")
+#endif
+
+/* What a quad is read by: as much of it as one load takes. */
+#define PART_i8 uint
+#define PART_u8 uint
+#define PART_i16 uint2
+#define PART_u16 uint2
+#define PART_f16 uint2
+#define PART_bf16 uint2
+#define PART_i32 uint4
+#define PART_u32 uint4
+#define PART_f32 uint4
+#define PART_i64 uint4
+#define PART_u64 uint4
+#define PART_f64 uint4
+#define PART_c64 uint4
+#define PART_c128 uint4
+#define PART XPU_CAT(PART_, T)
+#define PARTS (4 * sizeof(RAW(T)) / sizeof(PART))
+typedef union quad {
+    PART parts[PARTS];
+    RAW(T) of[4];
+} quad;
+typedef union run {
+    uint4 parts[sizeof(acc_t) / 4];
+    acc_t of[4];
+} run;
+
+#define A_QUADS (A_PIECE >= (int)sizeof(PART))
+#define B_QUADS (B_PIECE >= (int)sizeof(PART))
+
+static inline run read_run(__local const acc_t *from) {
+    run r;
+    WRITTEN_OUT for (int i = 0; i < (int)(sizeof(acc_t) / 4); i++) r.parts[i] =
+        ((__local const uint4 *)from)[i];
+    return r;
+}
+
+/* Rows of k in a slab keep their vectors aligned; four more numbers spread a column over the banks. */
+#define PITCH_A (TILE_M + 4)
+#define PITCH_B (TILE_N + 4)
+#define STAGE (TILE_K * (PITCH_A + PITCH_B))
+#define SLAB_ALIGNED __attribute__((aligned(128)))
+
+/* The quads of an operand that a work-item brings in at each step: bytes from the tile's first element. */
+#define QUADS(tile) ((tile) * TILE_K / 4 / THREADS)
+typedef struct operand_a {
+    uint at[QUADS(TILE_M)];
+    quad next[QUADS(TILE_M)];
+} operand_a;
+typedef struct operand_b {
+    uint at[QUADS(TILE_N)];
+    quad next[QUADS(TILE_N)];
+} operand_b;
+
+/* Quad number i of a work-item: its first number's place along m (n), and along k. */
+static inline int quad_x(int i, const int tile, const bool k_fast) {
+    const int e = (int)get_local_id(0) + i * THREADS;
+    return k_fast ? e / (TILE_K / 4) : e % (tile / 4) * 4;
+}
+static inline int quad_k(int i, const int tile, const bool k_fast) {
+    const int e = (int)get_local_id(0) + i * THREADS;
+    return k_fast ? e % (TILE_K / 4) * 4 : e / (tile / 4);
+}
+
+/* Of the tile's rows (columns) the matrix has `left`: what is beyond is read as the last line or quad, since
+ * nobody looks at its sums. `pitch` bytes from line to line. */
+static inline void open_quads(__private uint *at, uint pitch, int left, const int tile, const bool k_fast) {
+    WRITTEN_OUT for (int i = 0; i < QUADS(tile); i++) {
+        const int x = min(quad_x(i, tile, k_fast), k_fast ? left - 1 : (left - 1) / 4 * 4);
+        const int k = quad_k(i, tile, k_fast);
+        at[i] = k_fast ? (uint)x * pitch + k * ELEMENT : (uint)k * pitch + x * ELEMENT;
+    }
+}
+
+/* Reads a slab's quads. One that is aligned lies in the page of its first element; of another only what the
+ * matrix has is read. */
+static inline void fetch_quads(__private quad *next, xpu_addr from, __private const uint *at, int left,
+                               const int tile, const bool k_fast, const bool aligned) {
+    WRITTEN_OUT for (int i = 0; i < QUADS(tile); i++) {
+        if (aligned) {
+            WRITTEN_OUT for (int j = 0; j < (int)PARTS; j++) next[i].parts[j] =
+                XPU_CPTR(PART, from + at[i])[j];
+        } else {
+            const int last =
+                k_fast ? 3 : min((left - 1) - min(quad_x(i, tile, false), (left - 1) / 4 * 4), 3);
+            WRITTEN_OUT for (int j = 0; j < 4; j++) next[i].of[j] =
+                XPU_CPTR(RAW(T), from + at[i])[min(j, last)];
+        }
+    }
+}
+
+/* The same for the last slab, with `depth` of k: zeros come after. */
+static inline void fetch_rest(__private quad *next, xpu_addr from, uint pitch, int depth, int left,
+                              const int tile, const bool k_fast) {
+    WRITTEN_OUT for (int i = 0; i < QUADS(tile); i++) WRITTEN_OUT for (int j = 0; j < 4; j++) {
+        const int x = quad_x(i, tile, k_fast) + (k_fast ? 0 : j),
+                  k = quad_k(i, tile, k_fast) + (k_fast ? j : 0);
+        const uint place = k_fast ? (uint)x * pitch + k * ELEMENT : (uint)k * pitch + x * ELEMENT;
+        next[i].of[j] = (RAW(T))0;
+        if (x < left && k < depth) next[i].of[j] = *XPU_CPTR(RAW(T), from + place);
+    }
+}
+
+static inline void keep_quads(__local acc_t *slab, __private const quad *next, const int tile,
+                              const bool k_fast, const bool conjugated) {
+    WRITTEN_OUT for (int i = 0; i < QUADS(tile); i++) {
+        const int x = quad_x(i, tile, k_fast), k = quad_k(i, tile, k_fast);
+        run r;
+        WRITTEN_OUT for (int j = 0; j < 4; j++) {
+            r.of[j] = (acc_t)WIDEN(T, next[i].of[j]);
+            if (conjugated) r.of[j] = conjugate(r.of[j]);
+        }
+        if (k_fast) {
+            WRITTEN_OUT for (int j = 0; j < 4; j++) slab[(k + j) * (tile + 4) + x] = r.of[j];
+        } else {
+            WRITTEN_OUT for (int j = 0; j < (int)(sizeof(acc_t) / 4);
+                             j++)((__local uint4 *)(slab + k * (tile + 4) + x))[j] = r.parts[j];
+        }
+    }
+}
+
+/* Where a work-item's sums begin in the tile. */
+static inline int first_row(void) {
+    const int lane = (int)get_local_id(0) % MATRIX_TEAM, team = (int)get_local_id(0) / MATRIX_TEAM;
+    return team % TEAMS_M * (4 * SUMS_M) + ((lane & 1) | (lane >> 3 & 2)) * 4;
+}
+static inline int first_column(void) {
+    const int lane = (int)get_local_id(0) % MATRIX_TEAM, team = (int)get_local_id(0) / MATRIX_TEAM;
+    return team / TEAMS_M * (8 * SUMS_N) + (lane >> 1 & 7) * 4;
+}
+
+/* What a work-item reads of a slab's row of k. */
+typedef struct runs {
+    run x[SUMS_M / 4], y[SUMS_N / 4];
+} runs;
+static inline void read_runs(__private runs *r, __local const acc_t *a, __local const acc_t *b, const int k) {
+    WRITTEN_OUT for (int i = 0; i < SUMS_M / 4; i++) r->x[i] = read_run(a + k * PITCH_A + i * 16);
+    WRITTEN_OUT for (int j = 0; j < SUMS_N / 4; j++) r->y[j] = read_run(b + k * PITCH_B + j * 32);
+}
+
+/* Adds a slab's product; `a` and `b` begin at the work-item's first row and column of the slabs. NVIDIA's
+ * compiler reads the next row of k while this one is multiplied; Intel's would read many, and run out of
+ * registers. */
+static inline void multiply_slab(__private acc_t (*sum)[SUMS_N], __local const acc_t *a,
+                                 __local const acc_t *b) {
+    WRITTEN_OUT_ON_NVIDIA for (int k = 0; k < TILE_K; k++) {
+        runs r;
+        read_runs(&r, a, b, k);
+        WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) WRITTEN_OUT for (int j = 0; j < SUMS_N; j++) sum[i][j] =
+            multiply_add(sum[i][j], r.x[i / 4].of[i % 4], r.y[j / 4].of[j % 4]);
+    }
+}
