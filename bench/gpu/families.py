@@ -1,4 +1,4 @@
-"""Families of operators beside CUDA on one NVIDIA GPU: products, attention, softmax, bags of embeddings, fills, and what counts or sorts.
+"""Families of operators beside CUDA on one NVIDIA GPU: products, attention, convolutions, softmax, bags, fills, counts.
 
 `openxpu run bench/gpu/families.py [--only TEXT …] [--json FILE]`, with a CUDA build of PyTorch. A ratio is CUDA's
 time over xpu's: above 1 xpu is faster. What has no kernel for xpu is named and counted as failed.
@@ -20,7 +20,7 @@ os.environ["OPENXPU_KEEP_CUDA"] = "1"
 
 import torch
 import torch.nn.functional as F
-from side_by_side import Work, compare  # type: ignore[import-not-found]
+from side_by_side import Work, compare, seconds  # type: ignore[import-not-found]
 from torch import Tensor
 
 Case = tuple[str, Callable[[str], Work], float]  # name, the work on a device, the bar
@@ -31,7 +31,7 @@ def differs(ours: Any, theirs: Any) -> bool:
     if isinstance(ours, dict):
         return any(differs(ours[key], theirs[key]) for key in ours)
     a, b = (x[0] if isinstance(x, (tuple, list)) else x for x in (ours, theirs))
-    a, b = a.cpu(), b.cpu()
+    a = a.cpu().to(b.device)  # where the comparison takes least
     if a.shape != b.shape or a.dtype != b.dtype:
         return True
     if not a.is_floating_point():
@@ -70,7 +70,11 @@ def products() -> Iterator[Case]:
                     return lambda: left @ right
 
                 names = ("a.t()" if turned & 2 else "a", "b.t()" if turned & 1 else "b")
-                yield f"product {' @ '.join(names)} of {size} {str(dtype)[6:]}", product, 0.7 if dtype == torch.float32 else 0.5
+                yield (
+                    f"product {' @ '.join(names)} of {size} {str(dtype)[6:]}",
+                    product,
+                    0.7 if dtype == torch.float32 else 0.5,
+                )
     cubes = torch.randn(64, 512, 512), torch.randn(64, 512, 512)
     layer = torch.randn(8192, 1024), torch.randn(4096, 1024), torch.randn(4096)
     for dtype in (torch.bfloat16, torch.float16):
@@ -113,9 +117,7 @@ def attention() -> Iterator[Case]:
                 return lambda: dict(
                     zip(
                         "qkv",
-                        step(
-                            grad, q, k, v, out, lse, cum_q, cum_k, max_q, max_k, 0.0, causal, seed, offset
-                        ),
+                        step(grad, q, k, v, out, lse, cum_q, cum_k, max_q, max_k, 0.0, causal, seed, offset),
                         strict=True,
                     )
                 )
@@ -145,6 +147,105 @@ def attention() -> Iterator[Case]:
             return lambda: F.scaled_dot_product_attention(query, key, value, enable_gqa=True)
 
         yield f"attention decoding {batch}×{heads}/{key_heads} S {length} D {depth} bfloat16", decode, 0.85
+
+
+# of ResNet-50: channels in and out, pixels along an image's side, taps, stride
+RESNET = (
+    (3, 64, 224, 7, 2),
+    (64, 64, 56, 1, 1),
+    (64, 64, 56, 3, 1),
+    (64, 256, 56, 1, 1),
+    (256, 64, 56, 1, 1),
+    (256, 128, 56, 1, 1),
+    (128, 128, 56, 3, 2),
+    (128, 512, 28, 1, 1),
+    (256, 512, 56, 1, 2),
+    (512, 128, 28, 1, 1),
+    (128, 128, 28, 3, 1),
+    (512, 256, 28, 1, 1),
+    (256, 256, 28, 3, 2),
+    (256, 1024, 14, 1, 1),
+    (512, 1024, 28, 1, 2),
+    (1024, 256, 14, 1, 1),
+    (256, 256, 14, 3, 1),
+    (1024, 512, 14, 1, 1),
+    (512, 512, 14, 3, 2),
+    (512, 2048, 7, 1, 1),
+    (1024, 2048, 14, 1, 2),
+    (2048, 512, 7, 1, 1),
+    (512, 512, 7, 3, 1),
+)
+# the same with groups: depthwise ones of MobileNet, EfficientNet and ConvNeXt, and ResNeXt's
+GROUPED = (
+    (96, 112, 3, 2, 96),
+    (144, 56, 3, 1, 144),
+    (384, 14, 3, 1, 384),
+    (960, 7, 3, 1, 960),
+    (672, 14, 5, 1, 672),
+    (96, 56, 7, 1, 96),
+    (384, 14, 7, 1, 384),
+    (128, 56, 3, 1, 32),
+    (512, 14, 3, 1, 32),
+)
+
+
+def convolutions() -> Iterator[Case]:
+    """ResNet-50's shapes, depthwise, grouped and transposed ones, forward and both gradients."""
+    numbers = torch.randn(1 << 26)
+    formats = {"last": torch.channels_last, "first": torch.contiguous_format}
+
+    def cases(
+        label: str,
+        shape: tuple[int, ...],
+        weight: tuple[int, ...],
+        stride: int,
+        padding: int,
+        groups: int = 1,
+        transposed: bool = False,
+        dtype: torch.dtype = torch.bfloat16,
+        channels: str = "last",
+    ) -> Iterator[Case]:
+        dims = len(shape) - 2
+        options = ([stride] * dims, [padding] * dims, [1] * dims, transposed, [0] * dims, groups)
+
+        def operands(device: str) -> tuple[Tensor, Tensor]:
+            made = (numbers[: torch.Size(s).numel()].view(s).to(dtype).to(device) for s in (shape, weight))
+            x, w = (t.contiguous(memory_format=formats[channels]) if dims == 2 else t for t in made)
+            return x, w / (weight[1] * torch.Size(weight[2:]).numel()) ** 0.5
+
+        def forward(device: str) -> Work:
+            x, w = operands(device)
+            return lambda: torch.ops.aten.convolution(x, w, None, *options)
+
+        def backward(device: str, number: int) -> Work:
+            x, w = operands(device)
+            y = torch.ops.aten.convolution(x, w, None, *options)
+            mask = [number == 0, number == 1, False]
+            step = torch.ops.aten.convolution_backward
+            return lambda: step(y, x, w, None, *options, mask)[number]
+
+        name = f"convolution {label} {str(dtype)[6:]}{'' if channels == 'last' else ' channels first'}"
+        yield f"{name} forward", forward, 0.45
+        yield f"{name} gradient of x", lambda device: backward(device, 0), 0.45
+        yield f"{name} gradient of w", lambda device: backward(device, 1), 0.45
+
+    for c, k, side, taps, stride in RESNET:
+        label = f"{taps}×{taps} stride {stride}, {c} to {k} at {side}"
+        yield from cases(label, (32, c, side, side), (k, c, taps, taps), stride, taps // 2)
+    for c, side, taps, stride, groups in GROUPED:
+        label = f"{taps}×{taps} stride {stride}, {groups} groups of {c // groups} at {side}"
+        yield from cases(label, (32, c, side, side), (c, c // groups, taps, taps), stride, taps // 2, groups)
+    for c, k, side, taps in ((256, 128, 28, 2), (128, 64, 28, 4)):
+        label = f"transposed {taps}×{taps} stride 2, {c} to {k} at {side}"
+        shapes = (32, c, side, side), (c, k, taps, taps)
+        yield from cases(label, *shapes, 2, taps // 2 - 1, transposed=True)
+    for c, k, side, taps, stride in (RESNET[0], RESNET[2], RESNET[15], RESNET[16]):
+        label = f"{taps}×{taps} stride {stride}, {c} to {k} at {side}"
+        shapes = (32, c, side, side), (k, c, taps, taps)
+        yield from cases(label, *shapes, stride, taps // 2, channels="first")
+        yield from cases(label, *shapes, stride, taps // 2, dtype=torch.float16)
+    yield from cases("3 in 1D, 512 to 512 at 1500", (32, 512, 1500), (512, 512, 3), 1, 1)
+    yield from cases("3×3×3, 64 to 64 at 8×28×28", (8, 64, 8, 28, 28), (64, 64, 3, 3, 3), 1, 1)
 
 
 def softmax() -> Iterator[Case]:
@@ -320,14 +421,17 @@ def main() -> int:
     print(f"{torch.xpu.get_device_name()} through OpenCL, {torch.cuda.get_device_name()} through CUDA")
     results: list[dict[str, object]] = []
     failed = 0
-    for family in (products, attention, softmax, bags, fills, counts):
+    for family in (products, attention, convolutions, softmax, bags, fills, counts):
         for name, make, bar in family():
             if arguments.only and not any(text in name for text in arguments.only):
                 continue
             try:
                 ours, theirs = make("xpu"), make("cuda")
                 wrong = differs(ours(), theirs())
-                result = compare(name, ours, theirs, bar, calls=5, rounds=5)
+                calls = min(
+                    max(int(5e-3 / seconds(ours, "xpu", 5)), 5), 50
+                )  # waiting for them shall not count
+                result = compare(name, ours, theirs, bar, calls, rounds=5)
                 if wrong:
                     print(f"{name:40} RESULTS DIFFER", flush=True)
                     failed += 1

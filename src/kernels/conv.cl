@@ -8,7 +8,6 @@
  * -DCHANNELS_FAST: consecutive channels lie closer than consecutive pixels; -DPOINT_KERNEL: one tap
  * conv_tiles: tiles, one a work-group, as in gemm_tile.h; -DTILE -DTILE_K -DSIDE
  * conv_point: few channels a group: one work-item a result (y, x), 64 a result (w)
- * conv_bias:  gradient of the bias: 64 work-items a channel
  * conv_finish: sums the slices of w */
 #include "conv.h"
 
@@ -245,18 +244,6 @@ __kernel void conv_point(const conv_params p) {
     for (index_t i = 0; i < p.depth; i++)
         sum = multiply_add(sum, gathered(&p, g, pixel, i), weights(&p, g, i, channel));
     put(&p, g, pixel, channel, sum);
-}
-#endif
-
-#ifdef BIAS
-__kernel __attribute__((reqd_work_group_size(64, 1, 1))) void conv_bias(const conv_params p) {
-    __local acc_t sums[64];
-    const long channel = XPU_GROUP(0);
-    const long pixels = p.batch * p.out[0] * p.out[1] * p.out[2];
-    acc_t sum = (acc_t)0;
-    for (long i = get_local_id(0); i < pixels; i += 64) sum += y_at(&p, 0, place_of(&p, (index_t)i, false), (index_t)channel);
-    sum = total(sum, sums);
-    if (get_local_id(0) == 0) KEEP(p.bias, channel * p.bias_stride, sum);
 }
 #endif
 

@@ -2,13 +2,15 @@
 
 #include <string.h>
 
+#include "conv_depth.h"
+#include "conv_matrix.h"
 #include "kernel.h"
 #include "kernels/conv.h"
 #include "product.h"
+#include "xpu/ops/reduce.h"
 #include "xpu/trace.h"
 
-typedef enum sought { SOUGHT_Y, SOUGHT_X, SOUGHT_W } sought;
-typedef enum conv_kernel { KERNEL_TILES, KERNEL_POINT, KERNEL_BIAS, KERNEL_FINISH } conv_kernel;
+typedef enum conv_kernel { KERNEL_TILES, KERNEL_POINT, KERNEL_FINISH } conv_kernel;
 
 typedef struct conv_choice {
     conv_kernel kernel;
@@ -19,8 +21,8 @@ typedef struct conv_choice {
 } conv_choice;
 
 static xpu_status get_kernel(int device, conv_choice choice, xpu_kernel **kernel) {
-    static const char *const names[] = {"conv_tiles", "conv_point", "conv_bias", "conv_finish"};
-    static const char *const macros[] = {NULL, "POINT", "BIAS", "FINISH"};
+    static const char *const names[] = {"conv_tiles", "conv_point", "conv_finish"};
+    static const char *const macros[] = {NULL, "POINT", "FINISH"};
     static const char *const purposes[] = {"", " grad_input", " grad_weight"};
     const bool tiled = choice.kernel == KERNEL_TILES;
     kernel_spec spec;
@@ -39,8 +41,7 @@ static xpu_status get_kernel(int device, conv_choice choice, xpu_kernel **kernel
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
     return kernel_of_file(device, &spec, "conv.cl", names[choice.kernel], kernel, "%s %s%s",
-                          names[choice.kernel], xpu_dtype_name(choice.dtype),
-                          choice.kernel == KERNEL_BIAS ? "" : purposes[choice.sought]);
+                          names[choice.kernel], xpu_dtype_name(choice.dtype), purposes[choice.sought]);
 }
 
 /* Spreads the strides of N, C and up to three dimensions over five; missing dimensions come first. */
@@ -86,10 +87,14 @@ static xpu_status run(xpu_stream *stream, xpu_dtype dtype, sought sought, conv_p
     const int device = xpu_stream_device(stream);
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(device, &properties));
+    if (bias) p.bias = XPU_ADDR(bias->data), p.bias_stride = bias->stride[0];
+    bool done;
+    XPU_TRY(conv_by_units(stream, dtype, sought, &p, &done));
+    if (!done) XPU_TRY(conv_by_depth(stream, dtype, sought, &p, &done));
+    if (done) return XPU_SUCCESS;
     const int64_t taps = volume(p.taps), y_pixels = p.batch * volume(p.out),
                   x_pixels = p.batch * volume(p.in);
     conv_choice choice = {.sought = sought, .dtype = dtype, .point_kernel = taps == 1};
-    if (bias) p.bias = XPU_ADDR(bias->data), p.bias_stride = bias->stride[0];
 
     /* Where channels lie closer than pixels: judged by the gathered tensor's layout. */
     const xpu_i64 *layout = sought == SOUGHT_X ? p.y_stride : p.x_stride;
@@ -182,19 +187,24 @@ xpu_status xpu_conv_forward(xpu_stream *stream, const xpu_conv *conv, const xpu_
     return run(stream, input->dtype, SOUGHT_Y, describe(conv, input, weight, output), bias);
 }
 
-static xpu_status sum_bias(xpu_stream *stream, const xpu_conv *conv, const xpu_tensor *y,
-                           const xpu_tensor *bias) {
-    conv_params p = describe(conv, y, y, y);
-    p.bias = XPU_ADDR(bias->data), p.bias_stride = bias->stride[0];
-    const conv_choice choice = {
-        .kernel = KERNEL_BIAS, .dtype = y->dtype, .long_index = p.batch * volume(p.out) > INT32_MAX / 4};
-    const xpu_range range = {.dims = 1,
-                             .groups = {(size_t)y->size[1]},
-                             .local = {64},
-                             .work = (uint64_t)(y->size[1] * p.batch * volume(p.out))};
-    xpu_kernel *kernel;
-    XPU_TRY(get_kernel(xpu_stream_device(stream), choice, &kernel));
-    return xpu_launch(stream, kernel, &range, &p, sizeof p);
+/* The bias' gradient: y's sums over all but channels, the nearest dimensions first. */
+static xpu_status sum_bias(xpu_stream *stream, const xpu_tensor *y, const xpu_tensor *bias) {
+    const int64_t element = (int64_t)xpu_dtype_size(y->dtype);
+    xpu_iter iter = {.outputs = 1, .inputs = 1, .dims = y->dims};
+    iter.operand[0] = (xpu_operand){.data = bias->data, .dtype = bias->dtype};
+    iter.operand[1] = (xpu_operand){.data = y->data, .dtype = y->dtype};
+    for (int i = 0; i < y->dims; i++) {
+        int to = i;
+        for (; to > 0 && iter.operand[1].stride[to - 1] > y->stride[i] * element; to--) {
+            iter.size[to] = iter.size[to - 1];
+            for (int j = 0; j < 2; j++) iter.operand[j].stride[to] = iter.operand[j].stride[to - 1];
+        }
+        iter.size[to] = y->size[i];
+        iter.operand[0].stride[to] = i == 1 ? bias->stride[0] * element : 0;
+        iter.operand[1].stride[to] = y->stride[i] * element;
+    }
+    xpu_iter_coalesce(&iter);
+    return xpu_reduce(stream, XPU_REDUCE_SUM, &iter, 0);
 }
 
 xpu_status xpu_conv_backward(xpu_stream *stream, const xpu_conv *conv, const xpu_tensor *grad_output,
@@ -214,6 +224,6 @@ xpu_status xpu_conv_backward(xpu_stream *stream, const xpu_conv *conv, const xpu
         else
             XPU_TRY(run(stream, dtype, SOUGHT_W, describe(conv, input, grad_weight, grad_output), NULL));
     }
-    if (grad_bias) XPU_TRY(sum_bias(stream, conv, grad_output, grad_bias));
+    if (grad_bias) XPU_TRY(sum_bias(stream, grad_output, grad_bias));
     return XPU_SUCCESS;
 }

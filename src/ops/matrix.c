@@ -63,7 +63,7 @@ bool matrix_reads_blocks(const matrix_lines *lines, int64_t length, int64_t coun
 
 /* Of the model below, on an NVIDIA H200: clocks until a group has its first numbers and of one more launch,
  * bytes of memory a clock and unit. A slice shorter than this is mostly the way there. */
-enum { FIRST_STEP = 2000, LAUNCH = 6000, BYTES = 12, MOST_SLICES = 16 };
+enum { FIRST_STEP = 2000, LAUNCH = 6000, BYTES = 12, MOST_SLICES = 64 };
 static int64_t shortest_slice(matrix_unit unit) { return unit == MATRIX_UNIT_FMA ? 64 : 256; }
 
 static int threads_of(const matrix_tile *t) { return t->teams_m * t->teams_n * matrix_team(t->unit); }

@@ -23,7 +23,7 @@ CHOSEN = {
         "out_dtype_and_int8",
         "empty",
     ],
-    "conv": ["float32", "dtypes", "no_bias", "errors_are_pytorchs"],
+    "conv": ["float32", "channels_last", "dtypes", "no_bias", "errors_are_pytorchs"],
     "attention": [
         "plain_and_causal",
         "shapes",

@@ -1,0 +1,379 @@
+/* Convolution y = x * w and its two gradients in fp16 and bf16 as products by NVIDIA's matrix units (matrix.h),
+ * whose operands are gathered on the way from tensors with channels innermost.
+ *
+ * -DSOUGHT=0  y: rows are pixels of y, k is (tap, c): x at the pixel's taps times w along k
+ *         =1  x: rows are pixels of x, k is (tap, channel of y): y at the pixels whose taps they are times w.
+ *             With a stride a pixel is reached by some of the taps only, all pixels at one distance from its
+ *             multiples by the same ones: these are a phase, each a product of its own.
+ *         =2  w: rows are channels of y, columns (tap, c), k the pixels of y
+ * conv_matrix: tiles, one a work-group; -DMATRIX_T and what matrix.h wants;
+ *              -DPADDED 1 where taps may lie outside, -DONE_TAP 1 where all of a step of k is of one tap,
+ *              -DVOLUME 1 where there are three dimensions, -DPHASES 1 where there are several,
+ *              -DOUT_PAIRS 1 where two numbers beside each other can be written as one
+ * conv_matrix_finish: sums the slices; -DPARTS work-items a number
+ * conv_pack:   puts channels innermost; -DPIXELS_FAST 1: from where pixels lie closer, by tiles of 64 x 64
+ * With -DSLICED=1 conv_matrix writes its bare sums to `partial`. */
+#include "conv_geometry.h"
+
+#ifdef MATRIX_T
+/* A tap of a phase, counted in pieces of k (w: of columns): the channels' piece and the tap. */
+typedef struct tap {
+    uint piece, d, h, w;
+} tap;
+
+static inline tap tap_of(const conv_matrix_params *p, const product *z, uint pieces) {
+    tap at;
+    const uint number = quotient(pieces, p->per_tap), lines = quotient(number, z->w.taps);
+    at.piece = pieces - number * p->per_tap.value;
+    at.w = number - lines * z->w.taps.value;
+#if VOLUME
+    at.d = quotient(lines, z->h.taps);
+    at.h = lines - at.d * z->h.taps.value;
+#else
+    at.d = 0;
+    at.h = lines;
+#endif
+    return at;
+}
+
+/* Where a row or a column of the product lies in the result, in elements; -1 where it doesn't. */
+#if SOUGHT == 2
+static inline long place_of_row(const conv_matrix_params *p, const product *z, uint row) {
+    return row < p->rows ? (z->group * (long)p->result_channels + row) * p->result_stride[0] : -1;
+}
+static inline long place_of_column(const conv_matrix_params *p, const product *z, uint column) {
+    const tap at = tap_of(p, z, column / 8);
+    const uint c = at.piece * 8 + column % 8;
+    if (column >= p->columns || c >= p->channels) return -1;
+    return c * p->result_stride[1] + at.d * p->result_stride[2] + at.h * p->result_stride[3] +
+           at.w * p->result_stride[4];
+}
+#else
+static inline long place_of_row(const conv_matrix_params *p, const product *z, uint row) {
+    const pixel q = pixel_of(p, row);
+    const int d = (int)q.d * p->pixel_step[0] + z->d.pixel, h = (int)q.h * p->pixel_step[1] + z->h.pixel;
+    const int w = (int)q.w * p->pixel_step[2] + z->w.pixel;
+    if (row >= p->rows || d >= p->size[0] || h >= p->size[1] || w >= p->size[2]) return -1;
+    return q.n * p->result_stride[0] + d * p->result_stride[2] + h * p->result_stride[3] + w * p->result_stride[4];
+}
+static inline long place_of_column(const conv_matrix_params *p, const product *z, uint column) {
+    return column < p->columns ? (z->group * (long)p->result_channels + column) * p->result_stride[1] : -1;
+}
+#endif
+
+static inline float bias_of(const conv_matrix_params *p, const product *z, uint column) {
+    if (!p->bias || column >= p->columns) return 0;
+    return LOAD(MATRIX_T, XPU_CPTR(STORED(MATRIX_T), p->bias),
+                (z->group * (long)p->result_channels + column) * p->bias_stride);
+}
+
+static inline void put(const conv_matrix_params *p, long row, long column, float v) {
+    if (row >= 0 && column >= 0) STORE(MATRIX_T, XPU_PTR(STORED(MATRIX_T), p->result), row + column, v);
+}
+#endif
+
+#ifdef TILE_M
+#define A_K_FAST (SOUGHT != 2)
+#define B_K_FAST (SOUGHT == 0)
+#include "matrix.h"
+
+#define PIECES_K (TILE_K / PIECE)
+#define A_PIECES (A_K_FAST ? PIECES_K : TILE_M / PIECE) /* of a row of the slab */
+#define B_PIECES (B_K_FAST ? PIECES_K : TILE_N / PIECE)
+#define PLACE_IN(base, pieces) ((base) + (long)(pieces) * 16)
+
+/* The rows of the gathered operand that a work-item brings in: where their tap 0 lies, in pieces, and where in
+ * the image. */
+#if SOUGHT != 2
+typedef struct gather {
+    int from[COPIES(TILE_M)];
+#if PADDED
+    int h[COPIES(TILE_M)], w[COPIES(TILE_M)];
+#if VOLUME
+    int d[COPIES(TILE_M)];
+#endif
+#endif
+} gather;
+
+static inline void open_gather(const conv_matrix_params *p, const product *z, __private gather *g, uint m0) {
+    WRITTEN_OUT for (uint i = 0; i < COPIES(TILE_M); i++) {
+        const pixel q = pixel_of(p, min(m0 + (uint)COPY_ROW(i, A_PIECES), p->rows - 1));
+        const int d = (int)q.d * p->step[0] + z->d.first, h = (int)q.h * p->step[1] + z->h.first;
+        const int w = (int)q.w * p->step[2] + z->w.first;
+        g->from[i] = (int)q.n * p->gathered_pitch[0] + d * p->gathered_pitch[1] + h * p->gathered_pitch[2] +
+                     w * p->gathered_pitch[3] + (ONE_TAP ? (int)COPY_PIECE(i, A_PIECES) : 0);
+#if PADDED
+        g->h[i] = h, g->w[i] = w;
+#if VOLUME
+        g->d[i] = d;
+#endif
+#endif
+    }
+}
+
+/* Brings in the rows' pieces from the tap's source; zeros where that is outside, and beyond the last tap. */
+static inline void load_gather(const conv_matrix_params *p, const product *z, slab to, xpu_addr base,
+                               __private const gather *g, tap at, bool on) {
+    const int d = (int)at.d * p->tap_step[0], h = (int)at.h * p->tap_step[1], w = (int)at.w * p->tap_step[2];
+    const int ahead = d * p->gathered_pitch[1] + h * p->gathered_pitch[2] + w * p->gathered_pitch[3] + (int)at.piece;
+    WRITTEN_OUT for (uint i = 0; i < COPIES(TILE_M); i++) {
+        bool inside = on;
+#if PADDED
+        inside = inside & ((uint)(g->h[i] + h) < (uint)p->source[1]) & ((uint)(g->w[i] + w) < (uint)p->source[2]);
+#if VOLUME
+        inside = inside & ((uint)(g->d[i] + d) < (uint)p->source[0]);
+#endif
+#endif
+        copy_part_ahead(to + slab_place(COPY_ROW(i, A_PIECES), COPY_PIECE(i, A_PIECES), A_PIECES),
+                        PLACE_IN(base, inside ? g->from[i] + ahead : 0), 16, inside ? 16 : 0);
+    }
+}
+#endif
+
+#if SOUGHT == 0
+/* w, whose rows are channels of y and hold all of k. */
+static inline void load_weights(const conv_matrix_params *p, slab to, xpu_addr base, uint n0, uint pieces, bool on) {
+    WRITTEN_OUT for (uint i = 0; i < COPIES(TILE_N); i++) {
+        const uint row = COPY_ROW(i, B_PIECES), piece = COPY_PIECE(i, B_PIECES);
+        const int from = (int)min(n0 + row, p->columns - 1) * p->other_pitch + (int)pieces;
+        copy_part_ahead(to + slab_place(row, piece, B_PIECES), PLACE_IN(base, on ? from : 0), 16, on ? 16 : 0);
+    }
+}
+#elif SOUGHT == 1
+/* w, whose rows are channels of y at one tap and hold the channels of x. `first` is k at the slab's row 0. */
+static inline void load_weights(const conv_matrix_params *p, const product *z, slab to, xpu_addr base, uint n0,
+                                uint first, uint end) {
+#if ONE_TAP
+    const tap all = tap_of(p, z, first / PIECE);
+#endif
+    WRITTEN_OUT for (uint i = 0; i < COPIES(TILE_N); i++) {
+        const uint row = COPY_ROW(i, B_PIECES), piece = COPY_PIECE(i, B_PIECES);
+#if ONE_TAP
+        const tap at = all;
+        const uint beyond = row; /* the tap's element that its piece begins with */
+#else
+        const tap at = tap_of(p, z, (first + row) / PIECE);
+        const uint beyond = (first + row) % PIECE;
+#endif
+        const bool on = at.piece * PIECE + beyond < p->depth && (ONE_TAP ? first : first + row) < end;
+        const int column = (int)min(n0 / PIECE + piece, (p->columns - 1) / PIECE);
+        const int from = (int)(at.piece * PIECE) * p->other_pitch + (int)beyond * p->other_pitch + column +
+                         (int)at.d * p->other_tap[0] + (int)at.h * p->other_tap[1] + (int)at.w * p->other_tap[2];
+        copy_part_ahead(to + slab_place(row, piece, B_PIECES), PLACE_IN(base, on ? from : 0), 16, on ? 16 : 0);
+    }
+}
+#else
+/* y, whose rows are pixels and hold its channels. */
+static inline void load_given(const conv_matrix_params *p, slab to, xpu_addr base, uint m0, uint first) {
+    WRITTEN_OUT for (uint i = 0; i < COPIES(TILE_M); i++) {
+        const uint row = COPY_ROW(i, A_PIECES), piece = COPY_PIECE(i, A_PIECES), number = first + row;
+        const bool on = number < p->depth;
+        const int from = (int)number * p->other_pitch + (int)min(m0 / PIECE + piece, (p->rows - 1) / PIECE);
+        copy_part_ahead(to + slab_place(row, piece, A_PIECES), PLACE_IN(base, on ? from : 0), 16, on ? 16 : 0);
+    }
+}
+/* x under those pixels, at the tap and channels of each column. */
+typedef struct column {
+    int from, d, h, w;
+} column;
+static inline void load_unfolded(const conv_matrix_params *p, slab to, xpu_addr base, column c, uint first) {
+    WRITTEN_OUT for (uint i = 0; i < COPIES(TILE_N); i++) {
+        const uint row = COPY_ROW(i, B_PIECES), piece = COPY_PIECE(i, B_PIECES), number = first + row;
+        const pixel q = pixel_of(p, number);
+        bool inside = number < p->depth;
+        const int h = (int)q.h * p->step[1], w = (int)q.w * p->step[2];
+        int from = c.from + (int)q.n * p->gathered_pitch[0] + h * p->gathered_pitch[2] + w * p->gathered_pitch[3];
+#if VOLUME
+        const int d = (int)q.d * p->step[0];
+        from += d * p->gathered_pitch[1];
+#endif
+#if PADDED
+        inside = inside & ((uint)(c.h + h) < (uint)p->source[1]) & ((uint)(c.w + w) < (uint)p->source[2]);
+#if VOLUME
+        inside = inside & ((uint)(c.d + d) < (uint)p->source[0]);
+#endif
+#endif
+        copy_part_ahead(to + slab_place(row, piece, B_PIECES), PLACE_IN(base, inside ? from : 0), 16,
+                        inside ? 16 : 0);
+    }
+}
+#endif
+
+/* Two sums beside each other. */
+static inline void put_pair(const conv_matrix_params *p, long row, const long column[2], float2 sum) {
+#if OUT_PAIRS
+    if (row >= 0 && column[1] >= 0) {
+        const xpu_addr to = p->result + (row + column[0]) * ELEMENT;
+        *XPU_PTR(PAIR, to) = (PAIR)(NARROW(MATRIX_T, sum.x), NARROW(MATRIX_T, sum.y));
+        return;
+    }
+#endif
+    put(p, row, column[0], sum.x);
+    put(p, row, column[1], sum.y);
+}
+
+MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void conv_matrix(const conv_matrix_params p) {
+    __local uchar slabs[STAGES * STAGE_BYTES] SLAB_ALIGNED;
+    /* The group's number is (slice, phase, group, band of BAND rows of tiles, column, row in the band): groups that
+     * run at a time share rows and columns, which lie in the cache then. */
+    const uint tiles_m = (p.rows + TILE_M - 1) / TILE_M, tiles_n = (p.columns + TILE_N - 1) / TILE_N;
+    const uint each = tiles_m * tiles_n, number = (uint)XPU_GROUP(0), t = number % each;
+    const product z = product_of(&p, number / each);
+    const uint band = t / (BAND * tiles_n) * BAND, rows = min(tiles_m - band, (uint)BAND);
+    const uint m0 = (band + t % (BAND * tiles_n) % rows) * TILE_M, n0 = t % (BAND * tiles_n) / rows * TILE_N;
+
+    const xpu_addr gathered = PLACE_IN(p.gathered, (long)z.group * p.gathered_group);
+    float4 sum[FRAGMENTS_M][FRAGMENTS_N];
+    WRITTEN_OUT for (int i = 0; i < FRAGMENTS_M; i++)
+        WRITTEN_OUT for (int j = 0; j < FRAGMENTS_N; j++) sum[i][j] = (float4)0;
+    const uint begin = z.slice * p.slice; /* in steps */
+
+#if SOUGHT == 2
+    const xpu_addr other = PLACE_IN(p.other, (long)z.group * p.other_group);
+    const tap at = tap_of(&p, &z, min(n0 / PIECE + (uint)COPY_PIECE(0, B_PIECES), p.columns / PIECE - 1));
+    column c = {.d = (int)at.d * p.tap_step[0] + z.d.first,
+                .h = (int)at.h * p.tap_step[1] + z.h.first,
+                .w = (int)at.w * p.tap_step[2] + z.w.first};
+    c.from = (int)at.piece + c.d * p.gathered_pitch[1] + c.h * p.gathered_pitch[2] + c.w * p.gathered_pitch[3];
+    const uint steps = (p.depth + TILE_K - 1) / TILE_K;
+#define LOAD_BOTH(stage, step)                                                                               \
+    {                                                                                                        \
+        const uint first_ = (begin + (uint)(step)) * TILE_K;                                                 \
+        load_given(&p, stage, other, m0, first_);                                                            \
+        load_unfolded(&p, (stage) + SLAB_A_BYTES, gathered, c, first_);                                      \
+    }
+#else
+    const uint taps = z.d.taps.value * z.h.taps.value * z.w.taps.value, depth = taps * p.per_tap.value;
+    const uint steps = (depth + PIECES_K - 1) / PIECES_K;
+    gather g;
+    open_gather(&p, &z, &g, m0);
+#if ONE_TAP
+#define OWN_PIECES 0
+#else
+#define OWN_PIECES (uint)COPY_PIECE(0, A_PIECES)
+#endif
+#if SOUGHT == 0
+    const xpu_addr other = PLACE_IN(p.other, (long)z.group * p.other_group);
+#define LOAD_OTHER(stage, first)                                                                             \
+    load_weights(&p, stage, other, n0, (first) + (uint)COPY_PIECE(0, B_PIECES), (first) + (uint)COPY_PIECE(0, B_PIECES) < depth)
+#else
+    const xpu_addr other = PLACE_IN(p.other, (long)z.group * p.other_group + z.d.tap * p.other_tap_first[0] +
+                                                 z.h.tap * p.other_tap_first[1] + z.w.tap * p.other_tap_first[2]);
+#define LOAD_OTHER(stage, first) load_weights(&p, &z, stage, other, n0, (first) * PIECE, depth * PIECE)
+#endif
+#define LOAD_BOTH(stage, step)                                                                               \
+    {                                                                                                        \
+        const uint first_ = (begin + (uint)(step)) * PIECES_K;                                               \
+        load_gather(&p, &z, stage, gathered, &g, tap_of(&p, &z, first_ + OWN_PIECES), first_ + OWN_PIECES < depth); \
+        LOAD_OTHER((stage) + SLAB_A_BYTES, first_);                                                          \
+    }
+#endif
+    const uint left = steps > begin ? min(steps - begin, p.slice) : 0;
+    const int all = (int)((left + SLABS_AT_ONCE - 1) / SLABS_AT_ONCE * SLABS_AT_ONCE);
+    if (all > 0) MATRIX_PRODUCT(sum, SLAB_OF(slabs), all, LOAD_BOTH);
+
+    const uint lane = get_local_id(0) % MATRIX_TEAM, team = get_local_id(0) / MATRIX_TEAM;
+    const uint row = m0 + team % TEAMS_M * (FRAGMENTS_M * 16) + lane / 4;
+    const uint first = n0 + team / TEAMS_M * (FRAGMENTS_N * 8) + lane % 4 * 2;
+#if SLICED
+    const long of = (long)(number / each) * p.rows;
+    WRITTEN_OUT for (uint i = 0; i < FRAGMENTS_M * 2; i++) {
+        const uint m = row + i * 8;
+        if (m >= p.rows) continue;
+        __global float *to = XPU_PTR(float, p.partial) + (of + m) * p.pitch;
+        WRITTEN_OUT for (uint j = 0; j < FRAGMENTS_N; j++)
+            if (first + j * 8 < p.columns)
+                *(__global float2 *)(to + first + j * 8) = i % 2 ? sum[i / 2][j].zw : sum[i / 2][j].xy;
+    }
+#else
+    long places[FRAGMENTS_M * 2];
+    WRITTEN_OUT for (uint i = 0; i < FRAGMENTS_M * 2; i++) places[i] = place_of_row(&p, &z, row + i * 8);
+    WRITTEN_OUT for (uint j = 0; j < FRAGMENTS_N; j++) {
+        const uint n = first + j * 8;
+        const long columns[2] = {place_of_column(&p, &z, n), place_of_column(&p, &z, n + 1)};
+        float2 bias = 0;
+#if SOUGHT != 2
+        bias = (float2)(bias_of(&p, &z, n), bias_of(&p, &z, n + 1));
+#endif
+        WRITTEN_OUT for (uint i = 0; i < FRAGMENTS_M * 2; i++)
+            put_pair(&p, places[i], columns, (i % 2 ? sum[i / 2][j].zw : sum[i / 2][j].xy) + bias);
+    }
+#endif
+}
+#endif
+
+#ifdef FINISH
+#define NUMBERS (256 / PARTS)
+__kernel __attribute__((reqd_work_group_size(256, 1, 1))) void conv_matrix_finish(const conv_matrix_params p) {
+    const uint x = (uint)get_local_id(0) % NUMBERS, part = (uint)get_local_id(0) / NUMBERS;
+    const long products = (long)p.groups * p.phases[0] * p.phases[1] * p.phases[2];
+    const long each = p.rows * p.pitch, count = products * each, i = (long)XPU_GROUP(0) * NUMBERS + x;
+    float sum = 0;
+    if (i < count)
+        for (long s = part; s < p.slices; s += PARTS) sum += XPU_CPTR(float, p.partial)[s * count + i];
+#if PARTS > 1
+    __local float sums[PARTS][NUMBERS];
+    sums[part][x] = sum;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (part > 0) return;
+    for (int other = 1; other < PARTS; other++) sum += sums[other][x];
+#endif
+    if (i >= count) return;
+    const product z = product_of(&p, (uint)(i / each));
+    const uint row = (uint)(i % each / p.pitch), column = (uint)(i % p.pitch);
+#if SOUGHT != 2
+    sum += bias_of(&p, &z, column);
+#endif
+    put(&p, place_of_row(&p, &z, row), place_of_column(&p, &z, column), sum);
+}
+#endif
+
+#ifdef PACK
+/* Where a pixel's channel 0 lies; `number` counts the pixels of one n. */
+static inline long pixel_at(const conv_pack_params *p, uint number) {
+    const uint lines = quotient(number, p->size[2]), d = quotient(lines, p->size[1]);
+    return d * p->stride[2] + (lines - d * p->size[1].value) * p->stride[3] +
+           (number - lines * p->size[2].value) * p->stride[4];
+}
+
+#if PIXELS_FAST
+#define LINE 66 /* of local memory: consecutive pixels in consecutive banks */
+__kernel __attribute__((reqd_work_group_size(256, 1, 1))) void conv_pack(const conv_pack_params p) {
+    __local ushort tile[64 * LINE] __attribute__((aligned(4)));
+    const uint i = (uint)get_local_id(0), per_n = p.size[0].value * p.size[1].value * p.size[2].value;
+    const uint width = p.groups * p.padded, across = (width + 63) / 64, number = (uint)XPU_GROUP(0);
+    const uint c0 = number % across * 64, first = number / across % p.tiles * 64, n = number / across / p.tiles;
+    const uint pixel = first + i % 64;
+    const long from = n * p.stride[0] + pixel_at(&p, min(pixel, per_n - 1));
+    for (uint j = i / 64; j < 64; j += 4) {
+        const uint c = c0 + j, group = c / p.padded, inside = c % p.padded;
+        ushort v = 0;
+        if (c < width && inside < p.channels && pixel < per_n)
+            v = XPU_CPTR(ushort, p.from)[from + (long)(group * p.channels + inside) * p.stride[1]];
+        tile[i % 64 * LINE + j] = v;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (uint j = i; j < 64 * 8; j += 256) {
+        const uint row = j / 8, c = j % 8 * 8;
+        if (first + row >= per_n || c0 + c >= width) continue;
+        __local const uint *piece = (__local const uint *)(tile + row * LINE + c);
+        *XPU_PTR(uint4, p.to + (((long)n * per_n + first + row) * width + c0 + c) * 2) =
+            (uint4)(piece[0], piece[1], piece[2], piece[3]);
+    }
+}
+#else
+__kernel void conv_pack(const conv_pack_params p) {
+    const uint pieces = p.groups * p.padded / 8, per_n = p.size[0].value * p.size[1].value * p.size[2].value;
+    const long i = get_global_id(0);
+    if (i >= p.pixels * pieces) return;
+    const uint pixel = (uint)(i / pieces), c = (uint)(i % pieces) * 8, group = c / p.padded, inside = c % p.padded;
+    const uint n = pixel / per_n;
+    const long from = n * p.stride[0] + pixel_at(&p, pixel - n * per_n) +
+                      (long)(group * p.channels + inside) * p.stride[1];
+    ushort v[8];
+    for (uint j = 0; j < 8; j++)
+        v[j] = inside + j < p.channels ? XPU_CPTR(ushort, p.from)[from + j * p.stride[1]] : (ushort)0;
+    XPU_PTR(ushort8, p.to)[i] = (ushort8)(v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7]);
+}
+#endif
+#endif

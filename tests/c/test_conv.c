@@ -1,0 +1,351 @@
+/* Convolutions by matrix units and their gradients, to the last bit: of numbers whose sums are exact, with
+ * all strides, paddings, dilations, groups, layouts and alignments. On devices without such units they are
+ * written out in plain OpenCL C.
+ *
+ *     test_conv [problems [seed]]    so many with whatever kernel comes up, beside those below */
+#define _POSIX_C_SOURCE 200809L
+#include <math.h>
+#include <stdlib.h>
+
+#include "device_test.h"
+#include "halves.h"
+#include "xpu/ops/conv.h"
+#include "xpu/tuning.h"
+
+static xpu_stream *stream;
+static int extra, launches, by_units; /* by_units: those with units, or for few channels a group */
+
+static void count_launch(const xpu_work *work, xpu_trace_point point, xpu_status status, void *unused) {
+    if (point != XPU_TRACE_BEGIN) return;
+    if (strstr(work->name, "conv_") || strstr(work->name, "gemm")) launches++;
+    if (strstr(work->name, "_matrix") || strstr(work->name, "conv_depth")) by_units++;
+}
+
+typedef enum layout { CHANNELS_FIRST, CHANNELS_LAST, ANY_LAYOUT } layout;
+
+/* A tensor on the host and the device, with room around it that has to stay as it is. */
+typedef struct memory {
+    uint16_t *host;
+    void *device;
+    size_t count;
+    int64_t offset, size[5], stride[5];
+    xpu_tensor tensor;
+} memory;
+
+static void make(memory *x, xpu_dtype dtype, int dims, const int64_t *size, layout layout, int align) {
+    int order[5]; /* dimensions, fastest first */
+    const int last = dims + 1;
+    for (int i = 0; i <= last; i++)
+        order[i] = layout == CHANNELS_LAST ? (i == 0 ? 1 : i == last ? 0 : last - i + 1) : last - i;
+    if (layout == ANY_LAYOUT)
+        for (int i = last; i > 0; i--) {
+            const int j = (int)pick(0, i), t = order[i];
+            order[i] = order[j], order[j] = t;
+        }
+    int64_t stride = 1;
+    for (int i = 0; i <= last; i++) {
+        x->size[order[i]] = size[order[i]];
+        x->stride[order[i]] = stride;
+        stride *= size[order[i]];
+        if (i == 0 && layout != CHANNELS_FIRST) stride = (stride + align - 1) / align * align;
+        if (layout != CHANNELS_FIRST && pick(0, 3) == 0) stride += align;
+    }
+    x->offset = align * pick(0, 3);
+    x->count = (size_t)(x->offset + stride + 64);
+    x->host = malloc(x->count * 2);
+    for (size_t i = 0; i < x->count; i++) x->host[i] = encode(dtype, (double)pick(-8, 8) / 8);
+    SUCCEEDS(xpu_malloc(stream, x->count * 2, &x->device));
+    SUCCEEDS(xpu_memcpy(stream, x->device, x->host, x->count * 2, true));
+    x->tensor = (xpu_tensor){(uint16_t *)x->device + x->offset, dtype, dims + 2, x->size, x->stride};
+}
+
+static void drop(memory *x) {
+    SUCCEEDS(xpu_free(x->device));
+    free(x->host);
+}
+
+/* What decides the kernels, and a problem. */
+typedef struct problem {
+    xpu_dtype dtype;
+    int tile, dims;
+    layout x, w, y;
+    int align;
+    int64_t batch, groups, c, k; /* channels of x and y in a group */
+    int64_t in[3], taps[3], stride[3], padding[3], dilation[3];
+    bool bias;
+} problem;
+
+/* Everything of a tensor in order: [n][channel][d][h][w]. */
+static int64_t place(const memory *x, int dims, int64_t number) {
+    int64_t at = x->offset;
+    for (int i = dims + 1; i >= 0; i--) at += number % x->size[i] * x->stride[i], number /= x->size[i];
+    return at;
+}
+
+static double *numbers(const memory *x, xpu_dtype dtype, int dims, int64_t *count) {
+    *count = 1;
+    for (int i = 0; i < dims + 2; i++) *count *= x->size[i];
+    double *all = malloc((size_t)*count * sizeof *all);
+    for (int64_t i = 0; i < *count; i++) all[i] = decode(dtype, x->host[place(x, dims, i)]);
+    return all;
+}
+
+static void compare(const problem *w, const char *what, const memory *x, const double *want, int64_t count) {
+    uint16_t *got = malloc(x->count * 2);
+    SUCCEEDS(xpu_memcpy(stream, got, x->device, x->count * 2, true));
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t at = place(x, w->dims, i);
+        const double is = decode(w->dtype, got[at]);
+        if (is != rounded(w->dtype, want[i]))
+            fail_msg(
+                "%s, tile %d, dims %d, batch %d, %d groups of %d to %d, in %d %d %d, taps %d %d %d, stride "
+                "%d %d %d, padding %d %d %d, dilation %d %d %d, layouts %d %d %d: %g at %lld, not %g",
+                what, w->tile, w->dims, (int)w->batch, (int)w->groups, (int)w->c, (int)w->k, (int)w->in[0],
+                (int)w->in[1], (int)w->in[2], (int)w->taps[0], (int)w->taps[1], (int)w->taps[2],
+                (int)w->stride[0], (int)w->stride[1], (int)w->stride[2], (int)w->padding[0],
+                (int)w->padding[1], (int)w->padding[2], (int)w->dilation[0], (int)w->dilation[1],
+                (int)w->dilation[2], w->x, w->w, w->y, is, (long long)i, want[i]);
+        got[at] = x->host[at]; /* what is left then must be as it was */
+    }
+    assert_memory_equal(got, x->host, x->count * 2);
+    free(got);
+}
+
+/* The three sums, over all pairs of a pixel of y and a tap. */
+static void reference(const problem *p, const int64_t out[3], const double *x, const double *w,
+                      const double *y, double *to_x, double *to_w, double *to_y) {
+    int64_t in[3] = {1, 1, 1}, o[3] = {1, 1, 1}, t[3] = {1, 1, 1}, s[3] = {1, 1, 1}, pad[3] = {0},
+            dil[3] = {1, 1, 1};
+    for (int i = 0; i < p->dims; i++) {
+        const int j = 3 - p->dims + i;
+        in[j] = p->in[i], o[j] = out[i], t[j] = p->taps[i], s[j] = p->stride[i], pad[j] = p->padding[i];
+        dil[j] = p->dilation[i];
+    }
+    const int64_t pixels = o[0] * o[1] * o[2], taps = t[0] * t[1] * t[2], volume = in[0] * in[1] * in[2];
+    for (int64_t n = 0; n < p->batch; n++)
+        for (int64_t q = 0; q < pixels; q++)
+            for (int64_t tap = 0; tap < taps; tap++) {
+                const int64_t d = q / (o[1] * o[2]) * s[0] + tap / (t[1] * t[2]) * dil[0] - pad[0];
+                const int64_t h = q / o[2] % o[1] * s[1] + tap / t[2] % t[1] * dil[1] - pad[1];
+                const int64_t v = q % o[2] * s[2] + tap % t[2] * dil[2] - pad[2];
+                if (d < 0 || d >= in[0] || h < 0 || h >= in[1] || v < 0 || v >= in[2]) continue;
+                for (int64_t k = 0; k < p->groups * p->k; k++)
+                    for (int64_t c = 0; c < p->c; c++) {
+                        const int64_t all = k / p->k * p->c + c;
+                        const int64_t at =
+                            ((n * p->groups * p->c + all) * volume) + (d * in[1] + h) * in[2] + v;
+                        const int64_t of_w = (k * p->c + c) * taps + tap;
+                        const int64_t of_y = (n * p->groups * p->k + k) * pixels + q;
+                        to_y[of_y] += x[at] * w[of_w];
+                        to_x[at] += y[of_y] * w[of_w];
+                        to_w[of_w] += y[of_y] * x[at];
+                    }
+            }
+}
+
+static void try_problem(const problem *p) {
+    int64_t out[3], size[5] = {p->batch, p->groups * p->c}, sums[3], count;
+    for (int i = 0; i < p->dims; i++)
+        out[i] = (p->in[i] + 2 * p->padding[i] - p->dilation[i] * (p->taps[i] - 1) - 1) / p->stride[i] + 1;
+    SUCCEEDS(xpu_tuning_set(0, xpu_tuning_number("matrix_tile"), p->tile));
+    memory x, w, y, x_bias, y_bias;
+    memcpy(size + 2, p->in, sizeof p->in);
+    make(&x, p->dtype, p->dims, size, p->x, p->align);
+    size[0] = p->groups * p->k, size[1] = p->c, memcpy(size + 2, p->taps, sizeof p->taps);
+    make(&w, p->dtype, p->dims, size, p->w, p->align);
+    size[0] = p->batch, size[1] = p->groups * p->k, memcpy(size + 2, out, sizeof out);
+    make(&y, p->dtype, p->dims, size, p->y, p->align);
+    make(&x_bias, p->dtype, -1, (int64_t[]){p->groups * p->c}, CHANNELS_FIRST, 1);
+    make(&y_bias, p->dtype, -1, (int64_t[]){p->groups * p->k}, CHANNELS_FIRST, 1);
+    double *xs = numbers(&x, p->dtype, p->dims, &sums[0]), *ws = numbers(&w, p->dtype, p->dims, &sums[1]);
+    double *ys = numbers(&y, p->dtype, p->dims, &sums[2]);
+    double *xb = numbers(&x_bias, p->dtype, -1, &count), *yb = numbers(&y_bias, p->dtype, -1, &count);
+    double *to_x = calloc((size_t)sums[0], sizeof(double)), *to_w = calloc((size_t)sums[1], sizeof(double));
+    double *to_y = calloc((size_t)sums[2], sizeof(double));
+    reference(p, out, xs, ws, ys, to_x, to_w, to_y);
+
+    xpu_conv conv = {.dims = p->dims, .groups = p->groups};
+    memcpy(conv.stride, p->stride, sizeof conv.stride), memcpy(conv.padding, p->padding, sizeof conv.padding);
+    memcpy(conv.dilation, p->dilation, sizeof conv.dilation);
+    memory result = y; /* written over */
+    SUCCEEDS(xpu_conv_backward(stream, &conv, &y.tensor, &x.tensor, &w.tensor, NULL, &w.tensor, NULL));
+    compare(p, "gradient of w", &w, to_w, sums[1]);
+    SUCCEEDS(xpu_memcpy(stream, w.device, w.host, w.count * 2, true));
+    if (p->bias) { /* a transposed convolution is the gradient of x */
+        conv.transposed = true;
+        SUCCEEDS(xpu_conv_forward(stream, &conv, &y.tensor, &w.tensor, &x_bias.tensor, &x.tensor));
+        conv.transposed = false;
+        const int64_t volume = sums[0] / p->batch / p->groups / p->c;
+        for (int64_t i = 0; i < sums[0]; i++) to_x[i] += xb[i / volume % (p->groups * p->c)];
+    } else {
+        SUCCEEDS(xpu_conv_backward(stream, &conv, &y.tensor, &x.tensor, &w.tensor, &x.tensor, NULL, NULL));
+    }
+    compare(p, "gradient of x", &x, to_x, sums[0]);
+    SUCCEEDS(xpu_memcpy(stream, x.device, x.host, x.count * 2, true));
+    SUCCEEDS(
+        xpu_conv_forward(stream, &conv, &x.tensor, &w.tensor, p->bias ? &y_bias.tensor : NULL, &y.tensor));
+    const int64_t pixels = sums[2] / p->batch / p->groups / p->k;
+    for (int64_t i = 0; i < sums[2] && p->bias; i++) to_y[i] += yb[i / pixels % (p->groups * p->k)];
+    compare(p, "y", &result, to_y, sums[2]);
+    free(xs), free(ws), free(ys), free(xb), free(yb), free(to_x), free(to_w), free(to_y);
+    drop(&x), drop(&w), drop(&y), drop(&x_bias), drop(&y_bias);
+}
+
+#define LAST CHANNELS_LAST
+#define FIRST CHANNELS_FIRST
+
+/* tile, dims, layouts, alignment, batch, groups, c, k, in, taps, stride, padding, dilation, bias */
+static const problem chosen[] = {
+    {XPU_BFLOAT16, 6, 2, LAST, LAST, LAST, 8, 2, 1, 64, 40, {9, 7}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, true},
+    {XPU_FLOAT16, 6, 2, LAST, LAST, LAST, 8, 2, 1, 24, 33, {9, 8}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, false},
+    {XPU_BFLOAT16, 7, 2, FIRST, FIRST, FIRST, 1, 1, 1, 3, 20, {19, 17}, {7, 7}, {2, 2}, {3, 3}, {1, 1}, true},
+    {XPU_BFLOAT16, 7, 2, LAST, LAST, LAST, 8, 2, 1, 64, 64, {9, 10}, {1, 1}, {2, 2}, {0, 0}, {1, 1}, false},
+    {XPU_BFLOAT16, 7, 2, LAST, LAST, LAST, 8, 2, 1, 32, 48, {6, 6}, {1, 1}, {1, 1}, {0, 0}, {1, 1}, true},
+    {XPU_BFLOAT16, 7, 2, FIRST, FIRST, FIRST, 8, 2, 1, 32, 48, {4, 6}, {1, 1}, {1, 1}, {0, 0}, {1, 1}, true},
+    {XPU_FLOAT16, 5, 2, LAST, LAST, LAST, 8, 1, 3, 16, 24, {9, 9}, {3, 2}, {1, 3}, {2, 0}, {2, 3}, true},
+    {XPU_BFLOAT16,
+     7,
+     3,
+     LAST,
+     FIRST,
+     LAST,
+     8,
+     2,
+     1,
+     13,
+     18,
+     {5, 4, 6},
+     {3, 2, 3},
+     {2, 1, 2},
+     {1, 0, 1},
+     {1, 2, 1},
+     true},
+    {XPU_BFLOAT16, 6, 1, FIRST, LAST, FIRST, 1, 3, 2, 12, 9, {70}, {5}, {3}, {4}, {2}, false},
+    {XPU_BFLOAT16, 7, 2, LAST, LAST, LAST, 8, 2, 24, 1, 1, {9, 11}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, true},
+    {XPU_FLOAT16, 7, 2, LAST, LAST, LAST, 8, 2, 8, 1, 1, {14, 13}, {5, 3}, {2, 2}, {2, 1}, {1, 1}, false},
+    {XPU_BFLOAT16, 7, 2, LAST, LAST, LAST, 8, 1, 6, 4, 4, {9, 11}, {3, 3}, {1, 2}, {1, 1}, {1, 1}, true},
+    {XPU_BFLOAT16,
+     7,
+     3,
+     LAST,
+     LAST,
+     LAST,
+     8,
+     1,
+     8,
+     2,
+     2,
+     {4, 5, 9},
+     {2, 1, 9},
+     {1, 1, 1},
+     {1, 0, 4},
+     {1, 1, 2},
+     true},
+    {XPU_FLOAT16, 0, 2, LAST, LAST, LAST, 8, 1, 1, 72, 130, {12, 13}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false},
+};
+
+static void every_kind(void **unused) {
+    for (size_t i = 0; i < sizeof chosen / sizeof *chosen; i++) {
+        const int before = by_units;
+        try_problem(&chosen[i]);
+        assert_true(by_units >= before + 3);
+    }
+}
+
+/* Few results of long sums are cut into slices. */
+static void long_sums(void **unused) {
+    static const problem some[] = {
+        {XPU_BFLOAT16,
+         7,
+         2,
+         LAST,
+         LAST,
+         LAST,
+         8,
+         8,
+         1,
+         8,
+         24,
+         {24, 25},
+         {3, 3},
+         {1, 1},
+         {1, 1},
+         {1, 1},
+         true},
+        {XPU_BFLOAT16,
+         7,
+         2,
+         LAST,
+         LAST,
+         LAST,
+         8,
+         1,
+         1,
+         264,
+         80,
+         {3, 4},
+         {3, 3},
+         {1, 1},
+         {1, 1},
+         {1, 1},
+         true},
+    };
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++) try_problem(&some[i]);
+}
+
+static void whatever_comes(void **unused) {
+    static const int aligns[] = {1, 2, 8, 8, 8};
+    problem p = {0};
+    for (int i = 0; i < extra; i++) {
+        if (i % 25 == 0) { /* new kernels take seconds to build */
+            p.tile = (int)pick(0, 7), p.dims = (int)(pick(0, 3) ? 2 : pick(1, 3));
+            p.dtype = pick(0, 1) ? XPU_BFLOAT16 : XPU_FLOAT16;
+        }
+        static const layout layouts[] = {LAST, LAST, LAST, FIRST, FIRST, ANY_LAYOUT};
+        p.x = layouts[pick(0, 5)], p.y = pick(0, 3) ? p.x : layouts[pick(0, 5)];
+        p.w = pick(0, 3) ? p.x : layouts[pick(0, 5)], p.align = aligns[pick(0, 4)];
+        p.batch = pick(1, 3), p.groups = pick(0, 4) ? 1 : pick(2, 3), p.bias = pick(0, 1);
+        p.c = pick(0, 2) ? 8 * pick(1, 9) : pick(1, 70), p.k = pick(0, 2) ? 8 * pick(1, 9) : pick(1, 70);
+        if (pick(0, 4) == 0) p.groups = 8 * pick(1, 12), p.c = p.k = 1 << pick(0, 2); /* of few channels */
+        for (;;) {
+            int64_t work = p.batch * p.groups * p.c * p.k;
+            bool fits = true;
+            for (int j = 0; j < p.dims; j++) {
+                p.taps[j] = pick(0, 3) ? pick(1, 3) : pick(1, 8),
+                p.stride[j] = pick(0, 2) ? pick(1, 2) : pick(1, 5);
+                p.padding[j] = pick(0, 3) ? pick(0, 1) : pick(0, 9),
+                p.dilation[j] = pick(0, 2) ? 1 : pick(1, 4);
+                p.in[j] = pick(1, p.dims == 1 ? 200 : p.dims == 2 ? 24 : 9);
+                const int64_t left = p.in[j] + 2 * p.padding[j] - p.dilation[j] * (p.taps[j] - 1) - 1;
+                fits = fits && left >= 0;
+                if (fits) work *= (left / p.stride[j] + 1) * p.taps[j];
+            }
+            if (fits && work < 4000000) break;
+            if (fits) p.batch = 1, p.groups > 3 ? p.groups = 8 : (p.c = (p.c + 1) / 2);
+        }
+        try_problem(&p);
+        if (i % 100 == 99) print_message("%d problems\n", i + 1);
+    }
+    if (extra) print_message("%d of %d launches used the units\n", by_units, launches);
+}
+
+static int set_up(void **unused) {
+    const xpu_device_properties *p;
+    SUCCEEDS(xpu_device_get_properties(0, &p));
+    if (p->type == XPU_DEVICE_CPU) setenv("OPENXPU_MATRIX", "ptx", 0);
+    SUCCEEDS(xpu_stream_default(0, &stream));
+    static xpu_trace *trace;
+    SUCCEEDS(xpu_trace_subscribe(count_launch, NULL, &trace));
+    return 0;
+}
+
+int main(int count, char **words) {
+    extra = count > 1 ? atoi(words[1]) : 0;
+    if (count > 2) random_state = strtoull(words[2], NULL, 10);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_kind),
+        cmocka_unit_test(long_sums),
+        cmocka_unit_test(whatever_comes),
+    };
+    return cmocka_run_group_tests(tests, set_up, NULL);
+}
