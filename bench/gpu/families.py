@@ -219,7 +219,9 @@ def convolutions() -> Iterator[Case]:
 
         def backward(device: str, number: int) -> Work:
             x, w = operands(device)
-            y = torch.ops.aten.convolution(x, w, None, *options)
+            y = (
+                torch.ops.aten.convolution(x, w, None, *options) / 64
+            )  # or float16's sums over pixels overflow
             mask = [number == 0, number == 1, False]
             step = torch.ops.aten.convolution_backward
             return lambda: step(y, x, w, None, *options, mask)[number]

@@ -25,10 +25,17 @@ typedef union pieces {
     RAW(T) each[VECTOR];
 } pieces;
 
-static inline void load_vector(__private float *v, xpu_addr from, int piece) {
-    pieces p;
-    p.bits = XPU_CPTR(uint4, from)[piece];
+static inline void widen(__private float *v, pieces p) {
     WRITTEN_OUT for (int i = 0; i < VECTOR; i++) v[i] = WIDEN(T, p.each[i]);
+}
+
+/* The span's pixels of a line that begins at `from`; zeros beyond its ends. All are asked for before one is looked
+ * at, hence no branch. */
+static inline void load_span(__private pieces *v, xpu_addr from, int first, int pitch, int width) {
+    WRITTEN_OUT for (int x = 0; x < SPAN; x++)
+        v[x].bits = XPU_CPTR(uint4, from)[clamp(first + x, 0, width - 1) * pitch];
+    WRITTEN_OUT for (int x = 0; x < SPAN; x++)
+        if ((uint)(first + x) >= (uint)width) v[x].bits = (uint4)0;
 }
 
 #if defined(TAPS) && SOUGHT != 2
@@ -72,31 +79,30 @@ __kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void conv_depth(co
                          (int)vector;
         for (uint first = 0; first < wide; first += RUN) {
             __local const float *run = weights + (line * wide + first) * (GROUP * LINE) + lane * VECTOR;
-            const int w1 = w0 + (int)first * TAP_STEP;
+            pieces span[SPAN];
+            load_span(span, m->gathered + (long)from * 16, w0 + (int)first * TAP_STEP - ORIGIN, m->gathered_pitch[3],
+                      m->source[2]);
 #if GROUP == 1
             float w[RUN][VECTOR];
             WRITTEN_OUT for (uint j = 0; j < RUN; j++)
                 if (EXACT || first + j < wide)
                     WRITTEN_OUT for (int i = 0; i < VECTOR; i++) w[j][i] = run[j * LINE + i];
             WRITTEN_OUT for (int x = 0; x < SPAN; x++) {
-                const int at = w1 + x - ORIGIN;
-                if ((uint)at >= (uint)m->source[2]) continue;
                 float v[VECTOR];
-                load_vector(v, m->gathered, from + at * m->gathered_pitch[3]);
+                widen(v, span[x]);
                 WRITTEN_OUT for (int s = 0; s < STRIP; s++) WRITTEN_OUT for (int j = 0; j < RUN; j++)
                     if (s * STEP + j * TAP_STEP + ORIGIN == x && (EXACT || first + j < wide))
                         WRITTEN_OUT for (int i = 0; i < VECTOR; i++) sum[s][i] = fma(v[i], w[j][i], sum[s][i]);
             }
 #else
-            for (uint j = 0; j < RUN && (EXACT || first + j < wide); j++) {
+            WRITTEN_OUT for (int j = 0; j < RUN; j++) {
+                if (!EXACT && first + j >= wide) continue;
                 float w[GROUP][VECTOR];
                 WRITTEN_OUT for (int o = 0; o < GROUP; o++)
                     WRITTEN_OUT for (int i = 0; i < VECTOR; i++) w[o][i] = run[(j * GROUP + o) * LINE + i];
                 WRITTEN_OUT for (int s = 0; s < STRIP; s++) {
-                    const int at = w1 + (int)j * TAP_STEP + s * STEP;
-                    if ((uint)at >= (uint)m->source[2]) continue;
                     float v[VECTOR];
-                    load_vector(v, m->gathered, from + at * m->gathered_pitch[3]);
+                    widen(v, span[s * STEP + j * TAP_STEP + ORIGIN]);
                     WRITTEN_OUT for (int i = 0; i < VECTOR; i++) WRITTEN_OUT for (int o = 0; o < GROUP; o++)
                         sum[s][i] = fma(v[i / GROUP * GROUP + o], w[o][i], sum[s][i]);
                 }
@@ -133,11 +139,11 @@ __kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void conv_depth_w(
     const uint end = min(p.strips, (slice + 1) * p.slice);
     for (uint strip = slice * p.slice + id / LANES; strip < end && vector < p.vectors; strip += ROWS) {
         const pixel q = pixel_of(m, strip);
-        float y[STRIP][VECTOR];
+        pieces y[STRIP];
         const int w0 = (int)q.w * STRIP;
         const int given = (int)q.n * p.y_pitch[0] + (int)q.d * p.y_pitch[1] + (int)q.h * p.y_pitch[2] + (int)vector;
         WRITTEN_OUT for (int s = 0; s < STRIP; s++)
-            load_vector(y[s], p.y, given + min(w0 + s, m->size[2] - 1) * p.y_pitch[3]);
+            y[s].bits = XPU_CPTR(uint4, p.y)[given + min(w0 + s, m->size[2] - 1) * p.y_pitch[3]];
         WRITTEN_OUT for (uint r = 0; r < RUNS; r++) {
             const uint run = turn * RUNS + r, line = run / across, first = run % across * RUN;
             const uint dt = quotient(line, zh->taps), ht = line - dt * zh->taps.value;
@@ -146,28 +152,20 @@ __kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void conv_depth_w(
             if (run >= p.runs || (uint)d >= (uint)m->source[0] || (uint)h >= (uint)m->source[1]) continue;
             const int from = (int)q.n * m->gathered_pitch[0] + d * m->gathered_pitch[1] +
                              h * m->gathered_pitch[2] + (int)vector;
-            const int w1 = w0 * STEP + zw->first + (int)first * TAP_STEP;
-#if GROUP == 1
-            WRITTEN_OUT for (int x = 0; x < SPAN; x++) {
-                const int at = w1 + x;
-                if ((uint)at >= (uint)m->source[2]) continue;
-                float v[VECTOR];
-                load_vector(v, m->gathered, from + at * m->gathered_pitch[3]);
-                WRITTEN_OUT for (int s = 0; s < STRIP; s++) WRITTEN_OUT for (int j = 0; j < RUN; j++)
-                    if (s * STEP + j * TAP_STEP == x && w0 + s < m->size[2])
-                        WRITTEN_OUT for (int i = 0; i < VECTOR; i++)
-                            sum[r][j][0][i] = fma(y[s][i], v[i], sum[r][j][0][i]);
+            pieces span[SPAN];
+            load_span(span, m->gathered + (long)from * 16, w0 * STEP + zw->first + (int)first * TAP_STEP,
+                      m->gathered_pitch[3], m->source[2]);
+            WRITTEN_OUT for (int s = 0; s < STRIP; s++) {
+                if (w0 + s >= m->size[2]) continue;
+                float u[VECTOR];
+                widen(u, y[s]);
+                WRITTEN_OUT for (int j = 0; j < RUN; j++) {
+                    float v[VECTOR];
+                    widen(v, span[s * STEP + j * TAP_STEP]);
+                    WRITTEN_OUT for (int o = 0; o < GROUP; o++) WRITTEN_OUT for (int i = 0; i < VECTOR; i++)
+                        sum[r][j][o][i] = fma(u[i], v[i / GROUP * GROUP + o], sum[r][j][o][i]);
+                }
             }
-#else
-            WRITTEN_OUT for (int j = 0; j < RUN; j++) WRITTEN_OUT for (int s = 0; s < STRIP; s++) {
-                const int at = w1 + j * TAP_STEP + s * STEP;
-                if ((uint)at >= (uint)m->source[2] || w0 + s >= m->size[2]) continue;
-                float v[VECTOR];
-                load_vector(v, m->gathered, from + at * m->gathered_pitch[3]);
-                WRITTEN_OUT for (int o = 0; o < GROUP; o++) WRITTEN_OUT for (int i = 0; i < VECTOR; i++)
-                    sum[r][j][o][i] = fma(y[s][i], v[i / GROUP * GROUP + o], sum[r][j][o][i]);
-            }
-#endif
         }
     }
 

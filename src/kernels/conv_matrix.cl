@@ -9,8 +9,10 @@
  * conv_matrix: tiles, one a work-group; -DMATRIX_T and what matrix.h wants;
  *              -DPADDED 1 where taps may lie outside, -DONE_TAP 1 where all of a step of k is of one tap,
  *              -DVOLUME 1 where there are three dimensions, -DPHASES 1 where there are several,
- *              -DOUT_PAIRS 1 where two numbers beside each other can be written as one
- * conv_matrix_finish: sums the slices; -DPARTS work-items a number
+ *              -DOUT_PAIRS 1 where two numbers beside each other can be written as one, -DOUT_PIECES 1 where
+ *              eight can
+ * conv_matrix_finish: sums the slices; -DPARTS work-items for four numbers, -DOUT_QUADS 1 where these can be written
+ *              as one
  * conv_pack:   puts channels innermost; -DPIXELS_FAST 1: from where pixels lie closer, by tiles of 64 x 64
  * With -DSLICED=1 conv_matrix writes its bare sums to `partial`. */
 #include "conv_geometry.h"
@@ -55,6 +57,15 @@ static inline long place_of_row(const conv_matrix_params *p, const product *z, u
     const int w = (int)q.w * p->pixel_step[2] + z->w.pixel;
     if (row >= p->rows || d >= p->size[0] || h >= p->size[1] || w >= p->size[2]) return -1;
     return q.n * p->result_stride[0] + d * p->result_stride[2] + h * p->result_stride[3] + w * p->result_stride[4];
+}
+/* Where its channels begin, in pieces. */
+static inline int piece_of_row(const conv_matrix_params *p, const product *z, uint row) {
+    const pixel q = pixel_of(p, row);
+    const int d = (int)q.d * p->pixel_step[0] + z->d.pixel, h = (int)q.h * p->pixel_step[1] + z->h.pixel;
+    const int w = (int)q.w * p->pixel_step[2] + z->w.pixel;
+    if (row >= p->rows || d >= p->size[0] || h >= p->size[1] || w >= p->size[2]) return -1;
+    return (int)q.n * p->result_pitch[0] + d * p->result_pitch[1] + h * p->result_pitch[2] + w * p->result_pitch[3] +
+           (int)(z->group * p->result_channels / 8);
 }
 static inline long place_of_column(const conv_matrix_params *p, const product *z, uint column) {
     return column < p->columns ? (z->group * (long)p->result_channels + column) * p->result_stride[1] : -1;
@@ -212,6 +223,46 @@ static inline void put_pair(const conv_matrix_params *p, long row, const long co
     put(p, row, column[1], sum.y);
 }
 
+#if OUT_PIECES
+/* The tile by way of local memory, so that whole lines of channels are written: a bit of padding behind each line of
+ * the tile spreads a block's rows over the banks. In two rounds where it is too large for that. */
+#define LINE_BYTES (TILE_N * ELEMENT + 16)
+#define ROUNDS (TILE_M * (LINE_BYTES + 4) > STAGES * STAGE_BYTES ? 2 : 1)
+#define ROUND_ROWS (TILE_M / ROUNDS)
+#define TEAM_ROWS (ROUND_ROWS / TEAMS_M) /* of a team in a round */
+static inline void put_tile(const conv_matrix_params *p, const product *z, __local uchar *lines,
+                            __private float4 (*sum)[FRAGMENTS_N], uint m0, uint n0) {
+    __local int *places = (__local int *)(lines + ROUND_ROWS * LINE_BYTES); /* of the rows, in pieces */
+    const uint id = (uint)get_local_id(0), lane = id % MATRIX_TEAM, team = id / MATRIX_TEAM;
+    const uint column = team / TEAMS_M * (FRAGMENTS_N * 8) + lane % 4 * 2;
+    __local uchar *own = lines + (team % TEAMS_M * TEAM_ROWS + lane / 4) * LINE_BYTES + column * ELEMENT;
+    WRITTEN_OUT for (uint r = 0; r < ROUNDS; r++) {
+        for (uint row = id; row < ROUND_ROWS; row += THREADS)
+            places[row] = piece_of_row(
+                p, z, m0 + row / TEAM_ROWS * (TILE_M / TEAMS_M) + r * TEAM_ROWS + row % TEAM_ROWS);
+        WRITTEN_OUT for (uint j = 0; j < FRAGMENTS_N; j++) {
+            const uint n = n0 + column + j * 8;
+            const float2 bias = (float2)(bias_of(p, z, n), bias_of(p, z, n + 1));
+            WRITTEN_OUT for (uint i = 0; i < TEAM_ROWS / 16; i++) {
+                const float4 v = sum[r * (TEAM_ROWS / 16) + i][j];
+                __local uchar *to = own + i * 16 * LINE_BYTES + j * 8 * ELEMENT;
+                *(__local uint *)to = round_pair(v.x + bias.x, v.y + bias.y);
+                *(__local uint *)(to + 8 * LINE_BYTES) = round_pair(v.z + bias.x, v.w + bias.y);
+            }
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+        WRITTEN_OUT for (uint i = 0; i < ROUND_ROWS * TILE_N / PIECE / THREADS; i++) {
+            const uint row = (id + i * THREADS) / (TILE_N / PIECE), piece = (id + i * THREADS) % (TILE_N / PIECE);
+            const int place = places[row];
+            if (place >= 0 && n0 + piece * PIECE < p->columns)
+                *XPU_PTR(uint4, PLACE_IN(p->result, place + (int)(n0 / PIECE + piece))) =
+                    *(__local const uint4 *)(lines + row * LINE_BYTES + piece * 16);
+        }
+        if (r + 1 < ROUNDS) barrier(CLK_LOCAL_MEM_FENCE);
+    }
+}
+#endif
+
 MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void conv_matrix(const conv_matrix_params p) {
     __local uchar slabs[STAGES * STAGE_BYTES] SLAB_ALIGNED;
     /* The group's number is (slice, phase, group, band of BAND rows of tiles, column, row in the band): groups that
@@ -285,6 +336,8 @@ MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void conv_mat
             if (first + j * 8 < p.columns)
                 *(__global float2 *)(to + first + j * 8) = i % 2 ? sum[i / 2][j].zw : sum[i / 2][j].xy;
     }
+#elif OUT_PIECES
+    put_tile(&p, &z, slabs, sum, m0, n0);
 #else
     long places[FRAGMENTS_M * 2];
     WRITTEN_OUT for (uint i = 0; i < FRAGMENTS_M * 2; i++) places[i] = place_of_row(&p, &z, row + i * 8);
@@ -303,28 +356,41 @@ MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void conv_mat
 #endif
 
 #ifdef FINISH
-#define NUMBERS (256 / PARTS)
+#define QUADS (256 / PARTS)
 __kernel __attribute__((reqd_work_group_size(256, 1, 1))) void conv_matrix_finish(const conv_matrix_params p) {
-    const uint x = (uint)get_local_id(0) % NUMBERS, part = (uint)get_local_id(0) / NUMBERS;
-    const long products = (long)p.groups * p.phases[0] * p.phases[1] * p.phases[2];
-    const long each = p.rows * p.pitch, count = products * each, i = (long)XPU_GROUP(0) * NUMBERS + x;
-    float sum = 0;
+    const uint x = (uint)get_local_id(0) % QUADS, part = (uint)get_local_id(0) / QUADS;
+    const uint width = (uint)(p.pitch / 4), each = p.rows * width;
+    const uint count = p.groups * p.phases[0] * p.phases[1] * p.phases[2] * each, i = (uint)XPU_GROUP(0) * QUADS + x;
+    __global const float4 *from = XPU_CPTR(float4, p.partial) + i;
+    float4 sum = 0;
     if (i < count)
-        for (long s = part; s < p.slices; s += PARTS) sum += XPU_CPTR(float, p.partial)[s * count + i];
+        for (uint s = part; s < (uint)p.slices; s += PARTS) sum += from[(size_t)s * count];
 #if PARTS > 1
-    __local float sums[PARTS][NUMBERS];
+    __local float4 sums[PARTS][QUADS];
     sums[part][x] = sum;
     barrier(CLK_LOCAL_MEM_FENCE);
     if (part > 0) return;
     for (int other = 1; other < PARTS; other++) sum += sums[other][x];
 #endif
     if (i >= count) return;
-    const product z = product_of(&p, (uint)(i / each));
-    const uint row = (uint)(i % each / p.pitch), column = (uint)(i % p.pitch);
+    const product z = product_of(&p, i / each);
+    const uint rest = i % each, row = rest / width, column = rest % width * 4;
 #if SOUGHT != 2
-    sum += bias_of(&p, &z, column);
+    sum += (float4)(bias_of(&p, &z, column), bias_of(&p, &z, column + 1), bias_of(&p, &z, column + 2),
+                    bias_of(&p, &z, column + 3));
 #endif
-    put(&p, place_of_row(&p, &z, row), place_of_column(&p, &z, column), sum);
+    const long place = place_of_row(&p, &z, row);
+#if OUT_QUADS
+    const long first = place_of_column(&p, &z, column);
+    if (place >= 0 && first >= 0)
+        *XPU_PTR(ushort4, p.result + (place + first) * 2) = (ushort4)(
+            NARROW(MATRIX_T, sum.x), NARROW(MATRIX_T, sum.y), NARROW(MATRIX_T, sum.z), NARROW(MATRIX_T, sum.w));
+#else
+    put(&p, place, place_of_column(&p, &z, column), sum.x);
+    put(&p, place, place_of_column(&p, &z, column + 1), sum.y);
+    put(&p, place, place_of_column(&p, &z, column + 2), sum.z);
+    put(&p, place, place_of_column(&p, &z, column + 3), sum.w);
+#endif
 }
 #endif
 

@@ -24,7 +24,8 @@ typedef struct conv_phase {
 typedef struct conv_matrix_params {
     xpu_addr gathered, other, result;
     xpu_addr bias;    /* added to each channel; 0 for none */
-    xpu_addr partial; /* sums of slices: [slice][phase][group][row][column], fp32, `pitch` a row */
+    xpu_addr partial; /* sums of slices: [slice][phase][group][row][column], fp32, `pitch` a row, a multiple
+                         of 4 */
     xpu_i64 result_stride[5], bias_stride; /* n (k for w), channel, dimensions; elements */
     xpu_i64 pitch, slices;
     xpu_u32 groups, rows, columns; /* of the product, in one group and phase */
@@ -32,6 +33,7 @@ typedef struct conv_matrix_params {
     xpu_u32 slice;           /* steps along k */
     xpu_u32 channels;        /* w: columns of a tap that there are, the others being padding */
     xpu_u32 result_channels; /* from group to group, of the result (w: rows) */
+    xpu_i32 result_pitch[4]; /* where the result's channels are innermost: pieces from n to n, … */
     xpu_i32 gathered_pitch[4],
         gathered_group;               /* pieces from n to n and along the dimensions; group to group */
     xpu_i32 other_pitch, other_group; /* pieces from line to line: channel k of w, pixel of y */

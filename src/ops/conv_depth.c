@@ -9,7 +9,7 @@ enum {
     STRIP = 4,              /* conv_depth.cl's */
     MOST_LANES = 16,        /* vectors side by side in a work-group */
     MOST_RUN = 8,           /* taps at a time */
-    MOST_SUMS = 80,         /* numbers that a work-item holds of w's gradient */
+    MOST_SUMS = 40,         /* numbers that a work-item holds of w's gradient */
     MOST_WEIGHTS = 8 << 10, /* floats in local memory */
     GROUPS = 8,             /* work-groups a unit, for w */
     STRIPS = 4              /* for which a work-item is worth its sums' addition */

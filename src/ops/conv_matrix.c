@@ -15,9 +15,9 @@ typedef struct choice {
     xpu_dtype dtype;
     sought sought;
     matrix_choice matrix;
-    bool padded, one_tap, volume, phases, sliced;
+    bool padded, one_tap, volume, phases, sliced, out_pieces, out_quads;
     bool pixels_fast; /* KERNEL_PACK */
-    int parts;        /* KERNEL_FINISH: work-items a number */
+    int parts;        /* KERNEL_FINISH: work-items for four numbers */
 } choice;
 
 static xpu_status get_kernel(int device, const choice *c, xpu_kernel **kernel) {
@@ -34,6 +34,8 @@ static xpu_status get_kernel(int device, const choice *c, xpu_kernel **kernel) {
     spec_bool(&spec, "VOLUME", c->volume);
     spec_bool(&spec, "PHASES", c->phases);
     spec_bool(&spec, "SLICED", c->sliced);
+    spec_bool(&spec, "OUT_PIECES", c->out_pieces);
+    spec_bool(&spec, "OUT_QUADS", c->out_quads);
     spec_bool(&spec, "PIXELS_FAST", c->pixels_fast);
     spec_number(&spec, "PARTS", c->parts, 5);
     matrix_spec(&spec, &c->matrix, c->dtype);
@@ -94,14 +96,36 @@ static xpu_status launch(xpu_stream *stream, const choice *c, const conv_matrix_
     return xpu_launch(stream, kernel, &range, m, sizeof *m);
 }
 
+/* How many numbers of the result, channels beside each other, can be written as one. */
+static void set_widths(choice *c, const conv_operand *result, conv_matrix_params *m) {
+    int64_t together = result->channels | (int64_t)(result->data / 2) | PIECE;
+    for (int i = 0; i < 5; i++)
+        if (i != 1) together |= result->stride[i];
+    together &= -together;
+    if (result->stride[1] != 1) together = 1;
+    c->matrix.out_pairs = together >= 2;
+    c->out_quads = together >= 4;
+    c->out_pieces = c->sought != SOUGHT_W && conv_is_ready(result) && conv_is_in_reach(result, NULL);
+    if (!c->out_pieces) return;
+    c->matrix.out_pairs = false;
+    m->result_pitch[0] = (xpu_i32)(result->stride[0] / PIECE);
+    for (int d = 0; d < 3; d++) m->result_pitch[1 + d] = (xpu_i32)(result->stride[2 + d] / PIECE);
+}
+
 /* Both operands are ready. */
 static xpu_status multiply(xpu_stream *stream, const xpu_device_properties *properties, choice c,
                            const conv_params *p, const conv_operand *gathered, const conv_operand *other,
-                           conv_matrix_params *m) {
+                           const conv_operand *result, conv_matrix_params *m) {
     const bool of_w = c.sought == SOUGHT_W;
     const int64_t taps = conv_volume(p->taps),
                   products = p->groups * m->phases[0] * m->phases[1] * m->phases[2];
     const int64_t pixels = (int64_t)m->extent[0].value * m->extent[1].value * m->extent[2].value * p->batch;
+    int64_t busy = p->groups; /* products that there is something to do for */
+    for (int d = 0; d < 3; d++) {
+        xpu_u32 some = 0; /* those with taps come first */
+        while (some < m->phases[d] && m->phase[d][some].taps.value > 0) some++;
+        busy *= some > 0 ? some : 1;
+    }
     m->gathered = gathered->data, m->other = other->data;
     m->groups = (xpu_u32)p->groups;
     m->per_tap = conv_divisor_of(gathered->channels / PIECE);
@@ -109,7 +133,7 @@ static xpu_status multiply(xpu_stream *stream, const xpu_device_properties *prop
     for (int d = 0; d < 3; d++) m->gathered_pitch[1 + d] = (xpu_i32)(gathered->stride[2 + d] / PIECE);
     m->gathered_group = (xpu_i32)m->per_tap.value;
 
-    int64_t depth; /* of k, on the average of the phases */
+    int64_t depth; /* of k, on the average of these */
     if (of_w) {
         m->rows = (xpu_u32)p->k, m->columns = (xpu_u32)(taps * gathered->channels);
         m->depth = (xpu_u32)pixels, m->channels = (xpu_u32)p->c, m->result_channels = (xpu_u32)p->k;
@@ -127,7 +151,7 @@ static xpu_status multiply(xpu_stream *stream, const xpu_device_properties *prop
             m->other_tap[d] = (xpu_i32)(m->other_tap_first[d] *
                                         (p->stride[d] / conv_common_divisor(p->stride[d], p->dilation[d])));
         }
-        depth = divided_up(taps * gathered->channels * p->groups, products);
+        depth = divided_up(taps * gathered->channels * p->groups, busy);
     }
 
     c.volume = conv_has_volume(p);
@@ -138,11 +162,8 @@ static xpu_status multiply(xpu_stream *stream, const xpu_device_properties *prop
         c.padded = c.padded || least < 0 || most >= m->source[d];
     }
     c.matrix.a_piece = c.matrix.b_piece = 16;
-    const matrix_lines out = {(void *)(uintptr_t)m->result, m->result_stride[1], m->result_stride[0], 0};
-    c.matrix.out_pairs = out.along == 1 && matrix_alignment(&out, c.dtype) >= 4 &&
-                         (of_w || m->result_channels % 2 == 0 || p->groups == 1);
-    for (int i = 2; i < 5; i++) c.matrix.out_pairs = c.matrix.out_pairs && m->result_stride[i] % 2 == 0;
-    c.matrix.tile = matrix_tile_for(c.matrix.unit, c.dtype, properties, products, m->rows, m->columns, depth,
+    set_widths(&c, result, m);
+    c.matrix.tile = matrix_tile_for(c.matrix.unit, c.dtype, properties, busy, m->rows, m->columns, depth,
                                     of_w                   ? 0
                                     : c.sought == SOUGHT_Y ? 2
                                                            : 1,
@@ -155,17 +176,21 @@ static xpu_status multiply(xpu_stream *stream, const xpu_device_properties *prop
     m->slice = (xpu_u32)rounded_up(divided_up(steps, m->slices), 2); /* SLABS_AT_ONCE, at most */
     if (m->slice == 0) m->slice = 2;
     m->slices = steps > 0 ? divided_up(steps, m->slice) : 1;
-    m->pitch = rounded_up(m->columns, 2);
+    m->pitch = rounded_up(m->columns, 4);
 
     const int64_t results = products * m->rows * m->pitch, work = results * (depth + 1);
     const int64_t groups = tiles(m->rows, tile->m) * tiles(m->columns, tile->n) * products * m->slices;
     const int64_t threads = tile->teams_m * tile->teams_n * matrix_team(c.matrix.unit);
-    if (m->slices == 1) return launch(stream, &c, m, groups, threads, work);
+    if (m->slices == 1) {
+        c.out_quads = false;
+        return launch(stream, &c, m, groups, threads, work);
+    }
 
     void *partial;
     XPU_TRY(xpu_workspace_take(stream, (size_t)(m->slices * results) * sizeof(float), &partial));
     m->partial = XPU_ADDR(partial);
-    c.sliced = true;
+    const bool out_quads = c.out_quads;
+    c.sliced = true, c.matrix.out_pairs = c.out_pieces = c.out_quads = false;
     xpu_status status = launch(stream, &c, m, groups, threads, work);
     if (status == XPU_SUCCESS) {
         choice last = {.kernel = KERNEL_FINISH,
@@ -173,8 +198,12 @@ static xpu_status multiply(xpu_stream *stream, const xpu_device_properties *prop
                        .sought = c.sought,
                        .volume = c.volume,
                        .phases = c.phases,
-                       .parts = m->slices >= 16 ? 8 : 1};
-        status = launch(stream, &last, m, divided_up(results, 256 / last.parts), 256, results * m->slices);
+                       .out_quads = out_quads,
+                       .parts = m->slices >= 8   ? 8
+                                : m->slices >= 4 ? 4
+                                                 : 1};
+        status =
+            launch(stream, &last, m, divided_up(results / 4, 256 / last.parts), 256, results * m->slices);
     }
     const xpu_status freed = xpu_workspace_give_back(partial);
     return status == XPU_SUCCESS ? freed : status;
@@ -248,7 +277,7 @@ xpu_status conv_by_units(xpu_stream *stream, xpu_dtype dtype, sought sought, con
     *done = true;
     xpu_status status = make_ready(stream, dtype, gathered, gathered_ready);
     if (status == XPU_SUCCESS) status = make_ready(stream, dtype, other, other_ready);
-    if (status == XPU_SUCCESS) status = multiply(stream, properties, c, p, gathered, other, &m);
+    if (status == XPU_SUCCESS) status = multiply(stream, properties, c, p, gathered, other, result, &m);
     void *const workspaces[] = {gathered->workspace, other->workspace};
     for (int i = 0; i < 2; i++) {
         const xpu_status freed = xpu_workspace_give_back(workspaces[i]);
