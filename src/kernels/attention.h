@@ -12,8 +12,8 @@ typedef struct attention_params {
     attention_matrix query, key, value, bias, out, logsumexp; /* logsumexp: 3 strides */
     attention_matrix grad_out, grad_query, grad_key, grad_value;
     xpu_addr delta; /* fp32 [batch][head][query]: sum of grad_out * out */
-    /* Of attention_matrix.cl: fp32 [slice][batch][head][query]([element]) of `slices` slices of `slice` keys, and how
-     * many heads' queries are rows of one matrix. */
+    /* Of attention_matrix.cl: fp32 [slice][batch][head][query]([element]) of `slices` slices of `slice` keys,
+     * and how many heads' queries are rows of one matrix. */
     xpu_addr partial, partial_sums;
     xpu_i64 slices, slice, packed;
     xpu_i64 batch, heads, key_heads;

@@ -2,9 +2,9 @@
  * gemm_tile.h; -DT, -DBIAS_T and -DBIAS_IS_MASK, -DDROPOUT as in attention.cl. */
 #include "random.h"
 
-#define AT(m, b, h, row, i) \
+#define AT(m, b, h, row, i)                                                                                  \
     FETCH((m).data, (b) * (m).stride[0] + (h) * (m).stride[1] + (row) * (m).stride[2] + (i) * (m).stride[3])
-#define PUT(m, b, h, row, i, v) \
+#define PUT(m, b, h, row, i, v)                                                                              \
     KEEP((m).data, (b) * (m).stride[0] + (h) * (m).stride[1] + (row) * (m).stride[2] + (i) * (m).stride[3], v)
 
 /* The score of (query, key) after scaling, bias and masks; -INFINITY outside. */
@@ -12,7 +12,8 @@ static inline float score(const attention_params *p, long b, long h, long query,
     if (query >= p->queries || key >= p->keys || (p->causal && key > query)) return -INFINITY;
     float s = product * p->scale;
 #ifdef BIAS_T
-    const long at = b * p->bias.stride[0] + h * p->bias.stride[1] + query * p->bias.stride[2] + key * p->bias.stride[3];
+    const long at =
+        b * p->bias.stride[0] + h * p->bias.stride[1] + query * p->bias.stride[2] + key * p->bias.stride[3];
 #if BIAS_IS_MASK
     if (!LOAD(BIAS_T, XPU_CPTR(STORED(BIAS_T), p->bias.data), at)) return -INFINITY;
 #else

@@ -5,8 +5,9 @@
  * gemm:        tiles, one a work-group; -DTILE -DTILE_K -DSIDE -DA_K_FAST -DB_K_FAST
  * gemm_matrix: tiles by the device's matrix units, A and B having one stride of 1; -DMATRIX_T and what matrix.h
  *              wants, or, with -DMATRIX_XMX, matrix_xmx.h; or, with -DMATRIX_FMA, by GPUs' multiply-adds and what
- *              matrix_fma.h wants; -DBAND rows of tiles that are computed together, -DOUT_PAIRS 1 where two
- *              numbers beside each other can be written as one, or, with -DMATRIX_FMA, as much of four as goes
+ *              matrix_fma.h wants; -DBAND rows of tiles that are computed together; -DOUT_PIECE bytes of results
+ *              beside each other that are written at a time, 0 where they have any strides; -DC_FORM=0 no C, 1 any
+ *              strides, 2 numbers beside each other, of which -DC_PIECE bytes are read at a time
  * gemm_row:    m = 1; work-groups of 16 columns x 16 parts of the slice, or (B_K_FAST) of 1 x 64
  * gemm_thin:   few rows, k fast in A and B, on processors: a subgroup reads its columns of B once, 16 k at a
  *              time; -DTHIN=1, 2 or 4 rows and -DSTREAMS=1 or 4 columns at once
@@ -14,6 +15,9 @@
  * With -DSLICED=1 gemm, gemm_matrix and gemm_row write their bare sums to `partial`. */
 #include "gemm.h"
 #include "gemm_tile.h"
+#if EPILOGUE == 2 && FLOAT_T
+#include "erf.h"
+#endif
 
 static inline acc_t finish(acc_t v) {
 #if EPILOGUE == 1
@@ -21,7 +25,7 @@ static inline acc_t finish(acc_t v) {
 #elif EPILOGUE == 2 && DOUBLE_T
     return 0.5 * v * (1 + erf(v * 0.70710678118654752440));
 #elif EPILOGUE == 2
-    return 0.5f * v * (1 + erf(v * 0.70710678118654752440f));
+    return 0.5f * v * (1 + erf_float(v * 0.70710678118654752440f));
 #elif EPILOGUE == 3 && DOUBLE_T
     return 0.5 * v * (1 + tanh(0.79788456080286535588 * (v + 0.044715 * v * v * v)));
 #elif EPILOGUE == 3
@@ -31,13 +35,18 @@ static inline acc_t finish(acc_t v) {
 #endif
 }
 
+/* alpha times a sum, before C is added. */
+static inline acc_t scaled(const gemm_params *p, acc_t sum) {
+    return p->k == 0 ? (acc_t)0 : multiply(SCALAR(p->alpha), sum); /* alpha may be infinite */
+}
+
+static inline long c_place(const gemm_params *p, long b, long m, long n) {
+    return b * p->c_stride.batch + m * p->c_stride.row + n * p->c_stride.column;
+}
+
 static inline acc_t value(const gemm_params *p, long b, long m, long n, acc_t sum) {
-    acc_t v = multiply(SCALAR(p->alpha), sum), beta = SCALAR(p->beta);
-    if (p->k == 0) v = (acc_t)0; /* alpha may be infinite */
-    if (!is_zero(beta)) {
-        acc_t c = FETCH(p->c, b * p->c_stride.batch + m * p->c_stride.row + n * p->c_stride.column);
-        v = multiply_add(v, beta, c);
-    }
+    acc_t v = scaled(p, sum), beta = SCALAR(p->beta);
+    if (!is_zero(beta)) v = multiply_add(v, beta, FETCH(p->c, c_place(p, b, m, n)));
     return finish(v);
 }
 
@@ -122,6 +131,17 @@ static inline void put_sum(const gemm_params *p, const tile_place *at, long m, l
 }
 #endif
 
+#ifdef MATRIX_FMA
+#include "matrix_fma.h"
+#define RUN 4 /* sums that are written together */
+#elif defined(MATRIX_PTX)
+#include "matrix.h"
+#define RUN 8
+#endif
+#ifdef RUN
+#include "gemm_put.h"
+#endif
+
 #ifdef MATRIX_XMX
 #include "matrix_xmx.h"
 __attribute__((intel_reqd_sub_group_size(MATRIX_TEAM))) __attribute__((reqd_work_group_size(THREADS, 1, 1)))
@@ -146,22 +166,6 @@ __kernel void gemm_matrix(const gemm_params p) {
         }
 }
 #elif defined(MATRIX_FMA)
-#include "matrix_fma.h"
-
-/* A run of sums beside each other. */
-static inline void put_run(const gemm_params *p, const tile_place *at, long m, long n, __private const acc_t *sum) {
-#if OUT_PAIRS && !SLICED
-    if (m < p->m && n + 3 < p->n) {
-        quad q;
-        WRITTEN_OUT for (int j = 0; j < 4; j++) q.of[j] = NARROW(T, value(p, at->b, m, n + j, sum[j]));
-        const xpu_addr to = p->out + (at->b * p->out_stride.batch + m * p->out_stride.row + n) * ELEMENT;
-        WRITTEN_OUT for (int j = 0; j < (int)PARTS; j++) XPU_PTR(PART, to)[j] = q.parts[j];
-        return;
-    }
-#endif
-    WRITTEN_OUT for (int j = 0; j < 4; j++) put_sum(p, at, m, n + j, sum[j]);
-}
-
 FMA_SUBGROUP __kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void gemm_matrix(const gemm_params p) {
     __local acc_t slabs[2 * STAGE] SLAB_ALIGNED;
     const tile_place at = find_tile(&p);
@@ -220,20 +224,18 @@ FMA_SUBGROUP __kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void 
         put_run(&p, &at, row + i / 4 * 16 + i % 4, column + j / 4 * 32, &sum[i][j]);
 }
 #elif defined(MATRIX_T)
-#include "matrix.h"
-
-/* Two sums beside each other. */
-static inline void put_pair(const gemm_params *p, const tile_place *at, long m, long n, float2 sum) {
-#if OUT_PAIRS && !SLICED
-    if (m < p->m && n + 1 < p->n) {
-        const xpu_addr to = p->out + (at->b * p->out_stride.batch + m * p->out_stride.row + n) * ELEMENT;
-        *XPU_PTR(PAIR, to) =
-            (PAIR)(NARROW(T, value(p, at->b, m, n, sum.x)), NARROW(T, value(p, at->b, m, n + 1, sum.y)));
-        return;
+/* Four lanes have neighbours of a row, two of each of four blocks; then each has the eight of one block. */
+static inline void gather_row(__private float (*two)[2]) {
+    const uint lane = MATRIX_LANE;
+    WRITTEN_OUT for (uint bit = 1; bit < 4; bit *= 2) WRITTEN_OUT for (uint i = 0; i < 4; i++) {
+        if (i & bit) continue;
+        WRITTEN_OUT for (uint j = 0; j < 2; j++) {
+            const bool upper = lane & bit;
+            const float got = lane_across(upper ? two[i][j] : two[i + bit][j], bit);
+            two[i][j] = upper ? got : two[i][j];
+            two[i + bit][j] = upper ? two[i + bit][j] : got;
+        }
     }
-#endif
-    put_sum(p, at, m, n, sum.x);
-    put_sum(p, at, m, n + 1, sum.y);
 }
 
 MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void gemm_matrix(const gemm_params p) {
@@ -283,12 +285,18 @@ MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void gemm_mat
 
     const uint lane = get_local_id(0) % MATRIX_TEAM, team = get_local_id(0) / MATRIX_TEAM;
     const long row = m0 + team % TEAMS_M * (FRAGMENTS_M * 16) + lane / 4;
-    const long column = n0 + team / TEAMS_M * (FRAGMENTS_N * 8) + lane % 4 * 2;
+    const long column = n0 + team / TEAMS_M * (FRAGMENTS_N * 8) + lane % 4 * 8;
     WRITTEN_OUT for (int i = 0; i < FRAGMENTS_M; i++)
-        WRITTEN_OUT for (int j = 0; j < FRAGMENTS_N; j++) {
-            put_pair(&p, &at, row + i * 16, column + j * 8, sum[i][j].xy);
-            put_pair(&p, &at, row + i * 16 + 8, column + j * 8, sum[i][j].zw);
-        }
+        WRITTEN_OUT for (int j = 0; j < FRAGMENTS_N; j += 4)
+            WRITTEN_OUT for (int lower = 0; lower < 2; lower++) {
+                float two[4][2];
+                WRITTEN_OUT for (int l = 0; l < 4; l++) {
+                    two[l][0] = lower ? sum[i][j + l].z : sum[i][j + l].x;
+                    two[l][1] = lower ? sum[i][j + l].w : sum[i][j + l].y;
+                }
+                gather_row(two);
+                put_run(&p, &at, row + i * 16 + lower * 8, column + j * 8, &two[0][0]);
+            }
 }
 #endif
 

@@ -19,6 +19,9 @@ typedef struct gemm_choice {
     matrix_choice matrix;
     bool a_k_fast, b_k_fast, sliced;
     int rows, streams; /* KERNEL_THIN: rows of A and columns of B at once */
+    int out_piece,
+        c_piece; /* KERNEL_MATRIX: bytes beside each other that are written or read at a time, or 0 */
+    bool has_c;
 } gemm_choice;
 
 static xpu_status get_kernel(int device, const xpu_gemm_args *args, gemm_choice choice, xpu_kernel **kernel) {
@@ -36,6 +39,10 @@ static xpu_status get_kernel(int device, const xpu_gemm_args *args, gemm_choice 
     spec_follows_flag(&spec, "ROW", choice.kernel == KERNEL_ROW);
     spec_follows_flag(&spec, "FINISH", choice.kernel == KERNEL_FINISH);
     matrix_spec(&spec, &choice.matrix, args->dtype);
+    const bool by_matrix = choice.kernel == KERNEL_MATRIX;
+    spec_number_if(&spec, by_matrix, "OUT_PIECE", choice.out_piece, 5);
+    spec_number_if(&spec, by_matrix, "C_FORM", !choice.has_c ? 0 : choice.c_piece ? 2 : 1, 2);
+    spec_number_if(&spec, by_matrix, "C_PIECE", choice.c_piece, 5);
     spec_number(&spec, "EPILOGUE", args->epilogue, 8);
     spec_bool(&spec, "CONJUGATE_A", args->conjugate_a);
     spec_bool(&spec, "CONJUGATE_B", args->conjugate_b);
@@ -141,6 +148,17 @@ static bool is_near(const matrix_lines *lines, xpu_dtype dtype) {
     return lines->across >= 0 && lines->across <= UINT32_MAX / 256 / (int64_t)xpu_dtype_size(dtype);
 }
 
+/* How many bytes of a run of neighbours in the result, or in C, go at a time; 0 where they aren't neighbours.
+ */
+static int run_piece(const xpu_matrix *matrix, matrix_unit unit, xpu_dtype dtype) {
+    const matrix_lines lines = {matrix->data, matrix->column_stride, matrix->row_stride,
+                                matrix->batch_stride};
+    const int run = (unit == MATRIX_UNIT_FMA ? 4 : 8) * (int)xpu_dtype_size(dtype);
+    if (unit == MATRIX_UNIT_XMX || lines.along != 1) return 0; /* whose lanes have a column each */
+    const int aligned = matrix_alignment(&lines, dtype);
+    return aligned < run ? aligned : run;
+}
+
 /* True where the unit does it. The product may be turned: so that rows of results lie in memory, or so that
  * the left operand lies along k. */
 static bool plan_unit(matrix_unit unit, bool emulated, const xpu_device_properties *properties,
@@ -167,13 +185,12 @@ static bool plan_unit(matrix_unit unit, bool emulated, const xpu_device_properti
                                            choice.b_k_fast ? turned.n : turned.k, args->dtype)))
         return false;
     if (by_fma && !(is_near(&a, args->dtype) && is_near(&b, args->dtype))) return false;
-    const matrix_lines out = {turned.out.data, turned.out.column_stride, turned.out.row_stride,
-                              turned.out.batch_stride};
     matrix->a_piece = matrix_alignment(&a, args->dtype);
     matrix->b_piece = matrix_alignment(&b, args->dtype);
-    const int together = (by_fma ? 4 : 2) * (int)xpu_dtype_size(args->dtype);
-    matrix->out_pairs = !by_blocks && out.along == 1 &&
-                        matrix_alignment(&out, args->dtype) >= (together < 16 ? together : 16);
+    if (turned.batch == 1 && turned.c.data) turned.c.batch_stride = 0;
+    choice.has_c = turned.c.data != NULL;
+    choice.out_piece = run_piece(&turned.out, unit, args->dtype);
+    choice.c_piece = choice.has_c ? run_piece(&turned.c, unit, args->dtype) : 0;
     matrix->tile = matrix_tile_for(matrix->unit, args->dtype, properties, turned.batch, turned.m, turned.n,
                                    turned.k, choice.a_k_fast + choice.b_k_fast, &plan->slices);
     if (matrix->tile < 0) return false;

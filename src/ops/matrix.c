@@ -77,10 +77,9 @@ static bool fits(const matrix_tile *t, size_t sum, const xpu_device_properties *
            (uint64_t)threads_of(t) <= properties->max_work_group_size;
 }
 
-/* The part of its rate that a compute unit reaches with `some` of the `together` work-groups that fit. Fewer
- * that wait for memory take as long; multiply-adds are nearly as fast from 512 work-items on. */
+/* The part of its rate that a compute unit reaches with `some` work-groups: nearly all from 512 work-items
+ * on. */
 static double busy(const matrix_tile *t, int64_t some) {
-    if (t->unit != MATRIX_UNIT_FMA) return (double)some / (double)t->together;
     const double part = (double)some * threads_of(t) / 512;
     return part < 1 ? 1.15 * part / (part + 0.15) : 1;
 }

@@ -38,9 +38,9 @@ typedef struct matrix_choice {
     bool emulated;
     int tile;             /* a line of matrix.def */
     int a_piece, b_piece; /* bytes at which all lines of an operand are aligned: 16, 8, 4, 2 */
-    bool out_pairs; /* two numbers beside each other can be written as one; a quad with MATRIX_UNIT_FMA */
-    bool wide;      /* on Intel's GPUs: needs twice the usual registers */
-    int lanes;      /* there, with MATRIX_UNIT_FMA: of the smallest subgroups, whose lanes have most */
+    bool out_pairs;       /* two numbers beside each other can be written as one */
+    bool wide;            /* on Intel's GPUs: needs twice the usual registers */
+    int lanes;            /* there, with MATRIX_UNIT_FMA: of the smallest subgroups, whose lanes have most */
 } matrix_choice;
 
 /* An operand, or the result, as the kernel goes through it: neighbours in memory, and the distance of lines

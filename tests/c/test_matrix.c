@@ -140,7 +140,8 @@ static void try_problem(const kind *w, int64_t batch, int64_t m, int64_t n, int6
     SUCCEEDS(xpu_tuning_set(0, xpu_tuning_number("matrix_tile"), w->tile));
     memory a = make(w->dtype, batch, m, k, !w->a_k_fast, w->a_align);
     memory b = make(w->dtype, batch, k, n, w->b_k_fast, w->b_align);
-    memory c = make(w->dtype, batch, m, n, false, 1), out = make(w->dtype, batch, m, n, w->out_turned, 1);
+    memory c = make(w->dtype, batch, m, n, false, w->b_align);
+    memory out = make(w->dtype, batch, m, n, w->out_turned, w->a_align);
     if (is_bias) c.matrix.row_stride = c.matrix.batch_stride = 0;
     const bool integers = is_integer(w->dtype);
     const double alpha = integers ? (double)pick(1, 3) : ldexp(1, (int)pick(-1, 1));

@@ -57,7 +57,8 @@ def products() -> list[Product]:
                 options = (
                     f"-DT={dtype} -DCOMPLEX_T=0 -DFLOAT_T=1 -DDOUBLE_T=0 -DMATRIX_{unit} -DMATRIX_T={dtype} -DTILE_M={m} "
                     f"-DTILE_N={n} -DTILE_K={k} -DTEAMS_M={teams_m} -DTEAMS_N={teams_n} -DSTAGES={stages} "
-                    f"-DBAND={1024 // m} -DA_PIECE=16 -DB_PIECE=16 -DOUT_PAIRS={int(unit == 'FMA')} -DEPILOGUE=0 "
+                    f"-DBAND={1024 // m} -DA_PIECE=16 -DB_PIECE=16 -DOUT_PAIRS=0 "
+                    f"-DOUT_PIECE={16 if unit == 'FMA' else 0} -DC_FORM=0 -DC_PIECE=0 -DEPILOGUE=0 "
                     f"-DCONJUGATE_A=0 -DCONJUGATE_B=0 -DA_K_FAST=1 -DB_K_FAST={int(k_fast)} -DSLICED=0 {registers}"
                 )
                 label = f"{m}x{n} {dtype}, the right operand along {'k' if k_fast else 'n'}"

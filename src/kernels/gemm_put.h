@@ -1,0 +1,65 @@
+/* How gemm_matrix writes RUN sums beside each other: a part of a row of the result, or of a slice's sums. Wants
+ * OUT_PIECE, C_FORM and C_PIECE (gemm.cl). */
+#define CHUNK_0 uchar
+#define CHUNK_1 uchar
+#define CHUNK_2 ushort
+#define CHUNK_4 uint
+#define CHUNK_8 uint2
+#define CHUNK_16 uint4
+#define OUT_CHUNK XPU_CAT(CHUNK_, OUT_PIECE)
+#define C_CHUNK XPU_CAT(CHUNK_, C_PIECE)
+#define OUT_CHUNKS (int)(RUN * sizeof(RAW(T)) / sizeof(OUT_CHUNK))
+#define C_CHUNKS (int)(RUN * sizeof(RAW(T)) / sizeof(C_CHUNK))
+#define SUM_CHUNKS (int)(RUN * sizeof(acc_t) / 16)
+
+typedef union packed_run {
+    OUT_CHUNK out[OUT_CHUNKS];
+    C_CHUNK c[C_CHUNKS];
+    RAW(T) of[RUN];
+} packed_run;
+typedef union sums_run {
+    uint4 parts[SUM_CHUNKS];
+    acc_t of[RUN];
+} sums_run;
+
+static inline void add_c(const gemm_params *p, long b, long m, long n, __private acc_t *v) {
+    const acc_t beta = SCALAR(p->beta);
+    if (is_zero(beta)) return; /* C may be NaN */
+#if C_FORM == 2
+    packed_run c;
+    const xpu_addr from = p->c + c_place(p, b, m, n) * sizeof(RAW(T));
+    WRITTEN_OUT for (int i = 0; i < C_CHUNKS; i++) c.c[i] = XPU_CPTR(C_CHUNK, from)[i];
+    WRITTEN_OUT for (int j = 0; j < RUN; j++) v[j] = multiply_add(v[j], beta, (acc_t)WIDEN(T, c.of[j]));
+#else
+    WRITTEN_OUT for (int j = 0; j < RUN; j++)
+        v[j] = multiply_add(v[j], beta, FETCH(p->c, c_place(p, b, m, n + j)));
+#endif
+}
+
+static inline void put_run(const gemm_params *p, const tile_place *at, long m, long n,
+                           __private const acc_t *sum) {
+    if (m >= p->m) return;
+#if SLICED
+    if (n + RUN <= p->n && p->n % 4 == 0) {
+        sums_run r;
+        WRITTEN_OUT for (int j = 0; j < RUN; j++) r.of[j] = sum[j];
+        __global acc_t *to = XPU_PTR(acc_t, p->partial) + ((at->slice * p->batch + at->b) * p->m + m) * p->n + n;
+        WRITTEN_OUT for (int i = 0; i < SUM_CHUNKS; i++) ((__global uint4 *)to)[i] = r.parts[i];
+        return;
+    }
+#elif OUT_PIECE
+    if (n + RUN <= p->n) {
+        acc_t v[RUN];
+        packed_run r;
+        WRITTEN_OUT for (int j = 0; j < RUN; j++) v[j] = scaled(p, sum[j]);
+#if C_FORM
+        add_c(p, at->b, m, n, v);
+#endif
+        WRITTEN_OUT for (int j = 0; j < RUN; j++) r.of[j] = NARROW(T, finish(v[j]));
+        const xpu_addr to = p->out + (at->b * p->out_stride.batch + m * p->out_stride.row + n) * sizeof(RAW(T));
+        WRITTEN_OUT for (int i = 0; i < OUT_CHUNKS; i++) XPU_PTR(OUT_CHUNK, to)[i] = r.out[i];
+        return;
+    }
+#endif
+    WRITTEN_OUT for (int j = 0; j < RUN; j++) put_sum(p, at, m, n + j, sum[j]);
+}
