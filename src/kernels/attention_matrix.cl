@@ -12,7 +12,7 @@
  *                                  other can be written as one
  * attention_matrix_forward:        TILE rows, `packed` heads' queries one after the other; with -DSLICED sums of a
  *                                  slice of the keys to `partial`
- * attention_matrix_finish:         joins the slices: 64 work-items a query
+ * attention_matrix_finish:         attention_join.h
  * attention_matrix_grad_query:     TILE queries
  * attention_matrix_grad_key_value: TILE keys */
 #include "attention.h"
@@ -22,7 +22,7 @@
 #define COMPLEX_T 0
 #include "gemm_tile.h"
 
-#include "attention_score.h"
+#include "attention_join.h"
 #include "matrix_ptx.h"
 
 #define THREADS (TEAMS * MATRIX_TEAM)
@@ -34,9 +34,6 @@
 #define ROW_BYTES (SLAB_PITCH(PIECES) * 16)
 #define VALUE_ROW_BYTES (SLAB_PITCH(VALUE_PIECES) * 16)
 #define LARGER(a, b) ((a) > (b) ? (a) : (b))
-
-#define LOG2E 1.44269504088896340736f
-#define LN2 0.69314718055994530942f
 
 /* Brings `rows` rows of `pieces` into a slab: ADDRESS(row) of the first `left` of them, which have `depth`
  * numbers; zeros beyond. */
@@ -280,43 +277,8 @@ KERNEL attention_matrix_forward(const attention_params p) {
 }
 #endif
 
-#ifdef FINISH
-__kernel __attribute__((reqd_work_group_size(64, 1, 1))) void attention_matrix_finish(const attention_params p) {
-    const long row = XPU_GROUP(0), query = row % p.queries, h = row / p.queries % p.heads;
-    const long b = row / p.queries / p.heads, rows = p.batch * p.heads * p.queries;
-    const int x = (int)get_local_id(0);
-    float top = -INFINITY, total = 0;
-    for (long s = 0; s < p.slices; s++) top = fmax(top, XPU_CPTR(float, p.partial_sums)[s * rows + row]);
-    const float shift = top == -INFINITY ? 0 : top;
-    for (long s = 0; s < p.slices; s++) total += exp(XPU_CPTR(float, p.partial_sums)[s * rows + row] - shift);
-    for (int i = x; i < p.value_depth; i += 64) {
-        float v = 0;
-        for (long s = 0; s < p.slices; s++) {
-            const float weight = exp(XPU_CPTR(float, p.partial_sums)[s * rows + row] - shift);
-            v += weight * XPU_CPTR(float, p.partial)[(s * rows + row) * p.value_depth + i];
-        }
-        PUT(p.out, b, h, query, i, total == 0 ? 0.0f : v / total);
-    }
-    if (x == 0 && p.logsumexp.data)
-        XPU_PTR(float, p.logsumexp.data)[b * p.logsumexp.stride[0] + h * p.logsumexp.stride[1] +
-                                         query * p.logsumexp.stride[2]] = top + log(total);
-}
-#endif
-
 #ifdef BACKWARD
 #define STAGE_BYTES (STEP * (ROW_BYTES + VALUE_ROW_BYTES))
-
-/* log2 of a row's sum of exponentials; such that probabilities are 0 where nothing took part, and beyond the
- * last query. */
-static inline float log_sum(const attention_params *p, long b, long h, long query) {
-    if (query >= p->queries) return INFINITY;
-    const float v = XPU_CPTR(float, p->logsumexp.data)[b * p->logsumexp.stride[0] + h * p->logsumexp.stride[1] +
-                                                       query * p->logsumexp.stride[2]];
-    return v == -INFINITY ? INFINITY : v * LOG2E;
-}
-static inline float delta_of(const attention_params *p, long b, long h, long query) {
-    return query < p->queries ? XPU_CPTR(float, p->delta)[(b * p->heads + h) * p->queries + query] : 0;
-}
 
 /* Probabilities from products, each with its row's log_sum; no key beyond the limits, of the number itself and
  * of the one below. */

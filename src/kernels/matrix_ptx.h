@@ -88,11 +88,7 @@ static inline void multiply_blocks(__private float4 *sum, fragment_a a, fragment
 }
 
 /* Another lane's number: of the one whose number differs by the bits of `mask`. */
-static inline float lane_across(float v, const uint mask) {
-    float r;
-    __asm__ volatile("shfl.sync.bfly.b32 %0, %1, %2, 31, 0xffffffff;" : "=f"(r) : "f"(v), "r"(mask));
-    return r;
-}
+static inline float lane_across(float v, const uint mask) { return as_float(xpu_warp_xor(as_uint(v), mask)); }
 
 /* Two numbers, rounded, as a pair. */
 #define ROUND_bf16 "cvt.rn.bf16x2.f32"

@@ -51,6 +51,16 @@ int matrix_dot4(uint a, uint b) {
     return sum;
 }
 
+/* (cl_intel_bfloat16_conversions) */
+ushort8 matrix_round_bf16(float8 v) {
+    ushort8 r;
+    for (int i = 0; i < 8; i++) {
+        const uint u = as_uint(v[i]);
+        r[i] = v[i] != v[i] ? (ushort)0x7fc0 : (ushort)((u + 0x7fffu + (u >> 16 & 1u)) >> 16);
+    }
+    return r;
+}
+
 float matrix_tf32(float x) { return as_float(as_uint(x) & 0xffffe000u); }
 
 /* Two rows of 8 numbers a dword. */
@@ -66,7 +76,7 @@ bool matrix_rules(__global void *base, int width, int height, int pitch, int x) 
     return ((ulong)base & 63) == 0 && width >= 64 && (width & 3) == 0 && width < 1 << 24 && height >= 1 &&
            height < 1 << 24 && pitch >= width && (pitch & 15) == 0 && (x & 3) == 0;
 }
-#define AT(type, x, y)                                                                                       \
+#define BLOCK_AT(type, x, y)                                                                                     \
     ((x) >= 0 && (y) >= 0 && (x) * (int)sizeof(type) < width && (y) < height                                 \
          ? *(__global type *)((__global uchar *)base + (long)(y) * pitch + (x) * sizeof(type))               \
          : (type)0)
@@ -77,7 +87,7 @@ bool matrix_rules(__global void *base, int width, int height, int pitch, int x) 
     void matrix_read_2d_##rows##x##columns(ARGUMENTS, __private ushort *to) {                                \
         bool right = matrix_rules(base, width, height, pitch, at.x * 2);                                     \
         for (int i = 0; i < rows * columns; i++)                                                             \
-            to[i] = right ? AT(ushort, at.x + i / rows * 16 + LANE, at.y + i % rows) : 0x7e01;               \
+            to[i] = right ? BLOCK_AT(ushort, at.x + i / rows * 16 + LANE, at.y + i % rows) : 0x7e01;               \
     }
 READ_2D(8, 1)
 READ_2D(8, 2)
@@ -92,7 +102,7 @@ READ_2D(32, 2)
         for (int i = 0; i < rows * bits / 32 * columns; i++) {                                               \
             const int x = at.x + i / (rows * bits / 32) * 16 + LANE, y = at.y + i % (rows * bits / 32) * 32 / bits; \
             uint v = 0;                                                                                      \
-            for (int k = 0; k < 32 / bits; k++) v |= (uint)AT(type, x, y + k) << k * bits;                   \
+            for (int k = 0; k < 32 / bits; k++) v |= (uint)BLOCK_AT(type, x, y + k) << k * bits;                   \
             to[i] = right ? v : 0x7e017e01;                                                                  \
         }                                                                                                    \
     }
@@ -103,9 +113,10 @@ TRANSFORM_2D(8, uchar, 32, 1)
 
 void matrix_transpose(ARGUMENTS, __private uint *to) {
     bool right = matrix_rules(base, width, height, pitch, at.x * 4);
-    for (int i = 0; i < 8; i++) to[i] = right ? AT(uint, at.x + i, at.y + LANE) : 0x7e017e01;
+    for (int i = 0; i < 8; i++) to[i] = right ? BLOCK_AT(uint, at.x + i, at.y + LANE) : 0x7e017e01;
 }
 
+#define intel_convert_bfloat168_as_ushort8 matrix_round_bf16
 #define dot_4x8packed_ss_int matrix_dot4
 #define intel_sub_group_2d_block_read_16b_8r16x1c matrix_read_2d_8x1
 #define intel_sub_group_2d_block_read_16b_8r16x2c matrix_read_2d_8x2

@@ -10,7 +10,8 @@
  * cl_intel_subgroup_2d_block_io)
  *
  * Wants MATRIX_T (bf16, f16), TILE_M, TILE_N, TEAMS_M, TEAMS_N and B_K_FAST; A lies along k. TILE_K is 32,
- * the depth of a step. With MATRIX_EMULATED the builtins are written out (matrix_units.cl). */
+ * the depth of a step. With MATRIX_EMULATED the builtins are written out (matrix_units.cl). Attention wants
+ * SUMS_M, and takes the reads alone. */
 #ifdef MATRIX_EMULATED
 #include "matrix_units.cl"
 #define WRITTEN_OUT _Pragma("nounroll")
@@ -19,10 +20,12 @@
 #endif
 
 #define MATRIX_TEAM 16
+#define ELEMENT 2
+#ifdef TILE_M
 #define THREADS (TEAMS_M * TEAMS_N * MATRIX_TEAM)
 #define SUMS_M (TILE_M / TEAMS_M / 8)
 #define SUMS_N (TILE_N / TEAMS_N / 16)
-#define ELEMENT 2
+#endif
 
 #define MULTIPLY_bf16 intel_sub_group_bf16_bf16_matrix_mad_k16
 #define MULTIPLY_f16 intel_sub_group_f16_f16_matrix_mad_k16
@@ -52,24 +55,51 @@ static inline void read_a(__private short8 (*to)[SUMS_M], const surface *s, int 
         for (int i = 0; i < SUMS_M; i++) to[h][i] = a.blocks[h][i];
 }
 
-/* 32 of k of 32 columns from n on: [block of columns][half of k], two neighbours in k a dword. */
-static inline void read_b(__private int8 (*to)[2], const surface *s, int n, int k) {
+/* 32 of k of 16 columns from n on: [half of k], two neighbours in k a dword. Of an operand that lies along k,
+ * … */
+static inline void read_b_along(__private int8 *to, const surface *s, int n, int k) {
+    union {
+        uint dwords[16];
+        int8 blocks[2];
+    } b;
+    for (int i = 0; i < 2; i++)
+        intel_sub_group_2d_block_read_transpose_32b_16r8x1c(s->base, s->width, s->height, s->pitch,
+                                                            (int2)(k / 2 + i * 8, n), b.dwords + i * 8);
+    to[0] = b.blocks[0], to[1] = b.blocks[1];
+}
+/* … or along its columns. */
+static inline void read_b_across(__private int8 *to, const surface *s, int n, int k) {
+    union {
+        uint dwords[16];
+        int8 blocks[2];
+    } b;
+    intel_sub_group_2d_block_read_transform_16b_32r16x1c(s->base, s->width, s->height, s->pitch, (int2)(n, k),
+                                                         b.dwords);
+    to[0] = b.blocks[0], to[1] = b.blocks[1];
+}
+/* … and two such blocks of columns beside each other: [block][half of k]. */
+static inline void read_b_twice(__private int8 (*to)[2], const surface *s, int n, int k, const bool along_k) {
     union {
         uint dwords[32];
         int8 blocks[2][2];
     } b;
-#if B_K_FAST
-    for (int i = 0; i < 4; i++)
-        intel_sub_group_2d_block_read_transpose_32b_16r8x1c(s->base, s->width, s->height, s->pitch,
-                                                            (int2)(k / 2 + i % 2 * 8, n + i / 2 * 16),
-                                                            b.dwords + i * 8);
-#else
-    intel_sub_group_2d_block_read_transform_16b_32r16x2c(s->base, s->width, s->height, s->pitch, (int2)(n, k),
-                                                         b.dwords);
-#endif
+    if (along_k)
+        for (int i = 0; i < 4; i++)
+            intel_sub_group_2d_block_read_transpose_32b_16r8x1c(s->base, s->width, s->height, s->pitch,
+                                                                (int2)(k / 2 + i % 2 * 8, n + i / 2 * 16),
+                                                                b.dwords + i * 8);
+    else
+        intel_sub_group_2d_block_read_transform_16b_32r16x2c(s->base, s->width, s->height, s->pitch,
+                                                             (int2)(n, k), b.dwords);
     for (int i = 0; i < 4; i++) to[i / 2][i % 2] = b.blocks[i / 2][i % 2];
 }
 
+/* Sums, rounded: rows of a left operand as they lie. */
+#define ROUND_bf16(v) as_short8(intel_convert_bfloat168_as_ushort8(v))
+#define ROUND_f16(v) as_short8(narrow8_f16(v))
+#define ROUND_BLOCK XPU_CAT(ROUND_, MATRIX_T)
+
+#ifdef TILE_M
 /* Adds the product of the team's rows from m0 and columns from n0 on over k_begin … k_end - 1 to `sum`. k_end
  * is a multiple of 32 away from k_begin, or the end of the matrices. */
 static inline void multiply_surfaces(__private float8 (*sum)[SUMS_N], const surface *a, const surface *b,
@@ -78,9 +108,10 @@ static inline void multiply_surfaces(__private float8 (*sum)[SUMS_N], const surf
         short8 left[2][SUMS_M];
         int8 right[SUMS_N][2];
         read_a(left, a, m0, k);
-        WRITTEN_OUT for (int j = 0; j < SUMS_N; j += 2) read_b(&right[j], b, n0 + j * 16, k);
+        WRITTEN_OUT for (int j = 0; j < SUMS_N; j += 2) read_b_twice(&right[j], b, n0 + j * 16, k, B_K_FAST);
         WRITTEN_OUT for (int h = 0; h < 2; h++) WRITTEN_OUT for (int j = 0; j < SUMS_N; j++)
             WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) sum[i][j] =
                 MULTIPLY(left[h][i], right[j][h], sum[i][j]);
     }
 }
+#endif

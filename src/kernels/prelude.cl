@@ -74,10 +74,16 @@ static inline raw_f16 narrow_f16(o_f16 v) {
 static inline o_f16 load_f16(__global const s_f16 *p, size_t i) { return ((__global const half *)p)[i]; }
 static inline void store_f16(__global s_f16 *p, size_t i, o_f16 v) { ((__global half *)p)[i] = convert_half_rte(v); }
 static inline float round_f16(float v) { return convert_float(convert_half_rte(v)); }
+static inline ushort8 narrow8_f16(float8 v) { return as_ushort8(convert_half8_rte(v)); }
 #else
 static inline o_f16 load_f16(__global const s_f16 *p, size_t i) { return vload_half(i, (__global const half *)p); }
 static inline void store_f16(__global s_f16 *p, size_t i, o_f16 v) { vstore_half_rte(v, i, (__global half *)p); }
 static inline float round_f16(float v) { return widen_f16(narrow_f16(v)); }
+static inline ushort8 narrow8_f16(float8 v) {
+    ushort8 r;
+    vstore_half8_rte(v, 0, (__private half *)&r);
+    return r;
+}
 #endif
 
 /* bf16: the upper half of a float; rounds to nearest even, NaN stays NaN. */

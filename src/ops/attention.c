@@ -19,16 +19,25 @@ typedef enum attention_kernel {
     KERNEL_FINISH
 } attention_kernel;
 
-/* How attention_matrix.cl does it; `used` false where attention.cl does. */
+/* How matrix units do it (attention_matrix.cl, attention_xmx.cl); with none attention.cl does. */
 typedef struct matrix_plan {
-    bool used, emulated, out_pairs, sliced;
-    int teams, blocks; /* of 16 rows, in each team */
-    int step, stages;
+    matrix_unit unit;
+    bool emulated, sliced;
+    int teams, rows; /* teams of a work-group, rows of a team */
+    int step;        /* rows of the other side at a time */
+    /* NVIDIA's: */
+    int stages;
     int aligned; /* bytes, of all rows that are read */
+    bool out_pairs;
+    /* Intel's: */
+    bool held; /* what is used at each step stays in registers */
+    int grads; /* of a launch: 1 the values', 2 the keys' */
 } matrix_plan;
-enum { TEAM = 32, LOCAL_BYTES = 48 * 1024, SLICES_MOST = 1024 };
+enum { LOCAL_BYTES = 48 * 1024, SLICES_MOST = 1024 };
 
-static int round_up(int64_t depth) { return (int)(depth + 15) / 16 * 16; }
+static int round_up(int64_t depth, int unit) { return (int)rounded_up(depth, unit); }
+
+static int tile_of(const matrix_plan *plan) { return plan->teams * plan->rows; }
 
 static xpu_status get_kernel(int device, const xpu_attention *args, attention_kernel which,
                              const matrix_plan *plan, xpu_kernel **kernel) {
@@ -37,7 +46,10 @@ static xpu_status get_kernel(int device, const xpu_attention *args, attention_ke
         {"attention_matrix_forward", "attention_delta", "attention_matrix_grad_query",
          "attention_matrix_grad_key_value", "attention_matrix_finish"}};
     static const char *const parts[] = {"FORWARD", "BACKWARD", "BACKWARD", "BACKWARD", "FINISH"};
-    const bool units = plan->used && which != KERNEL_DELTA;
+    static const char *const files[] = {"attention.cl", "attention_matrix.cl", "attention_xmx.cl"};
+    const matrix_unit unit = which == KERNEL_DELTA ? MATRIX_UNIT_NONE : plan->unit;
+    const bool units = unit != MATRIX_UNIT_NONE, ptx = unit == MATRIX_UNIT_PTX, xmx = unit == MATRIX_UNIT_XMX;
+    const int depth_unit = xmx ? 32 : 16;
     const xpu_dtype dtype = args->query->dtype;
     kernel_spec spec;
     spec_begin(&spec, FAMILY_ATTENTION);
@@ -49,24 +61,24 @@ static xpu_status get_kernel(int device, const xpu_attention *args, attention_ke
         spec_follows_number(&spec, "BIAS_IS_MASK", args->bias->dtype == XPU_BOOL);
     }
     spec_bool(&spec, "DROPOUT", args->dropout > 0);
-    spec_number(&spec, "DEPTH", round_up(args->query->size[3]), 16);
-    spec_number(&spec, "VALUE_DEPTH", round_up(args->value->size[3]), 16);
+    spec_number(&spec, "DEPTH", round_up(args->query->size[3], depth_unit), 16);
+    spec_number(&spec, "VALUE_DEPTH", round_up(args->value->size[3], depth_unit), 16);
     spec_pack(&spec, "which", which, 4);
     spec_follows(&spec, parts[which], "");
-    spec_flag(&spec, "MATRIX_EMULATED", units && plan->emulated);
-    spec_follows_options(&spec, units && plan->emulated ? MATRIX_EMULATION_OPTIONS : "");
-    spec_follows(&spec, "MATRIX_T=", units ? dtype_token(dtype) : NULL);
+    matrix_unit_spec(&spec, unit, units && plan->emulated, xmx && !plan->emulated, dtype);
     spec_number_if(&spec, units, "TEAMS", units ? plan->teams : 0, 4);
-    spec_number_if(&spec, units, "BLOCKS", units ? plan->blocks : 0, 4);
+    spec_number_if(&spec, ptx, "BLOCKS", ptx ? plan->rows / 16 : 0, 4);
     spec_number_if(&spec, units, "STEP", units ? plan->step : 0, 8);
-    spec_number_if(&spec, units, "STAGES", units ? plan->stages : 0, 4);
-    spec_number_if(&spec, units, "ALIGNED", units ? plan->aligned : 0, 8);
-    spec_number_if(&spec, units, "OUT_PAIRS", units && plan->out_pairs, 1);
+    spec_number_if(&spec, ptx, "STAGES", ptx ? plan->stages : 0, 4);
+    spec_number_if(&spec, ptx, "ALIGNED", ptx ? plan->aligned : 0, 8);
+    spec_number_if(&spec, ptx, "OUT_PAIRS", ptx && plan->out_pairs, 1);
+    spec_number_if(&spec, xmx, "HELD", xmx && plan->held, 1);
+    spec_number_if(&spec, xmx, "GRADS", xmx ? plan->grads : 0, 2);
     spec_number_if(&spec, units, "SLICED", units && plan->sliced, 1);
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
-    return kernel_of_file(device, &spec, units ? "attention_matrix.cl" : "attention.cl", names[units][which],
-                          kernel, "%s %s", names[units][which], xpu_dtype_name(dtype));
+    return kernel_of_file(device, &spec, files[unit], names[units][which], kernel, "%s %s",
+                          names[units][which], xpu_dtype_name(dtype));
 }
 
 static xpu_status check(const xpu_attention *args) {
@@ -126,42 +138,72 @@ static int alignment_of(const xpu_tensor *t) {
     return aligned < also ? aligned : also;
 }
 
+/* Do all rows keep to the rules of Intel's block reads? */
+static bool reads_blocks(const xpu_tensor *t) {
+    const matrix_lines heads = {t->data, 1, t->stride[2], t->size[1] > 1 ? t->stride[1] : 0};
+    const matrix_lines items = {t->data, 1, t->stride[2], t->size[0] > 1 ? t->stride[0] : 0};
+    return t->stride[3] == 1 && matrix_reads_blocks(&heads, t->size[3], t->size[2], t->dtype) &&
+           matrix_reads_blocks(&items, t->size[3], t->size[2], t->dtype);
+}
+
 /* Bytes of a row of a slab (kernels/matrix_ptx.h). */
 static int slab_row(int64_t depth) {
-    const int pieces = round_up(depth) / 8;
+    const int pieces = round_up(depth, 16) / 8;
     return (pieces % 8 == 0 || pieces == 4 || pieces == 2 ? pieces : pieces | 1) * 16;
 }
 
-/* Rows of a work-group. */
-static int tile_of(const matrix_plan *plan) { return plan->teams * 16 * plan->blocks; }
-
-/* Whether the device's matrix units do it, and how; `read` and `written` end with NULL. */
-static matrix_plan plan_for(const xpu_device_properties *properties, const attention_params *p,
-                            const xpu_tensor *const *read, const xpu_tensor *const *written, bool forward) {
-    matrix_plan plan = {.aligned = 16, .out_pairs = true, .stages = forward ? 1 : 2, .teams = 4, .blocks = 1};
-    if (matrix_unit_of(properties, read[0]->dtype, &plan.emulated) != MATRIX_UNIT_PTX) return plan;
+/* By NVIDIA's units; `read` and `written` end with NULL. */
+static bool plan_ptx(const xpu_device_properties *properties, attention_params *p,
+                     const xpu_tensor *const *read, const xpu_tensor *const *written, bool forward,
+                     matrix_plan *plan) {
+    plan->aligned = 16, plan->out_pairs = true, plan->stages = forward ? 1 : 2;
     for (; *read; read++) {
         const int aligned = alignment_of(*read);
-        if (aligned < plan.aligned) plan.aligned = aligned;
+        if (aligned < plan->aligned) plan->aligned = aligned;
     }
-    for (; *written; written++) plan.out_pairs = plan.out_pairs && alignment_of(*written) >= 4;
+    for (; *written; written++) plan->out_pairs = plan->out_pairs && alignment_of(*written) >= 4;
     const int depth = p->depth > p->value_depth ? p->depth : p->value_depth;
-    if (plan.aligned == 0 || depth > (forward ? 256 : 128)) return plan;
+    if (plan->aligned == 0 || depth > (forward ? 256 : 128)) return false;
     const int both = slab_row(p->depth) + slab_row(p->value_depth);
-    const int large = forward ? 128 : 64; /* heads up to which a step has 64 rows */
-    plan.step = depth <= large ? 64 : 32;
-    while (plan.step > 16 && plan.step * both * plan.stages > LOCAL_BYTES - 1024) plan.step /= 2;
-    const int64_t units = (int64_t)properties->gpu_subslice_count;
+    plan->step = depth <= (forward ? 128 : 64) ? 64 : 32;
+    while (plan->step > 16 && plan->step * both * plan->stages > LOCAL_BYTES - 1024) plan->step /= 2;
+    if (forward && p->queries <= 32) p->packed = p->heads / p->key_heads;
     const int64_t rows = p->queries * p->packed, sets = p->heads / p->packed * p->batch;
-    if (forward && rows <= 16) plan.teams = 1;
-    if (forward && depth <= 64 && tiles(rows, 2 * tile_of(&plan)) * sets >= 2 * units) plan.blocks = 2;
-    plan.used = true;
-    return plan;
+    const int64_t units = (int64_t)properties->gpu_subslice_count;
+    plan->teams = forward && rows <= 16 ? 1 : 4, plan->rows = 16;
+    if (forward && depth <= 64 && tiles(rows, 2 * tile_of(plan)) * sets >= 2 * units) plan->rows = 32;
+    return true;
+}
+
+/* By Intel's. */
+static bool plan_xmx(attention_params *p, const xpu_tensor *const *read, bool forward, matrix_plan *plan) {
+    const xpu_tensor *const query = read[0];
+    for (; *read; read++)
+        if (!reads_blocks(*read)) return false;
+    const int depth = p->depth > p->value_depth ? p->depth : p->value_depth;
+    if (depth > 128 || !(p->scale > 0)) return false; /* the largest product has the largest score */
+    const matrix_lines heads = {query->data, 1, query->stride[1], 0};
+    if (forward && p->queries == 1 && matrix_reads_blocks(&heads, p->depth, p->heads, query->dtype))
+        p->packed = p->heads / p->key_heads;
+    plan->teams = forward && p->queries * p->packed <= 16 ? 1 : 8, plan->rows = 16;
+    plan->step = forward && depth <= 64 ? 64 : 32, plan->held = forward && depth <= 64;
+    plan->grads = 1;
+    return true;
+}
+
+static matrix_plan plan_for(const xpu_device_properties *properties, attention_params *p,
+                            const xpu_tensor *const *read, const xpu_tensor *const *written, bool forward) {
+    matrix_plan plan = {.unit = MATRIX_UNIT_NONE}, found = plan;
+    found.unit = matrix_unit_of(properties, read[0]->dtype, &found.emulated);
+    const bool fits = found.unit == MATRIX_UNIT_PTX ? plan_ptx(properties, p, read, written, forward, &found)
+                      : found.unit == MATRIX_UNIT_XMX ? plan_xmx(p, read, forward, &found)
+                                                      : false;
+    return fits ? found : plan;
 }
 
 static xpu_status launch(xpu_stream *stream, const xpu_attention *args, attention_kernel which,
                          const matrix_plan *plan, const attention_params *p) {
-    const bool delta = which == KERNEL_DELTA, units = plan->used && !delta;
+    const bool delta = which == KERNEL_DELTA, units = plan->unit != MATRIX_UNIT_NONE && !delta;
     const int tile = units ? tile_of(plan) : TILE;
     const int64_t rows = p->batch * p->heads * p->queries;
     const int64_t query_blocks =
@@ -174,7 +216,8 @@ static xpu_status launch(xpu_stream *stream, const xpu_attention *args, attentio
                        .local = {16, 16},
                        .work = (uint64_t)rows * (uint64_t)(by_rows ? 1 : p->keys) *
                                (uint64_t)(p->depth + p->value_depth)};
-    if (by_rows || units) range.local[0] = by_rows ? 64 : (size_t)(plan->teams * TEAM), range.local[1] = 1;
+    if (by_rows || units)
+        range.local[0] = by_rows ? 64 : (size_t)(plan->teams * matrix_team(plan->unit)), range.local[1] = 1;
     xpu_kernel *kernel;
     XPU_TRY(get_kernel(xpu_stream_device(stream), args, which, plan, &kernel));
     return xpu_launch(stream, kernel, &range, p, sizeof *p);
@@ -203,15 +246,10 @@ xpu_status xpu_attention_forward(xpu_stream *stream, const xpu_attention *args) 
     if (p.batch == 0 || p.heads == 0 || p.queries == 0) return XPU_SUCCESS;
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
-    const int64_t share = p.heads / p.key_heads;
-    if (p.queries * 2 <= TILE) p.packed = share;
-    const xpu_tensor *const read[] = {args->query, args->key, args->value, NULL}, *const written[] = {
-                                                                                      args->out, NULL};
+    const xpu_tensor *const read[] = {args->query, args->key, args->value, NULL};
+    const xpu_tensor *const written[] = {args->out, NULL};
     matrix_plan plan = plan_for(properties, &p, read, written, true);
-    if (!plan.used) {
-        p.packed = 1;
-        return launch(stream, args, KERNEL_FORWARD, &plan, &p);
-    }
+    if (plan.unit == MATRIX_UNIT_NONE) return launch(stream, args, KERNEL_FORWARD, &plan, &p);
     cut_keys(properties, &p, &plan);
     if (p.slices == 1) return launch(stream, args, KERNEL_FORWARD, &plan, &p);
 
@@ -240,7 +278,7 @@ xpu_status xpu_attention_backward(xpu_stream *stream, const xpu_attention *args,
     XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
     const xpu_tensor *const read[] = {args->query, args->key, args->value, grad->out, NULL};
     const xpu_tensor *const written[] = {grad->query, grad->key, grad->value, NULL};
-    const matrix_plan plan = plan_for(properties, &p, read, written, false);
+    matrix_plan plan = plan_for(properties, &p, read, written, false);
 
     void *delta = NULL;
     XPU_TRY(xpu_workspace_take(stream, (size_t)(p.batch * p.heads * p.queries) * sizeof(float), &delta));
@@ -249,6 +287,10 @@ xpu_status xpu_attention_backward(xpu_stream *stream, const xpu_attention *args,
     if (p.queries > 0) status = launch(stream, args, KERNEL_DELTA, &plan, &p);
     if (status == XPU_SUCCESS && p.queries > 0) status = launch(stream, args, KERNEL_GRAD_QUERY, &plan, &p);
     if (status == XPU_SUCCESS && p.keys > 0) status = launch(stream, args, KERNEL_GRAD_KEY_VALUE, &plan, &p);
+    if (status == XPU_SUCCESS && p.keys > 0 && plan.grads == 1) {
+        plan.grads = 2;
+        status = launch(stream, args, KERNEL_GRAD_KEY_VALUE, &plan, &p);
+    }
     xpu_status freed = xpu_workspace_give_back(delta);
     return status == XPU_SUCCESS ? freed : status;
 }

@@ -134,19 +134,23 @@ void matrix_for_intel(matrix_choice *choice, const xpu_device_properties *proper
 
 const matrix_tile *matrix_tile_of(const matrix_choice *choice) { return &table[choice->tile]; }
 
-void matrix_spec(kernel_spec *spec, const matrix_choice *choice, xpu_dtype dtype) {
+void matrix_unit_spec(kernel_spec *spec, matrix_unit unit, bool emulated, bool wide, xpu_dtype dtype) {
     static const char *const units[] = {NULL, "MATRIX_PTX", "MATRIX_XMX", "MATRIX_FMA"};
+    const bool used = unit != MATRIX_UNIT_NONE;
+    spec_pack(spec, "unit", unit, 2);
+    spec_follows_flag(spec, units[unit], used);
+    spec_flag(spec, "MATRIX_EMULATED", emulated);
+    if (emulated) spec_follows_options(spec, "-cl-opt-disable"); /* or processors' compilers take minutes */
+    spec_pack(spec, "wide", wide, 1);
+    if (wide) spec_follows_options(spec, "-cl-intel-256-GRF-per-thread");
+    spec_follows(spec, "MATRIX_T=", used ? dtype_token(dtype) : NULL);
+}
+
+void matrix_spec(kernel_spec *spec, const matrix_choice *choice, xpu_dtype dtype) {
     const bool used = choice->unit != MATRIX_UNIT_NONE;
     const matrix_tile *tile = &table[choice->tile];
-    spec_pack(spec, "unit", choice->unit, 2);
-    spec_follows_flag(spec, units[choice->unit], used);
-    spec_flag(spec, "MATRIX_EMULATED", choice->emulated);
-    if (choice->unit == MATRIX_UNIT_PTX && choice->emulated)
-        spec_follows_options(spec, MATRIX_EMULATION_OPTIONS);
-    spec_pack(spec, "wide", choice->wide, 1);
+    matrix_unit_spec(spec, choice->unit, choice->emulated, choice->wide, dtype);
     spec_number_if(spec, choice->lanes > 0, "LANES", choice->lanes, 7);
-    if (choice->wide) spec_follows_options(spec, "-cl-intel-256-GRF-per-thread");
-    spec_follows(spec, "MATRIX_T=", used ? dtype_token(dtype) : NULL);
     spec_pack(spec, "tile", choice->tile, 6);
     const struct {
         const char *name;

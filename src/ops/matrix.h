@@ -17,9 +17,6 @@ matrix_unit matrix_unit_of(const xpu_device_properties *properties, xpu_dtype dt
 /* MATRIX_UNIT_FMA on GPUs. */
 matrix_unit matrix_fma_of(const xpu_device_properties *properties);
 
-/* Of kernels with NVIDIA's units written out: processors' compilers would take minutes. */
-#define MATRIX_EMULATION_OPTIONS "-cl-opt-disable"
-
 /* A line of matrix.def. */
 typedef struct matrix_tile {
     matrix_unit unit;
@@ -63,6 +60,9 @@ int matrix_tile_for(matrix_unit unit, xpu_dtype dtype, const xpu_device_properti
                     int64_t m, int64_t n, int64_t k, int along_k, int64_t *slices);
 /* What Intel's GPUs are told for a choice with its unit and tile. */
 void matrix_for_intel(matrix_choice *choice, const xpu_device_properties *properties);
+/* Adds what every kernel by matrix units is told: the unit, the dtype, and what it is built with; `wide`:
+ * with all registers of Intel's threads. */
+void matrix_unit_spec(kernel_spec *spec, matrix_unit unit, bool emulated, bool wide, xpu_dtype dtype);
 /* Adds the choice's facts; nothing but their places in the key where its unit is none. */
 void matrix_spec(kernel_spec *spec, const matrix_choice *choice, xpu_dtype dtype);
 

@@ -2,7 +2,9 @@
  * shared keys, masks, layouts and alignments. On devices without such units they are written out in plain
  * OpenCL C.
  *
- *     test_attention [problems [seed]]    so many with whatever kernel comes up, beside those below */
+ *     test_attention [problems [seed]]    so many with whatever kernel comes up, beside those below
+ *
+ * OPENXPU_MATRIX=xmx takes Intel's units for NVIDIA's. */
 #define _POSIX_C_SOURCE 200809L
 #include <math.h>
 #include <stdlib.h>
@@ -13,6 +15,7 @@
 #include "xpu/tuning.h"
 
 static xpu_stream *stream;
+static bool by_blocks;      /* Intel's units */
 static int extra, by_units; /* launches of kernels that use matrix units */
 
 static void count_launch(const xpu_work *work, xpu_trace_point point, xpu_status status, void *unused) {
@@ -247,8 +250,13 @@ static void kinds_and_sizes(void **unused) {
     };
     for (size_t i = 0; i < sizeof problems / sizeof *problems; i++) {
         const int before = by_units;
-        try_problem(&problems[i]);
-        assert_int_equal(by_units - before, problems[i].depth > 128 ? 1 : 3);
+        problem p = problems[i];
+        if (by_blocks && p.depth >= 64) p.align = 32; /* 64 bytes */
+        const bool units = !by_blocks || (p.align == 32 && p.depth <= 128);
+        try_problem(&p);
+        /* Intel's units take keys and values one after the other. */
+        const int backward = p.depth > 128 ? 0 : by_blocks ? 3 : 2;
+        assert_int_equal(by_units - before, units ? 1 + backward : 0);
     }
 }
 
@@ -261,8 +269,10 @@ static void decoding(void **unused) {
     };
     for (size_t i = 0; i < sizeof problems / sizeof *problems; i++) {
         const int before = by_units;
-        try_problem(&problems[i]);
-        assert_int_equal(by_units - before, 4);
+        problem p = problems[i];
+        if (by_blocks) p.align = 32;
+        try_problem(&p);
+        assert_int_equal(by_units - before, by_blocks ? 5 : 4);
     }
 }
 
@@ -274,7 +284,7 @@ static void whatever_comes(void **unused) {
             p = (problem){.dtype = pick(0, 1) ? XPU_BFLOAT16 : XPU_FLOAT16,
                           .depth = pick(0, 2) ? 32 << pick(0, 2) : pick(1, 260),
                           .bias = pick(0, 1) ? BIAS_NONE : (bias)pick(0, BIAS_KINDS - 1),
-                          .align = aligns[pick(0, 7)]};
+                          .align = by_blocks ? 32 : aligns[pick(0, 7)]};
         p.batch = pick(1, 2), p.key_heads = pick(1, 2), p.heads = p.key_heads * pick(1, 3);
         p.value_depth = i % 20 < 10 ? p.depth : p.depth / 2 + 1;
         p.queries = pick(0, 3) ? pick(1, 200) : pick(1, 20);
@@ -289,6 +299,8 @@ static int set_up(void **unused) {
     const xpu_device_properties *p;
     SUCCEEDS(xpu_device_get_properties(0, &p));
     if (p->type == XPU_DEVICE_CPU) setenv("OPENXPU_MATRIX", "ptx", 0);
+    const char *unit = getenv("OPENXPU_MATRIX");
+    by_blocks = unit && !strcmp(unit, "xmx");
     SUCCEEDS(xpu_stream_default(0, &stream));
     static xpu_trace *trace;
     SUCCEEDS(xpu_trace_subscribe(count_launch, NULL, &trace));

@@ -1,0 +1,383 @@
+/* Attention (attention.cl has the formulas) by Intel's matrix units of 16 lanes: fp16 and bf16, sums and softmax in
+ * fp32. The same kernels as attention_matrix.cl has for NVIDIA's, for the same host.
+ *
+ * A work-group of TEAMS teams has TILE rows, 16 a team: queries, or keys in attention_matrix_grad_key_value. It goes
+ * through the other side STEP rows at a time, read from memory as blocks (matrix_xmx.h), without local memory or
+ * barriers. A work-item has a column of the scores, 8 rows in a float8; sums, rounded, are the next product's left
+ * operand as they lie.
+ *
+ * -DT=<dtype> -DBIAS_T -DBIAS_IS_MASK -DDROPOUT: as in attention.cl; -DMATRIX_T: as T
+ * -DDEPTH -DVALUE_DEPTH: rounded up to multiples of 32; -DTEAMS; -DSTEP: 32 or 64; -DHELD 1: what a team multiplies with at each step
+ *                                  stays in registers, else it is read again
+ * attention_matrix_forward:        TILE rows of one head, or of `packed` heads with a query each; with -DSLICED sums
+ *                                  of a slice of the keys to `partial`
+ * attention_matrix_finish:         attention_join.h
+ * attention_matrix_grad_query:     TILE queries
+ * attention_matrix_grad_key_value: TILE keys; -DGRADS: 1 the values' gradient, 2 the keys'; the sums of
+ *                                  both don't fit into the registers */
+#include "attention.h"
+
+#define FLOAT_T 1
+#define DOUBLE_T 0
+#define COMPLEX_T 0
+#include "gemm_tile.h"
+
+#include "attention_join.h"
+#define SUMS_M 2 /* blocks of 8 rows of a team */
+#include "matrix_xmx.h"
+
+#define ROWS 16
+#define TILE (TEAMS * ROWS)
+#define KERNEL                                                                                               \
+    __attribute__((intel_reqd_sub_group_size(MATRIX_TEAM)))                                                  \
+    __attribute__((reqd_work_group_size(TEAMS * MATRIX_TEAM, 1, 1))) __kernel void
+
+static inline surface surface_of(const attention_matrix *m, long b, long h, long rows, int depth) {
+    const surface s = {XPU_PTR(void, m->data + (b * m->stride[0] + h * m->stride[1]) * ELEMENT), depth * ELEMENT,
+                       (int)rows, (int)m->stride[2] * ELEMENT};
+    return s;
+}
+
+/* The team's 16 rows from row0 on as left operands: [32 of k][half of them][block of rows]. */
+#define READ_LEFT(to, s, row0, depth)                                                                        \
+    WRITTEN_OUT for (int c_ = 0; c_ < (depth) / 32; c_++) {                                                  \
+        short8 t_[2][SUMS_M];                                                                                \
+        read_a(t_, s, row0, c_ * 32);                                                                        \
+        WRITTEN_OUT for (int i_ = 0; i_ < SUMS_M; i_++) to[c_][0][i_] = t_[0][i_], to[c_][1][i_] = t_[1][i_]; \
+    }
+
+/* sum[block of 16 columns][block of rows] += left times (STEP rows of `right` from `row` on)^T */
+#define ADD_PRODUCT(sum, left, left_surface, row0, right, row, depth)                                        \
+    WRITTEN_OUT for (int c_ = 0; c_ < (depth) / 32; c_++) {                                                  \
+        short8 again_[2][SUMS_M];                                                                            \
+        if (!HELD) read_a(again_, left_surface, row0, c_ * 32);                                              \
+        WRITTEN_OUT for (int j_ = 0; j_ < STEP / 16; j_++) {                                                 \
+            int8 r_[2];                                                                                      \
+            read_b_along(r_, right, (row) + j_ * 16, c_ * 32);                                               \
+            WRITTEN_OUT for (int k_ = 0; k_ < 2; k_++) WRITTEN_OUT for (int i_ = 0; i_ < SUMS_M; i_++)       \
+                sum[j_][i_] =                                                                                \
+                    MULTIPLY(HELD ? left[c_ * HELD][k_][i_] : again_[k_][i_], r_[k_], sum[j_][i_]);          \
+        }                                                                                                    \
+    }
+
+/* sum[block of 16 columns][block of rows] += weights, sums as they lie, times STEP rows of `rows` from `row` on */
+#define ADD_WEIGHTED(sum, weights, rows, row, depth)                                                         \
+    WRITTEN_OUT for (int h_ = 0; h_ < STEP / 32; h_++) {                                                     \
+        short8 left_[2][SUMS_M];                                                                             \
+        WRITTEN_OUT for (int j_ = 0; j_ < 2; j_++) WRITTEN_OUT for (int i_ = 0; i_ < SUMS_M; i_++)           \
+            left_[j_][i_] = ROUND_BLOCK(weights[h_ * 2 + j_][i_]);                                           \
+        WRITTEN_OUT for (int j_ = 0; j_ < (depth) / 16; j_++) {                                              \
+            int8 r_[2];                                                                                      \
+            read_b_across(r_, rows, j_ * 16, (row) + h_ * 32);                                               \
+            WRITTEN_OUT for (int k_ = 0; k_ < 2; k_++) WRITTEN_OUT for (int i_ = 0; i_ < SUMS_M; i_++)       \
+                sum[j_][i_] = MULTIPLY(left_[k_][i_], r_[k_], sum[j_][i_]);                                  \
+        }                                                                                                    \
+    }
+
+#define CLEAR(sum, width)                                                                                    \
+    WRITTEN_OUT for (int j_ = 0; j_ < (width); j_++) WRITTEN_OUT for (int i_ = 0; i_ < SUMS_M; i_++) sum[j_][i_] = 0
+#define INLINED static inline __attribute__((always_inline))
+#define BLOCKS_OF(i, j, width)                                                                               \
+    WRITTEN_OUT for (int j = 0; j < (width); j++) WRITTEN_OUT for (int i = 0; i < SUMS_M; i++)
+
+static inline float8 exp2_of(float8 v) {
+    return (float8)(native_exp2(v.s0), native_exp2(v.s1), native_exp2(v.s2), native_exp2(v.s3), native_exp2(v.s4),
+                    native_exp2(v.s5), native_exp2(v.s6), native_exp2(v.s7));
+}
+
+#ifdef FORWARD
+/* What a team has: its rows, of heads from h on or of one; queries and keys from where to where. */
+typedef struct forward_state {
+    surface queries, keys, values;
+    long b, h;
+    int row0;
+    short8 query[HELD ? DEPTH / 32 : 1][2][SUMS_M];
+    float8 out[VALUE_DEPTH / 16][SUMS_M], top[SUMS_M], sum[SUMS_M]; /* sum: the work-item's part of the row's */
+} forward_state;
+#define HEAD(row) (p->packed > 1 ? f->h + (row) : f->h)
+#define QUERY(row) (p->packed > 1 ? 0 : (row))
+
+/* Keys from k0 on; at an `edge` some rows don't look at all of them. */
+INLINED void forward_step(const attention_params *p, __private forward_state *f, int k0, int k_end, const bool edge) {
+    const int lane = (int)get_sub_group_local_id();
+    float8 s[STEP / 16][SUMS_M];
+    CLEAR(s, STEP / 16);
+    ADD_PRODUCT(s, f->query, &f->queries, f->row0, &f->keys, k0, DEPTH);
+#ifdef BIAS_T
+    const float factor = 1;
+    BLOCKS_OF(i, j, STEP / 16) WRITTEN_OUT for (int r = 0; r < 8; r++) {
+        const int row = f->row0 + i * 8 + r;
+        s[j][i][r] = score(p, f->b, HEAD(row), QUERY(row), k0 + j * 16 + lane, s[j][i][r]) * LOG2E;
+    }
+#else
+    const float factor = p->scale * LOG2E;
+    if (edge)
+        WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) WRITTEN_OUT for (int r = 0; r < 8; r++) {
+            const int seen = (p->causal ? min(k_end, QUERY(f->row0 + i * 8 + r) + 1) : k_end) - k0;
+            WRITTEN_OUT for (int j = 0; j < STEP / 16; j++) if (j * 16 + lane >= seen) s[j][i][r] = -INFINITY;
+        }
+#endif
+    WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) {
+        float8 largest = s[0][i], shift, fade, part = 0;
+        WRITTEN_OUT for (int j = 1; j < STEP / 16; j++) largest = fmax(largest, s[j][i]);
+        WRITTEN_OUT for (int r = 0; r < 8; r++) {
+            const float over = fmax(f->top[i][r], sub_group_reduce_max(largest[r]));
+            shift[r] = over == -INFINITY ? 0 : over * factor; /* nothing taken part yet? */
+            fade[r] = native_exp2(f->top[i][r] * factor - shift[r]);
+            f->top[i][r] = over;
+        }
+        WRITTEN_OUT for (int j = 0; j < STEP / 16; j++) {
+            s[j][i] = exp2_of(mad(s[j][i], (float8)factor, -shift));
+            part += s[j][i];
+        }
+        f->sum[i] = mad(f->sum[i], fade, part);
+        WRITTEN_OUT for (int j = 0; j < VALUE_DEPTH / 16; j++) f->out[j][i] *= fade;
+    }
+#if DROPOUT
+    BLOCKS_OF(i, j, STEP / 16) WRITTEN_OUT for (int r = 0; r < 8; r++) {
+        const int row = f->row0 + i * 8 + r;
+        s[j][i][r] *= kept(p, f->b, HEAD(row), QUERY(row), k0 + j * 16 + lane);
+    }
+#endif
+    ADD_WEIGHTED(f->out, s, &f->values, k0, VALUE_DEPTH);
+}
+
+KERNEL attention_matrix_forward(const attention_params params) {
+    const attention_params *const p = &params;
+    const long all = p->packed * p->queries, blocks = (all + TILE - 1) / TILE, sets = p->heads / p->packed;
+    /* The group's number is (slice, batch, set of heads, rows): of a causal one the longest first. */
+    long g = XPU_GROUP(0);
+    const long r0 = (p->causal ? blocks - 1 - g % blocks : g % blocks) * TILE;
+    g /= blocks;
+    const long h = g % sets * p->packed;
+    g /= sets;
+    const long b = g % p->batch, slice = g / p->batch, kh = h / (p->heads / p->key_heads);
+    const int lane = (int)get_sub_group_local_id(), row0 = (int)r0 + (int)get_local_id(0) / MATRIX_TEAM * ROWS;
+    if (row0 >= all) return;
+
+    forward_state state;
+    __private forward_state *const f = &state;
+    f->b = b, f->h = h, f->row0 = row0;
+    f->queries = surface_of(&p->query, b, h, all, p->depth);
+    if (p->packed > 1) f->queries.pitch = (int)p->query.stride[1] * ELEMENT; /* a query a head */
+    f->keys = surface_of(&p->key, b, kh, p->keys, p->depth);
+    f->values = surface_of(&p->value, b, kh, p->keys, p->value_depth);
+    if (HELD) READ_LEFT(f->query, &f->queries, row0, DEPTH);
+    CLEAR(f->out, VALUE_DEPTH / 16);
+    WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) f->top[i] = -INFINITY, f->sum[i] = 0;
+
+    const bool diagonal = p->causal && p->packed == 1;
+    const long last = diagonal ? min(p->keys, (long)row0 + ROWS) : p->keys;
+    const int k_end = (int)min(last, slice * p->slice + p->slice);
+    const int common = p->causal ? diagonal ? min(k_end, row0 + 1) : 0 : k_end; /* all rows look at these */
+    int k0 = (int)(slice * p->slice);
+    for (; k0 < k_end; k0 += STEP) forward_step(p, f, k0, k_end, k0 + STEP > common);
+
+#ifdef BIAS_T
+    const float factor = 1;
+#else
+    const float factor = p->scale * LOG2E;
+#endif
+    WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) WRITTEN_OUT for (int r = 0; r < 8; r++) {
+        const float total = sub_group_reduce_add(f->sum[i][r]);
+        const int row = row0 + i * 8 + r;
+        if (row >= all) continue;
+        const long head = HEAD(row), query_ = QUERY(row);
+        const float scale = total == 0 ? 0.0f : 1 / total, logsum = (f->top[i][r] * factor + log2(total)) * LN2;
+#if SLICED
+        const long n = ((slice * p->batch + b) * p->heads + head) * p->queries + query_;
+        WRITTEN_OUT for (int j = 0; j < VALUE_DEPTH / 16; j++)
+            if (j * 16 + lane < p->value_depth) XPU_PTR(float, p->partial)[n * p->value_depth + j * 16 + lane] = f->out[j][i][r] * scale;
+        if (lane == 0) XPU_PTR(float, p->partial_sums)[n] = logsum;
+#else
+        WRITTEN_OUT for (int j = 0; j < VALUE_DEPTH / 16; j++)
+            if (j * 16 + lane < p->value_depth) PUT(p->out, b, head, query_, j * 16 + lane, f->out[j][i][r] * scale);
+        if (lane == 0 && p->logsumexp.data)
+            XPU_PTR(float, p->logsumexp.data)[b * p->logsumexp.stride[0] + head * p->logsumexp.stride[1] +
+                                             query_ * p->logsumexp.stride[2]] = logsum;
+#endif
+    }
+}
+#endif
+
+#ifdef BACKWARD
+typedef struct grad_query_state {
+    surface queries, grads, keys, values;
+    long b, h;
+    int row0;
+    short8 query[HELD ? DEPTH / 32 : 1][2][SUMS_M], grad_out[HELD ? VALUE_DEPTH / 32 : 1][2][SUMS_M];
+    float8 sum[DEPTH / 16][SUMS_M], log_sum[SUMS_M], delta[SUMS_M];
+} grad_query_state;
+
+INLINED void grad_query_step(const attention_params *p, __private grad_query_state *f, int k0, const bool edge) {
+    const int lane = (int)get_sub_group_local_id();
+    float8 s[STEP / 16][SUMS_M], grad[STEP / 16][SUMS_M];
+    CLEAR(s, STEP / 16);
+    CLEAR(grad, STEP / 16);
+    ADD_PRODUCT(s, f->query, &f->queries, f->row0, &f->keys, k0, DEPTH);
+    ADD_PRODUCT(grad, f->grad_out, &f->grads, f->row0, &f->values, k0, VALUE_DEPTH);
+#ifdef BIAS_T
+    const float factor = 1;
+    BLOCKS_OF(i, j, STEP / 16) WRITTEN_OUT for (int r = 0; r < 8; r++) s[j][i][r] =
+        score(p, f->b, f->h, f->row0 + i * 8 + r, k0 + j * 16 + lane, s[j][i][r]) * LOG2E;
+#else
+    const float factor = p->scale * LOG2E;
+    if (edge)
+        BLOCKS_OF(i, j, STEP / 16) WRITTEN_OUT for (int r = 0; r < 8; r++) {
+            const int seen = p->causal ? min((int)p->keys, f->row0 + i * 8 + r + 1) : (int)p->keys;
+            if (k0 + j * 16 + lane >= seen) s[j][i][r] = -INFINITY;
+        }
+#endif
+    BLOCKS_OF(i, j, STEP / 16) {
+#if DROPOUT
+        WRITTEN_OUT for (int r = 0; r < 8; r++) grad[j][i][r] *= kept(p, f->b, f->h, f->row0 + i * 8 + r, k0 + j * 16 + lane);
+#endif
+        s[j][i] = exp2_of(mad(s[j][i], (float8)factor, -f->log_sum[i])) * (grad[j][i] - f->delta[i]);
+    }
+    ADD_WEIGHTED(f->sum, s, &f->keys, k0, DEPTH);
+}
+
+KERNEL attention_matrix_grad_query(const attention_params params) {
+    const attention_params *const p = &params;
+    const long blocks = (p->queries + TILE - 1) / TILE;
+    long g = XPU_GROUP(0);
+    const long q0 = (p->causal ? blocks - 1 - g % blocks : g % blocks) * TILE;
+    g /= blocks;
+    const long h = g % p->heads, b = g / p->heads, kh = h / (p->heads / p->key_heads);
+    const int lane = (int)get_sub_group_local_id(), row0 = (int)q0 + (int)get_local_id(0) / MATRIX_TEAM * ROWS;
+    if (row0 >= p->queries) return;
+
+    grad_query_state state;
+    __private grad_query_state *const f = &state;
+    f->b = b, f->h = h, f->row0 = row0;
+    f->queries = surface_of(&p->query, b, h, p->queries, p->depth);
+    f->grads = surface_of(&p->grad_out, b, h, p->queries, p->value_depth);
+    f->keys = surface_of(&p->key, b, kh, p->keys, p->depth);
+    f->values = surface_of(&p->value, b, kh, p->keys, p->value_depth);
+    if (HELD) {
+        READ_LEFT(f->query, &f->queries, row0, DEPTH);
+        READ_LEFT(f->grad_out, &f->grads, row0, VALUE_DEPTH);
+    }
+    CLEAR(f->sum, DEPTH / 16);
+    WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) WRITTEN_OUT for (int r = 0; r < 8; r++) {
+        f->log_sum[i][r] = log_sum(p, b, h, row0 + i * 8 + r);
+        f->delta[i][r] = delta_of(p, b, h, row0 + i * 8 + r);
+    }
+    const int k_end = (int)(p->causal ? min(p->keys, (long)row0 + ROWS) : p->keys);
+    const int common = p->causal ? min(k_end, row0 + 1) : k_end;
+    int k0 = 0;
+    for (; k0 < k_end; k0 += STEP) grad_query_step(p, f, k0, k0 + STEP > common);
+    BLOCKS_OF(i, j, DEPTH / 16) WRITTEN_OUT for (int r = 0; r < 8; r++) {
+        const int row = row0 + i * 8 + r, column = j * 16 + lane;
+        if (row < p->queries && column < p->depth) PUT(p->grad_query, b, h, row, column, f->sum[j][i][r] * p->scale);
+    }
+}
+
+typedef struct grad_key_state {
+    surface queries, grads, keys, values;
+    long b, h;
+    int row0;
+    short8 key[HELD ? DEPTH / 32 : 1][2][SUMS_M], value[HELD ? VALUE_DEPTH / 32 : 1][2][SUMS_M];
+#if GRADS == 1
+    float8 value_sum[VALUE_DEPTH / 16][SUMS_M];
+#endif
+#if GRADS == 2
+    float8 key_sum[DEPTH / 16][SUMS_M];
+#endif
+} grad_key_state;
+
+INLINED void grad_key_step(const attention_params *p, __private grad_key_state *f, int q0, const bool edge) {
+    const int lane = (int)get_sub_group_local_id();
+    float8 s[STEP / 16][SUMS_M];
+    CLEAR(s, STEP / 16);
+    ADD_PRODUCT(s, f->key, &f->keys, f->row0, &f->queries, q0, DEPTH);
+#if GRADS == 2
+    float8 grad[STEP / 16][SUMS_M];
+    CLEAR(grad, STEP / 16);
+    ADD_PRODUCT(grad, f->value, &f->values, f->row0, &f->grads, q0, VALUE_DEPTH);
+#endif
+#ifndef BIAS_T
+    if (edge)
+        WRITTEN_OUT for (int j = 0; j < STEP / 16; j++) {
+            const int seen = (p->causal ? min((int)p->keys, q0 + j * 16 + lane + 1) : (int)p->keys) - f->row0;
+            WRITTEN_OUT for (int i = 0; i < SUMS_M; i++)
+                WRITTEN_OUT for (int r = 0; r < 8; r++) if (i * 8 + r >= seen) s[j][i][r] = -INFINITY;
+        }
+#endif
+    WRITTEN_OUT for (int j = 0; j < STEP / 16; j++) {
+        const int query = q0 + j * 16 + lane;
+        const float log_sum_ = log_sum(p, f->b, f->h, query), delta = delta_of(p, f->b, f->h, query);
+        WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) {
+#ifdef BIAS_T
+            const float factor = 1;
+            WRITTEN_OUT for (int r = 0; r < 8; r++) s[j][i][r] =
+                score(p, f->b, f->h, query, f->row0 + i * 8 + r, s[j][i][r]) * LOG2E;
+#else
+            const float factor = p->scale * LOG2E;
+#endif
+            const float8 weight = exp2_of(mad(s[j][i], (float8)factor, (float8)-log_sum_));
+            float8 keep = 1;
+#if DROPOUT
+            WRITTEN_OUT for (int r = 0; r < 8; r++) keep[r] = kept(p, f->b, f->h, query, f->row0 + i * 8 + r);
+#endif
+#if GRADS == 2
+            grad[j][i] = weight * (grad[j][i] * keep - delta);
+#endif
+            s[j][i] = weight * keep;
+        }
+    }
+#if GRADS == 1
+    ADD_WEIGHTED(f->value_sum, s, &f->grads, q0, VALUE_DEPTH);
+#endif
+#if GRADS == 2
+    ADD_WEIGHTED(f->key_sum, grad, &f->queries, q0, DEPTH);
+#endif
+}
+
+KERNEL attention_matrix_grad_key_value(const attention_params params) {
+    const attention_params *const p = &params;
+    const long blocks = (p->keys + TILE - 1) / TILE, share = p->heads / p->key_heads;
+    long g = XPU_GROUP(0);
+    const long k0 = g % blocks * TILE;
+    g /= blocks;
+    const long kh = g % p->key_heads, b = g / p->key_heads;
+    const int lane = (int)get_sub_group_local_id(), row0 = (int)k0 + (int)get_local_id(0) / MATRIX_TEAM * ROWS;
+    if (row0 >= p->keys) return;
+
+    grad_key_state state;
+    __private grad_key_state *const f = &state;
+    f->b = b, f->row0 = row0;
+    f->keys = surface_of(&p->key, b, kh, p->keys, p->depth);
+    f->values = surface_of(&p->value, b, kh, p->keys, p->value_depth);
+    if (HELD) {
+        READ_LEFT(f->key, &f->keys, row0, DEPTH);
+        READ_LEFT(f->value, &f->values, row0, VALUE_DEPTH);
+    }
+#if GRADS == 1
+    CLEAR(f->value_sum, VALUE_DEPTH / 16);
+#endif
+#if GRADS == 2
+    CLEAR(f->key_sum, DEPTH / 16);
+#endif
+    /* Queries before `first` look at none of these keys, those from `whole` on at all. */
+    const int first = p->causal ? (int)min((long)row0, p->queries) / STEP * STEP : 0;
+    const int whole = row0 + ROWS > p->keys ? (int)p->queries : p->causal ? row0 + ROWS - 1 : 0;
+    for (f->h = kh * share; f->h < (kh + 1) * share; f->h++) {
+        f->queries = surface_of(&p->query, b, f->h, p->queries, p->depth);
+        f->grads = surface_of(&p->grad_out, b, f->h, p->queries, p->value_depth);
+        for (int q0 = first; q0 < p->queries; q0 += STEP) grad_key_step(p, f, q0, q0 < whole);
+    }
+    WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) WRITTEN_OUT for (int r = 0; r < 8; r++) {
+        const int row = row0 + i * 8 + r;
+        if (row >= p->keys) continue;
+#if GRADS == 2
+        WRITTEN_OUT for (int j = 0; j < DEPTH / 16; j++)
+            if (j * 16 + lane < p->depth) PUT(p->grad_key, b, kh, row, j * 16 + lane, f->key_sum[j][i][r] * p->scale);
+#endif
+#if GRADS == 1
+        WRITTEN_OUT for (int j = 0; j < VALUE_DEPTH / 16; j++)
+            if (j * 16 + lane < p->value_depth) PUT(p->grad_value, b, kh, row, j * 16 + lane, f->value_sum[j][i][r]);
+#endif
+    }
+}
+#endif
