@@ -1,4 +1,5 @@
-/* Attention (attention.cl has the formulas) by matrix units: fp16 and bf16, sums and softmax in fp32.
+/* Attention (attention.cl has the formulas) by NVIDIA's matrix units: fp16, bf16 and, as sums of tf32, fp32; sums and
+ * softmax in fp32.
  *
  * A work-group of TEAMS teams has TILE rows, 16 * BLOCKS a team: queries, or keys in attention_matrix_grad_key_value.
  * It goes through the other side STEP rows at a time, which come into local memory; scores exist as fragments
@@ -7,7 +8,7 @@
  *
  * -DT=<dtype> -DBIAS_T -DBIAS_IS_MASK -DDROPOUT: as in attention.cl; -DMATRIX_T: as T
  * -DDEPTH -DVALUE_DEPTH: rounded up to multiples of 16; -DTEAMS -DBLOCKS -DSTEP (16, 32 or 64)
- * -DSTAGES: of local memory in the gradients, 1 or 2
+ * -DSTAGES: of local memory, 1 or 2: with 2 all of the next step comes in during this one
  * -DALIGNED: bytes at which all rows that are read are aligned, 16 or less; -DOUT_PAIRS: two numbers beside each
  *                                  other can be written as one
  * attention_matrix_forward:        TILE rows, `packed` heads' queries one after the other; with -DSLICED sums of a
@@ -33,6 +34,7 @@
 #define VALUE_PIECES (VALUE_DEPTH / PIECE)
 #define ROW_BYTES (SLAB_PITCH(PIECES) * 16)
 #define VALUE_ROW_BYTES (SLAB_PITCH(VALUE_PIECES) * 16)
+#define STAGE_BYTES (STEP * (ROW_BYTES + VALUE_ROW_BYTES)) /* of keys and values, or queries and gradients */
 #define LARGER(a, b) ((a) > (b) ? (a) : (b))
 
 /* Brings `rows` rows of `pieces` into a slab: ADDRESS(row) of the first `left` of them, which have `depth`
@@ -52,25 +54,52 @@ static inline xpu_addr start_of(const attention_matrix *m, long b, long h, long 
 }
 
 /* Adds left (rows along k, in registers) times right^T, `columns` rows of a slab, to `sum`. */
-#define ADD_PRODUCT(sum, left, right, columns, steps, pieces)                                                \
-    WRITTEN_OUT for (uint k_ = 0; k_ < (steps); k_++) WRITTEN_OUT for (uint n_ = 0; n_ < (columns) / 16;     \
-                                                                       n_++) {                               \
-        const uint4 r_ = read_right(right, n_ * 16, k_, pieces);                                             \
-        WRITTEN_OUT for (uint i_ = 0; i_ < BLOCKS; i_++) {                                                   \
-            multiply_blocks(&sum[i_][n_ * 2], left[i_][k_], r_.xy);                                          \
-            multiply_blocks(&sum[i_][n_ * 2 + 1], left[i_][k_], r_.zw);                                      \
+#define ADD_PRODUCT(sum, left, right, columns, depth, pieces)                                                \
+    WRITTEN_OUT for (uint k_ = 0; k_ < (depth) / UNIT_K; k_++) {                                             \
+        prepared_left left_[BLOCKS];                                                                         \
+        WRITTEN_OUT for (uint i_ = 0; i_ < BLOCKS; i_++) left_[i_] = prepare_left(left[i_][k_]);             \
+        WRITTEN_OUT for (uint n_ = 0; n_ < (columns) / 16; n_++) {                                           \
+            const uint4 r_ = read_right(right, n_ * 16, k_, pieces);                                         \
+            const prepared_right u_ = prepare_right(r_.xy), v_ = prepare_right(r_.zw);                       \
+            WRITTEN_OUT for (uint i_ = 0; i_ < BLOCKS; i_++) {                                               \
+                multiply_prepared(&sum[i_][n_ * 2], left_[i_], u_);                                          \
+                multiply_prepared(&sum[i_][n_ * 2 + 1], left_[i_], v_);                                      \
+            }                                                                                                \
         }                                                                                                    \
     }
 
-/* Adds `weights`, sums as they lie, times the rows of a slab. */
+/* Adds `weights`, sums as they lie, times the rows of a slab. The units cut off what they add up, so that fp32
+ * adds the sums of a step itself. */
+#if MATRIX_WHOLE
 #define ADD_WEIGHTED(sum, weights, rows, width, pieces)                                                      \
-    WRITTEN_OUT for (uint k_ = 0; k_ < STEP / 16; k_++) {                                                    \
-        fragment_a left_[BLOCKS];                                                                            \
-        WRITTEN_OUT for (uint i_ = 0; i_ < BLOCKS; i_++) {                                                   \
-            const float4 u_ = weights[i_][k_ * 2], v_ = weights[i_][k_ * 2 + 1];                             \
-            left_[i_] = (uint4)(round_pair(u_.x, u_.y), round_pair(u_.z, u_.w), round_pair(v_.x, v_.y),      \
-                                round_pair(v_.z, v_.w));                                                     \
+    do {                                                                                                     \
+        prepared_left left_[STEP / UNIT_K][BLOCKS];                                                          \
+        WRITTEN_OUT for (uint k_ = 0; k_ < STEP / UNIT_K; k_++)                                              \
+            WRITTEN_OUT for (uint i_ = 0; i_ < BLOCKS; i_++) left_[k_][i_] =                                 \
+                prepare_left(sums_as_left(&weights[i_][k_ * BLOCKS_AS_LEFT]));                               \
+        WRITTEN_OUT for (uint n_ = 0; n_ < (width) / 16; n_++) {                                             \
+            float4 part_[BLOCKS][2];                                                                         \
+            CLEAR(part_, 2);                                                                                 \
+            WRITTEN_OUT for (uint k_ = 0; k_ < STEP / UNIT_K; k_++) {                                        \
+                const uint4 r_ = read_right_turned(rows, n_ * 16, k_, pieces);                               \
+                const prepared_right u_ = prepare_right(r_.xy), v_ = prepare_right(r_.zw);                   \
+                WRITTEN_OUT for (uint i_ = 0; i_ < BLOCKS; i_++) {                                           \
+                    multiply_prepared(&part_[i_][0], left_[k_][i_], u_);                                     \
+                    multiply_prepared(&part_[i_][1], left_[k_][i_], v_);                                     \
+                }                                                                                            \
+            }                                                                                                \
+            WRITTEN_OUT for (uint i_ = 0; i_ < BLOCKS; i_++) {                                               \
+                sum[i_][n_ * 2] += part_[i_][0];                                                             \
+                sum[i_][n_ * 2 + 1] += part_[i_][1];                                                         \
+            }                                                                                                \
         }                                                                                                    \
+    } while (0)
+#else
+#define ADD_WEIGHTED(sum, weights, rows, width, pieces)                                                      \
+    WRITTEN_OUT for (uint k_ = 0; k_ < STEP / UNIT_K; k_++) {                                                \
+        fragment_a left_[BLOCKS];                                                                            \
+        WRITTEN_OUT for (uint i_ = 0; i_ < BLOCKS; i_++) left_[i_] =                                         \
+            sums_as_left(&weights[i_][k_ * BLOCKS_AS_LEFT]);                                                 \
         WRITTEN_OUT for (uint n_ = 0; n_ < (width) / 16; n_++) {                                             \
             const uint4 r_ = read_right_turned(rows, n_ * 16, k_, pieces);                                   \
             WRITTEN_OUT for (uint i_ = 0; i_ < BLOCKS; i_++) {                                               \
@@ -79,6 +108,7 @@ static inline xpu_addr start_of(const attention_matrix *m, long b, long h, long 
             }                                                                                                \
         }                                                                                                    \
     }
+#endif
 
 #define CLEAR(sum, width)                                                                                    \
     WRITTEN_OUT for (uint i_ = 0; i_ < BLOCKS; i_++) WRITTEN_OUT for (uint j_ = 0; j_ < (width); j_++)       \
@@ -100,7 +130,11 @@ static inline float over_row_sum(float v) {
 static inline void put_pair(const attention_matrix *m, long b, long h, long row, int i, int depth, float x, float y) {
     const xpu_addr to = start_of(m, b, h, row);
 #if OUT_PAIRS
+#if MATRIX_WHOLE
+    if (i + 1 < depth) *XPU_PTR(float2, to + i * ELEMENT) = (float2)(x, y);
+#else
     if (i + 1 < depth) *XPU_PTR(uint, to + i * ELEMENT) = round_pair(x, y);
+#endif
     else if (i < depth) KEEP(to, i, x);
 #else
     if (i < depth) KEEP(to, i * m->stride[3], x);
@@ -134,8 +168,8 @@ static inline place place_of(const attention_params *p, long first, long row) {
 }
 
 KERNEL attention_matrix_forward(const attention_params p) {
-    __local uchar slabs[LARGER(TILE * ROW_BYTES, STEP * (ROW_BYTES + VALUE_ROW_BYTES))] SLAB_ALIGNED;
-    const slab keys = SLAB_OF(slabs), values = keys + STEP * ROW_BYTES;
+    __local uchar slabs[LARGER(TILE * ROW_BYTES, STAGES * STAGE_BYTES)] SLAB_ALIGNED;
+    const slab stages = SLAB_OF(slabs);
     const long all = p.packed * p.queries, blocks = (all + TILE - 1) / TILE, sets = p.heads / p.packed;
     /* The group's number is (slice, batch, set of heads, rows): of a causal one the longest first. */
     long g = XPU_GROUP(0);
@@ -146,17 +180,17 @@ KERNEL attention_matrix_forward(const attention_params p) {
     const long b = g % p.batch, slice = g / p.batch, kh = h / (p.heads / p.key_heads);
     const uint team_row = get_local_id(0) / MATRIX_TEAM * 16 * BLOCKS;
 
-    fragment_a query[BLOCKS][DEPTH / 16];
+    fragment_a query[BLOCKS][DEPTH / UNIT_K];
 #define QUERY_ROW(row) (at_ = place_of(&p, h, r0 + row), start_of(&p.query, b, at_.h, at_.query))
     {
         place at_;
-        BRING(keys, TILE, PIECES, all - r0, p.depth, p.query.data, QUERY_ROW);
+        BRING(stages, TILE, PIECES, all - r0, p.depth, p.query.data, QUERY_ROW);
     }
     copies_close();
     COPIES_WAIT(0);
     barrier(CLK_LOCAL_MEM_FENCE);
-    WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) WRITTEN_OUT for (uint k = 0; k < DEPTH / 16; k++)
-        query[i][k] = read_left(keys, team_row + i * 16, k, PIECES);
+    WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) WRITTEN_OUT for (uint k = 0; k < DEPTH / UNIT_K; k++)
+        query[i][k] = read_left(stages, team_row + i * 16, k, PIECES);
     barrier(CLK_LOCAL_MEM_FENCE);
 
     float4 out[BLOCKS][VALUE_DEPTH / 8];
@@ -175,19 +209,34 @@ KERNEL attention_matrix_forward(const attention_params p) {
 
     const long key_pitch = p.key.stride[2] * ELEMENT, value_pitch = p.value.stride[2] * ELEMENT;
     const xpu_addr first_key = start_of(&p.key, b, kh, 0), first_value = start_of(&p.value, b, kh, 0);
-#define KEY_ROW(row) (first_key + (k0 + row) * key_pitch)
-#define VALUE_ROW(row) (first_value + (k0 + row) * value_pitch)
-    long k0 = k_begin;
-    BRING(keys, STEP, PIECES, k_end - k0, p.depth, p.key.data, KEY_ROW);
-    copies_close();
-    while (k0 < k_end) {
+#define KEY_ROW(row) (first_key + (next_ + row) * key_pitch)
+#define VALUE_ROW(row) (first_value + (next_ + row) * value_pitch)
+#define BRING_KEYS(stage, from)                                                                              \
+    {                                                                                                        \
+        const long next_ = from;                                                                             \
+        BRING(stage, STEP, PIECES, k_end - next_, p.depth, p.key.data, KEY_ROW);                             \
+        copies_close();                                                                                      \
+    }
+#define BRING_VALUES(stage, from)                                                                            \
+    {                                                                                                        \
+        const long next_ = from;                                                                             \
+        BRING((stage) + STEP * ROW_BYTES, STEP, VALUE_PIECES, k_end - next_, p.value_depth, p.value.data,    \
+              VALUE_ROW);                                                                                    \
+        copies_close();                                                                                      \
+    }
+    int now = 0;
+    BRING_KEYS(stages, k_begin);
+    if (STAGES > 1) BRING_VALUES(stages, k_begin);
+    for (long k0 = k_begin; k0 < k_end; k0 += STEP) {
+        const slab keys = stages + now * STAGE_BYTES, values = keys + STEP * ROW_BYTES;
         COPIES_WAIT(0);
-        barrier(CLK_LOCAL_MEM_FENCE); /* the keys are here, the values have been read */
-        BRING(values, STEP, VALUE_PIECES, k_end - k0, p.value_depth, p.value.data, VALUE_ROW);
-        copies_close();
+        barrier(CLK_LOCAL_MEM_FENCE); /* the keys are here, what was there before has been read */
+        now = (now + 1) % STAGES;
+        if (STAGES > 1) BRING_KEYS(stages + now * STAGE_BYTES, k0 + STEP);
+        BRING_VALUES(stages + now * STAGE_BYTES, STAGES > 1 ? k0 + STEP : k0);
         float4 s[BLOCKS][STEP / 8];
         CLEAR(s, STEP / 8);
-        ADD_PRODUCT(s, query, keys, STEP, DEPTH / 16, PIECES);
+        ADD_PRODUCT(s, query, keys, STEP, DEPTH, PIECES);
 #ifdef BIAS_T
         WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) {
             const place upper = place_of(&p, h, r0 + team_row + ROW(i)), lower = place_of(&p, h, r0 + team_row + ROW(i) + 8);
@@ -221,12 +270,12 @@ KERNEL attention_matrix_forward(const attention_params p) {
             upper = over_row_max(upper), lower = over_row_max(lower);
             const float shift = upper == -INFINITY ? 0 : upper; /* nothing taken part yet? */
             const float lower_shift = lower == -INFINITY ? 0 : lower;
-            const float fade = native_exp2(top[i][0] - shift), lower_fade = native_exp2(top[i][1] - lower_shift);
+            const float fade = POWER_OF_2(top[i][0] - shift), lower_fade = POWER_OF_2(top[i][1] - lower_shift);
             top[i][0] = upper, top[i][1] = lower;
             float part = 0, lower_part = 0;
             WRITTEN_OUT for (uint j = 0; j < STEP / 8; j++) {
-                s[i][j].x = native_exp2(s[i][j].x - shift), s[i][j].y = native_exp2(s[i][j].y - shift);
-                s[i][j].z = native_exp2(s[i][j].z - lower_shift), s[i][j].w = native_exp2(s[i][j].w - lower_shift);
+                s[i][j].x = POWER_OF_2(s[i][j].x - shift), s[i][j].y = POWER_OF_2(s[i][j].y - shift);
+                s[i][j].z = POWER_OF_2(s[i][j].z - lower_shift), s[i][j].w = POWER_OF_2(s[i][j].w - lower_shift);
                 part += s[i][j].x + s[i][j].y, lower_part += s[i][j].z + s[i][j].w;
             }
             sum[i][0] = sum[i][0] * fade + part, sum[i][1] = sum[i][1] * lower_fade + lower_part;
@@ -240,11 +289,11 @@ KERNEL attention_matrix_forward(const attention_params p) {
             }
 #endif
         }
-        COPIES_WAIT(0);
-        barrier(CLK_LOCAL_MEM_FENCE); /* the values are here, the keys have been read */
-        k0 += STEP;
-        BRING(keys, STEP, PIECES, k_end - k0, p.depth, p.key.data, KEY_ROW);
-        copies_close();
+        if (STAGES == 1) {
+            COPIES_WAIT(0);
+            barrier(CLK_LOCAL_MEM_FENCE); /* the values are here, the keys have been read */
+            BRING_KEYS(stages, k0 + STEP);
+        }
         ADD_WEIGHTED(out, s, values, VALUE_DEPTH, VALUE_PIECES);
     }
     COPIES_WAIT(0);
@@ -278,13 +327,11 @@ KERNEL attention_matrix_forward(const attention_params p) {
 #endif
 
 #ifdef BACKWARD
-#define STAGE_BYTES (STEP * (ROW_BYTES + VALUE_ROW_BYTES))
-
 /* Probabilities from products, each with its row's log_sum; no key beyond the limits, of the number itself and
  * of the one below. */
 static inline float4 probabilities(float4 s, float4 log_sums) {
     s -= log_sums;
-    return (float4)(native_exp2(s.x), native_exp2(s.y), native_exp2(s.z), native_exp2(s.w));
+    return (float4)(POWER_OF_2(s.x), POWER_OF_2(s.y), POWER_OF_2(s.z), POWER_OF_2(s.w));
 }
 
 KERNEL attention_matrix_grad_query(const attention_params p) {
@@ -297,7 +344,7 @@ KERNEL attention_matrix_grad_query(const attention_params p) {
     const long h = g % p.heads, b = g / p.heads, kh = h / (p.heads / p.key_heads);
     const uint team_row = get_local_id(0) / MATRIX_TEAM * 16 * BLOCKS;
 
-    fragment_a query[BLOCKS][DEPTH / 16], grad_out[BLOCKS][VALUE_DEPTH / 16];
+    fragment_a query[BLOCKS][DEPTH / UNIT_K], grad_out[BLOCKS][VALUE_DEPTH / UNIT_K];
     const xpu_addr first_query = start_of(&p.query, b, h, q0), first_grad = start_of(&p.grad_out, b, h, q0);
     const long query_pitch = p.query.stride[2] * ELEMENT, grad_pitch = p.grad_out.stride[2] * ELEMENT;
 #define QUERY_ROW(row) (first_query + row * query_pitch)
@@ -306,14 +353,14 @@ KERNEL attention_matrix_grad_query(const attention_params p) {
     copies_close();
     COPIES_WAIT(0);
     barrier(CLK_LOCAL_MEM_FENCE);
-    WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) WRITTEN_OUT for (uint k = 0; k < DEPTH / 16; k++)
+    WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) WRITTEN_OUT for (uint k = 0; k < DEPTH / UNIT_K; k++)
         query[i][k] = read_left(stages, team_row + i * 16, k, PIECES);
     barrier(CLK_LOCAL_MEM_FENCE);
     BRING(stages, TILE, VALUE_PIECES, p.queries - q0, p.value_depth, p.grad_out.data, GRAD_ROW);
     copies_close();
     COPIES_WAIT(0);
     barrier(CLK_LOCAL_MEM_FENCE);
-    WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) WRITTEN_OUT for (uint k = 0; k < VALUE_DEPTH / 16; k++)
+    WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) WRITTEN_OUT for (uint k = 0; k < VALUE_DEPTH / UNIT_K; k++)
         grad_out[i][k] = read_left(stages, team_row + i * 16, k, VALUE_PIECES);
     barrier(CLK_LOCAL_MEM_FENCE);
 
@@ -350,8 +397,8 @@ KERNEL attention_matrix_grad_query(const attention_params p) {
         float4 s[BLOCKS][STEP / 8], grad[BLOCKS][STEP / 8];
         CLEAR(s, STEP / 8);
         CLEAR(grad, STEP / 8);
-        ADD_PRODUCT(s, query, keys, STEP, DEPTH / 16, PIECES);
-        ADD_PRODUCT(grad, grad_out, values, STEP, VALUE_DEPTH / 16, VALUE_PIECES);
+        ADD_PRODUCT(s, query, keys, STEP, DEPTH, PIECES);
+        ADD_PRODUCT(grad, grad_out, values, STEP, VALUE_DEPTH, VALUE_PIECES);
         const bool edge = k0 + STEP > common;
         WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) {
             const long row = q0 + team_row + ROW(i);
@@ -405,11 +452,12 @@ KERNEL attention_matrix_grad_key_value(const attention_params p) {
     const long kh = g % p.key_heads, b = g / p.key_heads;
     const uint team_row = get_local_id(0) / MATRIX_TEAM * 16 * BLOCKS;
 
-    fragment_a key[BLOCKS][DEPTH / 16], value[BLOCKS][VALUE_DEPTH / 16];
+    fragment_a key[BLOCKS][DEPTH / UNIT_K], value[BLOCKS][VALUE_DEPTH / UNIT_K];
     const xpu_addr first_key = start_of(&p.key, b, kh, k0), first_value = start_of(&p.value, b, kh, k0);
     const long key_pitch = p.key.stride[2] * ELEMENT, value_pitch = p.value.stride[2] * ELEMENT;
 #undef KEY_ROW
 #undef VALUE_ROW
+#undef BRING_KEYS
 #undef QUERY_ROW
 #undef GRAD_ROW
 #define KEY_ROW(row) (first_key + row * key_pitch)
@@ -418,14 +466,14 @@ KERNEL attention_matrix_grad_key_value(const attention_params p) {
     copies_close();
     COPIES_WAIT(0);
     barrier(CLK_LOCAL_MEM_FENCE);
-    WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) WRITTEN_OUT for (uint k = 0; k < DEPTH / 16; k++)
+    WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) WRITTEN_OUT for (uint k = 0; k < DEPTH / UNIT_K; k++)
         key[i][k] = read_left(stages, team_row + i * 16, k, PIECES);
     barrier(CLK_LOCAL_MEM_FENCE);
     BRING(stages, TILE, VALUE_PIECES, p.keys - k0, p.value_depth, p.value.data, VALUE_ROW);
     copies_close();
     COPIES_WAIT(0);
     barrier(CLK_LOCAL_MEM_FENCE);
-    WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) WRITTEN_OUT for (uint k = 0; k < VALUE_DEPTH / 16; k++)
+    WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) WRITTEN_OUT for (uint k = 0; k < VALUE_DEPTH / UNIT_K; k++)
         value[i][k] = read_left(stages, team_row + i * 16, k, VALUE_PIECES);
     barrier(CLK_LOCAL_MEM_FENCE);
 
@@ -468,8 +516,8 @@ KERNEL attention_matrix_grad_key_value(const attention_params p) {
         float4 s[BLOCKS][STEP / 8], grad[BLOCKS][STEP / 8];
         CLEAR(s, STEP / 8);
         CLEAR(grad, STEP / 8);
-        ADD_PRODUCT(s, key, queries, STEP, DEPTH / 16, PIECES);
-        ADD_PRODUCT(grad, value, grads, STEP, VALUE_DEPTH / 16, VALUE_PIECES);
+        ADD_PRODUCT(s, key, queries, STEP, DEPTH, PIECES);
+        ADD_PRODUCT(grad, value, grads, STEP, VALUE_DEPTH, VALUE_PIECES);
         const long top = k0 + team_row; /* the team's first key */
         const bool edge = top + 16 * BLOCKS > p.keys || (p.causal && top + 16 * BLOCKS - 1 > q0);
         WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) WRITTEN_OUT for (uint j = 0; j < STEP / 8; j++) {

@@ -81,8 +81,8 @@ static inline surface surface_of(const attention_matrix *m, long b, long h, long
     WRITTEN_OUT for (int j = 0; j < (width); j++) WRITTEN_OUT for (int i = 0; i < SUMS_M; i++)
 
 static inline float8 exp2_of(float8 v) {
-    return (float8)(native_exp2(v.s0), native_exp2(v.s1), native_exp2(v.s2), native_exp2(v.s3), native_exp2(v.s4),
-                    native_exp2(v.s5), native_exp2(v.s6), native_exp2(v.s7));
+    return (float8)(POWER_OF_2(v.s0), POWER_OF_2(v.s1), POWER_OF_2(v.s2), POWER_OF_2(v.s3), POWER_OF_2(v.s4),
+                    POWER_OF_2(v.s5), POWER_OF_2(v.s6), POWER_OF_2(v.s7));
 }
 
 #ifdef FORWARD
@@ -123,7 +123,7 @@ INLINED void forward_step(const attention_params *p, __private forward_state *f,
         WRITTEN_OUT for (int r = 0; r < 8; r++) {
             const float over = fmax(f->top[i][r], sub_group_reduce_max(largest[r]));
             shift[r] = over == -INFINITY ? 0 : over * factor; /* nothing taken part yet? */
-            fade[r] = native_exp2(f->top[i][r] * factor - shift[r]);
+            fade[r] = POWER_OF_2(f->top[i][r] * factor - shift[r]);
             f->top[i][r] = over;
         }
         WRITTEN_OUT for (int j = 0; j < STEP / 16; j++) {

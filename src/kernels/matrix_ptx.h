@@ -10,8 +10,17 @@
  *
  * so that sums of two blocks side by side, rounded to pairs, are a block of the left operand.
  *
+ * Of fp32 blocks are half as deep, left 16 x 8, right 8 x 8, and a work-item has single numbers:
+ *
+ *     left   row lane / 4 (and 8 below it: .y, .w), column lane % 4 (and 4 beside it: .z, .w)
+ *     right  column lane / 4, row lane % 4 (and 4 below it: .y)
+ *
+ * The units take tf32, 11 bits; each number becomes two of these and a product three (prepare_left and
+ * prepare_right, multiply_prepared; Ootomo and Yokota, arXiv:2203.03341, without their rescaling), which
+ * leaves an error of 2^-21. Infinities become NaN.
+ *
  * With MATRIX_EMULATED the same in plain OpenCL C, for tests: a team is a subgroup of 32 then, whose
- * work-items tell each other their addresses and numbers. Wants UNIT_<t> of MATRIX_T (bf16, f16). */
+ * work-items tell each other their addresses and numbers. Wants MATRIX_T (bf16, f16, f32). */
 #define MATRIX_TEAM 32
 #define MATRIX_LANE ((uint)get_local_id(0) % MATRIX_TEAM)
 
@@ -22,6 +31,11 @@
 #define PAIR XPU_CAT(PAIR_, MATRIX_T) /* two elements in memory */
 #define PAIR_bf16 ushort2
 #define PAIR_f16 ushort2
+#define PAIR_f32 float2
+#define WHOLE_bf16 0
+#define WHOLE_f16 0
+#define WHOLE_f32 1
+#define MATRIX_WHOLE XPU_CAT(WHOLE_, MATRIX_T) /* fp32 */
 
 /* Of arrays in local memory that are copied to: copies to one that doesn't begin at a row of banks take 2.5
  * times as long. */
@@ -78,6 +92,19 @@ static inline void copies_close(void) { __asm__ volatile("cp.async.commit_group;
 LOAD_BLOCKS(load_blocks, "")
 LOAD_BLOCKS(load_blocks_turned, ".trans")
 
+#if MATRIX_WHOLE
+static inline void multiply_tf32(__private float4 *sum, fragment_a a, fragment_b b) {
+    __asm__("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+            "{%0,%1,%2,%3};"
+            : "+f"(sum->x), "+f"(sum->y), "+f"(sum->z), "+f"(sum->w)
+            : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b.x), "r"(b.y));
+}
+static inline uint load_word(slab at) {
+    uint r;
+    __asm__ volatile("ld.shared.u32 %0, [%1];" : "=r"(r) : "r"(at));
+    return r;
+}
+#else
 #define UNIT_bf16 "m16n8k16.row.col.f32.bf16.bf16.f32"
 #define UNIT_f16 "m16n8k16.row.col.f32.f16.f16.f32"
 static inline void multiply_blocks(__private float4 *sum, fragment_a a, fragment_b b) {
@@ -87,9 +114,6 @@ static inline void multiply_blocks(__private float4 *sum, fragment_a a, fragment
         : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b.x), "r"(b.y));
 }
 
-/* Another lane's number: of the one whose number differs by the bits of `mask`. */
-static inline float lane_across(float v, const uint mask) { return as_float(xpu_warp_xor(as_uint(v), mask)); }
-
 /* Two numbers, rounded, as a pair. */
 #define ROUND_bf16 "cvt.rn.bf16x2.f32"
 #define ROUND_f16 "cvt.rn.f16x2.f32"
@@ -98,6 +122,10 @@ static inline uint round_pair(float low, float high) {
     __asm__(XPU_CAT(ROUND_, MATRIX_T) " %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
     return r;
 }
+#endif
+
+/* Another lane's number: of the one whose number differs by the bits of `mask`. */
+static inline float lane_across(float v, const uint mask) { return as_float(xpu_warp_xor(as_uint(v), mask)); }
 #endif
 
 #ifdef MATRIX_EMULATED
@@ -133,6 +161,21 @@ static inline uint4 load_blocks_turned(slab at) {
     return (uint4)(r[0], r[1], r[2], r[3]);
 }
 
+#if MATRIX_WHOLE
+static inline float truncated(uint v) { return as_float(v & 0xffffe000u); }
+static inline void multiply_tf32(__private float4 *sum, fragment_a a, fragment_b b) {
+    const uint lane = MATRIX_LANE;
+    for (uint k = 0; k < 8; k++) {
+        const uint left = lane / 4 * 4 + k % 4, right = lane % 4 * 8 + k % 4;
+        const float x = truncated(sub_group_shuffle(k < 4 ? a.x : a.z, left));
+        const float z = truncated(sub_group_shuffle(k < 4 ? a.y : a.w, left));
+        const float u = truncated(sub_group_shuffle(k < 4 ? b.x : b.y, right));
+        const float v = truncated(sub_group_shuffle(k < 4 ? b.x : b.y, right + 4));
+        *sum = fma((float4)(x, x, z, z), (float4)(u, v, u, v), *sum);
+    }
+}
+static inline uint load_word(slab at) { return *(__local const uint *)at; }
+#else
 static inline void multiply_blocks(__private float4 *sum, fragment_a a, fragment_b b) {
     const uint lane = MATRIX_LANE;
     for (uint k = 0; k < 8; k++) { /* pairs along k */
@@ -148,11 +191,12 @@ static inline void multiply_blocks(__private float4 *sum, fragment_a a, fragment
         }
     }
 }
-
-static inline float lane_across(float v, const uint mask) { return sub_group_shuffle(v, MATRIX_LANE ^ mask); }
 static inline uint round_pair(float low, float high) {
     return (ushort)NARROW(MATRIX_T, low) | (uint)(ushort)NARROW(MATRIX_T, high) << 16;
 }
+#endif
+
+static inline float lane_across(float v, const uint mask) { return sub_group_shuffle(v, MATRIX_LANE ^ mask); }
 #endif
 
 /* Copies a piece in steps of `size` bytes: `valid` bytes of it, zeros behind them. `base`: any address. */
@@ -181,8 +225,58 @@ static inline uint4 read_right(slab s, uint from, uint step, const uint pieces) 
     return load_blocks(s +
                        slab_place(from + (lane & 7) + (lane >> 4) * 8, step * 2 + (lane >> 3 & 1), pieces));
 }
+#if !MATRIX_WHOLE
 static inline uint4 read_right_turned(slab s, uint from, uint step, const uint pieces) {
     const uint lane = MATRIX_LANE;
     return load_blocks_turned(
         s + slab_place(step * UNIT_K + (lane & 7) + (lane >> 3 & 1) * 8, from / PIECE + (lane >> 4), pieces));
 }
+#else
+/* … of fp32, where k is in the order of sums as a left operand (sums_as_left): rows 0, 2, 4, 6, 1, 3, 5, 7.
+ */
+static inline uint4 read_right_turned(slab s, uint from, uint step, const uint pieces) {
+    const uint lane = MATRIX_LANE, row = step * UNIT_K + lane % 4 * 2, column = from + lane / 4;
+    const uint inside = column % PIECE * 4, piece = column / PIECE;
+    return (uint4)(load_word(s + slab_place(row, piece, pieces) + inside),
+                   load_word(s + slab_place(row + 1, piece, pieces) + inside),
+                   load_word(s + slab_place(row, piece + 8 / PIECE, pieces) + inside),
+                   load_word(s + slab_place(row + 1, piece + 8 / PIECE, pieces) + inside));
+}
+#endif
+
+/* Operands, ready to be multiplied any number of times, and sums that become a left one: one block of fp32,
+ * two side by side otherwise. */
+#if MATRIX_WHOLE
+typedef struct prepared_left {
+    uint4 high, low;
+} prepared_left;
+typedef struct prepared_right {
+    uint2 high, low;
+} prepared_right;
+static inline prepared_left prepare_left(uint4 v) {
+    const uint4 high = v + 0x1000 & 0xffffe000u;
+    return (prepared_left){high, as_uint4(as_float4(v) - as_float4(high)) + 0x1000};
+}
+static inline prepared_right prepare_right(uint2 v) {
+    const uint2 high = v + 0x1000 & 0xffffe000u;
+    return (prepared_right){high, as_uint2(as_float2(v) - as_float2(high)) + 0x1000};
+}
+static inline void multiply_prepared(__private float4 *sum, prepared_left a, prepared_right b) {
+    multiply_tf32(sum, a.low, b.high);
+    multiply_tf32(sum, a.high, b.low);
+    multiply_tf32(sum, a.high, b.high);
+}
+#define BLOCKS_AS_LEFT 1
+static inline fragment_a sums_as_left(__private const float4 *v) { return as_uint4(v->xzyw); }
+#else
+typedef fragment_a prepared_left;
+typedef fragment_b prepared_right;
+#define prepare_left(v) (v)
+#define prepare_right(v) (v)
+#define multiply_prepared multiply_blocks
+#define BLOCKS_AS_LEFT 2
+static inline fragment_a sums_as_left(__private const float4 *v) {
+    return (uint4)(round_pair(v[0].x, v[0].y), round_pair(v[0].z, v[0].w), round_pair(v[1].x, v[1].y),
+                   round_pair(v[1].z, v[1].w));
+}
+#endif

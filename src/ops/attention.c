@@ -147,8 +147,8 @@ static bool reads_blocks(const xpu_tensor *t) {
 }
 
 /* Bytes of a row of a slab (kernels/matrix_ptx.h). */
-static int slab_row(int64_t depth) {
-    const int pieces = round_up(depth, 16) / 8;
+static int slab_row(int64_t depth, int element) {
+    const int pieces = round_up(depth, 16) * element / 16;
     return (pieces % 8 == 0 || pieces == 4 || pieces == 2 ? pieces : pieces | 1) * 16;
 }
 
@@ -156,22 +156,27 @@ static int slab_row(int64_t depth) {
 static bool plan_ptx(const xpu_device_properties *properties, attention_params *p,
                      const xpu_tensor *const *read, const xpu_tensor *const *written, bool forward,
                      matrix_plan *plan) {
+    const int element = (int)xpu_dtype_size(read[0]->dtype); /* 2, or 4 for fp32 */
     plan->aligned = 16, plan->out_pairs = true, plan->stages = forward ? 1 : 2;
     for (; *read; read++) {
         const int aligned = alignment_of(*read);
         if (aligned < plan->aligned) plan->aligned = aligned;
     }
-    for (; *written; written++) plan->out_pairs = plan->out_pairs && alignment_of(*written) >= 4;
+    for (; *written; written++) plan->out_pairs = plan->out_pairs && alignment_of(*written) >= 2 * element;
     const int depth = p->depth > p->value_depth ? p->depth : p->value_depth;
-    if (plan->aligned == 0 || depth > (forward ? 256 : 128)) return false;
-    const int both = slab_row(p->depth) + slab_row(p->value_depth);
-    plan->step = depth <= (forward ? 128 : 64) ? 64 : 32;
-    while (plan->step > 16 && plan->step * both * plan->stages > LOCAL_BYTES - 1024) plan->step /= 2;
+    if (plan->aligned == 0 || depth * element > (forward ? 512 : 256)) return false;
     if (forward && p->queries <= 32) p->packed = p->heads / p->key_heads;
     const int64_t rows = p->queries * p->packed, sets = p->heads / p->packed * p->batch;
     const int64_t units = (int64_t)properties->gpu_subslice_count;
-    plan->teams = forward && rows <= 16 ? 1 : 4, plan->rows = 16;
-    if (forward && depth <= 64 && tiles(rows, 2 * tile_of(plan)) * sets >= 2 * units) plan->rows = 32;
+    plan->teams = 4, plan->rows = 16;
+    /* A single team waits for memory more than it multiplies. */
+    if (forward && rows <= 16) plan->teams = 1, plan->stages = 2;
+    const int both = slab_row(p->depth, element) + slab_row(p->value_depth, element);
+    plan->step = plan->teams > 1 && element == 2 && depth <= (forward ? 128 : 64) ? 64 : 32;
+    while (plan->step > 16 && plan->step * both * plan->stages > LOCAL_BYTES - 1024) plan->step /= 2;
+    if (forward && plan->teams > 1 && element == 2 && depth <= 64 &&
+        tiles(rows, 2 * tile_of(plan)) * sets >= 2 * units)
+        plan->rows = 32;
     return true;
 }
 
@@ -194,7 +199,10 @@ static bool plan_xmx(attention_params *p, const xpu_tensor *const *read, bool fo
 static matrix_plan plan_for(const xpu_device_properties *properties, attention_params *p,
                             const xpu_tensor *const *read, const xpu_tensor *const *written, bool forward) {
     matrix_plan plan = {.unit = MATRIX_UNIT_NONE}, found = plan;
-    found.unit = matrix_unit_of(properties, read[0]->dtype, &found.emulated);
+    /* fp32 as sums of tf32 is NVIDIA's alone. */
+    const xpu_dtype dtype = read[0]->dtype;
+    found.unit = matrix_unit_of(properties, dtype == XPU_FLOAT32 ? XPU_BFLOAT16 : dtype, &found.emulated);
+    if (dtype == XPU_FLOAT32 && found.unit != MATRIX_UNIT_PTX) return plan;
     const bool fits = found.unit == MATRIX_UNIT_PTX ? plan_ptx(properties, p, read, written, forward, &found)
                       : found.unit == MATRIX_UNIT_XMX ? plan_xmx(p, read, forward, &found)
                                                       : false;

@@ -37,6 +37,17 @@ static inline double decode(xpu_dtype dtype, uint16_t half) {
     return f;
 }
 
+/* The same of float32 too, in memory; element i of `data`. */
+static inline void put_number(xpu_dtype dtype, void *data, int64_t i, double value) {
+    if (dtype == XPU_FLOAT32)
+        ((float *)data)[i] = (float)value;
+    else
+        ((uint16_t *)data)[i] = encode(dtype, value);
+}
+static inline double get_number(xpu_dtype dtype, const void *data, int64_t i) {
+    return dtype == XPU_FLOAT32 ? ((const float *)data)[i] : decode(dtype, ((const uint16_t *)data)[i]);
+}
+
 /* The nearest number of the dtype, ties to even. */
 static inline double rounded(xpu_dtype dtype, double value) {
     int e;

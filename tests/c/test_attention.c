@@ -38,9 +38,10 @@ typedef struct problem {
 typedef struct memory {
     int64_t size[4], stride[4];
     double *value;
-    uint16_t *stored;
+    void *stored; /* of all of the device's memory */
     void *device;
     size_t count;
+    int64_t offset;
     xpu_tensor tensor;
 } memory;
 
@@ -51,26 +52,27 @@ static void make(memory *x, const problem *p, int64_t heads, int64_t length, int
     const int64_t stride[4] = {row * heads * length, p->by_sequence ? row : row * length,
                                p->by_sequence ? row * heads : row, 1};
     memcpy(x->size, size, sizeof size), memcpy(x->stride, stride, sizeof stride);
-    x->count = (size_t)(p->batch * heads * length * row + offset + 1);
+    const size_t bytes = xpu_dtype_size(p->dtype);
+    x->offset = offset, x->count = (size_t)(p->batch * heads * length * row + offset + 1);
     x->value = malloc(x->count * sizeof *x->value);
-    x->stored = malloc(x->count * 2);
+    x->stored = malloc(x->count * bytes);
     for (size_t i = 0; i < x->count; i++) {
-        x->value[i] = (double)pick(-16, 16) / 16;
-        x->stored[i] = encode(p->dtype, x->value[i]);
+        const double v =
+            p->dtype == XPU_FLOAT32 ? (double)pick(-1000000, 1000000) / 1e6 : (double)pick(-16, 16) / 16;
+        put_number(p->dtype, x->stored, (int64_t)i, v);
+        x->value[i] = get_number(p->dtype, x->stored, (int64_t)i);
     }
-    SUCCEEDS(xpu_malloc(stream, x->count * 2, &x->device));
-    SUCCEEDS(xpu_memcpy(stream, x->device, x->stored, x->count * 2, true));
-    x->value += offset, x->stored += offset;
-    x->tensor = (xpu_tensor){(uint16_t *)x->device + offset, p->dtype, 4, x->size, x->stride};
+    SUCCEEDS(xpu_malloc(stream, x->count * bytes, &x->device));
+    SUCCEEDS(xpu_memcpy(stream, x->device, x->stored, x->count * bytes, true));
+    x->tensor = (xpu_tensor){(char *)x->device + (size_t)offset * bytes, p->dtype, 4, x->size, x->stride};
 }
 
 static double *at(const memory *x, int64_t b, int64_t h, int64_t row, int64_t i) {
-    return x->value + b * x->stride[0] + h * x->stride[1] + row * x->stride[2] + i;
+    return x->value + x->offset + b * x->stride[0] + h * x->stride[1] + row * x->stride[2] + i;
 }
 
 static void drop(memory *x) {
-    const int64_t offset = (uint16_t *)x->tensor.data - (uint16_t *)x->device;
-    free(x->value - offset), free(x->stored - offset);
+    free(x->value), free(x->stored);
     SUCCEEDS(xpu_free(x->device));
 }
 
@@ -78,15 +80,15 @@ static void drop(memory *x) {
  */
 static void compare(const problem *p, const char *name, const memory *got, const double *want,
                     const double *slack) {
-    uint16_t *is = malloc(got->count * 2);
-    const int64_t offset = (uint16_t *)got->tensor.data - (uint16_t *)got->device;
-    SUCCEEDS(xpu_memcpy(stream, is, got->device, got->count * 2, true));
+    const size_t bytes = got->count * xpu_dtype_size(p->dtype);
+    void *is = malloc(bytes);
+    SUCCEEDS(xpu_memcpy(stream, is, got->device, bytes, true));
     for (int64_t b = 0, n = 0; b < got->size[0]; b++)
         for (int64_t h = 0; h < got->size[1]; h++)
             for (int64_t row = 0; row < got->size[2]; row++)
                 for (int64_t i = 0; i < got->size[3]; i++, n++) {
                     const int64_t place = at(got, b, h, row, i) - got->value;
-                    const double v = decode(p->dtype, is[offset + place]);
+                    const double v = get_number(p->dtype, is, place);
                     if (!(fabs(v - want[n]) <= slack[n]))
                         fail_msg(
                             "%s of %s, batch %lld, heads %lld of %lld, %lld queries, %lld keys, depths %lld "
@@ -96,9 +98,9 @@ static void compare(const problem *p, const char *name, const memory *got, const
                             (long long)p->key_heads, (long long)p->queries, (long long)p->keys,
                             (long long)p->depth, (long long)p->value_depth, p->causal, p->bias, p->slices, v,
                             (long long)b, (long long)h, (long long)row, (long long)i, want[n], slack[n]);
-                    is[offset + place] = got->stored[place];
+                    put_number(p->dtype, is, place, got->value[place]);
                 }
-    assert_memory_equal(is, got->stored - offset, got->count * 2);
+    assert_memory_equal(is, got->stored, bytes);
     free(is);
 }
 
@@ -110,7 +112,7 @@ typedef struct results {
 
 static void by_definition(const problem *p, const memory *q, const memory *k, const memory *v,
                           const memory *grad, const double *bias, results *r) {
-    const double unit = p->dtype == XPU_BFLOAT16 ? ldexp(1, -8) : ldexp(1, -11);
+    const double unit = ldexp(1, p->dtype == XPU_FLOAT32 ? -16 : p->dtype == XPU_FLOAT16 ? -11 : -8);
     double *s = calloc((size_t)p->keys + 1, sizeof *s), *dp = calloc((size_t)p->keys + 1, sizeof *dp);
     double *more = calloc((size_t)p->keys + 1, sizeof *more);
     for (int64_t b = 0; b < p->batch; b++)
@@ -247,15 +249,19 @@ static void kinds_and_sizes(void **unused) {
         {XPU_FLOAT16, 1, 2, 1, 33, 47, 100, 128, false, true, 4, BIAS_NUMBERS, 0.1, 0},
         {XPU_BFLOAT16, 2, 1, 1, 17, 100, 13, 16, false, false, 1, BIAS_MASK, -0.5, 0},
         {XPU_BFLOAT16, 1, 1, 1, 40, 40, 192, 160, true, false, 8, BIAS_NONE, 0.07, 0},
+        {XPU_FLOAT32, 1, 2, 1, 70, 90, 64, 64, true, true, 4, BIAS_NONE, 0.125, 0},
+        {XPU_FLOAT32, 1, 1, 1, 65, 40, 36, 20, false, false, 1, BIAS_NUMBERS, 0.2, 0},
+        {XPU_FLOAT32, 1, 1, 1, 33, 50, 128, 100, false, false, 4, BIAS_NONE, 0.1, 0},
     };
     for (size_t i = 0; i < sizeof problems / sizeof *problems; i++) {
         const int before = by_units;
         problem p = problems[i];
-        if (by_blocks && p.depth >= 64) p.align = 32; /* 64 bytes */
-        const bool units = !by_blocks || (p.align == 32 && p.depth <= 128);
+        if (by_blocks && p.depth >= 64) p.align = 32;       /* 64 bytes */
+        const int most = p.dtype == XPU_FLOAT32 ? 64 : 128; /* the depth of gradients by units */
+        const bool units = !by_blocks || (p.align == 32 && p.depth <= 128 && p.dtype != XPU_FLOAT32);
         try_problem(&p);
         /* Intel's units take keys and values one after the other. */
-        const int backward = p.depth > 128 ? 0 : by_blocks ? 3 : 2;
+        const int backward = p.depth > most ? 0 : by_blocks ? 3 : 2;
         assert_int_equal(by_units - before, units ? 1 + backward : 0);
     }
 }
@@ -281,7 +287,7 @@ static void whatever_comes(void **unused) {
     problem p = {0};
     for (int i = 0; i < extra; i++) {
         if (i % 20 == 0) /* new kernels take seconds to build */
-            p = (problem){.dtype = pick(0, 1) ? XPU_BFLOAT16 : XPU_FLOAT16,
+            p = (problem){.dtype = (xpu_dtype)(int[]){XPU_BFLOAT16, XPU_FLOAT16, XPU_FLOAT32}[pick(0, 2)],
                           .depth = pick(0, 2) ? 32 << pick(0, 2) : pick(1, 260),
                           .bias = pick(0, 1) ? BIAS_NONE : (bias)pick(0, BIAS_KINDS - 1),
                           .align = by_blocks ? 32 : aligns[pick(0, 7)]};
