@@ -1,5 +1,6 @@
-/* What attention by matrix units shares, whichever they are: softmax by powers of 2, what forward kept of it for
- * backward, and (FINISH) attention_matrix_finish, which joins slices of the keys: 64 work-items a query. */
+/* What attention by matrix units shares, whichever they are: softmax by powers of 2, what forward kept of it
+ * for backward, and (FINISH) attention_matrix_finish, which joins slices of the keys: 64 work-items a query.
+ */
 #include "attention_score.h"
 
 #define LOG2E 1.44269504088896340736f
@@ -15,8 +16,9 @@
  * last query. */
 static inline float log_sum(const attention_params *p, long b, long h, long query) {
     if (query >= p->queries) return INFINITY;
-    const float v = XPU_CPTR(float, p->logsumexp.data)[b * p->logsumexp.stride[0] + h * p->logsumexp.stride[1] +
-                                                       query * p->logsumexp.stride[2]];
+    const float v =
+        XPU_CPTR(float, p->logsumexp.data)[b * p->logsumexp.stride[0] + h * p->logsumexp.stride[1] +
+                                           query * p->logsumexp.stride[2]];
     return v == -INFINITY ? INFINITY : v * LOG2E;
 }
 static inline float delta_of(const attention_params *p, long b, long h, long query) {
@@ -24,7 +26,8 @@ static inline float delta_of(const attention_params *p, long b, long h, long que
 }
 
 #ifdef FINISH
-__kernel __attribute__((reqd_work_group_size(64, 1, 1))) void attention_matrix_finish(const attention_params p) {
+__kernel
+    __attribute__((reqd_work_group_size(64, 1, 1))) void attention_matrix_finish(const attention_params p) {
     const long row = XPU_GROUP(0), query = row % p.queries, h = row / p.queries % p.heads;
     const long b = row / p.queries / p.heads, rows = p.batch * p.heads * p.queries;
     const int x = (int)get_local_id(0);
@@ -41,7 +44,8 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void attention_matrix_f
         PUT(p.out, b, h, query, i, total == 0 ? 0.0f : v / total);
     }
     if (x == 0 && p.logsumexp.data)
-        XPU_PTR(float, p.logsumexp.data)[b * p.logsumexp.stride[0] + h * p.logsumexp.stride[1] +
-                                         query * p.logsumexp.stride[2]] = top + log(total);
+        XPU_PTR(float, p.logsumexp.data)
+        [b * p.logsumexp.stride[0] + h * p.logsumexp.stride[1] + query * p.logsumexp.stride[2]] =
+            top + log(total);
 }
 #endif
