@@ -127,10 +127,8 @@ def make(name: str, device: str) -> tuple[nn.Module, Tensor]:
         model = model.bfloat16()
         given = given.bfloat16() if given.is_floating_point() else given
     if "channels_last" in name:
-        model, given = (
-            model.to(memory_format=torch.channels_last),
-            given.to(memory_format=torch.channels_last),
-        )
+        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        given = given.to(memory_format=torch.channels_last)
     return model.to(device), given.to(device)
 
 

@@ -43,9 +43,8 @@ __kernel
         }
         PUT(p.out, b, h, query, i, total == 0 ? 0.0f : v / total);
     }
-    if (x == 0 && p.logsumexp.data)
-        XPU_PTR(float, p.logsumexp.data)
-        [b * p.logsumexp.stride[0] + h * p.logsumexp.stride[1] + query * p.logsumexp.stride[2]] =
-            top + log(total);
+    if (x == 0 && p.logsumexp.data) XPU_PTR(float, p.logsumexp.data)
+    [b * p.logsumexp.stride[0] + h * p.logsumexp.stride[1] + query * p.logsumexp.stride[2]] =
+        top + log(total);
 }
 #endif

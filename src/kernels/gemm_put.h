@@ -1,5 +1,5 @@
-/* How gemm_matrix writes RUN sums beside each other: a part of a row of the result, or of a slice's sums. Wants
- * OUT_PIECE, C_FORM and C_PIECE (gemm.cl). */
+/* How gemm_matrix writes RUN sums beside each other: a part of a row of the result, or of a slice's sums.
+ * Wants OUT_PIECE, C_FORM and C_PIECE (gemm.cl). */
 #define CHUNK_0 uchar
 #define CHUNK_1 uchar
 #define CHUNK_2 ushort
@@ -31,8 +31,8 @@ static inline void add_c(const gemm_params *p, long b, long m, long n, __private
     WRITTEN_OUT for (int i = 0; i < C_CHUNKS; i++) c.c[i] = XPU_CPTR(C_CHUNK, from)[i];
     WRITTEN_OUT for (int j = 0; j < RUN; j++) v[j] = multiply_add(v[j], beta, (acc_t)WIDEN(T, c.of[j]));
 #else
-    WRITTEN_OUT for (int j = 0; j < RUN; j++)
-        v[j] = multiply_add(v[j], beta, FETCH(p->c, c_place(p, b, m, n + j)));
+    WRITTEN_OUT for (int j = 0; j < RUN; j++) v[j] =
+        multiply_add(v[j], beta, FETCH(p->c, c_place(p, b, m, n + j)));
 #endif
 }
 
@@ -43,8 +43,9 @@ static inline void put_run(const gemm_params *p, const tile_place *at, long m, l
     if (n + RUN <= p->n && p->n % 4 == 0) {
         sums_run r;
         WRITTEN_OUT for (int j = 0; j < RUN; j++) r.of[j] = sum[j];
-        __global acc_t *to = XPU_PTR(acc_t, p->partial) + ((at->slice * p->batch + at->b) * p->m + m) * p->n + n;
-        WRITTEN_OUT for (int i = 0; i < SUM_CHUNKS; i++) ((__global uint4 *)to)[i] = r.parts[i];
+        __global acc_t *to =
+            XPU_PTR(acc_t, p->partial) + ((at->slice * p->batch + at->b) * p->m + m) * p->n + n;
+        WRITTEN_OUT for (int i = 0; i < SUM_CHUNKS; i++)((__global uint4 *)to)[i] = r.parts[i];
         return;
     }
 #elif OUT_PIECE
@@ -56,7 +57,8 @@ static inline void put_run(const gemm_params *p, const tile_place *at, long m, l
         add_c(p, at->b, m, n, v);
 #endif
         WRITTEN_OUT for (int j = 0; j < RUN; j++) r.of[j] = NARROW(T, finish(v[j]));
-        const xpu_addr to = p->out + (at->b * p->out_stride.batch + m * p->out_stride.row + n) * sizeof(RAW(T));
+        const xpu_addr to =
+            p->out + (at->b * p->out_stride.batch + m * p->out_stride.row + n) * sizeof(RAW(T));
         WRITTEN_OUT for (int i = 0; i < OUT_CHUNKS; i++) XPU_PTR(OUT_CHUNK, to)[i] = r.out[i];
         return;
     }

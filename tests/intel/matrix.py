@@ -77,7 +77,9 @@ def products() -> Iterator[Kernel]:
                 bars = {product: SHARE[product][k_fast] for product in SHARE}
                 largest = m * n // teams_m // teams_n == LARGEST
                 request = f"gemm.cl|gemm_matrix|{options}|{label}|"
-                yield Kernel(request, label, bars if largest and unit == "XMX" else {}, False, units=unit == "XMX")
+                yield Kernel(
+                    request, label, bars if largest and unit == "XMX" else {}, False, units=unit == "XMX"
+                )
 
 
 def attention() -> Iterator[Kernel]:
