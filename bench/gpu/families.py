@@ -53,7 +53,7 @@ def to(device: str, *tensors: Tensor) -> list[Tensor]:
 
 
 def products() -> Iterator[Case]:
-    """Matrix products in half precision and fp32, of all transpositions, batched, and with a bias and gelu."""
+    """Matrix products in half precision and fp32, of all transpositions, batched, with a bias and gelu, of vectors and slices."""
     for size in (1024, 2048, 4096, 8192):
         square = torch.randn(size, size), torch.randn(size, size)
         for dtype in (torch.bfloat16, torch.float16, torch.float32):
@@ -89,6 +89,27 @@ def products() -> Iterator[Case]:
 
         yield f"product, 64 of 512 {str(dtype)[6:]}", batched, 0.5
         yield f"product, linear 8192×1024 to 4096, bias and gelu {str(dtype)[6:]}", linear, 0.5
+    matrix = torch.randn(8193, 8200)
+    for dtype in (torch.bfloat16, torch.float32):
+        for label, left, right in (
+            ("vector @ a", lambda a: a[0, :8192], lambda a: a[:8192, :8192]),
+            ("a @ vector", lambda a: a[:8192, :8192], lambda a: a[0, :8192]),
+            ("x[:, 1:] of 2000", lambda a: a[:2000, 1:2001], lambda a: a[:2000, 3:2003]),
+            ("x[::2, ::2] of 2000", lambda a: a[:4000:2, :4000:2], lambda a: a[:2000, :2000]),
+        ):
+
+            def sliced(
+                device: str,
+                dtype: torch.dtype = dtype,
+                left: Callable[[Tensor], Tensor] = left,
+                right: Callable[[Tensor], Tensor] = right,
+                of: Tensor = matrix,
+            ) -> Work:
+                (there,) = (x.to(dtype) for x in to(device, of))
+                x, y = left(there), right(there)
+                return lambda: x @ y
+
+            yield f"product, {label} {str(dtype)[6:]}", sliced, 0.85 if "vector" in label else 0.5
 
 
 def attention() -> Iterator[Case]:

@@ -9,9 +9,17 @@
 #include "matrix.h"
 #include "product.h"
 #include "team.h"
+#include "xpu/ops/copy.h"
 #include "xpu/trace.h"
 
-typedef enum gemm_kernel { KERNEL_TILES, KERNEL_MATRIX, KERNEL_ROW, KERNEL_THIN, KERNEL_FINISH } gemm_kernel;
+typedef enum gemm_kernel {
+    KERNEL_TILES,
+    KERNEL_MATRIX,
+    KERNEL_ROW,
+    KERNEL_THIN,
+    KERNEL_VECTOR,
+    KERNEL_FINISH
+} gemm_kernel;
 
 typedef struct gemm_choice {
     gemm_kernel kernel;
@@ -22,10 +30,13 @@ typedef struct gemm_choice {
     int out_piece,
         c_piece; /* KERNEL_MATRIX: bytes beside each other that are written or read at a time, or 0 */
     bool has_c;
+    int lanes, teams, columns; /* KERNEL_VECTOR */
+    bool a_whole;
 } gemm_choice;
 
 static xpu_status get_kernel(int device, const xpu_gemm_args *args, gemm_choice choice, xpu_kernel **kernel) {
-    static const char *const names[] = {"gemm", "gemm_matrix", "gemm_row", "gemm_thin", "gemm_finish"};
+    static const char *const names[] = {"gemm",      "gemm_matrix", "gemm_row",
+                                        "gemm_thin", "gemm_vector", "gemm_finish"};
     const bool tiled = choice.kernel == KERNEL_TILES, thin = choice.kernel == KERNEL_THIN;
     kernel_spec spec;
     spec_begin(&spec, FAMILY_GEMM);
@@ -43,6 +54,12 @@ static xpu_status get_kernel(int device, const xpu_gemm_args *args, gemm_choice 
     spec_number_if(&spec, by_matrix, "OUT_PIECE", choice.out_piece, 5);
     spec_number_if(&spec, by_matrix, "C_FORM", !choice.has_c ? 0 : choice.c_piece ? 2 : 1, 2);
     spec_number_if(&spec, by_matrix, "C_PIECE", choice.c_piece, 5);
+    const bool by_vector = choice.kernel == KERNEL_VECTOR;
+    spec_follows_flag(&spec, "VECTOR", by_vector);
+    spec_number_if(&spec, by_vector, "LANES", choice.lanes, 9);
+    spec_number_if(&spec, by_vector, "TEAMS", choice.teams, 9);
+    spec_number_if(&spec, by_vector, "COLUMNS", choice.columns, 3);
+    spec_number_if(&spec, by_vector, "A_WHOLE", choice.a_whole, 1);
     spec_number(&spec, "EPILOGUE", args->epilogue, 8);
     spec_bool(&spec, "CONJUGATE_A", args->conjugate_a);
     spec_bool(&spec, "CONJUGATE_B", args->conjugate_b);
@@ -159,6 +176,122 @@ static int run_piece(const xpu_matrix *matrix, matrix_unit unit, xpu_dtype dtype
     return aligned < run ? aligned : run;
 }
 
+/* --- operands that a unit can't read well, or not at all, are copied first --- */
+
+/* An operand as the unit goes through it: `count` rows of A, or columns of B, and k. */
+typedef struct operand {
+    xpu_matrix *matrix;
+    int64_t *stride, *k_stride;
+    int64_t count, k, batch;
+    void *workspace;
+} operand;
+
+static operand left_of(xpu_gemm_args *args) {
+    xpu_matrix *a = &args->a;
+    return (operand){a, &a->row_stride, &a->column_stride, args->m, args->k, args->batch, NULL};
+}
+static operand right_of(xpu_gemm_args *args) {
+    xpu_matrix *b = &args->b;
+    return (operand){b, &b->column_stride, &b->row_stride, args->n, args->k, args->batch, NULL};
+}
+
+static bool reads_well(matrix_unit unit, const matrix_lines *lines, int64_t length, int64_t count,
+                       xpu_dtype dtype) {
+    const int quad = 4 * (int)xpu_dtype_size(dtype);
+    if (unit == MATRIX_UNIT_XMX) return matrix_reads_blocks(lines, length, count, dtype);
+    if (unit == MATRIX_UNIT_FMA)
+        return is_near(lines, dtype) && matrix_alignment(lines, dtype) >= (quad < 16 ? quad : 16);
+    return matrix_alignment(lines, dtype) == 16;
+}
+
+static bool is_ready(matrix_unit unit, const operand *o, xpu_dtype dtype) {
+    matrix_lines lines;
+    bool k_fast;
+    return find_lines(o->matrix, *o->stride, *o->k_stride, &k_fast, &lines) &&
+           reads_well(unit, &lines, k_fast ? o->k : o->count, k_fast ? o->count : o->k, dtype);
+}
+
+/* Lines along k, or across it, that begin at multiples of 64 bytes. */
+static matrix_lines packed_lines(const operand *o, bool k_fast, xpu_dtype dtype) {
+    const int64_t line = 64 / (int64_t)xpu_dtype_size(dtype);
+    const int64_t length = rounded_up(k_fast ? o->k : o->count, line), count = k_fast ? o->count : o->k;
+    return (matrix_lines){NULL, 1, length, o->matrix->batch_stride == 0 ? 0 : length * count};
+}
+static bool can_pack(matrix_unit unit, const operand *o, bool k_fast, xpu_dtype dtype) {
+    const matrix_lines lines = packed_lines(o, k_fast, dtype);
+    return reads_well(unit, &lines, k_fast ? o->k : o->count, k_fast ? o->count : o->k, dtype);
+}
+
+static xpu_status pack(xpu_stream *stream, operand *o, bool k_fast, xpu_dtype dtype) {
+    const matrix_lines lines = packed_lines(o, k_fast, dtype);
+    const int64_t element = (int64_t)xpu_dtype_size(dtype), count = k_fast ? o->count : o->k;
+    const int64_t batch = lines.batch == 0 ? 1 : o->batch;
+    XPU_TRY(xpu_workspace_take(stream, (size_t)(lines.across * count * batch * element), &o->workspace));
+    xpu_iter iter = {.outputs = 1,
+                     .inputs = 1,
+                     .dims = 3,
+                     .size = {k_fast ? o->k : o->count, count, batch},
+                     .operand = {{.data = o->workspace,
+                                  .dtype = dtype,
+                                  .stride = {element, lines.across * element, lines.batch * element}},
+                                 {.data = o->matrix->data,
+                                  .dtype = dtype,
+                                  .stride = {(k_fast ? *o->k_stride : *o->stride) * element,
+                                             (k_fast ? *o->stride : *o->k_stride) * element,
+                                             o->matrix->batch_stride * element}}}};
+    XPU_TRY(xpu_copy(stream, &iter));
+    o->matrix->data = o->workspace;
+    o->matrix->batch_stride = lines.batch;
+    *(k_fast ? o->k_stride : o->stride) = 1;
+    *(k_fast ? o->stride : o->k_stride) = lines.across;
+    return XPU_SUCCESS;
+}
+
+/* Is it worth a copy? What has no lines is the plain kernel's, several times slower; lines that aren't
+ * aligned cost the multiply-adds little. */
+static bool is_worth(const xpu_gemm_args *args, matrix_unit unit, bool has_lines, int64_t from) {
+    const double size = (double)args->batch * (double)args->m * (double)args->n * (double)args->k;
+    return size * (!has_lines ? 16 : unit == MATRIX_UNIT_FMA ? 1.0 / 32 : 1) >= (double)from;
+}
+
+/* Copies what the unit, or else a GPU's multiply-adds, would read badly. */
+static xpu_status pack_operands(xpu_stream *stream, const xpu_device_properties *properties,
+                                xpu_gemm_args *args, operand sides[2]) {
+    const xpu_dtype dtype = args->dtype;
+    bool emulated;
+    matrix_unit unit = matrix_unit_of(properties, dtype, &emulated);
+    const int64_t from = TUNED(properties->type == XPU_DEVICE_CPU, PACKED_PRODUCT);
+    if (args->m == 1 || args->n == 1 || args->k < 2) return XPU_SUCCESS;
+    if (args->batch == 1) args->a.batch_stride = args->b.batch_stride = 0;
+    sides[0] = left_of(args), sides[1] = right_of(args);
+    bool k_fast[2], ready[2];
+    for (int tries = 0; tries < 2; tries++) {
+        bool can = unit != MATRIX_UNIT_NONE, along = unit != MATRIX_UNIT_XMX; /* which wants one along k */
+        for (int i = 0; i < 2; i++) {
+            operand *o = &sides[i];
+            ready[i] = is_ready(unit, o, dtype);
+            k_fast[i] = *o->k_stride <= *o->stride;
+            if (!ready[i] && !can_pack(unit, o, k_fast[i], dtype)) k_fast[i] = !k_fast[i];
+            can = can && (ready[i] || can_pack(unit, o, k_fast[i], dtype));
+            along = along || (ready[i] ? *o->k_stride == 1 : k_fast[i]);
+        }
+        if (can && !along) {
+            can = can_pack(unit, &sides[0], true, dtype);
+            ready[0] = false, k_fast[0] = true;
+        }
+        if (can) break;
+        if (tries == 1) return XPU_SUCCESS;
+        unit = matrix_fma_of(properties);
+    }
+    for (int i = 0; i < 2; i++) {
+        const bool has_lines = *sides[i].stride == 1 || *sides[i].k_stride == 1;
+        ready[i] = ready[i] || !is_worth(args, unit, has_lines, from);
+    }
+    for (int i = 0; i < 2; i++)
+        if (!ready[i]) XPU_TRY(pack(stream, &sides[i], k_fast[i], dtype));
+    return XPU_SUCCESS;
+}
+
 /* True where the unit does it. The product may be turned: so that rows of results lie in memory, or so that
  * the left operand lies along k. */
 static bool plan_unit(matrix_unit unit, bool emulated, const xpu_device_properties *properties,
@@ -212,16 +345,61 @@ static bool plan_matrix(const xpu_device_properties *properties, xpu_gemm_args *
            plan_unit(matrix_fma_of(properties), false, properties, args, plan);
 }
 
+/* One row of results, a line of B, or a part of each, a work-item: where B's lines can be read 16 bytes at a
+ * time, which is what takes time. */
+static bool plan_vector(const xpu_device_properties *properties, const xpu_gemm_args *args, gemm_plan *plan) {
+    gemm_choice *choice = &plan->choice;
+    const int width = 16 / (int)xpu_dtype_size(args->dtype);
+    xpu_matrix b = args->b;
+    if (args->batch == 1) b.batch_stride = 0;
+    if (args->n == 1 && b.row_stride == 1) b.column_stride = args->k + width - 1;
+    matrix_lines lines;
+    if (args->m != 1 || matrix_fma_of(properties) == MATRIX_UNIT_NONE ||
+        !find_lines(&b, b.column_stride, b.row_stride, &choice->b_k_fast, &lines))
+        return false;
+    if (args->n == 1) lines.across = 0;
+    if (matrix_alignment(&lines, args->dtype) != 16) return false;
+    const matrix_lines a = {args->a.data, args->a.column_stride, 0,
+                            args->batch == 1 ? 0 : args->a.batch_stride};
+    choice->kernel = KERNEL_VECTOR;
+    choice->a_whole = choice->b_k_fast && a.along == 1 && matrix_alignment(&a, args->dtype) == 16;
+    const int64_t units = (int64_t)properties->gpu_subslice_count;
+    if (choice->b_k_fast) {
+        choice->lanes = args->k > 64 * width ? 128 : args->k > 16 * width ? 32 : 8;
+        choice->teams = 128 / choice->lanes;
+        choice->columns = args->n == 1 ? 1 : args->n / 4 * args->batch < 2 * units ? 2 : 4;
+        plan->groups = divided_up(args->n, choice->columns * choice->teams);
+    } else {
+        choice->columns = 0;
+        choice->lanes = args->n * args->batch >= 32 * width * units ? 16 : 4;
+        choice->teams = 256 / choice->lanes;
+        plan->groups = divided_up(args->n, choice->lanes * width);
+    }
+    plan->local[0] = (size_t)choice->lanes, plan->local[1] = (size_t)choice->teams;
+    return true;
+}
+
+/* What a work-group reads of B, and how much is worth less than a second kernel that adds slices up. */
+enum { UNCUT_BYTES = 256 << 10 };
+static int64_t vector_bytes(const xpu_gemm_args *args, const gemm_choice *choice) {
+    const int64_t line = args->k * (int64_t)xpu_dtype_size(args->dtype);
+    return choice->b_k_fast ? line * choice->columns * choice->teams : args->k * choice->lanes * 16;
+}
+
 static void plan_plain(const xpu_device_properties *properties, xpu_gemm_args *args, gemm_plan *plan) {
     gemm_choice *choice = &plan->choice;
     if (args->n == 1 && args->m != 1) transpose(args);
-    choice->b_k_fast = args->b.row_stride == 1 && args->b.column_stride != 1;
-    if (args->m == 1) {
+    const bool by_vector = plan_vector(properties, args, plan);
+    if (by_vector) {
+        choice->a_k_fast = false;
+    } else if (args->m == 1) {
+        choice->b_k_fast = args->b.row_stride == 1 && args->b.column_stride != 1;
         choice->kernel = KERNEL_ROW;
         choice->a_k_fast = false;
         plan->groups = choice->b_k_fast ? args->n : (args->n + 15) / 16;
         plan->local[0] = choice->b_k_fast ? 1 : 16, plan->local[1] = choice->b_k_fast ? 64 : 16;
     } else {
+        choice->b_k_fast = args->b.row_stride == 1 && args->b.column_stride != 1;
         choice->kernel = KERNEL_TILES;
         choice->a_k_fast = args->a.column_stride == 1;
         choice->tile = tile_for(properties, args->dtype, args->m, args->n, args->batch);
@@ -230,7 +408,9 @@ static void plan_plain(const xpu_device_properties *properties, xpu_gemm_args *a
     }
     plan->groups *= args->batch;
     plan->slices = product_slices(properties, plan->groups, args->k, args->batch * args->m * args->n);
+    if (by_vector && vector_bytes(args, choice) <= UNCUT_BYTES) plan->slices = 1;
     plan->slice = divided_up(args->k, plan->slices);
+    if (by_vector) plan->slice = rounded_up(plan->slice, 64);
 }
 
 static xpu_status launch(xpu_stream *stream, const xpu_gemm_args *args, const gemm_plan *plan,
@@ -255,18 +435,8 @@ static xpu_status add_slices(xpu_stream *stream, const xpu_gemm_args *args, cons
     return xpu_launch(stream, kernel, &range, params, sizeof *params);
 }
 
-xpu_status xpu_gemm(xpu_stream *stream, const xpu_gemm_args *given) {
-    if (given->batch == 0 || given->m == 0 || given->n == 0) return XPU_SUCCESS;
-    const xpu_device_properties *properties;
-    XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
-    xpu_gemm_args args = *given;
-    if (args.n < args.m) transpose(&args);
-    if (is_thin(properties, &args)) return thin(stream, &args);
-    const xpu_status by_host = host_gemm(stream, given);
-    if (by_host != XPU_ERROR_NOT_SUPPORTED) return by_host;
-
-    XPU_TRY(check(given, properties));
-    args = *given;
+/* By this library's kernels. */
+static xpu_status multiply(xpu_stream *stream, const xpu_device_properties *properties, xpu_gemm_args args) {
     gemm_plan plan = {0};
     if (!plan_matrix(properties, &args, &plan)) plan_plain(properties, &args, &plan);
     gemm_params params = params_of(&args);
@@ -283,6 +453,29 @@ xpu_status xpu_gemm(xpu_stream *stream, const xpu_gemm_args *given) {
     if (status == XPU_SUCCESS) status = add_slices(stream, &args, &params);
     const xpu_status freed = xpu_workspace_give_back(partial);
     return status == XPU_SUCCESS ? freed : status;
+}
+
+xpu_status xpu_gemm(xpu_stream *stream, const xpu_gemm_args *given) {
+    if (given->batch == 0 || given->m == 0 || given->n == 0) return XPU_SUCCESS;
+    const xpu_device_properties *properties;
+    XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
+    xpu_gemm_args args = *given;
+    if (args.n < args.m) transpose(&args);
+    if (is_thin(properties, &args)) return thin(stream, &args);
+    const xpu_status by_host = host_gemm(stream, given);
+    if (by_host != XPU_ERROR_NOT_SUPPORTED) return by_host;
+
+    XPU_TRY(check(given, properties));
+    args = *given;
+    operand sides[2] = {{0}};
+    xpu_status status = pack_operands(stream, properties, &args, sides);
+    if (status == XPU_SUCCESS) status = multiply(stream, properties, args);
+    for (int i = 0; i < 2; i++) {
+        const xpu_status freed =
+            sides[i].workspace ? xpu_workspace_give_back(sides[i].workspace) : XPU_SUCCESS;
+        if (status == XPU_SUCCESS) status = freed;
+    }
+    return status;
 }
 
 static xpu_status refuse(const xpu_gemm_args *args, const xpu_quantised *q, char operand) {

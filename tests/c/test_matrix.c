@@ -17,12 +17,15 @@
 
 static xpu_stream *stream;
 static int extra;
-static bool by_blocks; /* Intel's */
-static bool by_fma;    /* none */
-static int by_units;   /* launches of the kernel that uses matrix units */
+static bool by_blocks;   /* Intel's */
+static bool by_fma;      /* none */
+static int64_t step = 1; /* elements from one to its neighbour, in operands */
+static int by_units;     /* launches of the kernel that uses matrix units */
+static int by_vectors;   /* … and of that for one row of results */
 
 static void count_launch(const xpu_work *work, xpu_trace_point point, xpu_status status, void *unused) {
     if (point == XPU_TRACE_BEGIN && strstr(work->name, "gemm_matrix")) by_units++;
+    if (point == XPU_TRACE_BEGIN && strstr(work->name, "gemm_vector")) by_vectors++;
 }
 
 /* What decides the kernel. */
@@ -103,9 +106,10 @@ static double complex number(xpu_dtype dtype) {
     return is_complex(dtype) ? part + I * (double)pick(-8, 8) / 8 : part;
 }
 
-static memory make(xpu_dtype dtype, int64_t batch, int64_t rows, int64_t columns, bool turned, int align) {
+static memory make(xpu_dtype dtype, int64_t batch, int64_t rows, int64_t columns, bool turned, int align,
+                   int64_t apart) {
     memory x = {0};
-    const int64_t lines = turned ? columns : rows, length = turned ? rows : columns;
+    const int64_t lines = turned ? columns : rows, length = (turned ? rows : columns) * apart;
     const int64_t pitch = (length + align - 1) / align * align + align * pick(0, 2);
     const int64_t each = pitch * lines + align * pick(0, 2);
     x.offset = align * pick(0, 3);
@@ -116,7 +120,7 @@ static memory make(xpu_dtype dtype, int64_t batch, int64_t rows, int64_t columns
     SUCCEEDS(xpu_malloc(stream, x.count * size, &x.device));
     SUCCEEDS(xpu_memcpy(stream, x.device, x.host, x.count * size, true));
     char *first = (char *)x.device + (size_t)x.offset * size;
-    x.matrix = (xpu_matrix){first, each, turned ? 1 : pitch, turned ? pitch : 1};
+    x.matrix = (xpu_matrix){first, each, turned ? apart : pitch, turned ? pitch : apart};
     return x;
 }
 
@@ -138,10 +142,10 @@ static void drop(memory *x) {
 static void try_problem(const kind *w, int64_t batch, int64_t m, int64_t n, int64_t k, bool with_c,
                         bool is_bias) {
     SUCCEEDS(xpu_tuning_set(0, xpu_tuning_number("matrix_tile"), w->tile));
-    memory a = make(w->dtype, batch, m, k, !w->a_k_fast, w->a_align);
-    memory b = make(w->dtype, batch, k, n, w->b_k_fast, w->b_align);
-    memory c = make(w->dtype, batch, m, n, false, w->b_align);
-    memory out = make(w->dtype, batch, m, n, w->out_turned, w->a_align);
+    memory a = make(w->dtype, batch, m, k, !w->a_k_fast, w->a_align, step);
+    memory b = make(w->dtype, batch, k, n, w->b_k_fast, w->b_align, step);
+    memory c = make(w->dtype, batch, m, n, false, w->b_align, 1);
+    memory out = make(w->dtype, batch, m, n, w->out_turned, w->a_align, 1);
     if (is_bias) c.matrix.row_stride = c.matrix.batch_stride = 0;
     const bool integers = is_integer(w->dtype);
     const double alpha = integers ? (double)pick(1, 3) : ldexp(1, (int)pick(-1, 1));
@@ -293,6 +297,52 @@ static void all_alignments(void **unused) {
     }
 }
 
+/* Operands that are copied first: steps in both dimensions, lines that aren't aligned, and for Intel's units
+ * two that both lie across k. */
+static void packed_operands(void **unused) {
+    const int tile = by_fma ? 20 : by_blocks ? 10 : 6;
+    const xpu_dtype dtype = by_fma ? XPU_FLOAT32 : XPU_BFLOAT16;
+    const kind kinds[] = {
+        {tile, true, false, false, 1, 8, dtype, XPU_EPILOGUE_NONE, 0},
+        {tile, false, false, false, 32, 32, dtype, XPU_EPILOGUE_NONE, 0},
+        {tile, false, true, true, 3, 1, dtype, XPU_EPILOGUE_RELU, 0},
+    };
+    const int number = xpu_tuning_number("packed_product");
+    const int64_t before_it = xpu_tuning_value(0, number);
+    SUCCEEDS(xpu_tuning_set(0, number, 0));
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        for (step = 1; step < 3; step++) {
+            const int before = by_units;
+            try_problem(&kinds[i], 1, 70, 64, 96, false, false);
+            try_problem(&kinds[i], 2, 34, 130, 64, true, true);
+            assert_int_equal(by_units - before, 2);
+        }
+    step = 1;
+    SUCCEEDS(xpu_tuning_set(0, number, before_it));
+}
+
+/* A vector times a matrix, and a matrix times a vector. */
+static void vectors(void **unused) {
+    static const int64_t sizes[][4] = {{1, 1, 70, 130},  {2, 150, 1, 63},  {1, 1, 12, 5000}, {3, 1, 5, 7},
+                                       {1, 3, 1, 21000}, {1, 1, 1, 90000}, {2, 1, 129, 0},   {1, 1, 900, 65}};
+    static const kind kinds[] = {
+        {99, true, true, false, 16, 16, XPU_FLOAT32, XPU_EPILOGUE_NONE, 0},
+        {99, false, false, false, 16, 16, XPU_BFLOAT16, XPU_EPILOGUE_RELU, 0},
+        {99, true, false, false, 1, 16, XPU_FLOAT32, XPU_EPILOGUE_NONE, 0},
+        {99, false, true, false, 16, 1, XPU_FLOAT16, XPU_EPILOGUE_NONE, 0},
+        {99, true, true, false, 16, 16, XPU_COMPLEX64, XPU_EPILOGUE_NONE, CONJUGATE_B},
+        {99, true, false, true, 16, 16, XPU_INT8, XPU_EPILOGUE_NONE, 0},
+    };
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds && by_fma; i++) {
+        const int before = by_vectors;
+        for (size_t j = 0; j < sizeof sizes / sizeof *sizes; j++)
+            try_problem(&kinds[i], sizes[j][0], sizes[j][1], sizes[j][2], sizes[j][3], j % 2, j % 4 == 1);
+        const bool aligned = kinds[i].a_align > 1 && kinds[i].b_align > 1;
+        if (aligned) assert_int_equal(by_vectors - before, 8);
+        if (!aligned) assert_true(by_vectors > before && by_vectors < before + 8);
+    }
+}
+
 /* A long sum of few results is cut into slices. */
 static void long_sums(void **unused) {
     const kind w = {
@@ -323,6 +373,8 @@ static void whatever_comes(void **unused) {
                        .epilogue = pick(0, 3) ? XPU_EPILOGUE_NONE : XPU_EPILOGUE_RELU};
         if (is_complex(w.dtype)) w.conjugates = (int)pick(0, 3);
         if (is_complex(w.dtype) || is_integer(w.dtype)) w.epilogue = XPU_EPILOGUE_NONE;
+        step = pick(0, 9) ? 1 : 2;
+        SUCCEEDS(xpu_tuning_set(0, xpu_tuning_number("packed_product"), pick(0, 1) ? 0 : 1 << 30));
         try_problem(&w, pick(1, 3), pick(2, 300), pick(2, 300), pick(0, 9) ? pick(0, 300) : pick(300, 3000),
                     pick(0, 1), pick(0, 1));
     }
@@ -345,8 +397,12 @@ int main(int count, char **words) {
     extra = count > 1 ? atoi(words[1]) : 0;
     if (count > 2) random_state = strtoull(words[2], NULL, 10);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_tiles_and_layouts), cmocka_unit_test(all_tiles_without_units),
-        cmocka_unit_test(all_alignments),        cmocka_unit_test(long_sums),
+        cmocka_unit_test(all_tiles_and_layouts),
+        cmocka_unit_test(all_tiles_without_units),
+        cmocka_unit_test(all_alignments),
+        cmocka_unit_test(vectors),
+        cmocka_unit_test(long_sums),
+        cmocka_unit_test(packed_operands),
         cmocka_unit_test(whatever_comes),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
