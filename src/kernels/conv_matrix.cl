@@ -1,12 +1,13 @@
-/* Convolution y = x * w and its two gradients in fp16 and bf16 as products by NVIDIA's matrix units (matrix.h),
- * whose operands are gathered on the way from tensors with channels innermost.
+/* Convolution y = x * w and its two gradients in fp16 and bf16 as products by matrix units, whose operands are
+ * gathered on the way from tensors with channels innermost: NVIDIA's (matrix.h), or Intel's for y and x (matrix_xmx.h).
  *
  * -DSOUGHT=0  y: rows are pixels of y, k is (tap, c): x at the pixel's taps times w along k
  *         =1  x: rows are pixels of x, k is (tap, channel of y): y at the pixels whose taps they are times w.
  *             With a stride a pixel is reached by some of the taps only, all pixels at one distance from its
  *             multiples by the same ones: these are a phase, each a product of its own.
  *         =2  w: rows are channels of y, columns (tap, c), k the pixels of y
- * conv_matrix: tiles, one a work-group; -DMATRIX_T and what matrix.h wants;
+ * conv_matrix: tiles, one a work-group; -DMATRIX_T and what matrix.h wants, or, with -DMATRIX_XMX, matrix_xmx.h: rows
+ *              come in blocks of eight pixels of a line then, `extent` counts these;
  *              -DPADDED 1 where taps may lie outside, -DONE_TAP 1 where all of a step of k is of one tap,
  *              -DVOLUME 1 where there are three dimensions, -DPHASES 1 where there are several,
  *              -DOUT_PAIRS 1 where two numbers beside each other can be written as one, -DOUT_PIECES 1 where
@@ -84,6 +85,116 @@ static inline void put(const conv_matrix_params *p, long row, long column, float
 #endif
 
 #ifdef TILE_M
+/* What a work-group computes: the tile that begins at row m and column n of a product. Its number is (slice, phase,
+ * group, band of BAND rows of tiles, column, row in the band): groups that run at a time share rows and columns, which
+ * lie in the cache then. */
+typedef struct tile_place {
+    uint m, n, product;
+} tile_place;
+
+static inline tile_place find_tile(const conv_matrix_params *p) {
+    const uint tiles_m = (p->rows + TILE_M - 1) / TILE_M, tiles_n = (p->columns + TILE_N - 1) / TILE_N;
+    const uint each = tiles_m * tiles_n, number = (uint)XPU_GROUP(0), t = number % each;
+    const uint band = t / (BAND * tiles_n) * BAND, rows = min(tiles_m - band, (uint)BAND);
+    return (tile_place){(band + t % (BAND * tiles_n) % rows) * TILE_M, t % (BAND * tiles_n) / rows * TILE_N,
+                        number / each};
+}
+#endif
+
+#ifdef MATRIX_XMX
+#define B_K_FAST 0 /* w comes with its columns innermost, for y too: packed */
+#include "matrix_xmx.h"
+#define NOT_WRITTEN_OUT __attribute__((opencl_unroll_hint(1)))
+
+/* A block of eight rows: pixels beside each other along the width. */
+typedef struct block {
+    uint n;
+    int d, h, w; /* of the product's pixels */
+} block;
+
+/* Where the line of the source's pixels begins that a block meets at a tap, and the first of these of the block's; where
+ * it is outside, one so far before the line that zeros are read. */
+static inline __global void *line_of(const conv_matrix_params *p, const product *z, xpu_addr base, const block *b,
+                                     int d_tap, int h_tap, int ahead, __private int *first) {
+    const int d = b->d * p->step[0] + z->d.first + d_tap * p->tap_step[0];
+    const int h = b->h * p->step[1] + z->h.first + h_tap * p->tap_step[1];
+    const bool inside = (uint)d < (uint)p->source[0] && (uint)h < (uint)p->source[1];
+    const long pieces = (long)b->n * p->gathered_pitch[0] + (long)d * p->gathered_pitch[1] +
+                        (long)h * p->gathered_pitch[2];
+    *first = inside ? b->w + ahead : -8;
+    return XPU_PTR(void, base + (inside ? pieces : 0) * 16);
+}
+
+__attribute__((intel_reqd_sub_group_size(MATRIX_TEAM))) __attribute__((reqd_work_group_size(THREADS, 1, 1)))
+__kernel void conv_matrix(const conv_matrix_params p) {
+    const tile_place t = find_tile(&p);
+    const product z = product_of(&p, t.product);
+    const uint team = (uint)get_local_id(0) / MATRIX_TEAM, lane = (uint)get_local_id(0) % MATRIX_TEAM;
+    const uint m0 = t.m + team % TEAMS_M * (SUMS_M * 8), n0 = t.n + team / TEAMS_M * (SUMS_N * 16);
+    const xpu_addr gathered = p.gathered + (long)z.group * p.gathered_group * 16;
+    const xpu_addr other = p.other + ((long)z.group * p.other_group + z.d.tap * p.other_tap_first[0] +
+                                      z.h.tap * p.other_tap_first[1] + z.w.tap * p.other_tap_first[2]) * 16;
+    block blocks[SUMS_M];
+    float8 sum[SUMS_M][SUMS_N];
+    WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) {
+        const pixel q = pixel_of(&p, min(m0 / 8 + i, p.rows / 8 - 1));
+        blocks[i] = (block){q.n, (int)q.d, (int)q.h, (int)q.w * 8};
+        WRITTEN_OUT for (int j = 0; j < SUMS_N; j++) sum[i][j] = 0;
+    }
+
+    const int depth = (int)p.per_tap.value * 8;
+    NOT_WRITTEN_OUT for (int d = 0; d < (int)z.d.taps.value; d++)
+        NOT_WRITTEN_OUT for (int h = 0; h < (int)z.h.taps.value; h++)
+            NOT_WRITTEN_OUT for (int w = 0; w < (int)z.w.taps.value; w++) {
+                /* With a step the pixels a step apart are a surface, which begins with one of the line's first. */
+                const int at = z.w.first + w * p.tap_step[2], step = p.step[2], over = at % step;
+                const int shift = over < 0 ? over + step : over;
+                const int height = (p.source[2] - shift + step - 1) / step, pitch = p.gathered_pitch[3] * 16;
+                if (shift >= p.source[2]) continue;
+                __global void *lines[SUMS_M];
+                int first[SUMS_M];
+                WRITTEN_OUT for (int i = 0; i < SUMS_M; i++)
+                    lines[i] = line_of(&p, &z, gathered + (long)shift * pitch, &blocks[i], d, h, (at - shift) / step,
+                                       &first[i]);
+                const long tap = (long)d * p.other_tap[0] + (long)h * p.other_tap[1] + (long)w * p.other_tap[2];
+                const surface b = {XPU_PTR(void, other + tap * 16), p.other_width, (int)p.depth,
+                                   max(p.other_pitch * 16, p.other_width)};
+                NOT_WRITTEN_OUT for (int k = 0; k < depth; k += 32) {
+                    short8 left[2][SUMS_M];
+                    int8 right[SUMS_N][2];
+                    WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) {
+                        union {
+                            ushort numbers[16];
+                            short8 halves[2];
+                        } rows;
+                        intel_sub_group_2d_block_read_16b_8r16x2c(lines[i], depth * ELEMENT, height,
+                                                                  max(pitch * step, depth * ELEMENT),
+                                                                  (int2)(k, first[i]), rows.numbers);
+                        left[0][i] = rows.halves[0], left[1][i] = rows.halves[1];
+                    }
+                    WRITTEN_OUT for (int j = 0; j < SUMS_N; j += 2) read_b_twice(&right[j], &b, (int)n0 + j * 16, k, false);
+                    multiply_blocks(sum, left, right);
+                }
+            }
+
+    WRITTEN_OUT for (int j = 0; j < SUMS_N; j++) {
+        const uint n = n0 + j * 16 + lane;
+        const long column = place_of_column(&p, &z, n);
+        const float bias = bias_of(&p, &z, n);
+        WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) {
+            const int d = blocks[i].d * p.pixel_step[0] + z.d.pixel, h = blocks[i].h * p.pixel_step[1] + z.h.pixel;
+            if (m0 / 8 + i >= p.rows / 8 || d >= p.size[0] || h >= p.size[1]) continue;
+            const long line = blocks[i].n * p.result_stride[0] + d * p.result_stride[2] + h * p.result_stride[3];
+            const float rows[8] = {sum[i][j].s0, sum[i][j].s1, sum[i][j].s2, sum[i][j].s3,
+                                   sum[i][j].s4, sum[i][j].s5, sum[i][j].s6, sum[i][j].s7};
+            WRITTEN_OUT for (int r = 0; r < 8; r++) {
+                const int w = (blocks[i].w + r) * p.pixel_step[2] + z.w.pixel;
+                if (w < p.size[2]) put(&p, line + w * p.result_stride[4], column, rows[r] + bias);
+            }
+        }
+    }
+}
+#elif defined(TILE_M)
 #define A_K_FAST (SOUGHT != 2)
 #define B_K_FAST (SOUGHT == 0)
 #include "matrix.h"
@@ -265,13 +376,9 @@ static inline void put_tile(const conv_matrix_params *p, const product *z, __loc
 
 MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void conv_matrix(const conv_matrix_params p) {
     __local uchar slabs[STAGES * STAGE_BYTES] SLAB_ALIGNED;
-    /* The group's number is (slice, phase, group, band of BAND rows of tiles, column, row in the band): groups that
-     * run at a time share rows and columns, which lie in the cache then. */
-    const uint tiles_m = (p.rows + TILE_M - 1) / TILE_M, tiles_n = (p.columns + TILE_N - 1) / TILE_N;
-    const uint each = tiles_m * tiles_n, number = (uint)XPU_GROUP(0), t = number % each;
-    const product z = product_of(&p, number / each);
-    const uint band = t / (BAND * tiles_n) * BAND, rows = min(tiles_m - band, (uint)BAND);
-    const uint m0 = (band + t % (BAND * tiles_n) % rows) * TILE_M, n0 = t % (BAND * tiles_n) / rows * TILE_N;
+    const tile_place t = find_tile(&p);
+    const product z = product_of(&p, t.product);
+    const uint m0 = t.m, n0 = t.n;
 
     const xpu_addr gathered = PLACE_IN(p.gathered, (long)z.group * p.gathered_group);
     float4 sum[FRAGMENTS_M][FRAGMENTS_N];
@@ -327,7 +434,7 @@ MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void conv_mat
     const uint row = m0 + team % TEAMS_M * (FRAGMENTS_M * 16) + lane / 4;
     const uint first = n0 + team / TEAMS_M * (FRAGMENTS_N * 8) + lane % 4 * 2;
 #if SLICED
-    const long of = (long)(number / each) * p.rows;
+    const long of = (long)t.product * p.rows;
     WRITTEN_OUT for (uint i = 0; i < FRAGMENTS_M * 2; i++) {
         const uint m = row + i * 8;
         if (m >= p.rows) continue;

@@ -36,14 +36,15 @@ typedef struct conv_matrix_params {
     xpu_i32 result_pitch[4]; /* where the result's channels are innermost: pieces from n to n, … */
     xpu_i32 gathered_pitch[4],
         gathered_group;               /* pieces from n to n and along the dimensions; group to group */
+    xpu_i32 other_width;              /* by Intel's units: bytes of w's columns */
     xpu_i32 other_pitch, other_group; /* pieces from line to line: channel k of w, pixel of y */
-    xpu_i32 other_tap[3];           /* x: of w, pieces from tap to tap of a phase; from the first tap on … */
-    xpu_i32 other_tap_first[3];     /* … pieces a tap */
-    xpu_i32 source[3];              /* the gathered tensor's size */
-    xpu_i32 step[3], tap_step[3];   /* of the source, from pixel to pixel and from tap to tap */
-    xpu_i32 pixel_step[3], size[3]; /* of the result: from pixel to pixel of a phase; its size */
-    conv_divisor extent[3];         /* pixels of the product's rows (w: of its depth) */
-    conv_divisor per_tap;           /* pieces of a tap along k (w: columns) */
+    xpu_i32 other_tap[3];             /* of w, pieces from tap to tap of a phase, … */
+    xpu_i32 other_tap_first[3];       /* … and from tap 0 to tap 1 */
+    xpu_i32 source[3];                /* the gathered tensor's size */
+    xpu_i32 step[3], tap_step[3];     /* of the source, from pixel to pixel and from tap to tap */
+    xpu_i32 pixel_step[3], size[3];   /* of the result: from pixel to pixel of a phase; its size */
+    conv_divisor extent[3];           /* pixels of the product's rows (w: of its depth) */
+    conv_divisor per_tap;             /* pieces of a tap along k (w: columns) */
     xpu_u32 phases[3];
     conv_phase phase[3][CONV_PHASES];
 } conv_matrix_params;

@@ -100,6 +100,12 @@ static inline void read_b_twice(__private int8 (*to)[2], const surface *s, int n
 #define ROUND_BLOCK XPU_CAT(ROUND_, MATRIX_T)
 
 #ifdef TILE_M
+static inline void multiply_blocks(__private float8 (*sum)[SUMS_N], __private short8 (*left)[SUMS_M],
+                                   __private int8 (*right)[2]) {
+    WRITTEN_OUT for (int h = 0; h < 2; h++) WRITTEN_OUT for (int j = 0; j < SUMS_N; j++)
+        WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) sum[i][j] = MULTIPLY(left[h][i], right[j][h], sum[i][j]);
+}
+
 /* Adds the product of the team's rows from m0 and columns from n0 on over k_begin … k_end - 1 to `sum`. k_end
  * is a multiple of 32 away from k_begin, or the end of the matrices. */
 static inline void multiply_surfaces(__private float8 (*sum)[SUMS_N], const surface *a, const surface *b,
@@ -109,9 +115,7 @@ static inline void multiply_surfaces(__private float8 (*sum)[SUMS_N], const surf
         int8 right[SUMS_N][2];
         read_a(left, a, m0, k);
         WRITTEN_OUT for (int j = 0; j < SUMS_N; j += 2) read_b_twice(&right[j], b, n0 + j * 16, k, B_K_FAST);
-        WRITTEN_OUT for (int h = 0; h < 2; h++) WRITTEN_OUT for (int j = 0; j < SUMS_N; j++)
-            WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) sum[i][j] =
-                MULTIPLY(left[h][i], right[j][h], sum[i][j]);
+        multiply_blocks(sum, left, right);
     }
 }
 #endif

@@ -17,6 +17,7 @@ conv_operand conv_operand_of(xpu_dtype dtype, xpu_addr data, const xpu_i64 strid
                       .groups = groups,
                       .channels = channels,
                       .size = size};
+    o.whole = o.piece;
     const int64_t count[5] = {n, groups * channels, size[0], size[1], size[2]};
     for (int i = 0; i < 5; i++) o.stride[i] = count[i] > 1 ? stride[i] : 0;
     if (count[1] == 1) o.stride[1] = 1;
@@ -24,9 +25,10 @@ conv_operand conv_operand_of(xpu_dtype dtype, xpu_addr data, const xpu_i64 strid
 }
 
 bool conv_is_ready(const conv_operand *o) {
-    bool ready = o->channels % o->piece == 0 && o->stride[1] == 1 && o->data % 16 == 0;
+    bool ready = o->channels % o->whole == 0 && o->stride[1] == 1 &&
+                 o->data % (xpu_addr)(16 * o->whole / o->piece) == 0;
     for (int i = 0; i < 5; i++)
-        if (i != 1) ready = ready && o->stride[i] >= 0 && o->stride[i] % o->piece == 0;
+        if (i != 1) ready = ready && o->stride[i] >= 0 && o->stride[i] % o->whole == 0;
     return ready;
 }
 

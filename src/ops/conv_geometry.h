@@ -17,8 +17,11 @@ int64_t conv_common_divisor(int64_t a, int64_t b);
  * Strides count elements and are 0 where there is one element. */
 typedef struct conv_operand {
     xpu_addr data;
-    xpu_i64 stride[5];                  /* n, channel, depth, height, width */
-    int64_t n, groups, channels, piece; /* piece: elements in 16 bytes */
+    xpu_i64 stride[5]; /* n, channel, depth, height, width */
+    int64_t n, groups, channels;
+    int64_t piece; /* elements in 16 bytes */
+    int64_t
+        whole; /* of which channels, distances and the first address shall be multiples: a piece, or more */
     const xpu_i32 *size;
     void *workspace; /* where it was packed, or NULL */
 } conv_operand;
@@ -26,9 +29,9 @@ typedef struct conv_operand {
 conv_operand conv_operand_of(xpu_dtype dtype, xpu_addr data, const xpu_i64 stride[5], int64_t n,
                              int64_t groups, int64_t channels, const xpu_i32 *size);
 static inline int64_t conv_padded_channels(const conv_operand *o) {
-    return rounded_up(o->channels, o->piece);
+    return rounded_up(o->channels, o->whole);
 }
-/* Can all of a group's channels be read in pieces of 16 bytes as they lie? */
+/* Can all of a group's channels be read by wholes as they lie? */
 bool conv_is_ready(const conv_operand *o);
 /* The same tensor as it lies once it is packed, with zeros behind each group's channels. */
 conv_operand conv_packed(const conv_operand *o);

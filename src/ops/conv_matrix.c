@@ -6,7 +6,12 @@
 #include "xpu/ops/gemm.h"
 #include "xpu/trace.h"
 
-enum { PIECE = 8 }; /* elements in 16 bytes */
+enum {
+    PIECE = 8,           /* elements in 16 bytes */
+    BLOCK = 8,           /* rows of Intel's units */
+    WHOLE = 32,          /* elements in 64 bytes, which their reads keep to */
+    MOST_BYTES = 1 << 24 /* of a line that they read, and of their distance */
+};
 
 typedef enum conv_matrix_kernel { KERNEL_PRODUCT, KERNEL_FINISH, KERNEL_PACK } conv_matrix_kernel;
 
@@ -119,7 +124,15 @@ static xpu_status multiply(xpu_stream *stream, const xpu_device_properties *prop
     const bool of_w = c.sought == SOUGHT_W;
     const int64_t taps = conv_volume(p->taps),
                   products = p->groups * m->phases[0] * m->phases[1] * m->phases[2];
-    const int64_t pixels = (int64_t)m->extent[0].value * m->extent[1].value * m->extent[2].value * p->batch;
+    const bool by_blocks = c.matrix.unit == MATRIX_UNIT_XMX;
+    for (int d = 0; d < 3 && !by_blocks; d++) {
+        int64_t least, most;
+        conv_source_range(m, d, &least, &most);
+        c.padded = c.padded || least < 0 || most >= m->source[d];
+    }
+    if (by_blocks) m->extent[2] = conv_divisor_of(divided_up(m->extent[2].value, BLOCK));
+    const int64_t pixels = (int64_t)m->extent[0].value * m->extent[1].value * m->extent[2].value * p->batch *
+                           (by_blocks ? BLOCK : 1);
     int64_t busy = p->groups; /* products that there is something to do for */
     for (int d = 0; d < 3; d++) {
         xpu_u32 some = 0; /* those with taps come first */
@@ -145,31 +158,34 @@ static xpu_status multiply(xpu_stream *stream, const xpu_device_properties *prop
         m->rows = (xpu_u32)pixels, m->columns = (xpu_u32)channels, m->result_channels = (xpu_u32)channels;
         m->depth = (xpu_u32)(c.sought == SOUGHT_Y ? p->c : p->k);
         m->other_pitch = (xpu_i32)(other->stride[0] / PIECE);
-        m->other_group = (xpu_i32)(p->k * m->other_pitch);
-        for (int d = 0; d < 3 && c.sought == SOUGHT_X; d++) {
+        m->other_group =
+            (xpu_i32)(by_blocks && c.sought == SOUGHT_Y ? other->channels / PIECE : p->k * m->other_pitch);
+        m->other_width = (xpu_i32)(other->channels * 2);
+        for (int d = 0; d < 3; d++) {
+            const xpu_i32 g = (xpu_i32)conv_common_divisor(p->stride[d], p->dilation[d]);
             m->other_tap_first[d] = (xpu_i32)(other->stride[2 + d] / PIECE);
-            m->other_tap[d] = (xpu_i32)(m->other_tap_first[d] *
-                                        (p->stride[d] / conv_common_divisor(p->stride[d], p->dilation[d])));
+            m->other_tap[d] = m->other_tap_first[d] * (c.sought == SOUGHT_X ? p->stride[d] / g : 1);
         }
         depth = divided_up(taps * gathered->channels * p->groups, busy);
     }
 
     c.volume = conv_has_volume(p);
-    c.phases = products > p->groups;
-    for (int d = 0; d < 3; d++) {
-        int64_t least, most;
-        conv_source_range(m, d, &least, &most);
-        c.padded = c.padded || least < 0 || most >= m->source[d];
-    }
+    /* Of parameters without an index Intel's compiler keeps all in registers, which are short by then. */
+    c.phases = by_blocks || products > p->groups;
     c.matrix.a_piece = c.matrix.b_piece = 16;
     set_widths(&c, result, m);
     c.matrix.tile = matrix_tile_for(c.matrix.unit, c.dtype, properties, busy, m->rows, m->columns, depth,
-                                    of_w                   ? 0
-                                    : c.sought == SOUGHT_Y ? 2
-                                                           : 1,
+                                    of_w                                 ? 0
+                                    : c.sought == SOUGHT_Y && !by_blocks ? 2
+                                                                         : 1,
                                     &m->slices);
     const matrix_tile *tile = matrix_tile_of(&c.matrix);
-    c.one_tap = !of_w && gathered->channels % tile->k == 0;
+    if (by_blocks) { /* writes number by number, and knows no slices */
+        matrix_for_intel(&c.matrix, properties);
+        c.matrix.out_pairs = c.out_pieces = c.out_quads = false;
+        m->slices = 1;
+    }
+    c.one_tap = !of_w && !by_blocks && gathered->channels % tile->k == 0;
     int64_t most_taps = 1; /* of a phase */
     for (int d = 0; d < 3; d++) most_taps *= m->phase[d][0].taps.value;
     const int64_t steps = divided_up(of_w ? pixels : most_taps * gathered->channels, tile->k);
@@ -211,15 +227,16 @@ static xpu_status multiply(xpu_stream *stream, const xpu_device_properties *prop
 
 /* A kernel of one tap that meets each pixel once is a plain product of w and each image, which needn't be
  * packed where its channels are lines of pixels. */
-static bool plan_plain_product(xpu_dtype dtype, sought sought, const conv_params *p, const conv_operand *from,
+static bool plan_plain_product(const choice *c, const conv_params *p, const conv_operand *from,
                                const conv_operand *to, xpu_gemm_args *args) {
+    const sought sought = c->sought;
     if (sought == SOUGHT_W || p->groups != 1 || conv_volume(p->taps) != 1) return false;
     for (int d = 0; d < 3; d++)
         if (p->stride[d] != 1 || p->padding[d] != 0) return false;
     if (from->data % 16 != 0 || from->stride[0] % from->piece != 0 || from->stride[1] % from->piece != 0 ||
         conv_volume(p->in) == 1 || conv_pixel_pitch(from, 2) != 1 || conv_pixel_pitch(to, 2) != 1)
         return false;
-    *args = (xpu_gemm_args){.dtype = dtype,
+    *args = (xpu_gemm_args){.dtype = c->dtype,
                             .batch = p->batch,
                             .m = to->channels,
                             .n = conv_volume(p->in),
@@ -231,7 +248,11 @@ static bool plan_plain_product(xpu_dtype dtype, sought sought, const conv_params
     args->b = (xpu_matrix){(void *)(uintptr_t)from->data, from->stride[0], from->stride[1], 1};
     args->c = (xpu_matrix){(void *)(uintptr_t)p->bias, 0, p->bias_stride, 0};
     args->out = (xpu_matrix){(void *)(uintptr_t)to->data, to->stride[0], to->stride[1], 1};
-    return true;
+    const matrix_lines a = {args->a.data, args->a.column_stride, args->a.row_stride, 0};
+    const matrix_lines b = {args->b.data, 1, args->b.row_stride, args->b.batch_stride};
+    return c->matrix.unit != MATRIX_UNIT_XMX ||
+           (a.along == 1 && matrix_reads_blocks(&a, args->k, args->m, c->dtype) &&
+            matrix_reads_blocks(&b, args->n, args->k, c->dtype));
 }
 
 xpu_status conv_by_units(xpu_stream *stream, xpu_dtype dtype, sought sought, const conv_params *p,
@@ -241,7 +262,8 @@ xpu_status conv_by_units(xpu_stream *stream, xpu_dtype dtype, sought sought, con
     choice c = {.dtype = dtype, .sought = sought};
     c.matrix.unit = matrix_unit_of(properties, dtype, &c.matrix.emulated);
     *done = false;
-    if (c.matrix.unit != MATRIX_UNIT_PTX) return XPU_SUCCESS;
+    const bool by_blocks = c.matrix.unit == MATRIX_UNIT_XMX;
+    if (c.matrix.unit != MATRIX_UNIT_PTX && (!by_blocks || sought == SOUGHT_W)) return XPU_SUCCESS;
     const int64_t most = INT32_MAX - 4096, taps = conv_volume(p->taps); /* of what is counted with 31 bits */
     if (p->batch == 0 || p->c == 0 || p->k == 0 || conv_volume(p->in) == 0 || conv_volume(p->out) == 0 ||
         taps == 0 || p->batch * conv_volume(p->in) > most / 2 || p->batch * conv_volume(p->out) > most / 2 ||
@@ -253,9 +275,16 @@ xpu_status conv_by_units(xpu_stream *stream, xpu_dtype dtype, sought sought, con
     conv_operand x = conv_operand_of(dtype, p->x, p->x_stride, p->batch, p->groups, p->c, p->in);
     conv_operand y = conv_operand_of(dtype, p->y, p->y_stride, p->batch, p->groups, p->k, p->out);
     conv_operand w = conv_operand_of(dtype, p->w, p->w_stride, p->groups * p->k, 1, p->c, p->taps);
+    if (by_blocks) {
+        if (sought == SOUGHT_Y) { /* its columns, channels of y, innermost */
+            const xpu_i64 turned[5] = {p->w_stride[1], p->w_stride[0], p->w_stride[2], p->w_stride[3],
+                                       p->w_stride[4]};
+            w = conv_operand_of(dtype, p->w, turned, p->c, p->groups, p->k, p->taps);
+        }
+        x.whole = y.whole = w.whole = WHOLE;
+    }
     xpu_gemm_args plain;
-    if (plan_plain_product(dtype, sought, p, sought == SOUGHT_Y ? &x : &y, sought == SOUGHT_Y ? &y : &x,
-                           &plain)) {
+    if (plan_plain_product(&c, p, sought == SOUGHT_Y ? &x : &y, sought == SOUGHT_Y ? &y : &x, &plain)) {
         *done = true;
         return xpu_gemm(stream, &plain);
     }
@@ -267,12 +296,20 @@ xpu_status conv_by_units(xpu_stream *stream, xpu_dtype dtype, sought sought, con
     m.result = result->data;
     for (int i = 0; i < 5; i++) m.result_stride[i] = result->stride[i];
     bool other_ready = conv_is_ready(other);
-    if (sought == SOUGHT_Y) other_ready = other_ready && is_dense_along_k(&w);
+    if (sought == SOUGHT_Y && !by_blocks) other_ready = other_ready && is_dense_along_k(&w);
     if (sought == SOUGHT_W) other_ready = other_ready && conv_pixel_pitch(&y, 0) >= 0;
-    const bool gathered_ready = conv_is_ready(gathered);
+    bool gathered_ready = conv_is_ready(gathered);
+    if (by_blocks) { /* lines mustn't overlap */
+        gathered_ready =
+            gathered_ready && (gathered->stride[4] == 0 || gathered->stride[4] >= gathered->channels);
+        other_ready = other_ready && (w.stride[0] == 0 || w.stride[0] >= w.channels);
+    }
     const conv_operand g = gathered_ready ? *gathered : conv_packed(gathered),
                        o = other_ready ? *other : conv_packed(other);
     if (!conv_is_in_reach(&g, &m) || !conv_is_in_reach(&o, NULL)) return XPU_SUCCESS;
+    if (by_blocks && (g.stride[4] * m.step[2] >= MOST_BYTES / 2 || o.stride[0] >= MOST_BYTES / 2 ||
+                      g.channels >= MOST_BYTES / 2 || o.n >= MOST_BYTES))
+        return XPU_SUCCESS;
 
     *done = true;
     xpu_status status = make_ready(stream, dtype, gathered, gathered_ready);

@@ -36,8 +36,6 @@ SHARE = {
     "pvc": (0.7, 0.32),
     "cri": (0.73, 0.5),
 }
-
-
 # of the time. Of backward's the three together have half of it also where heads have 128 elements.
 BUSY = {
     "attention_matrix_forward": 0.6,
@@ -80,6 +78,16 @@ def products() -> Iterator[Kernel]:
                 yield Kernel(
                     request, label, bars if largest and unit == "XMX" else {}, False, units=unit == "XMX"
                 )
+                if unit != "XMX":
+                    continue
+                # A convolution's rows are read eight at a time, and its right operand lies along n.
+                options = options.replace(f" -DB_K_FAST={int(k_fast)}", "") + (
+                    f" -DSOUGHT={int(k_fast)} -DPADDED=0 -DONE_TAP=0 -DVOLUME=0 -DPHASES=1 -DOUT_PIECES=0 -DOUT_QUADS=0 "
+                    "-DPIXELS_FAST=0 -DPARTS=0"
+                )
+                label = f"{m}x{n} {dtype}, convolution for {'x' if k_fast else 'y'}"
+                request = f"conv_matrix.cl|conv_matrix|{options}|{label}|"
+                yield Kernel(request, label, dict.fromkeys(SHARE, 0.6) if largest else {}, False)
 
 
 def attention() -> Iterator[Kernel]:
