@@ -3,6 +3,7 @@
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/native/transformers/sdp_utils_cpp.h>
+#include <ATen/ops/_flash_attention_backward_native.h>
 #include <ATen/ops/_fused_sdp_choice_native.h>
 #include <ATen/ops/_scaled_dot_product_efficient_attention_backward_native.h>
 #include <ATen/ops/_scaled_dot_product_efficient_attention_native.h>
@@ -28,6 +29,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <memory>
 #include <mutex>
 
 #include "../host_memory.h"
@@ -289,6 +291,98 @@ std::tuple<Tensor, Tensor, Tensor> attend_backward(const Tensor &grad_out, const
     return {grad_query, grad_key, grad_value};
 }
 
+// B x L x H x D as B x H x L x D; rows of sequences behind each other, total x H x D, as one item.
+Tensor by_head(const Tensor &x) { return x.dim() == 3 ? x.transpose(0, 1).unsqueeze(0) : x.transpose(1, 2); }
+
+uint64_t random_number(const Tensor &state, int64_t i) {
+    return state.defined() && state.numel() > i
+               ? static_cast<uint64_t>(state.view(at::kLong).flatten()[i].item<int64_t>())
+               : 0;
+}
+
+// What libxpu is told for PyTorch's _flash_attention_forward and its backward.
+struct Flash {
+    Flash(const Tensor &query, const Tensor &key, const Tensor &value, const Tensor &out,
+          const Tensor &logsumexp, const Tensor &cum_q, const Tensor &cum_k, int64_t max_q, int64_t max_k,
+          double dropout, bool causal, std::optional<double> scale, std::optional<int64_t> left,
+          std::optional<int64_t> right)
+        : query(by_head(query)), key(by_head(key)), value(by_head(value)), out(by_head(out)),
+          logsumexp(logsumexp.dim() == 2 ? logsumexp.unsqueeze(0) : logsumexp),
+          lowered(std::make_unique<Lowered>(this->query, this->key, this->value, Tensor(), this->out,
+                                            this->logsumexp, dropout, causal, scale)) {
+        auto &args = lowered->args;
+        args.left = left.value_or(-1), args.right = right.value_or(-1);
+        // Causal attention ends at the bottom right here; that is the same where lengths are equal.
+        args.window =
+            args.left >= 0 || args.right >= 0 || (causal && this->query.size(2) != this->key.size(2));
+        if (!cum_q.defined()) return;
+        for (const auto &starts : {cum_q, cum_k})
+            TORCH_CHECK(starts.defined() && starts.dim() == 1 && starts.scalar_type() == at::kInt &&
+                            starts.is_contiguous() && starts.numel() == cum_q.numel() &&
+                            starts.device() == query.device(),
+                        "flash attention on xpu: cum_seq_q and cum_seq_k must be contiguous int32 of one "
+                        "length on the query's device");
+        args.sequences = cum_q.numel() - 1;
+        args.query_starts = cum_q.const_data_ptr<int32_t>();
+        args.key_starts = cum_k.const_data_ptr<int32_t>();
+        args.max_queries = max_q, args.max_keys = max_k;
+    }
+    Tensor query, key, value, out, logsumexp;
+    std::unique_ptr<Lowered> lowered;
+};
+
+// _flash_attention_forward: rows before heads, sequences of different lengths, windows. Boxed, since
+// PyTorch's versions have different numbers of arguments.
+void flash_forward(const c10::OperatorHandle &op, torch::jit::Stack *stack) {
+    const auto &schema = op.schema();
+    const auto count = schema.arguments().size();
+    const auto first = stack->size() - count;
+    auto given = [&](const char *name) {
+        const auto i = schema.argumentIndexWithName(name);
+        return i ? (*stack)[first + static_cast<size_t>(*i)] : c10::IValue();
+    };
+    auto tensor = [&](const char *name) {
+        const auto v = given(name);
+        return v.isTensor() ? v.toTensor() : Tensor();
+    };
+    for (const char *name : {"seqused_k", "alibi_slopes", "block_table"})
+        TORCH_CHECK_NOT_IMPLEMENTED(!tensor(name).defined(), "_flash_attention_forward on xpu takes no ",
+                                    name);
+    const Tensor query = tensor("query"), key = tensor("key"), value = tensor("value");
+    const Tensor cum_q = tensor("cum_seq_q"), cum_k = tensor("cum_seq_k");
+    const double dropout = given("dropout_p").toDouble();
+    TORCH_CHECK(!given("return_debug_mask").toBool() || dropout == 0,
+                "_flash_attention_forward on xpu returns no mask of dropout");
+    TORCH_CHECK(query.dim() == (cum_q.defined() ? 3 : 4) && key.dim() == query.dim() &&
+                    value.dim() == query.dim(),
+                "_flash_attention_forward on xpu: query of ", query.sizes(), ", key of ", key.sizes(),
+                " and value of ", value.sizes(), " don't fit cum_seq_q");
+    const Tensor out = query.size(-1) == value.size(-1) ? at::empty_like(query) : query.new_empty([&] {
+        auto sizes = query.sizes().vec();
+        sizes.back() = value.size(-1);
+        return sizes;
+    }());
+    const auto sums = query.options().dtype(at::kFloat);
+    const Tensor logsumexp = cum_q.defined() ? at::empty({query.size(1), query.size(0)}, sums)
+                                             : at::empty({query.size(0), query.size(2), query.size(1)}, sums);
+    const Flash f(query, key, value, out, logsumexp, cum_q, cum_k, given("max_q").toInt(),
+                  given("max_k").toInt(), dropout, given("is_causal").toBool(),
+                  given("scale").toOptional<double>(), given("window_size_left").toOptional<int64_t>(),
+                  given("window_size_right").toOptional<int64_t>());
+    auto &args = f.lowered->args;
+    if (dropout > 0) reserve_random(query.device().index(), args);
+    openxpu::check(xpu_attention_forward(openxpu::current_stream(query), &args));
+    Tensor state = at::empty({2}, at::TensorOptions(at::kLong));
+    state.mutable_data_ptr<int64_t>()[0] = static_cast<int64_t>(args.seed);
+    state.mutable_data_ptr<int64_t>()[1] = static_cast<int64_t>(args.offset);
+    stack->resize(first);
+    stack->emplace_back(out);
+    stack->emplace_back(logsumexp);
+    stack->emplace_back(state.view(at::kUInt64));
+    stack->emplace_back(at::empty({}, at::TensorOptions(at::kUInt64)));
+    stack->emplace_back(at::empty({0}, query.options()));
+}
+
 } // namespace
 
 namespace at::native {
@@ -336,6 +430,29 @@ sdp_flash_backward_xpu(const Tensor &grad_out, const Tensor &query, const Tensor
                        std::optional<double> scale) {
     return attend_backward(grad_out, query, key, value, Tensor(), out, logsumexp, dropout_p, is_causal,
                            philox_seed, philox_offset, scale);
+}
+
+// The gradients of flash_xpu below. PyTorch passes on what it returned.
+std::tuple<Tensor, Tensor, Tensor>
+flash_backward_xpu(const Tensor &grad_out, const Tensor &query, const Tensor &key, const Tensor &value,
+                   const Tensor &out, const Tensor &logsumexp, const Tensor &cum_seq_q,
+                   const Tensor &cum_seq_k, int64_t max_q, int64_t max_k, double dropout_p, bool is_causal,
+                   const Tensor &rng_state, const Tensor &, std::optional<double> scale,
+                   std::optional<int64_t> window_size_left, std::optional<int64_t> window_size_right) {
+    if (!grad_out.defined()) return {};
+    Tensor grad_query = at::empty_like(query), grad_key = at::empty_like(key),
+           grad_value = at::empty_like(value);
+    const Flash f(query, key, value, out, logsumexp, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal,
+                  scale, window_size_left, window_size_right);
+    f.lowered->args.seed = random_number(rng_state, 0);
+    f.lowered->args.offset = random_number(rng_state, 1);
+    const Tensor go = by_head(grad_out), gq = by_head(grad_query), gk = by_head(grad_key),
+                 gv = by_head(grad_value);
+    const xpu_tensor o = openxpu::input_of(go), q = openxpu::tensor_of(gq);
+    const xpu_tensor k = openxpu::tensor_of(gk), v = openxpu::tensor_of(gv);
+    const xpu_attention_grad grad{.out = &o, .query = &q, .key = &k, .value = &v};
+    openxpu::check(xpu_attention_backward(openxpu::current_stream(query), &f.lowered->args, &grad));
+    return {grad_query, grad_key, grad_value};
 }
 
 Tensor &fill_mem_eff_dropout_mask_xpu(Tensor &self, double, int64_t seed, int64_t offset) {
@@ -424,7 +541,10 @@ int64_t fused_sdp_choice_meta(const Tensor &query, const Tensor &key, const Tens
 
 // torch.compile and fake tensors ask for the choice without data; PyTorch's own answer comes from that table.
 TORCH_LIBRARY_IMPL(aten, Meta, m) { m.impl("_fused_sdp_choice", fused_sdp_choice_meta); }
-TORCH_LIBRARY_IMPL(aten, XPU, m) { m.impl("scaled_dot_product_attention", scaled_dot_product_attention_xpu); }
+TORCH_LIBRARY_IMPL(aten, XPU, m) {
+    m.impl("scaled_dot_product_attention", scaled_dot_product_attention_xpu);
+    m.impl("_flash_attention_forward", torch::CppFunction::makeFromBoxedFunction<&flash_forward>());
+}
 TORCH_LIBRARY_IMPL(aten, AutogradXPU, m) {
     m.impl("scaled_dot_product_attention", scaled_dot_product_attention_xpu);
 }

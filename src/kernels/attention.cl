@@ -6,7 +6,8 @@
  * The scores exist in tiles of 64 x 64 only; the softmax is kept up to date tile by tile (online). Portable:
  * work-groups of 16 x 16, local memory below 48 KiB, sums in fp32.
  *
- * -DT=<dtype>; -DBIAS_T=<dtype> where there is a bias (b8: a mask); -DDROPOUT=0 or 1
+ * -DT=<dtype>; -DBIAS_T=<dtype> where there is a bias (b8: a mask); -DDROPOUT=0 or 1; -DBANDED=1 for windows,
+ * and for sequences of different lengths one after the other
  * -DDEPTH, -DVALUE_DEPTH: rounded up to multiples of 16, at most 256
  * attention_forward:        a work-group for 64 queries
  * attention_delta:          a work-group of 64 a query
@@ -82,22 +83,24 @@ static inline void over_row(float v[SIDE], __local float (*shared)[17], bool lar
     barrier(CLK_LOCAL_MEM_FENCE);
 }
 
-KERNEL attention_forward(const attention_params p) {
+KERNEL attention_forward(const attention_params GIVEN) {
     __local float slab_a[TILE_K][PITCH], slab_b[TILE_K][PITCH], weights[TILE][PITCH], rows[16][VALUE_DEPTH];
     __local float shared[TILE][17];
-    const long blocks = (p.queries + TILE - 1) / TILE;
+    const long blocks = (GIVEN.queries + TILE - 1) / TILE;
     long g = XPU_GROUP(0);
     const long q0 = g % blocks * TILE;
     g /= blocks;
-    const long h = g % p.heads, b = g / p.heads, kh = h / (p.heads / p.key_heads);
+    const long h = g % GIVEN.heads, b = g / GIVEN.heads, kh = h / (GIVEN.heads / GIVEN.key_heads);
+    SEQUENCE(b)
+    if (BANDED && q0 >= p.queries) return;
     const int x = (int)get_local_id(0), y = (int)get_local_id(1);
 
     float out[SIDE][VALUE_DEPTH / 16], top[SIDE], sum[SIDE];
     CLEAR(out, VALUE_DEPTH / 16);
     for (int i = 0; i < SIDE; i++) top[i] = -INFINITY, sum[i] = 0;
 
-    const long k_end = p.causal ? min(p.keys, q0 + TILE) : p.keys;
-    for (long k0 = 0; k0 < k_end; k0 += TILE) {
+    const long k_end = end_key_of(&p, q0 + TILE - 1);
+    for (long k0 = first_key_of(&p, q0); k0 < k_end; k0 += TILE) {
         float s[SIDE][SIDE], corner[SIDE], part[SIDE];
         CLEAR(s, SIDE);
         TILE_PRODUCT(s, QUERY, KEY_COLUMN, 0, 0, 0, p.depth);
@@ -144,10 +147,12 @@ KERNEL attention_forward(const attention_params p) {
 #endif
 
 #ifdef BACKWARD
-__kernel __attribute__((reqd_work_group_size(64, 1, 1))) void attention_delta(const attention_params p) {
+__kernel __attribute__((reqd_work_group_size(64, 1, 1))) void attention_delta(const attention_params GIVEN) {
     __local float sums[64];
-    const long row = XPU_GROUP(0), query = row % p.queries, h = row / p.queries % p.heads;
-    const long b = row / p.queries / p.heads;
+    const long row = XPU_GROUP(0), query = row % GIVEN.queries, h = row / GIVEN.queries % GIVEN.heads;
+    const long b = row / GIVEN.queries / GIVEN.heads;
+    SEQUENCE(b)
+    if (BANDED && query >= p.queries) return;
     const int x = (int)get_local_id(0);
     float sum = 0;
     for (int i = x; i < p.value_depth; i += 64) sum += AT(p.grad_out, b, h, query, i) * AT(p.out, b, h, query, i);
@@ -156,7 +161,7 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void attention_delta(co
         barrier(CLK_LOCAL_MEM_FENCE);
         if (x < other) sums[x] += sums[x + other];
     }
-    if (x == 0) XPU_PTR(float, p.delta)[row] = sums[0];
+    if (x == 0) XPU_PTR(float, p.delta)[b * p.delta_stride[0] + h * p.delta_stride[1] + query] = sums[0];
 }
 
 /* P and dS of one (query, key) from the products Q K^T and dO V^T. */
@@ -169,22 +174,24 @@ static inline void grad_score(const attention_params *p, long b, long h, long qu
                                                            query * p->logsumexp.stride[2]];
     const float probability = exp(s - total), keep = kept(p, b, h, query, key);
     *weight = probability * keep;
-    *grad_s = probability * (grad * keep - XPU_CPTR(float, p->delta)[(b * p->heads + h) * p->queries + query]);
+    *grad_s = probability * (grad * keep - XPU_CPTR(float, p->delta)[b * p->delta_stride[0] + h * p->delta_stride[1] + query]);
 }
 
-KERNEL attention_grad_query(const attention_params p) {
+KERNEL attention_grad_query(const attention_params GIVEN) {
     __local float slab_a[TILE_K][PITCH], slab_b[TILE_K][PITCH], weights[TILE][PITCH], rows[16][DEPTH];
-    const long blocks = (p.queries + TILE - 1) / TILE;
+    const long blocks = (GIVEN.queries + TILE - 1) / TILE;
     long g = XPU_GROUP(0);
     const long q0 = g % blocks * TILE;
     g /= blocks;
-    const long h = g % p.heads, b = g / p.heads, kh = h / (p.heads / p.key_heads);
+    const long h = g % GIVEN.heads, b = g / GIVEN.heads, kh = h / (GIVEN.heads / GIVEN.key_heads);
+    SEQUENCE(b)
+    if (BANDED && q0 >= p.queries) return;
     const int x = (int)get_local_id(0), y = (int)get_local_id(1);
 
     float sum[SIDE][DEPTH / 16];
     CLEAR(sum, DEPTH / 16);
-    const long k_end = p.causal ? min(p.keys, q0 + TILE) : p.keys;
-    for (long k0 = 0; k0 < k_end; k0 += TILE) {
+    const long k_end = end_key_of(&p, q0 + TILE - 1);
+    for (long k0 = first_key_of(&p, q0); k0 < k_end; k0 += TILE) {
         float s[SIDE][SIDE], grad[SIDE][SIDE], weight;
         CLEAR(s, SIDE);
         CLEAR(grad, SIDE);
@@ -203,20 +210,22 @@ KERNEL attention_grad_query(const attention_params p) {
                 PUT(p.grad_query, b, h, q0 + PLACE(y, i), x + 16 * j, sum[i][j] * p.scale);
 }
 
-KERNEL attention_grad_key_value(const attention_params p) {
+KERNEL attention_grad_key_value(const attention_params GIVEN) {
     __local float slab_a[TILE_K][PITCH], slab_b[TILE_K][PITCH], weights[TILE][PITCH], rows[16][WIDER];
-    const long blocks = (p.keys + TILE - 1) / TILE, share = p.heads / p.key_heads;
+    const long blocks = (GIVEN.keys + TILE - 1) / TILE, share = GIVEN.heads / GIVEN.key_heads;
     long g = XPU_GROUP(0);
     const long k0 = g % blocks * TILE;
     g /= blocks;
-    const long kh = g % p.key_heads, b = g / p.key_heads;
+    const long kh = g % GIVEN.key_heads, b = g / GIVEN.key_heads;
+    SEQUENCE(b)
+    if (BANDED && k0 >= p.keys) return;
     const int x = (int)get_local_id(0), y = (int)get_local_id(1);
 
     float key_sum[SIDE][DEPTH / 16], value_sum[SIDE][VALUE_DEPTH / 16];
     CLEAR(key_sum, DEPTH / 16);
     CLEAR(value_sum, VALUE_DEPTH / 16);
     for (long h = kh * share; h < (kh + 1) * share; h++)
-        for (long q0 = p.causal ? k0 : 0; q0 < p.queries; q0 += TILE) {
+        for (long q0 = first_query_of(&p, k0); q0 < end_query_of(&p, k0 + TILE - 1); q0 += TILE) {
             float s[SIDE][SIDE], grad[SIDE][SIDE], weight;
             CLEAR(s, SIDE);
             CLEAR(grad, SIDE);

@@ -22,7 +22,9 @@ static inline float log_sum(const attention_params *p, long b, long h, long quer
     return v == -INFINITY ? INFINITY : v * LOG2E;
 }
 static inline float delta_of(const attention_params *p, long b, long h, long query) {
-    return query < p->queries ? XPU_CPTR(float, p->delta)[(b * p->heads + h) * p->queries + query] : 0;
+    return query < p->queries
+               ? XPU_CPTR(float, p->delta)[b * p->delta_stride[0] + h * p->delta_stride[1] + query]
+               : 0;
 }
 
 #ifdef FINISH

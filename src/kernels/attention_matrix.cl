@@ -6,7 +6,7 @@
  * only. Sums of scores, rounded, are the next product's left operand as they lie (matrix_ptx.h). After
  * FlashAttention-2 (Dao, arXiv:2307.08691), but for the gradients: two kernels, without atomics.
  *
- * -DT=<dtype> -DBIAS_T -DBIAS_IS_MASK -DDROPOUT: as in attention.cl; -DMATRIX_T: as T
+ * -DT=<dtype> -DBIAS_T -DBIAS_IS_MASK -DDROPOUT -DBANDED: as in attention.cl; -DMATRIX_T: as T
  * -DDEPTH -DVALUE_DEPTH: rounded up to multiples of 16; -DTEAMS -DBLOCKS -DSTEP (16, 32 or 64)
  * -DSTAGES: of local memory, 1 or 2: with 2 all of the next step comes in during this one
  * -DALIGNED: bytes at which all rows that are read are aligned, 16 or less; -DOUT_PAIRS: two numbers beside each
@@ -118,6 +118,17 @@ static inline xpu_addr start_of(const attention_matrix *m, long b, long h, long 
 #define ROW(i) (MATRIX_LANE / 4 + (i) * 16)
 #define COLUMN(j) ((int)(MATRIX_LANE % 4 * 2 + (j) * 8))
 
+/* A row's or a limit's place in a step that begins at k0. */
+static inline int in_step(long key, long k0) { return (int)clamp(key - k0, 0L, (long)STEP); }
+/* Leaves out what a work-item's two rows don't look at: columns from `start` to before `end` they do. */
+#define LEAVE_OUT(v, column, start, end)                                                                     \
+    do {                                                                                                     \
+        if ((column) < start[0] || (column) >= end[0]) v.x = -INFINITY;                                      \
+        if ((column) + 1 < start[0] || (column) + 1 >= end[0]) v.y = -INFINITY;                              \
+        if ((column) < start[1] || (column) >= end[1]) v.z = -INFINITY;                                      \
+        if ((column) + 1 < start[1] || (column) + 1 >= end[1]) v.w = -INFINITY;                              \
+    } while (0)
+
 static inline float over_row_max(float v) {
     v = fmax(v, lane_across(v, 1));
     return fmax(v, lane_across(v, 2));
@@ -167,17 +178,20 @@ static inline place place_of(const attention_params *p, long first, long row) {
     return at;
 }
 
-KERNEL attention_matrix_forward(const attention_params p) {
+KERNEL attention_matrix_forward(const attention_params GIVEN) {
     __local uchar slabs[LARGER(TILE * ROW_BYTES, STAGES * STAGE_BYTES)] SLAB_ALIGNED;
     const slab stages = SLAB_OF(slabs);
-    const long all = p.packed * p.queries, blocks = (all + TILE - 1) / TILE, sets = p.heads / p.packed;
+    const long blocks = (GIVEN.packed * GIVEN.queries + TILE - 1) / TILE, sets = GIVEN.heads / GIVEN.packed;
     /* The group's number is (slice, batch, set of heads, rows): of a causal one the longest first. */
     long g = XPU_GROUP(0);
-    const long r0 = (p.causal ? blocks - 1 - g % blocks : g % blocks) * TILE;
+    const long r0 = (LIMITED(GIVEN) ? blocks - 1 - g % blocks : g % blocks) * TILE;
     g /= blocks;
-    const long h = g % sets * p.packed;
+    const long h = g % sets * GIVEN.packed;
     g /= sets;
-    const long b = g % p.batch, slice = g / p.batch, kh = h / (p.heads / p.key_heads);
+    const long b = g % GIVEN.batch, slice = g / GIVEN.batch, kh = h / (GIVEN.heads / GIVEN.key_heads);
+    SEQUENCE(b)
+    const long all = p.packed * p.queries;
+    if (BANDED && r0 >= all) return;
     const uint team_row = get_local_id(0) / MATRIX_TEAM * 16 * BLOCKS;
 
     fragment_a query[BLOCKS][DEPTH / UNIT_K];
@@ -195,16 +209,20 @@ KERNEL attention_matrix_forward(const attention_params p) {
 
     float4 out[BLOCKS][VALUE_DEPTH / 8];
     float top[BLOCKS][2], sum[BLOCKS][2];
-    long end[BLOCKS][2]; /* of the keys that the row looks at */
+    long start[BLOCKS][2], end[BLOCKS][2]; /* of the keys that the row looks at */
     CLEAR(out, VALUE_DEPTH / 8);
     WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) WRITTEN_OUT for (uint u = 0; u < 2; u++) {
         top[i][u] = -INFINITY, sum[i][u] = 0;
-        end[i][u] = p.causal ? min(p.keys, place_of(&p, h, r0 + team_row + ROW(i) + u * 8).query + 1) : p.keys;
+        const long query_ = place_of(&p, h, r0 + team_row + ROW(i) + u * 8).query;
+        start[i][u] = first_key_of(&p, query_), end[i][u] = end_key_of(&p, query_);
     }
-    const long last = p.causal && p.packed == 1 ? min(p.keys, r0 + TILE) : p.keys;
-    const long k_begin = slice * p.slice, k_end = min(last, k_begin + p.slice);
-    /* No row of the team looks at keys from here on, none may leave out one before. */
-    const long common = p.causal ? p.packed == 1 ? min(p.keys, r0 + team_row + 1) : 0 : p.keys;
+    const bool many = p.packed > 1; /* heads */
+    const long last = many ? p.keys : end_key_of(&p, r0 + TILE - 1);
+    const long k_begin = BANDED ? first_key_of(&p, r0) / STEP * STEP : slice * p.slice;
+    const long k_end = BANDED ? last : min(last, k_begin + p.slice);
+    /* No row of the team leaves out a key between these. */
+    const long whole = BANDED ? first_key_of(&p, r0 + team_row + 16 * BLOCKS - 1) : 0;
+    const long common = !many ? end_key_of(&p, r0 + team_row) : LIMITED(p) ? 0 : p.keys;
     const float factor = p.scale * LOG2E;
 
     const long key_pitch = p.key.stride[2] * ELEMENT, value_pitch = p.value.stride[2] * ELEMENT;
@@ -250,15 +268,11 @@ KERNEL attention_matrix_forward(const attention_params p) {
         }
 #else
         WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) WRITTEN_OUT for (uint j = 0; j < STEP / 8; j++) s[i][j] *= factor;
-        if (k0 + STEP > min(common, k_end))
+        if (k0 + STEP > min(common, k_end) || k0 < whole)
             WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) {
-                const int upper = (int)clamp(end[i][0] - k0, 0L, (long)STEP), lower = (int)clamp(end[i][1] - k0, 0L, (long)STEP);
-                WRITTEN_OUT for (uint j = 0; j < STEP / 8; j++) {
-                    if (COLUMN(j) >= upper) s[i][j].x = -INFINITY;
-                    if (COLUMN(j) + 1 >= upper) s[i][j].y = -INFINITY;
-                    if (COLUMN(j) >= lower) s[i][j].z = -INFINITY;
-                    if (COLUMN(j) + 1 >= lower) s[i][j].w = -INFINITY;
-                }
+                const int from[2] = {in_step(start[i][0], k0), in_step(start[i][1], k0)};
+                const int to[2] = {in_step(end[i][0], k0), in_step(end[i][1], k0)};
+                WRITTEN_OUT for (uint j = 0; j < STEP / 8; j++) LEAVE_OUT(s[i][j], COLUMN(j), from, to);
             }
 #endif
         WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) {
@@ -334,14 +348,16 @@ static inline float4 probabilities(float4 s, float4 log_sums) {
     return (float4)(POWER_OF_2(s.x), POWER_OF_2(s.y), POWER_OF_2(s.z), POWER_OF_2(s.w));
 }
 
-KERNEL attention_matrix_grad_query(const attention_params p) {
+KERNEL attention_matrix_grad_query(const attention_params GIVEN) {
     __local uchar slabs[LARGER(TILE * LARGER(ROW_BYTES, VALUE_ROW_BYTES), STAGES * STAGE_BYTES)] SLAB_ALIGNED;
     const slab stages = SLAB_OF(slabs);
-    const long blocks = (p.queries + TILE - 1) / TILE;
+    const long blocks = (GIVEN.queries + TILE - 1) / TILE;
     long g = XPU_GROUP(0);
-    const long q0 = (p.causal ? blocks - 1 - g % blocks : g % blocks) * TILE;
+    const long q0 = (LIMITED(GIVEN) ? blocks - 1 - g % blocks : g % blocks) * TILE;
     g /= blocks;
-    const long h = g % p.heads, b = g / p.heads, kh = h / (p.heads / p.key_heads);
+    const long h = g % GIVEN.heads, b = g / GIVEN.heads, kh = h / (GIVEN.heads / GIVEN.key_heads);
+    SEQUENCE(b)
+    if (BANDED && q0 >= p.queries) return;
     const uint team_row = get_local_id(0) / MATRIX_TEAM * 16 * BLOCKS;
 
     fragment_a query[BLOCKS][DEPTH / UNIT_K], grad_out[BLOCKS][VALUE_DEPTH / UNIT_K];
@@ -371,8 +387,9 @@ KERNEL attention_matrix_grad_query(const attention_params p) {
         log_sums[i].xy = log_sum(&p, b, h, row), log_sums[i].zw = log_sum(&p, b, h, row + 8);
         deltas[i].xy = delta_of(&p, b, h, row), deltas[i].zw = delta_of(&p, b, h, row + 8);
     }
-    const long k_end = p.causal ? min(p.keys, q0 + TILE) : p.keys;
-    const long common = p.causal ? min(p.keys, q0 + team_row + 1) : p.keys;
+    const long k_begin = first_key_of(&p, q0) / STEP * STEP, k_end = end_key_of(&p, q0 + TILE - 1);
+    /* No row of the team leaves out a key between these. */
+    const long whole = first_key_of(&p, q0 + team_row + 16 * BLOCKS - 1), common = end_key_of(&p, q0 + team_row);
     const float factor = p.scale * LOG2E;
     const long key_pitch = p.key.stride[2] * ELEMENT, value_pitch = p.value.stride[2] * ELEMENT;
     const xpu_addr first_key = start_of(&p.key, b, kh, 0), first_value = start_of(&p.value, b, kh, 0);
@@ -387,8 +404,8 @@ KERNEL attention_matrix_grad_query(const attention_params p) {
         copies_close();                                                                                      \
     }
     int now = 0;
-    BRING_KEYS(stages, 0);
-    for (long k0 = 0; k0 < k_end; k0 += STEP) {
+    BRING_KEYS(stages, k_begin);
+    for (long k0 = k_begin; k0 < k_end; k0 += STEP) {
         COPIES_WAIT(0);
         barrier(CLK_LOCAL_MEM_FENCE); /* this stage is here, the other has been read */
         const slab keys = stages + now * STAGE_BYTES, values = keys + STEP * ROW_BYTES;
@@ -399,11 +416,11 @@ KERNEL attention_matrix_grad_query(const attention_params p) {
         CLEAR(grad, STEP / 8);
         ADD_PRODUCT(s, query, keys, STEP, DEPTH, PIECES);
         ADD_PRODUCT(grad, grad_out, values, STEP, VALUE_DEPTH, VALUE_PIECES);
-        const bool edge = k0 + STEP > common;
+        const bool edge = k0 + STEP > common || k0 < whole;
         WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) {
             const long row = q0 + team_row + ROW(i);
-            const int upper = (int)clamp((p.causal ? min(p.keys, row + 1) : p.keys) - k0, 0L, (long)STEP);
-            const int lower = (int)clamp((p.causal ? min(p.keys, row + 9) : p.keys) - k0, 0L, (long)STEP);
+            const int from[2] = {in_step(first_key_of(&p, row), k0), in_step(first_key_of(&p, row + 8), k0)};
+            const int to[2] = {in_step(end_key_of(&p, row), k0), in_step(end_key_of(&p, row + 8), k0)};
             WRITTEN_OUT for (uint j = 0; j < STEP / 8; j++) {
                 const long key = k0 + COLUMN(j);
 #ifdef BIAS_T
@@ -412,12 +429,7 @@ KERNEL attention_matrix_grad_query(const attention_params p) {
                                           score(&p, b, h, row + 8, key + 1, s[i][j].w)) * LOG2E;
 #else
                 float4 v = s[i][j] * factor;
-                if (edge) {
-                    if (COLUMN(j) >= upper) v.x = -INFINITY;
-                    if (COLUMN(j) + 1 >= upper) v.y = -INFINITY;
-                    if (COLUMN(j) >= lower) v.z = -INFINITY;
-                    if (COLUMN(j) + 1 >= lower) v.w = -INFINITY;
-                }
+                if (edge) LEAVE_OUT(v, COLUMN(j), from, to);
 #endif
                 const float4 weight = probabilities(v, log_sums[i]);
 #if DROPOUT
@@ -441,15 +453,17 @@ KERNEL attention_matrix_grad_query(const attention_params p) {
     }
 }
 
-KERNEL attention_matrix_grad_key_value(const attention_params p) {
+KERNEL attention_matrix_grad_key_value(const attention_params GIVEN) {
     __local uchar slabs[LARGER(TILE * LARGER(ROW_BYTES, VALUE_ROW_BYTES), STAGES * STAGE_BYTES)] SLAB_ALIGNED;
     __local float rows[STAGES][2][STEP]; /* log_sum and delta of queries */
     const slab stages = SLAB_OF(slabs);
-    const long blocks = (p.keys + TILE - 1) / TILE, share = p.heads / p.key_heads;
+    const long blocks = (GIVEN.keys + TILE - 1) / TILE, share = GIVEN.heads / GIVEN.key_heads;
     long g = XPU_GROUP(0);
     const long k0 = g % blocks * TILE;
     g /= blocks;
-    const long kh = g % p.key_heads, b = g / p.key_heads;
+    const long kh = g % GIVEN.key_heads, b = g / GIVEN.key_heads;
+    SEQUENCE(b)
+    if (BANDED && k0 >= p.keys) return;
     const uint team_row = get_local_id(0) / MATRIX_TEAM * 16 * BLOCKS;
 
     fragment_a key[BLOCKS][DEPTH / UNIT_K], value[BLOCKS][VALUE_DEPTH / UNIT_K];
@@ -483,8 +497,8 @@ KERNEL attention_matrix_grad_key_value(const attention_params p) {
     const float factor = p.scale * LOG2E;
     const long query_pitch = p.query.stride[2] * ELEMENT, grad_pitch = p.grad_out.stride[2] * ELEMENT;
     /* The steps of all heads one after the other: number `step` has queries from first + step % each * STEP on. */
-    const long first = p.causal ? min(k0, p.queries) / STEP * STEP : 0;
-    const long each = (p.queries - first + STEP - 1) / STEP, steps = each * share;
+    const long first = min(first_query_of(&p, k0), p.queries) / STEP * STEP, end = end_query_of(&p, k0 + TILE - 1);
+    const long each = max(end - first + STEP - 1, 0L) / STEP, steps = each * share;
 #define QUERY_ROW(row) (first_query_ + row * query_pitch)
 #define GRAD_ROW(row) (first_grad_ + row * grad_pitch)
 #define BRING_QUERIES(stage, number, step)                                                                   \
@@ -519,7 +533,8 @@ KERNEL attention_matrix_grad_key_value(const attention_params p) {
         ADD_PRODUCT(s, key, queries, STEP, DEPTH, PIECES);
         ADD_PRODUCT(grad, value, grads, STEP, VALUE_DEPTH, VALUE_PIECES);
         const long top = k0 + team_row; /* the team's first key */
-        const bool edge = top + 16 * BLOCKS > p.keys || (p.causal && top + 16 * BLOCKS - 1 > q0);
+        const bool edge = top + 16 * BLOCKS > p.keys || first_query_of(&p, top + 16 * BLOCKS - 1) > q0 ||
+                          (BANDED && end_query_of(&p, top) < q0 + STEP);
         WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) WRITTEN_OUT for (uint j = 0; j < STEP / 8; j++) {
             const long row = top + ROW(i), query = q0 + COLUMN(j);
 #ifdef BIAS_T
@@ -529,11 +544,12 @@ KERNEL attention_matrix_grad_key_value(const attention_params p) {
 #else
             float4 v = s[i][j] * factor;
             if (edge) {
-                const long limit = p.causal ? query : p.keys, next = p.causal ? query + 1 : p.keys;
-                if (row >= p.keys || row > limit) v.x = -INFINITY;
-                if (row >= p.keys || row > next) v.y = -INFINITY;
-                if (row + 8 >= p.keys || row + 8 > limit) v.z = -INFINITY;
-                if (row + 8 >= p.keys || row + 8 > next) v.w = -INFINITY;
+                const long end_0 = end_key_of(&p, query), end_1 = end_key_of(&p, query + 1);
+                const long start_0 = first_key_of(&p, query), start_1 = first_key_of(&p, query + 1);
+                if (row >= end_0 || row < start_0) v.x = -INFINITY;
+                if (row >= end_1 || row < start_1) v.y = -INFINITY;
+                if (row + 8 >= end_0 || row + 8 < start_0) v.z = -INFINITY;
+                if (row + 8 >= end_1 || row + 8 < start_1) v.w = -INFINITY;
             }
 #endif
             const float log_0 = rows[present][0][COLUMN(j)], log_1 = rows[present][0][COLUMN(j) + 1];

@@ -1,5 +1,5 @@
 /* What attention.cl and attention_matrix.cl share: elements of tensors, scores, and what dropout keeps. After
- * gemm_tile.h; -DT, -DBIAS_T and -DBIAS_IS_MASK, -DDROPOUT as in attention.cl. */
+ * gemm_tile.h; -DT, -DBIAS_T and -DBIAS_IS_MASK, -DDROPOUT, -DBANDED as in attention.cl. */
 #include "random.h"
 
 #define AT(m, b, h, row, i)                                                                                  \
@@ -7,9 +7,64 @@
 #define PUT(m, b, h, row, i, v)                                                                              \
     KEEP((m).data, (b) * (m).stride[0] + (h) * (m).stride[1] + (row) * (m).stride[2] + (i) * (m).stride[3], v)
 
+/* Keys that a query looks at, from first_key_of to before end_key_of, and queries that look at a key. */
+#if BANDED
+#define LIMITED(p) true
+static inline long first_key_of(const attention_params *p, long query) {
+    return max(0L, query + p->shift - p->left);
+}
+static inline long end_key_of(const attention_params *p, long query) {
+    return clamp(query + p->shift + p->right + 1, 0L, p->keys);
+}
+static inline long first_query_of(const attention_params *p, long key) {
+    return max(0L, key - p->shift - p->right);
+}
+static inline long end_query_of(const attention_params *p, long key) {
+    return clamp(key - p->shift + p->left + 1, 0L, p->queries);
+}
+
+/* What a kernel is told, for its sequence: the kernel's own parameter is GIVEN, and SEQUENCE(b) declares p.
+ */
+static inline attention_params of_sequence(const attention_params *given, long b) {
+    attention_params p = *given;
+    long query = 0, key = 0;
+    if (p.query_starts) {
+        query = XPU_CPTR(int, p.query_starts)[b], key = XPU_CPTR(int, p.key_starts)[b];
+        p.queries = XPU_CPTR(int, p.query_starts)[b + 1] - query;
+        p.keys = XPU_CPTR(int, p.key_starts)[b + 1] - key;
+    }
+    attention_matrix *const by_query[] = {&p.query, &p.out, &p.grad_out, &p.grad_query};
+    attention_matrix *const by_key[] = {&p.key, &p.value, &p.grad_key, &p.grad_value};
+    for (int i = 0; i < 4; i++) {
+        by_query[i]->data += query * by_query[i]->stride[2] * sizeof(STORED(T));
+        by_key[i]->data += key * by_key[i]->stride[2] * sizeof(STORED(T));
+    }
+    if (p.logsumexp.data) p.logsumexp.data += query * p.logsumexp.stride[2] * sizeof(float);
+    p.delta += query * sizeof(float);
+    if (p.at_bottom) p.shift = p.keys - p.queries;
+    return p;
+}
+#define GIVEN given
+#define SEQUENCE(b) const attention_params p = of_sequence(&given, b);
+#define ROW_QUERIES(p) (p)->row_queries
+#define ROW_KEYS(p) (p)->row_keys
+#else
+#define LIMITED(p) ((p).causal)
+static inline long first_key_of(const attention_params *p, long query) { return 0; }
+static inline long end_key_of(const attention_params *p, long query) {
+    return p->causal ? min(p->keys, query + 1) : p->keys;
+}
+static inline long first_query_of(const attention_params *p, long key) { return p->causal ? key : 0; }
+static inline long end_query_of(const attention_params *p, long key) { return p->queries; }
+#define GIVEN p
+#define SEQUENCE(b)
+#define ROW_QUERIES(p) (p)->queries
+#define ROW_KEYS(p) (p)->keys
+#endif
+
 /* The score of (query, key) after scaling, bias and masks; -INFINITY outside. */
 static inline float score(const attention_params *p, long b, long h, long query, long key, float product) {
-    if (query >= p->queries || key >= p->keys || (p->causal && key > query)) return -INFINITY;
+    if (query >= p->queries || key < first_key_of(p, query) || key >= end_key_of(p, query)) return -INFINITY;
     float s = product * p->scale;
 #ifdef BIAS_T
     const long at =
@@ -26,8 +81,8 @@ static inline float score(const attention_params *p, long b, long h, long query,
 /* 0, or 1 / (1 - dropout): what dropout (random.cl) makes of the probabilities as a tensor. */
 static inline float kept(const attention_params *p, long b, long h, long query, long key) {
 #if DROPOUT
-    const ulong row = (ulong)((b * p->heads + h) * p->queries + query);
-    const uint bits = random_word(p->seed, row * (ulong)p->keys + (ulong)key, p->offset / 4);
+    const ulong row = (ulong)((b * p->heads + h) * ROW_QUERIES(p) + query);
+    const uint bits = random_word(p->seed, row * (ulong)ROW_KEYS(p) + (ulong)key, p->offset / 4);
     return xpu_uniform_open1(bits) < p->keep ? p->keep_scale : 0.0f;
 #else
     return 1.0f;

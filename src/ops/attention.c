@@ -39,6 +39,10 @@ static int round_up(int64_t depth, int unit) { return (int)rounded_up(depth, uni
 
 static int tile_of(const matrix_plan *plan) { return plan->teams * plan->rows; }
 
+/* Whether queries look at a band of the keys that args->causal doesn't tell, or sequences lie behind each
+ * other. */
+static bool is_banded(const xpu_attention *args) { return args->sequences > 0 || args->window; }
+
 static xpu_status get_kernel(int device, const xpu_attention *args, attention_kernel which,
                              const matrix_plan *plan, xpu_kernel **kernel) {
     static const char *const names[][5] = {
@@ -61,6 +65,7 @@ static xpu_status get_kernel(int device, const xpu_attention *args, attention_ke
         spec_follows_number(&spec, "BIAS_IS_MASK", args->bias->dtype == XPU_BOOL);
     }
     spec_bool(&spec, "DROPOUT", args->dropout > 0);
+    spec_bool(&spec, "BANDED", is_banded(args));
     spec_number(&spec, "DEPTH", round_up(args->query->size[3], depth_unit), 16);
     spec_number(&spec, "VALUE_DEPTH", round_up(args->value->size[3], depth_unit), 16);
     spec_pack(&spec, "which", which, 4);
@@ -91,6 +96,11 @@ static xpu_status check(const xpu_attention *args) {
     if (k->dtype != q->dtype || v->dtype != q->dtype || k->size[1] != v->size[1] ||
         k->size[2] != v->size[2] || k->size[3] != q->size[3] || k->size[1] == 0 || q->size[1] % k->size[1])
         return op_fail(XPU_ERROR_INVALID_ARGUMENT, "attention: query, key and value don't fit each other");
+    if (is_banded(args) && args->bias)
+        return op_fail(XPU_ERROR_NOT_SUPPORTED, "attention: no bias with a window or sequences");
+    if (args->sequences > 0 &&
+        (q->size[0] != 1 || k->size[0] != 1 || !args->query_starts || !args->key_starts))
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "attention: sequences want a batch of 1 and their starts");
     return XPU_SUCCESS;
 }
 
@@ -103,28 +113,43 @@ static attention_matrix matrix_of(const xpu_tensor *tensor) {
 }
 
 static attention_params describe(const xpu_attention *args) {
-    return (attention_params){.query = matrix_of(args->query),
-                              .key = matrix_of(args->key),
-                              .value = matrix_of(args->value),
-                              .bias = matrix_of(args->bias),
-                              .out = matrix_of(args->out),
-                              .logsumexp = matrix_of(args->logsumexp),
-                              .batch = args->query->size[0],
-                              .heads = args->query->size[1],
-                              .key_heads = args->key->size[1],
-                              .queries = args->query->size[2],
-                              .keys = args->key->size[2],
-                              .seed = args->seed,
-                              .offset = args->offset,
-                              .depth = (xpu_i32)args->query->size[3],
-                              .value_depth = (xpu_i32)args->value->size[3],
-                              .causal = args->causal,
-                              .scale = (float)args->scale,
-                              .keep = (float)(1 - args->dropout),
-                              .keep_scale = args->dropout < 1 ? (float)(1 / (1 - args->dropout)) : 0,
-                              .slices = 1,
-                              .slice = args->key->size[2],
-                              .packed = 1};
+    const int64_t heads = args->query->size[1], rows = args->query->size[2];
+    attention_params p = {.query = matrix_of(args->query),
+                          .key = matrix_of(args->key),
+                          .value = matrix_of(args->value),
+                          .bias = matrix_of(args->bias),
+                          .out = matrix_of(args->out),
+                          .logsumexp = matrix_of(args->logsumexp),
+                          .delta_stride = {heads * rows, rows},
+                          .batch = args->query->size[0],
+                          .heads = heads,
+                          .key_heads = args->key->size[1],
+                          .queries = rows,
+                          .keys = args->key->size[2],
+                          .seed = args->seed,
+                          .offset = args->offset,
+                          .depth = (xpu_i32)args->query->size[3],
+                          .value_depth = (xpu_i32)args->value->size[3],
+                          .causal = args->causal,
+                          .scale = (float)args->scale,
+                          .keep = (float)(1 - args->dropout),
+                          .keep_scale = args->dropout < 1 ? (float)(1 / (1 - args->dropout)) : 0,
+                          .slices = 1,
+                          .slice = args->key->size[2],
+                          .packed = 1};
+    if (args->sequences > 0) {
+        p.batch = args->sequences, p.queries = args->max_queries, p.keys = args->max_keys;
+        p.query_starts = XPU_ADDR(args->query_starts), p.key_starts = XPU_ADDR(args->key_starts);
+        p.query.stride[0] = p.key.stride[0] = p.value.stride[0] = p.out.stride[0] = 0;
+        p.logsumexp.stride[0] = p.delta_stride[0] = 0;
+    }
+    p.row_queries = p.queries, p.row_keys = p.keys;
+    const int64_t unlimited = (int64_t)1 << 40;
+    p.left = args->window && args->left >= 0 && args->left < unlimited ? args->left : unlimited;
+    p.right = args->window && args->right >= 0 && args->right < unlimited ? args->right : unlimited;
+    if (args->causal) p.right = 0;
+    p.at_bottom = is_banded(args);
+    return p;
 }
 
 /* The bytes at which the rows of a matrix are aligned, 16 at most; 0 where a row's elements aren't beside
@@ -165,7 +190,7 @@ static bool plan_ptx(const xpu_device_properties *properties, attention_params *
     for (; *written; written++) plan->out_pairs = plan->out_pairs && alignment_of(*written) >= 2 * element;
     const int depth = p->depth > p->value_depth ? p->depth : p->value_depth;
     if (plan->aligned == 0 || depth * element > (forward ? 512 : 256)) return false;
-    if (forward && p->queries <= 32) p->packed = p->heads / p->key_heads;
+    if (forward && p->queries <= 32 && !p->at_bottom) p->packed = p->heads / p->key_heads;
     const int64_t rows = p->queries * p->packed, sets = p->heads / p->packed * p->batch;
     const int64_t units = (int64_t)properties->gpu_subslice_count;
     plan->teams = 4, plan->rows = 16;
@@ -186,7 +211,8 @@ static bool plan_xmx(attention_params *p, const xpu_tensor *const *read, bool fo
     for (; *read; read++)
         if (!reads_blocks(*read)) return false;
     const int depth = p->depth > p->value_depth ? p->depth : p->value_depth;
-    if (depth > 128 || !(p->scale > 0)) return false; /* the largest product has the largest score */
+    if (depth > 128 || p->at_bottom || !(p->scale > 0))
+        return false; /* the largest product has the largest score */
     const matrix_lines heads = {query->data, 1, query->stride[1], 0};
     if (forward && p->queries == 1 && matrix_reads_blocks(&heads, p->depth, p->heads, query->dtype))
         p->packed = p->heads / p->key_heads;
@@ -258,7 +284,7 @@ xpu_status xpu_attention_forward(xpu_stream *stream, const xpu_attention *args) 
     const xpu_tensor *const written[] = {args->out, NULL};
     matrix_plan plan = plan_for(properties, &p, read, written, true);
     if (plan.unit == MATRIX_UNIT_NONE) return launch(stream, args, KERNEL_FORWARD, &plan, &p);
-    cut_keys(properties, &p, &plan);
+    if (!is_banded(args)) cut_keys(properties, &p, &plan);
     if (p.slices == 1) return launch(stream, args, KERNEL_FORWARD, &plan, &p);
 
     void *partial = NULL;
@@ -281,6 +307,8 @@ xpu_status xpu_attention_backward(xpu_stream *stream, const xpu_attention *args,
     p.grad_query = matrix_of(grad->query);
     p.grad_key = matrix_of(grad->key);
     p.grad_value = matrix_of(grad->value);
+    if (args->sequences > 0)
+        p.grad_out.stride[0] = p.grad_query.stride[0] = p.grad_key.stride[0] = p.grad_value.stride[0] = 0;
     if (p.batch == 0 || p.heads == 0) return XPU_SUCCESS;
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
@@ -289,7 +317,8 @@ xpu_status xpu_attention_backward(xpu_stream *stream, const xpu_attention *args,
     matrix_plan plan = plan_for(properties, &p, read, written, false);
 
     void *delta = NULL;
-    XPU_TRY(xpu_workspace_take(stream, (size_t)(p.batch * p.heads * p.queries) * sizeof(float), &delta));
+    XPU_TRY(xpu_workspace_take(
+        stream, (size_t)(p.delta_stride[1] * p.heads * args->query->size[0]) * sizeof(float), &delta));
     p.delta = XPU_ADDR(delta);
     xpu_status status = XPU_SUCCESS;
     if (p.queries > 0) status = launch(stream, args, KERNEL_DELTA, &plan, &p);

@@ -31,8 +31,34 @@ typedef struct problem {
     int align;                /* elements, of rows */
     bias bias;
     double scale;
-    int slices; /* 0: as it comes */
+    int slices;    /* 0: as it comes */
+    int sequences; /* so many, of up to `queries` and `keys` rows, in place of the batch */
+    bool window;
+    int left, right;
+    int32_t query_starts[8], key_starts[8];
 } problem;
+
+/* Where item b of the batch, or sequence b, begins in the tensors, and how many rows it has. */
+typedef struct item {
+    int64_t batch, query, key, queries, keys;
+} item;
+static item item_of(const problem *p, int64_t b) {
+    if (!p->sequences) return (item){b, 0, 0, p->queries, p->keys};
+    return (item){0, p->query_starts[b], p->key_starts[b], p->query_starts[b + 1] - p->query_starts[b],
+                  p->key_starts[b + 1] - p->key_starts[b]};
+}
+static int64_t all_queries(const problem *p) {
+    return p->sequences ? p->query_starts[p->sequences] : p->queries;
+}
+static int64_t all_keys(const problem *p) { return p->sequences ? p->key_starts[p->sequences] : p->keys; }
+/* Does query i look at key j? */
+static bool looks_at(const problem *p, const item *it, int64_t i, int64_t j) {
+    if (!p->sequences && !p->window) return !p->causal || j <= i;
+    i += it->keys - it->queries;
+    if (p->window && p->left >= 0 && j < i - p->left) return false;
+    if (p->window && p->right >= 0 && j > i + p->right) return false;
+    return !p->causal || j <= i;
+}
 
 /* A tensor on the host, in float64 and as it is stored, and on the device. */
 typedef struct memory {
@@ -113,28 +139,31 @@ typedef struct results {
 static void by_definition(const problem *p, const memory *q, const memory *k, const memory *v,
                           const memory *grad, const double *bias, results *r) {
     const double unit = ldexp(1, p->dtype == XPU_FLOAT32 ? -16 : p->dtype == XPU_FLOAT16 ? -11 : -8);
-    double *s = calloc((size_t)p->keys + 1, sizeof *s), *dp = calloc((size_t)p->keys + 1, sizeof *dp);
-    double *more = calloc((size_t)p->keys + 1, sizeof *more);
-    for (int64_t b = 0; b < p->batch; b++)
+    double *s = calloc((size_t)all_keys(p) + 1, sizeof *s), *dp = calloc((size_t)all_keys(p) + 1, sizeof *dp);
+    double *more = calloc((size_t)all_keys(p) + 1, sizeof *more);
+    const int64_t wide = all_keys(p);
+    for (int64_t n = 0; n < (p->sequences ? p->sequences : p->batch); n++) {
+        const item it = item_of(p, n);
         for (int64_t h = 0; h < p->heads; h++)
-            for (int64_t i = 0; i < p->queries; i++) {
-                const int64_t kh = h / (p->heads / p->key_heads), row = (b * p->heads + h) * p->queries + i;
+            for (int64_t i = it.query; i < it.query + it.queries; i++) {
+                const int64_t b = it.batch, kh = h / (p->heads / p->key_heads);
+                const int64_t row = (b * p->heads + h) * all_queries(p) + i;
                 double top = -INFINITY, total = 0, delta = 0, slack = 0;
-                for (int64_t j = 0; j < p->keys; j++) {
+                for (int64_t j = it.key; j < it.key + it.keys; j++) {
                     s[j] = 0;
                     for (int64_t d = 0; d < p->depth; d++) s[j] += *at(q, b, h, i, d) * *at(k, b, kh, j, d);
                     s[j] = s[j] * p->scale + (bias ? bias[i * p->keys + j] : 0);
-                    if (p->causal && j > i) s[j] = -INFINITY;
+                    if (!looks_at(p, &it, i - it.query, j - it.key)) s[j] = -INFINITY;
                     if (s[j] > top) top = s[j];
                 }
-                for (int64_t j = 0; j < p->keys; j++) {
+                for (int64_t j = it.key; j < it.key + it.keys; j++) {
                     s[j] = top == -INFINITY ? 0 : exp(s[j] - top);
                     total += s[j];
                 }
-                for (int64_t j = 0; j < p->keys; j++) s[j] = total == 0 ? 0 : s[j] / total;
+                for (int64_t j = it.key; j < it.key + it.keys; j++) s[j] = total == 0 ? 0 : s[j] / total;
                 for (int64_t d = 0; d < p->value_depth; d++) {
                     double sum = 0, all = 0;
-                    for (int64_t j = 0; j < p->keys; j++) {
+                    for (int64_t j = it.key; j < it.key + it.keys; j++) {
                         sum += s[j] * *at(v, b, kh, j, d);
                         all += s[j] * fabs(*at(v, b, kh, j, d));
                     }
@@ -143,7 +172,7 @@ static void by_definition(const problem *p, const memory *q, const memory *k, co
                     delta += sum * *at(grad, b, h, i, d);
                     slack += ((all + fabs(sum)) * unit + 1e-5) * fabs(*at(grad, b, h, i, d));
                 }
-                for (int64_t j = 0; j < p->keys; j++) {
+                for (int64_t j = it.key; j < it.key + it.keys; j++) {
                     dp[j] = 0;
                     for (int64_t d = 0; d < p->value_depth; d++)
                         dp[j] += *at(grad, b, h, i, d) * *at(v, b, kh, j, d);
@@ -152,8 +181,8 @@ static void by_definition(const problem *p, const memory *q, const memory *k, co
                 }
                 for (int64_t d = 0; d < p->depth; d++) {
                     double sum = 0, off = 0;
-                    for (int64_t j = 0; j < p->keys; j++) {
-                        const int64_t n = ((b * p->key_heads + kh) * p->keys + j) * p->depth + d;
+                    for (int64_t j = it.key; j < it.key + it.keys; j++) {
+                        const int64_t n = ((b * p->key_heads + kh) * wide + j) * p->depth + d;
                         sum += dp[j] * *at(k, b, kh, j, d);
                         off += more[j] * fabs(*at(k, b, kh, j, d));
                         r->key[n] += p->scale * dp[j] * *at(q, b, h, i, d);
@@ -162,14 +191,15 @@ static void by_definition(const problem *p, const memory *q, const memory *k, co
                     r->query[row * p->depth + d] = p->scale * sum;
                     r->slack_query[row * p->depth + d] = fabs(p->scale) * (off + fabs(sum) * unit) + 1e-5;
                 }
-                for (int64_t j = 0; j < p->keys; j++)
+                for (int64_t j = it.key; j < it.key + it.keys; j++)
                     for (int64_t d = 0; d < p->value_depth; d++) {
-                        const int64_t n = ((b * p->key_heads + kh) * p->keys + j) * p->value_depth + d;
+                        const int64_t n = ((b * p->key_heads + kh) * wide + j) * p->value_depth + d;
                         r->value[n] += s[j] * *at(grad, b, h, i, d);
                         r->slack_value[n] += s[j] * fabs(*at(grad, b, h, i, d)) * unit;
                     }
             }
-    const int64_t keys = p->batch * p->key_heads * p->keys;
+    }
+    const int64_t keys = p->batch * p->key_heads * wide;
     for (int64_t n = 0; n < keys * p->depth; n++) r->slack_key[n] += fabs(r->key[n]) * unit + 1e-5;
     for (int64_t n = 0; n < keys * p->value_depth; n++) r->slack_value[n] += fabs(r->value[n]) * unit + 1e-5;
     free(s), free(dp), free(more);
@@ -178,10 +208,15 @@ static void by_definition(const problem *p, const memory *q, const memory *k, co
 static void try_problem(const problem *p) {
     SUCCEEDS(xpu_tuning_set(0, xpu_tuning_number("attention_slices"), p->slices ? p->slices : 1 << 20));
     memory q, k, v, out, grad, dq, dk, dv;
-    make(&q, p, p->heads, p->queries, p->depth), make(&k, p, p->key_heads, p->keys, p->depth);
-    make(&v, p, p->key_heads, p->keys, p->value_depth), make(&out, p, p->heads, p->queries, p->value_depth);
-    make(&grad, p, p->heads, p->queries, p->value_depth), make(&dq, p, p->heads, p->queries, p->depth);
-    make(&dk, p, p->key_heads, p->keys, p->depth), make(&dv, p, p->key_heads, p->keys, p->value_depth);
+    const int64_t rows_q = all_queries(p), rows_k = all_keys(p);
+    make(&q, p, p->heads, rows_q, p->depth), make(&k, p, p->key_heads, rows_k, p->depth);
+    make(&v, p, p->key_heads, rows_k, p->value_depth), make(&out, p, p->heads, rows_q, p->value_depth);
+    make(&grad, p, p->heads, rows_q, p->value_depth), make(&dq, p, p->heads, rows_q, p->depth);
+    make(&dk, p, p->key_heads, rows_k, p->depth), make(&dv, p, p->key_heads, rows_k, p->value_depth);
+    void *starts;
+    SUCCEEDS(xpu_malloc(stream, sizeof p->query_starts * 2, &starts));
+    SUCCEEDS(xpu_memcpy(stream, starts, p->query_starts, sizeof p->query_starts, true));
+    SUCCEEDS(xpu_memcpy(stream, (int32_t *)starts + 8, p->key_starts, sizeof p->key_starts, true));
 
     /* A bias is one of queries x keys for all: fp32 numbers, or a mask of bytes. */
     const size_t pairs = (size_t)(p->queries * p->keys);
@@ -198,12 +233,12 @@ static void try_problem(const problem *p) {
     void *bias_data, *sums;
     SUCCEEDS(xpu_malloc(stream, (pairs + 1) * 4, &bias_data));
     SUCCEEDS(xpu_memcpy(stream, bias_data, numbers, (pairs + 1) * 4, true));
-    const size_t rows = (size_t)(p->batch * p->heads * p->queries);
+    const size_t rows = (size_t)(p->batch * p->heads * rows_q);
     SUCCEEDS(xpu_malloc(stream, rows * 4 + 4, &sums));
     const int64_t bias_size[4] = {p->batch, p->heads, p->queries, p->keys},
                   bias_stride[4] = {0, 0, p->keys, 1};
-    const int64_t sum_size[3] = {p->batch, p->heads, p->queries};
-    const int64_t sum_stride[3] = {p->heads * p->queries, p->queries, 1};
+    const int64_t sum_size[3] = {p->batch, p->heads, rows_q};
+    const int64_t sum_stride[3] = {p->heads * rows_q, rows_q, 1};
     const xpu_tensor b = {bias_data, p->bias == BIAS_MASK ? XPU_BOOL : XPU_FLOAT32, 4, bias_size,
                           bias_stride};
     const xpu_tensor l = {sums, XPU_FLOAT32, 3, sum_size, sum_stride};
@@ -214,12 +249,20 @@ static void try_problem(const problem *p) {
                                 .out = &out.tensor,
                                 .logsumexp = &l,
                                 .scale = p->scale,
-                                .causal = p->causal};
+                                .causal = p->causal,
+                                .sequences = p->sequences,
+                                .query_starts = starts,
+                                .key_starts = (int32_t *)starts + 8,
+                                .max_queries = p->queries,
+                                .max_keys = p->keys,
+                                .window = p->window,
+                                .left = p->left,
+                                .right = p->right};
     const xpu_attention_grad grads = {&grad.tensor, &dq.tensor, &dk.tensor, &dv.tensor};
 
     const size_t queries = rows * (size_t)p->depth + 1, outs = rows * (size_t)p->value_depth + 1;
-    const size_t all_keys = (size_t)(p->batch * p->key_heads * p->keys);
-    const size_t keys = all_keys * (size_t)p->depth + 1, values = all_keys * (size_t)p->value_depth + 1;
+    const size_t key_rows = (size_t)(p->batch * p->key_heads * rows_k);
+    const size_t keys = key_rows * (size_t)p->depth + 1, values = key_rows * (size_t)p->value_depth + 1;
     double *all = calloc(2 * (queries + outs + keys + values), sizeof *all), *next = all;
     results want;
     want.out = next, next += outs, want.slack_out = next, next += outs;
@@ -238,6 +281,7 @@ static void try_problem(const problem *p) {
     free(all), free(bias), free(numbers);
     SUCCEEDS(xpu_free(bias_data));
     SUCCEEDS(xpu_free(sums));
+    SUCCEEDS(xpu_free(starts));
     drop(&q), drop(&k), drop(&v), drop(&out), drop(&grad), drop(&dq), drop(&dk), drop(&dv);
 }
 
@@ -282,6 +326,42 @@ static void decoding(void **unused) {
     }
 }
 
+/* Windows, and sequences of different lengths, also of none. */
+static void cut_into_sequences(problem *p, int count) {
+    p->sequences = count, p->batch = 1, p->bias = BIAS_NONE, p->slices = 0;
+    for (int i = 0; i < count; i++) {
+        p->query_starts[i + 1] = p->query_starts[i] + (int32_t)(i == 0 ? p->queries : pick(0, p->queries));
+        p->key_starts[i + 1] = p->key_starts[i] + (int32_t)(i == 1 ? p->keys : pick(0, p->keys));
+    }
+}
+
+static void bands(void **unused) {
+    const int most = by_blocks ? 2 : 6; /* the plain kernels, which take long to build */
+    for (int i = 0; i < most; i++) {
+        problem p = {i % 2 && !by_blocks ? XPU_FLOAT16 : XPU_BFLOAT16,
+                     2,
+                     2,
+                     1,
+                     90,
+                     130,
+                     64,
+                     64,
+                     i % 3 == 0,
+                     i % 2 == 0,
+                     8,
+                     BIAS_NONE,
+                     0.125,
+                     0};
+        if (i == 5) p.dtype = XPU_FLOAT32;
+        if (i > 0) cut_into_sequences(&p, 2 + i % 3);
+        p.window = i % 2 == 0;
+        p.left = i % 4 == 0 ? 20 : -1, p.right = i == 2 ? 9 : -1;
+        const int before = by_units;
+        try_problem(&p);
+        assert_int_equal(by_units - before, by_blocks ? 0 : 3);
+    }
+}
+
 static void whatever_comes(void **unused) {
     static const int aligns[] = {1, 2, 4, 8, 8, 8, 8, 8};
     problem p = {0};
@@ -297,7 +377,12 @@ static void whatever_comes(void **unused) {
         p.keys = pick(0, 5) ? pick(1, 200) : pick(200, 700);
         p.causal = pick(0, 1), p.by_sequence = pick(0, 1), p.scale = (double)pick(-3, 12) / 24;
         p.slices = pick(0, 3) ? 0 : (int)pick(1, 4);
+        p.sequences = 0, p.window = i % 20 > 15;
+        p.left = (int)pick(-1, 60), p.right = (int)pick(-1, 60);
+        const bias kind = p.bias;
+        if (i % 20 > 14) cut_into_sequences(&p, (int)pick(1, 5));
         if (p.depth <= 256) try_problem(&p);
+        p.bias = kind;
     }
 }
 
@@ -319,6 +404,7 @@ int main(int count, char **words) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(kinds_and_sizes),
         cmocka_unit_test(decoding),
+        cmocka_unit_test(bands),
         cmocka_unit_test(whatever_comes),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);

@@ -264,3 +264,44 @@ def test_transformer_layer_trains() -> None:
     twin(x.to("xpu")).square().mean().backward()
     for (name, p), q in zip(layer.named_parameters(), twin.parameters(), strict=True):
         assert torch.allclose(p.grad, q.grad.cpu(), atol=1e-5), name
+
+
+@pytest.mark.parametrize("window", [(-1, -1), (-1, 0), (7, 0), (4, 3)], ids=str)
+def test_sequences_of_different_lengths_and_windows(window: tuple[int, int]) -> None:
+    """torch.nn.attention.varlen, on rows of sequences behind each other, one of them empty."""
+    varlen = pytest.importorskip("torch.nn.attention.varlen")
+    lengths, heads, depth = [5, 0, 70, 33], 2, 32
+    starts = torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32)
+    tensors = [torch.randn(sum(lengths), heads, depth) for _ in range(3)]
+    leaves = [t.to("xpu").requires_grad_() for t in tensors]
+    wants = [t.double().requires_grad_() for t in tensors]
+    got = varlen.varlen_attn(
+        *leaves, starts.to("xpu"), starts.to("xpu"), max(lengths), max(lengths), window_size=window
+    )
+    parts = []
+    for first, last in itertools.pairwise(starts.tolist()):
+        q, k, v = (t[first:last].transpose(0, 1)[None] for t in wants)
+        places = torch.arange(last - first)
+        apart = places[None, :] - places[:, None]
+        looks = (apart >= -window[0]) | (window[0] < 0)
+        looks &= (apart <= window[1]) | (window[1] < 0)
+        parts.append(reference(q, k, v, looks)[0].transpose(0, 1))
+    want = torch.cat(parts)
+    assert (got.cpu().double() - want).abs().max() <= 2e-5
+    grad = torch.randn(want.shape)
+    got.backward(grad.to("xpu"))
+    want.backward(grad.double())
+    for leaf, other in zip(leaves, wants, strict=True):
+        assert (leaf.grad.cpu().double() - other.grad).abs().max() <= 5e-5
+
+
+def test_flash_attention_refuses_what_it_lacks() -> None:
+    """Page tables and slopes have no kernel."""
+    q = torch.randn(10, 2, 16, device="xpu")
+    starts = torch.tensor([0, 10], dtype=torch.int32, device="xpu")
+    slopes = torch.zeros(2, device="xpu")
+    forward = torch.ops.aten._flash_attention_forward
+    with pytest.raises(NotImplementedError, match="alibi_slopes"):
+        forward(q, q, q, starts, starts, 10, 10, 0.0, False, False, alibi_slopes=slopes)
+    with pytest.raises(RuntimeError, match="int32"):
+        forward(q, q, q, starts.long(), starts, 10, 10, 0.0, False, False)

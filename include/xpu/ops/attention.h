@@ -20,13 +20,24 @@ extern "C" {
  * dtype bool it is a mask: true takes part. A row in which nothing takes part gives zeros and a
  * logsumexp of -infinity. `causal` lets query i see keys 0 … i.
  * Dropout keeps an element when its random number, drawn from Philox by seed, offset and place, is at
- * least `dropout`, and divides it by 1 - dropout; backward draws the same numbers again. */
+ * least `dropout`, and divides it by 1 - dropout; backward draws the same numbers again.
+ *
+ * With `sequences` the tensors have a batch of 1 and the rows of so many sequences one after the other:
+ * sequence b has queries query_starts[b] to before query_starts[b + 1], and its keys alike, both int32 in
+ * device memory; none has more than max_queries and max_keys. There is no bias then. With `window` query i
+ * looks at keys i - left to i + right only, unlimited where one is negative, and `causal` makes right 0; with
+ * sequences or a window i counts from where the last query meets the last key. */
 typedef struct xpu_attention {
     const xpu_tensor *query, *key, *value, *bias, *out, *logsumexp;
     double scale;
     bool causal;
     double dropout;
     uint64_t seed, offset;
+    int64_t sequences; /* 0: one an item of the batch */
+    const int32_t *query_starts, *key_starts;
+    int64_t max_queries, max_keys;
+    bool window;
+    int64_t left, right;
 } xpu_attention;
 
 /* Writes `out` and, unless NULL, `logsumexp`. */
