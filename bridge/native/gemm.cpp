@@ -1,4 +1,5 @@
 // mm, addmm, bmm, baddbmm, addmv, dot and their kin: all are xpu_gemm. Transposed operands go as strides.
+#include <ATen/Context.h>
 #include <ATen/Dispatch.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/ops/_addmm_activation_native.h>
@@ -35,6 +36,18 @@ xpu_matrix matrix_of(const Tensor &t) { return matrix_at(openxpu::input_data(t),
 xpu_matrix column_of(const Tensor &t) { return {openxpu::input_data(t), 0, t.stride(0), 0}; }
 xpu_matrix row_of(const Tensor &t) { return {openxpu::input_data(t), 0, 0, t.stride(0)}; }
 
+// What upstream's xpu reads: torch.set_float32_matmul_precision("high") or "medium",
+// torch.backends.mkldnn.matmul.fp32_precision.
+xpu_status submit(const Tensor &out, const xpu_gemm_args &args) {
+    if (args.dtype == XPU_FLOAT32) {
+        const auto precision =
+            at::globalContext().float32Precision(at::Float32Backend::MKLDNN, at::Float32Op::MATMUL);
+        if (precision == at::Float32Precision::TF32 || precision == at::Float32Precision::BF16)
+            return xpu_gemm_tf32(openxpu::current_stream(out), &args);
+    }
+    return xpu_gemm(openxpu::current_stream(out), &args);
+}
+
 void matrix_product(const Tensor &a, const Tensor &b, const Tensor &out, const Tensor *addend = nullptr,
                     const Scalar &beta = 0, const Scalar &alpha = 1,
                     xpu_epilogue epilogue = XPU_EPILOGUE_NONE) {
@@ -65,7 +78,7 @@ void matrix_product(const Tensor &a, const Tensor &b, const Tensor &out, const T
         if (expanded->is_conj()) expanded = c10::MaybeOwned<Tensor>::owned(expanded->resolve_conj());
         args.c = matrix_of(*expanded);
     }
-    openxpu::check_product(xpu_gemm(openxpu::current_stream(out), &args));
+    openxpu::check_product(submit(out, args));
 }
 
 void check_vectors(const Tensor &self, const Tensor &other) {

@@ -8,8 +8,9 @@
  * (…_K_FAST), else by rows of m or n. Within the rows the pieces change places so that the reads of a
  * fragment hit all banks.
  *
- * Wants what matrix_ptx.h wants, and TILE_M, TILE_N, TILE_K, TEAMS_M, TEAMS_N, STAGES, A_K_FAST, B_K_FAST,
- * A_PIECE and B_PIECE: the bytes (16, 8, 4 or an element) at which all rows of the operand are aligned. */
+ * Numbers of fp32 are rounded to tf32. Wants what matrix_ptx.h wants, and TILE_M, TILE_N, TILE_K, TEAMS_M,
+ * TEAMS_N, STAGES, A_K_FAST, B_K_FAST, A_PIECE and B_PIECE: the bytes (16, 8, 4 or an element) at which all
+ * rows of the operand are aligned. */
 #include "matrix_ptx.h"
 
 #define THREADS (TEAMS_M * TEAMS_N * MATRIX_TEAM)
@@ -76,6 +77,19 @@ typedef struct fragments {
     fragment_b b[FRAGMENTS_N];
 } fragments;
 
+#if MATRIX_WHOLE
+#define READ_ACROSS read_right_in_order
+#define MULTIPLY_FRAGMENT multiply_tf32
+static inline uint4 rounded_to_tf32(uint4 v) {
+    return (uint4)(round_tf32(v.x), round_tf32(v.y), round_tf32(v.z), round_tf32(v.w));
+}
+#define ROUNDED rounded_to_tf32
+#else
+#define READ_ACROSS read_right_turned
+#define MULTIPLY_FRAGMENT multiply_blocks
+#define ROUNDED(v) (v)
+#endif
+
 static inline void load_fragments(__private fragments *f, slab stage, uint step) {
     const uint team = get_local_id(0) / MATRIX_TEAM;
     const uint row = team % TEAMS_M * (FRAGMENTS_M * 16), column = team / TEAMS_M * (FRAGMENTS_N * 8);
@@ -85,15 +99,21 @@ static inline void load_fragments(__private fragments *f, slab stage, uint step)
     WRITTEN_OUT for (uint j = 0; j < FRAGMENTS_N; j += 2) {
         const slab b = stage + SLAB_A_BYTES;
         const uint4 r = B_K_FAST ? read_right(b, column + j * 8, step, TILE_K / PIECE)
-                                 : read_right_turned(b, column + j * 8, step, TILE_N / PIECE);
+                                 : READ_ACROSS(b, column + j * 8, step, TILE_N / PIECE);
         f->b[j] = r.xy;
         f->b[j + 1] = r.zw;
     }
 }
 
 static inline void multiply_fragments(__private float4 (*sum)[FRAGMENTS_N], __private const fragments *f) {
+    fragments r; /* rounded here and not where they are read, which would wait for them */
+    WRITTEN_OUT for (uint i = 0; i < FRAGMENTS_M; i++) r.a[i] = ROUNDED(f->a[i]);
+    WRITTEN_OUT for (uint j = 0; j < FRAGMENTS_N; j += 2) {
+        const uint4 two = ROUNDED(((uint4)(f->b[j], f->b[j + 1])));
+        r.b[j] = two.xy, r.b[j + 1] = two.zw;
+    }
     WRITTEN_OUT for (uint i = 0; i < FRAGMENTS_M; i++) WRITTEN_OUT for (uint j = 0; j < FRAGMENTS_N; j++)
-        multiply_blocks(&sum[i][j], f->a[i], f->b[j]);
+        MULTIPLY_FRAGMENT(&sum[i][j], r.a[i], r.b[j]);
 }
 
 /* Adds the product over `slabs` slabs, a multiple of SLABS_AT_ONCE, to `sum`. LOAD(stage, step) brings in

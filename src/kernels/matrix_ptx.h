@@ -99,6 +99,12 @@ static inline void multiply_tf32(__private float4 *sum, fragment_a a, fragment_b
             : "+f"(sum->x), "+f"(sum->y), "+f"(sum->z), "+f"(sum->w)
             : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b.x), "r"(b.y));
 }
+/* A number as the units take it. */
+static inline uint round_tf32(uint v) {
+    uint r;
+    __asm__("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(as_float(v)));
+    return r;
+}
 static inline uint load_word(slab at) {
     uint r;
     __asm__ volatile("ld.shared.u32 %0, [%1];" : "=r"(r) : "r"(at));
@@ -174,6 +180,7 @@ static inline void multiply_tf32(__private float4 *sum, fragment_a a, fragment_b
         *sum = fma((float4)(x, x, z, z), (float4)(u, v, u, v), *sum);
     }
 }
+static inline uint round_tf32(uint v) { return isnan(as_float(v)) ? v : v + 0x1000 & 0xffffe000u; }
 static inline uint load_word(slab at) { return *(__local const uint *)at; }
 #else
 static inline void multiply_blocks(__private float4 *sum, fragment_a a, fragment_b b) {
@@ -214,11 +221,23 @@ static inline fragment_a read_left(slab s, uint from, uint step, const uint piec
     const uint lane = MATRIX_LANE;
     return load_blocks(s + slab_place(from + (lane & 15), step * 2 + (lane >> 4), pieces));
 }
+#if MATRIX_WHOLE
+/* The number at a row of k and a column of a slab with such rows. */
+static inline uint word_across(slab s, uint row, uint column, const uint pieces) {
+    return load_word(s + slab_place(row, column / PIECE, pieces) + column % PIECE * 4);
+}
+static inline fragment_a read_left_turned(slab s, uint from, uint step, const uint pieces) {
+    const uint row = step * UNIT_K + MATRIX_LANE % 4, column = from + MATRIX_LANE / 4;
+    return (uint4)(word_across(s, row, column, pieces), word_across(s, row, column + 8, pieces),
+                   word_across(s, row + 4, column, pieces), word_across(s, row + 4, column + 8, pieces));
+}
+#else
 static inline fragment_a read_left_turned(slab s, uint from, uint step, const uint pieces) {
     const uint lane = MATRIX_LANE;
     return load_blocks_turned(
         s + slab_place(step * UNIT_K + (lane & 7) + (lane >> 4) * 8, from / PIECE + (lane >> 3 & 1), pieces));
 }
+#endif
 /* Of the right operand: two blocks beside each other, .xy and .zw. */
 static inline uint4 read_right(slab s, uint from, uint step, const uint pieces) {
     const uint lane = MATRIX_LANE;
@@ -232,15 +251,20 @@ static inline uint4 read_right_turned(slab s, uint from, uint step, const uint p
         s + slab_place(step * UNIT_K + (lane & 7) + (lane >> 3 & 1) * 8, from / PIECE + (lane >> 4), pieces));
 }
 #else
-/* … of fp32, where k is in the order of sums as a left operand (sums_as_left): rows 0, 2, 4, 6, 1, 3, 5, 7.
- */
+/* … of fp32, and where k is in the order of sums as a left operand (sums_as_left): rows 0, 2, 4, 6, 1, 3, 5,
+ * 7. */
+static inline uint4 read_right_rows(slab s, uint row, uint next, uint from, const uint pieces) {
+    const uint column = from + MATRIX_LANE / 4;
+    return (uint4)(word_across(s, row, column, pieces), word_across(s, next, column, pieces),
+                   word_across(s, row, column + 8, pieces), word_across(s, next, column + 8, pieces));
+}
 static inline uint4 read_right_turned(slab s, uint from, uint step, const uint pieces) {
-    const uint lane = MATRIX_LANE, row = step * UNIT_K + lane % 4 * 2, column = from + lane / 4;
-    const uint inside = column % PIECE * 4, piece = column / PIECE;
-    return (uint4)(load_word(s + slab_place(row, piece, pieces) + inside),
-                   load_word(s + slab_place(row + 1, piece, pieces) + inside),
-                   load_word(s + slab_place(row, piece + 8 / PIECE, pieces) + inside),
-                   load_word(s + slab_place(row + 1, piece + 8 / PIECE, pieces) + inside));
+    const uint row = step * UNIT_K + MATRIX_LANE % 4 * 2;
+    return read_right_rows(s, row, row + 1, from, pieces);
+}
+static inline uint4 read_right_in_order(slab s, uint from, uint step, const uint pieces) {
+    const uint row = step * UNIT_K + MATRIX_LANE % 4;
+    return read_right_rows(s, row, row + 4, from, pieces);
 }
 #endif
 

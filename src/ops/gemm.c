@@ -256,10 +256,8 @@ static bool is_worth(const xpu_gemm_args *args, matrix_unit unit, bool has_lines
 
 /* Copies what the unit, or else a GPU's multiply-adds, would read badly. */
 static xpu_status pack_operands(xpu_stream *stream, const xpu_device_properties *properties,
-                                xpu_gemm_args *args, operand sides[2]) {
+                                xpu_gemm_args *args, matrix_unit unit, operand sides[2]) {
     const xpu_dtype dtype = args->dtype;
-    bool emulated;
-    matrix_unit unit = matrix_unit_of(properties, dtype, &emulated);
     const int64_t from = TUNED(properties->type == XPU_DEVICE_CPU, PACKED_PRODUCT);
     if (args->m == 1 || args->n == 1 || args->k < 2) return XPU_SUCCESS;
     if (args->batch == 1) args->a.batch_stride = args->b.batch_stride = 0;
@@ -338,9 +336,8 @@ static bool plan_unit(matrix_unit unit, bool emulated, const xpu_device_properti
 }
 
 /* True where the device's matrix units do it, or GPUs' multiply-adds by the same plan. */
-static bool plan_matrix(const xpu_device_properties *properties, xpu_gemm_args *args, gemm_plan *plan) {
-    bool emulated = false;
-    const matrix_unit unit = matrix_unit_of(properties, args->dtype, &emulated);
+static bool plan_matrix(const xpu_device_properties *properties, xpu_gemm_args *args, matrix_unit unit,
+                        bool emulated, gemm_plan *plan) {
     return plan_unit(unit, emulated, properties, args, plan) ||
            plan_unit(matrix_fma_of(properties), false, properties, args, plan);
 }
@@ -436,9 +433,10 @@ static xpu_status add_slices(xpu_stream *stream, const xpu_gemm_args *args, cons
 }
 
 /* By this library's kernels. */
-static xpu_status multiply(xpu_stream *stream, const xpu_device_properties *properties, xpu_gemm_args args) {
+static xpu_status multiply(xpu_stream *stream, const xpu_device_properties *properties, xpu_gemm_args args,
+                           matrix_unit unit, bool emulated) {
     gemm_plan plan = {0};
-    if (!plan_matrix(properties, &args, &plan)) plan_plain(properties, &args, &plan);
+    if (!plan_matrix(properties, &args, unit, emulated, &plan)) plan_plain(properties, &args, &plan);
     gemm_params params = params_of(&args);
     params.slices = plan.slices;
     params.slice = plan.slice;
@@ -455,7 +453,7 @@ static xpu_status multiply(xpu_stream *stream, const xpu_device_properties *prop
     return status == XPU_SUCCESS ? freed : status;
 }
 
-xpu_status xpu_gemm(xpu_stream *stream, const xpu_gemm_args *given) {
+static xpu_status gemm(xpu_stream *stream, const xpu_gemm_args *given, bool tf32) {
     if (given->batch == 0 || given->m == 0 || given->n == 0) return XPU_SUCCESS;
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
@@ -467,15 +465,24 @@ xpu_status xpu_gemm(xpu_stream *stream, const xpu_gemm_args *given) {
 
     XPU_TRY(check(given, properties));
     args = *given;
+    bool emulated = false;
+    const matrix_unit unit = tf32 ? matrix_tf32_of(properties, args.dtype, &emulated)
+                                  : matrix_unit_of(properties, args.dtype, &emulated);
     operand sides[2] = {{0}};
-    xpu_status status = pack_operands(stream, properties, &args, sides);
-    if (status == XPU_SUCCESS) status = multiply(stream, properties, args);
+    xpu_status status = pack_operands(stream, properties, &args, unit, sides);
+    if (status == XPU_SUCCESS) status = multiply(stream, properties, args, unit, emulated);
     for (int i = 0; i < 2; i++) {
         const xpu_status freed =
             sides[i].workspace ? xpu_workspace_give_back(sides[i].workspace) : XPU_SUCCESS;
         if (status == XPU_SUCCESS) status = freed;
     }
     return status;
+}
+
+xpu_status xpu_gemm(xpu_stream *stream, const xpu_gemm_args *args) { return gemm(stream, args, false); }
+
+xpu_status xpu_gemm_tf32(xpu_stream *stream, const xpu_gemm_args *args) {
+    return gemm(stream, args, args->dtype == XPU_FLOAT32);
 }
 
 static xpu_status refuse(const xpu_gemm_args *args, const xpu_quantised *q, char operand) {

@@ -42,6 +42,11 @@ matrix_unit matrix_unit_of(const xpu_device_properties *p, xpu_dtype dtype, bool
     return *emulated ? other : own;
 }
 
+matrix_unit matrix_tf32_of(const xpu_device_properties *p, xpu_dtype dtype, bool *emulated) {
+    if (dtype != XPU_FLOAT32) return MATRIX_UNIT_NONE;
+    return matrix_unit_of(p, XPU_BFLOAT16, emulated) == MATRIX_UNIT_PTX ? MATRIX_UNIT_TF32 : MATRIX_UNIT_NONE;
+}
+
 matrix_unit matrix_fma_of(const xpu_device_properties *p) {
     return p->type != XPU_DEVICE_CPU || wanted() == MATRIX_UNIT_FMA ? MATRIX_UNIT_FMA : MATRIX_UNIT_NONE;
 }
@@ -135,9 +140,9 @@ void matrix_for_intel(matrix_choice *choice, const xpu_device_properties *proper
 const matrix_tile *matrix_tile_of(const matrix_choice *choice) { return &table[choice->tile]; }
 
 void matrix_unit_spec(kernel_spec *spec, matrix_unit unit, bool emulated, bool wide, xpu_dtype dtype) {
-    static const char *const units[] = {NULL, "MATRIX_PTX", "MATRIX_XMX", "MATRIX_FMA"};
+    static const char *const units[] = {NULL, "MATRIX_PTX", "MATRIX_XMX", "MATRIX_PTX", "MATRIX_FMA"};
     const bool used = unit != MATRIX_UNIT_NONE;
-    spec_pack(spec, "unit", unit, 2);
+    spec_pack(spec, "unit", unit, 3);
     spec_follows_flag(spec, units[unit], used);
     spec_flag(spec, "MATRIX_EMULATED", emulated);
     if (emulated) spec_follows_options(spec, "-cl-opt-disable"); /* or processors' compilers take minutes */

@@ -7,13 +7,16 @@
 /* How products are multiplied on a device. */
 typedef enum matrix_unit {
     MATRIX_UNIT_NONE,
-    MATRIX_UNIT_PTX, /* NVIDIA's, from compute capability 8.0 on (kernels/matrix.h) */
-    MATRIX_UNIT_XMX, /* Intel's of 16 lanes (kernels/matrix_xmx.h) */
-    MATRIX_UNIT_FMA  /* none: GPUs' multiply-adds, for all dtypes (kernels/matrix_fma.h) */
+    MATRIX_UNIT_PTX,  /* NVIDIA's, from compute capability 8.0 on (kernels/matrix.h) */
+    MATRIX_UNIT_XMX,  /* Intel's of 16 lanes (kernels/matrix_xmx.h) */
+    MATRIX_UNIT_TF32, /* NVIDIA's with fp32 rounded to tf32 */
+    MATRIX_UNIT_FMA   /* none: GPUs' multiply-adds, for all dtypes (kernels/matrix_fma.h) */
 } matrix_unit;
 /* With OPENXPU_MATRIX=ptx or xmx every device has that one, in plain OpenCL C where it lacks it, and with fma
  * none: for tests. */
 matrix_unit matrix_unit_of(const xpu_device_properties *properties, xpu_dtype dtype, bool *emulated);
+/* MATRIX_UNIT_TF32 where there is a unit that takes it. */
+matrix_unit matrix_tf32_of(const xpu_device_properties *properties, xpu_dtype dtype, bool *emulated);
 /* MATRIX_UNIT_FMA on GPUs. */
 matrix_unit matrix_fma_of(const xpu_device_properties *properties);
 

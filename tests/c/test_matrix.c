@@ -19,6 +19,7 @@ static xpu_stream *stream;
 static int extra;
 static bool by_blocks;   /* Intel's */
 static bool by_fma;      /* none */
+static bool tf32;        /* may fp32 be multiplied so? */
 static int64_t step = 1; /* elements from one to its neighbour, in operands */
 static int by_units;     /* launches of the kernel that uses matrix units */
 static int by_vectors;   /* … and of that for one row of results */
@@ -166,7 +167,7 @@ static void try_problem(const kind *w, int64_t batch, int64_t m, int64_t n, int6
                           .alpha = {.dtype = XPU_FLOAT64, .value.f = alpha},
                           .beta = {.dtype = XPU_FLOAT64, .value.f = beta}};
     if (!with_c) args.c.data = NULL;
-    SUCCEEDS(xpu_gemm(stream, &args));
+    SUCCEEDS(tf32 ? xpu_gemm_tf32(stream, &args) : xpu_gemm(stream, &args));
     char *got = malloc(out.count * size);
     SUCCEEDS(xpu_memcpy(stream, got, out.device, out.count * size, true));
     double complex *left = malloc((size_t)(k + 1) * sizeof *left);
@@ -321,6 +322,55 @@ static void packed_operands(void **unused) {
     SUCCEEDS(xpu_tuning_set(0, number, before_it));
 }
 
+/* fp32 as tf32, which has the bits of these numbers. */
+static void rounded_to_tf32(void **unused) {
+    static const kind kinds[] = {
+        {22, true, true, false, 4, 4, XPU_FLOAT32, XPU_EPILOGUE_NONE, 0},
+        {23, false, false, true, 4, 4, XPU_FLOAT32, XPU_EPILOGUE_RELU, 0},
+        {24, true, false, false, 4, 2, XPU_FLOAT32, XPU_EPILOGUE_NONE, 0},
+        {24, false, true, false, 1, 4, XPU_FLOAT32, XPU_EPILOGUE_NONE, 0},
+    };
+    tf32 = true;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds && !by_blocks && !by_fma; i++) {
+        const int before = by_units;
+        try_sizes(&kinds[i]);
+        assert_int_equal(by_units - before, 6);
+    }
+    tf32 = false;
+}
+
+/* What is lost: 11 bits of a number are left, the nearest, and NaN stays. */
+static void what_tf32_loses(void **unused) {
+    enum { SIZE = 16 };
+    float a[SIZE * SIZE] = {0}, b[SIZE * SIZE] = {0}, out[SIZE * SIZE];
+    for (int i = 0; i < SIZE; i++) a[i * SIZE + i] = 1 + ldexpf(1, -12) + ldexpf(1, -11), b[i * SIZE + i] = 1;
+    a[3 * SIZE + 3] = NAN, a[5 * SIZE + 5] = -(1 + ldexpf(1, -12));
+    void *device[3];
+    for (int i = 0; i < 3; i++) SUCCEEDS(xpu_malloc(stream, sizeof a, &device[i]));
+    SUCCEEDS(xpu_memcpy(stream, device[0], a, sizeof a, true));
+    SUCCEEDS(xpu_memcpy(stream, device[1], b, sizeof b, true));
+    SUCCEEDS(xpu_tuning_set(0, xpu_tuning_number("matrix_tile"), 24));
+    xpu_gemm_args args = {.dtype = XPU_FLOAT32,
+                          .batch = 1,
+                          .m = SIZE,
+                          .n = SIZE,
+                          .k = SIZE,
+                          .a = {device[0], 0, SIZE, 1},
+                          .b = {device[1], 0, SIZE, 1},
+                          .out = {device[2], 0, SIZE, 1},
+                          .alpha = {.dtype = XPU_FLOAT64, .value.f = 1},
+                          .beta = {.dtype = XPU_FLOAT64, .value.f = 0}};
+    for (int rough = 0; rough < 2; rough++) {
+        SUCCEEDS(rough ? xpu_gemm_tf32(stream, &args) : xpu_gemm(stream, &args));
+        SUCCEEDS(xpu_memcpy(stream, out, device[2], sizeof out, true));
+        const bool loses = rough && !by_blocks && !by_fma;
+        assert_true(isnan(out[3 * SIZE + 3]));
+        assert_true(out[0] == (loses ? 1 + ldexpf(1, -10) : a[0]));
+        assert_true(out[5 * SIZE + 5] == (loses ? -1 : a[5 * SIZE + 5]));
+    }
+    for (int i = 0; i < 3; i++) SUCCEEDS(xpu_free(device[i]));
+}
+
 /* A vector times a matrix, and a matrix times a vector. */
 static void vectors(void **unused) {
     static const int64_t sizes[][4] = {{1, 1, 70, 130},  {2, 150, 1, 63},  {1, 1, 12, 5000}, {3, 1, 5, 7},
@@ -400,6 +450,8 @@ int main(int count, char **words) {
         cmocka_unit_test(all_tiles_and_layouts),
         cmocka_unit_test(all_tiles_without_units),
         cmocka_unit_test(all_alignments),
+        cmocka_unit_test(rounded_to_tf32),
+        cmocka_unit_test(what_tf32_loses),
         cmocka_unit_test(vectors),
         cmocka_unit_test(long_sums),
         cmocka_unit_test(packed_operands),

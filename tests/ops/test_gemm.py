@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 
@@ -226,6 +228,24 @@ def test_out_dtype_and_int8() -> None:
     )
     got = torch._int_mm(i.to("xpu"), j.to("xpu"))
     assert torch.equal(got.cpu(), (i.int() @ j.int()))
+
+
+@pytest.mark.parametrize("precision", ["highest", "high", "medium"])
+def test_fp32_keeps_its_bits_unless_tf32_is_allowed(precision: str) -> None:
+    """Where there are units for it: test_portable_products.py sees to that."""
+    units = os.environ.get("OPENXPU_MATRIX") == "ptx" and os.environ.get("OPENXPU_HOST_PROVIDER") == "0"
+    x, y = torch.full((128, 64), 1 + 2**-12, device="xpu"), torch.eye(64, device="xpu")
+    want = torch.ones_like(x) if units and precision != "highest" else x
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        products = x @ y, torch.bmm(x[None], y[None])[0], torch.addmm(x, x, y) - x, x.t().t() @ y.t()
+        fp64 = x.double() @ y.double() if torch.xpu.get_device_properties().has_fp64 else None
+    finally:
+        torch.set_float32_matmul_precision(before)
+    for product in products:
+        assert torch.allclose(product.cpu(), want.cpu(), rtol=0, atol=2**-22)
+    assert fp64 is None or torch.equal(fp64.cpu(), x.double().cpu())
 
 
 def test_errors_are_pytorchs() -> None:

@@ -36,6 +36,10 @@ CHOSEN = {
 LEFT_OUT = "float64 or bfloat16 or complex128 or uint8 or int16 or int64 or bool"
 
 
+def test_tf32() -> None:
+    passes([f"{HERE}/test_gemm.py"], "tf32_is_allowed", OPENXPU_HOST_PROVIDER="0", OPENXPU_MATRIX="ptx")
+
+
 def test_without_host_provider() -> None:
     tests = [f"{HERE}/test_{family}.py::test_{name}" for family, names in CHOSEN.items() for name in names]
     passes(tests, f"not ({LEFT_OUT})", OPENXPU_HOST_PROVIDER="0")

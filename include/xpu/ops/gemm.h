@@ -41,6 +41,10 @@ typedef struct xpu_gemm_args {
 
 XPU_API xpu_status xpu_gemm(xpu_stream *stream, const xpu_gemm_args *args);
 
+/* The same where fp32 may be multiplied as tf32, its numbers rounded to 11 bits and the sums in fp32: on
+ * NVIDIA's GPUs from compute capability 8.0 on. Elsewhere, and for other dtypes, it is xpu_gemm. */
+XPU_API xpu_status xpu_gemm_tf32(xpu_stream *stream, const xpu_gemm_args *args);
+
 /* What an operand that is stored in fewer bits carries beside its matrix. The number at row r and column c is
  *
  *     (element[r][c] - zero[R][C]) * scale[R][C],  R = r / group_rows, C = c / group_columns
