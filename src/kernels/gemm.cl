@@ -1,7 +1,7 @@
 /* out = epilogue(alpha A B + beta C), any strides, batched. Portable.
  *
  * -DT=<dtype> -DCOMPLEX_T -DFLOAT_T -DDOUBLE_T: the dtype and its class (gemm_tile.h)
- * -DEPILOGUE=0 none, 1 relu, 2 gelu, 3 gelu with tanh; -DCONJUGATE_A -DCONJUGATE_B 0 or 1
+ * -DEPILOGUE: the number of xpu_epilogue (xpu/ops/gemm.h); -DCONJUGATE_A -DCONJUGATE_B 0 or 1
  * gemm:        tiles, one a work-group; -DTILE -DTILE_K -DSIDE -DA_K_FAST -DB_K_FAST
  * gemm_matrix: tiles by the device's matrix units, A and B having one stride of 1; -DMATRIX_T and what matrix.h
  *              wants, or, with -DMATRIX_XMX, matrix_xmx.h; or, with -DMATRIX_FMA, by GPUs' multiply-adds and what
@@ -31,6 +31,14 @@ static inline acc_t finish(acc_t v) {
     return 0.5 * v * (1 + tanh(0.79788456080286535588 * (v + 0.044715 * v * v * v)));
 #elif EPILOGUE == 3
     return 0.5f * v * (1 + tanh(0.79788456080286535588f * (v + 0.044715f * v * v * v)));
+#elif EPILOGUE == 4
+    return v / (1 + exp(-v));
+#elif EPILOGUE == 5
+    return 1 / (1 + exp(-v));
+#elif EPILOGUE == 6
+    return tanh(v);
+#elif EPILOGUE == 7
+    return v * clamp(v + 3, (acc_t)0, (acc_t)6) / 6;
 #else
     return v;
 #endif

@@ -80,6 +80,8 @@ static xpu_status check(const xpu_gemm_args *args, const xpu_device_properties *
     XPU_TRY(product_check_dtype(properties, args->dtype, "matrix product", false));
     if (args->batch < 0 || args->m < 0 || args->n < 0 || args->k < 0)
         return op_fail(XPU_ERROR_INVALID_ARGUMENT, "matrix product: a size is negative");
+    if ((unsigned)args->epilogue > XPU_EPILOGUE_HARDSWISH)
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "matrix product: no epilogue %d", (int)args->epilogue);
     if (args->epilogue != XPU_EPILOGUE_NONE && !(args->dtype >= XPU_FLOAT16 && args->dtype <= XPU_FLOAT64))
         return op_fail(XPU_ERROR_NOT_SUPPORTED, "matrix product: no epilogue for dtype %s",
                        xpu_dtype_name(args->dtype));

@@ -371,6 +371,56 @@ static void what_tf32_loses(void **unused) {
     for (int i = 0; i < 3; i++) SUCCEEDS(xpu_free(device[i]));
 }
 
+static double epilogue_of(xpu_epilogue which, double v) {
+    switch (which) {
+    case XPU_EPILOGUE_RELU: return v < 0 ? 0 : v;
+    case XPU_EPILOGUE_GELU: return v / 2 * (1 + erf(v * sqrt(0.5)));
+    case XPU_EPILOGUE_GELU_TANH: return v / 2 * (1 + tanh(sqrt(2 / acos(-1)) * (v + 0.044715 * v * v * v)));
+    case XPU_EPILOGUE_SILU: return v / (1 + exp(-v));
+    case XPU_EPILOGUE_SIGMOID: return 1 / (1 + exp(-v));
+    case XPU_EPILOGUE_TANH: return tanh(v);
+    case XPU_EPILOGUE_HARDSWISH: return v * fmin(fmax(v + 3, 0), 6) / 6;
+    default: return v;
+    }
+}
+
+/* Numbers from -100 to 100, times 1, by all epilogues. */
+static void epilogues(void **unused) {
+    enum { SIZE = 20 };
+    float a[SIZE * SIZE], b[SIZE * SIZE] = {0}, out[SIZE * SIZE];
+    for (int i = 0; i < SIZE * SIZE; i++) {
+        a[i] = (float)pick(-1000, 1000) / (i % 2 ? 10 : 300);
+        b[i] = i % (SIZE + 1) == 0;
+    }
+    void *device[3];
+    for (int i = 0; i < 3; i++) SUCCEEDS(xpu_malloc(stream, sizeof a, &device[i]));
+    SUCCEEDS(xpu_memcpy(stream, device[0], a, sizeof a, true));
+    SUCCEEDS(xpu_memcpy(stream, device[1], b, sizeof b, true));
+    xpu_gemm_args args = {.dtype = XPU_FLOAT32,
+                          .batch = 1,
+                          .m = SIZE,
+                          .n = SIZE,
+                          .k = SIZE,
+                          .a = {device[0], 0, SIZE, 1},
+                          .b = {device[1], 0, SIZE, 1},
+                          .out = {device[2], 0, SIZE, 1},
+                          .alpha = {.dtype = XPU_FLOAT64, .value.f = 1},
+                          .beta = {.dtype = XPU_FLOAT64, .value.f = 0}};
+    for (int which = XPU_EPILOGUE_NONE; which <= XPU_EPILOGUE_HARDSWISH; which++) {
+        args.epilogue = (xpu_epilogue)which;
+        SUCCEEDS(xpu_gemm(stream, &args));
+        SUCCEEDS(xpu_memcpy(stream, out, device[2], sizeof out, true));
+        for (int i = 0; i < SIZE * SIZE; i++) {
+            const double want = epilogue_of(args.epilogue, a[i]);
+            if (!(fabs(out[i] - want) <= 1e-6 + 2e-6 * fabs(want)))
+                fail_msg("epilogue %d of %g: %g, not %g", which, (double)a[i], (double)out[i], want);
+        }
+    }
+    args.epilogue = (xpu_epilogue)(XPU_EPILOGUE_HARDSWISH + 1);
+    assert_int_equal(xpu_gemm(stream, &args), XPU_ERROR_INVALID_ARGUMENT);
+    for (int i = 0; i < 3; i++) SUCCEEDS(xpu_free(device[i]));
+}
+
 /* A vector times a matrix, and a matrix times a vector. */
 static void vectors(void **unused) {
     static const int64_t sizes[][4] = {{1, 1, 70, 130},  {2, 150, 1, 63},  {1, 1, 12, 5000}, {3, 1, 5, 7},
@@ -452,6 +502,7 @@ int main(int count, char **words) {
         cmocka_unit_test(all_alignments),
         cmocka_unit_test(rounded_to_tf32),
         cmocka_unit_test(what_tf32_loses),
+        cmocka_unit_test(epilogues),
         cmocka_unit_test(vectors),
         cmocka_unit_test(long_sums),
         cmocka_unit_test(packed_operands),

@@ -24,7 +24,11 @@ typedef enum xpu_epilogue {
     XPU_EPILOGUE_NONE,
     XPU_EPILOGUE_RELU, /* NaN stays NaN */
     XPU_EPILOGUE_GELU, /* with erf */
-    XPU_EPILOGUE_GELU_TANH
+    XPU_EPILOGUE_GELU_TANH,
+    XPU_EPILOGUE_SILU, /* v / (1 + exp(-v)) */
+    XPU_EPILOGUE_SIGMOID,
+    XPU_EPILOGUE_TANH,
+    XPU_EPILOGUE_HARDSWISH /* v * clamp(v + 3, 0, 6) / 6 */
 } xpu_epilogue;
 
 /* One product. `c.data` may be NULL: beta is then taken as 0; `c` may be `out`. C is not read when beta
