@@ -157,14 +157,11 @@ def attention() -> Iterator[Case]:
         (1, 32, 32, 16384, 128),
         (32, 16, 16, 2048, 64),
     ):
+        many = (batch, key_heads, length, depth)
+        given = torch.randn(batch, heads, 1, depth), torch.randn(many), torch.randn(many)
 
-        def decode(
-            device: str,
-            q: Tensor = torch.randn(batch, heads, 1, depth),
-            k: Tensor = torch.randn(batch, key_heads, length, depth),
-            v: Tensor = torch.randn(batch, key_heads, length, depth),
-        ) -> Work:
-            query, key, value = (x.bfloat16() for x in to(device, q, k, v))
+        def decode(device: str, of: tuple[Tensor, ...] = given) -> Work:
+            query, key, value = (x.bfloat16() for x in to(device, *of))
             return lambda: F.scaled_dot_product_attention(query, key, value, enable_gqa=True)
 
         yield f"attention decoding {batch}×{heads}/{key_heads} S {length} D {depth} bfloat16", decode, 0.85
