@@ -20,7 +20,7 @@ typedef struct attention_params {
     xpu_i64 left, right, shift;
     xpu_i64 row_queries, row_keys; /* rows and columns of the scores that dropout counts */
     xpu_i32 at_bottom, unused;
-    /* Of attention_matrix.cl: fp32 [slice][batch][head][query]([element]) of `slices` slices of `slice` keys,
+    /* Of attention_ptx.cl: fp32 [slice][batch][head][query]([element]) of `slices` slices of `slice` keys,
      * and how many heads' queries are rows of one matrix. */
     xpu_addr partial, partial_sums;
     xpu_i64 slices, slice, packed;

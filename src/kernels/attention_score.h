@@ -1,4 +1,4 @@
-/* What attention.cl and attention_matrix.cl share: elements of tensors, scores, and what dropout keeps. After
+/* What attention.cl and attention_ptx.cl share: elements of tensors, scores, and what dropout keeps. After
  * gemm_tile.h; -DT, -DBIAS_T and -DBIAS_IS_MASK, -DDROPOUT, -DBANDED as in attention.cl. */
 #include "random.h"
 

@@ -1,5 +1,5 @@
 /* Attention (attention.cl has the formulas) by Intel's matrix units of 16 lanes: fp16 and bf16, sums and softmax in
- * fp32. The same kernels as attention_matrix.cl has for NVIDIA's, for the same host.
+ * fp32. The same kernels as attention_ptx.cl has for NVIDIA's, for the same host.
  *
  * A work-group of TEAMS teams has TILE rows, 16 a team: queries, or keys in attention_matrix_grad_key_value. It goes
  * through the other side STEP rows at a time, read from memory as blocks (matrix_xmx.h), without local memory or

@@ -19,7 +19,7 @@ typedef enum attention_kernel {
     KERNEL_FINISH
 } attention_kernel;
 
-/* How matrix units do it (attention_matrix.cl, attention_xmx.cl); with none attention.cl does. */
+/* How matrix units do it (attention_ptx.cl, attention_xmx.cl); with none attention.cl does. */
 typedef struct matrix_plan {
     matrix_unit unit;
     bool emulated, sliced;
@@ -50,7 +50,7 @@ static xpu_status get_kernel(int device, const xpu_attention *args, attention_ke
         {"attention_matrix_forward", "attention_delta", "attention_matrix_grad_query",
          "attention_matrix_grad_key_value", "attention_matrix_finish"}};
     static const char *const parts[] = {"FORWARD", "BACKWARD", "BACKWARD", "BACKWARD", "FINISH"};
-    static const char *const files[] = {"attention.cl", "attention_matrix.cl", "attention_xmx.cl"};
+    static const char *const files[] = {"attention.cl", "attention_ptx.cl", "attention_xmx.cl"};
     const matrix_unit unit = which == KERNEL_DELTA ? MATRIX_UNIT_NONE : plan->unit;
     const bool units = unit != MATRIX_UNIT_NONE, ptx = unit == MATRIX_UNIT_PTX, xmx = unit == MATRIX_UNIT_XMX;
     const int depth_unit = xmx ? 32 : 16;
