@@ -444,8 +444,10 @@ flash_backward_xpu(const Tensor &grad_out, const Tensor &query, const Tensor &ke
            grad_value = at::empty_like(value);
     const Flash f(query, key, value, out, logsumexp, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal,
                   scale, window_size_left, window_size_right);
-    f.lowered->args.seed = random_number(rng_state, 0);
-    f.lowered->args.offset = random_number(rng_state, 1);
+    if (dropout_p > 0) { // else not worth a wait for the device
+        f.lowered->args.seed = random_number(rng_state, 0);
+        f.lowered->args.offset = random_number(rng_state, 1);
+    }
     const Tensor go = by_head(grad_out), gq = by_head(grad_query), gk = by_head(grad_key),
                  gv = by_head(grad_value);
     const xpu_tensor o = openxpu::input_of(go), q = openxpu::tensor_of(gq);
