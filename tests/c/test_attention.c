@@ -9,14 +9,11 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "device_test.h"
-#include "halves.h"
+#include "units_test.h"
 #include "xpu/ops/attention.h"
 #include "xpu/tuning.h"
 
-static xpu_stream *stream;
-static bool by_blocks;      /* Intel's units */
-static int extra, by_units; /* launches of kernels that use matrix units */
+static int by_units; /* launches of kernels that use matrix units */
 
 static void count_launch(const xpu_work *work, xpu_trace_point point, xpu_status status, void *unused) {
     if (point == XPU_TRACE_BEGIN && strstr(work->name, "attention_matrix")) by_units++;
@@ -287,15 +284,23 @@ static void try_problem(const problem *p) {
 
 static void kinds_and_sizes(void **unused) {
     static const problem problems[] = {
-        {XPU_BFLOAT16, 1, 2, 2, 70, 70, 64, 64, false, false, 8, BIAS_NONE, 0.125, 0},
-        {XPU_BFLOAT16, 2, 2, 1, 130, 130, 64, 64, true, true, 8, BIAS_NONE, 0.125, 0},
-        {XPU_FLOAT16, 1, 2, 2, 65, 150, 40, 24, true, false, 8, BIAS_NONE, 0.25, 0},
-        {XPU_FLOAT16, 1, 2, 1, 33, 47, 100, 128, false, true, 4, BIAS_NUMBERS, 0.1, 0},
-        {XPU_BFLOAT16, 2, 1, 1, 17, 100, 13, 16, false, false, 1, BIAS_MASK, -0.5, 0},
-        {XPU_BFLOAT16, 1, 1, 1, 40, 40, 192, 160, true, false, 8, BIAS_NONE, 0.07, 0},
-        {XPU_FLOAT32, 1, 2, 1, 70, 90, 64, 64, true, true, 4, BIAS_NONE, 0.125, 0},
-        {XPU_FLOAT32, 1, 1, 1, 65, 40, 36, 20, false, false, 1, BIAS_NUMBERS, 0.2, 0},
-        {XPU_FLOAT32, 1, 1, 1, 33, 50, 128, 100, false, false, 4, BIAS_NONE, 0.1, 0},
+        {XPU_BFLOAT16, 1, 2, 2, 70, 70, 64, 64, false, false, 8, .bias = BIAS_NONE, .scale = 0.125,
+         .slices = 0},
+        {XPU_BFLOAT16, 2, 2, 1, 130, 130, 64, 64, true, true, 8, .bias = BIAS_NONE, .scale = 0.125,
+         .slices = 0},
+        {XPU_FLOAT16, 1, 2, 2, 65, 150, 40, 24, true, false, 8, .bias = BIAS_NONE, .scale = 0.25,
+         .slices = 0},
+        {XPU_FLOAT16, 1, 2, 1, 33, 47, 100, 128, false, true, 4, .bias = BIAS_NUMBERS, .scale = 0.1,
+         .slices = 0},
+        {XPU_BFLOAT16, 2, 1, 1, 17, 100, 13, 16, false, false, 1, .bias = BIAS_MASK, .scale = -0.5,
+         .slices = 0},
+        {XPU_BFLOAT16, 1, 1, 1, 40, 40, 192, 160, true, false, 8, .bias = BIAS_NONE, .scale = 0.07,
+         .slices = 0},
+        {XPU_FLOAT32, 1, 2, 1, 70, 90, 64, 64, true, true, 4, .bias = BIAS_NONE, .scale = 0.125, .slices = 0},
+        {XPU_FLOAT32, 1, 1, 1, 65, 40, 36, 20, false, false, 1, .bias = BIAS_NUMBERS, .scale = 0.2,
+         .slices = 0},
+        {XPU_FLOAT32, 1, 1, 1, 33, 50, 128, 100, false, false, 4, .bias = BIAS_NONE, .scale = 0.1,
+         .slices = 0},
     };
     for (size_t i = 0; i < sizeof problems / sizeof *problems; i++) {
         const int before = by_units;
@@ -313,9 +318,12 @@ static void kinds_and_sizes(void **unused) {
 /* Keys cut into slices; heads that share keys are rows of one matrix then. */
 static void decoding(void **unused) {
     static const problem problems[] = {
-        {XPU_BFLOAT16, 2, 6, 2, 1, 300, 64, 64, false, true, 8, BIAS_NONE, 0.125, 3},
-        {XPU_FLOAT16, 1, 8, 1, 9, 260, 64, 48, true, false, 8, BIAS_MASK, 0.125, 2},
-        {XPU_BFLOAT16, 1, 2, 2, 70, 500, 32, 32, true, false, 8, BIAS_NONE, 0.2, 4},
+        {XPU_BFLOAT16, 2, 6, 2, 1, 300, 64, 64, false, true, 8, .bias = BIAS_NONE, .scale = 0.125,
+         .slices = 3},
+        {XPU_FLOAT16, 1, 8, 1, 9, 260, 64, 48, true, false, 8, .bias = BIAS_MASK, .scale = 0.125,
+         .slices = 2},
+        {XPU_BFLOAT16, 1, 2, 2, 70, 500, 32, 32, true, false, 8, .bias = BIAS_NONE, .scale = 0.2,
+         .slices = 4},
     };
     for (size_t i = 0; i < sizeof problems / sizeof *problems; i++) {
         const int before = by_units;
@@ -349,9 +357,9 @@ static void bands(void **unused) {
                      i % 3 == 0,
                      i % 2 == 0,
                      8,
-                     BIAS_NONE,
-                     0.125,
-                     0};
+                     .bias = BIAS_NONE,
+                     .scale = 0.125,
+                     .slices = 0};
         if (i == 5) p.dtype = XPU_FLOAT32;
         if (i > 0) cut_into_sequences(&p, 2 + i % 3);
         p.window = i % 2 == 0;
@@ -386,21 +394,8 @@ static void whatever_comes(void **unused) {
     }
 }
 
-static int set_up(void **unused) {
-    const xpu_device_properties *p;
-    SUCCEEDS(xpu_device_get_properties(0, &p));
-    if (p->type == XPU_DEVICE_CPU) setenv("OPENXPU_MATRIX", "ptx", 0);
-    const char *unit = getenv("OPENXPU_MATRIX");
-    by_blocks = unit && !strcmp(unit, "xmx");
-    SUCCEEDS(xpu_stream_default(0, &stream));
-    static xpu_trace *trace;
-    SUCCEEDS(xpu_trace_subscribe(count_launch, NULL, &trace));
-    return 0;
-}
-
 int main(int count, char **words) {
-    extra = count > 1 ? atoi(words[1]) : 0;
-    if (count > 2) random_state = strtoull(words[2], NULL, 10);
+    read_words(count, words);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(kinds_and_sizes),
         cmocka_unit_test(decoding),

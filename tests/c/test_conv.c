@@ -9,14 +9,11 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "device_test.h"
-#include "halves.h"
+#include "units_test.h"
 #include "xpu/ops/conv.h"
 #include "xpu/tuning.h"
 
-static xpu_stream *stream;
-static bool by_blocks;                /* Intel's units, which have no gradient of w */
-static int extra, launches, by_units; /* by_units: those with units, or for few channels a group */
+static int launches, by_units; /* by_units: those with units, or for few channels a group */
 
 static void count_launch(const xpu_work *work, xpu_trace_point point, xpu_status status, void *unused) {
     if (point != XPU_TRACE_BEGIN) return;
@@ -332,21 +329,8 @@ static void whatever_comes(void **unused) {
     if (extra) print_message("%d of %d launches used the units\n", by_units, launches);
 }
 
-static int set_up(void **unused) {
-    const xpu_device_properties *p;
-    SUCCEEDS(xpu_device_get_properties(0, &p));
-    if (p->type == XPU_DEVICE_CPU) setenv("OPENXPU_MATRIX", "ptx", 0);
-    const char *unit = getenv("OPENXPU_MATRIX");
-    by_blocks = unit && !strcmp(unit, "xmx");
-    SUCCEEDS(xpu_stream_default(0, &stream));
-    static xpu_trace *trace;
-    SUCCEEDS(xpu_trace_subscribe(count_launch, NULL, &trace));
-    return 0;
-}
-
 int main(int count, char **words) {
-    extra = count > 1 ? atoi(words[1]) : 0;
-    if (count > 2) random_state = strtoull(words[2], NULL, 10);
+    read_words(count, words);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_kind),
         cmocka_unit_test(long_sums),

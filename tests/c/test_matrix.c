@@ -10,15 +10,10 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "device_test.h"
-#include "halves.h"
+#include "units_test.h"
 #include "xpu/ops/gemm.h"
 #include "xpu/tuning.h"
 
-static xpu_stream *stream;
-static int extra;
-static bool by_blocks;   /* Intel's */
-static bool by_fma;      /* none */
 static bool tf32;        /* may fp32 be multiplied so? */
 static int64_t step = 1; /* elements from one to its neighbour, in operands */
 static int by_units;     /* launches of the kernel that uses matrix units */
@@ -480,22 +475,8 @@ static void whatever_comes(void **unused) {
     }
 }
 
-static int set_up(void **unused) {
-    const xpu_device_properties *p;
-    SUCCEEDS(xpu_device_get_properties(0, &p));
-    if (p->type == XPU_DEVICE_CPU) setenv("OPENXPU_MATRIX", "ptx", 0);
-    const char *unit = getenv("OPENXPU_MATRIX");
-    by_blocks = unit && !strcmp(unit, "xmx");
-    by_fma = unit && !strcmp(unit, "fma");
-    SUCCEEDS(xpu_stream_default(0, &stream));
-    static xpu_trace *trace;
-    SUCCEEDS(xpu_trace_subscribe(count_launch, NULL, &trace));
-    return 0;
-}
-
 int main(int count, char **words) {
-    extra = count > 1 ? atoi(words[1]) : 0;
-    if (count > 2) random_state = strtoull(words[2], NULL, 10);
+    read_words(count, words);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_tiles_and_layouts),
         cmocka_unit_test(all_tiles_without_units),

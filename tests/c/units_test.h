@@ -1,0 +1,38 @@
+/* What the tests of kernels by matrix units share: which units are meant, counting launches, `PROGRAM [problems
+ * [seed]]`. */
+#ifndef TESTS_UNITS_TEST_H
+#define TESTS_UNITS_TEST_H
+
+#include <stdlib.h>
+
+#include "device_test.h"
+#include "halves.h"
+
+static xpu_stream *stream;
+static int extra;                             /* random problems that are asked for */
+static bool by_blocks __attribute__((unused)); /* Intel's units */
+static bool by_fma __attribute__((unused));    /* none */
+
+/* Defined by each test. */
+static void count_launch(const xpu_work *work, xpu_trace_point point, xpu_status status, void *unused);
+
+/* NVIDIA's units written out, on a processor, unless OPENXPU_MATRIX wants others. */
+static int set_up(void **unused) {
+    const xpu_device_properties *p;
+    SUCCEEDS(xpu_device_get_properties(0, &p));
+    if (p->type == XPU_DEVICE_CPU) setenv("OPENXPU_MATRIX", "ptx", 0);
+    const char *unit = getenv("OPENXPU_MATRIX");
+    by_blocks = unit && !strcmp(unit, "xmx");
+    by_fma = unit && !strcmp(unit, "fma");
+    SUCCEEDS(xpu_stream_default(0, &stream));
+    static xpu_trace *trace;
+    SUCCEEDS(xpu_trace_subscribe(count_launch, NULL, &trace));
+    return 0;
+}
+
+static void read_words(int count, char **words) {
+    extra = count > 1 ? atoi(words[1]) : 0;
+    if (count > 2) random_state = strtoull(words[2], NULL, 10);
+}
+
+#endif
