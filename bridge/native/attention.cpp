@@ -432,7 +432,7 @@ sdp_flash_backward_xpu(const Tensor &grad_out, const Tensor &query, const Tensor
                            philox_seed, philox_offset, scale);
 }
 
-// The gradients of flash_xpu below. PyTorch passes on what it returned.
+// The gradients of flash_forward. PyTorch passes on what that returned.
 std::tuple<Tensor, Tensor, Tensor>
 flash_backward_xpu(const Tensor &grad_out, const Tensor &query, const Tensor &key, const Tensor &value,
                    const Tensor &out, const Tensor &logsumexp, const Tensor &cum_seq_q,

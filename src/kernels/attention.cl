@@ -140,8 +140,7 @@ KERNEL attention_forward(const attention_params GIVEN) {
         for (int j = 0; j < VALUE_DEPTH / 16; j++)
             if (x + 16 * j < p.value_depth) PUT(p.out, b, h, query, x + 16 * j, out[i][j] * scale);
         if (x == 0 && p.logsumexp.data)
-            XPU_PTR(float, p.logsumexp.data)[b * p.logsumexp.stride[0] + h * p.logsumexp.stride[1] +
-                                             query * p.logsumexp.stride[2]] = top[i] + log(sum[i]);
+            *logsumexp_at(&p, b, h, query) = top[i] + log(sum[i]);
     }
 }
 #endif
@@ -161,7 +160,7 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void attention_delta(co
         barrier(CLK_LOCAL_MEM_FENCE);
         if (x < other) sums[x] += sums[x + other];
     }
-    if (x == 0) XPU_PTR(float, p.delta)[b * p.delta_stride[0] + h * p.delta_stride[1] + query] = sums[0];
+    if (x == 0) *delta_at(&p, b, h, query) = sums[0];
 }
 
 /* P and dS of one (query, key) from the products Q K^T and dO V^T. */
@@ -170,11 +169,10 @@ static inline void grad_score(const attention_params *p, long b, long h, long qu
     *weight = *grad_s = 0;
     const float s = score(p, b, h, query, key, product);
     if (s == -INFINITY) return;
-    const float total = XPU_CPTR(float, p->logsumexp.data)[b * p->logsumexp.stride[0] + h * p->logsumexp.stride[1] +
-                                                           query * p->logsumexp.stride[2]];
+    const float total = *logsumexp_at(p, b, h, query);
     const float probability = exp(s - total), keep = kept(p, b, h, query, key);
     *weight = probability * keep;
-    *grad_s = probability * (grad * keep - XPU_CPTR(float, p->delta)[b * p->delta_stride[0] + h * p->delta_stride[1] + query]);
+    *grad_s = probability * (grad * keep - *delta_at(p, b, h, query));
 }
 
 KERNEL attention_grad_query(const attention_params GIVEN) {

@@ -14,12 +14,11 @@ typedef struct attention_params {
     xpu_addr delta; /* fp32 [batch][head][query]: sum of grad_out * out; its strides are delta_stride */
     xpu_i64 delta_stride[2];
     /* With BANDED: int32 [batch + 1], where each sequence's rows begin in the tensors, or 0; `queries` and
-     * `keys` are the longest's then. Query i looks at keys i + shift - left to i + shift + right; the shift
-     * is keys - queries where the band ends at the bottom right. */
+     * `keys` are the longest's then. Query i looks at keys i + shift - left to i + shift + right; the kernel
+     * finds the shift, keys - queries. */
     xpu_addr query_starts, key_starts;
     xpu_i64 left, right, shift;
     xpu_i64 row_queries, row_keys; /* rows and columns of the scores that dropout counts */
-    xpu_i32 at_bottom, unused;
     /* Of attention_ptx.cl: fp32 [slice][batch][head][query]([element]) of `slices` slices of `slice` keys,
      * and how many heads' queries are rows of one matrix. */
     xpu_addr partial, partial_sums;

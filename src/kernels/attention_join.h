@@ -16,15 +16,11 @@
  * last query. */
 static inline float log_sum(const attention_params *p, long b, long h, long query) {
     if (query >= p->queries) return INFINITY;
-    const float v =
-        XPU_CPTR(float, p->logsumexp.data)[b * p->logsumexp.stride[0] + h * p->logsumexp.stride[1] +
-                                           query * p->logsumexp.stride[2]];
+    const float v = *logsumexp_at(p, b, h, query);
     return v == -INFINITY ? INFINITY : v * LOG2E;
 }
 static inline float delta_of(const attention_params *p, long b, long h, long query) {
-    return query < p->queries
-               ? XPU_CPTR(float, p->delta)[b * p->delta_stride[0] + h * p->delta_stride[1] + query]
-               : 0;
+    return query < p->queries ? *delta_at(p, b, h, query) : 0;
 }
 
 #ifdef FINISH
@@ -45,8 +41,6 @@ __kernel
         }
         PUT(p.out, b, h, query, i, total == 0 ? 0.0f : v / total);
     }
-    if (x == 0 && p.logsumexp.data) XPU_PTR(float, p.logsumexp.data)
-    [b * p.logsumexp.stride[0] + h * p.logsumexp.stride[1] + query * p.logsumexp.stride[2]] =
-        top + log(total);
+    if (x == 0 && p.logsumexp.data) *logsumexp_at(&p, b, h, query) = top + log(total);
 }
 #endif

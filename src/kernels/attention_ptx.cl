@@ -49,6 +49,20 @@
                          ALIGNED);                                                                           \
     }
 
+/* The same of the work-group's TILE rows, of which each team keeps its own in registers, as a left operand:
+ * to[block][step along k]. */
+#define HOLD(to, pieces, left, depth, base, ADDRESS)                                                         \
+    do {                                                                                                     \
+        BRING(stages, TILE, pieces, left, depth, base, ADDRESS);                                             \
+        copies_close();                                                                                      \
+        COPIES_WAIT(0);                                                                                      \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                                        \
+        WRITTEN_OUT for (uint i_ = 0; i_ < BLOCKS; i_++)                                                     \
+            WRITTEN_OUT for (uint k_ = 0; k_ < (pieces) * PIECE / UNIT_K; k_++) to[i_][k_] =                 \
+                read_left(stages, team_row + i_ * 16, k_, pieces);                                           \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                                        \
+    } while (0)
+
 static inline xpu_addr start_of(const attention_matrix *m, long b, long h, long row) {
     return m->data + (b * m->stride[0] + h * m->stride[1] + row * m->stride[2]) * ELEMENT;
 }
@@ -196,16 +210,8 @@ KERNEL attention_matrix_forward(const attention_params GIVEN) {
 
     fragment_a query[BLOCKS][DEPTH / UNIT_K];
 #define QUERY_ROW(row) (at_ = place_of(&p, h, r0 + row), start_of(&p.query, b, at_.h, at_.query))
-    {
-        place at_;
-        BRING(stages, TILE, PIECES, all - r0, p.depth, p.query.data, QUERY_ROW);
-    }
-    copies_close();
-    COPIES_WAIT(0);
-    barrier(CLK_LOCAL_MEM_FENCE);
-    WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) WRITTEN_OUT for (uint k = 0; k < DEPTH / UNIT_K; k++)
-        query[i][k] = read_left(stages, team_row + i * 16, k, PIECES);
-    barrier(CLK_LOCAL_MEM_FENCE);
+    place at_;
+    HOLD(query, PIECES, all - r0, p.depth, p.query.data, QUERY_ROW);
 
     float4 out[BLOCKS][VALUE_DEPTH / 8];
     float top[BLOCKS][2], sum[BLOCKS][2];
@@ -333,8 +339,7 @@ KERNEL attention_matrix_forward(const attention_params GIVEN) {
             put_pair(&p.out, b, at.h, at.query, COLUMN(j), p.value_depth, u ? v.z : v.x, u ? v.w : v.y);
         }
         if (MATRIX_LANE % 4 == 0 && p.logsumexp.data)
-            XPU_PTR(float, p.logsumexp.data)[b * p.logsumexp.stride[0] + at.h * p.logsumexp.stride[1] +
-                                             at.query * p.logsumexp.stride[2]] = logsum;
+            *logsumexp_at(&p, b, at.h, at.query) = logsum;
 #endif
     }
 }
@@ -365,20 +370,8 @@ KERNEL attention_matrix_grad_query(const attention_params GIVEN) {
     const long query_pitch = p.query.stride[2] * ELEMENT, grad_pitch = p.grad_out.stride[2] * ELEMENT;
 #define QUERY_ROW(row) (first_query + row * query_pitch)
 #define GRAD_ROW(row) (first_grad + row * grad_pitch)
-    BRING(stages, TILE, PIECES, p.queries - q0, p.depth, p.query.data, QUERY_ROW);
-    copies_close();
-    COPIES_WAIT(0);
-    barrier(CLK_LOCAL_MEM_FENCE);
-    WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) WRITTEN_OUT for (uint k = 0; k < DEPTH / UNIT_K; k++)
-        query[i][k] = read_left(stages, team_row + i * 16, k, PIECES);
-    barrier(CLK_LOCAL_MEM_FENCE);
-    BRING(stages, TILE, VALUE_PIECES, p.queries - q0, p.value_depth, p.grad_out.data, GRAD_ROW);
-    copies_close();
-    COPIES_WAIT(0);
-    barrier(CLK_LOCAL_MEM_FENCE);
-    WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) WRITTEN_OUT for (uint k = 0; k < VALUE_DEPTH / UNIT_K; k++)
-        grad_out[i][k] = read_left(stages, team_row + i * 16, k, VALUE_PIECES);
-    barrier(CLK_LOCAL_MEM_FENCE);
+    HOLD(query, PIECES, p.queries - q0, p.depth, p.query.data, QUERY_ROW);
+    HOLD(grad_out, VALUE_PIECES, p.queries - q0, p.value_depth, p.grad_out.data, GRAD_ROW);
 
     float4 sum[BLOCKS][DEPTH / 8], log_sums[BLOCKS], deltas[BLOCKS];
     CLEAR(sum, DEPTH / 8);
@@ -476,20 +469,8 @@ KERNEL attention_matrix_grad_key_value(const attention_params GIVEN) {
 #undef GRAD_ROW
 #define KEY_ROW(row) (first_key + row * key_pitch)
 #define VALUE_ROW(row) (first_value + row * value_pitch)
-    BRING(stages, TILE, PIECES, p.keys - k0, p.depth, p.key.data, KEY_ROW);
-    copies_close();
-    COPIES_WAIT(0);
-    barrier(CLK_LOCAL_MEM_FENCE);
-    WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) WRITTEN_OUT for (uint k = 0; k < DEPTH / UNIT_K; k++)
-        key[i][k] = read_left(stages, team_row + i * 16, k, PIECES);
-    barrier(CLK_LOCAL_MEM_FENCE);
-    BRING(stages, TILE, VALUE_PIECES, p.keys - k0, p.value_depth, p.value.data, VALUE_ROW);
-    copies_close();
-    COPIES_WAIT(0);
-    barrier(CLK_LOCAL_MEM_FENCE);
-    WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) WRITTEN_OUT for (uint k = 0; k < VALUE_DEPTH / UNIT_K; k++)
-        value[i][k] = read_left(stages, team_row + i * 16, k, VALUE_PIECES);
-    barrier(CLK_LOCAL_MEM_FENCE);
+    HOLD(key, PIECES, p.keys - k0, p.depth, p.key.data, KEY_ROW);
+    HOLD(value, VALUE_PIECES, p.keys - k0, p.value_depth, p.value.data, VALUE_ROW);
 
     float4 key_sum[BLOCKS][DEPTH / 8], value_sum[BLOCKS][VALUE_DEPTH / 8];
     CLEAR(key_sum, DEPTH / 8);

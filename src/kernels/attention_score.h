@@ -7,6 +7,15 @@
 #define PUT(m, b, h, row, i, v)                                                                              \
     KEEP((m).data, (b) * (m).stride[0] + (h) * (m).stride[1] + (row) * (m).stride[2] + (i) * (m).stride[3], v)
 
+/* Where a query's logarithm of the sum of exponentials lies, and its sum of grad_out * out. */
+static inline __global float *logsumexp_at(const attention_params *p, long b, long h, long query) {
+    const attention_matrix *m = &p->logsumexp;
+    return XPU_PTR(float, m->data) + b * m->stride[0] + h * m->stride[1] + query * m->stride[2];
+}
+static inline __global float *delta_at(const attention_params *p, long b, long h, long query) {
+    return XPU_PTR(float, p->delta) + b * p->delta_stride[0] + h * p->delta_stride[1] + query;
+}
+
 /* Keys that a query looks at, from first_key_of to before end_key_of, and queries that look at a key. */
 #if BANDED
 #define LIMITED(p) true
@@ -41,7 +50,7 @@ static inline attention_params of_sequence(const attention_params *given, long b
     }
     if (p.logsumexp.data) p.logsumexp.data += query * p.logsumexp.stride[2] * sizeof(float);
     p.delta += query * sizeof(float);
-    if (p.at_bottom) p.shift = p.keys - p.queries;
+    p.shift = p.keys - p.queries; /* the band ends at the bottom right */
     return p;
 }
 #define GIVEN given

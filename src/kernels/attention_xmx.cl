@@ -193,8 +193,7 @@ KERNEL attention_matrix_forward(const attention_params params) {
         WRITTEN_OUT for (int j = 0; j < VALUE_DEPTH / 16; j++)
             if (j * 16 + lane < p->value_depth) PUT(p->out, b, head, query_, j * 16 + lane, f->out[j][i][r] * scale);
         if (lane == 0 && p->logsumexp.data)
-            XPU_PTR(float, p->logsumexp.data)[b * p->logsumexp.stride[0] + head * p->logsumexp.stride[1] +
-                                             query_ * p->logsumexp.stride[2]] = logsum;
+            *logsumexp_at(p, b, head, query_) = logsum;
 #endif
     }
 }

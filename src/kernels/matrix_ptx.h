@@ -21,6 +21,8 @@
  *
  * With MATRIX_EMULATED the same in plain OpenCL C, for tests: a team is a subgroup of 32 then, whose
  * work-items tell each other their addresses and numbers. Wants MATRIX_T (bf16, f16, f32). */
+#include "slab.h"
+
 #define MATRIX_TEAM 32
 #define MATRIX_LANE ((uint)get_local_id(0) % MATRIX_TEAM)
 
@@ -45,10 +47,7 @@ typedef uint4 fragment_a;
 typedef uint2 fragment_b;
 
 /* Where a piece lies in a slab whose rows have `pieces`, in bytes: eight rows of a column of pieces, which
- * are read at once, in eight different columns of banks. Pieces change places within the row, or, where
- * their number doesn't suit that, rows are an odd number of pieces apart. */
-#define SLAB_TURNS(pieces) ((pieces) % 8 == 0 || (pieces) == 4 || (pieces) == 2)
-#define SLAB_PITCH(pieces) (SLAB_TURNS(pieces) ? (pieces) : (pieces) | 1)
+ * are read at once, in eight different columns of banks (slab.h). */
 static inline uint slab_place(uint row, uint piece, const uint pieces) {
     const uint turn = pieces % 8 == 0 ? row & 7 : pieces == 4 ? row >> 1 & 3 : pieces == 2 ? row >> 2 & 1 : 0;
     return (row * SLAB_PITCH(pieces) + (piece ^ turn)) * 16;

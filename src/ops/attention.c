@@ -4,6 +4,7 @@
 
 #include "kernel.h"
 #include "kernels/attention.h"
+#include "kernels/slab.h"
 #include "matrix.h"
 #include "product.h"
 #include "team.h"
@@ -148,7 +149,6 @@ static attention_params describe(const xpu_attention *args) {
     p.left = args->window && args->left >= 0 && args->left < unlimited ? args->left : unlimited;
     p.right = args->window && args->right >= 0 && args->right < unlimited ? args->right : unlimited;
     if (args->causal) p.right = 0;
-    p.at_bottom = is_banded(args);
     return p;
 }
 
@@ -171,14 +171,14 @@ static bool reads_blocks(const xpu_tensor *t) {
            matrix_reads_blocks(&items, t->size[3], t->size[2], t->dtype);
 }
 
-/* Bytes of a row of a slab (kernels/matrix_ptx.h). */
+/* Bytes of a row of a slab. */
 static int slab_row(int64_t depth, int element) {
     const int pieces = round_up(depth, 16) * element / 16;
-    return (pieces % 8 == 0 || pieces == 4 || pieces == 2 ? pieces : pieces | 1) * 16;
+    return SLAB_PITCH(pieces) * 16;
 }
 
 /* By NVIDIA's units; `read` and `written` end with NULL. */
-static bool plan_ptx(const xpu_device_properties *properties, attention_params *p,
+static bool plan_ptx(const xpu_device_properties *properties, bool banded, attention_params *p,
                      const xpu_tensor *const *read, const xpu_tensor *const *written, bool forward,
                      matrix_plan *plan) {
     const int element = (int)xpu_dtype_size(read[0]->dtype); /* 2, or 4 for fp32 */
@@ -190,7 +190,7 @@ static bool plan_ptx(const xpu_device_properties *properties, attention_params *
     for (; *written; written++) plan->out_pairs = plan->out_pairs && alignment_of(*written) >= 2 * element;
     const int depth = p->depth > p->value_depth ? p->depth : p->value_depth;
     if (plan->aligned == 0 || depth * element > (forward ? 512 : 256)) return false;
-    if (forward && p->queries <= 32 && !p->at_bottom) p->packed = p->heads / p->key_heads;
+    if (forward && p->queries <= 32 && !banded) p->packed = p->heads / p->key_heads;
     const int64_t rows = p->queries * p->packed, sets = p->heads / p->packed * p->batch;
     const int64_t units = (int64_t)properties->gpu_subslice_count;
     plan->teams = 4, plan->rows = 16;
@@ -211,8 +211,7 @@ static bool plan_xmx(attention_params *p, const xpu_tensor *const *read, bool fo
     for (; *read; read++)
         if (!reads_blocks(*read)) return false;
     const int depth = p->depth > p->value_depth ? p->depth : p->value_depth;
-    if (depth > 128 || p->at_bottom || !(p->scale > 0))
-        return false; /* the largest product has the largest score */
+    if (depth > 128 || !(p->scale > 0)) return false; /* the largest product has the largest score */
     const matrix_lines heads = {query->data, 1, query->stride[1], 0};
     if (forward && p->queries == 1 && matrix_reads_blocks(&heads, p->depth, p->heads, query->dtype))
         p->packed = p->heads / p->key_heads;
@@ -222,15 +221,16 @@ static bool plan_xmx(attention_params *p, const xpu_tensor *const *read, bool fo
     return true;
 }
 
-static matrix_plan plan_for(const xpu_device_properties *properties, attention_params *p,
+static matrix_plan plan_for(const xpu_device_properties *properties, bool banded, attention_params *p,
                             const xpu_tensor *const *read, const xpu_tensor *const *written, bool forward) {
     matrix_plan plan = {.unit = MATRIX_UNIT_NONE}, found = plan;
     /* fp32 as sums of tf32 is NVIDIA's alone. */
     const xpu_dtype dtype = read[0]->dtype;
     found.unit = matrix_unit_of(properties, dtype == XPU_FLOAT32 ? XPU_BFLOAT16 : dtype, &found.emulated);
     if (dtype == XPU_FLOAT32 && found.unit != MATRIX_UNIT_PTX) return plan;
-    const bool fits = found.unit == MATRIX_UNIT_PTX ? plan_ptx(properties, p, read, written, forward, &found)
-                      : found.unit == MATRIX_UNIT_XMX ? plan_xmx(p, read, forward, &found)
+    const bool fits = found.unit == MATRIX_UNIT_PTX
+                          ? plan_ptx(properties, banded, p, read, written, forward, &found)
+                      : found.unit == MATRIX_UNIT_XMX ? !banded && plan_xmx(p, read, forward, &found)
                                                       : false;
     return fits ? found : plan;
 }
@@ -282,7 +282,7 @@ xpu_status xpu_attention_forward(xpu_stream *stream, const xpu_attention *args) 
     XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
     const xpu_tensor *const read[] = {args->query, args->key, args->value, NULL};
     const xpu_tensor *const written[] = {args->out, NULL};
-    matrix_plan plan = plan_for(properties, &p, read, written, true);
+    matrix_plan plan = plan_for(properties, is_banded(args), &p, read, written, true);
     if (plan.unit == MATRIX_UNIT_NONE) return launch(stream, args, KERNEL_FORWARD, &plan, &p);
     if (!is_banded(args)) cut_keys(properties, &p, &plan);
     if (p.slices == 1) return launch(stream, args, KERNEL_FORWARD, &plan, &p);
@@ -314,7 +314,7 @@ xpu_status xpu_attention_backward(xpu_stream *stream, const xpu_attention *args,
     XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
     const xpu_tensor *const read[] = {args->query, args->key, args->value, grad->out, NULL};
     const xpu_tensor *const written[] = {grad->query, grad->key, grad->value, NULL};
-    matrix_plan plan = plan_for(properties, &p, read, written, false);
+    matrix_plan plan = plan_for(properties, is_banded(args), &p, read, written, false);
 
     void *delta = NULL;
     XPU_TRY(xpu_workspace_take(
