@@ -2,7 +2,8 @@
  * there are three dimensions, and PHASES, 1 where there are several. */
 #include "conv_matrix.h"
 
-static inline uint quotient(uint n, conv_divisor by) { return mul_hi(n << 1, by.factor) >> by.shift; }
+/* fast_divisor, ops/iter.h */
+static inline uint quotient(uint n, conv_divisor by) { return (mul_hi(n, by.factor) + n) >> by.shift; }
 
 typedef struct pixel {
     uint n, d, h, w;

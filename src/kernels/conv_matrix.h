@@ -4,7 +4,7 @@
 #define XPU_KERNELS_CONV_MATRIX_H
 #include "shared.h"
 
-/* n / value for n below 2^31: mul_hi(2 n, factor) >> shift. */
+/* n / value for n below 2^31, and value: a fast_divisor (ops/iter.h), whose multiplier is `factor`. */
 typedef struct conv_divisor {
     xpu_u32 value, factor, shift;
 } conv_divisor;

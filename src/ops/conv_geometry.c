@@ -2,11 +2,11 @@
 
 #include <stdlib.h>
 
+#include "iter.h"
+
 conv_divisor conv_divisor_of(int64_t value) {
-    conv_divisor d = {.value = (xpu_u32)value};
-    while (((int64_t)1 << d.shift) < value) d.shift++;
-    if (value > 0) d.factor = (xpu_u32)(((uint64_t)1 << (31 + d.shift)) / (uint64_t)value + 1);
-    return d;
+    const fast_divisor d = fast_divisor_of(value > 0 ? (uint32_t)value : 1);
+    return (conv_divisor){.value = (xpu_u32)value, .factor = d.multiplier, .shift = d.shift};
 }
 
 conv_operand conv_operand_of(xpu_dtype dtype, xpu_addr data, const xpu_i64 stride[5], int64_t n,
