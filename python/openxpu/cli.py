@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ctypes
 import math
 import os
 import sys
@@ -45,6 +46,27 @@ def _tuning(device: int) -> Table:
     return table
 
 
+def _products(device: int) -> str:
+    """Say by what products of which dtypes are multiplied, a line each."""
+    from openxpu import _tile
+
+    xpu, unit = _tile.library(), ctypes.c_char_p()
+    xpu.xpu_dtype_name.restype = ctypes.c_char_p
+    by: dict[str, list[str]] = {}
+    number = 0
+    while (name := xpu.xpu_dtype_name(number).decode()) != "unknown":
+        plain = ""
+        for tf32 in (False, True):
+            if xpu.xpu_gemm_unit(device, number, ctypes.c_bool(tf32), ctypes.byref(unit)):
+                break  # products refuse the dtype
+            text = (unit.value or b"").decode()
+            if text != plain:
+                by.setdefault(text, []).append(f"{name}, where tf32 is allowed" if tf32 else name)
+            plain = text
+        number += 1
+    return "\n".join(f"{', '.join(names)}: {text}" for text, names in by.items())
+
+
 def info(tuning: bool = False) -> int:
     """Print devices, what they can do, drivers, memory and the kernel cache; with `tuning`, the choices too."""
     import torch
@@ -83,6 +105,7 @@ def info(tuning: bool = False) -> int:
             if name.startswith("has_") and value
         ]
         table.add_row("has", ", ".join(able))
+        table.add_row("products by", _products(index))
         console.print(table)
         if tuning:
             console.print(_tuning(index))

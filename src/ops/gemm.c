@@ -487,6 +487,24 @@ xpu_status xpu_gemm_tf32(xpu_stream *stream, const xpu_gemm_args *args) {
     return gemm(stream, args, args->dtype == XPU_FLOAT32);
 }
 
+xpu_status xpu_gemm_unit(int device, xpu_dtype dtype, bool tf32, const char **unit) {
+    const xpu_device_properties *properties;
+    XPU_TRY(xpu_device_get_properties(device, &properties));
+    if ((unsigned)dtype >= XPU_DTYPE_COUNT)
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "matrix product: no dtype %d", (int)dtype);
+    XPU_TRY(product_check_dtype(properties, dtype, "matrix product", false));
+    if (xpu_host_provider_active(device)) {
+        *unit = "the host's libraries";
+        return XPU_SUCCESS;
+    }
+    bool emulated = false;
+    matrix_unit found = tf32 && dtype == XPU_FLOAT32 ? matrix_tf32_of(properties, dtype, &emulated)
+                                                     : matrix_unit_of(properties, dtype, &emulated);
+    if (found == MATRIX_UNIT_NONE) found = matrix_fma_of(properties);
+    *unit = matrix_unit_text(found, emulated);
+    return XPU_SUCCESS;
+}
+
 static xpu_status refuse(const xpu_gemm_args *args, const xpu_quantised *q, char operand) {
     char groups[64] = "one for all";
     if (q->group_rows || q->group_columns)

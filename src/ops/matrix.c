@@ -51,6 +51,18 @@ matrix_unit matrix_fma_of(const xpu_device_properties *p) {
     return p->type != XPU_DEVICE_CPU || wanted() == MATRIX_UNIT_FMA ? MATRIX_UNIT_FMA : MATRIX_UNIT_NONE;
 }
 
+const char *matrix_unit_text(matrix_unit unit, bool emulated) {
+    switch (unit) {
+    case MATRIX_UNIT_PTX: return emulated ? "NVIDIA's matrix units, emulated" : "NVIDIA's matrix units";
+    case MATRIX_UNIT_XMX: return emulated ? "Intel's matrix units, emulated" : "Intel's matrix units";
+    case MATRIX_UNIT_TF32:
+        return emulated ? "NVIDIA's matrix units as tf32, emulated" : "NVIDIA's matrix units as tf32";
+    case MATRIX_UNIT_FMA: return "multiply-adds of GPUs";
+    case MATRIX_UNIT_NONE: break;
+    }
+    return "plain kernels";
+}
+
 int matrix_alignment(const matrix_lines *lines, xpu_dtype dtype) {
     const uint64_t element = xpu_dtype_size(dtype);
     const uint64_t all = (uint64_t)(uintptr_t)lines->data | (uint64_t)lines->across * element |

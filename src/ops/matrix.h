@@ -20,6 +20,9 @@ matrix_unit matrix_tf32_of(const xpu_device_properties *properties, xpu_dtype dt
 /* MATRIX_UNIT_FMA on GPUs. */
 matrix_unit matrix_fma_of(const xpu_device_properties *properties);
 
+/* For people. */
+const char *matrix_unit_text(matrix_unit unit, bool emulated);
+
 /* A line of matrix.def. */
 typedef struct matrix_tile {
     matrix_unit unit;

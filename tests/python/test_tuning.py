@@ -83,6 +83,24 @@ def test_info_prints_them() -> None:
 
 
 @pytest.mark.parametrize(
+    "unit, half",
+    [
+        ("", "plain kernels"),
+        ("ptx", "NVIDIA's matrix units, emulated"),
+        ("xmx", "Intel's matrix units, emulated"),
+        ("fma", "multiply-adds of GPUs"),
+    ],
+)
+def test_info_says_what_multiplies(unit: str, half: str) -> None:
+    command = [sys.executable, "-m", "openxpu.cli", "info"]
+    environment = os.environ | {"COLUMNS": "200", "OPENXPU_MATRIX": unit, "OPENXPU_HOST_PROVIDER": "0"}
+    environment["OPENXPU_DEVICE"] = "cpu"
+    text = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    assert re.search(rf"\bf16, bf16(, f32, f64, c64, c128)?: {half}", text), text
+    assert ("f32, where tf32 is allowed: NVIDIA's matrix units as tf32, emulated" in text) == (unit == "ptx")
+
+
+@pytest.mark.parametrize(
     "given, reason",
     [
         ("nonsense=3", 'there is no "nonsense"'),

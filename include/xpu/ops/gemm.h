@@ -49,6 +49,13 @@ XPU_API xpu_status xpu_gemm(xpu_stream *stream, const xpu_gemm_args *args);
  * NVIDIA's GPUs from compute capability 8.0 on. Elsewhere, and for other dtypes, it is xpu_gemm. */
 XPU_API xpu_status xpu_gemm_tf32(xpu_stream *stream, const xpu_gemm_args *args);
 
+/* By what the device multiplies numbers of a dtype in large products whose operands suit it, as text for
+ * people: "NVIDIA's matrix units", "multiply-adds of GPUs", "plain kernels", …; with `tf32` as xpu_gemm_tf32
+ * would. Products that don't suit it take the next one of these. On host devices "the host's libraries" may
+ * take them all first. The text is static. XPU_ERROR_INVALID_ARGUMENT where there is no such dtype,
+ * XPU_ERROR_NOT_SUPPORTED where products refuse it. */
+XPU_API xpu_status xpu_gemm_unit(int device, xpu_dtype dtype, bool tf32, const char **unit);
+
 /* What an operand that is stored in fewer bits carries beside its matrix. The number at row r and column c is
  *
  *     (element[r][c] - zero[R][C]) * scale[R][C],  R = r / group_rows, C = c / group_columns
