@@ -9,6 +9,7 @@
  *              beside each other that are written at a time, 0 where they have any strides; -DC_FORM=0 no C, 1 any
  *              strides, 2 numbers beside each other, of which -DC_PIECE bytes are read at a time
  * gemm_vector: m = 1, on GPUs, B having a stride of 1; what gemm_vector.h wants
+ * gemm_few:    few rows, B quantised; what gemm_few.h wants
  * gemm_row:    m = 1; work-groups of 16 columns x 16 parts of the slice, or (B_K_FAST) of 1 x 64
  * gemm_thin:   few rows, k fast in A and B, on processors: a subgroup reads its columns of B once, 16 k at a
  *              time; -DTHIN=1, 2 or 4 rows and -DSTREAMS=1 or 4 columns at once
@@ -311,6 +312,10 @@ MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void gemm_mat
 
 #ifdef VECTOR
 #include "gemm_vector.h"
+#endif
+
+#ifdef FEW
+#include "gemm_few.h"
 #endif
 
 #ifdef ROW

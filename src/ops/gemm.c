@@ -1,11 +1,8 @@
-#include "xpu/ops/gemm.h"
+#include "gemm.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "host_provider.h"
-#include "kernel.h"
-#include "kernels/gemm.h"
 #include "matrix.h"
 #include "product.h"
 #include "team.h"
@@ -76,7 +73,7 @@ static gemm_strides strides_of(const xpu_matrix *matrix) {
     return (gemm_strides){matrix->batch_stride, matrix->row_stride, matrix->column_stride};
 }
 
-static xpu_status check(const xpu_gemm_args *args, const xpu_device_properties *properties) {
+xpu_status gemm_check(const xpu_gemm_args *args, const xpu_device_properties *properties) {
     XPU_TRY(product_check_dtype(properties, args->dtype, "matrix product", false));
     if (args->batch < 0 || args->m < 0 || args->n < 0 || args->k < 0)
         return op_fail(XPU_ERROR_INVALID_ARGUMENT, "matrix product: a size is negative");
@@ -114,7 +111,7 @@ static bool is_thin(const xpu_device_properties *properties, const xpu_gemm_args
            team_for(properties, args->k).subgroup;
 }
 
-static gemm_params params_of(const xpu_gemm_args *args) {
+gemm_params gemm_params_of(const xpu_gemm_args *args) {
     gemm_params params = {.a = XPU_ADDR(args->a.data),
                           .b = XPU_ADDR(args->b.data),
                           .c = XPU_ADDR(args->c.data),
@@ -138,7 +135,7 @@ static xpu_status thin(xpu_stream *stream, const xpu_gemm_args *args) {
     const int64_t columns = 16 / choice.rows;
     xpu_kernel *kernel;
     XPU_TRY(get_kernel(xpu_stream_device(stream), args, choice, &kernel));
-    const gemm_params params = params_of(args);
+    const gemm_params params = gemm_params_of(args);
     const xpu_range range = {.dims = 1,
                              .groups = {(size_t)((args->n + columns - 1) / columns * args->batch)},
                              .local = {16},
@@ -439,7 +436,7 @@ static xpu_status multiply(xpu_stream *stream, const xpu_device_properties *prop
                            matrix_unit unit, bool emulated) {
     gemm_plan plan = {0};
     if (!plan_matrix(properties, &args, unit, emulated, &plan)) plan_plain(properties, &args, &plan);
-    gemm_params params = params_of(&args);
+    gemm_params params = gemm_params_of(&args);
     params.slices = plan.slices;
     params.slice = plan.slice;
     if (plan.slices == 1) return launch(stream, &args, &plan, &params);
@@ -465,7 +462,7 @@ static xpu_status gemm(xpu_stream *stream, const xpu_gemm_args *given, bool tf32
     const xpu_status by_host = host_gemm(stream, given);
     if (by_host != XPU_ERROR_NOT_SUPPORTED) return by_host;
 
-    XPU_TRY(check(given, properties));
+    XPU_TRY(gemm_check(given, properties));
     args = *given;
     bool emulated = false;
     const matrix_unit unit = tf32 ? matrix_tf32_of(properties, args.dtype, &emulated)
@@ -503,22 +500,4 @@ xpu_status xpu_gemm_unit(int device, xpu_dtype dtype, bool tf32, const char **un
     if (found == MATRIX_UNIT_NONE) found = matrix_fma_of(properties);
     *unit = matrix_unit_text(found, emulated);
     return XPU_SUCCESS;
-}
-
-static xpu_status refuse(const xpu_gemm_args *args, const xpu_quantised *q, char operand) {
-    char groups[64] = "one for all";
-    if (q->group_rows || q->group_columns)
-        snprintf(groups, sizeof groups, "groups of %lld x %lld", (long long)q->group_rows,
-                 (long long)q->group_columns);
-    return op_fail(XPU_ERROR_NOT_SUPPORTED,
-                   "gemm: no product of %s with %c quantised to %s (scales: %s, %s; zero points: %s)",
-                   xpu_dtype_name(args->dtype), operand, xpu_dtype_name(q->dtype),
-                   q->scale ? xpu_dtype_name(q->scale_dtype) : "none", groups,
-                   q->zero ? xpu_dtype_name(q->zero_dtype) : "none");
-}
-
-xpu_status xpu_gemm_quantised(xpu_stream *stream, const xpu_gemm_args *args, const xpu_quantised *a,
-                              const xpu_quantised *b) {
-    if (a || b) return a ? refuse(args, a, 'A') : refuse(args, b, 'B');
-    return xpu_gemm(stream, args);
 }

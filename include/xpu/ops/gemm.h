@@ -58,24 +58,35 @@ XPU_API xpu_status xpu_gemm_unit(int device, xpu_dtype dtype, bool tf32, const c
 
 /* What an operand that is stored in fewer bits carries beside its matrix. The number at row r and column c is
  *
- *     (element[r][c] - zero[R][C]) * scale[R][C],  R = r / group_rows, C = c / group_columns
+ *     (element[r][c] - middle - zero[R][C]) * scale[R][C],   R = r / group_rows, C = c / group_columns
+ *     (element[r][c] - middle) * scale[R][C] + zero[R][C]    where zero_is_added
  *
  * with the rows and columns of the operand as the product takes it, so that groups along K are of columns in
  * A and of rows in B. The matrix's data and strides are those of the elements; strides count elements, also
- * of dtypes that have several to a byte. */
+ * of dtypes that have several to a byte: of two 4-bit elements the first lies in the lower bits. */
 typedef struct xpu_quantised {
-    xpu_dtype dtype;                   /* of the elements: float8, float4, int8, uint8, int4, uint4 */
-    xpu_dtype scale_dtype, zero_dtype; /* a floating dtype or XPU_FLOAT8_E8M0FNU; any dtype */
+    xpu_dtype dtype; /* of the elements: float8 but XPU_FLOAT8_E8M0FNU, float4, int8, uint8, int4, uint4 */
+    xpu_dtype scale_dtype; /* float16, bfloat16, float32, float8 */
+    xpu_dtype zero_dtype;  /* the same, or an integer of 8 to 32 bits */
+    int32_t middle;        /* of integers: 8 for signed 4-bit ones that are stored from 0 on */
+    bool zero_is_added;
     const void *scale, *zero;          /* NULL: 1, and 0 */
     int64_t group_rows, group_columns; /* that share a scale and a zero; 0: all of them */
     int64_t scale_batch_stride, scale_row_stride, scale_column_stride; /* count scales; 0 to broadcast */
     int64_t zero_batch_stride, zero_row_stride, zero_column_stride;
 } xpu_quantised;
 
-/* The product with A, B or both stored as `a` and `b` say, NULL for one that isn't quantised; args->dtype is
- * that of the other matrices, alpha and beta. So far XPU_ERROR_NOT_SUPPORTED where one is given. */
+/* The product with A, B or both stored as `a` and `b` say, NULL for one that isn't quantised; args->dtype,
+ * float16, bfloat16 or float32, is that of the other matrices. Up to 16 rows of A are multiplied with a B
+ * whose lines lie along k as it is read. Otherwise what is quantised is written down as numbers of
+ * args->dtype first, or of bfloat16 where both are and that is float16, which has fewer powers of two. */
 XPU_API xpu_status xpu_gemm_quantised(xpu_stream *stream, const xpu_gemm_args *args, const xpu_quantised *a,
                                       const xpu_quantised *b);
+
+/* out[b][r][c] = the number of element [r][c] of `matrix`; `dtype`: float16, bfloat16 or float32. */
+XPU_API xpu_status xpu_dequantise(xpu_stream *stream, const xpu_matrix *matrix, const xpu_quantised *q,
+                                  int64_t batch, int64_t rows, int64_t columns, xpu_dtype dtype,
+                                  const xpu_matrix *out);
 
 /* The host's own libraries. On host devices, whose memory the host can address, operations are handed to
  * the provider once one is set; the stream's work is done when it is called, and its own must be done when
