@@ -162,6 +162,7 @@ def drop_xpu(operators: list[dict[str, Any]]) -> None:
                     dispatch[", ".join(others)] = kernel
         if not set(dispatch) - {"__line__"}:
             del operator["dispatch"]
+            operator["only_xpu"] = True  # merge takes it out again
 
 
 def shared(operators: list[dict[str, Any]], family: str, by_hand: set[str]) -> list[Entry]:
@@ -191,6 +192,7 @@ def merge(
     by_name = {operator["func"].split("(")[0]: operator for operator in operators}
     used: dict[str, Entry] = {}
     notes = []
+    only_xpu = {name for name, operator in by_name.items() if operator.pop("only_xpu", False)}
     for entry in entries:
         where = f"{entry.family}: {entry.overload}"
         if entry.overload in used:
@@ -207,7 +209,11 @@ def merge(
                 raise Mistake(f"{where}: PyTorch has no kernel for {entry.family} tensors, and no gradient")
         elif "structured_delegate" in operator:
             raise Mistake(f"{where}: name {operator['structured_delegate']}, which does the work")
-        elif not operator.get("structured") and not set(dispatch) - {"__line__"}:
+        elif (
+            not operator.get("structured")
+            and not set(dispatch) - {"__line__"}
+            and entry.overload not in only_xpu
+        ):
             if entry.since and version < entry.since:
                 notes.append(f"{where}: made of other operators in PyTorch {version[0]}.{version[1]}")
                 continue

@@ -1,14 +1,20 @@
-/* A few rows times a matrix of fewer bits whose lines lie along k: each line is read once for ROWS rows, and its
- * elements become numbers in registers. Work-groups of (LANES, TEAMS); a team has COLUMNS lines, along which its
- * lanes go together, eight elements each. Rows of A lie along k.
+/* A few rows times a matrix of fewer bits whose lines lie along k: each line is read once for ROWS rows, and
+ * its elements become numbers in registers. Work-groups of (LANES, TEAMS); a team has COLUMNS lines, along
+ * which its lanes go together, eight elements each. Rows of A lie along k.
  *
- * With one lane, on processors, eight elements are a vector, and the scale is applied to a group's sums; with more,
- * to those of eight elements: groups are multiples of 8. -DA_WHOLE=1: A is aligned to 8 elements */
+ * With one lane, on processors, eight elements are a vector, and the scale is applied to a group's sums; with
+ * more, to those of eight elements: groups are multiples of 8. -DA_WHOLE=1: A is aligned to 8 elements */
 #include "quantised_read.h"
 
-static inline float8 octet_f32(__global const float *p) { return A_WHOLE ? *(__global const float8 *)p : vload8(0, p); }
-static inline ushort8 octet_half(__global const ushort *p) { return A_WHOLE ? *(__global const ushort8 *)p : vload8(0, p); }
-static inline float8 octet_bf16(__global const ushort *p) { return as_float8(convert_uint8(octet_half(p)) << 16); }
+static inline float8 octet_f32(__global const float *p) {
+    return A_WHOLE ? *(__global const float8 *)p : vload8(0, p);
+}
+static inline ushort8 octet_half(__global const ushort *p) {
+    return A_WHOLE ? *(__global const ushort8 *)p : vload8(0, p);
+}
+static inline float8 octet_bf16(__global const ushort *p) {
+    return as_float8(convert_uint8(octet_half(p)) << 16);
+}
 static inline float8 octet_f16(__global const ushort *p) {
     const ushort8 v = octet_half(p);
 #ifdef XPU_HAS_FP16
@@ -35,8 +41,8 @@ static inline float sum8(float8 v) {
         float8 x_[ROWS];                                                                                     \
         for (int r = 0; r < ROWS; r++) x_[r] = A_AT(row[r], k);                                              \
         for (int j = 0; j < COLUMNS; j++) {                                                                  \
-            const float8 v_ = ZERO_FORM == 3 ? lessened(&q.b, numbers(B_AT(j, k)), 0) * scale[j] + zero[j]         \
-                                             : lessened(&q.b, numbers(B_AT(j, k)), zero[j]);                       \
+            const float8 v_ = ZERO_FORM == 3 ? lessened(&q.b, numbers(B_AT(j, k)), 0) * scale[j] + zero[j]   \
+                                             : lessened(&q.b, numbers(B_AT(j, k)), zero[j]);                 \
             for (int r = 0; r < ROWS; r++) sum[r][j] = fma(x_[r], v_, sum[r][j]);                            \
         }                                                                                                    \
     }
@@ -98,7 +104,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, TEAMS, 1))) void gemm_few(co
         float8 sum[ROWS][COLUMNS];                                                                           \
         for (int r = 0; r < ROWS; r++)                                                                       \
             for (int j = 0; j < COLUMNS; j++) sum[r][j] = 0;                                                 \
-        FIND_GROUP(group_of(&q.b, k));                                                                   \
+        FIND_GROUP(group_of(&q.b, k));                                                                       \
         MULTIPLY_OCTET(sum, k, A_AT, B_AT)                                                                   \
         for (int r = 0; r < ROWS; r++)                                                                       \
             for (int j = 0; j < COLUMNS; j++) total[r][j] = fma(sum8(sum[r][j]), SUM_SCALE(j), total[r][j]); \

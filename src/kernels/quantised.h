@@ -1,5 +1,5 @@
-/* What kernels are told of an operand in fewer bits (xpu_quantised): lines of elements, and what makes numbers
- * of them. */
+/* What kernels are told of an operand in fewer bits (xpu_quantised): lines of elements, and what makes
+ * numbers of them. */
 #ifndef XPU_KERNELS_QUANTISED_H
 #define XPU_KERNELS_QUANTISED_H
 #include "gemm.h"

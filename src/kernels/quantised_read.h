@@ -1,8 +1,8 @@
 /* Eight elements of an operand in fewer bits at a time, as floats.
  *
- * -DE=<dtype> -DE_BITS=4 or 8 -DE_FORM, one of the numbers below; -DSCALE -DZERO: their dtypes, or not defined;
- * -DZERO_FORM=0: no zero; 1: an integer, taken away before the scale is applied; 2: so, but not an integer;
- * 3: added to what the scale makes of an element */
+ * -DE=<dtype> -DE_BITS=4 or 8 -DE_FORM, one of the numbers below; -DSCALE -DZERO: their dtypes, or not
+ * defined; -DZERO_FORM=0: no zero; 1: an integer, taken away before the scale is applied; 2: so, but not an
+ * integer; 3: added to what the scale makes of an element */
 #include "quantised.h"
 #define FORM_SIGNED 0
 #define FORM_UNSIGNED 1
@@ -46,10 +46,11 @@ static inline octet gather_octet(xpu_addr data, long at, long apart, int count) 
 #define FOLD 1.0f
 #endif
 
-/* Integers are written into the mantissa of 2^23, from which OFFSET is then taken away with their zero: dearer
- * than a conversion nowhere, and cheaper on NVIDIA's GPUs. Signed ones are raised to begin at 0. */
+/* Integers are written into the mantissa of 2^23, from which OFFSET is then taken away with their zero:
+ * dearer than a conversion nowhere, and cheaper on NVIDIA's GPUs. Signed ones are raised to begin at 0. */
 #define MAGIC 0x4b000000u
-#define OFFSET (E_FORM == FORM_SIGNED ? 8388608.0f + (1 << (E_BITS - 1)) : E_FORM == FORM_UNSIGNED ? 8388608.0f : 0.0f)
+#define OFFSET                                                                                               \
+    (E_FORM == FORM_SIGNED ? 8388608.0f + (1 << (E_BITS - 1)) : E_FORM == FORM_UNSIGNED ? 8388608.0f : 0.0f)
 
 static inline uint8 integers(octet bits) {
 #if E_BITS == 4
@@ -88,8 +89,8 @@ static inline float8 numbers(octet bits) {
     return widen8_f16(convert_ushort8(as_uchar8(bits)) << (ushort)8);
 #else
     const uchar8 v = as_uchar8(bits);
-    return (float8)(WIDEN(E, v.s0), WIDEN(E, v.s1), WIDEN(E, v.s2), WIDEN(E, v.s3), WIDEN(E, v.s4), WIDEN(E, v.s5),
-                    WIDEN(E, v.s6), WIDEN(E, v.s7));
+    return (float8)(WIDEN(E, v.s0), WIDEN(E, v.s1), WIDEN(E, v.s2), WIDEN(E, v.s3), WIDEN(E, v.s4),
+                    WIDEN(E, v.s5), WIDEN(E, v.s6), WIDEN(E, v.s7));
 #endif
 }
 
@@ -99,7 +100,8 @@ static inline long place_of(const quantised_part *part, long b, long across, lon
 /* Of a group: what numbers are multiplied by, and what is to be taken away from them first. */
 static inline float scale_of(const quantised_lines *q, long b, long across, long along) {
 #ifdef SCALE
-    return (float)LOAD(SCALE, XPU_CPTR(STORED(SCALE), q->scale.data), place_of(&q->scale, b, across, along)) * FOLD;
+    return (float)LOAD(SCALE, XPU_CPTR(STORED(SCALE), q->scale.data), place_of(&q->scale, b, across, along)) *
+           FOLD;
 #else
     return FOLD;
 #endif

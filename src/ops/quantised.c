@@ -13,39 +13,39 @@ enum { ZERO_NONE, ZERO_WHOLE, ZERO_FRACTION, ZERO_ADDED };
 
 static int form_of(xpu_dtype dtype) {
     switch (dtype) {
-        case XPU_INT8:
-        case XPU_INT4: return FORM_SIGNED;
-        case XPU_UINT8:
-        case XPU_UINT4: return FORM_UNSIGNED;
-        case XPU_FLOAT4_E2M1FN_X2: return FORM_FLOAT4;
-        case XPU_FLOAT8_E4M3FN: return FORM_E4M3FN;
-        case XPU_FLOAT8_E5M2: return FORM_E5M2;
-        case XPU_FLOAT8_E4M3FNUZ:
-        case XPU_FLOAT8_E5M2FNUZ: return FORM_OTHER;
-        default: return FORM_NONE;
+    case XPU_INT8:
+    case XPU_INT4: return FORM_SIGNED;
+    case XPU_UINT8:
+    case XPU_UINT4: return FORM_UNSIGNED;
+    case XPU_FLOAT4_E2M1FN_X2: return FORM_FLOAT4;
+    case XPU_FLOAT8_E4M3FN: return FORM_E4M3FN;
+    case XPU_FLOAT8_E5M2: return FORM_E5M2;
+    case XPU_FLOAT8_E4M3FNUZ:
+    case XPU_FLOAT8_E5M2FNUZ: return FORM_OTHER;
+    default: return FORM_NONE;
     }
 }
 static int bits_of(xpu_dtype dtype) { return dtype == XPU_FLOAT4_E2M1FN_X2 ? 4 : xpu_dtype_bits(dtype); }
-static bool is_float8(xpu_dtype dtype) {
-    return dtype >= XPU_FLOAT8_E4M3FN && dtype <= XPU_FLOAT8_E8M0FNU;
-}
+static bool is_float8(xpu_dtype dtype) { return dtype >= XPU_FLOAT8_E4M3FN && dtype <= XPU_FLOAT8_E8M0FNU; }
 static bool is_single(xpu_dtype dtype) {
     return dtype == XPU_FLOAT16 || dtype == XPU_BFLOAT16 || dtype == XPU_FLOAT32;
 }
 static bool is_whole(xpu_dtype dtype) { return dtype >= XPU_INT8 && dtype <= XPU_UINT32; }
 
 static int zero_form_of(const xpu_quantised *q) {
-    return !q->zero                 ? ZERO_NONE
-           : q->zero_is_added       ? ZERO_ADDED
+    return !q->zero                  ? ZERO_NONE
+           : q->zero_is_added        ? ZERO_ADDED
            : is_whole(q->zero_dtype) ? ZERO_WHOLE
                                      : ZERO_FRACTION;
 }
 
-static xpu_status check(const xpu_quantised *q, int64_t rows, int64_t columns, xpu_dtype dtype, const char *what) {
+static xpu_status check(const xpu_quantised *q, int64_t rows, int64_t columns, xpu_dtype dtype,
+                        const char *what) {
     if (!is_single(dtype)) return op_lacks("quantised product", dtype, NULL);
     if (form_of(q->dtype) == FORM_NONE) return op_lacks("quantised operand", q->dtype, NULL);
     if (q->scale && !is_single(q->scale_dtype) && !is_float8(q->scale_dtype))
-        return op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: no scales of dtype %s", what, xpu_dtype_name(q->scale_dtype));
+        return op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: no scales of dtype %s", what,
+                       xpu_dtype_name(q->scale_dtype));
     if (q->zero && !is_single(q->zero_dtype) && !is_float8(q->zero_dtype) && !is_whole(q->zero_dtype))
         return op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: no zero points of dtype %s", what,
                        xpu_dtype_name(q->zero_dtype));
@@ -53,8 +53,8 @@ static xpu_status check(const xpu_quantised *q, int64_t rows, int64_t columns, x
         return op_fail(XPU_ERROR_INVALID_ARGUMENT, "%s: groups of %lld x %lld elements", what,
                        (long long)q->group_rows, (long long)q->group_columns);
     if (rows >= INT32_MAX || columns >= INT32_MAX)
-        return op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: an operand of %lld x %lld is too large", what, (long long)rows,
-                       (long long)columns);
+        return op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: an operand of %lld x %lld is too large", what,
+                       (long long)rows, (long long)columns);
     return XPU_SUCCESS;
 }
 
@@ -125,8 +125,8 @@ static void operand_spec(kernel_spec *spec, const operand *o) {
 
 /* --- its numbers written down --- */
 
-static xpu_status write_numbers(xpu_stream *stream, const operand *o, int64_t batch, xpu_dtype dtype, void *out,
-                                int64_t out_batch, int64_t out_across) {
+static xpu_status write_numbers(xpu_stream *stream, const operand *o, int64_t batch, xpu_dtype dtype,
+                                void *out, int64_t out_batch, int64_t out_across) {
     const int device = xpu_stream_device(stream);
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(device, &properties));
@@ -166,15 +166,17 @@ xpu_status xpu_dequantise(xpu_stream *stream, const xpu_matrix *matrix, const xp
     XPU_TRY(check(q, rows, columns, dtype, "dequantise"));
     const bool by_columns = has_neighbours_down(out);
     if ((by_columns ? out->row_stride : out->column_stride) != 1)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "dequantise: neither rows nor columns of the result are neighbours");
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT,
+                       "dequantise: neither rows nor columns of the result are neighbours");
     const operand o = operand_of(matrix, q, rows, columns, by_columns);
     return write_numbers(stream, &o, batch, dtype, out->data, out->batch_stride,
                          by_columns ? out->column_stride : out->row_stride);
 }
 
-/* In place of a product's quantised operand, its numbers in a workspace; lines begin at multiples of 64 bytes. */
-static xpu_status write_operand(xpu_stream *stream, xpu_matrix *m, const xpu_quantised *q, int64_t batch, int64_t rows,
-                                int64_t columns, xpu_dtype dtype, void **workspace) {
+/* In place of a product's quantised operand, its numbers in a workspace; lines begin at multiples of 64
+ * bytes. */
+static xpu_status write_operand(xpu_stream *stream, xpu_matrix *m, const xpu_quantised *q, int64_t batch,
+                                int64_t rows, int64_t columns, xpu_dtype dtype, void **workspace) {
     const int64_t element = (int64_t)xpu_dtype_size(dtype);
     const operand o = operand_of(m, q, rows, columns, has_neighbours_down(m));
     const int64_t pitch = rounded_up(o.length, 64 / element);
@@ -194,26 +196,32 @@ typedef struct few {
     bool a_whole;
 } few;
 
-static bool plan_few(const xpu_device_properties *properties, const xpu_gemm_args *args, const operand *b, few *plan) {
+static bool plan_few(const xpu_device_properties *properties, const xpu_gemm_args *args, const operand *b,
+                     few *plan) {
     const bool host = properties->type == XPU_DEVICE_CPU;
-    if (args->m > TUNED(host, QUANTISED_ROWS) || !b->by_columns || !is_aligned(b) || !is_shared(b) || args->k == 0 ||
-        (args->a.column_stride != 1 && args->k > 1))
+    if (args->m > TUNED(host, QUANTISED_ROWS) || !b->by_columns || !is_aligned(b) || !is_shared(b) ||
+        args->k == 0 || (args->a.column_stride != 1 && args->k > 1))
         return false;
     const uint64_t octet = 8 * xpu_dtype_size(args->dtype);
     plan->rows = args->m > 2 ? 4 : (int)args->m;
     plan->a_whole = (XPU_ADDR(args->a.data) | (uint64_t)args->a.row_stride * octet / 8 |
-                     (uint64_t)args->a.batch_stride * octet / 8) % octet == 0;
+                     (uint64_t)args->a.batch_stride * octet / 8) %
+                        octet ==
+                    0;
     if (host) {
         plan->columns = plan->rows > 2 ? 2 : 4, plan->lanes = plan->teams = 1;
         return true;
     }
     plan->columns = plan->rows > 2 ? 2 : 4, plan->lanes = 32, plan->teams = 4;
-    const int64_t groups = divided_up(args->n, plan->columns * plan->teams) * divided_up(args->m, plan->rows) * args->batch;
-    if (groups < 2 * (int64_t)properties->gpu_subslice_count) plan->columns = 2, plan->lanes = 128, plan->teams = 1;
+    const int64_t groups =
+        divided_up(args->n, plan->columns * plan->teams) * divided_up(args->m, plan->rows) * args->batch;
+    if (groups < 2 * (int64_t)properties->gpu_subslice_count)
+        plan->columns = 2, plan->lanes = 128, plan->teams = 1;
     return true;
 }
 
-static xpu_status multiply_few(xpu_stream *stream, const xpu_gemm_args *args, const operand *b, const few *plan) {
+static xpu_status multiply_few(xpu_stream *stream, const xpu_gemm_args *args, const operand *b,
+                               const few *plan) {
     const int device = xpu_stream_device(stream);
     kernel_spec spec;
     spec_begin(&spec, FAMILY_QUANTISED);
@@ -232,20 +240,19 @@ static xpu_status multiply_few(xpu_stream *stream, const xpu_gemm_args *args, co
         XPU_TRY(kernel_of_file(device, &spec, "gemm.cl", "gemm_few", &kernel, "gemm_few %s x %s",
                                xpu_dtype_name(args->dtype), xpu_dtype_name(b->q->dtype)));
     const gemm_few_params params = {.gemm = gemm_params_of(args), .b = b->lines};
-    const xpu_range range = {
-        .dims = 2,
-        .groups = {(size_t)(divided_up(args->n, plan->columns * plan->teams) * divided_up(args->m, plan->rows) *
-                            args->batch),
-                   1},
-        .local = {(size_t)plan->lanes, (size_t)plan->teams},
-        .work = (uint64_t)(args->batch * args->m * args->n) * (uint64_t)args->k};
+    const xpu_range range = {.dims = 2,
+                             .groups = {(size_t)(divided_up(args->n, plan->columns * plan->teams) *
+                                                 divided_up(args->m, plan->rows) * args->batch),
+                                        1},
+                             .local = {(size_t)plan->lanes, (size_t)plan->teams},
+                             .work = (uint64_t)(args->batch * args->m * args->n) * (uint64_t)args->k};
     return xpu_launch(stream, kernel, &range, &params, sizeof params);
 }
 
 /* --- the product --- */
 
-static xpu_iter copying(const xpu_matrix *to, xpu_dtype to_dtype, const xpu_matrix *from, xpu_dtype from_dtype,
-                        int64_t batch, int64_t rows, int64_t columns) {
+static xpu_iter copying(const xpu_matrix *to, xpu_dtype to_dtype, const xpu_matrix *from,
+                        xpu_dtype from_dtype, int64_t batch, int64_t rows, int64_t columns) {
     const int64_t t = (int64_t)xpu_dtype_size(to_dtype), f = (int64_t)xpu_dtype_size(from_dtype);
     return (xpu_iter){
         .outputs = 1,
@@ -260,27 +267,46 @@ static xpu_iter copying(const xpu_matrix *to, xpu_dtype to_dtype, const xpu_matr
                      .stride = {from->column_stride * f, from->row_stride * f, from->batch_stride * f}}}};
 }
 
-/* With everything that is quantised written down. float16 has too few powers of two for the numbers of two
- * operands with scales: their product is float32's. */
-static xpu_status multiply_numbers(xpu_stream *stream, const xpu_gemm_args *given, const xpu_quantised *a,
-                                   const xpu_quantised *b, void *workspace[4]) {
+/* B as it is read, where that goes. */
+static bool try_few(xpu_stream *stream, const xpu_device_properties *properties, const xpu_gemm_args *args,
+                    const xpu_quantised *b, xpu_status *status) {
+    if (!b) return false;
+    const operand o = operand_of(&args->b, b, args->k, args->n, args->b.row_stride == 1);
+    few plan = {0};
+    if (!plan_few(properties, args, &o, &plan)) return false;
+    *status = multiply_few(stream, args, &o, &plan);
+    return true;
+}
+
+/* float16 has too few powers of two for the numbers of two operands with scales: their product is float32's.
+ */
+static xpu_status multiply(xpu_stream *stream, const xpu_device_properties *properties,
+                           const xpu_gemm_args *given, const xpu_quantised *a, const xpu_quantised *b,
+                           void *workspace[3]) {
     xpu_gemm_args args = *given;
     const bool in_single = given->dtype == XPU_FLOAT16 && a && b;
-    if (in_single) args.dtype = XPU_FLOAT32;
-    if (a) XPU_TRY(write_operand(stream, &args.a, a, args.batch, args.m, args.k, args.dtype, &workspace[0]));
-    if (b) XPU_TRY(write_operand(stream, &args.b, b, args.batch, args.k, args.n, args.dtype, &workspace[1]));
-    if (!in_single) return xpu_gemm(stream, &args);
-
-    const size_t size = (size_t)(args.batch * args.m * args.n) * sizeof(float);
-    XPU_TRY(xpu_workspace_take(stream, size, &workspace[2]));
-    args.out = (xpu_matrix){workspace[2], args.m * args.n, args.n, 1};
-    if (args.c.data) { /* in place of the result */
-        const xpu_iter widen = copying(&args.out, XPU_FLOAT32, &given->c, XPU_FLOAT16, args.batch, args.m, args.n);
-        XPU_TRY(xpu_copy(stream, &widen));
-        args.c = args.out;
+    if (in_single) {
+        args.dtype = XPU_FLOAT32;
+        XPU_TRY(xpu_workspace_take(stream, (size_t)(args.batch * args.m * args.n) * sizeof(float),
+                                   &workspace[2]));
+        args.out = (xpu_matrix){workspace[2], args.m * args.n, args.n, 1};
+        if (args.c.data) { /* in place of the result */
+            const xpu_iter widen =
+                copying(&args.out, XPU_FLOAT32, &given->c, XPU_FLOAT16, args.batch, args.m, args.n);
+            XPU_TRY(xpu_copy(stream, &widen));
+            args.c = args.out;
+        }
     }
-    XPU_TRY(xpu_gemm(stream, &args));
-    const xpu_iter narrow = copying(&given->out, XPU_FLOAT16, &args.out, XPU_FLOAT32, args.batch, args.m, args.n);
+    if (a) XPU_TRY(write_operand(stream, &args.a, a, args.batch, args.m, args.k, args.dtype, &workspace[0]));
+    xpu_status status = XPU_SUCCESS;
+    if (!try_few(stream, properties, &args, b, &status)) {
+        if (b)
+            XPU_TRY(write_operand(stream, &args.b, b, args.batch, args.k, args.n, args.dtype, &workspace[1]));
+        status = xpu_gemm(stream, &args);
+    }
+    if (status != XPU_SUCCESS || !in_single) return status;
+    const xpu_iter narrow =
+        copying(&given->out, XPU_FLOAT16, &args.out, XPU_FLOAT32, args.batch, args.m, args.n);
     return xpu_copy(stream, &narrow);
 }
 
@@ -293,14 +319,9 @@ xpu_status xpu_gemm_quantised(xpu_stream *stream, const xpu_gemm_args *args, con
     if (a) XPU_TRY(check(a, args->m, args->k, args->dtype, "quantised product"));
     if (b) XPU_TRY(check(b, args->k, args->n, args->dtype, "quantised product"));
     if (args->batch == 0 || args->m == 0 || args->n == 0) return XPU_SUCCESS;
-    if (!a) {
-        const operand o = operand_of(&args->b, b, args->k, args->n, args->b.row_stride == 1);
-        few plan = {0};
-        if (plan_few(properties, args, &o, &plan)) return multiply_few(stream, args, &o, &plan);
-    }
-    void *workspace[4] = {NULL};
-    xpu_status status = multiply_numbers(stream, args, a, b, workspace);
-    for (int i = 0; i < 4; i++) {
+    void *workspace[3] = {NULL};
+    xpu_status status = multiply(stream, properties, args, a, b, workspace);
+    for (int i = 0; i < 3; i++) {
         const xpu_status freed = workspace[i] ? xpu_workspace_give_back(workspace[i]) : XPU_SUCCESS;
         if (status == XPU_SUCCESS) status = freed;
     }

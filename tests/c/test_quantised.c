@@ -1,5 +1,5 @@
-/* Products of quantised operands, and their numbers, beside float64: dtypes of elements, scales and zero points,
- * groups along and across, layouts, alignments, batches.
+/* Products of quantised operands, and their numbers, beside float64: dtypes of elements, scales and zero
+ * points, groups along and across, layouts, alignments, batches.
  *
  *     test_quantised [problems [seed]] */
 #include <math.h>
@@ -33,19 +33,20 @@ static int bits_of(xpu_dtype dtype) { return dtype == XPU_FLOAT4_E2M1FN_X2 ? 4 :
 static double minifloat(unsigned bits, int exponent_bits, int mantissa_bits, int bias) {
     const int mantissa = (int)(bits & ((1u << mantissa_bits) - 1));
     const int exponent = (int)(bits >> mantissa_bits & ((1u << exponent_bits) - 1));
-    const double m = ldexp(mantissa + (exponent ? 1 << mantissa_bits : 0), (exponent ? exponent : 1) - bias - mantissa_bits);
+    const double m = ldexp(mantissa + (exponent ? 1 << mantissa_bits : 0),
+                           (exponent ? exponent : 1) - bias - mantissa_bits);
     return bits >> (exponent_bits + mantissa_bits) & 1 ? -m : m;
 }
 static double element_value(xpu_dtype dtype, unsigned bits) {
     switch (dtype) {
-        case XPU_INT8: return (int8_t)bits;
-        case XPU_INT4: return (int)(bits ^ 8) - 8;
-        case XPU_FLOAT4_E2M1FN_X2: return minifloat(bits, 2, 1, 1);
-        case XPU_FLOAT8_E4M3FN: return minifloat(bits, 4, 3, 7);
-        case XPU_FLOAT8_E5M2: return minifloat(bits, 5, 2, 15);
-        case XPU_FLOAT8_E4M3FNUZ: return minifloat(bits, 4, 3, 8);
-        case XPU_FLOAT8_E5M2FNUZ: return minifloat(bits, 5, 2, 16);
-        default: return bits;
+    case XPU_INT8: return (int8_t)bits;
+    case XPU_INT4: return (int)(bits ^ 8) - 8;
+    case XPU_FLOAT4_E2M1FN_X2: return minifloat(bits, 2, 1, 1);
+    case XPU_FLOAT8_E4M3FN: return minifloat(bits, 4, 3, 7);
+    case XPU_FLOAT8_E5M2: return minifloat(bits, 5, 2, 15);
+    case XPU_FLOAT8_E4M3FNUZ: return minifloat(bits, 4, 3, 8);
+    case XPU_FLOAT8_E5M2FNUZ: return minifloat(bits, 5, 2, 16);
+    default: return bits;
     }
 }
 /* Of those that are numbers, and for wide formats not so large that they hide the others. */
@@ -53,11 +54,11 @@ static unsigned some_element(xpu_dtype dtype) {
     if (bits_of(dtype) == 4) return (unsigned)pick(0, 15);
     const unsigned sign = (unsigned)pick(0, 1) << 7;
     switch (dtype) {
-        case XPU_FLOAT8_E4M3FN: return sign | (unsigned)pick(0, 0x50);
-        case XPU_FLOAT8_E5M2: return sign | (unsigned)pick(0, 0x44);
-        case XPU_FLOAT8_E4M3FNUZ: return sign ? sign | (unsigned)pick(1, 0x50) : (unsigned)pick(0, 0x50);
-        case XPU_FLOAT8_E5M2FNUZ: return sign ? sign | (unsigned)pick(1, 0x48) : (unsigned)pick(0, 0x48);
-        default: return (unsigned)pick(0, 255);
+    case XPU_FLOAT8_E4M3FN: return sign | (unsigned)pick(0, 0x50);
+    case XPU_FLOAT8_E5M2: return sign | (unsigned)pick(0, 0x44);
+    case XPU_FLOAT8_E4M3FNUZ: return sign ? sign | (unsigned)pick(1, 0x50) : (unsigned)pick(0, 0x50);
+    case XPU_FLOAT8_E5M2FNUZ: return sign ? sign | (unsigned)pick(1, 0x48) : (unsigned)pick(0, 0x48);
+    default: return (unsigned)pick(0, 255);
     }
 }
 
@@ -71,7 +72,9 @@ static memory memory_of(size_t size) {
     SUCCEEDS(xpu_malloc(stream, size + 64, &m.device));
     return m;
 }
-static void send(const memory *m, size_t size) { SUCCEEDS(xpu_memcpy(stream, m->device, m->host, size, true)); }
+static void send(const memory *m, size_t size) {
+    SUCCEEDS(xpu_memcpy(stream, m->device, m->host, size, true));
+}
 static void drop(memory *m) {
     SUCCEEDS(xpu_free(m->device));
     free(m->host);
@@ -88,21 +91,24 @@ typedef struct operand {
 static double put_part(xpu_dtype dtype, const memory *m, int64_t i, double value) {
     const float f = (float)value;
     switch (dtype) {
-        case XPU_FLOAT32: ((float *)m->host)[i] = f; return f;
-        case XPU_FLOAT16:
-        case XPU_BFLOAT16: ((uint16_t *)m->host)[i] = encode(dtype, value); return decode(dtype, encode(dtype, value));
-        case XPU_INT32: ((int32_t *)m->host)[i] = (int32_t)value; return (int32_t)value;
-        case XPU_INT16: ((int16_t *)m->host)[i] = (int16_t)value; return (int16_t)value;
-        case XPU_INT8: ((int8_t *)m->host)[i] = (int8_t)value; return (int8_t)value;
-        case XPU_UINT8: m->host[i] = (uint8_t)value; return (uint8_t)value;
-        default: m->host[i] = dtype_narrow(dtype, f); return dtype_widen(dtype, m->host[i]);
+    case XPU_FLOAT32: ((float *)m->host)[i] = f; return f;
+    case XPU_FLOAT16:
+    case XPU_BFLOAT16:
+        ((uint16_t *)m->host)[i] = encode(dtype, value);
+        return decode(dtype, encode(dtype, value));
+    case XPU_INT32: ((int32_t *)m->host)[i] = (int32_t)value; return (int32_t)value;
+    case XPU_INT16: ((int16_t *)m->host)[i] = (int16_t)value; return (int16_t)value;
+    case XPU_INT8: ((int8_t *)m->host)[i] = (int8_t)value; return (int8_t)value;
+    case XPU_UINT8: m->host[i] = (uint8_t)value; return (uint8_t)value;
+    default: m->host[i] = dtype_narrow(dtype, f); return dtype_widen(dtype, m->host[i]);
     }
 }
 static size_t part_size(xpu_dtype dtype) { return xpu_dtype_size(dtype); }
 
 static int64_t groups_of(int64_t length, int64_t group) { return group ? (length + group - 1) / group : 1; }
 
-static operand make(xpu_dtype dtype, bool quantised, int64_t batch, int64_t rows, int64_t columns, bool turned) {
+static operand make(xpu_dtype dtype, bool quantised, int64_t batch, int64_t rows, int64_t columns,
+                    bool turned) {
     operand o = {.number = malloc((size_t)(batch * rows * columns + 1) * sizeof(double))};
     const int64_t lines = turned ? columns : rows, length = turned ? rows : columns;
     const bool tidy = quantised && as_read;
@@ -112,15 +118,17 @@ static operand make(xpu_dtype dtype, bool quantised, int64_t batch, int64_t rows
     const int64_t each = pick(0, 4) ? pitch * lines : 0, count = first + pitch * lines * batch;
     const int bits = quantised ? bits_of(dtype) : (int)xpu_dtype_size(dtype) * 8;
     o.data = memory_of((size_t)((count * bits + 7) / 8));
-    o.matrix = (xpu_matrix){(char *)o.data.device + first * bits / 8, batch > 1 ? each : 0, turned ? apart : pitch,
-                            turned ? pitch : apart};
-    static const xpu_dtype scales[] = {XPU_FLOAT32, XPU_BFLOAT16, XPU_FLOAT16, XPU_FLOAT8_E8M0FNU, XPU_FLOAT8_E4M3FN};
+    o.matrix = (xpu_matrix){(char *)o.data.device + first * bits / 8, batch > 1 ? each : 0,
+                            turned ? apart : pitch, turned ? pitch : apart};
+    static const xpu_dtype scales[] = {XPU_FLOAT32, XPU_BFLOAT16, XPU_FLOAT16, XPU_FLOAT8_E8M0FNU,
+                                       XPU_FLOAT8_E4M3FN};
     static const xpu_dtype zeros[] = {XPU_INT8, XPU_UINT8, XPU_INT32, XPU_BFLOAT16, XPU_FLOAT32, XPU_INT16};
     static const int64_t sizes[] = {0, 1, 8, 16, 32, 128, 5, 0};
     xpu_quantised *q = &o.q;
     q->dtype = dtype;
     if (quantised) {
-        const bool integers = dtype == XPU_INT8 || dtype == XPU_UINT8 || dtype == XPU_INT4 || dtype == XPU_UINT4;
+        const bool integers =
+            dtype == XPU_INT8 || dtype == XPU_UINT8 || dtype == XPU_INT4 || dtype == XPU_UINT4;
         q->group_rows = tidy ? sizes[pick(2, 4)] : sizes[pick(0, 7)], q->group_columns = sizes[pick(0, 7)];
         q->scale_dtype = scales[pick(0, 4)], q->zero_dtype = zeros[pick(0, 5)];
         q->zero_is_added = pick(0, 2) == 0;
@@ -134,20 +142,25 @@ static operand make(xpu_dtype dtype, bool quantised, int64_t batch, int64_t rows
         q->scale_batch_stride = q->zero_batch_stride = batch > 1 && pick(0, 1) ? r * c : 0;
         q->scale_row_stride = scale_turned ? 1 : c, q->scale_column_stride = scale_turned ? r : 1;
         q->zero_row_stride = c, q->zero_column_stride = 1;
-        double *scale = malloc((size_t)(batch * r * c) * sizeof(double)), *zero = malloc((size_t)(batch * r * c) * sizeof(double));
+        double *scale = malloc((size_t)(batch * r * c) * sizeof(double)),
+               *zero = malloc((size_t)(batch * r * c) * sizeof(double));
         for (int64_t i = 0; i < batch * r * c; i++) {
-            scale[i] = put_part(q->scale_dtype, &o.scale, i, ldexp((double)pick(8, 15) / 8, (int)pick(-6, -3)));
-            zero[i] = put_part(q->zero_dtype, &o.zero, i, (double)pick(0, 8) / (q->zero_dtype == XPU_FLOAT32 ? 8 : 1));
+            scale[i] =
+                put_part(q->scale_dtype, &o.scale, i, ldexp((double)pick(8, 15) / 8, (int)pick(-6, -3)));
+            zero[i] = put_part(q->zero_dtype, &o.zero, i,
+                               (double)pick(0, 8) / (q->zero_dtype == XPU_FLOAT32 ? 8 : 1));
         }
         for (int64_t b = 0; b < batch; b++)
             for (int64_t i = 0; i < rows; i++)
                 for (int64_t j = 0; j < columns; j++) {
-                    const int64_t at = first + b * o.matrix.batch_stride + i * o.matrix.row_stride + j * o.matrix.column_stride;
+                    const int64_t at = first + b * o.matrix.batch_stride + i * o.matrix.row_stride +
+                                       j * o.matrix.column_stride;
                     const unsigned bits_now = some_element(dtype);
                     uint8_t *byte = &o.data.host[bits == 4 ? at / 2 : at];
                     if (b == 0 || o.matrix.batch_stride) {
                         if (bits == 4)
-                            *byte = (uint8_t)(at % 2 ? (*byte & 15) | bits_now << 4 : (*byte & 240) | bits_now);
+                            *byte =
+                                (uint8_t)(at % 2 ? (*byte & 15) | bits_now << 4 : (*byte & 240) | bits_now);
                         else
                             *byte = (uint8_t)bits_now;
                     }
@@ -155,10 +168,15 @@ static operand make(xpu_dtype dtype, bool quantised, int64_t batch, int64_t rows
         for (int64_t b = 0; b < batch; b++)
             for (int64_t i = 0; i < rows; i++)
                 for (int64_t j = 0; j < columns; j++) {
-                    const int64_t at = first + b * o.matrix.batch_stride + i * o.matrix.row_stride + j * o.matrix.column_stride;
-                    const unsigned raw = bits == 4 ? o.data.host[at / 2] >> (at % 2 * 4) & 15 : o.data.host[at];
-                    const int64_t gr = q->group_rows ? i / q->group_rows : 0, gc = q->group_columns ? j / q->group_columns : 0;
-                    const double s = with_scale ? scale[b * q->scale_batch_stride + gr * q->scale_row_stride + gc * q->scale_column_stride] : 1;
+                    const int64_t at = first + b * o.matrix.batch_stride + i * o.matrix.row_stride +
+                                       j * o.matrix.column_stride;
+                    const unsigned raw =
+                        bits == 4 ? o.data.host[at / 2] >> (at % 2 * 4) & 15 : o.data.host[at];
+                    const int64_t gr = q->group_rows ? i / q->group_rows : 0,
+                                  gc = q->group_columns ? j / q->group_columns : 0;
+                    const double s = with_scale ? scale[b * q->scale_batch_stride + gr * q->scale_row_stride +
+                                                        gc * q->scale_column_stride]
+                                                : 1;
                     const double z = with_zero ? zero[b * q->zero_batch_stride + gr * c + gc] : 0;
                     const double e = element_value(dtype, raw) - q->middle;
                     o.number[(b * rows + i) * columns + j] = q->zero_is_added ? e * s + z : (e - z) * s;
@@ -171,7 +189,10 @@ static operand make(xpu_dtype dtype, bool quantised, int64_t batch, int64_t rows
         for (int64_t b = 0; b < batch; b++)
             for (int64_t i = 0; i < rows; i++)
                 for (int64_t j = 0; j < columns; j++)
-                    o.number[(b * rows + i) * columns + j] = get_number(dtype, o.data.host, first + b * o.matrix.batch_stride + i * o.matrix.row_stride + j * o.matrix.column_stride);
+                    o.number[(b * rows + i) * columns + j] =
+                        get_number(dtype, o.data.host,
+                                   first + b * o.matrix.batch_stride + i * o.matrix.row_stride +
+                                       j * o.matrix.column_stride);
     }
     send(&o.data, (size_t)((count * bits + 7) / 8));
     return o;
@@ -183,7 +204,15 @@ static void drop_operand(operand *o) {
 }
 
 static xpu_dtype some_dtype(void) {
-    static const xpu_dtype all[] = {XPU_INT8, XPU_UINT8, XPU_INT4, XPU_UINT4, XPU_FLOAT4_E2M1FN_X2, XPU_FLOAT8_E4M3FN, XPU_FLOAT8_E5M2, XPU_FLOAT8_E4M3FNUZ, XPU_FLOAT8_E5M2FNUZ};
+    static const xpu_dtype all[] = {XPU_INT8,
+                                    XPU_UINT8,
+                                    XPU_INT4,
+                                    XPU_UINT4,
+                                    XPU_FLOAT4_E2M1FN_X2,
+                                    XPU_FLOAT8_E4M3FN,
+                                    XPU_FLOAT8_E5M2,
+                                    XPU_FLOAT8_E4M3FNUZ,
+                                    XPU_FLOAT8_E5M2FNUZ};
     return all[pick(0, 8)];
 }
 static xpu_dtype some_single(void) {
@@ -196,7 +225,8 @@ static void products_of_whatever_comes(void **unused) {
         const xpu_dtype dtype = some_single();
         as_read = pick(0, 1);
         const bool a_too = !as_read && pick(0, 1), b_too = !a_too || pick(0, 1);
-        const int64_t batch = pick(0, 2) ? 1 : pick(2, 3), m = as_read || pick(0, 1) ? pick(1, 17) : pick(18, 70);
+        const int64_t batch = pick(0, 2) ? 1 : pick(2, 3),
+                      m = as_read || pick(0, 1) ? pick(1, 17) : pick(18, 70);
         const int64_t n = pick(1, 70), k = pick(0, 1) ? pick(1, 8) * 32 : pick(1, 200);
         operand a = make(a_too ? some_dtype() : dtype, a_too, batch, m, k, !as_read && pick(0, 1));
         operand b = make(b_too ? some_dtype() : dtype, b_too, batch, k, n, as_read || pick(0, 1));
@@ -206,8 +236,12 @@ static void products_of_whatever_comes(void **unused) {
         const bool with_c = pick(0, 1);
         const xpu_gemm_args args = {.dtype = dtype,
                                     .epilogue = pick(0, 1) ? XPU_EPILOGUE_RELU : XPU_EPILOGUE_NONE,
-                                    .batch = batch, .m = m, .n = n, .k = k,
-                                    .a = a.matrix, .b = b.matrix,
+                                    .batch = batch,
+                                    .m = m,
+                                    .n = n,
+                                    .k = k,
+                                    .a = a.matrix,
+                                    .b = b.matrix,
                                     .c = with_c ? c.matrix : (xpu_matrix){0},
                                     .out = {out.device, m * n, n, 1},
                                     .alpha = {XPU_FLOAT64, {.f = 0.5}},
@@ -228,7 +262,10 @@ static void products_of_whatever_comes(void **unused) {
                     if (args.epilogue == XPU_EPILOGUE_RELU && v < 0) v = 0;
                     const double got = get_number(dtype, out.host, (z * m + r) * n + s);
                     if (!(fabs(got - v) <= unit * (size_of_it + fabs(v)) + 1e-6))
-                        fail_msg("problem %d, %s x %s in %s, %d x %d x %d: %g at %d, %d instead of %g", i, a_too ? xpu_dtype_name(a.q.dtype) : "-", b_too ? xpu_dtype_name(b.q.dtype) : "-", xpu_dtype_name(dtype), (int)m, (int)n, (int)k, got, (int)r, (int)s, v);
+                        fail_msg("problem %d, %s x %s in %s, %d x %d x %d: %g at %d, %d instead of %g", i,
+                                 a_too ? xpu_dtype_name(a.q.dtype) : "-",
+                                 b_too ? xpu_dtype_name(b.q.dtype) : "-", xpu_dtype_name(dtype), (int)m,
+                                 (int)n, (int)k, got, (int)r, (int)s, v);
                 }
         drop_operand(&a), drop_operand(&b), drop_operand(&c), drop(&out);
     }
@@ -238,7 +275,15 @@ static void products_of_whatever_comes(void **unused) {
 
 /* All elements there are, exactly. */
 static void every_element(void **unused) {
-    static const xpu_dtype all[] = {XPU_INT8, XPU_UINT8, XPU_INT4, XPU_UINT4, XPU_FLOAT4_E2M1FN_X2, XPU_FLOAT8_E4M3FN, XPU_FLOAT8_E5M2, XPU_FLOAT8_E4M3FNUZ, XPU_FLOAT8_E5M2FNUZ};
+    static const xpu_dtype all[] = {XPU_INT8,
+                                    XPU_UINT8,
+                                    XPU_INT4,
+                                    XPU_UINT4,
+                                    XPU_FLOAT4_E2M1FN_X2,
+                                    XPU_FLOAT8_E4M3FN,
+                                    XPU_FLOAT8_E5M2,
+                                    XPU_FLOAT8_E4M3FNUZ,
+                                    XPU_FLOAT8_E5M2FNUZ};
     for (size_t d = 0; d < sizeof all / sizeof *all; d++)
         for (int odd = 0; odd < 2; odd++) {
             const int64_t count = bits_of(all[d]) == 4 ? 16 : 256;
@@ -256,9 +301,11 @@ static void every_element(void **unused) {
             SUCCEEDS(xpu_memcpy(stream, out.host, out.device, (size_t)columns * 4, true));
             for (int64_t i = 0; i < columns; i++) {
                 const bool is_float8 = all[d] >= XPU_FLOAT8_E4M3FN && all[d] <= XPU_FLOAT8_E5M2FNUZ;
-                const double v = is_float8 ? dtype_widen(all[d], (uint8_t)i) : element_value(all[d], (unsigned)i);
+                const double v =
+                    is_float8 ? dtype_widen(all[d], (uint8_t)i) : element_value(all[d], (unsigned)i);
                 const double got = ((float *)out.host)[i];
-                if (!(got == v || (isnan(got) && isnan(v)))) fail_msg("%s %d: %g instead of %g", xpu_dtype_name(all[d]), (int)i, got, v);
+                if (!(got == v || (isnan(got) && isnan(v))))
+                    fail_msg("%s %d: %g instead of %g", xpu_dtype_name(all[d]), (int)i, got, v);
             }
             drop(&in), drop(&out);
         }
@@ -281,7 +328,8 @@ static void what_is_refused(void **unused) {
 int main(int count, char **words) {
     if (count > 1) problems = atoi(words[1]);
     if (count > 2) random_state = strtoull(words[2], NULL, 10);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_element), cmocka_unit_test(products_of_whatever_comes),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_element),
+                                       cmocka_unit_test(products_of_whatever_comes),
                                        cmocka_unit_test(what_is_refused)};
     return cmocka_run_group_tests(tests, set_up, NULL);
 }

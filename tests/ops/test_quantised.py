@@ -1,0 +1,279 @@
+"""Products of operands in fewer bits beside float64: weights of 4 and 8 bits, float8, float4 and their scales."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+SINGLES = (torch.float32, torch.bfloat16, torch.float16)
+FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz)
+TENSOR, ROW, BLOCK16, BLOCK32, BLOCK128, SQUARE128 = range(6)
+
+
+def noise(actual: torch.Tensor, expected: torch.Tensor) -> float:
+    """Signal to noise, dB."""
+    error = (actual.cpu().double() - expected).norm()
+    return float(20 * torch.log10(expected.norm() / error)) if error > 0 else 999.0
+
+
+def enough(dtype: torch.dtype) -> float:
+    return 110 if dtype == torch.float32 else 50
+
+
+@pytest.mark.parametrize("dtype", SINGLES)
+@pytest.mark.parametrize(
+    "m, n, k, group",
+    [(1, 64, 256, 32), (3, 24, 128, 64), (16, 40, 384, 128), (70, 33, 96, 32), (5, 8, 40, 8)],
+)
+def test_int4(dtype: torch.dtype, m: int, n: int, k: int, group: int) -> None:
+    torch.manual_seed(m)
+    q = torch.randint(0, 16, (n, k))
+    packed = (q[:, ::2] | q[:, 1::2] << 4).to(torch.uint8)
+    weight = torch.ops.aten._convert_weight_to_int4pack(packed.to("xpu"), 8)
+    assert weight.shape == (n, k // 8)
+    assert weight.dtype == torch.int32
+    assert torch.equal(weight.cpu().view(torch.uint8), packed)
+    groups = k // group
+    scale, zero = (
+        (torch.rand(groups, n) / 8 + 0.01).to(dtype),
+        torch.randint(0, 16, (groups, n), dtype=torch.int8),
+    )
+    x = torch.randn(m, k).to(dtype)
+    each = torch.arange(k) // group
+    expected = x.double() @ ((q - zero[each].t().double()) * scale[each].t().double()).t()
+    actual = torch.ops.aten._weight_int4pack_mm_with_scales_and_zeros(
+        x.to("xpu"), weight, group, scale.to("xpu"), zero.to("xpu")
+    )
+    assert actual.dtype == dtype
+    assert noise(actual, expected) > enough(dtype)
+
+    both = torch.stack([scale, torch.randn(groups, n).to(dtype)], -1)
+    expected = x.double() @ ((q - 8) * both[each, :, 0].t().double() + both[each, :, 1].t().double()).t()
+    actual = torch.ops.aten._weight_int4pack_mm(x.to("xpu"), weight, group, both.to("xpu"))
+    assert noise(actual, expected) > enough(dtype)
+
+
+@pytest.mark.parametrize("dtype", SINGLES)
+@pytest.mark.parametrize("m, n, k", [(1, 48, 256), (4, 7, 33), (20, 64, 128), (0, 8, 16), (2, 8, 0)])
+def test_int8_weight(dtype: torch.dtype, m: int, n: int, k: int) -> None:
+    weight, scale = torch.randint(-128, 128, (n, k), dtype=torch.int8), (torch.rand(n) / 64).to(dtype)
+    x = torch.randn(m, k).to(dtype)
+    actual = torch.ops.aten._weight_int8pack_mm(x.to("xpu"), weight.to("xpu"), scale.to("xpu"))
+    expected = x.double() @ (weight.double() * scale.double()[:, None]).t()
+    assert actual.shape == expected.shape
+    if actual.numel():
+        assert noise(actual, expected) > enough(dtype)
+
+
+def some_float8(rows: int, columns: int, dtype: torch.dtype) -> torch.Tensor:
+    return (torch.randn(rows, columns) * 4).to(dtype)
+
+
+def expanded(scale: torch.Tensor, rows: int, columns: int, row: int, column: int) -> torch.Tensor:
+    wide = scale.double().repeat_interleave(row, 0).repeat_interleave(column, 1)
+    return wide[:rows, :columns]
+
+
+def swizzled(scale: torch.Tensor) -> torch.Tensor:
+    """Blocks of 128 x 4, a block as 32 rows of four rows' four columns."""
+    rows, columns = -(-scale.size(0) // 128), -(-scale.size(1) // 4)
+    padded = torch.zeros(rows * 128, columns * 4, dtype=torch.uint8)
+    padded[: scale.size(0), : scale.size(1)] = scale.view(torch.uint8)
+    out = torch.empty(rows, columns, 32, 4, 4, dtype=torch.uint8)
+    for r in range(rows * 128):
+        for c in range(columns * 4):
+            out[r // 128, c // 4, r % 32, r % 128 // 32, c % 4] = padded[r, c]
+    return out.flatten().view(scale.dtype)
+
+
+@pytest.mark.parametrize("out", [torch.bfloat16, torch.float32, torch.float16])
+@pytest.mark.parametrize("dtype", FLOAT8)
+@pytest.mark.parametrize("m, n, k", [(1, 32, 256), (48, 32, 64)])
+def test_scaled_mm(dtype: torch.dtype, out: torch.dtype, m: int, n: int, k: int) -> None:
+    torch.manual_seed(1)
+    a, b = some_float8(m, k, dtype), some_float8(n, k, dtype)
+    bias = torch.randn(n).to(out)
+    for scale_a, scale_b in [
+        (torch.tensor(0.25), torch.tensor(0.3)),
+        (torch.rand(m, 1), torch.rand(1, n)),
+        (torch.rand(m, -(-k // 128)), torch.rand(-(-k // 128), n)),
+        (torch.rand(m, -(-k // 128)), torch.rand(-(-k // 128), -(-n // 128))),
+    ]:
+        actual = torch._scaled_mm(
+            a.to("xpu"),
+            b.to("xpu").t(),
+            scale_a.to("xpu"),
+            scale_b.to("xpu"),
+            bias=bias.to("xpu"),
+            out_dtype=out,
+        )
+        wide_a, wide_b = scale_a, scale_b
+        if scale_a.dim() and scale_a.size(1) > 1 or (scale_a.dim() and k > 128):
+            wide_a = expanded(scale_a, m, k, 1, 128) if scale_a.size(1) == -(-k // 128) else scale_a
+            if scale_b.size(0) == -(-k // 128):
+                wide_b = expanded(scale_b, k, n, 128, 1 if scale_b.size(1) == n else 128)
+        expected = (a.double() * wide_a) @ (b.double().t() * wide_b) + bias.double()
+        assert actual.dtype == out
+        assert noise(actual, expected) > enough(out)
+
+
+@pytest.mark.parametrize("recipe", [TENSOR, ROW, BLOCK32, BLOCK128, SQUARE128])
+def test_scaled_mm_v2(recipe: int) -> None:
+    torch.manual_seed(recipe)
+    m, n, k = 144, 256, 512
+    a, b = some_float8(m, k, torch.float8_e4m3fn), some_float8(n, k, torch.float8_e4m3fn)
+    swizzle = [1] if recipe == BLOCK32 else [0]
+    recipes = (recipe, recipe)
+    if recipe == TENSOR:
+        scales, wide = [torch.rand(1) for _ in "ab"], None
+        wide = [s.double() for s in scales]
+    elif recipe == ROW:
+        scales = [torch.rand(m, 1), torch.rand(n, 1)]
+        wide = [s.double() for s in scales]
+    elif recipe == BLOCK32:
+        plain = [torch.randint(120, 130, (rows, k // 32), dtype=torch.uint8) for rows in (m, n)]
+        plain = [s.view(torch.float8_e8m0fnu) for s in plain]
+        scales = [swizzled(s) for s in plain]
+        wide = [expanded(s, rows, k, 1, 32) for s, rows in zip(plain, (m, n), strict=True)]
+    else:
+        recipes = (BLOCK128, recipe)
+        first = torch.rand(k // 128, m).t()
+        second = torch.rand(k // 128, n).t() if recipe == BLOCK128 else torch.rand(n // 128, 4).t()
+        scales = [first, second]
+        wide = [
+            expanded(first, m, k, 1, 128),
+            expanded(second, n, k, 1, 128) if recipe == BLOCK128 else expanded(second.t(), n, k, 128, 128),
+        ]
+    actual = torch.ops.aten._scaled_mm_v2(
+        a.to("xpu"),
+        b.to("xpu").t(),
+        [scales[0].to("xpu")],
+        [recipes[0]],
+        swizzle,
+        [scales[1].to("xpu")],
+        [recipes[1]],
+        swizzle,
+        None,
+        torch.bfloat16,
+    )
+    expected = (a.double() * wide[0]) @ (b.double() * wide[1]).t()
+    assert noise(actual, expected) > 50
+
+
+VALUES4 = torch.tensor(
+    [0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], dtype=torch.float64
+)
+
+
+@pytest.mark.parametrize("levels", [0, 1, 2])
+def test_float4(levels: int) -> None:
+    """mxfp4, and nvfp4 with one level of scales and with two."""
+    torch.manual_seed(levels)
+    m, n, k = 32, 48, 192
+    q = [torch.randint(0, 16, (rows, k)) for rows in (m, n)]
+    packed = [(x[:, ::2] | x[:, 1::2] << 4).to(torch.uint8).view(torch.float4_e2m1fn_x2) for x in q]
+    block = 16 if levels else 32
+    if levels:
+        plain = [(torch.rand(rows, k // block) * 4 + 0.1).to(torch.float8_e4m3fn) for rows in (m, n)]
+    else:
+        plain = [torch.randint(120, 130, (rows, k // block), dtype=torch.uint8) for rows in (m, n)]
+        plain = [s.view(torch.float8_e8m0fnu) for s in plain]
+    whole = [torch.tensor(0.37), torch.tensor(1.9)]
+    scales = [[swizzled(s).to("xpu")] for s in plain]
+    recipe = [BLOCK16 if levels else BLOCK32]
+    if levels == 2:
+        scales = [[*s, w.to("xpu")] for s, w in zip(scales, whole, strict=True)]
+        recipe.append(TENSOR)
+    actual = torch.ops.aten._scaled_mm_v2(
+        packed[0].to("xpu"),
+        packed[1].to("xpu").t(),
+        scales[0],
+        recipe,
+        [1, 0][: len(recipe)],
+        scales[1],
+        recipe,
+        [1, 0][: len(recipe)],
+        None,
+        torch.bfloat16,
+    )
+    numbers = [VALUES4[x] * expanded(s, x.size(0), k, 1, block) for x, s in zip(q, plain, strict=True)]
+    if levels == 2:
+        numbers = [x * w for x, w in zip(numbers, whole, strict=True)]
+    assert noise(actual, numbers[0] @ numbers[1].t()) > 50
+    if levels < 2:
+        first = torch._scaled_mm(
+            packed[0].to("xpu"), packed[1].to("xpu").t(), scales[0][0], scales[1][0], out_dtype=torch.bfloat16
+        )
+        assert torch.equal(first.cpu(), actual.cpu())
+
+
+def test_float8_result_and_out() -> None:
+    a, b = (
+        (torch.randn(32, 64) / 4).to(torch.float8_e4m3fn),
+        (torch.randn(48, 64) / 4).to(torch.float8_e4m3fn),
+    )
+    one, scale = torch.ones(()), torch.tensor(0.5)
+    expected = ((a.double() @ b.double().t()).float() * scale).to(torch.float8_e4m3fn)
+    arguments = [x.to("xpu") for x in (a, b, one, one)]
+    arguments[1] = arguments[1].t()
+    actual = torch._scaled_mm(*arguments, scale_result=scale.to("xpu"))
+    assert actual.dtype == torch.float8_e4m3fn
+    # fp32 sums differ in their last bit: the nearest number may be the next one
+    assert (actual.cpu().view(torch.int8).int() - expected.view(torch.int8).int()).abs().max() <= 1
+    out = torch.empty(0, dtype=torch.bfloat16, device="xpu")
+    torch._scaled_mm(*arguments, out_dtype=torch.bfloat16, out=out)
+    assert noise(out, a.double() @ b.double().t()) > 50
+
+
+@pytest.mark.parametrize(
+    "change, reason",
+    [
+        ({"a": torch.zeros(16, 32)}, "fp8 or fp4"),
+        ({"a": torch.zeros(16, 24).to(torch.float8_e4m3fn)}, "divisible by 16|cannot be multiplied"),
+        ({"b": torch.zeros(32, 32).to(torch.float8_e4m3fn)}, "col_major"),
+        ({"scale_a": torch.ones(16, 2)}, "scale tensors must be 2D"),
+        ({"scale_a": torch.ones(16, 2), "scale_b": torch.ones(1, 32)}, "Invalid scaling configuration"),
+        ({"scale_a": torch.ones((), dtype=torch.float64)}, "must be float"),
+        ({"bias": torch.zeros(3)}, "Bias must be size 32"),
+    ],
+)
+def test_scaled_mm_refuses(change: dict[str, torch.Tensor], reason: str) -> None:
+    given: dict[str, Any] = {
+        "a": torch.zeros(16, 32).to(torch.float8_e4m3fn),
+        "b": torch.zeros(32, 32).to(torch.float8_e4m3fn).t(),
+        "scale_a": torch.ones(()),
+        "scale_b": torch.ones(()),
+        "bias": None,
+    } | change
+    a, b, scale_a, scale_b, bias = (
+        None if x is None else torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="xpu").copy_(x)
+        for x in given.values()
+    )
+    with pytest.raises((RuntimeError, ValueError), match=reason):
+        torch._scaled_mm(a, b, scale_a, scale_b, bias=bias, out_dtype=torch.bfloat16)
+
+
+@pytest.mark.parametrize(
+    "change, reason",
+    [
+        ({"x": torch.zeros(4, 64, dtype=torch.float64)}, "f32/f16/bf16"),
+        ({"w": torch.zeros(16, 7, dtype=torch.int32)}, "8 columns"),
+        ({"group": 0}, "positive"),
+        ({"scale": torch.zeros(3, 16)}, "expected qScale"),
+        ({"zero": torch.zeros(2, 16)}, "expected qZeros to be int8"),
+        ({"zero": torch.zeros(2, 5, dtype=torch.int8)}, "expected qZeros of"),
+    ],
+)
+def test_int4_refuses(change: dict[str, Any], reason: str) -> None:
+    given: dict[str, Any] = {
+        "x": torch.zeros(4, 64),
+        "w": torch.zeros(16, 8, dtype=torch.int32),
+        "group": 32,
+        "scale": torch.zeros(2, 16),
+        "zero": torch.zeros(2, 16, dtype=torch.int8),
+    } | change
+    moved = (v.to("xpu") if isinstance(v, torch.Tensor) else v for v in given.values())
+    with pytest.raises(RuntimeError, match=reason):
+        torch.ops.aten._weight_int4pack_mm_with_scales_and_zeros(*moved)
