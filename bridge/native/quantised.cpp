@@ -27,7 +27,8 @@ int64_t divided_up(int64_t n, int64_t by) { return (n + by - 1) / by; }
 int64_t rounded_up(int64_t n, int64_t by) { return divided_up(n, by) * by; }
 
 void check_activation(const Tensor &x, const Tensor &w, c10::ScalarType weight) {
-    TORCH_CHECK(x.scalar_type() == at::kFloat || x.scalar_type() == at::kHalf || x.scalar_type() == at::kBFloat16,
+    TORCH_CHECK(x.scalar_type() == at::kFloat || x.scalar_type() == at::kHalf ||
+                    x.scalar_type() == at::kBFloat16,
                 "expected x to be f32/f16/bf16, got ", x.scalar_type());
     TORCH_CHECK(x.dim() == 2, "x must be a 2D tensor");
     TORCH_CHECK(w.dim() == 2, "w must be a 2D tensor");
@@ -35,8 +36,8 @@ void check_activation(const Tensor &x, const Tensor &w, c10::ScalarType weight) 
 }
 
 void check_device(const char *name, const Tensor &t, const Tensor &x) {
-    TORCH_CHECK(t.device() == x.device(), "Expected all tensors to be on the same device, but ", name, " is on ",
-                t.device(), " and others are on ", x.device());
+    TORCH_CHECK(t.device() == x.device(), "Expected all tensors to be on the same device, but ", name,
+                " is on ", t.device(), " and others are on ", x.device());
 }
 
 // x times the transpose of a weight [n, k], k going fastest, `across` elements a line.
@@ -60,8 +61,8 @@ Tensor linear(const Tensor &x, void *weight, int64_t n, int64_t across, const xp
 Tensor int4_linear(const Tensor &x, const Tensor &w, int64_t group, xpu_quantised q) {
     check_activation(x, w, at::kInt);
     TORCH_CHECK(group > 0, "expected qGroupSize to be positive, got ", group);
-    TORCH_CHECK(w.size(1) * 8 == x.size(1), "expected w to have ", x.size(1) / 8, " columns for x of ", x.size(1),
-                " columns, got ", w.size(1));
+    TORCH_CHECK(w.size(1) * 8 == x.size(1), "expected w to have ", x.size(1) / 8, " columns for x of ",
+                x.size(1), " columns, got ", w.size(1));
     check_device("the weight", w, x);
     const Tensor packed = w.stride(1) == 1 ? w : w.contiguous();
     q.dtype = XPU_UINT4;
@@ -117,15 +118,16 @@ void check_operands(const Tensor &a, const Tensor &b) {
     TORCH_CHECK((is_small(a) || is_packed(a)) && (is_small(b) || is_packed(b)),
                 "Expected both inputs to be fp8 or fp4 types but got self.dtype=", a.scalar_type(),
                 " and mat2.dtype=", b.scalar_type());
-    TORCH_CHECK(is_packed(a) == is_packed(b), "float4 is multiplied with float4 only, got ", a.scalar_type(), " and ",
-                b.scalar_type());
-    TORCH_CHECK(a.size(1) == b.size(0), "mat1 and mat2 shapes cannot be multiplied (", a.size(0), "x", a.size(1),
-                " and ", b.size(0), "x", b.size(1), ")");
+    TORCH_CHECK(is_packed(a) == is_packed(b), "float4 is multiplied with float4 only, got ", a.scalar_type(),
+                " and ", b.scalar_type());
+    TORCH_CHECK(a.size(1) == b.size(0), "mat1 and mat2 shapes cannot be multiplied (", a.size(0), "x",
+                a.size(1), " and ", b.size(0), "x", b.size(1), ")");
     if (a.numel() > 0)
         TORCH_CHECK(a.stride(1) == 1 || a.size(1) == 1, "self must be row_major, got stride ", a.strides());
     if (b.numel() > 0)
         TORCH_CHECK(b.stride(0) == 1 || b.size(0) == 1, "mat2 must be col_major, got stride ", b.strides());
-    TORCH_CHECK(a.size(1) % 16 == 0, "Expected self.size(1) to be divisible by 16, but got self.size(1)=", a.size(1));
+    TORCH_CHECK(a.size(1) % 16 == 0,
+                "Expected self.size(1) to be divisible by 16, but got self.size(1)=", a.size(1));
     TORCH_CHECK(b.size(0) % 16 == 0 && b.size(1) % 16 == 0,
                 "Expected both dimensions of mat2 to be divisible by 16 but got ", b.sizes());
     check_device("mat2", b, a);
@@ -160,14 +162,17 @@ void multiply(const Tensor &a, const Tensor &b, const Scales &scale_a, const Sca
 
 // Into what the product can't write itself, too: float8, with a scale of its own.
 void multiply_into(const Tensor &a, const Tensor &b, const Scales &scale_a, const Scales &scale_b,
-                   const std::optional<Tensor> &bias, const std::optional<Tensor> &scale_result, const Tensor &out) {
+                   const std::optional<Tensor> &bias, const std::optional<Tensor> &scale_result,
+                   const Tensor &out) {
     const auto dtype = out.scalar_type();
     TORCH_CHECK(!scale_result || (scale_result->numel() == 1 && scale_result->scalar_type() == at::kFloat),
                 "scale_result must be a float scalar");
     if (dtype == at::kFloat || dtype == at::kHalf || dtype == at::kBFloat16)
         return multiply(a, b, scale_a, scale_b, bias, out);
-    TORCH_CHECK(c10::isFloat8Type(dtype) && dtype != E8M0, "Only bf16, fp16, fp32 and fp8 results of scaled products "
-                "are there, but got ", dtype);
+    TORCH_CHECK(c10::isFloat8Type(dtype) && dtype != E8M0,
+                "Only bf16, fp16, fp32 and fp8 results of scaled products "
+                "are there, but got ",
+                dtype);
     Tensor wide = at::empty(out.sizes(), out.options().dtype(at::kFloat));
     multiply(a, b, scale_a, scale_b, bias, wide);
     if (scale_result) wide.mul_(*scale_result);
@@ -175,16 +180,17 @@ void multiply_into(const Tensor &a, const Tensor &b, const Scales &scale_a, cons
 }
 
 // The forms that _scaled_mm tells apart by the scales' shapes and dtypes.
-std::pair<Scales, Scales> find_scales(const Tensor &a, const Tensor &b, const Tensor &scale_a, const Tensor &scale_b) {
+std::pair<Scales, Scales> find_scales(const Tensor &a, const Tensor &b, const Tensor &scale_a,
+                                      const Tensor &scale_b) {
     const int64_t m = a.size(0), n = b.size(1), k = a.size(1) * (is_packed(a) ? 2 : 1);
     const auto type_a = scale_a.scalar_type(), type_b = scale_b.scalar_type();
     if (type_a == type_b && (type_a == E8M0 || type_a == E4M3)) {
         const int64_t block = type_a == E8M0 ? 32 : 16, columns = rounded_up(divided_up(k, block), 4);
         const int64_t count_a = rounded_up(m, 128) * columns, count_b = rounded_up(n, 128) * columns;
         TORCH_CHECK(scale_a.numel() == count_a && scale_b.numel() == count_b,
-                    "Invalid blockwise scaling configuration. For blockwise scaling, scale_a should have ", count_a,
-                    " elements, got ", scale_a.numel(), ", scale_b should have ", count_b, " elements, got ",
-                    scale_b.numel(), ".");
+                    "Invalid blockwise scaling configuration. For blockwise scaling, scale_a should have ",
+                    count_a, " elements, got ", scale_a.numel(), ", scale_b should have ", count_b,
+                    " elements, got ", scale_b.numel(), ".");
         TORCH_CHECK(scale_a.is_contiguous(), "scale_a must be contiguous");
         TORCH_CHECK(scale_b.is_contiguous(), "scale_b must be contiguous");
         return {by_blocks(scale_a, true, m, k, block), turned(by_blocks(scale_b, true, n, k, block))};
@@ -208,66 +214,70 @@ std::pair<Scales, Scales> find_scales(const Tensor &a, const Tensor &b, const Te
     const bool along = scale_a.size(1) == blocks && scale_b.size(0) == blocks;
     const bool by_row = rows_a == m, by_rows = rows_a == divided_up(m, 128);
     const bool by_column = columns_b == n, by_columns = columns_b == divided_up(n, 128);
-    TORCH_CHECK(along && ((by_row && (by_column || by_columns)) || (by_rows && by_column)),
-                "Invalid scaling configuration. For tensorwise scaling, both scales should be scalar. For rowwise "
-                "scaling, scale_a should be (",
-                m, ", 1), scale_b should be (1, ", n, "). For (BlockWise1x128, BlockWise128x128), scale_a should be (",
-                m, ", ", blocks, "), scale_b should be (", blocks, ", ", divided_up(n, 128),
-                "). For (BlockWise1x128, BlockWise1x128), scale_a should be (", m, ", ", blocks,
-                "), scale_b should be (", blocks, ", ", n,
-                "). For (BlockWise128x128, BlockWise1x128), scale_a should be (", divided_up(m, 128), ", ", blocks,
-                "), scale_b should be (", blocks, ", ", n, "). Got scale_a.size()=(", rows_a, ", ", scale_a.size(1),
-                ") and scale_b.size()=(", scale_b.size(0), ", ", columns_b, ")");
+    TORCH_CHECK(
+        along && ((by_row && (by_column || by_columns)) || (by_rows && by_column)),
+        "Invalid scaling configuration. For tensorwise scaling, both scales should be scalar. For rowwise "
+        "scaling, scale_a should be (",
+        m, ", 1), scale_b should be (1, ", n,
+        "). For (BlockWise1x128, BlockWise128x128), scale_a should be (", m, ", ", blocks,
+        "), scale_b should be (", blocks, ", ", divided_up(n, 128),
+        "). For (BlockWise1x128, BlockWise1x128), scale_a should be (", m, ", ", blocks,
+        "), scale_b should be (", blocks, ", ", n,
+        "). For (BlockWise128x128, BlockWise1x128), scale_a should be (", divided_up(m, 128), ", ", blocks,
+        "), scale_b should be (", blocks, ", ", n, "). Got scale_a.size()=(", rows_a, ", ", scale_a.size(1),
+        ") and scale_b.size()=(", scale_b.size(0), ", ", columns_b, ")");
     return {Scales{scale_a, by_row ? 1 : 128, 128, scale_a.stride(0), scale_a.stride(1)},
             Scales{scale_b, 128, by_column ? 1 : 128, scale_b.stride(0), scale_b.stride(1)}};
 }
 
 // Those of _scaled_mm_v2 for one operand of `rows` rows along k, which says what they are.
-Scales read_recipe(const char *name, at::ArrayRef<Tensor> scales, at::IntArrayRef recipe, at::IntArrayRef swizzle,
-                   int64_t rows, int64_t k) {
-    TORCH_CHECK_VALUE(!recipe.empty() && scales.size() == recipe.size(), "scale_", name, " must have as many tensors as "
-                      "recipe_", name, " has entries, got ", scales.size(), " and ", recipe.size());
+Scales read_recipe(const char *name, at::ArrayRef<Tensor> scales, at::IntArrayRef recipe,
+                   at::IntArrayRef swizzle, int64_t rows, int64_t k) {
+    TORCH_CHECK_VALUE(!recipe.empty() && scales.size() == recipe.size(), "scale_", name,
+                      " must have as many tensors as "
+                      "recipe_",
+                      name, " has entries, got ", scales.size(), " and ", recipe.size());
     const auto type = static_cast<ScalingType>(recipe[0]);
-    const bool swizzled = !swizzle.empty() && static_cast<SwizzleType>(swizzle[0]) == SwizzleType::SWIZZLE_32_4_4;
+    const bool swizzled =
+        !swizzle.empty() && static_cast<SwizzleType>(swizzle[0]) == SwizzleType::SWIZZLE_32_4_4;
     Tensor scale = scales[0];
     const auto expect = [&](bool right, c10::ScalarType dtype, const auto &...shape) {
-        TORCH_CHECK_VALUE(right && scale.scalar_type() == dtype, "scale_", name, " must have ", shape..., " ", dtype,
-                          " elements, got ", scale.scalar_type(), " of shape ", scale.sizes());
+        TORCH_CHECK_VALUE(right && scale.scalar_type() == dtype, "scale_", name, " must have ", shape..., " ",
+                          dtype, " elements, got ", scale.scalar_type(), " of shape ", scale.sizes());
     };
     const bool two_levels = recipe.size() == 2 && type == ScalingType::BlockWise1x16 &&
                             static_cast<ScalingType>(recipe[1]) == ScalingType::TensorWise;
-    TORCH_CHECK_VALUE(recipe.size() == 1 || two_levels, "Invalid scaling configuration: recipe_", name, " ", recipe);
+    TORCH_CHECK_VALUE(recipe.size() == 1 || two_levels, "Invalid scaling configuration: recipe_", name, " ",
+                      recipe);
     switch (type) {
-        case ScalingType::TensorWise:
-            expect(scale.numel() == 1, at::kFloat, 1);
-            return {scale};
-        case ScalingType::RowWise:
-            expect(scale.numel() == rows, at::kFloat, rows);
-            return {scale.reshape({rows}).contiguous(), 1, 0, 1, 0};
-        case ScalingType::BlockWise1x16:
-        case ScalingType::BlockWise1x32: {
-            const bool nv = type == ScalingType::BlockWise1x16;
-            const int64_t block = nv ? 16 : 32, columns = divided_up(k, block);
-            const int64_t count = swizzled ? rounded_up(rows, 128) * rounded_up(columns, 4) : rows * columns;
-            expect(scale.numel() == count, nv ? E4M3 : E8M0, count);
-            Scales found = by_blocks(scale, swizzled, rows, k, block);
-            if (two_levels) {
-                TORCH_CHECK_VALUE(scales[1].numel() == 1 && scales[1].scalar_type() == at::kFloat, "scale_", name,
-                                  "[1] must have 1 Float element, got ", scales[1].numel(), " of ",
-                                  scales[1].scalar_type());
-                found.scale = found.scale.to(at::kFloat).mul_(scales[1]);
-            }
-            return found;
+    case ScalingType::TensorWise: expect(scale.numel() == 1, at::kFloat, 1); return {scale};
+    case ScalingType::RowWise:
+        expect(scale.numel() == rows, at::kFloat, rows);
+        return {scale.reshape({rows}).contiguous(), 1, 0, 1, 0};
+    case ScalingType::BlockWise1x16:
+    case ScalingType::BlockWise1x32: {
+        const bool nv = type == ScalingType::BlockWise1x16;
+        const int64_t block = nv ? 16 : 32, columns = divided_up(k, block);
+        const int64_t count = swizzled ? rounded_up(rows, 128) * rounded_up(columns, 4) : rows * columns;
+        expect(scale.numel() == count, nv ? E4M3 : E8M0, count);
+        Scales found = by_blocks(scale, swizzled, rows, k, block);
+        if (two_levels) {
+            TORCH_CHECK_VALUE(scales[1].numel() == 1 && scales[1].scalar_type() == at::kFloat, "scale_", name,
+                              "[1] must have 1 Float element, got ", scales[1].numel(), " of ",
+                              scales[1].scalar_type());
+            found.scale = found.scale.to(at::kFloat).mul_(scales[1]);
         }
-        case ScalingType::BlockWise1x128:
-            expect(scale.dim() == 2 && scale.size(0) == rows && scale.size(1) == divided_up(k, 128), at::kFloat, rows,
-                   " x ", divided_up(k, 128));
-            return {scale, 1, 128, scale.stride(0), scale.stride(1)};
-        case ScalingType::BlockWise128x128:
-            expect(scale.dim() == 2 && scale.size(0) == rounded_up(divided_up(k, 128), 4) &&
-                       scale.size(1) == divided_up(rows, 128),
-                   at::kFloat, rounded_up(divided_up(k, 128), 4), " x ", divided_up(rows, 128));
-            return {scale, 128, 128, scale.stride(1), scale.stride(0)};
+        return found;
+    }
+    case ScalingType::BlockWise1x128:
+        expect(scale.dim() == 2 && scale.size(0) == rows && scale.size(1) == divided_up(k, 128), at::kFloat,
+               rows, " x ", divided_up(k, 128));
+        return {scale, 1, 128, scale.stride(0), scale.stride(1)};
+    case ScalingType::BlockWise128x128:
+        expect(scale.dim() == 2 && scale.size(0) == rounded_up(divided_up(k, 128), 4) &&
+                   scale.size(1) == divided_up(rows, 128),
+               at::kFloat, rounded_up(divided_up(k, 128), 4), " x ", divided_up(rows, 128));
+        return {scale, 128, 128, scale.stride(1), scale.stride(0)};
     }
     TORCH_CHECK_VALUE(false, "Invalid scaling configuration: recipe_", name, " ", recipe);
 }
@@ -278,8 +288,8 @@ Tensor empty_result(const Tensor &a, const Tensor &b, std::optional<c10::ScalarT
     return at::empty({a.size(0), b.size(1)}, a.options().dtype(dtype.value_or(a.scalar_type())));
 }
 void fit_result(const Tensor &a, const Tensor &b, std::optional<c10::ScalarType> dtype, const Tensor &out) {
-    TORCH_CHECK(!dtype || *dtype == out.scalar_type(), "out_dtype must match output matrix type, got ", *dtype, " and ",
-                out.scalar_type());
+    TORCH_CHECK(!dtype || *dtype == out.scalar_type(), "out_dtype must match output matrix type, got ",
+                *dtype, " and ", out.scalar_type());
     out.resize_({a.size(0), b.size(1)});
 }
 
@@ -293,20 +303,22 @@ Tensor convert_weight_to_int4pack_xpu(const Tensor &self, int64_t inner_k_tiles)
     TORCH_CHECK(self.scalar_type() == kByte, "in: expected uint8, got ", self.scalar_type());
     TORCH_CHECK(inner_k_tiles == 2 || inner_k_tiles == 4 || inner_k_tiles == 8,
                 "innerKTiles must be 2, 4 or 8, got ", inner_k_tiles);
-    TORCH_CHECK(self.size(1) % 4 == 0, "in: expected a multiple of 8 elements in each row, got ", self.size(1) * 2);
+    TORCH_CHECK(self.size(1) % 4 == 0, "in: expected a multiple of 8 elements in each row, got ",
+                self.size(1) * 2);
     return self.clone(at::MemoryFormat::Contiguous).view(kInt);
 }
 
-Tensor weight_int4pack_mm_xpu(const Tensor &self, const Tensor &mat2, int64_t group, const Tensor &scales_and_zeros) {
+Tensor weight_int4pack_mm_xpu(const Tensor &self, const Tensor &mat2, int64_t group,
+                              const Tensor &scales_and_zeros) {
     const Tensor &sz = scales_and_zeros;
     check_activation(self, mat2, kInt);
     TORCH_CHECK(group > 0, "expected qGroupSize to be positive, got ", group);
-    TORCH_CHECK(sz.dim() == 3 && sz.size(0) == divided_up(self.size(1), group) && sz.size(1) == mat2.size(0) &&
-                    sz.size(2) == 2,
-                "expected qScaleAndZeros of [", divided_up(self.size(1), group), ", ", mat2.size(0), ", 2], got ",
-                sz.sizes());
-    TORCH_CHECK(sz.scalar_type() == self.scalar_type(), "expected qScaleAndZeros to be ", self.scalar_type(), ", got ",
-                sz.scalar_type());
+    TORCH_CHECK(sz.dim() == 3 && sz.size(0) == divided_up(self.size(1), group) &&
+                    sz.size(1) == mat2.size(0) && sz.size(2) == 2,
+                "expected qScaleAndZeros of [", divided_up(self.size(1), group), ", ", mat2.size(0),
+                ", 2], got ", sz.sizes());
+    TORCH_CHECK(sz.scalar_type() == self.scalar_type(), "expected qScaleAndZeros to be ", self.scalar_type(),
+                ", got ", sz.scalar_type());
     check_device("qScaleAndZeros", sz, self);
     const auto dtype = openxpu::dtype_of(sz);
     auto *const scale = static_cast<char *>(openxpu::input_data(sz));
@@ -328,11 +340,12 @@ Tensor weight_int4pack_mm_with_scales_and_zeros_xpu(const Tensor &self, const Te
     check_activation(self, mat2, kInt);
     TORCH_CHECK(group > 0, "expected qGroupSize to be positive, got ", group);
     const int64_t groups = divided_up(self.size(1), group), n = mat2.size(0);
-    TORCH_CHECK(scale.dim() == 2 && scale.size(0) == groups && scale.size(1) == n, "expected qScale of [", groups, ", ",
-                n, "], got ", scale.sizes());
-    TORCH_CHECK(zero.dim() == 2 && zero.size(0) == groups && zero.size(1) == n, "expected qZeros of [", groups, ", ",
-                n, "], got ", zero.sizes());
-    TORCH_CHECK(isFloatingType(scale.scalar_type()), "expected qScale to be floating, got ", scale.scalar_type());
+    TORCH_CHECK(scale.dim() == 2 && scale.size(0) == groups && scale.size(1) == n, "expected qScale of [",
+                groups, ", ", n, "], got ", scale.sizes());
+    TORCH_CHECK(zero.dim() == 2 && zero.size(0) == groups && zero.size(1) == n, "expected qZeros of [",
+                groups, ", ", n, "], got ", zero.sizes());
+    TORCH_CHECK(isFloatingType(scale.scalar_type()), "expected qScale to be floating, got ",
+                scale.scalar_type());
     TORCH_CHECK(zero.scalar_type() == kChar, "expected qZeros to be int8, got ", zero.scalar_type());
     check_device("qScale", scale, self);
     check_device("qZeros", zero, self);
@@ -349,8 +362,8 @@ Tensor weight_int4pack_mm_with_scales_and_zeros_xpu(const Tensor &self, const Te
 
 Tensor weight_int8pack_mm_xpu(const Tensor &self, const Tensor &mat2, const Tensor &scales) {
     check_activation(self, mat2, kChar);
-    TORCH_CHECK(mat2.size(1) == self.size(1), "expected w.size(1) (", mat2.size(1), ") == x.size(1) (", self.size(1),
-                ")");
+    TORCH_CHECK(mat2.size(1) == self.size(1), "expected w.size(1) (", mat2.size(1), ") == x.size(1) (",
+                self.size(1), ")");
     TORCH_CHECK(scales.dim() == 1 && scales.size(0) == mat2.size(0), "expected q_scales to be 1D with size ",
                 mat2.size(0), ", got shape ", scales.sizes());
     check_device("mat2", mat2, self);
@@ -364,9 +377,10 @@ Tensor weight_int8pack_mm_xpu(const Tensor &self, const Tensor &mat2, const Tens
                    .scale_column_stride = scales.stride(0)});
 }
 
-Tensor &scaled_mm_out_xpu(const Tensor &self, const Tensor &mat2, const Tensor &scale_a, const Tensor &scale_b,
-                          const std::optional<Tensor> &bias, const std::optional<Tensor> &scale_result,
-                          std::optional<ScalarType> out_dtype, bool /*use_fast_accum*/, Tensor &out) {
+Tensor &scaled_mm_out_xpu(const Tensor &self, const Tensor &mat2, const Tensor &scale_a,
+                          const Tensor &scale_b, const std::optional<Tensor> &bias,
+                          const std::optional<Tensor> &scale_result, std::optional<ScalarType> out_dtype,
+                          bool /*use_fast_accum*/, Tensor &out) {
     check_operands(self, mat2);
     const auto [a, b] = find_scales(self, mat2, scale_a, scale_b);
     fit_result(self, mat2, out_dtype, out);
@@ -377,13 +391,15 @@ Tensor scaled_mm_xpu(const Tensor &self, const Tensor &mat2, const Tensor &scale
                      const std::optional<Tensor> &bias, const std::optional<Tensor> &scale_result,
                      std::optional<ScalarType> out_dtype, bool use_fast_accum) {
     Tensor out = empty_result(self, mat2, out_dtype);
-    return scaled_mm_out_xpu(self, mat2, scale_a, scale_b, bias, scale_result, out_dtype, use_fast_accum, out);
+    return scaled_mm_out_xpu(self, mat2, scale_a, scale_b, bias, scale_result, out_dtype, use_fast_accum,
+                             out);
 }
 
 Tensor &scaled_mm_v2_out_xpu(const Tensor &self, const Tensor &mat2, TensorList scale_a, IntArrayRef recipe_a,
-                             IntArrayRef swizzle_a, TensorList scale_b, IntArrayRef recipe_b, IntArrayRef swizzle_b,
-                             const std::optional<Tensor> &bias, std::optional<ScalarType> out_dtype,
-                             IntArrayRef /*contraction_dim*/, bool /*use_fast_accum*/, Tensor &out) {
+                             IntArrayRef swizzle_a, TensorList scale_b, IntArrayRef recipe_b,
+                             IntArrayRef swizzle_b, const std::optional<Tensor> &bias,
+                             std::optional<ScalarType> out_dtype, IntArrayRef /*contraction_dim*/,
+                             bool /*use_fast_accum*/, Tensor &out) {
     check_operands(self, mat2);
     const int64_t k = self.size(1) * (is_packed(self) ? 2 : 1);
     const Scales a = read_recipe("a", scale_a, recipe_a, swizzle_a, self.size(0), k);
@@ -393,9 +409,10 @@ Tensor &scaled_mm_v2_out_xpu(const Tensor &self, const Tensor &mat2, TensorList 
     return out;
 }
 Tensor scaled_mm_v2_xpu(const Tensor &self, const Tensor &mat2, TensorList scale_a, IntArrayRef recipe_a,
-                        IntArrayRef swizzle_a, TensorList scale_b, IntArrayRef recipe_b, IntArrayRef swizzle_b,
-                        const std::optional<Tensor> &bias, std::optional<ScalarType> out_dtype,
-                        IntArrayRef contraction_dim, bool use_fast_accum) {
+                        IntArrayRef swizzle_a, TensorList scale_b, IntArrayRef recipe_b,
+                        IntArrayRef swizzle_b, const std::optional<Tensor> &bias,
+                        std::optional<ScalarType> out_dtype, IntArrayRef contraction_dim,
+                        bool use_fast_accum) {
     Tensor out = empty_result(self, mat2, out_dtype);
     return scaled_mm_v2_out_xpu(self, mat2, scale_a, recipe_a, swizzle_a, scale_b, recipe_b, swizzle_b, bias,
                                 out_dtype, contraction_dim, use_fast_accum, out);

@@ -9,20 +9,13 @@
 static inline float8 octet_f32(__global const float *p) {
     return A_WHOLE ? *(__global const float8 *)p : vload8(0, p);
 }
-static inline ushort8 octet_half(__global const ushort *p) {
+static inline ushort8 octet_raw(__global const ushort *p) {
     return A_WHOLE ? *(__global const ushort8 *)p : vload8(0, p);
 }
 static inline float8 octet_bf16(__global const ushort *p) {
-    return as_float8(convert_uint8(octet_half(p)) << 16);
+    return as_float8(convert_uint8(octet_raw(p)) << 16);
 }
-static inline float8 octet_f16(__global const ushort *p) {
-    const ushort8 v = octet_half(p);
-#ifdef XPU_HAS_FP16
-    return convert_float8(as_half8(v));
-#else
-    return vload_half8(0, (const __private half *)&v);
-#endif
-}
+static inline float8 octet_f16(__global const ushort *p) { return widen8_f16(octet_raw(p)); }
 #define A_OCTET(row, k) XPU_CAT(octet_, T)(XPU_CPTR(STORED(T), row) + (k))
 
 static inline float8 gather_a(xpu_addr row, long k, int count) {

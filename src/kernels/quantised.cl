@@ -2,15 +2,27 @@
  * LANES; group (span of a line, line, batch), spans fastest.
  *
  * -DT -DLANES; -DALIGNED=1: octets of elements lie beside each other at multiples of 8 elements, -DSHARED=1: and have
- * one scale and zero; and what quantised_read.h wants */
+ * one scale and zero; -DOUT_ALIGNED=1: lines of the result are aligned to 8 elements; and what quantised_read.h wants */
 #include "quantised_read.h"
 
+static inline ushort8 narrow8_bf16(float8 v) {
+    const uint8 u = as_uint8(v);
+    const ushort8 rounded = convert_ushort8(u + 0x7fffu + (u >> 16 & 1u) >> 16);
+    return select((ushort8)0x7fc0, rounded, convert_ushort8(as_uint8(v == v)));
+}
+static inline float8 narrow8_f32(float8 v) { return v; }
+#define OCTET_OF_f32 float8
+#define OCTET_OF_bf16 ushort8
+#define OCTET_OF_f16 ushort8
+
+/* i is a multiple of 8. */
 static inline void put_octet(__global STORED(T) *out, long i, float8 v, int count) {
+    if (OUT_ALIGNED && count == 8) {
+        *(__global XPU_CAT(OCTET_OF_, T) *)(out + i) = XPU_CAT(narrow8_, T)(v);
+        return;
+    }
     const float of[8] = {v.s0, v.s1, v.s2, v.s3, v.s4, v.s5, v.s6, v.s7};
-    if (count == 8)
-        for (int j = 0; j < 8; j++) STORE(T, out, i + j, of[j]);
-    else
-        for (int j = 0; j < count; j++) STORE(T, out, i + j, of[j]);
+    for (int j = 0; j < count; j++) STORE(T, out, i + j, of[j]);
 }
 
 static inline float8 scaled_octet(const quantised_lines *q, octet bits, float scale, float zero) {

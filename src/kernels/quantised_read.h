@@ -60,17 +60,6 @@ static inline uint8 integers(octet bits) {
 #endif
 }
 
-#if E_FORM == FORM_E4M3FN || E_FORM == FORM_E5M2
-/* From the bits of halves. */
-static inline float8 widen8_f16(ushort8 v) {
-#ifdef XPU_HAS_FP16
-    return convert_float8(as_half8(v));
-#else
-    return vload_half8(0, (const __private half *)&v);
-#endif
-}
-#endif
-
 /* To be lessened by OFFSET. */
 static inline float8 numbers(octet bits) {
 #if E_FORM == FORM_SIGNED

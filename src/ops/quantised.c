@@ -132,7 +132,7 @@ static xpu_status write_numbers(xpu_stream *stream, const operand *o, int64_t ba
     XPU_TRY(xpu_device_get_properties(device, &properties));
     if (batch == 0 || o->count == 0 || o->length == 0) return XPU_SUCCESS;
     const bool host = properties->type == XPU_DEVICE_CPU;
-    const int lanes = host ? 16 : 64;
+    const int lanes = host ? 1 : 64; /* of a processor: eight elements are a vector */
     kernel_spec spec;
     spec_begin(&spec, FAMILY_QUANTISED);
     spec_pack(&spec, "which", 0, 1);
@@ -140,6 +140,10 @@ static xpu_status write_numbers(xpu_stream *stream, const operand *o, int64_t ba
     spec_number(&spec, "LANES", lanes, 8);
     spec_bool(&spec, "ALIGNED", is_aligned(o));
     spec_bool(&spec, "SHARED", is_shared(o));
+    const uint64_t size = xpu_dtype_size(dtype);
+    const bool is_whole_line = out_across % 8 == 0 || o->count == 1,
+               is_whole_batch = out_batch % 8 == 0 || batch == 1;
+    spec_bool(&spec, "OUT_ALIGNED", XPU_ADDR(out) % (8 * size) == 0 && is_whole_line && is_whole_batch);
     operand_spec(&spec, o);
     xpu_kernel *kernel = kernel_find(device, &spec);
     if (!kernel)
