@@ -2,7 +2,9 @@
 #include <ATen/Context.h>
 #include <ATen/Dispatch.h>
 #include <ATen/ExpandUtils.h>
+#include <ATen/cpu/Utils.h>
 #include <ATen/ops/_addmm_activation_native.h>
+#include <ATen/ops/_int_mm.h>
 #include <ATen/ops/_int_mm_native.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/addmm_native.h>
@@ -18,6 +20,7 @@
 #include <ATen/ops/vdot_native.h>
 
 #include "../host_gemm.h"
+#include "../host_memory.h"
 #include "../operands.h"
 #include "xpu/ops/gemm.h"
 
@@ -122,6 +125,26 @@ void check_out_dtype(const Tensor &self, c10::ScalarType out_dtype) {
                 "out_dtype must be the same as input dtype or fp32 for fp16/bf16 inputs");
 }
 
+// PyTorch's own is a plain loop where the processor has no instructions for it, at a fiftieth of the speed of
+// fp64, in which all sums are exact.
+Tensor int8_on_host(const Tensor &self, const Tensor &mat2) {
+    const openxpu::HostScope scope(self.device().index());
+    const Tensor a = openxpu::as_cpu_input(self), b = openxpu::as_cpu_input(mat2);
+    if (at::cpu::is_avx512_vnni_supported()) return at::_int_mm(a, b);
+    return at::mm(a.to(at::kDouble), b.to(at::kDouble)).to(at::kLong);
+}
+
+void check_int8(const Tensor &self, const Tensor &mat2) {
+    TORCH_CHECK(self.dim() == 2, "Expected self to be of dimension 2 but got ", self.dim());
+    TORCH_CHECK(mat2.dim() == 2, "Expected mat2 to be of dimension 2 but got ", mat2.dim());
+    TORCH_CHECK(self.size(1) == mat2.size(0), "self.size(1) needs to match mat2.size(0) but got ",
+                self.size(1), " and ", mat2.size(0));
+    TORCH_CHECK(self.scalar_type() == at::kChar, "Expected self dtype to be of type int8 but got ",
+                self.scalar_type());
+    TORCH_CHECK(mat2.scalar_type() == at::kChar, "Expected mat2 dtype to be of type int8 but got ",
+                mat2.scalar_type());
+}
+
 } // namespace
 
 namespace at::native {
@@ -217,20 +240,35 @@ Tensor &baddbmm_dtype_out_xpu(const Tensor &self, const Tensor &batch1, const Te
 }
 
 Tensor &int_mm_out_xpu(const Tensor &self, const Tensor &mat2, Tensor &result) {
-    TORCH_CHECK(self.dim() == 2 && mat2.dim() == 2, "Expected self and mat2 to be of dimension 2 but got ",
-                self.dim(), " and ", mat2.dim());
-    TORCH_CHECK(self.scalar_type() == kChar && mat2.scalar_type() == kChar,
-                "Expected self and mat2 dtype to be int8 but got ", self.scalar_type(), " and ",
-                mat2.scalar_type());
+    check_int8(self, mat2);
     TORCH_CHECK(result.scalar_type() == kInt, "Expected result dtype to be of type kInt but got ",
                 result.scalar_type());
-    TORCH_CHECK(self.size(1) == mat2.size(0), "self.size(1) needs to match mat2.size(0) but got ",
-                self.size(1), " and ", mat2.size(0));
-    return at::mm_out(result, self.to(kInt), mat2.to(kInt));
+    TORCH_CHECK(result.dim() == 2, "Expected result to be of dimension 2 but got ", result.dim());
+    TORCH_CHECK(result.size(0) == self.size(0), "Expected result.size(0) to be ", self.size(0), " but got ",
+                result.size(0));
+    TORCH_CHECK(result.size(1) == mat2.size(1), "Expected result.size(1) to be ", mat2.size(1), " but got ",
+                result.size(1));
+    if (result.numel() == 0) return result;
+    if (openxpu::uses_host_kernels(self.device().index())) {
+        openxpu::as_cpu(result).copy_(int8_on_host(self, mat2));
+        return result;
+    }
+    const xpu_gemm_args args{.dtype = XPU_INT32,
+                             .batch = 1,
+                             .m = self.size(0),
+                             .n = mat2.size(1),
+                             .k = self.size(1),
+                             .a = matrix_of(self),
+                             .b = matrix_of(mat2),
+                             .out = matrix_at(result.mutable_data_ptr(), result),
+                             .alpha = openxpu::scalar_of(int64_t{1}),
+                             .beta = openxpu::scalar_of(int64_t{0})};
+    const xpu_quantised bytes{.dtype = XPU_INT8};
+    openxpu::check(xpu_gemm_quantised(openxpu::current_stream(result), &args, &bytes, &bytes));
+    return result;
 }
 Tensor int_mm_xpu(const Tensor &self, const Tensor &mat2) {
-    TORCH_CHECK(self.dim() == 2 && mat2.dim() == 2, "Expected self and mat2 to be of dimension 2 but got ",
-                self.dim(), " and ", mat2.dim());
+    check_int8(self, mat2);
     Tensor result = at::empty({self.size(0), mat2.size(1)}, self.options().dtype(kInt));
     return int_mm_out_xpu(self, mat2, result);
 }

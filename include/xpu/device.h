@@ -64,7 +64,7 @@ typedef enum xpu_memory_kind {
     X(bool, has_subgroup_matrix_multiply_accumulate, boolean)                                                \
     X(bool, has_subgroup_matrix_multiply_accumulate_tensor_float32, boolean)                                 \
     X(bool, has_subgroup_2d_block_io, boolean)                                                               \
-    X(bool, has_integer_dot_product, boolean)                                                                \
+    X(bool, has_integer_dot_product, boolean) /* of four bytes by four, as an instruction */                 \
     X(bool, has_command_buffer, boolean)                                                                     \
     X(bool, has_inline_ptx, boolean)      /* NVIDIA: asm("...") in kernels */                                \
     X(bool, has_local_exec, boolean)      /* kernels can run on the calling thread */                        \

@@ -36,6 +36,16 @@ static bool extension(const query *q, const char *name) {
     return strstr(q->extensions, padded) != NULL;
 }
 
+/* Four products of bytes in a dword: an instruction, as far as the driver says. */
+static bool multiplies_by_fours(const query *q) {
+    cl_bool fast[6]; /* cl_device_integer_dot_product_acceleration_properties_khr; the signed one is first */
+    if (!extension(q, "cl_khr_integer_dot_product")) return false;
+    return q->api->clGetDeviceInfo(q->id,
+                                   CL_DEVICE_INTEGER_DOT_PRODUCT_ACCELERATION_PROPERTIES_4x8BIT_PACKED_KHR,
+                                   sizeof fast, fast, NULL) != CL_SUCCESS ||
+           fast[0];
+}
+
 static void uuid_text(const query *q, xpu_device_properties *p) {
     unsigned char bytes[16];
     if (!extension(q, "cl_khr_device_uuid") ||
@@ -169,7 +179,7 @@ xpu_status cl_read_capabilities(cl_device *device) {
         p->has_subgroup_matrix_multiply_accumulate = p->has_subgroup_2d_block_io = false;
         p->has_subgroup_matrix_multiply_accumulate_tensor_float32 = false;
     }
-    p->has_integer_dot_product = extension(&q, "cl_khr_integer_dot_product");
+    p->has_integer_dot_product = multiplies_by_fours(&q);
     p->has_command_buffer = extension(&q, "cl_khr_command_buffer");
     p->has_inline_ptx = nvidia;
     if (nvidia)

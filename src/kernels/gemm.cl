@@ -1,6 +1,8 @@
 /* out = epilogue(alpha A B + beta C), any strides, batched. Portable.
  *
  * -DT=<dtype> -DCOMPLEX_T -DFLOAT_T -DDOUBLE_T: the dtype and its class (gemm_tile.h)
+ * -DOPERAND_T: the dtype of A and B where it isn't T (gemm_tile.h); -DSCALED: each row of A and column of B
+ * has a scale, by which sums are multiplied
  * -DEPILOGUE: the number of xpu_epilogue (xpu/ops/gemm.h); -DCONJUGATE_A -DCONJUGATE_B 0 or 1
  * gemm:        tiles, one a work-group; -DTILE -DTILE_K -DSIDE -DA_K_FAST -DB_K_FAST
  * gemm_matrix: tiles by the device's matrix units, A and B having one stride of 1; -DMATRIX_T and what matrix.h
@@ -21,9 +23,9 @@
 #include "erf.h"
 #endif
 
-static inline acc_t finish(acc_t v) {
+static inline value_t finish(value_t v) {
 #if EPILOGUE == 1
-    return v < 0 ? (acc_t)0 : v;
+    return v < 0 ? (value_t)0 : v;
 #elif EPILOGUE == 2 && DOUBLE_T
     return 0.5 * v * (1 + erf(v * 0.70710678118654752440));
 #elif EPILOGUE == 2
@@ -39,24 +41,32 @@ static inline acc_t finish(acc_t v) {
 #elif EPILOGUE == 6
     return tanh(v);
 #elif EPILOGUE == 7
-    return v * clamp(v + 3, (acc_t)0, (acc_t)6) / 6;
+    return v * clamp(v + 3, (value_t)0, (value_t)6) / 6;
 #else
     return v;
 #endif
 }
 
 /* alpha times a sum, before C is added. */
-static inline acc_t scaled(const gemm_params *p, acc_t sum) {
-    return p->k == 0 ? (acc_t)0 : multiply(SCALAR(p->alpha), sum); /* alpha may be infinite */
+static inline value_t scaled(const gemm_params *p, long b, long m, long n, acc_t sum) {
+    if (p->k == 0) return (value_t)0; /* alpha may be infinite */
+    value_t v = (value_t)sum;
+#if SCALED
+    v *= XPU_CPTR(float, p->a_scale)[b * p->a_scale_stride[0] + m * p->a_scale_stride[1]] *
+         XPU_CPTR(float, p->b_scale)[b * p->b_scale_stride[0] + n * p->b_scale_stride[1]];
+#endif
+    return multiply(SCALAR(p->alpha), v);
 }
 
 static inline long c_place(const gemm_params *p, long b, long m, long n) {
     return b * p->c_stride.batch + m * p->c_stride.row + n * p->c_stride.column;
 }
 
-static inline acc_t value(const gemm_params *p, long b, long m, long n, acc_t sum) {
-    acc_t v = scaled(p, sum), beta = SCALAR(p->beta);
-    if (!is_zero(beta)) v = multiply_add(v, beta, FETCH(p->c, c_place(p, b, m, n)));
+#define FETCH_C(place) ((value_t)LOAD(T, XPU_CPTR(STORED(T), p->c), place))
+
+static inline value_t value(const gemm_params *p, long b, long m, long n, acc_t sum) {
+    value_t v = scaled(p, b, m, n, sum), beta = SCALAR(p->beta);
+    if (!is_zero(beta)) v = multiply_add(v, beta, FETCH_C(c_place(p, b, m, n)));
     return finish(v);
 }
 
@@ -88,8 +98,8 @@ __kernel __attribute__((reqd_work_group_size(LX, LY, 1))) void gemm(const gemm_p
     g /= tiles_m;
     const long b = g % p.batch, slice = g / p.batch;
     const long k_begin = slice * p.slice, k_end = min(p.k, k_begin + p.slice);
-    const xpu_addr pa = p.a + b * p.a_stride.batch * sizeof(STORED(T));
-    const xpu_addr pb = p.b + b * p.b_stride.batch * sizeof(STORED(T));
+    const xpu_addr pa = p.a + b * p.a_stride.batch * sizeof(STORED(OPERAND_T));
+    const xpu_addr pb = p.b + b * p.b_stride.batch * sizeof(STORED(OPERAND_T));
 
 #define A_AT(mm, kk) \
     ((mm) < p.m && (kk) < k_end ? MAYBE_CONJUGATE_A(FETCH(pa, (mm) * p.a_stride.row + (kk) * p.a_stride.column)) : (acc_t)0)
@@ -164,28 +174,29 @@ __kernel void gemm_matrix(const gemm_params p) {
                        (int)(B_K_FAST ? p.b_stride.column : p.b_stride.row) * ELEMENT};
     const uint team = get_local_id(0) / MATRIX_TEAM, lane = get_local_id(0) % MATRIX_TEAM;
     const int m0 = (int)at.m + team % TEAMS_M * (SUMS_M * 8), n0 = (int)at.n + team / TEAMS_M * (SUMS_N * 16);
-    float8 sum[SUMS_M][SUMS_N];
+    sum_block sum[SUMS_M][SUMS_N];
     WRITTEN_OUT for (int i = 0; i < SUMS_M; i++)
         WRITTEN_OUT for (int j = 0; j < SUMS_N; j++) sum[i][j] = 0;
     multiply_surfaces(sum, &a, &b, m0, n0, (int)at.k, (int)(at.k + at.depth));
     WRITTEN_OUT for (int i = 0; i < SUMS_M; i++)
         WRITTEN_OUT for (int j = 0; j < SUMS_N; j++) {
-            const float rows[8] = {sum[i][j].s0, sum[i][j].s1, sum[i][j].s2, sum[i][j].s3,
+            const acc_t rows[8] = {sum[i][j].s0, sum[i][j].s1, sum[i][j].s2, sum[i][j].s3,
                                    sum[i][j].s4, sum[i][j].s5, sum[i][j].s6, sum[i][j].s7};
             WRITTEN_OUT for (int r = 0; r < 8; r++) put_sum(&p, &at, m0 + i * 8 + r, n0 + j * 16 + lane, rows[r]);
         }
 }
 #elif defined(MATRIX_FMA)
+#define BYTES ((int)sizeof(STORED(OPERAND_T))) /* of an element in memory */
 FMA_SUBGROUP __kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void gemm_matrix(const gemm_params p) {
-    __local acc_t slabs[2 * STAGE] SLAB_ALIGNED;
+    __local number_t slabs[2 * STAGE] SLAB_ALIGNED;
     const tile_place at = find_tile(&p);
     const long step_a = p.a_stride.column * ELEMENT, step_b = p.b_stride.row * ELEMENT; /* along k */
-    const uint pitch_a = (uint)(A_K_FAST ? p.a_stride.row * ELEMENT : step_a);
-    const uint pitch_b = (uint)(B_K_FAST ? p.b_stride.column * ELEMENT : step_b);
-    xpu_addr pa = p.a + (at.b * p.a_stride.batch + at.m * p.a_stride.row + at.k * p.a_stride.column) * ELEMENT;
-    xpu_addr pb = p.b + (at.b * p.b_stride.batch + at.n * p.b_stride.column + at.k * p.b_stride.row) * ELEMENT;
+    const uint pitch_a = (uint)(A_K_FAST ? p.a_stride.row * BYTES : step_a);
+    const uint pitch_b = (uint)(B_K_FAST ? p.b_stride.column * BYTES : step_b);
+    xpu_addr pa = p.a + (at.b * p.a_stride.batch + at.m * p.a_stride.row + at.k * p.a_stride.column) * BYTES;
+    xpu_addr pb = p.b + (at.b * p.b_stride.batch + at.n * p.b_stride.column + at.k * p.b_stride.row) * BYTES;
     const int left_m = (int)min(p.m - at.m, (long)TILE_M), left_n = (int)min(p.n - at.n, (long)TILE_N);
-    const int whole = (int)(at.depth / TILE_K), rest = (int)(at.depth % TILE_K);
+    const int whole = (int)(at.depth / (TILE_K * K_EACH)), rest = (int)(at.depth % (TILE_K * K_EACH));
 
     operand_a a;
     operand_b o;
@@ -234,18 +245,33 @@ FMA_SUBGROUP __kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void 
         put_run(&p, &at, row + i / 4 * 16 + i % 4, column + j / 4 * 32, &sum[i][j]);
 }
 #elif defined(MATRIX_T)
-/* Four lanes have neighbours of a row, two of each of four blocks; then each has the eight of one block. */
-static inline void gather_row(__private float (*two)[2]) {
-    const uint lane = MATRIX_LANE;
-    WRITTEN_OUT for (uint bit = 1; bit < 4; bit *= 2) WRITTEN_OUT for (uint i = 0; i < 4; i++) {
-        if (i & bit) continue;
+/* Lanes that differ in `bit` change the numbers whose places differ in `place`. */
+static inline void exchange(__private acc_t (*two)[2], const uint bit, const uint place) {
+    const bool upper = MATRIX_LANE & bit;
+    WRITTEN_OUT for (uint i = 0; i < 4; i++) {
+        if (i & place) continue;
         WRITTEN_OUT for (uint j = 0; j < 2; j++) {
-            const bool upper = lane & bit;
-            const float got = lane_across(upper ? two[i][j] : two[i + bit][j], bit);
+            const acc_t sent = upper ? two[i][j] : two[i + place][j];
+            const acc_t got = XPU_CAT(as_, acc_t)(lane_across(as_float(sent), bit));
             two[i][j] = upper ? got : two[i][j];
-            two[i + bit][j] = upper ? two[i + bit][j] : got;
+            two[i + place][j] = upper ? two[i + place][j] : got;
         }
     }
+}
+/* Four lanes have neighbours of a row, two of each of four blocks; then each has the eight of one block. Of
+ * blocks of even and of odd columns beside each other (matrix_ptx.h) they have four, in two of them. */
+static inline void gather_row(__private acc_t (*two)[2]) {
+#if MATRIX_BYTES && !B_K_FAST
+    acc_t four[4][2];
+    WRITTEN_OUT for (uint i = 0; i < 4; i++)
+        WRITTEN_OUT for (uint j = 0; j < 2; j++) four[i][j] = two[i / 2 * 2 + j][i % 2];
+    exchange(four, 2, 2);
+    exchange(four, 1, 2);
+    WRITTEN_OUT for (uint i = 0; i < 4; i++) WRITTEN_OUT for (uint j = 0; j < 2; j++) two[i][j] = four[i][j];
+#else
+    exchange(two, 1, 1);
+    exchange(two, 2, 2);
+#endif
 }
 
 MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void gemm_matrix(const gemm_params p) {
@@ -266,9 +292,9 @@ MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void gemm_mat
     open_operand(a.from, pa, pitch_a, left_m, TILE_M, A_K_FAST);
     open_operand(o.from, pb, pitch_b, left_n, TILE_N, B_K_FAST);
     const long ahead_a = TILE_K * step_a, ahead_b = TILE_K * step_b;
-    float4 sum[FRAGMENTS_M][FRAGMENTS_N];
+    fragment_sum sum[FRAGMENTS_M][FRAGMENTS_N];
     WRITTEN_OUT for (int i = 0; i < FRAGMENTS_M; i++)
-        WRITTEN_OUT for (int j = 0; j < FRAGMENTS_N; j++) sum[i][j] = (float4)0;
+        WRITTEN_OUT for (int j = 0; j < FRAGMENTS_N; j++) sum[i][j] = (fragment_sum)0;
 
 #define LOAD_PARTS(stage, step)                                                                              \
     {                                                                                                        \
@@ -294,18 +320,18 @@ MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void gemm_mat
 #endif
 
     const uint lane = get_local_id(0) % MATRIX_TEAM, team = get_local_id(0) / MATRIX_TEAM;
-    const long row = m0 + team % TEAMS_M * (FRAGMENTS_M * 16) + lane / 4;
+    const long row = m0 + team % TEAMS_M * (FRAGMENTS_M * 16) + lane / 4 * LEFT_ROWS;
     const long column = n0 + team / TEAMS_M * (FRAGMENTS_N * 8) + lane % 4 * 8;
     WRITTEN_OUT for (int i = 0; i < FRAGMENTS_M; i++)
         WRITTEN_OUT for (int j = 0; j < FRAGMENTS_N; j += 4)
             WRITTEN_OUT for (int lower = 0; lower < 2; lower++) {
-                float two[4][2];
+                acc_t two[4][2];
                 WRITTEN_OUT for (int l = 0; l < 4; l++) {
                     two[l][0] = lower ? sum[i][j + l].z : sum[i][j + l].x;
                     two[l][1] = lower ? sum[i][j + l].w : sum[i][j + l].y;
                 }
                 gather_row(two);
-                put_run(&p, &at, row + i * 16 + lower * 8, column + j * 8, &two[0][0]);
+                put_run(&p, &at, row + i * 16 + lower * LEFT_HALVES, column + j * 8, &two[0][0]);
             }
 }
 #endif
@@ -336,7 +362,7 @@ __kernel __attribute__((reqd_work_group_size(COLUMNS, PARTS, 1))) void gemm_row(
         for (long k = slice * p.slice + y; k < k_end; k += PARTS) {
             const acc_t u = MAYBE_CONJUGATE_A(FETCH(p.a, a0 + k * p.a_stride.column));
             const acc_t v = MAYBE_CONJUGATE_B(FETCH(p.b, b0 + k * p.b_stride.row));
-            sum = multiply_add(sum, u, v);
+            sum = add_product(sum, u, v);
         }
     sums[y][x] = sum;
     for (int half_ = PARTS / 2; half_ > 0; half_ /= 2) {
@@ -362,8 +388,8 @@ __kernel void gemm_thin(const gemm_params p) {
     const uint lane = get_sub_group_local_id();
     const long blocks = (p.n + COLUMNS - 1) / COLUMNS, g = XPU_GROUP(0);
     const long n0 = g % blocks * COLUMNS, b = g / blocks;
-    const xpu_addr pa = p.a + b * p.a_stride.batch * sizeof(STORED(T));
-    const xpu_addr pb = p.b + b * p.b_stride.batch * sizeof(STORED(T));
+    const xpu_addr pa = p.a + b * p.a_stride.batch * sizeof(STORED(OPERAND_T));
+    const xpu_addr pb = p.b + b * p.b_stride.batch * sizeof(STORED(OPERAND_T));
     for (long m0 = 0; m0 < p.m; m0 += THIN) {
         float mine = 0;
         for (int n = 0; n < COLUMNS; n += STREAMS) {

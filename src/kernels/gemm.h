@@ -14,5 +14,7 @@ typedef struct gemm_params {
     xpu_i64 slices, slice; /* k is cut into `slices` of `slice` elements */
     gemm_strides a_stride, b_stride, c_stride, out_stride;
     xpu_u64 alpha[2], beta[2]; /* the bits of the accumulator's type; two words for complex */
+    xpu_addr a_scale, b_scale; /* of A's rows and B's columns, fp32 */
+    xpu_i64 a_scale_stride[2], b_scale_stride[2]; /* batch; row or column */
 } gemm_params;
 #endif

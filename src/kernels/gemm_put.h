@@ -22,17 +22,17 @@ typedef union sums_run {
     acc_t of[RUN];
 } sums_run;
 
-static inline void add_c(const gemm_params *p, long b, long m, long n, __private acc_t *v) {
-    const acc_t beta = SCALAR(p->beta);
+static inline void add_c(const gemm_params *p, long b, long m, long n, __private value_t *v) {
+    const value_t beta = SCALAR(p->beta);
     if (is_zero(beta)) return; /* C may be NaN */
 #if C_FORM == 2
     packed_run c;
     const xpu_addr from = p->c + c_place(p, b, m, n) * sizeof(RAW(T));
     WRITTEN_OUT for (int i = 0; i < C_CHUNKS; i++) c.c[i] = XPU_CPTR(C_CHUNK, from)[i];
-    WRITTEN_OUT for (int j = 0; j < RUN; j++) v[j] = multiply_add(v[j], beta, (acc_t)WIDEN(T, c.of[j]));
+    WRITTEN_OUT for (int j = 0; j < RUN; j++) v[j] = multiply_add(v[j], beta, (value_t)WIDEN(T, c.of[j]));
 #else
     WRITTEN_OUT for (int j = 0; j < RUN; j++) v[j] =
-        multiply_add(v[j], beta, FETCH(p->c, c_place(p, b, m, n + j)));
+        multiply_add(v[j], beta, FETCH_C(c_place(p, b, m, n + j)));
 #endif
 }
 
@@ -50,9 +50,9 @@ static inline void put_run(const gemm_params *p, const tile_place *at, long m, l
     }
 #elif OUT_PIECE
     if (n + RUN <= p->n) {
-        acc_t v[RUN];
+        value_t v[RUN];
         packed_run r;
-        WRITTEN_OUT for (int j = 0; j < RUN; j++) v[j] = scaled(p, sum[j]);
+        WRITTEN_OUT for (int j = 0; j < RUN; j++) v[j] = scaled(p, at->b, m, n + j, sum[j]);
 #if C_FORM
         add_c(p, at->b, m, n, v);
 #endif

@@ -3,7 +3,8 @@
  * A work-group of LX x LY work-items computes a tile of TILE x TILE results, SIDE x SIDE in each work-item,
  * from slabs of A and B, TILE_K deep, in local memory. The next slab is read into registers while the
  * present one is used. Wants T (dtype token), TILE, TILE_K, SIDE, A_K_FAST and B_K_FAST (1 where
- * consecutive k lie closer in memory than consecutive rows or columns). */
+ * consecutive k lie closer in memory than consecutive rows or columns), and OPERAND_T where A and B have
+ * another dtype than T: int8, whose sums are integers. */
 
 #define acc_i8 int
 #define acc_i16 int
@@ -19,21 +20,28 @@
 #define acc_f64 double
 #define acc_c64 float2
 #define acc_c128 double2
-#define acc_t XPU_CAT(acc_, T)
+#ifdef OPERAND_T
+#define add_product(sum, a, b) ((sum) + (a) * (b))
+#else
+#define OPERAND_T T
+#define add_product multiply_add
+#endif
+#define acc_t XPU_CAT(acc_, OPERAND_T) /* a sum of products */
+#define value_t XPU_CAT(acc_, T)       /* what a result is computed in */
 
 /* COMPLEX_T: 1 for complex dtypes; FLOAT_T: 1 for those that accumulate in fp32 (or pairs of it);
  * DOUBLE_T: in fp64; otherwise integers. */
-static inline acc_t multiply(acc_t a, acc_t b) {
+static inline value_t multiply(value_t a, value_t b) {
 #if COMPLEX_T
-    return (acc_t)(a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x);
+    return (value_t)(a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x);
 #else
     return a * b;
 #endif
 }
 
-static inline acc_t multiply_add(acc_t sum, acc_t a, acc_t b) {
+static inline value_t multiply_add(value_t sum, value_t a, value_t b) {
 #if COMPLEX_T
-    return (acc_t)(sum.x + a.x * b.x - a.y * b.y, sum.y + a.x * b.y + a.y * b.x);
+    return (value_t)(sum.x + a.x * b.x - a.y * b.y, sum.y + a.x * b.y + a.y * b.x);
 #elif FLOAT_T || DOUBLE_T
     return fma(a, b, sum);
 #else
@@ -49,7 +57,7 @@ static inline acc_t conjugate(acc_t a) {
 #endif
 }
 
-static inline bool is_zero(acc_t a) {
+static inline bool is_zero(value_t a) {
 #if COMPLEX_T
     return a.x == 0 && a.y == 0;
 #else
@@ -58,18 +66,18 @@ static inline bool is_zero(acc_t a) {
 }
 
 #if COMPLEX_T && FLOAT_T
-#define SCALAR(word) ((acc_t)(as_float((uint)(word)[0]), as_float((uint)(word)[1])))
+#define SCALAR(word) ((value_t)(as_float((uint)(word)[0]), as_float((uint)(word)[1])))
 #elif COMPLEX_T
-#define SCALAR(word) ((acc_t)(as_double((word)[0]), as_double((word)[1])))
+#define SCALAR(word) ((value_t)(as_double((word)[0]), as_double((word)[1])))
 #elif FLOAT_T
 #define SCALAR(word) as_float((uint)(word)[0])
 #elif DOUBLE_T
 #define SCALAR(word) as_double((word)[0])
 #else
-#define SCALAR(word) ((acc_t)(word)[0])
+#define SCALAR(word) ((value_t)(word)[0])
 #endif
 
-#define FETCH(address, index) ((acc_t)LOAD(T, XPU_CPTR(STORED(T), address), index))
+#define FETCH(address, index) ((acc_t)LOAD(OPERAND_T, XPU_CPTR(STORED(OPERAND_T), address), index))
 #define KEEP(address, index, value) STORE(T, XPU_PTR(STORED(T), address), index, (COMPUTED(T))(value))
 
 #ifdef TILE
@@ -118,7 +126,7 @@ static inline bool is_zero(acc_t a) {
                 for (int i_ = 0; i_ < SIDE; i_++) y_[i_] = slab_b[k_][PLACE(get_local_id(0), i_)];           \
                 for (int i_ = 0; i_ < SIDE; i_++)                                                            \
                     for (int j_ = 0; j_ < SIDE; j_++)                                                        \
-                        sum[i_][j_] = multiply_add(sum[i_][j_], x_[i_], y_[j_]);                             \
+                        sum[i_][j_] = add_product(sum[i_][j_], x_[i_], y_[j_]);                              \
             }                                                                                                \
             barrier(CLK_LOCAL_MEM_FENCE);                                                                    \
         }                                                                                                    \

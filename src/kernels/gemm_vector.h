@@ -5,14 +5,14 @@
  * else:     a lane has as many columns as 16 bytes hold, of which a team takes every TEAMS-th row.
  *
  * -DA_WHOLE: 1 where A too can be read 16 bytes at a time. Slices begin at multiples of 64. */
-#define WIDTH ((int)(16 / sizeof(RAW(T)))) /* numbers in 16 bytes */
+#define WIDTH ((int)(16 / sizeof(RAW(OPERAND_T)))) /* numbers in 16 bytes */
 typedef union piece {
     uint4 bits;
-    RAW(T) of[16 / sizeof(RAW(T))];
+    RAW(OPERAND_T) of[16 / sizeof(RAW(OPERAND_T))];
 } piece;
 
-#define A_NUMBER(raw) MAYBE_CONJUGATE_A((acc_t)WIDEN(T, raw))
-#define B_NUMBER(raw) MAYBE_CONJUGATE_B((acc_t)WIDEN(T, raw))
+#define A_NUMBER(raw) MAYBE_CONJUGATE_A((acc_t)WIDEN(OPERAND_T, raw))
+#define B_NUMBER(raw) MAYBE_CONJUGATE_B((acc_t)WIDEN(OPERAND_T, raw))
 #define SUM_OUT(n, sum) put_result(&p, b, slice, n, sum)
 
 static inline void put_result(const gemm_params *p, long b, long slice, long n, acc_t sum) {
@@ -32,15 +32,15 @@ __kernel __attribute__((reqd_work_group_size(LANES, TEAMS, 1))) void gemm_vector
     g /= blocks;
     const long b = g % p.batch, slice = g / p.batch;
     const long from = slice * p.slice, depth = min(p.k - from, p.slice);
-    const xpu_addr pa = p.a + (b * p.a_stride.batch + from * p.a_stride.column) * sizeof(RAW(T));
-    const xpu_addr pb = p.b + (b * p.b_stride.batch + from * p.b_stride.row) * sizeof(RAW(T));
+    const xpu_addr pa = p.a + (b * p.a_stride.batch + from * p.a_stride.column) * sizeof(RAW(OPERAND_T));
+    const xpu_addr pb = p.b + (b * p.b_stride.batch + from * p.b_stride.row) * sizeof(RAW(OPERAND_T));
 #if B_K_FAST
     __local acc_t sums[TEAMS][COLUMNS][LANES];
-    __global const RAW(T) * line[COLUMNS];
+    __global const RAW(OPERAND_T) * line[COLUMNS];
     acc_t sum[COLUMNS];
     for (int j = 0; j < COLUMNS; j++) {
         const long n = min(n0 + team * COLUMNS + j, p.n - 1);
-        line[j] = XPU_CPTR(RAW(T), pb + n * p.b_stride.column * sizeof(RAW(T)));
+        line[j] = XPU_CPTR(RAW(OPERAND_T), pb + n * p.b_stride.column * sizeof(RAW(OPERAND_T)));
         sum[j] = (acc_t)0;
     }
     const long whole = depth > 0 ? depth / WIDTH * WIDTH : 0;
@@ -48,18 +48,18 @@ __kernel __attribute__((reqd_work_group_size(LANES, TEAMS, 1))) void gemm_vector
         piece x, y[COLUMNS];
         for (int j = 0; j < COLUMNS; j++) y[j].bits = *(__global const uint4 *)(line[j] + k);
 #if A_WHOLE
-        x.bits = *(__global const uint4 *)(XPU_CPTR(RAW(T), pa) + k);
+        x.bits = *(__global const uint4 *)(XPU_CPTR(RAW(OPERAND_T), pa) + k);
 #else
-        for (int i = 0; i < WIDTH; i++) x.of[i] = XPU_CPTR(RAW(T), pa)[(k + i) * p.a_stride.column];
+        for (int i = 0; i < WIDTH; i++) x.of[i] = XPU_CPTR(RAW(OPERAND_T), pa)[(k + i) * p.a_stride.column];
 #endif
         for (int j = 0; j < COLUMNS; j++)
             for (int i = 0; i < WIDTH; i++)
-                sum[j] = multiply_add(sum[j], A_NUMBER(x.of[i]), B_NUMBER(y[j].of[i]));
+                sum[j] = add_product(sum[j], A_NUMBER(x.of[i]), B_NUMBER(y[j].of[i]));
     }
     for (long k = whole + lane; k < depth; k += LANES)
         for (int j = 0; j < COLUMNS; j++)
-            sum[j] = multiply_add(sum[j], A_NUMBER(XPU_CPTR(RAW(T), pa)[k * p.a_stride.column]),
-                                  B_NUMBER(line[j][k]));
+            sum[j] = add_product(sum[j], A_NUMBER(XPU_CPTR(RAW(OPERAND_T), pa)[k * p.a_stride.column]),
+                                 B_NUMBER(line[j][k]));
     for (int j = 0; j < COLUMNS; j++) sums[team][j][lane] = sum[j];
     for (int half_ = LANES / 2; half_ > 0; half_ /= 2) {
         barrier(CLK_LOCAL_MEM_FENCE);
@@ -72,8 +72,8 @@ __kernel __attribute__((reqd_work_group_size(LANES, TEAMS, 1))) void gemm_vector
     __local acc_t sums[TEAMS][LANES * WIDTH];
     /* A piece that is aligned lies in the page of its first element. */
     const long n = min(n0 + lane * WIDTH, (p.n - 1) / WIDTH * WIDTH);
-    __global const RAW(T) *column = XPU_CPTR(RAW(T), pb) + n;
-    acc_t sum[16 / sizeof(RAW(T))];
+    __global const RAW(OPERAND_T) *column = XPU_CPTR(RAW(OPERAND_T), pb) + n;
+    acc_t sum[16 / sizeof(RAW(OPERAND_T))];
     for (int i = 0; i < WIDTH; i++) sum[i] = (acc_t)0;
     for (long k = team; k < depth; k += 4 * TEAMS) {
         piece y[4];
@@ -81,11 +81,11 @@ __kernel __attribute__((reqd_work_group_size(LANES, TEAMS, 1))) void gemm_vector
         for (int j = 0; j < 4; j++) { /* beyond the last row the last is read again */
             const long at = min(k + j * TEAMS, depth - 1);
             y[j].bits = *(__global const uint4 *)(column + at * p.b_stride.row);
-            x[j] = A_NUMBER(XPU_CPTR(RAW(T), pa)[at * p.a_stride.column]);
+            x[j] = A_NUMBER(XPU_CPTR(RAW(OPERAND_T), pa)[at * p.a_stride.column]);
         }
         for (int j = 0; j < 4; j++)
             if (k + j * TEAMS < depth)
-                for (int i = 0; i < WIDTH; i++) sum[i] = multiply_add(sum[i], x[j], B_NUMBER(y[j].of[i]));
+                for (int i = 0; i < WIDTH; i++) sum[i] = add_product(sum[i], x[j], B_NUMBER(y[j].of[i]));
     }
     for (int i = 0; i < WIDTH; i++) sums[team][lane * WIDTH + i] = sum[i];
     for (int half_ = TEAMS / 2; half_ > 0; half_ /= 2) {

@@ -1,16 +1,16 @@
 /* Matrix units: products of tiles that a work-group holds in local memory, its sums in registers.
  *
  * A work-group of TEAMS_M x TEAMS_N teams computes a tile of TILE_M x TILE_N sums. A team has FRAGMENTS_M x
- * FRAGMENTS_N blocks of 16 x 8 sums, the four sums of a work-item in a float4 (matrix_ptx.h).
+ * FRAGMENTS_N blocks of 16 x 8 sums, the four sums of a work-item in a vector (matrix_ptx.h).
  *
  * Slabs of A and B, TILE_K deep, come into local memory STAGES - 1 steps ahead of their use, in pieces of 16
  * bytes. An operand lies in a slab as it lies in memory: by rows of k where neighbours in k are neighbours
  * (…_K_FAST), else by rows of m or n. Within the rows the pieces change places so that the reads of a
  * fragment hit all banks.
  *
- * Numbers of fp32 are rounded to tf32. Wants what matrix_ptx.h wants, and TILE_M, TILE_N, TILE_K, TEAMS_M,
- * TEAMS_N, STAGES, A_K_FAST, B_K_FAST, A_PIECE and B_PIECE: the bytes (16, 8, 4 or an element) at which all
- * rows of the operand are aligned. */
+ * Numbers of fp32 are rounded to tf32, sums of int8 are integers. Wants what matrix_ptx.h wants, and TILE_M,
+ * TILE_N, TILE_K, TEAMS_M, TEAMS_N, STAGES, A_K_FAST, B_K_FAST, A_PIECE and B_PIECE: the bytes (16, 8, 4 or
+ * an element) at which all rows of the operand are aligned. */
 #include "matrix_ptx.h"
 
 #define THREADS (TEAMS_M * TEAMS_N * MATRIX_TEAM)
@@ -71,6 +71,10 @@ static inline void load_part(slab to, __private xpu_addr *from, long step, int d
     }
 }
 
+/* How far apart the rows of a block's neighbouring sums lie, and its upper and lower ones (matrix_ptx.h). */
+#define LEFT_ROWS (MATRIX_BYTES && !A_K_FAST ? 2 : 1)
+#define LEFT_HALVES (MATRIX_BYTES && !A_K_FAST ? 1 : 8)
+
 /* What a team multiplies at a time. */
 typedef struct fragments {
     fragment_a a[FRAGMENTS_M];
@@ -105,7 +109,8 @@ static inline void load_fragments(__private fragments *f, slab stage, uint step)
     }
 }
 
-static inline void multiply_fragments(__private float4 (*sum)[FRAGMENTS_N], __private const fragments *f) {
+static inline void multiply_fragments(__private fragment_sum (*sum)[FRAGMENTS_N],
+                                      __private const fragments *f) {
     fragments r; /* rounded here and not where they are read, which would wait for them */
     WRITTEN_OUT for (uint i = 0; i < FRAGMENTS_M; i++) r.a[i] = ROUNDED(f->a[i]);
     WRITTEN_OUT for (uint j = 0; j < FRAGMENTS_N; j += 2) {

@@ -1,4 +1,6 @@
 /* Products by the work-items' own multiply-adds, on GPUs: of any dtype, both operands having a stride of 1.
+ * With MATRIX_DOT those of int8 four at a time: numbers are dwords of four neighbours along k then, along
+ * which both operands lie, with lines aligned to 4 bytes.
  *
  * A work-group of TEAMS_M x TEAMS_N teams computes a tile of TILE_M x TILE_N sums. A team is 4 rows x 8
  * columns of work-items, of which each has SUMS_M x SUMS_N sums in registers, in runs of 4: run i of a
@@ -9,13 +11,23 @@
  * Slabs of A and B, TILE_K deep, take turns in two stages of local memory, widened, and always by rows of k.
  * The next one is read from memory into registers, in quads of four neighbours, while this one is multiplied.
  *
- * Wants T and what gemm_tile.h makes of it, TILE_M, TILE_N, TILE_K, TEAMS_M, TEAMS_N, A_K_FAST, B_K_FAST,
- * and A_PIECE and B_PIECE: the bytes, 16 at most, at which all lines of the operand are aligned. */
+ * Wants OPERAND_T and what gemm_tile.h makes of it, TILE_M, TILE_N, TILE_K, TEAMS_M, TEAMS_N, A_K_FAST,
+ * B_K_FAST, and A_PIECE and B_PIECE: the bytes, 16 at most, at which all lines of the operand are aligned. */
 #define MATRIX_TEAM 32
 #define THREADS (TEAMS_M * TEAMS_N * MATRIX_TEAM)
 #define SUMS_M (TILE_M / TEAMS_M / 4)
 #define SUMS_N (TILE_N / TEAMS_N / 8)
-#define ELEMENT ((int)sizeof(STORED(T)))
+#ifdef MATRIX_DOT
+#define NUMBER_T u32 /* in a slab */
+#define K_EACH 4     /* of k in it */
+#define MULTIPLY_ADD(sum, a, b) ((sum) + dot4(a, b))
+#else
+#define NUMBER_T OPERAND_T
+#define K_EACH 1
+#define MULTIPLY_ADD add_product
+#endif
+#define number_t XPU_CAT(acc_, NUMBER_T)
+#define ELEMENT ((int)sizeof(STORED(NUMBER_T)))
 #ifdef XPU_IS_CPU
 #define WRITTEN_OUT _Pragma("nounroll") /* or its compiler takes minutes */
 #else
@@ -47,23 +59,39 @@
 #define PART_f64 uint4
 #define PART_c64 uint4
 #define PART_c128 uint4
-#define PART XPU_CAT(PART_, T)
-#define PARTS (4 * sizeof(RAW(T)) / sizeof(PART))
+#define PART XPU_CAT(PART_, NUMBER_T)
+#define PARTS (4 * sizeof(RAW(NUMBER_T)) / sizeof(PART))
 typedef union quad {
     PART parts[PARTS];
-    RAW(T) of[4];
+    RAW(NUMBER_T) of[4];
 } quad;
 typedef union run {
-    uint4 parts[sizeof(acc_t) / 4];
-    acc_t of[4];
+    uint4 parts[sizeof(number_t) / 4];
+    number_t of[4];
 } run;
+
+#if defined(MATRIX_DOT) && defined(MATRIX_EMULATED)
+static inline int dot4(uint a, uint b) {
+    int sum = 0;
+    for (int i = 0; i < 32; i += 8) sum += (char)(a >> i) * (char)(b >> i);
+    return sum;
+}
+#elif defined(MATRIX_DOT) && defined(XPU_IS_NVIDIA)
+static inline int dot4(uint a, uint b) {
+    int sum;
+    __asm__("dp4a.s32.s32 %0, %1, %2, 0;" : "=r"(sum) : "r"(a), "r"(b));
+    return sum;
+}
+#elif defined(MATRIX_DOT)
+#define dot4 dot_4x8packed_ss_int
+#endif
 
 #define A_QUADS (A_PIECE >= (int)sizeof(PART))
 #define B_QUADS (B_PIECE >= (int)sizeof(PART))
 
-static inline run read_run(__local const acc_t *from) {
+static inline run read_run(__local const number_t *from) {
     run r;
-    WRITTEN_OUT for (int i = 0; i < (int)(sizeof(acc_t) / 4); i++) r.parts[i] =
+    WRITTEN_OUT for (int i = 0; i < (int)(sizeof(number_t) / 4); i++) r.parts[i] =
         ((__local const uint4 *)from)[i];
     return r;
 }
@@ -117,7 +145,7 @@ static inline void fetch_quads(__private quad *next, xpu_addr from, __private co
             const int last =
                 k_fast ? 3 : min((left - 1) - min(quad_x(i, tile, false), (left - 1) / 4 * 4), 3);
             WRITTEN_OUT for (int j = 0; j < 4; j++) next[i].of[j] =
-                XPU_CPTR(RAW(T), from + at[i])[min(j, last)];
+                XPU_CPTR(RAW(NUMBER_T), from + at[i])[min(j, last)];
         }
     }
 }
@@ -129,24 +157,32 @@ static inline void fetch_rest(__private quad *next, xpu_addr from, uint pitch, i
         const int x = quad_x(i, tile, k_fast) + (k_fast ? 0 : j),
                   k = quad_k(i, tile, k_fast) + (k_fast ? j : 0);
         const uint place = k_fast ? (uint)x * pitch + k * ELEMENT : (uint)k * pitch + x * ELEMENT;
-        next[i].of[j] = (RAW(T))0;
-        if (x < left && k < depth) next[i].of[j] = *XPU_CPTR(RAW(T), from + place);
+        next[i].of[j] = (RAW(NUMBER_T))0;
+#ifdef MATRIX_DOT
+        for (int byte = 0; byte < 4; byte++)
+            if (x < left && k * 4 + byte < depth)
+                next[i].of[j] |= (uint)XPU_CPTR(uchar, from + place)[byte] << byte * 8;
+#else
+        if (x < left && k < depth) next[i].of[j] = *XPU_CPTR(RAW(NUMBER_T), from + place);
+#endif
     }
 }
 
-static inline void keep_quads(__local acc_t *slab, __private const quad *next, const int tile,
+static inline void keep_quads(__local number_t *slab, __private const quad *next, const int tile,
                               const bool k_fast, const bool conjugated) {
     WRITTEN_OUT for (int i = 0; i < QUADS(tile); i++) {
         const int x = quad_x(i, tile, k_fast), k = quad_k(i, tile, k_fast);
         run r;
         WRITTEN_OUT for (int j = 0; j < 4; j++) {
-            r.of[j] = (acc_t)WIDEN(T, next[i].of[j]);
+            r.of[j] = (number_t)WIDEN(NUMBER_T, next[i].of[j]);
+#if COMPLEX_T
             if (conjugated) r.of[j] = conjugate(r.of[j]);
+#endif
         }
         if (k_fast) {
             WRITTEN_OUT for (int j = 0; j < 4; j++) slab[(k + j) * (tile + 4) + x] = r.of[j];
         } else {
-            WRITTEN_OUT for (int j = 0; j < (int)(sizeof(acc_t) / 4);
+            WRITTEN_OUT for (int j = 0; j < (int)(sizeof(number_t) / 4);
                              j++)((__local uint4 *)(slab + k * (tile + 4) + x))[j] = r.parts[j];
         }
     }
@@ -166,7 +202,8 @@ static inline int first_column(void) {
 typedef struct runs {
     run x[SUMS_M / 4], y[SUMS_N / 4];
 } runs;
-static inline void read_runs(__private runs *r, __local const acc_t *a, __local const acc_t *b, const int k) {
+static inline void read_runs(__private runs *r, __local const number_t *a, __local const number_t *b,
+                             const int k) {
     WRITTEN_OUT for (int i = 0; i < SUMS_M / 4; i++) r->x[i] = read_run(a + k * PITCH_A + i * 16);
     WRITTEN_OUT for (int j = 0; j < SUMS_N / 4; j++) r->y[j] = read_run(b + k * PITCH_B + j * 32);
 }
@@ -174,12 +211,12 @@ static inline void read_runs(__private runs *r, __local const acc_t *a, __local 
 /* Adds a slab's product; `a` and `b` begin at the work-item's first row and column of the slabs. NVIDIA's
  * compiler reads the next row of k while this one is multiplied; Intel's would read many, and run out of
  * registers. */
-static inline void multiply_slab(__private acc_t (*sum)[SUMS_N], __local const acc_t *a,
-                                 __local const acc_t *b) {
+static inline void multiply_slab(__private acc_t (*sum)[SUMS_N], __local const number_t *a,
+                                 __local const number_t *b) {
     WRITTEN_OUT_ON_NVIDIA for (int k = 0; k < TILE_K; k++) {
         runs r;
         read_runs(&r, a, b, k);
         WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) WRITTEN_OUT for (int j = 0; j < SUMS_N; j++) sum[i][j] =
-            multiply_add(sum[i][j], r.x[i / 4].of[i % 4], r.y[j / 4].of[j % 4]);
+            MULTIPLY_ADD(sum[i][j], r.x[i / 4].of[i % 4], r.y[j / 4].of[j % 4]);
     }
 }

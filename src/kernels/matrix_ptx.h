@@ -15,12 +15,16 @@
  *     left   row lane / 4 (and 8 below it: .y, .w), column lane % 4 (and 4 beside it: .z, .w)
  *     right  column lane / 4, row lane % 4 (and 4 below it: .y)
  *
+ * Of int8 they are twice as deep, left 16 x 32, right 32 x 8, and a work-item has four neighbours along k in
+ * a dword, at the same bytes of a row as of halves. Blocks that are read from slabs by rows of k have the
+ * even columns (rows of the left operand) of 16 in one and the odd ones in the other.
+ *
  * The units take tf32, 11 bits; each number becomes two of these and a product three (prepare_left and
  * prepare_right, multiply_prepared; Ootomo and Yokota, arXiv:2203.03341, without their rescaling), which
  * leaves an error of 2^-21. Infinities become NaN.
  *
  * With MATRIX_EMULATED the same in plain OpenCL C, for tests: a team is a subgroup of 32 then, whose
- * work-items tell each other their addresses and numbers. Wants MATRIX_T (bf16, f16, f32). */
+ * work-items tell each other their addresses and numbers. Wants MATRIX_T (bf16, f16, f32, i8). */
 #include "slab.h"
 
 #define MATRIX_TEAM 32
@@ -37,7 +41,13 @@
 #define WHOLE_bf16 0
 #define WHOLE_f16 0
 #define WHOLE_f32 1
+#define WHOLE_i8 0
 #define MATRIX_WHOLE XPU_CAT(WHOLE_, MATRIX_T) /* fp32 */
+#define BYTES_bf16 0
+#define BYTES_f16 0
+#define BYTES_f32 0
+#define BYTES_i8 1
+#define MATRIX_BYTES XPU_CAT(BYTES_, MATRIX_T) /* int8 */
 
 /* Of arrays in local memory that are copied to: copies to one that doesn't begin at a row of banks take 2.5
  * times as long. */
@@ -45,6 +55,11 @@
 
 typedef uint4 fragment_a;
 typedef uint2 fragment_b;
+#if MATRIX_BYTES
+typedef int4 fragment_sum;
+#else
+typedef float4 fragment_sum;
+#endif
 
 /* Where a piece lies in a slab whose rows have `pieces`, in bytes: eight rows of a column of pieces, which
  * are read at once, in eight different columns of banks (slab.h). */
@@ -71,9 +86,14 @@ static inline void copy_part_ahead(slab to, xpu_addr from, const int size, int v
         __asm__ volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(to), "l"(from), "r"(valid));
     } else if (size == 4) {
         __asm__ volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(valid));
-    } else if (size == 2) {
+    } else if (size == 2 && !MATRIX_BYTES) {
         const ushort v = valid ? *(__global const ushort *)from : (ushort)0;
         __asm__ volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"(v));
+    } else {
+        for (int i = 0; i < size; i++) {
+            const uint v = i < valid ? ((__global const uchar *)from)[i] : 0;
+            __asm__ volatile("st.shared.u8 [%0], %1;" ::"r"(to + i), "r"(v));
+        }
     }
 }
 static inline void copies_close(void) { __asm__ volatile("cp.async.commit_group;" ::: "memory"); }
@@ -108,6 +128,13 @@ static inline uint load_word(slab at) {
     uint r;
     __asm__ volatile("ld.shared.u32 %0, [%1];" : "=r"(r) : "r"(at));
     return r;
+}
+#elif MATRIX_BYTES
+static inline void multiply_blocks(__private int4 *sum, fragment_a a, fragment_b b) {
+    __asm__("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+            "{%0,%1,%2,%3};"
+            : "+r"(sum->x), "+r"(sum->y), "+r"(sum->z), "+r"(sum->w)
+            : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b.x), "r"(b.y));
 }
 #else
 #define UNIT_bf16 "m16n8k16.row.col.f32.bf16.bf16.f32"
@@ -181,6 +208,21 @@ static inline void multiply_tf32(__private float4 *sum, fragment_a a, fragment_b
 }
 static inline uint round_tf32(uint v) { return isnan(as_float(v)) ? v : v + 0x1000 & 0xffffe000u; }
 static inline uint load_word(slab at) { return *(__local const uint *)at; }
+#elif MATRIX_BYTES
+static inline void multiply_blocks(__private int4 *sum, fragment_a a, fragment_b b) {
+    const uint lane = MATRIX_LANE;
+    for (uint k = 0; k < 8; k++) { /* fours along k */
+        const uint left = lane / 4 * 4 + k % 4, right = lane % 4 * 8 + k % 4;
+        const uint x = sub_group_shuffle(k < 4 ? a.x : a.z, left);
+        const uint z = sub_group_shuffle(k < 4 ? a.y : a.w, left);
+        const uint u = sub_group_shuffle(k < 4 ? b.x : b.y, right);
+        const uint v = sub_group_shuffle(k < 4 ? b.x : b.y, right + 4);
+        for (uint i = 0; i < 32; i += 8) {
+            const int xx = (char)(x >> i), zz = (char)(z >> i), uu = (char)(u >> i), vv = (char)(v >> i);
+            *sum += (int4)(xx, xx, zz, zz) * (int4)(uu, vv, uu, vv);
+        }
+    }
+}
 #else
 static inline void multiply_blocks(__private float4 *sum, fragment_a a, fragment_b b) {
     const uint lane = MATRIX_LANE;
@@ -230,6 +272,19 @@ static inline fragment_a read_left_turned(slab s, uint from, uint step, const ui
     return (uint4)(word_across(s, row, column, pieces), word_across(s, row, column + 8, pieces),
                    word_across(s, row + 4, column, pieces), word_across(s, row + 4, column + 8, pieces));
 }
+#elif MATRIX_BYTES
+/* 32 of k of 16 columns, a piece: of the even ones first (.xy the first and the last 16 of k), then of the
+ * odd ones. Rows are read in such an order that a lane has two numbers of each of four neighbours. */
+static inline uint4 read_bytes_turned(slab s, uint from, uint step, const uint pieces) {
+    const uint lane = MATRIX_LANE, row = lane & 7;
+    const uint k = step * UNIT_K + (row >> 1) * 4 + (row & 1) + (lane >> 3 & 1) * 2 + (lane >> 4) * 16;
+    const uint4 v = load_blocks_turned(s + slab_place(k, from / PIECE, pieces));
+    const uchar8 first = as_uchar8(v.xy), last = as_uchar8(v.zw);
+    return (uint4)(as_uint(first.even), as_uint(last.even), as_uint(first.odd), as_uint(last.odd));
+}
+static inline fragment_a read_left_turned(slab s, uint from, uint step, const uint pieces) {
+    return read_bytes_turned(s, from, step, pieces).xzyw;
+}
 #else
 static inline fragment_a read_left_turned(slab s, uint from, uint step, const uint pieces) {
     const uint lane = MATRIX_LANE;
@@ -243,7 +298,9 @@ static inline uint4 read_right(slab s, uint from, uint step, const uint pieces) 
     return load_blocks(s +
                        slab_place(from + (lane & 7) + (lane >> 4) * 8, step * 2 + (lane >> 3 & 1), pieces));
 }
-#if !MATRIX_WHOLE
+#if MATRIX_BYTES
+#define read_right_turned read_bytes_turned
+#elif !MATRIX_WHOLE
 static inline uint4 read_right_turned(slab s, uint from, uint step, const uint pieces) {
     const uint lane = MATRIX_LANE;
     return load_blocks_turned(
@@ -291,7 +348,7 @@ static inline void multiply_prepared(__private float4 *sum, prepared_left a, pre
 }
 #define BLOCKS_AS_LEFT 1
 static inline fragment_a sums_as_left(__private const float4 *v) { return as_uint4(v->xzyw); }
-#else
+#elif !MATRIX_BYTES
 typedef fragment_a prepared_left;
 typedef fragment_b prepared_right;
 #define prepare_left(v) (v)

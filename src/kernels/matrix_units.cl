@@ -110,6 +110,19 @@ TRANSFORM_2D(16, ushort, 16, 1)
 TRANSFORM_2D(16, ushort, 32, 1)
 TRANSFORM_2D(16, ushort, 32, 2)
 TRANSFORM_2D(8, uchar, 32, 1)
+TRANSFORM_2D(8, uchar, 32, 2)
+TRANSFORM_2D(8, uchar, 32, 4)
+
+/* Two rows of 8 dwords beside each other in the lanes. */
+void matrix_read_2d_8x8(ARGUMENTS, __private uint *to) {
+    bool right = matrix_rules(base, width, height, pitch, at.x * 4);
+    for (int i = 0; i < 4; i++)
+        to[i] = right ? BLOCK_AT(uint, at.x + LANE % 8, at.y + i * 2 + LANE / 8) : 0x7e017e01;
+}
+void matrix_read_2d_16x16(ARGUMENTS, __private uint *to) {
+    bool right = matrix_rules(base, width, height, pitch, at.x * 4);
+    for (int i = 0; i < 16; i++) to[i] = right ? BLOCK_AT(uint, at.x + LANE, at.y + i) : 0x7e017e01;
+}
 
 void matrix_transpose(ARGUMENTS, __private uint *to) {
     bool right = matrix_rules(base, width, height, pitch, at.x * 4);
@@ -128,6 +141,10 @@ void matrix_transpose(ARGUMENTS, __private uint *to) {
 #define intel_sub_group_2d_block_read_transform_16b_32r16x1c matrix_transform_16_32x1
 #define intel_sub_group_2d_block_read_transform_16b_32r16x2c matrix_transform_16_32x2
 #define intel_sub_group_2d_block_read_transform_8b_32r16x1c matrix_transform_8_32x1
+#define intel_sub_group_2d_block_read_transform_8b_32r16x2c matrix_transform_8_32x2
+#define intel_sub_group_2d_block_read_transform_8b_32r16x4c matrix_transform_8_32x4
+#define intel_sub_group_2d_block_read_32b_8r8x1c matrix_read_2d_8x8
+#define intel_sub_group_2d_block_read_32b_16r16x1c matrix_read_2d_16x16
 #define intel_sub_group_2d_block_read_transpose_32b_16r8x1c matrix_transpose
 #define intel_sub_group_block_read_us8 matrix_read_us8
 #define intel_sub_group_block_read4 matrix_read4

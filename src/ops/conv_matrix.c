@@ -185,10 +185,11 @@ static xpu_status multiply(xpu_stream *stream, const xpu_device_properties *prop
         c.matrix.out_pairs = c.out_pieces = c.out_quads = false;
         m->slices = 1;
     }
-    c.one_tap = !of_w && !by_blocks && gathered->channels % tile->k == 0;
+    const int step = matrix_step(tile, c.matrix.unit, c.dtype);
+    c.one_tap = !of_w && !by_blocks && gathered->channels % step == 0;
     int64_t most_taps = 1; /* of a phase */
     for (int d = 0; d < 3; d++) most_taps *= m->phase[d][0].taps.value;
-    const int64_t steps = divided_up(of_w ? pixels : most_taps * gathered->channels, tile->k);
+    const int64_t steps = divided_up(of_w ? pixels : most_taps * gathered->channels, step);
     m->slice = (xpu_u32)rounded_up(divided_up(steps, m->slices), 2); /* SLABS_AT_ONCE, at most */
     if (m->slice == 0) m->slice = 2;
     m->slices = steps > 0 ? divided_up(steps, m->slice) : 1;

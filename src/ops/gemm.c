@@ -9,6 +9,36 @@
 #include "xpu/ops/copy.h"
 #include "xpu/trace.h"
 
+/* One product: xpu_gemm_args, and what operands have that are narrower than the result. */
+typedef struct problem {
+    xpu_dtype dtype, operand; /* of C and the result; of A and B */
+    xpu_epilogue epilogue;
+    bool conjugate_a, conjugate_b;
+    int64_t batch, m, n, k;
+    xpu_matrix a, b, c, out;
+    xpu_scalar alpha, beta;
+    const float *a_scale, *b_scale;               /* of A's rows, of B's columns; both or none */
+    int64_t a_scale_stride[2], b_scale_stride[2]; /* batch; row or column */
+} problem;
+
+static problem problem_of(const xpu_gemm_args *args) {
+    return (problem){.dtype = args->dtype,
+                     .operand = args->dtype,
+                     .epilogue = args->epilogue,
+                     .conjugate_a = args->conjugate_a,
+                     .conjugate_b = args->conjugate_b,
+                     .batch = args->batch,
+                     .m = args->m,
+                     .n = args->n,
+                     .k = args->k,
+                     .a = args->a,
+                     .b = args->b,
+                     .c = args->c,
+                     .out = args->out,
+                     .alpha = args->alpha,
+                     .beta = args->beta};
+}
+
 typedef enum gemm_kernel {
     KERNEL_TILES,
     KERNEL_MATRIX,
@@ -31,13 +61,16 @@ typedef struct gemm_choice {
     bool a_whole;
 } gemm_choice;
 
-static xpu_status get_kernel(int device, const xpu_gemm_args *args, gemm_choice choice, xpu_kernel **kernel) {
+static xpu_status get_kernel(int device, const problem *args, gemm_choice choice, xpu_kernel **kernel) {
     static const char *const names[] = {"gemm",      "gemm_matrix", "gemm_row",
                                         "gemm_thin", "gemm_vector", "gemm_finish"};
     const bool tiled = choice.kernel == KERNEL_TILES, thin = choice.kernel == KERNEL_THIN;
     kernel_spec spec;
     spec_begin(&spec, FAMILY_GEMM);
     product_spec(&spec, args->dtype);
+    spec_pack(&spec, "OPERAND_T", args->operand, 8);
+    spec_follows(&spec, "OPERAND_T=", args->operand == args->dtype ? NULL : dtype_token(args->operand));
+    spec_flag(&spec, "SCALED", args->a_scale != NULL);
     spec_number_if(&spec, tiled, "TILE", choice.tile.size, 16);
     spec_number_if(&spec, tiled, "TILE_K", choice.tile.depth, 8);
     spec_number_if(&spec, tiled, "SIDE", choice.tile.side, 8);
@@ -46,7 +79,7 @@ static xpu_status get_kernel(int device, const xpu_gemm_args *args, gemm_choice 
     spec_pack(&spec, "which", choice.kernel, 4);
     spec_follows_flag(&spec, "ROW", choice.kernel == KERNEL_ROW);
     spec_follows_flag(&spec, "FINISH", choice.kernel == KERNEL_FINISH);
-    matrix_spec(&spec, &choice.matrix, args->dtype);
+    matrix_spec(&spec, &choice.matrix, args->operand);
     const bool by_matrix = choice.kernel == KERNEL_MATRIX;
     spec_number_if(&spec, by_matrix, "OUT_PIECE", choice.out_piece, 5);
     spec_number_if(&spec, by_matrix, "C_FORM", !choice.has_c ? 0 : choice.c_piece ? 2 : 1, 2);
@@ -87,8 +120,8 @@ xpu_status gemm_check(const xpu_gemm_args *args, const xpu_device_properties *pr
 
 /* One row of results is many small sums: no tile would be filled. A single column is a row of the
  * transposed product. */
-static void transpose(xpu_gemm_args *args) {
-    xpu_gemm_args t = *args;
+static void transpose(problem *args) {
+    problem t = *args;
     t.m = args->n, t.n = args->m;
     t.a = (xpu_matrix){args->b.data, args->b.batch_stride, args->b.column_stride, args->b.row_stride};
     t.b = (xpu_matrix){args->a.data, args->a.batch_stride, args->a.column_stride, args->a.row_stride};
@@ -96,14 +129,17 @@ static void transpose(xpu_gemm_args *args) {
     t.out =
         (xpu_matrix){args->out.data, args->out.batch_stride, args->out.column_stride, args->out.row_stride};
     t.conjugate_a = args->conjugate_b, t.conjugate_b = args->conjugate_a;
+    t.a_scale = args->b_scale, t.b_scale = args->a_scale;
+    memcpy(t.a_scale_stride, args->b_scale_stride, sizeof t.a_scale_stride);
+    memcpy(t.b_scale_stride, args->a_scale_stride, sizeof t.b_scale_stride);
     *args = t;
 }
 
 /* A few rows times a large matrix take as long as reading that matrix does, and the host's libraries are
  * several times slower: one subgroup reads whole columns of it. oneDNN multiplies bf16 by instructions that
  * OpenCL C lacks; small matrices lie in the cache. */
-static bool is_thin(const xpu_device_properties *properties, const xpu_gemm_args *args) {
-    const xpu_dtype dtype = args->dtype;
+static bool is_thin(const xpu_device_properties *properties, const problem *args) {
+    const xpu_dtype dtype = args->operand;
     const int64_t rows = dtype == XPU_BFLOAT16 ? TUNED(true, THIN_ROWS_BF16) : TUNED(true, THIN_ROWS);
     return (dtype == XPU_FLOAT32 || dtype == XPU_FLOAT16 || dtype == XPU_BFLOAT16) && args->m <= rows &&
            args->n >= 16 && args->n * args->k >= TUNED(true, THIN_ELEMENTS) && args->a.column_stride == 1 &&
@@ -111,7 +147,7 @@ static bool is_thin(const xpu_device_properties *properties, const xpu_gemm_args
            team_for(properties, args->k).subgroup;
 }
 
-gemm_params gemm_params_of(const xpu_gemm_args *args) {
+static gemm_params params_of(const problem *args) {
     gemm_params params = {.a = XPU_ADDR(args->a.data),
                           .b = XPU_ADDR(args->b.data),
                           .c = XPU_ADDR(args->c.data),
@@ -123,19 +159,30 @@ gemm_params gemm_params_of(const xpu_gemm_args *args) {
                           .a_stride = strides_of(&args->a),
                           .b_stride = strides_of(&args->b),
                           .c_stride = strides_of(&args->c),
-                          .out_stride = strides_of(&args->out)};
+                          .out_stride = strides_of(&args->out),
+                          .a_scale = XPU_ADDR(args->a_scale),
+                          .b_scale = XPU_ADDR(args->b_scale)};
+    for (int i = 0; i < 2; i++) {
+        params.a_scale_stride[i] = args->a_scale_stride[i];
+        params.b_scale_stride[i] = args->b_scale_stride[i];
+    }
     product_scalar(args->dtype, &args->alpha, params.alpha);
     if (args->c.data) product_scalar(args->dtype, &args->beta, params.beta);
     return params;
 }
 
-static xpu_status thin(xpu_stream *stream, const xpu_gemm_args *args) {
+gemm_params gemm_params_of(const xpu_gemm_args *args) {
+    const problem all = problem_of(args);
+    return params_of(&all);
+}
+
+static xpu_status thin(xpu_stream *stream, const problem *args) {
     gemm_choice choice = {.kernel = KERNEL_THIN, .rows = args->m > 2 ? 4 : (int)args->m};
     choice.streams = args->k * choice.rows <= TUNED(true, THIN_STREAMED) ? 1 : 4;
     const int64_t columns = 16 / choice.rows;
     xpu_kernel *kernel;
     XPU_TRY(get_kernel(xpu_stream_device(stream), args, choice, &kernel));
-    const gemm_params params = gemm_params_of(args);
+    const gemm_params params = params_of(args);
     const xpu_range range = {.dims = 1,
                              .groups = {(size_t)((args->n + columns - 1) / columns * args->batch)},
                              .local = {16},
@@ -169,7 +216,7 @@ static bool is_near(const matrix_lines *lines, xpu_dtype dtype) {
 static int run_piece(const xpu_matrix *matrix, matrix_unit unit, xpu_dtype dtype) {
     const matrix_lines lines = {matrix->data, matrix->column_stride, matrix->row_stride,
                                 matrix->batch_stride};
-    const int run = (unit == MATRIX_UNIT_FMA ? 4 : 8) * (int)xpu_dtype_size(dtype);
+    const int run = (unit == MATRIX_UNIT_FMA || unit == MATRIX_UNIT_DOT ? 4 : 8) * (int)xpu_dtype_size(dtype);
     if (unit == MATRIX_UNIT_XMX || lines.along != 1) return 0; /* whose lanes have a column each */
     const int aligned = matrix_alignment(&lines, dtype);
     return aligned < run ? aligned : run;
@@ -185,18 +232,20 @@ typedef struct operand {
     void *workspace;
 } operand;
 
-static operand left_of(xpu_gemm_args *args) {
+static operand left_of(problem *args) {
     xpu_matrix *a = &args->a;
     return (operand){a, &a->row_stride, &a->column_stride, args->m, args->k, args->batch, NULL};
 }
-static operand right_of(xpu_gemm_args *args) {
+static operand right_of(problem *args) {
     xpu_matrix *b = &args->b;
     return (operand){b, &b->column_stride, &b->row_stride, args->n, args->k, args->batch, NULL};
 }
 
-static bool reads_well(matrix_unit unit, const matrix_lines *lines, int64_t length, int64_t count,
-                       xpu_dtype dtype) {
+static bool reads_well(matrix_unit unit, const matrix_lines *lines, bool k_fast, int64_t length,
+                       int64_t count, xpu_dtype dtype) {
     const int quad = 4 * (int)xpu_dtype_size(dtype);
+    if (unit == MATRIX_UNIT_DOT)
+        return k_fast && is_near(lines, dtype) && matrix_alignment(lines, dtype) >= 4;
     if (unit == MATRIX_UNIT_XMX) return matrix_reads_blocks(lines, length, count, dtype);
     if (unit == MATRIX_UNIT_FMA)
         return is_near(lines, dtype) && matrix_alignment(lines, dtype) >= (quad < 16 ? quad : 16);
@@ -207,7 +256,7 @@ static bool is_ready(matrix_unit unit, const operand *o, xpu_dtype dtype) {
     matrix_lines lines;
     bool k_fast;
     return find_lines(o->matrix, *o->stride, *o->k_stride, &k_fast, &lines) &&
-           reads_well(unit, &lines, k_fast ? o->k : o->count, k_fast ? o->count : o->k, dtype);
+           reads_well(unit, &lines, k_fast, k_fast ? o->k : o->count, k_fast ? o->count : o->k, dtype);
 }
 
 /* Lines along k, or across it, that begin at multiples of 64 bytes. */
@@ -218,7 +267,7 @@ static matrix_lines packed_lines(const operand *o, bool k_fast, xpu_dtype dtype)
 }
 static bool can_pack(matrix_unit unit, const operand *o, bool k_fast, xpu_dtype dtype) {
     const matrix_lines lines = packed_lines(o, k_fast, dtype);
-    return reads_well(unit, &lines, k_fast ? o->k : o->count, k_fast ? o->count : o->k, dtype);
+    return reads_well(unit, &lines, k_fast, k_fast ? o->k : o->count, k_fast ? o->count : o->k, dtype);
 }
 
 static xpu_status pack(xpu_stream *stream, operand *o, bool k_fast, xpu_dtype dtype) {
@@ -248,21 +297,21 @@ static xpu_status pack(xpu_stream *stream, operand *o, bool k_fast, xpu_dtype dt
 
 /* Is it worth a copy? What has no lines is the plain kernel's, several times slower; lines that aren't
  * aligned cost the multiply-adds little. */
-static bool is_worth(const xpu_gemm_args *args, matrix_unit unit, bool has_lines, int64_t from) {
+static bool is_worth(const problem *args, matrix_unit unit, bool has_lines, int64_t from) {
     const double size = (double)args->batch * (double)args->m * (double)args->n * (double)args->k;
     return size * (!has_lines ? 16 : unit == MATRIX_UNIT_FMA ? 1.0 / 32 : 1) >= (double)from;
 }
 
 /* Copies what the unit, or else a GPU's multiply-adds, would read badly. */
-static xpu_status pack_operands(xpu_stream *stream, const xpu_device_properties *properties,
-                                xpu_gemm_args *args, matrix_unit unit, operand sides[2]) {
-    const xpu_dtype dtype = args->dtype;
+static xpu_status pack_operands(xpu_stream *stream, const xpu_device_properties *properties, problem *args,
+                                matrix_unit unit, operand sides[2]) {
+    const xpu_dtype dtype = args->operand;
     const int64_t from = TUNED(properties->type == XPU_DEVICE_CPU, PACKED_PRODUCT);
     if (args->m == 1 || args->n == 1 || args->k < 2) return XPU_SUCCESS;
     if (args->batch == 1) args->a.batch_stride = args->b.batch_stride = 0;
     sides[0] = left_of(args), sides[1] = right_of(args);
     bool k_fast[2], ready[2];
-    for (int tries = 0; tries < 2; tries++) {
+    for (;;) {
         bool can = unit != MATRIX_UNIT_NONE, along = unit != MATRIX_UNIT_XMX; /* which wants one along k */
         for (int i = 0; i < 2; i++) {
             operand *o = &sides[i];
@@ -277,8 +326,9 @@ static xpu_status pack_operands(xpu_stream *stream, const xpu_device_properties 
             ready[0] = false, k_fast[0] = true;
         }
         if (can) break;
-        if (tries == 1) return XPU_SUCCESS;
-        unit = matrix_fma_of(properties);
+        const matrix_unit other = matrix_fma_of(properties);
+        if (unit == other || other == MATRIX_UNIT_NONE) return XPU_SUCCESS;
+        unit = other;
     }
     for (int i = 0; i < 2; i++) {
         const bool has_lines = *sides[i].stride == 1 || *sides[i].k_stride == 1;
@@ -291,15 +341,16 @@ static xpu_status pack_operands(xpu_stream *stream, const xpu_device_properties 
 
 /* True where the unit does it. The product may be turned: so that rows of results lie in memory, or so that
  * the left operand lies along k. */
-static bool plan_unit(matrix_unit unit, bool emulated, const xpu_device_properties *properties,
-                      xpu_gemm_args *args, gemm_plan *plan) {
+static bool plan_unit(matrix_unit unit, bool emulated, const xpu_device_properties *properties, problem *args,
+                      gemm_plan *plan) {
     gemm_choice choice = {.kernel = KERNEL_MATRIX, .matrix = {.unit = unit, .emulated = emulated}};
     matrix_choice *matrix = &choice.matrix;
     if (matrix->unit == MATRIX_UNIT_NONE || args->m == 1 || args->n == 1) return false;
-    xpu_gemm_args turned = *args;
+    problem turned = *args;
     if (turned.k == 1) turned.a.column_stride = turned.b.row_stride = 1;
     if (turned.batch == 1) turned.a.batch_stride = turned.b.batch_stride = turned.out.batch_stride = 0;
-    const bool by_blocks = matrix->unit == MATRIX_UNIT_XMX, by_fma = matrix->unit == MATRIX_UNIT_FMA;
+    const bool by_blocks = matrix->unit == MATRIX_UNIT_XMX, by_dot = matrix->unit == MATRIX_UNIT_DOT;
+    const bool by_fma = matrix->unit == MATRIX_UNIT_FMA || by_dot;
     const bool is_narrow = turned.n <= 16 && turned.n < turned.m; /* tiles of so few are of rows */
     if (by_blocks             ? turned.a.column_stride != 1
         : by_fma && is_narrow ? true
@@ -310,42 +361,48 @@ static bool plan_unit(matrix_unit unit, bool emulated, const xpu_device_properti
     if (!find_lines(&turned.a, turned.a.row_stride, turned.a.column_stride, &choice.a_k_fast, &a) ||
         !find_lines(&turned.b, turned.b.column_stride, turned.b.row_stride, &choice.b_k_fast, &b))
         return false;
-    if (by_blocks && !(choice.a_k_fast && matrix_reads_blocks(&a, turned.k, turned.m, args->dtype) &&
+    if (by_blocks && !(choice.a_k_fast && matrix_reads_blocks(&a, turned.k, turned.m, args->operand) &&
                        matrix_reads_blocks(&b, choice.b_k_fast ? turned.k : turned.n,
-                                           choice.b_k_fast ? turned.n : turned.k, args->dtype)))
+                                           choice.b_k_fast ? turned.n : turned.k, args->operand)))
         return false;
-    if (by_fma && !(is_near(&a, args->dtype) && is_near(&b, args->dtype))) return false;
-    matrix->a_piece = matrix_alignment(&a, args->dtype);
-    matrix->b_piece = matrix_alignment(&b, args->dtype);
+    if (by_fma && !(is_near(&a, args->operand) && is_near(&b, args->operand))) return false;
+    matrix->a_piece = matrix_alignment(&a, args->operand);
+    matrix->b_piece = matrix_alignment(&b, args->operand);
+    if (by_dot && !(choice.a_k_fast && choice.b_k_fast && matrix->a_piece >= 4 && matrix->b_piece >= 4))
+        return false;
     if (turned.batch == 1 && turned.c.data) turned.c.batch_stride = 0;
     choice.has_c = turned.c.data != NULL;
     choice.out_piece = run_piece(&turned.out, unit, args->dtype);
     choice.c_piece = choice.has_c ? run_piece(&turned.c, unit, args->dtype) : 0;
-    matrix->tile = matrix_tile_for(matrix->unit, args->dtype, properties, turned.batch, turned.m, turned.n,
+    matrix->tile = matrix_tile_for(matrix->unit, args->operand, properties, turned.batch, turned.m, turned.n,
                                    turned.k, choice.a_k_fast + choice.b_k_fast, &plan->slices);
     if (matrix->tile < 0) return false;
     matrix_for_intel(matrix, properties);
     const matrix_tile *tile = matrix_tile_of(matrix);
     plan->choice = choice;
     plan->groups = tiles(turned.m, tile->m) * tiles(turned.n, tile->n) * turned.batch;
-    plan->slice = rounded_up(divided_up(turned.k, plan->slices), tile->k);
+    plan->slice =
+        rounded_up(divided_up(turned.k, plan->slices), matrix_step(tile, matrix->unit, args->operand));
     plan->local[0] = (size_t)(tile->teams_m * tile->teams_n * matrix_team(matrix->unit)), plan->local[1] = 1;
     *args = turned;
     return true;
 }
 
 /* True where the device's matrix units do it, or GPUs' multiply-adds by the same plan. */
-static bool plan_matrix(const xpu_device_properties *properties, xpu_gemm_args *args, matrix_unit unit,
+static bool plan_matrix(const xpu_device_properties *properties, problem *args, matrix_unit unit,
                         bool emulated, gemm_plan *plan) {
+    bool plain_dot = false;
+    const matrix_unit dot = matrix_dot_of(properties, args->operand, &plain_dot);
     return plan_unit(unit, emulated, properties, args, plan) ||
+           plan_unit(dot, plain_dot, properties, args, plan) ||
            plan_unit(matrix_fma_of(properties), false, properties, args, plan);
 }
 
 /* One row of results, a line of B, or a part of each, a work-item: where B's lines can be read 16 bytes at a
  * time, which is what takes time. */
-static bool plan_vector(const xpu_device_properties *properties, const xpu_gemm_args *args, gemm_plan *plan) {
+static bool plan_vector(const xpu_device_properties *properties, const problem *args, gemm_plan *plan) {
     gemm_choice *choice = &plan->choice;
-    const int width = 16 / (int)xpu_dtype_size(args->dtype);
+    const int width = 16 / (int)xpu_dtype_size(args->operand);
     xpu_matrix b = args->b;
     if (args->batch == 1) b.batch_stride = 0;
     if (args->n == 1 && b.row_stride == 1) b.column_stride = args->k + width - 1;
@@ -354,11 +411,11 @@ static bool plan_vector(const xpu_device_properties *properties, const xpu_gemm_
         !find_lines(&b, b.column_stride, b.row_stride, &choice->b_k_fast, &lines))
         return false;
     if (args->n == 1) lines.across = 0;
-    if (matrix_alignment(&lines, args->dtype) != 16) return false;
+    if (matrix_alignment(&lines, args->operand) != 16) return false;
     const matrix_lines a = {args->a.data, args->a.column_stride, 0,
                             args->batch == 1 ? 0 : args->a.batch_stride};
     choice->kernel = KERNEL_VECTOR;
-    choice->a_whole = choice->b_k_fast && a.along == 1 && matrix_alignment(&a, args->dtype) == 16;
+    choice->a_whole = choice->b_k_fast && a.along == 1 && matrix_alignment(&a, args->operand) == 16;
     const int64_t units = (int64_t)properties->gpu_subslice_count;
     if (choice->b_k_fast) {
         choice->lanes = args->k > 64 * width ? 128 : args->k > 16 * width ? 32 : 8;
@@ -377,12 +434,12 @@ static bool plan_vector(const xpu_device_properties *properties, const xpu_gemm_
 
 /* What a work-group reads of B, and how much is worth less than a second kernel that adds slices up. */
 enum { UNCUT_BYTES = 256 << 10 };
-static int64_t vector_bytes(const xpu_gemm_args *args, const gemm_choice *choice) {
-    const int64_t line = args->k * (int64_t)xpu_dtype_size(args->dtype);
+static int64_t vector_bytes(const problem *args, const gemm_choice *choice) {
+    const int64_t line = args->k * (int64_t)xpu_dtype_size(args->operand);
     return choice->b_k_fast ? line * choice->columns * choice->teams : args->k * choice->lanes * 16;
 }
 
-static void plan_plain(const xpu_device_properties *properties, xpu_gemm_args *args, gemm_plan *plan) {
+static void plan_plain(const xpu_device_properties *properties, problem *args, gemm_plan *plan) {
     gemm_choice *choice = &plan->choice;
     if (args->n == 1 && args->m != 1) transpose(args);
     const bool by_vector = plan_vector(properties, args, plan);
@@ -398,7 +455,7 @@ static void plan_plain(const xpu_device_properties *properties, xpu_gemm_args *a
         choice->b_k_fast = args->b.row_stride == 1 && args->b.column_stride != 1;
         choice->kernel = KERNEL_TILES;
         choice->a_k_fast = args->a.column_stride == 1;
-        choice->tile = tile_for(properties, args->dtype, args->m, args->n, args->batch);
+        choice->tile = tile_for(properties, args->operand, args->m, args->n, args->batch);
         plan->groups = tiles(args->m, choice->tile.size) * tiles(args->n, choice->tile.size);
         plan->local[0] = plan->local[1] = (size_t)(choice->tile.size / choice->tile.side);
     }
@@ -409,7 +466,7 @@ static void plan_plain(const xpu_device_properties *properties, xpu_gemm_args *a
     if (by_vector) plan->slice = rounded_up(plan->slice, 64);
 }
 
-static xpu_status launch(xpu_stream *stream, const xpu_gemm_args *args, const gemm_plan *plan,
+static xpu_status launch(xpu_stream *stream, const problem *args, const gemm_plan *plan,
                          const gemm_params *params) {
     xpu_kernel *kernel;
     XPU_TRY(get_kernel(xpu_stream_device(stream), args, plan->choice, &kernel));
@@ -420,7 +477,7 @@ static xpu_status launch(xpu_stream *stream, const xpu_gemm_args *args, const ge
     return xpu_launch(stream, kernel, &range, params, sizeof *params);
 }
 
-static xpu_status add_slices(xpu_stream *stream, const xpu_gemm_args *args, const gemm_params *params) {
+static xpu_status add_slices(xpu_stream *stream, const problem *args, const gemm_params *params) {
     xpu_kernel *kernel;
     XPU_TRY(get_kernel(xpu_stream_device(stream), args, (gemm_choice){.kernel = KERNEL_FINISH}, &kernel));
     const int64_t count = args->batch * args->m * args->n;
@@ -432,18 +489,18 @@ static xpu_status add_slices(xpu_stream *stream, const xpu_gemm_args *args, cons
 }
 
 /* By this library's kernels. */
-static xpu_status multiply(xpu_stream *stream, const xpu_device_properties *properties, xpu_gemm_args args,
+static xpu_status multiply(xpu_stream *stream, const xpu_device_properties *properties, problem args,
                            matrix_unit unit, bool emulated) {
     gemm_plan plan = {0};
     if (!plan_matrix(properties, &args, unit, emulated, &plan)) plan_plain(properties, &args, &plan);
-    gemm_params params = gemm_params_of(&args);
+    gemm_params params = params_of(&args);
     params.slices = plan.slices;
     params.slice = plan.slice;
     if (plan.slices == 1) return launch(stream, &args, &plan, &params);
 
     void *partial = NULL;
     const size_t sums = (size_t)(plan.slices * args.batch * args.m * args.n);
-    XPU_TRY(xpu_workspace_take(stream, sums * product_sum_size(args.dtype), &partial));
+    XPU_TRY(xpu_workspace_take(stream, sums * product_sum_size(args.operand), &partial));
     params.partial = XPU_ADDR(partial);
     plan.choice.sliced = true;
     xpu_status status = launch(stream, &args, &plan, &params);
@@ -452,23 +509,16 @@ static xpu_status multiply(xpu_stream *stream, const xpu_device_properties *prop
     return status == XPU_SUCCESS ? freed : status;
 }
 
-static xpu_status gemm(xpu_stream *stream, const xpu_gemm_args *given, bool tf32) {
-    if (given->batch == 0 || given->m == 0 || given->n == 0) return XPU_SUCCESS;
-    const xpu_device_properties *properties;
-    XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
-    xpu_gemm_args args = *given;
-    if (args.n < args.m) transpose(&args);
-    if (is_thin(properties, &args)) return thin(stream, &args);
-    const xpu_status by_host = host_gemm(stream, given);
-    if (by_host != XPU_ERROR_NOT_SUPPORTED) return by_host;
-
-    XPU_TRY(gemm_check(given, properties));
-    args = *given;
+/* By whatever kernel suits; packs operands first where that is worth it. */
+static xpu_status compute(xpu_stream *stream, const xpu_device_properties *properties, const problem *given,
+                          bool tf32) {
+    problem args = *given;
     bool emulated = false;
-    const matrix_unit unit = tf32 ? matrix_tf32_of(properties, args.dtype, &emulated)
-                                  : matrix_unit_of(properties, args.dtype, &emulated);
+    matrix_unit unit = matrix_unit_for(properties, args.operand, tf32, &emulated);
+    bool plain_dot = false;
+    const matrix_unit dot = matrix_dot_of(properties, args.operand, &plain_dot);
     operand sides[2] = {{0}};
-    xpu_status status = pack_operands(stream, properties, &args, unit, sides);
+    xpu_status status = pack_operands(stream, properties, &args, unit ? unit : dot, sides);
     if (status == XPU_SUCCESS) status = multiply(stream, properties, args, unit, emulated);
     for (int i = 0; i < 2; i++) {
         const xpu_status freed =
@@ -476,6 +526,21 @@ static xpu_status gemm(xpu_stream *stream, const xpu_gemm_args *given, bool tf32
         if (status == XPU_SUCCESS) status = freed;
     }
     return status;
+}
+
+static xpu_status gemm(xpu_stream *stream, const xpu_gemm_args *given, bool tf32) {
+    if (given->batch == 0 || given->m == 0 || given->n == 0) return XPU_SUCCESS;
+    const xpu_device_properties *properties;
+    XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
+    const problem args = problem_of(given);
+    problem rows = args;
+    if (rows.n < rows.m) transpose(&rows);
+    if (is_thin(properties, &rows)) return thin(stream, &rows);
+    const xpu_status by_host = host_gemm(stream, given);
+    if (by_host != XPU_ERROR_NOT_SUPPORTED) return by_host;
+
+    XPU_TRY(gemm_check(given, properties));
+    return compute(stream, properties, &args, tf32);
 }
 
 xpu_status xpu_gemm(xpu_stream *stream, const xpu_gemm_args *args) { return gemm(stream, args, false); }
@@ -495,9 +560,38 @@ xpu_status xpu_gemm_unit(int device, xpu_dtype dtype, bool tf32, const char **un
         return XPU_SUCCESS;
     }
     bool emulated = false;
-    matrix_unit found = tf32 && dtype == XPU_FLOAT32 ? matrix_tf32_of(properties, dtype, &emulated)
-                                                     : matrix_unit_of(properties, dtype, &emulated);
+    matrix_unit found = matrix_unit_for(properties, dtype, tf32, &emulated);
+    if (found == MATRIX_UNIT_NONE) found = matrix_dot_of(properties, dtype, &emulated);
     if (found == MATRIX_UNIT_NONE) found = matrix_fma_of(properties);
-    *unit = matrix_unit_text(found, emulated);
+    *unit = matrix_unit_text(found, dtype, emulated);
     return XPU_SUCCESS;
+}
+
+/* One scale for each line (a row of A, a column of B), or for all of them, and none where results are
+ * integers. */
+static bool is_by_line(const xpu_quantised *q, bool is_left, int64_t k, bool is_scaled) {
+    const int64_t across = is_left ? q->group_rows : q->group_columns;
+    const int64_t along = is_left ? q->group_columns : q->group_rows;
+    if (q->dtype != XPU_INT8 || q->zero || q->middle || (q->scale != NULL) != is_scaled) return false;
+    return !is_scaled || (q->scale_dtype == XPU_FLOAT32 && (along == 0 || along >= k) && across <= 1);
+}
+
+bool gemm_takes_int8(const xpu_device_properties *properties, const xpu_gemm_args *args,
+                     const xpu_quantised *a, const xpu_quantised *b) {
+    bool emulated = false;
+    const bool is_scaled = args->dtype != XPU_INT32;
+    return a && b && is_by_line(a, true, args->k, is_scaled) && is_by_line(b, false, args->k, is_scaled) &&
+           (!is_scaled || matrix_unit_for(properties, XPU_INT8, false, &emulated) != MATRIX_UNIT_NONE ||
+            matrix_dot_of(properties, XPU_INT8, &emulated) != MATRIX_UNIT_NONE);
+}
+
+xpu_status gemm_int8(xpu_stream *stream, const xpu_device_properties *properties, const xpu_gemm_args *given,
+                     const xpu_quantised *a, const xpu_quantised *b) {
+    problem args = problem_of(given);
+    args.operand = XPU_INT8;
+    args.a_scale = a->scale, args.b_scale = b->scale;
+    args.a_scale_stride[0] = a->scale_batch_stride, args.b_scale_stride[0] = b->scale_batch_stride;
+    args.a_scale_stride[1] = a->group_rows ? a->scale_row_stride : 0;
+    args.b_scale_stride[1] = b->group_columns ? b->scale_column_stride : 0;
+    return compute(stream, properties, &args, false);
 }

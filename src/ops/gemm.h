@@ -11,4 +11,11 @@ xpu_status gemm_check(const xpu_gemm_args *args, const xpu_device_properties *pr
 /* All but how k is cut. */
 gemm_params gemm_params_of(const xpu_gemm_args *args);
 
+/* Both operands int8 without zero points, with scales by lines where results are floating and the device has
+ * instructions for it, or without, where they are int32: sums in int32. */
+bool gemm_takes_int8(const xpu_device_properties *properties, const xpu_gemm_args *args,
+                     const xpu_quantised *a, const xpu_quantised *b);
+xpu_status gemm_int8(xpu_stream *stream, const xpu_device_properties *properties, const xpu_gemm_args *args,
+                     const xpu_quantised *a, const xpu_quantised *b);
+
 #endif

@@ -24,40 +24,70 @@ static matrix_unit wanted(void) {
                      : !strcmp(value, "ptx") ? MATRIX_UNIT_PTX
                      : !strcmp(value, "xmx") ? MATRIX_UNIT_XMX
                      : !strcmp(value, "fma") ? MATRIX_UNIT_FMA
+                     : !strcmp(value, "dot") ? MATRIX_UNIT_DOT
                                              : MATRIX_UNIT_NONE);
         atomic_store_explicit(&answer, known, memory_order_relaxed);
     }
     return (matrix_unit)(known - 1);
 }
 
-matrix_unit matrix_unit_of(const xpu_device_properties *p, xpu_dtype dtype, bool *emulated) {
-    if (dtype != XPU_BFLOAT16 && dtype != XPU_FLOAT16) return MATRIX_UNIT_NONE;
+static matrix_unit any_unit(const xpu_device_properties *p, bool *emulated) {
     matrix_unit own = MATRIX_UNIT_NONE;
     if (p->has_inline_ptx && p->architecture >= 80) own = MATRIX_UNIT_PTX;
     if (p->matrix_lanes == 16 && p->has_subgroup_2d_block_io) own = MATRIX_UNIT_XMX;
     const matrix_unit other = wanted();
     *emulated = false;
-    if (other == MATRIX_UNIT_FMA) return MATRIX_UNIT_NONE;
+    if (other == MATRIX_UNIT_FMA || other == MATRIX_UNIT_DOT) return MATRIX_UNIT_NONE;
     *emulated = other != MATRIX_UNIT_NONE && other != own && p->has_subgroup_size && p->has_subgroup_shuffle;
     return *emulated ? other : own;
 }
 
-matrix_unit matrix_tf32_of(const xpu_device_properties *p, xpu_dtype dtype, bool *emulated) {
-    if (dtype != XPU_FLOAT32) return MATRIX_UNIT_NONE;
-    return matrix_unit_of(p, XPU_BFLOAT16, emulated) == MATRIX_UNIT_PTX ? MATRIX_UNIT_TF32 : MATRIX_UNIT_NONE;
+matrix_unit matrix_unit_of(const xpu_device_properties *p, xpu_dtype dtype, bool *emulated) {
+    const bool is_half = dtype == XPU_BFLOAT16 || dtype == XPU_FLOAT16;
+    return is_half ? any_unit(p, emulated) : MATRIX_UNIT_NONE;
 }
+
+matrix_unit matrix_unit_for(const xpu_device_properties *p, xpu_dtype dtype, bool tf32, bool *emulated) {
+    if (dtype != XPU_INT8 && !(dtype == XPU_FLOAT32 && tf32)) return matrix_unit_of(p, dtype, emulated);
+    const matrix_unit unit = any_unit(p, emulated);
+    const bool lacks_tf32 = unit == MATRIX_UNIT_XMX && dtype == XPU_FLOAT32 && !*emulated &&
+                            !p->has_subgroup_matrix_multiply_accumulate_tensor_float32;
+    return lacks_tf32 ? MATRIX_UNIT_NONE : unit;
+}
+
+static bool wants_none(void) { return wanted() == MATRIX_UNIT_FMA || wanted() == MATRIX_UNIT_DOT; }
 
 matrix_unit matrix_fma_of(const xpu_device_properties *p) {
-    return p->type != XPU_DEVICE_CPU || wanted() == MATRIX_UNIT_FMA ? MATRIX_UNIT_FMA : MATRIX_UNIT_NONE;
+    return p->type != XPU_DEVICE_CPU || wants_none() ? MATRIX_UNIT_FMA : MATRIX_UNIT_NONE;
 }
 
-const char *matrix_unit_text(matrix_unit unit, bool emulated) {
+matrix_unit matrix_dot_of(const xpu_device_properties *p, xpu_dtype dtype, bool *emulated) {
+    const bool has = p->has_integer_dot_product || (p->has_inline_ptx && p->architecture >= 61);
+    const bool is_wanted =
+        p->type != XPU_DEVICE_CPU ? has && wanted() != MATRIX_UNIT_FMA : wanted() == MATRIX_UNIT_DOT;
+    if (dtype != XPU_INT8 || !is_wanted) return MATRIX_UNIT_NONE;
+    *emulated = !has;
+    return MATRIX_UNIT_DOT;
+}
+
+static bool has_none(matrix_unit unit) { return unit == MATRIX_UNIT_FMA || unit == MATRIX_UNIT_DOT; }
+
+int matrix_step(const matrix_tile *tile, matrix_unit unit, xpu_dtype dtype) {
+    if (has_none(unit)) return tile->step * (unit == MATRIX_UNIT_DOT ? 4 : 1);
+    return tile->step / (int)xpu_dtype_size(dtype);
+}
+
+const char *matrix_unit_text(matrix_unit unit, xpu_dtype dtype, bool emulated) {
+    static const char *const texts[2][2][2] = {
+        {{"NVIDIA's matrix units", "NVIDIA's matrix units, emulated"},
+         {"NVIDIA's matrix units as tf32", "NVIDIA's matrix units as tf32, emulated"}},
+        {{"Intel's matrix units", "Intel's matrix units, emulated"},
+         {"Intel's matrix units as tf32", "Intel's matrix units as tf32, emulated"}}};
     switch (unit) {
-    case MATRIX_UNIT_PTX: return emulated ? "NVIDIA's matrix units, emulated" : "NVIDIA's matrix units";
-    case MATRIX_UNIT_XMX: return emulated ? "Intel's matrix units, emulated" : "Intel's matrix units";
-    case MATRIX_UNIT_TF32:
-        return emulated ? "NVIDIA's matrix units as tf32, emulated" : "NVIDIA's matrix units as tf32";
+    case MATRIX_UNIT_PTX:
+    case MATRIX_UNIT_XMX: return texts[unit == MATRIX_UNIT_XMX][dtype == XPU_FLOAT32][emulated];
     case MATRIX_UNIT_FMA: return "multiply-adds of GPUs";
+    case MATRIX_UNIT_DOT: return emulated ? "products of four bytes, emulated" : "products of four bytes";
     case MATRIX_UNIT_NONE: break;
     }
     return "plain kernels";
@@ -81,7 +111,7 @@ bool matrix_reads_blocks(const matrix_lines *lines, int64_t length, int64_t coun
 /* Of the model below, on an NVIDIA H200: clocks until a group has its first numbers and of one more launch,
  * bytes of memory a clock and unit. A slice shorter than this is mostly the way there. */
 enum { FIRST_STEP = 2000, LAUNCH = 6000, BYTES = 12, MOST_SLICES = 64 };
-static int64_t shortest_slice(matrix_unit unit) { return unit == MATRIX_UNIT_FMA ? 64 : 256; }
+static int64_t shortest_slice(matrix_unit unit) { return has_none(unit) ? 64 : 256; }
 
 static int threads_of(const matrix_tile *t) { return t->teams_m * t->teams_n * matrix_team(t->unit); }
 
@@ -89,7 +119,7 @@ static int threads_of(const matrix_tile *t) { return t->teams_m * t->teams_n * m
  * fit. */
 static bool fits(const matrix_tile *t, size_t sum, const xpu_device_properties *properties) {
     if (t->unit != MATRIX_UNIT_FMA) return true;
-    const size_t slabs = (size_t)(t->stages * t->k * (t->m + 4 + t->n + 4)) * sum;
+    const size_t slabs = (size_t)(t->stages * t->step * (t->m + 4 + t->n + 4)) * sum;
     return (size_t)(t->m * t->n / threads_of(t)) * sum <= 256 && slabs <= properties->local_mem_size &&
            (uint64_t)threads_of(t) <= properties->max_work_group_size;
 }
@@ -104,11 +134,10 @@ static double busy(const matrix_tile *t, int64_t some) {
 /* Clocks: those of the products on the compute unit with most work-groups; of the first steps' way from
  * memory; and of the slices' sums there and back. */
 static double clocks_of(const matrix_tile *t, int64_t units, int64_t batch, int64_t m, int64_t n, int64_t k,
-                        int along_k, int64_t cut, size_t sum) {
+                        int step, double rate, int64_t cut, size_t sum) {
     const int64_t groups = divided_up(tiles(m, t->m) * tiles(n, t->n) * batch * cut, units);
     const int64_t waves = divided_up(groups, t->together), last = groups - (waves - 1) * t->together;
-    const double each =
-        (double)(t->m * t->n) * (double)rounded_up(divided_up(k, cut), t->k) / (double)t->rate[along_k];
+    const double each = (double)(t->m * t->n) * (double)rounded_up(divided_up(k, cut), step) / rate;
     double clocks = each * (double)((waves - 1) * t->together) / busy(t, t->together) +
                     each * (double)last / busy(t, last) + (double)waves * FIRST_STEP;
     if (cut > 1)
@@ -120,16 +149,22 @@ int matrix_tile_for(matrix_unit unit, xpu_dtype dtype, const xpu_device_properti
                     int64_t m, int64_t n, int64_t k, int along_k, int64_t *slices) {
     const size_t sum = product_sum_size(dtype);
     const int64_t units = (int64_t)properties->gpu_subslice_count;
+    const matrix_unit lines = unit == MATRIX_UNIT_DOT ? MATRIX_UNIT_FMA : unit;
+    const double faster = unit == MATRIX_UNIT_DOT   ? 4
+                          : unit == MATRIX_UNIT_FMA ? 1
+                                                    : 2 / (double)xpu_dtype_size(dtype);
     const int64_t pinned = TUNED(properties->type == XPU_DEVICE_CPU, MATRIX_TILE);
     const bool is_pinned =
-        pinned < TILES && table[pinned].unit == unit && fits(&table[pinned], sum, properties);
+        pinned < TILES && table[pinned].unit == lines && fits(&table[pinned], sum, properties);
     int best = -1;
     double least = 0;
     for (int i = 0; i < TILES; i++) {
-        if (is_pinned ? i != pinned : table[i].unit != unit || !fits(&table[i], sum, properties)) continue;
+        if (is_pinned ? i != pinned : table[i].unit != lines || !fits(&table[i], sum, properties)) continue;
         for (int64_t cut = 1; cut <= MOST_SLICES; cut *= 2) {
             if (cut > 1 && k / cut < shortest_slice(unit)) break;
-            const double clocks = clocks_of(&table[i], units, batch, m, n, k, along_k, cut, sum);
+            const double clocks =
+                clocks_of(&table[i], units, batch, m, n, k, matrix_step(&table[i], unit, dtype),
+                          faster * table[i].rate[along_k], cut, sum);
             if (least > 0 && clocks >= least) continue;
             best = i, least = clocks, *slices = cut;
         }
@@ -140,7 +175,7 @@ int matrix_tile_for(matrix_unit unit, xpu_dtype dtype, const xpu_device_properti
 void matrix_for_intel(matrix_choice *choice, const xpu_device_properties *properties) {
     if (properties->type != XPU_DEVICE_GPU || properties->vendor_id != 0x8086) return;
     const matrix_tile *tile = &table[choice->tile];
-    const bool by_fma = choice->unit == MATRIX_UNIT_FMA;
+    const bool by_fma = has_none(choice->unit);
     choice->wide = by_fma ? tile->m * tile->n / threads_of(tile) >= 64 : !choice->emulated;
     if (!by_fma) return;
     for (int i = 0; i < XPU_PROPERTY_LIST_SIZE && properties->sub_group_sizes[i]; i++) {
@@ -152,10 +187,11 @@ void matrix_for_intel(matrix_choice *choice, const xpu_device_properties *proper
 const matrix_tile *matrix_tile_of(const matrix_choice *choice) { return &table[choice->tile]; }
 
 void matrix_unit_spec(kernel_spec *spec, matrix_unit unit, bool emulated, bool wide, xpu_dtype dtype) {
-    static const char *const units[] = {NULL, "MATRIX_PTX", "MATRIX_XMX", "MATRIX_PTX", "MATRIX_FMA"};
+    static const char *const units[] = {NULL, "MATRIX_PTX", "MATRIX_XMX", "MATRIX_FMA", "MATRIX_FMA"};
     const bool used = unit != MATRIX_UNIT_NONE;
     spec_pack(spec, "unit", unit, 3);
     spec_follows_flag(spec, units[unit], used);
+    spec_follows_flag(spec, "MATRIX_DOT", unit == MATRIX_UNIT_DOT);
     spec_flag(spec, "MATRIX_EMULATED", emulated);
     if (emulated) spec_follows_options(spec, "-cl-opt-disable"); /* or processors' compilers take minutes */
     spec_pack(spec, "wide", wide, 1);
@@ -166,13 +202,14 @@ void matrix_unit_spec(kernel_spec *spec, matrix_unit unit, bool emulated, bool w
 void matrix_spec(kernel_spec *spec, const matrix_choice *choice, xpu_dtype dtype) {
     const bool used = choice->unit != MATRIX_UNIT_NONE;
     const matrix_tile *tile = &table[choice->tile];
+    const int depth = has_none(choice->unit) ? tile->step : matrix_step(tile, choice->unit, dtype);
     matrix_unit_spec(spec, choice->unit, choice->emulated, choice->wide, dtype);
     spec_number_if(spec, choice->lanes > 0, "LANES", choice->lanes, 7);
     spec_pack(spec, "tile", choice->tile, 6);
     const struct {
         const char *name;
         int value;
-    } facts[] = {{"TILE_M", tile->m},        {"TILE_N", tile->n},        {"TILE_K", tile->k},
+    } facts[] = {{"TILE_M", tile->m},        {"TILE_N", tile->n},        {"TILE_K", depth},
                  {"TEAMS_M", tile->teams_m}, {"TEAMS_N", tile->teams_n}, {"STAGES", tile->stages},
                  {"BAND", 1024 / tile->m}};
     for (size_t i = 0; i < sizeof facts / sizeof *facts && used; i++)

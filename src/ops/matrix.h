@@ -7,33 +7,41 @@
 /* How products are multiplied on a device. */
 typedef enum matrix_unit {
     MATRIX_UNIT_NONE,
-    MATRIX_UNIT_PTX,  /* NVIDIA's, from compute capability 8.0 on (kernels/matrix.h) */
-    MATRIX_UNIT_XMX,  /* Intel's of 16 lanes (kernels/matrix_xmx.h) */
-    MATRIX_UNIT_TF32, /* NVIDIA's with fp32 rounded to tf32 */
-    MATRIX_UNIT_FMA   /* none: GPUs' multiply-adds, for all dtypes (kernels/matrix_fma.h) */
+    MATRIX_UNIT_PTX, /* NVIDIA's, from compute capability 8.0 on (kernels/matrix.h) */
+    MATRIX_UNIT_XMX, /* Intel's of 16 lanes (kernels/matrix_xmx.h) */
+    MATRIX_UNIT_FMA, /* none: GPUs' multiply-adds, for all dtypes (kernels/matrix_fma.h) */
+    MATRIX_UNIT_DOT  /* none: the same of int8, four at a time */
 } matrix_unit;
-/* With OPENXPU_MATRIX=ptx or xmx every device has that one, in plain OpenCL C where it lacks it, and with fma
- * none: for tests. */
+/* Of float16 and bfloat16. With OPENXPU_MATRIX=ptx or xmx every device has that one, in plain OpenCL C where
+ * it lacks it, and with fma or dot none: for tests. */
 matrix_unit matrix_unit_of(const xpu_device_properties *properties, xpu_dtype dtype, bool *emulated);
-/* MATRIX_UNIT_TF32 where there is a unit that takes it. */
-matrix_unit matrix_tf32_of(const xpu_device_properties *properties, xpu_dtype dtype, bool *emulated);
+/* The one for products of numbers of this dtype; of fp32 where `tf32` allows it. */
+matrix_unit matrix_unit_for(const xpu_device_properties *properties, xpu_dtype dtype, bool tf32,
+                            bool *emulated);
 /* MATRIX_UNIT_FMA on GPUs. */
 matrix_unit matrix_fma_of(const xpu_device_properties *properties);
+/* MATRIX_UNIT_DOT for int8 where the device has products of four, or where OPENXPU_MATRIX=dot wants them. */
+matrix_unit matrix_dot_of(const xpu_device_properties *properties, xpu_dtype dtype, bool *emulated);
 
 /* For people. */
-const char *matrix_unit_text(matrix_unit unit, bool emulated);
+const char *matrix_unit_text(matrix_unit unit, xpu_dtype dtype, bool emulated);
 
 /* A line of matrix.def. */
 typedef struct matrix_tile {
     matrix_unit unit;
-    int m, n, k;          /* sums of a work-group, and the depth of a step */
+    int m, n;             /* sums of a work-group */
+    int step;             /* depth of a step: bytes of a line for units, else numbers in local memory */
     int teams_m, teams_n; /* of matrix_team(unit) work-items */
     int stages;           /* steps that local memory holds */
     int together;         /* work-groups that a compute unit runs at a time */
-    int rate[3];          /* multiply-adds a clock of a full compute unit, by the operands that lie along k */
+    int rate[3];          /* of 2 bytes, or fp32 by FMA: multiply-adds a clock of a full compute unit, by the
+                             operands that lie along k */
 } matrix_tile;
 /* of work-items that multiply together */
 static inline int matrix_team(matrix_unit unit) { return unit == MATRIX_UNIT_XMX ? 16 : 32; }
+
+/* The depth of a step in numbers of the operands. */
+int matrix_step(const matrix_tile *tile, matrix_unit unit, xpu_dtype dtype);
 
 /* What one product takes. */
 typedef struct matrix_choice {
@@ -43,7 +51,7 @@ typedef struct matrix_choice {
     int a_piece, b_piece; /* bytes at which all lines of an operand are aligned: 16, 8, 4, 2 */
     bool out_pairs;       /* two numbers beside each other can be written as one */
     bool wide;            /* on Intel's GPUs: needs twice the usual registers */
-    int lanes;            /* there, with MATRIX_UNIT_FMA: of the smallest subgroups, whose lanes have most */
+    int lanes;            /* there, without units: of the smallest subgroups, whose lanes have most */
 } matrix_choice;
 
 /* An operand, or the result, as the kernel goes through it: neighbours in memory, and the distance of lines

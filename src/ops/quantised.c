@@ -320,6 +320,9 @@ xpu_status xpu_gemm_quantised(xpu_stream *stream, const xpu_gemm_args *args, con
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
     XPU_TRY(gemm_check(args, properties));
+    if (gemm_takes_int8(properties, args, a, b))
+        return args->batch == 0 || args->m == 0 || args->n == 0 ? XPU_SUCCESS
+                                                                : gemm_int8(stream, properties, args, a, b);
     if (a) XPU_TRY(check(a, args->m, args->k, args->dtype, "quantised product"));
     if (b) XPU_TRY(check(b, args->k, args->n, args->dtype, "quantised product"));
     if (args->batch == 0 || args->m == 0 || args->n == 0) return XPU_SUCCESS;

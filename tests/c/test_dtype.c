@@ -69,16 +69,6 @@ static void float8_has_no_sums_of_its_own(void **state) {
     LACKS(xpu_pointwise(stream, XPU_POINTWISE_EXP, XPU_FLOAT8_E4M3FN, &iter, NULL, 0), "'Float8_e4m3fn'");
 }
 
-static void quantised_operands_are_refused_by_name(void **state) {
-    float scales[4];
-    const xpu_gemm_args args = {.dtype = XPU_BFLOAT16, .batch = 1, .m = 4, .n = 4, .k = 64};
-    const xpu_quantised b = {
-        .dtype = XPU_INT4, .scale_dtype = XPU_FLOAT16, .scale = scales, .group_rows = 32, .group_columns = 1};
-    LACKS(xpu_gemm_quantised(stream, &args, NULL, &b), "bf16 with B quantised to i4");
-    assert_non_null(strstr(xpu_last_error(), "scales: f16, groups of 32 x 1; zero points: none"));
-    LACKS(xpu_gemm_quantised(stream, &args, &b, &b), "with A quantised");
-}
-
 static int setup(void **state) {
     SUCCEEDS(xpu_stream_default(0, &stream));
     SUCCEEDS(xpu_malloc(stream, 4096, &memory));
@@ -91,7 +81,6 @@ int main(void) {
         cmocka_unit_test(bytes_of_many_elements),
         cmocka_unit_test(packed_numbers_are_not_taken_apart),
         cmocka_unit_test(float8_has_no_sums_of_its_own),
-        cmocka_unit_test(quantised_operands_are_refused_by_name),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

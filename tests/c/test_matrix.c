@@ -4,7 +4,8 @@
  *
  *     test_matrix [problems [seed]]    so many with whatever kernel comes up, beside those below
  *
- * OPENXPU_MATRIX=xmx takes Intel's units for NVIDIA's, fma the kernel without units, with all dtypes. */
+ * OPENXPU_MATRIX=xmx takes Intel's units for NVIDIA's, fma the kernel without units, with all dtypes, dot the
+ * same with int8 four at a time. */
 #define _POSIX_C_SOURCE 200809L
 #include <complex.h>
 #include <math.h>
@@ -32,6 +33,7 @@ typedef struct kind {
     xpu_dtype dtype;
     xpu_epilogue epilogue;
     int conjugates;
+    xpu_dtype operand; /* int8, for another dtype of the result; 0: the same */
 } kind;
 enum { CONJUGATE_A = 1, CONJUGATE_B = 2 };
 
@@ -97,7 +99,11 @@ static double complex rounded_number(xpu_dtype dtype, double complex value) {
     return decode_number(dtype, whole);
 }
 
+/* Sums of int8 need not fit a float, but where they are scaled. */
+static bool full_range;
+
 static double complex number(xpu_dtype dtype) {
+    if (dtype == XPU_INT8 && full_range) return (double)pick(-128, 127);
     const double part = (double)pick(-8, 8) / (is_integer(dtype) ? 1 : 8);
     return is_complex(dtype) ? part + I * (double)pick(-8, 8) / 8 : part;
 }
@@ -135,11 +141,36 @@ static void drop(memory *x) {
     free(x->host);
 }
 
+/* Powers of two: of each line, or one for all. */
+typedef struct scales {
+    float *host;
+    void *device;
+    int64_t apart, step;
+} scales;
+
+static scales make_scales(int64_t batch, int64_t lines) {
+    scales s = {.step = pick(0, 2), .apart = pick(0, 1) * (2 * lines + 1)};
+    const size_t count = (size_t)((2 * lines + 1) * batch + 1);
+    s.host = malloc(count * sizeof *s.host);
+    for (size_t i = 0; i < count; i++) s.host[i] = ldexpf(pick(0, 1) ? 1 : -1, (int)pick(-5, -2));
+    SUCCEEDS(xpu_malloc(stream, count * sizeof *s.host, &s.device));
+    SUCCEEDS(xpu_memcpy(stream, s.device, s.host, count * sizeof *s.host, true));
+    return s;
+}
+
+static void drop_scales(scales *s) {
+    SUCCEEDS(xpu_free(s->device));
+    free(s->host);
+}
+
 static void try_problem(const kind *w, int64_t batch, int64_t m, int64_t n, int64_t k, bool with_c,
                         bool is_bias) {
     SUCCEEDS(xpu_tuning_set(0, xpu_tuning_number("matrix_tile"), w->tile));
-    memory a = make(w->dtype, batch, m, k, !w->a_k_fast, w->a_align, step);
-    memory b = make(w->dtype, batch, k, n, w->b_k_fast, w->b_align, step);
+    const bool is_narrow = w->operand != 0, is_scaled = is_narrow && w->dtype != XPU_INT32;
+    const xpu_dtype operand = is_narrow ? w->operand : w->dtype;
+    full_range = is_narrow && !is_scaled;
+    memory a = make(operand, batch, m, k, !w->a_k_fast, w->a_align, step);
+    memory b = make(operand, batch, k, n, w->b_k_fast, w->b_align, step);
     memory c = make(w->dtype, batch, m, n, false, w->b_align, 1);
     memory out = make(w->dtype, batch, m, n, w->out_turned, w->a_align, 1);
     if (is_bias) c.matrix.row_stride = c.matrix.batch_stride = 0;
@@ -162,7 +193,25 @@ static void try_problem(const kind *w, int64_t batch, int64_t m, int64_t n, int6
                           .alpha = {.dtype = XPU_FLOAT64, .value.f = alpha},
                           .beta = {.dtype = XPU_FLOAT64, .value.f = beta}};
     if (!with_c) args.c.data = NULL;
-    SUCCEEDS(tf32 ? xpu_gemm_tf32(stream, &args) : xpu_gemm(stream, &args));
+    scales row = make_scales(batch, m), column = make_scales(batch, n);
+    xpu_quantised left_of = {.dtype = operand}, right_of = left_of;
+    if (is_scaled) {
+        left_of = (xpu_quantised){.dtype = operand,
+                                  .scale_dtype = XPU_FLOAT32,
+                                  .scale = row.device,
+                                  .group_rows = row.step != 0,
+                                  .scale_batch_stride = row.apart,
+                                  .scale_row_stride = row.step};
+        right_of = (xpu_quantised){.dtype = operand,
+                                   .scale_dtype = XPU_FLOAT32,
+                                   .scale = column.device,
+                                   .group_columns = column.step != 0,
+                                   .scale_batch_stride = column.apart,
+                                   .scale_column_stride = column.step};
+    }
+    SUCCEEDS(is_narrow ? xpu_gemm_quantised(stream, &args, &left_of, &right_of)
+             : tf32    ? xpu_gemm_tf32(stream, &args)
+                       : xpu_gemm(stream, &args));
     char *got = malloc(out.count * size);
     SUCCEEDS(xpu_memcpy(stream, got, out.device, out.count * size, true));
     double complex *left = malloc((size_t)(k + 1) * sizeof *left);
@@ -170,12 +219,12 @@ static void try_problem(const kind *w, int64_t batch, int64_t m, int64_t n, int6
     for (int64_t i = 0; i < batch; i++) {
         for (int64_t s = 0; s < n; s++)
             for (int64_t l = 0; l < k; l++) {
-                const double complex v = element(w->dtype, &b, i, l, s);
+                const double complex v = element(operand, &b, i, l, s);
                 right[s * k + l] = (w->conjugates & CONJUGATE_B) ? conj(v) : v;
             }
         for (int64_t r = 0; r < m; r++) {
             for (int64_t l = 0; l < k; l++) {
-                const double complex v = element(w->dtype, &a, i, r, l);
+                const double complex v = element(operand, &a, i, r, l);
                 left[l] = (w->conjugates & CONJUGATE_A) ? conj(v) : v;
             }
             for (int64_t s = 0; s < n; s++) {
@@ -184,6 +233,9 @@ static void try_problem(const kind *w, int64_t batch, int64_t m, int64_t n, int6
                     for (int64_t l = 0; l < k; l++) sum += left[l] * right[s * k + l];
                 else
                     for (int64_t l = 0; l < k; l++) sum += creal(left[l]) * creal(right[s * k + l]);
+                if (is_scaled)
+                    sum *= row.host[i * row.apart + r * row.step] *
+                           column.host[i * column.apart + s * column.step];
                 double complex want = alpha * sum;
                 if (with_c) want += beta * element(w->dtype, &c, i, r, s);
                 if (w->epilogue == XPU_EPILOGUE_RELU && creal(want) < 0) want = 0;
@@ -202,6 +254,7 @@ static void try_problem(const kind *w, int64_t batch, int64_t m, int64_t n, int6
     }
     assert_memory_equal(got, out.host, out.count * size);
     free(got), free(left), free(right);
+    drop_scales(&row), drop_scales(&column);
     drop(&a), drop(&b), drop(&c), drop(&out);
 }
 
@@ -223,10 +276,10 @@ static void try_block_sizes(const kind *w) {
 
 static void all_tiles_and_layouts(void **unused) {
     static const kind block_kinds[] = {
-        {8, true, true, false, 32, 32, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0},
-        {9, true, false, true, 32, 32, XPU_FLOAT16, XPU_EPILOGUE_RELU, 0},
-        {10, true, false, false, 32, 32, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0},
-        {11, false, true, false, 32, 32, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0},
+        {8, true, true, false, 32, 32, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0, 0},
+        {9, true, false, true, 32, 32, XPU_FLOAT16, XPU_EPILOGUE_RELU, 0, 0},
+        {10, true, false, false, 32, 32, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0, 0},
+        {11, false, true, false, 32, 32, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0, 0},
     };
     for (size_t i = 0; i < sizeof block_kinds / sizeof *block_kinds && by_blocks; i++) {
         const int before = by_units;
@@ -235,14 +288,14 @@ static void all_tiles_and_layouts(void **unused) {
     }
     if (by_blocks || by_fma) return;
     static const kind kinds[] = {
-        {0, true, true, false, 8, 8, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0},
-        {1, true, false, true, 8, 8, XPU_FLOAT16, XPU_EPILOGUE_NONE, 0},
-        {2, false, true, false, 8, 8, XPU_BFLOAT16, XPU_EPILOGUE_RELU, 0},
-        {3, false, false, false, 8, 8, XPU_FLOAT16, XPU_EPILOGUE_NONE, 0},
-        {4, false, true, false, 8, 8, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0},
-        {5, true, true, false, 8, 8, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0},
-        {6, true, false, false, 8, 8, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0},
-        {7, false, false, true, 8, 8, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0},
+        {0, true, true, false, 8, 8, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0, 0},
+        {1, true, false, true, 8, 8, XPU_FLOAT16, XPU_EPILOGUE_NONE, 0, 0},
+        {2, false, true, false, 8, 8, XPU_BFLOAT16, XPU_EPILOGUE_RELU, 0, 0},
+        {3, false, false, false, 8, 8, XPU_FLOAT16, XPU_EPILOGUE_NONE, 0, 0},
+        {4, false, true, false, 8, 8, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0, 0},
+        {5, true, true, false, 8, 8, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0, 0},
+        {6, true, false, false, 8, 8, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0, 0},
+        {7, false, false, true, 8, 8, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0, 0},
     };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         const int before = by_units;
@@ -254,17 +307,17 @@ static void all_tiles_and_layouts(void **unused) {
 /* The kernel without units: each tile with fp32, the smaller ones with wider and narrower numbers too. */
 static void all_tiles_without_units(void **unused) {
     static const kind kinds[] = {
-        {12, true, true, false, 4, 4, XPU_FLOAT32, XPU_EPILOGUE_NONE, 0},
-        {13, true, false, true, 4, 4, XPU_FLOAT32, XPU_EPILOGUE_RELU, 0},
-        {14, false, true, false, 4, 1, XPU_FLOAT32, XPU_EPILOGUE_NONE, 0},
-        {15, false, false, false, 1, 4, XPU_FLOAT32, XPU_EPILOGUE_NONE, 0},
-        {16, true, false, false, 4, 4, XPU_FLOAT32, XPU_EPILOGUE_NONE, 0},
-        {17, false, true, true, 2, 2, XPU_FLOAT64, XPU_EPILOGUE_NONE, 0},
-        {18, false, false, false, 2, 4, XPU_COMPLEX64, XPU_EPILOGUE_NONE, CONJUGATE_A},
-        {19, true, true, false, 4, 8, XPU_INT8, XPU_EPILOGUE_NONE, 0},
-        {20, false, true, false, 1, 1, XPU_COMPLEX128, XPU_EPILOGUE_NONE, CONJUGATE_B},
-        {21, true, true, false, 8, 8, XPU_BFLOAT16, XPU_EPILOGUE_RELU, 0},
-        {21, false, false, false, 4, 2, XPU_INT64, XPU_EPILOGUE_NONE, 0},
+        {12, true, true, false, 4, 4, XPU_FLOAT32, XPU_EPILOGUE_NONE, 0, 0},
+        {13, true, false, true, 4, 4, XPU_FLOAT32, XPU_EPILOGUE_RELU, 0, 0},
+        {14, false, true, false, 4, 1, XPU_FLOAT32, XPU_EPILOGUE_NONE, 0, 0},
+        {15, false, false, false, 1, 4, XPU_FLOAT32, XPU_EPILOGUE_NONE, 0, 0},
+        {16, true, false, false, 4, 4, XPU_FLOAT32, XPU_EPILOGUE_NONE, 0, 0},
+        {17, false, true, true, 2, 2, XPU_FLOAT64, XPU_EPILOGUE_NONE, 0, 0},
+        {18, false, false, false, 2, 4, XPU_COMPLEX64, XPU_EPILOGUE_NONE, CONJUGATE_A, 0},
+        {19, true, true, false, 4, 8, XPU_INT8, XPU_EPILOGUE_NONE, 0, 0},
+        {20, false, true, false, 1, 1, XPU_COMPLEX128, XPU_EPILOGUE_NONE, CONJUGATE_B, 0},
+        {21, true, true, false, 8, 8, XPU_BFLOAT16, XPU_EPILOGUE_RELU, 0, 0},
+        {21, false, false, false, 4, 2, XPU_INT64, XPU_EPILOGUE_NONE, 0, 0},
     };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds && by_fma; i++) {
         const int before = by_units;
@@ -275,16 +328,16 @@ static void all_tiles_without_units(void **unused) {
 
 /* Operands whose rows don't begin at 16 bytes. */
 static void all_alignments(void **unused) {
-    const kind other = {8, true, false, false, 8, 4, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0};
+    const kind other = {8, true, false, false, 8, 4, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0, 0};
     if (by_fma) return;
     if (by_blocks) { /* the plain kernel's */
         try_block_sizes(&other);
         return;
     }
     static const kind kinds[] = {
-        {7, true, false, false, 1, 4, XPU_FLOAT16, XPU_EPILOGUE_NONE, 0},
-        {7, false, true, false, 2, 1, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0},
-        {6, false, false, false, 4, 8, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0},
+        {7, true, false, false, 1, 4, XPU_FLOAT16, XPU_EPILOGUE_NONE, 0, 0},
+        {7, false, true, false, 2, 1, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0, 0},
+        {6, false, false, false, 4, 8, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0, 0},
     };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         const int before = by_units;
@@ -299,9 +352,9 @@ static void packed_operands(void **unused) {
     const int tile = by_fma ? 20 : by_blocks ? 10 : 6;
     const xpu_dtype dtype = by_fma ? XPU_FLOAT32 : XPU_BFLOAT16;
     const kind kinds[] = {
-        {tile, true, false, false, 1, 8, dtype, XPU_EPILOGUE_NONE, 0},
-        {tile, false, false, false, 32, 32, dtype, XPU_EPILOGUE_NONE, 0},
-        {tile, false, true, true, 3, 1, dtype, XPU_EPILOGUE_RELU, 0},
+        {tile, true, false, false, 1, 8, dtype, XPU_EPILOGUE_NONE, 0, 0},
+        {tile, false, false, false, 32, 32, dtype, XPU_EPILOGUE_NONE, 0, 0},
+        {tile, false, true, true, 3, 1, dtype, XPU_EPILOGUE_RELU, 0, 0},
     };
     const int number = xpu_tuning_number("packed_product");
     const int64_t before_it = xpu_tuning_value(0, number);
@@ -317,24 +370,81 @@ static void packed_operands(void **unused) {
     SUCCEEDS(xpu_tuning_set(0, number, before_it));
 }
 
+/* Products of int8 with integer results, or scaled. */
+static void bytes(void **unused) {
+    const xpu_epilogue none = XPU_EPILOGUE_NONE, relu = XPU_EPILOGUE_RELU;
+    const kind by_ptx[] = {
+        {0, true, true, false, 16, 16, XPU_INT32, none, 0, XPU_INT8},
+        {1, false, true, false, 16, 16, XPU_FLOAT32, none, 0, XPU_INT8},
+        {2, true, false, true, 16, 16, XPU_INT32, none, 0, XPU_INT8},
+        {3, false, false, false, 16, 16, XPU_INT32, none, 0, XPU_INT8},
+        {4, true, true, false, 1, 2, XPU_BFLOAT16, relu, 0, XPU_INT8},
+        {5, false, true, false, 8, 1, XPU_INT32, none, 0, XPU_INT8},
+        {6, true, false, false, 4, 2, XPU_FLOAT16, none, 0, XPU_INT8},
+        {7, false, false, true, 1, 1, XPU_INT32, none, 0, XPU_INT8},
+    };
+    const kind by_xmx[] = {
+        {8, true, true, false, 64, 64, XPU_INT32, none, 0, XPU_INT8},
+        {9, true, false, true, 64, 64, XPU_FLOAT32, relu, 0, XPU_INT8},
+        {10, false, true, false, 64, 64, XPU_BFLOAT16, none, 0, XPU_INT8},
+        {11, true, false, false, 64, 64, XPU_INT32, none, 0, XPU_INT8},
+    };
+    const kind by_hand[] = {
+        {12, true, true, false, 16, 4, XPU_INT32, none, 0, XPU_INT8},
+        {16, true, true, true, 4, 16, XPU_FLOAT32, relu, 0, XPU_INT8},
+        {21, true, true, false, 4, 4, XPU_BFLOAT16, none, 0, XPU_INT8},
+        {20, false, true, false, 1, 4, XPU_INT32, none, 0, XPU_INT8},
+        {19, false, false, false, 2, 1, XPU_FLOAT16, none, 0, XPU_INT8},
+    };
+    const bool by_ptx_too = !by_blocks && !by_fma;
+    const kind *kinds = by_blocks ? by_xmx : by_fma ? by_hand : by_ptx;
+    const int count = by_blocks ? 4 : by_fma ? 5 : 8;
+    for (int i = 0; i < count; i++) {
+        const int before = by_units;
+        static const int64_t sizes[][4] = {
+            {1, 40, 64, 64}, {2, 33, 72, 132}, {1, 132, 100, 64}, {1, 17, 140, 196}, {3, 65, 33, 131}};
+        for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+            try_problem(&kinds[i], sizes[s][0], sizes[s][1], sizes[s][2], sizes[s][3], s % 2, s == 1);
+        if (by_ptx_too || by_fma) assert_int_equal(by_units - before, 5);
+        assert_true(by_units > before);
+    }
+    const kind vector = {99, true, true, false, 16, 16, XPU_INT32, none, 0, XPU_INT8};
+    const kind across = {99, true, false, false, 16, 16, XPU_FLOAT32, none, 0, XPU_INT8};
+    try_problem(&vector, 1, 1, 70, 300, false, false);
+    try_problem(&across, 2, 1, 70, 300, true, false);
+    try_problem(&vector, 1, 50, 1, 33, false, false);
+    try_problem(&vector, 1, 7, 5, 0, true, false);
+    try_problem(&across, 1, 9, 32, 4100, false, false); /* in slices */
+}
+
 /* fp32 as tf32, which has the bits of these numbers. */
 static void rounded_to_tf32(void **unused) {
-    static const kind kinds[] = {
-        {22, true, true, false, 4, 4, XPU_FLOAT32, XPU_EPILOGUE_NONE, 0},
-        {23, false, false, true, 4, 4, XPU_FLOAT32, XPU_EPILOGUE_RELU, 0},
-        {24, true, false, false, 4, 2, XPU_FLOAT32, XPU_EPILOGUE_NONE, 0},
-        {24, false, true, false, 1, 4, XPU_FLOAT32, XPU_EPILOGUE_NONE, 0},
+    static const kind by_ptx[] = {
+        {1, true, true, false, 4, 4, XPU_FLOAT32, XPU_EPILOGUE_NONE, 0, 0},
+        {3, false, false, true, 4, 4, XPU_FLOAT32, XPU_EPILOGUE_RELU, 0, 0},
+        {5, true, false, false, 4, 2, XPU_FLOAT32, XPU_EPILOGUE_NONE, 0, 0},
+        {0, false, true, false, 1, 4, XPU_FLOAT32, XPU_EPILOGUE_NONE, 0, 0},
+    };
+    static const kind by_xmx[] = {
+        {8, true, true, false, 16, 16, XPU_FLOAT32, XPU_EPILOGUE_NONE, 0, 0},
+        {9, true, false, true, 16, 16, XPU_FLOAT32, XPU_EPILOGUE_RELU, 0, 0},
+        {10, false, true, false, 16, 16, XPU_FLOAT32, XPU_EPILOGUE_NONE, 0, 0},
+        {11, true, false, false, 16, 16, XPU_FLOAT32, XPU_EPILOGUE_NONE, 0, 0},
     };
     tf32 = true;
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds && !by_blocks && !by_fma; i++) {
+    for (size_t i = 0; i < 4 && !by_fma; i++) {
         const int before = by_units;
-        try_sizes(&kinds[i]);
-        assert_int_equal(by_units - before, 6);
+        if (by_blocks)
+            try_block_sizes(&by_xmx[i]);
+        else
+            try_sizes(&by_ptx[i]);
+        assert_true(by_blocks ? by_units > before : by_units - before == 6);
     }
     tf32 = false;
 }
 
-/* What is lost: 11 bits of a number are left, the nearest, and NaN stays. */
+/* What is lost: 11 bits of a number are left, the nearest, Intel's units cut the others off, and NaN stays.
+ */
 static void what_tf32_loses(void **unused) {
     enum { SIZE = 16 };
     float a[SIZE * SIZE] = {0}, b[SIZE * SIZE] = {0}, out[SIZE * SIZE];
@@ -344,7 +454,7 @@ static void what_tf32_loses(void **unused) {
     for (int i = 0; i < 3; i++) SUCCEEDS(xpu_malloc(stream, sizeof a, &device[i]));
     SUCCEEDS(xpu_memcpy(stream, device[0], a, sizeof a, true));
     SUCCEEDS(xpu_memcpy(stream, device[1], b, sizeof b, true));
-    SUCCEEDS(xpu_tuning_set(0, xpu_tuning_number("matrix_tile"), 24));
+    SUCCEEDS(xpu_tuning_set(0, xpu_tuning_number("matrix_tile"), by_blocks ? 10 : 5));
     xpu_gemm_args args = {.dtype = XPU_FLOAT32,
                           .batch = 1,
                           .m = SIZE,
@@ -358,9 +468,10 @@ static void what_tf32_loses(void **unused) {
     for (int rough = 0; rough < 2; rough++) {
         SUCCEEDS(rough ? xpu_gemm_tf32(stream, &args) : xpu_gemm(stream, &args));
         SUCCEEDS(xpu_memcpy(stream, out, device[2], sizeof out, true));
-        const bool loses = rough && !by_blocks && !by_fma;
+        const bool loses = rough && !by_fma;
+        const float rounded_up = 1 + ldexpf(1, -10);
         assert_true(isnan(out[3 * SIZE + 3]));
-        assert_true(out[0] == (loses ? 1 + ldexpf(1, -10) : a[0]));
+        assert_true(out[0] == (!loses ? a[0] : by_blocks ? 1 : rounded_up));
         assert_true(out[5 * SIZE + 5] == (loses ? -1 : a[5 * SIZE + 5]));
     }
     for (int i = 0; i < 3; i++) SUCCEEDS(xpu_free(device[i]));
@@ -421,12 +532,12 @@ static void vectors(void **unused) {
     static const int64_t sizes[][4] = {{1, 1, 70, 130},  {2, 150, 1, 63},  {1, 1, 12, 5000}, {3, 1, 5, 7},
                                        {1, 3, 1, 21000}, {1, 1, 1, 90000}, {2, 1, 129, 0},   {1, 1, 900, 65}};
     static const kind kinds[] = {
-        {99, true, true, false, 16, 16, XPU_FLOAT32, XPU_EPILOGUE_NONE, 0},
-        {99, false, false, false, 16, 16, XPU_BFLOAT16, XPU_EPILOGUE_RELU, 0},
-        {99, true, false, false, 1, 16, XPU_FLOAT32, XPU_EPILOGUE_NONE, 0},
-        {99, false, true, false, 16, 1, XPU_FLOAT16, XPU_EPILOGUE_NONE, 0},
-        {99, true, true, false, 16, 16, XPU_COMPLEX64, XPU_EPILOGUE_NONE, CONJUGATE_B},
-        {99, true, false, true, 16, 16, XPU_INT8, XPU_EPILOGUE_NONE, 0},
+        {99, true, true, false, 16, 16, XPU_FLOAT32, XPU_EPILOGUE_NONE, 0, 0},
+        {99, false, false, false, 16, 16, XPU_BFLOAT16, XPU_EPILOGUE_RELU, 0, 0},
+        {99, true, false, false, 1, 16, XPU_FLOAT32, XPU_EPILOGUE_NONE, 0, 0},
+        {99, false, true, false, 16, 1, XPU_FLOAT16, XPU_EPILOGUE_NONE, 0, 0},
+        {99, true, true, false, 16, 16, XPU_COMPLEX64, XPU_EPILOGUE_NONE, CONJUGATE_B, 0},
+        {99, true, false, true, 16, 16, XPU_INT8, XPU_EPILOGUE_NONE, 0, 0},
     };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds && by_fma; i++) {
         const int before = by_vectors;
@@ -441,7 +552,7 @@ static void vectors(void **unused) {
 /* A long sum of few results is cut into slices. */
 static void long_sums(void **unused) {
     const kind w = {
-        by_blocks ? 10 : by_fma ? 16 : 6, true, false, false, 32, 32, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0};
+        by_blocks ? 10 : by_fma ? 16 : 6, true, false, false, 32, 32, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0, 0};
     try_problem(&w, 1, 9, 32, 2050, true, true);
     try_problem(&w, 2, 30, 10, 1030, false, false);
 }
@@ -466,6 +577,16 @@ static void whatever_comes(void **unused) {
                                 : pick(0, 1) ? XPU_BFLOAT16
                                              : XPU_FLOAT16,
                        .epilogue = pick(0, 3) ? XPU_EPILOGUE_NONE : XPU_EPILOGUE_RELU};
+        if (i % 25 == 0 && pick(0, 2) == 0) {
+            static const xpu_dtype results[] = {XPU_INT32, XPU_FLOAT32, XPU_BFLOAT16};
+            w.operand = XPU_INT8, w.dtype = results[pick(0, 2)];
+            if (by_blocks) w.a_align = w.b_align = 64;
+            if (!by_blocks) w.a_align = 2 * aligns[pick(0, 5)], w.b_align = 2 * aligns[pick(0, 5)];
+        }
+        if (i % 25 == 0 && !w.operand && !by_fma) {
+            tf32 = pick(0, 3) == 0;
+            if (tf32) w.dtype = XPU_FLOAT32;
+        }
         if (is_complex(w.dtype)) w.conjugates = (int)pick(0, 3);
         if (is_complex(w.dtype) || is_integer(w.dtype)) w.epilogue = XPU_EPILOGUE_NONE;
         step = pick(0, 9) ? 1 : 2;
@@ -481,6 +602,7 @@ int main(int count, char **words) {
         cmocka_unit_test(all_tiles_and_layouts),
         cmocka_unit_test(all_tiles_without_units),
         cmocka_unit_test(all_alignments),
+        cmocka_unit_test(bytes),
         cmocka_unit_test(rounded_to_tf32),
         cmocka_unit_test(what_tf32_loses),
         cmocka_unit_test(epilogues),

@@ -11,7 +11,7 @@
 static xpu_stream *stream;
 static int extra;                             /* random problems that are asked for */
 static bool by_blocks __attribute__((unused)); /* Intel's units */
-static bool by_fma __attribute__((unused));    /* none */
+static bool by_fma __attribute__((unused));    /* none, or int8 four at a time */
 
 /* Defined by each test. */
 static void count_launch(const xpu_work *work, xpu_trace_point point, xpu_status status, void *unused);
@@ -23,7 +23,7 @@ static int set_up(void **unused) {
     if (p->type == XPU_DEVICE_CPU) setenv("OPENXPU_MATRIX", "ptx", 0);
     const char *unit = getenv("OPENXPU_MATRIX");
     by_blocks = unit && !strcmp(unit, "xmx");
-    by_fma = unit && !strcmp(unit, "fma");
+    by_fma = unit && (!strcmp(unit, "fma") || !strcmp(unit, "dot"));
     SUCCEEDS(xpu_stream_default(0, &stream));
     static xpu_trace *trace;
     SUCCEEDS(xpu_trace_subscribe(count_launch, NULL, &trace));

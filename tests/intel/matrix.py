@@ -2,7 +2,7 @@
 
 Products, each line of src/ops/matrix.def with XMX: spills, the types of the instructions, and their share in the
 main loop, which is held against a bar where a team has its largest tile. Of those with FMA, which use no units, the
-spills in fp32, for GPUs without units too.
+spills in fp32, for GPUs without units too, and in int8 that four are multiplied at a time.
 
 Attention: the part of the time for which the units are busy in the main loop, if nothing waits for memory, with 8
 clocks for a matrix instruction and 1 for any other, which other threads issue meanwhile.
@@ -26,15 +26,17 @@ from compile import DPAS, INSTRUCTIONS
 ROOT = Path(__file__).resolve().parents[2]
 PRODUCTS = ("bmg", "lnl", "ptl", "pvc", "cri")
 WITHOUT_UNITS = ("bmg", "pvc", "dg2", "mtl")
+BY_FOURS = ("mtl", "tgllp", "adl-p", "arl-s")
+BYTES = {"i8": 1, "bf16": 2, "f16": 2, "f32": 4}
 LINE = re.compile(r"^X\((XMX|FMA), (\d+), (\d+), (\d+), (\d+), (\d+), (\d+),", re.MULTILINE)
 LARGEST = 32 * 64  # sums of a team
-# of instructions in the main loop, for a right operand along n and along k
+# of instructions in the main loop, for a right operand along n and along k, by bytes of an element
 SHARE = {
-    "bmg": (0.75, 0.5),
-    "lnl": (0.75, 0.5),
-    "ptl": (0.75, 0.45),
-    "pvc": (0.7, 0.32),
-    "cri": (0.73, 0.5),
+    "bmg": {1: (0.65, 0.5), 2: (0.75, 0.5), 4: (0.55, 0.4)},
+    "lnl": {1: (0.65, 0.5), 2: (0.75, 0.5), 4: (0.55, 0.4)},
+    "ptl": {1: (0.65, 0.45), 2: (0.75, 0.45), 4: (0.55, 0.4)},
+    "pvc": {1: (0.6, 0.32), 2: (0.7, 0.32), 4: (0.3, 0.2)},
+    "cri": {1: (0.65, 0.5), 2: (0.73, 0.5), 4: (0.55, 0.4)},
 }
 # of the time. Of backward's the three together have half of it also where heads have 128 elements.
 BUSY = {
@@ -54,31 +56,43 @@ class Kernel:
     busy: bool  # bars are of the time, not of the instructions
     may_spill: bool = False
     units: bool = True
+    products: tuple[str, ...] = ()  # instead of those asked for
 
 
 def products() -> Iterator[Kernel]:
     """Each tile, dtype and layout."""
     for unit, *numbers in LINE.findall((ROOT / "src" / "ops" / "matrix.def").read_text()):
-        m, n, k, teams_m, teams_n, stages = map(int, numbers)
+        m, n, step, teams_m, teams_n, stages = map(int, numbers)
         full = unit == "XMX" or m * n // teams_m // teams_n // 32 >= 64
         registers = "-cl-intel-256-GRF-per-thread" if full else ""
-        for dtype in ("bf16", "f16") if unit == "XMX" else ("f32",):
-            for k_fast in (False, True):
+        for dtype in BYTES if unit == "XMX" else ("f32", "i8"):
+            k = step // BYTES[dtype] if unit == "XMX" else step
+            by_fours = unit == "FMA" and dtype == "i8"
+            for k_fast in (True,) if by_fours else (False, True):
+                result = "-DT=i32 -DOPERAND_T=i8 -DFLOAT_T=0" if dtype == "i8" else f"-DT={dtype} -DFLOAT_T=1"
                 options = (
-                    f"-DT={dtype} -DCOMPLEX_T=0 -DFLOAT_T=1 -DDOUBLE_T=0 -DMATRIX_{unit} -DMATRIX_T={dtype} -DTILE_M={m} "
+                    f"{result} -DCOMPLEX_T=0 -DDOUBLE_T=0 -DMATRIX_{unit} "
+                    f"{'-DMATRIX_DOT ' if by_fours else ''}-DMATRIX_T={dtype} -DTILE_M={m} "
                     f"-DTILE_N={n} -DTILE_K={k} -DTEAMS_M={teams_m} -DTEAMS_N={teams_n} -DSTAGES={stages} "
                     f"-DBAND={1024 // m} -DA_PIECE=16 -DB_PIECE=16 -DOUT_PAIRS=0 "
                     f"-DOUT_PIECE={16 if unit == 'FMA' else 0} -DC_FORM=0 -DC_PIECE=0 -DEPILOGUE=0 "
                     f"-DCONJUGATE_A=0 -DCONJUGATE_B=0 -DA_K_FAST=1 -DB_K_FAST={int(k_fast)} -DSLICED=0 {registers}"
                 )
                 label = f"{m}x{n} {dtype}, the right operand along {'k' if k_fast else 'n'}"
-                bars = {product: SHARE[product][k_fast] for product in SHARE}
+                bars = {product: SHARE[product][BYTES[dtype]][k_fast] for product in SHARE}
                 largest = m * n // teams_m // teams_n == LARGEST
                 request = f"gemm.cl|gemm_matrix|{options}|{label}|"
                 yield Kernel(
-                    request, label, bars if largest and unit == "XMX" else {}, False, units=unit == "XMX"
+                    request,
+                    label,
+                    bars if largest and unit == "XMX" else {},
+                    False,
+                    # 64 sums, and what is read ahead, are more than 128 registers hold
+                    may_spill=by_fours and m * n // teams_m // teams_n // 32 >= 64,
+                    units=unit == "XMX",
+                    products=BY_FOURS if by_fours else () if unit == "XMX" else WITHOUT_UNITS,
                 )
-                if unit != "XMX":
+                if unit != "XMX" or BYTES[dtype] != 2:
                     continue
                 # A convolution's rows are read eight at a time, and its right operand lies along n.
                 options = options.replace(f" -DB_K_FAST={int(k_fast)}", "") + (
@@ -186,8 +200,10 @@ def look(ocloc: Path, source: Path, product: str, kernel: Kernel) -> tuple[float
         dtype = re.search(r"-DMATRIX_T=(\w+)", options)[1]  # type: ignore[index]
         types = {" ".join(pair) for pair in DPAS.findall(listings[-1] if listings else "")}
         if not kernel.units:
-            return 0, max(spilled, default=0), "" if listings else "no listing"
-        wrong = "" if types == {INSTRUCTIONS[f"{dtype}_{dtype}"]} else f"of the types {types or 'none'}"
+            lacks = "-DMATRIX_DOT" in options and not any(" dp4a " in text for text in listings[-1:])
+            return 0, max(spilled, default=0), "no dp4a" if lacks else "" if listings else "no listing"
+        name = "tf32" if dtype == "f32" else dtype
+        wrong = "" if types == {INSTRUCTIONS[f"{name}_{name}"]} else f"of the types {types or 'none'}"
         others = every - units
         part = min(1, 8 * units / others) if kernel.busy else units / every
         return part, max(spilled, default=0), wrong
@@ -204,7 +220,7 @@ def main() -> int:
     all_of = [*products(), *attention()]
     failed = 0
     for kernel, source in zip(all_of, sources(library, all_of), strict=True):
-        for product in arguments.products.split(",") if kernel.units else WITHOUT_UNITS:
+        for product in kernel.products or arguments.products.split(","):
             part, spill, wrong = look(arguments.ocloc, source, product, kernel)
             bar = kernel.bars.get(product, 0)
             bad = wrong or (spill and not kernel.may_spill) or part < bar

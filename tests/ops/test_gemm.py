@@ -217,17 +217,57 @@ def test_linear_gradients() -> None:
         assert torch.allclose(leaf.grad.cpu().double(), want.grad, rtol=1e-4, atol=1e-4)
 
 
-def test_out_dtype_and_int8() -> None:
+def test_out_dtype() -> None:
     a, b = torch.randn(5, 64).bfloat16(), torch.randn(64, 6).bfloat16()
     got = torch.mm(a.to("xpu"), b.to("xpu"), out_dtype=torch.float32)
     assert got.dtype == torch.float32
     agree(got, wide(a) @ wide(b), 64)
-    i, j = (
-        torch.randint(-128, 128, (32, 64)).to(torch.int8),
-        torch.randint(-128, 128, (64, 48)).to(torch.int8),
-    )
-    got = torch._int_mm(i.to("xpu"), j.to("xpu"))
-    assert torch.equal(got.cpu(), (i.int() @ j.int()))
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k"),
+    [(32, 48, 64), (1, 70, 130), (33, 1, 65), (17, 31, 67), (130, 100, 256), (5, 4, 0), (0, 3, 8)],
+)
+def test_int8_products(m: int, n: int, k: int) -> None:
+    """All transpositions, steps between elements and rows that begin anywhere; to the last bit."""
+    a = torch.randint(-128, 128, (m + 1, k + 3), dtype=torch.int8)
+    b = torch.randint(-128, 128, (k, 2 * n), dtype=torch.int8)
+    x, y = a.to("xpu"), b.to("xpu")
+    want = a[1:, 3:].numpy().astype("int64") @ b[:, ::2].numpy().astype("int64")
+    lefts = [x[1:, 3:], x[1:, 3:].contiguous(), x.t().contiguous().t()[1:, 3:]]
+    rights = [y[:, ::2], y[:, ::2].contiguous(), y.t().contiguous()[::2].t()]
+    for left in lefts:
+        for right in rights:
+            got = torch._int_mm(left, right)
+            assert got.dtype == torch.int32
+            assert (got.cpu().numpy() == want).all()
+    apart = torch.full((m, 2 * n), 7, dtype=torch.int32, device="xpu")
+    torch._int_mm(lefts[0], rights[2], out=apart[:, ::2])
+    assert (apart[:, ::2].cpu().numpy() == want).all()
+    assert (apart[:, 1::2] == 7).all()
+
+
+def test_int8_products_refuse_what_pytorch_refuses() -> None:
+    a = torch.ones(8, 16, dtype=torch.int8, device="xpu")
+    b = torch.ones(16, 8, dtype=torch.int8, device="xpu")
+    for left, right, message in (
+        (a[0], b, "Expected self to be of dimension 2 but got 1"),
+        (a, b[None], "Expected mat2 to be of dimension 2 but got 3"),
+        (a, a, "needs to match"),
+        (a.int(), b, "Expected self dtype to be of type int8"),
+        (a, b.byte(), "Expected mat2 dtype to be of type int8"),
+    ):
+        with pytest.raises(RuntimeError, match=message):
+            torch._int_mm(left, right)
+        with pytest.raises(RuntimeError):
+            torch._int_mm(left.cpu(), right.cpu())
+    for shape, dtype, message in (
+        ((8, 8), torch.float32, "Expected result dtype"),
+        ((8, 9), torch.int32, r"Expected result.size\(1\)"),
+        ((9, 8), torch.int32, r"Expected result.size\(0\)"),
+    ):
+        with pytest.raises(RuntimeError, match=message):
+            torch._int_mm(a, b, out=torch.empty(shape, dtype=dtype, device="xpu"))
 
 
 @pytest.mark.parametrize("precision", ["highest", "high", "medium"])

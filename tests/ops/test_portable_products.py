@@ -20,7 +20,8 @@ CHOSEN = {
         "conjugates",
         "vectors",
         "linear_gradients",
-        "out_dtype_and_int8",
+        "out_dtype",
+        "int8_products",
         "empty",
     ],
     "conv": ["float32", "channels_last", "dtypes", "no_bias", "errors_are_pytorchs"],
@@ -34,6 +35,10 @@ CHOSEN = {
     ],
 }
 LEFT_OUT = "float64 or bfloat16 or complex128 or uint8 or int16 or int64 or bool"
+
+
+def test_int8_on_units() -> None:
+    passes([f"{HERE}/test_gemm.py"], "int8_products", OPENXPU_HOST_PROVIDER="0", OPENXPU_MATRIX="ptx")
 
 
 def test_tf32() -> None:

@@ -45,8 +45,9 @@ typedef struct xpu_gemm_args {
 
 XPU_API xpu_status xpu_gemm(xpu_stream *stream, const xpu_gemm_args *args);
 
-/* The same where fp32 may be multiplied as tf32, its numbers rounded to 11 bits and the sums in fp32: on
- * NVIDIA's GPUs from compute capability 8.0 on. Elsewhere, and for other dtypes, it is xpu_gemm. */
+/* The same where fp32 may be multiplied as tf32, its numbers cut to 11 bits and the sums in fp32: on NVIDIA's
+ * GPUs from compute capability 8.0 on, which round, and on Intel's with such units of 16 lanes, which don't.
+ * Elsewhere, and for other dtypes, it is xpu_gemm. */
 XPU_API xpu_status xpu_gemm_tf32(xpu_stream *stream, const xpu_gemm_args *args);
 
 /* By what the device multiplies numbers of a dtype in large products whose operands suit it, as text for
@@ -78,8 +79,11 @@ typedef struct xpu_quantised {
 
 /* The product with A, B or both stored as `a` and `b` say, NULL for one that isn't quantised; args->dtype,
  * float16, bfloat16 or float32, is that of the other matrices. Up to 16 rows of A are multiplied with a B
- * whose lines lie along k as it is read. Otherwise what is quantised is written down as numbers of
- * args->dtype first, or of bfloat16 where both are and that is float16, which has fewer powers of two. */
+ * whose lines lie along k as it is read. int8 times int8 without zero points, with fp32 scales that are the
+ * same along k, each a line's or all lines', is summed in int32 where the device has instructions for that,
+ * and with XPU_INT32 for args->dtype and no scales everywhere; such sums wrap around. Otherwise what is
+ * quantised is written down as numbers of args->dtype first, or of bfloat16 where both are and that is
+ * float16, which has fewer powers of two. */
 XPU_API xpu_status xpu_gemm_quantised(xpu_stream *stream, const xpu_gemm_args *args, const xpu_quantised *a,
                                       const xpu_quantised *b);
 
