@@ -43,9 +43,10 @@ build: setup  ## build libxpu and the bridge, and put openxpu into .venv
 	$(BIN)/cmake --build build
 	$(BIN)/python tools/link_package.py
 
-run: build  ## run the main job on xpu, then its models compiled
+run: build  ## run the main job on xpu, its models compiled, and with weights of fewer bits
 	$(BIN)/python examples/python/main_job.py
 	$(BIN)/python examples/python/compiled.py
+	$(BIN)/python examples/python/low_precision.py
 
 test: build lint  ## run the tests (under 25 minutes)
 	$(BIN)/ctest --test-dir build --output-on-failure

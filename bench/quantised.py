@@ -1,0 +1,60 @@
+"""Products with weights of 4 and 8 bits (`python bench/quantised.py`), beside what there is to compare with.
+
+A few rows are multiplied with the weights as they are read, which takes as long as reading them does: beside a
+copy of as many bytes (read and written: twice the traffic). Many rows go by numbers that are written down first:
+beside the plain product of those. `openxpu info --tuning` has the limit, `quantised_rows`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+from harness import Case, main
+
+aten = torch.ops.aten
+
+
+def products(x: torch.Tensor, n: int) -> Iterator[tuple[str, int, Callable[[], object]]]:
+    """Each kind of weight: its name, bytes and the product."""
+    k, device = x.size(1), x.device
+    int4 = torch.randint(-(1 << 31), 1 << 31, (n, k // 8), dtype=torch.int32, device=device)
+    scale = torch.rand(k // 128, n, device=device).to(x.dtype)
+    zero = torch.full((k // 128, n), 8, dtype=torch.int8, device=device)
+    yield (
+        "int4",
+        n * k // 2,
+        lambda: aten._weight_int4pack_mm_with_scales_and_zeros(x, int4, 128, scale, zero),
+    )
+    int8 = torch.randint(-128, 128, (n, k), dtype=torch.int8, device=device)
+    each = torch.rand(n, device=device).to(x.dtype)
+    yield "int8", n * k, lambda: aten._weight_int8pack_mm(x, int8, each)
+    one = torch.ones((), device=device)
+    float8, a = torch.randn(n, k, device=device).to(torch.float8_e4m3fn), x.to(torch.float8_e4m3fn)
+    yield "fp8", n * k, lambda: torch._scaled_mm(a, float8.t(), one, one, out_dtype=x.dtype)
+
+
+def cases() -> Iterator[Case]:
+    """Weights of 4096 x 4096 and 14336 x 4096 with 1, 4 and 16 rows, and with 512."""
+    for n, k in ((4096, 4096), (14336, 4096)):
+        for rows in (1, 4, 16):
+            x = torch.randn(rows, k, device="xpu").bfloat16()
+            for name, size, work in products(x, n):
+                source = torch.empty(size, dtype=torch.uint8, device="xpu")
+                target = torch.empty_like(source)
+                yield Case(
+                    f"{name} beside a copy of its bytes",
+                    f"{rows} x {k} x {n} bfloat16",
+                    work,
+                    lambda target=target, source=source: target.copy_(source),
+                    0.75 if rows == 1 else 0,
+                )
+    x, w = torch.randn(512, 4096, device="xpu").bfloat16(), torch.randn(4096, 4096, device="xpu").bfloat16()
+    for name, _, work in products(x, 4096):
+        yield Case(
+            f"{name} beside a plain product", "512 x 4096 x 4096 bfloat16", work, lambda: x @ w.t(), 0.85
+        )
+
+
+if __name__ == "__main__":
+    main(cases)
