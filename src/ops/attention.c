@@ -295,8 +295,7 @@ xpu_status xpu_attention_forward(xpu_stream *stream, const xpu_attention *args) 
     plan.sliced = true;
     xpu_status status = launch(stream, args, KERNEL_FORWARD, &plan, &p);
     if (status == XPU_SUCCESS) status = launch(stream, args, KERNEL_FINISH, &plan, &p);
-    const xpu_status freed = xpu_workspace_give_back(partial);
-    return status == XPU_SUCCESS ? freed : status;
+    return workspace_done(partial, status);
 }
 
 xpu_status xpu_attention_backward(xpu_stream *stream, const xpu_attention *args,
@@ -328,8 +327,7 @@ xpu_status xpu_attention_backward(xpu_stream *stream, const xpu_attention *args,
         plan.grads = 2;
         status = launch(stream, args, KERNEL_GRAD_KEY_VALUE, &plan, &p);
     }
-    xpu_status freed = xpu_workspace_give_back(delta);
-    return status == XPU_SUCCESS ? freed : status;
+    return workspace_done(delta, status);
 }
 
 xpu_status xpu_split_heads(xpu_stream *stream, const xpu_split_heads_args *args) {

@@ -156,11 +156,7 @@ static xpu_status run(xpu_stream *stream, xpu_dtype dtype, sought sought, conv_p
                                  .work = (uint64_t)(results * p.slices)};
         if (status == XPU_SUCCESS) status = xpu_launch(stream, kernel, &range, &p, sizeof p);
     }
-    if (partial) {
-        xpu_status freed = xpu_workspace_give_back(partial);
-        if (status == XPU_SUCCESS) status = freed;
-    }
-    return status;
+    return workspace_done(partial, status);
 }
 
 static xpu_status check(xpu_stream *stream, const xpu_conv *conv, const xpu_tensor *input,

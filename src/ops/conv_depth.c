@@ -91,8 +91,7 @@ static xpu_status sum_weights(xpu_stream *stream, const xpu_device_properties *p
             .kernel = KERNEL_DEPTH_FINISH, .dtype = c.dtype, .sought = c.sought, .group = c.group};
         status = launch(stream, &last, q, divided_up(results, 32), 256, results * m->slices);
     }
-    const xpu_status freed = xpu_workspace_give_back(partial);
-    return status == XPU_SUCCESS ? freed : status;
+    return workspace_done(partial, status);
 }
 
 xpu_status conv_by_depth(xpu_stream *stream, xpu_dtype dtype, sought sought, const conv_params *p,

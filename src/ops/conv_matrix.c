@@ -222,8 +222,7 @@ static xpu_status multiply(xpu_stream *stream, const xpu_device_properties *prop
         status =
             launch(stream, &last, m, divided_up(results / 4, 256 / last.parts), 256, results * m->slices);
     }
-    const xpu_status freed = xpu_workspace_give_back(partial);
-    return status == XPU_SUCCESS ? freed : status;
+    return workspace_done(partial, status);
 }
 
 /* A kernel of one tap that meets each pixel once is a plain product of w and each image, which needn't be
@@ -317,9 +316,6 @@ xpu_status conv_by_units(xpu_stream *stream, xpu_dtype dtype, sought sought, con
     if (status == XPU_SUCCESS) status = make_ready(stream, dtype, other, other_ready);
     if (status == XPU_SUCCESS) status = multiply(stream, properties, c, p, gathered, other, result, &m);
     void *const workspaces[] = {gathered->workspace, other->workspace};
-    for (int i = 0; i < 2; i++) {
-        const xpu_status freed = xpu_workspace_give_back(workspaces[i]);
-        if (status == XPU_SUCCESS) status = freed;
-    }
+    for (int i = 0; i < 2; i++) status = workspace_done(workspaces[i], status);
     return status;
 }

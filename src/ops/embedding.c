@@ -157,8 +157,7 @@ xpu_status xpu_bag_forward(xpu_stream *stream, xpu_bag_mode mode, const xpu_bags
         status = xpu_launch(stream, finish, &range, &p, sizeof p);
     }
     if (status == XPU_SUCCESS && fault) xpu_fault_take(stream, place, fault);
-    xpu_workspace_give_back(memory);
-    return status;
+    return workspace_done(memory, status);
 }
 
 xpu_status xpu_bag_weights(xpu_stream *stream, const xpu_bags *args, const void *grad, const void *weight,
@@ -237,6 +236,5 @@ xpu_status xpu_rows_gradient(xpu_stream *stream, const xpu_bags *args, const voi
         range.work = (uint64_t)(chunks * args->width);
         status = xpu_launch(stream, finish, &range, &p, sizeof p);
     }
-    xpu_workspace_give_back(memory);
-    return status;
+    return workspace_done(memory, status);
 }

@@ -505,8 +505,7 @@ static xpu_status multiply(xpu_stream *stream, const xpu_device_properties *prop
     plan.choice.sliced = true;
     xpu_status status = launch(stream, &args, &plan, &params);
     if (status == XPU_SUCCESS) status = add_slices(stream, &args, &params);
-    const xpu_status freed = xpu_workspace_give_back(partial);
-    return status == XPU_SUCCESS ? freed : status;
+    return workspace_done(partial, status);
 }
 
 /* By whatever kernel suits; packs operands first where that is worth it. */
@@ -520,11 +519,7 @@ static xpu_status compute(xpu_stream *stream, const xpu_device_properties *prope
     operand sides[2] = {{0}};
     xpu_status status = pack_operands(stream, properties, &args, unit ? unit : dot, sides);
     if (status == XPU_SUCCESS) status = multiply(stream, properties, args, unit, emulated);
-    for (int i = 0; i < 2; i++) {
-        const xpu_status freed =
-            sides[i].workspace ? xpu_workspace_give_back(sides[i].workspace) : XPU_SUCCESS;
-        if (status == XPU_SUCCESS) status = freed;
-    }
+    for (int i = 0; i < 2; i++) status = workspace_done(sides[i].workspace, status);
     return status;
 }
 

@@ -11,6 +11,7 @@
 #include "xpu/device.h"
 #include "xpu/ops.h"
 #include "xpu/program.h"
+#include "xpu/trace.h"
 
 /* What to build when the spec is new. The source is prelude + `text`, where text is an embedded file
  * (`file`, as "softmax.cl"; the headers that it includes are put in its place) or generated text. */
@@ -45,6 +46,13 @@ bool pointwise_read(text *out, const char *written);
 bool foreach_read(text *out, const char *written);
 bool reduce_read(text *out, const char *written);
 bool scan_read(text *out, const char *written);
+
+/* Gives an operation's workspace back, or nothing where it is NULL, when its last use is submitted or has failed.
+ * `status` is the work's; what went wrong first is returned. */
+static inline xpu_status workspace_done(void *workspace, xpu_status status) {
+    const xpu_status freed = xpu_workspace_give_back(workspace);
+    return status == XPU_SUCCESS ? freed : status;
+}
 
 /* Records the calling thread's error text: `return op_fail(XPU_ERROR_NOT_SUPPORTED, "…", …);` */
 xpu_status op_fail(xpu_status status, const char *format, ...) TEXT_PRINTF(2, 3);

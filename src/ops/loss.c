@@ -65,8 +65,7 @@ static xpu_status sum(xpu_stream *stream, const xpu_device_properties *device, c
         range = team_range(t, 1, (uint64_t)p->teams);
         if (status == XPU_SUCCESS) status = xpu_launch(stream, kernel, &range, p, sizeof *p);
     }
-    const xpu_status freed = xpu_workspace_give_back(partial);
-    return status == XPU_SUCCESS ? freed : status;
+    return workspace_done(partial, status);
 }
 
 static xpu_status each(xpu_stream *stream, const xpu_nll_loss *args, loss_params *p) {

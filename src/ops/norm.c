@@ -152,6 +152,5 @@ xpu_status xpu_row_norm_backward(xpu_stream *stream, const xpu_row_norm *args, c
                                  .work = (uint64_t)p.teams * length * 2};
         status = xpu_launch(stream, columns, &range, &p, sizeof p);
     }
-    const xpu_status freed = xpu_workspace_give_back(scratch);
-    return status == XPU_SUCCESS ? freed : status;
+    return workspace_done(scratch, status);
 }

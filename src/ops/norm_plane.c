@@ -168,8 +168,7 @@ static xpu_status get_scratch(call *c, int64_t partials, int width) {
 }
 
 static xpu_status finish(call *c, xpu_status status) {
-    const xpu_status freed = xpu_workspace_give_back(c->scratch);
-    return status == XPU_SUCCESS ? freed : status;
+    return workspace_done(c->scratch, status);
 }
 
 /* y or dx, by the coefficients. */

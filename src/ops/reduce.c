@@ -468,6 +468,5 @@ xpu_status xpu_reduce(xpu_stream *stream, xpu_reduction reduction, const xpu_ite
         xpu_range second = {1, {(size_t)s.outputs}, {(size_t)last_local(properties)}, (uint64_t)p.tasks};
         status = xpu_launch(stream, final, &second, &p, sizeof p);
     }
-    if (partial) xpu_workspace_give_back(partial);
-    return status;
+    return workspace_done(partial, status);
 }

@@ -239,8 +239,7 @@ xpu_status xpu_rnn_forward(xpu_stream *stream, const xpu_rnn_forward_args *args)
     void *cells = NULL;
     XPU_TRY(xpu_workspace_take(stream, (size_t)(net->rows * net->hidden) * plan.real, &cells));
     const xpu_status status = forward(stream, args, &plan, cells);
-    const xpu_status freed = xpu_workspace_give_back(cells);
-    return status == XPU_SUCCESS ? freed : status;
+    return workspace_done(cells, status);
 }
 
 /* `weight`: transposed. */
@@ -309,9 +308,6 @@ xpu_status xpu_rnn_backward(xpu_stream *stream, const xpu_rnn_backward_args *arg
     if (status == XPU_SUCCESS) status = transpose(stream, net, gates, weight);
     if (status == XPU_SUCCESS) status = backward(stream, args, &plan, weight, carried);
     void *const taken[] = {carried, weight};
-    for (int i = 0; i < 2; i++) {
-        const xpu_status freed = taken[i] ? xpu_workspace_give_back(taken[i]) : XPU_SUCCESS;
-        if (status == XPU_SUCCESS) status = freed;
-    }
+    for (int i = 0; i < 2; i++) status = workspace_done(taken[i], status);
     return status;
 }

@@ -152,6 +152,5 @@ xpu_status xpu_scan(xpu_stream *stream, xpu_scan_op op, const xpu_tensor *out, c
     xpu_status status = xpu_launch(stream, totals, &range, &p, sizeof p);
     if (status == XPU_SUCCESS) status = xpu_launch(stream, carries, &few, &p, sizeof p);
     if (status == XPU_SUCCESS) status = xpu_launch(stream, scan, &range, &p, sizeof p);
-    xpu_workspace_give_back(memory);
-    return status;
+    return workspace_done(memory, status);
 }

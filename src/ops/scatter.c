@@ -137,8 +137,7 @@ static xpu_status combine_sorted(xpu_stream *stream, index_walk *walk, const acc
         range = over((size_t)p->size[0], (size_t)p->serial, others, walk->properties);
         status = xpu_launch(stream, combine_runs, &range, p, sizeof *p);
     }
-    xpu_workspace_give_back(memory);
-    return status;
+    return workspace_done(memory, status);
 }
 
 static xpu_status combine(xpu_stream *stream, index_walk *walk, void *context) {

@@ -66,8 +66,7 @@ static xpu_status select_split(xpu_stream *stream, int which, xpu_dtype dtype, s
     if (status == XPU_SUCCESS) status = run(stream, FIND, which, dtype, p, groups, elements * 4);
     if (status == XPU_SUCCESS)
         status = run(stream, STORE, which, dtype, p, (p->rows + GROUP - 1) / GROUP, p->rows * 4);
-    xpu_workspace_give_back(memory);
-    return status;
+    return workspace_done(memory, status);
 }
 
 xpu_status xpu_select(xpu_stream *stream, xpu_selection which, xpu_dtype dtype, const void *in, int64_t rows,

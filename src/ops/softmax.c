@@ -162,8 +162,7 @@ static xpu_status run_tiles(xpu_stream *stream, const xpu_device_properties *dev
     params->parts = XPU_ADDR(memory);
     xpu_status status = xpu_launch(stream, kernel, &range, params, sizeof *params);
     if (status == XPU_SUCCESS) status = xpu_launch(stream, finish, &range, params, sizeof *params);
-    xpu_workspace_give_back(memory);
-    return status;
+    return workspace_done(memory, status);
 }
 
 static xpu_status run(xpu_stream *stream, const xpu_softmax *args, bool backward, softmax_params *params) {

@@ -112,6 +112,5 @@ xpu_status xpu_sort(xpu_stream *stream, const xpu_tensor *values, const xpu_tens
         range = by_elements(p.walk.rows * p.count, 4);
         status = xpu_launch(stream, store, &range, &p, sizeof p);
     }
-    xpu_workspace_give_back(memory);
-    return status;
+    return workspace_done(memory, status);
 }

@@ -63,8 +63,7 @@ xpu_status xpu_sort_rows(xpu_stream *stream, xpu_dtype dtype, const void *in, in
         status = run(stream, MERGE, dtype, &p, rows, 60);
     }
     if (status == XPU_SUCCESS) status = run(stream, WIDEN, dtype, &p, rows, 2);
-    xpu_workspace_give_back(memory);
-    return status;
+    return workspace_done(memory, status);
 }
 
 xpu_status xpu_unique_number(xpu_stream *stream, xpu_dtype dtype, const void *in, int64_t rows, int64_t width,
@@ -103,6 +102,5 @@ xpu_status xpu_unique(xpu_stream *stream, xpu_dtype dtype, const void *in, int64
                              .in_order = in_order};
     xpu_status status = run(stream, STORE, dtype, &p, rows, 6);
     if (status == XPU_SUCCESS && counts) status = run(stream, COUNTS, dtype, &p, different, 2);
-    xpu_workspace_give_back(memory);
-    return status;
+    return workspace_done(memory, status);
 }
