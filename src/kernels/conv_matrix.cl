@@ -1,24 +1,68 @@
-/* Convolution y = x * w and its two gradients in fp16 and bf16 as products by matrix units, whose operands are
- * gathered on the way from tensors with channels innermost: NVIDIA's (matrix.h), or Intel's for y and x (matrix_xmx.h).
+/* Convolution y = x * w and its two gradients as products whose operands are gathered on the way from tensors with
+ * channels innermost: in fp16 and bf16 by matrix units, NVIDIA's (matrix.h), or Intel's for y and x (matrix_xmx.h); in
+ * any dtype by GPUs' multiply-adds (matrix_fma.h).
  *
+ * -DT=<dtype> -DCOMPLEX_T -DFLOAT_T -DDOUBLE_T: the dtype and its class (gemm_tile.h)
  * -DSOUGHT=0  y: rows are pixels of y, k is (tap, c): x at the pixel's taps times w along k
  *         =1  x: rows are pixels of x, k is (tap, channel of y): y at the pixels whose taps they are times w.
  *             With a stride a pixel is reached by some of the taps only, all pixels at one distance from its
  *             multiples by the same ones: these are a phase, each a product of its own.
  *         =2  w: rows are channels of y, columns (tap, c), k the pixels of y
- * conv_matrix: tiles, one a work-group; -DMATRIX_T and what matrix.h wants, or, with -DMATRIX_XMX, matrix_xmx.h: rows
- *              come in blocks of eight pixels of a line then, `extent` counts these;
+ * conv_matrix: tiles, one a work-group; -DMATRIX_T and what matrix.h wants, or, with -DMATRIX_FMA, what matrix_fma.h
+ *              wants, or, with -DMATRIX_XMX, matrix_xmx.h: rows come in blocks of eight pixels of a line then, `extent`
+ *              counts these;
  *              -DPADDED 1 where taps may lie outside, -DONE_TAP 1 where all of a step of k is of one tap,
  *              -DVOLUME 1 where there are three dimensions, -DPHASES 1 where there are several,
  *              -DOUT_PAIRS 1 where two numbers beside each other can be written as one, -DOUT_PIECES 1 where
- *              eight can
+ *              a piece can
  * conv_matrix_finish: sums the slices; -DPARTS work-items for four numbers, -DOUT_QUADS 1 where these can be written
  *              as one
- * conv_pack:   puts channels innermost; -DPIXELS_FAST 1: from where pixels lie closer, by tiles of 64 x 64
- * With -DSLICED=1 conv_matrix writes its bare sums to `partial`. */
+ * conv_pack:   puts channels innermost; -DPIXELS_FAST 1: from where pixels lie closer, by tiles of SIDE x SIDE
+ * A piece has PIECE channels, and all distances that the parameters count in pieces are its multiples: 16 bytes for
+ * units, a quad for multiply-adds. With -DSLICED=1 conv_matrix writes its bare sums to `partial`. */
 #include "conv_geometry.h"
+#include "gemm_tile.h"
+#include "pieces.h"
+#include "quad.h"
+#ifdef MATRIX_XMX
+#define B_K_FAST 0 /* w comes with its columns innermost, for y too: packed */
+#include "matrix_xmx.h"
+#elif defined(TILE_M)
+#define A_K_FAST (SOUGHT != 2)
+#define B_K_FAST (SOUGHT == 0)
+#ifdef MATRIX_FMA
+#include "matrix_fma.h"
+#else
+#include "matrix.h"
+#endif
+#endif
 
-#ifdef MATRIX_T
+/* A quad that is aligned by its parts, or, where not `on`, zeros; from an address that can be read either way. */
+static inline void read_quad(__private quad *to, xpu_addr from, bool on) {
+    for (int i = 0; i < QUAD_PARTS; i++) {
+        const PART part = XPU_CPTR(PART, from)[i];
+        to->parts[i] = on ? part : (PART)0;
+    }
+}
+
+/* Rounds four sums and writes them. */
+static inline void write_quad(xpu_addr to, __private const run *r) {
+    quad q;
+    for (int i = 0; i < 4; i++) q.of[i] = NARROW(T, (COMPUTED(T))r->of[i]);
+    for (int i = 0; i < QUAD_PARTS; i++) XPU_PTR(PART, to)[i] = q.parts[i];
+}
+
+/* Four sums in memory. */
+static inline run read_sums(__global const acc_t *from) {
+    run r;
+    for (int i = 0; i < RUN_PARTS; i++) r.parts[i] = ((__global const uint4 *)from)[i];
+    return r;
+}
+static inline void write_sums(__global acc_t *to, __private const run *r) {
+    for (int i = 0; i < RUN_PARTS; i++)((__global uint4 *)to)[i] = r->parts[i];
+}
+
+#ifndef PACK
 /* A tap of a phase, counted in pieces of k (w: of columns): the channels' piece and the tap. */
 typedef struct tap {
     uint piece, d, h, w;
@@ -45,8 +89,8 @@ static inline long place_of_row(const conv_matrix_params *p, const product *z, u
     return row < p->rows ? (z->group * (long)p->result_channels + row) * p->result_stride[0] : -1;
 }
 static inline long place_of_column(const conv_matrix_params *p, const product *z, uint column) {
-    const tap at = tap_of(p, z, column / 8);
-    const uint c = at.piece * 8 + column % 8;
+    const tap at = tap_of(p, z, column / PIECE);
+    const uint c = at.piece * PIECE + column % PIECE;
     if (column >= p->columns || c >= p->channels) return -1;
     return c * p->result_stride[1] + at.d * p->result_stride[2] + at.h * p->result_stride[3] +
            at.w * p->result_stride[4];
@@ -59,6 +103,7 @@ static inline long place_of_row(const conv_matrix_params *p, const product *z, u
     if (row >= p->rows || d >= p->size[0] || h >= p->size[1] || w >= p->size[2]) return -1;
     return q.n * p->result_stride[0] + d * p->result_stride[2] + h * p->result_stride[3] + w * p->result_stride[4];
 }
+#if OUT_PIECES
 /* Where its channels begin, in pieces. */
 static inline int piece_of_row(const conv_matrix_params *p, const product *z, uint row) {
     const pixel q = pixel_of(p, row);
@@ -66,21 +111,21 @@ static inline int piece_of_row(const conv_matrix_params *p, const product *z, ui
     const int w = (int)q.w * p->pixel_step[2] + z->w.pixel;
     if (row >= p->rows || d >= p->size[0] || h >= p->size[1] || w >= p->size[2]) return -1;
     return (int)q.n * p->result_pitch[0] + d * p->result_pitch[1] + h * p->result_pitch[2] + w * p->result_pitch[3] +
-           (int)(z->group * p->result_channels / 8);
+           (int)(z->group * p->result_channels / PIECE);
 }
+#endif
 static inline long place_of_column(const conv_matrix_params *p, const product *z, uint column) {
     return column < p->columns ? (z->group * (long)p->result_channels + column) * p->result_stride[1] : -1;
 }
 #endif
 
-static inline float bias_of(const conv_matrix_params *p, const product *z, uint column) {
-    if (!p->bias || column >= p->columns) return 0;
-    return LOAD(MATRIX_T, XPU_CPTR(STORED(MATRIX_T), p->bias),
-                (z->group * (long)p->result_channels + column) * p->bias_stride);
+static inline acc_t bias_of(const conv_matrix_params *p, const product *z, uint column) {
+    if (SOUGHT == 2 || !p->bias || column >= p->columns) return (acc_t)0;
+    return FETCH(p->bias, (z->group * (long)p->result_channels + column) * p->bias_stride);
 }
 
-static inline void put(const conv_matrix_params *p, long row, long column, float v) {
-    if (row >= 0 && column >= 0) STORE(MATRIX_T, XPU_PTR(STORED(MATRIX_T), p->result), row + column, v);
+static inline void put(const conv_matrix_params *p, long row, long column, acc_t v) {
+    if (row >= 0 && column >= 0) KEEP(p->result, row + column, v);
 }
 #endif
 
@@ -102,8 +147,6 @@ static inline tile_place find_tile(const conv_matrix_params *p) {
 #endif
 
 #ifdef MATRIX_XMX
-#define B_K_FAST 0 /* w comes with its columns innermost, for y too: packed */
-#include "matrix_xmx.h"
 #define NOT_WRITTEN_OUT __attribute__((opencl_unroll_hint(1)))
 
 /* A block of eight rows: pixels beside each other along the width. */
@@ -195,14 +238,24 @@ __kernel void conv_matrix(const conv_matrix_params p) {
     }
 }
 #elif defined(TILE_M)
-#define A_K_FAST (SOUGHT != 2)
-#define B_K_FAST (SOUGHT == 0)
-#include "matrix.h"
-
 #define PIECES_K (TILE_K / PIECE)
 #define A_PIECES (A_K_FAST ? PIECES_K : TILE_M / PIECE) /* of a row of the slab */
 #define B_PIECES (B_K_FAST ? PIECES_K : TILE_N / PIECE)
-#define PLACE_IN(base, pieces) ((base) + (long)(pieces) * 16)
+#define PLACE_IN(base, pieces) ((base) + (long)(pieces) * (PIECE * ELEMENT))
+
+/* Brings in piece number i of a work-item, which lies `from` pieces beyond `base`; zeros where it isn't `on`, without
+ * a branch. Units' slabs are copied to while others are multiplied, multiply-adds' pass through registers. */
+#ifdef MATRIX_FMA
+typedef __private quad *slab;
+static inline void bring(slab to, uint i, const uint pieces, xpu_addr base, int from, bool on) {
+    read_quad(&to[i], PLACE_IN(base, on ? from : 0), on);
+}
+#else
+static inline void bring(slab to, uint i, const uint pieces, xpu_addr base, int from, bool on) {
+    copy_part_ahead(to + slab_place(COPY_ROW(i, pieces), COPY_PIECE(i, pieces), pieces),
+                    PLACE_IN(base, on ? from : 0), 16, on ? 16 : 0);
+}
+#endif
 
 /* The rows of the gathered operand that a work-item brings in: where their tap 0 lies, in pieces, and where in
  * the image. */
@@ -246,8 +299,7 @@ static inline void load_gather(const conv_matrix_params *p, const product *z, sl
         inside = inside & ((uint)(g->d[i] + d) < (uint)p->source[0]);
 #endif
 #endif
-        copy_part_ahead(to + slab_place(COPY_ROW(i, A_PIECES), COPY_PIECE(i, A_PIECES), A_PIECES),
-                        PLACE_IN(base, inside ? g->from[i] + ahead : 0), 16, inside ? 16 : 0);
+        bring(to, i, A_PIECES, base, g->from[i] + ahead, inside);
     }
 }
 #endif
@@ -256,9 +308,8 @@ static inline void load_gather(const conv_matrix_params *p, const product *z, sl
 /* w, whose rows are channels of y and hold all of k. */
 static inline void load_weights(const conv_matrix_params *p, slab to, xpu_addr base, uint n0, uint pieces, bool on) {
     WRITTEN_OUT for (uint i = 0; i < COPIES(TILE_N); i++) {
-        const uint row = COPY_ROW(i, B_PIECES), piece = COPY_PIECE(i, B_PIECES);
-        const int from = (int)min(n0 + row, p->columns - 1) * p->other_pitch + (int)pieces;
-        copy_part_ahead(to + slab_place(row, piece, B_PIECES), PLACE_IN(base, on ? from : 0), 16, on ? 16 : 0);
+        const uint row = (uint)COPY_ROW(i, B_PIECES);
+        bring(to, i, B_PIECES, base, (int)min(n0 + row, p->columns - 1) * p->other_pitch + (int)pieces, on);
     }
 }
 #elif SOUGHT == 1
@@ -281,7 +332,7 @@ static inline void load_weights(const conv_matrix_params *p, const product *z, s
         const int column = (int)min(n0 / PIECE + piece, (p->columns - 1) / PIECE);
         const int from = (int)(at.piece * PIECE) * p->other_pitch + (int)beyond * p->other_pitch + column +
                          (int)at.d * p->other_tap[0] + (int)at.h * p->other_tap[1] + (int)at.w * p->other_tap[2];
-        copy_part_ahead(to + slab_place(row, piece, B_PIECES), PLACE_IN(base, on ? from : 0), 16, on ? 16 : 0);
+        bring(to, i, B_PIECES, base, from, on);
     }
 }
 #else
@@ -291,7 +342,7 @@ static inline void load_given(const conv_matrix_params *p, slab to, xpu_addr bas
         const uint row = COPY_ROW(i, A_PIECES), piece = COPY_PIECE(i, A_PIECES), number = first + row;
         const bool on = number < p->depth;
         const int from = (int)number * p->other_pitch + (int)min(m0 / PIECE + piece, (p->rows - 1) / PIECE);
-        copy_part_ahead(to + slab_place(row, piece, A_PIECES), PLACE_IN(base, on ? from : 0), 16, on ? 16 : 0);
+        bring(to, i, A_PIECES, base, from, on);
     }
 }
 /* x under those pixels, at the tap and channels of each column. */
@@ -300,7 +351,7 @@ typedef struct column {
 } column;
 static inline void load_unfolded(const conv_matrix_params *p, slab to, xpu_addr base, column c, uint first) {
     WRITTEN_OUT for (uint i = 0; i < COPIES(TILE_N); i++) {
-        const uint row = COPY_ROW(i, B_PIECES), piece = COPY_PIECE(i, B_PIECES), number = first + row;
+        const uint number = first + (uint)COPY_ROW(i, B_PIECES);
         const pixel q = pixel_of(p, number);
         bool inside = number < p->depth;
         const int h = (int)q.h * p->step[1], w = (int)q.w * p->step[2];
@@ -315,18 +366,59 @@ static inline void load_unfolded(const conv_matrix_params *p, slab to, xpu_addr 
         inside = inside & ((uint)(c.d + d) < (uint)p->source[0]);
 #endif
 #endif
-        copy_part_ahead(to + slab_place(row, piece, B_PIECES), PLACE_IN(base, inside ? from : 0), 16,
-                        inside ? 16 : 0);
+        bring(to, i, B_PIECES, base, from, inside);
     }
 }
 #endif
 
+#ifdef MATRIX_FMA
+/* A work-item's sums, by runs of four. */
+static inline void put_sums(const conv_matrix_params *p, const product *z, uint number,
+                            __private acc_t (*sum)[SUMS_N], uint m0, uint n0) {
+    const uint row = m0 + (uint)first_row(), column = n0 + (uint)first_column();
+#if !SLICED && OUT_PIECES
+    int places[SUMS_M];
+    WRITTEN_OUT for (uint i = 0; i < SUMS_M; i++) places[i] = piece_of_row(p, z, row + i / 4 * 16 + i % 4);
+#elif !SLICED
+    long places[SUMS_M];
+    WRITTEN_OUT for (uint i = 0; i < SUMS_M; i++) places[i] = place_of_row(p, z, row + i / 4 * 16 + i % 4);
+#endif
+    WRITTEN_OUT for (uint j = 0; j < SUMS_N; j += 4) {
+        const uint n = column + j / 4 * 32;
+        if (n >= p->columns) continue;
+#if !SLICED
+        run bias;
+        WRITTEN_OUT for (uint k = 0; k < 4; k++) bias.of[k] = bias_of(p, z, n + k);
+#endif
+#if !SLICED && !OUT_PIECES
+        long columns[4];
+        WRITTEN_OUT for (uint k = 0; k < 4; k++) columns[k] = place_of_column(p, z, n + k);
+#endif
+        WRITTEN_OUT for (uint i = 0; i < SUMS_M; i++) {
+            run r;
+            WRITTEN_OUT for (uint k = 0; k < 4; k++) r.of[k] = sum[i][j + k];
+#if SLICED
+            const uint m = row + i / 4 * 16 + i % 4;
+            if (m < p->rows)
+                write_sums(XPU_PTR(acc_t, p->partial) + ((long)number * p->rows + m) * p->pitch + n, &r);
+#else
+            WRITTEN_OUT for (uint k = 0; k < 4; k++) r.of[k] += bias.of[k];
+#if OUT_PIECES
+            if (places[i] >= 0) write_quad(PLACE_IN(p->result, places[i] + (int)(n / PIECE)), &r);
+#else
+            WRITTEN_OUT for (uint k = 0; k < 4; k++) put(p, places[i], columns[k], r.of[k]);
+#endif
+#endif
+        }
+    }
+}
+#else
 /* Two sums beside each other. */
 static inline void put_pair(const conv_matrix_params *p, long row, const long column[2], float2 sum) {
 #if OUT_PAIRS
     if (row >= 0 && column[1] >= 0) {
         const xpu_addr to = p->result + (row + column[0]) * ELEMENT;
-        *XPU_PTR(PAIR, to) = (PAIR)(NARROW(MATRIX_T, sum.x), NARROW(MATRIX_T, sum.y));
+        *XPU_PTR(PAIR, to) = (PAIR)(NARROW(T, sum.x), NARROW(T, sum.y));
         return;
     }
 #endif
@@ -374,16 +466,53 @@ static inline void put_tile(const conv_matrix_params *p, const product *z, __loc
 }
 #endif
 
+/* A work-item's sums, by pairs. */
+static inline void put_sums(const conv_matrix_params *p, const product *z, uint number,
+                            __private float4 (*sum)[FRAGMENTS_N], uint m0, uint n0) {
+    const uint lane = get_local_id(0) % MATRIX_TEAM, team = get_local_id(0) / MATRIX_TEAM;
+    const uint row = m0 + team % TEAMS_M * (FRAGMENTS_M * 16) + lane / 4;
+    const uint first = n0 + team / TEAMS_M * (FRAGMENTS_N * 8) + lane % 4 * 2;
+#if SLICED
+    const long of = (long)number * p->rows;
+    WRITTEN_OUT for (uint i = 0; i < FRAGMENTS_M * 2; i++) {
+        const uint m = row + i * 8;
+        if (m >= p->rows) continue;
+        __global float *to = XPU_PTR(float, p->partial) + (of + m) * p->pitch;
+        WRITTEN_OUT for (uint j = 0; j < FRAGMENTS_N; j++)
+            if (first + j * 8 < p->columns)
+                *(__global float2 *)(to + first + j * 8) = i % 2 ? sum[i / 2][j].zw : sum[i / 2][j].xy;
+    }
+#else
+    long places[FRAGMENTS_M * 2];
+    WRITTEN_OUT for (uint i = 0; i < FRAGMENTS_M * 2; i++) places[i] = place_of_row(p, z, row + i * 8);
+    WRITTEN_OUT for (uint j = 0; j < FRAGMENTS_N; j++) {
+        const uint n = first + j * 8;
+        const long columns[2] = {place_of_column(p, z, n), place_of_column(p, z, n + 1)};
+        const float2 bias = (float2)(bias_of(p, z, n), bias_of(p, z, n + 1));
+        WRITTEN_OUT for (uint i = 0; i < FRAGMENTS_M * 2; i++)
+            put_pair(p, places[i], columns, (i % 2 ? sum[i / 2][j].zw : sum[i / 2][j].xy) + bias);
+    }
+#endif
+}
+#endif
+
 MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void conv_matrix(const conv_matrix_params p) {
+#ifdef MATRIX_FMA
+    __local acc_t slabs[2 * STAGE] SLAB_ALIGNED;
+    quad next_a[COPIES(TILE_M)], next_b[COPIES(TILE_N)];
+    acc_t sum[SUMS_M][SUMS_N];
+    WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) WRITTEN_OUT for (int j = 0; j < SUMS_N; j++) sum[i][j] = (acc_t)0;
+#else
     __local uchar slabs[STAGES * STAGE_BYTES] SLAB_ALIGNED;
+    float4 sum[FRAGMENTS_M][FRAGMENTS_N];
+    WRITTEN_OUT for (int i = 0; i < FRAGMENTS_M; i++)
+        WRITTEN_OUT for (int j = 0; j < FRAGMENTS_N; j++) sum[i][j] = (float4)0;
+#endif
     const tile_place t = find_tile(&p);
     const product z = product_of(&p, t.product);
     const uint m0 = t.m, n0 = t.n;
 
     const xpu_addr gathered = PLACE_IN(p.gathered, (long)z.group * p.gathered_group);
-    float4 sum[FRAGMENTS_M][FRAGMENTS_N];
-    WRITTEN_OUT for (int i = 0; i < FRAGMENTS_M; i++)
-        WRITTEN_OUT for (int j = 0; j < FRAGMENTS_N; j++) sum[i][j] = (float4)0;
     const uint begin = z.slice * p.slice; /* in steps */
 
 #if SOUGHT == 2
@@ -394,11 +523,11 @@ MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void conv_mat
                 .w = (int)at.w * p.tap_step[2] + z.w.first};
     c.from = (int)at.piece + c.d * p.gathered_pitch[1] + c.h * p.gathered_pitch[2] + c.w * p.gathered_pitch[3];
     const uint steps = (p.depth + TILE_K - 1) / TILE_K;
-#define LOAD_BOTH(stage, step)                                                                               \
+#define LOAD_OPERANDS(a, b, step)                                                                            \
     {                                                                                                        \
         const uint first_ = (begin + (uint)(step)) * TILE_K;                                                 \
-        load_given(&p, stage, other, m0, first_);                                                            \
-        load_unfolded(&p, (stage) + SLAB_A_BYTES, gathered, c, first_);                                      \
+        load_given(&p, a, other, m0, first_);                                                                \
+        load_unfolded(&p, b, gathered, c, first_);                                                           \
     }
 #else
     const uint taps = z.d.taps.value * z.h.taps.value * z.w.taps.value, depth = taps * p.per_tap.value;
@@ -419,84 +548,69 @@ MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void conv_mat
                                                  z.h.tap * p.other_tap_first[1] + z.w.tap * p.other_tap_first[2]);
 #define LOAD_OTHER(stage, first) load_weights(&p, &z, stage, other, n0, (first) * PIECE, depth * PIECE)
 #endif
-#define LOAD_BOTH(stage, step)                                                                               \
+#define LOAD_OPERANDS(a, b, step)                                                                            \
     {                                                                                                        \
         const uint first_ = (begin + (uint)(step)) * PIECES_K;                                               \
-        load_gather(&p, &z, stage, gathered, &g, tap_of(&p, &z, first_ + OWN_PIECES), first_ + OWN_PIECES < depth); \
-        LOAD_OTHER((stage) + SLAB_A_BYTES, first_);                                                          \
+        load_gather(&p, &z, a, gathered, &g, tap_of(&p, &z, first_ + OWN_PIECES), first_ + OWN_PIECES < depth); \
+        LOAD_OTHER(b, first_);                                                                               \
     }
 #endif
     const uint left = steps > begin ? min(steps - begin, p.slice) : 0;
+#ifdef MATRIX_FMA
+#define LOAD_BOTH(step) LOAD_OPERANDS(next_a, next_b, step)
+#define KEEP_BOTH(slab)                                                                                      \
+    {                                                                                                        \
+        keep_quads(slab, next_a, TILE_M, A_K_FAST, false);                                                   \
+        keep_quads((slab) + TILE_K * PITCH_A, next_b, TILE_N, B_K_FAST, false);                              \
+    }
+    int stage = 0;
+    FMA_PRODUCT(sum, slabs, stage, (int)left, LOAD_BOTH, KEEP_BOTH);
+#else
+#define LOAD_BOTH(stage, step) LOAD_OPERANDS(stage, (stage) + SLAB_A_BYTES, step)
     const int all = (int)((left + SLABS_AT_ONCE - 1) / SLABS_AT_ONCE * SLABS_AT_ONCE);
     if (all > 0) MATRIX_PRODUCT(sum, SLAB_OF(slabs), all, LOAD_BOTH);
+#endif
 
-    const uint lane = get_local_id(0) % MATRIX_TEAM, team = get_local_id(0) / MATRIX_TEAM;
-    const uint row = m0 + team % TEAMS_M * (FRAGMENTS_M * 16) + lane / 4;
-    const uint first = n0 + team / TEAMS_M * (FRAGMENTS_N * 8) + lane % 4 * 2;
-#if SLICED
-    const long of = (long)t.product * p.rows;
-    WRITTEN_OUT for (uint i = 0; i < FRAGMENTS_M * 2; i++) {
-        const uint m = row + i * 8;
-        if (m >= p.rows) continue;
-        __global float *to = XPU_PTR(float, p.partial) + (of + m) * p.pitch;
-        WRITTEN_OUT for (uint j = 0; j < FRAGMENTS_N; j++)
-            if (first + j * 8 < p.columns)
-                *(__global float2 *)(to + first + j * 8) = i % 2 ? sum[i / 2][j].zw : sum[i / 2][j].xy;
-    }
-#elif OUT_PIECES
+#if OUT_PIECES && !defined(MATRIX_FMA)
     put_tile(&p, &z, slabs, sum, m0, n0);
 #else
-    long places[FRAGMENTS_M * 2];
-    WRITTEN_OUT for (uint i = 0; i < FRAGMENTS_M * 2; i++) places[i] = place_of_row(&p, &z, row + i * 8);
-    WRITTEN_OUT for (uint j = 0; j < FRAGMENTS_N; j++) {
-        const uint n = first + j * 8;
-        const long columns[2] = {place_of_column(&p, &z, n), place_of_column(&p, &z, n + 1)};
-        float2 bias = 0;
-#if SOUGHT != 2
-        bias = (float2)(bias_of(&p, &z, n), bias_of(&p, &z, n + 1));
-#endif
-        WRITTEN_OUT for (uint i = 0; i < FRAGMENTS_M * 2; i++)
-            put_pair(&p, places[i], columns, (i % 2 ? sum[i / 2][j].zw : sum[i / 2][j].xy) + bias);
-    }
+    put_sums(&p, &z, t.product, sum, m0, n0);
 #endif
 }
 #endif
 
 #ifdef FINISH
 #define QUADS (256 / PARTS)
+static inline void add_run(__private run *sum, run other) {
+    for (int i = 0; i < 4; i++) sum->of[i] += other.of[i];
+}
+
 __kernel __attribute__((reqd_work_group_size(256, 1, 1))) void conv_matrix_finish(const conv_matrix_params p) {
     const uint x = (uint)get_local_id(0) % QUADS, part = (uint)get_local_id(0) / QUADS;
     const uint width = (uint)(p.pitch / 4), each = p.rows * width;
     const uint count = p.groups * p.phases[0] * p.phases[1] * p.phases[2] * each, i = (uint)XPU_GROUP(0) * QUADS + x;
-    __global const float4 *from = XPU_CPTR(float4, p.partial) + i;
-    float4 sum = 0;
+    run sum;
+    for (int j = 0; j < 4; j++) sum.of[j] = (acc_t)0;
     if (i < count)
-        for (uint s = part; s < (uint)p.slices; s += PARTS) sum += from[(size_t)s * count];
+        for (uint s = part; s < (uint)p.slices; s += PARTS)
+            add_run(&sum, read_sums(XPU_CPTR(acc_t, p.partial) + ((size_t)s * count + i) * 4));
 #if PARTS > 1
-    __local float4 sums[PARTS][QUADS];
+    __local run sums[PARTS][QUADS];
     sums[part][x] = sum;
     barrier(CLK_LOCAL_MEM_FENCE);
     if (part > 0) return;
-    for (int other = 1; other < PARTS; other++) sum += sums[other][x];
+    for (int other = 1; other < PARTS; other++) add_run(&sum, sums[other][x]);
 #endif
     if (i >= count) return;
     const product z = product_of(&p, i / each);
     const uint rest = i % each, row = rest / width, column = rest % width * 4;
-#if SOUGHT != 2
-    sum += (float4)(bias_of(&p, &z, column), bias_of(&p, &z, column + 1), bias_of(&p, &z, column + 2),
-                    bias_of(&p, &z, column + 3));
-#endif
+    for (uint j = 0; j < 4; j++) sum.of[j] += bias_of(&p, &z, column + j);
     const long place = place_of_row(&p, &z, row);
 #if OUT_QUADS
     const long first = place_of_column(&p, &z, column);
-    if (place >= 0 && first >= 0)
-        *XPU_PTR(ushort4, p.result + (place + first) * 2) = (ushort4)(
-            NARROW(MATRIX_T, sum.x), NARROW(MATRIX_T, sum.y), NARROW(MATRIX_T, sum.z), NARROW(MATRIX_T, sum.w));
+    if (place >= 0 && first >= 0) write_quad(p.result + (place + first) * sizeof(RAW(T)), &sum);
 #else
-    put(&p, place, place_of_column(&p, &z, column), sum.x);
-    put(&p, place, place_of_column(&p, &z, column + 1), sum.y);
-    put(&p, place, place_of_column(&p, &z, column + 2), sum.z);
-    put(&p, place, place_of_column(&p, &z, column + 3), sum.w);
+    for (uint j = 0; j < 4; j++) put(&p, place, place_of_column(&p, &z, column + j), sum.of[j]);
 #endif
 }
 #endif
@@ -509,44 +623,61 @@ static inline long pixel_at(const conv_pack_params *p, uint number) {
            (number - lines * p->size[2].value) * p->stride[4];
 }
 
+#if PIECE == 4
+#define CHUNK PART
+#else
+#define CHUNK uint4
+#endif
+#define PIECE_BYTES (PIECE * (int)sizeof(RAW(T)))
+typedef union piece {
+    CHUNK chunks[PIECE_BYTES / sizeof(CHUNK)];
+    uint words[PIECE_BYTES / 4];
+    RAW(T) of[PIECE];
+} piece;
+static inline void write_piece(xpu_addr to, __private const piece *v) {
+    for (int i = 0; i < PIECE_BYTES / (int)sizeof(CHUNK); i++) XPU_PTR(CHUNK, to)[i] = v->chunks[i];
+}
+
 #if PIXELS_FAST
-#define LINE 66 /* of local memory: consecutive pixels in consecutive banks */
+/* Of local memory: consecutive pixels in consecutive banks. */
+#define LINE (SIDE + (sizeof(RAW(T)) == 2 ? 2 : 1))
 __kernel __attribute__((reqd_work_group_size(256, 1, 1))) void conv_pack(const conv_pack_params p) {
-    __local ushort tile[64 * LINE] __attribute__((aligned(4)));
+    __local RAW(T) tile[SIDE * LINE] __attribute__((aligned(16)));
     const uint i = (uint)get_local_id(0), per_n = p.size[0].value * p.size[1].value * p.size[2].value;
-    const uint width = p.groups * p.padded, across = (width + 63) / 64, number = (uint)XPU_GROUP(0);
-    const uint c0 = number % across * 64, first = number / across % p.tiles * 64, n = number / across / p.tiles;
-    const uint pixel = first + i % 64;
+    const uint width = p.groups * p.padded, across = (width + SIDE - 1) / SIDE, number = (uint)XPU_GROUP(0);
+    const uint c0 = number % across * SIDE, first = number / across % p.tiles * SIDE, n = number / across / p.tiles;
+    const uint pixel = first + i % SIDE;
     const long from = n * p.stride[0] + pixel_at(&p, min(pixel, per_n - 1));
-    for (uint j = i / 64; j < 64; j += 4) {
+    for (uint j = i / SIDE; j < SIDE; j += 256 / SIDE) {
         const uint c = c0 + j, group = c / p.padded, inside = c % p.padded;
-        ushort v = 0;
+        RAW(T) v = (RAW(T))0;
         if (c < width && inside < p.channels && pixel < per_n)
-            v = XPU_CPTR(ushort, p.from)[from + (long)(group * p.channels + inside) * p.stride[1]];
-        tile[i % 64 * LINE + j] = v;
+            v = XPU_CPTR(RAW(T), p.from)[from + (long)(group * p.channels + inside) * p.stride[1]];
+        tile[i % SIDE * LINE + j] = v;
     }
     barrier(CLK_LOCAL_MEM_FENCE);
-    for (uint j = i; j < 64 * 8; j += 256) {
-        const uint row = j / 8, c = j % 8 * 8;
+    for (uint j = i; j < SIDE * SIDE / PIECE; j += 256) {
+        const uint row = j / (SIDE / PIECE), c = j % (SIDE / PIECE) * PIECE;
         if (first + row >= per_n || c0 + c >= width) continue;
-        __local const uint *piece = (__local const uint *)(tile + row * LINE + c);
-        *XPU_PTR(uint4, p.to + (((long)n * per_n + first + row) * width + c0 + c) * 2) =
-            (uint4)(piece[0], piece[1], piece[2], piece[3]);
+        __local const uint *words = (__local const uint *)(tile + row * LINE + c);
+        piece v;
+        for (int w = 0; w < PIECE_BYTES / 4; w++) v.words[w] = words[w];
+        write_piece(p.to + (((long)n * per_n + first + row) * width + c0 + c) * sizeof(RAW(T)), &v);
     }
 }
 #else
 __kernel void conv_pack(const conv_pack_params p) {
-    const uint pieces = p.groups * p.padded / 8, per_n = p.size[0].value * p.size[1].value * p.size[2].value;
+    const uint pieces = p.groups * p.padded / PIECE, per_n = p.size[0].value * p.size[1].value * p.size[2].value;
     const long i = get_global_id(0);
     if (i >= p.pixels * pieces) return;
-    const uint pixel = (uint)(i / pieces), c = (uint)(i % pieces) * 8, group = c / p.padded, inside = c % p.padded;
+    const uint pixel = (uint)(i / pieces), c = (uint)(i % pieces) * PIECE, group = c / p.padded, inside = c % p.padded;
     const uint n = pixel / per_n;
     const long from = n * p.stride[0] + pixel_at(&p, pixel - n * per_n) +
                       (long)(group * p.channels + inside) * p.stride[1];
-    ushort v[8];
-    for (uint j = 0; j < 8; j++)
-        v[j] = inside + j < p.channels ? XPU_CPTR(ushort, p.from)[from + j * p.stride[1]] : (ushort)0;
-    XPU_PTR(ushort8, p.to)[i] = (ushort8)(v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7]);
+    piece v;
+    for (uint j = 0; j < PIECE; j++)
+        v.of[j] = inside + j < p.channels ? XPU_CPTR(RAW(T), p.from)[from + j * p.stride[1]] : (RAW(T))0;
+    write_piece(p.to + i * PIECE_BYTES, &v);
 }
 #endif
 #endif

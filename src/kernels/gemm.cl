@@ -19,6 +19,8 @@
  * With -DSLICED=1 gemm, gemm_matrix, gemm_vector and gemm_row write their bare sums to `partial`. */
 #include "gemm.h"
 #include "gemm_tile.h"
+#include "pieces.h"
+#include "quad.h"
 #if EPILOGUE == 2 && FLOAT_T
 #include "erf.h"
 #endif
@@ -187,7 +189,7 @@ __kernel void gemm_matrix(const gemm_params p) {
 }
 #elif defined(MATRIX_FMA)
 #define BYTES ((int)sizeof(STORED(OPERAND_T))) /* of an element in memory */
-FMA_SUBGROUP __kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void gemm_matrix(const gemm_params p) {
+MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void gemm_matrix(const gemm_params p) {
     __local number_t slabs[2 * STAGE] SLAB_ALIGNED;
     const tile_place at = find_tile(&p);
     const long step_a = p.a_stride.column * ELEMENT, step_b = p.b_stride.row * ELEMENT; /* along k */
@@ -205,39 +207,27 @@ FMA_SUBGROUP __kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void 
     acc_t sum[SUMS_M][SUMS_N];
     WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) WRITTEN_OUT for (int j = 0; j < SUMS_N; j++) sum[i][j] = (acc_t)0;
 
-#define FETCH_BOTH()                                                                                         \
+#define FETCH_BOTH(step) /* the last slab is read twice rather than asked for */                             \
     {                                                                                                        \
+        pa += 0 < (step) && (step) < whole ? TILE_K * step_a : 0;                                            \
+        pb += 0 < (step) && (step) < whole ? TILE_K * step_b : 0;                                            \
         fetch_quads(a.next, pa, a.at, left_m, TILE_M, A_K_FAST, A_QUADS);                                    \
         fetch_quads(o.next, pb, o.at, left_n, TILE_N, B_K_FAST, B_QUADS);                                    \
     }
-#define KEEP_BOTH(stage)                                                                                     \
+#define KEEP_BOTH(slab)                                                                                      \
     {                                                                                                        \
-        keep_quads(slabs + (stage), a.next, TILE_M, A_K_FAST, CONJUGATE_A);                                  \
-        keep_quads(slabs + (stage) + TILE_K * PITCH_A, o.next, TILE_N, B_K_FAST, CONJUGATE_B);               \
+        keep_quads(slab, a.next, TILE_M, A_K_FAST, CONJUGATE_A);                                             \
+        keep_quads((slab) + TILE_K * PITCH_A, o.next, TILE_N, B_K_FAST, CONJUGATE_B);                        \
     }
-#define MULTIPLY(stage)                                                                                      \
-    multiply_slab(sum, slabs + (stage) + first_row(), slabs + (stage) + TILE_K * PITCH_A + first_column())
     int stage = 0;
-    if (whole > 0) {
-        FETCH_BOTH();
-        KEEP_BOTH(0);
-    }
-    for (int s = 0; s < whole; s++) { /* the last slab is read twice rather than asked for */
-        pa += s + 1 < whole ? TILE_K * step_a : 0;
-        pb += s + 1 < whole ? TILE_K * step_b : 0;
-        FETCH_BOTH();
-        barrier(CLK_LOCAL_MEM_FENCE); /* this slab is there, the one before has been read */
-        MULTIPLY(stage);
-        stage = STAGE - stage;
-        KEEP_BOTH(stage);
-    }
+    FMA_PRODUCT(sum, slabs, stage, whole, FETCH_BOTH, KEEP_BOTH);
     if (rest > 0) {
         if (whole > 0) pa += TILE_K * step_a, pb += TILE_K * step_b;
         fetch_rest(a.next, pa, pitch_a, rest, left_m, TILE_M, A_K_FAST);
         fetch_rest(o.next, pb, pitch_b, rest, left_n, TILE_N, B_K_FAST);
-        KEEP_BOTH(stage); /* in place of the slab that was read twice */
+        KEEP_BOTH(slabs + stage); /* in place of the slab that was read twice */
         barrier(CLK_LOCAL_MEM_FENCE);
-        MULTIPLY(stage);
+        multiply_slab(sum, slabs + stage);
     }
 
     const long row = at.m + first_row(), column = at.n + first_column();

@@ -22,17 +22,12 @@
 #define STAGE_BYTES (SLAB_A_BYTES + SLAB_B_BYTES)
 
 /* The pieces of an operand that a work-item brings in at each step: where the next ones begin. */
-#define COPIES(tile) ((tile) * TILE_K / PIECE / THREADS)
 typedef struct operand_a {
     xpu_addr from[COPIES(TILE_M)];
 } operand_a;
 typedef struct operand_b {
     xpu_addr from[COPIES(TILE_N)];
 } operand_b;
-
-/* Number i of a work-item: its row in the slab, and the piece of that row. */
-#define COPY_ROW(i, pieces) ((get_local_id(0) + (i) * THREADS) / (pieces))
-#define COPY_PIECE(i, pieces) ((get_local_id(0) + (i) * THREADS) % (pieces))
 
 /* Begins at `data`, the tile's first element; `pitch` bytes from line to line. Of the tile's rows (columns)
  * the matrix has `rows`: what is beyond is read as the last line or piece, since nobody looks at its sums. */

@@ -11,64 +11,37 @@
  * Slabs of A and B, TILE_K deep, take turns in two stages of local memory, widened, and always by rows of k.
  * The next one is read from memory into registers, in quads of four neighbours, while this one is multiplied.
  *
- * Wants OPERAND_T and what gemm_tile.h makes of it, TILE_M, TILE_N, TILE_K, TEAMS_M, TEAMS_N, A_K_FAST,
- * B_K_FAST, and A_PIECE and B_PIECE: the bytes, 16 at most, at which all lines of the operand are aligned. */
+ * Wants OPERAND_T and what gemm_tile.h makes of it, quad.h, pieces.h, TILE_M, TILE_N, TILE_K, TEAMS_M,
+ * TEAMS_N, A_K_FAST, B_K_FAST, and A_PIECE and B_PIECE: the bytes, 16 at most, at which all lines of the
+ * operand are aligned. */
 #define MATRIX_TEAM 32
 #define THREADS (TEAMS_M * TEAMS_N * MATRIX_TEAM)
 #define SUMS_M (TILE_M / TEAMS_M / 4)
 #define SUMS_N (TILE_N / TEAMS_N / 8)
 #ifdef MATRIX_DOT
-#define NUMBER_T u32 /* in a slab */
-#define K_EACH 4     /* of k in it */
+#define K_EACH 4 /* of k in a number */
 #define MULTIPLY_ADD(sum, a, b) ((sum) + dot4(a, b))
 #else
-#define NUMBER_T OPERAND_T
 #define K_EACH 1
 #define MULTIPLY_ADD add_product
 #endif
-#define number_t XPU_CAT(acc_, NUMBER_T)
 #define ELEMENT ((int)sizeof(STORED(NUMBER_T)))
+#define PIECE 4 /* a quad */
 #ifdef XPU_IS_CPU
 #define WRITTEN_OUT _Pragma("nounroll") /* or its compiler takes minutes */
 #else
 #define WRITTEN_OUT _Pragma("unroll")
 #endif
 #ifdef LANES /* of a subgroup */
-#define FMA_SUBGROUP __attribute__((intel_reqd_sub_group_size(LANES)))
+#define MATRIX_KERNEL __attribute__((intel_reqd_sub_group_size(LANES))) __kernel
 #else
-#define FMA_SUBGROUP
+#define MATRIX_KERNEL __kernel
 #endif
 #ifdef XPU_IS_NVIDIA
 #define WRITTEN_OUT_ON_NVIDIA _Pragma("unroll")
 #else
 #define WRITTEN_OUT_ON_NVIDIA _Pragma("nounroll")
 #endif
-
-/* What a quad is read by: as much of it as one load takes. */
-#define PART_i8 uint
-#define PART_u8 uint
-#define PART_i16 uint2
-#define PART_u16 uint2
-#define PART_f16 uint2
-#define PART_bf16 uint2
-#define PART_i32 uint4
-#define PART_u32 uint4
-#define PART_f32 uint4
-#define PART_i64 uint4
-#define PART_u64 uint4
-#define PART_f64 uint4
-#define PART_c64 uint4
-#define PART_c128 uint4
-#define PART XPU_CAT(PART_, NUMBER_T)
-#define PARTS (4 * sizeof(RAW(NUMBER_T)) / sizeof(PART))
-typedef union quad {
-    PART parts[PARTS];
-    RAW(NUMBER_T) of[4];
-} quad;
-typedef union run {
-    uint4 parts[sizeof(number_t) / 4];
-    number_t of[4];
-} run;
 
 #if defined(MATRIX_DOT) && defined(MATRIX_EMULATED)
 static inline int dot4(uint a, uint b) {
@@ -91,8 +64,7 @@ static inline int dot4(uint a, uint b) {
 
 static inline run read_run(__local const number_t *from) {
     run r;
-    WRITTEN_OUT for (int i = 0; i < (int)(sizeof(number_t) / 4); i++) r.parts[i] =
-        ((__local const uint4 *)from)[i];
+    WRITTEN_OUT for (int i = 0; i < RUN_PARTS; i++) r.parts[i] = ((__local const uint4 *)from)[i];
     return r;
 }
 
@@ -103,30 +75,27 @@ static inline run read_run(__local const number_t *from) {
 #define SLAB_ALIGNED __attribute__((aligned(128)))
 
 /* The quads of an operand that a work-item brings in at each step: bytes from the tile's first element. */
-#define QUADS(tile) ((tile) * TILE_K / 4 / THREADS)
 typedef struct operand_a {
-    uint at[QUADS(TILE_M)];
-    quad next[QUADS(TILE_M)];
+    uint at[COPIES(TILE_M)];
+    quad next[COPIES(TILE_M)];
 } operand_a;
 typedef struct operand_b {
-    uint at[QUADS(TILE_N)];
-    quad next[QUADS(TILE_N)];
+    uint at[COPIES(TILE_N)];
+    quad next[COPIES(TILE_N)];
 } operand_b;
 
 /* Quad number i of a work-item: its first number's place along m (n), and along k. */
 static inline int quad_x(int i, const int tile, const bool k_fast) {
-    const int e = (int)get_local_id(0) + i * THREADS;
-    return k_fast ? e / (TILE_K / 4) : e % (tile / 4) * 4;
+    return (int)(k_fast ? COPY_ROW(i, TILE_K / 4) : COPY_PIECE(i, tile / 4) * 4);
 }
 static inline int quad_k(int i, const int tile, const bool k_fast) {
-    const int e = (int)get_local_id(0) + i * THREADS;
-    return k_fast ? e % (TILE_K / 4) * 4 : e / (tile / 4);
+    return (int)(k_fast ? COPY_PIECE(i, TILE_K / 4) * 4 : COPY_ROW(i, tile / 4));
 }
 
 /* Of the tile's rows (columns) the matrix has `left`: what is beyond is read as the last line or quad, since
  * nobody looks at its sums. `pitch` bytes from line to line. */
 static inline void open_quads(__private uint *at, uint pitch, int left, const int tile, const bool k_fast) {
-    WRITTEN_OUT for (int i = 0; i < QUADS(tile); i++) {
+    WRITTEN_OUT for (int i = 0; i < COPIES(tile); i++) {
         const int x = min(quad_x(i, tile, k_fast), k_fast ? left - 1 : (left - 1) / 4 * 4);
         const int k = quad_k(i, tile, k_fast);
         at[i] = k_fast ? (uint)x * pitch + k * ELEMENT : (uint)k * pitch + x * ELEMENT;
@@ -137,9 +106,9 @@ static inline void open_quads(__private uint *at, uint pitch, int left, const in
  * matrix has is read. */
 static inline void fetch_quads(__private quad *next, xpu_addr from, __private const uint *at, int left,
                                const int tile, const bool k_fast, const bool aligned) {
-    WRITTEN_OUT for (int i = 0; i < QUADS(tile); i++) {
+    WRITTEN_OUT for (int i = 0; i < COPIES(tile); i++) {
         if (aligned) {
-            WRITTEN_OUT for (int j = 0; j < (int)PARTS; j++) next[i].parts[j] =
+            WRITTEN_OUT for (int j = 0; j < QUAD_PARTS; j++) next[i].parts[j] =
                 XPU_CPTR(PART, from + at[i])[j];
         } else {
             const int last =
@@ -153,7 +122,7 @@ static inline void fetch_quads(__private quad *next, xpu_addr from, __private co
 /* The same for the last slab, with `depth` of k: zeros come after. */
 static inline void fetch_rest(__private quad *next, xpu_addr from, uint pitch, int depth, int left,
                               const int tile, const bool k_fast) {
-    WRITTEN_OUT for (int i = 0; i < QUADS(tile); i++) WRITTEN_OUT for (int j = 0; j < 4; j++) {
+    WRITTEN_OUT for (int i = 0; i < COPIES(tile); i++) WRITTEN_OUT for (int j = 0; j < 4; j++) {
         const int x = quad_x(i, tile, k_fast) + (k_fast ? 0 : j),
                   k = quad_k(i, tile, k_fast) + (k_fast ? j : 0);
         const uint place = k_fast ? (uint)x * pitch + k * ELEMENT : (uint)k * pitch + x * ELEMENT;
@@ -170,7 +139,7 @@ static inline void fetch_rest(__private quad *next, xpu_addr from, uint pitch, i
 
 static inline void keep_quads(__local number_t *slab, __private const quad *next, const int tile,
                               const bool k_fast, const bool conjugated) {
-    WRITTEN_OUT for (int i = 0; i < QUADS(tile); i++) {
+    WRITTEN_OUT for (int i = 0; i < COPIES(tile); i++) {
         const int x = quad_x(i, tile, k_fast), k = quad_k(i, tile, k_fast);
         run r;
         WRITTEN_OUT for (int j = 0; j < 4; j++) {
@@ -182,8 +151,8 @@ static inline void keep_quads(__local number_t *slab, __private const quad *next
         if (k_fast) {
             WRITTEN_OUT for (int j = 0; j < 4; j++) slab[(k + j) * (tile + 4) + x] = r.of[j];
         } else {
-            WRITTEN_OUT for (int j = 0; j < (int)(sizeof(number_t) / 4);
-                             j++)((__local uint4 *)(slab + k * (tile + 4) + x))[j] = r.parts[j];
+            WRITTEN_OUT for (int j = 0; j < RUN_PARTS; j++)((__local uint4 *)(slab + k * (tile + 4) + x))[j] =
+                r.parts[j];
         }
     }
 }
@@ -208,11 +177,10 @@ static inline void read_runs(__private runs *r, __local const number_t *a, __loc
     WRITTEN_OUT for (int j = 0; j < SUMS_N / 4; j++) r->y[j] = read_run(b + k * PITCH_B + j * 32);
 }
 
-/* Adds a slab's product; `a` and `b` begin at the work-item's first row and column of the slabs. NVIDIA's
- * compiler reads the next row of k while this one is multiplied; Intel's would read many, and run out of
- * registers. */
-static inline void multiply_slab(__private acc_t (*sum)[SUMS_N], __local const number_t *a,
-                                 __local const number_t *b) {
+/* Adds the product of the slabs of a stage. NVIDIA's compiler reads the next row of k while this one is
+ * multiplied; Intel's would read many, and run out of registers. */
+static inline void multiply_slab(__private acc_t (*sum)[SUMS_N], __local const number_t *stage) {
+    __local const number_t *const a = stage + first_row(), *const b = stage + TILE_K * PITCH_A + first_column();
     WRITTEN_OUT_ON_NVIDIA for (int k = 0; k < TILE_K; k++) {
         runs r;
         read_runs(&r, a, b, k);
@@ -220,3 +188,21 @@ static inline void multiply_slab(__private acc_t (*sum)[SUMS_N], __local const n
             MULTIPLY_ADD(sum[i][j], r.x[i / 4].of[i % 4], r.y[j / 4].of[j % 4]);
     }
 }
+
+/* Adds the product over `slabs` slabs to `sum`. FETCH(step) reads slab number `step` into registers, one step
+ * ahead: also the one after the last, at which nobody looks. KEEP(slab) writes down what was read. `stages`
+ * has two stages, `stage` is where the next slab's begins, at first and in the end. */
+#define FMA_PRODUCT(sum, stages, stage, slabs, FETCH, KEEP)                                                  \
+    do {                                                                                                     \
+        if ((slabs) > 0) {                                                                                   \
+            FETCH(0);                                                                                        \
+            KEEP((stages) + stage);                                                                          \
+        }                                                                                                    \
+        for (int s_ = 0; s_ < (slabs); s_++) {                                                               \
+            FETCH(s_ + 1);                                                                                   \
+            barrier(CLK_LOCAL_MEM_FENCE); /* this slab is there, the one before has been read */             \
+            multiply_slab(sum, (stages) + stage);                                                            \
+            stage = STAGE - stage;                                                                           \
+            KEEP((stages) + stage);                                                                          \
+        }                                                                                                    \
+    } while (0)

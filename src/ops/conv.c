@@ -89,8 +89,8 @@ static xpu_status run(xpu_stream *stream, xpu_dtype dtype, sought sought, conv_p
     XPU_TRY(xpu_device_get_properties(device, &properties));
     if (bias) p.bias = XPU_ADDR(bias->data), p.bias_stride = bias->stride[0];
     bool done;
-    XPU_TRY(conv_by_units(stream, dtype, sought, &p, &done));
-    if (!done) XPU_TRY(conv_by_depth(stream, dtype, sought, &p, &done));
+    XPU_TRY(conv_by_depth(stream, dtype, sought, &p, &done));
+    if (!done) XPU_TRY(conv_by_matrix(stream, dtype, sought, &p, &done));
     if (done) return XPU_SUCCESS;
     const int64_t taps = volume(p.taps), y_pixels = p.batch * volume(p.out),
                   x_pixels = p.batch * volume(p.in);

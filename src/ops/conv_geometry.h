@@ -19,7 +19,7 @@ typedef struct conv_operand {
     xpu_addr data;
     xpu_i64 stride[5]; /* n, channel, depth, height, width */
     int64_t n, groups, channels;
-    int64_t piece; /* elements in 16 bytes */
+    int64_t piece; /* elements in 16 bytes; by multiply-adds four, whose addresses are multiples of 16, too */
     int64_t
         whole; /* of which channels, distances and the first address shall be multiples: a piece, or more */
     const xpu_i32 *size;

@@ -7,10 +7,13 @@
 #include "xpu/trace.h"
 
 enum {
-    PIECE = 8,           /* elements in 16 bytes */
-    BLOCK = 8,           /* rows of Intel's units */
-    WHOLE = 32,          /* elements in 64 bytes, which their reads keep to */
-    MOST_BYTES = 1 << 24 /* of a line that they read, and of their distance */
+    UNIT = 8,             /* channels that units multiply at a time */
+    QUAD = 4,             /* … that multiply-adds read */
+    BLOCK = 8,            /* rows of Intel's units */
+    WHOLE = 32,           /* elements in 64 bytes, which their reads keep to */
+    MOST_BYTES = 1 << 24, /* of a line that they read, and of their distance */
+    FEW_CHANNELS = 8,     /* a group, for which conv.cl has another kernel: of y and x … */
+    FEW_ROWS = 4,         /* … and of w */
 };
 
 typedef enum conv_matrix_kernel { KERNEL_PRODUCT, KERNEL_FINISH, KERNEL_PACK } conv_matrix_kernel;
@@ -23,7 +26,11 @@ typedef struct choice {
     bool padded, one_tap, volume, phases, sliced, out_pieces, out_quads;
     bool pixels_fast; /* KERNEL_PACK */
     int parts;        /* KERNEL_FINISH: work-items for four numbers */
+    int piece;        /* channels in a piece, in which distances are counted */
 } choice;
+
+static bool is_wide(xpu_dtype dtype) { return xpu_dtype_size(dtype) > 4; }
+static int pack_side(xpu_dtype dtype) { return is_wide(dtype) ? 32 : 64; }
 
 static xpu_status get_kernel(int device, const choice *c, xpu_kernel **kernel) {
     static const char *const names[] = {"conv_matrix", "conv_matrix_finish", "conv_pack"};
@@ -32,7 +39,7 @@ static xpu_status get_kernel(int device, const choice *c, xpu_kernel **kernel) {
     kernel_spec spec;
     spec_begin(&spec, FAMILY_CONV_MATRIX);
     spec_choice(&spec, "", macros, c->kernel, 2);
-    spec_pack(&spec, "T", c->dtype, 8);
+    product_spec(&spec, c->dtype);
     spec_number(&spec, "SOUGHT", c->sought, 2);
     spec_bool(&spec, "PADDED", c->padded);
     spec_bool(&spec, "ONE_TAP", c->one_tap);
@@ -43,8 +50,9 @@ static xpu_status get_kernel(int device, const choice *c, xpu_kernel **kernel) {
     spec_bool(&spec, "OUT_QUADS", c->out_quads);
     spec_bool(&spec, "PIXELS_FAST", c->pixels_fast);
     spec_number(&spec, "PARTS", c->parts, 5);
+    spec_number_if(&spec, c->kernel != KERNEL_PRODUCT, "PIECE", c->piece, 4);
+    if (c->kernel == KERNEL_PACK) spec_follows_number(&spec, "SIDE", pack_side(c->dtype));
     matrix_spec(&spec, &c->matrix, c->dtype);
-    if (c->kernel == KERNEL_FINISH) spec_follows(&spec, "MATRIX_T=", dtype_token(c->dtype));
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
     return kernel_of_file(device, &spec, "conv_matrix.cl", names[c->kernel], kernel, "%s %s%s",
@@ -57,22 +65,26 @@ static xpu_status pack(xpu_stream *stream, xpu_dtype dtype, conv_operand *o) {
     int64_t nearest = o->stride[1]; /* of pixels */
     for (int i = 2; i < 5; i++)
         if (o->size[i - 2] > 1 && o->stride[i] < nearest) nearest = o->stride[i];
-    const choice c = {
-        .kernel = KERNEL_PACK, .dtype = dtype, .pixels_fast = nearest < o->stride[1] && per_n >= 32};
+    const int side = pack_side(dtype);
+    const choice c = {.kernel = KERNEL_PACK,
+                      .dtype = dtype,
+                      .piece = (int)o->piece,
+                      .pixels_fast = nearest < o->stride[1] && per_n >= 32};
     xpu_kernel *kernel;
     XPU_TRY(get_kernel(xpu_stream_device(stream), &c, &kernel));
-    XPU_TRY(xpu_workspace_take(stream, (size_t)(o->n * per_n * width) * 2, &o->workspace));
+    XPU_TRY(
+        xpu_workspace_take(stream, (size_t)(o->n * per_n * width) * xpu_dtype_size(dtype), &o->workspace));
     conv_pack_params q = {.from = o->data,
                           .to = XPU_ADDR(o->workspace),
                           .pixels = o->n * per_n,
                           .groups = (xpu_u32)o->groups,
                           .channels = (xpu_u32)o->channels,
                           .padded = (xpu_u32)conv_padded_channels(o),
-                          .tiles = (xpu_u32)divided_up(per_n, 64)};
+                          .tiles = (xpu_u32)divided_up(per_n, side)};
     for (int i = 0; i < 5; i++) q.stride[i] = o->stride[i];
     for (int i = 0; i < 3; i++) q.size[i] = conv_divisor_of(o->size[i]);
-    const int64_t groups =
-        c.pixels_fast ? o->n * q.tiles * divided_up(width, 64) : divided_up(q.pixels * width / PIECE, 256);
+    const int64_t groups = c.pixels_fast ? o->n * q.tiles * divided_up(width, side)
+                                         : divided_up(q.pixels * width / o->piece, 256);
     const xpu_range range = {
         .dims = 1, .groups = {(size_t)groups}, .local = {256}, .work = (uint64_t)(q.pixels * width)};
     XPU_TRY(xpu_launch(stream, kernel, &range, &q, sizeof q));
@@ -101,92 +113,107 @@ static xpu_status launch(xpu_stream *stream, const choice *c, const conv_matrix_
     return xpu_launch(stream, kernel, &range, m, sizeof *m);
 }
 
+/* What is launched; `m` lacks where the operands lie. */
+typedef struct plan {
+    choice choice;
+    conv_matrix_params m;
+    int64_t products, busy; /* of these there is something to do for so many */
+    int64_t depth;          /* of k, on the average of those */
+} plan;
+
 /* How many numbers of the result, channels beside each other, can be written as one. */
-static void set_widths(choice *c, const conv_operand *result, conv_matrix_params *m) {
-    int64_t together = result->channels | (int64_t)(result->data / 2) | PIECE;
+static void set_widths(plan *plan, const conv_operand *result) {
+    choice *c = &plan->choice;
+    int64_t together = result->channels | (int64_t)(result->data / xpu_dtype_size(c->dtype)) | UNIT;
     for (int i = 0; i < 5; i++)
         if (i != 1) together |= result->stride[i];
     together &= -together;
     if (result->stride[1] != 1) together = 1;
-    c->matrix.out_pairs = together >= 2;
+    c->matrix.out_pairs = together >= 2 && c->matrix.unit == MATRIX_UNIT_PTX;
     c->out_quads = together >= 4;
     c->out_pieces = c->sought != SOUGHT_W && conv_is_ready(result) && conv_is_in_reach(result, NULL);
     if (!c->out_pieces) return;
     c->matrix.out_pairs = false;
-    m->result_pitch[0] = (xpu_i32)(result->stride[0] / PIECE);
-    for (int d = 0; d < 3; d++) m->result_pitch[1 + d] = (xpu_i32)(result->stride[2 + d] / PIECE);
+    plan->m.result_pitch[0] = (xpu_i32)(result->stride[0] / result->piece);
+    for (int d = 0; d < 3; d++)
+        plan->m.result_pitch[1 + d] = (xpu_i32)(result->stride[2 + d] / result->piece);
 }
 
-/* Both operands are ready. */
-static xpu_status multiply(xpu_stream *stream, const xpu_device_properties *properties, choice c,
-                           const conv_params *p, const conv_operand *gathered, const conv_operand *other,
-                           const conv_operand *result, conv_matrix_params *m) {
-    const bool of_w = c.sought == SOUGHT_W;
-    const int64_t taps = conv_volume(p->taps),
-                  products = p->groups * m->phases[0] * m->phases[1] * m->phases[2];
-    const bool by_blocks = c.matrix.unit == MATRIX_UNIT_XMX;
+static int operands_along_k(const choice *c) {
+    if (c->sought == SOUGHT_W) return 0;
+    return c->sought == SOUGHT_Y && c->matrix.unit != MATRIX_UNIT_XMX ? 2 : 1;
+}
+
+/* The operands lie, or will lie, so that they can be read. False where no tile fits the device. */
+static bool plan_product(const xpu_device_properties *properties, const conv_params *p,
+                         const conv_operand *gathered, const conv_operand *other, const conv_operand *result,
+                         plan *plan) {
+    choice *c = &plan->choice;
+    conv_matrix_params *m = &plan->m;
+    const bool of_w = c->sought == SOUGHT_W, by_blocks = c->matrix.unit == MATRIX_UNIT_XMX;
+    const int64_t taps = conv_volume(p->taps), piece = gathered->piece;
+    plan->products = p->groups * m->phases[0] * m->phases[1] * m->phases[2];
     for (int d = 0; d < 3 && !by_blocks; d++) {
         int64_t least, most;
         conv_source_range(m, d, &least, &most);
-        c.padded = c.padded || least < 0 || most >= m->source[d];
+        c->padded = c->padded || least < 0 || most >= m->source[d];
     }
     if (by_blocks) m->extent[2] = conv_divisor_of(divided_up(m->extent[2].value, BLOCK));
     const int64_t pixels = (int64_t)m->extent[0].value * m->extent[1].value * m->extent[2].value * p->batch *
                            (by_blocks ? BLOCK : 1);
-    int64_t busy = p->groups; /* products that there is something to do for */
+    plan->busy = p->groups;
     for (int d = 0; d < 3; d++) {
         xpu_u32 some = 0; /* those with taps come first */
         while (some < m->phases[d] && m->phase[d][some].taps.value > 0) some++;
-        busy *= some > 0 ? some : 1;
+        plan->busy *= some > 0 ? some : 1;
     }
-    m->gathered = gathered->data, m->other = other->data;
     m->groups = (xpu_u32)p->groups;
-    m->per_tap = conv_divisor_of(gathered->channels / PIECE);
-    m->gathered_pitch[0] = (xpu_i32)(gathered->stride[0] / PIECE);
-    for (int d = 0; d < 3; d++) m->gathered_pitch[1 + d] = (xpu_i32)(gathered->stride[2 + d] / PIECE);
+    m->per_tap = conv_divisor_of(gathered->channels / piece);
+    m->gathered_pitch[0] = (xpu_i32)(gathered->stride[0] / piece);
+    for (int d = 0; d < 3; d++) m->gathered_pitch[1 + d] = (xpu_i32)(gathered->stride[2 + d] / piece);
     m->gathered_group = (xpu_i32)m->per_tap.value;
 
-    int64_t depth; /* of k, on the average of these */
     if (of_w) {
         m->rows = (xpu_u32)p->k, m->columns = (xpu_u32)(taps * gathered->channels);
         m->depth = (xpu_u32)pixels, m->channels = (xpu_u32)p->c, m->result_channels = (xpu_u32)p->k;
-        m->other_pitch = (xpu_i32)(conv_pixel_pitch(other, 0) / PIECE);
-        m->other_group = (xpu_i32)(other->channels / PIECE);
-        depth = pixels;
+        m->other_pitch = (xpu_i32)(conv_pixel_pitch(other, 0) / piece);
+        m->other_group = (xpu_i32)(other->channels / piece);
+        plan->depth = pixels;
     } else {
-        const int64_t channels = c.sought == SOUGHT_Y ? p->k : p->c;
+        const int64_t channels = c->sought == SOUGHT_Y ? p->k : p->c;
         m->rows = (xpu_u32)pixels, m->columns = (xpu_u32)channels, m->result_channels = (xpu_u32)channels;
-        m->depth = (xpu_u32)(c.sought == SOUGHT_Y ? p->c : p->k);
-        m->other_pitch = (xpu_i32)(other->stride[0] / PIECE);
+        m->depth = (xpu_u32)(c->sought == SOUGHT_Y ? p->c : p->k);
+        m->other_pitch = (xpu_i32)(other->stride[0] / piece);
         m->other_group =
-            (xpu_i32)(by_blocks && c.sought == SOUGHT_Y ? other->channels / PIECE : p->k * m->other_pitch);
-        m->other_width = (xpu_i32)(other->channels * 2);
+            (xpu_i32)(by_blocks && c->sought == SOUGHT_Y ? other->channels / piece : p->k * m->other_pitch);
+        m->other_width = (xpu_i32)(other->channels * (int64_t)xpu_dtype_size(c->dtype));
         for (int d = 0; d < 3; d++) {
             const xpu_i32 g = (xpu_i32)conv_common_divisor(p->stride[d], p->dilation[d]);
-            m->other_tap_first[d] = (xpu_i32)(other->stride[2 + d] / PIECE);
-            m->other_tap[d] = m->other_tap_first[d] * (c.sought == SOUGHT_X ? p->stride[d] / g : 1);
+            m->other_tap_first[d] = (xpu_i32)(other->stride[2 + d] / piece);
+            m->other_tap[d] = m->other_tap_first[d] * (c->sought == SOUGHT_X ? p->stride[d] / g : 1);
         }
-        depth = divided_up(taps * gathered->channels * p->groups, busy);
+        plan->depth = divided_up(taps * gathered->channels * p->groups, plan->busy);
     }
 
-    c.volume = conv_has_volume(p);
+    c->piece = (int)piece;
+    c->volume = conv_has_volume(p);
     /* Of parameters without an index Intel's compiler keeps all in registers, which are short by then. */
-    c.phases = by_blocks || products > p->groups;
-    c.matrix.a_piece = c.matrix.b_piece = 16;
-    set_widths(&c, result, m);
-    c.matrix.tile = matrix_tile_for(c.matrix.unit, c.dtype, properties, busy, m->rows, m->columns, depth,
-                                    of_w                                 ? 0
-                                    : c.sought == SOUGHT_Y && !by_blocks ? 2
-                                                                         : 1,
-                                    &m->slices);
-    const matrix_tile *tile = matrix_tile_of(&c.matrix);
+    c->phases = by_blocks || plan->products > p->groups;
+    c->matrix.a_piece = c->matrix.b_piece = 16;
+    set_widths(plan, result);
+    c->matrix.tile = matrix_tile_for(c->matrix.unit, c->dtype, properties, plan->busy, m->rows, m->columns,
+                                     plan->depth, operands_along_k(c), &m->slices);
+    if (c->matrix.tile < 0) return false;
+    const matrix_tile *tile = matrix_tile_of(&c->matrix);
+    matrix_for_intel(&c->matrix, properties);
     if (by_blocks) { /* writes number by number, and knows no slices */
-        matrix_for_intel(&c.matrix, properties);
-        c.matrix.out_pairs = c.out_pieces = c.out_quads = false;
+        c->matrix.out_pairs = c->out_pieces = c->out_quads = false;
         m->slices = 1;
     }
-    const int step = matrix_step(tile, c.matrix.unit, c.dtype);
-    c.one_tap = !of_w && !by_blocks && gathered->channels % step == 0;
+    const int step = matrix_step(tile, c->matrix.unit, c->dtype);
+    c->one_tap = !of_w && !by_blocks && gathered->channels % step == 0;
+    /* A tap for each row of the slab is too much for the usual registers there. */
+    c->matrix.wide = c->matrix.wide || (c->matrix.lanes > 0 && c->sought == SOUGHT_X && !c->one_tap);
     int64_t most_taps = 1; /* of a phase */
     for (int d = 0; d < 3; d++) most_taps *= m->phase[d][0].taps.value;
     const int64_t steps = divided_up(of_w ? pixels : most_taps * gathered->channels, step);
@@ -194,60 +221,112 @@ static xpu_status multiply(xpu_stream *stream, const xpu_device_properties *prop
     if (m->slice == 0) m->slice = 2;
     m->slices = steps > 0 ? divided_up(steps, m->slice) : 1;
     m->pitch = rounded_up(m->columns, 4);
+    return true;
+}
 
-    const int64_t results = products * m->rows * m->pitch, work = results * (depth + 1);
-    const int64_t groups = tiles(m->rows, tile->m) * tiles(m->columns, tile->n) * products * m->slices;
+/* The operands are there. */
+static xpu_status multiply(xpu_stream *stream, const plan *plan) {
+    choice c = plan->choice;
+    conv_matrix_params m = plan->m;
+    const matrix_tile *tile = matrix_tile_of(&c.matrix);
+    const int64_t results = plan->products * m.rows * m.pitch, work = results * (plan->depth + 1);
+    const int64_t groups = tiles(m.rows, tile->m) * tiles(m.columns, tile->n) * plan->products * m.slices;
     const int64_t threads = tile->teams_m * tile->teams_n * matrix_team(c.matrix.unit);
-    if (m->slices == 1) {
-        c.out_quads = false;
-        return launch(stream, &c, m, groups, threads, work);
-    }
+    c.out_quads = false;
+    if (m.slices == 1) return launch(stream, &c, &m, groups, threads, work);
 
     void *partial;
-    XPU_TRY(xpu_workspace_take(stream, (size_t)(m->slices * results) * sizeof(float), &partial));
-    m->partial = XPU_ADDR(partial);
-    const bool out_quads = c.out_quads;
-    c.sliced = true, c.matrix.out_pairs = c.out_pieces = c.out_quads = false;
-    xpu_status status = launch(stream, &c, m, groups, threads, work);
+    XPU_TRY(xpu_workspace_take(stream, (size_t)(m.slices * results) * product_sum_size(c.dtype), &partial));
+    m.partial = XPU_ADDR(partial);
+    c.sliced = true, c.matrix.out_pairs = c.out_pieces = false;
+    xpu_status status = launch(stream, &c, &m, groups, threads, work);
     if (status == XPU_SUCCESS) {
-        choice last = {.kernel = KERNEL_FINISH,
-                       .dtype = c.dtype,
-                       .sought = c.sought,
-                       .volume = c.volume,
-                       .phases = c.phases,
-                       .out_quads = out_quads,
-                       .parts = m->slices >= 8   ? 8
-                                : m->slices >= 4 ? 4
-                                                 : 1};
+        const choice last = {.kernel = KERNEL_FINISH,
+                             .dtype = c.dtype,
+                             .sought = c.sought,
+                             .piece = c.piece,
+                             .volume = c.volume,
+                             .phases = c.phases,
+                             .out_quads = plan->choice.out_quads,
+                             .parts = m.slices >= 8   ? 8
+                                      : m.slices >= 4 ? 4
+                                                      : 1};
         status =
-            launch(stream, &last, m, divided_up(results / 4, 256 / last.parts), 256, results * m->slices);
+            launch(stream, &last, &m, divided_up(results / 4, 256 / last.parts), 256, results * m.slices);
     }
     return workspace_done(partial, status);
 }
 
-/* A kernel of one tap that meets each pixel once is a plain product of w and each image, which needn't be
- * packed where its channels are lines of pixels. */
-static bool plan_plain_product(const choice *c, const conv_params *p, const conv_operand *from,
-                               const conv_operand *to, xpu_gemm_args *args) {
-    const sought sought = c->sought;
-    if (sought == SOUGHT_W || p->groups != 1 || conv_volume(p->taps) != 1) return false;
+/* --- whether to --- */
+
+/* What conv.cl would take, by the model of matrix.c: its tiles multiply at a sixth of the rate of those here,
+ * and its kernel for few channels at a fraction of that. It knows no phases, and copies nothing. */
+static double plain_clocks(const xpu_device_properties *properties, const choice *c, const conv_params *p) {
+    const int64_t taps = conv_volume(p->taps), units = (int64_t)properties->gpu_subslice_count;
+    const bool of_w = c->sought == SOUGHT_W, of_y = c->sought == SOUGHT_Y;
+    const int64_t pixels = p->batch * conv_volume(c->sought == SOUGHT_X ? p->in : p->out);
+    const int64_t rows = of_w ? p->k : pixels, columns = of_w ? p->c * taps : of_y ? p->k : p->c;
+    const int64_t depth = of_w ? pixels : (of_y ? p->c : p->k) * taps;
+    const double rate = is_wide(c->dtype) ? 0.5 : 1;
+    if (of_w ? p->k < FEW_ROWS : columns < FEW_CHANNELS)
+        return (double)(p->groups * rows * columns) * (double)depth / (double)units / (4 * rate);
+    const tile_shape tile = tile_for(properties, c->dtype, rows, columns, p->groups);
+    int64_t groups = tiles(rows, tile.size) * tiles(columns, tile.size) * p->groups;
+    const int64_t slices = of_w ? product_slices(properties, groups, depth, p->groups * rows * columns) : 1;
+    return (double)(divided_up(groups * slices, units) * tile.size * tile.size) *
+           (double)divided_up(depth, slices) / (16 * rate);
+}
+
+/* Is it worth what is packed first? */
+static bool is_faster(const xpu_device_properties *properties, const conv_params *p, const plan *plan,
+                      const conv_operand *const packed[2]) {
+    const choice *c = &plan->choice;
+    const conv_matrix_params *m = &plan->m;
+    if (properties->type == XPU_DEVICE_CPU || matrix_is_pinned(c->matrix.unit, c->dtype, properties))
+        return true;
+    double clocks = matrix_clocks(&c->matrix, c->dtype, properties, plan->busy, m->rows, m->columns,
+                                  plan->depth, operands_along_k(c), m->slices);
+    for (int i = 0; i < 2; i++)
+        if (packed[i])
+            clocks += matrix_clocks_moved(
+                properties, 2 * packed[i]->n * packed[i]->groups * conv_padded_channels(packed[i]) *
+                                conv_volume(packed[i]->size) * (int64_t)xpu_dtype_size(c->dtype));
+    return clocks < plain_clocks(properties, c, p);
+}
+
+/* A kernel of one tap that meets each pixel once is a plain product. */
+static bool is_plain_product(const conv_params *p) {
     for (int d = 0; d < 3; d++)
-        if (p->stride[d] != 1 || p->padding[d] != 0) return false;
-    if (from->data % 16 != 0 || from->stride[0] % from->piece != 0 || from->stride[1] % from->piece != 0 ||
-        conv_volume(p->in) == 1 || conv_pixel_pitch(from, 2) != 1 || conv_pixel_pitch(to, 2) != 1)
+        if (p->taps[d] != 1 || p->stride[d] != 1 || p->padding[d] != 0) return false;
+    return true;
+}
+
+static xpu_gemm_args plain_product(xpu_dtype dtype, int64_t batch, int64_t m, int64_t n, int64_t k,
+                                   bool has_bias) {
+    return (xpu_gemm_args){.dtype = dtype,
+                           .batch = batch,
+                           .m = m,
+                           .n = n,
+                           .k = k,
+                           .alpha = {.dtype = XPU_FLOAT64, .value.f = 1},
+                           .beta = {.dtype = XPU_FLOAT64, .value.f = has_bias ? 1 : 0}};
+}
+
+#define POINTER(address) ((void *)(uintptr_t)(address))
+
+/* Of w and each image, which needn't be packed where its channels are lines of pixels. */
+static bool plan_product_of_images(const choice *c, const conv_params *p, const conv_operand *from,
+                                   const conv_operand *to, xpu_gemm_args *args) {
+    if (c->sought == SOUGHT_W || p->groups != 1 || !is_plain_product(p) || from->data % 16 != 0 ||
+        from->stride[0] % from->piece != 0 || from->stride[1] % from->piece != 0 || conv_volume(p->in) == 1 ||
+        conv_pixel_pitch(from, 2) != 1 || conv_pixel_pitch(to, 2) != 1)
         return false;
-    *args = (xpu_gemm_args){.dtype = c->dtype,
-                            .batch = p->batch,
-                            .m = to->channels,
-                            .n = conv_volume(p->in),
-                            .k = from->channels,
-                            .alpha = {.dtype = XPU_FLOAT64, .value.f = 1},
-                            .beta = {.dtype = XPU_FLOAT64, .value.f = p->bias ? 1 : 0}};
-    const bool of_y = sought == SOUGHT_Y;
-    args->a = (xpu_matrix){(void *)(uintptr_t)p->w, 0, p->w_stride[!of_y], p->w_stride[of_y]};
-    args->b = (xpu_matrix){(void *)(uintptr_t)from->data, from->stride[0], from->stride[1], 1};
-    args->c = (xpu_matrix){(void *)(uintptr_t)p->bias, 0, p->bias_stride, 0};
-    args->out = (xpu_matrix){(void *)(uintptr_t)to->data, to->stride[0], to->stride[1], 1};
+    *args = plain_product(c->dtype, p->batch, to->channels, conv_volume(p->in), from->channels, p->bias != 0);
+    const bool of_y = c->sought == SOUGHT_Y;
+    args->a = (xpu_matrix){POINTER(p->w), 0, p->w_stride[!of_y], p->w_stride[of_y]};
+    args->b = (xpu_matrix){POINTER(from->data), from->stride[0], from->stride[1], 1};
+    args->c = (xpu_matrix){POINTER(p->bias), 0, p->bias_stride, 0};
+    args->out = (xpu_matrix){POINTER(to->data), to->stride[0], to->stride[1], 1};
     const matrix_lines a = {args->a.data, args->a.column_stride, args->a.row_stride, 0};
     const matrix_lines b = {args->b.data, 1, args->b.row_stride, args->b.batch_stride};
     return c->matrix.unit != MATRIX_UNIT_XMX ||
@@ -255,22 +334,46 @@ static bool plan_plain_product(const choice *c, const conv_params *p, const conv
             matrix_reads_blocks(&b, args->n, args->k, c->dtype));
 }
 
-xpu_status conv_by_units(xpu_stream *stream, xpu_dtype dtype, sought sought, const conv_params *p,
-                         bool *done) {
-    const xpu_device_properties *properties;
-    XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
-    choice c = {.dtype = dtype, .sought = sought};
-    c.matrix.unit = matrix_unit_of(properties, dtype, &c.matrix.emulated);
-    *done = false;
-    const bool by_blocks = c.matrix.unit == MATRIX_UNIT_XMX;
-    if (c.matrix.unit != MATRIX_UNIT_PTX && (!by_blocks || sought == SOUGHT_W)) return XPU_SUCCESS;
+/* By multiply-adds: of all pixels, whose channels are innermost, and w, or of all pixels of y and x. A group
+ * is one of a batch. */
+static bool plan_product_of_pixels(const choice *c, const conv_params *p, const conv_operand *x,
+                                   const conv_operand *y, xpu_gemm_args *args) {
+    const int64_t x_pitch = conv_pixel_pitch(x, 0), y_pitch = conv_pixel_pitch(y, 0),
+                  pixels = p->batch * conv_volume(p->in);
+    if (c->matrix.unit != MATRIX_UNIT_FMA || !is_plain_product(p) || x->stride[1] != 1 || y->stride[1] != 1 ||
+        x_pitch < 0 || y_pitch < 0 || (p->groups > 1 && (p->c < UNIT || p->k < UNIT)))
+        return false;
+    const xpu_matrix all_x = {POINTER(x->data), p->c, x_pitch, 1},
+                     all_y = {POINTER(y->data), p->k, y_pitch, 1};
+    const xpu_matrix w = {POINTER(p->w), p->k * p->w_stride[0], p->w_stride[0], p->w_stride[1]};
+    const xpu_matrix w_turned = {w.data, w.batch_stride, w.column_stride, w.row_stride};
+    const xpu_matrix y_turned = {all_y.data, all_y.batch_stride, all_y.column_stride, all_y.row_stride};
+    if (c->sought == SOUGHT_W) {
+        *args = plain_product(c->dtype, p->groups, p->k, p->c, pixels, false);
+        args->a = y_turned, args->b = all_x, args->out = w;
+        return true;
+    }
+    const bool of_y = c->sought == SOUGHT_Y;
+    const int64_t channels = of_y ? p->k : p->c;
+    *args = plain_product(c->dtype, p->groups, pixels, channels, of_y ? p->c : p->k, p->bias != 0);
+    args->a = of_y ? all_x : all_y, args->b = of_y ? w_turned : w, args->out = of_y ? all_y : all_x;
+    args->c = (xpu_matrix){POINTER(p->bias), channels * p->bias_stride, 0, p->bias_stride};
+    return true;
+}
+
+/* By the unit that is chosen, where it serves this convolution. */
+static xpu_status try_unit(xpu_stream *stream, const xpu_device_properties *properties, const choice *c,
+                           const conv_params *p, bool *done) {
+    const xpu_dtype dtype = c->dtype;
+    const sought sought = c->sought;
+    const bool by_blocks = c->matrix.unit == MATRIX_UNIT_XMX, by_fma = c->matrix.unit == MATRIX_UNIT_FMA;
     const int64_t most = INT32_MAX - 4096, taps = conv_volume(p->taps); /* of what is counted with 31 bits */
     if (p->batch == 0 || p->c == 0 || p->k == 0 || conv_volume(p->in) == 0 || conv_volume(p->out) == 0 ||
         taps == 0 || p->batch * conv_volume(p->in) > most / 2 || p->batch * conv_volume(p->out) > most / 2 ||
-        (p->c + PIECE) * taps > most || (p->k + PIECE) * taps > most)
+        (p->c + UNIT) * taps > most || (p->k + UNIT) * taps > most)
         return XPU_SUCCESS;
-    /* Units multiply blocks of eight channels. */
-    if (p->groups > 1 ? p->c < PIECE || p->k < PIECE : p->c * p->k * taps < 256) return XPU_SUCCESS;
+    if (!by_fma && (p->groups > 1 ? p->c < UNIT || p->k < UNIT : p->c * p->k * taps < 256))
+        return XPU_SUCCESS;
 
     conv_operand x = conv_operand_of(dtype, p->x, p->x_stride, p->batch, p->groups, p->c, p->in);
     conv_operand y = conv_operand_of(dtype, p->y, p->y_stride, p->batch, p->groups, p->k, p->out);
@@ -283,18 +386,22 @@ xpu_status conv_by_units(xpu_stream *stream, xpu_dtype dtype, sought sought, con
         }
         x.whole = y.whole = w.whole = WHOLE;
     }
-    xpu_gemm_args plain;
-    if (plan_plain_product(&c, p, sought == SOUGHT_Y ? &x : &y, sought == SOUGHT_Y ? &y : &x, &plain)) {
+    if (by_fma) x.piece = y.piece = w.piece = x.whole = y.whole = w.whole = QUAD;
+    xpu_gemm_args product;
+    if (plan_product_of_images(c, p, sought == SOUGHT_Y ? &x : &y, sought == SOUGHT_Y ? &y : &x, &product) ||
+        plan_product_of_pixels(c, p, &x, &y, &product)) {
         *done = true;
-        return xpu_gemm(stream, &plain);
+        return xpu_gemm(stream, &product);
     }
 
-    conv_matrix_params m = {.bias = sought == SOUGHT_W ? 0 : p->bias, .bias_stride = p->bias_stride};
-    if (!conv_describe_dimensions(p, sought, &m)) return XPU_SUCCESS;
+    plan plan = {.choice = *c,
+                 .m = {.bias = sought == SOUGHT_W ? 0 : p->bias, .bias_stride = p->bias_stride}};
+    conv_matrix_params *m = &plan.m;
+    if (!conv_describe_dimensions(p, sought, m)) return XPU_SUCCESS;
     conv_operand *const gathered = sought == SOUGHT_X ? &y : &x, *const other = sought == SOUGHT_W ? &y : &w;
     const conv_operand *const result = sought == SOUGHT_Y ? &y : sought == SOUGHT_X ? &x : &w;
-    m.result = result->data;
-    for (int i = 0; i < 5; i++) m.result_stride[i] = result->stride[i];
+    m->result = result->data;
+    for (int i = 0; i < 5; i++) m->result_stride[i] = result->stride[i];
     bool other_ready = conv_is_ready(other);
     if (sought == SOUGHT_Y && !by_blocks) other_ready = other_ready && is_dense_along_k(&w);
     if (sought == SOUGHT_W) other_ready = other_ready && conv_pixel_pitch(&y, 0) >= 0;
@@ -306,16 +413,35 @@ xpu_status conv_by_units(xpu_stream *stream, xpu_dtype dtype, sought sought, con
     }
     const conv_operand g = gathered_ready ? *gathered : conv_packed(gathered),
                        o = other_ready ? *other : conv_packed(other);
-    if (!conv_is_in_reach(&g, &m) || !conv_is_in_reach(&o, NULL)) return XPU_SUCCESS;
-    if (by_blocks && (g.stride[4] * m.step[2] >= MOST_BYTES / 2 || o.stride[0] >= MOST_BYTES / 2 ||
+    if (!conv_is_in_reach(&g, m) || !conv_is_in_reach(&o, NULL)) return XPU_SUCCESS;
+    if (by_blocks && (g.stride[4] * m->step[2] >= MOST_BYTES / 2 || o.stride[0] >= MOST_BYTES / 2 ||
                       g.channels >= MOST_BYTES / 2 || o.n >= MOST_BYTES))
+        return XPU_SUCCESS;
+    const conv_operand *const packed[] = {gathered_ready ? NULL : gathered, other_ready ? NULL : other};
+    if (!plan_product(properties, p, &g, &o, result, &plan) ||
+        (by_fma && !is_faster(properties, p, &plan, packed)))
         return XPU_SUCCESS;
 
     *done = true;
     xpu_status status = make_ready(stream, dtype, gathered, gathered_ready);
     if (status == XPU_SUCCESS) status = make_ready(stream, dtype, other, other_ready);
-    if (status == XPU_SUCCESS) status = multiply(stream, properties, c, p, gathered, other, result, &m);
+    m->gathered = gathered->data, m->other = other->data;
+    if (status == XPU_SUCCESS) status = multiply(stream, &plan);
     void *const workspaces[] = {gathered->workspace, other->workspace};
     for (int i = 0; i < 2; i++) status = workspace_done(workspaces[i], status);
     return status;
+}
+
+xpu_status conv_by_matrix(xpu_stream *stream, xpu_dtype dtype, sought sought, const conv_params *p,
+                          bool *done) {
+    const xpu_device_properties *properties;
+    XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
+    choice c = {.dtype = dtype, .sought = sought};
+    c.matrix.unit = matrix_unit_of(properties, dtype, &c.matrix.emulated);
+    *done = false;
+    if (c.matrix.unit == MATRIX_UNIT_PTX || (c.matrix.unit == MATRIX_UNIT_XMX && sought != SOUGHT_W))
+        XPU_TRY(try_unit(stream, properties, &c, p, done));
+    c.matrix = (matrix_choice){.unit = matrix_fma_of(properties)};
+    if (*done || c.matrix.unit == MATRIX_UNIT_NONE) return XPU_SUCCESS;
+    return try_unit(stream, properties, &c, p, done);
 }

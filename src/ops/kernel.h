@@ -47,8 +47,8 @@ bool foreach_read(text *out, const char *written);
 bool reduce_read(text *out, const char *written);
 bool scan_read(text *out, const char *written);
 
-/* Gives an operation's workspace back, or nothing where it is NULL, when its last use is submitted or has failed.
- * `status` is the work's; what went wrong first is returned. */
+/* Gives an operation's workspace back, or nothing where it is NULL, when its last use is submitted or has
+ * failed. `status` is the work's; what went wrong first is returned. */
 static inline xpu_status workspace_done(void *workspace, xpu_status status) {
     const xpu_status freed = xpu_workspace_give_back(workspace);
     return status == XPU_SUCCESS ? freed : status;

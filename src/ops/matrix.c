@@ -145,17 +145,28 @@ static double clocks_of(const matrix_tile *t, int64_t units, int64_t batch, int6
     return clocks;
 }
 
+/* Whose lines of the table a unit takes, and how much faster than these say. */
+static matrix_unit lines_of(matrix_unit unit) { return unit == MATRIX_UNIT_DOT ? MATRIX_UNIT_FMA : unit; }
+static double faster_than_lines(matrix_unit unit, xpu_dtype dtype) {
+    return unit == MATRIX_UNIT_DOT   ? 4
+           : unit == MATRIX_UNIT_FMA ? 1
+                                     : 2 / (double)xpu_dtype_size(dtype);
+}
+
+bool matrix_is_pinned(matrix_unit unit, xpu_dtype dtype, const xpu_device_properties *properties) {
+    const int64_t pinned = TUNED(properties->type == XPU_DEVICE_CPU, MATRIX_TILE);
+    return pinned < TILES && table[pinned].unit == lines_of(unit) &&
+           fits(&table[pinned], product_sum_size(dtype), properties);
+}
+
 int matrix_tile_for(matrix_unit unit, xpu_dtype dtype, const xpu_device_properties *properties, int64_t batch,
                     int64_t m, int64_t n, int64_t k, int along_k, int64_t *slices) {
     const size_t sum = product_sum_size(dtype);
     const int64_t units = (int64_t)properties->gpu_subslice_count;
-    const matrix_unit lines = unit == MATRIX_UNIT_DOT ? MATRIX_UNIT_FMA : unit;
-    const double faster = unit == MATRIX_UNIT_DOT   ? 4
-                          : unit == MATRIX_UNIT_FMA ? 1
-                                                    : 2 / (double)xpu_dtype_size(dtype);
+    const matrix_unit lines = lines_of(unit);
+    const double faster = faster_than_lines(unit, dtype);
     const int64_t pinned = TUNED(properties->type == XPU_DEVICE_CPU, MATRIX_TILE);
-    const bool is_pinned =
-        pinned < TILES && table[pinned].unit == lines && fits(&table[pinned], sum, properties);
+    const bool is_pinned = matrix_is_pinned(unit, dtype, properties);
     int best = -1;
     double least = 0;
     for (int i = 0; i < TILES; i++) {
@@ -170,6 +181,18 @@ int matrix_tile_for(matrix_unit unit, xpu_dtype dtype, const xpu_device_properti
         }
     }
     return best;
+}
+
+double matrix_clocks(const matrix_choice *choice, xpu_dtype dtype, const xpu_device_properties *properties,
+                     int64_t batch, int64_t m, int64_t n, int64_t k, int along_k, int64_t slices) {
+    const matrix_tile *tile = &table[choice->tile];
+    return clocks_of(tile, (int64_t)properties->gpu_subslice_count, batch, m, n, k,
+                     matrix_step(tile, choice->unit, dtype),
+                     faster_than_lines(choice->unit, dtype) * tile->rate[along_k], slices, product_sum_size(dtype));
+}
+
+double matrix_clocks_moved(const xpu_device_properties *properties, int64_t bytes) {
+    return LAUNCH + (double)bytes / (double)properties->gpu_subslice_count / BYTES;
 }
 
 void matrix_for_intel(matrix_choice *choice, const xpu_device_properties *properties) {

@@ -72,6 +72,12 @@ const matrix_tile *matrix_tile_of(const matrix_choice *choice);
  * operands, 0 to 2, lie along k. */
 int matrix_tile_for(matrix_unit unit, xpu_dtype dtype, const xpu_device_properties *properties, int64_t batch,
                     int64_t m, int64_t n, int64_t k, int along_k, int64_t *slices);
+/* The clocks that it is expected to take, and those of a launch that moves so many bytes. */
+double matrix_clocks(const matrix_choice *choice, xpu_dtype dtype, const xpu_device_properties *properties,
+                     int64_t batch, int64_t m, int64_t n, int64_t k, int along_k, int64_t slices);
+double matrix_clocks_moved(const xpu_device_properties *properties, int64_t bytes);
+/* Is a tile of the unit's pinned by OPENXPU_TUNING? */
+bool matrix_is_pinned(matrix_unit unit, xpu_dtype dtype, const xpu_device_properties *properties);
 /* What Intel's GPUs are told for a choice with its unit and tile. */
 void matrix_for_intel(matrix_choice *choice, const xpu_device_properties *properties);
 /* Adds what every kernel by matrix units is told: the unit, the dtype, and what it is built with; `wide`:

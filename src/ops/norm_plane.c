@@ -167,9 +167,7 @@ static xpu_status get_scratch(call *c, int64_t partials, int width) {
     return XPU_SUCCESS;
 }
 
-static xpu_status finish(call *c, xpu_status status) {
-    return workspace_done(c->scratch, status);
-}
+static xpu_status finish(call *c, xpu_status status) { return workspace_done(c->scratch, status); }
 
 /* y or dx, by the coefficients. */
 static xpu_status apply(call *c) {

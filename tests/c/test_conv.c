@@ -1,14 +1,15 @@
-/* Convolutions by matrix units and their gradients, to the last bit: of numbers whose sums are exact, with
- * all strides, paddings, dilations, groups, layouts and alignments. On devices without such units they are
- * written out in plain OpenCL C.
+/* Convolutions by matrix units, and GPUs' of other dtypes, and their gradients, to the last bit: of numbers
+ * whose sums are exact, with all strides, paddings, dilations, groups, layouts and alignments. On devices
+ * without such units they are written out in plain OpenCL C.
  *
  *     test_conv [problems [seed]]    so many with whatever kernel comes up, beside those below
  *
- * OPENXPU_MATRIX=xmx takes Intel's units for NVIDIA's. */
+ * OPENXPU_MATRIX=xmx takes Intel's units for NVIDIA's, fma the kernel without units, with all dtypes. */
 #define _POSIX_C_SOURCE 200809L
 #include <math.h>
 #include <stdlib.h>
 
+#include "numbers.h"
 #include "units_test.h"
 #include "xpu/ops/conv.h"
 #include "xpu/tuning.h"
@@ -25,9 +26,9 @@ typedef enum layout { CHANNELS_FIRST, CHANNELS_LAST, ANY_LAYOUT } layout;
 
 /* A tensor on the host and the device, with room around it that has to stay as it is. */
 typedef struct memory {
-    uint16_t *host;
+    char *host;
     void *device;
-    size_t count;
+    size_t count, bytes;
     int64_t offset, size[5], stride[5];
     xpu_tensor tensor;
 } memory;
@@ -52,11 +53,14 @@ static void make(memory *x, xpu_dtype dtype, int dims, const int64_t *size, layo
     }
     x->offset = align * pick(0, 3);
     x->count = (size_t)(x->offset + stride + 64);
-    x->host = malloc(x->count * 2);
-    for (size_t i = 0; i < x->count; i++) x->host[i] = encode(dtype, (double)pick(-8, 8) / 8);
-    SUCCEEDS(xpu_malloc(stream, x->count * 2, &x->device));
-    SUCCEEDS(xpu_memcpy(stream, x->device, x->host, x->count * 2, true));
-    x->tensor = (xpu_tensor){(uint16_t *)x->device + x->offset, dtype, dims + 2, x->size, x->stride};
+    x->bytes = x->count * xpu_dtype_size(dtype);
+    x->host = malloc(x->bytes);
+    for (size_t i = 0; i < x->count; i++)
+        encode_number(dtype, number(dtype), x->host + i * xpu_dtype_size(dtype));
+    SUCCEEDS(xpu_malloc(stream, x->bytes, &x->device));
+    SUCCEEDS(xpu_memcpy(stream, x->device, x->host, x->bytes, true));
+    x->tensor = (xpu_tensor){(char *)x->device + (size_t)x->offset * xpu_dtype_size(dtype), dtype, dims + 2,
+                             x->size, x->stride};
 }
 
 static void drop(memory *x) {
@@ -82,38 +86,45 @@ static int64_t place(const memory *x, int dims, int64_t number) {
     return at;
 }
 
-static double *numbers(const memory *x, xpu_dtype dtype, int dims, int64_t *count) {
+static double complex *numbers(const memory *x, xpu_dtype dtype, int dims, int64_t *count) {
     *count = 1;
     for (int i = 0; i < dims + 2; i++) *count *= x->size[i];
-    double *all = malloc((size_t)*count * sizeof *all);
-    for (int64_t i = 0; i < *count; i++) all[i] = decode(dtype, x->host[place(x, dims, i)]);
+    double complex *all = malloc((size_t)*count * sizeof *all);
+    for (int64_t i = 0; i < *count; i++)
+        all[i] = decode_number(dtype, x->host + (size_t)place(x, dims, i) * xpu_dtype_size(dtype));
     return all;
 }
 
-static void compare(const problem *w, const char *what, const memory *x, const double *want, int64_t count) {
-    uint16_t *got = malloc(x->count * 2);
-    SUCCEEDS(xpu_memcpy(stream, got, x->device, x->count * 2, true));
+static void compare(const problem *w, const char *what, const memory *x, const double complex *want,
+                    int64_t count) {
+    const size_t size = xpu_dtype_size(w->dtype);
+    char *got = malloc(x->bytes);
+    SUCCEEDS(xpu_memcpy(stream, got, x->device, x->bytes, true));
     for (int64_t i = 0; i < count; i++) {
-        const int64_t at = place(x, w->dims, i);
-        const double is = decode(w->dtype, got[at]);
-        if (is != rounded(w->dtype, want[i]))
+        char *at = got + (size_t)place(x, w->dims, i) * size;
+        const double complex is = decode_number(w->dtype, at);
+        if (is != rounded_number(w->dtype, want[i]))
             fail_msg(
-                "%s, tile %d, dims %d, batch %d, %d groups of %d to %d, in %d %d %d, taps %d %d %d, stride "
-                "%d %d %d, padding %d %d %d, dilation %d %d %d, layouts %d %d %d: %g at %lld, not %g",
-                what, w->tile, w->dims, (int)w->batch, (int)w->groups, (int)w->c, (int)w->k, (int)w->in[0],
-                (int)w->in[1], (int)w->in[2], (int)w->taps[0], (int)w->taps[1], (int)w->taps[2],
-                (int)w->stride[0], (int)w->stride[1], (int)w->stride[2], (int)w->padding[0],
+                "%s, %s, tile %d, dims %d, batch %d, %d groups of %d to %d, in %d %d %d, taps %d %d %d, "
+                "stride "
+                "%d %d %d, padding %d %d %d, dilation %d %d %d, layouts %d %d %d: %g%+gi at %lld, not %g%+gi",
+                what, xpu_dtype_name(w->dtype), w->tile, w->dims, (int)w->batch, (int)w->groups, (int)w->c,
+                (int)w->k, (int)w->in[0], (int)w->in[1], (int)w->in[2], (int)w->taps[0], (int)w->taps[1],
+                (int)w->taps[2], (int)w->stride[0], (int)w->stride[1], (int)w->stride[2], (int)w->padding[0],
                 (int)w->padding[1], (int)w->padding[2], (int)w->dilation[0], (int)w->dilation[1],
-                (int)w->dilation[2], w->x, w->w, w->y, is, (long long)i, want[i]);
-        got[at] = x->host[at]; /* what is left then must be as it was */
+                (int)w->dilation[2], w->x, w->w, w->y, creal(is), cimag(is), (long long)i, creal(want[i]),
+                cimag(want[i]));
+        memcpy(at, x->host + (at - got), size); /* what is left then must be as it was */
     }
-    assert_memory_equal(got, x->host, x->count * 2);
+    assert_memory_equal(got, x->host, x->bytes);
     free(got);
 }
 
 /* The three sums, over all pairs of a pixel of y and a tap. */
-static void reference(const problem *p, const int64_t out[3], const double *x, const double *w,
-                      const double *y, double *to_x, double *to_w, double *to_y) {
+static void reference(const problem *p, const int64_t out[3], const double complex *x,
+                      const double complex *w, const double complex *y, double complex *to_x,
+                      double complex *to_w, double complex *to_y) {
+    const bool is_pair = is_complex(p->dtype);
     int64_t in[3] = {1, 1, 1}, o[3] = {1, 1, 1}, t[3] = {1, 1, 1}, s[3] = {1, 1, 1}, pad[3] = {0},
             dil[3] = {1, 1, 1};
     for (int i = 0; i < p->dims; i++) {
@@ -136,18 +147,30 @@ static void reference(const problem *p, const int64_t out[3], const double *x, c
                             ((n * p->groups * p->c + all) * volume) + (d * in[1] + h) * in[2] + v;
                         const int64_t of_w = (k * p->c + c) * taps + tap;
                         const int64_t of_y = (n * p->groups * p->k + k) * pixels + q;
-                        to_y[of_y] += x[at] * w[of_w];
-                        to_x[at] += y[of_y] * w[of_w];
-                        to_w[of_w] += y[of_y] * x[at];
+                        if (is_pair) {
+                            to_y[of_y] += x[at] * w[of_w];
+                            to_x[at] += y[of_y] * w[of_w];
+                            to_w[of_w] += y[of_y] * x[at];
+                        } else {
+                            to_y[of_y] += creal(x[at]) * creal(w[of_w]);
+                            to_x[at] += creal(y[of_y]) * creal(w[of_w]);
+                            to_w[of_w] += creal(y[of_y]) * creal(x[at]);
+                        }
                     }
             }
+}
+
+/* The line of matrix.def: of the units that are meant. Wide numbers have the smaller tiles. */
+static int tile_of(const problem *p) {
+    const bool wide = xpu_dtype_size(p->dtype) > 4;
+    return by_blocks ? 8 + p->tile % 4 : by_fma ? (wide ? 17 + p->tile % 5 : 12 + p->tile % 10) : p->tile;
 }
 
 static void try_problem(const problem *p) {
     int64_t out[3], size[5] = {p->batch, p->groups * p->c}, sums[3], count;
     for (int i = 0; i < p->dims; i++)
         out[i] = (p->in[i] + 2 * p->padding[i] - p->dilation[i] * (p->taps[i] - 1) - 1) / p->stride[i] + 1;
-    SUCCEEDS(xpu_tuning_set(0, xpu_tuning_number("matrix_tile"), by_blocks ? 8 + p->tile % 4 : p->tile));
+    SUCCEEDS(xpu_tuning_set(0, xpu_tuning_number("matrix_tile"), tile_of(p)));
     memory x, w, y, x_bias, y_bias;
     memcpy(size + 2, p->in, sizeof p->in);
     make(&x, p->dtype, p->dims, size, p->x, p->align);
@@ -157,11 +180,13 @@ static void try_problem(const problem *p) {
     make(&y, p->dtype, p->dims, size, p->y, p->align);
     make(&x_bias, p->dtype, -1, (int64_t[]){p->groups * p->c}, CHANNELS_FIRST, 1);
     make(&y_bias, p->dtype, -1, (int64_t[]){p->groups * p->k}, CHANNELS_FIRST, 1);
-    double *xs = numbers(&x, p->dtype, p->dims, &sums[0]), *ws = numbers(&w, p->dtype, p->dims, &sums[1]);
-    double *ys = numbers(&y, p->dtype, p->dims, &sums[2]);
-    double *xb = numbers(&x_bias, p->dtype, -1, &count), *yb = numbers(&y_bias, p->dtype, -1, &count);
-    double *to_x = calloc((size_t)sums[0], sizeof(double)), *to_w = calloc((size_t)sums[1], sizeof(double));
-    double *to_y = calloc((size_t)sums[2], sizeof(double));
+    double complex *xs = numbers(&x, p->dtype, p->dims, &sums[0]),
+                   *ws = numbers(&w, p->dtype, p->dims, &sums[1]);
+    double complex *ys = numbers(&y, p->dtype, p->dims, &sums[2]);
+    double complex *xb = numbers(&x_bias, p->dtype, -1, &count), *yb = numbers(&y_bias, p->dtype, -1, &count);
+    double complex *to_x = calloc((size_t)sums[0], sizeof *to_x);
+    double complex *to_w = calloc((size_t)sums[1], sizeof *to_w);
+    double complex *to_y = calloc((size_t)sums[2], sizeof *to_y);
     reference(p, out, xs, ws, ys, to_x, to_w, to_y);
 
     xpu_conv conv = {.dims = p->dims, .groups = p->groups};
@@ -170,7 +195,7 @@ static void try_problem(const problem *p) {
     memory result = y; /* written over */
     SUCCEEDS(xpu_conv_backward(stream, &conv, &y.tensor, &x.tensor, &w.tensor, NULL, &w.tensor, NULL));
     compare(p, "gradient of w", &w, to_w, sums[1]);
-    SUCCEEDS(xpu_memcpy(stream, w.device, w.host, w.count * 2, true));
+    SUCCEEDS(xpu_memcpy(stream, w.device, w.host, w.bytes, true));
     if (p->bias) { /* a transposed convolution is the gradient of x */
         conv.transposed = true;
         SUCCEEDS(xpu_conv_forward(stream, &conv, &y.tensor, &w.tensor, &x_bias.tensor, &x.tensor));
@@ -181,7 +206,7 @@ static void try_problem(const problem *p) {
         SUCCEEDS(xpu_conv_backward(stream, &conv, &y.tensor, &x.tensor, &w.tensor, &x.tensor, NULL, NULL));
     }
     compare(p, "gradient of x", &x, to_x, sums[0]);
-    SUCCEEDS(xpu_memcpy(stream, x.device, x.host, x.count * 2, true));
+    SUCCEEDS(xpu_memcpy(stream, x.device, x.host, x.bytes, true));
     SUCCEEDS(
         xpu_conv_forward(stream, &conv, &x.tensor, &w.tensor, p->bias ? &y_bias.tensor : NULL, &y.tensor));
     const int64_t pixels = sums[2] / p->batch / p->groups / p->k;
@@ -244,10 +269,17 @@ static const problem chosen[] = {
     {XPU_FLOAT16, 0, 2, LAST, LAST, LAST, 8, 1, 1, 72, 130, {12, 13}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false},
 };
 
+static const xpu_dtype of_any_width[] = {XPU_FLOAT32, XPU_FLOAT32,   XPU_FLOAT16,   XPU_FLOAT32,  XPU_FLOAT64,
+                                         XPU_FLOAT32, XPU_COMPLEX64, XPU_FLOAT32,   XPU_BFLOAT16, XPU_FLOAT32,
+                                         XPU_FLOAT32, XPU_FLOAT32,   XPU_COMPLEX128};
+enum { WIDTHS = sizeof of_any_width / sizeof *of_any_width };
+
 static void every_kind(void **unused) {
     for (size_t i = 0; i < sizeof chosen / sizeof *chosen; i++) {
         const int before = by_units;
-        try_problem(&chosen[i]);
+        problem p = chosen[i];
+        if (by_fma) p.dtype = of_any_width[i % WIDTHS], p.tile = (int)i;
+        try_problem(&p);
         assert_true(by_units >= before + (by_blocks ? 2 : 3));
     }
 }
@@ -290,7 +322,11 @@ static void long_sums(void **unused) {
          {1, 1},
          true},
     };
-    for (size_t i = 0; i < sizeof some / sizeof *some; i++) try_problem(&some[i]);
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
+        problem p = some[i];
+        if (by_fma) p.dtype = XPU_FLOAT32, p.tile = 8;
+        try_problem(&p);
+    }
 }
 
 static void whatever_comes(void **unused) {
@@ -300,6 +336,7 @@ static void whatever_comes(void **unused) {
         if (i % 100 == 0) { /* new kernels take seconds to build */
             p.tile = (int)pick(0, 7), p.dims = (int)(pick(0, 3) ? 2 : pick(1, 3));
             p.dtype = pick(0, 1) ? XPU_BFLOAT16 : XPU_FLOAT16;
+            if (by_fma) p.tile = (int)pick(0, 9), p.dtype = of_any_width[pick(0, WIDTHS - 1)];
         }
         static const layout layouts[] = {LAST, LAST, LAST, FIRST, FIRST, ANY_LAYOUT};
         p.x = layouts[pick(0, 5)], p.y = pick(0, 3) ? p.x : layouts[pick(0, 5)];

@@ -7,10 +7,10 @@
  * OPENXPU_MATRIX=xmx takes Intel's units for NVIDIA's, fma the kernel without units, with all dtypes, dot the
  * same with int8 four at a time. */
 #define _POSIX_C_SOURCE 200809L
-#include <complex.h>
 #include <math.h>
 #include <stdlib.h>
 
+#include "numbers.h"
 #include "units_test.h"
 #include "xpu/ops/gemm.h"
 #include "xpu/tuning.h"
@@ -45,68 +45,6 @@ typedef struct memory {
     int64_t offset;
     xpu_matrix matrix;
 } memory;
-
-static bool is_integer(xpu_dtype dtype) { return dtype < XPU_FLOAT16; }
-static bool is_complex(xpu_dtype dtype) { return dtype == XPU_COMPLEX64 || dtype == XPU_COMPLEX128; }
-
-/* Integers of any width are the lower bytes of a long one. */
-static void encode_number(xpu_dtype dtype, double complex value, void *to) {
-    const size_t size = xpu_dtype_size(dtype);
-    const float f = (float)creal(value), pair[2] = {f, (float)cimag(value)};
-    const double d = creal(value);
-    const int64_t i = (int64_t)d;
-    const uint16_t half = encode(dtype, d);
-    memcpy(to,
-           dtype == XPU_COMPLEX128  ? (const void *)&value
-           : dtype == XPU_COMPLEX64 ? (const void *)pair
-           : dtype == XPU_FLOAT64   ? (const void *)&d
-           : dtype == XPU_FLOAT32   ? (const void *)&f
-           : is_integer(dtype)      ? (const void *)&i
-                                    : (const void *)&half,
-           size);
-}
-
-static double complex decode_number(xpu_dtype dtype, const void *from) {
-    const size_t size = xpu_dtype_size(dtype);
-    float pair[2] = {0};
-    double both[2] = {0};
-    uint16_t half = 0;
-    uint64_t i = 0;
-    if (is_integer(dtype)) {
-        memcpy(&i, from, size);
-        const unsigned unused_bits = 64 - 8 * (unsigned)size;
-        const bool is_signed =
-            dtype == XPU_INT8 || dtype == XPU_INT16 || dtype == XPU_INT32 || dtype == XPU_INT64;
-        return is_signed ? (double)((int64_t)(i << unused_bits) >> unused_bits) : (double)i;
-    }
-    if (dtype == XPU_FLOAT64 || dtype == XPU_COMPLEX128) {
-        memcpy(both, from, size);
-        return both[0] + I * both[1];
-    }
-    if (dtype == XPU_FLOAT32 || dtype == XPU_COMPLEX64) {
-        memcpy(pair, from, size);
-        return pair[0] + I * pair[1];
-    }
-    memcpy(&half, from, size);
-    return decode(dtype, half);
-}
-
-/* The nearest number of the dtype, ties to even; of integers what is left of it. All sums fit floats. */
-static double complex rounded_number(xpu_dtype dtype, double complex value) {
-    if (dtype == XPU_BFLOAT16 || dtype == XPU_FLOAT16) return rounded(dtype, creal(value));
-    double whole[2];
-    encode_number(dtype, value, whole);
-    return decode_number(dtype, whole);
-}
-
-/* Sums of int8 need not fit a float, but where they are scaled. */
-static bool full_range;
-
-static double complex number(xpu_dtype dtype) {
-    if (dtype == XPU_INT8 && full_range) return (double)pick(-128, 127);
-    const double part = (double)pick(-8, 8) / (is_integer(dtype) ? 1 : 8);
-    return is_complex(dtype) ? part + I * (double)pick(-8, 8) / 8 : part;
-}
 
 static memory make(xpu_dtype dtype, int64_t batch, int64_t rows, int64_t columns, bool turned, int align,
                    int64_t apart) {

@@ -2,7 +2,8 @@
 
 Products, each line of src/ops/matrix.def with XMX: spills, the types of the instructions, and their share in the
 main loop, which is held against a bar where a team has its largest tile. Of those with FMA, which use no units, the
-spills in fp32, for GPUs without units too, and in int8 that four are multiplied at a time.
+spills in fp32, for GPUs without units too, and in int8 that four are multiplied at a time. The convolutions of each
+tile likewise, in half precision and in fp32.
 
 Attention: the part of the time for which the units are busy in the main loop, if nothing waits for memory, with 8
 clocks for a matrix instruction and 1 for any other, which other threads issue meanwhile.
@@ -78,6 +79,7 @@ def products() -> Iterator[Kernel]:
                     f"-DOUT_PIECE={16 if unit == 'FMA' else 0} -DC_FORM=0 -DC_PIECE=0 -DEPILOGUE=0 "
                     f"-DCONJUGATE_A=0 -DCONJUGATE_B=0 -DA_K_FAST=1 -DB_K_FAST={int(k_fast)} -DSLICED=0 {registers}"
                 )
+                tile = options.partition(" -DOUT_PAIRS")[0]
                 label = f"{m}x{n} {dtype}, the right operand along {'k' if k_fast else 'n'}"
                 bars = {product: SHARE[product][BYTES[dtype]][k_fast] for product in SHARE}
                 largest = m * n // teams_m // teams_n == LARGEST
@@ -95,13 +97,27 @@ def products() -> Iterator[Kernel]:
                 if unit != "XMX" or BYTES[dtype] != 2:
                     continue
                 # A convolution's rows are read eight at a time, and its right operand lies along n.
-                options = options.replace(f" -DB_K_FAST={int(k_fast)}", "") + (
-                    f" -DSOUGHT={int(k_fast)} -DPADDED=0 -DONE_TAP=0 -DVOLUME=0 -DPHASES=1 -DOUT_PIECES=0 -DOUT_QUADS=0 "
-                    "-DPIXELS_FAST=0 -DPARTS=0"
-                )
                 label = f"{m}x{n} {dtype}, convolution for {'x' if k_fast else 'y'}"
-                request = f"conv_matrix.cl|conv_matrix|{options}|{label}|"
-                yield Kernel(request, label, dict.fromkeys(SHARE, 0.6) if largest else {}, False)
+                request = convolution(f"{tile} -DOUT_PAIRS=0 {registers}", int(k_fast), 0, 1, 0)
+                yield Kernel(
+                    f"{request}|{label}|", label, dict.fromkeys(SHARE, 0.6) if largest else {}, False
+                )
+            for sought, name in enumerate("yxw" if unit == "FMA" and dtype == "f32" else ""):
+                label = f"{m}x{n} {dtype}, convolution for {name}"
+                wide = registers or (name == "x") * " -cl-intel-256-GRF-per-thread"
+                request = convolution(
+                    f"{tile} -DOUT_PAIRS=0 {wide}", sought, 1, int(name == "x"), int(name != "w")
+                )
+                yield Kernel(f"{request}|{label}|", label, {}, False, units=False, products=WITHOUT_UNITS)
+
+
+def convolution(tile: str, sought: int, padded: int, phases: int, pieces: int) -> str:
+    """The request of a kernel, less its label; of one that gathers by multiply-adds with padding and small taps."""
+    options = tile + (
+        f" -DSOUGHT={sought} -DPADDED={padded} -DONE_TAP=0 -DVOLUME=0 -DPHASES={phases} -DSLICED=0 "
+        f"-DOUT_PIECES={pieces} -DOUT_QUADS=0 -DPIXELS_FAST=0 -DPARTS=0"
+    )
+    return f"conv_matrix.cl|conv_matrix|{options}"
 
 
 def attention() -> Iterator[Kernel]:

@@ -1,0 +1,35 @@
+/* Four neighbours of any dtype: as they lie in memory, read and written by as much as one access takes, and as
+ * numbers of a slab or sums. Wants OPERAND_T and what gemm_tile.h makes of it. With MATRIX_DOT numbers are dwords of
+ * four neighbours in int8. */
+#ifdef MATRIX_DOT
+#define NUMBER_T u32
+#else
+#define NUMBER_T OPERAND_T
+#endif
+#define number_t XPU_CAT(acc_, NUMBER_T)
+
+#define PART_i8 uint
+#define PART_u8 uint
+#define PART_i16 uint2
+#define PART_u16 uint2
+#define PART_f16 uint2
+#define PART_bf16 uint2
+#define PART_i32 uint4
+#define PART_u32 uint4
+#define PART_f32 uint4
+#define PART_i64 uint4
+#define PART_u64 uint4
+#define PART_f64 uint4
+#define PART_c64 uint4
+#define PART_c128 uint4
+#define PART XPU_CAT(PART_, NUMBER_T)
+#define QUAD_PARTS (int)(4 * sizeof(RAW(NUMBER_T)) / sizeof(PART))
+#define RUN_PARTS (int)(sizeof(number_t) / 4)
+typedef union quad {
+    PART parts[QUAD_PARTS];
+    RAW(NUMBER_T) of[4];
+} quad;
+typedef union run {
+    uint4 parts[RUN_PARTS];
+    number_t of[4];
+} run;
