@@ -18,14 +18,14 @@ typedef struct conv_phase {
 } conv_phase;
 #define CONV_PHASES 16 /* along a dimension */
 
-/* Dimensions are depth, height, width. A piece is 16 bytes. Where y or x is sought the rows of the product
- * are pixels of the result, its columns channels, and what is gathered is x or y; where w is sought rows are
- * its channels k, columns pairs of a tap and a channel c, and x is gathered. */
+/* Dimensions are depth, height, width. A piece is 16 bytes, by multiply-adds four channels. Where y or x is
+ * sought the rows of the product are pixels of the result, its columns channels, and what is gathered is x or
+ * y; where w is sought rows are its channels k, columns pairs of a tap and a channel c, and x is gathered. */
 typedef struct conv_matrix_params {
     xpu_addr gathered, other, result;
     xpu_addr bias;    /* added to each channel; 0 for none */
-    xpu_addr partial; /* sums of slices: [slice][phase][group][row][column], fp32, `pitch` a row, a multiple
-                         of 4 */
+    xpu_addr partial; /* sums of slices: [slice][phase][group][row][column], accumulators, `pitch` a row, a
+                         multiple of 4 */
     xpu_i64 result_stride[5], bias_stride; /* n (k for w), channel, dimensions; elements */
     xpu_i64 pitch, slices;
     xpu_u32 groups, rows, columns; /* of the product, in one group and phase */

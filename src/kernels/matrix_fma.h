@@ -180,7 +180,8 @@ static inline void read_runs(__private runs *r, __local const number_t *a, __loc
 /* Adds the product of the slabs of a stage. NVIDIA's compiler reads the next row of k while this one is
  * multiplied; Intel's would read many, and run out of registers. */
 static inline void multiply_slab(__private acc_t (*sum)[SUMS_N], __local const number_t *stage) {
-    __local const number_t *const a = stage + first_row(), *const b = stage + TILE_K * PITCH_A + first_column();
+    __local const number_t *const a = stage + first_row();
+    __local const number_t *const b = stage + TILE_K * PITCH_A + first_column();
     WRITTEN_OUT_ON_NVIDIA for (int k = 0; k < TILE_K; k++) {
         runs r;
         read_runs(&r, a, b, k);

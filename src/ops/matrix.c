@@ -148,9 +148,7 @@ static double clocks_of(const matrix_tile *t, int64_t units, int64_t batch, int6
 /* Whose lines of the table a unit takes, and how much faster than these say. */
 static matrix_unit lines_of(matrix_unit unit) { return unit == MATRIX_UNIT_DOT ? MATRIX_UNIT_FMA : unit; }
 static double faster_than_lines(matrix_unit unit, xpu_dtype dtype) {
-    return unit == MATRIX_UNIT_DOT   ? 4
-           : unit == MATRIX_UNIT_FMA ? 1
-                                     : 2 / (double)xpu_dtype_size(dtype);
+    return unit == MATRIX_UNIT_DOT ? 4 : unit == MATRIX_UNIT_FMA ? 1 : 2 / (double)xpu_dtype_size(dtype);
 }
 
 bool matrix_is_pinned(matrix_unit unit, xpu_dtype dtype, const xpu_device_properties *properties) {
@@ -186,9 +184,9 @@ int matrix_tile_for(matrix_unit unit, xpu_dtype dtype, const xpu_device_properti
 double matrix_clocks(const matrix_choice *choice, xpu_dtype dtype, const xpu_device_properties *properties,
                      int64_t batch, int64_t m, int64_t n, int64_t k, int along_k, int64_t slices) {
     const matrix_tile *tile = &table[choice->tile];
-    return clocks_of(tile, (int64_t)properties->gpu_subslice_count, batch, m, n, k,
-                     matrix_step(tile, choice->unit, dtype),
-                     faster_than_lines(choice->unit, dtype) * tile->rate[along_k], slices, product_sum_size(dtype));
+    return clocks_of(
+        tile, (int64_t)properties->gpu_subslice_count, batch, m, n, k, matrix_step(tile, choice->unit, dtype),
+        faster_than_lines(choice->unit, dtype) * tile->rate[along_k], slices, product_sum_size(dtype));
 }
 
 double matrix_clocks_moved(const xpu_device_properties *properties, int64_t bytes) {
