@@ -63,6 +63,7 @@ test-all: build  ## also the long suites: sanitizers, PoCL, the wheel, Windows' 
 	build/tests/c/test_matrix 300
 	build/tests/c/test_attention 100
 	OPENXPU_MATRIX=xmx build/tests/c/test_matrix 1000
+	OPENXPU_MATRIX=xmx8 build/tests/c/test_matrix 500
 	OPENXPU_MATRIX=fma build/tests/c/test_matrix 1000
 	OPENXPU_MATRIX=dot build/tests/c/test_matrix 500
 	$(BIN)/python tests/intel_cpu/miscompilation.py --corpus 20 --programs 200

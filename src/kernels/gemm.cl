@@ -164,28 +164,71 @@ static inline void put_sum(const gemm_params *p, const tile_place *at, long m, l
 #include "gemm_put.h"
 #endif
 
+#if defined(MATRIX_XMX) || defined(MATRIX_SQUARES)
+#ifdef MATRIX_EMULATED
+#include "matrix_units.cl" /* here, since a file is included once */
+#endif
 #ifdef MATRIX_XMX
 #include "matrix_xmx.h"
+#else
+#include "matrix_squares.h"
+#endif
+/* A team's sums, of the rows from m and the columns from n on. */
+static inline void put_blocks(const gemm_params *p, const tile_place *at, long m, long n,
+                              __private sum_block (*sum)[SUMS_N]) {
+    n += get_local_id(0) % MATRIX_TEAM;
+    WRITTEN_OUT for (int i = 0; i < SUMS_M; i++)
+        WRITTEN_OUT for (int j = 0; j < SUMS_N; j++) {
+            const acc_t rows[8] = {sum[i][j].s0, sum[i][j].s1, sum[i][j].s2, sum[i][j].s3,
+                                   sum[i][j].s4, sum[i][j].s5, sum[i][j].s6, sum[i][j].s7};
+            WRITTEN_OUT for (int r = 0; r < 8; r++) put_sum(p, at, m + i * 8 + r, n + j * MATRIX_TEAM, rows[r]);
+        }
+}
+
 __attribute__((intel_reqd_sub_group_size(MATRIX_TEAM))) __attribute__((reqd_work_group_size(THREADS, 1, 1)))
 __kernel void gemm_matrix(const gemm_params p) {
     const tile_place at = find_tile(&p);
+    const uint team = get_local_id(0) / MATRIX_TEAM;
+    const uint m = team % TEAMS_M * (SUMS_M * 8), n = team / TEAMS_M * (SUMS_N * MATRIX_TEAM);
+    sum_block sum[SUMS_M][SUMS_N];
+    WRITTEN_OUT for (int i = 0; i < SUMS_M; i++)
+        WRITTEN_OUT for (int j = 0; j < SUMS_N; j++) sum[i][j] = 0;
+#ifdef MATRIX_XMX
     const surface a = {XPU_PTR(void, p.a + at.b * p.a_stride.batch * ELEMENT), (int)p.k * ELEMENT, (int)p.m,
                        (int)p.a_stride.row * ELEMENT};
     const surface b = {XPU_PTR(void, p.b + at.b * p.b_stride.batch * ELEMENT),
                        (int)(B_K_FAST ? p.k : p.n) * ELEMENT, (int)(B_K_FAST ? p.n : p.k),
                        (int)(B_K_FAST ? p.b_stride.column : p.b_stride.row) * ELEMENT};
-    const uint team = get_local_id(0) / MATRIX_TEAM, lane = get_local_id(0) % MATRIX_TEAM;
-    const int m0 = (int)at.m + team % TEAMS_M * (SUMS_M * 8), n0 = (int)at.n + team / TEAMS_M * (SUMS_N * 16);
-    sum_block sum[SUMS_M][SUMS_N];
-    WRITTEN_OUT for (int i = 0; i < SUMS_M; i++)
-        WRITTEN_OUT for (int j = 0; j < SUMS_N; j++) sum[i][j] = 0;
-    multiply_surfaces(sum, &a, &b, m0, n0, (int)at.k, (int)(at.k + at.depth));
-    WRITTEN_OUT for (int i = 0; i < SUMS_M; i++)
-        WRITTEN_OUT for (int j = 0; j < SUMS_N; j++) {
-            const acc_t rows[8] = {sum[i][j].s0, sum[i][j].s1, sum[i][j].s2, sum[i][j].s3,
-                                   sum[i][j].s4, sum[i][j].s5, sum[i][j].s6, sum[i][j].s7};
-            WRITTEN_OUT for (int r = 0; r < 8; r++) put_sum(&p, &at, m0 + i * 8 + r, n0 + j * 16 + lane, rows[r]);
+    multiply_surfaces(sum, &a, &b, (int)(at.m + m), (int)(at.n + n), (int)at.k, (int)(at.k + at.depth));
+#else
+    __local uchar slabs[2 * STAGE] __attribute__((aligned(64)));
+    const uint pitch_a = (uint)p.a_stride.row * ELEMENT, pitch_b = (uint)p.b_stride.column * ELEMENT;
+    xpu_addr pa = p.a + (at.b * p.a_stride.batch + at.m * p.a_stride.row + at.k) * ELEMENT;
+    xpu_addr pb = p.b + (at.b * p.b_stride.batch + at.n * p.b_stride.column + at.k) * ELEMENT;
+    operand_a a;
+    operand_b b;
+    open_pieces(a.at, pitch_a, (int)min(p.m - at.m, (long)TILE_M), TILE_M, true);
+    open_pieces(b.at, pitch_b, (int)min(p.n - at.n, (long)TILE_N), TILE_N, false);
+    int left = (int)at.depth * ELEMENT, stage = 0;
+    fetch_pieces(a.next, pa, a.at, left, TILE_M, true);
+    fetch_pieces(b.next, pb, b.at, left, TILE_N, false);
+    pa += LINE, pb += LINE;
+    keep_left(slabs, a.next);
+    keep_right(slabs + TILE_M * LINE, b.next);
+    for (; left > 0; left -= LINE) {
+        if (left > LINE) {
+            fetch_pieces(a.next, pa, a.at, left - LINE, TILE_M, true);
+            fetch_pieces(b.next, pb, b.at, left - LINE, TILE_N, false);
         }
+        pa += LINE, pb += LINE;
+        barrier(CLK_LOCAL_MEM_FENCE); /* this step is there, the one before has been read */
+        multiply_squares(sum, slabs + stage + m * LINE, slabs + stage + (TILE_M + n) * LINE);
+        stage = STAGE - stage;
+        keep_left(slabs + stage, a.next);
+        keep_right(slabs + stage + TILE_M * LINE, b.next);
+    }
+#endif
+    put_blocks(&p, &at, at.m + m, at.n + n, sum);
 }
 #elif defined(MATRIX_FMA)
 #define BYTES ((int)sizeof(STORED(OPERAND_T))) /* of an element in memory */

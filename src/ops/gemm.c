@@ -217,7 +217,8 @@ static int run_piece(const xpu_matrix *matrix, matrix_unit unit, xpu_dtype dtype
     const matrix_lines lines = {matrix->data, matrix->column_stride, matrix->row_stride,
                                 matrix->batch_stride};
     const int run = (unit == MATRIX_UNIT_FMA || unit == MATRIX_UNIT_DOT ? 4 : 8) * (int)xpu_dtype_size(dtype);
-    if (unit == MATRIX_UNIT_XMX || lines.along != 1) return 0; /* whose lanes have a column each */
+    if (unit == MATRIX_UNIT_XMX || unit == MATRIX_UNIT_XMX8 || lines.along != 1)
+        return 0; /* whose lanes have a column each */
     const int aligned = matrix_alignment(&lines, dtype);
     return aligned < run ? aligned : run;
 }
@@ -244,6 +245,8 @@ static operand right_of(problem *args) {
 static bool reads_well(matrix_unit unit, const matrix_lines *lines, bool k_fast, int64_t length,
                        int64_t count, xpu_dtype dtype) {
     const int quad = 4 * (int)xpu_dtype_size(dtype);
+    if (unit == MATRIX_UNIT_XMX8)
+        return k_fast && is_near(lines, dtype) && matrix_alignment(lines, dtype) == 16;
     if (unit == MATRIX_UNIT_DOT)
         return k_fast && is_near(lines, dtype) && matrix_alignment(lines, dtype) >= 4;
     if (unit == MATRIX_UNIT_XMX) return matrix_reads_blocks(lines, length, count, dtype);
@@ -365,10 +368,14 @@ static bool plan_unit(matrix_unit unit, bool emulated, const xpu_device_properti
                        matrix_reads_blocks(&b, choice.b_k_fast ? turned.k : turned.n,
                                            choice.b_k_fast ? turned.n : turned.k, args->operand)))
         return false;
-    if (by_fma && !(is_near(&a, args->operand) && is_near(&b, args->operand))) return false;
+    if ((by_fma || matrix->unit == MATRIX_UNIT_XMX8) &&
+        !(is_near(&a, args->operand) && is_near(&b, args->operand)))
+        return false;
     matrix->a_piece = matrix_alignment(&a, args->operand);
     matrix->b_piece = matrix_alignment(&b, args->operand);
-    if (by_dot && !(choice.a_k_fast && choice.b_k_fast && matrix->a_piece >= 4 && matrix->b_piece >= 4))
+    const int least = by_dot ? 4 : matrix->unit == MATRIX_UNIT_XMX8 ? 16 : 0; /* both along k */
+    if (least &&
+        !(choice.a_k_fast && choice.b_k_fast && matrix->a_piece >= least && matrix->b_piece >= least))
         return false;
     if (turned.batch == 1 && turned.c.data) turned.c.batch_stride = 0;
     choice.has_c = turned.c.data != NULL;

@@ -20,12 +20,13 @@ static matrix_unit wanted(void) {
     int known = atomic_load_explicit(&answer, memory_order_relaxed);
     if (known == 0) {
         const char *value = getenv("OPENXPU_MATRIX");
-        known = 1 + (!value                  ? MATRIX_UNIT_NONE
-                     : !strcmp(value, "ptx") ? MATRIX_UNIT_PTX
-                     : !strcmp(value, "xmx") ? MATRIX_UNIT_XMX
-                     : !strcmp(value, "fma") ? MATRIX_UNIT_FMA
-                     : !strcmp(value, "dot") ? MATRIX_UNIT_DOT
-                                             : MATRIX_UNIT_NONE);
+        known = 1 + (!value                   ? MATRIX_UNIT_NONE
+                     : !strcmp(value, "ptx")  ? MATRIX_UNIT_PTX
+                     : !strcmp(value, "xmx")  ? MATRIX_UNIT_XMX
+                     : !strcmp(value, "fma")  ? MATRIX_UNIT_FMA
+                     : !strcmp(value, "dot")  ? MATRIX_UNIT_DOT
+                     : !strcmp(value, "xmx8") ? MATRIX_UNIT_XMX8
+                                              : MATRIX_UNIT_NONE);
         atomic_store_explicit(&answer, known, memory_order_relaxed);
     }
     return (matrix_unit)(known - 1);
@@ -35,6 +36,7 @@ static matrix_unit any_unit(const xpu_device_properties *p, bool *emulated) {
     matrix_unit own = MATRIX_UNIT_NONE;
     if (p->has_inline_ptx && p->architecture >= 80) own = MATRIX_UNIT_PTX;
     if (p->matrix_lanes == 16 && p->has_subgroup_2d_block_io) own = MATRIX_UNIT_XMX;
+    if (p->matrix_lanes == 8) own = MATRIX_UNIT_XMX8;
     const matrix_unit other = wanted();
     *emulated = false;
     if (other == MATRIX_UNIT_FMA || other == MATRIX_UNIT_DOT) return MATRIX_UNIT_NONE;
@@ -44,14 +46,18 @@ static matrix_unit any_unit(const xpu_device_properties *p, bool *emulated) {
 
 matrix_unit matrix_unit_of(const xpu_device_properties *p, xpu_dtype dtype, bool *emulated) {
     const bool is_half = dtype == XPU_BFLOAT16 || dtype == XPU_FLOAT16;
-    return is_half ? any_unit(p, emulated) : MATRIX_UNIT_NONE;
+    const matrix_unit unit = is_half ? any_unit(p, emulated) : MATRIX_UNIT_NONE;
+    return unit == MATRIX_UNIT_XMX8 ? MATRIX_UNIT_NONE : unit;
 }
 
 matrix_unit matrix_unit_for(const xpu_device_properties *p, xpu_dtype dtype, bool tf32, bool *emulated) {
-    if (dtype != XPU_INT8 && !(dtype == XPU_FLOAT32 && tf32)) return matrix_unit_of(p, dtype, emulated);
+    const bool is_half = dtype == XPU_BFLOAT16 || dtype == XPU_FLOAT16;
+    if (!is_half && dtype != XPU_INT8 && !(dtype == XPU_FLOAT32 && tf32)) return MATRIX_UNIT_NONE;
     const matrix_unit unit = any_unit(p, emulated);
-    const bool lacks_tf32 = unit == MATRIX_UNIT_XMX && dtype == XPU_FLOAT32 && !*emulated &&
-                            !p->has_subgroup_matrix_multiply_accumulate_tensor_float32;
+    const bool lacks_tf32 =
+        dtype == XPU_FLOAT32 &&
+        (unit == MATRIX_UNIT_XMX8 || (unit == MATRIX_UNIT_XMX && !*emulated &&
+                                      !p->has_subgroup_matrix_multiply_accumulate_tensor_float32));
     return lacks_tf32 ? MATRIX_UNIT_NONE : unit;
 }
 
@@ -85,7 +91,8 @@ const char *matrix_unit_text(matrix_unit unit, xpu_dtype dtype, bool emulated) {
          {"Intel's matrix units as tf32", "Intel's matrix units as tf32, emulated"}}};
     switch (unit) {
     case MATRIX_UNIT_PTX:
-    case MATRIX_UNIT_XMX: return texts[unit == MATRIX_UNIT_XMX][dtype == XPU_FLOAT32][emulated];
+    case MATRIX_UNIT_XMX:
+    case MATRIX_UNIT_XMX8: return texts[unit != MATRIX_UNIT_PTX][dtype == XPU_FLOAT32][emulated];
     case MATRIX_UNIT_FMA: return "multiply-adds of GPUs";
     case MATRIX_UNIT_DOT: return emulated ? "products of four bytes, emulated" : "products of four bytes";
     case MATRIX_UNIT_NONE: break;
@@ -208,7 +215,8 @@ void matrix_for_intel(matrix_choice *choice, const xpu_device_properties *proper
 const matrix_tile *matrix_tile_of(const matrix_choice *choice) { return &table[choice->tile]; }
 
 void matrix_unit_spec(kernel_spec *spec, matrix_unit unit, bool emulated, bool wide, xpu_dtype dtype) {
-    static const char *const units[] = {NULL, "MATRIX_PTX", "MATRIX_XMX", "MATRIX_FMA", "MATRIX_FMA"};
+    static const char *const units[] = {NULL,         "MATRIX_PTX", "MATRIX_XMX",
+                                        "MATRIX_FMA", "MATRIX_FMA", "MATRIX_SQUARES"};
     const bool used = unit != MATRIX_UNIT_NONE;
     spec_pack(spec, "unit", unit, 3);
     spec_follows_flag(spec, units[unit], used);

@@ -10,10 +10,11 @@ typedef enum matrix_unit {
     MATRIX_UNIT_PTX, /* NVIDIA's, from compute capability 8.0 on (kernels/matrix.h) */
     MATRIX_UNIT_XMX, /* Intel's of 16 lanes (kernels/matrix_xmx.h) */
     MATRIX_UNIT_FMA, /* none: GPUs' multiply-adds, for all dtypes (kernels/matrix_fma.h) */
-    MATRIX_UNIT_DOT  /* none: the same of int8, four at a time */
+    MATRIX_UNIT_DOT, /* none: the same of int8, four at a time */
+    MATRIX_UNIT_XMX8 /* Intel's of 8 lanes, for products alone (kernels/matrix_squares.h) */
 } matrix_unit;
-/* Of float16 and bfloat16. With OPENXPU_MATRIX=ptx or xmx every device has that one, in plain OpenCL C where
- * it lacks it, and with fma or dot none: for tests. */
+/* Of float16 and bfloat16. With OPENXPU_MATRIX=ptx, xmx or xmx8 every device has that one, in plain OpenCL C
+ * where it lacks it, and with fma or dot none: for tests. */
 matrix_unit matrix_unit_of(const xpu_device_properties *properties, xpu_dtype dtype, bool *emulated);
 /* The one for products of numbers of this dtype; of fp32 where `tf32` allows it. */
 matrix_unit matrix_unit_for(const xpu_device_properties *properties, xpu_dtype dtype, bool tf32,
@@ -38,7 +39,9 @@ typedef struct matrix_tile {
                              operands that lie along k */
 } matrix_tile;
 /* of work-items that multiply together */
-static inline int matrix_team(matrix_unit unit) { return unit == MATRIX_UNIT_XMX ? 16 : 32; }
+static inline int matrix_team(matrix_unit unit) {
+    return unit == MATRIX_UNIT_XMX ? 16 : unit == MATRIX_UNIT_XMX8 ? 8 : 32;
+}
 
 /* The depth of a step in numbers of the operands. */
 int matrix_step(const matrix_tile *tile, matrix_unit unit, xpu_dtype dtype);

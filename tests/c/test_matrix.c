@@ -4,8 +4,8 @@
  *
  *     test_matrix [problems [seed]]    so many with whatever kernel comes up, beside those below
  *
- * OPENXPU_MATRIX=xmx takes Intel's units for NVIDIA's, fma the kernel without units, with all dtypes, dot the
- * same with int8 four at a time. */
+ * OPENXPU_MATRIX=xmx takes Intel's units for NVIDIA's, xmx8 those of 8 lanes, fma the kernel without units,
+ * with all dtypes, dot the same with int8 four at a time. */
 #define _POSIX_C_SOURCE 200809L
 #include <math.h>
 #include <stdlib.h>
@@ -224,7 +224,22 @@ static void all_tiles_and_layouts(void **unused) {
         try_block_sizes(&block_kinds[i]);
         assert_true(by_units > before); /* not all of these sizes keep to the rules in all layouts */
     }
-    if (by_blocks || by_fma) return;
+    static const kind square_kinds[] = {
+        {22, true, true, false, 8, 8, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0, 0},
+        {23, true, true, true, 16, 8, XPU_FLOAT16, XPU_EPILOGUE_RELU, 0, 0},
+        {24, true, true, false, 8, 32, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0, 0},
+        {25, true, true, true, 8, 8, XPU_FLOAT16, XPU_EPILOGUE_NONE, 0, 0},
+        {22, true, true, false, 16, 16, XPU_INT32, XPU_EPILOGUE_NONE, 0, XPU_INT8},
+        {23, true, true, true, 32, 16, XPU_FLOAT32, XPU_EPILOGUE_RELU, 0, XPU_INT8},
+        {24, true, true, false, 16, 16, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0, XPU_INT8},
+        {25, true, true, false, 16, 16, XPU_INT32, XPU_EPILOGUE_NONE, 0, XPU_INT8},
+    };
+    for (size_t i = 0; i < sizeof square_kinds / sizeof *square_kinds && by_squares; i++) {
+        const int before = by_units;
+        try_sizes(&square_kinds[i]);
+        assert_int_equal(by_units - before, 6);
+    }
+    if (by_blocks || by_fma || by_squares) return;
     static const kind kinds[] = {
         {0, true, true, false, 8, 8, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0, 0},
         {1, true, false, true, 8, 8, XPU_FLOAT16, XPU_EPILOGUE_NONE, 0, 0},
@@ -268,7 +283,7 @@ static void all_tiles_without_units(void **unused) {
 static void all_alignments(void **unused) {
     const kind other = {8, true, false, false, 8, 4, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0, 0};
     if (by_fma) return;
-    if (by_blocks) { /* the plain kernel's */
+    if (by_blocks || by_squares) { /* the plain kernel's */
         try_block_sizes(&other);
         return;
     }
@@ -287,7 +302,7 @@ static void all_alignments(void **unused) {
 /* Operands that are copied first: steps in both dimensions, lines that aren't aligned, and for Intel's units
  * two that both lie across k. */
 static void packed_operands(void **unused) {
-    const int tile = by_fma ? 20 : by_blocks ? 10 : 6;
+    const int tile = by_fma ? 20 : by_blocks ? 10 : by_squares ? 24 : 6;
     const xpu_dtype dtype = by_fma ? XPU_FLOAT32 : XPU_BFLOAT16;
     const kind kinds[] = {
         {tile, true, false, false, 1, 8, dtype, XPU_EPILOGUE_NONE, 0, 0},
@@ -337,7 +352,7 @@ static void bytes(void **unused) {
     const bool by_ptx_too = !by_blocks && !by_fma;
     const kind *kinds = by_blocks ? by_xmx : by_fma ? by_hand : by_ptx;
     const int count = by_blocks ? 4 : by_fma ? 5 : 8;
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < count && !by_squares; i++) {
         const int before = by_units;
         static const int64_t sizes[][4] = {
             {1, 40, 64, 64}, {2, 33, 72, 132}, {1, 132, 100, 64}, {1, 17, 140, 196}, {3, 65, 33, 131}};
@@ -370,7 +385,7 @@ static void rounded_to_tf32(void **unused) {
         {11, true, false, false, 16, 16, XPU_FLOAT32, XPU_EPILOGUE_NONE, 0, 0},
     };
     tf32 = true;
-    for (size_t i = 0; i < 4 && !by_fma; i++) {
+    for (size_t i = 0; i < 4 && !by_fma && !by_squares; i++) {
         const int before = by_units;
         if (by_blocks)
             try_block_sizes(&by_xmx[i]);
@@ -406,7 +421,7 @@ static void what_tf32_loses(void **unused) {
     for (int rough = 0; rough < 2; rough++) {
         SUCCEEDS(rough ? xpu_gemm_tf32(stream, &args) : xpu_gemm(stream, &args));
         SUCCEEDS(xpu_memcpy(stream, out, device[2], sizeof out, true));
-        const bool loses = rough && !by_fma;
+        const bool loses = rough && !by_fma && !by_squares;
         const float rounded_up = 1 + ldexpf(1, -10);
         assert_true(isnan(out[3 * SIZE + 3]));
         assert_true(out[0] == (!loses ? a[0] : by_blocks ? 1 : rounded_up));
@@ -489,8 +504,19 @@ static void vectors(void **unused) {
 
 /* A long sum of few results is cut into slices. */
 static void long_sums(void **unused) {
-    const kind w = {
-        by_blocks ? 10 : by_fma ? 16 : 6, true, false, false, 32, 32, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0, 0};
+    const kind w = {by_blocks    ? 10
+                    : by_fma     ? 16
+                    : by_squares ? 25
+                                 : 6,
+                    true,
+                    by_squares,
+                    false,
+                    32,
+                    32,
+                    XPU_BFLOAT16,
+                    XPU_EPILOGUE_NONE,
+                    0,
+                    0};
     try_problem(&w, 1, 9, 32, 2050, true, true);
     try_problem(&w, 2, 30, 10, 1030, false, false);
 }
@@ -503,9 +529,10 @@ static void whatever_comes(void **unused) {
     kind w = {0};
     for (int i = 0; i < extra; i++) {
         if (i % 25 == 0) /* a new kernel takes seconds to build */
-            w = (kind){.tile = (int)(by_fma      ? pick(12, 22)
-                                     : by_blocks ? pick(8, 11)
-                                                 : pick(0, 7)),
+            w = (kind){.tile = (int)(by_fma       ? pick(12, 22)
+                                     : by_blocks  ? pick(8, 11)
+                                     : by_squares ? pick(22, 25)
+                                                  : pick(0, 7)),
                        .a_k_fast = pick(0, 1),
                        .b_k_fast = pick(0, 1),
                        .out_turned = pick(0, 1),
@@ -521,7 +548,11 @@ static void whatever_comes(void **unused) {
             if (by_blocks) w.a_align = w.b_align = 64;
             if (!by_blocks) w.a_align = 2 * aligns[pick(0, 5)], w.b_align = 2 * aligns[pick(0, 5)];
         }
-        if (i % 25 == 0 && !w.operand && !by_fma) {
+        if (i % 25 == 0 && by_squares && pick(0, 3)) {
+            w.a_k_fast = w.b_k_fast = true;
+            w.a_align = w.b_align = 16;
+        }
+        if (i % 25 == 0 && !w.operand && !by_fma && !by_squares) {
             tf32 = pick(0, 3) == 0;
             if (tf32) w.dtype = XPU_FLOAT32;
         }

@@ -1,5 +1,5 @@
-/* What the tests of kernels by matrix units share: which units are meant, counting launches, `PROGRAM [problems
- * [seed]]`. */
+/* What the tests of kernels by matrix units share: which units are meant, counting launches, `PROGRAM
+ * [problems [seed]]`. */
 #ifndef TESTS_UNITS_TEST_H
 #define TESTS_UNITS_TEST_H
 
@@ -9,9 +9,10 @@
 #include "halves.h"
 
 static xpu_stream *stream;
-static int extra;                             /* random problems that are asked for */
-static bool by_blocks __attribute__((unused)); /* Intel's units */
-static bool by_fma __attribute__((unused));    /* none, or int8 four at a time */
+static int extra;                               /* random problems that are asked for */
+static bool by_blocks __attribute__((unused));  /* Intel's units */
+static bool by_squares __attribute__((unused)); /* … of 8 lanes */
+static bool by_fma __attribute__((unused));     /* none, or int8 four at a time */
 
 /* Defined by each test. */
 static void count_launch(const xpu_work *work, xpu_trace_point point, xpu_status status, void *unused);
@@ -23,6 +24,7 @@ static int set_up(void **unused) {
     if (p->type == XPU_DEVICE_CPU) setenv("OPENXPU_MATRIX", "ptx", 0);
     const char *unit = getenv("OPENXPU_MATRIX");
     by_blocks = unit && !strcmp(unit, "xmx");
+    by_squares = unit && !strcmp(unit, "xmx8");
     by_fma = unit && (!strcmp(unit, "fma") || !strcmp(unit, "dot"));
     SUCCEEDS(xpu_stream_default(0, &stream));
     static xpu_trace *trace;

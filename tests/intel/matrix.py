@@ -5,7 +5,7 @@ main loop, which is held against a bar where a team has its largest tile. Of tho
 spills in fp32, for GPUs without units too, and in int8 that four are multiplied at a time. The convolutions of each
 tile likewise, in half precision and in fp32.
 
-Attention: the part of the time for which the units are busy in the main loop, if nothing waits for memory, with 8
+Of products with XMX8, whose operands come by way of local memory, and of attention: the part of the time for which the units are busy in the main loop, if nothing waits for memory, with 8
 clocks for a matrix instruction and 1 for any other, which other threads issue meanwhile.
 """
 
@@ -27,9 +27,10 @@ from compile import DPAS, INSTRUCTIONS
 ROOT = Path(__file__).resolve().parents[2]
 PRODUCTS = ("bmg", "lnl", "ptl", "pvc", "cri")
 WITHOUT_UNITS = ("bmg", "pvc", "dg2", "mtl")
+OF_8_LANES = ("dg2", "arl-h")
 BY_FOURS = ("mtl", "tgllp", "adl-p", "arl-s")
 BYTES = {"i8": 1, "bf16": 2, "f16": 2, "f32": 4}
-LINE = re.compile(r"^X\((XMX|FMA), (\d+), (\d+), (\d+), (\d+), (\d+), (\d+),", re.MULTILINE)
+LINE = re.compile(r"^X\((XMX8?|FMA), (\d+), (\d+), (\d+), (\d+), (\d+), (\d+),", re.MULTILINE)
 LARGEST = 32 * 64  # sums of a team
 # of instructions in the main loop, for a right operand along n and along k, by bytes of an element
 SHARE = {
@@ -45,6 +46,9 @@ BUSY = {
     "attention_matrix_grad_query": 0.4,
     "attention_matrix_grad_key_value": 0.4,
 }
+
+
+BUSY_8_LANES = 0.95
 
 
 @dataclass
@@ -64,15 +68,16 @@ def products() -> Iterator[Kernel]:
     """Each tile, dtype and layout."""
     for unit, *numbers in LINE.findall((ROOT / "src" / "ops" / "matrix.def").read_text()):
         m, n, step, teams_m, teams_n, stages = map(int, numbers)
-        full = unit == "XMX" or m * n // teams_m // teams_n // 32 >= 64
+        full = unit != "FMA" or m * n // teams_m // teams_n // 32 >= 64
         registers = "-cl-intel-256-GRF-per-thread" if full else ""
-        for dtype in BYTES if unit == "XMX" else ("f32", "i8"):
-            k = step // BYTES[dtype] if unit == "XMX" else step
+        dtypes = {"XMX": tuple(BYTES), "XMX8": ("i8", "bf16", "f16"), "FMA": ("f32", "i8")}[unit]
+        for dtype in dtypes:
+            k = step // BYTES[dtype] if unit != "FMA" else step
             by_fours = unit == "FMA" and dtype == "i8"
-            for k_fast in (True,) if by_fours else (False, True):
+            for k_fast in (True,) if by_fours or unit == "XMX8" else (False, True):
                 result = "-DT=i32 -DOPERAND_T=i8 -DFLOAT_T=0" if dtype == "i8" else f"-DT={dtype} -DFLOAT_T=1"
                 options = (
-                    f"{result} -DCOMPLEX_T=0 -DDOUBLE_T=0 -DMATRIX_{unit} "
+                    f"{result} -DCOMPLEX_T=0 -DDOUBLE_T=0 -DMATRIX_{'SQUARES' if unit == 'XMX8' else unit} "
                     f"{'-DMATRIX_DOT ' if by_fours else ''}-DMATRIX_T={dtype} -DTILE_M={m} "
                     f"-DTILE_N={n} -DTILE_K={k} -DTEAMS_M={teams_m} -DTEAMS_N={teams_n} -DSTAGES={stages} "
                     f"-DBAND={1024 // m} -DA_PIECE=16 -DB_PIECE=16 -DOUT_PAIRS=0 "
@@ -82,17 +87,21 @@ def products() -> Iterator[Kernel]:
                 tile = options.partition(" -DOUT_PAIRS")[0]
                 label = f"{m}x{n} {dtype}, the right operand along {'k' if k_fast else 'n'}"
                 bars = {product: SHARE[product][BYTES[dtype]][k_fast] for product in SHARE}
-                largest = m * n // teams_m // teams_n == LARGEST
+                if unit == "XMX8":
+                    bars = dict.fromkeys(OF_8_LANES, BUSY_8_LANES)
+                largest = m * n // teams_m // teams_n == (LARGEST if unit == "XMX" else 32 * 32)
                 request = f"gemm.cl|gemm_matrix|{options}|{label}|"
                 yield Kernel(
                     request,
                     label,
-                    bars if largest and unit == "XMX" else {},
-                    False,
+                    bars if largest and unit != "FMA" else {},
+                    unit == "XMX8",
                     # 64 sums, and what is read ahead, are more than 128 registers hold
                     may_spill=by_fours and m * n // teams_m // teams_n // 32 >= 64,
-                    units=unit == "XMX",
-                    products=BY_FOURS if by_fours else () if unit == "XMX" else WITHOUT_UNITS,
+                    units=unit != "FMA",
+                    products={"XMX": (), "XMX8": OF_8_LANES, "FMA": BY_FOURS if by_fours else WITHOUT_UNITS}[
+                        unit
+                    ],
                 )
                 if unit != "XMX" or BYTES[dtype] != 2:
                     continue
@@ -162,7 +171,7 @@ def sources(library: ctypes.CDLL, all_of: list[Kernel]) -> list[Path]:
 def main_loop(listing: str) -> tuple[int, int]:
     """Matrix instructions and all instructions of the loop that has the fewest others for each of the former.
 
-    What a branch inside the loop leaves out, without matrix instructions, is for its edges.
+    Those with nothing to add to, which dg2 wants before some others, count as others. What a branch inside the loop leaves out, without matrix instructions, is for its edges.
     """
     lines = [line for line in listing.splitlines() if line.strip() and not line.strip().startswith("//")]
     labels = {m[1]: i for i, line in enumerate(lines) if (m := re.match(r"^(\w+):", line))}
@@ -182,7 +191,7 @@ def main_loop(listing: str) -> tuple[int, int]:
         body = [
             lines[i] for i in range(start, end + 1) if i not in left_out and not re.match(r"^\w+:", lines[i])
         ]
-        if units := sum("dpas." in line for line in body):
+        if units := sum("dpas." in line and " null:" not in line for line in body):
             found.append((units, len(body)))
     return max(found, key=lambda loop: loop[0] / loop[1], default=(0, 1))
 
