@@ -2,6 +2,8 @@
 // xpu_gemm_quantised. The checks are those of PyTorch's CUDA and meta kernels.
 #include <ATen/BlasBackend.h>
 #include <ATen/ops/_convert_weight_to_int4pack_native.h>
+#include <ATen/ops/_scaled_grouped_mm_native.h>
+#include <ATen/ops/_scaled_grouped_mm_v2_native.h>
 #include <ATen/ops/_scaled_mm_native.h>
 #include <ATen/ops/_scaled_mm_v2_native.h>
 #include <ATen/ops/_weight_int4pack_mm_native.h>
@@ -282,6 +284,131 @@ Scales read_recipe(const char *name, at::ArrayRef<Tensor> scales, at::IntArrayRe
     TORCH_CHECK_VALUE(false, "Invalid scaling configuration: recipe_", name, " ", recipe);
 }
 
+// --- groups: several products that differ in one size ---
+
+// Each group's end along the size that is divided, from the device, for which this waits.
+std::vector<int64_t> ends_of(const Tensor &offs, int64_t size) {
+    TORCH_CHECK(offs.dim() == 1, "Offsets tensor must be 1D, but got offs.dim()=", offs.dim(), ".");
+    TORCH_CHECK(offs.scalar_type() == at::kInt, "Offsets tensor must be integer (int32) tensor, but got ",
+                offs.scalar_type(), ".");
+    const Tensor host = offs.to(at::kCPU).contiguous();
+    std::vector<int64_t> ends(host.const_data_ptr<int32_t>(), host.const_data_ptr<int32_t>() + host.numel());
+    int64_t before = 0;
+    for (const int64_t end : ends) {
+        TORCH_CHECK(end >= before && end <= size, "Offsets must not fall and not exceed ", size, ", got ",
+                    ends);
+        before = end;
+    }
+    return ends;
+}
+
+// One of the two operands: how it is cut, and where its scales lie.
+struct Grouped {
+    const Tensor &whole, &scale;
+    bool is_left, is_mx;
+    int64_t place = 0; // of the group's first scale where they lie group behind group
+
+    // Its part of a group that goes from `begin` to `end` along the size that is divided: its own dimension,
+    // or k.
+    Tensor part(int64_t group, int64_t begin, int64_t end, bool along_k) const {
+        if (whole.dim() == 3) return whole.select(0, group);
+        return whole.slice(is_left == along_k ? 1 : 0, begin, end);
+    }
+    Scales scales(const Tensor &part, int64_t group, int64_t begin, bool along_k) {
+        const int64_t rows = part.size(is_left ? 0 : 1), k = part.size(is_left ? 1 : 0);
+        Scales found;
+        if (is_mx) {
+            const int64_t count = rounded_up(rows, 128) * rounded_up(divided_up(k, 32), 4);
+            const Tensor mine = whole.dim() == 3 ? scale.select(0, group).reshape(-1)
+                                                 : scale.reshape(-1).slice(0, place, place + count);
+            place += count;
+            TORCH_CHECK(mine.numel() == count, "Expected ", count, " scales for group ", group, ", got ",
+                        mine.numel());
+            found = by_blocks(mine, true, rows, k, 32);
+        } else if (whole.dim() == 3) {
+            found = {scale.select(0, group), 1, 0, scale.stride(1), 0};
+        } else { // 2D with 2D: each group has scales of its own for all rows
+            const int64_t first = along_k ? group * rows : begin;
+            found = {scale.slice(0, first, first + rows), 1, 0, 1, 0};
+        }
+        return is_left ? found : turned(found);
+    }
+};
+
+void check_group_scale(const char *name, const Grouped &g, int64_t repeats) {
+    const Tensor &scale = g.scale;
+    if (g.is_mx) {
+        TORCH_CHECK(scale.dim() == 2, "For MXFP8, expected ", name, " of 2 dimensions, got ", scale.dim());
+        return;
+    }
+    const int64_t rows = g.whole.size(g.whole.dim() - (g.is_left ? 2 : 1));
+    if (g.whole.dim() == 2) {
+        TORCH_CHECK(scale.is_contiguous(), "Expected ", name, " to be contiguous.");
+        TORCH_CHECK(scale.dim() == 1, "Expected ", name, " to be 1D tensor, but got ", scale.dim(),
+                    "D tensor.");
+        TORCH_CHECK(scale.size(0) == rows * repeats, "Expected ", name, " to have ", rows * repeats,
+                    " elements, got ", scale.size(0), " elements.");
+        return;
+    }
+    TORCH_CHECK(scale.dim() == 2, "Expected ", name, " to be 2D tensor, but got ", scale.dim(), "D tensor.");
+    TORCH_CHECK(scale.size(0) == g.whole.size(0), "Expected ", name, " batch dimension to be ",
+                g.whole.size(0), ", got ", scale.size(0), ".");
+    TORCH_CHECK(scale.size(1) == rows, "Expected ", name, " non-batch dimension to be ", rows, ", got ",
+                scale.size(1), ".");
+}
+
+Tensor multiply_groups(const Tensor &a, const Tensor &b, const Tensor &scale_a, const Tensor &scale_b,
+                       const std::optional<Tensor> &offs) {
+    TORCH_CHECK(a.scalar_type() == E4M3 && b.scalar_type() == E4M3,
+                "Expected inputs of E4M3 FP8 type but got mat_a.dtype=", a.scalar_type(),
+                " and mat_b.dtype=", b.scalar_type(), ".");
+    const bool flat_a = a.dim() == 2, flat_b = b.dim() == 2;
+    TORCH_CHECK((flat_a || a.dim() == 3) && (flat_b || b.dim() == 3),
+                "Multiplicands must be 2D or 3D but got mat_a.dim()=", a.dim(), " and mat_b.dim()=", b.dim());
+    TORCH_CHECK((flat_a && flat_b) || a.size(-1) == b.size(-2),
+                "contraction dimension of mat_a and mat_b must match");
+    TORCH_CHECK(!flat_a || !flat_b || a.size(1) == b.size(0),
+                "contraction dimension of mat_a and mat_b must match");
+    TORCH_CHECK(a.stride(-1) == 1,
+                "Expected mat_a tensor to be row major in the last two dimensions, got strides ",
+                a.strides().slice(a.dim() - 2));
+    TORCH_CHECK(b.stride(-2) == 1,
+                "Expected mat_b tensor to be column major in the last two dimensions, got strides ",
+                b.strides().slice(b.dim() - 2));
+    const auto type = scale_a.scalar_type();
+    TORCH_CHECK(type == scale_b.scalar_type() && (type == at::kFloat || type == E8M0),
+                "For FP8 scales must both be float32, or for MXFP8 both scales must be float8_e8m0fnu. Got "
+                "scale_a.dtype=",
+                type, " and scale_b.dtype=", scale_b.scalar_type(), ".");
+    TORCH_CHECK(offs.has_value() == (flat_a || flat_b),
+                offs ? "Offsets tensor provided, but is not needed for 3D/3D multiplicand layouts."
+                     : "Offsets tensor not provided, but is needed for multiplicands of two dimensions.");
+    TORCH_CHECK(flat_a || flat_b || a.size(0) == b.size(0),
+                "Expected as many groups in mat_a as in mat_b, got ", a.size(0), " and ", b.size(0));
+    const bool along_k = flat_a && flat_b;
+    const int64_t m = a.size(-2), n = b.size(-1);
+    std::vector<int64_t> ends;
+    if (offs) ends = ends_of(*offs, along_k ? a.size(1) : flat_a ? m : n);
+    const auto groups = static_cast<int64_t>(offs ? ends.size() : a.size(0));
+    TORCH_CHECK(flat_a || a.size(0) == groups, "Expected ", groups, " groups in mat_a, got ", a.size(0));
+    TORCH_CHECK(flat_b || b.size(0) == groups, "Expected ", groups, " groups in mat_b, got ", b.size(0));
+    Grouped left{a, scale_a, true, type == E8M0}, right{b, scale_b, false, type == E8M0};
+    check_group_scale("scale_a", left, along_k ? groups : 1);
+    check_group_scale("scale_b", right, along_k ? groups : 1);
+    const bool stacked = flat_a == flat_b;
+    Tensor out = stacked ? at::empty({groups, m, n}, a.options().dtype(at::kBFloat16))
+                         : at::empty({m, n}, a.options().dtype(at::kBFloat16));
+    for (int64_t g = 0, begin = 0; g < groups; g++) {
+        const int64_t end = offs ? ends[g] : 0;
+        const Tensor x = left.part(g, begin, end, along_k), y = right.part(g, begin, end, along_k);
+        const Scales sx = left.scales(x, g, begin, along_k), sy = right.scales(y, g, begin, along_k);
+        multiply(x, y, sx, sy, std::nullopt,
+                 stacked ? out.select(0, g) : out.slice(flat_a ? 0 : 1, begin, end));
+        begin = end;
+    }
+    return out;
+}
+
 Tensor empty_result(const Tensor &a, const Tensor &b, std::optional<c10::ScalarType> dtype) {
     TORCH_CHECK(a.dim() == 2 && b.dim() == 2, "Inputs must be 2D but got self.dim()=", a.dim(),
                 " and mat2.dim()=", b.dim());
@@ -416,6 +543,38 @@ Tensor scaled_mm_v2_xpu(const Tensor &self, const Tensor &mat2, TensorList scale
     Tensor out = empty_result(self, mat2, out_dtype);
     return scaled_mm_v2_out_xpu(self, mat2, scale_a, recipe_a, swizzle_a, scale_b, recipe_b, swizzle_b, bias,
                                 out_dtype, contraction_dim, use_fast_accum, out);
+}
+
+Tensor scaled_grouped_mm_xpu(const Tensor &self, const Tensor &mat2, const Tensor &scale_a,
+                             const Tensor &scale_b, const std::optional<Tensor> &offs,
+                             const std::optional<Tensor> &bias, const std::optional<Tensor> &scale_result,
+                             std::optional<ScalarType> out_dtype, bool /*use_fast_accum*/) {
+    TORCH_CHECK(!bias, "Bias tensor provided, but it is not supported yet.");
+    TORCH_CHECK(!scale_result, "Scale result tensor provided, but it is not supported yet.");
+    TORCH_CHECK(!out_dtype || *out_dtype == kBFloat16,
+                "If output dtype provided, it must be torch.bfloat16.");
+    return multiply_groups(self, mat2, scale_a, scale_b, offs);
+}
+Tensor scaled_grouped_mm_v2_xpu(const Tensor &self, const Tensor &mat2, TensorList scale_a,
+                                IntArrayRef recipe_a, IntArrayRef swizzle_a, TensorList scale_b,
+                                IntArrayRef recipe_b, IntArrayRef swizzle_b,
+                                const std::optional<Tensor> &offs, const std::optional<Tensor> &bias,
+                                std::optional<ScalarType> out_dtype, IntArrayRef /*contraction_dim*/,
+                                bool use_fast_accum) {
+    const auto is = [&](ScalingType type) {
+        return recipe_a.size() == 1 && recipe_b.size() == 1 &&
+               static_cast<ScalingType>(recipe_a[0]) == type &&
+               static_cast<ScalingType>(recipe_b[0]) == type && scale_a.size() == 1 && scale_b.size() == 1;
+    };
+    const auto is_swizzled = [](IntArrayRef swizzle) {
+        return swizzle.size() == 1 && static_cast<SwizzleType>(swizzle[0]) == SwizzleType::SWIZZLE_32_4_4;
+    };
+    TORCH_CHECK_VALUE(is(ScalingType::RowWise) || (is(ScalingType::BlockWise1x32) && is_swizzled(swizzle_a) &&
+                                                   is_swizzled(swizzle_b)),
+                      "Grouped products take scales by rows, or swizzled ones of 32 elements, got recipes ",
+                      recipe_a, " and ", recipe_b, " with swizzles ", swizzle_a, " and ", swizzle_b);
+    return scaled_grouped_mm_xpu(self, mat2, scale_a[0], scale_b[0], offs, bias, std::nullopt, out_dtype,
+                                 use_fast_accum);
 }
 
 } // namespace at::native

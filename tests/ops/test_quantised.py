@@ -277,3 +277,62 @@ def test_int4_refuses(change: dict[str, Any], reason: str) -> None:
     moved = (v.to("xpu") if isinstance(v, torch.Tensor) else v for v in given.values())
     with pytest.raises(RuntimeError, match=reason):
         torch.ops.aten._weight_int4pack_mm_with_scales_and_zeros(*moved)
+
+
+@pytest.mark.parametrize("mx", [False, True])
+@pytest.mark.parametrize("dims_a, dims_b", [(2, 3), (3, 3), (3, 2), (2, 2)])
+def test_scaled_grouped_mm(dims_a: int, dims_b: int, mx: bool) -> None:
+    """Groups of different lengths, one of them empty, beside one product each."""
+    torch.manual_seed(0)
+    ends, m, n, k, groups = [32, 32, 128], 128, 64, 128, 3
+    if dims_a == dims_b == 3:
+        ends = []
+    a = some_float8(m if dims_a == 2 else groups * m, k, torch.float8_e4m3fn)
+    b = some_float8(n * (groups if dims_b == 3 else 2), k, torch.float8_e4m3fn)  # rows are columns of B
+    n = n if dims_b == 3 else 128
+    first, second = a.view(-1, m, k) if dims_a == 3 else a, b.view(-1, n, k) if dims_b == 3 else b
+    along_k = dims_a == dims_b == 2
+    products, scales_a, scales_b, begin = [], [], [], 0
+    for g in range(groups):
+        end = ends[g] if ends else 0
+        rows = slice(begin, end)
+        x = first[g] if dims_a == 3 else first[:, rows] if along_k else first[rows]
+        y = second[g] if dims_b == 3 else second[:, rows] if along_k else second[rows]
+        begin = end
+        wide = []
+        for part, scales in ((x, scales_a), (y, scales_b)):
+            if mx:
+                plain = torch.randint(120, 130, (part.size(0), -(-part.size(1) // 32)), dtype=torch.uint8)
+                plain = plain.view(torch.float8_e8m0fnu)
+                scales.append(swizzled(plain))
+                wide.append(part.double() * expanded(plain, *part.shape, 1, 32))
+            else:
+                scales.append(torch.rand(part.size(0)))
+                wide.append(part.double() * scales[-1].double()[:, None])
+        products.append(wide[0] @ wide[1].t())
+    joined = []
+    for scales, dims in ((scales_a, dims_a), (scales_b, dims_b)):
+        if dims == 3:
+            joined.append(
+                torch.stack([s.view(torch.uint8) for s in scales]).view(scales[0].dtype)
+                if mx
+                else torch.stack(scales)
+            )
+        else:
+            whole = (
+                torch.cat([s.view(torch.uint8) for s in scales]).view(scales[0].dtype)
+                if mx
+                else torch.cat(scales)
+            )
+            joined.append(whole.view(-1, 4) if mx else whole)
+    offs = torch.tensor(ends, dtype=torch.int32, device="xpu") if ends else None
+    actual = torch._scaled_grouped_mm(
+        first.to("xpu"),
+        second.to("xpu").transpose(-1, -2),
+        *(s.to("xpu") for s in joined),
+        offs,
+        out_dtype=torch.bfloat16,
+    )
+    expected = torch.stack(products) if dims_a == dims_b else torch.cat(products, 0 if dims_a == 2 else 1)
+    assert actual.shape == expected.shape
+    assert noise(actual, expected) > 50
