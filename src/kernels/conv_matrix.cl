@@ -215,7 +215,7 @@ __kernel void conv_matrix(const conv_matrix_params p) {
                                                                   (int2)(k, first[i]), rows.numbers);
                         left[0][i] = rows.halves[0], left[1][i] = rows.halves[1];
                     }
-                    WRITTEN_OUT for (int j = 0; j < SUMS_N; j += 2) read_b_twice(&right[j], &b, (int)n0 + j * 16, k, false);
+                    WRITTEN_OUT for (int j = 0; j < SUMS_N; j += 2) read_b_twice(&right[j], &b, (int)n0 + j * 16, k);
                     multiply_blocks(sum, left, right);
                 }
             }

@@ -116,55 +116,61 @@ static inline void read_b_across(__private int8 *to, const surface *s, int n, in
     to[0] = b.blocks[0], to[1] = b.blocks[1];
 }
 /* … and two such blocks of columns beside each other: [block][half]. */
-static inline void read_b_twice(__private int8 (*to)[2], const surface *s, int n, int k, const bool along_k) {
+static inline void read_b_twice(__private int8 (*to)[2], const surface *s, int n, int k) {
     union {
         uint dwords[32];
         int8 blocks[2][2];
     } b;
-    if (along_k) {
-        for (int i = 0; i < 4; i++)
-            intel_sub_group_2d_block_read_transpose_32b_16r8x1c(
-                s->base, s->width, s->height, s->pitch, (int2)(k * ELEMENT / 4 + i % 2 * 8, n + i / 2 * 16),
-                b.dwords + i * 8);
-    } else {
 #if MATRIX_WHOLE
-        for (int j = 0; j < 2; j++)
-            intel_sub_group_2d_block_read_32b_16r16x1c(s->base, s->width, s->height, s->pitch,
-                                                       (int2)(n + j * 16, k), b.dwords + j * 16);
+    for (int j = 0; j < 2; j++)
+        intel_sub_group_2d_block_read_32b_16r16x1c(s->base, s->width, s->height, s->pitch,
+                                                   (int2)(n + j * 16, k), b.dwords + j * 16);
 #elif MATRIX_BYTES
-        union {
-            uint dwords[16];
-            int8 blocks[2];
-        } both;
-        for (int h = 0; h < 2; h++) {
-            intel_sub_group_2d_block_read_transform_8b_32r16x2c(s->base, s->width, s->height, s->pitch,
-                                                                (int2)(n, k + h * 32), both.dwords);
-            to[0][h] = both.blocks[0], to[1][h] = both.blocks[1];
-        }
-        return;
-#else
-        intel_sub_group_2d_block_read_transform_16b_32r16x2c(s->base, s->width, s->height, s->pitch,
-                                                             (int2)(n, k), b.dwords);
-#endif
+    union {
+        uint dwords[16];
+        int8 blocks[2];
+    } both;
+    for (int h = 0; h < 2; h++) {
+        intel_sub_group_2d_block_read_transform_8b_32r16x2c(s->base, s->width, s->height, s->pitch,
+                                                            (int2)(n, k + h * 32), both.dwords);
+        to[0][h] = both.blocks[0], to[1][h] = both.blocks[1];
     }
+    return;
+#else
+    intel_sub_group_2d_block_read_transform_16b_32r16x2c(s->base, s->width, s->height, s->pitch, (int2)(n, k),
+                                                         b.dwords);
+#endif
     for (int i = 0; i < 4; i++) to[i / 2][i % 2] = b.blocks[i / 2][i % 2];
 }
 
-/* A step of all of a team's columns. */
 #ifdef TILE_M
-static inline void read_b(__private int8 (*to)[2], const surface *s, int n, int k) {
-#if MATRIX_BYTES && !B_K_FAST && SUMS_N == 4
+/* A step of all of a team's columns, from number `d` of k on: counted in what the read counts, dwords along
+ * k, since to work it out at each step took a fifth of the instructions. */
+#define K_EACH (B_K_FAST ? 4 / ELEMENT : 1)
+static inline void read_b(__private int8 (*to)[2], const surface *s, int n, int d) {
+#if B_K_FAST
+    union {
+        uint dwords[8];
+        int8 block;
+    } b;
+    for (int j = 0; j < SUMS_N; j++)
+        for (int h = 0; h < 2; h++) {
+            intel_sub_group_2d_block_read_transpose_32b_16r8x1c(s->base, s->width, s->height, s->pitch,
+                                                                (int2)(d + h * 8, n + j * 16), b.dwords);
+            to[j][h] = b.block;
+        }
+#elif MATRIX_BYTES && SUMS_N == 4
     union {
         uint dwords[32];
         int8 blocks[4];
     } b;
     for (int h = 0; h < 2; h++) {
         intel_sub_group_2d_block_read_transform_8b_32r16x4c(s->base, s->width, s->height, s->pitch,
-                                                            (int2)(n, k + h * 32), b.dwords);
+                                                            (int2)(n, d + h * 32), b.dwords);
         for (int j = 0; j < 4; j++) to[j][h] = b.blocks[j];
     }
 #else
-    WRITTEN_OUT for (int j = 0; j < SUMS_N; j += 2) read_b_twice(&to[j], s, n + j * 16, k, B_K_FAST);
+    WRITTEN_OUT for (int j = 0; j < SUMS_N; j += 2) read_b_twice(&to[j], s, n + j * 16, d);
 #endif
 }
 #endif
@@ -185,11 +191,12 @@ static inline void multiply_blocks(__private sum_block (*sum)[SUMS_N], __private
  * is a multiple of a step away from k_begin, or the end of the matrices. */
 static inline void multiply_surfaces(__private sum_block (*sum)[SUMS_N], const surface *a, const surface *b,
                                      int m0, int n0, int k_begin, int k_end) {
-    for (int k = k_begin; k < k_end; k += STEP_K) {
+    const int end = (k_end + K_EACH - 1) / K_EACH;
+    for (int d = k_begin / K_EACH; d < end; d += STEP_K / K_EACH) {
         left_block left[2][SUMS_M];
         int8 right[SUMS_N][2];
-        read_a(left, a, m0, k);
-        read_b(right, b, n0, k);
+        read_a(left, a, m0, d * K_EACH);
+        read_b(right, b, n0, d);
         multiply_blocks(sum, left, right);
     }
 }
