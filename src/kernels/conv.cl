@@ -6,6 +6,7 @@
  *         =2  w: sum over pixels of x times y
  * -DINDEX=int or long: counts of pixels and of channels times taps fit it
  * -DCHANNELS_FAST: consecutive channels lie closer than consecutive pixels; -DPOINT_KERNEL: one tap
+ * -DEPILOGUE -DCOMBINE: epilogue_math.h, for y and x
  * conv_tiles: tiles, one a work-group, as in gemm_tile.h; -DTILE -DTILE_K -DSIDE
  * conv_point: few channels a group: one work-item a result (y, x), 64 a result (w)
  * conv_finish: sums the slices of w */
@@ -23,6 +24,8 @@
 #define B_K_FAST 0
 #endif
 #include "gemm_tile.h"
+#define ending_t acc_t
+#include "epilogue_math.h"
 
 typedef INDEX index_t;
 
@@ -141,16 +144,27 @@ static inline void put(const conv_params *p, long g, index_t row, index_t column
                    at.h * p->w_stride[3] + at.w * p->w_stride[4], v);
 }
 #else
+/* `at`: the place in the result. */
+static inline acc_t end_at(const conv_params *p, acc_t v, long at) {
+#if COMBINE
+    return ended(&p->end, v, FETCH(p->end.other, at));
+#else
+    return ended(&p->end, v, (acc_t)0);
+#endif
+}
+
 static inline void put(const conv_params *p, long g, index_t pixel, index_t channel, acc_t v) {
     const place at = place_of(p, pixel, SOUGHT == 1);
     const long all = g * (SOUGHT == 1 ? p->c : p->k) + channel;
     if (p->bias) v += FETCH(p->bias, all * p->bias_stride);
 #if SOUGHT == 1
-    KEEP(p->x, at.n * p->x_stride[0] + all * p->x_stride[1] + at.d * p->x_stride[2] + at.h * p->x_stride[3] +
-                   at.w * p->x_stride[4], v);
+    const long to = at.n * p->x_stride[0] + all * p->x_stride[1] + at.d * p->x_stride[2] + at.h * p->x_stride[3] +
+                    at.w * p->x_stride[4];
+    KEEP(p->x, to, end_at(p, v, to));
 #else
-    KEEP(p->y, at.n * p->y_stride[0] + all * p->y_stride[1] + at.d * p->y_stride[2] + at.h * p->y_stride[3] +
-                   at.w * p->y_stride[4], v);
+    const long to = at.n * p->y_stride[0] + all * p->y_stride[1] + at.d * p->y_stride[2] + at.h * p->y_stride[3] +
+                    at.w * p->y_stride[4];
+    KEEP(p->y, to, end_at(p, v, to));
 #endif
 }
 #endif

@@ -4,6 +4,7 @@
  * -DT=<dtype>; -DSOUGHT=0 y, 1 x, 2 w, with phases as in conv_matrix.cl; -DVOLUME, -DPHASES: conv_geometry.h
  * -DGROUP=1, 2 or 4 channels in a group
  * -DLANES vectors of 16 bytes side by side in a work-group of LANES x ROWS work-items
+ * -DEPILOGUE -DCOMBINE: epilogue_math.h, for y and x
  * -DRUN taps along the width that are gone through together; -DEXACT 1 where all runs are full
  * -DSTEP pixels of the source from pixel to pixel, -DTAP_STEP from tap to tap, along the width
  * conv_depth: y and x, STRIP pixels beside each other a work-item; -DTAPS of a phase at most
@@ -11,6 +12,8 @@
  *       to `partial`: [slice][channel of y][channel of x in the group][tap]
  * conv_depth_finish: adds those up */
 #include "conv_geometry.h"
+#define ending_t float
+#include "epilogue_math.h"
 
 #define VECTOR (16 / (int)sizeof(STORED(T)))
 #define STRIP 4
@@ -117,9 +120,16 @@ __kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void conv_depth(co
     WRITTEN_OUT for (int s = 0; s < STRIP; s++) {
         const int w = (int)(q.w * STRIP + s) * m->pixel_step[2] + z.w.pixel;
         if (w >= m->size[2]) continue;
+        const xpu_addr at = (to + w * m->result_stride[4]) * sizeof(STORED(T));
         pieces out;
-        WRITTEN_OUT for (int i = 0; i < VECTOR; i++) out.each[i] = NARROW(T, sum[s][i]);
-        *XPU_PTR(uint4, m->result + (to + w * m->result_stride[4]) * sizeof(STORED(T))) = out.bits;
+        float other[VECTOR] = {0};
+#if COMBINE
+        out.bits = *XPU_CPTR(uint4, p.end.other + at);
+        widen(other, out);
+#endif
+        WRITTEN_OUT for (int i = 0; i < VECTOR; i++)
+            out.each[i] = NARROW(T, ended(&p.end, sum[s][i], other[i]));
+        *XPU_PTR(uint4, m->result + at) = out.bits;
     }
 }
 #endif

@@ -2,6 +2,7 @@
  * sought, and what is to be packed for it. */
 #ifndef XPU_KERNELS_CONV_MATRIX_H
 #define XPU_KERNELS_CONV_MATRIX_H
+#include "epilogue.h"
 #include "shared.h"
 
 /* n / value for n below 2^31, and value: a fast_divisor (ops/iter.h), whose multiplier is `factor`. */
@@ -51,6 +52,7 @@ typedef struct conv_matrix_params {
 
 /* What conv_depth.cl is told. Lines of STRIP pixels take the place of pixels along the width in `extent`. */
 typedef struct conv_depth_params {
+    ending_params end;           /* `other` lies as the result does */
     conv_matrix_params geometry; /* result, gathered, partial, slices and what belongs to them */
     xpu_addr w, y;               /* y: where w is sought; w is the result then */
     xpu_i64 w_stride[5];

@@ -1,15 +1,16 @@
-/* out = epilogue(alpha A B + beta C), any strides, batched. Portable.
+/* out = epilogue(combine(alpha A B + beta C, other)), any strides, batched. Portable.
  *
  * -DT=<dtype> -DCOMPLEX_T -DFLOAT_T -DDOUBLE_T: the dtype and its class (gemm_tile.h)
  * -DOPERAND_T: the dtype of A and B where it isn't T (gemm_tile.h); -DSCALED: each row of A and column of B
  * has a scale, by which sums are multiplied
- * -DEPILOGUE: the number of xpu_epilogue (xpu/ops/gemm.h); -DCONJUGATE_A -DCONJUGATE_B 0 or 1
+ * -DEPILOGUE -DCOMBINE: epilogue_math.h; -DCONJUGATE_A -DCONJUGATE_B 0 or 1
  * gemm:        tiles, one a work-group; -DTILE -DTILE_K -DSIDE -DA_K_FAST -DB_K_FAST
  * gemm_matrix: tiles by the device's matrix units, A and B having one stride of 1; -DMATRIX_T and what matrix.h
  *              wants, or, with -DMATRIX_XMX, matrix_xmx.h; or, with -DMATRIX_FMA, by GPUs' multiply-adds and what
  *              matrix_fma.h wants; -DBAND rows of tiles that are computed together; -DOUT_PIECE bytes of results
  *              beside each other that are written at a time, 0 where they have any strides; -DC_FORM=0 no C, 1 any
- *              strides, 2 numbers beside each other, of which -DC_PIECE bytes are read at a time
+ *              strides, 2 numbers beside each other, of which -DC_PIECE bytes are read at a time; -DOTHER_PIECE likewise
+ *              of what is combined, 0 where that has any strides
  * gemm_vector: m = 1, on GPUs, B having a stride of 1; what gemm_vector.h wants
  * gemm_few:    few rows, B quantised; what gemm_few.h wants
  * gemm_row:    m = 1; work-groups of 16 columns x 16 parts of the slice, or (B_K_FAST) of 1 x 64
@@ -21,33 +22,8 @@
 #include "gemm_tile.h"
 #include "pieces.h"
 #include "quad.h"
-#if EPILOGUE == 2 && FLOAT_T
-#include "erf.h"
-#endif
-
-static inline value_t finish(value_t v) {
-#if EPILOGUE == 1
-    return v < 0 ? (value_t)0 : v;
-#elif EPILOGUE == 2 && DOUBLE_T
-    return 0.5 * v * (1 + erf(v * 0.70710678118654752440));
-#elif EPILOGUE == 2
-    return 0.5f * v * (1 + erf_float(v * 0.70710678118654752440f));
-#elif EPILOGUE == 3 && DOUBLE_T
-    return 0.5 * v * (1 + tanh(0.79788456080286535588 * (v + 0.044715 * v * v * v)));
-#elif EPILOGUE == 3
-    return 0.5f * v * (1 + tanh(0.79788456080286535588f * (v + 0.044715f * v * v * v)));
-#elif EPILOGUE == 4
-    return v / (1 + exp(-v));
-#elif EPILOGUE == 5
-    return 1 / (1 + exp(-v));
-#elif EPILOGUE == 6
-    return tanh(v);
-#elif EPILOGUE == 7
-    return v * clamp(v + 3, (value_t)0, (value_t)6) / 6;
-#else
-    return v;
-#endif
-}
+#define ending_t value_t
+#include "epilogue_math.h"
 
 /* alpha times a sum, before C is added. */
 static inline value_t scaled(const gemm_params *p, long b, long m, long n, acc_t sum) {
@@ -64,12 +40,22 @@ static inline long c_place(const gemm_params *p, long b, long m, long n) {
     return b * p->c_stride.batch + m * p->c_stride.row + n * p->c_stride.column;
 }
 
-#define FETCH_C(place) ((value_t)LOAD(T, XPU_CPTR(STORED(T), p->c), place))
+/* C, and what is combined with the sums. */
+#define FETCH_RESULT(address, place) ((value_t)LOAD(T, XPU_CPTR(STORED(T), address), place))
+#define FETCH_C(place) FETCH_RESULT(p->c, place)
+#if COMBINE
+static inline long other_place(const gemm_params *p, long b, long m, long n) {
+    return b * p->other_stride.batch + m * p->other_stride.row + n * p->other_stride.column;
+}
+#define OTHER(p, b, m, n) FETCH_RESULT((p)->end.other, other_place(p, b, m, n))
+#else
+#define OTHER(p, b, m, n) ((value_t)0)
+#endif
 
 static inline value_t value(const gemm_params *p, long b, long m, long n, acc_t sum) {
     value_t v = scaled(p, b, m, n, sum), beta = SCALAR(p->beta);
     if (!is_zero(beta)) v = multiply_add(v, beta, FETCH_C(c_place(p, b, m, n)));
-    return finish(v);
+    return ended(&p->end, v, OTHER(p, b, m, n));
 }
 
 static inline void put(const gemm_params *p, long b, long m, long n, acc_t sum) {

@@ -1,6 +1,7 @@
 /* What gemm.cl is told: one product, or a batch. */
 #ifndef XPU_KERNELS_GEMM_H
 #define XPU_KERNELS_GEMM_H
+#include "epilogue.h"
 #include "shared.h"
 
 typedef struct gemm_strides {
@@ -12,9 +13,10 @@ typedef struct gemm_params {
     xpu_addr partial; /* sums of the slices of k: [slice][batch][m][n] of the accumulator's type */
     xpu_i64 batch, m, n, k;
     xpu_i64 slices, slice; /* k is cut into `slices` of `slice` elements */
-    gemm_strides a_stride, b_stride, c_stride, out_stride;
+    gemm_strides a_stride, b_stride, c_stride, out_stride, other_stride;
     xpu_u64 alpha[2], beta[2]; /* the bits of the accumulator's type; two words for complex */
     xpu_addr a_scale, b_scale; /* of A's rows and B's columns, fp32 */
     xpu_i64 a_scale_stride[2], b_scale_stride[2]; /* batch; row or column */
+    ending_params end;
 } gemm_params;
 #endif

@@ -1,5 +1,5 @@
 /* How gemm_matrix writes RUN sums beside each other: a part of a row of the result, or of a slice's sums.
- * Wants OUT_PIECE, C_FORM and C_PIECE (gemm.cl). */
+ * Wants OUT_PIECE, C_FORM, C_PIECE and OTHER_PIECE (gemm.cl). */
 #define CHUNK_0 uchar
 #define CHUNK_1 uchar
 #define CHUNK_2 ushort
@@ -8,13 +8,20 @@
 #define CHUNK_16 uint4
 #define OUT_CHUNK XPU_CAT(CHUNK_, OUT_PIECE)
 #define C_CHUNK XPU_CAT(CHUNK_, C_PIECE)
+#if COMBINE
+#define OTHER_CHUNK XPU_CAT(CHUNK_, OTHER_PIECE)
+#else
+#define OTHER_CHUNK uchar
+#endif
 #define OUT_CHUNKS (int)(RUN * sizeof(RAW(T)) / sizeof(OUT_CHUNK))
 #define C_CHUNKS (int)(RUN * sizeof(RAW(T)) / sizeof(C_CHUNK))
+#define OTHER_CHUNKS (int)(RUN * sizeof(RAW(T)) / sizeof(OTHER_CHUNK))
 #define SUM_CHUNKS (int)(RUN * sizeof(acc_t) / 16)
 
 typedef union packed_run {
     OUT_CHUNK out[OUT_CHUNKS];
     C_CHUNK c[C_CHUNKS];
+    OTHER_CHUNK other[OTHER_CHUNKS];
     RAW(T) of[RUN];
 } packed_run;
 typedef union sums_run {
@@ -33,6 +40,18 @@ static inline void add_c(const gemm_params *p, long b, long m, long n, __private
 #else
     WRITTEN_OUT for (int j = 0; j < RUN; j++) v[j] =
         multiply_add(v[j], beta, FETCH_C(c_place(p, b, m, n + j)));
+#endif
+}
+
+/* Ends the run's numbers. */
+static inline void end_run(const gemm_params *p, long b, long m, long n, __private value_t *v) {
+#if COMBINE && OTHER_PIECE
+    packed_run r;
+    const xpu_addr from = p->end.other + other_place(p, b, m, n) * sizeof(RAW(T));
+    WRITTEN_OUT for (int i = 0; i < OTHER_CHUNKS; i++) r.other[i] = XPU_CPTR(OTHER_CHUNK, from)[i];
+    WRITTEN_OUT for (int j = 0; j < RUN; j++) v[j] = ended(&p->end, v[j], (value_t)WIDEN(T, r.of[j]));
+#else
+    WRITTEN_OUT for (int j = 0; j < RUN; j++) v[j] = ended(&p->end, v[j], OTHER(p, b, m, n + j));
 #endif
 }
 
@@ -56,7 +75,8 @@ static inline void put_run(const gemm_params *p, const tile_place *at, long m, l
 #if C_FORM
         add_c(p, at->b, m, n, v);
 #endif
-        WRITTEN_OUT for (int j = 0; j < RUN; j++) r.of[j] = NARROW(T, finish(v[j]));
+        end_run(p, at->b, m, n, v);
+        WRITTEN_OUT for (int j = 0; j < RUN; j++) r.of[j] = NARROW(T, v[j]);
         const xpu_addr to =
             p->out + (at->b * p->out_stride.batch + m * p->out_stride.row + n) * sizeof(RAW(T));
         WRITTEN_OUT for (int i = 0; i < OUT_CHUNKS; i++) XPU_PTR(OUT_CHUNK, to)[i] = r.out[i];

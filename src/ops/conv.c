@@ -4,6 +4,8 @@
 
 #include "conv_depth.h"
 #include "conv_matrix.h"
+#include "epilogue.h"
+#include "iter.h"
 #include "kernel.h"
 #include "kernels/conv.h"
 #include "product.h"
@@ -18,6 +20,7 @@ typedef struct conv_choice {
     tile_shape tile;
     xpu_dtype dtype;
     bool long_index, channels_fast, point_kernel, sliced;
+    ending_params end;
 } conv_choice;
 
 static xpu_status get_kernel(int device, conv_choice choice, xpu_kernel **kernel) {
@@ -38,6 +41,7 @@ static xpu_status get_kernel(int device, conv_choice choice, xpu_kernel **kernel
     spec_bool(&spec, "CHANNELS_FAST", choice.channels_fast);
     spec_bool(&spec, "POINT_KERNEL", choice.point_kernel);
     spec_bool(&spec, "SLICED", choice.sliced);
+    ending_spec(&spec, &choice.end);
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
     return kernel_of_file(device, &spec, "conv.cl", names[choice.kernel], kernel, "%s %s%s",
@@ -82,19 +86,27 @@ static conv_params describe(const xpu_conv *conv, const xpu_tensor *x, const xpu
 
 static int64_t volume(const xpu_i32 size[3]) { return (int64_t)size[0] * size[1] * size[2]; }
 
+static const xpu_ending no_ending;
+
 static xpu_status run(xpu_stream *stream, xpu_dtype dtype, sought sought, conv_params p,
-                      const xpu_tensor *bias) {
+                      const xpu_tensor *bias, const xpu_ending *ending, const xpu_tensor *other,
+                      const xpu_tensor *output) {
     const int device = xpu_stream_device(stream);
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(device, &properties));
     if (bias) p.bias = XPU_ADDR(bias->data), p.bias_stride = bias->stride[0];
+    p.end = ending_params_of(dtype, ending, other ? other->data : NULL);
     bool done;
     XPU_TRY(conv_by_depth(stream, dtype, sought, &p, &done));
-    if (!done) XPU_TRY(conv_by_matrix(stream, dtype, sought, &p, &done));
+    if (done) return XPU_SUCCESS;
+    /* Whose results are ended by passes of their own, so they can't be written over what is combined. */
+    const xpu_addr result = sought == SOUGHT_X ? p.x : p.y;
+    if (p.end.other != result) XPU_TRY(conv_by_matrix(stream, dtype, sought, &p, &done));
+    if (done && !ending_is_none(ending)) return xpu_ending_apply(stream, ending, other, output);
     if (done) return XPU_SUCCESS;
     const int64_t taps = volume(p.taps), y_pixels = p.batch * volume(p.out),
                   x_pixels = p.batch * volume(p.in);
-    conv_choice choice = {.sought = sought, .dtype = dtype, .point_kernel = taps == 1};
+    conv_choice choice = {.sought = sought, .dtype = dtype, .point_kernel = taps == 1, .end = p.end};
 
     /* Where channels lie closer than pixels: judged by the gathered tensor's layout. */
     const xpu_i64 *layout = sought == SOUGHT_X ? p.y_stride : p.x_stride;
@@ -131,32 +143,19 @@ static xpu_status run(xpu_stream *stream, xpu_dtype dtype, sought sought, conv_p
     choice.tile = tile_for(properties, dtype, p.rows, p.columns, p.groups);
     const int64_t groups = tiles(p.rows, choice.tile.size) * tiles(p.columns, choice.tile.size) * p.groups;
     const int64_t results = p.groups * p.rows * p.columns;
-    void *partial = NULL;
     if (sought == SOUGHT_W) p.slices = product_slices(properties, groups, p.depth, results);
-    if (p.slices > 1) {
-        choice.sliced = true;
-        p.slice = (p.depth + p.slices - 1) / p.slices;
-        XPU_TRY(xpu_workspace_take(stream, (size_t)(p.slices * results) * product_sum_size(dtype), &partial));
-        p.partial = XPU_ADDR(partial);
-    }
-    xpu_status status = get_kernel(device, choice, &kernel);
-    if (status == XPU_SUCCESS) {
-        const size_t side = (size_t)(choice.tile.size / choice.tile.side);
-        const xpu_range range = {
-            .dims = 2, .groups = {(size_t)(groups * p.slices), 1}, .local = {side, side}, .work = work};
-        status = xpu_launch(stream, kernel, &range, &p, sizeof p);
-    }
-    if (status == XPU_SUCCESS && partial) {
-        conv_choice last = choice;
-        last.kernel = KERNEL_FINISH, last.sliced = false, last.tile = (tile_shape){0};
-        status = get_kernel(device, last, &kernel);
-        const xpu_range range = {.dims = 1,
-                                 .groups = {(size_t)((results + 255) / 256)},
-                                 .local = {256},
-                                 .work = (uint64_t)(results * p.slices)};
-        if (status == XPU_SUCCESS) status = xpu_launch(stream, kernel, &range, &p, sizeof p);
-    }
-    return workspace_done(partial, status);
+    choice.sliced = p.slices > 1;
+    p.slice = divided_up(p.depth, p.slices);
+    const size_t side = (size_t)(choice.tile.size / choice.tile.side);
+    const xpu_range range = {
+        .dims = 2, .groups = {(size_t)(groups * p.slices), 1}, .local = {side, side}, .work = work};
+    sliced_product product = {.range = range, .dtype = dtype, .results = results, .slices = p.slices};
+    XPU_TRY(get_kernel(device, choice, &product.sum));
+    if (p.slices == 1) return xpu_launch(stream, product.sum, &range, &p, sizeof p);
+    conv_choice last = choice;
+    last.kernel = KERNEL_FINISH, last.sliced = false, last.tile = (tile_shape){0};
+    XPU_TRY(get_kernel(device, last, &product.finish));
+    return product_in_slices(stream, &product, &p, sizeof p, &p.partial);
 }
 
 static xpu_status check(xpu_stream *stream, const xpu_conv *conv, const xpu_tensor *input,
@@ -177,10 +176,27 @@ static xpu_status check(xpu_stream *stream, const xpu_conv *conv, const xpu_tens
 
 xpu_status xpu_conv_forward(xpu_stream *stream, const xpu_conv *conv, const xpu_tensor *input,
                             const xpu_tensor *weight, const xpu_tensor *bias, const xpu_tensor *output) {
+    return xpu_conv_forward_ended(stream, conv, input, weight, bias, &no_ending, NULL, output);
+}
+
+static bool lie_alike(const xpu_tensor *a, const xpu_tensor *b) {
+    bool alike = a->dims == b->dims && a->dtype == b->dtype;
+    for (int i = 0; i < b->dims && alike; i++)
+        alike = a->size[i] == b->size[i] && (a->stride[i] == b->stride[i] || b->size[i] < 2);
+    return alike;
+}
+
+xpu_status xpu_conv_forward_ended(xpu_stream *stream, const xpu_conv *conv, const xpu_tensor *input,
+                                  const xpu_tensor *weight, const xpu_tensor *bias, const xpu_ending *ending,
+                                  const xpu_tensor *other, const xpu_tensor *output) {
     XPU_TRY(check(stream, conv, input, weight, output));
-    if (conv->transposed)
-        return run(stream, input->dtype, SOUGHT_X, describe(conv, output, weight, input), bias);
-    return run(stream, input->dtype, SOUGHT_Y, describe(conv, input, weight, output), bias);
+    XPU_TRY(ending_check("convolution", input->dtype, ending, other ? other->data : NULL));
+    if (ending->combine != XPU_COMBINE_NONE && !lie_alike(other, output))
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "convolution: what is combined doesn't lie as the output");
+    const sought sought = conv->transposed ? SOUGHT_X : SOUGHT_Y;
+    const conv_params p =
+        conv->transposed ? describe(conv, output, weight, input) : describe(conv, input, weight, output);
+    return run(stream, input->dtype, sought, p, bias, ending, other, output);
 }
 
 /* The bias' gradient: y's sums over all but channels, the nearest dimensions first. */
@@ -190,15 +206,11 @@ static xpu_status sum_bias(xpu_stream *stream, const xpu_tensor *y, const xpu_te
     iter.operand[0] = (xpu_operand){.data = bias->data, .dtype = bias->dtype};
     iter.operand[1] = (xpu_operand){.data = y->data, .dtype = y->dtype};
     for (int i = 0; i < y->dims; i++) {
-        int to = i;
-        for (; to > 0 && iter.operand[1].stride[to - 1] > y->stride[i] * element; to--) {
-            iter.size[to] = iter.size[to - 1];
-            for (int j = 0; j < 2; j++) iter.operand[j].stride[to] = iter.operand[j].stride[to - 1];
-        }
-        iter.size[to] = y->size[i];
-        iter.operand[0].stride[to] = i == 1 ? bias->stride[0] * element : 0;
-        iter.operand[1].stride[to] = y->stride[i] * element;
+        iter.size[i] = y->size[i];
+        iter.operand[0].stride[i] = i == 1 ? bias->stride[0] * element : 0;
+        iter.operand[1].stride[i] = y->stride[i] * element;
     }
+    iter_sort(&iter, 1);
     xpu_iter_coalesce(&iter);
     return xpu_reduce(stream, XPU_REDUCE_SUM, &iter, 0);
 }
@@ -210,15 +222,19 @@ xpu_status xpu_conv_backward(xpu_stream *stream, const xpu_conv *conv, const xpu
     const xpu_dtype dtype = input->dtype;
     if (grad_input) {
         if (conv->transposed)
-            XPU_TRY(run(stream, dtype, SOUGHT_Y, describe(conv, grad_output, weight, grad_input), NULL));
+            XPU_TRY(run(stream, dtype, SOUGHT_Y, describe(conv, grad_output, weight, grad_input), NULL,
+                        &no_ending, NULL, NULL));
         else
-            XPU_TRY(run(stream, dtype, SOUGHT_X, describe(conv, grad_input, weight, grad_output), NULL));
+            XPU_TRY(run(stream, dtype, SOUGHT_X, describe(conv, grad_input, weight, grad_output), NULL,
+                        &no_ending, NULL, NULL));
     }
     if (grad_weight) {
         if (conv->transposed)
-            XPU_TRY(run(stream, dtype, SOUGHT_W, describe(conv, grad_output, grad_weight, input), NULL));
+            XPU_TRY(run(stream, dtype, SOUGHT_W, describe(conv, grad_output, grad_weight, input), NULL,
+                        &no_ending, NULL, NULL));
         else
-            XPU_TRY(run(stream, dtype, SOUGHT_W, describe(conv, input, grad_weight, grad_output), NULL));
+            XPU_TRY(run(stream, dtype, SOUGHT_W, describe(conv, input, grad_weight, grad_output), NULL,
+                        &no_ending, NULL, NULL));
     }
     if (grad_bias) XPU_TRY(sum_bias(stream, grad_output, grad_bias));
     return XPU_SUCCESS;

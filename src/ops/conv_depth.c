@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "epilogue.h"
 #include "kernel.h"
 #include "xpu/trace.h"
 
@@ -23,6 +24,7 @@ typedef struct choice {
     sought sought;
     bool volume, phases, exact;
     int64_t group, lanes, rows, run, runs, taps, step, tap_step;
+    ending_params end;
 } choice;
 
 static xpu_status get_kernel(int device, const choice *c, xpu_kernel **kernel) {
@@ -45,6 +47,7 @@ static xpu_status get_kernel(int device, const choice *c, xpu_kernel **kernel) {
     spec_number(&spec, "STEP", c->step, 16);
     spec_pack(&spec, "TAP_STEP", c->tap_step & 0xffff, 16);
     spec_follows_number(&spec, "TAP_STEP", c->tap_step);
+    ending_spec(&spec, &c->end);
     spec_number_if(&spec, c->kernel == KERNEL_DEPTH, "TAPS", c->taps, 16);
     spec_number_if(&spec, c->kernel == KERNEL_DEPTH_W, "RUNS", c->runs, 7);
     *kernel = kernel_find(device, &spec);
@@ -100,8 +103,8 @@ xpu_status conv_by_depth(xpu_stream *stream, xpu_dtype dtype, sought sought, con
     XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
     *done = false;
     if (p->groups == 1 || p->c != p->k || (p->c != 1 && p->c != 2 && p->c != 4) ||
-        xpu_dtype_size(dtype) > 4 || p->batch == 0 || conv_volume(p->in) == 0 || conv_volume(p->out) == 0 ||
-        conv_volume(p->taps) == 0)
+        xpu_dtype_size(dtype) > 4 || p->end.other % 16 != 0 || p->batch == 0 || conv_volume(p->in) == 0 ||
+        conv_volume(p->out) == 0 || conv_volume(p->taps) == 0)
         return XPU_SUCCESS;
     const conv_operand x = conv_operand_of(dtype, p->x, p->x_stride, p->batch, 1, p->groups * p->c, p->in);
     const conv_operand y = conv_operand_of(dtype, p->y, p->y_stride, p->batch, 1, p->groups * p->k, p->out);
@@ -119,7 +122,7 @@ xpu_status conv_by_depth(xpu_stream *stream, xpu_dtype dtype, sought sought, con
     choice c = {.dtype = dtype, .sought = sought, .group = p->c, .volume = conv_has_volume(p)};
     m->gathered = gathered->data, m->result = result->data;
     m->groups = 1;
-    if (sought != SOUGHT_W) m->bias = p->bias, m->bias_stride = p->bias_stride;
+    if (sought != SOUGHT_W) m->bias = p->bias, m->bias_stride = p->bias_stride, q.end = c.end = p->end;
     for (int i = 0; i < 5; i++) m->result_stride[i] = result->stride[i], q.w_stride[i] = p->w_stride[i];
     for (int i = 0; i < 4; i++) {
         m->gathered_pitch[i] = (xpu_i32)(gathered->stride[i ? i + 1 : 0] / gathered->piece);

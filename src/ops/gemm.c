@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "epilogue.h"
 #include "host_provider.h"
 #include "matrix.h"
 #include "product.h"
@@ -12,19 +13,23 @@
 /* One product: xpu_gemm_args, and what operands have that are narrower than the result. */
 typedef struct problem {
     xpu_dtype dtype, operand; /* of C and the result; of A and B */
-    xpu_epilogue epilogue;
+    xpu_ending ending;
     bool conjugate_a, conjugate_b;
     int64_t batch, m, n, k;
-    xpu_matrix a, b, c, out;
+    xpu_matrix a, b, c, out, other;
     xpu_scalar alpha, beta;
     const float *a_scale, *b_scale;               /* of A's rows, of B's columns; both or none */
     int64_t a_scale_stride[2], b_scale_stride[2]; /* batch; row or column */
 } problem;
 
+static xpu_ending ending_of(const xpu_gemm_args *args) {
+    return (xpu_ending){args->combine, args->epilogue, {args->epilogue_scalar[0], args->epilogue_scalar[1]}};
+}
+
 static problem problem_of(const xpu_gemm_args *args) {
     return (problem){.dtype = args->dtype,
                      .operand = args->dtype,
-                     .epilogue = args->epilogue,
+                     .ending = ending_of(args),
                      .conjugate_a = args->conjugate_a,
                      .conjugate_b = args->conjugate_b,
                      .batch = args->batch,
@@ -35,6 +40,7 @@ static problem problem_of(const xpu_gemm_args *args) {
                      .b = args->b,
                      .c = args->c,
                      .out = args->out,
+                     .other = args->other,
                      .alpha = args->alpha,
                      .beta = args->beta};
 }
@@ -54,8 +60,8 @@ typedef struct gemm_choice {
     matrix_choice matrix;
     bool a_k_fast, b_k_fast, sliced;
     int rows, streams; /* KERNEL_THIN: rows of A and columns of B at once */
-    int out_piece,
-        c_piece; /* KERNEL_MATRIX: bytes beside each other that are written or read at a time, or 0 */
+    int out_piece, c_piece,
+        other_piece; /* KERNEL_MATRIX: bytes beside each other that are written or read at a time, or 0 */
     bool has_c;
     int lanes, teams, columns; /* KERNEL_VECTOR */
     bool a_whole;
@@ -90,7 +96,10 @@ static xpu_status get_kernel(int device, const problem *args, gemm_choice choice
     spec_number_if(&spec, by_vector, "TEAMS", choice.teams, 9);
     spec_number_if(&spec, by_vector, "COLUMNS", choice.columns, 3);
     spec_number_if(&spec, by_vector, "A_WHOLE", choice.a_whole, 1);
-    spec_number(&spec, "EPILOGUE", args->epilogue, 8);
+    const bool combines = args->ending.combine != XPU_COMBINE_NONE;
+    spec_number_if(&spec, by_matrix && combines, "OTHER_PIECE", choice.other_piece, 5);
+    const ending_params end = ending_params_of(args->dtype, &args->ending, NULL);
+    ending_spec(&spec, &end);
     spec_bool(&spec, "CONJUGATE_A", args->conjugate_a);
     spec_bool(&spec, "CONJUGATE_B", args->conjugate_b);
     spec_bool(&spec, "A_K_FAST", choice.a_k_fast);
@@ -110,24 +119,20 @@ xpu_status gemm_check(const xpu_gemm_args *args, const xpu_device_properties *pr
     XPU_TRY(product_check_dtype(properties, args->dtype, "matrix product", false));
     if (args->batch < 0 || args->m < 0 || args->n < 0 || args->k < 0)
         return op_fail(XPU_ERROR_INVALID_ARGUMENT, "matrix product: a size is negative");
-    if ((unsigned)args->epilogue > XPU_EPILOGUE_HARDSWISH)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "matrix product: no epilogue %d", (int)args->epilogue);
-    if (args->epilogue != XPU_EPILOGUE_NONE && !(args->dtype >= XPU_FLOAT16 && args->dtype <= XPU_FLOAT64))
-        return op_fail(XPU_ERROR_NOT_SUPPORTED, "matrix product: no epilogue for dtype %s",
-                       xpu_dtype_name(args->dtype));
-    return XPU_SUCCESS;
+    const xpu_ending ending = ending_of(args);
+    return ending_check("matrix product", args->dtype, &ending, args->other.data);
 }
 
 /* One row of results is many small sums: no tile would be filled. A single column is a row of the
  * transposed product. */
+static xpu_matrix transposed(xpu_matrix m) {
+    return (xpu_matrix){m.data, m.batch_stride, m.column_stride, m.row_stride};
+}
 static void transpose(problem *args) {
     problem t = *args;
     t.m = args->n, t.n = args->m;
-    t.a = (xpu_matrix){args->b.data, args->b.batch_stride, args->b.column_stride, args->b.row_stride};
-    t.b = (xpu_matrix){args->a.data, args->a.batch_stride, args->a.column_stride, args->a.row_stride};
-    t.c = (xpu_matrix){args->c.data, args->c.batch_stride, args->c.column_stride, args->c.row_stride};
-    t.out =
-        (xpu_matrix){args->out.data, args->out.batch_stride, args->out.column_stride, args->out.row_stride};
+    t.a = transposed(args->b), t.b = transposed(args->a);
+    t.c = transposed(args->c), t.out = transposed(args->out), t.other = transposed(args->other);
     t.conjugate_a = args->conjugate_b, t.conjugate_b = args->conjugate_a;
     t.a_scale = args->b_scale, t.b_scale = args->a_scale;
     memcpy(t.a_scale_stride, args->b_scale_stride, sizeof t.a_scale_stride);
@@ -160,6 +165,8 @@ static gemm_params params_of(const problem *args) {
                           .b_stride = strides_of(&args->b),
                           .c_stride = strides_of(&args->c),
                           .out_stride = strides_of(&args->out),
+                          .other_stride = strides_of(&args->other),
+                          .end = ending_params_of(args->dtype, &args->ending, args->other.data),
                           .a_scale = XPU_ADDR(args->a_scale),
                           .b_scale = XPU_ADDR(args->b_scale)};
     for (int i = 0; i < 2; i++) {
@@ -377,10 +384,12 @@ static bool plan_unit(matrix_unit unit, bool emulated, const xpu_device_properti
     if (least &&
         !(choice.a_k_fast && choice.b_k_fast && matrix->a_piece >= least && matrix->b_piece >= least))
         return false;
-    if (turned.batch == 1 && turned.c.data) turned.c.batch_stride = 0;
+    if (turned.batch == 1) turned.c.batch_stride = turned.other.batch_stride = 0;
     choice.has_c = turned.c.data != NULL;
     choice.out_piece = run_piece(&turned.out, unit, args->dtype);
     choice.c_piece = choice.has_c ? run_piece(&turned.c, unit, args->dtype) : 0;
+    const bool combines = turned.ending.combine != XPU_COMBINE_NONE;
+    choice.other_piece = combines ? run_piece(&turned.other, unit, args->dtype) : 0;
     matrix->tile = matrix_tile_for(matrix->unit, args->operand, properties, turned.batch, turned.m, turned.n,
                                    turned.k, choice.a_k_fast + choice.b_k_fast, &plan->slices);
     if (matrix->tile < 0) return false;
@@ -473,46 +482,27 @@ static void plan_plain(const xpu_device_properties *properties, problem *args, g
     if (by_vector) plan->slice = rounded_up(plan->slice, 64);
 }
 
-static xpu_status launch(xpu_stream *stream, const problem *args, const gemm_plan *plan,
-                         const gemm_params *params) {
-    xpu_kernel *kernel;
-    XPU_TRY(get_kernel(xpu_stream_device(stream), args, plan->choice, &kernel));
-    const xpu_range range = {.dims = 2,
-                             .groups = {(size_t)(plan->groups * plan->slices), 1, 1},
-                             .local = {plan->local[0], plan->local[1]},
-                             .work = (uint64_t)(args->batch * args->m * args->n) * (uint64_t)(args->k + 1)};
-    return xpu_launch(stream, kernel, &range, params, sizeof *params);
-}
-
-static xpu_status add_slices(xpu_stream *stream, const problem *args, const gemm_params *params) {
-    xpu_kernel *kernel;
-    XPU_TRY(get_kernel(xpu_stream_device(stream), args, (gemm_choice){.kernel = KERNEL_FINISH}, &kernel));
-    const int64_t count = args->batch * args->m * args->n;
-    const xpu_range range = {.dims = 1,
-                             .groups = {(size_t)((count + 255) / 256)},
-                             .local = {256},
-                             .work = (uint64_t)(count * params->slices)};
-    return xpu_launch(stream, kernel, &range, params, sizeof *params);
-}
-
 /* By this library's kernels. */
 static xpu_status multiply(xpu_stream *stream, const xpu_device_properties *properties, problem args,
                            matrix_unit unit, bool emulated) {
+    const int device = xpu_stream_device(stream);
     gemm_plan plan = {0};
     if (!plan_matrix(properties, &args, unit, emulated, &plan)) plan_plain(properties, &args, &plan);
     gemm_params params = params_of(&args);
     params.slices = plan.slices;
     params.slice = plan.slice;
-    if (plan.slices == 1) return launch(stream, &args, &plan, &params);
-
-    void *partial = NULL;
-    const size_t sums = (size_t)(plan.slices * args.batch * args.m * args.n);
-    XPU_TRY(xpu_workspace_take(stream, sums * product_sum_size(args.operand), &partial));
-    params.partial = XPU_ADDR(partial);
-    plan.choice.sliced = true;
-    xpu_status status = launch(stream, &args, &plan, &params);
-    if (status == XPU_SUCCESS) status = add_slices(stream, &args, &params);
-    return workspace_done(partial, status);
+    plan.choice.sliced = plan.slices > 1;
+    const int64_t results = args.batch * args.m * args.n;
+    const xpu_range range = {.dims = 2,
+                             .groups = {(size_t)(plan.groups * plan.slices), 1, 1},
+                             .local = {plan.local[0], plan.local[1]},
+                             .work = (uint64_t)results * (uint64_t)(args.k + 1)};
+    sliced_product product = {
+        .range = range, .dtype = args.operand, .results = results, .slices = plan.slices};
+    XPU_TRY(get_kernel(device, &args, plan.choice, &product.sum));
+    if (plan.slices == 1) return xpu_launch(stream, product.sum, &range, &params, sizeof params);
+    XPU_TRY(get_kernel(device, &args, (gemm_choice){.kernel = KERNEL_FINISH}, &product.finish));
+    return product_in_slices(stream, &product, &params, sizeof params, &params.partial);
 }
 
 /* By whatever kernel suits; packs operands first where that is worth it. */
@@ -530,15 +520,37 @@ static xpu_status compute(xpu_stream *stream, const xpu_device_properties *prope
     return status;
 }
 
+/* By the host's library, whose results are ended by a pass of their own. */
+static xpu_status gemm_by_host(xpu_stream *stream, const xpu_gemm_args *args) {
+    const xpu_ending ending = ending_of(args);
+    xpu_gemm_args bare = *args;
+    if (ending.combine != XPU_COMBINE_NONE && args->other.data == args->out.data)
+        return XPU_ERROR_NOT_SUPPORTED; /* which the product would write over */
+    bare.epilogue = XPU_EPILOGUE_NONE, bare.combine = XPU_COMBINE_NONE;
+    const xpu_status status = host_gemm(stream, &bare);
+    if (status != XPU_SUCCESS || ending_is_none(&ending)) return status;
+    const int64_t size[] = {args->batch, args->m, args->n};
+    const xpu_matrix *const m[] = {&args->out, &args->other};
+    int64_t stride[2][3];
+    xpu_tensor tensor[2];
+    for (int i = 0; i < 2; i++) {
+        stride[i][0] = m[i]->batch_stride, stride[i][1] = m[i]->row_stride;
+        stride[i][2] = m[i]->column_stride;
+        tensor[i] = (xpu_tensor){m[i]->data, args->dtype, 3, size, stride[i]};
+    }
+    return xpu_ending_apply(stream, &ending, &tensor[1], &tensor[0]);
+}
+
 static xpu_status gemm(xpu_stream *stream, const xpu_gemm_args *given, bool tf32) {
     if (given->batch == 0 || given->m == 0 || given->n == 0) return XPU_SUCCESS;
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
     const problem args = problem_of(given);
+    XPU_TRY(ending_check("matrix product", given->dtype, &args.ending, given->other.data));
     problem rows = args;
     if (rows.n < rows.m) transpose(&rows);
     if (is_thin(properties, &rows)) return thin(stream, &rows);
-    const xpu_status by_host = host_gemm(stream, given);
+    const xpu_status by_host = gemm_by_host(stream, given);
     if (by_host != XPU_ERROR_NOT_SUPPORTED) return by_host;
 
     XPU_TRY(gemm_check(given, properties));

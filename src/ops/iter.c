@@ -101,6 +101,12 @@ void iter_swap(xpu_iter *iter, int d, int e) {
     }
 }
 
+void iter_sort(xpu_iter *iter, int operand) {
+    const int64_t *stride = iter->operand[operand].stride;
+    for (int i = 1; i < iter->dims; i++)
+        for (int d = i; d > 0 && stride[d - 1] > stride[d]; d--) iter_swap(iter, d - 1, d);
+}
+
 bool iter_fits_32bit(const xpu_iter *iter) {
     int64_t count = 1;
     for (int d = 0; d < iter->dims; d++)

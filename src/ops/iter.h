@@ -39,6 +39,8 @@ void iter_get_layout(const xpu_iter *iter, iter_layout *layout);
 bool iter_fits_32bit(const xpu_iter *iter);
 /* Exchanges two dimensions. */
 void iter_swap(xpu_iter *iter, int d, int e);
+/* Puts the dimensions in which an operand's elements are nearest first. */
+void iter_sort(xpu_iter *iter, int operand);
 /* Cuts the outermost dimension that has more than one element in two halves. */
 void iter_split(const xpu_iter *iter, xpu_iter *low, xpu_iter *high);
 

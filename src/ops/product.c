@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "iter.h"
+#include "xpu/trace.h"
 
 /* What gemm_tile.h wants to know of a dtype, by its class; "" for those that have no products. */
 #define OPTIONS(token, complex, single, twice)                                                               \
@@ -91,4 +92,18 @@ int64_t product_slices(const xpu_device_properties *properties, int64_t groups, 
     if (slices > k / shortest) slices = k / shortest;
     if (results > 0 && slices > (16 << 20) / results) slices = (16 << 20) / results;
     return slices < 1 ? 1 : slices;
+}
+
+xpu_status product_in_slices(xpu_stream *stream, const sliced_product *product, const void *params,
+                             size_t size, xpu_addr *partial) {
+    void *sums = NULL;
+    const uint64_t all = (uint64_t)product->slices * (uint64_t)product->results;
+    XPU_TRY(xpu_workspace_take(stream, (size_t)all * product_sum_size(product->dtype), &sums));
+    *partial = XPU_ADDR(sums);
+    xpu_status status = xpu_launch(stream, product->sum, &product->range, params, size);
+    const xpu_range range = {
+        .dims = 1, .groups = {(size_t)divided_up(product->results, 256)}, .local = {256}, .work = all};
+    if (status == XPU_SUCCESS) status = xpu_launch(stream, product->finish, &range, params, size);
+    const xpu_status freed = xpu_workspace_give_back(sums);
+    return status == XPU_SUCCESS ? freed : status;
 }

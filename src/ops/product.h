@@ -3,6 +3,7 @@
 #define XPU_OPS_PRODUCT_H
 
 #include "kernel.h"
+#include "kernels/shared.h"
 
 /* A tile of size x size results, slabs `depth` deep, side x side results a work-item. */
 typedef struct tile_shape {
@@ -33,5 +34,16 @@ tile_shape tile_for(const xpu_device_properties *properties, xpu_dtype dtype, in
 /* In how many slices to cut sums of `k` products when there are `groups` work-groups without, and
  * `results` results. */
 int64_t product_slices(const xpu_device_properties *properties, int64_t groups, int64_t k, int64_t results);
+
+/* A product whose sums are cut: `sum` writes those of each slice to `partial` of the parameters, `finish`
+ * adds them up, a work-item for each of the `results`. */
+typedef struct sliced_product {
+    xpu_kernel *sum, *finish;
+    xpu_range range; /* of `sum`, for all slices */
+    xpu_dtype dtype;
+    int64_t results, slices;
+} sliced_product;
+xpu_status product_in_slices(xpu_stream *stream, const sliced_product *product, const void *params,
+                             size_t size, xpu_addr *partial);
 
 #endif

@@ -1,5 +1,6 @@
 #include <stdlib.h>
 
+#include "epilogue.h"
 #include "gemm.h"
 #include "iter.h"
 #include "kernels/quantised.h"
@@ -232,7 +233,8 @@ static xpu_status multiply_few(xpu_stream *stream, const xpu_gemm_args *args, co
     spec_pack(&spec, "which", 1, 1);
     product_spec(&spec, args->dtype);
     spec_follows_flag(&spec, "FEW", true);
-    spec_number(&spec, "EPILOGUE", args->epilogue, 8);
+    const gemm_few_params params = {.gemm = gemm_params_of(args), .b = b->lines};
+    ending_spec(&spec, &params.gemm.end);
     spec_number(&spec, "ROWS", plan->rows, 3);
     spec_number(&spec, "COLUMNS", plan->columns, 3);
     spec_number(&spec, "LANES", plan->lanes, 8);
@@ -243,7 +245,6 @@ static xpu_status multiply_few(xpu_stream *stream, const xpu_gemm_args *args, co
     if (!kernel)
         XPU_TRY(kernel_of_file(device, &spec, "gemm.cl", "gemm_few", &kernel, "gemm_few %s x %s",
                                xpu_dtype_name(args->dtype), xpu_dtype_name(b->q->dtype)));
-    const gemm_few_params params = {.gemm = gemm_params_of(args), .b = b->lines};
     const xpu_range range = {.dims = 2,
                              .groups = {(size_t)(divided_up(args->n, plan->columns * plan->teams) *
                                                  divided_up(args->m, plan->rows) * args->batch),
@@ -290,6 +291,9 @@ static xpu_status multiply(xpu_stream *stream, const xpu_device_properties *prop
     xpu_gemm_args args = *given;
     const bool in_single = given->dtype == XPU_FLOAT16 && a && b;
     if (in_single) {
+        if (args.combine != XPU_COMBINE_NONE)
+            return op_fail(XPU_ERROR_NOT_SUPPORTED,
+                           "quantised product: nothing is combined with float16 of two such operands");
         args.dtype = XPU_FLOAT32;
         XPU_TRY(xpu_workspace_take(stream, (size_t)(args.batch * args.m * args.n) * sizeof(float),
                                    &workspace[2]));

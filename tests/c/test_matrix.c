@@ -32,10 +32,17 @@ typedef struct kind {
     int a_align, b_align; /* elements */
     xpu_dtype dtype;
     xpu_epilogue epilogue;
-    int conjugates;
+    int extras;
     xpu_dtype operand; /* int8, for another dtype of the result; 0: the same */
 } kind;
-enum { CONJUGATE_A = 1, CONJUGATE_B = 2 };
+/* What is combined with the sums besides: one of the last three. */
+enum {
+    CONJUGATE_A = 1,
+    CONJUGATE_B = 2,
+    ADDED = XPU_COMBINE_ADD << 2,
+    SUBTRACTED = XPU_COMBINE_SUB << 2,
+    MULTIPLIED = XPU_COMBINE_MUL << 2
+};
 
 /* Memory of a matrix, or of a batch of them, on the host and the device. */
 typedef struct memory {
@@ -111,15 +118,17 @@ static void try_problem(const kind *w, int64_t batch, int64_t m, int64_t n, int6
     memory b = make(operand, batch, k, n, w->b_k_fast, w->b_align, step);
     memory c = make(w->dtype, batch, m, n, false, w->b_align, 1);
     memory out = make(w->dtype, batch, m, n, w->out_turned, w->a_align, 1);
+    memory other = make(w->dtype, batch, m, n, w->out_turned, w->b_align, 1);
     if (is_bias) c.matrix.row_stride = c.matrix.batch_stride = 0;
     const bool integers = is_integer(w->dtype);
     const double alpha = integers ? (double)pick(1, 3) : ldexp(1, (int)pick(-1, 1));
     const double beta = with_c ? integers ? -2 : -0.5 : 0;
     const size_t size = xpu_dtype_size(w->dtype);
+    const xpu_combine combine = (xpu_combine)(w->extras >> 2);
     xpu_gemm_args args = {.dtype = w->dtype,
                           .epilogue = w->epilogue,
-                          .conjugate_a = w->conjugates & CONJUGATE_A,
-                          .conjugate_b = w->conjugates & CONJUGATE_B,
+                          .conjugate_a = w->extras & CONJUGATE_A,
+                          .conjugate_b = w->extras & CONJUGATE_B,
                           .batch = batch,
                           .m = m,
                           .n = n,
@@ -129,8 +138,11 @@ static void try_problem(const kind *w, int64_t batch, int64_t m, int64_t n, int6
                           .c = c.matrix,
                           .out = out.matrix,
                           .alpha = {.dtype = XPU_FLOAT64, .value.f = alpha},
-                          .beta = {.dtype = XPU_FLOAT64, .value.f = beta}};
+                          .beta = {.dtype = XPU_FLOAT64, .value.f = beta},
+                          .combine = combine};
     if (!with_c) args.c.data = NULL;
+    if (combine) args.other = other.matrix;
+    if (combine && is_bias) args.other.column_stride = other.matrix.column_stride = 0;
     scales row = make_scales(batch, m), column = make_scales(batch, n);
     xpu_quantised left_of = {.dtype = operand}, right_of = left_of;
     if (is_scaled) {
@@ -158,12 +170,12 @@ static void try_problem(const kind *w, int64_t batch, int64_t m, int64_t n, int6
         for (int64_t s = 0; s < n; s++)
             for (int64_t l = 0; l < k; l++) {
                 const double complex v = element(operand, &b, i, l, s);
-                right[s * k + l] = (w->conjugates & CONJUGATE_B) ? conj(v) : v;
+                right[s * k + l] = (w->extras & CONJUGATE_B) ? conj(v) : v;
             }
         for (int64_t r = 0; r < m; r++) {
             for (int64_t l = 0; l < k; l++) {
                 const double complex v = element(operand, &a, i, r, l);
-                left[l] = (w->conjugates & CONJUGATE_A) ? conj(v) : v;
+                left[l] = (w->extras & CONJUGATE_A) ? conj(v) : v;
             }
             for (int64_t s = 0; s < n; s++) {
                 double complex sum = 0;
@@ -176,6 +188,10 @@ static void try_problem(const kind *w, int64_t batch, int64_t m, int64_t n, int6
                            column.host[i * column.apart + s * column.step];
                 double complex want = alpha * sum;
                 if (with_c) want += beta * element(w->dtype, &c, i, r, s);
+                const double complex with = element(w->dtype, &other, i, r, s);
+                if (combine == XPU_COMBINE_ADD) want += with;
+                if (combine == XPU_COMBINE_SUB) want -= with;
+                if (combine == XPU_COMBINE_MUL) want *= with;
                 if (w->epilogue == XPU_EPILOGUE_RELU && creal(want) < 0) want = 0;
                 want = rounded_number(w->dtype, want);
                 char *at = got + place(&out, i, r, s) * size;
@@ -193,7 +209,7 @@ static void try_problem(const kind *w, int64_t batch, int64_t m, int64_t n, int6
     assert_memory_equal(got, out.host, out.count * size);
     free(got), free(left), free(right);
     drop_scales(&row), drop_scales(&column);
-    drop(&a), drop(&b), drop(&c), drop(&out);
+    drop(&a), drop(&b), drop(&c), drop(&out), drop(&other);
 }
 
 /* Sizes around a tile's and a step's, and none of their multiples. */
@@ -215,7 +231,7 @@ static void try_block_sizes(const kind *w) {
 static void all_tiles_and_layouts(void **unused) {
     static const kind block_kinds[] = {
         {8, true, true, false, 32, 32, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0, 0},
-        {9, true, false, true, 32, 32, XPU_FLOAT16, XPU_EPILOGUE_RELU, 0, 0},
+        {9, true, false, true, 32, 32, XPU_FLOAT16, XPU_EPILOGUE_RELU, ADDED, 0},
         {10, true, false, false, 32, 32, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0, 0},
         {11, false, true, false, 32, 32, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0, 0},
     };
@@ -242,8 +258,8 @@ static void all_tiles_and_layouts(void **unused) {
     if (by_blocks || by_fma || by_squares) return;
     static const kind kinds[] = {
         {0, true, true, false, 8, 8, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0, 0},
-        {1, true, false, true, 8, 8, XPU_FLOAT16, XPU_EPILOGUE_NONE, 0, 0},
-        {2, false, true, false, 8, 8, XPU_BFLOAT16, XPU_EPILOGUE_RELU, 0, 0},
+        {1, true, false, true, 8, 8, XPU_FLOAT16, XPU_EPILOGUE_NONE, MULTIPLIED, 0},
+        {2, false, true, false, 8, 8, XPU_BFLOAT16, XPU_EPILOGUE_RELU, ADDED, 0},
         {3, false, false, false, 8, 8, XPU_FLOAT16, XPU_EPILOGUE_NONE, 0, 0},
         {4, false, true, false, 8, 8, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0, 0},
         {5, true, true, false, 8, 8, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0, 0},
@@ -261,11 +277,11 @@ static void all_tiles_and_layouts(void **unused) {
 static void all_tiles_without_units(void **unused) {
     static const kind kinds[] = {
         {12, true, true, false, 4, 4, XPU_FLOAT32, XPU_EPILOGUE_NONE, 0, 0},
-        {13, true, false, true, 4, 4, XPU_FLOAT32, XPU_EPILOGUE_RELU, 0, 0},
+        {13, true, false, true, 4, 4, XPU_FLOAT32, XPU_EPILOGUE_RELU, SUBTRACTED, 0},
         {14, false, true, false, 4, 1, XPU_FLOAT32, XPU_EPILOGUE_NONE, 0, 0},
-        {15, false, false, false, 1, 4, XPU_FLOAT32, XPU_EPILOGUE_NONE, 0, 0},
+        {15, false, false, false, 1, 4, XPU_FLOAT32, XPU_EPILOGUE_NONE, ADDED, 0},
         {16, true, false, false, 4, 4, XPU_FLOAT32, XPU_EPILOGUE_NONE, 0, 0},
-        {17, false, true, true, 2, 2, XPU_FLOAT64, XPU_EPILOGUE_NONE, 0, 0},
+        {17, false, true, true, 2, 2, XPU_FLOAT64, XPU_EPILOGUE_NONE, MULTIPLIED, 0},
         {18, false, false, false, 2, 4, XPU_COMPLEX64, XPU_EPILOGUE_NONE, CONJUGATE_A, 0},
         {19, true, true, false, 4, 8, XPU_INT8, XPU_EPILOGUE_NONE, 0, 0},
         {20, false, true, false, 1, 1, XPU_COMPLEX128, XPU_EPILOGUE_NONE, CONJUGATE_B, 0},
@@ -290,7 +306,7 @@ static void all_alignments(void **unused) {
     static const kind kinds[] = {
         {7, true, false, false, 1, 4, XPU_FLOAT16, XPU_EPILOGUE_NONE, 0, 0},
         {7, false, true, false, 2, 1, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0, 0},
-        {6, false, false, false, 4, 8, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0, 0},
+        {6, false, false, false, 4, 8, XPU_BFLOAT16, XPU_EPILOGUE_NONE, ADDED, 0},
     };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         const int before = by_units;
@@ -430,8 +446,16 @@ static void what_tf32_loses(void **unused) {
     for (int i = 0; i < 3; i++) SUCCEEDS(xpu_free(device[i]));
 }
 
-static double epilogue_of(xpu_epilogue which, double v) {
-    switch (which) {
+static double ending_of(const xpu_gemm_args *end, double v, double other) {
+    switch (end->combine) {
+    case XPU_COMBINE_ADD: v += other; break;
+    case XPU_COMBINE_SUB: v -= other; break;
+    case XPU_COMBINE_MUL: v *= other; break;
+    case XPU_COMBINE_DIV: v /= other; break;
+    default: break;
+    }
+    const double *s = end->epilogue_scalar;
+    switch (end->epilogue) {
     case XPU_EPILOGUE_RELU: return v < 0 ? 0 : v;
     case XPU_EPILOGUE_GELU: return v / 2 * (1 + erf(v * sqrt(0.5)));
     case XPU_EPILOGUE_GELU_TANH: return v / 2 * (1 + tanh(sqrt(2 / acos(-1)) * (v + 0.044715 * v * v * v)));
@@ -439,22 +463,30 @@ static double epilogue_of(xpu_epilogue which, double v) {
     case XPU_EPILOGUE_SIGMOID: return 1 / (1 + exp(-v));
     case XPU_EPILOGUE_TANH: return tanh(v);
     case XPU_EPILOGUE_HARDSWISH: return v * fmin(fmax(v + 3, 0), 6) / 6;
+    case XPU_EPILOGUE_LEAKY_RELU: return v > 0 ? v : v * s[0];
+    case XPU_EPILOGUE_CLAMP: return fmin(fmax(v, s[0]), s[1]);
+    case XPU_EPILOGUE_HARDSIGMOID: return fmin(fmax(v + 3, 0), 6) / 6;
+    case XPU_EPILOGUE_ELU: return v > 0 ? v : s[0] * expm1(v);
+    case XPU_EPILOGUE_MISH: return v * tanh(log1p(exp(v)));
+    case XPU_EPILOGUE_ABS: return fabs(v);
     default: return v;
     }
 }
 
-/* Numbers from -100 to 100, times 1, by all epilogues. */
-static void epilogues(void **unused) {
+/* Numbers from -100 to 100, times 1, by all epilogues and combinations: as the product ends, and by
+ * themselves. */
+static void endings(void **unused) {
     enum { SIZE = 20 };
-    float a[SIZE * SIZE], b[SIZE * SIZE] = {0}, out[SIZE * SIZE];
+    float a[SIZE * SIZE], b[SIZE * SIZE] = {0}, other[SIZE * SIZE], out[SIZE * SIZE];
     for (int i = 0; i < SIZE * SIZE; i++) {
         a[i] = (float)pick(-1000, 1000) / (i % 2 ? 10 : 300);
         b[i] = i % (SIZE + 1) == 0;
+        other[i] = (float)pick(1, 800) / (i % 3 ? 400 : -400);
     }
-    void *device[3];
-    for (int i = 0; i < 3; i++) SUCCEEDS(xpu_malloc(stream, sizeof a, &device[i]));
-    SUCCEEDS(xpu_memcpy(stream, device[0], a, sizeof a, true));
-    SUCCEEDS(xpu_memcpy(stream, device[1], b, sizeof b, true));
+    const float *const host[] = {a, b, other, out};
+    void *device[4];
+    for (int i = 0; i < 4; i++) SUCCEEDS(xpu_malloc(stream, sizeof a, &device[i]));
+    for (int i = 0; i < 3; i++) SUCCEEDS(xpu_memcpy(stream, device[i], host[i], sizeof a, true));
     xpu_gemm_args args = {.dtype = XPU_FLOAT32,
                           .batch = 1,
                           .m = SIZE,
@@ -462,22 +494,38 @@ static void epilogues(void **unused) {
                           .k = SIZE,
                           .a = {device[0], 0, SIZE, 1},
                           .b = {device[1], 0, SIZE, 1},
-                          .out = {device[2], 0, SIZE, 1},
+                          .out = {device[3], 0, SIZE, 1},
                           .alpha = {.dtype = XPU_FLOAT64, .value.f = 1},
-                          .beta = {.dtype = XPU_FLOAT64, .value.f = 0}};
-    for (int which = XPU_EPILOGUE_NONE; which <= XPU_EPILOGUE_HARDSWISH; which++) {
-        args.epilogue = (xpu_epilogue)which;
-        SUCCEEDS(xpu_gemm(stream, &args));
-        SUCCEEDS(xpu_memcpy(stream, out, device[2], sizeof out, true));
-        for (int i = 0; i < SIZE * SIZE; i++) {
-            const double want = epilogue_of(args.epilogue, a[i]);
-            if (!(fabs(out[i] - want) <= 1e-6 + 2e-6 * fabs(want)))
-                fail_msg("epilogue %d of %g: %g, not %g", which, (double)a[i], (double)out[i], want);
+                          .beta = {.dtype = XPU_FLOAT64, .value.f = 0},
+                          .other = {device[2], 0, SIZE, 1},
+                          .epilogue_scalar = {-0.25, 3}};
+    const int64_t size[] = {SIZE, SIZE}, stride[] = {SIZE, 1};
+    const xpu_tensor x = {device[3], XPU_FLOAT32, 2, size, stride},
+                     y = {device[2], XPU_FLOAT32, 2, size, stride};
+    for (int which = 0; which <= XPU_EPILOGUE_ABS + XPU_COMBINE_DIV; which++)
+        for (int alone = 0; alone < 2; alone++) {
+            args.epilogue = (xpu_epilogue)(which <= XPU_EPILOGUE_ABS ? which : XPU_EPILOGUE_RELU);
+            args.combine = (xpu_combine)(which <= XPU_EPILOGUE_ABS ? 0 : which - XPU_EPILOGUE_ABS);
+            const xpu_ending ending = {args.combine, args.epilogue, {-0.25, 3}};
+            SUCCEEDS(alone ? xpu_memcpy(stream, device[3], a, sizeof a, true) : xpu_gemm(stream, &args));
+            if (alone) SUCCEEDS(xpu_ending_apply(stream, &ending, &y, &x));
+            SUCCEEDS(xpu_memcpy(stream, out, device[3], sizeof out, true));
+            for (int i = 0; i < SIZE * SIZE; i++) {
+                const double want = ending_of(&args, a[i], other[i]);
+                if (!(fabs(out[i] - want) <= 2e-6 + 2e-6 * fabs(want)))
+                    fail_msg("epilogue %d, combination %d of %g and %g: %g, not %g", args.epilogue,
+                             args.combine, (double)a[i], (double)other[i], (double)out[i], want);
+            }
         }
-    }
-    args.epilogue = (xpu_epilogue)(XPU_EPILOGUE_HARDSWISH + 1);
+    args.combine = XPU_COMBINE_NONE, args.epilogue = (xpu_epilogue)(XPU_EPILOGUE_ABS + 1);
     assert_int_equal(xpu_gemm(stream, &args), XPU_ERROR_INVALID_ARGUMENT);
-    for (int i = 0; i < 3; i++) SUCCEEDS(xpu_free(device[i]));
+    args.epilogue = XPU_EPILOGUE_NONE, args.combine = (xpu_combine)(XPU_COMBINE_DIV + 1);
+    assert_int_equal(xpu_gemm(stream, &args), XPU_ERROR_INVALID_ARGUMENT);
+    args.combine = XPU_COMBINE_ADD, args.other.data = NULL;
+    assert_int_equal(xpu_gemm(stream, &args), XPU_ERROR_INVALID_ARGUMENT);
+    args.other.data = device[2], args.dtype = XPU_INT32;
+    assert_int_equal(xpu_gemm(stream, &args), XPU_ERROR_NOT_SUPPORTED);
+    for (int i = 0; i < 4; i++) SUCCEEDS(xpu_free(device[i]));
 }
 
 /* A vector times a matrix, and a matrix times a vector. */
@@ -486,7 +534,7 @@ static void vectors(void **unused) {
                                        {1, 3, 1, 21000}, {1, 1, 1, 90000}, {2, 1, 129, 0},   {1, 1, 900, 65}};
     static const kind kinds[] = {
         {99, true, true, false, 16, 16, XPU_FLOAT32, XPU_EPILOGUE_NONE, 0, 0},
-        {99, false, false, false, 16, 16, XPU_BFLOAT16, XPU_EPILOGUE_RELU, 0, 0},
+        {99, false, false, false, 16, 16, XPU_BFLOAT16, XPU_EPILOGUE_RELU, ADDED, 0},
         {99, true, false, false, 1, 16, XPU_FLOAT32, XPU_EPILOGUE_NONE, 0, 0},
         {99, false, true, false, 16, 1, XPU_FLOAT16, XPU_EPILOGUE_NONE, 0, 0},
         {99, true, true, false, 16, 16, XPU_COMPLEX64, XPU_EPILOGUE_NONE, CONJUGATE_B, 0},
@@ -515,7 +563,7 @@ static void long_sums(void **unused) {
                     32,
                     XPU_BFLOAT16,
                     XPU_EPILOGUE_NONE,
-                    0,
+                    ADDED,
                     0};
     try_problem(&w, 1, 9, 32, 2050, true, true);
     try_problem(&w, 2, 30, 10, 1030, false, false);
@@ -541,7 +589,8 @@ static void whatever_comes(void **unused) {
                        .dtype = by_fma       ? dtypes[pick(0, 11)]
                                 : pick(0, 1) ? XPU_BFLOAT16
                                              : XPU_FLOAT16,
-                       .epilogue = pick(0, 3) ? XPU_EPILOGUE_NONE : XPU_EPILOGUE_RELU};
+                       .epilogue = pick(0, 3) ? XPU_EPILOGUE_NONE : XPU_EPILOGUE_RELU,
+                       .extras = pick(0, 2) ? 0 : (int)pick(1, 3) << 2};
         if (i % 25 == 0 && pick(0, 2) == 0) {
             static const xpu_dtype results[] = {XPU_INT32, XPU_FLOAT32, XPU_BFLOAT16};
             w.operand = XPU_INT8, w.dtype = results[pick(0, 2)];
@@ -556,8 +605,8 @@ static void whatever_comes(void **unused) {
             tf32 = pick(0, 3) == 0;
             if (tf32) w.dtype = XPU_FLOAT32;
         }
-        if (is_complex(w.dtype)) w.conjugates = (int)pick(0, 3);
-        if (is_complex(w.dtype) || is_integer(w.dtype)) w.epilogue = XPU_EPILOGUE_NONE;
+        if (is_complex(w.dtype) || is_integer(w.dtype)) w.epilogue = XPU_EPILOGUE_NONE, w.extras = 0;
+        if (is_complex(w.dtype)) w.extras = (int)pick(0, 3);
         step = pick(0, 9) ? 1 : 2;
         SUCCEEDS(xpu_tuning_set(0, xpu_tuning_number("packed_product"), pick(0, 1) ? 0 : 1 << 30));
         try_problem(&w, pick(1, 3), pick(2, 300), pick(2, 300), pick(0, 9) ? pick(0, 300) : pick(300, 3000),
@@ -574,7 +623,7 @@ int main(int count, char **words) {
         cmocka_unit_test(bytes),
         cmocka_unit_test(rounded_to_tf32),
         cmocka_unit_test(what_tf32_loses),
-        cmocka_unit_test(epilogues),
+        cmocka_unit_test(endings),
         cmocka_unit_test(vectors),
         cmocka_unit_test(long_sums),
         cmocka_unit_test(packed_operands),

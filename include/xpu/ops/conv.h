@@ -12,7 +12,7 @@
 #ifndef XPU_OPS_CONV_H
 #define XPU_OPS_CONV_H
 
-#include "xpu/ops.h"
+#include "xpu/ops/epilogue.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -32,6 +32,13 @@ typedef struct xpu_conv {
 XPU_API xpu_status xpu_conv_forward(xpu_stream *stream, const xpu_conv *conv, const xpu_tensor *input,
                                     const xpu_tensor *weight, const xpu_tensor *bias,
                                     const xpu_tensor *output);
+
+/* The same with what comes after it (xpu/ops/epilogue.h). `other`, which may be `output`, lies as `output`
+ * does: with its sizes, strides and dtype; NULL where nothing is combined. */
+XPU_API xpu_status xpu_conv_forward_ended(xpu_stream *stream, const xpu_conv *conv, const xpu_tensor *input,
+                                          const xpu_tensor *weight, const xpu_tensor *bias,
+                                          const xpu_ending *ending, const xpu_tensor *other,
+                                          const xpu_tensor *output);
 
 /* The gradients that are wanted; each of the last three may be NULL. */
 XPU_API xpu_status xpu_conv_backward(xpu_stream *stream, const xpu_conv *conv, const xpu_tensor *grad_output,

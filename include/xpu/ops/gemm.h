@@ -1,13 +1,13 @@
 /* xpu/ops/gemm.h: matrix products.
  *
- *     out[b] = epilogue(alpha * op(A[b]) op(B[b]) + beta * C[b])
+ *     out[b] = epilogue(combine(alpha * op(A[b]) op(B[b]) + beta * C[b], other[b]))
  *
- * A is m x k, B is k x n, C and out are m x n, for each b of `batch`. Transposes are strides. All four
- * matrices have one dtype: any but bool. Halves are summed in fp32, integers wrap around. */
+ * A is m x k, B is k x n, C, other and out are m x n, for each b of `batch`. Transposes are strides.
+ * All matrices have one dtype: any but bool. Halves are summed in fp32, integers wrap around. */
 #ifndef XPU_OPS_GEMM_H
 #define XPU_OPS_GEMM_H
 
-#include "xpu/ops.h"
+#include "xpu/ops/epilogue.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -20,20 +20,10 @@ typedef struct xpu_matrix {
     int64_t batch_stride, row_stride, column_stride;
 } xpu_matrix;
 
-typedef enum xpu_epilogue {
-    XPU_EPILOGUE_NONE,
-    XPU_EPILOGUE_RELU, /* NaN stays NaN */
-    XPU_EPILOGUE_GELU, /* with erf */
-    XPU_EPILOGUE_GELU_TANH,
-    XPU_EPILOGUE_SILU, /* v / (1 + exp(-v)) */
-    XPU_EPILOGUE_SIGMOID,
-    XPU_EPILOGUE_TANH,
-    XPU_EPILOGUE_HARDSWISH /* v * clamp(v + 3, 0, 6) / 6 */
-} xpu_epilogue;
-
 /* One product. `c.data` may be NULL: beta is then taken as 0; `c` may be `out`. C is not read when beta
  * is 0, nor are A and B when k is 0. alpha and beta are integers for integer dtypes, may be complex for
- * complex ones, and are floating otherwise. Epilogues are for floating dtypes. */
+ * complex ones, and are floating otherwise. `combine`, `other` (which
+ * may be `out`), `epilogue` and its scalars (xpu/ops/epilogue.h) are for floating dtypes. */
 typedef struct xpu_gemm_args {
     xpu_dtype dtype;
     xpu_epilogue epilogue;
@@ -41,6 +31,9 @@ typedef struct xpu_gemm_args {
     int64_t batch, m, n, k;
     xpu_matrix a, b, c, out;
     xpu_scalar alpha, beta;
+    xpu_combine combine;
+    xpu_matrix other;
+    double epilogue_scalar[2];
 } xpu_gemm_args;
 
 XPU_API xpu_status xpu_gemm(xpu_stream *stream, const xpu_gemm_args *args);
@@ -95,8 +88,9 @@ XPU_API xpu_status xpu_dequantise(xpu_stream *stream, const xpu_matrix *matrix, 
 /* The host's own libraries. On host devices, whose memory the host can address, operations are handed to
  * the provider once one is set; the stream's work is done when it is called, and its own must be done when
  * it returns. A function may be NULL, and may decline with XPU_ERROR_NOT_SUPPORTED: libxpu's kernels then
- * do the work. The table is copied; NULL takes it away. Set it before other threads compute.
- * OPENXPU_HOST_PROVIDER=0 in the environment keeps it from being used. */
+ * do the work. What it is handed has no epilogue and combines nothing. The table is copied; NULL takes it
+ * away. Set it before other threads compute. OPENXPU_HOST_PROVIDER=0 in the environment keeps it from being
+ * used. */
 typedef struct xpu_host_provider {
     xpu_status (*gemm)(xpu_stream *stream, const xpu_gemm_args *args);
 } xpu_host_provider;

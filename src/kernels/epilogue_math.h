@@ -1,0 +1,58 @@
+/* A number on its way out: ended() is epilogue(combine(v, other)). -DCOMBINE and -DEPILOGUE: the numbers of xpu_combine
+ * and xpu_epilogue (xpu/ops/epilogue.h), left out where there is none. Wants ending_t, and DOUBLE_T, 1 where that is double;
+ * of other types than float and double there is no epilogue. */
+#if EPILOGUE == 2 && !DOUBLE_T
+#include "erf.h"
+#endif
+#if DOUBLE_T
+#define E(x) x
+#define END_SCALAR(i) as_double(p->scalar[i])
+#define END_ERF(x) erf(x)
+#else
+#define E(x) x##f
+#define END_SCALAR(i) as_float((uint)p->scalar[i])
+#define END_ERF(x) erf_float(x)
+#endif
+
+static inline ending_t ended(const ending_params *p, ending_t v, ending_t other) {
+#if COMBINE == 1
+    v += other;
+#elif COMBINE == 2
+    v -= other;
+#elif COMBINE == 3
+    v *= other;
+#elif COMBINE == 4
+    v /= other;
+#endif
+#if EPILOGUE == 1
+    return v < 0 ? (ending_t)0 : v;
+#elif EPILOGUE == 2
+    return E(0.5) * v * (1 + END_ERF(v * E(0.70710678118654752440)));
+#elif EPILOGUE == 3
+    return E(0.5) * v * (1 + tanh(E(0.79788456080286535588) * (v + E(0.044715) * v * v * v)));
+#elif EPILOGUE == 4
+    return v / (1 + exp(-v));
+#elif EPILOGUE == 5
+    return 1 / (1 + exp(-v));
+#elif EPILOGUE == 6
+    return tanh(v);
+#elif EPILOGUE == 7
+    return v * clamp(v + 3, (ending_t)0, (ending_t)6) / 6;
+#elif EPILOGUE == 8
+    return v > 0 ? v : v * END_SCALAR(0);
+#elif EPILOGUE == 9
+    v = v < END_SCALAR(0) ? END_SCALAR(0) : v;
+    return v > END_SCALAR(1) ? END_SCALAR(1) : v;
+#elif EPILOGUE == 10
+    v += 3;
+    return (v < 0 ? (ending_t)0 : v > 6 ? (ending_t)6 : v) / 6;
+#elif EPILOGUE == 11
+    return v > 0 ? v : expm1(v) * END_SCALAR(0);
+#elif EPILOGUE == 12
+    return v * tanh(log1p(exp(v)));
+#elif EPILOGUE == 13
+    return fabs(v);
+#else
+    return v;
+#endif
+}

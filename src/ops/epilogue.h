@@ -1,0 +1,20 @@
+/* The ending of products and convolutions (xpu/ops/epilogue.h), as their kernels are built for it and told. */
+#ifndef XPU_OPS_EPILOGUE_IMPL_H
+#define XPU_OPS_EPILOGUE_IMPL_H
+
+#include "kernel.h"
+#include "kernels/epilogue.h"
+#include "xpu/ops/epilogue.h"
+
+/* Is there such an ending for the dtype? `what` begins the error's text. */
+xpu_status ending_check(const char *what, xpu_dtype dtype, const xpu_ending *ending, const void *other);
+/* `other`: the memory that it combines with, or NULL. */
+ending_params ending_params_of(xpu_dtype dtype, const xpu_ending *ending, const void *other);
+/* Adds the facts that kernels/epilogue_math.h wants. */
+void ending_spec(kernel_spec *spec, const ending_params *params);
+
+static inline bool ending_is_none(const xpu_ending *ending) {
+    return ending->combine == XPU_COMBINE_NONE && ending->epilogue == XPU_EPILOGUE_NONE;
+}
+
+#endif
