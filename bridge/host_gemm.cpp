@@ -9,10 +9,8 @@
 #include <ATen/ops/bmm_cpu_dispatch.h>
 #include <ATen/ops/dot_native.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/gelu_cpu_dispatch.h>
 #include <ATen/ops/mm_cpu_dispatch.h>
 #include <ATen/ops/ones.h>
-#include <ATen/ops/relu_cpu_dispatch.h>
 #include <ATen/ops/zeros.h>
 #include <torch/version.h>
 
@@ -106,13 +104,6 @@ Shape shape_of(const xpu_gemm_args &args, const xpu_matrix &m, int64_t rows, int
     return {{args.batch, rows, columns}, {m.batch_stride, m.row_stride, m.column_stride}, args.batch != 1};
 }
 
-void activate(xpu_epilogue epilogue, at::Tensor &out) {
-    if (epilogue == XPU_EPILOGUE_RELU)
-        at::cpu::relu_(out);
-    else if (epilogue != XPU_EPILOGUE_NONE)
-        at::cpu::gelu_(out, epilogue == XPU_EPILOGUE_GELU_TANH ? "tanh" : "none");
-}
-
 // oneDNN refuses processors that it has no fast kernels for: asked once, with a small product.
 bool has_onednn() {
     static const bool usable = [] {
@@ -198,12 +189,10 @@ void run(xpu_stream *stream, const xpu_gemm_args &args) {
         at::Tensor wide = at::empty(so.size(), out.options().dtype(c10::kFloat));
         multiply(device, args, a.to(c10::kFloat), b.to(c10::kFloat), c.defined() ? c.to(c10::kFloat) : c,
                  wide);
-        activate(args.epilogue, wide);
         out.copy_(wide);
         return;
     }
     multiply(device, args, a, b, c, out);
-    activate(args.epilogue, out);
 }
 
 xpu_status gemm(xpu_stream *stream, const xpu_gemm_args *args) {

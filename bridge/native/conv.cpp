@@ -1,7 +1,11 @@
-// Convolutions. On host devices PyTorch's own CPU convolutions (oneDNN) work on the same memory; they
-// choose the result's layout, and these functions choose it alike for other devices: channels last if input
-// or weight is.
+// Convolutions, and PyTorch's fused ones (mkldnn::_convolution_…). On host devices PyTorch's own CPU
+// convolutions (oneDNN) work on the same memory; they choose the result's layout, and these functions choose
+// it alike for other devices: channels last if input or weight is.
+#include <ATen/Context.h>
+#include <ATen/TensorUtils.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/ConvUtils.h>
+#include <ATen/native/utils/ParamUtils.h>
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
 #include <ATen/ops/convolution_backward_overrideable_native.h>
@@ -9,9 +13,11 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros_like.h>
+#include <torch/library.h>
 
 #include "../host_memory.h"
 #include "../operands.h"
+#include "ending.h"
 #include "xpu/ops/conv.h"
 
 namespace {
@@ -50,6 +56,258 @@ Tensor from_host(const openxpu::HostScope &scope, Tensor result, at::ScalarType 
     return scope.adopt(result.scalar_type() == type ? std::move(result) : result.to(type));
 }
 
+// Everything of a convolution but what follows it.
+struct Convolution {
+    const Tensor &input, &weight;
+    const Tensor bias; // may be undefined
+    const std::vector<int64_t> stride, padding, dilation;
+    const bool transposed;
+    const std::vector<int64_t> output_padding;
+    const int64_t groups;
+
+    std::vector<int64_t> output_size() const {
+        return transposed
+                   ? at::native::conv_input_size(input.sizes(), weight.sizes(), padding, output_padding,
+                                                 stride, dilation, groups)
+                   : at::native::conv_output_size(input.sizes(), weight.sizes(), padding, stride, dilation);
+    }
+    c10::DeviceIndex device() const { return input.device().index(); }
+};
+
+void convolve(const Convolution &c, const xpu_ending &ending, const Tensor &other, const Tensor &output) {
+    if (output.numel() == 0) return;
+    const xpu_conv conv = conv_of(static_cast<int>(c.input.dim()) - 2, c.stride, c.padding, c.dilation,
+                                  c.transposed, c.output_padding, c.groups);
+    const xpu_tensor x = openxpu::input_of(c.input), w = openxpu::input_of(c.weight),
+                     y = openxpu::tensor_of(output);
+    xpu_tensor b{}, z{};
+    if (c.bias.defined()) b = openxpu::input_of(c.bias);
+    if (other.defined()) z = openxpu::input_of(other);
+    openxpu::check(xpu_conv_forward_ended(openxpu::current_stream(c.input), &conv, &x, &w,
+                                          c.bias.defined() ? &b : nullptr, &ending,
+                                          other.defined() ? &z : nullptr, &y));
+}
+
+// By PyTorch's CPU operator.
+Tensor convolve_on_host(const Convolution &c) {
+    const openxpu::HostScope scope(c.device());
+    std::optional<Tensor> bias;
+    if (c.bias.defined()) bias = for_host(c.bias);
+    return from_host(scope,
+                     at::convolution(for_host(c.input), for_host(c.weight), bias, c.stride, c.padding,
+                                     c.dilation, c.transposed, c.output_padding, c.groups),
+                     c.input.scalar_type());
+}
+
+// --- the fused ones ---
+
+// What at::convolution says of tensors that don't fit each other.
+void check_shapes(const Convolution &c) {
+    const auto input = c.input.sizes(), weight = c.weight.sizes();
+    const int64_t dims = c.input.dim();
+    at::checkAllSameType("xpu_convolution", {{c.input, "input", 1}, {c.weight, "weight", 2}});
+    at::checkAllSameGPU("xpu_convolution", {{c.input, "input", 1}, {c.weight, "weight", 2}});
+    TORCH_CHECK(c.groups > 0, "non-positive groups is not supported");
+    TORCH_CHECK(c.weight.dim() == dims, "Expected ", c.weight.dim(), "-dimensional input for ",
+                c.weight.dim(), "-dimensional weight ", weight, ", but got ", dims,
+                "-dimensional input of size ", input, " instead");
+    for (int64_t i = 0; i < dims - 2; i++) {
+        TORCH_CHECK(c.padding[i] >= 0, "negative padding is not supported");
+        TORCH_CHECK(c.stride[i] > 0, "non-positive stride is not supported");
+        TORCH_CHECK(c.dilation[i] > 0, "non-positive dilation is not supported");
+        TORCH_CHECK(c.output_padding[i] >= 0, "negative output_padding is not supported");
+    }
+    TORCH_CHECK(weight[0] >= c.groups && weight[0] % c.groups == 0, "Given groups=", c.groups,
+                ", expected weight to be divisible by ", c.groups, " at dimension 0, but got weight of size ",
+                weight, " instead");
+    const int64_t channels = c.transposed ? weight[0] : weight[1] * c.groups;
+    const int64_t outputs = c.transposed ? weight[1] * c.groups : weight[0];
+    TORCH_CHECK(input[1] == channels, "Given groups=", c.groups, ", weight of size ", weight,
+                ", expected input", input, " to have ", channels, " channels, but got ", input[1],
+                " channels instead");
+    TORCH_CHECK(!c.bias.defined() || (c.bias.dim() == 1 && c.bias.size(0) == outputs),
+                "Given weight of size ", weight, ", expected bias to be 1-dimensional with ", outputs,
+                " elements, but got bias of size ", c.bias.defined() ? c.bias.sizes() : IntArrayRef(),
+                " instead");
+    if (c.bias.defined())
+        at::checkAllSameType("xpu_convolution", {{c.input, "input", 1}, {c.bias, "bias", 3}});
+    for (int64_t size : c.output_size())
+        TORCH_CHECK(size >= 0 && (size > 0 || input[0] == 0 || outputs == 0), "Calculated output size ",
+                    c.output_size(), " of input ", input, " and kernel ", weight,
+                    ". Kernel size can't be greater than actual input size");
+}
+
+Convolution convolution_of(const Tensor &input, const Tensor &weight, const std::optional<Tensor> &bias,
+                           IntArrayRef padding, IntArrayRef stride, IntArrayRef dilation, int64_t groups,
+                           std::optional<IntArrayRef> output_padding = std::nullopt) {
+    const int64_t dims = input.dim() - 2;
+    TORCH_CHECK(dims >= 1 && dims <= 3, "convolution only supports 3D, 4D, 5D tensor");
+    using at::native::expand_param_if_needed;
+    const Convolution c{
+        input,
+        weight,
+        bias && bias->defined() ? *bias : Tensor(),
+        expand_param_if_needed(stride, "stride", dims),
+        expand_param_if_needed(padding, "padding", dims),
+        expand_param_if_needed(dilation, "dilation", dims),
+        output_padding.has_value(),
+        expand_param_if_needed(output_padding.value_or(IntArrayRef{0}), "output_padding", dims),
+        groups};
+    check_shapes(c);
+    return c;
+}
+
+// The layout that Inductor takes the result to have: that of the input, channels first where it is both.
+at::MemoryFormat fused_format(const Convolution &c) {
+    const bool first = c.input.is_contiguous() || c.input.stride(0) == 0 || c.input.dim() == 3;
+    return first                ? at::MemoryFormat::Contiguous
+           : c.input.dim() == 5 ? at::MemoryFormat::ChannelsLast3d
+                                : at::MemoryFormat::ChannelsLast;
+}
+
+// PyTorch's CPU operators, where what follows is a part of oneDNN's convolution.
+template <typename Signature> auto host_operator(const char *name, const char *overload) {
+    return c10::Dispatcher::singleton().findSchemaOrThrow(name, overload).typed<Signature>();
+}
+template <typename Result, typename First, typename Second>
+using HostBinary = Result(First, Second, const Tensor &, const std::optional<Tensor> &, IntArrayRef,
+                          IntArrayRef, IntArrayRef, int64_t, std::string_view, std::optional<at::Scalar>,
+                          std::optional<std::string_view>, openxpu::Scalars, std::optional<std::string_view>);
+bool fuses_on_host(const Convolution &c, const xpu_ending &ending) {
+    const auto type = c.input.scalar_type();
+    const bool simple = ending.combine == XPU_COMBINE_NONE
+                            ? ending.epilogue < XPU_EPILOGUE_ELU
+                            : ending.epilogue == XPU_EPILOGUE_NONE || ending.epilogue == XPU_EPILOGUE_RELU;
+    return simple && !c.transposed && at::globalContext().userEnabledMkldnn() && c.input.dim() > 3 &&
+           c.input.numel() > 0 && c.weight.numel() > 0 &&
+           (type == at::kFloat || type == at::kBFloat16 || type == at::kHalf);
+}
+
+// The ending by itself, for what oneDNN doesn't do.
+void end_by_itself(const xpu_ending &ending, const Tensor &other, const Tensor &result) {
+    const Tensor combined = other.defined() ? other.expand(result.sizes()) : other;
+    const xpu_tensor y = openxpu::tensor_of(result);
+    xpu_tensor z{};
+    if (combined.defined()) z = openxpu::input_of(combined);
+    openxpu::check(
+        xpu_ending_apply(openxpu::current_stream(result), &ending, combined.defined() ? &z : nullptr, &y));
+}
+
+struct Unary {
+    std::string_view name;
+    const openxpu::Scalars &scalars;
+    std::optional<std::string_view> algorithm;
+};
+
+Tensor fused(const Convolution &c, const Unary &unary) {
+    const xpu_ending ending = openxpu::ending_of(unary.name, unary.scalars, unary.algorithm);
+    const auto format = fused_format(c);
+    if (!openxpu::uses_host_kernels(c.device())) {
+        Tensor output = at::empty(c.output_size(), c.input.options().memory_format(format));
+        convolve(c, ending, {}, output);
+        return output;
+    }
+    Tensor output;
+    if (fuses_on_host(c, ending)) {
+        using Signature =
+            Tensor(const Tensor &, const Tensor &, const std::optional<Tensor> &, IntArrayRef, IntArrayRef,
+                   IntArrayRef, int64_t, std::string_view, openxpu::Scalars, std::optional<std::string_view>);
+        static const auto op = host_operator<Signature>("mkldnn::_convolution_pointwise", "");
+        const openxpu::HostScope scope(c.device());
+        output =
+            from_host(scope,
+                      op.call(for_host(c.input), for_host(c.weight), for_host(c.bias), c.padding, c.stride,
+                              c.dilation, c.groups, unary.name, unary.scalars, unary.algorithm),
+                      c.input.scalar_type());
+    } else {
+        output = convolve_on_host(c);
+        end_by_itself(ending, {}, output);
+    }
+    return output.contiguous(format);
+}
+
+// `place`: where the result goes, which is `other` then; or null.
+Tensor fused_binary(const Convolution &c, const Tensor &other, std::string_view binary,
+                    const std::optional<at::Scalar> &alpha, const Unary &unary, const Tensor *place) {
+    xpu_ending ending = openxpu::ending_of(unary.name, unary.scalars, unary.algorithm);
+    ending.combine = openxpu::combine_of(binary);
+    TORCH_CHECK(!alpha || alpha->toDouble() == 1,
+                "mkldnn_convolution_pointwise_binary: the alpha value should be none or 1.0");
+    at::checkAllSameType("xpu_convolution", {{c.input, "input", 1}, {other, "other", 4}});
+    const auto sizes = c.output_size();
+    TORCH_CHECK(!place || other.sizes() == IntArrayRef(sizes),
+                "Binary Fusion's inputs should have same shape");
+    const auto format = fused_format(c);
+    if (!openxpu::uses_host_kernels(c.device())) {
+        Tensor output = place ? *place : at::empty(sizes, c.input.options().memory_format(format));
+        convolve(c, ending, place ? *place : openxpu::lying_as(other, output), output);
+        return output;
+    }
+    Tensor output;
+    std::optional<std::string_view> name;
+    if (ending.epilogue != XPU_EPILOGUE_NONE) name = unary.name;
+    if (!fuses_on_host(c, ending)) {
+        output = convolve_on_host(c);
+        end_by_itself(ending, other, output);
+    } else if (place && ending.combine == XPU_COMBINE_ADD && !openxpu::is_slow_on_host(other.scalar_type())) {
+        static const auto op = host_operator<HostBinary<Tensor &, Tensor &, const Tensor &>>(
+            "mkldnn::_convolution_pointwise_", "binary");
+        const openxpu::HostScope scope(c.device());
+        Tensor alias = openxpu::as_cpu(*place);
+        op.call(alias, for_host(c.input), for_host(c.weight), for_host(c.bias), c.padding, c.stride,
+                c.dilation, c.groups, binary, alpha, name, unary.scalars, unary.algorithm);
+        return *place;
+    } else {
+        static const auto op = host_operator<HostBinary<Tensor, const Tensor &, const Tensor &>>(
+            "mkldnn::_convolution_pointwise", "binary");
+        const openxpu::HostScope scope(c.device());
+        output = from_host(scope,
+                           op.call(for_host(c.input), for_host(other.expand(sizes)), for_host(c.weight),
+                                   for_host(c.bias), c.padding, c.stride, c.dilation, c.groups, binary, alpha,
+                                   name, unary.scalars, unary.algorithm),
+                           c.input.scalar_type());
+    }
+    return place ? place->copy_(output) : output.contiguous(format);
+}
+
+Tensor convolution_pointwise(const Tensor &input, const Tensor &weight, const std::optional<Tensor> &bias,
+                             IntArrayRef padding, IntArrayRef stride, IntArrayRef dilation, int64_t groups,
+                             std::string_view unary, openxpu::Scalars scalars,
+                             std::optional<std::string_view> algorithm) {
+    return fused(convolution_of(input, weight, bias, padding, stride, dilation, groups),
+                 {unary, scalars, algorithm});
+}
+
+Tensor convolution_transpose_pointwise(const Tensor &input, const Tensor &weight,
+                                       const std::optional<Tensor> &bias, IntArrayRef padding,
+                                       IntArrayRef output_padding, IntArrayRef stride, IntArrayRef dilation,
+                                       int64_t groups, std::string_view unary, openxpu::Scalars scalars,
+                                       std::optional<std::string_view> algorithm) {
+    return fused(convolution_of(input, weight, bias, padding, stride, dilation, groups, output_padding),
+                 {unary, scalars, algorithm});
+}
+
+Tensor convolution_pointwise_binary(const Tensor &input, const Tensor &other, const Tensor &weight,
+                                    const std::optional<Tensor> &bias, IntArrayRef padding,
+                                    IntArrayRef stride, IntArrayRef dilation, int64_t groups,
+                                    std::string_view binary, std::optional<at::Scalar> alpha,
+                                    std::optional<std::string_view> unary, openxpu::Scalars scalars,
+                                    std::optional<std::string_view> algorithm) {
+    return fused_binary(convolution_of(input, weight, bias, padding, stride, dilation, groups), other, binary,
+                        alpha, {unary.value_or("none"), scalars, algorithm}, nullptr);
+}
+
+Tensor &convolution_pointwise_binary_(Tensor &other, const Tensor &input, const Tensor &weight,
+                                      const std::optional<Tensor> &bias, IntArrayRef padding,
+                                      IntArrayRef stride, IntArrayRef dilation, int64_t groups,
+                                      std::string_view binary, std::optional<at::Scalar> alpha,
+                                      std::optional<std::string_view> unary, openxpu::Scalars scalars,
+                                      std::optional<std::string_view> algorithm) {
+    fused_binary(convolution_of(input, weight, bias, padding, stride, dilation, groups), other, binary, alpha,
+                 {unary.value_or("none"), scalars, algorithm}, &other);
+    return other;
+}
+
 } // namespace
 
 namespace at::native {
@@ -58,31 +316,18 @@ Tensor convolution_overrideable_xpu(const Tensor &input, const Tensor &weight,
                                     const std::optional<Tensor> &bias, IntArrayRef stride,
                                     IntArrayRef padding, IntArrayRef dilation, bool transposed,
                                     IntArrayRef output_padding, int64_t groups) {
-    const auto device = input.device().index();
-    if (openxpu::uses_host_kernels(device)) {
-        const openxpu::HostScope scope(device);
-        std::optional<Tensor> host_bias;
-        if (bias && bias->defined()) host_bias = for_host(*bias);
-        return from_host(scope,
-                         at::convolution(for_host(input), for_host(weight), host_bias, stride, padding,
-                                         dilation, transposed, output_padding, groups),
-                         input.scalar_type());
-    }
-    const auto sizes = transposed
-                           ? conv_input_size(input.sizes(), weight.sizes(), padding, output_padding, stride,
-                                             dilation, groups)
-                           : conv_output_size(input.sizes(), weight.sizes(), padding, stride, dilation);
-    Tensor output = at::empty(sizes, input.options().memory_format(format_of(input, weight)));
-    if (output.numel() == 0) return output;
-    const xpu_conv conv = conv_of(static_cast<int>(input.dim()) - 2, stride, padding, dilation, transposed,
-                                  output_padding, groups);
-    const xpu_tensor x = openxpu::input_of(input), w = openxpu::input_of(weight),
-                     y = openxpu::tensor_of(output);
-    xpu_tensor b{};
-    const bool biased = bias && bias->defined();
-    if (biased) b = openxpu::input_of(*bias);
-    openxpu::check(
-        xpu_conv_forward(openxpu::current_stream(input), &conv, &x, &w, biased ? &b : nullptr, &y));
+    const Convolution c{input,
+                        weight,
+                        bias && bias->defined() ? *bias : Tensor(),
+                        stride.vec(),
+                        padding.vec(),
+                        dilation.vec(),
+                        transposed,
+                        output_padding.vec(),
+                        groups};
+    if (openxpu::uses_host_kernels(c.device())) return convolve_on_host(c);
+    Tensor output = at::empty(c.output_size(), input.options().memory_format(format_of(input, weight)));
+    convolve(c, {}, {}, output);
     return output;
 }
 
@@ -129,3 +374,10 @@ convolution_backward_overrideable_xpu(const Tensor &grad_output, const Tensor &i
 }
 
 } // namespace at::native
+
+TORCH_LIBRARY_IMPL(mkldnn, XPU, m) {
+    m.impl("_convolution_pointwise", convolution_pointwise);
+    m.impl("_convolution_pointwise.binary", convolution_pointwise_binary);
+    m.impl("_convolution_pointwise_.binary", convolution_pointwise_binary_);
+    m.impl("_convolution_transpose_pointwise", convolution_transpose_pointwise);
+}

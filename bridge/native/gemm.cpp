@@ -1,4 +1,5 @@
-// mm, addmm, bmm, baddbmm, addmv, dot and their kin: all are xpu_gemm. Transposed operands go as strides.
+// mm, addmm, bmm, baddbmm, addmv, dot and their kin, and PyTorch's fused linear operators
+// (mkldnn::_linear_…): all are xpu_gemm. Transposed operands go as strides.
 #include <ATen/Context.h>
 #include <ATen/Dispatch.h>
 #include <ATen/ExpandUtils.h>
@@ -18,10 +19,12 @@
 #include <ATen/ops/mm.h>
 #include <ATen/ops/mm_native.h>
 #include <ATen/ops/vdot_native.h>
+#include <torch/library.h>
 
 #include "../host_gemm.h"
 #include "../host_memory.h"
 #include "../operands.h"
+#include "ending.h"
 #include "xpu/ops/gemm.h"
 
 namespace {
@@ -52,15 +55,15 @@ xpu_status submit(const Tensor &out, const xpu_gemm_args &args) {
 }
 
 void matrix_product(const Tensor &a, const Tensor &b, const Tensor &out, const Tensor *addend = nullptr,
-                    const Scalar &beta = 0, const Scalar &alpha = 1,
-                    xpu_epilogue epilogue = XPU_EPILOGUE_NONE) {
+                    const Scalar &beta = 0, const Scalar &alpha = 1, const xpu_ending &ending = {},
+                    const Tensor *other = nullptr) {
     TORCH_CHECK(a.scalar_type() == b.scalar_type(),
                 "expected m1 and m2 to have the same dtype, but got: ", a.dtype().name(),
                 " != ", b.dtype().name());
     if (out.numel() == 0) return;
     const auto last = a.dim() - 1;
     xpu_gemm_args args{.dtype = openxpu::dtype_of(out),
-                       .epilogue = epilogue,
+                       .epilogue = ending.epilogue,
                        .conjugate_a = a.is_conj(),
                        .conjugate_b = b.is_conj(),
                        .batch = last == 2 ? out.size(0) : 1,
@@ -71,7 +74,10 @@ void matrix_product(const Tensor &a, const Tensor &b, const Tensor &out, const T
                        .b = matrix_of(b),
                        .out = matrix_at(out.mutable_data_ptr(), out),
                        .alpha = openxpu::scalar_of(alpha),
-                       .beta = openxpu::scalar_of(beta)};
+                       .beta = openxpu::scalar_of(beta),
+                       .combine = ending.combine,
+                       .epilogue_scalar = {ending.scalar[0], ending.scalar[1]}};
+    if (other) args.other = matrix_of(*other);
     c10::MaybeOwned<Tensor> expanded;
     if (addend) {
         TORCH_CHECK(addend->scalar_type() == out.scalar_type(),
@@ -115,6 +121,50 @@ Tensor inner_product(const Tensor &self, const Tensor &other, bool conjugate) {
                              .beta = openxpu::scalar_of(int64_t{0})};
     openxpu::check_product(xpu_gemm(openxpu::current_stream(self), &args));
     return out;
+}
+
+// out = ending(x w.t() + bias) over all rows of x, with `other` for what the ending combines.
+Tensor linear(const Tensor &x, const Tensor &w, const std::optional<Tensor> &bias, const xpu_ending &ending,
+              const Tensor *other = nullptr) {
+    TORCH_CHECK(x.dim() > 0 && w.dim() == 2,
+                "linear: expected an input with dimensions and a 2D weight, but got ", x.dim(), "D and ",
+                w.dim(), "D tensors");
+    const int64_t k = x.size(-1), n = w.size(0);
+    const auto rows =
+        x.dim() == 2
+            ? x
+            : x.reshape({k ? x.numel() / k : c10::multiply_integers(x.sizes().slice(0, x.dim() - 1)), k});
+    TORCH_CHECK(k == w.size(1), "mat1 and mat2 shapes cannot be multiplied (", rows.size(0), "x", k, " and ",
+                w.size(1), "x", n, ")");
+    auto sizes = x.sizes().vec();
+    sizes.back() = n;
+    const Tensor out = at::empty(sizes, x.options()), all = out.view({rows.size(0), n});
+    c10::MaybeOwned<Tensor> combined;
+    Tensor flat;
+    if (other) {
+        TORCH_CHECK(other->scalar_type() == x.scalar_type(),
+                    "linear: expected what is combined to have dtype ", x.scalar_type(), ", but got ",
+                    other->scalar_type());
+        combined = at::expand_size(*other, sizes);
+        flat = combined->reshape(all.sizes());
+    }
+    const bool biased = bias && bias->defined();
+    matrix_product(rows, w.t(), all, biased ? &*bias : nullptr, biased ? 1 : 0, 1, ending,
+                   other ? &flat : nullptr);
+    return out;
+}
+
+Tensor linear_pointwise(const Tensor &x, const Tensor &w, const std::optional<Tensor> &bias,
+                        std::string_view unary, openxpu::Scalars scalars,
+                        std::optional<std::string_view> algorithm) {
+    return linear(x, w, bias, openxpu::ending_of(unary, scalars, algorithm));
+}
+
+Tensor linear_pointwise_binary(const Tensor &x, const Tensor &other, const Tensor &w,
+                               const std::optional<Tensor> &bias, std::string_view binary) {
+    TORCH_CHECK(other.dim() == x.dim(),
+                "linear_binary_run expects the dimension of output and other tensor to be the same");
+    return linear(x, w, bias, {.combine = openxpu::combine_of(binary)}, &other);
 }
 
 // Products of halves with a result in fp32: PyTorch's rule for `out_dtype`.
@@ -166,7 +216,8 @@ TORCH_IMPL_FUNC(addmm_out_xpu)
 TORCH_IMPL_FUNC(addmm_activation_out_xpu)
 (const Tensor &self, const Tensor &mat1, const Tensor &mat2, const Scalar &beta, const Scalar &alpha,
  bool use_gelu, const Tensor &result) {
-    matrix_product(mat1, mat2, result, &self, beta, alpha, use_gelu ? XPU_EPILOGUE_GELU : XPU_EPILOGUE_RELU);
+    matrix_product(mat1, mat2, result, &self, beta, alpha,
+                   {.epilogue = use_gelu ? XPU_EPILOGUE_GELU : XPU_EPILOGUE_RELU});
 }
 
 TORCH_IMPL_FUNC(baddbmm_out_xpu)
@@ -274,3 +325,8 @@ Tensor int_mm_xpu(const Tensor &self, const Tensor &mat2) {
 }
 
 } // namespace at::native
+
+TORCH_LIBRARY_IMPL(mkldnn, XPU, m) {
+    m.impl("_linear_pointwise", linear_pointwise);
+    m.impl("_linear_pointwise.binary", linear_pointwise_binary);
+}

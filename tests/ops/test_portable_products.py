@@ -25,6 +25,17 @@ CHOSEN = {
         "empty",
     ],
     "conv": ["float32", "channels_last", "dtypes", "no_bias", "errors_are_pytorchs"],
+    "fused": [
+        "linear",
+        "linear_of_all_shapes",
+        "linear_binary",
+        "linear_of_views",
+        "convolution",
+        "convolution_layouts",
+        "convolution_binary",
+        "what_is_combined_lies_anyhow",
+        "wrong_convolutions",
+    ],
     "attention": [
         "plain_and_causal",
         "shapes",

@@ -1,0 +1,25 @@
+// What follows a product or a convolution, by the names that PyTorch's fused operators (mkldnn::…) have for it.
+#pragma once
+
+#include <ATen/core/List.h>
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+#include <string_view>
+
+#include "xpu/ops/epilogue.h"
+
+namespace openxpu {
+
+using Scalars = c10::List<std::optional<at::Scalar>>;
+
+// "relu", "gelu", …, "none"; throws for others, and where a name's scalars or algorithm are missing.
+xpu_ending ending_of(std::string_view unary, const Scalars &scalars,
+                     std::optional<std::string_view> algorithm);
+// "add", "sub", "mul", "div"; throws for others.
+xpu_combine combine_of(std::string_view binary);
+
+// What is combined, brought to the result's sizes and strides where it has others.
+at::Tensor lying_as(const at::Tensor &other, const at::Tensor &result);
+
+} // namespace openxpu
