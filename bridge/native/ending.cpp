@@ -30,10 +30,8 @@ struct Binary {
     std::string_view name;
     xpu_combine combine;
 };
-constexpr Binary binaries[] = {{"add", XPU_COMBINE_ADD},
-                               {"sub", XPU_COMBINE_SUB},
-                               {"mul", XPU_COMBINE_MUL},
-                               {"div", XPU_COMBINE_DIV}};
+constexpr Binary binaries[] = {
+    {"add", XPU_COMBINE_ADD}, {"sub", XPU_COMBINE_SUB}, {"mul", XPU_COMBINE_MUL}, {"div", XPU_COMBINE_DIV}};
 
 } // namespace
 

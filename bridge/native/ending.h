@@ -1,4 +1,5 @@
-// What follows a product or a convolution, by the names that PyTorch's fused operators (mkldnn::…) have for it.
+// What follows a product or a convolution, by the names that PyTorch's fused operators (mkldnn::…) have for
+// it.
 #pragma once
 
 #include <ATen/core/List.h>

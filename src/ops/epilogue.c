@@ -73,8 +73,7 @@ static xpu_status activate(xpu_stream *stream, const xpu_ending *ending, xpu_ite
     const struct pass *pass = &epilogues[ending->epilogue];
     xpu_scalar scalars[3];
     for (int i = 0; i < 3; i++)
-        scalars[i] =
-            (xpu_scalar){.dtype = XPU_FLOAT64, .value.f = i < pass->own ? ending->scalar[i] : 1};
+        scalars[i] = (xpu_scalar){.dtype = XPU_FLOAT64, .value.f = i < pass->own ? ending->scalar[i] : 1};
     iter.inputs = 1;
     return xpu_pointwise(stream, pass->op, iter.operand[0].dtype, &iter, scalars, pass->scalars);
 }

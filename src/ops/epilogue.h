@@ -1,4 +1,5 @@
-/* The ending of products and convolutions (xpu/ops/epilogue.h), as their kernels are built for it and told. */
+/* The ending of products and convolutions (xpu/ops/epilogue.h), as their kernels are built for it and told.
+ */
 #ifndef XPU_OPS_EPILOGUE_IMPL_H
 #define XPU_OPS_EPILOGUE_IMPL_H
 
