@@ -1,6 +1,6 @@
-/* A number on its way out: ended() is epilogue(combine(v, other)). -DCOMBINE and -DEPILOGUE: the numbers of xpu_combine
- * and xpu_epilogue (xpu/ops/epilogue.h), left out where there is none. Wants ending_t, and DOUBLE_T, 1 where that is double;
- * of other types than float and double there is no epilogue. */
+/* A number on its way out: ended() is epilogue(combine(v, other)). -DCOMBINE and -DEPILOGUE: the numbers of
+ * xpu_combine and xpu_epilogue (xpu/ops/epilogue.h), left out where there is none. Wants ending_t, and
+ * DOUBLE_T, 1 where that is double; of other types than float and double there is no epilogue. */
 #if EPILOGUE == 2 && !DOUBLE_T
 #include "erf.h"
 #endif
