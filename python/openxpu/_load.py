@@ -89,7 +89,7 @@ def _refuse(reason: str) -> None:
 
 def _enter(bridge: ModuleType) -> None:
     """Fill torch._C with what torch.xpu calls, and let torch.xpu take notice."""
-    from openxpu import _interface, _types
+    from openxpu import _interface, _shapes, _types
     from openxpu.triton.image import StaticLauncher
 
     for name in dir(bridge):
@@ -108,6 +108,7 @@ def _enter(bridge: ModuleType) -> None:
     importlib.reload(torch.xpu)
     _types.extend(torch.xpu)
     _interface.enter()
+    _shapes.enter()
     _mark_caches()
     _trace_attention()
 

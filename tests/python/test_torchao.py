@@ -69,7 +69,7 @@ def test_eager(name: str, example: tuple[nn.Module, torch.Tensor, torch.Tensor])
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", ["int4", "int8 dynamic", "fp8 dynamic, rows"])
+@pytest.mark.parametrize("name", ["int4", "int8 dynamic", "fp8 dynamic, rows", "mxfp4"])
 def test_compiled(
     name: str, example: tuple[nn.Module, torch.Tensor, torch.Tensor], fresh_compiler: None
 ) -> None:
@@ -87,3 +87,13 @@ def test_weights_are_small() -> None:
     quantization.quantize_(layer, CONFIGS["int4"][0])
     # of 2 MiB are left half a MiB, and 3 bytes for each 64 of them
     assert before - torch.xpu.memory_allocated() > 1.4 * (1 << 20)
+
+
+def test_packing_under_fake_tensors() -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    packed = torch.zeros(16, 32, dtype=torch.uint8, device="xpu")
+    real = torch.ops.aten._convert_weight_to_int4pack(packed, 8)
+    with FakeTensorMode() as mode:
+        fake = torch.ops.aten._convert_weight_to_int4pack(mode.from_tensor(packed), 8)
+    assert (fake.shape, fake.dtype, fake.device) == (real.shape, real.dtype, real.device)

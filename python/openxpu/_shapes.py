@@ -1,0 +1,33 @@
+"""Shapes and dtypes of results, where PyTorch's own functions for that are wrong on xpu."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses import fake_impls
+
+
+def _int4pack(mode: Any, func: Any, self: Tensor, *_: Any, **__: Any) -> Tensor:
+    """PyTorch's has the order of tiles of CUDA's units for every device."""
+    if self.device.type != "xpu":
+        return NotImplemented
+    return self.new_empty((self.size(0), self.size(1) // 4), dtype=torch.int32)
+
+
+def _scaled_mm_v2(mode: Any, func: Any, self: Tensor, mat2: Tensor, *given: Any, **named: Any) -> Tensor:
+    """PyTorch's counts a pair of float4 once in one place, and refuses every scale then."""
+    if self.device.type != "xpu" or self.dtype != torch.float4_e2m1fn_x2:
+        return NotImplemented
+    dtype = named.get("out_dtype", given[7] if len(given) > 7 else None)
+    return self.new_empty((self.size(0), mat2.size(1)), dtype=dtype or self.dtype)
+
+
+def enter() -> None:
+    """Have ours asked first."""
+    ours = {"_convert_weight_to_int4pack": _int4pack, "_scaled_mm_v2": _scaled_mm_v2}
+    for name, shape in ours.items():
+        operation = getattr(torch.ops.aten, name, None)  # some came with later versions
+        if operation is not None and operation.default not in fake_impls.op_implementations_dict:
+            fake_impls.register_op_impl(operation.default)(shape)
