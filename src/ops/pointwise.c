@@ -293,6 +293,7 @@ void pointwise_add_types(text *t, xpu_dtype compute, const char *formula) {
     if (strstr(formula, "sf_")) text_add(t, "#include \"pointwise_special.cl\"\n");
     if (strstr(formula, "sb_")) text_add(t, "#include \"pointwise_bessel.cl\"\n");
     if (strstr(formula, "sp_")) text_add(t, "#include \"pointwise_polynomial.cl\"\n");
+    if (strstr(formula, "sq_")) text_add(t, "#include \"pointwise_quantise.cl\"\n");
 }
 
 /* The offsets of all tensors from n, the number of the element or, from dimension 1 on, of the row. */
