@@ -1,0 +1,252 @@
+"""onednn's quantised linear layers and convolutions, with what follows them, beside float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+OPS = torch.ops.onednn
+Function = Callable[[Tensor], Tensor]
+
+UNARY: dict[str, tuple[list[float], str, Function]] = {
+    "none": ([], "", lambda t: t),
+    "relu": ([], "", torch.relu),
+    "gelu": ([], "none", F.gelu),
+    "gelu tanh": ([], "tanh", lambda t: F.gelu(t, approximate="tanh")),
+    "swish": ([], "", F.silu),
+    "hardswish": ([], "", F.hardswish),
+    "hardsigmoid": ([], "", F.hardsigmoid),
+    "sigmoid": ([], "", torch.sigmoid),
+    "tanh": ([], "", torch.tanh),
+    "mish": ([], "", F.mish),
+    "leaky_relu": ([0.1], "", lambda t: F.leaky_relu(t, 0.1)),
+    "hardtanh": ([-0.5, 2.0], "", lambda t: F.hardtanh(t, -0.5, 2.0)),
+}
+
+
+def stored(shape: tuple[int, ...], dtype: torch.dtype, seed: int) -> Tensor:
+    info = torch.iinfo(dtype)
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(info.min, info.max + 1, shape, dtype=dtype, generator=generator)
+
+
+def per_channel(n: int, zeros: bool = False) -> tuple[Tensor, Tensor]:
+    scale = torch.rand(n, generator=torch.Generator().manual_seed(n)) / 50 + 1e-3
+    zero = torch.arange(n) % 7 - 3 if zeros else torch.zeros(n, dtype=torch.int64)
+    return scale, zero
+
+
+def numbers(q: Tensor, scale: Any, zero: Any) -> Tensor:
+    """By channels of dimension 0 where there are several scales."""
+    if isinstance(scale, Tensor) and scale.numel() != 1:
+        shape = (-1, *[1] * (q.dim() - 1))
+        scale, zero = scale.double().view(shape), zero.view(shape)
+    return (q.double() - zero) * scale
+
+
+def compare(actual: Tensor, expected: Tensor, dtype: torch.dtype, scale: float = 1, zero: int = 0) -> None:
+    assert actual.device.type == "xpu"
+    assert (actual.dtype, actual.shape) == (dtype, expected.shape)
+    if dtype.is_floating_point:
+        error = (actual.cpu().double() - expected).norm() / expected.norm().clamp_min(1e-30)
+        assert error < (1e-5 if dtype == torch.float32 else 3e-3)
+        return
+    info = torch.iinfo(dtype)
+    steps = expected / scale
+    whole = (steps.round() + zero).clamp(info.min, info.max)
+    clear = ((steps - steps.floor()) - 0.5).abs() > 1e-3  # halves go either way
+    assert clear.double().mean() > 0.95
+    assert torch.equal(actual.cpu().double()[clear], whole[clear])
+
+
+def on_xpu(*tensors: Tensor) -> list[Tensor]:
+    return [t.to("xpu") for t in tensors]
+
+
+@pytest.mark.parametrize("name", UNARY)
+@pytest.mark.parametrize("kind", [torch.int8, torch.uint8])
+def test_linear(name: str, kind: torch.dtype) -> None:
+    scalars, algorithm, function = UNARY[name]
+    m, n, k = 9, 21, 40
+    x, w = stored((m, k), kind, 1), stored((n, k), torch.int8, 2)
+    scale, zero = per_channel(n)
+    bias = torch.linspace(-3, 3, n)
+    expected = function(numbers(x, 0.02, 5) @ numbers(w, scale, zero).t() + bias.double())
+    packed = OPS.qlinear_prepack(w.to("xpu"), None)
+    tensors = on_xpu(scale, zero, bias)
+    for dtype, to, at in (
+        (torch.float32, 1.0, 0),
+        (torch.bfloat16, 1.0, 0),
+        (torch.int8, 0.07, -3),
+        (torch.uint8, 0.05, 90),
+    ):
+        end = (to, at, dtype, name.split()[0], scalars, algorithm)
+        compare(OPS.qlinear_pointwise(x.to("xpu"), 0.02, 5, packed, *tensors, *end), expected, dtype, to, at)
+        for device in ("xpu", "cpu"):
+            parameters = torch.tensor(0.02, device=device), torch.tensor(5, device=device)
+            actual = OPS.qlinear_pointwise.tensor(
+                x.to("xpu"), parameters[0], parameters[1], packed, *tensors, *end
+            )
+            compare(actual, expected, dtype, to, at)
+
+
+@pytest.mark.parametrize(
+    "m, n, k", [(1, 64, 256), (17, 5, 33), (130, 70, 129), (0, 8, 16), (3, 8, 0), (2, 0, 8)]
+)
+@pytest.mark.parametrize("zeros", [False, True])
+def test_linear_shapes(m: int, n: int, k: int, zeros: bool) -> None:
+    x, w = stored((m, k), torch.uint8, 1), stored((n, k), torch.int8, 2)
+    scale, zero = per_channel(n, zeros)
+    expected = numbers(x, 0.02, 128) @ numbers(w, scale, zero).t()
+    end = (1.0, 0, torch.float32, "none", [], "")
+    packed = OPS.qlinear_prepack(w.to("xpu"), [m, k])
+    actual = OPS.qlinear_pointwise(x.to("xpu"), 0.02, 128, packed, *on_xpu(scale, zero), None, *end)
+    compare(actual, expected, torch.float32)
+    batched = x.view(1, m, k).to("xpu")
+    again = OPS.qlinear_pointwise(batched, 0.02, 128, packed, *on_xpu(scale, zero), None, *end)
+    assert torch.equal(again, actual.view(1, m, n))
+    one = OPS.qlinear_pointwise(x.to("xpu"), 0.02, 128, packed, *on_xpu(scale[:1], zero[:1] + 2), None, *end)
+    if n:
+        compare(one, numbers(x, 0.02, 128) @ numbers(w, scale[0].double(), zero[0] + 2).t(), torch.float32)
+
+
+def test_linear_of_rows_and_numbers() -> None:
+    x, w = stored((6, 32), torch.int8, 1), stored((8, 32), torch.int8, 2)
+    scale, zero = per_channel(8)
+    rows, zeros = torch.rand(6) / 10 + 0.01, torch.arange(6) - 2
+    packed, tensors = OPS.qlinear_prepack(w.to("xpu"), None), on_xpu(scale, zero)
+    end = (None, 1.0, 0, torch.float32, "none", [], "")
+    weight = numbers(w, scale, zero).t()
+    actual = OPS.qlinear_pointwise.tensor(x.to("xpu"), *on_xpu(rows, zeros), packed, *tensors, *end)
+    compare(actual, numbers(x, rows, zeros) @ weight, torch.float32)
+    plain = torch.randn(6, 32)
+    actual = OPS.qlinear_pointwise(plain.to("xpu"), 1.0, 0, packed, *tensors, *end)
+    compare(actual, plain.double() @ weight, torch.float32)
+
+
+@pytest.mark.parametrize("binary", ["add", "sum"])
+@pytest.mark.parametrize("unary", ["none", "relu"])
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16, torch.int8, torch.uint8])
+def test_linear_and_another(binary: str, unary: str, kind: torch.dtype) -> None:
+    m, n, k = 7, 12, 24
+    x, w = stored((m, k), torch.int8, 1), stored((n, k), torch.int8, 2)
+    scale, zero = per_channel(n)
+    if kind.is_floating_point:
+        other, of_other, to, at = torch.randn(m, n).to(kind), (1.0, 0), 1.0, 0
+    else:
+        other, of_other, to, at = stored((m, n), kind, 3), (0.04, 4), 0.06, 11
+    expected = numbers(x, 0.02, -3) @ numbers(w, scale, zero).t() + numbers(other, *of_other)
+    expected = UNARY[unary][2](expected)
+    packed, tensors = OPS.qlinear_prepack(w.to("xpu"), None), on_xpu(scale, zero)
+    there = other.to("xpu")
+    end = (to, at, kind, *of_other, binary, 1.0, unary, [], "")
+    actual = OPS.qlinear_pointwise.binary(x.to("xpu"), 0.02, -3, packed, *tensors, there, None, *end)
+    compare(actual, expected, kind, to, at)
+    assert (actual.data_ptr() == there.data_ptr()) == (binary == "sum")
+    there = other.to("xpu")
+    parameters = torch.tensor(0.02), torch.tensor(-3)
+    actual = OPS.qlinear_pointwise.binary_tensor(
+        x.to("xpu"), *parameters, packed, *tensors, there, None, *end
+    )
+    compare(actual, expected, kind, to, at)
+
+
+CONVOLUTIONS = [
+    # input, weight, stride, padding, dilation, groups
+    ((2, 6, 9, 11), (8, 6, 3, 3), [1, 1], [1, 1], [1, 1], 1),
+    ((1, 6, 9, 11), (8, 3, 3, 2), [2, 1], [0, 1], [1, 2], 2),
+    ((3, 5, 8, 8), (5, 1, 3, 3), [1, 1], [1, 1], [1, 1], 5),
+    ((2, 4, 17), (6, 4, 3), [2], [1], [1], 1),
+    ((1, 3, 5, 6, 7), (4, 3, 2, 3, 2), [1, 1, 1], [0, 1, 0], [1, 1, 1], 1),
+]
+
+
+def lying(t: Tensor, last: bool) -> Tensor:
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    return t.contiguous(memory_format=formats[t.dim()]) if last and t.dim() in formats else t
+
+
+def convolved(case: Any, x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
+    _, _, stride, padding, dilation, groups = case
+    function = (F.conv1d, F.conv2d, F.conv3d)[x.dim() - 3]
+    return function(x, w, bias, stride, padding, dilation, groups)
+
+
+@pytest.mark.parametrize("case", CONVOLUTIONS, ids=lambda case: str(case[1]))
+@pytest.mark.parametrize("last", [False, True])
+def test_convolution(case: Any, last: bool) -> None:
+    sizes, weights, *how = case
+    for kind in (torch.int8, torch.uint8):
+        x, w = stored(sizes, kind, 1), stored(weights, torch.int8, 2)
+        scale, zero = per_channel(weights[0], zeros=kind == torch.uint8)
+        bias = torch.linspace(-2, 2, weights[0])
+        result = convolved(case, numbers(x, 0.02, 7), numbers(w, scale, zero), bias.double())
+        there = lying(x.to("xpu"), last)
+        packed = OPS.qconv_prepack(lying(w.to("xpu"), last), scale.to("xpu"), 0.02, 7, *how, list(sizes))
+        tensors = on_xpu(scale, zero, bias)
+        for name in ("none", "relu", "hardtanh", "hardswish", "swish", "gelu"):
+            scalars, algorithm, function = UNARY[name]
+            for dtype, to, at in ((torch.float32, 1.0, 0), (torch.bfloat16, 1.0, 0), (kind, 0.06, 20)):
+                end = (to, at, dtype, name, scalars, algorithm)
+                actual = OPS.qconv_pointwise(there, 0.02, 7, packed, *tensors, *how, *end)
+                compare(actual, function(result), dtype, to, at)
+                dense = there.is_contiguous()
+                assert actual.is_contiguous() or not dense
+                if not dense:
+                    assert actual.stride(1) == 1
+        parameters = torch.tensor(0.02), torch.tensor(7)
+        again = OPS.qconv_pointwise.tensor(there, *parameters, packed, *tensors, *how, *end)
+        assert torch.equal(again, actual)
+
+
+@pytest.mark.parametrize("unary", ["none", "relu", None])
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16, torch.int8, torch.uint8])
+def test_convolution_and_another(unary: str | None, kind: torch.dtype) -> None:
+    case = CONVOLUTIONS[0]
+    sizes, weights, *how = case
+    x, w = stored(sizes, torch.int8, 1), stored(weights, torch.int8, 2)
+    scale, zero = per_channel(weights[0])
+    result = convolved(case, numbers(x, 0.02, 7), numbers(w, scale, zero), None)
+    if kind.is_floating_point:
+        other, of_other, to, at = torch.randn(result.shape).to(kind), (1.0, 0), 1.0, 0
+    else:
+        other, of_other, to, at = stored(result.shape, kind, 3), (0.04, 4), 0.06, 11
+    expected = UNARY[unary or "none"][2](result + numbers(other, *of_other))
+    for last in (False, True):
+        there = lying(other.to("xpu"), last)
+        end = (to, at, kind, *of_other, "sum", None, unary, [], None)
+        actual = OPS.qconv2d_pointwise.binary(
+            lying(x.to("xpu"), last), 0.02, 7, w.to("xpu"), *on_xpu(scale, zero), there, None, *how, *end
+        )
+        assert actual.data_ptr() == there.data_ptr()
+        compare(actual, expected, kind, to, at)
+
+
+def test_refused() -> None:
+    x, w = stored((2, 8), torch.int8, 1).to("xpu"), stored((4, 8), torch.int8, 2).to("xpu")
+    scale, zero = on_xpu(*per_channel(4))
+    packed = OPS.qlinear_prepack(w, None)
+
+    def linear(*end: Any, weight: Tensor = packed, scales: Tensor = scale) -> Tensor:
+        result: Tensor = OPS.qlinear_pointwise(x, 0.1, 0, weight, scales, zero, None, *end)
+        return result
+
+    for end, message in (
+        ((1.0, 0, torch.float32, "softplus", [], ""), "post op 'softplus'"),
+        ((1.0, 0, torch.float32, "hardtanh", [1.0], ""), "wants more than 1"),
+        ((1.0, 0, torch.int32, "none", [], ""), "int8, uint8 or floating"),
+    ):
+        with pytest.raises((RuntimeError, NotImplementedError), match=message):
+            linear(*end)
+    end = (1.0, 0, torch.float32, "none", [], "")
+    with pytest.raises(RuntimeError, match="fit"):
+        linear(*end, weight=packed[:5])
+    with pytest.raises(RuntimeError, match="expected one scale"):
+        linear(*end, scales=scale[:3])
+    with pytest.raises(RuntimeError, match="int8 or float8"):
+        linear(*end, weight=packed.float())

@@ -1,0 +1,102 @@
+"""Models quantised by PT2E (torchao's XPUInductorQuantizer) and lowered by Inductor to quantised operators."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections import Counter
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+pytest.importorskip("triton")
+pytest.importorskip("torchao")
+pytestmark = [pytest.mark.usefixtures("fresh_compiler"), pytest.mark.filterwarnings("ignore")]
+
+
+class Net(nn.Module):
+    """Convolutions with batch norm, activations and a residual connection; linear layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU())
+        self.second = nn.Sequential(nn.Conv2d(16, 16, 3, padding=1), nn.BatchNorm2d(16))
+        self.third = nn.Sequential(nn.Conv2d(16, 24, 3, stride=2, groups=8), nn.Hardswish())
+        self.inner = nn.Sequential(nn.Linear(24, 48), nn.GELU(), nn.Linear(48, 32), nn.ReLU())
+        self.last = nn.Linear(32, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        x = torch.relu(self.second(x) + x)
+        x = self.third(x).mean((2, 3))
+        result: Tensor = self.last(self.inner(x))
+        return result
+
+
+class Blocks(nn.Module):
+    """Linear layers on sequences, one of them with a residual connection."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(32, 64), nn.Linear(64, 32), nn.Linear(32, 16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = x + self.b(torch.nn.functional.silu(self.a(x)))
+        result: Tensor = self.c(y)
+        return result
+
+
+def noise(actual: Tensor, expected: Tensor) -> float:
+    a, b = actual.detach().cpu().double(), expected.detach().cpu().double()
+    return float(20 * torch.log10(b.norm() / (a - b).norm()))
+
+
+def quantised(model: nn.Module, samples: list[Tensor]) -> nn.Module:
+    from torchao.quantization.pt2e import move_exported_model_to_eval
+    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+    from torchao.quantization.pt2e.quantizer import xpu_inductor_quantizer as xiq
+
+    quantizer = xiq.XPUInductorQuantizer().set_global(xiq.get_default_xpu_inductor_quantization_config())
+    prepared = prepare_pt2e(torch.export.export(model, (samples[0],), strict=True).module(), quantizer)
+    for sample in samples:
+        prepared(sample)
+    converted: nn.Module = convert_pt2e(prepared)
+    move_exported_model_to_eval(converted)
+    return converted
+
+
+def lowered(model: nn.Module, x: Tensor) -> tuple[Tensor, dict[str, int]]:
+    """What the frozen, compiled model gives, and how often each of onednn's operators is called."""
+    from torch._inductor import config
+    from torch._inductor.utils import run_and_get_code
+
+    with config.patch(freezing=True):
+        result, codes = run_and_get_code(torch.compile(model, fullgraph=True), x)
+    return result, Counter(re.findall(r"torch\.ops\.onednn\.(\w+)\.\w+\(", "\n".join(codes)))
+
+
+CALLS = {
+    Net: {"qconv_pointwise": 2, "qconv2d_pointwise": 1, "qlinear_pointwise": 3},
+    Blocks: {"qlinear_pointwise": 3},
+}
+
+
+@pytest.mark.parametrize("kind", CALLS)
+@pytest.mark.parametrize("mixed", [False, True])
+def test_workflow(kind: type[nn.Module], mixed: bool) -> None:
+    """Lowered, a model gives what it gives step by step; in mixed precision as much as bfloat16 holds."""
+    torch.manual_seed(0)
+    shape = (8, 3, 16, 16) if kind is Net else (4, 10, 32)
+    model = kind().eval().to("xpu")
+    samples = [torch.randn(shape, device="xpu") for _ in range(3)]
+    with torch.no_grad():
+        expected = copy.deepcopy(model)(samples[0])
+        reference = quantised(model, samples)
+        stepwise = reference(samples[0])
+        with torch.autocast("xpu", torch.bfloat16, enabled=mixed):
+            actual, calls = lowered(reference, samples[0])
+    assert calls == CALLS[kind]
+    assert noise(stepwise, expected) > 35
+    assert noise(actual, expected) > 35
+    assert noise(actual, stepwise) > (35 if mixed else 100)
