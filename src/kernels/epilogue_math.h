@@ -5,11 +5,11 @@
 #include "erf.h"
 #endif
 #if DOUBLE_T
-#define E(x) x
+#define EK(x) x
 #define END_SCALAR(i) as_double(p->scalar[i])
 #define END_ERF(x) erf(x)
 #else
-#define E(x) x##f
+#define EK(x) x##f
 #define END_SCALAR(i) as_float((uint)p->scalar[i])
 #define END_ERF(x) erf_float(x)
 #endif
@@ -27,9 +27,9 @@ static inline ending_t ended(const ending_params *p, ending_t v, ending_t other)
 #if EPILOGUE == 1
     return v < 0 ? (ending_t)0 : v;
 #elif EPILOGUE == 2
-    return E(0.5) * v * (1 + END_ERF(v * E(0.70710678118654752440)));
+    return EK(0.5) * v * (1 + END_ERF(v * EK(0.70710678118654752440)));
 #elif EPILOGUE == 3
-    return E(0.5) * v * (1 + tanh(E(0.79788456080286535588) * (v + E(0.044715) * v * v * v)));
+    return EK(0.5) * v * (1 + tanh(EK(0.79788456080286535588) * (v + EK(0.044715) * v * v * v)));
 #elif EPILOGUE == 4
     return v / (1 + exp(-v));
 #elif EPILOGUE == 5
