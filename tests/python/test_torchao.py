@@ -35,6 +35,25 @@ CONFIGS: dict[str, tuple[Any, float]] = {
         12,
     ),
     "nvfp4": (mx.NVFP4WeightOnlyConfig(), 12),
+    "int8, groups": (quantization.Int8WeightOnlyConfig(granularity=quantization.PerGroup(64)), 40),
+    "int8 dynamic, asymmetric": (
+        quantization.Int8DynamicActivationInt8WeightConfig(
+            act_mapping_type=quantization.MappingType.ASYMMETRIC
+        ),
+        35,
+    ),
+    "fp8 dynamic, blocks": (
+        quantization.Float8DynamicActivationFloat8WeightConfig(
+            granularity=(quantization.PerBlock([1, 128]), quantization.PerBlock([128, 128]))
+        ),
+        23,
+    ),
+    "int4 by int8": (
+        quantization.Int8DynamicActivationIntxWeightConfig(
+            weight_dtype=torch.int4, weight_granularity=quantization.PerGroup(32)
+        ),
+        20,
+    ),
 }
 
 
@@ -87,6 +106,40 @@ def test_compiled(
     quantization.quantize_(model, config)
     with torch.no_grad():
         assert noise(torch.compile(model, backend=backend)(x), expected) > least
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("how", ["awq", "smoothquant"])
+def test_calibrated(how: str, example: tuple[nn.Module, torch.Tensor, torch.Tensor]) -> None:
+    model, x, expected = copy.deepcopy(example[0]), *example[1:]
+    if how == "awq":
+        wrapper = pytest.importorskip("torchao.prototype.awq").AWQConfig
+        config, least = CONFIGS["int4"]
+    else:
+        wrapper = pytest.importorskip("torchao.prototype.smoothquant").SmoothQuantConfig
+        config, least = CONFIGS["int8 dynamic"]
+    with torch.no_grad():
+        quantization.quantize_(model, wrapper(config, step="prepare"))
+        model(x)
+        quantization.quantize_(model, wrapper(config, step="convert"))
+        assert noise(model(x), expected) > least
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_float8_training(example: tuple[nn.Module, torch.Tensor, torch.Tensor]) -> None:
+    float8 = pytest.importorskip("torchao.float8")
+    model, x, expected = copy.deepcopy(example[0]).float(), example[1].float(), example[2]
+    plain = copy.deepcopy(
+        model
+    ).cpu()  # in fp32: a last bit of bf16 would turn fp8 numbers into their neighbours
+    results = []
+    for each, given in ((model, x), (plain, x.cpu())):  # torchao on the CPU rounds to the same fp8 numbers
+        results.append(float8.convert_to_float8_training(each)(given))
+        results[-1].float().pow(2).mean().backward()
+    assert noise(results[0], expected) > 23
+    assert noise(*results) > 40
+    for ours, theirs in zip(model.parameters(), plain.parameters(), strict=True):
+        assert noise(ours.grad, theirs.grad) > 40
 
 
 def test_weights_are_small() -> None:
