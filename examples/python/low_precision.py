@@ -7,11 +7,21 @@ and how many of the answers are the same. The exit status is 1 where they are to
 from __future__ import annotations
 
 import copy
+import logging
+import os
 import sys
 import time
 import warnings
 from dataclasses import dataclass
 from typing import Any
+
+if __name__ == "__main__":  # of the program, not of tests that import it
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    # which of its libraries for CUDA torchao doesn't find, and what PyTorch will no longer want of it one day
+    for name in ("torchao", "torch.utils._pytree"):
+        logging.getLogger(name).setLevel(logging.ERROR)
 
 import torch
 import torch.nn.functional as F
