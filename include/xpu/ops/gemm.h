@@ -75,8 +75,9 @@ typedef struct xpu_quantised {
  * whose lines lie along k as it is read. int8 times int8 without zero points, with fp32 scales that are the
  * same along k, each a line's or all lines', is summed in int32 where the device has instructions for that,
  * and with XPU_INT32 for args->dtype and no scales everywhere; such sums wrap around. Otherwise what is
- * quantised is written down as numbers of args->dtype first, or of bfloat16 where both are and that is
- * float16, which has fewer powers of two. */
+ * quantised is written down as numbers of args->dtype first, or of float32 where both are and that is
+ * float16, which has few powers of two; nothing can be combined with the result then
+ * (XPU_ERROR_NOT_SUPPORTED). */
 XPU_API xpu_status xpu_gemm_quantised(xpu_stream *stream, const xpu_gemm_args *args, const xpu_quantised *a,
                                       const xpu_quantised *b);
 
