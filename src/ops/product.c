@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "iter.h"
-#include "xpu/trace.h"
 
 /* What gemm_tile.h wants to know of a dtype, by its class; "" for those that have no products. */
 #define OPTIONS(token, complex, single, twice)                                                               \
@@ -104,6 +103,5 @@ xpu_status product_in_slices(xpu_stream *stream, const sliced_product *product, 
     const xpu_range range = {
         .dims = 1, .groups = {(size_t)divided_up(product->results, 256)}, .local = {256}, .work = all};
     if (status == XPU_SUCCESS) status = xpu_launch(stream, product->finish, &range, params, size);
-    const xpu_status freed = xpu_workspace_give_back(sums);
-    return status == XPU_SUCCESS ? freed : status;
+    return workspace_done(sums, status);
 }

@@ -6,7 +6,6 @@
 #include "kernels/quantised.h"
 #include "product.h"
 #include "xpu/ops/copy.h"
-#include "xpu/trace.h"
 
 /* quantised_read.h's */
 enum { FORM_SIGNED, FORM_UNSIGNED, FORM_FLOAT4, FORM_E4M3FN, FORM_E5M2, FORM_OTHER, FORM_NONE };
@@ -332,9 +331,6 @@ xpu_status xpu_gemm_quantised(xpu_stream *stream, const xpu_gemm_args *args, con
     if (args->batch == 0 || args->m == 0 || args->n == 0) return XPU_SUCCESS;
     void *workspace[3] = {NULL};
     xpu_status status = multiply(stream, properties, args, a, b, workspace);
-    for (int i = 0; i < 3; i++) {
-        const xpu_status freed = workspace[i] ? xpu_workspace_give_back(workspace[i]) : XPU_SUCCESS;
-        if (status == XPU_SUCCESS) status = freed;
-    }
+    for (int i = 0; i < 3; i++) status = workspace_done(workspace[i], status);
     return status;
 }
