@@ -5,6 +5,7 @@
 #include "device.h"
 #include "dtype.h"
 #include "fault.h"
+#include "graph.h"
 #include "image.h"
 #include "memory.h"
 #include "ops.h"

@@ -25,7 +25,7 @@ typedef struct attention_params {
     xpu_i64 slices, slice, packed;
     xpu_i64 batch, heads, key_heads;
     xpu_i64 queries, keys;
-    xpu_u64 seed, offset;
+    xpu_u64 seed, counter; /* counter: the generator's offset / 4 */
     xpu_i32 depth, value_depth, causal;
     float scale, keep, keep_scale; /* keep = 1 - dropout, keep_scale = 1 / keep */
 } attention_params;

@@ -91,7 +91,7 @@ static inline float score(const attention_params *p, long b, long h, long query,
 static inline float kept(const attention_params *p, long b, long h, long query, long key) {
 #if DROPOUT
     const ulong row = (ulong)((b * p->heads + h) * ROW_QUERIES(p) + query);
-    const uint bits = random_word(p->seed, row * (ulong)ROW_KEYS(p) + (ulong)key, p->offset / 4);
+    const uint bits = random_word(p->seed, row * (ulong)ROW_KEYS(p) + (ulong)key, p->counter);
     return xpu_uniform_open1(bits) < p->keep ? p->keep_scale : 0.0f;
 #else
     return 1.0f;

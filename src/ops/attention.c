@@ -128,7 +128,7 @@ static attention_params describe(const xpu_attention *args) {
                           .queries = rows,
                           .keys = args->key->size[2],
                           .seed = args->seed,
-                          .offset = args->offset,
+                          .counter = args->offset / 4,
                           .depth = (xpu_i32)args->query->size[3],
                           .value_depth = (xpu_i32)args->value->size[3],
                           .causal = args->causal,

@@ -64,9 +64,6 @@ static int gemm_accesses(const void *of, xpu_access *accesses) {
 static xpu_status call_gemm(xpu_stream *stream, const void *args) { return table.gemm(stream, args); }
 
 xpu_status host_gemm(xpu_stream *stream, const xpu_gemm_args *args) {
-    const xpu_device_properties *properties;
     if (!xpu_host_provider_active(xpu_stream_device(stream)) || !table.gemm) return XPU_ERROR_NOT_SUPPORTED;
-    XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
-    if (!properties->has_local_exec) XPU_TRY(xpu_stream_synchronize(stream));
     return xpu_host_call(stream, "gemm of the host", call_gemm, args, sizeof *args, gemm_accesses);
 }

@@ -6,6 +6,7 @@
 #include "kernels/random.h"
 #include "ops/iter.h"
 #include "ops/kernel.h"
+#include "xpu/graph.h"
 
 /* What random.cl calls them; the first ones are those of xpu_distribution. */
 static const char *const kinds[] = {"UNIFORM",   "NORMAL",    "LOG_NORMAL",    "EXPONENTIAL", "CAUCHY",
@@ -95,7 +96,7 @@ static xpu_status run(xpu_stream *stream, xpu_generator *generator, const xpu_it
     uint64_t offset;
     /* Rejection takes what it needs; that one element needs more than 1,024 words isn't to be expected. */
     const uint64_t words = d->kind >= KIND_GAMMA ? 1024 : d->wide || d->kind == KIND_INTEGERS64 ? 8 : 4;
-    XPU_TRY(xpu_generator_reserve(generator, words, &d->seed, &offset));
+    XPU_TRY(xpu_graph_reserve(stream, generator, words, &d->seed, &offset));
     d->counter = offset / 4;
     return launch(stream, iter, d);
 }

@@ -1,5 +1,5 @@
 /* Devices, the calling thread's current one, launch slots and the host team. */
-#include "runtime/runtime.h"
+#include "runtime/graph.h"
 
 static _Thread_local int current_device;
 
@@ -39,6 +39,7 @@ xpu_status xpu_device_synchronize(int index) {
     cl_device *device;
     XPU_TRY(cl_get(index, &device));
     bool watched = false;
+    XPU_TRY(graph_refuse_device(index, "waiting for a device (synchronize)"));
     XPU_TRY(stream_visit(index, finish, &watched));
     return fault_check(index, watched);
 }

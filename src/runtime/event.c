@@ -1,5 +1,5 @@
 /* Events: a marker in a queue; on host devices, where work is done at once, just a time. */
-#include "runtime/runtime.h"
+#include "runtime/graph.h"
 
 struct xpu_event {
     int device;
@@ -9,6 +9,7 @@ struct xpu_event {
     /* The stream whose queue may still keep the marker to itself. Drivers must be told to get on (flushed)
      * before others wait for it; recording alone, which is far more frequent, doesn't pay for that. */
     _Atomic(xpu_stream *) unflushed;
+    graph_mark mark; /* of a capture in which it was recorded last; it has no marker then */
 };
 
 xpu_status xpu_event_create(int device, bool timing, xpu_event **event) {
@@ -38,6 +39,15 @@ xpu_status xpu_event_record(xpu_event *event, xpu_stream *stream) {
     if (xpu_in_bad_fork()) return cl_init();
     XPU_REJECT_IF(event->device != stream->device, "an event of device %d can't be recorded on device %d",
                   event->device, stream->device);
+    xpu_graph *capture = stream_capture(stream);
+    if (capture) {
+        XPU_TRY(graph_mark_stream(capture, stream, &event->mark));
+        if (event->marker) cl_devices[event->device].api->clReleaseEvent(event->marker);
+        event->marker = NULL;
+        event->recorded = true;
+        return XPU_SUCCESS;
+    }
+    event->mark.capture = 0;
     if (stream->host) {
         event->time = os_wall_time();
         event->recorded = true;
@@ -67,6 +77,7 @@ static xpu_status flush(xpu_event *event) {
 
 xpu_status xpu_event_query(xpu_event *event) {
     if (xpu_in_bad_fork()) return cl_init();
+    if (event->mark.capture && graph_mark_is_open(&event->mark)) return XPU_NOT_READY;
     if (!event->marker) return XPU_SUCCESS;
     const cl_device *device = &cl_devices[event->device];
     cl_int state = CL_COMPLETE;
@@ -88,12 +99,16 @@ xpu_status event_finish(xpu_event *event) {
 }
 
 xpu_status xpu_event_synchronize(xpu_event *event) {
+    XPU_REJECT_IF(event->mark.capture && graph_mark_is_open(&event->mark),
+                  "an event that was recorded in a capture happens in replays only");
     XPU_TRY(event_finish(event));
     return fault_check(event->device, event->recorded);
 }
 
 xpu_status xpu_stream_wait(xpu_stream *stream, xpu_event *event) {
     if (xpu_in_bad_fork()) return cl_init();
+    if (event->mark.capture) return graph_join(stream, &event->mark);
+    if (event->recorded) XPU_TRY(xpu_stream_refuse_capture(stream, "waiting for work that isn't captured"));
     if (!event->marker || stream->host) /* never recorded, or of a host device: it has happened */
         return XPU_SUCCESS;
     if (event->device != stream->device) return event_finish(event); /* contexts don't share events */
@@ -127,6 +142,8 @@ xpu_status xpu_event_elapsed(xpu_event *start, xpu_event *end, double *milliseco
                   "both events must be created with argument 'enable_timing=True'");
     XPU_REJECT_IF(!start->recorded || !end->recorded,
                   "both events must be recorded before calculating elapsed time");
+    XPU_REJECT_IF(start->mark.capture || end->mark.capture,
+                  "events that were recorded in a capture have no times");
     XPU_TRY(xpu_event_query(start));
     XPU_TRY(xpu_event_query(end));
     uint64_t from, to;

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "runtime/runtime.h"
+#include "runtime/graph.h"
 
 static struct {
     _Atomic(xpu_fault *) place; /* NULL before the first watched launch */
@@ -14,7 +14,7 @@ static _Thread_local xpu_fault of_thread;
 
 static bool is_late(const xpu_stream *stream) {
     static atomic_int asked; /* 0 not yet, 1 host devices report at once, 2 late too */
-    if (!stream->host) return true;
+    if (!stream->host || stream_capture(stream)) return true;
     int answer = atomic_load_explicit(&asked, memory_order_relaxed);
     if (!answer) {
         const char *text = getenv("OPENXPU_LATE_FAULTS");
@@ -69,7 +69,11 @@ xpu_status xpu_fault_watch(xpu_stream *stream, xpu_fault **place) {
     if (!atomic_load_explicit(&reports[stream->device].place, memory_order_acquire))
         XPU_TRY(make_place(stream->device));
     *place = atomic_load_explicit(&reports[stream->device].place, memory_order_relaxed);
-    atomic_store_explicit(&stream->watched, true, memory_order_release);
+    xpu_graph *capture = stream_capture(stream);
+    if (capture)
+        graph_note_watched(capture);
+    else
+        atomic_store_explicit(&stream->watched, true, memory_order_release);
     return XPU_SUCCESS;
 }
 

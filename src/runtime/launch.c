@@ -5,8 +5,9 @@
 #include "runtime/kernel.h"
 #include "runtime/work.h"
 
-static xpu_status set_arguments(const cl_device *device, const xpu_kernel *kernel, cl_kernel instance,
-                                const work *w) {
+xpu_status launch_set_arguments(const work *w, cl_kernel instance) {
+    const xpu_kernel *kernel = w->seen.kernel;
+    const cl_device *device = &cl_devices[kernel->device];
     const cl_api *api = device->api;
     xpu_status status = XPU_SUCCESS;
     if (w->seen.params) {
@@ -68,7 +69,7 @@ static xpu_status run_here(const work *w, int slot, const size_t *first, const s
     cl_kernel instance;
     XPU_TRY(slot_queue(slot, kernel->device, &queue));
     XPU_TRY(own_instance(kernel, slot, &instance));
-    XPU_TRY(set_arguments(device, kernel, instance, w));
+    XPU_TRY(launch_set_arguments(w, instance));
     return enqueue(device, queue, kernel, instance, w->seen.range, first, groups, NULL);
 }
 
@@ -77,7 +78,7 @@ static xpu_status submit_instance(const work *w, cl_kernel instance) {
     const xpu_stream *stream = w->seen.stream;
     const xpu_kernel *kernel = w->seen.kernel;
     const cl_device *device = &cl_devices[stream->device];
-    XPU_TRY(set_arguments(device, kernel, instance, w));
+    XPU_TRY(launch_set_arguments(w, instance));
     command c;
     XPU_TRY(command_begin(w, &c));
     const xpu_range *range = w->seen.range;
@@ -108,7 +109,7 @@ static xpu_status run_without_slot(const work *w, const size_t *first, const siz
     xpu_kernel *kernel = w->seen.kernel;
     const cl_device *device = &cl_devices[stream->device];
     os_mutex_lock(&kernel->spare_lock);
-    xpu_status status = set_arguments(device, kernel, kernel->spare, w);
+    xpu_status status = launch_set_arguments(w, kernel->spare);
     if (status == XPU_SUCCESS)
         status = enqueue(device, stream->queue, kernel, kernel->spare, w->seen.range, first, groups, NULL);
     os_mutex_unlock(&kernel->spare_lock);

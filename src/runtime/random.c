@@ -1,14 +1,45 @@
 #include "core/memory.h"
 #include "core/os.h"
-#include "core/status.h"
-#include "xpu/random.h"
+#include "runtime/graph.h"
 
 #define DEFAULT_SEED UINT64_C(67280421310721)
 
 struct xpu_generator {
     os_mutex lock; /* guards seed and offset, which belong together */
     uint64_t seed, offset;
+    int holders;  /* its owner, and graphs that draw from it */
+    int captures; /* that it is part of, at this moment */
 };
+
+static void lock(const xpu_generator *g) { os_mutex_lock(&((xpu_generator *)g)->lock); }
+static void unlock(const xpu_generator *g) { os_mutex_unlock(&((xpu_generator *)g)->lock); }
+
+void generator_hold(xpu_generator *generator) {
+    lock(generator);
+    generator->holders++;
+    unlock(generator);
+}
+
+void generator_capture(xpu_generator *generator, bool begins) {
+    lock(generator);
+    generator->captures += begins ? 1 : -1;
+    unlock(generator);
+}
+
+/* Changes what the generator draws next; not while a graph counts how much that is. */
+static xpu_status change(xpu_generator *g, const uint64_t *seed, uint64_t offset) {
+    lock(g);
+    const bool is_free = g->captures == 0;
+    if (is_free && seed) g->seed = *seed;
+    if (is_free) g->offset = offset;
+    unlock(g);
+    if (is_free) return XPU_SUCCESS;
+    return xpu_fail(
+        XPU_ERROR_INVALID_ARGUMENT,
+        "operation not permitted while a graph is captured that draws from the generator: setting "
+        "its %s",
+        seed ? "seed" : "offset");
+}
 
 xpu_status xpu_generator_create(xpu_generator **generator) {
     XPU_REJECT_IF(!generator, "generator is NULL");
@@ -16,27 +47,25 @@ xpu_status xpu_generator_create(xpu_generator **generator) {
     if (!g) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no host memory for a generator");
     os_mutex_init(&g->lock);
     g->seed = DEFAULT_SEED;
+    g->holders = 1;
     *generator = g;
     return XPU_SUCCESS;
 }
 
 xpu_status xpu_generator_destroy(xpu_generator *generator) {
     if (!generator) return XPU_SUCCESS;
+    lock(generator);
+    const bool is_held = --generator->holders > 0;
+    unlock(generator);
+    if (is_held) return XPU_SUCCESS;
     os_mutex_destroy(&generator->lock);
     core_free(generator);
     return XPU_SUCCESS;
 }
 
-static void lock(const xpu_generator *g) { os_mutex_lock(&((xpu_generator *)g)->lock); }
-static void unlock(const xpu_generator *g) { os_mutex_unlock(&((xpu_generator *)g)->lock); }
-
 xpu_status xpu_generator_set_seed(xpu_generator *generator, uint64_t seed) {
     XPU_REJECT_IF(!generator, "generator is NULL");
-    lock(generator);
-    generator->seed = seed;
-    generator->offset = 0;
-    unlock(generator);
-    return XPU_SUCCESS;
+    return change(generator, &seed, 0);
 }
 
 xpu_status xpu_generator_get_seed(const xpu_generator *generator, uint64_t *seed) {
@@ -50,10 +79,7 @@ xpu_status xpu_generator_get_seed(const xpu_generator *generator, uint64_t *seed
 xpu_status xpu_generator_set_offset(xpu_generator *generator, uint64_t offset) {
     XPU_REJECT_IF(!generator, "generator is NULL");
     XPU_REJECT_IF(offset % 4 != 0, "offset must be a multiple of 4");
-    lock(generator);
-    generator->offset = offset;
-    unlock(generator);
-    return XPU_SUCCESS;
+    return change(generator, NULL, offset);
 }
 
 xpu_status xpu_generator_get_offset(const xpu_generator *generator, uint64_t *offset) {

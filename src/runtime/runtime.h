@@ -28,10 +28,11 @@ struct xpu_stream {
     bool host;               /* on a host device: work is done when the submitting call returns */
     bool external;           /* a caller's queue, into which the caller may put work of its own */
     atomic_ullong submitted; /* commands put into the queue so far; counted on other than host devices */
-    atomic_bool watched;     /* kernels that may report a fault (fault.h) since the last synchronisation */
-    atomic_ullong finished;  /* so many of them are known to be done */
-    os_mutex query_lock;     /* guards the two below */
-    cl_event query_marker;   /* of an xpu_stream_query that has not seen its end yet; or NULL */
+    _Atomic(struct xpu_graph *) capture; /* that it is part of; mostly NULL */
+    atomic_bool watched;    /* kernels that may report a fault (fault.h) since the last synchronisation */
+    atomic_ullong finished; /* so many of them are known to be done */
+    os_mutex query_lock;    /* guards the two below */
+    cl_event query_marker;  /* of an xpu_stream_query that has not seen its end yet; or NULL */
     unsigned long long query_submitted; /* `submitted` when it was put in */
 };
 

@@ -1,5 +1,5 @@
 /* Streams: one in-order queue each. */
-#include "runtime/runtime.h"
+#include "runtime/graph.h"
 
 #include <string.h>
 
@@ -222,6 +222,7 @@ xpu_status stream_finish(xpu_stream *stream) {
 }
 
 xpu_status xpu_stream_synchronize(xpu_stream *stream) {
+    XPU_TRY(xpu_stream_refuse_capture(stream, "waiting for a stream (synchronize)"));
     bool watched = atomic_exchange(&stream->watched, false);
     XPU_TRY(stream_finish(stream));
     return fault_check(stream->device, watched);
@@ -284,6 +285,7 @@ static xpu_status query_external(const cl_device *device, xpu_stream *stream) {
 
 xpu_status xpu_stream_query(xpu_stream *stream) {
     if (xpu_in_bad_fork()) return cl_init();
+    XPU_TRY(xpu_stream_refuse_capture(stream, "asking whether a stream has finished (query)"));
     if (stream->host) return XPU_SUCCESS;
     const cl_device *device = &cl_devices[stream->device];
     if (stream->external) return query_external(device, stream);

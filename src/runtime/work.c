@@ -1,5 +1,5 @@
 /* The place that all work passes (work.h), and who looks on there. */
-#include "runtime/work.h"
+#include "runtime/graph.h"
 
 atomic_int work_observers;
 
@@ -89,6 +89,8 @@ static void list_accesses(work *w, xpu_access *accesses) {
 
 xpu_status work_submit_observed(work *w) {
     const xpu_stream *stream = w->seen.stream;
+    xpu_graph *capture = stream_capture(stream);
+    if (capture) return graph_record(capture, w);
     const bool profile = atomic_load_explicit(&profile_on, memory_order_relaxed);
     unsigned long long begun[XPU_TRACE_MAX] = {0};
     xpu_access accesses[XPU_ACCESSES_MAX];
@@ -124,7 +126,10 @@ xpu_status command_end(const work *w, command *c, xpu_status status, uint64_t by
 
 /* --- host functions --- */
 
-static xpu_status run_host_call(work *w) { return w->seen.function(w->seen.stream, w->seen.context); }
+static xpu_status run_host_call(work *w) {
+    XPU_TRY(stream_finish(w->seen.stream));
+    return w->seen.function(w->seen.stream, w->seen.context);
+}
 
 xpu_status xpu_host_call(xpu_stream *stream, const char *name,
                          xpu_status (*function)(xpu_stream *stream, const void *context), const void *context,
@@ -140,6 +145,23 @@ xpu_status xpu_host_call(xpu_stream *stream, const char *name,
               .list = list,
               .of = context};
     return work_submit(&w);
+}
+
+xpu_status xpu_graph_host_call(xpu_stream *stream, const char *name,
+                               xpu_status (*function)(xpu_stream *stream, const void *context), void *context,
+                               void (*release)(void *context)) {
+    XPU_REJECT_IF(!stream || !name || !function || !release, "NULL");
+    work w = {.seen = {.kind = XPU_WORK_HOST,
+                       .stream = stream,
+                       .name = name,
+                       .function = function,
+                       .context = context},
+              .run = run_host_call,
+              .release = release};
+    const bool is_captured = xpu_stream_is_capturing(stream);
+    const xpu_status status = work_submit(&w);
+    if (!is_captured || status != XPU_SUCCESS) release(context);
+    return status;
 }
 
 /* --- memory that operations need for themselves --- */

@@ -14,6 +14,7 @@ typedef struct work {
     bool blocking, waited; /* of copies: asked to wait for the stream; it has been waited for */
     bool wants_times;      /* its commands leave records with the device's times */
     uint64_t begun;
+    void (*release)(void *context); /* of a context that is handed over; NULL: it is copied */
 } work;
 
 xpu_status work_submit_observed(work *w);
@@ -31,6 +32,9 @@ static inline xpu_status work_submit(work *w) {
 /* A kernel as a part of other work, on record as that. */
 xpu_status launch_for(const work *whole, xpu_kernel *kernel, const xpu_range *range, const void *params,
                       size_t params_size);
+
+/* Gives the driver's kernel object the launch's arguments. */
+xpu_status launch_set_arguments(const work *w, cl_kernel instance);
 
 /* A command on its way into a stream's queue: between command_begin and command_end it is put in, with
  * `wanted` for its event. The end counts and records it where `status` is success, and gives `status` back.
