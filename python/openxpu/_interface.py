@@ -1,4 +1,4 @@
-"""Dynamo's interface of xpu, which PyTorch writes for a Triton with Intel's own backend."""
+"""What torch.compile has for xpu and openxpu needs otherwise, mended when PyTorch imports it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
-_MODULE = "torch._dynamo.device_interface"
 
-
-def _mend(interface: ModuleType) -> None:
-    """Let the interface look for openxpu's backend in Triton, where it looks for one named "intel".
+def _look_for_backend(interface: ModuleType) -> None:
+    """Let Dynamo's interface look for openxpu's backend in Triton, where it looks for one named "intel".
 
     From 2.15 on, PyTorch takes xpu for a device without Triton when this function raises.
     """
@@ -32,16 +31,65 @@ def _mend(interface: ModuleType) -> None:
     interface.XpuInterface.raise_if_triton_unavailable = staticmethod(raise_if_triton_unavailable)
 
 
+def _leave_scales(products: ModuleType) -> None:
+    """Have Inductor call _scaled_mm_v2 as it stands for xpu, unless each operand has one scale, or one a line.
+
+    Its own way refuses swizzled scales, and hands the first of several, and those of blocks, to the first
+    version, which takes them for something else.
+    """
+    import torch
+    from torch._inductor import ir, lowering
+
+    operation = torch.ops.aten._scaled_mm_v2.default
+    own = lowering.lowerings.get(operation)
+    if own is None:  # in earlier versions Inductor leaves it alone
+        return
+    simple = ([0], [1])  # ScalingType.TensorWise and RowWise
+    fallback = lowering.fallback_handler(operation, add_to_fallback_set=False)
+
+    def lower(
+        a: Any,
+        b: Any,
+        scale_a: Any,
+        recipe_a: Any,
+        swizzle_a: Any,
+        scale_b: Any,
+        recipe_b: Any,
+        swizzle_b: Any,
+        *rest: Any,
+        **named: Any,
+    ) -> Any:
+        given = (scale_a, recipe_a, swizzle_a, scale_b, recipe_b, swizzle_b, *rest)
+        is_simple = list(recipe_a) in simple and list(recipe_b) in simple
+        if a.get_device().type != "xpu" or (is_simple and not any((*swizzle_a, *swizzle_b))):
+            return own(a, b, *given, **named)
+        a = ir.ExternKernel.require_stride_order(a, (1, 0))
+        b = ir.ExternKernel.require_stride_order(b, (0, 1))
+        return fallback(a, b, *given, **named)
+
+    lowering.register_lowering(operation, type_promotion_kind=None)(lower)
+
+
+# Modules and what is done with them once they have run.
+_MENDS = {
+    "torch._dynamo.device_interface": _look_for_backend,
+    "torch._inductor.kernel.mm": _leave_scales,
+}
+
+
 class _Finder(MetaPathFinder):
-    """Mends the module when it is imported: importing it beforehand would bring all of Dynamo."""
+    """Mends modules when they are imported: importing them beforehand would bring all of Dynamo."""
+
+    def __init__(self, names: set[str]) -> None:
+        self.names = names
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Find what the other finders find, and have it mended once it has run."""
-        if name != _MODULE:
+        if name not in self.names:
             return None
-        sys.meta_path.remove(self)
+        self.names.remove(name)
         spec = importlib.util.find_spec(name)
         if spec is None or spec.loader is None:
             return None
@@ -50,7 +98,7 @@ class _Finder(MetaPathFinder):
         @functools.wraps(run)
         def run_and_mend(module: ModuleType) -> None:
             run(module)
-            _mend(module)
+            _MENDS[name](module)
 
         spec.loader.exec_module = run_and_mend  # type: ignore[method-assign]
         return spec
@@ -79,10 +127,13 @@ def _is_of_use(record: logging.LogRecord) -> bool:
 
 
 def enter() -> None:
-    """Mend the interface now if it is imported, else when it is."""
+    """Mend what is imported now, the others when they are."""
     for name in _IDLE_WARNINGS:
         logging.getLogger(name).addFilter(_is_of_use)
-    if _MODULE in sys.modules:
-        _mend(sys.modules[_MODULE])
-    else:
-        sys.meta_path.insert(0, _Finder())
+    later = set()
+    for name, mend in _MENDS.items():
+        if name in sys.modules:
+            mend(sys.modules[name])
+        else:
+            later.add(name)
+    sys.meta_path.insert(0, _Finder(later))

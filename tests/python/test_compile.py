@@ -347,6 +347,47 @@ def test_embedding_bag_where_the_last_offset_is_an_end(mode: str) -> None:
     torch.testing.assert_close(actual[0].cpu(), bags(indices, offsets, table)[0])
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("scales", ["tensor", "rows", "blocks", "mxfp8", "mxfp4", "nvfp4"])
+def test_scaled_products(scales: str, dynamic: bool, fresh_compiler: None) -> None:
+    """As the eager ones, whose numbers tests/ops compares with float64, to the bit."""
+    from torch.nn.functional import ScalingType, SwizzleType, scaled_mm
+
+    torch.manual_seed(0)
+    n = k = 512  # scales of blocks have the same shape the other way round
+    one, four = torch.float8_e4m3fn, torch.float4_e2m1fn_x2
+    options: dict[str, Any] = {}
+    a, b = (torch.randint(0, 256, (rows, k // 2), dtype=torch.uint8).view(four) for rows in (64, n))
+    if scales not in ("mxfp4", "nvfp4"):
+        a, b = torch.randn(64, k).to(one), torch.randn(n, k).to(one)
+    if scales == "tensor":
+        recipe, given = ScalingType.TensorWise, [torch.rand(1), torch.rand(1)]
+    elif scales == "rows":
+        recipe, given = ScalingType.RowWise, [torch.rand(64, 1), torch.rand(1, n)]
+    elif scales == "blocks":
+        recipe, given = ScalingType.BlockWise1x128, [torch.rand(4, 64).t(), torch.rand(4, 4).t()]
+        options["scale_recipe_b"] = ScalingType.BlockWise128x128
+    elif scales == "nvfp4":
+        recipe = [ScalingType.BlockWise1x16, ScalingType.TensorWise]
+        given = [[torch.rand(rows * k // 16).to(one), torch.rand(1)] for rows in (128, n)]
+        options |= dict.fromkeys(
+            ("swizzle_a", "swizzle_b"), [SwizzleType.SWIZZLE_32_4_4, SwizzleType.NO_SWIZZLE]
+        )
+    else:
+        recipe = ScalingType.BlockWise1x32
+        bits = [torch.randint(120, 130, (rows * k // 32,), dtype=torch.uint8) for rows in (128, n)]
+        given = [x.view(torch.float8_e8m0fnu) for x in bits]
+        options |= dict.fromkeys(("swizzle_a", "swizzle_b"), SwizzleType.SWIZZLE_32_4_4)
+    options = {"scale_recipe_b": recipe, **options}
+
+    def product(a: Tensor, b: Tensor, scale_a: Any, scale_b: Any) -> Tensor:
+        return scaled_mm(a, b.t(), scale_a, recipe, scale_b, **options)
+
+    arguments = torch.utils._pytree.tree_map(lambda x: x.to("xpu"), (a, b, *given))
+    expected = product(*arguments)
+    assert torch.equal(torch.compile(product, dynamic=dynamic)(*arguments), expected)
+
+
 def test_the_cache_of_graphs_knows_the_compiler(tmp_path: Path) -> None:
     """Another version of it compiles again."""
     from torch._dynamo.utils import counters

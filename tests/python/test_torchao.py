@@ -88,24 +88,17 @@ def test_eager(name: str, example: tuple[nn.Module, torch.Tensor, torch.Tensor])
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(
-    "name, backend",
-    [
-        ("int4", "inductor"),
-        ("int8 dynamic", "inductor"),
-        ("fp8 dynamic, rows", "inductor"),
-        ("mxfp4", "aot_eager"),  # Inductor has no swizzled scales yet
-    ],
-)
+@pytest.mark.parametrize("name", ["int4", "int8 dynamic", "fp8 dynamic, rows", "mxfp4"])
 def test_compiled(
-    name: str, backend: str, example: tuple[nn.Module, torch.Tensor, torch.Tensor], fresh_compiler: None
+    name: str, example: tuple[nn.Module, torch.Tensor, torch.Tensor], fresh_compiler: None
 ) -> None:
     pytest.importorskip("triton")
-    model, x, expected = copy.deepcopy(example[0]), *example[1:]
+    model, x = copy.deepcopy(example[0][:1]), example[1]  # one layer: Inductor takes its time
+    expected = copy.deepcopy(model).cpu().float()(x.cpu().float())
     config, least = CONFIGS[name]
     quantization.quantize_(model, config)
     with torch.no_grad():
-        assert noise(torch.compile(model, backend=backend)(x), expected) > least
+        assert noise(torch.compile(model)(x), expected) > least
 
 
 @pytest.mark.filterwarnings("ignore")
