@@ -71,10 +71,19 @@ bool heads_fit(sdp::sdp_params const &p, bool debug) {
     return fit;
 }
 
-bool mask_needs_no_grad(sdp::sdp_params const &p, bool debug) {
-    const bool needs = p.attn_mask && p.attn_mask->requires_grad() && at::GradMode::is_enabled();
-    if (needs && debug) TORCH_WARN("Fused attention on xpu gives no gradient for attn_mask.");
-    return !needs;
+// PyTorch's own check for the CPU wants no gradient, and 2 or 4 dimensions.
+bool mask_spreads(sdp::sdp_params const &p, bool debug) {
+    if (!p.attn_mask) return true;
+    const auto mask = p.attn_mask->sym_sizes();
+    const std::array<c10::SymInt, 4> scores{p.query.sym_size(0), p.query.sym_size(1), p.query.sym_size(2),
+                                            p.key.sym_size(2)};
+    bool fits = mask.size() <= 4;
+    for (size_t i = 1; i <= mask.size() && fits; i++) {
+        const auto &size = mask[mask.size() - i];
+        fits = TORCH_GUARD_OR_FALSE(size.sym_eq(scores[4 - i])) || TORCH_GUARD_OR_FALSE(size.sym_eq(1));
+    }
+    if (!fits && debug) TORCH_WARN("Fused attention on xpu doesn't take an attn_mask of ", mask, ".");
+    return fits;
 }
 
 bool dropout_fits(sdp::sdp_params const &p, bool debug) {
@@ -83,16 +92,15 @@ bool dropout_fits(sdp::sdp_params const &p, bool debug) {
 
 bool fused_fits(sdp::sdp_params const &p, bool debug) {
     constexpr auto dtypes = std::array{at::kFloat, at::kBFloat16, at::kHalf};
-    constexpr std::array<bool (*)(sdp::sdp_params const &, bool), 9> conditions{
+    constexpr std::array<bool (*)(sdp::sdp_params const &, bool), 8> conditions{
         sdp::check_nested_tensor,
         dropout_fits,
         sdp::check_tensor_shapes,
         sdp::check_batch_size_and_num_heads_dense<true>,
-        sdp::check_attn_mask_shape,
+        mask_spreads,
         sdp::check_nonzero_sequence_lengths_dense,
         sdp::check_last_dim_stride_equals_1_dense<false>,
-        heads_fit,
-        mask_needs_no_grad};
+        heads_fit};
     for (auto condition : conditions)
         if (!condition(p, debug)) return false;
     return sdp::check_tensor_dtype(p, dtypes, debug);
@@ -151,6 +159,12 @@ struct Attention {
 
 Tensor expanded(const Tensor &bias, const Tensor &query, const Tensor &key) {
     return bias.defined() ? bias.expand({query.size(0), query.size(1), query.size(2), key.size(2)}) : bias;
+}
+
+// A bias or its gradient with 4 dimensions, of size 1 where it is the same for all.
+Tensor with_all_dimensions(Tensor bias) {
+    while (bias.dim() < 4) bias = bias.unsqueeze(0);
+    return bias;
 }
 
 Tensor number(uint64_t value) {
@@ -243,7 +257,7 @@ Attention attend(const Tensor &query, const Tensor &key, const Tensor &value, co
     if (on_host(query, value, dropout)) {
         const openxpu::HostScope scope(device);
         std::optional<Tensor> mask;
-        if (bias.defined()) mask = openxpu::as_cpu_input(bias);
+        if (bias.defined()) mask = openxpu::as_cpu_input(with_all_dimensions(bias));
         auto [out, logsumexp] = at::_scaled_dot_product_flash_attention_for_cpu(
             openxpu::as_cpu_input(query), openxpu::as_cpu_input(key), openxpu::as_cpu_input(value), 0, causal,
             mask, scale);
@@ -260,35 +274,44 @@ Attention attend(const Tensor &query, const Tensor &key, const Tensor &value, co
     return {out, logsumexp, number(args.seed), number(args.offset)};
 }
 
-std::tuple<Tensor, Tensor, Tensor> attend_backward(const Tensor &grad_out, const Tensor &query,
-                                                   const Tensor &key, const Tensor &value, const Tensor &bias,
-                                                   const Tensor &out, const Tensor &logsumexp, double dropout,
-                                                   bool causal, const Tensor &seed, const Tensor &offset,
-                                                   std::optional<double> scale) {
+using Gradients = std::tuple<Tensor, Tensor, Tensor, Tensor>; // the last is what grad_bias was
+
+// Those of query, key and value, and that of the bias into `grad_bias` where it is defined.
+Gradients attend_backward(const Tensor &grad_out, const Tensor &query, const Tensor &key, const Tensor &value,
+                          const Tensor &bias, const Tensor &grad_bias, const Tensor &out,
+                          const Tensor &logsumexp, double dropout, bool causal, const Tensor &seed,
+                          const Tensor &offset, std::optional<double> scale) {
     if (!grad_out.defined()) return {};
     const auto device = query.device().index();
+    Lowered lowered(query, key, value, expanded(bias, query, key), out, logsumexp, dropout, causal, scale);
+    const xpu_tensor go = openxpu::input_of(grad_out);
+    const Tensor wide_grad_bias = grad_bias.defined() ? with_all_dimensions(grad_bias) : grad_bias;
+    xpu_tensor gb;
+    xpu_attention_grad grad{.out = &go};
+    if (grad_bias.defined()) gb = openxpu::tensor_of(wide_grad_bias), grad.bias = &gb;
     if (on_host(query, value, dropout)) {
+        if (grad_bias.defined()) // PyTorch's kernel hasn't got it
+            openxpu::check(xpu_attention_backward(openxpu::current_stream(query), &lowered.args, &grad));
         const openxpu::HostScope scope(device);
         std::optional<Tensor> mask;
-        if (bias.defined()) mask = openxpu::as_cpu_input(bias);
+        if (bias.defined()) mask = openxpu::as_cpu_input(with_all_dimensions(bias));
         auto [grad_query, grad_key, grad_value] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
             openxpu::as_cpu_input(grad_out), openxpu::as_cpu_input(query), openxpu::as_cpu_input(key),
             openxpu::as_cpu_input(value), openxpu::as_cpu_input(out), openxpu::as_cpu_input(logsumexp), 0,
             causal, mask, scale);
         return {laid_out_as(query, scope.adopt(std::move(grad_query))),
                 laid_out_as(key, scope.adopt(std::move(grad_key))),
-                laid_out_as(value, scope.adopt(std::move(grad_value)))};
+                laid_out_as(value, scope.adopt(std::move(grad_value))), grad_bias};
     }
     Tensor grad_query = at::empty_like(query), grad_key = at::empty_like(key),
            grad_value = at::empty_like(value);
-    Lowered lowered(query, key, value, expanded(bias, query, key), out, logsumexp, dropout, causal, scale);
     lowered.args.seed = number(seed);
     lowered.args.offset = number(offset);
-    const xpu_tensor go = openxpu::input_of(grad_out), gq = openxpu::tensor_of(grad_query);
-    const xpu_tensor gk = openxpu::tensor_of(grad_key), gv = openxpu::tensor_of(grad_value);
-    const xpu_attention_grad grad{.out = &go, .query = &gq, .key = &gk, .value = &gv};
+    const xpu_tensor gq = openxpu::tensor_of(grad_query), gk = openxpu::tensor_of(grad_key),
+                     gv = openxpu::tensor_of(grad_value);
+    grad.query = &gq, grad.key = &gk, grad.value = &gv;
     openxpu::check(xpu_attention_backward(openxpu::current_stream(query), &lowered.args, &grad));
-    return {grad_query, grad_key, grad_value};
+    return {grad_query, grad_key, grad_value, grad_bias};
 }
 
 // B x L x H x D as B x H x L x D; rows of sequences behind each other, total x H x D, as one item.
@@ -407,9 +430,9 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> sdp_overrideable_backward_xpu(
     const Tensor &attn_bias, std::array<bool, 4> grad_input_mask, const Tensor &out, const Tensor &logsumexp,
     const Tensor &cum_seq_q, const Tensor &cum_seq_k, int64_t max_q, int64_t max_k, double dropout_p,
     bool is_causal, const Tensor &philox_seed, const Tensor &philox_offset, std::optional<double> scale) {
-    auto [q, k, v] = attend_backward(grad_out, query, key, value, attn_bias, out, logsumexp, dropout_p,
-                                     is_causal, philox_seed, philox_offset, scale);
-    return {q, k, v, Tensor()};
+    const Tensor grad_bias = grad_input_mask[3] && attn_bias.defined() ? at::empty_like(attn_bias) : Tensor();
+    return attend_backward(grad_out, query, key, value, attn_bias, grad_bias, out, logsumexp, dropout_p,
+                           is_causal, philox_seed, philox_offset, scale);
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Tensor, Tensor>
@@ -428,8 +451,9 @@ sdp_flash_backward_xpu(const Tensor &grad_out, const Tensor &query, const Tensor
                        const Tensor &cum_seq_k, int64_t max_q, int64_t max_k, double dropout_p,
                        bool is_causal, const Tensor &philox_seed, const Tensor &philox_offset,
                        std::optional<double> scale) {
-    return attend_backward(grad_out, query, key, value, Tensor(), out, logsumexp, dropout_p, is_causal,
-                           philox_seed, philox_offset, scale);
+    auto [q, k, v, none] = attend_backward(grad_out, query, key, value, Tensor(), Tensor(), out, logsumexp,
+                                           dropout_p, is_causal, philox_seed, philox_offset, scale);
+    return {q, k, v};
 }
 
 // The gradients of flash_forward. PyTorch passes on what that returned.
@@ -479,15 +503,17 @@ sdp_efficient_backward_xpu(const Tensor &grad_out, const Tensor &query, const Te
                            const Tensor &logsumexp, const Tensor &philox_seed, const Tensor &philox_offset,
                            double dropout_p, std::array<bool, 4> grad_input_mask, bool is_causal,
                            std::optional<double> scale) {
-    TORCH_CHECK_NOT_IMPLEMENTED(
-        !grad_input_mask[3] || !attn_bias.defined(),
-        "_scaled_dot_product_efficient_attention on xpu gives no gradient for attn_bias; "
-        "torch.nn.functional.scaled_dot_product_attention does");
     if (!grad_out.defined()) return {};
     const Tensor rows = logsumexp.narrow(2, 0, query.size(2)).contiguous();
-    auto [q, k, v] = attend_backward(grad_out, query, key, value, attn_bias, out, rows, dropout_p, is_causal,
-                                     philox_seed, philox_offset, scale);
-    return {by_sequence(q), by_sequence(k), by_sequence(v), Tensor()};
+    Tensor grad_bias;
+    if (grad_input_mask[3] && attn_bias.defined()) { // its rows begin at multiples of 16 elements
+        auto sizes = attn_bias.sizes().vec();
+        sizes.back() = (sizes.back() + 15) / 16 * 16;
+        grad_bias = attn_bias.new_empty(sizes).narrow(-1, 0, attn_bias.size(-1));
+    }
+    auto [q, k, v, unused] = attend_backward(grad_out, query, key, value, attn_bias, grad_bias, out, rows,
+                                             dropout_p, is_causal, philox_seed, philox_offset, scale);
+    return {by_sequence(q), by_sequence(k), by_sequence(v), grad_bias};
 }
 
 } // namespace at::native

@@ -1,7 +1,7 @@
 /* Attention: S = scale Q K^T + bias, P = softmax(S), O = dropout(P) V, and its gradients
  *
  *     dV = dropout(P)^T dO;  dP = dropout(dO V^T);  delta = sum(dO * O);  dS = P (dP - delta)
- *     dQ = scale dS K;  dK = scale dS^T Q
+ *     dQ = scale dS K;  dK = scale dS^T Q;  dbias = dS, summed over what the bias is the same for
  *
  * The scores exist in tiles of 64 x 64 only; the softmax is kept up to date tile by tile (online). Portable:
  * work-groups of 16 x 16, local memory below 48 KiB, sums in fp32.
@@ -12,7 +12,8 @@
  * attention_forward:        a work-group for 64 queries
  * attention_delta:          a work-group of 64 a query
  * attention_grad_query:     a work-group for 64 queries
- * attention_grad_key_value: a work-group for 64 keys */
+ * attention_grad_key_value: a work-group for 64 keys
+ * attention_grad_bias:      a work-group for 64 x 64 of the bias and a slice of what is summed */
 #include "attention.h"
 
 #define TILE 64
@@ -145,6 +146,20 @@ KERNEL attention_forward(const attention_params GIVEN) {
 }
 #endif
 
+#if defined(BACKWARD) || defined(GRAD_BIAS)
+/* P and dS of one (query, key) from the products Q K^T and dO V^T. */
+static inline void grad_score(const attention_params *p, long b, long h, long query, long key, float product,
+                              float grad, float *weight, float *grad_s) {
+    *weight = *grad_s = 0;
+    const float s = score(p, b, h, query, key, product);
+    if (s == -INFINITY) return;
+    const float total = *logsumexp_at(p, b, h, query);
+    const float probability = exp(s - total), keep = kept(p, b, h, query, key);
+    *weight = probability * keep;
+    *grad_s = probability * (grad * keep - *delta_at(p, b, h, query));
+}
+#endif
+
 #ifdef BACKWARD
 __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void attention_delta(const attention_params GIVEN) {
     __local float sums[64];
@@ -161,18 +176,6 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void attention_delta(co
         if (x < other) sums[x] += sums[x + other];
     }
     if (x == 0) *delta_at(&p, b, h, query) = sums[0];
-}
-
-/* P and dS of one (query, key) from the products Q K^T and dO V^T. */
-static inline void grad_score(const attention_params *p, long b, long h, long query, long key, float product,
-                              float grad, float *weight, float *grad_s) {
-    *weight = *grad_s = 0;
-    const float s = score(p, b, h, query, key, product);
-    if (s == -INFINITY) return;
-    const float total = *logsumexp_at(p, b, h, query);
-    const float probability = exp(s - total), keep = kept(p, b, h, query, key);
-    *weight = probability * keep;
-    *grad_s = probability * (grad * keep - *delta_at(p, b, h, query));
 }
 
 KERNEL attention_grad_query(const attention_params GIVEN) {
@@ -246,6 +249,69 @@ KERNEL attention_grad_key_value(const attention_params GIVEN) {
             if (x + 16 * j < p.depth) PUT(p.grad_key, b, kh, key, x + 16 * j, key_sum[i][j] * p.scale);
         for (int j = 0; j < VALUE_DEPTH / 16; j++)
             if (x + 16 * j < p.value_depth) PUT(p.grad_value, b, kh, key, x + 16 * j, value_sum[i][j]);
+    }
+}
+#endif
+
+#ifdef GRAD_BIAS
+KERNEL attention_grad_bias(const attention_params p) {
+    __local float slab_a[TILE_K][PITCH], slab_b[TILE_K][PITCH], weights[TILE][PITCH];
+    const long rows = p.bias_size[2], columns = p.bias_size[3];
+    const bool over_queries = rows < p.queries, over_keys = columns < p.keys;
+    const long row_blocks = (rows + TILE - 1) / TILE, column_blocks = (columns + TILE - 1) / TILE;
+    long g = XPU_GROUP(0);
+    const long column = g % column_blocks * TILE;
+    g /= column_blocks;
+    const long row = g % row_blocks * TILE;
+    g /= row_blocks;
+    const long bias_h = g % p.bias_size[1];
+    g /= p.bias_size[1];
+    const long bias_b = g % p.bias_size[0], slice = g / p.bias_size[0];
+    const int x = (int)get_local_id(0), y = (int)get_local_id(1);
+
+    /* The tiles of scores that are summed, the keys' fastest. */
+    const long key_blocks = over_keys ? (p.keys + TILE - 1) / TILE : 1;
+    const long query_blocks = over_queries ? (p.queries + TILE - 1) / TILE : 1;
+    const long heads = p.heads / p.bias_size[1], tiles = p.batch / p.bias_size[0] * heads * query_blocks * key_blocks;
+    float sum[SIDE][SIDE];
+    CLEAR(sum, SIDE);
+    for (long t = slice * p.slice; t < min(tiles, (slice + 1) * p.slice); t++) {
+        const long k0 = column + t % key_blocks * TILE, block = t / key_blocks;
+        const long q0 = row + block % query_blocks * TILE, set = block / query_blocks;
+        const long h = bias_h + set % heads, b = bias_b + set / heads, kh = h / (p.heads / p.key_heads);
+        if (k0 >= end_key_of(&p, q0 + TILE - 1)) continue;
+        float s[SIDE][SIDE], grad[SIDE][SIDE], weight, grad_s;
+        CLEAR(s, SIDE);
+        CLEAR(grad, SIDE);
+        TILE_PRODUCT(s, QUERY, KEY_COLUMN, 0, 0, 0, p.depth);
+        TILE_PRODUCT(grad, GRAD_OUT, VALUE_COLUMN, 0, 0, 0, p.value_depth);
+        for (int i = 0; i < SIDE; i++)
+            for (int j = 0; j < SIDE; j++) {
+                grad_score(&p, b, h, q0 + PLACE(y, i), k0 + PLACE(x, j), s[i][j], grad[i][j], &weight, &grad_s);
+                sum[i][j] += grad_s;
+            }
+    }
+    /* What is left to add up lies in the tile. */
+    const int down = over_queries ? TILE : 1, across = over_keys ? TILE : 1;
+    for (int i = 0; i < SIDE; i++)
+        for (int j = 0; j < SIDE; j++) weights[PLACE(y, i)][PLACE(x, j)] = sum[i][j];
+    barrier(CLK_LOCAL_MEM_FENCE);
+    const int wide = TILE / across;
+    for (int e = y * LX + x; e < TILE / down * wide; e += THREADS) {
+        const long query = row + e / wide, key = column + e % wide;
+        if (query >= rows || key >= columns) continue;
+        float total = 0;
+        for (int i = 0; i < down; i++)
+            for (int j = 0; j < across; j++) total += weights[e / wide + i][e % wide + j];
+        if (p.partial) {
+            const long n = (slice * p.bias_size[0] + bias_b) * p.bias_size[1] + bias_h;
+            XPU_PTR(float, p.partial)[(n * rows + query) * columns + key] = total;
+        } else {
+            const attention_matrix m = p.grad_bias;
+            STORE(BIAS_T, XPU_PTR(STORED(BIAS_T), m.data),
+                  bias_b * m.stride[0] + bias_h * m.stride[1] + query * m.stride[2] + key * m.stride[3],
+                  (COMPUTED(BIAS_T))total);
+        }
     }
 }
 #endif

@@ -10,8 +10,9 @@ typedef struct attention_matrix {
 
 typedef struct attention_params {
     attention_matrix query, key, value, bias, out, logsumexp; /* logsumexp: 3 strides */
-    attention_matrix grad_out, grad_query, grad_key, grad_value;
-    xpu_addr delta; /* fp32 [batch][head][query]: sum of grad_out * out; its strides are delta_stride */
+    attention_matrix grad_out, grad_query, grad_key, grad_value, grad_bias;
+    xpu_i64 bias_size[4]; /* of grad_bias: 1 in the dimensions that it is summed over */
+    xpu_addr delta;       /* fp32 [batch][head][query]: sum of grad_out * out; its strides are delta_stride */
     xpu_i64 delta_stride[2];
     /* With BANDED: int32 [batch + 1], where each sequence's rows begin in the tensors, or 0; `queries` and
      * `keys` are the longest's then. Query i looks at keys i + shift - left to i + shift + right; the kernel
@@ -20,7 +21,8 @@ typedef struct attention_params {
     xpu_i64 left, right, shift;
     xpu_i64 row_queries, row_keys; /* rows and columns of the scores that dropout counts */
     /* Of attention_ptx.cl: fp32 [slice][batch][head][query]([element]) of `slices` slices of `slice` keys,
-     * and how many heads' queries are rows of one matrix. */
+     * and how many heads' queries are rows of one matrix. Of attention_grad_bias: fp32 [slice] and grad_bias,
+     * of slices of `slice` tiles. */
     xpu_addr partial, partial_sums;
     xpu_i64 slices, slice, packed;
     xpu_i64 batch, heads, key_heads;

@@ -8,6 +8,7 @@
 #include "matrix.h"
 #include "product.h"
 #include "team.h"
+#include "xpu/ops/reduce.h"
 #include "xpu/trace.h"
 
 #define TILE 64
@@ -17,10 +18,13 @@ typedef enum attention_kernel {
     KERNEL_DELTA,
     KERNEL_GRAD_QUERY,
     KERNEL_GRAD_KEY_VALUE,
-    KERNEL_FINISH
+    KERNEL_FINISH,
+    KERNEL_GRAD_BIAS
 } attention_kernel;
 
-/* How matrix units do it (attention_ptx.cl, attention_xmx.cl); with none attention.cl does. */
+/* How matrix units do it (attention_ptx.cl, attention_xmx.cl); with none attention.cl does, some of it
+ * always.
+ */
 typedef struct matrix_plan {
     matrix_unit unit;
     bool emulated, sliced;
@@ -34,6 +38,7 @@ typedef struct matrix_plan {
     bool held; /* what is used at each step stays in registers */
     int grads; /* of a launch: 1 the values', 2 the keys' */
 } matrix_plan;
+static const matrix_plan plain = {.unit = MATRIX_UNIT_NONE};
 enum { LOCAL_BYTES = 48 * 1024, SLICES_MOST = 1024 };
 
 static int round_up(int64_t depth, int unit) { return (int)rounded_up(depth, unit); }
@@ -46,13 +51,14 @@ static bool is_banded(const xpu_attention *args) { return args->sequences > 0 ||
 
 static xpu_status get_kernel(int device, const xpu_attention *args, attention_kernel which,
                              const matrix_plan *plan, xpu_kernel **kernel) {
-    static const char *const names[][5] = {
-        {"attention_forward", "attention_delta", "attention_grad_query", "attention_grad_key_value"},
-        {"attention_matrix_forward", "attention_delta", "attention_matrix_grad_query",
-         "attention_matrix_grad_key_value", "attention_matrix_finish"}};
-    static const char *const parts[] = {"FORWARD", "BACKWARD", "BACKWARD", "BACKWARD", "FINISH"};
+    static const char *const names[][6] = {{"attention_forward", "attention_delta", "attention_grad_query",
+                                            "attention_grad_key_value", NULL, "attention_grad_bias"},
+                                           {"attention_matrix_forward", "attention_delta",
+                                            "attention_matrix_grad_query", "attention_matrix_grad_key_value",
+                                            "attention_matrix_finish"}};
+    static const char *const parts[] = {"FORWARD", "BACKWARD", "BACKWARD", "BACKWARD", "FINISH", "GRAD_BIAS"};
     static const char *const files[] = {"attention.cl", "attention_ptx.cl", "attention_xmx.cl"};
-    const matrix_unit unit = which == KERNEL_DELTA ? MATRIX_UNIT_NONE : plan->unit;
+    const matrix_unit unit = plan->unit;
     const bool units = unit != MATRIX_UNIT_NONE, ptx = unit == MATRIX_UNIT_PTX, xmx = unit == MATRIX_UNIT_XMX;
     const int depth_unit = xmx ? 32 : 16;
     const xpu_dtype dtype = args->query->dtype;
@@ -223,28 +229,36 @@ static bool plan_xmx(attention_params *p, const xpu_tensor *const *read, bool fo
 
 static matrix_plan plan_for(const xpu_device_properties *properties, bool banded, attention_params *p,
                             const xpu_tensor *const *read, const xpu_tensor *const *written, bool forward) {
-    matrix_plan plan = {.unit = MATRIX_UNIT_NONE}, found = plan;
+    matrix_plan found = plain;
     /* fp32 as sums of tf32 is NVIDIA's alone. */
     const xpu_dtype dtype = read[0]->dtype;
     found.unit = matrix_unit_of(properties, dtype == XPU_FLOAT32 ? XPU_BFLOAT16 : dtype, &found.emulated);
-    if (dtype == XPU_FLOAT32 && found.unit != MATRIX_UNIT_PTX) return plan;
+    if (dtype == XPU_FLOAT32 && found.unit != MATRIX_UNIT_PTX) return plain;
     const bool fits = found.unit == MATRIX_UNIT_PTX
                           ? plan_ptx(properties, banded, p, read, written, forward, &found)
                       : found.unit == MATRIX_UNIT_XMX ? !banded && plan_xmx(p, read, forward, &found)
                                                       : false;
-    return fits ? found : plan;
+    return fits ? found : plain;
+}
+
+/* Tiles of a gradient of a bias. */
+static int64_t bias_tiles(const attention_params *p) {
+    return p->bias_size[0] * p->bias_size[1] * tiles(p->bias_size[2], TILE) * tiles(p->bias_size[3], TILE);
 }
 
 static xpu_status launch(xpu_stream *stream, const xpu_attention *args, attention_kernel which,
                          const matrix_plan *plan, const attention_params *p) {
-    const bool delta = which == KERNEL_DELTA, units = plan->unit != MATRIX_UNIT_NONE && !delta;
+    const bool units = plan->unit != MATRIX_UNIT_NONE;
     const int tile = units ? tile_of(plan) : TILE;
     const int64_t rows = p->batch * p->heads * p->queries;
     const int64_t query_blocks =
         divided_up(p->queries * p->packed, tile) * (p->heads / p->packed) * p->batch * p->slices;
     const int64_t key_blocks = divided_up(p->keys, tile) * p->key_heads * p->batch;
-    const bool by_rows = delta || which == KERNEL_FINISH;
-    const int64_t groups = by_rows ? rows : which == KERNEL_GRAD_KEY_VALUE ? key_blocks : query_blocks;
+    const bool by_rows = which == KERNEL_DELTA || which == KERNEL_FINISH;
+    const int64_t groups = by_rows                          ? rows
+                           : which == KERNEL_GRAD_KEY_VALUE ? key_blocks
+                           : which == KERNEL_GRAD_BIAS      ? bias_tiles(p) * p->slices
+                                                            : query_blocks;
     xpu_range range = {.dims = 2,
                        .groups = {(size_t)groups, 1},
                        .local = {16, 16},
@@ -298,9 +312,84 @@ xpu_status xpu_attention_forward(xpu_stream *stream, const xpu_attention *args) 
     return workspace_done(partial, status);
 }
 
+/* bias = the sums of its slices, which lie without gaps. */
+static xpu_status sum_slices(xpu_stream *stream, const void *partial, int64_t slices,
+                             const xpu_tensor *bias) {
+    xpu_iter iter = {.outputs = 1, .inputs = 1, .dims = 5};
+    iter.operand[0] = (xpu_operand){.data = bias->data, .dtype = bias->dtype};
+    iter.operand[1] = (xpu_operand){.data = (void *)partial, .dtype = XPU_FLOAT32};
+    int64_t stride = sizeof(float);
+    for (int i = 0; i < 5; i++) {
+        iter.size[i] = i < 4 ? bias->size[3 - i] : slices;
+        iter.operand[0].stride[i] = i < 4 ? bias->stride[3 - i] * (int64_t)xpu_dtype_size(bias->dtype) : 0;
+        iter.operand[1].stride[i] = stride;
+        stride *= iter.size[i];
+    }
+    xpu_iter_coalesce(&iter);
+    return xpu_reduce(stream, XPU_REDUCE_SUM, &iter, 0);
+}
+
+/* What a tile of the bias is summed over is cut where there are too few tiles for all compute units. */
+static xpu_status grad_bias(xpu_stream *stream, const xpu_device_properties *properties,
+                            const xpu_attention *args, const attention_params *given,
+                            const xpu_tensor *bias) {
+    attention_params p = *given;
+    p.grad_bias = matrix_of(bias);
+    int64_t results = 1;
+    for (int i = 0; i < 4; i++) results *= p.bias_size[i] = bias->size[i];
+    if (results == 0) return XPU_SUCCESS;
+    const int64_t sets = p.batch / bias->size[0] * (p.heads / bias->size[1]);
+    const int64_t all = sets * (bias->size[2] < p.queries ? tiles(p.queries, TILE) : 1) *
+                        (bias->size[3] < p.keys ? tiles(p.keys, TILE) : 1);
+    p.slice = divided_up(all, product_slices(properties, bias_tiles(&p), all * TILE, results));
+    p.slices = all > 0 ? divided_up(all, p.slice) : 1;
+    if (p.slices == 1) return launch(stream, args, KERNEL_GRAD_BIAS, &plain, &p);
+
+    void *partial = NULL;
+    XPU_TRY(xpu_workspace_take(stream, (size_t)(p.slices * results) * sizeof(float), &partial));
+    p.partial = XPU_ADDR(partial);
+    xpu_status status = launch(stream, args, KERNEL_GRAD_BIAS, &plain, &p);
+    if (status == XPU_SUCCESS) status = sum_slices(stream, partial, p.slices, bias);
+    return workspace_done(partial, status);
+}
+
+/* Those of the queries, and of the keys and values. */
+static xpu_status grad_operands(xpu_stream *stream, const xpu_device_properties *properties,
+                                const xpu_attention *args, const xpu_attention_grad *grad,
+                                attention_params *p) {
+    const xpu_tensor *const read[] = {args->query, args->key, args->value, grad->out, NULL};
+    const xpu_tensor *written[4] = {NULL};
+    int count = 0;
+    if (grad->query) written[count++] = grad->query;
+    if (grad->key) written[count++] = grad->key, written[count++] = grad->value;
+    matrix_plan plan = plan_for(properties, is_banded(args), p, read, written, false);
+    xpu_status status = XPU_SUCCESS;
+    if (grad->query && p->queries > 0) status = launch(stream, args, KERNEL_GRAD_QUERY, &plan, p);
+    if (!grad->key || p->keys == 0) return status;
+    if (status == XPU_SUCCESS) status = launch(stream, args, KERNEL_GRAD_KEY_VALUE, &plan, p);
+    if (status == XPU_SUCCESS && plan.grads == 1) {
+        plan.grads = 2;
+        status = launch(stream, args, KERNEL_GRAD_KEY_VALUE, &plan, p);
+    }
+    return status;
+}
+
+static xpu_status check_grad(const xpu_attention *args, const xpu_attention_grad *grad) {
+    if (!grad->key != !grad->value)
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "attention: the gradient of key or value alone");
+    if (!grad->bias) return XPU_SUCCESS;
+    const int64_t size[4] = {args->query->size[0], args->query->size[1], args->query->size[2],
+                             args->key->size[2]};
+    bool fits = args->bias && args->bias->dtype != XPU_BOOL && grad->bias->dtype == args->bias->dtype;
+    for (int i = 0; i < 4 && fits; i++) fits = grad->bias->size[i] == size[i] || grad->bias->size[i] == 1;
+    return fits ? XPU_SUCCESS
+                : op_fail(XPU_ERROR_INVALID_ARGUMENT, "attention: the bias' gradient doesn't fit the bias");
+}
+
 xpu_status xpu_attention_backward(xpu_stream *stream, const xpu_attention *args,
                                   const xpu_attention_grad *grad) {
     XPU_TRY(check(args));
+    XPU_TRY(check_grad(args, grad));
     attention_params p = describe(args);
     p.grad_out = matrix_of(grad->out);
     p.grad_query = matrix_of(grad->query);
@@ -308,25 +397,21 @@ xpu_status xpu_attention_backward(xpu_stream *stream, const xpu_attention *args,
     p.grad_value = matrix_of(grad->value);
     if (args->sequences > 0)
         p.grad_out.stride[0] = p.grad_query.stride[0] = p.grad_key.stride[0] = p.grad_value.stride[0] = 0;
-    if (p.batch == 0 || p.heads == 0) return XPU_SUCCESS;
+    const bool none = p.batch == 0 || p.heads == 0;
+    if (none && !grad->bias) return XPU_SUCCESS;
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
-    const xpu_tensor *const read[] = {args->query, args->key, args->value, grad->out, NULL};
-    const xpu_tensor *const written[] = {grad->query, grad->key, grad->value, NULL};
-    matrix_plan plan = plan_for(properties, is_banded(args), &p, read, written, false);
+    if (none) return grad_bias(stream, properties, args, &p, grad->bias);
 
     void *delta = NULL;
     XPU_TRY(xpu_workspace_take(
         stream, (size_t)(p.delta_stride[1] * p.heads * args->query->size[0]) * sizeof(float), &delta));
     p.delta = XPU_ADDR(delta);
     xpu_status status = XPU_SUCCESS;
-    if (p.queries > 0) status = launch(stream, args, KERNEL_DELTA, &plan, &p);
-    if (status == XPU_SUCCESS && p.queries > 0) status = launch(stream, args, KERNEL_GRAD_QUERY, &plan, &p);
-    if (status == XPU_SUCCESS && p.keys > 0) status = launch(stream, args, KERNEL_GRAD_KEY_VALUE, &plan, &p);
-    if (status == XPU_SUCCESS && p.keys > 0 && plan.grads == 1) {
-        plan.grads = 2;
-        status = launch(stream, args, KERNEL_GRAD_KEY_VALUE, &plan, &p);
-    }
+    if (p.queries > 0) status = launch(stream, args, KERNEL_DELTA, &plain, &p);
+    if (status == XPU_SUCCESS && grad->bias) status = grad_bias(stream, properties, args, &p, grad->bias);
+    if (status == XPU_SUCCESS && (grad->query || grad->key))
+        status = grad_operands(stream, properties, args, grad, &p);
     return workspace_done(delta, status);
 }
 

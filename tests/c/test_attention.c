@@ -1,6 +1,6 @@
 /* Attention by matrix units, forward and backward, against float64: all remainders, heads of any depth,
- * shared keys, masks, layouts and alignments. On devices without such units they are written out in plain
- * OpenCL C.
+ * shared keys, masks, biases and their gradients, layouts and alignments. On devices without such units they
+ * are written out in plain OpenCL C.
  *
  *     test_attention [problems [seed]]    so many with whatever kernel comes up, beside those below
  *
@@ -27,6 +27,7 @@ typedef struct problem {
     bool causal, by_sequence; /* B x L x H x D in memory */
     int align;                /* elements, of rows */
     bias bias;
+    unsigned alike; /* dimensions, by their bits, in which the bias is the same for all */
     double scale;
     int slices;    /* 0: as it comes */
     int sequences; /* so many, of up to `queries` and `keys` rows, in place of the batch */
@@ -55,6 +56,23 @@ static bool looks_at(const problem *p, const item *it, int64_t i, int64_t j) {
     if (p->window && p->left >= 0 && j < i - p->left) return false;
     if (p->window && p->right >= 0 && j > i + p->right) return false;
     return !p->causal || j <= i;
+}
+
+/* Sizes of the bias, its elements, and the one for a score. */
+static int64_t bias_size(const problem *p, int d) {
+    const int64_t size[4] = {p->batch, p->heads, p->queries, p->keys};
+    return p->alike >> d & 1 ? 1 : size[d];
+}
+static int64_t bias_count(const problem *p) {
+    int64_t count = 1;
+    for (int d = 0; d < 4; d++) count *= bias_size(p, d);
+    return count;
+}
+static int64_t bias_place(const problem *p, int64_t b, int64_t h, int64_t i, int64_t j) {
+    const int64_t at[4] = {b, h, i, j};
+    int64_t n = 0;
+    for (int d = 0; d < 4; d++) n = n * bias_size(p, d) + (p->alike >> d & 1 ? 0 : at[d]);
+    return n;
 }
 
 /* A tensor on the host, in float64 and as it is stored, and on the device. */
@@ -131,6 +149,7 @@ static void compare(const problem *p, const char *name, const memory *got, const
  * (2^-12 for fp16), which sums pass on, and the result's own. */
 typedef struct results {
     double *out, *query, *key, *value, *slack_out, *slack_query, *slack_key, *slack_value;
+    double *bias, *slack_bias;
 } results;
 
 static void by_definition(const problem *p, const memory *q, const memory *k, const memory *v,
@@ -149,7 +168,7 @@ static void by_definition(const problem *p, const memory *q, const memory *k, co
                 for (int64_t j = it.key; j < it.key + it.keys; j++) {
                     s[j] = 0;
                     for (int64_t d = 0; d < p->depth; d++) s[j] += *at(q, b, h, i, d) * *at(k, b, kh, j, d);
-                    s[j] = s[j] * p->scale + (bias ? bias[i * p->keys + j] : 0);
+                    s[j] = s[j] * p->scale + (bias ? bias[bias_place(p, b, h, i, j)] : 0);
                     if (!looks_at(p, &it, i - it.query, j - it.key)) s[j] = -INFINITY;
                     if (s[j] > top) top = s[j];
                 }
@@ -175,6 +194,9 @@ static void by_definition(const problem *p, const memory *q, const memory *k, co
                         dp[j] += *at(grad, b, h, i, d) * *at(v, b, kh, j, d);
                     dp[j] = s[j] * (dp[j] - delta);
                     more[j] = s[j] * (slack + 1e-5) + fabs(dp[j]) * unit; /* of dS */
+                    if (!bias) continue;
+                    r->bias[bias_place(p, b, h, i, j)] += dp[j];
+                    r->slack_bias[bias_place(p, b, h, i, j)] += more[j];
                 }
                 for (int64_t d = 0; d < p->depth; d++) {
                     double sum = 0, off = 0;
@@ -196,6 +218,7 @@ static void by_definition(const problem *p, const memory *q, const memory *k, co
                     }
             }
     }
+    for (int64_t n = 0; bias && n < bias_count(p); n++) r->slack_bias[n] += 1e-5;
     const int64_t keys = p->batch * p->key_heads * wide;
     for (int64_t n = 0; n < keys * p->depth; n++) r->slack_key[n] += fabs(r->key[n]) * unit + 1e-5;
     for (int64_t n = 0; n < keys * p->value_depth; n++) r->slack_value[n] += fabs(r->value[n]) * unit + 1e-5;
@@ -215,8 +238,8 @@ static void try_problem(const problem *p) {
     SUCCEEDS(xpu_memcpy(stream, starts, p->query_starts, sizeof p->query_starts, true));
     SUCCEEDS(xpu_memcpy(stream, (int32_t *)starts + 8, p->key_starts, sizeof p->key_starts, true));
 
-    /* A bias is one of queries x keys for all: fp32 numbers, or a mask of bytes. */
-    const size_t pairs = (size_t)(p->queries * p->keys);
+    /* A bias: fp32 numbers, or a mask of bytes. */
+    const size_t pairs = p->bias ? (size_t)bias_count(p) : 0;
     double *bias = p->bias ? malloc((pairs + 1) * sizeof *bias) : NULL;
     float *numbers = malloc((pairs + 1) * sizeof *numbers);
     for (size_t i = 0; i < pairs && bias; i++) {
@@ -224,20 +247,26 @@ static void try_problem(const problem *p) {
         if (p->bias == BIAS_MASK)
             ((uint8_t *)numbers)[i] = in;
         else
-            numbers[i] = (float)pick(-8, 8) / 4;
+            numbers[i] = pick(0, 9) ? (float)pick(-8, 8) / 4 : -INFINITY;
         bias[i] = p->bias == BIAS_MASK ? (in ? 0 : -INFINITY) : (double)numbers[i];
     }
-    void *bias_data, *sums;
+    void *bias_data, *bias_grad, *sums;
     SUCCEEDS(xpu_malloc(stream, (pairs + 1) * 4, &bias_data));
+    SUCCEEDS(xpu_malloc(stream, (pairs + 1) * 4, &bias_grad));
     SUCCEEDS(xpu_memcpy(stream, bias_data, numbers, (pairs + 1) * 4, true));
     const size_t rows = (size_t)(p->batch * p->heads * rows_q);
     SUCCEEDS(xpu_malloc(stream, rows * 4 + 4, &sums));
-    const int64_t bias_size[4] = {p->batch, p->heads, p->queries, p->keys},
-                  bias_stride[4] = {0, 0, p->keys, 1};
+    const int64_t score_size[4] = {p->batch, p->heads, p->queries, p->keys};
+    int64_t grad_size[4], grad_stride[4], bias_stride[4];
+    for (int64_t d = 3, next = 1; d >= 0; next *= grad_size[d], d--) {
+        grad_size[d] = bias_size(p, (int)d), grad_stride[d] = next;
+        bias_stride[d] = p->alike >> d & 1 ? 0 : next;
+    }
     const int64_t sum_size[3] = {p->batch, p->heads, rows_q};
     const int64_t sum_stride[3] = {p->heads * rows_q, rows_q, 1};
-    const xpu_tensor b = {bias_data, p->bias == BIAS_MASK ? XPU_BOOL : XPU_FLOAT32, 4, bias_size,
+    const xpu_tensor b = {bias_data, p->bias == BIAS_MASK ? XPU_BOOL : XPU_FLOAT32, 4, score_size,
                           bias_stride};
+    const xpu_tensor db = {bias_grad, XPU_FLOAT32, 4, grad_size, grad_stride};
     const xpu_tensor l = {sums, XPU_FLOAT32, 3, sum_size, sum_stride};
     const xpu_attention args = {.query = &q.tensor,
                                 .key = &k.tensor,
@@ -255,17 +284,19 @@ static void try_problem(const problem *p) {
                                 .window = p->window,
                                 .left = p->left,
                                 .right = p->right};
-    const xpu_attention_grad grads = {&grad.tensor, &dq.tensor, &dk.tensor, &dv.tensor};
+    const xpu_attention_grad grads = {&grad.tensor, &dq.tensor, &dk.tensor, &dv.tensor,
+                                      p->bias == BIAS_NUMBERS ? &db : NULL};
 
     const size_t queries = rows * (size_t)p->depth + 1, outs = rows * (size_t)p->value_depth + 1;
     const size_t key_rows = (size_t)(p->batch * p->key_heads * rows_k);
     const size_t keys = key_rows * (size_t)p->depth + 1, values = key_rows * (size_t)p->value_depth + 1;
-    double *all = calloc(2 * (queries + outs + keys + values), sizeof *all), *next = all;
+    double *all = calloc(2 * (queries + outs + keys + values + pairs), sizeof *all), *next = all;
     results want;
     want.out = next, next += outs, want.slack_out = next, next += outs;
     want.query = next, next += queries, want.slack_query = next, next += queries;
     want.key = next, next += keys, want.slack_key = next, next += keys;
-    want.value = next, next += values, want.slack_value = next;
+    want.value = next, next += values, want.slack_value = next, next += values;
+    want.bias = next, next += pairs, want.slack_bias = next;
     by_definition(p, &q, &k, &v, &grad, bias, &want);
 
     SUCCEEDS(xpu_attention_forward(stream, &args));
@@ -274,9 +305,19 @@ static void try_problem(const problem *p) {
     compare(p, "grad_query", &dq, want.query, want.slack_query);
     compare(p, "grad_key", &dk, want.key, want.slack_key);
     compare(p, "grad_value", &dv, want.value, want.slack_value);
+    SUCCEEDS(xpu_memcpy(stream, numbers, bias_grad, pairs * sizeof *numbers, true));
+    for (size_t i = 0; i < pairs && p->bias == BIAS_NUMBERS; i++)
+        if (!(fabs(numbers[i] - want.bias[i]) <= want.slack_bias[i]))
+            fail_msg(
+                "grad_bias, alike %u, of %s, batch %lld, heads %lld, %lld queries, %lld keys: %g at %zu, "
+                "not %g +- %g",
+                p->alike, xpu_dtype_name(p->dtype), (long long)p->batch, (long long)p->heads,
+                (long long)p->queries, (long long)p->keys, (double)numbers[i], i, want.bias[i],
+                want.slack_bias[i]);
 
     free(all), free(bias), free(numbers);
     SUCCEEDS(xpu_free(bias_data));
+    SUCCEEDS(xpu_free(bias_grad));
     SUCCEEDS(xpu_free(sums));
     SUCCEEDS(xpu_free(starts));
     drop(&q), drop(&k), drop(&v), drop(&out), drop(&grad), drop(&dq), drop(&dk), drop(&dv);
@@ -334,6 +375,18 @@ static void decoding(void **unused) {
     }
 }
 
+/* Biases that are the same for all of some dimensions, whose gradients are sums over these. */
+static void gradients_of_biases(void **unused) {
+    /* Heads of 132 numbers in fp32 take the plain kernels, which are quick where units are written out. */
+    problem p = {XPU_FLOAT32, 3, 2, 1, 65, 70, 132, 20, true, true, 4, .bias = BIAS_NUMBERS, .scale = 0.1};
+    for (p.alike = 0; p.alike < 16; p.alike++) try_problem(&p);
+    p.batch = 1, p.queries = 300, p.causal = false; /* many tiles a sum */
+    for (p.alike = 4; p.alike < 16; p.alike += p.alike % 4 == 0 ? 3 : 1) try_problem(&p);
+    p = (problem){XPU_BFLOAT16, 2, 2, 1, 33, 40, 32, 32, .align = 8, .bias = BIAS_NUMBERS, .scale = 0.2};
+    if (by_blocks) p.align = 32;
+    for (p.alike = 0; p.alike < 8; p.alike += 3) try_problem(&p);
+}
+
 /* Windows, and sequences of different lengths, also of none. */
 static void cut_into_sequences(problem *p, int count) {
     p->sequences = count, p->batch = 1, p->bias = BIAS_NONE, p->slices = 0;
@@ -379,6 +432,7 @@ static void whatever_comes(void **unused) {
                           .depth = pick(0, 2) ? 32 << pick(0, 2) : pick(1, 260),
                           .bias = pick(0, 1) ? BIAS_NONE : (bias)pick(0, BIAS_KINDS - 1),
                           .align = by_blocks ? 32 : aligns[pick(0, 7)]};
+        p.alike = (unsigned)pick(0, 15);
         p.batch = pick(1, 2), p.key_heads = pick(1, 2), p.heads = p.key_heads * pick(1, 3);
         p.value_depth = i % 20 < 10 ? p.depth : p.depth / 2 + 1;
         p.queries = pick(0, 3) ? pick(1, 200) : pick(1, 20);
@@ -397,9 +451,8 @@ static void whatever_comes(void **unused) {
 int main(int count, char **words) {
     read_words(count, words);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(kinds_and_sizes),
-        cmocka_unit_test(decoding),
-        cmocka_unit_test(bands),
+        cmocka_unit_test(kinds_and_sizes),     cmocka_unit_test(decoding),
+        cmocka_unit_test(gradients_of_biases), cmocka_unit_test(bands),
         cmocka_unit_test(whatever_comes),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);

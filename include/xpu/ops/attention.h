@@ -43,10 +43,12 @@ typedef struct xpu_attention {
 /* Writes `out` and, unless NULL, `logsumexp`. */
 XPU_API xpu_status xpu_attention_forward(xpu_stream *stream, const xpu_attention *args);
 
-/* Gradients; `query`, `key` and `value` shaped like those of xpu_attention. */
+/* Gradients; `query`, `key` and `value` shaped like those of xpu_attention. `query` may be NULL, `key` and
+ * `value` both, and `bias`. That has the bias' dtype, which is no bool, and 4 dimensions of the scores'
+ * sizes, or of 1 where the bias is the same for all: its elements are sums then. */
 typedef struct xpu_attention_grad {
-    const xpu_tensor *out;                 /* the gradient that comes in */
-    const xpu_tensor *query, *key, *value; /* those that go out */
+    const xpu_tensor *out;                        /* the gradient that comes in */
+    const xpu_tensor *query, *key, *value, *bias; /* those that go out */
 } xpu_attention_grad;
 
 /* Needs what forward wrote: `out` and `logsumexp`. */
