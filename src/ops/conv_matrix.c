@@ -201,7 +201,7 @@ static bool plan_product(const xpu_device_properties *properties, const conv_par
     c->phases = by_blocks || plan->products > p->groups;
     c->matrix.a_piece = c->matrix.b_piece = 16;
     set_widths(plan, result);
-    c->matrix.tile = matrix_tile_for(c->matrix.unit, c->dtype, properties, plan->busy, m->rows, m->columns,
+    c->matrix.tile = matrix_tile_for(&c->matrix, c->dtype, properties, plan->busy, m->rows, m->columns,
                                      plan->depth, operands_along_k(c), &m->slices);
     if (c->matrix.tile < 0) return false;
     const matrix_tile *tile = matrix_tile_of(&c->matrix);
@@ -436,12 +436,12 @@ xpu_status conv_by_matrix(xpu_stream *stream, xpu_dtype dtype, sought sought, co
                           bool *done) {
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
-    choice c = {.dtype = dtype, .sought = sought};
+    choice c = {.dtype = dtype, .sought = sought, .matrix.device = xpu_stream_device(stream)};
     c.matrix.unit = matrix_unit_of(properties, dtype, &c.matrix.emulated);
     *done = false;
     if (c.matrix.unit == MATRIX_UNIT_PTX || (c.matrix.unit == MATRIX_UNIT_XMX && sought != SOUGHT_W))
         XPU_TRY(try_unit(stream, properties, &c, p, done));
-    c.matrix = (matrix_choice){.unit = matrix_fma_of(properties)};
+    c.matrix = (matrix_choice){.device = c.matrix.device, .unit = matrix_fma_of(properties)};
     if (*done || c.matrix.unit == MATRIX_UNIT_NONE) return XPU_SUCCESS;
     return try_unit(stream, properties, &c, p, done);
 }

@@ -351,9 +351,10 @@ static xpu_status pack_operands(xpu_stream *stream, const xpu_device_properties 
 
 /* True where the unit does it. The product may be turned: so that rows of results lie in memory, or so that
  * the left operand lies along k. */
-static bool plan_unit(matrix_unit unit, bool emulated, const xpu_device_properties *properties, problem *args,
-                      gemm_plan *plan) {
-    gemm_choice choice = {.kernel = KERNEL_MATRIX, .matrix = {.unit = unit, .emulated = emulated}};
+static bool plan_unit(int device, matrix_unit unit, bool emulated, const xpu_device_properties *properties,
+                      problem *args, gemm_plan *plan) {
+    gemm_choice choice = {.kernel = KERNEL_MATRIX,
+                          .matrix = {.device = device, .unit = unit, .emulated = emulated}};
     matrix_choice *matrix = &choice.matrix;
     if (matrix->unit == MATRIX_UNIT_NONE || args->m == 1 || args->n == 1) return false;
     problem turned = *args;
@@ -390,7 +391,7 @@ static bool plan_unit(matrix_unit unit, bool emulated, const xpu_device_properti
     choice.c_piece = choice.has_c ? run_piece(&turned.c, unit, args->dtype) : 0;
     const bool combines = turned.ending.combine != XPU_COMBINE_NONE;
     choice.other_piece = combines ? run_piece(&turned.other, unit, args->dtype) : 0;
-    matrix->tile = matrix_tile_for(matrix->unit, args->operand, properties, turned.batch, turned.m, turned.n,
+    matrix->tile = matrix_tile_for(matrix, args->operand, properties, turned.batch, turned.m, turned.n,
                                    turned.k, choice.a_k_fast + choice.b_k_fast, &plan->slices);
     if (matrix->tile < 0) return false;
     matrix_for_intel(matrix, properties);
@@ -405,13 +406,13 @@ static bool plan_unit(matrix_unit unit, bool emulated, const xpu_device_properti
 }
 
 /* True where the device's matrix units do it, or GPUs' multiply-adds by the same plan. */
-static bool plan_matrix(const xpu_device_properties *properties, problem *args, matrix_unit unit,
+static bool plan_matrix(int device, const xpu_device_properties *properties, problem *args, matrix_unit unit,
                         bool emulated, gemm_plan *plan) {
     bool plain_dot = false;
     const matrix_unit dot = matrix_dot_of(properties, args->operand, &plain_dot);
-    return plan_unit(unit, emulated, properties, args, plan) ||
-           plan_unit(dot, plain_dot, properties, args, plan) ||
-           plan_unit(matrix_fma_of(properties), false, properties, args, plan);
+    return plan_unit(device, unit, emulated, properties, args, plan) ||
+           plan_unit(device, dot, plain_dot, properties, args, plan) ||
+           plan_unit(device, matrix_fma_of(properties), false, properties, args, plan);
 }
 
 /* One row of results, a line of B, or a part of each, a work-item: where B's lines can be read 16 bytes at a
@@ -487,7 +488,7 @@ static xpu_status multiply(xpu_stream *stream, const xpu_device_properties *prop
                            matrix_unit unit, bool emulated) {
     const int device = xpu_stream_device(stream);
     gemm_plan plan = {0};
-    if (!plan_matrix(properties, &args, unit, emulated, &plan)) plan_plain(properties, &args, &plan);
+    if (!plan_matrix(device, properties, &args, unit, emulated, &plan)) plan_plain(properties, &args, &plan);
     gemm_params params = params_of(&args);
     params.slices = plan.slices;
     params.slice = plan.slice;
@@ -574,9 +575,7 @@ xpu_status xpu_gemm_unit(int device, xpu_dtype dtype, bool tf32, const char **un
         return XPU_SUCCESS;
     }
     bool emulated = false;
-    matrix_unit found = matrix_unit_for(properties, dtype, tf32, &emulated);
-    if (found == MATRIX_UNIT_NONE) found = matrix_dot_of(properties, dtype, &emulated);
-    if (found == MATRIX_UNIT_NONE) found = matrix_fma_of(properties);
+    const matrix_unit found = matrix_first_unit(properties, dtype, tf32, &emulated);
     *unit = matrix_unit_text(found, dtype, emulated);
     return XPU_SUCCESS;
 }

@@ -5,11 +5,12 @@
 #include <string.h>
 
 #include "product.h"
+#include "xpu/ops/tiles.h"
 
 static const matrix_tile table[] = {
 #define X(unit, m, n, k, teams_m, teams_n, stages, together, ...)                                            \
     {MATRIX_UNIT_##unit, m, n, k, teams_m, teams_n, stages, together, {__VA_ARGS__}},
-#include "ops/matrix.def"
+#include "core/matrix.def"
 #undef X
 };
 enum { TILES = sizeof table / sizeof *table };
@@ -76,6 +77,12 @@ matrix_unit matrix_dot_of(const xpu_device_properties *p, xpu_dtype dtype, bool 
     return MATRIX_UNIT_DOT;
 }
 
+matrix_unit matrix_first_unit(const xpu_device_properties *p, xpu_dtype dtype, bool tf32, bool *emulated) {
+    matrix_unit unit = matrix_unit_for(p, dtype, tf32, emulated);
+    if (unit == MATRIX_UNIT_NONE) unit = matrix_dot_of(p, dtype, emulated);
+    return unit == MATRIX_UNIT_NONE ? matrix_fma_of(p) : unit;
+}
+
 static bool has_none(matrix_unit unit) { return unit == MATRIX_UNIT_FMA || unit == MATRIX_UNIT_DOT; }
 
 int matrix_step(const matrix_tile *tile, matrix_unit unit, xpu_dtype dtype) {
@@ -115,9 +122,10 @@ bool matrix_reads_blocks(const matrix_lines *lines, int64_t length, int64_t coun
            pitch < most;
 }
 
-/* Of the model below, on an NVIDIA H200: clocks until a group has its first numbers and of one more launch,
- * bytes of memory a clock and unit. A slice shorter than this is mostly the way there. */
-enum { FIRST_STEP = 2000, LAUNCH = 6000, BYTES = 12, MOST_SLICES = 64 };
+/* Of the model below, whose clock is an NVIDIA H200's: clocks a microsecond, until a group has its first
+ * numbers, and of one more launch; bytes of memory a clock and unit. A slice shorter than this is mostly the
+ * way there. */
+enum { CLOCKS = 2000, FIRST_STEP = 2000, LAUNCH = 6000, BYTES = 12, MOST_SLICES = 64 };
 static int64_t shortest_slice(matrix_unit unit) { return has_none(unit) ? 64 : 256; }
 
 static int threads_of(const matrix_tile *t) { return t->teams_m * t->teams_n * matrix_team(t->unit); }
@@ -152,6 +160,19 @@ static double clocks_of(const matrix_tile *t, int64_t units, int64_t batch, int6
     return clocks;
 }
 
+/* The clocks with as many slices as take least of them. */
+static double cut_for(const matrix_tile *t, int64_t units, int64_t batch, int64_t m, int64_t n, int64_t k,
+                      int step, double rate, size_t sum, int64_t *slices) {
+    double least = 0;
+    for (int64_t cut = 1; cut <= MOST_SLICES; cut *= 2) {
+        if (cut > 1 && k / cut < shortest_slice(t->unit)) break;
+        const double clocks = clocks_of(t, units, batch, m, n, k, step, rate, cut, sum);
+        if (least > 0 && clocks >= least) continue;
+        least = clocks, *slices = cut;
+    }
+    return least;
+}
+
 /* Whose lines of the table a unit takes, and how much faster than these say. */
 static matrix_unit lines_of(matrix_unit unit) { return unit == MATRIX_UNIT_DOT ? MATRIX_UNIT_FMA : unit; }
 static double faster_than_lines(matrix_unit unit, xpu_dtype dtype) {
@@ -164,26 +185,37 @@ bool matrix_is_pinned(matrix_unit unit, xpu_dtype dtype, const xpu_device_proper
            fits(&table[pinned], product_sum_size(dtype), properties);
 }
 
-int matrix_tile_for(matrix_unit unit, xpu_dtype dtype, const xpu_device_properties *properties, int64_t batch,
-                    int64_t m, int64_t n, int64_t k, int along_k, int64_t *slices) {
+/* How the rates of its products are called. Multiply-adds have fp32's for all dtypes. */
+static rate_operand operand_of(matrix_unit unit, xpu_dtype dtype) {
+    if (has_none(unit)) return unit == MATRIX_UNIT_DOT ? RATE_INT8 : RATE_FLOAT32;
+    return xpu_dtype_size(dtype) == 1 ? RATE_INT8 : xpu_dtype_size(dtype) == 2 ? RATE_HALF : RATE_FLOAT32;
+}
+
+/* Multiply-adds a clock of a full compute unit: as `openxpu tune` measured them on the device, or else the
+ * table's. */
+static double rate_of(int device, matrix_unit unit, xpu_dtype dtype, int tile, int along_k) {
+    const int64_t measured = tuning_rate(device, tile, operand_of(unit, dtype), along_k);
+    return measured > 0 ? (double)measured / CLOCKS
+                        : faster_than_lines(unit, dtype) * table[tile].rate[along_k];
+}
+
+int matrix_tile_for(const matrix_choice *choice, xpu_dtype dtype, const xpu_device_properties *properties,
+                    int64_t batch, int64_t m, int64_t n, int64_t k, int along_k, int64_t *slices) {
     const size_t sum = product_sum_size(dtype);
     const int64_t units = (int64_t)properties->gpu_subslice_count;
-    const matrix_unit lines = lines_of(unit);
-    const double faster = faster_than_lines(unit, dtype);
+    const matrix_unit unit = choice->unit, lines = lines_of(unit);
     const int64_t pinned = TUNED(properties->type == XPU_DEVICE_CPU, MATRIX_TILE);
     const bool is_pinned = matrix_is_pinned(unit, dtype, properties);
     int best = -1;
     double least = 0;
     for (int i = 0; i < TILES; i++) {
         if (is_pinned ? i != pinned : table[i].unit != lines || !fits(&table[i], sum, properties)) continue;
-        for (int64_t cut = 1; cut <= MOST_SLICES; cut *= 2) {
-            if (cut > 1 && k / cut < shortest_slice(unit)) break;
-            const double clocks =
-                clocks_of(&table[i], units, batch, m, n, k, matrix_step(&table[i], unit, dtype),
-                          faster * table[i].rate[along_k], cut, sum);
-            if (least > 0 && clocks >= least) continue;
-            best = i, least = clocks, *slices = cut;
-        }
+        const double rate = rate_of(choice->device, unit, dtype, i, along_k);
+        int64_t cut;
+        const double clocks =
+            cut_for(&table[i], units, batch, m, n, k, matrix_step(&table[i], unit, dtype), rate, sum, &cut);
+        if (least > 0 && clocks >= least) continue;
+        best = i, least = clocks, *slices = cut;
     }
     return best;
 }
@@ -193,11 +225,69 @@ double matrix_clocks(const matrix_choice *choice, xpu_dtype dtype, const xpu_dev
     const matrix_tile *tile = &table[choice->tile];
     return clocks_of(
         tile, (int64_t)properties->gpu_subslice_count, batch, m, n, k, matrix_step(tile, choice->unit, dtype),
-        faster_than_lines(choice->unit, dtype) * tile->rate[along_k], slices, product_sum_size(dtype));
+        rate_of(choice->device, choice->unit, dtype, choice->tile, along_k), slices, product_sum_size(dtype));
 }
 
 double matrix_clocks_moved(const xpu_device_properties *properties, int64_t bytes) {
     return LAUNCH + (double)bytes / (double)properties->gpu_subslice_count / BYTES;
+}
+
+/* --- for who measures --- */
+
+/* Can it read so many operands along k, and the others across? */
+static bool multiplies(matrix_unit unit, int along_k) {
+    const int least = unit == MATRIX_UNIT_DOT || unit == MATRIX_UNIT_XMX8 ? 2
+                      : unit == MATRIX_UNIT_XMX                           ? 1
+                                                                          : 0;
+    return along_k >= least;
+}
+
+int xpu_tile_count(void) { return TILES; }
+
+xpu_status xpu_tile_get(int device, xpu_dtype dtype, bool tf32, int number, xpu_tile *tile) {
+    const xpu_device_properties *properties;
+    bool emulated = false;
+    XPU_TRY(xpu_device_get_properties(device, &properties));
+    if ((unsigned)dtype >= XPU_DTYPE_COUNT || number < 0 || number >= TILES)
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "tiles: no dtype %d or no tile %d", (int)dtype, number);
+    const matrix_unit unit = matrix_first_unit(properties, dtype, tf32, &emulated);
+    const matrix_tile *t = &table[number];
+    *tile = (xpu_tile){.m = t->m, .n = t->n, .is_candidate = t->unit == lines_of(unit)};
+    if (tile->is_candidate) tile->is_candidate = fits(t, product_sum_size(dtype), properties);
+    if (tile->is_candidate) tile->depth = matrix_step(t, unit, dtype);
+    for (int along = 0; along < 3; along++) {
+        tile->rate_number[along] = -1;
+        if (!tile->is_candidate || !multiplies(unit, along)) continue;
+        tile->rate_number[along] = tuning_rate_number(number, operand_of(unit, dtype), along);
+        tile->rate[along] = rate_of(device, unit, dtype, number, along) * CLOCKS;
+    }
+    return XPU_SUCCESS;
+}
+
+xpu_status xpu_tile_rate(int device, xpu_dtype dtype, bool tf32, int number, int64_t m, int64_t n, int64_t k,
+                         int along_k, double seconds, double *rate) {
+    xpu_tile tile;
+    XPU_TRY(xpu_tile_get(device, dtype, tf32, number, &tile));
+    if (along_k < 0 || along_k > 2 || tile.rate_number[along_k] < 0 || m <= 0 || n <= 0 || k <= 0 ||
+        !(seconds > 0))
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "tiles: nothing to tell a rate of tile %d from", number);
+    const xpu_device_properties *properties;
+    XPU_TRY(xpu_device_get_properties(device, &properties));
+    /* clocks = products / rate + first */
+    const int64_t units = (int64_t)properties->gpu_subslice_count;
+    const size_t sum = product_sum_size(dtype);
+    int64_t cut;
+    cut_for(&table[number], units, 1, m, n, k, tile.depth, tile.rate[along_k] / CLOCKS, sum, &cut);
+    const double at_one = clocks_of(&table[number], units, 1, m, n, k, tile.depth, 1, cut, sum);
+    const double at_two = clocks_of(&table[number], units, 1, m, n, k, tile.depth, 2, cut, sum);
+    const double products = 2 * (at_one - at_two), first = at_one - products;
+    const double clocks = seconds * 1e6 * CLOCKS - first;
+    if (clocks <= 0)
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT,
+                       "tiles: %lld x %lld x %lld is too small a product to tell a rate from", (long long)m,
+                       (long long)n, (long long)k);
+    *rate = products / clocks * CLOCKS;
+    return XPU_SUCCESS;
 }
 
 void matrix_for_intel(matrix_choice *choice, const xpu_device_properties *properties) {

@@ -23,11 +23,14 @@ matrix_unit matrix_unit_for(const xpu_device_properties *properties, xpu_dtype d
 matrix_unit matrix_fma_of(const xpu_device_properties *properties);
 /* MATRIX_UNIT_DOT for int8 where the device has products of four, or where OPENXPU_MATRIX=dot wants them. */
 matrix_unit matrix_dot_of(const xpu_device_properties *properties, xpu_dtype dtype, bool *emulated);
+/* The first of these that there is: what products take that suit it. */
+matrix_unit matrix_first_unit(const xpu_device_properties *properties, xpu_dtype dtype, bool tf32,
+                              bool *emulated);
 
 /* For people. */
 const char *matrix_unit_text(matrix_unit unit, xpu_dtype dtype, bool emulated);
 
-/* A line of matrix.def. */
+/* A line of core/matrix.def. */
 typedef struct matrix_tile {
     matrix_unit unit;
     int m, n;             /* sums of a work-group */
@@ -36,7 +39,7 @@ typedef struct matrix_tile {
     int stages;           /* steps that local memory holds */
     int together;         /* work-groups that a compute unit runs at a time */
     int rate[3];          /* of 2 bytes, or fp32 by FMA: multiply-adds a clock of a full compute unit, by the
-                             operands that lie along k */
+                             operands that lie along k; where `openxpu tune` hasn't measured */
 } matrix_tile;
 /* of work-items that multiply together */
 static inline int matrix_team(matrix_unit unit) {
@@ -48,6 +51,7 @@ int matrix_step(const matrix_tile *tile, matrix_unit unit, xpu_dtype dtype);
 
 /* What one product takes. */
 typedef struct matrix_choice {
+    int device;
     matrix_unit unit;
     bool emulated;
     int tile;             /* a line of matrix.def */
@@ -71,10 +75,10 @@ int matrix_alignment(const matrix_lines *lines, xpu_dtype dtype);
 bool matrix_reads_blocks(const matrix_lines *lines, int64_t length, int64_t count, xpu_dtype dtype);
 
 const matrix_tile *matrix_tile_of(const matrix_choice *choice);
-/* The tile that is expected to take least time, or -1, and into how many slices k is cut then. `along_k`
- * operands, 0 to 2, lie along k. */
-int matrix_tile_for(matrix_unit unit, xpu_dtype dtype, const xpu_device_properties *properties, int64_t batch,
-                    int64_t m, int64_t n, int64_t k, int along_k, int64_t *slices);
+/* The tile of the choice's unit that is expected to take least time on its device, or -1, and into how many
+ * slices k is cut then. `along_k` operands, 0 to 2, lie along k. */
+int matrix_tile_for(const matrix_choice *choice, xpu_dtype dtype, const xpu_device_properties *properties,
+                    int64_t batch, int64_t m, int64_t n, int64_t k, int along_k, int64_t *slices);
 /* The clocks that it is expected to take, and those of a launch that moves so many bytes. */
 double matrix_clocks(const matrix_choice *choice, xpu_dtype dtype, const xpu_device_properties *properties,
                      int64_t batch, int64_t m, int64_t n, int64_t k, int along_k, int64_t slices);

@@ -3,6 +3,7 @@
 #include "xpu/tuning.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 
 #include "core/hash.h"
@@ -14,9 +15,12 @@
 static char libraries[256];
 static os_mutex path_lock = OS_MUTEX_INIT; /* guards `paths` */
 static char paths[CL_MAX_DEVICES][OS_PATH_SIZE];
+static char problems[CL_MAX_DEVICES][OS_PATH_SIZE + 256]; /* with the file of each device */
 
-static int class_of(int device) {
-    return cl_devices[device].properties.type == XPU_DEVICE_CPU ? TUNING_HOST : TUNING_GPU;
+_Static_assert((int)TUNING_DEVICES == (int)CL_MAX_DEVICES, "rates are kept for each device");
+static tuning_place place_of(int device) {
+    const bool host = cl_devices[device].properties.type == XPU_DEVICE_CPU;
+    return (tuning_place){host ? TUNING_HOST : TUNING_GPU, device};
 }
 
 static hash128 add_text(hash128 h, const char *text) { return hash128_add(h, text, strlen(text) + 1); }
@@ -55,19 +59,41 @@ static const char *name_in(const char *path) {
     return name;
 }
 
-/* Takes "name=value" lines; what this version doesn't know or allow keeps the table's value. */
-static void take_values(int class, char *text) {
-    for (char *line = text; *line;) {
-        char *end = line + strcspn(line, "\n");
-        const bool last = !*end;
-        *end = 0;
-        char *equals = strchr(line, '=');
-        const int number = equals ? tuning_named(line, (size_t)(equals - line)) : -1;
-        const tuning_line *known = number < 0 ? NULL : tuning_line_of(number);
-        const int64_t value = known ? strtoll(equals + 1, NULL, 10) : 0;
-        if (known && value >= known->least && value <= known->most)
-            tuning_set(class, number, value, TUNING_MEASURED);
-        line = end + !last;
+/* Choices are those of a class of devices. Where there are GPUs of several models, those of the one that is
+ * used first hold for all; rates are each one's own. */
+static bool has_choices(int device) {
+    static atomic_int first[TUNING_CLASSES]; /* 1 more than the device */
+    int owner = 0;
+    const bool is_first = atomic_compare_exchange_strong(&first[place_of(device).class], &owner, device + 1);
+    return is_first || owner == device + 1 || !strcmp(path_of(owner - 1), path_of(device));
+}
+
+/* The first thing that is wrong with a file is told, with where it is; the rest of the file holds. */
+static void complain(int device, int line, const char *format, ...) TEXT_PRINTF(3, 4);
+static void complain(int device, int line, const char *format, ...) {
+    char *to = problems[device];
+    if (*to) return;
+    const int used = line ? snprintf(to, sizeof *problems, "%s:%d: ", path_of(device), line)
+                          : snprintf(to, sizeof *problems, "%s: ", path_of(device));
+    va_list values;
+    va_start(values, format);
+    vsnprintf(to + used, sizeof *problems - (size_t)used, format, values);
+    va_end(values);
+}
+
+/* Takes "name=value", the line of that number in the device's file. */
+static void take_line(int device, int at, char *line) {
+    char *equals = strchr(line, '='), *end = NULL;
+    const int number = equals ? tuning_named(line, (size_t)(equals - line)) : -1;
+    const int64_t value = equals ? strtoll(equals + 1, &end, 10) : 0;
+    if (!equals || end == equals + 1 || *end) {
+        complain(device, at, "\"%.80s\" is not name=number", line);
+    } else if (number < 0) {
+        complain(device, at, "there is no \"%.*s\"; `openxpu info --tuning` lists what there is",
+                 equals - line > 80 ? 80 : (int)(equals - line), line);
+    } else if (number >= TUNE_COUNT || has_choices(device)) {
+        if (tuning_set(place_of(device), number, value, TUNING_MEASURED) != XPU_SUCCESS)
+            complain(device, at, "%s", xpu_last_error());
     }
 }
 
@@ -77,31 +103,40 @@ void tuning_load(int device) {
     size_t size;
     if (atomic_exchange(&loaded[device], true)) return;
     const char *path = path_of(device);
+    has_choices(device);
     if (!*path || !os_file_read(path, &bytes, &size)) return;
     char hash[HASH_LINE], *text = size > HASH_LINE ? core_calloc(1, size - HASH_LINE + 1) : NULL;
     if (text) {
         memcpy(text, bytes + HASH_LINE, size - HASH_LINE);
         write_hash(hash, name_in(path), text);
-        if (!memcmp(hash, bytes, HASH_LINE)) take_values(class_of(device), text);
+    }
+    if (text && !memcmp(hash, bytes, HASH_LINE)) {
+        int at = 2;
+        for (char *line = text, *end; *line; line = end, at++) {
+            end = line + strcspn(line, "\n");
+            if (*end) *end++ = 0;
+            take_line(device, at, line);
+        }
+    } else if (size != HASH_LINE) {
+        complain(device, 0, "damaged, or not written here, so it is not used; `openxpu tune` measures anew");
     }
     core_free(text);
     core_free(bytes);
 }
 
 int xpu_tuning_count(void) { return TUNE_COUNT; }
+int xpu_tuning_rates(void) { return TUNING_RATES; }
 
 int xpu_tuning_number(const char *name) {
     return cl_init() == XPU_SUCCESS && name ? tuning_named(name, strlen(name)) : -1;
 }
 
-int64_t xpu_tuning_value(int device, int number) {
-    return atomic_load_explicit(&tuning_values[class_of(device)][number], memory_order_relaxed);
-}
+int64_t xpu_tuning_value(int device, int number) { return tuning_value(place_of(device), number); }
 
 static xpu_status check(int device, int number) {
     cl_device *found;
     XPU_TRY(cl_get(device, &found));
-    XPU_REJECT_IF(number < 0 || number >= TUNE_COUNT, "no tuning has the number %d", number);
+    XPU_REJECT_IF(number < 0 || number >= TUNING_ALL, "no tuning has the number %d", number);
     tuning_load(device);
     return XPU_SUCCESS;
 }
@@ -109,21 +144,27 @@ static xpu_status check(int device, int number) {
 xpu_status xpu_tuning_get(int device, int number, xpu_tuning *tuning) {
     static const char *const sources[] = {"table", "measured", "pinned", "set"};
     XPU_TRY(check(device, number));
-    const tuning_line *line = tuning_line_of(number);
-    *tuning = (xpu_tuning){.name = line->name,
-                           .unit = line->unit,
-                           .benchmark = line->benchmark,
-                           .text = line->text,
-                           .source = sources[tuning_source_of(class_of(device), number)],
+    const tuning_line line = tuning_line_of(number);
+    *tuning = (xpu_tuning){.name = line.name,
+                           .unit = line.unit,
+                           .benchmark = line.benchmark,
+                           .text = line.text,
+                           .source = sources[tuning_source_of(place_of(device), number)],
                            .value = xpu_tuning_value(device, number),
-                           .least = line->least,
-                           .most = line->most};
+                           .least = line.least,
+                           .most = line.most};
     return XPU_SUCCESS;
 }
 
 xpu_status xpu_tuning_set(int device, int number, int64_t value) {
     XPU_TRY(check(device, number));
-    return tuning_set(class_of(device), number, value, TUNING_SET);
+    return tuning_set(place_of(device), number, value, TUNING_SET);
+}
+
+xpu_status xpu_tuning_reset(int device, int number) {
+    XPU_TRY(check(device, number));
+    tuning_reset(place_of(device), number);
+    return XPU_SUCCESS;
 }
 
 void xpu_tuning_libraries(const char *given) { snprintf(libraries, sizeof libraries, "%s", given); }
@@ -134,17 +175,28 @@ xpu_status xpu_tuning_path(int device, const char **path) {
     return XPU_SUCCESS;
 }
 
+xpu_status xpu_tuning_problem(int device, const char **text) {
+    XPU_TRY(check(device, 0));
+    *text = problems[device];
+    return XPU_SUCCESS;
+}
+
+/* Is it this device's to keep: set in this process, or read from its file? */
+static bool is_kept(int device, int number) {
+    const enum tuning_source source = tuning_source_of(place_of(device), number);
+    return source == TUNING_SET ||
+           (source == TUNING_MEASURED && (number >= TUNE_COUNT || has_choices(device)));
+}
+
 xpu_status xpu_tuning_keep(int device) {
     XPU_TRY(check(device, 0));
-    const int class = class_of(device);
     const char *path = path_of(device);
     if (!*path) return xpu_fail(XPU_ERROR_IO, "there is no kernel cache to keep measurements in");
     text values = {0};
     text_add(&values, "");
-    for (int i = 0; i < TUNE_COUNT; i++)
-        if (tuning_source_of(class, i) == TUNING_SET || tuning_source_of(class, i) == TUNING_MEASURED)
-            text_addf(&values, "%s=%" PRId64 "\n", tuning_line_of(i)->name,
-                      (int64_t)atomic_load(&tuning_values[class][i]));
+    for (int i = 0; i < TUNING_ALL; i++)
+        if (is_kept(device, i))
+            text_addf(&values, "%s=%" PRId64 "\n", tuning_line_of(i).name, xpu_tuning_value(device, i));
     xpu_status status = XPU_SUCCESS;
     if (values.failed || !values.data) {
         status = xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for the measurements' text");
@@ -153,6 +205,8 @@ xpu_status xpu_tuning_keep(int device) {
         write_hash(hash, name_in(path), values.data);
         if (!os_file_write(path, (os_bytes[]){{hash, HASH_LINE}, {values.data, values.size}}, 2))
             status = xpu_fail(XPU_ERROR_IO, "could not write %s", path);
+        else
+            *problems[device] = 0;
     }
     text_free(&values);
     return status;

@@ -13,15 +13,18 @@
 #include "numbers.h"
 #include "units_test.h"
 #include "xpu/ops/gemm.h"
+#include "xpu/ops/tiles.h"
 #include "xpu/tuning.h"
 
 static bool tf32;        /* may fp32 be multiplied so? */
 static int64_t step = 1; /* elements from one to its neighbour, in operands */
 static int by_units;     /* launches of the kernel that uses matrix units */
 static int by_vectors;   /* … and of that for one row of results */
+static size_t groups;    /* work-groups of the last launch of the former */
 
 static void count_launch(const xpu_work *work, xpu_trace_point point, xpu_status status, void *unused) {
-    if (point == XPU_TRACE_BEGIN && strstr(work->name, "gemm_matrix")) by_units++;
+    if (point == XPU_TRACE_BEGIN && strstr(work->name, "gemm_matrix"))
+        by_units++, groups = work->range->groups[0];
     if (point == XPU_TRACE_BEGIN && strstr(work->name, "gemm_vector")) by_vectors++;
 }
 
@@ -569,6 +572,101 @@ static void long_sums(void **unused) {
     try_problem(&w, 2, 30, 10, 1030, false, false);
 }
 
+/* Rates that were measured go before the table's: each tile in turn is the fastest by far. */
+enum { M = 140, N = 290, NO_TILE = 1 << 20 };
+static size_t groups_of_product(xpu_dtype dtype, bool b_k_fast) {
+    const kind w = {.tile = NO_TILE,
+                    .a_k_fast = true,
+                    .b_k_fast = b_k_fast,
+                    .a_align = 64,
+                    .b_align = 64,
+                    .dtype = dtype == XPU_INT8 ? XPU_INT32 : dtype,
+                    .operand = dtype == XPU_INT8 ? XPU_INT8 : 0};
+    const int before = by_units;
+    try_problem(&w, 1, M, N, 40, false, false);
+    assert_int_equal(by_units, before + 1);
+    return groups;
+}
+
+static void set_rates(xpu_dtype dtype, int along_k, int fastest) {
+    for (int i = 0; i < xpu_tile_count(); i++) {
+        xpu_tile tile;
+        SUCCEEDS(xpu_tile_get(0, dtype, false, i, &tile));
+        if (!tile.is_candidate || tile.rate_number[along_k] < 0) continue;
+        SUCCEEDS(xpu_tuning_set(0, tile.rate_number[along_k], i == fastest ? INT64_C(1) << 40 : 1));
+        SUCCEEDS(xpu_tile_get(0, dtype, false, i, &tile));
+        assert_true(tile.rate[along_k] == (i == fastest ? 0x1p40 : 1));
+    }
+}
+static void reset_rates(void) {
+    for (int i = 0; i < xpu_tuning_rates(); i++) SUCCEEDS(xpu_tuning_reset(0, xpu_tuning_count() + i));
+}
+
+static void measured_rates(void **unused) {
+    const xpu_dtype dtype = by_fma ? XPU_FLOAT32 : XPU_BFLOAT16, other = XPU_INT8;
+    const size_t at_first = groups_of_product(dtype, true);
+    int candidates = 0;
+    for (int i = 0; i < xpu_tile_count(); i++) {
+        xpu_tile tile;
+        SUCCEEDS(xpu_tile_get(0, dtype, false, i, &tile));
+        if (!tile.is_candidate) continue;
+        candidates++;
+        set_rates(dtype, 2, i);
+        assert_int_equal(groups_of_product(dtype, true),
+                         ((M + tile.m - 1) / tile.m) * ((N + tile.n - 1) / tile.n));
+    }
+    assert_true(candidates >= 4);
+    reset_rates();
+    assert_int_equal(groups_of_product(dtype, true), at_first);
+
+    /* Those of other operands and layouts are theirs. */
+    for (int i = 0; i < xpu_tile_count(); i++) {
+        set_rates(dtype, 1, i);
+        if (strcmp(getenv("OPENXPU_MATRIX"), "fma")) set_rates(other, 2, i);
+        assert_int_equal(groups_of_product(dtype, true), at_first);
+    }
+    reset_rates();
+    xpu_tuning tuning;
+    for (int i = 0; i < xpu_tuning_rates(); i++) {
+        SUCCEEDS(xpu_tuning_get(0, xpu_tuning_count() + i, &tuning));
+        assert_string_equal(tuning.source, "table");
+        assert_int_equal(tuning.value, 0);
+        assert_int_equal(xpu_tuning_number(tuning.name), xpu_tuning_count() + i); /* names differ */
+    }
+}
+
+/* A rate is told from a time by the model that tells times from rates. */
+static void rates_of_times(void **unused) {
+    const xpu_device_properties *p;
+    SUCCEEDS(xpu_device_get_properties(0, &p));
+    const xpu_dtype dtype = by_fma ? XPU_FLOAT32 : XPU_BFLOAT16;
+    double rate, half, none;
+    for (int i = 0; i < xpu_tile_count(); i++) {
+        xpu_tile tile;
+        SUCCEEDS(xpu_tile_get(0, dtype, false, i, &tile));
+        if (!tile.is_candidate) {
+            assert_int_equal(xpu_tile_rate(0, dtype, false, i, 4096, 4096, 4096, 2, 1, &none),
+                             XPU_ERROR_INVALID_ARGUMENT);
+            continue;
+        }
+        /* Groups are a multiple of what all units run at a time, and k so long that the first step is
+         * nothing. */
+        const int64_t m = tile.m * 1680, n = tile.n * (int64_t)p->gpu_subslice_count, k = 1 << 20;
+        const double products = (double)m * (double)n * (double)k / (double)p->gpu_subslice_count;
+        SUCCEEDS(xpu_tile_rate(0, dtype, false, i, m, n, k, 2, 1e-6 * products / 500000, &rate));
+        assert_true(rate > 499999 && rate < 501000 * 1.5); /* more where few work-items wait for memory */
+        SUCCEEDS(xpu_tile_rate(0, dtype, false, i, m, n, k, 2, 1e-6 * products / 250000, &half));
+        assert_true(rate / half > 1.99 && rate / half < 2.01);
+        assert_int_equal(xpu_tile_rate(0, dtype, false, i, 64, 64, 64, 2, 1e-9, &none),
+                         XPU_ERROR_INVALID_ARGUMENT);
+        assert_int_equal(xpu_tile_rate(0, dtype, false, i, m, n, k, 2, 0, &none), XPU_ERROR_INVALID_ARGUMENT);
+    }
+    xpu_tile tile;
+    assert_int_equal(xpu_tile_get(0, dtype, false, xpu_tile_count(), &tile), XPU_ERROR_INVALID_ARGUMENT);
+    assert_int_equal(xpu_tile_get(0, dtype, false, -1, &tile), XPU_ERROR_INVALID_ARGUMENT);
+    assert_int_equal(xpu_tile_get(0, (xpu_dtype)1000, false, 0, &tile), XPU_ERROR_INVALID_ARGUMENT);
+}
+
 static void whatever_comes(void **unused) {
     static const int aligns[] = {1, 2, 4, 8, 8, 8};
     static const xpu_dtype dtypes[] = {XPU_FLOAT32, XPU_FLOAT32,  XPU_FLOAT32,   XPU_FLOAT32,
@@ -627,6 +725,8 @@ int main(int count, char **words) {
         cmocka_unit_test(vectors),
         cmocka_unit_test(long_sums),
         cmocka_unit_test(packed_operands),
+        cmocka_unit_test(measured_rates),
+        cmocka_unit_test(rates_of_times),
         cmocka_unit_test(whatever_comes),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);

@@ -1,6 +1,6 @@
 """Compiles what uses Intel's matrix units with the offline compiler, and looks at the listings. Nothing runs.
 
-Products, each line of src/ops/matrix.def with XMX: spills, the types of the instructions, and their share in the
+Products, each line of src/core/matrix.def with XMX: spills, the types of the instructions, and their share in the
 main loop, which is held against a bar where a team has its largest tile. Of those with FMA, which use no units, the
 spills in fp32, for GPUs without units too, and in int8 that four are multiplied at a time. The convolutions of each
 tile likewise, in half precision and in fp32.
@@ -66,7 +66,7 @@ class Kernel:
 
 def products() -> Iterator[Kernel]:
     """Each tile, dtype and layout."""
-    for unit, *numbers in LINE.findall((ROOT / "src" / "ops" / "matrix.def").read_text()):
+    for unit, *numbers in LINE.findall((ROOT / "src" / "core" / "matrix.def").read_text()):
         m, n, step, teams_m, teams_n, stages = map(int, numbers)
         full = unit != "FMA" or m * n // teams_m // teams_n // 32 >= 64
         registers = "-cl-intel-256-GRF-per-thread" if full else ""
