@@ -46,6 +46,29 @@ def _tuning(device: int) -> Table:
     return table
 
 
+def _rates(device: int) -> Table | None:
+    """Return the rates of the tiles that products choose from, for people; None where there are none."""
+    from rich.table import Table
+
+    from openxpu import _tune
+
+    tuning = _tune.Table(device)
+    table = Table(
+        "products",
+        "tile",
+        *_tune.LAYOUTS,
+        "from",
+        title="rates: multiply-adds a microsecond and compute unit",
+    )
+    for products in tuning.kinds():
+        for tile in tuning.tiles(products):
+            rates = (
+                f"{rate:,.0f}" if line else "" for rate, line in zip(tile.rates, tile.lines, strict=True)
+            )
+            table.add_row(products.shown, tile.name, *rates, tile.source)
+    return table if table.row_count else None
+
+
 def _products(device: int) -> str:
     """Say by what products of which dtypes are multiplied, a line each."""
     from openxpu import _tile
@@ -74,6 +97,7 @@ def info(tuning: bool = False) -> int:
     from rich.table import Table
 
     import openxpu
+    from openxpu import _tune
 
     console = Console()
     console.print(f"openxpu {openxpu.__version__}, PyTorch {torch.__version__}")
@@ -109,6 +133,11 @@ def info(tuning: bool = False) -> int:
         console.print(table)
         if tuning:
             console.print(_tuning(index))
+            rates = _rates(index)
+            if rates:
+                console.print(rates)
+        if problem := _tune.Table(index).problem():
+            console.print(problem, style="red", markup=False, highlight=False, soft_wrap=True)
     cache = Path(_bridge.cache_dir())
     files, size = _folder_size(cache) if cache.is_dir() else (0, 0)
     console.print(f"kernel cache: {cache} ({files} files, {_size(size)})")
@@ -300,27 +329,46 @@ def tune(options: argparse.Namespace) -> int:
     if not 0 <= options.device < torch.xpu.device_count():
         console.print(f"[red]No device xpu:{options.device}.[/red]")
         return 1
+    tuning = _tune.Table(options.device)
+    if problem := tuning.problem():
+        console.print(problem, style="red", markup=False, highlight=False, soft_wrap=True)
     questions = _tune.questions(options.device)
-    pinned = {line.name for line in _tune.Table(options.device) if line.source == "pinned"}
+    pinned = {line.name for line in tuning if line.source == "pinned"}
     asked = [question for question in questions if question.name not in pinned]
-    if not asked:
-        console.print(f"Nothing is measured on devices like xpu:{options.device}, or all of it is pinned.")
+    rated = [
+        (products, along_k)
+        for products in tuning.kinds()
+        for along_k in _tune.layouts(options.device, products)
+    ]
+    if not asked and not rated:
+        console.print(f"Everything that is measured on devices like xpu:{options.device} is pinned.")
         return 0
     points = sum(len(question.points) for question in asked)
+    tiles = sum(len(tuning.tiles(products)) for products, _ in rated)
+    each = options.seconds / (points + tiles)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     table = Table("name", "before", "now", "unit", "faster at the sizes measured, small to large")
+    found = Table("products", "", "fastest tile before", "now", "faster by")
     with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("", total=points)
+        task = progress.add_task("", total=points + tiles)
+        for products, along_k in rated:
+            progress.update(task, description=f"{products.shown}, {_tune.LAYOUTS[along_k]}")
+            rates = _tune.measure(options.device, products, along_k, each * len(tuning.tiles(products)))
+            progress.advance(task, len(rates.tiles))
+            first, last = rates.fastest
+            gain = rates.after[last] / rates.after[first]
+            names = (rates.tiles[first].name, rates.tiles[last].name)
+            found.add_row(products.shown, _tune.LAYOUTS[along_k], *names, f"{gain:.2f}")
         for question in asked:
             progress.update(task, description=question.name)
-            answer = _tune.ask(
-                options.device, question, options.seconds / points, lambda: progress.advance(task)
-            )
+            answer = _tune.ask(options.device, question, each, lambda: progress.advance(task))
             gains = " ".join(f"{math.exp(gain):.2f}" for gain in answer.gains)
             table.add_row(answer.name, answer.before.shown, answer.after.shown, answer.after.unit, gains)
-    console.print(table)
+    for results in (found, table):
+        if results.row_count:
+            console.print(results)
     try:
-        console.print(f"kept in {_tune.Table(options.device).keep()}", highlight=False)
+        console.print(f"kept in {tuning.keep()}", highlight=False)
     except RuntimeError as error:
         console.print(f"[red]{error}[/red]", highlight=False)
         return 1

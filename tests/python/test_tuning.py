@@ -53,8 +53,8 @@ def table() -> Iterator[_tune.Table]:
     before = {line.name: line.value for line in table}
     yield table
     for name, value in before.items():
-        if table[name].value != value:
-            table.set(name, value)
+        table.reset(name)
+        assert table[name].value == value
 
 
 def test_every_line_is_used_and_names_a_benchmark() -> None:
@@ -132,6 +132,7 @@ def test_damaged_and_foreign_files_are_not_used(tmp_path: Path) -> None:
     path = Path(printed(KEEP, **cache))
     kept = path.read_bytes()
     assert path.parent == tmp_path
+    problem = f"{SHOW}\nprint(_tune.Table(0).problem())"
     for other in (
         b"",
         kept[:-3],
@@ -140,7 +141,10 @@ def test_damaged_and_foreign_files_are_not_used(tmp_path: Path) -> None:
         b"\x00" * 4096,
     ):
         path.write_bytes(other)
-        assert printed(SHOW, **cache) == initial
+        assert printed(problem, **cache).splitlines() == [
+            initial,
+            f"{path}: damaged, or not written here, so it is not used; `openxpu tune` measures anew",
+        ]
     path.write_bytes(kept)
     assert printed(SHOW, **cache) == "3 measured"
     path.rename(path.with_name("0" * 32 + ".tuning"))  # another machine's
@@ -249,5 +253,193 @@ def test_tune_measures_and_keeps(tmp_path: Path) -> None:
     assert "onednn_from_nn" not in run.stdout  # what is pinned isn't measured
     path = next(tmp_path.glob("*.tuning"))
     assert str(path) in run.stdout.replace("\n", "")
-    names = {line.partition("=")[0] for line in path.read_text().splitlines()[1:]}
-    assert names == {"thin_rows", "thin_rows_bf16"}
+    kept = [line.partition("=")[::2] for line in path.read_text().splitlines()[1:]]
+    rows = (re.split(r"\s*│\s*", line.strip("│ ")) for line in run.stdout.splitlines())
+    moved = {row[0]: row[2] for row in rows if row[0].startswith("thin_rows") and row[1] != row[2]}
+    assert dict(kept) == moved  # what was found as it is stays the table's
+
+
+def test_what_is_found_as_it_is_is_not_marked(table: _tune.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    question = _tune.Question("thin_rows", [(m, lambda: None) for m in range(1, 9)], from_on=False)
+    for gain, found in ((0.0, "table"), (-1.0, "set"), (1.0, "table")):
+        monkeypatch.setattr(_tune, "compare", lambda *_, gain=gain: gain)
+        table.reset("thin_rows")
+        answer = _tune.ask(0, question, 0)
+        assert answer.before.source == "table"
+        assert (answer.after.source, answer.after.value) == (found, 0 if gain < 0 else 8)
+
+    def fails(*_: object) -> float:
+        raise OSError
+
+    monkeypatch.setattr(_tune, "compare", fails)
+    with pytest.raises(OSError):
+        _tune.ask(0, question, 0)
+    assert (table["thin_rows"].source, table["thin_rows"].value) == ("table", 8)
+
+
+# --- rates of tiles: on a processor that takes a GPU's kernels ---
+
+FMA = {"OPENXPU_MATRIX": "fma", "OPENXPU_HOST_PROVIDER": "0"}
+ALL_KINDS = """
+from openxpu import _tune
+for products in _tune.Table(0).kinds():
+    print(products.shown, _tune.layouts(0, products))
+"""
+MEASURE = """
+import torch
+from openxpu import _tune
+table = _tune.Table(0)
+products, = table.kinds()
+assert products.shown == "f32"
+before = table.tiles(products)
+assert all(tile.source == "table" for tile in before)
+rates = _tune.measure(0, products, 1, 0, size=160)
+after = table.tiles(products)
+assert [tile.rates[1] for tile in after] == list(rates.after)
+assert list(rates.before) == [tile.rates[1] for tile in before]
+assert all(0 < rate < 1e9 for rate in rates.after)
+assert len(set(rates.after)) > len(before) // 2
+assert all(tile.lines[1].source == "set" and tile.lines[2].source == "table" for tile in after)
+assert table["matrix_tile"].source == "table"
+table.keep()
+print([tile.rates[1] for tile in after])
+"""
+SHOW_RATES = """
+import torch
+from openxpu import _tune
+table = _tune.Table(0)
+tiles = table.tiles(table.kinds()[0])
+assert {tile.lines[1].source for tile in tiles} == {"measured"}
+assert {tile.lines[2].source for tile in tiles} == {"table"}
+print([tile.rates[1] for tile in tiles])
+"""
+# The tuner's arithmetic: each tile but one takes a second for 10,000^3, and that one half of it.
+MADE_UP = """
+from openxpu import _tune
+import torch
+table = _tune.Table(0)
+products, = table.kinds()
+tiles = table.tiles(products)
+units = torch.xpu.get_device_properties(0).gpu_subslice_count
+_tune.product = lambda *_: lambda: None
+size = 10_000
+for fastest in range(len(tiles)):
+    _tune.fastest = lambda work, ways, *_: [0.5 if i == fastest else 1.0 for i in range(len(ways))]
+    rates = _tune.measure(0, products, 2, 0, size=size)
+    assert rates.fastest[1] == fastest, rates
+    for i, (tile, rate) in enumerate(zip(tiles, rates.after)):
+        m, n = -(-size // tile.m) * tile.m, -(-size // tile.n) * tile.n
+        groups = -(-(m * n // tile.m // tile.n) // units) * units  # of units that all have as many
+        expected = groups * tile.m * tile.n * size / units * (2e-6 if i == fastest else 1e-6)
+        # Of so many groups little is told by the last ones; few work-items wait for memory.
+        assert 0.99 < rate / expected < 1.3, (tile, rate, expected)
+"""
+
+
+@pytest.mark.parametrize(
+    "unit, provider, kinds",
+    [
+        ("fma", "0", ["f32 [0, 1, 2]"]),
+        ("dot", "0", ["f32 [0, 1, 2]", "i8 [2]"]),
+        ("ptx", "0", [f"{kind} [0, 1, 2]" for kind in ("bf16", "i8", "f32 as tf32")]),
+        ("xmx", "0", [f"{kind} [1, 2]" for kind in ("bf16", "i8", "f32 as tf32")]),
+        ("xmx8", "0", [f"{kind} [2]" for kind in ("bf16", "i8")]),
+        ("fma", "1", []),  # PyTorch's own libraries multiply
+    ],
+)
+def test_what_has_rates(unit: str, provider: str, kinds: list[str]) -> None:
+    program = f"import torch; torch.ones(1, device='xpu'){ALL_KINDS}"
+    assert printed(program, OPENXPU_MATRIX=unit, OPENXPU_HOST_PROVIDER=provider).splitlines() == kinds
+
+
+def test_rates_are_measured_and_kept(tmp_path: Path) -> None:
+    cache = {"OPENXPU_CACHE_DIR": str(tmp_path), **FMA}
+    measured = printed(MEASURE, **cache)
+    assert printed(SHOW_RATES, **cache) == measured
+    command = [sys.executable, "-m", "openxpu.cli", "info", "--tuning"]
+    environment = os.environ | {"COLUMNS": "250"} | cache
+    text = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    rows = [line for line in text.splitlines() if " fma_" in line]
+    assert len(rows) >= 5
+    assert all("table, measured" in row for row in rows)
+    pinned = printed(ALL_KINDS, **FMA, OPENXPU_TUNING="rate_fma_128x128x8_4x2_float32_1=5")
+    assert pinned == "f32 [0, 2]"  # what is pinned isn't measured
+
+
+def test_rates_of_made_up_times() -> None:
+    printed(MADE_UP, **FMA)
+
+
+def test_what_gpus_are_asked() -> None:
+    program = """
+from openxpu import _tune
+for question in _tune.gpu_questions(0, largest=256):
+    answer = _tune.ask(0, question, 0)
+    assert len(answer.gains) == len(question.points) > 1
+    print(answer.name)
+"""
+    names = ["packed_product", "quantised_rows", "short_row", "long_row"]
+    assert printed(program, **FMA).split() == names
+
+
+def hash_of(name: str, text: str) -> str:
+    """The first line of a file of measurements: that of src/core/hash.c, of both with a 0 behind."""
+    whole = (1 << 64) - 1
+    a, b = 0xCBF29CE484222325, 0x84222325CBF29CE4
+    for data in (name.encode() + b"\0", text.encode() + b"\0"):
+        words = len(data) // 8 * 8
+        for at in range(0, words, 8):
+            word = int.from_bytes(data[at : at + 8], "little")
+            a = ((a ^ word) * 0x100000001B3) & whole
+            a ^= a >> 29
+            b = ((b + word) * 0x9E3779B97F4A7C15) & whole
+            b ^= b >> 32
+        for byte in data[words:]:
+            a = ((a ^ byte) * 0x100000001B3) & whole
+            b = ((b + byte) * 0x9E3779B97F4A7C15) & whole
+
+    def ended(x: int) -> str:
+        x = ((x ^ x >> 33) * 0xFF51AFD7ED558CCD) & whole
+        x = ((x ^ x >> 33) * 0xC4CEB9FE1A85EC53) & whole
+        return f"{x ^ x >> 33:016x}"
+
+    return ended(a ^ b >> 1) + ended(b)
+
+
+@pytest.mark.parametrize(
+    "line, reason",
+    [
+        ("thin_rows", '"thin_rows" is not name=number'),
+        ("share_from=", '"share_from=" is not name=number'),
+        ("share_from=7x", '"share_from=7x" is not name=number'),
+        ("", '"" is not name=number'),
+        ("nonsense=3", 'there is no "nonsense"'),
+        ("thin_rows=9", "thin_rows is 9: it may be 0 to 8 (rows)"),
+        ("share_from=-1", "share_from is -1"),
+        ("share_from=99999999999999999999", "share_from is 9223372036854775807"),
+        ("rate_fma_128x128x8_4x2_float32_1=0", "rate_fma_128x128x8_4x2_float32_1 is 0"),
+        ("rate_fma_128x128x8_4x2_float32_3=5", 'there is no "rate_fma_128x128x8_4x2_float32_3"'),
+        ("x" * 300, f'"{"x" * 80}" is not name=number'),
+    ],
+)
+def test_bad_lines_are_named_and_the_others_hold(tmp_path: Path, line: str, reason: str) -> None:
+    cache = {"OPENXPU_CACHE_DIR": str(tmp_path)}
+    path = Path(printed(KEEP, **cache))
+    assert path.read_text() == hash_of(path.name, "thin_rows=3\n") + "\nthin_rows=3\n"
+    text = f"thin_rows=2\n{line}\nthin_rows_bf16=3\n"
+    path.write_text(f"{hash_of(path.name, text)}\n{text}")
+    program = f"{SHOW}\nprint(_tune.Table(0)['thin_rows_bf16'].value)\nprint(_tune.Table(0).problem())"
+    shown = printed(program, **cache).splitlines()
+    assert shown[:2] == ["2 measured", "3"]
+    assert shown[2].startswith(f"{path}:3: {reason}")
+
+
+def test_info_names_a_bad_line(tmp_path: Path) -> None:
+    cache = {"OPENXPU_CACHE_DIR": str(tmp_path)}
+    path = Path(printed(f"import torch; torch.xpu.init(){KEEP}", **cache))
+    path.write_text(f"{hash_of(path.name, 'thin_rows=9')}\nthin_rows=9")
+    command = [sys.executable, "-m", "openxpu.cli", "info"]
+    environment = os.environ | {"COLUMNS": "80"} | cache
+    text = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    assert f"{path}:2: thin_rows is 9: it may be 0 to 8 (rows)\n" in text
+    assert printed(f"import torch; torch.xpu.init(){KEEP}print(table.problem())", **cache) == str(path)
