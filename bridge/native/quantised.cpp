@@ -1,6 +1,7 @@
 // Products of operands in fewer bits: weights of 4 and 8 bits, float8 and float4 with their scales. All are
 // xpu_gemm_quantised. The checks are those of PyTorch's CUDA and meta kernels.
 #include <ATen/BlasBackend.h>
+#include <ATen/ops/_int_mm.h>
 #include <ATen/ops/_convert_weight_to_int4pack_native.h>
 #include <ATen/ops/_scaled_grouped_mm_native.h>
 #include <ATen/ops/_scaled_grouped_mm_v2_native.h>
@@ -10,8 +11,10 @@
 #include <ATen/ops/_weight_int4pack_mm_with_scales_and_zeros_native.h>
 #include <ATen/ops/_weight_int8pack_mm_native.h>
 #include <ATen/ops/empty.h>
+#include <torch/library.h>
 
 #include "../host_gemm.h"
+#include "../host_memory.h"
 #include "../operands.h"
 #include "xpu/ops/gemm.h"
 
@@ -135,6 +138,7 @@ void check_operands(const Tensor &a, const Tensor &b) {
     check_device("mat2", b, a);
 }
 
+// Pairs to a byte lie along k, A's in rows and B's in columns.
 void multiply(const Tensor &a, const Tensor &b, const Scales &scale_a, const Scales &scale_b,
               const std::optional<Tensor> &bias, const Tensor &out) {
     const int64_t packed = is_packed(a) ? 2 : 1;
@@ -146,8 +150,8 @@ void multiply(const Tensor &a, const Tensor &b, const Scales &scale_a, const Sca
                        .m = a.size(0),
                        .n = b.size(1),
                        .k = a.size(1) * packed,
-                       .a = {openxpu::input_data(a), 0, a.stride(0) * packed, 1},
-                       .b = {openxpu::input_data(b), 0, 1, b.stride(1) * packed},
+                       .a = {openxpu::input_data(a), 0, a.stride(0) * packed, a.stride(1)},
+                       .b = {openxpu::input_data(b), 0, b.stride(0), b.stride(1) * packed},
                        .out = {out.mutable_data_ptr(), 0, out.stride(0), out.stride(1)},
                        .alpha = openxpu::scalar_of(int64_t{1}),
                        .beta = openxpu::scalar_of(int64_t{1})};
@@ -420,7 +424,74 @@ void fit_result(const Tensor &a, const Tensor &b, std::optional<c10::ScalarType>
     out.resize_({a.size(0), b.size(1)});
 }
 
+// --- operators that torchao defines: with a kernel for CUDA alone, or with one in Triton that is tuned for
+// minutes ---
+
+void check_single(const char *name, const Tensor &t) {
+    const auto dtype = t.scalar_type();
+    TORCH_CHECK(dtype == at::kFloat || dtype == at::kHalf || dtype == at::kBFloat16, "expected ", name,
+                " to be f32/f16/bf16, got ", dtype);
+}
+
+// A B in int8, with a scale for each row and one for each column, or one for all columns.
+Tensor scaled_int8_mm(const Tensor &a, const Tensor &b, const Tensor &row_scale, const Tensor &column_scale) {
+    TORCH_CHECK(a.dim() == 2 && b.dim() == 2, "Inputs must be 2D but got A.dim()=", a.dim(),
+                " and B.dim()=", b.dim());
+    TORCH_CHECK(a.scalar_type() == at::kChar && b.scalar_type() == at::kChar, "expected int8 operands, got ",
+                a.scalar_type(), " and ", b.scalar_type());
+    TORCH_CHECK(a.size(1) == b.size(0), "A and B shapes cannot be multiplied (", a.size(0), "x", a.size(1),
+                " and ", b.size(0), "x", b.size(1), ")");
+    check_single("the scales", row_scale);
+    TORCH_CHECK(row_scale.scalar_type() == column_scale.scalar_type(), "expected scales of one dtype, got ",
+                row_scale.scalar_type(), " and ", column_scale.scalar_type());
+    TORCH_CHECK(row_scale.numel() == a.size(0), "expected A_scale to have ", a.size(0), " elements, got ",
+                row_scale.sizes());
+    TORCH_CHECK(column_scale.numel() == b.size(1) || column_scale.numel() == 1,
+                "expected B_scale to have 1 or ", b.size(1), " elements, got ", column_scale.sizes());
+    check_device("B", b, a);
+    const Tensor rows = row_scale.reshape({-1}).to(at::kFloat);
+    const Tensor columns = column_scale.reshape({-1}).to(at::kFloat);
+    if (openxpu::uses_host_kernels(a.device().index())) // whose sums in int32 are another kernel's
+        return at::_int_mm(a, b).mul(rows.unsqueeze(1)).mul_(columns).to(row_scale.scalar_type());
+    Tensor out = at::empty({a.size(0), b.size(1)}, row_scale.options());
+    multiply(a, b, {rows, 1, 0, rows.stride(0), 0},
+             columns.numel() == 1 ? Scales{columns} : Scales{columns, 0, 1, 0, columns.stride(0)},
+             std::nullopt, out);
+    return out;
+}
+
+// a, of any dimensions, times the transpose of b, with a scale for `block` elements of each of a's rows and
+// for squares of as many of b.
+Tensor blockwise_fp8_gemm(const Tensor &a, const Tensor &scale_a, const Tensor &b, const Tensor &scale_b,
+                          int64_t block) {
+    TORCH_CHECK(c10::isFloat8Type(a.scalar_type()) && c10::isFloat8Type(b.scalar_type()) &&
+                    a.scalar_type() != E8M0 && b.scalar_type() != E8M0,
+                "expected fp8 operands, got ", a.scalar_type(), " and ", b.scalar_type());
+    TORCH_CHECK(block > 0, "expected block_size to be positive, got ", block);
+    TORCH_CHECK(a.dim() >= 1 && b.dim() == 2 && a.size(-1) == b.size(1),
+                "expected a of [..., k] and b of [n, k], got ", a.sizes(), " and ", b.sizes());
+    const int64_t k = b.size(1), n = b.size(0), blocks = divided_up(k, block),
+                  m = c10::multiply_integers(a.sizes().begin(), a.sizes().end() - 1);
+    TORCH_CHECK(scale_a.scalar_type() == at::kFloat && scale_b.scalar_type() == at::kFloat,
+                "expected fp32 scales, got ", scale_a.scalar_type(), " and ", scale_b.scalar_type());
+    TORCH_CHECK(scale_a.numel() == m * blocks, "expected a_s to have ", m, " x ", blocks, " elements, got ",
+                scale_a.sizes());
+    TORCH_CHECK(scale_b.dim() == 2 && scale_b.size(0) == divided_up(n, block) && scale_b.size(1) == blocks,
+                "expected b_s of [", divided_up(n, block), ", ", blocks, "], got ", scale_b.sizes());
+    check_device("b", b, a);
+    auto shape = a.sizes().vec();
+    shape.back() = n;
+    Tensor out = at::empty(shape, a.options().dtype(at::kBFloat16));
+    const Tensor rows = scale_a.reshape({m, blocks});
+    multiply(a.reshape({m, k}), b.t(), {rows, 1, block, rows.stride(0), rows.stride(1)},
+             {scale_b, block, block, scale_b.stride(1), scale_b.stride(0)}, std::nullopt, out.view({m, n}));
+    return out;
+}
+
 } // namespace
+
+TORCH_LIBRARY_IMPL(torchao, XPU, m) { m.impl("scaled_int8_mm", scaled_int8_mm); }
+TORCH_LIBRARY_IMPL(ao, XPU, m) { m.impl("blockwise_fp8_gemm", blockwise_fp8_gemm); }
 
 namespace at::native {
 
