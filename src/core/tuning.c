@@ -39,6 +39,7 @@ static char names[TUNE_COUNT][32];
 
 _Atomic int64_t tuning_rates[TUNING_DEVICES][TUNING_RATES];
 static char rate_names[TUNING_RATES][48];
+_Atomic uint32_t tuning_changes;
 
 /* Whence a value is, and what it goes back to. */
 typedef struct origin {
@@ -100,6 +101,7 @@ xpu_status tuning_set(tuning_place place, int number, int64_t value, enum tuning
         origin->before = tuning_value(place, number);
     }
     atomic_store_explicit(value_at(place, number), value, memory_order_relaxed);
+    tuning_changes++;
     origin->source = (char)source;
     return XPU_SUCCESS;
 }
@@ -108,6 +110,7 @@ void tuning_reset(tuning_place place, int number) {
     origin *origin = origin_of(place, number);
     if (origin->source != TUNING_SET) return;
     atomic_store_explicit(value_at(place, number), origin->before, memory_order_relaxed);
+    tuning_changes++;
     origin->source = origin->source_before;
 }
 

@@ -55,6 +55,9 @@ static inline int64_t tuning_rate(int device, int tile, rate_operand operand, in
     return atomic_load_explicit(&tuning_rates[device][number - TUNE_COUNT], memory_order_relaxed);
 }
 
+/* Grows when a value changes, so that what was worked out from them can be kept until then. */
+extern _Atomic uint32_t tuning_changes;
+
 /* Where a value is kept: choices by the device's class, rates by the device. */
 typedef struct tuning_place {
     int class, device;
