@@ -1,8 +1,10 @@
 // Products of operands in fewer bits: weights of 4 and 8 bits, float8 and float4 with their scales. All are
 // xpu_gemm_quantised. The checks are those of PyTorch's CUDA and meta kernels.
 #include <ATen/BlasBackend.h>
-#include <ATen/ops/_int_mm.h>
 #include <ATen/ops/_convert_weight_to_int4pack_native.h>
+#include <ATen/ops/_dyn_quant_matmul_4bit_native.h>
+#include <ATen/ops/_dyn_quant_pack_4bit_weight_native.h>
+#include <ATen/ops/_int_mm.h>
 #include <ATen/ops/_scaled_grouped_mm_native.h>
 #include <ATen/ops/_scaled_grouped_mm_v2_native.h>
 #include <ATen/ops/_scaled_mm_native.h>
@@ -10,7 +12,9 @@
 #include <ATen/ops/_weight_int4pack_mm_native.h>
 #include <ATen/ops/_weight_int4pack_mm_with_scales_and_zeros_native.h>
 #include <ATen/ops/_weight_int8pack_mm_native.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/where.h>
 #include <torch/library.h>
 
 #include "../host_gemm.h"
@@ -424,6 +428,39 @@ void fit_result(const Tensor &a, const Tensor &b, std::optional<c10::ScalarType>
     out.resize_({a.size(0), b.size(1)});
 }
 
+// --- int4 weights, activations rounded to int8 at each call ---
+
+// Scales of [out, in / block] groups.
+int64_t check_dyn_quant(int64_t block, int64_t in, int64_t out) {
+    TORCH_CHECK(in > 0 && out > 0 && in % 2 == 0,
+                "expected sizes above 0 and an even number of in_features, "
+                "got in_features ",
+                in, " and out_features ", out);
+    TORCH_CHECK(block == in || (block > 0 && block % 32 == 0 && in % block == 0),
+                "expected block_size to be in_features, or a multiple of 32 that divides it, got block_size ",
+                block, " and in_features ", in);
+    return in / block;
+}
+
+// Each row's numbers as int8 between its least and its greatest, which have 0 between them.
+struct RoundedRows {
+    Tensor elements, scale, zero;
+};
+RoundedRows rounded_rows(const Tensor &x) {
+    constexpr double low = -128, high = 127;
+    const Tensor least = x.amin(1).clamp_max_(0), greatest = x.amax(1).clamp_min_(0);
+    const Tensor range = greatest - least;
+    const Tensor per_one = at::where(range == 0, 1.0, range.reciprocal().mul_(high - low));
+    const Tensor from_least = least * per_one, from_greatest = greatest * per_one;
+    const Tensor zero =
+        at::where(from_least + from_greatest > -(low + high), low - from_least, high - from_greatest)
+            .clamp_(low, high)
+            .round_();
+    const Tensor scaled = x * per_one.unsqueeze(1);
+    const Tensor halves_away = scaled.abs().add_(0.5).floor_().copysign_(scaled);
+    return {halves_away.add_(zero.unsqueeze(1)).clamp_(low, high).to(at::kChar), per_one.reciprocal(), zero};
+}
+
 // --- operators that torchao defines: with a kernel for CUDA alone, or with one in Triton that is tuned for
 // minutes ---
 
@@ -453,11 +490,12 @@ Tensor scaled_int8_mm(const Tensor &a, const Tensor &b, const Tensor &row_scale,
     const Tensor columns = column_scale.reshape({-1}).to(at::kFloat);
     if (openxpu::uses_host_kernels(a.device().index())) // whose sums in int32 are another kernel's
         return at::_int_mm(a, b).mul(rows.unsqueeze(1)).mul_(columns).to(row_scale.scalar_type());
-    Tensor out = at::empty({a.size(0), b.size(1)}, row_scale.options());
+    // in fp32: a device without int8 products multiplies numbers, which bf16 would round before
+    Tensor out = at::empty({a.size(0), b.size(1)}, rows.options());
     multiply(a, b, {rows, 1, 0, rows.stride(0), 0},
              columns.numel() == 1 ? Scales{columns} : Scales{columns, 0, 1, 0, columns.stride(0)},
              std::nullopt, out);
-    return out;
+    return out.to(row_scale.scalar_type());
 }
 
 // a, of any dimensions, times the transpose of b, with a scale for `block` elements of each of a's rows and
@@ -573,6 +611,67 @@ Tensor weight_int8pack_mm_xpu(const Tensor &self, const Tensor &mat2, const Tens
                    .scale = openxpu::input_data(scales),
                    .group_columns = 1,
                    .scale_column_stride = scales.stride(0)});
+}
+
+// As the CPU's plain kernel has it: bytes of two elements, then the scales, all as fp32.
+Tensor dyn_quant_pack_4bit_weight_xpu(const Tensor &weights, const Tensor &scales,
+                                      const std::optional<Tensor> &bias, int64_t block, int64_t in,
+                                      int64_t out) {
+    const int64_t groups = check_dyn_quant(block, in, out);
+    TORCH_CHECK(weights.scalar_type() == kByte, "expected w to be uint8, got ", weights.scalar_type());
+    TORCH_CHECK(!bias, "a bias can't be packed with int4 weights on xpu");
+    TORCH_CHECK(weights.numel() == out * in / 2, "expected w to have ", out, " x ", in / 2, " bytes, got ",
+                weights.sizes());
+    TORCH_CHECK(isFloatingType(scales.scalar_type()) && scales.numel() == out * groups,
+                "expected scales_zeros to have ", out, " x ", groups, " floating elements, got ",
+                scales.scalar_type(), " of shape ", scales.sizes());
+    check_device("scales_zeros", scales, weights);
+    return at::cat({weights.reshape({-1}).to(kFloat), scales.reshape({-1}).to(kFloat)});
+}
+
+Tensor dyn_quant_matmul_4bit_xpu(const Tensor &inp, const Tensor &packed, int64_t block, int64_t in,
+                                 int64_t out) {
+    const int64_t groups = check_dyn_quant(block, in, out), bytes = out * in / 2;
+    TORCH_CHECK(inp.dim() == 2 && inp.size(1) == in, "expected input of [m, ", in, "], got ", inp.sizes());
+    TORCH_CHECK(inp.scalar_type() == kFloat || (inp.scalar_type() == kBFloat16 && block == in),
+                "expected input to be f32 or bf16 (bf16 requires block_size == in_features), got ",
+                inp.scalar_type());
+    TORCH_CHECK(packed.scalar_type() == kFloat && packed.dim() == 1 && packed.numel() == bytes + out * groups,
+                "expected packed weights of ", bytes + out * groups, " fp32 elements, got ",
+                packed.scalar_type(), " of shape ", packed.sizes());
+    check_device("the packed weights", packed, inp);
+    if (inp.size(0) == 0) return at::empty({0, out}, inp.options());
+    const RoundedRows a = rounded_rows(inp.to(kFloat));
+    const Tensor b = packed.narrow(0, 0, bytes).to(kByte), scale = packed.narrow(0, bytes, out * groups);
+    const xpu_quantised qa{.dtype = XPU_INT8,
+                           .scale_dtype = XPU_FLOAT32,
+                           .zero_dtype = XPU_FLOAT32,
+                           .scale = openxpu::input_data(a.scale),
+                           .zero = openxpu::input_data(a.zero),
+                           .group_rows = 1,
+                           .scale_row_stride = 1,
+                           .zero_row_stride = 1};
+    const xpu_quantised qb{.dtype = XPU_UINT4,
+                           .scale_dtype = XPU_FLOAT32,
+                           .middle = 8,
+                           .scale = openxpu::input_data(scale),
+                           .group_rows = block,
+                           .group_columns = 1,
+                           .scale_row_stride = 1,
+                           .scale_column_stride = groups};
+    Tensor result = at::empty({inp.size(0), out}, a.scale.options());
+    const xpu_gemm_args args{.dtype = XPU_FLOAT32,
+                             .batch = 1,
+                             .m = inp.size(0),
+                             .n = out,
+                             .k = in,
+                             .a = {openxpu::input_data(a.elements), 0, in, 1},
+                             .b = {openxpu::input_data(b), 0, 1, in},
+                             .out = {result.mutable_data_ptr(), 0, out, 1},
+                             .alpha = openxpu::scalar_of(int64_t{1}),
+                             .beta = openxpu::scalar_of(int64_t{0})};
+    openxpu::check_product(xpu_gemm_quantised(openxpu::current_stream(inp), &args, &qa, &qb));
+    return result.to(inp.scalar_type());
 }
 
 Tensor &scaled_mm_out_xpu(const Tensor &self, const Tensor &mat2, const Tensor &scale_a,

@@ -67,6 +67,75 @@ def test_int8_weight(dtype: torch.dtype, m: int, n: int, k: int) -> None:
         assert noise(actual, expected) > enough(dtype)
 
 
+ROUNDED = [(5, 6, 130, 130), (33, 40, 96, 96), (0, 8, 64, 64), (2, 3, 2, 2)]
+
+
+@pytest.mark.parametrize(
+    "m, n, k, block, dtype",
+    [(*sizes, dtype) for sizes in ROUNDED for dtype in (torch.float32, torch.bfloat16)]
+    + [(1, 8, 64, 32, torch.float32), (7, 16, 192, 64, torch.float32)],
+)
+def test_rounded_rows_by_int4(m: int, n: int, k: int, block: int, dtype: torch.dtype) -> None:
+    torch.manual_seed(m)
+    ops = torch.ops.aten
+    bytes_ = torch.randint(0, 256, (n, k // 2), dtype=torch.uint8)
+    scale = (torch.rand(n, k // block) + 0.1).to(torch.float32 if block == k else torch.bfloat16)
+    x = (torch.randn(m, k) + torch.linspace(-3, 3, m)[:, None]).to(dtype)
+    x[1:2] = 0
+    x[2:3].abs_()
+    packed = ops._dyn_quant_pack_4bit_weight(bytes_.to("xpu"), scale.to("xpu"), None, block, k, n)
+    actual = ops._dyn_quant_matmul_4bit(x.to("xpu"), packed, block, k, n)
+    assert (actual.dtype, actual.shape) == (dtype, (m, n))
+    elements = torch.stack([bytes_ & 15, bytes_ >> 4], -1).reshape(n, k).double() - 8
+    weight = elements * scale.double().repeat_interleave(block, 1)
+    rows = []
+    for row in x.float():
+        least, greatest = row.min().clamp(max=0), row.max().clamp(min=0)
+        steps = 255 / (greatest - least) if greatest > least else torch.tensor(1.0)
+        from_least, from_greatest = least * steps, greatest * steps
+        zero = -128 - from_least if from_least + from_greatest > 1 else 127 - from_greatest
+        zero = zero.clamp(-128, 127).round()
+        elements = torch.trunc(row * steps + torch.copysign(torch.tensor(0.5), row)) + zero
+        rows.append((elements.clamp(-128, 127) - zero).double() / steps.double())
+    if m:
+        expected = torch.stack(rows) @ weight.t()
+        # a last bit of the scale may make an element its neighbour
+        assert noise(actual, expected) > min(enough(dtype), 70)
+        assert noise(actual, x.double() @ weight.t()) > 30
+        if dtype == torch.float32:  # the CPU rounds more in bf16
+            plain = ops._dyn_quant_matmul_4bit(x, packed.cpu(), block, k, n)
+            assert noise(actual, plain.double()) > 70
+
+
+def test_bad_rounded_rows_by_int4() -> None:
+    pack, multiply = (getattr(torch.ops.aten, f"_dyn_quant_{n}") for n in ("pack_4bit_weight", "matmul_4bit"))
+    w = torch.zeros(8, 32, dtype=torch.uint8, device="xpu")
+    scale, x = torch.ones(8, 2, device="xpu"), torch.ones(3, 64, device="xpu")
+    packed = pack(w, scale, None, 32, 64, 8)
+    for arguments, message in [
+        ((w.int(), scale, None, 32, 64, 8), "uint8"),
+        ((w[:4], scale, None, 32, 64, 8), "8 x 32 bytes"),
+        ((w, scale[:, :1], None, 32, 64, 8), "8 x 2 floating"),
+        ((w, scale, scale[:, 0], 32, 64, 8), "bias"),
+        ((w, scale, None, 48, 64, 8), "block_size"),
+        ((w, scale, None, 0, 64, 8), "block_size"),
+        ((w, scale.cpu(), None, 32, 64, 8), "same device"),
+    ]:
+        with pytest.raises(RuntimeError, match=message):
+            pack(*arguments)
+    for arguments, message in [
+        ((x[:, :32], packed, 32, 64, 8), "expected input of"),
+        ((x[0], packed, 32, 64, 8), "expected input of"),
+        ((x.half(), packed, 32, 64, 8), "f32 or bf16"),
+        ((x.bfloat16(), packed, 32, 64, 8), "f32 or bf16"),
+        ((x, packed[:-1], 32, 64, 8), "packed weights of 272"),
+        ((x, packed.half(), 32, 64, 8), "packed weights of 272"),
+        ((x, packed.cpu(), 32, 64, 8), "same device"),
+    ]:
+        with pytest.raises(RuntimeError, match=message):
+            multiply(*arguments)
+
+
 def some_float8(rows: int, columns: int, dtype: torch.dtype) -> torch.Tensor:
     return (torch.randn(rows, columns) * 4).to(dtype)
 
