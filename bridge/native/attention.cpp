@@ -44,10 +44,9 @@ double scale_of(const Tensor &query, std::optional<double> scale) {
     return scale ? *scale : 1 / std::sqrt(static_cast<double>(query.size(-1)));
 }
 
-// PyTorch's CPU flash kernel: no dropout, heads of one depth.
-bool on_host(const Tensor &query, const Tensor &value, double dropout) {
-    return dropout == 0 && query.size(-1) == value.size(-1) &&
-           openxpu::uses_host_kernels(query.device().index());
+// PyTorch's CPU flash kernel: no dropout.
+bool on_host(const Tensor &query, double dropout) {
+    return dropout == 0 && openxpu::uses_host_kernels(query.device().index());
 }
 
 // A fake tensor in a meta kernel says that it lies on meta: it is asked for on the current device.
@@ -60,14 +59,10 @@ c10::DeviceIndex index_of(const Tensor &tensor) {
 
 bool heads_fit(sdp::sdp_params const &p, bool debug) {
     const int64_t depth = p.query.sym_size(-1).guard_int(__FILE__, __LINE__);
-    const int64_t value_depth = p.value.sym_size(-1).guard_int(__FILE__, __LINE__);
-    const bool host = openxpu::uses_host_kernels(index_of(p.query));
-    const bool fit = p.key.sym_size(-1) == depth &&
-                     (host ? depth == value_depth
-                           : depth <= XPU_ATTENTION_MAX_HEAD && value_depth <= XPU_ATTENTION_MAX_HEAD);
+    const bool fit = p.key.sym_size(-1) == depth;
     if (!fit && debug)
-        TORCH_WARN("Fused attention on xpu doesn't take heads of ", depth, ", ", p.key.sym_size(-1), " and ",
-                   value_depth, " elements.");
+        TORCH_WARN("Fused attention on xpu doesn't take heads of ", depth, " and ", p.key.sym_size(-1),
+                   " elements.");
     return fit;
 }
 
@@ -242,26 +237,37 @@ struct Lowered {
     xpu_tensor q_, k_, v_, o_, l_, b_{};
 };
 
-// `result` with the strides of empty_like(like): what the operators' meta functions promise compiled
-// programs. PyTorch's CPU kernels lay their results out as [batch, sequence, heads, depth] whatever they are
-// given.
-Tensor laid_out_as(const Tensor &like, Tensor result) {
-    if (result.strides() == like.strides() || result.sizes() != like.sizes()) return result;
-    const Tensor wanted = at::empty_like(like);
+// PyTorch's CPU kernel wants heads of one depth: the tensor with zeros behind each row, which add nothing.
+Tensor cpu_heads(const Tensor &x, int64_t depth) {
+    const Tensor cpu = openxpu::as_cpu_input(x);
+    return x.size(3) == depth ? cpu : at::constant_pad_nd(cpu, {0, depth - x.size(3)});
+}
+
+// The first `depth` of each row's elements with the strides of empty_out(like, depth): what the operators'
+// meta functions promise compiled programs. PyTorch's CPU kernels lay their results out as [batch, sequence,
+// heads, depth] whatever they are given.
+Tensor laid_out_as(const Tensor &like, int64_t depth, Tensor result) {
+    if (result.size(3) != depth) result = result.narrow(3, 0, depth);
+    if (result.strides() == like.strides() && result.sizes() == like.sizes()) return result;
+    const Tensor wanted = empty_out(like, depth);
     return wanted.strides() == result.strides() ? result : wanted.copy_(result);
+}
+Tensor laid_out_as(const Tensor &like, Tensor result) {
+    return laid_out_as(like, like.size(3), std::move(result));
 }
 
 Attention attend(const Tensor &query, const Tensor &key, const Tensor &value, const Tensor &bias,
                  double dropout, bool causal, std::optional<double> scale) {
     const auto device = query.device().index();
-    if (on_host(query, value, dropout)) {
+    if (on_host(query, dropout)) {
         const openxpu::HostScope scope(device);
+        const int64_t depth = std::max(query.size(3), value.size(3));
         std::optional<Tensor> mask;
         if (bias.defined()) mask = openxpu::as_cpu_input(with_all_dimensions(bias));
         auto [out, logsumexp] = at::_scaled_dot_product_flash_attention_for_cpu(
-            openxpu::as_cpu_input(query), openxpu::as_cpu_input(key), openxpu::as_cpu_input(value), 0, causal,
-            mask, scale);
-        return {laid_out_as(query, scope.adopt(std::move(out))),
+            cpu_heads(query, depth), cpu_heads(key, depth), cpu_heads(value, depth), 0, causal, mask,
+            scale_of(query, scale));
+        return {laid_out_as(query, value.size(3), scope.adopt(std::move(out))),
                 scope.adopt(std::move(logsumexp)).contiguous(), number(0), number(0)};
     }
     Tensor out = empty_out(query, value.size(3));
@@ -289,16 +295,17 @@ Gradients attend_backward(const Tensor &grad_out, const Tensor &query, const Ten
     xpu_tensor gb;
     xpu_attention_grad grad{.out = &go};
     if (grad_bias.defined()) gb = openxpu::tensor_of(wide_grad_bias), grad.bias = &gb;
-    if (on_host(query, value, dropout)) {
+    if (on_host(query, dropout)) {
         if (grad_bias.defined()) // PyTorch's kernel hasn't got it
             openxpu::check(xpu_attention_backward(openxpu::current_stream(query), &lowered.args, &grad));
         const openxpu::HostScope scope(device);
+        const int64_t depth = std::max(query.size(3), value.size(3));
         std::optional<Tensor> mask;
         if (bias.defined()) mask = openxpu::as_cpu_input(with_all_dimensions(bias));
         auto [grad_query, grad_key, grad_value] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-            openxpu::as_cpu_input(grad_out), openxpu::as_cpu_input(query), openxpu::as_cpu_input(key),
-            openxpu::as_cpu_input(value), openxpu::as_cpu_input(out), openxpu::as_cpu_input(logsumexp), 0,
-            causal, mask, scale);
+            cpu_heads(grad_out, depth), cpu_heads(query, depth), cpu_heads(key, depth),
+            cpu_heads(value, depth), cpu_heads(out, depth), openxpu::as_cpu_input(logsumexp), 0, causal, mask,
+            scale_of(query, scale));
         return {laid_out_as(query, scope.adopt(std::move(grad_query))),
                 laid_out_as(key, scope.adopt(std::move(grad_key))),
                 laid_out_as(value, scope.adopt(std::move(grad_value))), grad_bias};

@@ -8,11 +8,12 @@
  *
  * -DT=<dtype>; -DBIAS_T=<dtype> where there is a bias (b8: a mask); -DDROPOUT=0 or 1; -DBANDED=1 for windows,
  * and for sequences of different lengths one after the other
- * -DDEPTH, -DVALUE_DEPTH: rounded up to multiples of 16, at most 256
- * attention_forward:        a work-group for 64 queries
+ * -DDEPTH, -DVALUE_DEPTH: rounded up to multiples of 16, or of larger heads a part, at most 256: as many elements of
+ *                         results a work-group has
+ * attention_forward:        a work-group for 64 queries and a part of the head
  * attention_delta:          a work-group of 64 a query
- * attention_grad_query:     a work-group for 64 queries
- * attention_grad_key_value: a work-group for 64 keys
+ * attention_grad_query:     a work-group for 64 queries and a part
+ * attention_grad_key_value: a work-group for 64 keys and a part
  * attention_grad_bias:      a work-group for 64 x 64 of the bias and a slice of what is summed */
 #include "attention.h"
 
@@ -62,6 +63,11 @@
 #define KEY(row, i) (k0 + (row) < p.keys && (i) < p.depth ? AT(p.key, b, kh, k0 + (row), i) : 0.0f)
 #define VALUE(row, i) (k0 + (row) < p.keys && (i) < p.value_depth ? AT(p.value, b, kh, k0 + (row), i) : 0.0f)
 #define GRAD_OUT(row, i) (q0 + (row) < p.queries && (i) < p.value_depth ? AT(p.grad_out, b, h, q0 + (row), i) : 0.0f)
+/* Of a group's part of the head, which begins at `part` in keys and queries, at `value_part` in values. */
+#define QUERY_PART(row, i) QUERY(row, part + (i))
+#define KEY_PART(row, i) KEY(row, part + (i))
+#define VALUE_PART(row, i) VALUE(row, value_part + (i))
+#define GRAD_OUT_PART(row, i) GRAD_OUT(row, value_part + (i))
 #define KEY_COLUMN(i, row) KEY(row, i)
 #define VALUE_COLUMN(i, row) VALUE(row, i)
 #define QUERY_COLUMN(i, row) QUERY(row, i)
@@ -91,7 +97,8 @@ KERNEL attention_forward(const attention_params GIVEN) {
     long g = XPU_GROUP(0);
     const long q0 = g % blocks * TILE;
     g /= blocks;
-    const long h = g % GIVEN.heads, b = g / GIVEN.heads, kh = h / (GIVEN.heads / GIVEN.key_heads);
+    const long h = g % GIVEN.heads, b = g / GIVEN.heads % GIVEN.batch, kh = h / (GIVEN.heads / GIVEN.key_heads);
+    const int value_part = (int)(g / GIVEN.heads / GIVEN.batch) * VALUE_DEPTH;
     SEQUENCE(b)
     if (BANDED && q0 >= p.queries) return;
     const int x = (int)get_local_id(0), y = (int)get_local_id(1);
@@ -132,15 +139,17 @@ KERNEL attention_forward(const attention_params GIVEN) {
                 weights[PLACE(x, j)][PLACE(y, i)] = s[i][j] * kept(&p, b, h, q0 + PLACE(y, i), k0 + PLACE(x, j));
         }
         /* ACCUMULATE's first barrier comes before `weights` is read. */
-        ACCUMULATE(out, VALUE_DEPTH / 16, VALUE);
+        ACCUMULATE(out, VALUE_DEPTH / 16, VALUE_PART);
     }
     for (int i = 0; i < SIDE; i++) {
         const long query = q0 + PLACE(y, i);
         if (query >= p.queries) continue;
         const float scale = sum[i] == 0 ? 0.0f : 1 / sum[i];
-        for (int j = 0; j < VALUE_DEPTH / 16; j++)
-            if (x + 16 * j < p.value_depth) PUT(p.out, b, h, query, x + 16 * j, out[i][j] * scale);
-        if (x == 0 && p.logsumexp.data)
+        for (int j = 0; j < VALUE_DEPTH / 16; j++) {
+            const int at = value_part + x + 16 * j;
+            if (at < p.value_depth) PUT(p.out, b, h, query, at, out[i][j] * scale);
+        }
+        if (x == 0 && value_part == 0 && p.logsumexp.data)
             *logsumexp_at(&p, b, h, query) = top[i] + log(sum[i]);
     }
 }
@@ -184,7 +193,8 @@ KERNEL attention_grad_query(const attention_params GIVEN) {
     long g = XPU_GROUP(0);
     const long q0 = g % blocks * TILE;
     g /= blocks;
-    const long h = g % GIVEN.heads, b = g / GIVEN.heads, kh = h / (GIVEN.heads / GIVEN.key_heads);
+    const long h = g % GIVEN.heads, b = g / GIVEN.heads % GIVEN.batch, kh = h / (GIVEN.heads / GIVEN.key_heads);
+    const int part = (int)(g / GIVEN.heads / GIVEN.batch) * DEPTH;
     SEQUENCE(b)
     if (BANDED && q0 >= p.queries) return;
     const int x = (int)get_local_id(0), y = (int)get_local_id(1);
@@ -203,12 +213,14 @@ KERNEL attention_grad_query(const attention_params GIVEN) {
                 grad_score(&p, b, h, q0 + PLACE(y, i), k0 + PLACE(x, j), s[i][j], grad[i][j], &weight, &s[i][j]);
                 weights[PLACE(x, j)][PLACE(y, i)] = s[i][j];
             }
-        ACCUMULATE(sum, DEPTH / 16, KEY);
+        ACCUMULATE(sum, DEPTH / 16, KEY_PART);
     }
     for (int i = 0; i < SIDE; i++)
-        for (int j = 0; j < DEPTH / 16; j++)
-            if (q0 + PLACE(y, i) < p.queries && x + 16 * j < p.depth)
-                PUT(p.grad_query, b, h, q0 + PLACE(y, i), x + 16 * j, sum[i][j] * p.scale);
+        for (int j = 0; j < DEPTH / 16; j++) {
+            const int at = part + x + 16 * j;
+            if (q0 + PLACE(y, i) < p.queries && at < p.depth)
+                PUT(p.grad_query, b, h, q0 + PLACE(y, i), at, sum[i][j] * p.scale);
+        }
 }
 
 KERNEL attention_grad_key_value(const attention_params GIVEN) {
@@ -217,7 +229,8 @@ KERNEL attention_grad_key_value(const attention_params GIVEN) {
     long g = XPU_GROUP(0);
     const long k0 = g % blocks * TILE;
     g /= blocks;
-    const long kh = g % GIVEN.key_heads, b = g / GIVEN.key_heads;
+    const long kh = g % GIVEN.key_heads, b = g / GIVEN.key_heads % GIVEN.batch;
+    const int number = (int)(g / GIVEN.key_heads / GIVEN.batch), part = number * DEPTH, value_part = number * VALUE_DEPTH;
     SEQUENCE(b)
     if (BANDED && k0 >= p.keys) return;
     const int x = (int)get_local_id(0), y = (int)get_local_id(1);
@@ -237,18 +250,22 @@ KERNEL attention_grad_key_value(const attention_params GIVEN) {
                     grad_score(&p, b, h, q0 + PLACE(x, j), k0 + PLACE(y, i), s[i][j], grad[i][j], &weight, &s[i][j]);
                     weights[PLACE(x, j)][PLACE(y, i)] = weight;
                 }
-            ACCUMULATE(value_sum, VALUE_DEPTH / 16, GRAD_OUT);
+            ACCUMULATE(value_sum, VALUE_DEPTH / 16, GRAD_OUT_PART);
             for (int i = 0; i < SIDE; i++)
                 for (int j = 0; j < SIDE; j++) weights[PLACE(x, j)][PLACE(y, i)] = s[i][j];
-            ACCUMULATE(key_sum, DEPTH / 16, QUERY);
+            ACCUMULATE(key_sum, DEPTH / 16, QUERY_PART);
         }
     for (int i = 0; i < SIDE; i++) {
         const long key = k0 + PLACE(y, i);
         if (key >= p.keys) continue;
-        for (int j = 0; j < DEPTH / 16; j++)
-            if (x + 16 * j < p.depth) PUT(p.grad_key, b, kh, key, x + 16 * j, key_sum[i][j] * p.scale);
-        for (int j = 0; j < VALUE_DEPTH / 16; j++)
-            if (x + 16 * j < p.value_depth) PUT(p.grad_value, b, kh, key, x + 16 * j, value_sum[i][j]);
+        for (int j = 0; j < DEPTH / 16; j++) {
+            const int at = part + x + 16 * j;
+            if (at < p.depth) PUT(p.grad_key, b, kh, key, at, key_sum[i][j] * p.scale);
+        }
+        for (int j = 0; j < VALUE_DEPTH / 16; j++) {
+            const int at = value_part + x + 16 * j;
+            if (at < p.value_depth) PUT(p.grad_value, b, kh, key, at, value_sum[i][j]);
+        }
     }
 }
 #endif

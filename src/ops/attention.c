@@ -39,9 +39,12 @@ typedef struct matrix_plan {
     int grads; /* of a launch: 1 the values', 2 the keys' */
 } matrix_plan;
 static const matrix_plan plain = {.unit = MATRIX_UNIT_NONE};
-enum { LOCAL_BYTES = 48 * 1024, SLICES_MOST = 1024 };
+enum { LOCAL_BYTES = 48 * 1024, SLICES_MOST = 1024, PART = 256 };
 
 static int round_up(int64_t depth, int unit) { return (int)rounded_up(depth, unit); }
+/* In attention.cl a work-group's part of a head has PART elements at most: so many parts, of this size. */
+static int64_t parts_of(int64_t depth) { return depth > PART ? divided_up(depth, PART) : 1; }
+static int part_of(int64_t depth) { return round_up(divided_up(depth, parts_of(depth)), 16); }
 
 static int tile_of(const matrix_plan *plan) { return plan->teams * plan->rows; }
 
@@ -60,6 +63,7 @@ static xpu_status get_kernel(int device, const xpu_attention *args, attention_ke
     static const char *const files[] = {"attention.cl", "attention_ptx.cl", "attention_xmx.cl"};
     const matrix_unit unit = plan->unit;
     const bool units = unit != MATRIX_UNIT_NONE, ptx = unit == MATRIX_UNIT_PTX, xmx = unit == MATRIX_UNIT_XMX;
+    const int64_t depth = args->query->size[3], value_depth = args->value->size[3];
     const int depth_unit = xmx ? 32 : 16;
     const xpu_dtype dtype = args->query->dtype;
     kernel_spec spec;
@@ -73,8 +77,8 @@ static xpu_status get_kernel(int device, const xpu_attention *args, attention_ke
     }
     spec_bool(&spec, "DROPOUT", args->dropout > 0);
     spec_bool(&spec, "BANDED", is_banded(args));
-    spec_number(&spec, "DEPTH", round_up(args->query->size[3], depth_unit), 16);
-    spec_number(&spec, "VALUE_DEPTH", round_up(args->value->size[3], depth_unit), 16);
+    spec_number(&spec, "DEPTH", units ? round_up(depth, depth_unit) : part_of(depth), 16);
+    spec_number(&spec, "VALUE_DEPTH", units ? round_up(value_depth, depth_unit) : part_of(value_depth), 16);
     spec_pack(&spec, "which", which, 4);
     spec_follows(&spec, parts[which], "");
     matrix_unit_spec(&spec, unit, units && plan->emulated, xmx && !plan->emulated, dtype);
@@ -97,9 +101,6 @@ static xpu_status check(const xpu_attention *args) {
     const xpu_tensor *q = args->query, *k = args->key, *v = args->value;
     if (q->dtype != XPU_FLOAT16 && q->dtype != XPU_BFLOAT16 && q->dtype != XPU_FLOAT32)
         return op_lacks("attention", q->dtype, NULL);
-    if (q->size[3] > XPU_ATTENTION_MAX_HEAD || v->size[3] > XPU_ATTENTION_MAX_HEAD)
-        return op_fail(XPU_ERROR_NOT_SUPPORTED, "attention: heads of more than %d elements",
-                       XPU_ATTENTION_MAX_HEAD);
     if (k->dtype != q->dtype || v->dtype != q->dtype || k->size[1] != v->size[1] ||
         k->size[2] != v->size[2] || k->size[3] != q->size[3] || k->size[1] == 0 || q->size[1] % k->size[1])
         return op_fail(XPU_ERROR_INVALID_ARGUMENT, "attention: query, key and value don't fit each other");
@@ -251,16 +252,20 @@ static xpu_status launch(xpu_stream *stream, const xpu_attention *args, attentio
     const bool units = plan->unit != MATRIX_UNIT_NONE;
     const int tile = units ? tile_of(plan) : TILE;
     const int64_t rows = p->batch * p->heads * p->queries;
+    const int64_t parts = units ? 1 : parts_of(p->depth), value_parts = units ? 1 : parts_of(p->value_depth);
     const int64_t query_blocks =
         divided_up(p->queries * p->packed, tile) * (p->heads / p->packed) * p->batch * p->slices;
     const int64_t key_blocks = divided_up(p->keys, tile) * p->key_heads * p->batch;
+    const int64_t groups[] = {[KERNEL_FORWARD] = query_blocks * value_parts,
+                              [KERNEL_DELTA] = rows,
+                              [KERNEL_GRAD_QUERY] = query_blocks * parts,
+                              [KERNEL_GRAD_KEY_VALUE] =
+                                  key_blocks * (parts > value_parts ? parts : value_parts),
+                              [KERNEL_FINISH] = rows,
+                              [KERNEL_GRAD_BIAS] = bias_tiles(p) * p->slices};
     const bool by_rows = which == KERNEL_DELTA || which == KERNEL_FINISH;
-    const int64_t groups = by_rows                          ? rows
-                           : which == KERNEL_GRAD_KEY_VALUE ? key_blocks
-                           : which == KERNEL_GRAD_BIAS      ? bias_tiles(p) * p->slices
-                                                            : query_blocks;
     xpu_range range = {.dims = 2,
-                       .groups = {(size_t)groups, 1},
+                       .groups = {(size_t)groups[which], 1},
                        .local = {16, 16},
                        .work = (uint64_t)rows * (uint64_t)(by_rows ? 1 : p->keys) *
                                (uint64_t)(p->depth + p->value_depth)};

@@ -375,6 +375,30 @@ static void decoding(void **unused) {
     }
 }
 
+/* Heads that the plain kernels take in parts: the queries' and keys' in one, the values' in one, both in
+ * several. */
+static void large_heads(void **unused) {
+    static const int depths[][2] = {{257, 40}, {24, 300}, {512, 576}, {576, 512}};
+    for (size_t i = 0; i < sizeof depths / sizeof *depths; i++) {
+        const problem p = {i % 2 ? XPU_FLOAT32 : XPU_BFLOAT16,
+                           2,
+                           2,
+                           1,
+                           70,
+                           66,
+                           depths[i][0],
+                           depths[i][1],
+                           i % 2 == 0,
+                           true,
+                           1,
+                           .bias = BIAS_NONE,
+                           .scale = 0.05};
+        const int before = by_units;
+        try_problem(&p);
+        assert_int_equal(by_units - before, 0);
+    }
+}
+
 /* Biases that are the same for all of some dimensions, whose gradients are sums over these. */
 static void gradients_of_biases(void **unused) {
     /* Heads of 132 numbers in fp32 take the plain kernels, which are quick where units are written out. */
@@ -443,7 +467,7 @@ static void whatever_comes(void **unused) {
         p.left = (int)pick(-1, 60), p.right = (int)pick(-1, 60);
         const bias kind = p.bias;
         if (i % 20 > 14) cut_into_sequences(&p, (int)pick(1, 5));
-        if (p.depth <= 256) try_problem(&p);
+        try_problem(&p);
         p.bias = kind;
     }
 }
@@ -452,8 +476,8 @@ int main(int count, char **words) {
     read_words(count, words);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(kinds_and_sizes),     cmocka_unit_test(decoding),
-        cmocka_unit_test(gradients_of_biases), cmocka_unit_test(bands),
-        cmocka_unit_test(whatever_comes),
+        cmocka_unit_test(large_heads),         cmocka_unit_test(bands),
+        cmocka_unit_test(gradients_of_biases), cmocka_unit_test(whatever_comes),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }

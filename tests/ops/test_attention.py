@@ -25,13 +25,13 @@ def reference(q, k, v, bias=None, causal=False, scale=None):
     return s.softmax(-1) @ v
 
 
-def check(shape, keys=None, heads=None, dtype=torch.float32, bias=None, **options) -> None:
+def check(shape, keys=None, heads=None, value_depth=None, dtype=torch.float32, bias=None, **options) -> None:
     """Output and gradients of one attention."""
     b, h, n, d = shape
     tensors = [
         torch.randn(b, h, n, d).to(dtype),
         torch.randn(b, heads or h, keys or n, d).to(dtype),
-        torch.randn(b, heads or h, keys or n, d).to(dtype),
+        torch.randn(b, heads or h, keys or n, value_depth or d).to(dtype),
     ]
     leaves = [t.to("xpu").requires_grad_() for t in tensors]
     wants = [t.double().requires_grad_() for t in tensors]
@@ -64,6 +64,18 @@ def test_shapes(shape: tuple[int, ...]) -> None:
 def test_other_number_of_keys() -> None:
     check((1, 2, 30, 16), keys=77)
     check((1, 2, 1, 16), keys=130)
+
+
+@pytest.mark.parametrize("depth, value_depth", [(24, 40), (40, 24), (300, 72), (64, 576)])
+@pytest.mark.parametrize("causal", [False, True])
+def test_heads_of_keys_and_values_of_other_sizes(depth: int, value_depth: int, causal: bool) -> None:
+    check((2, 4, 33, depth), keys=50, heads=2, value_depth=value_depth, is_causal=causal)
+    check((1, 2, 20, depth), value_depth=value_depth, dtype=torch.bfloat16, bias=torch.randn(20, 20))
+
+
+def test_large_heads() -> None:
+    check((1, 2, 70, 576), is_causal=True)
+    check((1, 2, 20, 320), dtype=torch.float16, scale=0.04)
 
 
 def test_scale() -> None:
@@ -166,9 +178,10 @@ def test_gradient_of_a_bias(shape: tuple[int, ...], dtype: torch.dtype) -> None:
         out_of[..., 7, :] = True
     bias = bias.masked_fill(out_of & (bias.numel() > 1), -torch.inf)
     leaf = bias.to("xpu").requires_grad_()
-    got = F.scaled_dot_product_attention(
-        *(t.to("xpu").requires_grad_() for t in (q, k, v)), attn_mask=leaf, enable_gqa=True
-    )
+    with sdpa_kernel(SDPBackend.OVERRIDEABLE):
+        got = F.scaled_dot_product_attention(
+            *(t.to("xpu").requires_grad_() for t in (q, k, v)), attn_mask=leaf, enable_gqa=True
+        )
     assert "Overrideable" in type(got.grad_fn).__name__
     got.backward(grad.to("xpu"))
 
@@ -230,9 +243,18 @@ def test_by_name() -> None:
     assert out[1].shape == (2, 2, 0)
 
 
-@pytest.mark.parametrize("name", ["flash", "efficient", "fused_attention_overrideable"])
+# The flash operator's meta function knows heads of one size only.
+@pytest.mark.parametrize(
+    "name, value_depth",
+    [
+        (n, d)
+        for n in ("flash", "efficient", "fused_attention_overrideable")
+        for d in (16, 12)
+        if (n, d) != ("flash", 12)
+    ],
+)
 @pytest.mark.parametrize("packed", [False, True])
-def test_strides_are_those_that_torch_compile_foresees(name: str, packed: bool) -> None:
+def test_strides_are_those_that_torch_compile_foresees(name: str, value_depth: int, packed: bool) -> None:
     """Forward's and backward's, by the operators' own meta functions."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -242,7 +264,7 @@ def test_strides_are_those_that_torch_compile_foresees(name: str, packed: bool) 
 
     def strides(t: torch.Tensor) -> list[tuple[int, ...]]:
         q, k, v = (t[:, :, i].transpose(1, 2) for i in range(3)) if packed else t.unbind(0)
-        q, k, v = (x.detach().requires_grad_() for x in (q, k, v))
+        q, k, v = (x.detach().requires_grad_() for x in (q, k, v[..., :value_depth]))
         out = forward(q, k, v, *rest)
         grads = torch.autograd.grad(out[0], (q, k, v), torch.ones_like(out[0]))
         return [(*x.shape, *x.stride()) for x in (out[0], out[1], *grads)]

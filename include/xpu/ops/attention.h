@@ -4,7 +4,7 @@
  *
  * Shapes: query B x H x L x D, key B x Hkv x S x D, value B x Hkv x S x Dv, out B x H x L x Dv in one
  * floating dtype, fp64 excepted; logsumexp B x H x L in fp32. H is a multiple of Hkv: query head h reads
- * key head h / (H / Hkv). D and Dv are at most XPU_ATTENTION_MAX_HEAD. */
+ * key head h / (H / Hkv). */
 #ifndef XPU_OPS_ATTENTION_H
 #define XPU_OPS_ATTENTION_H
 
@@ -13,8 +13,6 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-#define XPU_ATTENTION_MAX_HEAD 256
 
 /* All tensors have 4 dimensions, logsumexp 3. `bias` is B x H x L x S or NULL; its strides may be 0. Of
  * dtype bool it is a mask: true takes part. A row in which nothing takes part gives zeros and a
