@@ -117,6 +117,13 @@ constexpr std::array fused_backends{
 // The order that PyTorch starts with: it has the overrideable backend, which is xpu's own, last.
 const auto initial_order = at::globalContext().sDPPriorityOrder();
 
+// PyTorch's CPU kernel gives no gradient of a mask, and libxpu's takes longer on a processor than all
+// products of the math backend do. It needs less memory, though, and is there to be asked for.
+bool is_slow_fused(sdp::sdp_params const &p) {
+    return p.attn_mask && p.attn_mask->requires_grad() && at::GradMode::is_enabled() &&
+           openxpu::uses_host_kernels(index_of(p.query));
+}
+
 // As CUDA chooses: the first of the enabled backends that takes these tensors, in the order that the user
 // set.
 SDPBackend choose(sdp::sdp_params const &p) {
@@ -128,6 +135,7 @@ SDPBackend choose(sdp::sdp_params const &p) {
                 "No viable backend for scaled_dot_product_attention was found. This is likely due to turning "
                 "off both the math kernel and the fused kernels.");
     const auto order = context.sDPPriorityOrder();
+    if (math && order == initial_order && is_slow_fused(p)) return SDPBackend::math;
     const bool fits = any && fused_fits(p, false);
     if (fits && order == initial_order)
         for (const auto &fused : fused_backends)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import warnings
 
 import pytest
@@ -196,6 +197,21 @@ def test_gradient_of_a_bias(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     scale = max(wide.grad.abs().max(), walk)
     assert (leaf.grad.cpu().double() - wide.grad).abs().max() <= 2 * TOLERANCE[dtype] * scale
     assert shape[-1] == 1 or wide.grad.abs().max() > 0.1  # one number for a whole row changes nothing
+
+
+def test_processors_take_math_for_the_gradient_of_a_bias() -> None:
+    """Where PyTorch's CPU kernels compute, unless another is asked for."""
+    q = torch.randn(1, 2, 10, 16, device="xpu")
+    bias = torch.zeros(10, 10, device="xpu", requires_grad=True)
+    on_host = (
+        torch.xpu.get_device_properties().type == "cpu" and os.environ.get("OPENXPU_HOST_PROVIDER") != "0"
+    )
+    assert chosen(q, attn_mask=bias) == (SDPBackend.MATH if on_host else SDPBackend.OVERRIDEABLE)
+    assert chosen(q, attn_mask=bias.detach()) == SDPBackend.OVERRIDEABLE
+    with torch.no_grad():
+        assert chosen(q, attn_mask=bias) == SDPBackend.OVERRIDEABLE
+    with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.MATH], set_priority=True):
+        assert chosen(q, attn_mask=bias) == SDPBackend.FLASH_ATTENTION
 
 
 @pytest.mark.parametrize("causal", [False, True])
