@@ -42,7 +42,7 @@ XPU_API xpu_status xpu_tuning_set(int device, int number, int64_t value);
 XPU_API xpu_status xpu_tuning_reset(int device, int number);
 
 /* Says which libraries the host's products are computed with; before the first use of a device, or not at
- * all. What was measured with others isn't used. The text is copied. */
+ * all. What was measured on a host device with others isn't used. The text is copied. */
 XPU_API void xpu_tuning_libraries(const char *libraries);
 /* Writes the values that were set in this process to disk, from where later processes take them. The file's
  * path is to be had from xpu_tuning_path, "" where there is no cache. Where GPUs of several models are used,

@@ -260,14 +260,16 @@ static xpu_status multiply(xpu_stream *stream, const plan *plan) {
 /* --- whether to --- */
 
 /* What conv.cl would take, by the model of matrix.c: its tiles multiply at a sixth of the rate of those here,
- * and its kernel for few channels at a fraction of that. It knows no phases, and copies nothing. */
+ * on a device that is faster or slower than the table says, too, and its kernel for few channels at a
+ * fraction of that. It knows no phases, and copies nothing. */
 static double plain_clocks(const xpu_device_properties *properties, const choice *c, const conv_params *p) {
     const int64_t taps = conv_volume(p->taps), units = (int64_t)properties->gpu_subslice_count;
     const bool of_w = c->sought == SOUGHT_W, of_y = c->sought == SOUGHT_Y;
     const int64_t pixels = p->batch * conv_volume(c->sought == SOUGHT_X ? p->in : p->out);
     const int64_t rows = of_w ? p->k : pixels, columns = of_w ? p->c * taps : of_y ? p->k : p->c;
     const int64_t depth = of_w ? pixels : (of_y ? p->c : p->k) * taps;
-    const double rate = is_wide(c->dtype) ? 0.5 : 1;
+    const double rate =
+        (is_wide(c->dtype) ? 0.5 : 1) * matrix_beside_table(&c->matrix, c->dtype, operands_along_k(c));
     if (of_w ? p->k < FEW_ROWS : columns < FEW_CHANNELS)
         return (double)(p->groups * rows * columns) * (double)depth / (double)units / (4 * rate);
     const tile_shape tile = tile_for(properties, c->dtype, rows, columns, p->groups);

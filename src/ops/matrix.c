@@ -193,10 +193,12 @@ static rate_operand operand_of(matrix_unit unit, xpu_dtype dtype) {
 
 /* Multiply-adds a clock of a full compute unit: as `openxpu tune` measured them on the device, or else the
  * table's. */
+static double guess_of(matrix_unit unit, xpu_dtype dtype, int tile, int along_k) {
+    return faster_than_lines(unit, dtype) * table[tile].rate[along_k];
+}
 static double rate_of(int device, matrix_unit unit, xpu_dtype dtype, int tile, int along_k) {
     const int64_t measured = tuning_rate(device, tile, operand_of(unit, dtype), along_k);
-    return measured > 0 ? (double)measured / CLOCKS
-                        : faster_than_lines(unit, dtype) * table[tile].rate[along_k];
+    return measured > 0 ? (double)measured / CLOCKS : guess_of(unit, dtype, tile, along_k);
 }
 
 static int find_tile(const matrix_choice *choice, xpu_dtype dtype, const xpu_device_properties *properties,
@@ -247,6 +249,11 @@ double matrix_clocks(const matrix_choice *choice, xpu_dtype dtype, const xpu_dev
     return clocks_of(
         tile, (int64_t)properties->gpu_subslice_count, batch, m, n, k, matrix_step(tile, choice->unit, dtype),
         rate_of(choice->device, choice->unit, dtype, choice->tile, along_k), slices, product_sum_size(dtype));
+}
+
+double matrix_beside_table(const matrix_choice *choice, xpu_dtype dtype, int along_k) {
+    return rate_of(choice->device, choice->unit, dtype, choice->tile, along_k) /
+           guess_of(choice->unit, dtype, choice->tile, along_k);
 }
 
 double matrix_clocks_moved(const xpu_device_properties *properties, int64_t bytes) {

@@ -83,6 +83,9 @@ int matrix_tile_for(const matrix_choice *choice, xpu_dtype dtype, const xpu_devi
 double matrix_clocks(const matrix_choice *choice, xpu_dtype dtype, const xpu_device_properties *properties,
                      int64_t batch, int64_t m, int64_t n, int64_t k, int along_k, int64_t slices);
 double matrix_clocks_moved(const xpu_device_properties *properties, int64_t bytes);
+/* How many times the table's rate the choice's tile was measured to reach on the device; 1 where it wasn't.
+ */
+double matrix_beside_table(const matrix_choice *choice, xpu_dtype dtype, int along_k);
 /* Is a tile of the unit's pinned by OPENXPU_TUNING? */
 bool matrix_is_pinned(matrix_unit unit, xpu_dtype dtype, const xpu_device_properties *properties);
 /* What Intel's GPUs are told for a choice with its unit and tile. */

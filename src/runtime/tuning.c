@@ -30,7 +30,8 @@ static void find_path(int device, char *path) {
     const char *folder = xpu_cache_dir();
     const uint64_t features = cl_devices[device].host ? processor_features() : 0;
     hash128 h = add_text(HASH128_START, "tuning 1");
-    const char *const texts[] = {p->name, p->platform_name, p->driver_version, p->version, libraries};
+    const char *const with = place_of(device).class == TUNING_HOST ? libraries : "";
+    const char *const texts[] = {p->name, p->platform_name, p->driver_version, p->version, with};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) h = add_text(h, texts[i]);
     h = hash128_add(h, &features, sizeof features);
     char digits[HASH128_DIGITS + 1];
