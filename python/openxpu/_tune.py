@@ -321,7 +321,7 @@ def questions(device: int) -> list[Question]:
 
 
 def gpu_questions(device: int, largest: int = 4096) -> list[Question]:
-    """Return what is worth asking on a GPU, with matrices of up to ``largest`` rows and columns."""
+    """Return what is worth asking on a GPU, with matrices of up to ``largest`` rows, a power of two."""
     import torch
 
     where = f"xpu:{device}"
@@ -333,28 +333,24 @@ def gpu_questions(device: int, largest: int = 4096) -> list[Question]:
         a, b = (torch.randn(n, n + 1, device=where).to(dtype)[:, :n] for _ in range(2))
         return lambda: a @ b
 
-    def few(m: int) -> Callable[[], object]:
-        n = k = largest
-        a = torch.randn(m, k, device=where).bfloat16()
-        b = torch.randint(-(1 << 31), 1 << 31, (n, k // 8), dtype=torch.int32, device=where)
-        scale = torch.rand(k // 128, n, device=where).bfloat16()
-        zero = torch.full((k // 128, n), 8, dtype=torch.int8, device=where)
-        multiply = torch.ops.aten._weight_int4pack_mm_with_scales_and_zeros
-        return lambda: multiply(a, b, 128, scale, zero)
+    multiply = torch.ops.aten._weight_int4pack_mm_with_scales_and_zeros
+    weights = torch.randint(-(1 << 31), 1 << 31, (largest, largest // 8), dtype=torch.int32, device=where)
+    scale = torch.rand(largest // 128, largest, device=where).bfloat16()
+    zero = torch.full((largest // 128, largest), 8, dtype=torch.int8, device=where)
+    numbers = torch.randn(largest * largest, device=where)
 
-    def rows(n: int) -> torch.Tensor:
-        return torch.randn(max(1, largest * largest // n), n, device=where)
+    def few(m: int) -> Callable[[], object]:
+        a = torch.randn(m, largest, device=where).bfloat16()
+        return lambda: multiply(a, weights, 128, scale, zero)
 
     def summed(n: int) -> Callable[[], object]:
-        a = rows(n)
-        return lambda: a.sum(1)
+        return lambda: numbers.view(-1, n).sum(1)
 
     def normed(n: int) -> Callable[[], object]:
-        a = rows(n)
-        return lambda: a.softmax(1)
+        return lambda: numbers.view(-1, n).softmax(1)
 
     sizes = [n for n in (128, 192, 256, 384, 512, 768, 1024, 1536, 2048) if n <= largest]
-    lengths = [1 << n for n in range(5, 15) if 1 << n <= largest]
+    lengths = [1 << n for n in range(5, 15)]
     return [
         Question("packed_product", [(n**3 // share, misaligned(n)) for n in sizes]),
         Question("quantised_rows", [(m, few(m)) for m in (1, 4, 8, 16, 24, 32, 48, 64)], from_on=False),
