@@ -16,7 +16,7 @@ typedef struct embedded_file {
 const embedded_file *embedded_find(const char *name, size_t length);
 
 /* The files that a source has taken in so far. */
-enum { EMBEDDED_MOST = 24 };
+enum { EMBEDDED_MOST = 32 };
 typedef struct embedded_seen {
     const embedded_file *file[EMBEDDED_MOST];
     int count;

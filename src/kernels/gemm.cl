@@ -13,6 +13,7 @@
  *              of what is combined, 0 where that has any strides
  * gemm_vector: m = 1, on GPUs, B having a stride of 1; what gemm_vector.h wants
  * gemm_few:    few rows, B quantised; what gemm_few.h wants
+ * -DQUANTISED_B=1: gemm_matrix by NVIDIA's units, whose B is quantised, and gemm_finish after it; matrix_quantised.h
  * gemm_row:    m = 1; work-groups of 16 columns x 16 parts of the slice, or (B_K_FAST) of 1 x 64
  * gemm_thin:   few rows, k fast in A and B, on processors: a subgroup reads its columns of B once, 16 k at a
  *              time; -DTHIN=1, 2 or 4 rows and -DSTREAMS=1 or 4 columns at once
@@ -24,6 +25,17 @@
 #include "quad.h"
 #define ending_t value_t
 #include "epilogue_math.h"
+
+#if QUANTISED_B || defined(FEW)
+#include "quantised_read.h"
+#endif
+#if QUANTISED_B
+#define GIVEN const gemm_quantised_params q
+#define TAKE_GIVEN const gemm_params p = q.gemm;
+#else
+#define GIVEN const gemm_params p
+#define TAKE_GIVEN
+#endif
 
 /* alpha times a sum, before C is added. */
 static inline value_t scaled(const gemm_params *p, long b, long m, long n, acc_t sum) {
@@ -144,6 +156,9 @@ static inline void put_sum(const gemm_params *p, const tile_place *at, long m, l
 #define RUN 4 /* sums that are written together */
 #elif defined(MATRIX_PTX)
 #include "matrix.h"
+#if QUANTISED_B
+#include "matrix_quantised.h"
+#endif
 #define RUN 8
 #endif
 #ifdef RUN
@@ -293,24 +308,43 @@ static inline void gather_row(__private acc_t (*two)[2]) {
 #endif
 }
 
-MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void gemm_matrix(const gemm_params p) {
+MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void gemm_matrix(GIVEN) {
+    TAKE_GIVEN
     __local uchar slabs[STAGES * STAGE_BYTES] SLAB_ALIGNED;
     const tile_place at = find_tile(&p);
     const long m0 = at.m, n0 = at.n, depth = at.depth;
-    const long step_a = p.a_stride.column * ELEMENT, step_b = p.b_stride.row * ELEMENT; /* along k */
-    const long pitch_a = A_K_FAST ? p.a_stride.row * ELEMENT : step_a;
-    const long pitch_b = B_K_FAST ? p.b_stride.column * ELEMENT : step_b;
+    const long step_a = p.a_stride.column * ELEMENT; /* along k */
+    const long pitch_a = A_K_FAST ? p.a_stride.row * ELEMENT : step_a, ahead_a = TILE_K * step_a;
     const xpu_addr pa =
         p.a + (at.b * p.a_stride.batch + m0 * p.a_stride.row + at.k * p.a_stride.column) * ELEMENT;
-    const xpu_addr pb =
-        p.b + (at.b * p.b_stride.batch + n0 * p.b_stride.column + at.k * p.b_stride.row) * ELEMENT;
     const int left_m = (int)min(p.m - m0, (long)TILE_M), left_n = (int)min(p.n - n0, (long)TILE_N);
 
     operand_a a;
-    operand_b o;
     open_operand(a.from, pa, pitch_a, left_m, TILE_M, A_K_FAST);
-    open_operand(o.from, pb, pitch_b, left_n, TILE_N, B_K_FAST);
-    const long ahead_a = TILE_K * step_a, ahead_b = TILE_K * step_b;
+#if QUANTISED_B
+    operand_lines o;
+#define OPEN_B(step) open_lines(&o, &q.b, at.b, n0, at.k + (step) * TILE_K, left_n)
+#define LOAD_PART_B(stage, depth) load_octets(stage, &o, &q.b, depth)
+/* What came with the step before is written down, and the next read. */
+#define LOAD_B(stage, on)                                                                                    \
+    {                                                                                                        \
+        keep_octets(stage, &o, &q.b);                                                                        \
+        step_octets(&o, on);                                                                                 \
+        fetch_octets(&o, &q.b);                                                                              \
+    }
+#define BEGIN_B fetch_octets(&o, &q.b)
+#else
+    const long step_b = p.b_stride.row * ELEMENT;
+    const long pitch_b = B_K_FAST ? p.b_stride.column * ELEMENT : step_b, ahead_b = TILE_K * step_b;
+    const xpu_addr pb =
+        p.b + (at.b * p.b_stride.batch + n0 * p.b_stride.column + at.k * p.b_stride.row) * ELEMENT;
+    operand_b o;
+#define OPEN_B(step) open_operand(o.from, pb + (step) * ahead_b, pitch_b, left_n, TILE_N, B_K_FAST)
+#define LOAD_PART_B(stage, depth) load_part(stage, o.from, ahead_b, depth, left_n, TILE_N, B_K_FAST, B_PIECE)
+#define LOAD_B(stage, on) load_slab(stage, o.from, (on) ? ahead_b : 0, TILE_N, B_K_FAST)
+#define BEGIN_B
+#endif
+    OPEN_B(0);
     fragment_sum sum[FRAGMENTS_M][FRAGMENTS_N];
     WRITTEN_OUT for (int i = 0; i < FRAGMENTS_M; i++)
         WRITTEN_OUT for (int j = 0; j < FRAGMENTS_N; j++) sum[i][j] = (fragment_sum)0;
@@ -319,7 +353,7 @@ MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void gemm_mat
     {                                                                                                        \
         const int left_ = (int)clamp(depth - (long)(step) * TILE_K, 0L, (long)TILE_K);                       \
         load_part(stage, a.from, ahead_a, left_, left_m, TILE_M, A_K_FAST, A_PIECE);                         \
-        load_part((stage) + SLAB_A_BYTES, o.from, ahead_b, left_, left_n, TILE_N, B_K_FAST, B_PIECE);        \
+        LOAD_PART_B((stage) + SLAB_A_BYTES, left_);                                                          \
     }
 #if A_PIECE == 16 && B_PIECE == 16
     const int whole = (int)(depth / TILE_K) / SLABS_AT_ONCE * SLABS_AT_ONCE;
@@ -327,11 +361,14 @@ MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void gemm_mat
     {                                                                                                        \
         const bool on_ = (step) + 1 < whole;                                                                 \
         load_slab(stage, a.from, on_ ? ahead_a : 0, TILE_M, A_K_FAST);                                       \
-        load_slab((stage) + SLAB_A_BYTES, o.from, on_ ? ahead_b : 0, TILE_N, B_K_FAST);                      \
+        LOAD_B((stage) + SLAB_A_BYTES, on_);                                                                 \
     }
-    if (whole > 0) MATRIX_PRODUCT(sum, SLAB_OF(slabs), whole, LOAD_BOTH);
+    if (whole > 0) {
+        BEGIN_B;
+        MATRIX_PRODUCT(sum, SLAB_OF(slabs), whole, LOAD_BOTH);
+    }
     open_operand(a.from, pa + whole * ahead_a, pitch_a, left_m, TILE_M, A_K_FAST);
-    open_operand(o.from, pb + whole * ahead_b, pitch_b, left_n, TILE_N, B_K_FAST);
+    OPEN_B(whole);
     for (int s = whole; s * TILE_K < depth; s++) MATRIX_PRODUCT_OF_SLAB(sum, SLAB_OF(slabs), s, LOAD_PARTS);
 #else
     const int all = (int)((depth + TILE_K * SLABS_AT_ONCE - 1) / (TILE_K * SLABS_AT_ONCE)) * SLABS_AT_ONCE;
@@ -451,7 +488,8 @@ __kernel void gemm_thin(const gemm_params p) {
 #endif
 
 #ifdef FINISH
-__kernel void gemm_finish(const gemm_params p) {
+__kernel void gemm_finish(GIVEN) {
+    TAKE_GIVEN
     const long i = get_global_id(0), count = p.batch * p.m * p.n;
     if (i >= count) return;
     acc_t sum = (acc_t)0;

@@ -1,10 +1,13 @@
 /* A few rows times a matrix of fewer bits whose lines lie along k: each line is read once for ROWS rows, and
  * its elements become numbers in registers. Work-groups of (LANES, TEAMS); a team has COLUMNS lines, along
- * which its lanes go together, eight elements each. Rows of A lie along k.
+ * which its lanes go together. Rows of A lie along k.
  *
  * With one lane, on processors, eight elements are a vector, and the scale is applied to a group's sums; with
- * more, to those of eight elements: groups are multiples of 8. -DA_WHOLE=1: A is aligned to 8 elements */
-#include "quantised_read.h"
+ * more, to those of -DOCTETS octets, which a lane reads at once, 16 bytes or one: groups are multiples of
+ * these. -DA_WHOLE=1: A is aligned to 8 elements. -DSUBGROUP=8 or 16: of that size on Intel's GPUs, which
+ * have more registers then. Wants quantised_read.h */
+
+#define WRITTEN_OUT_FEW __attribute__((opencl_unroll_hint))
 
 static inline float8 octet_f32(__global const float *p) {
     return A_WHOLE ? *(__global const float8 *)p : vload8(0, p);
@@ -44,12 +47,52 @@ static inline float sum8(float8 v) {
 #define B_REST(j, k) gather_octet(line[j], k, 1, (int)(p.k - (k)))
 #define FIND_GROUP(along)                                                                                    \
     for (int j = 0; j < COLUMNS; j++) {                                                                      \
-        scale[j] = scale_of(&q.b, b, across[j], along);                                                      \
-        zero[j] = zero_of(&q.b, b, across[j], along);                                                        \
+        scale[j] = scale_of(&q.b, scales[j], along);                                                         \
+        zero[j] = zero_of(&q.b, zeros[j], along);                                                            \
     }
 #define SUM_SCALE(j) (ZERO_FORM == 3 ? 1.0f : scale[j])
 
-__kernel __attribute__((reqd_work_group_size(LANES, TEAMS, 1))) void gemm_few(const gemm_few_params q) {
+#if LANES > 1
+/* 16 bytes, or 8 elements. */
+static inline void read_octets(__private octet *to, xpu_addr line, long i) {
+#if OCTETS == 4
+    const uint4 v = XPU_CPTR(uint4, line)[i / 32];
+    to[0].x = v.x, to[1].x = v.y, to[2].x = v.z, to[3].x = v.w;
+#elif OCTETS == 2
+    const uint4 v = XPU_CPTR(uint4, line)[i / 16];
+    to[0] = v.lo, to[1] = v.hi;
+#else
+    to[0] = read_octet(line, i);
+#endif
+}
+static inline float add_products(float8 x, float8 v, float sum) {
+    sum = fma(x.s0, v.s0, sum), sum = fma(x.s1, v.s1, sum), sum = fma(x.s2, v.s2, sum),
+    sum = fma(x.s3, v.s3, sum);
+    sum = fma(x.s4, v.s4, sum), sum = fma(x.s5, v.s5, sum), sum = fma(x.s6, v.s6, sum),
+    sum = fma(x.s7, v.s7, sum);
+    return sum;
+}
+/* Adds the products of `count` octets of each row, A, and line, B, of one group. */
+#define ADD_OCTETS(count, A, B)                                                                              \
+    float sum[ROWS][COLUMNS];                                                                                \
+    WRITTEN_OUT_FEW for (int r = 0; r < ROWS; r++) for (int j = 0; j < COLUMNS; j++) sum[r][j] = 0;          \
+    WRITTEN_OUT_FEW for (int o = 0; o < (count); o++) {                                                      \
+        float8 x_[ROWS];                                                                                     \
+        WRITTEN_OUT_FEW for (int r = 0; r < ROWS; r++) x_[r] = A;                                            \
+        WRITTEN_OUT_FEW for (int j = 0; j < COLUMNS; j++) {                                                  \
+            const float8 v_ = ZERO_FORM == 3 ? scaled_octet(&q.b, B, scale[j], zero[j])                      \
+                                             : lessened(&q.b, numbers(B), zero[j]);                          \
+            WRITTEN_OUT_FEW for (int r = 0; r < ROWS; r++) sum[r][j] = add_products(x_[r], v_, sum[r][j]);   \
+        }                                                                                                    \
+    }                                                                                                        \
+    WRITTEN_OUT_FEW for (int r = 0; r < ROWS; r++) for (int j = 0; j < COLUMNS; j++) total[r][j] =           \
+        fma(sum[r][j], SUM_SCALE(j), total[r][j]);
+#endif
+
+#ifdef SUBGROUP
+__attribute__((intel_reqd_sub_group_size(SUBGROUP)))
+#endif
+__kernel __attribute__((reqd_work_group_size(LANES, TEAMS, 1))) void gemm_few(const gemm_quantised_params q) {
     const gemm_params p = q.gemm;
     const int lane = (int)get_local_id(0), team = (int)get_local_id(1);
     const long blocks_m = (p.m + ROWS - 1) / ROWS, blocks_n = (p.n + COLUMNS * TEAMS - 1) / (COLUMNS * TEAMS);
@@ -59,14 +102,15 @@ __kernel __attribute__((reqd_work_group_size(LANES, TEAMS, 1))) void gemm_few(co
     const long n0 = g % blocks_n * (COLUMNS * TEAMS) + team * COLUMNS, b = g / blocks_n;
     /* Beyond the last row or line the last is done again. */
     xpu_addr row[ROWS], line[COLUMNS];
-    long across[COLUMNS];
+    long scales[COLUMNS], zeros[COLUMNS];
     float scale[COLUMNS], zero[COLUMNS];
     for (int r = 0; r < ROWS; r++)
         row[r] = p.a + (b * p.a_stride.batch + min(m0 + r, p.m - 1) * p.a_stride.row) * sizeof(STORED(T));
     for (int j = 0; j < COLUMNS; j++) {
         const long n = min(n0 + j, p.n - 1);
         line[j] = q.b.data + (b * q.b.batch + n * q.b.across) * E_BITS / 8;
-        across[j] = n / q.b.group_across;
+        scales[j] = place_of(&q.b.scale, b, n / q.b.group_across);
+        zeros[j] = place_of(&q.b.zero, b, n / q.b.group_across);
     }
 #if LANES == 1
     float8 total[ROWS][COLUMNS];
@@ -92,19 +136,18 @@ __kernel __attribute__((reqd_work_group_size(LANES, TEAMS, 1))) void gemm_few(co
     float total[ROWS][COLUMNS];
     for (int r = 0; r < ROWS; r++)
         for (int j = 0; j < COLUMNS; j++) total[r][j] = 0;
-#define ADD_OCTET(k, A_AT, B_AT)                                                                             \
-    {                                                                                                        \
-        float8 sum[ROWS][COLUMNS];                                                                           \
-        for (int r = 0; r < ROWS; r++)                                                                       \
-            for (int j = 0; j < COLUMNS; j++) sum[r][j] = 0;                                                 \
-        FIND_GROUP(group_of(&q.b, k));                                                                       \
-        MULTIPLY_OCTET(sum, k, A_AT, B_AT)                                                                   \
-        for (int r = 0; r < ROWS; r++)                                                                       \
-            for (int j = 0; j < COLUMNS; j++) total[r][j] = fma(sum8(sum[r][j]), SUM_SCALE(j), total[r][j]); \
+    const long whole = p.k / (8 * OCTETS) * (8 * OCTETS);
+    for (long k = lane * (8 * OCTETS); k < whole; k += LANES * 8 * OCTETS) {
+        octet bits[COLUMNS][OCTETS];
+        for (int j = 0; j < COLUMNS; j++) read_octets(bits[j], line[j], k);
+        FIND_GROUP(group_of(&q.b, k));
+        ADD_OCTETS(OCTETS, A_OCTET(row[r], k + o * 8), bits[j][o])
     }
-    long k = lane * 8;
-    for (; k + 8 <= p.k; k += LANES * 8) ADD_OCTET(k, A_OCTET, B_WHOLE)
-    if (k < p.k) ADD_OCTET(k, A_REST, B_REST)
+    for (long k = whole + lane * 8; k < p.k; k += LANES * 8) {
+        const int count = (int)min(p.k - k, 8L);
+        FIND_GROUP(group_of(&q.b, k));
+        ADD_OCTETS(1, gather_a(row[r], k, count), gather_octet(line[j], k, 1, count))
+    }
     for (int r = 0; r < ROWS; r++)
         for (int j = 0; j < COLUMNS; j++) sums[team][r][j][lane] = total[r][j];
     for (int half_ = LANES / 2; half_ > 0; half_ /= 2) {

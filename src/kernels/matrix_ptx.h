@@ -97,6 +97,10 @@ static inline void copy_part_ahead(slab to, xpu_addr from, const int size, int v
     }
 }
 static inline void copies_close(void) { __asm__ volatile("cp.async.commit_group;" ::: "memory"); }
+static inline void store_piece(slab to, uint4 v) {
+    __asm__ volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(to), "r"(v.x), "r"(v.y), "r"(v.z),
+                     "r"(v.w));
+}
 /* Waits until no more than the last `open` groups of copies are under way. */
 #define COPIES_WAIT(open) __asm__ volatile("cp.async.wait_group %0;" ::"n"(open) : "memory")
 
@@ -172,6 +176,7 @@ static inline void copy_part_ahead(slab to, xpu_addr from, const int size, int v
 }
 static inline void copy_ahead(slab to, xpu_addr from) { copy_part_ahead(to, from, 16, 16); }
 static inline void copies_close(void) {}
+static inline void store_piece(slab to, uint4 v) { *(__local uint4 *)to = v; }
 #define COPIES_WAIT(open)
 
 static inline uint4 load_blocks(slab at) {

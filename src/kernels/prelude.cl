@@ -1,6 +1,6 @@
 /* The start of every kernel source: types, loads and stores, addresses, group numbers, random numbers.
  * The host puts `#define XPU_HAS_…` lines before it, from the device's capabilities:
- *   XPU_HAS_FP64, XPU_HAS_FP16, XPU_HAS_SUBGROUPS, XPU_HAS_INLINE_PTX, XPU_HAS_PTX_BF16,
+ *   XPU_HAS_FP64, XPU_HAS_FP16, XPU_HAS_SUBGROUPS, XPU_HAS_INLINE_PTX, XPU_HAS_PTX_BF16, XPU_HAS_PTX_FP8,
  *   XPU_IS_CPU, XPU_IS_NVIDIA, XPU_IS_INTEL_GPU. */
 
 #ifdef XPU_HAS_FP16
@@ -118,6 +118,28 @@ static inline void store_bf16(__global s_bf16 *p, size_t i, o_bf16 v) { p[i] = f
 static inline uint xpu_warp_xor(uint v, uint mask) {
     uint r;
     __asm__ volatile("shfl.sync.bfly.b32 %0, %1, %2, 31, 0xffffffff;" : "=r"(r) : "r"(v), "r"(mask));
+    return r;
+}
+#endif
+
+#ifdef XPU_HAS_INLINE_PTX
+/* Four of the bytes of `low` (0 to 3) and `high` (4 to 7), by the digits of `which`. */
+static inline uint xpu_bytes(uint low, uint high, uint which) {
+    uint r;
+    __asm__("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(low), "r"(high), "r"(which));
+    return r;
+}
+#endif
+#ifdef XPU_HAS_PTX_FP8
+/* Four numbers of e4m3. */
+static inline float4 xpu_widen_e4m3(uint v) {
+    float4 r;
+    __asm__("{.reg .b16 l, h, a, b, c, d;\n\t.reg .b32 p, q;\n\t"
+            "mov.b32 {l, h}, %4;\n\tcvt.rn.f16x2.e4m3x2 p, l;\n\tcvt.rn.f16x2.e4m3x2 q, h;\n\t"
+            "mov.b32 {a, b}, p;\n\tmov.b32 {c, d}, q;\n\t"
+            "cvt.f32.f16 %0, a;\n\tcvt.f32.f16 %1, b;\n\tcvt.f32.f16 %2, c;\n\tcvt.f32.f16 %3, d;}"
+            : "=f"(r.x), "=f"(r.y), "=f"(r.z), "=f"(r.w)
+            : "r"(v));
     return r;
 }
 #endif

@@ -25,15 +25,11 @@ static inline void put_octet(__global STORED(T) *out, long i, float8 v, int coun
     for (int j = 0; j < count; j++) STORE(T, out, i + j, of[j]);
 }
 
-static inline float8 scaled_octet(const quantised_lines *q, octet bits, float scale, float zero) {
-    const float8 v = lessened(q, numbers(bits), zero) * scale;
-    return ZERO_FORM == 3 ? v + zero : v;
-}
-
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void dequantise(const dequantise_params p) {
     const long spans = (p.length + p.span - 1) / p.span, g = XPU_GROUP(0);
     const long line = g / spans % p.lines, b = g / spans / p.lines;
     const long begin = g % spans * p.span, end = min(p.length, begin + p.span), across = line / p.from.group_across;
+    const long scales = place_of(&p.from.scale, b, across), zeros = place_of(&p.from.zero, b, across);
     const long first = b * p.from.batch + line * p.from.across;
     __global STORED(T) *out = XPU_PTR(STORED(T), p.out) + b * p.out_batch + line * p.out_across;
     for (long i = begin + (long)get_local_id(0) * 8; i < end; i += LANES * 8) {
@@ -46,14 +42,12 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void dequantise(cons
 #endif
 #if SHARED
         const long along = group_of(&p.from, i);
-        put_octet(out, i, scaled_octet(&p.from, bits, scale_of(&p.from, b, across, along), zero_of(&p.from, b, across, along)),
-                  count);
+        put_octet(out, i, scaled_octet(&p.from, bits, scale_of(&p.from, scales, along), zero_of(&p.from, zeros, along)), count);
 #else
         octet one = bits;
         for (int j = 0; j < count; j++) {
             const long along = group_of(&p.from, i + j);
-            const float8 v =
-                scaled_octet(&p.from, one, scale_of(&p.from, b, across, along), zero_of(&p.from, b, across, along));
+            const float8 v = scaled_octet(&p.from, one, scale_of(&p.from, scales, along), zero_of(&p.from, zeros, along));
             STORE(T, out, i + j, v.s0);
             one = as_uint2(as_ulong(one) >> E_BITS);
         }

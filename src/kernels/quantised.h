@@ -27,8 +27,9 @@ typedef struct dequantise_params {
     xpu_i64 span; /* elements of a line that a work-group has: a multiple of 8 */
 } dequantise_params;
 
-typedef struct gemm_few_params {
+/* A product whose B is read as it lies. */
+typedef struct gemm_quantised_params {
     gemm_params gemm;
     quantised_lines b;
-} gemm_few_params;
+} gemm_quantised_params;
 #endif

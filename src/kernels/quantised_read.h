@@ -40,36 +40,64 @@ static inline octet gather_octet(xpu_addr data, long at, long apart, int count) 
 /* Numbers times FOLD are what the elements stand for. */
 #if E_FORM == FORM_FLOAT4
 #define FOLD 0.5f
-#elif E_FORM == FORM_E4M3FN
+#elif E_FORM == FORM_E4M3FN && !defined(XPU_HAS_PTX_FP8)
 #define FOLD 256.0f
 #else
 #define FOLD 1.0f
 #endif
 
-/* Integers are written into the mantissa of 2^23, from which OFFSET is then taken away with their zero:
- * dearer than a conversion nowhere, and cheaper on NVIDIA's GPUs. Signed ones are raised to begin at 0. */
-#define MAGIC 0x4b000000u
-#define OFFSET                                                                                               \
-    (E_FORM == FORM_SIGNED ? 8388608.0f + (1 << (E_BITS - 1)) : E_FORM == FORM_UNSIGNED ? 8388608.0f : 0.0f)
-
-static inline uint8 integers(octet bits) {
-#if E_BITS == 4
-    return (uint8)(bits.x) >> (uint8)(0, 4, 8, 12, 16, 20, 24, 28) & 15u;
+/* Integers are written into the mantissa of BASE, PLACE bits up, from which OFFSET is then taken away with
+ * their zero: dearer than a conversion nowhere, and cheaper on NVIDIA's GPUs. Signed ones are raised to begin
+ * at 0. There BASE is so small that its products with scales of few bits are exact (scaled_octet); for
+ * processors' vectors what shifts least is best. */
+#if !defined(XPU_HAS_INLINE_PTX) && !defined(MATRIX_EMULATED)
+#define BASE 8388608.0f
+#define PLACE 0
+#elif E_BITS == 4
+#define BASE 2048.0f
+#define PLACE 12
 #else
-    return convert_uint8(as_uchar8(bits));
+#define BASE 32768.0f
+#define PLACE 8
+#endif
+#define OFFSET (E_FORM == FORM_SIGNED ? BASE + (1 << (E_BITS - 1)) : E_FORM == FORM_UNSIGNED ? BASE : 0.0f)
+
+/* BASE and an unsigned integer. */
+static inline float8 based(octet bits) {
+#ifdef XPU_HAS_INLINE_PTX
+#define BYTE(v, i) xpu_bytes(v, as_uint(BASE), 0x7404u | (i) << 4)
+#if E_BITS == 4
+    const uint a = bits.x << 4 & 0xf0f0f0f0u, b = bits.x & 0xf0f0f0f0u;
+    return as_float8((uint8)(BYTE(a, 0), BYTE(b, 0), BYTE(a, 1), BYTE(b, 1), BYTE(a, 2), BYTE(b, 2),
+                             BYTE(a, 3), BYTE(b, 3)));
+#else
+    return as_float8((uint8)(BYTE(bits.x, 0), BYTE(bits.x, 1), BYTE(bits.x, 2), BYTE(bits.x, 3),
+                             BYTE(bits.y, 0), BYTE(bits.y, 1), BYTE(bits.y, 2), BYTE(bits.y, 3)));
+#endif
+#elif E_BITS == 4 && PLACE
+    const uint v = bits.x;
+    const uint8 places = {v << 12, v << 8, v << 4, v, v >> 4, v >> 8, v >> 12, v >> 16};
+    return as_float8(places & 0xf000u | as_uint(BASE));
+#elif E_BITS == 4
+    return as_float8((uint8)(bits.x) >> (uint8)(0, 4, 8, 12, 16, 20, 24, 28) & 15u | as_uint(BASE));
+#else
+    return as_float8(convert_uint8(as_uchar8(bits)) << PLACE | as_uint(BASE));
 #endif
 }
 
 /* To be lessened by OFFSET. */
 static inline float8 numbers(octet bits) {
 #if E_FORM == FORM_SIGNED
-    return as_float8(integers(bits) ^ (uint)(1 << (E_BITS - 1)) | MAGIC);
+    return based(bits ^ (E_BITS == 4 ? 0x88888888u : 0x80808080u));
 #elif E_FORM == FORM_UNSIGNED
-    return as_float8(integers(bits) | MAGIC);
+    return based(bits);
 #elif E_FORM == FORM_FLOAT4
-    const uint8 n = integers(bits); /* twice 0, 0.5, 1, 1.5, 2, 3, 4, 6 */
+    const uint8 n =
+        (uint8)(bits.x) >> (uint8)(0, 4, 8, 12, 16, 20, 24, 28) & 15u; /* twice 0, 0.5, 1, 1.5, 2, 3, 4, 6 */
     const uint8 twice = (uint8)(0xc8643210u) >> ((n & 7) << 2) & 15u;
-    return as_float8(as_uint8(as_float8(twice | MAGIC) - 8388608.0f) | (n & 8) << 28);
+    return as_float8(as_uint8(as_float8(twice | 0x4b000000u) - 8388608.0f) | (n & 8) << 28);
+#elif E_FORM == FORM_E4M3FN && defined(XPU_HAS_PTX_FP8)
+    return (float8)(xpu_widen_e4m3(bits.x), xpu_widen_e4m3(bits.y));
 #elif E_FORM == FORM_E4M3FN
     const ushort8 n = convert_ushort8(as_uchar8(bits)), magnitude = n & (ushort)0x7f;
     const ushort8 half_ = (magnitude << (ushort)7) | (n & (ushort)0x80) << (ushort)8;
@@ -83,27 +111,27 @@ static inline float8 numbers(octet bits) {
 #endif
 }
 
-static inline long place_of(const quantised_part *part, long b, long across, long along) {
-    return b * part->batch + across * part->across + along * part->along;
+/* Where the scales, or zeros, of a line's groups begin. */
+static inline long place_of(const quantised_part *part, long b, long across) {
+    return b * part->batch + across * part->across;
 }
 /* Of a group: what numbers are multiplied by, and what is to be taken away from them first. */
-static inline float scale_of(const quantised_lines *q, long b, long across, long along) {
+static inline float scale_of(const quantised_lines *q, long place, long along) {
 #ifdef SCALE
-    return (float)LOAD(SCALE, XPU_CPTR(STORED(SCALE), q->scale.data), place_of(&q->scale, b, across, along)) *
-           FOLD;
+    return (float)LOAD(SCALE, XPU_CPTR(STORED(SCALE), q->scale.data), place + along * q->scale.along) * FOLD;
 #else
     return FOLD;
 #endif
 }
-static inline float zero_of(const quantised_lines *q, long b, long across, long along) {
+static inline float zero_of(const quantised_lines *q, long place, long along) {
 #if ZERO_FORM
-    return (float)LOAD(ZERO, XPU_CPTR(STORED(ZERO), q->zero.data), place_of(&q->zero, b, across, along));
+    return (float)LOAD(ZERO, XPU_CPTR(STORED(ZERO), q->zero.data), place + along * q->zero.along);
 #else
     return 0;
 #endif
 }
 
-/* What an element stands for, before the scale. At 2^23 an offset has no fraction. */
+/* What an element stands for, before the scale. */
 static inline float8 lessened(const quantised_lines *q, float8 v, float zero) {
     const float offset = OFFSET + (E_FORM <= FORM_UNSIGNED ? (float)q->middle : 0);
 #if ZERO_FORM == 1
@@ -112,6 +140,17 @@ static inline float8 lessened(const quantised_lines *q, float8 v, float zero) {
     return (v - offset) - zero / FOLD;
 #else
     return v - offset;
+#endif
+}
+
+/* What they stand for. Of integers with whole zero points what is taken away has 16 bits (12 of 4-bit ones),
+ * so that its product with a scale of 8 (11) is exact, and one fma enough. */
+static inline float8 scaled_octet(const quantised_lines *q, octet bits, float scale, float zero) {
+#if SCALE_IS_SHORT && PLACE && E_FORM <= FORM_UNSIGNED && ZERO_FORM <= 1
+    return fma(numbers(bits), scale, -((OFFSET + (float)q->middle + zero) * scale));
+#else
+    const float8 v = lessened(q, numbers(bits), zero) * scale;
+    return ZERO_FORM == 3 ? v + zero : v;
 #endif
 }
 

@@ -20,6 +20,7 @@ typedef struct problem {
     xpu_scalar alpha, beta;
     const float *a_scale, *b_scale;               /* of A's rows, of B's columns; both or none */
     int64_t a_scale_stride[2], b_scale_stride[2]; /* batch; row or column */
+    const quantised_operand *lines;               /* B, where it is quantised */
 } problem;
 
 static xpu_ending ending_of(const xpu_gemm_args *args) {
@@ -77,6 +78,9 @@ static xpu_status get_kernel(int device, const problem *args, gemm_choice choice
     spec_pack(&spec, "OPERAND_T", args->operand, 8);
     spec_follows(&spec, "OPERAND_T=", args->operand == args->dtype ? NULL : dtype_token(args->operand));
     spec_flag(&spec, "SCALED", args->a_scale != NULL);
+    spec_flag(&spec, "QUANTISED_B", args->lines != NULL);
+    if (args->lines) quantised_spec(&spec, args->lines);
+    if (args->lines) spec_bool(&spec, "LINES_SHARE", args->lines->lines.group_across != 1);
     spec_number_if(&spec, tiled, "TILE", choice.tile.size, 16);
     spec_number_if(&spec, tiled, "TILE_K", choice.tile.depth, 8);
     spec_number_if(&spec, tiled, "SIDE", choice.tile.side, 8);
@@ -107,8 +111,9 @@ static xpu_status get_kernel(int device, const problem *args, gemm_choice choice
     spec_bool(&spec, "SLICED", choice.sliced);
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
-    return kernel_of_file(device, &spec, "gemm.cl", names[choice.kernel], kernel, "%s %s",
-                          names[choice.kernel], xpu_dtype_name(args->dtype));
+    return kernel_of_file(device, &spec, "gemm.cl", names[choice.kernel], kernel, "%s %s%s%s",
+                          names[choice.kernel], xpu_dtype_name(args->dtype), args->lines ? " x " : "",
+                          args->lines ? xpu_dtype_name(args->lines->q->dtype) : "");
 }
 
 static gemm_strides strides_of(const xpu_matrix *matrix) {
@@ -363,7 +368,8 @@ static bool plan_unit(int device, matrix_unit unit, bool emulated, const xpu_dev
     const bool by_blocks = matrix->unit == MATRIX_UNIT_XMX, by_dot = matrix->unit == MATRIX_UNIT_DOT;
     const bool by_fma = matrix->unit == MATRIX_UNIT_FMA || by_dot;
     const bool is_narrow = turned.n <= 16 && turned.n < turned.m; /* tiles of so few are of rows */
-    if (by_blocks             ? turned.a.column_stride != 1
+    if (turned.lines          ? false
+        : by_blocks           ? turned.a.column_stride != 1
         : by_fma && is_narrow ? true
                               : turned.out.row_stride == 1 && turned.out.column_stride != 1)
         transpose(&turned);
@@ -380,7 +386,7 @@ static bool plan_unit(int device, matrix_unit unit, bool emulated, const xpu_dev
         !(is_near(&a, args->operand) && is_near(&b, args->operand)))
         return false;
     matrix->a_piece = matrix_alignment(&a, args->operand);
-    matrix->b_piece = matrix_alignment(&b, args->operand);
+    matrix->b_piece = turned.lines ? 16 : matrix_alignment(&b, args->operand);
     const int least = by_dot ? 4 : matrix->unit == MATRIX_UNIT_XMX8 ? 16 : 0; /* both along k */
     if (least &&
         !(choice.a_k_fast && choice.b_k_fast && matrix->a_piece >= least && matrix->b_piece >= least))
@@ -489,9 +495,11 @@ static xpu_status multiply(xpu_stream *stream, const xpu_device_properties *prop
     const int device = xpu_stream_device(stream);
     gemm_plan plan = {0};
     if (!plan_matrix(device, properties, &args, unit, emulated, &plan)) plan_plain(properties, &args, &plan);
-    gemm_params params = params_of(&args);
-    params.slices = plan.slices;
-    params.slice = plan.slice;
+    gemm_quantised_params params = {.gemm = params_of(&args)};
+    if (args.lines) params.b = args.lines->lines;
+    const size_t size = args.lines ? sizeof params : sizeof params.gemm;
+    params.gemm.slices = plan.slices;
+    params.gemm.slice = plan.slice;
     plan.choice.sliced = plan.slices > 1;
     const int64_t results = args.batch * args.m * args.n;
     const xpu_range range = {.dims = 2,
@@ -501,9 +509,9 @@ static xpu_status multiply(xpu_stream *stream, const xpu_device_properties *prop
     sliced_product product = {
         .range = range, .dtype = args.operand, .results = results, .slices = plan.slices};
     XPU_TRY(get_kernel(device, &args, plan.choice, &product.sum));
-    if (plan.slices == 1) return xpu_launch(stream, product.sum, &range, &params, sizeof params);
+    if (plan.slices == 1) return xpu_launch(stream, product.sum, &range, &params, size);
     XPU_TRY(get_kernel(device, &args, (gemm_choice){.kernel = KERNEL_FINISH}, &product.finish));
-    return product_in_slices(stream, &product, &params, sizeof params, &params.partial);
+    return product_in_slices(stream, &product, &params, size, &params.gemm.partial);
 }
 
 /* By whatever kernel suits; packs operands first where that is worth it. */
@@ -607,4 +615,35 @@ xpu_status gemm_int8(xpu_stream *stream, const xpu_device_properties *properties
     args.a_scale_stride[1] = a->group_rows ? a->scale_row_stride : 0;
     args.b_scale_stride[1] = b->group_columns ? b->scale_column_stride : 0;
     return compute(stream, properties, &args, false);
+}
+
+/* Of lines, and of the groups of 256 of them, places are 32-bit numbers. */
+static bool are_near(const quantised_lines *l) {
+    const int64_t most = INT32_MAX / 256 / 8, steps[] = {l->across, l->scale.across, l->zero.across};
+    for (int i = 0; i < 3; i++)
+        if (steps[i] < 0 || steps[i] > most) return false;
+    return true;
+}
+
+bool gemm_takes_lines(const xpu_device_properties *properties, const xpu_gemm_args *args,
+                      const quantised_operand *b) {
+    bool emulated = false;
+    if (matrix_unit_of(properties, args->dtype, &emulated) != MATRIX_UNIT_PTX || args->m < 2 || args->n < 2 ||
+        args->k < 8 || args->k % 8 || !b->by_columns || !quantised_has_octets(b) || !are_near(&b->lines))
+        return false;
+    const xpu_matrix *m = &args->a;
+    matrix_lines a;
+    bool k_fast;
+    return find_lines(m, m->row_stride, m->column_stride, &k_fast, &a) &&
+           matrix_alignment(&a, args->dtype) == 16;
+}
+
+xpu_status gemm_of_lines(xpu_stream *stream, const xpu_device_properties *properties,
+                         const xpu_gemm_args *given, const quantised_operand *b) {
+    problem args = problem_of(given);
+    args.lines = b;
+    args.b.row_stride = 1, args.b.column_stride = b->lines.across;
+    bool emulated = false;
+    const matrix_unit unit = matrix_unit_of(properties, args.operand, &emulated);
+    return multiply(stream, properties, args, unit, emulated);
 }

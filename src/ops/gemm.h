@@ -4,6 +4,7 @@
 
 #include "kernel.h"
 #include "kernels/gemm.h"
+#include "quantised.h"
 #include "xpu/ops/gemm.h"
 
 /* XPU_ERROR_INVALID_ARGUMENT or XPU_ERROR_NOT_SUPPORTED, with a text. */
@@ -17,5 +18,11 @@ bool gemm_takes_int8(const xpu_device_properties *properties, const xpu_gemm_arg
                      const xpu_quantised *a, const xpu_quantised *b);
 xpu_status gemm_int8(xpu_stream *stream, const xpu_device_properties *properties, const xpu_gemm_args *args,
                      const xpu_quantised *a, const xpu_quantised *b);
+
+/* Lines of B along k, in octets, which a device's units multiply as they are read; A isn't quantised. */
+bool gemm_takes_lines(const xpu_device_properties *properties, const xpu_gemm_args *args,
+                      const quantised_operand *b);
+xpu_status gemm_of_lines(xpu_stream *stream, const xpu_device_properties *properties,
+                         const xpu_gemm_args *args, const quantised_operand *b);
 
 #endif

@@ -123,6 +123,7 @@ static void define_capabilities(text *out, const xpu_device_properties *p) {
         {"XPU_HAS_FLOAT_ATOMICS", p->has_float_atomics},
         {"XPU_HAS_INLINE_PTX", p->has_inline_ptx},
         {"XPU_HAS_PTX_BF16", p->has_inline_ptx && p->architecture >= 80},
+        {"XPU_HAS_PTX_FP8", p->has_inline_ptx && p->architecture >= 89},
         {"XPU_IS_CPU", p->type == XPU_DEVICE_CPU},
         {"XPU_IS_NVIDIA", p->vendor_id == 0x10de},
         {"XPU_IS_INTEL_GPU", p->vendor_id == 0x8086 && p->type == XPU_DEVICE_GPU},

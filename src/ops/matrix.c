@@ -318,16 +318,26 @@ xpu_status xpu_tile_rate(int device, xpu_dtype dtype, bool tf32, int number, int
     return XPU_SUCCESS;
 }
 
+static bool is_intel(const xpu_device_properties *p) {
+    return p->type == XPU_DEVICE_GPU && p->vendor_id == 0x8086;
+}
+
+int matrix_intel_lanes(const xpu_device_properties *properties) {
+    int least = 0;
+    for (int i = 0; is_intel(properties) && i < XPU_PROPERTY_LIST_SIZE && properties->sub_group_sizes[i];
+         i++) {
+        const int lanes = (int)properties->sub_group_sizes[i];
+        if (least == 0 || lanes < least) least = lanes;
+    }
+    return least;
+}
+
 void matrix_for_intel(matrix_choice *choice, const xpu_device_properties *properties) {
-    if (properties->type != XPU_DEVICE_GPU || properties->vendor_id != 0x8086) return;
+    if (!is_intel(properties)) return;
     const matrix_tile *tile = &table[choice->tile];
     const bool by_fma = has_none(choice->unit);
     choice->wide = by_fma ? tile->m * tile->n / threads_of(tile) >= 64 : !choice->emulated;
-    if (!by_fma) return;
-    for (int i = 0; i < XPU_PROPERTY_LIST_SIZE && properties->sub_group_sizes[i]; i++) {
-        const int lanes = (int)properties->sub_group_sizes[i];
-        if (choice->lanes == 0 || lanes < choice->lanes) choice->lanes = lanes;
-    }
+    if (by_fma) choice->lanes = matrix_intel_lanes(properties);
 }
 
 const matrix_tile *matrix_tile_of(const matrix_choice *choice) { return &table[choice->tile]; }

@@ -3,8 +3,9 @@
 #include "epilogue.h"
 #include "gemm.h"
 #include "iter.h"
-#include "kernels/quantised.h"
+#include "matrix.h"
 #include "product.h"
+#include "quantised.h"
 #include "xpu/ops/copy.h"
 
 /* quantised_read.h's */
@@ -60,16 +61,9 @@ static xpu_status check(const xpu_quantised *q, int64_t rows, int64_t columns, x
 
 /* --- an operand as lines --- */
 
-typedef struct operand {
-    const xpu_quantised *q;
-    quantised_lines lines;
-    int64_t count, length;
-    bool by_columns; /* lines are columns */
-} operand;
-
 /* Lines along the rows' or columns' direction, whichever has neighbours. */
-static operand operand_of(const xpu_matrix *m, const xpu_quantised *q, int64_t rows, int64_t columns,
-                          bool by_columns) {
+static quantised_operand operand_of(const xpu_matrix *m, const xpu_quantised *q, int64_t rows,
+                                    int64_t columns, bool by_columns) {
     const int64_t group_rows = q->group_rows ? q->group_rows : rows;
     const int64_t group_columns = q->group_columns ? q->group_columns : columns;
     const quantised_part scale = {XPU_ADDR(q->scale), q->scale_batch_stride,
@@ -78,19 +72,19 @@ static operand operand_of(const xpu_matrix *m, const xpu_quantised *q, int64_t r
     const quantised_part zero = {XPU_ADDR(q->zero), q->zero_batch_stride,
                                  by_columns ? q->zero_column_stride : q->zero_row_stride,
                                  by_columns ? q->zero_row_stride : q->zero_column_stride};
-    operand o = {.q = q,
-                 .lines = {.data = XPU_ADDR(m->data),
-                           .batch = m->batch_stride,
-                           .across = by_columns ? m->column_stride : m->row_stride,
-                           .along = by_columns ? m->row_stride : m->column_stride,
-                           .scale = scale,
-                           .zero = zero,
-                           .group_across = by_columns ? group_columns : group_rows,
-                           .group_along = by_columns ? group_rows : group_columns,
-                           .middle = q->middle},
-                 .count = by_columns ? columns : rows,
-                 .length = by_columns ? rows : columns,
-                 .by_columns = by_columns};
+    quantised_operand o = {.q = q,
+                           .lines = {.data = XPU_ADDR(m->data),
+                                     .batch = m->batch_stride,
+                                     .across = by_columns ? m->column_stride : m->row_stride,
+                                     .along = by_columns ? m->row_stride : m->column_stride,
+                                     .scale = scale,
+                                     .zero = zero,
+                                     .group_across = by_columns ? group_columns : group_rows,
+                                     .group_along = by_columns ? group_rows : group_columns,
+                                     .middle = q->middle},
+                           .count = by_columns ? columns : rows,
+                           .length = by_columns ? rows : columns,
+                           .by_columns = by_columns};
     if (o.lines.group_across < 1) o.lines.group_across = 1;
     if (o.lines.group_along < 1) o.lines.group_along = 1;
     if (o.lines.group_along > o.length && o.length > 0) o.lines.group_along = o.length;
@@ -101,17 +95,27 @@ static operand operand_of(const xpu_matrix *m, const xpu_quantised *q, int64_t r
 static bool has_neighbours_down(const xpu_matrix *m) { return m->row_stride == 1 && m->column_stride != 1; }
 
 /* Do octets of neighbours lie at multiples of eight elements? */
-static bool is_aligned(const operand *o) {
+static bool is_aligned(const quantised_operand *o) {
     const quantised_lines *l = &o->lines;
     return (l->along == 1 || o->length == 1) && l->across % 8 == 0 && l->batch % 8 == 0 &&
            l->data % (uint64_t)bits_of(o->q->dtype) == 0;
 }
 /* … and have a scale and a zero in common? */
-static bool is_shared(const operand *o) {
+static bool is_shared(const quantised_operand *o) {
     return o->lines.group_along % 8 == 0 || o->lines.group_along == o->length;
 }
 
-static void operand_spec(kernel_spec *spec, const operand *o) {
+bool quantised_has_octets(const quantised_operand *o) { return is_aligned(o) && is_shared(o); }
+
+/* Has its scale so few bits that products with integers in kernels/quantised_read.h are exact? */
+static bool has_short_scale(const xpu_quantised *q) {
+    const bool is_small = q->middle >= -128 && q->middle <= 128 &&
+                          (!q->zero || q->zero_dtype == XPU_INT8 || q->zero_dtype == XPU_UINT8);
+    return is_small && (!q->scale || q->scale_dtype == XPU_BFLOAT16 || is_float8(q->scale_dtype) ||
+                        (q->scale_dtype == XPU_FLOAT16 && bits_of(q->dtype) == 4));
+}
+
+void quantised_spec(kernel_spec *spec, const quantised_operand *o) {
     const xpu_quantised *q = o->q;
     spec_dtype(spec, "E", q->dtype);
     spec_follows_number(spec, "E_BITS", bits_of(q->dtype));
@@ -121,12 +125,13 @@ static void operand_spec(kernel_spec *spec, const operand *o) {
     spec_pack(spec, "zero", q->zero ? q->zero_dtype + 1 : 0, 8);
     spec_follows(spec, "ZERO=", q->zero ? xpu_dtype_name(q->zero_dtype) : NULL);
     spec_number(spec, "ZERO_FORM", zero_form_of(q), 2);
+    spec_bool(spec, "SCALE_IS_SHORT", has_short_scale(q));
 }
 
 /* --- its numbers written down --- */
 
-static xpu_status write_numbers(xpu_stream *stream, const operand *o, int64_t batch, xpu_dtype dtype,
-                                void *out, int64_t out_batch, int64_t out_across) {
+static xpu_status write_numbers(xpu_stream *stream, const quantised_operand *o, int64_t batch,
+                                xpu_dtype dtype, void *out, int64_t out_batch, int64_t out_across) {
     const int device = xpu_stream_device(stream);
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(device, &properties));
@@ -144,7 +149,7 @@ static xpu_status write_numbers(xpu_stream *stream, const operand *o, int64_t ba
     const bool is_whole_line = out_across % 8 == 0 || o->count == 1,
                is_whole_batch = out_batch % 8 == 0 || batch == 1;
     spec_bool(&spec, "OUT_ALIGNED", XPU_ADDR(out) % (8 * size) == 0 && is_whole_line && is_whole_batch);
-    operand_spec(&spec, o);
+    quantised_spec(&spec, o);
     xpu_kernel *kernel = kernel_find(device, &spec);
     if (!kernel)
         XPU_TRY(kernel_of_file(device, &spec, "quantised.cl", "dequantise", &kernel, "dequantise %s->%s",
@@ -172,7 +177,7 @@ xpu_status xpu_dequantise(xpu_stream *stream, const xpu_matrix *matrix, const xp
     if ((by_columns ? out->row_stride : out->column_stride) != 1)
         return op_fail(XPU_ERROR_INVALID_ARGUMENT,
                        "dequantise: neither rows nor columns of the result are neighbours");
-    const operand o = operand_of(matrix, q, rows, columns, by_columns);
+    const quantised_operand o = operand_of(matrix, q, rows, columns, by_columns);
     return write_numbers(stream, &o, batch, dtype, out->data, out->batch_stride,
                          by_columns ? out->column_stride : out->row_stride);
 }
@@ -182,7 +187,7 @@ xpu_status xpu_dequantise(xpu_stream *stream, const xpu_matrix *matrix, const xp
 static xpu_status write_operand(xpu_stream *stream, xpu_matrix *m, const xpu_quantised *q, int64_t batch,
                                 int64_t rows, int64_t columns, xpu_dtype dtype, void **workspace) {
     const int64_t element = (int64_t)xpu_dtype_size(dtype);
-    const operand o = operand_of(m, q, rows, columns, has_neighbours_down(m));
+    const quantised_operand o = operand_of(m, q, rows, columns, has_neighbours_down(m));
     const int64_t pitch = rounded_up(o.length, 64 / element);
     const bool is_one = m->batch_stride == 0 && q->scale_batch_stride == 0 && q->zero_batch_stride == 0;
     const int64_t copies = is_one ? 1 : batch, each = is_one ? 0 : pitch * o.count;
@@ -196,13 +201,13 @@ static xpu_status write_operand(xpu_stream *stream, xpu_matrix *m, const xpu_qua
 
 /* Eight elements of a lane at a time: how many lines each has at once, and how many go along one. */
 typedef struct few {
-    int rows, columns, lanes, teams;
+    int rows, columns, lanes, teams, octets, subgroup;
     bool a_whole;
 } few;
 
-static bool plan_few(const xpu_device_properties *properties, const xpu_gemm_args *args, const operand *b,
-                     few *plan) {
-    const bool host = properties->type == XPU_DEVICE_CPU;
+static bool plan_few(const xpu_device_properties *properties, const xpu_gemm_args *args,
+                     const quantised_operand *b, few *plan) {
+    const bool host = matrix_fma_of(properties) == MATRIX_UNIT_NONE; /* a processor, but for tests */
     if (args->m > TUNED(host, QUANTISED_ROWS) || !b->by_columns || !is_aligned(b) || !is_shared(b) ||
         args->k == 0 || (args->a.column_stride != 1 && args->k > 1))
         return false;
@@ -212,10 +217,17 @@ static bool plan_few(const xpu_device_properties *properties, const xpu_gemm_arg
                      (uint64_t)args->a.batch_stride * octet / 8) %
                         octet ==
                     0;
+    plan->octets = 1;
     if (host) {
         plan->columns = plan->rows > 2 ? 2 : 4, plan->lanes = plan->teams = 1;
         return true;
     }
+    const quantised_lines *l = &b->lines; /* 16 bytes at a time */
+    const int bits = bits_of(b->q->dtype), many = 128 / bits;
+    if ((l->data | (uint64_t)(l->across * bits / 8) | (uint64_t)(l->batch * bits / 8)) % 16 == 0 &&
+        (l->group_along % many == 0 || l->group_along == b->length))
+        plan->octets = many / 8;
+    if (plan->rows > 2) plan->subgroup = matrix_intel_lanes(properties);
     plan->columns = plan->rows > 2 ? 2 : 4, plan->lanes = 32, plan->teams = 4;
     const int64_t groups =
         divided_up(args->n, plan->columns * plan->teams) * divided_up(args->m, plan->rows) * args->batch;
@@ -224,7 +236,7 @@ static bool plan_few(const xpu_device_properties *properties, const xpu_gemm_arg
     return true;
 }
 
-static xpu_status multiply_few(xpu_stream *stream, const xpu_gemm_args *args, const operand *b,
+static xpu_status multiply_few(xpu_stream *stream, const xpu_gemm_args *args, const quantised_operand *b,
                                const few *plan) {
     const int device = xpu_stream_device(stream);
     kernel_spec spec;
@@ -232,14 +244,16 @@ static xpu_status multiply_few(xpu_stream *stream, const xpu_gemm_args *args, co
     spec_pack(&spec, "which", 1, 1);
     product_spec(&spec, args->dtype);
     spec_follows_flag(&spec, "FEW", true);
-    const gemm_few_params params = {.gemm = gemm_params_of(args), .b = b->lines};
+    const gemm_quantised_params params = {.gemm = gemm_params_of(args), .b = b->lines};
     ending_spec(&spec, &params.gemm.end);
     spec_number(&spec, "ROWS", plan->rows, 3);
     spec_number(&spec, "COLUMNS", plan->columns, 3);
     spec_number(&spec, "LANES", plan->lanes, 8);
     spec_number(&spec, "TEAMS", plan->teams, 3);
+    spec_number(&spec, "OCTETS", plan->octets, 3);
+    spec_number_if(&spec, plan->subgroup > 0, "SUBGROUP", plan->subgroup, 7);
     spec_bool(&spec, "A_WHOLE", plan->a_whole);
-    operand_spec(&spec, b);
+    quantised_spec(&spec, b);
     xpu_kernel *kernel = kernel_find(device, &spec);
     if (!kernel)
         XPU_TRY(kernel_of_file(device, &spec, "gemm.cl", "gemm_few", &kernel, "gemm_few %s x %s",
@@ -272,13 +286,19 @@ static xpu_iter copying(const xpu_matrix *to, xpu_dtype to_dtype, const xpu_matr
 }
 
 /* B as it is read, where that goes. */
-static bool try_few(xpu_stream *stream, const xpu_device_properties *properties, const xpu_gemm_args *args,
-                    const xpu_quantised *b, xpu_status *status) {
+static bool try_as_read(xpu_stream *stream, const xpu_device_properties *properties,
+                        const xpu_gemm_args *args, const xpu_quantised *b, xpu_status *status) {
     if (!b) return false;
-    const operand o = operand_of(&args->b, b, args->k, args->n, args->b.row_stride == 1);
+    const bool host = properties->type == XPU_DEVICE_CPU;
+    const quantised_operand o = operand_of(&args->b, b, args->k, args->n, args->b.row_stride == 1);
     few plan = {0};
-    if (!plan_few(properties, args, &o, &plan)) return false;
-    *status = multiply_few(stream, args, &o, &plan);
+    if (args->m >= TUNED(host, QUANTISED_UNITS) && args->m <= TUNED(host, QUANTISED_TILES) &&
+        gemm_takes_lines(properties, args, &o))
+        *status = gemm_of_lines(stream, properties, args, &o);
+    else if (plan_few(properties, args, &o, &plan))
+        *status = multiply_few(stream, args, &o, &plan);
+    else
+        return false;
     return true;
 }
 
@@ -306,7 +326,7 @@ static xpu_status multiply(xpu_stream *stream, const xpu_device_properties *prop
     }
     if (a) XPU_TRY(write_operand(stream, &args.a, a, args.batch, args.m, args.k, args.dtype, &workspace[0]));
     xpu_status status = XPU_SUCCESS;
-    if (!try_few(stream, properties, &args, b, &status)) {
+    if (!try_as_read(stream, properties, &args, b, &status)) {
         if (b)
             XPU_TRY(write_operand(stream, &args.b, b, args.batch, args.k, args.n, args.dtype, &workspace[1]));
         status = xpu_gemm(stream, &args);

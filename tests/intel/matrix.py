@@ -3,7 +3,7 @@
 Products, each line of src/core/matrix.def with XMX: spills, the types of the instructions, and their share in the
 main loop, which is held against a bar where a team has its largest tile. Of those with FMA, which use no units, the
 spills in fp32, for GPUs without units too, and in int8 that four are multiplied at a time. The convolutions of each
-tile likewise, in half precision and in fp32.
+tile likewise, in half precision and in fp32; and of a few rows times quantised weights the spills.
 
 Of products with XMX8, whose operands come by way of local memory, and of attention: the part of the time for which the units are busy in the main loop, if nothing waits for memory, with 8
 clocks for a matrix instruction and 1 for any other, which other threads issue meanwhile.
@@ -156,6 +156,25 @@ def attention() -> Iterator[Kernel]:
             )
 
 
+def few_rows() -> Iterator[Kernel]:
+    """A few rows times quantised weights."""
+    for dtype, bits, form, zero in (
+        ("i4", 4, 0, "-DZERO=i8 -DZERO_FORM=1"),
+        ("i8", 8, 0, "-DZERO_FORM=0"),
+        ("f8e4m3fn", 8, 3, "-DZERO_FORM=0"),
+    ):
+        for rows, columns in ((1, 4), (4, 2)):
+            options = (
+                "-DT=bf16 -DCOMPLEX_T=0 -DFLOAT_T=1 -DDOUBLE_T=0 -DFEW -DEPILOGUE=0 -DCOMBINE=0 "
+                f"-DROWS={rows} -DCOLUMNS={columns} -DLANES=32 -DTEAMS=4 -DOCTETS={16 // bits} -DA_WHOLE=1 "
+                f"-DE={dtype} -DE_BITS={bits} -DE_FORM={form} -DSCALE=bf16 {zero} -DSCALE_IS_SHORT=1 "
+                "-DCONJUGATE_A=0 -DCONJUGATE_B=0 -DSLICED=0"
+            )
+            label = f"{rows} rows times {dtype}"
+            request = f"gemm.cl|gemm_few|{options}|{label}|"
+            yield Kernel(request, label, {}, False, units=False, products=WITHOUT_UNITS)
+
+
 def sources(library: ctypes.CDLL, all_of: list[Kernel]) -> list[Path]:
     """The source of each request; the host's device, which can't build it, writes it down first."""
     files = []
@@ -201,7 +220,14 @@ def look(ocloc: Path, source: Path, product: str, kernel: Kernel) -> tuple[float
     text = source.read_text()
     options = text.splitlines()[0].partition(" | ")[2]
     defines = "-DXPU_CAPABILITIES -DXPU_HAS_FP16=1 -DXPU_HAS_SUBGROUPS=1 -DXPU_IS_INTEL_GPU=1"
-    lanes = f"-DLANES={16 if product in PRODUCTS else 8}" if "-DMATRIX_FMA" in options else ""
+    least = 16 if product in PRODUCTS else 8
+    lanes = (
+        f"-DLANES={least}"
+        if "-DMATRIX_FMA" in options
+        else f"-DSUBGROUP={least}"
+        if "-DROWS=4" in options
+        else ""
+    )
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         run = subprocess.run(
@@ -222,11 +248,11 @@ def look(ocloc: Path, source: Path, product: str, kernel: Kernel) -> tuple[float
         listings = [text for text in listings if f"//.kernel {name}\n" in text]
         units, every = main_loop(listings[-1]) if listings else (0, 1)
         spilled = [int(size) for text in listings[-1:] for size in re.findall(r"//.spill size (\d+)", text)]
-        dtype = re.search(r"-DMATRIX_T=(\w+)", options)[1]  # type: ignore[index]
-        types = {" ".join(pair) for pair in DPAS.findall(listings[-1] if listings else "")}
         if not kernel.units:
             lacks = "-DMATRIX_DOT" in options and not any(" dp4a " in text for text in listings[-1:])
             return 0, max(spilled, default=0), "no dp4a" if lacks else "" if listings else "no listing"
+        dtype = re.search(r"-DMATRIX_T=(\w+)", options)[1]  # type: ignore[index]
+        types = {" ".join(pair) for pair in DPAS.findall(listings[-1] if listings else "")}
         name = "tf32" if dtype == "f32" else dtype
         wrong = "" if types == {INSTRUCTIONS[f"{name}_{name}"]} else f"of the types {types or 'none'}"
         others = every - units
@@ -242,7 +268,7 @@ def main() -> int:
     arguments = parser.parse_args()
     os.environ["OPENXPU_CACHE"] = "0"
     library = ctypes.CDLL(str(next((ROOT / "python" / "openxpu").glob("libxpu.so.*"))))
-    all_of = [*products(), *attention()]
+    all_of = [*products(), *attention(), *few_rows()]
     failed = 0
     for kernel, source in zip(all_of, sources(library, all_of), strict=True):
         for product in kernel.products or arguments.products.split(","):

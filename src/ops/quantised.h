@@ -1,0 +1,22 @@
+/* A quantised operand of a product as kernels go through it. */
+#ifndef OPS_QUANTISED_H
+#define OPS_QUANTISED_H
+
+#include "kernel.h"
+#include "kernels/quantised.h"
+#include "xpu/ops/gemm.h"
+
+/* Lines of elements along the direction in which they are neighbours, or shall be. */
+typedef struct quantised_operand {
+    const xpu_quantised *q;
+    quantised_lines lines;
+    int64_t count, length;
+    bool by_columns; /* lines are columns */
+} quantised_operand;
+
+/* Do octets of neighbours lie at multiples of eight elements, and have a scale and a zero in common? */
+bool quantised_has_octets(const quantised_operand *o);
+/* What kernels are told of it (kernels/quantised_read.h). */
+void quantised_spec(kernel_spec *spec, const quantised_operand *o);
+
+#endif
