@@ -284,8 +284,7 @@ static bool is_faster(const xpu_device_properties *properties, const conv_params
                       const conv_operand *const packed[2]) {
     const choice *c = &plan->choice;
     const conv_matrix_params *m = &plan->m;
-    if (properties->type == XPU_DEVICE_CPU || matrix_is_pinned(c->matrix.unit, c->dtype, properties))
-        return true;
+    if (matrix_is_pinned(c->matrix.unit, c->dtype, properties)) return true;
     double clocks = matrix_clocks(&c->matrix, c->dtype, properties, plan->busy, m->rows, m->columns,
                                   plan->depth, operands_along_k(c), m->slices);
     for (int i = 0; i < 2; i++)

@@ -1,6 +1,6 @@
-/* Convolutions by matrix units, and GPUs' of other dtypes, and their gradients, to the last bit: of numbers
- * whose sums are exact, with all strides, paddings, dilations, groups, layouts and alignments. On devices
- * without such units they are written out in plain OpenCL C.
+/* Convolutions by matrix units, and GPUs' of other dtypes, their gradients, and what they end in, to the last
+ * bit: of numbers whose sums are exact, with all strides, paddings, dilations, groups, layouts and
+ * alignments. On devices without such units they are written out in plain OpenCL C.
  *
  *     test_conv [problems [seed]]    so many with whatever kernel comes up, beside those below
  *
@@ -15,11 +15,18 @@
 #include "xpu/tuning.h"
 
 static int launches, by_units; /* by_units: those with units, or for few channels a group */
+static int by_tiles, by_depth, plain;
 
 static void count_launch(const xpu_work *work, xpu_trace_point point, xpu_status status, void *unused) {
     if (point != XPU_TRACE_BEGIN) return;
     if (strstr(work->name, "conv_") || strstr(work->name, "gemm")) launches++;
     if (strstr(work->name, "_matrix") || strstr(work->name, "conv_depth")) by_units++;
+    if (strstr(work->name, "conv_depth"))
+        by_depth++;
+    else if (strstr(work->name, "_matrix") || strstr(work->name, "gemm"))
+        by_tiles++;
+    else if (strstr(work->name, "conv_tiles") || strstr(work->name, "conv_point"))
+        plain++;
 }
 
 typedef enum layout { CHANNELS_FIRST, CHANNELS_LAST, ANY_LAYOUT } layout;
@@ -166,54 +173,118 @@ static int tile_of(const problem *p) {
     return by_blocks ? 8 + p->tile % 4 : by_fma ? (wide ? 17 + p->tile % 5 : 12 + p->tile % 10) : p->tile;
 }
 
-static void try_problem(const problem *p) {
-    int64_t out[3], size[5] = {p->batch, p->groups * p->c}, sums[3], count;
+/* A problem's tensors, what is right for each of the three, and the biases of x and y. */
+typedef struct operands {
+    memory x, w, y, x_bias, y_bias;
+    int64_t sums[3];
+    double complex *xs, *ws, *ys, *xb, *yb, *to_x, *to_w, *to_y;
+    xpu_conv conv;
+} operands;
+
+static void set(const problem *p, operands *o) {
+    int64_t out[3], size[5] = {p->batch, p->groups * p->c}, count;
     for (int i = 0; i < p->dims; i++)
         out[i] = (p->in[i] + 2 * p->padding[i] - p->dilation[i] * (p->taps[i] - 1) - 1) / p->stride[i] + 1;
-    SUCCEEDS(xpu_tuning_set(0, xpu_tuning_number("matrix_tile"), tile_of(p)));
-    memory x, w, y, x_bias, y_bias;
     memcpy(size + 2, p->in, sizeof p->in);
-    make(&x, p->dtype, p->dims, size, p->x, p->align);
+    make(&o->x, p->dtype, p->dims, size, p->x, p->align);
     size[0] = p->groups * p->k, size[1] = p->c, memcpy(size + 2, p->taps, sizeof p->taps);
-    make(&w, p->dtype, p->dims, size, p->w, p->align);
+    make(&o->w, p->dtype, p->dims, size, p->w, p->align);
     size[0] = p->batch, size[1] = p->groups * p->k, memcpy(size + 2, out, sizeof out);
-    make(&y, p->dtype, p->dims, size, p->y, p->align);
-    make(&x_bias, p->dtype, -1, (int64_t[]){p->groups * p->c}, CHANNELS_FIRST, 1);
-    make(&y_bias, p->dtype, -1, (int64_t[]){p->groups * p->k}, CHANNELS_FIRST, 1);
-    double complex *xs = numbers(&x, p->dtype, p->dims, &sums[0]),
-                   *ws = numbers(&w, p->dtype, p->dims, &sums[1]);
-    double complex *ys = numbers(&y, p->dtype, p->dims, &sums[2]);
-    double complex *xb = numbers(&x_bias, p->dtype, -1, &count), *yb = numbers(&y_bias, p->dtype, -1, &count);
-    double complex *to_x = calloc((size_t)sums[0], sizeof *to_x);
-    double complex *to_w = calloc((size_t)sums[1], sizeof *to_w);
-    double complex *to_y = calloc((size_t)sums[2], sizeof *to_y);
-    reference(p, out, xs, ws, ys, to_x, to_w, to_y);
+    make(&o->y, p->dtype, p->dims, size, p->y, p->align);
+    make(&o->x_bias, p->dtype, -1, (int64_t[]){p->groups * p->c}, CHANNELS_FIRST, 1);
+    make(&o->y_bias, p->dtype, -1, (int64_t[]){p->groups * p->k}, CHANNELS_FIRST, 1);
+    o->xs = numbers(&o->x, p->dtype, p->dims, &o->sums[0]);
+    o->ws = numbers(&o->w, p->dtype, p->dims, &o->sums[1]);
+    o->ys = numbers(&o->y, p->dtype, p->dims, &o->sums[2]);
+    o->xb = numbers(&o->x_bias, p->dtype, -1, &count), o->yb = numbers(&o->y_bias, p->dtype, -1, &count);
+    o->to_x = calloc((size_t)o->sums[0], sizeof *o->to_x);
+    o->to_w = calloc((size_t)o->sums[1], sizeof *o->to_w);
+    o->to_y = calloc((size_t)o->sums[2], sizeof *o->to_y);
+    reference(p, out, o->xs, o->ws, o->ys, o->to_x, o->to_w, o->to_y);
+    /* A transposed convolution is the gradient of x. */
+    const int64_t volume = o->sums[0] / p->batch / p->groups / p->c;
+    const int64_t pixels = o->sums[2] / p->batch / p->groups / p->k;
+    for (int64_t i = 0; i < o->sums[0] && p->bias; i++) o->to_x[i] += o->xb[i / volume % (p->groups * p->c)];
+    for (int64_t i = 0; i < o->sums[2] && p->bias; i++) o->to_y[i] += o->yb[i / pixels % (p->groups * p->k)];
+    o->conv = (xpu_conv){.dims = p->dims, .groups = p->groups};
+    memcpy(o->conv.stride, p->stride, sizeof o->conv.stride);
+    memcpy(o->conv.padding, p->padding, sizeof o->conv.padding);
+    memcpy(o->conv.dilation, p->dilation, sizeof o->conv.dilation);
+}
 
-    xpu_conv conv = {.dims = p->dims, .groups = p->groups};
-    memcpy(conv.stride, p->stride, sizeof conv.stride), memcpy(conv.padding, p->padding, sizeof conv.padding);
-    memcpy(conv.dilation, p->dilation, sizeof conv.dilation);
-    memory result = y; /* written over */
-    SUCCEEDS(xpu_conv_backward(stream, &conv, &y.tensor, &x.tensor, &w.tensor, NULL, &w.tensor, NULL));
-    compare(p, "gradient of w", &w, to_w, sums[1]);
-    SUCCEEDS(xpu_memcpy(stream, w.device, w.host, w.bytes, true));
-    if (p->bias) { /* a transposed convolution is the gradient of x */
-        conv.transposed = true;
-        SUCCEEDS(xpu_conv_forward(stream, &conv, &y.tensor, &w.tensor, &x_bias.tensor, &x.tensor));
-        conv.transposed = false;
-        const int64_t volume = sums[0] / p->batch / p->groups / p->c;
-        for (int64_t i = 0; i < sums[0]; i++) to_x[i] += xb[i / volume % (p->groups * p->c)];
-    } else {
-        SUCCEEDS(xpu_conv_backward(stream, &conv, &y.tensor, &x.tensor, &w.tensor, &x.tensor, NULL, NULL));
+static void drop_all(operands *o) {
+    free(o->xs), free(o->ws), free(o->ys), free(o->xb), free(o->yb);
+    free(o->to_x), free(o->to_w), free(o->to_y);
+    drop(&o->x), drop(&o->w), drop(&o->y), drop(&o->x_bias), drop(&o->y_bias);
+}
+
+/* Puts back what a convolution has written over. */
+static void restore(const memory *x) { SUCCEEDS(xpu_memcpy(stream, x->device, x->host, x->bytes, true)); }
+
+static void try_problem(const problem *p) {
+    SUCCEEDS(xpu_tuning_set(0, xpu_tuning_number("matrix_tile"), tile_of(p)));
+    operands o;
+    set(p, &o);
+    const xpu_tensor *const x = &o.x.tensor, *const w = &o.w.tensor, *const y = &o.y.tensor;
+    SUCCEEDS(xpu_conv_backward(stream, &o.conv, y, x, w, NULL, w, NULL));
+    compare(p, "gradient of w", &o.w, o.to_w, o.sums[1]);
+    restore(&o.w);
+    o.conv.transposed = p->bias;
+    SUCCEEDS(p->bias ? xpu_conv_forward(stream, &o.conv, y, w, &o.x_bias.tensor, x)
+                     : xpu_conv_backward(stream, &o.conv, y, x, w, x, NULL, NULL));
+    o.conv.transposed = false;
+    compare(p, "gradient of x", &o.x, o.to_x, o.sums[0]);
+    restore(&o.x);
+    SUCCEEDS(xpu_conv_forward(stream, &o.conv, x, w, p->bias ? &o.y_bias.tensor : NULL, y));
+    compare(p, "y", &o.y, o.to_y, o.sums[2]);
+    drop_all(&o);
+}
+
+/* What an ending makes of a sum. Where it takes passes of its own, the sum and what is combined are rounded
+ * in between. */
+static double ended(const xpu_ending *e, xpu_dtype dtype, bool in_passes, double v, double other) {
+    if (in_passes) v = creal(rounded_number(dtype, v));
+    v = e->combine == XPU_COMBINE_ADD   ? v + other
+        : e->combine == XPU_COMBINE_SUB ? v - other
+        : e->combine == XPU_COMBINE_MUL ? v * other
+                                        : v;
+    if (in_passes) v = creal(rounded_number(dtype, v));
+    switch (e->epilogue) {
+    case XPU_EPILOGUE_RELU: return v > 0 ? v : 0;
+    case XPU_EPILOGUE_ABS: return fabs(v);
+    case XPU_EPILOGUE_LEAKY_RELU: return v > 0 ? v : e->scalar[0] * v;
+    case XPU_EPILOGUE_CLAMP: return fmin(fmax(v, e->scalar[0]), e->scalar[1]);
+    default: return v;
     }
-    compare(p, "gradient of x", &x, to_x, sums[0]);
-    SUCCEEDS(xpu_memcpy(stream, x.device, x.host, x.bytes, true));
-    SUCCEEDS(
-        xpu_conv_forward(stream, &conv, &x.tensor, &w.tensor, p->bias ? &y_bias.tensor : NULL, &y.tensor));
-    const int64_t pixels = sums[2] / p->batch / p->groups / p->k;
-    for (int64_t i = 0; i < sums[2] && p->bias; i++) to_y[i] += yb[i / pixels % (p->groups * p->k)];
-    compare(p, "y", &result, to_y, sums[2]);
-    free(xs), free(ws), free(ys), free(xb), free(yb), free(to_x), free(to_w), free(to_y);
-    drop(&x), drop(&w), drop(&y), drop(&x_bias), drop(&y_bias);
+}
+
+/* y, or x of a transposed convolution, combined with a tensor of its own, or with what it is written over. */
+static void try_ending(const problem *p, const xpu_ending *ending, bool transposed, bool in_place) {
+    operands o;
+    set(p, &o);
+    memory *const result = transposed ? &o.x : &o.y, other = *result;
+    double complex *const want = transposed ? o.to_x : o.to_y;
+    const double complex *const with = transposed ? o.xs : o.ys;
+    const size_t offset = (size_t)((char *)result->tensor.data - (char *)result->device);
+    if (!in_place) {
+        SUCCEEDS(xpu_malloc(stream, other.bytes, &other.device));
+        SUCCEEDS(xpu_memcpy(stream, other.device, other.host, other.bytes, true));
+        other.tensor.data = (char *)other.device + offset;
+    }
+    o.conv.transposed = transposed;
+    const int tiles_before = by_tiles;
+    SUCCEEDS(xpu_conv_forward_ended(stream, &o.conv, transposed ? &o.y.tensor : &o.x.tensor, &o.w.tensor,
+                                    !p->bias     ? NULL
+                                    : transposed ? &o.x_bias.tensor
+                                                 : &o.y_bias.tensor,
+                                    ending, ending->combine ? &other.tensor : NULL, &result->tensor));
+    const bool in_passes = by_tiles > tiles_before;
+    const int64_t count = o.sums[transposed ? 0 : 2];
+    for (int64_t i = 0; i < count; i++)
+        want[i] = ended(ending, p->dtype, in_passes, creal(want[i]), creal(with[i]));
+    compare(p, in_place ? "ended in place" : transposed ? "ended x" : "ended y", result, want, count);
+    if (!in_place) SUCCEEDS(xpu_free(other.device));
+    drop_all(&o);
 }
 
 #define LAST CHANNELS_LAST
@@ -281,6 +352,138 @@ static void every_kind(void **unused) {
         if (by_fma) p.dtype = of_any_width[i % WIDTHS], p.tile = (int)i;
         try_problem(&p);
         assert_true(by_units >= before + (by_blocks ? 2 : 3));
+    }
+}
+
+/* What follows a convolution: in its kernel where that is a plain or a depthwise one, behind it after the
+ * tiles, which never write over what is combined. */
+static void endings(void **unused) {
+    enum { DEPTH, TILES, PRODUCT, PLAIN };
+    static const struct {
+        problem p;
+        int kind;
+    } some[] = {
+        {{XPU_BFLOAT16,
+          7,
+          2,
+          LAST,
+          LAST,
+          LAST,
+          8,
+          2,
+          24,
+          1,
+          1,
+          {9, 11},
+          {3, 3},
+          {1, 1},
+          {1, 1},
+          {1, 1},
+          true},
+         DEPTH},
+        {{XPU_FLOAT16,
+          6,
+          2,
+          LAST,
+          LAST,
+          LAST,
+          32,
+          2,
+          1,
+          32,
+          64,
+          {9, 7},
+          {3, 3},
+          {1, 1},
+          {1, 1},
+          {1, 1},
+          true},
+         TILES},
+        {{XPU_BFLOAT16,
+          7,
+          2,
+          LAST,
+          LAST,
+          LAST,
+          32,
+          2,
+          1,
+          32,
+          64,
+          {6, 6},
+          {1, 1},
+          {1, 1},
+          {0, 0},
+          {1, 1},
+          false},
+         PRODUCT},
+        {{XPU_FLOAT64, 7, 1, FIRST, FIRST, FIRST, 1, 2, 1, 5, 9, {30}, {3}, {2}, {1}, {1}, true}, PLAIN},
+    };
+    static const xpu_ending ways[] = {{XPU_COMBINE_ADD, XPU_EPILOGUE_RELU, {0}},
+                                      {XPU_COMBINE_NONE, XPU_EPILOGUE_CLAMP, {-0.5, 1.5}},
+                                      {XPU_COMBINE_SUB, XPU_EPILOGUE_LEAKY_RELU, {0.5}},
+                                      {XPU_COMBINE_MUL, XPU_EPILOGUE_ABS, {0}}};
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
+        problem p = some[i].p;
+        int kind = some[i].kind;
+        if (by_fma && kind != PLAIN) p.dtype = XPU_FLOAT32;
+        if (by_fma && kind == PLAIN) kind = TILES;
+        SUCCEEDS(xpu_tuning_set(0, xpu_tuning_number("matrix_tile"), tile_of(&p)));
+        for (int way = 0; way < 4; way++) {
+            const xpu_ending *const e = &ways[(way + (int)i) % 4];
+            const bool in_place = way % 2 == 0 && e->combine != XPU_COMBINE_NONE;
+            const bool transposed = way > 1;
+            const int before[] = {by_depth, by_tiles, plain};
+            try_ending(&p, e, transposed, in_place);
+            const bool depth = kind == DEPTH, tiles = !depth && kind != PLAIN && !in_place;
+            assert_int_equal(by_depth > before[0], depth);
+            assert_int_equal(by_tiles > before[1], tiles);
+            assert_int_equal(plain > before[2], !depth && !tiles);
+        }
+    }
+}
+
+/* Without units the tiles are taken where a model expects less time of them. */
+static void choice(void **unused) {
+    if (!by_fma) return;
+    static const struct {
+        problem p;
+        bool by_tiles;
+    } some[] = {
+        {{XPU_FLOAT32,
+          0,
+          2,
+          LAST,
+          LAST,
+          LAST,
+          4,
+          1,
+          1,
+          64,
+          64,
+          {14, 14},
+          {3, 3},
+          {1, 1},
+          {1, 1},
+          {1, 1},
+          false},
+         true},
+        {{XPU_FLOAT32, 0, 2, LAST, LAST, LAST, 4, 1, 1, 4, 8, {5, 5}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false},
+         false},
+    };
+    for (size_t i = 0; i < 2; i++) {
+        const problem *const p = &some[i].p;
+        for (int pinned = 0; pinned < 2; pinned++) {
+            SUCCEEDS(xpu_tuning_set(0, xpu_tuning_number("matrix_tile"), pinned ? tile_of(p) : 1 << 20));
+            operands o;
+            set(p, &o);
+            const int tiles_before = by_tiles, plain_before = plain;
+            SUCCEEDS(xpu_conv_forward(stream, &o.conv, &o.x.tensor, &o.w.tensor, NULL, &o.y.tensor));
+            compare(p, "y", &o.y, o.to_y, o.sums[2]);
+            drop_all(&o);
+            assert_int_equal(by_tiles > tiles_before, pinned || some[i].by_tiles);
+            assert_int_equal(plain > plain_before, !pinned && !some[i].by_tiles);
+        }
     }
 }
 
@@ -369,9 +572,8 @@ static void whatever_comes(void **unused) {
 int main(int count, char **words) {
     read_words(count, words);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_kind),
-        cmocka_unit_test(long_sums),
-        cmocka_unit_test(whatever_comes),
+        cmocka_unit_test(every_kind), cmocka_unit_test(long_sums),      cmocka_unit_test(endings),
+        cmocka_unit_test(choice),     cmocka_unit_test(whatever_comes),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }
