@@ -136,9 +136,10 @@ void check_operands(const Tensor &a, const Tensor &b) {
     if (b.numel() > 0)
         TORCH_CHECK(b.stride(0) == 1 || b.size(0) == 1, "mat2 must be col_major, got stride ", b.strides());
     TORCH_CHECK(a.size(1) % 16 == 0,
-                "Expected self.size(1) to be divisible by 16, but got self.size(1)=", a.size(1));
-    TORCH_CHECK(b.size(0) % 16 == 0 && b.size(1) % 16 == 0,
-                "Expected both dimensions of mat2 to be divisible by 16 but got ", b.sizes());
+                "Expected trailing dimension of mat1 to be divisible by 16 but got mat1 shape: (", a.size(0),
+                "x", a.size(1), ").");
+    TORCH_CHECK(b.size(0) % 16 == 0 && b.size(1) % 16 == 0, "mat2 shape (", b.size(0), "x", b.size(1),
+                ") must be divisible by 16");
     check_device("mat2", b, a);
 }
 

@@ -300,7 +300,18 @@ def test_float8_result_and_out() -> None:
     "change, reason",
     [
         ({"a": torch.zeros(16, 32)}, "fp8 or fp4"),
-        ({"a": torch.zeros(16, 24).to(torch.float8_e4m3fn)}, "divisible by 16|cannot be multiplied"),
+        ({"a": torch.zeros(16, 24).to(torch.float8_e4m3fn)}, "cannot be multiplied"),
+        (
+            {
+                "a": torch.zeros(16, 24).to(torch.float8_e4m3fn),
+                "b": torch.zeros(32, 24).to(torch.float8_e4m3fn).t(),
+            },
+            "mat1 to be divisible by 16 but got mat1 shape: .16x24.",
+        ),
+        (
+            {"b": torch.zeros(24, 32).to(torch.float8_e4m3fn).t()},
+            "mat2 shape .32x24. must be divisible by 16",
+        ),
         ({"b": torch.zeros(32, 32).to(torch.float8_e4m3fn)}, "col_major"),
         ({"scale_a": torch.ones(16, 2)}, "scale tensors must be 2D"),
         ({"scale_a": torch.ones(16, 2), "scale_b": torch.ones(1, 32)}, "Invalid scaling configuration"),
