@@ -55,10 +55,6 @@ void report(void *pointer, int64_t change, int device) {
 }
 
 // What a user's own allocator keeps no account of.
-void check_native(const char *what) {
-    TORCH_CHECK_NOT_IMPLEMENTED(!plugged_source.take, "a pluggable allocator has no ", what);
-}
-
 void give_back_host(void *pointer) { xpu_host_free(pointer); }
 
 // Backward of a host device's tensors runs on the thread that asks for it, as the CPU's does. On a thread of
@@ -201,6 +197,10 @@ bool give_if_ours(void *pointer) {
 
 void give_memory(void *pointer) {
     if (pointer) give_if_ours(pointer);
+}
+
+void check_native(const char *what) {
+    TORCH_CHECK_NOT_IMPLEMENTED(!plugged_source.take, "a pluggable allocator has no ", what);
 }
 
 void plug_in(xpu_pool_source source) {

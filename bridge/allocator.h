@@ -18,6 +18,8 @@ bool give_if_ours(void *pointer); // false for any other memory, which it leaves
 
 // From now on memory comes from these functions; throws where they have been set before.
 void plug_in(xpu_pool_source source);
+// Throws, with what such memory hasn't got, where they are set.
+void check_native(const char *what);
 
 // Pinned host memory; its blocks' device is the CPU.
 c10::Allocator *pinned_allocator();

@@ -15,6 +15,7 @@
 #include <torch/library.h>
 
 #include "operands.h"
+#include "xpu/graph.h"
 #include "xpu/memory.h"
 #include "xpu/ops/copy.h"
 
@@ -186,6 +187,7 @@ Tensor copy_from_and_resize(const Tensor &self, const Tensor &target) {
 }
 
 at::Scalar local_scalar(const Tensor &self) {
+    check(xpu_stream_refuse_capture(current_stream(self), "aten::_local_scalar_dense (.item())"));
     if (is_host_device(self.device().index())) return at::native::_local_scalar_dense_cpu(as_cpu_input(self));
     Tensor value = at::detail::empty_cpu({}, self.scalar_type(), {}, {}, {}, {});
     check(xpu_memcpy(current_stream(self), value.mutable_data_ptr(), self.const_data_ptr(), self.itemsize(),

@@ -20,6 +20,7 @@
 #include <unordered_map>
 
 #include "generator.h"
+#include "host_memory.h"
 #include "operands.h"
 
 namespace openxpu {
@@ -109,6 +110,9 @@ class Call {
         first = stack->size() - count;
         for (size_t i = 0; i < count; i++) look_at(peek(i), is_written(schema.arguments()[i]));
         TORCH_CHECK(target, "Could not run '", op.operator_name(), "' on xpu: no argument is on the device");
+        TORCH_CHECK(!is_captured(target->index()),
+                    "operation not permitted when stream is capturing: ", op.operator_name(),
+                    ", which runs on the CPU");
         for (size_t i = 0; i < count; i++) replace(peek(i), schema.arguments()[i]);
         const c10::DeviceGuard guard(*target);
         for (size_t i = 0; i < count; i++) replace_generator(peek(i), schema.arguments()[i]);

@@ -8,6 +8,7 @@
 #include "allocator.h"
 #include "lower.h"
 #include "trace.h"
+#include "xpu/graph.h"
 
 namespace openxpu {
 namespace {
@@ -125,6 +126,9 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     void *getStreamNativeHandle(const c10::Stream stream) const override { return queue_of(unwrap(stream)); }
     bool queryStream(const c10::Stream &stream) const override {
         return finished(xpu_stream_query(unwrap(stream)));
+    }
+    bool isStreamCapturing(const c10::Stream &stream) const { // of the interface from 2.13 on
+        return xpu_stream_is_capturing(unwrap(stream));
     }
     void synchronizeStream(const c10::Stream &stream) const override {
         auto *waited = unwrap(stream);

@@ -15,7 +15,6 @@
 #include <torch/version.h>
 
 #include <array>
-#include <exception>
 #include <utility>
 
 #include "host_memory.h"
@@ -30,8 +29,6 @@ __attribute__((weak)) void mkldnn_matmul(const Tensor &a, const Tensor &b, const
 
 namespace openxpu {
 namespace {
-
-thread_local std::exception_ptr failure;
 
 // A CPU tensor over memory that is not its own, made once a thread and pointed elsewhere each time:
 // creating one costs as much as a small product.
@@ -199,10 +196,7 @@ xpu_status gemm(xpu_stream *stream, const xpu_gemm_args *args) {
     try {
         run(stream, *args);
         return XPU_SUCCESS;
-    } catch (...) { /* must not pass through C */
-        failure = std::current_exception();
-        return XPU_ERROR_INVALID_ARGUMENT;
-    }
+    } catch (...) { return keep_failure(); }
 }
 
 [[maybe_unused]] const bool registered = [] {
@@ -215,7 +209,7 @@ xpu_status gemm(xpu_stream *stream, const xpu_gemm_args *args) {
 
 void check_product(xpu_status status) {
     if (C10_LIKELY(status == XPU_SUCCESS)) return;
-    if (failure) std::rethrow_exception(std::exchange(failure, nullptr));
+    rethrow_failure();
     check(status);
 }
 

@@ -5,6 +5,8 @@
 #include <c10/core/CPUAllocator.h>
 
 #include <cstring>
+#include <exception>
+#include <utility>
 
 #include "allocator.h"
 #include "xpu/memory.h"
@@ -95,6 +97,34 @@ at::Tensor HostScope::adopt(at::Tensor cpu) const {
     impl->_set_conj(cpu.is_conj());
     impl->_set_neg(cpu.is_neg());
     return result;
+}
+
+namespace {
+
+using Again = std::function<void()>;
+thread_local std::exception_ptr failure;
+
+xpu_status call_again(xpu_stream *, const void *again) {
+    try {
+        (*static_cast<const Again *>(again))();
+        return XPU_SUCCESS;
+    } catch (...) { return keep_failure(); }
+}
+void drop_again(void *again) { delete static_cast<Again *>(again); }
+
+} // namespace
+
+void record_on_host(c10::DeviceIndex device, const char *name, std::function<void()> again) {
+    check(xpu_graph_host_call(current_stream(device), name, call_again, new Again(std::move(again)),
+                              drop_again));
+}
+
+xpu_status keep_failure() {
+    failure = std::current_exception();
+    return XPU_ERROR_INVALID_ARGUMENT;
+}
+void rethrow_failure() {
+    if (failure) std::rethrow_exception(std::exchange(failure, nullptr));
 }
 
 } // namespace openxpu

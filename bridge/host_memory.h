@@ -5,7 +5,12 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <array>
+#include <functional>
+
 #include "lower.h"
+#include "operands.h"
+#include "xpu/graph.h"
 
 namespace openxpu {
 
@@ -37,5 +42,47 @@ class HostScope {
     at::AutoDispatchBelowADInplaceOrView below_autograd_;
     c10::impl::ExcludeDispatchKeyGuard no_autocast_;
 };
+
+// Is what this thread gives to its current stream written down for a graph, and not done?
+inline bool is_captured(c10::DeviceIndex device) { return xpu_stream_is_capturing(current_stream(device)); }
+
+// A CPU tensor over the memory of a host device's, which it doesn't keep: for what a graph does again.
+at::Tensor borrowed(const at::Tensor &tensor, bool written);
+
+// Lets the graph that captures the current stream call `again` in each replay.
+void record_on_host(c10::DeviceIndex device, const char *name, std::function<void()> again);
+
+// In a catch clause: keeps the exception, which must not pass through C, for rethrow_failure.
+xpu_status keep_failure();
+// After a call that failed: throws what was kept by this thread, if anything was.
+void rethrow_failure();
+
+// What `compute` makes of CPU tensors, for tensors of a host device. In a capture it runs once over whatever
+// is in memory, for the results' shapes, and then in each replay: it must write nothing but its results, nor
+// may they depend in shape on what it reads. The settings are all else that it needs.
+template <size_t Results, size_t Inputs, typename Settings>
+std::array<at::Tensor, Results> on_host(
+    const char *name, c10::DeviceIndex device, const std::array<at::Tensor, Inputs> &inputs,
+    const Settings &settings,
+    std::array<at::Tensor, Results> (*compute)(const Settings &, const std::array<at::Tensor, Inputs> &)) {
+    const bool captured = is_captured(device);
+    const HostScope scope(device);
+    std::array<at::Tensor, Inputs> there;
+    for (size_t i = 0; i < Inputs; i++)
+        there[i] = captured ? borrowed(inputs[i], false) : as_cpu_input(inputs[i]);
+    auto results = compute(settings, there);
+    for (auto &result : results) result = scope.adopt(std::move(result));
+    if (captured) {
+        std::array<at::Tensor, Results> places;
+        for (size_t i = 0; i < Results; i++) places[i] = borrowed(results[i], true);
+        record_on_host(device, name, [=] {
+            const HostScope inside(device);
+            const auto made = compute(settings, there);
+            for (size_t i = 0; i < Results; i++)
+                if (places[i].defined()) places[i].copy_(made[i]);
+        });
+    }
+    return results;
+}
 
 } // namespace openxpu

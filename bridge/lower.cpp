@@ -1,3 +1,4 @@
+#include "host_memory.h"
 #include "operands.h"
 
 #include <ATen/MemoryOverlap.h>
@@ -144,18 +145,25 @@ void drop_reference(void *storage) {
     c10::raw::intrusive_ptr::decref(static_cast<c10::StorageImpl *>(storage));
 }
 
-at::Tensor alias_of(const at::Tensor &tensor, bool written, bool resizable) {
+enum class Hold { storage, nothing };
+
+at::Tensor alias_of(const at::Tensor &tensor, bool written, bool resizable, Hold hold = Hold::storage) {
     if (!tensor.defined() || tensor.is_cpu()) return tensor;
     const auto device = tensor.device().index();
     TORCH_INTERNAL_ASSERT(tensor.is_xpu() && is_host_device(device), "as_cpu of a tensor on ",
                           tensor.device());
-    if (!properties_of(device).has_local_exec) check(xpu_stream_synchronize(current_stream(device)));
+    if (hold == Hold::storage)
+        check(xpu_stream_refuse_capture(current_stream(device),
+                                        "a copy or a computation by the host's own kernels"));
+    if (hold == Hold::storage && !properties_of(device).has_local_exec)
+        check(xpu_stream_synchronize(current_stream(device)));
 
     auto *impl = tensor.unsafeGetTensorImpl();
     auto *storage = impl->unsafe_storage().unsafeGetStorageImpl();
-    c10::raw::intrusive_ptr::incref(storage);
-    c10::DataPtr data(written ? storage->mutable_data() : const_cast<void *>(storage->data()), storage,
-                      drop_reference, c10::kCPU);
+    void *const address = written ? storage->mutable_data() : const_cast<void *>(storage->data());
+    if (hold == Hold::storage) c10::raw::intrusive_ptr::incref(storage);
+    c10::DataPtr data = hold == Hold::storage ? c10::DataPtr(address, storage, drop_reference, c10::kCPU)
+                                              : c10::DataPtr(address, c10::kCPU);
     c10::Storage alias(c10::Storage::use_byte_size_t(), storage->sym_nbytes(), std::move(data),
                        resizable ? c10::GetCPUAllocator() : nullptr, resizable);
     auto result = at::detail::make_tensor<c10::TensorImpl>(
@@ -172,5 +180,8 @@ at::Tensor alias_of(const at::Tensor &tensor, bool written, bool resizable) {
 
 at::Tensor as_cpu(const at::Tensor &tensor, bool resizable) { return alias_of(tensor, true, resizable); }
 at::Tensor as_cpu_input(const at::Tensor &tensor) { return alias_of(tensor, false, false); }
+at::Tensor borrowed(const at::Tensor &tensor, bool written) {
+    return alias_of(tensor, written, false, Hold::nothing);
+}
 
 } // namespace openxpu

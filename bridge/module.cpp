@@ -14,6 +14,7 @@
 #include "engine.h"
 #include "fallback.h"
 #include "generator.h"
+#include "graph.h"
 #include "history.h"
 #include "lower.h"
 #include "profiler.h"
@@ -590,6 +591,7 @@ PyMODINIT_FUNC PyInit__bridge() {
     openxpu::force_fallbacks();
     openxpu::register_profiler();
     THPObjectPtr module(PyModule_Create(&openxpu::module));
-    return module && openxpu::add_triton(module.get()) ? module.release() : nullptr;
+    return module && openxpu::add_triton(module.get()) && openxpu::add_graphs(module.get()) ? module.release()
+                                                                                            : nullptr;
     END_HANDLE_TH_ERRORS
 }

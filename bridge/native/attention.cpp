@@ -32,6 +32,7 @@
 #include <memory>
 #include <mutex>
 
+#include "../generator.h"
 #include "../host_memory.h"
 #include "../operands.h"
 #include "xpu/ops/attention.h"
@@ -179,11 +180,9 @@ uint64_t number(const Tensor &t) { return t.defined() ? static_cast<uint64_t>(t.
 
 // Four numbers a row of four scores: the counter within the row is the row's own.
 void reserve_random(c10::DeviceIndex device, xpu_attention &args) {
-    auto generator = at::globalContext().defaultGenerator(at::Device(at::kXPU, device));
-    const std::lock_guard<std::mutex> lock(generator.mutex());
-    args.seed = generator.current_seed();
-    args.offset = generator.get_offset();
-    generator.set_offset(args.offset + 4);
+    openxpu::check(xpu_graph_reserve(openxpu::current_stream(device),
+                                     openxpu::generator_of(std::nullopt, device), 4, &args.seed,
+                                     &args.offset));
 }
 
 // The numbers in (0, 1] above `dropout` of which dropout keeps an element of a tensor of this shape.
@@ -245,12 +244,6 @@ struct Lowered {
     xpu_tensor q_, k_, v_, o_, l_, b_{};
 };
 
-// PyTorch's CPU kernel wants heads of one depth: the tensor with zeros behind each row, which add nothing.
-Tensor cpu_heads(const Tensor &x, int64_t depth) {
-    const Tensor cpu = openxpu::as_cpu_input(x);
-    return x.size(3) == depth ? cpu : at::constant_pad_nd(cpu, {0, depth - x.size(3)});
-}
-
 // The first `depth` of each row's elements with the strides of empty_out(like, depth): what the operators'
 // meta functions promise compiled programs. PyTorch's CPU kernels lay their results out as [batch, sequence,
 // heads, depth] whatever they are given.
@@ -264,19 +257,45 @@ Tensor laid_out_as(const Tensor &like, Tensor result) {
     return laid_out_as(like, like.size(3), std::move(result));
 }
 
+// What PyTorch's CPU kernels need beside tensors.
+struct AttentionSettings {
+    bool causal;
+    double scale;
+};
+// They want heads of one depth: the tensor with zeros behind each row, which add nothing.
+Tensor of_depth(int64_t depth, const Tensor &cpu) {
+    return cpu.size(3) == depth ? cpu : at::constant_pad_nd(cpu, {0, depth - cpu.size(3)});
+}
+std::optional<Tensor> mask_of(const Tensor &bias) {
+    return bias.defined() ? std::optional(bias) : std::nullopt;
+}
+
+std::array<Tensor, 2> attention_cpu(const AttentionSettings &s, const std::array<Tensor, 4> &x) {
+    const int64_t depth = std::max(x[0].size(3), x[2].size(3));
+    auto [out, logsumexp] = at::_scaled_dot_product_flash_attention_for_cpu(
+        of_depth(depth, x[0]), of_depth(depth, x[1]), of_depth(depth, x[2]), 0, s.causal, mask_of(x[3]),
+        s.scale);
+    return {std::move(out), std::move(logsumexp)};
+}
+// Of the result's gradient, query, key, value, result, logsumexp and mask.
+std::array<Tensor, 3> attention_gradients_cpu(const AttentionSettings &s, const std::array<Tensor, 7> &x) {
+    const int64_t depth = std::max(x[1].size(3), x[3].size(3));
+    auto [query, key, value] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+        of_depth(depth, x[0]), of_depth(depth, x[1]), of_depth(depth, x[2]), of_depth(depth, x[3]),
+        of_depth(depth, x[4]), x[5], 0, s.causal, mask_of(x[6]), s.scale);
+    return {std::move(query), std::move(key), std::move(value)};
+}
+
 Attention attend(const Tensor &query, const Tensor &key, const Tensor &value, const Tensor &bias,
                  double dropout, bool causal, std::optional<double> scale) {
     const auto device = query.device().index();
     if (on_host(query, dropout)) {
-        const openxpu::HostScope scope(device);
-        const int64_t depth = std::max(query.size(3), value.size(3));
-        std::optional<Tensor> mask;
-        if (bias.defined()) mask = openxpu::as_cpu_input(with_all_dimensions(bias));
-        auto [out, logsumexp] = at::_scaled_dot_product_flash_attention_for_cpu(
-            cpu_heads(query, depth), cpu_heads(key, depth), cpu_heads(value, depth), 0, causal, mask,
-            scale_of(query, scale));
-        return {laid_out_as(query, value.size(3), scope.adopt(std::move(out))),
-                scope.adopt(std::move(logsumexp)).contiguous(), number(0), number(0)};
+        auto [out, logsumexp] = openxpu::on_host<2, 4, AttentionSettings>(
+            "attention of the host", device,
+            {query, key, value, bias.defined() ? with_all_dimensions(bias) : bias},
+            {causal, scale_of(query, scale)}, attention_cpu);
+        return {laid_out_as(query, value.size(3), std::move(out)), logsumexp.contiguous(), number(0),
+                number(0)};
     }
     Tensor out = empty_out(query, value.size(3));
     Tensor logsumexp =
@@ -306,17 +325,12 @@ Gradients attend_backward(const Tensor &grad_out, const Tensor &query, const Ten
     if (on_host(query, dropout)) {
         if (grad_bias.defined()) // PyTorch's kernel hasn't got it
             openxpu::check(xpu_attention_backward(openxpu::current_stream(query), &lowered.args, &grad));
-        const openxpu::HostScope scope(device);
-        const int64_t depth = std::max(query.size(3), value.size(3));
-        std::optional<Tensor> mask;
-        if (bias.defined()) mask = openxpu::as_cpu_input(with_all_dimensions(bias));
-        auto [grad_query, grad_key, grad_value] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-            cpu_heads(grad_out, depth), cpu_heads(query, depth), cpu_heads(key, depth),
-            cpu_heads(value, depth), cpu_heads(out, depth), openxpu::as_cpu_input(logsumexp), 0, causal, mask,
-            scale_of(query, scale));
-        return {laid_out_as(query, scope.adopt(std::move(grad_query))),
-                laid_out_as(key, scope.adopt(std::move(grad_key))),
-                laid_out_as(value, scope.adopt(std::move(grad_value))), grad_bias};
+        auto [grad_query, grad_key, grad_value] = openxpu::on_host<3, 7, AttentionSettings>(
+            "gradients of the host's attention", device,
+            {grad_out, query, key, value, out, logsumexp, bias.defined() ? with_all_dimensions(bias) : bias},
+            {causal, scale_of(query, scale)}, attention_gradients_cpu);
+        return {laid_out_as(query, std::move(grad_query)), laid_out_as(key, std::move(grad_key)),
+                laid_out_as(value, std::move(grad_value)), grad_bias};
     }
     Tensor grad_query = at::empty_like(query), grad_key = at::empty_like(key),
            grad_value = at::empty_like(value);

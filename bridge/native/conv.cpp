@@ -47,23 +47,28 @@ at::MemoryFormat format_of(const Tensor &input, const Tensor &weight) {
                : at::MemoryFormat::Contiguous;
 }
 
-Tensor for_host(const Tensor &tensor) {
-    Tensor cpu = openxpu::as_cpu_input(tensor);
+Tensor widened(const Tensor &cpu) {
     return cpu.defined() && openxpu::is_slow_on_host(cpu.scalar_type()) ? cpu.to(at::kFloat) : cpu;
 }
+Tensor for_host(const Tensor &tensor) { return widened(openxpu::as_cpu_input(tensor)); }
+Tensor narrowed(Tensor result, at::ScalarType type) {
+    return !result.defined() || result.scalar_type() == type ? std::move(result) : result.to(type);
+}
 Tensor from_host(const openxpu::HostScope &scope, Tensor result, at::ScalarType type) {
-    if (!result.defined()) return result;
-    return scope.adopt(result.scalar_type() == type ? std::move(result) : result.to(type));
+    return scope.adopt(narrowed(std::move(result), type));
 }
 
-// Everything of a convolution but what follows it.
-struct Convolution {
-    const Tensor &input, &weight;
-    const Tensor bias; // may be undefined
+struct ConvSettings {
     const std::vector<int64_t> stride, padding, dilation;
     const bool transposed;
     const std::vector<int64_t> output_padding;
     const int64_t groups;
+};
+
+// Everything of a convolution but what follows it.
+struct Convolution : ConvSettings {
+    const Tensor &input, &weight;
+    const Tensor bias; // may be undefined
 
     std::vector<int64_t> output_size() const {
         return transposed
@@ -89,14 +94,30 @@ void convolve(const Convolution &c, const xpu_ending &ending, const Tensor &othe
 }
 
 // By PyTorch's CPU operator.
-Tensor convolve_on_host(const Convolution &c) {
-    const openxpu::HostScope scope(c.device());
+std::array<Tensor, 1> convolution_cpu(const ConvSettings &s, const std::array<Tensor, 3> &x) {
     std::optional<Tensor> bias;
-    if (c.bias.defined()) bias = for_host(c.bias);
-    return from_host(scope,
-                     at::convolution(for_host(c.input), for_host(c.weight), bias, c.stride, c.padding,
-                                     c.dilation, c.transposed, c.output_padding, c.groups),
-                     c.input.scalar_type());
+    if (x[2].defined()) bias = widened(x[2]);
+    return {narrowed(at::convolution(widened(x[0]), widened(x[1]), bias, s.stride, s.padding, s.dilation,
+                                     s.transposed, s.output_padding, s.groups),
+                     x[0].scalar_type())};
+}
+Tensor convolve_on_host(const Convolution &c) {
+    return openxpu::on_host<1, 3, ConvSettings>("convolution of the host", c.device(),
+                                                {c.input, c.weight, c.bias}, c, convolution_cpu)[0];
+}
+
+struct ConvGradient {
+    ConvSettings of;
+    int64_t channels; // of the result
+    std::array<bool, 3> wanted;
+};
+std::array<Tensor, 3> convolution_gradients_cpu(const ConvGradient &g, const std::array<Tensor, 3> &x) {
+    auto [input, weight, bias] = at::convolution_backward(
+        widened(x[0]), widened(x[1]), widened(x[2]), IntArrayRef(&g.channels, 1), g.of.stride, g.of.padding,
+        g.of.dilation, g.of.transposed, g.of.output_padding, g.of.groups, g.wanted);
+    const auto type = x[1].scalar_type();
+    return {narrowed(std::move(input), type), narrowed(std::move(weight), type),
+            narrowed(std::move(bias), type)};
 }
 
 // --- the fused ones ---
@@ -144,15 +165,12 @@ Convolution convolution_of(const Tensor &input, const Tensor &weight, const std:
     TORCH_CHECK(dims >= 1 && dims <= 3, "convolution only supports 3D, 4D, 5D tensor");
     using at::native::expand_param_if_needed;
     const Convolution c{
+        {expand_param_if_needed(stride, "stride", dims), expand_param_if_needed(padding, "padding", dims),
+         expand_param_if_needed(dilation, "dilation", dims), output_padding.has_value(),
+         expand_param_if_needed(output_padding.value_or(IntArrayRef{0}), "output_padding", dims), groups},
         input,
         weight,
-        bias && bias->defined() ? *bias : Tensor(),
-        expand_param_if_needed(stride, "stride", dims),
-        expand_param_if_needed(padding, "padding", dims),
-        expand_param_if_needed(dilation, "dilation", dims),
-        output_padding.has_value(),
-        expand_param_if_needed(output_padding.value_or(IntArrayRef{0}), "output_padding", dims),
-        groups};
+        bias && bias->defined() ? *bias : Tensor()};
     check_shapes(c);
     return c;
 }
@@ -178,9 +196,10 @@ bool fuses_on_host(const Convolution &c, const xpu_ending &ending) {
     const bool simple = ending.combine == XPU_COMBINE_NONE
                             ? ending.epilogue < XPU_EPILOGUE_ELU
                             : ending.epilogue == XPU_EPILOGUE_NONE || ending.epilogue == XPU_EPILOGUE_RELU;
-    return simple && !c.transposed && at::globalContext().userEnabledMkldnn() && c.input.dim() > 3 &&
-           c.input.numel() > 0 && c.weight.numel() > 0 &&
-           (type == at::kFloat || type == at::kBFloat16 || type == at::kHalf);
+    // a graph does it by itself
+    return simple && !c.transposed && !openxpu::is_captured(c.device()) &&
+           at::globalContext().userEnabledMkldnn() && c.input.dim() > 3 && c.input.numel() > 0 &&
+           c.weight.numel() > 0 && (type == at::kFloat || type == at::kBFloat16 || type == at::kHalf);
 }
 
 // The ending by itself, for what oneDNN doesn't do.
@@ -316,15 +335,11 @@ Tensor convolution_overrideable_xpu(const Tensor &input, const Tensor &weight,
                                     const std::optional<Tensor> &bias, IntArrayRef stride,
                                     IntArrayRef padding, IntArrayRef dilation, bool transposed,
                                     IntArrayRef output_padding, int64_t groups) {
-    const Convolution c{input,
-                        weight,
-                        bias && bias->defined() ? *bias : Tensor(),
-                        stride.vec(),
-                        padding.vec(),
-                        dilation.vec(),
-                        transposed,
-                        output_padding.vec(),
-                        groups};
+    const Convolution c{
+        {stride.vec(), padding.vec(), dilation.vec(), transposed, output_padding.vec(), groups},
+        input,
+        weight,
+        bias && bias->defined() ? *bias : Tensor()};
     if (openxpu::uses_host_kernels(c.device())) return convolve_on_host(c);
     Tensor output = at::empty(c.output_size(), input.options().memory_format(format_of(input, weight)));
     convolve(c, {}, {}, output);
@@ -338,14 +353,14 @@ convolution_backward_overrideable_xpu(const Tensor &grad_output, const Tensor &i
                                       std::array<bool, 3> output_mask) {
     const auto device = input.device().index();
     if (openxpu::uses_host_kernels(device)) {
-        const openxpu::HostScope scope(device);
-        const int64_t channels = grad_output.size(1);
-        auto [grad_input, grad_weight, grad_bias] = at::convolution_backward(
-            for_host(grad_output), for_host(input), for_host(weight), IntArrayRef(&channels, 1), stride,
-            padding, dilation, transposed, output_padding, groups, output_mask);
-        const auto type = input.scalar_type();
-        return {from_host(scope, std::move(grad_input), type), from_host(scope, std::move(grad_weight), type),
-                from_host(scope, std::move(grad_bias), type)};
+        const ConvGradient settings{
+            {stride.vec(), padding.vec(), dilation.vec(), transposed, output_padding.vec(), groups},
+            grad_output.size(1),
+            output_mask};
+        auto [grad_input, grad_weight, grad_bias] =
+            openxpu::on_host<3, 3>("gradients of the host's convolution", device,
+                                   {grad_output, input, weight}, settings, convolution_gradients_cpu);
+        return {grad_input, grad_weight, grad_bias};
     }
     const auto format = format_of(input, weight);
     Tensor grad_input, grad_weight, grad_bias;

@@ -300,7 +300,7 @@ Tensor &int_mm_out_xpu(const Tensor &self, const Tensor &mat2, Tensor &result) {
     TORCH_CHECK(result.size(1) == mat2.size(1), "Expected result.size(1) to be ", mat2.size(1), " but got ",
                 result.size(1));
     if (result.numel() == 0) return result;
-    if (openxpu::uses_host_kernels(self.device().index())) {
+    if (openxpu::uses_host_kernels(self.device().index()) && !openxpu::is_captured(self.device().index())) {
         openxpu::as_cpu(result).copy_(int8_on_host(self, mat2));
         return result;
     }

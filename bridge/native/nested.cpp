@@ -36,6 +36,7 @@
 #include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
+#include "host_memory.h"
 #include "lower.h"
 
 namespace openxpu {
@@ -213,7 +214,8 @@ Tensor padded_dense_to_jagged_forward_xpu(const Tensor &dense, TensorList offset
     TORCH_CHECK(dense.dim() > levels && dense.size(0) == offsets[0].size(0) - 1, op, "(): ", levels,
                 " offsets, of ", offsets[0].size(0) - 1, " items, for a tensor of shape ", dense.sizes());
     // Where it costs no waiting, the total is compared, as on the CPU.
-    if (!total_L || openxpu::is_host_device(dense.device().index())) {
+    if (!total_L ||
+        (openxpu::is_host_device(dense.device().index()) && !openxpu::is_captured(dense.device().index()))) {
         const auto last = offsets.back().select(0, -1).item<int64_t>();
         TORCH_CHECK(!total_L || *total_L == last, op, "(): final offset should match total_L value");
         total_L = last;

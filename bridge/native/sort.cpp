@@ -43,6 +43,7 @@
 
 #include <cmath>
 
+#include "host_memory.h"
 #include "operands.h"
 #include "xpu/ops/histogram.h"
 #include "xpu/ops/search.h"
@@ -58,7 +59,7 @@ using at::Tensor;
 
 bool sorts_on_host(const Tensor &self) {
     const auto device = self.device().index();
-    return is_host_device(device) && xpu_plans_for_processor(device);
+    return is_host_device(device) && xpu_plans_for_processor(device) && !is_captured(device);
 }
 
 void sort_into(const Tensor &self, int64_t dim, bool descending, int64_t first, const Tensor &values,

@@ -83,6 +83,10 @@ XPU_API xpu_status xpu_graph_host_call(xpu_stream *stream, const char *name,
                                        xpu_status (*function)(xpu_stream *stream, const void *context),
                                        void *context, void (*release)(void *context));
 
+/* For host memory that a host device's kernels read by an address in their parameters: `data` itself, which
+ * must last until the launch returns, or a copy that lasts as long as the graph that captures the stream. */
+XPU_API xpu_status xpu_graph_keep(xpu_stream *stream, const void *data, size_t size, const void **kept);
+
 /* xpu_generator_reserve for work on `stream`. Each replay reserves anew, as much as the whole capture did, so
  * that the recorded kernels draw what they would draw if they were launched then. For that a kernel's
  * parameters have the seed, as this gives it, at a multiple of 8 bytes, followed by a quarter of the offset,

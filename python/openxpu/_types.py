@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import weakref
 from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
@@ -127,13 +126,6 @@ def _later(what: str) -> NoReturn:
     raise NotImplementedError(f"{what} is not available in openxpu yet")
 
 
-class _XPUGraph:
-    """Base class of torch.xpu.XPUGraph."""
-
-    def __new__(cls, keep_graph: bool = False) -> _XPUGraph:
-        _later("torch.xpu.XPUGraph")
-
-
 class _xpu_XPUAllocator:  # noqa: N801 (torch.xpu's name)
     """An allocator: libxpu's own, or two C functions of a user's.
 
@@ -147,7 +139,6 @@ class _xpu_XPUAllocator:  # noqa: N801 (torch.xpu's name)
 
 
 _current_allocator = _xpu_XPUAllocator()
-_pool_numbers = itertools.count(1)
 
 
 class _XPUMemPool:
@@ -161,8 +152,7 @@ class _XPUMemPool:
         no_split: bool = False,
     ) -> None:
         torch.xpu._lazy_init()
-        number = next(_pool_numbers)
-        self._id = (0, number) if is_user_created else (number, 0)
+        self._id: tuple[int, int] = _bridge.new_pool_id(is_user_created)
         self._allocator = allocator
         self._device = torch.xpu.current_device()
         functions = allocator.functions if allocator is not None else (0, 0)
@@ -202,25 +192,16 @@ def _change_current_allocator(allocator: _xpu_XPUAllocator) -> None:
     _current_allocator = allocator
 
 
-def _graph_pool_handle() -> NoReturn:
-    _later("torch.xpu.graph_pool_handle")
-
-
-def _is_current_stream_capturing() -> bool:
-    return False
-
-
 def _sleep(cycles: int) -> NoReturn:
     _later("torch.xpu._sleep")
 
 
 def enter(target: ModuleType) -> None:
     """Enter the classes and the functions that only raise into torch._C."""
-    for cls in (_XpuStreamBase, _XpuEventBase, _XPUuuid, _XpuDeviceProperties, _XPUGraph, _XPUMemPool):
+    for cls in (_XpuStreamBase, _XpuEventBase, _XPUuuid, _XpuDeviceProperties, _XPUMemPool):
         setattr(target, cls.__name__, cls)
     target._xpu_XPUAllocator = _xpu_XPUAllocator
-    target._xpu_graph_pool_handle = _graph_pool_handle
-    target._xpu_isCurrentStreamCapturing = _is_current_stream_capturing
+    target._XPUGraph = _bridge.Graph
     target._xpu_sleep = _sleep
     target._xpu_customAllocator = _custom_allocator
     target._xpu_changeCurrentAllocator = _change_current_allocator

@@ -3,6 +3,7 @@
 
 #include "kernels/cat.h"
 #include "ops/kernel.h"
+#include "xpu/graph.h"
 
 #define BLOCK_BYTES 16384
 
@@ -94,7 +95,9 @@ static xpu_status portion(xpu_stream *stream, void *out, int64_t rows, int64_t r
                                              params.groups};
         params.groups += groups_for(&t, rows, columns);
     }
-    params.table = XPU_ADDR(params.input); /* read when the launch returns, where it is used */
+    const void *table = params.input; /* read when the launch returns, where it is used */
+    if (!t.in_params) XPU_TRY(xpu_graph_keep(stream, table, (size_t)count * sizeof *params.input, &table));
+    params.table = XPU_ADDR(table);
     xpu_range range = {
         2, {1, (size_t)params.groups}, {(size_t)t.x, (size_t)t.y}, (uint64_t)(rows * bytes) / 8};
     return xpu_launch(stream, kernel, &range, &params, sizeof params);

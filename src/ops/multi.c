@@ -2,10 +2,12 @@
 
 #include <string.h>
 
+#include "xpu/graph.h"
+
 xpu_status multi_shape_of(int device, multi_shape *shape) {
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(device, &properties));
-    /* A host device has read the caller's table when the launch returns. */
+    /* A host device reads the caller's table, or the graph's copy of it. */
     bool host = properties->type == XPU_DEVICE_CPU;
     size_t local = host ? 16 : 256; /* a host: one vector that goes through memory in order */
     if (local > properties->max_work_group_size) local = properties->max_work_group_size;
@@ -18,6 +20,17 @@ void multi_spec(kernel_spec *spec, const multi_shape *shape, int width) {
     spec_bool(spec, "INLINE", shape->in_params);
     spec_number(spec, "LOCAL", shape->local, 16);
     spec_number(spec, "STEPS", shape->steps, 16);
+}
+
+static xpu_status place_table(xpu_stream *stream, const multi_shape *shape, const uint64_t *rows, size_t size,
+                              struct multi_params *params) {
+    const void *table = rows;
+    if (shape->in_params)
+        memcpy(params->word, rows, size);
+    else
+        XPU_TRY(xpu_graph_keep(stream, rows, size, &table));
+    params->table = XPU_ADDR(table);
+    return XPU_SUCCESS;
 }
 
 xpu_status multi_launch(xpu_stream *stream, xpu_kernel *kernel, const multi_shape *shape, uint64_t *rows,
@@ -35,8 +48,7 @@ xpu_status multi_launch(xpu_stream *stream, xpu_kernel *kernel, const multi_shap
         }
         done += some;
         params->tensors = some;
-        params->table = XPU_ADDR(table);
-        if (shape->in_params) memcpy(params->word, table, (size_t)(some * width) * sizeof *table);
+        XPU_TRY(place_table(stream, shape, table, (size_t)(some * width) * sizeof *table, params));
         xpu_range range = {1, {groups}, {(size_t)shape->local}, elements * cost};
         XPU_TRY(xpu_launch(stream, kernel, &range, params, sizeof *params));
     }
@@ -51,8 +63,7 @@ xpu_status multi_launch_rows(xpu_stream *stream, xpu_kernel *kernel, const multi
         int64_t some = tensors - done < most ? tensors - done : most;
         const uint64_t *table = rows + done * width;
         params->tensors = some;
-        params->table = XPU_ADDR(table);
-        if (shape->in_params) memcpy(params->word, table, (size_t)(some * width) * sizeof *table);
+        XPU_TRY(place_table(stream, shape, table, (size_t)(some * width) * sizeof *table, params));
         xpu_range range = {1, {(size_t)some}, {(size_t)shape->local}, (uint64_t)some * cost};
         XPU_TRY(xpu_launch(stream, kernel, &range, params, sizeof *params));
     }

@@ -4,6 +4,7 @@
 #include "core/memory.h"
 #include "ops/index_walk.h"
 #include "ops/iter.h"
+#include "xpu/graph.h"
 #include "xpu/memory.h"
 #include "xpu/ops/index.h"
 
@@ -66,6 +67,8 @@ xpu_status xpu_nonzero_count(xpu_stream *stream, const xpu_tensor *in, void *scr
         *count = 0;
         return XPU_SUCCESS;
     }
+    XPU_TRY(
+        xpu_stream_refuse_capture(stream, "counting elements, on which a result's size depends (nonzero)"));
     XPU_TRY(launch(stream, in, false, &params));
     int64_t parts = parts_of(params.numel, params.chunk);
     if (device_is_synchronous(properties)) {

@@ -40,6 +40,12 @@ typedef struct node {
     patch *patches;
 } node;
 
+/* Host memory that nodes read. */
+typedef struct table {
+    struct table *next;
+    _Alignas(16) char bytes[];
+} table;
+
 typedef struct member {
     xpu_stream *stream;
     uint32_t has[STREAMS_MAX]; /* how much of each member's work comes before what it gets next */
@@ -54,6 +60,7 @@ struct xpu_graph {
     uint64_t pool[2];
     node **nodes;
     int node_count, node_room;
+    table *tables;
     draws *own[8]; /* by generator */
     int own_count;
     /* of a capture only: its streams, the first one's first, and how far they had come at each mark */
@@ -261,6 +268,22 @@ static xpu_status add_node(xpu_graph *g, node *n) {
     return XPU_SUCCESS;
 }
 
+xpu_status xpu_graph_keep(xpu_stream *stream, const void *data, size_t size, const void **kept) {
+    XPU_REJECT_IF(!stream || !data || !kept, "NULL");
+    *kept = data;
+    xpu_graph *g = stream_capture(stream);
+    if (!g) return XPU_SUCCESS;
+    table *t = core_malloc(sizeof *t + size);
+    if (!t) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no host memory for a graph");
+    memcpy(t->bytes, data, size);
+    os_mutex_lock(&g->lock);
+    t->next = g->tables;
+    g->tables = t;
+    os_mutex_unlock(&g->lock);
+    *kept = t->bytes;
+    return XPU_SUCCESS;
+}
+
 /* --- streams of a capture --- */
 
 static int member_of(const xpu_graph *g, const xpu_stream *stream) {
@@ -399,6 +422,11 @@ xpu_status xpu_graph_begin(xpu_graph *g, xpu_stream *stream, const uint64_t pool
 static void empty(xpu_graph *g) {
     for (int i = 0; i < g->node_count; i++) free_node(g, g->nodes[i]);
     core_free(g->nodes);
+    for (table *t = g->tables, *next; t; t = next) {
+        next = t->next;
+        core_free(t);
+    }
+    g->tables = NULL;
     g->nodes = NULL;
     g->node_count = g->node_room = 0;
     for (int i = 0; i < g->own_count; i++) release_draws(g->own[i]);
@@ -572,6 +600,7 @@ xpu_status xpu_graph_replay(xpu_graph *g, xpu_stream *stream) {
     if (xpu_in_bad_fork()) return cl_init();
     XPU_REJECT_IF(stream->device != g->device, "the graph is of device %d, the stream of device %d",
                   g->device, stream->device);
+    XPU_REJECT_IF(!g->has_pool, "the graph has no capture to replay");
     XPU_TRY(xpu_stream_refuse_capture(stream, "replaying a graph"));
     os_mutex_lock(&g->replay_lock);
     xpu_status status = xpu_graph_instantiate(g);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "device_test.h"
+#include "xpu/ops/cat.h"
 #include "xpu/ops/index.h"
 #include "xpu/ops/random.h"
 
@@ -129,6 +130,25 @@ static void large_and_plain_launches_are_replayed(void **state) {
     for (int i = 0; i < LARGE; i++) assert_int_equal(host[i], 12);
     free(host);
     SUCCEEDS(xpu_free(large));
+}
+
+static void tables_of_joined_tensors_are_kept(void **state) {
+    enum { PARTS = 5, ROW = 40 };
+    xpu_cat_input *inputs = malloc(PARTS * sizeof *inputs);
+    const uint32_t *joined;
+    for (int i = 0; i < PARTS; i++)
+        inputs[i] = (xpu_cat_input){.data = memory + 10 * i, .offset = ROW * i, .row_size = ROW};
+    SUCCEEDS(xpu_graph_begin(graph, stream, NULL));
+    SUCCEEDS(xpu_cat(stream, second, 2, PARTS * ROW, inputs, PARTS));
+    SUCCEEDS(xpu_graph_end(graph));
+    memset(inputs, 0, PARTS * sizeof *inputs);
+    free(inputs);
+    SUCCEEDS(line_launch(stream, line, memory, COUNT, 1));
+    SUCCEEDS(xpu_graph_replay(graph, stream));
+    joined = read_back(second);
+    for (int row = 0; row < 2; row++)
+        for (int i = 0; i < PARTS * 10; i++)
+            assert_int_equal(joined[row * PARTS * 10 + i], 5 * (10 * row + i % 10 + 10 * (i / 10)) + 1);
 }
 
 typedef struct called {
@@ -497,6 +517,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         GRAPH_TEST(everything_is_recorded_and_replayed),
         GRAPH_TEST(large_and_plain_launches_are_replayed),
+        GRAPH_TEST(tables_of_joined_tensors_are_kept),
         GRAPH_TEST(host_functions_are_recorded),
         GRAPH_TEST(observers_hear_of_replays),
         GRAPH_TEST(streams_fork_and_join),

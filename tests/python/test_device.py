@@ -126,13 +126,6 @@ def test_sensors_say_what_they_need(name):
         getattr(torch.xpu, name)()
 
 
-def test_graphs_say_that_they_are_not_there():
-    assert not torch.xpu.is_current_stream_capturing()
-    for call in (torch.xpu.XPUGraph, torch.xpu.graph_pool_handle):
-        with pytest.raises(NotImplementedError, match="openxpu"):
-            call()
-
-
 def test_backward_of_a_host_device_runs_on_the_thread_that_calls_it() -> None:
     if torch.xpu.get_device_properties().type != "cpu":
         pytest.skip("GPUs have threads of their own")

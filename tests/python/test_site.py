@@ -108,8 +108,7 @@ def test_the_reference_has_torch_xpus_names(site):
     page = site.python_page()
     for name in torch.xpu.__all__:
         assert f"| `torch.xpu.{name}` | " in page or not callable(getattr(torch.xpu, name, None))
-    for name in ("XPUGraph", "graph_pool_handle", "graph"):
-        assert f"| `torch.xpu.{name}` | raises `NotImplementedError` |" in page
+    assert "raises `NotImplementedError`" not in page  # as names of later PyTorch versions do
     assert "{py:property} sycl_queue" in page and "self" not in re.findall(r"{py:method} .*", page)[0]
     assert ":class:" not in page
 

@@ -1,0 +1,130 @@
+"""Host time a kernel of eager calls and of a graph's replay (`python bench/graph.py`).
+
+Of each work: how many pieces a capture of it has, and how long the host takes for one of them, eager and replayed, in
+turns, the best of several rounds. On a host device that is the whole time, the kernels' own included; on others what
+it takes to submit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from rich.console import Console
+from rich.table import Table
+from torch import nn
+
+Work = Callable[[], object]
+
+
+def pointwise(elements: int) -> Work:
+    """A chain of a hundred operations, of ten kernels in turns."""
+    x = torch.rand(elements, device="xpu") + 0.5
+    operations = (torch.sin, torch.cos, torch.exp, torch.abs, torch.sqrt, torch.tanh, torch.neg)
+
+    def work() -> object:
+        y = x
+        for i in range(100):
+            y = y + x if i % 3 == 0 else operations[i % 7](y)
+        return y
+
+    return work
+
+
+def mlp() -> Work:
+    """The forward pass of four layers, one row."""
+    layers = [layer for _ in range(4) for layer in (nn.Linear(64, 64), nn.GELU(), nn.LayerNorm(64))]
+    model, x = nn.Sequential(*layers).to("xpu"), torch.randn(1, 64, device="xpu")
+    return lambda: model(x)
+
+
+def training() -> Work:
+    """A step of AdamW on a small convolutional net."""
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 10), nn.Dropout(0.1)
+    ).to("xpu")
+    optimizer = torch.optim.AdamW(model.parameters(), capturable=True)
+    x, target = torch.randn(4, 3, 8, 8, device="xpu"), torch.randint(10, (4,), device="xpu")
+
+    def step() -> object:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), target)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step
+
+
+def cases() -> Iterator[tuple[str, Work]]:
+    """Each work with its name."""
+    for elements in (16, 1024):
+        yield f"100 pointwise operations on {elements}", pointwise(elements)
+    with torch.no_grad():
+        yield "4 layers forward", mlp()
+    yield "training step of a small net", training()
+
+
+def capture(work: Work) -> tuple[torch.xpu.XPUGraph, int]:
+    """A graph of the work, and of how many pieces it is."""
+    side = torch.xpu.Stream()
+    with torch.xpu.stream(side):
+        for _ in range(3):
+            work()
+    torch.xpu.synchronize()
+    graph = torch.xpu.XPUGraph()
+    graph.enable_debug_mode()
+    with torch.xpu.graph(graph):
+        work()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "graph.dot"
+        graph.debug_dump(str(path))
+        return graph, path.read_text().count("[label=")
+
+
+def seconds(work: Work, calls: int) -> float:
+    """The host's time for one call."""
+    start = time.perf_counter()
+    for _ in range(calls):
+        work()
+    used = time.perf_counter() - start
+    torch.xpu.synchronize()
+    return used / calls
+
+
+def main() -> int:
+    """Prints a table, and writes it as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path, help="also write the results to this file")
+    parser.add_argument("--rounds", type=int, default=15)
+    arguments = parser.parse_args()
+    table = Table(
+        title=f"host time a kernel: {torch.xpu.get_device_name()}, {torch.get_num_threads()} threads"
+    )
+    for column in ("work", "pieces", "eager µs", "replay µs", "replay / eager"):
+        table.add_column(column, justify="left" if column == "work" else "right")
+    results = []
+    for name, work in cases():
+        graph, pieces = capture(work)
+        eager = replay = float("inf")
+        for _ in range(arguments.rounds):
+            eager = min(eager, seconds(work, 10))
+            replay = min(replay, seconds(graph.replay, 10))
+        eager, replay = eager / pieces * 1e6, replay / pieces * 1e6
+        results.append({"work": name, "pieces": pieces, "eager": eager, "replay": replay})
+        table.add_row(name, str(pieces), f"{eager:.2f}", f"{replay:.2f}", f"{replay / eager:.2f}")
+    Console(width=110).print(table)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(results, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
