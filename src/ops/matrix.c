@@ -130,13 +130,24 @@ static int64_t shortest_slice(matrix_unit unit) { return has_none(unit) ? 64 : 2
 
 static int threads_of(const matrix_tile *t) { return t->teams_m * t->teams_n * matrix_team(t->unit); }
 
+static bool is_intel(const xpu_device_properties *p) {
+    return p->type == XPU_DEVICE_GPU && p->vendor_id == 0x8086;
+}
+
+/* Intel's GPUs before Xe-HP (Tiger Lake, Alder Lake) have no more than 128 registers, into which 32 sums of 4
+ * bytes and what is read ahead go. */
+static size_t most_sums(const xpu_device_properties *p) {
+    const uint64_t xe_hp = 12u << 22 | 50u << 14; /* CL_DEVICE_IP_VERSION_INTEL */
+    return is_intel(p) && p->architecture && p->architecture < xe_hp ? 128 : 256;
+}
+
 /* Has the device enough registers (for 64 sums of 4 bytes) and local memory for it? Those of matrix units
  * fit. */
 static bool fits(const matrix_tile *t, size_t sum, const xpu_device_properties *properties) {
     if (t->unit != MATRIX_UNIT_FMA) return true;
     const size_t slabs = (size_t)(t->stages * t->step * (t->m + 4 + t->n + 4)) * sum;
-    return (size_t)(t->m * t->n / threads_of(t)) * sum <= 256 && slabs <= properties->local_mem_size &&
-           (uint64_t)threads_of(t) <= properties->max_work_group_size;
+    return (size_t)(t->m * t->n / threads_of(t)) * sum <= most_sums(properties) &&
+           slabs <= properties->local_mem_size && (uint64_t)threads_of(t) <= properties->max_work_group_size;
 }
 
 /* The part of its rate that a compute unit reaches with `some` work-groups: nearly all from 512 work-items
@@ -318,10 +329,6 @@ xpu_status xpu_tile_rate(int device, xpu_dtype dtype, bool tf32, int number, int
     return XPU_SUCCESS;
 }
 
-static bool is_intel(const xpu_device_properties *p) {
-    return p->type == XPU_DEVICE_GPU && p->vendor_id == 0x8086;
-}
-
 int matrix_intel_lanes(const xpu_device_properties *properties) {
     int least = 0;
     for (int i = 0; is_intel(properties) && i < XPU_PROPERTY_LIST_SIZE && properties->sub_group_sizes[i];
@@ -336,7 +343,9 @@ void matrix_for_intel(matrix_choice *choice, const xpu_device_properties *proper
     if (!is_intel(properties)) return;
     const matrix_tile *tile = &table[choice->tile];
     const bool by_fma = has_none(choice->unit);
-    choice->wide = by_fma ? tile->m * tile->n / threads_of(tile) >= 64 : !choice->emulated;
+    const int sums = tile->m * tile->n / threads_of(tile),
+              ahead = (tile->m + tile->n) * tile->step / threads_of(tile); /* numbers that are read ahead */
+    choice->wide = by_fma ? (sums >= 64 || ahead >= 32) && most_sums(properties) > 128 : !choice->emulated;
     if (by_fma) choice->lanes = matrix_intel_lanes(properties);
 }
 

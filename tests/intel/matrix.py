@@ -28,7 +28,10 @@ ROOT = Path(__file__).resolve().parents[2]
 PRODUCTS = ("bmg", "lnl", "ptl", "pvc", "cri")
 WITHOUT_UNITS = ("bmg", "pvc", "dg2", "mtl")
 OF_8_LANES = ("dg2", "arl-h")
-BY_FOURS = ("mtl", "tgllp", "adl-p", "arl-s")
+BY_FOURS = ("mtl", "arl-s")
+# with 128 registers, whose tiles have no more than 32 sums a work-item; by fours, too
+OLDER = ("tgllp", "adl-p")
+REGISTERS = "-cl-intel-256-GRF-per-thread"
 BYTES = {"i8": 1, "bf16": 2, "f16": 2, "f32": 4}
 LINE = re.compile(r"^X\((XMX8?|FMA), (\d+), (\d+), (\d+), (\d+), (\d+), (\d+),", re.MULTILINE)
 LARGEST = 32 * 64  # sums of a team
@@ -68,8 +71,9 @@ def products() -> Iterator[Kernel]:
     """Each tile, dtype and layout."""
     for unit, *numbers in LINE.findall((ROOT / "src" / "core" / "matrix.def").read_text()):
         m, n, step, teams_m, teams_n, stages = map(int, numbers)
-        full = unit != "FMA" or m * n // teams_m // teams_n // 32 >= 64
-        registers = "-cl-intel-256-GRF-per-thread" if full else ""
+        sums, ahead = m * n // teams_m // teams_n // 32, (m + n) * step // teams_m // teams_n // 32
+        full = unit != "FMA" or sums >= 64
+        registers = REGISTERS if full or ahead >= 32 else ""
         dtypes = {"XMX": tuple(BYTES), "XMX8": ("i8", "bf16", "f16"), "FMA": ("f32", "i8")}[unit]
         for dtype in dtypes:
             k = step // BYTES[dtype] if unit != "FMA" else step
@@ -96,12 +100,12 @@ def products() -> Iterator[Kernel]:
                     label,
                     bars if largest and unit != "FMA" else {},
                     unit == "XMX8",
-                    # 64 sums, and what is read ahead, are more than 128 registers hold
-                    may_spill=by_fours and m * n // teams_m // teams_n // 32 >= 64,
                     units=unit != "FMA",
-                    products={"XMX": (), "XMX8": OF_8_LANES, "FMA": BY_FOURS if by_fours else WITHOUT_UNITS}[
-                        unit
-                    ],
+                    products={
+                        "XMX": (),
+                        "XMX8": OF_8_LANES,
+                        "FMA": (BY_FOURS if by_fours else WITHOUT_UNITS) + (() if full else OLDER),
+                    }[unit],
                 )
                 if unit != "XMX" or BYTES[dtype] != 2:
                     continue
@@ -113,7 +117,7 @@ def products() -> Iterator[Kernel]:
                 )
             for sought, name in enumerate("yxw" if unit == "FMA" and dtype == "f32" else ""):
                 label = f"{m}x{n} {dtype}, convolution for {name}"
-                wide = registers or (name == "x") * " -cl-intel-256-GRF-per-thread"
+                wide = registers or (name == "x") * f" {REGISTERS}"
                 request = convolution(
                     f"{tile} -DOUT_PAIRS=0 {wide}", sought, 1, int(name == "x"), int(name != "w")
                 )
@@ -142,7 +146,7 @@ def attention() -> Iterator[Kernel]:
             options = (
                 f"-DT=bf16 -DMATRIX_T=bf16 -DMATRIX_XMX -DDROPOUT=0 -DSLICED=0 -D{part} -DGRADS={grads} -DTEAMS=8 "
                 f"-DDEPTH={depth} -DVALUE_DEPTH={depth} -DHELD={int(held)} -DSTEP={64 if held else 32} "
-                "-cl-intel-256-GRF-per-thread"
+                f"{REGISTERS}"
             )
             of = ("", ", the values'", ", the keys'")[grads if "value" in name else 0]
             label = f"{name}, heads of {depth}{of}"
@@ -219,6 +223,8 @@ def look(ocloc: Path, source: Path, product: str, kernel: Kernel) -> tuple[float
     """Compiles for a product: the share of the instructions or the time, bytes of spills, and what is wrong."""
     text = source.read_text()
     options = text.splitlines()[0].partition(" | ")[2]
+    if product in OLDER:
+        options = options.replace(REGISTERS, "")
     defines = "-DXPU_CAPABILITIES -DXPU_HAS_FP16=1 -DXPU_HAS_SUBGROUPS=1 -DXPU_IS_INTEL_GPU=1"
     least = 16 if product in PRODUCTS else 8
     lanes = (
