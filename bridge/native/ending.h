@@ -14,6 +14,13 @@ namespace openxpu {
 
 using Scalars = c10::List<std::optional<at::Scalar>>;
 
+// What a name stands for, and how many scalars it takes; nothing for names that aren't known.
+struct NamedEpilogue {
+    xpu_epilogue epilogue;
+    size_t scalars;
+};
+std::optional<NamedEpilogue> epilogue_of(std::string_view unary);
+
 // "relu", "gelu", …, "none"; throws for others, and where a name's scalars or algorithm are missing.
 xpu_ending ending_of(std::string_view unary, const Scalars &scalars,
                      std::optional<std::string_view> algorithm);

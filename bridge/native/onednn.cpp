@@ -7,27 +7,18 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/gelu.h>
-#include <ATen/ops/hardsigmoid.h>
-#include <ATen/ops/hardswish.h>
-#include <ATen/ops/hardtanh.h>
-#include <ATen/ops/leaky_relu.h>
-#include <ATen/ops/mish.h>
-#include <ATen/ops/relu.h>
-#include <ATen/ops/sigmoid.h>
-#include <ATen/ops/silu.h>
-#include <ATen/ops/tanh.h>
 #include <torch/library.h>
 
 #include "../host_gemm.h"
 #include "../operands.h"
+#include "native/ending.h"
 #include "native/pointwise.h"
 #include "xpu/ops/gemm.h"
 
 namespace {
 
 using at::Tensor;
-using Scalars = c10::List<std::optional<at::Scalar>>;
+using openxpu::Scalars;
 using Integers = c10::List<int64_t>;
 
 // --- what stands for numbers ---
@@ -93,25 +84,15 @@ Tensor numbers(const Tensor &stored, const Parameters &p) {
 
 // --- what follows ---
 
-void apply(std::string_view name, const Scalars &scalars, std::string_view algorithm, Tensor &t) {
-    const auto scalar = [&](size_t i) {
-        TORCH_CHECK(i < scalars.size(), "post op ", name, " wants more than ", scalars.size(), " arguments");
-        const std::optional<at::Scalar> value = scalars.get(i);
-        TORCH_CHECK(value, "post op ", name, ": argument ", i, " is None");
-        return *value;
-    };
-    if (name == "none") return;
-    if (name == "relu") return (void)at::relu_(t);
-    if (name == "gelu") return (void)at::gelu_(t, algorithm.empty() ? "none" : algorithm);
-    if (name == "swish") return (void)at::silu_(t);
-    if (name == "sigmoid") return (void)at::sigmoid_(t);
-    if (name == "tanh") return (void)at::tanh_(t);
-    if (name == "mish") return (void)at::mish_(t);
-    if (name == "hardswish") return (void)at::hardswish_(t);
-    if (name == "hardsigmoid") return (void)at::hardsigmoid_(t);
-    if (name == "leaky_relu") return (void)at::leaky_relu_(t, scalar(0));
-    if (name == "hardtanh") return (void)at::hardtanh_(t, scalar(0), scalar(1));
-    TORCH_CHECK_NOT_IMPLEMENTED(false, "quantised operators on xpu have no post op '", name, "'");
+void apply(std::string_view name, const Scalars &scalars, std::string_view algorithm, const Tensor &t) {
+    const auto known = openxpu::epilogue_of(name);
+    TORCH_CHECK_NOT_IMPLEMENTED(known, "quantised operators on xpu have no post op '", name, "'");
+    TORCH_CHECK(scalars.size() >= known->scalars, "post op ", name, " wants more than ", scalars.size(),
+                " arguments");
+    const xpu_ending ending = openxpu::ending_of(name, scalars, algorithm.empty() ? "none" : algorithm);
+    if (ending.epilogue == XPU_EPILOGUE_NONE || t.numel() == 0) return;
+    const xpu_tensor x = openxpu::tensor_of(t);
+    openxpu::check(xpu_ending_apply(openxpu::current_stream(t), &ending, nullptr, &x));
 }
 
 // The integers that the numbers become in `out`, or the numbers themselves.
