@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -20,7 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
-from side_by_side import seconds  # type: ignore[import-not-found]
+from side_by_side import child_environment, seconds  # type: ignore[import-not-found]
 from torch import Tensor, nn
 
 BAR = 0.5
@@ -98,17 +97,12 @@ def main() -> int:
         return 0
     found = {}
     for device in ("xpu", "cuda"):
-        environment = dict(os.environ)
-        environment.pop("OPENXPU_KEEP_CUDA", None)
-        if device == "cuda":
-            environment.pop("LD_PRELOAD", None)
-            environment.pop("OPENXPU_ACCELERATOR", None)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "results.pt"
             command = [sys.executable, __file__, "--on", device, "--json", str(path)]
             if arguments.only:
                 command += ["--only", *arguments.only]
-            subprocess.run(command, env=environment, check=True)
+            subprocess.run(command, env=child_environment(device), check=True)
             found[device] = torch.load(path)
     below = wrong = 0
     rows: list[dict[str, object]] = []

@@ -145,6 +145,16 @@ def train(device: str, steps: int = 60) -> dict[str, float]:
     return {"first": losses[0], "last": losses[-1], "step": (time.perf_counter() - start) / (steps - 10)}
 
 
+def child_environment(device: str) -> dict[str, str]:
+    """Of a process that sees one device, since autograd serves one accelerator."""
+    environment = dict(os.environ)
+    environment.pop("OPENXPU_KEEP_CUDA", None)
+    if device != "xpu":
+        environment.pop("LD_PRELOAD", None)
+        environment.pop("OPENXPU_ACCELERATOR", None)
+    return environment
+
+
 def main() -> int:
     """Prints the comparison; writes JSON; 0 when every bar is reached."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -160,13 +170,11 @@ def main() -> int:
         results.append(compare(name, ours, theirs, bar, calls))
     trained: dict[str, dict[str, float]] = {}
     for device in ("cpu", "xpu", "cuda"):
-        environment = dict(os.environ)
-        environment.pop("OPENXPU_KEEP_CUDA", None)
-        if device != "xpu":
-            environment.pop("LD_PRELOAD", None)
-            environment.pop("OPENXPU_ACCELERATOR", None)
         run = subprocess.run(
-            [sys.executable, __file__, "--train", device], env=environment, capture_output=True, text=True
+            [sys.executable, __file__, "--train", device],
+            env=child_environment(device),
+            capture_output=True,
+            text=True,
         )
         if run.returncode:
             print(run.stderr[-3000:])

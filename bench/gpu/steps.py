@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from side_by_side import child_environment  # type: ignore[import-not-found]
 from torch import Tensor, nn
 
 BAR = 0.5
@@ -191,13 +191,10 @@ def main() -> int:
         return 0
     found: dict[str, dict[str, dict[str, float]]] = {}
     for device in ("xpu", "cuda"):
-        environment = dict(os.environ)
-        environment.pop("OPENXPU_KEEP_CUDA", None)
-        if device == "cuda":
-            environment.pop("LD_PRELOAD", None)
-            environment.pop("OPENXPU_ACCELERATOR", None)
         command = [sys.executable, __file__, "--device", device, *(["--only", *cases])]
-        process = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        process = subprocess.run(
+            command, env=child_environment(device), capture_output=True, text=True, check=False
+        )
         if process.returncode:
             print(process.stderr[-2000:])
         for line in process.stdout.splitlines():
