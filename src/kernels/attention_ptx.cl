@@ -67,6 +67,25 @@ static inline xpu_addr start_of(const attention_matrix *m, long b, long h, long 
     return m->data + (b * m->stride[0] + h * m->stride[1] + row * m->stride[2]) * ELEMENT;
 }
 
+/* Where the keys and values of (b, kh) begin, for kernels that go through them up to k_end: STEP rows from `from`
+ * on come into a stage, the values behind the keys. */
+#define OPEN_KEYS                                                                                            \
+    const long key_pitch = p.key.stride[2] * ELEMENT, value_pitch = p.value.stride[2] * ELEMENT;             \
+    const xpu_addr first_key = start_of(&p.key, b, kh, 0), first_value = start_of(&p.value, b, kh, 0);
+#define KEY_ROW(row) (first_key + (next_ + row) * key_pitch)
+#define VALUE_ROW(row) (first_value + (next_ + row) * value_pitch)
+#define BRING_KEYS(stage, from)                                                                              \
+    {                                                                                                        \
+        const long next_ = from;                                                                             \
+        BRING(stage, STEP, PIECES, k_end - next_, p.depth, p.key.data, KEY_ROW);                             \
+    }
+#define BRING_VALUES(stage, from)                                                                            \
+    {                                                                                                        \
+        const long next_ = from;                                                                             \
+        BRING((stage) + STEP * ROW_BYTES, STEP, VALUE_PIECES, k_end - next_, p.value_depth, p.value.data,    \
+              VALUE_ROW);                                                                                    \
+    }
+
 /* Adds left (rows along k, in registers) times right^T, `columns` rows of a slab, to `sum`. */
 #define ADD_PRODUCT(sum, left, right, columns, depth, pieces)                                                \
     WRITTEN_OUT for (uint k_ = 0; k_ < (depth) / UNIT_K; k_++) {                                             \
@@ -231,33 +250,25 @@ KERNEL attention_matrix_forward(const attention_params GIVEN) {
     const long common = !many ? end_key_of(&p, r0 + team_row) : LIMITED(p) ? 0 : p.keys;
     const float factor = p.scale * LOG2E;
 
-    const long key_pitch = p.key.stride[2] * ELEMENT, value_pitch = p.value.stride[2] * ELEMENT;
-    const xpu_addr first_key = start_of(&p.key, b, kh, 0), first_value = start_of(&p.value, b, kh, 0);
-#define KEY_ROW(row) (first_key + (next_ + row) * key_pitch)
-#define VALUE_ROW(row) (first_value + (next_ + row) * value_pitch)
-#define BRING_KEYS(stage, from)                                                                              \
-    {                                                                                                        \
-        const long next_ = from;                                                                             \
-        BRING(stage, STEP, PIECES, k_end - next_, p.depth, p.key.data, KEY_ROW);                             \
-        copies_close();                                                                                      \
-    }
-#define BRING_VALUES(stage, from)                                                                            \
-    {                                                                                                        \
-        const long next_ = from;                                                                             \
-        BRING((stage) + STEP * ROW_BYTES, STEP, VALUE_PIECES, k_end - next_, p.value_depth, p.value.data,    \
-              VALUE_ROW);                                                                                    \
-        copies_close();                                                                                      \
-    }
+    OPEN_KEYS
     int now = 0;
-    BRING_KEYS(stages, k_begin);
-    if (STAGES > 1) BRING_VALUES(stages, k_begin);
+    BRING_KEYS(stages, k_begin)
+    copies_close();
+    if (STAGES > 1) {
+        BRING_VALUES(stages, k_begin)
+        copies_close();
+    }
     for (long k0 = k_begin; k0 < k_end; k0 += STEP) {
         const slab keys = stages + now * STAGE_BYTES, values = keys + STEP * ROW_BYTES;
         COPIES_WAIT(0);
         barrier(CLK_LOCAL_MEM_FENCE); /* the keys are here, what was there before has been read */
         now = (now + 1) % STAGES;
-        if (STAGES > 1) BRING_KEYS(stages + now * STAGE_BYTES, k0 + STEP);
-        BRING_VALUES(stages + now * STAGE_BYTES, STAGES > 1 ? k0 + STEP : k0);
+        if (STAGES > 1) {
+            BRING_KEYS(stages + now * STAGE_BYTES, k0 + STEP)
+            copies_close();
+        }
+        BRING_VALUES(stages + now * STAGE_BYTES, STAGES > 1 ? k0 + STEP : k0)
+        copies_close();
         float4 s[BLOCKS][STEP / 8];
         CLEAR(s, STEP / 8);
         ADD_PRODUCT(s, query, keys, STEP, DEPTH, PIECES);
@@ -312,7 +323,8 @@ KERNEL attention_matrix_forward(const attention_params GIVEN) {
         if (STAGES == 1) {
             COPIES_WAIT(0);
             barrier(CLK_LOCAL_MEM_FENCE); /* the values are here, the keys have been read */
-            BRING_KEYS(stages, k0 + STEP);
+            BRING_KEYS(stages, k0 + STEP)
+            copies_close();
         }
         ADD_WEIGHTED(out, s, values, VALUE_DEPTH, VALUE_PIECES);
     }
@@ -384,26 +396,21 @@ KERNEL attention_matrix_grad_query(const attention_params GIVEN) {
     /* No row of the team leaves out a key between these. */
     const long whole = first_key_of(&p, q0 + team_row + 16 * BLOCKS - 1), common = end_key_of(&p, q0 + team_row);
     const float factor = p.scale * LOG2E;
-    const long key_pitch = p.key.stride[2] * ELEMENT, value_pitch = p.value.stride[2] * ELEMENT;
-    const xpu_addr first_key = start_of(&p.key, b, kh, 0), first_value = start_of(&p.value, b, kh, 0);
-#define KEY_ROW(row) (first_key + (next_ + row) * key_pitch)
-#define VALUE_ROW(row) (first_value + (next_ + row) * value_pitch)
-#define BRING_KEYS(stage, from)                                                                              \
+    OPEN_KEYS
+#define BRING_BOTH(stage, from)                                                                              \
     {                                                                                                        \
-        const long next_ = from;                                                                             \
-        BRING(stage, STEP, PIECES, k_end - next_, p.depth, p.key.data, KEY_ROW);                             \
-        BRING((stage) + STEP * ROW_BYTES, STEP, VALUE_PIECES, k_end - next_, p.value_depth, p.value.data,    \
-              VALUE_ROW);                                                                                    \
+        BRING_KEYS(stage, from)                                                                              \
+        BRING_VALUES(stage, from)                                                                            \
         copies_close();                                                                                      \
     }
     int now = 0;
-    BRING_KEYS(stages, k_begin);
+    BRING_BOTH(stages, k_begin);
     for (long k0 = k_begin; k0 < k_end; k0 += STEP) {
         COPIES_WAIT(0);
         barrier(CLK_LOCAL_MEM_FENCE); /* this stage is here, the other has been read */
         const slab keys = stages + now * STAGE_BYTES, values = keys + STEP * ROW_BYTES;
         now = (now + 1) % STAGES;
-        if (STAGES > 1) BRING_KEYS(stages + now * STAGE_BYTES, k0 + STEP);
+        if (STAGES > 1) BRING_BOTH(stages + now * STAGE_BYTES, k0 + STEP);
         float4 s[BLOCKS][STEP / 8], grad[BLOCKS][STEP / 8];
         CLEAR(s, STEP / 8);
         CLEAR(grad, STEP / 8);
@@ -434,7 +441,7 @@ KERNEL attention_matrix_grad_query(const attention_params GIVEN) {
         ADD_WEIGHTED(sum, s, keys, DEPTH, PIECES);
         if (STAGES == 1) {
             barrier(CLK_LOCAL_MEM_FENCE);
-            BRING_KEYS(stages, k0 + STEP);
+            BRING_BOTH(stages, k0 + STEP);
         }
     }
     COPIES_WAIT(0);
@@ -462,15 +469,12 @@ KERNEL attention_matrix_grad_key_value(const attention_params GIVEN) {
     fragment_a key[BLOCKS][DEPTH / UNIT_K], value[BLOCKS][VALUE_DEPTH / UNIT_K];
     const xpu_addr first_key = start_of(&p.key, b, kh, k0), first_value = start_of(&p.value, b, kh, k0);
     const long key_pitch = p.key.stride[2] * ELEMENT, value_pitch = p.value.stride[2] * ELEMENT;
-#undef KEY_ROW
-#undef VALUE_ROW
-#undef BRING_KEYS
 #undef QUERY_ROW
 #undef GRAD_ROW
-#define KEY_ROW(row) (first_key + row * key_pitch)
-#define VALUE_ROW(row) (first_value + row * value_pitch)
-    HOLD(key, PIECES, p.keys - k0, p.depth, p.key.data, KEY_ROW);
-    HOLD(value, VALUE_PIECES, p.keys - k0, p.value_depth, p.value.data, VALUE_ROW);
+#define HELD_KEY(row) (first_key + row * key_pitch)
+#define HELD_VALUE(row) (first_value + row * value_pitch)
+    HOLD(key, PIECES, p.keys - k0, p.depth, p.key.data, HELD_KEY);
+    HOLD(value, VALUE_PIECES, p.keys - k0, p.value_depth, p.value.data, HELD_VALUE);
 
     float4 key_sum[BLOCKS][DEPTH / 8], value_sum[BLOCKS][VALUE_DEPTH / 8];
     CLEAR(key_sum, DEPTH / 8);
