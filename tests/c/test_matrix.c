@@ -415,6 +415,20 @@ static void rounded_to_tf32(void **unused) {
     tf32 = false;
 }
 
+/* A B of size x size fp32 numbers that lie by rows. */
+static xpu_gemm_args square(int64_t size, void *a, void *b, void *out) {
+    return (xpu_gemm_args){.dtype = XPU_FLOAT32,
+                           .batch = 1,
+                           .m = size,
+                           .n = size,
+                           .k = size,
+                           .a = {a, 0, size, 1},
+                           .b = {b, 0, size, 1},
+                           .out = {out, 0, size, 1},
+                           .alpha = {.dtype = XPU_FLOAT64, .value.f = 1},
+                           .beta = {.dtype = XPU_FLOAT64, .value.f = 0}};
+}
+
 /* What is lost: 11 bits of a number are left, the nearest, Intel's units cut the others off, and NaN stays.
  */
 static void what_tf32_loses(void **unused) {
@@ -427,16 +441,7 @@ static void what_tf32_loses(void **unused) {
     SUCCEEDS(xpu_memcpy(stream, device[0], a, sizeof a, true));
     SUCCEEDS(xpu_memcpy(stream, device[1], b, sizeof b, true));
     SUCCEEDS(xpu_tuning_set(0, xpu_tuning_number("matrix_tile"), by_blocks ? 10 : 5));
-    xpu_gemm_args args = {.dtype = XPU_FLOAT32,
-                          .batch = 1,
-                          .m = SIZE,
-                          .n = SIZE,
-                          .k = SIZE,
-                          .a = {device[0], 0, SIZE, 1},
-                          .b = {device[1], 0, SIZE, 1},
-                          .out = {device[2], 0, SIZE, 1},
-                          .alpha = {.dtype = XPU_FLOAT64, .value.f = 1},
-                          .beta = {.dtype = XPU_FLOAT64, .value.f = 0}};
+    const xpu_gemm_args args = square(SIZE, device[0], device[1], device[2]);
     for (int rough = 0; rough < 2; rough++) {
         SUCCEEDS(rough ? xpu_gemm_tf32(stream, &args) : xpu_gemm(stream, &args));
         SUCCEEDS(xpu_memcpy(stream, out, device[2], sizeof out, true));
@@ -490,18 +495,9 @@ static void endings(void **unused) {
     void *device[4];
     for (int i = 0; i < 4; i++) SUCCEEDS(xpu_malloc(stream, sizeof a, &device[i]));
     for (int i = 0; i < 3; i++) SUCCEEDS(xpu_memcpy(stream, device[i], host[i], sizeof a, true));
-    xpu_gemm_args args = {.dtype = XPU_FLOAT32,
-                          .batch = 1,
-                          .m = SIZE,
-                          .n = SIZE,
-                          .k = SIZE,
-                          .a = {device[0], 0, SIZE, 1},
-                          .b = {device[1], 0, SIZE, 1},
-                          .out = {device[3], 0, SIZE, 1},
-                          .alpha = {.dtype = XPU_FLOAT64, .value.f = 1},
-                          .beta = {.dtype = XPU_FLOAT64, .value.f = 0},
-                          .other = {device[2], 0, SIZE, 1},
-                          .epilogue_scalar = {-0.25, 3}};
+    xpu_gemm_args args = square(SIZE, device[0], device[1], device[3]);
+    args.other = (xpu_matrix){device[2], 0, SIZE, 1};
+    args.epilogue_scalar[0] = -0.25, args.epilogue_scalar[1] = 3;
     const int64_t size[] = {SIZE, SIZE}, stride[] = {SIZE, 1};
     const xpu_tensor x = {device[3], XPU_FLOAT32, 2, size, stride},
                      y = {device[2], XPU_FLOAT32, 2, size, stride};
