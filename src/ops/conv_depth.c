@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "epilogue.h"
-#include "kernel.h"
+#include "product.h"
 #include "xpu/trace.h"
 
 enum {
@@ -56,13 +56,11 @@ static xpu_status get_kernel(int device, const choice *c, xpu_kernel **kernel) {
                           names[c->kernel], xpu_dtype_name(c->dtype), last ? "" : purposes[c->sought]);
 }
 
-static xpu_status launch(xpu_stream *stream, const choice *c, const conv_depth_params *q, int64_t groups,
-                         int64_t local, int64_t work) {
-    xpu_kernel *kernel;
-    XPU_TRY(get_kernel(xpu_stream_device(stream), c, &kernel));
-    const xpu_range range = {
-        .dims = 1, .groups = {(size_t)groups}, .local = {(size_t)local}, .work = (uint64_t)work};
-    return xpu_launch(stream, kernel, &range, q, sizeof *q);
+static xpu_range range_of(const choice *c, int64_t groups, int64_t work) {
+    return (xpu_range){.dims = 1,
+                       .groups = {(size_t)groups},
+                       .local = {(size_t)(c->lanes * c->rows)},
+                       .work = (uint64_t)work};
 }
 
 /* Sums of w's gradient: slices of y's strips, so many that all units are busy. */
@@ -83,18 +81,18 @@ static xpu_status sum_weights(xpu_stream *stream, const xpu_device_properties *p
     q->slice = (xpu_u32)rounded_up(divided_up(q->strips, slices), c.rows);
     m->slices = divided_up(q->strips, q->slice);
 
-    void *partial;
-    XPU_TRY(xpu_workspace_take(stream, (size_t)(m->slices * results) * sizeof(float), &partial));
-    m->partial = XPU_ADDR(partial);
     c.kernel = KERNEL_DEPTH_W;
-    xpu_status status = launch(stream, &c, q, m->slices * q->chunks * q->turns, c.lanes * c.rows,
-                               (int64_t)q->strips * STRIP * q->channels * c.group * taps);
-    if (status == XPU_SUCCESS) {
-        const choice last = {
-            .kernel = KERNEL_DEPTH_FINISH, .dtype = c.dtype, .sought = c.sought, .group = c.group};
-        status = launch(stream, &last, q, divided_up(results, 32), 256, results * m->slices);
-    }
-    return workspace_done(partial, status);
+    const choice last = {
+        .kernel = KERNEL_DEPTH_FINISH, .dtype = c.dtype, .sought = c.sought, .group = c.group};
+    sliced_product product = {.range = range_of(&c, m->slices * q->chunks * q->turns,
+                                                (int64_t)q->strips * STRIP * q->channels * c.group * taps),
+                              .dtype = c.dtype,
+                              .results = results,
+                              .slices = m->slices,
+                              .finished = 32};
+    XPU_TRY(get_kernel(xpu_stream_device(stream), &c, &product.sum));
+    XPU_TRY(get_kernel(xpu_stream_device(stream), &last, &product.finish));
+    return product_in_slices(stream, &product, q, sizeof *q, &m->partial);
 }
 
 xpu_status conv_by_depth(xpu_stream *stream, xpu_dtype dtype, sought sought, const conv_params *p,
@@ -161,6 +159,9 @@ xpu_status conv_by_depth(xpu_stream *stream, xpu_dtype dtype, sought sought, con
     *done = true;
     if (sought == SOUGHT_W) return sum_weights(stream, properties, c, &q);
     c.kernel = KERNEL_DEPTH;
-    return launch(stream, &c, &q, phases * q.chunks * q.blocks, c.lanes * c.rows,
-                  phases * strips * STRIP * (int64_t)q.channels * c.group * c.taps);
+    const xpu_range range = range_of(&c, phases * q.chunks * q.blocks,
+                                     phases * strips * STRIP * (int64_t)q.channels * c.group * c.taps);
+    xpu_kernel *kernel;
+    XPU_TRY(get_kernel(xpu_stream_device(stream), &c, &kernel));
+    return xpu_launch(stream, kernel, &range, &q, sizeof q);
 }

@@ -104,15 +104,6 @@ static bool is_dense_along_k(const conv_operand *w) {
     return pitch == w->channels || conv_volume(w->size) == 1;
 }
 
-static xpu_status launch(xpu_stream *stream, const choice *c, const conv_matrix_params *m, int64_t groups,
-                         int64_t threads, int64_t work) {
-    xpu_kernel *kernel;
-    XPU_TRY(get_kernel(xpu_stream_device(stream), c, &kernel));
-    const xpu_range range = {
-        .dims = 1, .groups = {(size_t)groups}, .local = {(size_t)threads}, .work = (uint64_t)work};
-    return xpu_launch(stream, kernel, &range, m, sizeof *m);
-}
-
 /* What is launched; `m` lacks where the operands lie. */
 typedef struct plan {
     choice choice;
@@ -232,29 +223,30 @@ static xpu_status multiply(xpu_stream *stream, const plan *plan) {
     const int64_t results = plan->products * m.rows * m.pitch, work = results * (plan->depth + 1);
     const int64_t groups = tiles(m.rows, tile->m) * tiles(m.columns, tile->n) * plan->products * m.slices;
     const int64_t threads = tile->teams_m * tile->teams_n * matrix_team(c.matrix.unit);
-    c.out_quads = false;
-    if (m.slices == 1) return launch(stream, &c, &m, groups, threads, work);
+    c.out_quads = false, c.sliced = m.slices > 1;
+    if (c.sliced) c.matrix.out_pairs = c.out_pieces = false;
+    const int device = xpu_stream_device(stream);
+    sliced_product product = {
+        .range = {.dims = 1, .groups = {(size_t)groups}, .local = {(size_t)threads}, .work = (uint64_t)work},
+        .dtype = c.dtype,
+        .results = results,
+        .slices = m.slices};
+    XPU_TRY(get_kernel(device, &c, &product.sum));
+    if (!c.sliced) return xpu_launch(stream, product.sum, &product.range, &m, sizeof m);
 
-    void *partial;
-    XPU_TRY(xpu_workspace_take(stream, (size_t)(m.slices * results) * product_sum_size(c.dtype), &partial));
-    m.partial = XPU_ADDR(partial);
-    c.sliced = true, c.matrix.out_pairs = c.out_pieces = false;
-    xpu_status status = launch(stream, &c, &m, groups, threads, work);
-    if (status == XPU_SUCCESS) {
-        const choice last = {.kernel = KERNEL_FINISH,
-                             .dtype = c.dtype,
-                             .sought = c.sought,
-                             .piece = c.piece,
-                             .volume = c.volume,
-                             .phases = c.phases,
-                             .out_quads = plan->choice.out_quads,
-                             .parts = m.slices >= 8   ? 8
-                                      : m.slices >= 4 ? 4
-                                                      : 1};
-        status =
-            launch(stream, &last, &m, divided_up(results / 4, 256 / last.parts), 256, results * m.slices);
-    }
-    return workspace_done(partial, status);
+    const choice last = {.kernel = KERNEL_FINISH,
+                         .dtype = c.dtype,
+                         .sought = c.sought,
+                         .piece = c.piece,
+                         .volume = c.volume,
+                         .phases = c.phases,
+                         .out_quads = plan->choice.out_quads,
+                         .parts = m.slices >= 8   ? 8
+                                  : m.slices >= 4 ? 4
+                                                  : 1};
+    product.finished = 4 * 256 / last.parts;
+    XPU_TRY(get_kernel(device, &last, &product.finish));
+    return product_in_slices(stream, &product, &m, sizeof m, &m.partial);
 }
 
 /* --- whether to --- */

@@ -100,8 +100,8 @@ xpu_status product_in_slices(xpu_stream *stream, const sliced_product *product, 
     XPU_TRY(xpu_workspace_take(stream, (size_t)all * product_sum_size(product->dtype), &sums));
     *partial = XPU_ADDR(sums);
     xpu_status status = xpu_launch(stream, product->sum, &product->range, params, size);
-    const xpu_range range = {
-        .dims = 1, .groups = {(size_t)divided_up(product->results, 256)}, .local = {256}, .work = all};
+    const int64_t groups = divided_up(product->results, product->finished ? product->finished : 256);
+    const xpu_range range = {.dims = 1, .groups = {(size_t)groups}, .local = {256}, .work = all};
     if (status == XPU_SUCCESS) status = xpu_launch(stream, product->finish, &range, params, size);
     return workspace_done(sums, status);
 }

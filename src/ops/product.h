@@ -36,12 +36,12 @@ tile_shape tile_for(const xpu_device_properties *properties, xpu_dtype dtype, in
 int64_t product_slices(const xpu_device_properties *properties, int64_t groups, int64_t k, int64_t results);
 
 /* A product whose sums are cut: `sum` writes those of each slice to `partial` of the parameters, `finish`
- * adds them up, a work-item for each of the `results`. */
+ * adds them up, a work-item for each of the `results`, or `finished` of them a work-group of 256. */
 typedef struct sliced_product {
     xpu_kernel *sum, *finish;
     xpu_range range; /* of `sum`, for all slices */
     xpu_dtype dtype;
-    int64_t results, slices;
+    int64_t results, slices, finished;
 } sliced_product;
 xpu_status product_in_slices(xpu_stream *stream, const sliced_product *product, const void *params,
                              size_t size, xpu_addr *partial);
