@@ -295,22 +295,80 @@ void fall_back(const c10::OperatorHandle &op, torch::jit::Stack *stack) {
     Call(op, stack).run();
 }
 
-// The device of the call's first xpu tensor is a host device.
-bool is_on_host(const c10::OperatorHandle &op, const torch::jit::Stack &stack) {
+// That of the call's first xpu tensor.
+std::optional<c10::Device> device_of(const c10::OperatorHandle &op, const torch::jit::Stack &stack) {
     const auto count = op.schema().arguments().size();
     for (size_t i = stack.size() - count; i < stack.size(); i++)
         if (stack[i].isTensor() && stack[i].toTensor().defined() && stack[i].toTensor().is_xpu())
-            return is_host_device(stack[i].toTensor().device().index());
-    return false;
+            return stack[i].toTensor().device();
+    return std::nullopt;
+}
+
+// A CPU tensor on which decompositions succeed and nothing is out of range, in place of one that has no
+// values yet: ones on the diagonal, pivots of one.
+Tensor harmless(const Tensor &tensor) {
+    const auto options = tensor.options().device(c10::kCPU);
+    Tensor host = tensor.is_non_overlapping_and_dense()
+                      ? at::empty_strided(tensor.sizes(), tensor.strides(), options)
+                      : at::empty(tensor.sizes(), options);
+    host.zero_();
+    const bool whole = host.dim() < 2 || c10::isIntegralType(host.scalar_type(), true);
+    (whole ? host : host.diagonal(0, -2, -1)).fill_(1);
+    return host;
+}
+
+// In a capture: results of the shapes that harmless tensors give, which the graph's host function fills in.
+void record(const c10::OperatorHandle &op, torch::jit::Stack *stack) {
+    const auto device = device_of(op, *stack);
+    const auto &schema = op.schema();
+    const auto count = schema.arguments().size(), first = stack->size() - count;
+    torch::jit::Stack there(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end()), shapes = there;
+    for (size_t i = 0; i < count; i++) {
+        const auto &argument = schema.arguments()[i];
+        bool can = !there[i].isTensorList() && !there[i].isOptionalTensorList() &&
+                   !(argument.alias_info() && argument.alias_info()->isWrite());
+        if (there[i].isTensor() && there[i].toTensor().defined()) {
+            const Tensor tensor = there[i].toTensor();
+            can &= tensor.is_xpu() && !is_shared(tensor) && !tensor.is_conj() && !tensor.is_neg();
+            if (can) {
+                there[i] = borrowed(tensor, false);
+                shapes[i] = harmless(tensor);
+            }
+        }
+        TORCH_CHECK(can, "operation not permitted when stream is capturing: ", op.operator_name(),
+                    " with argument '", argument.name(), "', which runs on the CPU");
+    }
+    constexpr c10::DispatchKeySet cpu(c10::DispatchKey::CPU);
+    {
+        const HostScope scope(device->index());
+        op.redispatchBoxed(cpu, &shapes);
+    }
+    stack->resize(first);
+    std::vector<Tensor> places;
+    for (const auto &value : shapes) {
+        const Tensor shape = value.toTensor();
+        stack->emplace_back(
+            at::empty_strided(shape.sizes(), shape.strides(), shape.options().device(*device)));
+        places.push_back(borrowed(stack->back().toTensor(), true));
+    }
+    record_on_host(device->index(), "PyTorch's CPU kernel", [op, there, places, device] {
+        const HostScope scope(device->index());
+        auto results = there;
+        op.redispatchBoxed(cpu, &results);
+        for (size_t i = 0; i < places.size(); i++) places[i].copy_(results[i].toTensor());
+    });
 }
 
 } // namespace
 
 void run_on_host(const c10::OperatorHandle &op, torch::jit::Stack *stack) {
-    if (is_on_host(op, *stack))
+    const auto device = device_of(op, *stack);
+    if (device && is_host_device(device->index())) {
+        if (is_captured(device->index())) return record(op, stack);
         Call(op, stack).run();
-    else
+    } else {
         fall_back(op, stack);
+    }
 }
 
 std::unordered_map<std::string, int64_t> fallback_counts(bool reset) {
