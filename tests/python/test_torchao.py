@@ -54,6 +54,14 @@ CONFIGS: dict[str, tuple[Any, float]] = {
         ),
         20,
     ),
+    "int4, hqq": (
+        quantization.IntxWeightOnlyConfig(
+            weight_dtype=torch.int4,
+            granularity=quantization.PerGroup(32),
+            intx_choose_qparams_algorithm="hqq_scale_only",
+        ),
+        17,
+    ),
 }
 
 
