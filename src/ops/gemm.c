@@ -4,6 +4,7 @@
 
 #include "epilogue.h"
 #include "host_provider.h"
+#include "iter.h"
 #include "matrix.h"
 #include "product.h"
 #include "team.h"
@@ -285,24 +286,34 @@ static bool can_pack(matrix_unit unit, const operand *o, bool k_fast, xpu_dtype 
     return reads_well(unit, &lines, k_fast, k_fast ? o->k : o->count, k_fast ? o->count : o->k, dtype);
 }
 
+xpu_status gemm_copy(xpu_stream *stream, const xpu_matrix *to, xpu_dtype to_dtype, const xpu_matrix *from,
+                     xpu_dtype from_dtype, int64_t batch, int64_t rows, int64_t columns) {
+    const int64_t t = (int64_t)xpu_dtype_size(to_dtype), f = (int64_t)xpu_dtype_size(from_dtype);
+    xpu_iter iter = {
+        .outputs = 1,
+        .inputs = 1,
+        .dims = 3,
+        .size = {columns, rows, batch},
+        .operand = {{.data = to->data,
+                     .dtype = to_dtype,
+                     .stride = {to->column_stride * t, to->row_stride * t, to->batch_stride * t}},
+                    {.data = from->data,
+                     .dtype = from_dtype,
+                     .stride = {from->column_stride * f, from->row_stride * f, from->batch_stride * f}}}};
+    iter_sort(&iter, 0);
+    xpu_iter_coalesce(&iter);
+    return xpu_copy(stream, &iter);
+}
+
 static xpu_status pack(xpu_stream *stream, operand *o, bool k_fast, xpu_dtype dtype) {
     const matrix_lines lines = packed_lines(o, k_fast, dtype);
-    const int64_t element = (int64_t)xpu_dtype_size(dtype), count = k_fast ? o->count : o->k;
-    const int64_t batch = lines.batch == 0 ? 1 : o->batch;
-    XPU_TRY(xpu_workspace_take(stream, (size_t)(lines.across * count * batch * element), &o->workspace));
-    xpu_iter iter = {.outputs = 1,
-                     .inputs = 1,
-                     .dims = 3,
-                     .size = {k_fast ? o->k : o->count, count, batch},
-                     .operand = {{.data = o->workspace,
-                                  .dtype = dtype,
-                                  .stride = {element, lines.across * element, lines.batch * element}},
-                                 {.data = o->matrix->data,
-                                  .dtype = dtype,
-                                  .stride = {(k_fast ? *o->k_stride : *o->stride) * element,
-                                             (k_fast ? *o->stride : *o->k_stride) * element,
-                                             o->matrix->batch_stride * element}}}};
-    XPU_TRY(xpu_copy(stream, &iter));
+    const int64_t count = k_fast ? o->count : o->k, batch = lines.batch == 0 ? 1 : o->batch;
+    const size_t numbers = (size_t)(lines.across * count * batch);
+    XPU_TRY(xpu_workspace_take(stream, numbers * xpu_dtype_size(dtype), &o->workspace));
+    const xpu_matrix to = {o->workspace, lines.batch, lines.across, 1};
+    const xpu_matrix from = {o->matrix->data, o->matrix->batch_stride, k_fast ? *o->stride : *o->k_stride,
+                             k_fast ? *o->k_stride : *o->stride};
+    XPU_TRY(gemm_copy(stream, &to, dtype, &from, dtype, batch, count, k_fast ? o->k : o->count));
     o->matrix->data = o->workspace;
     o->matrix->batch_stride = lines.batch;
     *(k_fast ? o->k_stride : o->stride) = 1;

@@ -12,6 +12,10 @@ xpu_status gemm_check(const xpu_gemm_args *args, const xpu_device_properties *pr
 /* All but how k is cut. */
 gemm_params gemm_params_of(const xpu_gemm_args *args);
 
+/* to = from, of batch x rows x columns. */
+xpu_status gemm_copy(xpu_stream *stream, const xpu_matrix *to, xpu_dtype to_dtype, const xpu_matrix *from,
+                     xpu_dtype from_dtype, int64_t batch, int64_t rows, int64_t columns);
+
 /* Both operands int8 without zero points, with scales by lines where results are floating and the device has
  * instructions for it, or without, where they are int32: sums in int32. */
 bool gemm_takes_int8(const xpu_device_properties *properties, const xpu_gemm_args *args,

@@ -6,7 +6,6 @@
 #include "matrix.h"
 #include "product.h"
 #include "quantised.h"
-#include "xpu/ops/copy.h"
 
 /* quantised_read.h's */
 enum { FORM_SIGNED, FORM_UNSIGNED, FORM_FLOAT4, FORM_E4M3FN, FORM_E5M2, FORM_OTHER, FORM_NONE };
@@ -269,22 +268,6 @@ static xpu_status multiply_few(xpu_stream *stream, const xpu_gemm_args *args, co
 
 /* --- the product --- */
 
-static xpu_iter copying(const xpu_matrix *to, xpu_dtype to_dtype, const xpu_matrix *from,
-                        xpu_dtype from_dtype, int64_t batch, int64_t rows, int64_t columns) {
-    const int64_t t = (int64_t)xpu_dtype_size(to_dtype), f = (int64_t)xpu_dtype_size(from_dtype);
-    return (xpu_iter){
-        .outputs = 1,
-        .inputs = 1,
-        .dims = 3,
-        .size = {columns, rows, batch},
-        .operand = {{.data = to->data,
-                     .dtype = to_dtype,
-                     .stride = {to->column_stride * t, to->row_stride * t, to->batch_stride * t}},
-                    {.data = from->data,
-                     .dtype = from_dtype,
-                     .stride = {from->column_stride * f, from->row_stride * f, from->batch_stride * f}}}};
-}
-
 /* B as it is read, where that goes. */
 static bool try_as_read(xpu_stream *stream, const xpu_device_properties *properties,
                         const xpu_gemm_args *args, const xpu_quantised *b, xpu_status *status) {
@@ -318,9 +301,8 @@ static xpu_status multiply(xpu_stream *stream, const xpu_device_properties *prop
                                    &workspace[2]));
         args.out = (xpu_matrix){workspace[2], args.m * args.n, args.n, 1};
         if (args.c.data) { /* in place of the result */
-            const xpu_iter widen =
-                copying(&args.out, XPU_FLOAT32, &given->c, XPU_FLOAT16, args.batch, args.m, args.n);
-            XPU_TRY(xpu_copy(stream, &widen));
+            XPU_TRY(gemm_copy(stream, &args.out, XPU_FLOAT32, &given->c, XPU_FLOAT16, args.batch, args.m,
+                              args.n));
             args.c = args.out;
         }
     }
@@ -332,9 +314,7 @@ static xpu_status multiply(xpu_stream *stream, const xpu_device_properties *prop
         status = xpu_gemm(stream, &args);
     }
     if (status != XPU_SUCCESS || !in_single) return status;
-    const xpu_iter narrow =
-        copying(&given->out, XPU_FLOAT16, &args.out, XPU_FLOAT32, args.batch, args.m, args.n);
-    return xpu_copy(stream, &narrow);
+    return gemm_copy(stream, &given->out, XPU_FLOAT16, &args.out, XPU_FLOAT32, args.batch, args.m, args.n);
 }
 
 xpu_status xpu_gemm_quantised(xpu_stream *stream, const xpu_gemm_args *args, const xpu_quantised *a,
