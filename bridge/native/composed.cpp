@@ -1,9 +1,17 @@
 // Operators that are made of a few others: no kernels of their own.
 #include <ATen/TensorOperators.h>
 #include <ATen/WrapDimUtils.h>
+#include <ATen/native/LossMulti.h>
 #include <ATen/native/Resize.h>
 #include <ATen/native/im2col_shape_check.h>
 #include <ATen/ops/_assert_async_native.h>
+#include <ATen/ops/_chunk_cat_native.h>
+#include <ATen/ops/_foreach_max_native.h>
+#include <ATen/ops/_safe_softmax_native.h>
+#include <ATen/ops/_unique2.h>
+#include <ATen/ops/_unique_native.h>
+#include <ATen/ops/_weight_norm_interface_backward_native.h>
+#include <ATen/ops/_weight_norm_interface_native.h>
 #include <ATen/ops/addbmm_native.h>
 #include <ATen/ops/addr_native.h>
 #include <ATen/ops/any.h>
@@ -20,10 +28,14 @@
 #include <ATen/ops/max_unpool2d_native.h>
 #include <ATen/ops/max_unpool3d_native.h>
 #include <ATen/ops/mul.h>
+#include <ATen/ops/multi_margin_loss_backward_native.h>
+#include <ATen/ops/multi_margin_loss_native.h>
 #include <ATen/ops/ne.h>
+#include <ATen/ops/norm_except_dim.h>
 #include <ATen/ops/repeat_interleave_native.h>
 #include <ATen/ops/rrelu_with_noise_native.h>
 #include <ATen/ops/searchsorted.h>
+#include <ATen/ops/split_with_sizes_copy_native.h>
 #include <ATen/ops/unfold_backward_native.h>
 #include <ATen/ops/zeros.h>
 
@@ -218,6 +230,108 @@ Tensor rrelu_with_noise_xpu(const Tensor &self, Tensor &noise, const Scalar &low
 Tensor &rrelu_with_noise_xpu_(Tensor &self, Tensor &noise, const Scalar &lower, const Scalar &upper,
                               bool training, std::optional<Generator> generator) {
     return rrelu_with_noise_out_xpu(self, noise, lower, upper, training, std::move(generator), self);
+}
+
+std::tuple<Tensor, Tensor> _unique_xpu(const Tensor &self, bool sorted, bool return_inverse) {
+    const auto [values, inverse, counts] = at::_unique2(self, sorted, return_inverse, false);
+    return {values, inverse};
+}
+
+// --- v scaled to the norm g along `dim` ---
+
+namespace {
+
+// Norms in fp32 for halves, as PyTorch keeps them for the gradient.
+Tensor wide(const Tensor &t) {
+    return t.scalar_type() == kHalf || t.scalar_type() == kBFloat16 ? t.to(kFloat) : t;
+}
+// v's elements by lines of `dim`, and those as g has them.
+Tensor sum_except(const Tensor &t, int64_t dim) {
+    DimVector others;
+    for (int64_t d = 0; d < t.dim(); d++)
+        if (d != dim) others.push_back(d);
+    return others.empty() ? t : t.sum(others, /*keepdim=*/true);
+}
+
+} // namespace
+
+std::tuple<Tensor, Tensor> weight_norm_xpu(const Tensor &v, const Tensor &g, int64_t dim) {
+    TORCH_CHECK(v.device() == g.device(), "weight_norm: v is on ", v.device(), ", g on ", g.device());
+    const auto along = at::maybe_wrap_dim(dim, v.dim());
+    const auto norms = at::norm_except_dim(wide(v), 2, along);
+    return {v * (g / norms).to(v.scalar_type()), norms};
+}
+
+std::tuple<Tensor, Tensor> weight_norm_backward_xpu(const Tensor &grad_w, const Tensor &saved_v,
+                                                    const Tensor &saved_g, const Tensor &saved_norms,
+                                                    int64_t dim) {
+    const auto along = at::maybe_wrap_dim(dim, saved_v.dim());
+    const auto grad = wide(grad_w), v = wide(saved_v), g = wide(saved_g), norms = wide(saved_norms);
+    const auto grad_g = sum_except(grad * v, along).view(g.sizes()) / norms.view(g.sizes());
+    const auto each = g / norms.view(g.sizes());
+    const auto grad_v = each * grad - v * (each * grad_g / norms.view(g.sizes()));
+    return {grad_v.to(saved_v.scalar_type()), grad_g.to(saved_g.scalar_type())};
+}
+
+// --- by how much another class' score comes within a margin of the right one's ---
+
+namespace {
+
+struct Margins {
+    Tensor scores, right; // (rows, classes); (rows, 1)
+    Tensor within;        // by how much; 0 for the right class
+    Tensor weight;        // (rows, 1), by classes
+    bool squared;
+};
+
+Margins margins_of(const Tensor &self, const Tensor &target, const Scalar &p, const Scalar &margin,
+                   const std::optional<Tensor> &weight) {
+    int64_t rows, classes;
+    TORCH_CHECK(p.equal(1) || p.equal(2), "multi_margin_loss: Invalid p, expected 1 or 2 but got ",
+                p.toDouble());
+    multi_margin_loss_shape_check(rows, classes, self.dim(), self, target, weight);
+    TORCH_CHECK(target.scalar_type() == kLong, "multi_margin_loss: targets have to be int64, not ",
+                target.scalar_type());
+    Margins m{
+        .scores = self.reshape({rows, classes}), .right = target.reshape({rows, 1}), .squared = p.equal(2)};
+    m.within = (m.scores - m.scores.gather(1, m.right)).add_(margin).clamp_min_(0).scatter_(1, m.right, 0);
+    if (weight.has_value() && weight->defined()) m.weight = weight->reshape({-1}).index({m.right});
+    return m;
+}
+
+} // namespace
+
+Tensor multi_margin_loss_xpu(const Tensor &self, const Tensor &target, const Scalar &p, const Scalar &margin,
+                             const std::optional<Tensor> &weight, int64_t reduction) {
+    const auto m = margins_of(self, target, p, margin, weight);
+    auto each = (m.squared ? m.within.square() : m.within).sum(1, /*keepdim=*/true).div_(m.scores.size(1));
+    if (m.weight.defined()) each.mul_(m.weight);
+    if (reduction == at::Reduction::Mean) return each.mean();
+    if (reduction == at::Reduction::Sum) return each.sum();
+    return each.view(target.sizes());
+}
+Tensor &multi_margin_loss_out_xpu(const Tensor &self, const Tensor &target, const Scalar &p,
+                                  const Scalar &margin, const std::optional<Tensor> &weight,
+                                  int64_t reduction, Tensor &out) {
+    return give(multi_margin_loss_xpu(self, target, p, margin, weight, reduction), out);
+}
+
+Tensor multi_margin_loss_backward_xpu(const Tensor &grad_output, const Tensor &self, const Tensor &target,
+                                      const Scalar &p, const Scalar &margin,
+                                      const std::optional<Tensor> &weight, int64_t reduction) {
+    const auto m = margins_of(self, target, p, margin, weight);
+    auto each = (m.squared ? m.within * 2 : m.within.sign()).div_(m.scores.size(1));
+    if (m.weight.defined()) each.mul_(m.weight);
+    if (reduction == at::Reduction::Mean) each.div_(m.scores.size(0));
+    each.mul_(reduction == at::Reduction::None ? grad_output.reshape({-1, 1}) : grad_output);
+    return each.scatter_(1, m.right, each.sum(1, /*keepdim=*/true).neg_()).view(self.sizes());
+}
+Tensor &multi_margin_loss_backward_out_xpu(const Tensor &grad_output, const Tensor &self,
+                                           const Tensor &target, const Scalar &p, const Scalar &margin,
+                                           const std::optional<Tensor> &weight, int64_t reduction,
+                                           Tensor &grad_input) {
+    return give(multi_margin_loss_backward_xpu(grad_output, self, target, p, margin, weight, reduction),
+                grad_input);
 }
 
 void assert_async_msg_xpu(const Tensor &self, std::string_view message) {

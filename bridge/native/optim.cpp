@@ -171,6 +171,14 @@ void fused_adagrad_xpu_(TensorList self, TensorList grads, TensorList state_sums
             Step(self[0], weight_decay, maximize, grad_scale, found_inf).rate(lr), lr_decay, eps);
 }
 
+void fused_adagrad_xpu_(TensorList self, TensorList grads, TensorList state_sums, TensorList state_steps,
+                        const Tensor &lr, const double lr_decay, const double weight_decay, const double eps,
+                        const bool maximize, const std::optional<Tensor> &grad_scale,
+                        const std::optional<Tensor> &found_inf) {
+    adagrad(self, grads, state_sums, state_steps,
+            Step(self[0], weight_decay, maximize, grad_scale, found_inf).rate(lr, self[0]), lr_decay, eps);
+}
+
 void amp_foreach_non_finite_check_and_unscale_xpu_(TensorList self, Tensor &found_inf,
                                                    const Tensor &inv_scale) {
     if (self.empty()) return;

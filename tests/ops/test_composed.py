@@ -188,3 +188,72 @@ def test_assert_async() -> None:
     torch._assert_async(torch.tensor(1, device="xpu"))
     with pytest.raises(RuntimeError, match="what went wrong"):
         torch._assert_async(torch.tensor(0, device="xpu"), "what went wrong")
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("shape", [(5, 7), (7,), (1, 1)])
+def test_multi_margin_loss(shape: tuple[int, ...], reduction: str) -> None:
+    torch.manual_seed(0)
+    x, target = torch.randn(shape, dtype=torch.float64), torch.randint(shape[-1], shape[:-1])
+    for p, weight in ((1, None), (2, None), (1, torch.rand(shape[-1], dtype=torch.float64))):
+
+        def loss(
+            x: torch.Tensor, target: torch.Tensor, p: int = p, weight: torch.Tensor | None = weight
+        ) -> torch.Tensor:
+            given = None if weight is None else weight.to(x.device)
+            return F.multi_margin_loss(x, target, p=p, margin=0.7, weight=given, reduction=reduction)
+
+        agree(loss, x, target)
+    half = F.multi_margin_loss(x.bfloat16().to("xpu"), target.to("xpu"), reduction=reduction)
+    expected = F.multi_margin_loss(x, target, reduction=reduction)
+    torch.testing.assert_close(half.cpu().double(), expected, rtol=2e-2, atol=2e-2)
+
+
+def test_multi_margin_loss_refuses() -> None:
+    x, target = torch.randn(3, 4, device="xpu"), torch.zeros(3, dtype=torch.long, device="xpu")
+    for bad, words in (
+        (lambda: F.multi_margin_loss(x, target[:2]), "Expected target size"),
+        (lambda: F.multi_margin_loss(x, target, p=3), "expected 1 or 2|p == 1 or p == 2|only p == 1"),
+        (lambda: F.multi_margin_loss(x, target.float()), "int64"),
+        (
+            lambda: F.multi_margin_loss(x, target, weight=torch.ones(5, device="xpu")),
+            "inconsistent weight size",
+        ),
+    ):
+        with pytest.raises((RuntimeError, ValueError), match=words):
+            bad()
+    with out_of_range(RuntimeError, "out of bounds"):
+        F.multi_margin_loss(x, target + 9)
+
+
+@pytest.mark.parametrize("dim", [0, 1, 2])
+def test_weight_norm(dim: int) -> None:
+    torch.manual_seed(0)
+    v, sizes = torch.randn(3, 4, 5), [1, 1, 1]
+    sizes[dim] = v.size(dim)
+    g = torch.rand(sizes)
+    agree(lambda v, g: torch._weight_norm(v, g, dim), v, g)
+    halves = v.bfloat16(), g.bfloat16()
+    actual = torch._weight_norm(*(t.to("xpu") for t in halves), dim)
+    expected = torch._weight_norm(*(t.double() for t in halves), dim)
+    assert actual.dtype == torch.bfloat16
+    torch.testing.assert_close(actual.cpu().double(), expected, rtol=1.2e-2, atol=1e-2)
+    if dim != 1:  # as the CPU's kernel keeps them
+        norms, kept = (
+            torch.ops.aten._weight_norm_interface(*pair, dim)[1]
+            for pair in ((v.to("xpu"), g.to("xpu")), (v, g))
+        )
+        torch.testing.assert_close(norms.cpu(), kept)
+
+
+def test_lists_and_unique() -> None:
+    lists = [torch.randn(5, 3), torch.randn(4, 3)]
+    agree(lambda a, b: torch._chunk_cat([a, b], 0, 3), *(t.long() for t in lists))
+    agree(lambda a, b: torch.stack(torch._foreach_max([a, b])), *(t.long() for t in lists))
+    agree(lambda x: torch._safe_softmax(x, 1), torch.tensor([[1.0, 2.0], [float("-inf"), float("-inf")]]))
+    x = torch.randint(5, (20,))
+    agree(lambda x: torch._unique(x, True, True)[0], x)
+    agree(lambda x: torch._unique(x, True, True)[1], x)
+    parts = [torch.empty(2, 3, device="xpu"), torch.empty(3, 3, device="xpu")]
+    torch.split_with_sizes_copy(lists[0].to("xpu"), [2, 3], out=parts)
+    assert torch.equal(torch.cat(parts).cpu(), lists[0])

@@ -71,7 +71,7 @@ def test_other_optimisers(kind: Any) -> None:
     assert_close(train(kind, "xpu", torch.float32), expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.SGD])
+@pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.SGD, torch.optim.Adagrad])
 def test_rate_in_a_tensor(kind: Any) -> None:
     expected = train(kind, "cpu", torch.float32, lr=0.01)
     for device in ("cpu", "xpu"):
