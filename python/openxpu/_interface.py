@@ -1,4 +1,4 @@
-"""What torch.compile has for xpu and openxpu needs otherwise, mended when PyTorch imports it."""
+"""What PyTorch's Python has for xpu and openxpu needs otherwise, mended when PyTorch imports it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
+
+from openxpu import _process_group
 
 
 def _look_for_backend(interface: ModuleType) -> None:
@@ -74,6 +76,7 @@ def _leave_scales(products: ModuleType) -> None:
 _MENDS = {
     "torch._dynamo.device_interface": _look_for_backend,
     "torch._inductor.kernel.mm": _leave_scales,
+    "torch.distributed.distributed_c10d": _process_group.enter,
 }
 
 

@@ -1,0 +1,82 @@
+// Collectives of xpu tensors: what torch.distributed calls "xccl" here.
+//
+// Another backend, for tensors on the CPU (Gloo), carries the bytes. On host devices it works on the tensors'
+// own memory. Elsewhere tensors are copied to pinned memory and back, on a stream beside the caller's.
+#pragma once
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include <map>
+#include <mutex>
+
+namespace openxpu {
+
+using Tensors = std::vector<at::Tensor>;
+using TensorLists = std::vector<Tensors>;
+using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+
+struct Collective;
+
+class CollectiveBackend final : public c10d::Backend {
+  public:
+    explicit CollectiveBackend(c10::intrusive_ptr<c10d::Backend> carrier);
+
+    const std::string getBackendName() const override { return "xccl"; }
+    c10::intrusive_ptr<Options> getBackendOptions() override { return carrier_->getBackendOptions(); }
+    void setTimeout(std::chrono::milliseconds timeout) override { carrier_->setTimeout(timeout); }
+    void setSequenceNumberForGroup() override { carrier_->setSequenceNumberForGroup(); }
+    uint64_t getSequenceNumberForGroup() override { return carrier_->getSequenceNumberForGroup(); }
+    void enableCollectivesTiming() override { carrier_->enableCollectivesTiming(); }
+    c10d::ErrorType getError() override { return c10d::ErrorType::SUCCESS; }
+    void abort() override { carrier_->abort(); }
+    void shutdown() override { carrier_->shutdown(); }
+
+    // What is given between these two becomes one work; each is issued as it comes.
+    bool supportsCoalescing() const override { return true; }
+    void startCoalescing() override;
+    WorkPtr endCoalescing() override;
+
+    WorkPtr broadcast(Tensors &tensors, const c10d::BroadcastOptions &options) override;
+    WorkPtr allreduce(Tensors &tensors, const c10d::AllreduceOptions &options) override;
+    WorkPtr allreduce_sparse(Tensors &tensors, const c10d::AllreduceOptions &options) override;
+    WorkPtr allreduce_coalesced(Tensors &tensors, const c10d::AllreduceCoalescedOptions &options) override;
+    WorkPtr reduce(Tensors &tensors, const c10d::ReduceOptions &options) override;
+    WorkPtr allgather(TensorLists &outputs, Tensors &inputs, const c10d::AllgatherOptions &options) override;
+    WorkPtr _allgather_base(at::Tensor &output, at::Tensor &input,
+                            const c10d::AllgatherOptions &options) override;
+    WorkPtr allgather_coalesced(TensorLists &outputs, Tensors &inputs,
+                                const c10d::AllgatherOptions &options) override;
+    WorkPtr allgather_into_tensor_coalesced(Tensors &outputs, Tensors &inputs,
+                                            const c10d::AllgatherOptions &options) override;
+    WorkPtr gather(TensorLists &outputs, Tensors &inputs, const c10d::GatherOptions &options) override;
+    WorkPtr scatter(Tensors &outputs, TensorLists &inputs, const c10d::ScatterOptions &options) override;
+    WorkPtr reduce_scatter(Tensors &outputs, TensorLists &inputs,
+                           const c10d::ReduceScatterOptions &options) override;
+    WorkPtr _reduce_scatter_base(at::Tensor &output, at::Tensor &input,
+                                 const c10d::ReduceScatterOptions &options) override;
+    WorkPtr reduce_scatter_tensor_coalesced(Tensors &outputs, Tensors &inputs,
+                                            const c10d::ReduceScatterOptions &options) override;
+    WorkPtr alltoall_base(at::Tensor &output, at::Tensor &input, std::vector<int64_t> &output_rows,
+                          std::vector<int64_t> &input_rows, const c10d::AllToAllOptions &options) override;
+    WorkPtr alltoall(Tensors &outputs, Tensors &inputs, const c10d::AllToAllOptions &options) override;
+    WorkPtr send(Tensors &tensors, int to, int tag) override;
+    WorkPtr recv(Tensors &tensors, int from, int tag) override;
+    WorkPtr recvAnysource(Tensors &tensors, int tag) override;
+    WorkPtr barrier(const c10d::BarrierOptions &options) override;
+    void monitoredBarrier(const c10d::BarrierOptions &options, bool wait_for_all) override;
+
+  private:
+    const c10::intrusive_ptr<c10d::Backend> carrier_;
+    std::mutex lock_; // guards what follows
+    std::map<c10::DeviceIndex, c10::Stream> copying_;
+    bool is_coalescing_ = false;
+    std::vector<WorkPtr> coalesced_;
+
+    c10::Stream copying_stream(c10::Device device);
+    // Maps the tensors to the CPU, has `issue(inputs, outputs)` call the carrier, and takes care of the rest.
+    template <typename Issue>
+    WorkPtr run(const Collective &collective, const TensorLists &inputs, const TensorLists &outputs,
+                const Issue &issue);
+};
+
+} // namespace openxpu

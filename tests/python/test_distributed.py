@@ -1,0 +1,732 @@
+"""torch.distributed on xpu tensors: two processes run all cases of a group, and each case is a test.
+
+Run with two arguments more (the rank and a folder that both share) this file is one of the processes.
+"""
+
+from __future__ import annotations
+
+import copy
+import faulthandler
+import functools
+import importlib
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import openxpu  # noqa: F401
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+RANKS = 2
+CASES: dict[str, Callable[[], None]] = {}
+
+
+def case(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Enter a function among the cases, once for each name, which it is called with if there is one."""
+
+    def enter(function: Callable[..., None]) -> Callable[..., None]:
+        title = function.__name__
+        for name in names:
+            CASES[f"{title}-{name}"] = functools.partial(function, name)
+        if not names:
+            CASES[title] = function
+        return function
+
+    return enter
+
+
+# --- values ---
+
+# Gloo reduces these; bool is no number.
+NUMBERS = ["float32", "float64", "float16", "bfloat16", "int8", "uint8", "int32", "int64"]
+# These it only moves.
+MOVED = ["bool", "int16", "complex64", "complex128", "float8_e4m3fn", "uint16", "complex32"]
+REDUCTIONS = ["SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR"]
+
+
+def given(shape: tuple[int, ...], dtype: torch.dtype, seed: int) -> Tensor:
+    """Small whole numbers, whose sums and products are exact in all dtypes."""
+    numbers = torch.randint(1, 5, shape, generator=torch.Generator().manual_seed(seed))
+    if dtype == torch.bool:
+        return numbers > 2
+    if dtype.is_complex:
+        return torch.complex(numbers.double(), numbers.flip(0).double()).to(dtype)
+    return numbers.to(dtype)
+
+
+def reduced(all_ranks: list[Tensor], operation: str) -> Tensor:
+    """What a reduction over all ranks gives."""
+    dtype = all_ranks[0].dtype
+    wide = torch.stack([x.to(torch.float64 if dtype.is_floating_point else torch.int64) for x in all_ranks])
+    if operation in ("SUM", "AVG"):
+        result = wide.sum(0)
+        if operation == "AVG":
+            result = result / RANKS if dtype.is_floating_point else result // RANKS
+    elif operation == "PRODUCT":
+        result = wide.prod(0)
+    elif operation in ("MIN", "MAX"):
+        result = wide.amin(0) if operation == "MIN" else wide.amax(0)
+    else:
+        combine = {"BAND": torch.bitwise_and, "BOR": torch.bitwise_or, "BXOR": torch.bitwise_xor}[operation]
+        result = functools.reduce(combine, wide)
+    return result.to(dtype)
+
+
+def same(got: Tensor, want: Tensor) -> None:
+    """Fail unless both have the same bits and shape."""
+    assert got.device.type == "xpu"
+    got = got.cpu()
+    assert got.dtype == want.dtype
+    assert got.shape == want.shape
+    got, want = (x.contiguous().reshape(-1).view(torch.uint8) for x in (got, want))
+    assert torch.equal(got, want)
+
+
+def rank() -> int:
+    return dist.get_rank()
+
+
+def inputs(shape: tuple[int, ...], dtype: torch.dtype, seed: int = 0) -> list[Tensor]:
+    """One for each rank."""
+    return [given(shape, dtype, seed * 100 + r) for r in range(RANKS)]
+
+
+def wait(work: dist.Work | None, is_async: bool) -> None:
+    assert (work is not None) == is_async
+    if work is not None:
+        work.wait()
+        assert work.is_completed()
+
+
+# --- collectives ---
+
+
+@case(*NUMBERS)
+def all_reduce(name: str) -> None:
+    dtype = getattr(torch, name)
+    for operation in REDUCTIONS:
+        reduction = getattr(dist.ReduceOp, operation)
+        for is_async in (False, True):
+            ranks = inputs((3, 11), dtype)
+            x = ranks[rank()].to("xpu")
+            if operation.startswith("B") and dtype.is_floating_point:  # as on the CPU
+                with pytest.raises(RuntimeError, match=f"{operation} with non-integral"):
+                    dist.all_reduce(x, reduction)
+                continue
+            wait(dist.all_reduce(x, reduction, async_op=is_async), is_async)
+            same(x, reduced(ranks, operation))
+            if operation != "AVG":  # Gloo has none
+                on_cpu = ranks[rank()].clone()
+                dist.all_reduce(on_cpu, reduction)
+                same(x, on_cpu)
+
+
+@case(*NUMBERS)
+def reduce(name: str) -> None:
+    ranks = inputs((33,), getattr(torch, name))
+    for root in range(RANKS):
+        for operation in ("SUM", "AVG", "MAX"):
+            x = ranks[rank()].to("xpu")
+            dist.reduce(x, root, getattr(dist.ReduceOp, operation))
+            if rank() == root:
+                same(x, reduced(ranks, operation))
+
+
+@case(*NUMBERS)
+def reduce_scatter(name: str) -> None:
+    dtype = getattr(torch, name)
+    for operation in ("SUM", "AVG", "MIN"):
+        reduction = getattr(dist.ReduceOp, operation)
+        for is_async in (False, True):
+            ranks = inputs((RANKS * 6, 5), dtype)
+            want = reduced(ranks, operation).chunk(RANKS)[rank()]
+            x = ranks[rank()].to("xpu")
+            y = torch.empty_like(want, device="xpu")
+            wait(dist.reduce_scatter_tensor(y, x, reduction, async_op=is_async), is_async)
+            same(y, want)
+            same(x, ranks[rank()])  # is left as it was
+            y = torch.empty_like(want, device="xpu")
+            wait(dist.reduce_scatter(y, list(x.chunk(RANKS)), reduction, async_op=is_async), is_async)
+            same(y, want)
+
+
+@case("int16", "bool", "float8_e4m3fn")
+def refused_reduction(name: str) -> None:
+    x = given((8,), getattr(torch, name), 0).to("xpu")
+    if name == "bool":  # Gloo takes it for a byte
+        dist.all_reduce(x, dist.ReduceOp.MAX)
+        return same(x, given((8,), torch.bool, 0))
+    title = {"int16": "Short", "float8_e4m3fn": "Float8_e4m3fn"}[name]
+    with pytest.raises(NotImplementedError, match=f"all_reduce.*{title}"):
+        dist.all_reduce(x)
+    with pytest.raises(NotImplementedError, match=f"reduce_scatter.*{title}"):
+        dist.reduce_scatter_tensor(torch.empty_like(x[:4]), x)
+    return None
+
+
+@case(*NUMBERS, *MOVED)
+def moving(name: str) -> None:
+    """Everything that doesn't reduce, of any dtype."""
+    dtype = getattr(torch, name)
+    ranks = inputs((4, 3), dtype)
+    mine = ranks[rank()]
+    for is_async in (False, True):
+        x = mine.to("xpu")
+        wait(dist.broadcast(x, 1, async_op=is_async), is_async)
+        same(x, ranks[1])
+
+        x = mine.to("xpu")
+        parts = [torch.empty_like(x) for _ in range(RANKS)]
+        wait(dist.all_gather(parts, x, async_op=is_async), is_async)
+        for part, want in zip(parts, ranks, strict=True):
+            same(part, want)
+
+        joined = torch.empty((RANKS * 4, 3), dtype=dtype, device="xpu")
+        wait(dist.all_gather_into_tensor(joined, x, async_op=is_async), is_async)
+        same(joined, torch.cat(ranks))
+        stacked = torch.empty((RANKS, 4, 3), dtype=dtype, device="xpu")
+        wait(dist.all_gather_into_tensor(stacked, x, async_op=is_async), is_async)
+        same(stacked, torch.stack(ranks))
+
+        parts = [torch.empty_like(x) for _ in range(RANKS)] if rank() == 0 else []
+        wait(dist.gather(x, parts or None, 0, async_op=is_async), is_async)
+        for part, want in zip(parts, ranks, strict=False):
+            same(part, want)
+
+        y = torch.empty_like(x)
+        wait(
+            dist.scatter(y, [r.to("xpu") for r in ranks] if rank() else None, 1, async_op=is_async), is_async
+        )
+        same(y, mine)
+
+        received = [torch.empty_like(x[:2]) for _ in range(RANKS)]
+        wait(dist.all_to_all(received, list(x.chunk(RANKS)), async_op=is_async), is_async)
+        for part, other in zip(received, ranks, strict=True):
+            same(part, other.chunk(RANKS)[rank()])
+
+        y = torch.empty_like(x)
+        wait(dist.all_to_all_single(y, x, async_op=is_async), is_async)
+        same(y, torch.cat([other.chunk(RANKS)[rank()] for other in ranks]))
+
+
+@case(*NUMBERS, *MOVED)
+def point_to_point(name: str) -> None:
+    ranks = inputs((7,), getattr(torch, name))
+    x = ranks[rank()].to("xpu")
+    other = 1 - rank()
+    y = torch.empty_like(x)
+    if rank() == 0:
+        dist.send(x, other)
+        dist.recv(y, other)
+    else:
+        dist.recv(y, other)
+        dist.send(x, other)
+    same(y, ranks[other])
+    y = torch.empty_like(x)
+    pair = [dist.P2POp(dist.irecv, y, other), dist.P2POp(dist.isend, x, other)]
+    for work in dist.batch_isend_irecv(pair):
+        work.wait()
+    same(y, ranks[other])
+
+
+@case()
+def uneven_all_to_all() -> None:
+    sent = [[4, 12], [8, 2]]
+    for dtype in (torch.float32, torch.int16):
+        ranks = [given((sum(sent[r]), 3), dtype, r) for r in range(RANKS)]
+        taken = [sent[r][rank()] for r in range(RANKS)]
+        y = torch.empty((sum(taken), 3), dtype=dtype, device="xpu")
+        dist.all_to_all_single(y, ranks[rank()].to("xpu"), taken, sent[rank()])
+        same(y, torch.cat([ranks[r].split(sent[r])[rank()] for r in range(RANKS)]))
+
+
+@case()
+def receive_from_anyone() -> None:
+    ranks = inputs((5,), torch.float32)
+    if rank() == 0:
+        dist.send(ranks[0].to("xpu"), 1, tag=3)
+    else:
+        y = torch.empty(5, device="xpu")
+        assert dist.recv(y, tag=3) == 0
+        same(y, ranks[0])
+
+
+@case()
+def polled_receive() -> None:
+    y = torch.empty(5, device="xpu")
+    work = dist.irecv(y, 1 - rank())
+    sent = dist.isend(torch.full((5,), float(rank()), device="xpu"), 1 - rank())
+    deadline = time.monotonic() + 20
+    while not work.is_completed():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    work.wait()
+    sent.wait()
+    same(y, torch.full((5,), 1.0 - rank()))
+
+
+@case("transposed", "strided", "offset", "empty", "number", "expanded_source")
+def layout(name: str) -> None:
+    ranks = inputs((8, 8), torch.float32)
+
+    def view(x: Tensor) -> Tensor:
+        return {
+            "transposed": lambda: x.t(),
+            "strided": lambda: x[:, ::3],
+            "offset": lambda: x[3:5],
+            "empty": lambda: x[:0],
+            "number": lambda: x[2, 2],
+            "expanded_source": lambda: x[:1].expand(8, 8),
+        }[name]()
+
+    base = ranks[rank()].to("xpu")
+    x = view(base)
+    if name == "expanded_source":  # is read only
+        joined = torch.empty((RANKS * 8, 8), device="xpu")
+        dist.all_gather_into_tensor(joined, x)
+        return same(joined, torch.cat([view(r) for r in ranks]))
+    dist.all_reduce(x)
+    want = ranks[rank()].clone()
+    view(want).copy_(reduced([view(r) for r in ranks], "SUM"))
+    same(base, want)  # what lies between the elements is left alone
+    other = view(base)
+    dist.broadcast(other, 1)
+    parts = [view(torch.zeros(8, 8, device="xpu")) for _ in range(RANKS)]
+    dist.all_gather(parts, other)
+    sums = reduced([view(r) for r in ranks], "SUM")
+    for part in parts:
+        same(part, sums)
+    y = view(torch.zeros(8, 8, device="xpu"))
+    if rank():
+        dist.send(other, 0)
+    else:
+        dist.recv(y, 1)
+        same(y, sums)
+    return None
+
+
+@case()
+def coalesced() -> None:
+    lists = [inputs((n,), torch.float32, n) for n in (3, 5, 7)]
+    mine = [r[rank()].to("xpu") for r in lists]
+    with dist._coalescing_manager(device=torch.device("xpu"), async_ops=True) as manager:
+        for x in mine:
+            dist.all_reduce(x, dist.ReduceOp.AVG)
+    manager.wait()
+    for x, ranks in zip(mine, lists, strict=True):
+        same(x, reduced(ranks, "AVG"))
+    joined = [torch.empty(RANKS * r[0].numel(), device="xpu") for r in lists]
+    with dist._coalescing_manager(device=torch.device("xpu")):
+        for y, ranks in zip(joined, lists, strict=True):
+            dist.all_gather_into_tensor(y, ranks[rank()].to("xpu"))
+    for y, ranks in zip(joined, lists, strict=True):
+        same(y, torch.cat(ranks))
+    lists = [inputs((RANKS * n,), torch.float32, n) for n in (3, 5)]
+    sums = [torch.empty(r[0].numel() // RANKS, device="xpu") for r in lists]
+    with dist._coalescing_manager(device=torch.device("xpu")):
+        for y, ranks in zip(sums, lists, strict=True):
+            dist.reduce_scatter_tensor(y, ranks[rank()].to("xpu"))
+    for y, ranks in zip(sums, lists, strict=True):
+        same(y, reduced(ranks, "SUM").chunk(RANKS)[rank()])
+
+
+@case()
+def many_in_flight() -> None:
+    lists = [inputs((1000,), torch.float32, n) for n in range(40)]
+    mine = [r[rank()].to("xpu") for r in lists]
+    works = [dist.all_reduce(x, async_op=True) for x in mine]
+    for work in reversed(works):
+        work.wait()
+    for x, ranks in zip(mine, lists, strict=True):
+        same(x, reduced(ranks, "SUM"))
+
+
+@case()
+def futures() -> None:
+    ranks = inputs((50,), torch.float32)
+    x = ranks[rank()].to("xpu")
+    future = dist.all_reduce(x, async_op=True).get_future()
+    assert future.done()  # as NCCL's: callbacks run at once, in one order on all ranks
+    nested = future.then(
+        lambda done: dist.all_reduce(done.value()[0] * 2, async_op=True).get_future().wait()[0]
+    )
+    same(nested.wait(), reduced(ranks, "SUM") * 2 * RANKS)
+    y = torch.empty_like(x)
+    works = [dist.irecv(y, 1 - rank()), dist.isend(x, 1 - rank())]
+    for work in works:
+        work.get_future().wait()
+    same(y, reduced(ranks, "SUM"))
+
+
+@case()
+def on_a_stream() -> None:
+    stream = torch.xpu.Stream()
+    with torch.xpu.stream(stream):
+        x = torch.ones(1 << 20, device="xpu") * (rank() + 1)
+        work = dist.all_reduce(x, async_op=True)
+        work.wait()
+        y = x + 1
+    torch.xpu.current_stream().wait_stream(stream)
+    same(y, torch.full((1 << 20,), 4.0))
+
+
+@case()
+def sparse() -> None:
+    ranks = [torch.sparse_coo_tensor([[0, r + 1]], [1.0, 2.0], (6,)) for r in range(RANKS)]
+    x = ranks[rank()].to("xpu")
+    dist.all_reduce(x)
+    same(x.to_dense(), ranks[0].to_dense() + ranks[1].to_dense())
+
+
+@case()
+def objects() -> None:
+    box = [{"a": torch.full((2,), 5.0, device="xpu")}, 3] if rank() == 0 else [None, None]
+    dist.broadcast_object_list(box, 0, device=torch.device("xpu"))
+    same(box[0]["a"], torch.full((2,), 5.0))
+    assert box[1] == 3
+    all_of_them: list[object] = [None] * RANKS
+    dist.all_gather_object(all_of_them, (rank(), "x" * (rank() + 1)))
+    assert all_of_them == [(0, "x"), (1, "xx")]
+    taken: list[object] = [None]
+    dist.scatter_object_list(taken, ["a", "b"] if rank() == 0 else [None, None], 0)
+    assert taken == ["ab"[rank()]]
+
+
+@case()
+def barriers() -> None:
+    dist.barrier()
+    dist.barrier(async_op=True).wait()
+    group = dist.new_group(backend="gloo")
+    dist.monitored_barrier(group, timeout=timedelta(seconds=20))
+
+
+@case("xccl", "xpu:gloo", "cpu:gloo,xpu:gloo", "default", "fake")
+def names(name: str) -> None:
+    assert dist.is_xccl_available()
+    x = torch.full((3,), float(rank() + 1), device="xpu")
+    if name == "fake":  # sends nothing
+        importlib.import_module("torch.testing._internal.distributed.fake_pg")  # registers it
+        dist.all_reduce(x, group=dist.new_group(backend="fake"))
+        return same(x, torch.full((3,), float(rank() + 1)))
+    group = dist.new_group(backend=None if name == "default" else name)
+    backend = group._get_backend(torch.device("xpu"))
+    assert isinstance(backend, dist.ProcessGroupXCCL)
+    before = backend._get_sequence_number_for_group()
+    dist.all_reduce(x, group=group)
+    assert backend._get_sequence_number_for_group() == before + 1
+    return same(x, torch.full((3,), 3.0))
+
+
+@case()
+def gloo_alone_refuses() -> None:
+    group = dist.new_group(backend="gloo")
+    with pytest.raises(RuntimeError, match="no backend for xpu tensors.*cpu:gloo,xpu:xccl"):
+        dist.all_reduce(torch.ones(2, device="xpu"), group=group)
+    with pytest.raises(RuntimeError, match="conjugate"):
+        dist.broadcast(torch.ones(2, dtype=torch.complex64, device="xpu").conj(), 0)
+    with pytest.raises((RuntimeError, ValueError), match="device|backend"):
+        dist.all_gather([torch.ones(2) for _ in range(RANKS)], torch.ones(2, device="xpu"))
+
+
+@case()
+def sub_groups() -> None:
+    alone = [dist.new_group([r]) for r in range(RANKS)]
+    x = torch.full((2,), float(rank()), device="xpu")
+    dist.all_reduce(x, group=alone[rank()])
+    same(x, torch.full((2,), float(rank())))
+    mesh = dist.init_device_mesh("xpu", (RANKS, 1), mesh_dim_names=("a", "b"))
+    dist.all_reduce(x, group=mesh["b"].get_group())
+    dist.all_reduce(x, group=mesh["a"].get_group())
+    same(x, torch.full((2,), 1.0))
+
+
+@case()
+def functional() -> None:
+    import torch.distributed._functional_collectives as collectives
+
+    ranks = inputs((8,), torch.float32)
+    x = ranks[rank()].to("xpu")
+    world = dist.group.WORLD
+    same(collectives.wait_tensor(collectives.all_reduce(x, "avg", world)), reduced(ranks, "AVG"))
+    same(collectives.wait_tensor(collectives.all_gather_tensor(x, 0, world)), torch.cat(ranks))
+    half = reduced(ranks, "SUM").chunk(RANKS)[rank()]
+    same(collectives.wait_tensor(collectives.reduce_scatter_tensor(x, "sum", 0, world)), half)
+    leaf = x.clone().requires_grad_()
+    weights = torch.arange(16.0, device="xpu")
+    (collectives.all_gather_tensor_autograd(leaf, 0, world) * weights).sum().backward()
+    same(leaf.grad, RANKS * torch.arange(16.0).chunk(RANKS)[rank()])
+
+
+# --- training ---
+
+STEPS = 4
+
+
+def model() -> nn.Module:
+    torch.manual_seed(3)
+    return nn.Sequential(
+        nn.Linear(12, 32), nn.GELU(), nn.LayerNorm(32), nn.Linear(32, 32), nn.GELU(), nn.Linear(32, 5)
+    )
+
+
+def batch(step: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(100 + step)
+    return torch.randn(16, 12, generator=generator), torch.randn(16, 5, generator=generator)
+
+
+def train(
+    net: nn.Module, device: str, split: bool, optimizer: torch.optim.Optimizer | None = None
+) -> list[float]:
+    """Train on whole batches, or each rank on its part of them; the mean loss of each step."""
+    optimizer = optimizer or torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+    losses = []
+    for step in range(STEPS):
+        x, y = (part.chunk(RANKS)[rank()] if split else part for part in batch(step))
+        loss = nn.functional.mse_loss(net(x.to(device)), y.to(device))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        mean = loss.detach().clone()
+        if split:
+            dist.all_reduce(mean, dist.ReduceOp.AVG)
+        losses.append(mean.item())
+    return losses
+
+
+def alike(got: nn.Module | dict[str, Tensor], want: nn.Module, tolerance: float = 1e-5) -> None:
+    got = got if isinstance(got, dict) else got.state_dict()
+    for (name, x), y in zip(got.items(), want.state_dict().values(), strict=True):
+        full = x.full_tensor() if hasattr(x, "full_tensor") else x
+        error = (full.cpu() - y.cpu()).abs().max().item()
+        assert error <= tolerance, (name, error)
+
+
+def data_parallel(**options: object) -> nn.parallel.DistributedDataParallel:
+    return nn.parallel.DistributedDataParallel(model().to("xpu"), bucket_cap_mb=0.002, **options)
+
+
+@case()
+def ddp() -> None:
+    reference = model()
+    want = train(reference, "cpu", False)
+    net = data_parallel()
+    assert train(net, "xpu", True) == pytest.approx(want, rel=1e-5)
+    alike(net.module, reference)
+    assert net._get_ddp_logging_data()["avg_backward_compute_time"] > 0  # by xpu's clock
+
+
+@case()
+def ddp_without_synchronisation() -> None:
+    reference, net = model(), data_parallel()
+    for step in range(2):
+        x, y = batch(step)
+        nn.functional.mse_loss(reference(x), y).backward()
+    first, second = ([part.chunk(RANKS)[rank()].to("xpu") for part in batch(step)] for step in range(2))
+    with net.no_sync():
+        nn.functional.mse_loss(net(first[0]), first[1]).backward()
+    nn.functional.mse_loss(net(second[0]), second[1]).backward()
+    for got, want in zip(net.parameters(), reference.parameters(), strict=True):
+        assert torch.allclose(got.grad.cpu(), want.grad, atol=1e-5)
+
+
+@case("bf16", "fp16", "power_sgd")
+def ddp_hook(name: str) -> None:
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+
+    reference = model()
+    want = train(reference, "cpu", False)
+    net = data_parallel()
+    if name == "power_sgd":
+        state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=4, start_powerSGD_iter=2)
+        net.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    else:
+        net.register_comm_hook(None, getattr(default_hooks, f"{name}_compress_hook"))
+    # The hooks round, or approximate: near, and the same on all ranks.
+    assert train(net, "xpu", True) == pytest.approx(want, rel=0.05)
+    for parameter in net.parameters():
+        ranks = [torch.empty_like(parameter) for _ in range(RANKS)]
+        dist.all_gather(ranks, parameter.detach())
+        same(ranks[0], ranks[1].detach().cpu())
+
+
+def sharded() -> nn.Module:
+    from torch.distributed.fsdp import fully_shard
+
+    net = model().to("xpu")
+    for layer in (net[0], net[3]):
+        fully_shard(layer)
+    return fully_shard(net)
+
+
+@case()
+def fsdp() -> None:
+    reference = model()
+    want = train(reference, "cpu", False)
+    net = sharded()
+    assert train(net, "xpu", True) == pytest.approx(want, rel=1e-5)
+    alike(net, reference)
+
+
+@case()
+def checkpoint() -> None:
+    import torch.distributed.checkpoint as saving
+    from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+
+    net, fresh = sharded(), sharded()
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
+    train(net, "xpu", True, optimizer)
+    folder = os.path.join(sys.argv[2], "checkpoint")
+    weights, state = get_state_dict(net, optimizer)
+    saving.save({"net": weights, "optimizer": state}, checkpoint_id=folder)
+    other = torch.optim.AdamW(fresh.parameters(), lr=1e-2)
+    weights, state = get_state_dict(fresh, other)
+    loaded = {"net": weights, "optimizer": state}
+    saving.load(loaded, checkpoint_id=folder)
+    set_state_dict(fresh, other, model_state_dict=loaded["net"], optim_state_dict=loaded["optimizer"])
+    alike(fresh.state_dict(), _full(net), 0)
+    # goes on alike
+    assert train(net, "xpu", True, optimizer) == train(fresh, "xpu", True, other)
+
+
+def _full(net: nn.Module) -> nn.Module:
+    whole = copy.deepcopy(model())
+    whole.load_state_dict({name: x.full_tensor().cpu() for name, x in net.state_dict().items()})
+    return whole
+
+
+# --- what goes wrong ---
+
+FAILURES = ("another_shape", "a_rank_that_dies")
+
+
+def fail(name: str) -> None:
+    """Note how long it took to get an error. With more to receive than there is room for, Gloo ends the process."""
+    group = dist.new_group(timeout=timedelta(seconds=3))
+    dist.barrier()
+    started = time.monotonic()
+    if name == "a_rank_that_dies" and rank() == 0:
+        os._exit(0)
+    size = 4 + 1000 * rank() if name == "another_shape" else 4
+    with pytest.raises(RuntimeError):
+        dist.all_reduce(torch.ones(size, device="xpu"), group=group)
+    took = time.monotonic() - started
+    write({name: "" if took < 15 else f"an error after {took:.0f} s"})
+
+
+# --- the processes ---
+
+
+def write(results: dict[str, str]) -> None:
+    Path(sys.argv[2], f"{rank()}.json").write_text(json.dumps(results))
+
+
+def main() -> None:
+    """One of the processes: run each case, in step with the other."""
+    faulthandler.dump_traceback_later(200, exit=True)
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "cpu:gloo,xpu:xccl",
+        init_method=f"file://{sys.argv[2]}/store",
+        rank=int(sys.argv[1]),
+        world_size=RANKS,
+        timeout=timedelta(seconds=30),
+    )
+    if sys.argv[3] in FAILURES:
+        fail(sys.argv[3])
+        os._exit(0)  # the other one may be gone
+    results = {}
+    for name, function in CASES.items():
+        try:
+            function()
+            results[name] = ""
+        except BaseException:
+            results[name] = traceback.format_exc()
+        write(results)
+        failed = torch.tensor([bool(results[name])], dtype=torch.int32)
+        dist.all_reduce(failed)
+        if failed.item() % RANKS:
+            break  # on one rank only: they are out of step
+    dist.destroy_process_group()
+
+
+@functools.cache
+def results(kind: str, memory: str) -> list[dict[str, str]]:
+    """What both processes say of each case: nothing, or a traceback."""
+    import tempfile
+
+    from helpers import SOURCE
+
+    environment = dict(
+        os.environ, PYTHONPATH=f"{SOURCE}:{os.environ.get('PYTHONPATH', '')}", GLOO_SOCKET_IFNAME="lo"
+    )
+    if memory:
+        environment["OPENXPU_MEMORY"] = memory
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, __file__]
+        logs = [open(os.path.join(folder, f"{r}.log"), "w+") for r in range(RANKS)]
+        processes = [
+            subprocess.Popen(
+                [*command, str(r), folder, kind], env=environment, stdout=logs[r], stderr=logs[r]
+            )
+            for r in range(RANKS)
+        ]
+        for process in processes:
+            process.wait(timeout=240)
+        said = []
+        for r, log in enumerate(logs):
+            log.seek(0)
+            text = log.read()
+            log.close()
+            path = Path(folder, f"{r}.json")
+            said.append({"": text, **(json.loads(path.read_text()) if path.exists() else {})})
+        return said
+
+
+@pytest.mark.parametrize("memory", ["", "buffer"], ids=["in_place", "staged"])
+@pytest.mark.parametrize("name", CASES)
+def test_case(name: str, memory: str) -> None:
+    for process in results("cases", memory):
+        assert name in process, "did not come so far:\n" + process[""][-3000:]
+        assert not process[name], process[name]
+
+
+@pytest.mark.parametrize("memory", ["", "buffer"], ids=["in_place", "staged"])
+@pytest.mark.parametrize("name", FAILURES)
+def test_failure(name: str, memory: str) -> None:
+    first, second = results(name, memory)
+    assert second.get(name) == "", second
+    if name == "another_shape":
+        assert first.get(name) == "" or "Received data size doesn't match" in first[""], first
+
+
+def test_example() -> None:
+    from helpers import SOURCE
+
+    example = SOURCE.parent / "examples" / "python" / "distributed.py"
+    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS), str(example)]
+    done = subprocess.run(
+        [sys.executable, *command],
+        env=dict(os.environ, PYTHONPATH=f"{SOURCE}:{os.environ.get('PYTHONPATH', '')}", OMP_NUM_THREADS="1"),
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+    losses = [re.findall(rf"process {r}, step \d: loss (\S+)", done.stdout) for r in range(RANKS)]
+    assert len(losses[0]) == 5
+    assert losses[0] == losses[1]
+    assert float(losses[0][-1]) < float(losses[0][0])
+    assert done.stdout.count("weights equal process 0's") == RANKS
+
+
+if __name__ == "__main__":
+    main()
