@@ -26,6 +26,16 @@ namespace {
 using Result = std::tuple<Tensor, Tensor>;
 using Gradients = std::tuple<Tensor, Tensor, Tensor>;
 
+// One of each for each element along `axis`.
+void check_channels(const Tensor &self, const Tensor &scale, const Tensor &zero_point, int64_t axis) {
+    TORCH_CHECK(scale.dim() == 1, "scale should be a 1-D tensor");
+    TORCH_CHECK(zero_point.dim() == 1, "zero point should be a 1-D tensor");
+    TORCH_CHECK(scale.numel() == zero_point.numel(), "scale and zero-point need to have the same dimensions");
+    TORCH_CHECK(axis >= 0 && axis < self.dim(), "`axis` must be between 0 and number of dimensions of input");
+    TORCH_CHECK(scale.numel() == self.size(axis),
+                "dimensions of scale and zero-point are not consistent with input tensor");
+}
+
 void check_range(int64_t quant_min, int64_t quant_max) {
     TORCH_CHECK(quant_min <= quant_max, "`quant_min` should be less than or equal to `quant_max`.");
     for (int64_t limit : {quant_min, quant_max})
@@ -149,12 +159,7 @@ Result fake_quantize_per_channel_affine_cachemask_xpu(const Tensor &self, const 
     TORCH_CHECK(zero_point.scalar_type() == kInt || zero_point.scalar_type() == kFloat ||
                     zero_point.scalar_type() == kHalf,
                 "Zero-point must be Int32, Float or Half, found ", zero_point.scalar_type());
-    TORCH_CHECK(scale.dim() == 1, "scale should be a 1-D tensor");
-    TORCH_CHECK(zero_point.dim() == 1, "zero point should be a 1-D tensor");
-    TORCH_CHECK(scale.numel() == zero_point.numel(), "scale and zero-point need to have the same dimensions");
-    TORCH_CHECK(axis >= 0 && axis < self.dim(), "`axis` must be between 0 and number of dimensions of input");
-    TORCH_CHECK(scale.numel() == self.size(axis),
-                "dimensions of scale and zero-point are not consistent with input tensor");
+    check_channels(self, scale, zero_point, axis);
     check_range(quant_min, quant_max);
     const bool is_fraction = isFloatingType(zero_point.scalar_type());
     if (!is_fraction && zero_point.numel() > 0) {
@@ -188,12 +193,7 @@ Gradients fake_quantize_learnable_per_channel_affine_backward_xpu(const Tensor &
             grad.to(kFloat), self.to(kFloat), scale.to(kFloat), zero_point.to(kFloat), axis, quant_min,
             quant_max, grad_factor);
     check_learnt(grad, self, scale, zero_point, quant_min, quant_max);
-    TORCH_CHECK(scale.dim() == 1, "scale should be a 1-D tensor");
-    TORCH_CHECK(zero_point.dim() == 1, "zero point should be a 1-D tensor");
-    TORCH_CHECK(scale.numel() == zero_point.numel(), "scale and zero-point need to have the same dimensions");
-    TORCH_CHECK(axis >= 0 && axis < self.dim(), "`axis` must be between 0 and number of dimensions of input");
-    TORCH_CHECK(scale.numel() == self.size(axis),
-                "dimensions of scale and zero-point are not consistent with input tensor");
+    check_channels(self, scale, zero_point, axis);
     if (self.numel() == 0) return {self, scale, zero_point};
     const Tensor zero = zero_point.round().clamp_(quant_min, quant_max);
     const auto [of_self, of_scale, of_zero] = gradients(
