@@ -190,7 +190,7 @@ def test_views_that_alias() -> None:
     def call(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         left, right = x.split(64, 1)
         out = torch.empty_like(right, memory_format=torch.contiguous_format)
-        added_2d[(2, 2)](right.contiguous(), left.contiguous(), out, 32, 64)
+        added_2d[(2, 4)](right.contiguous(), left.contiguous(), out, 32, 64)
         bits = torch.empty(128, dtype=torch.float16, device=x.device)
         as_bf16 = bits.view(torch.bfloat16)
         scaled[(1,)](x, as_bf16, 128, 1.0, B=128)
