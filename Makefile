@@ -68,6 +68,7 @@ test-all: build  ## also the long suites: sanitizers, PoCL, the wheel, Windows' 
 	OPENXPU_MATRIX=dot build/tests/c/test_matrix 500
 	$(BIN)/python tests/intel_cpu/miscompilation.py --corpus 20 --programs 200
 	$(BIN)/python tests/intel_cpu/operators.py --every 40
+	OPENXPU_TEST_PROBLEMS=5000 $(BIN)/python -m pytest -q --timeout 3600 tests/ops/test_random_problems.py
 	OPENXPU_TEST_ALL=1 $(BIN)/python -m pytest -q -n 2 tests/ops/test_pointwise_opinfo.py tests/python/test_compile_opinfo.py \
 	  tests/python/test_adding.py
 
