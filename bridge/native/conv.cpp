@@ -50,7 +50,22 @@ at::MemoryFormat format_of(const Tensor &input, const Tensor &weight) {
 Tensor widened(const Tensor &cpu) {
     return cpu.defined() && openxpu::is_slow_on_host(cpu.scalar_type()) ? cpu.to(at::kFloat) : cpu;
 }
-Tensor for_host(const Tensor &tensor) { return widened(openxpu::as_cpu_input(tensor)); }
+// The tensor as PyTorch's CPU convolutions take for granted that it lies: without gaps, also by the strides
+// of dimensions of one element. oneDNN reads from those which order the others have, and gives wrong numbers
+// or ends the process; slow_conv2d refuses them.
+Tensor in_order(const Tensor &cpu, at::MemoryFormat format) {
+    if (!cpu.defined()) return cpu;
+    const Tensor dense = cpu.contiguous(format);
+    const auto plain = c10::contiguous_strides(dense.sizes());
+    const auto strides =
+        format == at::MemoryFormat::ChannelsLast     ? c10::get_channels_last_strides_2d(dense.sizes())
+        : format == at::MemoryFormat::ChannelsLast3d ? c10::get_channels_last_strides_3d(dense.sizes())
+                                                     : std::vector<int64_t>(plain.begin(), plain.end());
+    return dense.strides() == IntArrayRef(strides) ? dense : dense.as_strided(dense.sizes(), strides);
+}
+Tensor for_host(const Tensor &tensor, at::MemoryFormat format = at::MemoryFormat::Contiguous) {
+    return widened(in_order(openxpu::as_cpu_input(tensor), format));
+}
 Tensor narrowed(Tensor result, at::ScalarType type) {
     return !result.defined() || result.scalar_type() == type ? std::move(result) : result.to(type);
 }
@@ -95,11 +110,13 @@ void convolve(const Convolution &c, const xpu_ending &ending, const Tensor &othe
 
 // By PyTorch's CPU operator.
 std::array<Tensor, 1> convolution_cpu(const ConvSettings &s, const std::array<Tensor, 3> &x) {
+    const auto format = format_of(x[0], x[1]);
     std::optional<Tensor> bias;
-    if (x[2].defined()) bias = widened(x[2]);
-    return {narrowed(at::convolution(widened(x[0]), widened(x[1]), bias, s.stride, s.padding, s.dilation,
-                                     s.transposed, s.output_padding, s.groups),
-                     x[0].scalar_type())};
+    if (x[2].defined()) bias = widened(x[2].contiguous());
+    return {
+        narrowed(at::convolution(widened(in_order(x[0], format)), widened(in_order(x[1], format)), bias,
+                                 s.stride, s.padding, s.dilation, s.transposed, s.output_padding, s.groups),
+                 x[0].scalar_type())};
 }
 Tensor convolve_on_host(const Convolution &c) {
     return openxpu::on_host<1, 3, ConvSettings>("convolution of the host", c.device(),
@@ -112,9 +129,11 @@ struct ConvGradient {
     std::array<bool, 3> wanted;
 };
 std::array<Tensor, 3> convolution_gradients_cpu(const ConvGradient &g, const std::array<Tensor, 3> &x) {
+    const auto format = format_of(x[1], x[2]);
     auto [input, weight, bias] = at::convolution_backward(
-        widened(x[0]), widened(x[1]), widened(x[2]), IntArrayRef(&g.channels, 1), g.of.stride, g.of.padding,
-        g.of.dilation, g.of.transposed, g.of.output_padding, g.of.groups, g.wanted);
+        widened(in_order(x[0], format)), widened(in_order(x[1], format)), widened(in_order(x[2], format)),
+        IntArrayRef(&g.channels, 1), g.of.stride, g.of.padding, g.of.dilation, g.of.transposed,
+        g.of.output_padding, g.of.groups, g.wanted);
     const auto type = x[1].scalar_type();
     return {narrowed(std::move(input), type), narrowed(std::move(weight), type),
             narrowed(std::move(bias), type)};
@@ -227,6 +246,7 @@ Tensor fused(const Convolution &c, const Unary &unary) {
         return output;
     }
     Tensor output;
+    const auto lies = format_of(c.input, c.weight);
     if (fuses_on_host(c, ending)) {
         using Signature =
             Tensor(const Tensor &, const Tensor &, const std::optional<Tensor> &, IntArrayRef, IntArrayRef,
@@ -235,8 +255,8 @@ Tensor fused(const Convolution &c, const Unary &unary) {
         const openxpu::HostScope scope(c.device());
         output =
             from_host(scope,
-                      op.call(for_host(c.input), for_host(c.weight), for_host(c.bias), c.padding, c.stride,
-                              c.dilation, c.groups, unary.name, unary.scalars, unary.algorithm),
+                      op.call(for_host(c.input, lies), for_host(c.weight, lies), for_host(c.bias), c.padding,
+                              c.stride, c.dilation, c.groups, unary.name, unary.scalars, unary.algorithm),
                       c.input.scalar_type());
     } else {
         output = convolve_on_host(c);
@@ -263,27 +283,29 @@ Tensor fused_binary(const Convolution &c, const Tensor &other, std::string_view 
         return output;
     }
     Tensor output;
+    const auto lies = format_of(c.input, c.weight);
     std::optional<std::string_view> name;
     if (ending.epilogue != XPU_EPILOGUE_NONE) name = unary.name;
     if (!fuses_on_host(c, ending)) {
         output = convolve_on_host(c);
         end_by_itself(ending, other, output);
-    } else if (place && ending.combine == XPU_COMBINE_ADD && !openxpu::is_slow_on_host(other.scalar_type())) {
+    } else if (place && ending.combine == XPU_COMBINE_ADD && place->is_contiguous(lies) &&
+               !openxpu::is_slow_on_host(other.scalar_type())) {
         static const auto op = host_operator<HostBinary<Tensor &, Tensor &, const Tensor &>>(
             "mkldnn::_convolution_pointwise_", "binary");
         const openxpu::HostScope scope(c.device());
-        Tensor alias = openxpu::as_cpu(*place);
-        op.call(alias, for_host(c.input), for_host(c.weight), for_host(c.bias), c.padding, c.stride,
-                c.dilation, c.groups, binary, alpha, name, unary.scalars, unary.algorithm);
+        Tensor alias = in_order(openxpu::as_cpu(*place), lies);
+        op.call(alias, for_host(c.input, lies), for_host(c.weight, lies), for_host(c.bias), c.padding,
+                c.stride, c.dilation, c.groups, binary, alpha, name, unary.scalars, unary.algorithm);
         return *place;
     } else {
         static const auto op = host_operator<HostBinary<Tensor, const Tensor &, const Tensor &>>(
             "mkldnn::_convolution_pointwise", "binary");
         const openxpu::HostScope scope(c.device());
         output = from_host(scope,
-                           op.call(for_host(c.input), for_host(other.expand(sizes)), for_host(c.weight),
-                                   for_host(c.bias), c.padding, c.stride, c.dilation, c.groups, binary, alpha,
-                                   name, unary.scalars, unary.algorithm),
+                           op.call(for_host(c.input, lies), for_host(other.expand(sizes), lies),
+                                   for_host(c.weight, lies), for_host(c.bias), c.padding, c.stride,
+                                   c.dilation, c.groups, binary, alpha, name, unary.scalars, unary.algorithm),
                            c.input.scalar_type());
     }
     return place ? place->copy_(output) : output.contiguous(format);

@@ -124,3 +124,36 @@ def test_not_batched_and_memory() -> None:
 def test_errors_are_pytorchs() -> None:
     with pytest.raises(RuntimeError, match="expected input"):
         F.conv2d(torch.ones(1, 4, 8, 8, device="xpu"), torch.ones(2, 3, 3, 3, device="xpu"))
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+def test_strides_of_single_elements(dtype: torch.dtype) -> None:
+    """They say nothing; oneDNN takes the order of the other dimensions from them, and slow_conv2d refuses them."""
+    cases = [  # sizes and strides of x and of w, groups
+        ((1, 4, 1, 2), (8, 1, 8, 4), (2, 2, 1, 2), (4, 1, 2, 2), 2),
+        ((2, 1, 3, 4), (12, 1, 4, 1), (2, 1, 1, 2), (1, 4, 2, 2), 1),
+        ((1, 3, 1, 5), (1, 5, 3, 1), (4, 3, 1, 1), (1, 4, 4, 12), 1),
+        ((1, 4, 1, 2, 1), (1, 2, 8, 1, 3), (6, 2, 1, 2, 1), (4, 2, 1, 1, 7), 2),
+    ]
+    for size, strides, kernel, of_kernel, groups in cases:
+        x, w = (
+            torch.randn(60).to(dtype).as_strided(size, strides),
+            torch.randn(99).to(dtype).as_strided(kernel, of_kernel),
+        )
+        on_xpu = [
+            torch.empty_strided(t.shape, t.stride(), dtype=dtype, device="xpu").copy_(t) for t in (x, w)
+        ]
+        assert on_xpu[1].stride() == of_kernel
+        dims, leaves = len(size) - 2, [t.requires_grad_() for t in on_xpu]
+        wants = [t.double().clone(memory_format=torch.contiguous_format).requires_grad_() for t in (x, w)]
+        function = getattr(F, f"conv{dims}d")
+        got, want = function(*leaves, groups=groups), function(*wants, groups=groups)
+        close(got, want, dtype)
+        fused = torch.ops.mkldnn._convolution_pointwise
+        if dims == 2:
+            ended = fused(*on_xpu, None, [0, 0], [1, 1], [1, 1], groups, "relu", [], "")
+            close(ended, want.relu(), dtype)
+        got.sum().backward()
+        want.sum().backward()
+        for leaf, other in zip(leaves, wants, strict=True):
+            close(leaf.grad, other.grad, dtype)

@@ -132,7 +132,7 @@ def test_products(data: Any) -> None:
 
     lead = (batch,) if name in ("bmm", "baddbmm", "addbmm", "einsum") else ()
     if name == "matmul":
-        lead = draw(st.sampled_from([(), (batch,), (2, 1), (1, 3)]))
+        lead = draw(st.sampled_from([(), (1,), (3,), (2, 1), (2, 3)]))
     a = (
         operand(*lead, m, k)
         if name not in ("mv", "addmv", "dot")
@@ -143,7 +143,7 @@ def test_products(data: Any) -> None:
     elif name in ("mv", "addmv", "dot"):
         b = operand(k)
     else:
-        b = operand(*(draw(st.sampled_from([(), (3,), (2, 3)])) if name == "matmul" else lead), k, n)
+        b = operand(*(draw(st.sampled_from([(), (1,), (3,), (2, 3)])) if name == "matmul" else lead), k, n)
     scalars = {"alpha": draw(st.sampled_from([1, 2, -3])), "beta": draw(st.sampled_from([1, 0, 2]))}
 
     if name in ("addmm", "baddbmm", "addmv", "addbmm"):
