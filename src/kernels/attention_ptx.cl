@@ -3,7 +3,7 @@
  *
  * A work-group of TEAMS teams has TILE rows, 16 * BLOCKS a team: queries, or keys in attention_matrix_grad_key_value.
  * It goes through the other side STEP rows at a time, which come into local memory; scores exist as fragments
- * only. Sums of scores, rounded, are the next product's left operand as they lie (matrix_ptx.h). After
+ * only. Sums of scores, rounded, are the next product's left operand as they lie (ptx_units.h). After
  * FlashAttention-2 (Dao, arXiv:2307.08691), but for the gradients: two kernels, without atomics.
  *
  * -DT=<dtype> -DBIAS_T -DBIAS_IS_MASK -DDROPOUT -DBANDED: as in attention.cl; -DMATRIX_T: as T

@@ -293,7 +293,7 @@ static inline void exchange(__private acc_t (*two)[2], const uint bit, const uin
     }
 }
 /* Four lanes have neighbours of a row, two of each of four blocks; then each has the eight of one block. Of
- * blocks of even and of odd columns beside each other (matrix_ptx.h) they have four, in two of them. */
+ * blocks of even and of odd columns beside each other (ptx_units.h) they have four, in two of them. */
 static inline void gather_row(__private acc_t (*two)[2]) {
 #if MATRIX_BYTES && !B_K_FAST
     acc_t four[4][2];

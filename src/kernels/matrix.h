@@ -1,7 +1,7 @@
 /* Matrix units: products of tiles that a work-group holds in local memory, its sums in registers.
  *
  * A work-group of TEAMS_M x TEAMS_N teams computes a tile of TILE_M x TILE_N sums. A team has FRAGMENTS_M x
- * FRAGMENTS_N blocks of 16 x 8 sums, the four sums of a work-item in a vector (matrix_ptx.h).
+ * FRAGMENTS_N blocks of 16 x 8 sums, the four sums of a work-item in a vector (ptx_units.h).
  *
  * Slabs of A and B, TILE_K deep, come into local memory STAGES - 1 steps ahead of their use, in pieces of 16
  * bytes. An operand lies in a slab as it lies in memory: by rows of k where neighbours in k are neighbours
@@ -66,7 +66,7 @@ static inline void load_part(slab to, __private xpu_addr *from, long step, int d
     }
 }
 
-/* How far apart the rows of a block's neighbouring sums lie, and its upper and lower ones (matrix_ptx.h). */
+/* How far apart the rows of a block's neighbouring sums lie, and its upper and lower ones (ptx_units.h). */
 #define LEFT_ROWS (MATRIX_BYTES && !A_K_FAST ? 2 : 1)
 #define LEFT_HALVES (MATRIX_BYTES && !A_K_FAST ? 1 : 8)
 
@@ -79,9 +79,6 @@ typedef struct fragments {
 #if MATRIX_WHOLE
 #define READ_ACROSS read_right_in_order
 #define MULTIPLY_FRAGMENT multiply_tf32
-static inline uint4 rounded_to_tf32(uint4 v) {
-    return (uint4)(round_tf32(v.x), round_tf32(v.y), round_tf32(v.z), round_tf32(v.w));
-}
 #define ROUNDED rounded_to_tf32
 #else
 #define READ_ACROSS read_right_turned

@@ -1,5 +1,5 @@
 /* How far apart the rows of a slab lie in local memory, counted in pieces of 16 bytes, of which a row has
- * `pieces`: host and kernels reckon with it. Pieces change places within the row (slab_place, matrix_ptx.h),
+ * `pieces`: host and kernels reckon with it. Pieces change places within the row (slab_place, ptx_units.h),
  * or, where their number doesn't suit that, rows are an odd number of pieces apart. */
 #ifndef XPU_KERNELS_SLAB_H
 #define XPU_KERNELS_SLAB_H
