@@ -1,8 +1,8 @@
 /* out = epilogue(combine(alpha A B + beta C, other)), any strides, batched. Portable.
  *
  * -DT=<dtype> -DCOMPLEX_T -DFLOAT_T -DDOUBLE_T: the dtype and its class (gemm_tile.h)
- * -DOPERAND_T: the dtype of A and B where it isn't T (gemm_tile.h); -DSCALED: each row of A and column of B
- * has a scale, by which sums are multiplied
+ * -DOPERAND_T: the dtype of A and B where it isn't T (gemm_tile.h)
+ * -DA_SCALE -DB_SCALE: dtypes of scales of A's rows and B's columns, by which sums are multiplied
  * -DEPILOGUE -DCOMBINE: epilogue_math.h; -DCONJUGATE_A -DCONJUGATE_B 0 or 1
  * gemm:        tiles, one a work-group; -DTILE -DTILE_K -DSIDE -DA_K_FAST -DB_K_FAST
  * gemm_matrix: tiles by the device's matrix units, A and B having one stride of 1; -DMATRIX_T and what matrix.h
@@ -18,6 +18,7 @@
  * gemm_thin:   few rows, k fast in A and B, on processors: a subgroup reads its columns of B once, 16 k at a
  *              time; -DTHIN=1, 2 or 4 rows and -DSTREAMS=1 or 4 columns at once
  * gemm_finish: sums the slices when k was cut: one work-item an element
+ * gemm_rows:   ends sums that somebody else computed, on processors: a group has GEMM_ROW_SPAN columns of a row
  * With -DSLICED=1 gemm, gemm_matrix, gemm_vector and gemm_row write their bare sums to `partial`. */
 #include "gemm.h"
 #include "gemm_tile.h"
@@ -37,13 +38,17 @@
 #define TAKE_GIVEN
 #endif
 
+#define SCALE_AT(t, address, place) (float)LOAD(t, XPU_CPTR(STORED(t), address), place)
+
 /* alpha times a sum, before C is added. */
 static inline value_t scaled(const gemm_params *p, long b, long m, long n, acc_t sum) {
     if (p->k == 0) return (value_t)0; /* alpha may be infinite */
     value_t v = (value_t)sum;
-#if SCALED
-    v *= XPU_CPTR(float, p->a_scale)[b * p->a_scale_stride[0] + m * p->a_scale_stride[1]] *
-         XPU_CPTR(float, p->b_scale)[b * p->b_scale_stride[0] + n * p->b_scale_stride[1]];
+#ifdef A_SCALE
+    v *= SCALE_AT(A_SCALE, p->a_scale, b * p->a_scale_stride[0] + m * p->a_scale_stride[1]);
+#endif
+#ifdef B_SCALE
+    v *= SCALE_AT(B_SCALE, p->b_scale, b * p->b_scale_stride[0] + n * p->b_scale_stride[1]);
 #endif
     return multiply(SCALAR(p->alpha), v);
 }
@@ -496,5 +501,15 @@ __kernel void gemm_finish(GIVEN) {
     for (long s = 0; s < p.slices; s++) sum += XPU_CPTR(acc_t, p.partial)[s * count + i];
     const long n = i % p.n, m = i / p.n % p.m, b = i / p.n / p.m;
     put(&p, b, m, n, sum);
+}
+#endif
+
+#ifdef ROWS_OF_SUMS
+__kernel __attribute__((reqd_work_group_size(GEMM_ROW_LANES, 1, 1))) void gemm_rows(const gemm_params p) {
+    const long spans = (p.n + GEMM_ROW_SPAN - 1) / GEMM_ROW_SPAN, g = XPU_GROUP(0), row = g / spans;
+    const long m = row % p.m, b = row / p.m, from = g % spans * GEMM_ROW_SPAN;
+    const long to = min(p.n, from + GEMM_ROW_SPAN);
+    __global const acc_t *const sums = XPU_CPTR(acc_t, p.partial) + row * p.n;
+    for (long n = from + (long)get_local_id(0); n < to; n += GEMM_ROW_LANES) put(&p, b, m, n, sums[n]);
 }
 #endif

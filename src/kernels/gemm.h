@@ -15,8 +15,12 @@ typedef struct gemm_params {
     xpu_i64 slices, slice; /* k is cut into `slices` of `slice` elements */
     gemm_strides a_stride, b_stride, c_stride, out_stride, other_stride;
     xpu_u64 alpha[2], beta[2]; /* the bits of the accumulator's type; two words for complex */
-    xpu_addr a_scale, b_scale; /* of A's rows and B's columns, fp32 */
+    xpu_addr a_scale, b_scale; /* of A's rows and B's columns */
     xpu_i64 a_scale_stride[2], b_scale_stride[2]; /* batch; row or column */
     ending_params end;
 } gemm_params;
+
+/* Of gemm_rows: work-items of a group, and columns that it has. */
+#define GEMM_ROW_LANES 16
+#define GEMM_ROW_SPAN 4096
 #endif

@@ -4,8 +4,9 @@
  *
  * With one lane, on processors, eight elements are a vector, and the scale is applied to a group's sums; with
  * more, to those of -DOCTETS octets, which a lane reads at once, 16 bytes or one: groups are multiples of
- * these. -DA_WHOLE=1: A is aligned to 8 elements. -DSUBGROUP=8 or 16: of that size on Intel's GPUs, which
- * have more registers then. Wants quantised_read.h */
+ * these. -DA_WHOLE=1: A is aligned to 8 elements. -DA_ALIKE=1: A has elements as B has, float8 without
+ * scales. -DSUBGROUP=8 or 16: of that size on Intel's GPUs, which have more registers then. Wants
+ * quantised_read.h */
 
 #define WRITTEN_OUT_FEW __attribute__((opencl_unroll_hint))
 
@@ -19,7 +20,17 @@ static inline float8 octet_bf16(__global const ushort *p) {
     return as_float8(convert_uint8(octet_raw(p)) << 16);
 }
 static inline float8 octet_f16(__global const ushort *p) { return widen8_f16(octet_raw(p)); }
+#if A_ALIKE
+#define A_BYTES 1
+#define A_FOLD FOLD
+#define A_OCTET(row, k) numbers(read_octet(row, k))
+#define A_GATHER(row, k, count) numbers(gather_octet(row, k, 1, count))
+#else
+#define A_BYTES sizeof(STORED(T))
+#define A_FOLD 1.0f
 #define A_OCTET(row, k) XPU_CAT(octet_, T)(XPU_CPTR(STORED(T), row) + (k))
+#define A_GATHER(row, k, count) gather_a(row, k, count)
+#endif
 
 static inline float8 gather_a(xpu_addr row, long k, int count) {
     float v[8];
@@ -43,14 +54,14 @@ static inline float sum8(float8 v) {
         }                                                                                                    \
     }
 #define B_WHOLE(j, k) read_octet(line[j], k)
-#define A_REST(row, k) gather_a(row, k, (int)(p.k - (k)))
+#define A_REST(row, k) A_GATHER(row, k, (int)(p.k - (k)))
 #define B_REST(j, k) gather_octet(line[j], k, 1, (int)(p.k - (k)))
 #define FIND_GROUP(along)                                                                                    \
     for (int j = 0; j < COLUMNS; j++) {                                                                      \
         scale[j] = scale_of(&q.b, scales[j], along);                                                         \
         zero[j] = zero_of(&q.b, zeros[j], along);                                                            \
     }
-#define SUM_SCALE(j) (ZERO_FORM == 3 ? 1.0f : scale[j])
+#define SUM_SCALE(j) (ZERO_FORM == 3 ? A_FOLD : scale[j] * A_FOLD)
 
 #if LANES > 1
 /* 16 bytes, or 8 elements. */
@@ -105,7 +116,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, TEAMS, 1))) void gemm_few(co
     long scales[COLUMNS], zeros[COLUMNS];
     float scale[COLUMNS], zero[COLUMNS];
     for (int r = 0; r < ROWS; r++)
-        row[r] = p.a + (b * p.a_stride.batch + min(m0 + r, p.m - 1) * p.a_stride.row) * sizeof(STORED(T));
+        row[r] = p.a + (b * p.a_stride.batch + min(m0 + r, p.m - 1) * p.a_stride.row) * A_BYTES;
     for (int j = 0; j < COLUMNS; j++) {
         const long n = min(n0 + j, p.n - 1);
         line[j] = q.b.data + (b * q.b.batch + n * q.b.across) * E_BITS / 8;
@@ -146,7 +157,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, TEAMS, 1))) void gemm_few(co
     for (long k = whole + lane * 8; k < p.k; k += LANES * 8) {
         const int count = (int)min(p.k - k, 8L);
         FIND_GROUP(group_of(&q.b, k));
-        ADD_OCTETS(1, gather_a(row[r], k, count), gather_octet(line[j], k, 1, count))
+        ADD_OCTETS(1, A_GATHER(row[r], k, count), gather_octet(line[j], k, 1, count))
     }
     for (int r = 0; r < ROWS; r++)
         for (int j = 0; j < COLUMNS; j++) sums[team][r][j][lane] = total[r][j];

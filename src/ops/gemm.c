@@ -19,9 +19,8 @@ typedef struct problem {
     int64_t batch, m, n, k;
     xpu_matrix a, b, c, out, other;
     xpu_scalar alpha, beta;
-    const float *a_scale, *b_scale;               /* of A's rows, of B's columns; both or none */
-    int64_t a_scale_stride[2], b_scale_stride[2]; /* batch; row or column */
-    const quantised_operand *lines;               /* B, where it is quantised */
+    gemm_scales scales;             /* of A's rows, of B's columns */
+    const quantised_operand *lines; /* B, where it is quantised */
 } problem;
 
 static xpu_ending ending_of(const xpu_gemm_args *args) {
@@ -53,7 +52,8 @@ typedef enum gemm_kernel {
     KERNEL_ROW,
     KERNEL_THIN,
     KERNEL_VECTOR,
-    KERNEL_FINISH
+    KERNEL_FINISH,
+    KERNEL_ROWS
 } gemm_kernel;
 
 typedef struct gemm_choice {
@@ -70,26 +70,27 @@ typedef struct gemm_choice {
 } gemm_choice;
 
 static xpu_status get_kernel(int device, const problem *args, gemm_choice choice, xpu_kernel **kernel) {
-    static const char *const names[] = {"gemm",      "gemm_matrix", "gemm_row",
-                                        "gemm_thin", "gemm_vector", "gemm_finish"};
+    static const char *const names[] = {"gemm",        "gemm_matrix", "gemm_row", "gemm_thin",
+                                        "gemm_vector", "gemm_finish", "gemm_rows"};
     const bool tiled = choice.kernel == KERNEL_TILES, thin = choice.kernel == KERNEL_THIN;
     kernel_spec spec;
     spec_begin(&spec, FAMILY_GEMM);
     product_spec(&spec, args->dtype);
     spec_pack(&spec, "OPERAND_T", args->operand, 8);
     spec_follows(&spec, "OPERAND_T=", args->operand == args->dtype ? NULL : dtype_token(args->operand));
-    spec_flag(&spec, "SCALED", args->a_scale != NULL);
+    gemm_scales_spec(&spec, &args->scales);
     spec_flag(&spec, "QUANTISED_B", args->lines != NULL);
     if (args->lines) quantised_spec(&spec, args->lines);
     if (args->lines) spec_bool(&spec, "LINES_SHARE", args->lines->lines.group_across != 1);
-    spec_number_if(&spec, tiled, "TILE", choice.tile.size, 16);
-    spec_number_if(&spec, tiled, "TILE_K", choice.tile.depth, 8);
-    spec_number_if(&spec, tiled, "SIDE", choice.tile.side, 8);
+    spec_number_if(&spec, tiled, "TILE", choice.tile.size, 8);
+    spec_number_if(&spec, tiled, "TILE_K", choice.tile.depth, 5);
+    spec_number_if(&spec, tiled, "SIDE", choice.tile.side, 4);
     spec_number_if(&spec, thin, "THIN", choice.rows, 4);
     spec_number_if(&spec, thin, "STREAMS", choice.streams, 4);
     spec_pack(&spec, "which", choice.kernel, 4);
     spec_follows_flag(&spec, "ROW", choice.kernel == KERNEL_ROW);
     spec_follows_flag(&spec, "FINISH", choice.kernel == KERNEL_FINISH);
+    spec_follows_flag(&spec, "ROWS_OF_SUMS", choice.kernel == KERNEL_ROWS);
     matrix_spec(&spec, &choice.matrix, args->operand);
     const bool by_matrix = choice.kernel == KERNEL_MATRIX;
     spec_number_if(&spec, by_matrix, "OUT_PIECE", choice.out_piece, 5);
@@ -117,6 +118,17 @@ static xpu_status get_kernel(int device, const problem *args, gemm_choice choice
                           args->lines ? xpu_dtype_name(args->lines->q->dtype) : "");
 }
 
+/* Both sides' scales have one of three dtypes. */
+static void scale_spec(kernel_spec *spec, const char *name, const line_scale *s) {
+    const unsigned which = !s->data ? 0 : s->dtype == XPU_FLOAT32 ? 1 : s->dtype == XPU_BFLOAT16 ? 2 : 3;
+    spec_pack(spec, name, which, 2);
+    spec_follows(spec, name, s->data ? dtype_token(s->dtype) : NULL);
+}
+void gemm_scales_spec(kernel_spec *spec, const gemm_scales *scales) {
+    scale_spec(spec, "A_SCALE=", &scales->a);
+    scale_spec(spec, "B_SCALE=", &scales->b);
+}
+
 static gemm_strides strides_of(const xpu_matrix *matrix) {
     return (gemm_strides){matrix->batch_stride, matrix->row_stride, matrix->column_stride};
 }
@@ -140,9 +152,7 @@ static void transpose(problem *args) {
     t.a = transposed(args->b), t.b = transposed(args->a);
     t.c = transposed(args->c), t.out = transposed(args->out), t.other = transposed(args->other);
     t.conjugate_a = args->conjugate_b, t.conjugate_b = args->conjugate_a;
-    t.a_scale = args->b_scale, t.b_scale = args->a_scale;
-    memcpy(t.a_scale_stride, args->b_scale_stride, sizeof t.a_scale_stride);
-    memcpy(t.b_scale_stride, args->a_scale_stride, sizeof t.b_scale_stride);
+    t.scales = (gemm_scales){args->scales.b, args->scales.a};
     *args = t;
 }
 
@@ -173,19 +183,18 @@ static gemm_params params_of(const problem *args) {
                           .out_stride = strides_of(&args->out),
                           .other_stride = strides_of(&args->other),
                           .end = ending_params_of(args->dtype, &args->ending, args->other.data),
-                          .a_scale = XPU_ADDR(args->a_scale),
-                          .b_scale = XPU_ADDR(args->b_scale)};
-    for (int i = 0; i < 2; i++) {
-        params.a_scale_stride[i] = args->a_scale_stride[i];
-        params.b_scale_stride[i] = args->b_scale_stride[i];
-    }
+                          .a_scale = XPU_ADDR(args->scales.a.data),
+                          .b_scale = XPU_ADDR(args->scales.b.data),
+                          .a_scale_stride = {args->scales.a.batch, args->scales.a.line},
+                          .b_scale_stride = {args->scales.b.batch, args->scales.b.line}};
     product_scalar(args->dtype, &args->alpha, params.alpha);
     if (args->c.data) product_scalar(args->dtype, &args->beta, params.beta);
     return params;
 }
 
-gemm_params gemm_params_of(const xpu_gemm_args *args) {
-    const problem all = problem_of(args);
+gemm_params gemm_params_of(const xpu_gemm_args *args, const gemm_scales *scales) {
+    problem all = problem_of(args);
+    all.scales = *scales;
     return params_of(&all);
 }
 
@@ -365,6 +374,21 @@ static xpu_status pack_operands(xpu_stream *stream, const xpu_device_properties 
     return XPU_SUCCESS;
 }
 
+/* Of lines, and of the groups of 256 of them, places are 32-bit numbers. */
+static bool are_near(const quantised_lines *l) {
+    const int64_t most = INT32_MAX / 256 / 8, steps[] = {l->across, l->scale.across, l->zero.across};
+    for (int i = 0; i < 3; i++)
+        if (steps[i] < 0 || steps[i] > most) return false;
+    return true;
+}
+
+/* Does the unit make numbers of B's octets as it reads them (kernels/matrix_quantised.h)? */
+static bool reads_octets(matrix_unit unit, const problem *args) {
+    const quantised_operand *b = args->lines;
+    return unit == MATRIX_UNIT_PTX && args->k >= 8 && args->k % 8 == 0 && b->by_columns &&
+           quantised_has_octets(b) && are_near(&b->lines);
+}
+
 /* True where the unit does it. The product may be turned: so that rows of results lie in memory, or so that
  * the left operand lies along k. */
 static bool plan_unit(int device, matrix_unit unit, bool emulated, const xpu_device_properties *properties,
@@ -373,6 +397,7 @@ static bool plan_unit(int device, matrix_unit unit, bool emulated, const xpu_dev
                           .matrix = {.device = device, .unit = unit, .emulated = emulated}};
     matrix_choice *matrix = &choice.matrix;
     if (matrix->unit == MATRIX_UNIT_NONE || args->m == 1 || args->n == 1) return false;
+    if (args->lines && !reads_octets(unit, args)) return false;
     problem turned = *args;
     if (turned.k == 1) turned.a.column_stride = turned.b.row_stride = 1;
     if (turned.batch == 1) turned.a.batch_stride = turned.b.batch_stride = turned.out.batch_stride = 0;
@@ -398,6 +423,7 @@ static bool plan_unit(int device, matrix_unit unit, bool emulated, const xpu_dev
         return false;
     matrix->a_piece = matrix_alignment(&a, args->operand);
     matrix->b_piece = turned.lines ? 16 : matrix_alignment(&b, args->operand);
+    if (turned.lines && matrix->a_piece != 16) return false;
     const int least = by_dot ? 4 : matrix->unit == MATRIX_UNIT_XMX8 ? 16 : 0; /* both along k */
     if (least &&
         !(choice.a_k_fast && choice.b_k_fast && matrix->a_piece >= least && matrix->b_piece >= least))
@@ -500,29 +526,34 @@ static void plan_plain(const xpu_device_properties *properties, problem *args, g
     if (by_vector) plan->slice = rounded_up(plan->slice, 64);
 }
 
-/* By this library's kernels. */
+static xpu_status launch(xpu_stream *stream, const problem *args, gemm_plan *plan) {
+    const int device = xpu_stream_device(stream);
+    gemm_quantised_params params = {.gemm = params_of(args)};
+    if (args->lines) params.b = args->lines->lines;
+    const size_t size = args->lines ? sizeof params : sizeof params.gemm;
+    params.gemm.slices = plan->slices;
+    params.gemm.slice = plan->slice;
+    plan->choice.sliced = plan->slices > 1;
+    const int64_t results = args->batch * args->m * args->n;
+    const xpu_range range = {.dims = 2,
+                             .groups = {(size_t)(plan->groups * plan->slices), 1, 1},
+                             .local = {plan->local[0], plan->local[1]},
+                             .work = (uint64_t)results * (uint64_t)(args->k + 1)};
+    sliced_product product = {
+        .range = range, .dtype = args->operand, .results = results, .slices = plan->slices};
+    XPU_TRY(get_kernel(device, args, plan->choice, &product.sum));
+    if (plan->slices == 1) return xpu_launch(stream, product.sum, &range, &params, size);
+    XPU_TRY(get_kernel(device, args, (gemm_choice){.kernel = KERNEL_FINISH}, &product.finish));
+    return product_in_slices(stream, &product, &params, size, &params.gemm.partial);
+}
+
+/* By this library's kernels, none of the operands quantised. */
 static xpu_status multiply(xpu_stream *stream, const xpu_device_properties *properties, problem args,
                            matrix_unit unit, bool emulated) {
     const int device = xpu_stream_device(stream);
     gemm_plan plan = {0};
     if (!plan_matrix(device, properties, &args, unit, emulated, &plan)) plan_plain(properties, &args, &plan);
-    gemm_quantised_params params = {.gemm = params_of(&args)};
-    if (args.lines) params.b = args.lines->lines;
-    const size_t size = args.lines ? sizeof params : sizeof params.gemm;
-    params.gemm.slices = plan.slices;
-    params.gemm.slice = plan.slice;
-    plan.choice.sliced = plan.slices > 1;
-    const int64_t results = args.batch * args.m * args.n;
-    const xpu_range range = {.dims = 2,
-                             .groups = {(size_t)(plan.groups * plan.slices), 1, 1},
-                             .local = {plan.local[0], plan.local[1]},
-                             .work = (uint64_t)results * (uint64_t)(args.k + 1)};
-    sliced_product product = {
-        .range = range, .dtype = args.operand, .results = results, .slices = plan.slices};
-    XPU_TRY(get_kernel(device, &args, plan.choice, &product.sum));
-    if (plan.slices == 1) return xpu_launch(stream, product.sum, &range, &params, size);
-    XPU_TRY(get_kernel(device, &args, (gemm_choice){.kernel = KERNEL_FINISH}, &product.finish));
-    return product_in_slices(stream, &product, &params, size, &params.gemm.partial);
+    return launch(stream, &args, &plan);
 }
 
 /* By whatever kernel suits; packs operands first where that is worth it. */
@@ -599,62 +630,87 @@ xpu_status xpu_gemm_unit(int device, xpu_dtype dtype, bool tf32, const char **un
     return XPU_SUCCESS;
 }
 
-/* One scale for each line (a row of A, a column of B), or for all of them, and none where results are
- * integers. */
-static bool is_by_line(const xpu_quantised *q, bool is_left, int64_t k, bool is_scaled) {
+bool gemm_scale_of_lines(const xpu_quantised *q, bool is_left, int64_t k, line_scale *scale) {
     const int64_t across = is_left ? q->group_rows : q->group_columns;
     const int64_t along = is_left ? q->group_columns : q->group_rows;
-    if (q->dtype != XPU_INT8 || q->zero || q->middle || (q->scale != NULL) != is_scaled) return false;
-    return !is_scaled || (q->scale_dtype == XPU_FLOAT32 && (along == 0 || along >= k) && across <= 1);
+    *scale = (line_scale){NULL, XPU_FLOAT32, 0, 0};
+    if (!q->scale) return true;
+    const int64_t stride = is_left ? q->scale_row_stride : q->scale_column_stride;
+    *scale = (line_scale){q->scale, q->scale_dtype, q->scale_batch_stride, across ? stride : 0};
+    const bool is_known =
+        q->scale_dtype == XPU_FLOAT32 || q->scale_dtype == XPU_BFLOAT16 || q->scale_dtype == XPU_FLOAT16;
+    return is_known && (along == 0 || along >= k) && across <= 1;
+}
+
+/* int8 with a scale for each line, or for all of them, and none where results are integers. */
+static bool is_bytes(const xpu_quantised *q, bool is_left, int64_t k, bool is_scaled, line_scale *scale) {
+    return q->dtype == XPU_INT8 && !q->zero && !q->middle && (q->scale != NULL) == is_scaled &&
+           gemm_scale_of_lines(q, is_left, k, scale);
 }
 
 bool gemm_takes_int8(const xpu_device_properties *properties, const xpu_gemm_args *args,
-                     const xpu_quantised *a, const xpu_quantised *b) {
+                     const xpu_quantised *a, const xpu_quantised *b, gemm_scales *scales) {
     bool emulated = false;
     const bool is_scaled = args->dtype != XPU_INT32;
-    return a && b && is_by_line(a, true, args->k, is_scaled) && is_by_line(b, false, args->k, is_scaled) &&
+    return a && b && is_bytes(a, true, args->k, is_scaled, &scales->a) &&
+           is_bytes(b, false, args->k, is_scaled, &scales->b) &&
            (!is_scaled || matrix_unit_for(properties, XPU_INT8, false, &emulated) != MATRIX_UNIT_NONE ||
             matrix_dot_of(properties, XPU_INT8, &emulated) != MATRIX_UNIT_NONE);
 }
 
 xpu_status gemm_int8(xpu_stream *stream, const xpu_device_properties *properties, const xpu_gemm_args *given,
-                     const xpu_quantised *a, const xpu_quantised *b) {
+                     const gemm_scales *scales) {
     problem args = problem_of(given);
-    args.operand = XPU_INT8;
-    args.a_scale = a->scale, args.b_scale = b->scale;
-    args.a_scale_stride[0] = a->scale_batch_stride, args.b_scale_stride[0] = b->scale_batch_stride;
-    args.a_scale_stride[1] = a->group_rows ? a->scale_row_stride : 0;
-    args.b_scale_stride[1] = b->group_columns ? b->scale_column_stride : 0;
+    args.operand = XPU_INT8, args.scales = *scales;
     return compute(stream, properties, &args, false);
 }
 
-/* Of lines, and of the groups of 256 of them, places are 32-bit numbers. */
-static bool are_near(const quantised_lines *l) {
-    const int64_t most = INT32_MAX / 256 / 8, steps[] = {l->across, l->scale.across, l->zero.across};
-    for (int i = 0; i < 3; i++)
-        if (steps[i] < 0 || steps[i] > most) return false;
-    return true;
-}
-
-bool gemm_takes_lines(const xpu_device_properties *properties, const xpu_gemm_args *args,
-                      const quantised_operand *b) {
-    bool emulated = false;
-    if (matrix_unit_of(properties, args->dtype, &emulated) != MATRIX_UNIT_PTX || args->m < 2 || args->n < 2 ||
-        args->k < 8 || args->k % 8 || !b->by_columns || !quantised_has_octets(b) || !are_near(&b->lines))
-        return false;
-    const xpu_matrix *m = &args->a;
-    matrix_lines a;
-    bool k_fast;
-    return find_lines(m, m->row_stride, m->column_stride, &k_fast, &a) &&
-           matrix_alignment(&a, args->dtype) == 16;
-}
-
-xpu_status gemm_of_lines(xpu_stream *stream, const xpu_device_properties *properties,
-                         const xpu_gemm_args *given, const quantised_operand *b) {
+bool gemm_try_lines(xpu_stream *stream, const xpu_device_properties *properties, const xpu_gemm_args *given,
+                    const quantised_operand *b, const gemm_scales *scales, xpu_status *status) {
     problem args = problem_of(given);
-    args.lines = b;
+    args.scales = *scales, args.lines = b;
     args.b.row_stride = 1, args.b.column_stride = b->lines.across;
     bool emulated = false;
     const matrix_unit unit = matrix_unit_of(properties, args.operand, &emulated);
-    return multiply(stream, properties, args, unit, emulated);
+    gemm_plan plan = {0};
+    if (!plan_unit(xpu_stream_device(stream), unit, emulated, properties, &args, &plan)) return false;
+    *status = launch(stream, &args, &plan);
+    return true;
+}
+
+/* The host's library sums in float32, and one pass over the sums does the rest. */
+static xpu_status sums_by_host(xpu_stream *stream, const problem *args) {
+    const int64_t m = args->m, n = args->n, results = args->batch * m * n;
+    void *sums = NULL;
+    xpu_kernel *finish;
+    if (args->operand != XPU_FLOAT32 || !xpu_host_provider_active(xpu_stream_device(stream)))
+        return XPU_ERROR_NOT_SUPPORTED;
+    XPU_TRY(get_kernel(xpu_stream_device(stream), args, (gemm_choice){.kernel = KERNEL_ROWS}, &finish));
+    XPU_TRY(xpu_workspace_take(stream, (size_t)results * sizeof(float), &sums));
+    const xpu_gemm_args bare = {.dtype = XPU_FLOAT32,
+                                .batch = args->batch,
+                                .m = m,
+                                .n = n,
+                                .k = args->k,
+                                .a = args->a,
+                                .b = args->b,
+                                .out = {sums, m * n, n, 1},
+                                .alpha = {XPU_FLOAT64, {.f = 1}}};
+    xpu_status status = host_gemm(stream, &bare);
+    gemm_params params = params_of(args);
+    params.partial = XPU_ADDR(sums), params.slices = 1, params.slice = args->k;
+    const xpu_range range = {.dims = 1,
+                             .groups = {(size_t)(args->batch * m * divided_up(n, GEMM_ROW_SPAN))},
+                             .local = {GEMM_ROW_LANES},
+                             .work = (uint64_t)results};
+    if (status == XPU_SUCCESS) status = xpu_launch(stream, finish, &range, &params, sizeof params);
+    return workspace_done(sums, status);
+}
+
+xpu_status gemm_scaled(xpu_stream *stream, const xpu_device_properties *properties,
+                       const xpu_gemm_args *given, xpu_dtype operand, const gemm_scales *scales) {
+    problem args = problem_of(given);
+    args.operand = operand, args.scales = *scales;
+    const xpu_status by_host = sums_by_host(stream, &args);
+    return by_host == XPU_ERROR_NOT_SUPPORTED ? compute(stream, properties, &args, false) : by_host;
 }

@@ -9,24 +9,41 @@
 
 /* XPU_ERROR_INVALID_ARGUMENT or XPU_ERROR_NOT_SUPPORTED, with a text. */
 xpu_status gemm_check(const xpu_gemm_args *args, const xpu_device_properties *properties);
+/* A scale for each line along k (a row of A, a column of B), or for all of them: of sums, in fp32. */
+typedef struct line_scale {
+    const void *data; /* NULL: 1 */
+    xpu_dtype dtype;  /* float32, bfloat16 or float16 */
+    int64_t batch, line;
+} line_scale;
+typedef struct gemm_scales {
+    line_scale a, b;
+} gemm_scales;
+/* Are an operand's scales such? A's is the left one. */
+bool gemm_scale_of_lines(const xpu_quantised *q, bool is_left, int64_t k, line_scale *scale);
+/* What kernels are told of them. */
+void gemm_scales_spec(kernel_spec *spec, const gemm_scales *scales);
+
 /* All but how k is cut. */
-gemm_params gemm_params_of(const xpu_gemm_args *args);
+gemm_params gemm_params_of(const xpu_gemm_args *args, const gemm_scales *scales);
 
 /* to = from, of batch x rows x columns. */
 xpu_status gemm_copy(xpu_stream *stream, const xpu_matrix *to, xpu_dtype to_dtype, const xpu_matrix *from,
                      xpu_dtype from_dtype, int64_t batch, int64_t rows, int64_t columns);
 
+/* A product of plain numbers of dtype `operand`, float32 or that of the result, whose sums have scales. */
+xpu_status gemm_scaled(xpu_stream *stream, const xpu_device_properties *properties, const xpu_gemm_args *args,
+                       xpu_dtype operand, const gemm_scales *scales);
+
 /* Both operands int8 without zero points, with scales by lines where results are floating and the device has
  * instructions for it, or without, where they are int32: sums in int32. */
 bool gemm_takes_int8(const xpu_device_properties *properties, const xpu_gemm_args *args,
-                     const xpu_quantised *a, const xpu_quantised *b);
+                     const xpu_quantised *a, const xpu_quantised *b, gemm_scales *scales);
 xpu_status gemm_int8(xpu_stream *stream, const xpu_device_properties *properties, const xpu_gemm_args *args,
-                     const xpu_quantised *a, const xpu_quantised *b);
+                     const gemm_scales *scales);
 
-/* Lines of B along k, in octets, which a device's units multiply as they are read; A isn't quantised. */
-bool gemm_takes_lines(const xpu_device_properties *properties, const xpu_gemm_args *args,
-                      const quantised_operand *b);
-xpu_status gemm_of_lines(xpu_stream *stream, const xpu_device_properties *properties,
-                         const xpu_gemm_args *args, const quantised_operand *b);
+/* Lines of B along k, in octets, which a device's units multiply as they are read, A not being quantised:
+ * false where they don't, and nothing is done. */
+bool gemm_try_lines(xpu_stream *stream, const xpu_device_properties *properties, const xpu_gemm_args *args,
+                    const quantised_operand *b, const gemm_scales *scales, xpu_status *status);
 
 #endif

@@ -201,21 +201,25 @@ static xpu_status write_operand(xpu_stream *stream, xpu_matrix *m, const xpu_qua
 /* Eight elements of a lane at a time: how many lines each has at once, and how many go along one. */
 typedef struct few {
     int rows, columns, lanes, teams, octets, subgroup;
-    bool a_whole;
+    bool a_whole, a_alike;
 } few;
 
+/* `alike`: A has elements as B has, float8. */
 static bool plan_few(const xpu_device_properties *properties, const xpu_gemm_args *args,
-                     const quantised_operand *b, few *plan) {
+                     const quantised_operand *b, bool alike, few *plan) {
     const bool host = matrix_fma_of(properties) == MATRIX_UNIT_NONE; /* a processor, but for tests */
+    if (alike && host) return false; /* whose work-items would each make numbers of A anew */
     if (args->m > TUNED(host, QUANTISED_ROWS) || !b->by_columns || !is_aligned(b) || !is_shared(b) ||
         args->k == 0 || (args->a.column_stride != 1 && args->k > 1))
         return false;
-    const uint64_t octet = 8 * xpu_dtype_size(args->dtype);
+    const uint64_t octet = alike ? 8 : 8 * xpu_dtype_size(args->dtype);
     plan->rows = args->m > 2 ? 4 : (int)args->m;
     plan->a_whole = (XPU_ADDR(args->a.data) | (uint64_t)args->a.row_stride * octet / 8 |
                      (uint64_t)args->a.batch_stride * octet / 8) %
                         octet ==
                     0;
+    plan->a_alike = alike;
+    if (alike && !plan->a_whole) return false;
     plan->octets = 1;
     if (host) {
         plan->columns = plan->rows > 2 ? 2 : 4, plan->lanes = plan->teams = 1;
@@ -236,14 +240,15 @@ static bool plan_few(const xpu_device_properties *properties, const xpu_gemm_arg
 }
 
 static xpu_status multiply_few(xpu_stream *stream, const xpu_gemm_args *args, const quantised_operand *b,
-                               const few *plan) {
+                               const gemm_scales *scales, const few *plan) {
     const int device = xpu_stream_device(stream);
     kernel_spec spec;
     spec_begin(&spec, FAMILY_QUANTISED);
     spec_pack(&spec, "which", 1, 1);
     product_spec(&spec, args->dtype);
     spec_follows_flag(&spec, "FEW", true);
-    const gemm_quantised_params params = {.gemm = gemm_params_of(args), .b = b->lines};
+    const gemm_quantised_params params = {.gemm = gemm_params_of(args, scales), .b = b->lines};
+    gemm_scales_spec(&spec, scales);
     ending_spec(&spec, &params.gemm.end);
     spec_number(&spec, "ROWS", plan->rows, 3);
     spec_number(&spec, "COLUMNS", plan->columns, 3);
@@ -252,6 +257,7 @@ static xpu_status multiply_few(xpu_stream *stream, const xpu_gemm_args *args, co
     spec_number(&spec, "OCTETS", plan->octets, 3);
     spec_number_if(&spec, plan->subgroup > 0, "SUBGROUP", plan->subgroup, 7);
     spec_bool(&spec, "A_WHOLE", plan->a_whole);
+    spec_bool(&spec, "A_ALIKE", plan->a_alike);
     quantised_spec(&spec, b);
     xpu_kernel *kernel = kernel_find(device, &spec);
     if (!kernel)
@@ -268,30 +274,133 @@ static xpu_status multiply_few(xpu_stream *stream, const xpu_gemm_args *args, co
 
 /* --- the product --- */
 
-/* B as it is read, where that goes. */
-static bool try_as_read(xpu_stream *stream, const xpu_device_properties *properties,
-                        const xpu_gemm_args *args, const xpu_quantised *b, xpu_status *status) {
-    if (!b) return false;
-    const bool host = properties->type == XPU_DEVICE_CPU;
-    const quantised_operand o = operand_of(&args->b, b, args->k, args->n, args->b.row_stride == 1);
-    few plan = {0};
-    if (args->m >= TUNED(host, QUANTISED_UNITS) && args->m <= TUNED(host, QUANTISED_TILES) &&
-        gemm_takes_lines(properties, args, &o))
-        *status = gemm_of_lines(stream, properties, args, &o);
-    else if (plan_few(properties, args, &o, &plan))
-        *status = multiply_few(stream, args, &o, &plan);
-    else
+/* Are scales the same along k? Then sums are multiplied by them, and not the elements: what is left of the
+ * operand, `bare`, are numbers of 8 bits or fewer, which halves hold exactly. */
+static bool take_scale(const xpu_quantised *q, bool is_left, int64_t k, line_scale *scale,
+                       xpu_quantised *bare) {
+    const bool is_exact = form_of(q->dtype) > FORM_UNSIGNED || (q->middle >= -1 && q->middle <= 128);
+    *bare = *q;
+    if (q->zero || !is_exact || !gemm_scale_of_lines(q, is_left, k, scale)) {
+        *scale = (line_scale){NULL, XPU_FLOAT32, 0, 0};
         return false;
+    }
+    bare->scale = NULL, bare->group_rows = bare->group_columns = 0;
+    bare->scale_batch_stride = bare->scale_row_stride = bare->scale_column_stride = 0;
     return true;
 }
 
-/* float16 has too few powers of two for the numbers of two operands with scales: their product is float32's.
- */
+/* Has the processor instructions for products of halves, which its library takes? */
+static bool has_fast_halves(xpu_dtype dtype) {
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    return dtype == XPU_BFLOAT16 && __builtin_cpu_supports("avx512bf16");
+#else
+    return dtype == XPU_BFLOAT16;
+#endif
+}
+
+/* A and B, NULL where they aren't quantised, without the scales of their lines. */
+typedef struct bare_operands {
+    const xpu_quantised *a, *b;
+    xpu_quantised kept[2];
+    gemm_scales scales;
+    bool are_bare; /* no other scales are left */
+} bare_operands;
+
+static void find_bare(const xpu_gemm_args *args, const xpu_quantised *a, const xpu_quantised *b, bool host,
+                      bare_operands *bare) {
+    *bare = (bare_operands){.a = a, .b = b};
+    if (host && has_fast_halves(args->dtype)) return; /* sums would come rounded */
+    const bool has_a = !a || take_scale(a, true, args->k, &bare->scales.a, &bare->kept[0]);
+    const bool has_b = !b || take_scale(b, false, args->k, &bare->scales.b, &bare->kept[1]);
+    bare->a = a ? &bare->kept[0] : NULL, bare->b = b ? &bare->kept[1] : NULL;
+    bare->are_bare = has_a && has_b;
+}
+
+static quantised_operand right_of(const xpu_gemm_args *args, const xpu_quantised *b) {
+    return operand_of(&args->b, b, args->k, args->n, args->b.row_stride == 1);
+}
+
+/* A few rows, both float8, as they are read. */
+static bool try_alike(xpu_stream *stream, const xpu_device_properties *properties, const xpu_gemm_args *args,
+                      const bare_operands *bare, xpu_status *status) {
+    const xpu_quantised *a = bare->a, *b = bare->b;
+    if (!a || !b || a->dtype != b->dtype || !is_float8(a->dtype) || a->scale || a->zero) return false;
+    const quantised_operand o = right_of(args, b);
+    few plan = {0};
+    if (!plan_few(properties, args, &o, true, &plan)) return false;
+    *status = multiply_few(stream, args, &o, &bare->scales, &plan);
+    return true;
+}
+
+/* B as it is read, where that goes; A consists of numbers. */
+static bool try_as_read(xpu_stream *stream, const xpu_device_properties *properties,
+                        const xpu_gemm_args *args, const bare_operands *bare, xpu_status *status) {
+    if (!bare->b) return false;
+    const bool host = properties->type == XPU_DEVICE_CPU;
+    const quantised_operand o = right_of(args, bare->b);
+    few plan = {0};
+    if (args->m >= TUNED(host, QUANTISED_UNITS) && args->m <= TUNED(host, QUANTISED_TILES) &&
+        gemm_try_lines(stream, properties, args, &o, &bare->scales, status))
+        return true;
+    if (!plan_few(properties, args, &o, false, &plan)) return false;
+    *status = multiply_few(stream, args, &o, &bare->scales, &plan);
+    return true;
+}
+
+/* In place of numbers of one dtype those of another, in a workspace. */
+static xpu_status copy_operand(xpu_stream *stream, xpu_matrix *m, xpu_dtype from, int64_t batch, int64_t rows,
+                               int64_t columns, xpu_dtype to, void **workspace) {
+    const bool by_columns = has_neighbours_down(m);
+    const int64_t copies = m->batch_stride == 0 ? 1 : batch, pitch = by_columns ? rows : columns;
+    XPU_TRY(xpu_workspace_take(stream, (size_t)(copies * rows * columns) * xpu_dtype_size(to), workspace));
+    const xpu_matrix out = {*workspace, m->batch_stride == 0 ? 0 : rows * columns, by_columns ? 1 : pitch,
+                            by_columns ? pitch : 1};
+    XPU_TRY(gemm_copy(stream, &out, to, m, from, copies, rows, columns));
+    *m = out;
+    return XPU_SUCCESS;
+}
+
+/* What is quantised is written down; where the host's library sums, in float32. */
+static xpu_status multiply_bare(xpu_stream *stream, const xpu_device_properties *properties,
+                                const xpu_gemm_args *given, const bare_operands *bare, bool host,
+                                void *workspace[2]) {
+    xpu_gemm_args args = *given;
+    xpu_status status = XPU_SUCCESS;
+    const bool has_scales = bare->scales.a.data || bare->scales.b.data;
+    const xpu_dtype operand = host && has_scales ? XPU_FLOAT32 : args.dtype;
+    const bool are_few = args.m <= TUNED(host, QUANTISED_ROWS);
+    xpu_dtype of_a = args.dtype;
+    if (try_alike(stream, properties, &args, bare, &status)) return status;
+    if (bare->a) {
+        of_a = are_few ? args.dtype : operand;
+        XPU_TRY(write_operand(stream, &args.a, bare->a, args.batch, args.m, args.k, of_a, &workspace[0]));
+    }
+    if (of_a == args.dtype && try_as_read(stream, properties, &args, bare, &status)) return status;
+    void *wide = NULL; /* A's */
+    if (of_a != operand)
+        XPU_TRY(copy_operand(stream, &args.a, of_a, args.batch, args.m, args.k, operand, &wide));
+    if (bare->b)
+        status = write_operand(stream, &args.b, bare->b, args.batch, args.k, args.n, operand, &workspace[1]);
+    else if (operand != args.dtype)
+        status =
+            copy_operand(stream, &args.b, args.dtype, args.batch, args.k, args.n, operand, &workspace[1]);
+    if (status == XPU_SUCCESS)
+        status = has_scales ? gemm_scaled(stream, properties, &args, operand, &bare->scales)
+                            : xpu_gemm(stream, &args);
+    return workspace_done(wide, status);
+}
+
+/* float16 has too few powers of two for the numbers of two operands with scales of groups along k: their
+ * product is float32's. */
 static xpu_status multiply(xpu_stream *stream, const xpu_device_properties *properties,
                            const xpu_gemm_args *given, const xpu_quantised *a, const xpu_quantised *b,
                            void *workspace[3]) {
+    const bool host = xpu_host_provider_active(xpu_stream_device(stream));
     xpu_gemm_args args = *given;
-    const bool in_single = given->dtype == XPU_FLOAT16 && a && b;
+    bare_operands bare;
+    find_bare(given, a, b, host, &bare);
+    const bool in_single = given->dtype == XPU_FLOAT16 && a && b && !bare.are_bare;
     if (in_single) {
         if (args.combine != XPU_COMBINE_NONE)
             return op_fail(XPU_ERROR_NOT_SUPPORTED,
@@ -306,14 +415,8 @@ static xpu_status multiply(xpu_stream *stream, const xpu_device_properties *prop
             args.c = args.out;
         }
     }
-    if (a) XPU_TRY(write_operand(stream, &args.a, a, args.batch, args.m, args.k, args.dtype, &workspace[0]));
-    xpu_status status = XPU_SUCCESS;
-    if (!try_as_read(stream, properties, &args, b, &status)) {
-        if (b)
-            XPU_TRY(write_operand(stream, &args.b, b, args.batch, args.k, args.n, args.dtype, &workspace[1]));
-        status = xpu_gemm(stream, &args);
-    }
-    if (status != XPU_SUCCESS || !in_single) return status;
+    XPU_TRY(multiply_bare(stream, properties, &args, &bare, host, workspace));
+    if (!in_single) return XPU_SUCCESS;
     return gemm_copy(stream, &given->out, XPU_FLOAT16, &args.out, XPU_FLOAT32, args.batch, args.m, args.n);
 }
 
@@ -321,14 +424,15 @@ xpu_status xpu_gemm_quantised(xpu_stream *stream, const xpu_gemm_args *args, con
                               const xpu_quantised *b) {
     if (!a && !b) return xpu_gemm(stream, args);
     const xpu_device_properties *properties;
+    gemm_scales scales = {{0}, {0}};
     XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
     XPU_TRY(gemm_check(args, properties));
-    if (gemm_takes_int8(properties, args, a, b))
-        return args->batch == 0 || args->m == 0 || args->n == 0 ? XPU_SUCCESS
-                                                                : gemm_int8(stream, properties, args, a, b);
+    const bool is_empty = args->batch == 0 || args->m == 0 || args->n == 0;
+    if (gemm_takes_int8(properties, args, a, b, &scales))
+        return is_empty ? XPU_SUCCESS : gemm_int8(stream, properties, args, &scales);
     if (a) XPU_TRY(check(a, args->m, args->k, args->dtype, "quantised product"));
     if (b) XPU_TRY(check(b, args->k, args->n, args->dtype, "quantised product"));
-    if (args->batch == 0 || args->m == 0 || args->n == 0) return XPU_SUCCESS;
+    if (is_empty) return XPU_SUCCESS;
     void *workspace[3] = {NULL};
     xpu_status status = multiply(stream, properties, args, a, b, workspace);
     for (int i = 0; i < 3; i++) status = workspace_done(workspace[i], status);

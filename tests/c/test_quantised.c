@@ -17,6 +17,7 @@ static xpu_stream *stream;
 static int problems = 60;
 static bool as_read; /* lay B out so that it can be multiplied as it is read */
 static bool by_ptx;  /* … mostly by matrix units */
+static bool by_fma;
 static int by_few, by_numbers, by_units;
 
 static void count_launch(const xpu_work *work, xpu_trace_point point, xpu_status status, void *unused) {
@@ -28,7 +29,7 @@ static void count_launch(const xpu_work *work, xpu_trace_point point, xpu_status
 
 static int set_up(void **unused) {
     const char *unit = getenv("OPENXPU_MATRIX");
-    by_ptx = unit && !strcmp(unit, "ptx");
+    by_ptx = unit && !strcmp(unit, "ptx"), by_fma = unit && !strcmp(unit, "fma");
     SUCCEEDS(xpu_stream_default(0, &stream));
     static xpu_trace *trace;
     SUCCEEDS(xpu_trace_subscribe(count_launch, NULL, &trace));
@@ -288,6 +289,130 @@ static void products_of_whatever_comes(void **unused) {
         assert_true(problems < 20 || (by_few > problems / 4 && by_numbers > problems / 4));
 }
 
+/* What the units can't read of an int8 matrix and its partner goes another way, and never as numbers that it
+ * isn't: exact sums. */
+static void what_units_do_not_read(void **unused) {
+    static const struct {
+        int64_t m, n, k, a_row, a_column, a_first, b_across, b_first, group;
+        bool are_units;
+    } all[] = {
+        {6, 10, 32, 32, 1, 0, 32, 0, 0, true},  {6, 10, 32, 1, 8, 0, 32, 0, 0, true},
+        {6, 10, 32, 40, 1, 0, 64, 8, 8, true},  {1, 10, 32, 32, 1, 0, 32, 0, 0, false},
+        {6, 1, 32, 32, 1, 0, 32, 0, 0, false},  {6, 10, 28, 32, 1, 0, 32, 0, 0, false},
+        {6, 10, 4, 8, 1, 0, 8, 0, 0, false},    {6, 10, 32, 33, 1, 0, 32, 0, 0, false},
+        {6, 10, 32, 32, 1, 1, 32, 0, 0, false}, {6, 10, 32, 64, 2, 0, 32, 0, 0, false},
+        {6, 10, 32, 32, 1, 0, 33, 0, 0, false}, {6, 10, 32, 32, 1, 0, 32, 3, 0, false},
+        {6, 10, 32, 32, 1, 0, 32, 0, 5, false}, {6, 10, 32, 0, 1, 0, 32, 0, 0, true},
+        {6, 10, 32, 1, 9, 0, 32, 0, 0, false},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        memory a = memory_of(4096), b = memory_of(4096), out = memory_of(4096), scale = memory_of(4096);
+        for (int j = 0; j < 1024; j++) put_number(XPU_FLOAT16, a.host, j, (double)pick(-4, 4));
+        for (int j = 0; j < 4096; j++) b.host[j] = (uint8_t)pick(-8, 8);
+        for (int j = 0; j < 1024; j++) ((float *)scale.host)[j] = j % 2 ? 2 : 0.5f;
+        send(&a, 4096), send(&b, 4096), send(&scale, 4096);
+        const int64_t groups = groups_of(all[i].k, all[i].group), n = all[i].n;
+        const xpu_quantised q = {.dtype = XPU_INT8,
+                                 .scale_dtype = XPU_FLOAT32,
+                                 .scale = scale.device,
+                                 .group_rows = all[i].group,
+                                 .group_columns = 1,
+                                 .scale_row_stride = n,
+                                 .scale_column_stride = 1};
+        const xpu_gemm_args args = {
+            .dtype = XPU_FLOAT16,
+            .batch = 1,
+            .m = all[i].m,
+            .n = n,
+            .k = all[i].k,
+            .a = {(uint16_t *)a.device + all[i].a_first, 0, all[i].a_row, all[i].a_column},
+            .b = {(int8_t *)b.device + all[i].b_first, 0, 1, all[i].b_across},
+            .out = {out.device, 0, n, 1},
+            .alpha = {XPU_FLOAT64, {.f = 1}}};
+        const int before = by_units;
+        SUCCEEDS(xpu_gemm_quantised(stream, &args, NULL, &q));
+        SUCCEEDS(xpu_memcpy(stream, out.host, out.device, 4096, true));
+        if (by_ptx) assert_int_equal(by_units - before, all[i].are_units);
+        assert_true(groups * n <= 1024);
+        for (int64_t r = 0; r < all[i].m; r++)
+            for (int64_t c = 0; c < n; c++) {
+                double sum = 0;
+                for (int64_t k = 0; k < all[i].k; k++) {
+                    const int64_t g = all[i].group ? k / all[i].group : 0;
+                    sum += get_number(XPU_FLOAT16, a.host,
+                                      all[i].a_first + r * all[i].a_row + k * all[i].a_column) *
+                           (int8_t)b.host[all[i].b_first + c * all[i].b_across + k] *
+                           ((float *)scale.host)[g * n + c];
+                }
+                const double got = get_number(XPU_FLOAT16, out.host, r * n + c);
+                if (fabs(got - sum) > 0x1p-11 * fabs(sum))
+                    fail_msg("case %d: %g instead of %g", (int)i, got, sum);
+            }
+        drop(&a), drop(&b), drop(&out), drop(&scale);
+    }
+}
+
+/* Scales that don't vary along k are multiplied with sums: as exact as the rounding of the result. */
+static void sums_have_the_scales(void **unused) {
+    enum { M = 20, N = 24, K = 64 };
+    static const int rows[] = {1, 3, M};
+    for (int i = 0; i < 3; i++)
+        for (int both = 0; both < 2; both++) {
+            const int m = rows[i];
+            const xpu_dtype dtype = both ? XPU_FLOAT16 : XPU_BFLOAT16;
+            memory a = memory_of(M * K * 2), b = memory_of(N * K), out = memory_of(M * N * 2);
+            memory scale = memory_of(M * 4 + N * 4);
+            for (int j = 0; j < M * K; j++)
+                if (both)
+                    a.host[j] = (uint8_t)some_element(XPU_FLOAT8_E4M3FN);
+                else
+                    put_number(dtype, a.host, j, (double)pick(-8, 8));
+            for (int j = 0; j < N * K; j++) b.host[j] = (uint8_t)some_element(XPU_FLOAT8_E4M3FN);
+            for (int j = 0; j < M + N; j++) ((float *)scale.host)[j] = (float)pick(1000, 9999) * 0x1p-20f;
+            send(&a, M * K * 2), send(&b, N * K), send(&scale, M * 4 + N * 4);
+            const xpu_quantised qa = {.dtype = XPU_FLOAT8_E4M3FN,
+                                      .scale_dtype = XPU_FLOAT32,
+                                      .scale = scale.device,
+                                      .group_rows = 1,
+                                      .scale_row_stride = 1};
+            const xpu_quantised qb = {.dtype = XPU_FLOAT8_E4M3FN,
+                                      .scale_dtype = XPU_FLOAT32,
+                                      .scale = (float *)scale.device + M,
+                                      .group_columns = 1,
+                                      .scale_column_stride = 1};
+            const xpu_gemm_args args = {.dtype = dtype,
+                                        .batch = 1,
+                                        .m = m,
+                                        .n = N,
+                                        .k = K,
+                                        .a = {a.device, 0, K, 1},
+                                        .b = {b.device, 0, 1, K},
+                                        .out = {out.device, 0, N, 1},
+                                        .alpha = {XPU_FLOAT64, {.f = 1}}};
+            const int before = by_numbers;
+            SUCCEEDS(xpu_gemm_quantised(stream, &args, both ? &qa : NULL, &qb));
+            SUCCEEDS(xpu_memcpy(stream, out.host, out.device, M * N * 2, true));
+            if (by_fma && m < 5) assert_int_equal(by_numbers, before); /* A is read as it lies, too */
+            for (int r = 0; r < m; r++)
+                for (int c = 0; c < N; c++) {
+                    double sum = 0, size = 0;
+                    for (int k = 0; k < K; k++) {
+                        const double x = both ? element_value(XPU_FLOAT8_E4M3FN, a.host[r * K + k]) *
+                                                    ((float *)scale.host)[r]
+                                              : get_number(dtype, a.host, r * K + k);
+                        const double p = x * element_value(XPU_FLOAT8_E4M3FN, b.host[c * K + k]) *
+                                         ((float *)scale.host)[M + c];
+                        sum += p, size += fabs(p);
+                    }
+                    const double got = get_number(dtype, out.host, r * N + c);
+                    const double half_unit = both ? 0x1p-11 : 0x1p-8;
+                    if (fabs(got - sum) > half_unit * fabs(sum) * 1.001 + size * 1e-6 + 0x1p-25)
+                        fail_msg("%d rows, %s: %g instead of %g", m, xpu_dtype_name(dtype), got, sum);
+                }
+            drop(&a), drop(&b), drop(&out), drop(&scale);
+        }
+}
+
 /* All elements there are, exactly. */
 static void every_element(void **unused) {
     for (size_t d = 0; d < (size_t)STORED; d++)
@@ -334,8 +459,9 @@ static void what_is_refused(void **unused) {
 int main(int count, char **words) {
     if (count > 1) problems = atoi(words[1]);
     if (count > 2) random_state = strtoull(words[2], NULL, 10);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_element),
-                                       cmocka_unit_test(products_of_whatever_comes),
-                                       cmocka_unit_test(what_is_refused)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_element), cmocka_unit_test(products_of_whatever_comes),
+        cmocka_unit_test(what_units_do_not_read), cmocka_unit_test(sums_have_the_scales),
+        cmocka_unit_test(what_is_refused)};
     return cmocka_run_group_tests(tests, set_up, NULL);
 }
