@@ -407,3 +407,12 @@ def test_the_cache_of_graphs_knows_the_compiler(tmp_path: Path) -> None:
         assert hits()
         with config.patch(cache_key_tag=f"{config.cache_key_tag} {tmp_path}"):
             assert not hits()
+
+
+def test_autotuning_flushes_inner_caches_of_processors_only() -> None:
+    """Writing the last level anew before each call takes longer than most kernels."""
+    from torch._inductor.runtime.benchmarking import InductorBenchmarker
+
+    sizes = InductorBenchmarker().get_device_cache_size("xpu")
+    is_host = torch.xpu.get_device_capability()["type"] == "cpu"
+    assert 0 < sizes <= (4 << 20 if is_host else 1 << 40)
