@@ -12,7 +12,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from openxpu import _process_group
+from openxpu import _aoti, _process_group
 
 
 def _look_for_backend(interface: ModuleType) -> None:
@@ -96,6 +96,9 @@ def _flush_less(benchmarking: ModuleType) -> None:
 # Modules and what is done with them once they have run.
 _MENDS = {
     "torch._dynamo.device_interface": _look_for_backend,
+    "torch._inductor.codecache": _aoti.map_weights,
+    "torch._inductor.codegen.cpp_utils": _aoti.check_devices,
+    "torch._inductor.cpp_builder": _aoti.enter,
     "torch._inductor.kernel.mm": _leave_scales,
     "torch._inductor.runtime.benchmarking": _flush_less,
     "torch.distributed.distributed_c10d": _process_group.enter,

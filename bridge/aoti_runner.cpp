@@ -1,0 +1,62 @@
+// Models that were compiled ahead of time, for torch._inductor.aoti_load_package.
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <torch/csrc/inductor/aoti_runner/model_container_runner.h>
+
+#include "lower.h"
+
+namespace openxpu {
+namespace {
+
+using torch::inductor::AOTIModelContainerRunner;
+
+struct Runner final : AOTIModelContainerRunner {
+    Runner(const std::string &library, size_t models, const std::string &device, const std::string &folder,
+           bool single_threaded)
+        : AOTIModelContainerRunner(library, models, device, folder, single_threaded) {
+        const c10::Device named(device);
+        if (named.has_index()) {
+            device_ = named.index();
+        } else { // the model took the current one
+            int current;
+            check(xpu_device_current(&current));
+            device_ = static_cast<c10::DeviceIndex>(current);
+        }
+    }
+
+    std::vector<at::Tensor> run_impl(std::vector<AtenTensorHandle> &inputs, void *stream) override {
+        return AOTIModelContainerRunner::run_impl(inputs, stream ? stream : current_stream(device_));
+    }
+
+  private:
+    c10::DeviceIndex device_;
+};
+
+// Loads what models are linked to, from the folder of this library: theirs name it without a path.
+void load_shims() {
+    static const bool loaded = [] {
+        Dl_info here;
+        TORCH_CHECK(dladdr(reinterpret_cast<void *>(&load_shims), &here),
+                    "openxpu can't find its own folder");
+        std::string path(here.dli_fname);
+        path = path.substr(0, path.rfind('/') + 1) + "libopenxpu_aoti.so";
+        TORCH_CHECK(dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL), dlerror());
+        return true;
+    }();
+    (void)loaded;
+}
+
+std::unique_ptr<AOTIModelContainerRunner> make_runner(const std::string &library, size_t models,
+                                                      const std::string &device, const std::string &folder,
+                                                      const bool single_threaded) {
+    load_shims();
+    // Models look at their inputs' shapes and dtypes only when this says so, and take wrong ones as they
+    // come.
+    setenv("AOTI_RUNTIME_CHECK_INPUTS", "1", 0);
+    return std::make_unique<Runner>(library, models, device, folder, single_threaded);
+}
+
+const torch::inductor::RegisterAOTIModelRunner registered("xpu", make_runner);
+
+} // namespace
+} // namespace openxpu

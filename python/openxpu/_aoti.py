@@ -1,0 +1,73 @@
+"""How Inductor's C++ for xpu is compiled: models ahead of time (AOTInductor), and ``config.cpp_wrapper``.
+
+PyTorch generates for xpu what it generates for its own XPU build, C++ over SYCL. openxpu brings headers of the same
+names (``include`` beside this file), in which SYCL's queue is a stream of libxpu and a kernel is an image
+(``xpu/image.h``), and the library that PyTorch's own XPU build would have for the operators.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, TypeAlias
+
+Options: TypeAlias = "tuple[list[str], list[str], list[str], list[str], list[str], list[str], list[str]]"
+
+_FOLDER = os.path.dirname(os.path.abspath(__file__))
+
+
+def _device_options(aot_mode: bool) -> Options:
+    """Definitions, include folders, flags for compiler and linker, folders of libraries, libraries, and the rest."""
+    from openxpu._build import LIBRARY
+
+    flags = [
+        # as a flag, so that it stands before PyTorch's folder
+        "I" + os.path.join(_FOLDER, "include"),
+        # PyTorch calls methods of the stream when it has none (see sycl/sycl.hpp)
+        "fno-delete-null-pointer-checks",
+    ]
+    # A package has no place in it: it is loaded where another openxpu is.
+    linked = [] if aot_mode else [f"Wl,-rpath,{_FOLDER}"]
+    return ["USE_XPU"], [], flags, linked, [_FOLDER], ["openxpu_aoti", f":{LIBRARY}"], []
+
+
+def enter(builder: Any) -> None:
+    """Give ``torch._inductor.cpp_builder`` the options for xpu; its own look for SYCL and Level Zero."""
+    own = builder.get_cpp_torch_device_options
+
+    def get_cpp_torch_device_options(
+        device_type: str, aot_mode: bool = False, compile_only: bool = False
+    ) -> Options:
+        if device_type != "xpu":
+            options: Options = own(device_type, aot_mode, compile_only)
+            return options
+        of_cpu: Options = own("cpu", aot_mode, compile_only)
+        return tuple(a + b for a, b in zip(of_cpu, _device_options(aot_mode), strict=True))  # type: ignore[return-value]
+
+    builder.get_cpp_torch_device_options = get_cpp_torch_device_options
+
+
+def map_weights(codecache: Any) -> None:
+    """Have a package's weights appended to its library, which maps them when it is loaded.
+
+    For xpu PyTorch writes them as C++, a number a byte: a compiler takes minutes and gigabytes for a model of some
+    dozen megabytes. A file of its own (``package_constants_on_disk_format``) stays one.
+    """
+    own = getattr(codecache, "determine_aoti_mmap_flags", None)
+    if own is None:
+        return
+
+    def determine_aoti_mmap_flags(consts_size: int) -> tuple[bool, bool]:
+        from torch._inductor import config
+        from torch._inductor.virtualized import V
+
+        external, mapped = own(consts_size)
+        # what users build themselves is linked as PyTorch's CMake file says
+        by_hand = config.aot_inductor.package_cpp_only
+        return external, mapped or (V.graph.device_type == "xpu" and not external and not by_hand)
+
+    codecache.determine_aoti_mmap_flags = determine_aoti_mmap_flags
+
+
+def check_devices(utilities: Any) -> None:
+    """Let models look at the device of their inputs as they do on CPU and CUDA (see bridge/aoti_runner.cpp)."""
+    utilities.DEVICE_TO_INT.setdefault("xpu", 12)  # c10::DeviceType::XPU

@@ -1,0 +1,254 @@
+"""Models compiled ahead of time (AOTInductor) and C++ wrappers of compiled functions, on xpu."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import openxpu
+import pytest
+import torch
+from aoti_models import CASES
+from helpers import SOURCE, python
+from torch import Tensor, nn
+from torch._inductor.package import load_package
+
+pytest.importorskip("triton")
+if shutil.which("g++") is None:
+    pytest.skip("no C++ compiler", allow_module_level=True)
+
+# What a package's library takes from libtorch beside an operator's function each (docs/inductor.md has it, too).
+IMPORTS = """
+    _reinterpret_tensor clone clone_preserve_strides create_tensor_from_blob create_tensor_from_blob_v2
+    delete_tensor_object device_type_cpu device_type_cuda device_type_xpu dtype_ empty_strided get_data_ptr
+    get_device_type get_dim get_dtype get_numel get_sizes get_storage_offset get_storage_size get_strides
+    grad_mode_is_enabled grad_mode_set_enabled layout_strided new_tensor_handle warn copy_ item_ check
+""".split()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The packages, each made by another process than this."""
+    made: Path = tmp_path_factory.mktemp("packages")
+    variables = dict(os.environ, PYTHONPATH=f"{SOURCE}:{os.environ.get('PYTHONPATH', '')}")
+    variables["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+    script = str(Path(__file__).with_name("aoti_models.py"))
+    names = list(CASES)
+    started = [
+        subprocess.Popen(
+            [sys.executable, script, str(made), *names[part::2]],
+            env=variables,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for part in range(2)
+    ]
+    said = [process.communicate()[0] for process in started]
+    for process, text in zip(started, said, strict=True):
+        assert process.returncode == 0, text
+    return made
+
+
+@pytest.fixture(autouse=True)
+def no_grad() -> Iterator[None]:
+    with torch.no_grad():
+        yield
+
+
+def results(outputs: Tensor | tuple[Tensor, ...]) -> list[Tensor]:
+    return [outputs] if isinstance(outputs, Tensor) else list(outputs)
+
+
+def largest_difference(a: list[Tensor], b: list[Tensor]) -> float:
+    assert [x.shape for x in a] == [x.shape for x in b]
+    return max((x.double().cpu() - y.double().cpu()).abs().max().item() for x, y in zip(a, b, strict=True))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_numbers_are_those_of_the_eager_model(name: str, folder: Path) -> None:
+    case = CASES[name]
+    loaded = torch._inductor.aoti_load_package(str(folder / f"{name}.pt2"))
+    eager, exact = case.build().to("xpu"), case.build().double()
+    for size in (None, 2, 7, 32) if case.dynamic else (None,):
+        given, again = case.arguments(size), case.arguments(size)
+        references = [x.double() if x.is_floating_point() else x for x in case.arguments(size, device="cpu")]
+        got, wanted, right = results(loaded(*given)), results(eager(*again)), results(exact(*references))
+        assert all(x.is_xpu and x.dtype == y.dtype for x, y in zip(got, wanted, strict=True))
+        # what is changed in place counts, too
+        of_package = largest_difference([*got, *given], [*right, *references])
+        of_eager = largest_difference([*wanted, *again], [*right, *references])
+        if case.dtype is torch.float32:
+            assert largest_difference([*got, *given], [*wanted, *again]) <= 1e-5
+            assert of_package <= 1e-5
+        else:
+            assert of_package <= 1.5 * of_eager
+
+
+def test_inputs_of_other_shapes_are_refused(folder: Path) -> None:
+    loaded = torch._inductor.aoti_load_package(str(folder / "encoder.pt2"))
+    case = CASES["encoder"]
+    ids, given = case.arguments()
+    wrong: list[tuple[tuple[Tensor, ...], str]] = [
+        (case.arguments(33), "too large at 1, expected to be <= 32, but got: 33"),
+        ((ids[:, :1].contiguous(), given[:, :1].contiguous()), "too small at 1"),
+        ((ids[:2], given[:2]), "unmatched dim value at 0, expected: 3, but got: 2"),
+        ((ids.int(), given), "unmatched dtype"),
+        ((ids.cpu(), given), "unmatched device type"),
+        ((ids.t().contiguous().t(), given), "unmatched stride"),
+    ]
+    for inputs, text in wrong:
+        with pytest.raises(RuntimeError, match=re.escape(text)):
+            loaded(*inputs)
+    assert (
+        largest_difference(results(loaded(ids, given)), results(case.build().to("xpu")(ids, given))) <= 1e-5
+    )
+
+
+@pytest.mark.parametrize("runners", [1, 2])
+def test_threads_with_streams_of_their_own(runners: int, folder: Path) -> None:
+    case = CASES["encoder"]
+    loaded = load_package(str(folder / "encoder.pt2"), num_runners=runners)
+    eager = case.build().to("xpu")
+    failures: list[str] = []
+
+    def work(sizes: list[int]) -> None:
+        try:
+            with torch.no_grad(), torch.xpu.stream(torch.xpu.Stream()):
+                for size in sizes * 10:
+                    got = loaded(*inputs[size])
+                    if largest_difference([got], [wanted[size]]) > 1e-5:
+                        failures.append(f"size {size}")
+        except Exception as error:
+            failures.append(repr(error))
+
+    inputs = {size: case.arguments(size) for size in range(3, 11)}
+    wanted = {size: eager(*given) for size, given in inputs.items()}
+    torch.xpu.synchronize()
+    threads = [threading.Thread(target=work, args=(list(range(3 + i, 11, 2)),)) for i in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+@pytest.mark.parametrize("name", ["encoder", "images"])  # images: with constants folded when it is loaded
+@pytest.mark.parametrize("from_cpu", [False, True])
+def test_constants_are_updated(name: str, from_cpu: bool, folder: Path) -> None:
+    case = CASES[name]
+    loaded = torch._inductor.aoti_load_package(str(folder / f"{name}.pt2"))
+    model = case.build().to("xpu")
+    given = case.arguments()
+    before = loaded(*given)
+    state = model.state_dict()
+    names = [n for n in loaded.get_constant_fqns() if not n.startswith("_FOLDED_CONST_")]
+    assert names and set(names) <= set(state)
+    for i, value in enumerate(state.values()):
+        if value.is_floating_point():
+            value.mul_(1 + 0.1 * (i % 3))
+    wanted = model(*given)
+    assert largest_difference([before], [wanted]) > 1e-3
+    update = {n: state[n].cpu() if from_cpu else state[n] for n in names}
+    loaded.load_constants(update, check_full_update=True, **({"allow_h2d_copy": True} if from_cpu else {}))
+    assert largest_difference([loaded(*given)], [wanted]) <= 1e-5
+    with pytest.raises(RuntimeError):
+        loaded.load_constants({}, check_full_update=True)
+
+
+def test_constants_are_those_of_the_caller_where_it_says_so(folder: Path) -> None:
+    case = CASES["encoder"]
+    loaded = torch._inductor.aoti_load_package(str(folder / "encoder.pt2"))
+    model = case.build().to("xpu")
+    loaded.load_constants(model.state_dict(), check_full_update=True, user_managed=True)
+    given = case.arguments()
+    for factor in (1.0, 1.5):
+        model.words.weight.mul_(factor)
+        assert largest_difference([loaded(*given)], [model(*given)]) <= 1e-5
+
+
+def library_of(package: Path, folder: Path) -> Path:
+    """Take the library out of a package."""
+    with zipfile.ZipFile(package) as archive:
+        (name,) = (n for n in archive.namelist() if n.endswith(".so"))
+        return Path(archive.extract(name, folder))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_libraries_import_little(name: str, folder: Path, tmp_path: Path) -> None:
+    library = str(library_of(folder / f"{name}.pt2", tmp_path))
+    said = subprocess.run(["readelf", "-dW", library], check=True, capture_output=True, text=True).stdout
+    needed = set(re.findall(r"NEEDED.*\[(.*)\]", said))
+    assert needed & {"libtorch_cpu.so", "libopenxpu_aoti.so"}
+    assert not [n for n in needed if re.search("sycl|ze_loader|python|libOpenCL", n)]
+    said = subprocess.run(["nm", "-D", "-u", library], check=True, capture_output=True, text=True).stdout
+    imports = set(re.findall(r"\bU (aoti_\w+)", said))
+    assert len(imports) <= 45
+    strange = [
+        n
+        for n in imports
+        if not re.match("aoti_torch_(.*_)?xpu_|aoti_torch_get_current_sycl_queue", n)
+        and not any(n.removeprefix("aoti_torch_").startswith(known) for known in IMPORTS)
+    ]
+    assert not strange
+    assert not re.findall(r"\bU (_ZN\d*(?:c10|at)\w*|Py\w+)", said)
+
+
+def test_kernels_travel_as_images(folder: Path, tmp_path: Path) -> None:
+    """In files of the package, or in its library; a damaged one is an error."""
+    with zipfile.ZipFile(folder / "encoder.pt2") as archive:
+        images = [n for n in archive.namelist() if n.endswith(".zebin")]
+        assert images and all(archive.read(n).startswith(b'{"xpu_image"') for n in images)
+        with zipfile.ZipFile(tmp_path / "encoder.pt2", "w") as damaged:
+            for name in archive.namelist():
+                content = archive.read(name)
+                damaged.writestr(name, content[:-1] + b"!" if name in images else content)
+    with zipfile.ZipFile(folder / "decoder.pt2") as archive:  # compiled with embed_kernel_binary
+        assert b'{"xpu_image"' in library_of(folder / "decoder.pt2", tmp_path).read_bytes()
+    broken = torch._inductor.aoti_load_package(str(tmp_path / "encoder.pt2"))
+    with pytest.raises(RuntimeError, match="damaged"):
+        broken(*CASES["encoder"].arguments())
+
+
+def test_each_operator_of_the_header_has_its_function() -> None:
+    package = Path(openxpu.__file__).parent
+    header = package / "include/torch/csrc/inductor/aoti_torch/generated/c_shim_xpu.h"
+    names = re.findall(r"AOTITorchError (aoti_torch_xpu_\w+)\(", header.read_text())
+    library = ctypes.CDLL(str(package / "libopenxpu_aoti.so"))
+    assert len(names) > 150
+    assert not [name for name in names if not hasattr(library, name)]
+
+
+def test_without_a_compiler_the_error_says_so() -> None:
+    done = python(
+        "torch._inductor.config.cpp_wrapper = True\n"
+        "torch.compile(lambda x: x.sin() + 1)(torch.ones(8, device='xpu'))",
+        environment={"CXX": "/nonexistent/compiler", "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"},
+        check=False,
+    )
+    assert done.returncode
+    assert re.search("C\\+\\+ compiler|InvalidCxxCompiler", done.stderr.splitlines()[-1] + done.stderr[-600:])
+
+
+@pytest.fixture
+def cpp_wrapper(fresh_compiler: None) -> Iterator[Callable[[nn.Module], Callable[..., Tensor]]]:
+    with torch._inductor.config.patch({"cpp_wrapper": True, "cpp.vec_isa_ok": True}):
+        yield lambda model: torch.compile(model, dynamic=True)
+
+
+def test_cpp_wrapper(cpp_wrapper: Callable[[nn.Module], Callable[..., Tensor]]) -> None:
+    """Kernels, a product, attention; sizes that change; the first call, which tunes, and those after it."""
+    case = CASES["llama"]
+    model = case.build().float().to("xpu")
+    compiled = cpp_wrapper(model)
+    for size in (12, 12, 9, 20):
+        x = case.inputs(size)[0].to("xpu")
+        assert largest_difference([compiled(x)], [model(x)]) <= 1e-5
