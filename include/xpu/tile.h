@@ -41,8 +41,8 @@ extern "C" {
     X(bool, has_inline_ptx)   /* NVIDIA: lanes of a warp of 32 exchange registers */                         \
     X(bool, has_ptx_bf16)     /* and round to bfloat16 */                                                    \
     X(int, matrix_lanes)      /* of a subgroup that multiplies matrices; 0: none does. 8 or 16:              \
-                                 cl_intel_subgroup_matrix_multiply_accumulate */                             \
-    X(bool, has_matrix_tf32)  /* also of tf32: …_accumulate_tensor_float32 */                                \
+                                 cl_intel_subgroup_matrix_multiply_accumulate; 32: mma.sync in PTX */        \
+    X(bool, has_matrix_tf32)  /* also of tf32: …_accumulate_tensor_float32; PTX has it */                    \
     X(bool, has_packed_dot)   /* products of four bytes by four: cl_khr_integer_dot_product */               \
     X(bool, has_block_2d)     /* reads blocks of matrices: cl_intel_subgroup_2d_block_io */
 

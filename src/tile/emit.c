@@ -518,10 +518,12 @@ int registers_of(const tile *t) {
 void hold_allocate(emitter *e, held *h) {
     if (h->name) return;
     if (h->in_registers) {
-        int wide = h->grid && h->grid->is_matrix ? 8 : 1;
+        int vector = h->grid ? h->grid->vector : 1;
+        const char *c = c_held(h->type);
         h->name = new_name(e, "r");
-        buffer_addf(e->t, &e->locals, wide > 1 ? "    %s8 %s[%lld];\n" : "    %s %s[%lld];\n",
-                    c_held(h->type), h->name, (long long)(h->type->count / e->lanes / wide));
+        buffer_addf(e->t, &e->locals, "    %s %s[%lld];\n",
+                    vector > 1 ? tile_format(e->t, "%s%d", c, vector) : c, h->name,
+                    (long long)(h->type->count / e->lanes / vector));
         return;
     }
     int64_t taken = words(e, h), most = registers_of(e->t);
@@ -534,7 +536,7 @@ void hold_allocate(emitter *e, held *h) {
     }
     if (taken > most) h->is_crossed = true;
     for (held **f = &e->free; *f; f = &(*f)->next)
-        if ((*f)->type->count == h->type->count && !strcmp(c_array(*f), c_array(h))) {
+        if ((*f)->type->count == h->type->count && !strcmp(c_array(e, *f), c_array(e, h))) {
             h->name = (*f)->name;
             *f = (*f)->next;
             break;
@@ -551,8 +553,9 @@ void hold_allocate(emitter *e, held *h) {
                            "the blocks need more than the %llu bytes of local memory that %s has: smaller "
                            "blocks may fit",
                            (unsigned long long)e->t->target.local_memory, e->t->target.name);
-        buffer_addf(e->t, &e->locals, "    __local %s %s[%lld] __attribute__((aligned(64)));\n", c_array(h),
-                    h->name, (long long)h->type->count);
+        buffer_addf(e->t, &e->locals, "    __local %s %s[%lld] __attribute__((aligned(%d)));\n",
+                    c_array(e, h), h->name, (long long)h->type->count,
+                    e->t->target.has_inline_ptx ? 128 : 64);
     }
     h->next = e->in_use;
     e->in_use = h;
@@ -576,6 +579,9 @@ static void release(emitter *e, int now) {
 
 void barrier_if_touched(emitter *e) {
     if (!e->touches_local) return;
+    if (e->copies)
+        emit_line(e, e->depth, "copies_close();\n%*sCOPIES_WAIT(0);", 4 * e->scopes[e->depth].indent, "");
+    e->copies = false;
     emit_line(e, e->depth,
               e->t->target.is_cpu ? "sub_group_barrier(CLK_LOCAL_MEM_FENCE);"
                                   : "barrier(CLK_LOCAL_MEM_FENCE);");

@@ -29,7 +29,14 @@ void buffer_addf(tile *t, buffer *b, const char *format, ...) TEXT_PRINTF(3, 4);
  * 8 rows by 32 bytes along K, and 32 bytes along K by as many columns as a subgroup has lanes, in dwords of
  * neighbours along K. Each lies together as a lane's block read wants it; squares are row-major. Without the
  * units, the bytes of a right side may lie in dwords of four along K, row by row. */
-typedef enum order { ROW_MAJOR, LEFT_SQUARES, RIGHT_SQUARES, RIGHT_DWORDS } order;
+typedef enum order {
+    ROW_MAJOR,
+    LEFT_SQUARES,
+    RIGHT_SQUARES,
+    RIGHT_DWORDS,
+    SLAB,       /* NVIDIA's units: rows in pieces of 16 bytes that change places (slab_place) */
+    SLAB_TURNED /* the same with columns for rows */
+} order;
 
 /* A value kept in local memory; on a GPU in registers, if each lane only reads and writes its own elements.
  */
@@ -59,7 +66,7 @@ typedef struct held {
  * `across` × `width` apart. */
 typedef struct tiling {
     int across, down, rows, columns, height, width;
-    bool is_matrix;      /* a matrix unit's: vectors of 8 rows */
+    int vector;          /* sums in one C variable: 1, 8 rows of Intel's units, 2 x 2 of NVIDIA's */
     struct tiling *next; /* of those of this compilation: equal ones are the same pointer */
 } tiling;
 
@@ -191,6 +198,7 @@ typedef struct emitter {
     const tiling *wanted; /* it should be a part of this one */
     int place;
     bool is_inner; /* `lane` is the number within a row */
+    bool copies;   /* copies into local memory are under way */
 } emitter;
 
 /* kernel.c */
@@ -222,6 +230,7 @@ void flush(emitter *e);
 void add_root(emitter *e, root r, const type *shape, int axis);
 held *hold_new(emitter *e, value *v);
 void hold_allocate(emitter *e, held *h);
+const char *sum_text(emitter *e, const char *name, const tiling *x, int place); /* in such variables */
 int registers_of(const tile *t);
 bool moves_elements(op_code code);
 /* Is there all that the value needs before the open group has ended? */
@@ -229,10 +238,10 @@ bool available(emitter *e, const value *v, bool moved, int budget);
 void barrier_if_touched(emitter *e);
 
 /* emit_expr.c */
-const char *c_type(const type *ty); /* what an element is computed in */
-const char *c_stored(element el);   /* how it lies in memory */
-const char *c_held(const type *ty); /* how it lies in an array of held values */
-const char *c_array(const held *h); /* in this one */
+const char *c_type(const type *ty);             /* what an element is computed in */
+const char *c_stored(element el);               /* how it lies in memory */
+const char *c_held(const type *ty);             /* how it lies in an array of held values */
+const char *c_array(emitter *e, const held *h); /* in this one */
 expr constant_int(emitter *e, int64_t v);
 expr int_op(emitter *e, op_code code, element el, expr a, expr b);
 expr linear_index(emitter *e, const type *shape, const coords *at);
@@ -297,15 +306,17 @@ const char *atomic_text(emitter *e, op *o, const char *pointer, const char *cons
 
 /* emit_dot.c */
 /* What the target does in one instruction for a dot: sums of `depth` products. */
+typedef enum unit_kind { UNIT_BYTES, UNIT_XMX, UNIT_PTX } unit_kind;
 typedef struct matrix {
+    unit_kind kind;  /* a work-item's products of four bytes, Intel's matrix units, NVIDIA's */
     element element; /* as the operands lie */
     int depth;
-    const char *call; /* of a matrix unit; NULL: a work-item's products of four bytes */
+    const char *call; /* of a matrix unit: its function */
 } matrix;
 
 /* Has the target an instruction for it? */
 bool dot_unit(const tile *t, const op *o, matrix *x);
-order operand_order(const matrix *u, int which);
+order operand_order(const matrix *u, int which, int fill_dim);
 /* The load of a descriptor's block that is operand number `which` of the dot, turned or not, where a matrix
  * unit can read it from memory by itself; else NULL. */
 op *dot_direct(const tile *t, const op *o, int which, const matrix *u, bool *is_turned);

@@ -1,4 +1,5 @@
 /* tt.dot and tt.dot_scaled. */
+#include <math.h>
 #include <string.h>
 
 #include "tile/emit.h"
@@ -16,9 +17,22 @@ static const char *scaled_format(const op *o, int which) {
     return "?";
 }
 
-order operand_order(const matrix *u, int which) {
-    if (!u->call) return which ? RIGHT_DWORDS : ROW_MAJOR;
-    return which ? RIGHT_SQUARES : LEFT_SQUARES;
+/* NVIDIA's units turn what lies across k as they read it, but for bytes, which have to lie along k. */
+order operand_order(const matrix *u, int which, int fill_dim) {
+    switch (u->kind) {
+    case UNIT_BYTES: return which ? RIGHT_DWORDS : ROW_MAJOR;
+    case UNIT_XMX: return which ? RIGHT_SQUARES : LEFT_SQUARES;
+    default: return (u->element == I8 ? which == 0 : fill_dim == 1) ? SLAB : SLAB_TURNED;
+    }
+}
+
+static bool is_slab(order o) { return o == SLAB || o == SLAB_TURNED; }
+
+/* Does an array that lies like this serve as operand number `which`? */
+static bool suits(const matrix *u, int which, const held *h) {
+    if (!h || h->packed != u->element) return false;
+    if (u->kind == UNIT_PTX && u->element != I8) return is_slab(h->order);
+    return h->order == operand_order(u, which, 0);
 }
 
 /* Begins an array of its own for an operand, and the loop that fills it; squares for the matrix unit, if one
@@ -29,7 +43,7 @@ static held *open_operand(emitter *e, const op *o, type shape, int which, const 
                 .lane_dim = shape.rank - 1,
                 .last_use = o->id,
                 .is_crossed = true,
-                .order = u ? operand_order(u, which) : ROW_MAJOR,
+                .order = u ? operand_order(u, which, shape.rank - 1) : ROW_MAJOR,
                 .packed = u ? u->element : NOTHING};
     hold_allocate(e, h);
     *p = (plan){.shape = h->type, .axis = -1, .lane = shape.rank - 1};
@@ -38,15 +52,15 @@ static held *open_operand(emitter *e, const op *o, type shape, int which, const 
     return h;
 }
 
-static const char *close_operand(emitter *e, held *h, plan *p, const expr *x) {
+static const held *close_operand(emitter *e, held *h, plan *p, const expr *x) {
     write_held(e, &(value){.held = h}, p->at, x, e->t->target.is_cpu ? NULL : p->guard);
     while (p->loops--) close_scope(e, "}");
-    return h->name;
+    return h;
 }
 
 /* An operand of tt.dot_scaled times its scales, in an array of its own: as floats, or as the unit wants it.
  */
-static const char *emit_scaled(emitter *e, op *o, int which, const matrix *u) {
+static const held *emit_scaled(emitter *e, op *o, int which, const matrix *u) {
     tile *t = e->t;
     value *v = o->args[which];
     const char *format = scaled_format(o, which);
@@ -88,11 +102,10 @@ static const char *emit_scaled(emitter *e, op *o, int which, const matrix *u) {
 }
 
 /* The array of an operand as the unit wants it: its own, or a copy where another dot wants that otherwise. */
-static const char *emit_squares(emitter *e, op *o, int which, const matrix *u) {
+static const held *emit_squares(emitter *e, op *o, int which, const matrix *u) {
     value *v = o->args[which];
     if (o->code == OP_DOT_SCALED) return emit_scaled(e, o, which, u);
-    if (v->held && v->held->order == operand_order(u, which) && v->held->packed == u->element)
-        return v->held->name;
+    if (suits(u, which, v->held)) return v->held;
     uint64_t weight = e->weight;
     plan p;
     held *h = open_operand(e, o, *v->type, which, u, &p);
@@ -131,7 +144,7 @@ static element matrix_element(const tile *t, const op *o, element el) {
     case F8E4M3B11FNUZ:
     case F16: return F16;
     case BF16: return BF16;
-    case F32: return tf32 && t->target.has_matrix_tf32 && t->target.matrix_lanes == 16 ? F32 : NOTHING;
+    case F32: return tf32 && t->target.has_matrix_tf32 && t->target.matrix_lanes >= 16 ? F32 : NOTHING;
     case I8: return I8;
     default: return NOTHING;
     }
@@ -139,7 +152,7 @@ static element matrix_element(const tile *t, const op *o, element el) {
 
 static bool dot_packs(const tile *t, const op *o, matrix *x) {
     const type *a = o->args[0]->type;
-    *x = (matrix){.element = I8, .depth = 4};
+    *x = (matrix){.kind = UNIT_BYTES, .element = I8, .depth = 4};
     return t->target.has_packed_dot && !t->target.is_cpu && o->code == OP_DOT && a->element == I8 &&
            o->args[1]->type->element == I8 && o->results[0].type->element == I32 &&
            a->shape[a->rank - 1] % x->depth == 0;
@@ -161,12 +174,20 @@ static bool dot_matrix(const tile *t, const op *o, matrix *x) {
         el = side;
     }
     if (el == NOTHING || (el == I8) != (ty->element == I32)) return false;
-    static const char *const names[ELEMENTS] = {[I8] = "i8_i8_matrix_mad_k32",
-                                                [F16] = "f16_f16_matrix_mad_k16",
-                                                [BF16] = "bf16_bf16_matrix_mad_k16",
-                                                [F32] = "tf32_tf32_matrix_mad_k8"};
-    *x = (matrix){.element = el, .depth = 256 / element_bits(el), .call = names[el]};
-    return M % 8 == 0 && N % t->target.matrix_lanes == 0 && K % x->depth == 0;
+    static const char *const xmx[ELEMENTS] = {[I8] = "i8_i8_matrix_mad_k32",
+                                              [F16] = "f16_f16_matrix_mad_k16",
+                                              [BF16] = "bf16_bf16_matrix_mad_k16",
+                                              [F32] = "tf32_tf32_matrix_mad_k8"};
+    static const char *const ptx[ELEMENTS] = {
+        [I8] = "multiply_i8", [F16] = "multiply_f16", [BF16] = "multiply_bf16", [F32] = "multiply_tf32"};
+    bool is_ptx = t->target.matrix_lanes == 32;
+    *x = (matrix){.kind = is_ptx ? UNIT_PTX : UNIT_XMX,
+                  .element = el,
+                  .depth = 256 / element_bits(el),
+                  .call = (is_ptx ? ptx : xmx)[el]};
+    if (K % x->depth) return false;
+    return is_ptx ? ty->rank == 2 && M % 16 == 0 && N % 16 == 0
+                  : M % 8 == 0 && N % t->target.matrix_lanes == 0;
 }
 
 bool dot_unit(const tile *t, const op *o, matrix *x) { return dot_matrix(t, o, x) || dot_packs(t, o, x); }
@@ -178,13 +199,39 @@ static tiling matrix_tiling(const tile *t, int lanes, int M, int N) {
     int wide = t->target.matrix_lanes;
     for (int groups = lanes / wide; !best.rows; groups /= 2)
         for (int across = 1; across <= groups; across *= 2) {
-            tiling x = {.across = across * wide, .down = groups / across, .width = 1, .is_matrix = true};
+            tiling x = {.across = across * wide, .down = groups / across, .width = 1, .vector = 8};
             if (M % (x.down * 8) || N % x.across) continue;
             x.rows = x.height = M / x.down;
             x.columns = N / x.across;
             if (!best.rows || x.rows + x.columns * wide < best.rows + best.columns * wide) best = x;
         }
     return best;
+}
+
+/* Of NVIDIA's units: a warp has a rectangle of blocks of 16 x 8 sums, two of them side by side at least, in
+ * which a lane's are 2 x 2 (ptx_units.h). `is_left`: its sums go on to another product as rows. */
+static tiling fragment_tiling(int lanes, int M, int N, bool is_left) {
+    tiling best = {0};
+    for (int warps = lanes / 32; !best.rows; warps /= 2)
+        for (int across = 1; across <= warps; across *= 2) {
+            int down = warps / across;
+            tiling x = {.across = 4 * across, .down = 8 * down, .height = 1, .width = 2, .vector = 4};
+            if (M % (16 * down) || N % (16 * across)) continue;
+            x.rows = M / x.down;
+            x.columns = N / x.across;
+            bool better = 2 * x.rows + x.columns < 2 * best.rows + best.columns;
+            if (!best.rows || (better && !is_left)) best = x;
+        }
+    return best;
+}
+
+const char *sum_text(emitter *e, const char *name, const tiling *x, int place) {
+    int i = place / x->columns, j = place % x->columns;
+    switch (x->vector) {
+    case 8: return tile_format(e->t, "%s[%d].s%d", name, i / 8 * x->columns + j, i % 8);
+    case 4: return tile_format(e->t, "%s[%d].s%d", name, i / 2 * (x->columns / 2) + j / 2, i % 2 * 2 + j % 2);
+    default: return tile_format(e->t, "%s[%d]", name, place);
+    }
 }
 
 /* For sums that stay in registers: as square as possible, since a step along K reads rows + columns numbers.
@@ -198,10 +245,15 @@ const tiling *dot_parts(tile *t, const op *o) {
         M * N / lanes > at_most(registers_of(t), MOST_PARTS))
         return NULL;
     bool is_matrix = dot_unit(t, o, &unit) && unit.call;
-    if (is_matrix) best = matrix_tiling(t, lanes, M, N);
+    if (is_matrix)
+        best = unit.kind == UNIT_PTX ? fragment_tiling(lanes, M, N, false) : matrix_tiling(t, lanes, M, N);
     if (is_matrix && best.across * best.down != lanes) return NULL;
     for (int columns = 1; columns <= at_most(16, N) && !is_matrix; columns *= 2) {
-        tiling x = {.across = N / columns, .columns = columns, .height = 1, .width = at_most(columns, 4)};
+        tiling x = {.across = N / columns,
+                    .columns = columns,
+                    .height = 1,
+                    .width = at_most(columns, 4),
+                    .vector = 1};
         x.down = lanes / x.across;
         if (x.across > lanes || x.down > M) continue;
         x.rows = M / x.down;
@@ -210,7 +262,7 @@ const tiling *dot_parts(tile *t, const op *o) {
     if (!best.rows) return NULL;
     for (const tiling *x = t->tilings; x; x = x->next)
         if (x->across == best.across && x->down == best.down && x->rows == best.rows &&
-            x->columns == best.columns && x->height == best.height)
+            x->columns == best.columns && x->height == best.height && x->vector == best.vector)
             return x;
     tiling *x = NEW(t, tiling);
     *x = best;
@@ -220,7 +272,7 @@ const tiling *dot_parts(tile *t, const op *o) {
 
 /* For sums that are read and written at each dot: some at a time. */
 static tiling dot_pass(const emitter *e, int M, int N) {
-    tiling x = {.across = at_most(N, 16), .height = 1, .width = 1};
+    tiling x = {.across = at_most(N, 16), .height = 1, .width = 1, .vector = 1};
     x.down = at_most(e->lanes / x.across, M);
     x.columns = N >= 4 * x.across ? 4 : N / x.across;
     x.rows = at_most(at_most(16 / x.columns, M / x.down), 8);
@@ -232,6 +284,21 @@ static const coords *part_at(emitter *e, const tiling *x, int rank, const expr *
     expr dims[3];
     int i = part / x->columns, j = part % x->columns;
     if (rank == 3) dims[0] = *b;
+    if (x->vector == 4) { /* each warp has its own rectangle */
+        tile *t = e->t;
+        int wide = x->across / 4;
+        const char *row = wide > 1
+                              ? tile_format(t, "(lane / %d * %d + lane / 4 %% 8)", 32 * wide, 8 * x->rows)
+                          : x->rows == 1 ? "(lane / 4)"
+                                         : tile_format(t, "(lane / 32 * %d + lane / 4 %% 8)", 8 * x->rows);
+        const char *column =
+            wide > 1 ? tile_format(t, "(lane / 32 %% %d * %d + lane %% 4 * 2)", wide, 4 * x->columns)
+                     : "(lane % 4 * 2)";
+        expr r = lane_part(e, row, 0), c = lane_part(e, column, 0);
+        dims[0] = int_op(e, OP_ADDI, I32, int_op(e, OP_ADDI, I32, m, constant_int(e, i * 8)), r);
+        dims[1] = int_op(e, OP_ADDI, I32, int_op(e, OP_ADDI, I32, n, constant_int(e, j / 2 * 8 + j % 2)), c);
+        return make_coords(e, rank, dims, NULL);
+    }
     m = int_op(e, OP_ADDI, I32, m, constant_int(e, i / x->height * x->down * x->height + i % x->height));
     n = int_op(e, OP_ADDI, I32, n, constant_int(e, j / x->width * x->across * x->width + j % x->width));
     if (x->down > 1) {
@@ -273,7 +340,25 @@ static void close_dot(emitter *e, plan *p) {
 
 /* --- matrix units --- */
 
+/* An element's place in a slab, counted in elements. */
+static expr slab_index(emitter *e, const held *h, const coords *at) {
+    bool turned = h->order == SLAB_TURNED;
+    int bytes = element_bits(h->packed) / 8, pieces = h->type->shape[!turned] * bytes / 16;
+    expr row = at->dims[turned], column = at->dims[!turned], piece = constant_int(e, 16 / bytes);
+    column.is_nonnegative = true;
+    expr which = int_op(e, OP_DIVSI, I32, column, piece), inside = int_op(e, OP_REMSI, I32, column, piece);
+    int depth = row.depth > column.depth ? row.depth : column.depth;
+    const char *place = tile_format(e->t, "(int)(%s(%s, %s, %d) / %d)", use(e, "slab_place"),
+                                    lane_text(e, &row), lane_text(e, &which), pieces, bytes);
+    return (expr){.text = tile_format(e->t, "(%s + %s)", place, lane_text(e, &inside)),
+                  .kind = VARYING,
+                  .divisor = 1,
+                  .is_nonnegative = true,
+                  .depth = depth > e->block_depth ? depth : e->block_depth};
+}
+
 expr squares_index(emitter *e, const held *h, const coords *at) {
+    if (is_slab(h->order)) return slab_index(e, h, at);
     const type *ty = h->type;
     int r = ty->rank, bytes = element_bits(h->packed) / 8, depth = 32 / bytes, lanes = e->t->subgroup;
     bool left = h->order == LEFT_SQUARES;
@@ -296,17 +381,46 @@ expr squares_index(emitter *e, const held *h, const coords *at) {
     return int_op(e, OP_ADDI, I32, int_op(e, OP_MULI, I32, at->dims[0], size), index);
 }
 
+/* The dimension along which neighbours are in one dword. */
+static int dword_dim(const held *h) { return h->order == LEFT_SQUARES || h->order == SLAB; }
+
 /* Along which dimension a root's operand lies in memory, if a lane can take several of its elements at once
  * and write them as dwords; else -1. */
 static int fill_dim(const emitter *e, const root *r, int *count, int *rows) {
     const held *h = r->kind == ROOT_HOLD ? r->value->held : NULL;
     if (!h || !h->order || h->is_scattered || h->type->rank != 2) return -1;
-    int d = h->fill_dim, bytes = element_bits(h->packed) / 8, k_dim = h->order == LEFT_SQUARES;
+    int d = h->fill_dim, bytes = element_bits(h->packed) / 8, k_dim = dword_dim(h);
     int all = h->type->shape[d];
-    *count = at_most(at_most(16 / bytes, MAX_PARTS), all);
+    *count = at_most(at_most(16 / bytes, is_slab(h->order) && d == k_dim ? 16 : MAX_PARTS), all);
     *rows = d == k_dim ? 1 : 4 / bytes; /* so that a lane has whole dwords, of neighbours along K */
     int across = all / *count, items = across * (h->type->shape[1 - d] / *rows);
+    if (is_slab(h->order) && items < e->lanes && across <= items) return d;
     return *count * bytes < 4 || across > e->lanes || items % e->lanes ? -1 : d;
+}
+
+/* A loaded piece of 16 bytes, or none of it, as it lies in memory: copied without passing through registers.
+ * False: it isn't one. */
+static bool copy_piece(emitter *e, const value *v, const coords *at, const char *place) {
+    const op *o = v->def;
+    if (!o || o->code != OP_LOAD || op_attr(o, "isVolatile") || v->type->element != v->held->packed)
+        return false;
+    const attr *other = o->arg_count > 2 ? splat_number(o->args[2]) : NULL;
+    bool zeros = o->arg_count < 3 ||
+                 (other && (other->kind == ATTR_INT
+                                ? other->integer == 0
+                                : other->kind == ATTR_FLOAT && other->real == 0 && !signbit(other->real)));
+    expr p = emit_value(e, o->args[0], at), mask = {.kind = UNIFORM, .is_constant = true, .constant = 1};
+    if (o->arg_count > 1) mask = emit_value(e, o->args[1], at);
+    if (!is_run(&p) || !is_whole(&mask) || !zeros) return false;
+    const char *from = tile_format(e->t, "(ulong)(%s + %s)", p.root, lane_text(e, &p)),
+               *m = mask.is_constant ? mask.constant ? NULL : "false" : lane_text(e, &mask);
+    if (m)
+        emit_line(e, e->depth, "copy_part_ahead(SLAB_OF(%s) + %s, %s ? %s : (ulong)%s, 16, %s ? 16 : 0);",
+                  v->held->name, place, m, from, p.root, m);
+    else
+        emit_line(e, e->depth, "copy_ahead(SLAB_OF(%s) + %s, %s);", v->held->name, place, from);
+    e->copies = true;
+    return true;
 }
 
 /* `lane` becomes the number within a row of lanes, which lie along the dimension: what is computed of it is
@@ -314,8 +428,8 @@ static int fill_dim(const emitter *e, const root *r, int *count, int *rows) {
 static void fill_root(emitter *e, value *v, int d, int count, int rows) {
     tile *t = e->t;
     held *h = v->held;
-    int bytes = element_bits(h->packed) / 8, run = 4 / bytes, k_dim = h->order == LEFT_SQUARES,
-        lanes = e->lanes;
+    int bytes = element_bits(h->packed) / 8, run = 4 / bytes, k_dim = dword_dim(h), lanes = e->lanes;
+    bool slab = is_slab(h->order);
     int across = h->type->shape[d] / count, all = h->type->shape[1 - d] / rows, step = lanes / across;
     const char *n = tile_format(t, "%d", ++e->names);
     plan p = {0};
@@ -324,14 +438,18 @@ static void fill_root(emitter *e, value *v, int d, int count, int rows) {
     int outer = e->block_depth;
     emit_line(e, e->depth, "const int row%s = (%s + lane / %d) * %d, lane%s = lane %% %d, first%s = 0;", n,
               loop.text, across, rows, n, across, n);
-    open_scope(e, "{");
+    if (all < step)
+        open_scope(e, "if (row%s < %d) {", n, all * rows);
+    else
+        open_scope(e, "{");
     emit_line(e, e->depth, "const int lane = lane%s;", n);
     e->block_depth = e->depth;
     e->lanes = across;
     e->is_inner = true;
     const char *bits[4 * MAX_PARTS], *places[4 * MAX_PARTS];
     int size = 0;
-    for (int i = 0; i < count; i++)
+    bool copied = false;
+    for (int i = 0; i < count && !copied; i++)
         for (int r = 0; r < rows; r++) {
             dims[1 - d] = (expr){.text = tile_format(t, r ? "(row%s + %d)" : "row%s", n, r),
                                  .kind = UNIFORM, /* in such a row */
@@ -347,19 +465,23 @@ static void fill_root(emitter *e, value *v, int d, int count, int rows) {
                              .is_nonnegative = true,
                              .depth = e->depth};
             const coords *at = make_coords(e, 2, dims, NULL);
+            if (slab && d == k_dim && !i) {
+                const char *place = tile_format(t, "%s(row%s, lane, %d)", use(e, "slab_place"), n, across);
+                if ((copied = copy_piece(e, v, at, place))) break;
+            }
             expr x = emit_anew(e, v, at), index = squares_index(e, h, at);
             bits[size] = stored_text(e, h->packed, lane_text(e, &x));
             places[size++] = lane_text(e, &index);
         }
     /* In the array all of them lie side by side, or the numbers of a dword. */
-    bool together = (d == k_dim) == (h->order == LEFT_SQUARES);
+    bool together = slab ? d == k_dim : (d == k_dim) == (h->order == LEFT_SQUARES);
     int piece = together ? at_most(size, 16 / bytes) : run;
     for (int i = 0; i < size; i += piece) {
         buffer all_bits = {0};
         for (int j = 0; j < piece; j++) buffer_addf(t, &all_bits, "%s%s", j ? ", " : "", bits[i + j]);
         const char *words = piece * bytes > 4 ? tile_format(t, "uint%d", piece * bytes / 4) : "uint";
         const char *vector = all_bits.data;
-        if (piece > 1) vector = tile_format(t, "(%s%d)(%s)", c_stored(h->packed), piece, vector);
+        if (piece > 1) vector = tile_format(t, "(%s%d)(%s)", c_bits(e, h->packed), piece, vector);
         emit_line(e, e->depth, "*(__local %s *)(%s + %s) = as_%s(%s);", words, h->name, places[i], words,
                   vector);
     }
@@ -581,13 +703,13 @@ static void emit_matrix(emitter *e, op *o, const matrix *u) {
     }
     const char *serial = tile_format(t, "%d", ++e->names);
     for (int i = 0; i < 2; i++)
-        if (!direct[i].load) direct[i].array = local[i].array = emit_squares(e, o, i, u);
+        if (!direct[i].load) direct[i].array = local[i].array = emit_squares(e, o, i, u)->name;
     barrier_if_touched(e);
     if (condition) {
         emit_line(e, e->depth, "const bool direct%s = %s;", serial, condition);
         open_scope(e, "if (!direct%s) {", serial);
         for (int i = 0; i < 2; i++)
-            if (direct[i].load) local[i].array = emit_squares(e, o, i, u);
+            if (direct[i].load) local[i].array = emit_squares(e, o, i, u)->name;
         barrier_if_touched(e);
         close_scope(e, "}");
     }
@@ -659,6 +781,92 @@ static void emit_matrix(emitter *e, op *o, const matrix *u) {
     e->weight = weight;
 }
 
+/* sums += a * b along K, for a warp: blocks of 16 rows by 16 columns. */
+static void multiply_fragments(emitter *e, const matrix *u, const tiling *x, const held *const *operands,
+                               const char *sums, const char *row, const char *column, int steps) {
+    static const char *const turned[ELEMENTS] = {
+        [I8] = "turned_bytes", [F16] = "turned_halves", [BF16] = "turned_halves", [F32] = "turned_words"};
+    tile *t = e->t;
+    int high = x->rows / 2, wide = x->columns / 4, bytes = element_bits(u->element) / 8, pieces[2];
+    const char *n = tile_format(t, "%d", ++e->names), *read[2];
+    for (int i = 0; i < 2; i++) {
+        const held *h = operands[i];
+        pieces[i] = h->type->shape[h->order == SLAB] * bytes / 16;
+        bool along = (h->order == SLAB) == (i == 0);
+        read[i] = tile_format(t, along ? "read_%s" : "read_%s_%s", i ? "right" : "left", turned[u->element]);
+        if (u->element == F32) read[i] = tile_format(t, "rounded_to_tf32(%s", read[i]);
+    }
+    const char *end = u->element == F32 ? ")" : "", *k = tile_format(t, "k%s", n);
+    const char *a = tile_format(t, "a%s", n), *b = tile_format(t, "b%s", n), *unrolled = "WRITTEN_OUT for";
+    open_scope(e, "%s (uint %s = 0; %s < %d; %s++) {", steps <= 4 ? unrolled : "for", k, k, steps, k);
+    emit_line(e, e->depth, "fragment_a %s[%d];", a, high);
+    emit_line(e, e->depth, "%s (uint i = 0; i < %d; i++) %s[i] = %s(SLAB_OF(%s), %s + i * 16, %s, %d)%s;",
+              unrolled, high, a, read[0], operands[0]->name, row, k, pieces[0], end);
+    open_scope(e, "%s (uint j = 0; j < %d; j++) {", unrolled, wide);
+    emit_line(e, e->depth, "const uint4 %s = %s(SLAB_OF(%s), %s + j * 16, %s, %d)%s;", b, read[1],
+              operands[1]->name, column, k, pieces[1], end);
+    open_scope(e, "%s (uint i = 0; i < %d; i++) {", unrolled, high);
+    for (int i = 0; i < 2; i++)
+        emit_line(e, e->depth, "%s(&%s[i * %d + j * 2 + %d], %s[i], %s.%s);", u->call, sums, 2 * wide, i, a,
+                  b, i ? "zw" : "xy");
+    for (int i = 0; i < 3; i++) close_scope(e, "}");
+}
+
+/* c += a * b by fragments; each warp has its rows and columns of them. */
+static void emit_fragments(emitter *e, op *o, const matrix *u) {
+    tile *t = e->t;
+    value *result = &o->results[0];
+    const type *ty = result->type;
+    int batch, M, N, K;
+    dot_shape(o, &batch, &M, &N, &K);
+    use(e, "ptx_units");
+    const held *operands[2];
+    for (int i = 0; i < 2; i++) operands[i] = emit_squares(e, o, i, u);
+    barrier_if_touched(e);
+    const tiling *parts = result->held->grid;
+    tiling x = parts ? *parts : fragment_tiling(e->lanes, M, N, false);
+    while (!parts && x.rows * x.columns > 64) { /* some at a time */
+        if (2 * x.rows >= x.columns)
+            x.rows /= 2;
+        else
+            x.columns /= 2;
+    }
+    int wide = x.across / 4, warps = x.across * x.down / 32, count = x.rows * x.columns;
+    const char *serial = tile_format(t, "%d", ++e->names), *c = c_type(ty);
+    plan p = {0};
+    uint64_t weight = e->weight;
+    expr im = open_loop(e, &p, "m", M, x.rows * x.down), in = open_loop(e, &p, "n", N, x.columns * x.across);
+    bool idle = warps < e->lanes / 32;
+    if (idle) open_scope(e, "if (lane < %d) {", 32 * warps);
+    const coords *at[MOST_PARTS];
+    const char *name = tile_format(t, "c%s", serial);
+    e->grid = parts;
+    for (int i = 0; i < count; i++) at[i] = part_at(e, &x, 2, NULL, im, in, i);
+    const held *from = o->args[2]->held;
+    bool in_place = from && from->in_registers && from->name == result->held->name &&
+                    (ty->element == F32 || ty->element == I32);
+    if (in_place) {
+        name = from->name;
+    } else {
+        emit_line(e, e->depth, "%s4 %s[%d];", c, name, count / 4);
+        for (int i = 0; i < count; i++) {
+            e->place = i;
+            if (e->grid) e->here = at[i];
+            expr start = emit_value(e, o->args[2], at[i]);
+            emit_line(e, e->depth, "%s = %s;", sum_text(e, name, &x, i), lane_text(e, &start));
+        }
+    }
+    emit_line(e, e->depth, "const uint row%s = %s + lane / %d * %d, column%s = %s + lane / 32 %% %d * %d;",
+              serial, im.text, 32 * wide, 8 * x.rows, serial, in.text, wide, 4 * x.columns);
+    multiply_fragments(e, u, &x, operands, name, tile_format(t, "row%s", serial),
+                       tile_format(t, "column%s", serial), K / u->depth);
+    for (int i = 0; i < count && !in_place; i++) write_sum(e, o, at, i, sum_text(e, name, &x, i));
+    if (idle) close_scope(e, "}");
+    close_dot(e, &p);
+    e->work += weight * (uint64_t)M * (uint64_t)N * (uint64_t)K / 16;
+    e->weight = weight;
+}
+
 /* c[m][n] += a[m][k] * b[k][n]; a and b are held. */
 void emit_dot(emitter *e, op *o) {
     tile *t = e->t;
@@ -674,13 +882,17 @@ void emit_dot(emitter *e, op *o) {
     hold_allocate(e, result->held);
     bool packs = dot_unit(t, o, &unit);
     if (packs && unit.call) {
-        emit_matrix(e, o, &unit);
+        if (unit.kind == UNIT_PTX)
+            emit_fragments(e, o, &unit);
+        else
+            emit_matrix(e, o, &unit);
         return;
     }
-    const char *ha = scaled ? emit_scaled(e, o, 0, NULL) : o->args[0]->held->name;
-    const char *hb = scaled  ? emit_scaled(e, o, 1, NULL)
-                     : packs ? emit_squares(e, o, 1, &unit)
-                             : o->args[1]->held->name;
+    const held *left = scaled ? emit_scaled(e, o, 0, NULL) : o->args[0]->held;
+    const held *right = scaled  ? emit_scaled(e, o, 1, NULL)
+                        : packs ? emit_squares(e, o, 1, &unit)
+                                : o->args[1]->held;
+    const char *ha = left->name, *hb = right->name;
     barrier_if_touched(e);
     if (packs) { /* four along K are a number */
         ha = tile_format(t, "(__local const uint *)%s", ha);
@@ -743,16 +955,16 @@ void emit_dot(emitter *e, op *o) {
         else
             emit_line(e, e->depth, "const %s a%d = a_%s[%d + %s];", one, i, k, i * down * K, k);
         for (int s = 0; s < step; s++) {
-            const char *left = step > 1 ? tile_format(t, "a%d.s%d", i, s) : tile_format(t, "a%d", i);
+            const char *one_a = step > 1 ? tile_format(t, "a%d.s%d", i, s) : tile_format(t, "a%d", i);
             for (int j = 0; j < columns; j++) {
                 const char *sum = acc[i * columns + j],
-                           *right = width > 1 ? tile_format(t, "b%d_%d.s%d", j - j % width, s, j % width)
+                           *one_b = width > 1 ? tile_format(t, "b%d_%d.s%d", j - j % width, s, j % width)
                                               : tile_format(t, "b%d_%d", j, s);
                 emit_line(e, e->depth,
                           packs          ? "%s = (uint)dot_4x8packed_ss_int(%s, %s) + %s;"
                           : is_float(ty) ? "%s = fma(%s, %s, %s);"
                                          : "%s = (uint)(%s * %s) + %s;",
-                          sum, left, right, sum);
+                          sum, one_a, one_b, sum);
             }
         }
     }

@@ -52,7 +52,7 @@ const char *c_held(const type *ty) {
     return ty->is_pointer ? "ulong" : ty->element == I1 ? "uchar" : c_type(ty);
 }
 
-const char *c_array(const held *h) { return h->order ? c_stored(h->packed) : c_held(h->type); }
+const char *c_array(emitter *e, const held *h) { return h->order ? c_bits(e, h->packed) : c_held(h->type); }
 
 /* --- integers --- */
 
@@ -449,10 +449,7 @@ const char *held_text(emitter *e, held *h, const coords *at, expr *index) {
         bool is_here = e->here && at && same_coords(at, e->here, false);
         if (is_here && e->grid == h->grid) {
             *index = (expr){.kind = VARYING, .depth = e->block_depth, .divisor = 1};
-            const tiling *g = h->grid;
-            int i = e->place / g->columns, j = e->place % g->columns;
-            if (g->is_matrix) return tile_format(e->t, "%s[%d].s%d", h->name, i / 8 * g->columns + j, i % 8);
-            return tile_format(e->t, "%s[%d]", h->name, e->place);
+            return sum_text(e, h->name, h->grid, e->place);
         }
         if (!e->is_trial) tile_error(e->t, NULL, "internal error: a sum is wanted from another lane");
         if (is_here && !e->grid && e->group.shape && e->group.axis < 0)

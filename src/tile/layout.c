@@ -588,6 +588,18 @@ static void mark_parts(layout *l, region *r) {
         }
 }
 
+/* The dimension along which a dot's operand lies together in memory, before what is computed from it; else
+ * the last. */
+static int memory_dim(value *v, int budget) {
+    int last = v->type->rank - 1, d = contiguous_dim(v);
+    const op *o = v->def;
+    if (d >= 0 || !o || !budget) return d >= 0 ? d : last;
+    if (o->code == OP_TRANS && o->args[0]->type->rank == 2) return 1 - memory_dim(o->args[0], budget - 1);
+    for (int i = 0; i < o->arg_count && is_elementwise(o); i++)
+        if (!is_splat(o->args[i]) && memory_dim(o->args[i], budget - 1) != last) return last - 1;
+    return last;
+}
+
 /* How the operands of dots lie: for the units that multiply matrices, where the target has them and no other
  * dot reads the array. Two passes: `plain` marks those of the others first. */
 static void mark_squares(layout *l, region *r, bool plain, int64_t *sums) {
@@ -597,14 +609,17 @@ static void mark_squares(layout *l, region *r, bool plain, int64_t *sums) {
             for (int i = 0; i < o->region_count; i++) mark_squares(l, &o->regions[i], plain, sums);
             if (o->code != OP_DOT && o->code != OP_DOT_SCALED) continue;
             bool fits = dot_unit(l->t, o, &unit);
-            if (fits && unit.call && !plain) l->t->subgroup = l->t->target.matrix_lanes;
+            if (fits && unit.kind == UNIT_XMX && !plain) l->t->subgroup = l->t->target.matrix_lanes;
             if (!plain) *sums += o->results[0].type->count / tile_lanes(l->t);
             for (int i = 0; i < 2 && o->code == OP_DOT; i++) {
                 held *h = o->args[i]->held;
                 if (!h) continue;
-                order wanted = fits ? operand_order(&unit, i) : ROW_MAJOR;
-                if (plain && !wanted) h->is_crossed = h->is_plain = true;
-                if (plain || !wanted || h->is_plain || h->order) continue;
+                if (plain && !fits) h->is_crossed = h->is_plain = true;
+                if (plain && fits && unit.kind == UNIT_BYTES && i == 0) h->is_crossed = h->is_plain = true;
+                if (plain || !fits || h->is_plain || h->order) continue;
+                if (unit.kind == UNIT_PTX) h->fill_dim = memory_dim(o->args[i], 8);
+                order wanted = operand_order(&unit, i, h->fill_dim);
+                if (!wanted) continue;
                 h->order = wanted;
                 h->packed = unit.element;
                 h->is_crossed = true;
@@ -664,7 +679,7 @@ void tile_layout(tile *t) {
     mark_squares(&l, body, true, &sums);
     mark_squares(&l, body, false, &sums);
     t->is_large = false;
-    if (t->target.matrix_lanes)
+    if (t->target.matrix_lanes && t->target.matrix_lanes < 32)
         t->is_large = sums > registers_of(t) && 2 * tile_lanes(t) <= t->target.max_lanes;
     if (!t->target.is_cpu) mark_parts(&l, body);
     t->note = note_place;

@@ -21,7 +21,7 @@ static const xpu_tile_target targets[] = {
     {"arl-h", false, true, true, true, true, true, 16, 1024, 64 << 10, false, false, 8, false, true, false},
     {"tgllp", false, true, true, false, true, true, 16, 512, 64 << 10, false, false, 0, false, true, false},
     {"adl-p", false, true, true, false, true, true, 16, 512, 64 << 10, false, false, 0, false, true, false},
-    {"nvidia", false, false, false, true, true, false, 32, 1024, 48 << 10, true, true, 0, false, false,
+    {"nvidia", false, false, false, true, true, false, 32, 1024, 48 << 10, true, true, 32, true, false,
      false},
     {"generic", false, false, false, false, false, false, 32, 256, 32 << 10, false, false, 0, false, false,
      false},
@@ -61,6 +61,7 @@ xpu_status xpu_tile_target_of_device(int device, xpu_tile_target *target) {
         .has_block_2d = p->has_subgroup_2d_block_io,
     };
     if (t.has_subgroups && !t.is_cpu) t.matrix_lanes = (int)p->matrix_lanes;
+    if (t.has_ptx_bf16) t.matrix_lanes = 32, t.has_matrix_tf32 = true;
     snprintf(t.name, sizeof t.name, "%s", p->type == XPU_DEVICE_CPU ? "cpu" : "gpu");
     *target = t;
     return XPU_SUCCESS;
@@ -150,8 +151,10 @@ xpu_status xpu_tile_target_read(const char *text, xpu_tile_target *target) {
         XPU_REJECT_IF(!(seen >> i & 1), "no \"%s\" in the target \"%.200s\"", target_fields[i].name, text);
     XPU_REJECT_IF(t.lanes != 16 && t.lanes != 32, "lanes=%d; 16 and 32 are possible", t.lanes);
     XPU_REJECT_IF(t.max_lanes < t.lanes, "max_lanes=%d; a subgroup has %d", t.max_lanes, t.lanes);
-    XPU_REJECT_IF(t.matrix_lanes && t.matrix_lanes != 8 && t.matrix_lanes != 16,
-                  "matrix_lanes=%d; 0, 8 and 16 are possible", t.matrix_lanes);
+    XPU_REJECT_IF(t.matrix_lanes && t.matrix_lanes != 8 && t.matrix_lanes != 16 && t.matrix_lanes != 32,
+                  "matrix_lanes=%d; 0, 8, 16 and 32 are possible", t.matrix_lanes);
+    XPU_REJECT_IF(t.matrix_lanes == 32 && (!t.has_ptx_bf16 || t.lanes != 32),
+                  "matrix_lanes=32 without inline PTX and warps of 32");
     *target = t;
     return XPU_SUCCESS;
 }

@@ -94,11 +94,15 @@ static inline long __attribute__((overloadable)) tile_run_rem(long first, long d
 
 //! tile_divide
 // NVIDIA: within 2 ulp, as on CUDA. The operator's would be rounded correctly, which takes four times as long.
+#ifdef MATRIX_EMULATED
+static inline float tile_divide(float a, float b) { return a / b; }
+#else
 static inline float tile_divide(float a, float b) {
     float q;
     __asm__("div.full.f32 %0, %1, %2;" : "=f"(q) : "f"(a), "f"(b));
     return q;
 }
+#endif
 
 //! tile_udiv
 static inline uchar __attribute__((overloadable)) tile_udiv(uchar a, uchar b) { return b == 0 ? 0 : (uchar)(a / b); }
@@ -157,6 +161,17 @@ static inline float tile_truncate_f16(float v) {
     return vload_half(0, (const half *)&bits);
 }
 
+//! ptx_units tile_half_bits tile_bits_of_half tile_from_bf16 tile_round_bf16
+// NVIDIA's matrix units, as the operators' kernels have them.
+typedef ulong xpu_addr;
+#define widen_f16 tile_half_bits
+#define narrow_f16 tile_bits_of_half
+#define widen_bf16 tile_from_bf16
+#define narrow_bf16(v) (ushort)(as_uint(tile_round_bf16(v)) >> 16)
+#include "ptx_units.h"
+
+//! slab_place ptx_units
+
 //! tile_erf
 #include "erf.h"
 static inline float __attribute__((overloadable)) tile_erf(float v) { return erf_float(v); }
@@ -168,7 +183,7 @@ static inline double __attribute__((overloadable)) tile_erf(double v) { return e
 static inline float tile_from_bf16(ushort v) { return as_float((uint)v << 16); }
 
 //! tile_round_bf16
-#ifdef TILE_HAS_PTX_BF16
+#if defined(TILE_HAS_PTX_BF16) && !defined(MATRIX_EMULATED)
 static inline float tile_round_bf16(float v) {
     ushort r;
     __asm__("cvt.rn.bf16.f32 %0, %1;" : "=h"(r) : "f"(v));
@@ -283,9 +298,13 @@ static inline float tile_from_e2m1(int v) {
 //! tile_warp_xor
 // NVIDIA: the value of the lane whose number differs in the bit `mask`.
 static inline int __attribute__((overloadable)) tile_warp_xor(int v, int mask) {
+#ifdef MATRIX_EMULATED
+    return sub_group_shuffle_xor(v, (uint)mask);
+#else
     int r;
     __asm__ volatile("shfl.sync.bfly.b32 %0, %1, %2, 31, 0xffffffff;" : "=r"(r) : "r"(v), "r"(mask));
     return r;
+#endif
 }
 static inline char __attribute__((overloadable)) tile_warp_xor(char v, int mask) { return (char)tile_warp_xor((int)v, mask); }
 static inline short __attribute__((overloadable)) tile_warp_xor(short v, int mask) { return (short)tile_warp_xor((int)v, mask); }

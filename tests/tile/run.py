@@ -27,8 +27,16 @@ _xpu = _tile.library()
 # the same values. Kernels compiled for processors have no such barriers.
 TARGETS = ["cpu", "bmg", "generic"] if torch.xpu.get_device_properties().type == "cpu" else [0]
 
-# Those that dots go to matrix units on: of subgroups of 16 lanes, of 8; one that multiplies bytes by four; none.
-MATRIX_TARGETS = ["bmg", "dg2", "tgllp", "cpu"] if TARGETS[0] == "cpu" else [0]
+# Those that dots go to matrix units on: of subgroups of 16 lanes, of 8, of warps; one that multiplies bytes by four;
+# none.
+MATRIX_TARGETS = ["bmg", "dg2", "nvidia", "tgllp", "cpu"] if TARGETS[0] == "cpu" else [0]
+
+
+# A processor runs NVIDIA's kernels with its instructions written out. A warp is a subgroup of 32; a launch may be cut.
+WARPS = """#define MATRIX_EMULATED
+#define __kernel __attribute__((intel_reqd_sub_group_size(32))) __kernel
+#define get_group_id(d) (get_group_id(d) + get_global_offset(d) / get_local_size(d))
+"""
 
 
 def check(status: int) -> None:
@@ -48,6 +56,7 @@ class Kernel:
         debug_asserts: bool = False,
         more_options: str = "",
     ) -> None:
+        self.target = target
         self.program = _tile.compile_module(
             text.encode(), target=target, num_warps=num_warps, debug_asserts=debug_asserts
         )
@@ -58,6 +67,10 @@ class Kernel:
         options = self.program.build_options
         if TARGETS[0] == "cpu":
             options = options.replace("-cl-intel-256-GRF-per-thread", "")
+        if (
+            self._units() == WARPS
+        ):  # optimising what is written out takes seconds, and running it as it is none
+            options += " -cl-opt-disable"
         check(
             _xpu.xpu_kernel_create(
                 0,
@@ -70,7 +83,9 @@ class Kernel:
         )
 
     def _units(self) -> str:
-        """What stands in for Intel's matrix units where the device has none."""
+        """What stands in for Intel's matrix units where the device has none, and for NVIDIA's warps."""
+        if self.target == "nvidia" and TARGETS[0] == "cpu":
+            return WARPS
         if (
             not any(name in self.program.source for name in ("_matrix_mad_", "dot_4x8packed"))
             or TARGETS[0] != "cpu"

@@ -627,8 +627,13 @@ def test_matrix_units(random, m, n, k, num_warps, form, element, target):
     if element == "i8":
         c = torch.zeros(m, n, dtype=torch.int32)
     kernel = run.Kernel(products(m, n, k, element, form), target, num_warps)
-    unit = target == "bmg" or (target == "dg2" and element != "f32")
-    assert ("_matrix_mad_k" in kernel.program.source) == unit
+    unit = target in ("bmg", "nvidia") or (target == "dg2" and element != "f32")
+    source = kernel.program.source
+    if target == "nvidia":
+        unit = form != "tall"
+        assert ("(SLAB_OF(h" in source) == unit
+    else:
+        assert ("_matrix_mad_k" in source) == unit
     assert ("dot_4x8packed" in kernel.program.source) == (target == "tgllp" and element == "i8")
     if form == "once" and element == "i8" and target in ("bmg", "tgllp"):  # each lies as its reader wants it
         assert kernel.program.source.count("__local char h") == 2

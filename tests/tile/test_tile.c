@@ -198,6 +198,8 @@ static void test_targets_are_text(void **state) {
         "gpu" FIELDS " lanes=4294967312",
         "gpu" FIELDS " max_lanes=31",
         "gpu" FIELDS " matrix_lanes=4",
+        "gpu" FIELDS " matrix_lanes=32",
+        "gpu" FIELDS " matrix_lanes=32 has_ptx_bf16=1 lanes=16",
         "gpu" FIELDS " local_memory=50000000000000000000",
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
