@@ -1,6 +1,6 @@
 """Checks that the arrows between the project's parts go down only, from what each file includes and calls.
 
-    core  ←  cl  ←  runtime  ←  ops, tile        (C; nothing of PyTorch)
+    core  ←  cl  ←  runtime  ←  ops, tile  ←  package        (C; nothing of PyTorch)
     xpu/*.h  ←  bridge                           (C++; no OpenCL)
 
 that src/ and the public headers include nothing of an operating system but through core/os.h, and that
@@ -26,15 +26,29 @@ ALLOWED = {
     "src/runtime": {"core", "cl", "runtime", "kernels"},
     "src/ops": {"core", "ops", "kernels"},
     "src/tile": {"core", "tile"},
+    "src/package": {"core", "package"},
     "src/kernels": {"kernels"},
     "include/xpu": set(),
     "bridge": set(),
 }
 # the layers whose public headers a layer may not know
 HIGHER_HEADERS = {
-    "src/core": {"device", "stream", "memory", "program", "image", "random", "trace", "ops", "tile"},
-    "src/cl": {"stream", "memory", "program", "image", "random", "trace", "ops", "tile"},
-    "src/runtime": {"ops", "tile"},
+    "src/core": {
+        "device",
+        "stream",
+        "memory",
+        "program",
+        "image",
+        "random",
+        "trace",
+        "ops",
+        "tile",
+        "package",
+    },
+    "src/cl": {"stream", "memory", "program", "image", "random", "trace", "ops", "tile", "package"},
+    "src/runtime": {"ops", "tile", "package"},
+    "src/ops": {"package"},
+    "src/tile": {"package"},
 }
 # the headers of C11 that every system has: no threads.h; signals are the operating system's
 C11 = """assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp stdalign stdarg
@@ -60,7 +74,7 @@ def violations(path: Path) -> list[str]:
     found = []
     for include in INCLUDE.findall(text):
         top, _, rest = include.partition("/")
-        if top in {"core", "cl", "runtime", "ops", "tile"} and (ROOT / "src" / include).exists():
+        if top in {"core", "cl", "runtime", "ops", "tile", "package"} and (ROOT / "src" / include).exists():
             if top not in ALLOWED[folder]:
                 found.append(f"{name}: includes {include}")
         if top == "xpu" and rest.split("/")[0].removesuffix(".h") in HIGHER_HEADERS.get(folder, set()):
@@ -91,13 +105,14 @@ PARTS = {
     "python/openxpu": (1, 0, 1, "autoload, torch.xpu, command line"),
     "bridge": (1, 1, 1, "C++: ATen's types to C structs"),
     "examples/c": (1, 2, 1, "programs in C"),
-    "src/ops": (2, 0, 2, "the op library: shapes in, launches out"),
-    "src/tile": (2, 2, 1, "Triton IR to OpenCL C"),
-    "src/kernels": (3, 0, 1, "OpenCL C, and the structs shared with the host"),
-    "src/runtime": (3, 1, 2, "device, stream, event, memory, program, launch, profile"),
-    "src/cl": (4, 1, 1, "all calls of OpenCL: loading, capabilities, errors"),
-    "drivers": (4, 2, 1, "Intel GPU, Intel CPU runtime, NVIDIA, PoCL"),
-    "src/core": (5, 0, 3, "status, memory, text, hash; os.h: the operating system"),
+    "src/package": (2, 2, 1, "exported models, run without PyTorch"),
+    "src/ops": (3, 0, 2, "the op library: shapes in, launches out"),
+    "src/tile": (3, 2, 1, "Triton IR to OpenCL C"),
+    "src/kernels": (4, 0, 1, "OpenCL C, and the structs shared with the host"),
+    "src/runtime": (4, 1, 2, "device, stream, event, memory, program, launch, profile"),
+    "src/cl": (5, 1, 1, "all calls of OpenCL: loading, capabilities, errors"),
+    "drivers": (5, 2, 1, "Intel GPU, Intel CPU runtime, NVIDIA, PoCL"),
+    "src/core": (6, 0, 3, "status, memory, text, hash; os.h: the operating system"),
 }
 # neighbours of which the first may use the second; all other arrows go down
 SIDEWAYS = {("python/openxpu", "bridge"), ("src/runtime", "src/kernels"), ("src/cl", "drivers")}

@@ -9,6 +9,7 @@
 #include "image.h"
 #include "memory.h"
 #include "ops.h"
+#include "package.h"
 #include "program.h"
 #include "random.h"
 #include "request.h"

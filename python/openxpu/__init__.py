@@ -10,8 +10,9 @@ from __future__ import annotations
 import functools
 import os
 import sys
+from typing import Any
 
-__all__ = ["__version__", "is_loaded", "no_device_hint", "program_stats"]
+__all__ = ["__version__", "is_loaded", "no_device_hint", "package", "program_stats"]
 __version__: str  # by __getattr__: what is built knows it
 
 _loaded = False
@@ -39,6 +40,33 @@ def program_stats() -> dict[str, float]:
     from openxpu import _bridge
 
     return _bridge.program_stats()
+
+
+def package(exported: Any, path: str | os.PathLike[str], options: dict[str, Any] | None = None) -> str:
+    """Write an exported program as one file that libxpu runs without PyTorch or Python (``xpu/package.h``).
+
+    Parameters
+    ----------
+    exported
+        What ``torch.export.export`` gave, on any device; sizes that it left open stay so, within its bounds.
+    path
+        The file to write, ``model.xpk`` say.
+    options
+        For Inductor, as ``torch.compile`` takes them.
+
+    Returns
+    -------
+    str
+        The path.
+
+    Raises
+    ------
+    RuntimeError
+        It names the operators that the runner lacks.
+    """
+    from openxpu import _package
+
+    return _package.package(exported, path, options)
 
 
 def library_path() -> str:

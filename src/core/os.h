@@ -121,6 +121,13 @@ bool os_file_write(const char *path, const os_bytes *pieces, int count);
 bool os_file_append(const char *path, const void *data, size_t size);
 bool os_file_exists(const char *path);
 bool os_file_size(FILE *file, uint64_t *size);
+/* A file in memory, to be read; what others write to the file meanwhile may show. An empty file is none. */
+typedef struct os_map {
+    const unsigned char *data;
+    size_t size;
+} os_map;
+bool os_file_map(const char *path, os_map *map);
+void os_file_unmap(os_map *map);
 bool os_file_modified(const char *path, int64_t *seconds); /* since 1970 */
 bool os_file_rename(const char *from, const char *to);     /* over what is there */
 bool os_folder_make(const char *path);                     /* for this user alone */

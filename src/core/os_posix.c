@@ -41,6 +41,24 @@ bool os_file_size(FILE *file, uint64_t *size) {
     return true;
 }
 
+bool os_file_map(const char *path, os_map *map) {
+    struct stat status;
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0) return false;
+    void *data = MAP_FAILED;
+    if (!fstat(file, &status) && S_ISREG(status.st_mode) && status.st_size > 0)
+        data = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_SHARED, file, 0);
+    close(file);
+    if (data == MAP_FAILED) return false;
+    *map = (os_map){data, (size_t)status.st_size};
+    return true;
+}
+
+void os_file_unmap(os_map *map) {
+    if (map->data) munmap((void *)(uintptr_t)map->data, map->size);
+    *map = (os_map){NULL, 0};
+}
+
 bool os_file_modified(const char *path, int64_t *seconds) {
     struct stat status;
     if (stat(path, &status)) return false;

@@ -91,6 +91,28 @@ bool os_file_size(FILE *file, uint64_t *size) {
     return true;
 }
 
+bool os_file_map(const char *path, os_map *map) {
+    LARGE_INTEGER size;
+    HANDLE file =
+        CreateFileA(path, GENERIC_READ, FILE_SHARE_READ, NULL, OPEN_EXISTING, FILE_ATTRIBUTE_NORMAL, NULL);
+    if (file == INVALID_HANDLE_VALUE) return false;
+    HANDLE mapping = NULL;
+    if (GetFileSizeEx(file, &size) && size.QuadPart > 0)
+        mapping = CreateFileMappingA(file, NULL, PAGE_READONLY, 0, 0, NULL);
+    CloseHandle(file);
+    if (!mapping) return false;
+    void *data = MapViewOfFile(mapping, FILE_MAP_READ, 0, 0, 0); /* keeps the mapping */
+    CloseHandle(mapping);
+    if (!data) return false;
+    *map = (os_map){data, (size_t)size.QuadPart};
+    return true;
+}
+
+void os_file_unmap(os_map *map) {
+    if (map->data) UnmapViewOfFile(map->data);
+    *map = (os_map){NULL, 0};
+}
+
 bool os_file_modified(const char *path, int64_t *seconds) {
     WIN32_FILE_ATTRIBUTE_DATA data;
     if (!GetFileAttributesExA(path, GetFileExInfoStandard, &data)) return false;

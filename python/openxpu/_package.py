@@ -1,0 +1,635 @@
+"""Packages: an exported program as one file that libxpu runs without PyTorch (``xpu/package.h``).
+
+Inductor lowers the program for xpu and gives a graph of allocations, kernel launches and library operators
+(its FX wrapper). That becomes the package's program here: registers for sizes, tensors, and steps. An operator
+that the runner lacks is named here, never where the package runs.
+"""
+
+from __future__ import annotations
+
+import collections
+import ctypes
+import functools
+import math
+import operator
+import os
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any
+from unittest import mock
+
+import sympy
+import torch
+from torch._inductor import config as inductor_config  # noqa: F401 (the options below are its)
+from torch._inductor.codegen import wrapper_fxir
+from torch._inductor.virtualized import V
+
+from openxpu import _tile
+from openxpu.triton.compiler import BINARY
+
+ALIGN = 64  # XPU_PACKAGE_ALIGN
+INT_OPS = "const size add sub mul floordiv mod min max eq ne lt le and or not".split()
+NONE, TENSOR, INT, FLOAT, LIST = range(5)  # arg_tag
+INPUT, CONSTANT, NEW, VIEW = range(4)  # tensor_kind
+MAX_DIMS = 16
+
+# What Inductor is told: launches are the runner's, and so are checks of sizes.
+OPTIONS: dict[str, Any] = {
+    "fx_wrapper": True,
+    "alignment_asserts": False,
+    "size_asserts": False,
+    "use_static_triton_launcher": False,
+}
+
+
+class PackageError(RuntimeError):
+    """The program can't be packaged; the text says what it has that the runner lacks."""
+
+
+def _library() -> ctypes.CDLL:
+    library = _tile.library()
+    library.xpu_package_operator.restype = ctypes.c_char_p
+    return library
+
+
+@functools.cache
+def _runner_operators() -> frozenset[str]:
+    """Return the names of the operators that the runner has."""
+    found: list[str] = []
+    while name := _library().xpu_package_operator(len(found)):
+        found.append(name.decode())
+    return frozenset(found)
+
+
+@functools.cache
+def _dtypes() -> dict[torch.dtype, int]:
+    """Return the number of each dtype in ``xpu/dtype.h``."""
+    names = (
+        "bool int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 bfloat16 float32 float64 complex64"
+    )
+    names += " complex128 float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz float8_e8m0fnu"
+    return {getattr(torch, name): i for i, name in enumerate(names.split())}
+
+
+class _Converter(wrapper_fxir.FxConverter):
+    """Inductor's converter, which also notes at each node what a package needs: images and layouts."""
+
+    def _generate_triton_call(self, line: Any) -> None:
+        super()._generate_triton_call(line)
+        tuner = self.kernels[line.kernel_name].tuner
+        node: Any = next(iter(reversed(self.gm.graph.nodes)))
+        chosen = tuner.compile_results[0]
+        kinds = tuner.triton_meta["signature"]
+        node.meta["openxpu_image"] = chosen.kernel.asm[BINARY]
+        node.meta["openxpu_params"] = [
+            name
+            for name, kind in kinds.items()
+            if kind != "constexpr" and name not in tuner.triton_meta["constants"]
+        ]
+
+    lacking: collections.Counter[str]  # of the class made for a lowering: operators that the runner lacks
+
+    def _note(self, target: Any) -> None:
+        if target not in _OPERATORS and target not in _FREE:
+            self.lacking[str(target)] += 1
+
+    def _generate_fallback_call(self, ir_node: Any, *args: Any, **kwargs: Any) -> None:
+        self._note(ir_node.op_overload)
+        super()._generate_fallback_call(ir_node, *args, **kwargs)
+
+    def _generate_extern_kernel_common(self, kernel: Any, out_ir_node: Any) -> None:
+        self._note(kernel.op_overload)
+        super()._generate_extern_kernel_common(kernel, out_ir_node)
+        node: Any = next(iter(reversed(self.gm.graph.nodes)))
+        if hasattr(kernel.layout, "stride"):
+            node.meta["openxpu_layout"] = kernel.layout
+
+    def _generate_multi_output(self, line: Any) -> None:
+        super()._generate_multi_output(line)
+        buffer: Any = V.graph.try_get_buffer(line.result_name)
+        if buffer is not None and hasattr(buffer.layout, "stride"):
+            self.buffer_to_node[line.result_name].meta["openxpu_layout"] = buffer.layout
+
+
+def _expression(value: Any) -> sympy.Expr:
+    """Give an int, SymInt or expression as an expression."""
+    return sympy.sympify(value.node.expr if isinstance(value, torch.SymInt) else value)
+
+
+class _Ints:
+    """The registers: each an operation on earlier ones."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, int, int]] = []
+        self.found: dict[tuple[int, int, int], int] = {}
+        self.symbols: dict[sympy.Symbol, int] = {}
+
+    def put(self, op: str, a: int, b: int = 0) -> int:
+        """Give the register of an operation, made once."""
+        row = (INT_OPS.index(op), a, b)
+        if row not in self.found:
+            self.found[row] = len(self.rows)
+            self.rows.append(row)
+        return self.found[row]
+
+    def const(self, value: int) -> int:
+        """Give the register of a number."""
+        if not -(2**63) <= value < 2**63:
+            raise PackageError(f"the number {value} doesn't fit in 64 bits")
+        return self.put("const", value)
+
+    def fold(self, op: str, registers: Sequence[int]) -> int:
+        """Join several registers by an operation."""
+        return functools.reduce(lambda a, b: self.put(op, a, b), registers)
+
+    def of(self, value: Any) -> int:
+        """Give the register of an int, SymInt or expression of the inputs' sizes."""
+        e = _expression(value)
+        if e.is_Integer:
+            return self.const(int(e))
+        if e in (sympy.true, sympy.false):
+            return self.const(int(e == sympy.true))
+        if e.is_Symbol:
+            if e not in self.symbols:
+                raise PackageError(f"{e} is no size of an input: it is only known when the program runs")
+            return self.symbols[e]
+        kind = type(e).__name__
+        if e.is_Mul or kind == "floor":
+            return self._quotient(e)
+        if e.is_Pow and e.exp.is_Integer and e.exp > 0:
+            return self.fold("mul", [self.of(e.base)] * int(e.exp))
+        simple = {
+            "Add": "add",
+            "Max": "max",
+            "Min": "min",
+            "And": "and",
+            "Or": "or",
+            "FloorDiv": "floordiv",
+            "CleanDiv": "floordiv",
+            "IntTrueDiv": "floordiv",
+            "Mod": "mod",
+            "PythonMod": "mod",
+            "Equality": "eq",
+            "Unequality": "ne",
+            "StrictLessThan": "lt",
+            "LessThan": "le",
+        }
+        if kind in simple and kind != "IntTrueDiv":
+            return self.fold(simple[kind], [self.of(arg) for arg in e.args])
+        if kind in ("StrictGreaterThan", "GreaterThan"):
+            return self.put("lt" if kind[0] == "S" else "le", self.of(e.args[1]), self.of(e.args[0]))
+        if kind == "Not":
+            return self.put("not", self.of(e.args[0]))
+        if kind == "CeilDiv":
+            zero, (a, b) = self.const(0), map(self.of, e.args)
+            return self.put("sub", zero, self.put("floordiv", self.put("sub", zero, a), b))
+        if kind == "ModularIndexing":
+            a, b, c = map(self.of, e.args)
+            return self.put("mod", self.put("floordiv", a, b), c)
+        if kind == "Identity":
+            return self.of(e.args[0])
+        raise PackageError(f"the runner can't compute {e} from the inputs' sizes ({kind})")
+
+    def _quotient(self, e: sympy.Expr) -> int:
+        """Give a product, or the floor of one, whose factors may be fractions."""
+        inner = e.args[0] if type(e).__name__ == "floor" else e
+        top, bottom = sympy.fraction(sympy.together(inner))
+        if bottom == 1:
+            if not top.is_Mul:
+                return self.of(top)
+            return self.fold("mul", [self.of(factor) for factor in top.args])
+        return self.put("floordiv", self.of(top), self.of(bottom))
+
+
+def _words_of_text(text: str) -> list[int]:
+    data = text.encode()
+    padded = data + bytes(-len(data) % 8)
+    return [len(data), *struct.unpack(f"<{len(padded) // 8}q", padded)]
+
+
+def _float_bits(value: float) -> int:
+    (bits,) = struct.unpack("<q", struct.pack("<d", value))
+    return int(bits)
+
+
+def _lacking(missing: collections.Counter[str]) -> PackageError:
+    named = ", ".join(f"{name} ({n} times)" if n > 1 else name for name, n in missing.items())
+    return PackageError(f"the runner without PyTorch lacks {named}")
+
+
+class _Packer:
+    """A lowered graph as a package's program."""
+
+    def __init__(self, exported: torch.export.ExportedProgram, lowered: torch.fx.GraphModule) -> None:
+        self.exported, self.lowered = exported, lowered
+        self.ints = _Ints()
+        self.zero = self.ints.const(0)
+        self.checks: list[tuple[int, str]] = []
+        self.constants: list[list[int]] = []  # offset, bytes, is_state
+        self.weights: list[torch.Tensor] = []  # on the CPU, a byte an element
+        self.weights_size = 0
+        self.inputs: list[list[int]] = []
+        self.tensors: list[list[Any]] = []  # kind, dtype, sizes, strides, base, offset
+        self.outputs: list[list[int]] = []
+        self.images: dict[bytes, int] = {}
+        self.steps: list[list[int]] = []
+        self.slots: dict[Any, int] = {}
+        self.known: dict[tuple[Any, ...], int] = {}
+        self.missing: collections.Counter[str] = collections.Counter()
+
+    # --- tensors ---
+
+    def _shape(self, sizes: Sequence[Any], strides: Sequence[Any]) -> tuple[list[int], list[int]]:
+        if len(sizes) > MAX_DIMS:
+            raise PackageError(f"a tensor of {len(sizes)} dimensions; the runner takes {MAX_DIMS}")
+        return [self.ints.of(s) for s in sizes], [self.ints.of(s) for s in strides]
+
+    def _dtype(self, dtype: torch.dtype) -> int:
+        if dtype not in _dtypes():
+            raise PackageError(f"tensors of {dtype}: the runner doesn't know them")
+        return _dtypes()[dtype]
+
+    def _slot(
+        self,
+        kind: int,
+        dtype: torch.dtype,
+        sizes: Sequence[Any],
+        strides: Sequence[Any],
+        base: int,
+        offset: Any = 0,
+    ) -> int:
+        row: list[Any] = [kind, self._dtype(dtype), *self._shape(sizes, strides), base, self.ints.of(offset)]
+        key: tuple[Any, ...] = (kind, row[1], tuple(row[2]), tuple(row[3]), base, row[5])
+        if kind != NEW and key in self.known:
+            return self.known[key]
+        self.known[key] = len(self.tensors)
+        self.tensors.append(row)
+        return len(self.tensors) - 1
+
+    def _root(self, slot: int) -> int:
+        kind, base = self.tensors[slot][0], self.tensors[slot][4]
+        return base if kind == VIEW else slot
+
+    def _input(self, node: Any, name: str) -> None:
+        value = node.meta["val"]
+        sizes, strides = self._shape(value.shape, value.stride())
+        words = [*_words_of_text(name), self._dtype(value.dtype), len(sizes), *sizes, *strides]
+        self.slots[node] = self._slot(INPUT, value.dtype, value.shape, value.stride(), len(self.inputs))
+        self.inputs.append(words)
+
+    def _constant(self, node: Any) -> None:
+        value = node.meta["val"]
+        if not isinstance(value, torch.Tensor):
+            raise PackageError(f"the constant {node.target} is a {type(value).__name__}, not a tensor")
+        key = (value.data_ptr(), value.dtype, value.shape, value.stride())
+        if key not in self.known or not value.numel():
+            span = 1 + sum((s - 1) * t for s, t in zip(value.shape, value.stride(), strict=True))
+            flat = value.detach().as_strided((span if value.numel() else 0,), (1,), value.storage_offset())
+            data = flat.cpu().view(torch.uint8)
+            self.constants.append([self.weights_size, data.numel(), 0])
+            self.weights.append(data)
+            self.weights_size += -(-data.numel() // ALIGN) * ALIGN
+            self.known[key] = self._slot(
+                CONSTANT, value.dtype, value.shape, value.stride(), len(self.constants) - 1
+            )
+        self.slots[node] = self.known[key]
+
+    def _written(self, slot: int) -> None:
+        kind, *_, base, _ = self.tensors[self._root(slot)]
+        if kind == CONSTANT:
+            self.constants[base][2] = 1
+
+    def _new(self, node: Any) -> int:
+        """Memory for what an operator returns, laid out as Inductor counts on."""
+        layout = node.meta.get("openxpu_layout")
+        value = node.meta["val"]
+        sizes, strides = (layout.size, layout.stride) if layout else (value.shape, value.stride())
+        self.slots[node] = self._slot(NEW, value.dtype, sizes, strides, 0)
+        return self.slots[node]
+
+    # --- steps ---
+
+    def _tensor(self, node: Any) -> tuple[int, int]:
+        if not isinstance(node, torch.fx.Node) or node not in self.slots:
+            raise PackageError(f"{node} is no tensor that the runner has")
+        return TENSOR, self.slots[node]
+
+    def _int(self, value: Any) -> tuple[int, int]:
+        return INT, self.ints.of(value.meta["val"] if isinstance(value, torch.fx.Node) else value)
+
+    def _list(self, values: Sequence[Any]) -> list[tuple[int, int]]:
+        return [(LIST, len(values)), *map(self._int, values)]
+
+    def _optional(self, node: Any) -> tuple[int, int]:
+        return (NONE, 0) if node is None else self._tensor(node)
+
+    def _operator(self, name: str, written: int, args: Sequence[tuple[int, int]]) -> None:
+        """Add a step; the first `written` arguments are what it writes."""
+        for _, slot in args[:written]:
+            self._written(slot)
+        self.steps.append([-1, *_words_of_text(name), len(args), *(word for arg in args for word in arg)])
+
+    def _launch(self, node: Any) -> None:
+        from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table
+
+        image: bytes = node.meta["openxpu_image"]
+        described = _image_params(image)
+        given = dict(kernel_side_table.get_constant_args(node.kwargs["constant_args_idx"]))
+        given.update(node.kwargs["kwargs"])
+        (grid,) = node.kwargs["grid"]
+        args = []
+        names = node.meta["openxpu_params"]
+        if len(names) != len(described):
+            raise PackageError(f"a kernel's image has {len(described)} parameters for {names}")
+        for name, (kind, written) in zip(names, described, strict=True):
+            if kind == 0:
+                args.append(self._tensor(given[name]))
+                if written:
+                    self._written(args[-1][1])
+            elif kind == 1:
+                args.append(self._int(given[name]))
+            else:
+                args.append((FLOAT, _float_bits(float(given[name]))))
+        number = self.images.setdefault(image, len(self.images))
+        grid = [self._int(n)[1] for n in (*grid, 1, 1)[:3]]
+        self.steps.append([number, *grid, len(args), *(word for arg in args for word in arg)])
+
+    def _call(self, node: Any) -> None:
+        target = node.target
+        if target is torch.ops.higher_order.triton_kernel_wrapper_mutation:
+            self._launch(node)
+        elif target is torch.empty_strided:
+            value = node.meta["val"]
+            self.slots[node] = self._slot(NEW, value.dtype, value.shape, value.stride(), 0)
+        elif target is torch.as_strided:
+            slot = self._root(self._tensor(node.args[0])[1])
+            value, offset = node.meta["val"], node.args[3]
+            if isinstance(offset, torch.fx.Node):
+                offset = offset.meta["val"]
+            self.slots[node] = self._slot(VIEW, value.dtype, value.shape, value.stride(), slot, offset)
+        elif target is operator.getitem:
+            if node not in self.slots and node.users:
+                self.missing[f"{node.args[0].target}, result {node.args[1]}"] += 1
+        elif target in _OPERATORS and _OPERATORS[target][0] in _runner_operators():
+            _OPERATORS[target][1](self, node)
+        elif not isinstance(node.meta.get("val"), (int, torch.SymInt, torch.SymBool, bool)):
+            self.missing[str(target)] += 1
+
+    # --- the whole ---
+
+    def pack(self) -> None:
+        """Fill the tables."""
+        signature = self.exported.graph_signature
+        placeholders = self.lowered.graph.find_nodes(op="placeholder")
+        names = [str(name) for name in signature.user_inputs if name is not None]
+        self._symbols(placeholders)
+        if len(names) != len(placeholders):
+            names = [str(node.target) for node in placeholders]
+        for node in self.lowered.graph.nodes:
+            if node.op == "placeholder":
+                name = names[placeholders.index(node)]
+                value = node.meta.get("val")
+                if isinstance(value, torch.Tensor):
+                    self._input(node, name)
+                elif isinstance(value, torch.SymInt):
+                    raise PackageError(f"input {name} is a number that may change: hand it over as a tensor")
+            elif node.op == "get_attr":
+                if isinstance(node.meta.get("val"), torch.fx.GraphModule):
+                    self.missing["control flow (torch.cond and its kin)"] += 1
+                else:
+                    self._constant(node)
+            elif node.op == "call_function":
+                try:
+                    self._call(node)
+                except PackageError:
+                    if not self.missing:  # else it has no result that an operator of those would give
+                        raise
+            elif node.op == "output":
+                self._missing()
+                (results,) = node.args
+                results = list(results) if isinstance(results, (list, tuple)) else [results]
+                self._outputs([r for r in results if r is not None])
+        self._ranges()
+
+    def _missing(self) -> None:
+        if self.missing:
+            raise _lacking(self.missing)
+
+    def _symbols(self, placeholders: Sequence[torch.fx.Node]) -> None:
+        tensors = [n.meta["val"] for n in placeholders if isinstance(n.meta.get("val"), torch.Tensor)]
+        for i, value in enumerate(tensors):
+            for d, size in enumerate(value.shape):
+                e = _expression(size)
+                if e.is_Symbol:
+                    self.ints.symbols.setdefault(e, self.ints.put("size", i, d))
+        self.environment = next(
+            (t.fake_mode.shape_env for t in tensors if isinstance(t, torch._subclasses.FakeTensor)), None
+        )
+
+    def _outputs(self, results: Sequence[Any]) -> None:
+        names = [str(name) for name in self.exported.graph_signature.user_outputs if name is not None]
+        for i, node in enumerate(results):
+            _, slot = self._tensor(node)
+            name = names[i] if len(names) == len(results) else f"output{i}"
+            self.outputs.append([*_words_of_text(name), slot])
+
+    def _ranges(self) -> None:
+        """What the export demands of sizes, and what Inductor has taken for granted since."""
+        for symbol, bounds in self.exported.range_constraints.items():
+            if symbol not in self.ints.symbols:
+                continue
+            register = self.ints.symbols[symbol]
+            for limit, order in ((bounds.lower, 1), (bounds.upper, -1)):
+                if not limit.is_Integer or (order > 0 and limit <= 0):
+                    continue
+                pair = (self.ints.const(int(limit)), register)[::order]
+                text = f"{self._size_name(register)} {'>=' if order > 0 else '<='} {limit}"
+                self.checks.append((self.ints.put("le", *pair), text))
+        for guard in getattr(self.environment, "guards", []):
+            if guard.expr.free_symbols <= self.ints.symbols.keys():
+                names = {
+                    s: sympy.Symbol(self._size_name(self.ints.symbols[s])) for s in guard.expr.free_symbols
+                }
+                self.checks.append((self.ints.of(guard.expr), str(guard.expr.xreplace(names))))
+
+    def _size_name(self, register: int) -> str:
+        _, i, d = self.ints.rows[register]
+        return f"{self.input_name(i)}.size({d})"
+
+    def input_name(self, i: int) -> str:
+        """Read an input's name back from its words."""
+        length, *words = self.inputs[i]
+        return struct.pack(f"<{len(words)}q", *words)[:length].decode()
+
+    def words(self) -> list[int]:
+        """Return the program."""
+        tensors = [
+            [kind, dtype, len(sizes), *sizes, *strides, base, offset]
+            for kind, dtype, sizes, strides, base, offset in self.tensors
+        ]
+        at, images = 0, []
+        for image in self.images:
+            images.append([at, len(image)])
+            at += -(-len(image) // 8) * 8
+        checks = [[register, *_words_of_text(text)] for register, text in self.checks]
+        parts: list[list[Any]] = [self.ints.rows, checks, self.constants, self.inputs, tensors]
+        parts += [self.outputs, images, self.steps]
+        return [word for part in parts for word in (len(part), *(w for row in part for w in row))]
+
+
+def _image_params(image: bytes) -> list[tuple[int, bool]]:
+    """Return the kind of each of an image's parameters, and whether it is written."""
+    import json
+
+    return [(p[0], bool(p[4])) for p in json.loads(image.partition(b"\n")[0])["params"]]
+
+
+# --- operators: how PyTorch's arguments become the runner's ---
+
+
+def _argument(node: Any, position: int, name: str, default: Any = None) -> Any:
+    return node.args[position] if len(node.args) > position else node.kwargs.get(name, default)
+
+
+def _product(packer: _Packer, node: Any) -> None:
+    out, (a, b) = packer._tensor(node.kwargs["out"]), map(packer._tensor, node.args[:2])
+    packer._operator(_OPERATORS[node.target][0], 1, [out, a, b])
+
+
+def _added(packer: _Packer, node: Any) -> None:
+    tensors = [packer._tensor(t) for t in (node.kwargs["out"], *node.args[:3])]
+    beta, alpha = (float(node.kwargs.get(name, 1)) for name in ("beta", "alpha"))
+    scalars = [(FLOAT, _float_bits(beta)), (FLOAT, _float_bits(alpha))]
+    packer._operator(_OPERATORS[node.target][0], 1, [*tensors, *scalars])
+
+
+def _convolution(packer: _Packer, node: Any) -> None:
+    x, weight, bias, stride, padding, dilation, transposed, output_padding, groups = (
+        *node.args,
+        *(node.kwargs[a.name] for a in node.target._schema.arguments[len(node.args) :]),
+    )
+    tensors = [packer._tensor(x), packer._tensor(weight), packer._optional(bias)]
+    lists = [arg for values in (stride, padding, dilation) for arg in packer._list(values)]
+    last = [packer._int(int(transposed)), *packer._list(output_padding), packer._int(groups)]
+    out = packer._new(node)
+    packer._operator("convolution", 1, [(TENSOR, out), *tensors, *lists, *last])
+
+
+def _attention(packer: _Packer, node: Any) -> None:
+    results = {user.args[1]: user for user in node.users if user.target is operator.getitem and user.users}
+    bias = _argument(node, 3, "attn_bias")
+    if _argument(node, 4, "dropout_p", 0.0):
+        raise PackageError("attention with dropout: export the model in evaluation mode")
+    scale = node.kwargs.get("scale")
+    tensors = [*map(packer._tensor, node.args[:3]), packer._optional(bias)]
+    if set(results) != {0}:
+        return  # the others are named as missing
+    numbers = [
+        packer._int(int(_argument(node, 5, "is_causal", False))),
+        (FLOAT, _float_bits(math.nan if scale is None else float(scale))),
+    ]
+    packer._operator("attention", 1, [(TENSOR, packer._new(results[0])), *tensors, *numbers])
+
+
+def _sort(packer: _Packer, node: Any) -> None:
+    results = {user.args[1]: user for user in node.users if user.target is operator.getitem}
+    x = node.args[0]
+    dim = (
+        _argument(node, 2, "dim", -1)
+        if node.target is torch.ops.aten.sort.stable
+        else _argument(node, 1, "dim", -1)
+    )
+    descending = node.kwargs.get("descending", node.args[-1] if isinstance(node.args[-1], bool) else False)
+    source = packer._tensor(x)
+    dims = len(packer.tensors[source[1]][2])
+    outs = []
+    for i in range(2):
+        if i in results:
+            outs.append((TENSOR, packer._new(results[i])))
+        else:
+            value = node.meta["val"][i]
+            outs.append((TENSOR, packer._slot(NEW, value.dtype, value.shape, value.stride(), 0)))
+    numbers = [packer._int(dim % max(dims, 1)), packer._int(int(bool(descending)))]
+    packer._operator("sort", 2, [*outs, source, *numbers])
+
+
+_aten = torch.ops.aten
+_OPERATORS: dict[Any, tuple[str, Callable[[_Packer, Any], None]]] = {
+    _aten.mm.out: ("mm", _product),
+    _aten.bmm.out: ("bmm", _product),
+    _aten.addmm.out: ("addmm", _added),
+    _aten.baddbmm.out: ("baddbmm", _added),
+    _aten.convolution.default: ("convolution", _convolution),
+    _aten._scaled_dot_product_fused_attention_overrideable.default: ("attention", _attention),
+    _aten.sort.default: ("sort", _sort),
+    _aten.sort.stable: ("sort", _sort),
+}
+
+
+# Operators without work of their own.
+_FREE: frozenset[Any] = frozenset()
+
+# --- the file ---
+
+
+class _Piece(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("size", ctypes.c_size_t)]
+
+
+def _write(path: str, about: str, packer: _Packer) -> None:
+    words = packer.words()
+    program = (ctypes.c_int64 * len(words))(*words)
+    kept = [ctypes.create_string_buffer(image, len(image)) for image in packer.images]
+    images = (_Piece * len(kept))(*[_Piece(ctypes.addressof(k), len(k)) for k in kept])
+    weights = (_Piece * len(packer.weights))(*[_Piece(w.data_ptr(), w.numel()) for w in packer.weights])
+    counts = [ctypes.c_size_t(n) for n in (len(words), len(kept), len(packer.weights))]
+    status = _library().xpu_package_write(
+        os.fsencode(path), about.encode(), program, counts[0], images, counts[1], weights, counts[2]
+    )
+    if status:
+        raise PackageError(_library().xpu_last_error().decode(errors="replace"))
+
+
+def _lower(exported: torch.export.ExportedProgram, options: dict[str, Any]) -> torch.fx.GraphModule:
+    """Let Inductor lower the program to its FX wrapper's graph."""
+    args, kwargs = exported.example_inputs
+    missing: collections.Counter[str] = collections.Counter()
+    converter = type("_Converter", (_Converter,), {"lacking": missing})
+    module: Any = exported.module(check_guards=False)
+    try:
+        with torch.no_grad(), mock.patch.object(wrapper_fxir, "FxConverter", converter):
+            lowered: Any = torch._inductor.aot_compile(module, args, kwargs, options={**OPTIONS, **options})
+    except Exception as error:
+        if missing:  # of these the converter may know no more than the runner does
+            raise _lacking(missing) from error
+        raise PackageError(f"Inductor can't lower the program to its FX wrapper: {error}") from error
+    if missing:
+        raise _lacking(missing)
+    return lowered
+
+
+def package(
+    exported: torch.export.ExportedProgram,
+    path: str | os.PathLike[str],
+    options: dict[str, Any] | None = None,
+) -> str:
+    """Write an exported program as a file that ``xpu/package.h`` runs; see :func:`openxpu.package`."""
+    from torch.export.passes import move_to_device_pass
+
+    import openxpu
+
+    on = {
+        t.device.type
+        for t in (*exported.state_dict.values(), *exported.constants.values())
+        if hasattr(t, "device")
+    }
+    values = [n.meta.get("val") for n in exported.graph.find_nodes(op="placeholder")]
+    on |= {v.device.type for v in values if isinstance(v, torch.Tensor)}
+    if on - {"xpu"}:
+        exported = move_to_device_pass(exported, "xpu:0")
+    lowered = _lower(exported, options or {})
+    packer = _Packer(exported, lowered)
+    packer.pack()
+    about = f"openxpu {openxpu.__version__}, PyTorch {torch.__version__}"
+    _write(os.fspath(path), about, packer)
+    return os.fspath(path)

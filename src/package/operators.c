@@ -1,0 +1,169 @@
+/* The operators that packages may have beside kernels: the op library's, with the arguments that PyTorch's
+ * take. An operator is a function and a line of the table at the end. */
+#include <math.h>
+
+#include "package/format.h"
+#include "xpu/ops/attention.h"
+#include "xpu/ops/conv.h"
+#include "xpu/ops/copy.h"
+#include "xpu/ops/gemm.h"
+#include "xpu/ops/sort.h"
+
+/* --- arguments, by their number among step->args --- */
+
+static int64_t int_at(const pack_call *call, int at) {
+    return call->plan->values[call->step->args[at].value];
+}
+static double float_at(const pack_call *call, int at) {
+    double value;
+    memcpy(&value, &call->step->args[at].value, sizeof value);
+    return value;
+}
+static bool is_given(const pack_call *call, int at) { return call->step->args[at].tag == ARG_TENSOR; }
+static xpu_tensor tensor_at(const pack_call *call, int at) {
+    xpu_tensor tensor;
+    call_tensor(call, call->step->args[at].value, &tensor);
+    return tensor;
+}
+/* A list's numbers, and the argument behind it. */
+static xpu_status list_at(const pack_call *call, int *at, int64_t *list, int count) {
+    const int given = (int)call->step->args[*at].value;
+    BAD_IF(given != count && given != 1, "%s has a list of %d numbers for %d", call->step->op->name, given,
+           count);
+    for (int i = 0; i < count; i++) list[i] = int_at(call, *at + 1 + (given == 1 ? 0 : i));
+    *at += 1 + given;
+    return XPU_SUCCESS;
+}
+static xpu_scalar number(double value) { return (xpu_scalar){.dtype = XPU_FLOAT64, .value.f = value}; }
+
+/* --- products --- */
+
+/* The last two dimensions, and that before them as the batch. */
+static xpu_matrix matrix_of(const xpu_tensor *t) {
+    const int d = t->dims;
+    return (xpu_matrix){t->data, d > 2 ? t->stride[d - 3] : 0, d > 1 ? t->stride[d - 2] : 0,
+                        t->stride[d - 1]};
+}
+/* What is added, broadcast to the result's sizes. */
+static bool addend_of(const xpu_tensor *c, const xpu_tensor *out, xpu_matrix *matrix) {
+    int64_t stride[3] = {0};
+    for (int i = 1; i <= c->dims; i++) {
+        if (i > out->dims) return false;
+        const int64_t size = c->size[c->dims - i];
+        if (size != 1 && size != out->size[out->dims - i]) return false;
+        stride[3 - i] = size == 1 ? 0 : c->stride[c->dims - i];
+    }
+    *matrix = (xpu_matrix){c->data, stride[0], stride[1], stride[2]};
+    return true;
+}
+
+/* `first`: the argument of A. */
+static xpu_status product(const pack_call *call, int dims, int first, const xpu_tensor *c, double beta,
+                          double alpha) {
+    const xpu_tensor out = tensor_at(call, 0), a = tensor_at(call, first), b = tensor_at(call, first + 1);
+    bool good =
+        out.dims == dims && a.dims == dims && b.dims == dims && a.dtype == out.dtype && b.dtype == a.dtype;
+    if (good && dims == 3) good = a.size[0] == out.size[0] && b.size[0] == out.size[0];
+    good = good && a.size[dims - 1] == b.size[dims - 2] && a.size[dims - 2] == out.size[dims - 2] &&
+           b.size[dims - 1] == out.size[dims - 1];
+    xpu_gemm_args args = {.dtype = out.dtype, .alpha = number(alpha), .beta = number(beta)};
+    if (good && c) good = c->dtype == out.dtype && addend_of(c, &out, &args.c);
+    BAD_IF(!good, "%s of sizes or dtypes that don't fit", call->step->op->name);
+    args.batch = dims == 3 ? out.size[0] : 1;
+    args.m = out.size[dims - 2], args.n = out.size[dims - 1], args.k = a.size[dims - 1];
+    args.a = matrix_of(&a), args.b = matrix_of(&b), args.out = matrix_of(&out);
+    return xpu_gemm(call->stream, &args);
+}
+static xpu_status mm(const pack_call *call) { return product(call, 2, 1, NULL, 0, 1); }
+static xpu_status bmm(const pack_call *call) { return product(call, 3, 1, NULL, 0, 1); }
+static xpu_status added(const pack_call *call, int dims) {
+    const xpu_tensor c = tensor_at(call, 1);
+    return product(call, dims, 2, &c, float_at(call, 4), float_at(call, 5));
+}
+static xpu_status addmm(const pack_call *call) { return added(call, 2); }
+static xpu_status baddbmm(const pack_call *call) { return added(call, 3); }
+
+/* --- convolution --- */
+
+static xpu_status convolution(const pack_call *call) {
+    const xpu_tensor out = tensor_at(call, 0), input = tensor_at(call, 1), weight = tensor_at(call, 2);
+    xpu_tensor bias;
+    if (is_given(call, 3)) bias = tensor_at(call, 3);
+    const int dims = out.dims - 2;
+    BAD_IF(dims < 1 || dims > XPU_CONV_MAX_DIMS || input.dims != out.dims || weight.dims != out.dims ||
+               (is_given(call, 3) && bias.dims != 1),
+           "a convolution of %d dimensions", dims);
+    xpu_conv conv = {.dims = dims};
+    int at = 4;
+    XPU_TRY(list_at(call, &at, conv.stride, dims));
+    XPU_TRY(list_at(call, &at, conv.padding, dims));
+    XPU_TRY(list_at(call, &at, conv.dilation, dims));
+    conv.transposed = int_at(call, at++) != 0;
+    XPU_TRY(list_at(call, &at, conv.output_padding, dims));
+    conv.groups = int_at(call, at);
+    return xpu_conv_forward(call->stream, &conv, &input, &weight, is_given(call, 3) ? &bias : NULL, &out);
+}
+
+/* --- attention --- */
+
+static xpu_status attention(const pack_call *call) {
+    const xpu_tensor out = tensor_at(call, 0), query = tensor_at(call, 1), key = tensor_at(call, 2),
+                     value = tensor_at(call, 3);
+    BAD_IF(out.dims != 4 || query.dims != 4 || key.dims != 4 || value.dims != 4,
+           "an attention not of 4 dimensions");
+    xpu_tensor bias;
+    int64_t size[4], stride[4];
+    if (is_given(call, 4)) { /* broadcast to the scores' sizes */
+        bias = tensor_at(call, 4);
+        const int64_t scores[4] = {query.size[0], query.size[1], query.size[2], key.size[2]};
+        BAD_IF(bias.dims > 4, "an attention's mask of %d dimensions", bias.dims);
+        for (int d = 3, from = bias.dims - 1; d >= 0; d--, from--) {
+            size[d] = scores[d];
+            stride[d] = from < 0 || bias.size[from] == 1 ? 0 : bias.stride[from];
+            BAD_IF(from >= 0 && bias.size[from] != 1 && bias.size[from] != scores[d],
+                   "an attention's mask doesn't fit the scores");
+        }
+        bias.dims = 4, bias.size = size, bias.stride = stride;
+    }
+    const double scale = float_at(call, 6);
+    const xpu_attention args = {.query = &query,
+                                .key = &key,
+                                .value = &value,
+                                .bias = is_given(call, 4) ? &bias : NULL,
+                                .out = &out,
+                                .causal = int_at(call, 5) != 0,
+                                .scale =
+                                    isnan(scale) && query.size[3] ? 1 / sqrt((double)query.size[3]) : scale};
+    return xpu_attention_forward(call->stream, &args);
+}
+
+/* --- the rest --- */
+
+static xpu_status sort(const pack_call *call) {
+    const xpu_tensor values = tensor_at(call, 0), indices = tensor_at(call, 1), in = tensor_at(call, 2);
+    const int64_t dim = int_at(call, 3);
+    BAD_IF(dim < 0 || (in.dims && dim >= in.dims), "a sort of dimension %lld", (long long)dim);
+    return xpu_sort(call->stream, &values, &indices, &in, (int)dim, int_at(call, 4) != 0, 0);
+}
+
+static const pack_operator table[] = {
+    {"mm", "ott", mm},                          /* out, a, b */
+    {"bmm", "ott", bmm},                        /* the same */
+    {"addmm", "otttff", addmm},                 /* out, c, a, b, beta, alpha */
+    {"baddbmm", "otttff", baddbmm},             /* the same */
+    {"convolution", "ott?lllili", convolution}, /* out, input, weight, bias, stride, padding, dilation,
+                                                   transposed, output_padding, groups */
+    {"attention", "ottt?if", attention},        /* out, query, key, value, mask, causal, scale or NaN */
+    {"sort", "ootii", sort},                    /* values, indices, in, dim, descending */
+};
+enum { OPERATORS = sizeof table / sizeof *table };
+
+const pack_operator *operator_find(const char *name) {
+    for (int i = 0; i < OPERATORS; i++)
+        if (!strcmp(table[i].name, name)) return &table[i];
+    return NULL;
+}
+
+const char *xpu_package_operator(int index) {
+    return index >= 0 && index < OPERATORS ? table[index].name : NULL;
+}

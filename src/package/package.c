@@ -1,0 +1,223 @@
+/* Packages as files: written, mapped, checked, and readied for a device. */
+#include "package/format.h"
+#include "xpu/device.h"
+#include "xpu/memory.h"
+#include "xpu/tile.h"
+
+hash128 head_hash(const file_head *head) {
+    file_head copy = *head;
+    copy.hash = (hash128){0, 0};
+    return hash128_end(hash128_add(HASH128_START, &copy, sizeof copy));
+}
+static hash128 section_hash(const void *data, size_t size) {
+    return hash128_end(hash128_add(HASH128_START, data, size));
+}
+static bool same_hash(hash128 a, hash128 b) { return a.a == b.a && a.b == b.b; }
+
+/* --- writing --- */
+
+static const char zeros[PAGE];
+
+/* Pieces one after the other, each filled up to a multiple of `align`; a hash goes on at whole words only. */
+enum { WORD = 8 };
+typedef struct layout {
+    os_bytes *pieces;
+    int count;
+    uint64_t at;
+    hash128 hash;
+} layout;
+static void put(layout *l, const void *data, size_t size, size_t align) {
+    const size_t rest = (align - size % align) % align, tail = rest ? size % WORD : 0;
+    const os_bytes parts[2] = {{data, size}, {zeros, rest}};
+    for (int i = 0; i < 2; i++) {
+        if (!parts[i].size) continue;
+        l->pieces[l->count++] = parts[i];
+        l->at += parts[i].size;
+    }
+    l->hash = hash128_add(l->hash, data, size - tail);
+    if (tail) { /* a word of the last bytes and the first zeros */
+        char word[WORD] = {0};
+        memcpy(word, (const char *)data + size - tail, tail);
+        l->hash = hash128_add(l->hash, word, WORD);
+    }
+    l->hash = hash128_add(l->hash, zeros, tail ? rest - (WORD - tail) : rest);
+}
+
+xpu_status xpu_package_write(const char *path, const char *about, const int64_t *program, size_t words,
+                             const xpu_package_piece *images, size_t image_count,
+                             const xpu_package_piece *weights, size_t weight_count) {
+    XPU_REJECT_IF(!path || !about || (words && !program) || (image_count && !images) ||
+                      (weight_count && !weights),
+                  "NULL");
+    const size_t most = 2 * (image_count + weight_count) + 16;
+    const xpu_package_piece text = {about, strlen(about)}, code = {program, words * 8};
+    const xpu_package_piece *sections[SECTIONS] = {&text, &code, images, weights};
+    const size_t counts[SECTIONS] = {1, 1, image_count, weight_count};
+    file_head head = {.magic = MAGIC, .version = VERSION, .sections = SECTIONS};
+    char first[PAGE] = {0};
+    layout l = {.pieces = core_malloc(most * sizeof(os_bytes))};
+    if (!l.pieces) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory to write %s", path);
+    put(&l, first, sizeof first, 1);
+    for (int s = 0; s < SECTIONS; s++) {
+        head.section[s].offset = l.at;
+        l.hash = HASH128_START;
+        for (size_t i = 0; i < counts[s]; i++)
+            put(&l, sections[s][i].data, sections[s][i].size,
+                s == SECTION_WEIGHTS  ? XPU_PACKAGE_ALIGN
+                : s == SECTION_IMAGES ? WORD
+                                      : 1);
+        head.section[s].size = l.at - head.section[s].offset;
+        head.section[s].hash = hash128_end(l.hash);
+        if (s + 1 < SECTIONS) put(&l, zeros, (PAGE - l.at % PAGE) % PAGE, 1);
+    }
+    head.size = l.at;
+    head.hash = head_hash(&head);
+    memcpy(first, &head, sizeof head);
+    const bool good = os_file_write(path, l.pieces, l.count);
+    core_free(l.pieces);
+    return good ? XPU_SUCCESS : xpu_fail(XPU_ERROR_IO, "can't write %s", path);
+}
+
+/* --- reading --- */
+
+static xpu_status check_head(const os_map *map, file_head *head) {
+    BAD_IF(map->size < sizeof *head, "these %zu bytes are none", map->size);
+    memcpy(head, map->data, sizeof *head);
+    BAD_IF(memcmp(head->magic, MAGIC, sizeof head->magic), "these %zu bytes are none", map->size);
+    if (head->version != VERSION)
+        return xpu_fail(XPU_ERROR_NOT_SUPPORTED,
+                        "package: it is of version %u, this libxpu reads %d: export it again", head->version,
+                        VERSION);
+    const hash128 hash = head_hash(head);
+    BAD_IF(!same_hash(hash, head->hash), "its head is damaged");
+    BAD_IF(head->sections != SECTIONS, "%u sections", head->sections);
+    BAD_IF(head->size != map->size, "%zu bytes, but it says %llu: cut off", map->size,
+           (unsigned long long)head->size);
+    for (int s = 0; s < SECTIONS; s++) {
+        const file_section *section = &head->section[s];
+        BAD_IF(section->offset % PAGE || section->offset > map->size ||
+                   section->size > map->size - section->offset,
+               "section %d: %llu bytes at %llu", s, (unsigned long long)section->size,
+               (unsigned long long)section->offset);
+        BAD_IF(!same_hash(section_hash(map->data + section->offset, section->size), section->hash),
+               "section %d is damaged: its hash is another", s);
+    }
+    return XPU_SUCCESS;
+}
+
+/* Kernels are compiled for a kind of device; OpenCL C of one for another may even build, and be wrong. */
+static xpu_status check_target(const xpu_image *image, int device) {
+    xpu_tile_target for_this, there;
+    if (!*image->target) return XPU_SUCCESS;
+    XPU_TRY(xpu_tile_target_read(image->target, &for_this));
+    XPU_TRY(xpu_tile_target_of_device(device, &there));
+    if (for_this.is_cpu != there.is_cpu || for_this.lanes != there.lanes ||
+        (for_this.matrix_lanes && for_this.matrix_lanes != there.matrix_lanes) ||
+        for_this.has_inline_ptx > there.has_inline_ptx || for_this.has_subgroups > there.has_subgroups)
+        return xpu_fail(XPU_ERROR_NOT_SUPPORTED,
+                        "package: it was exported for another kind of device (%.200s)", image->target);
+    return XPU_SUCCESS;
+}
+
+static xpu_status ready_kernels(xpu_package *p) {
+    for (int i = 0; i < p->image_count; i++) {
+        XPU_TRY(check_target(p->images[i].image, p->device));
+        XPU_TRY(xpu_image_kernel(p->images[i].image, p->device, &p->images[i].kernel));
+    }
+    return XPU_SUCCESS;
+}
+
+static xpu_status ready_weights(xpu_package *p) {
+    xpu_stream *stream;
+    XPU_TRY(xpu_stream_default(p->device, &stream));
+    const unsigned char *weights = p->weights;
+    if (!p->is_mapped_there && p->weights_size) {
+        XPU_TRY(xpu_malloc(stream, p->weights_size, &p->device_weights));
+        XPU_TRY(xpu_memcpy(stream, p->device_weights, p->weights, p->weights_size, true));
+        weights = p->device_weights;
+    }
+    if (p->state_size) XPU_TRY(xpu_malloc(stream, p->state_size, &p->state));
+    char *state = p->state;
+    for (int i = 0; i < p->constant_count; i++) {
+        pack_constant *c = &p->constants[i];
+        c->data = (void *)(uintptr_t)(weights + c->offset);
+        if (!c->is_state) continue;
+        if (c->size) XPU_TRY(xpu_memcpy(stream, state, p->weights + c->offset, c->size, true));
+        c->data = state;
+        state += (c->size + XPU_PACKAGE_ALIGN - 1) / XPU_PACKAGE_ALIGN * XPU_PACKAGE_ALIGN;
+    }
+    return xpu_stream_synchronize(stream);
+}
+
+static xpu_status open_package(xpu_package *p, const char *path) {
+    if (!os_file_map(path, &p->map)) return xpu_fail(XPU_ERROR_IO, "package: can't read %s", path);
+    file_head head;
+    XPU_TRY(check_head(&p->map, &head));
+    const file_section *about = &head.section[SECTION_ABOUT], *program = &head.section[SECTION_PROGRAM],
+                       *images = &head.section[SECTION_IMAGES], *weights = &head.section[SECTION_WEIGHTS];
+    if (!(p->about = core_calloc(about->size + 1, 1)))
+        return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for a package");
+    memcpy(p->about, p->map.data + about->offset, about->size);
+    p->weights = p->map.data + weights->offset;
+    p->weights_size = weights->size;
+    XPU_TRY(package_parse(p, p->map.data + program->offset, program->size, p->map.data + images->offset,
+                          images->size));
+    p->memory = (xpu_package_memory){.file = p->map.size, .weights = p->weights_size, .state = p->state_size};
+    const xpu_device_properties *properties;
+    XPU_TRY(xpu_device_get_properties(p->device, &properties));
+    p->is_mapped_there = properties->type == XPU_DEVICE_CPU && properties->host_unified_memory;
+    XPU_TRY(ready_kernels(p));
+    return ready_weights(p);
+}
+
+xpu_status xpu_package_open(const char *path, int device, xpu_package **package) {
+    XPU_REJECT_IF(!path || !package, "NULL");
+    xpu_package *p = core_calloc(1, sizeof *p);
+    if (!p) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for a package");
+    p->device = device;
+    const xpu_status status = open_package(p, path);
+    if (status == XPU_SUCCESS)
+        *package = p;
+    else
+        xpu_package_close(p);
+    return status;
+}
+
+void xpu_package_close(xpu_package *p) {
+    if (!p) return;
+    if (p->state || p->device_weights || p->arena) xpu_device_synchronize(p->device);
+    xpu_free(p->arena);
+    xpu_free(p->state);
+    xpu_free(p->device_weights);
+    for (int i = 0; i < PLANS; i++) plan_free(p->plans[i]);
+    for (int i = 0; p->images && i < p->image_count; i++) xpu_image_free(p->images[i].image);
+    void *const tables[] = {p->about,       p->texts,        p->ints,     p->checks,
+                            p->constants,   p->tensors,      p->expected, p->outputs,
+                            p->input_ports, p->output_ports, p->images,   p->steps,
+                            p->args,        p->registers,    p->sizes,    p->bases};
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) core_free(tables[i]);
+    os_file_unmap(&p->map);
+    core_free(p);
+}
+
+xpu_status xpu_package_inputs(const xpu_package *p, const xpu_package_port **ports, int *count) {
+    XPU_REJECT_IF(!p || !ports || !count, "NULL");
+    *ports = p->input_ports;
+    *count = p->input_count;
+    return XPU_SUCCESS;
+}
+
+xpu_status xpu_package_outputs(const xpu_package *p, const xpu_package_port **ports, int *count) {
+    XPU_REJECT_IF(!p || !ports || !count, "NULL");
+    *ports = p->output_ports;
+    *count = p->output_count;
+    return XPU_SUCCESS;
+}
+
+xpu_status xpu_package_memory_of(const xpu_package *p, xpu_package_memory *memory) {
+    XPU_REJECT_IF(!p || !memory, "NULL");
+    *memory = p->memory;
+    return XPU_SUCCESS;
+}
+
+const char *xpu_package_about(const xpu_package *p) { return p->about; }

@@ -1,0 +1,321 @@
+/* Runs of a package: where its tensors lie this time, then a step after the other. */
+#include "package/format.h"
+#include "xpu/memory.h"
+#include "xpu/ops/copy.h"
+
+enum { ALIGNMENT = 16 }; /* that compiled kernels count on */
+
+void call_tensor(const pack_call *call, int64_t slot, xpu_tensor *tensor) {
+    const pack_tensor *t = &call->package->tensors[slot];
+    const plan_tensor *at = &call->plan->tensors[slot];
+    *tensor = (xpu_tensor){call->package->bases[slot], t->dtype, t->dims, at->size, at->stride};
+}
+
+/* Elements between two tensors of the same sizes, whatever their strides. */
+static xpu_status copy(xpu_stream *stream, xpu_dtype dtype, int dims, const int64_t *size, void *to,
+                       const int64_t *to_stride, const void *from, const int64_t *from_stride) {
+    const int64_t element = (int64_t)xpu_dtype_size(dtype);
+    xpu_iter iter = {.outputs = 1, .inputs = 1, .dims = dims};
+    iter.operand[0].data = to, iter.operand[0].dtype = dtype;
+    iter.operand[1].data = (void *)(uintptr_t)from, iter.operand[1].dtype = dtype;
+    for (int d = 0; d < dims; d++) {
+        iter.size[d] = size[dims - 1 - d];
+        iter.operand[0].stride[d] = to_stride[dims - 1 - d] * element;
+        iter.operand[1].stride[d] = from_stride[dims - 1 - d] * element;
+    }
+    xpu_iter_coalesce(&iter);
+    return xpu_copy(stream, &iter);
+}
+
+static bool lies_so(int dims, const int64_t *size, const int64_t *stride, const int64_t *wanted) {
+    for (int d = 0; d < dims; d++)
+        if (size[d] == 0) return true;
+    for (int d = 0; d < dims; d++)
+        if (size[d] != 1 && stride[d] != wanted[d]) return false;
+    return true;
+}
+static bool is_aligned(const void *data) { return (uintptr_t)data % ALIGNMENT == 0; }
+
+/* Bytes from element 0 to the last one's end. */
+static uint64_t extent(const xpu_package_tensor *t) {
+    uint64_t last = 0;
+    for (int d = 0; d < t->dims; d++) {
+        if (t->size[d] == 0) return 0;
+        last += (uint64_t)(t->size[d] - 1) * (uint64_t)t->stride[d];
+    }
+    return (last + 1) * xpu_dtype_size(t->dtype);
+}
+
+static xpu_status check_given(const xpu_package_tensor *t, const xpu_package_port *port, const char *what) {
+    BAD_IF(t->dtype != port->dtype, "%s %s is of %s, the model's is of %s", what, port->name,
+           (unsigned)t->dtype < XPU_DTYPE_COUNT ? xpu_dtype_name(t->dtype) : "no dtype",
+           xpu_dtype_name(port->dtype));
+    BAD_IF(t->dims != port->dims, "%s %s has %d dimensions, the model's has %d", what, port->name, t->dims,
+           port->dims);
+    for (int d = 0; d < t->dims; d++)
+        BAD_IF(t->size[d] < 0, "%s %s has size %lld", what, port->name, (long long)t->size[d]);
+    return XPU_SUCCESS;
+}
+
+static xpu_status find_plan(xpu_package *p, const xpu_package_tensor *inputs, int input_count,
+                            int output_count, pack_plan **plan) {
+    BAD_IF(input_count != p->input_count, "%d inputs, the model has %d", input_count, p->input_count);
+    BAD_IF(output_count != p->output_count, "%d outputs, the model has %d", output_count, p->output_count);
+    int at = 0;
+    for (int i = 0; i < input_count; i++) {
+        XPU_TRY(check_given(&inputs[i], &p->input_ports[i], "input"));
+        for (int d = 0; d < inputs[i].dims; d++) p->sizes[at++] = inputs[i].size[d];
+    }
+    return plan_find(p, plan);
+}
+
+/* An output as the model leaves it; one that is a part of something, or other than the model's own memory, is
+ * handed out without gaps. */
+static void output_shape(const xpu_package *p, const pack_plan *plan, int i, xpu_package_tensor *to) {
+    const pack_tensor *t = &p->tensors[p->outputs[i]];
+    const plan_tensor *at = &plan->tensors[p->outputs[i]];
+    int64_t stride = 1;
+    to->dtype = t->dtype;
+    to->dims = t->dims;
+    for (int d = t->dims - 1; d >= 0; d--) {
+        to->size[d] = at->size[d];
+        to->stride[d] = t->kind == TENSOR_NEW ? at->stride[d] : stride;
+        stride *= at->size[d] > 1 ? at->size[d] : 1;
+    }
+}
+
+xpu_status xpu_package_shapes(xpu_package *p, const xpu_package_tensor *inputs, int input_count,
+                              xpu_package_tensor *outputs, int output_count) {
+    XPU_REJECT_IF(!p || (!inputs && input_count) || (!outputs && output_count), "NULL");
+    pack_plan *plan;
+    XPU_TRY(find_plan(p, inputs, input_count, output_count, &plan));
+    for (int i = 0; i < output_count; i++) output_shape(p, plan, i, &outputs[i]);
+    return XPU_SUCCESS;
+}
+
+/* --- a run --- */
+
+typedef struct run {
+    xpu_package *p;
+    pack_plan *plan;
+    xpu_stream *stream;
+    void **temporary; /* memory that lives as long as the run */
+    int temporaries;
+    void **given; /* outputs' memory that was made for the caller, to be taken back when the run fails */
+} run;
+
+static xpu_status get_memory(run *r, uint64_t size, void **to) {
+    *to = NULL;
+    XPU_TRY(xpu_malloc(r->stream, size ? size : 1, to));
+    r->temporary[r->temporaries++] = *to;
+    return XPU_SUCCESS;
+}
+
+/* The address at which the model finds an input. */
+static xpu_status place_input(run *r, int i, const xpu_package_tensor *in, void **to) {
+    const plan_tensor *wanted = &r->plan->expected[i];
+    const xpu_package_port *port = &r->p->input_ports[i];
+    const uint64_t bytes = extent(in);
+    BAD_IF(!in->data && bytes, "input %s has no memory", port->name);
+    for (int d = 0; d < in->dims; d++)
+        BAD_IF(in->stride[d] < 0, "input %s has a negative stride", port->name);
+    const bool is_there = !in->is_host || r->p->is_mapped_there;
+    const bool fits = lies_so(in->dims, in->size, in->stride, wanted->stride);
+    *to = in->data;
+    if (!bytes) return get_memory(r, 0, to);
+    if (is_there && fits && is_aligned(in->data)) return XPU_SUCCESS;
+    BAD_IF(port->is_written,
+           "input %s, which the model changes, must lie in the device's memory, at a multiple of "
+           "%d, with the model's strides",
+           port->name, ALIGNMENT);
+    const void *from = in->data;
+    if (!is_there) {
+        XPU_TRY(get_memory(r, bytes, to));
+        XPU_TRY(xpu_memcpy(r->stream, *to, in->data, bytes, true));
+        if (fits) return XPU_SUCCESS;
+        from = *to;
+    }
+    XPU_TRY(get_memory(r, wanted->bytes, to));
+    return copy(r->stream, in->dtype, in->dims, in->size, *to, wanted->stride, from, in->stride);
+}
+
+static xpu_status place_inputs(run *r, const xpu_package_tensor *inputs) {
+    xpu_package *p = r->p;
+    void **address = core_calloc((size_t)p->input_count + 1, sizeof *address);
+    if (!address) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for a package's run");
+    xpu_status status = XPU_SUCCESS;
+    for (int i = 0; i < p->input_count && status == XPU_SUCCESS; i++)
+        status = place_input(r, i, &inputs[i], &address[i]);
+    for (int i = 0; i < p->tensor_count && status == XPU_SUCCESS; i++)
+        if (p->tensors[i].kind == TENSOR_INPUT) p->bases[i] = address[p->tensors[i].base];
+    core_free(address);
+    return status;
+}
+
+/* The arena belongs to the stream of the last run; it grows as plans want it. */
+static xpu_status place_arena(run *r) {
+    xpu_package *p = r->p;
+    if (p->arena && (p->arena_size < r->plan->arena || p->arena_stream != r->stream)) {
+        XPU_TRY(xpu_free(p->arena));
+        p->arena = NULL;
+    }
+    if (!p->arena && r->plan->arena) {
+        XPU_TRY(xpu_malloc(r->stream, r->plan->arena, &p->arena));
+        p->arena_size = r->plan->arena;
+        p->arena_stream = r->stream;
+    }
+    for (int i = 0; i < p->tensor_count; i++) {
+        const pack_tensor *t = &p->tensors[i];
+        if (t->kind == TENSOR_NEW) p->bases[i] = (char *)p->arena + r->plan->tensors[i].start;
+        if (t->kind == TENSOR_CONSTANT) p->bases[i] = p->constants[t->base].data;
+    }
+    return XPU_SUCCESS;
+}
+
+/* The number of the output that is this tensor, all of it, and may be computed where the caller wants it. */
+static bool in_place(const run *r, int i, const xpu_package_tensor *out) {
+    const xpu_package *p = r->p;
+    const int slot = p->outputs[i];
+    for (int other = 0; other < i; other++)
+        if (p->outputs[other] == slot) return false;
+    return p->tensors[slot].kind == TENSOR_NEW && out->data && is_aligned(out->data) &&
+           (!out->is_host || p->is_mapped_there) &&
+           lies_so(out->dims, out->size, out->stride, r->plan->tensors[slot].stride);
+}
+
+static xpu_status place_outputs(run *r, xpu_package_tensor *outputs) {
+    xpu_package *p = r->p;
+    for (int i = 0; i < p->tensor_count; i++) /* those that last till the end have no place in the arena */
+        if (p->tensors[i].kind == TENSOR_NEW && p->tensors[i].last == p->step_count) p->bases[i] = NULL;
+    for (int i = 0; i < p->output_count; i++) {
+        xpu_package_tensor *out = &outputs[i], shape = {0};
+        output_shape(p, r->plan, i, &shape);
+        if (out->data) {
+            XPU_TRY(check_given(out, &p->output_ports[i], "output"));
+            for (int d = 0; d < shape.dims; d++)
+                BAD_IF(out->size[d] != shape.size[d] || out->stride[d] < 0,
+                       "output %s has size %lld in dimension %d; it is %lld", p->output_ports[i].name,
+                       (long long)out->size[d], d, (long long)shape.size[d]);
+        } else {
+            shape.is_host = false;
+            const uint64_t bytes = extent(&shape);
+            XPU_TRY(xpu_malloc(r->stream, bytes ? bytes : 1, &shape.data));
+            r->given[i] = shape.data;
+            *out = shape;
+        }
+        if (in_place(r, i, out)) p->bases[p->outputs[i]] = out->data;
+    }
+    for (int i = 0; i < p->tensor_count; i++)
+        if (p->tensors[i].kind == TENSOR_NEW && p->tensors[i].last == p->step_count && !p->bases[i])
+            XPU_TRY(get_memory(r, r->plan->tensors[i].bytes, &p->bases[i]));
+    return XPU_SUCCESS;
+}
+
+static void place_views(run *r) {
+    xpu_package *p = r->p;
+    for (int i = 0; i < p->tensor_count; i++) { /* views stand behind what they are of */
+        const pack_tensor *t = &p->tensors[i];
+        if (t->kind == TENSOR_VIEW) p->bases[i] = (char *)p->bases[t->base] + r->plan->tensors[i].offset;
+    }
+    for (int i = 0; i < p->tensor_count; i++)
+        if (p->tensors[i].kind != TENSOR_VIEW) p->bases[i] = (char *)p->bases[i] + r->plan->tensors[i].offset;
+}
+
+static xpu_status launch(const run *r, const pack_step *step) {
+    const pack_image *image = &r->p->images[step->image];
+    _Alignas(8) char params[XPU_IMAGE_PARAMS_MAX] = {0};
+    uint32_t grid[3];
+    for (int d = 0; d < 3; d++) {
+        const int64_t programs = r->plan->values[step->grid[d]];
+        BAD_IF(programs < 0 || programs > INT32_MAX, "%s has a grid of %lld", image->image->name,
+               (long long)programs);
+        grid[d] = (uint32_t)programs;
+    }
+    for (int i = 0; i < step->arg_count; i++) {
+        const xpu_param *param = &image->image->params[i];
+        const pack_arg *arg = &step->args[i];
+        char *to = params + param->offset;
+        if (arg->tag == ARG_TENSOR) {
+            memcpy(to, &r->p->bases[arg->value], sizeof(void *));
+        } else if (arg->tag == ARG_INT) {
+            memcpy(to, &r->plan->values[arg->value], param->size); /* little-endian: the lower bytes */
+        } else {
+            double value;
+            memcpy(&value, &arg->value, sizeof value);
+            const float narrow = (float)value;
+            memcpy(to, param->size == 4 ? (const void *)&narrow : (const void *)&value, param->size);
+        }
+    }
+    return xpu_image_submit(r->stream, image->image, image->kernel, grid, params);
+}
+
+static xpu_status run_steps(const run *r) {
+    for (int i = 0; i < r->p->step_count; i++) {
+        const pack_step *step = &r->p->steps[i];
+        if (step->image >= 0) {
+            XPU_TRY(launch(r, step));
+        } else {
+            const pack_call call = {r->stream, r->p, r->plan, step};
+            XPU_TRY(step->op->run(&call));
+        }
+    }
+    return XPU_SUCCESS;
+}
+
+/* Outputs that weren't computed where the caller wants them. */
+static xpu_status hand_out(run *r, const xpu_package_tensor *outputs) {
+    const xpu_package *p = r->p;
+    bool waits = false;
+    for (int i = 0; i < p->output_count; i++) {
+        const xpu_package_tensor *out = &outputs[i];
+        const void *from = p->bases[p->outputs[i]];
+        const int64_t *stride = r->plan->tensors[p->outputs[i]].stride;
+        const uint64_t bytes = extent(out);
+        waits = waits || out->is_host;
+        if (out->data == from || !bytes) continue;
+        if (!out->is_host || p->is_mapped_there) {
+            XPU_TRY(copy(r->stream, out->dtype, out->dims, out->size, out->data, out->stride, from, stride));
+            continue;
+        }
+        if (!lies_so(out->dims, out->size, out->stride, stride)) { /* gaps keep what they hold */
+            void *packed;
+            XPU_TRY(get_memory(r, bytes, &packed));
+            XPU_TRY(xpu_memcpy(r->stream, packed, out->data, bytes, true));
+            XPU_TRY(copy(r->stream, out->dtype, out->dims, out->size, packed, out->stride, from, stride));
+            from = packed;
+        }
+        XPU_TRY(xpu_memcpy(r->stream, out->data, from, bytes, true));
+    }
+    return waits ? xpu_stream_synchronize(r->stream) : XPU_SUCCESS;
+}
+
+xpu_status xpu_package_run(xpu_package *p, xpu_stream *stream, const xpu_package_tensor *inputs,
+                           int input_count, xpu_package_tensor *outputs, int output_count) {
+    XPU_REJECT_IF(!p || !stream || (!inputs && input_count) || (!outputs && output_count), "NULL");
+    XPU_REJECT_IF(xpu_stream_device(stream) != p->device,
+                  "the stream is device %d's, the package was opened for %d", xpu_stream_device(stream),
+                  p->device);
+    run r = {.p = p, .stream = stream};
+    XPU_TRY(find_plan(p, inputs, input_count, output_count, &r.plan));
+    const size_t rooms = 2 * (size_t)input_count + (size_t)p->tensor_count + 2 * (size_t)output_count;
+    r.temporary = core_calloc(rooms + (size_t)output_count + 1, sizeof *r.temporary);
+    if (!r.temporary) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for a package's run");
+    r.given = r.temporary + rooms;
+    xpu_status status = place_arena(&r);
+    if (status == XPU_SUCCESS) status = place_inputs(&r, inputs);
+    if (status == XPU_SUCCESS) status = place_outputs(&r, outputs);
+    if (status == XPU_SUCCESS) {
+        place_views(&r);
+        status = run_steps(&r);
+    }
+    if (status == XPU_SUCCESS) status = hand_out(&r, outputs);
+    for (int i = 0; i < r.temporaries; i++) xpu_free(r.temporary[i]);
+    if (status != XPU_SUCCESS)
+        for (int i = 0; i < output_count; i++)
+            if (r.given[i]) {
+                xpu_free(r.given[i]);
+                outputs[i].data = NULL;
+            }
+    core_free(r.temporary);
+    return status;
+}

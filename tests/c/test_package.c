@@ -1,0 +1,443 @@
+/* Packages: what is written is read back and runs; what is cut short, damaged, foreign or contradicts itself
+ * is refused with a reason. Argument: how many damaged programs to try. */
+#include <stdlib.h>
+
+#include "device_test.h"
+
+static const char source[] =
+    "typedef struct { ulong x; int n; int grid[3]; } params;\n"
+    "__attribute__((reqd_work_group_size(16, 1, 1)))\n"
+    "__kernel void twice_kernel(const params p) {\n"
+    "    size_t i = (get_group_id(0) + get_global_offset(0) / 16) * 16 + get_local_id(0);\n"
+    "    if (i < p.n) ((__global float *)p.x)[i] *= 2;\n"
+    "}\n";
+static const xpu_param params[] = {{XPU_PARAM_POINTER, 8, 0, false, true},
+                                   {XPU_PARAM_INTEGER, 4, 8, false, false}};
+static const xpu_image twice = {.kind = XPU_IMAGE_SOURCE,
+                                .code = source,
+                                .code_size = sizeof source - 1,
+                                .name = "twice_kernel",
+                                .build_options = "-cl-std=CL3.0",
+                                .target = "",
+                                .device = "",
+                                .params = params,
+                                .param_count = 2,
+                                .params_size = 24,
+                                .grid_offset = 12,
+                                .local_size = 16,
+                                .work = 16};
+
+/* out = 2 (x w), x: [s, 4] with s from 1 to 64, w: [4, 3]; words as format.h tells */
+enum { CONST, SIZE, ADD, SUB, MUL, FLOORDIV, MOD, MIN, MAX, EQ, NE, LT, LE };
+#define TEXT4(a, b, c, d) 4, (a) | (b) << 8 | (c) << 16 | (int64_t)(d) << 24
+static const int64_t program[] = {
+    /* registers */ 12,
+    CONST,
+    0,
+    0,
+    CONST,
+    1,
+    0,
+    CONST,
+    3,
+    0,
+    CONST,
+    4,
+    0,
+    SIZE,
+    0,
+    0,
+    CONST,
+    64,
+    0, //
+    LE,
+    1,
+    4,
+    LE,
+    4,
+    5,
+    MUL,
+    4,
+    2,
+    CONST,
+    15,
+    0,
+    ADD,
+    8,
+    9,
+    CONST,
+    16,
+    0, //
+    /* checks */ 2,
+    6,
+    TEXT4('1', '<', '=', 's'),
+    7,
+    TEXT4('s', '<', '6', '4'), //
+    /* constants: w */ 1,
+    0,
+    48,
+    0, //
+    /* inputs */ 1,
+    TEXT4('x', 'x', 'x', 'x'),
+    XPU_FLOAT32,
+    2,
+    4,
+    3,
+    3,
+    1, //
+    /* tensors: x, w, new, its view */ 4,
+    0,
+    XPU_FLOAT32,
+    2,
+    4,
+    3,
+    3,
+    1,
+    0,
+    0, //
+    1,
+    XPU_FLOAT32,
+    2,
+    3,
+    2,
+    2,
+    1,
+    0,
+    0, //
+    2,
+    XPU_FLOAT32,
+    2,
+    4,
+    2,
+    2,
+    1,
+    0,
+    0, //
+    3,
+    XPU_FLOAT32,
+    1,
+    8,
+    1,
+    2,
+    0, //
+    /* outputs */ 1,
+    TEXT4('o', 'u', 't', '0'),
+    2, //
+    /* images */ 1,
+    0,
+    -1 /* its size */, //
+    /* steps */ 2,
+    -1,
+    2,
+    'm' | 'm' << 8,
+    3,
+    1,
+    2,
+    1,
+    0,
+    1,
+    1, //
+    0,
+    4,
+    1,
+    1,
+    2,
+    1,
+    3,
+    2,
+    8,
+};
+enum { WORDS = sizeof program / sizeof *program };
+static const float w[12] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+static char path[] = "/tmp/test_package_XXXXXX";
+static char *image;
+static size_t image_size;
+
+static xpu_status write_words(const int64_t *words, size_t count) {
+    int64_t copy[2 * WORDS];
+    memcpy(copy, words, count * sizeof *words);
+    for (size_t i = 0; i + 2 < count; i++) /* the image's size, where it is still asked for */
+        if (copy[i] == 1 && copy[i + 1] == 0 && copy[i + 2] == -1) copy[i + 2] = (int64_t)image_size;
+    const xpu_package_piece images = {image, image_size}, weights = {w, sizeof w};
+    return xpu_package_write(path, "of a test", copy, count, &images, 1, &weights, 1);
+}
+
+static void open_refused(xpu_status status, const char *text) {
+    xpu_package *package = NULL;
+    const xpu_status got = xpu_package_open(path, 0, &package);
+    if (got != status)
+        fail_msg("%s, not %s with \"%s\": %s", xpu_status_name(got), xpu_status_name(status), text,
+                 xpu_last_error());
+    assert_null(package);
+    if (!strstr(xpu_last_error(), text)) fail_msg("\"%s\" is not in \"%s\"", text, xpu_last_error());
+}
+
+static void it_runs(void **state) {
+    xpu_package *package;
+    xpu_stream *stream;
+    const xpu_package_port *ports;
+    int count;
+    SUCCEEDS(write_words(program, WORDS));
+    SUCCEEDS(xpu_stream_default(0, &stream));
+    SUCCEEDS(xpu_package_open(path, 0, &package));
+    assert_string_equal(xpu_package_about(package), "of a test");
+    SUCCEEDS(xpu_package_inputs(package, &ports, &count));
+    assert_int_equal(count, 1);
+    assert_string_equal(ports[0].name, "xxxx");
+    assert_int_equal(ports[0].size[0], -1);
+    assert_int_equal(ports[0].size[1], 4);
+    assert_false(ports[0].is_written);
+    SUCCEEDS(xpu_package_outputs(package, &ports, &count));
+    assert_string_equal(ports[0].name, "out0");
+    float x[65 * 5 + 1], y[64 * 7 + 1];
+    for (int i = 0; i < 65 * 5 + 1; i++) x[i] = (float)(i % 11) - 4;
+    static const int sizes[] = {1, 5, 64, 5, 17};
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+        for (int shape = 0; shape < 3; shape++) { /* as it lies; with gaps; at an odd address */
+            const int rows = sizes[s], line = shape == 1 ? 5 : 4, first = shape == 2,
+                      gap = shape == 1 ? 7 : 3;
+            xpu_package_tensor in = {x + first, true, XPU_FLOAT32, 2, {rows, 4}, {line, 1}};
+            xpu_package_tensor out = {0};
+            for (int i = 0; i < 64 * 7 + 1; i++) y[i] = -7;
+            SUCCEEDS(xpu_package_shapes(package, &in, 1, &out, 1));
+            assert_int_equal(out.size[0], rows);
+            assert_int_equal(out.stride[0], 3);
+            out.data = y + first, out.is_host = true, out.stride[0] = gap;
+            SUCCEEDS(xpu_package_run(package, stream, &in, 1, &out, 1));
+            xpu_package_tensor made = {0};
+            SUCCEEDS(xpu_package_run(package, stream, &in, 1, &made, 1));
+            float z[64 * 3];
+            SUCCEEDS(xpu_memcpy(stream, z, made.data, (size_t)rows * 3 * sizeof *z, true));
+            SUCCEEDS(xpu_stream_synchronize(stream));
+            SUCCEEDS(xpu_free(made.data));
+            for (int i = 0; i < rows; i++)
+                for (int j = 0; j < 3; j++) {
+                    float sum = 0;
+                    for (int k = 0; k < 4; k++) sum += x[first + i * line + k] * w[k * 3 + j];
+                    assert_float_equal(y[first + i * gap + j], 2 * sum, 0);
+                    assert_float_equal(z[i * 3 + j], 2 * sum, 0);
+                }
+            if (shape == 1) assert_float_equal(y[3], -7, 0); /* gaps keep what they hold */
+        }
+    xpu_package_close(package);
+}
+
+static void wrong_inputs_are_refused(void **state) {
+    xpu_package *package;
+    xpu_stream *stream;
+    float x[65 * 4] = {0};
+    SUCCEEDS(write_words(program, WORDS));
+    SUCCEEDS(xpu_stream_default(0, &stream));
+    SUCCEEDS(xpu_package_open(path, 0, &package));
+    const struct {
+        xpu_package_tensor in;
+        const char *text;
+    } wrong[] = {
+        {{x, true, XPU_FLOAT32, 2, {65, 4}, {4, 1}}, "\"s<64\""},
+        {{x, true, XPU_FLOAT32, 2, {0, 4}, {4, 1}}, "\"1<=s\""},
+        {{x, true, XPU_FLOAT32, 2, {5, 3}, {4, 1}},
+         "input xxxx has size 3 in dimension 1, the model is for 4"},
+        {{x, true, XPU_FLOAT32, 1, {5}, {4}}, "input xxxx has 1 dimensions"},
+        {{x, true, XPU_FLOAT64, 2, {5, 4}, {4, 1}}, "input xxxx is of f64"},
+        {{x, true, (xpu_dtype)77, 2, {5, 4}, {4, 1}}, "input xxxx is of no dtype"},
+        {{x, true, XPU_FLOAT32, 2, {-5, 4}, {4, 1}}, "size -5"},
+        {{x, true, XPU_FLOAT32, 2, {5, 4}, {-4, 1}}, "negative stride"},
+        {{NULL, true, XPU_FLOAT32, 2, {5, 4}, {4, 1}}, "no memory"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        xpu_package_tensor out = {0};
+        assert_int_equal(xpu_package_run(package, stream, &wrong[i].in, 1, &out, 1),
+                         XPU_ERROR_INVALID_ARGUMENT);
+        assert_null(out.data);
+        if (!strstr(xpu_last_error(), wrong[i].text)) fail_msg("%s", xpu_last_error());
+    }
+    xpu_package_tensor in = {x, true, XPU_FLOAT32, 2, {5, 4}, {4, 1}}, out = {0};
+    assert_int_equal(xpu_package_run(package, stream, &in, 2, &out, 1), XPU_ERROR_INVALID_ARGUMENT);
+    assert_int_equal(xpu_package_run(package, stream, &in, 1, &out, 0), XPU_ERROR_INVALID_ARGUMENT);
+    out = (xpu_package_tensor){x, true, XPU_FLOAT32, 2, {4, 3}, {3, 1}};
+    assert_int_equal(xpu_package_run(package, stream, &in, 1, &out, 1), XPU_ERROR_INVALID_ARGUMENT);
+    assert_non_null(strstr(xpu_last_error(), "output out0 has size 4 in dimension 0; it is 5"));
+    xpu_package_close(package);
+}
+
+static char *read_all(size_t *size) {
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    char *bytes = malloc(1 << 20);
+    *size = fread(bytes, 1, 1 << 20, file);
+    fclose(file);
+    return bytes;
+}
+static void write_all(const char *bytes, size_t size) {
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, size, file), size);
+    fclose(file);
+}
+
+static void damaged_files_are_refused(void **state) {
+    size_t size;
+    SUCCEEDS(write_words(program, WORDS));
+    char *bytes = read_all(&size);
+    assert_int_equal(remove(path), 0);
+    open_refused(XPU_ERROR_IO, "can't read");
+    for (size_t cut = 0; cut < size; cut += cut < 300 ? 7 : 501) {
+        write_all(bytes, cut);
+        open_refused(cut ? XPU_ERROR_INVALID_ARGUMENT : XPU_ERROR_IO, "package: ");
+    }
+    /* each byte that means something; those between sections don't */
+    static const size_t from[] = {0, 4096, 8192, 12288, 16384};
+    for (size_t s = 0; s < sizeof from / sizeof *from; s++)
+        for (size_t i = from[s]; i < from[s] + 40 && i < size; i += 3) {
+            if (s == 1 && i >= 4096 + sizeof "of a test" - 1) break;
+            if (i >= 8 && i < 12) continue; /* the version */
+            bytes[i] ^= 1 << (i & 7);
+            write_all(bytes, size);
+            open_refused(XPU_ERROR_INVALID_ARGUMENT, i < 8 ? "are none" : "damaged");
+            bytes[i] ^= 1 << (i & 7);
+        }
+    bytes[8]++;
+    write_all(bytes, size);
+    open_refused(XPU_ERROR_NOT_SUPPORTED, "version 2, this libxpu reads 1");
+    free(bytes);
+}
+
+/* Kernels for another kind of device aren't tried. */
+static void other_targets_are_refused(void **state) {
+    xpu_tile_target other;
+    char target[XPU_TILE_TARGET_TEXT];
+    SUCCEEDS(xpu_tile_target_of_device(0, &other));
+    other.lanes = 48 - other.lanes; /* 16 and 32 are possible */
+    SUCCEEDS(xpu_tile_target_write(&other, target, sizeof target));
+    for (int i = 0; i < 2; i++) {
+        char *kept = image;
+        const size_t kept_size = image_size;
+        xpu_image foreign = twice;
+        foreign.target = i ? "no target" : target;
+        SUCCEEDS(xpu_image_write(&foreign, NULL, 0, &image_size));
+        image = malloc(image_size);
+        SUCCEEDS(xpu_image_write(&foreign, image, image_size, &image_size));
+        SUCCEEDS(write_words(program, WORDS));
+        free(image);
+        image = kept, image_size = kept_size;
+        open_refused(i ? XPU_ERROR_INVALID_ARGUMENT : XPU_ERROR_NOT_SUPPORTED,
+                     i ? "is no field" : "for another kind of device");
+    }
+}
+
+/* A word changed, and the file written with hashes that say it is whole. */
+static void lies_are_refused(void **state) {
+    static const struct {
+        int64_t was[3], is[3];
+        int count;
+        xpu_status status;
+        const char *text;
+    } lies[] = {
+        {{2, 'm' | 'm' << 8},
+         {2, 'm' | 'x' << 8},
+         2,
+         XPU_ERROR_NOT_SUPPORTED,
+         "operator mx, which this libxpu lacks"},
+        {{0, 48, 0}, {64, 48, 0}, 3, XPU_ERROR_INVALID_ARGUMENT, "48 bytes at 64 of 64"},
+        {{0, 48, 0}, {0, INT64_MAX, 0}, 3, XPU_ERROR_INVALID_ARGUMENT, "constant 0"},
+        {{0, 48, 0}, {-64, 48, 0}, 3, XPU_ERROR_INVALID_ARGUMENT, "constant 0"},
+        {{1, 0, -1}, {1, 8, -2}, 3, XPU_ERROR_INVALID_ARGUMENT, "image 0"},
+        {{0, CONST, 64}, {2, CONST, 64}, 3, XPU_ERROR_INVALID_ARGUMENT, "the size of no input"},
+        {{MUL, 4, 2}, {MUL, 8, 2}, 3, XPU_ERROR_INVALID_ARGUMENT, "is of later ones"},
+        {{MUL, 4, 2}, {99, 4, 2}, 3, XPU_ERROR_INVALID_ARGUMENT, "has operation 99"},
+        {{1, 0, 1}, {0, 0, 0}, 3, XPU_ERROR_INVALID_ARGUMENT, "takes other arguments"},
+    };
+    for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
+        int64_t words[WORDS];
+        memcpy(words, program, sizeof words);
+        int at = WORDS - lies[i].count; /* the last place */
+        while (memcmp(words + at, lies[i].was, (size_t)lies[i].count * 8)) assert_true(--at >= 0);
+        memcpy(words + at, lies[i].is, (size_t)lies[i].count * 8);
+        SUCCEEDS(write_words(words, WORDS));
+        open_refused(lies[i].status, lies[i].text);
+    }
+    for (size_t cut = 0; cut < WORDS; cut++) {
+        SUCCEEDS(write_words(program, cut));
+        open_refused(XPU_ERROR_INVALID_ARGUMENT, "package: ");
+    }
+    int64_t longer[WORDS + 1] = {0};
+    memcpy(longer, program, sizeof program);
+    SUCCEEDS(write_words(longer, WORDS + 1));
+    open_refused(XPU_ERROR_INVALID_ARGUMENT, "1 words too many");
+    /* views beyond their memory, and sizes that overflow, are known when the inputs' sizes are */
+    static const int64_t larger[] = {3, 48, INT64_MAX / 2, -1};
+    for (int i = 0; i < 4; i++) {
+        int64_t words[WORDS];
+        memcpy(words, program, sizeof words);
+        words[1 + 3 * 2 + 1] = larger[i]; /* the register of 3 */
+        SUCCEEDS(write_words(words, WORDS));
+        xpu_package *package;
+        SUCCEEDS(xpu_package_open(path, 0, &package));
+        xpu_package_tensor in = {NULL, true, XPU_FLOAT32, 2, {5, 4}, {4, 1}}, out = {0};
+        assert_int_equal(xpu_package_shapes(package, &in, 1, &out, 1),
+                         i ? XPU_ERROR_INVALID_ARGUMENT : XPU_SUCCESS);
+        xpu_package_close(package);
+    }
+}
+
+static int tries = 2000;
+
+/* Words at random: an error or a package, whose shapes are asked for; a sanitizer sees any step beyond. */
+static void random_programs_are_harmless(void **state) {
+    unsigned long long seed = 1;
+    int opened = 0;
+    for (int i = 0; i < tries; i++) {
+        int64_t words[WORDS];
+        memcpy(words, program, sizeof words);
+        for (int changes = 0; changes < 1 + i % 3; changes++) {
+            seed = seed * 6364136223846793005u + 1442695040888963407u;
+            const int at = (int)((seed >> 33) % WORDS);
+            static const int64_t odd[] = {-1, 0,  1,       2,         3,         5,
+                                          16, 77, 1 << 20, INT32_MAX, INT64_MAX, INT64_MIN};
+            words[at] = seed >> 20 & 1 ? odd[(seed >> 50) % 12] : words[at] ^ (int64_t)1 << (seed >> 55 & 63);
+        }
+        SUCCEEDS(write_words(words, WORDS));
+        xpu_package *package = NULL;
+        if (xpu_package_open(path, 0, &package) != XPU_SUCCESS) {
+            assert_null(package);
+            continue;
+        }
+        opened++;
+        for (int rows = 1; rows < 70; rows += 34) {
+            xpu_package_tensor in = {NULL, true, XPU_FLOAT32, 2, {rows, 4}, {4, 1}}, out[2] = {0};
+            const xpu_package_port *ports;
+            int count;
+            SUCCEEDS(xpu_package_inputs(package, &ports, &count));
+            if (count == 1) in.dtype = ports[0].dtype, in.dims = ports[0].dims;
+            xpu_package_shapes(package, &in, 1, out, 1);
+        }
+        xpu_package_close(package);
+    }
+    assert_true(opened > tries / 20 && opened < tries);
+}
+
+int main(int argc, char **argv) {
+    if (argc > 1) tries = atoi(argv[1]);
+    int devices;
+    if (xpu_device_count(&devices) != XPU_SUCCESS || !devices) {
+        printf("%s\n", xpu_no_device_hint());
+        return 1;
+    }
+    const int file = mkstemp(path);
+    if (file < 0 || xpu_image_write(&twice, NULL, 0, &image_size) != XPU_SUCCESS ||
+        !(image = malloc(image_size)) ||
+        xpu_image_write(&twice, image, image_size, &image_size) != XPU_SUCCESS)
+        return 1;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(it_runs),
+        cmocka_unit_test(wrong_inputs_are_refused),
+        cmocka_unit_test(damaged_files_are_refused),
+        cmocka_unit_test(other_targets_are_refused),
+        cmocka_unit_test(lies_are_refused),
+        cmocka_unit_test(random_programs_are_harmless),
+    };
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    remove(path);
+    free(image);
+    return failed;
+}

@@ -1,0 +1,274 @@
+"""Packages: models exported to a file, run by a C program that has libxpu and no PyTorch."""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import openxpu
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.export import Dim
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="session")
+def runner(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """``examples/c/package.c``, built as its head says, against the library alone."""
+    compiler = shutil.which("cc")
+    assert compiler
+    program = tmp_path_factory.mktemp("runner") / "package"
+    library = Path(openxpu.library_path())
+    command = [compiler, "-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", ROOT / "examples/c/package.c"]
+    command += ["-I", ROOT / "include", "-I", ROOT / "src/ops", library, f"-Wl,-rpath,{library.parent}"]
+    subprocess.run([*command, "-o", program], check=True)
+    return program
+
+
+Run = Callable[..., list[Tensor]]
+
+
+@pytest.fixture
+def run(runner: Path, tmp_path: Path) -> Run:
+    """Run a package on inputs in a process of its own: its outputs."""
+
+    def with_inputs(path: str, *inputs: Tensor) -> list[Tensor]:
+        names = []
+        for i, x in enumerate(inputs):
+            names.append(str(tmp_path / f"in{i}.npy"))
+            np.save(names[-1], x.detach().cpu().numpy())
+        loaded = tmp_path / "loaded"
+        environment = {**os.environ, "LD_DEBUG": "files", "LD_DEBUG_OUTPUT": str(loaded)}
+        command = [runner, path, *names]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        mapped = "".join(file.read_text() for file in tmp_path.glob("loaded.*"))
+        assert "libxpu" in mapped
+        assert "torch" not in mapped.replace(str(tmp_path), "")
+        assert "libpython" not in mapped
+        outputs = [
+            line for line in done.stdout.splitlines() if line.startswith("output") and line.endswith(".npy")
+        ]
+        return [torch.from_numpy(np.load(tmp_path / name)) for name in outputs]
+
+    return with_inputs
+
+
+def close(got: Tensor, exact: Tensor) -> None:
+    """Equal to the float64 reference but for rounding: 1e-6 of its norm."""
+    assert got.shape == exact.shape
+    assert torch.linalg.vector_norm(got.double() - exact) <= 1e-6 * torch.linalg.vector_norm(exact)
+
+
+class Block(nn.Module):
+    """A transformer's block with a mask."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Tokens (batch, length, width) to the same."""
+        batch, length, width = x.shape
+        q, k, v = (
+            t.view(batch, length, self.heads, -1).transpose(1, 2)
+            for t in self.qkv(self.norm1(x)).chunk(3, -1)
+        )
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        x = x + self.out(y.transpose(1, 2).reshape(batch, length, width))
+        return x + self.down(F.gelu(self.up(self.norm2(x))))
+
+
+class Encoder(nn.Module):
+    """Tokens and their mask to one unit vector a text, as MiniLM."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.token, self.place = nn.Embedding(100, 48), nn.Embedding(64, 48)
+        self.block, self.norm = Block(48, 3), nn.LayerNorm(48)
+
+    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """Map (batch, length) twice to (batch, width)."""
+        x = self.token(ids) + self.place(torch.arange(ids.shape[1], device=ids.device))
+        x = self.norm(self.block(x, mask[:, None, None, :].bool()))
+        weight = mask.unsqueeze(-1).to(x.dtype)
+        return F.normalize((x * weight).sum(1) / weight.sum(1), dim=-1)
+
+
+def test_an_encoder_with_two_open_sizes(run: Run, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = Encoder().eval()
+    ids, mask = torch.randint(0, 100, (3, 7)), torch.ones(3, 7, dtype=torch.int64)
+    sizes = {0: Dim("batch", max=16), 1: Dim("length", max=64)}
+    exported = torch.export.export(model, (ids, mask), dynamic_shapes={"ids": sizes, "mask": sizes})
+    path = openxpu.package(exported, tmp_path / "encoder.xpk")
+    exact = copy.deepcopy(model).double()
+    for batch, length in ((3, 7), (1, 64), (16, 1), (5, 33)):
+        ids, mask = torch.randint(0, 100, (batch, length)), torch.ones(batch, length, dtype=torch.int64)
+        mask[0, length // 2 + 1 :] = 0
+        (got,) = run(path, ids, mask)
+        close(got, exact(ids, mask))
+    compiled = torch.compile(copy.deepcopy(model).to("xpu"), dynamic=True)
+    with torch.no_grad():
+        theirs = compiled(ids.to("xpu"), mask.to("xpu")).cpu()
+    assert torch.linalg.vector_norm(got - theirs) <= 1e-6 * torch.linalg.vector_norm(theirs)
+
+
+def test_sizes_out_of_range_are_refused(runner: Path, tmp_path: Path) -> None:
+    model = nn.Linear(4, 4)
+    exported = torch.export.export(
+        model, (torch.randn(3, 4),), dynamic_shapes=({0: Dim("rows", min=2, max=8)},)
+    )
+    path = openxpu.package(exported, tmp_path / "linear.xpk")
+    for shape, text in (
+        ((9, 4), "input.size(0) <= 8"),
+        ((1, 4), "input.size(0) >= 2"),
+        ((3, 5), "has size 5"),
+    ):
+        np.save(tmp_path / "in.npy", np.zeros(shape, np.float32))
+        done = subprocess.run(
+            [runner, path, tmp_path / "in.npy"], capture_output=True, text=True, cwd=tmp_path
+        )
+        assert done.returncode == 1
+        assert text in done.stderr
+
+
+class Images(nn.Module):
+    """Convolutions, one in groups and one transposed, with batch norm; then patches and a transformer's block."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.norm = nn.Conv2d(3, 16, 3, 2, 1, bias=False), nn.BatchNorm2d(16)
+        self.conv2, self.up = nn.Conv2d(16, 16, 3, 1, 1, groups=4), nn.ConvTranspose2d(16, 8, 2, 2)
+        self.patches, self.block, self.head = nn.Conv2d(8, 24, 4, 4), Block(24, 2), nn.Linear(24, 5)
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Map (batch, 3, 16, 16) to logits (batch, 5) and the features before the patches."""
+        x = F.relu(self.norm(self.conv1(images)))
+        x = self.up(F.silu(self.conv2(x)) + x)
+        return self.head(self.block(self.patches(x).flatten(2).transpose(1, 2)).mean(1)), x
+
+
+def test_a_vision_model_with_two_outputs(run: Run, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = Images()
+    model(torch.randn(8, 3, 16, 16))  # statistics of the batch norm
+    model.eval()
+    images = torch.randn(2, 3, 16, 16)
+    path = openxpu.package(torch.export.export(model, (images,)), tmp_path / "images.xpk")
+    exact = copy.deepcopy(model).double()(images.double())
+    for got, want in zip(run(path, images), exact, strict=True):
+        close(got, want)
+
+
+class Decoder(nn.Module):
+    """One token at a time; keys and values are kept in the module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.token, self.place = nn.Embedding(50, 32), nn.Embedding(12, 32)
+        self.qkv, self.out, self.norm = nn.Linear(32, 96), nn.Linear(32, 32), nn.LayerNorm(32)
+        self.head = nn.Linear(32, 50, bias=False)
+        self.register_buffer("keys", torch.zeros(1, 2, 12, 16))
+        self.register_buffer("values", torch.zeros(1, 2, 12, 16))
+
+    def forward(self, token: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:
+        """Map a token (1, 1) at a place (1,) to the next token's logits (1, 50), and the largest's number."""
+        x = self.token(token) + self.place(at)
+        q, k, v = (t.view(1, 1, 2, 16).transpose(1, 2) for t in self.qkv(self.norm(x)).chunk(3, -1))
+        self.keys.index_copy_(2, at, k)
+        self.values.index_copy_(2, at, v)
+        seen = torch.arange(12, device=at.device) <= at
+        y = F.scaled_dot_product_attention(q, self.keys, self.values, attn_mask=seen[None, None, None])
+        logits = self.head(x + self.out(y.transpose(1, 2).reshape(1, 1, 32)))[:, -1]
+        return logits, logits.argmax(-1)
+
+
+class Ported(ctypes.Structure):
+    """``xpu_package_tensor``."""
+
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("is_host", ctypes.c_bool),
+        ("dtype", ctypes.c_int),
+        ("dims", ctypes.c_int),
+        ("size", ctypes.c_int64 * 16),
+        ("stride", ctypes.c_int64 * 16),
+    ]
+
+
+def ported(array: np.ndarray) -> Ported:
+    """Describe an array's memory to libxpu."""
+    numbers = {"int64": 7, "float32": 11}
+    strides = [s // array.itemsize for s in array.strides]
+    shape = [(ctypes.c_int64 * 16)(*n) for n in (array.shape, strides)]
+    return Ported(array.ctypes.data, True, numbers[array.dtype.name], array.ndim, *shape)
+
+
+def test_a_decoder_keeps_its_cache_between_runs(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = Decoder().eval()
+    example = (torch.tensor([[3]]), torch.tensor([0]))
+    path = openxpu.package(torch.export.export(copy.deepcopy(model), example), tmp_path / "decoder.xpk")
+    library = ctypes.CDLL(openxpu.library_path())
+    library.xpu_last_error.restype = ctypes.c_char_p
+    exact = copy.deepcopy(model).double()
+    for _ in range(2):  # opened again it starts anew
+        package, stream = ctypes.c_void_p(), ctypes.c_void_p()
+        assert library.xpu_stream_default(0, ctypes.byref(stream)) == 0
+        assert library.xpu_package_open(os.fsencode(path), 0, ctypes.byref(package)) == 0, (
+            library.xpu_last_error()
+        )
+        exact.keys.zero_()
+        exact.values.zero_()
+        token = 3
+        for at in range(8):
+            arrays = np.array([[token]]), np.array([at])
+            logits, best = np.zeros((1, 50), np.float32), np.zeros(1, np.int64)
+            ins, outs = (Ported * 2)(*map(ported, arrays)), (Ported * 2)(ported(logits), ported(best))
+            assert library.xpu_package_run(package, stream, ins, 2, outs, 2) == 0, library.xpu_last_error()
+            wanted, number = exact(*map(torch.from_numpy, arrays))
+            close(torch.from_numpy(logits), wanted)
+            token = int(best[0])
+            assert token == int(number)
+        library.xpu_package_close(package)
+
+
+def test_what_the_runner_lacks_is_named_at_export(tmp_path: Path) -> None:
+    class Lacking(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.linalg.inv(x) + torch.linalg.det(x)
+
+    exported = torch.export.export(Lacking(), (torch.eye(3),))
+    with pytest.raises(RuntimeError, match=r"lacks aten\.\w*linalg\w*inv\w*"):
+        openxpu.package(exported, tmp_path / "lacking.xpk")
+    assert not (tmp_path / "lacking.xpk").exists()
+
+
+def test_sorted_numbers_views_and_constants(run: Run, tmp_path: Path) -> None:
+    class Several(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("table", torch.arange(12.0).view(3, 4).t())
+
+        def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+            values, places = torch.sort(x, dim=1, descending=True, stable=True)
+            return values + 1, places, self.table, x[1:, ::2], torch.bmm(y, y.transpose(1, 2)) * 2
+
+    x, y = torch.randn(4, 300), torch.randn(3, 5, 2)
+    model = Several()
+    path = openxpu.package(torch.export.export(model, (x, y)), tmp_path / "several.xpk")
+    for got, want in zip(run(path, x, y), model(x, y), strict=True):
+        torch.testing.assert_close(got, want)
