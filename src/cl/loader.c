@@ -8,8 +8,9 @@
  *  - everything that the system's loader, libOpenCL.so.1, knows.
  * On Windows the files have the names below, and a semicolon is between folders.
  *
- * OPENXPU_DEVICE selects, by commas: "gpu", "cpu", or any part of a device's or platform's name. Without
- * it all GPUs and the first host processor are taken. */
+ * OPENXPU_DEVICE selects, by commas: "gpu", "cpu", or any part of a device's or platform's name. A word that
+ * comes twice makes two devices of each that it names. Without it all GPUs and the first host processor are
+ * taken. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -117,22 +118,29 @@ static bool contains(const char *text, const char *part, size_t length) {
     return false;
 }
 
-/* Does OPENXPU_DEVICE name this device? */
-static bool selected(const char *selection, const cl_device *device) {
+/* Does this word of OPENXPU_DEVICE name this device? */
+static bool names(const char *word, size_t length, const cl_device *device) {
+    const xpu_device_properties *p = &device->properties;
+    if (length == 3 && begins(word, "gpu", 3)) return p->type == XPU_DEVICE_GPU;
+    if (length == 3 && begins(word, "cpu", 3)) return p->type == XPU_DEVICE_CPU;
+    return length && (contains(p->name, word, length) || contains(p->platform_name, word, length));
+}
+
+/* How often OPENXPU_DEVICE lists this device: as often as it has the first word that names it. */
+static int selected(const char *selection, const cl_device *device) {
+    const char *first = NULL;
+    size_t first_length = 0;
+    int times = 0;
     while (*selection) {
         size_t length = strcspn(selection, ",");
-        const xpu_device_properties *p = &device->properties;
-        if (length == 3 && begins(selection, "gpu", 3)) {
-            if (p->type == XPU_DEVICE_GPU) return true;
-        } else if (length == 3 && begins(selection, "cpu", 3)) {
-            if (p->type == XPU_DEVICE_CPU) return true;
-        } else if (length &&
-                   (contains(p->name, selection, length) || contains(p->platform_name, selection, length))) {
-            return true;
+        if (!first && names(selection, length, device)) {
+            first = selection;
+            first_length = length;
         }
+        times += first && length == first_length && !strncmp(selection, first, length);
         selection += length + (selection[length] == ',');
     }
-    return false;
+    return times;
 }
 
 static void add_device(const cl_device *device) {
@@ -185,15 +193,14 @@ static void load(void) {
         for (int i = 0; i < count; i++) {
             bool host = found[i].properties.type == XPU_DEVICE_CPU;
             if (host != (pass == 1)) continue;
-            if (selection ? !selected(selection, &found[i])
-                          : host && device_count && cl_devices[device_count - 1].host)
-                continue;
+            int times = !selection ? !(host && device_count && cl_devices[device_count - 1].host)
+                                   : selected(selection, &found[i]);
             bool twice = false; /* one driver met both directly and through the loader */
             for (int j = 0; j < device_count; j++)
                 twice |= cl_devices[j].api != found[i].api &&
                          !strcmp(cl_devices[j].properties.name, found[i].properties.name) &&
                          !strcmp(cl_devices[j].properties.driver_version, found[i].properties.driver_version);
-            if (!twice) add_device(&found[i]);
+            while (!twice && times-- > 0) add_device(&found[i]);
         }
     }
     for (int i = 0; i < device_count && init_status == XPU_SUCCESS; i++) {
@@ -221,8 +228,9 @@ xpu_status cl_get(int index, cl_device **device) {
     XPU_TRY(cl_init());
     if (!device_count) return xpu_fail(XPU_ERROR_NO_DEVICE, "%s", xpu_no_device_hint());
     if (index < 0 || index >= device_count)
-        return xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "device index %d: must be 0 to %d", index,
-                        device_count - 1);
+        return xpu_fail(
+            XPU_ERROR_INVALID_ARGUMENT, "device index %d: must be 0 to %d%s", index, device_count - 1,
+            cl_devices[0].host ? " (OPENXPU_DEVICE=cpu,cpu makes two devices of the processor)" : "");
     *device = &cl_devices[index];
     return XPU_SUCCESS;
 }

@@ -196,3 +196,26 @@ def test_autoload_can_be_switched_off():
         "print(torch.xpu.is_available(), openxpu.is_loaded())", {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
     )
     assert out.stdout.split() == ["False", "False"]
+
+
+def test_device_listed_twice():
+    python(
+        """
+assert torch.xpu.device_count() == 2
+a = torch.arange(6.0, device="xpu:1").view(2, 3)
+assert torch.xpu.memory_allocated(0) == 0 < torch.xpu.memory_allocated(1)
+b = a.to("xpu:0")
+assert b.device.index == 0 and torch.equal((b @ b.t()).cpu(), a.cpu() @ a.cpu().t())
+torch.xpu.set_device(1)
+assert torch.empty(1, device="xpu").device.index == 1
+try:
+    torch.xpu.set_device(2)
+except RuntimeError as error:
+    assert "must be 0 to 1" in str(error)
+else:
+    raise AssertionError
+""",
+        {"OPENXPU_DEVICE": "cpu,cpu"},
+    )
+    one = {"OPENXPU_DEVICE": "cpu,intel"}  # two words that name one device
+    python("assert torch.xpu.device_count() == 1", one)
