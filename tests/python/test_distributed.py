@@ -1,47 +1,26 @@
-"""torch.distributed on xpu tensors: two processes run all cases of a group, and each case is a test.
-
-Run with two arguments more (the rank and a folder that both share) this file is one of the processes.
-"""
+"""Collectives and sends of xpu tensors: two processes run all cases of a group, and each case is a test."""
 
 from __future__ import annotations
 
-import copy
-import faulthandler
 import functools
 import importlib
-import json
 import os
 import re
 import subprocess
 import sys
 import time
-import traceback
-from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 
 import openxpu  # noqa: F401
 import pytest
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from ranks import Cases, begin, check, entering, environment, kind, rank, results, run, write
+from torch import Tensor
 
 RANKS = 2
-CASES: dict[str, Callable[[], None]] = {}
-
-
-def case(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Enter a function among the cases, once for each name, which it is called with if there is one."""
-
-    def enter(function: Callable[..., None]) -> Callable[..., None]:
-        title = function.__name__
-        for name in names:
-            CASES[f"{title}-{name}"] = functools.partial(function, name)
-        if not names:
-            CASES[title] = function
-        return function
-
-    return enter
+CASES: Cases = {}
+case = entering(CASES)
 
 
 # --- values ---
@@ -89,10 +68,6 @@ def same(got: Tensor, want: Tensor) -> None:
     assert got.shape == want.shape
     got, want = (x.contiguous().reshape(-1).view(torch.uint8) for x in (got, want))
     assert torch.equal(got, want)
-
-
-def rank() -> int:
-    return dist.get_rank()
 
 
 def inputs(shape: tuple[int, ...], dtype: torch.dtype, seed: int = 0) -> list[Tensor]:
@@ -466,143 +441,6 @@ def functional() -> None:
     same(leaf.grad, RANKS * torch.arange(16.0).chunk(RANKS)[rank()])
 
 
-# --- training ---
-
-STEPS = 4
-
-
-def model() -> nn.Module:
-    torch.manual_seed(3)
-    return nn.Sequential(
-        nn.Linear(12, 32), nn.GELU(), nn.LayerNorm(32), nn.Linear(32, 32), nn.GELU(), nn.Linear(32, 5)
-    )
-
-
-def batch(step: int) -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(100 + step)
-    return torch.randn(16, 12, generator=generator), torch.randn(16, 5, generator=generator)
-
-
-def train(
-    net: nn.Module, device: str, split: bool, optimizer: torch.optim.Optimizer | None = None
-) -> list[float]:
-    """Train on whole batches, or each rank on its part of them; the mean loss of each step."""
-    optimizer = optimizer or torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
-    losses = []
-    for step in range(STEPS):
-        x, y = (part.chunk(RANKS)[rank()] if split else part for part in batch(step))
-        loss = nn.functional.mse_loss(net(x.to(device)), y.to(device))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        mean = loss.detach().clone()
-        if split:
-            dist.all_reduce(mean, dist.ReduceOp.AVG)
-        losses.append(mean.item())
-    return losses
-
-
-def alike(got: nn.Module | dict[str, Tensor], want: nn.Module, tolerance: float = 1e-5) -> None:
-    got = got if isinstance(got, dict) else got.state_dict()
-    for (name, x), y in zip(got.items(), want.state_dict().values(), strict=True):
-        full = x.full_tensor() if hasattr(x, "full_tensor") else x
-        error = (full.cpu() - y.cpu()).abs().max().item()
-        assert error <= tolerance, (name, error)
-
-
-def data_parallel(**options: object) -> nn.parallel.DistributedDataParallel:
-    return nn.parallel.DistributedDataParallel(model().to("xpu"), bucket_cap_mb=0.002, **options)
-
-
-@case()
-def ddp() -> None:
-    reference = model()
-    want = train(reference, "cpu", False)
-    net = data_parallel()
-    assert train(net, "xpu", True) == pytest.approx(want, rel=1e-5)
-    alike(net.module, reference)
-    assert net._get_ddp_logging_data()["avg_backward_compute_time"] > 0  # by xpu's clock
-
-
-@case()
-def ddp_without_synchronisation() -> None:
-    reference, net = model(), data_parallel()
-    for step in range(2):
-        x, y = batch(step)
-        nn.functional.mse_loss(reference(x), y).backward()
-    first, second = ([part.chunk(RANKS)[rank()].to("xpu") for part in batch(step)] for step in range(2))
-    with net.no_sync():
-        nn.functional.mse_loss(net(first[0]), first[1]).backward()
-    nn.functional.mse_loss(net(second[0]), second[1]).backward()
-    for got, want in zip(net.parameters(), reference.parameters(), strict=True):
-        assert torch.allclose(got.grad.cpu(), want.grad, atol=1e-5)
-
-
-@case("bf16", "fp16", "power_sgd")
-def ddp_hook(name: str) -> None:
-    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
-
-    reference = model()
-    want = train(reference, "cpu", False)
-    net = data_parallel()
-    if name == "power_sgd":
-        state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=4, start_powerSGD_iter=2)
-        net.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
-    else:
-        net.register_comm_hook(None, getattr(default_hooks, f"{name}_compress_hook"))
-    # The hooks round, or approximate: near, and the same on all ranks.
-    assert train(net, "xpu", True) == pytest.approx(want, rel=0.05)
-    for parameter in net.parameters():
-        ranks = [torch.empty_like(parameter) for _ in range(RANKS)]
-        dist.all_gather(ranks, parameter.detach())
-        same(ranks[0], ranks[1].detach().cpu())
-
-
-def sharded() -> nn.Module:
-    from torch.distributed.fsdp import fully_shard
-
-    net = model().to("xpu")
-    for layer in (net[0], net[3]):
-        fully_shard(layer)
-    return fully_shard(net)
-
-
-@case()
-def fsdp() -> None:
-    reference = model()
-    want = train(reference, "cpu", False)
-    net = sharded()
-    assert train(net, "xpu", True) == pytest.approx(want, rel=1e-5)
-    alike(net, reference)
-
-
-@case()
-def checkpoint() -> None:
-    import torch.distributed.checkpoint as saving
-    from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
-
-    net, fresh = sharded(), sharded()
-    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
-    train(net, "xpu", True, optimizer)
-    folder = os.path.join(sys.argv[2], "checkpoint")
-    weights, state = get_state_dict(net, optimizer)
-    saving.save({"net": weights, "optimizer": state}, checkpoint_id=folder)
-    other = torch.optim.AdamW(fresh.parameters(), lr=1e-2)
-    weights, state = get_state_dict(fresh, other)
-    loaded = {"net": weights, "optimizer": state}
-    saving.load(loaded, checkpoint_id=folder)
-    set_state_dict(fresh, other, model_state_dict=loaded["net"], optim_state_dict=loaded["optimizer"])
-    alike(fresh.state_dict(), _full(net), 0)
-    # goes on alike
-    assert train(net, "xpu", True, optimizer) == train(fresh, "xpu", True, other)
-
-
-def _full(net: nn.Module) -> nn.Module:
-    whole = copy.deepcopy(model())
-    whole.load_state_dict({name: x.full_tensor().cpu() for name, x in net.state_dict().items()})
-    return whole
-
-
 # --- what goes wrong ---
 
 FAILURES = ("another_shape", "a_rank_that_dies")
@@ -624,85 +462,19 @@ def fail(name: str) -> None:
 
 # --- the processes ---
 
-
-def write(results: dict[str, str]) -> None:
-    Path(sys.argv[2], f"{rank()}.json").write_text(json.dumps(results))
+STAGED = ("OPENXPU_MEMORY", "buffer")
 
 
-def main() -> None:
-    """One of the processes: run each case, in step with the other."""
-    faulthandler.dump_traceback_later(200, exit=True)
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        "cpu:gloo,xpu:xccl",
-        init_method=f"file://{sys.argv[2]}/store",
-        rank=int(sys.argv[1]),
-        world_size=RANKS,
-        timeout=timedelta(seconds=30),
-    )
-    if sys.argv[3] in FAILURES:
-        fail(sys.argv[3])
-        os._exit(0)  # the other one may be gone
-    results = {}
-    for name, function in CASES.items():
-        try:
-            function()
-            results[name] = ""
-        except BaseException:
-            results[name] = traceback.format_exc()
-        write(results)
-        failed = torch.tensor([bool(results[name])], dtype=torch.int32)
-        dist.all_reduce(failed)
-        if failed.item() % RANKS:
-            break  # on one rank only: they are out of step
-    dist.destroy_process_group()
-
-
-@functools.cache
-def results(kind: str, memory: str) -> list[dict[str, str]]:
-    """What both processes say of each case: nothing, or a traceback."""
-    import tempfile
-
-    from helpers import SOURCE
-
-    environment = dict(
-        os.environ, PYTHONPATH=f"{SOURCE}:{os.environ.get('PYTHONPATH', '')}", GLOO_SOCKET_IFNAME="lo"
-    )
-    if memory:
-        environment["OPENXPU_MEMORY"] = memory
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, __file__]
-        logs = [open(os.path.join(folder, f"{r}.log"), "w+") for r in range(RANKS)]
-        processes = [
-            subprocess.Popen(
-                [*command, str(r), folder, kind], env=environment, stdout=logs[r], stderr=logs[r]
-            )
-            for r in range(RANKS)
-        ]
-        for process in processes:
-            process.wait(timeout=240)
-        said = []
-        for r, log in enumerate(logs):
-            log.seek(0)
-            text = log.read()
-            log.close()
-            path = Path(folder, f"{r}.json")
-            said.append({"": text, **(json.loads(path.read_text()) if path.exists() else {})})
-        return said
-
-
-@pytest.mark.parametrize("memory", ["", "buffer"], ids=["in_place", "staged"])
+@pytest.mark.parametrize("settings", [(), (STAGED,)], ids=["in_place", "staged"])
 @pytest.mark.parametrize("name", CASES)
-def test_case(name: str, memory: str) -> None:
-    for process in results("cases", memory):
-        assert name in process, "did not come so far:\n" + process[""][-3000:]
-        assert not process[name], process[name]
+def test_case(name: str, settings: tuple[tuple[str, str], ...]) -> None:
+    check(name, results(__file__, RANKS, "cases", settings))
 
 
-@pytest.mark.parametrize("memory", ["", "buffer"], ids=["in_place", "staged"])
+@pytest.mark.parametrize("settings", [(), (STAGED,)], ids=["in_place", "staged"])
 @pytest.mark.parametrize("name", FAILURES)
-def test_failure(name: str, memory: str) -> None:
-    first, second = results(name, memory)
+def test_failure(name: str, settings: tuple[tuple[str, str], ...]) -> None:
+    first, second = results(__file__, RANKS, name, settings)
     assert second.get(name) == "", second
     if name == "another_shape":
         assert first.get(name) == "" or "Received data size doesn't match" in first[""], first
@@ -715,7 +487,7 @@ def test_example() -> None:
     command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS), str(example)]
     done = subprocess.run(
         [sys.executable, *command],
-        env=dict(os.environ, PYTHONPATH=f"{SOURCE}:{os.environ.get('PYTHONPATH', '')}", OMP_NUM_THREADS="1"),
+        env=environment(),
         capture_output=True,
         text=True,
         timeout=240,
@@ -729,4 +501,8 @@ def test_example() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    if kind() in FAILURES:
+        begin()
+        fail(kind())
+        os._exit(0)  # the other one may be gone
+    run(CASES)
