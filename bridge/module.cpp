@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "allocator.h"
+#include "aoti_runner.h"
 #include "engine.h"
 #include "fallback.h"
 #include "generator.h"
@@ -591,7 +592,9 @@ PyMODINIT_FUNC PyInit__bridge() {
     openxpu::force_fallbacks();
     openxpu::register_profiler();
     THPObjectPtr module(PyModule_Create(&openxpu::module));
-    return module && openxpu::add_triton(module.get()) && openxpu::add_graphs(module.get()) ? module.release()
-                                                                                            : nullptr;
+    return module && openxpu::add_triton(module.get()) && openxpu::add_graphs(module.get()) &&
+                   openxpu::add_aoti(module.get())
+               ? module.release()
+               : nullptr;
     END_HANDLE_TH_ERRORS
 }

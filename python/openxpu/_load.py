@@ -101,6 +101,7 @@ def _enter(bridge: ModuleType) -> None:
     torch._C._dynamo.guards._empty_strided_xpu = bridge._empty_strided_xpu
     StaticLauncher._launch_kernel = staticmethod(bridge.triton_launch)
     torch._C._StaticXpuLauncher = StaticLauncher
+    torch._C._aoti.AOTIModelContainerRunnerXpu = bridge.AOTIModelContainerRunnerXpu
     atexit.register(bridge.drain_autograd)  # before Python is finalised: see bridge/engine.cpp
     # torch.xpu was imported when there was no device: run it again in place.
     for part in _PARTS:

@@ -175,6 +175,27 @@ def test_constants_are_those_of_the_caller_where_it_says_so(folder: Path) -> Non
         assert largest_difference([loaded(*given)], [model(*given)]) <= 1e-5
 
 
+def test_libraries_are_loaded_by_path(folder: Path, tmp_path: Path) -> None:
+    """PyTorch's older way, which has two sets of constants to swap."""
+    case = CASES["encoder"]
+    with zipfile.ZipFile(folder / "encoder.pt2") as archive:
+        archive.extractall(tmp_path)
+    (library,) = tmp_path.rglob("*.so")
+    runner = torch._C._aoti.AOTIModelContainerRunnerXpu(str(library), 1, "xpu:0", str(library.parent))
+    model, given = case.build().to("xpu"), case.arguments()
+    before = model(*given)
+    assert largest_difference(runner.run(list(given)), [before]) <= 1e-5
+    names = {original: name for name, original in runner.get_constant_names_to_original_fqns().items()}
+    model.words.weight.mul_(2)
+    state = model.state_dict()
+    runner.update_constant_buffer({name: state[n] for n, name in names.items()}, True, True)
+    assert largest_difference(runner.run(list(given)), [before]) <= 1e-5
+    runner.swap_constant_buffer()
+    assert largest_difference(runner.run(list(given)), [model(*given)]) <= 1e-5
+    assert set(runner.get_constant_names_to_dtypes()) == set(names.values())
+    runner.free_inactive_constant_buffer()
+
+
 def library_of(package: Path, folder: Path) -> Path:
     """Take the library out of a package."""
     with zipfile.ZipFile(package) as archive:
