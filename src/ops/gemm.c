@@ -48,6 +48,7 @@ static problem problem_of(const xpu_gemm_args *args) {
 
 typedef enum gemm_kernel {
     KERNEL_TILES,
+    KERNEL_HOST,
     KERNEL_MATRIX,
     KERNEL_ROW,
     KERNEL_THIN,
@@ -61,7 +62,7 @@ typedef struct gemm_choice {
     tile_shape tile;
     matrix_choice matrix;
     bool a_k_fast, b_k_fast, sliced;
-    int rows, streams; /* KERNEL_THIN: rows of A and columns of B at once */
+    int rows, streams; /* KERNEL_THIN: rows of A and columns of B at once; KERNEL_HOST: rows */
     int out_piece, c_piece,
         other_piece; /* KERNEL_MATRIX: bytes beside each other that are written or read at a time, or 0 */
     bool has_c;
@@ -70,8 +71,8 @@ typedef struct gemm_choice {
 } gemm_choice;
 
 static xpu_status get_kernel(int device, const problem *args, gemm_choice choice, xpu_kernel **kernel) {
-    static const char *const names[] = {"gemm",        "gemm_matrix", "gemm_row", "gemm_thin",
-                                        "gemm_vector", "gemm_finish", "gemm_rows"};
+    static const char *const names[] = {"gemm",      "gemm_host",   "gemm_matrix", "gemm_row",
+                                        "gemm_thin", "gemm_vector", "gemm_finish", "gemm_rows"};
     const bool tiled = choice.kernel == KERNEL_TILES, thin = choice.kernel == KERNEL_THIN;
     kernel_spec spec;
     spec_begin(&spec, FAMILY_GEMM);
@@ -87,6 +88,7 @@ static xpu_status get_kernel(int device, const problem *args, gemm_choice choice
     spec_number_if(&spec, tiled, "SIDE", choice.tile.side, 4);
     spec_number_if(&spec, thin, "THIN", choice.rows, 4);
     spec_number_if(&spec, thin, "STREAMS", choice.streams, 4);
+    spec_number_if(&spec, choice.kernel == KERNEL_HOST, "HOST_ROWS", choice.rows, 4);
     spec_pack(&spec, "which", choice.kernel, 4);
     spec_follows_flag(&spec, "ROW", choice.kernel == KERNEL_ROW);
     spec_follows_flag(&spec, "FINISH", choice.kernel == KERNEL_FINISH);
@@ -209,6 +211,37 @@ static xpu_status thin(xpu_stream *stream, const problem *args) {
                              .groups = {(size_t)((args->n + columns - 1) / columns * args->batch)},
                              .local = {16},
                              .work = (uint64_t)(args->batch * args->n) * (uint64_t)args->k};
+    return xpu_launch(stream, kernel, &range, &params, sizeof params);
+}
+
+/* fp32 on processors, where the host's libraries don't. Very few rows are not worth B's copies. */
+enum { HOST_COLUMNS = 32, HOST_BAND = 96 }; /* of a group: kernels/gemm_host.h */
+static bool is_for_host(const xpu_device_properties *properties, const problem *args) {
+    return properties->type == XPU_DEVICE_CPU && args->operand == XPU_FLOAT32 && !args->lines &&
+           !args->scales.a.data && !args->scales.b.data && args->m >= 4 && args->n >= 16 && args->k >= 8;
+}
+
+static xpu_status multiply_on_host(xpu_stream *stream, const xpu_device_properties *properties,
+                                   const problem *args) {
+    gemm_choice choice = {.kernel = KERNEL_HOST,
+                          .a_k_fast = args->a.column_stride == 1,
+                          .b_k_fast = args->b.row_stride == 1 && args->b.column_stride != 1};
+    const int64_t m = args->m;
+    choice.rows = m > 24 || m % 6 == 0 ? 6 : m % 5 == 0 ? 5 : m % 4 == 0 ? 4 : 6;
+    /* Each processor has some groups, if there are rows enough; one copies its columns of B for all its rows.
+     */
+    const int64_t across = divided_up(args->n, HOST_COLUMNS) * args->batch;
+    const int64_t bands = divided_up(4 * (int64_t)properties->max_compute_units, across);
+    int64_t band = rounded_up(divided_up(args->m, bands), choice.rows);
+    if (band > HOST_BAND) band = HOST_BAND / choice.rows * choice.rows;
+    xpu_kernel *kernel;
+    XPU_TRY(get_kernel(xpu_stream_device(stream), args, choice, &kernel));
+    gemm_params params = params_of(args);
+    params.slice = band;
+    const xpu_range range = {.dims = 1,
+                             .groups = {(size_t)(across * divided_up(args->m, band))},
+                             .local = {1},
+                             .work = (uint64_t)(args->batch * args->m * args->n) * (uint64_t)args->k / 8 + 1};
     return xpu_launch(stream, kernel, &range, &params, sizeof params);
 }
 
@@ -564,6 +597,13 @@ static xpu_status compute(xpu_stream *stream, const xpu_device_properties *prope
     matrix_unit unit = matrix_unit_for(properties, args.operand, tf32, &emulated);
     bool plain_dot = false;
     const matrix_unit dot = matrix_dot_of(properties, args.operand, &plain_dot);
+    if (unit == MATRIX_UNIT_NONE && dot == MATRIX_UNIT_NONE &&
+        matrix_fma_of(properties) == MATRIX_UNIT_NONE) {
+        if (is_for_host(properties, &args)) return multiply_on_host(stream, properties, &args);
+        problem turned = args; /* few columns are few rows of the transpose */
+        transpose(&turned);
+        if (is_for_host(properties, &turned)) return multiply_on_host(stream, properties, &turned);
+    }
     operand sides[2] = {{0}};
     xpu_status status = pack_operands(stream, properties, &args, unit ? unit : dot, sides);
     if (status == XPU_SUCCESS) status = multiply(stream, properties, args, unit, emulated);
