@@ -61,6 +61,10 @@ XPU_API xpu_status xpu_tile_target_find(const char *name, xpu_tile_target *targe
 /* The target that describes device number `device`; its name is "cpu" or "gpu". */
 XPU_API xpu_status xpu_tile_target_of_device(int device, xpu_tile_target *target);
 
+/* Can code for the target with that text ("" says nothing) run on a device? XPU_ERROR_NOT_SUPPORTED: it is
+ * for another kind of device, or uses what this one lacks; OpenCL C may even build then, and be wrong. */
+XPU_API xpu_status xpu_tile_target_check(const char *text, int device);
+
 /* A target as a line of text: "gpu is_cpu=0 has_subgroups=1 …", the name and all fields; equal targets have
  * equal lines, of fewer than XPU_TILE_TARGET_TEXT bytes. Reading takes such a line, or the name alone of a
  * target that xpu_tile_target_find knows. XPU_ERROR_INVALID_ARGUMENT for lines with a field that is missing,

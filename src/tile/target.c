@@ -172,6 +172,34 @@ xpu_status xpu_tile_target_write(const xpu_tile_target *target, char *text, size
 
 size_t xpu_tile_target_text_size(void) { return XPU_TILE_TARGET_TEXT; }
 
+xpu_status xpu_tile_target_check(const char *text, int device) {
+    xpu_tile_target wanted, has;
+    const xpu_device_properties *p;
+    XPU_REJECT_IF(!text, "NULL");
+    if (!*text) return XPU_SUCCESS;
+    XPU_TRY(xpu_tile_target_read(text, &wanted));
+    XPU_TRY(xpu_device_get_properties(device, &p));
+    XPU_TRY(xpu_tile_target_of_device(device, &has));
+    /* Sizes aren't compared: what a kernel needs of them its image says. */
+    const char *lacks = wanted.is_cpu != has.is_cpu                                      ? "is_cpu"
+                        : wanted.lanes != has.lanes                                      ? "lanes"
+                        : wanted.matrix_lanes && wanted.matrix_lanes != has.matrix_lanes ? "matrix_lanes"
+                                                                                         : NULL;
+#define MORE_bool(field)                                                                                     \
+    if (!lacks && wanted.field > has.field) lacks = #field;
+#define MORE_int(field)
+#define MORE_uint64_t(field)
+#define X(type, field) MORE_##type(field)
+    XPU_TILE_TARGET_FIELDS(X)
+#undef X
+    if (lacks)
+        return xpu_fail(
+            XPU_ERROR_NOT_SUPPORTED,
+            "a kernel was compiled for another kind of device than %s, which differs in %s: %.300s", p->name,
+            lacks, text);
+    return XPU_SUCCESS;
+}
+
 xpu_status xpu_tile_describe_device(int device, char *text, size_t size) {
     xpu_tile_target target;
     XPU_TRY(xpu_tile_target_of_device(device, &target));

@@ -18,6 +18,7 @@ import pytest
 import torch
 from aoti_models import CASES
 from helpers import SOURCE, python
+from openxpu._tile import compile_module
 from torch import Tensor, nn
 from torch._inductor.package import load_package
 
@@ -224,19 +225,24 @@ def test_libraries_import_little(name: str, folder: Path, tmp_path: Path) -> Non
 
 
 def test_kernels_travel_as_images(folder: Path, tmp_path: Path) -> None:
-    """In files of the package, or in its library; a damaged one is an error."""
+    """In files of the package, or in its library; damaged ones and those for other devices are errors."""
+    kernel = "module { tt.func public @nothing(%x: !tt.ptr<f32>) { tt.return } }"
+    other = compile_module(kernel.encode(), "bmg").image
     with zipfile.ZipFile(folder / "encoder.pt2") as archive:
         images = [n for n in archive.namelist() if n.endswith(".zebin")]
         assert images and all(archive.read(n).startswith(b'{"xpu_image"') for n in images)
-        with zipfile.ZipFile(tmp_path / "encoder.pt2", "w") as damaged:
-            for name in archive.namelist():
-                content = archive.read(name)
-                damaged.writestr(name, content[:-1] + b"!" if name in images else content)
+        for how, text in (("damaged", "damaged"), ("other", "another kind of device")):
+            with zipfile.ZipFile(tmp_path / f"{how}.pt2", "w") as changed:
+                for name in archive.namelist():
+                    content = archive.read(name)
+                    if name in images:
+                        content = content[:-1] + b"!" if how == "damaged" else other
+                    changed.writestr(name, content)
+            broken = load_package(str(tmp_path / f"{how}.pt2"))
+            with pytest.raises(RuntimeError, match=text):
+                broken(*CASES["encoder"].arguments())
     with zipfile.ZipFile(folder / "decoder.pt2") as archive:  # compiled with embed_kernel_binary
         assert b'{"xpu_image"' in library_of(folder / "decoder.pt2", tmp_path).read_bytes()
-    broken = torch._inductor.aoti_load_package(str(tmp_path / "encoder.pt2"))
-    with pytest.raises(RuntimeError, match="damaged"):
-        broken(*CASES["encoder"].arguments())
 
 
 def test_each_operator_of_the_header_has_its_function() -> None:

@@ -159,6 +159,32 @@ static void test_targets(void **state) {
     " max_lanes=1024 local_memory=5000000000 has_inline_ptx=1 has_ptx_bf16=0 matrix_lanes=8"                 \
     " has_matrix_tf32=1 has_packed_dot=0 has_block_2d=1"
 
+/* What was compiled for a device runs on it, and what asks for less; not what was for another kind. */
+static void test_targets_fit_devices(void **state) {
+    char text[XPU_TILE_TARGET_TEXT];
+    xpu_tile_target target;
+    assert_int_equal(xpu_tile_target_of_device(0, &target), XPU_SUCCESS);
+    assert_int_equal(xpu_tile_target_write(&target, text, sizeof text), XPU_SUCCESS);
+    assert_int_equal(xpu_tile_target_check(text, 0), XPU_SUCCESS);
+    assert_int_equal(xpu_tile_target_check("", 0), XPU_SUCCESS);
+    const xpu_tile_target own = target;
+    target.has_fp64 = target.has_packed_dot = false;
+    target.max_lanes = 32;
+    assert_int_equal(xpu_tile_target_write(&target, text, sizeof text), XPU_SUCCESS);
+    assert_int_equal(xpu_tile_target_check(text, 0), XPU_SUCCESS);
+    target = own;
+    target.has_block_2d = true;
+    assert_int_equal(xpu_tile_target_write(&target, text, sizeof text), XPU_SUCCESS);
+    assert_int_equal(xpu_tile_target_check(text, 0), XPU_ERROR_NOT_SUPPORTED);
+    assert_non_null(strstr(xpu_last_error(), "differs in has_block_2d"));
+    target = own;
+    target.is_cpu = !target.is_cpu;
+    assert_int_equal(xpu_tile_target_write(&target, text, sizeof text), XPU_SUCCESS);
+    assert_int_equal(xpu_tile_target_check(text, 0), XPU_ERROR_NOT_SUPPORTED);
+    assert_int_equal(xpu_tile_target_check("nothing", 0), XPU_ERROR_INVALID_ARGUMENT);
+    assert_int_equal(xpu_tile_target_check(text, 1000), XPU_ERROR_INVALID_ARGUMENT);
+}
+
 static void test_targets_are_text(void **state) {
     char text[XPU_TILE_TARGET_TEXT];
     assert_int_equal(xpu_tile_target_text_size(), sizeof text);
@@ -261,7 +287,7 @@ int main(void) {
         cmocka_unit_test(test_corpus),
         cmocka_unit_test(test_fuzz_inputs),
         cmocka_unit_test(test_targets),
-        cmocka_unit_test(test_targets_are_text),
+        cmocka_unit_test(test_targets_are_text), cmocka_unit_test(test_targets_fit_devices),
         cmocka_unit_test(test_compiling_by_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,6 +13,7 @@
 #include <xpu/image.h>
 #include <xpu/memory.h>
 #include <xpu/stream.h>
+#include <xpu/tile.h>
 
 namespace sycl {
 
@@ -83,6 +84,7 @@ class kernel {
         image_.reset(image);
         int device;
         check(xpu_device_current(&device));
+        check(xpu_tile_target_check(image->target, device));
         check(xpu_image_kernel(image, device, &kernel_));
     }
     // What follows a kernel's own parameters in `values` (scratch memory, of which there is none) is left out.
