@@ -2,9 +2,12 @@
  *
  *     xpu_package *package;
  *     xpu_package_open("model.xpk", device, &package);
- *     xpu_package_tensor in = {.data = ids, .dtype = XPU_INT64, .dims = 2, .size = {1, 16}, .stride = {16,
- * 1}}; xpu_package_tensor out = {0}; xpu_package_run(package, stream, &in, 1, &out, 1); // out.data is the
- * caller's: xpu_free(out.data) xpu_package_close(package);
+ *     xpu_package_tensor in = {.data = ids, .dtype = XPU_INT64, .dims = 2, .size = {1, 16},
+ *                              .stride = {16, 1}};
+ *     xpu_package_tensor out = {0};
+ *     xpu_package_run(package, stream, &in, 1, &out, 1);
+ *     xpu_free(out.data); // which is the caller's
+ *     xpu_package_close(package);
  *
  * `openxpu export` writes such files. One has the compiled kernels (xpu/image.h), the weights, and the list
  * of steps, launches and operations of the op library, whose sizes may be expressions of the inputs' sizes. A
