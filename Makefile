@@ -47,6 +47,7 @@ run: build  ## run the main job on xpu, its models compiled, and with weights of
 	$(BIN)/python examples/python/main_job.py
 	$(BIN)/python examples/python/compiled.py
 	$(BIN)/python examples/python/low_precision.py
+	$(BIN)/python examples/python/packaged.py
 
 test: build lint  ## run the tests (under 25 minutes)
 	$(BIN)/ctest --test-dir build --output-on-failure

@@ -601,7 +601,11 @@ def _lower(exported: torch.export.ExportedProgram, options: dict[str, Any]) -> t
     is_host = torch.xpu.get_device_capability()["type"] == "cpu"
     backends = [SDPBackend.MATH] if is_host else [*SDPBackend.__members__.values()]
     try:
-        with torch.no_grad(), sdpa_kernel(backends), mock.patch.object(wrapper_fxir, "FxConverter", converter):
+        with (
+            torch.no_grad(),
+            sdpa_kernel(backends),
+            mock.patch.object(wrapper_fxir, "FxConverter", converter),
+        ):
             lowered: Any = torch._inductor.aot_compile(module, args, kwargs, options={**OPTIONS, **options})
     except Exception as error:
         if missing:  # of these the converter may know no more than the runner does

@@ -1,4 +1,4 @@
-"""The ``openxpu`` command: ``info``, ``doctor``, ``run``, ``warm``, ``tune``, ``compile``."""
+"""The ``openxpu`` command: ``info``, ``doctor``, ``run``, ``warm``, ``tune``, ``compile``, ``export``, ``run-package``."""
 
 from __future__ import annotations
 
@@ -408,6 +408,24 @@ def compile_ttir(options: argparse.Namespace) -> int:
     return 0
 
 
+def export(options: argparse.Namespace) -> int:
+    """Write a program that torch.export.save kept as a package."""
+    import torch
+
+    import openxpu
+
+    if not openxpu.is_loaded() or not torch.xpu.is_available():
+        print(openxpu.no_device_hint(), file=sys.stderr)
+        return 1
+    try:
+        path = openxpu.package(torch.export.load(options.file), options.output or f"{options.file}.xpk")
+    except (OSError, RuntimeError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(f"{path}: {_size(os.path.getsize(path))}")
+    return 0
+
+
 def _is_cuda_build() -> bool:
     """Tell by the files of the installed PyTorch, without importing it."""
     from importlib.util import find_spec
@@ -475,6 +493,24 @@ def make_parser() -> argparse.ArgumentParser:
         choices=("parse", "verify", "analyse", "layout", "emit"),
         help="print the module after this stage instead",
     )
+    exporter = commands.add_parser(
+        "export", help="write an exported program as a file that libxpu runs without PyTorch: xpu/package.h"
+    )
+    exporter.add_argument("file", help="model.pt2, from torch.export.save")
+    exporter.add_argument("-o", "--output", help="the file to write; else the same name and .xpk")
+    packaged = commands.add_parser("run-package", help="run such a file on arrays, without PyTorch")
+    packaged.add_argument("file", help="model.xpk")
+    packaged.add_argument(
+        "--input",
+        action="append",
+        metavar="X.NPY",
+        help="an input, in their order; without any it is described",
+    )
+    packaged.add_argument("--output", metavar="FOLDER", help="where output0.npy and others go")
+    packaged.add_argument(
+        "--bench", action="store_true", help="run it for a second, and say how long it takes"
+    )
+    packaged.add_argument("--device", type=int, default=0, help="the number of the device")
     return parser
 
 
@@ -499,6 +535,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return warm(options)
     if options.command == "compile":
         return compile_ttir(options)
+    if options.command == "export":
+        return export(options)
+    if options.command == "run-package":
+        from openxpu import _run_package
+
+        return _run_package.main(options)
     parser.error("run: which program?")
     return 2
 

@@ -13,11 +13,13 @@ export PKG_CONFIG_PATH
 test "$(pkg-config --modversion xpu)"
 cp "$source"/examples/c/*.c "$folder"
 cd "$folder"
-for example in axpy_gemm softmax; do
+for example in axpy_gemm softmax package; do
     # shellcheck disable=SC2046,SC2086  # flags are several words
     $cc -std=c11 -Wall -Wextra -Werror $flags $example.c $(pkg-config --cflags --libs xpu) -lm -o $example
 done
 ./axpy_gemm
+if ./package axpy_gemm.c 2> said; then exit 1; fi
+grep 'package: these .* bytes are none' said
 # by the formula, to four places
 cat > expected << 'END'
   0.0321  0.0871  0.2369  0.6439

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import ctypes
 import os
 import shutil
 import subprocess
@@ -15,6 +14,8 @@ import openxpu
 import pytest
 import torch
 import torch.nn.functional as F
+from openxpu import cli
+from openxpu._run_package import Package
 from torch import Tensor, nn
 from torch.export import Dim
 
@@ -120,10 +121,6 @@ def test_an_encoder_with_two_open_sizes(run: Run, tmp_path: Path) -> None:
         mask[0, length // 2 + 1 :] = 0
         (got,) = run(path, ids, mask)
         close(got, exact(ids, mask))
-    compiled = torch.compile(copy.deepcopy(model).to("xpu"), dynamic=True)
-    with torch.no_grad():
-        theirs = compiled(ids.to("xpu"), mask.to("xpu")).cpu()
-    assert torch.linalg.vector_norm(got - theirs) <= 1e-6 * torch.linalg.vector_norm(theirs)
 
 
 def test_sizes_out_of_range_are_refused(runner: Path, tmp_path: Path) -> None:
@@ -196,54 +193,49 @@ class Decoder(nn.Module):
         return logits, logits.argmax(-1)
 
 
-class Ported(ctypes.Structure):
-    """``xpu_package_tensor``."""
-
-    _fields_ = [
-        ("data", ctypes.c_void_p),
-        ("is_host", ctypes.c_bool),
-        ("dtype", ctypes.c_int),
-        ("dims", ctypes.c_int),
-        ("size", ctypes.c_int64 * 16),
-        ("stride", ctypes.c_int64 * 16),
-    ]
-
-
-def ported(array: np.ndarray) -> Ported:
-    """Describe an array's memory to libxpu."""
-    numbers = {"int64": 7, "float32": 11}
-    strides = [s // array.itemsize for s in array.strides]
-    shape = [(ctypes.c_int64 * 16)(*n) for n in (array.shape, strides)]
-    return Ported(array.ctypes.data, True, numbers[array.dtype.name], array.ndim, *shape)
-
-
 def test_a_decoder_keeps_its_cache_between_runs(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = Decoder().eval()
     example = (torch.tensor([[3]]), torch.tensor([0]))
     path = openxpu.package(torch.export.export(copy.deepcopy(model), example), tmp_path / "decoder.xpk")
-    library = ctypes.CDLL(openxpu.library_path())
-    library.xpu_last_error.restype = ctypes.c_char_p
     exact = copy.deepcopy(model).double()
     for _ in range(2):  # opened again it starts anew
-        package, stream = ctypes.c_void_p(), ctypes.c_void_p()
-        assert library.xpu_stream_default(0, ctypes.byref(stream)) == 0
-        assert library.xpu_package_open(os.fsencode(path), 0, ctypes.byref(package)) == 0, (
-            library.xpu_last_error()
-        )
+        opened = Package(path)
         exact.keys.zero_()
         exact.values.zero_()
         token = 3
         for at in range(8):
-            arrays = np.array([[token]]), np.array([at])
-            logits, best = np.zeros((1, 50), np.float32), np.zeros(1, np.int64)
-            ins, outs = (Ported * 2)(*map(ported, arrays)), (Ported * 2)(ported(logits), ported(best))
-            assert library.xpu_package_run(package, stream, ins, 2, outs, 2) == 0, library.xpu_last_error()
+            arrays = [np.array([[token]]), np.array([at])]
+            prepared = opened.prepare(arrays)
+            opened.run(prepared, 2)
             wanted, number = exact(*map(torch.from_numpy, arrays))
+            logits, best = prepared[2]
             close(torch.from_numpy(logits), wanted)
             token = int(best[0])
             assert token == int(number)
-        library.xpu_package_close(package)
+        assert opened.memory()["state"] >= 2 * 2 * 12 * 16 * 4
+        opened.close()
+
+
+def test_the_command_line_exports_and_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = nn.Sequential(nn.Linear(6, 8), nn.Tanh())
+    x = torch.randn(3, 6)
+    torch.export.save(torch.export.export(model, (x,)), tmp_path / "model.pt2")
+    assert cli.main(["export", str(tmp_path / "model.pt2"), "-o", str(tmp_path / "model.xpk")]) == 0
+    np.save(tmp_path / "x.npy", x.numpy())
+    command = ["run-package", str(tmp_path / "model.xpk")]
+    assert cli.main(command) == 0
+    assert "input input: float32 [3, 6]" in capsys.readouterr().out
+    assert cli.main([*command, "--input", str(tmp_path / "x.npy"), "--bench", "--output", str(tmp_path)]) == 0
+    assert "runs: best" in capsys.readouterr().out
+    got = torch.from_numpy(np.load(tmp_path / "output0.npy"))
+    with torch.no_grad():
+        compiled = torch.compile(copy.deepcopy(model).to("xpu"))(x.to("xpu")).cpu()
+    assert torch.linalg.vector_norm(got - compiled) <= 1e-6 * torch.linalg.vector_norm(compiled)
+    close(got, model.double()(x.double()))
+    (tmp_path / "model.xpk").write_bytes((tmp_path / "model.xpk").read_bytes()[:5000])
+    assert cli.main(command) == 1
+    assert "cut off" in capsys.readouterr().err
 
 
 def test_what_the_runner_lacks_is_named_at_export(tmp_path: Path) -> None:
