@@ -535,7 +535,7 @@ void hold_allocate(emitter *e, held *h) {
         taken -= words(e, other);
     }
     if (taken > most) h->is_crossed = true;
-    for (held **f = &e->free; *f; f = &(*f)->next)
+    for (held **f = &e->free; *f && !h->stages; f = &(*f)->next)
         if ((*f)->type->count == h->type->count && !strcmp(c_array(e, *f), c_array(e, h))) {
             h->name = (*f)->name;
             *f = (*f)->next;
@@ -546,16 +546,16 @@ void hold_allocate(emitter *e, held *h) {
         int bytes = h->type->is_pointer ? 8 : element_bits(h->type->element) / 8;
         bytes = is_float(h->type) && bytes < 4 ? 4 : bytes ? bytes : 1;
         if (h->order) bytes = element_bits(h->packed) / 8;
-        uint64_t size = ((uint64_t)h->type->count * (uint64_t)bytes + 63) & ~(uint64_t)63;
+        uint64_t count = (uint64_t)h->type->count * (uint64_t)(h->stages ? h->stages : 1);
+        uint64_t size = (count * (uint64_t)bytes + 63) & ~(uint64_t)63;
         e->local_memory += size;
-        if (e->local_memory > e->t->target.local_memory && !e->is_trial)
+        if (e->local_memory > e->t->target.local_memory && !e->is_trial && !e->ahead)
             tile_too_large(e->t,
                            "the blocks need more than the %llu bytes of local memory that %s has: smaller "
                            "blocks may fit",
                            (unsigned long long)e->t->target.local_memory, e->t->target.name);
         buffer_addf(e->t, &e->locals, "    __local %s %s[%lld] __attribute__((aligned(%d)));\n",
-                    c_array(e, h), h->name, (long long)h->type->count,
-                    e->t->target.has_inline_ptx ? 128 : 64);
+                    c_array(e, h), h->name, (long long)count, e->t->target.has_inline_ptx ? 128 : 64);
     }
     h->next = e->in_use;
     e->in_use = h;

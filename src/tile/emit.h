@@ -54,6 +54,8 @@ typedef struct held {
     int parts;         /* of a lane, as first read or written; 0: not yet */
     bool is_plain;     /* a dot reads it row-major */
     bool is_scattered; /* what fills it doesn't lie side by side in memory */
+    bool is_copied;    /* it is filled by copies that nobody waits for */
+    int stages;        /* as often it is there, for a loop's next iterations; 0: once */
     order order;
     element packed;            /* of squares: as an element lies there */
     const struct tiling *grid; /* not those of chunks, but as a dot leaves them */
@@ -199,6 +201,7 @@ typedef struct emitter {
     int place;
     bool is_inner; /* `lane` is the number within a row */
     bool copies;   /* copies into local memory are under way */
+    bool ahead;    /* and some for iterations to come */
 } emitter;
 
 /* kernel.c */
@@ -324,6 +327,8 @@ bool pads_with_nan(const op *descriptor);
 /* Fills the open group's arrays of squares, where what they are filled with lies side by side. False: it
  * doesn't. */
 bool fill_squares(emitter *e);
+/* Copies an operand in, which is known to be copied (is_copied). */
+void fill_ahead(emitter *e, value *v);
 expr squares_index(emitter *e, const held *h, const coords *at);
 void emit_dot(emitter *e, op *o);
 const tiling *dot_parts(tile *t, const op *o); /* NULL: its sums can't stay in registers */

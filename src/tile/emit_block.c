@@ -196,6 +196,151 @@ static bool take_over(emitter *e, op *loop, int number, held *to) {
     return true;
 }
 
+/* --- operands of dots that a loop copies in some iterations ahead --- */
+
+static bool is_inside(const op *o, const block *body) {
+    for (const block *b = o->owner; b; b = b->owner->owner ? b->owner->owner->owner : NULL)
+        if (b == body) return true;
+    return false;
+}
+
+/* Can `v` be had of another iteration, by the loop's index and what moves by the same number each time? */
+static bool is_foreseen(const value *v, const block *body, int *budget) {
+    if (--*budget < 0) return false;
+    if (!v->def && v->owner == body) {
+        const value *step = v->offset ? v->offset->step : NULL;
+        return v == body->args[0] || (step && !(step->def && is_inside(step->def, body)) &&
+                                      is_foreseen(v->offset->start, body, budget));
+    }
+    if (!v->def || !is_inside(v->def, body)) return true;
+    if (v->def->owner != body || !is_pure(v->def) || v->held) return false;
+    for (int i = 0; i < v->def->arg_count; i++)
+        if (!is_foreseen(v->def->args[i], body, budget)) return false;
+    return true;
+}
+
+static bool is_ahead(const value *v, const op *loop, const block *body) {
+    const op *o = v->def;
+    int budget = 1000;
+    if (!v->held || !v->held->is_copied || v->held->name || v->held->last_use > loop->end) return false;
+    for (int i = 0; i < o->arg_count; i++)
+        if (!is_foreseen(o->args[i], body, &budget)) return false;
+    return true;
+}
+
+/* What a loop copies in ahead: while an iteration multiplies, those of the next `stages` - 1 are under way,
+ * each to its own place of an operand's array. */
+typedef struct ahead {
+    value *values[MAX_ROOTS];
+    const char *arrays[MAX_ROOTS];
+    int count, stages;
+    const char *now; /* the place of the current iteration's */
+    const char *index, *low, *high, *step;
+    expr number; /* the index, in any iteration */
+} ahead;
+
+static bool is_hurried(const tile *t, const region *r) {
+    for (const block *b = r->first; b; b = b->next)
+        for (const op *o = b->first; o; o = o->next) {
+            bool asserts = o->code == OP_ASSERT && t->options->debug_asserts;
+            if (op_writes(o) || asserts || o->code == OP_BARRIER || o->code == OP_GPU_BARRIER) return false;
+            for (int i = 0; i < o->region_count; i++)
+                if (!is_hurried(t, &o->regions[i])) return false;
+        }
+    return true;
+}
+
+static void find_ahead(emitter *e, op *o, ahead *a) {
+    block *body = o->regions[0].first;
+    *a = (ahead){.stages = e->t->stages};
+    if (a->stages < 2 || !is_hurried(e->t, &o->regions[0])) return;
+    for (op *load = body->first; load; load = load->next) {
+        if (load->code != OP_LOAD || a->count == MAX_ROOTS || !is_ahead(&load->results[0], o, body)) continue;
+        a->values[a->count++] = &load->results[0];
+    }
+    if (a->count) e->ahead = true;
+}
+
+/* The stage of each array that is written or read from here on. */
+static void name_stage(emitter *e, const ahead *a, const char *stage) {
+    for (int i = 0; i < a->count; i++)
+        a->values[i]->held->name =
+            tile_format(e->t, "(%s + %s * %lld)", a->arrays[i], stage, (long long)a->values[i]->type->count);
+}
+
+/* In a scope: copies in the operands of the iteration `by` ahead of the one at `from`, where the loop's
+ * offsets are `moved` (a format of an offset's name and step). */
+static void copy_iteration(emitter *e, op *o, const ahead *a, const char *by, const char *from,
+                           bool is_first) {
+    block *body = o->regions[0].first;
+    const char *ty = c_type(body->args[0]->type), *next[MAX_ROOTS + 1] = {NULL};
+    open_scope(e, "if ((long)%s + %s * (long)%s < (long)%s) {", from, by, a->step, a->high);
+    for (int i = 0; i < body->arg_count; i++) {
+        const value *arg = body->args[i];
+        if (i && !arg->offset) continue;
+        const char *step = a->step, *old = from;
+        if (i) {
+            step = emit_value(e, arg->offset->step, make_coords(e, 0, NULL, NULL)).text;
+            old = is_first ? "0" : arg->offset->name;
+        }
+        next[i] = new_name(e, "ahead");
+        emit_line(e, e->depth, "const %s %s = %s + %s * %s;",
+                  i == 0                  ? ty
+                  : arg->type->is_pointer ? "long"
+                                          : c_type(arg->type),
+                  next[i], old, by, step);
+    }
+    open_scope(e, "{");
+    int outer;
+    enter_block(e, &outer);
+    for (int i = 0; i < body->arg_count; i++) { /* under the loop's names */
+        const value *arg = body->args[i];
+        if (!next[i]) continue;
+        emit_line(e, e->depth, "const %s %s = %s;",
+                  i == 0                  ? ty
+                  : arg->type->is_pointer ? "long"
+                                          : c_type(arg->type),
+                  i ? arg->offset->name : a->index, next[i]);
+    }
+    expr number = a->number;
+    number.depth = e->depth;
+    if (is_first) remember(e, body->args[0], NULL, number);
+    for (int i = 0; i < a->count; i++) fill_ahead(e, a->values[i]);
+    e->block_depth = outer;
+    close_scope(e, "}");
+    close_scope(e, "}");
+}
+
+static void begin_ahead(emitter *e, op *o, ahead *a) {
+    const char *n = new_name(e, "n");
+    barrier_if_touched(e);
+    for (int i = 0; i < a->count; i++) {
+        held *h = a->values[i]->held;
+        h->stages = a->stages;
+        hold_allocate(e, h);
+        h->is_shared = true;
+        a->arrays[i] = h->name;
+    }
+    a->now = new_name(e, "now");
+    emit_line(e, e->depth, "int %s = 0;", a->now);
+    open_scope(e, "for (int %s = 0; %s < %d; %s++) {", n, n, a->stages - 1, n);
+    name_stage(e, a, n);
+    copy_iteration(e, o, a, n, a->low, true);
+    emit_line(e, e->depth, "copies_close();");
+    close_scope(e, "}");
+}
+
+/* The current iteration's operands are here, everybody has read those of the one before, and in their place
+ * come the last of those under way. */
+static void next_ahead(emitter *e, op *o, const ahead *a) {
+    emit_line(e, e->depth, "COPIES_WAIT(%d);", a->stages - 2);
+    emit_line(e, e->depth, "barrier(CLK_LOCAL_MEM_FENCE);");
+    name_stage(e, a, tile_format(e->t, "(%s ? %s - 1 : %d)", a->now, a->now, a->stages - 1));
+    copy_iteration(e, o, a, tile_format(e->t, "%d", a->stages - 1), a->index, false);
+    emit_line(e, e->depth, "copies_close();");
+    name_stage(e, a, a->now);
+}
+
 static void emit_for(emitter *e, op *o) {
     block *body = o->regions[0].first;
     int n = o->result_count, outer;
@@ -222,24 +367,31 @@ static void emit_for(emitter *e, op *o) {
     }
     flush(e);
     const char *ty = c_type(body->args[0]->type), *index = tile_format(e->t, "i%d", body->args[0]->id);
+    expr i = {.text = index,
+              .kind = UNIFORM,
+              .divisor = low.divisor < step.divisor ? low.divisor : step.divisor,
+              .is_nonnegative = low.is_nonnegative && step.is_nonnegative};
+    ahead a;
+    find_ahead(e, o, &a);
+    a.index = index, a.low = bounds[0], a.high = bounds[1], a.step = bounds[2], a.number = i;
+    if (a.count) begin_ahead(e, o, &a);
     open_for(e, ty, index, bounds, &step);
     enter_block(e, &outer);
     uint64_t weight = e->weight;
     if (e->weight < (uint64_t)1 << 40) e->weight *= 8;
-    expr i = {.text = index,
-              .kind = UNIFORM,
-              .depth = e->depth,
-              .divisor = low.divisor < step.divisor ? low.divisor : step.divisor};
-    i.is_nonnegative = low.is_nonnegative && step.is_nonnegative;
+    i.depth = e->depth;
     remember(e, body->args[0], NULL, i);
     for (int k = 0; k < n; k++)
         if (names[k] && !body->args[k + 1]->offset) bind(e, body->args[k + 1], names[k], e->depth);
+    if (a.count) next_ahead(e, o, &a);
     emit_block(e, body);
     assign_carried(e, body->last->args, body->args + 1, n, names);
     barrier_if_touched(e);
+    if (a.count) emit_line(e, e->depth, "%s = %s == %d ? 0 : %s + 1;", a.now, a.now, a.stages - 1, a.now);
     e->weight = weight;
     e->block_depth = outer;
     close_scope(e, "}");
+    if (a.count) e->touches_local = true; /* the last ones are still being read */
     for (int k = 0; k < n; k++)
         if (names[k] && !body->args[k + 1]->offset) bind(e, &o->results[k], names[k], e->depth);
 }

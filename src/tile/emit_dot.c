@@ -420,6 +420,8 @@ static bool copy_piece(emitter *e, const value *v, const coords *at, const char 
     else
         emit_line(e, e->depth, "copy_ahead(SLAB_OF(%s) + %s, %s);", v->held->name, place, from);
     e->copies = true;
+    e->t->is_unsettled |= e->is_trial && !v->held->is_copied;
+    v->held->is_copied = true;
     return true;
 }
 
@@ -491,6 +493,15 @@ static void fill_root(emitter *e, value *v, int d, int count, int rows) {
     e->block_depth = outer;
     close_scope(e, "}");
     while (p.loops--) close_scope(e, "}");
+}
+
+void fill_ahead(emitter *e, value *v) {
+    int count, rows, d = fill_dim(e, &(root){.kind = ROOT_HOLD, .value = v}, &count, &rows);
+    uint64_t weight = e->weight;
+    fill_root(e, v, d, count, rows);
+    if (!e->copies) tile_error(e->t, NULL, "internal error: an operand isn't copied as it was tried");
+    e->copies = e->touches_local = false; /* who reads it waits for it, and for the others */
+    e->weight = weight;
 }
 
 bool fill_squares(emitter *e) {
@@ -862,7 +873,9 @@ static void emit_fragments(emitter *e, op *o, const matrix *u) {
                        tile_format(t, "column%s", serial), K / u->depth);
     for (int i = 0; i < count && !in_place; i++) write_sum(e, o, at, i, sum_text(e, name, &x, i));
     if (idle) close_scope(e, "}");
+    bool touches = e->touches_local || !in_place || !operands[0]->stages || !operands[1]->stages;
     close_dot(e, &p);
+    e->touches_local = touches; /* stages are written to behind a barrier of the loop's */
     e->work += weight * (uint64_t)M * (uint64_t)N * (uint64_t)K / 16;
     e->weight = weight;
 }

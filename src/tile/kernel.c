@@ -6,6 +6,8 @@
 #include "core/memory.h"
 #include "tile/emit.h"
 
+enum { MOST_STAGES = 3 /* of operands that are copied in ahead */ };
+
 static char *own_copy(tile *t, const char *text) {
     char *copy = core_strdup(text);
     if (!copy) tile_no_memory(t);
@@ -287,6 +289,7 @@ void tile_emit(tile *t) {
     check_types(t, &kernel->regions[0]);
     describe_asserts(t, name);
     t->parts = t->target.is_cpu ? 1 : tile_parts(t);
+    t->stages = t->target.matrix_lanes == 32 ? MOST_STAGES : 1;
     for (bool trying = !t->target.is_cpu; trying;) {
         tile_scratch(t, true);
         bool splits = emit_kernel(t, true, &fields, &roots)->splits;
@@ -294,6 +297,11 @@ void tile_emit(tile *t) {
         trying = tile_settle(t, splits);
     }
     emitter *e = emit_kernel(t, false, &fields, &roots);
+    while (t->stages > 1 && e->local_memory > t->target.local_memory) {
+        t->stages--;
+        tile_settle(t, false);
+        e = emit_kernel(t, false, &fields, &roots);
+    }
     find_written(t, &kernel->regions[0]);
     add_library(e, &library);
 

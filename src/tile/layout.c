@@ -643,6 +643,7 @@ static void give_up_parts(layout *l, value *v) {
 static void forget_places(layout *l, value *v) {
     if (!v->held) return;
     v->held->is_shared = false;
+    v->held->stages = 0;
     v->held->name = NULL;
 }
 
@@ -650,6 +651,7 @@ static void settle(layout *l, value *v) {
     if (!v->held) return;
     v->held->in_registers = !v->held->is_crossed;
     v->held->is_shared = false;
+    v->held->stages = 0;
     v->held->parts = 0;
     v->held->name = NULL;
 }

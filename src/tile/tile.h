@@ -373,6 +373,7 @@ struct tile {
     struct tiling *tilings;                           /* emit_dot.c */
     int subgroup;                                     /* lanes of one: those of matrix units, if used */
     bool is_large;                                    /* dots' sums want twice the registers */
+    int stages;                                       /* of what loops copy in ahead; 1: nothing */
     bool is_unsettled;                                /* a trial emission learnt something */
     text *source;                                     /* the result */
     xpu_tile_program *program;                        /* and what is said of it */
