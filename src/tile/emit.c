@@ -647,6 +647,13 @@ static bool same_shape(const type *a, const type *b) {
     return a->rank == b->rank && !memcmp(a->shape, b->shape, sizeof(int32_t) * (size_t)a->rank);
 }
 
+/* Where a warp's lanes have parts of a row, in NVIDIA's units' sums, a reduction along the rows goes from
+ * them. */
+bool reduces_rows(const tiling *x, const type *shape, int axis) {
+    return x->vector == 4 && axis == 1 && shape->rank == 2 && shape->shape[0] == x->rows * x->down &&
+           shape->shape[1] == x->columns * x->across;
+}
+
 /* Puts a root into the open group, or into a new one where it doesn't fit. */
 void add_root(emitter *e, root r, const type *shape, int axis) {
     group *g = &e->group;
@@ -656,8 +663,9 @@ void add_root(emitter *e, root r, const type *shape, int axis) {
                                       r.op->code == OP_PRINT || r.op->code == OP_ASSERT);
     const tiling *grid = r.kind == ROOT_OP ? r.op->grid : r.value->grid;
     if (r.kind == ROOT_COPY && r.to->grid) grid = r.to->grid;
-    bool fits = g->shape && g->lane == lane && g->grid == grid && (!grid || axis < 0) &&
-                same_shape(g->shape, shape) && g->count < MAX_ROOTS &&
+    bool fits = g->shape && g->lane == lane && g->grid == grid &&
+                (!grid || axis < 0 || reduces_rows(grid, shape, axis)) && same_shape(g->shape, shape) &&
+                g->count < MAX_ROOTS &&
                 (axis < 0 || g->axis < 0 || (g->axis == axis && g->is_reversed == reversed)) &&
                 !(reversed && g->count) && !(once && g->axis >= 0) && !(axis >= 0 && g->has_once);
     if (!fits || !operands_available(e, &r)) flush(e);
@@ -665,7 +673,7 @@ void add_root(emitter *e, root r, const type *shape, int axis) {
         g->shape = shape;
         g->lane = lane;
         g->axis = -1;
-        g->grid = axis < 0 ? grid : NULL;
+        g->grid = axis < 0 || (grid && reduces_rows(grid, shape, axis)) ? grid : NULL;
         g->is_reversed = false;
         g->serial = ++e->serials;
         g->has_effect = g->has_assert = g->has_once = false;

@@ -231,6 +231,7 @@ bool same_coords(const coords *a, const coords *b, bool any_part);
 void remember(emitter *e, value *v, const coords *at, expr x);
 void flush(emitter *e);
 void add_root(emitter *e, root r, const type *shape, int axis);
+bool reduces_rows(const tiling *x, const type *shape, int axis);
 held *hold_new(emitter *e, value *v);
 void hold_allocate(emitter *e, held *h);
 const char *sum_text(emitter *e, const char *name, const tiling *x, int place); /* in such variables */
@@ -300,6 +301,7 @@ expr lane_part(emitter *e, const char *format, int64_t n); /* a number of each l
 /* emit_op.c */
 void write_held(emitter *e, const value *v, const coords *at, const expr *x, const char *guard);
 void emit_group(emitter *e);
+void note_wanted(emitter *e, const root *r);
 void emit_combine(emitter *e, op *o, const expr *left, const expr *right, expr *out);
 void emit_histogram(emitter *e, op *o);
 void emit_message(emitter *e, op *o, const coords *at, const char *guard);

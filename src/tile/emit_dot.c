@@ -225,6 +225,27 @@ static tiling fragment_tiling(int lanes, int M, int N, bool is_left) {
     return best;
 }
 
+/* Is `v` computed from the dot's result, element by element? */
+static bool comes_from(const value *v, const op *dot, int *budget) {
+    const op *o = v->def;
+    if (!o || o->owner != dot->owner || --*budget < 0) return false;
+    if (o == dot) return true;
+    for (int i = 0; i < o->arg_count && is_pure(o); i++)
+        if (comes_from(o->args[i], dot, budget)) return true;
+    return false;
+}
+
+/* Is one of two dots' result the other's left operand, as in attention? Then a warp has whole rows of both,
+ * so that reductions along the rows are its own. */
+static bool is_chained(const op *o) {
+    for (const op *other = o->owner->first; other; other = other->next) {
+        int budget = 500, back = 500;
+        if (other == o || (other->code != OP_DOT && other->code != OP_DOT_SCALED)) continue;
+        if (comes_from(other->args[0], o, &budget) || comes_from(o->args[0], other, &back)) return true;
+    }
+    return false;
+}
+
 const char *sum_text(emitter *e, const char *name, const tiling *x, int place) {
     int i = place / x->columns, j = place % x->columns;
     switch (x->vector) {
@@ -246,7 +267,8 @@ const tiling *dot_parts(tile *t, const op *o) {
         return NULL;
     bool is_matrix = dot_unit(t, o, &unit) && unit.call;
     if (is_matrix)
-        best = unit.kind == UNIT_PTX ? fragment_tiling(lanes, M, N, false) : matrix_tiling(t, lanes, M, N);
+        best = unit.kind == UNIT_PTX ? fragment_tiling(lanes, M, N, is_chained(o))
+                                     : matrix_tiling(t, lanes, M, N);
     if (is_matrix && best.across * best.down != lanes) return NULL;
     for (int columns = 1; columns <= at_most(16, N) && !is_matrix; columns *= 2) {
         tiling x = {.across = N / columns,
@@ -471,7 +493,9 @@ static void fill_root(emitter *e, value *v, int d, int count, int rows) {
                 const char *place = tile_format(t, "%s(row%s, lane, %d)", use(e, "slab_place"), n, across);
                 if ((copied = copy_piece(e, v, at, place))) break;
             }
+            if (slab) e->here = at;
             expr x = emit_anew(e, v, at), index = squares_index(e, h, at);
+            e->here = NULL;
             bits[size] = stored_text(e, h->packed, lane_text(e, &x));
             places[size++] = lane_text(e, &index);
         }
@@ -517,6 +541,7 @@ bool fill_squares(emitter *e) {
         uint64_t weight = e->weight;
         e->splits = false;
         fill_root(e, v, d, count, rows);
+        note_wanted(e, &g->roots[i]);
         e->weight = weight;
         if (!e->splits) continue;
         if (!e->is_trial) tile_error(e->t, NULL, "internal error: an operand isn't filled as it was tried");

@@ -452,7 +452,12 @@ const char *held_text(emitter *e, held *h, const coords *at, expr *index) {
             return sum_text(e, h->name, h->grid, e->place);
         }
         if (!e->is_trial) tile_error(e->t, NULL, "internal error: a sum is wanted from another lane");
-        if (is_here && !e->grid && e->group.shape && e->group.axis < 0)
+        const group *g = &e->group;
+        bool scans = false;
+        for (int i = 0; i < g->count; i++)
+            scans = scans || (g->roots[i].kind == ROOT_OP && g->roots[i].op->code == OP_SCAN);
+        if (is_here && !e->grid && g->shape && !scans &&
+            (g->axis < 0 || reduces_rows(h->grid, g->shape, g->axis)))
             e->wanted = h->grid;
         else
             h->is_crossed = true;

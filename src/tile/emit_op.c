@@ -708,9 +708,15 @@ static void emit_turned(emitter *e) {
 
 /* A root read a carried sum that a dot leaves in parts: from the next emission on it's computed part by part.
  */
-static void note_wanted(emitter *e, const root *r) {
+void note_wanted(emitter *e, const root *r) {
     if (!e->wanted) return;
-    *(r->kind == ROOT_OP ? &r->op->grid : &r->value->grid) = e->wanted;
+    const tiling *x = e->wanted;
+    value *v = r->kind == ROOT_HOLD ? r->value : NULL;
+    *(r->kind == ROOT_OP ? &r->op->grid : &r->value->grid) = x;
+    if (v && !v->held->order && !v->is_whole && reduces_rows(x, v->type, 1)) {
+        v->held->grid = x; /* so that it, too, stays where it's computed */
+        v->held->is_crossed = false;
+    }
     e->wanted = NULL;
     e->t->is_unsettled = true;
 }
@@ -746,6 +752,78 @@ static void emit_parts(emitter *e) {
     e->grid = NULL;
 }
 
+/* Between the warps that share rows: each writes what it has of its rows, and all read all of a row's. */
+static void across_warps(emitter *e, op *o, const tiling *x, expr *const *rows, const coords *const *at) {
+    int n = o->arg_count, wide = x->across / 4, M = x->rows * x->down;
+    for (int k = 0; k < n; k++) {
+        const char *c = c_held(o->args[k]->type), *name = tile_format(e->t, "w_%s_%d", c, k);
+        const char *array = tile_format(e->t, " %s[%d]", name, wide * M);
+        if (!e->locals.size || !strstr(e->locals.data, array)) {
+            buffer_addf(e->t, &e->locals, "    __local %s%s;\n", c, array);
+            e->local_memory += (uint64_t)wide * (uint64_t)M * 8;
+        }
+        for (int i = 0; i < x->rows; i++)
+            emit_line(e, e->depth, "if ((lane & 3) == 0) %s[lane / 32 %% %d * %d + %s] = %s;", name, wide, M,
+                      lane_text(e, &at[i]->dims[0]), lane_text(e, &rows[i][k]));
+    }
+    emit_line(e, e->depth, "barrier(CLK_LOCAL_MEM_FENCE);");
+    for (int i = 0; i < x->rows; i++) {
+        expr *mine = NULL;
+        for (int w = 0; w < wide; w++) {
+            expr *read = NEW_ARRAY(e->t, expr, n), *sum = NEW_ARRAY(e->t, expr, n);
+            for (int k = 0; k < n; k++) {
+                const type *ty = o->args[k]->type;
+                expr y = {.kind = VARYING, .depth = e->depth, .divisor = 1};
+                y.text = tile_format(e->t, ty->element == I1 ? "w_%s_%d[%d + %s] != 0" : "w_%s_%d[%d + %s]",
+                                     c_held(ty), k, w * M, lane_text(e, &at[i]->dims[0]));
+                read[k] = declare(e, ty, y, "y", 0);
+            }
+            if (mine) emit_combine(e, o, mine, read, sum);
+            mine = mine ? sum : read;
+        }
+        memcpy(rows[i], mine, sizeof(expr) * (size_t)n);
+    }
+    e->touches_local = true; /* they are still being read */
+}
+
+/* Row by row, as a dot's sums lie on the lanes: four of a warp have a row, or a part of it. */
+static void emit_part_rows(emitter *e) {
+    group *g = &e->group;
+    const tiling *x = e->grid = g->grid;
+    int wide = x->across / 4, outer = e->block_depth;
+    plan p = {.shape = g->shape, .axis = g->axis, .parts = 1};
+    expr **all = NEW_ARRAY(e->t, expr *, g->count * x->rows); /* of a root's rows */
+    const coords **at = NEW_ARRAY(e->t, const coords *, x->rows);
+    for (int i = 0; i < x->rows; i++) {
+        begin_combines(e, &p);
+        for (p.part = 0; p.part < x->columns; p.part++) {
+            e->place = i * x->columns + p.part;
+            p.at = part_coords(e, p.shape, x, e->place);
+            emit_roots(e, &p);
+        }
+        at[i] = make_coords(e, 1, p.at->dims, NULL);
+        for (int r = 0; r < g->count; r++) all[r * x->rows + i] = g->roots[r].accumulators;
+    }
+    e->grid = NULL;
+    const char *guard =
+        wide > 1 ? tile_format(e->t, "(lane & 3) == 0 && lane / 32 %% %d == 0", wide) : "(lane & 3) == 0";
+    e->block_depth = e->depth;
+    for (int r = 0; r < g->count; r++) {
+        op *o = g->roots[r].op;
+        expr **rows = all + r * x->rows;
+        if (g->roots[r].kind != ROOT_OP || o->code != OP_REDUCE) continue;
+        for (int i = 0; i < x->rows; i++) rows[i] = across_bits(e, o, simple_combine(o), rows[i], 2);
+        if (wide > 1) across_warps(e, o, x, rows, at);
+        if (wide > 1 && r + 1 < g->count) barrier_if_touched(e);
+        for (int i = 0; i < x->rows; i++)
+            for (int k = 0; k < o->result_count; k++) {
+                remember(e, &o->results[k], at[i], rows[i][k]);
+                write_held(e, &o->results[k], at[i], &rows[i][k], guard);
+            }
+    }
+    e->block_depth = outer;
+}
+
 void emit_group(emitter *e) {
     group *g = &e->group;
     plan p = {.shape = g->shape, .axis = g->axis, .lane = g->lane, .may_unroll = g->count <= MOST_UNROLLED};
@@ -760,7 +838,10 @@ void emit_group(emitter *e) {
         return;
     }
     if (g->grid) {
-        emit_parts(e);
+        if (g->axis >= 0)
+            emit_part_rows(e);
+        else
+            emit_parts(e);
         return;
     }
     if (fill_squares(e)) {

@@ -153,7 +153,9 @@ def test_layouts(random, dtype, turned):
     assert products_in(source) == 1
     along = [not turned[0], turned[1]]  # bytes have to lie along k, and are turned one by one
     copied = 0 if "float8" in str(dtype) else sum(along) if dtype == torch.int8 else 2
-    assert source.count("copy_part_ahead(SLAB_OF") == 2 * copied  # before the loop, and in it for later iterations
+    assert (
+        source.count("copy_part_ahead(SLAB_OF") == 2 * copied
+    )  # before the loop, and in it for later iterations
 
 
 @pytest.mark.parametrize(
@@ -248,3 +250,57 @@ def test_attention(random, dtype, N, depth, BM, BN, num_warps, causal):
     )
     bits = 2.0**-8 if dtype == torch.bfloat16 else 2.0**-11
     torch.testing.assert_close(out.double(), scores.softmax(1) @ v.double(), rtol=0, atol=4 * bits)
+
+
+@triton.jit
+def reduced(
+    a, b, rows, largest, where, columns, ratios, running,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    m, n, k = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
+    c = tl.dot(tl.load(a + m[:, None] * BK + k[None, :]), tl.load(b + k[:, None] * BN + n[None, :]))
+    total = tl.sum(c, 1)
+    best, index = tl.max(c, 1, return_indices=True)
+    tl.store(rows + m, total)
+    tl.store(largest + m, best)
+    tl.store(where + m, index)
+    tl.store(columns + n, tl.sum(c * c, 0))
+    tl.store(ratios + m[:, None] * BN + n[None, :], (c + best[:, None]) / total[:, None])
+    tl.store(running + m[:, None] * BN + n[None, :], tl.cumsum(c, 1))
+
+
+@pytest.mark.parametrize(
+    ("BM", "BN", "BK", "num_warps"),
+    [(64, 32, 32, 4), (16, 64, 16, 1), (128, 64, 32, 8), (32, 128, 16, 4), (16, 32, 16, 8)],
+)
+def test_reductions_of_sums(random, BM, BN, BK, num_warps):
+    a, b = (torch.from_numpy(random.standard_normal(s)).bfloat16() for s in ((BM, BK), (BK, BN)))
+    rows, largest, where, columns = (
+        torch.zeros(BM),
+        torch.zeros(BM),
+        torch.zeros(BM, dtype=torch.int32),
+        torch.zeros(BN),
+    )
+    ratios, running = torch.zeros(BM, BN), torch.zeros(BM, BN)
+    arguments = {
+        "a": a,
+        "b": b,
+        "rows": rows,
+        "largest": largest,
+        "where": where,
+        "columns": columns,
+        "ratios": ratios,
+        "running": running,
+    }
+    built = Built(reduced, num_warps, arguments, {"BM": BM, "BN": BN, "BK": BK})
+    built(1)
+    assert products_in(built.kernel.program.source) == 1
+    c = a.double() @ b.double()
+    close = {"rtol": 1e-4, "atol": 1e-4}
+    torch.testing.assert_close(rows.double(), c.sum(1), **close)
+    torch.testing.assert_close(largest.double(), c.max(1).values, **close)
+    assert torch.equal(where.long(), c.argmax(1))
+    torch.testing.assert_close(columns.double(), (c * c).sum(0), **close)
+    wanted = (c + c.max(1, keepdim=True).values) / c.sum(1, keepdim=True)
+    torch.testing.assert_close(ratios.double(), wanted, rtol=1e-3, atol=1e-3 * float(wanted.abs().max()))
+    torch.testing.assert_close(running.double(), c.cumsum(1), **close)
