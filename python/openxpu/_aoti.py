@@ -68,6 +68,28 @@ def map_weights(codecache: Any) -> None:
     codecache.determine_aoti_mmap_flags = determine_aoti_mmap_flags
 
 
+def refuse_other_forms(codecache: Any) -> None:
+    """Say what is missing where PyTorch asks for a kernel's assembly beside its binary, in an assertion without words."""
+    own = codecache.CudaKernelParamCache.set.__func__
+
+    def keep(cls: type, key: str, params: dict[str, Any], binary: bytes, kind: str, *rest: Any) -> None:
+        from torch._inductor import config
+
+        options = ("package_cpp_only", "emit_multi_arch_kernel")
+        asked = [name for name in options if getattr(config.aot_inductor, name, False)]
+        if asked and binary.startswith(b'{"xpu_image"'):
+            raise NotImplementedError(f"aot_inductor.{asked[0]} is not supported on xpu by openxpu")
+        own(cls, key, params, binary, kind, *rest)
+
+    codecache.CudaKernelParamCache.set = classmethod(keep)
+
+
+def enter_codecache(codecache: Any) -> None:
+    """Mend ``torch._inductor.codecache``."""
+    map_weights(codecache)
+    refuse_other_forms(codecache)
+
+
 def check_devices(utilities: Any) -> None:
     """Let models look at the device of their inputs as they do on CPU and CUDA (see bridge/aoti_runner.cpp)."""
     utilities.DEVICE_TO_INT.setdefault("xpu", 12)  # c10::DeviceType::XPU

@@ -96,7 +96,7 @@ def _flush_less(benchmarking: ModuleType) -> None:
 # Modules and what is done with them once they have run.
 _MENDS = {
     "torch._dynamo.device_interface": _look_for_backend,
-    "torch._inductor.codecache": _aoti.map_weights,
+    "torch._inductor.codecache": _aoti.enter_codecache,
     "torch._inductor.codegen.cpp_utils": _aoti.check_devices,
     "torch._inductor.cpp_builder": _aoti.enter,
     "torch._inductor.kernel.mm": _leave_scales,

@@ -265,6 +265,15 @@ def test_without_a_compiler_the_error_says_so() -> None:
     assert re.search("C\\+\\+ compiler|InvalidCxxCompiler", done.stderr.splitlines()[-1] + done.stderr[-600:])
 
 
+@pytest.mark.parametrize("option", ["package_cpp_only", "emit_multi_arch_kernel"])
+def test_what_is_missing_says_so(option: str) -> None:
+    from torch._inductor.codecache import CudaKernelParamCache
+
+    with torch._inductor.config.patch({f"aot_inductor.{option}": True}):
+        with pytest.raises(NotImplementedError, match=option):
+            CudaKernelParamCache.set("k", {"mangled_name": "k"}, b'{"xpu_image": 1}', "zebin", None, "spv")
+
+
 @pytest.fixture
 def cpp_wrapper(fresh_compiler: None) -> Iterator[Callable[[nn.Module], Callable[..., Tensor]]]:
     with torch._inductor.config.patch({"cpp_wrapper": True, "cpp.vec_isa_ok": True}):
