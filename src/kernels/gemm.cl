@@ -200,17 +200,19 @@ __attribute__((intel_reqd_sub_group_size(MATRIX_TEAM))) __attribute__((reqd_work
 __kernel void gemm_matrix(const gemm_params p) {
     const tile_place at = find_tile(&p);
     const uint team = get_local_id(0) / MATRIX_TEAM;
-    const uint m = team % TEAMS_M * (SUMS_M * 8), n = team / TEAMS_M * (SUMS_N * MATRIX_TEAM);
+    const uint m = team % TEAMS_DOWN * (SUMS_M * 8), n = team / TEAMS_DOWN * (SUMS_N * MATRIX_TEAM);
     sum_block sum[SUMS_M][SUMS_N];
     WRITTEN_OUT for (int i = 0; i < SUMS_M; i++)
         WRITTEN_OUT for (int j = 0; j < SUMS_N; j++) sum[i][j] = 0;
 #ifdef MATRIX_XMX
-    const surface a = {XPU_PTR(void, p.a + at.b * p.a_stride.batch * ELEMENT), (int)p.k * ELEMENT, (int)p.m,
-                       (int)p.a_stride.row * ELEMENT};
+    const surface a = {XPU_PTR(void, p.a + at.b * p.a_stride.batch * ELEMENT),
+                       (int)(A_K_FAST ? p.k : p.m) * ELEMENT, (int)(A_K_FAST ? p.m : p.k),
+                       (int)(A_K_FAST ? p.a_stride.row : p.a_stride.column) * ELEMENT};
     const surface b = {XPU_PTR(void, p.b + at.b * p.b_stride.batch * ELEMENT),
                        (int)(B_K_FAST ? p.k : p.n) * ELEMENT, (int)(B_K_FAST ? p.n : p.k),
                        (int)(B_K_FAST ? p.b_stride.column : p.b_stride.row) * ELEMENT};
-    multiply_surfaces(sum, &a, &b, (int)(at.m + m), (int)(at.n + n), (int)at.k, (int)(at.k + at.depth));
+    multiply_surfaces(sum, &a, &b, (int)at.m, (int)at.n, (int)(at.m + m), (int)(at.n + n), (int)at.k,
+                      (int)(at.k + at.depth));
 #else
     __local uchar slabs[2 * STAGE] __attribute__((aligned(64)));
     const uint pitch_a = (uint)p.a_stride.row * ELEMENT, pitch_b = (uint)p.b_stride.column * ELEMENT;

@@ -21,6 +21,7 @@
 
 #define MATRIX_TEAM 8
 #define THREADS (TEAMS_M * TEAMS_N * MATRIX_TEAM)
+#define TEAMS_DOWN TEAMS_M
 #define SUMS_M (TILE_M / TEAMS_M / 8)
 #define SUMS_N (TILE_N / TEAMS_N / 8)
 #define ELEMENT ((int)sizeof(STORED(MATRIX_T)))

@@ -107,6 +107,7 @@ READ_2D(32, 2)
         }                                                                                                    \
     }
 TRANSFORM_2D(16, ushort, 16, 1)
+TRANSFORM_2D(16, ushort, 16, 2)
 TRANSFORM_2D(16, ushort, 32, 1)
 TRANSFORM_2D(16, ushort, 32, 2)
 TRANSFORM_2D(8, uchar, 32, 1)
@@ -129,6 +130,11 @@ void matrix_transpose(ARGUMENTS, __private uint *to) {
     for (int i = 0; i < 8; i++) to[i] = right ? BLOCK_AT(uint, at.x + i, at.y + LANE) : 0x7e017e01;
 }
 
+/* Brings nothing; a broken rule spoils the matrix. */
+void matrix_prefetch(ARGUMENTS) {
+    if (!matrix_rules(base, width, height, pitch, at.x * 2)) *(__global ushort *)base = 0x7e01;
+}
+
 #define intel_convert_bfloat168_as_ushort8 matrix_round_bf16
 #define dot_4x8packed_ss_int matrix_dot4
 #define intel_sub_group_2d_block_read_16b_8r16x1c matrix_read_2d_8x1
@@ -138,6 +144,7 @@ void matrix_transpose(ARGUMENTS, __private uint *to) {
 #define intel_sub_group_2d_block_read_16b_32r16x1c matrix_read_2d_32x1
 #define intel_sub_group_2d_block_read_16b_32r16x2c matrix_read_2d_32x2
 #define intel_sub_group_2d_block_read_transform_16b_16r16x1c matrix_transform_16_16x1
+#define intel_sub_group_2d_block_read_transform_16b_16r16x2c matrix_transform_16_16x2
 #define intel_sub_group_2d_block_read_transform_16b_32r16x1c matrix_transform_16_32x1
 #define intel_sub_group_2d_block_read_transform_16b_32r16x2c matrix_transform_16_32x2
 #define intel_sub_group_2d_block_read_transform_8b_32r16x1c matrix_transform_8_32x1
@@ -146,6 +153,7 @@ void matrix_transpose(ARGUMENTS, __private uint *to) {
 #define intel_sub_group_2d_block_read_32b_8r8x1c matrix_read_2d_8x8
 #define intel_sub_group_2d_block_read_32b_16r16x1c matrix_read_2d_16x16
 #define intel_sub_group_2d_block_read_transpose_32b_16r8x1c matrix_transpose
+#define intel_sub_group_2d_block_prefetch_16b_32r16x2c matrix_prefetch
 #define intel_sub_group_block_read_us8 matrix_read_us8
 #define intel_sub_group_block_read4 matrix_read4
 #define intel_sub_group_block_read8 matrix_read8

@@ -380,7 +380,7 @@ static xpu_status pack_operands(xpu_stream *stream, const xpu_device_properties 
     sides[0] = left_of(args), sides[1] = right_of(args);
     bool k_fast[2], ready[2];
     for (;;) {
-        bool can = unit != MATRIX_UNIT_NONE, along = unit != MATRIX_UNIT_XMX; /* which wants one along k */
+        bool can = unit != MATRIX_UNIT_NONE, along = unit != MATRIX_UNIT_XMX || xpu_dtype_size(dtype) == 2;
         for (int i = 0; i < 2; i++) {
             operand *o = &sides[i];
             ready[i] = is_ready(unit, o, dtype);
@@ -389,7 +389,7 @@ static xpu_status pack_operands(xpu_stream *stream, const xpu_device_properties 
             can = can && (ready[i] || can_pack(unit, o, k_fast[i], dtype));
             along = along || (ready[i] ? *o->k_stride == 1 : k_fast[i]);
         }
-        if (can && !along) {
+        if (can && !along) { /* halves aside, Intel's units want one along k */
             can = can_pack(unit, &sides[0], true, dtype);
             ready[0] = false, k_fast[0] = true;
         }
@@ -436,9 +436,11 @@ static bool plan_unit(int device, matrix_unit unit, bool emulated, const xpu_dev
     if (turned.batch == 1) turned.a.batch_stride = turned.b.batch_stride = turned.out.batch_stride = 0;
     const bool by_blocks = matrix->unit == MATRIX_UNIT_XMX, by_dot = matrix->unit == MATRIX_UNIT_DOT;
     const bool by_fma = matrix->unit == MATRIX_UNIT_FMA || by_dot;
+    const bool is_half =
+        xpu_dtype_size(args->operand) == 2; /* which Intel's units take across k on both sides */
     const bool is_narrow = turned.n <= 16 && turned.n < turned.m; /* tiles of so few are of rows */
     if (turned.lines          ? false
-        : by_blocks           ? turned.a.column_stride != 1
+        : by_blocks           ? turned.a.column_stride != 1 && turned.b.row_stride == 1
         : by_fma && is_narrow ? true
                               : turned.out.row_stride == 1 && turned.out.column_stride != 1)
         transpose(&turned);
@@ -447,7 +449,9 @@ static bool plan_unit(int device, matrix_unit unit, bool emulated, const xpu_dev
     if (!find_lines(&turned.a, turned.a.row_stride, turned.a.column_stride, &choice.a_k_fast, &a) ||
         !find_lines(&turned.b, turned.b.column_stride, turned.b.row_stride, &choice.b_k_fast, &b))
         return false;
-    if (by_blocks && !(choice.a_k_fast && matrix_reads_blocks(&a, turned.k, turned.m, args->operand) &&
+    if (by_blocks && !((choice.a_k_fast || (is_half && !choice.b_k_fast)) &&
+                       matrix_reads_blocks(&a, choice.a_k_fast ? turned.k : turned.m,
+                                           choice.a_k_fast ? turned.m : turned.k, args->operand) &&
                        matrix_reads_blocks(&b, choice.b_k_fast ? turned.k : turned.n,
                                            choice.b_k_fast ? turned.n : turned.k, args->operand)))
         return false;

@@ -112,6 +112,7 @@ static xpu_status file_kernel(int device, const kernel_key *key, xpu_kernel **ke
 /* For another device than the one at hand (an offline compiler's) -DXPU_CAPABILITIES and its own defines
  * take the place of these. */
 static void define_capabilities(text *out, const xpu_device_properties *p) {
+    const uint64_t xe2 = 20u << 22; /* CL_DEVICE_IP_VERSION_INTEL */
     const struct {
         const char *name;
         bool on;
@@ -124,6 +125,7 @@ static void define_capabilities(text *out, const xpu_device_properties *p) {
         {"XPU_HAS_INLINE_PTX", p->has_inline_ptx},
         {"XPU_HAS_PTX_BF16", p->has_inline_ptx && p->architecture >= 80},
         {"XPU_HAS_PTX_FP8", p->has_inline_ptx && p->architecture >= 89},
+        {"XPU_HAS_BLOCK_OFFSETS", p->has_subgroup_2d_block_io && p->architecture >= xe2},
         {"XPU_IS_CPU", p->type == XPU_DEVICE_CPU},
         {"XPU_IS_NVIDIA", p->vendor_id == 0x10de},
         {"XPU_IS_INTEL_GPU", p->vendor_id == 0x8086 && p->type == XPU_DEVICE_GPU},

@@ -274,10 +274,10 @@ double matrix_clocks_moved(const xpu_device_properties *properties, int64_t byte
 /* --- for who measures --- */
 
 /* Can it read so many operands along k, and the others across? */
-static bool multiplies(matrix_unit unit, int along_k) {
-    const int least = unit == MATRIX_UNIT_DOT || unit == MATRIX_UNIT_XMX8 ? 2
-                      : unit == MATRIX_UNIT_XMX                           ? 1
-                                                                          : 0;
+static bool multiplies(matrix_unit unit, xpu_dtype dtype, int along_k) {
+    const int least = unit == MATRIX_UNIT_DOT || unit == MATRIX_UNIT_XMX8     ? 2
+                      : unit == MATRIX_UNIT_XMX && xpu_dtype_size(dtype) != 2 ? 1
+                                                                              : 0;
     return along_k >= least;
 }
 
@@ -296,7 +296,7 @@ xpu_status xpu_tile_get(int device, xpu_dtype dtype, bool tf32, int number, xpu_
     if (tile->is_candidate) tile->depth = matrix_step(t, unit, dtype);
     for (int along = 0; along < 3; along++) {
         tile->rate_number[along] = -1;
-        if (!tile->is_candidate || !multiplies(unit, along)) continue;
+        if (!tile->is_candidate || !multiplies(unit, dtype, along)) continue;
         tile->rate_number[along] = tuning_rate_number(number, operand_of(unit, dtype), along);
         tile->rate[along] = rate_of(device, unit, dtype, number, along) * CLOCKS;
     }

@@ -225,8 +225,9 @@ static void try_sizes(const kind *w) {
 
 /* The same for reads of blocks, whose rules want rows of 64 bytes or more. */
 static void try_block_sizes(const kind *w) {
-    static const int64_t sizes[][4] = {
-        {1, 40, 64, 64}, {2, 33, 66, 34}, {1, 130, 72, 32}, {1, 17, 140, 96}, {3, 65, 32, 130}};
+    static const int64_t sizes[][4] = {{1, 40, 64, 64},   {2, 33, 66, 34},  {1, 130, 72, 32},
+                                       {1, 17, 140, 96},  {3, 65, 32, 130}, {1, 40, 64, 352},
+                                       {1, 300, 288, 288}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         try_problem(w, sizes[i][0], sizes[i][1], sizes[i][2], sizes[i][3], i % 2, i % 4 == 1);
 }
@@ -237,6 +238,9 @@ static void all_tiles_and_layouts(void **unused) {
         {9, true, false, true, 32, 32, XPU_FLOAT16, XPU_EPILOGUE_RELU, ADDED, 0},
         {10, true, false, false, 32, 32, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0, 0},
         {11, false, true, false, 32, 32, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0, 0},
+        {26, true, false, false, 32, 32, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0, 0},
+        {8, false, false, false, 32, 32, XPU_FLOAT16, XPU_EPILOGUE_NONE, 0, 0}, /* both across k */
+        {11, false, false, true, 32, 32, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0, 0},
     };
     for (size_t i = 0; i < sizeof block_kinds / sizeof *block_kinds && by_blocks; i++) {
         const int before = by_units;
@@ -318,8 +322,7 @@ static void all_alignments(void **unused) {
     }
 }
 
-/* Operands that are copied first: steps in both dimensions, lines that aren't aligned, and for Intel's units
- * two that both lie across k. */
+/* Operands that are copied first: steps in both dimensions, lines that aren't aligned. */
 static void packed_operands(void **unused) {
     const int tile = by_fma ? 20 : by_blocks ? 10 : by_squares ? 24 : 6;
     const xpu_dtype dtype = by_fma ? XPU_FLOAT32 : XPU_BFLOAT16;
@@ -664,7 +667,7 @@ static void rates_of_times(void **unused) {
 }
 
 static void whatever_comes(void **unused) {
-    static const int aligns[] = {1, 2, 4, 8, 8, 8};
+    static const int aligns[] = {1, 2, 4, 8, 8, 8}, block_tiles[] = {8, 9, 10, 11, 26};
     static const xpu_dtype dtypes[] = {XPU_FLOAT32, XPU_FLOAT32,  XPU_FLOAT32,   XPU_FLOAT32,
                                        XPU_FLOAT32, XPU_FLOAT64,  XPU_COMPLEX64, XPU_COMPLEX128,
                                        XPU_FLOAT16, XPU_BFLOAT16, XPU_INT32,     XPU_UINT8};
@@ -672,7 +675,7 @@ static void whatever_comes(void **unused) {
     for (int i = 0; i < extra; i++) {
         if (i % 25 == 0) /* a new kernel takes seconds to build */
             w = (kind){.tile = (int)(by_fma       ? pick(12, 22)
-                                     : by_blocks  ? pick(8, 11)
+                                     : by_blocks  ? block_tiles[pick(0, 4)]
                                      : by_squares ? pick(22, 25)
                                                   : pick(0, 7)),
                        .a_k_fast = pick(0, 1),
