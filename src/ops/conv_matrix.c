@@ -9,7 +9,8 @@
 enum {
     UNIT = 8,             /* channels that units multiply at a time */
     QUAD = 4,             /* … that multiply-adds read */
-    BLOCK = 8,            /* rows of Intel's units */
+    BLOCK = 8,            /* rows of Intel's units, … */
+    BLOCK_K = 16,         /* … and what they multiply of k at a time */
     WHOLE = 32,           /* elements in 64 bytes, which their reads keep to */
     MOST_BYTES = 1 << 24, /* of a line that they read, and of their distance */
     FEW_CHANNELS = 8,     /* a group, for which conv.cl has another kernel: of y and x … */
@@ -149,9 +150,10 @@ static bool plan_product(const xpu_device_properties *properties, const conv_par
         conv_source_range(m, d, &least, &most);
         c->padded = c->padded || least < 0 || most >= m->source[d];
     }
-    if (by_blocks) m->extent[2] = conv_divisor_of(divided_up(m->extent[2].value, BLOCK));
-    const int64_t pixels = (int64_t)m->extent[0].value * m->extent[1].value * m->extent[2].value * p->batch *
-                           (by_blocks ? BLOCK : 1);
+    const int64_t together = !by_blocks ? 1 : of_w ? BLOCK_K : BLOCK; /* pixels of a line */
+    if (by_blocks) m->extent[2] = conv_divisor_of(divided_up(m->extent[2].value, together));
+    const int64_t pixels =
+        (int64_t)m->extent[0].value * m->extent[1].value * m->extent[2].value * p->batch * together;
     plan->busy = p->groups;
     for (int d = 0; d < 3; d++) {
         xpu_u32 some = 0; /* those with taps come first */
@@ -163,6 +165,7 @@ static bool plan_product(const xpu_device_properties *properties, const conv_par
     m->gathered_pitch[0] = (xpu_i32)(gathered->stride[0] / piece);
     for (int d = 0; d < 3; d++) m->gathered_pitch[1 + d] = (xpu_i32)(gathered->stride[2 + d] / piece);
     m->gathered_group = (xpu_i32)m->per_tap.value;
+    m->other_width = (xpu_i32)(other->channels * (int64_t)xpu_dtype_size(c->dtype));
 
     if (of_w) {
         m->rows = (xpu_u32)p->k, m->columns = (xpu_u32)(taps * gathered->channels);
@@ -177,7 +180,6 @@ static bool plan_product(const xpu_device_properties *properties, const conv_par
         m->other_pitch = (xpu_i32)(other->stride[0] / piece);
         m->other_group =
             (xpu_i32)(by_blocks && c->sought == SOUGHT_Y ? other->channels / piece : p->k * m->other_pitch);
-        m->other_width = (xpu_i32)(other->channels * (int64_t)xpu_dtype_size(c->dtype));
         for (int d = 0; d < 3; d++) {
             const xpu_i32 g = (xpu_i32)conv_common_divisor(p->stride[d], p->dilation[d]);
             m->other_tap_first[d] = (xpu_i32)(other->stride[2 + d] / piece);
@@ -197,10 +199,8 @@ static bool plan_product(const xpu_device_properties *properties, const conv_par
     if (c->matrix.tile < 0) return false;
     const matrix_tile *tile = matrix_tile_of(&c->matrix);
     matrix_for_intel(&c->matrix, properties);
-    if (by_blocks) { /* writes number by number, and knows no slices */
-        c->matrix.out_pairs = c->out_pieces = c->out_quads = false;
-        m->slices = 1;
-    }
+    if (by_blocks) c->out_pieces = false;  /* writes number by number, … */
+    if (by_blocks && !of_w) m->slices = 1; /* … and w alone in slices */
     const int step = matrix_step(tile, c->matrix.unit, c->dtype);
     c->one_tap = !of_w && !by_blocks && gathered->channels % step == 0;
     /* A tap for each row of the slab is too much for the usual registers there. */
@@ -307,6 +307,22 @@ static xpu_gemm_args plain_product(xpu_dtype dtype, int64_t batch, int64_t m, in
 
 #define POINTER(address) ((void *)(uintptr_t)(address))
 
+/* Do both operands of a product keep to the rules of Intel's units? */
+static bool units_read(const xpu_gemm_args *args) {
+    const xpu_matrix *const sides[] = {&args->a, &args->b};
+    for (int i = 0; i < 2; i++) {
+        const int64_t of_rows = i == 0 ? args->m : args->k, of_columns = i == 0 ? args->k : args->n;
+        const bool by_rows = sides[i]->column_stride == 1;
+        const matrix_lines lines = {sides[i]->data, by_rows ? 1 : sides[i]->row_stride,
+                                    by_rows ? sides[i]->row_stride : sides[i]->column_stride,
+                                    args->batch == 1 ? 0 : sides[i]->batch_stride};
+        if (lines.along != 1 || !matrix_reads_blocks(&lines, by_rows ? of_columns : of_rows,
+                                                     by_rows ? of_rows : of_columns, args->dtype))
+            return false;
+    }
+    return true;
+}
+
 /* Of w and each image, which needn't be packed where its channels are lines of pixels. */
 static bool plan_product_of_images(const choice *c, const conv_params *p, const conv_operand *from,
                                    const conv_operand *to, xpu_gemm_args *args) {
@@ -320,20 +336,16 @@ static bool plan_product_of_images(const choice *c, const conv_params *p, const 
     args->b = (xpu_matrix){POINTER(from->data), from->stride[0], from->stride[1], 1};
     args->c = (xpu_matrix){POINTER(p->bias), 0, p->bias_stride, 0};
     args->out = (xpu_matrix){POINTER(to->data), to->stride[0], to->stride[1], 1};
-    const matrix_lines a = {args->a.data, args->a.column_stride, args->a.row_stride, 0};
-    const matrix_lines b = {args->b.data, 1, args->b.row_stride, args->b.batch_stride};
-    return c->matrix.unit != MATRIX_UNIT_XMX ||
-           (a.along == 1 && matrix_reads_blocks(&a, args->k, args->m, c->dtype) &&
-            matrix_reads_blocks(&b, args->n, args->k, c->dtype));
+    return c->matrix.unit != MATRIX_UNIT_XMX || units_read(args);
 }
 
-/* By multiply-adds: of all pixels, whose channels are innermost, and w, or of all pixels of y and x. A group
- * is one of a batch. */
+/* By multiply-adds, or by Intel's units, one group of what these can read: of all pixels, whose channels are
+ * innermost, and w, or of all pixels of y and x. A group is one of a batch. */
 static bool plan_product_of_pixels(const choice *c, const conv_params *p, const conv_operand *x,
                                    const conv_operand *y, xpu_gemm_args *args) {
     const int64_t x_pitch = conv_pixel_pitch(x, 0), y_pitch = conv_pixel_pitch(y, 0),
                   pixels = p->batch * conv_volume(p->in);
-    if (c->matrix.unit != MATRIX_UNIT_FMA || !is_plain_product(p) || x->stride[1] != 1 || y->stride[1] != 1 ||
+    if (c->matrix.unit == MATRIX_UNIT_PTX || !is_plain_product(p) || x->stride[1] != 1 || y->stride[1] != 1 ||
         x_pitch < 0 || y_pitch < 0 || (p->groups > 1 && (p->c < UNIT || p->k < UNIT)))
         return false;
     const xpu_matrix all_x = {POINTER(x->data), p->c, x_pitch, 1},
@@ -344,14 +356,19 @@ static bool plan_product_of_pixels(const choice *c, const conv_params *p, const 
     if (c->sought == SOUGHT_W) {
         *args = plain_product(c->dtype, p->groups, p->k, p->c, pixels, false);
         args->a = y_turned, args->b = all_x, args->out = w;
-        return true;
+        return c->matrix.unit == MATRIX_UNIT_FMA || units_read(args);
     }
     const bool of_y = c->sought == SOUGHT_Y;
     const int64_t channels = of_y ? p->k : p->c;
     *args = plain_product(c->dtype, p->groups, pixels, channels, of_y ? p->c : p->k, p->bias != 0);
     args->a = of_y ? all_x : all_y, args->b = of_y ? w_turned : w, args->out = of_y ? all_y : all_x;
     args->c = (xpu_matrix){POINTER(p->bias), channels * p->bias_stride, 0, p->bias_stride};
-    return true;
+    return c->matrix.unit == MATRIX_UNIT_FMA || units_read(args);
+}
+
+/* Lines of a group's channels that don't overlap, or one. */
+static bool is_apart(int64_t pitch, const conv_operand *o, int64_t lines) {
+    return lines == 1 || pitch >= o->channels;
 }
 
 /* By the unit that is chosen, where it serves this convolution. */
@@ -400,15 +417,18 @@ static xpu_status try_unit(xpu_stream *stream, const xpu_device_properties *prop
     if (sought == SOUGHT_W) other_ready = other_ready && conv_pixel_pitch(&y, 0) >= 0;
     bool gathered_ready = conv_is_ready(gathered);
     if (by_blocks) { /* lines mustn't overlap */
-        gathered_ready =
-            gathered_ready && (gathered->stride[4] == 0 || gathered->stride[4] >= gathered->channels);
-        other_ready = other_ready && (w.stride[0] == 0 || w.stride[0] >= w.channels);
+        gathered_ready = gathered_ready && is_apart(gathered->stride[4], gathered, gathered->size[2]);
+        other_ready = other_ready &&
+                      (sought == SOUGHT_W ? is_apart(conv_pixel_pitch(&y, 0), &y, conv_volume(y.size) * y.n)
+                                          : is_apart(w.stride[0], &w, w.n));
     }
     const conv_operand g = gathered_ready ? *gathered : conv_packed(gathered),
                        o = other_ready ? *other : conv_packed(other);
     if (!conv_is_in_reach(&g, m) || !conv_is_in_reach(&o, NULL)) return XPU_SUCCESS;
-    if (by_blocks && (g.stride[4] * m->step[2] >= MOST_BYTES / 2 || o.stride[0] >= MOST_BYTES / 2 ||
-                      g.channels >= MOST_BYTES / 2 || o.n >= MOST_BYTES))
+    const int64_t o_pitch = sought == SOUGHT_W ? conv_pixel_pitch(&o, 0) : o.stride[0];
+    if (by_blocks && (g.stride[4] * m->step[2] >= MOST_BYTES / 2 || o_pitch >= MOST_BYTES / 2 ||
+                      g.channels >= MOST_BYTES / 2 || o.channels >= MOST_BYTES / 2 ||
+                      (sought == SOUGHT_W ? o.size[2] : o.n) >= MOST_BYTES))
         return XPU_SUCCESS;
     const conv_operand *const packed[] = {gathered_ready ? NULL : gathered, other_ready ? NULL : other};
     if (!plan_product(properties, p, &g, &o, result, &plan) ||
@@ -432,7 +452,7 @@ xpu_status conv_by_matrix(xpu_stream *stream, xpu_dtype dtype, sought sought, co
     choice c = {.dtype = dtype, .sought = sought, .matrix.device = xpu_stream_device(stream)};
     c.matrix.unit = matrix_unit_of(properties, dtype, &c.matrix.emulated);
     *done = false;
-    if (c.matrix.unit == MATRIX_UNIT_PTX || (c.matrix.unit == MATRIX_UNIT_XMX && sought != SOUGHT_W))
+    if (c.matrix.unit == MATRIX_UNIT_PTX || c.matrix.unit == MATRIX_UNIT_XMX)
         XPU_TRY(try_unit(stream, properties, &c, p, done));
     c.matrix = (matrix_choice){.device = c.matrix.device, .unit = matrix_fma_of(properties)};
     if (*done || c.matrix.unit == MATRIX_UNIT_NONE) return XPU_SUCCESS;

@@ -170,7 +170,10 @@ static void reference(const problem *p, const int64_t out[3], const double compl
 /* The line of matrix.def: of the units that are meant. Wide numbers have the smaller tiles. */
 static int tile_of(const problem *p) {
     const bool wide = xpu_dtype_size(p->dtype) > 4;
-    return by_blocks ? 8 + p->tile % 4 : by_fma ? (wide ? 17 + p->tile % 5 : 12 + p->tile % 10) : p->tile;
+    static const int of_blocks[] = {8, 9, 10, 11, 26};
+    return by_blocks ? of_blocks[p->tile % 5]
+           : by_fma  ? (wide ? 17 + p->tile % 5 : 12 + p->tile % 10)
+                     : p->tile;
 }
 
 /* A problem's tensors, what is right for each of the three, and the biases of x and y. */
@@ -287,58 +290,63 @@ static void try_ending(const problem *p, const xpu_ending *ending, bool transpos
     drop_all(&o);
 }
 
-#define LAST CHANNELS_LAST
-#define FIRST CHANNELS_FIRST
+/* --- the problems --- */
 
-/* tile, dims, layouts, alignment, batch, groups, c, k, in, taps, stride, padding, dilation, bias */
-static const problem chosen[] = {
-    {XPU_BFLOAT16, 6, 2, LAST, LAST, LAST, 8, 2, 1, 64, 40, {9, 7}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, true},
-    {XPU_FLOAT16, 6, 2, LAST, LAST, LAST, 8, 2, 1, 24, 33, {9, 8}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, false},
-    {XPU_BFLOAT16, 7, 2, FIRST, FIRST, FIRST, 1, 1, 1, 3, 20, {19, 17}, {7, 7}, {2, 2}, {3, 3}, {1, 1}, true},
-    {XPU_BFLOAT16, 7, 2, LAST, LAST, LAST, 8, 2, 1, 64, 64, {9, 10}, {1, 1}, {2, 2}, {0, 0}, {1, 1}, false},
-    {XPU_BFLOAT16, 7, 2, LAST, LAST, LAST, 8, 2, 1, 32, 48, {6, 6}, {1, 1}, {1, 1}, {0, 0}, {1, 1}, true},
-    {XPU_BFLOAT16, 7, 2, FIRST, FIRST, FIRST, 8, 2, 1, 32, 48, {4, 6}, {1, 1}, {1, 1}, {0, 0}, {1, 1}, true},
-    {XPU_FLOAT16, 5, 2, LAST, LAST, LAST, 8, 1, 3, 16, 24, {9, 9}, {3, 2}, {1, 3}, {2, 0}, {2, 3}, true},
-    {XPU_BFLOAT16,
-     7,
-     3,
-     LAST,
-     FIRST,
-     LAST,
-     8,
-     2,
-     1,
-     13,
-     18,
-     {5, 4, 6},
-     {3, 2, 3},
-     {2, 1, 2},
-     {1, 0, 1},
-     {1, 2, 1},
-     true},
-    {XPU_BFLOAT16, 6, 1, FIRST, LAST, FIRST, 1, 3, 2, 12, 9, {70}, {5}, {3}, {4}, {2}, false},
-    {XPU_BFLOAT16, 7, 2, LAST, LAST, LAST, 8, 2, 24, 1, 1, {9, 11}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, true},
-    {XPU_FLOAT16, 7, 2, LAST, LAST, LAST, 8, 2, 8, 1, 1, {14, 13}, {5, 3}, {2, 2}, {2, 1}, {1, 1}, false},
-    {XPU_BFLOAT16, 7, 2, LAST, LAST, LAST, 8, 1, 6, 4, 4, {9, 11}, {3, 3}, {1, 2}, {1, 1}, {1, 1}, true},
-    {XPU_BFLOAT16,
-     7,
-     3,
-     LAST,
-     LAST,
-     LAST,
-     8,
-     1,
-     8,
-     2,
-     2,
-     {4, 5, 9},
-     {2, 1, 9},
-     {1, 1, 1},
-     {1, 0, 4},
-     {1, 1, 2},
-     true},
-    {XPU_FLOAT16, 0, 2, LAST, LAST, LAST, 8, 1, 1, 72, 130, {12, 13}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false},
+#define LAST CHANNELS_LAST, CHANNELS_LAST, CHANNELS_LAST
+#define FIRST CHANNELS_FIRST, CHANNELS_FIRST, CHANNELS_FIRST
+#define MIXED CHANNELS_LAST, CHANNELS_FIRST, CHANNELS_LAST /* x, w, y */
+#define TURNED CHANNELS_FIRST, CHANNELS_LAST, CHANNELS_FIRST
+#define AT(...) {__VA_ARGS__}
+
+/* What a problem is for: the kernel that comes up for it, or the test that takes it. */
+typedef enum purpose {
+    BY_TILES,
+    BY_PRODUCT, /* a plain one */
+    BY_DEPTH,   /* few channels a group */
+    LONG_SUMS,  /* few results, cut into slices */
+    ENDED_BY_TILES,
+    ENDED_BY_PRODUCT,
+    ENDED_BY_DEPTH,
+    ENDED_PLAIN,
+    LARGE, /* enough for tiles without units, … */
+    SMALL  /* … and not */
+} purpose;
+
+/* clang-format off */
+static const struct {
+    purpose purpose;
+    problem p;
+} cases[] = {
+/*                     dtype    tile dims layouts align batch groups  c    k  in           taps         stride       padding      dilation    bias */
+#define X(purpose,     dtype,   tile, dims, layouts, ...) {purpose, {XPU_##dtype, tile, dims, layouts, __VA_ARGS__}},
+X(BY_TILES,            BFLOAT16,  6,  2,  LAST,    8,    2,    1,   64,  40, AT(9, 7),    AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    true)
+X(BY_TILES,            FLOAT16,   6,  2,  LAST,    8,    2,    1,   24,  33, AT(9, 8),    AT(3, 3),    AT(2, 2),    AT(1, 1),    AT(1, 1),    false)
+X(BY_TILES,            BFLOAT16,  7,  2,  FIRST,   1,    1,    1,    3,  20, AT(19, 17),  AT(7, 7),    AT(2, 2),    AT(3, 3),    AT(1, 1),    true)
+X(BY_TILES,            BFLOAT16,  7,  2,  LAST,    8,    2,    1,   64,  64, AT(9, 10),   AT(1, 1),    AT(2, 2),    AT(0, 0),    AT(1, 1),    false)
+X(BY_PRODUCT,          BFLOAT16,  7,  2,  LAST,    8,    2,    1,   32,  48, AT(6, 6),    AT(1, 1),    AT(1, 1),    AT(0, 0),    AT(1, 1),    true)
+X(BY_PRODUCT,          BFLOAT16,  7,  2,  FIRST,   8,    2,    1,   32,  48, AT(4, 6),    AT(1, 1),    AT(1, 1),    AT(0, 0),    AT(1, 1),    true)
+X(BY_TILES,            FLOAT16,   5,  2,  LAST,    8,    1,    3,   16,  24, AT(9, 9),    AT(3, 2),    AT(1, 3),    AT(2, 0),    AT(2, 3),    true)
+X(BY_TILES,            BFLOAT16,  7,  3,  MIXED,   8,    2,    1,   13,  18, AT(5, 4, 6), AT(3, 2, 3), AT(2, 1, 2), AT(1, 0, 1), AT(1, 2, 1), true)
+X(BY_TILES,            BFLOAT16,  6,  1,  TURNED,  1,    3,    2,   12,   9, AT(70),      AT(5),       AT(3),       AT(4),       AT(2),       false)
+X(BY_DEPTH,            BFLOAT16,  7,  2,  LAST,    8,    2,   24,    1,   1, AT(9, 11),   AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    true)
+X(BY_DEPTH,            FLOAT16,   7,  2,  LAST,    8,    2,    8,    1,   1, AT(14, 13),  AT(5, 3),    AT(2, 2),    AT(2, 1),    AT(1, 1),    false)
+X(BY_DEPTH,            BFLOAT16,  7,  2,  LAST,    8,    1,    6,    4,   4, AT(9, 11),   AT(3, 3),    AT(1, 2),    AT(1, 1),    AT(1, 1),    true)
+X(BY_DEPTH,            BFLOAT16,  7,  3,  LAST,    8,    1,    8,    2,   2, AT(4, 5, 9), AT(2, 1, 9), AT(1, 1, 1), AT(1, 0, 4), AT(1, 1, 2), true)
+X(BY_TILES,            FLOAT16,   0,  2,  LAST,    8,    1,    1,   72, 130, AT(12, 13),  AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    false)
+X(BY_TILES,            BFLOAT16,  8,  2,  LAST,   32,    2,    2,   32,  64, AT(5, 37),   AT(3, 3),    AT(1, 2),    AT(1, 2),    AT(2, 1),    false)
+X(BY_PRODUCT,          FLOAT16,   9,  2,  LAST,   32,    1,    1,   64,  32, AT(7, 5),    AT(1, 1),    AT(1, 1),    AT(0, 0),    AT(1, 1),    false)
+X(LONG_SUMS,           BFLOAT16,  7,  2,  LAST,    8,    8,    1,    8,  24, AT(24, 25),  AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    true)
+X(LONG_SUMS,           BFLOAT16,  7,  2,  LAST,    8,    1,    1,  264,  80, AT(3, 4),    AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    true)
+X(ENDED_BY_DEPTH,      BFLOAT16,  7,  2,  LAST,    8,    2,   24,    1,   1, AT(9, 11),   AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    true)
+X(ENDED_BY_TILES,      FLOAT16,   6,  2,  LAST,   32,    2,    1,   32,  64, AT(9, 7),    AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    true)
+X(ENDED_BY_PRODUCT,    BFLOAT16,  7,  2,  LAST,   32,    2,    1,   32,  64, AT(6, 6),    AT(1, 1),    AT(1, 1),    AT(0, 0),    AT(1, 1),    false)
+X(ENDED_PLAIN,         FLOAT64,   7,  1,  FIRST,   1,    2,    1,    5,   9, AT(30),      AT(3),       AT(2),       AT(1),       AT(1),       true)
+X(LARGE,               FLOAT32,   0,  2,  LAST,    4,    1,    1,   64,  64, AT(14, 14),  AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    false)
+X(SMALL,               FLOAT32,   0,  2,  LAST,    4,    1,    1,    4,   8, AT(5, 5),    AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    false)
+#undef X
 };
+/* clang-format on */
+enum { CASES = sizeof cases / sizeof *cases };
 
 static const xpu_dtype of_any_width[] = {XPU_FLOAT32, XPU_FLOAT32,   XPU_FLOAT16,   XPU_FLOAT32,  XPU_FLOAT64,
                                          XPU_FLOAT32, XPU_COMPLEX64, XPU_FLOAT32,   XPU_BFLOAT16, XPU_FLOAT32,
@@ -346,96 +354,36 @@ static const xpu_dtype of_any_width[] = {XPU_FLOAT32, XPU_FLOAT32,   XPU_FLOAT16
 enum { WIDTHS = sizeof of_any_width / sizeof *of_any_width };
 
 static void every_kind(void **unused) {
-    for (size_t i = 0; i < sizeof chosen / sizeof *chosen; i++) {
+    for (int i = 0; i < CASES && cases[i].purpose <= BY_DEPTH; i++) {
         const int before = by_units;
-        problem p = chosen[i];
-        if (by_fma) p.dtype = of_any_width[i % WIDTHS], p.tile = (int)i;
+        problem p = cases[i].p;
+        if (by_fma) p.dtype = of_any_width[i % WIDTHS], p.tile = i;
         try_problem(&p);
-        assert_true(by_units >= before + (by_blocks ? 2 : 3));
+        assert_true(by_units >= before + 3);
     }
 }
 
 /* What follows a convolution: in its kernel where that is a plain or a depthwise one, behind it after the
  * tiles, which never write over what is combined. */
 static void endings(void **unused) {
-    enum { DEPTH, TILES, PRODUCT, PLAIN };
-    static const struct {
-        problem p;
-        int kind;
-    } some[] = {
-        {{XPU_BFLOAT16,
-          7,
-          2,
-          LAST,
-          LAST,
-          LAST,
-          8,
-          2,
-          24,
-          1,
-          1,
-          {9, 11},
-          {3, 3},
-          {1, 1},
-          {1, 1},
-          {1, 1},
-          true},
-         DEPTH},
-        {{XPU_FLOAT16,
-          6,
-          2,
-          LAST,
-          LAST,
-          LAST,
-          32,
-          2,
-          1,
-          32,
-          64,
-          {9, 7},
-          {3, 3},
-          {1, 1},
-          {1, 1},
-          {1, 1},
-          true},
-         TILES},
-        {{XPU_BFLOAT16,
-          7,
-          2,
-          LAST,
-          LAST,
-          LAST,
-          32,
-          2,
-          1,
-          32,
-          64,
-          {6, 6},
-          {1, 1},
-          {1, 1},
-          {0, 0},
-          {1, 1},
-          false},
-         PRODUCT},
-        {{XPU_FLOAT64, 7, 1, FIRST, FIRST, FIRST, 1, 2, 1, 5, 9, {30}, {3}, {2}, {1}, {1}, true}, PLAIN},
-    };
     static const xpu_ending ways[] = {{XPU_COMBINE_ADD, XPU_EPILOGUE_RELU, {0}},
                                       {XPU_COMBINE_NONE, XPU_EPILOGUE_CLAMP, {-0.5, 1.5}},
                                       {XPU_COMBINE_SUB, XPU_EPILOGUE_LEAKY_RELU, {0.5}},
                                       {XPU_COMBINE_MUL, XPU_EPILOGUE_ABS, {0}}};
-    for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
-        problem p = some[i].p;
-        int kind = some[i].kind;
-        if (by_fma && kind != PLAIN) p.dtype = XPU_FLOAT32;
-        if (by_fma && kind == PLAIN) kind = TILES;
+    for (int i = 0; i < CASES; i++) {
+        problem p = cases[i].p;
+        purpose kind = cases[i].purpose;
+        if (kind < ENDED_BY_TILES || kind > ENDED_PLAIN) continue;
+        if (by_fma && kind != ENDED_PLAIN) p.dtype = XPU_FLOAT32;
+        if (by_fma && kind == ENDED_PLAIN) kind = ENDED_BY_TILES;
         SUCCEEDS(xpu_tuning_set(0, xpu_tuning_number("matrix_tile"), tile_of(&p)));
         for (int way = 0; way < 4; way++) {
-            const xpu_ending *const e = &ways[(way + (int)i) % 4];
+            const xpu_ending *const e = &ways[(way + i) % 4];
             const bool in_place = way % 2 == 0 && e->combine != XPU_COMBINE_NONE;
             const bool transposed = way > 1;
             const int before[] = {by_depth, by_tiles, plain};
             try_ending(&p, e, transposed, in_place);
-            const bool depth = kind == DEPTH, tiles = !depth && kind != PLAIN && !in_place;
+            const bool depth = kind == ENDED_BY_DEPTH, tiles = !depth && kind != ENDED_PLAIN && !in_place;
             assert_int_equal(by_depth > before[0], depth);
             assert_int_equal(by_tiles > before[1], tiles);
             assert_int_equal(plain > before[2], !depth && !tiles);
@@ -446,33 +394,10 @@ static void endings(void **unused) {
 /* Without units the tiles are taken where a model expects less time of them. */
 static void choice(void **unused) {
     if (!by_fma) return;
-    static const struct {
-        problem p;
-        bool by_tiles;
-    } some[] = {
-        {{XPU_FLOAT32,
-          0,
-          2,
-          LAST,
-          LAST,
-          LAST,
-          4,
-          1,
-          1,
-          64,
-          64,
-          {14, 14},
-          {3, 3},
-          {1, 1},
-          {1, 1},
-          {1, 1},
-          false},
-         true},
-        {{XPU_FLOAT32, 0, 2, LAST, LAST, LAST, 4, 1, 1, 4, 8, {5, 5}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false},
-         false},
-    };
-    for (size_t i = 0; i < 2; i++) {
-        const problem *const p = &some[i].p;
+    for (int i = 0; i < CASES; i++) {
+        const problem *const p = &cases[i].p;
+        const bool large = cases[i].purpose == LARGE;
+        if (!large && cases[i].purpose != SMALL) continue;
         for (int pinned = 0; pinned < 2; pinned++) {
             SUCCEEDS(xpu_tuning_set(0, xpu_tuning_number("matrix_tile"), pinned ? tile_of(p) : 1 << 20));
             operands o;
@@ -481,52 +406,17 @@ static void choice(void **unused) {
             SUCCEEDS(xpu_conv_forward(stream, &o.conv, &o.x.tensor, &o.w.tensor, NULL, &o.y.tensor));
             compare(p, "y", &o.y, o.to_y, o.sums[2]);
             drop_all(&o);
-            assert_int_equal(by_tiles > tiles_before, pinned || some[i].by_tiles);
-            assert_int_equal(plain > plain_before, !pinned && !some[i].by_tiles);
+            assert_int_equal(by_tiles > tiles_before, pinned || large);
+            assert_int_equal(plain > plain_before, !pinned && !large);
         }
     }
 }
 
 /* Few results of long sums are cut into slices. */
 static void long_sums(void **unused) {
-    static const problem some[] = {
-        {XPU_BFLOAT16,
-         7,
-         2,
-         LAST,
-         LAST,
-         LAST,
-         8,
-         8,
-         1,
-         8,
-         24,
-         {24, 25},
-         {3, 3},
-         {1, 1},
-         {1, 1},
-         {1, 1},
-         true},
-        {XPU_BFLOAT16,
-         7,
-         2,
-         LAST,
-         LAST,
-         LAST,
-         8,
-         1,
-         1,
-         264,
-         80,
-         {3, 4},
-         {3, 3},
-         {1, 1},
-         {1, 1},
-         {1, 1},
-         true},
-    };
-    for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
-        problem p = some[i];
+    for (int i = 0; i < CASES; i++) {
+        if (cases[i].purpose != LONG_SUMS) continue;
+        problem p = cases[i].p;
         if (by_fma) p.dtype = XPU_FLOAT32, p.tile = 8;
         try_problem(&p);
     }
@@ -541,7 +431,8 @@ static void whatever_comes(void **unused) {
             p.dtype = pick(0, 1) ? XPU_BFLOAT16 : XPU_FLOAT16;
             if (by_fma) p.tile = (int)pick(0, 9), p.dtype = of_any_width[pick(0, WIDTHS - 1)];
         }
-        static const layout layouts[] = {LAST, LAST, LAST, FIRST, FIRST, ANY_LAYOUT};
+        static const layout layouts[] = {CHANNELS_LAST,  CHANNELS_LAST,  CHANNELS_LAST,
+                                         CHANNELS_FIRST, CHANNELS_FIRST, ANY_LAYOUT};
         p.x = layouts[pick(0, 5)], p.y = pick(0, 3) ? p.x : layouts[pick(0, 5)];
         p.w = pick(0, 3) ? p.x : layouts[pick(0, 5)], p.align = aligns[pick(0, 4)];
         p.batch = pick(1, 3), p.groups = pick(0, 4) ? 1 : pick(2, 3), p.bias = pick(0, 1);

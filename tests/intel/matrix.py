@@ -34,14 +34,14 @@ OLDER = ("tgllp", "adl-p")
 REGISTERS = "-cl-intel-256-GRF-per-thread"
 BYTES = {"i8": 1, "bf16": 2, "f16": 2, "f32": 4}
 LINE = re.compile(r"^X\((XMX8?|FMA), (\d+), (\d+), (\d+), (\d+), (\d+), (\d+),", re.MULTILINE)
-LARGEST = 32 * 64  # sums of a team
+MAIN = (256, 256)  # the tile of large products
 # of instructions in the main loop, for a right operand along n and along k, by bytes of an element
 SHARE = {
-    "bmg": {1: (0.65, 0.62), 2: (0.75, 0.62), 4: (0.55, 0.55)},
-    "lnl": {1: (0.65, 0.62), 2: (0.75, 0.62), 4: (0.55, 0.55)},
-    "ptl": {1: (0.65, 0.62), 2: (0.73, 0.62), 4: (0.55, 0.55)},
-    "pvc": {1: (0.6, 0.33), 2: (0.7, 0.33), 4: (0.3, 0.22)},
-    "cri": {1: (0.65, 0.62), 2: (0.73, 0.62), 4: (0.55, 0.55)},
+    "bmg": {1: (0.68, 0.6), 2: (0.72, 0.6), 4: (0.55, 0.53)},
+    "lnl": {1: (0.68, 0.6), 2: (0.72, 0.6), 4: (0.55, 0.53)},
+    "ptl": {1: (0.68, 0.6), 2: (0.72, 0.6), 4: (0.55, 0.53)},
+    "pvc": {1: (0.55, 0.38), 2: (0.55, 0.38), 4: (0.25, 0.2)},
+    "cri": {1: (0.68, 0.6), 2: (0.72, 0.6), 4: (0.55, 0.53)},
 }
 # of the time. Of backward's the three together have half of it also where heads have 128 elements.
 BUSY = {
@@ -52,6 +52,7 @@ BUSY = {
 
 
 BUSY_8_LANES = 0.95
+BUSY_FOR_W = 0.95  # whose left operand is turned by movements
 
 
 @dataclass
@@ -78,7 +79,9 @@ def products() -> Iterator[Kernel]:
         for dtype in dtypes:
             k = step // BYTES[dtype] if unit != "FMA" else step
             by_fours = unit == "FMA" and dtype == "i8"
-            for k_fast in (True,) if by_fours or unit == "XMX8" else (False, True):
+            of_halves = unit == "XMX" and BYTES[dtype] == 2
+            layouts = [(1, 1)] if by_fours or unit == "XMX8" else [(1, 0), (1, 1)] + of_halves * [(0, 0)]
+            for a_fast, k_fast in layouts:
                 result = "-DT=i32 -DOPERAND_T=i8 -DFLOAT_T=0" if dtype == "i8" else f"-DT={dtype} -DFLOAT_T=1"
                 options = (
                     f"{result} -DCOMPLEX_T=0 -DDOUBLE_T=0 -DMATRIX_{'SQUARES' if unit == 'XMX8' else unit} "
@@ -86,14 +89,15 @@ def products() -> Iterator[Kernel]:
                     f"-DTILE_N={n} -DTILE_K={k} -DTEAMS_M={teams_m} -DTEAMS_N={teams_n} -DSTAGES={stages} "
                     f"-DBAND={1024 // m} -DA_PIECE=16 -DB_PIECE=16 -DOUT_PAIRS=0 "
                     f"-DOUT_PIECE={16 if unit == 'FMA' else 0} -DC_FORM=0 -DC_PIECE=0 -DEPILOGUE=0 "
-                    f"-DCONJUGATE_A=0 -DCONJUGATE_B=0 -DA_K_FAST=1 -DB_K_FAST={int(k_fast)} -DSLICED=0 {registers}"
+                    f"-DCONJUGATE_A=0 -DCONJUGATE_B=0 -DA_K_FAST={a_fast} -DB_K_FAST={k_fast} -DSLICED=0 {registers}"
                 )
                 tile = options.partition(" -DOUT_PAIRS")[0]
-                label = f"{m}x{n} {dtype}, the right operand along {'k' if k_fast else 'n'}"
-                bars = {product: SHARE[product][BYTES[dtype]][k_fast] for product in SHARE}
+                along = f"the right operand along {'k' if k_fast else 'n'}" if a_fast else "both across k"
+                label = f"{m}x{n} {dtype}, {along}"
+                bars = {product: SHARE[product][BYTES[dtype]][k_fast] for product in SHARE} if a_fast else {}
                 if unit == "XMX8":
                     bars = dict.fromkeys(OF_8_LANES, BUSY_8_LANES)
-                largest = m * n // teams_m // teams_n == (LARGEST if unit == "XMX" else 32 * 32)
+                largest = (m, n) == MAIN if unit == "XMX" else m * n // teams_m // teams_n == 32 * 32
                 request = f"gemm.cl|gemm_matrix|{options}|{label}|"
                 yield Kernel(
                     request,
@@ -107,14 +111,14 @@ def products() -> Iterator[Kernel]:
                         "FMA": (BY_FOURS if by_fours else WITHOUT_UNITS) + (() if full else OLDER),
                     }[unit],
                 )
-                if unit != "XMX" or BYTES[dtype] != 2:
+                if not of_halves:
                     continue
-                # A convolution's rows are read eight at a time, and its right operand lies along n.
-                label = f"{m}x{n} {dtype}, convolution for {'x' if k_fast else 'y'}"
-                request = convolution(f"{tile} -DOUT_PAIRS=0 {registers}", int(k_fast), 0, 1, 0)
-                yield Kernel(
-                    f"{request}|{label}|", label, dict.fromkeys(SHARE, 0.6) if largest else {}, False
-                )
+                # A convolution's pixels are read by blocks of eight or sixteen, and its right operand lies along n.
+                name = "x" if k_fast else "y" if a_fast else "w"
+                label = f"{m}x{n} {dtype}, convolution for {name}"
+                request = convolution(f"{tile} -DOUT_PAIRS=0 {registers}", "yxw".index(name), 0, 1, 0)
+                bars = dict.fromkeys(SHARE, BUSY_FOR_W if name == "w" else 0.6) if largest else {}
+                yield Kernel(f"{request}|{label}|", label, bars, name == "w")
             for sought, name in enumerate("yxw" if unit == "FMA" and dtype == "f32" else ""):
                 label = f"{m}x{n} {dtype}, convolution for {name}"
                 wide = registers or (name == "x") * f" {REGISTERS}"
@@ -192,7 +196,7 @@ def sources(library: ctypes.CDLL, all_of: list[Kernel]) -> list[Path]:
 
 
 def main_loop(listing: str) -> tuple[int, int]:
-    """Matrix instructions and all instructions of the loop that has the fewest others for each of the former.
+    """Matrix instructions and all instructions of the loop with most of the former, and the fewest others.
 
     Those with nothing to add to, which dg2 wants before some others, count as others. What a branch inside the loop leaves out, without matrix instructions, is for its edges.
     """
@@ -216,7 +220,7 @@ def main_loop(listing: str) -> tuple[int, int]:
         ]
         if units := sum("dpas." in line and " null:" not in line for line in body):
             found.append((units, len(body)))
-    return max(found, key=lambda loop: loop[0] / loop[1], default=(0, 1))
+    return max(found, key=lambda loop: (loop[0], loop[0] / loop[1]), default=(0, 1))
 
 
 def look(ocloc: Path, source: Path, product: str, kernel: Kernel) -> tuple[float, int, str]:
@@ -226,6 +230,8 @@ def look(ocloc: Path, source: Path, product: str, kernel: Kernel) -> tuple[float
     if product in OLDER:
         options = options.replace(REGISTERS, "")
     defines = "-DXPU_CAPABILITIES -DXPU_HAS_FP16=1 -DXPU_HAS_SUBGROUPS=1 -DXPU_IS_INTEL_GPU=1"
+    if product in PRODUCTS and product != "pvc":
+        defines += " -DXPU_HAS_BLOCK_OFFSETS=1"
     least = 16 if product in PRODUCTS else 8
     lanes = (
         f"-DLANES={least}"
