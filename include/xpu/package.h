@@ -17,6 +17,8 @@
  * A package is a program: its kernels may read and write what the process may. What is checked is that it is
  * whole and makes sense, not that it means well.
  *
+ * The file must stay as it is while it is open; a new one under its name is no harm.
+ *
  * An xpu_package is used by one thread at a time; threads that run at once open the file once each. */
 #ifndef XPU_PACKAGE_H
 #define XPU_PACKAGE_H

@@ -533,16 +533,14 @@ def _attention(packer: _Packer, node: Any) -> None:
 
 
 def _sort(packer: _Packer, node: Any) -> None:
-    results = {user.args[1]: user for user in node.users if user.target is operator.getitem}
-    x = node.args[0]
-    dim = (
-        _argument(node, 2, "dim", -1)
-        if node.target is torch.ops.aten.sort.stable
-        else _argument(node, 1, "dim", -1)
-    )
-    descending = node.kwargs.get("descending", node.args[-1] if isinstance(node.args[-1], bool) else False)
-    source = packer._tensor(x)
+    """Sorting, or the first of what is sorted: values and places, each if it is used."""
+    given = {a.name: a.default_value for a in node.target._schema.arguments}
+    given.update(zip(given, node.args, strict=False))
+    given.update(node.kwargs)
+    descending = given["largest"] if "largest" in given else given["descending"]
+    source = packer._tensor(given["self"])
     dims = len(packer.tensors[source[1]][2])
+    results = {user.args[1]: user for user in node.users if user.target is operator.getitem}
     outs = []
     for i in range(2):
         if i in results:
@@ -550,7 +548,7 @@ def _sort(packer: _Packer, node: Any) -> None:
         else:
             value = node.meta["val"][i]
             outs.append((TENSOR, packer._slot(NEW, value.dtype, value.shape, value.stride(), 0)))
-    numbers = [packer._int(dim % max(dims, 1)), packer._int(int(bool(descending)))]
+    numbers = [packer._int(given["dim"] % max(dims, 1)), packer._int(int(bool(descending)))]
     packer._operator("sort", 2, [*outs, source, *numbers])
 
 
@@ -564,6 +562,7 @@ _OPERATORS: dict[Any, tuple[str, Callable[[_Packer, Any], None]]] = {
     _aten._scaled_dot_product_fused_attention_overrideable.default: ("attention", _attention),
     _aten.sort.default: ("sort", _sort),
     _aten.sort.stable: ("sort", _sort),
+    _aten.topk.default: ("sort", _sort),
 }
 
 
@@ -626,6 +625,8 @@ def package(
 
     import openxpu
 
+    if not openxpu.is_loaded() or not torch.xpu.is_available():
+        raise PackageError(openxpu.no_device_hint())
     on = {
         t.device.type
         for t in (*exported.state_dict.values(), *exported.constants.values())

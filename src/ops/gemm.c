@@ -217,7 +217,7 @@ static xpu_status thin(xpu_stream *stream, const problem *args) {
 /* fp32 on processors, where the host's libraries don't. Very few rows are not worth B's copies. */
 enum { HOST_COLUMNS = 32, HOST_BAND = 96 }; /* of a group: kernels/gemm_host.h */
 static bool is_for_host(const xpu_device_properties *properties, const problem *args) {
-    return properties->type == XPU_DEVICE_CPU && args->operand == XPU_FLOAT32 && !args->lines &&
+    return plans_for_processor(properties) && args->operand == XPU_FLOAT32 && !args->lines &&
            !args->scales.a.data && !args->scales.b.data && args->m >= 4 && args->n >= 16 && args->k >= 8;
 }
 

@@ -257,10 +257,41 @@ def test_sorted_numbers_views_and_constants(run: Run, tmp_path: Path) -> None:
 
         def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
             values, places = torch.sort(x, dim=1, descending=True, stable=True)
-            return values + 1, places, self.table, x[1:, ::2], torch.bmm(y, y.transpose(1, 2)) * 2
+            largest, _ = torch.topk(y, 3, dim=1)
+            return values + 1, places, largest, self.table, x[1:, ::2], torch.bmm(y, y.transpose(1, 2)) * 2
 
     x, y = torch.randn(4, 300), torch.randn(3, 5, 2)
     model = Several()
     path = openxpu.package(torch.export.export(model, (x, y)), tmp_path / "several.xpk")
     for got, want in zip(run(path, x, y), model(x, y), strict=True):
         torch.testing.assert_close(got, want)
+
+
+def test_inputs_are_changed_in_place_and_outputs_share(run: Run, tmp_path: Path) -> None:
+    class Changing(nn.Module):
+        def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+            x.add_(1)
+            y = x.sin()
+            return y, y, y[1], x
+
+    x = torch.randn(4, 16)
+    opened = Package(
+        openxpu.package(torch.export.export(Changing(), (x.clone(),)), tmp_path / "changing.xpk")
+    )
+    assert opened.inputs[0].is_written
+    given = x.clone().numpy()
+    prepared = opened.prepare([given])
+    opened.run(prepared, 1)
+    opened.close()
+    changed = x.clone()
+    for got, want in zip([*prepared[2], given], [*Changing()(changed), changed], strict=True):
+        torch.testing.assert_close(torch.from_numpy(got), want)
+
+
+def test_sizes_known_at_run_time_alone_are_refused(tmp_path: Path) -> None:
+    class Found(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.nonzero()
+
+    with pytest.raises(RuntimeError, match=r"lacks aten\.nonzero"):
+        openxpu.package(torch.export.export(Found(), (torch.ones(3),)), tmp_path / "found.xpk")
