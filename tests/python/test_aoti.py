@@ -288,3 +288,146 @@ def test_cpp_wrapper(cpp_wrapper: Callable[[nn.Module], Callable[..., Tensor]]) 
     for size in (12, 12, 9, 20):
         x = case.inputs(size)[0].to("xpu")
         assert largest_difference([compiled(x)], [model(x)]) <= 1e-5
+
+
+class Handles:
+    """Tensors for C functions, and the tensors that they give: a handle is the address of a C++ tensor."""
+
+    def __init__(self) -> None:
+        self.library = ctypes.CDLL(str(Path(openxpu.__file__).parent / "libopenxpu_aoti.so"))
+        self.pointer = ctypes.pythonapi.PyCapsule_GetPointer
+        self.pointer.restype, self.pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+        self.capsule = ctypes.pythonapi.PyCapsule_New
+        self.capsule.restype = ctypes.py_object
+        self.capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+
+    def of(self, tensor: Tensor) -> ctypes.c_void_p:
+        (made,) = torch._C._aoti.unsafe_alloc_void_ptrs_from_tensors([tensor])
+        return ctypes.c_void_p(self.pointer(made, None))
+
+    def call(self, name: str, *arguments: object, results: int = 1) -> list[Tensor]:
+        """Call ``aoti_torch_xpu_NAME``; lists of numbers are pointer and count, a tuple is an optional value."""
+        given: list[object] = []
+        for argument in arguments:
+            if isinstance(argument, Tensor):
+                given.append(self.of(argument))
+            elif isinstance(argument, list) and argument and isinstance(argument[0], Tensor):
+                given += [
+                    (ctypes.c_void_p * len(argument))(*map(self.of, argument)),
+                    ctypes.c_int64(len(argument)),
+                ]
+            elif isinstance(argument, list):
+                given += [(ctypes.c_int64 * len(argument))(*argument), ctypes.c_int64(len(argument))]
+            elif isinstance(argument, tuple):
+                (value,) = argument
+                value = self.of(value) if isinstance(value, Tensor) else value
+                given.append(None if value is None else ctypes.byref(value))
+            else:
+                given.append(argument)
+        made = [ctypes.c_void_p() for _ in range(results)]
+        assert getattr(self.library, f"aoti_torch_xpu_{name}")(*given, *map(ctypes.byref, made)) == 0
+        return list(
+            torch._C._aoti.alloc_tensors_by_stealing_from_void_ptrs(
+                [self.capsule(handle, None, None) for handle in made]
+            )
+        )
+
+
+def test_operators_as_c_functions() -> None:
+    """One of each form that arguments have: results given, optional numbers, lists, several results."""
+    handles = Handles()
+    a, b = torch.randn(5, 7, device="xpu"), torch.randn(7, 3, device="xpu")
+    product = torch.zeros(5, 3, device="xpu")
+    handles.call("mm_out", product, a, b, results=0)
+    assert torch.equal(product, a @ b)
+    (sums,) = handles.call("cumsum", a, ctypes.c_int64(1), (ctypes.c_int32(7),))  # float64
+    assert sums.dtype is torch.float64 and torch.equal(sums, a.cumsum(1, dtype=torch.float64))
+    (sums,) = handles.call("cumsum", a, ctypes.c_int64(0), None)
+    assert torch.equal(sums, a.cumsum(0))
+    (joined,) = handles.call("cat", [a, a * 2], ctypes.c_int64(1))
+    assert torch.equal(joined, torch.cat([a, a * 2], 1))
+    ordered = handles.call(
+        "sort_stable", a, (ctypes.c_int32(1),), ctypes.c_int64(1), ctypes.c_int32(1), results=2
+    )
+    assert all(map(torch.equal, ordered, torch.sort(a, dim=1, descending=True, stable=True)))
+    with torch.autocast("xpu", torch.bfloat16):  # compiled code is beyond it
+        handles.call("mm_out", product, a, b, results=0)
+    assert torch.equal(product, a @ b)
+    weight = torch.randn(7, 3, device="xpu", requires_grad=True)
+    with torch.enable_grad():
+        handles.call("mm_out", product, a, weight, results=0)
+    assert not product.requires_grad
+
+
+def test_fused_operators_as_c_functions() -> None:
+    handles = Handles()
+    x, w, b = (torch.randn(*s, device="xpu") for s in ((2, 4, 9, 9), (6, 4, 3, 3), (6,)))
+    other = torch.randn(2, 6, 9, 9, device="xpu")
+    places = ([1, 1], [1, 1], [1, 1])  # padding, stride, dilation
+    none = (None, ctypes.c_int64(0), None)  # scalars, their number, algorithm
+    operator = torch.ops.mkldnn._convolution_pointwise
+    one = ctypes.c_int64(1)
+    (got,) = handles.call("mkldnn__convolution_pointwise", x, w, (b,), *places, one, b"relu", *none)
+    assert torch.equal(got, operator(x, w, b, *places, 1, "relu", [], None))
+    slope = (ctypes.POINTER(ctypes.c_double) * 1)(ctypes.pointer(ctypes.c_double(0.25)))
+    (got,) = handles.call(
+        "mkldnn__convolution_pointwise",
+        x,
+        w,
+        None,
+        *places,
+        one,
+        b"leaky_relu",
+        slope,
+        one,
+        (ctypes.c_char_p(b""),),
+    )
+    assert torch.equal(got, operator(x, w, None, *places, 1, "leaky_relu", [0.25], ""))
+    relu = (ctypes.c_char_p(b"relu"),)
+    rest = (one, b"add", None, relu, *none)
+    (got,) = handles.call("mkldnn__convolution_pointwise_binary", x, other, w, (b,), *places, *rest)
+    wanted = operator.binary(x, other, w, b, *places, 1, "add", None, "relu", [], None)
+    assert torch.equal(got, wanted)
+    (got,) = handles.call("mkldnn__convolution_pointwise_binary_", other, x, w, (b,), *places, *rest)
+    assert torch.equal(got, wanted) and torch.equal(other, wanted)
+
+
+def test_quantised_operators_as_c_functions() -> None:
+    handles, onednn = Handles(), torch.ops.onednn
+    number, real = ctypes.c_int64, ctypes.c_double
+    scale, zero = torch.tensor(0.02, device="xpu"), torch.tensor(5, device="xpu")
+    scales, zeros = torch.rand(6, device="xpu") / 50, torch.zeros(6, dtype=torch.int64, device="xpu")
+    bias = torch.randn(6, device="xpu")
+    to_float = (ctypes.c_int32(6),)
+    x = torch.randint(0, 255, (3, 8), dtype=torch.uint8, device="xpu")
+    packed = onednn.qlinear_prepack(torch.randint(-128, 127, (6, 8), dtype=torch.int8, device="xpu"), None)
+    given = (x, scale, zero, packed, scales, zeros)
+    end = (real(1.0), number(0), to_float)
+    (got,) = handles.call("_qlinear_pointwise_tensor", *given, (bias,), *end, b"relu", None, number(0), b"")
+    assert torch.equal(
+        got, onednn.qlinear_pointwise.tensor(*given, bias, 1.0, 0, torch.float32, "relu", [], "")
+    )
+    other = torch.randn(3, 6, device="xpu")
+    last = (real(1.0), number(0), b"sum", real(1.0), b"relu", None, number(0), b"")
+    copied = other.clone()
+    (got,) = handles.call("_qlinear_pointwise_binary_tensor", *given, (copied,), (bias,), *end, *last)
+    wanted = onednn.qlinear_pointwise.binary_tensor(
+        *given, other, bias, 1.0, 0, torch.float32, 1.0, 0, "sum", 1.0, "relu", [], ""
+    )
+    assert torch.equal(got, wanted)
+
+    x = torch.randint(0, 255, (2, 4, 5, 5), dtype=torch.uint8, device="xpu")
+    w = torch.randint(-128, 127, (6, 4, 3, 3), dtype=torch.int8, device="xpu")
+    how = ([1, 1], [1, 1], [1, 1])
+    packed = onednn.qconv_prepack(w, scales, 0.02, 5, *how, 1, [2, 4, 5, 5])
+    given = (x, scale, zero, packed, scales, zeros)
+    one, none = number(1), (None, number(0), (ctypes.c_char_p(b""),))
+    (got,) = handles.call("_qconv_pointwise_tensor", *given, (bias,), *how, one, *end, b"relu", *none)
+    plain = (bias, *how, 1, 1.0, 0, torch.float32)
+    assert torch.equal(got, onednn.qconv_pointwise.tensor(*given, *plain, "relu", [], ""))
+    sums = torch.randn(2, 6, 5, 5, device="xpu")
+    copied = sums.clone()
+    last = (real(1.0), number(0), b"sum", (real(1.0),), (ctypes.c_char_p(b"relu"),), *none)
+    (got,) = handles.call("_qconv2d_pointwise_binary_tensor", *given, copied, (bias,), *how, one, *end, *last)
+    wanted = onednn.qconv2d_pointwise.binary_tensor(*given, sums, *plain, 1.0, 0, "sum", 1.0, "relu", [], "")
+    assert torch.equal(got, wanted)
