@@ -1,7 +1,9 @@
 """The same Triton kernels through openxpu's OpenCL and through Triton's CUDA backend, on one NVIDIA GPU.
 
 Needs a CUDA build of PyTorch with its Triton, and openxpu built against it; start it by
-`openxpu run bench/gpu/triton_kernels.py`. A ratio is CUDA's time over xpu's: above 1 xpu is faster.
+`openxpu run bench/gpu/triton_kernels.py`. A ratio is CUDA's time over xpu's: above 1 xpu is faster. With `products` as
+an argument it measures `tl.dot` alone: a matrix product beside eager `mm`, flex attention beside
+`scaled_dot_product_attention`.
 """
 
 # mypy: ignore-errors
@@ -66,6 +68,22 @@ def layer_norm(x, y, out, n, BLOCK: tl.constexpr):
     v -= tl.sum(v, axis=0) / BLOCK
     rstd = 1 / tl.sqrt(tl.sum(v * v, axis=0) / BLOCK + 1e-5)
     tl.store(out + row * BLOCK + at, v * rstd * tl.load(y + at).to(tl.float32))
+
+
+def product(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    band = 8  # rows of tiles that run together share their columns in the cache
+    program, tiles = tl.program_id(0), tl.cdiv(N, BN)
+    first = program // (band * tiles) * band
+    rows = min(tl.cdiv(M, BM) - first, band)
+    m = (first + program % (band * tiles) % rows) * BM + tl.arange(0, BM)
+    n = program % (band * tiles) // rows * BN + tl.arange(0, BN)
+    k = tl.arange(0, BK)
+    sums = tl.zeros((BM, BN), tl.float32)
+    for start in range(0, K, BK):
+        left = tl.load(a + m[:, None] * K + (start + k)[None, :])
+        right = tl.load(b + (start + k)[:, None] * N + n[None, :])
+        sums = tl.dot(left, right, sums)
+    tl.store(c + m[:, None] * N + n[None, :], sums.to(c.dtype.element_ty))
 
 
 def nothing():
@@ -139,8 +157,80 @@ def launches() -> None:
         )
 
 
+TILES = [  # rows, columns, depth, warps
+    (64, 64, 64, 4),
+    (64, 128, 64, 4),
+    (128, 128, 32, 4),
+    (128, 128, 32, 8),
+    (128, 256, 32, 8),
+]
+
+
+def tera(work: Callable[[], object], device: str, operations: float) -> float:
+    """Return a call's speed in TFLOP/s, after a first one."""
+    work()
+    return operations / seconds(work, device) / 1e12
+
+
+def products() -> None:
+    """Print the speed of a Triton product, by tile, beside eager ones; all results are compared."""
+    for size, dtype in [(s, torch.bfloat16) for s in (1024, 2048, 4096, 8192)] + [(4096, torch.float16)]:
+        a, b = (torch.randn(size, size, generator=torch.Generator().manual_seed(s)).to(dtype) for s in (0, 1))
+        wanted, best, eager, operations = None, {}, {}, 2 * size**3
+        for device, driver in DRIVERS.items():
+            triton.runtime.driver.set_active(driver)
+            x, y = a.to(device), b.to(device)
+            eager[device] = tera(lambda x=x, y=y: x @ y, device, operations)
+            wanted = (x @ y).float().cpu() if wanted is None else wanted
+            for tile in TILES:
+                out, jitted = (
+                    torch.empty(size, size, dtype=dtype, device="cpu").to(device),
+                    triton.jit(product),
+                )
+                grid = (triton.cdiv(size, tile[0]) * triton.cdiv(size, tile[1]),)
+
+                def work(x=x, y=y, out=out, jitted=jitted, grid=grid, tile=tile, n=size) -> None:
+                    jitted[grid](x, y, out, n, n, n, *tile[:3], num_warps=tile[3], num_stages=3)
+
+                best[device, tile] = tera(work, device, operations)
+                torch.testing.assert_close(out.float().cpu(), wanted, rtol=2e-2, atol=2e-2 * size**0.5)
+        for tile in TILES:
+            print(f"product {size:5} {str(dtype)[6:]:8} {tile!s:18} TFLOP/s: xpu {best['xpu', tile]:6.1f}  cuda {best['cuda', tile]:6.1f}")  # fmt: skip
+        print(f"product {size:5} {str(dtype)[6:]:8} eager              TFLOP/s: xpu {eager['xpu']:6.1f}  cuda {eager['cuda']:6.1f}", flush=True)  # fmt: skip
+
+
+def attention() -> None:
+    """Print the speed of compiled flex attention on xpu beside the fused kernel's; results are compared."""
+    from torch.nn.attention.flex_attention import flex_attention
+
+    triton.runtime.driver.set_active(DRIVERS["xpu"])
+    compiled = torch.compile(flex_attention, dynamic=False)
+    for length, depth, options in [
+        (1024, 64, None),
+        (4096, 64, None),
+        (4096, 64, {"BLOCK_M": 64, "BLOCK_N": 64, "num_warps": 4}),
+        (4096, 128, {"BLOCK_M": 64, "BLOCK_N": 32, "num_warps": 4}),
+    ]:
+        q, k, v = (torch.randn(4, 16, length, depth).to(torch.bfloat16).to("xpu") for _ in range(3))
+        operations = 4 * 4 * 16 * length**2 * depth
+
+        def flex(q=q, k=k, v=v, options=options) -> torch.Tensor:
+            return compiled(q, k, v, kernel_options=options)
+
+        def fused(q=q, k=k, v=v) -> torch.Tensor:
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v)
+
+        torch.testing.assert_close(flex().float().cpu(), fused().float().cpu(), rtol=2e-2, atol=2e-2)
+        speeds = (tera(flex, "xpu", operations), tera(fused, "xpu", operations))
+        print(f"attention {length:5} x {depth:3} {options} TFLOP/s: flex {speeds[0]:6.1f}  fused {speeds[1]:6.1f}", flush=True)  # fmt: skip
+
+
 def main() -> int:
     """Print the comparison; 0 when all ratios reach 0.9 and the results agree."""
+    if sys.argv[1:] == ["products"]:
+        products()
+        attention()
+        return 0
     reached = True
     f32, bf16 = torch.float32, torch.bfloat16
     cases = [(k, 1024, f32) for k in (add, gelu, dropout)]
