@@ -176,6 +176,26 @@ def test_constants_are_those_of_the_caller_where_it_says_so(folder: Path) -> Non
         assert largest_difference([loaded(*given)], [model(*given)]) <= 1e-5
 
 
+@pytest.mark.skipif(torch.xpu.get_device_capability()["type"] != "cpu", reason="names the processor twice")
+def test_a_fresh_process_runs_them_on_a_second_device(folder: Path) -> None:
+    """It has no compiler."""
+    script = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from aoti_models import CASES
+from torch._inductor.package import load_package
+
+case = CASES["encoder"]
+given = case.arguments(device="xpu:1")
+with torch.no_grad():
+    got = load_package({str(folder / "encoder.pt2")!r}, device_index=1)(*given)
+    wanted = case.build().to("xpu:1")(*given)
+assert got.device == torch.device("xpu:1"), got.device
+torch.testing.assert_close(got, wanted, atol=1e-5, rtol=0)
+"""
+    python(script, environment={"OPENXPU_DEVICE": "cpu,cpu", "PATH": "/nonexistent"})
+
+
 def test_libraries_are_loaded_by_path(folder: Path, tmp_path: Path) -> None:
     """PyTorch's older way, which has two sets of constants to swap."""
     case = CASES["encoder"]
