@@ -169,6 +169,13 @@ static inline void grad_score(const attention_params *p, long b, long h, long qu
 }
 #endif
 
+/* Both of a tile's, whose rows are queries, or keys. */
+#define BOTH_PRODUCTS(s, grad, left, right, grad_left, grad_right)                                           \
+    CLEAR(s, SIDE);                                                                                          \
+    CLEAR(grad, SIDE);                                                                                       \
+    TILE_PRODUCT(s, left, right, 0, 0, 0, p.depth);                                                          \
+    TILE_PRODUCT(grad, grad_left, grad_right, 0, 0, 0, p.value_depth)
+
 #ifdef BACKWARD
 __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void attention_delta(const attention_params GIVEN) {
     __local float sums[64];
@@ -204,10 +211,7 @@ KERNEL attention_grad_query(const attention_params GIVEN) {
     const long k_end = end_key_of(&p, q0 + TILE - 1);
     for (long k0 = first_key_of(&p, q0); k0 < k_end; k0 += TILE) {
         float s[SIDE][SIDE], grad[SIDE][SIDE], weight;
-        CLEAR(s, SIDE);
-        CLEAR(grad, SIDE);
-        TILE_PRODUCT(s, QUERY, KEY_COLUMN, 0, 0, 0, p.depth);
-        TILE_PRODUCT(grad, GRAD_OUT, VALUE_COLUMN, 0, 0, 0, p.value_depth);
+        BOTH_PRODUCTS(s, grad, QUERY, KEY_COLUMN, GRAD_OUT, VALUE_COLUMN);
         for (int i = 0; i < SIDE; i++)
             for (int j = 0; j < SIDE; j++) {
                 grad_score(&p, b, h, q0 + PLACE(y, i), k0 + PLACE(x, j), s[i][j], grad[i][j], &weight, &s[i][j]);
@@ -241,10 +245,7 @@ KERNEL attention_grad_key_value(const attention_params GIVEN) {
     for (long h = kh * share; h < (kh + 1) * share; h++)
         for (long q0 = first_query_of(&p, k0); q0 < end_query_of(&p, k0 + TILE - 1); q0 += TILE) {
             float s[SIDE][SIDE], grad[SIDE][SIDE], weight;
-            CLEAR(s, SIDE);
-            CLEAR(grad, SIDE);
-            TILE_PRODUCT(s, KEY, QUERY_COLUMN, 0, 0, 0, p.depth);
-            TILE_PRODUCT(grad, VALUE, GRAD_OUT_COLUMN, 0, 0, 0, p.value_depth);
+            BOTH_PRODUCTS(s, grad, KEY, QUERY_COLUMN, VALUE, GRAD_OUT_COLUMN);
             for (int i = 0; i < SIDE; i++)
                 for (int j = 0; j < SIDE; j++) {
                     grad_score(&p, b, h, q0 + PLACE(x, j), k0 + PLACE(y, i), s[i][j], grad[i][j], &weight, &s[i][j]);
@@ -298,10 +299,7 @@ KERNEL attention_grad_bias(const attention_params p) {
         const long h = bias_h + set % heads, b = bias_b + set / heads, kh = h / (p.heads / p.key_heads);
         if (k0 >= end_key_of(&p, q0 + TILE - 1)) continue;
         float s[SIDE][SIDE], grad[SIDE][SIDE], weight, grad_s;
-        CLEAR(s, SIDE);
-        CLEAR(grad, SIDE);
-        TILE_PRODUCT(s, QUERY, KEY_COLUMN, 0, 0, 0, p.depth);
-        TILE_PRODUCT(grad, GRAD_OUT, VALUE_COLUMN, 0, 0, 0, p.value_depth);
+        BOTH_PRODUCTS(s, grad, QUERY, KEY_COLUMN, GRAD_OUT, VALUE_COLUMN);
         for (int i = 0; i < SIDE; i++)
             for (int j = 0; j < SIDE; j++) {
                 grad_score(&p, b, h, q0 + PLACE(y, i), k0 + PLACE(x, j), s[i][j], grad[i][j], &weight, &grad_s);
