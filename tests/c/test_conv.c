@@ -84,6 +84,7 @@ typedef struct problem {
     int64_t batch, groups, c, k; /* channels of x and y in a group */
     int64_t in[3], taps[3], stride[3], padding[3], dilation[3];
     bool bias;
+    bool spread; /* x has one column of pixels, which all of a line are */
 } problem;
 
 /* Everything of a tensor in order: [n][channel][d][h][w]. */
@@ -190,6 +191,7 @@ static void set(const problem *p, operands *o) {
         out[i] = (p->in[i] + 2 * p->padding[i] - p->dilation[i] * (p->taps[i] - 1) - 1) / p->stride[i] + 1;
     memcpy(size + 2, p->in, sizeof p->in);
     make(&o->x, p->dtype, p->dims, size, p->x, p->align);
+    if (p->spread) o->x.stride[p->dims + 1] = 0;
     size[0] = p->groups * p->k, size[1] = p->c, memcpy(size + 2, p->taps, sizeof p->taps);
     make(&o->w, p->dtype, p->dims, size, p->w, p->align);
     size[0] = p->batch, size[1] = p->groups * p->k, memcpy(size + 2, out, sizeof out);
@@ -308,6 +310,7 @@ typedef enum purpose {
     ENDED_BY_PRODUCT,
     ENDED_BY_DEPTH,
     ENDED_PLAIN,
+    SPREAD,
     LARGE, /* enough for tiles without units, … */
     SMALL  /* … and not */
 } purpose;
@@ -318,7 +321,7 @@ static const struct {
     problem p;
 } cases[] = {
 /*                     dtype    tile dims layouts align batch groups  c    k  in           taps         stride       padding      dilation    bias */
-#define X(purpose,     dtype,   tile, dims, layouts, ...) {purpose, {XPU_##dtype, tile, dims, layouts, __VA_ARGS__}},
+#define X(purpose,     dtype,   tile, dims, layouts, ...) {purpose, {XPU_##dtype, tile, dims, layouts, __VA_ARGS__, purpose == SPREAD}},
 X(BY_TILES,            BFLOAT16,  6,  2,  LAST,    8,    2,    1,   64,  40, AT(9, 7),    AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    true)
 X(BY_TILES,            FLOAT16,   6,  2,  LAST,    8,    2,    1,   24,  33, AT(9, 8),    AT(3, 3),    AT(2, 2),    AT(1, 1),    AT(1, 1),    false)
 X(BY_TILES,            BFLOAT16,  7,  2,  FIRST,   1,    1,    1,    3,  20, AT(19, 17),  AT(7, 7),    AT(2, 2),    AT(3, 3),    AT(1, 1),    true)
@@ -341,6 +344,7 @@ X(ENDED_BY_DEPTH,      BFLOAT16,  7,  2,  LAST,    8,    2,   24,    1,   1, AT(
 X(ENDED_BY_TILES,      FLOAT16,   6,  2,  LAST,   32,    2,    1,   32,  64, AT(9, 7),    AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    true)
 X(ENDED_BY_PRODUCT,    BFLOAT16,  7,  2,  LAST,   32,    2,    1,   32,  64, AT(6, 6),    AT(1, 1),    AT(1, 1),    AT(0, 0),    AT(1, 1),    false)
 X(ENDED_PLAIN,         FLOAT64,   7,  1,  FIRST,   1,    2,    1,    5,   9, AT(30),      AT(3),       AT(2),       AT(1),       AT(1),       true)
+X(SPREAD,              BFLOAT16,  7,  2,  LAST,   32,    2,    1,   32,  40, AT(6, 19),   AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    false)
 X(LARGE,               FLOAT32,   0,  2,  LAST,    4,    1,    1,   64,  64, AT(14, 14),  AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    false)
 X(SMALL,               FLOAT32,   0,  2,  LAST,    4,    1,    1,    4,   8, AT(5, 5),    AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    false)
 #undef X
@@ -422,6 +426,25 @@ static void long_sums(void **unused) {
     }
 }
 
+/* Pixels that lie on each other. */
+static void spread_source(void **unused) {
+    for (int i = 0; i < CASES; i++) {
+        problem p = cases[i].p;
+        if (cases[i].purpose != SPREAD) continue;
+        if (by_fma) p.dtype = XPU_FLOAT32;
+        SUCCEEDS(xpu_tuning_set(0, xpu_tuning_number("matrix_tile"), tile_of(&p)));
+        operands o;
+        set(&p, &o);
+        SUCCEEDS(xpu_conv_backward(stream, &o.conv, &o.y.tensor, &o.x.tensor, &o.w.tensor, NULL, &o.w.tensor,
+                                   NULL));
+        compare(&p, "gradient of w", &o.w, o.to_w, o.sums[1]);
+        restore(&o.w);
+        SUCCEEDS(xpu_conv_forward(stream, &o.conv, &o.x.tensor, &o.w.tensor, NULL, &o.y.tensor));
+        compare(&p, "y", &o.y, o.to_y, o.sums[2]);
+        drop_all(&o);
+    }
+}
+
 static void whatever_comes(void **unused) {
     static const int aligns[] = {1, 2, 8, 8, 8};
     problem p = {0};
@@ -463,8 +486,8 @@ static void whatever_comes(void **unused) {
 int main(int count, char **words) {
     read_words(count, words);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_kind), cmocka_unit_test(long_sums),      cmocka_unit_test(endings),
-        cmocka_unit_test(choice),     cmocka_unit_test(whatever_comes),
+        cmocka_unit_test(every_kind), cmocka_unit_test(long_sums),     cmocka_unit_test(endings),
+        cmocka_unit_test(choice),     cmocka_unit_test(spread_source), cmocka_unit_test(whatever_comes),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }
