@@ -223,10 +223,9 @@ def main_loop(listing: str) -> tuple[int, int]:
     return max(found, key=lambda loop: (loop[0], loop[0] / loop[1]), default=(0, 1))
 
 
-def look(ocloc: Path, source: Path, product: str, kernel: Kernel) -> tuple[float, int, str]:
-    """Compiles for a product: the share of the instructions or the time, bytes of spills, and what is wrong."""
-    text = source.read_text()
-    options = text.splitlines()[0].partition(" | ")[2]
+def listing_of(ocloc: Path, source: Path, product: str, kernel: Kernel) -> tuple[str, str]:
+    """Compiles for a product: the kernel's listing, and what is wrong."""
+    options = source.read_text().splitlines()[0].partition(" | ")[2]
     if product in OLDER:
         options = options.replace(REGISTERS, "")
     defines = "-DXPU_CAPABILITIES -DXPU_HAS_FP16=1 -DXPU_HAS_SUBGROUPS=1 -DXPU_IS_INTEL_GPU=1"
@@ -251,25 +250,36 @@ def look(ocloc: Path, source: Path, product: str, kernel: Kernel) -> tuple[float
             env=os.environ | {"IGC_ShaderDumpEnable": "1", "IGC_DumpToCustomDir": name},
         )
         if run.returncode:
-            return 0, 0, (run.stdout + run.stderr).strip()
-        name = kernel.request.split("|")[1]
+            return "", (run.stdout + run.stderr).strip()
         # The compiler's second try, where there was one, has a number in its name and is the one that counts.
         listings = [
             path.read_text() for path in sorted(folder.glob("*.asm"), key=lambda path: len(path.name))
         ]
-        listings = [text for text in listings if f"//.kernel {name}\n" in text]
-        units, every = main_loop(listings[-1]) if listings else (0, 1)
-        spilled = [int(size) for text in listings[-1:] for size in re.findall(r"//.spill size (\d+)", text)]
-        if not kernel.units:
-            lacks = "-DMATRIX_DOT" in options and not any(" dp4a " in text for text in listings[-1:])
-            return 0, max(spilled, default=0), "no dp4a" if lacks else "" if listings else "no listing"
-        dtype = re.search(r"-DMATRIX_T=(\w+)", options)[1]  # type: ignore[index]
-        types = {" ".join(pair) for pair in DPAS.findall(listings[-1] if listings else "")}
-        name = "tf32" if dtype == "f32" else dtype
-        wrong = "" if types == {INSTRUCTIONS[f"{name}_{name}"]} else f"of the types {types or 'none'}"
-        others = every - units
-        part = min(1, 8 * units / others) if kernel.busy else units / every
-        return part, max(spilled, default=0), wrong
+    name = kernel.request.split("|")[1]
+    listings = [text for text in listings if f"//.kernel {name}\n" in text]
+    return (listings[-1], "") if listings else ("", "no listing")
+
+
+def spills_of(listing: str) -> int:
+    """Bytes."""
+    return max((int(size) for size in re.findall(r"//.spill size (\d+)", listing)), default=0)
+
+
+def look(ocloc: Path, source: Path, product: str, kernel: Kernel) -> tuple[float, int, str]:
+    """Compiles for a product: the share of the instructions or the time, bytes of spills, and what is wrong."""
+    listing, wrong = listing_of(ocloc, source, product, kernel)
+    if wrong:
+        return 0, 0, wrong
+    if not kernel.units:
+        lacks = "-DMATRIX_DOT" in kernel.request and " dp4a " not in listing
+        return 0, spills_of(listing), "no dp4a" if lacks else ""
+    dtype = re.search(r"-DMATRIX_T=(\w+)", kernel.request)[1]  # type: ignore[index]
+    types = {" ".join(pair) for pair in DPAS.findall(listing)}
+    name = "tf32" if dtype == "f32" else dtype
+    wrong = "" if types == {INSTRUCTIONS[f"{name}_{name}"]} else f"of the types {types or 'none'}"
+    units, every = main_loop(listing)
+    part = min(1, 8 * units / (every - units or 1)) if kernel.busy else units / every
+    return part, spills_of(listing), wrong
 
 
 def main() -> int:

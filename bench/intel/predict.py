@@ -1,0 +1,149 @@
+"""Predicts the share of Intel's matrix units' peak from the offline compiler's listings; nothing runs.
+
+A loop's multiplications keep the unit of a vector engine for 8 or 16 clocks each, its other instructions the engine's
+issue for one; threads of other teams go on meanwhile, so that a step takes the larger of both, or the time in which
+the caches bring what it reads, if that is longer; all together take the time of the memory at least. The tile of each
+problem, and into how many slices k is cut, are those that take least, all tiles with the loop of the largest. What
+the caches give are guesses that stand in `DEVICES`, clocks and memory are what Intel states; nothing is measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import dataclasses
+import math
+import os
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "intel"))
+import matrix  # noqa: E402
+
+
+@dataclass(frozen=True)
+class Device:
+    """What the model knows of a GPU: Xe cores of 8 engines with 4 threads of 256 registers."""
+
+    cores: int
+    clock: float  # GHz
+    multiplication: int  # clocks
+    first_cache: int  # bytes a clock and core, guessed
+    second_cache: int  # … of all cores' cache, guessed
+    memory: float  # GB/s
+
+
+DEVICES = {
+    "bmg": Device(20, 2.67, 16, 128, 64, 456),
+    "lnl": Device(8, 2.05, 16, 128, 64, 136),
+    "ptl": Device(12, 2.4, 16, 128, 64, 154),
+    "pvc": Device(64, 1.6, 8, 512, 64, 1638),
+}
+ENGINES, THREADS = 8, 4
+TILES = ((256, 32), (128, 8), (64, 2))  # sides, and teams of 32 x 64 or 64 x 32
+FIRST_STEP = 2000  # clocks until a group's first numbers are there
+PRODUCT = 4096  # m, n and k
+# of 32 images: pixels along a side, channels, as ResNet-50 has them in 3 x 3 kernels
+CONVOLUTIONS = ((56, 64), (28, 128), (14, 256), (7, 512))
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A listing's main loop, and the tile that it is of."""
+
+    units: int
+    others: int
+    element: int
+    m: int = 0
+    n: int = 0
+    teams: int = 0
+
+
+def loop_of(kernel: matrix.Kernel, units: int, every: int) -> Loop:
+    """Of the kernel's dtype."""
+    dtype = re.search(r"-DMATRIX_T=(\w+)", kernel.request)[1]  # type: ignore[index]
+    return Loop(units, every - units, matrix.BYTES[dtype])
+
+
+def clocks_of(device: Device, loop: Loop, m: int, n: int, k: int, products: int) -> float:
+    """Clocks of so many products of m x n x k, if nothing waits for memory."""
+    multiplications = loop.m * loop.n / 128 * 2  # of a group's teams, for 64 bytes of k
+    together = max(1, ENGINES * THREADS // loop.teams)  # groups a core
+    team_bytes = (32 + 64) * 64
+    step = together * max(
+        multiplications * max(device.multiplication, loop.others / loop.units) / ENGINES,
+        team_bytes * loop.teams / device.first_cache,
+        (loop.m + loop.n) * 64 / device.second_cache,
+    )
+    groups = math.ceil(m / loop.m) * math.ceil(n / loop.n) * products
+    waves = math.ceil(groups / device.cores) / together
+    return waves * math.ceil(k * loop.element / 64) * step + math.ceil(waves) * FIRST_STEP
+
+
+def share(device: Device, loop: Loop, m: int, n: int, k: int, moved: int, useful: float = 1) -> float:
+    """Of the peak, by the tile and the slices of k for which that is most.
+
+    `moved`: elements that come from memory and go there. `useful`: the part of the multiplied numbers that count.
+    """
+    ideal = m * n * k * loop.element / 64 / 64 * device.multiplication / ENGINES / device.cores
+    least = math.inf
+    for side, teams in TILES:
+        tile = dataclasses.replace(loop, m=side, n=side, teams=teams)
+        for cut in (2**power for power in range(7)):
+            sums = 0 if cut == 1 else (cut + 1) * m * n * 4 / device.memory * device.clock
+            memory = moved * loop.element / device.memory * device.clock
+            clocks = clocks_of(device, tile, m, n, math.ceil(k / cut), cut)
+            least = min(least, max(clocks, memory) + sums)
+    return useful * ideal / least
+
+
+def main() -> int:
+    """Prints a line for each kernel and device."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("ocloc", type=Path)
+    parser.add_argument("--products", default=",".join(DEVICES))
+    parser.add_argument("--only", default="", help="kernels whose label has this")
+    arguments = parser.parse_args()
+    os.environ["OPENXPU_CACHE"] = "0"
+    library = ctypes.CDLL(str(next((ROOT / "python" / "openxpu").glob("libxpu.so.*"))))
+    tile = "{}x{} ".format(*matrix.MAIN)
+    kernels = [
+        k for k in matrix.products() if k.label.startswith(tile) and "f16" not in k.label.replace("bf16", "")
+    ]
+    kernels += matrix.attention()
+    kernels = [k for k in kernels if arguments.only in k.label]
+    for kernel, source in zip(kernels, matrix.sources(library, kernels), strict=True):
+        for product in arguments.products.split(","):
+            device = DEVICES[product]
+            listing, wrong = matrix.listing_of(arguments.ocloc, source, product, kernel)
+            if wrong:
+                print(f"{product}: {kernel.label}: {wrong}")
+                return 1
+            (units, every), spilled = matrix.main_loop(listing), matrix.spills_of(listing)
+            clocks = max(units * device.multiplication, every - units)
+            text = f"{product}: {kernel.label}: {clocks} clocks an iteration, units busy "
+            text += f"{units * device.multiplication / clocks:.0%}, {spilled} bytes spilled"
+            if "attention" not in kernel.label:
+                loop = loop_of(kernel, units, every)
+                if "convolution" not in kernel.label:
+                    # A once, B for each band of 1,024 rows
+                    moved = (2 + PRODUCT // 1024) * PRODUCT**2
+                    part = share(device, loop, PRODUCT, PRODUCT, PRODUCT, moved)
+                    text += f"; {PRODUCT}^3 {part:.0%} of the peak"
+                for side, channels in CONVOLUTIONS if "convolution" in kernel.label else ():
+                    whole = 16 if kernel.label.endswith("w") else 8  # pixels of a line that are read together
+                    line = math.ceil(side / whole) * whole
+                    pixels, taps = 32 * side * line, 9 * channels
+                    sizes = (channels, taps, pixels) if whole == 16 else (pixels, channels, taps)
+                    moved = 2 * 32 * side * side * channels + taps * channels
+                    part = share(device, loop, *sizes, moved, useful=side / line)
+                    text += f"; {side} x {side} x {channels} {part:.0%}"
+            print(text, flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
