@@ -394,7 +394,8 @@ static void random_programs_are_harmless(void **state) {
             const int at = (int)((seed >> 33) % WORDS);
             static const int64_t odd[] = {-1, 0,  1,       2,         3,         5,
                                           16, 77, 1 << 20, INT32_MAX, INT64_MAX, INT64_MIN};
-            words[at] = seed >> 20 & 1 ? odd[(seed >> 50) % 12] : words[at] ^ (int64_t)1 << (seed >> 55 & 63);
+            words[at] = seed >> 20 & 1 ? odd[(seed >> 50) % 12]
+                                       : words[at] ^ (int64_t)(UINT64_C(1) << (seed >> 55 & 63));
         }
         SUCCEEDS(write_words(words, WORDS));
         xpu_package *package = NULL;
