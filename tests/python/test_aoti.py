@@ -114,6 +114,18 @@ def test_inputs_of_other_shapes_are_refused(folder: Path) -> None:
     )
 
 
+def test_indices_out_of_range_are_errors(folder: Path) -> None:
+    case = CASES["encoder"]
+    loaded = torch._inductor.aoti_load_package(str(folder / "encoder.pt2"))
+    ids, given = case.arguments()
+    wrong = ids.clone()
+    wrong[0, 3] = 50
+    with pytest.raises(RuntimeError, match="index out of bounds: 0 <= tmp0 < 50"):
+        loaded(wrong, given)
+        torch.xpu.synchronize()
+    assert largest_difference([loaded(ids, given)], [case.build().to("xpu")(ids, given)]) <= 1e-5
+
+
 @pytest.mark.parametrize("runners", [1, 2])
 def test_threads_with_streams_of_their_own(runners: int, folder: Path) -> None:
     case = CASES["encoder"]
