@@ -111,14 +111,14 @@ static inline void read_a(__private left_block (*to)[SUMS_M], const surface *s, 
  * dwords, a register for each, which two movements a pair put behind each other. */
 static inline void read_a_across(__private short8 *to, const surface *s, int m0, int k) {
     for (int first = 0; first < SUMS_M; first += 2) {
-        union {
-            uint dwords[8];
-            short8 blocks[2];
-        } a;
+        uint pairs[8];
         intel_sub_group_2d_block_read_transpose_32b_16r8x1c(s->base, s->width, s->height, s->pitch,
-                                                            (int2)(m0 / 2 + first * 4, k), a.dwords);
-        to[first] = a.blocks[0];
-        if (first + 1 < SUMS_M) to[first + 1] = a.blocks[1];
+                                                            (int2)(m0 / 2 + first * 4, k), pairs);
+        for (int i = 0; i < 2 && first + i < SUMS_M; i++) {
+            const short2 a = as_short2(pairs[i * 4]), b = as_short2(pairs[i * 4 + 1]),
+                         c = as_short2(pairs[i * 4 + 2]), d = as_short2(pairs[i * 4 + 3]);
+            to[first + i] = (short8)(a.x, a.y, b.x, b.y, c.x, c.y, d.x, d.y);
+        }
     }
 }
 
