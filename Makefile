@@ -49,6 +49,9 @@ run: build  ## run the main job on xpu, its models compiled, and with weights of
 	$(BIN)/python examples/python/low_precision.py
 	$(BIN)/python examples/python/packaged.py
 
+run-distributed: build  ## two processes train a vision transformer, with DDP and with fully_shard
+	OMP_NUM_THREADS=1 $(BIN)/python -m torch.distributed.run --standalone --nproc-per-node 2 examples/python/distributed.py
+
 test: build lint  ## run the tests (under 25 minutes)
 	$(BIN)/ctest --test-dir build --output-on-failure
 	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -q -n 2 --timeout 600 tests

@@ -7,7 +7,11 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <unistd.h>
+
 #include <atomic>
+#include <cstring>
+#include <sstream>
 #include <thread>
 
 #include "lower.h"
@@ -26,9 +30,16 @@ struct Collective {
     bool reads_outputs = false;          // in place
     bool divides = true;                 // an average is wanted here, not on another rank only
     enum { keep, flat, rows } as = keep; // shapes of what the carrier gets: rows stay rows in bytes, too
+    // Whose sizes are the same on all ranks.
+    enum { nobodys, inputs, outputs } alike = nobodys;
+    int root = -1;
+    bool is_between_two = false; // a send or a reception
 };
 
 namespace {
+
+constexpr const char *reduction_names[] = {"sum", "average", "product", "min",        "max",
+                                           "and", "or",      "xor",     "scaled sum", "unused"};
 
 // The dtypes that Gloo knows. Others it can move, as bytes.
 bool is_carried(c10::ScalarType type) {
@@ -100,12 +111,43 @@ struct Transfer {
 
 } // namespace
 
+namespace {
+
+// Python's callbacks may issue further collectives (PowerSGD's do), and all ranks must issue theirs in one
+// order. So they run when they are added, as they do with NCCL: Python gets a completed future. C++ (DDP's
+// reducer) gets one that completes by and by.
+c10::intrusive_ptr<c10::ivalue::Future> wait_if_python(c10::intrusive_ptr<c10::ivalue::Future> future) {
+    if (PyGILState_Check()) {
+        auto *thread = PyEval_SaveThread();
+        future->wait();
+        PyEval_RestoreThread(thread);
+    }
+    return future;
+}
+
+} // namespace
+
 // One call under way. Its future is complete when the copies back to the device, if there are any, are in
 // their stream: who waits for it has his current stream wait for that one, as with NCCL.
 class CollectiveWork final : public c10d::Work {
   public:
-    CollectiveWork(int rank, const Collective &collective, Tensors inputs, Tensors outputs)
-        : Work(rank, collective.type, collective.title, inputs), outputs_(std::move(outputs)) {
+    CollectiveWork(const c10::intrusive_ptr<CollectiveBackend> &backend, const Collective &collective,
+                   Tensors inputs, Tensors outputs)
+        : Work(backend->getRank(), collective.type, collective.title, inputs), outputs_(std::move(outputs)),
+          backend_(backend), is_between_two_(collective.is_between_two), root_(collective.root) {
+        std::ostringstream text;
+        text << collective.title;
+        const auto &sized = collective.alike == Collective::inputs ? inputs : outputs_;
+        if (!sized.empty()) {
+            text << " of " << c10::toString(sized[0].scalar_type());
+            if (collective.alike != Collective::nobodys && !sized[0].is_sparse())
+                for (const auto &tensor : sized) text << " " << tensor.sizes();
+            else if (is_between_two_)
+                text << " " << sized[0].sizes();
+        }
+        if (collective.reduces) text << ", " << reduction_names[collective.reduces->op_];
+        if (root_ >= 0) text << (is_between_two_ ? ", rank " : ", root ") << root_;
+        what_ = text.str();
         std::vector<c10::Device> devices;
         for (const auto &tensor : outputs_)
             if (std::find(devices.begin(), devices.end(), tensor.device()) == devices.end())
@@ -132,6 +174,25 @@ class CollectiveWork final : public c10d::Work {
         });
     }
 
+    const std::string &what() const { return what_; }
+    uint64_t number() const { return number_; }
+    int root() const { return root_; }
+    bool is_between_two() const { return is_between_two_; }
+    void set_number(uint64_t number, bool is_new) {
+        number_ = number;
+        is_new_ = is_new;
+    }
+
+    // Ends it with an error, unless it has ended.
+    void fail(const std::string &why) {
+        fail(std::make_exception_ptr(C10_BUILD_ERROR(DistBackendError, why)));
+    }
+    void fail(const std::exception_ptr &failure) {
+        if (is_over_.exchange(true)) return;
+        finish(failure);
+        future_->setError(failure);
+    }
+
     bool isCompleted() override {
         if (tells_nobody_) wait_aside();
         return Work::isCompleted();
@@ -151,17 +212,15 @@ class CollectiveWork final : public c10d::Work {
     uint64_t getSequencenumber() const override { return carried_->getSequencenumber(); }
     Tensors result() override { return outputs_; }
 
-    // Python's callbacks may issue further collectives (PowerSGD's do), and all ranks must issue theirs in
-    // one order. So they run when they are added, as they do with NCCL: Python gets a completed future. C++
-    // (DDP's reducer) gets one that completes by and by.
     c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
         if (tells_nobody_) wait_aside();
-        if (PyGILState_Check()) {
-            auto *thread = PyEval_SaveThread();
-            future_->wait();
-            PyEval_RestoreThread(thread);
-        }
-        return future_;
+        return wait_if_python(future_);
+    }
+
+    // `then` runs in the thread that completes the work, on the stream of its copies.
+    void when_over(const std::function<void(const std::exception_ptr &)> &then) {
+        future_->addCallback(
+            [then](c10::ivalue::Future &done) { then(done.hasError() ? done.exception_ptr() : nullptr); });
     }
 
   private:
@@ -171,6 +230,13 @@ class CollectiveWork final : public c10d::Work {
     Transfer transfer_;
     std::function<void(Transfer &)> after_;
     std::optional<c10::Event> copied_;
+    const c10::intrusive_ptr<CollectiveBackend> backend_;
+    const bool is_between_two_;
+    const int root_;
+    std::string what_;
+    uint64_t number_ = 0;
+    bool is_new_ = false; // may not be what other ranks do
+    std::atomic<bool> is_over_ = false;
     bool tells_nobody_ = false; // that the carrier is done: somebody has to wait for it
     std::atomic<bool> is_awaited_ = false;
 
@@ -204,31 +270,56 @@ class CollectiveWork final : public c10d::Work {
 
     void complete(std::exception_ptr failure) {
         const auto copying = transfer_.copying;
-        if (!failure) {
-            try {
+        std::string why;
+        std::exception_ptr refusal;
+        try {
+            if (failure) std::rethrow_exception(failure);
+            if (is_new_) why = backend_->difference(*this);
+            if (why.empty()) {
+                if (is_over_) return; // given up meanwhile
                 if (after_) after_(transfer_);
                 copy_back();
-            } catch (...) { failure = std::current_exception(); }
-        }
+            }
+        } catch (const c10::Error &) { // what it was given is at fault, and the group goes on
+            refusal = std::current_exception();
+        } catch (const std::exception &error) { why = error.what(); }
         after_ = nullptr;
         transfer_ = {};
-        finish(failure);
-        if (failure) {
-            future_->setError(failure);
-        } else {
-            const c10::OptionalStreamGuard guard(copying);
-            future_->markCompleted(c10::IValue(outputs_));
-        }
+        if (refusal) return fail(refusal);
+        if (!why.empty()) return fail(backend_->explain(*this, why));
+        if (is_over_.exchange(true)) return;
+        finish(nullptr);
+        const c10::OptionalStreamGuard guard(copying);
+        future_->markCompleted(c10::IValue(outputs_));
     }
 };
 
 namespace {
 
-// All that was given between startCoalescing and endCoalescing.
+// All that was given between startCoalescing and endCoalescing, or the pieces of one tensor.
 class CoalescedWork final : public c10d::Work {
   public:
-    CoalescedWork(int rank, std::vector<WorkPtr> parts)
-        : Work(rank, OpType::COALESCED), parts_(std::move(parts)) {}
+    CoalescedWork(int rank, std::vector<WorkPtr> parts, OpType type = OpType::COALESCED)
+        : Work(rank, type), parts_(std::move(parts)) {}
+
+    // One future for all pieces of `whole`, complete with the last.
+    void gather(const Tensor &whole) {
+        whole_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()),
+                                                          std::vector<c10::Device>{whole.device()});
+        const auto left = std::make_shared<std::atomic<size_t>>(parts_.size());
+        for (const auto &part : parts_)
+            static_cast<CollectiveWork &>(*part).when_over(
+                [left, whole, future = whole_](const std::exception_ptr &failure) {
+                    if (failure && left->exchange(0) != 0)
+                        future->setError(failure);
+                    else if (!failure && left->load() != 0 && left->fetch_sub(1) == 1)
+                        future->markCompleted(c10::IValue(Tensors{whole}));
+                });
+    }
+    c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
+        TORCH_CHECK_NOT_IMPLEMENTED(whole_, "what was coalesced has no future");
+        return wait_if_python(whole_);
+    }
 
     bool isCompleted() override {
         for (const auto &part : parts_)
@@ -265,12 +356,141 @@ class CoalescedWork final : public c10d::Work {
 
   private:
     const std::vector<WorkPtr> parts_;
+    c10::intrusive_ptr<c10::ivalue::Future> whole_;
 };
 
 } // namespace
 
-CollectiveBackend::CollectiveBackend(c10::intrusive_ptr<c10d::Backend> carrier)
-    : Backend(carrier->getRank(), carrier->getSize()), carrier_(std::move(carrier)) {}
+// --- what goes wrong ---
+
+namespace {
+
+std::mutex backends_lock; // guards what follows
+std::vector<CollectiveBackend *> backends;
+std::terminate_handler usual_end;
+
+// Gloo throws in a thread of its own, where nobody can catch it, when more comes than was expected. Instead
+// of the process what is under way ends, and the thread stays where it is: it holds Gloo's locks.
+void end_collectives() {
+    try {
+        if (const auto error = std::current_exception()) std::rethrow_exception(error);
+    } catch (const std::exception &error) {
+        if (std::strstr(error.what(), "Received data size doesn't match expected size")) {
+            std::vector<c10::intrusive_ptr<CollectiveBackend>> all;
+            {
+                const std::lock_guard guard(backends_lock);
+                for (auto *backend : backends)
+                    all.push_back(c10::intrusive_ptr<CollectiveBackend>::reclaim_copy(backend));
+            }
+            for (const auto &backend : all)
+                if (backend->is_busy()) backend->give_up("another rank sent more than this one expected");
+            for (;;) pause();
+        }
+    } catch (...) {}
+    usual_end();
+    std::abort();
+}
+
+} // namespace
+
+CollectiveBackend::CollectiveBackend(c10::intrusive_ptr<c10d::Backend> carrier,
+                                     c10::intrusive_ptr<c10d::Store> store)
+    : Backend(carrier->getRank(), carrier->getSize()), carrier_(std::move(carrier)),
+      board_(std::move(store), rank_, size_) {
+    const std::lock_guard guard(backends_lock);
+    if (!usual_end) usual_end = std::set_terminate(end_collectives);
+    backends.push_back(this);
+}
+
+CollectiveBackend::~CollectiveBackend() {
+    {
+        const std::lock_guard guard(backends_lock);
+        backends.erase(std::find(backends.begin(), backends.end(), this));
+    }
+    // Its threads may hold locks that its end would wait for.
+    if (!given_up_.empty()) c10::intrusive_ptr<c10d::Backend>(carrier_).release();
+}
+
+void CollectiveBackend::number(CollectiveWork &work) {
+    const std::lock_guard guard(lock_);
+    if (!given_up_.empty()) C10_THROW_ERROR(DistBackendError, given_up_);
+    const size_t now = std::hash<std::string>()(work.what());
+    const bool counts = !work.is_between_two() && size_ > 1;
+    const bool is_new = counts && successions_.insert(last_ * 31 + now).second;
+    if (counts) {
+        last_ = now;
+        issued_++;
+    }
+    work.set_number(issued_, is_new);
+    if (is_new) board_.tell(issued_, work.what());
+    if (under_way_.size() >= 64)
+        under_way_.erase(std::remove_if(under_way_.begin(), under_way_.end(),
+                                        [](const auto &weak) {
+                                            const auto strong = weak.lock();
+                                            return !strong || strong->c10d::Work::isCompleted();
+                                        }),
+                         under_way_.end());
+    under_way_.emplace_back(c10::intrusive_ptr<CollectiveWork>::reclaim_copy(&work));
+}
+
+// Once for each two collectives that follow each other: programs repeat themselves.
+std::string CollectiveBackend::difference(CollectiveWork &work) {
+    // Only who gets something from the others can get what is wrong.
+    const auto type = work.retrieveOpType();
+    const bool to_root = type == OpType::REDUCE || type == OpType::GATHER;
+    if (work.root() >= 0 && to_root != (work.root() == rank_)) return "";
+    const auto differs = board_.difference(work.number(), work.what(), to_root ? -1 : work.root(),
+                                           carrier_->getBackendOptions()->timeout);
+    return differs.empty() ? "" : "not all ranks do the same: " + differs;
+}
+
+std::string CollectiveBackend::explain(const CollectiveWork &work, const std::string &reason) {
+    const std::lock_guard guard(explaining_);
+    auto text = c10::str(work.what());
+    if (!work.is_between_two()) text += c10::str(" (the group's collective number ", work.number(), ")");
+    text += c10::str(" failed on rank ", rank_);
+    if (!first_failure_.empty()) return text + ", after this: " + first_failure_;
+    text += ": " + reason;
+    const auto others = size_ > 1 ? board_.failure(work.number(), work.what()) : "";
+    if (!others.empty()) text += ". Of the other ranks: " + others;
+    return first_failure_ = text;
+}
+
+bool CollectiveBackend::is_busy() {
+    const std::lock_guard guard(lock_);
+    return std::any_of(under_way_.begin(), under_way_.end(), [](const auto &weak) {
+        const auto work = weak.lock();
+        return work && !work->c10d::Work::isCompleted();
+    });
+}
+
+void CollectiveBackend::give_up(const std::string &reason) {
+    std::vector<c10::weak_intrusive_ptr<CollectiveWork>> works;
+    {
+        const std::lock_guard guard(lock_);
+        given_up_ = "this process group was given up: " + reason;
+        works.swap(under_way_);
+    }
+    for (const auto &weak : works)
+        if (const auto work = weak.lock())
+            if (!work->c10d::Work::isCompleted()) work->fail(explain(*work, reason));
+}
+
+c10d::ErrorType CollectiveBackend::getError() {
+    const std::lock_guard guard(explaining_);
+    return first_failure_.empty() ? c10d::ErrorType::SUCCESS : c10d::ErrorType::COMM_ERROR;
+}
+
+void CollectiveBackend::abort() {
+    give_up("it was aborted");
+    carrier_->abort();
+}
+
+void CollectiveBackend::shutdown() {
+    if (given_up_.empty()) carrier_->shutdown();
+}
+
+// --- carrying ---
 
 c10::Stream CollectiveBackend::copying_stream(c10::Device device) {
     const std::lock_guard guard(lock_);
@@ -279,6 +499,28 @@ c10::Stream CollectiveBackend::copying_stream(c10::Device device) {
     const c10::impl::VirtualGuardImpl impl(c10::kXPU);
     return copying_.emplace(device.index(), impl.getStreamFromGlobalPool(device)).first->second;
 }
+
+namespace {
+
+// Gloo has sums only: what it gets is multiplied before. Sources may be the caller's own memory.
+void scale(const ReduceOp &reduction, TensorLists &sources, TensorLists &targets, bool in_place) {
+    const auto *premul = dynamic_cast<const c10d::PreMulSumSupplement *>(reduction.supplement_.get());
+    TORCH_CHECK(premul, "PREMUL_SUM without its factor");
+    const auto factor =
+        premul->tensor_factor.defined() ? premul->tensor_factor.item() : premul->double_factor;
+    for (auto *lists : {&sources, &targets})
+        for (auto &list : *lists)
+            for (auto &tensor : list) {
+                TORCH_CHECK(tensor.is_floating_point(), "PREMUL_SUM takes floating-point tensors, but got ",
+                            tensor.scalar_type());
+                if (lists == &sources)
+                    tensor = tensor.mul(factor);
+                else if (in_place)
+                    tensor.mul_(factor);
+            }
+}
+
+} // namespace
 
 template <typename Issue>
 WorkPtr CollectiveBackend::run(const Collective &collective, const TensorLists &inputs,
@@ -318,8 +560,12 @@ WorkPtr CollectiveBackend::run(const Collective &collective, const TensorLists &
             mapped.push_back(transfer.map(tensor, collective, collective.reads_outputs, true));
     }
     if (transfer.copying) impl.synchronizeStream(*transfer.copying);
+    if (collective.reduces && collective.reduces->op_ == ReduceOp::PREMUL_SUM)
+        scale(*collective.reduces, sources, targets, collective.reads_outputs);
 
-    auto work = c10::make_intrusive<CollectiveWork>(rank_, collective, std::move(read), std::move(written));
+    auto work = c10::make_intrusive<CollectiveWork>(c10::intrusive_ptr<CollectiveBackend>::reclaim_copy(this),
+                                                    collective, std::move(read), std::move(written));
+    number(*work);
     std::function<void(Transfer &)> after;
     if (collective.reduces && collective.reduces->op_ == ReduceOp::AVG && collective.divides)
         after = [size = size_](Transfer &done) { // Gloo has sums only
@@ -356,26 +602,50 @@ namespace {
 
 // The options with a reduction that the carrier has.
 template <typename Options> Options summing(Options options) {
-    TORCH_CHECK_NOT_IMPLEMENTED(options.reduceOp.op_ != ReduceOp::PREMUL_SUM,
-                                "collectives of xpu tensors have no PREMUL_SUM: Gloo, which carries them, "
-                                "has none");
-    if (options.reduceOp.op_ == ReduceOp::AVG) options.reduceOp = ReduceOp::SUM;
+    if (options.reduceOp.op_ == ReduceOp::AVG || options.reduceOp.op_ == ReduceOp::PREMUL_SUM)
+        options.reduceOp = ReduceOp(ReduceOp::SUM);
     return options;
 }
 
 } // namespace
 
 WorkPtr CollectiveBackend::broadcast(Tensors &tensors, const c10d::BroadcastOptions &options) {
-    return run(
-        {.type = OpType::BROADCAST, .title = "xccl:broadcast", .reads_outputs = rank_ == options.rootRank},
-        {}, {tensors}, [&](auto &, auto &to) { return carrier_->broadcast(to[0], options); });
+    return run({.type = OpType::BROADCAST,
+                .title = "xccl:broadcast",
+                .reads_outputs = rank_ == options.rootRank,
+                .alike = Collective::outputs,
+                .root = static_cast<int>(options.rootRank)},
+               {}, {tensors}, [&](auto &, auto &to) { return carrier_->broadcast(to[0], options); });
+}
+
+// Tensors that are copied for the carrier go in pieces: while one is sent the next is copied down, and the
+// last one back. Pieces below some megabytes cost more than they hide.
+static constexpr size_t piece_bytes = 4 << 20;
+
+bool CollectiveBackend::is_large_and_copied(const Tensors &tensors) {
+    return tensors.size() == 1 && tensors[0].is_xpu() && !tensors[0].is_sparse() &&
+           tensors[0].is_contiguous() && tensors[0].nbytes() >= 2 * piece_bytes &&
+           !is_host_device(tensors[0].device().index());
 }
 
 WorkPtr CollectiveBackend::allreduce(Tensors &tensors, const c10d::AllreduceOptions &options) {
+    if (is_large_and_copied(tensors)) {
+        const auto flat = tensors[0].view(-1);
+        const auto length = static_cast<int64_t>(piece_bytes / flat.element_size());
+        std::vector<WorkPtr> works;
+        for (int64_t from = 0; from < flat.numel(); from += length) {
+            Tensors piece{flat.narrow(0, from, std::min(length, flat.numel() - from))};
+            works.push_back(allreduce(piece, options));
+        }
+        auto all = c10::make_intrusive<CoalescedWork>(rank_, std::move(works), OpType::ALLREDUCE);
+        all->gather(tensors[0]);
+        return all;
+    }
     return run({.type = OpType::ALLREDUCE,
                 .title = "xccl:all_reduce",
                 .reduces = options.reduceOp,
-                .reads_outputs = true},
+                .reads_outputs = true,
+                .alike = Collective::outputs},
                {}, {tensors}, [&](auto &, auto &to) { return carrier_->allreduce(to[0], summing(options)); });
 }
 
@@ -388,7 +658,8 @@ WorkPtr CollectiveBackend::allreduce_coalesced(Tensors &tensors,
     return run({.type = OpType::ALLREDUCE_COALESCED,
                 .title = "xccl:all_reduce",
                 .reduces = options.reduceOp,
-                .reads_outputs = true},
+                .reads_outputs = true,
+                .alike = Collective::outputs},
                {}, {tensors},
                [&](auto &, auto &to) { return carrier_->allreduce_coalesced(to[0], summing(options)); });
 }
@@ -398,19 +669,24 @@ WorkPtr CollectiveBackend::reduce(Tensors &tensors, const c10d::ReduceOptions &o
                 .title = "xccl:reduce",
                 .reduces = options.reduceOp,
                 .reads_outputs = true,
-                .divides = rank_ == options.rootRank},
+                .divides = rank_ == options.rootRank,
+                .alike = Collective::outputs,
+                .root = static_cast<int>(options.rootRank)},
                {}, {tensors}, [&](auto &, auto &to) { return carrier_->reduce(to[0], summing(options)); });
 }
 
 WorkPtr CollectiveBackend::allgather(TensorLists &outputs, Tensors &inputs,
                                      const c10d::AllgatherOptions &options) {
-    return run({.type = OpType::ALLGATHER, .title = "xccl:all_gather"}, {inputs}, outputs,
-               [&](auto &from, auto &to) { return carrier_->allgather(to, from[0], options); });
+    return run({.type = OpType::ALLGATHER, .title = "xccl:all_gather", .alike = Collective::inputs}, {inputs},
+               outputs, [&](auto &from, auto &to) { return carrier_->allgather(to, from[0], options); });
 }
 
 WorkPtr CollectiveBackend::_allgather_base(Tensor &output, Tensor &input,
                                            const c10d::AllgatherOptions &options) {
-    return run({.type = OpType::_ALLGATHER_BASE, .title = "xccl:_all_gather_base", .as = Collective::flat},
+    return run({.type = OpType::_ALLGATHER_BASE,
+                .title = "xccl:_all_gather_base",
+                .as = Collective::flat,
+                .alike = Collective::inputs},
                {{input}}, {{output}}, [&](auto &from, auto &to) {
                    return carrier_->_allgather_base(to[0][0], from[0][0], options);
                });
@@ -418,32 +694,47 @@ WorkPtr CollectiveBackend::_allgather_base(Tensor &output, Tensor &input,
 
 WorkPtr CollectiveBackend::allgather_coalesced(TensorLists &outputs, Tensors &inputs,
                                                const c10d::AllgatherOptions &options) {
-    return run({.type = OpType::ALLGATHER_COALESCED, .title = "xccl:all_gather"}, {inputs}, outputs,
+    return run({.type = OpType::ALLGATHER_COALESCED, .title = "xccl:all_gather", .alike = Collective::inputs},
+               {inputs}, outputs,
                [&](auto &from, auto &to) { return carrier_->allgather_coalesced(to, from[0], options); });
 }
 
 WorkPtr CollectiveBackend::allgather_into_tensor_coalesced(Tensors &outputs, Tensors &inputs,
                                                            const c10d::AllgatherOptions &options) {
-    return run({.type = OpType::COALESCED, .title = "xccl:all_gather", .as = Collective::flat}, {inputs},
-               {outputs}, [&](auto &from, auto &to) {
+    return run({.type = OpType::COALESCED,
+                .title = "xccl:all_gather",
+                .as = Collective::flat,
+                .alike = Collective::inputs},
+               {inputs}, {outputs}, [&](auto &from, auto &to) {
                    return carrier_->allgather_into_tensor_coalesced(to[0], from[0], options);
                });
 }
 
 WorkPtr CollectiveBackend::gather(TensorLists &outputs, Tensors &inputs, const c10d::GatherOptions &options) {
-    return run({.type = OpType::GATHER, .title = "xccl:gather"}, {inputs}, outputs,
+    return run({.type = OpType::GATHER,
+                .title = "xccl:gather",
+                .alike = Collective::inputs,
+                .root = static_cast<int>(options.rootRank)},
+               {inputs}, outputs,
                [&](auto &from, auto &to) { return carrier_->gather(to, from[0], options); });
 }
 
 WorkPtr CollectiveBackend::scatter(Tensors &outputs, TensorLists &inputs,
                                    const c10d::ScatterOptions &options) {
-    return run({.type = OpType::SCATTER, .title = "xccl:scatter"}, inputs, {outputs},
+    return run({.type = OpType::SCATTER,
+                .title = "xccl:scatter",
+                .alike = Collective::outputs,
+                .root = static_cast<int>(options.rootRank)},
+               inputs, {outputs},
                [&](auto &from, auto &to) { return carrier_->scatter(to[0], from, options); });
 }
 
 WorkPtr CollectiveBackend::reduce_scatter(Tensors &outputs, TensorLists &inputs,
                                           const c10d::ReduceScatterOptions &options) {
-    return run({.type = OpType::REDUCE_SCATTER, .title = "xccl:reduce_scatter", .reduces = options.reduceOp},
+    return run({.type = OpType::REDUCE_SCATTER,
+                .title = "xccl:reduce_scatter",
+                .reduces = options.reduceOp,
+                .alike = Collective::outputs},
                inputs, {outputs},
                [&](auto &from, auto &to) { return carrier_->reduce_scatter(to[0], from, summing(options)); });
 }
@@ -453,7 +744,8 @@ WorkPtr CollectiveBackend::_reduce_scatter_base(Tensor &output, Tensor &input,
     return run({.type = OpType::_REDUCE_SCATTER_BASE,
                 .title = "xccl:_reduce_scatter_base",
                 .reduces = options.reduceOp,
-                .as = Collective::flat},
+                .as = Collective::flat,
+                .alike = Collective::outputs},
                {{input}}, {{output}}, [&](auto &from, auto &to) {
                    return carrier_->_reduce_scatter_base(to[0][0], from[0][0], summing(options));
                });
@@ -464,7 +756,8 @@ WorkPtr CollectiveBackend::reduce_scatter_tensor_coalesced(Tensors &outputs, Ten
     return run({.type = OpType::REDUCE_SCATTER_TENSOR_COALESCED,
                 .title = "xccl:reduce_scatter",
                 .reduces = options.reduceOp,
-                .as = Collective::flat},
+                .as = Collective::flat,
+                .alike = Collective::outputs},
                {inputs}, {outputs}, [&](auto &from, auto &to) {
                    return carrier_->reduce_scatter_tensor_coalesced(to[0], from[0], summing(options));
                });
@@ -485,17 +778,17 @@ WorkPtr CollectiveBackend::alltoall(Tensors &outputs, Tensors &inputs, const c10
 }
 
 WorkPtr CollectiveBackend::send(Tensors &tensors, int to, int tag) {
-    return run({.type = OpType::SEND, .title = "xccl:send"}, {tensors}, {},
-               [&](auto &from, auto &) { return carrier_->send(from[0], to, tag); });
+    return run({.type = OpType::SEND, .title = "xccl:send", .root = to, .is_between_two = true}, {tensors},
+               {}, [&](auto &from, auto &) { return carrier_->send(from[0], to, tag); });
 }
 
 WorkPtr CollectiveBackend::recv(Tensors &tensors, int from, int tag) {
-    return run({.type = OpType::RECV, .title = "xccl:recv"}, {}, {tensors},
-               [&](auto &, auto &to) { return carrier_->recv(to[0], from, tag); });
+    return run({.type = OpType::RECV, .title = "xccl:recv", .root = from, .is_between_two = true}, {},
+               {tensors}, [&](auto &, auto &to) { return carrier_->recv(to[0], from, tag); });
 }
 
 WorkPtr CollectiveBackend::recvAnysource(Tensors &tensors, int tag) {
-    return run({.type = OpType::RECVANYSOURCE, .title = "xccl:recv"}, {}, {tensors},
+    return run({.type = OpType::RECVANYSOURCE, .title = "xccl:recv", .is_between_two = true}, {}, {tensors},
                [&](auto &, auto &to) { return carrier_->recvAnysource(to[0], tag); });
 }
 
@@ -506,7 +799,8 @@ WorkPtr CollectiveBackend::barrier(const c10d::BarrierOptions &options) {
         const auto device = options.device && options.device->is_xpu() ? *options.device : impl.getDevice();
         impl.synchronizeStream(impl.getStream(device));
     }
-    return carrier_->barrier(options);
+    return run({.type = OpType::BARRIER, .title = "xccl:barrier"}, {}, {},
+               [&](auto &, auto &) { return carrier_->barrier(options); });
 }
 
 void CollectiveBackend::monitoredBarrier(const c10d::BarrierOptions &options, bool wait_for_all) {

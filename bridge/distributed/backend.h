@@ -8,6 +8,9 @@
 
 #include <map>
 #include <mutex>
+#include <unordered_set>
+
+#include "board.h"
 
 namespace openxpu {
 
@@ -16,10 +19,12 @@ using TensorLists = std::vector<Tensors>;
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
 struct Collective;
+class CollectiveWork;
 
 class CollectiveBackend final : public c10d::Backend {
   public:
-    explicit CollectiveBackend(c10::intrusive_ptr<c10d::Backend> carrier);
+    CollectiveBackend(c10::intrusive_ptr<c10d::Backend> carrier, c10::intrusive_ptr<c10d::Store> store);
+    ~CollectiveBackend() override;
 
     const std::string getBackendName() const override { return "xccl"; }
     c10::intrusive_ptr<Options> getBackendOptions() override { return carrier_->getBackendOptions(); }
@@ -27,9 +32,15 @@ class CollectiveBackend final : public c10d::Backend {
     void setSequenceNumberForGroup() override { carrier_->setSequenceNumberForGroup(); }
     uint64_t getSequenceNumberForGroup() override { return carrier_->getSequenceNumberForGroup(); }
     void enableCollectivesTiming() override { carrier_->enableCollectivesTiming(); }
-    c10d::ErrorType getError() override { return c10d::ErrorType::SUCCESS; }
-    void abort() override { carrier_->abort(); }
-    void shutdown() override { carrier_->shutdown(); }
+    c10d::ErrorType getError() override;
+    void abort() override;
+    void shutdown() override;
+    bool is_busy();
+    // Ends all that is under way with an error, and refuses what comes.
+    void give_up(const std::string &reason);
+    // What is said of a collective that failed: by the first its reason and what the other ranks are at.
+    std::string explain(const CollectiveWork &work, const std::string &reason);
+    std::string difference(CollectiveWork &work);
 
     // What is given between these two becomes one work; each is issued as it comes.
     bool supportsCoalescing() const override { return true; }
@@ -71,6 +82,18 @@ class CollectiveBackend final : public c10d::Backend {
     std::map<c10::DeviceIndex, c10::Stream> copying_;
     bool is_coalescing_ = false;
     std::vector<WorkPtr> coalesced_;
+    uint64_t issued_ = 0;                    // collectives
+    std::unordered_set<size_t> successions_; // of two collectives that have been here before
+    size_t last_ = 0;
+    std::vector<c10::weak_intrusive_ptr<CollectiveWork>> under_way_;
+    std::string given_up_; // why, if so
+
+    std::mutex explaining_; // guards what follows
+    std::string first_failure_;
+    Board board_;
+
+    void number(CollectiveWork &work);
+    static bool is_large_and_copied(const Tensors &tensors);
 
     c10::Stream copying_stream(c10::Device device);
     // Maps the tensors to the CPU, has `issue(inputs, outputs)` call the carrier, and takes care of the rest.

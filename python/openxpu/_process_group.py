@@ -46,13 +46,13 @@ class ProcessGroupXCCL(metaclass=_Meta):
 
     def __new__(cls, store: Any, rank: int, size: int, options: _Options | None = None) -> Any:
         """Connect to the other ranks."""
-        from torch.distributed.distributed_c10d import ProcessGroupGloo
+        from torch.distributed.distributed_c10d import PrefixStore, ProcessGroupGloo
 
         options = options or _Options()
         carrier = ProcessGroupGloo(store, rank, size, timeout=options._timeout)
         carrier.options.global_ranks_in_group = list(options.global_ranks_in_group)
         carrier.options.group_name = options.group_name
-        backend = _library().ProcessGroupXCCL(carrier)
+        backend = _library().ProcessGroupXCCL(carrier, PrefixStore("xccl", store))
         backend._set_sequence_number_for_group()
         return backend
 

@@ -107,7 +107,8 @@ def environment() -> dict[str, str]:
     path = f"{SOURCE}:{os.environ.get('PYTHONPATH', '')}"
     # without workers that compile: to start them takes longer than to compile here
     threads = {"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
-    return dict(os.environ, PYTHONPATH=path, GLOO_SOCKET_IFNAME="lo", **threads)
+    others = {"GLOO_SOCKET_IFNAME": "lo", "TORCH_FR_BUFFER_SIZE": "2000"}
+    return dict(os.environ, PYTHONPATH=path, **others, **threads)
 
 
 @functools.cache

@@ -1,0 +1,33 @@
+// What the ranks of a group tell each other of their collectives, through the store that they met in: what
+// each is about to do, where that could differ, and what has failed.
+#pragma once
+
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <chrono>
+#include <mutex>
+#include <string>
+
+namespace openxpu {
+
+class Board {
+  public:
+    Board(c10::intrusive_ptr<c10d::Store> store, int rank, int size);
+
+    // Notes what this rank does as the group's collective of that number.
+    void tell(uint64_t number, const std::string &what);
+    // Waits for what the others do as that one: all of them, or `root` alone. What differs, or nothing.
+    std::string difference(uint64_t number, const std::string &what, int root,
+                           std::chrono::milliseconds timeout);
+    // Notes that this rank's collective failed, and finds out what the others are at; takes 3 s at most.
+    std::string failure(uint64_t number, const std::string &what);
+
+  private:
+    const c10::intrusive_ptr<c10d::Store> store_;
+    const int rank_, size_;
+
+    std::string of(const std::string &key); // "" where there is none
+    std::string state_of(int rank);
+};
+
+} // namespace openxpu
