@@ -84,9 +84,30 @@ def refuse_other_forms(codecache: Any) -> None:
     codecache.CudaKernelParamCache.set = classmethod(keep)
 
 
+def name_target(codecache: Any) -> None:
+    """Have packages note what their kernels were compiled for, not all that is known of the device.
+
+    Loading compares the notes, and warned of another driver or amount of memory with all properties in full.
+    """
+    own = getattr(codecache, "get_device_information", None)
+    if own is None:
+        return
+
+    def get_device_information(device_type: str) -> dict[str, str]:
+        import torch
+
+        information: dict[str, str] = own(device_type)
+        if torch.device(device_type).type == "xpu":
+            information["AOTI_COMPUTE_CAPABILITY"] = torch.xpu.get_device_capability()["target"]
+        return information
+
+    codecache.get_device_information = get_device_information
+
+
 def enter_codecache(codecache: Any) -> None:
     """Mend ``torch._inductor.codecache``."""
     map_weights(codecache)
+    name_target(codecache)
     refuse_other_forms(codecache)
 
 

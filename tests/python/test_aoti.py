@@ -114,6 +114,13 @@ def test_inputs_of_other_shapes_are_refused(folder: Path) -> None:
     )
 
 
+def test_packages_note_what_they_are_compiled_for(folder: Path) -> None:
+    noted = torch._C._aoti.AOTIModelPackageLoader.load_metadata_from_package(
+        str(folder / "encoder.pt2"), "model"
+    )
+    assert noted["AOTI_COMPUTE_CAPABILITY"] == torch.xpu.get_device_capability()["target"]
+
+
 def test_indices_out_of_range_are_errors(folder: Path) -> None:
     case = CASES["encoder"]
     loaded = torch._inductor.aoti_load_package(str(folder / "encoder.pt2"))
