@@ -1,5 +1,7 @@
 """Products with weights of 4 and 8 bits (`python bench/quantised.py`), beside what there is to compare with.
 
+Layers of 8-bit activations, which PT2E lowers to, beside the same in float32.
+
 A few rows are multiplied with the weights as they are read, which takes as long as reading them does: beside a
 copy of as many bytes (read and written: twice the traffic). Many rows go by numbers that are written down first:
 beside the plain product of those. `openxpu info --tuning` has the limit, `quantised_rows`.
@@ -34,6 +36,28 @@ def products(x: torch.Tensor, n: int) -> Iterator[tuple[str, int, Callable[[], o
     yield "fp8", n * k, lambda: torch._scaled_mm(a, float8.t(), one, one, out_dtype=x.dtype)
 
 
+def layers() -> Iterator[Case]:
+    """Linear layers as PT2E lowers them, uint8 activations and results: beside the layer in float32."""
+    for n, k in ((1024, 1024), (4096, 1024)):
+        for rows in (1, 128, 1024):
+            x = torch.randint(0, 256, (rows, k), dtype=torch.uint8, device="xpu")
+            weight = torch.randint(-128, 128, (n, k), dtype=torch.int8, device="xpu")
+            scale, zero = torch.rand(n, device="xpu") / 1024, torch.zeros(n, dtype=torch.int64, device="xpu")
+            bias = torch.randn(n, device="xpu")
+            packed = torch.ops.onednn.qlinear_prepack(weight, None)
+            end: tuple[object, ...] = (0.05, 128, torch.uint8, "relu", [], "")
+            wide, w = x.float(), weight.float()
+            yield Case(
+                "int8 layer with relu beside float32",
+                f"{rows} x {k} x {n}",
+                lambda x=x, p=packed, s=scale, z=zero, b=bias, end=end: torch.ops.onednn.qlinear_pointwise(
+                    x, 0.02, 128, p, s, z, b, *end
+                ),
+                lambda wide=wide, w=w, bias=bias: torch.nn.functional.linear(wide, w, bias).relu_(),
+                0,
+            )
+
+
 def cases() -> Iterator[Case]:
     """Weights of 4096 x 4096 and 14336 x 4096 with 1, 4 and 16 rows, and with 512."""
     for n, k in ((4096, 4096), (14336, 4096)):
@@ -49,6 +73,7 @@ def cases() -> Iterator[Case]:
                     lambda target=target, source=source: target.copy_(source),
                     0.75 if rows == 1 else 0,
                 )
+    yield from layers()
     x, w = torch.randn(512, 4096, device="xpu").bfloat16(), torch.randn(4096, 4096, device="xpu").bfloat16()
     for name, _, work in products(x, 4096):
         yield Case(

@@ -1,15 +1,20 @@
 // The operators that Inductor lowers quantised models to (onednn::…, torch.ao's and torchao's PT2E): linear
-// layers and convolutions of 8-bit activations and weights, with what follows. Sums are in float32
-// throughout.
+// layers and convolutions of 8-bit activations and weights, with what follows. Linear layers and convolutions
+// by kernels of 1 x 1 are one product each, of integers where the device has units for them; other
+// convolutions are computed in float32.
 #include <ATen/core/List.h>
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/sum.h>
 #include <torch/library.h>
 
+#include <mutex>
+
 #include "../host_gemm.h"
+#include "../host_memory.h"
 #include "../operands.h"
 #include "native/ending.h"
 #include "native/pointwise.h"
@@ -27,13 +32,59 @@ bool is_stored(const Tensor &t) {
     return t.scalar_type() == at::kChar || t.scalar_type() == at::kByte || c10::isFloat8Type(t.scalar_type());
 }
 
-// Scale and zero point of a tensor: on its device, or, of a zero point that the host knows, as an integer.
+// What was found out about a weight or its zero points, kept with the tensor: it holds until somebody writes
+// there.
+struct Learnt final : c10::BackendMeta {
+    uint32_t version = 0;
+    Tensor sums; // of a weight's columns
+    bool is_zero = false;
+};
+std::mutex learning;
+
+bool can_keep(const Tensor &t) {
+    return !t.is_inference() && !(t.is_xpu() && openxpu::is_captured(t.device().index()));
+}
+c10::intrusive_ptr<Learnt> learnt_of(const Tensor &t) {
+    if (t.is_inference()) return {};
+    const std::lock_guard<std::mutex> lock(learning);
+    auto *known = dynamic_cast<Learnt *>(t.unsafeGetTensorImpl()->get_backend_meta());
+    if (!known || known->version != t._version()) return {};
+    return c10::intrusive_ptr<Learnt>::reclaim_copy(known);
+}
+void keep(const Tensor &t, c10::intrusive_ptr<Learnt> known) {
+    if (!can_keep(t)) return;
+    known->version = static_cast<uint32_t>(t._version());
+    const std::lock_guard<std::mutex> lock(learning);
+    t.unsafeGetTensorImpl()->set_backend_meta(std::move(known));
+}
+
+// `w`, whose elements lie in `owner`, as the right operand of a product.
+Tensor column_sums(const Tensor &owner, const Tensor &w) {
+    if (const auto known = learnt_of(owner); known && known->sums.defined()) return known->sums;
+    auto now = c10::make_intrusive<Learnt>();
+    now->sums = at::sum(w, at::IntArrayRef{0}, false, at::kInt);
+    keep(owner, now);
+    return now->sums;
+}
+
+// Are all zero points known to be 0? In a capture nobody can look.
+bool are_zero(const Tensor &zero) {
+    if (const auto known = learnt_of(zero)) return known->is_zero;
+    if (zero.is_xpu() && openxpu::is_captured(zero.device().index())) return false;
+    auto now = c10::make_intrusive<Learnt>();
+    now->is_zero = !zero.any().item<bool>();
+    keep(zero, now);
+    return now->is_zero;
+}
+
+// Scale and zero point of a tensor: on its device, or, where the host knows them, as numbers.
 struct Parameters {
     Tensor scale, zero;
+    double number = 1;
     int32_t middle = 0;
 };
-Parameters parameters(const Tensor &t, double scale, int64_t zero_point) {
-    return {at::full({1}, scale, t.options().dtype(at::kFloat)), {}, static_cast<int32_t>(zero_point)};
+Parameters parameters(const Tensor & /*t*/, double scale, int64_t zero_point) {
+    return {{}, {}, scale, static_cast<int32_t>(zero_point)};
 }
 Parameters parameters(const Tensor &t, const Tensor &scale, const Tensor &zero_point) {
     Parameters p;
@@ -41,7 +92,7 @@ Parameters parameters(const Tensor &t, const Tensor &scale, const Tensor &zero_p
     if (!zero_point.defined() || zero_point.numel() == 0) return p;
     if (zero_point.is_cpu() && zero_point.numel() == 1)
         p.middle = zero_point.item<int32_t>();
-    else
+    else if (!are_zero(zero_point))
         p.zero = zero_point.to(t.options().dtype(at::kInt)).reshape({-1}).contiguous();
     return p;
 }
@@ -57,8 +108,8 @@ xpu_quantised quantised(const Tensor &t, const Parameters &p, bool by_row, int64
     xpu_quantised q{.dtype = openxpu::dtype_of(t),
                     .scale_dtype = XPU_FLOAT32,
                     .zero_dtype = XPU_INT32,
-                    .middle = p.middle,
-                    .scale = openxpu::input_data(p.scale)};
+                    .middle = p.middle};
+    if (p.scale.defined()) q.scale = openxpu::input_data(p.scale);
     if (p.zero.defined()) q.zero = openxpu::input_data(p.zero);
     if (scales || zeros) (by_row ? q.group_rows : q.group_columns) = 1;
     (by_row ? q.scale_row_stride : q.scale_column_stride) = scales;
@@ -77,19 +128,23 @@ Tensor numbers(const Tensor &stored, const Parameters &p) {
     if (t.numel() == 0) return out;
     const int64_t rows = t.dim() > 0 ? t.size(0) : 1, columns = t.numel() / rows;
     const xpu_matrix from{openxpu::input_data(t), 0, columns, 1}, to{out.mutable_data_ptr(), 0, columns, 1};
-    const xpu_quantised q = quantised(t, p, true, rows);
+    Parameters all = p;
+    if (!p.scale.defined()) all.scale = at::full({1}, p.number, out.options());
+    const xpu_quantised q = quantised(t, all, true, rows);
     openxpu::check(xpu_dequantise(openxpu::current_stream(t), &from, &q, 1, rows, columns, XPU_FLOAT32, &to));
     return out;
 }
 
 // --- what follows ---
 
-void apply(std::string_view name, const Scalars &scalars, std::string_view algorithm, const Tensor &t) {
+xpu_ending ending_of(std::string_view name, const Scalars &scalars, std::string_view algorithm) {
     const auto known = openxpu::epilogue_of(name);
     TORCH_CHECK_NOT_IMPLEMENTED(known, "quantised operators on xpu have no post op '", name, "'");
     TORCH_CHECK(scalars.size() >= known->scalars, "post op ", name, " wants more than ", scalars.size(),
                 " arguments");
-    const xpu_ending ending = openxpu::ending_of(name, scalars, algorithm.empty() ? "none" : algorithm);
+    return openxpu::ending_of(name, scalars, algorithm.empty() ? "none" : algorithm);
+}
+void apply(const xpu_ending &ending, const Tensor &t) {
     if (ending.epilogue == XPU_EPILOGUE_NONE || t.numel() == 0) return;
     const xpu_tensor x = openxpu::tensor_of(t);
     openxpu::check(xpu_ending_apply(openxpu::current_stream(t), &ending, nullptr, &x));
@@ -136,24 +191,30 @@ struct Binary {
     double alpha;
 };
 
+void check_binary(const Binary &binary, const Output &output, at::IntArrayRef sizes) {
+    TORCH_CHECK_NOT_IMPLEMENTED(binary.name == "sum" || binary.name == "add",
+                                "quantised operators on xpu have no binary post op '", binary.name, "'");
+    TORCH_CHECK(binary.alpha == 1, "the binary post op's alpha must be 1, got ", binary.alpha);
+    if (binary.name != "sum") return;
+    const Tensor &out = binary.other;
+    TORCH_CHECK(out.sizes() == sizes, "expected a tensor of shape ", sizes, " to sum into, got ",
+                out.sizes());
+    TORCH_CHECK(!output.dtype || *output.dtype == out.scalar_type(), "expected a tensor of dtype ",
+                *output.dtype, " to sum into, got ", out.scalar_type());
+}
+
 // `values` with what follows, lying as `strides` say.
 Tensor finish(Tensor values, const Tensor &input, const Binary *binary, const Unary &unary,
               const Output &output, at::IntArrayRef strides) {
     if (binary && binary->name != "none") {
-        TORCH_CHECK_NOT_IMPLEMENTED(binary->name == "sum" || binary->name == "add",
-                                    "quantised operators on xpu have no binary post op '", binary->name, "'");
-        TORCH_CHECK(binary->alpha == 1, "the binary post op's alpha must be 1, got ", binary->alpha);
+        check_binary(*binary, output, values.sizes());
         const Tensor &other = binary->other;
         values.add_(numbers(other, parameters(other, binary->scale, binary->zero_point)));
     }
-    apply(unary.name, unary.scalars, unary.algorithm, values);
+    apply(ending_of(unary.name, unary.scalars, unary.algorithm), values);
     Tensor out;
     if (binary && binary->name == "sum") {
         out = binary->other;
-        TORCH_CHECK(out.sizes() == values.sizes(), "expected a tensor of shape ", values.sizes(),
-                    " to sum into, got ", out.sizes());
-        TORCH_CHECK(!output.dtype || *output.dtype == out.scalar_type(), "expected a tensor of dtype ",
-                    *output.dtype, " to sum into, got ", out.scalar_type());
     } else {
         const auto dtype = output.dtype.value_or(input.scalar_type());
         if (dtype == at::kFloat && values.strides() == strides) return values;
@@ -167,45 +228,107 @@ Tensor finish(Tensor values, const Tensor &input, const Binary *binary, const Un
 
 // The transpose of the weight: nothing is packed.
 Tensor prepack_linear(const Tensor &weight, const std::optional<Integers> & /*input_shape*/) {
-    return weight.t();
+    Tensor packed = weight.t();
+    if (packed.scalar_type() == at::kChar) column_sums(packed, packed);
+    return packed;
 }
 
-Tensor multiply(const Tensor &x, const Parameters &of_x, const Tensor &w, const Parameters &of_w,
-                const std::optional<Tensor> &bias) {
+bool can_leave(const Tensor &t) {
+    const auto type = t.scalar_type();
+    return type == at::kFloat || type == at::kBFloat16 || type == at::kHalf || type == at::kChar ||
+           type == at::kByte;
+}
+
+// out = what follows x times w: x of [m, k], w of [k, n], whose elements lie in `owner`, out and what is
+// added of [m, n]; in one pass.
+struct Product {
+    const Tensor &x;
+    const Parameters &of_x;
+    const Tensor &w, &owner;
+    const Parameters &of_w;
+    const std::optional<Tensor> &bias;
+    Tensor other, out;
+};
+void multiply(const Product &p, const Binary *binary, const Unary &unary, const Output &output) {
+    const int64_t m = p.x.size(0), k = p.x.size(1), n = p.w.size(1);
+    const xpu_ending ending = ending_of(unary.name, unary.scalars, unary.algorithm);
+    xpu_gemm_args args{.dtype = XPU_FLOAT32,
+                       .epilogue = ending.epilogue,
+                       .batch = 1,
+                       .m = m,
+                       .n = n,
+                       .k = k,
+                       .a = {openxpu::input_data(p.x), 0, p.x.stride(0), p.x.stride(1)},
+                       .b = {openxpu::input_data(p.w), 0, p.w.stride(0), p.w.stride(1)},
+                       .out = {p.out.mutable_data_ptr(), 0, p.out.stride(0), p.out.stride(1)},
+                       .alpha = openxpu::scalar_of(p.of_x.number),
+                       .beta = openxpu::scalar_of(int64_t{1}),
+                       .epilogue_scalar = {ending.scalar[0], ending.scalar[1]}};
+    xpu_way_out way{.dtype = openxpu::dtype_of(p.out),
+                    .other_dtype = XPU_FLOAT32,
+                    .scale = output.scale,
+                    .other_scale = 1,
+                    .zero = static_cast<int32_t>(output.zero_point),
+                    .other_zero = 0};
+    if (binary) {
+        args.combine = XPU_COMBINE_ADD;
+        args.other = {openxpu::input_data(p.other), 0, p.other.stride(0), p.other.stride(1)};
+        way.other_dtype = openxpu::dtype_of(p.other);
+        way.other_scale = binary->scale, way.other_zero = static_cast<int32_t>(binary->zero_point);
+    }
+    Tensor addend, sums;
+    if (p.bias && p.bias->defined()) {
+        TORCH_CHECK(p.bias->numel() == n, "expected a bias of ", n, " elements, got ", p.bias->numel());
+        addend = p.bias->to(p.x.options().dtype(at::kFloat)).contiguous();
+        args.c = {openxpu::input_data(addend), 0, 0, 1};
+    }
+    const xpu_quantised qw = quantised(p.w, p.of_w, false, n);
+    xpu_quantised qx{};
+    const bool is_bytes = is_stored(p.x) && !c10::isFloat8Type(p.x.scalar_type());
+    if (is_stored(p.x)) qx = quantised(p.x, p.of_x, true, m);
+    if (m == 0 || n == 0) return;
+    if (is_bytes && p.w.scalar_type() == at::kChar && !xpu_host_provider_active(p.x.device().index()))
+        sums = column_sums(p.owner, p.w);
+    openxpu::check_product(
+        xpu_gemm_requantised(openxpu::current_stream(p.x), &args, is_stored(p.x) ? &qx : nullptr, &qw,
+                             sums.defined() ? sums.const_data_ptr<int32_t>() : nullptr, &way));
+}
+
+// The result's rows, where its dtype is one that a product leaves as; else those of numbers.
+Tensor multiply_rows(const Tensor &x, const Parameters &of_x, const Tensor &w, const Parameters &of_w,
+                     const std::optional<Tensor> &bias, const Binary *binary, const Unary &unary,
+                     const Output &output) {
     TORCH_CHECK(w.dim() == 2 && is_stored(w), "expected a weight of 2 dimensions, int8 or float8, got ",
                 w.scalar_type(), " of shape ", w.sizes());
     TORCH_CHECK(x.dim() >= 1 && x.size(-1) == w.size(0), "input of shape ", x.sizes(),
                 " doesn't fit a weight of shape ", w.sizes());
     TORCH_CHECK(x.device() == w.device(), "input and weight are on ", x.device(), " and ", w.device());
     const int64_t m = c10::multiply_integers(x.sizes().slice(0, x.dim() - 1)), n = w.size(1);
-    Tensor rows = x.reshape({m, x.size(-1)});
-    if (!is_stored(x)) rows = rows.to(at::kFloat);
-    Tensor out = at::empty({m, n}, x.options().dtype(at::kFloat)), addend;
-    xpu_gemm_args args{.dtype = XPU_FLOAT32,
-                       .batch = 1,
-                       .m = m,
-                       .n = n,
-                       .k = w.size(0),
-                       .a = {openxpu::input_data(rows), 0, rows.stride(0), rows.stride(1)},
-                       .b = {openxpu::input_data(w), 0, w.stride(0), w.stride(1)},
-                       .out = {out.mutable_data_ptr(), 0, n, 1},
-                       .alpha = openxpu::scalar_of(int64_t{1}),
-                       .beta = openxpu::scalar_of(int64_t{1})};
-    if (bias && bias->defined()) {
-        TORCH_CHECK(bias->numel() == n, "expected a bias of ", n, " elements, got ", bias->numel());
-        addend = bias->to(out.options()).contiguous();
-        args.c = {openxpu::input_data(addend), 0, 0, 1};
-    }
-    if (out.numel() > 0) {
-        const xpu_quantised qw = quantised(w, of_w, false, n);
-        xpu_quantised qx{};
-        if (is_stored(x)) qx = quantised(rows, of_x, true, m);
-        openxpu::check_product(
-            xpu_gemm_quantised(openxpu::current_stream(x), &args, is_stored(x) ? &qx : nullptr, &qw));
-    }
     auto shape = x.sizes().vec();
     shape.back() = n;
-    return out.view(shape);
+    if (binary && binary->name == "none") binary = nullptr;
+    if (binary) check_binary(*binary, output, shape);
+    Tensor rows = x.reshape({m, x.size(-1)});
+    if (!is_stored(x)) rows = rows.to(at::kFloat);
+    const bool sums = binary && binary->name == "sum";
+    const auto dtype = sums ? binary->other.scalar_type() : output.dtype.value_or(x.scalar_type());
+    const auto options = x.options().dtype(dtype);
+    Product p{rows, of_x, w, w, of_w, bias, {}, {}};
+    if (binary) p.other = binary->other.expand(shape).reshape({m, n});
+    const bool in_place = sums && p.other.is_alias_of(binary->other);
+    p.out = in_place ? p.other : at::empty({m, n}, options);
+    if (can_leave(p.out) && (!binary || can_leave(p.other))) {
+        multiply(p, binary, unary, output);
+        if (sums && !in_place) binary->other.copy_(p.out.view(shape));
+        return sums ? binary->other : p.out.view(shape);
+    }
+    TORCH_CHECK(c10::isFloatingType(dtype) || c10::isFloat8Type(dtype),
+                "quantised operators on xpu give int8, uint8 or floating-point numbers, not ", dtype);
+    p.out = at::empty({m, n}, options.dtype(at::kFloat));
+    const c10::List<std::optional<at::Scalar>> nothing;
+    multiply(p, nullptr, {"none", nothing, ""}, {1, 0, at::kFloat});
+    const auto strides = p.out.view(shape).strides().vec();
+    return finish(p.out.view(shape), x, binary, unary, output, strides);
 }
 
 template <class Scale, class Zero> // numbers, or tensors
@@ -213,9 +336,8 @@ Tensor linear(const Tensor &x, Scale x_scale, Zero x_zero, const Tensor &w, cons
               const Tensor &w_zero, const std::optional<Tensor> &bias, double scale, int64_t zero_point,
               std::optional<at::ScalarType> dtype, std::string_view unary, const Scalars &scalars,
               std::string_view algorithm) {
-    Tensor values = multiply(x, parameters(x, x_scale, x_zero), w, parameters(w, w_scale, w_zero), bias);
-    const auto strides = values.strides().vec();
-    return finish(values, x, nullptr, {unary, scalars, algorithm}, {scale, zero_point, dtype}, strides);
+    return multiply_rows(x, parameters(x, x_scale, x_zero), w, parameters(w, w_scale, w_zero), bias, nullptr,
+                         {unary, scalars, algorithm}, {scale, zero_point, dtype});
 }
 
 template <class Scale, class Zero>
@@ -226,32 +348,84 @@ Tensor linear_binary(const Tensor &x, Scale x_scale, Zero x_zero, const Tensor &
                      std::string_view binary, double alpha, std::string_view unary, const Scalars &scalars,
                      std::string_view algorithm) {
     TORCH_CHECK(other && other->defined(), "the binary post op '", binary, "' wants another tensor");
-    Tensor values = multiply(x, parameters(x, x_scale, x_zero), w, parameters(w, w_scale, w_zero), bias);
     const Binary added{*other, other_scale, other_zero, binary, alpha};
-    const auto strides = values.strides().vec();
-    return finish(values, x, &added, {unary, scalars, algorithm}, {scale, zero_point, dtype}, strides);
+    return multiply_rows(x, parameters(x, x_scale, x_zero), w, parameters(w, w_scale, w_zero), bias, &added,
+                         {unary, scalars, algorithm}, {scale, zero_point, dtype});
 }
 
 // --- convolutions ---
+
+// A kernel of one pixel, of bytes; and as the right operand of the pixels' product.
+bool is_by_pixel(const Tensor &w) {
+    return w.dim() >= 3 && w.scalar_type() == at::kChar && w.numel() == w.size(0) * w.size(1) &&
+           w.numel() > 0;
+}
+Tensor pixels_weight(const Tensor &w) { return w.reshape({w.size(0), w.size(1)}).t(); }
 
 Tensor prepack_convolution(const Tensor &weight, const Tensor & /*scales*/, double /*input_scale*/,
                            int64_t /*input_zero*/, const Integers & /*stride*/, const Integers & /*padding*/,
                            const Integers & /*dilation*/, int64_t /*groups*/,
                            const std::optional<Integers> & /*input_shape*/) {
+    if (is_by_pixel(weight)) column_sums(weight, pixels_weight(weight));
     return weight;
 }
 
 // The layout that Inductor takes the result to have: that of the input, channels first where it is both.
-std::vector<int64_t> strides_of_result(const Tensor &x, const Tensor &values) {
+std::vector<int64_t> strides_of_result(const Tensor &x, at::IntArrayRef sizes) {
     const bool first = x.is_contiguous() || x.stride(0) == 0;
-    std::vector<int64_t> strides(static_cast<size_t>(values.dim()), 1);
-    int64_t next = first ? 1 : values.size(1);
-    for (int64_t d = values.dim() - 1; d > (first ? -1 : 1); d--) {
+    const auto dims = static_cast<int64_t>(sizes.size());
+    std::vector<int64_t> strides(sizes.size(), 1);
+    int64_t next = first ? 1 : sizes[1];
+    for (int64_t d = dims - 1; d > (first ? -1 : 1); d--) {
         strides[d] = next;
-        next *= std::max<int64_t>(values.size(d), 1);
+        next *= std::max<int64_t>(sizes[d], 1);
     }
     if (!first) strides[0] = next;
     return strides;
+}
+
+// [pixels, channels] of a tensor whose channels lie innermost, or of a single image.
+std::optional<Tensor> pixels_of(const Tensor &t) {
+    const Tensor last = t.movedim(1, -1);
+    if (last.is_contiguous()) return last.view({-1, t.size(1)});
+    if (t.size(0) == 1 && t.is_contiguous()) return t.view({t.size(1), -1}).t();
+    return std::nullopt;
+}
+
+// By a product, where a kernel of one pixel goes over pixels as they lie.
+std::optional<Tensor> by_product(const Tensor &x, const Parameters &of_x, const Tensor &w,
+                                 const Parameters &of_w, const std::optional<Tensor> &bias,
+                                 const Integers &stride, const Integers &padding, int64_t groups,
+                                 const Binary *binary, const Unary &unary, const Output &output) {
+    const auto are = [](const Integers &all, int64_t value) {
+        for (const int64_t v : all)
+            if (v != value) return false;
+        return true;
+    };
+    if (binary && binary->name == "none") binary = nullptr;
+    if (!is_by_pixel(w) || x.dim() < 3 || x.numel() == 0 || !is_stored(x) || groups != 1 || !are(stride, 1) ||
+        !are(padding, 0) || w.size(1) != x.size(1) || w.device() != x.device())
+        return std::nullopt;
+    const auto pixels = pixels_of(x);
+    if (!pixels) return std::nullopt;
+    auto shape = x.sizes().vec();
+    shape[1] = w.size(0);
+    if (binary) check_binary(*binary, output, shape);
+    const bool sums = binary && binary->name == "sum";
+    const auto dtype = sums ? binary->other.scalar_type() : output.dtype.value_or(x.scalar_type());
+    const Tensor out = sums ? binary->other
+                            : at::empty_strided(shape, strides_of_result(x, shape), x.options().dtype(dtype));
+    const auto out_pixels = pixels_of(out);
+    std::optional<Tensor> other_pixels;
+    if (binary) other_pixels = pixels_of(binary->other.expand(shape));
+    if (!can_leave(out) || !out_pixels ||
+        (binary &&
+         (!other_pixels || !can_leave(binary->other) || out_pixels->sizes() != other_pixels->sizes())))
+        return std::nullopt;
+    const Tensor right = pixels_weight(w);
+    Product p{*pixels, of_x, right, w, of_w, bias, other_pixels.value_or(Tensor()), *out_pixels};
+    multiply(p, binary, unary, output);
+    return out;
 }
 
 Tensor convolve(const Tensor &x, const Parameters &of_x, const Tensor &w, const Parameters &of_w,
@@ -273,10 +447,13 @@ Tensor convolution(const Tensor &x, Scale x_scale, Zero x_zero, const Tensor &w,
                    const Integers &padding, const Integers &dilation, int64_t groups, double scale,
                    int64_t zero_point, std::optional<at::ScalarType> dtype, std::string_view unary,
                    const Scalars &scalars, std::optional<std::string_view> algorithm) {
-    Tensor values = convolve(x, parameters(x, x_scale, x_zero), w, parameters(w, w_scale, w_zero), bias,
-                             stride, padding, dilation, groups);
-    return finish(values, x, nullptr, {unary, scalars, algorithm.value_or("")}, {scale, zero_point, dtype},
-                  strides_of_result(x, values));
+    const Parameters of_x = parameters(x, x_scale, x_zero), of_w = parameters(w, w_scale, w_zero);
+    const Unary then{unary, scalars, algorithm.value_or("")};
+    const Output output{scale, zero_point, dtype};
+    if (auto out = by_product(x, of_x, w, of_w, bias, stride, padding, groups, nullptr, then, output))
+        return *out;
+    Tensor values = convolve(x, of_x, w, of_w, bias, stride, padding, dilation, groups);
+    return finish(values, x, nullptr, then, output, strides_of_result(x, values.sizes()));
 }
 
 template <class Scale, class Zero>
@@ -288,11 +465,14 @@ Tensor convolution_binary(const Tensor &x, Scale x_scale, Zero x_zero, const Ten
                           std::string_view binary, std::optional<at::Scalar> alpha,
                           std::optional<std::string_view> unary, const Scalars &scalars,
                           std::optional<std::string_view> algorithm) {
-    Tensor values = convolve(x, parameters(x, x_scale, x_zero), w, parameters(w, w_scale, w_zero), bias,
-                             stride, padding, dilation, groups);
+    const Parameters of_x = parameters(x, x_scale, x_zero), of_w = parameters(w, w_scale, w_zero);
     const Binary added{accum, accum_scale, accum_zero, binary, alpha ? alpha->toDouble() : 1.0};
-    return finish(values, x, &added, {unary.value_or("none"), scalars, algorithm.value_or("")},
-                  {scale, zero_point, dtype}, strides_of_result(x, values));
+    const Unary then{unary.value_or("none"), scalars, algorithm.value_or("")};
+    const Output output{scale, zero_point, dtype};
+    if (auto out = by_product(x, of_x, w, of_w, bias, stride, padding, groups, &added, then, output))
+        return *out;
+    Tensor values = convolve(x, of_x, w, of_w, bias, stride, padding, dilation, groups);
+    return finish(values, x, &added, then, output, strides_of_result(x, values.sizes()));
 }
 
 using Known = const Tensor &;

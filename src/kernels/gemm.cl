@@ -3,6 +3,10 @@
  * -DT=<dtype> -DCOMPLEX_T -DFLOAT_T -DDOUBLE_T: the dtype and its class (gemm_tile.h)
  * -DOPERAND_T: the dtype of A and B where it isn't T (gemm_tile.h)
  * -DA_SCALE -DB_SCALE: dtypes of scales of A's rows and B's columns, by which sums are multiplied
+ * -DMINUS: sums are lessened by products of whole numbers of rows and columns; -DA_UNSIGNED -DB_UNSIGNED: that
+ * operand of int8 is uint8, and is taken less 128
+ * -DOUT_T -DOTHER_T: dtypes of the result, and of what is combined, where they aren't T; of bytes, -DOUT_BYTES
+ * and -DOTHER_BYTES, which have a scale and a zero point
  * -DEPILOGUE -DCOMBINE: epilogue_math.h; -DCONJUGATE_A -DCONJUGATE_B 0 or 1
  * gemm:        tiles, one a work-group; -DTILE -DTILE_K -DSIDE -DA_K_FAST -DB_K_FAST
  * gemm_matrix: tiles by the device's matrix units, A and B having one stride of 1; -DMATRIX_T and what matrix.h
@@ -19,7 +23,8 @@
  *              time; -DTHIN=1, 2 or 4 rows and -DSTREAMS=1 or 4 columns at once
  * gemm_host:   fp32 on processors; what gemm_host.h wants
  * gemm_finish: sums the slices when k was cut: one work-item an element
- * gemm_rows:   ends sums that somebody else computed, on processors: a group has GEMM_ROW_SPAN columns of a row
+ * gemm_rows:   ends sums that somebody else computed, on processors: a group has GEMM_ROW_SPAN columns of a row;
+ *              -DNEIGHBOURS: whose columns are neighbours, 1 the result's, 2 C's, 4 what is combined, 8 B's scales
  * With -DSLICED=1 gemm, gemm_matrix, gemm_vector and gemm_row write their bare sums to `partial`. */
 #include "gemm.h"
 #include "gemm_tile.h"
@@ -39,11 +44,24 @@
 #define TAKE_GIVEN
 #endif
 
+#ifdef A_UNSIGNED
+#define A_FLIP 0x80808080u /* of four bytes, whose numbers are 128 less then */
+#endif
+#ifdef B_UNSIGNED
+#define B_FLIP 0x80808080u
+#endif
+
+#define MINUS_AT(side, i)                                                                                    \
+    (p->minus_plus[side] + (p->minus[side] ? XPU_CPTR(int, p->minus[side])[(i) * p->minus_stride[side]] : 0))
+
 #define SCALE_AT(t, address, place) (float)LOAD(t, XPU_CPTR(STORED(t), address), place)
 
 /* alpha times a sum, before C is added. */
 static inline value_t scaled(const gemm_params *p, long b, long m, long n, acc_t sum) {
     if (p->k == 0) return (value_t)0; /* alpha may be infinite */
+#ifdef MINUS
+    sum -= MINUS_AT(0, m) * MINUS_AT(1, n);
+#endif
     value_t v = (value_t)sum;
 #ifdef A_SCALE
     v *= SCALE_AT(A_SCALE, p->a_scale, b * p->a_scale_stride[0] + m * p->a_scale_stride[1]);
@@ -65,7 +83,19 @@ static inline long c_place(const gemm_params *p, long b, long m, long n) {
 static inline long other_place(const gemm_params *p, long b, long m, long n) {
     return b * p->other_stride.batch + m * p->other_stride.row + n * p->other_stride.column;
 }
+#ifdef OTHER_BYTES
+#define OTHER_NUMBER(v) ((value_t)((int)(v) - p->other_zero) * p->other_scale)
+#else
+#define OTHER_NUMBER(v) ((value_t)(v))
+#endif
+#ifdef OTHER_T
+static inline value_t other_at(const gemm_params *p, long b, long m, long n) {
+    return OTHER_NUMBER(LOAD(OTHER_T, XPU_CPTR(STORED(OTHER_T), p->end.other), other_place(p, b, m, n)));
+}
+#define OTHER(p, b, m, n) other_at(p, b, m, n)
+#else
 #define OTHER(p, b, m, n) FETCH_RESULT((p)->end.other, other_place(p, b, m, n))
+#endif
 #else
 #define OTHER(p, b, m, n) ((value_t)0)
 #endif
@@ -76,9 +106,23 @@ static inline value_t value(const gemm_params *p, long b, long m, long n, acc_t 
     return ended(&p->end, v, OTHER(p, b, m, n));
 }
 
+#ifndef OUT_T
+#define OUT_T T
+#endif
+/* What is written of a number. */
+static inline COMPUTED(OUT_T) leaving(const gemm_params *p, value_t v) {
+#ifdef OUT_BYTES
+    const float whole = rint(v * p->out_scale) + (float)p->out_zero;
+    return (COMPUTED(OUT_T))(int)fmin(fmax(whole, OUT_BYTES - 255.0f), (float)OUT_BYTES);
+#else
+    return (COMPUTED(OUT_T))v;
+#endif
+}
+
 static inline void put(const gemm_params *p, long b, long m, long n, acc_t sum) {
-    KEEP(p->out, b * p->out_stride.batch + m * p->out_stride.row + n * p->out_stride.column,
-         value(p, b, m, n, sum));
+    STORE(OUT_T, XPU_PTR(STORED(OUT_T), p->out),
+          b * p->out_stride.batch + m * p->out_stride.row + n * p->out_stride.column,
+          leaving(p, value(p, b, m, n, sum)));
 }
 
 #if CONJUGATE_A
@@ -272,6 +316,8 @@ MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void gemm_mat
     }
 #define KEEP_BOTH(slab)                                                                                      \
     {                                                                                                        \
+        FLIP_QUADS(a.next, TILE_M, A_FLIP);                                                                  \
+        FLIP_QUADS(o.next, TILE_N, B_FLIP);                                                                  \
         keep_quads(slab, a.next, TILE_M, A_K_FAST, CONJUGATE_A);                                             \
         keep_quads((slab) + TILE_K * PITCH_A, o.next, TILE_N, B_K_FAST, CONJUGATE_B);                        \
     }
@@ -516,7 +562,12 @@ __kernel __attribute__((reqd_work_group_size(GEMM_ROW_LANES, 1, 1))) void gemm_r
     const long spans = (p.n + GEMM_ROW_SPAN - 1) / GEMM_ROW_SPAN, g = XPU_GROUP(0), row = g / spans;
     const long m = row % p.m, b = row / p.m, from = g % spans * GEMM_ROW_SPAN;
     const long to = min(p.n, from + GEMM_ROW_SPAN);
+    gemm_params q = p;
+    if (NEIGHBOURS & 1) q.out_stride.column = 1;
+    if (NEIGHBOURS & 2) q.c_stride.column = 1;
+    if (NEIGHBOURS & 4) q.other_stride.column = 1;
+    if (NEIGHBOURS & 8) q.b_scale_stride[1] = 1;
     __global const acc_t *const sums = XPU_CPTR(acc_t, p.partial) + row * p.n;
-    for (long n = from + (long)get_local_id(0); n < to; n += GEMM_ROW_LANES) put(&p, b, m, n, sums[n]);
+    for (long n = from + (long)get_local_id(0); n < to; n += GEMM_ROW_LANES) put(&q, b, m, n, sums[n]);
 }
 #endif

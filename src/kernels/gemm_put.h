@@ -13,17 +13,20 @@
 #else
 #define OTHER_CHUNK uchar
 #endif
-#define OUT_CHUNKS (int)(RUN * sizeof(RAW(T)) / sizeof(OUT_CHUNK))
+#define OUT_CHUNKS (int)(RUN * sizeof(RAW(OUT_T)) / sizeof(OUT_CHUNK))
 #define C_CHUNKS (int)(RUN * sizeof(RAW(T)) / sizeof(C_CHUNK))
 #define OTHER_CHUNKS (int)(RUN * sizeof(RAW(T)) / sizeof(OTHER_CHUNK))
 #define SUM_CHUNKS (int)(RUN * sizeof(acc_t) / 16)
 
 typedef union packed_run {
-    OUT_CHUNK out[OUT_CHUNKS];
     C_CHUNK c[C_CHUNKS];
     OTHER_CHUNK other[OTHER_CHUNKS];
     RAW(T) of[RUN];
 } packed_run;
+typedef union leaving_run {
+    OUT_CHUNK out[OUT_CHUNKS];
+    RAW(OUT_T) of[RUN];
+} leaving_run;
 typedef union sums_run {
     uint4 parts[SUM_CHUNKS];
     acc_t of[RUN];
@@ -70,15 +73,15 @@ static inline void put_run(const gemm_params *p, const tile_place *at, long m, l
 #elif OUT_PIECE
     if (n + RUN <= p->n) {
         value_t v[RUN];
-        packed_run r;
+        leaving_run r;
         WRITTEN_OUT for (int j = 0; j < RUN; j++) v[j] = scaled(p, at->b, m, n + j, sum[j]);
 #if C_FORM
         add_c(p, at->b, m, n, v);
 #endif
         end_run(p, at->b, m, n, v);
-        WRITTEN_OUT for (int j = 0; j < RUN; j++) r.of[j] = NARROW(T, v[j]);
+        WRITTEN_OUT for (int j = 0; j < RUN; j++) r.of[j] = NARROW(OUT_T, leaving(p, v[j]));
         const xpu_addr to =
-            p->out + (at->b * p->out_stride.batch + m * p->out_stride.row + n) * sizeof(RAW(T));
+            p->out + (at->b * p->out_stride.batch + m * p->out_stride.row + n) * sizeof(RAW(OUT_T));
         WRITTEN_OUT for (int i = 0; i < OUT_CHUNKS; i++) XPU_PTR(OUT_CHUNK, to)[i] = r.out[i];
         return;
     }

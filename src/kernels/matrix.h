@@ -79,11 +79,17 @@ typedef struct fragments {
 #if MATRIX_WHOLE
 #define READ_ACROSS read_right_in_order
 #define MULTIPLY_FRAGMENT multiply_tf32
-#define ROUNDED rounded_to_tf32
+#define ROUNDED(v, flip) rounded_to_tf32(v)
 #else
 #define READ_ACROSS read_right_turned
 #define MULTIPLY_FRAGMENT multiply_blocks
-#define ROUNDED(v) (v)
+#define ROUNDED(v, flip) ((v) ^ (flip))
+#endif
+#ifndef A_FLIP /* of the bits of each dword (gemm.cl) */
+#define A_FLIP 0u
+#endif
+#ifndef B_FLIP
+#define B_FLIP 0u
 #endif
 
 static inline void load_fragments(__private fragments *f, slab stage, uint step) {
@@ -104,9 +110,9 @@ static inline void load_fragments(__private fragments *f, slab stage, uint step)
 static inline void multiply_fragments(__private fragment_sum (*sum)[FRAGMENTS_N],
                                       __private const fragments *f) {
     fragments r; /* rounded here and not where they are read, which would wait for them */
-    WRITTEN_OUT for (uint i = 0; i < FRAGMENTS_M; i++) r.a[i] = ROUNDED(f->a[i]);
+    WRITTEN_OUT for (uint i = 0; i < FRAGMENTS_M; i++) r.a[i] = ROUNDED(f->a[i], A_FLIP);
     WRITTEN_OUT for (uint j = 0; j < FRAGMENTS_N; j += 2) {
-        const uint4 two = ROUNDED(((uint4)(f->b[j], f->b[j + 1])));
+        const uint4 two = ROUNDED(((uint4)(f->b[j], f->b[j + 1])), B_FLIP);
         r.b[j] = two.xy, r.b[j + 1] = two.zw;
     }
     WRITTEN_OUT for (uint i = 0; i < FRAGMENTS_M; i++) WRITTEN_OUT for (uint j = 0; j < FRAGMENTS_N; j++)

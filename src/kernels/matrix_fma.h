@@ -157,6 +157,23 @@ static inline void keep_quads(__local number_t *slab, __private const quad *next
     }
 }
 
+/* Changes bits of what was read: of int8 by fours. */
+#ifdef MATRIX_DOT
+static inline void flip_quads(__private quad *next, const int tile, const uint flip) {
+    WRITTEN_OUT for (int i = 0; i < COPIES(tile); i++) WRITTEN_OUT for (int j = 0; j < 4; j++) next[i]
+        .of[j] ^= flip;
+}
+#ifndef A_FLIP
+#define A_FLIP 0u
+#endif
+#ifndef B_FLIP
+#define B_FLIP 0u
+#endif
+#define FLIP_QUADS flip_quads
+#else
+#define FLIP_QUADS(next, tile, flip)
+#endif
+
 /* Where a work-item's sums begin in the tile. */
 static inline int first_row(void) {
     const int lane = (int)get_local_id(0) % MATRIX_TEAM, team = (int)get_local_id(0) / MATRIX_TEAM;

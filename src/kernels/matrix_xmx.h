@@ -220,6 +220,14 @@ static inline void read_b(__private int8 (*to)[2], const surface *s, int n, int 
 #ifdef TILE_M
 static inline void multiply_blocks(__private sum_block (*sum)[SUMS_N], __private left_block (*left)[SUMS_M],
                                    __private int8 (*right)[2]) {
+#if MATRIX_BYTES && defined(A_FLIP)
+    WRITTEN_OUT for (int h = 0; h < 2; h++) WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) left[h][i] ^=
+        (short)A_FLIP;
+#endif
+#if MATRIX_BYTES && defined(B_FLIP)
+    WRITTEN_OUT for (int h = 0; h < 2; h++) WRITTEN_OUT for (int j = 0; j < SUMS_N; j++) right[j][h] ^=
+        (int)B_FLIP;
+#endif
     WRITTEN_OUT for (int h = 0; h < 2; h++) WRITTEN_OUT for (int j = 0; j < SUMS_N; j++)
         WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) sum[i][j] = MULTIPLY(left[h][i], right[j][h], sum[i][j]);
 }

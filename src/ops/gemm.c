@@ -19,7 +19,8 @@ typedef struct problem {
     int64_t batch, m, n, k;
     xpu_matrix a, b, c, out, other;
     xpu_scalar alpha, beta;
-    gemm_scales scales;             /* of A's rows, of B's columns */
+    bool a_unsigned, b_unsigned; /* operand: int8 */
+    gemm_after after;
     const quantised_operand *lines; /* B, where it is quantised */
 } problem;
 
@@ -68,6 +69,7 @@ typedef struct gemm_choice {
     bool has_c;
     int lanes, teams, columns; /* KERNEL_VECTOR */
     bool a_whole;
+    int neighbours; /* KERNEL_ROWS */
 } gemm_choice;
 
 static xpu_status get_kernel(int device, const problem *args, gemm_choice choice, xpu_kernel **kernel) {
@@ -79,7 +81,9 @@ static xpu_status get_kernel(int device, const problem *args, gemm_choice choice
     product_spec(&spec, args->dtype);
     spec_pack(&spec, "OPERAND_T", args->operand, 8);
     spec_follows(&spec, "OPERAND_T=", args->operand == args->dtype ? NULL : dtype_token(args->operand));
-    gemm_scales_spec(&spec, &args->scales);
+    gemm_after_spec(&spec, &args->after);
+    spec_flag(&spec, "A_UNSIGNED", args->a_unsigned);
+    spec_flag(&spec, "B_UNSIGNED", args->b_unsigned);
     spec_flag(&spec, "QUANTISED_B", args->lines != NULL);
     if (args->lines) quantised_spec(&spec, args->lines);
     if (args->lines) spec_bool(&spec, "LINES_SHARE", args->lines->lines.group_across != 1);
@@ -93,6 +97,7 @@ static xpu_status get_kernel(int device, const problem *args, gemm_choice choice
     spec_follows_flag(&spec, "ROW", choice.kernel == KERNEL_ROW);
     spec_follows_flag(&spec, "FINISH", choice.kernel == KERNEL_FINISH);
     spec_follows_flag(&spec, "ROWS_OF_SUMS", choice.kernel == KERNEL_ROWS);
+    spec_number_if(&spec, choice.kernel == KERNEL_ROWS, "NEIGHBOURS", choice.neighbours, 4);
     matrix_spec(&spec, &choice.matrix, args->operand);
     const bool by_matrix = choice.kernel == KERNEL_MATRIX;
     spec_number_if(&spec, by_matrix, "OUT_PIECE", choice.out_piece, 5);
@@ -115,9 +120,11 @@ static xpu_status get_kernel(int device, const problem *args, gemm_choice choice
     spec_bool(&spec, "SLICED", choice.sliced);
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
-    return kernel_of_file(device, &spec, "gemm.cl", names[choice.kernel], kernel, "%s %s%s%s",
-                          names[choice.kernel], xpu_dtype_name(args->dtype), args->lines ? " x " : "",
-                          args->lines ? xpu_dtype_name(args->lines->q->dtype) : "");
+    return kernel_of_file(device, &spec, "gemm.cl", names[choice.kernel], kernel, "%s %s%s%s%s",
+                          names[choice.kernel],
+                          args->after.way && args->operand == XPU_INT8 ? "of int8 to " : "",
+                          xpu_dtype_name(args->after.way ? args->after.way->dtype : args->dtype),
+                          args->lines ? " x " : "", args->lines ? xpu_dtype_name(args->lines->q->dtype) : "");
 }
 
 /* Both sides' scales have one of three dtypes. */
@@ -126,9 +133,18 @@ static void scale_spec(kernel_spec *spec, const char *name, const line_scale *s)
     spec_pack(spec, name, which, 2);
     spec_follows(spec, name, s->data ? dtype_token(s->dtype) : NULL);
 }
-void gemm_scales_spec(kernel_spec *spec, const gemm_scales *scales) {
-    scale_spec(spec, "A_SCALE=", &scales->a);
-    scale_spec(spec, "B_SCALE=", &scales->b);
+/* float32 is what products that have another way out are computed in. */
+static void leaving_spec(kernel_spec *spec, const char *name, const char *bytes, xpu_dtype dtype) {
+    spec_pack(spec, name, dtype == XPU_FLOAT32 ? 0 : dtype, 4);
+    spec_follows(spec, name, dtype == XPU_FLOAT32 ? NULL : dtype_token(dtype));
+    spec_follows(spec, bytes, dtype == XPU_INT8 ? "127" : dtype == XPU_UINT8 ? "255" : NULL);
+}
+void gemm_after_spec(kernel_spec *spec, const gemm_after *after) {
+    scale_spec(spec, "A_SCALE=", &after->a);
+    scale_spec(spec, "B_SCALE=", &after->b);
+    spec_flag(spec, "MINUS", after->is_lessened);
+    leaving_spec(spec, "OUT_T=", "OUT_BYTES=", after->way ? after->way->dtype : XPU_FLOAT32);
+    leaving_spec(spec, "OTHER_T=", "OTHER_BYTES=", after->way ? after->way->other_dtype : XPU_FLOAT32);
 }
 
 static gemm_strides strides_of(const xpu_matrix *matrix) {
@@ -154,7 +170,9 @@ static void transpose(problem *args) {
     t.a = transposed(args->b), t.b = transposed(args->a);
     t.c = transposed(args->c), t.out = transposed(args->out), t.other = transposed(args->other);
     t.conjugate_a = args->conjugate_b, t.conjugate_b = args->conjugate_a;
-    t.scales = (gemm_scales){args->scales.b, args->scales.a};
+    t.a_unsigned = args->b_unsigned, t.b_unsigned = args->a_unsigned;
+    t.after.a = args->after.b, t.after.b = args->after.a;
+    t.after.less_a = args->after.less_b, t.after.less_b = args->after.less_a;
     *args = t;
 }
 
@@ -185,18 +203,28 @@ static gemm_params params_of(const problem *args) {
                           .out_stride = strides_of(&args->out),
                           .other_stride = strides_of(&args->other),
                           .end = ending_params_of(args->dtype, &args->ending, args->other.data),
-                          .a_scale = XPU_ADDR(args->scales.a.data),
-                          .b_scale = XPU_ADDR(args->scales.b.data),
-                          .a_scale_stride = {args->scales.a.batch, args->scales.a.line},
-                          .b_scale_stride = {args->scales.b.batch, args->scales.b.line}};
+                          .a_scale = XPU_ADDR(args->after.a.data),
+                          .b_scale = XPU_ADDR(args->after.b.data),
+                          .a_scale_stride = {args->after.a.batch, args->after.a.line},
+                          .b_scale_stride = {args->after.b.batch, args->after.b.line}};
+    const line_number *const less[2] = {&args->after.less_a, &args->after.less_b};
+    for (int i = 0; i < 2; i++) {
+        params.minus[i] = XPU_ADDR(less[i]->data), params.minus_stride[i] = less[i]->line;
+        params.minus_plus[i] = less[i]->plus;
+    }
+    if (args->after.way) {
+        const xpu_way_out *way = args->after.way;
+        params.out_scale = 1.0f / (float)way->scale, params.other_scale = (float)way->other_scale;
+        params.out_zero = way->zero, params.other_zero = way->other_zero;
+    }
     product_scalar(args->dtype, &args->alpha, params.alpha);
     if (args->c.data) product_scalar(args->dtype, &args->beta, params.beta);
     return params;
 }
 
-gemm_params gemm_params_of(const xpu_gemm_args *args, const gemm_scales *scales) {
+gemm_params gemm_params_of(const xpu_gemm_args *args, const gemm_after *after) {
     problem all = problem_of(args);
-    all.scales = *scales;
+    all.after = *after;
     return params_of(&all);
 }
 
@@ -218,7 +246,8 @@ static xpu_status thin(xpu_stream *stream, const problem *args) {
 enum { HOST_COLUMNS = 32, HOST_BAND = 96 }; /* of a group: kernels/gemm_host.h */
 static bool is_for_host(const xpu_device_properties *properties, const problem *args) {
     return plans_for_processor(properties) && args->operand == XPU_FLOAT32 && !args->lines &&
-           !args->scales.a.data && !args->scales.b.data && args->m >= 4 && args->n >= 16 && args->k >= 8;
+           !args->after.a.data && !args->after.b.data && !args->after.way && args->m >= 4 && args->n >= 16 &&
+           args->k >= 8;
 }
 
 static xpu_status multiply_on_host(xpu_stream *stream, const xpu_device_properties *properties,
@@ -467,10 +496,12 @@ static bool plan_unit(int device, matrix_unit unit, bool emulated, const xpu_dev
         return false;
     if (turned.batch == 1) turned.c.batch_stride = turned.other.batch_stride = 0;
     choice.has_c = turned.c.data != NULL;
-    choice.out_piece = run_piece(&turned.out, unit, args->dtype);
+    const xpu_way_out *way = turned.after.way;
+    choice.out_piece = run_piece(&turned.out, unit, way ? way->dtype : args->dtype);
     choice.c_piece = choice.has_c ? run_piece(&turned.c, unit, args->dtype) : 0;
     const bool combines = turned.ending.combine != XPU_COMBINE_NONE;
-    choice.other_piece = combines ? run_piece(&turned.other, unit, args->dtype) : 0;
+    const bool is_alike = !way || way->other_dtype == args->dtype;
+    choice.other_piece = combines && is_alike ? run_piece(&turned.other, unit, args->dtype) : 0;
     matrix->tile = matrix_tile_for(matrix, args->operand, properties, turned.batch, turned.m, turned.n,
                                    turned.k, choice.a_k_fast + choice.b_k_fast, &plan->slices);
     if (matrix->tile < 0) return false;
@@ -693,26 +724,48 @@ static bool is_bytes(const xpu_quantised *q, bool is_left, int64_t k, bool is_sc
 }
 
 bool gemm_takes_int8(const xpu_device_properties *properties, const xpu_gemm_args *args,
-                     const xpu_quantised *a, const xpu_quantised *b, gemm_scales *scales) {
+                     const xpu_quantised *a, const xpu_quantised *b, gemm_after *after) {
     bool emulated = false;
     const bool is_scaled = args->dtype != XPU_INT32;
-    return a && b && is_bytes(a, true, args->k, is_scaled, &scales->a) &&
-           is_bytes(b, false, args->k, is_scaled, &scales->b) &&
+    return a && b && is_bytes(a, true, args->k, is_scaled, &after->a) &&
+           is_bytes(b, false, args->k, is_scaled, &after->b) &&
            (!is_scaled || matrix_unit_for(properties, XPU_INT8, false, &emulated) != MATRIX_UNIT_NONE ||
             matrix_dot_of(properties, XPU_INT8, &emulated) != MATRIX_UNIT_NONE);
 }
 
 xpu_status gemm_int8(xpu_stream *stream, const xpu_device_properties *properties, const xpu_gemm_args *given,
-                     const gemm_scales *scales) {
+                     const gemm_after *after) {
     problem args = problem_of(given);
-    args.operand = XPU_INT8, args.scales = *scales;
+    args.operand = XPU_INT8, args.after = *after;
     return compute(stream, properties, &args, false);
 }
 
-bool gemm_try_lines(xpu_stream *stream, const xpu_device_properties *properties, const xpu_gemm_args *given,
-                    const quantised_operand *b, const gemm_scales *scales, xpu_status *status) {
+bool gemm_try_bytes(xpu_stream *stream, const xpu_device_properties *properties, const xpu_gemm_args *given,
+                    bool a_unsigned, bool b_unsigned, const gemm_after *after, xpu_status *status) {
+    const int device = xpu_stream_device(stream);
+    bool emulated = false, plain_dot = false;
+    const matrix_unit unit = matrix_unit_for(properties, XPU_INT8, false, &emulated);
+    const matrix_unit dot = matrix_dot_of(properties, XPU_INT8, &plain_dot);
+    if (!unit && !dot) return false;
     problem args = problem_of(given);
-    args.scales = *scales, args.lines = b;
+    args.operand = XPU_INT8, args.after = *after;
+    args.a_unsigned = a_unsigned, args.b_unsigned = b_unsigned;
+    operand sides[2] = {{0}};
+    gemm_plan plan = {0};
+    *status = pack_operands(stream, properties, &args, unit ? unit : dot, sides);
+    const bool is_planned =
+        *status == XPU_SUCCESS && (plan_unit(device, unit, emulated, properties, &args, &plan) ||
+                                   plan_unit(device, dot, plain_dot, properties, &args, &plan));
+    if (is_planned) *status = launch(stream, &args, &plan);
+    const bool is_over = is_planned || *status != XPU_SUCCESS;
+    for (int i = 0; i < 2; i++) *status = workspace_done(sides[i].workspace, *status);
+    return is_over;
+}
+
+bool gemm_try_lines(xpu_stream *stream, const xpu_device_properties *properties, const xpu_gemm_args *given,
+                    const quantised_operand *b, const gemm_after *after, xpu_status *status) {
+    problem args = problem_of(given);
+    args.after = *after, args.lines = b;
     args.b.row_stride = 1, args.b.column_stride = b->lines.across;
     bool emulated = false;
     const matrix_unit unit = matrix_unit_of(properties, args.operand, &emulated);
@@ -729,7 +782,10 @@ static xpu_status sums_by_host(xpu_stream *stream, const problem *args) {
     xpu_kernel *finish;
     if (args->operand != XPU_FLOAT32 || !xpu_host_provider_active(xpu_stream_device(stream)))
         return XPU_ERROR_NOT_SUPPORTED;
-    XPU_TRY(get_kernel(xpu_stream_device(stream), args, (gemm_choice){.kernel = KERNEL_ROWS}, &finish));
+    const int neighbours = (args->out.column_stride == 1) | (args->c.column_stride == 1) << 1 |
+                           (args->other.column_stride == 1) << 2 | (args->after.b.line == 1) << 3;
+    const gemm_choice choice = {.kernel = KERNEL_ROWS, .neighbours = neighbours};
+    XPU_TRY(get_kernel(xpu_stream_device(stream), args, choice, &finish));
     XPU_TRY(xpu_workspace_take(stream, (size_t)results * sizeof(float), &sums));
     const xpu_gemm_args bare = {.dtype = XPU_FLOAT32,
                                 .batch = args->batch,
@@ -752,9 +808,9 @@ static xpu_status sums_by_host(xpu_stream *stream, const problem *args) {
 }
 
 xpu_status gemm_scaled(xpu_stream *stream, const xpu_device_properties *properties,
-                       const xpu_gemm_args *given, xpu_dtype operand, const gemm_scales *scales) {
+                       const xpu_gemm_args *given, xpu_dtype operand, const gemm_after *after) {
     problem args = problem_of(given);
-    args.operand = operand, args.scales = *scales;
+    args.operand = operand, args.after = *after;
     const xpu_status by_host = sums_by_host(stream, &args);
     return by_host == XPU_ERROR_NOT_SUPPORTED ? compute(stream, properties, &args, false) : by_host;
 }

@@ -15,16 +15,27 @@ typedef struct line_scale {
     xpu_dtype dtype;  /* float32, bfloat16 or float16 */
     int64_t batch, line;
 } line_scale;
-typedef struct gemm_scales {
+/* … and a whole number: each line's, and one that is added to it. */
+typedef struct line_number {
+    const int32_t *data; /* NULL: 0 */
+    int64_t line;
+    int32_t plus;
+} line_number;
+/* What becomes of sums besides xpu_gemm_args: they are lessened by products of numbers of A's rows and B's
+ * columns, are multiplied by scales, and leave as `way` says, if it isn't NULL. */
+typedef struct gemm_after {
     line_scale a, b;
-} gemm_scales;
+    line_number less_a, less_b;
+    bool is_lessened;
+    const xpu_way_out *way;
+} gemm_after;
 /* Are an operand's scales such? A's is the left one. */
 bool gemm_scale_of_lines(const xpu_quantised *q, bool is_left, int64_t k, line_scale *scale);
 /* What kernels are told of them. */
-void gemm_scales_spec(kernel_spec *spec, const gemm_scales *scales);
+void gemm_after_spec(kernel_spec *spec, const gemm_after *after);
 
 /* All but how k is cut. */
-gemm_params gemm_params_of(const xpu_gemm_args *args, const gemm_scales *scales);
+gemm_params gemm_params_of(const xpu_gemm_args *args, const gemm_after *after);
 
 /* to = from, of batch x rows x columns. */
 xpu_status gemm_copy(xpu_stream *stream, const xpu_matrix *to, xpu_dtype to_dtype, const xpu_matrix *from,
@@ -32,18 +43,23 @@ xpu_status gemm_copy(xpu_stream *stream, const xpu_matrix *to, xpu_dtype to_dtyp
 
 /* A product of plain numbers of dtype `operand`, float32 or that of the result, whose sums have scales. */
 xpu_status gemm_scaled(xpu_stream *stream, const xpu_device_properties *properties, const xpu_gemm_args *args,
-                       xpu_dtype operand, const gemm_scales *scales);
+                       xpu_dtype operand, const gemm_after *after);
 
 /* Both operands int8 without zero points, with scales by lines where results are floating and the device has
  * instructions for it, or without, where they are int32: sums in int32. */
 bool gemm_takes_int8(const xpu_device_properties *properties, const xpu_gemm_args *args,
-                     const xpu_quantised *a, const xpu_quantised *b, gemm_scales *scales);
+                     const xpu_quantised *a, const xpu_quantised *b, gemm_after *after);
 xpu_status gemm_int8(xpu_stream *stream, const xpu_device_properties *properties, const xpu_gemm_args *args,
-                     const gemm_scales *scales);
+                     const gemm_after *after);
+
+/* The same of operands that may be uint8, which are taken less 128, with whatever is to become of the sums:
+ * false where no unit does it, and nothing is done. */
+bool gemm_try_bytes(xpu_stream *stream, const xpu_device_properties *properties, const xpu_gemm_args *args,
+                    bool a_unsigned, bool b_unsigned, const gemm_after *after, xpu_status *status);
 
 /* Lines of B along k, in octets, which a device's units multiply as they are read, A not being quantised:
  * false where they don't, and nothing is done. */
 bool gemm_try_lines(xpu_stream *stream, const xpu_device_properties *properties, const xpu_gemm_args *args,
-                    const quantised_operand *b, const gemm_scales *scales, xpu_status *status);
+                    const quantised_operand *b, const gemm_after *after, xpu_status *status);
 
 #endif

@@ -240,15 +240,15 @@ static bool plan_few(const xpu_device_properties *properties, const xpu_gemm_arg
 }
 
 static xpu_status multiply_few(xpu_stream *stream, const xpu_gemm_args *args, const quantised_operand *b,
-                               const gemm_scales *scales, const few *plan) {
+                               const gemm_after *after, const few *plan) {
     const int device = xpu_stream_device(stream);
     kernel_spec spec;
     spec_begin(&spec, FAMILY_QUANTISED);
     spec_pack(&spec, "which", 1, 1);
     product_spec(&spec, args->dtype);
     spec_follows_flag(&spec, "FEW", true);
-    const gemm_quantised_params params = {.gemm = gemm_params_of(args, scales), .b = b->lines};
-    gemm_scales_spec(&spec, scales);
+    const gemm_quantised_params params = {.gemm = gemm_params_of(args, after), .b = b->lines};
+    gemm_after_spec(&spec, after);
     ending_spec(&spec, &params.gemm.end);
     spec_number(&spec, "ROWS", plan->rows, 3);
     spec_number(&spec, "COLUMNS", plan->columns, 3);
@@ -303,7 +303,7 @@ static bool has_fast_halves(xpu_dtype dtype) {
 typedef struct bare_operands {
     const xpu_quantised *a, *b;
     xpu_quantised kept[2];
-    gemm_scales scales;
+    gemm_after after;
     bool are_bare; /* no other scales are left */
 } bare_operands;
 
@@ -311,8 +311,8 @@ static void find_bare(const xpu_gemm_args *args, const xpu_quantised *a, const x
                       bare_operands *bare) {
     *bare = (bare_operands){.a = a, .b = b};
     if (host && has_fast_halves(args->dtype)) return; /* sums would come rounded */
-    const bool has_a = !a || take_scale(a, true, args->k, &bare->scales.a, &bare->kept[0]);
-    const bool has_b = !b || take_scale(b, false, args->k, &bare->scales.b, &bare->kept[1]);
+    const bool has_a = !a || take_scale(a, true, args->k, &bare->after.a, &bare->kept[0]);
+    const bool has_b = !b || take_scale(b, false, args->k, &bare->after.b, &bare->kept[1]);
     bare->a = a ? &bare->kept[0] : NULL, bare->b = b ? &bare->kept[1] : NULL;
     bare->are_bare = has_a && has_b;
 }
@@ -329,7 +329,7 @@ static bool try_alike(xpu_stream *stream, const xpu_device_properties *propertie
     const quantised_operand o = right_of(args, b);
     few plan = {0};
     if (!plan_few(properties, args, &o, true, &plan)) return false;
-    *status = multiply_few(stream, args, &o, &bare->scales, &plan);
+    *status = multiply_few(stream, args, &o, &bare->after, &plan);
     return true;
 }
 
@@ -341,10 +341,10 @@ static bool try_as_read(xpu_stream *stream, const xpu_device_properties *propert
     const quantised_operand o = right_of(args, bare->b);
     few plan = {0};
     if (args->m >= TUNED(host, QUANTISED_UNITS) && args->m <= TUNED(host, QUANTISED_TILES) &&
-        gemm_try_lines(stream, properties, args, &o, &bare->scales, status))
+        gemm_try_lines(stream, properties, args, &o, &bare->after, status))
         return true;
     if (!plan_few(properties, args, &o, false, &plan)) return false;
-    *status = multiply_few(stream, args, &o, &bare->scales, &plan);
+    *status = multiply_few(stream, args, &o, &bare->after, &plan);
     return true;
 }
 
@@ -367,8 +367,8 @@ static xpu_status multiply_bare(xpu_stream *stream, const xpu_device_properties 
                                 void *workspace[2]) {
     xpu_gemm_args args = *given;
     xpu_status status = XPU_SUCCESS;
-    const bool has_scales = bare->scales.a.data || bare->scales.b.data;
-    const xpu_dtype operand = host && has_scales ? XPU_FLOAT32 : args.dtype;
+    const bool goes_on = bare->after.a.data || bare->after.b.data || bare->after.way;
+    const xpu_dtype operand = host && goes_on ? XPU_FLOAT32 : args.dtype;
     const bool are_few = args.m <= TUNED(host, QUANTISED_ROWS);
     xpu_dtype of_a = args.dtype;
     if (try_alike(stream, properties, &args, bare, &status)) return status;
@@ -386,8 +386,8 @@ static xpu_status multiply_bare(xpu_stream *stream, const xpu_device_properties 
         status =
             copy_operand(stream, &args.b, args.dtype, args.batch, args.k, args.n, operand, &workspace[1]);
     if (status == XPU_SUCCESS)
-        status = has_scales ? gemm_scaled(stream, properties, &args, operand, &bare->scales)
-                            : xpu_gemm(stream, &args);
+        status =
+            goes_on ? gemm_scaled(stream, properties, &args, operand, &bare->after) : xpu_gemm(stream, &args);
     return workspace_done(wide, status);
 }
 
@@ -424,17 +424,78 @@ xpu_status xpu_gemm_quantised(xpu_stream *stream, const xpu_gemm_args *args, con
                               const xpu_quantised *b) {
     if (!a && !b) return xpu_gemm(stream, args);
     const xpu_device_properties *properties;
-    gemm_scales scales = {{0}, {0}};
+    gemm_after after = {0};
     XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
     XPU_TRY(gemm_check(args, properties));
     const bool is_empty = args->batch == 0 || args->m == 0 || args->n == 0;
-    if (gemm_takes_int8(properties, args, a, b, &scales))
-        return is_empty ? XPU_SUCCESS : gemm_int8(stream, properties, args, &scales);
+    if (gemm_takes_int8(properties, args, a, b, &after))
+        return is_empty ? XPU_SUCCESS : gemm_int8(stream, properties, args, &after);
     if (a) XPU_TRY(check(a, args->m, args->k, args->dtype, "quantised product"));
     if (b) XPU_TRY(check(b, args->k, args->n, args->dtype, "quantised product"));
     if (is_empty) return XPU_SUCCESS;
     void *workspace[3] = {NULL};
     xpu_status status = multiply(stream, properties, args, a, b, workspace);
     for (int i = 0; i < 3; i++) status = workspace_done(workspace[i], status);
+    return status;
+}
+
+/* --- to bytes --- */
+
+static bool is_way(xpu_dtype dtype) { return is_single(dtype) || dtype == XPU_INT8 || dtype == XPU_UINT8; }
+static bool is_byte(xpu_dtype dtype) { return dtype == XPU_INT8 || dtype == XPU_UINT8; }
+
+/* Zero points of rows of bytes as they are taken: uint8 less 128. */
+static bool zeros_of_rows(const xpu_quantised *a, int64_t k, line_number *zeros) {
+    const int32_t raised = a->dtype == XPU_UINT8 ? 128 : 0;
+    *zeros = (line_number){NULL, 0, a->middle - raised};
+    if (!a->zero) return true;
+    const bool by_row = a->group_columns == 0 || a->group_columns >= k;
+    *zeros = (line_number){a->zero, a->group_rows ? a->zero_row_stride : 0, a->middle - raised};
+    return a->zero_dtype == XPU_INT32 && !a->zero_is_added && by_row && a->group_rows <= 1;
+}
+
+/* int8 times int8: whether it goes, and what the sums are to be lessened by. A sum of 2^16 such products fits
+ * 32 bits. */
+static bool are_bytes(const xpu_gemm_args *args, const xpu_quantised *a, const xpu_quantised *b,
+                      const int32_t *b_sums, gemm_after *after) {
+    xpu_quantised bare;
+    if (!a || !b || !is_byte(a->dtype) || b->dtype != XPU_INT8 || b->zero || b->middle || args->k > 1 << 16)
+        return false;
+    bare = *a, bare.zero = NULL;
+    if (!gemm_scale_of_lines(&bare, true, args->k, &after->a) ||
+        !gemm_scale_of_lines(b, false, args->k, &after->b) || !zeros_of_rows(a, args->k, &after->less_a))
+        return false;
+    after->less_b = (line_number){b_sums, 1, 0};
+    after->is_lessened = after->less_a.data || after->less_a.plus != 0;
+    return b_sums || !after->is_lessened;
+}
+
+xpu_status xpu_gemm_requantised(xpu_stream *stream, const xpu_gemm_args *args, const xpu_quantised *a,
+                                const xpu_quantised *b, const int32_t *b_sums, const xpu_way_out *way) {
+    const xpu_device_properties *properties;
+    XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
+    XPU_TRY(gemm_check(args, properties));
+    if (args->dtype != XPU_FLOAT32 || args->batch != 1 || args->combine > XPU_COMBINE_ADD ||
+        !is_way(way->dtype) || !is_way(way->other_dtype))
+        return op_fail(
+            XPU_ERROR_INVALID_ARGUMENT,
+            "requantised product: one float32 product to %s, to which %s may be added, is not what "
+            "is asked for",
+            xpu_dtype_name(way->dtype), xpu_dtype_name(way->other_dtype));
+    if (a) XPU_TRY(check(a, args->m, args->k, args->dtype, "requantised product"));
+    if (b) XPU_TRY(check(b, args->k, args->n, args->dtype, "requantised product"));
+    if (args->m == 0 || args->n == 0) return XPU_SUCCESS;
+    const bool host = xpu_host_provider_active(xpu_stream_device(stream));
+    gemm_after after = {.way = way};
+    xpu_status status = XPU_SUCCESS;
+    if (args->m > TUNED(host, QUANTISED_ROWS) && are_bytes(args, a, b, b_sums, &after) &&
+        gemm_try_bytes(stream, properties, args, a->dtype == XPU_UINT8, false, &after, &status))
+        return status;
+    bare_operands bare;
+    find_bare(args, a, b, host, &bare);
+    bare.after.way = way;
+    void *workspace[2] = {NULL};
+    status = multiply_bare(stream, properties, args, &bare, host, workspace);
+    for (int i = 0; i < 2; i++) status = workspace_done(workspace[i], status);
     return status;
 }

@@ -3,8 +3,8 @@
  *
  *     test_quantised [problems [seed]]
  *
- * With OPENXPU_MATRIX=ptx products by NVIDIA's units that read B as it lies, written out on processors; with
- * fma as GPUs multiply a few rows. */
+ * With OPENXPU_MATRIX=ptx (or xmx, xmx8, dot: int8 alone) products by NVIDIA's units that read B as it lies,
+ * written out on processors; with fma as GPUs multiply a few rows. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -17,19 +17,21 @@ static xpu_stream *stream;
 static int problems = 60;
 static bool as_read; /* lay B out so that it can be multiplied as it is read */
 static bool by_ptx;  /* … mostly by matrix units */
-static bool by_fma;
-static int by_few, by_numbers, by_units;
+static bool by_fma, has_unit;
+static int by_few, by_numbers, by_units, by_bytes;
 
 static void count_launch(const xpu_work *work, xpu_trace_point point, xpu_status status, void *unused) {
     if (point == XPU_TRACE_BEGIN && strstr(work->name, "gemm_few")) by_few++;
     if (point == XPU_TRACE_BEGIN && strstr(work->name, "dequantise")) by_numbers++;
     if (point == XPU_TRACE_BEGIN && strstr(work->name, "gemm_matrix") && strstr(work->name, " x "))
         by_units++;
+    if (point == XPU_TRACE_BEGIN && strstr(work->name, "gemm_matrix of int8")) by_bytes++;
 }
 
 static int set_up(void **unused) {
     const char *unit = getenv("OPENXPU_MATRIX");
     by_ptx = unit && !strcmp(unit, "ptx"), by_fma = unit && !strcmp(unit, "fma");
+    has_unit = unit && *unit && !by_fma;
     SUCCEEDS(xpu_stream_default(0, &stream));
     static xpu_trace *trace;
     SUCCEEDS(xpu_trace_subscribe(count_launch, NULL, &trace));
@@ -413,6 +415,115 @@ static void sums_have_the_scales(void **unused) {
         }
 }
 
+static double byte_or_number(xpu_dtype dtype, const memory *m, int64_t i, double scale, int zero) {
+    if (dtype == XPU_INT8) return ((int8_t)m->host[i] - zero) * scale;
+    if (dtype == XPU_UINT8) return (m->host[i] - zero) * scale;
+    return get_number(dtype, m->host, i);
+}
+
+/* 8-bit activations with zero points, weights by channel, a bias, another tensor, an activation, and back to
+ * bytes or numbers. */
+static void layers_of_bytes(void **unused) {
+    static const xpu_dtype ways[] = {XPU_FLOAT32, XPU_BFLOAT16, XPU_FLOAT16, XPU_INT8, XPU_UINT8};
+    static const int64_t few[] = {1, 2, 7, 16}, many[] = {17, 33, 64, 70};
+    for (int i = 0; i < 12 + problems / 2; i++) {
+        const xpu_dtype of_a = pick(0, 1) ? XPU_UINT8 : XPU_INT8, to = ways[pick(0, 4)],
+                        of_other = ways[pick(0, 4)];
+        const bool tidy = i % 4 > 0, by_row = pick(0, 2) == 0, with_sums = pick(0, 5) > 0, adds = pick(0, 1);
+        const int64_t m = i % 3 ? many[pick(0, 3)] : few[pick(0, 3)],
+                      n = tidy ? pick(1, 5) * 16 : pick(1, 70);
+        const int64_t k = tidy ? pick(1, 4) * 64 : pick(1, 150), along = pick(0, 3) > 0;
+        const int64_t pitch = tidy ? k : k + pick(0, 3), b_row = along ? 1 : n, b_column = along ? pitch : 1;
+        const size_t b_size = (size_t)(pitch * n), out_size = (size_t)(m * n * 4);
+        memory a = memory_of((size_t)(m * pitch)), b = memory_of(b_size), out = memory_of(out_size);
+        memory other = memory_of(out_size), scale = memory_of((size_t)(m + n) * 4);
+        memory zero = memory_of((size_t)m * 4), sums = memory_of((size_t)n * 4),
+               bias = memory_of((size_t)n * 4);
+        for (int64_t j = 0; j < m * pitch; j++) a.host[j] = (uint8_t)pick(0, 255);
+        for (int64_t j = 0; j < pitch * n; j++) b.host[j] = (uint8_t)pick(0, 255);
+        for (int64_t j = 0; j < m * n; j++)
+            if (xpu_dtype_size(of_other) == 1)
+                other.host[j] = (uint8_t)pick(0, 255);
+            else
+                put_number(of_other, other.host, j, (double)pick(-16, 16) / 4);
+        for (int64_t j = 0; j < m + n; j++) ((float *)scale.host)[j] = (float)pick(10, 30) * 0x1p-10f;
+        for (int64_t j = 0; j < m; j++) ((int32_t *)zero.host)[j] = (int32_t)pick(-5, 140);
+        for (int64_t c = 0; c < n; c++) {
+            ((float *)bias.host)[c] = (float)pick(-8, 8) / 2;
+            for (int64_t z = 0; z < k; z++)
+                ((int32_t *)sums.host)[c] += (int8_t)b.host[z * b_row + c * b_column];
+        }
+        send(&a, (size_t)(m * pitch)), send(&b, b_size), send(&other, out_size), send(&zero, (size_t)m * 4);
+        send(&scale, (size_t)(m + n) * 4), send(&sums, (size_t)n * 4), send(&bias, (size_t)n * 4);
+        const int32_t middle = by_row ? 0 : (int32_t)pick(-3, 130);
+        const xpu_quantised qa = {.dtype = of_a,
+                                  .scale_dtype = XPU_FLOAT32,
+                                  .zero_dtype = XPU_INT32,
+                                  .middle = middle,
+                                  .scale = scale.device,
+                                  .zero = by_row ? zero.device : NULL,
+                                  .group_rows = by_row,
+                                  .scale_row_stride = by_row,
+                                  .zero_row_stride = by_row};
+        const xpu_quantised qb = {.dtype = XPU_INT8,
+                                  .scale_dtype = XPU_FLOAT32,
+                                  .scale = (float *)scale.device + m,
+                                  .group_columns = 1,
+                                  .scale_column_stride = 1};
+        const xpu_way_out way = {to,      adds ? of_other : XPU_FLOAT32, 0.25,
+                                 0.03125, to == XPU_UINT8 ? 99 : -7,     3};
+        const xpu_gemm_args args = {.dtype = XPU_FLOAT32,
+                                    .batch = 1,
+                                    .m = m,
+                                    .n = n,
+                                    .k = k,
+                                    .a = {a.device, 0, pitch, 1},
+                                    .b = {b.device, 0, b_row, b_column},
+                                    .c = {bias.device, 0, 0, 1},
+                                    .out = {out.device, 0, n, 1},
+                                    .alpha = {XPU_FLOAT64, {.f = 1}},
+                                    .beta = {XPU_FLOAT64, {.f = 1}},
+                                    .combine = adds ? XPU_COMBINE_ADD : XPU_COMBINE_NONE,
+                                    .other = {adds ? other.device : NULL, 0, n, 1},
+                                    .epilogue = i % 2 ? XPU_EPILOGUE_RELU : XPU_EPILOGUE_NONE};
+        const int before = by_bytes;
+        SUCCEEDS(xpu_gemm_requantised(stream, &args, &qa, &qb, with_sums ? sums.device : NULL, &way));
+        SUCCEEDS(xpu_memcpy(stream, out.host, out.device, out_size, true));
+        if (by_ptx && m > 16 && n > 1 && with_sums && tidy) assert_true(by_bytes > before);
+        for (int64_t r = 0; r < m; r++)
+            for (int64_t c = 0; c < n; c++) {
+                int64_t sum = 0;
+                const int64_t z = by_row ? ((int32_t *)zero.host)[r] : middle;
+                for (int64_t j = 0; j < k; j++) {
+                    const uint8_t u = a.host[r * pitch + j];
+                    sum +=
+                        ((of_a == XPU_UINT8 ? u : (int8_t)u) - z) * (int8_t)b.host[j * b_row + c * b_column];
+                }
+                double v = (double)sum * ((float *)scale.host)[by_row ? r : 0] * ((float *)scale.host)[m + c];
+                const double error = (double)k * 2e-6 + 1e-6 * fabs(v);
+                v += ((float *)bias.host)[c];
+                if (adds) v += byte_or_number(of_other, &other, r * n + c, 0.03125, 3);
+                if (i % 2 && v < 0) v = 0;
+                if (to == XPU_FLOAT16 && fabs(v) > 65000) continue;
+                const double got = byte_or_number(to, &out, r * n + c, 0.25, way.zero);
+                double most = error + fabs(v) * (to == XPU_BFLOAT16  ? 0x1p-8
+                                                 : to == XPU_FLOAT16 ? 0x1p-10
+                                                                     : 0);
+                if (xpu_dtype_size(to) == 1) {
+                    const double low = ((to == XPU_UINT8 ? 0 : -128) - way.zero) * 0.25;
+                    v = fmin(fmax(v, low), low + 255 * 0.25), most += 0.125;
+                }
+                if (!(fabs(got - v) <= most))
+                    fail_msg("layer %d, %s to %s, %d x %d x %d: %g at %d, %d instead of %g", i,
+                             xpu_dtype_name(of_a), xpu_dtype_name(to), (int)m, (int)n, (int)k, got, (int)r,
+                             (int)c, v);
+            }
+        drop(&a), drop(&b), drop(&out), drop(&other), drop(&scale), drop(&zero), drop(&sums), drop(&bias);
+    }
+    print_message("%d products of bytes\n", by_bytes);
+    if (has_unit) assert_true(by_bytes > 3);
+}
+
 /* All elements there are, exactly. */
 static void every_element(void **unused) {
     for (size_t d = 0; d < (size_t)STORED; d++)
@@ -460,8 +571,8 @@ int main(int count, char **words) {
     if (count > 1) problems = atoi(words[1]);
     if (count > 2) random_state = strtoull(words[2], NULL, 10);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_element), cmocka_unit_test(products_of_whatever_comes),
+        cmocka_unit_test(every_element),          cmocka_unit_test(products_of_whatever_comes),
         cmocka_unit_test(what_units_do_not_read), cmocka_unit_test(sums_have_the_scales),
-        cmocka_unit_test(what_is_refused)};
+        cmocka_unit_test(layers_of_bytes),        cmocka_unit_test(what_is_refused)};
     return cmocka_run_group_tests(tests, set_up, NULL);
 }

@@ -44,6 +44,16 @@ def test_as_gpus_do(file: str) -> None:
     passes([str(HERE / file)], CHOSEN[file], OPENXPU_PLANS="gpu")
 
 
+@pytest.mark.skipif(os.environ.get("OPENXPU_MATRIX") == "ptx", reason="this is the inner run")
+def test_quantised_layers_as_units_do() -> None:
+    passes(
+        [str(HERE / "test_quantised_layers.py")],
+        "change or pixels or (shapes and 17)",
+        OPENXPU_MATRIX="ptx",
+        OPENXPU_HOST_PROVIDER="0",
+    )
+
+
 @pytest.mark.skipif(os.environ.get("OPENXPU_TIER") == "ref", reason="this is the inner run")
 def test_as_devices_without_fp16_do() -> None:
     passes(

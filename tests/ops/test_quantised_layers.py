@@ -163,6 +163,7 @@ CONVOLUTIONS = [
     ((3, 5, 8, 8), (5, 1, 3, 3), [1, 1], [1, 1], [1, 1], 5),
     ((2, 4, 17), (6, 4, 3), [2], [1], [1], 1),
     ((1, 3, 5, 6, 7), (4, 3, 2, 3, 2), [1, 1, 1], [0, 1, 0], [1, 1, 1], 1),
+    ((2, 16, 5, 7), (32, 16, 1, 1), [1, 1], [0, 0], [1, 1], 1),
 ]
 
 
@@ -225,6 +226,37 @@ def test_convolution_and_another(unary: str | None, kind: torch.dtype) -> None:
         )
         assert actual.data_ptr() == there.data_ptr()
         compare(actual, expected, kind, to, at)
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_convolution_of_pixels_and_another(last: bool) -> None:
+    x, w = stored((2, 16, 5, 7), torch.uint8, 1), stored((32, 16, 1, 1), torch.int8, 2)
+    scale, zero = per_channel(32)
+    how = [1, 1], [0, 0], [1, 1], 1
+    packed = OPS.qconv_prepack(w.to("xpu"), scale.to("xpu"), 0.02, 7, *how, None)
+    other = stored((2, 32, 5, 7), torch.int8, 3)
+    expected = F.conv2d(numbers(x, 0.02, 7), numbers(w, scale, zero)) + numbers(other, 0.04, 4)
+    there = lying(other.to("xpu"), last)
+    end = (0.06, 11, torch.int8, 0.04, 4, "sum", None, "relu", [], None)
+    actual = OPS.qconv2d_pointwise.binary(
+        lying(x.to("xpu"), True), 0.02, 7, packed, *on_xpu(scale, zero), there, None, *how, *end
+    )
+    assert actual.data_ptr() == there.data_ptr()
+    compare(actual, expected.relu(), torch.int8, 0.06, 11)
+
+
+def test_weights_that_change() -> None:
+    """What was found out about a weight, or its zero points, when it was packed doesn't outlive a change."""
+    x, w = stored((40, 64), torch.uint8, 1), stored((32, 64), torch.int8, 2)
+    scale, zero = per_channel(32)
+    packed, zeros = OPS.qlinear_prepack(w.to("xpu"), None), zero.to("xpu")
+    end = (None, 1.0, 0, torch.float32, "none", [], "")
+    for _ in range(2):
+        actual = OPS.qlinear_pointwise(x.to("xpu"), 0.02, 7, packed, scale.to("xpu"), zeros, *end)
+        compare(actual, numbers(x, 0.02, 7) @ numbers(w, scale, zero).t(), torch.float32)
+        packed.add_(3)
+        zeros.add_(1)
+        w, zero = w + 3, zero + 1
 
 
 def test_refused() -> None:

@@ -74,12 +74,28 @@ typedef struct xpu_quantised {
  * float16, bfloat16 or float32, is that of the other matrices. Up to 16 rows of A are multiplied with a B
  * whose lines lie along k as it is read. int8 times int8 without zero points, with fp32 scales that are the
  * same along k, each a line's or all lines', is summed in int32 where the device has instructions for that,
- * and with XPU_INT32 for args->dtype and no scales everywhere; such sums wrap around. Otherwise what is
- * quantised is written down as numbers of args->dtype first, or of float32 where both are and that is
- * float16, which has few powers of two; nothing can be combined with the result then
- * (XPU_ERROR_NOT_SUPPORTED). */
+ * and with XPU_INT32 for args->dtype and no scales everywhere; such sums wrap around. Otherwise scales that
+ * are the same along k are multiplied with the sums, and what else is quantised is written down as numbers of
+ * args->dtype first, or of float32 where both operands have scales that vary and that is float16, which has
+ * few powers of two; nothing can be combined with the result then (XPU_ERROR_NOT_SUPPORTED). */
 XPU_API xpu_status xpu_gemm_quantised(xpu_stream *stream, const xpu_gemm_args *args, const xpu_quantised *a,
                                       const xpu_quantised *b);
+
+/* How numbers leave, and what they are combined with comes in: float32, float16, bfloat16, or int8 and uint8,
+ * which stand for (integer - zero) * scale, and are rounded to the nearest, ties to even, and cut off. */
+typedef struct xpu_way_out {
+    xpu_dtype dtype, other_dtype; /* of args->out and args->other */
+    double scale, other_scale;
+    int32_t zero, other_zero;
+} xpu_way_out;
+
+/* xpu_gemm_quantised with such a way out, in one pass; args->dtype is XPU_FLOAT32, that of C, the batch is 1
+ * and the combination none or XPU_COMBINE_ADD. int8 or uint8 with scales and zero points by rows times int8
+ * with scales by columns is summed in int32 on devices that have instructions for it. Zero points of A need
+ * `b_sums` for that: the sum of each column of B, n of them; NULL where they aren't known. */
+XPU_API xpu_status xpu_gemm_requantised(xpu_stream *stream, const xpu_gemm_args *args, const xpu_quantised *a,
+                                        const xpu_quantised *b, const int32_t *b_sums,
+                                        const xpu_way_out *way);
 
 /* out[b][r][c] = the number of element [r][c] of `matrix`; `dtype`: float16, bfloat16 or float32. */
 XPU_API xpu_status xpu_dequantise(xpu_stream *stream, const xpu_matrix *matrix, const xpu_quantised *q,
