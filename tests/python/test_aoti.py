@@ -297,7 +297,11 @@ def test_without_a_compiler_the_error_says_so() -> None:
     done = python(
         "torch._inductor.config.cpp_wrapper = True\n"
         "torch.compile(lambda x: x.sin() + 1)(torch.ones(8, device='xpu'))",
-        environment={"CXX": "/nonexistent/compiler", "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"},
+        environment={
+            "CXX": "/nonexistent/compiler",
+            "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1",
+            "TORCHINDUCTOR_COMPILE_THREADS": "1",
+        },
         check=False,
     )
     assert done.returncode
