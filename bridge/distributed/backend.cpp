@@ -504,7 +504,7 @@ namespace {
 
 // Gloo has sums only: what it gets is multiplied before. Sources may be the caller's own memory.
 void scale(const ReduceOp &reduction, TensorLists &sources, TensorLists &targets, bool in_place) {
-    const auto *premul = dynamic_cast<const c10d::PreMulSumSupplement *>(reduction.supplement_.get());
+    const auto *premul = dynamic_cast<const c10d::NCCLPreMulSumSupplement *>(reduction.supplement_.get());
     TORCH_CHECK(premul, "PREMUL_SUM without its factor");
     const auto factor =
         premul->tensor_factor.defined() ? premul->tensor_factor.item() : premul->double_factor;
@@ -753,7 +753,7 @@ WorkPtr CollectiveBackend::_reduce_scatter_base(Tensor &output, Tensor &input,
 
 WorkPtr CollectiveBackend::reduce_scatter_tensor_coalesced(Tensors &outputs, Tensors &inputs,
                                                            const c10d::ReduceScatterOptions &options) {
-    return run({.type = OpType::REDUCE_SCATTER_TENSOR_COALESCED,
+    return run({.type = OpType::_REDUCE_SCATTER_BASE,
                 .title = "xccl:reduce_scatter",
                 .reduces = options.reduceOp,
                 .as = Collective::flat,
