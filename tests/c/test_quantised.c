@@ -275,6 +275,8 @@ static void products_of_whatever_comes(void **unused) {
                     double v = 0.5 * sum + (with_c ? 2 * c.number[(z * m + r) * n + s] : 0);
                     if (args.epilogue == XPU_EPILOGUE_RELU && v < 0) v = 0;
                     const double got = get_number(dtype, out.host, (z * m + r) * n + s);
+                    if (dtype == XPU_FLOAT16 && fabs(v) > 65000 && got * v > 65000.0 * 65000)
+                        continue; /* its end */
                     if (!(fabs(got - v) <= unit * (size_of_it + fabs(v)) + 1e-6))
                         fail_msg("problem %d, %s x %s in %s, %d x %d x %d: %g at %d, %d instead of %g", i,
                                  a_too ? xpu_dtype_name(a.q.dtype) : "-",
