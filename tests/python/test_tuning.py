@@ -342,7 +342,7 @@ for fastest in range(len(tiles)):
         ("fma", "0", ["f32 [0, 1, 2]"]),
         ("dot", "0", ["f32 [0, 1, 2]", "i8 [2]"]),
         ("ptx", "0", [f"{kind} [0, 1, 2]" for kind in ("bf16", "i8", "f32 as tf32")]),
-        ("xmx", "0", [f"{kind} [1, 2]" for kind in ("bf16", "i8", "f32 as tf32")]),
+        ("xmx", "0", ["bf16 [0, 1, 2]", "i8 [1, 2]", "f32 as tf32 [1, 2]"]),
         ("xmx8", "0", [f"{kind} [2]" for kind in ("bf16", "i8")]),
         ("fma", "1", []),  # PyTorch's own libraries multiply
     ],
