@@ -90,7 +90,7 @@ typedef struct pack_tensor {
     int dims;
     const int *size, *stride; /* registers */
     int base;        /* the input or constant; of a view the tensor that it is of, which is none itself */
-    int offset;      /* register: elements of its own dtype from the base's start */
+    int offset;      /* register: elements of its own dtype from the base's start; -1: none */
     int first, last; /* the steps between which a new tensor is in use; first > last: never */
 } pack_tensor;
 

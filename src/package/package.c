@@ -137,13 +137,13 @@ static xpu_status ready_weights(xpu_package *p) {
         weights = p->device_weights;
     }
     if (p->state_size) XPU_TRY(xpu_malloc(stream, p->state_size, &p->state));
-    char *state = p->state;
+    uint64_t state = 0; /* bytes */
     for (int i = 0; i < p->constant_count; i++) {
         pack_constant *c = &p->constants[i];
         c->data = (void *)(uintptr_t)(weights + c->offset);
         if (!c->is_state) continue;
-        if (c->size) XPU_TRY(xpu_memcpy(stream, state, p->weights + c->offset, c->size, true));
-        c->data = state;
+        c->data = p->state ? (char *)p->state + state : NULL;
+        if (c->size) XPU_TRY(xpu_memcpy(stream, c->data, p->weights + c->offset, c->size, true));
         state += (c->size + XPU_PACKAGE_ALIGN - 1) / XPU_PACKAGE_ALIGN * XPU_PACKAGE_ALIGN;
     }
     return xpu_stream_synchronize(stream);

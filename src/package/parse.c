@@ -139,6 +139,7 @@ static xpu_status take_inputs(reader *r, xpu_package *p) {
         const char *name = take_text(r);
         BAD_IF(!take_shape(r, p, &p->expected[i]), "input %d has no shape", i);
         fill_port(p, &p->expected[i], name, &p->input_ports[i]);
+        p->expected[i].offset = -1;
         p->size_count += p->expected[i].dims;
     }
     for (int i = 0; i < p->int_count; i++)

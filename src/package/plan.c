@@ -67,7 +67,7 @@ static xpu_status shape(const pack_plan *plan, const pack_tensor *t, const char 
                    !__builtin_add_overflow(last, step, &last);
     }
     const uint64_t element = xpu_dtype_size(t->dtype);
-    const int64_t offset = plan->values[t->offset];
+    const int64_t offset = t->offset < 0 ? 0 : plan->values[t->offset];
     BAD_IF(offset < 0, "%s %d begins before its memory", what, number);
     good = good && !__builtin_add_overflow(last, (uint64_t)offset + 1, &last) &&
            !__builtin_mul_overflow(last, element, &to->bytes) && to->bytes <= INT64_MAX / 4;

@@ -152,6 +152,9 @@ static xpu_status place_inputs(run *r, const xpu_package_tensor *inputs) {
     return status;
 }
 
+/* Tensors without elements may have no memory. */
+static void *behind(void *base, uint64_t bytes) { return base ? (char *)base + bytes : NULL; }
+
 /* The arena belongs to the stream of the last run; it grows as plans want it. */
 static xpu_status place_arena(run *r) {
     xpu_package *p = r->p;
@@ -166,7 +169,7 @@ static xpu_status place_arena(run *r) {
     }
     for (int i = 0; i < p->tensor_count; i++) {
         const pack_tensor *t = &p->tensors[i];
-        if (t->kind == TENSOR_NEW) p->bases[i] = (char *)p->arena + r->plan->tensors[i].start;
+        if (t->kind == TENSOR_NEW) p->bases[i] = behind(p->arena, r->plan->tensors[i].start);
         if (t->kind == TENSOR_CONSTANT) p->bases[i] = p->constants[t->base].data;
     }
     return XPU_SUCCESS;
@@ -178,9 +181,10 @@ static bool in_place(const run *r, int i, const xpu_package_tensor *out) {
     const int slot = p->outputs[i];
     for (int other = 0; other < i; other++)
         if (p->outputs[other] == slot) return false;
-    return p->tensors[slot].kind == TENSOR_NEW && out->data && is_aligned(out->data) &&
+    const plan_tensor *wanted = &r->plan->tensors[slot];
+    return p->tensors[slot].kind == TENSOR_NEW && !wanted->offset && out->data && is_aligned(out->data) &&
            (!out->is_host || p->is_mapped_there) &&
-           lies_so(out->dims, out->size, out->stride, r->plan->tensors[slot].stride);
+           lies_so(out->dims, out->size, out->stride, wanted->stride);
 }
 
 static xpu_status place_outputs(run *r, xpu_package_tensor *outputs) {
@@ -215,10 +219,12 @@ static void place_views(run *r) {
     xpu_package *p = r->p;
     for (int i = 0; i < p->tensor_count; i++) { /* views stand behind what they are of */
         const pack_tensor *t = &p->tensors[i];
-        if (t->kind == TENSOR_VIEW) p->bases[i] = (char *)p->bases[t->base] + r->plan->tensors[i].offset;
+        if (t->kind == TENSOR_VIEW)
+            p->bases[i] = behind(p->bases[t->base], (uint64_t)r->plan->tensors[i].offset);
     }
     for (int i = 0; i < p->tensor_count; i++)
-        if (p->tensors[i].kind != TENSOR_VIEW) p->bases[i] = (char *)p->bases[i] + r->plan->tensors[i].offset;
+        if (p->tensors[i].kind != TENSOR_VIEW)
+            p->bases[i] = behind(p->bases[i], (uint64_t)r->plan->tensors[i].offset);
 }
 
 static xpu_status launch(const run *r, const pack_step *step) {

@@ -381,6 +381,37 @@ static void lies_are_refused(void **state) {
     }
 }
 
+/* Tensors that begin behind their memory's start: an input's has nothing there, a new one's is its own. */
+static void offsets_stay_within(void **state) {
+    enum { ROWS = 5, OUT = 3 * ROWS };
+    xpu_package *package;
+    xpu_stream *stream;
+    int64_t words[WORDS];
+    float x[ROWS * 4] = {0}, y[OUT + 4];
+    xpu_package_tensor in = {x, true, XPU_FLOAT32, 2, {ROWS, 4}, {4, 1}};
+    xpu_package_tensor out = {y, true, XPU_FLOAT32, 2, {ROWS, 3}, {3, 1}};
+    memcpy(words, program, sizeof words);
+    words[2] = 2; /* the register of 0, by which all tensors begin */
+    SUCCEEDS(write_words(words, WORDS));
+    SUCCEEDS(xpu_package_open(path, 0, &package));
+    assert_int_equal(xpu_package_shapes(package, &in, 1, &out, 1), XPU_ERROR_INVALID_ARGUMENT);
+    assert_non_null(strstr(xpu_last_error(), "tensor 0 needs 88 bytes of 80"));
+    xpu_package_close(package);
+
+    memcpy(words, program, sizeof words);
+    static const int64_t made[] = {2, XPU_FLOAT32, 2, 4, 2, 2, 1, 0, 0}; /* the new tensor */
+    int at = 0;
+    while (memcmp(words + at, made, sizeof made)) assert_true(++at + (int)(sizeof made / 8) <= WORDS);
+    words[at + 8] = 1; /* one element behind */
+    SUCCEEDS(write_words(words, WORDS));
+    SUCCEEDS(xpu_stream_default(0, &stream));
+    SUCCEEDS(xpu_package_open(path, 0, &package));
+    for (int i = 0; i < OUT + 4; i++) y[i] = -7;
+    SUCCEEDS(xpu_package_run(package, stream, &in, 1, &out, 1));
+    for (int i = 0; i < OUT + 4; i++) assert_float_equal(y[i], i < OUT ? 0 : -7, 0);
+    xpu_package_close(package);
+}
+
 static int tries = 2000;
 
 /* Words at random: an error or a package, whose shapes are asked for; a sanitizer sees any step beyond. */
@@ -436,6 +467,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(damaged_files_are_refused),
         cmocka_unit_test(other_targets_are_refused),
         cmocka_unit_test(lies_are_refused),
+        cmocka_unit_test(offsets_stay_within),
         cmocka_unit_test(random_programs_are_harmless),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);

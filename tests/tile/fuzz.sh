@@ -3,6 +3,7 @@
 # from the corpus and from the inputs that earlier runs kept; exit status 77 where there is no clang. What it finds
 # lies in build/fuzz/found. fuzz.sh keep: the fewest inputs that reach as much go into data/fuzz.tar.xz, for the tests.
 # fuzz.sh image [SECONDS]: the same over the reader of kernel images, from images of the modules in ir/.
+# fuzz.sh package [SECONDS]: over what opens, plans and runs packages, from models of a few layers, without a device.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 command -v clang > /dev/null || { echo "needs clang"; exit 77; }
@@ -20,6 +21,17 @@ if [ "${1:-}" = image ]; then
     done
     $work/image_fuzzer -max_total_time="${2:-600}" -max_len=65536 -artifact_prefix=$work/found/ \
         -print_final_stats=1 $work/images/grown $work/images/seeds
+    exit
+fi
+
+if [ "${1:-}" = package ]; then
+    mkdir -p $work/package/{seeds,grown}
+    clang $cflags -Isrc/ops -fsanitize=fuzzer,address,undefined tests/c/fuzz_package.c src/package/*.c \
+        -Wl,--wrap=os_file_map,--wrap=os_file_unmap,--wrap=os_file_write src/runtime/image.c src/ops/iter.c \
+        src/ops/dtype.c src/core/*.c build/embedded_kernels.c -lpthread -lm -o $work/package_fuzzer
+    .venv/bin/python tests/c/fuzz_seeds.py $work/package/seeds
+    $work/package_fuzzer -max_total_time="${2:-3600}" -max_len=65536 -rss_limit_mb=3000 \
+        -artifact_prefix=$work/found/ -print_final_stats=1 $work/package/grown $work/package/seeds
     exit
 fi
 
