@@ -115,6 +115,26 @@ def _fill_gaps(machinery: Path, suite: list[Path], device: str) -> None:
         vars(module)["__getattr__"] = lookup
 
 
+class Capability(dict[str, Any]):
+    """What xpu says by name, and for tests of CUDA's two numbers, 0 and 0."""
+
+    def __getitem__(self, key: Any) -> Any:
+        """Give a property or a number."""
+        return 0 if isinstance(key, int) else super().__getitem__(key)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Go through the numbers."""
+        return iter((0, 0))
+
+    def __lt__(self, other: tuple[int, ...]) -> bool:
+        """Compare the numbers."""
+        return (0, 0) < other
+
+    def __ge__(self, other: tuple[int, ...]) -> bool:
+        """Compare the numbers."""
+        return (0, 0) >= other
+
+
 def _move_machinery(source: str, device: str) -> None:
     """torch.testing's machinery for the device, as the suite's files find it when they're imported."""
     _hide_broken("numba", "coverage")
@@ -167,8 +187,9 @@ def _move_machinery(source: str, device: str) -> None:
         setattr(common_cuda, f"PLATFORM_SUPPORTS_{name}", True)
     for name in [n for n in vars(common_cuda) if re.fullmatch(r"SM\d+OrLater", n)]:
         setattr(common_cuda, name, False)
-    if source == "cuda":  # numbers there, properties by name here
-        setattr(torch.xpu, "get_device_capability", lambda *_: (0, 0))  # noqa: B010
+    if source == "cuda":
+        ask = torch.xpu.get_device_capability
+        setattr(torch.xpu, "get_device_capability", lambda *args: Capability(ask(*args)))  # noqa: B010
     setattr(common_cuda, "tf32_is_not_fp32", lambda: False)  # noqa: B010  asks for CUDA's properties
     setattr(common_device_type.XPUTestBase, "has_cudnn", lambda _: False)  # noqa: B010
     exec(moved(inspect.getsource(common_utils.to_gpu), "cuda", device), vars(common_utils))
