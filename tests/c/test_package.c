@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "device_test.h"
+#include "xpu/dlpack.h"
 
 static const char source[] =
     "typedef struct { ulong x; int n; int grid[3]; } params;\n"
@@ -260,6 +261,70 @@ static void wrong_inputs_are_refused(void **state) {
     xpu_package_close(package);
 }
 
+static void dlpack_goes_in_and_out(void **state) {
+    enum { ROWS = 3 };
+    xpu_package *package;
+    xpu_stream *stream;
+    const xpu_device_properties *properties;
+    float x[1 + ROWS * 5], y[ROWS * 3];
+    int64_t shape[] = {ROWS, 4}, strides[] = {5, 1};
+    for (int i = 0; i < 1 + ROWS * 5; i++) x[i] = (float)(i % 7) - 2;
+    DLTensor given = {x, {kDLCPU, 0}, 2, {kDLFloat, 32, 1}, shape, strides, sizeof *x};
+    xpu_package_tensor in, out = {0};
+    SUCCEEDS(write_words(program, WORDS));
+    SUCCEEDS(xpu_stream_default(0, &stream));
+    SUCCEEDS(xpu_device_get_properties(0, &properties));
+    SUCCEEDS(xpu_package_open(path, 0, &package));
+    SUCCEEDS(xpu_package_tensor_from_dlpack(&given, 0, &in));
+    assert_true(in.is_host && in.data == x + 1 && in.stride[0] == 5);
+    SUCCEEDS(xpu_package_run(package, stream, &in, 1, &out, 1));
+    const void *memory = out.data;
+    DLManagedTensorVersioned *managed;
+    SUCCEEDS(xpu_package_tensor_to_dlpack(&out, stream, &managed));
+    assert_null(out.data);
+    const DLTensor *made = &managed->dl_tensor;
+    assert_true(managed->version.major == 1 && made->data == memory && !made->byte_offset && !managed->flags);
+    assert_true(made->ndim == 2 && made->shape[0] == ROWS && made->shape[1] == 3 && made->strides[0] == 3);
+    assert_true(made->dtype.code == kDLFloat && made->dtype.bits == 32 && made->dtype.lanes == 1);
+    const bool is_host = properties->type == XPU_DEVICE_CPU && properties->host_unified_memory;
+    assert_int_equal(made->device.device_type, is_host ? kDLCPU : kDLOneAPI);
+    xpu_package_tensor again; /* and back */
+    SUCCEEDS(xpu_package_tensor_from_dlpack(made, 0, &again));
+    assert_true(again.data == memory && again.is_host == is_host && again.size[1] == 3);
+    SUCCEEDS(xpu_memcpy(stream, y, made->data, sizeof y, true));
+    for (int i = 0; i < ROWS; i++)
+        for (int j = 0; j < 3; j++) {
+            float sum = 0;
+            for (int k = 0; k < 4; k++) sum += x[1 + i * 5 + k] * w[k * 3 + j];
+            assert_float_equal(y[i * 3 + j], 2 * sum, 0);
+        }
+    managed->deleter(managed);
+    given.strides = NULL; /* without gaps */
+    SUCCEEDS(xpu_package_tensor_from_dlpack(&given, 0, &in));
+    assert_int_equal(in.stride[0], 4);
+
+    xpu_package_tensor borrowed = {y, true, XPU_FLOAT32, 1, {3}, {1}};
+    assert_int_equal(xpu_package_tensor_to_dlpack(&borrowed, stream, &managed), XPU_ERROR_INVALID_ARGUMENT);
+    given.device.device_type = kDLOpenCL;
+    assert_int_equal(xpu_package_tensor_from_dlpack(&given, 0, &in), XPU_ERROR_NOT_SUPPORTED);
+    given.device = (DLDevice){kDLOneAPI, 1};
+    assert_int_equal(xpu_package_tensor_from_dlpack(&given, 0, &in), XPU_ERROR_NOT_SUPPORTED);
+    SUCCEEDS(xpu_package_tensor_from_dlpack(&given, 1, &in));
+    assert_false(in.is_host);
+    given.dtype.lanes = 4;
+    assert_int_equal(xpu_package_tensor_from_dlpack(&given, 1, &in), XPU_ERROR_NOT_SUPPORTED);
+    given.dtype = (DLDataType){kDLBfloat, 16, 1};
+    SUCCEEDS(xpu_package_tensor_from_dlpack(&given, 1, &in));
+    assert_int_equal(in.dtype, XPU_BFLOAT16);
+    shape[0] = -1;
+    assert_int_equal(xpu_package_tensor_from_dlpack(&given, 1, &in), XPU_ERROR_INVALID_ARGUMENT);
+    shape[0] = INT64_MAX;
+    assert_int_equal(xpu_package_tensor_from_dlpack(&given, 1, &in), XPU_ERROR_INVALID_ARGUMENT);
+    given.ndim = XPU_MAX_DIMS + 1;
+    assert_int_equal(xpu_package_tensor_from_dlpack(&given, 1, &in), XPU_ERROR_INVALID_ARGUMENT);
+    xpu_package_close(package);
+}
+
 static char *read_all(size_t *size) {
     FILE *file = fopen(path, "rb");
     assert_non_null(file);
@@ -464,6 +529,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(it_runs),
         cmocka_unit_test(wrong_inputs_are_refused),
+        cmocka_unit_test(dlpack_goes_in_and_out),
         cmocka_unit_test(damaged_files_are_refused),
         cmocka_unit_test(other_targets_are_refused),
         cmocka_unit_test(lies_are_refused),

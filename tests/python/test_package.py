@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import ctypes
 import os
 import shutil
 import subprocess
@@ -14,7 +15,7 @@ import openxpu
 import pytest
 import torch
 import torch.nn.functional as F
-from openxpu import cli
+from openxpu import _run_package, _tile, cli
 from openxpu._run_package import Package
 from torch import Tensor, nn
 from torch.export import Dim
@@ -286,6 +287,42 @@ def test_inputs_are_changed_in_place_and_outputs_share(run: Run, tmp_path: Path)
     changed = x.clone()
     for got, want in zip([*prepared[2], given], [*Changing()(changed), changed], strict=True):
         torch.testing.assert_close(torch.from_numpy(got), want)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64, torch.bool, torch.uint8])
+@pytest.mark.parametrize("device", ["cpu", "xpu"])
+def test_dlpack_is_what_pytorch_takes_it_for(dtype: torch.dtype, device: str) -> None:
+    xpu = _tile.library()
+    inside = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+        ("PyCapsule_GetPointer", ctypes.pythonapi)
+    )
+    capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
+        ("PyCapsule_New", ctypes.pythonapi)
+    )
+    x = (torch.arange(40).view(5, 8) % 7).to(device, dtype)[1:, 2:].t()
+    given = x.__dlpack__(max_version=(1, 0))
+    # in the struct of version 1 the tensor stands behind four words
+    version = inside(given, b"dltensor_versioned")
+    at, got = ctypes.c_void_p(version + 32), _run_package.Tensor()
+    assert xpu.xpu_package_tensor_from_dlpack(at, 0, ctypes.byref(got)) == 0
+    assert (got.data, got.is_host, got.dims) == (x.data_ptr(), device == "cpu", 2)
+    assert (list(got.size[:2]), list(got.stride[:2])) == (list(x.shape), list(x.stride()))
+
+    # and out: memory of libxpu's, which the receiver gives back
+    stream, memory, managed = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+    source = x.cpu().contiguous()
+    size = ctypes.c_size_t(source.nbytes)
+    strides = (ctypes.c_int64 * _run_package.MAX_DIMS)(*source.stride())
+    assert xpu.xpu_stream_default(0, ctypes.byref(stream)) == 0
+    assert xpu.xpu_malloc(stream, size, ctypes.byref(memory)) == 0
+    assert xpu.xpu_memcpy(stream, memory, ctypes.c_void_p(source.data_ptr()), size, True) == 0
+    made = _run_package.Tensor(memory, False, got.dtype, 2, got.size, strides)
+    assert xpu.xpu_package_tensor_to_dlpack(ctypes.byref(made), stream, ctypes.byref(managed)) == 0
+    assert made.data is None
+    back = torch.from_dlpack(capsule(managed, b"dltensor_versioned", None))
+    assert back.dtype == dtype
+    assert back.data_ptr() == memory.value
+    assert torch.equal(back.cpu(), source)
 
 
 def test_sizes_known_at_run_time_alone_are_refused(tmp_path: Path) -> None:
