@@ -6,6 +6,7 @@
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include <unistd.h>
 
@@ -394,9 +395,10 @@ void end_collectives() {
 } // namespace
 
 CollectiveBackend::CollectiveBackend(c10::intrusive_ptr<c10d::Backend> carrier,
-                                     c10::intrusive_ptr<c10d::Store> store)
+                                     c10::intrusive_ptr<c10d::Store> store,
+                                     c10::intrusive_ptr<CollectiveOptions> options, Connect connect)
     : Backend(carrier->getRank(), carrier->getSize()), carrier_(std::move(carrier)),
-      board_(std::move(store), rank_, size_) {
+      options_(std::move(options)), connect_(std::move(connect)), board_(std::move(store), rank_, size_) {
     const std::lock_guard guard(backends_lock);
     if (!usual_end) usual_end = std::set_terminate(end_collectives);
     backends.push_back(this);
@@ -409,6 +411,24 @@ CollectiveBackend::~CollectiveBackend() {
     }
     // Its threads may hold locks that its end would wait for.
     if (!given_up_.empty()) c10::intrusive_ptr<c10d::Backend>(carrier_).release();
+}
+
+c10::intrusive_ptr<c10d::Backend> CollectiveBackend::split(const c10::intrusive_ptr<c10d::Store> &store,
+                                                           const std::vector<int> &ranks,
+                                                           const c10::intrusive_ptr<Options> &options) {
+    for (const int rank : ranks) // on all ranks alike
+        TORCH_CHECK_VALUE(rank >= 0 && rank < size_, "split: there is no rank ", rank, " among ", size_);
+    const auto here = std::find(ranks.begin(), ranks.end(), rank_);
+    if (here == ranks.end()) return nullptr;
+    const auto *own = dynamic_cast<const CollectiveOptions *>(options.get());
+    auto wanted = c10::make_intrusive<CollectiveOptions>(own ? own->is_high_priority_stream : false);
+    wanted->timeout = options->timeout;
+    wanted->group_name = options->group_name;
+    const auto &global = options_->global_ranks_in_group; // empty: these are all
+    for (const int rank : ranks)
+        wanted->global_ranks_in_group.push_back(global.empty() ? rank : global[rank]);
+    return connect_(c10::make_intrusive<c10d::PrefixStore>("xpu", store),
+                    static_cast<int>(here - ranks.begin()), static_cast<int>(ranks.size()), wanted);
 }
 
 void CollectiveBackend::number(CollectiveWork &work) {
@@ -439,8 +459,8 @@ std::string CollectiveBackend::difference(CollectiveWork &work) {
     const auto type = work.retrieveOpType();
     const bool to_root = type == OpType::REDUCE || type == OpType::GATHER;
     if (work.root() >= 0 && to_root != (work.root() == rank_)) return "";
-    const auto differs = board_.difference(work.number(), work.what(), to_root ? -1 : work.root(),
-                                           carrier_->getBackendOptions()->timeout);
+    const auto differs =
+        board_.difference(work.number(), work.what(), to_root ? -1 : work.root(), options_->timeout);
     return differs.empty() ? "" : "not all ranks do the same: " + differs;
 }
 

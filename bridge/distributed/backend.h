@@ -6,6 +6,7 @@
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include <functional>
 #include <map>
 #include <mutex>
 #include <unordered_set>
@@ -21,14 +22,38 @@ using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 struct Collective;
 class CollectiveWork;
 
+// What a process group is asked for: c10d's options, of which the timeout counts for the carrier, too.
+struct CollectiveOptions : c10d::Backend::Options {
+    explicit CollectiveOptions(bool is_high_priority_stream = false)
+        : Options("xccl"), is_high_priority_stream(is_high_priority_stream) {}
+
+    bool is_high_priority_stream; // taken and not used
+};
+
 class CollectiveBackend final : public c10d::Backend {
   public:
-    CollectiveBackend(c10::intrusive_ptr<c10d::Backend> carrier, c10::intrusive_ptr<c10d::Store> store);
+    // Connects the ranks of a new group, one of them, over a store of their own.
+    using Connect = std::function<c10::intrusive_ptr<c10d::Backend>(
+        const c10::intrusive_ptr<c10d::Store> &store, int rank, int size,
+        const c10::intrusive_ptr<CollectiveOptions> &options)>;
+
+    CollectiveBackend(c10::intrusive_ptr<c10d::Backend> carrier, c10::intrusive_ptr<c10d::Store> store,
+                      c10::intrusive_ptr<CollectiveOptions> options, Connect connect);
     ~CollectiveBackend() override;
 
     const std::string getBackendName() const override { return "xccl"; }
-    c10::intrusive_ptr<Options> getBackendOptions() override { return carrier_->getBackendOptions(); }
-    void setTimeout(std::chrono::milliseconds timeout) override { carrier_->setTimeout(timeout); }
+    c10::intrusive_ptr<Options> getBackendOptions() override { return options_; }
+    c10::intrusive_ptr<CollectiveOptions> options() const { return options_; }
+    void setTimeout(std::chrono::milliseconds timeout) override {
+        options_->timeout = timeout;
+        carrier_->setTimeout(timeout);
+    }
+    // Gloo itself can split, too, but reads past the end of its list of ranks where that is empty.
+    bool supportsSplitting() const override { return true; }
+    // The backend of a group of `ranks` of this one; null where this rank isn't among them.
+    c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store> &store,
+                                            const std::vector<int> &ranks,
+                                            const c10::intrusive_ptr<Options> &options) override;
     void setSequenceNumberForGroup() override { carrier_->setSequenceNumberForGroup(); }
     uint64_t getSequenceNumberForGroup() override { return carrier_->getSequenceNumberForGroup(); }
     void enableCollectivesTiming() override { carrier_->enableCollectivesTiming(); }
@@ -78,6 +103,8 @@ class CollectiveBackend final : public c10d::Backend {
 
   private:
     const c10::intrusive_ptr<c10d::Backend> carrier_;
+    const c10::intrusive_ptr<CollectiveOptions> options_;
+    const Connect connect_;
     std::mutex lock_; // guards what follows
     std::map<c10::DeviceIndex, c10::Stream> copying_;
     bool is_coalescing_ = false;

@@ -7,9 +7,10 @@ other than Intel's, nothing behind them.
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib.util
+import itertools
 import sys
-from datetime import timedelta
 from types import ModuleType
 from typing import Any
 
@@ -22,39 +23,103 @@ def _library() -> ModuleType:
     return _distributed
 
 
-class _Options:
-    """What torch.distributed sets before it makes a backend; `is_high_priority_stream` is taken and not used."""
-
-    def __init__(self, is_high_priority_stream: bool = False) -> None:
-        from torch.distributed.constants import default_pg_timeout
-
-        self.is_high_priority_stream = is_high_priority_stream
-        self._timeout: timedelta = default_pg_timeout
-        self.global_ranks_in_group: list[int] = []
-        self.group_name: Any = ""
-
-
 class _Meta(type):
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, _library().ProcessGroupXCCL)
+
+    @property
+    def Options(cls) -> Any:  # noqa: N802  torch.distributed's name
+        """What torch.distributed sets before it makes a backend; `is_high_priority_stream` is not used."""
+        return _library().Options
 
 
 class ProcessGroupXCCL(metaclass=_Meta):
     """The backend's name in torch.distributed; calling it makes one, over a Gloo backend of the same ranks."""
 
-    Options = _Options
-
-    def __new__(cls, store: Any, rank: int, size: int, options: _Options | None = None) -> Any:
+    def __new__(cls, store: Any, rank: int, size: int, options: Any = None) -> Any:
         """Connect to the other ranks."""
+        from torch.distributed.constants import default_pg_timeout
         from torch.distributed.distributed_c10d import PrefixStore, ProcessGroupGloo
 
-        options = options or _Options()
+        if options is None:
+            options = cls.Options()
+            options._timeout = default_pg_timeout
         carrier = ProcessGroupGloo(store, rank, size, timeout=options._timeout)
-        carrier.options.global_ranks_in_group = list(options.global_ranks_in_group)
+        carrier.options.global_ranks_in_group = options.global_ranks_in_group
         carrier.options.group_name = options.group_name
-        backend = _library().ProcessGroupXCCL(carrier, PrefixStore("xccl", store))
+        backend = _library().ProcessGroupXCCL(carrier, PrefixStore("xccl", store), options, cls)
         backend._set_sequence_number_for_group()
         return backend
+
+
+def _beside(group: Any) -> Any:
+    """Gloo's backend for the CPU in a group that has one for xpu, too; None for others."""
+    import torch
+
+    cpu, xpu = torch.device("cpu"), torch.device("xpu")
+    if not hasattr(group, "_device_types") or not {cpu, xpu} <= set(group._device_types):
+        return None  # not of this group, or not both
+    backend = group._get_backend(cpu)
+    return backend if hasattr(backend, "options") else None
+
+
+def _name_ranks(group: Any, size: int) -> None:
+    """Say which ranks are in the group of all: Gloo takes an empty list for that once, and splits by it."""
+    gloo = _beside(group)
+    if gloo and not gloo.options.global_ranks_in_group:
+        gloo.options.global_ranks_in_group = list(range(size))
+
+
+def _give_time(group: Any) -> None:
+    """Give Gloo in a group that was split off the time that xpu's backend has; it got options of xpu's kind."""
+    import torch
+
+    gloo = _beside(group)
+    if gloo:
+        gloo._set_default_timeout(group._get_backend(torch.device("xpu")).options._timeout)
+
+
+def _name_splits(c10d: Any) -> None:
+    """Give a group that is split off the same name on all its ranks.
+
+    PyTorch 2.13 hashes how many groups a rank is in, which can be another number on another rank, and Gloo's ranks
+    meet in the store under that name. NCCL's split without.
+    """
+    split, name_of = c10d.split_group, c10d._process_group_name
+    counts: dict[str, int] = {}
+    splitting: list[str] = []
+
+    @functools.wraps(split)
+    def split_group(parent_pg: Any = None, split_ranks: Any = None, *rest: Any, **named: Any) -> Any:
+        parent = parent_pg or (c10d._get_default_group() if c10d.is_initialized() else None)
+        title = ""
+        if isinstance(parent, c10d.ProcessGroup):
+            title = parent.group_name
+            for rank in itertools.chain(*(split_ranks or ())):  # Gloo would wait for it
+                if not 0 <= rank < parent.size():
+                    raise ValueError(f"split_ranks: there is no rank {rank} among {parent.size()}")
+        counts[title] = counts.get(title, 0) + 1
+        splitting.append(f"{title}:{counts[title]}")
+        try:
+            group = split(parent_pg, split_ranks, *rest, **named)
+        finally:
+            splitting.pop()
+        if group is not None:
+            _give_time(group)
+        return group
+
+    @functools.wraps(name_of)
+    def name(ranks: list[int], use_hashed_name: bool) -> Any:
+        if not splitting or not use_hashed_name:
+            return name_of(ranks, use_hashed_name)
+        text = f"{splitting[-1]}:{ranks}"
+        return c10d.GroupName(hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
+
+    c10d._process_group_name = name
+    for module in ("distributed_c10d", "device_mesh", ""):  # those that have imported it by now
+        names = getattr(sys.modules.get(f"torch.distributed.{module}".rstrip(".")), "__dict__", {})
+        if names.get("split_group") is split:
+            names["split_group"] = split_group
 
 
 def enter(c10d: Any) -> None:
@@ -89,6 +154,9 @@ def enter(c10d: Any) -> None:
             devices = c10d.BackendConfig(backend).get_device_backend_map()
             if set(devices) == {"xpu"}:
                 backend = c10d.Backend(devices["xpu"])
-        return helper(size, rank, ranks, backend, *rest, **named)
+        made = helper(size, rank, ranks, backend, *rest, **named)
+        _name_ranks(made[0], size)
+        return made
 
     c10d._new_process_group_helper = make
+    _name_splits(c10d)

@@ -65,8 +65,8 @@ def write(results: dict[str, str]) -> None:
     Path(folder(), f"{rank()}.json").write_text(json.dumps(results))
 
 
-def begin(seconds: int = 30) -> None:
-    """Join the group."""
+def begin(seconds: int = 30, device: torch.device | None = None) -> None:
+    """Join the group, bound to the device if there is one."""
     faulthandler.dump_traceback_later(200, exit=True)
     torch.set_num_threads(1)
     dist.init_process_group(
@@ -75,13 +75,14 @@ def begin(seconds: int = 30) -> None:
         rank=int(sys.argv[1]),
         world_size=int(sys.argv[4]),
         timeout=timedelta(seconds=seconds),
+        device_id=device,
     )
     torch.xpu.set_device(rank() % torch.xpu.device_count())
 
 
-def run(cases: Cases) -> None:
+def run(cases: Cases, device: torch.device | None = None) -> None:
     """Run each case, in step with the others."""
-    begin()
+    begin(device=device)
     results = {}
     for name, function in cases.items():
         try:

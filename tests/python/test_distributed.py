@@ -476,6 +476,12 @@ def sub_groups() -> None:
 
 
 @case()
+def split_of_unbound() -> None:
+    with pytest.raises(RuntimeError, match="No device associated with the default pg"):
+        dist.split_group(split_ranks=[[0], [1]])
+
+
+@case()
 def functional() -> None:
     import torch.distributed._functional_collectives as collectives
 
@@ -490,6 +496,68 @@ def functional() -> None:
     weights = torch.arange(16.0, device="xpu")
     (collectives.all_gather_tensor_autograd(leaf, 0, world) * weights).sum().backward()
     same(leaf.grad, RANKS * torch.arange(16.0).chunk(RANKS)[rank()])
+
+
+# --- groups split from one that is bound to a device ---
+
+BOUND: Cases = {}
+bound = entering(BOUND)
+
+
+def sum_over(group: dist.ProcessGroup, device: str = "xpu") -> float:
+    """The sum of the ranks' numbers, by the group."""
+    x = torch.full((3,), float(rank()), device=device)
+    dist.all_reduce(x, group=group)
+    return x[0].item()
+
+
+@bound()
+def split() -> None:
+    half = dist.split_group(split_ranks=[[0, 1], [2, 3]], timeout=timedelta(seconds=20))
+    assert half is not None
+    mine = [0, 1] if rank() < 2 else [2, 3]
+    assert dist.get_process_group_ranks(half) == mine
+    for device in ("xpu", "cpu"):
+        assert sum_over(half, device) == sum(mine)
+    for device in ("xpu", "cpu"):
+        options = half._get_backend(torch.device(device)).options
+        assert (options._timeout, options.global_ranks_in_group) == (timedelta(seconds=20), mine)
+    # of a half, by ranks in it, and with a gap
+    alone = dist.split_group(half, [[0], [1]])
+    assert alone is not None and dist.get_process_group_ranks(alone) == [rank()]
+    assert sum_over(alone) == rank()
+    odd = dist.split_group(split_ranks=[[1, 3]], pg_options=dist.ProcessGroupXCCL.Options())
+    assert (odd is not None) == (rank() in (1, 3))
+    if odd is not None:
+        assert sum_over(odd) == 4
+    # although ranks 1 and 3 are in more groups now
+    assert sum_over(dist.split_group(split_ranks=[[0, 1, 2, 3]])) == 6
+
+
+@bound()
+def subgroups_of_bound() -> None:
+    pair, pairs = dist.new_subgroups(2)
+    assert len(pairs) == 2
+    assert sum_over(pair) == (1 if rank() < 2 else 5)
+    outer = dist.new_group([0, 3])
+    if rank() in (0, 3):
+        assert sum_over(outer) == 3
+
+
+@bound()
+def mesh_of_bound() -> None:
+    mesh = dist.init_device_mesh("xpu", (2, 2), mesh_dim_names=("a", "b"))
+    assert sum_over(mesh["a"].get_group()) == (2 if rank() % 2 == 0 else 4)
+    assert sum_over(mesh["b"].get_group()) == (1 if rank() < 2 else 5)
+    assert sum_over(mesh._flatten().get_group()) == 6
+
+
+@bound()
+def wrong_splits() -> None:
+    for ranks in ([], [[]], [[0, 0]], [[0, 4]], [[-1, 0]]):
+        with pytest.raises(ValueError):  # and on all ranks
+            dist.split_group(split_ranks=ranks)
+    assert sum_over(dist.group.WORLD) == 6
 
 
 # --- what goes wrong ---
@@ -631,6 +699,11 @@ def test_case(name: str, settings: tuple[tuple[str, str], ...]) -> None:
     check(name, results(__file__, RANKS, "cases", settings))
 
 
+@pytest.mark.parametrize("name", BOUND)
+def test_bound(name: str) -> None:
+    check(name, results(__file__, 4, "bound", (("OPENXPU_DEVICE", "cpu,cpu"),)))
+
+
 @pytest.mark.parametrize("name", FAULTS)
 def test_fault(name: str) -> None:
     said = results(__file__, 3, "faults")
@@ -659,4 +732,7 @@ def test_example() -> None:
 if __name__ == "__main__":
     if kind() == "faults":
         run_faults()
-    run(CASES)
+    if kind() == "bound":
+        run(BOUND, torch.device("xpu", int(sys.argv[1]) % torch.xpu.device_count()))
+    else:
+        run(CASES)
