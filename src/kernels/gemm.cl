@@ -225,6 +225,7 @@ static inline void put_sum(const gemm_params *p, const tile_place *at, long m, l
 #endif
 #ifdef MATRIX_XMX
 #include "matrix_xmx.h"
+#include "gemm_blocks.h"
 #else
 #include "matrix_squares.h"
 #endif

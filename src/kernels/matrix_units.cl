@@ -135,6 +135,50 @@ void matrix_prefetch(ARGUMENTS) {
     if (!matrix_rules(base, width, height, pitch, at.x * 2)) *(__global ushort *)base = 0x7e01;
 }
 
+/* The address of blocks, which stays where it is and is changed there. Offsets are of no more than 10 bits; one that is
+ * too large, or another shape than the address is of, gives wrong numbers. (Intel's compiler: address payloads) */
+typedef struct payload {
+    __global void *base;
+    int width, height, pitch;
+    int2 at, shape;
+    int blocks;
+} payload;
+payload matrix_payload(long base, int last_byte, int last_line, int pitch_minus_one, int x, int y, int columns, int rows,
+                       int blocks) {
+    return (payload){(__global void *)base, last_byte + 1, last_line + 1, pitch_minus_one + 1, (int2)(x, y),
+                     (int2)(columns, rows), blocks};
+}
+payload matrix_payload_copy(payload p) { return p; }
+void matrix_payload_x(__private payload *p, int columns) { p->at.x += columns; }
+void matrix_payload_y(__private payload *p, int rows) { p->at.y += rows; }
+bool matrix_payload_rules(__private const payload *p, int x, int y, int columns, int rows, int blocks) {
+    return x >= -512 && x < 512 && y >= -512 && y < 512 && p->shape.x == columns && p->shape.y == rows &&
+           p->blocks == blocks;
+}
+#define READ_PAYLOAD(name, type, columns, rows, blocks, read)                                                            \
+    void matrix_payload_##name(__private payload *p, int x, int y, __private type *to) {                                 \
+        const bool right = matrix_payload_rules(p, x, y, columns, rows, blocks);                                         \
+        read(p->base, p->width, p->height, right ? p->pitch : 0, p->at + (int2)(x, y), to);                              \
+    }
+READ_PAYLOAD(u16_m8k16v2, ushort, 16, 8, 2, matrix_read_2d_8x2)
+READ_PAYLOAD(u16_m16k16v2, ushort, 16, 16, 2, matrix_read_2d_16x2)
+READ_PAYLOAD(u16_m32k16v2, ushort, 16, 32, 2, matrix_read_2d_32x2)
+READ_PAYLOAD(u32_m8k8v1, uint, 8, 8, 1, matrix_read_2d_8x8)
+READ_PAYLOAD(u32_m16k16v1, uint, 16, 16, 1, matrix_read_2d_16x16)
+READ_PAYLOAD(transpose_u32_m16k8v1, uint, 8, 16, 1, matrix_transpose)
+READ_PAYLOAD(transform_u8_m32k16v2, uint, 16, 32, 2, matrix_transform_8_32x2)
+READ_PAYLOAD(transform_u8_m32k16v4, uint, 16, 32, 4, matrix_transform_8_32x4)
+READ_PAYLOAD(transform_u16_m32k16v2, uint, 16, 32, 2, matrix_transform_16_32x2)
+void matrix_payload_prefetch(__private payload *p, int x, int y, int cache) {
+    const bool right = matrix_payload_rules(p, x, y, 16, 32, 2);
+    matrix_prefetch(p->base, p->width, p->height, right ? p->pitch : 0, p->at + (int2)(x, y));
+}
+
+#define __builtin_IB_subgroup_createBlock2DAddressPayload matrix_payload
+#define __builtin_IB_subgroup_copyBlock2DAddressPayload matrix_payload_copy
+#define __builtin_IB_subgroup_addBlock2DAddressPayloadBlockX matrix_payload_x
+#define __builtin_IB_subgroup_addBlock2DAddressPayloadBlockY matrix_payload_y
+#define __builtin_IB_subgroup_block_read_ap_prefetch_u16_m32k16v2 matrix_payload_prefetch
 #define intel_convert_bfloat168_as_ushort8 matrix_round_bf16
 #define dot_4x8packed_ss_int matrix_dot4
 #define intel_sub_group_2d_block_read_16b_8r16x1c matrix_read_2d_8x1
@@ -153,7 +197,6 @@ void matrix_prefetch(ARGUMENTS) {
 #define intel_sub_group_2d_block_read_32b_8r8x1c matrix_read_2d_8x8
 #define intel_sub_group_2d_block_read_32b_16r16x1c matrix_read_2d_16x16
 #define intel_sub_group_2d_block_read_transpose_32b_16r8x1c matrix_transpose
-#define intel_sub_group_2d_block_prefetch_16b_32r16x2c matrix_prefetch
 #define intel_sub_group_block_read_us8 matrix_read_us8
 #define intel_sub_group_block_read4 matrix_read4
 #define intel_sub_group_block_read8 matrix_read8

@@ -37,11 +37,11 @@ LINE = re.compile(r"^X\((XMX8?|FMA), (\d+), (\d+), (\d+), (\d+), (\d+), (\d+),",
 MAIN = (256, 256)  # the tile of large products
 # of instructions in the main loop, for a right operand along n and along k, by bytes of an element
 SHARE = {
-    "bmg": {1: (0.68, 0.6), 2: (0.72, 0.6), 4: (0.55, 0.53)},
-    "lnl": {1: (0.68, 0.6), 2: (0.72, 0.6), 4: (0.55, 0.53)},
-    "ptl": {1: (0.68, 0.6), 2: (0.72, 0.6), 4: (0.55, 0.53)},
-    "pvc": {1: (0.55, 0.38), 2: (0.55, 0.38), 4: (0.25, 0.2)},
-    "cri": {1: (0.68, 0.6), 2: (0.72, 0.6), 4: (0.55, 0.53)},
+    "bmg": {1: (0.75, 0.68), 2: (0.75, 0.68), 4: (0.6, 0.56)},
+    "lnl": {1: (0.75, 0.68), 2: (0.75, 0.68), 4: (0.6, 0.56)},
+    "ptl": {1: (0.75, 0.68), 2: (0.75, 0.68), 4: (0.6, 0.56)},
+    "pvc": {1: (0.74, 0.6), 2: (0.75, 0.6), 4: (0.5, 0.45)},
+    "cri": {1: (0.75, 0.68), 2: (0.75, 0.68), 4: (0.6, 0.56)},
 }
 # of the time. Of backward's the three together have half of it also where heads have 128 elements.
 BUSY = {
