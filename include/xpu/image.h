@@ -31,7 +31,8 @@ extern "C" {
 
 typedef enum xpu_image_kind {
     XPU_IMAGE_SOURCE, /* OpenCL C, for all devices of a target */
-    XPU_IMAGE_BINARY  /* what a driver made of it, for its device and version alone: see xpu_image_build */
+    XPU_IMAGE_BINARY  /* what a driver made of it, for its device and version alone (xpu_image_build), or an
+                         offline compiler */
 } xpu_image_kind;
 
 typedef enum xpu_param_kind {
@@ -58,7 +59,7 @@ typedef struct xpu_image {
     const char *name;          /* of the kernel in the code */
     const char *build_options; /* for the driver's compiler */
     const char *target;        /* what it was compiled for: a line of xpu_tile_target_write, or "" */
-    const char *device;        /* of XPU_IMAGE_BINARY: the device and driver, in 32 digits; else "" */
+    const char *device; /* of a binary that a driver made: the device and driver, in 32 digits; else "" */
     const xpu_param *params;
     int param_count;
     uint32_t params_size;  /* bytes of the struct */
@@ -86,8 +87,8 @@ XPU_API void xpu_image_free(xpu_image *image);
 XPU_API xpu_status xpu_image_write(const xpu_image *image, void *bytes, size_t room, size_t *size);
 
 /* The image's kernel for a device: xpu_kernel_create for source. A binary that was made for another device or
- * driver, and a kernel that wants larger work-groups or more local memory than the device has, are
- * XPU_ERROR_NOT_SUPPORTED. */
+ * driver (of an offline compiler's the driver tells: XPU_ERROR_BUILD_FAILED), and a kernel that wants larger
+ * work-groups or more local memory than the device has, are XPU_ERROR_NOT_SUPPORTED. */
 XPU_API xpu_status xpu_image_kernel(const xpu_image *image, int device, xpu_kernel **kernel);
 
 /* What the driver makes of an image of source: one with the same fields and the binary as its code.

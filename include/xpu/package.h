@@ -12,7 +12,8 @@
  * `openxpu export` writes such files. One has the compiled kernels (xpu/image.h), the weights, and the list
  * of steps, launches and operations of the op library, whose sizes may be expressions of the inputs' sizes. A
  * host's processor reads the weights where the file is mapped: processes that open it share them. Other
- * devices get a copy. Memory between the steps is planned once for each set of the inputs' sizes.
+ * devices get a copy. Memory between the steps is planned once for each set of the inputs' sizes. A file may
+ * serve several kinds of devices: opening takes the program for the one at hand.
  *
  * A package is a program: its kernels may read and write what the process may. What is checked is that it is
  * whole and makes sense, not that it means well.

@@ -10,7 +10,10 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = ["__version__", "is_loaded", "no_device_hint", "package", "program_stats"]
 __version__: str  # by __getattr__: what is built knows it
@@ -42,7 +45,14 @@ def program_stats() -> dict[str, float]:
     return _bridge.program_stats()
 
 
-def package(exported: Any, path: str | os.PathLike[str], options: dict[str, Any] | None = None) -> str:
+def package(
+    exported: Any,
+    path: str | os.PathLike[str],
+    options: dict[str, Any] | None = None,
+    *,
+    targets: Sequence[str] | None = None,
+    compiler: str | os.PathLike[str] | None = None,
+) -> str:
     """Write an exported program as one file that libxpu runs without PyTorch or Python (``xpu/package.h``).
 
     Parameters
@@ -53,6 +63,12 @@ def package(exported: Any, path: str | os.PathLike[str], options: dict[str, Any]
         The file to write, ``model.xpk`` say.
     options
         For Inductor, as ``torch.compile`` takes them.
+    targets
+        The kinds of devices that the file is for, ``("bmg", "lnl", "cpu")`` say: names as ``openxpu compile`` takes
+        them. One program each, the weights once; a device gets the first that suits it. None is the device here.
+    compiler
+        ``ocloc``, Intel's offline compiler; None looks for it in PATH. Where there is one, kernels for Intel's GPUs
+        are binaries, beside the text from which drivers build those that they don't take.
 
     Returns
     -------
@@ -62,11 +78,13 @@ def package(exported: Any, path: str | os.PathLike[str], options: dict[str, Any]
     Raises
     ------
     RuntimeError
-        It names the operators that the runner lacks.
+        It names the operators that the runner lacks, or says what the offline compiler refuses.
+    ValueError
+        A target has no such name.
     """
     from openxpu import _package
 
-    return _package.package(exported, path, options)
+    return _package.package(exported, path, options, targets, compiler)
 
 
 def library_path() -> str:

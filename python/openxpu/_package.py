@@ -8,8 +8,10 @@ that the runner lacks is named here, never where the package runs.
 from __future__ import annotations
 
 import collections
+import contextlib
 import ctypes
 import functools
+import hashlib
 import math
 import operator
 import os
@@ -25,7 +27,7 @@ from torch._inductor.codegen import wrapper_fxir
 from torch._inductor.virtualized import V
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from openxpu import _tile
+from openxpu import _targets, _tile
 from openxpu.triton.compiler import BINARY
 
 ALIGN = 64  # XPU_PACKAGE_ALIGN
@@ -218,17 +220,51 @@ def _lacking(missing: collections.Counter[str]) -> PackageError:
     return PackageError(f"the runner without PyTorch lacks {named}")
 
 
+class _File:
+    """What the programs of a package share: weights, and images, where one may be in several programs."""
+
+    def __init__(self) -> None:
+        self.weights: list[torch.Tensor] = []  # on the CPU, a byte an element
+        self.weights_size = 0
+        self.kept: dict[bytes, int] = {}
+        self.images: dict[bytes, int] = {}  # and where they begin
+        self.images_size = 0
+        self.programs: list[list[int]] = []
+        self.offline: Callable[[bytes], bytes | None] = lambda _: None  # of the target that is packed
+
+    def keep(self, data: torch.Tensor) -> int:
+        """Return where among the weights these bytes begin."""
+        digest = hashlib.blake2b(data.numpy().data, digest_size=32).digest()
+        if digest not in self.kept:
+            self.kept[digest] = self.weights_size
+            self.weights.append(data)
+            self.weights_size += -(-data.numel() // ALIGN) * ALIGN
+        return self.kept[digest]
+
+    def put(self, image: bytes) -> tuple[int, int]:
+        """Return where among the images this one begins, and its bytes."""
+        if image not in self.images:
+            self.images[image] = self.images_size
+            self.images_size += -(-len(image) // 8) * 8
+        return self.images[image], len(image)
+
+    def put_binary(self, image: bytes) -> tuple[int, int]:
+        """Do the same for what an offline compiler makes of it, 0 bytes where there is none."""
+        binary = self.offline(image)
+        return self.put(binary) if binary else (0, 0)
+
+
 class _Packer:
     """A lowered graph as a package's program."""
 
-    def __init__(self, exported: torch.export.ExportedProgram, lowered: torch.fx.GraphModule) -> None:
-        self.exported, self.lowered = exported, lowered
+    def __init__(
+        self, exported: torch.export.ExportedProgram, lowered: torch.fx.GraphModule, file: _File
+    ) -> None:
+        self.exported, self.lowered, self.file = exported, lowered, file
         self.ints = _Ints()
         self.zero = self.ints.const(0)
         self.checks: list[tuple[int, str]] = []
         self.constants: list[list[int]] = []  # offset, bytes, is_state
-        self.weights: list[torch.Tensor] = []  # on the CPU, a byte an element
-        self.weights_size = 0
         self.inputs: list[list[int]] = []
         self.tensors: list[list[Any]] = []  # kind, dtype, sizes, strides, base, offset
         self.outputs: list[list[int]] = []
@@ -287,9 +323,7 @@ class _Packer:
             span = 1 + sum((s - 1) * t for s, t in zip(value.shape, value.stride(), strict=True))
             flat = value.detach().as_strided((span if value.numel() else 0,), (1,), value.storage_offset())
             data = flat.cpu().view(torch.uint8)
-            self.constants.append([self.weights_size, data.numel(), 0])
-            self.weights.append(data)
-            self.weights_size += -(-data.numel() // ALIGN) * ALIGN
+            self.constants.append([self.file.keep(data), data.numel(), 0])
             self.known[key] = self._slot(
                 CONSTANT, value.dtype, value.shape, value.stride(), len(self.constants) - 1
             )
@@ -468,10 +502,7 @@ class _Packer:
             [kind, dtype, len(sizes), *sizes, *strides, base, offset]
             for kind, dtype, sizes, strides, base, offset in self.tensors
         ]
-        at, images = 0, []
-        for image in self.images:
-            images.append([at, len(image)])
-            at += -(-len(image) // 8) * 8
+        images = [[*self.file.put(image), *self.file.put_binary(image)] for image in self.images]
         checks = [[register, *_words_of_text(text)] for register, text in self.checks]
         parts: list[list[Any]] = [self.ints.rows, checks, self.constants, self.inputs, tensors]
         parts += [self.outputs, images, self.steps]
@@ -576,13 +607,13 @@ class _Piece(ctypes.Structure):
     _fields_ = [("data", ctypes.c_void_p), ("size", ctypes.c_size_t)]
 
 
-def _write(path: str, about: str, packer: _Packer) -> None:
-    words = packer.words()
+def _write(path: str, about: str, file: _File) -> None:
+    words = [len(file.programs), *(w for program in file.programs for w in (len(program), *program))]
     program = (ctypes.c_int64 * len(words))(*words)
-    kept = [ctypes.create_string_buffer(image, len(image)) for image in packer.images]
+    kept = [ctypes.create_string_buffer(image, len(image)) for image in file.images]
     images = (_Piece * len(kept))(*[_Piece(ctypes.addressof(k), len(k)) for k in kept])
-    weights = (_Piece * len(packer.weights))(*[_Piece(w.data_ptr(), w.numel()) for w in packer.weights])
-    counts = [ctypes.c_size_t(n) for n in (len(words), len(kept), len(packer.weights))]
+    weights = (_Piece * len(file.weights))(*[_Piece(w.data_ptr(), w.numel()) for w in file.weights])
+    counts = [ctypes.c_size_t(n) for n in (len(words), len(kept), len(file.weights))]
     status = _library().xpu_package_write(
         os.fsencode(path), about.encode(), program, counts[0], images, counts[1], weights, counts[2]
     )
@@ -619,6 +650,8 @@ def package(
     exported: torch.export.ExportedProgram,
     path: str | os.PathLike[str],
     options: dict[str, Any] | None = None,
+    targets: Sequence[str] | None = None,
+    compiler: str | os.PathLike[str] | None = None,
 ) -> str:
     """Write an exported program as a file that ``xpu/package.h`` runs; see :func:`openxpu.package`."""
     from torch.export.passes import move_to_device_pass
@@ -636,9 +669,16 @@ def package(
     on |= {v.device.type for v in values if isinstance(v, torch.Tensor)}
     if on - {"xpu"}:
         exported = move_to_device_pass(exported, "xpu:0")
-    lowered = _lower(exported, options or {})
-    packer = _Packer(exported, lowered)
-    packer.pack()
+    file = _File()
     about = f"openxpu {openxpu.__version__}, PyTorch {torch.__version__}"
-    _write(os.fspath(path), about, packer)
+    kinds: Sequence[str | None] = targets or [None]
+    for target in kinds:
+        with contextlib.nullcontext() if target is None else _targets.instead(target):
+            packer = _Packer(exported, _lower(exported, options or {}), file)
+            packer.pack()
+        file.offline = functools.partial(_targets.compile_offline, name=target or "", compiler=compiler)
+        file.programs.append(packer.words())
+    if targets:
+        about += f", for {', '.join(targets)}"
+    _write(os.fspath(path), about, file)
     return os.fspath(path)

@@ -68,6 +68,29 @@ def _text(value: bytes | None) -> str:
     return (value or b"").decode(errors="replace")
 
 
+class _ImageHead(ctypes.Structure):
+    """The first fields of ``xpu_image``."""
+
+    _fields_ = [("kind", ctypes.c_int), ("code", ctypes.c_void_p), ("code_size", ctypes.c_size_t)]
+
+
+def binary_image(image: bytes, code: bytes) -> bytes:
+    """Return the image of a source with the binary that an offline compiler made of it in its place."""
+    xpu, read, size = library(), ctypes.POINTER(_ImageHead)(), ctypes.c_size_t()
+    kept = ctypes.create_string_buffer(code, len(code))
+    if xpu.xpu_image_read(image, ctypes.c_size_t(len(image)), ctypes.byref(read)):
+        raise CompileError(_text(xpu.xpu_last_error()))
+    try:
+        of = read.contents
+        of.kind, of.code, of.code_size = 1, ctypes.addressof(kept), len(code)
+        room = ctypes.create_string_buffer(len(image) + len(code) + 4096)
+        if xpu.xpu_image_write(read, room, ctypes.c_size_t(len(room)), ctypes.byref(size)):
+            raise CompileError(_text(xpu.xpu_last_error()))
+    finally:
+        xpu.xpu_image_free(read)
+    return room.raw[: size.value]
+
+
 def device_target(device: int) -> str:
     """Return the target, as text, of one of this machine's devices."""
     text = ctypes.create_string_buffer(library().xpu_tile_target_text_size())

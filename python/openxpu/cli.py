@@ -418,8 +418,11 @@ def export(options: argparse.Namespace) -> int:
         print(openxpu.no_device_hint(), file=sys.stderr)
         return 1
     try:
-        path = openxpu.package(torch.export.load(options.file), options.output or f"{options.file}.xpk")
-    except (OSError, RuntimeError) as error:
+        targets = options.target.split(",") if options.target else None
+        exported = torch.export.load(options.file)
+        output = options.output or f"{options.file}.xpk"
+        path = openxpu.package(exported, output, targets=targets, compiler=options.ocloc)
+    except (OSError, RuntimeError, ValueError) as error:
         print(error, file=sys.stderr)
         return 1
     print(f"{path}: {_size(os.path.getsize(path))}")
@@ -498,6 +501,8 @@ def make_parser() -> argparse.ArgumentParser:
     )
     exporter.add_argument("file", help="model.pt2, from torch.export.save")
     exporter.add_argument("-o", "--output", help="the file to write; else the same name and .xpk")
+    exporter.add_argument("--target", help="kinds of devices: bmg,lnl,cpu say; else the device here")
+    exporter.add_argument("--ocloc", help="Intel's offline compiler, for binaries; else that in PATH, if any")
     packaged = commands.add_parser("run-package", help="run such a file on arrays, without PyTorch")
     packaged.add_argument("file", help="model.xpk")
     packaged.add_argument(

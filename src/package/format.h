@@ -1,7 +1,9 @@
 /* Packages: the file's form, and what is read from it.
  *
  * A file is a head, a table of sections, and the sections, each at a multiple of PAGE bytes from its start,
- * with a hash each; the head's hash is of head and table. The program is 64-bit words:
+ * with a hash each; the head's hash is of head and table. The program section is 64-bit words: the count of
+ * kinds of devices that the file serves, then for each how many words its program has, and the program; the
+ * first whose kernels suit the device is taken. A program:
  *
  *     ints      count, then each: operation, a, b     registers, from earlier registers or the inputs' sizes
  *     checks    count, then each: register that must not be 0, text
@@ -9,7 +11,7 @@
  *     inputs    count, then each: name, dtype, dims, registers of sizes, registers of strides
  *     tensors   count, then each: kind, dtype, dims, registers of sizes, of strides, base, register of offset
  *     outputs   count, then each: name, tensor
- *     images    count, then each: offset among the images, bytes
+ *     images    count, then each: offset among the images, bytes; the same of a binary, 0 bytes where none is
  *     steps     count, then each: image or -1, then a grid of three registers or an operator's name,
  *               the count of arguments, then each: tag, value
  *
@@ -26,7 +28,7 @@
 #include "xpu/package.h"
 
 #define MAGIC "XPUPACK\n"
-enum { VERSION = 1, PAGE = 4096 };
+enum { VERSION = 2, PAGE = 4096 };
 typedef enum section_kind {
     SECTION_ABOUT,
     SECTION_PROGRAM,
@@ -118,7 +120,7 @@ typedef struct pack_step {
 } pack_step;
 
 typedef struct pack_image {
-    uint64_t offset, size;
+    uint64_t offset, size, binary_offset, binary_size;
     xpu_image *image;
     xpu_kernel *kernel;
 } pack_image;
@@ -171,7 +173,7 @@ struct pack_plan {
     uint64_t arena, peak;
 };
 
-/* Reads the program into tables; xpu_package_open's middle part. `words` are checked, any may come. */
+/* Reads a program into tables; xpu_package_open's middle part. `words` are checked, any may come. */
 xpu_status package_parse(xpu_package *package, const unsigned char *program, size_t size,
                          const unsigned char *images, uint64_t images_size);
 

@@ -105,26 +105,74 @@ static xpu_status check_head(const os_map *map, file_head *head) {
     return XPU_SUCCESS;
 }
 
-/* Kernels are compiled for a kind of device; OpenCL C of one for another may even build, and be wrong. */
-static xpu_status check_target(const xpu_image *image, int device) {
-    xpu_tile_target for_this, there;
-    if (!*image->target) return XPU_SUCCESS;
-    XPU_TRY(xpu_tile_target_read(image->target, &for_this));
-    XPU_TRY(xpu_tile_target_of_device(device, &there));
-    if (for_this.is_cpu != there.is_cpu || for_this.lanes != there.lanes ||
-        (for_this.matrix_lanes && for_this.matrix_lanes != there.matrix_lanes) ||
-        for_this.has_inline_ptx > there.has_inline_ptx || for_this.has_subgroups > there.has_subgroups)
-        return xpu_fail(XPU_ERROR_NOT_SUPPORTED,
-                        "package: it was exported for another kind of device (%.200s)", image->target);
+/* A binary's kernel, or NULL where the driver doesn't take it: it may be an offline compiler's for another
+ * device. */
+static xpu_status binary_kernel(const xpu_package *p, const unsigned char *images, pack_image *of) {
+    xpu_image *binary;
+    if (!of->binary_size) return XPU_SUCCESS;
+    XPU_TRY(xpu_image_read(images + of->binary_offset, of->binary_size, &binary));
+    if (xpu_image_kernel(binary, p->device, &of->kernel) != XPU_SUCCESS) of->kernel = NULL;
+    xpu_image_free(binary);
     return XPU_SUCCESS;
 }
 
-static xpu_status ready_kernels(xpu_package *p) {
+/* The kernels of a program for this kind of device, whose binaries it takes, or with `from_source` those that
+ * it doesn't from their text; else XPU_ERROR_NOT_SUPPORTED. OpenCL C for another kind of device may even
+ * build, and be wrong. */
+static xpu_status ready_kernels(xpu_package *p, const unsigned char *images, bool from_source) {
+    for (int i = 0; i < p->image_count; i++)
+        XPU_TRY(xpu_tile_target_check(p->images[i].image->target, p->device));
     for (int i = 0; i < p->image_count; i++) {
-        XPU_TRY(check_target(p->images[i].image, p->device));
-        XPU_TRY(xpu_image_kernel(p->images[i].image, p->device, &p->images[i].kernel));
+        pack_image *image = &p->images[i];
+        XPU_TRY(binary_kernel(p, images, image));
+        if (!image->kernel && image->binary_size && !from_source) return XPU_ERROR_NOT_SUPPORTED;
+        if (!image->kernel) XPU_TRY(xpu_image_kernel(image->image, p->device, &image->kernel));
     }
     return XPU_SUCCESS;
+}
+
+static void free_tables(xpu_package *p) {
+    for (int i = 0; p->images && i < p->image_count; i++) xpu_image_free(p->images[i].image);
+    void *const tables[] = {p->texts,    p->ints,    p->checks,      p->constants,    p->tensors,
+                            p->expected, p->outputs, p->input_ports, p->output_ports, p->images,
+                            p->steps,    p->args,    p->registers,   p->sizes,        p->bases};
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) core_free(tables[i]);
+}
+
+static xpu_status check_lengths(const unsigned char *programs, size_t words, int64_t count) {
+    size_t at = 1;
+    BAD_IF(count < 1 || (uint64_t)count > words, "it has no program");
+    for (int64_t i = 0, length; i < count; i++, at += (size_t)length) {
+        BAD_IF(at >= words, "program %lld is cut off", (long long)i);
+        memcpy(&length, programs + 8 * at++, sizeof length);
+        BAD_IF(length < 0 || (uint64_t)length > words - at, "program %lld is cut off", (long long)i);
+    }
+    BAD_IF(at != words, "%zu words too many", words - at);
+    return XPU_SUCCESS;
+}
+
+/* Reads the first program that suits the device, one with binaries for it before others. */
+static xpu_status choose_program(xpu_package *p, const unsigned char *programs, size_t size,
+                                 const unsigned char *images, uint64_t images_size) {
+    const xpu_package bare = *p;
+    int64_t count = 0, length;
+    if (size >= 8) memcpy(&count, programs, sizeof count);
+    BAD_IF(size % 8, "programs of %zu bytes", size);
+    XPU_TRY(check_lengths(programs, size / 8, count));
+    for (int from_source = 0; from_source < 2; from_source++) {
+        const unsigned char *at = programs + 8;
+        for (int64_t i = 0; i < count; i++, at += 8 * length) {
+            memcpy(&length, at, sizeof length);
+            at += 8;
+            free_tables(p);
+            *p = bare;
+            XPU_TRY(package_parse(p, at, (size_t)length * 8, images, images_size));
+            const xpu_status status = ready_kernels(p, images, from_source);
+            if (status != XPU_ERROR_NOT_SUPPORTED) return status;
+        }
+    }
+    if (count > 1) xpu_fail_add(" (the last of the package's %lld kinds of devices)", (long long)count);
+    return XPU_ERROR_NOT_SUPPORTED;
 }
 
 static xpu_status ready_weights(xpu_package *p) {
@@ -160,13 +208,12 @@ static xpu_status open_package(xpu_package *p, const char *path) {
     memcpy(p->about, p->map.data + about->offset, about->size);
     p->weights = p->map.data + weights->offset;
     p->weights_size = weights->size;
-    XPU_TRY(package_parse(p, p->map.data + program->offset, program->size, p->map.data + images->offset,
-                          images->size));
+    XPU_TRY(choose_program(p, p->map.data + program->offset, program->size, p->map.data + images->offset,
+                           images->size));
     p->memory = (xpu_package_memory){.file = p->map.size, .weights = p->weights_size, .state = p->state_size};
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(p->device, &properties));
     p->is_mapped_there = properties->type == XPU_DEVICE_CPU && properties->host_unified_memory;
-    XPU_TRY(ready_kernels(p));
     return ready_weights(p);
 }
 
@@ -190,12 +237,8 @@ void xpu_package_close(xpu_package *p) {
     xpu_free(p->state);
     xpu_free(p->device_weights);
     for (int i = 0; i < PLANS; i++) plan_free(p->plans[i]);
-    for (int i = 0; p->images && i < p->image_count; i++) xpu_image_free(p->images[i].image);
-    void *const tables[] = {p->about,       p->texts,        p->ints,     p->checks,
-                            p->constants,   p->tensors,      p->expected, p->outputs,
-                            p->input_ports, p->output_ports, p->images,   p->steps,
-                            p->args,        p->registers,    p->sizes,    p->bases};
-    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) core_free(tables[i]);
+    free_tables(p);
+    core_free(p->about);
     os_file_unmap(&p->map);
     core_free(p);
 }

@@ -183,15 +183,23 @@ static xpu_status take_tensors(reader *r, xpu_package *p) {
     return XPU_SUCCESS;
 }
 
+static bool is_within(uint64_t offset, uint64_t size, uint64_t room) {
+    return offset <= room && size <= room - offset;
+}
+
 static xpu_status take_images(reader *r, xpu_package *p, uint64_t images_size) {
-    p->image_count = take_count(r, 2);
+    p->image_count = take_count(r, 4);
     TABLE(p->images, p->image_count);
     for (int i = 0; i < p->image_count; i++) {
         pack_image *image = &p->images[i];
         image->offset = (uint64_t)take(r), image->size = (uint64_t)take(r);
-        BAD_IF(image->offset > images_size || image->size > images_size - image->offset,
-               "image %d: %llu bytes at %llu of %llu", i, (unsigned long long)image->size,
-               (unsigned long long)image->offset, (unsigned long long)images_size);
+        image->binary_offset = (uint64_t)take(r), image->binary_size = (uint64_t)take(r);
+        BAD_IF(!is_within(image->offset, image->size, images_size) ||
+                   !is_within(image->binary_offset, image->binary_size, images_size),
+               "image %d: %llu bytes at %llu of %llu, its binary %llu at %llu", i,
+               (unsigned long long)image->size, (unsigned long long)image->offset,
+               (unsigned long long)images_size, (unsigned long long)image->binary_size,
+               (unsigned long long)image->binary_offset);
     }
     CUT_OFF_IF(r);
     return XPU_SUCCESS;

@@ -74,9 +74,9 @@ static xpu_status check(const xpu_image *image) {
     BAD_IF(!image->name || !image->build_options || !image->target || !image->device || !image->code,
            "a field is NULL");
     BAD_IF(!is_word(image->name, is_letter), "the kernel's name \"%.100s\"", image->name);
-    BAD_IF(image->kind == XPU_IMAGE_BINARY
-               ? strlen(image->device) != HASH128_DIGITS || !is_word(image->device, is_hex)
-               : *image->device,
+    BAD_IF(image->kind == XPU_IMAGE_BINARY ? *image->device && (strlen(image->device) != HASH128_DIGITS ||
+                                                                !is_word(image->device, is_hex))
+                                           : *image->device,
            "the device \"%.100s\" of its code", image->device);
     BAD_IF(image->kind == XPU_IMAGE_SOURCE && memchr(image->code, 0, image->code_size),
            "its source has a byte 0");

@@ -19,7 +19,7 @@ xpu_status xpu_image_kernel(const xpu_image *image, int device, xpu_kernel **ker
         return xpu_kernel_create(device, image->code, image->build_options, image->name, NULL, kernel);
     char key[KEY_SIZE];
     device_key(device, key);
-    if (strcmp(key, image->device) != 0)
+    if (*image->device && strcmp(key, image->device) != 0)
         return xpu_fail(XPU_ERROR_NOT_SUPPORTED, "kernel %s: built for another device or driver than %s, %s",
                         image->name, p->name, p->driver_version);
     return kernel_from_binary(device, image->code, image->code_size, image->name, kernel);

@@ -50,14 +50,11 @@ xpu_status xpu_device_get_properties(int device, const xpu_device_properties **p
     *properties = &these;
     return XPU_SUCCESS;
 }
-xpu_status xpu_tile_target_read(const char *text, xpu_tile_target *target) {
-    *target = (xpu_tile_target){0};
-    return *text == '?' ? xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "no target") : XPU_SUCCESS;
-}
-xpu_status xpu_tile_target_of_device(int device, xpu_tile_target *target) {
-    return xpu_tile_target_read("", target);
+xpu_status xpu_tile_target_check(const char *text, int device) {
+    return strstr(text, "is_cpu=0") ? xpu_fail(XPU_ERROR_NOT_SUPPORTED, "another target") : XPU_SUCCESS;
 }
 xpu_status xpu_image_kernel(const xpu_image *image, int device, xpu_kernel **kernel) {
+    if (image->kind == XPU_IMAGE_BINARY && !is_host) return xpu_fail(XPU_ERROR_BUILD_FAILED, "a binary");
     *kernel = (xpu_kernel *)STREAM;
     return XPU_SUCCESS;
 }

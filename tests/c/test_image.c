@@ -221,7 +221,7 @@ static void what_makes_no_sense_is_refused(void **state) {
     WITH(image.name = "")
     WITH(image.name = "a b")
     WITH(image.device = "0123")
-    WITH(image.kind = XPU_IMAGE_BINARY)
+    WITH((image.kind = XPU_IMAGE_BINARY, image.device = "0123"))
     WITH(image.kind = (xpu_image_kind)2)
     WITH(image.target = NULL)
     WITH(image.code_size = 0)

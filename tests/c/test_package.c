@@ -126,7 +126,9 @@ static const int64_t program[] = {
     2, //
     /* images */ 1,
     0,
-    -1 /* its size */, //
+    -1 /* its size */,
+    0,
+    0 /* no binary */, //
     /* steps */ 2,
     -1,
     2,
@@ -155,12 +157,12 @@ static char *image;
 static size_t image_size;
 
 static xpu_status write_words(const int64_t *words, size_t count) {
-    int64_t copy[2 * WORDS];
-    memcpy(copy, words, count * sizeof *words);
-    for (size_t i = 0; i + 2 < count; i++) /* the image's size, where it is still asked for */
+    int64_t copy[2 * WORDS] = {1, (int64_t)count}; /* one program */
+    memcpy(copy + 2, words, count * sizeof *words);
+    for (size_t i = 2; i + 2 < count + 2; i++) /* the image's size, where it is still asked for */
         if (copy[i] == 1 && copy[i + 1] == 0 && copy[i + 2] == -1) copy[i + 2] = (int64_t)image_size;
     const xpu_package_piece images = {image, image_size}, weights = {w, sizeof w};
-    return xpu_package_write(path, "of a test", copy, count, &images, 1, &weights, 1);
+    return xpu_package_write(path, "of a test", copy, count + 2, &images, 1, &weights, 1);
 }
 
 static void open_refused(xpu_status status, const char *text) {
@@ -363,7 +365,7 @@ static void damaged_files_are_refused(void **state) {
         }
     bytes[8]++;
     write_all(bytes, size);
-    open_refused(XPU_ERROR_NOT_SUPPORTED, "version 2, this libxpu reads 1");
+    open_refused(XPU_ERROR_NOT_SUPPORTED, "version 3, this libxpu reads 2");
     free(bytes);
 }
 
@@ -389,6 +391,90 @@ static void other_targets_are_refused(void **state) {
         open_refused(i ? XPU_ERROR_INVALID_ARGUMENT : XPU_ERROR_NOT_SUPPORTED,
                      i ? "is no field" : "for another kind of device");
     }
+}
+
+/* The words of one program, whose image and its binary lie so. */
+static size_t put_program(int64_t *to, int64_t offset, int64_t size, int64_t binary_offset,
+                          int64_t binary_size) {
+    to[0] = WORDS;
+    memcpy(to + 1, program, sizeof program);
+    for (int i = 1; i < WORDS; i++)
+        if (to[i] == 1 && to[i + 1] == 0 && to[i + 2] == -1) {
+            to[i + 1] = offset, to[i + 2] = size;
+            to[i + 3] = binary_offset, to[i + 4] = binary_size;
+        }
+    return WORDS + 1;
+}
+static char *image_bytes(const xpu_image *from, size_t *size) {
+    SUCCEEDS(xpu_image_write(from, NULL, 0, size));
+    char *bytes = malloc(*size);
+    SUCCEEDS(xpu_image_write(from, bytes, *size, size));
+    return bytes;
+}
+static xpu_status run_once(float *got) {
+    xpu_package *package;
+    xpu_stream *stream;
+    float x[4] = {1, 2, 3, 4};
+    xpu_package_tensor in = {x, true, XPU_FLOAT32, 2, {1, 4}, {4, 1}};
+    xpu_package_tensor out = {got, true, XPU_FLOAT32, 2, {1, 3}, {3, 1}};
+    XPU_TRY(xpu_stream_default(0, &stream));
+    XPU_TRY(xpu_package_open(path, 0, &package));
+    const xpu_status status = xpu_package_run(package, stream, &in, 1, &out, 1);
+    xpu_package_close(package);
+    return status;
+}
+
+/* The first program whose kernels suit the device is taken; its kernels are binaries where the driver takes
+ * them, which the one here can be told by: it quadruples. */
+static void several_kinds_of_devices(void **state) {
+    xpu_tile_target other;
+    char target[XPU_TILE_TARGET_TEXT], *quadruple = strdup(source);
+    SUCCEEDS(xpu_tile_target_of_device(0, &other));
+    other.is_cpu = !other.is_cpu;
+    SUCCEEDS(xpu_tile_target_write(&other, target, sizeof target));
+    strstr(quadruple, "*= 2")[3] = '4';
+    xpu_image foreign = twice, four = twice, broken = twice, *binary;
+    foreign.target = target, four.code = quadruple;
+    SUCCEEDS(xpu_image_build(&four, 0, &binary));
+    xpu_image offline = *binary;
+    offline.device = "";
+    broken.kind = XPU_IMAGE_BINARY, broken.code = "nothing that a driver takes", broken.code_size = 27;
+    size_t sizes[4];
+    char *bytes[] = {image_bytes(&twice, &sizes[0]), image_bytes(&foreign, &sizes[1]),
+                     image_bytes(&offline, &sizes[2]), image_bytes(&broken, &sizes[3])};
+    xpu_package_piece images[4];
+    int64_t at[4], next = 0;
+    for (int i = 0; i < 4; i++) {
+        images[i] = (xpu_package_piece){bytes[i], sizes[i]};
+        at[i] = next, next += ((int64_t)sizes[i] + 7) / 8 * 8;
+    }
+    const xpu_package_piece weights = {w, sizeof w};
+    /* the other's alone; both; with a binary; with a broken one; that, and one with the binary */
+    for (int with = 0; with < 5; with++) {
+        int64_t words[3 * WORDS + 4] = {with == 4 ? 3 : with ? 2 : 1};
+        float got[3] = {0};
+        size_t count = 1 + put_program(words + 1, at[1], (int64_t)sizes[1], 0, 0);
+        if (with)
+            count +=
+                put_program(words + count, at[0], (int64_t)sizes[0], with > 1 ? at[with == 2 ? 2 : 3] : 0,
+                            with > 1 ? (int64_t)sizes[with == 2 ? 2 : 3] : 0);
+        if (with == 4)
+            count += put_program(words + count, at[0], (int64_t)sizes[0], at[2], (int64_t)sizes[2]);
+        SUCCEEDS(xpu_package_write(path, "", words, count, images, 4, &weights, 1));
+        const xpu_status status = run_once(got);
+        assert_int_equal(status, with ? XPU_SUCCESS : XPU_ERROR_NOT_SUPPORTED);
+        if (!with) continue;
+        for (int j = 0; j < 3; j++)
+            assert_float_equal(
+                got[j],
+                (with == 2 || with == 4 ? 4 : 2) * (w[j] + 2 * w[3 + j] + 3 * w[6 + j] + 4 * w[9 + j]), 0);
+        words[0]++; /* one that isn't there */
+        SUCCEEDS(xpu_package_write(path, "", words, count, images, 4, &weights, 1));
+        open_refused(XPU_ERROR_INVALID_ARGUMENT, "is cut off");
+    }
+    for (int i = 0; i < 4; i++) free(bytes[i]);
+    xpu_image_free(binary);
+    free(quadruple);
 }
 
 /* A word changed, and the file written with hashes that say it is whole. */
@@ -532,6 +618,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(dlpack_goes_in_and_out),
         cmocka_unit_test(damaged_files_are_refused),
         cmocka_unit_test(other_targets_are_refused),
+        cmocka_unit_test(several_kinds_of_devices),
         cmocka_unit_test(lies_are_refused),
         cmocka_unit_test(offsets_stay_within),
         cmocka_unit_test(random_programs_are_harmless),

@@ -289,6 +289,41 @@ def test_inputs_are_changed_in_place_and_outputs_share(run: Run, tmp_path: Path)
         torch.testing.assert_close(torch.from_numpy(got), want)
 
 
+def test_one_file_for_several_kinds_of_devices(run: Run, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, x = Block(48, 3).eval(), torch.randn(2, 7, 48)
+    exported = torch.export.export(model, (x,))
+    # an offline compiler that notes what it is asked
+    compiler, asked = tmp_path / "ocloc", tmp_path / "asked"
+    compiler.write_text(
+        f'#!/bin/sh\necho "$@" >> {asked}\n'
+        'while [ "$1" != -out_dir ]; do shift; done\ngrep -c kernel "$2"/kernel.cl > "$2"/kernel.bin\n'
+    )
+    compiler.chmod(0o755)
+    path = openxpu.package(exported, tmp_path / "all.xpk", targets=["bmg", "cpu"], compiler=compiler)
+    (got,) = run(path, x)
+    close(got, copy.deepcopy(model).double()(x.double()))
+    lines = asked.read_text().splitlines()
+    data = Path(path).read_bytes()
+    assert lines
+    assert all("-device bmg -options -cl-std=CL3.0" in line for line in lines)
+    assert data.count(b'"kind": "binary"') == len(lines) == data.count(b'"target": "bmg ') // 2
+    assert data.count(b'"target": "cpu ') > 0
+    # the weights once, and attention as each kind of device has it
+    own = openxpu.package(exported, tmp_path / "own.xpk")
+    sizes = [Package(name).memory()["weights"] for name in (path, own)]
+    assert sizes[0] == sizes[1]
+    assert b"attention" in data
+    assert b"attention" not in Path(own).read_bytes()
+    with pytest.raises(RuntimeError, match="for another kind of device than"):
+        Package(openxpu.package(exported, tmp_path / "bmg.xpk", targets=["bmg"]))
+    with pytest.raises(ValueError, match="lnl"):
+        openxpu.package(exported, tmp_path / "none.xpk", targets=["bmx"])
+    # what is here is as it was
+    compiled = torch.compile(copy.deepcopy(model).to("xpu"))(x.to("xpu")).cpu()
+    close(compiled, copy.deepcopy(model).double()(x.double()))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64, torch.bool, torch.uint8])
 @pytest.mark.parametrize("device", ["cpu", "xpu"])
 def test_dlpack_is_what_pytorch_takes_it_for(dtype: torch.dtype, device: str) -> None:
