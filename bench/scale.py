@@ -1,0 +1,432 @@
+"""Schedules and bytes of collectives over up to 1,000 simulated ranks (`python bench/scale.py`).
+
+Each algorithm is a list of rounds, and a round what every rank sends in it: to whom, which pieces of the buffer. From
+those come bytes, messages and neighbours of a rank, and the time of a network in which a message takes `latency` plus
+its bytes over `bandwidth`, and a rank sends one at a time. Gloo has two messages under way, MPI one. What the pieces hold is followed, too, for
+small numbers of ranks: the schedules are of these collectives only if every rank ends with what it should have.
+
+Gloo's, as PyTorch calls them: all_reduce and reduce_scatter by a ring in segments of at most 1 MiB (reduce_scatter is
+an all_reduce of which each rank keeps its part), all_gather by a ring in halves. MPI's are those that MPICH chooses by
+size (Thakur, Rabenseifner, Gropp: Optimization of Collective Communication Operations in MPICH, 2005).
+
+`--check` runs Gloo's in 2 to 8 processes of this machine and compares what their sockets sent with the model, to the
+byte: beside its contents each message has a header, a notice that it is there and one that it is wanted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import stat
+import struct
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+HEADER = 3 * 48  # bytes, of each of Gloo's messages and its two notices
+SEGMENT = 1 << 20  # Gloo's largest
+SHORT_REDUCE = 2048  # bytes: MPICH's all_reduce doubles up to here
+SHORT_GATHER, MEDIUM_GATHER = 80 << 10, 512 << 10  # bytes of all ranks' parts: Bruck, doubling, ring
+LONG_SCATTER = 512 << 10  # MPICH's reduce_scatter halves up to here
+
+
+@dataclass
+class Round:
+    """What the ranks send at the same time; arrays of one length, a rank may be in `sender` once."""
+
+    sender: np.ndarray
+    receiver: np.ndarray
+    first: np.ndarray  # of the pieces that go
+    pieces: int  # how many, modulo all
+    reduces: bool  # the receiver adds to what it has
+    sent: np.ndarray  # bytes
+
+
+@dataclass
+class Plan:
+    """The rounds of a collective: each is made from the number of ranks and the bytes of the whole buffer."""
+
+    title: str
+    rounds: Callable[[], Iterator[Round]]
+    pieces: int  # of the buffer, of equal size but the last
+    neighbours: int  # most ranks that one sends to or receives from
+    under_way: int = 1  # a round begins when the one so many before it is done
+
+
+def lengths(first: np.ndarray, pieces: int, each: int, total: int, of: int) -> np.ndarray:
+    """The bytes of `pieces` consecutive pieces of `of`, each of `each` bytes, that lie within `total`."""
+    index = (first[:, None] + np.arange(pieces)) % of * each
+    return np.clip(total - index, 0, each).sum(axis=1)
+
+
+# --- Gloo's ---
+
+
+def gloo_ring(ranks: int, size: int, element: int) -> Plan:
+    """all_reduce: segments go down the ranks and are added up, then go round once more."""
+    largest = element * max(1, SEGMENT // element)
+    segments = -(-max(-(-size // largest), 2 * ranks) // ranks) * ranks
+    each_rank = segments // ranks
+    each = -(-size // (segments * element)) * element
+    here = np.arange(ranks)
+
+    def rounds() -> Iterator[Round]:
+        for reduces in (True, False):
+            for i in range(segments - each_rank):
+                first = ((here + reduces) * each_rank + i) % segments
+                sent = lengths(first, 1, each, size, segments)
+                yield Round(here, (here - 1) % ranks, first, 1, reduces, sent)
+
+    return Plan("Gloo: ring", rounds, segments, 2, under_way=2)
+
+
+def gloo_gather(ranks: int, size: int, _: int) -> Plan:
+    """all_gather of `size` bytes in all: each part goes round, in two halves."""
+    here, part = np.arange(ranks), size // ranks
+    halves = (part // 2, part - part // 2)
+
+    def rounds() -> Iterator[Round]:
+        for i in range(2 * (ranks - 1)):
+            first = (here - i // 2) % ranks * 2 + i % 2
+            yield Round(here, (here + 1) % ranks, first, 1, False, np.full(ranks, halves[i % 2]))
+
+    return Plan("Gloo: ring", rounds, 2 * ranks, 2, under_way=2)
+
+
+# --- MPI's ---
+
+
+def doubling(ranks: int, size: int, _: int) -> Plan:
+    """all_reduce of few bytes: all of them, with a partner twice as far away each time."""
+    power = 1 << (ranks.bit_length() - 1)
+    rest = ranks - power
+    extra = np.arange(rest)
+
+    def rounds() -> Iterator[Round]:
+        def all_of(sender: np.ndarray, receiver: np.ndarray, reduces: bool) -> Round:
+            return Round(sender, receiver, np.zeros_like(sender), 1, reduces, np.full(len(sender), size))
+
+        if rest:  # odd ones of the first take part for their neighbours
+            yield all_of(2 * extra, 2 * extra + 1, True)
+        members = np.concatenate([2 * extra + 1, np.arange(2 * rest, ranks)])
+        distance = 1
+        while distance < power:
+            yield all_of(members, members[np.arange(power) ^ distance], True)
+            distance *= 2
+        if rest:
+            yield all_of(2 * extra + 1, 2 * extra, False)
+
+    return Plan("MPI: recursive doubling", rounds, 1, power.bit_length() - 1 + bool(rest))
+
+
+def rabenseifner(ranks: int, size: int, element: int) -> Plan:
+    """all_reduce of many bytes: halving of what is added up, doubling of what is gathered."""
+    power = 1 << (ranks.bit_length() - 1)
+    rest = ranks - power
+    extra = np.arange(rest)
+    each = -(-size // element // power) * element
+
+    def rounds() -> Iterator[Round]:
+        def some(sender: np.ndarray, receiver: np.ndarray, first: np.ndarray, n: int, reduces: bool) -> Round:
+            return Round(sender, receiver, first, n, reduces, lengths(first, n, each, size, power))
+
+        if rest:
+            yield some(2 * extra, 2 * extra + 1, 0 * extra, power, True)
+        members = np.concatenate([2 * extra + 1, np.arange(2 * rest, ranks)])
+        index = np.arange(power)
+        n = power
+        while n > 1:  # of n pieces the half goes that the partner keeps
+            n //= 2
+            partner = index ^ n
+            yield some(members, members[partner], partner // n * n, n, True)
+        while n < power:
+            yield some(members, members[index ^ n], index // n * n, n, False)
+            n *= 2
+        if rest:
+            yield some(2 * extra + 1, 2 * extra, 0 * extra, power, False)
+
+    return Plan("MPI: Rabenseifner", rounds, power, power.bit_length() - 1 + bool(rest))
+
+
+def bruck(ranks: int, size: int, _: int) -> Plan:
+    """all_gather of few bytes: what one has goes to a rank twice as far away each time."""
+    here, part = np.arange(ranks), size // ranks
+
+    def rounds() -> Iterator[Round]:
+        have = 1
+        while have < ranks:
+            n = min(have, ranks - have)
+            yield Round(here, (here - have) % ranks, here, n, False, np.full(ranks, n * part))
+            have += n
+
+    return Plan("MPI: Bruck", rounds, ranks, 2 * (ranks - 1).bit_length())
+
+
+def ring(ranks: int, size: int, _: int) -> Plan:
+    """all_gather of many bytes: the parts go round."""
+    here, part = np.arange(ranks), size // ranks
+
+    def rounds() -> Iterator[Round]:
+        for i in range(ranks - 1):
+            yield Round(here, (here + 1) % ranks, (here - i) % ranks, 1, False, np.full(ranks, part))
+
+    return Plan("MPI: ring", rounds, ranks, 2)
+
+
+def pairwise(ranks: int, size: int, _: int) -> Plan:
+    """reduce_scatter of many bytes: each part straight to the rank that keeps it."""
+    here, part = np.arange(ranks), size // ranks
+
+    def rounds() -> Iterator[Round]:
+        for i in range(1, ranks):
+            to = (here + i) % ranks
+            yield Round(here, to, to, 1, True, np.full(ranks, part))
+
+    return Plan("MPI: pairwise", rounds, ranks, ranks - 1)
+
+
+def halving(ranks: int, size: int, element: int) -> Plan:
+    """reduce_scatter of few bytes, for powers of two."""
+    plan = rabenseifner(ranks, size, element)
+
+    def rounds() -> Iterator[Round]:
+        return (step for step in plan.rounds() if step.reduces)
+
+    return Plan("MPI: halving", rounds, plan.pieces, plan.neighbours)
+
+
+# --- which is taken ---
+
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter")
+
+
+def plan(engine: str, collective: str, ranks: int, size: int, element: int = 4) -> Plan:
+    """What `engine` ("gloo", "mpi") does for a buffer of `size` bytes, which for all_gather is that of the result."""
+    if engine == "gloo":
+        return (gloo_gather if collective == "all_gather" else gloo_ring)(ranks, size, element)
+    is_power = ranks & (ranks - 1) == 0
+    if collective == "all_reduce":
+        return (doubling if size <= SHORT_REDUCE or size < element * ranks else rabenseifner)(
+            ranks, size, element
+        )
+    if collective == "all_gather":
+        return (bruck if size < (MEDIUM_GATHER if is_power else SHORT_GATHER) else ring)(ranks, size, element)
+    return (halving if is_power and size < LONG_SCATTER else pairwise)(ranks, size, element)
+
+
+# --- what it comes to ---
+
+
+@dataclass
+class Cost:
+    """Of the rank that has most of it; `seconds` till the last is done."""
+
+    sent: int
+    messages: int
+    rounds: int
+    seconds: float
+
+
+def cost(what: Plan, ranks: int, latency: float, bandwidth: float) -> Cost:
+    """Bytes, messages and time of a plan."""
+    sent, messages, rounds = np.zeros(ranks, int), np.zeros(ranks, int), 0
+    done = [np.zeros(ranks) for _ in range(what.under_way)]  # when a rank was, with the last rounds
+    free = np.zeros(ranks)  # when its last message had left
+    for step in what.rounds():
+        goes = step.sent > 0
+        sender, receiver = step.sender[goes], step.receiver[goes]
+        sent[sender] += step.sent[goes]
+        messages[sender] += 1
+        begins = np.maximum(done[0], free)[sender]
+        free[sender] = begins + step.sent[goes] / bandwidth
+        now = done[-1].copy()
+        now[sender] = np.maximum(now[sender], free[sender])
+        now[receiver] = np.maximum(now[receiver], free[sender] + latency)
+        done = [*done[1:], now]
+        rounds += bool(goes.any())
+    return Cost(int(sent.max()), int(messages.max()), rounds, float(done[-1].max()))
+
+
+def holds(what: Plan, ranks: int, collective: str) -> bool:
+    """Whether each rank ends with what it should: the contributions to each piece are counted rank by rank."""
+    has = np.zeros((ranks, what.pieces, ranks), int)  # rank, piece, whose contribution how often
+    here = np.arange(ranks)
+    if collective == "all_gather":
+        each = what.pieces // ranks
+        for rank in here:
+            has[rank, rank * each : (rank + 1) * each, rank] = 1
+    else:
+        has[here, :, here] = 1
+    own = has.copy() if what.title == "MPI: pairwise" else None  # what is sent is the rank's own alone
+    for step in what.rounds():
+        before = (has if own is None else own).copy()
+        for sender, receiver, first in zip(step.sender, step.receiver, step.first, strict=True):
+            which = (first + np.arange(step.pieces)) % what.pieces
+            if step.reduces:
+                has[receiver, which] += before[sender, which]
+            else:
+                has[receiver, which] = before[sender, which]
+    if collective == "all_gather":
+        each = what.pieces // ranks
+        wanted = np.repeat(np.eye(ranks, dtype=int), each, axis=0)
+        return bool((has == wanted).all())
+    if collective == "all_reduce" or what.title.startswith("Gloo"):
+        return bool((has == 1).all())
+    return all((has[rank, rank] == 1).all() for rank in here)
+
+
+# --- real processes ---
+
+
+def on_the_wire() -> int:
+    """Bytes that this process's TCP sockets have sent."""
+    total = 0
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            if not stat.S_ISSOCK(os.fstat(int(name)).st_mode):
+                continue
+            with socket.socket(fileno=os.dup(int(name))) as one:
+                if one.type == socket.SOCK_STREAM and one.family in (socket.AF_INET, socket.AF_INET6):
+                    info = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+                    if len(info) >= 216:
+                        sent, again = struct.unpack_from("QQ", info, 200)  # tcpi_bytes_sent, _retrans
+                        total += sent - again
+        except OSError:  # closed by now
+            continue
+    return total
+
+
+def connections() -> int:
+    """TCP sockets of this process that are connected."""
+    count = 0
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            if stat.S_ISSOCK(os.fstat(int(name)).st_mode):
+                with socket.socket(fileno=os.dup(int(name))) as one:
+                    one.getpeername()
+                    count += one.family in (socket.AF_INET, socket.AF_INET6)
+        except OSError:
+            continue
+    return count
+
+
+def rank_process(rank: int, ranks: int, folder: str, sizes: tuple[int, ...]) -> None:
+    """One of the processes: what it sends for each collective and size."""
+    import torch
+    import torch.distributed as dist
+
+    warnings.simplefilter("ignore", FutureWarning)  # names that PyTorch 2.13 has others for
+    torch.set_num_threads(1)
+    store = dist.FileStore(os.path.join(folder, "store"), ranks)
+    dist.init_process_group("xccl", store=store, rank=rank, world_size=ranks)
+    sent = {}
+    for size in sizes:
+        whole = torch.ones(size // 4 // ranks * ranks, device="xpu")
+        part = torch.ones(whole.numel() // ranks, device="xpu")
+        calls: dict[str, Callable[[], object]] = {
+            "all_reduce": lambda whole=whole: dist.all_reduce(whole),
+            "all_gather": lambda whole=whole, part=part: dist.all_gather_into_tensor(whole, part),
+            "reduce_scatter": lambda whole=whole, part=part: dist.reduce_scatter_tensor(part, whole),
+        }
+        for name, call in calls.items():
+            dist.barrier()
+            time.sleep(0.1)  # till its last notices have gone
+            before = on_the_wire()
+            call()
+            time.sleep(0.1)
+            sent[f"{name} {4 * whole.numel()}"] = on_the_wire() - before
+            dist.barrier()
+    Path(folder, f"{rank}.json").write_text(json.dumps({"sent": sent, "connections": connections()}))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def check(console: Console, sizes: tuple[int, ...], numbers: tuple[int, ...]) -> int:
+    """Compare the model with what processes sent, the one of each group that sent most; return how many are off."""
+    import torch.multiprocessing
+
+    off = 0
+    for ranks in numbers:
+        with tempfile.TemporaryDirectory() as folder:
+            torch.multiprocessing.spawn(rank_process, (ranks, folder, sizes), ranks)
+            said = [json.loads(Path(folder, f"{r}.json").read_text()) for r in range(ranks)]
+        table = Table(title=f"{ranks} processes, {said[0]['connections']} connections each: bytes of a rank")
+        for column in ("collective", "bytes", "messages", "contents", "model", "counted", ""):
+            table.add_column(column, justify="right")
+        for title in said[0]["sent"]:
+            name, size = title.split()
+            predicted = cost(plan("gloo", name, ranks, int(size)), ranks, 0, 1)
+            model = predicted.sent + predicted.messages * HEADER
+            counted = max(each["sent"][title] for each in said)
+            off += counted != model
+            cells = (name, size, predicted.messages, predicted.sent, model, counted)
+            table.add_row(*map(str, cells), "off" if counted != model else "")
+        console.print(table)
+    return off
+
+
+# --- the command ---
+
+
+def table_of(console: Console, numbers: list[int], size: int, latency: float, bandwidth: float) -> None:
+    """Print what each collective comes to."""
+    table = Table(title=f"{size >> 10} KiB, {1e6 * latency:.0f} µs a message, {bandwidth / 1e9:.2f} GB/s")
+    for column in ("collective", "ranks", "by", "messages", "kB sent", "ms"):
+        table.add_column(column, justify="right")
+    for collective in COLLECTIVES:
+        for ranks in numbers:
+            for engine in ("gloo", "mpi"):
+                whole = max(size // 4 // ranks, 1) * 4 * ranks if collective != "all_reduce" else size
+                what = plan(engine, collective, ranks, whole)
+                came = cost(what, ranks, latency, bandwidth)
+                cells = (
+                    what.title,
+                    str(came.messages),
+                    f"{came.sent / 1e3:.1f}",
+                    f"{1e3 * came.seconds:.2f}",
+                )
+                table.add_row(collective, str(ranks), *cells)
+    console.print(table)
+
+
+def main() -> int:
+    """0 when the schedules hold and, with --check, every count lies within the model's bounds."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--ranks", type=int, nargs="+", default=[2, 8, 32, 128, 512, 1000])
+    parser.add_argument("--bytes", type=int, nargs="+", default=[1 << 12, 1 << 20, 1 << 26])
+    parser.add_argument("--latency", type=float, default=30e-6, help="seconds a message")
+    parser.add_argument("--bandwidth", type=float, default=1.25e9, help="bytes a second, each way")
+    parser.add_argument("--check", action="store_true", help="compare with processes of this machine")
+    options = parser.parse_args()
+    console = Console()
+    wrong = 0
+    for engine in ("gloo", "mpi"):
+        for collective in COLLECTIVES:
+            for ranks in (2, 3, 4, 5, 6, 7, 8, 12, 16):
+                for size in (64 * ranks, 6000 * ranks, 100_000 * ranks):
+                    if not holds(plan(engine, collective, ranks, size), ranks, collective):
+                        console.print(
+                            f"{engine}'s {collective} of {ranks} ranks, {size} bytes: wrong schedule"
+                        )
+                        wrong += 1
+    if options.check:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+        return 1 if wrong + check(console, (1 << 10, 1 << 16, 3 << 20), (2, 3, 4, 8)) else 0
+    for size in options.bytes:
+        table_of(console, options.ranks, size, options.latency, options.bandwidth)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,77 @@
+"""The model of collectives over many ranks: its schedules, and its bytes beside those of processes."""
+
+import dataclasses
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ranks import environment
+
+FILE = Path(__file__).parents[2] / "bench" / "scale.py"
+spec = importlib.util.spec_from_file_location("scale", FILE)
+scale = importlib.util.module_from_spec(spec)
+sys.modules["scale"] = scale
+spec.loader.exec_module(scale)
+
+
+@pytest.mark.parametrize("engine", ["gloo", "mpi"])
+@pytest.mark.parametrize("collective", scale.COLLECTIVES)
+def test_every_rank_ends_with_what_it_should(engine, collective):
+    for ranks in (2, 3, 5, 8, 11):
+        for size in (64 * ranks, 6000 * ranks, 100_000 * ranks):
+            assert scale.holds(scale.plan(engine, collective, ranks, size), ranks, collective)
+
+
+def test_a_wrong_schedule_is_seen():
+    plan = scale.plan("gloo", "all_reduce", 4, 4096)
+    steps = list(plan.rounds())
+    assert not scale.holds(dataclasses.replace(plan, rounds=lambda: iter(steps[1:])), 4, "all_reduce")
+    other = [dataclasses.replace(step, receiver=(step.sender + 1) % 4) for step in steps]
+    assert not scale.holds(dataclasses.replace(plan, rounds=lambda: iter(other)), 4, "all_reduce")
+
+
+@pytest.mark.parametrize("ranks", [2, 8, 100, 1000])
+def test_bytes_are_those_of_the_formulas(ranks):
+    size = 4096 * ranks
+    share = size * (ranks - 1) // ranks
+
+    def sent(engine, collective):
+        return scale.cost(scale.plan(engine, collective, ranks, size), ranks, 1e-5, 1e9).sent
+
+    assert sent("gloo", "all_reduce") == sent("gloo", "reduce_scatter") == 2 * share
+    assert sent("gloo", "all_gather") == sent("mpi", "all_gather") == share
+    if ranks & (ranks - 1) == 0:
+        assert sent("mpi", "all_reduce") == 2 * share
+    assert sent("mpi", "reduce_scatter") == share
+
+
+def test_time_of_rings():
+    # two messages are under way, so half of them wait for the latency; then bytes take all the time
+    small = scale.cost(scale.plan("gloo", "all_reduce", 100, 8000), 100, 1.0, 1e30)
+    assert small.messages == 4 * 99 and small.seconds == pytest.approx(2 * 99)
+    large = scale.cost(scale.plan("gloo", "all_reduce", 100, 1 << 28), 100, 1e-12, 1e9)
+    assert large.seconds == pytest.approx(2 * 0.99 * (1 << 28) / 1e9, rel=1e-3)
+    steps = scale.cost(scale.plan("mpi", "all_reduce", 128, 1 << 20), 128, 1.0, 1e30)
+    assert (steps.messages, steps.seconds) == (14, pytest.approx(14))
+
+
+def test_bytes_of_processes():
+    script = (
+        f"import sys; sys.path.insert(0, {str(FILE.parent)!r})\n"
+        "import scale\nfrom rich.console import Console\n"
+        "if __name__ == '__main__':\n"
+        "    sys.exit(scale.check(Console(width=150), (1 << 10, 1 << 18), (2, 3)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment(), capture_output=True, text=True, timeout=200
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("all_reduce") == 4
+
+
+def test_of_one_thousand():
+    came = scale.cost(scale.plan("gloo", "all_gather", 1000, 4 << 20), 1000, 3e-5, 1.25e9)
+    assert came.rounds == 1998 and np.isfinite(came.seconds)
