@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -92,6 +93,47 @@ bool os_library_of(const void *address, char path[OS_PATH_SIZE]) {
     return dladdr(address, &info) && info.dli_fname &&
            snprintf(path, OS_PATH_SIZE, "%s", info.dli_fname) < OS_PATH_SIZE;
 }
+
+#if defined(__linux__)
+typedef struct mapping {
+    unsigned long long start, end;
+    bool may_go; /* of the folder, private, and can't be written */
+    unsigned long changed;
+} mapping;
+
+static void drop(const mapping *m) {
+    if (m->may_go && !m->changed)
+        madvise((void *)(uintptr_t)m->start, (size_t)(m->end - m->start), MADV_DONTNEED);
+}
+
+/* A line of a mapping's beginning is "from-to rwxp offset device inode  path", those after it "Name: number
+ * kB". Pages that were written to, as tables of addresses are before they become read-only, count as
+ * anonymous, or swapped out; they would be lost. */
+void os_library_trim(const char *folder) {
+    FILE *file = fopen("/proc/self/smaps", "re");
+    char line[OS_PATH_SIZE + 128];
+    mapping m = {0};
+    const size_t length = strlen(folder);
+    while (file && fgets(line, sizeof line, file)) {
+        unsigned long long start, end;
+        unsigned long number;
+        char mode[5];
+        int path = 0;
+        if (sscanf(line, "%llx-%llx %4s %*s %*s %*s %n", &start, &end, mode, &path) == 3) {
+            drop(&m);
+            m = (mapping){.start = start, .end = end};
+            m.may_go = path && mode[0] == 'r' && mode[1] == '-' && mode[3] == 'p' &&
+                       !strncmp(line + path, folder, length) && line[path + length] == '/' &&
+                       strstr(line + path, ".so");
+        } else if (sscanf(line, "Anonymous: %lu", &number) == 1 || sscanf(line, "Swap: %lu", &number) == 1) {
+            m.changed += number;
+        }
+    }
+    if (file) fclose(file), drop(&m);
+}
+#else
+void os_library_trim(const char *folder) {}
+#endif
 
 #else
 typedef int os_posix_is_empty;

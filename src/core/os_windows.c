@@ -157,6 +157,8 @@ void *os_library_symbol(void *library, const char *name) {
     return symbol;
 }
 
+void os_library_trim(const char *folder) {}
+
 bool os_library_of(const void *address, char path[OS_PATH_SIZE]) {
     HMODULE module;
     if (!GetModuleHandleExA(GET_MODULE_HANDLE_EX_FLAG_FROM_ADDRESS |

@@ -44,6 +44,21 @@ xpu_status xpu_device_synchronize(int index) {
     return fault_check(index, watched);
 }
 
+xpu_status xpu_device_trim(int index) {
+    cl_device *device;
+    char folder[OS_PATH_SIZE];
+    XPU_TRY(cl_get(index, &device));
+    /* a kernel's, a queue's, …: objects of drivers begin with the address of their functions, which lie there
+     */
+    const void *const *const *object = (const void *const *const *)device->id;
+    if (!os_library_of((*object)[0], folder)) return XPU_SUCCESS;
+    char *slash = strrchr(folder, '/');
+    if (!slash || slash == folder) return XPU_SUCCESS;
+    *slash = 0;
+    os_library_trim(folder);
+    return XPU_SUCCESS;
+}
+
 /* --- launch slots --- */
 
 static _Atomic uint64_t taken; /* bit s: slot s is in use */

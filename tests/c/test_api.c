@@ -120,6 +120,14 @@ static void kernels_build_once_and_launch(void **state) {
     SUCCEEDS(xpu_free(memory));
 }
 
+static void a_trimmed_driver_goes_on(void **state) {
+    SUCCEEDS(xpu_device_trim(0));
+    kernels_build_once_and_launch(state);
+    SUCCEEDS(xpu_device_trim(0));
+    streams_are_ordered_by_events(state);
+    assert_int_equal(xpu_device_trim(99), XPU_ERROR_INVALID_ARGUMENT);
+}
+
 static void a_kernel_that_does_not_build_says_why(void **state) {
     xpu_kernel *kernel;
     assert_int_equal(
@@ -155,6 +163,7 @@ int main(void) {
         cmocka_unit_test(streams_are_ordered_by_events),
         cmocka_unit_test(an_external_queue_becomes_a_stream),
         cmocka_unit_test(kernels_build_once_and_launch),
+        cmocka_unit_test(a_trimmed_driver_goes_on),
         cmocka_unit_test(a_kernel_that_does_not_build_says_why),
         cmocka_unit_test(copies_and_fills_check_their_arguments),
     };

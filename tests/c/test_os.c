@@ -1,12 +1,14 @@
 /* The operating system's layer: files that are written whole or not at all, appends that don't mix, folders,
  * libraries, locks, a thread's values, clocks. */
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -36,6 +38,54 @@ static const char *in_folder(const char *name) {
     snprintf(path, sizeof paths[0], "%s/%s", folder, name);
     return path;
 }
+
+#if defined(__linux__)
+static unsigned long resident(const void *at) {
+    FILE *file = fopen("/proc/self/smaps", "r");
+    char line[1024];
+    unsigned long long start, end;
+    unsigned long number = 0;
+    bool inside = false;
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file))
+        if (sscanf(line, "%llx-%llx", &start, &end) == 2)
+            inside = start <= (uintptr_t)at && (uintptr_t)at < end;
+        else if (inside && sscanf(line, "Rss: %lu", &number) == 1)
+            break;
+    fclose(file);
+    return number;
+}
+
+/* What was read leaves memory; what was changed stays, as does what can be written or lies elsewhere. */
+static void test_trim(void **state) {
+    enum { SIZE = 1 << 20 };
+    static char bytes[SIZE];
+    unsigned char *maps[4];
+    memset(bytes, 'a', sizeof bytes);
+    const os_bytes piece = {bytes, sizeof bytes};
+    assert_int_equal(mkdir(in_folder("driver"), 0700), 0);
+    for (int i = 0; i < 4; i++) {
+        const char *path = in_folder(i == 3 ? "other.so" : "driver/part.so.1");
+        assert_true(os_file_write(path, &piece, 1));
+        const int file = open(path, O_RDONLY);
+        maps[i] = mmap(NULL, SIZE, PROT_READ | (i == 1 || i == 2 ? PROT_WRITE : 0), MAP_PRIVATE, file, 0);
+        assert_true(maps[i] != MAP_FAILED);
+        close(file);
+        for (int at = 0; at < SIZE; at += 4096) assert_int_equal(maps[i][at], 'a');
+        if (i == 1) maps[i][4096] = 'b';
+        if (i == 1) assert_int_equal(mprotect(maps[i], SIZE, PROT_READ), 0);
+        assert_true(resident(maps[i]) >= SIZE / 1024);
+    }
+    os_library_trim(in_folder("driver"));
+    assert_int_equal(resident(maps[0]), 0);
+    for (int i = 1; i < 4; i++) assert_true(resident(maps[i]) >= SIZE / 1024);
+    for (int i = 0; i < 4; i++) {
+        for (int at = 0; at < SIZE; at += 4096)
+            assert_int_equal(maps[i][at], i == 1 && at == 4096 ? 'b' : 'a');
+        munmap(maps[i], SIZE);
+    }
+}
+#endif
 
 static void count_names(const char *name, void *user) { ++*(int *)user; }
 
@@ -256,11 +306,18 @@ static void test_clocks_and_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_write_and_read),    cmocka_unit_test(test_what_cannot_be_written),
-        cmocka_unit_test(test_writers_at_once),   cmocka_unit_test(test_append_from_processes),
-        cmocka_unit_test(test_folders),           cmocka_unit_test(test_libraries),
-        cmocka_unit_test(test_threads),           cmocka_unit_test(test_fork),
+        cmocka_unit_test(test_write_and_read),
+        cmocka_unit_test(test_what_cannot_be_written),
+        cmocka_unit_test(test_writers_at_once),
+        cmocka_unit_test(test_append_from_processes),
+        cmocka_unit_test(test_folders),
+        cmocka_unit_test(test_libraries),
+        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_fork),
         cmocka_unit_test(test_clocks_and_memory),
+#if defined(__linux__)
+        cmocka_unit_test(test_trim),
+#endif
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
