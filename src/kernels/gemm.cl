@@ -4,7 +4,7 @@
  * -DOPERAND_T: the dtype of A and B where it isn't T (gemm_tile.h)
  * -DA_SCALE -DB_SCALE: dtypes of scales of A's rows and B's columns, by which sums are multiplied
  * -DMINUS: sums are lessened by products of whole numbers of rows and columns; -DA_UNSIGNED -DB_UNSIGNED: that
- * operand of int8 is uint8, and is taken less 128
+ * operand of int8 is uint8, and is taken less 128 where Intel's matrix units don't multiply it
  * -DOUT_T -DOTHER_T: dtypes of the result, and of what is combined, where they aren't T; of bytes, -DOUT_BYTES
  * and -DOTHER_BYTES, which have a scale and a zero point
  * -DEPILOGUE -DCOMBINE: epilogue_math.h; -DCONJUGATE_A -DCONJUGATE_B 0 or 1
@@ -222,6 +222,21 @@ static inline void put_sum(const gemm_params *p, const tile_place *at, long m, l
 #if defined(MATRIX_XMX) || defined(MATRIX_SQUARES)
 #ifdef MATRIX_EMULATED
 #include "matrix_units.cl" /* here, since a file is included once */
+#endif
+/* Of bytes; of uint8 operands are of unsigned types. */
+#ifdef MATRIX_XMX
+#define AS_UNSIGNED_LEFT as_ushort8
+#else
+#define AS_UNSIGNED_LEFT as_uint8
+#endif
+#if defined(A_UNSIGNED) && defined(B_UNSIGNED)
+#define MULTIPLY_BYTES(a, b, sum) intel_sub_group_u8_u8_matrix_mad_k32(AS_UNSIGNED_LEFT(a), as_uint8(b), sum)
+#elif defined(A_UNSIGNED)
+#define MULTIPLY_BYTES(a, b, sum) intel_sub_group_u8_i8_matrix_mad_k32(AS_UNSIGNED_LEFT(a), b, sum)
+#elif defined(B_UNSIGNED)
+#define MULTIPLY_BYTES(a, b, sum) intel_sub_group_i8_u8_matrix_mad_k32(a, as_uint8(b), sum)
+#else
+#define MULTIPLY_BYTES intel_sub_group_i8_i8_matrix_mad_k32
 #endif
 #ifdef MATRIX_XMX
 #include "matrix_xmx.h"

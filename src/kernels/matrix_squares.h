@@ -28,7 +28,7 @@
 
 #define MULTIPLY_bf16 intel_sub_group_bf16_bf16_matrix_mad_k16
 #define MULTIPLY_f16 intel_sub_group_f16_f16_matrix_mad_k16
-#define MULTIPLY_i8 intel_sub_group_i8_i8_matrix_mad_k32
+#define MULTIPLY_i8 MULTIPLY_BYTES /* gemm.cl */
 #define MULTIPLY XPU_CAT(MULTIPLY_, MATRIX_T)
 #define SUMS_bf16 float8
 #define SUMS_f16 float8
@@ -87,17 +87,11 @@ static inline void fetch_pieces(__private uint4 *next, xpu_addr from, __private 
     }
 }
 
-#ifndef A_FLIP /* of the bits of each dword (gemm.cl) */
-#define A_FLIP 0u
-#endif
-#ifndef B_FLIP
-#define B_FLIP 0u
-#endif
 static inline void keep_left(__local uchar *slab, __private const uint4 *next) {
     WRITTEN_OUT for (uint i = 0; i < PIECES(TILE_M); i++) {
         const uint line = piece_line(i, true), piece = piece_of(i, true);
         *(__local uint4 *)(slab + (line / 8 * 2 + piece / 2) * SQUARE + line % 8 * 32 + piece % 2 * 16) =
-            next[i] ^ A_FLIP;
+            next[i];
     }
 }
 static inline void keep_right(__local uchar *slab, __private const uint4 *next) {
@@ -105,7 +99,7 @@ static inline void keep_right(__local uchar *slab, __private const uint4 *next) 
         const uint line = piece_line(i, false), piece = piece_of(i, false);
         __local uint *to =
             (__local uint *)(slab + (line / 8 * 2 + piece / 2) * SQUARE + piece % 2 * 128 + line % 8 * 4);
-        const uint4 v = next[i] ^ B_FLIP;
+        const uint4 v = next[i];
         to[0] = v.s0, to[8] = v.s1, to[16] = v.s2, to[24] = v.s3;
     }
 }

@@ -17,7 +17,9 @@ READ(matrix_read8, uint8, uint, 8)
 
 /* Number k of a row of the left side, where the subgroup's dwords or words hold the row side by side. */
 ushort OVERLOAD matrix_word(short row, int k) { return (ushort)sub_group_shuffle((ushort)row, k); }
-ushort OVERLOAD matrix_word(int row, int k) { return (ushort)(sub_group_shuffle((uint)row, k / 2) >> 16 * (k % 2)); }
+ushort OVERLOAD matrix_word(ushort row, int k) { return sub_group_shuffle(row, k); }
+ushort OVERLOAD matrix_word(uint row, int k) { return (ushort)(sub_group_shuffle(row, k / 2) >> 16 * (k % 2)); }
+ushort OVERLOAD matrix_word(int row, int k) { return matrix_word((uint)row, k); }
 
 float matrix_bf16(ushort x) { return as_float((uint)x << 16); }
 float matrix_f16(ushort x) { return (float)as_half(x); }
@@ -34,15 +36,21 @@ MULTIPLY_16(matrix_bf16_k16, int8, matrix_bf16)
 MULTIPLY_16(matrix_f16_k16, short8, matrix_f16)
 MULTIPLY_16(matrix_f16_k16, int8, matrix_f16)
 
-#define MULTIPLY_8(left)                                                                                     \
-    int8 OVERLOAD matrix_i8_k32(left a, int8 b, int8 c) {                                                    \
+#define MULTIPLY_8(name, left, a_byte, right, b_byte)                                                        \
+    int8 OVERLOAD name(left a, right b, int8 c) {                                                            \
         _Pragma("nounroll") for (int r = 0; r < 8; r++)                                                      \
             _Pragma("nounroll") for (int k = 0; k < 32; k++)                                                                     \
-                c[r] += (char)(matrix_word(a[r], k / 2) >> 8 * (k % 2)) * (char)((uint)b[k / 4] >> 8 * (k % 4)); \
+                c[r] += (a_byte)(matrix_word(a[r], k / 2) >> 8 * (k % 2)) * (b_byte)((uint)b[k / 4] >> 8 * (k % 4)); \
         return c;                                                                                            \
     }
-MULTIPLY_8(short8)
-MULTIPLY_8(int8)
+MULTIPLY_8(matrix_i8_k32, short8, char, int8, char)
+MULTIPLY_8(matrix_i8_k32, int8, char, int8, char)
+MULTIPLY_8(matrix_u8_i8_k32, ushort8, uchar, int8, char)
+MULTIPLY_8(matrix_u8_i8_k32, uint8, uchar, int8, char)
+MULTIPLY_8(matrix_i8_u8_k32, short8, char, uint8, uchar)
+MULTIPLY_8(matrix_i8_u8_k32, int8, char, uint8, uchar)
+MULTIPLY_8(matrix_u8_u8_k32, ushort8, uchar, uint8, uchar)
+MULTIPLY_8(matrix_u8_u8_k32, uint8, uchar, uint8, uchar)
 
 /* (cl_khr_integer_dot_product) */
 int matrix_dot4(uint a, uint b) {
@@ -203,4 +211,7 @@ void matrix_payload_prefetch(__private payload *p, int x, int y, int cache) {
 #define intel_sub_group_bf16_bf16_matrix_mad_k16 matrix_bf16_k16
 #define intel_sub_group_f16_f16_matrix_mad_k16 matrix_f16_k16
 #define intel_sub_group_i8_i8_matrix_mad_k32 matrix_i8_k32
+#define intel_sub_group_u8_i8_matrix_mad_k32 matrix_u8_i8_k32
+#define intel_sub_group_i8_u8_matrix_mad_k32 matrix_i8_u8_k32
+#define intel_sub_group_u8_u8_matrix_mad_k32 matrix_u8_u8_k32
 #define intel_sub_group_tf32_tf32_matrix_mad_k8 matrix_tf32_k8

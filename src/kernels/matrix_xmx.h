@@ -37,7 +37,7 @@
  * side; its sums. The right block is 8 dwords along k of a column, of whatever numbers. */
 #define MULTIPLY_bf16 intel_sub_group_bf16_bf16_matrix_mad_k16
 #define MULTIPLY_f16 intel_sub_group_f16_f16_matrix_mad_k16
-#define MULTIPLY_i8 intel_sub_group_i8_i8_matrix_mad_k32
+#define MULTIPLY_i8 MULTIPLY_BYTES /* gemm.cl */
 #define MULTIPLY_f32(a, b, sum) intel_sub_group_tf32_tf32_matrix_mad_k8(a, as_float8(b), sum)
 #define MULTIPLY XPU_CAT(MULTIPLY_, MATRIX_T)
 #define LEFT_bf16 short8
@@ -172,14 +172,6 @@ static inline void read_b_twice(__private int8 (*to)[2], const surface *s, int n
 #endif
 static inline void multiply_blocks(__private sum_block (*sum)[SUMS_N], __private left_block (*left)[SUMS_M],
                                    __private int8 (*right)[2]) {
-#if MATRIX_BYTES && defined(A_FLIP)
-    WRITTEN_OUT for (int h = 0; h < 2; h++) WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) left[h][i] ^=
-        (short)A_FLIP;
-#endif
-#if MATRIX_BYTES && defined(B_FLIP)
-    WRITTEN_OUT for (int h = 0; h < 2; h++) WRITTEN_OUT for (int j = 0; j < SUMS_N; j++) right[j][h] ^=
-        (int)B_FLIP;
-#endif
     WRITTEN_OUT for (int g = 0; g < 2; g++) {
         WRITTEN_OUT for (int j = 0; j < SUMS_N; j++) {
             const int h = BY_TURNS ? (j + g) % 2 : g;

@@ -740,8 +740,24 @@ xpu_status gemm_int8(xpu_stream *stream, const xpu_device_properties *properties
     return compute(stream, properties, &args, false);
 }
 
+/* By the unit, if it can. Intel's matrix units multiply uint8 as such, others less 128, and so do zero points
+ * go with them; those of A need the sums of B's columns. */
+static bool plan_bytes(int device, matrix_unit unit, bool emulated, const xpu_device_properties *properties,
+                       problem *args, gemm_plan *plan) {
+    problem p = *args;
+    gemm_after *after = &p.after;
+    const bool as_such = unit == MATRIX_UNIT_XMX || unit == MATRIX_UNIT_XMX8;
+    if (p.a_unsigned && !as_such) after->less_a.plus -= 128;
+    after->is_lessened = after->less_a.data || after->less_a.plus != 0;
+    if ((after->is_lessened && !after->less_b.data) ||
+        !plan_unit(device, unit, emulated, properties, &p, plan))
+        return false;
+    *args = p;
+    return true;
+}
+
 bool gemm_try_bytes(xpu_stream *stream, const xpu_device_properties *properties, const xpu_gemm_args *given,
-                    bool a_unsigned, bool b_unsigned, const gemm_after *after, xpu_status *status) {
+                    bool a_unsigned, const gemm_after *after, xpu_status *status) {
     const int device = xpu_stream_device(stream);
     bool emulated = false, plain_dot = false;
     const matrix_unit unit = matrix_unit_for(properties, XPU_INT8, false, &emulated);
@@ -749,13 +765,13 @@ bool gemm_try_bytes(xpu_stream *stream, const xpu_device_properties *properties,
     if (!unit && !dot) return false;
     problem args = problem_of(given);
     args.operand = XPU_INT8, args.after = *after;
-    args.a_unsigned = a_unsigned, args.b_unsigned = b_unsigned;
+    args.a_unsigned = a_unsigned;
     operand sides[2] = {{0}};
     gemm_plan plan = {0};
     *status = pack_operands(stream, properties, &args, unit ? unit : dot, sides);
     const bool is_planned =
-        *status == XPU_SUCCESS && (plan_unit(device, unit, emulated, properties, &args, &plan) ||
-                                   plan_unit(device, dot, plain_dot, properties, &args, &plan));
+        *status == XPU_SUCCESS && (plan_bytes(device, unit, emulated, properties, &args, &plan) ||
+                                   plan_bytes(device, dot, plain_dot, properties, &args, &plan));
     if (is_planned) *status = launch(stream, &args, &plan);
     const bool is_over = is_planned || *status != XPU_SUCCESS;
     for (int i = 0; i < 2; i++) *status = workspace_done(sides[i].workspace, *status);

@@ -52,10 +52,11 @@ bool gemm_takes_int8(const xpu_device_properties *properties, const xpu_gemm_arg
 xpu_status gemm_int8(xpu_stream *stream, const xpu_device_properties *properties, const xpu_gemm_args *args,
                      const gemm_after *after);
 
-/* The same of operands that may be uint8, which are taken less 128, with whatever is to become of the sums:
- * false where no unit does it, and nothing is done. */
+/* The same of an A that may be uint8, with whatever is to become of the sums, which are lessened by A's zero
+ * points (less_a) times the sums of B's columns (less_b, whose data is NULL where nobody knows them): false
+ * where no unit does it, and nothing is done. */
 bool gemm_try_bytes(xpu_stream *stream, const xpu_device_properties *properties, const xpu_gemm_args *args,
-                    bool a_unsigned, bool b_unsigned, const gemm_after *after, xpu_status *status);
+                    bool a_unsigned, const gemm_after *after, xpu_status *status);
 
 /* Lines of B along k, in octets, which a device's units multiply as they are read, A not being quantised:
  * false where they don't, and nothing is done. */

@@ -444,13 +444,12 @@ xpu_status xpu_gemm_quantised(xpu_stream *stream, const xpu_gemm_args *args, con
 static bool is_way(xpu_dtype dtype) { return is_single(dtype) || dtype == XPU_INT8 || dtype == XPU_UINT8; }
 static bool is_byte(xpu_dtype dtype) { return dtype == XPU_INT8 || dtype == XPU_UINT8; }
 
-/* Zero points of rows of bytes as they are taken: uint8 less 128. */
+/* Zero points of rows of bytes. */
 static bool zeros_of_rows(const xpu_quantised *a, int64_t k, line_number *zeros) {
-    const int32_t raised = a->dtype == XPU_UINT8 ? 128 : 0;
-    *zeros = (line_number){NULL, 0, a->middle - raised};
+    *zeros = (line_number){NULL, 0, a->middle};
     if (!a->zero) return true;
     const bool by_row = a->group_columns == 0 || a->group_columns >= k;
-    *zeros = (line_number){a->zero, a->group_rows ? a->zero_row_stride : 0, a->middle - raised};
+    *zeros = (line_number){a->zero, a->group_rows ? a->zero_row_stride : 0, a->middle};
     return a->zero_dtype == XPU_INT32 && !a->zero_is_added && by_row && a->group_rows <= 1;
 }
 
@@ -466,8 +465,7 @@ static bool are_bytes(const xpu_gemm_args *args, const xpu_quantised *a, const x
         !gemm_scale_of_lines(b, false, args->k, &after->b) || !zeros_of_rows(a, args->k, &after->less_a))
         return false;
     after->less_b = (line_number){b_sums, 1, 0};
-    after->is_lessened = after->less_a.data || after->less_a.plus != 0;
-    return b_sums || !after->is_lessened;
+    return true;
 }
 
 xpu_status xpu_gemm_requantised(xpu_stream *stream, const xpu_gemm_args *args, const xpu_quantised *a,
@@ -489,7 +487,7 @@ xpu_status xpu_gemm_requantised(xpu_stream *stream, const xpu_gemm_args *args, c
     gemm_after after = {.way = way};
     xpu_status status = XPU_SUCCESS;
     if (args->m > TUNED(host, QUANTISED_ROWS) && are_bytes(args, a, b, b_sums, &after) &&
-        gemm_try_bytes(stream, properties, args, a->dtype == XPU_UINT8, false, &after, &status))
+        gemm_try_bytes(stream, properties, args, a->dtype == XPU_UINT8, &after, &status))
         return status;
     bare_operands bare;
     find_bare(args, a, b, host, &bare);

@@ -33,7 +33,13 @@ class Outcome:
 
 # What the matrix units' functions must become: the instruction's types of b and a. The compiler has been seen to
 # take another type where a product lacks one, without a word.
-INSTRUCTIONS = {"f16_f16": "hf hf", "bf16_bf16": "bf bf", "i8_i8": "b b", "tf32_tf32": "tf32 tf32"}
+INSTRUCTIONS = {
+    "f16_f16": "hf hf",
+    "bf16_bf16": "bf bf",
+    "i8_i8": "b b",
+    "u8_i8": "b ub",
+    "tf32_tf32": "tf32 tf32",
+}
 FUNCTION = re.compile(r"intel_sub_group_(\w+)_matrix_mad_k\d+\(")
 DPAS = re.compile(r"^ .*\bdpas\.\S+ \(.*?\)\s+\S+\s+\S+?:\w+\s+\S+?:(\w+)\s+\S+?:(\w+)", re.MULTILINE)
 

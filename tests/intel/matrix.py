@@ -3,7 +3,8 @@
 Products, each line of src/core/matrix.def with XMX: spills, the types of the instructions, and their share in the
 main loop, which is held against a bar where a team has its largest tile. Of those with FMA, which use no units, the
 spills in fp32, for GPUs without units too, and in int8 that four are multiplied at a time. The convolutions of each
-tile likewise, in half precision and in fp32; and of a few rows times quantised weights the spills.
+tile likewise, in half precision and in fp32; those of uint8 activations; and of a few rows times quantised weights the
+spills.
 
 Of products with XMX8, whose operands come by way of local memory, and of attention: the part of the time for which the units are busy in the main loop, if nothing waits for memory, with 8
 clocks for a matrix instruction and 1 for any other, which other threads issue meanwhile.
@@ -126,6 +127,31 @@ def products() -> Iterator[Kernel]:
                     f"{tile} -DOUT_PAIRS=0 {wide}", sought, 1, int(name == "x"), int(name != "w")
                 )
                 yield Kernel(f"{request}|{label}|", label, {}, False, units=False, products=WITHOUT_UNITS)
+
+
+def layers() -> Iterator[Kernel]:
+    """Largest tiles of layers of bytes (xpu_gemm_requantised), whose activations are uint8."""
+    for of in ("MATRIX_XMX", "MATRIX_SQUARES"):
+        tile = "TILE_M=256 -DTILE_N=256 -DTILE_K=64 -DTEAMS_M=8 -DTEAMS_N=4"
+        if of == "MATRIX_SQUARES":
+            tile = "TILE_M=128 -DTILE_N=128 -DTILE_K=64 -DTEAMS_M=4 -DTEAMS_N=4"
+        for k_fast in (0, 1) if of == "MATRIX_XMX" else (1,):
+            options = (
+                "-DT=f32 -DOPERAND_T=i8 -DFLOAT_T=1 -DCOMPLEX_T=0 -DDOUBLE_T=0 -DA_SCALE=f32 -DB_SCALE=f32 -DMINUS "
+                f"-DA_UNSIGNED -D{of} -DMATRIX_T=i8 -D{tile} -DSTAGES=2 -DBAND=4 -DA_PIECE=16 -DB_PIECE=16 "
+                "-DOUT_PAIRS=0 -DOUT_T=u8 -DOUT_BYTES=255 -DOUT_PIECE=0 -DC_FORM=1 -DC_PIECE=0 -DEPILOGUE=1 "
+                f"-DCONJUGATE_A=0 -DCONJUGATE_B=0 -DA_K_FAST=1 -DB_K_FAST={k_fast} -DSLICED=0 {REGISTERS}"
+            )
+            label = f"u8 times i8, {tile[7:10]} rows, the right operand along {'k' if k_fast else 'n'}"
+            bars = {product: SHARE[product][1][k_fast] for product in SHARE}
+            by_squares = of == "MATRIX_SQUARES"
+            yield Kernel(
+                f"gemm.cl|gemm_matrix|{options}|{label}|",
+                label,
+                dict.fromkeys(OF_8_LANES, BUSY_8_LANES) if by_squares else bars,
+                by_squares,
+                products=OF_8_LANES if by_squares else (),
+            )
 
 
 def convolution(tile: str, sought: int, padded: int, phases: int, pieces: int) -> str:
@@ -276,7 +302,8 @@ def look(ocloc: Path, source: Path, product: str, kernel: Kernel) -> tuple[float
     dtype = re.search(r"-DMATRIX_T=(\w+)", kernel.request)[1]  # type: ignore[index]
     types = {" ".join(pair) for pair in DPAS.findall(listing)}
     name = "tf32" if dtype == "f32" else dtype
-    wrong = "" if types == {INSTRUCTIONS[f"{name}_{name}"]} else f"of the types {types or 'none'}"
+    left = "u8" if "-DA_UNSIGNED" in kernel.request else name
+    wrong = "" if types == {INSTRUCTIONS[f"{left}_{name}"]} else f"of the types {types or 'none'}"
     units, every = main_loop(listing)
     part = min(1, 8 * units / (every - units or 1)) if kernel.busy else units / every
     return part, spills_of(listing), wrong
@@ -290,7 +317,7 @@ def main() -> int:
     arguments = parser.parse_args()
     os.environ["OPENXPU_CACHE"] = "0"
     library = ctypes.CDLL(str(next((ROOT / "python" / "openxpu").glob("libxpu.so.*"))))
-    all_of = [*products(), *attention(), *few_rows()]
+    all_of = [*products(), *layers(), *attention(), *few_rows()]
     failed = 0
     for kernel, source in zip(all_of, sources(library, all_of), strict=True):
         for product in kernel.products or arguments.products.split(","):
