@@ -15,6 +15,10 @@ file in the output folder: an interrupted run goes on where it stopped, `--again
 Files of an older PyTorch import from torch.testing what is no longer there: `--machinery` names the folder of
 their own torch/testing/_internal, from which the missing names are taken.
 
+Tests of torch.distributed start a process a rank. Those are forked from one that has imported PyTorch and the test
+file already, and has not touched the device (suite_ranks.py); they count as tests that use the device. List it once
+a rank: `OPENXPU_DEVICE=cpu,cpu`.
+
 A test that fails because it asks for something that CUDA alone has (legacy types, cuDNN by name, the
 nondeterminism of a kernel) is listed with that, and not counted. In the table that comes out a test counts if it
 allocated memory of the device or failed: those of Python alone say nothing about xpu. Exit status 1: something
@@ -51,7 +55,7 @@ def moved(text: str, source: str, target: str) -> str:
     """A test file's text with `target` where it names the device `source`."""
     if source == target:
         return text
-    rules = (
+    rules: tuple[tuple[str, str], ...] = (
         (rf"\btorch\.{source}\b(?!\.(amp|jiterator))", f"torch.{target}"),
         (rf"""(["']){source}(?=\1|:)""", rf"\1{target}"),
         (rf"""(["'])_{source}\1""", rf"\1_{target}\1"),
@@ -59,9 +63,30 @@ def moved(text: str, source: str, target: str) -> str:
         (rf"\.{source}\(", f".{target}("),
         (rf"\bis_{source}\b", f"is_{target}"),
     )
+    if source == "cuda" and target == "xpu" and "torch.distributed" in text:
+        rules += RULES_OF_GROUPS
     for pattern, replacement in rules:
         text = re.sub(pattern, replacement, text)
     return text
+
+
+# Names of torch.distributed and of its tests' machinery; the last are those of editions before 2.13.
+RULES_OF_GROUPS = (
+    (r"\bcuda:nccl\b", "xpu:xccl"),
+    (r"""(?<=["'])nccl(?=["'])""", "xccl"),
+    (r"\brequires_nccl\b", "requires_accelerator_dist_backend"),
+    (r"\bis_nccl_available\b", "is_xccl_available"),
+    (r"\bProcessGroupNCCL\b", "ProcessGroupXCCL"),
+    (r"\bBackend\.NCCL\b", "Backend.XCCL"),
+    (r"(?<=dist\.)all_gather_into_tensor\b", "all_gather_single"),
+    (r"(?<=dist\.)reduce_scatter_tensor\b", "reduce_scatter_single"),
+    (r"(?<=torch\.distributed\.)all_gather_into_tensor\b", "all_gather_single"),
+    (r"(?<=torch\.distributed\.)reduce_scatter_tensor\b", "reduce_scatter_single"),
+    (r"\bCUDAInitMode\b", "DEVICEInitMode"),
+    (r"\bcuda_init_mode\b", "device_init_mode"),
+    (r"\b_num_cuda_retries\b", "_num_alloc_retries"),
+    (r"(?<=DEVICEInitMode\.)CUDA_", "DEVICE_"),
+)
 
 
 def copy_suite(folder: Path, files: list[str], to: Path, source: str, target: str) -> None:
@@ -199,8 +224,27 @@ def _move_machinery(source: str, device: str) -> None:
     sys.modules[spec.name] = _module(spec.name, Path(spec.origin), device)
 
 
+def _fork_ranks() -> None:
+    """Processes of ranks come from one that has imported everything: `spawn` takes some seconds for each."""
+    import torch.multiprocessing as processes
+
+    get_context = processes.get_context
+
+    def context(method: str | None = None) -> Any:
+        if method != "spawn":
+            return get_context(method)
+        forking = get_context("forkserver")
+        forking.set_forkserver_preload(["suite_ranks"])
+        Recorder.has_ranks = True
+        return forking
+
+    setattr(processes, "get_context", context)  # noqa: B010
+
+
 class Recorder:
     """Writes what a slice's tests do, a line of JSON a start and an end."""
+
+    has_ranks = False  # the test has started processes, which use the device
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.device = settings["device"]
@@ -242,6 +286,7 @@ class Recorder:
         """A test begins."""
         self.outcome = {"outcome": "passed", "text": ""}
         self.before = self._allocations()
+        Recorder.has_ranks = False
         self.began = time.time()
         self._write(begins=self._name(nodeid))
 
@@ -260,20 +305,29 @@ class Recorder:
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         """A test is over."""
         try:
-            touched = self._allocations() != self.before
+            touched = self._allocations() != self.before or Recorder.has_ranks
         except Exception:  # the device is unusable: the tests that follow will say so
             touched = True
         seconds = round(time.time() - self.began, 2)
         self._write(test=self._name(nodeid), touched=touched, seconds=seconds, **self.outcome)
 
 
-def pytest_configure(config: Any) -> None:
-    """The entry of a plug-in, in the processes that Slice starts with `-p run_suite`."""
-    settings = json.loads(Path(os.environ[SETTINGS]).read_text())
+def prepare() -> dict[str, Any]:
+    """Make this process ready for the files that the environment's settings name; return those."""
+    settings: dict[str, Any] = json.loads(Path(os.environ[SETTINGS]).read_text())
     _move_machinery(settings["source"], settings["device"])
+    files = [Path(file) for file in settings["files"]]
     if settings["machinery"]:
         target = "cuda" if settings["device"] == "cpu" else settings["device"]
-        _fill_gaps(Path(settings["machinery"]), [Path(file) for file in settings["files"]], target)
+        _fill_gaps(Path(settings["machinery"]), files, target)
+    if settings["device"] == "xpu" and any("torch.distributed" in file.read_text() for file in files):
+        _fork_ranks()
+    return settings
+
+
+def pytest_configure(config: Any) -> None:
+    """The entry of a plug-in, in the processes that Slice starts with `-p run_suite`."""
+    settings = prepare()
     config.pluginmanager.register(Recorder(settings))
 
 

@@ -1,5 +1,6 @@
 """tools/run_suite.py, on a file of tests written for CUDA."""
 
+import os
 import re
 import subprocess
 import sys
@@ -60,3 +61,48 @@ def test_a_file_for_cuda_runs_on_xpu_beside_the_cpu(tmp_path: Path) -> None:
     # nothing is left to do
     again = subprocess.run([*command, "--report"], capture_output=True, text=True, timeout=60)
     assert again.stdout == done.stdout
+
+
+RANKS = """
+import torch
+import torch.distributed as dist
+from torch.testing._internal.common_cuda import TEST_CUDA
+from torch.testing._internal.common_distributed import MultiProcessTestCase, requires_nccl, skip_if_lt_x_gpu
+
+class TestRanks(MultiProcessTestCase):
+    world_size = 2
+    def setUp(self):
+        super().setUp()
+        self._spawn_processes()
+    def join(self):
+        assert TEST_CUDA and dist.is_nccl_available()
+        store = dist.FileStore(self.file_name, 2)
+        dist.init_process_group("nccl", store=store, rank=self.rank, world_size=2)
+        torch.cuda.set_device(self.rank)
+    @requires_nccl()
+    @skip_if_lt_x_gpu(2)
+    def test_sum(self):
+        self.join()
+        x = torch.full((3,), float(self.rank)).cuda()
+        dist.all_reduce(x)
+        self.assertEqual(x.tolist(), [1.0] * 3)
+        self.assertEqual(x.device, torch.device("cuda", self.rank))
+    @skip_if_lt_x_gpu(2)
+    def test_fails(self):
+        self.join()
+        assert self.rank == 0, "rank 1"
+    @skip_if_lt_x_gpu(3)
+    def test_of_three(self):
+        pass
+"""
+
+
+def test_ranks_of_a_file_for_cuda_are_processes_on_xpu(tmp_path: Path) -> None:
+    (tmp_path / "test_ranks.py").write_text(RANKS)
+    command = [sys.executable, str(TOOL), "--out", str(tmp_path / "out"), str(tmp_path), "--beside", "none"]
+    settings = dict(os.environ, OPENXPU_DEVICE="cpu,cpu", GLOO_SOCKET_IFNAME="lo")
+    done = subprocess.run(command, env=settings, capture_output=True, text=True, timeout=300)
+    row = next(line for line in done.stdout.splitlines() if line.startswith("| `test_ranks.py`"))
+    assert re.findall(r"\d+\.?\d*", row) == ["2", "0", "0", "0", "2", "1", "0"], done.stdout
+    assert re.findall(r"^- \S+::(\w+): ", done.stdout, re.MULTILINE) == ["test_fails"]
+    assert "rank 1" in (tmp_path / "out" / "xpu" / "test_ranks.py.jsonl").read_text()
