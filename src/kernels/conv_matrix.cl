@@ -3,6 +3,11 @@
  * GPUs' multiply-adds (matrix_fma.h).
  *
  * -DT=<dtype> -DCOMPLEX_T -DFLOAT_T -DDOUBLE_T: the dtype and its class (gemm_tile.h)
+ * -DOPERAND_T=i8: y of bytes; sums have a scale a channel, a bias, what is combined with them and an epilogue
+ *             (-DEPILOGUE -DCOMBINE: epilogue_math.h), and leave as leaving.h says. Units multiply integers, from whose
+ *             sums x's zero point is taken, multiply-adds (-DSUM_T=f32) numbers that it was taken from.
+ *             -DA_UNSIGNED where x is uint8, which is taken less 128, but by Intel's units; -DBLANK=1 where its
+ *             padding isn't zeros
  * -DSOUGHT=0  y: rows are pixels of y, k is (tap, c): x at the pixel's taps times w along k
  *         =1  x: rows are pixels of x, k is (tap, channel of y): y at the pixels whose taps they are times w.
  *             With a stride a pixel is reached by some of the taps only, all pixels at one distance from its
@@ -24,10 +29,19 @@
 #include "gemm_tile.h"
 #include "pieces.h"
 #include "quad.h"
+#if defined(A_UNSIGNED) && defined(MATRIX_XMX)
+#define MULTIPLY_BYTES(a, b, sum) intel_sub_group_u8_i8_matrix_mad_k32(as_ushort8(a), b, sum)
+#else
+#define MULTIPLY_BYTES intel_sub_group_i8_i8_matrix_mad_k32
+#endif
+#if defined(A_UNSIGNED) && !defined(MATRIX_XMX)
+#define A_FLIP 0x80808080u
+#endif
 #ifdef MATRIX_XMX
-#define PIECE 8
+#define PIECE (16 / ELEMENT)
 #define A_K_FAST (SOUGHT != 2)
 #define B_K_FAST 0 /* w comes with its columns innermost, for y too: packed */
+#define BY_TURNS 0 /* for which there are no registers */
 #include "matrix_xmx.h"
 #elif defined(TILE_M)
 #define A_K_FAST (SOUGHT != 2)
@@ -47,12 +61,17 @@ static inline void read_quad(__private quad *to, xpu_addr from, bool on) {
     }
 }
 
-/* Rounds four sums and writes them. */
-static inline void write_quad(xpu_addr to, __private const run *r) {
-    quad q;
-    for (int i = 0; i < 4; i++) q.of[i] = NARROW(T, (COMPUTED(T))r->of[i]);
-    for (int i = 0; i < QUAD_PARTS; i++) XPU_PTR(PART, to)[i] = q.parts[i];
-}
+#define ending_t value_t
+#include "epilogue_math.h"
+#include "leaving.h"
+#ifdef TILE_M
+#define OUT_SIZE ((int)sizeof(RAW(OUT_T)))
+#ifdef MATRIX_FMA
+#define RESULT_PIECE 4 /* elements */
+#else
+#define RESULT_PIECE (16 / OUT_SIZE)
+#endif
+#endif
 
 /* Four sums in memory. */
 static inline run read_sums(__global const acc_t *from) {
@@ -113,7 +132,7 @@ static inline int piece_of_row(const conv_matrix_params *p, const product *z, ui
     const int w = (int)q.w * p->pixel_step[2] + z->w.pixel;
     if (row >= p->rows || d >= p->size[0] || h >= p->size[1] || w >= p->size[2]) return -1;
     return (int)q.n * p->result_pitch[0] + d * p->result_pitch[1] + h * p->result_pitch[2] + w * p->result_pitch[3] +
-           (int)(z->group * p->result_channels / PIECE);
+           (int)(z->group * p->result_channels / RESULT_PIECE);
 }
 #endif
 static inline long place_of_column(const conv_matrix_params *p, const product *z, uint column) {
@@ -121,13 +140,72 @@ static inline long place_of_column(const conv_matrix_params *p, const product *z
 }
 #endif
 
-static inline acc_t bias_of(const conv_matrix_params *p, const product *z, uint column) {
-    if (SOUGHT == 2 || !p->bias || column >= p->columns) return (acc_t)0;
-    return FETCH(p->bias, (z->group * (long)p->result_channels + column) * p->bias_stride);
+/* What becomes of a column's sums. */
+typedef struct channel {
+    value_t bias;
+#if REQUANTISED
+    int less;
+    float scale;
+#endif
+} channel;
+
+#if REQUANTISED
+static inline int zero_of(const conv_matrix_params *p) {
+    return p->bytes.less + (p->bytes.x_zero ? XPU_CPTR(int, p->bytes.x_zero)[0] : 0);
+}
+#endif
+
+static inline channel channel_of(const conv_matrix_params *p, const product *z, uint column) {
+    channel c;
+    const long number = z->group * (long)p->result_channels + min(column, p->columns - 1);
+    const bool has_bias = SOUGHT != 2 && p->bias && column < p->columns;
+    c.bias = has_bias ? (value_t)LOAD(T, XPU_CPTR(STORED(T), p->bias), number * p->bias_stride) : (value_t)0;
+#if REQUANTISED
+    const conv_bytes_params *q = &p->bytes;
+    c.less = 0;
+#ifndef BYTES_AS_NUMBERS
+    if (q->w_sums) c.less = zero_of(p) * XPU_CPTR(int, q->w_sums)[number];
+#endif
+    c.scale = q->factor;
+    if (q->x_scale) c.scale *= XPU_CPTR(float, q->x_scale)[0];
+    if (q->w_scale) c.scale *= XPU_CPTR(float, q->w_scale)[number * q->w_scale_stride];
+#endif
+    return c;
 }
 
-static inline void put(const conv_matrix_params *p, long row, long column, acc_t v) {
-    if (row >= 0 && column >= 0) KEEP(p->result, row + column, v);
+/* A sum as it is written at a place of the result. */
+static inline COMPUTED(OUT_T) result_of(const conv_matrix_params *p, __private const channel *c, acc_t sum, long place) {
+#if REQUANTISED
+#ifndef BYTES_AS_NUMBERS
+    sum -= c->less;
+#endif
+    const value_t v = fma((value_t)sum, c->scale, c->bias);
+#if COMBINE
+    return leaving(&p->bytes.leave, ended(&p->bytes.end, v, coming(&p->bytes.leave, p->bytes.end.other, place)));
+#else
+    return leaving(&p->bytes.leave, ended(&p->bytes.end, v, (value_t)0));
+#endif
+#else
+    return (COMPUTED(OUT_T))(sum + c->bias);
+#endif
+}
+
+static inline void put(const conv_matrix_params *p, __private const channel *c, long row, long column, acc_t sum) {
+    if (row >= 0 && column >= 0)
+        STORE(OUT_T, XPU_PTR(STORED(OUT_T), p->result), row + column, result_of(p, c, sum, row + column));
+}
+
+/* Four sums beside each other, rounded and written. */
+#define OUT_PART XPU_CAT(PART_, OUT_T)
+typedef union leaving_quad {
+    OUT_PART parts[4 * sizeof(RAW(OUT_T)) / sizeof(OUT_PART)];
+    RAW(OUT_T) of[4];
+} leaving_quad;
+static inline void write_quad(const conv_matrix_params *p, __private const channel *c, long place, __private const run *r) {
+    leaving_quad q;
+    for (int i = 0; i < 4; i++) q.of[i] = NARROW(OUT_T, result_of(p, &c[i], r->of[i], place + i));
+    const xpu_addr to = p->result + place * (long)sizeof q.of[0];
+    for (int i = 0; i < (int)(sizeof q / sizeof(OUT_PART)); i++) XPU_PTR(OUT_PART, to)[i] = q.parts[i];
 }
 #endif
 
@@ -194,14 +272,14 @@ __kernel void conv_matrix(const conv_matrix_params p) {
     const xpu_addr other = p.other + ((long)z.group * p.other_group + z.d.tap * p.other_tap_first[0] +
                                       z.h.tap * p.other_tap_first[1] + z.w.tap * p.other_tap_first[2]) * 16;
     block blocks[SUMS_M];
-    float8 sum[SUMS_M][SUMS_N];
+    sum_block sum[SUMS_M][SUMS_N];
     WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) {
         const pixel q = pixel_of(&p, min(m0 / 8 + i, p.rows / 8 - 1));
         blocks[i] = (block){q.n, (int)q.d, (int)q.h, (int)q.w * 8};
         WRITTEN_OUT for (int j = 0; j < SUMS_N; j++) sum[i][j] = 0;
     }
 
-    const int depth = (int)p.per_tap.value * 8;
+    const int depth = (int)p.per_tap.value * 8; /* words */
     NOT_WRITTEN_OUT for (int d = 0; d < (int)z.d.taps.value; d++)
         NOT_WRITTEN_OUT for (int h = 0; h < (int)z.h.taps.value; h++)
             NOT_WRITTEN_OUT for (int w = 0; w < (int)z.w.taps.value; w++) {
@@ -223,11 +301,12 @@ __kernel void conv_matrix(const conv_matrix_params p) {
                             ushort numbers[16];
                             short8 halves[2];
                         } rows;
-                        intel_sub_group_2d_block_read_16b_8r16x2c(lines[i], depth * ELEMENT, line.height, line.pitch,
+                        intel_sub_group_2d_block_read_16b_8r16x2c(lines[i], depth * 2, line.height, line.pitch,
                                                                   (int2)(k, first[i]), rows.numbers);
                         left[0][i] = rows.halves[0], left[1][i] = rows.halves[1];
                     }
-                    WRITTEN_OUT for (int j = 0; j < SUMS_N; j += 2) read_b_twice(&right[j], &b, (int)n0 + j * 16, k);
+                    WRITTEN_OUT for (int j = 0; j < SUMS_N; j += 2) read_b_twice(&right[j], &b, (int)n0 + j * 16,
+                                                                                   k * 2 / ELEMENT);
                     multiply_blocks(sum, left, right);
                 }
             }
@@ -235,16 +314,16 @@ __kernel void conv_matrix(const conv_matrix_params p) {
     WRITTEN_OUT for (int j = 0; j < SUMS_N; j++) {
         const uint n = n0 + j * 16 + lane;
         const long column = place_of_column(&p, &z, n);
-        const float bias = bias_of(&p, &z, n);
+        const channel c = channel_of(&p, &z, n);
         WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) {
             const int d = blocks[i].d * p.pixel_step[0] + z.d.pixel, h = blocks[i].h * p.pixel_step[1] + z.h.pixel;
             if (m0 / 8 + i >= p.rows / 8 || d >= p.size[0] || h >= p.size[1]) continue;
             const long line = blocks[i].n * p.result_stride[0] + d * p.result_stride[2] + h * p.result_stride[3];
-            const float rows[8] = {sum[i][j].s0, sum[i][j].s1, sum[i][j].s2, sum[i][j].s3,
+            const acc_t rows[8] = {sum[i][j].s0, sum[i][j].s1, sum[i][j].s2, sum[i][j].s3,
                                    sum[i][j].s4, sum[i][j].s5, sum[i][j].s6, sum[i][j].s7};
             WRITTEN_OUT for (int r = 0; r < 8; r++) {
                 const int w = (blocks[i].w + r) * p.pixel_step[2] + z.w.pixel;
-                if (w < p.size[2]) put(&p, line + w * p.result_stride[4], column, rows[r] + bias);
+                if (w < p.size[2]) put(&p, &c, line + w * p.result_stride[4], column, rows[r]);
             }
         }
     }
@@ -314,6 +393,7 @@ __kernel void conv_matrix(const conv_matrix_params p) {
         const uint n = n0 + j * 16 + lane;
 #if !SLICED
         const long column = place_of_column(&p, &z, n);
+        const channel none = channel_of(&p, &z, n);
 #endif
         WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) {
             const float rows[8] = {sum[i][j].s0, sum[i][j].s1, sum[i][j].s2, sum[i][j].s3,
@@ -324,7 +404,7 @@ __kernel void conv_matrix(const conv_matrix_params p) {
                 if (m < p.rows && n < p.columns)
                     XPU_PTR(float, p.partial)[((long)t.product * p.rows + m) * p.pitch + n] = rows[r];
 #else
-                put(&p, place_of_row(&p, &z, m), column, rows[r]);
+                put(&p, &none, place_of_row(&p, &z, m), column, rows[r]);
 #endif
             }
         }
@@ -344,10 +424,14 @@ typedef __private quad *slab;
 static inline void bring(slab to, uint i, const uint pieces, xpu_addr base, int from, bool on) {
     read_quad(&to[i], PLACE_IN(base, on ? from : 0), on);
 }
+static inline void bring_address(slab to, uint i, const uint pieces, xpu_addr from) { read_quad(&to[i], from, true); }
 #else
 static inline void bring(slab to, uint i, const uint pieces, xpu_addr base, int from, bool on) {
     copy_part_ahead(to + slab_place(COPY_ROW(i, pieces), COPY_PIECE(i, pieces), pieces),
                     PLACE_IN(base, on ? from : 0), 16, on ? 16 : 0);
+}
+static inline void bring_address(slab to, uint i, const uint pieces, xpu_addr from) {
+    copy_ahead(to + slab_place(COPY_ROW(i, pieces), COPY_PIECE(i, pieces), pieces), from);
 }
 #endif
 
@@ -380,7 +464,8 @@ static inline void open_gather(const conv_matrix_params *p, const product *z, __
     }
 }
 
-/* Brings in the rows' pieces from the tap's source; zeros where that is outside, and beyond the last tap. */
+/* Brings in the rows' pieces from the tap's source; zeros, or what stands for them, where that is outside, and beyond
+ * the last tap. */
 static inline void load_gather(const conv_matrix_params *p, const product *z, slab to, xpu_addr base,
                                __private const gather *g, tap at, bool on) {
     const int d = (int)at.d * p->tap_step[0], h = (int)at.h * p->tap_step[1], w = (int)at.w * p->tap_step[2];
@@ -393,7 +478,11 @@ static inline void load_gather(const conv_matrix_params *p, const product *z, sl
         inside = inside & ((uint)(g->d[i] + d) < (uint)p->source[0]);
 #endif
 #endif
+#if BLANK
+        bring_address(to, i, A_PIECES, inside ? PLACE_IN(base, g->from[i] + ahead) : p->bytes.blank);
+#else
         bring(to, i, A_PIECES, base, g->from[i] + ahead, inside);
+#endif
     }
 }
 #endif
@@ -481,8 +570,8 @@ static inline void put_sums(const conv_matrix_params *p, const product *z, uint 
         const uint n = column + j / 4 * 32;
         if (n >= p->columns) continue;
 #if !SLICED
-        run bias;
-        WRITTEN_OUT for (uint k = 0; k < 4; k++) bias.of[k] = bias_of(p, z, n + k);
+        channel c[4];
+        WRITTEN_OUT for (uint k = 0; k < 4; k++) c[k] = channel_of(p, z, n + k);
 #endif
 #if !SLICED && !OUT_PIECES
         long columns[4];
@@ -496,11 +585,10 @@ static inline void put_sums(const conv_matrix_params *p, const product *z, uint 
             if (m < p->rows)
                 write_sums(XPU_PTR(acc_t, p->partial) + ((long)number * p->rows + m) * p->pitch + n, &r);
 #else
-            WRITTEN_OUT for (uint k = 0; k < 4; k++) r.of[k] += bias.of[k];
 #if OUT_PIECES
-            if (places[i] >= 0) write_quad(PLACE_IN(p->result, places[i] + (int)(n / PIECE)), &r);
+            if (places[i] >= 0) write_quad(p, c, (long)places[i] * RESULT_PIECE + n, &r);
 #else
-            WRITTEN_OUT for (uint k = 0; k < 4; k++) put(p, places[i], columns[k], r.of[k]);
+            WRITTEN_OUT for (uint k = 0; k < 4; k++) put(p, &c[k], places[i], columns[k], r.of[k]);
 #endif
 #endif
         }
@@ -508,51 +596,89 @@ static inline void put_sums(const conv_matrix_params *p, const product *z, uint 
 }
 #else
 /* Two sums beside each other. */
-static inline void put_pair(const conv_matrix_params *p, long row, const long column[2], float2 sum) {
+static inline void put_pair(const conv_matrix_params *p, __private const channel *c, long row, const long column[2],
+                            sum_pair sum) {
 #if OUT_PAIRS
     if (row >= 0 && column[1] >= 0) {
         const xpu_addr to = p->result + (row + column[0]) * ELEMENT;
-        *XPU_PTR(PAIR, to) = (PAIR)(NARROW(T, sum.x), NARROW(T, sum.y));
+        *XPU_PTR(PAIR, to) = (PAIR)(NARROW(T, sum.x + c[0].bias), NARROW(T, sum.y + c[1].bias));
         return;
     }
 #endif
-    put(p, row, column[0], sum.x);
-    put(p, row, column[1], sum.y);
+    put(p, &c[0], row, column[0], sum.x);
+    put(p, &c[1], row, column[1], sum.y);
 }
 
 #if OUT_PIECES
+/* Two sums beside each other, rounded, and at which place of the result. */
+#if REQUANTISED
+#define LINE_PAIR_1 ushort
+#define LINE_PAIR_2 uint
+#define LINE_PAIR_4 uint2
+#define LINE_PAIR XPU_CAT(LINE_PAIR_, XPU_CAT(BYTES_OF_, OUT_T))
+#define BYTES_OF_i8 1
+#define BYTES_OF_u8 1
+#define BYTES_OF_f16 2
+#define BYTES_OF_bf16 2
+#define BYTES_OF_f32 4
+static inline LINE_PAIR line_pair(const conv_matrix_params *p, __private const channel *c, sum_pair sum, long place) {
+    union {
+        RAW(OUT_T) of[2];
+        LINE_PAIR both;
+    } two;
+    two.of[0] = NARROW(OUT_T, result_of(p, &c[0], sum.x, place));
+    two.of[1] = NARROW(OUT_T, result_of(p, &c[1], sum.y, place + 1));
+    return two.both;
+}
+#else
+#define LINE_PAIR uint
+#define line_pair(p, c, sum, place) round_pair((sum).x + (c)[0].bias, (sum).y + (c)[1].bias)
+#endif
+
 /* The tile by way of local memory, so that whole lines of channels are written: a bit of padding behind each line of
- * the tile spreads a block's rows over the banks. In two rounds where it is too large for that. */
-#define LINE_BYTES (TILE_N * ELEMENT + 16)
-#define ROUNDS (TILE_M * (LINE_BYTES + 4) > STAGES * STAGE_BYTES ? 2 : 1)
+ * the tile spreads a block's rows over the banks. In rounds where it is too large for that. */
+#define LINE_BYTES (TILE_N * OUT_SIZE + 16)
+#define IN_ROUNDS(n) (TILE_M / (n) * (LINE_BYTES + 4) <= STAGES * STAGE_BYTES)
+#define ROUNDS (IN_ROUNDS(1) ? 1 : IN_ROUNDS(2) ? 2 : 4)
 #define ROUND_ROWS (TILE_M / ROUNDS)
 #define TEAM_ROWS (ROUND_ROWS / TEAMS_M) /* of a team in a round */
 static inline void put_tile(const conv_matrix_params *p, const product *z, __local uchar *lines,
-                            __private float4 (*sum)[FRAGMENTS_N], uint m0, uint n0) {
+                            __private fragment_sum (*sum)[FRAGMENTS_N], uint m0, uint n0) {
     __local int *places = (__local int *)(lines + ROUND_ROWS * LINE_BYTES); /* of the rows, in pieces */
     const uint id = (uint)get_local_id(0), lane = id % MATRIX_TEAM, team = id / MATRIX_TEAM;
     const uint column = team / TEAMS_M * (FRAGMENTS_N * 8) + lane % 4 * 2;
-    __local uchar *own = lines + (team % TEAMS_M * TEAM_ROWS + lane / 4) * LINE_BYTES + column * ELEMENT;
+    const uint own_row = team % TEAMS_M * TEAM_ROWS + lane / 4;
+    __local uchar *own = lines + own_row * LINE_BYTES + column * OUT_SIZE;
     WRITTEN_OUT for (uint r = 0; r < ROUNDS; r++) {
         for (uint row = id; row < ROUND_ROWS; row += THREADS)
             places[row] = piece_of_row(
                 p, z, m0 + row / TEAM_ROWS * (TILE_M / TEAMS_M) + r * TEAM_ROWS + row % TEAM_ROWS);
+#if COMBINE
+        barrier(CLK_LOCAL_MEM_FENCE);
+#endif
         WRITTEN_OUT for (uint j = 0; j < FRAGMENTS_N; j++) {
             const uint n = n0 + column + j * 8;
-            const float2 bias = (float2)(bias_of(p, z, n), bias_of(p, z, n + 1));
+            const channel c[2] = {channel_of(p, z, n), channel_of(p, z, n + 1)};
             WRITTEN_OUT for (uint i = 0; i < TEAM_ROWS / 16; i++) {
-                const float4 v = sum[r * (TEAM_ROWS / 16) + i][j];
-                __local uchar *to = own + i * 16 * LINE_BYTES + j * 8 * ELEMENT;
-                *(__local uint *)to = round_pair(v.x + bias.x, v.y + bias.y);
-                *(__local uint *)(to + 8 * LINE_BYTES) = round_pair(v.z + bias.x, v.w + bias.y);
+                const fragment_sum v = sum[r * (TEAM_ROWS / 16) + i][j];
+                __local uchar *to = own + i * 16 * LINE_BYTES + j * 8 * OUT_SIZE;
+                long upper = 0, lower = 0;
+#if COMBINE /* of what isn't written the first is read */
+                const bool on = n < p->columns;
+                upper = max(places[own_row + i * 16], 0) * (long)RESULT_PIECE + (on ? n : 0);
+                lower = max(places[own_row + i * 16 + 8], 0) * (long)RESULT_PIECE + (on ? n : 0);
+#endif
+                *(__local LINE_PAIR *)to = line_pair(p, c, v.xy, upper);
+                *(__local LINE_PAIR *)(to + 8 * LINE_BYTES) = line_pair(p, c, v.zw, lower);
             }
         }
         barrier(CLK_LOCAL_MEM_FENCE);
-        WRITTEN_OUT for (uint i = 0; i < ROUND_ROWS * TILE_N / PIECE / THREADS; i++) {
-            const uint row = (id + i * THREADS) / (TILE_N / PIECE), piece = (id + i * THREADS) % (TILE_N / PIECE);
+        WRITTEN_OUT for (uint i = 0; i < ROUND_ROWS * TILE_N / RESULT_PIECE / THREADS; i++) {
+            const uint row = (id + i * THREADS) / (TILE_N / RESULT_PIECE),
+                       piece = (id + i * THREADS) % (TILE_N / RESULT_PIECE);
             const int place = places[row];
-            if (place >= 0 && n0 + piece * PIECE < p->columns)
-                *XPU_PTR(uint4, PLACE_IN(p->result, place + (int)(n0 / PIECE + piece))) =
+            if (place >= 0 && n0 + piece * RESULT_PIECE < p->columns)
+                XPU_PTR(uint4, p->result)[place + (int)(n0 / RESULT_PIECE + piece)] =
                     *(__local const uint4 *)(lines + row * LINE_BYTES + piece * 16);
         }
         if (r + 1 < ROUNDS) barrier(CLK_LOCAL_MEM_FENCE);
@@ -562,7 +688,7 @@ static inline void put_tile(const conv_matrix_params *p, const product *z, __loc
 
 /* A work-item's sums, by pairs. */
 static inline void put_sums(const conv_matrix_params *p, const product *z, uint number,
-                            __private float4 (*sum)[FRAGMENTS_N], uint m0, uint n0) {
+                            __private fragment_sum (*sum)[FRAGMENTS_N], uint m0, uint n0) {
     const uint lane = get_local_id(0) % MATRIX_TEAM, team = get_local_id(0) / MATRIX_TEAM;
     const uint row = m0 + team % TEAMS_M * (FRAGMENTS_M * 16) + lane / 4;
     const uint first = n0 + team / TEAMS_M * (FRAGMENTS_N * 8) + lane % 4 * 2;
@@ -571,10 +697,10 @@ static inline void put_sums(const conv_matrix_params *p, const product *z, uint 
     WRITTEN_OUT for (uint i = 0; i < FRAGMENTS_M * 2; i++) {
         const uint m = row + i * 8;
         if (m >= p->rows) continue;
-        __global float *to = XPU_PTR(float, p->partial) + (of + m) * p->pitch;
+        __global acc_t *to = XPU_PTR(acc_t, p->partial) + (of + m) * p->pitch;
         WRITTEN_OUT for (uint j = 0; j < FRAGMENTS_N; j++)
             if (first + j * 8 < p->columns)
-                *(__global float2 *)(to + first + j * 8) = i % 2 ? sum[i / 2][j].zw : sum[i / 2][j].xy;
+                *(__global sum_pair *)(to + first + j * 8) = i % 2 ? sum[i / 2][j].zw : sum[i / 2][j].xy;
     }
 #else
     long places[FRAGMENTS_M * 2];
@@ -582,9 +708,9 @@ static inline void put_sums(const conv_matrix_params *p, const product *z, uint 
     WRITTEN_OUT for (uint j = 0; j < FRAGMENTS_N; j++) {
         const uint n = first + j * 8;
         const long columns[2] = {place_of_column(p, z, n), place_of_column(p, z, n + 1)};
-        const float2 bias = (float2)(bias_of(p, z, n), bias_of(p, z, n + 1));
+        const channel c[2] = {channel_of(p, z, n), channel_of(p, z, n + 1)};
         WRITTEN_OUT for (uint i = 0; i < FRAGMENTS_M * 2; i++)
-            put_pair(p, places[i], columns, (i % 2 ? sum[i / 2][j].zw : sum[i / 2][j].xy) + bias);
+            put_pair(p, c, places[i], columns, i % 2 ? sum[i / 2][j].zw : sum[i / 2][j].xy);
     }
 #endif
 }
@@ -592,15 +718,15 @@ static inline void put_sums(const conv_matrix_params *p, const product *z, uint 
 
 MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void conv_matrix(const conv_matrix_params p) {
 #ifdef MATRIX_FMA
-    __local acc_t slabs[2 * STAGE] SLAB_ALIGNED;
+    __local number_t slabs[2 * STAGE] SLAB_ALIGNED;
     quad next_a[COPIES(TILE_M)], next_b[COPIES(TILE_N)];
     acc_t sum[SUMS_M][SUMS_N];
     WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) WRITTEN_OUT for (int j = 0; j < SUMS_N; j++) sum[i][j] = (acc_t)0;
 #else
     __local uchar slabs[STAGES * STAGE_BYTES] SLAB_ALIGNED;
-    float4 sum[FRAGMENTS_M][FRAGMENTS_N];
+    fragment_sum sum[FRAGMENTS_M][FRAGMENTS_N];
     WRITTEN_OUT for (int i = 0; i < FRAGMENTS_M; i++)
-        WRITTEN_OUT for (int j = 0; j < FRAGMENTS_N; j++) sum[i][j] = (float4)0;
+        WRITTEN_OUT for (int j = 0; j < FRAGMENTS_N; j++) sum[i][j] = (fragment_sum)0;
 #endif
     const tile_place t = find_tile(&p);
     const product z = product_of(&p, t.product);
@@ -654,9 +780,15 @@ MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void conv_mat
 #define LOAD_BOTH(step) LOAD_OPERANDS(next_a, next_b, step)
 #define KEEP_BOTH(slab)                                                                                      \
     {                                                                                                        \
-        keep_quads(slab, next_a, TILE_M, A_K_FAST, false);                                                   \
-        keep_quads((slab) + TILE_K * PITCH_A, next_b, TILE_N, B_K_FAST, false);                              \
+        FLIP_QUADS(next_a, TILE_M, A_FLIP);                                                                  \
+        keep_quads(slab, next_a, TILE_M, A_K_FAST, false, zero);                                             \
+        keep_quads((slab) + TILE_K * PITCH_A, next_b, TILE_N, B_K_FAST, false, (number_t)0);                 \
     }
+#ifdef BYTES_AS_NUMBERS
+    const number_t zero = (number_t)zero_of(&p);
+#else
+    const number_t zero = (number_t)0;
+#endif
     int stage = 0;
     FMA_PRODUCT(sum, slabs, stage, (int)left, LOAD_BOTH, KEEP_BOTH);
 #else
@@ -698,13 +830,14 @@ __kernel __attribute__((reqd_work_group_size(256, 1, 1))) void conv_matrix_finis
     if (i >= count) return;
     const product z = product_of(&p, i / each);
     const uint rest = i % each, row = rest / width, column = rest % width * 4;
-    for (uint j = 0; j < 4; j++) sum.of[j] += bias_of(&p, &z, column + j);
+    channel c[4];
+    for (uint j = 0; j < 4; j++) c[j] = channel_of(&p, &z, column + j);
     const long place = place_of_row(&p, &z, row);
 #if OUT_QUADS
     const long first = place_of_column(&p, &z, column);
-    if (place >= 0 && first >= 0) write_quad(p.result + (place + first) * sizeof(RAW(T)), &sum);
+    if (place >= 0 && first >= 0) write_quad(&p, c, place + first, &sum);
 #else
-    for (uint j = 0; j < 4; j++) put(&p, place, place_of_column(&p, &z, column + j), sum.of[j]);
+    for (uint j = 0; j < 4; j++) put(&p, &c[j], place, place_of_column(&p, &z, column + j), sum.of[j]);
 #endif
 }
 #endif
@@ -734,7 +867,7 @@ static inline void write_piece(xpu_addr to, __private const piece *v) {
 
 #if PIXELS_FAST
 /* Of local memory: consecutive pixels in consecutive banks. */
-#define LINE (SIDE + (sizeof(RAW(T)) == 2 ? 2 : 1))
+#define LINE (SIDE + (sizeof(RAW(T)) == 2 ? 2 : sizeof(RAW(T)) == 1 ? 4 : 1))
 __kernel __attribute__((reqd_work_group_size(256, 1, 1))) void conv_pack(const conv_pack_params p) {
     __local RAW(T) tile[SIDE * LINE] __attribute__((aligned(16)));
     const uint i = (uint)get_local_id(0), per_n = p.size[0].value * p.size[1].value * p.size[2].value;

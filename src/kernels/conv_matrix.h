@@ -19,6 +19,19 @@ typedef struct conv_phase {
 } conv_phase;
 #define CONV_PHASES 16 /* along a dimension */
 
+/* y of bytes: what becomes of the sums. `other` lies as the result does. */
+typedef struct conv_bytes_params {
+    ending_params end;
+    leaving_params leave;
+    xpu_addr x_scale, x_zero; /* x's, float32 and int32; 0 where the host knows them */
+    xpu_addr w_scale,
+        w_sums; /* of channels of y, float32 and int32: the scale, and the sum of w; 0 for none */
+    xpu_i64 w_scale_stride;
+    xpu_addr blank; /* 16 bytes of what x is in its padding; 0 where that is zeros */
+    float factor;   /* of all sums */
+    xpu_i32 less;   /* x's zero point, or what is added to it, as its numbers are taken */
+} conv_bytes_params;
+
 /* Dimensions are depth, height, width. A piece is 16 bytes, by multiply-adds four channels. Where y or x is
  * sought the rows of the product are pixels of the result, its columns channels, and what is gathered is x or
  * y; where w is sought rows are its channels k, columns pairs of a tap and a channel c, and x is gathered. */
@@ -48,6 +61,7 @@ typedef struct conv_matrix_params {
     conv_divisor per_tap;             /* pieces of a tap along k (w: columns) */
     xpu_u32 phases[3];
     conv_phase phase[3][CONV_PHASES];
+    conv_bytes_params bytes;
 } conv_matrix_params;
 
 /* What conv_depth.cl is told. Lines of STRIP pixels take the place of pixels along the width in `extent`. */

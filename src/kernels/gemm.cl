@@ -32,6 +32,7 @@
 #include "quad.h"
 #define ending_t value_t
 #include "epilogue_math.h"
+#include "leaving.h"
 
 #if QUANTISED_B || defined(FEW)
 #include "quantised_read.h"
@@ -83,19 +84,7 @@ static inline long c_place(const gemm_params *p, long b, long m, long n) {
 static inline long other_place(const gemm_params *p, long b, long m, long n) {
     return b * p->other_stride.batch + m * p->other_stride.row + n * p->other_stride.column;
 }
-#ifdef OTHER_BYTES
-#define OTHER_NUMBER(v) ((value_t)((int)(v) - p->other_zero) * p->other_scale)
-#else
-#define OTHER_NUMBER(v) ((value_t)(v))
-#endif
-#ifdef OTHER_T
-static inline value_t other_at(const gemm_params *p, long b, long m, long n) {
-    return OTHER_NUMBER(LOAD(OTHER_T, XPU_CPTR(STORED(OTHER_T), p->end.other), other_place(p, b, m, n)));
-}
-#define OTHER(p, b, m, n) other_at(p, b, m, n)
-#else
-#define OTHER(p, b, m, n) FETCH_RESULT((p)->end.other, other_place(p, b, m, n))
-#endif
+#define OTHER(p, b, m, n) coming(&(p)->leave, (p)->end.other, other_place(p, b, m, n))
 #else
 #define OTHER(p, b, m, n) ((value_t)0)
 #endif
@@ -106,23 +95,10 @@ static inline value_t value(const gemm_params *p, long b, long m, long n, acc_t 
     return ended(&p->end, v, OTHER(p, b, m, n));
 }
 
-#ifndef OUT_T
-#define OUT_T T
-#endif
-/* What is written of a number. */
-static inline COMPUTED(OUT_T) leaving(const gemm_params *p, value_t v) {
-#ifdef OUT_BYTES
-    const float whole = rint(v * p->out_scale) + (float)p->out_zero;
-    return (COMPUTED(OUT_T))(int)fmin(fmax(whole, OUT_BYTES - 255.0f), (float)OUT_BYTES);
-#else
-    return (COMPUTED(OUT_T))v;
-#endif
-}
-
 static inline void put(const gemm_params *p, long b, long m, long n, acc_t sum) {
     STORE(OUT_T, XPU_PTR(STORED(OUT_T), p->out),
           b * p->out_stride.batch + m * p->out_stride.row + n * p->out_stride.column,
-          leaving(p, value(p, b, m, n, sum)));
+          leaving(&p->leave, value(p, b, m, n, sum)));
 }
 
 #if CONJUGATE_A
@@ -334,8 +310,8 @@ MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void gemm_mat
     {                                                                                                        \
         FLIP_QUADS(a.next, TILE_M, A_FLIP);                                                                  \
         FLIP_QUADS(o.next, TILE_N, B_FLIP);                                                                  \
-        keep_quads(slab, a.next, TILE_M, A_K_FAST, CONJUGATE_A);                                             \
-        keep_quads((slab) + TILE_K * PITCH_A, o.next, TILE_N, B_K_FAST, CONJUGATE_B);                        \
+        keep_quads(slab, a.next, TILE_M, A_K_FAST, CONJUGATE_A, (number_t)0);                                \
+        keep_quads((slab) + TILE_K * PITCH_A, o.next, TILE_N, B_K_FAST, CONJUGATE_B, (number_t)0);           \
     }
     int stage = 0;
     FMA_PRODUCT(sum, slabs, stage, whole, FETCH_BOTH, KEEP_BOTH);

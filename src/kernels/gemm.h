@@ -20,9 +20,8 @@ typedef struct gemm_params {
     xpu_addr
         minus[2]; /* whole numbers of A's rows and B's columns, whose products the sums are lessened by */
     xpu_i64 minus_stride[2];
-    xpu_i32 minus_plus[2];        /* … or of all, added to those that there are */
-    float out_scale, other_scale; /* of bytes: one over the former */
-    xpu_i32 out_zero, other_zero;
+    xpu_i32 minus_plus[2]; /* … or of all, added to those that there are */
+    leaving_params leave;
     ending_params end;
 } gemm_params;
 

@@ -79,7 +79,7 @@ static inline void put_run(const gemm_params *p, const tile_place *at, long m, l
         add_c(p, at->b, m, n, v);
 #endif
         end_run(p, at->b, m, n, v);
-        WRITTEN_OUT for (int j = 0; j < RUN; j++) r.of[j] = NARROW(OUT_T, leaving(p, v[j]));
+        WRITTEN_OUT for (int j = 0; j < RUN; j++) r.of[j] = NARROW(OUT_T, leaving(&p->leave, v[j]));
         const xpu_addr to =
             p->out + (at->b * p->out_stride.batch + m * p->out_stride.row + n) * sizeof(RAW(OUT_T));
         WRITTEN_OUT for (int i = 0; i < OUT_CHUNKS; i++) XPU_PTR(OUT_CHUNK, to)[i] = r.out[i];

@@ -4,7 +4,7 @@
  * from slabs of A and B, TILE_K deep, in local memory. The next slab is read into registers while the
  * present one is used. Wants T (dtype token), TILE, TILE_K, SIDE, A_K_FAST and B_K_FAST (1 where
  * consecutive k lie closer in memory than consecutive rows or columns), and OPERAND_T where A and B have
- * another dtype than T: int8, whose sums are integers. */
+ * another dtype than T: int8, whose sums are integers, or, with SUM_T, are multiplied and summed in that. */
 
 #define acc_i8 int
 #define acc_i16 int
@@ -20,14 +20,21 @@
 #define acc_f64 double
 #define acc_c64 float2
 #define acc_c128 double2
-#ifdef OPERAND_T
+#if defined(OPERAND_T) && !defined(SUM_T)
 #define add_product(sum, a, b) ((sum) + (a) * (b))
 #else
-#define OPERAND_T T
 #define add_product multiply_add
 #endif
-#define acc_t XPU_CAT(acc_, OPERAND_T) /* a sum of products */
-#define value_t XPU_CAT(acc_, T)       /* what a result is computed in */
+#ifndef OPERAND_T
+#define OPERAND_T T
+#endif
+#ifndef SUM_T
+#define SUM_T OPERAND_T
+#else
+#define BYTES_AS_NUMBERS
+#endif
+#define acc_t XPU_CAT(acc_, SUM_T) /* a sum of products */
+#define value_t XPU_CAT(acc_, T)   /* what a result is computed in */
 
 /* COMPLEX_T: 1 for complex dtypes; FLOAT_T: 1 for those that accumulate in fp32 (or pairs of it);
  * DOUBLE_T: in fp64; otherwise integers. */

@@ -1,6 +1,6 @@
 /* Products by the work-items' own multiply-adds, on GPUs: of any dtype, both operands having a stride of 1.
  * With MATRIX_DOT those of int8 four at a time: numbers are dwords of four neighbours along k then, along
- * which both operands lie, with lines aligned to 4 bytes.
+ * which both operands lie, with lines aligned to 4 bytes. With SUM_T those of int8 as numbers of that.
  *
  * A work-group of TEAMS_M x TEAMS_N teams computes a tile of TILE_M x TILE_N sums. A team is 4 rows x 8
  * columns of work-items, of which each has SUMS_M x SUMS_N sums in registers, in runs of 4: run i of a
@@ -137,13 +137,17 @@ static inline void fetch_rest(__private quad *next, xpu_addr from, uint pitch, i
     }
 }
 
+/* `less`: what numbers of bytes are lessened by. */
 static inline void keep_quads(__local number_t *slab, __private const quad *next, const int tile,
-                              const bool k_fast, const bool conjugated) {
+                              const bool k_fast, const bool conjugated, const number_t less) {
     WRITTEN_OUT for (int i = 0; i < COPIES(tile); i++) {
         const int x = quad_x(i, tile, k_fast), k = quad_k(i, tile, k_fast);
         run r;
         WRITTEN_OUT for (int j = 0; j < 4; j++) {
             r.of[j] = (number_t)WIDEN(NUMBER_T, next[i].of[j]);
+#ifdef BYTES_AS_NUMBERS
+            r.of[j] -= less;
+#endif
 #if COMPLEX_T
             if (conjugated) r.of[j] = conjugate(r.of[j]);
 #endif
@@ -157,11 +161,12 @@ static inline void keep_quads(__local number_t *slab, __private const quad *next
     }
 }
 
-/* Changes bits of what was read: of int8 by fours. */
-#ifdef MATRIX_DOT
+/* Changes bits of what was read: of bytes. */
+#if defined(MATRIX_DOT) || defined(BYTES_AS_NUMBERS)
 static inline void flip_quads(__private quad *next, const int tile, const uint flip) {
-    WRITTEN_OUT for (int i = 0; i < COPIES(tile); i++) WRITTEN_OUT for (int j = 0; j < 4; j++) next[i]
-        .of[j] ^= flip;
+    WRITTEN_OUT for (int i = 0; i < COPIES(tile); i++) WRITTEN_OUT for (int j = 0; j < QUAD_PARTS; j++)
+        next[i]
+            .parts[j] ^= flip;
 }
 #ifndef A_FLIP
 #define A_FLIP 0u

@@ -26,8 +26,10 @@
 
 #if MATRIX_BYTES
 typedef int4 fragment_sum;
+typedef int2 sum_pair;
 #else
 typedef float4 fragment_sum;
+typedef float2 sum_pair;
 #endif
 
 /* Another lane's number: of the one whose number differs by the bits of `mask`. */

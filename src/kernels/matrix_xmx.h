@@ -11,9 +11,10 @@
  * cl_intel_subgroup_2d_block_io)
  *
  * Wants MATRIX_T (bf16, f16, i8, or f32, whose numbers are cut to tf32), TILE_M, TILE_N, TEAMS_M, TEAMS_N,
- * A_K_FAST (0 for halves alone, with B_K_FAST 0) and B_K_FAST. A step, TILE_K, is 64 bytes of each line; a
- * multiplication takes half of it. With MATRIX_EMULATED the builtins are written out (matrix_units.cl).
- * The reads here are of halves. Attention wants SUMS_M. */
+ * A_K_FAST (0 for halves alone, with B_K_FAST 0) and B_K_FAST; of i8 MULTIPLY_BYTES. A step, TILE_K,
+ * is 64 bytes of each line; a multiplication takes half of it. With MATRIX_EMULATED the builtins are written
+ * out (matrix_units.cl). The reads here are of halves, and of a convolution's bytes. Attention wants SUMS_M.
+ */
 #ifdef MATRIX_EMULATED
 #include "matrix_units.cl"
 #define WRITTEN_OUT _Pragma("nounroll")
@@ -37,7 +38,7 @@
  * side; its sums. The right block is 8 dwords along k of a column, of whatever numbers. */
 #define MULTIPLY_bf16 intel_sub_group_bf16_bf16_matrix_mad_k16
 #define MULTIPLY_f16 intel_sub_group_f16_f16_matrix_mad_k16
-#define MULTIPLY_i8 MULTIPLY_BYTES /* gemm.cl */
+#define MULTIPLY_i8 MULTIPLY_BYTES
 #define MULTIPLY_f32(a, b, sum) intel_sub_group_tf32_tf32_matrix_mad_k8(a, as_float8(b), sum)
 #define MULTIPLY XPU_CAT(MULTIPLY_, MATRIX_T)
 #define LEFT_bf16 short8
@@ -148,6 +149,17 @@ static inline void read_b_half(__private int8 *to, const surface *s, int n, int 
 }
 /* … and two such blocks of columns beside each other: [block][half]. */
 static inline void read_b_twice(__private int8 (*to)[2], const surface *s, int n, int k) {
+#if MATRIX_BYTES
+    union {
+        uint dwords[16];
+        int8 blocks[2];
+    } b;
+    for (int h = 0; h < 2; h++) {
+        intel_sub_group_2d_block_read_transform_8b_32r16x2c(s->base, s->width, s->height, s->pitch,
+                                                            (int2)(n, k + h * 32), b.dwords);
+        to[0][h] = b.blocks[0], to[1][h] = b.blocks[1];
+    }
+#else
     union {
         uint dwords[32];
         int8 blocks[2][2];
@@ -155,6 +167,7 @@ static inline void read_b_twice(__private int8 (*to)[2], const surface *s, int n
     intel_sub_group_2d_block_read_transform_16b_32r16x2c(s->base, s->width, s->height, s->pitch, (int2)(n, k),
                                                          b.dwords);
     for (int i = 0; i < 4; i++) to[i / 2][i % 2] = b.blocks[i / 2][i % 2];
+#endif
 }
 
 /* Sums, rounded: rows of a left operand as they lie. */
@@ -165,10 +178,8 @@ static inline void read_b_twice(__private int8 (*to)[2], const surface *s, int n
 #ifdef TILE_M
 /* Where a right block's halves are two reads, each half of the multiplications takes some of both: there are
  * fewer waits then. */
-#if HAS_OFFSETS && (MATRIX_BYTES || (B_K_FAST && !MATRIX_WHOLE))
-#define BY_TURNS 1
-#else
-#define BY_TURNS 0
+#ifndef BY_TURNS
+#define BY_TURNS (HAS_OFFSETS && (MATRIX_BYTES || (B_K_FAST && !MATRIX_WHOLE)))
 #endif
 static inline void multiply_blocks(__private sum_block (*sum)[SUMS_N], __private left_block (*left)[SUMS_M],
                                    __private int8 (*right)[2]) {

@@ -3,10 +3,11 @@
  * dwords of four neighbours in int8. */
 #ifdef MATRIX_DOT
 #define NUMBER_T u32
+#define number_t uint
 #else
 #define NUMBER_T OPERAND_T
+#define number_t acc_t
 #endif
-#define number_t XPU_CAT(acc_, NUMBER_T)
 
 #define PART_i8 uint
 #define PART_u8 uint

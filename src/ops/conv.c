@@ -49,42 +49,6 @@ static xpu_status get_kernel(int device, conv_choice choice, xpu_kernel **kernel
                           names[choice.kernel], xpu_dtype_name(choice.dtype), purposes[choice.sought]);
 }
 
-/* Spreads the strides of N, C and up to three dimensions over five; missing dimensions come first. */
-static void spread(int dims, const int64_t *stride, xpu_i64 to[5]) {
-    to[0] = stride[0], to[1] = stride[1];
-    for (int i = 0; i < 3; i++) to[2 + i] = i < 3 - dims ? 0 : stride[2 + i - (3 - dims)];
-}
-
-static xpu_i32 at(int dims, const int64_t *values, int i, int64_t missing) {
-    return (xpu_i32)(i < 3 - dims ? missing : values[i - (3 - dims)]);
-}
-
-/* The convolution y = x * w; x and y change roles where it is transposed. */
-static conv_params describe(const xpu_conv *conv, const xpu_tensor *x, const xpu_tensor *w,
-                            const xpu_tensor *y) {
-    const int dims = conv->dims;
-    conv_params p = {.x = XPU_ADDR(x->data),
-                     .w = XPU_ADDR(w->data),
-                     .y = XPU_ADDR(y->data),
-                     .batch = x->size[0],
-                     .groups = conv->groups,
-                     .c = x->size[1] / conv->groups,
-                     .k = y->size[1] / conv->groups,
-                     .slices = 1};
-    spread(dims, x->stride, p.x_stride);
-    spread(dims, y->stride, p.y_stride);
-    spread(dims, w->stride, p.w_stride);
-    for (int i = 0; i < 3; i++) {
-        p.in[i] = at(dims, x->size + 2, i, 1);
-        p.out[i] = at(dims, y->size + 2, i, 1);
-        p.taps[i] = at(dims, w->size + 2, i, 1);
-        p.stride[i] = at(dims, conv->stride, i, 1);
-        p.padding[i] = at(dims, conv->padding, i, 0);
-        p.dilation[i] = at(dims, conv->dilation, i, 1);
-    }
-    return p;
-}
-
 static int64_t volume(const xpu_i32 size[3]) { return (int64_t)size[0] * size[1] * size[2]; }
 
 static const xpu_ending no_ending;
@@ -196,8 +160,8 @@ xpu_status xpu_conv_forward_ended(xpu_stream *stream, const xpu_conv *conv, cons
     if (ending->combine != XPU_COMBINE_NONE && !lie_alike(other, output))
         return op_fail(XPU_ERROR_INVALID_ARGUMENT, "convolution: what is combined doesn't lie as the output");
     const sought sought = conv->transposed ? SOUGHT_X : SOUGHT_Y;
-    const conv_params p =
-        conv->transposed ? describe(conv, output, weight, input) : describe(conv, input, weight, output);
+    const conv_params p = conv->transposed ? conv_params_of(conv, output, weight, input)
+                                           : conv_params_of(conv, input, weight, output);
     return run(stream, input->dtype, sought, p, bias, ending, other, output);
 }
 
@@ -224,18 +188,18 @@ xpu_status xpu_conv_backward(xpu_stream *stream, const xpu_conv *conv, const xpu
     const xpu_dtype dtype = input->dtype;
     if (grad_input) {
         if (conv->transposed)
-            XPU_TRY(run(stream, dtype, SOUGHT_Y, describe(conv, grad_output, weight, grad_input), NULL,
+            XPU_TRY(run(stream, dtype, SOUGHT_Y, conv_params_of(conv, grad_output, weight, grad_input), NULL,
                         &no_ending, NULL, NULL));
         else
-            XPU_TRY(run(stream, dtype, SOUGHT_X, describe(conv, grad_input, weight, grad_output), NULL,
+            XPU_TRY(run(stream, dtype, SOUGHT_X, conv_params_of(conv, grad_input, weight, grad_output), NULL,
                         &no_ending, NULL, NULL));
     }
     if (grad_weight) {
         if (conv->transposed)
-            XPU_TRY(run(stream, dtype, SOUGHT_W, describe(conv, grad_output, grad_weight, input), NULL,
+            XPU_TRY(run(stream, dtype, SOUGHT_W, conv_params_of(conv, grad_output, grad_weight, input), NULL,
                         &no_ending, NULL, NULL));
         else
-            XPU_TRY(run(stream, dtype, SOUGHT_W, describe(conv, input, grad_weight, grad_output), NULL,
+            XPU_TRY(run(stream, dtype, SOUGHT_W, conv_params_of(conv, input, grad_weight, grad_output), NULL,
                         &no_ending, NULL, NULL));
     }
     if (grad_bias) XPU_TRY(sum_bias(stream, grad_output, grad_bias));

@@ -4,6 +4,41 @@
 
 #include "iter.h"
 
+/* Spreads the strides of N, C and up to three dimensions over five; missing dimensions come first. */
+static void spread(int dims, const int64_t *stride, xpu_i64 to[5]) {
+    to[0] = stride[0], to[1] = stride[1];
+    for (int i = 0; i < 3; i++) to[2 + i] = i < 3 - dims ? 0 : stride[2 + i - (3 - dims)];
+}
+
+static xpu_i32 at(int dims, const int64_t *values, int i, int64_t missing) {
+    return (xpu_i32)(i < 3 - dims ? missing : values[i - (3 - dims)]);
+}
+
+conv_params conv_params_of(const xpu_conv *conv, const xpu_tensor *x, const xpu_tensor *w,
+                           const xpu_tensor *y) {
+    const int dims = conv->dims;
+    conv_params p = {.x = XPU_ADDR(x->data),
+                     .w = XPU_ADDR(w->data),
+                     .y = XPU_ADDR(y->data),
+                     .batch = x->size[0],
+                     .groups = conv->groups,
+                     .c = x->size[1] / conv->groups,
+                     .k = y->size[1] / conv->groups,
+                     .slices = 1};
+    spread(dims, x->stride, p.x_stride);
+    spread(dims, y->stride, p.y_stride);
+    spread(dims, w->stride, p.w_stride);
+    for (int i = 0; i < 3; i++) {
+        p.in[i] = at(dims, x->size + 2, i, 1);
+        p.out[i] = at(dims, y->size + 2, i, 1);
+        p.taps[i] = at(dims, w->size + 2, i, 1);
+        p.stride[i] = at(dims, conv->stride, i, 1);
+        p.padding[i] = at(dims, conv->padding, i, 0);
+        p.dilation[i] = at(dims, conv->dilation, i, 1);
+    }
+    return p;
+}
+
 conv_divisor conv_divisor_of(int64_t value) {
     const fast_divisor d = fast_divisor_of(value > 0 ? (uint32_t)value : 1);
     return (conv_divisor){.value = (xpu_u32)value, .factor = d.multiplier, .shift = d.shift};

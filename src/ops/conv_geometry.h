@@ -5,11 +5,15 @@
 #include "kernels/conv.h"
 #include "kernels/conv_matrix.h"
 #include "product.h"
+#include "xpu/ops/conv.h"
 
 /* Which of y = x * w is computed from the others. */
 typedef enum sought { SOUGHT_Y, SOUGHT_X, SOUGHT_W } sought;
 
 static inline int64_t conv_volume(const xpu_i32 size[3]) { return (int64_t)size[0] * size[1] * size[2]; }
+/* The convolution y = x * w; x and y change roles where it is transposed. */
+conv_params conv_params_of(const xpu_conv *conv, const xpu_tensor *x, const xpu_tensor *w,
+                           const xpu_tensor *y);
 conv_divisor conv_divisor_of(int64_t value);
 int64_t conv_common_divisor(int64_t a, int64_t b);
 

@@ -1,17 +1,21 @@
 /* How a convolution becomes a product of matrices whose operands conv_matrix.cl gathers, or a plain one. */
 #include "conv_matrix.h"
 
+#include "epilogue.h"
+#include "iter.h"
 #include "matrix.h"
 #include "product.h"
+#include "xpu/memory.h"
+#include "xpu/ops/copy.h"
 #include "xpu/ops/gemm.h"
 #include "xpu/trace.h"
 
 enum {
-    UNIT = 8,             /* channels that units multiply at a time */
+    UNIT = 8,             /* channels that units multiply at a time; bytes twice as many */
     QUAD = 4,             /* … that multiply-adds read */
     BLOCK = 8,            /* rows of Intel's units, … */
     BLOCK_K = 16,         /* … and what they multiply of k at a time */
-    WHOLE = 32,           /* elements in 64 bytes, which their reads keep to */
+    WHOLE = 64,           /* bytes, which their reads keep to */
     MOST_BYTES = 1 << 24, /* of a line that they read, and of their distance */
     FEW_CHANNELS = 8,     /* a group, for which conv.cl has another kernel: of y and x … */
     FEW_ROWS = 4,         /* … and of w */
@@ -25,9 +29,12 @@ typedef struct choice {
     sought sought;
     matrix_choice matrix;
     bool padded, one_tap, volume, phases, sliced, out_pieces, out_quads;
-    bool pixels_fast; /* KERNEL_PACK */
-    int parts;        /* KERNEL_FINISH: work-items for four numbers */
-    int piece;        /* channels in a piece, in which distances are counted */
+    bool pixels_fast;        /* KERNEL_PACK */
+    int parts;               /* KERNEL_FINISH: work-items for four numbers */
+    int piece;               /* channels in a piece, in which distances are counted */
+    const conv_bytes *bytes; /* y of bytes, or NULL */
+    bool blank;              /* whose padding isn't zeros */
+    bool by_numbers;         /* … multiplied as float32 */
 } choice;
 
 static bool is_wide(xpu_dtype dtype) { return xpu_dtype_size(dtype) > 4; }
@@ -40,7 +47,17 @@ static xpu_status get_kernel(int device, const choice *c, xpu_kernel **kernel) {
     kernel_spec spec;
     spec_begin(&spec, FAMILY_CONV_MATRIX);
     spec_choice(&spec, "", macros, c->kernel, 2);
-    product_spec(&spec, c->dtype);
+    const conv_bytes *const bytes = c->bytes;
+    product_spec(&spec, bytes ? XPU_FLOAT32 : c->dtype);
+    spec_bool(&spec, "REQUANTISED", bytes != NULL);
+    spec_follows(&spec, "OPERAND_T=", bytes ? dtype_token(c->dtype) : NULL);
+    spec_pack(&spec, "SUM_T", c->by_numbers, 1);
+    spec_follows(&spec, "SUM_T=", c->by_numbers ? "f32" : NULL);
+    spec_flag(&spec, "A_UNSIGNED", bytes && bytes->x_unsigned);
+    spec_bool(&spec, "BLANK", c->blank);
+    leaving_spec(&spec, bytes ? bytes->way : NULL);
+    const ending_params end = bytes ? bytes->params.end : (ending_params){0};
+    ending_spec(&spec, &end);
     spec_number(&spec, "SOUGHT", c->sought, 2);
     spec_bool(&spec, "PADDED", c->padded);
     spec_bool(&spec, "ONE_TAP", c->one_tap);
@@ -51,14 +68,15 @@ static xpu_status get_kernel(int device, const choice *c, xpu_kernel **kernel) {
     spec_bool(&spec, "OUT_QUADS", c->out_quads);
     spec_bool(&spec, "PIXELS_FAST", c->pixels_fast);
     spec_number(&spec, "PARTS", c->parts, 5);
-    spec_number_if(&spec, c->kernel != KERNEL_PRODUCT, "PIECE", c->piece, 4);
+    spec_number_if(&spec, c->kernel != KERNEL_PRODUCT, "PIECE", c->piece, 5);
     if (c->kernel == KERNEL_PACK) spec_follows_number(&spec, "SIDE", pack_side(c->dtype));
     matrix_spec(&spec, &c->matrix, c->dtype);
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
-    return kernel_of_file(device, &spec, "conv_matrix.cl", names[c->kernel], kernel, "%s %s%s",
+    return kernel_of_file(device, &spec, "conv_matrix.cl", names[c->kernel], kernel, "%s %s%s%s%s",
                           names[c->kernel], xpu_dtype_name(c->dtype),
-                          c->kernel == KERNEL_PACK ? "" : purposes[c->sought]);
+                          c->kernel == KERNEL_PACK ? "" : purposes[c->sought], bytes ? " to " : "",
+                          bytes ? xpu_dtype_name(bytes->way->dtype) : "");
 }
 
 static xpu_status pack(xpu_stream *stream, xpu_dtype dtype, conv_operand *o) {
@@ -98,6 +116,53 @@ static xpu_status make_ready(xpu_stream *stream, xpu_dtype dtype, conv_operand *
     return ready ? XPU_SUCCESS : pack(stream, dtype, o);
 }
 
+/* --- what bytes are in the padding --- */
+
+static bool is_padded(const conv_params *p) { return p->padding[0] || p->padding[1] || p->padding[2]; }
+static bool has_blank(const conv_bytes *bytes, const conv_params *p) {
+    return bytes && is_padded(p) && (bytes->params.x_zero || bytes->blank);
+}
+
+/* So many bytes that stand for zero. */
+static xpu_status fill_blank(xpu_stream *stream, const conv_bytes *bytes, void *to, int64_t count) {
+    if (!bytes->params.x_zero) return xpu_memset(stream, to, &bytes->blank, 1, (size_t)count);
+    const xpu_iter iter = {
+        .outputs = 1,
+        .inputs = 1,
+        .dims = 1,
+        .size = {count},
+        .operand = {{.data = to, .dtype = bytes->x_unsigned ? XPU_UINT8 : XPU_INT8, .stride = {1}},
+                    {.data = (void *)(uintptr_t)bytes->params.x_zero, .dtype = XPU_INT32, .stride = {0}}}};
+    return xpu_copy(stream, &iter);
+}
+
+/* x with its padding around it, packed: `o` has the sizes with it, `p` those without. */
+static xpu_status pack_padded(xpu_stream *stream, const conv_bytes *bytes, const conv_params *p,
+                              conv_operand *o) {
+    const conv_operand to = conv_packed(o);
+    const int64_t count = o->n * to.stride[0];
+    XPU_TRY(xpu_workspace_take(stream, (size_t)count, &o->workspace));
+    XPU_TRY(fill_blank(stream, bytes, o->workspace, count));
+    int64_t inside = 0;
+    for (int d = 0; d < 3; d++) inside += p->padding[d] * to.stride[2 + d];
+    xpu_iter iter = {.outputs = 1,
+                     .inputs = 1,
+                     .dims = 6,
+                     .size = {p->c, p->in[2], p->in[1], p->in[0], p->groups, p->batch},
+                     .operand = {{.data = (char *)o->workspace + inside, .dtype = XPU_INT8},
+                                 {.data = (void *)(uintptr_t)p->x, .dtype = XPU_INT8}}};
+    const int64_t there[] = {1, to.stride[4], to.stride[3], to.stride[2], to.channels, to.stride[0]};
+    const int64_t here[] = {p->x_stride[1], p->x_stride[4],        p->x_stride[3],
+                            p->x_stride[2], p->c * p->x_stride[1], p->x_stride[0]};
+    for (int d = 0; d < 6; d++) iter.operand[0].stride[d] = there[d], iter.operand[1].stride[d] = here[d];
+    xpu_iter_coalesce(&iter);
+    XPU_TRY(xpu_copy(stream, &iter));
+    void *const workspace = o->workspace;
+    *o = to;
+    o->workspace = workspace, o->data = XPU_ADDR(workspace);
+    return XPU_SUCCESS;
+}
+
 /* --- the product --- */
 
 static bool is_dense_along_k(const conv_operand *w) {
@@ -116,12 +181,13 @@ typedef struct plan {
 /* How many numbers of the result, channels beside each other, can be written as one. */
 static void set_widths(plan *plan, const conv_operand *result) {
     choice *c = &plan->choice;
-    int64_t together = result->channels | (int64_t)(result->data / xpu_dtype_size(c->dtype)) | UNIT;
+    const xpu_dtype dtype = c->bytes ? c->bytes->way->dtype : c->dtype;
+    int64_t together = result->channels | (int64_t)(result->data / xpu_dtype_size(dtype)) | UNIT;
     for (int i = 0; i < 5; i++)
         if (i != 1) together |= result->stride[i];
     together &= -together;
     if (result->stride[1] != 1) together = 1;
-    c->matrix.out_pairs = together >= 2 && c->matrix.unit == MATRIX_UNIT_PTX;
+    c->matrix.out_pairs = together >= 2 && c->matrix.unit == MATRIX_UNIT_PTX && !c->bytes;
     c->out_quads = together >= 4;
     c->out_pieces = c->sought != SOUGHT_W && conv_is_ready(result) && conv_is_in_reach(result, NULL);
     if (!c->out_pieces) return;
@@ -241,6 +307,8 @@ static xpu_status multiply(xpu_stream *stream, const plan *plan) {
                          .volume = c.volume,
                          .phases = c.phases,
                          .out_quads = plan->choice.out_quads,
+                         .bytes = c.bytes,
+                         .by_numbers = c.by_numbers,
                          .parts = m.slices >= 8   ? 8
                                   : m.slices >= 4 ? 4
                                                   : 1};
@@ -373,20 +441,28 @@ static bool is_apart(int64_t pitch, const conv_operand *o, int64_t lines) {
 
 /* By the unit that is chosen, where it serves this convolution. */
 static xpu_status try_unit(xpu_stream *stream, const xpu_device_properties *properties, const choice *c,
-                           const conv_params *p, bool *done) {
+                           const conv_params *given, bool *done) {
     const xpu_dtype dtype = c->dtype;
     const sought sought = c->sought;
     const bool by_blocks = c->matrix.unit == MATRIX_UNIT_XMX, by_fma = c->matrix.unit == MATRIX_UNIT_FMA;
-    const int64_t most = INT32_MAX - 4096, taps = conv_volume(p->taps); /* of what is counted with 31 bits */
+    const conv_bytes *const bytes = c->bytes;
+    const int64_t most = INT32_MAX - 4096, taps = conv_volume(given->taps); /* counted with 31 bits */
+    conv_params own = *given;
+    const conv_params *const p = &own;
+    /* What Intel's units read beyond a line is zeros. */
+    const bool pads_first = by_blocks && has_blank(bytes, given);
+    for (int d = 0; d < 3 && pads_first; d++) own.in[d] += 2 * own.padding[d], own.padding[d] = 0;
     if (p->batch == 0 || p->c == 0 || p->k == 0 || conv_volume(p->in) == 0 || conv_volume(p->out) == 0 ||
         taps == 0 || p->batch * conv_volume(p->in) > most / 2 || p->batch * conv_volume(p->out) > most / 2 ||
         (p->c + UNIT) * taps > most || (p->k + UNIT) * taps > most)
         return XPU_SUCCESS;
-    if (!by_fma && (p->groups > 1 ? p->c < UNIT || p->k < UNIT : p->c * p->k * taps < 256))
+    const int64_t unit = bytes && !by_fma ? 2 * UNIT : UNIT;
+    if ((!by_fma || bytes) && (p->groups > 1 ? p->c < unit || p->k < unit : p->c * p->k * taps < 256))
         return XPU_SUCCESS;
 
     conv_operand x = conv_operand_of(dtype, p->x, p->x_stride, p->batch, p->groups, p->c, p->in);
-    conv_operand y = conv_operand_of(dtype, p->y, p->y_stride, p->batch, p->groups, p->k, p->out);
+    conv_operand y = conv_operand_of(bytes ? bytes->way->dtype : dtype, p->y, p->y_stride, p->batch,
+                                     p->groups, p->k, p->out);
     conv_operand w = conv_operand_of(dtype, p->w, p->w_stride, p->groups * p->k, 1, p->c, p->taps);
     if (by_blocks) {
         if (sought == SOUGHT_Y) { /* its columns, channels of y, innermost */
@@ -394,12 +470,14 @@ static xpu_status try_unit(xpu_stream *stream, const xpu_device_properties *prop
                                        p->w_stride[4]};
             w = conv_operand_of(dtype, p->w, turned, p->c, p->groups, p->k, p->taps);
         }
-        x.whole = y.whole = w.whole = WHOLE;
+        x.whole = y.whole = w.whole = WHOLE / (int64_t)xpu_dtype_size(dtype);
     }
-    if (by_fma) x.piece = y.piece = w.piece = x.whole = y.whole = w.whole = QUAD;
+    if (by_fma) x.piece = w.piece = x.whole = w.whole = QUAD;
+    if (by_fma || c->matrix.unit == MATRIX_UNIT_DOT) y.piece = y.whole = QUAD;
     xpu_gemm_args product;
-    if (plan_product_of_images(c, p, sought == SOUGHT_Y ? &x : &y, sought == SOUGHT_Y ? &y : &x, &product) ||
-        plan_product_of_pixels(c, p, &x, &y, &product)) {
+    if (!bytes &&
+        (plan_product_of_images(c, p, sought == SOUGHT_Y ? &x : &y, sought == SOUGHT_Y ? &y : &x, &product) ||
+         plan_product_of_pixels(c, p, &x, &y, &product))) {
         *done = true;
         return xpu_gemm(stream, &product);
     }
@@ -415,7 +493,7 @@ static xpu_status try_unit(xpu_stream *stream, const xpu_device_properties *prop
     bool other_ready = conv_is_ready(other);
     if (sought == SOUGHT_Y && !by_blocks) other_ready = other_ready && is_dense_along_k(&w);
     if (sought == SOUGHT_W) other_ready = other_ready && conv_pixel_pitch(&y, 0) >= 0;
-    bool gathered_ready = conv_is_ready(gathered);
+    bool gathered_ready = conv_is_ready(gathered) && !pads_first;
     if (by_blocks) { /* lines mustn't overlap */
         gathered_ready = gathered_ready && is_apart(gathered->stride[4], gathered, gathered->size[2]);
         other_ready = other_ready &&
@@ -432,16 +510,26 @@ static xpu_status try_unit(xpu_stream *stream, const xpu_device_properties *prop
         return XPU_SUCCESS;
     const conv_operand *const packed[] = {gathered_ready ? NULL : gathered, other_ready ? NULL : other};
     if (!plan_product(properties, p, &g, &o, result, &plan) ||
-        (by_fma && !is_faster(properties, p, &plan, packed)))
+        (by_fma && !bytes && !is_faster(properties, p, &plan, packed)))
         return XPU_SUCCESS;
 
     *done = true;
-    xpu_status status = make_ready(stream, dtype, gathered, gathered_ready);
+    void *blank = NULL;
+    xpu_status status = pads_first ? pack_padded(stream, bytes, given, gathered)
+                                   : make_ready(stream, dtype, gathered, gathered_ready);
+    plan.choice.blank = has_blank(bytes, p);
+    if (status == XPU_SUCCESS && plan.choice.blank) status = xpu_workspace_take(stream, 16, &blank);
+    if (status == XPU_SUCCESS && plan.choice.blank) status = fill_blank(stream, bytes, blank, 16);
+    if (bytes) {
+        m->bytes = bytes->params;
+        m->bytes.blank = XPU_ADDR(blank);
+        if (bytes->x_unsigned && !by_blocks) m->bytes.less -= 128; /* as uint8 are taken */
+    }
     if (status == XPU_SUCCESS) status = make_ready(stream, dtype, other, other_ready);
     m->gathered = gathered->data, m->other = other->data;
     if (status == XPU_SUCCESS) status = multiply(stream, &plan);
-    void *const workspaces[] = {gathered->workspace, other->workspace};
-    for (int i = 0; i < 2; i++) status = workspace_done(workspaces[i], status);
+    void *const workspaces[] = {gathered->workspace, other->workspace, blank};
+    for (int i = 0; i < 3; i++) status = workspace_done(workspaces[i], status);
     return status;
 }
 
@@ -457,4 +545,26 @@ xpu_status conv_by_matrix(xpu_stream *stream, xpu_dtype dtype, sought sought, co
     c.matrix = (matrix_choice){.device = c.matrix.device, .unit = matrix_fma_of(properties)};
     if (*done || c.matrix.unit == MATRIX_UNIT_NONE) return XPU_SUCCESS;
     return try_unit(stream, properties, &c, p, done);
+}
+
+xpu_status conv_bytes_by_matrix(xpu_stream *stream, const conv_bytes *bytes, const conv_params *p,
+                                bool *done) {
+    const xpu_device_properties *properties;
+    const int device = xpu_stream_device(stream);
+    XPU_TRY(xpu_device_get_properties(device, &properties));
+    bool emulated[3] = {false};
+    const matrix_unit units[] = {matrix_unit_for(properties, XPU_INT8, false, &emulated[0]),
+                                 matrix_dot_of(properties, XPU_INT8, &emulated[1]),
+                                 matrix_fma_of(properties)};
+    *done = false;
+    for (int i = 0; i < 3 && !*done; i++) {
+        if (units[i] == MATRIX_UNIT_NONE || units[i] == MATRIX_UNIT_XMX8) continue;
+        const choice c = {.dtype = XPU_INT8,
+                          .sought = SOUGHT_Y,
+                          .matrix = {.device = device, .unit = units[i], .emulated = emulated[i]},
+                          .bytes = bytes,
+                          .by_numbers = units[i] == MATRIX_UNIT_FMA};
+        XPU_TRY(try_unit(stream, properties, &c, p, done));
+    }
+    return XPU_SUCCESS;
 }

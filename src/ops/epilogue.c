@@ -60,6 +60,21 @@ void ending_spec(kernel_spec *spec, const ending_params *params) {
     spec_number_if(spec, params->combine != XPU_COMBINE_NONE, "COMBINE", params->combine, 4);
 }
 
+leaving_params leaving_params_of(const xpu_way_out *way) {
+    if (!way) return (leaving_params){0};
+    return (leaving_params){1.0f / (float)way->scale, (float)way->other_scale, way->zero, way->other_zero};
+}
+
+static void side_spec(kernel_spec *spec, const char *name, const char *bytes, xpu_dtype dtype) {
+    spec_pack(spec, name, dtype == XPU_FLOAT32 ? 0 : dtype, 4);
+    spec_follows(spec, name, dtype == XPU_FLOAT32 ? NULL : dtype_token(dtype));
+    spec_follows(spec, bytes, dtype == XPU_INT8 ? "127" : dtype == XPU_UINT8 ? "255" : NULL);
+}
+void leaving_spec(kernel_spec *spec, const xpu_way_out *way) {
+    side_spec(spec, "OUT_T=", "OUT_BYTES=", way ? way->dtype : XPU_FLOAT32);
+    side_spec(spec, "OTHER_T=", "OTHER_BYTES=", way ? way->other_dtype : XPU_FLOAT32);
+}
+
 /* --- by itself --- */
 
 static xpu_status combine(xpu_stream *stream, xpu_combine how, xpu_iter iter) {

@@ -5,12 +5,16 @@
 
 #include "kernel.h"
 #include "kernels/epilogue.h"
-#include "xpu/ops/epilogue.h"
+#include "xpu/ops/gemm.h"
 
 /* Is there such an ending for the dtype? `what` begins the error's text. */
 xpu_status ending_check(const char *what, xpu_dtype dtype, const xpu_ending *ending, const void *other);
 /* `other`: the memory that it combines with, or NULL. */
 ending_params ending_params_of(xpu_dtype dtype, const xpu_ending *ending, const void *other);
+/* How numbers of float32 leave; `way` may be NULL. */
+leaving_params leaving_params_of(const xpu_way_out *way);
+/* Adds the facts that kernels/leaving.h wants. */
+void leaving_spec(kernel_spec *spec, const xpu_way_out *way);
 /* Adds the facts that kernels/epilogue_math.h wants. */
 void ending_spec(kernel_spec *spec, const ending_params *params);
 

@@ -133,18 +133,11 @@ static void scale_spec(kernel_spec *spec, const char *name, const line_scale *s)
     spec_pack(spec, name, which, 2);
     spec_follows(spec, name, s->data ? dtype_token(s->dtype) : NULL);
 }
-/* float32 is what products that have another way out are computed in. */
-static void leaving_spec(kernel_spec *spec, const char *name, const char *bytes, xpu_dtype dtype) {
-    spec_pack(spec, name, dtype == XPU_FLOAT32 ? 0 : dtype, 4);
-    spec_follows(spec, name, dtype == XPU_FLOAT32 ? NULL : dtype_token(dtype));
-    spec_follows(spec, bytes, dtype == XPU_INT8 ? "127" : dtype == XPU_UINT8 ? "255" : NULL);
-}
 void gemm_after_spec(kernel_spec *spec, const gemm_after *after) {
     scale_spec(spec, "A_SCALE=", &after->a);
     scale_spec(spec, "B_SCALE=", &after->b);
     spec_flag(spec, "MINUS", after->is_lessened);
-    leaving_spec(spec, "OUT_T=", "OUT_BYTES=", after->way ? after->way->dtype : XPU_FLOAT32);
-    leaving_spec(spec, "OTHER_T=", "OTHER_BYTES=", after->way ? after->way->other_dtype : XPU_FLOAT32);
+    leaving_spec(spec, after->way);
 }
 
 static gemm_strides strides_of(const xpu_matrix *matrix) {
@@ -212,11 +205,7 @@ static gemm_params params_of(const problem *args) {
         params.minus[i] = XPU_ADDR(less[i]->data), params.minus_stride[i] = less[i]->line;
         params.minus_plus[i] = less[i]->plus;
     }
-    if (args->after.way) {
-        const xpu_way_out *way = args->after.way;
-        params.out_scale = 1.0f / (float)way->scale, params.other_scale = (float)way->other_scale;
-        params.out_zero = way->zero, params.other_zero = way->other_zero;
-    }
+    params.leave = leaving_params_of(args->after.way);
     product_scalar(args->dtype, &args->alpha, params.alpha);
     if (args->c.data) product_scalar(args->dtype, &args->beta, params.beta);
     return params;

@@ -32,7 +32,7 @@ typedef enum kernel_family {
 } kernel_family;
 
 #define KEY_WORDS 3
-#define SPEC_FACTS 40
+#define SPEC_FACTS 48
 
 /* Unused words are 0. */
 typedef struct kernel_key {

@@ -3,8 +3,8 @@
 Products, each line of src/core/matrix.def with XMX: spills, the types of the instructions, and their share in the
 main loop, which is held against a bar where a team has its largest tile. Of those with FMA, which use no units, the
 spills in fp32, for GPUs without units too, and in int8 that four are multiplied at a time. The convolutions of each
-tile likewise, in half precision and in fp32; those of uint8 activations; and of a few rows times quantised weights the
-spills.
+tile likewise, in half precision, in fp32 and of bytes; those of uint8 activations; and of a few rows times quantised
+weights the spills.
 
 Of products with XMX8, whose operands come by way of local memory, and of attention: the part of the time for which the units are busy in the main loop, if nothing waits for memory, with 8
 clocks for a matrix instruction and 1 for any other, which other threads issue meanwhile.
@@ -52,6 +52,8 @@ BUSY = {
 }
 
 
+# a convolution of uint8 with a bias, with uint8 added, relu and uint8 for result
+BYTES_OUT = "-DREQUANTISED=1 -DA_UNSIGNED -DOUT_T=u8 -DOUT_BYTES=255 -DOTHER_T=u8 -DOTHER_BYTES=255 -DEPILOGUE=1 -DCOMBINE=1"
 BUSY_8_LANES = 0.95
 BUSY_FOR_W = 0.95  # whose left operand is turned by movements
 
@@ -112,6 +114,19 @@ def products() -> Iterator[Kernel]:
                         "FMA": (BY_FOURS if by_fours else WITHOUT_UNITS) + (() if full else OLDER),
                     }[unit],
                 )
+                if dtype == "i8" and (by_fours or (unit == "XMX" and not k_fast)):
+                    label = f"{m}x{n} i8, convolution of bytes"
+                    request = convolution(
+                        f"{tile.replace('-DT=i32', '-DT=f32').replace('-DFLOAT_T=0', '-DFLOAT_T=1')} {BYTES_OUT} "
+                        f"-DBLANK={int(by_fours)} -DOUT_PAIRS=0 {registers}",
+                        0,
+                        int(by_fours),
+                        0,
+                        int(by_fours),
+                    )
+                    bars = dict.fromkeys(SHARE, 0.6) if largest and not by_fours else {}
+                    of = BY_FOURS + (() if full else OLDER) if by_fours else ()
+                    yield Kernel(f"{request}|{label}|", label, bars, True, units=not by_fours, products=of)
                 if not of_halves:
                     continue
                 # A convolution's pixels are read by blocks of eight or sixteen, and its right operand lies along n.
