@@ -3,6 +3,7 @@
 // by kernels of 1 x 1 are one product each, of integers where the device has units for them; other
 // convolutions are computed in float32.
 #include <ATen/core/List.h>
+#include <ATen/native/ConvUtils.h>
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -18,7 +19,7 @@
 #include "../operands.h"
 #include "native/ending.h"
 #include "native/pointwise.h"
-#include "xpu/ops/gemm.h"
+#include "xpu/ops/conv.h"
 
 namespace {
 
@@ -36,7 +37,8 @@ bool is_stored(const Tensor &t) {
 // there.
 struct Learnt final : c10::BackendMeta {
     uint32_t version = 0;
-    Tensor sums; // of a weight's columns
+    Tensor sums;   // of a weight's columns
+    Tensor packed; // a convolution's weight as its kernels read it
     bool is_zero = false;
 };
 std::mutex learning;
@@ -58,13 +60,20 @@ void keep(const Tensor &t, c10::intrusive_ptr<Learnt> known) {
     t.unsafeGetTensorImpl()->set_backend_meta(std::move(known));
 }
 
+// What is known of `owner`, or is made now and kept beside what is known already.
+template <class Make> Tensor learn(const Tensor &owner, Tensor Learnt::*what, Make make) {
+    const auto known = learnt_of(owner);
+    if (known && ((*known).*what).defined()) return (*known).*what;
+    auto now = c10::make_intrusive<Learnt>();
+    if (known) now->sums = known->sums, now->packed = known->packed;
+    const Tensor made = (*now).*what = make();
+    keep(owner, std::move(now));
+    return made;
+}
+
 // `w`, whose elements lie in `owner`, as the right operand of a product.
 Tensor column_sums(const Tensor &owner, const Tensor &w) {
-    if (const auto known = learnt_of(owner); known && known->sums.defined()) return known->sums;
-    auto now = c10::make_intrusive<Learnt>();
-    now->sums = at::sum(w, at::IntArrayRef{0}, false, at::kInt);
-    keep(owner, now);
-    return now->sums;
+    return learn(owner, &Learnt::sums, [&] { return at::sum(w, at::IntArrayRef{0}, false, at::kInt); });
 }
 
 // Are all zero points known to be 0? In a capture nobody can look.
@@ -361,12 +370,15 @@ bool is_by_pixel(const Tensor &w) {
            w.numel() > 0;
 }
 Tensor pixels_weight(const Tensor &w) { return w.reshape({w.size(0), w.size(1)}).t(); }
+// Whose columns are all of a channel's weights.
+Tensor channels_weight(const Tensor &w) { return w.flatten(1).t(); }
 
 Tensor prepack_convolution(const Tensor &weight, const Tensor & /*scales*/, double /*input_scale*/,
                            int64_t /*input_zero*/, const Integers & /*stride*/, const Integers & /*padding*/,
                            const Integers & /*dilation*/, int64_t /*groups*/,
                            const std::optional<Integers> & /*input_shape*/) {
-    if (is_by_pixel(weight)) column_sums(weight, pixels_weight(weight));
+    if (weight.scalar_type() == at::kChar && weight.dim() >= 3 && weight.numel() > 0)
+        column_sums(weight, channels_weight(weight));
     return weight;
 }
 
@@ -428,6 +440,77 @@ std::optional<Tensor> by_product(const Tensor &x, const Parameters &of_x, const 
     return out;
 }
 
+// What a convolution is told besides x.
+struct Convolution {
+    const Tensor &x;
+    const Parameters &of_x;
+    const Tensor &w;
+    const Parameters &of_w;
+    const std::optional<Tensor> &bias;
+    const Integers &stride, &padding, &dilation;
+    int64_t groups;
+};
+
+// By kernels that sum products of bytes, where the device has some that serve the convolution.
+std::optional<Tensor> by_units(const Convolution &c, const Binary *binary, const Unary &unary,
+                               const Output &output) {
+    if (binary && binary->name == "none") binary = nullptr;
+    const Tensor &x = c.x;
+    const bool is_bytes = x.scalar_type() == at::kChar || x.scalar_type() == at::kByte;
+    if (!is_bytes || c.w.scalar_type() != at::kChar || x.dim() < 3 || x.dim() > 5 || x.numel() == 0 ||
+        c.w.device() != x.device() || xpu_host_provider_active(x.device().index()) || c.of_w.zero.defined() ||
+        c.of_w.middle != 0 || (c.of_x.scale.defined() && c.of_x.scale.numel() != 1) ||
+        (c.of_x.zero.defined() && c.of_x.zero.numel() != 1))
+        return std::nullopt;
+    const Tensor kernel = c.w.dim() == x.dim() + 1 ? c.w.squeeze(2) : c.w;
+    const auto dims = static_cast<size_t>(x.dim() - 2);
+    const auto fits = [&](const Integers &all) { return all.size() == dims; };
+    if (kernel.dim() != x.dim() || !fits(c.stride) || !fits(c.padding) || !fits(c.dilation))
+        return std::nullopt;
+    const auto shape = at::native::conv_output_size(x.sizes(), kernel.sizes(), c.padding.vec(),
+                                                    c.stride.vec(), c.dilation.vec());
+    if (binary) check_binary(*binary, output, shape);
+    const bool sums = binary && binary->name == "sum";
+    const auto dtype = sums ? binary->other.scalar_type() : output.dtype.value_or(x.scalar_type());
+    const Tensor out = sums ? binary->other
+                            : at::empty_strided(shape, strides_of_result(x, shape), x.options().dtype(dtype));
+    if (!can_leave(out) || (binary && !can_leave(binary->other))) return std::nullopt;
+    const Tensor other = binary ? openxpu::lying_as(binary->other, out) : Tensor();
+    /* by lines of channels, as kernels read it */
+    const Tensor packed = kernel.movedim(1, -1).is_contiguous() ? kernel : learn(c.w, &Learnt::packed, [&] {
+        return kernel.movedim(1, -1).contiguous().movedim(-1, 1);
+    });
+    const Tensor of_channels = column_sums(c.w, channels_weight(c.w));
+    Tensor addend;
+    if (c.bias && c.bias->defined()) addend = c.bias->to(at::kFloat).contiguous();
+    xpu_conv conv{.dims = static_cast<int>(dims), .transposed = false, .groups = c.groups};
+    for (size_t d = 0; d < dims; d++)
+        conv.stride[d] = c.stride[d], conv.padding[d] = c.padding[d], conv.dilation[d] = c.dilation[d];
+    const xpu_quantised qx = quantised(x, c.of_x, true, 1), qw = quantised(c.w, c.of_w, true, kernel.size(0));
+    xpu_ending ending = ending_of(unary.name, unary.scalars, unary.algorithm);
+    xpu_way_out way{.dtype = openxpu::dtype_of(out),
+                    .other_dtype = XPU_FLOAT32,
+                    .scale = output.scale,
+                    .other_scale = 1,
+                    .zero = static_cast<int32_t>(output.zero_point),
+                    .other_zero = 0};
+    const xpu_tensor in = openxpu::input_of(x), weights = openxpu::input_of(packed),
+                     y = openxpu::tensor_of(out);
+    xpu_tensor b{}, z{};
+    if (addend.defined()) b = openxpu::input_of(addend);
+    if (binary) {
+        ending.combine = XPU_COMBINE_ADD, z = openxpu::input_of(other);
+        way.other_dtype = z.dtype, way.other_scale = binary->scale;
+        way.other_zero = static_cast<int32_t>(binary->zero_point);
+    }
+    const xpu_status status = xpu_conv_requantised(
+        openxpu::current_stream(x), &conv, &in, &qx, &weights, &qw, of_channels.const_data_ptr<int32_t>(),
+        c.of_x.number, addend.defined() ? &b : nullptr, &ending, binary ? &z : nullptr, &way, &y);
+    if (status == XPU_ERROR_NOT_SUPPORTED) return std::nullopt;
+    openxpu::check(status);
+    return out;
+}
+
 Tensor convolve(const Tensor &x, const Parameters &of_x, const Tensor &w, const Parameters &of_w,
                 const std::optional<Tensor> &bias, const Integers &stride, const Integers &padding,
                 const Integers &dilation, int64_t groups) {
@@ -452,6 +535,8 @@ Tensor convolution(const Tensor &x, Scale x_scale, Zero x_zero, const Tensor &w,
     const Output output{scale, zero_point, dtype};
     if (auto out = by_product(x, of_x, w, of_w, bias, stride, padding, groups, nullptr, then, output))
         return *out;
+    const Convolution all{x, of_x, w, of_w, bias, stride, padding, dilation, groups};
+    if (auto out = by_units(all, nullptr, then, output)) return *out;
     Tensor values = convolve(x, of_x, w, of_w, bias, stride, padding, dilation, groups);
     return finish(values, x, nullptr, then, output, strides_of_result(x, values.sizes()));
 }
@@ -471,6 +556,8 @@ Tensor convolution_binary(const Tensor &x, Scale x_scale, Zero x_zero, const Ten
     const Output output{scale, zero_point, dtype};
     if (auto out = by_product(x, of_x, w, of_w, bias, stride, padding, groups, &added, then, output))
         return *out;
+    const Convolution all{x, of_x, w, of_w, bias, stride, padding, dilation, groups};
+    if (auto out = by_units(all, &added, then, output)) return *out;
     Tensor values = convolve(x, of_x, w, of_w, bias, stride, padding, dilation, groups);
     return finish(values, x, &added, then, output, strides_of_result(x, values.sizes()));
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .inner_run import passes
+
 OPS = torch.ops.onednn
+UNITS = os.environ.get("OPENXPU_MATRIX") == "ptx"
 Function = Callable[[Tensor], Tensor]
 
 UNARY: dict[str, tuple[list[float], str, Function]] = {
@@ -164,6 +168,12 @@ CONVOLUTIONS = [
     ((2, 4, 17), (6, 4, 3), [2], [1], [1], 1),
     ((1, 3, 5, 6, 7), (4, 3, 2, 3, 2), [1, 1, 1], [0, 1, 0], [1, 1, 1], 1),
     ((2, 16, 5, 7), (32, 16, 1, 1), [1, 1], [0, 0], [1, 1], 1),
+    # by whole steps of units
+    ((2, 32, 9, 11), (48, 32, 3, 3), [1, 1], [1, 1], [1, 1], 1),
+    ((1, 64, 8, 9), (32, 32, 3, 3), [2, 2], [1, 1], [1, 1], 2),
+    ((1, 16, 9, 9), (16, 16, 3, 3), [1, 1], [2, 2], [2, 2], 1),
+    ((2, 32, 8, 8), (16, 32, 1, 1), [2, 2], [0, 0], [1, 1], 1),
+    ((2, 16, 20), (32, 16, 3), [1], [1], [1], 1),
 ]
 
 
@@ -205,10 +215,36 @@ def test_convolution(case: Any, last: bool) -> None:
         assert torch.equal(again, actual)
 
 
+@pytest.mark.skipif(UNITS, reason="this is the inner run")
+def test_convolutions_on_units() -> None:
+    some = "units_are_taken or convolution_and_another and relu and 6 and int8"
+    passes([__file__], some, OPENXPU_HOST_PROVIDER="0", OPENXPU_MATRIX="ptx")
+
+
+@pytest.mark.skipif(not UNITS, reason="only where products of bytes have units")
+def test_units_are_taken() -> None:
+    for case in CONVOLUTIONS[6:]:
+        sizes, weights, *how = case
+        x, w = stored(sizes, torch.uint8, 1), stored(weights, torch.int8, 2)
+        scale, zero = per_channel(weights[0])
+        expected = convolved(case, numbers(x, 0.02, 7), numbers(w, scale, zero), None).relu()
+        packed = OPS.qconv_prepack(w.to("xpu"), torch.ones(1), 0.02, 7, *how, list(sizes))
+        there, tensors = x.to("xpu"), on_xpu(scale, zero)
+        end = (0.06, 20, torch.uint8, "relu", [], "")
+        activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.XPU]
+        with torch.profiler.profile(activities=activities) as profile:
+            actual = OPS.qconv_pointwise(there, 0.02, 7, packed, *tensors, None, *how, *end)
+        compare(actual, expected, torch.uint8, 0.06, 20)
+        names = [event.key for event in profile.key_averages()]
+        assert "conv_matrix i8 to u8" in names
+        assert not [name for name in names if "dequantise" in name]
+
+
 @pytest.mark.parametrize("unary", ["none", "relu", None])
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16, torch.int8, torch.uint8])
-def test_convolution_and_another(unary: str | None, kind: torch.dtype) -> None:
-    case = CONVOLUTIONS[0]
+@pytest.mark.parametrize("number", [0, 6])
+def test_convolution_and_another(number: int, unary: str | None, kind: torch.dtype) -> None:
+    case = CONVOLUTIONS[number]
     sizes, weights, *how = case
     x, w = stored(sizes, torch.int8, 1), stored(weights, torch.int8, 2)
     scale, zero = per_channel(weights[0])
