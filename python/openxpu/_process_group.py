@@ -55,12 +55,13 @@ class ProcessGroupXCCL(metaclass=_Meta):
 def _beside(group: Any) -> Any:
     """Gloo's backend for the CPU in a group that has one for xpu, too; None for others."""
     import torch
+    from torch.distributed.distributed_c10d import ProcessGroupGloo
 
     cpu, xpu = torch.device("cpu"), torch.device("xpu")
     if not hasattr(group, "_device_types") or not {cpu, xpu} <= set(group._device_types):
         return None  # not of this group, or not both
     backend = group._get_backend(cpu)
-    return backend if hasattr(backend, "options") else None
+    return backend if isinstance(backend, ProcessGroupGloo) else None
 
 
 def _name_ranks(group: Any, size: int) -> None:

@@ -1,4 +1,7 @@
-"""Collectives and sends of xpu tensors: two processes run all cases of a group, and each case is a test."""
+"""Collectives and sends of xpu tensors: two processes run all cases of a group, and each case is a test.
+
+Those of the matrix (collectives, dtypes, reductions, layouts, at once and later) are also run by four.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +26,11 @@ import torch.distributed as dist
 from ranks import Cases, begin, check, entering, environment, kind, rank, results, run, write
 from torch import Tensor
 
-RANKS = 2
+RANKS = int(sys.argv[4]) if __name__ == "__main__" else 2
 CASES: Cases = {}
 case = entering(CASES)
+MATRIX: Cases = {}
+matrix = entering(CASES, MATRIX)
 
 
 # --- values ---
@@ -90,7 +95,7 @@ def wait(work: dist.Work | None, is_async: bool) -> None:
 # --- collectives ---
 
 
-@case(*NUMBERS)
+@matrix(*NUMBERS)
 def all_reduce(name: str) -> None:
     dtype = getattr(torch, name)
     for operation in REDUCTIONS:
@@ -110,7 +115,7 @@ def all_reduce(name: str) -> None:
                 same(x, on_cpu)
 
 
-@case(*NUMBERS)
+@matrix(*NUMBERS)
 def reduce(name: str) -> None:
     ranks = inputs((33,), getattr(torch, name))
     for root in range(RANKS):
@@ -121,7 +126,7 @@ def reduce(name: str) -> None:
                 same(x, reduced(ranks, operation))
 
 
-@case(*NUMBERS)
+@matrix(*NUMBERS)
 def reduce_scatter(name: str) -> None:
     dtype = getattr(torch, name)
     for operation in ("SUM", "AVG", "MIN"):
@@ -139,7 +144,7 @@ def reduce_scatter(name: str) -> None:
             same(y, want)
 
 
-@case("int16", "bool", "float8_e4m3fn")
+@matrix("int16", "bool", "float8_e4m3fn")
 def refused_reduction(name: str) -> None:
     x = given((8,), getattr(torch, name), 0).to("xpu")
     if name == "bool":  # Gloo takes it for a byte
@@ -153,7 +158,7 @@ def refused_reduction(name: str) -> None:
     return None
 
 
-@case(*NUMBERS, *MOVED)
+@matrix(*NUMBERS, *MOVED)
 def moving(name: str) -> None:
     """Everything that doesn't reduce, of any dtype."""
     dtype = getattr(torch, name)
@@ -183,12 +188,11 @@ def moving(name: str) -> None:
             same(part, want)
 
         y = torch.empty_like(x)
-        wait(
-            dist.scatter(y, [r.to("xpu") for r in ranks] if rank() else None, 1, async_op=is_async), is_async
-        )
+        parts = [r.to("xpu") for r in ranks] if rank() == 1 else []
+        wait(dist.scatter(y, parts or None, 1, async_op=is_async), is_async)
         same(y, mine)
 
-        received = [torch.empty_like(x[:2]) for _ in range(RANKS)]
+        received = [torch.empty_like(x[: 4 // RANKS]) for _ in range(RANKS)]
         wait(dist.all_to_all(received, list(x.chunk(RANKS)), async_op=is_async), is_async)
         for part, other in zip(received, ranks, strict=True):
             same(part, other.chunk(RANKS)[rank()])
@@ -198,13 +202,13 @@ def moving(name: str) -> None:
         same(y, torch.cat([other.chunk(RANKS)[rank()] for other in ranks]))
 
 
-@case(*NUMBERS, *MOVED)
+@matrix(*NUMBERS, *MOVED)
 def point_to_point(name: str) -> None:
     ranks = inputs((7,), getattr(torch, name))
     x = ranks[rank()].to("xpu")
-    other = 1 - rank()
+    other = rank() ^ 1
     y = torch.empty_like(x)
-    if rank() == 0:
+    if rank() < other:
         dist.send(x, other)
         dist.recv(y, other)
     else:
@@ -254,7 +258,7 @@ def polled_receive() -> None:
     same(y, torch.full((5,), 1.0 - rank()))
 
 
-@case("transposed", "strided", "offset", "empty", "number", "expanded_source")
+@matrix("transposed", "strided", "offset", "empty", "number", "expanded_source")
 def layout(name: str) -> None:
     ranks = inputs((8, 8), torch.float32)
 
@@ -286,15 +290,15 @@ def layout(name: str) -> None:
     for part in parts:
         same(part, sums)
     y = view(torch.zeros(8, 8, device="xpu"))
-    if rank():
+    if rank() == 1:
         dist.send(other, 0)
-    else:
+    elif rank() == 0:
         dist.recv(y, 1)
         same(y, sums)
     return None
 
 
-@case()
+@matrix()
 def coalesced() -> None:
     lists = [inputs((n,), torch.float32, n) for n in (3, 5, 7)]
     mine = [r[rank()].to("xpu") for r in lists]
@@ -319,7 +323,7 @@ def coalesced() -> None:
         same(y, reduced(ranks, "SUM").chunk(RANKS)[rank()])
 
 
-@case("float32", "int64")
+@matrix("float32", "int64")
 def in_pieces(name: str) -> None:
     """Tensors large enough to be copied in pieces, with an uneven last one."""
     ranks = inputs((2600 * 1024 + 13,), getattr(torch, name))
@@ -335,7 +339,7 @@ def in_pieces(name: str) -> None:
     same(x, reduced(ranks, "MAX").view(1, -1))
 
 
-@case()
+@matrix()
 def many_in_flight() -> None:
     lists = [inputs((1000,), torch.float32, n) for n in range(40)]
     mine = [r[rank()].to("xpu") for r in lists]
@@ -346,7 +350,7 @@ def many_in_flight() -> None:
         same(x, reduced(ranks, "SUM"))
 
 
-@case("float32", "float16", "bfloat16", "float64")
+@matrix("float32", "float16", "bfloat16", "float64")
 def scaled_sum(name: str) -> None:
     """PREMUL_SUM: a factor before the sum, a number or a tensor."""
     dtype = getattr(torch, name)
@@ -358,7 +362,7 @@ def scaled_sum(name: str) -> None:
         dist.all_reduce(x, reduction)
         same(x, reduced(scaled, "SUM"))
         x = ranks[rank()].to("xpu")
-        y = torch.empty_like(x[:2])
+        y = torch.empty_like(x[: 4 // RANKS])
         dist.reduce_scatter_tensor(y, x, reduction)
         same(y, reduced(scaled, "SUM").chunk(RANKS)[rank()])
         same(x, ranks[rank()])  # is left as it was
@@ -699,6 +703,11 @@ def test_case(name: str, settings: tuple[tuple[str, str], ...]) -> None:
     check(name, results(__file__, RANKS, "cases", settings))
 
 
+@pytest.mark.parametrize("name", MATRIX)
+def test_case_of_four(name: str) -> None:
+    check(name, results(__file__, 4, "matrix"))
+
+
 @pytest.mark.parametrize("name", BOUND)
 def test_bound(name: str) -> None:
     check(name, results(__file__, 4, "bound", (("OPENXPU_DEVICE", "cpu,cpu"),)))
@@ -735,4 +744,4 @@ if __name__ == "__main__":
     if kind() == "bound":
         run(BOUND, torch.device("xpu", int(sys.argv[1]) % torch.xpu.device_count()))
     else:
-        run(CASES)
+        run(MATRIX if kind() == "matrix" else CASES)
