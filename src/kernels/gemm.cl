@@ -21,7 +21,7 @@
  * gemm_row:    m = 1; work-groups of 16 columns x 16 parts of the slice, or (B_K_FAST) of 1 x 64
  * gemm_thin:   few rows, k fast in A and B, on processors: a subgroup reads its columns of B once, 16 k at a
  *              time; -DTHIN=1, 2 or 4 rows and -DSTREAMS=1 or 4 columns at once
- * gemm_host:   fp32 on processors; what gemm_host.h wants
+ * gemm_host:   fp32, fp16 and bf16 on processors; what gemm_host.h wants
  * gemm_finish: sums the slices when k was cut: one work-item an element
  * gemm_rows:   ends sums that somebody else computed, on processors: a group has GEMM_ROW_SPAN columns of a row;
  *              -DNEIGHBOURS: whose columns are neighbours, 1 the result's, 2 C's, 4 what is combined, 8 B's scales

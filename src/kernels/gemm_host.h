@@ -1,14 +1,35 @@
-/* gemm_host: products of fp32 on processors, where no library of the host's does them.
+/* gemm_host: products of fp32, fp16 and bf16 on processors, where no library of the host's does them.
  *
  * A work-item is a group and has p.slice rows (at most HOST_M) and HOST_N columns of the result. HOST_K of B
  * at a time are written down beside each other, columns in the lanes; HOST_ROWS rows of A then take them,
  * each element of A being the same in all lanes: six rows of 16 columns, and what they need, fit in 16
  * registers of eight numbers. Rows beyond the last are the last once more, columns beyond the last are 0;
- * neither is written. Wants -DHOST_ROWS and -DA_K_FAST, -DB_K_FAST, 1 where consecutive k lie beside each
- * other. */
+ * neither is written. Halves of A are written down as fp32 like those of B, HOST_K at a time. Wants
+ * -DHOST_ROWS and -DA_K_FAST, -DB_K_FAST, 1 where consecutive k lie beside each other, and -DHALVES where T
+ * is fp16 or bf16. */
 #define HOST_N 32
 #define HOST_K 128
 #define HOST_M 96
+
+/* Sixteen numbers beside each other. */
+static inline float16 load16_f32(__global const s_f32 *from) { return vload16(0, from); }
+static inline void store16_f32(float16 v, __global s_f32 *to) { vstore16(v, 0, to); }
+static inline float16 load16_f16(__global const s_f16 *from) {
+    const ushort16 v = vload16(0, from);
+    return (float16)(widen8_f16(v.lo), widen8_f16(v.hi));
+}
+static inline void store16_f16(float16 v, __global s_f16 *to) {
+    vstore16((ushort16)(narrow8_f16(v.lo), narrow8_f16(v.hi)), 0, to);
+}
+static inline float16 load16_bf16(__global const s_bf16 *from) {
+    return as_float16(convert_uint16(vload16(0, from)) << 16);
+}
+static inline void store16_bf16(float16 v, __global s_bf16 *to) { /* as store_bf16 */
+    const uint16 bits = as_uint16(v), rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+    vstore16(convert_ushort16(select(rounded, (uint16)0x7fc0, isnan(v))), 0, to);
+}
+#define LOAD16 XPU_CAT(load16_, T)
+#define STORE16 XPU_CAT(store16_, T)
 
 #define FIRST_1(a, b)                                                                                        \
     a.s0, b.s0, a.s2, b.s2, a.s4, b.s4, a.s6, b.s6, a.s8, b.s8, a.sa, b.sa, a.sc, b.sc, a.se, b.se
@@ -31,7 +52,7 @@
 
 /* panel[column / 16][k][column % 16] = B[k][column], from `from` on. */
 #define PANEL(n, k) (panel + (n) * HOST_K + (k) * 16) /* n: a multiple of 16 */
-static inline void host_pack(const gemm_params *p, __local float *panel, __global const float *from,
+static inline void host_pack(const gemm_params *p, __local float *panel, __global const STORED(T) * from,
                              int depth, int columns) {
     const long down = p->b_stride.row, across = p->b_stride.column;
     for (int n = 0; n < columns; n += 16) {
@@ -40,8 +61,7 @@ static inline void host_pack(const gemm_params *p, __local float *panel, __globa
 #if B_K_FAST
             for (; k + 16 <= depth; k += 16) {
                 float16 row[16];
-                _Pragma("unroll") for (int i = 0; i < 16; i++) row[i] =
-                    vload16(0, from + (n + i) * across + k);
+                _Pragma("unroll") for (int i = 0; i < 16; i++) row[i] = LOAD16(from + (n + i) * across + k);
                 EXCHANGE(8)
                 EXCHANGE(4)
                 EXCHANGE(2)
@@ -50,21 +70,36 @@ static inline void host_pack(const gemm_params *p, __local float *panel, __globa
             }
 #else
             if (across == 1)
-                for (; k < depth; k++) vstore16(vload16(0, from + k * down + n), 0, PANEL(n, k));
+                for (; k < depth; k++) vstore16(LOAD16(from + k * down + n), 0, PANEL(n, k));
 #endif
         }
         for (; k < depth; k++)
             for (int i = 0; i < 16; i++)
-                PANEL(n, k)[i] = n + i < columns ? from[k * down + (n + i) * across] : 0;
+                PANEL(n, k)[i] = n + i < columns ? LOAD(T, from, k * down + (n + i) * across) : 0;
     }
 }
 
+#if HALVES
+/* left[row][k] = A[row][k], from `from` on. */
+static inline void host_widen(const gemm_params *p, __local float *left, __global const STORED(T) * from,
+                              int depth, int rows) {
+    const long down = p->a_stride.row, across = A_K_FAST ? 1 : p->a_stride.column;
+    for (int m = 0; m < rows; m++) {
+        int k = 0;
+#if A_K_FAST
+        for (; k + 16 <= depth; k += 16) vstore16(LOAD16(from + m * down + k), 0, left + m * HOST_K + k);
+#endif
+        for (; k < depth; k++) left[m * HOST_K + k] = LOAD(T, from, m * down + k * across);
+    }
+}
+#endif
+
 #if !EPILOGUE && !COMBINE
-static inline float16 host_value(const gemm_params *p, __global const float *c, float16 sum) {
+static inline float16 host_value(const gemm_params *p, __global const STORED(T) * c, float16 sum) {
     const float16 v = SCALAR(p->alpha) * sum;
     const float beta = SCALAR(p->beta);
     if (beta == 0) return v;
-    return fma((float16)beta, p->c_stride.column == 1 ? vload16(0, c) : (float16)*c, v);
+    return fma((float16)beta, p->c_stride.column == 1 ? LOAD16(c) : (float16)LOAD(T, c, 0), v);
 }
 #endif
 
@@ -72,8 +107,8 @@ static inline float16 host_value(const gemm_params *p, __global const float *c, 
 static inline void host_put(const gemm_params *p, long b, long m, long n, float16 sum) {
 #if !EPILOGUE && !COMBINE
     if (n + 16 <= p->n && p->out_stride.column == 1 && p->c_stride.column <= 1) {
-        vstore16(host_value(p, XPU_CPTR(float, p->c) + c_place(p, b, m, n), sum), 0,
-                 XPU_PTR(float, p->out) + b * p->out_stride.batch + m * p->out_stride.row + n);
+        STORE16(host_value(p, XPU_CPTR(STORED(T), p->c) + c_place(p, b, m, n), sum),
+                XPU_PTR(STORED(T), p->out) + b * p->out_stride.batch + m * p->out_stride.row + n);
         return;
     }
 #endif
@@ -85,24 +120,44 @@ static inline void host_put(const gemm_params *p, long b, long m, long n, float1
 XPU_BY_ITSELF __attribute__((reqd_work_group_size(1, 1, 1))) __kernel void gemm_host(const gemm_params p) {
     __local float panel[HOST_K * HOST_N] __attribute__((aligned(64)));
     __local float sums[HOST_M * HOST_N] __attribute__((aligned(64)));
+#if HALVES
+    __local float left[HOST_M * HOST_K] __attribute__((aligned(64)));
+#endif
     const long panels = (p.n + HOST_N - 1) / HOST_N, bands = (p.m + p.slice - 1) / p.slice;
     const long g = XPU_GROUP(0), n0 = g % panels * HOST_N, m0 = g / panels % bands * p.slice,
                b = g / panels / bands;
     const int rows = (int)min(p.m - m0, p.slice), columns = (int)min(p.n - n0, (long)HOST_N);
-    __global const float *from_a = XPU_CPTR(float, p.a) + b * p.a_stride.batch + m0 * p.a_stride.row;
-    __global const float *from_b = XPU_CPTR(float, p.b) + b * p.b_stride.batch + n0 * p.b_stride.column;
-    const long step = A_K_FAST ? 1 : p.a_stride.column;
+    __global const STORED(T) *from_a = XPU_CPTR(STORED(T), p.a) + b * p.a_stride.batch + m0 * p.a_stride.row;
+    __global const STORED(T) *from_b =
+        XPU_CPTR(STORED(T), p.b) + b * p.b_stride.batch + n0 * p.b_stride.column;
+    const long down = A_K_FAST ? 1 : p.a_stride.column;
+#if HALVES
+    const long step = 1;
+#else
+    const long step = down;
+#endif
     for (long k0 = 0; k0 < p.k; k0 += HOST_K) {
         const int depth = (int)min(p.k - k0, (long)HOST_K);
         const bool is_last = k0 + HOST_K >= p.k;
         host_pack(&p, panel, from_b + k0 * p.b_stride.row, depth, columns);
+#if HALVES
+        host_widen(&p, left, from_a + k0 * down, depth, rows);
+#endif
         for (int m = 0; m < rows; m += HOST_ROWS)
             for (int n = 0; n < columns; n += 16) {
                 float16 sum[HOST_ROWS];
+#if HALVES
+                __local const float *a[HOST_ROWS];
+#else
                 __global const float *a[HOST_ROWS];
+#endif
                 _Pragma("unroll") for (int i = 0; i < HOST_ROWS; i++) {
                     const int row = min(m + i, rows - 1);
+#if HALVES
+                    a[i] = left + row * HOST_K;
+#else
                     a[i] = from_a + row * p.a_stride.row + k0 * step;
+#endif
                     sum[i] = k0 ? vload16(0, sums + row * HOST_N + n) : 0;
                 }
                 for (int k = 0; k < depth; k++) {

@@ -93,6 +93,7 @@ static xpu_status get_kernel(int device, const problem *args, gemm_choice choice
     spec_number_if(&spec, thin, "THIN", choice.rows, 4);
     spec_number_if(&spec, thin, "STREAMS", choice.streams, 4);
     spec_number_if(&spec, choice.kernel == KERNEL_HOST, "HOST_ROWS", choice.rows, 4);
+    spec_follows_flag(&spec, "HALVES", choice.kernel == KERNEL_HOST && args->operand != XPU_FLOAT32);
     spec_pack(&spec, "which", choice.kernel, 4);
     spec_follows_flag(&spec, "ROW", choice.kernel == KERNEL_ROW);
     spec_follows_flag(&spec, "FINISH", choice.kernel == KERNEL_FINISH);
@@ -231,10 +232,12 @@ static xpu_status thin(xpu_stream *stream, const problem *args) {
     return xpu_launch(stream, kernel, &range, &params, sizeof params);
 }
 
-/* fp32 on processors, where the host's libraries don't. Very few rows are not worth B's copies. */
-enum { HOST_COLUMNS = 32, HOST_BAND = 96 }; /* of a group: kernels/gemm_host.h */
+/* fp32 and halves on processors, where the host's libraries don't. Very few rows are not worth B's copies. */
+enum { HOST_COLUMNS = 32, HOST_BAND = 96, HOST_LOCAL = 80 << 10 }; /* of a group: kernels/gemm_host.h */
 static bool is_for_host(const xpu_device_properties *properties, const problem *args) {
-    return plans_for_processor(properties) && args->operand == XPU_FLOAT32 && !args->lines &&
+    const bool halves = args->operand == XPU_FLOAT16 || args->operand == XPU_BFLOAT16;
+    if (halves && (args->dtype != args->operand || properties->local_mem_size < HOST_LOCAL)) return false;
+    return plans_for_processor(properties) && (halves || args->operand == XPU_FLOAT32) && !args->lines &&
            !args->after.a.data && !args->after.b.data && !args->after.way && args->m >= 4 && args->n >= 16 &&
            args->k >= 8;
 }

@@ -95,26 +95,34 @@ def test_addmm_in_place_and_out() -> None:
     agree(columns, want, 5)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("left", ["rows", "columns", "apart"])
 @pytest.mark.parametrize("right", ["rows", "columns"])
-def test_large_products(left: str, right: str) -> None:
+def test_large_products(left: str, right: str, dtype: torch.dtype) -> None:
     """Sizes at which a host device may take another library than for small ones."""
     m, n, k = 200, 300, 170
-    a = make(m, k, dtype=torch.float32, layout=left)
-    b = make(k, n, dtype=torch.float32, layout=right)
-    x, y, product = on_xpu(a), on_xpu(b), a.double() @ b.double()
+    a = make(m, k, dtype=dtype, layout=left)
+    b = make(k, n, dtype=dtype, layout=right)
+    a[7, 3], a[8, 4] = float("nan"), float("inf")
+    b[4] = b[4].abs() + 1
+    x, y = on_xpu(a), on_xpu(b)
+    got = (x @ y).cpu()
+    assert got[7].isnan().all()
+    assert got[8].isposinf().all()
+    a[7:9] = 0
+    x, product = on_xpu(a), a.double() @ b.double()
     agree(x @ y, product, k)
     for shape in [(n,), (m, 1), (m, n)]:
-        c = torch.randn(shape)
+        c = torch.randn(shape, dtype=dtype)
         for beta in (1, 3):
             agree(torch.addmm(c.to("xpu"), x, y, beta=beta), beta * c.double() + product, 10 * k)
     agree(torch.addmm(c.to("xpu"), x, y, alpha=2), c.double() + 2 * product, 5 * k)
     held = c.to("xpu")
     agree(held.addmm_(x, y), c.double() + product, 2 * k)
-    padded = torch.full((m, n + 5), -7.0, device="xpu")
+    padded = torch.full((m, n + 5), -7.0, device="xpu", dtype=dtype)
     agree(torch.mm(x, y, out=padded[:, :n]), product, k)
     assert (padded[:, n:] == -7).all()
-    bias = torch.randn(n)
+    bias = torch.randn(n, dtype=dtype)
     got = torch._addmm_activation(bias.to("xpu"), x, y)
     agree(got, (bias.double() + product).relu(), 2 * k)
 
