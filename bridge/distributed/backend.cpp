@@ -12,6 +12,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <numeric>
 #include <sstream>
 #include <thread>
 
@@ -261,7 +262,8 @@ class CollectiveWork final : public c10d::Work {
         c10::OptionalStreamGuard guard(transfer_.copying);
         for (const auto &copy : transfer_.returns) {
             Tensor(copy.to).copy_(copy.from, true);
-            if (transfer_.copying && !copy.to.is_sparse()) copy.to.record_stream(*transfer_.copying);
+            if (transfer_.copying && copy.to.is_xpu() && !copy.to.is_sparse())
+                copy.to.record_stream(*transfer_.copying);
         }
         if (transfer_.copying && !transfer_.returns.empty()) {
             copied_.emplace(c10::kXPU);
@@ -597,7 +599,11 @@ WorkPtr CollectiveBackend::run(const Collective &collective, const TensorLists &
                     sum.div_(size, "trunc");
             }
         };
-    auto carried = issue(sources, targets);
+    WorkPtr carried;
+    if constexpr (std::is_invocable_v<Issue, TensorLists &, TensorLists &, std::vector<Return> &>)
+        carried = issue(sources, targets, transfer.returns); // has copies to be made when it is done, too
+    else
+        carried = issue(sources, targets);
     work->follow(std::move(carried), std::move(transfer), std::move(after));
     const std::lock_guard lock(lock_);
     if (is_coalescing_) coalesced_.push_back(work);
@@ -792,9 +798,28 @@ WorkPtr CollectiveBackend::alltoall_base(Tensor &output, Tensor &input, std::vec
                });
 }
 
+// Gloo has lists of tensors of one size only. All ranks join theirs: one can't see whether others have to.
 WorkPtr CollectiveBackend::alltoall(Tensors &outputs, Tensors &inputs, const c10d::AllToAllOptions &options) {
+    for (const auto *list : {&inputs, &outputs})
+        TORCH_CHECK_VALUE(static_cast<int>(list->size()) == size_, "xccl:all_to_all: expected ", size_,
+                          " tensors in each list, one for each rank, but got ", list->size());
     return run({.type = OpType::ALLTOALL, .title = "xccl:all_to_all"}, {inputs}, {outputs},
-               [&](auto &from, auto &to) { return carrier_->alltoall(to[0], from[0], options); });
+               [&](auto &from, auto &to, std::vector<Return> &returns) {
+                   std::vector<int64_t> lengths[2];
+                   Tensors flat[2];
+                   for (int i = 0; i < 2; i++)
+                       for (const auto &tensor : i ? to[0] : from[0]) {
+                           flat[i].push_back(tensor.view(-1));
+                           lengths[i].push_back(tensor.numel());
+                       }
+                   auto sent = at::cat(flat[0]);
+                   auto received =
+                       at::empty({std::accumulate(lengths[1].begin(), lengths[1].end(), 0L)}, sent.options());
+                   const auto parts = received.split_with_sizes(lengths[1]);
+                   for (size_t i = 0; i < parts.size(); i++)
+                       returns.insert(returns.begin() + static_cast<long>(i), {flat[1][i], parts[i]});
+                   return carrier_->alltoall_base(received, sent, lengths[1], lengths[0], options);
+               });
 }
 
 WorkPtr CollectiveBackend::send(Tensors &tensors, int to, int tag) {

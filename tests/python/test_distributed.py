@@ -233,6 +233,22 @@ def uneven_all_to_all() -> None:
         same(y, torch.cat([ranks[r].split(sent[r])[rank()] for r in range(RANKS)]))
 
 
+@matrix("float32", "bfloat16", "int16", "complex64")
+def lists_of_different_sizes(name: str) -> None:
+    """Rank r gives rank q r + 2 q rows, but 0 gives itself 2: of two ranks one has a list of one size."""
+    dtype = getattr(torch, name)
+    sizes = [[r + 2 * q if r + q else 2 for q in range(RANKS)] for r in range(RANKS)]
+    for is_async in (False, True):
+        parts = [[given((n, 3), dtype, 10 * r + n) for n in sizes[r]] for r in range(RANKS)]
+        received = [torch.zeros((sizes[r][rank()], 3), dtype=dtype, device="xpu") for r in range(RANKS)]
+        gives = [part.to("xpu") for part in parts[rank()]]
+        wait(dist.all_to_all(received, gives, async_op=is_async), is_async)
+        for r in range(RANKS):
+            same(received[r], parts[r][rank()])
+    with pytest.raises(ValueError, match="one for each rank"):
+        dist.all_to_all(received[1:], gives)
+
+
 @case()
 def receive_from_anyone() -> None:
     ranks = inputs((5,), torch.float32)
