@@ -86,6 +86,7 @@ RULES_OF_GROUPS = (
     (r"\bcuda_init_mode\b", "device_init_mode"),
     (r"\b_num_cuda_retries\b", "_num_alloc_retries"),
     (r"(?<=DEVICEInitMode\.)CUDA_", "DEVICE_"),
+    (r"\bShardedGradScaler\((?=init_scale)", 'ShardedGradScaler(device="xpu", '),
 )
 
 
