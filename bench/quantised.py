@@ -1,6 +1,6 @@
 """Products with weights of 4 and 8 bits (`python bench/quantised.py`), beside what there is to compare with.
 
-Layers of 8-bit activations, which PT2E lowers to, beside the same in float32.
+Layers and convolutions of 8-bit activations, which PT2E lowers to, beside the same in float32.
 
 A few rows are multiplied with the weights as they are read, which takes as long as reading them does: beside a
 copy of as many bytes (read and written: twice the traffic). Many rows go by numbers that are written down first:
@@ -58,6 +58,40 @@ def layers() -> Iterator[Case]:
             )
 
 
+def convolutions() -> Iterator[Case]:
+    """ResNet-50's convolutions as PT2E lowers them, uint8 with channels last: beside those in float32."""
+    for c, size, k, taps, stride in (
+        (3, 224, 64, 7, 2),
+        (64, 56, 64, 3, 1),
+        (128, 28, 128, 3, 1),
+        (256, 14, 256, 3, 1),
+        (512, 7, 512, 3, 1),
+        (256, 56, 512, 1, 2),
+        (64, 56, 256, 1, 1),
+    ):
+        for images in (1, 32):
+            x = torch.randint(0, 256, (images, c, size, size), dtype=torch.uint8, device="xpu")
+            x = x.contiguous(memory_format=torch.channels_last)
+            weight = torch.randint(-128, 128, (k, c, taps, taps), dtype=torch.int8, device="xpu")
+            scale, zero = torch.rand(k, device="xpu") / 1024, torch.zeros(k, dtype=torch.int64, device="xpu")
+            bias, half = torch.randn(k, device="xpu"), taps // 2
+            how: tuple[object, ...] = ([stride, stride], [half, half], [1, 1], 1)
+            packed = torch.ops.onednn.qconv_prepack(weight, scale, 0.02, 128, *how, list(x.shape))
+            end: tuple[object, ...] = (0.05, 128, torch.uint8, "relu", [], "")
+            wide, w = x.float(), weight.float().contiguous(memory_format=torch.channels_last)
+            yield Case(
+                "int8 convolution with relu beside float32",
+                f"{images} x {c} x {size}² to {k}, {taps} x {taps} by {stride}",
+                lambda x=x, p=packed, s=scale, z=zero, b=bias, how=how, end=end: (
+                    torch.ops.onednn.qconv_pointwise(x, 0.02, 128, p, s, z, b, *how, *end)
+                ),
+                lambda wide=wide, w=w, b=bias, s=stride, p=half: torch.nn.functional.conv2d(
+                    wide, w, b, s, p
+                ).relu_(),
+                0,
+            )
+
+
 def cases() -> Iterator[Case]:
     """Weights of 4096 x 4096 and 14336 x 4096 with 1, 4 and 16 rows, and with 512."""
     for n, k in ((4096, 4096), (14336, 4096)):
@@ -74,6 +108,7 @@ def cases() -> Iterator[Case]:
                     0.75 if rows == 1 else 0,
                 )
     yield from layers()
+    yield from convolutions()
     x, w = torch.randn(512, 4096, device="xpu").bfloat16(), torch.randn(4096, 4096, device="xpu").bfloat16()
     for name, _, work in products(x, 4096):
         yield Case(

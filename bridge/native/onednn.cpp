@@ -1,18 +1,25 @@
 // The operators that Inductor lowers quantised models to (onednn::…, torch.ao's and torchao's PT2E): linear
-// layers and convolutions of 8-bit activations and weights, with what follows. Linear layers and convolutions
-// by kernels of 1 x 1 are one product each, of integers where the device has units for them; other
-// convolutions are computed in float32.
+// layers and convolutions of 8-bit activations and weights, with what follows. Linear layers, and
+// convolutions by kernels of 1 x 1, are one product each, other convolutions one launch, of integers where
+// the device has units for them; convolutions on host devices are PyTorch's own where the processor has
+// instructions for bytes. What none of these serve is computed in float32.
 #include <ATen/core/List.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/cpu/Utils.h>
 #include <ATen/native/ConvUtils.h>
+#include <ATen/ops/bitwise_xor.h>
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/sum.h>
+#include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
+#include <array>
 #include <mutex>
+#include <vector>
 
 #include "../host_gemm.h"
 #include "../host_memory.h"
@@ -37,10 +44,13 @@ bool is_stored(const Tensor &t) {
 // there.
 struct Learnt final : c10::BackendMeta {
     uint32_t version = 0;
-    Tensor sums;   // of a weight's columns
-    Tensor packed; // a convolution's weight as its kernels read it
+    Tensor sums;                // of a weight's columns
+    Tensor form;                // a convolution's weight as its kernels read it, …
+    std::vector<int64_t> how;   // … which form that is, and for what …
+    std::array<Tensor, 2> held; // … that lies there
     bool is_zero = false;
 };
+enum Form : int64_t { FORM_LINES, FORM_NUMBERS, FORM_ONEDNN };
 std::mutex learning;
 
 bool can_keep(const Tensor &t) {
@@ -60,20 +70,34 @@ void keep(const Tensor &t, c10::intrusive_ptr<Learnt> known) {
     t.unsafeGetTensorImpl()->set_backend_meta(std::move(known));
 }
 
-// What is known of `owner`, or is made now and kept beside what is known already.
-template <class Make> Tensor learn(const Tensor &owner, Tensor Learnt::*what, Make make) {
-    const auto known = learnt_of(owner);
-    if (known && ((*known).*what).defined()) return (*known).*what;
+// What is known, to which something is added.
+c10::intrusive_ptr<Learnt> more_than(const c10::intrusive_ptr<Learnt> &known) {
     auto now = c10::make_intrusive<Learnt>();
-    if (known) now->sums = known->sums, now->packed = known->packed;
-    const Tensor made = (*now).*what = make();
-    keep(owner, std::move(now));
-    return made;
+    if (known)
+        now->sums = known->sums, now->form = known->form, now->how = known->how, now->held = known->held;
+    return now;
 }
 
 // `w`, whose elements lie in `owner`, as the right operand of a product.
 Tensor column_sums(const Tensor &owner, const Tensor &w) {
-    return learn(owner, &Learnt::sums, [&] { return at::sum(w, at::IntArrayRef{0}, false, at::kInt); });
+    const auto known = learnt_of(owner);
+    if (known && known->sums.defined()) return known->sums;
+    auto now = more_than(known);
+    const Tensor sums = now->sums = at::sum(w, at::IntArrayRef{0}, false, at::kInt);
+    keep(owner, std::move(now));
+    return sums;
+}
+
+// A form of the weight `owner`; the last one that was made is kept.
+template <class Make>
+Tensor form_of(const Tensor &owner, std::vector<int64_t> how, std::array<Tensor, 2> held, Make make) {
+    const auto known = learnt_of(owner);
+    if (known && known->form.defined() && known->how == how) return known->form;
+    auto now = more_than(known);
+    const Tensor form = now->form = make();
+    now->how = std::move(how), now->held = std::move(held);
+    keep(owner, std::move(now));
+    return form;
 }
 
 // Are all zero points known to be 0? In a capture nobody can look.
@@ -477,9 +501,10 @@ std::optional<Tensor> by_units(const Convolution &c, const Binary *binary, const
     if (!can_leave(out) || (binary && !can_leave(binary->other))) return std::nullopt;
     const Tensor other = binary ? openxpu::lying_as(binary->other, out) : Tensor();
     /* by lines of channels, as kernels read it */
-    const Tensor packed = kernel.movedim(1, -1).is_contiguous() ? kernel : learn(c.w, &Learnt::packed, [&] {
-        return kernel.movedim(1, -1).contiguous().movedim(-1, 1);
-    });
+    const Tensor packed =
+        kernel.movedim(1, -1).is_contiguous() ? kernel : form_of(c.w, {FORM_LINES}, {}, [&] {
+            return kernel.movedim(1, -1).contiguous().movedim(-1, 1);
+        });
     const Tensor of_channels = column_sums(c.w, channels_weight(c.w));
     Tensor addend;
     if (c.bias && c.bias->defined()) addend = c.bias->to(at::kFloat).contiguous();
@@ -511,17 +536,116 @@ std::optional<Tensor> by_units(const Convolution &c, const Binary *binary, const
     return out;
 }
 
-Tensor convolve(const Tensor &x, const Parameters &of_x, const Tensor &w, const Parameters &of_w,
-                const std::optional<Tensor> &bias, const Integers &stride, const Integers &padding,
-                const Integers &dilation, int64_t groups) {
+// The weight's numbers, which are kept.
+Tensor weight_numbers(const Tensor &w, const Tensor &kernel, const Parameters &of_w) {
+    std::vector<int64_t> how{FORM_NUMBERS, of_w.middle, kernel.dim()};
+    for (const Tensor *t : {&of_w.scale, &of_w.zero}) {
+        if (t->defined() && t->is_inference()) return numbers(kernel, of_w);
+        how.push_back(t->defined() ? reinterpret_cast<int64_t>(t->const_data_ptr()) : 0);
+        how.push_back(t->defined() ? static_cast<int64_t>(t->_version()) : 0);
+    }
+    return form_of(w, std::move(how), {of_w.scale, of_w.zero}, [&] { return numbers(kernel, of_w); });
+}
+
+Tensor convolve(const Convolution &c) {
+    const Tensor &x = c.x, &w = c.w;
     TORCH_CHECK(x.dim() >= 3 && x.dim() <= 5, "expected an input of 3 to 5 dimensions, got ", x.dim());
     TORCH_CHECK(is_stored(w), "expected a weight of int8 or float8, got ", w.scalar_type());
     const Tensor kernel = w.dim() == x.dim() + 1 ? w.squeeze(2) : w;
     std::optional<Tensor> addend;
-    if (bias && bias->defined()) addend = bias->to(at::kFloat);
+    if (c.bias && c.bias->defined()) addend = c.bias->to(at::kFloat);
     const auto dims = static_cast<size_t>(x.dim() - 2);
-    return at::convolution(numbers(x, of_x), numbers(kernel, of_w), addend, stride.vec(), padding.vec(),
-                           dilation.vec(), false, std::vector<int64_t>(dims, 0), groups);
+    return at::convolution(numbers(x, c.of_x), weight_numbers(w, kernel, c.of_w), addend, c.stride.vec(),
+                           c.padding.vec(), c.dilation.vec(), false, std::vector<int64_t>(dims, 0), c.groups);
+}
+
+// --- convolutions by PyTorch's own kernel, on host devices ---
+
+Tensor call_cpu(const char *name, const char *overload, torch::jit::Stack stack) {
+    c10::Dispatcher::singleton().findSchemaOrThrow(name, overload).callBoxed(stack);
+    return stack.back().toTensor();
+}
+
+// With channels innermost, also by the strides of dimensions of one element, from which oneDNN reads.
+Tensor with_lines(const Tensor &t) {
+    const Tensor last = t.movedim(1, -1).contiguous();
+    return last.as_strided(last.sizes(), c10::contiguous_strides(last.sizes())).movedim(-1, 1);
+}
+
+double number_of(const Tensor &one) { return openxpu::as_cpu_input(one).item<double>(); }
+
+// Which kernel sums in int32, where the processor has instructions for that: without, oneDNN's sums of 16
+// bits saturate. It takes uint8 alone, and not all that may follow, which is done to its numbers then.
+std::optional<Tensor> by_host(const Convolution &c, const Binary *binary, const Unary &unary,
+                              const Output &output) {
+    if (binary && binary->name == "none") binary = nullptr;
+    const Tensor &x = c.x;
+    const bool is_signed = x.scalar_type() == at::kChar;
+    const auto device = x.device().index();
+    if ((!is_signed && x.scalar_type() != at::kByte) || c.w.scalar_type() != at::kChar || x.dim() < 3 ||
+        x.dim() > 5 || x.numel() == 0 || c.w.numel() == 0 || c.w.device() != x.device() ||
+        !xpu_host_provider_active(device) || !at::cpu::is_avx512_vnni_supported() ||
+        openxpu::is_captured(device) || c.of_w.zero.defined() || c.of_w.middle != 0 ||
+        !c.of_w.scale.defined() || (c.of_x.scale.defined() && c.of_x.scale.numel() != 1) ||
+        (c.of_x.zero.defined() && c.of_x.zero.numel() != 1))
+        return std::nullopt;
+    const Tensor kernel = c.w.dim() == x.dim() + 1 ? c.w.squeeze(2) : c.w;
+    if (kernel.dim() != x.dim()) return std::nullopt;
+    const auto dims = x.dim() - 2;
+    const double x_scale = c.of_x.scale.defined() ? number_of(c.of_x.scale) : c.of_x.number;
+    const int64_t raised = is_signed ? 128 : 0;
+    const int64_t x_zero =
+        c.of_x.middle + raised + (c.of_x.zero.defined() ? static_cast<int64_t>(number_of(c.of_x.zero)) : 0);
+    if (x_zero < 0 || x_zero > 255) return std::nullopt;
+    const auto shape = at::native::conv_output_size(x.sizes(), kernel.sizes(), c.padding.vec(),
+                                                    c.stride.vec(), c.dilation.vec());
+    if (binary) check_binary(*binary, output, shape);
+    ending_of(unary.name, unary.scalars, unary.algorithm); // or its error
+    const auto dtype = output.dtype.value_or(x.scalar_type());
+    const bool is_byte = dtype == at::kByte || dtype == at::kChar, plain = unary.name == "none";
+    const bool follows =
+        plain || (unary.name == "relu" && dims < 3) ||
+        (dims == 2 && (unary.name == "hardtanh" || unary.name == "hardswish" || unary.name == "swish"));
+    const bool ends = !binary && follows && (is_byte || dtype == at::kFloat || dtype == at::kBFloat16);
+
+    const openxpu::HostScope scope(device);
+    const Tensor w_scale = openxpu::as_cpu_input(c.of_w.scale);
+    const Tensor w_zero = at::zeros({w_scale.numel()}, at::kLong);
+    std::vector<int64_t> how{FORM_ONEDNN, x_zero, c.groups, kernel.dim()};
+    for (const Integers *all : {&c.stride, &c.padding, &c.dilation})
+        for (const int64_t v : *all) how.push_back(v);
+    const Tensor packed = form_of(c.w, std::move(how), {}, [&] {
+        return call_cpu("onednn::qconv_prepack", "",
+                        {openxpu::as_cpu_input(kernel).contiguous(), w_scale, x_scale, x_zero, c.stride,
+                         c.padding, c.dilation, c.groups, at::IValue()});
+    });
+    Tensor bytes = with_lines(openxpu::as_cpu_input(x));
+    if (is_signed) bytes = at::bitwise_xor(bytes.view(at::kByte), 128);
+    at::IValue bias;
+    if (c.bias && c.bias->defined()) bias = openxpu::as_cpu_input(c.bias->to(at::kFloat).contiguous());
+    const bool rounds = ends && is_byte;
+    torch::jit::Stack stack{bytes,
+                            x_scale,
+                            x_zero,
+                            packed,
+                            w_scale,
+                            w_zero,
+                            bias,
+                            c.stride,
+                            c.padding,
+                            c.dilation,
+                            c.groups,
+                            rounds ? output.scale : 1.0,
+                            rounds ? output.zero_point : int64_t{0},
+                            static_cast<int64_t>(ends ? dtype : at::kFloat),
+                            std::string(ends ? unary.name : "none")};
+    stack.emplace_back(unary.scalars);
+    stack.emplace_back(unary.algorithm.empty() ? at::IValue() : at::IValue(std::string(unary.algorithm)));
+    const Tensor made = scope.adopt(call_cpu("onednn::qconv_pointwise", "", std::move(stack)));
+    const auto strides = strides_of_result(x, made.sizes());
+    if (!ends) return finish(made, x, binary, unary, output, strides);
+    if (made.strides() == strides) return made;
+    return at::empty_strided(made.sizes(), strides, made.options()).copy_(made);
 }
 
 template <class Scale, class Zero>
@@ -533,11 +657,12 @@ Tensor convolution(const Tensor &x, Scale x_scale, Zero x_zero, const Tensor &w,
     const Parameters of_x = parameters(x, x_scale, x_zero), of_w = parameters(w, w_scale, w_zero);
     const Unary then{unary, scalars, algorithm.value_or("")};
     const Output output{scale, zero_point, dtype};
+    const Convolution all{x, of_x, w, of_w, bias, stride, padding, dilation, groups};
+    if (auto out = by_host(all, nullptr, then, output)) return *out;
     if (auto out = by_product(x, of_x, w, of_w, bias, stride, padding, groups, nullptr, then, output))
         return *out;
-    const Convolution all{x, of_x, w, of_w, bias, stride, padding, dilation, groups};
     if (auto out = by_units(all, nullptr, then, output)) return *out;
-    Tensor values = convolve(x, of_x, w, of_w, bias, stride, padding, dilation, groups);
+    Tensor values = convolve(all);
     return finish(values, x, nullptr, then, output, strides_of_result(x, values.sizes()));
 }
 
@@ -554,11 +679,12 @@ Tensor convolution_binary(const Tensor &x, Scale x_scale, Zero x_zero, const Ten
     const Binary added{accum, accum_scale, accum_zero, binary, alpha ? alpha->toDouble() : 1.0};
     const Unary then{unary.value_or("none"), scalars, algorithm.value_or("")};
     const Output output{scale, zero_point, dtype};
+    const Convolution all{x, of_x, w, of_w, bias, stride, padding, dilation, groups};
+    if (auto out = by_host(all, &added, then, output)) return *out;
     if (auto out = by_product(x, of_x, w, of_w, bias, stride, padding, groups, &added, then, output))
         return *out;
-    const Convolution all{x, of_x, w, of_w, bias, stride, padding, dilation, groups};
     if (auto out = by_units(all, &added, then, output)) return *out;
-    Tensor values = convolve(x, of_x, w, of_w, bias, stride, padding, dilation, groups);
+    Tensor values = convolve(all);
     return finish(values, x, &added, then, output, strides_of_result(x, values.sizes()));
 }
 

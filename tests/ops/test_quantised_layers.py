@@ -295,6 +295,24 @@ def test_weights_that_change() -> None:
         w, zero = w + 3, zero + 1
 
 
+@pytest.mark.parametrize("zeros", [False, True])
+def test_convolution_weights_that_change(zeros: bool) -> None:
+    """Neither do forms of a weight outlive a change of it, of its scales, or another convolution."""
+    x, w = stored((1, 16, 6, 7), torch.uint8, 1), stored((16, 16, 3, 3), torch.int8, 2)
+    scale, zero = per_channel(16, zeros)
+    there, weight, scales, zero_points = on_xpu(x, w, scale, zero)
+    for padding in ([1, 1], [0, 2], [0, 2]):
+        how = [1, 1], padding, [1, 1], 1
+        end = (None, *how, 1.0, 0, torch.float32, "none", [], "")
+        for _ in range(2):
+            actual = OPS.qconv_pointwise(there, 0.02, 7, weight, scales, zero_points, *end)
+            expected = F.conv2d(numbers(x, 0.02, 7), numbers(w, scale, zero), None, *how)
+            compare(actual, expected, torch.float32)
+        weight.add_(3)
+        scales.mul_(2)
+        w, scale = w + 3, scale * 2
+
+
 def test_refused() -> None:
     x, w = stored((2, 8), torch.int8, 1).to("xpu"), stored((4, 8), torch.int8, 2).to("xpu")
     scale, zero = on_xpu(*per_channel(4))

@@ -34,6 +34,34 @@ class Net(nn.Module):
         return result
 
 
+class Residual(nn.Module):
+    """A small ResNet: bottlenecks of 16 channels and more, with strides and projections."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Sequential(nn.Conv2d(3, 32, 7, 2, 3, bias=False), nn.BatchNorm2d(32), nn.ReLU())
+        self.pool = nn.MaxPool2d(3, 2, 1)
+        self.blocks = nn.ModuleList([self.block(32, 16, 64, 1), self.block(64, 32, 128, 2)])
+        self.short = nn.ModuleList([self.step(32, 64, 1), self.step(64, 128, 2)])
+        self.last = nn.Linear(128, 10)
+
+    @staticmethod
+    def step(c: int, k: int, stride: int, taps: int = 1, groups: int = 1) -> nn.Sequential:
+        convolution = nn.Conv2d(c, k, taps, stride, taps // 2, groups=groups, bias=False)
+        return nn.Sequential(convolution, nn.BatchNorm2d(k))
+
+    def block(self, c: int, inner: int, k: int, stride: int) -> nn.Sequential:
+        first, second = self.step(c, inner, 1), self.step(inner, inner, stride, 3, inner // 16)
+        return nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), self.step(inner, k, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.pool(self.first(x))
+        for block, short in zip(self.blocks, self.short, strict=True):
+            x = torch.relu(block(x) + short(x))
+        result: Tensor = self.last(x.mean((2, 3)))
+        return result
+
+
 class Blocks(nn.Module):
     """Linear layers on sequences, one of them with a residual connection."""
 
@@ -78,8 +106,10 @@ def lowered(model: nn.Module, x: Tensor) -> tuple[Tensor, dict[str, int]]:
 
 CALLS = {
     Net: {"qconv_pointwise": 2, "qconv2d_pointwise": 1, "qlinear_pointwise": 3},
+    Residual: {"qconv_pointwise": 7, "qconv2d_pointwise": 2, "qlinear_pointwise": 1},
     Blocks: {"qlinear_pointwise": 3},
 }
+SHAPES = {Net: (8, 3, 16, 16), Residual: (2, 3, 64, 64), Blocks: (4, 10, 32)}
 
 
 @pytest.mark.parametrize("kind", CALLS)
@@ -87,7 +117,7 @@ CALLS = {
 def test_workflow(kind: type[nn.Module], mixed: bool) -> None:
     """Lowered, a model gives what it gives step by step; in mixed precision as much as bfloat16 holds."""
     torch.manual_seed(0)
-    shape = (8, 3, 16, 16) if kind is Net else (4, 10, 32)
+    shape = SHAPES[kind]
     model = kind().eval().to("xpu")
     samples = [torch.randn(shape, device="xpu") for _ in range(3)]
     with torch.no_grad():
