@@ -71,11 +71,6 @@ Tensor as_carried(const Tensor &host, const Collective &collective) {
     return flat.view({rows, rows ? flat.numel() / rows : 0});
 }
 
-// A copy that is due when the carrier is done.
-struct Return {
-    Tensor to, from;
-};
-
 // The tensors of one call on the CPU.
 struct Transfer {
     std::optional<c10::Device> device;  // the first tensor's
@@ -626,6 +621,11 @@ WorkPtr CollectiveBackend::endCoalescing() {
 
 namespace {
 
+int root_among(int64_t root, int size) {
+    TORCH_CHECK_VALUE(root >= 0 && root < size, "invalid root rank: ", root, " of ", size);
+    return static_cast<int>(root);
+}
+
 // The options with a reduction that the carrier has.
 template <typename Options> Options summing(Options options) {
     if (options.reduceOp.op_ == ReduceOp::AVG || options.reduceOp.op_ == ReduceOp::PREMUL_SUM)
@@ -635,12 +635,31 @@ template <typename Options> Options summing(Options options) {
 
 } // namespace
 
+// Sends a list's tensors to the ranks, joined, with their lengths; what is received is parted by `returns`.
+WorkPtr CollectiveBackend::exchange(const Tensors &from, const Tensors &to, std::vector<Return> &returns,
+                                    const c10d::AllToAllOptions &options) {
+    std::vector<int64_t> lengths[2];
+    Tensors flat[2];
+    for (int i = 0; i < 2; i++)
+        for (const auto &tensor : i ? to : from) {
+            flat[i].push_back(tensor.view(-1));
+            lengths[i].push_back(tensor.numel());
+        }
+    auto sent = at::cat(flat[0]);
+    auto received =
+        at::empty({std::accumulate(lengths[1].begin(), lengths[1].end(), int64_t{0})}, sent.options());
+    const auto parts = received.split_with_sizes(lengths[1]);
+    for (size_t i = 0; i < parts.size(); i++)
+        returns.insert(returns.begin() + static_cast<long>(i), {flat[1][i], parts[i]});
+    return carrier_->alltoall_base(received, sent, lengths[1], lengths[0], options);
+}
+
 WorkPtr CollectiveBackend::broadcast(Tensors &tensors, const c10d::BroadcastOptions &options) {
     return run({.type = OpType::BROADCAST,
                 .title = "xccl:broadcast",
                 .reads_outputs = rank_ == options.rootRank,
                 .alike = Collective::outputs,
-                .root = static_cast<int>(options.rootRank)},
+                .root = root_among(options.rootRank, size_)},
                {}, {tensors}, [&](auto &, auto &to) { return carrier_->broadcast(to[0], options); });
 }
 
@@ -697,18 +716,39 @@ WorkPtr CollectiveBackend::reduce(Tensors &tensors, const c10d::ReduceOptions &o
                 .reads_outputs = true,
                 .divides = rank_ == options.rootRank,
                 .alike = Collective::outputs,
-                .root = static_cast<int>(options.rootRank)},
+                .root = root_among(options.rootRank, size_)},
                {}, {tensors}, [&](auto &, auto &to) { return carrier_->reduce(to[0], summing(options)); });
 }
 
 WorkPtr CollectiveBackend::allgather(TensorLists &outputs, Tensors &inputs,
                                      const c10d::AllgatherOptions &options) {
+    // All ranks see all sizes, and so whether Gloo has a ring for them.
+    const bool differ =
+        outputs.size() == 1 && inputs.size() == 1 && static_cast<int>(outputs[0].size()) == size_ &&
+        std::any_of(outputs[0].begin(), outputs[0].end(),
+                    [&](const Tensor &each) { return each.numel() != outputs[0][0].numel(); });
+    if (differ) {
+        TORCH_CHECK_VALUE(inputs[0].numel() == outputs[0][rank_].numel(), "xccl:all_gather: rank ", rank_,
+                          " has a place for ", outputs[0][rank_].numel(), " elements of its own, but gives ",
+                          inputs[0].numel());
+        c10d::AllToAllOptions each;
+        each.timeout = options.timeout;
+        each.asyncOp = options.asyncOp;
+        return run({.type = OpType::ALLGATHER, .title = "xccl:all_gather"}, {inputs}, outputs,
+                   [&](auto &from, auto &to, std::vector<Return> &returns) {
+                       return exchange(Tensors(static_cast<size_t>(size_), from[0][0]), to[0], returns, each);
+                   });
+    }
     return run({.type = OpType::ALLGATHER, .title = "xccl:all_gather", .alike = Collective::inputs}, {inputs},
                outputs, [&](auto &from, auto &to) { return carrier_->allgather(to, from[0], options); });
 }
 
 WorkPtr CollectiveBackend::_allgather_base(Tensor &output, Tensor &input,
                                            const c10d::AllgatherOptions &options) {
+    TORCH_CHECK_TYPE(input.scalar_type() == output.scalar_type(),
+                     "output tensor must have the same type as input tensor");
+    TORCH_CHECK_VALUE(input.numel() * size_ == output.numel(),
+                      "output tensor size must be equal to world_size times input tensor size");
     return run({.type = OpType::_ALLGATHER_BASE,
                 .title = "xccl:_all_gather_base",
                 .as = Collective::flat,
@@ -740,7 +780,7 @@ WorkPtr CollectiveBackend::gather(TensorLists &outputs, Tensors &inputs, const c
     return run({.type = OpType::GATHER,
                 .title = "xccl:gather",
                 .alike = Collective::inputs,
-                .root = static_cast<int>(options.rootRank)},
+                .root = root_among(options.rootRank, size_)},
                {inputs}, outputs,
                [&](auto &from, auto &to) { return carrier_->gather(to, from[0], options); });
 }
@@ -750,7 +790,7 @@ WorkPtr CollectiveBackend::scatter(Tensors &outputs, TensorLists &inputs,
     return run({.type = OpType::SCATTER,
                 .title = "xccl:scatter",
                 .alike = Collective::outputs,
-                .root = static_cast<int>(options.rootRank)},
+                .root = root_among(options.rootRank, size_)},
                inputs, {outputs},
                [&](auto &from, auto &to) { return carrier_->scatter(to[0], from, options); });
 }
@@ -767,6 +807,10 @@ WorkPtr CollectiveBackend::reduce_scatter(Tensors &outputs, TensorLists &inputs,
 
 WorkPtr CollectiveBackend::_reduce_scatter_base(Tensor &output, Tensor &input,
                                                 const c10d::ReduceScatterOptions &options) {
+    TORCH_CHECK_TYPE(input.scalar_type() == output.scalar_type(),
+                     "input tensor must be the same type as the output tensor.");
+    TORCH_CHECK_VALUE(input.numel() == output.numel() * size_,
+                      "input tensor must be the same size as output size times world size");
     return run({.type = OpType::_REDUCE_SCATTER_BASE,
                 .title = "xccl:_reduce_scatter_base",
                 .reduces = options.reduceOp,
@@ -805,20 +849,7 @@ WorkPtr CollectiveBackend::alltoall(Tensors &outputs, Tensors &inputs, const c10
                           " tensors in each list, one for each rank, but got ", list->size());
     return run({.type = OpType::ALLTOALL, .title = "xccl:all_to_all"}, {inputs}, {outputs},
                [&](auto &from, auto &to, std::vector<Return> &returns) {
-                   std::vector<int64_t> lengths[2];
-                   Tensors flat[2];
-                   for (int i = 0; i < 2; i++)
-                       for (const auto &tensor : i ? to[0] : from[0]) {
-                           flat[i].push_back(tensor.view(-1));
-                           lengths[i].push_back(tensor.numel());
-                       }
-                   auto sent = at::cat(flat[0]);
-                   auto received =
-                       at::empty({std::accumulate(lengths[1].begin(), lengths[1].end(), 0L)}, sent.options());
-                   const auto parts = received.split_with_sizes(lengths[1]);
-                   for (size_t i = 0; i < parts.size(); i++)
-                       returns.insert(returns.begin() + static_cast<long>(i), {flat[1][i], parts[i]});
-                   return carrier_->alltoall_base(received, sent, lengths[1], lengths[0], options);
+                   return exchange(from[0], to[0], returns, options);
                });
 }
 

@@ -22,6 +22,11 @@ using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 struct Collective;
 class CollectiveWork;
 
+// A copy that is due when the carrier is done.
+struct Return {
+    at::Tensor to, from;
+};
+
 // What a process group is asked for: c10d's options, of which the timeout counts for the carrier, too.
 struct CollectiveOptions : c10d::Backend::Options {
     explicit CollectiveOptions(bool is_high_priority_stream = false)
@@ -120,6 +125,8 @@ class CollectiveBackend final : public c10d::Backend {
     Board board_;
 
     void number(CollectiveWork &work);
+    WorkPtr exchange(const Tensors &from, const Tensors &to, std::vector<Return> &returns,
+                     const c10d::AllToAllOptions &options);
     static bool is_large_and_copied(const Tensors &tensors);
 
     c10::Stream copying_stream(c10::Device device);

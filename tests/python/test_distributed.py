@@ -154,7 +154,7 @@ def refused_reduction(name: str) -> None:
     with pytest.raises(NotImplementedError, match=f"all_reduce.*{title}"):
         dist.all_reduce(x)
     with pytest.raises(NotImplementedError, match=f"reduce_scatter.*{title}"):
-        dist.reduce_scatter_tensor(torch.empty_like(x[:4]), x)
+        dist.reduce_scatter_tensor(torch.empty_like(x[: 8 // RANKS]), x)
     return None
 
 
@@ -245,8 +245,15 @@ def lists_of_different_sizes(name: str) -> None:
         wait(dist.all_to_all(received, gives, async_op=is_async), is_async)
         for r in range(RANKS):
             same(received[r], parts[r][rank()])
+        ones = [given((r + 1, 3), dtype, r) for r in range(RANKS)]
+        received = [torch.zeros((r + 1, 3), dtype=dtype, device="xpu") for r in range(RANKS)]
+        wait(dist.all_gather(received, ones[rank()].to("xpu"), async_op=is_async), is_async)
+        for got, want in zip(received, ones, strict=True):
+            same(got, want)
     with pytest.raises(ValueError, match="one for each rank"):
         dist.all_to_all(received[1:], gives)
+    with pytest.raises(ValueError, match="a place for"):
+        dist.all_gather(received, torch.zeros((RANKS + 1, 3), dtype=dtype, device="xpu"))
 
 
 @case()
@@ -481,6 +488,26 @@ def gloo_alone_refuses() -> None:
         dist.broadcast(torch.ones(2, dtype=torch.complex64, device="xpu").conj(), 0)
     with pytest.raises((RuntimeError, ValueError), match="device|backend"):
         dist.all_gather([torch.ones(2) for _ in range(RANKS)], torch.ones(2, device="xpu"))
+
+
+@matrix()
+def wrong_arguments() -> None:
+    """CUDA's errors, on all ranks and before anything is sent."""
+    x, whole = (torch.zeros(n, device="xpu") for n in (4, 4 * RANKS))
+    with pytest.raises(ValueError, match="output tensor size must be equal to world_size times"):
+        dist.all_gather_into_tensor(whole[1:], x)
+    with pytest.raises(TypeError, match="output tensor must have the same type as input tensor"):
+        dist.all_gather_into_tensor(whole.long(), x)
+    with pytest.raises(ValueError, match="same size as output size times world size"):
+        dist.reduce_scatter_tensor(x, whole[1:])
+    with pytest.raises(TypeError, match="input tensor must be the same type as the output tensor"):
+        dist.reduce_scatter_tensor(x.long(), whole)
+    group = dist.group.WORLD
+    for root in (-1, RANKS):
+        options = torch._C._distributed_c10d.BroadcastOptions()
+        options.rootRank = root
+        with pytest.raises(ValueError, match="invalid root rank"):
+            group.broadcast([x], options)
 
 
 @case()
