@@ -96,7 +96,9 @@ def test_eager(name: str, example: tuple[nn.Module, torch.Tensor, torch.Tensor])
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", ["int4", "int8 dynamic", "fp8 dynamic, rows", "mxfp4"])
+@pytest.mark.parametrize(
+    "name", ["int4", "int8", "int8 dynamic", "int8 dynamic, asymmetric", "fp8 dynamic, rows", "mxfp4"]
+)
 def test_compiled(
     name: str, example: tuple[nn.Module, torch.Tensor, torch.Tensor], fresh_compiler: None
 ) -> None:
