@@ -214,6 +214,15 @@ class CollectiveWork final : public c10d::Work {
         return wait_if_python(future_);
     }
 
+    // The backend's list of what is under way keeps the object, but not what it holds.
+    void release_resources() override {
+        outputs_.clear();
+        future_.reset();
+        carried_.reset();
+        transfer_ = {};
+        after_ = nullptr;
+    }
+
     // `then` runs in the thread that completes the work, on the stream of its copies.
     void when_over(const std::function<void(const std::exception_ptr &)> &then) {
         future_->addCallback(
@@ -221,7 +230,7 @@ class CollectiveWork final : public c10d::Work {
     }
 
   private:
-    const Tensors outputs_;
+    Tensors outputs_;
     c10::intrusive_ptr<c10::ivalue::Future> future_;
     WorkPtr carried_;
     Transfer transfer_;

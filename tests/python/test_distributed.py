@@ -393,6 +393,27 @@ def scaled_sum(name: str) -> None:
         dist.all_reduce(torch.ones(2, dtype=torch.int32, device="xpu"), reduction)
 
 
+@matrix()
+def memory_is_given_back() -> None:
+    """What a collective wrote lives no longer than who asked for it wants it."""
+    x = torch.ones(100_000, device="xpu")
+
+    def gather() -> None:
+        parts = [torch.empty_like(x) for _ in range(RANKS)]
+        dist.all_gather(parts, x)
+        dist.reduce_scatter_tensor(parts[0], torch.cat(parts))
+
+    gather()
+    before = torch.xpu.memory_allocated()
+    for _ in range(30):
+        gather()
+    deadline = time.monotonic() + 5
+    # Gloo's thread may still hold the last one's
+    while torch.xpu.memory_allocated() > before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert torch.xpu.memory_allocated() <= before
+
+
 @case()
 def recorded() -> None:
     """The flight recorder has what the carrier was given."""
