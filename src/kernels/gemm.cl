@@ -17,7 +17,8 @@
  *              of what is combined, 0 where that has any strides
  * gemm_vector: m = 1, on GPUs, B having a stride of 1; what gemm_vector.h wants
  * gemm_few:    few rows, B quantised; what gemm_few.h wants
- * -DQUANTISED_B=1: gemm_matrix by NVIDIA's units, whose B is quantised, and gemm_finish after it; matrix_quantised.h
+ * -DQUANTISED_B=1: gemm_matrix by NVIDIA's or Intel's units of 16 lanes, whose B is quantised, and gemm_finish after it;
+ *                  matrix_quantised.h or gemm_octets.h
  * gemm_row:    m = 1; work-groups of 16 columns x 16 parts of the slice, or (B_K_FAST) of 1 x 64
  * gemm_thin:   few rows, k fast in A and B, on processors: a subgroup reads its columns of B once, 16 k at a
  *              time; -DTHIN=1, 2 or 4 rows and -DSTREAMS=1 or 4 columns at once
@@ -233,7 +234,8 @@ static inline void put_blocks(const gemm_params *p, const tile_place *at, long m
 }
 
 __attribute__((intel_reqd_sub_group_size(MATRIX_TEAM))) __attribute__((reqd_work_group_size(THREADS, 1, 1)))
-__kernel void gemm_matrix(const gemm_params p) {
+__kernel void gemm_matrix(GIVEN) {
+    TAKE_GIVEN
     const tile_place at = find_tile(&p);
     const uint team = get_local_id(0) / MATRIX_TEAM;
     const uint m = team % TEAMS_DOWN * (SUMS_M * 8), n = team / TEAMS_DOWN * (SUMS_N * MATRIX_TEAM);
@@ -244,11 +246,18 @@ __kernel void gemm_matrix(const gemm_params p) {
     const surface a = {XPU_PTR(void, p.a + at.b * p.a_stride.batch * ELEMENT),
                        (int)(A_K_FAST ? p.k : p.m) * ELEMENT, (int)(A_K_FAST ? p.m : p.k),
                        (int)(A_K_FAST ? p.a_stride.row : p.a_stride.column) * ELEMENT};
+#if QUANTISED_B
+    const surface b = {XPU_PTR(void, q.b.data + at.b * q.b.batch * E_BITS / 8), (int)p.k * E_BITS / 8, (int)p.n,
+                       (int)q.b.across * E_BITS / 8};
+#define GIVEN_LINES , &q.b, at.b
+#else
     const surface b = {XPU_PTR(void, p.b + at.b * p.b_stride.batch * ELEMENT),
                        (int)(B_K_FAST ? p.k : p.n) * ELEMENT, (int)(B_K_FAST ? p.n : p.k),
                        (int)(B_K_FAST ? p.b_stride.column : p.b_stride.row) * ELEMENT};
+#define GIVEN_LINES
+#endif
     multiply_surfaces(sum, &a, &b, (int)at.m, (int)at.n, (int)(at.m + m), (int)(at.n + n), (int)at.k,
-                      (int)(at.k + at.depth));
+                      (int)(at.k + at.depth) GIVEN_LINES);
 #else
     __local uchar slabs[2 * STAGE] __attribute__((aligned(64)));
     const uint pitch_a = (uint)p.a_stride.row * ELEMENT, pitch_b = (uint)p.b_stride.column * ELEMENT;

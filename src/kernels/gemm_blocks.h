@@ -37,6 +37,7 @@ DECLARED(ushort_64, u16_m32k16v2)
 DECLARED(uint_4, u32_m8k8v1)
 DECLARED(uint_16, u32_m16k16v1)
 DECLARED(uint_8, transpose_u32_m16k8v1)
+DECLARED(uint_4, transpose_u32_m16k4v1)
 DECLARED(uint_16, transform_u8_m32k16v2)
 DECLARED(uint_32, transform_u8_m32k16v4)
 DECLARED(uint_32, transform_u16_m32k16v2)
@@ -74,7 +75,13 @@ DECLARED(uint_32, transform_u16_m32k16v2)
 #endif
 #endif
 
-#if B_K_FAST /* by turning dwords */
+#if QUANTISED_B /* gemm_octets.h */
+#define READS_B SUMS_N
+#define SHAPE_B E_BITS, 16, 1
+#define X_OF_B(r) 0
+#define Y_OF_B(r) ((r) * 16)
+#define READ_B XPU_CAT(transpose_u32_m16k, XPU_CAT(E_BITS, v1))
+#elif B_K_FAST /* by turning dwords */
 #define READS_B (2 * SUMS_N)
 #define SHAPE_B 8, 16, 1
 #define X_OF_B(r) ((r) % 2 * 8)
@@ -108,7 +115,13 @@ DECLARED(uint_32, transform_u16_m32k16v2)
 #define A_WORDS (MATRIX_WHOLE || !A_K_FAST ? 4 : 2) /* bytes of what they count in a line */
 #define B_WORDS (B_K_FAST || MATRIX_WHOLE ? 4 : ELEMENT)
 #define STEP_A (A_K_FAST ? 64 / A_WORDS : STEP_K)
+#if QUANTISED_B
+#define STEP_B E_BITS
+#define WORDS_B(k) ((k) * E_BITS / 32)
+#else
 #define STEP_B (B_K_FAST ? 64 / B_WORDS : STEP_K)
+#define WORDS_B(k) ((k) * ELEMENT / B_WORDS)
+#endif
 
 /* An operand's addresses: one for all reads where these have offsets of their own. */
 #define KEPT(reads) (HAS_OFFSETS ? 1 : (reads))
@@ -132,7 +145,7 @@ static inline void open_a(__private blocks_a *a, const surface *s, int m, int k)
         OPEN(s, x + X_OF_A(r), y + Y_OF_A(r), SHAPE_A);
 }
 static inline void open_b(__private blocks_b *b, const surface *s, int n, int k) {
-    const int x = B_K_FAST ? k * ELEMENT / B_WORDS : n, y = B_K_FAST ? n : k;
+    const int x = B_K_FAST ? WORDS_B(k) : n, y = B_K_FAST ? n : k;
     WRITTEN_OUT for (int r = 0; r < KEPT(READS_B); r++) b->at[r] =
         OPEN(s, x + X_OF_B(r), y + Y_OF_B(r), SHAPE_B);
 }
@@ -153,34 +166,39 @@ static inline void go_on(__private payload *at, const int count, const bool k_fa
     READ_BLOCK(name, to, KEPT_OF(b, r), OFFSET(X_OF_B(r) + (B_K_FAST ? ahead * STEP_B : 0)),                 \
                OFFSET(Y_OF_B(r) + (B_K_FAST ? 0 : ahead * STEP_B)))
 
-static inline void read_left(__private left_block (*to)[SUMS_M], __private blocks_a *a, const int ahead) {
-    WRITTEN_OUT for (int r = 0; r < READS_A; r++) {
+static inline void read_rows(__private left_block (*to)[SUMS_M], __private blocks_a *a, const int r,
+                             const int ahead) {
 #if !A_K_FAST
-        union {
-            NUMBERS(uint, 8);
-            uint pairs[8];
-        } v;
-        READ_OF_A(transpose_u32_m16k8v1, v, r);
-        turn_pairs(&to[r % 2][r / 2 * BLOCKS_A], v.pairs, BLOCKS_A);
+    union {
+        NUMBERS(uint, 8);
+        uint pairs[8];
+    } v;
+    READ_OF_A(transpose_u32_m16k8v1, v, r);
+    turn_pairs(&to[r % 2][r / 2 * BLOCKS_A], v.pairs, BLOCKS_A);
 #elif MATRIX_WHOLE
-        union {
-            NUMBERS(uint, 4);
-            float4 block;
-        } v;
-        READ_OF_A(u32_m8k8v1, v, r);
-        to[r / SUMS_M][r % SUMS_M] = v.block;
+    union {
+        NUMBERS(uint, 4);
+        float4 block;
+    } v;
+    READ_OF_A(u32_m8k8v1, v, r);
+    to[r / SUMS_M][r % SUMS_M] = v.block;
 #else
-        union {
-            NUMBERS(ushort, WORDS_OF_A);
-            left_block blocks[2][ROWS_AT_ONCE];
-        } v;
-        READ_OF_A(READ_A, v, r);
-        for (int h = 0; h < 2; h++)
-            for (int i = 0; i < ROWS_AT_ONCE; i++) to[h][r * ROWS_AT_ONCE + i] = v.blocks[h][i];
+    union {
+        NUMBERS(ushort, WORDS_OF_A);
+        left_block blocks[2][ROWS_AT_ONCE];
+    } v;
+    READ_OF_A(READ_A, v, r);
+    for (int h = 0; h < 2; h++)
+        for (int i = 0; i < ROWS_AT_ONCE; i++) to[h][r * ROWS_AT_ONCE + i] = v.blocks[h][i];
 #endif
-    }
+}
+static inline void read_left(__private left_block (*to)[SUMS_M], __private blocks_a *a, const int ahead) {
+    WRITTEN_OUT for (int r = 0; r < READS_A; r++) read_rows(to, a, r, ahead);
 }
 
+#if QUANTISED_B
+#include "gemm_octets.h"
+#else
 static inline void read_right(__private int8 (*to)[2], __private blocks_b *b, const int ahead) {
     WRITTEN_OUT for (int r = 0; r < READS_B; r++) {
 #if B_K_FAST
@@ -223,6 +241,7 @@ static inline void multiply_step(__private sum_block (*sum)[SUMS_N], __private b
     read_right(right, b, ahead);
     multiply_blocks(sum, left, right);
 }
+#endif
 
 /* The steps that the loop takes at once. The teams of a group ask the cache for the group's tile of the next
  * as many, in blocks of 32 lines of 64 bytes, each for some of A's and of B's. */
@@ -254,7 +273,9 @@ static inline void open_request(__private request *q, const surface *s, int firs
     ASK(PAYLOAD((q)->at[0]), FIRST_X(k_fast, (i) * TEAMS), FIRST_Y(k_fast, (i) * TEAMS))
 static inline void ask(__private request *a, __private request *b) {
     WRITTEN_OUT for (int i = 0; i < REQUESTS; i++) ASK_FOR(a, A_K_FAST, i);
+#if !QUANTISED_B
     WRITTEN_OUT for (int i = 0; i < REQUESTS; i++) ASK_FOR(b, B_K_FAST, i);
+#endif
 }
 #else
 static inline void ask(__private request *a, __private request *b) {
@@ -273,6 +294,37 @@ static inline void ask(__private request *a, __private request *b) {
 /* Adds the product of the team's rows from m0 and columns from n0 on, of the group's from m and n on, over
  * k_begin … k_end - 1 to `sum`. k_end is a multiple of a step away from k_begin, or the end of the matrices.
  */
+#if QUANTISED_B
+static inline void multiply_surfaces(__private sum_block (*sum)[SUMS_N], const surface *sa, const surface *sb,
+                                     int m, int n, int m0, int n0, int k_begin, int k_end,
+                                     const quantised_lines *q, long batch) {
+    blocks_a a;
+    blocks_b b;
+    open_a(&a, sa, m0, k_begin);
+    open_b(&b, sb, n0, k_begin);
+    line_parts parts;
+    open_parts(&parts, q, batch, n0, sb->height);
+    octets next;
+    fetch_octets(&next, &b, &parts, q, k_begin, k_end);
+    for (int k = k_begin; k < k_end; k += STEP_K) {
+        int8 right[SUMS_N][2];
+        make_numbers(right, &next, q);
+        go_on(b.at, KEPT(READS_B), true, STEP_B);
+        fetch_octets(&next, &b, &parts, q, k + STEP_K, k_end);
+        WRITTEN_OUT for (int r = 0; r < READS_A; r++) {
+            left_block left[2][SUMS_M];
+            read_rows(left, &a, r, 0);
+            WRITTEN_OUT for (int h = 0; h < 2; h++) WRITTEN_OUT for (int j = 0; j < SUMS_N; j++)
+                WRITTEN_OUT for (int i = r * ROWS_AT_ONCE; i < (r + 1) * ROWS_AT_ONCE; i++) sum[i][j] =
+                    MULTIPLY(left[h][i], right[j][h], sum[i][j]);
+        }
+#if !HAS_OFFSETS
+        IN_THIS_ORDER;
+#endif
+        go_on(a.at, KEPT(READS_A), A_K_FAST, STEP_A);
+    }
+}
+#else
 static inline void multiply_surfaces(__private sum_block (*sum)[SUMS_N], const surface *sa, const surface *sb,
                                      int m, int n, int m0, int n0, int k_begin, int k_end) {
     blocks_a a;
@@ -312,3 +364,4 @@ static inline void multiply_surfaces(__private sum_block (*sum)[SUMS_N], const s
         go_on(b.at, KEPT(READS_B), B_K_FAST, STEP_B);
     }
 }
+#endif

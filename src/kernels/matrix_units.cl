@@ -133,10 +133,13 @@ void matrix_read_2d_16x16(ARGUMENTS, __private uint *to) {
     for (int i = 0; i < 16; i++) to[i] = right ? BLOCK_AT(uint, at.x + LANE, at.y + i) : 0x7e017e01;
 }
 
-void matrix_transpose(ARGUMENTS, __private uint *to) {
-    bool right = matrix_rules(base, width, height, pitch, at.x * 4);
-    for (int i = 0; i < 8; i++) to[i] = right ? BLOCK_AT(uint, at.x + i, at.y + LANE) : 0x7e017e01;
-}
+#define TRANSPOSE(name, columns)                                                                             \
+    void name(ARGUMENTS, __private uint *to) {                                                               \
+        bool right = matrix_rules(base, width, height, pitch, at.x * 4);                                     \
+        for (int i = 0; i < columns; i++) to[i] = right ? BLOCK_AT(uint, at.x + i, at.y + LANE) : 0x7e017e01; \
+    }
+TRANSPOSE(matrix_transpose, 8)
+TRANSPOSE(matrix_transpose_4, 4)
 
 /* Brings nothing; a broken rule spoils the matrix. */
 void matrix_prefetch(ARGUMENTS) {
@@ -174,6 +177,7 @@ READ_PAYLOAD(u16_m32k16v2, ushort, 16, 32, 2, matrix_read_2d_32x2)
 READ_PAYLOAD(u32_m8k8v1, uint, 8, 8, 1, matrix_read_2d_8x8)
 READ_PAYLOAD(u32_m16k16v1, uint, 16, 16, 1, matrix_read_2d_16x16)
 READ_PAYLOAD(transpose_u32_m16k8v1, uint, 8, 16, 1, matrix_transpose)
+READ_PAYLOAD(transpose_u32_m16k4v1, uint, 4, 16, 1, matrix_transpose_4)
 READ_PAYLOAD(transform_u8_m32k16v2, uint, 16, 32, 2, matrix_transform_8_32x2)
 READ_PAYLOAD(transform_u8_m32k16v4, uint, 16, 32, 4, matrix_transform_8_32x4)
 READ_PAYLOAD(transform_u16_m32k16v2, uint, 16, 32, 2, matrix_transform_16_32x2)

@@ -40,7 +40,7 @@ static inline octet gather_octet(xpu_addr data, long at, long apart, int count) 
 /* Numbers times FOLD are what the elements stand for. */
 #if E_FORM == FORM_FLOAT4
 #define FOLD 0.5f
-#elif E_FORM == FORM_E4M3FN && !defined(XPU_HAS_PTX_FP8)
+#elif E_FORM == FORM_E4M3FN && !defined(XPU_HAS_PTX_FP8) && !defined(MATRIX_XMX)
 #define FOLD 256.0f
 #else
 #define FOLD 1.0f
@@ -50,6 +50,11 @@ static inline octet gather_octet(xpu_addr data, long at, long apart, int count) 
  * their zero: dearer than a conversion nowhere, and cheaper on NVIDIA's GPUs. Signed ones are raised to begin
  * at 0. There BASE is so small that its products with scales of few bits are exact (scaled_octet); for
  * processors' vectors what shifts least is best. */
+#if defined(MATRIX_XMX) && E_BITS == 8 && E_FORM <= FORM_UNSIGNED
+#define CONVERTED 1 /* on Intel's GPUs, which convert a byte where it lies */
+#else
+#define CONVERTED 0
+#endif
 #if !defined(XPU_HAS_INLINE_PTX) && !defined(MATRIX_EMULATED)
 #define BASE 8388608.0f
 #define PLACE 0
@@ -60,7 +65,11 @@ static inline octet gather_octet(xpu_addr data, long at, long apart, int count) 
 #define BASE 32768.0f
 #define PLACE 8
 #endif
-#define OFFSET (E_FORM == FORM_SIGNED ? BASE + (1 << (E_BITS - 1)) : E_FORM == FORM_UNSIGNED ? BASE : 0.0f)
+#define OFFSET                                                                                               \
+    (CONVERTED                 ? 0.0f                                                                        \
+     : E_FORM == FORM_SIGNED   ? BASE + (1 << (E_BITS - 1))                                                  \
+     : E_FORM == FORM_UNSIGNED ? BASE                                                                        \
+                               : 0.0f)
 
 /* BASE and an unsigned integer. */
 static inline float8 based(octet bits) {
@@ -87,7 +96,11 @@ static inline float8 based(octet bits) {
 
 /* To be lessened by OFFSET. */
 static inline float8 numbers(octet bits) {
-#if E_FORM == FORM_SIGNED
+#if CONVERTED && E_FORM == FORM_SIGNED
+    return convert_float8(as_char8(bits));
+#elif CONVERTED
+    return convert_float8(as_uchar8(bits));
+#elif E_FORM == FORM_SIGNED
     return based(bits ^ (E_BITS == 4 ? 0x88888888u : 0x80808080u));
 #elif E_FORM == FORM_UNSIGNED
     return based(bits);
@@ -98,6 +111,9 @@ static inline float8 numbers(octet bits) {
     return as_float8(as_uint8(as_float8(twice | 0x4b000000u) - 8388608.0f) | (n & 8) << 28);
 #elif E_FORM == FORM_E4M3FN && defined(XPU_HAS_PTX_FP8)
     return (float8)(xpu_widen_e4m3(bits.x), xpu_widen_e4m3(bits.y));
+#elif E_FORM == FORM_E4M3FN && defined(MATRIX_XMX) /* whose NaN are gemm_octets.h's */
+    const int8 at_top = as_int8((uint8)(bits.xxxx, bits.yyyy) << (uint8)(24, 16, 8, 0, 24, 16, 8, 0));
+    return as_float8(at_top >> 4 & (int)0x87f00000) * 0x1p120f; /* which makes up for the exponents' bias */
 #elif E_FORM == FORM_E4M3FN
     const ushort8 n = convert_ushort8(as_uchar8(bits)), magnitude = n & (ushort)0x7f;
     const ushort8 half_ = (magnitude << (ushort)7) | (n & (ushort)0x80) << (ushort)8;
@@ -146,7 +162,7 @@ static inline float8 lessened(const quantised_lines *q, float8 v, float zero) {
 /* What they stand for. Of integers with whole zero points what is taken away has 16 bits (12 of 4-bit ones),
  * so that its product with a scale of 8 (11) is exact, and one fma enough. */
 static inline float8 scaled_octet(const quantised_lines *q, octet bits, float scale, float zero) {
-#if SCALE_IS_SHORT && PLACE && E_FORM <= FORM_UNSIGNED && ZERO_FORM <= 1
+#if SCALE_IS_SHORT && (PLACE || CONVERTED) && E_FORM <= FORM_UNSIGNED && ZERO_FORM <= 1
     return fma(numbers(bits), scale, -((OFFSET + (float)q->middle + zero) * scale));
 #else
     const float8 v = lessened(q, numbers(bits), zero) * scale;

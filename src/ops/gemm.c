@@ -436,9 +436,10 @@ static bool are_near(const quantised_lines *l) {
     return true;
 }
 
-/* Does the unit make numbers of B's octets as it reads them (kernels/matrix_quantised.h)? */
+/* Does the unit make numbers of B's octets as it reads them (kernels/matrix_quantised.h, gemm_octets.h)? */
 static bool reads_octets(matrix_unit unit, const problem *args) {
     const quantised_operand *b = args->lines;
+    if (unit == MATRIX_UNIT_XMX) return b->by_columns && quantised_has_blocks(b);
     return unit == MATRIX_UNIT_PTX && args->k >= 8 && args->k % 8 == 0 && b->by_columns &&
            quantised_has_octets(b) && are_near(&b->lines);
 }
@@ -470,11 +471,12 @@ static bool plan_unit(int device, matrix_unit unit, bool emulated, const xpu_dev
     if (!find_lines(&turned.a, turned.a.row_stride, turned.a.column_stride, &choice.a_k_fast, &a) ||
         !find_lines(&turned.b, turned.b.column_stride, turned.b.row_stride, &choice.b_k_fast, &b))
         return false;
-    if (by_blocks && !((choice.a_k_fast || (is_half && !choice.b_k_fast)) &&
-                       matrix_reads_blocks(&a, choice.a_k_fast ? turned.k : turned.m,
-                                           choice.a_k_fast ? turned.m : turned.k, args->operand) &&
-                       matrix_reads_blocks(&b, choice.b_k_fast ? turned.k : turned.n,
-                                           choice.b_k_fast ? turned.n : turned.k, args->operand)))
+    if (by_blocks &&
+        !((choice.a_k_fast || (is_half && !choice.b_k_fast)) &&
+          matrix_reads_blocks(&a, choice.a_k_fast ? turned.k : turned.m,
+                              choice.a_k_fast ? turned.m : turned.k, args->operand) &&
+          (turned.lines || matrix_reads_blocks(&b, choice.b_k_fast ? turned.k : turned.n,
+                                               choice.b_k_fast ? turned.n : turned.k, args->operand))))
         return false;
     if ((by_fma || matrix->unit == MATRIX_UNIT_XMX8) &&
         !(is_near(&a, args->operand) && is_near(&b, args->operand)))

@@ -106,6 +106,16 @@ static bool is_shared(const quantised_operand *o) {
 
 bool quantised_has_octets(const quantised_operand *o) { return is_aligned(o) && is_shared(o); }
 
+bool quantised_has_blocks(const quantised_operand *o) {
+    const quantised_lines *l = &o->lines;
+    const int bits = bits_of(o->q->dtype);
+    const matrix_lines bytes = {(const void *)(uintptr_t)l->data, 1, l->across * bits / 8,
+                                l->batch * bits / 8};
+    return is_aligned(o) && o->length * bits % 8 == 0 &&
+           (l->group_along % 32 == 0 || l->group_along == o->length) &&
+           matrix_reads_blocks(&bytes, o->length * bits / 8, o->count, XPU_INT8);
+}
+
 /* Has its scale so few bits that products with integers in kernels/quantised_read.h are exact? */
 static bool has_short_scale(const xpu_quantised *q) {
     const bool is_small = q->middle >= -128 && q->middle <= 128 &&

@@ -16,6 +16,8 @@ typedef struct quantised_operand {
 
 /* Do octets of neighbours lie at multiples of eight elements, and have a scale and a zero in common? */
 bool quantised_has_octets(const quantised_operand *o);
+/* Do its lines keep to the rules of block reads, and have 32 neighbours a scale and a zero in common? */
+bool quantised_has_blocks(const quantised_operand *o);
 /* What kernels are told of it (kernels/quantised_read.h). */
 void quantised_spec(kernel_spec *spec, const quantised_operand *o);
 

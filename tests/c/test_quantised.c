@@ -18,6 +18,7 @@ static xpu_stream *stream;
 static int problems = 60;
 static bool as_read; /* lay B out so that it can be multiplied as it is read */
 static bool by_ptx;  /* … mostly by matrix units */
+static bool by_xmx;  /* … lines along k at multiples of 64 bytes by Intel's, of 16 lanes */
 static bool by_fma, has_unit;
 static int by_few, by_numbers, by_units, by_bytes, by_convolution, by_slices;
 
@@ -34,6 +35,7 @@ static void count_launch(const xpu_work *work, xpu_trace_point point, xpu_status
 static int set_up(void **unused) {
     const char *unit = getenv("OPENXPU_MATRIX");
     by_ptx = unit && !strcmp(unit, "ptx"), by_fma = unit && !strcmp(unit, "fma");
+    by_xmx = unit && !strcmp(unit, "xmx");
     has_unit = unit && *unit && !by_fma;
     SUCCEEDS(xpu_stream_default(0, &stream));
     static xpu_trace *trace;
@@ -126,7 +128,11 @@ static operand make(xpu_dtype dtype, bool quantised, int64_t batch, int64_t rows
     operand o = {.number = malloc((size_t)(batch * rows * columns + 1) * sizeof(double))};
     const int64_t lines = turned ? columns : rows, length = turned ? rows : columns;
     const bool tidy = quantised && as_read;
-    const int64_t align = tidy || pick(0, 2) ? 32 : 1, apart = tidy || pick(0, 9) ? 1 : 2;
+    const bool blocks = by_xmx && as_read;
+    const int64_t align = blocks               ? 128
+                          : tidy || pick(0, 2) ? 32
+                                               : 1,
+                  apart = blocks || tidy || pick(0, 9) ? 1 : 2;
     int64_t pitch = (length * apart + align - 1) / align * align, first = align * pick(0, 2);
     if (quantised && bits_of(dtype) == 4) first = (first + 1) / 2 * 2;
     const int64_t each = pick(0, 4) ? pitch * lines : 0, count = first + pitch * lines * batch;
@@ -143,7 +149,8 @@ static operand make(xpu_dtype dtype, bool quantised, int64_t batch, int64_t rows
     if (quantised) {
         const bool integers =
             dtype == XPU_INT8 || dtype == XPU_UINT8 || dtype == XPU_INT4 || dtype == XPU_UINT4;
-        q->group_rows = tidy ? sizes[pick(2, 4)] : sizes[pick(0, 7)], q->group_columns = sizes[pick(0, 7)];
+        q->group_rows = blocks ? sizes[pick(4, 5)] : tidy ? sizes[pick(2, 4)] : sizes[pick(0, 7)];
+        q->group_columns = sizes[pick(0, 7)];
         q->scale_dtype = scales[pick(0, 4)], q->zero_dtype = zeros[pick(0, 5)];
         q->zero_is_added = pick(0, 2) == 0;
         q->middle = integers && pick(0, 1) ? 8 : 0;
@@ -235,16 +242,19 @@ static xpu_dtype some_single(void) {
 
 static void products_of_whatever_comes(void **unused) {
     for (int i = 0; i < problems; i++) {
-        const xpu_dtype dtype = by_ptx ? (pick(0, 1) ? XPU_BFLOAT16 : XPU_FLOAT16) : some_single();
-        as_read = by_ptx || pick(0, 1);
+        as_read = by_ptx || pick(0, 1 + by_xmx);
+        const xpu_dtype dtype =
+            by_ptx || (by_xmx && as_read) ? (pick(0, 1) ? XPU_BFLOAT16 : XPU_FLOAT16) : some_single();
+        const bool blocks = by_xmx && as_read;
         const bool a_too = !as_read && pick(0, 1), b_too = !a_too || pick(0, 1);
-        const int64_t batch = pick(0, 2) ? 1 : pick(2, 3), m = by_ptx                  ? pick(3, 40)
+        const int64_t batch = pick(0, 2) ? 1 : pick(2, 3), m = by_ptx || blocks        ? pick(3, 40)
                                                                : as_read || pick(0, 1) ? pick(1, 17)
                                                                                        : pick(18, 70);
         const int64_t n = pick(1, 70);
-        const int64_t k = by_ptx && pick(0, 4) ? pick(1, 30) * 8
-                          : pick(0, 1)         ? pick(1, 8) * 32
-                                               : pick(1, 200);
+        const int64_t k = blocks                 ? pick(16, 50) * 8
+                          : by_ptx && pick(0, 4) ? pick(1, 30) * 8
+                          : pick(0, 1)           ? pick(1, 8) * 32
+                                                 : pick(1, 200);
         operand a = make(a_too ? some_dtype() : dtype, a_too, batch, m, k, !as_read && pick(0, 1));
         operand b = make(b_too ? some_dtype() : dtype, b_too, batch, k, n, as_read || pick(0, 1));
         operand c = make(dtype, false, batch, m, n, false);
@@ -290,7 +300,7 @@ static void products_of_whatever_comes(void **unused) {
     }
     print_message("%d launches read the elements, %d of them by units, %d wrote numbers down\n",
                   by_few + by_units, by_units, by_numbers);
-    if (by_ptx)
+    if (by_ptx || by_xmx)
         assert_true(by_units > problems / 4);
     else
         assert_true(problems < 20 || (by_few > problems / 4 && by_numbers > problems / 4));
@@ -424,6 +434,41 @@ static double byte_or_number(xpu_dtype dtype, const memory *m, int64_t i, double
     if (dtype == XPU_INT8) return ((int8_t)m->host[i] - zero) * scale;
     if (dtype == XPU_UINT8) return (m->host[i] - zero) * scale;
     return get_number(dtype, m->host, i);
+}
+
+/* A NaN among the weights is one in its column, and nowhere else. */
+static void nan_of_float8(void **unused) {
+    enum { M = 8, N = 40, K = 160 };
+    static const xpu_dtype of[] = {XPU_FLOAT8_E4M3FN, XPU_FLOAT8_E5M2};
+    for (int i = 0; i < 4; i++) {
+        memory a = memory_of(M * 192 * 2), b = memory_of((size_t)N * 192), out = memory_of(M * N * 4);
+        const xpu_dtype dtype = i % 2 ? XPU_FLOAT16 : XPU_BFLOAT16;
+        for (int j = 0; j < M * 192; j++) put_number(dtype, a.host, j, 1);
+        for (int j = 0; j < N * 192; j++) b.host[j] = (uint8_t)(j % 64); /* which are positive numbers */
+        b.host[5 * 192 + 37] = 0x7f, b.host[39 * 192 + 159] = 0xff;
+        send(&a, M * 192 * 2), send(&b, (size_t)N * 192);
+        const xpu_quantised q = {.dtype = of[i / 2]};
+        const xpu_gemm_args args = {.dtype = dtype,
+                                    .batch = 1,
+                                    .m = M,
+                                    .n = N,
+                                    .k = K,
+                                    .a = {a.device, 0, 192, 1},
+                                    .b = {b.device, 0, 1, 192},
+                                    .out = {out.device, 0, N, 1},
+                                    .alpha = {XPU_FLOAT64, {.f = 1}}};
+        const int before = by_units;
+        SUCCEEDS(xpu_gemm_quantised(stream, &args, NULL, &q));
+        SUCCEEDS(xpu_memcpy(stream, out.host, out.device, M * N * 2, true));
+        if (by_ptx || by_xmx) assert_true(by_units > before);
+        for (int j = 0; j < M * N; j++) {
+            const int bits = ((uint16_t *)out.host)[j] & 0x7fff;
+            if ((bits > (i % 2 ? 0x7c00 : 0x7f80)) != (j % N == 5 || j % N == 39))
+                fail_msg("%s, %s: bits %x at %d, %d", xpu_dtype_name(q.dtype), xpu_dtype_name(dtype),
+                         (unsigned)bits, j / N, j % N);
+        }
+        drop(&a), drop(&b), drop(&out);
+    }
 }
 
 /* 8-bit activations with zero points, weights by channel, a bias, another tensor, an activation, and back to
@@ -847,7 +892,7 @@ int main(int count, char **words) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_element),          cmocka_unit_test(products_of_whatever_comes),
         cmocka_unit_test(what_units_do_not_read), cmocka_unit_test(sums_have_the_scales),
-        cmocka_unit_test(layers_of_bytes),        cmocka_unit_test(convolutions_of_bytes),
-        cmocka_unit_test(what_is_refused)};
+        cmocka_unit_test(nan_of_float8),          cmocka_unit_test(layers_of_bytes),
+        cmocka_unit_test(convolutions_of_bytes),  cmocka_unit_test(what_is_refused)};
     return cmocka_run_group_tests(tests, set_up, NULL);
 }

@@ -55,6 +55,7 @@ BUSY = {
 # a convolution of uint8 with a bias, with uint8 added, relu and uint8 for result
 BYTES_OUT = "-DREQUANTISED=1 -DA_UNSIGNED -DOUT_T=u8 -DOUT_BYTES=255 -DOTHER_T=u8 -DOTHER_BYTES=255 -DEPILOGUE=1 -DCOMBINE=1"
 BUSY_8_LANES = 0.95
+BUSY_OCTETS = 0.95
 BUSY_FOR_W = 0.95  # whose left operand is turned by movements
 
 
@@ -205,6 +206,31 @@ def attention() -> Iterator[Kernel]:
             )
 
 
+# What the elements of a quantised operand are built with: bits, form (kernels/quantised_read.h), and the scale and zero
+# that vary along k.
+ELEMENTS = {
+    "i4": (4, 0, "-DSCALE=bf16 -DZERO=i8 -DZERO_FORM=1 -DSCALE_IS_SHORT=1"),
+    "i8": (8, 0, "-DZERO_FORM=0 -DSCALE_IS_SHORT=1"),
+    "f8e4m3fn": (8, 3, "-DZERO_FORM=0 -DSCALE_IS_SHORT=1"),
+}
+
+
+def octets() -> Iterator[Kernel]:
+    """Largest tiles with weights in fewer bits: int4 in groups along k, int8 and float8 with scales of lines."""
+    for dtype in ("bf16", "f16"):
+        for element, (bits, form, rest) in ELEMENTS.items():
+            options = (
+                f"-DT={dtype} -DCOMPLEX_T=0 -DFLOAT_T=1 -DDOUBLE_T=0 -DQUANTISED_B=1 -DE={element} -DE_BITS={bits} "
+                f"-DE_FORM={form} {rest} -DLINES_SHARE=0 -DMATRIX_XMX -DMATRIX_T={dtype} -DTILE_M=256 -DTILE_N=256 "
+                "-DTILE_K=32 -DTEAMS_M=8 -DTEAMS_N=4 -DSTAGES=1 -DBAND=4 -DA_PIECE=16 -DB_PIECE=16 -DOUT_PAIRS=0 "
+                f"-DOUT_PIECE=0 -DC_FORM=0 -DC_PIECE=0 -DEPILOGUE=0 {'' if bits == 4 else '-DB_SCALE=f32 '}"
+                f"-DCONJUGATE_A=0 -DCONJUGATE_B=0 -DA_K_FAST=1 -DB_K_FAST=1 -DSLICED=0 {REGISTERS}"
+            )
+            label = f"256x256 {dtype} times {element}"
+            request = f"gemm.cl|gemm_matrix|{options}|{label}|"
+            yield Kernel(request, label, dict.fromkeys(SHARE, BUSY_OCTETS), True)
+
+
 def few_rows() -> Iterator[Kernel]:
     """A few rows times quantised weights."""
     for dtype, bits, form, zero in (
@@ -332,7 +358,7 @@ def main() -> int:
     arguments = parser.parse_args()
     os.environ["OPENXPU_CACHE"] = "0"
     library = ctypes.CDLL(str(next((ROOT / "python" / "openxpu").glob("libxpu.so.*"))))
-    all_of = [*products(), *layers(), *attention(), *few_rows()]
+    all_of = [*products(), *layers(), *octets(), *attention(), *few_rows()]
     failed = 0
     for kernel, source in zip(all_of, sources(library, all_of), strict=True):
         for product in kernel.products or arguments.products.split(","):

@@ -1,0 +1,80 @@
+/* The right operand of Intel's units of 16 lanes where it is quantised and its lines lie along k: a turned
+ * read has a line's elements in its lane, which become numbers of MATRIX_T in registers. While a step is
+ * multiplied the next one's elements, scales and zero points come in. Groups along k are multiples of a step
+ * of 32, or whole lines. -DLINES_SHARE=1: several lines have a scale and a zero in common. Wants
+ * quantised_read.h and gemm_blocks.h's payloads. */
+#define DWORDS_B E_BITS /* of a line in a step */
+typedef struct octets {
+    uint elements[SUMS_N][DWORDS_B];
+    float scale[SUMS_N], zero[SUMS_N];
+} octets;
+
+/* Where a lane's scales and zeros lie. */
+typedef struct line_parts {
+    long scale[SUMS_N], zero[SUMS_N];
+} line_parts;
+
+/* Lines from n on, of `rows`, the last of which stands for those beyond. */
+static inline void open_parts(__private line_parts *p, const quantised_lines *q, long b, int n, int rows) {
+    WRITTEN_OUT for (int j = 0; j < SUMS_N; j++) {
+        const uint line = (uint)min(n + j * 16 + (int)(get_local_id(0) % MATRIX_TEAM), rows - 1);
+        const long across = LINES_SHARE ? line / (uint)q->group_across : line;
+        p->scale[j] = place_of(&q->scale, b, across);
+        p->zero[j] = place_of(&q->zero, b, across);
+    }
+}
+
+/* Reads the step that begins at element k of the lines, which are `length` long. */
+static inline void fetch_octets(__private octets *o, __private blocks_b *b, __private const line_parts *p,
+                                const quantised_lines *q, int k, int length) {
+    WRITTEN_OUT for (int j = 0; j < SUMS_N; j++) {
+        union {
+            NUMBERS(uint, DWORDS_B);
+            uint dwords[DWORDS_B];
+        } v;
+        READ_BLOCK(READ_B, v, KEPT_OF(b, j), 0, OFFSET(Y_OF_B(j)));
+        WRITTEN_OUT for (int i = 0; i < DWORDS_B; i++) o->elements[j][i] = v.dwords[i];
+    }
+    const long group = group_of(q, min(k, length - 1));
+    WRITTEN_OUT for (int j = 0; j < SUMS_N; j++) {
+        o->scale[j] = scale_of(q, p->scale[j], group);
+        o->zero[j] = zero_of(q, p->zero[j], group);
+    }
+}
+
+#if E_FORM == FORM_E4M3FN
+/* Are there NaN? */
+static inline bool has_nan(__private const octets *o) {
+    uint found = 0;
+    WRITTEN_OUT for (int j = 0; j < SUMS_N; j++) WRITTEN_OUT for (int i = 0; i < DWORDS_B; i++) found |=
+        (o->elements[j][i] & 0x7f7f7f7fu) + 0x01010101u;
+    return sub_group_any((found & 0x80808080u) != 0);
+}
+/* A byte of NaN for each of them. */
+static inline short8 put_nan(short8 v, octet bits) {
+    return select(v, (short8)0x7fff, (convert_short8(as_char8(bits)) & (short)0x7f) == (short)0x7f);
+}
+#endif
+
+/* Number i of a lane's octets of a line. */
+static inline octet octet_of(__private const octets *o, int j, int i) {
+    return E_BITS == 8 ? (octet)(o->elements[j][i * 2 % DWORDS_B], o->elements[j][(i * 2 + 1) % DWORDS_B])
+                       : (octet)(o->elements[j][i], 0);
+}
+
+/* Makes right blocks of them: [block of columns][half of the step]. */
+static inline void make_numbers(__private int8 (*to)[2], __private const octets *o,
+                                const quantised_lines *q) {
+    union {
+        short8 numbers[4];
+        int8 halves[2];
+    } v[SUMS_N];
+    WRITTEN_OUT for (int j = 0; j < SUMS_N; j++) WRITTEN_OUT for (int i = 0; i < 4; i++) v[j].numbers[i] =
+        ROUND_BLOCK(scaled_octet(q, octet_of(o, j, i), o->scale[j], o->zero[j]));
+#if E_FORM == FORM_E4M3FN
+    if (has_nan(o))
+        WRITTEN_OUT for (int j = 0; j < SUMS_N; j++) WRITTEN_OUT for (int i = 0; i < 4; i++) v[j].numbers[i] =
+            put_nan(v[j].numbers[i], octet_of(o, j, i));
+#endif
+    WRITTEN_OUT for (int j = 0; j < SUMS_N; j++) to[j][0] = v[j].halves[0], to[j][1] = v[j].halves[1];
+}
