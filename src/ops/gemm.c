@@ -532,7 +532,7 @@ static bool plan_vector(const xpu_device_properties *properties, const problem *
     if (args->m != 1 || matrix_fma_of(properties) == MATRIX_UNIT_NONE ||
         !find_lines(&b, b.column_stride, b.row_stride, &choice->b_k_fast, &lines))
         return false;
-    if (args->n == 1) lines.across = 0;
+    if (args->n == 1 && choice->b_k_fast) lines.across = 0;
     if (matrix_alignment(&lines, args->operand) != 16) return false;
     const matrix_lines a = {args->a.data, args->a.column_stride, 0,
                             args->batch == 1 ? 0 : args->a.batch_stride};

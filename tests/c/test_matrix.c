@@ -552,6 +552,44 @@ static void vectors(void **unused) {
     }
 }
 
+/* One row times one column, which GPUs read 16 bytes at a time where these are aligned: NVIDIA's refuse
+ * others. */
+static void one_column(void **unused) {
+    static const struct {
+        int64_t row_stride, column_stride, first;
+        bool by_vectors;
+    } all[] = {{1, 1, 0, true},  {1, 77, 4, true}, {1, 1, 1, false}, {4, 1, 0, true}, {8, 1, 4, true},
+               {2, 1, 0, false}, {9, 1, 0, false}, {3, 1, 4, false}, {4, 1, 2, false}};
+    float host[1000], got;
+    for (int i = 0; i < 1000; i++) host[i] = (float)pick(-8, 8);
+    void *data, *out;
+    SUCCEEDS(xpu_malloc(stream, sizeof host, &data));
+    SUCCEEDS(xpu_malloc(stream, sizeof got, &out));
+    SUCCEEDS(xpu_memcpy(stream, data, host, sizeof host, true));
+    for (size_t i = 0; i < sizeof all / sizeof *all && by_fma; i++) {
+        const int64_t k = 96;
+        const xpu_gemm_args args = {
+            .dtype = XPU_FLOAT32,
+            .batch = 1,
+            .m = 1,
+            .n = 1,
+            .k = k,
+            .a = {data, 0, k, 1},
+            .b = {(float *)data + all[i].first, 0, all[i].row_stride, all[i].column_stride},
+            .out = {out, 0, 1, 1},
+            .alpha = {.dtype = XPU_FLOAT64, .value.f = 1}};
+        const int before = by_vectors;
+        SUCCEEDS(xpu_gemm(stream, &args));
+        SUCCEEDS(xpu_memcpy(stream, &got, out, sizeof got, true));
+        float want = 0;
+        for (int64_t j = 0; j < k; j++) want += host[j] * host[all[i].first + j * all[i].row_stride];
+        assert_true(got == want);
+        assert_int_equal(by_vectors - before, all[i].by_vectors);
+    }
+    SUCCEEDS(xpu_free(data));
+    SUCCEEDS(xpu_free(out));
+}
+
 /* A long sum of few results is cut into slices. */
 static void long_sums(void **unused) {
     const kind w = {by_blocks    ? 10
@@ -723,6 +761,7 @@ int main(int count, char **words) {
         cmocka_unit_test(what_tf32_loses),
         cmocka_unit_test(endings),
         cmocka_unit_test(vectors),
+        cmocka_unit_test(one_column),
         cmocka_unit_test(long_sums),
         cmocka_unit_test(packed_operands),
         cmocka_unit_test(measured_rates),
