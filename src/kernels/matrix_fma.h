@@ -102,17 +102,16 @@ static inline void open_quads(__private uint *at, uint pitch, int left, const in
     }
 }
 
-/* Reads a slab's quads. One that is aligned lies in the page of its first element; of another only what the
- * matrix has is read. */
+/* Reads a slab's quads. A part of one that is aligned lies in the page of its first element; of others, and
+ * of parts, only those are read that the matrix has. */
 static inline void fetch_quads(__private quad *next, xpu_addr from, __private const uint *at, int left,
                                const int tile, const bool k_fast, const bool aligned) {
     WRITTEN_OUT for (int i = 0; i < COPIES(tile); i++) {
+        const int last = k_fast ? 3 : min((left - 1) - min(quad_x(i, tile, false), (left - 1) / 4 * 4), 3);
         if (aligned) {
             WRITTEN_OUT for (int j = 0; j < QUAD_PARTS; j++) next[i].parts[j] =
-                XPU_CPTR(PART, from + at[i])[j];
+                XPU_CPTR(PART, from + at[i])[min(j, last * QUAD_PARTS / 4)];
         } else {
-            const int last =
-                k_fast ? 3 : min((left - 1) - min(quad_x(i, tile, false), (left - 1) / 4 * 4), 3);
             WRITTEN_OUT for (int j = 0; j < 4; j++) next[i].of[j] =
                 XPU_CPTR(RAW(NUMBER_T), from + at[i])[min(j, last)];
         }

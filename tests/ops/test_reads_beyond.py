@@ -1,0 +1,28 @@
+"""Kernels read nothing behind or before their operands: GPUs would end the process, where a page ends there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+COUNT = os.environ.get("OPENXPU_TEST_PROBLEMS", "120")
+
+
+@pytest.mark.skipif(
+    torch.xpu.get_device_properties().type != "cpu", reason="pages are guarded in a processor's memory"
+)
+@pytest.mark.parametrize("unit", ["fma", "ptx", "xmx"])
+def test_of_products_and_convolutions(unit: str) -> None:
+    ran = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("reads_beyond.py")), COUNT],
+        env=os.environ | {"OPENXPU_MATRIX": unit, "OPENXPU_HOST_PROVIDER": "0"},
+        capture_output=True,
+        text=True,
+    )
+    last = ran.stdout.strip().splitlines()[-1:]
+    assert ran.returncode == 0, f"ended with {ran.returncode} at {last}: {ran.stderr[-1500:]}"
