@@ -16,7 +16,7 @@
  *              strides, 2 numbers beside each other, of which -DC_PIECE bytes are read at a time; -DOTHER_PIECE likewise
  *              of what is combined, 0 where that has any strides
  * gemm_vector: m = 1, on GPUs, B having a stride of 1; what gemm_vector.h wants
- * gemm_few:    few rows, B quantised; what gemm_few.h wants
+ * gemm_few:    few rows, B quantised; what gemm_few.h wants; by NVIDIA's units gemm_few_units, gemm_few_units.h
  * -DQUANTISED_B=1: gemm_matrix by NVIDIA's or Intel's units of 16 lanes, whose B is quantised, and gemm_finish after it;
  *                  matrix_quantised.h or gemm_octets.h
  * gemm_row:    m = 1; work-groups of 16 columns x 16 parts of the slice, or (B_K_FAST) of 1 x 64
@@ -35,7 +35,7 @@
 #include "epilogue_math.h"
 #include "leaving.h"
 
-#if QUANTISED_B || defined(FEW)
+#if QUANTISED_B || defined(FEW) || defined(FEW_BY_UNITS)
 #include "quantised_read.h"
 #endif
 #if QUANTISED_B
@@ -182,6 +182,12 @@ static inline void put_sum(const gemm_params *p, const tile_place *at, long m, l
 }
 #endif
 
+#ifdef FEW_BY_UNITS
+#define MATRIX_T T
+#endif
+#if defined(MATRIX_PTX) || defined(FEW_BY_UNITS)
+#include "matrix_ptx.h"
+#endif
 #ifdef MATRIX_FMA
 #include "matrix_fma.h"
 #define RUN 4 /* sums that are written together */
@@ -337,7 +343,7 @@ MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void gemm_mat
     WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) WRITTEN_OUT for (int j = 0; j < SUMS_N; j += 4)
         put_run(&p, &at, row + i / 4 * 16 + i % 4, column + j / 4 * 32, &sum[i][j]);
 }
-#elif defined(MATRIX_T)
+#elif defined(MATRIX_PTX)
 /* Lanes that differ in `bit` change the numbers whose places differ in `place`. */
 static inline void exchange(__private acc_t (*two)[2], const uint bit, const uint place) {
     const bool upper = MATRIX_LANE & bit;
@@ -457,6 +463,8 @@ MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void gemm_mat
 
 #ifdef FEW
 #include "gemm_few.h"
+#elif defined(FEW_BY_UNITS)
+#include "gemm_few_units.h"
 #endif
 
 #ifdef ROW

@@ -47,6 +47,20 @@ static inline uint slab_place(uint row, uint piece, const uint pieces) {
 typedef uint slab; /* an address in local memory */
 #define SLAB_OF(pointer) ((uint)(size_t)(pointer))
 
+/* Bits of `v` into a word that has none there: one instruction, which the compiler doesn't find. */
+static inline uint bits_into(uint v, uint mask, uint word) {
+    uint r;
+    __asm__("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(r) : "r"(v), "r"(mask), "r"(word));
+    return r;
+}
+/* Reads 16 bytes that nobody writes to while the kernel runs. */
+static inline uint4 read_piece(xpu_addr from) {
+    uint4 r;
+    __asm__("ld.global.nc.v4.u32 {%0,%1,%2,%3}, [%4];"
+            : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w)
+            : "l"(from));
+    return r;
+}
 /* Copies 16 bytes without waiting. */
 static inline void copy_ahead(slab to, xpu_addr from) {
     __asm__ volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from));
@@ -111,7 +125,7 @@ static inline void multiply_i8(__private int4 *sum, fragment_a a, fragment_b b) 
             : "+r"(sum->x), "+r"(sum->y), "+r"(sum->z), "+r"(sum->w)
             : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b.x), "r"(b.y));
 }
-#define MULTIPLY_HALVES(t, unit, round)                                                                      \
+#define MULTIPLY_HALVES(t, unit, round, add, one)                                                            \
     static inline void multiply_##t(__private float4 *sum, fragment_a a, fragment_b b) {                     \
         __asm__("mma.sync.aligned." unit " {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"            \
                 : "+f"(sum->x), "+f"(sum->y), "+f"(sum->z), "+f"(sum->w)                                     \
@@ -122,9 +136,15 @@ static inline void multiply_i8(__private int4 *sum, fragment_a a, fragment_b b) 
         uint r;                                                                                              \
         __asm__(round " %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));                                       \
         return r;                                                                                            \
+    }                                                                                                        \
+    /* The sums of two pairs, rounded. */                                                                    \
+    static inline uint add_pairs_##t(uint v, uint w) {                                                       \
+        uint r;                                                                                              \
+        __asm__(add " %0, %1, %2, %3;" : "=r"(r) : "r"(v), "r"(one), "r"(w));                                \
+        return r;                                                                                            \
     }
-MULTIPLY_HALVES(bf16, "m16n8k16.row.col.f32.bf16.bf16.f32", "cvt.rn.bf16x2.f32")
-MULTIPLY_HALVES(f16, "m16n8k16.row.col.f32.f16.f16.f32", "cvt.rn.f16x2.f32")
+MULTIPLY_HALVES(bf16, "m16n8k16.row.col.f32.bf16.bf16.f32", "cvt.rn.bf16x2.f32", "fma.rn.bf16x2", 0x3f803f80u)
+MULTIPLY_HALVES(f16, "m16n8k16.row.col.f32.f16.f16.f32", "cvt.rn.f16x2.f32", "fma.rn.f16x2", 0x3c003c00u)
 #endif
 
 #ifdef MATRIX_EMULATED
@@ -133,6 +153,8 @@ MULTIPLY_HALVES(f16, "m16n8k16.row.col.f32.f16.f16.f32", "cvt.rn.f16x2.f32")
 typedef ulong slab;
 #define SLAB_OF(pointer) ((ulong)(pointer))
 
+static inline uint bits_into(uint v, uint mask, uint word) { return (v & mask) | word; }
+static inline uint4 read_piece(xpu_addr from) { return *XPU_CPTR(uint4, from); }
 static inline void copy_part_ahead(slab to, xpu_addr from, const int size, int valid) {
     for (int i = 0; i < size; i++)
         ((__local uchar *)to)[i] = i < valid ? ((__global const uchar *)from)[i] : (uchar)0;
@@ -207,6 +229,10 @@ static inline void multiply_i8(__private int4 *sum, fragment_a a, fragment_b b) 
     }                                                                                                        \
     static inline uint round_pair_##t(float low, float high) {                                               \
         return (ushort)narrow_##t(low) | (uint)(ushort)narrow_##t(high) << 16;                               \
+    }                                                                                                        \
+    static inline uint add_pairs_##t(uint v, uint w) {                                                       \
+        return round_pair_##t(widen_##t((ushort)v) + widen_##t((ushort)w),                                   \
+                              widen_##t((ushort)(v >> 16)) + widen_##t((ushort)(w >> 16)));                  \
     }
 MULTIPLY_HALVES(bf16)
 MULTIPLY_HALVES(f16)

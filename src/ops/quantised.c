@@ -208,11 +208,49 @@ static xpu_status write_operand(xpu_stream *stream, xpu_matrix *m, const xpu_qua
 
 /* --- a few rows --- */
 
+static bool lies_in_pieces(const quantised_lines *l, int bits) {
+    return (l->data | (uint64_t)(l->across * bits / 8) | (uint64_t)(l->batch * bits / 8)) % 16 == 0;
+}
+
 /* Eight elements of a lane at a time: how many lines each has at once, and how many go along one. */
 typedef struct few {
     int rows, columns, lanes, teams, octets, subgroup;
     bool a_whole, a_alike;
+    bool by_units, emulated, k_whole; /* gemm_few_units, whose teams share k out */
 } few;
+
+/* Lines' elements, less a whole zero point, as numbers of 16 bits: are all of them exact? Those of 4 bits are
+ * written into the mantissa of 64 first (kernels/gemm_few_units.h). */
+static bool are_exact_halves(const xpu_quantised *q) {
+    if (form_of(q->dtype) > FORM_UNSIGNED) return !q->zero;
+    if (q->zero && (q->zero_is_added || (q->zero_dtype != XPU_INT8 && q->zero_dtype != XPU_UINT8)))
+        return false;
+    const int bits = bits_of(q->dtype), most = 256, raised = bits == 4 ? 64 + 8 : 0;
+    const int low = form_of(q->dtype) == FORM_SIGNED ? -(1 << (bits - 1)) : 0, high = low + (1 << bits) - 1;
+    const int least_zero = q->zero_dtype == XPU_INT8 ? -128 : 0;
+    const int less_low = q->middle + (q->zero ? least_zero : 0),
+              less_high = q->middle + (q->zero ? least_zero + 255 : 0);
+    return high - less_low <= most && low - less_high >= -most && raised + less_high <= most &&
+           raised + less_low >= -most;
+}
+
+/* By NVIDIA's units, where lines are read 16 bytes at a time and a step of four such has one scale. */
+static bool plan_few_by_units(const xpu_device_properties *properties, const xpu_gemm_args *args,
+                              const quantised_operand *b, few *plan) {
+    const quantised_lines *l = &b->lines;
+    const int bits = bits_of(b->q->dtype), chunk = 128 / bits, step = 4 * chunk;
+    if (matrix_unit_of(properties, args->dtype, &plan->emulated) != MATRIX_UNIT_PTX || !plan->a_whole ||
+        plan->a_alike || args->k % chunk != 0 || !lies_in_pieces(l, bits) ||
+        (l->group_along % step != 0 && l->group_along != b->length) || !are_exact_halves(b->q) ||
+        l->scale.along != (uint32_t)l->scale.along || l->zero.along != (uint32_t)l->zero.along)
+        return false;
+    const int64_t steps = divided_up(args->k, step);
+    plan->by_units = true, plan->k_whole = args->k % step == 0;
+    plan->rows = args->m > 8 ? 16 : 8;
+    plan->columns = 16;
+    for (plan->teams = 1; plan->teams < 8 && plan->teams * 8 <= steps;) plan->teams *= 2;
+    return true;
+}
 
 /* `alike`: A has elements as B has, float8. */
 static bool plan_few(const xpu_device_properties *properties, const xpu_gemm_args *args,
@@ -230,6 +268,7 @@ static bool plan_few(const xpu_device_properties *properties, const xpu_gemm_arg
                     0;
     plan->a_alike = alike;
     if (alike && !plan->a_whole) return false;
+    if (plan_few_by_units(properties, args, b, plan)) return true;
     plan->octets = 1;
     if (host) {
         plan->columns = plan->rows > 2 ? 2 : 4, plan->lanes = plan->teams = 1;
@@ -237,8 +276,7 @@ static bool plan_few(const xpu_device_properties *properties, const xpu_gemm_arg
     }
     const quantised_lines *l = &b->lines; /* 16 bytes at a time */
     const int bits = bits_of(b->q->dtype), many = 128 / bits;
-    if ((l->data | (uint64_t)(l->across * bits / 8) | (uint64_t)(l->batch * bits / 8)) % 16 == 0 &&
-        (l->group_along % many == 0 || l->group_along == b->length))
+    if (lies_in_pieces(l, bits) && (l->group_along % many == 0 || l->group_along == b->length))
         plan->octets = many / 8;
     if (plan->rows > 2) plan->subgroup = matrix_intel_lanes(properties);
     plan->columns = plan->rows > 2 ? 2 : 4, plan->lanes = 32, plan->teams = 4;
@@ -256,29 +294,39 @@ static xpu_status multiply_few(xpu_stream *stream, const xpu_gemm_args *args, co
     spec_begin(&spec, FAMILY_QUANTISED);
     spec_pack(&spec, "which", 1, 1);
     product_spec(&spec, args->dtype);
-    spec_follows_flag(&spec, "FEW", true);
     const gemm_quantised_params params = {.gemm = gemm_params_of(args, after), .b = b->lines};
     gemm_after_spec(&spec, after);
     ending_spec(&spec, &params.gemm.end);
-    spec_number(&spec, "ROWS", plan->rows, 3);
-    spec_number(&spec, "COLUMNS", plan->columns, 3);
-    spec_number(&spec, "LANES", plan->lanes, 8);
-    spec_number(&spec, "TEAMS", plan->teams, 3);
-    spec_number(&spec, "OCTETS", plan->octets, 3);
-    spec_number_if(&spec, plan->subgroup > 0, "SUBGROUP", plan->subgroup, 7);
-    spec_bool(&spec, "A_WHOLE", plan->a_whole);
-    spec_bool(&spec, "A_ALIKE", plan->a_alike);
+    spec_number(&spec, "TEAMS", plan->teams, 4);
+    spec_pack(&spec, "by_units", plan->by_units, 1);
+    if (plan->by_units) {
+        spec_follows_flag(&spec, "FEW_BY_UNITS", true);
+        spec_number(&spec, "ROW_BLOCKS", plan->rows / 8, 2);
+        spec_bool(&spec, "K_WHOLE", plan->k_whole);
+        spec_flag(&spec, "MATRIX_EMULATED", plan->emulated);
+    } else {
+        spec_follows_flag(&spec, "FEW", true);
+        spec_number(&spec, "ROWS", plan->rows, 3);
+        spec_number(&spec, "COLUMNS", plan->columns, 3);
+        spec_number(&spec, "LANES", plan->lanes, 8);
+        spec_number(&spec, "OCTETS", plan->octets, 3);
+        spec_number_if(&spec, plan->subgroup > 0, "SUBGROUP", plan->subgroup, 7);
+        spec_bool(&spec, "A_WHOLE", plan->a_whole);
+        spec_bool(&spec, "A_ALIKE", plan->a_alike);
+    }
     quantised_spec(&spec, b);
+    const char *name = plan->by_units ? "gemm_few_units" : "gemm_few";
     xpu_kernel *kernel = kernel_find(device, &spec);
     if (!kernel)
-        XPU_TRY(kernel_of_file(device, &spec, "gemm.cl", "gemm_few", &kernel, "gemm_few %s x %s",
+        XPU_TRY(kernel_of_file(device, &spec, "gemm.cl", name, &kernel, "%s %s x %s", name,
                                xpu_dtype_name(args->dtype), xpu_dtype_name(b->q->dtype)));
-    const xpu_range range = {.dims = 2,
-                             .groups = {(size_t)(divided_up(args->n, plan->columns * plan->teams) *
-                                                 divided_up(args->m, plan->rows) * args->batch),
-                                        1},
-                             .local = {(size_t)plan->lanes, (size_t)plan->teams},
-                             .work = (uint64_t)(args->batch * args->m * args->n) * (uint64_t)args->k};
+    const int columns = plan->by_units ? plan->columns : plan->columns * plan->teams;
+    const size_t lanes = plan->by_units ? 32 * (size_t)plan->teams : (size_t)plan->lanes;
+    const xpu_range range = {
+        .dims = 2,
+        .groups = {(size_t)(divided_up(args->n, columns) * divided_up(args->m, plan->rows) * args->batch), 1},
+        .local = {lanes, plan->by_units ? 1 : (size_t)plan->teams},
+        .work = (uint64_t)(args->batch * args->m * args->n) * (uint64_t)args->k};
     return xpu_launch(stream, kernel, &range, &params, sizeof params);
 }
 
@@ -350,12 +398,13 @@ static bool try_as_read(xpu_stream *stream, const xpu_device_properties *propert
     const bool host = properties->type == XPU_DEVICE_CPU;
     const quantised_operand o = right_of(args, bare->b);
     few plan = {0};
-    if (args->m >= TUNED(host, QUANTISED_UNITS) && args->m <= TUNED(host, QUANTISED_TILES) &&
+    const bool by_few = plan_few(properties, args, &o, false, &plan);
+    if (!plan.by_units && args->m >= TUNED(host, QUANTISED_UNITS) &&
+        args->m <= TUNED(host, QUANTISED_TILES) &&
         gemm_try_lines(stream, properties, args, &o, &bare->after, status))
         return true;
-    if (!plan_few(properties, args, &o, false, &plan)) return false;
-    *status = multiply_few(stream, args, &o, &bare->after, &plan);
-    return true;
+    if (by_few) *status = multiply_few(stream, args, &o, &bare->after, &plan);
+    return by_few;
 }
 
 /* In place of numbers of one dtype those of another, in a workspace. */

@@ -20,10 +20,11 @@ static bool as_read; /* lay B out so that it can be multiplied as it is read */
 static bool by_ptx;  /* … mostly by matrix units */
 static bool by_xmx;  /* … lines along k at multiples of 64 bytes by Intel's, of 16 lanes */
 static bool by_fma, has_unit;
-static int by_few, by_numbers, by_units, by_bytes, by_convolution, by_slices;
+static int by_few, by_few_units, by_numbers, by_units, by_bytes, by_convolution, by_slices;
 
 static void count_launch(const xpu_work *work, xpu_trace_point point, xpu_status status, void *unused) {
-    if (point == XPU_TRACE_BEGIN && strstr(work->name, "gemm_few")) by_few++;
+    if (point == XPU_TRACE_BEGIN && strstr(work->name, "gemm_few ")) by_few++;
+    if (point == XPU_TRACE_BEGIN && strstr(work->name, "gemm_few_units")) by_few_units++;
     if (point == XPU_TRACE_BEGIN && strstr(work->name, "dequantise")) by_numbers++;
     if (point == XPU_TRACE_BEGIN && strstr(work->name, "gemm_matrix") && strstr(work->name, " x "))
         by_units++;
@@ -149,7 +150,10 @@ static operand make(xpu_dtype dtype, bool quantised, int64_t batch, int64_t rows
     if (quantised) {
         const bool integers =
             dtype == XPU_INT8 || dtype == XPU_UINT8 || dtype == XPU_INT4 || dtype == XPU_UINT4;
-        q->group_rows = blocks ? sizes[pick(4, 5)] : tidy ? sizes[pick(2, 4)] : sizes[pick(0, 7)];
+        q->group_rows = blocks ? sizes[pick(4, 5)]
+                        : tidy ? sizes[pick(2, by_ptx ? 5 : 4)]
+                               : sizes[pick(0, 7)];
+        if (by_ptx && pick(0, 2) == 0) q->group_rows = 0;
         q->group_columns = sizes[pick(0, 7)];
         q->scale_dtype = scales[pick(0, 4)], q->zero_dtype = zeros[pick(0, 5)];
         q->zero_is_added = pick(0, 2) == 0;
@@ -247,11 +251,13 @@ static void products_of_whatever_comes(void **unused) {
             by_ptx || (by_xmx && as_read) ? (pick(0, 1) ? XPU_BFLOAT16 : XPU_FLOAT16) : some_single();
         const bool blocks = by_xmx && as_read;
         const bool a_too = !as_read && pick(0, 1), b_too = !a_too || pick(0, 1);
-        const int64_t batch = pick(0, 2) ? 1 : pick(2, 3), m = by_ptx || blocks        ? pick(3, 40)
+        const int64_t batch = pick(0, 2) ? 1 : pick(2, 3), m = by_ptx                  ? pick(1, 40)
+                                                               : blocks                ? pick(3, 40)
                                                                : as_read || pick(0, 1) ? pick(1, 17)
                                                                                        : pick(18, 70);
         const int64_t n = pick(1, 70);
         const int64_t k = blocks                 ? pick(16, 50) * 8
+                          : by_ptx && pick(0, 2) ? pick(1, 60) * 32
                           : by_ptx && pick(0, 4) ? pick(1, 30) * 8
                           : pick(0, 1)           ? pick(1, 8) * 32
                                                  : pick(1, 200);
@@ -298,10 +304,11 @@ static void products_of_whatever_comes(void **unused) {
                 }
         drop_operand(&a), drop_operand(&b), drop_operand(&c), drop(&out);
     }
-    print_message("%d launches read the elements, %d of them by units, %d wrote numbers down\n",
-                  by_few + by_units, by_units, by_numbers);
+    print_message(
+        "%d launches read the elements, %d of them by units, %d of a few rows; %d wrote numbers down\n",
+        by_few + by_few_units + by_units, by_few_units + by_units, by_few_units, by_numbers);
     if (by_ptx || by_xmx)
-        assert_true(by_units > problems / 4);
+        assert_true(by_units > problems / 4 && (by_xmx || by_few_units >= problems / 12));
     else
         assert_true(problems < 20 || (by_few > problems / 4 && by_numbers > problems / 4));
 }
@@ -311,16 +318,18 @@ static void products_of_whatever_comes(void **unused) {
 static void what_units_do_not_read(void **unused) {
     static const struct {
         int64_t m, n, k, a_row, a_column, a_first, b_across, b_first, group;
-        bool are_units;
+        enum { NONE, TILES, LINES } units;
     } all[] = {
-        {6, 10, 32, 32, 1, 0, 32, 0, 0, true},  {6, 10, 32, 1, 8, 0, 32, 0, 0, true},
-        {6, 10, 32, 40, 1, 0, 64, 8, 8, true},  {1, 10, 32, 32, 1, 0, 32, 0, 0, false},
-        {6, 1, 32, 32, 1, 0, 32, 0, 0, false},  {6, 10, 28, 32, 1, 0, 32, 0, 0, false},
-        {6, 10, 4, 8, 1, 0, 8, 0, 0, false},    {6, 10, 32, 33, 1, 0, 32, 0, 0, false},
-        {6, 10, 32, 32, 1, 1, 32, 0, 0, false}, {6, 10, 32, 64, 2, 0, 32, 0, 0, false},
-        {6, 10, 32, 32, 1, 0, 33, 0, 0, false}, {6, 10, 32, 32, 1, 0, 32, 3, 0, false},
-        {6, 10, 32, 32, 1, 0, 32, 0, 5, false}, {6, 10, 32, 0, 1, 0, 32, 0, 0, true},
-        {6, 10, 32, 1, 9, 0, 32, 0, 0, false},
+        {6, 10, 32, 32, 1, 0, 32, 0, 0, LINES}, {6, 10, 32, 1, 8, 0, 32, 0, 0, TILES},
+        {6, 10, 32, 40, 1, 0, 64, 8, 8, TILES}, {1, 10, 32, 32, 1, 0, 32, 0, 0, LINES},
+        {6, 1, 32, 32, 1, 0, 32, 0, 0, LINES},  {6, 10, 28, 32, 1, 0, 32, 0, 0, NONE},
+        {6, 10, 4, 8, 1, 0, 8, 0, 0, NONE},     {6, 10, 32, 33, 1, 0, 32, 0, 0, NONE},
+        {6, 10, 32, 32, 1, 1, 32, 0, 0, NONE},  {6, 10, 32, 64, 2, 0, 32, 0, 0, NONE},
+        {6, 10, 32, 32, 1, 0, 33, 0, 0, NONE},  {6, 10, 32, 32, 1, 0, 32, 3, 0, NONE},
+        {6, 10, 32, 32, 1, 0, 32, 0, 5, NONE},  {6, 10, 32, 0, 1, 0, 32, 0, 0, LINES},
+        {6, 10, 32, 1, 9, 0, 32, 0, 0, NONE},   {16, 10, 48, 48, 1, 0, 48, 0, 0, LINES},
+        {6, 10, 40, 40, 1, 0, 48, 0, 0, TILES}, {17, 10, 32, 32, 1, 0, 32, 0, 0, TILES},
+        {6, 10, 64, 64, 1, 0, 64, 8, 0, TILES}, {2, 17, 80, 80, 1, 8, 96, 16, 64, LINES},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         memory a = memory_of(4096), b = memory_of(4096), out = memory_of(4096), scale = memory_of(4096);
@@ -346,10 +355,11 @@ static void what_units_do_not_read(void **unused) {
             .b = {(int8_t *)b.device + all[i].b_first, 0, 1, all[i].b_across},
             .out = {out.device, 0, n, 1},
             .alpha = {XPU_FLOAT64, {.f = 1}}};
-        const int before = by_units;
+        const int tiles = by_units, lines = by_few_units;
         SUCCEEDS(xpu_gemm_quantised(stream, &args, NULL, &q));
         SUCCEEDS(xpu_memcpy(stream, out.host, out.device, 4096, true));
-        if (by_ptx) assert_int_equal(by_units - before, all[i].are_units);
+        if (by_ptx) assert_int_equal(by_units - tiles, all[i].units == TILES);
+        if (by_ptx) assert_int_equal(by_few_units - lines, all[i].units == LINES);
         assert_true(groups * n <= 1024);
         for (int64_t r = 0; r < all[i].m; r++)
             for (int64_t c = 0; c < n; c++) {
@@ -438,30 +448,31 @@ static double byte_or_number(xpu_dtype dtype, const memory *m, int64_t i, double
 
 /* A NaN among the weights is one in its column, and nowhere else. */
 static void nan_of_float8(void **unused) {
-    enum { M = 8, N = 40, K = 160 };
+    enum { M = 24, N = 40, K = 160 };
     static const xpu_dtype of[] = {XPU_FLOAT8_E4M3FN, XPU_FLOAT8_E5M2};
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 8; i++) {
+        const int m = i / 4 ? M : 8;
         memory a = memory_of(M * 192 * 2), b = memory_of((size_t)N * 192), out = memory_of(M * N * 4);
         const xpu_dtype dtype = i % 2 ? XPU_FLOAT16 : XPU_BFLOAT16;
         for (int j = 0; j < M * 192; j++) put_number(dtype, a.host, j, 1);
         for (int j = 0; j < N * 192; j++) b.host[j] = (uint8_t)(j % 64); /* which are positive numbers */
         b.host[5 * 192 + 37] = 0x7f, b.host[39 * 192 + 159] = 0xff;
         send(&a, M * 192 * 2), send(&b, (size_t)N * 192);
-        const xpu_quantised q = {.dtype = of[i / 2]};
+        const xpu_quantised q = {.dtype = of[i / 2 % 2]};
         const xpu_gemm_args args = {.dtype = dtype,
                                     .batch = 1,
-                                    .m = M,
+                                    .m = m,
                                     .n = N,
                                     .k = K,
                                     .a = {a.device, 0, 192, 1},
                                     .b = {b.device, 0, 1, 192},
                                     .out = {out.device, 0, N, 1},
                                     .alpha = {XPU_FLOAT64, {.f = 1}}};
-        const int before = by_units;
+        const int before = by_units + by_few_units;
         SUCCEEDS(xpu_gemm_quantised(stream, &args, NULL, &q));
-        SUCCEEDS(xpu_memcpy(stream, out.host, out.device, M * N * 2, true));
-        if (by_ptx || by_xmx) assert_true(by_units > before);
-        for (int j = 0; j < M * N; j++) {
+        SUCCEEDS(xpu_memcpy(stream, out.host, out.device, (size_t)m * N * 2, true));
+        if (by_ptx || by_xmx) assert_true(by_units + by_few_units > before);
+        for (int j = 0; j < m * N; j++) {
             const int bits = ((uint16_t *)out.host)[j] & 0x7fff;
             if ((bits > (i % 2 ? 0x7c00 : 0x7f80)) != (j % N == 5 || j % N == 39))
                 fail_msg("%s, %s: bits %x at %d, %d", xpu_dtype_name(q.dtype), xpu_dtype_name(dtype),
