@@ -137,6 +137,8 @@ static xpu_status check(xpu_stream *stream, const xpu_conv *conv, const xpu_tens
         return op_fail(XPU_ERROR_INVALID_ARGUMENT, "convolution: dtypes differ");
     if (conv->groups < 1 || input->size[1] % conv->groups || output->size[1] % conv->groups)
         return op_fail(XPU_ERROR_INVALID_ARGUMENT, "convolution: groups must divide the channels");
+    if (!conv_is_countable(conv, input, weight, output))
+        return op_fail(XPU_ERROR_NOT_SUPPORTED, "convolution: 2^31 pixels or more in a dimension");
     return XPU_SUCCESS;
 }
 

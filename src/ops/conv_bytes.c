@@ -16,6 +16,7 @@ static xpu_status check_shapes(const xpu_conv *conv, const xpu_tensor *x, const 
                                const xpu_tensor *bias, const xpu_tensor *y) {
     bool fit = conv->dims >= 1 && conv->dims <= XPU_CONV_MAX_DIMS && conv->groups >= 1 && !conv->transposed &&
                x->dims == conv->dims + 2 && w->dims == x->dims && y->dims == x->dims;
+    if (fit && !conv_is_countable(conv, x, w, y)) return refuse("2^31 pixels or more in a dimension");
     fit = fit && x->size[0] == y->size[0] && w->size[1] * conv->groups == x->size[1] &&
           w->size[0] == y->size[1] && y->size[1] % conv->groups == 0;
     for (int d = 0; d < conv->dims && fit; d++) {

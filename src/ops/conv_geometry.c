@@ -14,6 +14,16 @@ static xpu_i32 at(int dims, const int64_t *values, int i, int64_t missing) {
     return (xpu_i32)(i < 3 - dims ? missing : values[i - (3 - dims)]);
 }
 
+bool conv_is_countable(const xpu_conv *conv, const xpu_tensor *x, const xpu_tensor *w, const xpu_tensor *y) {
+    for (int i = 0; i < conv->dims; i++) {
+        const int64_t all[] = {x->size[2 + i],  w->size[2 + i],   y->size[2 + i],
+                               conv->stride[i], conv->padding[i], conv->dilation[i]};
+        for (size_t n = 0; n < sizeof all / sizeof *all; n++)
+            if (all[n] != (xpu_i32)all[n]) return false;
+    }
+    return true;
+}
+
 conv_params conv_params_of(const xpu_conv *conv, const xpu_tensor *x, const xpu_tensor *w,
                            const xpu_tensor *y) {
     const int dims = conv->dims;

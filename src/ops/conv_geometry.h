@@ -11,6 +11,8 @@
 typedef enum sought { SOUGHT_Y, SOUGHT_X, SOUGHT_W } sought;
 
 static inline int64_t conv_volume(const xpu_i32 size[3]) { return (int64_t)size[0] * size[1] * size[2]; }
+/* Do sizes, strides, padding and dilation fit the 32 bits in which kernels are told of them? */
+bool conv_is_countable(const xpu_conv *conv, const xpu_tensor *x, const xpu_tensor *w, const xpu_tensor *y);
 /* The convolution y = x * w; x and y change roles where it is transposed. */
 conv_params conv_params_of(const xpu_conv *conv, const xpu_tensor *x, const xpu_tensor *w,
                            const xpu_tensor *y);

@@ -445,6 +445,15 @@ static void spread_source(void **unused) {
     }
 }
 
+/* Kernels are told of sizes in 32 bits: none is cut off. */
+static void too_long(void **unused) {
+    const int64_t size[] = {1, 1, (INT64_C(1) << 32) + 8}, stride[] = {1, 1, 1}, one[] = {1, 1, 1};
+    const xpu_tensor x = {NULL, XPU_FLOAT32, 3, size, stride}, w = {NULL, XPU_FLOAT32, 3, one, stride};
+    const xpu_conv conv = {.dims = 1, .groups = 1, .stride = {1}, .dilation = {1}};
+    assert_int_equal(xpu_conv_forward(stream, &conv, &x, &w, NULL, &x), XPU_ERROR_NOT_SUPPORTED);
+    assert_int_equal(xpu_conv_backward(stream, &conv, &x, &x, &w, &x, NULL, NULL), XPU_ERROR_NOT_SUPPORTED);
+}
+
 static void whatever_comes(void **unused) {
     static const int aligns[] = {1, 2, 8, 8, 8};
     problem p = {0};
@@ -488,6 +497,7 @@ int main(int count, char **words) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_kind), cmocka_unit_test(long_sums),     cmocka_unit_test(endings),
         cmocka_unit_test(choice),     cmocka_unit_test(spread_source), cmocka_unit_test(whatever_comes),
+        cmocka_unit_test(too_long),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }

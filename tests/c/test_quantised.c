@@ -852,6 +852,11 @@ static void convolutions_of_bytes(void **unused) {
     TRY(&w, &adds, &x, &way, &x);
     TRY(&w, &muls, &x, &way, &x);
 #undef TRY
+    const int64_t beyond[] = {1, 16, 4, (INT64_C(1) << 32) + 4};
+    const xpu_tensor long_x = {NULL, XPU_INT8, 4, beyond, size};
+    assert_int_equal(
+        xpu_conv_requantised(stream, &conv, &long_x, &q, &w, &q, NULL, 1, NULL, &none, NULL, &way, &long_x),
+        XPU_ERROR_NOT_SUPPORTED);
 }
 
 /* All elements there are, exactly. */

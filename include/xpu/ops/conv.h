@@ -8,7 +8,8 @@
  * in any layout (channels first or last is a matter of strides). Sizes must fit each other:
  *     out = (in + 2 padding - dilation (kernel - 1) - 1) / stride + 1,
  * and for a transposed convolution the same with in and out changed over, rounding as output_padding
- * asks. Floating dtypes only; halves are summed in fp32. */
+ * asks. Floating dtypes only; halves are summed in fp32. XPU_ERROR_INVALID_ARGUMENT: dimensions, dtypes or
+ * groups that don't fit each other; XPU_ERROR_NOT_SUPPORTED: 2^31 pixels or more in a dimension. */
 #ifndef XPU_OPS_CONV_H
 #define XPU_OPS_CONV_H
 
@@ -57,8 +58,8 @@ XPU_API xpu_status xpu_conv_forward_ended(xpu_stream *stream, const xpu_conv *co
  * Scales, zero points and sums lie in device memory, and stay the caller's. Sums are int32 where the device
  * has instructions for int8, float32 on other GPUs. XPU_ERROR_INVALID_ARGUMENT for tensors that don't fit
  * each other; XPU_ERROR_NOT_SUPPORTED, with nothing done, where no kernel serves the convolution: on
- * processors, for groups of fewer than 16 channels, sums of more than 2^16 products, and zero points that the
- * sums have no way for. */
+ * processors, for groups of fewer than 16 channels, sums of more than 2^16 products, 2^31 pixels or more in a
+ * dimension, and zero points that the sums have no way for. */
 XPU_API xpu_status xpu_conv_requantised(xpu_stream *stream, const xpu_conv *conv, const xpu_tensor *input,
                                         const xpu_quantised *of_input, const xpu_tensor *weight,
                                         const xpu_quantised *of_weight, const int32_t *weight_sums,
