@@ -42,15 +42,19 @@ bool is_stored(const Tensor &t) {
 
 // What was found out about a weight or its zero points, kept with the tensor: it holds until somebody writes
 // there.
+enum Form { FORM_LINES, FORM_NUMBERS, FORM_ONEDNN, FORMS };
+// A convolution's weight as its kernels read it, for what, and what of that lies where it is looked for.
+struct Formed {
+    Tensor weight;
+    std::vector<int64_t> how;
+    std::array<Tensor, 2> held;
+};
 struct Learnt final : c10::BackendMeta {
     uint32_t version = 0;
-    Tensor sums;                // of a weight's columns
-    Tensor form;                // a convolution's weight as its kernels read it, …
-    std::vector<int64_t> how;   // … which form that is, and for what …
-    std::array<Tensor, 2> held; // … that lies there
+    Tensor sums; // of a weight's columns
+    std::array<Formed, FORMS> forms;
     bool is_zero = false;
 };
-enum Form : int64_t { FORM_LINES, FORM_NUMBERS, FORM_ONEDNN };
 std::mutex learning;
 
 bool can_keep(const Tensor &t) {
@@ -73,8 +77,7 @@ void keep(const Tensor &t, c10::intrusive_ptr<Learnt> known) {
 // What is known, to which something is added.
 c10::intrusive_ptr<Learnt> more_than(const c10::intrusive_ptr<Learnt> &known) {
     auto now = c10::make_intrusive<Learnt>();
-    if (known)
-        now->sums = known->sums, now->form = known->form, now->how = known->how, now->held = known->held;
+    if (known) now->sums = known->sums, now->forms = known->forms;
     return now;
 }
 
@@ -88,16 +91,18 @@ Tensor column_sums(const Tensor &owner, const Tensor &w) {
     return sums;
 }
 
-// A form of the weight `owner`; the last one that was made is kept.
+// A form of the weight `owner`; the last one of each that was made is kept.
 template <class Make>
-Tensor form_of(const Tensor &owner, std::vector<int64_t> how, std::array<Tensor, 2> held, Make make) {
+Tensor form_of(const Tensor &owner, Form form, std::vector<int64_t> how, std::array<Tensor, 2> held,
+               Make make) {
     const auto known = learnt_of(owner);
-    if (known && known->form.defined() && known->how == how) return known->form;
+    if (known && known->forms[form].weight.defined() && known->forms[form].how == how)
+        return known->forms[form].weight;
     auto now = more_than(known);
-    const Tensor form = now->form = make();
-    now->how = std::move(how), now->held = std::move(held);
+    const Tensor weight = make();
+    now->forms[form] = {weight, std::move(how), std::move(held)};
     keep(owner, std::move(now));
-    return form;
+    return weight;
 }
 
 // Are all zero points known to be 0? In a capture nobody can look.
@@ -473,24 +478,64 @@ struct Convolution {
     const std::optional<Tensor> &bias;
     const Integers &stride, &padding, &dilation;
     int64_t groups;
+
+    // The weight with as many dimensions as x; of one dimension it may have been packed with another.
+    Tensor kernel() const { return w.dim() == x.dim() + 1 ? w.squeeze(2) : w; }
 };
+
+// What those who compute it don't look at themselves.
+void check_convolution(const Convolution &c) {
+    TORCH_CHECK(c.x.dim() >= 3 && c.x.dim() <= 5, "expected an input of 3 to 5 dimensions, got ", c.x.dim());
+    TORCH_CHECK(is_stored(c.w), "expected a weight of int8 or float8, got ", c.w.scalar_type());
+    const Tensor kernel = c.kernel();
+    TORCH_CHECK(kernel.dim() == c.x.dim(), "input of shape ", c.x.sizes(), " doesn't fit a weight of shape ",
+                c.w.sizes());
+    const auto dims = static_cast<size_t>(c.x.dim() - 2);
+    const auto each = [&](const Integers &all, const char *name, int64_t least) {
+        TORCH_CHECK(all.size() == 1 || all.size() == dims, "expected 1 or ", dims, " numbers as ", name,
+                    ", got ", all.size());
+        for (const int64_t v : all) TORCH_CHECK(v >= least, name, " must be at least ", least, ", got ", v);
+    };
+    each(c.stride, "stride", 1), each(c.padding, "padding", 0), each(c.dilation, "dilation", 1);
+    const int64_t channels = kernel.size(0);
+    TORCH_CHECK(c.groups > 0 && kernel.size(1) == c.x.size(1) / c.groups && c.x.size(1) % c.groups == 0 &&
+                    channels % c.groups == 0,
+                "input of shape ", c.x.sizes(), " doesn't fit a weight of shape ", c.w.sizes(), " in ",
+                c.groups, " groups");
+    for (size_t d = 0; d < dims; d++) {
+        const auto at = [&](const Integers &all) { return all.get(all.size() == 1 ? 0 : d); };
+        const auto dim = static_cast<int64_t>(d) + 2;
+        const int64_t room = c.x.size(dim) + 2 * at(c.padding);
+        TORCH_CHECK(room >= 1 && (kernel.size(dim) - 1) <= (room - 1) / at(c.dilation),
+                    "the kernel is larger than the padded input, of ", room, " in dimension ", dim);
+    }
+    TORCH_CHECK(!c.bias || !c.bias->defined() || c.bias->numel() == channels, "expected a bias of ", channels,
+                " elements, got ", c.bias ? c.bias->numel() : 0);
+    for (const Tensor *each_or_one : {&c.of_w.scale, &c.of_w.zero})
+        TORCH_CHECK(!each_or_one->defined() || each_or_one->numel() == 1 || each_or_one->numel() == channels,
+                    "expected one scale and zero point of the weight, or ", channels, ", got ",
+                    each_or_one->numel());
+}
+
+// Are its sums those of bytes, less one zero point of x?
+bool sums_bytes(const Convolution &c) {
+    const auto type = c.x.scalar_type();
+    const auto dims = static_cast<size_t>(c.x.dim() - 2);
+    const auto is_one = [](const Tensor &t) { return !t.defined() || t.numel() == 1; };
+    return (type == at::kChar || type == at::kByte) && c.w.scalar_type() == at::kChar && c.x.numel() > 0 &&
+           c.w.numel() > 0 && c.w.device() == c.x.device() && !c.of_w.zero.defined() && c.of_w.middle == 0 &&
+           is_one(c.of_x.scale) && is_one(c.of_x.zero) && c.stride.size() == dims &&
+           c.padding.size() == dims && c.dilation.size() == dims;
+}
 
 // By kernels that sum products of bytes, where the device has some that serve the convolution.
 std::optional<Tensor> by_units(const Convolution &c, const Binary *binary, const Unary &unary,
                                const Output &output) {
     if (binary && binary->name == "none") binary = nullptr;
     const Tensor &x = c.x;
-    const bool is_bytes = x.scalar_type() == at::kChar || x.scalar_type() == at::kByte;
-    if (!is_bytes || c.w.scalar_type() != at::kChar || x.dim() < 3 || x.dim() > 5 || x.numel() == 0 ||
-        c.w.device() != x.device() || xpu_host_provider_active(x.device().index()) || c.of_w.zero.defined() ||
-        c.of_w.middle != 0 || (c.of_x.scale.defined() && c.of_x.scale.numel() != 1) ||
-        (c.of_x.zero.defined() && c.of_x.zero.numel() != 1))
-        return std::nullopt;
-    const Tensor kernel = c.w.dim() == x.dim() + 1 ? c.w.squeeze(2) : c.w;
+    if (!sums_bytes(c) || xpu_host_provider_active(x.device().index())) return std::nullopt;
+    const Tensor kernel = c.kernel();
     const auto dims = static_cast<size_t>(x.dim() - 2);
-    const auto fits = [&](const Integers &all) { return all.size() == dims; };
-    if (kernel.dim() != x.dim() || !fits(c.stride) || !fits(c.padding) || !fits(c.dilation))
-        return std::nullopt;
     const auto shape = at::native::conv_output_size(x.sizes(), kernel.sizes(), c.padding.vec(),
                                                     c.stride.vec(), c.dilation.vec());
     if (binary) check_binary(*binary, output, shape);
@@ -502,12 +547,12 @@ std::optional<Tensor> by_units(const Convolution &c, const Binary *binary, const
     const Tensor other = binary ? openxpu::lying_as(binary->other, out) : Tensor();
     /* by lines of channels, as kernels read it */
     const Tensor packed =
-        kernel.movedim(1, -1).is_contiguous() ? kernel : form_of(c.w, {FORM_LINES}, {}, [&] {
+        kernel.movedim(1, -1).is_contiguous() ? kernel : form_of(c.w, FORM_LINES, {}, {}, [&] {
             return kernel.movedim(1, -1).contiguous().movedim(-1, 1);
         });
     const Tensor of_channels = column_sums(c.w, channels_weight(c.w));
     Tensor addend;
-    if (c.bias && c.bias->defined()) addend = c.bias->to(at::kFloat).contiguous();
+    if (c.bias && c.bias->defined()) addend = c.bias->to(x.options().dtype(at::kFloat)).contiguous();
     xpu_conv conv{.dims = static_cast<int>(dims), .transposed = false, .groups = c.groups};
     for (size_t d = 0; d < dims; d++)
         conv.stride[d] = c.stride[d], conv.padding[d] = c.padding[d], conv.dilation[d] = c.dilation[d];
@@ -538,20 +583,19 @@ std::optional<Tensor> by_units(const Convolution &c, const Binary *binary, const
 
 // The weight's numbers, which are kept.
 Tensor weight_numbers(const Tensor &w, const Tensor &kernel, const Parameters &of_w) {
-    std::vector<int64_t> how{FORM_NUMBERS, of_w.middle, kernel.dim()};
+    std::vector<int64_t> how{of_w.middle, kernel.dim()};
     for (const Tensor *t : {&of_w.scale, &of_w.zero}) {
         if (t->defined() && t->is_inference()) return numbers(kernel, of_w);
         how.push_back(t->defined() ? reinterpret_cast<int64_t>(t->const_data_ptr()) : 0);
         how.push_back(t->defined() ? static_cast<int64_t>(t->_version()) : 0);
     }
-    return form_of(w, std::move(how), {of_w.scale, of_w.zero}, [&] { return numbers(kernel, of_w); });
+    return form_of(w, FORM_NUMBERS, std::move(how), {of_w.scale, of_w.zero},
+                   [&] { return numbers(kernel, of_w); });
 }
 
 Tensor convolve(const Convolution &c) {
     const Tensor &x = c.x, &w = c.w;
-    TORCH_CHECK(x.dim() >= 3 && x.dim() <= 5, "expected an input of 3 to 5 dimensions, got ", x.dim());
-    TORCH_CHECK(is_stored(w), "expected a weight of int8 or float8, got ", w.scalar_type());
-    const Tensor kernel = w.dim() == x.dim() + 1 ? w.squeeze(2) : w;
+    const Tensor kernel = c.kernel();
     std::optional<Tensor> addend;
     if (c.bias && c.bias->defined()) addend = c.bias->to(at::kFloat);
     const auto dims = static_cast<size_t>(x.dim() - 2);
@@ -582,15 +626,10 @@ std::optional<Tensor> by_host(const Convolution &c, const Binary *binary, const 
     const Tensor &x = c.x;
     const bool is_signed = x.scalar_type() == at::kChar;
     const auto device = x.device().index();
-    if ((!is_signed && x.scalar_type() != at::kByte) || c.w.scalar_type() != at::kChar || x.dim() < 3 ||
-        x.dim() > 5 || x.numel() == 0 || c.w.numel() == 0 || c.w.device() != x.device() ||
-        !xpu_host_provider_active(device) || !at::cpu::is_avx512_vnni_supported() ||
-        openxpu::is_captured(device) || c.of_w.zero.defined() || c.of_w.middle != 0 ||
-        !c.of_w.scale.defined() || (c.of_x.scale.defined() && c.of_x.scale.numel() != 1) ||
-        (c.of_x.zero.defined() && c.of_x.zero.numel() != 1))
+    if (!sums_bytes(c) || !c.of_w.scale.defined() || !xpu_host_provider_active(device) ||
+        !at::cpu::is_avx512_vnni_supported() || openxpu::is_captured(device))
         return std::nullopt;
-    const Tensor kernel = c.w.dim() == x.dim() + 1 ? c.w.squeeze(2) : c.w;
-    if (kernel.dim() != x.dim()) return std::nullopt;
+    const Tensor kernel = c.kernel();
     const auto dims = x.dim() - 2;
     const double x_scale = c.of_x.scale.defined() ? number_of(c.of_x.scale) : c.of_x.number;
     const int64_t raised = is_signed ? 128 : 0;
@@ -611,10 +650,10 @@ std::optional<Tensor> by_host(const Convolution &c, const Binary *binary, const 
     const openxpu::HostScope scope(device);
     const Tensor w_scale = openxpu::as_cpu_input(c.of_w.scale);
     const Tensor w_zero = at::zeros({w_scale.numel()}, at::kLong);
-    std::vector<int64_t> how{FORM_ONEDNN, x_zero, c.groups, kernel.dim()};
+    std::vector<int64_t> how{x_zero, c.groups, kernel.dim(), w_scale.numel()};
     for (const Integers *all : {&c.stride, &c.padding, &c.dilation})
         for (const int64_t v : *all) how.push_back(v);
-    const Tensor packed = form_of(c.w, std::move(how), {}, [&] {
+    const Tensor packed = form_of(c.w, FORM_ONEDNN, std::move(how), {}, [&] {
         return call_cpu("onednn::qconv_prepack", "",
                         {openxpu::as_cpu_input(kernel).contiguous(), w_scale, x_scale, x_zero, c.stride,
                          c.padding, c.dilation, c.groups, at::IValue()});
@@ -658,6 +697,7 @@ Tensor convolution(const Tensor &x, Scale x_scale, Zero x_zero, const Tensor &w,
     const Unary then{unary, scalars, algorithm.value_or("")};
     const Output output{scale, zero_point, dtype};
     const Convolution all{x, of_x, w, of_w, bias, stride, padding, dilation, groups};
+    check_convolution(all);
     if (auto out = by_host(all, nullptr, then, output)) return *out;
     if (auto out = by_product(x, of_x, w, of_w, bias, stride, padding, groups, nullptr, then, output))
         return *out;
@@ -680,6 +720,7 @@ Tensor convolution_binary(const Tensor &x, Scale x_scale, Zero x_zero, const Ten
     const Unary then{unary.value_or("none"), scalars, algorithm.value_or("")};
     const Output output{scale, zero_point, dtype};
     const Convolution all{x, of_x, w, of_w, bias, stride, padding, dilation, groups};
+    check_convolution(all);
     if (auto out = by_host(all, &added, then, output)) return *out;
     if (auto out = by_product(x, of_x, w, of_w, bias, stride, padding, groups, &added, then, output))
         return *out;

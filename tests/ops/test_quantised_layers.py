@@ -217,7 +217,7 @@ def test_convolution(case: Any, last: bool) -> None:
 
 @pytest.mark.skipif(UNITS, reason="this is the inner run")
 def test_convolutions_on_units() -> None:
-    some = "units_are_taken or convolution_and_another and relu and 6 and int8"
+    some = "units_are_taken or forms_are_kept or convolution_and_another and relu and 6 and int8"
     passes([__file__], some, OPENXPU_HOST_PROVIDER="0", OPENXPU_MATRIX="ptx")
 
 
@@ -238,6 +238,23 @@ def test_units_are_taken() -> None:
         names = [event.key for event in profile.key_averages()]
         assert "conv_matrix i8 to u8" in names
         assert not [name for name in names if "dequantise" in name]
+
+
+@pytest.mark.skipif(not UNITS, reason="only where products of bytes have units")
+def test_forms_are_kept() -> None:
+    """A weight that no unit serves becomes numbers once, though units are asked at each call."""
+    x, w = stored((1, 16, 6, 7), torch.uint8, 1), stored((16, 4, 3, 3), torch.int8, 2)
+    scale, zero = per_channel(16)
+    there, weight, *tensors = on_xpu(x, w, scale, zero)
+    how = [1, 1], [1, 1], [1, 1], 4
+    end = (None, *how, 1.0, 0, torch.float32, "none", [], "")
+    OPS.qconv_pointwise(there, 0.02, 7, weight, *tensors, *end)
+    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.XPU]
+    with torch.profiler.profile(activities=activities) as profile:
+        actual = OPS.qconv_pointwise(there, 0.02, 7, weight, *tensors, *end)
+    compare(actual, F.conv2d(numbers(x, 0.02, 7), numbers(w, scale, zero), None, *how), torch.float32)
+    names = [event.name for event in profile.events() if "dequantise" in event.name]
+    assert len(names) == 1, names  # of x
 
 
 @pytest.mark.parametrize("unary", ["none", "relu", None])
@@ -311,6 +328,51 @@ def test_convolution_weights_that_change(zeros: bool) -> None:
         weight.add_(3)
         scales.mul_(2)
         w, scale = w + 3, scale * 2
+
+
+CONVOLUTION = {
+    "sizes": (1, 16, 8, 8), "weights": (16, 16, 3, 3), "stride": [1, 1], "padding": [0, 0], "dilation": [1, 1],
+    "groups": 1, "bias": 16, "scales": 16,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"stride": [0, 1]}, "stride must be at least 1"),
+        ({"stride": [1, 1, 1]}, "expected 1 or 2 numbers as stride"),
+        ({"padding": [-1, 0]}, "padding must be at least 0"),
+        ({"dilation": [0, 1]}, "dilation must be at least 1"),
+        ({"groups": 0}, "in 0 groups"),
+        ({"groups": 3}, "in 3 groups"),
+        ({"weights": (16, 8, 3, 3)}, "doesn't fit a weight of shape"),
+        ({"weights": (16, 16, 3)}, "doesn't fit a weight of shape"),
+        ({"sizes": (1, 16, 8, 2)}, "larger than the padded input"),
+        ({"dilation": [1, 4]}, "larger than the padded input"),
+        ({"bias": 3}, "expected a bias of 16"),
+        ({"scales": 3}, "zero point of the weight, or 16, got 3"),
+    ],
+    ids=str,
+)
+def test_convolutions_that_do_not_fit(change: dict[str, Any], error: str) -> None:
+    case = {**CONVOLUTION, **change}
+    x, w = stored(case["sizes"], torch.uint8, 1), stored(case["weights"], torch.int8, 2)
+    tensors = on_xpu(x, w, torch.ones(case["scales"]), torch.zeros(case["scales"], dtype=torch.int64))
+    there, weight, scale, zero = tensors
+    how = case["stride"], case["padding"], case["dilation"], case["groups"]
+    end = (1.0, 0, torch.float32, "none", [], "")
+    bias = torch.ones(case["bias"], device="xpu")
+    with pytest.raises(RuntimeError, match=error):
+        OPS.qconv_pointwise(there, 0.02, 7, weight, scale, zero, bias, *how, *end)
+
+
+def test_one_number_for_all_dimensions() -> None:
+    x, w = stored((1, 16, 8, 8), torch.uint8, 1), stored((16, 16, 3, 3), torch.int8, 2)
+    scale, zero = per_channel(16)
+    there, weight, *tensors = on_xpu(x, w, scale, zero)
+    end = (1.0, 0, torch.float32, "none", [], "")
+    actual = OPS.qconv_pointwise(there, 0.02, 7, weight, *tensors, None, [2], [1], [1], 1, *end)
+    compare(actual, F.conv2d(numbers(x, 0.02, 7), numbers(w, scale, zero), None, 2, 1), torch.float32)
 
 
 def test_refused() -> None:
