@@ -298,7 +298,8 @@ xpu_status xpu_tile_get(int device, xpu_dtype dtype, bool tf32, int number, xpu_
         tile->rate_number[along] = -1;
         if (!tile->is_candidate || !multiplies(unit, dtype, along)) continue;
         tile->rate_number[along] = tuning_rate_number(number, operand_of(unit, dtype), along);
-        tile->rate[along] = rate_of(device, unit, dtype, number, along) * CLOCKS;
+        const int64_t measured = tuning_rate(device, number, operand_of(unit, dtype), along);
+        tile->rate[along] = measured > 0 ? (double)measured : guess_of(unit, dtype, number, along) * CLOCKS;
     }
     return XPU_SUCCESS;
 }
