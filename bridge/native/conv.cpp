@@ -286,7 +286,10 @@ Tensor fused_binary(const Convolution &c, const Tensor &other, std::string_view 
     const auto lies = format_of(c.input, c.weight);
     std::optional<std::string_view> name;
     if (ending.epilogue != XPU_EPILOGUE_NONE) name = unary.name;
-    if (!fuses_on_host(c, ending)) {
+    // PyTorch fuses channels last of one group; otherwise it adds after the convolution, and its sum with
+    // relu has no bfloat16.
+    const bool is_plain = lies == at::MemoryFormat::Contiguous || c.groups != 1;
+    if (!fuses_on_host(c, ending) || (is_plain && other.scalar_type() == at::kBFloat16)) {
         output = convolve_on_host(c);
         end_by_itself(ending, other, output);
     } else if (place && ending.combine == XPU_COMBINE_ADD && place->is_contiguous(lies) &&
