@@ -154,7 +154,7 @@ typedef ulong slab;
 #define SLAB_OF(pointer) ((ulong)(pointer))
 
 static inline uint bits_into(uint v, uint mask, uint word) { return (v & mask) | word; }
-static inline uint4 read_piece(xpu_addr from) { return *XPU_CPTR(uint4, from); }
+static inline uint4 read_piece(xpu_addr from) { return *(__global const uint4 *)from; }
 static inline void copy_part_ahead(slab to, xpu_addr from, const int size, int valid) {
     for (int i = 0; i < size; i++)
         ((__local uchar *)to)[i] = i < valid ? ((__global const uchar *)from)[i] : (uchar)0;
