@@ -48,8 +48,7 @@ xpu_status xpu_device_trim(int index) {
     cl_device *device;
     char folder[OS_PATH_SIZE];
     XPU_TRY(cl_get(index, &device));
-    /* a kernel's, a queue's, …: objects of drivers begin with the address of their functions, which lie there
-     */
+    /* A driver's objects begin with the address of a table of its functions, which lie in its library. */
     const void *const *const *object = (const void *const *const *)device->id;
     if (!os_library_of((*object)[0], folder)) return XPU_SUCCESS;
     char *slash = strrchr(folder, '/');
