@@ -35,6 +35,7 @@ OLDER = ("tgllp", "adl-p")
 REGISTERS = "-cl-intel-256-GRF-per-thread"
 BYTES = {"i8": 1, "bf16": 2, "f16": 2, "f32": 4}
 LINE = re.compile(r"^X\((XMX8?|FMA), (\d+), (\d+), (\d+), (\d+), (\d+), (\d+),", re.MULTILINE)
+IDLE = re.compile(r" (r\d+):\w+ +null:\w+ +\1:")
 MAIN = (256, 256)  # the tile of large products
 # of instructions in the main loop, for a right operand along n and along k, by bytes of an element
 SHARE = {
@@ -265,7 +266,8 @@ def sources(library: ctypes.CDLL, all_of: list[Kernel]) -> list[Path]:
 def main_loop(listing: str) -> tuple[int, int]:
     """Matrix instructions and all instructions of the loop with most of the former, and the fewest others.
 
-    Those with nothing to add to, which dg2 wants before some others, count as others. What a branch inside the loop leaves out, without matrix instructions, is for its edges.
+    Those of a register by itself with nothing to add to, which dg2 wants before some others, count as others. What a
+    branch inside the loop leaves out, without matrix instructions, is for its edges.
     """
     lines = [line for line in listing.splitlines() if line.strip() and not line.strip().startswith("//")]
     labels = {m[1]: i for i, line in enumerate(lines) if (m := re.match(r"^(\w+):", line))}
@@ -285,7 +287,7 @@ def main_loop(listing: str) -> tuple[int, int]:
         body = [
             lines[i] for i in range(start, end + 1) if i not in left_out and not re.match(r"^\w+:", lines[i])
         ]
-        if units := sum("dpas." in line and " null:" not in line for line in body):
+        if units := sum("dpas." in line and not IDLE.search(line) for line in body):
             found.append((units, len(body)))
     return max(found, key=lambda loop: (loop[0], loop[0] / loop[1]), default=(0, 1))
 
