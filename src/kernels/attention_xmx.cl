@@ -66,11 +66,12 @@ static inline surface surface_of(const attention_matrix *m, long b, long h, long
         short8 left_[2][SUMS_M];                                                                             \
         WRITTEN_OUT for (int j_ = 0; j_ < 2; j_++) WRITTEN_OUT for (int i_ = 0; i_ < SUMS_M; i_++)           \
             left_[j_][i_] = ROUND_BLOCK(weights[h_ * 2 + j_][i_]);                                           \
-        WRITTEN_OUT for (int j_ = 0; j_ < (depth) / 16; j_++) {                                              \
-            int8 r_[2];                                                                                      \
-            read_b_across(r_, rows, j_ * 16, (row) + h_ * 32);                                               \
-            WRITTEN_OUT for (int k_ = 0; k_ < 2; k_++) WRITTEN_OUT for (int i_ = 0; i_ < SUMS_M; i_++)       \
-                sum[j_][i_] = MULTIPLY(left_[k_][i_], r_[k_], sum[j_][i_]);                                  \
+        WRITTEN_OUT for (int c_ = 0; c_ < (depth) / 32; c_++) {                                              \
+            int8 r_[2][2];                                                                                   \
+            read_b_twice(r_, rows, c_ * 32, (row) + h_ * 32);                                                \
+            WRITTEN_OUT for (int k_ = 0; k_ < 2; k_++) WRITTEN_OUT for (int j_ = 0; j_ < 2; j_++)            \
+                WRITTEN_OUT for (int i_ = 0; i_ < SUMS_M; i_++) sum[c_ * 2 + j_][i_] =                       \
+                    MULTIPLY(left_[k_][i_], r_[j_][k_], sum[c_ * 2 + j_][i_]);                               \
         }                                                                                                    \
     }
 

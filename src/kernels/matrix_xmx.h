@@ -96,8 +96,8 @@ static inline void read_a(__private left_block (*to)[SUMS_M], const surface *s, 
     } a;
     intel_sub_group_2d_block_read_16b_16r16x2c(s->base, s->width, s->height, s->pitch, (int2)(k, m0),
                                                a.numbers);
-    for (int h = 0; h < 2; h++)
-        for (int i = 0; i < SUMS_M; i++) to[h][i] = a.blocks[h][i];
+    WRITTEN_OUT for (int h = 0; h < 2; h++) WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) to[h][i] =
+        a.blocks[h][i];
 }
 #endif
 
@@ -126,9 +126,8 @@ static inline void read_b_along(__private int8 *to, const surface *s, int n, int
         uint dwords[16];
         int8 blocks[2];
     } b;
-    for (int i = 0; i < 2; i++)
-        intel_sub_group_2d_block_read_transpose_32b_16r8x1c(
-            s->base, s->width, s->height, s->pitch, (int2)(k * ELEMENT / 4 + i * 8, n), b.dwords + i * 8);
+    WRITTEN_OUT for (int i = 0; i < 2; i++) intel_sub_group_2d_block_read_transpose_32b_16r8x1c(
+        s->base, s->width, s->height, s->pitch, (int2)(k * ELEMENT / 4 + i * 8, n), b.dwords + i * 8);
     to[0] = b.blocks[0], to[1] = b.blocks[1];
 }
 /* … or of halves along its columns. */
@@ -170,7 +169,7 @@ static inline void read_b_twice(__private int8 (*to)[2], const surface *s, int n
     } b;
     intel_sub_group_2d_block_read_transform_16b_32r16x2c(s->base, s->width, s->height, s->pitch, (int2)(n, k),
                                                          b.dwords);
-    for (int i = 0; i < 4; i++) to[i / 2][i % 2] = b.blocks[i / 2][i % 2];
+    WRITTEN_OUT for (int i = 0; i < 4; i++) to[i / 2][i % 2] = b.blocks[i / 2][i % 2];
 #endif
 }
 
