@@ -127,7 +127,7 @@ gemm_few_units(const gemm_quantised_params q) {
     xpu_addr lines[2], rows[ROW_BLOCKS];
     long scales[2], zeros[2];
     for (int j = 0; j < 2; j++) {
-        const long n = min((int)n0 + line + j * 8, (int)p.n - 1);
+        const long n = min((uint)n0 + line + j * 8, (uint)p.n - 1);
         lines[j] = l.data + (b * l.batch + n * l.across + (long)step * FEW_STEP + part) * E_BITS / 8;
         scales[j] = place_of(&l.scale, b, (uint)n / (uint)l.group_across);
         zeros[j] = place_of(&l.zero, b, (uint)n / (uint)l.group_across);
