@@ -7,11 +7,6 @@ static xpu_status refuse(const char *why) {
     return op_fail(XPU_ERROR_NOT_SUPPORTED, "requantised convolution: %s", why);
 }
 
-static bool is_byte(xpu_dtype dtype) { return dtype == XPU_INT8 || dtype == XPU_UINT8; }
-static bool can_leave(xpu_dtype dtype) {
-    return is_byte(dtype) || dtype == XPU_FLOAT32 || dtype == XPU_FLOAT16 || dtype == XPU_BFLOAT16;
-}
-
 static xpu_status check_shapes(const xpu_conv *conv, const xpu_tensor *x, const xpu_tensor *w,
                                const xpu_tensor *bias, const xpu_tensor *y) {
     bool fit = conv->dims >= 1 && conv->dims <= XPU_CONV_MAX_DIMS && conv->groups >= 1 && !conv->transposed &&
@@ -35,8 +30,8 @@ static xpu_status check_ways(const xpu_tensor *x, const xpu_tensor *w, const xpu
                              const xpu_tensor *other, const xpu_way_out *way, const xpu_tensor *y) {
     XPU_TRY(ending_check("requantised convolution", XPU_FLOAT32, ending, other ? other->data : NULL));
     const bool adds = ending->combine == XPU_COMBINE_ADD;
-    if (!is_byte(x->dtype) || w->dtype != XPU_INT8 || ending->combine > XPU_COMBINE_ADD ||
-        !can_leave(way->dtype) || y->dtype != way->dtype || !can_leave(way->other_dtype) ||
+    if (!leaving_is_byte(x->dtype) || w->dtype != XPU_INT8 || ending->combine > XPU_COMBINE_ADD ||
+        !leaving_takes(way->dtype) || y->dtype != way->dtype || !leaving_takes(way->other_dtype) ||
         (adds && other->dtype != way->other_dtype))
         return op_fail(XPU_ERROR_INVALID_ARGUMENT,
                        "requantised convolution: %s times %s to %s, to which %s may be added, is not what "

@@ -60,6 +60,11 @@ void ending_spec(kernel_spec *spec, const ending_params *params) {
     spec_number_if(spec, params->combine != XPU_COMBINE_NONE, "COMBINE", params->combine, 4);
 }
 
+bool leaving_is_byte(xpu_dtype dtype) { return dtype == XPU_INT8 || dtype == XPU_UINT8; }
+bool leaving_takes(xpu_dtype dtype) {
+    return leaving_is_byte(dtype) || dtype == XPU_FLOAT32 || dtype == XPU_FLOAT16 || dtype == XPU_BFLOAT16;
+}
+
 leaving_params leaving_params_of(const xpu_way_out *way) {
     if (!way) return (leaving_params){0};
     return (leaving_params){1.0f / (float)way->scale, (float)way->other_scale, way->zero, way->other_zero};

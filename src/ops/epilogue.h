@@ -11,6 +11,10 @@
 xpu_status ending_check(const char *what, xpu_dtype dtype, const xpu_ending *ending, const void *other);
 /* `other`: the memory that it combines with, or NULL. */
 ending_params ending_params_of(xpu_dtype dtype, const xpu_ending *ending, const void *other);
+/* The dtypes that numbers of float32 leave as, or that what is added to them has; those of them with a scale
+ * and a zero point. */
+bool leaving_takes(xpu_dtype dtype);
+bool leaving_is_byte(xpu_dtype dtype);
 /* How numbers of float32 leave; `way` may be NULL. */
 leaving_params leaving_params_of(const xpu_way_out *way);
 /* Adds the facts that kernels/leaving.h wants. */

@@ -500,9 +500,6 @@ xpu_status xpu_gemm_quantised(xpu_stream *stream, const xpu_gemm_args *args, con
 
 /* --- to bytes --- */
 
-static bool is_way(xpu_dtype dtype) { return is_single(dtype) || dtype == XPU_INT8 || dtype == XPU_UINT8; }
-static bool is_byte(xpu_dtype dtype) { return dtype == XPU_INT8 || dtype == XPU_UINT8; }
-
 /* Zero points of rows of bytes. */
 static bool zeros_of_rows(const xpu_quantised *a, int64_t k, line_number *zeros) {
     *zeros = (line_number){NULL, 0, a->middle};
@@ -517,7 +514,8 @@ static bool zeros_of_rows(const xpu_quantised *a, int64_t k, line_number *zeros)
 static bool are_bytes(const xpu_gemm_args *args, const xpu_quantised *a, const xpu_quantised *b,
                       const int32_t *b_sums, gemm_after *after) {
     xpu_quantised bare;
-    if (!a || !b || !is_byte(a->dtype) || b->dtype != XPU_INT8 || b->zero || b->middle || args->k > 1 << 16)
+    if (!a || !b || !leaving_is_byte(a->dtype) || b->dtype != XPU_INT8 || b->zero || b->middle ||
+        args->k > 1 << 16)
         return false;
     bare = *a, bare.zero = NULL;
     if (!gemm_scale_of_lines(&bare, true, args->k, &after->a) ||
@@ -533,7 +531,7 @@ xpu_status xpu_gemm_requantised(xpu_stream *stream, const xpu_gemm_args *args, c
     XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
     XPU_TRY(gemm_check(args, properties));
     if (args->dtype != XPU_FLOAT32 || args->batch != 1 || args->combine > XPU_COMBINE_ADD ||
-        !is_way(way->dtype) || !is_way(way->other_dtype))
+        !leaving_takes(way->dtype) || !leaving_takes(way->other_dtype))
         return op_fail(
             XPU_ERROR_INVALID_ARGUMENT,
             "requantised product: one float32 product to %s, to which %s may be added, is not what "
