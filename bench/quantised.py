@@ -10,6 +10,7 @@ beside the plain product of those. `openxpu info --tuning` has the limit, `quant
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 from harness import Case, main
@@ -109,11 +110,15 @@ def cases() -> Iterator[Case]:
                 )
     yield from layers()
     yield from convolutions()
-    x, w = torch.randn(512, 4096, device="xpu").bfloat16(), torch.randn(4096, 4096, device="xpu").bfloat16()
-    for name, _, work in products(x, 4096):
-        yield Case(
-            f"{name} beside a plain product", "512 x 4096 x 4096 bfloat16", work, lambda: x @ w.t(), 0.85
-        )
+    w = torch.randn(4096, 4096, device="xpu").bfloat16()
+    for rows in (512,) if torch.xpu.get_device_properties().type == "cpu" else (512, 4096):
+        x = torch.randn(rows, 4096, device="xpu").bfloat16()
+        plain = partial(torch.mm, x, w.t())
+        for name, _, work in products(x, 4096):
+            yield Case(f"{name} beside a plain product", f"{rows} x 4096 x 4096 bfloat16", work, plain, 0.85)
+        a, b = (torch.randint(-128, 128, (n, 4096), dtype=torch.int8, device="xpu") for n in (rows, 4096))
+        of_bytes = partial(torch._int_mm, a, b.t())
+        yield Case("int8 x int8 beside a plain product", f"{rows} x 4096 x 4096", of_bytes, plain, 1.5)
 
 
 if __name__ == "__main__":

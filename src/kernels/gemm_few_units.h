@@ -2,11 +2,11 @@
  * are the left operand of a multiplication and up to 8 rows of A the right one, so that all rows cost what
  * one does, and an element of 4 bits two instructions.
  *
- * Work-groups of TEAMS teams, which have 16 lines together and share k out. A team goes along its part in
- * steps of FEW_STEP elements, 16 bytes of each line a work-item; it asks for AHEAD steps at a time. A
- * work-item's elements lie beside each other in memory and are at other places of k in the unit, which
- * doesn't matter, since those of A's rows are taken likewise: an octet gives pairs of an element and the
- * fourth after it.
+ * Work-groups of (MATRIX_TEAM, TEAMS), whose teams have 16 lines together and share k out. A team goes along
+ * its part in steps of FEW_STEP elements, 16 bytes of each line a work-item; it asks for AHEAD steps at a
+ * time. A work-item's elements lie beside each other in memory and are at other places of k in the unit,
+ * which doesn't matter, since those of A's rows are taken likewise: an octet gives pairs of an element and
+ * the fourth after it.
  *
  * A and the numbers are of T, float16 or bfloat16, which hold all that elements stand for less a whole zero
  * point. Scales are applied to sums: a group has whole steps of k, or all. k is a multiple of FEW_CHUNK, or,
@@ -104,11 +104,11 @@ static inline uint4 pairs_of_row(uint4 v) {
         WRITTEN_OUT for (int i = 0; i < ROW_BLOCKS; i++) rows[i] += (count) * FEW_STEP * 2;                  \
     }
 
-MATRIX_KERNEL __attribute__((reqd_work_group_size(MATRIX_TEAM * TEAMS, 1, 1))) void
+MATRIX_KERNEL __attribute__((reqd_work_group_size(MATRIX_TEAM, TEAMS, 1))) void
 gemm_few_units(const gemm_quantised_params q) {
     __local float sums[TEAMS][FEW_ROWS][16];
     const gemm_params p = q.gemm;
-    const int id = (int)get_local_id(0), team = id / MATRIX_TEAM, lane = id % MATRIX_TEAM;
+    const int lane = (int)get_local_id(0), team = (int)get_local_id(1), id = team * MATRIX_TEAM + lane;
     const int line = lane / 4, part = lane % 4 * FEW_CHUNK;
     /* A group's beginning is a good part of its time: everything here has 32 bits. */
     const uint blocks_n = ((uint)p.n + 15) / 16, blocks_m = ((uint)p.m + FEW_ROWS - 1) / FEW_ROWS;

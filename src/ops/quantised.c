@@ -212,9 +212,10 @@ static bool lies_in_pieces(const quantised_lines *l, int bits) {
     return (l->data | (uint64_t)(l->across * bits / 8) | (uint64_t)(l->batch * bits / 8)) % 16 == 0;
 }
 
-/* Eight elements of a lane at a time: how many lines each has at once, and how many go along one. */
+/* Work-groups of (lanes, teams), each of which has `lines` of B and `rows` of A at once; of a team's lines,
+ * `columns`, each lane has eight elements at a time. */
 typedef struct few {
-    int rows, columns, lanes, teams, octets, subgroup;
+    int rows, columns, lines, lanes, teams, octets, subgroup;
     bool a_whole, a_alike;
     bool by_units, emulated, k_whole; /* gemm_few_units, whose teams share k out */
 } few;
@@ -247,7 +248,7 @@ static bool plan_few_by_units(const xpu_device_properties *properties, const xpu
     const int64_t steps = divided_up(args->k, step);
     plan->by_units = true, plan->k_whole = args->k % step == 0;
     plan->rows = args->m > 8 ? 16 : 8;
-    plan->columns = 16;
+    plan->lines = 16, plan->lanes = 32;
     for (plan->teams = 1; plan->teams < 8 && plan->teams * 8 <= steps;) plan->teams *= 2;
     return true;
 }
@@ -271,7 +272,7 @@ static bool plan_few(const xpu_device_properties *properties, const xpu_gemm_arg
     if (plan_few_by_units(properties, args, b, plan)) return true;
     plan->octets = 1;
     if (host) {
-        plan->columns = plan->rows > 2 ? 2 : 4, plan->lanes = plan->teams = 1;
+        plan->lines = plan->columns = plan->rows > 2 ? 2 : 4, plan->lanes = plan->teams = 1;
         return true;
     }
     const quantised_lines *l = &b->lines; /* 16 bytes at a time */
@@ -284,6 +285,7 @@ static bool plan_few(const xpu_device_properties *properties, const xpu_gemm_arg
         divided_up(args->n, plan->columns * plan->teams) * divided_up(args->m, plan->rows) * args->batch;
     if (groups < 2 * (int64_t)properties->gpu_subslice_count)
         plan->columns = 2, plan->lanes = 128, plan->teams = 1;
+    plan->lines = plan->columns * plan->teams;
     return true;
 }
 
@@ -320,12 +322,11 @@ static xpu_status multiply_few(xpu_stream *stream, const xpu_gemm_args *args, co
     if (!kernel)
         XPU_TRY(kernel_of_file(device, &spec, "gemm.cl", name, &kernel, "%s %s x %s", name,
                                xpu_dtype_name(args->dtype), xpu_dtype_name(b->q->dtype)));
-    const int columns = plan->by_units ? plan->columns : plan->columns * plan->teams;
-    const size_t lanes = plan->by_units ? 32 * (size_t)plan->teams : (size_t)plan->lanes;
     const xpu_range range = {
         .dims = 2,
-        .groups = {(size_t)(divided_up(args->n, columns) * divided_up(args->m, plan->rows) * args->batch), 1},
-        .local = {lanes, plan->by_units ? 1 : (size_t)plan->teams},
+        .groups = {(size_t)(divided_up(args->n, plan->lines) * divided_up(args->m, plan->rows) * args->batch),
+                   1},
+        .local = {(size_t)plan->lanes, (size_t)plan->teams},
         .work = (uint64_t)(args->batch * args->m * args->n) * (uint64_t)args->k};
     return xpu_launch(stream, kernel, &range, &params, sizeof params);
 }
