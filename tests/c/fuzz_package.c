@@ -43,6 +43,7 @@ xpu_status xpu_stream_default(int device, xpu_stream **stream) {
 int xpu_stream_device(const xpu_stream *stream) { return 0; }
 xpu_status xpu_stream_synchronize(xpu_stream *stream) { return XPU_SUCCESS; }
 xpu_status xpu_device_synchronize(int device) { return XPU_SUCCESS; }
+xpu_status xpu_device_trim(int device) { return XPU_SUCCESS; }
 xpu_status xpu_device_get_properties(int device, const xpu_device_properties **properties) {
     static xpu_device_properties these;
     these.type = is_host ? XPU_DEVICE_CPU : XPU_DEVICE_GPU;
