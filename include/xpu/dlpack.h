@@ -107,8 +107,9 @@ typedef struct DLManagedTensorVersioned {
 /* A package's input or output that lies where a tensor of another library lies, which must live as long: of
  * the host's memory (kDLCPU, and pinned), or kDLOneAPI's device number `device`. What the other library has
  * submitted for it must be done. XPU_ERROR_NOT_SUPPORTED: memory of another kind or device, or a dtype that
- * packages don't have. XPU_ERROR_INVALID_ARGUMENT: NULL, more than XPU_MAX_DIMS dimensions, negative sizes or
- * strides, more elements than 63 bits count. */
+ * packages don't have. XPU_ERROR_INVALID_ARGUMENT: NULL, more than XPU_MAX_DIMS dimensions, negative sizes,
+ * negative strides (but of dimensions of one element, whose strides say nothing), more elements than 63 bits
+ * count. */
 XPU_API xpu_status xpu_package_tensor_from_dlpack(const DLTensor *from, int device,
                                                   xpu_package_tensor *tensor);
 

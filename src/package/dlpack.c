@@ -61,6 +61,7 @@ xpu_status xpu_package_tensor_from_dlpack(const DLTensor *from, int device, xpu_
     for (int d = t.dims - 1; d >= 0; d--) {
         t.size[d] = from->shape[d];
         t.stride[d] = from->strides ? from->strides[d] : stride;
+        if (t.size[d] == 1 && t.stride[d] < 0) t.stride[d] = stride; /* of no step: that of no gaps */
         XPU_REJECT_IF(t.size[d] < 0 || t.stride[d] < 0, "size %lld and stride %lld in dimension %d",
                       (long long)t.size[d], (long long)t.stride[d], d);
         XPU_REJECT_IF(__builtin_mul_overflow(stride, t.size[d] > 1 ? t.size[d] : 1, &stride),

@@ -301,6 +301,14 @@ static void dlpack_goes_in_and_out(void **state) {
             assert_float_equal(y[i * 3 + j], 2 * sum, 0);
         }
     managed->deleter(managed);
+    shape[0] = 1, strides[0] = -5; /* as a reversed row of a matrix has it */
+    SUCCEEDS(xpu_package_tensor_from_dlpack(&given, 0, &in));
+    assert_true(in.size[0] == 1 && in.stride[0] == 4 && in.stride[1] == 1);
+    out = (xpu_package_tensor){y, true, XPU_FLOAT32, 2, {1, 3}, {3, 1}};
+    SUCCEEDS(xpu_package_run(package, stream, &in, 1, &out, 1));
+    SUCCEEDS(xpu_stream_synchronize(stream));
+    shape[0] = ROWS;
+    assert_int_equal(xpu_package_tensor_from_dlpack(&given, 0, &in), XPU_ERROR_INVALID_ARGUMENT);
     given.strides = NULL; /* without gaps */
     SUCCEEDS(xpu_package_tensor_from_dlpack(&given, 0, &in));
     assert_int_equal(in.stride[0], 4);
