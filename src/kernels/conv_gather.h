@@ -1,0 +1,407 @@
+/* conv_matrix by way of local memory: what conv_matrix.cl does by NVIDIA's units and by multiply-adds. Each
+ * work-item brings in pieces of both operands at each step, whose addresses it works out as it goes. */
+#define PIECES_K (TILE_K / PIECE)
+#define A_PIECES (A_K_FAST ? PIECES_K : TILE_M / PIECE) /* of a row of the slab */
+#define B_PIECES (B_K_FAST ? PIECES_K : TILE_N / PIECE)
+#define PLACE_IN(base, pieces) ((base) + (long)(pieces) * (PIECE * ELEMENT))
+
+/* Brings in piece number i of a work-item, which lies `from` pieces beyond `base`; zeros where it isn't `on`,
+ * without a branch. Units' slabs are copied to while others are multiplied, multiply-adds' pass through
+ * registers. */
+#ifdef MATRIX_FMA
+typedef __private quad *slab;
+static inline void bring(slab to, uint i, const uint pieces, xpu_addr base, int from, bool on) {
+    read_quad(&to[i], PLACE_IN(base, on ? from : 0), on);
+}
+static inline void bring_address(slab to, uint i, const uint pieces, xpu_addr from) {
+    read_quad(&to[i], from, true);
+}
+#else
+static inline void bring(slab to, uint i, const uint pieces, xpu_addr base, int from, bool on) {
+    copy_part_ahead(to + slab_place(COPY_ROW(i, pieces), COPY_PIECE(i, pieces), pieces),
+                    PLACE_IN(base, on ? from : 0), 16, on ? 16 : 0);
+}
+static inline void bring_address(slab to, uint i, const uint pieces, xpu_addr from) {
+    copy_ahead(to + slab_place(COPY_ROW(i, pieces), COPY_PIECE(i, pieces), pieces), from);
+}
+#endif
+
+/* The rows of the gathered operand that a work-item brings in: where their tap 0 lies, in pieces, and where
+ * in the image. */
+#if SOUGHT != 2
+typedef struct gather {
+    int from[COPIES(TILE_M)];
+#if PADDED
+    int h[COPIES(TILE_M)], w[COPIES(TILE_M)];
+#if VOLUME
+    int d[COPIES(TILE_M)];
+#endif
+#endif
+} gather;
+
+static inline void open_gather(const conv_matrix_params *p, const product *z, __private gather *g, uint m0) {
+    WRITTEN_OUT for (uint i = 0; i < COPIES(TILE_M); i++) {
+        const pixel q = pixel_of(p, min(m0 + (uint)COPY_ROW(i, A_PIECES), p->rows - 1));
+        const int d = (int)q.d * p->step[0] + z->d.first, h = (int)q.h * p->step[1] + z->h.first;
+        const int w = (int)q.w * p->step[2] + z->w.first;
+        g->from[i] = (int)q.n * p->gathered_pitch[0] + d * p->gathered_pitch[1] + h * p->gathered_pitch[2] +
+                     w * p->gathered_pitch[3] + (ONE_TAP ? (int)COPY_PIECE(i, A_PIECES) : 0);
+#if PADDED
+        g->h[i] = h, g->w[i] = w;
+#if VOLUME
+        g->d[i] = d;
+#endif
+#endif
+    }
+}
+
+/* Brings in the rows' pieces from the tap's source; zeros, or what stands for them, where that is outside,
+ * and beyond the last tap. */
+static inline void load_gather(const conv_matrix_params *p, const product *z, slab to, xpu_addr base,
+                               __private const gather *g, tap at, bool on) {
+    const int d = (int)at.d * p->tap_step[0], h = (int)at.h * p->tap_step[1], w = (int)at.w * p->tap_step[2];
+    const int ahead =
+        d * p->gathered_pitch[1] + h * p->gathered_pitch[2] + w * p->gathered_pitch[3] + (int)at.piece;
+    WRITTEN_OUT for (uint i = 0; i < COPIES(TILE_M); i++) {
+        bool inside = on;
+#if PADDED
+        inside =
+            inside & ((uint)(g->h[i] + h) < (uint)p->source[1]) & ((uint)(g->w[i] + w) < (uint)p->source[2]);
+#if VOLUME
+        inside = inside & ((uint)(g->d[i] + d) < (uint)p->source[0]);
+#endif
+#endif
+#if BLANK
+        bring_address(to, i, A_PIECES, inside ? PLACE_IN(base, g->from[i] + ahead) : p->bytes.blank);
+#else
+        bring(to, i, A_PIECES, base, g->from[i] + ahead, inside);
+#endif
+    }
+}
+#endif
+
+#if SOUGHT == 0
+/* w, whose rows are channels of y and hold all of k. */
+static inline void load_weights(const conv_matrix_params *p, slab to, xpu_addr base, uint n0, uint pieces,
+                                bool on) {
+    WRITTEN_OUT for (uint i = 0; i < COPIES(TILE_N); i++) {
+        const uint row = (uint)COPY_ROW(i, B_PIECES);
+        bring(to, i, B_PIECES, base, (int)min(n0 + row, p->columns - 1) * p->other_pitch + (int)pieces, on);
+    }
+}
+#elif SOUGHT == 1
+/* w, whose rows are channels of y at one tap and hold the channels of x. `first` is k at the slab's row 0. */
+static inline void load_weights(const conv_matrix_params *p, const product *z, slab to, xpu_addr base,
+                                uint n0, uint first, uint end) {
+#if ONE_TAP
+    const tap all = tap_of(p, z, first / PIECE);
+#endif
+    WRITTEN_OUT for (uint i = 0; i < COPIES(TILE_N); i++) {
+        const uint row = COPY_ROW(i, B_PIECES), piece = COPY_PIECE(i, B_PIECES);
+#if ONE_TAP
+        const tap at = all;
+        const uint beyond = row; /* the tap's element that its piece begins with */
+#else
+        const tap at = tap_of(p, z, (first + row) / PIECE);
+        const uint beyond = (first + row) % PIECE;
+#endif
+        const bool on = at.piece * PIECE + beyond < p->depth && (ONE_TAP ? first : first + row) < end;
+        const int column = (int)min(n0 / PIECE + piece, (p->columns - 1) / PIECE);
+        const int from = (int)(at.piece * PIECE) * p->other_pitch + (int)beyond * p->other_pitch + column +
+                         (int)at.d * p->other_tap[0] + (int)at.h * p->other_tap[1] +
+                         (int)at.w * p->other_tap[2];
+        bring(to, i, B_PIECES, base, from, on);
+    }
+}
+#else
+/* y, whose rows are pixels and hold its channels. */
+static inline void load_given(const conv_matrix_params *p, slab to, xpu_addr base, uint m0, uint first) {
+    WRITTEN_OUT for (uint i = 0; i < COPIES(TILE_M); i++) {
+        const uint row = COPY_ROW(i, A_PIECES), piece = COPY_PIECE(i, A_PIECES), number = first + row;
+        const bool on = number < p->depth;
+        const int from = (int)number * p->other_pitch + (int)min(m0 / PIECE + piece, (p->rows - 1) / PIECE);
+        bring(to, i, A_PIECES, base, from, on);
+    }
+}
+/* x under those pixels, at the tap and channels of each column. */
+typedef struct column {
+    int from, d, h, w;
+} column;
+static inline void load_unfolded(const conv_matrix_params *p, slab to, xpu_addr base, column c, uint first) {
+    WRITTEN_OUT for (uint i = 0; i < COPIES(TILE_N); i++) {
+        const uint number = first + (uint)COPY_ROW(i, B_PIECES);
+        const pixel q = pixel_of(p, number);
+        bool inside = number < p->depth;
+        const int h = (int)q.h * p->step[1], w = (int)q.w * p->step[2];
+        int from =
+            c.from + (int)q.n * p->gathered_pitch[0] + h * p->gathered_pitch[2] + w * p->gathered_pitch[3];
+#if VOLUME
+        const int d = (int)q.d * p->step[0];
+        from += d * p->gathered_pitch[1];
+#endif
+#if PADDED
+        inside = inside & ((uint)(c.h + h) < (uint)p->source[1]) & ((uint)(c.w + w) < (uint)p->source[2]);
+#if VOLUME
+        inside = inside & ((uint)(c.d + d) < (uint)p->source[0]);
+#endif
+#endif
+        bring(to, i, B_PIECES, base, from, inside);
+    }
+}
+#endif
+
+#ifdef MATRIX_FMA
+/* A work-item's sums, by runs of four. */
+static inline void put_sums(const conv_matrix_params *p, const product *z, uint number,
+                            __private acc_t (*sum)[SUMS_N], uint m0, uint n0) {
+    const uint row = m0 + (uint)first_row(), column = n0 + (uint)first_column();
+#if !SLICED && OUT_PIECES
+    int places[SUMS_M];
+    WRITTEN_OUT for (uint i = 0; i < SUMS_M; i++) places[i] = piece_of_row(p, z, row + i / 4 * 16 + i % 4);
+#elif !SLICED
+    long places[SUMS_M];
+    WRITTEN_OUT for (uint i = 0; i < SUMS_M; i++) places[i] = place_of_row(p, z, row + i / 4 * 16 + i % 4);
+#endif
+    WRITTEN_OUT for (uint j = 0; j < SUMS_N; j += 4) {
+        const uint n = column + j / 4 * 32;
+        if (n >= p->columns) continue;
+#if !SLICED
+        channel c[4];
+        WRITTEN_OUT for (uint k = 0; k < 4; k++) c[k] = channel_of(p, z, n + k);
+#endif
+#if !SLICED && !OUT_PIECES
+        long columns[4];
+        WRITTEN_OUT for (uint k = 0; k < 4; k++) columns[k] = place_of_column(p, z, n + k);
+#endif
+        WRITTEN_OUT for (uint i = 0; i < SUMS_M; i++) {
+            run r;
+            WRITTEN_OUT for (uint k = 0; k < 4; k++) r.of[k] = sum[i][j + k];
+#if SLICED
+            const uint m = row + i / 4 * 16 + i % 4;
+            if (m < p->rows)
+                write_sums(XPU_PTR(acc_t, p->partial) + ((long)number * p->rows + m) * p->pitch + n, &r);
+#else
+#if OUT_PIECES
+            if (places[i] >= 0) write_quad(p, c, (long)places[i] * RESULT_PIECE + n, &r);
+#else
+            WRITTEN_OUT for (uint k = 0; k < 4; k++) put(p, &c[k], places[i], columns[k], r.of[k]);
+#endif
+#endif
+        }
+    }
+}
+#else
+/* Two sums beside each other. */
+static inline void put_pair(const conv_matrix_params *p, __private const channel *c, long row,
+                            const long column[2], sum_pair sum) {
+#if OUT_PAIRS
+    if (row >= 0 && column[1] >= 0) {
+        const xpu_addr to = p->result + (row + column[0]) * ELEMENT;
+        *XPU_PTR(PAIR, to) = (PAIR)(NARROW(T, sum.x + c[0].bias), NARROW(T, sum.y + c[1].bias));
+        return;
+    }
+#endif
+    put(p, &c[0], row, column[0], sum.x);
+    put(p, &c[1], row, column[1], sum.y);
+}
+
+#if OUT_PIECES
+/* Two sums beside each other, rounded, and at which place of the result. */
+#if REQUANTISED
+#define LINE_PAIR_1 ushort
+#define LINE_PAIR_2 uint
+#define LINE_PAIR_4 uint2
+#define LINE_PAIR XPU_CAT(LINE_PAIR_, XPU_CAT(BYTES_OF_, OUT_T))
+#define BYTES_OF_i8 1
+#define BYTES_OF_u8 1
+#define BYTES_OF_f16 2
+#define BYTES_OF_bf16 2
+#define BYTES_OF_f32 4
+static inline LINE_PAIR line_pair(const conv_matrix_params *p, __private const channel *c, sum_pair sum,
+                                  long place) {
+    union {
+        RAW(OUT_T) of[2];
+        LINE_PAIR both;
+    } two;
+    two.of[0] = NARROW(OUT_T, result_of(p, &c[0], sum.x, place));
+    two.of[1] = NARROW(OUT_T, result_of(p, &c[1], sum.y, place + 1));
+    return two.both;
+}
+#else
+#define LINE_PAIR uint
+#define line_pair(p, c, sum, place) round_pair((sum).x + (c)[0].bias, (sum).y + (c)[1].bias)
+#endif
+
+/* The tile by way of local memory, so that whole lines of channels are written: a bit of padding behind each
+ * line of the tile spreads a block's rows over the banks. In rounds where it is too large for that. */
+#define LINE_BYTES (TILE_N * OUT_SIZE + 16)
+#define IN_ROUNDS(n) (TILE_M / (n) * (LINE_BYTES + 4) <= STAGES * STAGE_BYTES)
+#define ROUNDS (IN_ROUNDS(1) ? 1 : IN_ROUNDS(2) ? 2 : 4)
+#define ROUND_ROWS (TILE_M / ROUNDS)
+#define TEAM_ROWS (ROUND_ROWS / TEAMS_M) /* of a team in a round */
+static inline void put_tile(const conv_matrix_params *p, const product *z, __local uchar *lines,
+                            __private fragment_sum (*sum)[FRAGMENTS_N], uint m0, uint n0) {
+    __local int *places = (__local int *)(lines + ROUND_ROWS * LINE_BYTES); /* of the rows, in pieces */
+    const uint id = (uint)get_local_id(0), lane = id % MATRIX_TEAM, team = id / MATRIX_TEAM;
+    const uint column = team / TEAMS_M * (FRAGMENTS_N * 8) + lane % 4 * 2;
+    const uint own_row = team % TEAMS_M * TEAM_ROWS + lane / 4;
+    __local uchar *own = lines + own_row * LINE_BYTES + column * OUT_SIZE;
+    WRITTEN_OUT for (uint r = 0; r < ROUNDS; r++) {
+        for (uint row = id; row < ROUND_ROWS; row += THREADS)
+            places[row] = piece_of_row(
+                p, z, m0 + row / TEAM_ROWS * (TILE_M / TEAMS_M) + r * TEAM_ROWS + row % TEAM_ROWS);
+#if COMBINE
+        barrier(CLK_LOCAL_MEM_FENCE);
+#endif
+        WRITTEN_OUT for (uint j = 0; j < FRAGMENTS_N; j++) {
+            const uint n = n0 + column + j * 8;
+            const channel c[2] = {channel_of(p, z, n), channel_of(p, z, n + 1)};
+            WRITTEN_OUT for (uint i = 0; i < TEAM_ROWS / 16; i++) {
+                const fragment_sum v = sum[r * (TEAM_ROWS / 16) + i][j];
+                __local uchar *to = own + i * 16 * LINE_BYTES + j * 8 * OUT_SIZE;
+                long upper = 0, lower = 0;
+#if COMBINE /* of what isn't written the first is read */
+                const bool on = n < p->columns;
+                upper = max(places[own_row + i * 16], 0) * (long)RESULT_PIECE + (on ? n : 0);
+                lower = max(places[own_row + i * 16 + 8], 0) * (long)RESULT_PIECE + (on ? n : 0);
+#endif
+                *(__local LINE_PAIR *)to = line_pair(p, c, v.xy, upper);
+                *(__local LINE_PAIR *)(to + 8 * LINE_BYTES) = line_pair(p, c, v.zw, lower);
+            }
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+        WRITTEN_OUT for (uint i = 0; i < ROUND_ROWS * TILE_N / RESULT_PIECE / THREADS; i++) {
+            const uint row = (id + i * THREADS) / (TILE_N / RESULT_PIECE),
+                       piece = (id + i * THREADS) % (TILE_N / RESULT_PIECE);
+            const int place = places[row];
+            if (place < 0 || n0 + piece * RESULT_PIECE >= p->columns) continue;
+            __global uint4 *to = XPU_PTR(uint4, p->result) + place + (int)(n0 / RESULT_PIECE + piece);
+            *to = *(__local const uint4 *)(lines + row * LINE_BYTES + piece * 16);
+        }
+        if (r + 1 < ROUNDS) barrier(CLK_LOCAL_MEM_FENCE);
+    }
+}
+#endif
+
+/* A work-item's sums, by pairs. */
+static inline void put_sums(const conv_matrix_params *p, const product *z, uint number,
+                            __private fragment_sum (*sum)[FRAGMENTS_N], uint m0, uint n0) {
+    const uint lane = get_local_id(0) % MATRIX_TEAM, team = get_local_id(0) / MATRIX_TEAM;
+    const uint row = m0 + team % TEAMS_M * (FRAGMENTS_M * 16) + lane / 4;
+    const uint first = n0 + team / TEAMS_M * (FRAGMENTS_N * 8) + lane % 4 * 2;
+#if SLICED
+    const long of = (long)number * p->rows;
+    WRITTEN_OUT for (uint i = 0; i < FRAGMENTS_M * 2; i++) {
+        const uint m = row + i * 8;
+        if (m >= p->rows) continue;
+        __global acc_t *to = XPU_PTR(acc_t, p->partial) + (of + m) * p->pitch;
+        WRITTEN_OUT for (uint j = 0; j < FRAGMENTS_N; j++) if (first + j * 8 < p->columns) *
+            (__global sum_pair *)(to + first + j * 8) = i % 2 ? sum[i / 2][j].zw : sum[i / 2][j].xy;
+    }
+#else
+    long places[FRAGMENTS_M * 2];
+    WRITTEN_OUT for (uint i = 0; i < FRAGMENTS_M * 2; i++) places[i] = place_of_row(p, z, row + i * 8);
+    WRITTEN_OUT for (uint j = 0; j < FRAGMENTS_N; j++) {
+        const uint n = first + j * 8;
+        const long columns[2] = {place_of_column(p, z, n), place_of_column(p, z, n + 1)};
+        const channel c[2] = {channel_of(p, z, n), channel_of(p, z, n + 1)};
+        WRITTEN_OUT for (uint i = 0; i < FRAGMENTS_M * 2; i++)
+            put_pair(p, c, places[i], columns, i % 2 ? sum[i / 2][j].zw : sum[i / 2][j].xy);
+    }
+#endif
+}
+#endif
+
+MATRIX_KERNEL
+__attribute__((reqd_work_group_size(THREADS, 1, 1))) void conv_matrix(const conv_matrix_params p) {
+#ifdef MATRIX_FMA
+    __local number_t slabs[2 * STAGE] SLAB_ALIGNED;
+    quad next_a[COPIES(TILE_M)], next_b[COPIES(TILE_N)];
+    acc_t sum[SUMS_M][SUMS_N];
+    WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) WRITTEN_OUT for (int j = 0; j < SUMS_N; j++) sum[i][j] =
+        (acc_t)0;
+#else
+    __local uchar slabs[STAGES * STAGE_BYTES] SLAB_ALIGNED;
+    fragment_sum sum[FRAGMENTS_M][FRAGMENTS_N];
+    WRITTEN_OUT for (int i = 0; i < FRAGMENTS_M; i++) WRITTEN_OUT for (int j = 0; j < FRAGMENTS_N; j++)
+        sum[i][j] = (fragment_sum)0;
+#endif
+    const tile_place t = find_tile(&p);
+    const product z = product_of(&p, t.product);
+    const uint m0 = t.m, n0 = t.n;
+
+    const xpu_addr gathered = PLACE_IN(p.gathered, (long)z.group * p.gathered_group);
+    const uint begin = z.slice * p.slice; /* in steps */
+
+#if SOUGHT == 2
+    const xpu_addr other = PLACE_IN(p.other, (long)z.group * p.other_group);
+    const tap at = tap_of(&p, &z, min(n0 / PIECE + (uint)COPY_PIECE(0, B_PIECES), p.columns / PIECE - 1));
+    column c = {.d = (int)at.d * p.tap_step[0] + z.d.first,
+                .h = (int)at.h * p.tap_step[1] + z.h.first,
+                .w = (int)at.w * p.tap_step[2] + z.w.first};
+    c.from =
+        (int)at.piece + c.d * p.gathered_pitch[1] + c.h * p.gathered_pitch[2] + c.w * p.gathered_pitch[3];
+    const uint steps = (p.depth + TILE_K - 1) / TILE_K;
+#define LOAD_OPERANDS(a, b, step)                                                                            \
+    {                                                                                                        \
+        const uint first_ = (begin + (uint)(step)) * TILE_K;                                                 \
+        load_given(&p, a, other, m0, first_);                                                                \
+        load_unfolded(&p, b, gathered, c, first_);                                                           \
+    }
+#else
+    const uint taps = z.d.taps.value * z.h.taps.value * z.w.taps.value, depth = taps * p.per_tap.value;
+    const uint steps = (depth + PIECES_K - 1) / PIECES_K;
+    gather g;
+    open_gather(&p, &z, &g, m0);
+#if ONE_TAP
+#define OWN_PIECES 0
+#else
+#define OWN_PIECES (uint) COPY_PIECE(0, A_PIECES)
+#endif
+#if SOUGHT == 0
+    const xpu_addr other = PLACE_IN(p.other, (long)z.group * p.other_group);
+#define LOAD_OTHER(stage, first)                                                                             \
+    load_weights(&p, stage, other, n0, (first) + (uint)COPY_PIECE(0, B_PIECES),                              \
+                 (first) + (uint)COPY_PIECE(0, B_PIECES) < depth)
+#else
+    const xpu_addr other =
+        PLACE_IN(p.other, (long)z.group * p.other_group + z.d.tap * p.other_tap_first[0] +
+                              z.h.tap * p.other_tap_first[1] + z.w.tap * p.other_tap_first[2]);
+#define LOAD_OTHER(stage, first) load_weights(&p, &z, stage, other, n0, (first) * PIECE, depth * PIECE)
+#endif
+#define LOAD_OPERANDS(a, b, step)                                                                            \
+    {                                                                                                        \
+        const uint first_ = (begin + (uint)(step)) * PIECES_K;                                               \
+        load_gather(&p, &z, a, gathered, &g, tap_of(&p, &z, first_ + OWN_PIECES),                            \
+                    first_ + OWN_PIECES < depth);                                                            \
+        LOAD_OTHER(b, first_);                                                                               \
+    }
+#endif
+    const uint left = steps > begin ? min(steps - begin, p.slice) : 0;
+#ifdef MATRIX_FMA
+#define LOAD_BOTH(step) LOAD_OPERANDS(next_a, next_b, step)
+#define KEEP_BOTH(slab)                                                                                      \
+    {                                                                                                        \
+        FLIP_QUADS(next_a, TILE_M, A_FLIP);                                                                  \
+        keep_quads(slab, next_a, TILE_M, A_K_FAST, false, zero);                                             \
+        keep_quads((slab) + TILE_K * PITCH_A, next_b, TILE_N, B_K_FAST, false, (number_t)0);                 \
+    }
+#ifdef BYTES_AS_NUMBERS
+    const number_t zero = (number_t)zero_of(&p);
+#else
+    const number_t zero = (number_t)0;
+#endif
+    int stage = 0;
+    FMA_PRODUCT(sum, slabs, stage, (int)left, LOAD_BOTH, KEEP_BOTH);
+#else
+#define LOAD_BOTH(stage, step) LOAD_OPERANDS(stage, (stage) + SLAB_A_BYTES, step)
+    const int all = (int)((left + SLABS_AT_ONCE - 1) / SLABS_AT_ONCE * SLABS_AT_ONCE);
+    if (all > 0) MATRIX_PRODUCT(sum, SLAB_OF(slabs), all, LOAD_BOTH);
+#endif
+
+#if OUT_PIECES && !defined(MATRIX_FMA)
+    put_tile(&p, &z, slabs, sum, m0, n0);
+#else
+    put_sums(&p, &z, t.product, sum, m0, n0);
+#endif
+}
