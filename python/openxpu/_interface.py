@@ -12,7 +12,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from openxpu import _aoti, _process_group, _sharding
+from openxpu import _aoti, _fusion, _process_group, _sharding
 
 
 def _look_for_backend(interface: ModuleType) -> None:
@@ -101,6 +101,7 @@ _MENDS = {
     "torch._inductor.cpp_builder": _aoti.enter,
     "torch._inductor.kernel.mm": _leave_scales,
     "torch._inductor.runtime.benchmarking": _flush_less,
+    "torch._inductor.scheduler": _fusion.join_small_kernels,
     "torch.distributed.distributed_c10d": _process_group.enter,
     "torch.distributed.tensor._api": _sharding.enter,
 }

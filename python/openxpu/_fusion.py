@@ -1,0 +1,66 @@
+"""Fewer launches of what Inductor compiles for GPUs, where the driver takes longer for one than small kernels do."""
+
+from __future__ import annotations
+
+import functools
+from types import ModuleType
+from typing import Any
+
+# Elements of a kernel, above which a launch of its own costs little beside its work.
+FEW_ELEMENTS = 1 << 18
+
+
+def counts_launches(index: int | None = None) -> bool:
+    """Tell whether launches of a device (None: the current one) are what small kernels wait for.
+
+    A host device's take a microsecond, on the thread that calls.
+    """
+    import torch
+
+    return torch.xpu.is_available() and torch.xpu.get_device_capability(index)["type"] != "cpu"
+
+
+def _is_small(node: Any) -> bool:
+    """Whether a node of the scheduler is pointwise, of a few elements known when it is compiled."""
+    from torch._inductor.virtualized import V
+
+    if node.is_extern() or node.is_template() or node.is_foreach() or node.is_reduction():
+        return False
+    if not hasattr(node, "group"):  # which runs nothing
+        return False
+    _, (elements, _) = node.group
+    return bool(V.graph.sizevars.statically_known_true(elements <= FEW_ELEMENTS))
+
+
+def join_small_kernels(scheduling: ModuleType) -> None:
+    """Have Inductor put small kernels that don't wait for each other into one, on GPUs.
+
+    It does so for all kernels where ``torch._inductor.config.combo_kernels`` is set, which stays as it is.
+    """
+    from torch._inductor import config
+
+    schedulers, foreach = scheduling.Scheduler, scheduling.ForeachKernelSchedulerNode
+    if not hasattr(foreach, "set_group_algorithm_for_combo_kernels"):
+        return
+
+    def small_groups(scheduler: Any) -> list[list[Any]]:
+        groups = foreach._default_group_nodes_for_combo_kernels(scheduler)
+        return [[node for node in group if _is_small(node)] for group in groups]
+
+    own = schedulers.__init__
+
+    @functools.wraps(own)
+    def schedule(self: Any, nodes: list[Any]) -> None:
+        devices = {node.get_device() for node in nodes}
+        wanted = any(d is not None and d.type == "xpu" and counts_launches(d.index) for d in devices)
+        if config.combo_kernels or not wanted:
+            return own(self, nodes)
+        before = foreach.group_algorithm_for_combo_kernels
+        foreach.set_group_algorithm_for_combo_kernels(small_groups)
+        try:
+            with config.patch(combo_kernels=True, combo_kernels_autotune=0):
+                own(self, nodes)
+        finally:
+            foreach.set_group_algorithm_for_combo_kernels(before)
+
+    schedulers.__init__ = schedule
