@@ -41,6 +41,13 @@ static inline uint slab_place(uint row, uint piece, const uint pieces) {
     return (row * SLAB_PITCH(pieces) + (piece ^ turn)) * 16;
 }
 
+/* The first `valid` of two bytes, zeros behind them. */
+static inline ushort two_bytes(xpu_addr from, int valid) {
+    return valid == 2   ? *(__global const ushort *)from
+           : valid == 1 ? (ushort) * (__global const uchar *)from
+                        : (ushort)0;
+}
+
 #ifndef MATRIX_EMULATED
 #define WRITTEN_OUT _Pragma("unroll")
 #define MATRIX_KERNEL __kernel
@@ -74,8 +81,7 @@ static inline void copy_part_ahead(slab to, xpu_addr from, const int size, int v
     } else if (size == 4) {
         __asm__ volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(valid));
     } else if (size == 2) {
-        const ushort v = valid ? *(__global const ushort *)from : (ushort)0;
-        __asm__ volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"(v));
+        __asm__ volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"(two_bytes(from, valid)));
     } else {
         for (int i = 0; i < size; i++) {
             const uint v = i < valid ? ((__global const uchar *)from)[i] : 0;
@@ -156,8 +162,11 @@ typedef ulong slab;
 static inline uint bits_into(uint v, uint mask, uint word) { return (v & mask) | word; }
 static inline uint4 read_piece(xpu_addr from) { return *(__global const uint4 *)from; }
 static inline void copy_part_ahead(slab to, xpu_addr from, const int size, int valid) {
-    for (int i = 0; i < size; i++)
-        ((__local uchar *)to)[i] = i < valid ? ((__global const uchar *)from)[i] : (uchar)0;
+    if (size == 2)
+        *(__local ushort *)to = two_bytes(from, valid);
+    else
+        for (int i = 0; i < size; i++)
+            ((__local uchar *)to)[i] = i < valid ? ((__global const uchar *)from)[i] : (uchar)0;
 }
 static inline void copy_ahead(slab to, xpu_addr from) { copy_part_ahead(to, from, 16, 16); }
 static inline void copies_close(void) {}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 
 import pytest
 import torch
+from openxpu import _tile
 
 FLOATING = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 COMPLEX = [torch.complex64, torch.complex128]
@@ -278,10 +280,23 @@ def test_int8_products_refuse_what_pytorch_refuses() -> None:
             torch._int_mm(a, b, out=torch.empty(shape, dtype=dtype, device="xpu"))
 
 
+def unit_of_fp32(tf32: bool) -> bytes | None:
+    """What multiplies numbers of float32, where they may be rounded to tf32 or not."""
+    library, unit = _tile.library(), ctypes.c_char_p()
+    library.xpu_dtype_name.restype = ctypes.c_char_p
+    number = next(i for i in range(64) if library.xpu_dtype_name(i) == b"f32")
+    assert not library.xpu_gemm_unit(0, number, ctypes.c_bool(tf32), ctypes.byref(unit))
+    return unit.value
+
+
 @pytest.mark.parametrize("precision", ["highest", "high", "medium"])
 def test_fp32_keeps_its_bits_unless_tf32_is_allowed(precision: str) -> None:
     """Where there are units for it: test_portable_products.py sees to that."""
-    units = os.environ.get("OPENXPU_MATRIX") == "ptx" and os.environ.get("OPENXPU_HOST_PROVIDER") == "0"
+    by_a_library = (
+        torch.xpu.get_device_properties().type == "cpu" and os.environ.get("OPENXPU_HOST_PROVIDER") != "0"
+    )
+    units = unit_of_fp32(tf32=True) != unit_of_fp32(tf32=False) and not by_a_library
+    assert units or os.environ.get("OPENXPU_MATRIX") != "ptx" or by_a_library
     x, y = torch.full((128, 64), 1 + 2**-12, device="xpu"), torch.eye(64, device="xpu")
     want = torch.ones_like(x) if units and precision != "highest" else x
     before = torch.get_float32_matmul_precision()
@@ -294,6 +309,20 @@ def test_fp32_keeps_its_bits_unless_tf32_is_allowed(precision: str) -> None:
     for product in products:
         assert torch.allclose(product.cpu(), want.cpu(), rtol=0, atol=2**-22)
     assert fp64 is None or torch.equal(fp64.cpu(), x.double().cpu())
+
+
+@pytest.mark.parametrize("k", [1, 3, 33, 65, 129])
+@pytest.mark.parametrize("gap", [1, 3, 7])
+def test_bytes_behind_a_line_are_not_summed(k: int, gap: int) -> None:
+    """Lines of an odd number of bytes, read several at a time, with other numbers behind them."""
+    a, b = torch.full((40, k + gap), 3, dtype=torch.int8), torch.full((48, k + gap), 5, dtype=torch.int8)
+    a[:, k:], b[:, k:] = 7, 11
+    got = a.to("xpu")[:, :k] @ b.to("xpu")[:, :k].t()
+    assert torch.equal(got.cpu(), torch.full((40, 48), 15 * k).to(torch.int8))
+    assert torch.equal(
+        torch._int_mm(a.to("xpu")[:, :k], b.to("xpu")[:, :k].t()).cpu(),
+        torch.full((40, 48), 15 * k, dtype=torch.int32),
+    )
 
 
 def test_errors_are_pytorchs() -> None:
