@@ -14,6 +14,8 @@ static inline real join(real a, real b) {
 #endif
 }
 
+static inline real take(real sum, real v) { return join(sum, ORDER == 2 ? v * v : fabs(v)); }
+
 static inline real group_join(__local real *shared, real value) {
     const int lane = get_local_id(0);
     shared[lane] = value;
@@ -28,13 +30,10 @@ __kernel void norm_parts(const struct multi_params p) {
     __local real shared[LOCAL];
     MULTI_ROW
     __global const stored *in = XPU_CPTR(stored, MULTI_ADDRESS(0));
-    real sum = 0;
-    MULTI_EACH(i) {
-        const real v = LOAD(T, in, i);
-        sum = join(sum, ORDER == 2 ? v * v : fabs(v));
-    }
-    MULTI_END
-    sum = group_join(shared, sum);
+    real sum0 = 0, sum1 = 0, sum2 = 0, sum3 = 0;
+#define TAKE(i, k) sum##k = take(sum##k, LOAD(T, in, i));
+    MULTI_EACH_OF_FOUR(TAKE)
+    const real sum = group_join(shared, join(join(sum0, sum1), join(sum2, sum3)));
     if (get_local_id(0) == 0)
         XPU_PTR(real, p.number[0])[MULTI_WORD(row, 2) + group - MULTI_WORD(row, WIDTH - 1)] = sum;
 }

@@ -26,7 +26,8 @@ struct multi_params {
 #endif
 #define MULTI_ADDRESS(column) MULTI_WORD(row, column)
 
-/* Finds the group's tensor `row` and walks over its elements i. Needs p in scope; ends with MULTI_END. */
+/* Finds the group's tensor `row`, and how many elements of it from `first` on are the group's. Needs p in
+ * scope. */
 #define MULTI_ROW                                                                                            \
     const long group = XPU_GROUP(0);                                                                         \
     int row = 0, last = (int)p.tensors - 1;                                                                  \
@@ -37,13 +38,27 @@ struct multi_params {
         else                                                                                                 \
             last = middle - 1;                                                                               \
     }                                                                                                        \
-    const long first = (group - (long)MULTI_WORD(row, WIDTH - 1)) * (LOCAL * STEPS);                         \
-    const long count = (long)MULTI_WORD(row, WIDTH - 2);
-#define MULTI_EACH(i)                                                                                        \
-    const long left_ = (count - first + LOCAL - 1) / LOCAL, steps_ = left_ < STEPS ? left_ : STEPS;          \
-    for (long step_ = 0; step_ < steps_; step_++) {                                                          \
-        const long i = first + step_ * LOCAL + (long)get_local_id(0);                                        \
-        if (i < count)
-#define MULTI_END }
+    const size_t first = (size_t)(group - (long)MULTI_WORD(row, WIDTH - 1)) * (LOCAL * STEPS);               \
+    const size_t elements = min((size_t)MULTI_WORD(row, WIDTH - 2) - first, (size_t)(LOCAL * STEPS));
+/* DO(i) for each of the group's elements i. The last step alone is masked: a processor stores whole vectors
+ * several times as fast. */
+#define MULTI_EACH(DO)                                                                                       \
+    {                                                                                                        \
+        size_t at_ = 0;                                                                                      \
+        for (; at_ + LOCAL <= elements; at_ += LOCAL) { DO(first + at_ + get_local_id(0)) }                  \
+        if (at_ + get_local_id(0) < elements) { DO(first + at_ + get_local_id(0)) }                          \
+    }
+/* The same for sums: DO(i, k) adds to accumulator k of four, so that an addition needn't wait for the last.
+ */
+#define MULTI_EACH_OF_FOUR(DO)                                                                               \
+    {                                                                                                        \
+        size_t at_ = 0;                                                                                      \
+        for (; at_ + 4 * LOCAL <= elements; at_ += 4 * LOCAL) {                                              \
+            const size_t i_ = first + at_ + get_local_id(0);                                                 \
+            DO(i_, 0) DO(i_ + LOCAL, 1) DO(i_ + 2 * LOCAL, 2) DO(i_ + 3 * LOCAL, 3)                          \
+        }                                                                                                    \
+        for (; at_ + LOCAL <= elements; at_ += LOCAL) { DO(first + at_ + get_local_id(0), 0) }               \
+        if (at_ + get_local_id(0) < elements) { DO(first + at_ + get_local_id(0), 0) }                       \
+    }
 #endif
 #endif

@@ -22,107 +22,120 @@ typedef COMPUTED(T) real;
 
 #define AT(column) XPU_PTR(stored, MULTI_ADDRESS(column)) /* before the loop: stores might change the table */
 
-/* What every step starts with: the parameter's and the gradient's place, columns 0 and 1. */
-#define ROW_POINTERS                                                                             \
-    __global stored *param_at = AT(0), *gradient = AT(1);                                        \
-    const bool scaled = p.number[3] != 0, maximize = p.number[5] != 0;                           \
-    const real scale = scaled ? (real)FLOAT_AT(3) : (real)1;
+/* What every step has: the parameter's and the gradient's place, columns 0 and 1, and the states'. */
+typedef struct optim_row {
+    __global stored *param, *gradient, *state[3];
+    real scale, lr, weight_decay;
+    bool scaled, maximize;
+} optim_row;
+#define STEP_ROW                                                                                 \
+    const bool scaled = p.number[3] != 0;                                                        \
+    optim_row s = {.param = AT(0),                                                               \
+                   .gradient = AT(1),                                                            \
+                   .scale = scaled ? (real)FLOAT_AT(3) : (real)1,                                \
+                   .lr = LR,                                                                     \
+                   .weight_decay = WEIGHT_DECAY,                                                 \
+                   .scaled = scaled,                                                             \
+                   .maximize = p.number[5] != 0};
 
 /* The gradient of element i, divided by the scale. */
-#define GRADIENT(g)                                                                              \
-    real g = LOAD(T, gradient, i);                                                               \
-    if (scaled) {                                                                                \
-        g /= scale;                                                                              \
-        STORE(T, gradient, i, g);                                                                \
-    }                                                                                            \
-    if (maximize) g = -g;
+static inline real gradient_of(const optim_row *s, size_t i) {
+    real g = LOAD(T, s->gradient, i);
+    if (s->scaled) {
+        g /= s->scale;
+        STORE(T, s->gradient, i, g);
+    }
+    return s->maximize ? -g : g;
+}
 
 #ifdef STEP_adam
 /* own: 0 β1, 1 β2, 2 ε, 3 ln β1, 4 ln β2 */
+typedef struct adam_numbers {
+    real beta1, beta2, eps, step_size, scale2;
+} adam_numbers;
+
+static inline void adam_element(const optim_row *s, const adam_numbers *a, size_t i) {
+    real param = LOAD(T, s->param, i), g = gradient_of(s, i);
+#if DECOUPLED
+    param -= s->lr * s->weight_decay * param;
+#else
+    g += param * s->weight_decay;
+#endif
+    const real m = LOAD(T, s->state[0], i), v = LOAD(T, s->state[1], i);
+    const real m1 = m + (1 - a->beta1) * (g - m), v1 = a->beta2 * v + (1 - a->beta2) * g * g;
+#if AMSGRAD
+    const real most = fmax(LOAD(T, s->state[2], i), v1);
+    STORE(T, s->state[2], i, most);
+#else
+    const real most = v1;
+#endif
+    STORE(T, s->param, i, param - a->step_size * m1 / (sqrt(most) * a->scale2 + a->eps));
+    STORE(T, s->state[0], i, m1);
+    STORE(T, s->state[1], i, v1);
+}
+
 __kernel void adam(const struct multi_params p) {
     if (SKIPPED) return;
     MULTI_ROW
-    ROW_POINTERS
-    __global stored *mean = AT(2), *square = AT(3);
-#if AMSGRAD
-    __global stored *greatest = AT(4);
-#endif
+    STEP_ROW
+    s.state[0] = AT(2), s.state[1] = AT(3), s.state[2] = AMSGRAD ? AT(4) : 0;
     const real steps = *XPU_CPTR(float, MULTI_ADDRESS(5));
-    const real beta1 = OWN(0), beta2 = OWN(1), eps = OWN(2), lr = LR, weight_decay = WEIGHT_DECAY;
-    const real correction1 = -expm1(steps * OWN(3)), correction2 = sqrt(-expm1(steps * OWN(4)));
-    const real step_size = lr / correction1;
-    MULTI_EACH(i) {
-        real param = LOAD(T, param_at, i);
-        GRADIENT(g)
-#if DECOUPLED
-        param -= lr * weight_decay * param;
-#else
-        g += param * weight_decay;
-#endif
-        const real m = LOAD(T, mean, i), v = LOAD(T, square, i);
-        const real m1 = m + (1 - beta1) * (g - m), v1 = beta2 * v + (1 - beta2) * g * g;
-#if AMSGRAD
-        const real most = fmax(LOAD(T, greatest, i), v1);
-        STORE(T, greatest, i, most);
-        const real denominator = sqrt(most) / correction2 + eps;
-#else
-        const real denominator = sqrt(v1) / correction2 + eps;
-#endif
-        STORE(T, param_at, i, param - step_size * m1 / denominator);
-        STORE(T, mean, i, m1);
-        STORE(T, square, i, v1);
-    }
-    MULTI_END
+    const adam_numbers a = {.beta1 = OWN(0),
+                            .beta2 = OWN(1),
+                            .eps = OWN(2),
+                            .step_size = s.lr / -expm1(steps * OWN(3)),
+                            .scale2 = 1 / sqrt(-expm1(steps * OWN(4)))};
+#define ELEMENT(i) adam_element(&s, &a, i);
+    MULTI_EACH(ELEMENT)
 }
 #endif
 
 #ifdef STEP_sgd
 /* own: 0 momentum, 1 dampening */
+static inline void sgd_element(const optim_row *s, real momentum, real dampening, size_t i) {
+    const real param = LOAD(T, s->param, i);
+    real g = gradient_of(s, i) + s->weight_decay * param;
+#if MOMENTUM
+#if FIRST
+    const real b = g;
+#else
+    const real b = momentum * LOAD(T, s->state[0], i) + (1 - dampening) * g;
+#endif
+    STORE(T, s->state[0], i, b);
+    g = NESTEROV ? g + momentum * b : b;
+#endif
+    STORE(T, s->param, i, param - s->lr * g);
+}
+
 __kernel void sgd(const struct multi_params p) {
     if (SKIPPED) return;
     MULTI_ROW
-    ROW_POINTERS
-#if MOMENTUM
-    __global stored *momentum = AT(2);
-#endif
-    const real lr = LR, weight_decay = WEIGHT_DECAY;
-    MULTI_EACH(i) {
-        const real param = LOAD(T, param_at, i);
-        GRADIENT(g)
-        g += weight_decay * param;
-#if MOMENTUM
-#if FIRST
-        const real b = g;
-#else
-        const real b = OWN(0) * LOAD(T, momentum, i) + (1 - OWN(1)) * g;
-#endif
-        STORE(T, momentum, i, b);
-        g = NESTEROV ? g + OWN(0) * b : b;
-#endif
-        STORE(T, param_at, i, param - lr * g);
-    }
-    MULTI_END
+    STEP_ROW
+    if (MOMENTUM) s.state[0] = AT(2);
+    const real momentum = OWN(0), dampening = OWN(1);
+#define ELEMENT(i) sgd_element(&s, momentum, dampening, i);
+    MULTI_EACH(ELEMENT)
 }
 #endif
 
 #ifdef STEP_adagrad
 /* own: 0 lr decay, 1 ε */
+static inline void adagrad_element(const optim_row *s, real rate, real eps, size_t i) {
+    const real param = LOAD(T, s->param, i), g = gradient_of(s, i) + s->weight_decay * param;
+    const real sum = LOAD(T, s->state[0], i) + g * g;
+    STORE(T, s->state[0], i, sum);
+    STORE(T, s->param, i, param - rate * g / (sqrt(sum) + eps));
+}
+
 __kernel void adagrad(const struct multi_params p) {
     if (SKIPPED) return;
     MULTI_ROW
-    ROW_POINTERS
-    __global stored *sums = AT(2);
+    STEP_ROW
+    s.state[0] = AT(2);
     const real steps = *XPU_CPTR(float, MULTI_ADDRESS(3));
-    const real rate = LR / (1 + (steps - 1) * OWN(0)), eps = OWN(1), weight_decay = WEIGHT_DECAY;
-    MULTI_EACH(i) {
-        const real param = LOAD(T, param_at, i);
-        GRADIENT(g)
-        g += weight_decay * param;
-        const real sum = LOAD(T, sums, i) + g * g;
-        STORE(T, sums, i, sum);
-        STORE(T, param_at, i, param - rate * g / (sqrt(sum) + eps));
-    }
-    MULTI_END
+    const real rate = s.lr / (1 + (steps - 1) * OWN(0)), eps = OWN(1);
+#define ELEMENT(i) adagrad_element(&s, rate, eps, i);
+    MULTI_EACH(ELEMENT)
 }
 #endif
 
@@ -132,12 +145,13 @@ __kernel void unscale(const struct multi_params p) {
     MULTI_ROW
     __global stored *gradient = AT(0);
     const float inv_scale = FLOAT_AT(0);
-    MULTI_EACH(i) {
-        const real g = LOAD(T, gradient, i);
-        if (!isfinite(g)) *XPU_PTR(float, p.number[1]) = 1.0f;
-        STORE(T, gradient, i, inv_scale == 1.0f ? g : g * (real)inv_scale);
-    }
-    MULTI_END
+    bool found = false;
+#define ELEMENT(i)                                                                               \
+    const real g = LOAD(T, gradient, i);                                                         \
+    found |= !isfinite(g);                                                                       \
+    STORE(T, gradient, i, inv_scale == 1.0f ? g : g * (real)inv_scale);
+    MULTI_EACH(ELEMENT)
+    if (found) *XPU_PTR(float, p.number[1]) = 1.0f;
 }
 #endif
 

@@ -106,6 +106,56 @@ def test_layouts_and_many() -> None:
         same(torch._foreach_norm, many[1:50], ord, rtol=1e-5, atol=1e-6)
 
 
+# Around a step of 16, four of them, and a group of 4,096 elements.
+EDGES = [0, 1, 15, 16, 17, 63, 64, 65, 79, 4095, 4096, 4097, 8192 + 80 + 3]
+
+
+def inside(numbers: list[torch.Tensor], device: str) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """Copies that lie in one buffer with 3 elements of 7 before, between and behind them."""
+    buffer = torch.full(
+        (sum(x.numel() + 3 for x in numbers) + 3,), 7.0, dtype=numbers[0].dtype, device=device
+    )
+    views, at = [], 3
+    for x in numbers:
+        views.append(buffer[at : at + x.numel()])
+        views[-1].copy_(x)
+        at += x.numel() + 3
+    return buffer, views
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=lambda d: str(d)[6:])
+def test_edges_of_steps_and_groups(dtype: torch.dtype) -> None:
+    g = torch.Generator().manual_seed(3)
+    numbers = [torch.randn(n, generator=g, dtype=torch.float64).to(dtype) for n in EDGES]
+    results = []
+    for device in ("xpu", "cpu"):
+        (buffer, a), (_, b) = inside(numbers, device), inside(numbers[::-1], device)
+        torch._foreach_mul_(a, [float(n) for n in range(len(a))])
+        torch._foreach_add_(a, a, alpha=0.5)
+        torch._foreach_addcmul_(b, b, b, value=2.0)
+        results.append([buffer.cpu(), *(x.cpu() for x in b)])
+    torch.testing.assert_close(*results)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=lambda d: str(d)[6:])
+@pytest.mark.parametrize("order", [1, 2, float("inf")])
+def test_norm_beside_float64(dtype: torch.dtype, order: float) -> None:
+    g = torch.Generator().manual_seed(4)
+    sizes = [n for n in EDGES if n or order <= 2] + [1 << 20]
+    numbers = [torch.randn(n, generator=g, dtype=torch.float64).to(dtype) for n in sizes]
+    _, views = inside(numbers, "xpu")
+    expected = [x.double().norm(order) for x in numbers]
+    limits = {"rtol": 2.0**-8 if dtype == torch.bfloat16 else 4e-7, "atol": 0.0}
+    actual = [x.cpu().double() for x in torch._foreach_norm(views, order)]
+    torch.testing.assert_close(actual, expected, **limits)
+    for place in (0, -1):
+        for view in views:
+            view[place : place + 1 or None] = float("nan")
+        assert all(
+            x.isnan().item() for x, n in zip(torch._foreach_norm(views, order), sizes, strict=True) if n
+        )
+
+
 def test_version_counts_once() -> None:
     x = torch.ones(3, device="xpu")
     before = x._version

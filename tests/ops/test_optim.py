@@ -33,7 +33,7 @@ OTHERS = [
 def train(kind: Any, device: str, dtype: torch.dtype, **options: Any) -> list[torch.Tensor]:
     torch.manual_seed(0)
     start = [
-        torch.randn(s) for s in ((5, 7), (1,), (3000,), (16, 3, 2))
+        torch.randn(s) for s in ((5, 7), (1,), (3000,), (16, 3, 2), (64,), (4097,))
     ]  # the same numbers whatever the dtype
     parameters = [x.to(device, dtype).requires_grad_() for x in start]
     optimizer = kind(parameters, lr=options.pop("lr", 0.01), **options)
