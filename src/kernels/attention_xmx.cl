@@ -2,13 +2,13 @@
  * fp32. The same kernels as attention_ptx.cl has for NVIDIA's, for the same host.
  *
  * A work-group of TEAMS teams has TILE rows, 16 a team: queries, or keys in attention_matrix_grad_key_value. It goes
- * through the other side STEP rows at a time, read from memory as blocks (matrix_xmx.h), without local memory or
- * barriers. A work-item has a column of the scores, 8 rows in a float8; sums, rounded, are the next product's left
+ * through the other side STEP rows at a time, read from memory as blocks whose addresses stay in registers
+ * (block_address.h), its own rows again at each step: there is no local memory, no barrier, and no register left to
+ * hold them in. A work-item has a column of the scores, 8 rows in a float8; sums, rounded, are the next product's left
  * operand as they lie.
  *
  * -DT=<dtype> -DBIAS_T -DBIAS_IS_MASK -DDROPOUT: as in attention.cl; -DMATRIX_T: as T
- * -DDEPTH -DVALUE_DEPTH: rounded up to multiples of 32; -DTEAMS; -DSTEP: 32 or 64; -DHELD 1: what a team multiplies with at each step
- *                                  stays in registers, else it is read again
+ * -DDEPTH -DVALUE_DEPTH: rounded up to multiples of 32; -DTEAMS; -DSTEP: 32 or 64
  * attention_matrix_forward:        TILE rows of one head, or of `packed` heads with a query each; with -DSLICED sums
  *                                  of a slice of the keys to `partial`
  * attention_matrix_finish:         attention_join.h
@@ -25,6 +25,7 @@
 #include "attention_join.h"
 #define SUMS_M 2 /* blocks of 8 rows of a team */
 #include "matrix_xmx.h"
+#include "block_address.h"
 
 #define ROWS 16
 #define TILE (TEAMS * ROWS)
@@ -38,37 +39,63 @@ static inline surface surface_of(const attention_matrix *m, long b, long h, long
     return s;
 }
 
-/* The team's 16 rows from row0 on as left operands: [32 of k][half of them][block of rows]. */
-#define READ_LEFT(to, s, row0, depth)                                                                        \
-    WRITTEN_OUT for (int c_ = 0; c_ < (depth) / 32; c_++) {                                                  \
-        short8 t_[2][SUMS_M];                                                                                \
-        read_a(t_, s, row0, c_ * 32);                                                                        \
-        WRITTEN_OUT for (int i_ = 0; i_ < SUMS_M; i_++) to[c_][0][i_] = t_[0][i_], to[c_][1][i_] = t_[1][i_]; \
-    }
+/* A step's addresses: of the team's 16 rows as a left operand, of the other side's as a right one whose k are the
+ * elements of a row, and as one whose k are the rows. */
+#define LEFT(s, row) OPEN(s, 0, row, 16, 16, 2)
+#define ALONG(s, row) OPEN(s, 0, row, 8, 16, 1)
+#define ACROSS(s, row) OPEN(s, 0, row, 16, 32, 2)
+#define NEXT(p, rows) go_on(&(p), 1, false, rows)
 
-/* sum[block of 16 columns][block of rows] += left times (STEP rows of `right` from `row` on)^T */
-#define ADD_PRODUCT(sum, left, left_surface, row0, right, row, depth)                                        \
+/* 32 elements of k: [half of them][block of rows] */
+static inline void read_left(__private short8 (*to)[SUMS_M], __private payload *p, int x) {
+    union {
+        NUMBERS(ushort, 32);
+        short8 blocks[2][SUMS_M];
+    } v;
+    READ_BLOCK(u16_m16k16v2, v, *p, x, 0);
+    WRITTEN_OUT for (int h = 0; h < 2; h++) WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) to[h][i] = v.blocks[h][i];
+}
+/* 16 of k, as dwords, of 16 rows */
+static inline int8 read_along(__private payload *p, int x, int y) {
+    union {
+        NUMBERS(uint, 8);
+        int8 block;
+    } v;
+    READ_BLOCK(transpose_u32_m16k8v1, v, *p, x, y);
+    return v.block;
+}
+/* 32 rows of 32 elements: [block of elements][half of the rows] */
+static inline void read_across(__private int8 (*to)[2], __private payload *p, int x, int y) {
+    union {
+        NUMBERS(uint, 32);
+        int8 blocks[2][2];
+    } v;
+    READ_BLOCK(transform_u16_m32k16v2, v, *p, x, y);
+    WRITTEN_OUT for (int i = 0; i < 4; i++) to[i / 2][i % 2] = v.blocks[i / 2][i % 2];
+}
+
+/* sum[block of 16 columns][block of rows] += the team's rows times (STEP rows of `right`)^T */
+#define ADD_PRODUCT(sum, left, right, depth)                                                                 \
     WRITTEN_OUT for (int c_ = 0; c_ < (depth) / 32; c_++) {                                                  \
-        short8 again_[2][SUMS_M];                                                                            \
-        if (!HELD) read_a(again_, left_surface, row0, c_ * 32);                                              \
+        short8 l_[2][SUMS_M];                                                                                \
+        read_left(l_, left, c_ * 32);                                                                        \
         WRITTEN_OUT for (int j_ = 0; j_ < STEP / 16; j_++) {                                                 \
             int8 r_[2];                                                                                      \
-            read_b_along(r_, right, (row) + j_ * 16, c_ * 32);                                               \
+            WRITTEN_OUT for (int k_ = 0; k_ < 2; k_++) r_[k_] = read_along(right, c_ * 16 + k_ * 8, j_ * 16); \
             WRITTEN_OUT for (int k_ = 0; k_ < 2; k_++) WRITTEN_OUT for (int i_ = 0; i_ < SUMS_M; i_++)       \
-                sum[j_][i_] =                                                                                \
-                    MULTIPLY(HELD ? left[c_ * HELD][k_][i_] : again_[k_][i_], r_[k_], sum[j_][i_]);          \
+                sum[j_][i_] = MULTIPLY(l_[k_][i_], r_[k_], sum[j_][i_]);                                     \
         }                                                                                                    \
     }
 
-/* sum[block of 16 columns][block of rows] += weights, sums as they lie, times STEP rows of `rows` from `row` on */
-#define ADD_WEIGHTED(sum, weights, rows, row, depth)                                                         \
+/* sum[block of 16 columns][block of rows] += weights, sums as they lie, times STEP rows of `rows` */
+#define ADD_WEIGHTED(sum, weights, rows, depth)                                                              \
     WRITTEN_OUT for (int h_ = 0; h_ < STEP / 32; h_++) {                                                     \
         short8 left_[2][SUMS_M];                                                                             \
         WRITTEN_OUT for (int j_ = 0; j_ < 2; j_++) WRITTEN_OUT for (int i_ = 0; i_ < SUMS_M; i_++)           \
             left_[j_][i_] = ROUND_BLOCK(weights[h_ * 2 + j_][i_]);                                           \
         WRITTEN_OUT for (int c_ = 0; c_ < (depth) / 32; c_++) {                                              \
             int8 r_[2][2];                                                                                   \
-            read_b_twice(r_, rows, c_ * 32, (row) + h_ * 32);                                                \
+            read_across(r_, rows, c_ * 32, h_ * 32);                                                         \
             WRITTEN_OUT for (int k_ = 0; k_ < 2; k_++) WRITTEN_OUT for (int j_ = 0; j_ < 2; j_++)            \
                 WRITTEN_OUT for (int i_ = 0; i_ < SUMS_M; i_++) sum[c_ * 2 + j_][i_] =                       \
                     MULTIPLY(left_[k_][i_], r_[j_][k_], sum[c_ * 2 + j_][i_]);                               \
@@ -77,9 +104,26 @@ static inline surface surface_of(const attention_matrix *m, long b, long h, long
 
 #define CLEAR(sum, width)                                                                                    \
     WRITTEN_OUT for (int j_ = 0; j_ < (width); j_++) WRITTEN_OUT for (int i_ = 0; i_ < SUMS_M; i_++) sum[j_][i_] = 0
+/* The team's first row in the group's; lanes agree, so that what follows from it is computed once. */
+static inline int team_row(void) { return (int)sub_group_broadcast((uint)get_local_id(0) / MATRIX_TEAM, 0) * ROWS; }
 #define INLINED static inline __attribute__((always_inline))
 #define BLOCKS_OF(i, j, width)                                                                               \
     WRITTEN_OUT for (int j = 0; j < (width); j++) WRITTEN_OUT for (int i = 0; i < SUMS_M; i++)
+
+/* What the lanes have of the rows of a block. */
+static inline float8 of_rows(float v, const int i) {
+#define OF_ROW(r) sub_group_broadcast(v, i * 8 + r)
+    return (float8)(OF_ROW(0), OF_ROW(1), OF_ROW(2), OF_ROW(3), OF_ROW(4), OF_ROW(5), OF_ROW(6), OF_ROW(7));
+}
+
+/* Leaves out the keys, columns, from number `last` of the step on, and if causal those from `diagonal` + r on in the
+ * team's row r. */
+#define LEAVE_OUT(s, last, causal, diagonal)                                                                 \
+    const int last_ = (last) - lane, diagonal_ = (diagonal) - lane;                                          \
+    BLOCKS_OF(i_, j_, STEP / 16) if (j_ * 16 >= last_) s[j_][i_] = -INFINITY;                                \
+    if (causal)                                                                                              \
+        BLOCKS_OF(i_, j_, STEP / 16) WRITTEN_OUT for (int r_ = 0; r_ < 8; r_++)                              \
+            if (j_ * 16 - i_ * 8 - r_ >= diagonal_) s[j_][i_][r_] = -INFINITY;
 
 static inline float8 exp2_of(float8 v) {
     return (float8)(POWER_OF_2(v.s0), POWER_OF_2(v.s1), POWER_OF_2(v.s2), POWER_OF_2(v.s3), POWER_OF_2(v.s4),
@@ -89,10 +133,9 @@ static inline float8 exp2_of(float8 v) {
 #ifdef FORWARD
 /* What a team has: its rows, of heads from h on or of one; queries and keys from where to where. */
 typedef struct forward_state {
-    surface queries, keys, values;
+    payload queries, keys, values;
     long b, h;
     int row0;
-    short8 query[HELD ? DEPTH / 32 : 1][2][SUMS_M];
     float8 out[VALUE_DEPTH / 16][SUMS_M], top[SUMS_M], sum[SUMS_M]; /* sum: the work-item's part of the row's */
 } forward_state;
 #define HEAD(row) (p->packed > 1 ? f->h + (row) : f->h)
@@ -103,7 +146,8 @@ INLINED void forward_step(const attention_params *p, __private forward_state *f,
     const int lane = (int)get_sub_group_local_id();
     float8 s[STEP / 16][SUMS_M];
     CLEAR(s, STEP / 16);
-    ADD_PRODUCT(s, f->query, &f->queries, f->row0, &f->keys, k0, DEPTH);
+    ADD_PRODUCT(s, &f->queries, &f->keys, DEPTH);
+    NEXT(f->keys, STEP);
 #ifdef BIAS_T
     const float factor = 1;
     BLOCKS_OF(i, j, STEP / 16) WRITTEN_OUT for (int r = 0; r < 8; r++) {
@@ -112,11 +156,10 @@ INLINED void forward_step(const attention_params *p, __private forward_state *f,
     }
 #else
     const float factor = p->scale * LOG2E;
-    if (edge)
-        WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) WRITTEN_OUT for (int r = 0; r < 8; r++) {
-            const int seen = (p->causal ? min(k_end, QUERY(f->row0 + i * 8 + r) + 1) : k_end) - k0;
-            WRITTEN_OUT for (int j = 0; j < STEP / 16; j++) if (j * 16 + lane >= seen) s[j][i][r] = -INFINITY;
-        }
+    if (edge) {
+        const bool diagonal = p->causal && p->packed == 1;
+        LEAVE_OUT(s, (p->causal && !diagonal ? min(k_end, 1) : k_end) - k0, diagonal, f->row0 + 1 - k0);
+    }
 #endif
     WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) {
         float8 largest = s[0][i], shift, fade, part = 0;
@@ -140,7 +183,8 @@ INLINED void forward_step(const attention_params *p, __private forward_state *f,
         s[j][i][r] *= kept(p, f->b, HEAD(row), QUERY(row), k0 + j * 16 + lane);
     }
 #endif
-    ADD_WEIGHTED(f->out, s, &f->values, k0, VALUE_DEPTH);
+    ADD_WEIGHTED(f->out, s, &f->values, VALUE_DEPTH);
+    NEXT(f->values, STEP);
 }
 
 KERNEL attention_matrix_forward(const attention_params params) {
@@ -153,17 +197,18 @@ KERNEL attention_matrix_forward(const attention_params params) {
     const long h = g % sets * p->packed;
     g /= sets;
     const long b = g % p->batch, slice = g / p->batch, kh = h / (p->heads / p->key_heads);
-    const int lane = (int)get_sub_group_local_id(), row0 = (int)r0 + (int)get_local_id(0) / MATRIX_TEAM * ROWS;
+    const int lane = (int)get_sub_group_local_id(), row0 = (int)r0 + team_row();
     if (row0 >= all) return;
 
     forward_state state;
     __private forward_state *const f = &state;
     f->b = b, f->h = h, f->row0 = row0;
-    f->queries = surface_of(&p->query, b, h, all, p->depth);
-    if (p->packed > 1) f->queries.pitch = (int)p->query.stride[1] * ELEMENT; /* a query a head */
-    f->keys = surface_of(&p->key, b, kh, p->keys, p->depth);
-    f->values = surface_of(&p->value, b, kh, p->keys, p->value_depth);
-    if (HELD) READ_LEFT(f->query, &f->queries, row0, DEPTH);
+    surface queries = surface_of(&p->query, b, h, all, p->depth);
+    if (p->packed > 1) queries.pitch = (int)p->query.stride[1] * ELEMENT; /* a query a head */
+    const surface keys = surface_of(&p->key, b, kh, p->keys, p->depth);
+    const surface values = surface_of(&p->value, b, kh, p->keys, p->value_depth);
+    int k0 = (int)(slice * p->slice);
+    f->queries = LEFT(&queries, row0), f->keys = ALONG(&keys, k0), f->values = ACROSS(&values, k0);
     CLEAR(f->out, VALUE_DEPTH / 16);
     WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) f->top[i] = -INFINITY, f->sum[i] = 0;
 
@@ -171,7 +216,6 @@ KERNEL attention_matrix_forward(const attention_params params) {
     const long last = diagonal ? min(p->keys, (long)row0 + ROWS) : p->keys;
     const int k_end = (int)min(last, slice * p->slice + p->slice);
     const int common = p->causal ? diagonal ? min(k_end, row0 + 1) : 0 : k_end; /* all rows look at these */
-    int k0 = (int)(slice * p->slice);
     for (; k0 < k_end; k0 += STEP) forward_step(p, f, k0, k_end, k0 + STEP > common);
 
 #ifdef BIAS_T
@@ -202,11 +246,11 @@ KERNEL attention_matrix_forward(const attention_params params) {
 
 #ifdef BACKWARD
 typedef struct grad_query_state {
-    surface queries, grads, keys, values;
+    payload queries, grads, keys, keys_across, values;
     long b, h;
     int row0;
-    short8 query[HELD ? DEPTH / 32 : 1][2][SUMS_M], grad_out[HELD ? VALUE_DEPTH / 32 : 1][2][SUMS_M];
-    float8 sum[DEPTH / 16][SUMS_M], log_sum[SUMS_M], delta[SUMS_M];
+    float8 sum[DEPTH / 16][SUMS_M];
+    float log_sum, delta; /* a lane has a row's */
 } grad_query_state;
 
 INLINED void grad_query_step(const attention_params *p, __private grad_query_state *f, int k0, const bool edge) {
@@ -214,27 +258,28 @@ INLINED void grad_query_step(const attention_params *p, __private grad_query_sta
     float8 s[STEP / 16][SUMS_M], grad[STEP / 16][SUMS_M];
     CLEAR(s, STEP / 16);
     CLEAR(grad, STEP / 16);
-    ADD_PRODUCT(s, f->query, &f->queries, f->row0, &f->keys, k0, DEPTH);
-    ADD_PRODUCT(grad, f->grad_out, &f->grads, f->row0, &f->values, k0, VALUE_DEPTH);
+    ADD_PRODUCT(s, &f->queries, &f->keys, DEPTH);
+    NEXT(f->keys, STEP);
+    ADD_PRODUCT(grad, &f->grads, &f->values, VALUE_DEPTH);
+    NEXT(f->values, STEP);
 #ifdef BIAS_T
     const float factor = 1;
     BLOCKS_OF(i, j, STEP / 16) WRITTEN_OUT for (int r = 0; r < 8; r++) s[j][i][r] =
         score(p, f->b, f->h, f->row0 + i * 8 + r, k0 + j * 16 + lane, s[j][i][r]) * LOG2E;
 #else
     const float factor = p->scale * LOG2E;
-    if (edge)
-        BLOCKS_OF(i, j, STEP / 16) WRITTEN_OUT for (int r = 0; r < 8; r++) {
-            const int seen = p->causal ? min((int)p->keys, f->row0 + i * 8 + r + 1) : (int)p->keys;
-            if (k0 + j * 16 + lane >= seen) s[j][i][r] = -INFINITY;
-        }
+    if (edge) {
+        LEAVE_OUT(s, (int)p->keys - k0, p->causal, f->row0 + 1 - k0);
+    }
 #endif
     BLOCKS_OF(i, j, STEP / 16) {
 #if DROPOUT
         WRITTEN_OUT for (int r = 0; r < 8; r++) grad[j][i][r] *= kept(p, f->b, f->h, f->row0 + i * 8 + r, k0 + j * 16 + lane);
 #endif
-        s[j][i] = exp2_of(mad(s[j][i], (float8)factor, -f->log_sum[i])) * (grad[j][i] - f->delta[i]);
+        s[j][i] = exp2_of(mad(s[j][i], (float8)factor, -of_rows(f->log_sum, i))) * (grad[j][i] - of_rows(f->delta, i));
     }
-    ADD_WEIGHTED(f->sum, s, &f->keys, k0, DEPTH);
+    ADD_WEIGHTED(f->sum, s, &f->keys_across, DEPTH);
+    NEXT(f->keys_across, STEP);
 }
 
 KERNEL attention_matrix_grad_query(const attention_params params) {
@@ -244,25 +289,20 @@ KERNEL attention_matrix_grad_query(const attention_params params) {
     const long q0 = (p->causal ? blocks - 1 - g % blocks : g % blocks) * TILE;
     g /= blocks;
     const long h = g % p->heads, b = g / p->heads, kh = h / (p->heads / p->key_heads);
-    const int lane = (int)get_sub_group_local_id(), row0 = (int)q0 + (int)get_local_id(0) / MATRIX_TEAM * ROWS;
+    const int lane = (int)get_sub_group_local_id(), row0 = (int)q0 + team_row();
     if (row0 >= p->queries) return;
 
     grad_query_state state;
     __private grad_query_state *const f = &state;
     f->b = b, f->h = h, f->row0 = row0;
-    f->queries = surface_of(&p->query, b, h, p->queries, p->depth);
-    f->grads = surface_of(&p->grad_out, b, h, p->queries, p->value_depth);
-    f->keys = surface_of(&p->key, b, kh, p->keys, p->depth);
-    f->values = surface_of(&p->value, b, kh, p->keys, p->value_depth);
-    if (HELD) {
-        READ_LEFT(f->query, &f->queries, row0, DEPTH);
-        READ_LEFT(f->grad_out, &f->grads, row0, VALUE_DEPTH);
-    }
+    const surface queries = surface_of(&p->query, b, h, p->queries, p->depth);
+    const surface grads = surface_of(&p->grad_out, b, h, p->queries, p->value_depth);
+    const surface keys = surface_of(&p->key, b, kh, p->keys, p->depth);
+    const surface values = surface_of(&p->value, b, kh, p->keys, p->value_depth);
+    f->queries = LEFT(&queries, row0), f->grads = LEFT(&grads, row0);
+    f->keys = ALONG(&keys, 0), f->keys_across = ACROSS(&keys, 0), f->values = ALONG(&values, 0);
     CLEAR(f->sum, DEPTH / 16);
-    WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) WRITTEN_OUT for (int r = 0; r < 8; r++) {
-        f->log_sum[i][r] = log_sum(p, b, h, row0 + i * 8 + r);
-        f->delta[i][r] = delta_of(p, b, h, row0 + i * 8 + r);
-    }
+    f->log_sum = log_sum(p, b, h, row0 + lane), f->delta = delta_of(p, b, h, row0 + lane);
     const int k_end = (int)(p->causal ? min(p->keys, (long)row0 + ROWS) : p->keys);
     const int common = p->causal ? min(k_end, row0 + 1) : k_end;
     int k0 = 0;
@@ -274,10 +314,9 @@ KERNEL attention_matrix_grad_query(const attention_params params) {
 }
 
 typedef struct grad_key_state {
-    surface queries, grads, keys, values;
+    payload queries, across, grads, keys, values; /* across: the rows that are weighted */
     long b, h;
     int row0;
-    short8 key[HELD ? DEPTH / 32 : 1][2][SUMS_M], value[HELD ? VALUE_DEPTH / 32 : 1][2][SUMS_M];
 #if GRADS == 1
     float8 value_sum[VALUE_DEPTH / 16][SUMS_M];
 #endif
@@ -290,11 +329,13 @@ INLINED void grad_key_step(const attention_params *p, __private grad_key_state *
     const int lane = (int)get_sub_group_local_id();
     float8 s[STEP / 16][SUMS_M];
     CLEAR(s, STEP / 16);
-    ADD_PRODUCT(s, f->key, &f->keys, f->row0, &f->queries, q0, DEPTH);
+    ADD_PRODUCT(s, &f->keys, &f->queries, DEPTH);
+    NEXT(f->queries, STEP);
 #if GRADS == 2
     float8 grad[STEP / 16][SUMS_M];
     CLEAR(grad, STEP / 16);
-    ADD_PRODUCT(grad, f->value, &f->values, f->row0, &f->grads, q0, VALUE_DEPTH);
+    ADD_PRODUCT(grad, &f->values, &f->grads, VALUE_DEPTH);
+    NEXT(f->grads, STEP);
 #endif
 #ifndef BIAS_T
     if (edge)
@@ -327,11 +368,12 @@ INLINED void grad_key_step(const attention_params *p, __private grad_key_state *
         }
     }
 #if GRADS == 1
-    ADD_WEIGHTED(f->value_sum, s, &f->grads, q0, VALUE_DEPTH);
+    ADD_WEIGHTED(f->value_sum, s, &f->across, VALUE_DEPTH);
 #endif
 #if GRADS == 2
-    ADD_WEIGHTED(f->key_sum, grad, &f->queries, q0, DEPTH);
+    ADD_WEIGHTED(f->key_sum, grad, &f->across, DEPTH);
 #endif
+    NEXT(f->across, STEP);
 }
 
 KERNEL attention_matrix_grad_key_value(const attention_params params) {
@@ -341,18 +383,15 @@ KERNEL attention_matrix_grad_key_value(const attention_params params) {
     const long k0 = g % blocks * TILE;
     g /= blocks;
     const long kh = g % p->key_heads, b = g / p->key_heads;
-    const int lane = (int)get_sub_group_local_id(), row0 = (int)k0 + (int)get_local_id(0) / MATRIX_TEAM * ROWS;
+    const int lane = (int)get_sub_group_local_id(), row0 = (int)k0 + team_row();
     if (row0 >= p->keys) return;
 
     grad_key_state state;
     __private grad_key_state *const f = &state;
     f->b = b, f->row0 = row0;
-    f->keys = surface_of(&p->key, b, kh, p->keys, p->depth);
-    f->values = surface_of(&p->value, b, kh, p->keys, p->value_depth);
-    if (HELD) {
-        READ_LEFT(f->key, &f->keys, row0, DEPTH);
-        READ_LEFT(f->value, &f->values, row0, VALUE_DEPTH);
-    }
+    const surface keys = surface_of(&p->key, b, kh, p->keys, p->depth);
+    const surface values = surface_of(&p->value, b, kh, p->keys, p->value_depth);
+    f->keys = LEFT(&keys, row0), f->values = LEFT(&values, row0);
 #if GRADS == 1
     CLEAR(f->value_sum, VALUE_DEPTH / 16);
 #endif
@@ -363,8 +402,10 @@ KERNEL attention_matrix_grad_key_value(const attention_params params) {
     const int first = p->causal ? (int)min((long)row0, p->queries) / STEP * STEP : 0;
     const int whole = row0 + ROWS > p->keys ? (int)p->queries : p->causal ? row0 + ROWS - 1 : 0;
     for (f->h = kh * share; f->h < (kh + 1) * share; f->h++) {
-        f->queries = surface_of(&p->query, b, f->h, p->queries, p->depth);
-        f->grads = surface_of(&p->grad_out, b, f->h, p->queries, p->value_depth);
+        const surface queries = surface_of(&p->query, b, f->h, p->queries, p->depth);
+        const surface grads = surface_of(&p->grad_out, b, f->h, p->queries, p->value_depth);
+        f->queries = ALONG(&queries, first), f->grads = ALONG(&grads, first);
+        f->across = GRADS == 1 ? ACROSS(&grads, first) : ACROSS(&queries, first);
         for (int q0 = first; q0 < p->queries; q0 += STEP) grad_key_step(p, f, q0, q0 < whole);
     }
     WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) WRITTEN_OUT for (int r = 0; r < 8; r++) {

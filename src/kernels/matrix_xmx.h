@@ -13,7 +13,7 @@
  * Wants MATRIX_T (bf16, f16, i8, or f32, whose numbers are cut to tf32), TILE_M, TILE_N, TEAMS_M, TEAMS_N,
  * A_K_FAST (0 for halves alone, with B_K_FAST 0) and B_K_FAST; of i8 MULTIPLY_BYTES. A step, TILE_K,
  * is 64 bytes of each line; a multiplication takes half of it. With MATRIX_EMULATED the builtins are written
- * out (matrix_units.cl). The reads here are of halves, and of a convolution's bytes. Attention wants SUMS_M.
+ * out (matrix_units.cl). The reads here are a convolution's. Attention wants SUMS_M.
  */
 #ifdef MATRIX_EMULATED
 #include "matrix_units.cl"
@@ -87,20 +87,6 @@ typedef struct surface {
     int width, height, pitch;
 } surface;
 
-#if SUMS_M == 2
-/* A step of the 16 rows of halves from m0 on: [half][block of rows]; `k` counts words. */
-static inline void read_a(__private left_block (*to)[SUMS_M], const surface *s, int m0, int k) {
-    union {
-        ushort numbers[SUMS_M * 16];
-        left_block blocks[2][SUMS_M];
-    } a;
-    intel_sub_group_2d_block_read_16b_16r16x2c(s->base, s->width, s->height, s->pitch, (int2)(k, m0),
-                                               a.numbers);
-    WRITTEN_OUT for (int h = 0; h < 2; h++) WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) to[h][i] =
-        a.blocks[h][i];
-}
-#endif
-
 /* Rows of halves that lie across k come by pairs, from a turned read that has them in dwords, a register
  * each: two movements a pair put them behind each other. */
 static inline void turn_pairs(__private short8 *to, __private const uint *pairs, int blocks) {
@@ -120,27 +106,8 @@ static inline void read_a_across(__private short8 *to, const surface *s, int m0,
     }
 }
 
-/* A step of 16 columns from n on: [half], in dwords of neighbours in k. Of an operand that lies along k, … */
-static inline void read_b_along(__private int8 *to, const surface *s, int n, int k) {
-    union {
-        uint dwords[16];
-        int8 blocks[2];
-    } b;
-    WRITTEN_OUT for (int i = 0; i < 2; i++) intel_sub_group_2d_block_read_transpose_32b_16r8x1c(
-        s->base, s->width, s->height, s->pitch, (int2)(k * ELEMENT / 4 + i * 8, n), b.dwords + i * 8);
-    to[0] = b.blocks[0], to[1] = b.blocks[1];
-}
-/* … or of halves along its columns. */
-static inline void read_b_across(__private int8 *to, const surface *s, int n, int k) {
-    union {
-        uint dwords[16];
-        int8 blocks[2];
-    } b;
-    intel_sub_group_2d_block_read_transform_16b_32r16x1c(s->base, s->width, s->height, s->pitch, (int2)(n, k),
-                                                         b.dwords);
-    to[0] = b.blocks[0], to[1] = b.blocks[1];
-}
-/* Half a step of two such blocks beside each other. */
+/* Half a step of two blocks of 16 columns from n on, beside each other, in dwords of neighbours in k; of
+ * halves along the columns. */
 static inline void read_b_half(__private int8 *to, const surface *s, int n, int k) {
     union {
         uint dwords[16];
@@ -150,7 +117,7 @@ static inline void read_b_half(__private int8 *to, const surface *s, int n, int 
                                                          b.dwords);
     to[0] = b.blocks[0], to[1] = b.blocks[1];
 }
-/* … and two such blocks of columns beside each other: [block][half]. */
+/* A step of them, or of bytes: [block][half] */
 static inline void read_b_twice(__private int8 (*to)[2], const surface *s, int n, int k) {
 #if MATRIX_BYTES
     union {

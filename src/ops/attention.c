@@ -35,7 +35,6 @@ typedef struct matrix_plan {
     int aligned; /* bytes, of all rows that are read */
     bool out_pairs;
     /* Intel's: */
-    bool held; /* what is used at each step stays in registers */
     int grads; /* of a launch: 1 the values', 2 the keys' */
 } matrix_plan;
 static const matrix_plan plain = {.unit = MATRIX_UNIT_NONE};
@@ -88,7 +87,6 @@ static xpu_status get_kernel(int device, const xpu_attention *args, attention_ke
     spec_number_if(&spec, ptx, "STAGES", ptx ? plan->stages : 0, 4);
     spec_number_if(&spec, ptx, "ALIGNED", ptx ? plan->aligned : 0, 8);
     spec_number_if(&spec, ptx, "OUT_PAIRS", ptx && plan->out_pairs, 1);
-    spec_number_if(&spec, xmx, "HELD", xmx && plan->held, 1);
     spec_number_if(&spec, xmx, "GRADS", xmx ? plan->grads : 0, 2);
     spec_number_if(&spec, units, "SLICED", units && plan->sliced, 1);
     *kernel = kernel_find(device, &spec);
@@ -223,8 +221,7 @@ static bool plan_xmx(attention_params *p, const xpu_tensor *const *read, bool fo
     if (forward && p->queries == 1 && matrix_reads_blocks(&heads, p->depth, p->heads, query->dtype))
         p->packed = p->heads / p->key_heads;
     plan->teams = forward && p->queries * p->packed <= 16 ? 1 : 8, plan->rows = 16;
-    plan->step = forward && depth <= 64 ? 64 : 32, plan->held = forward && depth <= 64;
-    plan->grads = 1;
+    plan->step = forward && depth <= 64 ? 64 : 32, plan->grads = 1;
     return true;
 }
 

@@ -1,0 +1,58 @@
+/* Addresses of blocks of a surface that stay in registers, for Intel's units of 16 lanes. The compiler keeps
+ * those of its documented reads, but one for each place and for longer than there are registers, not those of
+ * its requests to the cache, and where reads have no offsets of their own (PVC) none that was changed while a
+ * read of it was under way. So these are the functions that it knows such addresses by ("address payloads";
+ * its own library of kernels uses them): they are older than cl_intel_subgroup_2d_block_io. `matrix_units.cl`
+ * has their meaning. Wants matrix_xmx.h. */
+
+#ifdef MATRIX_EMULATED
+#define PAYLOAD(p) (&(p))
+#define READ_BLOCK(name, to, p, x, y) XPU_CAT(matrix_payload_, name)(&(p), x, y, (to).numbers)
+#define NUMBERS(type, n) type numbers[n]
+#else
+typedef __private int *payload;
+#define PAYLOAD(p) (p)
+#define READ_BLOCK(name, to, p, x, y)                                                                        \
+    (to).numbers = XPU_CAT(__builtin_IB_subgroup_block_read_ap_, name)(p, x, y, 0)
+#define NUMBERS(type, n) XPU_CAT(type##_, n) numbers
+typedef ushort ushort_16 __attribute__((ext_vector_type(16)));
+typedef ushort ushort_32 __attribute__((ext_vector_type(32)));
+typedef ushort ushort_64 __attribute__((ext_vector_type(64)));
+typedef uint uint_4 __attribute__((ext_vector_type(4)));
+typedef uint uint_8 __attribute__((ext_vector_type(8)));
+typedef uint uint_16 __attribute__((ext_vector_type(16)));
+typedef uint uint_32 __attribute__((ext_vector_type(32)));
+payload __builtin_IB_subgroup_createBlock2DAddressPayload(long base, int last_byte, int last_line,
+                                                          int pitch_minus_one, int x, int y, int columns,
+                                                          int rows, int blocks);
+void __builtin_IB_subgroup_addBlock2DAddressPayloadBlockX(payload, int columns);
+void __builtin_IB_subgroup_addBlock2DAddressPayloadBlockY(payload, int rows);
+void __builtin_IB_subgroup_block_read_ap_prefetch_u16_m32k16v2(payload, int x, int y, int cache);
+payload __builtin_IB_subgroup_copyBlock2DAddressPayload(payload);
+#define DECLARED(vector, name)                                                                               \
+    vector __builtin_IB_subgroup_block_read_ap_##name(payload, int x, int y, int cache);
+DECLARED(ushort_16, u16_m8k16v2)
+DECLARED(ushort_32, u16_m16k16v2)
+DECLARED(ushort_64, u16_m32k16v2)
+DECLARED(uint_4, u32_m8k8v1)
+DECLARED(uint_16, u32_m16k16v1)
+DECLARED(uint_8, transpose_u32_m16k8v1)
+DECLARED(uint_4, transpose_u32_m16k4v1)
+DECLARED(uint_16, transform_u8_m32k16v2)
+DECLARED(uint_32, transform_u8_m32k16v4)
+DECLARED(uint_32, transform_u16_m32k16v2)
+#endif
+#define BOTH_CACHES 4
+
+/* A surface's address: of so many columns and rows at a read, and so many such blocks beside each other. */
+#define OPEN(s, x, y, ...)                                                                                   \
+    __builtin_IB_subgroup_createBlock2DAddressPayload((long)(s)->base, (s)->width - 1, (s)->height - 1,      \
+                                                      (s)->pitch - 1, x, y, __VA_ARGS__)
+static inline void go_on(__private payload *at, const int count, const bool k_fast, const int far) {
+    WRITTEN_OUT for (int r = 0; r < count; r++) {
+        if (k_fast)
+            __builtin_IB_subgroup_addBlock2DAddressPayloadBlockX(PAYLOAD(at[r]), far);
+        else
+            __builtin_IB_subgroup_addBlock2DAddressPayloadBlockY(PAYLOAD(at[r]), far);
+    }
+}
