@@ -538,6 +538,24 @@ static void lies_are_refused(void **state) {
                          i ? XPU_ERROR_INVALID_ARGUMENT : XPU_SUCCESS);
         xpu_package_close(package);
     }
+    /* one element that stands for more than 63 bits count, though it lies within its memory */
+    static const int64_t view[] = {3, XPU_FLOAT32, 1, 8, 1, 2, 0}, spread[] = {3, XPU_FLOAT32, 1, 9, 0, 2, 0};
+    int64_t words[WORDS];
+    int at = 0;
+    memcpy(words, program, sizeof words);
+    while (memcmp(words + at, view, sizeof view)) assert_true(++at < WORDS - 7);
+    memcpy(words + at, spread, sizeof spread);
+    for (int i = 0; i < 2; i++) {
+        words[1 + 3 * 9 + 1] = i ? INT64_C(1) << 62 : 1 << 20; /* the register of 15 */
+        SUCCEEDS(write_words(words, WORDS));
+        xpu_package *package;
+        SUCCEEDS(xpu_package_open(path, 0, &package));
+        xpu_package_tensor in = {NULL, true, XPU_FLOAT32, 2, {5, 4}, {4, 1}}, out = {0};
+        assert_int_equal(xpu_package_shapes(package, &in, 1, &out, 1),
+                         i ? XPU_ERROR_INVALID_ARGUMENT : XPU_SUCCESS);
+        if (i) assert_non_null(strstr(xpu_last_error(), "tensor 3 is too large"));
+        xpu_package_close(package);
+    }
 }
 
 /* Tensors that begin behind their memory's start: an input's has nothing there, a new one's is its own. */
