@@ -1,4 +1,4 @@
-/* Convolutions of fp32 on processors. */
+/* Convolutions of fp32, fp16 and bf16 on processors. */
 #ifndef XPU_OPS_CONV_HOST_H
 #define XPU_OPS_CONV_HOST_H
 

@@ -13,6 +13,7 @@ static int extra;                               /* random problems that are aske
 static bool by_blocks __attribute__((unused));  /* Intel's units */
 static bool by_squares __attribute__((unused)); /* … of 8 lanes */
 static bool by_fma __attribute__((unused));     /* none, or int8 four at a time */
+static bool by_none __attribute__((unused));    /* none, and what a device has without */
 
 /* Defined by each test. */
 static void count_launch(const xpu_work *work, xpu_trace_point point, xpu_status status, void *unused);
@@ -26,6 +27,7 @@ static int set_up(void **unused) {
     by_blocks = unit && !strcmp(unit, "xmx");
     by_squares = unit && !strcmp(unit, "xmx8");
     by_fma = unit && (!strcmp(unit, "fma") || !strcmp(unit, "dot"));
+    by_none = unit && !strcmp(unit, "none");
     SUCCEEDS(xpu_stream_default(0, &stream));
     static xpu_trace *trace;
     SUCCEEDS(xpu_trace_subscribe(count_launch, NULL, &trace));
