@@ -25,7 +25,6 @@ import torch
 from torch._inductor import config as inductor_config  # noqa: F401 (the options below are its)
 from torch._inductor.codegen import wrapper_fxir
 from torch._inductor.virtualized import V
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from openxpu import _targets, _tile
 from openxpu.triton.compiler import BINARY
@@ -627,13 +626,9 @@ def _lower(exported: torch.export.ExportedProgram, options: dict[str, Any]) -> t
     missing: collections.Counter[str] = collections.Counter()
     converter = type("_Converter", (_Converter,), {"lacking": missing})
     module: Any = exported.module(check_guards=False)
-    # On processors two products and a softmax take a fraction of the fused kernel's time, which is made for GPUs.
-    is_host = torch.xpu.get_device_capability()["type"] == "cpu"
-    backends = [SDPBackend.MATH] if is_host else [*SDPBackend.__members__.values()]
     try:
         with (
             torch.no_grad(),
-            sdpa_kernel(backends),
             mock.patch.object(wrapper_fxir, "FxConverter", converter),
         ):
             lowered: Any = torch._inductor.aot_compile(module, args, kwargs, options={**OPTIONS, **options})

@@ -21,8 +21,8 @@ typedef struct attention_params {
     xpu_i64 left, right, shift;
     xpu_i64 row_queries, row_keys; /* rows and columns of the scores that dropout counts */
     /* Of attention_ptx.cl: fp32 [slice][batch][head][query]([element]) of `slices` slices of `slice` keys,
-     * and how many heads' queries are rows of one matrix. Of attention_grad_bias: fp32 [slice] and grad_bias,
-     * of slices of `slice` tiles. */
+     * and how many heads' queries are rows of one matrix; attention_host.cl's groups have `slice` rows of it.
+     * Of attention_grad_bias: fp32 [slice] and grad_bias, of slices of `slice` tiles. */
     xpu_addr partial, partial_sums;
     xpu_i64 slices, slice, packed;
     xpu_i64 batch, heads, key_heads;

@@ -19,7 +19,8 @@ typedef enum attention_kernel {
     KERNEL_GRAD_QUERY,
     KERNEL_GRAD_KEY_VALUE,
     KERNEL_FINISH,
-    KERNEL_GRAD_BIAS
+    KERNEL_GRAD_BIAS,
+    KERNEL_HOST
 } attention_kernel;
 
 /* How matrix units do it (attention_ptx.cl, attention_xmx.cl); with none attention.cl does, some of it
@@ -53,14 +54,16 @@ static bool is_banded(const xpu_attention *args) { return args->sequences > 0 ||
 
 static xpu_status get_kernel(int device, const xpu_attention *args, attention_kernel which,
                              const matrix_plan *plan, xpu_kernel **kernel) {
-    static const char *const names[][6] = {{"attention_forward", "attention_delta", "attention_grad_query",
-                                            "attention_grad_key_value", NULL, "attention_grad_bias"},
-                                           {"attention_matrix_forward", "attention_delta",
-                                            "attention_matrix_grad_query", "attention_matrix_grad_key_value",
-                                            "attention_matrix_finish"}};
-    static const char *const parts[] = {"FORWARD", "BACKWARD", "BACKWARD", "BACKWARD", "FINISH", "GRAD_BIAS"};
+    static const char *const names[][7] = {
+        {"attention_forward", "attention_delta", "attention_grad_query", "attention_grad_key_value", NULL,
+         "attention_grad_bias", "attention_host"},
+        {"attention_matrix_forward", "attention_delta", "attention_matrix_grad_query",
+         "attention_matrix_grad_key_value", "attention_matrix_finish"}};
+    static const char *const parts[] = {"FORWARD", "BACKWARD",  "BACKWARD", "BACKWARD",
+                                        "FINISH",  "GRAD_BIAS", NULL};
     static const char *const files[] = {"attention.cl", "attention_ptx.cl", "attention_xmx.cl"};
     const matrix_unit unit = plan->unit;
+    const bool on_host = which == KERNEL_HOST;
     const bool units = unit != MATRIX_UNIT_NONE, ptx = unit == MATRIX_UNIT_PTX, xmx = unit == MATRIX_UNIT_XMX;
     const int64_t depth = args->query->size[3], value_depth = args->value->size[3];
     const int depth_unit = xmx ? 32 : 16;
@@ -79,7 +82,8 @@ static xpu_status get_kernel(int device, const xpu_attention *args, attention_ke
     spec_number(&spec, "DEPTH", units ? round_up(depth, depth_unit) : part_of(depth), 16);
     spec_number(&spec, "VALUE_DEPTH", units ? round_up(value_depth, depth_unit) : part_of(value_depth), 16);
     spec_pack(&spec, "which", which, 4);
-    spec_follows(&spec, parts[which], "");
+    if (!on_host) spec_follows(&spec, parts[which], "");
+    spec_number_if(&spec, on_host, "ROWS", on_host ? plan->rows : 0, 4);
     matrix_unit_spec(&spec, unit, units && plan->emulated, xmx && !plan->emulated, dtype);
     spec_number_if(&spec, units, "TEAMS", units ? plan->teams : 0, 4);
     spec_number_if(&spec, ptx, "BLOCKS", ptx ? plan->rows / 16 : 0, 4);
@@ -91,8 +95,8 @@ static xpu_status get_kernel(int device, const xpu_attention *args, attention_ke
     spec_number_if(&spec, units, "SLICED", units && plan->sliced, 1);
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
-    return kernel_of_file(device, &spec, files[unit], names[units][which], kernel, "%s %s",
-                          names[units][which], xpu_dtype_name(dtype));
+    return kernel_of_file(device, &spec, on_host ? "attention_host.cl" : files[unit], names[units][which],
+                          kernel, "%s %s", names[units][which], xpu_dtype_name(dtype));
 }
 
 static xpu_status check(const xpu_attention *args) {
@@ -290,6 +294,39 @@ static void cut_keys(const xpu_device_properties *properties, attention_params *
     p->slices = divided_up(p->keys, p->slice);
 }
 
+/* On processors, where the host's libraries don't. */
+enum { HOST_BAND = 48, HOST_DEPTH = 256, HOST_LOCAL = 176 << 10 }; /* kernels/attention_host.cl */
+static bool is_for_host(const xpu_device_properties *properties, const xpu_attention *args) {
+    const xpu_dtype bias = args->bias ? args->bias->dtype : XPU_FLOAT32;
+    const int64_t depth = args->query->size[3], value_depth = args->value->size[3];
+    return properties->type == XPU_DEVICE_CPU && plans_for_processor(properties) &&
+           properties->local_mem_size >= HOST_LOCAL && !is_banded(args) && args->dropout <= 0 && depth > 0 &&
+           depth <= HOST_DEPTH && value_depth > 0 && value_depth <= HOST_DEPTH &&
+           (bias == XPU_BOOL || bias == XPU_FLOAT32 || bias == XPU_FLOAT16 || bias == XPU_BFLOAT16);
+}
+
+static xpu_status attend_on_host(xpu_stream *stream, const xpu_device_properties *properties,
+                                 const xpu_attention *args, attention_params *p) {
+    if (p->queries < HOST_ROWS) p->packed = p->heads / p->key_heads;
+    const int64_t rows = p->queries * p->packed, sets = p->heads / p->packed * p->batch;
+    matrix_plan plan = plain;
+    plan.rows = host_rows_of(rows);
+    /* Each processor has some groups, but each group writes down all keys. */
+    const int64_t wanted = divided_up(4 * (int64_t)properties->max_compute_units, sets);
+    const int64_t most = divided_up(rows, 2 * HOST_ROWS), bands = wanted < most ? wanted : most;
+    int64_t band = rounded_up(divided_up(rows, bands), plan.rows);
+    if (band > HOST_BAND) band = HOST_BAND / plan.rows * plan.rows;
+    p->slice = band;
+    xpu_kernel *kernel;
+    XPU_TRY(get_kernel(xpu_stream_device(stream), args, KERNEL_HOST, &plan, &kernel));
+    const xpu_range range = {
+        .dims = 1,
+        .groups = {(size_t)(divided_up(rows, band) * sets)},
+        .local = {1},
+        .work = (uint64_t)(rows * sets) * (uint64_t)p->keys * (uint64_t)(p->depth + p->value_depth) / 8 + 1};
+    return xpu_launch(stream, kernel, &range, p, sizeof *p);
+}
+
 xpu_status xpu_attention_forward(xpu_stream *stream, const xpu_attention *args) {
     XPU_TRY(check(args));
     attention_params p = describe(args);
@@ -299,6 +336,8 @@ xpu_status xpu_attention_forward(xpu_stream *stream, const xpu_attention *args) 
     const xpu_tensor *const read[] = {args->query, args->key, args->value, NULL};
     const xpu_tensor *const written[] = {args->out, NULL};
     matrix_plan plan = plan_for(properties, is_banded(args), &p, read, written, true);
+    if (plan.unit == MATRIX_UNIT_NONE && is_for_host(properties, args))
+        return attend_on_host(stream, properties, args, &p);
     if (plan.unit == MATRIX_UNIT_NONE) return launch(stream, args, KERNEL_FORWARD, &plan, &p);
     if (!is_banded(args)) cut_keys(properties, &p, &plan);
     if (p.slices == 1) return launch(stream, args, KERNEL_FORWARD, &plan, &p);

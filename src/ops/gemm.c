@@ -247,8 +247,7 @@ static xpu_status multiply_on_host(xpu_stream *stream, const xpu_device_properti
     gemm_choice choice = {.kernel = KERNEL_HOST,
                           .a_k_fast = args->a.column_stride == 1,
                           .b_k_fast = args->b.row_stride == 1 && args->b.column_stride != 1};
-    const int64_t m = args->m;
-    choice.rows = m > 24 || m % 6 == 0 ? 6 : m % 5 == 0 ? 5 : m % 4 == 0 ? 4 : 6;
+    choice.rows = host_rows_of(args->m);
     /* Each processor has some groups, if there are rows enough; one copies its columns of B for all its rows.
      */
     const int64_t across = divided_up(args->n, HOST_COLUMNS) * args->batch;

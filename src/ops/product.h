@@ -14,6 +14,14 @@ static inline int64_t divided_up(int64_t length, int64_t size) { return (length 
 static inline int64_t rounded_up(int64_t length, int64_t size) { return divided_up(length, size) * size; }
 static inline int64_t tiles(int64_t length, int size) { return divided_up(length, size); }
 
+/* Of how many rows, at most HOST_ROWS, products on processors hold the sums in registers at a time, where
+ * there are `rows` in all: so that few are left over. */
+enum { HOST_ROWS = 6 };
+static inline int host_rows_of(int64_t rows) {
+    if (rows < HOST_ROWS) return (int)rows;
+    return rows > 24 || rows % 6 == 0 ? 6 : rows % 5 == 0 ? 5 : rows % 4 == 0 ? 4 : 6;
+}
+
 /* "-DT=bf16 -DCOMPLEX_T=0 -DFLOAT_T=1 -DDOUBLE_T=0" */
 const char *product_dtype_options(xpu_dtype dtype);
 static inline void product_spec(kernel_spec *spec, xpu_dtype dtype) {

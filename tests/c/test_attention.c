@@ -4,7 +4,7 @@
  *
  *     test_attention [problems [seed]]    so many with whatever kernel comes up, beside those below
  *
- * OPENXPU_MATRIX=xmx takes Intel's units for NVIDIA's. */
+ * OPENXPU_MATRIX=xmx takes Intel's units for NVIDIA's, OPENXPU_MATRIX=fma none. */
 #define _POSIX_C_SOURCE 200809L
 #include <math.h>
 #include <stdlib.h>
@@ -14,9 +14,11 @@
 #include "xpu/tuning.h"
 
 static int by_units; /* launches of kernels that use matrix units */
+static int by_host;  /* … of the one for processors */
 
 static void count_launch(const xpu_work *work, xpu_trace_point point, xpu_status status, void *unused) {
     if (point == XPU_TRACE_BEGIN && strstr(work->name, "attention_matrix")) by_units++;
+    if (point == XPU_TRACE_BEGIN && strstr(work->name, "attention_host")) by_host++;
 }
 
 typedef enum bias { BIAS_NONE, BIAS_MASK, BIAS_NUMBERS, BIAS_KINDS } bias;
@@ -323,6 +325,18 @@ static void try_problem(const problem *p) {
     drop(&q), drop(&k), drop(&v), drop(&out), drop(&grad), drop(&dq), drop(&dk), drop(&dv);
 }
 
+/* So many launches of units' kernels forward, and of the gradients; without units it is the processor's
+ * kernel, if there is one. */
+static void try_counted(const problem *p, int forward, int backward) {
+    const xpu_device_properties *properties;
+    SUCCEEDS(xpu_device_get_properties(0, &properties));
+    const bool on_host = by_fma && forward > 0 && properties->type == XPU_DEVICE_CPU;
+    const int units = by_units, host = by_host;
+    try_problem(p);
+    assert_int_equal(by_units - units, by_fma ? 0 : forward + backward);
+    assert_int_equal(by_host - host, on_host);
+}
+
 static void kinds_and_sizes(void **unused) {
     static const problem problems[] = {
         {XPU_BFLOAT16, 1, 2, 2, 70, 70, 64, 64, false, false, 8, .bias = BIAS_NONE, .scale = 0.125,
@@ -344,15 +358,13 @@ static void kinds_and_sizes(void **unused) {
          .slices = 0},
     };
     for (size_t i = 0; i < sizeof problems / sizeof *problems; i++) {
-        const int before = by_units;
         problem p = problems[i];
         if (by_blocks && p.depth >= 64) p.align = 32;       /* 64 bytes */
         const int most = p.dtype == XPU_FLOAT32 ? 64 : 128; /* the depth of gradients by units */
         const bool units = !by_blocks || (p.align == 32 && p.depth <= 128 && p.dtype != XPU_FLOAT32);
-        try_problem(&p);
         /* Intel's units take keys and values one after the other. */
         const int backward = p.depth > most ? 0 : by_blocks ? 3 : 2;
-        assert_int_equal(by_units - before, units ? 1 + backward : 0);
+        try_counted(&p, units, units ? backward : 0);
     }
 }
 
@@ -367,11 +379,9 @@ static void decoding(void **unused) {
          .slices = 4},
     };
     for (size_t i = 0; i < sizeof problems / sizeof *problems; i++) {
-        const int before = by_units;
         problem p = problems[i];
         if (by_blocks) p.align = 32;
-        try_problem(&p);
-        assert_int_equal(by_units - before, by_blocks ? 5 : 4);
+        try_counted(&p, 1 + !by_fma, by_blocks ? 3 : 2); /* the slices' sums are a launch */
     }
 }
 
@@ -443,7 +453,7 @@ static void bands(void **unused) {
         p.left = i % 4 == 0 ? 20 : -1, p.right = i == 2 ? 9 : -1;
         const int before = by_units;
         try_problem(&p);
-        assert_int_equal(by_units - before, by_blocks ? 0 : 3);
+        assert_int_equal(by_units - before, by_blocks || by_fma ? 0 : 3);
     }
 }
 
