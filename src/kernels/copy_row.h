@@ -5,29 +5,44 @@
 
 #if E == 8
 #define N 8
-typedef ulong T;
-typedef ulong8 V;
-#define LOAD_V vload8
-#define STORE_V vstore8
+#define COPIED ulong
 #else
 #define N 16
 #if E == 4
-typedef uint T;
-typedef uint16 V;
+#define COPIED uint
 #elif E == 2
-typedef ushort T;
-typedef ushort16 V;
+#define COPIED ushort
 #else
-typedef uchar T;
-typedef uchar16 V;
+#define COPIED uchar
 #endif
-#define LOAD_V vload16
-#define STORE_V vstore16
 #endif
+typedef COPIED T;
+typedef XPU_CAT(COPIED, N) V;
+#define LOAD_V XPU_CAT(vload, N)
+#define STORE_V XPU_CAT(vstore, N)
+
+/* `n` elements from place x on. */
+#define COPY_VECTOR(n, x) XPU_CAT(vstore, n)(XPU_CAT(vload, n)(0, from + (x)), 0, to + (x))
+/* The last of at most 2n elements: what two vectors have in common is copied twice. */
+#define COPY_ENDS(n)                                                                                         \
+    if (length >= n) {                                                                                       \
+        COPY_VECTOR(n, 0);                                                                                   \
+        COPY_VECTOR(n, length - n);                                                                          \
+        return;                                                                                              \
+    }
 
 static inline void copy_row(__global T *to, __global const T *from, ulong length) {
-    ulong x = 0;
-    for (; x + N <= length; x += N) STORE_V(LOAD_V(0, from + x), 0, to + x);
-    for (; x < length; x++) to[x] = from[x];
+    if (length >= N) {
+        ulong x = 0;
+        for (; x + N <= length; x += N) COPY_VECTOR(N, x);
+        if (x < length) COPY_VECTOR(N, length - N);
+        return;
+    }
+#if N == 16
+    COPY_ENDS(8)
+#endif
+    COPY_ENDS(4)
+    COPY_ENDS(2)
+    if (length) *to = *from;
 }
 #endif

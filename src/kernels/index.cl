@@ -3,22 +3,24 @@
  * over all coordinates c of `size`; every operand has strides of its own. Elements are moved as E bytes,
  * whatever their dtype. An index outside 0 … extent-1 (after wrapping) is reported and skipped.
  *   -DE=1|2|4|8|16  -DNI=index tensors  -DDIMS=2…8  -DI=i64|i32 their dtype  -DPUT=0|1
- *   -DROW_LANES: for rows without gaps, with one index each: that many work-items a row
+ *   -DROWS: for processors, where rows have no gaps and one index each: a work-item copies a row
  *   -DOS0 -DIS0 -DKS0: strides of dimension 0 known at build time (KS0=0: one index a row). */
-#ifdef ROW_LANES
+#ifdef ROWS
 #define INDEX_X 0
 #endif
 #include "index.h"
 #include "element.h"
-
+#ifdef ROWS
+#include "copy_row.h"
+XPU_BY_ITSELF
+#endif
 __kernel void index_move(struct index_params p) {
     INDEX_WALK(DIMS)
     long offset = 0;
     INDEX_RESOLVE(offset, 0, return)
-#ifdef ROW_LANES
-    __global element *to = XPU_PTR(element, p.out + out + (PUT ? offset : 0));
-    __global const element *from = XPU_CPTR(element, p.in + in + (PUT ? 0 : offset));
-    for (size_t i = get_local_id(0); i < (size_t)p.size[0]; i += ROW_LANES) to[i] = from[i];
+#ifdef ROWS
+    copy_row(XPU_PTR(T, p.out + out + (PUT ? offset : 0)), XPU_CPTR(T, p.in + in + (PUT ? 0 : offset)),
+             (ulong)p.size[0]);
 #elif PUT
     *XPU_PTR(element, p.out + out + offset) = *XPU_CPTR(element, p.in + in);
 #else

@@ -3,7 +3,7 @@
 
 #include "ops/index_walk.h"
 
-/* Several elements of a row can be moved as one wider element. */
+/* Several elements of a row can be moved as one wider element; what copies rows has none of 16 bytes. */
 static void widen(index_walk *walk) {
     struct index_params *p = &walk->params;
     size_t widest = walk->properties->type == XPU_DEVICE_CPU ? 8 : 16;
@@ -11,7 +11,7 @@ static void widen(index_walk *walk) {
     uint64_t places = p->out | p->in | (uint64_t)p->size[0] * walk->element;
     for (int d = 1; d < walk->dims; d++) places |= (uint64_t)p->out_stride[d] | (uint64_t)p->in_stride[d];
     for (int k = 0; k < walk->indices; k++) places |= (uint64_t)p->step[k];
-    size_t wide = walk->element;
+    size_t wide = walk->copies_rows && walk->element > widest ? widest : walk->element;
     while (2 * wide <= widest && places % (2 * wide) == 0) wide *= 2;
     p->size[0] = p->size[0] * (int64_t)walk->element / (int64_t)wide;
     walk->element = wide;
@@ -21,20 +21,18 @@ static void widen(index_walk *walk) {
 static xpu_status move(xpu_stream *stream, index_walk *walk, void *context) {
     bool put = *(const bool *)context;
     widen(walk);
-    const bool rows = index_has_rows(walk) && walk->parallel == walk->dims;
     kernel_spec spec;
     spec_begin(&spec, FAMILY_INDEX);
     index_spec(&spec, walk);
     spec_follows_number(&spec, "E", (int64_t)walk->element);
     spec_bool(&spec, "PUT", put);
-    spec_pack(&spec, "rows", rows, 1);
-    if (rows) spec_follows_number(&spec, "ROW_LANES", INDEX_ROW_LANES);
+    spec_flag(&spec, "ROWS", walk->copies_rows);
     xpu_kernel *kernel = kernel_find(walk->device, &spec);
     if (!kernel)
         XPU_TRY(kernel_of_file(walk->device, &spec, "index.cl", "index_move", &kernel, "index_%s %zu bytes",
                                put ? "put" : "get", walk->element));
-    xpu_range range = rows ? index_blocks(walk, walk->params.size[0], INDEX_ROW_LANES)
-                           : index_range(walk, walk->row ? 1 : 4);
+    xpu_range range = walk->copies_rows ? index_blocks(walk, walk->params.size[0], 1)
+                                        : index_range(walk, walk->row ? 1 : 4);
     return xpu_launch(stream, kernel, &range, &walk->params, sizeof walk->params);
 }
 

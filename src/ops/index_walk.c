@@ -122,6 +122,16 @@ static void fill_params(index_walk *walk, const xpu_iter *iter, const xpu_indexe
     walk->flat_in = p->in_stride[0] == (int64_t)walk->element;
 }
 
+/* Has dimension 0 one index, and is it long enough to be copied as a whole? */
+#define LEAST_COPIED 8 /* bytes */
+static bool copies_rows(const index_walk *walk, const xpu_iter *iter) {
+    const int64_t element = (int64_t)walk->element;
+    bool whole = walk->properties->type == XPU_DEVICE_CPU && iter->size[0] * element >= LEAST_COPIED &&
+                 iter->operand[0].stride[0] == element && iter->operand[1].stride[0] == element;
+    for (int k = 0; k < walk->indices; k++) whole &= iter->operand[2 + k].stride[0] == 0;
+    return whole;
+}
+
 xpu_status index_run(xpu_stream *stream, const char *op, const xpu_iter *given, const xpu_indexed *indexed,
                      bool fixed, xpu_fault *fault, index_launcher launch, void *context) {
     if (indexed->count < 1 || indexed->count > XPU_MAX_INDICES || given->outputs != 1 ||
@@ -148,8 +158,8 @@ xpu_status index_run(xpu_stream *stream, const char *op, const xpu_iter *given, 
 
     xpu_iter iter = *given;
     int moving = fixed ? part_dims(&iter) : iter.dims;
-    /* The ND-range needs a long dimension 0. */
-    if (moving > 1 && iter.size[0] < 16) {
+    /* The ND-range needs a long dimension 0, but where processors copy rows. */
+    if (moving > 1 && iter.size[0] < 16 && (fixed || !copies_rows(&walk, &iter))) {
         int longest = 0;
         for (int d = 1; d < moving; d++)
             if (iter.size[d] > iter.size[longest]) longest = d;
@@ -166,6 +176,7 @@ xpu_status index_run(xpu_stream *stream, const char *op, const xpu_iter *given, 
     for (int d = 0; d < outer; d++) repeats *= iter.size[iter.dims + d];
     walk.dims = iter.dims;
     walk.parallel = moving;
+    walk.copies_rows = moving == iter.dims && copies_rows(&walk, &iter);
 
     char *base[2 + XPU_MAX_INDICES];
     for (int i = 0; i < 2 + indexed->count; i++) base[i] = iter.operand[i].data;

@@ -15,7 +15,8 @@ typedef struct index_walk {
     struct index_params params;
     bool flat_out, flat_in, flat_index; /* strides of dimension 0 are the element's own */
     bool row;                           /* one index for all of dimension 0 */
-    size_t element;                     /* bytes moved by a work-item */
+    bool copies_rows; /* … which a processor's work-item moves by itself; no dimension is serial */
+    size_t element;   /* bytes moved by a work-item */
     xpu_dtype index_dtype;
     int indices;
 } index_walk;
@@ -35,13 +36,6 @@ xpu_status index_put(xpu_stream *stream, const char *op, const xpu_iter *iter, c
 void index_spec(kernel_spec *spec, const index_walk *walk);
 xpu_range index_range(const index_walk *walk, unsigned cost);
 
-/* Rows that a processor takes as rows: each has one index, and neither side has gaps in it. That many lanes
- * share a row. */
-#define INDEX_ROW_LANES 16
-static inline bool index_has_rows(const index_walk *walk) {
-    return walk->properties->type == XPU_DEVICE_CPU && walk->row && walk->flat_out && walk->flat_in &&
-           walk->params.size[0] >= 2 * INDEX_ROW_LANES;
-}
 /* Blocks of `block` elements of dimension 0, `lanes` work-items each. */
 xpu_range index_blocks(const index_walk *walk, int64_t block, size_t lanes);
 

@@ -21,12 +21,15 @@ typedef struct blocks {
     bool serial_first;
 } blocks;
 
+#define ROW_LANES 16 /* that share a block of a row */
+
 static blocks plan_blocks(index_walk *walk, bool atomic) {
     struct index_params *p = &walk->params;
     if (atomic || walk->properties->type != XPU_DEVICE_CPU || walk->parallel + 1 != walk->dims)
         return (blocks){0};
-    bool rows = index_has_rows(walk) && walk->properties->has_subgroup_size;
-    blocks plan = {rows ? INDEX_ROW_LANES : 1, false};
+    bool rows = walk->row && walk->flat_out && walk->flat_in && p->size[0] >= 2 * ROW_LANES &&
+                walk->properties->has_subgroup_size;
+    blocks plan = {rows ? ROW_LANES : 1, false};
     int64_t others = 1, wanted = (int64_t)walk->properties->max_compute_units;
     for (int d = 1; d < walk->parallel; d++) others *= p->size[d];
     int64_t parts = others < wanted ? (wanted + others - 1) / others : 1;

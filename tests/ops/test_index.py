@@ -107,11 +107,19 @@ def test_select_and_gather(dtype: torch.dtype) -> None:
     same(torch.gather, x, 0, torch.empty(0, 7, 8, dtype=torch.long))
 
 
-@pytest.mark.parametrize("width", [1, 3, 4, 16, 96, 384, 1000, 5000])
+def put_rows(x: torch.Tensor, i: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    x[1:-1, 1:-1][i] = v
+    return x
+
+
+@pytest.mark.parametrize("width", [*range(1, 20), 31, 33, 96, 384, 1000, 5000])
 @pytest.mark.parametrize("dtype", [torch.int8, torch.bfloat16, torch.float32, torch.complex128])
 def test_rows_of_any_width(width: int, dtype: torch.dtype) -> None:
     same(torch.index_select, numbers(37, width, dtype=dtype), 0, torch.randint(37, (53,)))
     same(torch.index_select, numbers(37, width + 1, dtype=dtype)[:, 1:], 0, torch.randint(37, (53,)))
+    chosen = torch.randperm(37)[:23] - 37
+    same(put_rows, numbers(39, width + 2, dtype=dtype), chosen, numbers(23, width, dtype=dtype))
+    same(put_rows, numbers(39, width + 2, dtype=dtype), chosen, numbers(width, 23, dtype=dtype).t())
 
 
 @by_dtype
