@@ -1,6 +1,6 @@
 /* Convolution y = x * w and its two gradients as products whose operands are gathered on the way from tensors with
- * channels innermost: in fp16 and bf16 by matrix units, NVIDIA's (matrix.h) or Intel's (matrix_xmx.h); in any dtype by
- * GPUs' multiply-adds (matrix_fma.h).
+ * channels innermost: in fp16 and bf16 by matrix units, NVIDIA's (matrix.h) or Intel's (matrix_xmx.h, matrix_squares.h);
+ * in any dtype by GPUs' multiply-adds (matrix_fma.h).
  *
  * -DT=<dtype> -DCOMPLEX_T -DFLOAT_T -DDOUBLE_T: the dtype and its class (gemm_tile.h)
  * -DOPERAND_T=i8: y of bytes; sums have a scale a channel, a bias, what is combined with them and an epilogue
@@ -24,18 +24,23 @@
  *              as one
  * conv_pack:   puts channels innermost; -DPIXELS_FAST 1: from where pixels lie closer, by tiles of SIDE x SIDE
  * A piece has PIECE channels, and all distances that the parameters count in pieces are its multiples: 16 bytes for
- * units, a quad for multiply-adds. With -DSLICED=1 conv_matrix writes its bare sums to `partial`. */
+ * units, 32 for Intel's of 8 lanes, a quad for multiply-adds. With -DSLICED=1 conv_matrix writes its bare sums to `partial`. */
 #include "conv_geometry.h"
 #include "gemm_tile.h"
 #include "pieces.h"
 #include "quad.h"
 #if defined(A_UNSIGNED) && defined(MATRIX_XMX)
 #define MULTIPLY_BYTES(a, b, sum) intel_sub_group_u8_i8_matrix_mad_k32(as_ushort8(a), b, sum)
+#elif defined(A_UNSIGNED) && defined(MATRIX_SQUARES)
+#define MULTIPLY_BYTES(a, b, sum) intel_sub_group_u8_i8_matrix_mad_k32(as_uint8(a), b, sum)
 #else
 #define MULTIPLY_BYTES intel_sub_group_i8_i8_matrix_mad_k32
 #endif
-#if defined(A_UNSIGNED) && !defined(MATRIX_XMX)
+#if defined(A_UNSIGNED) && !defined(MATRIX_XMX) && !defined(MATRIX_SQUARES)
 #define A_FLIP 0x80808080u
+#endif
+#if defined(MATRIX_EMULATED) && (defined(MATRIX_XMX) || defined(MATRIX_SQUARES))
+#include "matrix_units.cl" /* here, since a file is included once */
 #endif
 #ifdef MATRIX_XMX
 #define PIECE (16 / ELEMENT)
@@ -48,6 +53,9 @@
 #define B_K_FAST (SOUGHT == 0)
 #ifdef MATRIX_FMA
 #include "matrix_fma.h"
+#elif defined(MATRIX_SQUARES)
+#define PIECE (32 / ELEMENT)
+#include "matrix_squares.h"
 #else
 #include "matrix.h"
 #endif
@@ -229,7 +237,12 @@ static inline tile_place find_tile(const conv_matrix_params *p) {
 #ifdef MATRIX_XMX
 #include "conv_blocks.h"
 #elif defined(TILE_M)
+#include "conv_put.h"
+#ifdef MATRIX_SQUARES
+#include "conv_squares.h"
+#else
 #include "conv_gather.h"
+#endif
 #endif
 
 #ifdef FINISH

@@ -27,12 +27,13 @@ typedef struct conv_bytes_params {
     xpu_addr w_scale,
         w_sums; /* of channels of y, float32 and int32: the scale, and the sum of w; 0 for none */
     xpu_i64 w_scale_stride;
-    xpu_addr blank; /* 16 bytes of what x is in its padding; 0 where that is zeros */
+    xpu_addr blank; /* a piece of what x is in its padding; 0 where that is zeros */
     float factor;   /* of all sums */
     xpu_i32 less;   /* x's zero point, or what is added to it, as its numbers are taken */
 } conv_bytes_params;
 
-/* Dimensions are depth, height, width. A piece is 16 bytes, by multiply-adds four channels. Where y or x is
+/* Dimensions are depth, height, width. A piece is 16 bytes, by
+ * Intel's units of 8 lanes 32, by multiply-adds four channels. Where y or x is
  * sought the rows of the product are pixels of the result, its columns channels, and what is gathered is x or
  * y; where w is sought rows are its channels k, columns pairs of a tap and a channel c, and x is gathered. */
 typedef struct conv_matrix_params {

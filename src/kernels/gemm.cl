@@ -273,24 +273,23 @@ __kernel void gemm_matrix(GIVEN) {
     operand_b b;
     open_pieces(a.at, pitch_a, (int)min(p.m - at.m, (long)TILE_M), TILE_M, true);
     open_pieces(b.at, pitch_b, (int)min(p.n - at.n, (long)TILE_N), TILE_N, false);
-    int left = (int)at.depth * ELEMENT, stage = 0;
-    fetch_pieces(a.next, pa, a.at, left, TILE_M, true);
-    fetch_pieces(b.next, pb, b.at, left, TILE_N, false);
-    pa += LINE, pb += LINE;
-    keep_left(slabs, a.next);
-    keep_right(slabs + TILE_M * LINE, b.next);
-    for (; left > 0; left -= LINE) {
-        if (left > LINE) {
-            fetch_pieces(a.next, pa, a.at, left - LINE, TILE_M, true);
-            fetch_pieces(b.next, pb, b.at, left - LINE, TILE_N, false);
-        }
-        pa += LINE, pb += LINE;
-        barrier(CLK_LOCAL_MEM_FENCE); /* this step is there, the one before has been read */
-        multiply_squares(sum, slabs + stage + m * LINE, slabs + stage + (TILE_M + n) * LINE);
-        stage = STAGE - stage;
-        keep_left(slabs + stage, a.next);
-        keep_right(slabs + stage + TILE_M * LINE, b.next);
+    const int depth = (int)at.depth * ELEMENT;
+    int stage = 0;
+#define FETCH_BOTH(step)                                                                                     \
+    {                                                                                                        \
+        const int left_ = depth - (step) * LINE;                                                             \
+        if (left_ > 0) {                                                                                     \
+            fetch_pieces(a.next, pa, a.at, left_, TILE_M, true);                                             \
+            fetch_pieces(b.next, pb, b.at, left_, TILE_N, false);                                            \
+        }                                                                                                    \
+        pa += LINE, pb += LINE;                                                                              \
     }
+#define KEEP_BOTH(slab)                                                                                      \
+    {                                                                                                        \
+        keep_left(slab, a.next);                                                                             \
+        keep_right((slab) + TILE_M * LINE, b.next);                                                          \
+    }
+    PRODUCT_BY_TURNS(sum, slabs, stage, (depth + LINE - 1) / LINE, FETCH_BOTH, KEEP_BOTH);
 #endif
     put_blocks(&p, &at, at.m + m, at.n + n, sum);
 }
@@ -329,7 +328,7 @@ MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void gemm_mat
         keep_quads((slab) + TILE_K * PITCH_A, o.next, TILE_N, B_K_FAST, CONJUGATE_B, (number_t)0);           \
     }
     int stage = 0;
-    FMA_PRODUCT(sum, slabs, stage, whole, FETCH_BOTH, KEEP_BOTH);
+    PRODUCT_BY_TURNS(sum, slabs, stage, whole, FETCH_BOTH, KEEP_BOTH);
     if (rest > 0) {
         if (whole > 0) pa += TILE_K * step_a, pb += TILE_K * step_b;
         fetch_rest(a.next, pa, pitch_a, rest, left_m, TILE_M, A_K_FAST);

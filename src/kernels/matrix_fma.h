@@ -210,21 +210,3 @@ static inline void multiply_slab(__private acc_t (*sum)[SUMS_N], __local const n
             MULTIPLY_ADD(sum[i][j], r.x[i / 4].of[i % 4], r.y[j / 4].of[j % 4]);
     }
 }
-
-/* Adds the product over `slabs` slabs to `sum`. FETCH(step) reads slab number `step` into registers, one step
- * ahead: also the one after the last, at which nobody looks. KEEP(slab) writes down what was read. `stages`
- * has two stages, `stage` is where the next slab's begins, at first and in the end. */
-#define FMA_PRODUCT(sum, stages, stage, slabs, FETCH, KEEP)                                                  \
-    do {                                                                                                     \
-        if ((slabs) > 0) {                                                                                   \
-            FETCH(0);                                                                                        \
-            KEEP((stages) + stage);                                                                          \
-        }                                                                                                    \
-        for (int s_ = 0; s_ < (slabs); s_++) {                                                               \
-            FETCH(s_ + 1);                                                                                   \
-            barrier(CLK_LOCAL_MEM_FENCE); /* this slab is there, the one before has been read */             \
-            multiply_slab(sum, (stages) + stage);                                                            \
-            stage = STAGE - stage;                                                                           \
-            KEEP((stages) + stage);                                                                          \
-        }                                                                                                    \
-    } while (0)

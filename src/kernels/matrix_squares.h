@@ -12,7 +12,8 @@
  * cl_intel_subgroup_local_block_io)
  *
  * Wants MATRIX_T (bf16, f16, i8), TILE_M, TILE_N, TEAMS_M and TEAMS_N. Both operands lie along k, their lines
- * at multiples of 16 bytes. With MATRIX_EMULATED matrix_units.cl comes before it. */
+ * at multiples of 16 bytes; what a convolution gathers, in halves, may lie across. With MATRIX_EMULATED
+ * matrix_units.cl comes before it. */
 #ifdef MATRIX_EMULATED
 #define WRITTEN_OUT _Pragma("nounroll")
 #else
@@ -20,6 +21,7 @@
 #endif
 
 #define MATRIX_TEAM 8
+#define MATRIX_KERNEL __attribute__((intel_reqd_sub_group_size(MATRIX_TEAM))) __kernel
 #define THREADS (TEAMS_M * TEAMS_N * MATRIX_TEAM)
 #define TEAMS_DOWN TEAMS_M
 #define SUMS_M (TILE_M / TEAMS_M / 8)
@@ -39,68 +41,103 @@
 #define SQUARE 256 /* bytes */
 #define STAGE ((TILE_M + TILE_N) * LINE)
 
-/* The pieces of an operand that a work-item brings in at each step: bytes from the tile's first one. */
-#define PIECES(tile) ((tile) * LINE / 16 / THREADS)
+/* What a work-item brings in of an operand at each step, in pieces of half a line: bytes from the tile's
+ * first one. */
+#define HALF (LINE / 2)
+typedef uint8 piece __attribute__((aligned(16)));
+#define PIECES(tile) ((tile) * 2 / THREADS)
 typedef struct operand_a {
     uint at[PIECES(TILE_M)];
-    uint4 next[PIECES(TILE_M)];
+    uint8 next[PIECES(TILE_M)];
 } operand_a;
 typedef struct operand_b {
     uint at[PIECES(TILE_N)];
-    uint4 next[PIECES(TILE_N)];
+    uint8 next[PIECES(TILE_N)];
 } operand_b;
 
-/* Number i of a work-item: the line, and the piece of its four. Neighbouring work-items have a row of A
- * together; of B they have eight columns, which lie beside each other in a square. */
+/* Number i of a work-item: the line, and which half of it. Neighbouring work-items have a row of A together;
+ * of B a subgroup has eight columns, which lie beside each other in a square. */
 static inline uint piece_line(uint i, const bool is_left) {
     const uint e = (uint)get_local_id(0) + i * THREADS;
-    return is_left ? e / 4 : e / 32 * 8 + e % 8;
+    return is_left ? e / 2 : e / 16 * 8 + e % 8;
 }
 static inline uint piece_of(uint i, const bool is_left) {
     const uint e = (uint)get_local_id(0) + i * THREADS;
-    return is_left ? e % 4 : e / 8 % 4;
+    return is_left ? e % 2 : e / 8 % 2;
 }
 
 /* Of the tile's lines the matrix has `left`: what is beyond is read as the last one, since nobody looks at
  * its sums. `pitch` bytes from line to line. */
 static inline void open_pieces(__private uint *at, uint pitch, int left, const int tile, const bool is_left) {
     WRITTEN_OUT for (uint i = 0; i < PIECES(tile); i++) at[i] =
-        min(piece_line(i, is_left), (uint)left - 1) * pitch + piece_of(i, is_left) * 16;
+        min(piece_line(i, is_left), (uint)left - 1) * pitch + piece_of(i, is_left) * HALF;
 }
 
-/* Reads a step's pieces, of whose lines `left` bytes are there, with zeros behind them. A piece that is
- * aligned lies in the page of its first byte. Nothing here may be looked at later than it stands, or it would
- * be read after the multiplications (volatile), and nothing may have an index that varies, or it would lie in
- * memory. */
-static inline void fetch_pieces(__private uint4 *next, xpu_addr from, __private const uint *at, int left,
+/* Nothing that is read so may be looked at later than it stands, or it would be read after the
+ * multiplications (volatile), and nothing may have an index that varies, or it would lie in memory. */
+static inline uint8 fetch_piece(xpu_addr from) { return *(volatile __global const piece *)from; }
+
+/* Reads a step's pieces, of whose lines `left` bytes are there, with zeros behind them: by 16 bytes, which,
+ * aligned, lie in the page of the first. */
+static inline void fetch_pieces(__private uint8 *next, xpu_addr from, __private const uint *at, int left,
                                 const int tile, const bool is_left) {
     if (left >= LINE) {
-        WRITTEN_OUT for (uint i = 0; i < PIECES(tile); i++) next[i] =
-            *(volatile __global const uint4 *)(from + at[i]);
+        WRITTEN_OUT for (uint i = 0; i < PIECES(tile); i++) next[i] = fetch_piece(from + at[i]);
     } else {
         WRITTEN_OUT for (uint i = 0; i < PIECES(tile); i++) {
-            const int before = (int)piece_of(i, is_left) * 16, some = left - before;
-            const uint4 v = *XPU_CPTR(uint4, from + at[i] - (some > 0 ? 0 : before));
-            const int4 bits = clamp((int4)(some) * 8 - (int4)(0, 32, 64, 96), 0, 32);
-            next[i] = v & select((uint4)(~0u), ((uint4)(1) << as_uint4(bits)) - 1, bits < 32);
+            const int before = (int)piece_of(i, is_left) * HALF, some = left - before;
+            const xpu_addr first = from + at[i] - (some > 0 ? 0 : before),
+                           second = first + (some > 16 ? 16 : 0);
+            const uint8 v = (uint8)(*XPU_CPTR(uint4, first), *XPU_CPTR(uint4, second));
+            const int8 bits = clamp((int8)(some) * 8 - (int8)(0, 32, 64, 96, 128, 160, 192, 224), 0, 32);
+            next[i] = v & select((uint8)(~0u), ((uint8)(1) << as_uint8(bits)) - 1, bits < 32);
         }
     }
 }
 
-static inline void keep_left(__local uchar *slab, __private const uint4 *next) {
+static inline void keep_left(__local uchar *slab, __private const uint8 *next) {
     WRITTEN_OUT for (uint i = 0; i < PIECES(TILE_M); i++) {
-        const uint line = piece_line(i, true), piece = piece_of(i, true);
-        *(__local uint4 *)(slab + (line / 8 * 2 + piece / 2) * SQUARE + line % 8 * 32 + piece % 2 * 16) =
-            next[i];
+        const uint line = piece_line(i, true);
+        *(__local uint8 *)(slab + (line / 8 * 2 + piece_of(i, true)) * SQUARE + line % 8 * HALF) = next[i];
     }
 }
-static inline void keep_right(__local uchar *slab, __private const uint4 *next) {
+static inline void keep_right(__local uchar *slab, __private const uint8 *next) {
     WRITTEN_OUT for (uint i = 0; i < PIECES(TILE_N); i++) {
-        const uint line = piece_line(i, false), piece = piece_of(i, false);
-        __local uint *to =
-            (__local uint *)(slab + (line / 8 * 2 + piece / 2) * SQUARE + piece % 2 * 128 + line % 8 * 4);
-        const uint4 v = next[i];
-        to[0] = v.s0, to[8] = v.s1, to[16] = v.s2, to[24] = v.s3;
+        const uint square = piece_line(i, false) / 8 * 2 + piece_of(i, false);
+        intel_sub_group_block_write8((__local uint *)(slab + square * SQUARE), next[i]);
+    }
+}
+
+/* Of an operand across k, in halves, pieces are 16 numbers of a line; two neighbours along k come in
+ * together, numbers 2 i and 2 i + 1 of a work-item, in tiles of 16 twice. A subgroup has neighbours along k.
+ */
+#define PIECES_ACROSS(tile) (PIECES(tile) > 2 ? PIECES(tile) : 2)
+#define PAIRS_APART(tile) (THREADS * 16 / (tile) < 16 ? THREADS * 16 / (tile) : 16)
+static inline uint pair_line(uint i, const int tile) {
+    return ((uint)get_local_id(0) % PAIRS_APART(tile) + i / 2 * PAIRS_APART(tile)) * 2 + i % 2;
+}
+static inline uint pair_piece(const int tile) {
+    return (uint)get_local_id(0) / PAIRS_APART(tile) % (tile / 16);
+}
+
+/* Of eight numbers in each of two lines, dwords of neighbours along k. */
+static inline uint8 paired(uint4 even, uint4 odd) {
+    const uint4 low = (even & 0xffff) | odd << 16, high = even >> 16 | (odd & 0xffff0000);
+    return (uint8)(low.s0, high.s0, low.s1, high.s1, low.s2, high.s2, low.s3, high.s3);
+}
+static inline void keep_left_turned(__local uchar *slab, __private const uint8 *next) {
+    WRITTEN_OUT for (uint i = 0; i < PIECES_ACROSS(TILE_M); i += 2) {
+        __local uchar *to = slab + (pair_piece(TILE_M) * 4 + pair_line(i, TILE_M) / 16) * SQUARE;
+        intel_sub_group_block_write8((__local uint *)to, paired(next[i].lo, next[i + 1].lo));
+        intel_sub_group_block_write8((__local uint *)(to + 2 * SQUARE), paired(next[i].hi, next[i + 1].hi));
+    }
+}
+static inline void keep_right_turned(__local uchar *slab, __private const uint8 *next) {
+    WRITTEN_OUT for (uint i = 0; i < PIECES_ACROSS(TILE_N); i += 2) {
+        const uint pair = pair_line(i, TILE_N) / 2;
+        __local uchar *to = slab + (pair_piece(TILE_N) * 4 + pair / 8) * SQUARE + pair % 8 * HALF;
+        *(__local uint8 *)to = paired(next[i].lo, next[i + 1].lo);
+        *(__local uint8 *)(to + 2 * SQUARE) = paired(next[i].hi, next[i + 1].hi);
     }
 }
 
@@ -117,4 +154,11 @@ static inline void multiply_squares(__private sum_block (*sum)[SUMS_N], const __
             WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) sum[i][j] = MULTIPLY(left[i], right, sum[i][j]);
         }
     }
+}
+
+/* The same of a slab's squares, A's before B's. */
+static inline void multiply_slab(__private sum_block (*sum)[SUMS_N], const __local uchar *slab) {
+    const uint team = (uint)get_local_id(0) / MATRIX_TEAM;
+    multiply_squares(sum, slab + team % TEAMS_M * (SUMS_M * 8) * LINE,
+                     slab + (TILE_M + team / TEAMS_M * (SUMS_N * 8)) * LINE);
 }

@@ -11,6 +11,13 @@
         for (int i = 0; i < n; i++) v[i] = from[i * get_sub_group_size() + get_sub_group_local_id()];        \
         return v;                                                                                            \
     }
+#define WRITE(name, vector, scalar)                                                                          \
+    void name(__local scalar *to, vector v) {                                                                \
+        for (int i = 0; i < 8; i++) to[i * get_sub_group_size() + get_sub_group_local_id()] = v[i];          \
+    }
+WRITE(matrix_write_uc8, uchar8, uchar)
+WRITE(matrix_write_us8, ushort8, ushort)
+WRITE(matrix_write8, uint8, uint)
 READ(matrix_read_us8, ushort8, ushort, 8)
 READ(matrix_read4, uint4, uint, 4)
 READ(matrix_read8, uint8, uint, 8)
@@ -212,6 +219,9 @@ void matrix_payload_prefetch(__private payload *p, int x, int y, int cache) {
 #define intel_sub_group_block_read_us8 matrix_read_us8
 #define intel_sub_group_block_read4 matrix_read4
 #define intel_sub_group_block_read8 matrix_read8
+#define intel_sub_group_block_write_uc8 matrix_write_uc8
+#define intel_sub_group_block_write_us8 matrix_write_us8
+#define intel_sub_group_block_write8 matrix_write8
 #define intel_sub_group_bf16_bf16_matrix_mad_k16 matrix_bf16_k16
 #define intel_sub_group_f16_f16_matrix_mad_k16 matrix_f16_k16
 #define intel_sub_group_i8_i8_matrix_mad_k32 matrix_i8_k32

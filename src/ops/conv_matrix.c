@@ -16,6 +16,8 @@ enum {
     BLOCK = 8,            /* rows of Intel's units, … */
     BLOCK_K = 16,         /* … and what they multiply of k at a time */
     WHOLE = 64,           /* bytes, which their reads keep to */
+    BLANK_BYTES = 32,     /* a piece, at most */
+    HALF_LINE = 32,       /* bytes that a work-item reads for units of 8 lanes */
     MOST_BYTES = 1 << 24, /* of a line that they read, and of their distance */
     FEW_CHANNELS = 8,     /* a group, for which conv.cl has another kernel: of y and x … */
     FEW_ROWS = 4,         /* … and of w */
@@ -68,7 +70,7 @@ static xpu_status get_kernel(int device, const choice *c, xpu_kernel **kernel) {
     spec_bool(&spec, "OUT_QUADS", c->out_quads);
     spec_bool(&spec, "PIXELS_FAST", c->pixels_fast);
     spec_number(&spec, "PARTS", c->parts, 5);
-    spec_number_if(&spec, c->kernel != KERNEL_PRODUCT, "PIECE", c->piece, 5);
+    spec_number_if(&spec, c->kernel != KERNEL_PRODUCT, "PIECE", c->piece, 6);
     if (c->kernel == KERNEL_PACK) spec_follows_number(&spec, "SIDE", pack_side(c->dtype));
     matrix_spec(&spec, &c->matrix, c->dtype);
     *kernel = kernel_find(device, &spec);
@@ -375,8 +377,10 @@ static xpu_gemm_args plain_product(xpu_dtype dtype, int64_t batch, int64_t m, in
 
 #define POINTER(address) ((void *)(uintptr_t)(address))
 
-/* Do both operands of a product keep to the rules of Intel's units? */
-static bool units_read(const xpu_gemm_args *args) {
+/* Do both operands of a product keep to the rules of Intel's units? Those of 8 lanes shall have them along k.
+ */
+static bool units_read(matrix_unit unit, const xpu_gemm_args *args) {
+    if (unit == MATRIX_UNIT_FMA) return true;
     const xpu_matrix *const sides[] = {&args->a, &args->b};
     for (int i = 0; i < 2; i++) {
         const int64_t of_rows = i == 0 ? args->m : args->k, of_columns = i == 0 ? args->k : args->n;
@@ -384,6 +388,11 @@ static bool units_read(const xpu_gemm_args *args) {
         const matrix_lines lines = {sides[i]->data, by_rows ? 1 : sides[i]->row_stride,
                                     by_rows ? sides[i]->row_stride : sides[i]->column_stride,
                                     args->batch == 1 ? 0 : sides[i]->batch_stride};
+        if (unit == MATRIX_UNIT_XMX8) {
+            if ((i == 0) != by_rows || lines.along != 1 || matrix_alignment(&lines, args->dtype) != 16)
+                return false;
+            continue;
+        }
         if (lines.along != 1 || !matrix_reads_blocks(&lines, by_rows ? of_columns : of_rows,
                                                      by_rows ? of_rows : of_columns, args->dtype))
             return false;
@@ -404,7 +413,7 @@ static bool plan_product_of_images(const choice *c, const conv_params *p, const 
     args->b = (xpu_matrix){POINTER(from->data), from->stride[0], from->stride[1], 1};
     args->c = (xpu_matrix){POINTER(p->bias), 0, p->bias_stride, 0};
     args->out = (xpu_matrix){POINTER(to->data), to->stride[0], to->stride[1], 1};
-    return c->matrix.unit != MATRIX_UNIT_XMX || units_read(args);
+    return c->matrix.unit == MATRIX_UNIT_PTX || units_read(c->matrix.unit, args);
 }
 
 /* By multiply-adds, or by Intel's units, one group of what these can read: of all pixels, whose channels are
@@ -424,14 +433,14 @@ static bool plan_product_of_pixels(const choice *c, const conv_params *p, const 
     if (c->sought == SOUGHT_W) {
         *args = plain_product(c->dtype, p->groups, p->k, p->c, pixels, false);
         args->a = y_turned, args->b = all_x, args->out = w;
-        return c->matrix.unit == MATRIX_UNIT_FMA || units_read(args);
+        return units_read(c->matrix.unit, args);
     }
     const bool of_y = c->sought == SOUGHT_Y;
     const int64_t channels = of_y ? p->k : p->c;
     *args = plain_product(c->dtype, p->groups, pixels, channels, of_y ? p->c : p->k, p->bias != 0);
     args->a = of_y ? all_x : all_y, args->b = of_y ? w_turned : w, args->out = of_y ? all_y : all_x;
     args->c = (xpu_matrix){POINTER(p->bias), channels * p->bias_stride, 0, p->bias_stride};
-    return c->matrix.unit == MATRIX_UNIT_FMA || units_read(args);
+    return units_read(c->matrix.unit, args);
 }
 
 /* Lines of a group's channels that don't overlap, or one. */
@@ -445,6 +454,7 @@ static xpu_status try_unit(xpu_stream *stream, const xpu_device_properties *prop
     const xpu_dtype dtype = c->dtype;
     const sought sought = c->sought;
     const bool by_blocks = c->matrix.unit == MATRIX_UNIT_XMX, by_fma = c->matrix.unit == MATRIX_UNIT_FMA;
+    const bool by_squares = c->matrix.unit == MATRIX_UNIT_XMX8;
     const conv_bytes *const bytes = c->bytes;
     const int64_t most = INT32_MAX - 4096, taps = conv_volume(given->taps); /* counted with 31 bits */
     conv_params own = *given;
@@ -471,6 +481,13 @@ static xpu_status try_unit(xpu_stream *stream, const xpu_device_properties *prop
             w = conv_operand_of(dtype, p->w, turned, p->c, p->groups, p->k, p->taps);
         }
         x.whole = y.whole = w.whole = WHOLE / (int64_t)xpu_dtype_size(dtype);
+    }
+    if (by_squares) { /* half a line; y by whole ones, which are of one tap then */
+        const int64_t half = HALF_LINE / (int64_t)xpu_dtype_size(dtype);
+        conv_operand *const gathered = sought == SOUGHT_X ? &y : &x, *const other =
+                                                                         sought == SOUGHT_W ? &y : &w;
+        gathered->piece = other->piece = other->whole = half;
+        gathered->whole = sought == SOUGHT_X ? 2 * half : half;
     }
     if (by_fma) x.piece = w.piece = x.whole = w.whole = QUAD;
     if (by_fma || c->matrix.unit == MATRIX_UNIT_DOT) y.piece = y.whole = QUAD;
@@ -508,6 +525,7 @@ static xpu_status try_unit(xpu_stream *stream, const xpu_device_properties *prop
                       g.channels >= MOST_BYTES / 2 || o.channels >= MOST_BYTES / 2 ||
                       (sought == SOUGHT_W ? o.size[2] : o.n) >= MOST_BYTES))
         return XPU_SUCCESS;
+    if (by_squares && o_pitch >= MOST_BYTES) return XPU_SUCCESS; /* places in a tile have 32 bits */
     const conv_operand *const packed[] = {gathered_ready ? NULL : gathered, other_ready ? NULL : other};
     if (!plan_product(properties, p, &g, &o, result, &plan) ||
         (by_fma && !bytes && !is_faster(properties, p, &plan, packed)))
@@ -518,12 +536,13 @@ static xpu_status try_unit(xpu_stream *stream, const xpu_device_properties *prop
     xpu_status status = pads_first ? pack_padded(stream, bytes, given, gathered)
                                    : make_ready(stream, dtype, gathered, gathered_ready);
     plan.choice.blank = has_blank(bytes, p);
-    if (status == XPU_SUCCESS && plan.choice.blank) status = xpu_workspace_take(stream, 16, &blank);
-    if (status == XPU_SUCCESS && plan.choice.blank) status = fill_blank(stream, bytes, blank, 16);
+    if (status == XPU_SUCCESS && plan.choice.blank) status = xpu_workspace_take(stream, BLANK_BYTES, &blank);
+    if (status == XPU_SUCCESS && plan.choice.blank) status = fill_blank(stream, bytes, blank, BLANK_BYTES);
     if (bytes) {
         m->bytes = bytes->params;
         m->bytes.blank = XPU_ADDR(blank);
-        if (bytes->x_unsigned && !by_blocks) m->bytes.less -= 128; /* as uint8 are taken */
+        /* as uint8 are taken but by Intel's units */
+        if (bytes->x_unsigned && !by_blocks && !by_squares) m->bytes.less -= 128;
     }
     if (status == XPU_SUCCESS) status = make_ready(stream, dtype, other, other_ready);
     m->gathered = gathered->data, m->other = other->data;
@@ -540,8 +559,7 @@ xpu_status conv_by_matrix(xpu_stream *stream, xpu_dtype dtype, sought sought, co
     choice c = {.dtype = dtype, .sought = sought, .matrix.device = xpu_stream_device(stream)};
     c.matrix.unit = matrix_unit_of(properties, dtype, &c.matrix.emulated);
     *done = false;
-    if (c.matrix.unit == MATRIX_UNIT_PTX || c.matrix.unit == MATRIX_UNIT_XMX)
-        XPU_TRY(try_unit(stream, properties, &c, p, done));
+    if (c.matrix.unit != MATRIX_UNIT_NONE) XPU_TRY(try_unit(stream, properties, &c, p, done));
     c.matrix = (matrix_choice){.device = c.matrix.device, .unit = matrix_fma_of(properties)};
     if (*done || c.matrix.unit == MATRIX_UNIT_NONE) return XPU_SUCCESS;
     return try_unit(stream, properties, &c, p, done);
@@ -558,7 +576,7 @@ xpu_status conv_bytes_by_matrix(xpu_stream *stream, const conv_bytes *bytes, con
                                  matrix_fma_of(properties)};
     *done = false;
     for (int i = 0; i < 3 && !*done; i++) {
-        if (units[i] == MATRIX_UNIT_NONE || units[i] == MATRIX_UNIT_XMX8) continue;
+        if (units[i] == MATRIX_UNIT_NONE) continue;
         const choice c = {.dtype = XPU_INT8,
                           .sought = SOUGHT_Y,
                           .matrix = {.device = device, .unit = units[i], .emulated = emulated[i]},

@@ -47,8 +47,7 @@ static matrix_unit any_unit(const xpu_device_properties *p, bool *emulated) {
 
 matrix_unit matrix_unit_of(const xpu_device_properties *p, xpu_dtype dtype, bool *emulated) {
     const bool is_half = dtype == XPU_BFLOAT16 || dtype == XPU_FLOAT16;
-    const matrix_unit unit = is_half ? any_unit(p, emulated) : MATRIX_UNIT_NONE;
-    return unit == MATRIX_UNIT_XMX8 ? MATRIX_UNIT_NONE : unit;
+    return is_half ? any_unit(p, emulated) : MATRIX_UNIT_NONE;
 }
 
 matrix_unit matrix_unit_for(const xpu_device_properties *p, xpu_dtype dtype, bool tf32, bool *emulated) {

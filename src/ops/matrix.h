@@ -11,7 +11,7 @@ typedef enum matrix_unit {
     MATRIX_UNIT_XMX, /* Intel's of 16 lanes (kernels/matrix_xmx.h) */
     MATRIX_UNIT_FMA, /* none: GPUs' multiply-adds, for all dtypes (kernels/matrix_fma.h) */
     MATRIX_UNIT_DOT, /* none: the same of int8, four at a time */
-    MATRIX_UNIT_XMX8 /* Intel's of 8 lanes, for products alone (kernels/matrix_squares.h) */
+    MATRIX_UNIT_XMX8 /* Intel's of 8 lanes (kernels/matrix_squares.h) */
 } matrix_unit;
 /* Of float16 and bfloat16. With OPENXPU_MATRIX=ptx, xmx or xmx8 every device has that one, in plain OpenCL C
  * where it lacks it, and with fma or dot none: for tests. */

@@ -4,8 +4,8 @@
  *
  *     test_conv [problems [seed]]    so many with whatever kernel comes up, beside those below
  *
- * OPENXPU_MATRIX=xmx takes Intel's units for NVIDIA's, fma the kernel without units, with all dtypes,
- * none what the device does without: a processor multiplies what it has written down. */
+ * OPENXPU_MATRIX=xmx takes Intel's units for NVIDIA's, xmx8 those of 8 lanes, fma the kernel without units,
+ * with all dtypes, none what the device does without: a processor multiplies what it has written down. */
 #define _POSIX_C_SOURCE 200809L
 #include <math.h>
 #include <stdlib.h>
@@ -173,9 +173,10 @@ static void reference(const problem *p, const int64_t out[3], const double compl
 static int tile_of(const problem *p) {
     const bool wide = xpu_dtype_size(p->dtype) > 4;
     static const int of_blocks[] = {8, 9, 10, 11, 26};
-    return by_blocks ? of_blocks[p->tile % 5]
-           : by_fma  ? (wide ? 17 + p->tile % 5 : 12 + p->tile % 10)
-                     : p->tile;
+    return by_blocks    ? of_blocks[p->tile % 5]
+           : by_squares ? 22 + p->tile % 4
+           : by_fma     ? (wide ? 17 + p->tile % 5 : 12 + p->tile % 10)
+                        : p->tile;
 }
 
 /* A problem's tensors, what is right for each of the three, and the biases of x and y. */

@@ -630,15 +630,18 @@ typedef struct convolution {
 
 /* Whether a kernel served it. */
 static bool try_convolution(const convolution *p) {
-    static const int tiles[][8] = {
-        {0, 1, 2, 3, 4, 5, 6, 7}, {8, 9, 10, 11, 26, 9, 10, 11}, {12, 13, 14, 15, 16, 17, 18, 20}};
+    static const int tiles[][8] = {{0, 1, 2, 3, 4, 5, 6, 7},
+                                   {8, 9, 10, 11, 26, 9, 10, 11},
+                                   {12, 13, 14, 15, 16, 17, 18, 20},
+                                   {22, 23, 24, 25, 24, 25, 24, 23}};
     const char *unit = getenv("OPENXPU_MATRIX");
-    const bool by_blocks = unit && !strcmp(unit, "xmx");
+    const bool by_blocks = unit && !strcmp(unit, "xmx"), by_squares = unit && !strcmp(unit, "xmx8");
     SUCCEEDS(xpu_tuning_set(0, xpu_tuning_number("matrix_tile"),
                             p->tile < 0 ? 1 << 20
-                                        : tiles[by_ptx      ? 0
-                                                : by_blocks ? 1
-                                                            : 2][p->tile % 8]));
+                                        : tiles[by_ptx       ? 0
+                                                : by_blocks  ? 1
+                                                : by_squares ? 3
+                                                             : 2][p->tile % 8]));
     int64_t out[3] = {0}, x_size[5] = {p->batch, p->groups * p->c}, w_size[5] = {p->groups * p->k, p->c};
     int64_t y_size[5] = {p->batch, p->groups * p->k}, pixels = 1, taps = 1;
     for (int d = 0; d < p->dims; d++) {
@@ -757,7 +760,7 @@ static void convolutions_of_bytes(void **unused) {
     const char *unit = getenv("OPENXPU_MATRIX");
     const xpu_device_properties *properties;
     SUCCEEDS(xpu_device_get_properties(0, &properties));
-    const bool serves = properties->type != XPU_DEVICE_CPU || (unit && *unit && strcmp(unit, "xmx8") != 0);
+    const bool serves = properties->type != XPU_DEVICE_CPU || (unit && *unit);
     const int launches_before = by_convolution;
     int served = 0;
     for (int i = 0; i < 8 + problems / 2; i++) {

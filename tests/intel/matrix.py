@@ -56,6 +56,7 @@ BUSY = {
 # a convolution of uint8 with a bias, with uint8 added, relu and uint8 for result
 BYTES_OUT = "-DREQUANTISED=1 -DA_UNSIGNED -DOUT_T=u8 -DOUT_BYTES=255 -DOTHER_T=u8 -DOTHER_BYTES=255 -DEPILOGUE=1 -DCOMBINE=1"
 BUSY_8_LANES = 0.95
+BUSY_ACROSS = 0.85  # of operands that are both turned on their way
 BUSY_OCTETS = 0.95
 BUSY_FOR_W = 0.95  # whose left operand is turned by movements
 
@@ -115,6 +116,8 @@ def products() -> Iterator[Kernel]:
                         "FMA": (BY_FOURS if by_fours else WITHOUT_UNITS) + (() if full else OLDER),
                     }[unit],
                 )
+                if unit == "XMX8":
+                    yield from squares(tile, dtype, f"{m}x{n}", bars if largest else {}, registers)
                 if dtype == "i8" and (by_fours or (unit == "XMX" and not k_fast)):
                     label = f"{m}x{n} i8, convolution of bytes"
                     request = convolution(
@@ -145,6 +148,33 @@ def products() -> Iterator[Kernel]:
                 yield Kernel(f"{request}|{label}|", label, {}, False, units=False, products=WITHOUT_UNITS)
 
 
+def squares(tile: str, dtype: str, size: str, bars: dict[str, float], registers: str) -> Iterator[Kernel]:
+    """A tile's convolutions on units of 8 lanes as src/ops/conv_matrix.c has them built: y and x leave by pieces, and
+    where channels are few a step of y is of several taps."""
+    of_bytes = dtype == "i8"
+    if of_bytes:
+        tile = (
+            tile.replace("-DT=i32", "-DT=f32").replace("-DFLOAT_T=0", "-DFLOAT_T=1")
+            + f" {BYTES_OUT} -DBLANK=1"
+        )
+    kinds = (
+        ("y", 0, 1, 0),
+        ("y, small taps", 0, 0, 0),
+        ("x", 1, 1, 0),
+        ("x, phases", 1, 1, 1),
+        ("w", 2, 0, 0),
+    )
+    for name, sought, one_tap, phases in kinds:
+        if of_bytes and sought > 0:
+            continue
+        request = convolution(
+            f"{tile} -DOUT_PAIRS=0 {registers}", sought, 1, phases, int(sought < 2), one_tap
+        )
+        label = f"{size} {dtype}, convolution for {name}"
+        least = {product: min(bar, BUSY_ACROSS) if sought == 2 else bar for product, bar in bars.items()}
+        yield Kernel(f"{request}|{label}|", label, least, True, products=OF_8_LANES)
+
+
 def layers() -> Iterator[Kernel]:
     """Largest tiles of layers of bytes (xpu_gemm_requantised), whose activations are uint8."""
     for of in ("MATRIX_XMX", "MATRIX_SQUARES"):
@@ -170,10 +200,10 @@ def layers() -> Iterator[Kernel]:
             )
 
 
-def convolution(tile: str, sought: int, padded: int, phases: int, pieces: int) -> str:
-    """The request of a kernel, less its label; of one that gathers by multiply-adds with padding and small taps."""
+def convolution(tile: str, sought: int, padded: int, phases: int, pieces: int, one_tap: int = 0) -> str:
+    """The request of a kernel, less its label; of one that gathers with padding, and small taps."""
     options = tile + (
-        f" -DSOUGHT={sought} -DPADDED={padded} -DONE_TAP=0 -DVOLUME=0 -DPHASES={phases} -DSLICED=0 "
+        f" -DSOUGHT={sought} -DPADDED={padded} -DONE_TAP={one_tap} -DVOLUME=0 -DPHASES={phases} -DSLICED=0 "
         f"-DOUT_PIECES={pieces} -DOUT_QUADS=0 -DPIXELS_FAST=0 -DPARTS=0"
     )
     return f"conv_matrix.cl|conv_matrix|{options}"
@@ -349,10 +379,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("ocloc", type=Path)
     parser.add_argument("--products", default=",".join(PRODUCTS))
+    parser.add_argument("--only", default="", help="requests, or labels, that have this")
     arguments = parser.parse_args()
     os.environ["OPENXPU_CACHE"] = "0"
     library = ctypes.CDLL(str(next((ROOT / "python" / "openxpu").glob("libxpu.so.*"))))
     all_of = [*products(), *layers(), *octets(), *attention(), *few_rows()]
+    all_of = [kernel for kernel in all_of if arguments.only in kernel.request]
     failed = 0
     for kernel, source in zip(all_of, sources(library, all_of), strict=True):
         for product in kernel.products or arguments.products.split(","):

@@ -16,7 +16,7 @@ COUNT = os.environ.get("OPENXPU_TEST_PROBLEMS", "120")
 @pytest.mark.skipif(
     torch.xpu.get_device_properties().type != "cpu", reason="pages are guarded in a processor's memory"
 )
-@pytest.mark.parametrize("unit", ["fma", "ptx", "xmx"])
+@pytest.mark.parametrize("unit", ["fma", "ptx", "xmx", "xmx8"])
 def test_of_products_and_convolutions(unit: str) -> None:
     ran = subprocess.run(
         [sys.executable, str(Path(__file__).with_name("reads_beyond.py")), COUNT],

@@ -88,6 +88,7 @@ def test_info_prints_them() -> None:
         ("", "plain kernels"),
         ("ptx", "NVIDIA's matrix units, emulated"),
         ("xmx", "Intel's matrix units, emulated"),
+        ("xmx8", "Intel's matrix units, emulated"),
         ("fma", "multiply-adds of GPUs"),
     ],
 )

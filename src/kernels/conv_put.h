@@ -1,0 +1,277 @@
+/* How conv_gather.h's sums leave: as slices' sums, number by number, or where the result's channels are
+ * innermost by pieces, units' by way of local memory. */
+#define BYTES_OF_i8 1
+#define BYTES_OF_u8 1
+#define BYTES_OF_f16 2
+#define BYTES_OF_bf16 2
+#define BYTES_OF_f32 4
+#define OUT_BYTES_EACH XPU_CAT(BYTES_OF_, OUT_T)
+
+#ifdef MATRIX_FMA
+/* A work-item's sums, by runs of four. */
+static inline void put_sums(const conv_matrix_params *p, const product *z, uint number,
+                            __private acc_t (*sum)[SUMS_N], uint m0, uint n0) {
+    const uint row = m0 + (uint)first_row(), column = n0 + (uint)first_column();
+#if !SLICED && OUT_PIECES
+    int places[SUMS_M];
+    WRITTEN_OUT for (uint i = 0; i < SUMS_M; i++) places[i] = piece_of_row(p, z, row + i / 4 * 16 + i % 4);
+#elif !SLICED
+    long places[SUMS_M];
+    WRITTEN_OUT for (uint i = 0; i < SUMS_M; i++) places[i] = place_of_row(p, z, row + i / 4 * 16 + i % 4);
+#endif
+    WRITTEN_OUT for (uint j = 0; j < SUMS_N; j += 4) {
+        const uint n = column + j / 4 * 32;
+        if (n >= p->columns) continue;
+#if !SLICED
+        channel c[4];
+        WRITTEN_OUT for (uint k = 0; k < 4; k++) c[k] = channel_of(p, z, n + k);
+#endif
+#if !SLICED && !OUT_PIECES
+        long columns[4];
+        WRITTEN_OUT for (uint k = 0; k < 4; k++) columns[k] = place_of_column(p, z, n + k);
+#endif
+        WRITTEN_OUT for (uint i = 0; i < SUMS_M; i++) {
+            run r;
+            WRITTEN_OUT for (uint k = 0; k < 4; k++) r.of[k] = sum[i][j + k];
+#if SLICED
+            const uint m = row + i / 4 * 16 + i % 4;
+            if (m < p->rows)
+                write_sums(XPU_PTR(acc_t, p->partial) + ((long)number * p->rows + m) * p->pitch + n, &r);
+#else
+#if OUT_PIECES
+            if (places[i] >= 0) write_quad(p, c, (long)places[i] * RESULT_PIECE + n, &r);
+#else
+            WRITTEN_OUT for (uint k = 0; k < 4; k++) put(p, &c[k], places[i], columns[k], r.of[k]);
+#endif
+#endif
+        }
+    }
+}
+#else
+#if OUT_PIECES
+/* The tile by way of local memory, so that whole lines of channels are written, in rounds where it is too
+ * large for that. Of NVIDIA's units a bit of padding behind each line of the tile spreads a block's rows over
+ * the banks; of Intel's a block of 8 x 8 results lies by itself. */
+#ifdef MATRIX_SQUARES
+#define LINE_BYTES (TILE_N * OUT_SIZE)
+#define ROOM (2 * STAGE)
+#define BLOCK_PLACE(row, n) (((row) / 8 * (TILE_N / 8) + (n) / 8) * 64 + (row) % 8 * 8 + (n) % 8)
+#else
+#define LINE_BYTES (TILE_N * OUT_SIZE + 16)
+#define ROOM (STAGES * STAGE_BYTES)
+#endif
+#define IN_ROUNDS(n) (TILE_M / (n) * (LINE_BYTES + 4) <= ROOM)
+#define ROUNDS (IN_ROUNDS(1) ? 1 : IN_ROUNDS(2) ? 2 : 4)
+#define ROUND_ROWS (TILE_M / ROUNDS)
+#define TEAM_ROWS (ROUND_ROWS / TEAMS_M) /* of a team in a round */
+
+static inline uint4 read_line(__local const uchar *lines, uint row, uint piece) {
+#if defined(MATRIX_SQUARES) && OUT_BYTES_EACH == 1
+    return (uint4)(*(__local const uint2 *)(lines + BLOCK_PLACE(row, piece * 16)),
+                   *(__local const uint2 *)(lines + BLOCK_PLACE(row, piece * 16 + 8)));
+#elif defined(MATRIX_SQUARES)
+    return *(__local const uint4 *)(lines + BLOCK_PLACE(row, piece * RESULT_PIECE) * OUT_SIZE);
+#else
+    return *(__local const uint4 *)(lines + row * LINE_BYTES + piece * 16);
+#endif
+}
+/* Where a round's rows lie in the result, in pieces, and their way there. */
+static inline void find_places(const conv_matrix_params *p, const product *z, __local int *places, uint m0,
+                               uint round) {
+    for (uint row = (uint)get_local_id(0); row < ROUND_ROWS; row += THREADS)
+        places[row] = piece_of_row(
+            p, z, m0 + row / TEAM_ROWS * (TILE_M / TEAMS_M) + round * TEAM_ROWS + row % TEAM_ROWS);
+#if COMBINE
+    barrier(CLK_LOCAL_MEM_FENCE);
+#endif
+}
+static inline void put_lines(const conv_matrix_params *p, __local const uchar *lines,
+                             __local const int *places, uint n0, uint round) {
+    barrier(CLK_LOCAL_MEM_FENCE);
+    WRITTEN_OUT for (uint i = 0; i < ROUND_ROWS * TILE_N / RESULT_PIECE / THREADS; i++) {
+        const uint number = (uint)get_local_id(0) + i * THREADS;
+        const uint row = number / (TILE_N / RESULT_PIECE), piece = number % (TILE_N / RESULT_PIECE);
+        const int place = places[row];
+        if (place < 0 || n0 + piece * RESULT_PIECE >= p->columns) continue;
+        XPU_PTR(uint4, p->result)[place + (int)(n0 / RESULT_PIECE + piece)] = read_line(lines, row, piece);
+    }
+    if (round + 1 < ROUNDS) barrier(CLK_LOCAL_MEM_FENCE);
+}
+/* A result's number, where it is combined; of what isn't written the first is. */
+static inline long place_combined(const conv_matrix_params *p, __local const int *places, uint row, uint n) {
+    return max(places[row], 0) * (long)RESULT_PIECE + (n < p->columns ? n : 0);
+}
+#endif
+
+#ifdef MATRIX_SQUARES
+/* A block's sum in a row. */
+static inline acc_t sum_of(sum_block sum, uint row) {
+    const acc_t rows[8] = {sum.s0, sum.s1, sum.s2, sum.s3, sum.s4, sum.s5, sum.s6, sum.s7};
+    return rows[row];
+}
+
+#if OUT_PIECES
+#define BLOCK_1 uchar8
+#define BLOCK_2 ushort8
+#define BLOCK_4 uint8
+#define WRITE_BLOCK_1(to, v) intel_sub_group_block_write_uc8((__local uchar *)(to), v)
+#define WRITE_BLOCK_2(to, v) intel_sub_group_block_write_us8((__local ushort *)(to), v)
+#define WRITE_BLOCK_4(to, v) intel_sub_group_block_write8((__local uint *)(to), v)
+typedef union leaving_block {
+    RAW(OUT_T) of[8];
+    XPU_CAT(BLOCK_, OUT_BYTES_EACH) all;
+} leaving_block;
+static inline void put_tile(const conv_matrix_params *p, const product *z, __local uchar *lines,
+                            __private sum_block (*sum)[SUMS_N], uint m0, uint n0) {
+    __local int *places = (__local int *)(lines + ROUND_ROWS * LINE_BYTES);
+    const uint lane = get_local_id(0) % MATRIX_TEAM, team = get_local_id(0) / MATRIX_TEAM;
+    const uint first_row = team % TEAMS_M * TEAM_ROWS, first = team / TEAMS_M * (SUMS_N * 8);
+    WRITTEN_OUT for (uint r = 0; r < ROUNDS; r++) {
+        find_places(p, z, places, m0, r);
+        WRITTEN_OUT for (uint j = 0; j < SUMS_N; j++) {
+            const uint n = n0 + first + j * 8 + lane;
+            const channel c = channel_of(p, z, n);
+            WRITTEN_OUT for (uint i = 0; i < TEAM_ROWS / 8; i++) {
+                const uint row = first_row + i * 8;
+                leaving_block v;
+                WRITTEN_OUT for (uint k = 0; k < 8; k++) {
+                    long place = 0;
+#if COMBINE
+                    place = place_combined(p, places, row + k, n);
+#endif
+                    v.of[k] =
+                        NARROW(OUT_T, result_of(p, &c, sum_of(sum[r * (TEAM_ROWS / 8) + i][j], k), place));
+                }
+                XPU_CAT(WRITE_BLOCK_, OUT_BYTES_EACH)(lines + BLOCK_PLACE(row, first + j * 8) * OUT_SIZE,
+                                                      v.all);
+            }
+        }
+        put_lines(p, lines, places, n0, r);
+    }
+}
+#endif
+
+/* A work-item's sums, each by itself. */
+static inline void put_sums(const conv_matrix_params *p, const product *z, uint number,
+                            __private sum_block (*sum)[SUMS_N], uint m0, uint n0) {
+    const uint lane = get_local_id(0) % MATRIX_TEAM, team = get_local_id(0) / MATRIX_TEAM;
+    const uint row = m0 + team % TEAMS_M * (SUMS_M * 8), first = n0 + team / TEAMS_M * (SUMS_N * 8) + lane;
+#if !SLICED
+    long columns[SUMS_N];
+    channel c[SUMS_N];
+    WRITTEN_OUT for (uint j = 0; j < SUMS_N; j++) {
+        columns[j] = place_of_column(p, z, first + j * 8);
+        c[j] = channel_of(p, z, first + j * 8);
+    }
+#endif
+    WRITTEN_OUT for (uint i = 0; i < SUMS_M; i++) WRITTEN_OUT for (uint k = 0; k < 8; k++) {
+        const uint m = row + i * 8 + k;
+#if SLICED
+        if (m >= p->rows) continue;
+        __global acc_t *to = XPU_PTR(acc_t, p->partial) + ((long)number * p->rows + m) * p->pitch + first;
+        WRITTEN_OUT for (uint j = 0; j < SUMS_N; j++) {
+            if (first + j * 8 < p->columns) to[j * 8] = sum_of(sum[i][j], k);
+        }
+#else
+        const long place = place_of_row(p, z, m);
+        WRITTEN_OUT for (uint j = 0; j < SUMS_N; j++) put(p, &c[j], place, columns[j], sum_of(sum[i][j], k));
+#endif
+    }
+}
+#else
+/* Two sums beside each other. */
+static inline void put_pair(const conv_matrix_params *p, __private const channel *c, long row,
+                            const long column[2], sum_pair sum) {
+#if OUT_PAIRS
+    if (row >= 0 && column[1] >= 0) {
+        const xpu_addr to = p->result + (row + column[0]) * ELEMENT;
+        *XPU_PTR(PAIR, to) = (PAIR)(NARROW(T, sum.x + c[0].bias), NARROW(T, sum.y + c[1].bias));
+        return;
+    }
+#endif
+    put(p, &c[0], row, column[0], sum.x);
+    put(p, &c[1], row, column[1], sum.y);
+}
+
+#if OUT_PIECES
+/* Two sums beside each other, rounded, and at which place of the result. */
+#if REQUANTISED
+#define LINE_PAIR_1 ushort
+#define LINE_PAIR_2 uint
+#define LINE_PAIR_4 uint2
+#define LINE_PAIR XPU_CAT(LINE_PAIR_, OUT_BYTES_EACH)
+static inline LINE_PAIR line_pair(const conv_matrix_params *p, __private const channel *c, sum_pair sum,
+                                  long place) {
+    union {
+        RAW(OUT_T) of[2];
+        LINE_PAIR both;
+    } two;
+    two.of[0] = NARROW(OUT_T, result_of(p, &c[0], sum.x, place));
+    two.of[1] = NARROW(OUT_T, result_of(p, &c[1], sum.y, place + 1));
+    return two.both;
+}
+#else
+#define LINE_PAIR uint
+#define line_pair(p, c, sum, place) round_pair((sum).x + (c)[0].bias, (sum).y + (c)[1].bias)
+#endif
+
+static inline void put_tile(const conv_matrix_params *p, const product *z, __local uchar *lines,
+                            __private fragment_sum (*sum)[FRAGMENTS_N], uint m0, uint n0) {
+    __local int *places = (__local int *)(lines + ROUND_ROWS * LINE_BYTES);
+    const uint id = (uint)get_local_id(0), lane = id % MATRIX_TEAM, team = id / MATRIX_TEAM;
+    const uint column = team / TEAMS_M * (FRAGMENTS_N * 8) + lane % 4 * 2;
+    const uint own_row = team % TEAMS_M * TEAM_ROWS + lane / 4;
+    __local uchar *own = lines + own_row * LINE_BYTES + column * OUT_SIZE;
+    WRITTEN_OUT for (uint r = 0; r < ROUNDS; r++) {
+        find_places(p, z, places, m0, r);
+        WRITTEN_OUT for (uint j = 0; j < FRAGMENTS_N; j++) {
+            const uint n = n0 + column + j * 8;
+            const channel c[2] = {channel_of(p, z, n), channel_of(p, z, n + 1)};
+            WRITTEN_OUT for (uint i = 0; i < TEAM_ROWS / 16; i++) {
+                const fragment_sum v = sum[r * (TEAM_ROWS / 16) + i][j];
+                __local uchar *to = own + i * 16 * LINE_BYTES + j * 8 * OUT_SIZE;
+                long upper = 0, lower = 0;
+#if COMBINE
+                upper = place_combined(p, places, own_row + i * 16, n);
+                lower = place_combined(p, places, own_row + i * 16 + 8, n);
+#endif
+                *(__local LINE_PAIR *)to = line_pair(p, c, v.xy, upper);
+                *(__local LINE_PAIR *)(to + 8 * LINE_BYTES) = line_pair(p, c, v.zw, lower);
+            }
+        }
+        put_lines(p, lines, places, n0, r);
+    }
+}
+#endif
+
+/* A work-item's sums, by pairs. */
+static inline void put_sums(const conv_matrix_params *p, const product *z, uint number,
+                            __private fragment_sum (*sum)[FRAGMENTS_N], uint m0, uint n0) {
+    const uint lane = get_local_id(0) % MATRIX_TEAM, team = get_local_id(0) / MATRIX_TEAM;
+    const uint row = m0 + team % TEAMS_M * (FRAGMENTS_M * 16) + lane / 4;
+    const uint first = n0 + team / TEAMS_M * (FRAGMENTS_N * 8) + lane % 4 * 2;
+#if SLICED
+    const long of = (long)number * p->rows;
+    WRITTEN_OUT for (uint i = 0; i < FRAGMENTS_M * 2; i++) {
+        const uint m = row + i * 8;
+        if (m >= p->rows) continue;
+        __global acc_t *to = XPU_PTR(acc_t, p->partial) + (of + m) * p->pitch;
+        WRITTEN_OUT for (uint j = 0; j < FRAGMENTS_N; j++) {
+            __global sum_pair *pair = (__global sum_pair *)(to + first + j * 8);
+            if (first + j * 8 < p->columns) *pair = i % 2 ? sum[i / 2][j].zw : sum[i / 2][j].xy;
+        }
+    }
+#else
+    long places[FRAGMENTS_M * 2];
+    WRITTEN_OUT for (uint i = 0; i < FRAGMENTS_M * 2; i++) places[i] = place_of_row(p, z, row + i * 8);
+    WRITTEN_OUT for (uint j = 0; j < FRAGMENTS_N; j++) {
+        const uint n = first + j * 8;
+        const long columns[2] = {place_of_column(p, z, n), place_of_column(p, z, n + 1)};
+        const channel c[2] = {channel_of(p, z, n), channel_of(p, z, n + 1)};
+        WRITTEN_OUT for (uint i = 0; i < FRAGMENTS_M * 2; i++)
+            put_pair(p, c, places[i], columns, i % 2 ? sum[i / 2][j].zw : sum[i / 2][j].xy);
+    }
+#endif
+}
+#endif
+#endif

@@ -1,0 +1,300 @@
+/* conv_matrix by Intel's matrix units of 8 lanes (matrix_squares.h): each work-item reads half lines of both
+ * operands into registers, one step ahead, and writes them down as squares. A step is of 32 elements (64 of
+ * bytes): two pieces along k, or 32 lines across it.
+ *
+ * These GPUs have no instructions for addresses of 64 bits, so an operand's places within a tile are 32-bit
+ * numbers of bytes, and its tile's first byte goes on by what all work-items share. What is gathered keeps an
+ * address for each row. A piece that isn't there, in the padding or beyond k, is read where there are zeros,
+ * by a choice of addresses: what was read may not be looked at before it is written down (fetch_piece). */
+#define PIECES_K (TILE_K / PIECE)
+#define BYTES(pieces) ((long)(pieces) * HALF)
+
+/* What is read instead of what isn't there, and of x's padding. */
+__constant uint zeros[8] __attribute__((aligned(32))) = {0};
+#define NOTHING ((xpu_addr)zeros)
+#if BLANK
+#define PADDING p->bytes.blank
+#else
+#define PADDING NOTHING
+#endif
+
+typedef struct operands {
+#if SOUGHT == 2
+    uint8 a[PIECES_ACROSS(TILE_M)], b[PIECES_ACROSS(TILE_N)];
+#elif SOUGHT == 1
+    uint8 a[PIECES(TILE_M)], b[PIECES_ACROSS(TILE_N)];
+#else
+    uint8 a[PIECES(TILE_M)], b[PIECES(TILE_N)];
+#endif
+} operands;
+static inline void keep_operands(__local uchar *slab, __private const operands *o) {
+#if SOUGHT == 2
+    keep_left_turned(slab, o->a);
+#else
+    keep_left(slab, o->a);
+#endif
+#if SOUGHT == 0
+    keep_right(slab + TILE_M * LINE, o->b);
+#else
+    keep_right_turned(slab + TILE_M * LINE, o->b);
+#endif
+}
+
+static inline bool is_inside(const conv_matrix_params *p, int d, int h, int w) {
+    bool inside = true;
+#if PADDED
+    inside = ((uint)h < (uint)p->source[1]) & ((uint)w < (uint)p->source[2]);
+#if VOLUME
+    inside = inside & ((uint)d < (uint)p->source[0]);
+#endif
+#endif
+    return inside;
+}
+
+#if SOUGHT != 2
+/* The rows that a work-item gathers: where their first tap lies, also where that is outside, and where in the
+ * image. */
+typedef struct gather {
+    xpu_addr from[PIECES(TILE_M)];
+    int d[PIECES(TILE_M)], h[PIECES(TILE_M)], w[PIECES(TILE_M)];
+} gather;
+static inline void open_gather(const conv_matrix_params *p, const product *z, __private gather *g, uint m0) {
+    const xpu_addr base = p->gathered + BYTES((long)z->group * p->gathered_group);
+    WRITTEN_OUT for (uint i = 0; i < PIECES(TILE_M); i++) {
+        const pixel q = pixel_of(p, min(m0 + piece_line(i, true), p->rows - 1));
+        g->d[i] = (int)q.d * p->step[0] + z->d.first, g->h[i] = (int)q.h * p->step[1] + z->h.first;
+        g->w[i] = (int)q.w * p->step[2] + z->w.first;
+        const long pieces = (long)q.n * p->gathered_pitch[0] + (long)g->d[i] * p->gathered_pitch[1] +
+                            (long)g->h[i] * p->gathered_pitch[2] + (long)g->w[i] * p->gathered_pitch[3];
+        g->from[i] = base + BYTES(pieces + (ONE_TAP ? piece_of(i, true) : 0));
+    }
+}
+
+/* What a tap's pieces of the rows are ahead of those of the first. */
+static inline long ahead_of_tap(const conv_matrix_params *p, tap at) {
+    const int d = p->tap_step[0] * p->gathered_pitch[1], h = p->tap_step[1] * p->gathered_pitch[2];
+    const int w = p->tap_step[2] * p->gathered_pitch[3];
+    return BYTES((VOLUME ? (int)at.d * d : 0) + (int)at.h * h + (int)at.w * w + (int)at.piece);
+}
+static inline void load_gather(const conv_matrix_params *p, __private uint8 *to, __private const gather *g,
+                               tap at, long ahead, bool on) {
+    const int d = (int)at.d * p->tap_step[0], h = (int)at.h * p->tap_step[1], w = (int)at.w * p->tap_step[2];
+    WRITTEN_OUT for (uint i = 0; i < PIECES(TILE_M); i++) {
+        const bool inside = on & is_inside(p, g->d[i] + d, g->h[i] + h, g->w[i] + w);
+        to[i] = fetch_piece(inside ? g->from[i] + ahead : PADDING);
+    }
+}
+
+#if SOUGHT == 1
+/* Where w's lines begin that a tap's piece of channels meets. */
+static inline long weights_of_tap(const conv_matrix_params *p, tap at) {
+    return BYTES((int)(at.piece * PIECE) * p->other_pitch + (VOLUME ? (int)at.d * p->other_tap[0] : 0) +
+                 (int)at.h * p->other_tap[1] + (int)at.w * p->other_tap[2]);
+}
+#endif
+
+#if ONE_TAP
+/* A step's tap, which all work-items share; what is ahead at it of the gathered rows and of w. */
+typedef struct walk {
+    tap at;
+    long ahead, weights;
+} walk;
+static inline void find_tap(const conv_matrix_params *p, __private walk *k) {
+    k->ahead = ahead_of_tap(p, k->at);
+#if SOUGHT == 1
+    k->weights = weights_of_tap(p, k->at);
+#endif
+}
+static inline void next_step(const conv_matrix_params *p, const product *z, __private walk *k) {
+    k->at.piece += PIECES_K;
+    k->ahead += LINE;
+    k->weights += SOUGHT == 0 ? LINE : BYTES((long)TILE_K * p->other_pitch);
+    if (k->at.piece < p->per_tap.value) return;
+    k->at.piece = 0;
+    if (++k->at.w == z->w.taps.value) {
+        k->at.w = 0, k->at.h++;
+#if VOLUME
+        if (k->at.h == z->h.taps.value) k->at.h = 0, k->at.d++;
+#endif
+    }
+    find_tap(p, k);
+}
+#endif
+#endif
+
+#if SOUGHT == 0
+/* w, whose lines are channels of y and hold all of k, of which `left` pieces are there. */
+static inline void open_weights(const conv_matrix_params *p, __private uint *at, uint n0) {
+    const uint pitch = (uint)BYTES(p->other_pitch);
+    open_pieces(at, pitch, (int)min(p->columns - n0, (uint)TILE_N), TILE_N, false);
+}
+static inline void load_weights(const conv_matrix_params *p, __private uint8 *to, xpu_addr from,
+                                __private const uint *at, uint left) {
+    WRITTEN_OUT for (uint i = 0; i < PIECES(TILE_N); i++) to[i] =
+        fetch_piece(ONE_TAP || (int)piece_of(i, false) < (int)left ? from + at[i] : NOTHING);
+}
+#elif SOUGHT == 1
+/* w, whose lines are channels of y at one tap and hold the channels of x; two neighbours share a place. */
+static inline void open_weights(const conv_matrix_params *p, __private uint *at, uint n0) {
+    const uint pitch = (uint)BYTES(p->other_pitch), last = (p->columns - 1) / PIECE - n0 / PIECE;
+    WRITTEN_OUT for (uint i = 0; i < PIECES_ACROSS(TILE_N); i += 2) at[i / 2] =
+        pair_line(i, TILE_N) * pitch + min(pair_piece(TILE_N), last) * HALF;
+}
+/* k from the tap's element `first` on. */
+static inline void load_weights(const conv_matrix_params *p, __private uint8 *to, xpu_addr base,
+                                __private const uint *at, uint first) {
+    const xpu_addr of[2] = {base, base + BYTES(p->other_pitch)};
+    WRITTEN_OUT for (uint i = 0; i < PIECES_ACROSS(TILE_N); i++) to[i] =
+        fetch_piece(first + pair_line(i, TILE_N) < p->depth ? of[i % 2] + at[i / 2] : NOTHING);
+}
+#else
+/* y, whose lines are pixels and hold its channels: k of them from `first` on. */
+static inline void open_given(const conv_matrix_params *p, __private uint *at, uint m0) {
+    const uint pitch = (uint)BYTES(p->other_pitch), last = (p->rows - 1) / PIECE - m0 / PIECE;
+    WRITTEN_OUT for (uint i = 0; i < PIECES_ACROSS(TILE_M); i += 2) at[i / 2] =
+        pair_line(i, TILE_M) * pitch + min(pair_piece(TILE_M), last) * HALF;
+}
+static inline void load_given(const conv_matrix_params *p, __private uint8 *to, xpu_addr from,
+                              __private const uint *at, uint first) {
+    const xpu_addr of[2] = {from, from + BYTES(p->other_pitch)};
+    WRITTEN_OUT for (uint i = 0; i < PIECES_ACROSS(TILE_M); i++) to[i] =
+        fetch_piece(first + pair_line(i, TILE_M) < p->depth ? of[i % 2] + at[i / 2] : NOTHING);
+}
+/* x under those pixels, at the tap and channels of a work-item's columns. */
+typedef struct column {
+    xpu_addr from;
+    int d, h, w;
+} column;
+static inline column column_of(const conv_matrix_params *p, const product *z, uint n0) {
+    const tap at = tap_of(p, z, min(n0 / PIECE + pair_piece(TILE_N), p->columns / PIECE - 1));
+    const int d = (int)at.d * p->tap_step[0] + z->d.first, h = (int)at.h * p->tap_step[1] + z->h.first;
+    const int w = (int)at.w * p->tap_step[2] + z->w.first;
+    const long pieces = (long)z->group * p->gathered_group + (int)at.piece + (long)d * p->gathered_pitch[1] +
+                        (long)h * p->gathered_pitch[2] + (long)w * p->gathered_pitch[3];
+    return (column){p->gathered + BYTES(pieces), d, h, w};
+}
+/* Pieces from a pixel's source to that of the next one: beside it, in the next line, plane and image. */
+typedef struct ways {
+    int pixel, line, plane, image;
+} ways;
+static inline ways ways_of(const conv_matrix_params *p) {
+    ways to;
+    to.pixel = p->step[2] * p->gathered_pitch[3];
+    const int line = p->step[1] * p->gathered_pitch[2], back = (int)(p->extent[2].value - 1) * to.pixel;
+    to.line = line - back;
+    const int back_line = back + (int)(p->extent[1].value - 1) * line;
+#if VOLUME
+    const int plane = p->step[0] * p->gathered_pitch[1];
+    to.plane = plane - back_line;
+    to.image = p->gathered_pitch[0] - back_line - (int)(p->extent[0].value - 1) * plane;
+#else
+    to.plane = to.image = p->gathered_pitch[0] - back_line;
+#endif
+    return to;
+}
+static inline void load_unfolded(const conv_matrix_params *p, __private uint8 *to, __private const column *c,
+                                 __private const ways *next, uint first) {
+    WRITTEN_OUT for (uint i = 0; i < PIECES_ACROSS(TILE_N); i += 2) {
+        const uint number = first + pair_line(i, TILE_N);
+        const pixel q = pixel_of(p, number);
+        const int d = (int)q.d * p->step[0], h = (int)q.h * p->step[1], w = (int)q.w * p->step[2];
+        int pieces = (int)q.n * p->gathered_pitch[0] + (int)q.h * (p->step[1] * p->gathered_pitch[2]) +
+                     (int)q.w * next->pixel;
+#if VOLUME
+        pieces += d * p->gathered_pitch[1];
+#endif
+        const bool inside = (number < p->depth) & is_inside(p, c->d + d, c->h + h, c->w + w);
+        to[i] = fetch_piece(inside ? c->from + BYTES(pieces) : NOTHING);
+
+        const bool line = q.w + 1 == p->extent[2].value, plane = line & (q.h + 1 == p->extent[1].value);
+        const int w_after = line ? 0 : w + p->step[2], h_after = plane ? 0 : line ? h + p->step[1] : h;
+        int d_after = d, way = plane ? next->plane : line ? next->line : next->pixel;
+#if VOLUME
+        const bool image = plane & (q.d + 1 == p->extent[0].value);
+        d_after = image ? 0 : plane ? d + p->step[0] : d;
+        way = image ? next->image : way;
+#endif
+        const bool too =
+            (number + 1 < p->depth) & is_inside(p, c->d + d_after, c->h + h_after, c->w + w_after);
+        to[i + 1] = fetch_piece(too ? c->from + BYTES(pieces + way) : NOTHING);
+    }
+}
+#endif
+
+MATRIX_KERNEL
+__attribute__((reqd_work_group_size(THREADS, 1, 1))) void conv_matrix(const conv_matrix_params params) {
+    const conv_matrix_params *const p = &params;
+    __local uchar slabs[2 * STAGE] __attribute__((aligned(64)));
+    const tile_place t = find_tile(p);
+    const product z = product_of(p, t.product);
+    operands o;
+    sum_block sum[SUMS_M][SUMS_N];
+    WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) WRITTEN_OUT for (int j = 0; j < SUMS_N; j++) sum[i][j] = 0;
+
+    const uint begin = z.slice * p->slice; /* in steps */
+#if SOUGHT == 2
+    const uint steps = (p->depth + TILE_K - 1) / TILE_K;
+    uint at_a[PIECES_ACROSS(TILE_M) / 2];
+    open_given(p, at_a, t.m);
+    const column c = column_of(p, &z, t.n);
+    const ways next = ways_of(p);
+    xpu_addr other = p->other + BYTES((long)z.group * p->other_group + t.m / PIECE +
+                                      (long)(begin * TILE_K) * p->other_pitch);
+    const long other_step = BYTES((long)TILE_K * p->other_pitch);
+    uint first = begin * TILE_K;
+#define LOAD_BOTH(step)                                                                                      \
+    {                                                                                                        \
+        load_given(p, o.a, other, at_a, first);                                                              \
+        load_unfolded(p, o.b, &c, &next, first);                                                             \
+        other += other_step, first += TILE_K;                                                                \
+    }
+#else
+    const uint depth = z.d.taps.value * z.h.taps.value * z.w.taps.value * p->per_tap.value; /* in pieces */
+    const uint steps = (depth + PIECES_K - 1) / PIECES_K;
+    gather g;
+    open_gather(p, &z, &g, t.m);
+#if SOUGHT == 0
+    uint at_b[PIECES(TILE_N)];
+    xpu_addr other =
+        p->other + BYTES((long)z.group * p->other_group + (long)t.n * p->other_pitch + begin * PIECES_K);
+#else
+    uint at_b[PIECES_ACROSS(TILE_N) / 2];
+    xpu_addr other =
+        p->other +
+        BYTES((long)z.group * p->other_group + t.n / PIECE + (long)z.d.tap * p->other_tap_first[0] +
+              (long)z.h.tap * p->other_tap_first[1] + (long)z.w.tap * p->other_tap_first[2]);
+#endif
+    open_weights(p, at_b, t.n);
+    uint first = begin * PIECES_K;
+#if ONE_TAP /* beyond the last step that is read again */
+    walk k = {.at = tap_of(p, &z, first)};
+    find_tap(p, &k);
+#define LOAD_BOTH(step)                                                                                      \
+    {                                                                                                        \
+        load_gather(p, o.a, &g, k.at, k.ahead, true);                                                        \
+        load_weights(p, o.b, other + k.weights, at_b, k.at.piece * PIECE);                                   \
+        if ((uint)(step) + 1 < left) next_step(p, &z, &k);                                                   \
+    }
+#else
+#define LOAD_BOTH(step)                                                                                      \
+    {                                                                                                        \
+        const uint own_ = first + piece_of(0, true);                                                         \
+        const tap at_ = tap_of(p, &z, own_);                                                                 \
+        load_gather(p, o.a, &g, at_, ahead_of_tap(p, at_), own_ < depth);                                    \
+        load_weights(p, o.b, other, at_b, depth - first);                                                    \
+        other += LINE, first += PIECES_K;                                                                    \
+    }
+#endif
+#endif
+    const uint left = steps > begin ? min(steps - begin, p->slice) : 0;
+#define KEEP_BOTH(slab) keep_operands(slab, &o)
+    int stage = 0;
+    PRODUCT_BY_TURNS(sum, slabs, stage, (int)left, LOAD_BOTH, KEEP_BOTH);
+
+#if OUT_PIECES
+    barrier(CLK_LOCAL_MEM_FENCE); /* the last slab has been read */
+    put_tile(p, &z, slabs, sum, t.m, t.n);
+#else
+    put_sums(p, &z, t.product, sum, t.m, t.n);
+#endif
+}
