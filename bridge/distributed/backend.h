@@ -22,6 +22,9 @@ using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 struct Collective;
 class CollectiveWork;
 
+// The dtypes that the carrier, Gloo, knows. Others it can move, as bytes.
+bool is_carried(c10::ScalarType type);
+
 // A copy that is due when the carrier is done.
 struct Return {
     at::Tensor to, from;
@@ -130,8 +133,9 @@ class CollectiveBackend final : public c10d::Backend {
     static bool is_large_and_copied(const Tensors &tensors);
 
     c10::Stream copying_stream(c10::Device device);
-    // Maps the tensors to the CPU, has `issue(inputs, outputs)` call the carrier, and takes care of the rest.
-    template <typename Issue>
+    // Maps the tensors to the CPU, has `issue(inputs, outputs, returns)` call the carrier, and takes care of
+    // the rest. Copies that are to be made when the carrier is done may be added to `returns`.
+    using Issue = std::function<WorkPtr(TensorLists &, TensorLists &, std::vector<Return> &)>;
     WorkPtr run(const Collective &collective, const TensorLists &inputs, const TensorLists &outputs,
                 const Issue &issue);
 };

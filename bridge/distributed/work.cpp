@@ -1,0 +1,246 @@
+#include "work.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/ivalue.h>
+#include <Python.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <sstream>
+#include <thread>
+
+#include "lower.h"
+
+namespace openxpu {
+
+using at::Tensor;
+
+namespace {
+
+constexpr const char *reduction_names[] = {"sum", "average", "product", "min",        "max",
+                                           "and", "or",      "xor",     "scaled sum", "unused"};
+
+// A contiguous CPU tensor in the shape and dtype that the carrier gets.
+Tensor as_carried(const Tensor &host, const Collective &collective) {
+    if (host.is_sparse()) return host;
+    const bool in_bytes = !collective.reduces && !is_carried(host.scalar_type());
+    if (collective.as == Collective::keep && !in_bytes) return host;
+    const auto flat = in_bytes ? host.view({-1}).view(at::kByte) : host.view({-1});
+    if (collective.as != Collective::rows) return flat;
+    if (!in_bytes) return host;
+    const int64_t rows = host.dim() ? host.size(0) : 1;
+    return flat.view({rows, rows ? flat.numel() / rows : 0});
+}
+
+} // namespace
+
+bool is_carried(c10::ScalarType type) {
+    switch (type) {
+    case at::kFloat:
+    case at::kDouble:
+    case at::kHalf:
+    case at::kBFloat16:
+    case at::kChar:
+    case at::kByte:
+    case at::kBool:
+    case at::kInt:
+    case at::kLong: return true;
+    default: return false;
+    }
+}
+
+Tensor Transfer::map(const Tensor &tensor, const Collective &collective, bool read, bool written) {
+    TORCH_CHECK(tensor.is_xpu(), collective.title, ": all tensors must be on xpu, but one is on ",
+                tensor.device());
+    TORCH_CHECK(!tensor.is_conj() && !tensor.is_neg(), collective.title,
+                ": tensors with a conjugate or negative bit must be resolved first");
+    Tensor host;
+    if (tensor.is_sparse()) {
+        host = tensor.cpu();
+        if (written) returns.push_back({tensor, host});
+    } else if (!copying) {
+        const auto alias = as_cpu(tensor);
+        host = alias.is_contiguous() ? alias : at::empty(alias.sizes(), alias.options());
+        if (!alias.is_contiguous()) {
+            if (read) host.copy_(alias);
+            if (written) returns.push_back({alias, host});
+        }
+    } else {
+        const c10::StreamGuard guard(*copying);
+        host = at::empty(tensor.sizes(), tensor.options().device(c10::kCPU).pinned_memory(true));
+        if (read) host.copy_(tensor, true);
+        if (written) returns.push_back({tensor, host});
+    }
+    const auto carried = as_carried(host, collective);
+    if (written) results.push_back(carried);
+    return carried;
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> wait_if_python(c10::intrusive_ptr<c10::ivalue::Future> future) {
+    if (PyGILState_Check()) {
+        auto *thread = PyEval_SaveThread();
+        future->wait();
+        PyEval_RestoreThread(thread);
+    }
+    return future;
+}
+
+// --- one collective ---
+
+CollectiveWork::CollectiveWork(const c10::intrusive_ptr<CollectiveBackend> &backend,
+                               const Collective &collective, Tensors inputs, Tensors outputs)
+    : Work(backend->getRank(), collective.type, collective.title, inputs), outputs_(std::move(outputs)),
+      backend_(backend), is_between_two_(collective.is_between_two), root_(collective.root) {
+    std::ostringstream text;
+    text << collective.title;
+    const auto &sized = collective.alike == Collective::inputs ? inputs : outputs_;
+    if (!sized.empty()) {
+        text << " of " << c10::toString(sized[0].scalar_type());
+        if (collective.alike != Collective::nobodys && !sized[0].is_sparse())
+            for (const auto &tensor : sized) text << " " << tensor.sizes();
+        else if (is_between_two_)
+            text << " " << sized[0].sizes();
+    }
+    if (collective.reduces) text << ", " << reduction_names[collective.reduces->op_];
+    if (root_ >= 0) text << (is_between_two_ ? ", rank " : ", root ") << root_;
+    what_ = text.str();
+    std::vector<c10::Device> devices;
+    for (const auto &tensor : outputs_)
+        if (std::find(devices.begin(), devices.end(), tensor.device()) == devices.end())
+            devices.push_back(tensor.device());
+    future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()),
+                                                       std::move(devices));
+}
+
+void CollectiveWork::follow(WorkPtr carried, Transfer transfer, std::function<void(Transfer &)> after) {
+    carried_ = std::move(carried);
+    transfer_ = std::move(transfer);
+    after_ = std::move(after);
+    c10::intrusive_ptr<c10::ivalue::Future> over;
+    try {
+        over = carried_->getFuture();
+    } catch (const c10::Error &) { // Gloo's sends, receptions and scattered reductions have none
+        tells_nobody_ = true;
+        return;
+    }
+    const auto self = c10::intrusive_ptr<CollectiveWork>::reclaim_copy(this);
+    over->addCallback([self](c10::ivalue::Future &done) {
+        self->complete(done.hasError() ? done.exception_ptr() : nullptr);
+    });
+}
+
+void CollectiveWork::fail(const std::exception_ptr &failure) {
+    if (is_over_.exchange(true)) return;
+    finish(failure);
+    future_->setError(failure);
+}
+
+void CollectiveWork::synchronize() {
+    if (!copied_) return;
+    const c10::impl::VirtualGuardImpl device(c10::kXPU);
+    copied_->block(device.getStream(copied_->device()));
+}
+
+void CollectiveWork::release_resources() {
+    outputs_.clear();
+    future_.reset();
+    carried_.reset();
+    transfer_ = {};
+    after_ = nullptr;
+}
+
+void CollectiveWork::wait_for_carrier(std::chrono::milliseconds timeout) {
+    std::exception_ptr failure;
+    try {
+        carried_->wait(timeout);
+    } catch (...) { failure = std::current_exception(); }
+    complete(failure);
+}
+
+void CollectiveWork::wait_aside() {
+    if (is_awaited_.exchange(true)) return;
+    const auto self = c10::intrusive_ptr<CollectiveWork>::reclaim_copy(this);
+    std::thread([self] { self->wait_for_carrier(kNoTimeout); }).detach();
+}
+
+void CollectiveWork::copy_back() {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    c10::OptionalStreamGuard guard(transfer_.copying);
+    for (const auto &copy : transfer_.returns) {
+        Tensor(copy.to).copy_(copy.from, true);
+        if (transfer_.copying && copy.to.is_xpu() && !copy.to.is_sparse())
+            copy.to.record_stream(*transfer_.copying);
+    }
+    if (transfer_.copying && !transfer_.returns.empty()) {
+        copied_.emplace(c10::kXPU);
+        copied_->record(*transfer_.copying);
+    }
+}
+
+void CollectiveWork::complete(std::exception_ptr failure) {
+    const auto copying = transfer_.copying;
+    std::string why;
+    std::exception_ptr refusal;
+    try {
+        if (failure) std::rethrow_exception(failure);
+        if (is_new_) why = backend_->difference(*this);
+        if (why.empty()) {
+            if (is_over_) return; // given up meanwhile
+            if (after_) after_(transfer_);
+            copy_back();
+        }
+    } catch (const c10::Error &) { // what it was given is at fault, and the group goes on
+        refusal = std::current_exception();
+    } catch (const std::exception &error) { why = error.what(); }
+    after_ = nullptr;
+    transfer_ = {};
+    if (refusal) return fail(refusal);
+    if (!why.empty()) return fail(backend_->explain(*this, why));
+    if (is_over_.exchange(true)) return;
+    finish(nullptr);
+    const c10::OptionalStreamGuard guard(copying);
+    future_->markCompleted(c10::IValue(outputs_));
+}
+
+// --- several ---
+
+void CoalescedWork::gather(const Tensor &whole) {
+    whole_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()),
+                                                      std::vector<c10::Device>{whole.device()});
+    const auto left = std::make_shared<std::atomic<size_t>>(parts_.size());
+    for (const auto &part : parts_)
+        static_cast<CollectiveWork &>(*part).when_over(
+            [left, whole, future = whole_](const std::exception_ptr &failure) {
+                if (failure && left->exchange(0) != 0)
+                    future->setError(failure);
+                else if (!failure && left->load() != 0 && left->fetch_sub(1) == 1)
+                    future->markCompleted(c10::IValue(Tensors{whole}));
+            });
+}
+
+bool CoalescedWork::isCompleted() {
+    for (const auto &part : parts_)
+        if (!part->isCompleted()) return false;
+    return true;
+}
+
+bool CoalescedWork::isSuccess() const {
+    for (const auto &part : parts_)
+        if (!part->isSuccess()) return false;
+    return true;
+}
+
+std::exception_ptr CoalescedWork::exception() const {
+    for (const auto &part : parts_)
+        if (auto failure = part->exception()) return failure;
+    return nullptr;
+}
+
+Tensors CoalescedWork::result() {
+    Tensors all;
+    for (const auto &part : parts_)
+        for (const auto &tensor : part->result()) all.push_back(tensor);
+    return all;
+}
+
+} // namespace openxpu

@@ -1,0 +1,155 @@
+// What is under way: one collective, or several that are awaited as one.
+#pragma once
+
+#include <c10/core/Event.h>
+
+#include <atomic>
+
+#include "backend.h"
+
+namespace openxpu {
+
+// What kind of call it is.
+struct Collective {
+    c10d::OpType type;
+    const char *title; // for profiles; what errors say follows the colon
+    std::optional<c10d::ReduceOp> reduces = std::nullopt;
+    bool reads_outputs = false;          // in place
+    bool divides = true;                 // an average is wanted here, not on another rank only
+    enum { keep, flat, rows } as = keep; // shapes of what the carrier gets: rows stay rows in bytes, too
+    // Whose sizes are the same on all ranks.
+    enum { nobodys, inputs, outputs } alike = nobodys;
+    int root = -1;
+    bool is_between_two = false; // a send or a reception
+};
+
+// The tensors of one call on the CPU.
+struct Transfer {
+    std::optional<c10::Device> device;  // the first tensor's
+    std::optional<c10::Stream> copying; // where copies run, if there are any between host and device
+    std::vector<Return> returns;
+    Tensors results; // what the carrier writes
+
+    // The tensor in the shape and dtype that the carrier gets, contiguous. What is `written` there goes back
+    // when the carrier is done.
+    at::Tensor map(const at::Tensor &tensor, const Collective &collective, bool read, bool written);
+};
+
+// Python's callbacks may issue further collectives (PowerSGD's do), and all ranks must issue theirs in one
+// order. So they run when they are added, as they do with NCCL: Python gets a completed future. C++ (DDP's
+// reducer) gets one that completes by and by.
+c10::intrusive_ptr<c10::ivalue::Future> wait_if_python(c10::intrusive_ptr<c10::ivalue::Future> future);
+
+// One call under way. Its future is complete when the copies back to the device, if there are any, are in
+// their stream: who waits for it has his current stream wait for that one, as with NCCL.
+class CollectiveWork final : public c10d::Work {
+  public:
+    CollectiveWork(const c10::intrusive_ptr<CollectiveBackend> &backend, const Collective &collective,
+                   Tensors inputs, Tensors outputs);
+
+    // Takes what the carrier has begun; `after` runs when that is over and has succeeded.
+    void follow(WorkPtr carried, Transfer transfer, std::function<void(Transfer &)> after);
+
+    const std::string &what() const { return what_; }
+    uint64_t number() const { return number_; }
+    int root() const { return root_; }
+    bool is_between_two() const { return is_between_two_; }
+    void set_number(uint64_t number, bool is_new) {
+        number_ = number;
+        is_new_ = is_new;
+    }
+
+    // Ends it with an error, unless it has ended.
+    void fail(const std::string &why) {
+        fail(std::make_exception_ptr(C10_BUILD_ERROR(DistBackendError, why)));
+    }
+    void fail(const std::exception_ptr &failure);
+
+    bool isCompleted() override {
+        if (tells_nobody_) wait_aside();
+        return Work::isCompleted();
+    }
+    bool wait(std::chrono::milliseconds timeout) override {
+        if (tells_nobody_ && !is_awaited_.exchange(true)) wait_for_carrier(timeout);
+        return Work::wait(timeout);
+    }
+    void synchronize() override;
+    void blockCurrentStream() override { wait(kNoTimeout); }
+    void abort() override { carried_->abort(); }
+    int sourceRank() const override { return carried_->sourceRank(); }
+    uint64_t getSequencenumber() const override { return carried_->getSequencenumber(); }
+    Tensors result() override { return outputs_; }
+
+    c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
+        if (tells_nobody_) wait_aside();
+        return wait_if_python(future_);
+    }
+
+    // The backend's list of what is under way keeps the object, but not what it holds.
+    void release_resources() override;
+
+    // `then` runs in the thread that completes the work, on the stream of its copies.
+    void when_over(const std::function<void(const std::exception_ptr &)> &then) {
+        future_->addCallback(
+            [then](c10::ivalue::Future &done) { then(done.hasError() ? done.exception_ptr() : nullptr); });
+    }
+
+  private:
+    Tensors outputs_;
+    c10::intrusive_ptr<c10::ivalue::Future> future_;
+    WorkPtr carried_;
+    Transfer transfer_;
+    std::function<void(Transfer &)> after_;
+    std::optional<c10::Event> copied_;
+    const c10::intrusive_ptr<CollectiveBackend> backend_;
+    const bool is_between_two_;
+    const int root_;
+    std::string what_;
+    uint64_t number_ = 0;
+    bool is_new_ = false; // may not be what other ranks do
+    std::atomic<bool> is_over_ = false;
+    bool tells_nobody_ = false; // that the carrier is done: somebody has to wait for it
+    std::atomic<bool> is_awaited_ = false;
+
+    void wait_for_carrier(std::chrono::milliseconds timeout);
+    // Lets a thread of its own wait for the carrier, unless somebody does.
+    void wait_aside();
+    void copy_back();
+    void complete(std::exception_ptr failure);
+};
+
+// All that was given between startCoalescing and endCoalescing, or the pieces of one tensor.
+class CoalescedWork final : public c10d::Work {
+  public:
+    CoalescedWork(int rank, std::vector<WorkPtr> parts, c10d::OpType type = c10d::OpType::COALESCED)
+        : Work(rank, type), parts_(std::move(parts)) {}
+
+    // One future for all pieces of `whole`, complete with the last.
+    void gather(const at::Tensor &whole);
+    c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
+        TORCH_CHECK_NOT_IMPLEMENTED(whole_, "what was coalesced has no future");
+        return wait_if_python(whole_);
+    }
+
+    bool isCompleted() override;
+    bool isSuccess() const override;
+    std::exception_ptr exception() const override;
+    bool wait(std::chrono::milliseconds timeout) override {
+        for (const auto &part : parts_) part->wait(timeout);
+        return true;
+    }
+    void synchronize() override {
+        for (const auto &part : parts_) part->synchronize();
+    }
+    void blockCurrentStream() override { wait(kNoTimeout); }
+    void abort() override {
+        for (const auto &part : parts_) part->abort();
+    }
+    Tensors result() override;
+
+  private:
+    const std::vector<WorkPtr> parts_;
+    c10::intrusive_ptr<c10::ivalue::Future> whole_;
+};
+
+} // namespace openxpu
