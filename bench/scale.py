@@ -2,12 +2,12 @@
 
 Each algorithm is a list of rounds, and a round what every rank sends in it: to whom, which pieces of the buffer. From
 those come bytes, messages and neighbours of a rank, and the time of a network in which a message takes `latency` plus
-its bytes over `bandwidth`, and a rank sends one at a time. Gloo has two messages under way, MPI one. What the pieces hold is followed, too, for
+its bytes over `bandwidth`, and a rank sends one at a time. Gloo's rings have two messages under way, MPI's one, and what
+goes straight all. What the pieces hold is followed, too, for
 small numbers of ranks: the schedules are of these collectives only if every rank ends with what it should have.
 
-Gloo's, as PyTorch calls them: all_reduce and reduce_scatter by a ring in segments of at most 1 MiB (reduce_scatter is
-an all_reduce of which each rank keeps its part), all_gather by a ring in halves. MPI's are those that MPICH chooses by
-size (Thakur, Rabenseifner, Gropp: Optimization of Collective Communication Operations in MPICH, 2005).
+Those of xpu's tensors over Gloo: reduce_scatter and small all_reduces straight from rank to rank, other all_reduces by
+Gloo's ring in segments of at most 1 MiB, all_gather by its ring in halves. MPI's are those that MPICH chooses by size (Thakur, Rabenseifner, Gropp: Optimization of Collective Communication Operations in MPICH, 2005).
 
 `--check` runs Gloo's in 2 to 8 processes of this machine and compares what their sockets sent with the model, to the
 byte: beside its contents each message has a header, a notice that it is there and one that it is wanted.
@@ -16,6 +16,7 @@ byte: beside its contents each message has a header, a notice that it is there a
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import os
 import socket
@@ -35,6 +36,11 @@ from rich.table import Table
 
 HEADER = 3 * 48  # bytes, of each of Gloo's messages and its two notices
 SEGMENT = 1 << 20  # Gloo's largest
+STRAIGHT_TWO, STRAIGHT, STRAIGHT_ALL = (
+    1 << 20,
+    1 << 16,
+    4 << 20,
+)  # bytes: of two ranks, of more, times the ranks
 SHORT_REDUCE = 2048  # bytes: MPICH's all_reduce doubles up to here
 SHORT_GATHER, MEDIUM_GATHER = 80 << 10, 512 << 10  # bytes of all ranks' parts: Bruck, doubling, ring
 LONG_SCATTER = 512 << 10  # MPICH's reduce_scatter halves up to here
@@ -101,6 +107,22 @@ def gloo_gather(ranks: int, size: int, _: int) -> Plan:
             yield Round(here, (here + 1) % ranks, first, 1, False, np.full(ranks, halves[i % 2]))
 
     return Plan("Gloo: ring", rounds, 2 * ranks, 2, under_way=2)
+
+
+def straight(ranks: int, size: int, _: int) -> Plan:
+    """all_reduce of few bytes: each rank gives every other one all that it has."""
+    here = np.arange(ranks)
+
+    def rounds() -> Iterator[Round]:
+        for i in range(1, ranks):
+            yield Round(here, (here + i) % ranks, 0 * here, 1, True, np.full(ranks, size))
+
+    return Plan("straight", rounds, 1, ranks - 1, under_way=ranks - 1)
+
+
+def straight_parts(ranks: int, size: int, element: int) -> Plan:
+    """reduce_scatter: each rank gives every other one the part that it keeps."""
+    return dataclasses.replace(pairwise(ranks, size, element), title="straight", under_way=ranks - 1)
 
 
 # --- MPI's ---
@@ -213,7 +235,12 @@ COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter")
 def plan(engine: str, collective: str, ranks: int, size: int, element: int = 4) -> Plan:
     """What `engine` ("gloo", "mpi") does for a buffer of `size` bytes, which for all_gather is that of the result."""
     if engine == "gloo":
-        return (gloo_gather if collective == "all_gather" else gloo_ring)(ranks, size, element)
+        if collective == "all_gather":
+            return gloo_gather(ranks, size, element)
+        if collective == "reduce_scatter":
+            return straight_parts(ranks, size, element)
+        is_small = size <= STRAIGHT_TWO if ranks == 2 else size <= min(STRAIGHT, STRAIGHT_ALL // ranks)
+        return (straight if is_small else gloo_ring)(ranks, size, element)
     is_power = ranks & (ranks - 1) == 0
     if collective == "all_reduce":
         return (doubling if size <= SHORT_REDUCE or size < element * ranks else rabenseifner)(
@@ -267,7 +294,9 @@ def holds(what: Plan, ranks: int, collective: str) -> bool:
             has[rank, rank * each : (rank + 1) * each, rank] = 1
     else:
         has[here, :, here] = 1
-    own = has.copy() if what.title == "MPI: pairwise" else None  # what is sent is the rank's own alone
+    own = (
+        has.copy() if what.title in ("MPI: pairwise", "straight") else None
+    )  # what is sent is the rank's own alone
     for step in what.rounds():
         before = (has if own is None else own).copy()
         for sender, receiver, first in zip(step.sender, step.receiver, step.first, strict=True):
@@ -280,7 +309,7 @@ def holds(what: Plan, ranks: int, collective: str) -> bool:
         each = what.pieces // ranks
         wanted = np.repeat(np.eye(ranks, dtype=int), each, axis=0)
         return bool((has == wanted).all())
-    if collective == "all_reduce" or what.title.startswith("Gloo"):
+    if collective == "all_reduce":
         return bool((has == 1).all())
     return all((has[rank, rank] == 1).all() for rank in here)
 

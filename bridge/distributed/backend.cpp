@@ -1,6 +1,7 @@
 #include "backend.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <Python.h>
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -14,6 +15,7 @@
 
 namespace openxpu {
 
+using at::Tensor;
 using c10d::OpType;
 using c10d::ReduceOp;
 
@@ -53,7 +55,8 @@ CollectiveBackend::CollectiveBackend(c10::intrusive_ptr<c10d::Backend> carrier,
                                      c10::intrusive_ptr<c10d::Store> store,
                                      c10::intrusive_ptr<CollectiveOptions> options, Connect connect)
     : Backend(carrier->getRank(), carrier->getSize()), carrier_(std::move(carrier)),
-      options_(std::move(options)), connect_(std::move(connect)), board_(std::move(store), rank_, size_) {
+      options_(std::move(options)), connect_(std::move(connect)), waiter_(std::make_unique<Waiter>()),
+      board_(std::move(store), rank_, size_) {
     const std::lock_guard guard(backends_lock);
     if (!usual_end) usual_end = std::set_terminate(end_collectives);
     backends.push_back(this);
@@ -90,8 +93,8 @@ void CollectiveBackend::number(CollectiveWork &work) {
     const std::lock_guard guard(lock_);
     if (!given_up_.empty()) C10_THROW_ERROR(DistBackendError, given_up_);
     const size_t now = std::hash<std::string>()(work.what());
-    const bool counts = !work.is_between_two() && size_ > 1;
-    const bool is_new = counts && successions_.insert(last_ * 31 + now).second;
+    const bool counts = !work.is_between_two();
+    const bool is_new = counts && size_ > 1 && successions_.insert(last_ * 31 + now).second;
     if (counts) {
         last_ = now;
         issued_++;
@@ -148,7 +151,10 @@ void CollectiveBackend::give_up(const std::string &reason) {
     }
     for (const auto &weak : works)
         if (const auto work = weak.lock())
-            if (!work->c10d::Work::isCompleted()) work->fail(explain(*work, reason));
+            if (!work->c10d::Work::isCompleted()) {
+                work->leave_carrier();
+                work->fail(explain(*work, reason));
+            }
 }
 
 c10d::ErrorType CollectiveBackend::getError() {
@@ -197,6 +203,38 @@ void scale(const ReduceOp &reduction, TensorLists &sources, TensorLists &targets
 
 } // namespace
 
+namespace {
+
+constexpr const char *reductions[] = {"SUM",  "AVG", "PRODUCT", "MIN",        "MAX",
+                                      "BAND", "BOR", "BXOR",    "PREMUL_SUM", "UNUSED"};
+
+// CUDA's errors for what NCCL doesn't reduce.
+void check_reduction(const char *title, const ReduceOp &reduction, const Tensor &tensor) {
+    const auto type = tensor.scalar_type();
+    TORCH_CHECK(reduction.op_ < ReduceOp::UNUSED, "Unhandled ReduceOp");
+    const auto *name = reductions[reduction.op_];
+    if (c10::isFloat8Type(type)) {
+        TORCH_CHECK(type == at::kFloat8_e4m3fn || type == at::kFloat8_e5m2, title,
+                    ": Unsupported Float8 type for a reduction, ", type);
+        TORCH_CHECK_TYPE(reduction.op_ != ReduceOp::PREMUL_SUM, title, ": PREMUL_SUM doesn't take ", type);
+    } else if (tensor.is_complex()) {
+        TORCH_CHECK(c10d::isComplexViewAsRealAllowed(reduction), title, " does not support ", name,
+                    " on complex tensors");
+        TORCH_CHECK(!tensor.is_sparse(), title, ": sparse complex tensors are not reduced");
+    } else {
+        TORCH_CHECK_TYPE(is_carried(type), title,
+                         ": Input tensor data type is not supported for XCCL process group: ", type);
+        TORCH_CHECK_TYPE(type != at::kBool || reduction.op_ != ReduceOp::AVG,
+                         "Cannot use ReduceOp.AVG with boolean inputs");
+    }
+    const bool is_bitwise =
+        reduction.op_ == ReduceOp::BAND || reduction.op_ == ReduceOp::BOR || reduction.op_ == ReduceOp::BXOR;
+    TORCH_CHECK(!is_bitwise || c10::isIntegralType(type, true), "Cannot use ReduceOp.", name,
+                " with non-integral dtype");
+}
+
+} // namespace
+
 WorkPtr CollectiveBackend::run(const Collective &collective, const TensorLists &inputs,
                                const TensorLists &outputs, const Issue &issue) {
     Tensors read, written;
@@ -209,9 +247,7 @@ WorkPtr CollectiveBackend::run(const Collective &collective, const TensorLists &
             TORCH_CHECK(tensor.device() == *transfer.device, collective.title,
                         ": expected all tensors on one device, but got ", tensor.device(), " and ",
                         *transfer.device);
-            TORCH_CHECK_NOT_IMPLEMENTED(!collective.reduces || is_carried(tensor.scalar_type()),
-                                        collective.title, ": Gloo, which carries it, has no reduction of ",
-                                        tensor.scalar_type());
+            if (collective.reduces) check_reduction(collective.title, *collective.reduces, tensor);
         }
 
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
@@ -240,21 +276,31 @@ WorkPtr CollectiveBackend::run(const Collective &collective, const TensorLists &
     auto work = c10::make_intrusive<CollectiveWork>(c10::intrusive_ptr<CollectiveBackend>::reclaim_copy(this),
                                                     collective, std::move(read), std::move(written));
     number(*work);
-    std::function<void(Transfer &)> after;
+    transfer.number = work->number();
+    auto carried = issue(sources, targets, transfer);
     if (collective.reduces && collective.reduces->op_ == ReduceOp::AVG && collective.divides)
-        after = [size = size_](Transfer &done) { // Gloo has sums only
-            const at::AutoDispatchBelowADInplaceOrView below_autograd;
-            for (auto &sum : done.results) {
+        transfer.finish.push_back([sums = transfer.results, size = size_](bool) { // the carrier has sums only
+            for (auto sum : sums) {
                 if (sum.is_floating_point())
                     sum.div_(size);
                 else
                     sum.div_(size, "trunc");
             }
-        };
-    auto carried = issue(sources, targets, transfer.returns);
-    work->follow(std::move(carried), std::move(transfer), std::move(after));
-    const std::lock_guard lock(lock_);
-    if (is_coalescing_) coalesced_.push_back(work);
+        });
+    const bool is_exchange = transfer.is_exchange;
+    work->follow(std::move(carried), std::move(transfer));
+    bool is_awaited = collective.is_awaited;
+    {
+        const std::lock_guard lock(lock_);
+        if (is_coalescing_) {
+            coalesced_.push_back(work);
+            is_awaited = false;
+        }
+    }
+    if (is_exchange && is_awaited && !PyGILState_Check())
+        work->wait_here();
+    else if (is_exchange)
+        waiter_->add(work);
     return work;
 }
 

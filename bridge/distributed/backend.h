@@ -20,7 +20,9 @@ using TensorLists = std::vector<Tensors>;
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
 struct Collective;
+struct Transfer;
 class CollectiveWork;
+class Waiter;
 
 // The dtypes that the carrier, Gloo, knows. Others it can move, as bytes.
 bool is_carried(c10::ScalarType type);
@@ -63,7 +65,10 @@ class CollectiveBackend final : public c10d::Backend {
                                             const std::vector<int> &ranks,
                                             const c10::intrusive_ptr<Options> &options) override;
     void setSequenceNumberForGroup() override { carrier_->setSequenceNumberForGroup(); }
-    uint64_t getSequenceNumberForGroup() override { return carrier_->getSequenceNumberForGroup(); }
+    uint64_t getSequenceNumberForGroup() override {
+        const std::lock_guard guard(lock_);
+        return issued_;
+    }
     void enableCollectivesTiming() override { carrier_->enableCollectivesTiming(); }
     c10d::ErrorType getError() override;
     void abort() override;
@@ -122,20 +127,31 @@ class CollectiveBackend final : public c10d::Backend {
     size_t last_ = 0;
     std::vector<c10::weak_intrusive_ptr<CollectiveWork>> under_way_;
     std::string given_up_; // why, if so
+    at::Tensor scratch_;   // bytes; undefined while a call has them
+    const std::unique_ptr<Waiter> waiter_;
 
     std::mutex explaining_; // guards what follows
     std::string first_failure_;
     Board board_;
 
     void number(CollectiveWork &work);
-    WorkPtr exchange(const Tensors &from, const Tensors &to, std::vector<Return> &returns,
-                     const c10d::AllToAllOptions &options);
+    // Each rank gets its part of `given` and its tensor is the reduction of all parts, or it is put into
+    // `taken`.
+    WorkPtr reduce_straight(const Tensors &given, const at::Tensor &result, const c10d::ReduceOp &reduction,
+                            Transfer &transfer, std::chrono::milliseconds timeout);
+    WorkPtr pass_straight(const Tensors &given, const Tensors &taken, Transfer &transfer,
+                          std::chrono::milliseconds timeout);
+    at::Tensor take_scratch(size_t bytes);
+    void keep_scratch(const at::Tensor &scratch);
+    bool goes_straight(const at::Tensor &whole) const;
+    WorkPtr scatter_whole(c10d::OpType type, const char *title, const Tensors &outputs, const Tensors &inputs,
+                          const c10d::ReduceScatterOptions &options);
     static bool is_large_and_copied(const Tensors &tensors);
 
     c10::Stream copying_stream(c10::Device device);
-    // Maps the tensors to the CPU, has `issue(inputs, outputs, returns)` call the carrier, and takes care of
-    // the rest. Copies that are to be made when the carrier is done may be added to `returns`.
-    using Issue = std::function<WorkPtr(TensorLists &, TensorLists &, std::vector<Return> &)>;
+    // Maps the tensors to the CPU, has `issue(inputs, outputs, transfer)` call the carrier, and takes care of
+    // the rest. What is to be done when the carrier is done may be added to `transfer`.
+    using Issue = std::function<WorkPtr(TensorLists &, TensorLists &, Transfer &)>;
     WorkPtr run(const Collective &collective, const TensorLists &inputs, const TensorLists &outputs,
                 const Issue &issue);
 };

@@ -3,8 +3,7 @@
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-#include <numeric>
-
+#include "exchange.h"
 #include "lower.h"
 #include "work.h"
 
@@ -21,33 +20,84 @@ int root_among(int64_t root, int size) {
     return static_cast<int>(root);
 }
 
+// The reduction by which the carrier makes that of a tensor. A sum of truth values is whether one is true, as
+// with NCCL.
+ReduceOp::RedOpType carried_reduction(const ReduceOp &reduction, const Tensor &tensor) {
+    const bool sums = reduction.op_ == ReduceOp::SUM || reduction.op_ == ReduceOp::AVG ||
+                      reduction.op_ == ReduceOp::PREMUL_SUM;
+    if (!sums) return reduction.op_;
+    return tensor.scalar_type() == at::kBool ? ReduceOp::MAX : ReduceOp::SUM;
+}
+
 // The options with a reduction that the carrier has.
-template <typename Options> Options summing(Options options) {
-    if (options.reduceOp.op_ == ReduceOp::AVG || options.reduceOp.op_ == ReduceOp::PREMUL_SUM)
-        options.reduceOp = ReduceOp(ReduceOp::SUM);
+template <typename Options> Options carried_options(Options options, const Tensor &tensor) {
+    options.reduceOp = ReduceOp(carried_reduction(options.reduceOp, tensor));
     return options;
+}
+
+bool differ_in_size(const Tensors &tensors) {
+    return std::any_of(tensors.begin(), tensors.end(),
+                       [&](const Tensor &each) { return each.numel() != tensors[0].numel(); });
 }
 
 } // namespace
 
-// Sends a list's tensors to the ranks, joined, with their lengths; what is received is parted by `returns`.
-WorkPtr CollectiveBackend::exchange(const Tensors &from, const Tensors &to, std::vector<Return> &returns,
-                                    const c10d::AllToAllOptions &options) {
-    std::vector<int64_t> lengths[2];
-    Tensors flat[2];
-    for (int i = 0; i < 2; i++)
-        for (const auto &tensor : i ? to : from) {
-            flat[i].push_back(tensor.view(-1));
-            lengths[i].push_back(tensor.numel());
-        }
-    auto sent = at::cat(flat[0]);
-    auto received =
-        at::empty({std::accumulate(lengths[1].begin(), lengths[1].end(), int64_t{0})}, sent.options());
-    const auto parts = received.split_with_sizes(lengths[1]);
-    for (size_t i = 0; i < parts.size(); i++)
-        returns.insert(returns.begin() + static_cast<long>(i), {flat[1][i], parts[i]});
-    return carrier_->alltoall_base(received, sent, lengths[1], lengths[0], options);
+// --- straight from rank to rank ---
+
+// Of two ranks one sends no more than in a ring. With more, each sends all that it has to every other one,
+// which is worth it while that takes no longer than the ring's messages, that wait for each other.
+bool CollectiveBackend::goes_straight(const Tensor &whole) const {
+    const size_t bytes = whole.is_sparse() ? 0 : whole.nbytes();
+    if (whole.is_sparse() || size_ == 1) return false;
+    return size_ == 2 ? bytes <= 1 << 20 : bytes <= 1 << 16 && bytes * static_cast<size_t>(size_) <= 4 << 20;
 }
+
+// Memory for what others send, kept for the next time: fresh pages take as long as the bytes that come into
+// them.
+Tensor CollectiveBackend::take_scratch(size_t bytes) {
+    const std::lock_guard guard(lock_);
+    if (scratch_.defined() && scratch_.nbytes() >= bytes) return std::exchange(scratch_, Tensor());
+    return at::empty({static_cast<int64_t>(bytes)}, at::kByte);
+}
+
+void CollectiveBackend::keep_scratch(const Tensor &scratch) {
+    constexpr size_t most = 4 << 20;
+    const std::lock_guard guard(lock_);
+    if (scratch.nbytes() <= most && (!scratch_.defined() || scratch_.nbytes() < scratch.nbytes()))
+        scratch_ = scratch;
+}
+
+WorkPtr CollectiveBackend::reduce_straight(const Tensors &given, const Tensor &result,
+                                           const ReduceOp &reduction, Transfer &transfer,
+                                           std::chrono::milliseconds timeout) {
+    const auto length = result.numel();
+    const auto bytes = result.nbytes() * static_cast<size_t>(size_ - 1);
+    const auto scratch = take_scratch(bytes);
+    auto parts = scratch.narrow(0, 0, static_cast<int64_t>(bytes))
+                     .view(result.scalar_type())
+                     .view({size_ - 1, length})
+                     .unbind();
+    parts.insert(parts.begin() + rank_, given[static_cast<size_t>(rank_)].view(-1));
+    transfer.is_exchange = true;
+    transfer.finish.push_back([this, scratch, parts, result = result.view(-1),
+                               which = carried_reduction(reduction, result)](bool alone) {
+        openxpu::reduce(which, parts, result, alone);
+        keep_scratch(scratch);
+    });
+    return exchange(*carrier_, {given, parts, transfer.number, timeout});
+}
+
+WorkPtr CollectiveBackend::pass_straight(const Tensors &given, const Tensors &taken, Transfer &transfer,
+                                         std::chrono::milliseconds timeout) {
+    transfer.is_exchange = true;
+    const auto own = static_cast<size_t>(rank_);
+    transfer.finish.push_back([from = given[own], to = taken[own]](bool) {
+        if (from.data_ptr() != to.data_ptr()) to.view(-1).copy_(from.view(-1));
+    });
+    return exchange(*carrier_, {given, taken, transfer.number, timeout});
+}
+
+// --- the calls ---
 
 WorkPtr CollectiveBackend::broadcast(Tensors &tensors, const c10d::BroadcastOptions &options) {
     return run({.type = OpType::BROADCAST,
@@ -85,9 +135,15 @@ WorkPtr CollectiveBackend::allreduce(Tensors &tensors, const c10d::AllreduceOpti
                 .title = "xccl:all_reduce",
                 .reduces = options.reduceOp,
                 .reads_outputs = true,
-                .alike = Collective::outputs},
-               {}, {tensors},
-               [&](auto &, auto &to, auto &) { return carrier_->allreduce(to[0], summing(options)); });
+                .alike = Collective::outputs,
+                .is_awaited = !options.asyncOp},
+               {}, {tensors}, [&](auto &, auto &to, auto &transfer) {
+                   auto &tensor = to[0][0];
+                   if (to[0].size() != 1 || !goes_straight(tensor))
+                       return carrier_->allreduce(to[0], carried_options(options, tensor));
+                   return reduce_straight(Tensors(static_cast<size_t>(size_), tensor), tensor,
+                                          options.reduceOp, transfer, options.timeout);
+               });
 }
 
 WorkPtr CollectiveBackend::allreduce_sparse(Tensors &tensors, const c10d::AllreduceOptions &options) {
@@ -102,7 +158,7 @@ WorkPtr CollectiveBackend::allreduce_coalesced(Tensors &tensors,
                 .reads_outputs = true,
                 .alike = Collective::outputs},
                {}, {tensors}, [&](auto &, auto &to, auto &) {
-                   return carrier_->allreduce_coalesced(to[0], summing(options));
+                   return carrier_->allreduce_coalesced(to[0], carried_options(options, to[0][0]));
                });
 }
 
@@ -114,27 +170,24 @@ WorkPtr CollectiveBackend::reduce(Tensors &tensors, const c10d::ReduceOptions &o
                 .divides = rank_ == options.rootRank,
                 .alike = Collective::outputs,
                 .root = root_among(options.rootRank, size_)},
-               {}, {tensors},
-               [&](auto &, auto &to, auto &) { return carrier_->reduce(to[0], summing(options)); });
+               {}, {tensors}, [&](auto &, auto &to, auto &) {
+                   return carrier_->reduce(to[0], carried_options(options, to[0][0]));
+               });
 }
 
 WorkPtr CollectiveBackend::allgather(TensorLists &outputs, Tensors &inputs,
                                      const c10d::AllgatherOptions &options) {
     // All ranks see all sizes, and so whether Gloo has a ring for them.
-    const bool differ =
-        outputs.size() == 1 && inputs.size() == 1 && static_cast<int>(outputs[0].size()) == size_ &&
-        std::any_of(outputs[0].begin(), outputs[0].end(),
-                    [&](const Tensor &each) { return each.numel() != outputs[0][0].numel(); });
+    const bool differ = outputs.size() == 1 && inputs.size() == 1 &&
+                        static_cast<int>(outputs[0].size()) == size_ && differ_in_size(outputs[0]);
     if (differ) {
         TORCH_CHECK_VALUE(inputs[0].numel() == outputs[0][rank_].numel(), "xccl:all_gather: rank ", rank_,
                           " has a place for ", outputs[0][rank_].numel(), " elements of its own, but gives ",
                           inputs[0].numel());
-        c10d::AllToAllOptions each;
-        each.timeout = options.timeout;
-        each.asyncOp = options.asyncOp;
-        return run({.type = OpType::ALLGATHER, .title = "xccl:all_gather"}, {inputs}, outputs,
-                   [&](auto &from, auto &to, auto &returns) {
-                       return exchange(Tensors(static_cast<size_t>(size_), from[0][0]), to[0], returns, each);
+        return run({.type = OpType::ALLGATHER, .title = "xccl:all_gather", .is_awaited = !options.asyncOp},
+                   {inputs}, outputs, [&](auto &from, auto &to, auto &transfer) {
+                       return pass_straight(Tensors(static_cast<size_t>(size_), from[0][0]), to[0], transfer,
+                                            options.timeout);
                    });
     }
     return run({.type = OpType::ALLGATHER, .title = "xccl:all_gather", .alike = Collective::inputs}, {inputs},
@@ -197,40 +250,62 @@ WorkPtr CollectiveBackend::scatter(Tensors &outputs, TensorLists &inputs,
 
 WorkPtr CollectiveBackend::reduce_scatter(Tensors &outputs, TensorLists &inputs,
                                           const c10d::ReduceScatterOptions &options) {
+    TORCH_CHECK_VALUE(
+        outputs.size() == 1 && inputs.size() == 1 && static_cast<int>(inputs[0].size()) == size_,
+        "xccl:reduce_scatter: expected one output and a list of ", size_, " tensors, one for each rank");
+    const auto &own = inputs[0][static_cast<size_t>(rank_)];
+    TORCH_CHECK_TYPE(own.scalar_type() == outputs[0].scalar_type(),
+                     "input tensor must be the same type as the output tensor.");
+    TORCH_CHECK_VALUE(own.numel() == outputs[0].numel(), "xccl:reduce_scatter: rank ", rank_, " keeps ",
+                      outputs[0].numel(), " elements, but gives ", own.numel(), " of its own");
     return run({.type = OpType::REDUCE_SCATTER,
                 .title = "xccl:reduce_scatter",
                 .reduces = options.reduceOp,
-                .alike = Collective::outputs},
-               inputs, {outputs}, [&](auto &from, auto &to, auto &) {
-                   return carrier_->reduce_scatter(to[0], from, summing(options));
+                .alike = differ_in_size(inputs[0]) ? Collective::nobodys : Collective::outputs,
+                .is_awaited = !options.asyncOp},
+               inputs, {outputs}, [&](auto &from, auto &to, auto &transfer) {
+                   return reduce_straight(from[0], to[0][0], options.reduceOp, transfer, options.timeout);
                });
 }
 
 WorkPtr CollectiveBackend::_reduce_scatter_base(Tensor &output, Tensor &input,
                                                 const c10d::ReduceScatterOptions &options) {
-    TORCH_CHECK_TYPE(input.scalar_type() == output.scalar_type(),
-                     "input tensor must be the same type as the output tensor.");
-    TORCH_CHECK_VALUE(input.numel() == output.numel() * size_,
-                      "input tensor must be the same size as output size times world size");
-    return run({.type = OpType::_REDUCE_SCATTER_BASE,
-                .title = "xccl:_reduce_scatter_base",
-                .reduces = options.reduceOp,
-                .as = Collective::flat,
-                .alike = Collective::outputs},
-               {{input}}, {{output}}, [&](auto &from, auto &to, auto &) {
-                   return carrier_->_reduce_scatter_base(to[0][0], from[0][0], summing(options));
-               });
+    return scatter_whole(OpType::_REDUCE_SCATTER_BASE, "xccl:_reduce_scatter_base", {output}, {input},
+                         options);
 }
 
 WorkPtr CollectiveBackend::reduce_scatter_tensor_coalesced(Tensors &outputs, Tensors &inputs,
                                                            const c10d::ReduceScatterOptions &options) {
-    return run({.type = OpType::_REDUCE_SCATTER_BASE,
-                .title = "xccl:reduce_scatter",
+    return scatter_whole(OpType::REDUCE_SCATTER_TENSOR_COALESCED, "xccl:reduce_scatter", outputs, inputs,
+                         options);
+}
+
+// Each output is this rank's part of the reduction of an input.
+WorkPtr CollectiveBackend::scatter_whole(OpType type, const char *title, const Tensors &outputs,
+                                         const Tensors &inputs, const c10d::ReduceScatterOptions &options) {
+    TORCH_CHECK_VALUE(!outputs.empty() && outputs.size() == inputs.size(), title, ": ", inputs.size(),
+                      " inputs for ", outputs.size(), " outputs");
+    for (size_t i = 0; i < outputs.size(); i++) {
+        TORCH_CHECK_TYPE(inputs[i].scalar_type() == outputs[i].scalar_type(),
+                         "input tensor must be the same type as the output tensor.");
+        TORCH_CHECK_VALUE(inputs[i].numel() == outputs[i].numel() * size_,
+                          "input tensor must be the same size as output size times world size");
+    }
+    return run({.type = type,
+                .title = title,
                 .reduces = options.reduceOp,
                 .as = Collective::flat,
-                .alike = Collective::outputs},
-               {inputs}, {outputs}, [&](auto &from, auto &to, auto &) {
-                   return carrier_->reduce_scatter_tensor_coalesced(to[0], from[0], summing(options));
+                .alike = Collective::outputs,
+                .is_awaited = !options.asyncOp},
+               {inputs}, {outputs}, [&](auto &from, auto &to, auto &transfer) {
+                   std::vector<WorkPtr> works;
+                   for (size_t i = 0; i < to[0].size(); i++) {
+                       const auto parts = from[0][i].view({size_, to[0][i].numel()}).unbind();
+                       works.push_back(
+                           reduce_straight(parts, to[0][i], options.reduceOp, transfer, options.timeout));
+                   }
+                   if (works.size() == 1) return works[0];
+                   return WorkPtr(c10::make_intrusive<CoalescedWork>(rank_, std::move(works)));
                });
 }
 
@@ -243,27 +318,40 @@ WorkPtr CollectiveBackend::alltoall_base(Tensor &output, Tensor &input, std::vec
                });
 }
 
-// Gloo has lists of tensors of one size only. All ranks join theirs: one can't see whether others have to.
+// Gloo has lists of tensors of one size only.
 WorkPtr CollectiveBackend::alltoall(Tensors &outputs, Tensors &inputs, const c10d::AllToAllOptions &options) {
     for (const auto *list : {&inputs, &outputs})
         TORCH_CHECK_VALUE(static_cast<int>(list->size()) == size_, "xccl:all_to_all: expected ", size_,
                           " tensors in each list, one for each rank, but got ", list->size());
-    return run(
-        {.type = OpType::ALLTOALL, .title = "xccl:all_to_all"}, {inputs}, {outputs},
-        [&](auto &from, auto &to, auto &returns) { return exchange(from[0], to[0], returns, options); });
+    const auto own = static_cast<size_t>(rank_);
+    TORCH_CHECK_VALUE(inputs[own].numel() == outputs[own].numel(), "xccl:all_to_all: rank ", rank_,
+                      " gives itself ", inputs[own].numel(), " elements, but has a place for ",
+                      outputs[own].numel());
+    return run({.type = OpType::ALLTOALL, .title = "xccl:all_to_all", .is_awaited = !options.asyncOp},
+               {inputs}, {outputs}, [&](auto &from, auto &to, auto &transfer) {
+                   return pass_straight(from[0], to[0], transfer, options.timeout);
+               });
+}
+
+static void check_tag(int tag) {
+    TORCH_CHECK_VALUE(tag < first_exchange_tag, "tags from ", first_exchange_tag,
+                      " on are the group's own, but got ", tag);
 }
 
 WorkPtr CollectiveBackend::send(Tensors &tensors, int to, int tag) {
+    check_tag(tag);
     return run({.type = OpType::SEND, .title = "xccl:send", .root = to, .is_between_two = true}, {tensors},
                {}, [&](auto &from, auto &, auto &) { return carrier_->send(from[0], to, tag); });
 }
 
 WorkPtr CollectiveBackend::recv(Tensors &tensors, int from, int tag) {
+    check_tag(tag);
     return run({.type = OpType::RECV, .title = "xccl:recv", .root = from, .is_between_two = true}, {},
                {tensors}, [&](auto &, auto &to, auto &) { return carrier_->recv(to[0], from, tag); });
 }
 
 WorkPtr CollectiveBackend::recvAnysource(Tensors &tensors, int tag) {
+    check_tag(tag);
     return run({.type = OpType::RECVANYSOURCE, .title = "xccl:recv", .is_between_two = true}, {}, {tensors},
                [&](auto &, auto &to, auto &) { return carrier_->recvAnysource(to[0], tag); });
 }

@@ -6,6 +6,8 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <condition_variable>
+#include <deque>
 #include <sstream>
 #include <thread>
 
@@ -24,10 +26,11 @@ constexpr const char *reduction_names[] = {"sum", "average", "product", "min",  
 Tensor as_carried(const Tensor &host, const Collective &collective) {
     if (host.is_sparse()) return host;
     const bool in_bytes = !collective.reduces && !is_carried(host.scalar_type());
-    if (collective.as == Collective::keep && !in_bytes) return host;
-    const auto flat = in_bytes ? host.view({-1}).view(at::kByte) : host.view({-1});
+    const auto real = collective.reduces && host.is_complex() ? at::view_as_real(host) : host;
+    if (collective.as == Collective::keep && !in_bytes) return real;
+    const auto flat = in_bytes ? real.view({-1}).view(at::kByte) : real.view({-1});
     if (collective.as != Collective::rows) return flat;
-    if (!in_bytes) return host;
+    if (!in_bytes) return real;
     const int64_t rows = host.dim() ? host.size(0) : 1;
     return flat.view({rows, rows ? flat.numel() / rows : 0});
 }
@@ -54,21 +57,25 @@ Tensor Transfer::map(const Tensor &tensor, const Collective &collective, bool re
                 tensor.device());
     TORCH_CHECK(!tensor.is_conj() && !tensor.is_neg(), collective.title,
                 ": tensors with a conjugate or negative bit must be resolved first");
+    // float8 is reduced in fp32 and rounded once.
+    const bool is_widened = collective.reduces && c10::isFloat8Type(tensor.scalar_type());
+    const auto type = is_widened ? at::kFloat : tensor.scalar_type();
     Tensor host;
     if (tensor.is_sparse()) {
         host = tensor.cpu();
         if (written) returns.push_back({tensor, host});
     } else if (!copying) {
         const auto alias = as_cpu(tensor);
-        host = alias.is_contiguous() ? alias : at::empty(alias.sizes(), alias.options());
-        if (!alias.is_contiguous()) {
+        const bool is_itself = alias.is_contiguous() && !is_widened;
+        host = is_itself ? alias : at::empty(alias.sizes(), alias.options().dtype(type));
+        if (!is_itself) {
             if (read) host.copy_(alias);
             if (written) returns.push_back({alias, host});
         }
     } else {
         const c10::StreamGuard guard(*copying);
-        host = at::empty(tensor.sizes(), tensor.options().device(c10::kCPU).pinned_memory(true));
-        if (read) host.copy_(tensor, true);
+        host = at::empty(tensor.sizes(), tensor.options().device(c10::kCPU).dtype(type).pinned_memory(true));
+        if (read) host.copy_(is_widened ? tensor.to(type) : tensor, true);
         if (written) returns.push_back({tensor, host});
     }
     const auto carried = as_carried(host, collective);
@@ -112,20 +119,17 @@ CollectiveWork::CollectiveWork(const c10::intrusive_ptr<CollectiveBackend> &back
                                                        std::move(devices));
 }
 
-void CollectiveWork::follow(WorkPtr carried, Transfer transfer, std::function<void(Transfer &)> after) {
+void CollectiveWork::follow(WorkPtr carried, Transfer transfer) {
     carried_ = std::move(carried);
     transfer_ = std::move(transfer);
-    after_ = std::move(after);
-    c10::intrusive_ptr<c10::ivalue::Future> over;
-    try {
-        over = carried_->getFuture();
-    } catch (const c10::Error &) { // Gloo's sends, receptions and scattered reductions have none
+    if (is_between_two_ || transfer_.is_exchange) { // Gloo's sends and receptions have no future
         tells_nobody_ = true;
+        if (is_over_) carried_->abort(); // it has failed meanwhile
         return;
     }
     const auto self = c10::intrusive_ptr<CollectiveWork>::reclaim_copy(this);
-    over->addCallback([self](c10::ivalue::Future &done) {
-        self->complete(done.hasError() ? done.exception_ptr() : nullptr);
+    carried_->getFuture()->addCallback([self](c10::ivalue::Future &done) {
+        self->complete(done.hasError() ? done.exception_ptr() : nullptr, true);
     });
 }
 
@@ -133,6 +137,7 @@ void CollectiveWork::fail(const std::exception_ptr &failure) {
     if (is_over_.exchange(true)) return;
     finish(failure);
     future_->setError(failure);
+    if (tells_nobody_ && carried_) carried_->abort(); // who waits for it goes on
 }
 
 void CollectiveWork::synchronize() {
@@ -146,25 +151,23 @@ void CollectiveWork::release_resources() {
     future_.reset();
     carried_.reset();
     transfer_ = {};
-    after_ = nullptr;
 }
 
-void CollectiveWork::wait_for_carrier(std::chrono::milliseconds timeout) {
+void CollectiveWork::wait_for_carrier(std::chrono::milliseconds timeout, bool alone) {
     std::exception_ptr failure;
     try {
         carried_->wait(timeout);
     } catch (...) { failure = std::current_exception(); }
-    complete(failure);
+    complete(failure, alone);
 }
 
 void CollectiveWork::wait_aside() {
-    if (is_awaited_.exchange(true)) return;
+    if (!claim()) return;
     const auto self = c10::intrusive_ptr<CollectiveWork>::reclaim_copy(this);
-    std::thread([self] { self->wait_for_carrier(kNoTimeout); }).detach();
+    std::thread([self] { self->wait_for_carrier(kNoTimeout, true); }).detach();
 }
 
 void CollectiveWork::copy_back() {
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
     c10::OptionalStreamGuard guard(transfer_.copying);
     for (const auto &copy : transfer_.returns) {
         Tensor(copy.to).copy_(copy.from, true);
@@ -177,22 +180,21 @@ void CollectiveWork::copy_back() {
     }
 }
 
-void CollectiveWork::complete(std::exception_ptr failure) {
+void CollectiveWork::complete(std::exception_ptr failure, bool alone) {
     const auto copying = transfer_.copying;
     std::string why;
     std::exception_ptr refusal;
     try {
         if (failure) std::rethrow_exception(failure);
-        if (is_new_) why = backend_->difference(*this);
-        if (why.empty()) {
-            if (is_over_) return; // given up meanwhile
-            if (after_) after_(transfer_);
+        if (is_new_ && !is_over_) why = backend_->difference(*this);
+        if (why.empty() && !is_over_) { // or it was given up meanwhile
+            const at::AutoDispatchBelowADInplaceOrView below_autograd;
+            for (const auto &each : transfer_.finish) each(alone);
             copy_back();
         }
     } catch (const c10::Error &) { // what it was given is at fault, and the group goes on
         refusal = std::current_exception();
     } catch (const std::exception &error) { why = error.what(); }
-    after_ = nullptr;
     transfer_ = {};
     if (refusal) return fail(refusal);
     if (!why.empty()) return fail(backend_->explain(*this, why));
@@ -200,6 +202,53 @@ void CollectiveWork::complete(std::exception_ptr failure) {
     finish(nullptr);
     const c10::OptionalStreamGuard guard(copying);
     future_->markCompleted(c10::IValue(outputs_));
+}
+
+// --- who waits ---
+
+struct Waiter::State {
+    std::mutex lock; // guards what follows
+    std::condition_variable changes;
+    std::deque<c10::intrusive_ptr<CollectiveWork>> works;
+    bool runs = false, ends = false;
+
+    void run() {
+        std::unique_lock hold(lock);
+        for (;;) {
+            changes.wait(hold, [this] { return ends || !works.empty(); });
+            if (works.empty()) return;
+            auto work = std::move(works.front());
+            works.pop_front();
+            hold.unlock();
+            work->wait_for_carrier(kNoTimeout, true);
+            work.reset();
+            hold.lock();
+        }
+    }
+};
+
+Waiter::Waiter() : state_(std::make_shared<State>()) {}
+
+void Waiter::add(c10::intrusive_ptr<CollectiveWork> work) {
+    if (!work->claim()) return;
+    bool begins;
+    {
+        const std::lock_guard guard(state_->lock);
+        state_->works.push_back(std::move(work));
+        begins = !std::exchange(state_->runs, true);
+    }
+    if (begins)
+        std::thread([state = state_] { state->run(); }).detach();
+    else
+        state_->changes.notify_one();
+}
+
+Waiter::~Waiter() {
+    {
+        const std::lock_guard guard(state_->lock);
+        state_->ends = true;
+    }
+    state_->changes.notify_one();
 }
 
 // --- several ---

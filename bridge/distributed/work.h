@@ -21,6 +21,7 @@ struct Collective {
     enum { nobodys, inputs, outputs } alike = nobodys;
     int root = -1;
     bool is_between_two = false; // a send or a reception
+    bool is_awaited = false;     // by who calls, at once
 };
 
 // The tensors of one call on the CPU.
@@ -28,7 +29,10 @@ struct Transfer {
     std::optional<c10::Device> device;  // the first tensor's
     std::optional<c10::Stream> copying; // where copies run, if there are any between host and device
     std::vector<Return> returns;
-    Tensors results; // what the carrier writes
+    Tensors results;                                     // what the carrier writes
+    uint64_t number = 0;                                 // of the collective in its group
+    bool is_exchange = false;                            // and not one of the carrier's own collectives
+    std::vector<std::function<void(bool alone)>> finish; // what is left to do with what has come
 
     // The tensor in the shape and dtype that the carrier gets, contiguous. What is `written` there goes back
     // when the carrier is done.
@@ -47,8 +51,17 @@ class CollectiveWork final : public c10d::Work {
     CollectiveWork(const c10::intrusive_ptr<CollectiveBackend> &backend, const Collective &collective,
                    Tensors inputs, Tensors outputs);
 
-    // Takes what the carrier has begun; `after` runs when that is over and has succeeded.
-    void follow(WorkPtr carried, Transfer transfer, std::function<void(Transfer &)> after);
+    // Takes what the carrier has begun. What `transfer` says is to be done then is done when that is over and
+    // has succeeded: by the carrier's thread, or by who waits for it where the carrier tells nobody.
+    void follow(WorkPtr carried, Transfer transfer);
+    // Waits for a carrier that tells nobody, unless somebody does. Failures are those of the work.
+    void wait_here(std::chrono::milliseconds timeout = kNoTimeout) {
+        if (claim()) wait_for_carrier(timeout, false);
+    }
+    // The right to wait for the carrier, once.
+    bool claim() { return !is_claimed_.exchange(true); }
+    // `alone`: in a thread that computes nothing else.
+    void wait_for_carrier(std::chrono::milliseconds timeout, bool alone);
 
     const std::string &what() const { return what_; }
     uint64_t number() const { return number_; }
@@ -64,20 +77,24 @@ class CollectiveWork final : public c10d::Work {
         fail(std::make_exception_ptr(C10_BUILD_ERROR(DistBackendError, why)));
     }
     void fail(const std::exception_ptr &failure);
+    // Keeps what the carrier has for good: one of its threads may have it, and go on no more.
+    void leave_carrier() {
+        if (carried_) WorkPtr(carried_).release();
+    }
 
     bool isCompleted() override {
         if (tells_nobody_) wait_aside();
         return Work::isCompleted();
     }
     bool wait(std::chrono::milliseconds timeout) override {
-        if (tells_nobody_ && !is_awaited_.exchange(true)) wait_for_carrier(timeout);
+        if (tells_nobody_) wait_here(timeout);
         return Work::wait(timeout);
     }
     void synchronize() override;
     void blockCurrentStream() override { wait(kNoTimeout); }
     void abort() override { carried_->abort(); }
     int sourceRank() const override { return carried_->sourceRank(); }
-    uint64_t getSequencenumber() const override { return carried_->getSequencenumber(); }
+    uint64_t getSequencenumber() const override { return number_; }
     Tensors result() override { return outputs_; }
 
     c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
@@ -99,7 +116,6 @@ class CollectiveWork final : public c10d::Work {
     c10::intrusive_ptr<c10::ivalue::Future> future_;
     WorkPtr carried_;
     Transfer transfer_;
-    std::function<void(Transfer &)> after_;
     std::optional<c10::Event> copied_;
     const c10::intrusive_ptr<CollectiveBackend> backend_;
     const bool is_between_two_;
@@ -108,14 +124,27 @@ class CollectiveWork final : public c10d::Work {
     uint64_t number_ = 0;
     bool is_new_ = false; // may not be what other ranks do
     std::atomic<bool> is_over_ = false;
-    bool tells_nobody_ = false; // that the carrier is done: somebody has to wait for it
-    std::atomic<bool> is_awaited_ = false;
+    std::atomic<bool> tells_nobody_ = false; // that the carrier is done: somebody has to wait for it
+    std::atomic<bool> is_claimed_ = false;   // by who waits for the carrier
 
-    void wait_for_carrier(std::chrono::milliseconds timeout);
     // Lets a thread of its own wait for the carrier, unless somebody does.
     void wait_aside();
     void copy_back();
-    void complete(std::exception_ptr failure);
+    void complete(std::exception_ptr failure, bool alone);
+};
+
+// A thread that waits for exchanges which nobody waits for, one after the other, and so does what is left to
+// do with them. It begins with the first.
+class Waiter {
+  public:
+    Waiter();
+    ~Waiter();
+    void add(c10::intrusive_ptr<CollectiveWork> work);
+
+  private:
+    struct State;
+    const std::shared_ptr<State>
+        state_; // the thread's, too: the last work that it holds may hold the backend
 };
 
 // All that was given between startCoalescing and endCoalescing, or the pieces of one tensor.

@@ -37,8 +37,11 @@ matrix = entering(CASES, MATRIX)
 
 # Gloo reduces these; bool is no number.
 NUMBERS = ["float32", "float64", "float16", "bfloat16", "int8", "uint8", "int32", "int64"]
-# These it only moves.
-MOVED = ["bool", "int16", "complex64", "complex128", "float8_e4m3fn", "uint16", "complex32"]
+# These are reduced as others: complex numbers as pairs, float8 in fp32.
+PAIRS = ["complex64", "complex128", "complex32"]
+NARROW = ["float8_e4m3fn", "float8_e5m2"]
+# These are only moved, as on CUDA, bool apart, whose sum is whether one is true.
+MOVED = ["bool", "int16", "uint16", "uint32", "uint64", "float8_e8m0fnu"]
 REDUCTIONS = ["SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR"]
 
 
@@ -47,6 +50,8 @@ def given(shape: tuple[int, ...], dtype: torch.dtype, seed: int) -> Tensor:
     numbers = torch.randint(1, 5, shape, generator=torch.Generator().manual_seed(seed))
     if dtype == torch.bool:
         return numbers > 2
+    if dtype == torch.float8_e8m0fnu:  # powers of two
+        return (2.0**numbers).to(dtype)
     if dtype.is_complex:
         return torch.complex(numbers.double(), numbers.flip(0).double()).to(dtype)
     return numbers.to(dtype)
@@ -144,21 +149,125 @@ def reduce_scatter(name: str) -> None:
             same(y, want)
 
 
-@matrix("int16", "bool", "float8_e4m3fn")
+@matrix(*PAIRS)
+def complex_sums(name: str) -> None:
+    """Sums, averages and scaled sums of complex numbers; there is no product, least or greatest, as on CUDA."""
+    dtype = getattr(torch, name)
+    half = torch.distributed._make_nccl_premul_sum(0.5)
+    scales = {"SUM": 1.0, "AVG": 1 / RANKS, "PREMUL_SUM": 0.5}
+    for operation, scale in scales.items():
+        reduction = half if operation == "PREMUL_SUM" else getattr(dist.ReduceOp, operation)
+        for is_async in (False, True):
+            ranks = inputs((RANKS * 2, 5), dtype)
+            want = (torch.stack([x.to(torch.complex128) for x in ranks]).sum(0) * scale).to(dtype)
+            options = torch._C._distributed_c10d.AllreduceOptions()  # dist.all_reduce gives pairs itself
+            options.reduceOp, options.asyncOp = reduction, is_async
+            x = ranks[rank()].to("xpu")
+            dist.group.WORLD.allreduce([x], options).wait()
+            same(x, want)
+            x = ranks[rank()].to("xpu")
+            wait(dist.reduce(x, 1, reduction, async_op=is_async), is_async)
+            if rank() == 1:
+                same(x, want)
+            x, y = ranks[rank()].to("xpu"), torch.empty_like(want.chunk(RANKS)[0], device="xpu")
+            wait(dist.reduce_scatter_tensor(y, x, reduction, async_op=is_async), is_async)
+            same(y, want.chunk(RANKS)[rank()])
+            wait(dist.reduce_scatter(y, list(x.chunk(RANKS)), reduction, async_op=is_async), is_async)
+            same(y, want.chunk(RANKS)[rank()])
+    for operation in ("PRODUCT", "MIN", "MAX"):
+        reduction = getattr(dist.ReduceOp, operation)
+        with pytest.raises((ValueError, RuntimeError), match="does not support.*on complex tensors"):
+            dist.all_reduce(x, reduction)
+        with pytest.raises(RuntimeError, match=f"does not support {operation} on complex tensors"):
+            dist.reduce_scatter_tensor(y, x, reduction)
+
+
+@matrix(*NARROW)
+def float8_reductions(name: str) -> None:
+    """In fp32, rounded once."""
+    dtype = getattr(torch, name)
+    generator = torch.Generator().manual_seed(3)
+    ranks = [torch.randn((RANKS * 3, 7), generator=generator).to(dtype) for _ in range(RANKS)]
+    wide = torch.stack([x.float() for x in ranks])
+    wanted = {
+        "SUM": wide.sum(0),
+        "AVG": wide.sum(0) / RANKS,
+        "PRODUCT": wide.prod(0),
+        "MIN": wide.amin(0),
+        "MAX": wide.amax(0),
+    }
+    for operation, wide_result in wanted.items():
+        reduction, want = getattr(dist.ReduceOp, operation), wide_result.to(dtype)
+        for is_async in (False, True):
+            x = ranks[rank()].to("xpu")
+            wait(dist.all_reduce(x, reduction, async_op=is_async), is_async)
+            same(x, want)
+            x = ranks[rank()].to("xpu")
+            y = torch.empty_like(want.chunk(RANKS)[0], device="xpu")
+            wait(dist.reduce_scatter_tensor(y, x, reduction, async_op=is_async), is_async)
+            same(y, want.chunk(RANKS)[rank()])
+            wait(dist.reduce(x, 0, reduction, async_op=is_async), is_async)
+            if rank() == 0:
+                same(x, want)
+    with pytest.raises(TypeError, match="PREMUL_SUM"):
+        dist.all_reduce(x, torch.distributed._make_nccl_premul_sum(0.5))
+
+
+@matrix("int16", "bool", "uint16", "uint32", "uint64", "float8_e8m0fnu")
 def refused_reduction(name: str) -> None:
-    x = given((8,), getattr(torch, name), 0).to("xpu")
-    if name == "bool":  # Gloo takes it for a byte
-        dist.all_reduce(x, dist.ReduceOp.MAX)
-        return same(x, given((8,), torch.bool, 0))
-    title = {"int16": "Short", "float8_e4m3fn": "Float8_e4m3fn"}[name]
-    with pytest.raises(NotImplementedError, match=f"all_reduce.*{title}"):
+    """Those that CUDA refuses, with its errors."""
+    x = given((8,), getattr(torch, name), rank()).to("xpu")
+    if name == "bool":
+        ranks = inputs((8,), torch.bool)
+        any_of, all_of = torch.stack(ranks).any(0), torch.stack(ranks).all(0)
+        wanted = {"SUM": any_of, "MAX": any_of, "PRODUCT": all_of, "MIN": all_of}
+        for operation, want in wanted.items():
+            x = ranks[rank()].to("xpu")
+            dist.all_reduce(x, getattr(dist.ReduceOp, operation))
+            same(x, want)
+        with pytest.raises(TypeError, match="Cannot use ReduceOp.AVG with boolean inputs"):
+            dist.all_reduce(x, dist.ReduceOp.AVG)
+        return
+    error = (
+        (RuntimeError, "Unsupported Float8")
+        if name.startswith("float8")
+        else (TypeError, "not supported for XCCL")
+    )
+    with pytest.raises(error[0], match=f"all_reduce.*{error[1]}"):
         dist.all_reduce(x)
-    with pytest.raises(NotImplementedError, match=f"reduce_scatter.*{title}"):
+    with pytest.raises(error[0], match=f"reduce_scatter.*{error[1]}"):
         dist.reduce_scatter_tensor(torch.empty_like(x[: 8 // RANKS]), x)
-    return None
 
 
-@matrix(*NUMBERS, *MOVED)
+@matrix("float32", "bfloat16", "int64")
+def scattered_unevenly(name: str) -> None:
+    """reduce_scatter of a list, of which each rank keeps a part of another size; one rank's is empty."""
+    dtype = getattr(torch, name)
+    parts = [[given((3 * q, 2), dtype, 10 * r + q) for q in range(RANKS)] for r in range(RANKS)]
+    for is_async in (False, True):
+        y = torch.empty((3 * rank(), 2), dtype=dtype, device="xpu")
+        gives = [part.to("xpu") for part in parts[rank()]]
+        wait(dist.reduce_scatter(y, gives, async_op=is_async), is_async)
+        same(y, reduced([parts[r][rank()] for r in range(RANKS)], "SUM"))
+    with pytest.raises(ValueError, match="of its own"):
+        dist.reduce_scatter(torch.empty((3 * RANKS, 2), dtype=dtype, device="xpu"), gives)
+
+
+@matrix("float32", "bfloat16")
+def in_one_order(name: str) -> None:
+    """Small sums are the same bits on all ranks, and rounded once."""
+    dtype = getattr(torch, name)
+    generator = torch.Generator().manual_seed(5)
+    ranks = [torch.randn(8000, generator=generator).to(dtype) for _ in range(RANKS)]
+    x = ranks[rank()].to("xpu")
+    dist.all_reduce(x)
+    want = ranks[0].float()
+    for each in ranks[1:]:
+        want = want + each.float()
+    same(x, want.to(dtype))
+
+
+@matrix(*NUMBERS, *PAIRS, *NARROW, *MOVED)
 def moving(name: str) -> None:
     """Everything that doesn't reduce, of any dtype."""
     dtype = getattr(torch, name)
@@ -202,7 +311,7 @@ def moving(name: str) -> None:
         same(y, torch.cat([other.chunk(RANKS)[rank()] for other in ranks]))
 
 
-@matrix(*NUMBERS, *MOVED)
+@matrix(*NUMBERS, *PAIRS, *NARROW, *MOVED)
 def point_to_point(name: str) -> None:
     ranks = inputs((7,), getattr(torch, name))
     x = ranks[rank()].to("xpu")
@@ -419,9 +528,9 @@ def recorded() -> None:
     """The flight recorder has what the carrier was given."""
     import torch._C._distributed_c10d as c10d
 
-    dist.all_reduce(torch.ones(77, device="xpu"))
+    dist.all_reduce(torch.ones(1 << 19, device="xpu"))
     entries = json.loads(c10d._dump_fr_trace_json())["entries"]
-    assert any(e["profiling_name"] == "gloo:all_reduce" and e["input_sizes"] == [[77]] for e in entries)
+    assert any(e["profiling_name"] == "gloo:all_reduce" and e["input_sizes"] == [[1 << 19]] for e in entries)
 
 
 @case()

@@ -41,8 +41,12 @@ def test_bytes_are_those_of_the_formulas(ranks):
     def sent(engine, collective):
         return scale.cost(scale.plan(engine, collective, ranks, size), ranks, 1e-5, 1e9).sent
 
-    assert sent("gloo", "all_reduce") == sent("gloo", "reduce_scatter") == 2 * share
+    if scale.plan("gloo", "all_reduce", ranks, size).title == "straight":
+        assert sent("gloo", "all_reduce") == size * (ranks - 1)
+    else:
+        assert sent("gloo", "all_reduce") == 2 * share
     assert sent("gloo", "all_gather") == sent("mpi", "all_gather") == share
+    assert sent("gloo", "reduce_scatter") == share
     if ranks & (ranks - 1) == 0:
         assert sent("mpi", "all_reduce") == 2 * share
     assert sent("mpi", "reduce_scatter") == share
@@ -50,8 +54,10 @@ def test_bytes_are_those_of_the_formulas(ranks):
 
 def test_time_of_rings():
     # two messages are under way, so half of them wait for the latency; then bytes take all the time
-    small = scale.cost(scale.plan("gloo", "all_reduce", 100, 8000), 100, 1.0, 1e30)
+    small = scale.cost(scale.gloo_ring(100, 8000, 4), 100, 1.0, 1e30)
     assert small.messages == 4 * 99 and small.seconds == pytest.approx(2 * 99)
+    straight = scale.cost(scale.plan("gloo", "all_reduce", 100, 8000), 100, 1.0, 1e30)
+    assert straight.messages == 99 and straight.seconds == pytest.approx(1)
     large = scale.cost(scale.plan("gloo", "all_reduce", 100, 1 << 28), 100, 1e-12, 1e9)
     assert large.seconds == pytest.approx(2 * 0.99 * (1 << 28) / 1e9, rel=1e-3)
     steps = scale.cost(scale.plan("mpi", "all_reduce", 128, 1 << 20), 128, 1.0, 1e30)
