@@ -15,8 +15,6 @@ const embedded_file *embedded_find(const char *name, size_t length) {
 static xpu_status add_file(text *out, const embedded_file *file, embedded_seen *seen) {
     for (int i = 0; i < seen->count; i++)
         if (seen->file[i] == file) return XPU_SUCCESS;
-    if (seen->count == EMBEDDED_MOST)
-        return xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "kernel source: more than %d includes", EMBEDDED_MOST);
     seen->file[seen->count++] = file;
     return embedded_add(out, file->text, file->size, seen);
 }

@@ -15,8 +15,9 @@ typedef struct embedded_file {
 /* The file of that name (`length` characters of it), or NULL. */
 const embedded_file *embedded_find(const char *name, size_t length);
 
-/* The files that a source has taken in so far. */
-enum { EMBEDDED_MOST = 32 };
+/* The files that a source has taken in so far: no more than there are, which embed.cmake has the compiler
+ * check. */
+enum { EMBEDDED_MOST = 256 };
 typedef struct embedded_seen {
     const embedded_file *file[EMBEDDED_MOST];
     int count;
