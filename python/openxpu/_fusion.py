@@ -64,3 +64,21 @@ def join_small_kernels(scheduling: ModuleType) -> None:
             foreach.set_group_algorithm_for_combo_kernels(before)
 
     schedulers.__init__ = schedule
+
+
+def join_layers(registry: ModuleType) -> None:
+    """Have Inductor run a pass of ours over its graphs for xpu (``_joined.py``)."""
+    own = registry.register_backend_for_device
+    passes = getattr(registry, "custom_backend_passes", None)
+    if passes is None:
+        return
+
+    @functools.wraps(own)
+    def register(device: str, *given: Any, **named: Any) -> None:
+        own(device, *given, **named)
+        if device == "xpu" and passes.get(device) is None:
+            from openxpu._joined import JoinLayers
+
+            passes[device] = JoinLayers()
+
+    setattr(registry, "register_backend_for_device", register)  # noqa: B010

@@ -97,6 +97,7 @@ def _flush_less(benchmarking: ModuleType) -> None:
 _MENDS = {
     "torch._dynamo.device_interface": _look_for_backend,
     "torch._inductor.codecache": _aoti.enter_codecache,
+    "torch._inductor.codegen.common": _fusion.join_layers,
     "torch._inductor.codegen.cpp_utils": _aoti.check_devices,
     "torch._inductor.cpp_builder": _aoti.enter,
     "torch._inductor.kernel.mm": _leave_scales,

@@ -17,6 +17,7 @@
  *              of what is combined, 0 where that has any strides
  * gemm_vector: m = 1, on GPUs, B having a stride of 1; what gemm_vector.h wants
  * gemm_few:    few rows, B quantised; what gemm_few.h wants; by NVIDIA's units gemm_few_units, gemm_few_units.h
+ *              these two and gemm_vector for several B: gemm_joined.h
  * -DQUANTISED_B=1: gemm_matrix by NVIDIA's or Intel's units of 16 lanes, whose B is quantised, and gemm_finish after it;
  *                  matrix_quantised.h or gemm_octets.h
  * gemm_row:    m = 1; work-groups of 16 columns x 16 parts of the slice, or (B_K_FAST) of 1 x 64
@@ -28,6 +29,7 @@
  *              -DNEIGHBOURS: whose columns are neighbours, 1 the result's, 2 C's, 4 what is combined, 8 B's scales
  * With -DSLICED=1 gemm, gemm_matrix, gemm_vector and gemm_row write their bare sums to `partial`. */
 #include "gemm.h"
+#include "quantised.h"
 #include "gemm_tile.h"
 #include "pieces.h"
 #include "quad.h"
@@ -101,6 +103,10 @@ static inline void put(const gemm_params *p, long b, long m, long n, acc_t sum) 
           b * p->out_stride.batch + m * p->out_stride.row + n * p->out_stride.column,
           leaving(&p->leave, value(p, b, m, n, sum)));
 }
+
+#if defined(FEW) || defined(FEW_BY_UNITS) || defined(VECTOR)
+#include "gemm_joined.h"
+#endif
 
 #if CONJUGATE_A
 #define MAYBE_CONJUGATE_A(x) conjugate(x)

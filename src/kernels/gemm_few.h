@@ -6,7 +6,7 @@
  * more, to those of -DOCTETS octets, which a lane reads at once, 16 bytes or one: groups are multiples of
  * these. -DA_WHOLE=1: A is aligned to 8 elements. -DA_ALIKE=1: A has elements as B has, float8 without
  * scales. -DSUBGROUP=8 or 16: of that size on Intel's GPUs, which have more registers then. Wants
- * quantised_read.h */
+ * quantised_read.h; for several B, with more lanes than one, gemm_joined.h */
 
 #define WRITTEN_OUT_FEW __attribute__((opencl_unroll_hint))
 
@@ -28,8 +28,21 @@ static inline float8 octet_f16(__global const ushort *p) { return widen8_f16(oct
 #else
 #define A_BYTES sizeof(STORED(T))
 #define A_FOLD 1.0f
-#define A_OCTET(row, k) XPU_CAT(octet_, T)(XPU_CPTR(STORED(T), row) + (k))
-#define A_GATHER(row, k, count) gather_a(row, k, count)
+#define A_OCTET(row, k) (XPU_CAT(octet_, T)(XPU_CPTR(STORED(T), row) + (k)) NORM_AT(k))
+#define A_GATHER(row, k, count) (gather_a(row, k, count) NORM_AT(k))
+#endif
+#if NORMED
+#define NORM_AT(k) *EIGHT_AT(joined.norm, k)
+#else
+#define NORM_AT(k)
+#endif
+
+/* Of a team's lines those of the first matrix. */
+#define EACH (GATED ? COLUMNS / 2 : COLUMNS)
+#if GATED
+#define LINES(j) (*((j) < EACH ? &q.b : &second))
+#else
+#define LINES(j) q.b
 #endif
 
 static inline float8 gather_a(xpu_addr row, long k, int count) {
@@ -58,8 +71,8 @@ static inline float sum8(float8 v) {
 #define B_REST(j, k) gather_octet(line[j], k, 1, (int)(p.k - (k)))
 #define FIND_GROUP(along)                                                                                    \
     for (int j = 0; j < COLUMNS; j++) {                                                                      \
-        scale[j] = scale_of(&q.b, scales[j], along);                                                         \
-        zero[j] = zero_of(&q.b, zeros[j], along);                                                            \
+        scale[j] = scale_of(&LINES(j), scales[j], along);                                                    \
+        zero[j] = zero_of(&LINES(j), zeros[j], along);                                                       \
     }
 #define SUM_SCALE(j) (ZERO_FORM == 3 ? A_FOLD : scale[j] * A_FOLD)
 
@@ -103,14 +116,27 @@ static inline float add_products(float8 x, float8 v, float sum) {
 #ifdef SUBGROUP
 __attribute__((intel_reqd_sub_group_size(SUBGROUP)))
 #endif
-__kernel __attribute__((reqd_work_group_size(LANES, TEAMS, 1))) void gemm_few(const gemm_quantised_params q) {
-    const gemm_params p = q.gemm;
+__kernel __attribute__((reqd_work_group_size(LANES, TEAMS, 1)))
+#if PARTS
+void gemm_few(const gemm_joined_params joined) {
+    gemm_quantised_params q = joined.given;
+#else
+void gemm_few(const gemm_quantised_params q) {
+#endif
     const int lane = (int)get_local_id(0), team = (int)get_local_id(1);
-    const long blocks_m = (p.m + ROWS - 1) / ROWS, blocks_n = (p.n + COLUMNS * TEAMS - 1) / (COLUMNS * TEAMS);
+    const long blocks_m = (q.gemm.m + ROWS - 1) / ROWS;
     long g = XPU_GROUP(0);
     const long m0 = g % blocks_m * ROWS;
     g /= blocks_m;
-    const long n0 = g % blocks_n * (COLUMNS * TEAMS) + team * COLUMNS, b = g / blocks_n;
+#if PARTS
+    g -= take_part(&q.gemm, &q.b, &joined, (uint)g);
+#endif
+#if GATED
+    const quantised_lines second = second_lines(&joined);
+#endif
+    const gemm_params p = q.gemm;
+    const long blocks_n = (p.n + EACH * TEAMS - 1) / (EACH * TEAMS);
+    const long n0 = g % blocks_n * (EACH * TEAMS) + team * EACH, b = g / blocks_n;
     /* Beyond the last row or line the last is done again. */
     xpu_addr row[ROWS], line[COLUMNS];
     long scales[COLUMNS], zeros[COLUMNS];
@@ -118,8 +144,8 @@ __kernel __attribute__((reqd_work_group_size(LANES, TEAMS, 1))) void gemm_few(co
     for (int r = 0; r < ROWS; r++)
         row[r] = p.a + (b * p.a_stride.batch + min(m0 + r, p.m - 1) * p.a_stride.row) * A_BYTES;
     for (int j = 0; j < COLUMNS; j++) {
-        const long n = min(n0 + j, p.n - 1);
-        line[j] = q.b.data + (b * q.b.batch + n * q.b.across) * E_BITS / 8;
+        const long n = min(n0 + j % EACH, p.n - 1);
+        line[j] = LINES(j).data + (b * q.b.batch + n * q.b.across) * E_BITS / 8;
         scales[j] = place_of(&q.b.scale, b, n / q.b.group_across);
         zeros[j] = place_of(&q.b.zero, b, n / q.b.group_across);
     }
@@ -167,9 +193,23 @@ __kernel __attribute__((reqd_work_group_size(LANES, TEAMS, 1))) void gemm_few(co
             for (int r = 0; r < ROWS; r++)
                 for (int j = 0; j < COLUMNS; j++) sums[team][r][j][lane] += sums[team][r][j][lane + half_];
     }
+#if NORMED
+    __local float roots[LANES * TEAMS * ROWS];
+    find_roots(roots, &joined, m0, ROWS, team * LANES + lane, LANES * TEAMS);
+#define ROOT(r) *roots[r]
+#else
+#define ROOT(r)
+#endif
     if (lane == 0)
         for (int r = 0; r < ROWS; r++)
-            for (int j = 0; j < COLUMNS; j++)
-                if (m0 + r < p.m && n0 + j < p.n) put(&p, b, m0 + r, n0 + j, sums[team][r][j][0]);
+            for (int j = 0; j < EACH; j++) {
+                if (m0 + r >= p.m || n0 + j >= p.n) continue;
+#if GATED
+                put_gated(&p, &joined, m0 + r, n0 + j, sums[team][r][j][0] ROOT(r),
+                          sums[team][r][j + EACH][0] ROOT(r));
+#else
+                put(&p, b, m0 + r, n0 + j, sums[team][r][j][0] ROOT(r));
+#endif
+            }
 #endif
 }

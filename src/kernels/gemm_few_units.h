@@ -10,7 +10,8 @@
  *
  * A and the numbers are of T, float16 or bfloat16, which hold all that elements stand for less a whole zero
  * point. Scales are applied to sums: a group has whole steps of k, or all. k is a multiple of FEW_CHUNK, or,
- * with -DK_WHOLE=1, of FEW_STEP. -DROW_BLOCKS: of 8 rows each. Wants quantised_read.h and matrix_ptx.h */
+ * with -DK_WHOLE=1, of FEW_STEP. -DROW_BLOCKS: of 8 rows each. For several B, and rows of A that are normed,
+ * gemm_joined.h. Wants quantised_read.h and matrix_ptx.h */
 #define FEW_CHUNK (128 / E_BITS) /* elements of a work-item */
 #define FEW_STEP (4 * FEW_CHUNK)
 #define AHEAD 2
@@ -69,6 +70,24 @@ static inline uint4 pairs_of_row(uint4 v) {
 #endif
 }
 
+#if NORMED
+static inline uint4 normed(uint4 v, uint4 w) {
+    return (uint4)(multiply_pairs(v.x, w.x), multiply_pairs(v.y, w.y), multiply_pairs(v.z, w.z),
+                   multiply_pairs(v.w, w.w));
+}
+#define NORMED_PIECE(v, at) normed(v, read_piece(at))
+#else
+#define NORMED_PIECE(v, at) (v)
+#endif
+
+/* Of a group's 16 lines those of the first matrix, and where the others' scales and zeros are. */
+#define EACH (GATED ? 8 : 16)
+#if GATED
+#define LINES(j) (*((j) ? &second : &l))
+#else
+#define LINES(j) l
+#endif
+
 /* Reads steps from `step` on, as many as are in `next`, and multiplies them. */
 #define FEW_STEPS(count)                                                                                     \
     {                                                                                                        \
@@ -78,8 +97,8 @@ static inline uint4 pairs_of_row(uint4 v) {
             const long along = (uint)group_of(&l, from); /* of all lanes, whose sums these become */         \
             WRITTEN_OUT for (int j = 0; j < 2; j++) {                                                        \
                 next[s].bits[j] = IS_THERE(from + part) ? read_piece(lines[j] + s * 64) : (uint4)(0);        \
-                next[s].scale[j] = scale_of(&l, scales[j], along);                                           \
-                next[s].less[j] = base + zero_of(&l, zeros[j], along);                                       \
+                next[s].scale[j] = scale_of(&LINES(j), scales[j], along);                                    \
+                next[s].less[j] = base + zero_of(&LINES(j), zeros[j], along);                                \
             }                                                                                                \
         }                                                                                                    \
         WRITTEN_OUT for (int s = 0; s < (count); s++) {                                                      \
@@ -91,7 +110,9 @@ static inline uint4 pairs_of_row(uint4 v) {
                 const uint4 w = pairs_of(octet_of(next[s].bits[1], o), next[s].less[1]);                     \
                 WRITTEN_OUT for (int i = 0; i < ROW_BLOCKS; i++) {                                           \
                     const uint4 x =                                                                          \
-                        there ? pairs_of_row(read_piece(rows[i] + s * FEW_STEP * 2 + o * 16)) : (uint4)(0);  \
+                        there ? pairs_of_row(NORMED_PIECE(read_piece(rows[i] + s * FEW_STEP * 2 + o * 16),   \
+                                                          norm + s * FEW_STEP * 2 + o * 16))                 \
+                              : (uint4)(0);                                                                  \
                     multiply_blocks(&sum[i], (uint4)(v.x, w.x, v.y, w.y), x.lo);                             \
                     multiply_blocks(&sum[i], (uint4)(v.z, w.z, v.w, w.w), x.hi);                             \
                 }                                                                                            \
@@ -102,23 +123,42 @@ static inline uint4 pairs_of_row(uint4 v) {
         step += (count);                                                                                     \
         WRITTEN_OUT for (int j = 0; j < 2; j++) lines[j] += (count) * 64;                                    \
         WRITTEN_OUT for (int i = 0; i < ROW_BLOCKS; i++) rows[i] += (count) * FEW_STEP * 2;                  \
+        norm += (count) * FEW_STEP * 2;                                                                      \
     }
 
-MATRIX_KERNEL __attribute__((reqd_work_group_size(MATRIX_TEAM, TEAMS, 1))) void
-gemm_few_units(const gemm_quantised_params q) {
+MATRIX_KERNEL __attribute__((reqd_work_group_size(MATRIX_TEAM, TEAMS, 1)))
+#if PARTS
+void gemm_few_units(const gemm_joined_params joined) {
+    gemm_quantised_params q = joined.given;
+#else
+void gemm_few_units(const gemm_quantised_params q) {
+#endif
     __local float sums[TEAMS][FEW_ROWS][16];
-    const gemm_params p = q.gemm;
     const int lane = (int)get_local_id(0), team = (int)get_local_id(1), id = team * MATRIX_TEAM + lane;
     const int line = lane / 4, part = lane % 4 * FEW_CHUNK;
     /* A group's beginning is a good part of its time: everything here has 32 bits. */
-    const uint blocks_n = ((uint)p.n + 15) / 16, blocks_m = ((uint)p.m + FEW_ROWS - 1) / FEW_ROWS;
-    const uint g = (uint)XPU_GROUP(0), of_rows = g / blocks_m;
-    const long m0 = g % blocks_m * FEW_ROWS, n0 = of_rows % blocks_n * 16, b = of_rows / blocks_n;
+    const uint blocks_m = ((uint)q.gemm.m + FEW_ROWS - 1) / FEW_ROWS, g = (uint)XPU_GROUP(0);
+    uint of_rows = g / blocks_m;
+#if PARTS
+    of_rows -= take_part(&q.gemm, &q.b, &joined, of_rows);
+#endif
+    const gemm_params p = q.gemm;
+    const uint blocks_n = ((uint)p.n + EACH - 1) / EACH;
+    const long m0 = g % blocks_m * FEW_ROWS, n0 = of_rows % blocks_n * EACH, b = of_rows / blocks_n;
     const int steps = (int)(((uint)p.k + FEW_STEP - 1) / FEW_STEP),
               end = (int)((uint)steps * (team + 1) / TEAMS);
     int step = (int)((uint)steps * team / TEAMS);
     quantised_lines l = q.b; /* with distances that take one instruction to multiply */
     l.scale.along = (uint)l.scale.along, l.zero.along = (uint)l.zero.along;
+#if GATED
+    quantised_lines second = second_lines(&joined);
+    second.scale.along = (uint)second.scale.along, second.zero.along = (uint)second.zero.along;
+#endif
+#if NORMED
+    xpu_addr norm = joined.norm + ((long)step * FEW_STEP + part) * 2;
+#else
+    xpu_addr norm = 0;
+#endif
     const float base = E_FORM > FORM_UNSIGNED ? 0
                        : IS_SMALL_WHOLE
                            ? (float)l.middle + XPU_CAT(PAIR_BASE_, T) + (E_FORM == FORM_SIGNED ? 8 : 0)
@@ -127,8 +167,8 @@ gemm_few_units(const gemm_quantised_params q) {
     xpu_addr lines[2], rows[ROW_BLOCKS];
     long scales[2], zeros[2];
     for (int j = 0; j < 2; j++) {
-        const long n = min((uint)n0 + line + j * 8, (uint)p.n - 1);
-        lines[j] = l.data + (b * l.batch + n * l.across + (long)step * FEW_STEP + part) * E_BITS / 8;
+        const long n = min((uint)n0 + line + j * (EACH - 8), (uint)p.n - 1);
+        lines[j] = LINES(j).data + (b * l.batch + n * l.across + (long)step * FEW_STEP + part) * E_BITS / 8;
         scales[j] = place_of(&l.scale, b, (uint)n / (uint)l.group_across);
         zeros[j] = place_of(&l.zero, b, (uint)n / (uint)l.group_across);
     }
@@ -147,12 +187,25 @@ gemm_few_units(const gemm_quantised_params q) {
         sums[team][i * 8 + column][line + 8] = total[i].z,
                                           sums[team][i * 8 + column + 1][line + 8] = total[i].w;
     }
+#if NORMED
+    __local float roots[MATRIX_TEAM * TEAMS * FEW_ROWS];
+    find_roots(roots, &joined, m0, FEW_ROWS, id, MATRIX_TEAM * TEAMS);
+#define ROOT(m) *roots[m]
+#else
+#define ROOT(m)
     barrier(CLK_LOCAL_MEM_FENCE);
-    for (int i = id; i < 16 * FEW_ROWS; i += MATRIX_TEAM * TEAMS) {
-        const int m = i / 16, n = i % 16;
+#endif
+    for (int i = id; i < EACH * FEW_ROWS; i += MATRIX_TEAM * TEAMS) {
+        const int m = i / EACH, n = i % EACH;
         if (m0 + m >= p.m || n0 + n >= p.n) continue;
         float sum = 0;
         for (int t = 0; t < TEAMS; t++) sum += sums[t][m][n];
-        put(&p, b, m0 + m, n0 + n, sum);
+#if GATED
+        float other = 0;
+        for (int t = 0; t < TEAMS; t++) other += sums[t][m][n + 8];
+        put_gated(&p, &joined, m0 + m, n0 + n, sum ROOT(m), other ROOT(m));
+#else
+        put(&p, b, m0 + m, n0 + n, sum ROOT(m));
+#endif
     }
 }

@@ -4,7 +4,8 @@
  * B_K_FAST: a team has COLUMNS lines of B, which its lanes go along together; A is read once for all.
  * else:     a lane has as many columns as 16 bytes hold, of which a team takes every TEAMS-th row.
  *
- * -DA_WHOLE: 1 where A too can be read 16 bytes at a time. Slices begin at multiples of 64. */
+ * -DA_WHOLE: 1 where A too can be read 16 bytes at a time. Slices begin at multiples of 64. For several B
+ * (gemm_joined.h) B_K_FAST, without slices. */
 #define WIDTH ((int)(16 / sizeof(RAW(OPERAND_T)))) /* numbers in 16 bytes */
 typedef union piece {
     uint4 bits;
@@ -15,6 +16,9 @@ typedef union piece {
 #define B_NUMBER(raw) MAYBE_CONJUGATE_B((acc_t)WIDEN(OPERAND_T, raw))
 #define SUM_OUT(n, sum) put_result(&p, b, slice, n, sum)
 
+/* Of a team's lines those of the first matrix. */
+#define EACH (GATED ? COLUMNS / 2 : COLUMNS)
+
 static inline void put_result(const gemm_params *p, long b, long slice, long n, acc_t sum) {
     if (n >= p->n) return;
 #if SLICED
@@ -24,10 +28,18 @@ static inline void put_result(const gemm_params *p, long b, long slice, long n, 
 #endif
 }
 
-__kernel __attribute__((reqd_work_group_size(LANES, TEAMS, 1))) void gemm_vector(const gemm_params p) {
-    const int lane = (int)get_local_id(0), team = (int)get_local_id(1);
-    const long each = B_K_FAST ? COLUMNS * TEAMS : LANES * WIDTH, blocks = (p.n + each - 1) / each;
+__kernel __attribute__((reqd_work_group_size(LANES, TEAMS, 1)))
+#if PARTS
+void gemm_vector(const gemm_joined_params joined) {
     long g = XPU_GROUP(0);
+    gemm_params p = joined.given.gemm;
+    g -= take_part(&p, NULL, &joined, (uint)g);
+#else
+void gemm_vector(const gemm_params p) {
+    long g = XPU_GROUP(0);
+#endif
+    const int lane = (int)get_local_id(0), team = (int)get_local_id(1);
+    const long each = B_K_FAST ? EACH * TEAMS : LANES * WIDTH, blocks = (p.n + each - 1) / each;
     const long n0 = g % blocks * each;
     g /= blocks;
     const long b = g % p.batch, slice = g / p.batch;
@@ -39,8 +51,13 @@ __kernel __attribute__((reqd_work_group_size(LANES, TEAMS, 1))) void gemm_vector
     __global const RAW(OPERAND_T) * line[COLUMNS];
     acc_t sum[COLUMNS];
     for (int j = 0; j < COLUMNS; j++) {
-        const long n = min(n0 + team * COLUMNS + j, p.n - 1);
-        line[j] = XPU_CPTR(RAW(OPERAND_T), pb + n * p.b_stride.column * sizeof(RAW(OPERAND_T)));
+        const long n = min(n0 + team * EACH + j % EACH, p.n - 1);
+#if GATED
+        const xpu_addr of = j < EACH ? pb : joined.part[1].b;
+#else
+        const xpu_addr of = pb;
+#endif
+        line[j] = XPU_CPTR(RAW(OPERAND_T), of + n * p.b_stride.column * sizeof(RAW(OPERAND_T)));
         sum[j] = (acc_t)0;
     }
     const long whole = depth > 0 ? depth / WIDTH * WIDTH : 0;
@@ -52,9 +69,15 @@ __kernel __attribute__((reqd_work_group_size(LANES, TEAMS, 1))) void gemm_vector
 #else
         for (int i = 0; i < WIDTH; i++) x.of[i] = XPU_CPTR(RAW(OPERAND_T), pa)[(k + i) * p.a_stride.column];
 #endif
+#if NORMED
+        piece norm;
+        norm.bits = *(__global const uint4 *)(XPU_CPTR(RAW(OPERAND_T), joined.norm) + k);
+#define X_NUMBER(i) (A_NUMBER(x.of[i]) * (acc_t)WIDEN(OPERAND_T, norm.of[i]))
+#else
+#define X_NUMBER(i) A_NUMBER(x.of[i])
+#endif
         for (int j = 0; j < COLUMNS; j++)
-            for (int i = 0; i < WIDTH; i++)
-                sum[j] = add_product(sum[j], A_NUMBER(x.of[i]), B_NUMBER(y[j].of[i]));
+            for (int i = 0; i < WIDTH; i++) sum[j] = add_product(sum[j], X_NUMBER(i), B_NUMBER(y[j].of[i]));
     }
     for (long k = whole + lane; k < depth; k += LANES)
         for (int j = 0; j < COLUMNS; j++)
@@ -66,8 +89,25 @@ __kernel __attribute__((reqd_work_group_size(LANES, TEAMS, 1))) void gemm_vector
         if (lane < half_)
             for (int j = 0; j < COLUMNS; j++) sums[team][j][lane] += sums[team][j][lane + half_];
     }
+#if NORMED
+    __local float roots[LANES * TEAMS];
+    find_roots(roots, &joined, 0, 1, team * LANES + lane, LANES * TEAMS);
+    const acc_t root = roots[0];
+#elif GATED
+    const acc_t root = (acc_t)1;
+#endif
     if (lane == 0)
-        for (int j = 0; j < COLUMNS; j++) SUM_OUT(n0 + team * COLUMNS + j, sums[team][j][0]);
+        for (int j = 0; j < EACH; j++) {
+            const long n_ = n0 + team * EACH + j;
+#if GATED
+            if (n_ < p.n)
+                put_gated(&p, &joined, 0, n_, sums[team][j][0] * root, sums[team][j + EACH][0] * root);
+#elif NORMED
+            SUM_OUT(n_, sums[team][j][0] * root);
+#else
+            SUM_OUT(n_, sums[team][j][0]);
+#endif
+        }
 #else
     __local acc_t sums[TEAMS][LANES * WIDTH];
     /* A piece that is aligned lies in the page of its first element. */

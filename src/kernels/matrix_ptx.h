@@ -55,6 +55,7 @@ static inline uint4 read_right_turned(slab s, uint from, uint step, const uint p
 #define multiply_blocks XPU_CAT(multiply_, MATRIX_T)
 #define round_pair XPU_CAT(round_pair_, MATRIX_T)
 #define add_pairs XPU_CAT(add_pairs_, MATRIX_T)
+#define multiply_pairs XPU_CAT(multiply_pairs_, MATRIX_T)
 #define read_left_turned read_left_turned_halves
 #define read_right_turned read_right_turned_halves
 #endif

@@ -148,6 +148,12 @@ static inline void multiply_i8(__private int4 *sum, fragment_a a, fragment_b b) 
         uint r;                                                                                              \
         __asm__(add " %0, %1, %2, %3;" : "=r"(r) : "r"(v), "r"(one), "r"(w));                                \
         return r;                                                                                            \
+    }                                                                                                        \
+    /* Their products, rounded. */                                                                           \
+    static inline uint multiply_pairs_##t(uint v, uint w) {                                                  \
+        uint r;                                                                                              \
+        __asm__(add " %0, %1, %2, %3;" : "=r"(r) : "r"(v), "r"(w), "r"(0x80008000u));                        \
+        return r;                                                                                            \
     }
 MULTIPLY_HALVES(bf16, "m16n8k16.row.col.f32.bf16.bf16.f32", "cvt.rn.bf16x2.f32", "fma.rn.bf16x2", 0x3f803f80u)
 MULTIPLY_HALVES(f16, "m16n8k16.row.col.f32.f16.f16.f32", "cvt.rn.f16x2.f32", "fma.rn.f16x2", 0x3c003c00u)
@@ -242,6 +248,10 @@ static inline void multiply_i8(__private int4 *sum, fragment_a a, fragment_b b) 
     static inline uint add_pairs_##t(uint v, uint w) {                                                       \
         return round_pair_##t(widen_##t((ushort)v) + widen_##t((ushort)w),                                   \
                               widen_##t((ushort)(v >> 16)) + widen_##t((ushort)(w >> 16)));                  \
+    }                                                                                                        \
+    static inline uint multiply_pairs_##t(uint v, uint w) {                                                  \
+        return round_pair_##t(widen_##t((ushort)v) * widen_##t((ushort)w),                                   \
+                              widen_##t((ushort)(v >> 16)) * widen_##t((ushort)(w >> 16)));                  \
     }
 MULTIPLY_HALVES(bf16)
 MULTIPLY_HALVES(f16)

@@ -32,4 +32,22 @@ typedef struct gemm_quantised_params {
     gemm_params gemm;
     quantised_lines b;
 } gemm_quantised_params;
+
+/* One of several right operands, where the first has `gemm.b` and `b`. */
+#define GEMM_PARTS 4
+typedef struct gemm_part {
+    xpu_addr b, scale, zero, b_scale, c;
+    xpu_i64 scale_along, zero_along;
+    xpu_i64 n, first; /* columns, and its first one in the result */
+    xpu_i64 block;    /* its first work-group along n */
+} gemm_part;
+
+/* Products that share A. */
+typedef struct gemm_joined_params {
+    gemm_quantised_params given;
+    gemm_part part[GEMM_PARTS];
+    xpu_addr norm; /* k numbers that A's rows are multiplied by, and eps */
+    float eps;
+    xpu_i32 unused;
+} gemm_joined_params;
 #endif

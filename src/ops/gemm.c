@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "epilogue.h"
+#include "gemm_joined.h"
 #include "host_provider.h"
 #include "iter.h"
 #include "matrix.h"
@@ -22,6 +23,7 @@ typedef struct problem {
     bool a_unsigned, b_unsigned; /* operand: int8 */
     gemm_after after;
     const quantised_operand *lines; /* B, where it is quantised */
+    joined_form joined;
 } problem;
 
 static xpu_ending ending_of(const xpu_gemm_args *args) {
@@ -119,6 +121,7 @@ static xpu_status get_kernel(int device, const problem *args, gemm_choice choice
     spec_bool(&spec, "A_K_FAST", choice.a_k_fast);
     spec_bool(&spec, "B_K_FAST", choice.b_k_fast);
     spec_bool(&spec, "SLICED", choice.sliced);
+    joined_spec(&spec, &args->joined);
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
     return kernel_of_file(device, &spec, "gemm.cl", names[choice.kernel], kernel, "%s %s%s%s%s",
@@ -558,6 +561,39 @@ enum { UNCUT_BYTES = 256 << 10 };
 static int64_t vector_bytes(const problem *args, const gemm_choice *choice) {
     const int64_t line = args->k * (int64_t)xpu_dtype_size(args->operand);
     return choice->b_k_fast ? line * choice->columns * choice->teams : args->k * choice->lanes * 16;
+}
+
+xpu_status joined_by_vector(xpu_stream *stream, const xpu_device_properties *properties,
+                            const xpu_gemm_args *given, joined_product *joined) {
+    const int count = joined->given->count;
+    gemm_plan plan = {0};
+    problem first = {0};
+    for (int i = 0; i < count; i++) {
+        const xpu_gemm_part *part = &joined->given->part[i];
+        const xpu_gemm_args all = joined_args(given, part);
+        problem one = problem_of(&all);
+        one.n = i == 0 ? given->n : one.n;
+        if (i > 0 && one.b.column_stride != first.b.column_stride) return XPU_ERROR_NOT_SUPPORTED;
+        if (one.n == 1 || !plan_vector(properties, &one, &plan) || !plan.choice.b_k_fast ||
+            (joined->form.normed && !plan.choice.a_whole))
+            return XPU_ERROR_NOT_SUPPORTED;
+        if (i == 0) first = one;
+        joined->params.part[i].b = XPU_ADDR(part->b.data);
+    }
+    const int64_t groups = joined_blocks(joined, plan.choice.columns * plan.choice.teams);
+    const int64_t slices = product_slices(properties, groups, given->k, given->n);
+    if (slices > 1 && vector_bytes(&first, &plan.choice) > UNCUT_BYTES) return XPU_ERROR_NOT_SUPPORTED;
+    first.joined = joined->form;
+    plan.choice.a_k_fast = false;
+    xpu_kernel *kernel;
+    XPU_TRY(get_kernel(xpu_stream_device(stream), &first, plan.choice, &kernel));
+    joined->params.given.gemm = params_of(&first);
+    joined->params.given.gemm.slices = 1, joined->params.given.gemm.slice = given->k;
+    const xpu_range range = {.dims = 2,
+                             .groups = {(size_t)groups, 1},
+                             .local = {plan.local[0], plan.local[1]},
+                             .work = (uint64_t)given->n * (uint64_t)(given->k + 1)};
+    return xpu_launch(stream, kernel, &range, &joined->params, sizeof joined->params);
 }
 
 static void plan_plain(const xpu_device_properties *properties, problem *args, gemm_plan *plan) {

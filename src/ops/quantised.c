@@ -2,6 +2,7 @@
 
 #include "epilogue.h"
 #include "gemm.h"
+#include "gemm_joined.h"
 #include "iter.h"
 #include "matrix.h"
 #include "product.h"
@@ -289,14 +290,16 @@ static bool plan_few(const xpu_device_properties *properties, const xpu_gemm_arg
     return true;
 }
 
+/* `joined`: several B, of which `b` is the first; NULL for one. */
 static xpu_status multiply_few(xpu_stream *stream, const xpu_gemm_args *args, const quantised_operand *b,
-                               const gemm_after *after, const few *plan) {
+                               const gemm_after *after, const few *plan, joined_product *joined) {
     const int device = xpu_stream_device(stream);
     kernel_spec spec;
     spec_begin(&spec, FAMILY_QUANTISED);
     spec_pack(&spec, "which", 1, 1);
     product_spec(&spec, args->dtype);
     const gemm_quantised_params params = {.gemm = gemm_params_of(args, after), .b = b->lines};
+    joined_spec(&spec, joined ? &joined->form : &(joined_form){0});
     gemm_after_spec(&spec, after);
     ending_spec(&spec, &params.gemm.end);
     spec_number(&spec, "TEAMS", plan->teams, 4);
@@ -322,13 +325,14 @@ static xpu_status multiply_few(xpu_stream *stream, const xpu_gemm_args *args, co
     if (!kernel)
         XPU_TRY(kernel_of_file(device, &spec, "gemm.cl", name, &kernel, "%s %s x %s", name,
                                xpu_dtype_name(args->dtype), xpu_dtype_name(b->q->dtype)));
-    const xpu_range range = {
-        .dims = 2,
-        .groups = {(size_t)(divided_up(args->n, plan->lines) * divided_up(args->m, plan->rows) * args->batch),
-                   1},
-        .local = {(size_t)plan->lanes, (size_t)plan->teams},
-        .work = (uint64_t)(args->batch * args->m * args->n) * (uint64_t)args->k};
-    return xpu_launch(stream, kernel, &range, &params, sizeof params);
+    const int64_t blocks = joined ? joined_blocks(joined, plan->lines) : divided_up(args->n, plan->lines);
+    const xpu_range range = {.dims = 2,
+                             .groups = {(size_t)(blocks * divided_up(args->m, plan->rows) * args->batch), 1},
+                             .local = {(size_t)plan->lanes, (size_t)plan->teams},
+                             .work = (uint64_t)(args->batch * args->m * args->n) * (uint64_t)args->k};
+    if (!joined) return xpu_launch(stream, kernel, &range, &params, sizeof params);
+    joined->params.given = params;
+    return xpu_launch(stream, kernel, &range, &joined->params, sizeof joined->params);
 }
 
 /* --- the product --- */
@@ -388,7 +392,7 @@ static bool try_alike(xpu_stream *stream, const xpu_device_properties *propertie
     const quantised_operand o = right_of(args, b);
     few plan = {0};
     if (!plan_few(properties, args, &o, true, &plan)) return false;
-    *status = multiply_few(stream, args, &o, &bare->after, &plan);
+    *status = multiply_few(stream, args, &o, &bare->after, &plan, NULL);
     return true;
 }
 
@@ -404,7 +408,7 @@ static bool try_as_read(xpu_stream *stream, const xpu_device_properties *propert
         args->m <= TUNED(host, QUANTISED_TILES) &&
         gemm_try_lines(stream, properties, args, &o, &bare->after, status))
         return true;
-    if (by_few) *status = multiply_few(stream, args, &o, &bare->after, &plan);
+    if (by_few) *status = multiply_few(stream, args, &o, &bare->after, &plan, NULL);
     return by_few;
 }
 
@@ -478,6 +482,58 @@ static xpu_status multiply(xpu_stream *stream, const xpu_device_properties *prop
     XPU_TRY(multiply_bare(stream, properties, &args, &bare, host, workspace));
     if (!in_single) return XPU_SUCCESS;
     return gemm_copy(stream, &given->out, XPU_FLOAT16, &args.out, XPU_FLOAT32, args.batch, args.m, args.n);
+}
+
+/* Do kernels for one serve the other, but for addresses and what is written in gemm_part? */
+static bool are_alike(const quantised_operand *a, const gemm_after *of_a, const quantised_operand *b,
+                      const gemm_after *of_b) {
+    const xpu_quantised *p = a->q, *q = b->q;
+    const quantised_lines *l = &a->lines, *m = &b->lines;
+    return p->dtype == q->dtype && p->scale_dtype == q->scale_dtype && p->zero_dtype == q->zero_dtype &&
+           p->middle == q->middle && p->zero_is_added == q->zero_is_added && !p->scale == !q->scale &&
+           !p->zero == !q->zero && l->across == m->across && l->along == m->along &&
+           l->scale.across == m->scale.across && l->zero.across == m->zero.across &&
+           ((!p->scale && !p->zero) || l->group_across == m->group_across) &&
+           l->group_along == m->group_along && !of_a->b.data == !of_b->b.data &&
+           of_a->b.dtype == of_b->b.dtype && of_a->b.line == of_b->b.line;
+}
+static bool is_same_plan(const few *a, const few *b) {
+    return a->rows == b->rows && a->lines == b->lines && a->lanes == b->lanes && a->teams == b->teams &&
+           a->columns == b->columns && a->octets == b->octets && a->by_units == b->by_units &&
+           a->k_whole == b->k_whole && a->a_whole == b->a_whole;
+}
+
+xpu_status joined_as_read(xpu_stream *stream, const xpu_device_properties *properties,
+                          const xpu_gemm_args *args, joined_product *joined) {
+    const xpu_joined *given = joined->given;
+    xpu_gemm_args all[GEMM_PARTS];
+    bare_operands bare[GEMM_PARTS];
+    quantised_operand lines[GEMM_PARTS];
+    few plan[GEMM_PARTS] = {{0}};
+    for (int i = 0; i < given->count; i++) {
+        const xpu_gemm_part *part = &given->part[i];
+        all[i] = joined_args(args, part);
+        XPU_TRY(check(part->quantised, args->k, part->n, args->dtype, "joined product"));
+        find_bare(&all[i], NULL, part->quantised, false, &bare[i]);
+        xpu_gemm_args one = all[i];
+        one.n = part->n;
+        lines[i] = right_of(&one, bare[i].b);
+        if (!plan_few(properties, &all[i], &lines[i], false, &plan[i]) || !is_same_plan(&plan[0], &plan[i]) ||
+            !are_alike(&lines[0], &bare[0].after, &lines[i], &bare[i].after))
+            return XPU_ERROR_NOT_SUPPORTED;
+        gemm_part *to = &joined->params.part[i];
+        to->b = lines[i].lines.data;
+        to->scale = lines[i].lines.scale.data, to->scale_along = lines[i].lines.scale.along;
+        to->zero = lines[i].lines.zero.data, to->zero_along = lines[i].lines.zero.along;
+        to->b_scale = XPU_ADDR(bare[i].after.b.data);
+    }
+    const bool by_tiles =
+        !plan[0].by_units && args->m >= TUNED(false, QUANTISED_UNITS); /* several launches */
+    const bool may_overflow = joined->form.normed && plan[0].by_units && args->dtype == XPU_FLOAT16;
+    const bool by_vectors = plan[0].lanes == 1; /* of processors */
+    if (by_tiles || by_vectors || may_overflow || (joined->form.normed && !plan[0].a_whole))
+        return XPU_ERROR_NOT_SUPPORTED;
+    return multiply_few(stream, &all[0], &lines[0], &bare[0].after, &plan[0], joined);
 }
 
 xpu_status xpu_gemm_quantised(xpu_stream *stream, const xpu_gemm_args *args, const xpu_quantised *a,

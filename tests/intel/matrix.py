@@ -268,9 +268,14 @@ def few_rows() -> Iterator[Kernel]:
                 f"-DE={dtype} -DE_BITS={bits} -DE_FORM={form} -DSCALE=bf16 {zero} -DSCALE_IS_SHORT=1 "
                 "-DCONJUGATE_A=0 -DCONJUGATE_B=0 -DSLICED=0"
             )
-            label = f"{rows} rows times {dtype}"
-            request = f"gemm.cl|gemm_few|{options}|{label}|"
-            yield Kernel(request, label, {}, False, units=False, products=WITHOUT_UNITS)
+            for joined, what in (
+                ("", ""),
+                (" -DPARTS=3 -DGATED=0 -DNORMED=0", ", three"),
+                (" -DPARTS=2 -DGATED=1 -DNORMED=1", ", gated and normed"),
+            ):
+                label = f"{rows} rows times {dtype}{what}"
+                request = f"gemm.cl|gemm_few|{options}{joined}|{label}|"
+                yield Kernel(request, label, {}, False, units=False, products=WITHOUT_UNITS)
 
 
 def sources(library: ctypes.CDLL, all_of: list[Kernel]) -> list[Path]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import openxpu
 import pytest
 import torch
+import torch.nn.functional as F
 from openxpu import _fusion
 from openxpu._run_package import Package
-from torch import Tensor
+from torch import Tensor, nn
+from torch._inductor.utils import run_and_get_code
 
 pytest.importorskip("triton")
 
@@ -86,3 +89,153 @@ def test_in_a_package(as_on_gpus: None, tmp_path: Path) -> None:
     opened.run(prepared, 2)
     for a, b in zip(prepared[2], Parts()(x, y), strict=True):
         torch.testing.assert_close(torch.from_numpy(a), b)
+
+
+# --- layers that share a few rows ---
+
+
+class Linear(nn.Module):
+    """bf16 weights, or the same in 4 bits; both as float64 for the reference."""
+
+    def __init__(self, k: int, n: int, kind: str, bias: bool = False) -> None:
+        super().__init__()
+        self.kind = kind
+        self.bias = torch.randn(n).bfloat16() if bias else None
+        if kind == "bf16":
+            self.weight = (torch.randn(n, k) / k**0.5).bfloat16()
+            self.numbers = self.weight.double()
+            return
+        q = torch.randint(0, 16, (n, k))
+        self.weight = (q[:, ::2] | q[:, 1::2] << 4).to(torch.uint8).view(torch.int32)
+        self.scale = (torch.rand(k // 128, n) / k**0.5 / 4 + 0.001).bfloat16()
+        self.zero = torch.randint(4, 12, (k // 128, n), dtype=torch.int8)
+        each = torch.arange(k) // 128
+        self.numbers = (q - self.zero[each].t().double()) * self.scale[each].t().double()
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.dtype == torch.float64:
+            y = x @ self.numbers.t()
+            return y if self.bias is None else y + self.bias.double()
+        if self.kind == "bf16":
+            return F.linear(x, self.weight, self.bias)
+        y = torch.ops.aten._weight_int4pack_mm_with_scales_and_zeros(
+            x.reshape(-1, x.size(-1)), self.weight, 128, self.scale, self.zero
+        ).view(*x.shape[:-1], -1)
+        return y if self.bias is None else y + self.bias
+
+    def _apply(self, function: Callable[[Tensor], Tensor], recurse: bool = True) -> Linear:
+        for name in ("weight", "scale", "zero", "bias"):
+            if isinstance(getattr(self, name, None), Tensor):
+                setattr(self, name, function(getattr(self, name)))
+        return self
+
+
+class Norm(nn.Module):
+    """As PyTorch has it, or as transformers' models do, which round before they multiply by the weight."""
+
+    def __init__(self, width: int, rounds_early: bool) -> None:
+        super().__init__()
+        self.weight, self.rounds_early = nn.Buffer(torch.randn(width).bfloat16()), rounds_early
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.dtype == torch.float64:
+            return F.rms_norm(x, x.shape[-1:], self.weight.to(x), 1e-5)
+        if not self.rounds_early:
+            return F.rms_norm(x, x.shape[-1:], self.weight, 1e-5)
+        wide = x.float()
+        return self.weight * (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-5)).to(x.dtype)
+
+
+class Block(nn.Module):
+    """A decoder's layer but for attention; `halves`: one layer for the gate and what it multiplies."""
+
+    def __init__(self, kind: str, halves: bool, bias: bool) -> None:
+        super().__init__()
+        self.norms = nn.ModuleList(Norm(256, not halves) for _ in range(2))
+        self.qkv = nn.ModuleList(Linear(256, n, kind, bias) for n in (256, 64, 64))
+        self.out = Linear(256, 256, kind)
+        self.up = nn.ModuleList(Linear(256, 1024, kind) for _ in range(1 if halves else 2))
+        self.down = Linear(512 if halves else 1024, 256, kind)
+
+    def forward(self, x: Tensor) -> Tensor:
+        normed = self.norms[0](x)
+        q, k, v = (layer(normed) for layer in self.qkv)
+        x = x + self.out(q * (k * v).sum(-1, keepdim=True).tanh())
+        normed = self.norms[1](x)
+        gate, up = self.up[0](normed).chunk(2, -1) if len(self.up) == 1 else (f(normed) for f in self.up)
+        return self.down(F.silu(gate) * up) + x
+
+
+def joined_calls(function: Callable[..., object], *given: Tensor) -> tuple[object, list[str]]:
+    """Return what a compiled function gives, and the calls of joined layers in its code."""
+    result, code = run_and_get_code(torch.compile(function, dynamic=False), *given)
+    return result, re.findall(r"torch\.ops\.openxpu\.joined_linear\.default\((.*)\)", code[-1])
+
+
+@pytest.mark.parametrize(
+    "kind, halves, bias",
+    [("int4", False, False), ("int4", True, True), ("bf16", False, True), ("bf16", True, False)],
+)
+def test_layers_are_joined(kind: str, halves: bool, bias: bool, as_on_gpus: None) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(Block(kind, halves, bias), Block(kind, halves, bias))
+    x = torch.randn(1, 1, 256).bfloat16()
+    expected = model(x.double())
+    model.to("xpu")
+    found, calls = joined_calls(model, x.to("xpu"))
+    # of each: query, key and value; out; the gate; down. int4 with a bias: additions stand between
+    assert len(calls) == 8
+    assert sum("'silu'" in call for call in calls) == 2
+    error = (found.cpu().double() - expected).norm() / expected.norm()  # type: ignore[attr-defined]
+    assert error < 0.02
+    assert error <= 1.3 * (model(x.to("xpu")).cpu().double() - expected).norm() / expected.norm()
+
+
+@pytest.mark.parametrize("rows", [2, 16])
+def test_some_rows(rows: int, as_on_gpus: None) -> None:
+    torch.manual_seed(rows)
+    model, x = Block("int4", False, False), torch.randn(2, rows // 2, 256).bfloat16()
+    expected = model(x.double())
+    found, calls = joined_calls(model.to("xpu"), x.to("xpu"))
+    assert len(calls) == 4
+    assert (found.cpu().double() - expected).norm() < 0.02 * expected.norm()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("kind, rows", [("int4", 17), ("bf16", 2)])
+def test_many_rows_stay_apart(kind: str, rows: int, as_on_gpus: None) -> None:
+    model = Block(kind, False, False).to("xpu")
+    assert not joined_calls(model, torch.randn(rows, 256).bfloat16().to("xpu"))[1]
+
+
+def test_what_others_read_stays(as_on_gpus: None) -> None:
+    """A gate, a sum and a norm that somebody else reads in between."""
+    torch.manual_seed(0)
+    a, b, c = (Linear(256, 256, "bf16") for _ in range(3))
+    norm = Norm(256, False)
+
+    def function(x: Tensor) -> tuple[Tensor, ...]:
+        gate = a(x)
+        y = F.silu(gate) * b(x)
+        z = x + c(y)
+        normed = norm(z)
+        return gate, c(normed), normed, y + a(y) * 2
+
+    x = torch.randn(1, 256).bfloat16()
+    expected = function(x.double())
+    for module in (a, b, c, norm):
+        module.to("xpu")
+    found, calls = joined_calls(function, x.to("xpu"))
+    assert not any("'silu'" in call for call in calls)
+    for part, wanted in zip(found, expected, strict=True):  # type: ignore[call-overload]
+        assert (part.cpu().double() - wanted).norm() < 0.02 * wanted.norm()
+
+
+def test_a_sum_that_broadcasts_stays(as_on_gpus: None) -> None:
+    torch.manual_seed(0)
+    layer = Linear(256, 256, "bf16")
+    x, y = torch.randn(1, 256).bfloat16(), torch.randn(3, 256).bfloat16()
+    expected = layer(x.double()) + y.double()
+    layer.to("xpu")
+    found, calls = joined_calls(lambda x, y: layer(x) + y, x.to("xpu"), y.to("xpu"))
+    assert not calls
+    assert (found.cpu().double() - expected).norm() < 0.02 * expected.norm()

@@ -97,6 +97,39 @@ XPU_API xpu_status xpu_gemm_requantised(xpu_stream *stream, const xpu_gemm_args 
                                         const xpu_quantised *b, const int32_t *b_sums,
                                         const xpu_way_out *way);
 
+/* A right operand, k x n, of several that share the left one. */
+typedef struct xpu_gemm_part {
+    xpu_matrix b;
+    const xpu_quantised *quantised; /* NULL: numbers of args->dtype */
+    const void *c; /* n neighbours that are added to each row, or NULL: the same in all parts */
+    int64_t n;
+} xpu_gemm_part;
+
+/* `count` parts, 1 to 4. `norm` may be NULL. */
+typedef struct xpu_joined {
+    int count;
+    const xpu_gemm_part *part;
+    bool gated;
+    const void *norm;
+    double eps;
+} xpu_joined;
+
+/* Products of a few rows, as a step of decoding has them, in one launch:
+ *
+ *     out = epilogue(combine([A B_0 + c_0 | A B_1 + c_1 | …], other))    beside each other, args->n columns
+ * in all out = epilogue(A B_0) * (A B_1)    where `gated`: two parts of args->n columns; nothing is combined
+ * or added
+ *
+ * With `norm`, k numbers of args->dtype, each row of A is divided by the root of its mean square and `eps`,
+ * and multiplied by these, first. All parts are quantised alike, and their b, scales and zero points have the
+ * same strides but for those from group to group along k. args->batch is 1; b, c, alpha and beta of args
+ * aren't used.
+ *
+ * XPU_ERROR_NOT_SUPPORTED, with nothing done, where the device has no kernel that does all this at once: on
+ * processors, in more than 16 rows (numbers: one), for operands that don't lie along k at multiples of 16
+ * bytes. XPU_ERROR_INVALID_ARGUMENT for sizes that don't fit. */
+XPU_API xpu_status xpu_gemm_joined(xpu_stream *stream, const xpu_gemm_args *args, const xpu_joined *joined);
+
 /* out[b][r][c] = the number of element [r][c] of `matrix`; `dtype`: float16, bfloat16 or float32. */
 XPU_API xpu_status xpu_dequantise(xpu_stream *stream, const xpu_matrix *matrix, const xpu_quantised *q,
                                   int64_t batch, int64_t rows, int64_t columns, xpu_dtype dtype,

@@ -1,0 +1,216 @@
+// openxpu::joined_linear: linear layers that share a few rows of activations, in one launch where the device
+// has a kernel for that (xpu_gemm_joined), one after the other elsewhere. Inductor's graphs come to it
+// (python/openxpu/_fusion.py).
+#include <ATen/ops/_weight_int4pack_mm_with_scales_and_zeros.h>
+#include <ATen/ops/_weight_int8pack_mm.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/relu.h>
+#include <ATen/ops/rms_norm.h>
+#include <ATen/ops/silu.h>
+#include <torch/library.h>
+
+#include <array>
+
+#include "../host_gemm.h"
+#include "../operands.h"
+#include "xpu/ops/gemm.h"
+
+namespace {
+
+using at::Tensor;
+
+constexpr size_t PARTS = 4; // of xpu_joined
+
+struct Activation {
+    std::string_view name;
+    xpu_epilogue epilogue;
+    Tensor (*apply)(const Tensor &);
+};
+constexpr Activation activations[] = {
+    {"none", XPU_EPILOGUE_NONE, [](const Tensor &x) { return x; }},
+    {"relu", XPU_EPILOGUE_RELU, [](const Tensor &x) { return at::relu(x); }},
+    {"gelu", XPU_EPILOGUE_GELU, [](const Tensor &x) { return at::gelu(x); }},
+    {"gelu_tanh", XPU_EPILOGUE_GELU_TANH, [](const Tensor &x) { return at::gelu(x, "tanh"); }},
+    {"silu", XPU_EPILOGUE_SILU, [](const Tensor &x) { return at::silu(x); }}};
+const Activation &activation_of(std::string_view name) {
+    for (const Activation &known : activations)
+        if (known.name == name) return known;
+    TORCH_CHECK(false, "joined_linear: no activation ", name);
+}
+
+// What weights are: int32 for eight 4-bit integers, with scales and zero points [k / group, n]; int8, with
+// scales [n]; or numbers of x's dtype.
+struct Layers {
+    at::ArrayRef<Tensor> weight, scale, zero, bias;
+    int64_t group;
+
+    bool is_int4() const { return weight[0].scalar_type() == at::kInt; }
+    bool is_int8() const { return weight[0].scalar_type() == at::kChar; }
+    int64_t k() const { return weight[0].size(1) * (is_int4() ? 8 : 1); }
+    xpu_quantised quantised(size_t i) const {
+        xpu_quantised q{.dtype = is_int4() ? XPU_UINT4 : XPU_INT8,
+                        .scale_dtype = openxpu::dtype_of(scale[i]),
+                        .scale = openxpu::input_data(scale[i]),
+                        .group_rows = is_int4() ? group : 0,
+                        .group_columns = 1,
+                        .scale_column_stride = scale[i].stride(-1)};
+        if (!is_int4()) return q;
+        q.scale_row_stride = scale[i].stride(0);
+        q.zero_dtype = openxpu::dtype_of(zero[i]), q.zero = openxpu::input_data(zero[i]);
+        q.zero_row_stride = zero[i].stride(0), q.zero_column_stride = zero[i].stride(1);
+        return q;
+    }
+    Tensor multiply(const Tensor &x, size_t i) const {
+        if (is_int4())
+            return at::_weight_int4pack_mm_with_scales_and_zeros(x, weight[i], group, scale[i], zero[i]);
+        if (is_int8()) return at::_weight_int8pack_mm(x, weight[i], scale[i]);
+        return at::mm(x, weight[i].t());
+    }
+};
+
+void check(const Tensor &x, const Layers &all, bool gated, const std::optional<Tensor> &norm,
+           const std::optional<Tensor> &residual) {
+    const size_t count = all.weight.size();
+    TORCH_CHECK(count >= 1 && count <= PARTS && (!gated || count == 2), "joined_linear: ", count,
+                gated ? " weights for a gate" : " weights");
+    TORCH_CHECK(x.dim() == 2, "joined_linear: expected x to have 2 dimensions, got ", x.dim());
+    const bool quantised = all.is_int4() || all.is_int8();
+    TORCH_CHECK(all.scale.size() == (quantised ? count : 0) &&
+                    all.zero.size() == (all.is_int4() ? count : 0) &&
+                    (all.bias.empty() || all.bias.size() == count),
+                "joined_linear: scales, zero points or biases don't fit ", count, " weights");
+    TORCH_CHECK(!gated || (all.bias.empty() && !residual),
+                "joined_linear: nothing is added to what a gate multiplies");
+    TORCH_CHECK(!all.is_int4() || (all.group > 0 && all.k() % all.group == 0), "joined_linear: groups of ",
+                all.group, " in rows of ", all.k());
+    const auto is_here = [&](const Tensor &t) {
+        TORCH_CHECK(t.device() == x.device(), "Expected all tensors to be on the same device, but found ",
+                    t.device(), " and ", x.device());
+    };
+    for (size_t i = 0; i < count; i++) {
+        const Tensor &w = all.weight[i];
+        TORCH_CHECK(w.dim() == 2 && w.scalar_type() == all.weight[0].scalar_type() &&
+                        (quantised || w.scalar_type() == x.scalar_type()),
+                    "joined_linear: expected weights of 2 dimensions and one dtype, got ", w.sizes(), " ",
+                    w.scalar_type());
+        TORCH_CHECK(w.size(1) == all.weight[0].size(1) && x.size(1) == all.k(), "joined_linear: rows of ",
+                    x.size(1), " don't fit a weight of ", w.sizes());
+        TORCH_CHECK(!gated || w.size(0) == all.weight[0].size(0),
+                    "joined_linear: a gate of another size: ", w.sizes());
+        is_here(w);
+        if (quantised) {
+            const Tensor &s = all.scale[i];
+            TORCH_CHECK(all.is_int4()
+                            ? s.dim() == 2 && s.size(0) == all.k() / all.group && s.size(1) == w.size(0)
+                            : s.dim() == 1 && s.size(0) == w.size(0),
+                        "joined_linear: scales of ", s.sizes(), " for a weight of ", w.sizes());
+            is_here(s);
+        }
+        if (all.is_int4()) {
+            TORCH_CHECK(all.zero[i].sizes() == all.scale[i].sizes() && all.zero[i].scalar_type() == at::kChar,
+                        "joined_linear: zero points of ", all.zero[i].sizes(), " ",
+                        all.zero[i].scalar_type());
+            is_here(all.zero[i]);
+        }
+        if (!all.bias.empty()) {
+            TORCH_CHECK(all.bias[i].dim() == 1 && all.bias[i].size(0) == w.size(0) &&
+                            all.bias[i].scalar_type() == x.scalar_type(),
+                        "joined_linear: a bias of ", all.bias[i].sizes(), " ", all.bias[i].scalar_type());
+            is_here(all.bias[i]);
+        }
+    }
+    if (norm) {
+        TORCH_CHECK(norm->dim() == 1 && norm->size(0) == x.size(1) && norm->scalar_type() == x.scalar_type(),
+                    "joined_linear: a norm's weight of ", norm->sizes(), " ", norm->scalar_type());
+        is_here(*norm);
+    }
+}
+
+// One after the other.
+Tensor one_by_one(const Tensor &x, const Layers &all, bool gated, const Activation &activation,
+                  const std::optional<Tensor> &norm, double eps, const std::optional<Tensor> &residual) {
+    const Tensor a = norm ? at::rms_norm(x, x.size(1), *norm, eps) : x;
+    std::vector<Tensor> results;
+    for (size_t i = 0; i < all.weight.size(); i++) {
+        results.push_back(all.multiply(a, i));
+        if (!all.bias.empty()) results.back().add_(all.bias[i]);
+    }
+    if (gated) return activation.apply(results[0]).mul_(results[1]);
+    const Tensor out = results.size() == 1 ? results[0] : at::cat(results, 1);
+    return activation.apply(residual ? out + *residual : out);
+}
+
+Tensor joined_linear(const Tensor &x, at::TensorList weight, at::TensorList scale, at::TensorList zero,
+                     at::TensorList bias, int64_t group, bool gated, std::string_view name,
+                     const std::optional<Tensor> &norm, double eps, const std::optional<Tensor> &residual) {
+    TORCH_CHECK(!weight.empty(), "joined_linear: no weights");
+    const std::vector<Tensor> kept[] = {weight.vec(), scale.vec(), zero.vec(), bias.vec()};
+    const Layers all{kept[0], kept[1], kept[2], kept[3], group};
+    const Activation &activation = activation_of(name);
+    check(x, all, gated, norm, residual);
+    int64_t n = 0;
+    for (const Tensor &w : all.weight) n += w.size(0);
+    if (gated) n /= 2;
+    TORCH_CHECK(!residual || (residual->sizes() == at::IntArrayRef({x.size(0), n}) &&
+                              residual->scalar_type() == x.scalar_type() && residual->device() == x.device()),
+                "joined_linear: a residual that isn't the result's like");
+    Tensor out = at::empty({x.size(0), n}, x.options());
+    if (out.numel() == 0) return out;
+    std::array<xpu_gemm_part, PARTS> parts{};
+    std::array<xpu_quantised, PARTS> quantised{};
+    for (size_t i = 0; i < all.weight.size(); i++) {
+        const Tensor &w = all.weight[i];
+        const bool is_stored = all.is_int4() || all.is_int8();
+        if (is_stored) quantised[i] = all.quantised(i);
+        parts[i] = {.b = {openxpu::input_data(w), 0, w.stride(1), w.stride(0) * (all.is_int4() ? 8 : 1)},
+                    .quantised = is_stored ? &quantised[i] : nullptr,
+                    .c = all.bias.empty() ? nullptr : openxpu::input_data(all.bias[i]),
+                    .n = w.size(0)};
+        if (w.stride(1) != 1 || (!all.bias.empty() && all.bias[i].stride(0) != 1))
+            return one_by_one(x, all, gated, activation, norm, eps, residual);
+    }
+    const xpu_joined joined{.count = static_cast<int>(all.weight.size()),
+                            .part = parts.data(),
+                            .gated = gated,
+                            .norm = norm && norm->stride(0) == 1 ? openxpu::input_data(*norm) : nullptr,
+                            .eps = eps};
+    xpu_gemm_args args{.dtype = openxpu::dtype_of(x),
+                       .epilogue = activation.epilogue,
+                       .batch = 1,
+                       .m = x.size(0),
+                       .n = n,
+                       .k = x.size(1),
+                       .a = {openxpu::input_data(x), 0, x.stride(0), x.stride(1)},
+                       .out = {out.mutable_data_ptr(), 0, n, 1}};
+    if (residual) {
+        args.combine = XPU_COMBINE_ADD;
+        args.other = {openxpu::input_data(*residual), 0, residual->stride(0), residual->stride(1)};
+    }
+    const bool is_told = !norm || joined.norm;
+    const xpu_status status =
+        is_told ? xpu_gemm_joined(openxpu::current_stream(x), &args, &joined) : XPU_ERROR_NOT_SUPPORTED;
+    if (status == XPU_ERROR_NOT_SUPPORTED) return one_by_one(x, all, gated, activation, norm, eps, residual);
+    openxpu::check_product(status);
+    return out;
+}
+
+Tensor joined_linear_meta(const Tensor &x, at::TensorList weight, at::TensorList, at::TensorList,
+                          at::TensorList, int64_t, bool gated, std::string_view,
+                          const std::optional<Tensor> &, double, const std::optional<Tensor> &) {
+    c10::SymInt n = 0;
+    for (const Tensor &w : weight) n += w.sym_size(0);
+    return at::empty_symint({x.sym_size(0), gated ? n / 2 : n}, x.options());
+}
+
+} // namespace
+
+TORCH_LIBRARY_FRAGMENT(openxpu, m) {
+    m.def("joined_linear(Tensor x, Tensor[] weight, Tensor[] scale, Tensor[] zero, Tensor[] bias, int group, "
+          "bool gated, str activation, Tensor? norm, float eps, Tensor? residual) -> Tensor");
+}
+TORCH_LIBRARY_IMPL(openxpu, XPU, m) { m.impl("joined_linear", joined_linear); }
+TORCH_LIBRARY_IMPL(openxpu, Meta, m) { m.impl("joined_linear", joined_linear_meta); }

@@ -1,0 +1,411 @@
+"""Linear layers of a few rows in fewer launches: a pass over Inductor's graphs for GPUs.
+
+Where a step of decoding has products with a few rows, four things go along with one (``openxpu::joined_linear``): other
+layers of the same activations (query, key and value), a gate (``silu(x @ a.T) * (x @ b.T)``), a residual connection,
+and the activations' RMS norm, where they come from a residual connection.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import fx
+from torch._inductor.custom_graph_pass import CustomGraphModulePass
+
+from openxpu import _fusion
+
+aten, prims = torch.ops.aten, torch.ops.prims
+ROWS, PARTS = 16, 4  # at most
+_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+_VIEWS = (
+    aten.reshape.default,
+    aten.view.default,
+    aten._unsafe_view.default,
+    aten.unsqueeze.default,
+    aten.squeeze.dim,
+)
+
+
+def _is(node: object, *targets: object) -> bool:
+    return isinstance(node, fx.Node) and node.op == "call_function" and node.target in targets
+
+
+def _value(node: fx.Node) -> torch.Tensor:
+    value: torch.Tensor = node.meta["val"]
+    return value
+
+
+def _has_value(node: object) -> bool:
+    return isinstance(node, fx.Node) and isinstance(node.meta.get("val"), torch.Tensor)
+
+
+def _under_views(node: fx.Node) -> fx.Node:
+    """Follow views that leave rows as they are."""
+    while _is(node, *_VIEWS) and _has_value(node.args[0]):
+        source: Any = node.args[0]
+        if not _value(source).dim() or _value(source).shape[-1] != _value(node).shape[-1]:
+            break
+        node = source
+    return node
+
+
+def _only_source(node: fx.Node) -> fx.Node | None:
+    """Follow such views where nobody else reads what is between; None where somebody does."""
+    while len(node.users) == 1 and _is(node, *_VIEWS):
+        source = _under_views(node)
+        if source is node:
+            break
+        nearest: Any = node.args[0]
+        node = nearest
+    return node if len(node.users) == 1 else None
+
+
+def _unconverted(node: Any, dtype: torch.dtype) -> Any:
+    """Return what was converted to `dtype`."""
+    return node.args[0] if _is(node, prims.convert_element_type.default) and node.args[1] == dtype else node
+
+
+@dataclass(eq=False)
+class Product:
+    """A linear layer of 2D activations; `k` and `n` of its weight."""
+
+    node: fx.Node
+    x: fx.Node
+    weight: fx.Node
+    scale: fx.Node | None = None
+    zero: fx.Node | None = None
+    bias: fx.Node | None = None
+    group: int = 0
+
+    def kind(self) -> tuple[object, ...]:
+        """Layers whose kinds are equal can be joined."""
+        scale = None if self.scale is None else _value(self.scale).dtype
+        return (_value(self.weight).dtype, self.group, scale, self.bias is None)
+
+    @property
+    def rows(self) -> int:
+        return int(_value(self.node).shape[0])
+
+    @property
+    def columns(self) -> int:
+        return int(_value(self.node).shape[1])
+
+    def inputs(self) -> Iterator[fx.Node]:
+        for given in (self.weight, self.scale, self.zero, self.bias):
+            if given is not None:
+                yield given
+
+
+def _product_of(node: fx.Node) -> Product | None:
+    """Read a node as a linear layer of a few rows, on a GPU."""
+    found = None
+    args: Any = node.args
+    if _is(node, aten._weight_int4pack_mm_with_scales_and_zeros.default):
+        x, weight, group, scale, zero = args
+        found = Product(node, x, weight, scale, zero, group=group)
+    elif _is(node, aten._weight_int8pack_mm.default):
+        found = Product(node, args[0], args[1], args[2])
+    elif _is(node, aten.mm.default, aten.addmm.default) and not node.kwargs:
+        x, turned = args[-2:]
+        if not (_is(turned, aten.permute.default) and list(turned.args[1]) == [1, 0]):
+            return None
+        found = Product(node, x, turned.args[0], bias=args[0] if len(args) == 3 else None)
+    if found is None or not all(map(_has_value, (node, found.x, *found.inputs()))):
+        return None
+    result, x_value = _value(node), _value(found.x)
+    is_few = isinstance(result.shape[0], int) and 1 <= result.shape[0] <= (
+        ROWS if found.scale is not None else 1
+    )
+    fixed = all(isinstance(size, int) for given in (found.x, *found.inputs()) for size in _value(given).shape)
+    if not (is_few and fixed and result.device.type == "xpu" and result.dtype in _DTYPES):
+        return None
+    if found.scale is None and _value(found.weight).dtype != result.dtype:
+        return None
+    if found.bias is not None and (_value(found.bias).dim() != 1 or _value(found.bias).dtype != result.dtype):
+        return None
+    if (
+        x_value.dim() != 2
+        or x_value.dtype != result.dtype
+        or not _fusion.counts_launches(result.device.index)
+    ):
+        return None
+    return found
+
+
+def _silu_of(node: fx.Node) -> fx.Node | None:
+    """Return x where the node is silu(x), as Inductor decomposes it."""
+    quotient: Any = _unconverted(node, _value(node).dtype)
+    if not _is(quotient, aten.div.Tensor):
+        return None
+    x, below = quotient.args
+    if not (_is(below, aten.add.Tensor) and below.args[1] == 1 and _is(below.args[0], aten.exp.default)):
+        return None
+    negative = below.args[0].args[0]
+    if not (
+        _is(negative, aten.neg.default) and negative.args[0] is x and set(x.users) <= {negative, quotient}
+    ):
+        return None
+    source: fx.Node = _unconverted(x, torch.float32)
+    return source
+
+
+@dataclass(frozen=True)
+class Norm:
+    """What an RMS norm is of, its weight and what is added to the mean square."""
+
+    x: fx.Node
+    weight: fx.Node
+    eps: float
+
+
+def _norm_of(node: fx.Node) -> Norm | None:
+    """Read a node as an RMS norm along its last dimension, computed in fp32 and rounded before its weight or after."""
+    dtype = _value(node).dtype
+    product = _unconverted(node, dtype)
+    if not _is(product, aten.mul.Tensor):
+        return None
+    for scaled, weight in (product.args, reversed(product.args)):
+        if not (_has_value(weight) and _value(weight).dim() == 1 and _value(weight).dtype == dtype):
+            continue
+        inner = _unconverted(scaled, dtype)
+        if not _is(inner, aten.mul.Tensor):
+            continue
+        wide, root = inner.args
+        if not _is(root, aten.rsqrt.default):
+            continue
+        total = root.args[0]
+        if not (_is(total, aten.add.Tensor, aten.add.Scalar) and isinstance(total.args[1], float)):
+            continue
+        mean, eps = total.args[0], total.args[1]
+        if not (_is(mean, aten.mean.dim) and len(mean.args) == 3 and mean.args[2] is True):
+            continue
+        square, dims = mean.args[0], list(mean.args[1])
+        if not (_is(square, aten.pow.Tensor_Scalar) and square.args[0] is wide and square.args[1] == 2):
+            continue
+        x = _unconverted(wide, torch.float32)
+        if dims not in ([-1], [_value(wide).dim() - 1]) or _value(x).dtype != dtype:
+            continue
+        return Norm(x, weight, eps)
+    return None
+
+
+@dataclass(eq=False)
+class Joined:
+    """Products that become one, and the nodes that are replaced by it."""
+
+    parts: list[Product]
+    results: list[fx.Node]
+    halves: bool = False  # of one product, which a gate splits
+    gated: bool = False
+    residual: fx.Node | None = None
+    norm: Norm | None = None
+    products: list[Product] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.products = list(dict.fromkeys(self.parts))
+
+
+def _gate_of(node: fx.Node, products: dict[fx.Node, Product]) -> Joined | None:
+    """Read a node as silu(one product) * another of the same activations, or two halves of one."""
+    if not (_is(node, aten.mul.Tensor) and all(map(_has_value, node.args))):
+        return None
+    for activated, other in (node.args, reversed(node.args)):
+        gate = _silu_of(_under_views(activated))  # type: ignore[arg-type]
+        if gate is None or not _has_value(gate):
+            continue
+        first, second = _only_source(gate), _only_source(other)  # type: ignore[arg-type]
+        if first is None or second is None or first is second:
+            continue
+        a, b = products.get(first), products.get(second)
+        if a and b:
+            same = _under_views(a.x) is _under_views(b.x) and a.kind() == b.kind() and a.columns == b.columns
+            if same and a.rows == b.rows and a.bias is None:
+                return Joined([a, b], [node], gated=True)
+            continue
+        pair = [n for n in (first, second) if n.target is operator.getitem]
+        if len(pair) < 2 or [n.args[1] for n in pair] != [0, 1] or pair[0].args[0] is not pair[1].args[0]:
+            continue
+        split: Any = pair[0].args[0]
+        if not (_is(split, aten.split.Tensor) and len(split.users) == 2 and _has_value(split.args[0])):
+            continue
+        source = _only_source(split.args[0])
+        whole = products.get(source) if source is not None else None
+        dim = split.args[2] if len(split.args) > 2 else 0
+        if whole is None or whole.bias is not None or dim not in (-1, _value(split.args[0]).dim() - 1):
+            continue
+        if split.args[1] * 2 == whole.columns == _value(split.args[0]).shape[-1]:
+            return Joined([whole, whole], [node], halves=True, gated=True)
+    return None
+
+
+def _residual_of(node: fx.Node, products: dict[fx.Node, Product]) -> Joined | None:
+    """Read a node as a product to which something of its size is added."""
+    if not (_is(node, aten.add.Tensor) and not node.kwargs and all(map(_has_value, node.args))):
+        return None
+    for given, other in (node.args, reversed(node.args)):
+        source = _only_source(given)  # type: ignore[arg-type]
+        product = products.get(source) if source is not None else None
+        values = _value(node), _value(other)  # type: ignore[arg-type]
+        is_like = values[0].shape == values[1].shape and values[0].dtype == values[1].dtype
+        if product and is_like and values[0].numel() == product.rows * product.columns:
+            return Joined([product], [node], residual=other)  # type: ignore[arg-type]
+    return None
+
+
+def _readers(node: fx.Node) -> Iterator[fx.Node]:
+    """Those who read a node, under views or not."""
+    for user in node.users:
+        if _is(user, *_VIEWS) and _under_views(user) is not user:
+            yield from _readers(user)
+        else:
+            yield user
+
+
+def find(graph: fx.Graph) -> list[Joined]:
+    """Find what can be joined."""
+    products = {p.node: p for p in map(_product_of, graph.nodes) if p}
+    left = dict(products)
+    found: list[Joined] = []
+    for read in (_gate_of, _residual_of):
+        for node in graph.nodes:
+            joined = read(node, left)
+            if joined:
+                found.append(joined)
+                for product in joined.products:
+                    del left[product.node]
+    shared: dict[tuple[object, ...], list[Product]] = {}
+    for product in left.values():
+        shared.setdefault((_under_views(product.x), product.rows, product.kind()), []).append(product)
+    for several in shared.values():
+        for i in range(0, len(several), PARTS):
+            some = several[i : i + PARTS]
+            found.append(Joined(some, [p.node for p in some]))
+    sums = {joined.results[0] for joined in found if joined.residual is not None}
+    joined_by = {product.node for joined in found for product in joined.products}
+    for joined in found:
+        x = _under_views(joined.parts[0].x)
+        norm = _norm_of(x)
+        rounds_early = _value(x).dtype == torch.float16 and joined.parts[0].scale is not None
+        if norm and norm.x in sums and not rounds_early and set(_readers(x)) <= joined_by:
+            joined.norm = norm
+    # as long as it is worth something
+    return [j for j in found if j.gated or j.residual is not None or j.norm or len(j.parts) > 1]
+
+
+class _Writer:
+    """Adds nodes with their values."""
+
+    def __init__(self, graph: fx.Graph) -> None:
+        self.graph = graph
+
+    def call(self, target: Any, *args: Any) -> fx.Node:
+        node = self.graph.call_function(target, args)
+        given = fx.map_arg(args, _value)
+        first: Any = next(a for a in torch.utils._pytree.tree_leaves(given) if isinstance(a, torch.Tensor))
+        with first.fake_mode:
+            node.meta["val"] = target(*given)
+        return node
+
+    def shaped(self, node: fx.Node, shape: Sequence[int]) -> fx.Node:
+        return (
+            node
+            if _value(node).shape == torch.Size(shape)
+            else self.call(aten.reshape.default, node, list(shape))
+        )
+
+    def columns(self, node: fx.Node | None, dim: int, begin: int, end: int) -> fx.Node | None:
+        return None if node is None else self.call(aten.slice.Tensor, node, dim, begin, end)
+
+
+def _place(order: dict[fx.Node, int], joined: Joined) -> fx.Node:
+    return min(joined.results, key=order.__getitem__)
+
+
+def _join(
+    graph: fx.Graph, order: dict[fx.Node, int], instead: dict[fx.Node, fx.Node], joined: Joined
+) -> None:
+    """Put one product in place of several, unless what they read isn't there at the first one's place."""
+
+    def now(node: fx.Node) -> fx.Node:
+        return instead.get(node, node)
+
+    first, place = joined.parts[0], _place(order, joined)
+    inputs = [given for product in joined.products for given in product.inputs()]
+    inputs += [
+        g for g in (joined.residual, joined.norm and joined.norm.x, joined.norm and joined.norm.weight) if g
+    ]
+    if any(order.get(given, -1) >= order[place] for given in inputs):
+        return
+    writer = _Writer(graph)
+    rows, k = _value(first.x).shape
+    with graph.inserting_before(place):
+        x = now(joined.norm.x if joined.norm else _under_views(now(first.x)))
+        x = writer.shaped(x, (rows, k))
+        if joined.halves:
+            half, across = first.columns // 2, 1 if first.zero is not None else 0
+            spans = [(0, half), (half, 2 * half)]
+            weight = [writer.columns(first.weight, 0, *span) for span in spans]
+            scale = [writer.columns(first.scale, across, *span) for span in spans]
+            zero = [writer.columns(first.zero, across, *span) for span in spans]
+        else:
+            weight, scale, zero = (
+                [getattr(p, name) for p in joined.parts] for name in ("weight", "scale", "zero")
+            )
+        residual = joined.residual
+        if residual is not None:
+            residual = writer.shaped(now(residual), (rows, first.columns))
+        result = writer.call(
+            torch.ops.openxpu.joined_linear.default,
+            x,
+            weight,
+            [s for s in scale if s is not None],
+            [z for z in zero if z is not None],
+            [p.bias for p in joined.parts if p.bias is not None],
+            first.group,
+            joined.gated,
+            "silu" if joined.gated else "none",
+            joined.norm.weight if joined.norm else None,
+            joined.norm.eps if joined.norm else 0.0,
+            residual,
+        )
+        begin = 0
+        for old in joined.results:
+            new: fx.Node | None = result
+            if len(joined.results) > 1:
+                end = begin + int(_value(old).shape[1])
+                new, begin = writer.columns(result, 1, begin, end), end
+            assert new is not None
+            instead[old] = writer.shaped(new, _value(old).shape)
+            old.replace_all_uses_with(instead[old])
+
+
+class JoinLayers(CustomGraphModulePass):
+    """Registered for xpu by ``enter``."""
+
+    def __call__(self, gm: fx.GraphModule) -> None:
+        """Rewrite the graph, which is going to be Python that runs where it is made."""
+        from torch._inductor import config
+        from torch._inductor.virtualized import V
+
+        if config.cpp_wrapper or getattr(config, "fx_wrapper", False) or V.aot_compilation:
+            return  # their runners don't know the operator
+        graph = gm.graph
+        found = find(graph)
+        if not found:
+            return
+        order = {node: i for i, node in enumerate(graph.nodes) if node.op not in ("placeholder", "get_attr")}
+        instead: dict[fx.Node, fx.Node] = {}
+        for joined in sorted(found, key=lambda joined: order[_place(order, joined)]):
+            _join(graph, order, instead, joined)
+        graph.eliminate_dead_code()
+        gm.recompile()
+
+    def uuid(self) -> object:
+        """Change with this file, for caches of graphs."""
+        return hashlib.sha256(Path(__file__).read_bytes()).digest()

@@ -1,0 +1,87 @@
+/* Several right operands that share a few rows of A, in one launch (xpu_gemm_joined), for gemm_vector,
+ * gemm_few and gemm_few_units:
+ *
+ * -DPARTS=1 to GEMM_PARTS: so many matrices, whose results lie beside each other
+ * -DGATED=1: two, of which the first's results, ended, are multiplied by the second's
+ * -DNORMED=1: rows of A, aligned to 16 bytes, are taken times `norm` and are divided by the root of their
+ * mean square; k is a multiple of eight
+ *
+ * Wants put and value (gemm.cl). */
+#ifndef PARTS
+#define PARTS 0
+#define GATED 0
+#define NORMED 0
+#endif
+
+#if PARTS
+/* Makes `p` and `l` (NULL for plain numbers) those of the part that the work-group is of; `block`: its number
+ * along n, over all parts. Returns the part's first. */
+static inline uint take_part(gemm_params *p, quantised_lines *l, const gemm_joined_params *g, uint block) {
+    uint first = 0;
+    gemm_part part = g->part[0];
+    __attribute__((opencl_unroll_hint)) for (int i = 1; i < (GATED ? 1 : PARTS); i++)
+        if (block >= (uint)g->part[i].block) part = g->part[i], first = (uint)g->part[i].block;
+    p->n = part.n;
+    p->b = part.b, p->b_scale = part.b_scale, p->c = part.c;
+    p->out += part.first * p->out_stride.column * sizeof(STORED(OUT_T));
+    p->end.other += part.first * p->other_stride.column * sizeof(STORED(OTHER_T));
+    if (l) {
+        l->data = part.b;
+        l->scale.data = part.scale, l->scale.along = part.scale_along;
+        l->zero.data = part.zero, l->zero.along = part.zero_along;
+    }
+    return first;
+}
+
+#if GATED
+/* The second matrix, as lines and as what its sums have. */
+static inline quantised_lines second_lines(const gemm_joined_params *g) {
+    quantised_lines l = g->given.b;
+    l.data = g->part[1].b;
+    l.scale.data = g->part[1].scale, l.scale.along = g->part[1].scale_along;
+    l.zero.data = g->part[1].zero, l.zero.along = g->part[1].zero_along;
+    return l;
+}
+static inline void put_gated(const gemm_params *p, const gemm_joined_params *g, long m, long n, acc_t sum,
+                             acc_t other) {
+    gemm_params q = *p;
+    q.b_scale = g->part[1].b_scale;
+    STORE(OUT_T, XPU_PTR(STORED(OUT_T), p->out), m * p->out_stride.row + n * p->out_stride.column,
+          leaving(&p->leave, value(p, 0, m, n, sum) * scaled(&q, 0, m, n, other)));
+}
+#endif
+
+#if NORMED
+static inline float8 eight_f32(xpu_addr at) { return *XPU_CPTR(float8, at); }
+static inline float8 eight_bf16(xpu_addr at) {
+    return as_float8(convert_uint8(*XPU_CPTR(ushort8, at)) << 16);
+}
+static inline float8 eight_f16(xpu_addr at) { return widen8_f16(*XPU_CPTR(ushort8, at)); }
+#define EIGHT_AT(address, k) XPU_CAT(eight_, T)((address) + (k) * sizeof(STORED(T)))
+
+/* What sums of rows m0 … are multiplied by: at `room[row]`, which has `rows` numbers for each of the group's
+ * `count` work-items, a power of two. All of them call it. */
+static inline void find_roots(__local float *room, const gemm_joined_params *g, long m0, const int rows,
+                              int id, const int count) {
+    const gemm_params *p = &g->given.gemm;
+    for (int r = 0; r < rows; r++) {
+        const xpu_addr row = p->a + min(m0 + r, p->m - 1) * p->a_stride.row * sizeof(STORED(T));
+        float8 sum = 0;
+        for (long k = id * 8; k < p->k; k += count * 8) {
+            const float8 v = EIGHT_AT(row, k);
+            sum = fma(v, v, sum);
+        }
+        const float4 four = sum.lo + sum.hi;
+        room[id * rows + r] = (four.x + four.y) + (four.z + four.w);
+    }
+    for (int half_ = count / 2; half_ > 0; half_ /= 2) {
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if (id < half_)
+            for (int r = 0; r < rows; r++) room[id * rows + r] += room[(id + half_) * rows + r];
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (id < rows) room[id] = 1 / sqrt(room[id] / (float)p->k + g->eps);
+    barrier(CLK_LOCAL_MEM_FENCE);
+}
+#endif
+#endif

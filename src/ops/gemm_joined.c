@@ -1,0 +1,86 @@
+#include "gemm_joined.h"
+
+#include "iter.h"
+#include "product.h"
+
+_Static_assert(sizeof(gemm_joined_params) <= 1024, "a kernel's arguments on every device");
+
+void joined_spec(kernel_spec *spec, const joined_form *form) {
+    spec_number_if(spec, form->parts > 0, "PARTS", form->parts, 3);
+    spec_number_if(spec, form->parts > 0, "GATED", form->gated, 1);
+    spec_number_if(spec, form->parts > 0, "NORMED", form->normed, 1);
+}
+
+int64_t joined_blocks(joined_product *product, int lines) {
+    const int each = product->form.gated ? lines / 2 : lines;
+    int64_t block = 0;
+    for (int i = 0; i < (product->form.gated ? 1 : product->form.parts); i++) {
+        product->params.part[i].block = block;
+        block += divided_up(product->params.part[i].n, each);
+    }
+    return block;
+}
+
+xpu_gemm_args joined_args(const xpu_gemm_args *args, const xpu_gemm_part *part) {
+    xpu_gemm_args one = *args;
+    one.b = part->b;
+    one.b.batch_stride = 0;
+    one.alpha = one.beta = (xpu_scalar){XPU_FLOAT64, {.f = 1}};
+    one.c = (xpu_matrix){(void *)part->c, 0, 0, 1};
+    if (one.k == 1) one.b.row_stride = 1;
+    return one;
+}
+
+static xpu_status check(const xpu_gemm_args *args, const xpu_joined *joined) {
+    const int count = joined->count;
+    if (count < 1 || count > GEMM_PARTS || args->batch != 1 || (joined->gated && count != 2))
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "joined product: %d parts in a batch of %lld", count,
+                       (long long)args->batch);
+    int64_t n = 0;
+    for (int i = 0; i < count; i++) {
+        const xpu_gemm_part *part = &joined->part[i];
+        n += part->n;
+        if (part->n < 1 || (joined->gated && part->n != args->n))
+            return op_fail(XPU_ERROR_INVALID_ARGUMENT, "joined product: a part of %lld columns",
+                           (long long)part->n);
+        if (!part->quantised != !joined->part[0].quantised || !part->c != !joined->part[0].c)
+            return op_fail(XPU_ERROR_INVALID_ARGUMENT, "joined product: parts that differ");
+    }
+    if (!joined->gated && n != args->n)
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "joined product: parts of %lld columns for %lld",
+                       (long long)n, (long long)args->n);
+    if (joined->gated && (joined->part[0].c || args->combine != XPU_COMBINE_NONE))
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "joined product: something is added to gated parts");
+    return XPU_SUCCESS;
+}
+
+/* Eight numbers of A's rows and of what they are multiplied by are read at a time. */
+static bool can_norm(const xpu_gemm_args *args, const void *norm) {
+    const uint64_t eight = 8 * xpu_dtype_size(args->dtype);
+    return args->k % 8 == 0 && args->a.column_stride == 1 &&
+           (XPU_ADDR(args->a.data) | XPU_ADDR(norm) | (uint64_t)args->a.row_stride * eight / 8) % eight == 0;
+}
+
+xpu_status xpu_gemm_joined(xpu_stream *stream, const xpu_gemm_args *args, const xpu_joined *joined) {
+    const xpu_device_properties *properties;
+    XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
+    XPU_TRY(gemm_check(args, properties));
+    XPU_TRY(check(args, joined));
+    if (args->m == 0) return XPU_SUCCESS;
+    const bool is_single =
+        args->dtype == XPU_FLOAT16 || args->dtype == XPU_BFLOAT16 || args->dtype == XPU_FLOAT32;
+    if (!is_single || args->k == 0 || args->k >= INT32_MAX || args->n >= INT32_MAX ||
+        (joined->norm && !can_norm(args, joined->norm)))
+        return XPU_ERROR_NOT_SUPPORTED;
+    joined_product product = {.given = joined,
+                              .form = {joined->count, joined->gated, joined->norm != NULL},
+                              .params = {.norm = XPU_ADDR(joined->norm), .eps = (float)joined->eps}};
+    int64_t first = 0;
+    for (int i = 0; i < joined->count; i++) {
+        product.params.part[i].n = joined->part[i].n, product.params.part[i].first = first;
+        product.params.part[i].c = XPU_ADDR(joined->part[i].c);
+        first += joined->part[i].n;
+    }
+    return joined->part[0].quantised ? joined_as_read(stream, properties, args, &product)
+                                     : joined_by_vector(stream, properties, args, &product);
+}

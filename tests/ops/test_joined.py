@@ -1,0 +1,212 @@
+"""Linear layers that share a few rows (openxpu::joined_linear) beside float64, in one launch where GPUs have a kernel."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .inner_run import passes
+from .test_quantised import SINGLES, enough, noise
+
+# The tiers of GPUs, as their kernels run on a processor; here it is what the device has.
+TIERS = ("ptx", "fma")
+TIER = os.environ.get("OPENXPU_MATRIX")
+
+
+class Weights:
+    """Matrices of `sizes` rows of k, as stored, and as the numbers that they stand for."""
+
+    def __init__(self, kind: str, sizes: list[int], k: int, group: int, dtype: torch.dtype) -> None:
+        self.group = group
+        self.weight: list[Tensor] = []
+        self.scale: list[Tensor] = []
+        self.zero: list[Tensor] = []
+        self.numbers: list[Tensor] = []
+        for n in sizes:
+            if kind == "int4":
+                q, groups = torch.randint(0, 16, (n, k)), k // group
+                packed = (q[:, ::2] | q[:, 1::2] << 4).to(torch.uint8)
+                self.weight.append(packed.view(torch.int32).to("xpu"))
+                self.scale.append((torch.rand(groups, n) / 8 + 0.01).to(dtype))
+                self.zero.append(torch.randint(0, 16, (groups, n), dtype=torch.int8))
+                each = torch.arange(k) // group
+                zero, scale = self.zero[-1][each].t().double(), self.scale[-1][each].t().double()
+                self.numbers.append((q - zero) * scale)
+            elif kind == "int8":
+                self.weight.append(torch.randint(-128, 128, (n, k), dtype=torch.int8).to("xpu"))
+                self.scale.append((torch.rand(n) / 64 + 0.01).to(dtype))
+                self.numbers.append(self.weight[-1].cpu().double() * self.scale[-1].double()[:, None])
+            else:
+                self.weight.append(torch.randn(n, k).to(dtype).to("xpu"))
+                self.numbers.append(self.weight[-1].cpu().double())
+
+    def operands(self) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+        return self.weight, [s.to("xpu") for s in self.scale], [z.to("xpu") for z in self.zero]
+
+
+def launches(work: torch.nn.Module | object) -> tuple[Tensor, list[str]]:
+    """Return what a call gives and the names of its kernels."""
+    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.XPU]
+    with torch.profiler.profile(activities=activities) as profiler:
+        result = work()  # type: ignore[operator]
+        torch.xpu.synchronize()
+    return result, [e.name for e in profiler.events() if e.device_type != torch.autograd.DeviceType.CPU]
+
+
+def is_one_launch(kind: str, m: int, dtype: torch.dtype) -> bool:
+    if TIER == "ptx":
+        return kind != "numbers" and dtype != torch.float32
+    return TIER == "fma" and m < (2 if kind == "numbers" else 5)
+
+
+def compare(
+    kind: str,
+    m: int,
+    sizes: list[int],
+    k: int,
+    dtype: torch.dtype,
+    *,
+    gated: bool = False,
+    normed: bool = False,
+    biased: bool = False,
+    added: bool = False,
+    activation: str = "none",
+) -> None:
+    torch.manual_seed(m + k)
+    weights = Weights(kind, sizes, k, 128, dtype)
+    x = (torch.randn(m, k) * 3).to(dtype)
+    norm = torch.randn(k).to(dtype) if normed else None
+    bias = [torch.randn(n).to(dtype) * 9 for n in sizes] if biased else []
+    n = sum(sizes) // (2 if gated else 1)
+    residual = torch.randn(m, n).to(dtype) * 9 if added else None
+
+    a = x.double()
+    if norm is not None:
+        a = F.rms_norm(a, (k,), norm.double(), 1e-5)
+    parts = [a @ w.t() for w in weights.numbers]
+    if biased:
+        parts = [p + b.double() for p, b in zip(parts, bias, strict=True)]
+    act = {"none": lambda t: t, "silu": F.silu, "relu": F.relu}[activation]
+    if gated:
+        expected = act(parts[0]) * parts[1]
+    else:
+        expected = torch.cat(parts, 1)
+        expected = act(expected + residual.double() if residual is not None else expected)
+
+    weight, scale, zero = weights.operands()
+    given = (
+        [b.to("xpu") for b in bias],
+        128,
+        gated,
+        activation,
+        None if norm is None else norm.to("xpu"),
+        1e-5,
+        None if residual is None else residual.to("xpu"),
+    )
+    on_device = x.to("xpu")
+
+    def call() -> Tensor:
+        return torch.ops.openxpu.joined_linear(on_device, weight, scale, zero, *given)
+
+    call()
+    found, names = launches(call)
+    assert found.shape == expected.shape
+    assert found.dtype == dtype
+    is_one = is_one_launch(kind, m, dtype) and not (normed and TIER == "ptx" and dtype == torch.float16)
+    rounded_more = not is_one or (normed and TIER == "ptx")  # than the result
+    assert noise(found, expected) > enough(dtype) - (8 if rounded_more else 0)
+    if is_one:
+        assert len(names) == 1, names
+
+
+KINDS = ("int4", "int8", "numbers")
+
+
+@pytest.mark.parametrize("dtype", SINGLES)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("m", [1, 13])
+def test_beside_each_other(m: int, kind: str, dtype: torch.dtype) -> None:
+    compare(kind, m, [48, 16, 16], 256, dtype)
+    if dtype == torch.bfloat16:
+        compare(kind, m, [7, 33], 384, dtype, biased=True)
+
+
+@pytest.mark.parametrize("dtype", SINGLES)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("m", [1, 3])
+def test_gated(m: int, kind: str, dtype: torch.dtype) -> None:
+    compare(kind, m, [56, 56], 256, dtype, gated=True, activation="silu")
+    if dtype == torch.float16:
+        compare(kind, m, [9, 9], 1024, dtype, gated=True, activation="relu")
+
+
+@pytest.mark.parametrize("dtype", SINGLES)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("m", [1, 8])
+def test_normed_and_added(m: int, kind: str, dtype: torch.dtype) -> None:
+    compare(kind, m, [40, 24, 8], 512, dtype, normed=True)
+    if dtype != torch.bfloat16:
+        return
+    compare(kind, m, [50], 128, dtype, added=True)
+    compare(kind, m, [24], 2048, dtype, normed=True, added=True, biased=True, activation="relu")
+    compare(kind, m, [24, 24], 512, dtype, normed=True, gated=True, activation="silu")
+
+
+def test_large_numbers_are_normed() -> None:
+    """Numbers times the norm's weight would leave float16's range."""
+    w, norm = torch.randn(32, 128).half(), torch.full((128,), 9.0).half()
+    x = torch.full((1, 128), 3e4).half()
+    expected = F.rms_norm(x.double(), (128,), norm.double(), 1e-6) @ w.double().t()
+    given = ([w.to("xpu")], [], [], [], 0, False, "none", norm.to("xpu"), 1e-6, None)
+    assert noise(torch.ops.openxpu.joined_linear(x.to("xpu"), *given), expected) > 50
+
+
+def test_no_rows() -> None:
+    w = torch.randn(8, 16, device="xpu")
+    given = ([w, w], [], [], [], 0, False, "none", None, 0.0, None)
+    assert torch.ops.openxpu.joined_linear(torch.empty(0, 16, device="xpu"), *given).shape == (0, 16)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"weight": []}, "no weights"),
+        ({"weight": [torch.zeros(8, 15)]}, "don't fit a weight"),
+        ({"weight": [torch.zeros(8, 16).half()]}, "one dtype"),
+        ({"bias": [torch.zeros(7)]}, "a bias of"),
+        ({"gated": True}, "weights for a gate"),
+        ({"activation": "sine"}, "no activation sine"),
+        ({"norm": torch.zeros(8)}, "a norm's weight"),
+        ({"residual": torch.zeros(2, 9)}, "a residual"),
+        ({"weight": [torch.zeros(8, 2, dtype=torch.int32)]}, "scales, zero points or biases"),
+    ],
+)
+def test_what_does_not_fit(change: dict[str, object], message: str) -> None:
+    given: dict[str, object] = {
+        "x": torch.zeros(2, 16),
+        "weight": [torch.zeros(8, 16)],
+        "scale": [],
+        "zero": [],
+        "bias": [],
+        "group": 0,
+        "gated": False,
+        "activation": "none",
+        "norm": None,
+        "eps": 0.0,
+        "residual": None,
+        **change,
+    }
+    moved = torch.utils._pytree.tree_map(lambda v: v.to("xpu") if isinstance(v, Tensor) else v, given)
+    with pytest.raises(RuntimeError, match=message):
+        torch.ops.openxpu.joined_linear(*moved.values())
+
+
+@pytest.mark.skipif(TIER in TIERS, reason="this is the inner run")
+@pytest.mark.parametrize("tier", TIERS)
+def test_as_gpus_do(tier: str) -> None:
+    passes([str(Path(__file__))], "beside or gated or normed", OPENXPU_MATRIX=tier, OPENXPU_HOST_PROVIDER="0")
