@@ -2,7 +2,8 @@
  *
  * A group copies a tile of one input: TX columns in each of TY rows.
  * With TALL, dimension 0 of the group runs down the rows: for inputs of few columns. With BLOCK, for
- * processors, a group is one work-item that copies BLOCK elements, part of a row or some rows, as vectors.
+ * processors, a group is one work-item that copies BLOCK elements, part of a row or some rows, as vectors; with
+ * BANDS besides, some rows of all inputs.
  *   -DE=1|2|4|8|16 bytes an element  -DTX -DTY: the group's size in dimensions 0 and 1 -DTALL -DINLINE=0|1 */
 #include "cat.h"
 #include "element.h"
@@ -23,6 +24,13 @@ XPU_BY_ITSELF
 #endif
 __kernel void cat(const struct cat_params p) {
     const long group = XPU_GROUP(1);
+#ifdef BANDS
+    const long first = group * p.band, last = min(first + p.band, p.rows);
+    for (long row = first; row < last; row++)
+        for (int i = 0; i < p.count; i++)
+            copy_row(XPU_PTR(T, p.out) + row * p.row_size + INPUT(i).offset,
+                     XPU_CPTR(T, INPUT(i).data) + row * INPUT(i).columns, (ulong)INPUT(i).columns);
+#else
     int i = 0;
     while (i + 1 < p.count && INPUT(i + 1).first <= group) i++;
     const long columns = INPUT(i).columns, tile = group - INPUT(i).first;
@@ -44,5 +52,6 @@ __kernel void cat(const struct cat_params p) {
     const long row = tile / across * TY + get_local_id(1);
     const long column = tile % across * TX + get_local_id(0);
     if (row < p.rows && column < columns) out[row * p.row_size + column] = in[row * columns + column];
+#endif
 #endif
 }

@@ -11,11 +11,12 @@ struct cat_input {
     xpu_i64 first; /* the number of its first group */
 };
 
-/* 944 bytes. The inputs are read from `table`, or with -DINLINE=1 from here. */
+/* 952 bytes. The inputs are read from `table`, or with -DINLINE=1 from here. */
 struct cat_params {
     xpu_addr out, table;
     xpu_i64 rows, row_size;
     xpu_i64 count, groups;
+    xpu_i64 band; /* with -DBANDS: rows of a group */
     struct cat_input input[CAT_INPUTS];
 };
 #endif

@@ -1,16 +1,24 @@
 /* cat: sizes of tiles and elements, and the inputs in portions that fit into a kernel's parameters. */
 #include "xpu/ops/cat.h"
 
+#include <stddef.h>
+#include <string.h>
+
+#include "core/tuning.h"
 #include "kernels/cat.h"
 #include "ops/kernel.h"
 #include "xpu/graph.h"
+#include "xpu/trace.h"
 
-#define BLOCK_BYTES 16384
+#define BLOCK_BYTES 16384 /* that a processor's group copies of one input, */
+#define BAND_BYTES                                                                                           \
+    32768 /* or of all, if none has more than a block in a row: the output is written in order */
 
 typedef struct tiling {
     int element; /* bytes */
     int x, y;    /* the group's size */
     int block;   /* elements that a processor's group of one copies; 0 with groups of many */
+    int band;    /* rows of the output that it copies, and no blocks; 0: none */
     bool tall, in_params;
 } tiling;
 
@@ -21,19 +29,21 @@ static int element_of(uint64_t bits, int widest) {
     return element;
 }
 
-static tiling tiling_of(const xpu_device_properties *properties, int64_t rows, int64_t longest, int element) {
+static tiling tiling_of(const xpu_device_properties *properties, int64_t rows, int64_t row_size,
+                        int64_t longest, int element) {
     bool cpu = properties->type == XPU_DEVICE_CPU;
     size_t group = cpu ? 1024 : 256;
     if (group > properties->max_work_group_size) group = properties->max_work_group_size;
     tiling t = {.element = element, .in_params = !cpu};
+    if (cpu) {
+        t.x = t.y = 1, t.block = BLOCK_BYTES / element;
+        if (longest <= BLOCK_BYTES) t.band = (int)(row_size < BAND_BYTES ? BAND_BYTES / row_size : 1);
+        return t;
+    }
     size_t columns = (size_t)(longest / element);
     t.tall = columns < 16 && rows > 16;
     if (t.tall) {
         t.x = (int)group, t.y = 1;
-        return t;
-    }
-    if (cpu) {
-        t.x = t.y = 1, t.block = BLOCK_BYTES / element;
         return t;
     }
     /* powers of two keep the number of kernels small */
@@ -53,6 +63,7 @@ static xpu_status kernel_for(int device, const tiling *t, xpu_kernel **kernel) {
     spec_number(&spec, "TY", t->y, 32);
     spec_bool(&spec, "TALL", t->tall);
     spec_number(&spec, "BLOCK", t->block, 32);
+    spec_flag(&spec, "BANDS", t->band > 0);
     spec_bool(&spec, "INLINE", t->in_params);
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
@@ -69,6 +80,45 @@ static int64_t groups_for(const tiling *t, int64_t rows, int64_t columns) {
     return across * ((rows + t->y - 1) / t->y);
 }
 
+/* --- by the calling thread, on processors: a launch takes longer than to copy a few pieces --- */
+
+typedef struct joined {
+    char *out;
+    int64_t rows, row_size;
+    int count;
+    xpu_cat_input input[CAT_INPUTS];
+} joined;
+
+static xpu_status join(xpu_stream *stream, const void *context) {
+    (void)stream;
+    const joined *j = context;
+    for (int i = 0; i < j->count; i++) {
+        const size_t size = (size_t)j->input[i].row_size;
+        char *to = j->out + j->input[i].offset;
+        const char *from = j->input[i].data;
+        for (int64_t row = 0; row < j->rows; row++, to += j->row_size, from += size) memcpy(to, from, size);
+    }
+    return XPU_SUCCESS;
+}
+
+static int join_accesses(const void *of, xpu_access *accesses) {
+    const joined *j = of;
+    accesses[0] = (xpu_access){j->out, (size_t)(j->rows * j->row_size), true};
+    for (int i = 0; i < j->count; i++)
+        accesses[1 + i] = (xpu_access){j->input[i].data, (size_t)(j->rows * j->input[i].row_size), false};
+    return 1 + j->count;
+}
+
+static xpu_status join_here(xpu_stream *stream, void *out, int64_t rows, int64_t row_size,
+                            const xpu_cat_input *inputs, int count) {
+    joined j = {.out = out, .rows = rows, .row_size = row_size, .count = count};
+    memcpy(j.input, inputs, (size_t)count * sizeof *inputs);
+    return xpu_host_call(stream, "cat", join, &j, offsetof(joined, input) + (size_t)count * sizeof *inputs,
+                         join_accesses);
+}
+
+/* --- by kernels --- */
+
 static xpu_status portion(xpu_stream *stream, void *out, int64_t rows, int64_t row_size,
                           const xpu_cat_input *inputs, int count) {
     const xpu_device_properties *properties;
@@ -82,8 +132,12 @@ static xpu_status portion(xpu_stream *stream, void *out, int64_t rows, int64_t r
         bytes += inputs[i].row_size;
         if (inputs[i].row_size > longest) longest = inputs[i].row_size;
     }
-    tiling t =
-        tiling_of(properties, rows, longest, element_of(bits, properties->type == XPU_DEVICE_CPU ? 8 : 16));
+    const uint64_t work = (uint64_t)(rows * bytes) / 8;
+    if (properties->memory == XPU_MEMORY_HOST && rows * count <= TUNED(true, JOINED_HERE) &&
+        work <= (uint64_t)TUNED(true, SHARE_FROM))
+        return join_here(stream, out, rows, row_size, inputs, count);
+    tiling t = tiling_of(properties, rows, row_size, longest,
+                         element_of(bits, properties->type == XPU_DEVICE_CPU ? 8 : 16));
     xpu_kernel *kernel;
     XPU_TRY(kernel_for(device, &t, &kernel));
 
@@ -95,11 +149,11 @@ static xpu_status portion(xpu_stream *stream, void *out, int64_t rows, int64_t r
                                              params.groups};
         params.groups += groups_for(&t, rows, columns);
     }
+    if (t.band) params.band = t.band, params.groups = (rows + t.band - 1) / t.band;
     const void *table = params.input; /* read when the launch returns, where it is used */
     if (!t.in_params) XPU_TRY(xpu_graph_keep(stream, table, (size_t)count * sizeof *params.input, &table));
     params.table = XPU_ADDR(table);
-    xpu_range range = {
-        2, {1, (size_t)params.groups}, {(size_t)t.x, (size_t)t.y}, (uint64_t)(rows * bytes) / 8};
+    xpu_range range = {2, {1, (size_t)params.groups}, {(size_t)t.x, (size_t)t.y}, work};
     return xpu_launch(stream, kernel, &range, &params, sizeof params);
 }
 

@@ -28,6 +28,19 @@ def test_widths(width: int) -> None:
     same(torch.cat, [numbers(width), numbers(3)])
 
 
+@pytest.mark.parametrize("rows", [1, 7, 300, 20011])
+@pytest.mark.parametrize("widths", [(1, 2, 1), (3, 1), (16, 5), (64, 7, 65), (33,) * 31])
+@pytest.mark.parametrize("dtype", [torch.int8, torch.bfloat16, torch.float32, torch.complex128])
+def test_rows_of_many(rows: int, widths: tuple[int, ...], dtype: torch.dtype) -> None:
+    if rows * sum(widths) < 5_000_000:
+        same(torch.cat, [numbers(rows, width, dtype=dtype) for width in widths], 1)
+
+
+def test_long_rows() -> None:
+    same(torch.cat, [numbers(300, 5003), numbers(300, 1), numbers(300, 70)], 1)
+    same(torch.cat, [numbers(9, 50021), numbers(9, 3)], 1)
+
+
 def test_mixed() -> None:
     same(
         torch.cat,

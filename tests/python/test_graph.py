@@ -504,6 +504,17 @@ def test_accelerator_graph() -> None:
         first.replay()
 
 
+def test_few_pieces_are_joined_again() -> None:
+    a, b = torch.ones(3, 2, device="xpu"), torch.ones(3, 5, device="xpu")
+    graph, joined = capture(lambda: torch.cat((a, b, a.neg()), 1))
+    for i in range(3):
+        a.fill_(i)
+        b.fill_(10 + i)
+        graph.replay()
+        assert torch.equal(joined, torch.cat((a, b, a.neg()), 1))
+        assert joined[2].tolist() == [i] * 2 + [10 + i] * 5 + [-i] * 2
+
+
 def test_debug_dump(tmp_path) -> None:
     graph = torch.xpu.XPUGraph(keep_graph=True)
     graph.enable_debug_mode()

@@ -203,6 +203,8 @@ def test_bounds_keep_the_numbers(table: _tune.Table, least: bool) -> None:
             "cumsum": lambda t: t.cumsum(1),
             "add": lambda t: t + t,
             "kthvalue": lambda t: t.kthvalue(2).values,
+            "cat of columns": lambda t: torch.cat((t, t.neg(), t[:, :1].contiguous()), 1),
+            "cat of rows": lambda t: torch.cat((t[:2], t[:1], t), 0),
         }.items():
             want, got = f(a.double()), f(x).cpu().double()
             assert (got - want).abs().max() < 1e-4 * max(1.0, want.abs().max().item()), (name, shape)
