@@ -7,6 +7,7 @@ names (``include`` beside this file), in which SYCL's queue is a stream of libxp
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import Any, TypeAlias
 
@@ -44,6 +45,33 @@ def enter(builder: Any) -> None:
         return tuple(a + b for a, b in zip(of_cpu, _device_options(aot_mode), strict=True))  # type: ignore[return-value]
 
     builder.get_cpp_torch_device_options = get_cpp_torch_device_options
+    _find_openxpu(builder.CppBuilder)
+
+
+# In the CMakeLists.txt of a package of C++ alone (``aot_inductor.package_cpp_only``).
+_CMAKE = f"""
+# The folder of Python's package openxpu: python -c "import openxpu; print(openxpu.__path__[0])"
+set(OPENXPU_DIR "{_FOLDER}" CACHE PATH "Headers and libraries for xpu")
+target_link_directories({{target}} PRIVATE ${{{{OPENXPU_DIR}}}})
+"""
+
+
+def _find_openxpu(builder: type) -> None:
+    """Have PyTorch's CMake file look for openxpu where its user says, and where this one is otherwise."""
+    own = builder.save_compile_cmd_to_cmake  # type: ignore[attr-defined]
+
+    def save_compile_cmd_to_cmake(self: Any, cmake_path: str, device_type: str) -> None:
+        own(self, cmake_path, device_type)
+        if device_type != "xpu":
+            return
+        with open(cmake_path, "r+") as file:
+            before, target, after = file.read().partition(f"add_library({self._target_name} ")
+            line, end, rest = after.partition("\n")
+            found = _CMAKE.format(target=self._target_name)
+            file.seek(0)
+            file.write(before + target + line + end + found + rest.replace(_FOLDER, "${OPENXPU_DIR}"))
+
+    builder.save_compile_cmd_to_cmake = save_compile_cmd_to_cmake  # type: ignore[attr-defined]
 
 
 def map_weights(codecache: Any) -> None:
@@ -61,27 +89,47 @@ def map_weights(codecache: Any) -> None:
         from torch._inductor.virtualized import V
 
         external, mapped = own(consts_size)
-        # what users build themselves is linked as PyTorch's CMake file says
+        # PyTorch 2.13 leaves the mark of mapped weights out of packages of C++ alone
         by_hand = config.aot_inductor.package_cpp_only
         return external, mapped or (V.graph.device_type == "xpu" and not external and not by_hand)
 
     codecache.determine_aoti_mmap_flags = determine_aoti_mmap_flags
 
 
-def refuse_other_forms(codecache: Any) -> None:
-    """Say what is missing where PyTorch asks for a kernel's assembly beside its binary, in an assertion without words."""
-    own = codecache.CudaKernelParamCache.set.__func__
+def take_images_as_they_are(codecache: Any) -> None:
+    """Have kernels' images packed where PyTorch asks for assembly, or for one file for several architectures.
 
-    def keep(cls: type, key: str, params: dict[str, Any], binary: bytes, kind: str, *rest: Any) -> None:
+    Packages of C++ alone (``aot_inductor.package_cpp_only``) want a kernel's assembly beside its binary. With
+    ``emit_multi_arch_kernel`` a second file is made of that; an image of source serves all devices of its target.
+    """
+    own_set = codecache.CudaKernelParamCache.set.__func__
+    own_compile = codecache.AotCodeCompiler.compile.__func__
+
+    def one_file() -> Any:
         from torch._inductor import config
 
-        options = ("package_cpp_only", "emit_multi_arch_kernel")
-        asked = [name for name in options if getattr(config.aot_inductor, name, False)]
-        if asked and binary.startswith(b'{"xpu_image"'):
-            raise NotImplementedError(f"aot_inductor.{asked[0]} is not supported on xpu by openxpu")
-        own(cls, key, params, binary, kind, *rest)
+        return config.patch({"aot_inductor.emit_multi_arch_kernel": False})
+
+    def keep(
+        cls: type,
+        key: str,
+        params: dict[str, Any],
+        binary: bytes,
+        kind: str,
+        source: bytes | None = None,
+        source_kind: str | None = None,
+    ) -> None:
+        if not binary.startswith(b'{"xpu_image"'):
+            return own_set(cls, key, params, binary, kind, source, source_kind)
+        with one_file():
+            own_set(cls, key, params, binary, kind, binary, "spv")
+
+    def compile(cls: type, *args: Any, device_type: str, **options: Any) -> Any:
+        with one_file() if device_type == "xpu" else contextlib.nullcontext():
+            return own_compile(cls, *args, device_type=device_type, **options)
 
     codecache.CudaKernelParamCache.set = classmethod(keep)
+    codecache.AotCodeCompiler.compile = classmethod(compile)
 
 
 def name_target(codecache: Any) -> None:
@@ -108,7 +156,7 @@ def enter_codecache(codecache: Any) -> None:
     """Mend ``torch._inductor.codecache``."""
     map_weights(codecache)
     name_target(codecache)
-    refuse_other_forms(codecache)
+    take_images_as_they_are(codecache)
 
 
 def check_devices(utilities: Any) -> None:

@@ -308,13 +308,54 @@ def test_without_a_compiler_the_error_says_so() -> None:
     assert re.search("C\\+\\+ compiler|InvalidCxxCompiler", done.stderr.splitlines()[-1] + done.stderr[-600:])
 
 
-@pytest.mark.parametrize("option", ["package_cpp_only", "emit_multi_arch_kernel"])
-def test_what_is_missing_says_so(option: str) -> None:
-    from torch._inductor.codecache import CudaKernelParamCache
+CMAKE = shutil.which("cmake", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}")
 
-    with torch._inductor.config.patch({f"aot_inductor.{option}": True}):
-        with pytest.raises(NotImplementedError, match=option):
-            CudaKernelParamCache.set("k", {"mangled_name": "k"}, b'{"xpu_image": 1}', "zebin", None, "spv")
+
+@pytest.mark.skipif(CMAKE is None, reason="no cmake")
+@pytest.mark.parametrize("embedded", [False, True])
+def test_packages_of_cpp_alone(embedded: bool, tmp_path: Path, fresh_compiler: None) -> None:
+    """PyTorch builds them when they are loaded, users by CMake; one image serves all devices of a target."""
+    case = CASES["images"]
+    model, given = case.build().float().to("xpu"), case.arguments()
+    wanted = model(*given)
+    options = {
+        "aot_inductor.package_cpp_only": True,
+        "aot_inductor.embed_kernel_binary": embedded,
+        "aot_inductor.emit_multi_arch_kernel": embedded,
+        "cpp.vec_isa_ok": True,
+    }
+    path = torch._inductor.aoti_compile_and_package(
+        torch.export.export(model, given),
+        package_path=str(tmp_path / "images.pt2"),
+        inductor_configs=options,
+    )
+    with zipfile.ZipFile(path) as archive:
+        names = archive.namelist()
+        archive.extractall(tmp_path)
+    assert not [n for n in names if n.endswith(".so")]
+    assert bool([n for n in names if n.endswith(".zebin")]) != embedded
+    assert largest_difference([load_package(path)(*given)], [wanted]) <= 1e-5
+
+    (lists,) = tmp_path.rglob("CMakeLists.txt")
+    package = str(Path(openxpu.__file__).parent)
+    # nothing is left of the folder but what may be said anew
+    assert lists.read_text().count(package) == 1
+    moved = tmp_path / "elsewhere"
+    moved.symlink_to(package)
+    lists.write_text(lists.read_text().replace(package, "/nonexistent"))
+    build = tmp_path / "build"
+    for command in (
+        ["-S", str(lists.parent), "-B", str(build), f"-DOPENXPU_DIR={moved}"],
+        ["--build", str(build)],
+    ):
+        subprocess.run(
+            [str(CMAKE), *command],
+            check=True,
+            env={**os.environ, "CMAKE_PREFIX_PATH": torch.utils.cmake_prefix_path},
+        )
+    (library,) = build.glob("*.so")
+    runner = torch._C._aoti.AOTIModelContainerRunnerXpu(str(library), 1, "xpu:0", str(lists.parent))
+    assert largest_difference(runner.run(list(given)), [wanted]) <= 1e-5
 
 
 @pytest.fixture
