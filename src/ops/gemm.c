@@ -121,7 +121,7 @@ static xpu_status get_kernel(int device, const problem *args, gemm_choice choice
     spec_bool(&spec, "A_K_FAST", choice.a_k_fast);
     spec_bool(&spec, "B_K_FAST", choice.b_k_fast);
     spec_bool(&spec, "SLICED", choice.sliced);
-    joined_spec(&spec, &args->joined);
+    if (by_vector) joined_spec(&spec, &args->joined); /* others' keys have no room */
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
     return kernel_of_file(device, &spec, "gemm.cl", names[choice.kernel], kernel, "%s %s%s%s%s",
