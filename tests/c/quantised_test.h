@@ -1,0 +1,62 @@
+/* What the tests of products and of convolutions of bytes share: which units are meant, counting launches, memory,
+ * `PROGRAM [problems [seed]]`. */
+#ifndef TESTS_QUANTISED_TEST_H
+#define TESTS_QUANTISED_TEST_H
+
+#include <stdlib.h>
+
+#include "device_test.h"
+#include "halves.h"
+
+static xpu_stream *stream;
+static int problems = 60;
+static bool by_ptx;                          /* mostly by NVIDIA's matrix units */
+static bool by_xmx;                          /* by Intel's, of 16 lanes */
+static bool by_fma;                          /* as GPUs multiply without units */
+static bool has_unit __attribute__((unused)); /* any */
+
+/* Defined by each test. */
+static void count_launch(const xpu_work *work, xpu_trace_point point, xpu_status status, void *unused);
+
+static int set_up(void **unused) {
+    const char *unit = getenv("OPENXPU_MATRIX");
+    by_ptx = unit && !strcmp(unit, "ptx"), by_fma = unit && !strcmp(unit, "fma");
+    by_xmx = unit && !strcmp(unit, "xmx");
+    has_unit = unit && *unit && !by_fma;
+    SUCCEEDS(xpu_stream_default(0, &stream));
+    static xpu_trace *trace;
+    SUCCEEDS(xpu_trace_subscribe(count_launch, NULL, &trace));
+    return 0;
+}
+
+static void read_words(int count, char **words) {
+    if (count > 1) problems = atoi(words[1]);
+    if (count > 2) random_state = strtoull(words[2], NULL, 10);
+}
+
+/* Bytes on both sides. */
+typedef struct memory {
+    uint8_t *host;
+    void *device;
+} memory;
+static memory memory_of(size_t size) {
+    memory m = {calloc(size + 64, 1), NULL};
+    SUCCEEDS(xpu_malloc(stream, size + 64, &m.device));
+    return m;
+}
+static void send(const memory *m, size_t size) {
+    SUCCEEDS(xpu_memcpy(stream, m->device, m->host, size, true));
+}
+static void drop(memory *m) {
+    SUCCEEDS(xpu_free(m->device));
+    free(m->host);
+}
+
+/* The number at a place of `m`, of which bytes have a scale and a zero point. */
+static double byte_or_number(xpu_dtype dtype, const memory *m, int64_t i, double scale, int zero) {
+    if (dtype == XPU_INT8) return ((int8_t)m->host[i] - zero) * scale;
+    if (dtype == XPU_UINT8) return (m->host[i] - zero) * scale;
+    return get_number(dtype, m->host, i);
+}
+
+#endif
