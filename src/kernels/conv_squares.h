@@ -9,9 +9,7 @@
 #define PIECES_K (TILE_K / PIECE)
 #define BYTES(pieces) ((long)(pieces) * HALF)
 
-/* What is read instead of what isn't there, and of x's padding. */
-__constant uint zeros[8] __attribute__((aligned(32))) = {0};
-#define NOTHING ((xpu_addr)zeros)
+/* What is read of x's padding. */
 #if BLANK
 #define PADDING p->bytes.blank
 #else

@@ -1,50 +1,25 @@
-/* Products by Intel's matrix units of 8 lanes, which have no reads of blocks: their operands come by way of
- * local memory.
+/* Products by Intel's matrix units of 8 lanes (squares.h).
  *
  * A work-group of TEAMS_M x TEAMS_N teams computes a tile of TILE_M x TILE_N sums. A team is a subgroup, and
  * has SUMS_M x SUMS_N blocks of 8 x 8 sums in registers: a work-item a column of a block, its rows in a
  * vector of 8.
  *
- * A step is 64 bytes of each line, along k. In local memory it lies in squares of 256 bytes, half a step
- * deep: 8 rows of A by 8 dwords, or 8 dwords of B by 8 columns, so that the block read of a square is what a
- * multiplication takes. Two stages take turns: the next step's pieces of 16 bytes are read into registers
- * while this one is multiplied, and written down then. (cl_intel_subgroup_matrix_multiply_accumulate,
- * cl_intel_subgroup_local_block_io)
+ * A step is 64 bytes of each line, along k, and squares are half a step deep. Two stages take turns: the next
+ * step's half lines are read into registers while this one is multiplied, and written down then.
  *
  * Wants MATRIX_T (bf16, f16, i8), TILE_M, TILE_N, TEAMS_M and TEAMS_N. Both operands lie along k, their lines
  * at multiples of 16 bytes; what a convolution gathers, in halves, may lie across. With MATRIX_EMULATED
  * matrix_units.cl comes before it. */
-#ifdef MATRIX_EMULATED
-#define WRITTEN_OUT _Pragma("nounroll")
-#else
-#define WRITTEN_OUT __attribute__((opencl_unroll_hint))
-#endif
+#include "squares.h"
 
-#define MATRIX_TEAM 8
-#define MATRIX_KERNEL __attribute__((intel_reqd_sub_group_size(MATRIX_TEAM))) __kernel
 #define THREADS (TEAMS_M * TEAMS_N * MATRIX_TEAM)
 #define TEAMS_DOWN TEAMS_M
 #define SUMS_M (TILE_M / TEAMS_M / 8)
 #define SUMS_N (TILE_N / TEAMS_N / 8)
-#define ELEMENT ((int)sizeof(STORED(MATRIX_T)))
-
-#define MULTIPLY_bf16 intel_sub_group_bf16_bf16_matrix_mad_k16
-#define MULTIPLY_f16 intel_sub_group_f16_f16_matrix_mad_k16
-#define MULTIPLY_i8 MULTIPLY_BYTES /* gemm.cl */
-#define MULTIPLY XPU_CAT(MULTIPLY_, MATRIX_T)
-#define SUMS_bf16 float8
-#define SUMS_f16 float8
-#define SUMS_i8 int8
-#define sum_block XPU_CAT(SUMS_, MATRIX_T)
-
-#define LINE 64    /* bytes of a line in a step */
-#define SQUARE 256 /* bytes */
 #define STAGE ((TILE_M + TILE_N) * LINE)
 
 /* What a work-item brings in of an operand at each step, in pieces of half a line: bytes from the tile's
  * first one. */
-#define HALF (LINE / 2)
-typedef uint8 piece __attribute__((aligned(16)));
 #define PIECES(tile) ((tile) * 2 / THREADS)
 typedef struct operand_a {
     uint at[PIECES(TILE_M)];
@@ -73,10 +48,6 @@ static inline void open_pieces(__private uint *at, uint pitch, int left, const i
         min(piece_line(i, is_left), (uint)left - 1) * pitch + piece_of(i, is_left) * HALF;
 }
 
-/* Nothing that is read so may be looked at later than it stands, or it would be read after the
- * multiplications (volatile), and nothing may have an index that varies, or it would lie in memory. */
-static inline uint8 fetch_piece(xpu_addr from) { return *(volatile __global const piece *)from; }
-
 /* Reads a step's pieces, of whose lines `left` bytes are there, with zeros behind them: by 16 bytes, which,
  * aligned, lie in the page of the first. */
 static inline void fetch_pieces(__private uint8 *next, xpu_addr from, __private const uint *at, int left,
@@ -104,7 +75,7 @@ static inline void keep_left(__local uchar *slab, __private const uint8 *next) {
 static inline void keep_right(__local uchar *slab, __private const uint8 *next) {
     WRITTEN_OUT for (uint i = 0; i < PIECES(TILE_N); i++) {
         const uint square = piece_line(i, false) / 8 * 2 + piece_of(i, false);
-        intel_sub_group_block_write8((__local uint *)(slab + square * SQUARE), next[i]);
+        write_square(slab + square * SQUARE, next[i]);
     }
 }
 
@@ -120,16 +91,11 @@ static inline uint pair_piece(const int tile) {
     return (uint)get_local_id(0) / PAIRS_APART(tile) % (tile / 16);
 }
 
-/* Of eight numbers in each of two lines, dwords of neighbours along k. */
-static inline uint8 paired(uint4 even, uint4 odd) {
-    const uint4 low = (even & 0xffff) | odd << 16, high = even >> 16 | (odd & 0xffff0000);
-    return (uint8)(low.s0, high.s0, low.s1, high.s1, low.s2, high.s2, low.s3, high.s3);
-}
 static inline void keep_left_turned(__local uchar *slab, __private const uint8 *next) {
     WRITTEN_OUT for (uint i = 0; i < PIECES_ACROSS(TILE_M); i += 2) {
         __local uchar *to = slab + (pair_piece(TILE_M) * 4 + pair_line(i, TILE_M) / 16) * SQUARE;
-        intel_sub_group_block_write8((__local uint *)to, paired(next[i].lo, next[i + 1].lo));
-        intel_sub_group_block_write8((__local uint *)(to + 2 * SQUARE), paired(next[i].hi, next[i + 1].hi));
+        write_square(to, paired(next[i].lo, next[i + 1].lo));
+        write_square(to + 2 * SQUARE, paired(next[i].hi, next[i + 1].hi));
     }
 }
 static inline void keep_right_turned(__local uchar *slab, __private const uint8 *next) {
@@ -146,11 +112,9 @@ static inline void multiply_squares(__private sum_block (*sum)[SUMS_N], const __
                                     const __local uchar *b) {
     WRITTEN_OUT for (int h = 0; h < 2; h++) {
         int8 left[SUMS_M];
-        WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) left[i] =
-            as_int8(intel_sub_group_block_read8((const __local uint *)(a + (i * 2 + h) * SQUARE)));
+        WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) left[i] = read_square(a + (i * 2 + h) * SQUARE);
         WRITTEN_OUT for (int j = 0; j < SUMS_N; j++) {
-            const int8 right =
-                as_int8(intel_sub_group_block_read8((const __local uint *)(b + (j * 2 + h) * SQUARE)));
+            const int8 right = read_square(b + (j * 2 + h) * SQUARE);
             WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) sum[i][j] = MULTIPLY(left[i], right, sum[i][j]);
         }
     }

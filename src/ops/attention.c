@@ -23,8 +23,8 @@ typedef enum attention_kernel {
     KERNEL_HOST
 } attention_kernel;
 
-/* How matrix units do it (attention_ptx.cl, attention_xmx.cl); with none attention.cl does, some of it
- * always.
+/* How matrix units do it (attention_ptx.cl, attention_xmx.cl, attention_squares.cl); with none attention.cl
+ * does, some of it always.
  */
 typedef struct matrix_plan {
     matrix_unit unit;
@@ -61,7 +61,10 @@ static xpu_status get_kernel(int device, const xpu_attention *args, attention_ke
          "attention_matrix_grad_key_value", "attention_matrix_finish"}};
     static const char *const parts[] = {"FORWARD", "BACKWARD",  "BACKWARD", "BACKWARD",
                                         "FINISH",  "GRAD_BIAS", NULL};
-    static const char *const files[] = {"attention.cl", "attention_ptx.cl", "attention_xmx.cl"};
+    static const char *const files[] = {[MATRIX_UNIT_NONE] = "attention.cl",
+                                        [MATRIX_UNIT_PTX] = "attention_ptx.cl",
+                                        [MATRIX_UNIT_XMX] = "attention_xmx.cl",
+                                        [MATRIX_UNIT_XMX8] = "attention_squares.cl"};
     const matrix_unit unit = plan->unit;
     const bool on_host = which == KERNEL_HOST;
     const bool units = unit != MATRIX_UNIT_NONE, ptx = unit == MATRIX_UNIT_PTX, xmx = unit == MATRIX_UNIT_XMX;
@@ -84,8 +87,9 @@ static xpu_status get_kernel(int device, const xpu_attention *args, attention_ke
     spec_pack(&spec, "which", which, 4);
     if (!on_host) spec_follows(&spec, parts[which], "");
     spec_number_if(&spec, on_host, "ROWS", on_host ? plan->rows : 0, 4);
-    matrix_unit_spec(&spec, unit, units && plan->emulated, xmx && !plan->emulated, dtype);
-    spec_number_if(&spec, units, "TEAMS", units ? plan->teams : 0, 4);
+    matrix_unit_spec(&spec, unit, units && plan->emulated,
+                     (xmx || unit == MATRIX_UNIT_XMX8) && !plan->emulated, dtype);
+    spec_number_if(&spec, units, "TEAMS", units ? plan->teams : 0, 5);
     spec_number_if(&spec, ptx, "BLOCKS", ptx ? plan->rows / 16 : 0, 4);
     spec_number_if(&spec, units, "STEP", units ? plan->step : 0, 8);
     spec_number_if(&spec, ptx, "STAGES", ptx ? plan->stages : 0, 4);
@@ -229,6 +233,20 @@ static bool plan_xmx(attention_params *p, const xpu_tensor *const *read, bool fo
     return true;
 }
 
+/* By Intel's of 8 lanes, forward. */
+static bool plan_squares(attention_params *p, const xpu_tensor *const *read, matrix_plan *plan) {
+    enum { MOST_PITCH = 1 << 26 }; /* a step's rows are 32-bit numbers of bytes apart */
+    for (; *read; read++)
+        if (alignment_of(*read) < 16 || (*read)->stride[2] < 0 || (*read)->stride[2] >= MOST_PITCH)
+            return false;
+    const int depth = p->depth > p->value_depth ? p->depth : p->value_depth;
+    if (depth > 128 || p->depth % 16 != 0 || p->value_depth % 16 != 0) return false;
+    if (!p->bias.data && !(p->scale > 0)) return false; /* the largest product has the largest score */
+    if (p->queries == 1) p->packed = p->heads / p->key_heads;
+    plan->teams = 16, plan->rows = 8, plan->step = depth > 64 ? 16 : 32;
+    return true;
+}
+
 static matrix_plan plan_for(const xpu_device_properties *properties, bool banded, attention_params *p,
                             const xpu_tensor *const *read, const xpu_tensor *const *written, bool forward) {
     matrix_plan found = plain;
@@ -238,8 +256,9 @@ static matrix_plan plan_for(const xpu_device_properties *properties, bool banded
     if (dtype == XPU_FLOAT32 && found.unit != MATRIX_UNIT_PTX) return plain;
     const bool fits = found.unit == MATRIX_UNIT_PTX
                           ? plan_ptx(properties, banded, p, read, written, forward, &found)
-                      : found.unit == MATRIX_UNIT_XMX ? !banded && plan_xmx(p, read, forward, &found)
-                                                      : false;
+                      : found.unit == MATRIX_UNIT_XMX  ? !banded && plan_xmx(p, read, forward, &found)
+                      : found.unit == MATRIX_UNIT_XMX8 ? !banded && forward && plan_squares(p, read, &found)
+                                                       : false;
     return fits ? found : plain;
 }
 

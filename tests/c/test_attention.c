@@ -4,7 +4,7 @@
  *
  *     test_attention [problems [seed]]    so many with whatever kernel comes up, beside those below
  *
- * OPENXPU_MATRIX=xmx takes Intel's units for NVIDIA's, OPENXPU_MATRIX=fma none. */
+ * OPENXPU_MATRIX=xmx takes Intel's units for NVIDIA's, xmx8 those of 8 lanes, OPENXPU_MATRIX=fma none. */
 #define _POSIX_C_SOURCE 200809L
 #include <math.h>
 #include <stdlib.h>
@@ -325,12 +325,12 @@ static void try_problem(const problem *p) {
     drop(&q), drop(&k), drop(&v), drop(&out), drop(&grad), drop(&dq), drop(&dk), drop(&dv);
 }
 
-/* So many launches of units' kernels forward, and of the gradients; without units it is the processor's
- * kernel, if there is one. */
+/* So many launches of units' kernels forward, and of the gradients; where units don't serve it is the
+ * processor's kernel, if there is one. */
 static void try_counted(const problem *p, int forward, int backward) {
     const xpu_device_properties *properties;
     SUCCEEDS(xpu_device_get_properties(0, &properties));
-    const bool on_host = by_fma && forward > 0 && properties->type == XPU_DEVICE_CPU;
+    const bool on_host = properties->type == XPU_DEVICE_CPU && (by_fma ? forward > 0 : forward == 0);
     const int units = by_units, host = by_host;
     try_problem(p);
     assert_int_equal(by_units - units, by_fma ? 0 : forward + backward);
@@ -351,6 +351,10 @@ static void kinds_and_sizes(void **unused) {
          .slices = 0},
         {XPU_BFLOAT16, 1, 1, 1, 40, 40, 192, 160, true, false, 8, .bias = BIAS_NONE, .scale = 0.07,
          .slices = 0},
+        /* scores of which one is far above those before it */
+        {XPU_BFLOAT16, 1, 2, 2, 40, 300, 64, 64, false, false, 8, .bias = BIAS_NONE, .scale = 2, .slices = 0},
+        {XPU_FLOAT16, 1, 2, 1, 40, 300, 128, 64, true, false, 8, .bias = BIAS_NUMBERS, .scale = 1,
+         .slices = 0},
         {XPU_FLOAT32, 1, 2, 1, 70, 90, 64, 64, true, true, 4, .bias = BIAS_NONE, .scale = 0.125, .slices = 0},
         {XPU_FLOAT32, 1, 1, 1, 65, 40, 36, 20, false, false, 1, .bias = BIAS_NUMBERS, .scale = 0.2,
          .slices = 0},
@@ -359,11 +363,14 @@ static void kinds_and_sizes(void **unused) {
     };
     for (size_t i = 0; i < sizeof problems / sizeof *problems; i++) {
         problem p = problems[i];
-        if (by_blocks && p.depth >= 64) p.align = 32;       /* 64 bytes */
+        if (by_blocks && p.depth >= 64) p.align = 32; /* 64 bytes */
+        if (by_squares)
+            p.align = 8, p.depth = (p.depth + 15) & ~15, p.value_depth = (p.value_depth + 15) & ~15;
         const int most = p.dtype == XPU_FLOAT32 ? 64 : 128; /* the depth of gradients by units */
-        const bool units = !by_blocks || (p.align == 32 && p.depth <= 128 && p.dtype != XPU_FLOAT32);
-        /* Intel's units take keys and values one after the other. */
-        const int backward = p.depth > most ? 0 : by_blocks ? 3 : 2;
+        const bool small = p.depth <= 128 && p.dtype != XPU_FLOAT32;
+        const bool units = by_blocks ? small && p.align == 32 : !by_squares || small;
+        /* Intel's units take keys and values one after the other, those of 8 lanes no gradients. */
+        const int backward = p.depth > most || by_squares ? 0 : by_blocks ? 3 : 2;
         try_counted(&p, units, units ? backward : 0);
     }
 }
@@ -381,7 +388,7 @@ static void decoding(void **unused) {
     for (size_t i = 0; i < sizeof problems / sizeof *problems; i++) {
         problem p = problems[i];
         if (by_blocks) p.align = 32;
-        try_counted(&p, 1 + !by_fma, by_blocks ? 3 : 2); /* the slices' sums are a launch */
+        try_counted(&p, 1 + !by_fma, by_squares ? 0 : by_blocks ? 3 : 2); /* the slices' sums are a launch */
     }
 }
 
@@ -431,7 +438,7 @@ static void cut_into_sequences(problem *p, int count) {
 }
 
 static void bands(void **unused) {
-    const int most = by_blocks ? 2 : 6; /* the plain kernels, which take long to build */
+    const int most = by_blocks || by_squares ? 2 : 6; /* the plain kernels, which take long to build */
     for (int i = 0; i < most; i++) {
         problem p = {i % 2 && !by_blocks ? XPU_FLOAT16 : XPU_BFLOAT16,
                      2,
@@ -453,7 +460,7 @@ static void bands(void **unused) {
         p.left = i % 4 == 0 ? 20 : -1, p.right = i == 2 ? 9 : -1;
         const int before = by_units;
         try_problem(&p);
-        assert_int_equal(by_units - before, by_blocks || by_fma ? 0 : 3);
+        assert_int_equal(by_units - before, by_blocks || by_squares || by_fma ? 0 : 3);
     }
 }
 

@@ -56,6 +56,7 @@ BUSY = {
 # a convolution of uint8 with a bias, with uint8 added, relu and uint8 for result
 BYTES_OUT = "-DREQUANTISED=1 -DA_UNSIGNED -DOUT_T=u8 -DOUT_BYTES=255 -DOTHER_T=u8 -DOTHER_BYTES=255 -DEPILOGUE=1 -DCOMBINE=1"
 BUSY_8_LANES = 0.95
+BUSY_ATTENTION_8 = {64: 0.48, 128: 0.58}  # forward, of whose steps half are exponentials
 BUSY_ACROSS = 0.85  # of operands that are both turned on their way
 BUSY_OCTETS = 0.95
 BUSY_FOR_W = 0.95  # whose left operand is turned by movements
@@ -227,6 +228,14 @@ def attention() -> Iterator[Kernel]:
             label = f"{name}, heads of {depth}{of}"
             bars = dict.fromkeys(SHARE, BUSY[name])
             yield Kernel(f"attention_xmx.cl|{name}|{options}|{label}|", label, bars, True)
+        options = (
+            "-DT=bf16 -DMATRIX_T=bf16 -DMATRIX_SQUARES -DDROPOUT=0 -DSLICED=0 -DFORWARD -DTEAMS=16 "
+            f"-DDEPTH={depth} -DVALUE_DEPTH={depth} -DSTEP={16 if depth > 64 else 32} {REGISTERS}"
+        )
+        label = f"attention_matrix_forward, heads of {depth}, 8 lanes"
+        bars = dict.fromkeys(OF_8_LANES, BUSY_ATTENTION_8[depth])
+        request = f"attention_squares.cl|attention_matrix_forward|{options}|{label}|"
+        yield Kernel(request, label, bars, True, products=OF_8_LANES)
 
 
 # What the elements of a quantised operand are built with: bits, form (kernels/quantised_read.h), and the scale and zero
