@@ -141,8 +141,11 @@ void *os_library_open(const char *path);
 void *os_library_symbol(void *library, const char *name);
 /* The path of the library in which an address lies. */
 bool os_library_of(const void *address, char path[OS_PATH_SIZE]);
-/* What libraries in the folder have read from their files and not changed leaves memory; where it is used
- * again it is read again. Nothing where the system has no such thing. */
-void os_library_trim(const char *folder);
+/* What a library, and those that lie beside it in its folder, have read from their files and not changed
+ * leaves memory; where it is used again it is read again. Of a folder in which the C library lies,
+ * everybody's, it is the library alone. Nothing where the system has no such thing. */
+void os_library_trim(const char *path);
+/* Memory that malloc keeps and nobody uses goes back to the system, where the C library can do that. */
+void os_heap_trim(void);
 
 #endif

@@ -12,6 +12,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
+
 long os_process_id(void) { return (long)getpid(); }
 
 void os_at_fork_in_child(void (*function)(void)) { pthread_atfork(NULL, NULL, function); }
@@ -27,6 +31,12 @@ void *os_aligned_alloc(size_t align, size_t size) {
 }
 
 void os_aligned_free(void *memory) { free(memory); }
+
+void os_heap_trim(void) {
+#if defined(__GLIBC__)
+    malloc_trim(0);
+#endif
+}
 
 bool os_file_append(const char *path, const void *data, size_t size) {
     int file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
@@ -97,7 +107,7 @@ bool os_library_of(const void *address, char path[OS_PATH_SIZE]) {
 #if defined(__linux__)
 typedef struct mapping {
     unsigned long long start, end;
-    bool may_go; /* of the folder, private, and can't be written */
+    bool may_go; /* of these libraries, private, and can't be written */
     unsigned long changed;
 } mapping;
 
@@ -106,33 +116,50 @@ static void drop(const mapping *m) {
         madvise((void *)(uintptr_t)m->start, (size_t)(m->end - m->start), MADV_DONTNEED);
 }
 
+/* Up to the slash before a file's name; 0 for a path without one. */
+static size_t folder_of(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? (size_t)(slash - path) + 1 : 0;
+}
+
+static bool is_library(const char *path, const char *given, bool alone) {
+    const size_t length = folder_of(given);
+    if (alone) return !strncmp(path, given, strlen(given)) && path[strlen(given)] == '\n';
+    return length > 1 && folder_of(path) == length && !strncmp(path, given, length) &&
+           strstr(path + length, ".so");
+}
+
 /* A line of a mapping's beginning is "from-to rwxp offset device inode  path", those after it "Name: number
  * kB". Pages that were written to, as tables of addresses are before they become read-only, count as
  * anonymous, or swapped out; they would be lost. */
-void os_library_trim(const char *folder) {
+void os_library_trim(const char *path) {
     FILE *file = fopen("/proc/self/smaps", "re");
-    char line[OS_PATH_SIZE + 128];
+    char line[OS_PATH_SIZE + 128], libc[OS_PATH_SIZE];
+    char *real = realpath(path, NULL), *everybodys = NULL;
+    if (os_library_of(stdin, libc)) everybodys = realpath(libc, NULL); /* stdin is the C library's */
+    const bool alone = real && everybodys && folder_of(real) == folder_of(everybodys) &&
+                       !strncmp(real, everybodys, folder_of(real));
     mapping m = {0};
-    const size_t length = strlen(folder);
-    while (file && fgets(line, sizeof line, file)) {
+    while (file && real && fgets(line, sizeof line, file)) {
         unsigned long long start, end;
         unsigned long number;
         char mode[5];
-        int path = 0;
-        if (sscanf(line, "%llx-%llx %4s %*s %*s %*s %n", &start, &end, mode, &path) == 3) {
+        int at = 0;
+        if (sscanf(line, "%llx-%llx %4s %*s %*s %*s %n", &start, &end, mode, &at) == 3) {
             drop(&m);
             m = (mapping){.start = start, .end = end};
-            m.may_go = path && mode[0] == 'r' && mode[1] == '-' && mode[3] == 'p' &&
-                       !strncmp(line + path, folder, length) && line[path + length] == '/' &&
-                       strstr(line + path, ".so");
+            m.may_go = at && mode[0] == 'r' && mode[1] == '-' && mode[3] == 'p' &&
+                       is_library(line + at, real, alone);
         } else if (sscanf(line, "Anonymous: %lu", &number) == 1 || sscanf(line, "Swap: %lu", &number) == 1) {
             m.changed += number;
         }
     }
     if (file) fclose(file), drop(&m);
+    free(real);
+    free(everybodys);
 }
 #else
-void os_library_trim(const char *folder) {}
+void os_library_trim(const char *path) {}
 #endif
 
 #else

@@ -157,7 +157,9 @@ void *os_library_symbol(void *library, const char *name) {
     return symbol;
 }
 
-void os_library_trim(const char *folder) {}
+void os_library_trim(const char *path) {}
+
+void os_heap_trim(void) {}
 
 bool os_library_of(const void *address, char path[OS_PATH_SIZE]) {
     HMODULE module;

@@ -131,6 +131,7 @@ enum { PLANS = 8 };
 struct xpu_package {
     int device;
     bool is_mapped_there; /* the device reads the mapped weights */
+    bool has_run;
     os_map map;
     char *about, *texts;
     const unsigned char *weights;

@@ -1,4 +1,6 @@
 /* Packages as files: written, mapped, checked, and readied for a device. */
+#include <stdatomic.h>
+
 #include "package/format.h"
 #include "xpu/device.h"
 #include "xpu/memory.h"
@@ -201,10 +203,9 @@ static xpu_status open_package(xpu_package *p, const char *path) {
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(p->device, &properties));
     p->is_mapped_there = properties->type == XPU_DEVICE_CPU && properties->host_unified_memory;
-    /* once a process, by a package that was opened: before its weights are read, and after that */
+    /* before the weights are read; the first run does so, too, when kernels are built */
     static _Atomic bool trimmed;
-    const bool trims = p->is_mapped_there && !trimmed;
-    if (trims) XPU_TRY(xpu_device_trim(p->device));
+    if (p->is_mapped_there && !atomic_exchange(&trimmed, true)) XPU_TRY(xpu_device_trim(p->device));
     if (!os_file_map(path, &p->map)) return xpu_fail(XPU_ERROR_IO, "package: can't read %s", path);
     file_head head;
     XPU_TRY(check_head(&p->map, &head));
@@ -218,8 +219,6 @@ static xpu_status open_package(xpu_package *p, const char *path) {
     XPU_TRY(choose_program(p, p->map.data + program->offset, program->size, p->map.data + images->offset,
                            images->size));
     p->memory = (xpu_package_memory){.file = p->map.size, .weights = p->weights_size, .state = p->state_size};
-    if (trims) XPU_TRY(xpu_device_trim(p->device));
-    trimmed = trimmed || trims;
     return ready_weights(p);
 }
 

@@ -1,5 +1,6 @@
 /* Runs of a package: where its tensors lie this time, then a step after the other. */
 #include "package/format.h"
+#include "xpu/device.h"
 #include "xpu/memory.h"
 #include "xpu/ops/copy.h"
 
@@ -323,5 +324,9 @@ xpu_status xpu_package_run(xpu_package *p, xpu_stream *stream, const xpu_package
                 outputs[i].data = NULL;
             }
     core_free(r.temporary);
+    if (status == XPU_SUCCESS && !p->has_run) {
+        p->has_run = true;
+        if (p->is_mapped_there) xpu_device_trim(p->device); /* building kernels is over */
+    }
     return status;
 }

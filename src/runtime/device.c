@@ -46,15 +46,12 @@ xpu_status xpu_device_synchronize(int index) {
 
 xpu_status xpu_device_trim(int index) {
     cl_device *device;
-    char folder[OS_PATH_SIZE];
+    char driver[OS_PATH_SIZE];
     XPU_TRY(cl_get(index, &device));
     /* A driver's objects begin with the address of a table of its functions, which lie in its library. */
     const void *const *const *object = (const void *const *const *)device->id;
-    if (!os_library_of((*object)[0], folder)) return XPU_SUCCESS;
-    char *slash = strrchr(folder, '/');
-    if (!slash || slash == folder) return XPU_SUCCESS;
-    *slash = 0;
-    os_library_trim(folder);
+    if (os_library_of((*object)[0], driver)) os_library_trim(driver);
+    os_heap_trim();
     return XPU_SUCCESS;
 }
 
