@@ -10,6 +10,7 @@
 
 #include <cstring>
 
+#include "host_memory.h"
 #include "lower.h"
 #include "work.h"
 
@@ -149,12 +150,12 @@ void CollectiveBackend::give_up(const std::string &reason) {
         given_up_ = "this process group was given up: " + reason;
         works.swap(under_way_);
     }
+    std::vector<c10::intrusive_ptr<CollectiveWork>> left;
     for (const auto &weak : works)
-        if (const auto work = weak.lock())
-            if (!work->c10d::Work::isCompleted()) {
-                work->leave_carrier();
-                work->fail(explain(*work, reason));
-            }
+        if (auto work = weak.lock())
+            if (!work->c10d::Work::isCompleted()) left.push_back(std::move(work));
+    for (const auto &work : left) work->leave_carrier(); // at once: to explain takes seconds
+    for (const auto &work : left) work->fail(explain(*work, reason));
 }
 
 c10d::ErrorType CollectiveBackend::getError() {
@@ -249,6 +250,9 @@ WorkPtr CollectiveBackend::run(const Collective &collective, const TensorLists &
                         *transfer.device);
             if (collective.reduces) check_reduction(collective.title, *collective.reduces, tensor);
         }
+    if (transfer.device && transfer.device->is_xpu() &&
+        xpu_stream_is_capturing(current_stream(transfer.device->index())))
+        return record(collective, inputs, outputs, issue);
 
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     const c10::OptionalDeviceGuard guard(transfer.device);
@@ -302,6 +306,49 @@ WorkPtr CollectiveBackend::run(const Collective &collective, const TensorLists &
     else if (is_exchange)
         waiter_->add(work);
     return work;
+}
+
+namespace {
+
+using Again = std::function<void()>;
+
+xpu_status call_again(xpu_stream *, const void *context) {
+    try {
+        (*static_cast<const Again *>(context))();
+        return XPU_SUCCESS;
+    } catch (const std::exception &error) { // must not pass through C
+        TORCH_WARN("a replayed graph: ", error.what());
+        return XPU_ERROR_INVALID_ARGUMENT;
+    }
+}
+
+} // namespace
+
+WorkPtr CollectiveBackend::record(const Collective &collective, const TensorLists &inputs,
+                                  const TensorLists &outputs, const Issue &issue) {
+    const auto &first = inputs.empty() || inputs[0].empty() ? outputs[0][0] : inputs[0][0];
+    const auto device = first.device().index();
+    TORCH_CHECK(is_host_device(device) && !collective.is_between_two && !first.is_sparse(),
+                "operation not permitted when stream is capturing: ", collective.title,
+                collective.is_between_two ? ", which waits for another rank's" : ", on this device");
+    auto replayed = collective;
+    replayed.is_replayed = true;
+    TensorLists from, to;
+    Tensors written;
+    for (const auto &list : inputs) {
+        auto &there = from.emplace_back();
+        for (const auto &tensor : list) there.push_back(borrowed(tensor, false));
+    }
+    for (const auto &list : outputs) {
+        auto &there = to.emplace_back();
+        for (const auto &tensor : list) there.push_back(borrowed(tensor, true));
+        written.insert(written.end(), list.begin(), list.end());
+    }
+    const auto self = c10::intrusive_ptr<CollectiveBackend>::reclaim_copy(this);
+    check(xpu_graph_host_call(current_stream(device), collective.title, call_again,
+                              new Again([=] { self->run(replayed, from, to, issue)->wait(kNoTimeout); }),
+                              [](void *context) { delete static_cast<Again *>(context); }));
+    return c10::make_intrusive<RecordedWork>(rank_, collective, written);
 }
 
 void CollectiveBackend::startCoalescing() {

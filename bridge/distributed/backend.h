@@ -129,6 +129,7 @@ class CollectiveBackend final : public c10d::Backend {
     std::string given_up_; // why, if so
     at::Tensor scratch_;   // bytes; undefined while a call has them
     const std::unique_ptr<Waiter> waiter_;
+    std::vector<WorkPtr> refusals_; // what is sent to others by refuse, should they ask for it
 
     std::mutex explaining_; // guards what follows
     std::string first_failure_;
@@ -144,6 +145,7 @@ class CollectiveBackend final : public c10d::Backend {
     at::Tensor take_scratch(size_t bytes);
     void keep_scratch(const at::Tensor &scratch);
     bool goes_straight(const at::Tensor &whole) const;
+    void refuse(const std::string &what, int64_t bytes);
     WorkPtr scatter_whole(c10d::OpType type, const char *title, const Tensors &outputs, const Tensors &inputs,
                           const c10d::ReduceScatterOptions &options);
     static bool is_large_and_copied(const Tensors &tensors);
@@ -154,6 +156,9 @@ class CollectiveBackend final : public c10d::Backend {
     using Issue = std::function<WorkPtr(TensorLists &, TensorLists &, Transfer &)>;
     WorkPtr run(const Collective &collective, const TensorLists &inputs, const TensorLists &outputs,
                 const Issue &issue);
+    // In a capture: lets the graph do the same, whole, in each replay.
+    WorkPtr record(const Collective &collective, const TensorLists &inputs, const TensorLists &outputs,
+                   const Issue &issue);
 };
 
 } // namespace openxpu

@@ -83,10 +83,14 @@ std::string Board::state_of(int rank) {
     return "";
 }
 
+void Board::tell_failure(uint64_t number, const std::string &what) {
+    store_->set(key("failed", number, rank_), what);
+}
+
 std::string Board::failure(uint64_t number, const std::string &what) {
     std::string found;
     try {
-        store_->set(key("failed", number, rank_), what);
+        tell_failure(number, what);
         const auto end = Clock::now() + std::chrono::seconds(3);
         for (int other = 0; other < size_; other++) {
             if (other == rank_) continue;

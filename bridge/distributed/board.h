@@ -19,7 +19,9 @@ class Board {
     // Waits for what the others do as that one: all of them, or `root` alone. What differs, or nothing.
     std::string difference(uint64_t number, const std::string &what, int root,
                            std::chrono::milliseconds timeout);
-    // Notes that this rank's collective failed, and finds out what the others are at; takes 3 s at most.
+    // Notes what this rank's collective was, which failed.
+    void tell_failure(uint64_t number, const std::string &what);
+    // Does so, and finds out what the others are at; takes 3 s at most.
     std::string failure(uint64_t number, const std::string &what);
 
   private:

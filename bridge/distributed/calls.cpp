@@ -3,6 +3,8 @@
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <cstring>
+
 #include "exchange.h"
 #include "lower.h"
 #include "work.h"
@@ -92,9 +94,26 @@ WorkPtr CollectiveBackend::pass_straight(const Tensors &given, const Tensors &ta
     transfer.is_exchange = true;
     const auto own = static_cast<size_t>(rank_);
     transfer.finish.push_back([from = given[own], to = taken[own]](bool) {
-        if (from.data_ptr() != to.data_ptr()) to.view(-1).copy_(from.view(-1));
+        if (from.data_ptr() != to.data_ptr()) std::memcpy(to.data_ptr(), from.data_ptr(), to.nbytes());
     });
     return exchange(*carrier_, {given, taken, transfer.number, timeout});
+}
+
+// What this rank can't take part in has begun on others. They expect `bytes` from it, and get more, which
+// ends them with an error, and on the board the reason.
+void CollectiveBackend::refuse(const std::string &what, int64_t bytes) {
+    if (size_ == 1) return;
+    uint64_t number;
+    {
+        const std::lock_guard guard(lock_);
+        number = ++issued_;
+    }
+    board_.tell_failure(number, what);
+    const Tensors more(static_cast<size_t>(size_), at::zeros({bytes + 1}, at::kByte));
+    const Tensors nothing(static_cast<size_t>(size_), at::empty({0}, at::kByte));
+    auto work = exchange(*carrier_, {more, nothing, number, c10d::kUnsetTimeout});
+    const std::lock_guard guard(lock_);
+    refusals_.push_back(std::move(work));
 }
 
 // --- the calls ---
@@ -105,7 +124,8 @@ WorkPtr CollectiveBackend::broadcast(Tensors &tensors, const c10d::BroadcastOpti
                 .reads_outputs = rank_ == options.rootRank,
                 .alike = Collective::outputs,
                 .root = root_among(options.rootRank, size_)},
-               {}, {tensors}, [&](auto &, auto &to, auto &) { return carrier_->broadcast(to[0], options); });
+               {}, {tensors},
+               [=, this](auto &, auto &to, auto &) { return carrier_->broadcast(to[0], options); });
 }
 
 // Tensors that are copied for the carrier go in pieces: while one is sent the next is copied down, and the
@@ -137,7 +157,7 @@ WorkPtr CollectiveBackend::allreduce(Tensors &tensors, const c10d::AllreduceOpti
                 .reads_outputs = true,
                 .alike = Collective::outputs,
                 .is_awaited = !options.asyncOp},
-               {}, {tensors}, [&](auto &, auto &to, auto &transfer) {
+               {}, {tensors}, [=, this](auto &, auto &to, auto &transfer) {
                    auto &tensor = to[0][0];
                    if (to[0].size() != 1 || !goes_straight(tensor))
                        return carrier_->allreduce(to[0], carried_options(options, tensor));
@@ -157,7 +177,7 @@ WorkPtr CollectiveBackend::allreduce_coalesced(Tensors &tensors,
                 .reduces = options.reduceOp,
                 .reads_outputs = true,
                 .alike = Collective::outputs},
-               {}, {tensors}, [&](auto &, auto &to, auto &) {
+               {}, {tensors}, [=, this](auto &, auto &to, auto &) {
                    return carrier_->allreduce_coalesced(to[0], carried_options(options, to[0][0]));
                });
 }
@@ -170,29 +190,35 @@ WorkPtr CollectiveBackend::reduce(Tensors &tensors, const c10d::ReduceOptions &o
                 .divides = rank_ == options.rootRank,
                 .alike = Collective::outputs,
                 .root = root_among(options.rootRank, size_)},
-               {}, {tensors}, [&](auto &, auto &to, auto &) {
+               {}, {tensors}, [=, this](auto &, auto &to, auto &) {
                    return carrier_->reduce(to[0], carried_options(options, to[0][0]));
                });
 }
 
 WorkPtr CollectiveBackend::allgather(TensorLists &outputs, Tensors &inputs,
                                      const c10d::AllgatherOptions &options) {
-    // All ranks see all sizes, and so whether Gloo has a ring for them.
-    const bool differ = outputs.size() == 1 && inputs.size() == 1 &&
-                        static_cast<int>(outputs[0].size()) == size_ && differ_in_size(outputs[0]);
-    if (differ) {
-        TORCH_CHECK_VALUE(inputs[0].numel() == outputs[0][rank_].numel(), "xccl:all_gather: rank ", rank_,
-                          " has a place for ", outputs[0][rank_].numel(), " elements of its own, but gives ",
-                          inputs[0].numel());
-        return run({.type = OpType::ALLGATHER, .title = "xccl:all_gather", .is_awaited = !options.asyncOp},
-                   {inputs}, outputs, [&](auto &from, auto &to, auto &transfer) {
-                       return pass_straight(Tensors(static_cast<size_t>(size_), from[0][0]), to[0], transfer,
-                                            options.timeout);
-                   });
+    TORCH_CHECK_VALUE(outputs.size() == 1 && inputs.size() == 1 &&
+                          static_cast<int>(outputs[0].size()) == size_,
+                      "xccl:all_gather: expected one tensor and ", size_, " places, one for each rank");
+    const auto &own = outputs[0][static_cast<size_t>(rank_)];
+    for (const auto &each : outputs[0])
+        TORCH_CHECK_TYPE(each.scalar_type() == inputs[0].scalar_type(), "xccl:all_gather: a tensor of ",
+                         inputs[0].scalar_type(), ", but a place of ", each.scalar_type());
+    if (inputs[0].numel() != own.numel()) {
+        const auto what =
+            c10::str("xccl:all_gather of ", inputs[0].numel(), " elements, in a place for ", own.numel());
+        refuse(what, static_cast<int64_t>(own.nbytes()));
+        TORCH_CHECK_VALUE(false, "xccl:all_gather: rank ", rank_, " has a place for ", own.numel(),
+                          " elements of its own, but gives ", inputs[0].numel());
     }
-    return run({.type = OpType::ALLGATHER, .title = "xccl:all_gather", .alike = Collective::inputs}, {inputs},
-               outputs,
-               [&](auto &from, auto &to, auto &) { return carrier_->allgather(to, from[0], options); });
+    return run({.type = OpType::ALLGATHER,
+                .title = "xccl:all_gather",
+                .alike = differ_in_size(outputs[0]) ? Collective::nobodys : Collective::inputs,
+                .is_awaited = !options.asyncOp},
+               {inputs}, outputs, [=, this](auto &from, auto &to, auto &transfer) {
+                   return pass_straight(Tensors(static_cast<size_t>(size_), from[0][0]), to[0], transfer,
+                                        options.timeout);
+               });
 }
 
 WorkPtr CollectiveBackend::_allgather_base(Tensor &output, Tensor &input,
@@ -205,7 +231,7 @@ WorkPtr CollectiveBackend::_allgather_base(Tensor &output, Tensor &input,
                 .title = "xccl:_all_gather_base",
                 .as = Collective::flat,
                 .alike = Collective::inputs},
-               {{input}}, {{output}}, [&](auto &from, auto &to, auto &) {
+               {{input}}, {{output}}, [=, this](auto &from, auto &to, auto &) {
                    return carrier_->_allgather_base(to[0][0], from[0][0], options);
                });
 }
@@ -213,7 +239,7 @@ WorkPtr CollectiveBackend::_allgather_base(Tensor &output, Tensor &input,
 WorkPtr CollectiveBackend::allgather_coalesced(TensorLists &outputs, Tensors &inputs,
                                                const c10d::AllgatherOptions &options) {
     return run({.type = OpType::ALLGATHER_COALESCED, .title = "xccl:all_gather", .alike = Collective::inputs},
-               {inputs}, outputs, [&](auto &from, auto &to, auto &) {
+               {inputs}, outputs, [=, this](auto &from, auto &to, auto &) {
                    return carrier_->allgather_coalesced(to, from[0], options);
                });
 }
@@ -224,7 +250,7 @@ WorkPtr CollectiveBackend::allgather_into_tensor_coalesced(Tensors &outputs, Ten
                 .title = "xccl:all_gather",
                 .as = Collective::flat,
                 .alike = Collective::inputs},
-               {inputs}, {outputs}, [&](auto &from, auto &to, auto &) {
+               {inputs}, {outputs}, [=, this](auto &from, auto &to, auto &) {
                    return carrier_->allgather_into_tensor_coalesced(to[0], from[0], options);
                });
 }
@@ -235,7 +261,7 @@ WorkPtr CollectiveBackend::gather(TensorLists &outputs, Tensors &inputs, const c
                 .alike = Collective::inputs,
                 .root = root_among(options.rootRank, size_)},
                {inputs}, outputs,
-               [&](auto &from, auto &to, auto &) { return carrier_->gather(to, from[0], options); });
+               [=, this](auto &from, auto &to, auto &) { return carrier_->gather(to, from[0], options); });
 }
 
 WorkPtr CollectiveBackend::scatter(Tensors &outputs, TensorLists &inputs,
@@ -245,7 +271,7 @@ WorkPtr CollectiveBackend::scatter(Tensors &outputs, TensorLists &inputs,
                 .alike = Collective::outputs,
                 .root = root_among(options.rootRank, size_)},
                inputs, {outputs},
-               [&](auto &from, auto &to, auto &) { return carrier_->scatter(to[0], from, options); });
+               [=, this](auto &from, auto &to, auto &) { return carrier_->scatter(to[0], from, options); });
 }
 
 WorkPtr CollectiveBackend::reduce_scatter(Tensors &outputs, TensorLists &inputs,
@@ -263,7 +289,7 @@ WorkPtr CollectiveBackend::reduce_scatter(Tensors &outputs, TensorLists &inputs,
                 .reduces = options.reduceOp,
                 .alike = differ_in_size(inputs[0]) ? Collective::nobodys : Collective::outputs,
                 .is_awaited = !options.asyncOp},
-               inputs, {outputs}, [&](auto &from, auto &to, auto &transfer) {
+               inputs, {outputs}, [=, this](auto &from, auto &to, auto &transfer) {
                    return reduce_straight(from[0], to[0][0], options.reduceOp, transfer, options.timeout);
                });
 }
@@ -297,7 +323,7 @@ WorkPtr CollectiveBackend::scatter_whole(OpType type, const char *title, const T
                 .as = Collective::flat,
                 .alike = Collective::outputs,
                 .is_awaited = !options.asyncOp},
-               {inputs}, {outputs}, [&](auto &from, auto &to, auto &transfer) {
+               {inputs}, {outputs}, [=, this](auto &from, auto &to, auto &transfer) {
                    std::vector<WorkPtr> works;
                    for (size_t i = 0; i < to[0].size(); i++) {
                        const auto parts = from[0][i].view({size_, to[0][i].numel()}).unbind();
@@ -313,8 +339,9 @@ WorkPtr CollectiveBackend::alltoall_base(Tensor &output, Tensor &input, std::vec
                                          std::vector<int64_t> &input_rows,
                                          const c10d::AllToAllOptions &options) {
     return run({.type = OpType::ALLTOALL_BASE, .title = "xccl:all_to_all", .as = Collective::rows}, {{input}},
-               {{output}}, [&](auto &from, auto &to, auto &) {
-                   return carrier_->alltoall_base(to[0][0], from[0][0], output_rows, input_rows, options);
+               {{output}}, [=, this](auto &from, auto &to, auto &) {
+                   auto to_rows = output_rows, from_rows = input_rows;
+                   return carrier_->alltoall_base(to[0][0], from[0][0], to_rows, from_rows, options);
                });
 }
 
@@ -328,7 +355,7 @@ WorkPtr CollectiveBackend::alltoall(Tensors &outputs, Tensors &inputs, const c10
                       " gives itself ", inputs[own].numel(), " elements, but has a place for ",
                       outputs[own].numel());
     return run({.type = OpType::ALLTOALL, .title = "xccl:all_to_all", .is_awaited = !options.asyncOp},
-               {inputs}, {outputs}, [&](auto &from, auto &to, auto &transfer) {
+               {inputs}, {outputs}, [=, this](auto &from, auto &to, auto &transfer) {
                    return pass_straight(from[0], to[0], transfer, options.timeout);
                });
 }
@@ -341,19 +368,19 @@ static void check_tag(int tag) {
 WorkPtr CollectiveBackend::send(Tensors &tensors, int to, int tag) {
     check_tag(tag);
     return run({.type = OpType::SEND, .title = "xccl:send", .root = to, .is_between_two = true}, {tensors},
-               {}, [&](auto &from, auto &, auto &) { return carrier_->send(from[0], to, tag); });
+               {}, [=, this](auto &from, auto &, auto &) { return carrier_->send(from[0], to, tag); });
 }
 
 WorkPtr CollectiveBackend::recv(Tensors &tensors, int from, int tag) {
     check_tag(tag);
     return run({.type = OpType::RECV, .title = "xccl:recv", .root = from, .is_between_two = true}, {},
-               {tensors}, [&](auto &, auto &to, auto &) { return carrier_->recv(to[0], from, tag); });
+               {tensors}, [=, this](auto &, auto &to, auto &) { return carrier_->recv(to[0], from, tag); });
 }
 
 WorkPtr CollectiveBackend::recvAnysource(Tensors &tensors, int tag) {
     check_tag(tag);
     return run({.type = OpType::RECVANYSOURCE, .title = "xccl:recv", .is_between_two = true}, {}, {tensors},
-               [&](auto &, auto &to, auto &) { return carrier_->recvAnysource(to[0], tag); });
+               [=, this](auto &, auto &to, auto &) { return carrier_->recvAnysource(to[0], tag); });
 }
 
 // What was given to the current stream before is done before it.
@@ -364,7 +391,7 @@ WorkPtr CollectiveBackend::barrier(const c10d::BarrierOptions &options) {
         impl.synchronizeStream(impl.getStream(device));
     }
     return run({.type = OpType::BARRIER, .title = "xccl:barrier"}, {}, {},
-               [&](auto &, auto &, auto &) { return carrier_->barrier(options); });
+               [=, this](auto &, auto &, auto &) { return carrier_->barrier(options); });
 }
 
 void CollectiveBackend::monitoredBarrier(const c10d::BarrierOptions &options, bool wait_for_all) {

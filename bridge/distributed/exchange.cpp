@@ -21,15 +21,16 @@ class ExchangeWork final : public c10d::Work {
                 parts_.push_back(begin(one, other));
             }
         };
-        // What is awaited is announced first, so that others can send it.
-        turn(what.taken, [&](Tensors &one, int other) { return carrier.recv(one, other, tag); });
+        // All is sent before anything can come: what is larger than expected stops Gloo's thread, which keeps
+        // a lock that sends to the same rank would wait for.
         turn(what.given, [&](Tensors &one, int other) { return carrier.send(one, other, tag); });
+        turn(what.taken, [&](Tensors &one, int other) { return carrier.recv(one, other, tag); });
     }
 
     bool wait(std::chrono::milliseconds timeout) override {
-        bool all = true;
-        for (const auto &part : parts_) all &= part->wait(timeout == kNoTimeout ? timeout_ : timeout);
-        return all;
+        for (auto part = parts_.rbegin(); part != parts_.rend(); ++part)
+            if (!(*part)->wait(timeout == kNoTimeout ? timeout_ : timeout)) return false; // aborted
+        return true;
     }
     void abort() override {
         for (const auto &part : parts_) part->abort();

@@ -53,8 +53,8 @@ bool is_carried(c10::ScalarType type) {
 }
 
 Tensor Transfer::map(const Tensor &tensor, const Collective &collective, bool read, bool written) {
-    TORCH_CHECK(tensor.is_xpu(), collective.title, ": all tensors must be on xpu, but one is on ",
-                tensor.device());
+    TORCH_CHECK(tensor.is_xpu() || collective.is_replayed, collective.title,
+                ": all tensors must be on xpu, but one is on ", tensor.device());
     TORCH_CHECK(!tensor.is_conj() && !tensor.is_neg(), collective.title,
                 ": tensors with a conjugate or negative bit must be resolved first");
     // float8 is reduced in fp32 and rounded once.
@@ -65,7 +65,7 @@ Tensor Transfer::map(const Tensor &tensor, const Collective &collective, bool re
         host = tensor.cpu();
         if (written) returns.push_back({tensor, host});
     } else if (!copying) {
-        const auto alias = as_cpu(tensor);
+        const auto alias = as_cpu(tensor); // itself in a replay
         const bool is_itself = alias.is_contiguous() && !is_widened;
         host = is_itself ? alias : at::empty(alias.sizes(), alias.options().dtype(type));
         if (!is_itself) {
@@ -113,7 +113,7 @@ CollectiveWork::CollectiveWork(const c10::intrusive_ptr<CollectiveBackend> &back
     what_ = text.str();
     std::vector<c10::Device> devices;
     for (const auto &tensor : outputs_)
-        if (std::find(devices.begin(), devices.end(), tensor.device()) == devices.end())
+        if (tensor.is_xpu() && std::find(devices.begin(), devices.end(), tensor.device()) == devices.end())
             devices.push_back(tensor.device());
     future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()),
                                                        std::move(devices));
@@ -156,7 +156,7 @@ void CollectiveWork::release_resources() {
 void CollectiveWork::wait_for_carrier(std::chrono::milliseconds timeout, bool alone) {
     std::exception_ptr failure;
     try {
-        carried_->wait(timeout);
+        if (!carried_->wait(timeout)) return; // who aborted it says why
     } catch (...) { failure = std::current_exception(); }
     complete(failure, alone);
 }
@@ -201,6 +201,13 @@ void CollectiveWork::complete(std::exception_ptr failure, bool alone) {
     if (is_over_.exchange(true)) return;
     finish(nullptr);
     const c10::OptionalStreamGuard guard(copying);
+    future_->markCompleted(c10::IValue(outputs_));
+}
+
+RecordedWork::RecordedWork(int rank, const Collective &collective, const Tensors &outputs)
+    : Work(rank, collective.type), outputs_(outputs),
+      future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()))) {
+    finish();
     future_->markCompleted(c10::IValue(outputs_));
 }
 

@@ -22,6 +22,7 @@ struct Collective {
     int root = -1;
     bool is_between_two = false; // a send or a reception
     bool is_awaited = false;     // by who calls, at once
+    bool is_replayed = false;    // by a graph, on CPU tensors
 };
 
 // The tensors of one call on the CPU.
@@ -77,9 +78,12 @@ class CollectiveWork final : public c10d::Work {
         fail(std::make_exception_ptr(C10_BUILD_ERROR(DistBackendError, why)));
     }
     void fail(const std::exception_ptr &failure);
-    // Keeps what the carrier has for good: one of its threads may have it, and go on no more.
+    // Ends waiting for the carrier; the work goes on till it fails. What the carrier has is kept for good:
+    // one of its threads may have it, and go on no more.
     void leave_carrier() {
-        if (carried_) WorkPtr(carried_).release();
+        if (!tells_nobody_ || !carried_) return;
+        WorkPtr(carried_).release();
+        carried_->abort();
     }
 
     bool isCompleted() override {
@@ -92,7 +96,12 @@ class CollectiveWork final : public c10d::Work {
     }
     void synchronize() override;
     void blockCurrentStream() override { wait(kNoTimeout); }
-    void abort() override { carried_->abort(); }
+    void abort() override {
+        if (tells_nobody_)
+            fail(what_ + " was aborted");
+        else
+            carried_->abort();
+    }
     int sourceRank() const override { return carried_->sourceRank(); }
     uint64_t getSequencenumber() const override { return number_; }
     Tensors result() override { return outputs_; }
@@ -147,6 +156,18 @@ class Waiter {
         state_; // the thread's, too: the last work that it holds may hold the backend
 };
 
+// What a graph has written down: nothing is under way, and the tensors are those of its replays.
+class RecordedWork final : public c10d::Work {
+  public:
+    RecordedWork(int rank, const Collective &collective, const Tensors &outputs);
+    c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
+    Tensors result() override { return outputs_; }
+
+  private:
+    const Tensors outputs_;
+    c10::intrusive_ptr<c10::ivalue::Future> future_;
+};
+
 // All that was given between startCoalescing and endCoalescing, or the pieces of one tensor.
 class CoalescedWork final : public c10d::Work {
   public:
@@ -164,7 +185,8 @@ class CoalescedWork final : public c10d::Work {
     bool isSuccess() const override;
     std::exception_ptr exception() const override;
     bool wait(std::chrono::milliseconds timeout) override {
-        for (const auto &part : parts_) part->wait(timeout);
+        for (const auto &part : parts_)
+            if (!part->wait(timeout)) return false; // aborted
         return true;
     }
     void synchronize() override {

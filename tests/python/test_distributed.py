@@ -471,6 +471,45 @@ def in_pieces(name: str) -> None:
     same(x, reduced(ranks, "MAX").view(1, -1))
 
 
+@matrix("at_once", "async")
+def captured(name: str) -> None:
+    """A graph does its collectives in each replay; where tensors are copied it refuses them, and all goes on."""
+    shape = (4 * RANKS, 3)
+    x, whole = (torch.zeros(shape, device="xpu") for _ in range(2))
+    part, result = torch.zeros(4, 3, device="xpu"), torch.zeros(shape, device="xpu")
+    is_async = name == "async"
+
+    def step() -> None:
+        y = x * 2
+        wait(dist.all_reduce(y, async_op=is_async), is_async)
+        wait(dist.reduce_scatter_tensor(part, y, dist.ReduceOp.AVG, async_op=is_async), is_async)
+        wait(dist.all_gather_into_tensor(whole, part, async_op=is_async), is_async)
+        result.copy_(whole + 1)
+
+    graph = torch.xpu.XPUGraph()
+    if os.environ.get("OPENXPU_MEMORY") == "buffer":
+        with (
+            pytest.raises(RuntimeError, match="stream is capturing: xccl:all_reduce"),
+            torch.xpu.graph(graph),
+        ):
+            step()
+        graph = None
+    else:
+        with torch.xpu.graph(graph):
+            step()
+        with pytest.raises(RuntimeError, match="stream is capturing: xccl:(send|recv)"):
+            with torch.xpu.graph(torch.xpu.XPUGraph()):
+                (dist.send if rank() % 2 else dist.recv)(x, rank() ^ 1)
+    for seed in (1, 2, 3):
+        ranks = inputs(shape, torch.float32, seed)
+        x.copy_(ranks[rank()])
+        if graph:
+            graph.replay()
+        else:
+            step()
+        same(result, reduced(ranks, "SUM") * 2 + 1)
+
+
 @matrix()
 def many_in_flight() -> None:
     lists = [inputs((1000,), torch.float32, n) for n in range(40)]
@@ -790,6 +829,21 @@ def other_size_of_root() -> None:
         )
     else:
         dist.broadcast(x, 0, group=group)
+
+
+@fault()
+def gathered_more_than_fits() -> None:
+    """What only rank 2 can see is an error on all, at once."""
+    group = waiting_group()
+    parts = [torch.empty(4, device="xpu") for _ in range(3)]
+    if rank() == 2:
+        with pytest.raises(ValueError, match="rank 2 has a place for 4 elements of its own, but gives 5"):
+            dist.all_gather(parts, torch.ones(5, device="xpu"), group=group)
+    else:
+        fails(
+            lambda: dist.all_gather(parts, torch.ones(4, device="xpu"), group=group),
+            r"all_gather.*rank 2's was xccl:all_gather of 5 elements, in a place for 4",
+        )
 
 
 @fault()
