@@ -28,10 +28,13 @@ static inline int first_window(int i, int extent, int stride) {
 }
 #endif
 
+/* How far position k of a line is from its first. */
 #ifdef LAST
 #define CHANNEL channel
+#define ALONG(k) ((size_t)(k) * p.channels)
 #else
 #define CHANNEL 0
+#define ALONG(k) ((size_t)(k))
 #endif
 
 /* Coordinate v along dimension d goes over what window o has inside the input. */
@@ -62,32 +65,38 @@ static inline void take_window(pool_params p, size_t plane, size_t channel, int 
     __global const STORED(T) *x = XPU_CPTR(STORED(T), p.input);
     __global STORED(T) *y = XPU_PTR(STORED(T), p.output);
     const size_t out = OFFSET(p.out, d, h, w);
+    const int first_i = first_inside(STARTS(p, 0, d), STEP(p, 0)), end_i = min(ENDS(p, 0, d), p.in[0]);
+    const int first_j = first_inside(STARTS(p, 1, h), STEP(p, 1)), end_j = min(ENDS(p, 1, h), p.in[1]);
+    const int first_k = first_inside(STARTS(p, 2, w), STEP(p, 2)), end_k = min(ENDS(p, 2, w), p.in[2]);
 #ifdef MAXIMUM
+    const bool empty = first_i >= end_i || first_j >= end_j || first_k >= end_k;
     ACC best = -INFINITY;
-    int best_at = -1;
+    int best_at = empty ? -1 : (first_i * p.in[1] + first_j) * p.in[2] + first_k;
 #else
     ACC sum = 0;
 #endif
-    EACH_INSIDE(i, 0, d)
-        EACH_INSIDE(j, 1, h) {
+    for (int i = first_i; i < end_i; i += STEP(p, 0))
+        for (int j = first_j; j < end_j; j += STEP(p, 1)) {
+            const size_t line = OFFSET(p.in, i, j, 0);
 #ifdef MAXIMUM
-            EACH_INSIDE(k, 2, w) {
-                const ACC v = LOAD(T, x, OFFSET(p.in, i, j, k));
+            const int line_at = (i * p.in[1] + j) * p.in[2];
+            for (int k = first_k; k < end_k; k += STEP(p, 2)) {
+                const ACC v = LOAD(T, x, line + ALONG(k));
 #ifdef ADAPTIVE /* windows are long, and a new maximum is rare in them */
-                if ((best_at < 0 || !(v <= best)) && (best == best || v != v)) {
+                if (!(v <= best) && (best == best || v != v)) {
                     best = v;
-                    best_at = (i * p.in[1] + j) * p.in[2] + k;
+                    best_at = line_at + k;
                 }
 #else
-                const bool take = (v > best) | (v != v) | (best_at < 0);
+                const bool take = (v > best) | (v != v);
                 best = take ? v : best;
-                best_at = take ? (i * p.in[1] + j) * p.in[2] + k : best_at;
+                best_at = take ? line_at + k : best_at;
 #endif
             }
 #else
-            ACC line = 0; /* lines don't wait for each other */
-            EACH_INSIDE(k, 2, w) line += (ACC)LOAD(T, x, OFFSET(p.in, i, j, k));
-            sum += line;
+            ACC part = 0; /* lines don't wait for each other */
+            for (int k = first_k; k < end_k; k += STEP(p, 2)) part += (ACC)LOAD(T, x, line + ALONG(k));
+            sum += part;
 #endif
         }
 #ifdef MAXIMUM
@@ -140,6 +149,78 @@ __kernel void pool_backward(pool_params p) {
 PLANE_KERNEL void pool_forward_planes(pool_params p) {
     const size_t plane = get_global_id(0);
     EACH_OUTPUT take_window(p, plane, CHANNEL, d, h, w);
+}
+#endif
+
+/* A work-item goes over a line of the output, and for each window over BLOCK channels at a time: memory is read
+ * as it lies, and the loops over channels become vectors. */
+#ifdef BUILD_pool_forward_lines
+#define LINES_KERNEL XPU_BY_ITSELF PLANE_KERNEL
+
+typedef struct window {
+    int first[3], end[3], divisor;
+} window;
+
+static inline void take_channels(const pool_params *p, const window *o, size_t plane, size_t out, size_t channel,
+                                 size_t n) {
+    __global const STORED(T) *x = XPU_CPTR(STORED(T), p->input);
+    __global STORED(T) *y = XPU_PTR(STORED(T), p->output) + out + channel;
+    ACC result[BLOCK];
+#ifdef MAXIMUM
+    int at[BLOCK];
+    const bool empty = o->first[0] >= o->end[0] || o->first[1] >= o->end[1] || o->first[2] >= o->end[2];
+    const int start = empty ? -1 : (o->first[0] * p->in[1] + o->first[1]) * p->in[2] + o->first[2];
+    for (size_t c = 0; c < n; c++) at[c] = start;
+    for (size_t c = 0; c < n; c++) result[c] = -INFINITY;
+#else
+    for (size_t c = 0; c < n; c++) result[c] = 0;
+#endif
+    for (int i = o->first[0]; i < o->end[0]; i += STEP((*p), 0))
+        for (int j = o->first[1]; j < o->end[1]; j += STEP((*p), 1))
+            for (int k = o->first[2]; k < o->end[2]; k += STEP((*p), 2)) {
+                const int place = (i * p->in[1] + j) * p->in[2] + k;
+                const size_t from = (plane * p->in[0] * p->in[1] * p->in[2] + place) * p->channels + channel;
+                for (size_t c = 0; c < n; c++) {
+                    const ACC v = LOAD(T, x, from + c);
+#ifdef MAXIMUM
+                    const bool take = (v > result[c]) | (v != v);
+                    result[c] = take ? v : result[c];
+                    at[c] = take ? place : at[c];
+#else
+                    result[c] += v;
+#endif
+                }
+            }
+#ifdef MAXIMUM
+    __global long *indices = XPU_PTR(long, p->indices) + out + channel;
+    for (size_t c = 0; c < n; c++) indices[c] = at[c];
+#else
+    if (o->divisor == 0)
+        for (size_t c = 0; c < n; c++) result[c] = 0;
+    else
+        for (size_t c = 0; c < n; c++) result[c] /= o->divisor;
+#endif
+    for (size_t c = 0; c < n; c++) STORE(T, y, c, result[c]);
+}
+
+LINES_KERNEL void pool_forward_lines(pool_params p) {
+    const size_t line = get_global_id(0), rest = line / p.out[1], plane = rest / p.out[0];
+    const int h = line - rest * p.out[1], d = rest - plane * p.out[0];
+    const size_t channels = p.channels;
+    window o;
+#define EXTENT_INSIDE(i, at)                                                                                 \
+    o.first[i] = first_inside(STARTS(p, i, at), STEP(p, i)), o.end[i] = min(ENDS(p, i, at), p.in[i])
+    EXTENT_INSIDE(0, d);
+    EXTENT_INSIDE(1, h);
+    for (int w = 0; w < p.out[2]; w++) {
+        EXTENT_INSIDE(2, w);
+#ifndef MAXIMUM
+        o.divisor = divisor_of(p, d, h, w);
+#endif
+        const size_t out = (line * p.out[2] + w) * channels;
+        for (size_t channel = 0; channel < channels; channel += BLOCK)
+            take_channels(&p, &o, plane, out, channel, min(channels - channel, (size_t)BLOCK));
+    }
 }
 #endif
 

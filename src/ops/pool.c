@@ -10,14 +10,14 @@
 #define BLOCK 64 /* channels */
 
 typedef struct plan {
-    bool backward, planes;
+    bool backward, planes, lines;
     int apart; /* elements of local memory for the sums of a plane; 0: they are kept in the result */
 } plan;
 
 static xpu_status get_kernel(int device, const xpu_pool *args, const plan *plan, xpu_kernel **kernel) {
     static const char *const names[2][2] = {{"pool_forward", "pool_forward_planes"},
                                             {"pool_backward", "pool_backward_planes"}};
-    const char *name = names[plan->backward][plan->planes];
+    const char *name = plan->lines ? "pool_forward_lines" : names[plan->backward][plan->planes];
     kernel_spec spec;
     spec_begin(&spec, FAMILY_POOL);
     spec_dtype(&spec, "T", args->dtype);
@@ -28,6 +28,7 @@ static xpu_status get_kernel(int device, const xpu_pool *args, const plan *plan,
     spec_flag(&spec, "LAST", args->channels_last);
     spec_pack(&spec, "backward", plan->backward, 1);
     spec_pack(&spec, "planes", plan->planes, 1);
+    spec_pack(&spec, "lines", plan->lines, 1);
     spec_follows(&spec, "BUILD_", name);
     spec_number_if(&spec, plan->apart, "APART", plan->apart, 32);
     *kernel = kernel_find(device, &spec);
@@ -37,13 +38,19 @@ static xpu_status get_kernel(int device, const xpu_pool *args, const plan *plan,
                           dtype_token(args->dtype));
 }
 
-/* What a processor gives to one work-item: a plane, or some channels of a batch entry. */
+/* What a processor gives to one work-item: a plane, or some channels of a batch entry; or lines of the
+ * output. */
 static int64_t plane_tasks(const xpu_pool *args) {
     return args->batch * (args->channels_last ? (args->channels + BLOCK - 1) / BLOCK : args->channels);
 }
 
+static int64_t line_tasks(const xpu_pool *args) { return args->batch * args->out[0] * args->out[1]; }
+
 static plan make_plan(const xpu_device_properties *device, const xpu_pool *args, bool backward) {
     plan plan = {.backward = backward};
+    plan.lines = device->type == XPU_DEVICE_CPU && args->channels_last && !backward &&
+                 line_tasks(args) >= (int64_t)device->max_compute_units;
+    if (plan.lines) return plan;
     const bool narrow = args->dtype != compute_dtype(args->dtype);
     if (device->type != XPU_DEVICE_CPU || plane_tasks(args) < (int64_t)device->max_compute_units ||
         (args->channels_last && (!backward || narrow)))
@@ -95,9 +102,11 @@ static xpu_status run(xpu_stream *stream, const xpu_pool *args, bool backward, p
         .groups = {(along + lanes - 1) / lanes, ((uint64_t)p->rows + group_rows - 1) / group_rows},
         .local = {lanes, group_rows},
         .work = (uint64_t)positions * (uint64_t)args->channels * (window + 4)};
-    if (plan.planes)
-        range =
-            (xpu_range){.dims = 1, .groups = {(size_t)plane_tasks(args)}, .local = {1}, .work = range.work};
+    if (plan.planes || plan.lines)
+        range = (xpu_range){.dims = 1,
+                            .groups = {(size_t)(plan.lines ? line_tasks(args) : plane_tasks(args))},
+                            .local = {1},
+                            .work = range.work};
     xpu_kernel *kernel;
     XPU_TRY(get_kernel(index, args, &plan, &kernel));
     return xpu_launch(stream, kernel, &range, p, sizeof *p);

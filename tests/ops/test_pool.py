@@ -77,6 +77,27 @@ def test_max_pool_of_nan_and_infinity() -> None:
         torch.testing.assert_close(mine.cpu(), reference, equal_nan=True, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("channels", [1, 15, 16, 63, 64, 65, 130])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_blocks_of_channels(channels: int, dtype: torch.dtype) -> None:
+    x = torch.randn(2, channels, 9, 11).to(dtype)
+    x[0, 0, 3, 3] = x[1, -1, 4, 5] = torch.nan
+    x[0, -1] = -torch.inf
+    on_xpu = channels_last(x.to("xpu"))
+    for options in (dict(kernel_size=3, stride=2, padding=1), dict(kernel_size=(2, 3), dilation=2)):
+        mine, reference = (F.max_pool2d(t, **options, return_indices=True) for t in (on_xpu, x.double()))
+        assert torch.equal(mine[1].cpu(), reference[1])
+        torch.testing.assert_close(mine[0].cpu().double(), reference[0], equal_nan=True, rtol=0, atol=0)
+    mine, reference = (F.adaptive_max_pool2d(t, (4, 3), return_indices=True) for t in (on_xpu, x.double()))
+    assert torch.equal(mine[1].cpu(), reference[1])
+    torch.testing.assert_close(mine[0].cpu().double(), reference[0], equal_nan=True, rtol=0, atol=0)
+    limits = {"rtol": 1e-2, "atol": 1e-2} if dtype.itemsize == 2 else {"rtol": 1e-5, "atol": 1e-6}
+    for average in (lambda t: F.avg_pool2d(t, 3, 2, 1), lambda t: F.adaptive_avg_pool2d(t, (4, 3))):
+        torch.testing.assert_close(
+            average(on_xpu).cpu().double(), average(x.double()), equal_nan=True, **limits
+        )
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("options", AVG_2D)
 def test_avg_pool2d(options: dict, dtype: torch.dtype) -> None:
