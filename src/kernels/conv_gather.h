@@ -13,16 +13,20 @@ typedef __private quad *slab;
 static inline void bring(slab to, uint i, const uint pieces, xpu_addr base, int from, bool on) {
     read_quad(&to[i], PLACE_IN(base, on ? from : 0), on);
 }
-static inline void bring_address(slab to, uint i, const uint pieces, xpu_addr from) {
-    read_quad(&to[i], from, true);
+static inline void bring_or_fill(slab to, uint i, const uint pieces, xpu_addr base, int from, bool on,
+                                 uint word) {
+    bring(to, i, pieces, base, from, on);
+    WRITTEN_OUT for (int j = 0; j < QUAD_PARTS; j++) to[i].parts[j] = on ? to[i].parts[j] : (PART)(word);
 }
 #else
 static inline void bring(slab to, uint i, const uint pieces, xpu_addr base, int from, bool on) {
     copy_part_ahead(to + slab_place(COPY_ROW(i, pieces), COPY_PIECE(i, pieces), pieces),
                     PLACE_IN(base, on ? from : 0), 16, on ? 16 : 0);
 }
-static inline void bring_address(slab to, uint i, const uint pieces, xpu_addr from) {
-    copy_ahead(to + slab_place(COPY_ROW(i, pieces), COPY_PIECE(i, pieces), pieces), from);
+static inline void bring_or_fill(slab to, uint i, const uint pieces, xpu_addr base, int from, bool on,
+                                 uint word) {
+    copy_or_fill(to + slab_place(COPY_ROW(i, pieces), COPY_PIECE(i, pieces), pieces), PLACE_IN(base, from),
+                 on, word);
 }
 #endif
 
@@ -31,6 +35,9 @@ static inline void bring_address(slab to, uint i, const uint pieces, xpu_addr fr
 #if SOUGHT != 2
 typedef struct gather {
     int from[COPIES(TILE_M)];
+#if BLANK
+    uint blank; /* four bytes of what x is in its padding */
+#endif
 #if PADDED
     int h[COPIES(TILE_M)], w[COPIES(TILE_M)];
 #if VOLUME
@@ -40,6 +47,9 @@ typedef struct gather {
 } gather;
 
 static inline void open_gather(const conv_matrix_params *p, const product *z, __private gather *g, uint m0) {
+#if BLANK
+    g->blank = ((uint)zero_of(p) & 0xff) * 0x01010101u ^ A_FLIP;
+#endif
     WRITTEN_OUT for (uint i = 0; i < COPIES(TILE_M); i++) {
         const pixel q = pixel_of(p, min(m0 + (uint)COPY_ROW(i, A_PIECES), p->rows - 1));
         const int d = (int)q.d * p->step[0] + z->d.first, h = (int)q.h * p->step[1] + z->h.first;
@@ -72,7 +82,7 @@ static inline void load_gather(const conv_matrix_params *p, const product *z, sl
 #endif
 #endif
 #if BLANK
-        bring_address(to, i, A_PIECES, inside ? PLACE_IN(base, g->from[i] + ahead) : p->bytes.blank);
+        bring_or_fill(to, i, A_PIECES, base, g->from[i] + ahead, inside, g->blank);
 #else
         bring(to, i, A_PIECES, base, g->from[i] + ahead, inside);
 #endif

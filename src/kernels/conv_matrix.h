@@ -27,7 +27,7 @@ typedef struct conv_bytes_params {
     xpu_addr w_scale,
         w_sums; /* of channels of y, float32 and int32: the scale, and the sum of w; 0 for none */
     xpu_i64 w_scale_stride;
-    xpu_addr blank; /* a piece of what x is in its padding; 0 where that is zeros */
+    xpu_addr blank; /* by Intel's units of 8 lanes: a piece of what x is in its padding, where not zeros */
     float factor;   /* of all sums */
     xpu_i32 less;   /* x's zero point, or what is added to it, as its numbers are taken */
 } conv_bytes_params;

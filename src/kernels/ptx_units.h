@@ -89,6 +89,14 @@ static inline void copy_part_ahead(slab to, xpu_addr from, const int size, int v
         }
     }
 }
+/* Copies 16 bytes without waiting where they are `there`, else writes `word` four times: no memory is read
+ * for those, of which there may be many that would all read the same. */
+static inline void copy_or_fill(slab to, xpu_addr from, uint there, uint word) {
+    __asm__ volatile("{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %2, 0;\n\t"
+                     "@p cp.async.cg.shared.global [%0], [%1], 16;\n\t"
+                     "@!p st.shared.v4.u32 [%0], {%3, %3, %3, %3};\n\t}" ::"r"(to),
+                     "l"(from), "r"(there), "r"(word));
+}
 static inline void copies_close(void) { __asm__ volatile("cp.async.commit_group;" ::: "memory"); }
 static inline void store_piece(slab to, uint4 v) {
     __asm__ volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(to), "r"(v.x), "r"(v.y), "r"(v.z),
@@ -175,6 +183,12 @@ static inline void copy_part_ahead(slab to, xpu_addr from, const int size, int v
             ((__local uchar *)to)[i] = i < valid ? ((__global const uchar *)from)[i] : (uchar)0;
 }
 static inline void copy_ahead(slab to, xpu_addr from) { copy_part_ahead(to, from, 16, 16); }
+static inline void copy_or_fill(slab to, xpu_addr from, uint there, uint word) {
+    if (there)
+        copy_ahead(to, from);
+    else
+        *(__local uint4 *)to = (uint4)(word);
+}
 static inline void copies_close(void) {}
 static inline void store_piece(slab to, uint4 v) { *(__local uint4 *)to = v; }
 #define COPIES_WAIT(open)

@@ -536,8 +536,10 @@ static xpu_status try_unit(xpu_stream *stream, const xpu_device_properties *prop
     xpu_status status = pads_first ? pack_padded(stream, bytes, given, gathered)
                                    : make_ready(stream, dtype, gathered, gathered_ready);
     plan.choice.blank = has_blank(bytes, p);
-    if (status == XPU_SUCCESS && plan.choice.blank) status = xpu_workspace_take(stream, BLANK_BYTES, &blank);
-    if (status == XPU_SUCCESS && plan.choice.blank) status = fill_blank(stream, bytes, blank, BLANK_BYTES);
+    if (by_squares && plan.choice.blank && status == XPU_SUCCESS) {
+        status = xpu_workspace_take(stream, BLANK_BYTES, &blank);
+        if (status == XPU_SUCCESS) status = fill_blank(stream, bytes, blank, BLANK_BYTES);
+    }
     if (bytes) {
         m->bytes = bytes->params;
         m->bytes.blank = XPU_ADDR(blank);
