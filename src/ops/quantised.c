@@ -10,6 +10,7 @@
 
 /* quantised_read.h's */
 enum { FORM_SIGNED, FORM_UNSIGNED, FORM_FLOAT4, FORM_E4M3FN, FORM_E5M2, FORM_OTHER, FORM_NONE };
+enum { ROWS_AT_ONCE = 4 }; /* of gemm_few, at most */
 enum { ZERO_NONE, ZERO_WHOLE, ZERO_FRACTION, ZERO_ADDED };
 
 static int form_of(xpu_dtype dtype) {
@@ -263,7 +264,7 @@ static bool plan_few(const xpu_device_properties *properties, const xpu_gemm_arg
         args->k == 0 || (args->a.column_stride != 1 && args->k > 1))
         return false;
     const uint64_t octet = alike ? 8 : 8 * xpu_dtype_size(args->dtype);
-    plan->rows = args->m > 2 ? 4 : (int)args->m;
+    plan->rows = args->m > 2 ? ROWS_AT_ONCE : (int)args->m;
     plan->a_whole = (XPU_ADDR(args->a.data) | (uint64_t)args->a.row_stride * octet / 8 |
                      (uint64_t)args->a.batch_stride * octet / 8) %
                         octet ==
@@ -384,6 +385,15 @@ static quantised_operand right_of(const xpu_gemm_args *args, const xpu_quantised
     return operand_of(&args->b, b, args->k, args->n, args->b.row_stride == 1);
 }
 
+/* By units once A is written down? Several rows then cost what one does. */
+static bool is_for_units(const xpu_device_properties *properties, const xpu_gemm_args *args,
+                         const quantised_operand *b) {
+    xpu_gemm_args written = *args;
+    written.a = (xpu_matrix){NULL, args->m * args->k, args->k, 1};
+    few plan = {0};
+    return args->m > ROWS_AT_ONCE && plan_few(properties, &written, b, false, &plan) && plan.by_units;
+}
+
 /* A few rows, both float8, as they are read. */
 static bool try_alike(xpu_stream *stream, const xpu_device_properties *properties, const xpu_gemm_args *args,
                       const bare_operands *bare, xpu_status *status) {
@@ -391,7 +401,7 @@ static bool try_alike(xpu_stream *stream, const xpu_device_properties *propertie
     if (!a || !b || a->dtype != b->dtype || !is_float8(a->dtype) || a->scale || a->zero) return false;
     const quantised_operand o = right_of(args, b);
     few plan = {0};
-    if (!plan_few(properties, args, &o, true, &plan)) return false;
+    if (is_for_units(properties, args, &o) || !plan_few(properties, args, &o, true, &plan)) return false;
     *status = multiply_few(stream, args, &o, &bare->after, &plan, NULL);
     return true;
 }

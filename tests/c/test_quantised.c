@@ -351,8 +351,8 @@ static void what_units_do_not_read(void **unused) {
 /* Scales that don't vary along k are multiplied with sums: as exact as the rounding of the result. */
 static void sums_have_the_scales(void **unused) {
     enum { M = 20, N = 24, K = 64 };
-    static const int rows[] = {1, 3, M};
-    for (int i = 0; i < 3; i++)
+    static const int rows[] = {1, 3, 6, M};
+    for (int i = 0; i < 4; i++)
         for (int both = 0; both < 2; both++) {
             const int m = rows[i];
             const xpu_dtype dtype = both ? XPU_FLOAT16 : XPU_BFLOAT16;
@@ -385,8 +385,9 @@ static void sums_have_the_scales(void **unused) {
                                         .b = {b.device, 0, 1, K},
                                         .out = {out.device, 0, N, 1},
                                         .alpha = {XPU_FLOAT64, {.f = 1}}};
-            const int before = by_numbers;
+            const int before = by_numbers, lines = by_few_units;
             SUCCEEDS(xpu_gemm_quantised(stream, &args, both ? &qa : NULL, &qb));
+            if (by_ptx) assert_int_equal(by_few_units - lines, m <= 6); /* A is written down for it */
             SUCCEEDS(xpu_memcpy(stream, out.host, out.device, M * N * 2, true));
             if (by_fma && m < 5) assert_int_equal(by_numbers, before); /* A is read as it lies, too */
             for (int r = 0; r < m; r++)
