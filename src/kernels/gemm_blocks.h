@@ -251,6 +251,7 @@ static inline void multiply_surfaces(__private sum_block (*sum)[SUMS_N], const s
     line_parts parts;
     open_parts(&parts, q, batch, n0, sb->height);
     octets next;
+    next.group_end = k_begin;
     fetch_octets(&next, &b, &parts, q, k_begin, k_end);
     for (int k = k_begin; k < k_end; k += STEP_K) {
         int8 right[SUMS_N][2];

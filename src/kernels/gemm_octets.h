@@ -7,6 +7,7 @@
 typedef struct octets {
     uint elements[SUMS_N][DWORDS_B];
     float scale[SUMS_N], zero[SUMS_N];
+    int group_end; /* of the group along k whose scales and zeros these are */
 } octets;
 
 /* Where a lane's scales and zeros lie. */
@@ -24,7 +25,8 @@ static inline void open_parts(__private line_parts *p, const quantised_lines *q,
     }
 }
 
-/* Reads the step that begins at element k of the lines, which are `length` long. */
+/* Reads the step that begins at element k of the lines, which are `length` long; scales and zeros where their
+ * group begins. */
 static inline void fetch_octets(__private octets *o, __private blocks_b *b, __private const line_parts *p,
                                 const quantised_lines *q, int k, int length) {
     WRITTEN_OUT for (int j = 0; j < SUMS_N; j++) {
@@ -35,7 +37,9 @@ static inline void fetch_octets(__private octets *o, __private blocks_b *b, __pr
         READ_BLOCK(READ_B, v, KEPT_OF(b, j), 0, OFFSET(Y_OF_B(j)));
         WRITTEN_OUT for (int i = 0; i < DWORDS_B; i++) o->elements[j][i] = v.dwords[i];
     }
-    const long group = group_of(q, min(k, length - 1));
+    if (k < o->group_end) return;
+    const long group = group_of(q, k), end = (group + 1) * q->group_along;
+    o->group_end = end < length ? (int)end : INT_MAX;
     WRITTEN_OUT for (int j = 0; j < SUMS_N; j++) {
         o->scale[j] = scale_of(q, p->scale[j], group);
         o->zero[j] = zero_of(q, p->zero[j], group);

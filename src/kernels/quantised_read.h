@@ -47,15 +47,10 @@ static inline octet gather_octet(xpu_addr data, long at, long apart, int count) 
 #endif
 
 /* Integers are written into the mantissa of BASE, PLACE bits up, from which OFFSET is then taken away with
- * their zero: dearer than a conversion nowhere, and cheaper on NVIDIA's GPUs. Signed ones are raised to begin
- * at 0. There BASE is so small that its products with scales of few bits are exact (scaled_octet); for
- * processors' vectors what shifts least is best. */
-#if defined(MATRIX_XMX) && E_BITS == 8 && E_FORM <= FORM_UNSIGNED
-#define CONVERTED 1 /* on Intel's GPUs, which convert a byte where it lies */
-#else
-#define CONVERTED 0
-#endif
-#if !defined(XPU_HAS_INLINE_PTX) && !defined(MATRIX_EMULATED)
+ * their zero: dearer than a conversion nowhere, and cheaper on GPUs. Signed ones are raised to begin at 0. By
+ * units BASE is so small that its products with scales of few bits are exact (scaled_octet); for processors'
+ * vectors what shifts least is best. */
+#if !defined(XPU_HAS_INLINE_PTX) && !defined(MATRIX_EMULATED) && !defined(MATRIX_XMX)
 #define BASE 8388608.0f
 #define PLACE 0
 #elif E_BITS == 4
@@ -65,11 +60,7 @@ static inline octet gather_octet(xpu_addr data, long at, long apart, int count) 
 #define BASE 32768.0f
 #define PLACE 8
 #endif
-#define OFFSET                                                                                               \
-    (CONVERTED                 ? 0.0f                                                                        \
-     : E_FORM == FORM_SIGNED   ? BASE + (1 << (E_BITS - 1))                                                  \
-     : E_FORM == FORM_UNSIGNED ? BASE                                                                        \
-                               : 0.0f)
+#define OFFSET (E_FORM == FORM_SIGNED ? BASE + (1 << (E_BITS - 1)) : E_FORM == FORM_UNSIGNED ? BASE : 0.0f)
 
 /* BASE and an unsigned integer. */
 static inline float8 based(octet bits) {
@@ -89,6 +80,10 @@ static inline float8 based(octet bits) {
     return as_float8(places & 0xf000u | as_uint(BASE));
 #elif E_BITS == 4
     return as_float8((uint8)(bits.x) >> (uint8)(0, 4, 8, 12, 16, 20, 24, 28) & 15u | as_uint(BASE));
+#elif PLACE && defined(MATRIX_XMX)
+    const uint8 places = {bits.x << 8, bits.x, bits.x >> 8, bits.x >> 16,
+                          bits.y << 8, bits.y, bits.y >> 8, bits.y >> 16};
+    return as_float8(places & 0xff00u | as_uint(BASE));
 #else
     return as_float8(convert_uint8(as_uchar8(bits)) << PLACE | as_uint(BASE));
 #endif
@@ -96,11 +91,7 @@ static inline float8 based(octet bits) {
 
 /* To be lessened by OFFSET. */
 static inline float8 numbers(octet bits) {
-#if CONVERTED && E_FORM == FORM_SIGNED
-    return convert_float8(as_char8(bits));
-#elif CONVERTED
-    return convert_float8(as_uchar8(bits));
-#elif E_FORM == FORM_SIGNED
+#if E_FORM == FORM_SIGNED
     return based(bits ^ (E_BITS == 4 ? 0x88888888u : 0x80808080u));
 #elif E_FORM == FORM_UNSIGNED
     return based(bits);
@@ -162,7 +153,7 @@ static inline float8 lessened(const quantised_lines *q, float8 v, float zero) {
 /* What they stand for. Of integers with whole zero points what is taken away has 16 bits (12 of 4-bit ones),
  * so that its product with a scale of 8 (11) is exact, and one fma enough. */
 static inline float8 scaled_octet(const quantised_lines *q, octet bits, float scale, float zero) {
-#if SCALE_IS_SHORT && (PLACE || CONVERTED) && E_FORM <= FORM_UNSIGNED && ZERO_FORM <= 1
+#if SCALE_IS_SHORT && PLACE && E_FORM <= FORM_UNSIGNED && ZERO_FORM <= 1
     return fma(numbers(bits), scale, -((OFFSET + (float)q->middle + zero) * scale));
 #else
     const float8 v = lessened(q, numbers(bits), zero) * scale;

@@ -303,7 +303,8 @@ def main_loop(listing: str) -> tuple[int, int]:
     """Matrix instructions and all instructions of the loop with most of the former, and the fewest others.
 
     Those of a register by itself with nothing to add to, which dg2 wants before some others, count as others. What a
-    branch inside the loop leaves out, without matrix instructions, is for its edges.
+    branch inside the loop leaves out, without matrix instructions, is for its edges, or for where a group of quantised
+    elements begins.
     """
     lines = [line for line in listing.splitlines() if line.strip() and not line.strip().startswith("//")]
     labels = {m[1]: i for i, line in enumerate(lines) if (m := re.match(r"^(\w+):", line))}
