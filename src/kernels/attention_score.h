@@ -88,11 +88,18 @@ static inline float score(const attention_params *p, long b, long h, long query,
 }
 
 /* 0, or 1 / (1 - dropout): what dropout (random.cl) makes of the probabilities as a tensor. */
+#if DROPOUT
+static inline ulong kept_row(const attention_params *p, long b, long h, long query) {
+    return (ulong)((b * p->heads + h) * ROW_QUERIES(p) + query) * (ulong)ROW_KEYS(p);
+}
+static inline float kept_at(const attention_params *p, ulong row, long key) {
+    const uint bits = random_word(p->seed, row + (ulong)key, p->counter);
+    return xpu_uniform_open1(bits) < p->keep ? p->keep_scale : 0.0f;
+}
+#endif
 static inline float kept(const attention_params *p, long b, long h, long query, long key) {
 #if DROPOUT
-    const ulong row = (ulong)((b * p->heads + h) * ROW_QUERIES(p) + query);
-    const uint bits = random_word(p->seed, row * (ulong)ROW_KEYS(p) + (ulong)key, p->counter);
-    return xpu_uniform_open1(bits) < p->keep ? p->keep_scale : 0.0f;
+    return kept_at(p, kept_row(p, b, h, query), key);
 #else
     return 1.0f;
 #endif

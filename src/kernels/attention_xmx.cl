@@ -125,6 +125,48 @@ static inline float8 of_rows(float v, const int i) {
         BLOCKS_OF(i_, j_, STEP / 16) WRITTEN_OUT for (int r_ = 0; r_ < 8; r_++)                              \
             if (j_ * 16 - i_ * 8 - r_ >= diagonal_) s[j_][i_][r_] = -INFINITY;
 
+/* What is looked up for rows of queries: a lane has a row's place, so that no row's place needs a register. */
+typedef struct row_places {
+    long bias;
+    ulong kept;
+} row_places;
+static inline row_places places_of(const attention_params *p, long b, long h, int query) {
+    row_places places = {0, 0};
+    const long row = min((long)query, p->queries - 1);
+#ifdef BIAS_T
+    places.bias = b * p->bias.stride[0] + h * p->bias.stride[1] + row * p->bias.stride[2];
+#endif
+#if DROPOUT
+    places.kept = kept_row(p, b, h, row);
+#endif
+    return places;
+}
+
+/* Scores for keys from k0 on, times log2(e), of what the products gave. */
+INLINED void add_bias(const attention_params *p, const row_places places, int k0, __private float8 (*s)[SUMS_M]) {
+#ifdef BIAS_T
+    WRITTEN_OUT for (int j = 0; j < STEP / 16; j++) {
+        const long key = min((long)k0 + j * 16 + (int)get_sub_group_local_id(), p->keys - 1) * p->bias.stride[3];
+        WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) WRITTEN_OUT for (int r = 0; r < 8; r++) {
+            const long at = sub_group_broadcast(places.bias, i * 8 + r) + key;
+            const float v = LOAD(BIAS_T, XPU_CPTR(STORED(BIAS_T), p->bias.data), at);
+#if BIAS_IS_MASK
+            s[j][i][r] = v != 0 ? s[j][i][r] * p->scale * LOG2E : -INFINITY;
+#else
+            s[j][i][r] = (s[j][i][r] * p->scale + v) * LOG2E;
+#endif
+        }
+    }
+#endif
+}
+
+INLINED void drop(const attention_params *p, const row_places places, int k0, __private float8 (*s)[SUMS_M]) {
+#if DROPOUT
+    BLOCKS_OF(i, j, STEP / 16) WRITTEN_OUT for (int r = 0; r < 8; r++) s[j][i][r] *=
+        kept_at(p, sub_group_broadcast(places.kept, i * 8 + r), k0 + j * 16 + (int)get_sub_group_local_id());
+#endif
+}
+
 static inline float8 exp2_of(float8 v) {
     return (float8)(POWER_OF_2(v.s0), POWER_OF_2(v.s1), POWER_OF_2(v.s2), POWER_OF_2(v.s3), POWER_OF_2(v.s4),
                     POWER_OF_2(v.s5), POWER_OF_2(v.s6), POWER_OF_2(v.s7));
@@ -134,11 +176,11 @@ static inline float8 exp2_of(float8 v) {
 /* What a team has: its rows, of heads from h on or of one; queries and keys from where to where. */
 typedef struct forward_state {
     payload queries, keys, values;
-    long b, h;
+    row_places places;
     int row0;
     float8 out[VALUE_DEPTH / 16][SUMS_M], top[SUMS_M], sum[SUMS_M]; /* sum: the work-item's part of the row's */
 } forward_state;
-#define HEAD(row) (p->packed > 1 ? f->h + (row) : f->h)
+#define HEAD(row) (p->packed > 1 ? h + (row) : h)
 #define QUERY(row) (p->packed > 1 ? 0 : (row))
 
 /* Keys from k0 on; at an `edge` some rows don't look at all of them. */
@@ -150,17 +192,14 @@ INLINED void forward_step(const attention_params *p, __private forward_state *f,
     NEXT(f->keys, STEP);
 #ifdef BIAS_T
     const float factor = 1;
-    BLOCKS_OF(i, j, STEP / 16) WRITTEN_OUT for (int r = 0; r < 8; r++) {
-        const int row = f->row0 + i * 8 + r;
-        s[j][i][r] = score(p, f->b, HEAD(row), QUERY(row), k0 + j * 16 + lane, s[j][i][r]) * LOG2E;
-    }
+    add_bias(p, f->places, k0, s);
 #else
     const float factor = p->scale * LOG2E;
+#endif
     if (edge) {
         const bool diagonal = p->causal && p->packed == 1;
         LEAVE_OUT(s, (p->causal && !diagonal ? min(k_end, 1) : k_end) - k0, diagonal, f->row0 + 1 - k0);
     }
-#endif
     WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) {
         float8 largest = s[0][i], shift, fade, part = 0;
         WRITTEN_OUT for (int j = 1; j < STEP / 16; j++) largest = fmax(largest, s[j][i]);
@@ -177,12 +216,7 @@ INLINED void forward_step(const attention_params *p, __private forward_state *f,
         f->sum[i] = mad(f->sum[i], fade, part);
         WRITTEN_OUT for (int j = 0; j < VALUE_DEPTH / 16; j++) f->out[j][i] *= fade;
     }
-#if DROPOUT
-    BLOCKS_OF(i, j, STEP / 16) WRITTEN_OUT for (int r = 0; r < 8; r++) {
-        const int row = f->row0 + i * 8 + r;
-        s[j][i][r] *= kept(p, f->b, HEAD(row), QUERY(row), k0 + j * 16 + lane);
-    }
-#endif
+    drop(p, f->places, k0, s);
     ADD_WEIGHTED(f->out, s, &f->values, VALUE_DEPTH);
     NEXT(f->values, STEP);
 }
@@ -202,7 +236,8 @@ KERNEL attention_matrix_forward(const attention_params params) {
 
     forward_state state;
     __private forward_state *const f = &state;
-    f->b = b, f->h = h, f->row0 = row0;
+    const long lane_row = min((long)row0 + lane, all - 1);
+    f->row0 = row0, f->places = places_of(p, b, HEAD(lane_row), QUERY(lane_row));
     surface queries = surface_of(&p->query, b, h, all, p->depth);
     if (p->packed > 1) queries.pitch = (int)p->query.stride[1] * ELEMENT; /* a query a head */
     const surface keys = surface_of(&p->key, b, kh, p->keys, p->depth);
@@ -247,7 +282,7 @@ KERNEL attention_matrix_forward(const attention_params params) {
 #ifdef BACKWARD
 typedef struct grad_query_state {
     payload queries, grads, keys, keys_across, values;
-    long b, h;
+    row_places places;
     int row0;
     float8 sum[DEPTH / 16][SUMS_M];
     float log_sum, delta; /* a lane has a row's */
@@ -264,20 +299,16 @@ INLINED void grad_query_step(const attention_params *p, __private grad_query_sta
     NEXT(f->values, STEP);
 #ifdef BIAS_T
     const float factor = 1;
-    BLOCKS_OF(i, j, STEP / 16) WRITTEN_OUT for (int r = 0; r < 8; r++) s[j][i][r] =
-        score(p, f->b, f->h, f->row0 + i * 8 + r, k0 + j * 16 + lane, s[j][i][r]) * LOG2E;
+    add_bias(p, f->places, k0, s);
 #else
     const float factor = p->scale * LOG2E;
+#endif
     if (edge) {
         LEAVE_OUT(s, (int)p->keys - k0, p->causal, f->row0 + 1 - k0);
     }
-#endif
-    BLOCKS_OF(i, j, STEP / 16) {
-#if DROPOUT
-        WRITTEN_OUT for (int r = 0; r < 8; r++) grad[j][i][r] *= kept(p, f->b, f->h, f->row0 + i * 8 + r, k0 + j * 16 + lane);
-#endif
+    drop(p, f->places, k0, grad);
+    BLOCKS_OF(i, j, STEP / 16)
         s[j][i] = exp2_of(mad(s[j][i], (float8)factor, -of_rows(f->log_sum, i))) * (grad[j][i] - of_rows(f->delta, i));
-    }
     ADD_WEIGHTED(f->sum, s, &f->keys_across, DEPTH);
     NEXT(f->keys_across, STEP);
 }
@@ -294,7 +325,7 @@ KERNEL attention_matrix_grad_query(const attention_params params) {
 
     grad_query_state state;
     __private grad_query_state *const f = &state;
-    f->b = b, f->h = h, f->row0 = row0;
+    f->row0 = row0, f->places = places_of(p, b, h, row0 + lane);
     const surface queries = surface_of(&p->query, b, h, p->queries, p->depth);
     const surface grads = surface_of(&p->grad_out, b, h, p->queries, p->value_depth);
     const surface keys = surface_of(&p->key, b, kh, p->keys, p->depth);

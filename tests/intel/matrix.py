@@ -228,6 +228,9 @@ def attention() -> Iterator[Kernel]:
             label = f"{name}, heads of {depth}{of}"
             bars = dict.fromkeys(SHARE, BUSY[name])
             yield Kernel(f"attention_xmx.cl|{name}|{options}|{label}|", label, bars, True)
+            biased = f"{options} -DBIAS_T=bf16 -DBIAS_IS_MASK=0"
+            label += ", with a bias"
+            yield Kernel(f"attention_xmx.cl|{name}|{biased}|{label}|", label, {}, True)
         options = (
             "-DT=bf16 -DMATRIX_T=bf16 -DMATRIX_SQUARES -DDROPOUT=0 -DSLICED=0 -DFORWARD -DTEAMS=16 "
             f"-DDEPTH={depth} -DVALUE_DEPTH={depth} -DSTEP={16 if depth > 64 else 32} {REGISTERS}"
