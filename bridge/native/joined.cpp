@@ -1,6 +1,7 @@
 // openxpu::joined_linear: linear layers that share a few rows of activations, in one launch where the device
-// has a kernel for that (xpu_gemm_joined), one after the other elsewhere. Inductor's graphs come to it
-// (python/openxpu/_fusion.py).
+// has a kernel for that (xpu_gemm_joined), one after the other elsewhere; openxpu::int8_linear: one of
+// quantised activations with all that follows. Inductor's graphs come to them (python/openxpu/_joined.py).
+#include <ATen/ops/_int_mm.h>
 #include <ATen/ops/_weight_int4pack_mm_with_scales_and_zeros.h>
 #include <ATen/ops/_weight_int8pack_mm.h>
 #include <ATen/ops/addmm.h>
@@ -16,6 +17,7 @@
 #include <array>
 
 #include "../host_gemm.h"
+#include "../host_memory.h"
 #include "../operands.h"
 #include "xpu/ops/gemm.h"
 
@@ -198,6 +200,63 @@ Tensor joined_linear(const Tensor &x, at::TensorList weight, at::TensorList scal
     return out;
 }
 
+// a, int8 with a scale for each row, times the transpose of w, int8 with a scale for each row: sums of
+// integers, to which scales and the bias are applied once.
+Tensor int8_linear(const Tensor &a, const Tensor &w, const Tensor &row_scale, const Tensor &column_scale,
+                   const std::optional<Tensor> &bias, c10::ScalarType dtype) {
+    TORCH_CHECK(a.dim() == 2 && w.dim() == 2 && a.size(1) == w.size(1), "int8_linear: activations of ",
+                a.sizes(), " don't fit a weight of ", w.sizes());
+    TORCH_CHECK(a.scalar_type() == at::kChar && w.scalar_type() == at::kChar,
+                "int8_linear: expected int8 operands, got ", a.scalar_type(), " and ", w.scalar_type());
+    const int64_t m = a.size(0), n = w.size(0);
+    const auto is_single = [](c10::ScalarType t) {
+        return t == at::kFloat || t == at::kHalf || t == at::kBFloat16;
+    };
+    TORCH_CHECK(row_scale.numel() == m && column_scale.numel() == n && is_single(row_scale.scalar_type()) &&
+                    is_single(column_scale.scalar_type()) && is_single(dtype),
+                "int8_linear: scales of ", row_scale.sizes(), " and ", column_scale.sizes(),
+                " for a result of ", m, " x ", n, " ", dtype);
+    TORCH_CHECK(!bias || (bias->dim() == 1 && bias->size(0) == n && bias->scalar_type() == dtype),
+                "int8_linear: a bias that isn't ", n, " numbers of ", dtype);
+    for (const Tensor *t : {&w, &row_scale, &column_scale, bias ? &*bias : &w})
+        TORCH_CHECK(t->device() == a.device(), "Expected all tensors to be on the same device, but found ",
+                    t->device(), " and ", a.device());
+    const Tensor rows = row_scale.reshape({-1}), columns = column_scale.reshape({-1});
+    if (openxpu::uses_host_kernels(a.device().index())) { // whose sums in int32 are another kernel's
+        const Tensor out = at::_int_mm(a, w.t()).mul(rows.to(at::kFloat).unsqueeze(1)).mul_(columns);
+        return (bias ? out + *bias : out).to(dtype);
+    }
+    Tensor out = at::empty({m, n}, a.options().dtype(dtype));
+    if (out.numel() == 0) return out;
+    const xpu_quantised qa{.dtype = XPU_INT8,
+                           .scale_dtype = openxpu::dtype_of(rows),
+                           .scale = openxpu::input_data(rows),
+                           .group_rows = 1,
+                           .scale_row_stride = rows.stride(0)};
+    const xpu_quantised qb{.dtype = XPU_INT8,
+                           .scale_dtype = openxpu::dtype_of(columns),
+                           .scale = openxpu::input_data(columns),
+                           .group_columns = 1,
+                           .scale_column_stride = columns.stride(0)};
+    xpu_gemm_args args{.dtype = openxpu::dtype_of(out),
+                       .batch = 1,
+                       .m = m,
+                       .n = n,
+                       .k = a.size(1),
+                       .a = {openxpu::input_data(a), 0, a.stride(0), a.stride(1)},
+                       .b = {openxpu::input_data(w), 0, w.stride(1), w.stride(0)},
+                       .out = {out.mutable_data_ptr(), 0, n, 1},
+                       .alpha = openxpu::scalar_of(int64_t{1}),
+                       .beta = openxpu::scalar_of(int64_t{1})};
+    if (bias) args.c = {openxpu::input_data(*bias), 0, 0, bias->stride(0)};
+    openxpu::check_product(xpu_gemm_quantised(openxpu::current_stream(a), &args, &qa, &qb));
+    return out;
+}
+Tensor int8_linear_meta(const Tensor &a, const Tensor &w, const Tensor &, const Tensor &,
+                        const std::optional<Tensor> &, c10::ScalarType dtype) {
+    return at::empty_symint({a.sym_size(0), w.sym_size(0)}, a.options().dtype(dtype));
+}
+
 Tensor joined_linear_meta(const Tensor &x, at::TensorList weight, at::TensorList, at::TensorList,
                           at::TensorList, int64_t, bool gated, std::string_view,
                           const std::optional<Tensor> &, double, const std::optional<Tensor> &) {
@@ -211,6 +270,15 @@ Tensor joined_linear_meta(const Tensor &x, at::TensorList weight, at::TensorList
 TORCH_LIBRARY_FRAGMENT(openxpu, m) {
     m.def("joined_linear(Tensor x, Tensor[] weight, Tensor[] scale, Tensor[] zero, Tensor[] bias, int group, "
           "bool gated, str activation, Tensor? norm, float eps, Tensor? residual) -> Tensor");
+    m.def("int8_linear(Tensor a, Tensor w, Tensor row_scale, Tensor column_scale, Tensor? bias, ScalarType "
+          "dtype) "
+          "-> Tensor");
 }
-TORCH_LIBRARY_IMPL(openxpu, XPU, m) { m.impl("joined_linear", joined_linear); }
-TORCH_LIBRARY_IMPL(openxpu, Meta, m) { m.impl("joined_linear", joined_linear_meta); }
+TORCH_LIBRARY_IMPL(openxpu, XPU, m) {
+    m.impl("joined_linear", joined_linear);
+    m.impl("int8_linear", int8_linear);
+}
+TORCH_LIBRARY_IMPL(openxpu, Meta, m) {
+    m.impl("joined_linear", joined_linear_meta);
+    m.impl("int8_linear", int8_linear_meta);
+}

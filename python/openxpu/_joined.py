@@ -21,7 +21,7 @@ from torch._inductor.custom_graph_pass import CustomGraphModulePass
 from openxpu import _fusion
 
 aten, prims = torch.ops.aten, torch.ops.prims
-ROWS, PARTS = 16, 4  # at most
+PARTS = 4  # at most
 _DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 _VIEWS = (
     aten.reshape.default,
@@ -69,6 +69,14 @@ def _only_source(node: fx.Node) -> fx.Node | None:
 def _unconverted(node: Any, dtype: torch.dtype) -> Any:
     """Return what was converted to `dtype`."""
     return node.args[0] if _is(node, prims.convert_element_type.default) and node.args[1] == dtype else node
+
+
+def most_rows(dtype: torch.dtype, is_quantised: bool, device: torch.device) -> int:
+    """Return up to how many rows GPUs have kernels that join layers (``xpu_gemm_joined``)."""
+    if not is_quantised:
+        return 1
+    by_units = "NVIDIA" in torch.xpu.get_device_properties(device).vendor
+    return 16 if by_units and dtype != torch.float32 else 4
 
 
 @dataclass(eq=False)
@@ -119,11 +127,12 @@ def _product_of(node: fx.Node) -> Product | None:
     if found is None or not all(map(_has_value, (node, found.x, *found.inputs()))):
         return None
     result, x_value = _value(node), _value(found.x)
-    is_few = isinstance(result.shape[0], int) and 1 <= result.shape[0] <= (
-        ROWS if found.scale is not None else 1
-    )
+    if result.device.type != "xpu":
+        return None
+    most = most_rows(result.dtype, found.scale is not None, result.device)
+    is_few = isinstance(result.shape[0], int) and 1 <= result.shape[0] <= most
     fixed = all(isinstance(size, int) for given in (found.x, *found.inputs()) for size in _value(given).shape)
-    if not (is_few and fixed and result.device.type == "xpu" and result.dtype in _DTYPES):
+    if not (is_few and fixed and result.dtype in _DTYPES):
         return None
     if found.scale is None and _value(found.weight).dtype != result.dtype:
         return None
@@ -298,6 +307,85 @@ def find(graph: fx.Graph) -> list[Joined]:
     return [j for j in found if j.gated or j.residual is not None or j.norm or len(j.parts) > 1]
 
 
+@dataclass(frozen=True)
+class Int8:
+    """A product of int8 with a scale for each row of both operands, and perhaps a bias: what it is of, and its result."""
+
+    a: fx.Node
+    weight: fx.Node
+    row_scale: fx.Node
+    column_scale: fx.Node
+    bias: fx.Node | None
+    result: fx.Node
+
+
+def _along(node: Any, dim: int, shape: torch.Size) -> bool:
+    """Whether a node's numbers vary along this of a result's two dimensions alone."""
+    if not _has_value(node):
+        return False
+    sizes = list(_value(node).shape)
+    return sizes == ([shape[0], 1] if dim == 0 else [shape[1]]) or (dim == 1 and sizes == [1, shape[1]])
+
+
+def _only_user(node: fx.Node) -> fx.Node | None:
+    return next(iter(node.users)) if len(node.users) == 1 else None
+
+
+def _int8_of(node: fx.Node) -> Int8 | None:
+    """Read a node as the sums of integers, from which its users make scaled numbers, as torchao has them."""
+    if not _is(node, aten._int_mm.default) or not _has_value(node):
+        return None
+    args: Any = node.args
+    a, turned = args
+    shape, device = _value(node).shape, _value(node).device
+    if device.type != "xpu" or not (_is(turned, aten.permute.default) and list(turned.args[1]) == [1, 0]):
+        return None
+    # times the rows' scales, which may be expanded, and rounded
+    by_rows = _only_user(node)
+    if not (by_rows is not None and _is(by_rows, aten.mul.Tensor) and by_rows.args[0] is node):
+        return None
+    row_scale: Any = by_rows.args[1]
+    row_scale = row_scale.args[0] if _is(row_scale, aten.expand.default) else row_scale
+    last: Any = by_rows
+    user = _only_user(last)
+    if user is not None and _is(user, prims.convert_element_type.default):
+        last, user = user, _only_user(user)
+    # times the columns', and rounded
+    if not (user is not None and _is(user, aten.mul.Tensor) and user.args[0] is last):
+        return None
+    column_scale: Any = user.args[1]
+    if not (_along(row_scale, 0, shape) and _along(column_scale, 1, shape)):
+        return None
+    last, user = user, _only_user(user)
+    if user is not None and _is(user, prims.convert_element_type.default):
+        last, user = user, _only_user(user)
+    bias = None
+    if user is not None and _is(user, aten.add.Tensor) and not user.kwargs and user.args[0] is last:
+        other: Any = user.args[1]
+        if _along(other, 1, shape) and _value(other).dim() == 1:
+            bias, last, user = other, user, _only_user(user)
+            if user is not None and _is(user, prims.convert_element_type.default):
+                last = user
+            if _value(bias).dtype != _value(last).dtype:
+                return None
+    if not all(_value(n).dtype in _DTYPES for n in (last, row_scale, column_scale)):
+        return None
+    return Int8(a, turned.args[0], row_scale, column_scale, bias, last)
+
+
+def _scale_at_once(graph: fx.Graph) -> bool:
+    """Give products of int8 their scales: no launch follows them."""
+    found = [
+        i for i in map(_int8_of, graph.nodes) if i and _fusion.counts_launches(_value(i.result).device.index)
+    ]
+    for int8 in found:
+        given = (int8.a, int8.weight, int8.row_scale, int8.column_scale, int8.bias, _value(int8.result).dtype)
+        with graph.inserting_before(int8.result):
+            new = _Writer(graph).call(torch.ops.openxpu.int8_linear.default, *given)
+        int8.result.replace_all_uses_with(new)
+    return bool(found)
+
+
 class _Writer:
     """Adds nodes with their values."""
 
@@ -396,8 +484,8 @@ class JoinLayers(CustomGraphModulePass):
         if config.cpp_wrapper or getattr(config, "fx_wrapper", False) or V.aot_compilation:
             return  # their runners don't know the operator
         graph = gm.graph
-        found = find(graph)
-        if not found:
+        scaled, found = _scale_at_once(graph), find(graph)
+        if not (scaled or found):
             return
         order = {node: i for i, node in enumerate(graph.nodes) if node.op not in ("placeholder", "get_attr")}
         instead: dict[fx.Node, fx.Node] = {}

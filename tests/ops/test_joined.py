@@ -166,6 +166,27 @@ def test_large_numbers_are_normed() -> None:
     assert noise(torch.ops.openxpu.joined_linear(x.to("xpu"), *given), expected) > 50
 
 
+@pytest.mark.parametrize("dtype", SINGLES)
+@pytest.mark.parametrize("m, n, k", [(1, 48, 64), (20, 33, 128), (70, 64, 80)])
+def test_int8_linear(m: int, n: int, k: int, dtype: torch.dtype) -> None:
+    """int8_linear: what a product of int8 gives is rounded once."""
+    torch.manual_seed(m)
+    a, w = (torch.randint(-128, 128, (rows, k), dtype=torch.int8) for rows in (m, n))
+    rows, columns = torch.rand(m, 1) + 0.1, (torch.rand(n) / 64).to(dtype)
+    bias = torch.randn(n).to(dtype) * 9
+    product = a.double() @ w.double().t() * rows.double() * columns.double()
+    given = [t.to("xpu") for t in (a, w, rows, columns)]
+    call = torch.ops.openxpu.int8_linear
+    assert noise(call(*given, None, dtype), product) > enough(dtype)
+    assert noise(call(*given, bias.to("xpu"), dtype), product + bias.double()) > enough(dtype)
+    with pytest.raises(RuntimeError, match="don't fit a weight"):
+        call(given[0], given[1][:, 1:], *given[2:], None, dtype)
+    with pytest.raises(RuntimeError, match="a bias that isn't"):
+        call(*given, torch.zeros(n + 1, device="xpu", dtype=dtype), dtype)
+    with pytest.raises(RuntimeError, match="scales of"):
+        call(*given[:3], given[3][1:], None, dtype)
+
+
 def test_no_rows() -> None:
     w = torch.randn(8, 16, device="xpu")
     given = ([w, w], [], [], [], 0, False, "none", None, 0.0, None)
@@ -209,4 +230,9 @@ def test_what_does_not_fit(change: dict[str, object], message: str) -> None:
 @pytest.mark.skipif(TIER in TIERS, reason="this is the inner run")
 @pytest.mark.parametrize("tier", TIERS)
 def test_as_gpus_do(tier: str) -> None:
-    passes([str(Path(__file__))], "beside or gated or normed", OPENXPU_MATRIX=tier, OPENXPU_HOST_PROVIDER="0")
+    passes(
+        [str(Path(__file__))],
+        "beside or gated or normed or int8_linear",
+        OPENXPU_MATRIX=tier,
+        OPENXPU_HOST_PROVIDER="0",
+    )

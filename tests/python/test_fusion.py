@@ -192,7 +192,10 @@ def test_layers_are_joined(kind: str, halves: bool, bias: bool, as_on_gpus: None
 
 
 @pytest.mark.parametrize("rows", [2, 16])
-def test_some_rows(rows: int, as_on_gpus: None) -> None:
+def test_some_rows(rows: int, as_on_gpus: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    from openxpu import _joined
+
+    monkeypatch.setattr(_joined, "most_rows", lambda *_: 16)
     torch.manual_seed(rows)
     model, x = Block("int4", False, False), torch.randn(2, rows // 2, 256).bfloat16()
     expected = model(x.double())
@@ -205,6 +208,25 @@ def test_some_rows(rows: int, as_on_gpus: None) -> None:
 def test_many_rows_stay_apart(kind: str, rows: int, as_on_gpus: None) -> None:
     model = Block(kind, False, False).to("xpu")
     assert not joined_calls(model, torch.randn(rows, 256).bfloat16().to("xpu"))[1]
+
+
+@pytest.mark.parametrize("rows, bias", [(1, False), (40, True)])
+@pytest.mark.filterwarnings("ignore")
+def test_int8_activations(rows: int, bias: bool, as_on_gpus: None) -> None:
+    """torchao's: one launch quantises rows, one multiplies and scales."""
+    quantization = pytest.importorskip("torchao.quantization")
+    torch.manual_seed(rows)
+    model = nn.Linear(256, 512, bias=bias).bfloat16().requires_grad_(False)
+    x = torch.randn(rows, 256).bfloat16()
+    expected = F.linear(x.double(), model.weight.double(), model.bias.double() if bias else None)
+    quantization.quantize_(model.to("xpu"), quantization.Int8DynamicActivationInt8WeightConfig())
+    with torch.no_grad():
+        found, code = run_and_get_code(torch.compile(model, dynamic=False), x.to("xpu"))
+    assert code[-1].count("torch.ops.openxpu.int8_linear.default(") == 1
+    assert "_int_mm" not in code[-1]
+    assert len(re.findall(r"triton_\w+\.run\(", code[-1])) == 1
+    error = (found.cpu().double() - expected).norm() / expected.norm()
+    assert error < 0.0178  # 35 dB
 
 
 def test_what_others_read_stays(as_on_gpus: None) -> None:
