@@ -302,8 +302,7 @@ WorkPtr CollectiveBackend::_reduce_scatter_base(Tensor &output, Tensor &input,
 
 WorkPtr CollectiveBackend::reduce_scatter_tensor_coalesced(Tensors &outputs, Tensors &inputs,
                                                            const c10d::ReduceScatterOptions &options) {
-    return scatter_whole(OpType::REDUCE_SCATTER, "xccl:reduce_scatter", outputs, inputs,
-                         options);
+    return scatter_whole(OpType::REDUCE_SCATTER, "xccl:reduce_scatter", outputs, inputs, options);
 }
 
 // Each output is this rank's part of the reduction of an input.
