@@ -30,7 +30,7 @@ PRODUCTS = ("bmg", "lnl", "ptl", "pvc", "cri")
 WITHOUT_UNITS = ("bmg", "pvc", "dg2", "mtl")
 OF_8_LANES = ("dg2", "arl-h")
 BY_FOURS = ("mtl", "arl-s")
-# with 128 registers, whose tiles have no more than 32 sums a work-item; by fours, too
+# with 128 registers, whose tiles have no more than 32 sums a work-item and read no more ahead; by fours, too
 OLDER = ("tgllp", "adl-p")
 REGISTERS = "-cl-intel-256-GRF-per-thread"
 BYTES = {"i8": 1, "bf16": 2, "f16": 2, "f32": 4}
@@ -79,8 +79,8 @@ def products() -> Iterator[Kernel]:
     for unit, *numbers in LINE.findall((ROOT / "src" / "core" / "matrix.def").read_text()):
         m, n, step, teams_m, teams_n, stages = map(int, numbers)
         sums, ahead = m * n // teams_m // teams_n // 32, (m + n) * step // teams_m // teams_n // 32
-        full = unit != "FMA" or sums >= 64
-        registers = REGISTERS if full or ahead >= 32 else ""
+        full = unit != "FMA" or sums >= 64 or ahead >= 32
+        registers = REGISTERS if full else ""
         dtypes = {"XMX": tuple(BYTES), "XMX8": ("i8", "bf16", "f16"), "FMA": ("f32", "i8")}[unit]
         for dtype in dtypes:
             k = step // BYTES[dtype] if unit != "FMA" else step
