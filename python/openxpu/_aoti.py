@@ -69,6 +69,7 @@ def _find_openxpu(builder: type) -> None:
             line, end, rest = after.partition("\n")
             found = _CMAKE.format(target=self._target_name)
             file.seek(0)
+            file.truncate()
             file.write(before + target + line + end + found + rest.replace(_FOLDER, "${OPENXPU_DIR}"))
 
     builder.save_compile_cmd_to_cmake = save_compile_cmd_to_cmake  # type: ignore[attr-defined]
