@@ -132,11 +132,13 @@ def _product_of(node: fx.Node) -> Product | None:
     most = most_rows(result.dtype, found.scale is not None, result.device)
     is_few = isinstance(result.shape[0], int) and 1 <= result.shape[0] <= most
     fixed = all(isinstance(size, int) for given in (found.x, *found.inputs()) for size in _value(given).shape)
-    if not (is_few and fixed and result.dtype in _DTYPES):
+    if not (is_few and fixed and result.dtype in _DTYPES) or 0 in result.shape or 0 in x_value.shape:
         return None
     if found.scale is None and _value(found.weight).dtype != result.dtype:
         return None
-    if found.bias is not None and (_value(found.bias).dim() != 1 or _value(found.bias).dtype != result.dtype):
+    if found.bias is not None and (
+        _value(found.bias).shape != result.shape[1:] or _value(found.bias).dtype != result.dtype
+    ):
         return None
     if (
         x_value.dim() != 2
@@ -200,6 +202,8 @@ def _norm_of(node: fx.Node) -> Norm | None:
         x = _unconverted(wide, torch.float32)
         if dims not in ([-1], [_value(wide).dim() - 1]) or _value(x).dtype != dtype:
             continue
+        if _value(weight).shape != _value(x).shape[-1:]:
+            continue
         return Norm(x, weight, eps)
     return None
 
@@ -220,6 +224,12 @@ class Joined:
         self.products = list(dict.fromkeys(self.parts))
 
 
+def _is_like(node: fx.Node, product: Product, columns: int) -> bool:
+    """Whether a node has a number for each of the product's rows and so many columns, of the product's dtype."""
+    value = _value(node)
+    return value.numel() == product.rows * columns and value.dtype == _value(product.node).dtype
+
+
 def _gate_of(node: fx.Node, products: dict[fx.Node, Product]) -> Joined | None:
     """Read a node as silu(one product) * another of the same activations, or two halves of one."""
     if not (_is(node, aten.mul.Tensor) and all(map(_has_value, node.args))):
@@ -234,7 +244,7 @@ def _gate_of(node: fx.Node, products: dict[fx.Node, Product]) -> Joined | None:
         a, b = products.get(first), products.get(second)
         if a and b:
             same = _under_views(a.x) is _under_views(b.x) and a.kind() == b.kind() and a.columns == b.columns
-            if same and a.rows == b.rows and a.bias is None:
+            if same and a.rows == b.rows and a.bias is None and _is_like(node, a, a.columns):
                 return Joined([a, b], [node], gated=True)
             continue
         pair = [n for n in (first, second) if n.target is operator.getitem]
@@ -248,7 +258,8 @@ def _gate_of(node: fx.Node, products: dict[fx.Node, Product]) -> Joined | None:
         dim = split.args[2] if len(split.args) > 2 else 0
         if whole is None or whole.bias is not None or dim not in (-1, _value(split.args[0]).dim() - 1):
             continue
-        if split.args[1] * 2 == whole.columns == _value(split.args[0]).shape[-1]:
+        half = split.args[1]
+        if half * 2 == whole.columns == _value(split.args[0]).shape[-1] and _is_like(node, whole, half):
             return Joined([whole, whole], [node], halves=True, gated=True)
     return None
 
@@ -262,7 +273,7 @@ def _residual_of(node: fx.Node, products: dict[fx.Node, Product]) -> Joined | No
         product = products.get(source) if source is not None else None
         values = _value(node), _value(other)  # type: ignore[arg-type]
         is_like = values[0].shape == values[1].shape and values[0].dtype == values[1].dtype
-        if product and is_like and values[0].numel() == product.rows * product.columns:
+        if product and is_like and _is_like(node, product, product.columns):
             return Joined([product], [node], residual=other)  # type: ignore[arg-type]
     return None
 
@@ -331,6 +342,10 @@ def _only_user(node: fx.Node) -> fx.Node | None:
     return next(iter(node.users)) if len(node.users) == 1 else None
 
 
+def _is_rounding(node: fx.Node) -> bool:
+    return _is(node, prims.convert_element_type.default) and _value(node).dtype in _DTYPES
+
+
 def _int8_of(node: fx.Node) -> Int8 | None:
     """Read a node as the sums of integers, from which its users make scaled numbers, as torchao has them."""
     if not _is(node, aten._int_mm.default) or not _has_value(node):
@@ -348,7 +363,7 @@ def _int8_of(node: fx.Node) -> Int8 | None:
     row_scale = row_scale.args[0] if _is(row_scale, aten.expand.default) else row_scale
     last: Any = by_rows
     user = _only_user(last)
-    if user is not None and _is(user, prims.convert_element_type.default):
+    if user is not None and _is_rounding(user):
         last, user = user, _only_user(user)
     # times the columns', and rounded
     if not (user is not None and _is(user, aten.mul.Tensor) and user.args[0] is last):
@@ -357,14 +372,14 @@ def _int8_of(node: fx.Node) -> Int8 | None:
     if not (_along(row_scale, 0, shape) and _along(column_scale, 1, shape)):
         return None
     last, user = user, _only_user(user)
-    if user is not None and _is(user, prims.convert_element_type.default):
+    if user is not None and _is_rounding(user):
         last, user = user, _only_user(user)
     bias = None
     if user is not None and _is(user, aten.add.Tensor) and not user.kwargs and user.args[0] is last:
         other: Any = user.args[1]
         if _along(other, 1, shape) and _value(other).dim() == 1:
             bias, last, user = other, user, _only_user(user)
-            if user is not None and _is(user, prims.convert_element_type.default):
+            if user is not None and _is_rounding(user):
                 last = user
             if _value(bias).dtype != _value(last).dtype:
                 return None

@@ -244,6 +244,7 @@ static inline void ask(__private request *a, __private request *b) {
 static inline void multiply_surfaces(__private sum_block (*sum)[SUMS_N], const surface *sa, const surface *sb,
                                      int m, int n, int m0, int n0, int k_begin, int k_end,
                                      const quantised_lines *q, long batch) {
+    if (k_begin >= k_end) return; /* a slice of nothing, beyond the last group's scales */
     blocks_a a;
     blocks_b b;
     open_a(&a, sa, m0, k_begin);

@@ -261,3 +261,51 @@ def test_a_sum_that_broadcasts_stays(as_on_gpus: None) -> None:
     found, calls = joined_calls(lambda x, y: layer(x) + y, x.to("xpu"), y.to("xpu"))
     assert not calls
     assert (found.cpu().double() - expected).norm() < 0.02 * expected.norm()
+
+
+ODD: dict[str, Callable[..., Tensor]] = {
+    "gate in float32": lambda x, w, v, b: F.silu(F.linear(x, w).float()) * F.linear(x, v),
+    "halves in float32": lambda x, w, v, b: (
+        F.silu(F.linear(x, w)[:, :128].float()) * F.linear(x, w).chunk(2, -1)[1]
+    ),
+    "split in float32": lambda x, w, v, b: (lambda pair: F.silu(pair[0].float()) * pair[1])(
+        F.linear(x, w).chunk(2, -1)
+    ),
+    "residual in float32": lambda x, w, v, b: x.float() + F.linear(x, w),
+    "gate that broadcasts": lambda x, w, v, b: (
+        F.silu(F.linear(x, w).view(2, 1, 128)) * F.linear(x, v).view(1, 2, 128)
+    ),
+    "bias of one": lambda x, w, v, b: torch.addmm(b[:1], x, w.t()) + torch.addmm(b[:1], x, v.t()) * 2,
+    "norm's weight of one": lambda x, w, v, b: (
+        lambda z: F.linear(
+            (z.float() * torch.rsqrt(z.float().pow(2).mean(-1, keepdim=True) + 1e-6)).bfloat16() * b[:1], v
+        )
+    )(x + F.linear(x, w)),
+    "no columns": lambda x, w, v, b: torch.cat([F.linear(x, w), F.linear(x, v[:0])], 1),
+}
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_what_only_looks_alike(case: str, as_on_gpus: None) -> None:
+    """Other dtypes, sizes that broadcast and none: the eager call's dtype, shape and numbers."""
+    torch.manual_seed(0)
+    x, w, v, b = (
+        torch.randn(*size).bfloat16().to("xpu") for size in ((1, 256), (256, 256), (256, 256), (256,))
+    )
+    function = ODD[case]
+    expected = function(x, w, v, b)
+    found = torch.compile(function, dynamic=False)(x, w, v, b)
+    assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+    assert (found.double() - expected.double()).norm().cpu() < 0.01 * expected.double().norm().cpu()
+
+
+def test_scaled_integers_that_are_cut(as_on_gpus: None) -> None:
+    torch.manual_seed(0)
+    a, w = (torch.randint(-9, 9, size, dtype=torch.int8).to("xpu") for size in ((20, 64), (32, 64)))
+    rows, columns = torch.rand(20, 1).to("xpu") / 99, torch.rand(32).to("xpu")
+
+    def cut(a: Tensor, w: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+        return (torch._int_mm(a, w.t()) * rows).to(torch.int32) * columns
+
+    expected = cut(a, w, rows, columns)
+    torch.testing.assert_close(torch.compile(cut, dynamic=False)(a, w, rows, columns).cpu(), expected.cpu())
