@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from pathlib import Path
 from typing import Any, TypeAlias
 
 Options: TypeAlias = "tuple[list[str], list[str], list[str], list[str], list[str], list[str], list[str]]"
@@ -111,6 +112,16 @@ def take_images_as_they_are(codecache: Any) -> None:
 
         return config.patch({"aot_inductor.emit_multi_arch_kernel": False})
 
+    def forget(params: dict[str, Any], kind: str) -> None:
+        # In packages of C++ alone files have kernels' names, and one that is there is left: of a configuration that
+        # was kept before another one was found to be faster, whose grid the wrapper has.
+        from torch._inductor import config
+
+        if config.aot_inductor.package_cpp_only:
+            folder = codecache.split_aot_inductor_output_path(config.aot_inductor.output_path)[0]
+            for extension in (kind, "spv"):
+                Path(codecache.get_path(params["mangled_name"], extension, folder)[2]).unlink(missing_ok=True)
+
     def keep(
         cls: type,
         key: str,
@@ -122,6 +133,7 @@ def take_images_as_they_are(codecache: Any) -> None:
     ) -> None:
         if not binary.startswith(b'{"xpu_image"'):
             return own_set(cls, key, params, binary, kind, source, source_kind)
+        forget(params, kind)
         with one_file():
             own_set(cls, key, params, binary, kind, binary, "spv")
 
