@@ -41,6 +41,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made: Path = tmp_path_factory.mktemp("packages")
     variables = dict(os.environ, PYTHONPATH=f"{SOURCE}:{os.environ.get('PYTHONPATH', '')}")
     variables["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+    # of these tests alone: two that pack the same model at once write the same files
+    variables["TORCHINDUCTOR_CACHE_DIR"] = str(tmp_path_factory.mktemp("inductor"))
     script = str(Path(__file__).with_name("aoti_models.py"))
     names = list(CASES)
     started = [
