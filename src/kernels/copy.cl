@@ -1,8 +1,8 @@
 /* Copies E-byte elements (1, 2, 4 or 8) between layouts, for processors. Every kernel walks a plane of two
  * dimensions, 0 along the rows of `to`; dimension 2 of the range counts the other dimensions.
  *
- * TURNED: to[y][x] = from[x][y], both contiguous in their last index, at least TILE elements in both. Tiles
- *   of TILE x TILE elements are turned in registers, so that each of their rows is read and written as one
+ * TURNED: to[y][x] = from[x][y], both contiguous in their last index, at least TURN elements in both. Tiles
+ *   of TURN x TURN elements are turned in registers, so that each of their rows is read and written as one
  *   vector: powers of two as strides, of which a cache holds few lines, cost nothing. The last tile of a row
  *   or column covers some elements again, with the same values.
  * WEAVE: to[y * K + k] = from[k][y]; UNWEAVE: to[k][y] = from[y * K + k]; a constant K, so that compilers
@@ -40,57 +40,26 @@
     const ulong y_end = min(y_first + p.block[1], p.plane[1]);
 
 #ifdef TURNED
-#define TILE N
-#if TILE == 8
-#define FIRST_1(a, b) a.s0, b.s0, a.s2, b.s2, a.s4, b.s4, a.s6, b.s6
-#define SECOND_1(a, b) a.s1, b.s1, a.s3, b.s3, a.s5, b.s5, a.s7, b.s7
-#define FIRST_2(a, b) a.s01, b.s01, a.s45, b.s45
-#define SECOND_2(a, b) a.s23, b.s23, a.s67, b.s67
-#define FIRST_4(a, b) a.s0123, b.s0123
-#define SECOND_4(a, b) a.s4567, b.s4567
-#else
-#define FIRST_1(a, b)                                                                                        \
-    a.s0, b.s0, a.s2, b.s2, a.s4, b.s4, a.s6, b.s6, a.s8, b.s8, a.sa, b.sa, a.sc, b.sc, a.se, b.se
-#define SECOND_1(a, b)                                                                                       \
-    a.s1, b.s1, a.s3, b.s3, a.s5, b.s5, a.s7, b.s7, a.s9, b.s9, a.sb, b.sb, a.sd, b.sd, a.sf, b.sf
-#define FIRST_2(a, b) a.s01, b.s01, a.s45, b.s45, a.s89, b.s89, a.scd, b.scd
-#define SECOND_2(a, b) a.s23, b.s23, a.s67, b.s67, a.sab, b.sab, a.sef, b.sef
-#define FIRST_4(a, b) a.s0123, b.s0123, a.s89ab, b.s89ab
-#define SECOND_4(a, b) a.s4567, b.s4567, a.scdef, b.scdef
-#define FIRST_8(a, b) a.s01234567, b.s01234567
-#define SECOND_8(a, b) a.s89abcdef, b.s89abcdef
-#endif
-
-/* Off the diagonal, the squares of n x n change places in all squares of 2n x 2n. */
-#define EXCHANGE(n)                                                                                          \
-    _Pragma("unroll") for (int i = 0; i < TILE; i++) if (!(i & n)) {                                         \
-        const V a = (V)(FIRST_##n(row[i], row[i + n])), b = (V)(SECOND_##n(row[i], row[i + n]));             \
-        row[i] = a;                                                                                          \
-        row[i + n] = b;                                                                                      \
-    }
+#define TURN N
+#include "turn.h"
 
 static inline void turn(__global uchar *to, long to_stride, __global const uchar *from, long from_stride) {
-    V row[TILE];
-    _Pragma("unroll") for (int i = 0; i < TILE; i++) {
+    V row[TURN];
+    _Pragma("unroll") for (int i = 0; i < TURN; i++) {
         row[i] = LOAD_V(0, (__global const T *)(from + i * from_stride));
     }
-#if TILE == 16
-    EXCHANGE(8)
-#endif
-    EXCHANGE(4)
-    EXCHANGE(2)
-    EXCHANGE(1)
-    _Pragma("unroll") for (int i = 0; i < TILE; i++) {
+    EXCHANGE_ALL(row, V)
+    _Pragma("unroll") for (int i = 0; i < TURN; i++) {
         STORE_V(row[i], 0, (__global T *)(to + i * to_stride));
     }
 }
 
 XPU_BY_ITSELF __kernel void copy(const struct copy_params p) {
     PLANE BLOCK;
-    for (ulong x = x_first; x < x_end; x += TILE) {
-        const long x0 = min(x, p.plane[0] - TILE);
-        for (ulong y = y_first; y < y_end; y += TILE) {
-            const long y0 = min(y, p.plane[1] - TILE);
+    for (ulong x = x_first; x < x_end; x += TURN) {
+        const long x0 = min(x, p.plane[0] - TURN);
+        for (ulong y = y_first; y < y_end; y += TURN) {
+            const long y0 = min(y, p.plane[1] - TURN);
             turn(to + y0 * p.to_plane[1] + x0 * E, p.to_plane[1], from + x0 * p.from_plane[0] + y0 * E,
                  p.from_plane[0]);
         }

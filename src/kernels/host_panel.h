@@ -20,24 +20,8 @@ static inline void store16_bf16(float16 v, __global s_bf16 *to) { /* as store_bf
 #define LOAD16 XPU_CAT(load16_, T)
 #define STORE16 XPU_CAT(store16_, T)
 
-#define FIRST_1(a, b)                                                                                        \
-    a.s0, b.s0, a.s2, b.s2, a.s4, b.s4, a.s6, b.s6, a.s8, b.s8, a.sa, b.sa, a.sc, b.sc, a.se, b.se
-#define SECOND_1(a, b)                                                                                       \
-    a.s1, b.s1, a.s3, b.s3, a.s5, b.s5, a.s7, b.s7, a.s9, b.s9, a.sb, b.sb, a.sd, b.sd, a.sf, b.sf
-#define FIRST_2(a, b) a.s01, b.s01, a.s45, b.s45, a.s89, b.s89, a.scd, b.scd
-#define SECOND_2(a, b) a.s23, b.s23, a.s67, b.s67, a.sab, b.sab, a.sef, b.sef
-#define FIRST_4(a, b) a.s0123, b.s0123, a.s89ab, b.s89ab
-#define SECOND_4(a, b) a.s4567, b.s4567, a.scdef, b.scdef
-#define FIRST_8(a, b) a.s01234567, b.s01234567
-#define SECOND_8(a, b) a.s89abcdef, b.s89abcdef
-/* Off the diagonal, the squares of n x n change places in all squares of 2n x 2n. */
-#define EXCHANGE(n)                                                                                          \
-    _Pragma("unroll") for (int i = 0; i < 16; i++) if (!(i & n)) {                                           \
-        const float16 a = (float16)(FIRST_##n(row[i], row[i + n])),                                          \
-                      b = (float16)(SECOND_##n(row[i], row[i + n]));                                         \
-        row[i] = a;                                                                                          \
-        row[i + n] = b;                                                                                      \
-    }
+#define TURN 16
+#include "turn.h"
 
 /* panel[column / 16][k][column % 16] = M[k][column] of `depth` x `columns`, 0 in columns beyond the last; a
  * panel has room for `room` k. M begins at `from`, has its next k `down` and its next column `across`
@@ -51,10 +35,7 @@ static inline void host_pack(__local float *panel, int room, __global const STOR
             for (; k + 16 <= depth; k += 16) {
                 float16 row[16];
                 _Pragma("unroll") for (int i = 0; i < 16; i++) row[i] = LOAD16(from + (n + i) * across + k);
-                EXCHANGE(8)
-                EXCHANGE(4)
-                EXCHANGE(2)
-                EXCHANGE(1)
+                EXCHANGE_ALL(row, float16)
                 _Pragma("unroll") for (int i = 0; i < 16; i++) vstore16(row[i], 0, to + (k + i) * 16);
             }
         } else if (n + 16 <= columns && across == 1) {

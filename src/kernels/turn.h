@@ -1,0 +1,34 @@
+/* Squares of TURN x TURN elements, 8 or 16, that are turned in registers, a row a vector. Wants TURN. */
+#if TURN == 8
+#define FIRST_1(a, b) a.s0, b.s0, a.s2, b.s2, a.s4, b.s4, a.s6, b.s6
+#define SECOND_1(a, b) a.s1, b.s1, a.s3, b.s3, a.s5, b.s5, a.s7, b.s7
+#define FIRST_2(a, b) a.s01, b.s01, a.s45, b.s45
+#define SECOND_2(a, b) a.s23, b.s23, a.s67, b.s67
+#define FIRST_4(a, b) a.s0123, b.s0123
+#define SECOND_4(a, b) a.s4567, b.s4567
+#else
+#define FIRST_1(a, b)                                                                                        \
+    a.s0, b.s0, a.s2, b.s2, a.s4, b.s4, a.s6, b.s6, a.s8, b.s8, a.sa, b.sa, a.sc, b.sc, a.se, b.se
+#define SECOND_1(a, b)                                                                                       \
+    a.s1, b.s1, a.s3, b.s3, a.s5, b.s5, a.s7, b.s7, a.s9, b.s9, a.sb, b.sb, a.sd, b.sd, a.sf, b.sf
+#define FIRST_2(a, b) a.s01, b.s01, a.s45, b.s45, a.s89, b.s89, a.scd, b.scd
+#define SECOND_2(a, b) a.s23, b.s23, a.s67, b.s67, a.sab, b.sab, a.sef, b.sef
+#define FIRST_4(a, b) a.s0123, b.s0123, a.s89ab, b.s89ab
+#define SECOND_4(a, b) a.s4567, b.s4567, a.scdef, b.scdef
+#define FIRST_8(a, b) a.s01234567, b.s01234567
+#define SECOND_8(a, b) a.s89abcdef, b.s89abcdef
+#endif
+
+/* Off the diagonal, the squares of n x n change places in all squares of 2n x 2n. `row`: TURN vectors of type
+ * V. */
+#define EXCHANGE(row, V, n)                                                                                  \
+    _Pragma("unroll") for (int i = 0; i < TURN; i++) if (!(i & (n))) {                                       \
+        const V a = (V)(FIRST_##n(row[i], row[i + n])), b = (V)(SECOND_##n(row[i], row[i + n]));             \
+        row[i] = a;                                                                                          \
+        row[i + n] = b;                                                                                      \
+    }
+#if TURN == 16
+#define EXCHANGE_ALL(row, V) EXCHANGE(row, V, 8) EXCHANGE(row, V, 4) EXCHANGE(row, V, 2) EXCHANGE(row, V, 1)
+#else
+#define EXCHANGE_ALL(row, V) EXCHANGE(row, V, 4) EXCHANGE(row, V, 2) EXCHANGE(row, V, 1)
+#endif
