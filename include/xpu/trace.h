@@ -115,6 +115,12 @@ XPU_API xpu_status xpu_workspace_set_source(const xpu_workspace_source *source);
 XPU_API xpu_status xpu_workspace_take(xpu_stream *stream, size_t size, void **memory);
 XPU_API xpu_status xpu_workspace_give_back(void *memory);
 
+/* So many 32-bit counters in device memory, all 0, for work-groups of one launch to agree by, as on which of
+ * them comes last. The launch has to leave them 0. They belong to the stream, or to the graph that it is
+ * being captured for, on a host device to the calling thread; the next launch there gets the same ones. */
+enum { XPU_WORKSPACE_COUNTERS = 1024 };
+XPU_API xpu_status xpu_workspace_counters(xpu_stream *stream, uint32_t **counters);
+
 #ifdef __cplusplus
 }
 #endif

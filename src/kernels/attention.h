@@ -8,6 +8,8 @@ typedef struct attention_matrix {
     xpu_i64 stride[4];
 } attention_matrix;
 
+#define PARTIAL_PITCH(value_depth) (((value_depth) + 3) / 4 * 4)
+
 typedef struct attention_params {
     attention_matrix query, key, value, bias, out, logsumexp; /* logsumexp: 3 strides */
     attention_matrix grad_out, grad_query, grad_key, grad_value, grad_bias;
@@ -20,10 +22,12 @@ typedef struct attention_params {
     xpu_addr query_starts, key_starts;
     xpu_i64 left, right, shift;
     xpu_i64 row_queries, row_keys; /* rows and columns of the scores that dropout counts */
-    /* Of attention_ptx.cl: fp32 [slice][batch][head][query]([element]) of `slices` slices of `slice` keys,
+    /* Of attention_ptx.cl: fp32 [slice][batch][head][query]([element]) of `slices` slices of `slice` keys
+     * (elements: PARTIAL_PITCH),
      * and how many heads' queries are rows of one matrix; attention_host.cl's groups have `slice` rows of it.
      * Of attention_grad_bias: fp32 [slice] and grad_bias, of slices of `slice` tiles. */
     xpu_addr partial, partial_sums;
+    xpu_addr counters; /* uint32 [groups of a slice], 0: how many slices are there */
     xpu_i64 slices, slice, packed;
     xpu_i64 batch, heads, key_heads;
     xpu_i64 queries, keys;

@@ -23,24 +23,34 @@ static inline float delta_of(const attention_params *p, long b, long h, long que
     return query < p->queries ? *delta_at(p, b, h, query) : 0;
 }
 
+/* Four elements of a query from all slices of the keys. */
+static inline void join_quad(const attention_params *p, long b, long h, long query, int first) {
+    const long row = (b * p->heads + h) * p->queries + query, rows = p->batch * p->heads * p->queries;
+    const long pitch = PARTIAL_PITCH(p->value_depth);
+    float top = -INFINITY, total = 0;
+    for (long s = 0; s < p->slices; s++) top = fmax(top, XPU_CPTR(float, p->partial_sums)[s * rows + row]);
+    const float shift = top == -INFINITY ? 0 : top;
+    float4 sum = 0;
+    for (long s = 0; s < p->slices; s++) {
+        const float weight = exp(XPU_CPTR(float, p->partial_sums)[s * rows + row] - shift);
+        const float4 v = *XPU_CPTR(float4, p->partial + ((s * rows + row) * pitch + first) * sizeof(float));
+        total += weight;
+        /* what lies behind the last element is nobody's number */
+        sum = fma(weight, v, sum);
+    }
+    const float4 v = total == 0 ? (float4)(0) : sum / total;
+    PUT(p->out, b, h, query, first, v.x);
+    if (first + 1 < p->value_depth) PUT(p->out, b, h, query, first + 1, v.y);
+    if (first + 2 < p->value_depth) PUT(p->out, b, h, query, first + 2, v.z);
+    if (first + 3 < p->value_depth) PUT(p->out, b, h, query, first + 3, v.w);
+    if (first == 0 && p->logsumexp.data) *logsumexp_at(p, b, h, query) = top + log(total);
+}
+
 #ifdef FINISH
 __kernel
     __attribute__((reqd_work_group_size(64, 1, 1))) void attention_matrix_finish(const attention_params p) {
     const long row = XPU_GROUP(0), query = row % p.queries, h = row / p.queries % p.heads;
-    const long b = row / p.queries / p.heads, rows = p.batch * p.heads * p.queries;
-    const int x = (int)get_local_id(0);
-    float top = -INFINITY, total = 0;
-    for (long s = 0; s < p.slices; s++) top = fmax(top, XPU_CPTR(float, p.partial_sums)[s * rows + row]);
-    const float shift = top == -INFINITY ? 0 : top;
-    for (long s = 0; s < p.slices; s++) total += exp(XPU_CPTR(float, p.partial_sums)[s * rows + row] - shift);
-    for (int i = x; i < p.value_depth; i += 64) {
-        float v = 0;
-        for (long s = 0; s < p.slices; s++) {
-            const float weight = exp(XPU_CPTR(float, p.partial_sums)[s * rows + row] - shift);
-            v += weight * XPU_CPTR(float, p.partial)[(s * rows + row) * p.value_depth + i];
-        }
-        PUT(p.out, b, h, query, i, total == 0 ? 0.0f : v / total);
-    }
-    if (x == 0 && p.logsumexp.data) *logsumexp_at(&p, b, h, query) = top + log(total);
+    for (int i = (int)get_local_id(0) * 4; i < p.value_depth; i += 256)
+        join_quad(&p, row / p.queries / p.heads, h, query, i);
 }
 #endif

@@ -11,8 +11,9 @@
  * -DSTAGES: of local memory, 1 or 2: with 2 all of the next step comes in during this one
  * -DALIGNED: bytes at which all rows that are read are aligned, 16 or less; -DOUT_PAIRS: two numbers beside each
  *                                  other can be written as one
- * attention_matrix_forward:        TILE rows, `packed` heads' queries one after the other; with -DSLICED sums of a
- *                                  slice of the keys to `partial`
+ * attention_matrix_forward:        TILE rows, `packed` heads' queries one after the other; with -DSLICED=1 sums of a
+ *                                  slice of the keys to `partial`, which with -DSLICED=2
+ *                                  the group that comes last there joins
  * attention_matrix_finish:         attention_join.h
  * attention_matrix_grad_query:     TILE queries
  * attention_matrix_grad_key_value: TILE keys */
@@ -24,6 +25,7 @@
 #include "gemm_tile.h"
 
 #include "attention_join.h"
+#include "last_group.h"
 #include "matrix_ptx.h"
 
 #define THREADS (TEAMS * MATRIX_TEAM)
@@ -338,11 +340,11 @@ KERNEL attention_matrix_forward(const attention_params GIVEN) {
         const place at = place_of(&p, h, row);
         const float scale = total == 0 ? 0.0f : 1 / total, logsum = (top[i][u] + log2(total)) * LN2;
 #if SLICED
-        const long n = ((slice * p.batch + b) * p.heads + at.h) * p.queries + at.query;
+        const long n = ((slice * p.batch + b) * p.heads + at.h) * p.queries + at.query, pitch = PARTIAL_PITCH(p.value_depth);
         WRITTEN_OUT for (uint j = 0; j < VALUE_DEPTH / 8; j++) {
             const float4 v = out[i][j] * scale;
-            if (COLUMN(j) < p.value_depth) XPU_PTR(float, p.partial)[n * p.value_depth + COLUMN(j)] = u ? v.z : v.x;
-            if (COLUMN(j) + 1 < p.value_depth) XPU_PTR(float, p.partial)[n * p.value_depth + COLUMN(j) + 1] = u ? v.w : v.y;
+            if (COLUMN(j) < p.value_depth) XPU_PTR(float, p.partial)[n * pitch + COLUMN(j)] = u ? v.z : v.x;
+            if (COLUMN(j) + 1 < p.value_depth) XPU_PTR(float, p.partial)[n * pitch + COLUMN(j) + 1] = u ? v.w : v.y;
         }
         if (MATRIX_LANE % 4 == 0) XPU_PTR(float, p.partial_sums)[n] = logsum;
 #else
@@ -354,6 +356,16 @@ KERNEL attention_matrix_forward(const attention_params GIVEN) {
             *logsumexp_at(&p, b, at.h, at.query) = logsum;
 #endif
     }
+#if SLICED == 2
+    __local uint room;
+    const uint each = (uint)(blocks * sets * p.batch);
+    if (!is_last_group(XPU_PTR(uint, p.counters) + XPU_GROUP(0) % each, (uint)p.slices, &room)) return;
+    const int rows = (int)min(all - r0, (long)TILE), quads = (p.value_depth + 3) / 4;
+    for (int e = (int)get_local_id(0); e < rows * quads; e += THREADS) {
+        const place at = place_of(&p, h, r0 + e / quads);
+        join_quad(&p, b, at.h, at.query, e % quads * 4);
+    }
+#endif
 }
 #endif
 

@@ -282,7 +282,7 @@ void attention_matrix_forward(const attention_params params) {
 #if SLICED
         const long place = ((slice * p->batch + b) * p->heads + head) * p->queries + query_;
         WRITTEN_OUT for (int v = 0; v < 2 * COLUMNS; v++)
-            XPU_PTR(float, p->partial)[place * p->value_depth + v * 8 + lane] = f->out[v][i][r] * scale;
+            XPU_PTR(float, p->partial)[place * PARTIAL_PITCH(p->value_depth) + v * 8 + lane] = f->out[v][i][r] * scale;
         if (lane == 0) XPU_PTR(float, p->partial_sums)[place] = logsum;
 #else
         WRITTEN_OUT for (int v = 0; v < 2 * COLUMNS; v++)

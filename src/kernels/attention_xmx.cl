@@ -267,7 +267,7 @@ KERNEL attention_matrix_forward(const attention_params params) {
 #if SLICED
         const long n = ((slice * p->batch + b) * p->heads + head) * p->queries + query_;
         WRITTEN_OUT for (int j = 0; j < VALUE_DEPTH / 16; j++)
-            if (j * 16 + lane < p->value_depth) XPU_PTR(float, p->partial)[n * p->value_depth + j * 16 + lane] = f->out[j][i][r] * scale;
+            if (j * 16 + lane < p->value_depth) XPU_PTR(float, p->partial)[n * PARTIAL_PITCH(p->value_depth) + j * 16 + lane] = f->out[j][i][r] * scale;
         if (lane == 0) XPU_PTR(float, p->partial_sums)[n] = logsum;
 #else
         WRITTEN_OUT for (int j = 0; j < VALUE_DEPTH / 16; j++)

@@ -28,7 +28,8 @@ typedef enum attention_kernel {
  */
 typedef struct matrix_plan {
     matrix_unit unit;
-    bool emulated, sliced;
+    bool emulated;
+    int sliced;      /* 1: another launch joins slices of the keys; 2: the work-group that comes last does */
     int teams, rows; /* teams of a work-group, rows of a team */
     int step;        /* rows of the other side at a time */
     /* NVIDIA's: */
@@ -40,6 +41,9 @@ typedef struct matrix_plan {
 } matrix_plan;
 static const matrix_plan plain = {.unit = MATRIX_UNIT_NONE};
 enum { LOCAL_BYTES = 48 * 1024, SLICES_MOST = 1024, PART = 256 };
+enum {
+    JOINED_MOST = 32
+}; /* slices, of which one work-group reads its rows' sums in less time than a launch takes */
 
 static int round_up(int64_t depth, int unit) { return (int)rounded_up(depth, unit); }
 /* In attention.cl a work-group's part of a head has PART elements at most: so many parts, of this size. */
@@ -96,7 +100,7 @@ static xpu_status get_kernel(int device, const xpu_attention *args, attention_ke
     spec_number_if(&spec, ptx, "ALIGNED", ptx ? plan->aligned : 0, 8);
     spec_number_if(&spec, ptx, "OUT_PAIRS", ptx && plan->out_pairs, 1);
     spec_number_if(&spec, xmx, "GRADS", xmx ? plan->grads : 0, 2);
-    spec_number_if(&spec, units, "SLICED", units && plan->sliced, 1);
+    spec_number_if(&spec, units, "SLICED", units ? plan->sliced : 0, 2);
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
     return kernel_of_file(device, &spec, on_host ? "attention_host.cl" : files[unit], names[units][which],
@@ -363,12 +367,21 @@ xpu_status xpu_attention_forward(xpu_stream *stream, const xpu_attention *args) 
 
     void *partial = NULL;
     const size_t sums = (size_t)(p.slices * p.batch * p.heads * p.queries);
-    XPU_TRY(xpu_workspace_take(stream, sums * (size_t)(p.value_depth + 1) * sizeof(float), &partial));
-    p.partial_sums = XPU_ADDR(partial);
-    p.partial = p.partial_sums + sums * sizeof(float);
-    plan.sliced = true;
+    const size_t elements = sums * (size_t)PARTIAL_PITCH(p.value_depth);
+    const int64_t each =
+        divided_up(p.queries * p.packed, tile_of(&plan)) * (p.heads / p.packed) * p.batch; /* of a slice */
+    plan.sliced = 1;
+    if (plan.unit == MATRIX_UNIT_PTX && p.slices <= JOINED_MOST && each <= XPU_WORKSPACE_COUNTERS) {
+        uint32_t *counters;
+        XPU_TRY(xpu_workspace_counters(stream, &counters));
+        p.counters = XPU_ADDR(counters);
+        plan.sliced = 2;
+    }
+    XPU_TRY(xpu_workspace_take(stream, (elements + sums) * sizeof(float), &partial));
+    p.partial = XPU_ADDR(partial);
+    p.partial_sums = p.partial + elements * sizeof(float);
     xpu_status status = launch(stream, args, KERNEL_FORWARD, &plan, &p);
-    if (status == XPU_SUCCESS) status = launch(stream, args, KERNEL_FINISH, &plan, &p);
+    if (status == XPU_SUCCESS && plan.sliced == 1) status = launch(stream, args, KERNEL_FINISH, &plan, &p);
     return workspace_done(partial, status);
 }
 

@@ -61,7 +61,8 @@ struct xpu_graph {
     node **nodes;
     int node_count, node_room;
     table *tables;
-    draws *own[8]; /* by generator */
+    draws *own[8];      /* by generator */
+    uint32_t *counters; /* NULL: nobody counts */
     int own_count;
     /* of a capture only: its streams, the first one's first, and how far they had come at each mark */
     member members[STREAMS_MAX];
@@ -389,6 +390,15 @@ xpu_status xpu_graph_create(int device, xpu_graph **graph) {
     return XPU_SUCCESS;
 }
 
+xpu_status graph_counters(xpu_graph *g, uint32_t **counters) {
+    xpu_status status = XPU_SUCCESS;
+    os_mutex_lock(&g->lock);
+    if (!g->counters) status = counters_make(g->device, &g->counters);
+    *counters = g->counters;
+    os_mutex_unlock(&g->lock);
+    return status;
+}
+
 /* Whose memory comes from the graph's pool. */
 static bool is_of_capture(xpu_stream *stream, void *graph) { return stream_capture(stream) == graph; }
 
@@ -431,6 +441,9 @@ static void empty(xpu_graph *g) {
     g->node_count = g->node_room = 0;
     for (int i = 0; i < g->own_count; i++) release_draws(g->own[i]);
     g->own_count = 0;
+    if (g->counters && !xpu_in_bad_fork() && device_finish(g->device) == XPU_SUCCESS) /* a replay may count */
+        cl_memory_free(g->device, g->counters);
+    g->counters = NULL;
     g->is_ready = g->is_watched = false;
 }
 

@@ -22,6 +22,11 @@ bool graph_mark_is_open(const graph_mark *mark);
 /* The stream waits for the mark, and is part of its capture from then on; nothing when that is over. */
 xpu_status graph_join(xpu_stream *stream, const graph_mark *mark);
 
+/* Counters (xpu_workspace_counters) of the graph's own: what a stream is given meanwhile has its own. */
+xpu_status graph_counters(xpu_graph *graph, uint32_t **counters);
+/* Makes some. */
+xpu_status counters_make(int device, uint32_t **counters);
+
 /* A recorded kernel may report a fault. */
 void graph_note_watched(xpu_graph *graph);
 

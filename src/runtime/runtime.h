@@ -22,12 +22,13 @@ struct xpu_stream {
     int device;
     int priority;
     int64_t id;
-    cl_command_queue queue;  /* to be used between stream_enter and stream_leave */
-    os_rwlock gate;          /* guards `queue` on other than host devices: writing is changing it */
-    atomic_bool keeps_times; /* the queue keeps the times of its commands, or nobody can make it */
-    bool host;               /* on a host device: work is done when the submitting call returns */
-    bool external;           /* a caller's queue, into which the caller may put work of its own */
-    atomic_ullong submitted; /* commands put into the queue so far; counted on other than host devices */
+    cl_command_queue queue;       /* to be used between stream_enter and stream_leave */
+    os_rwlock gate;               /* guards `queue` on other than host devices: writing is changing it */
+    atomic_bool keeps_times;      /* the queue keeps the times of its commands, or nobody can make it */
+    bool host;                    /* on a host device: work is done when the submitting call returns */
+    bool external;                /* a caller's queue, into which the caller may put work of its own */
+    _Atomic(uint32_t *) counters; /* xpu_workspace_counters; NULL before the first use */
+    atomic_ullong submitted;      /* commands put into the queue so far; counted on other than host devices */
     _Atomic(struct xpu_graph *) capture; /* that it is part of; mostly NULL */
     atomic_bool watched;    /* kernels that may report a fault (fault.h) since the last synchronisation */
     atomic_ullong finished; /* so many of them are known to be done */

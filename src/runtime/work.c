@@ -185,3 +185,43 @@ xpu_status xpu_workspace_give_back(void *memory) {
     if (__builtin_expect(workspaces != NULL, 0)) return workspaces->give_back(memory, workspaces->user);
     return xpu_free(memory);
 }
+
+static os_mutex counters_lock = OS_MUTEX_INIT; /* guards making a stream's */
+
+xpu_status counters_make(int device, uint32_t **counters) {
+    static const char zero = 0;
+    const size_t size = XPU_WORKSPACE_COUNTERS * sizeof **counters;
+    xpu_stream *stream;
+    void *memory;
+    XPU_TRY(xpu_stream_default(device, &stream)); /* which is never captured */
+    XPU_TRY(cl_memory_alloc(device, size, &memory));
+    xpu_status status = xpu_memset(stream, memory, &zero, 1, size);
+    if (status == XPU_SUCCESS) status = stream_finish(stream);
+    if (status == XPU_SUCCESS)
+        *counters = memory;
+    else
+        cl_memory_free(device, memory);
+    return status;
+}
+
+xpu_status xpu_workspace_counters(xpu_stream *stream, uint32_t **counters) {
+    static _Thread_local uint32_t of_thread[XPU_WORKSPACE_COUNTERS];
+    XPU_REJECT_IF(!stream || !counters, "NULL");
+    xpu_graph *capture = stream_capture(stream);
+    if (capture) return graph_counters(capture, counters);
+    if (stream->host) {
+        *counters = of_thread;
+        return XPU_SUCCESS;
+    }
+    xpu_status status = XPU_SUCCESS;
+    uint32_t *there = atomic_load_explicit(&stream->counters, memory_order_acquire);
+    if (!there) {
+        os_mutex_lock(&counters_lock);
+        there = atomic_load(&stream->counters);
+        if (!there && (status = counters_make(stream->device, &there)) == XPU_SUCCESS)
+            atomic_store_explicit(&stream->counters, there, memory_order_release);
+        os_mutex_unlock(&counters_lock);
+    }
+    *counters = there;
+    return status;
+}

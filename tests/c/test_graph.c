@@ -370,6 +370,32 @@ static void memory_stays_in_the_graphs_pool(void **state) {
     assert_int_equal(reserved(), before);
 }
 
+static void counters_are_the_streams_or_the_graphs_own(void **state) {
+    enum { SIZE = XPU_WORKSPACE_COUNTERS * sizeof(uint32_t) };
+    static const uint32_t none[XPU_WORKSPACE_COUNTERS];
+    uint32_t *outside, *inside, *again, *host = malloc(SIZE);
+    SUCCEEDS(xpu_workspace_counters(stream, &outside));
+    SUCCEEDS(xpu_graph_begin(graph, stream, NULL));
+    SUCCEEDS(xpu_workspace_counters(stream, &inside));
+    SUCCEEDS(xpu_workspace_counters(stream, &again));
+    assert_ptr_equal(inside, again);
+    assert_ptr_not_equal(inside, outside); /* a replay may be at work beside the stream */
+    SUCCEEDS(line_launch(stream, more, inside, XPU_WORKSPACE_COUNTERS, 7));
+    SUCCEEDS(xpu_graph_end(graph));
+    SUCCEEDS(xpu_workspace_counters(stream, &again));
+    assert_ptr_equal(again, outside);
+    SUCCEEDS(xpu_memcpy(stream, host, inside, SIZE, true));
+    assert_memory_equal(host, none, SIZE);
+    SUCCEEDS(xpu_graph_replay(graph, other));
+    SUCCEEDS(xpu_stream_synchronize(other));
+    SUCCEEDS(xpu_memcpy(other, host, inside, SIZE, true));
+    assert_int_equal(host[0], 7);
+    assert_int_equal(host[XPU_WORKSPACE_COUNTERS - 1], 7);
+    SUCCEEDS(xpu_memcpy(stream, host, outside, SIZE, true));
+    assert_memory_equal(host, none, SIZE);
+    free(host);
+}
+
 static void draw(xpu_generator *generator, float *to, int64_t count) {
     const xpu_iter iter = {.outputs = 1,
                            .dims = 1,
@@ -524,6 +550,7 @@ int main(void) {
         GRAPH_TEST(unjoined_streams_end_the_capture_with_an_error),
         GRAPH_TEST(what_cannot_be_recorded_is_refused),
         GRAPH_TEST(memory_stays_in_the_graphs_pool),
+        GRAPH_TEST(counters_are_the_streams_or_the_graphs_own),
         GRAPH_TEST(random_numbers_go_on_from_replay_to_replay),
         GRAPH_TEST(one_graph_draws_again_what_another_drew),
         GRAPH_TEST(threads_may_replay_and_record_at_once),
