@@ -127,6 +127,8 @@ typedef struct xpu_host_team {
     void (*run)(int tasks, void (*task)(int index, void *context), void *context);
 } xpu_host_team;
 XPU_API xpu_status xpu_set_host_team(const xpu_host_team *team);
+/* The one that is set, or NULL. */
+XPU_API const xpu_host_team *xpu_get_host_team(void);
 
 #ifdef __cplusplus
 }

@@ -7,6 +7,7 @@
 #include "core/tuning.h"
 #include "kernels/cat.h"
 #include "ops/kernel.h"
+#include "xpu/device.h"
 #include "xpu/graph.h"
 #include "xpu/trace.h"
 
@@ -80,24 +81,54 @@ static int64_t groups_for(const tiling *t, int64_t rows, int64_t columns) {
     return across * ((rows + t->y - 1) / t->y);
 }
 
-/* --- by the calling thread, on processors: a launch takes longer than to copy a few pieces --- */
+/* --- by the host's own threads, where memory is theirs: a launch takes longer than to copy a few pieces, and
+ * the C library copies long ones faster than a kernel --- */
+
+#define LONG_PIECE 16384                 /* bytes */
+#define WORTH_SHARING ((int64_t)1 << 18) /* bytes below which one thread copies as fast as several */
 
 typedef struct joined {
     char *out;
-    int64_t rows, row_size;
+    int64_t rows, row_size, bytes; /* bytes: of all inputs' rows together */
     int count;
     xpu_cat_input input[CAT_INPUTS];
 } joined;
 
+/* A share of the team: bytes of the inputs, numbered row after row. */
+typedef struct shares {
+    const joined *of;
+    int parts;
+} shares;
+
+static void join_share(int part, void *context) {
+    const shares *s = context;
+    const joined *j = s->of;
+    const int64_t lines = j->rows * j->bytes / 64;
+    const int64_t begin = lines * part / s->parts * 64;
+    int64_t left = (part + 1 == s->parts ? j->rows * j->bytes : lines * (part + 1) / s->parts * 64) - begin;
+    int64_t row = begin / j->bytes, at = begin % j->bytes;
+    int i = 0;
+    for (; at >= j->input[i].row_size; i++) at -= j->input[i].row_size;
+    while (left > 0) {
+        const xpu_cat_input *in = &j->input[i];
+        const int64_t size = in->row_size - at < left ? in->row_size - at : left;
+        memcpy(j->out + row * j->row_size + in->offset + at, (const char *)in->data + row * in->row_size + at,
+               (size_t)size);
+        left -= size;
+        at = 0;
+        if (++i == j->count) i = 0, row++;
+    }
+}
+
 static xpu_status join(xpu_stream *stream, const void *context) {
     (void)stream;
-    const joined *j = context;
-    for (int i = 0; i < j->count; i++) {
-        const size_t size = (size_t)j->input[i].row_size;
-        char *to = j->out + j->input[i].offset;
-        const char *from = j->input[i].data;
-        for (int64_t row = 0; row < j->rows; row++, to += j->row_size, from += size) memcpy(to, from, size);
-    }
+    shares s = {.of = context, .parts = 1};
+    const xpu_host_team *team = s.of->rows * s.of->bytes >= WORTH_SHARING ? xpu_get_host_team() : NULL;
+    if (team) s.parts = team->threads();
+    if (s.parts > 1)
+        team->run(s.parts, join_share, &s);
+    else
+        join_share(0, &s);
     return XPU_SUCCESS;
 }
 
@@ -109,9 +140,16 @@ static int join_accesses(const void *of, xpu_access *accesses) {
     return 1 + j->count;
 }
 
-static xpu_status join_here(xpu_stream *stream, void *out, int64_t rows, int64_t row_size,
+/* Without a team a kernel has the driver's threads. */
+static bool is_joined_here(const xpu_device_properties *properties, int64_t rows, int64_t bytes, int count) {
+    if (properties->memory != XPU_MEMORY_HOST) return false;
+    const bool is_short = rows * count <= TUNED(true, JOINED_HERE) && rows * bytes < WORTH_SHARING;
+    return is_short || (bytes >= count * (int64_t)LONG_PIECE && xpu_get_host_team());
+}
+
+static xpu_status join_here(xpu_stream *stream, void *out, int64_t rows, int64_t row_size, int64_t bytes,
                             const xpu_cat_input *inputs, int count) {
-    joined j = {.out = out, .rows = rows, .row_size = row_size, .count = count};
+    joined j = {.out = out, .rows = rows, .row_size = row_size, .bytes = bytes, .count = count};
     memcpy(j.input, inputs, (size_t)count * sizeof *inputs);
     return xpu_host_call(stream, "cat", join, &j, offsetof(joined, input) + (size_t)count * sizeof *inputs,
                          join_accesses);
@@ -132,10 +170,8 @@ static xpu_status portion(xpu_stream *stream, void *out, int64_t rows, int64_t r
         bytes += inputs[i].row_size;
         if (inputs[i].row_size > longest) longest = inputs[i].row_size;
     }
-    const uint64_t work = (uint64_t)(rows * bytes) / 8;
-    if (properties->memory == XPU_MEMORY_HOST && rows * count <= TUNED(true, JOINED_HERE) &&
-        work <= (uint64_t)TUNED(true, SHARE_FROM))
-        return join_here(stream, out, rows, row_size, inputs, count);
+    if (is_joined_here(properties, rows, bytes, count))
+        return join_here(stream, out, rows, row_size, bytes, inputs, count);
     tiling t = tiling_of(properties, rows, row_size, longest,
                          element_of(bits, properties->type == XPU_DEVICE_CPU ? 8 : 16));
     xpu_kernel *kernel;
@@ -153,7 +189,8 @@ static xpu_status portion(xpu_stream *stream, void *out, int64_t rows, int64_t r
     const void *table = params.input; /* read when the launch returns, where it is used */
     if (!t.in_params) XPU_TRY(xpu_graph_keep(stream, table, (size_t)count * sizeof *params.input, &table));
     params.table = XPU_ADDR(table);
-    xpu_range range = {2, {1, (size_t)params.groups}, {(size_t)t.x, (size_t)t.y}, work};
+    xpu_range range = {
+        2, {1, (size_t)params.groups}, {(size_t)t.x, (size_t)t.y}, (uint64_t)(rows * bytes) / 8};
     return xpu_launch(stream, kernel, &range, &params, sizeof params);
 }
 

@@ -49,7 +49,7 @@ static xpu_status run_on_host(const xpu_work *seen) {
                      .pattern = seen->pattern,
                      .pattern_size = seen->pattern_size,
                      .size = (size_t)seen->bytes};
-    const xpu_host_team *team = job.size >= WORTH_SHARING ? host_team() : NULL;
+    const xpu_host_team *team = job.size >= WORTH_SHARING ? xpu_get_host_team() : NULL;
     job.parts = team ? team->threads() : 1;
     if (job.parts > 1)
         team->run(job.parts, run_part, &job);

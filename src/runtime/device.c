@@ -114,4 +114,4 @@ xpu_status xpu_set_host_team(const xpu_host_team *new_team) {
     return XPU_SUCCESS;
 }
 
-const xpu_host_team *host_team(void) { return atomic_load_explicit(&team_set, memory_order_acquire); }
+const xpu_host_team *xpu_get_host_team(void) { return atomic_load_explicit(&team_set, memory_order_acquire); }

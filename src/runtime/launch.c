@@ -161,7 +161,7 @@ static xpu_status run(work *w) {
     const xpu_range *range = w->seen.range;
     if (slot < 0 || !cl_devices[w->seen.stream->device].properties.has_local_exec) return submit(w, slot);
     if (!range->work || range->work > (uint64_t)TUNED(true, SHARE_FROM)) {
-        const xpu_host_team *team = host_team();
+        const xpu_host_team *team = xpu_get_host_team();
         int threads = team ? team->threads() : 0;
         if (!team) return submit(w, slot);
         if (threads > 1) return run_on_team(w, team, threads);

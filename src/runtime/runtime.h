@@ -69,9 +69,6 @@ xpu_status slot_queue(int slot, int device, cl_command_queue *queue);
 /* Streams that have been made so far on a device, in no order: calls `visit` for each until it fails. */
 xpu_status stream_visit(int device, xpu_status (*visit)(xpu_stream *stream, void *user), void *user);
 
-/* The team that shares out launches, or NULL. */
-const xpu_host_team *host_team(void);
-
 /* --- program cache (cache.c) --- */
 /* The binary stored for `key`; the caller frees *data. XPU_ERROR_IO when there is none or it is damaged;
  * the error text is not written for that. */
