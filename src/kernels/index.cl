@@ -4,14 +4,85 @@
  * whatever their dtype. An index outside 0 … extent-1 (after wrapping) is reported and skipped.
  *   -DE=1|2|4|8|16  -DNI=index tensors  -DDIMS=2…8  -DI=i64|i32 their dtype  -DPUT=0|1
  *   -DROWS: for processors, where rows have no gaps and one index each: a work-item copies a row
+ *   -DBLOCKS: for processors, with one index tensor: a work-item moves `block` elements of dimension 0;
+ *   -DUNIT_STEP: elements that it chooses from lie side by side; -DSTILL: and nothing but the index moves among
+ *   them; -DWRAPS: indices count from the end, too
  *   -DOS0 -DIS0 -DKS0: strides of dimension 0 known at build time (KS0=0: one index a row). */
-#ifdef ROWS
+#if defined(ROWS)
 #define INDEX_X 0
+#elif defined(BLOCKS)
+#define INDEX_X (long)(XPU_GROUP(0) * p.block)
 #endif
 #include "index.h"
 #include "element.h"
 #ifdef ROWS
 #include "copy_row.h"
+#endif
+
+#ifdef BLOCKS
+
+#define TOGETHER 4 /* elements whose indices are looked at before any is moved */
+
+#ifdef STILL
+#define CHOSEN_STRIDE 0
+#else
+#define CHOSEN_STRIDE (PUT ? OS0 : IS0)
+#endif
+
+/* `chosen`: where the row lies that the index chooses from; `other`: the element's place beside it. */
+static inline void move_one(xpu_addr chosen, xpu_addr other) {
+#if PUT
+    *XPU_PTR(element, chosen) = *XPU_CPTR(element, other);
+#else
+    *XPU_PTR(element, other) = *XPU_CPTR(element, chosen);
+#endif
+}
+
+XPU_BY_ITSELF
+__kernel void index_move(struct index_params p) {
+    INDEX_WALK(DIMS)
+    const long length = min((long)p.block, p.size[0] - x), extent = p.extent[0];
+#ifdef UNIT_STEP
+    const long step = E;
+#else
+    const long step = p.step[0];
+#endif
+    const long by_chosen = CHOSEN_STRIDE, by_other = PUT ? IS0 : OS0, by_index = INDEX_STRIDE0(0);
+    xpu_addr chosen = PUT ? p.out + out : p.in + in, other = PUT ? p.in + in : p.out + out;
+    xpu_addr indices = p.index[0] + at[0];
+    for (long i = 0; i < length;) {
+        for (; i + TOGETHER <= length; i += TOGETHER) {
+            long index[TOGETHER];
+            bool is_there = true;
+#pragma unroll
+            for (int e = 0; e < TOGETHER; e++) {
+                index[e] = *XPU_CPTR(index_t, indices + e * by_index);
+#ifdef WRAPS
+                index[e] += index[e] >> 63 & extent;
+#endif
+                is_there &= (ulong)index[e] < (ulong)extent;
+            }
+            if (!is_there) break;
+#pragma unroll
+            for (int e = 0; e < TOGETHER; e++) move_one(chosen + e * by_chosen + index[e] * step, other + e * by_other);
+            chosen += TOGETHER * by_chosen, other += TOGETHER * by_other, indices += TOGETHER * by_index;
+        }
+        /* the last elements, and those among which one isn't there */
+        for (const long end = min(i + TOGETHER, length); i < end; i++) {
+            const long given = *XPU_CPTR(index_t, indices);
+            const long index = given < 0 && p.wrap ? given + extent : given;
+            if ((ulong)index < (ulong)extent)
+                move_one(chosen + index * step, other);
+            else
+                fault_report(p.watch, 0, given, extent);
+            chosen += by_chosen, other += by_other, indices += by_index;
+        }
+    }
+}
+
+#else
+
+#ifdef ROWS
 XPU_BY_ITSELF
 #endif
 __kernel void index_move(struct index_params p) {
@@ -27,3 +98,4 @@ __kernel void index_move(struct index_params p) {
     *XPU_PTR(element, p.out + out) = *XPU_CPTR(element, p.in + in + offset);
 #endif
 }
+#endif

@@ -5,7 +5,9 @@
  * scatter_blocks: the same for processors, with one serial dimension: a work-group takes `block` elements of
  *   dimension 0. -DROW_LANES=16: rows have one index each and no gaps, and that many work-items share a block;
  *   =1: one work-item, not made into a vector, for scattered elements are faster one by one; -DSERIAL_FIRST=1:
- *   it walks the serial dimension to its end for each element, for memory is shorter there.
+ *   it walks the serial dimension to its end for each element, for memory is shorter there; -DSERIAL_FLAT=1:
+ *   values and indices have no gaps there; -DUNIT_STEP=1: nor have the places that one chooses from;
+ *   -DWRAPS=1: indices count from the end, too.
  * scatter_keys, scatter_runs: the same for GPUs, where few work-items would walk far: the places that the
  *   serial dimensions' elements go to are written down, sorted (xpu_sort, so that equal ones keep their order),
  *   and the first element of each run of equal ones combines them all.
@@ -71,6 +73,59 @@ static inline void put(xpu_addr to, xpu_addr from, size_t n) {
 
 #ifdef ROW_LANES
 
+#if ROW_LANES == 1 && NI == 1
+
+#define TOGETHER 4 /* elements whose indices are looked at before any is combined */
+
+/* `length` elements with one index each. */
+static inline void combine_line(const struct index_params *p, xpu_addr place, xpu_addr source, xpu_addr indices,
+                                long length, long by_place, long by_source, long by_index) {
+    const long extent = p->extent[0];
+#if UNIT_STEP
+    const long step = SIZE;
+#else
+    const long step = p->step[0];
+#endif
+    for (long i = 0; i < length;) {
+        for (; i + TOGETHER <= length; i += TOGETHER) {
+            long index[TOGETHER];
+            computed value[TOGETHER];
+            bool is_there = true;
+#pragma unroll
+            for (int e = 0; e < TOGETHER; e++) {
+                index[e] = *XPU_CPTR(index_t, indices + e * by_index);
+#if WRAPS
+                index[e] += index[e] >> 63 & extent;
+#endif
+                is_there &= (ulong)index[e] < (ulong)extent;
+                value[e] = LOAD(T, XPU_CPTR(stored, source + e * by_source), 0);
+            }
+            if (!is_there) break;
+#pragma unroll
+            for (int e = 0; e < TOGETHER; e++) {
+                __global stored *to = XPU_PTR(stored, place + e * by_place + index[e] * step);
+#if OP == 0
+                STORE(T, to, 0, value[e]);
+#else
+                STORE(T, to, 0, combine(LOAD(T, to, 0), value[e]));
+#endif
+            }
+            place += TOGETHER * by_place, source += TOGETHER * by_source, indices += TOGETHER * by_index;
+        }
+        /* the last elements, and those among which one isn't there */
+        for (const long end = min(i + TOGETHER, length); i < end; i++) {
+            const long given = *XPU_CPTR(index_t, indices), index = given < 0 && WRAPS ? given + extent : given;
+            if ((ulong)index < (ulong)extent)
+                put(place + index * step, source, 0);
+            else
+                fault_report(p->watch, 0, given, extent);
+            place += by_place, source += by_source, indices += by_index;
+        }
+    }
+}
+
+#endif
+
 #if ROW_LANES == 1
 XPU_BY_ITSELF
 #else
@@ -90,6 +145,22 @@ __kernel void scatter_blocks(struct index_params p) {
     next:
         INDEX_MOVE(PDIMS, 1);
     }
+#elif NI == 1
+#if SERIAL_FIRST
+#if SERIAL_FLAT
+    const long by_source = SIZE, by_index = sizeof(index_t);
+#else
+    const long by_source = p.in_stride[PDIMS], by_index = p.index_stride[0][PDIMS];
+#endif
+    for (long i = 0; i < columns; i++)
+        combine_line(&p, p.out + out + i * OS0, p.in + in + i * IS0,
+                     p.index[0] + at[0] + i * INDEX_STRIDE0(0), p.serial, 0, by_source, by_index);
+#else
+    for (long s = 0; s < p.serial; s++) {
+        combine_line(&p, p.out + out, p.in + in, p.index[0] + at[0], columns, OS0, IS0, INDEX_STRIDE0(0));
+        INDEX_MOVE(PDIMS, 1);
+    }
+#endif
 #elif SERIAL_FIRST
     const long in0 = in;
     long at0[NI];

@@ -3,6 +3,8 @@
 
 #include "ops/index_walk.h"
 
+#define LONGEST_BLOCK 8192 /* elements */
+
 /* Several elements of a row can be moved as one wider element; what copies rows has none of 16 bytes. */
 static void widen(index_walk *walk) {
     struct index_params *p = &walk->params;
@@ -18,22 +20,43 @@ static void widen(index_walk *walk) {
     p->out_stride[0] = p->in_stride[0] = (int64_t)wide;
 }
 
+/* Does a processor's work-item move a block by itself? Elements that lie scattered are moved faster one by
+ * one than as the lanes of vectors. Gives its elements, or 0. */
+static int32_t block_of(const index_walk *walk) {
+    const struct index_params *p = &walk->params;
+    if (walk->properties->type != XPU_DEVICE_CPU || walk->indices > 1 || walk->row) return 0;
+    int64_t others = 1, wanted = (int64_t)walk->properties->max_compute_units;
+    for (int d = 1; d < walk->dims; d++) others *= p->size[d];
+    int64_t parts = others < wanted ? (wanted + others - 1) / others : 1;
+    int64_t block = (p->size[0] + parts - 1) / parts;
+    return (int32_t)(block < LONGEST_BLOCK ? block : LONGEST_BLOCK);
+}
+
 static xpu_status move(xpu_stream *stream, index_walk *walk, void *context) {
     bool put = *(const bool *)context;
     widen(walk);
+    walk->params.block = block_of(walk);
     kernel_spec spec;
     spec_begin(&spec, FAMILY_INDEX);
     index_spec(&spec, walk);
     spec_follows_number(&spec, "E", (int64_t)walk->element);
     spec_bool(&spec, "PUT", put);
     spec_flag(&spec, "ROWS", walk->copies_rows);
+    const struct index_params *p = &walk->params;
+    const bool blocks = p->block > 0, by_unit = blocks && p->step[0] == (int64_t)walk->element;
+    spec_flag(&spec, "BLOCKS", blocks);
+    spec_flag(&spec, "UNIT_STEP", by_unit);
+    spec_flag(&spec, "STILL", by_unit && (put ? p->out_stride : p->in_stride)[0] == 0);
+    spec_flag(&spec, "WRAPS", blocks && p->wrap);
     xpu_kernel *kernel = kernel_find(walk->device, &spec);
     if (!kernel)
         XPU_TRY(kernel_of_file(walk->device, &spec, "index.cl", "index_move", &kernel, "index_%s %zu bytes",
                                put ? "put" : "get", walk->element));
-    xpu_range range = walk->copies_rows ? index_blocks(walk, walk->params.size[0], 1)
+    xpu_range range = walk->copies_rows ? index_blocks(walk, p->size[0], 1)
+                      : blocks          ? index_blocks(walk, p->block, 1)
                                         : index_range(walk, walk->row ? 1 : 4);
-    return xpu_launch(stream, kernel, &range, &walk->params, sizeof walk->params);
+    if (blocks) range.work *= 4;
+    return xpu_launch(stream, kernel, &range, p, sizeof *p);
 }
 
 static xpu_status get(xpu_stream *stream, const char *op, const xpu_iter *iter, const xpu_indexed *indexed,

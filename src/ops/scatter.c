@@ -18,7 +18,7 @@ typedef struct accumulation {
  */
 typedef struct blocks {
     int lanes;
-    bool serial_first;
+    bool serial_first, serial_flat; /* the latter: the former, over values and indices without gaps */
 } blocks;
 
 #define ROW_LANES 16 /* that share a block of a row */
@@ -29,7 +29,7 @@ static blocks plan_blocks(index_walk *walk, bool atomic) {
         return (blocks){0};
     bool rows = walk->row && walk->flat_out && walk->flat_in && p->size[0] >= 2 * ROW_LANES &&
                 walk->properties->has_subgroup_size;
-    blocks plan = {rows ? ROW_LANES : 1, false};
+    blocks plan = {.lanes = rows ? ROW_LANES : 1};
     int64_t others = 1, wanted = (int64_t)walk->properties->max_compute_units;
     for (int d = 1; d < walk->parallel; d++) others *= p->size[d];
     int64_t parts = others < wanted ? (wanted + others - 1) / others : 1;
@@ -39,14 +39,15 @@ static blocks plan_blocks(index_walk *walk, bool atomic) {
         p->block = (p->block + plan.lanes - 1) / plan.lanes * plan.lanes;
     else
         plan.serial_first = llabs(p->index_stride[0][walk->parallel]) < llabs(p->index_stride[0][0]);
+    plan.serial_flat = plan.serial_first && p->in_stride[walk->parallel] == (int64_t)walk->element &&
+                       p->index_stride[0][walk->parallel] == (int64_t)xpu_dtype_size(walk->index_dtype);
     return plan;
 }
 
 typedef enum entry { ENTRY_FIXED, ENTRY_BLOCKS, ENTRY_ATOMIC, ENTRY_KEYS, ENTRY_RUNS } entry;
 typedef struct variant {
     entry entry;
-    int lanes; /* of ENTRY_BLOCKS, as is the next */
-    bool serial_first;
+    blocks plan; /* of ENTRY_BLOCKS */
 } variant;
 
 /* The kernel of scatter.cl. */
@@ -67,8 +68,13 @@ static xpu_status find_kernel(const index_walk *walk, const accumulation *a, var
     spec_bool(&spec, "ATOMIC", a->atomic);
     spec_pack(&spec, "entry", v.entry, 4);
     if (v.entry == ENTRY_KEYS || v.entry == ENTRY_RUNS) spec_follows_number(&spec, "SORTED", 1);
-    spec_number_if(&spec, v.lanes, "ROW_LANES", v.lanes, 16);
-    spec_number_if(&spec, v.lanes, "SERIAL_FIRST", v.serial_first, 1);
+    const blocks plan = v.plan;
+    spec_number_if(&spec, plan.lanes, "ROW_LANES", plan.lanes, 16);
+    spec_number_if(&spec, plan.lanes, "SERIAL_FIRST", plan.serial_first, 1);
+    const bool lines = plan.lanes == 1 && walk->indices == 1;
+    spec_number_if(&spec, lines, "SERIAL_FLAT", lines && plan.serial_flat, 1);
+    spec_number_if(&spec, lines, "UNIT_STEP", lines && walk->params.step[0] == (int64_t)walk->element, 1);
+    spec_number_if(&spec, lines, "WRAPS", lines && walk->params.wrap, 1);
     *kernel = kernel_find(walk->device, &spec);
     if (*kernel) return XPU_SUCCESS;
     return kernel_of_file(walk->device, &spec, "scatter.cl", entries[v.entry], kernel, "scatter_%s %s",
@@ -150,8 +156,7 @@ static xpu_status combine(xpu_stream *stream, index_walk *walk, void *context) {
     const variant v = {.entry = a->atomic    ? ENTRY_ATOMIC
                                 : plan.lanes ? ENTRY_BLOCKS
                                              : ENTRY_FIXED,
-                       .lanes = plan.lanes,
-                       .serial_first = plan.serial_first};
+                       .plan = plan};
     xpu_kernel *kernel;
     XPU_TRY(find_kernel(walk, a, v, &kernel));
     xpu_range range =

@@ -107,6 +107,43 @@ def test_select_and_gather(dtype: torch.dtype) -> None:
     same(torch.gather, x, 0, torch.empty(0, 7, 8, dtype=torch.long))
 
 
+@pytest.mark.parametrize("length", [3, 4, 13, 8195])
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int16, torch.bfloat16, torch.float32, torch.complex128])
+def test_lines_of_any_length(length: int, dtype: torch.dtype) -> None:
+    """Each element has an index of its own; processors take some elements together."""
+    rows = 3 if length > 1000 else 5
+    x, v = numbers(rows, 37, dtype=dtype), numbers(rows, length, dtype=dtype)
+    i = torch.randint(37, (rows, length))
+    down = torch.randint(rows, (rows, length))
+    different = torch.rand(rows, length).argsort(1)  # no place comes up twice
+    for index in (i, i.int(), i.t().contiguous().t()):
+        same(torch.gather, x, 1, index)
+        same(torch.gather, x.t().contiguous().t(), 1, index)
+    same(torch.gather, v, 0, down)
+    same(torch.gather, v[:, : length // 2 + 1], 1, different.clamp(max=length // 2))
+    same(torch.scatter, v, 1, different, v.flip(1))
+    same(torch.scatter, v.t().contiguous().t(), 1, different, v)
+    small = exact(v)
+    same(torch.scatter_add, exact(x), 1, i, small)
+    same(torch.scatter_add, exact(x).t().contiguous().t(), 1, i, small.t().contiguous().t())
+    same(torch.scatter_add, small, 0, down, small)
+    for many in (i[0], i[0] - 37, i[0].int(), torch.where(i[0] % 2 == 0, i[0], i[0] - 37)):
+        same(lambda x, i: x[i], x[0], many)
+        same(lambda x, i: x[:, i], x, many)
+        same(lambda x, i, v: x.index_put_((i,), v, True), exact(x[0]), many, small[0])
+    same(torch.take, x, i[0] - 37)
+    for place in {0, length // 2, length - 1}:
+        beyond = i.clone()
+        beyond[rows - 1, place] = 37
+        refused(torch.gather, x, 1, beyond)
+        refused(torch.scatter, x, 1, beyond, v)
+        refused(torch.scatter_add, x, 1, beyond, v)
+        before = i[0] - 37
+        before[place] = -38
+        with out_of_range(IndexError, "index -38 is out of bounds for dimension 0 with size 37"):
+            x[0].to("xpu")[before.to("xpu")]
+
+
 def put_rows(x: torch.Tensor, i: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     x[1:-1, 1:-1][i] = v
     return x
