@@ -2,6 +2,7 @@
 #include "host_gemm.h"
 
 #include <ATen/Context.h>
+#include <ATen/Parallel.h>
 #include <ATen/ops/add_cpu_dispatch.h>
 #include <ATen/ops/addmm_cpu_dispatch.h>
 #include <ATen/ops/addmv_cpu_dispatch.h>
@@ -14,7 +15,9 @@
 #include <ATen/ops/zeros.h>
 #include <torch/version.h>
 
+#include <algorithm>
 #include <array>
+#include <climits>
 #include <utility>
 
 #include "host_memory.h"
@@ -26,6 +29,17 @@ namespace at::native {
 __attribute__((weak)) void mkldnn_matmul(const Tensor &a, const Tensor &b, const Tensor &out, float beta,
                                          float alpha);
 } // namespace at::native
+
+// The BLAS in PyTorch's own library (MKL); absent from builds that have another, or hide it.
+extern "C" {
+using blas_size = const int;
+__attribute__((weak)) void sgemm_(const char *, const char *, blas_size *, blas_size *, blas_size *,
+                                  const float *, const float *, blas_size *, const float *, blas_size *,
+                                  const float *, float *, blas_size *);
+__attribute__((weak)) void dgemm_(const char *, const char *, blas_size *, blas_size *, blas_size *,
+                                  const double *, const double *, blas_size *, const double *, blas_size *,
+                                  const double *, double *, blas_size *);
+}
 
 namespace openxpu {
 namespace {
@@ -167,8 +181,65 @@ void multiply(int device, const xpu_gemm_args &args, const at::Tensor &a, const 
         at::cpu::baddbmm_out(out, addend, a, b, beta, alpha);
 }
 
+// How BLAS, whose matrices go by columns, takes one whose rows or columns are consecutive: 'N' for rows.
+// False where neither are.
+struct BlasMatrix {
+    char transposed;
+    int stride;
+};
+bool blas_matrix(const xpu_matrix &m, int64_t rows, int64_t columns, BlasMatrix *found) {
+    const bool by_rows = m.column_stride == 1 && m.row_stride >= columns;
+    if (!by_rows && (m.row_stride != 1 || m.column_stride < rows)) return false;
+    const int64_t stride = by_rows ? m.row_stride : m.column_stride;
+    *found = {by_rows ? 'N' : 'T', static_cast<int>(stride)};
+    return stride <= INT_MAX;
+}
+
+template <class T>
+using Blas = void(const char *, const char *, blas_size *, blas_size *, blas_size *, const T *, const T *,
+                  blas_size *, const T *, blas_size *, const T *, T *, blas_size *);
+
+// The call of BLAS that PyTorch's kernel makes in the end, with the same arguments and so the same numbers:
+// what else it does takes as long as a product of 32 × 32. False, and nothing done, where that is not so
+// plain.
+template <class T> bool by_blas(Blas<T> *blas, const xpu_gemm_args &args) {
+    BlasMatrix a, b, out;
+    const int64_t m = args.m, n = args.n, k = args.k;
+    const bool adds = args.c.data && !is_zero(args.beta);
+    if (!blas || args.batch != 1 || n < 2 || k < 1 || m > INT_MAX || n > INT_MAX || k > INT_MAX ||
+        !blas_matrix(args.a, m, k, &a) || !blas_matrix(args.b, k, n, &b) ||
+        !blas_matrix(args.out, m, n, &out) || out.transposed != 'N')
+        return false;
+    const auto *c = static_cast<const T *>(args.c.data);
+    auto *to = static_cast<T *>(args.out.data);
+    if (adds && c != to) { // in threads where it is large
+        if (m * n > at::internal::GRAIN_SIZE || args.c.column_stride != 1) return false;
+        for (int64_t row = 0; row < m; row++)
+            std::copy_n(c + row * args.c.row_stride, n, to + row * args.out.row_stride);
+    } else if (adds && (args.c.row_stride != args.out.row_stride || args.c.column_stride != 1))
+        return false;
+    const int rows = static_cast<int>(m), columns = static_cast<int>(n), inner = static_cast<int>(k);
+    const T alpha = number_of(args.alpha).to<T>(), beta = adds ? number_of(args.beta).to<T>() : T(0);
+    blas(&b.transposed, &a.transposed, &columns, &rows, &inner, &alpha, static_cast<const T *>(args.b.data),
+         &b.stride, static_cast<const T *>(args.a.data), &a.stride, &beta, to, &out.stride);
+    return true;
+}
+
+// Asked for less precision (torch.set_float32_matmul_precision), PyTorch takes oneDNN.
+bool by_blas(int device, const xpu_gemm_args &args) {
+    static const bool is_mkl = at::hasMKL();
+    if (!is_mkl) return false;
+    if (args.dtype == XPU_FLOAT64) return by_blas<double>(dgemm_, args);
+    if (args.dtype != XPU_FLOAT32 || suits_onednn(device, args)) return false;
+    const auto precision =
+        at::globalContext().float32Precision(at::Float32Backend::MKLDNN, at::Float32Op::MATMUL);
+    return precision != at::Float32Precision::TF32 && precision != at::Float32Precision::BF16 &&
+           by_blas<float>(sgemm_, args);
+}
+
 void run(xpu_stream *stream, const xpu_gemm_args &args) {
     const int device = xpu_stream_device(stream);
+    if (by_blas(device, args)) return;
     const auto dtype = scalar_type(args.dtype);
     const Shape sa = shape_of(args, args.a, args.m, args.k), sb = shape_of(args, args.b, args.k, args.n);
     const Shape sc = shape_of(args, args.c, args.m, args.n), so = shape_of(args, args.out, args.m, args.n);

@@ -97,6 +97,30 @@ def test_addmm_in_place_and_out() -> None:
     agree(columns, want, 5)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("rows", [1, 2, 7])
+@pytest.mark.parametrize("stride", [(1, 1), (0, 1), (1, 9), (9, 1), (9, 2)], ids=str)
+def test_windows_of_matrices(stride: tuple[int, int], rows: int, dtype: torch.dtype) -> None:
+    """Operands whose rows overlap, are columns or lie apart; a result with other numbers around it."""
+    memory = make(90, dtype=dtype)
+    a, b, c = memory.as_strided((rows, 5), stride), make(6, 8, dtype=dtype)[:5, 1:], make(7, dtype=dtype)
+    x, y = memory.to("xpu").as_strided((rows, 5), stride), on_xpu(make(6, 8, dtype=dtype))
+    y.copy_(torch.nn.functional.pad(b, (1, 0, 0, 1), value=float("nan")))
+    y = y[:5, 1:]
+    around = torch.full((rows + 2, 11), 3.0, dtype=dtype, device="xpu")
+    for window in (around[1:-1, 2:9], around.as_strided((1, 7), (1, 1), 2)):
+        if len(window) != rows:
+            continue
+        torch.mm(x, y, out=window)
+        agree(window, wide(a) @ wide(b), 5)
+        torch.addmm(c.to("xpu"), x, y, beta=2, alpha=-1, out=window)
+        agree(window, 2 * wide(c) - wide(a) @ wide(b), 5)
+        window.addmm_(x, y)
+        agree(window, 2 * wide(c).expand(rows, 7), 10)
+        window.fill_(3)
+        assert torch.equal(around.cpu(), torch.full_like(around, 3).cpu())
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("left", ["rows", "columns", "apart"])
 @pytest.mark.parametrize("right", ["rows", "columns"])
