@@ -29,7 +29,7 @@ if shutil.which("g++") is None:
 # What a package's library takes from libtorch beside an operator's function each (docs/inductor.md has it, too).
 IMPORTS = """
     _reinterpret_tensor clone clone_preserve_strides create_tensor_from_blob create_tensor_from_blob_v2
-    delete_tensor_object device_type_cpu device_type_cuda device_type_xpu dtype_ empty_strided get_data_ptr
+    delete_tensor_object device_type_cpu device_type_cuda device_type_xpu dtype_ get_data_ptr
     get_device_type get_dim get_dtype get_numel get_sizes get_storage_offset get_storage_size get_strides
     grad_mode_is_enabled grad_mode_set_enabled layout_strided new_tensor_handle warn copy_ item_ check
 """.split()

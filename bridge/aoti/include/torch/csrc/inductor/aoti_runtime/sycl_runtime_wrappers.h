@@ -5,7 +5,10 @@
 #include <fstream>
 #include <iterator>
 
+#include <openxpu_aoti.h>
 #include <sycl/sycl.hpp>
+
+#define aoti_torch_empty_strided openxpu_aoti_empty_strided
 
 // From a file; `folder` is where the package was unpacked, if it was.
 [[maybe_unused]] static std::unique_ptr<sycl::kernel>
