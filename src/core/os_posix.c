@@ -1,11 +1,14 @@
 /* What os.h declares, on POSIX systems. */
 #if !defined(_WIN32)
-#define _GNU_SOURCE /* dladdr */
+#define _GNU_SOURCE /* dladdr, dl_iterate_phdr */
 #include "core/os.h"
 
 #include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
+#if defined(__linux__)
+#include <link.h>
+#endif
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -106,14 +109,56 @@ bool os_library_of(const void *address, char path[OS_PATH_SIZE]) {
 
 #if defined(__linux__)
 typedef struct mapping {
-    unsigned long long start, end;
+    uintptr_t start, end;
     bool may_go; /* of these libraries, private, and can't be written */
     unsigned long changed;
 } mapping;
 
-static void drop(const mapping *m) {
-    if (m->may_go && !m->changed)
-        madvise((void *)(uintptr_t)m->start, (size_t)(m->end - m->start), MADV_DONTNEED);
+typedef struct mappings {
+    mapping *each;
+    size_t count, room;
+} mappings;
+
+static void keep(mappings *all, const mapping *m) {
+    if (!m->may_go || m->changed) return;
+    if (all->count == all->room) {
+        const size_t room = 2 * all->room + 64;
+        mapping *each = realloc(all->each, room * sizeof *each);
+        if (!each) return;
+        *all = (mappings){each, all->count, room};
+    }
+    all->each[all->count++] = *m;
+}
+
+/* Are addresses written into its code when it is loaded? */
+static bool is_relocated_in_place(const struct dl_phdr_info *info) {
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        if (info->dlpi_phdr[i].p_type != PT_DYNAMIC) continue;
+        const ElfW(Dyn) *entry = (const void *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
+        for (; entry->d_tag != DT_NULL; entry++)
+            if (entry->d_tag == DT_TEXTREL || (entry->d_tag == DT_FLAGS && entry->d_un.d_val & DF_TEXTREL))
+                return true;
+    }
+    return false;
+}
+
+/* Of a loaded library, what nobody ever writes. */
+static int drop(struct dl_phdr_info *info, size_t size, void *user) {
+    const mappings *all = user;
+    if (is_relocated_in_place(info)) return 0;
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *part = &info->dlpi_phdr[i];
+        if (part->p_type != PT_LOAD || part->p_flags & PF_W) continue;
+        const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+        const uintptr_t start = (info->dlpi_addr + part->p_vaddr) / page * page;
+        const uintptr_t end = (info->dlpi_addr + part->p_vaddr + part->p_filesz + page - 1) / page * page;
+        for (size_t k = 0; k < all->count; k++) {
+            const mapping *m = &all->each[k];
+            const uintptr_t from = start > m->start ? start : m->start, to = end < m->end ? end : m->end;
+            if (from < to) madvise((void *)from, to - from, MADV_DONTNEED);
+        }
+    }
+    return 0;
 }
 
 /* Up to the slash before a file's name; 0 for a path without one. */
@@ -131,7 +176,9 @@ static bool is_library(const char *path, const char *given, bool alone) {
 
 /* A line of a mapping's beginning is "from-to rwxp offset device inode  path", those after it "Name: number
  * kB". Pages that were written to, as tables of addresses are before they become read-only, count as
- * anonymous, or swapped out; they would be lost. */
+ * anonymous, or swapped out; they would be lost. Another thread may load and unload libraries meanwhile: one
+ * that is being loaded is mapped read-only as a whole at first. So only what the loader lists goes, and of
+ * that what it never writes; while it tells, nothing is unmapped. */
 void os_library_trim(const char *path) {
     FILE *file = fopen("/proc/self/smaps", "re");
     char line[OS_PATH_SIZE + 128], libc[OS_PATH_SIZE];
@@ -139,6 +186,7 @@ void os_library_trim(const char *path) {
     if (os_library_of(stdin, libc)) everybodys = realpath(libc, NULL); /* stdin is the C library's */
     const bool alone = real && everybodys && folder_of(real) == folder_of(everybodys) &&
                        !strncmp(real, everybodys, folder_of(real));
+    mappings all = {0};
     mapping m = {0};
     while (file && real && fgets(line, sizeof line, file)) {
         unsigned long long start, end;
@@ -146,15 +194,18 @@ void os_library_trim(const char *path) {
         char mode[5];
         int at = 0;
         if (sscanf(line, "%llx-%llx %4s %*s %*s %*s %n", &start, &end, mode, &at) == 3) {
-            drop(&m);
-            m = (mapping){.start = start, .end = end};
+            keep(&all, &m);
+            m = (mapping){.start = (uintptr_t)start, .end = (uintptr_t)end};
             m.may_go = at && mode[0] == 'r' && mode[1] == '-' && mode[3] == 'p' &&
                        is_library(line + at, real, alone);
         } else if (sscanf(line, "Anonymous: %lu", &number) == 1 || sscanf(line, "Swap: %lu", &number) == 1) {
             m.changed += number;
         }
     }
-    if (file) fclose(file), drop(&m);
+    keep(&all, &m);
+    if (file) fclose(file);
+    dl_iterate_phdr(drop, &all);
+    free(all.each);
     free(real);
     free(everybodys);
 }

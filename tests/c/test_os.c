@@ -1,5 +1,6 @@
 /* The operating system's layer: files that are written whole or not at all, appends that don't mix, folders,
  * libraries, locks, a thread's values, clocks. */
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -10,6 +11,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#endif
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -56,39 +60,97 @@ static unsigned long resident(const void *at) {
     return number;
 }
 
-/* What was read leaves memory; what was changed stays, as does what can be written or lies elsewhere, below
- * too.
+enum { TEXT = 1 << 20, TABLE = 1 << 16 }; /* of trimmed.c */
+
+static void copy_library(const char *from, const char *name) {
+    unsigned char *data;
+    size_t size;
+    assert_true(os_file_read(from, &data, &size));
+    const os_bytes piece = {data, size};
+    assert_true(os_file_write(in_folder(name), &piece, 1));
+    core_free(data);
+}
+
+/* Loads a library and reads all of it. */
+static void *load(const char *path, const char **text) {
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    assert_non_null(library);
+    *text = dlsym(library, "trimmed_text");
+    const char *const *table = dlsym(library, "trimmed_table");
+    assert_true(*text && table);
+    for (int at = 0; at < TEXT; at += 4096) assert_int_equal((*text)[at], 'a');
+    for (int at = 0; at < TABLE; at++) assert_ptr_equal(table[at], *text);
+    return library;
+}
+
+/* What was read leaves memory and comes back; what was changed stays, as does what lies elsewhere, below too.
  */
 static void test_trim(void **state) {
-    enum { SIZE = 1 << 20, MAPS = 6 };
-    static const char *const names[MAPS] = {"driver/part.so.1", "driver/part.so.1", "driver/part.so.1",
-                                            "other.so",         "driver/beside.so", "driver/below/part.so"};
-    static char bytes[SIZE];
-    unsigned char *maps[MAPS];
-    memset(bytes, 'a', sizeof bytes);
-    const os_bytes piece = {bytes, sizeof bytes};
+    enum { LIBRARIES = 5 };
+    static const char *const names[LIBRARIES] = {"driver/part.so.1", "driver/beside.so", "driver/changed.so",
+                                                 "other.so", "driver/below/part.so"};
+    void *libraries[LIBRARIES];
+    const char *texts[LIBRARIES];
     assert_int_equal(mkdir(in_folder("driver"), 0700), 0);
     assert_int_equal(mkdir(in_folder("driver/below"), 0700), 0);
-    for (int i = 0; i < MAPS; i++) {
-        const char *path = in_folder(names[i]);
-        assert_true(os_file_write(path, &piece, 1));
-        const int file = open(path, O_RDONLY);
-        maps[i] = mmap(NULL, SIZE, PROT_READ | (i == 1 || i == 2 ? PROT_WRITE : 0), MAP_PRIVATE, file, 0);
-        assert_true(maps[i] != MAP_FAILED);
-        close(file);
-        for (int at = 0; at < SIZE; at += 4096) assert_int_equal(maps[i][at], 'a');
-        if (i == 1) maps[i][4096] = 'b';
-        if (i == 1) assert_int_equal(mprotect(maps[i], SIZE, PROT_READ), 0);
-        assert_true(resident(maps[i]) >= SIZE / 1024);
+    for (int i = 0; i < LIBRARIES; i++) {
+        copy_library(TRIMMED, names[i]);
+        libraries[i] = load(in_folder(names[i]), &texts[i]);
+        assert_true(resident(texts[i]) >= TEXT / 1024);
     }
-    os_library_trim(in_folder("driver/part.so.1"));
-    for (int i = 0; i < MAPS; i++)
-        assert_true(i == 0 || i == 4 ? !resident(maps[i]) : resident(maps[i]) >= SIZE / 1024);
-    for (int i = 0; i < MAPS; i++) {
-        for (int at = 0; at < SIZE; at += 4096)
-            assert_int_equal(maps[i][at], i == 1 && at == 4096 ? 'b' : 'a');
-        munmap(maps[i], SIZE);
+    char *page = (char *)((uintptr_t)texts[2] / 4096 * 4096 + 4096);
+    assert_int_equal(mprotect(page, 4096, PROT_READ | PROT_WRITE), 0);
+    *page = 'b'; /* as a debugger does */
+    assert_int_equal(mprotect(page, 4096, PROT_READ), 0);
+    os_library_trim(in_folder(names[0]));
+    for (int i = 0; i < LIBRARIES; i++)
+        if (i != 2) assert_true((resident(texts[i]) >= TEXT / 1024) == (i > 2));
+    assert_int_equal(*page, 'b');
+    assert_int_equal(*(volatile char *)(page + 4096), 'a');
+    for (int i = 0; i < LIBRARIES; i++) {
+        const char *again, *const *table = dlsym(libraries[i], "trimmed_table");
+        for (int at = 0; at < TABLE; at++) assert_ptr_equal(table[at], texts[i]);
+        if (i != 2) dlclose(load(in_folder(names[i]), &again));
+        dlclose(libraries[i]);
     }
+}
+
+typedef struct often {
+    char path[2][512];
+    atomic_bool stop;
+} often;
+
+static void *load_often(void *of) {
+    often *o = of;
+    for (int i = 0; !atomic_load(&o->stop); i++) {
+        const char *text;
+        dlclose(load(o->path[i % 2], &text));
+    }
+    return NULL;
+}
+
+static atomic_bool is_slow;
+
+/* Instead of the C library's, so that a trim takes longer than another thread does to load a library. */
+int madvise(void *start, size_t size, int advice) {
+    if (atomic_load(&is_slow)) usleep(1000);
+    return (int)syscall(SYS_madvise, start, size, advice);
+}
+
+/* Libraries that another thread loads and unloads, one where the other was, lose none of what is written to
+ * them. */
+static void test_trim_beside_loading(void **state) {
+    often o = {.stop = false};
+    pthread_t thread;
+    copy_library(LONG, "driver/long.so");
+    strcpy(o.path[0], in_folder("driver/part.so.1"));
+    strcpy(o.path[1], in_folder("driver/long.so"));
+    assert_int_equal(pthread_create(&thread, NULL, load_often, &o), 0);
+    atomic_store(&is_slow, true);
+    for (int i = 0; i < 300; i++) os_library_trim(in_folder("driver/beside.so"));
+    atomic_store(&is_slow, false);
+    atomic_store(&o.stop, true);
+    pthread_join(thread, NULL);
 }
 #endif
 
@@ -322,6 +384,7 @@ int main(void) {
         cmocka_unit_test(test_clocks_and_memory),
 #if defined(__linux__)
         cmocka_unit_test(test_trim),
+        cmocka_unit_test(test_trim_beside_loading),
 #endif
     };
     return cmocka_run_group_tests(tests, setup, teardown);

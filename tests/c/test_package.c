@@ -225,6 +225,63 @@ static void it_runs(void **state) {
     xpu_package_close(package);
 }
 
+#if defined(__linux__)
+/* KB in memory of what libraries have that can't be written, all of which is read first where `touch` says
+ * so. */
+static unsigned long libraries_in_memory(bool touch) {
+    FILE *file = fopen("/proc/self/smaps", "r");
+    char line[1024], mode[5];
+    unsigned long long start, end;
+    unsigned long sum = 0, number;
+    bool counts = false;
+    volatile unsigned char read = 0;
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file))
+        if (sscanf(line, "%llx-%llx %4s", &start, &end, mode) == 3) {
+            counts = mode[0] == 'r' && mode[1] == '-' && mode[3] == 'p' && strstr(line, ".so");
+            for (unsigned long long at = start; counts && touch && at < end; at += 4096)
+                read += *(const unsigned char *)(uintptr_t)at;
+        } else if (counts && sscanf(line, "Rss: %lu", &number) == 1) {
+            sum += number;
+        }
+    fclose(file);
+    return sum;
+}
+
+/* After its first run, when kernels are built, a package on the host's processor gives back what the driver
+ * read of its libraries; later ones leave it, and find all that they need. */
+static void the_first_run_gives_memory_back(void **state) {
+    enum { PACKAGES = 2, LEAST = 1024 };
+    const xpu_device_properties *properties;
+    xpu_package *package;
+    xpu_stream *stream;
+    SUCCEEDS(xpu_device_get_properties(0, &properties));
+    if (properties->type != XPU_DEVICE_CPU || !properties->host_unified_memory) return;
+    SUCCEEDS(xpu_stream_default(0, &stream));
+    SUCCEEDS(write_words(program, WORDS));
+    for (int i = 0; i < PACKAGES; i++) {
+        SUCCEEDS(xpu_package_open(path, 0, &package));
+        for (int run = 0; run < 3; run++) {
+            float x[4] = {1, 2, (float)run, 4}, y[3];
+            const xpu_package_tensor in = {x, true, XPU_FLOAT32, 2, {1, 4}, {4, 1}};
+            xpu_package_tensor out = {y, true, XPU_FLOAT32, 2, {1, 3}, {3, 1}};
+            libraries_in_memory(true);
+            const unsigned long before = libraries_in_memory(false);
+            SUCCEEDS(xpu_package_run(package, stream, &in, 1, &out, 1));
+            const unsigned long after = libraries_in_memory(false);
+            if ((after + LEAST < before) != (run == 0))
+                fail_msg("run %d: %lu KB of libraries, %lu before", run, after, before);
+            for (int j = 0; j < 3; j++) {
+                float sum = 0;
+                for (int k = 0; k < 4; k++) sum += x[k] * w[k * 3 + j];
+                assert_float_equal(y[j], 2 * sum, 0);
+            }
+        }
+        xpu_package_close(package);
+    }
+}
+#endif
+
 static void wrong_inputs_are_refused(void **state) {
     xpu_package *package;
     xpu_stream *stream;
@@ -640,6 +697,9 @@ int main(int argc, char **argv) {
         return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(it_runs),
+#if defined(__linux__)
+        cmocka_unit_test(the_first_run_gives_memory_back),
+#endif
         cmocka_unit_test(wrong_inputs_are_refused),
         cmocka_unit_test(dlpack_goes_in_and_out),
         cmocka_unit_test(damaged_files_are_refused),
