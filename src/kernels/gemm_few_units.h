@@ -1,30 +1,39 @@
 /* A few rows times a matrix of fewer bits whose lines lie along k, by NVIDIA's units (ptx_units.h): 16 lines
  * are the left operand of a multiplication and up to 8 rows of A the right one, so that all rows cost what
- * one does, and an element of 4 bits two instructions.
+ * one does, and an element of 4 bits one instruction.
  *
  * Work-groups of (MATRIX_TEAM, TEAMS), whose teams have 16 lines together and share k out. A team goes along
- * its part in steps of FEW_STEP elements, 16 bytes of each line a work-item; it asks for AHEAD steps at a
- * time. A work-item's elements lie beside each other in memory and are at other places of k in the unit,
- * which doesn't matter, since those of A's rows are taken likewise: an octet gives pairs of an element and
- * the fourth after it.
+ * its part in steps of FEW_STEP elements, 16 bytes of each line a work-item; it asks for AHEAD steps while it
+ * multiplies as many. A work-item's elements lie beside each other in memory and are at other places of k in
+ * the unit, which doesn't matter, since those of A's rows are taken likewise: an octet gives pairs of an
+ * element and the fourth after it.
+ *
+ * With -DX_ROOM=<pieces of 8 numbers> A's rows, normed, come into local memory so, once for the work-group;
+ * with 0 they are read where they are needed.
  *
  * A and the numbers are of T, float16 or bfloat16, which hold all that elements stand for less a whole zero
  * point. Scales are applied to sums: a group has whole steps of k, or all. k is a multiple of FEW_CHUNK, or,
- * with -DK_WHOLE=1, of FEW_STEP. -DROW_BLOCKS: of 8 rows each. For several B, and rows of A that are normed,
- * gemm_joined.h. Wants quantised_read.h and matrix_ptx.h */
+ * with -DK_WHOLE=1, of FEW_STEP. -DROW_BLOCKS: of 8 rows each. -DSINGLE=1: one batch, no more rows than
+ * these, and each line has scales of its own. For several B, and rows of A that are normed, gemm_joined.h.
+ * Wants quantised_read.h and matrix_ptx.h */
 #define FEW_CHUNK (128 / E_BITS) /* elements of a work-item */
 #define FEW_STEP (4 * FEW_CHUNK)
+#define STEP_PIECES (FEW_STEP / 8)
 #define AHEAD 2
 #define FEW_ROWS (8 * ROW_BLOCKS)
+#define FEW_ITEMS (MATRIX_TEAM * TEAMS)
 
-/* BASE of 16 bits: integers of 4 bits, raised to begin at 0, are written into its mantissa. */
-#define PAIR_BASE_bf16 64.0f
-#define PAIR_BITS_bf16 0x42804280u
-#define PAIR_PLACE_bf16 1
-#define PAIR_BASE_f16 1024.0f
-#define PAIR_BITS_f16 0x64006400u
-#define PAIR_PLACE_f16 0
+/* Integers of 4 bits, raised to begin at 0, are written into the mantissa of a BASE of 16 bits, from bit
+ * PLACE on. Where the sums of A's rows are at hand BASE and the zero point are taken from the products' sums;
+ * the smaller one of bfloat16 is taken from each number, which is exact. */
 #define IS_SMALL_WHOLE (E_BITS == 4 && E_FORM <= FORM_UNSIGNED)
+#define IS_RAISED (IS_SMALL_WHOLE && X_ROOM > 0)
+#define PAIR_BASE_bf16 (IS_RAISED ? 128.0f : 64.0f)
+#define PAIR_BITS_bf16 (IS_RAISED ? 0x43004300u : 0x42804280u)
+#define PAIR_PLACE_bf16 (IS_RAISED ? 0 : 1)
+#define PAIR_BASE_f16 64.0f
+#define PAIR_BITS_f16 0x54005400u
+#define PAIR_PLACE_f16 4
 
 #define IS_THERE(i) (K_WHOLE || (i) < (uint)p.k)
 
@@ -41,18 +50,26 @@ static inline octet octet_of(uint4 v, const int i) {
     return i ? v.hi : v.lo;
 #endif
 }
-/* The numbers of an octet, less `less`, which is a pair for integers of 4 bits: pairs of elements i and i
- * + 4. */
+#if IS_SMALL_WHOLE
+/* Elements i and i + 4 of eight, and BASE. */
+static inline uint raised_pair(uint v, const int i) {
+    const int from = 4 * i, to = XPU_CAT(PAIR_PLACE_, T);
+    return bits_into(from >= to ? v >> (from - to) : v << (to - from), 0x000f000fu << to,
+                     XPU_CAT(PAIR_BITS_, T));
+}
+#endif
+/* The numbers of an octet, less `less` but where they are raised: pairs of elements i and i + 4. */
 static inline uint4 pairs_of(octet bits, float less) {
 #if IS_SMALL_WHOLE
     const uint v = E_FORM == FORM_SIGNED ? bits.x ^ 0x88888888u : bits.x;
-    const uint mask = 0x000f000fu << XPU_CAT(PAIR_PLACE_, T), base = XPU_CAT(PAIR_BITS_, T);
-    const uint place = XPU_CAT(PAIR_PLACE_, T);
+    const uint4 raised = (uint4)(raised_pair(v, 0), raised_pair(v, 1), raised_pair(v, 2), raised_pair(v, 3));
+#if IS_RAISED
+    return raised;
+#else
     const uint by = round_pair(-less, -less);
-    return (uint4)(add_pairs(bits_into(v << place, mask, base), by),
-                   add_pairs(bits_into(v >> (4 - place), mask, base), by),
-                   add_pairs(bits_into(v >> (8 - place), mask, base), by),
-                   add_pairs(bits_into(v >> (12 - place), mask, base), by));
+    return (uint4)(add_pairs(raised.x, by), add_pairs(raised.y, by), add_pairs(raised.z, by),
+                   add_pairs(raised.w, by));
+#endif
 #else
     const float8 v = numbers(bits) - less;
     return (uint4)(round_pair(v.s0, v.s4), round_pair(v.s1, v.s5), round_pair(v.s2, v.s6),
@@ -75,10 +92,20 @@ static inline uint4 normed(uint4 v, uint4 w) {
     return (uint4)(multiply_pairs(v.x, w.x), multiply_pairs(v.y, w.y), multiply_pairs(v.z, w.z),
                    multiply_pairs(v.w, w.w));
 }
-#define NORMED_PIECE(v, at) normed(v, read_piece(at))
+#define NORMED_PIECE(v, at) normed(v, read_piece(joined.norm + (at)))
 #else
 #define NORMED_PIECE(v, at) (v)
 #endif
+
+static inline float eight_added(float8 v) {
+    const float4 four = v.lo + v.hi;
+    return (four.x + four.y) + (four.z + four.w);
+}
+/* The sum over the `count` work-items beside each other, a power of two, that this one is of. */
+static inline float over_neighbours(float v, const uint count) {
+    WRITTEN_OUT for (uint i = 1; i < count; i *= 2) v += lane_across(v, i);
+    return v;
+}
 
 /* Of a group's 16 lines those of the first matrix, and where the others' scales and zeros are. */
 #define EACH (GATED ? 8 : 16)
@@ -88,42 +115,36 @@ static inline uint4 normed(uint4 v, uint4 w) {
 #define LINES(j) l
 #endif
 
-/* Reads steps from `step` on, as many as are in `next`, and multiplies them. */
-#define FEW_STEPS(count)                                                                                     \
+#ifdef SCALE
+#define SCALE_BYTES sizeof(STORED(SCALE))
+#define SCALE_AT(address) ((float)LOAD(SCALE, XPU_CPTR(STORED(SCALE), address), 0) * FOLD)
+#else
+#define SCALE_BYTES 0
+#define SCALE_AT(address) FOLD
+#endif
+#if ZERO_FORM
+#define ZERO_BYTES sizeof(STORED(ZERO))
+#define ZERO_AT(address) ((float)LOAD(ZERO, XPU_CPTR(STORED(ZERO), address), 0))
+#else
+#define ZERO_BYTES 0
+#define ZERO_AT(address) 0.0f
+#endif
+
+/* Reads AHEAD steps from `from` on; from `end` on the last one again. */
+#define READ_STEPS(to, from)                                                                                 \
     {                                                                                                        \
-        few_step next[count];                                                                                \
-        WRITTEN_OUT for (int s = 0; s < (count); s++) {                                                      \
-            const uint from = (uint)(step + s) * FEW_STEP;                                                   \
-            const long along = (uint)group_of(&l, from); /* of all lanes, whose sums these become */         \
+        WRITTEN_OUT for (int s = 0; s < AHEAD; s++) WRITTEN_OUT for (int j = 0; j < 2; j++) {                \
+            const uint at_ = (uint)min((from) + s, end - 1);                                                 \
+            to[s].bits[j] = IS_THERE(at_ * FEW_STEP + part) ? read_piece(lines[j] + at_ * 64) : (uint4)(0);  \
+        }                                                                                                    \
+        WRITTEN_OUT for (int s = 0; s < AHEAD; s++) {                                                        \
+            const uint at_ = (uint)min((from) + s, end - 1) * FEW_STEP;                                      \
+            const uint along = (uint)group_of(&l, at_); /* of all lanes, whose sums these become */          \
             WRITTEN_OUT for (int j = 0; j < 2; j++) {                                                        \
-                next[s].bits[j] = IS_THERE(from + part) ? read_piece(lines[j] + s * 64) : (uint4)(0);        \
-                next[s].scale[j] = scale_of(&LINES(j), scales[j], along);                                    \
-                next[s].less[j] = base + zero_of(&LINES(j), zeros[j], along);                                \
+                to[s].scale[j] = SCALE_AT(scales[j] + (ulong)along * scale_pitch[j]);                        \
+                to[s].less[j] = base + ZERO_AT(zeros[j] + (ulong)along * zero_pitch[j]);                     \
             }                                                                                                \
         }                                                                                                    \
-        WRITTEN_OUT for (int s = 0; s < (count); s++) {                                                      \
-            const bool there = IS_THERE((uint)(step + s) * FEW_STEP + part);                                 \
-            float4 sum[ROW_BLOCKS];                                                                          \
-            WRITTEN_OUT for (int i = 0; i < ROW_BLOCKS; i++) sum[i] = 0;                                     \
-            WRITTEN_OUT for (int o = 0; o < FEW_CHUNK / 8; o++) {                                            \
-                const uint4 v = pairs_of(octet_of(next[s].bits[0], o), next[s].less[0]);                     \
-                const uint4 w = pairs_of(octet_of(next[s].bits[1], o), next[s].less[1]);                     \
-                WRITTEN_OUT for (int i = 0; i < ROW_BLOCKS; i++) {                                           \
-                    const uint4 x =                                                                          \
-                        there ? pairs_of_row(NORMED_PIECE(read_piece(rows[i] + s * FEW_STEP * 2 + o * 16),   \
-                                                          norm + s * FEW_STEP * 2 + o * 16))                 \
-                              : (uint4)(0);                                                                  \
-                    multiply_blocks(&sum[i], (uint4)(v.x, w.x, v.y, w.y), x.lo);                             \
-                    multiply_blocks(&sum[i], (uint4)(v.z, w.z, v.w, w.w), x.hi);                             \
-                }                                                                                            \
-            }                                                                                                \
-            const float4 scale = {next[s].scale[0], next[s].scale[0], next[s].scale[1], next[s].scale[1]};   \
-            WRITTEN_OUT for (int i = 0; i < ROW_BLOCKS; i++) total[i] = fma(sum[i], scale, total[i]);        \
-        }                                                                                                    \
-        step += (count);                                                                                     \
-        WRITTEN_OUT for (int j = 0; j < 2; j++) lines[j] += (count) * 64;                                    \
-        WRITTEN_OUT for (int i = 0; i < ROW_BLOCKS; i++) rows[i] += (count) * FEW_STEP * 2;                  \
-        norm += (count) * FEW_STEP * 2;                                                                      \
     }
 
 MATRIX_KERNEL __attribute__((reqd_work_group_size(MATRIX_TEAM, TEAMS, 1)))
@@ -135,77 +156,165 @@ void gemm_few_units(const gemm_quantised_params q) {
 #endif
     __local float sums[TEAMS][FEW_ROWS][16];
     const int lane = (int)get_local_id(0), team = (int)get_local_id(1), id = team * MATRIX_TEAM + lane;
-    const int line = lane / 4, part = lane % 4 * FEW_CHUNK;
+    const int line = lane / 4, part = lane % 4 * FEW_CHUNK, column = lane % 4 * 2;
     /* A group's beginning is a good part of its time: everything here has 32 bits. */
-    const uint blocks_m = ((uint)q.gemm.m + FEW_ROWS - 1) / FEW_ROWS, g = (uint)XPU_GROUP(0);
+    const uint blocks_m = SINGLE ? 1 : ((uint)q.gemm.m + FEW_ROWS - 1) / FEW_ROWS, g = (uint)XPU_GROUP(0);
     uint of_rows = g / blocks_m;
 #if PARTS
     of_rows -= take_part(&q.gemm, &q.b, &joined, of_rows);
 #endif
     const gemm_params p = q.gemm;
     const uint blocks_n = ((uint)p.n + EACH - 1) / EACH;
-    const long m0 = g % blocks_m * FEW_ROWS, n0 = of_rows % blocks_n * EACH, b = of_rows / blocks_n;
-    const int steps = (int)(((uint)p.k + FEW_STEP - 1) / FEW_STEP),
+    const long m0 = SINGLE ? 0 : g % blocks_m * FEW_ROWS, n0 = (SINGLE ? of_rows : of_rows % blocks_n) * EACH,
+               b = SINGLE ? 0 : of_rows / blocks_n;
+    const int rows_here = (int)min(p.m - m0, (long)FEW_ROWS);
+    const int steps = (int)(((uint)p.k + FEW_STEP - 1) / FEW_STEP), begin = (int)((uint)steps * team / TEAMS),
               end = (int)((uint)steps * (team + 1) / TEAMS);
-    int step = (int)((uint)steps * team / TEAMS);
-    quantised_lines l = q.b; /* with distances that take one instruction to multiply */
-    l.scale.along = (uint)l.scale.along, l.zero.along = (uint)l.zero.along;
+    const quantised_lines l = q.b;
 #if GATED
-    quantised_lines second = second_lines(&joined);
-    second.scale.along = (uint)second.scale.along, second.zero.along = (uint)second.zero.along;
-#endif
-#if NORMED
-    xpu_addr norm = joined.norm + ((long)step * FEW_STEP + part) * 2;
-#else
-    xpu_addr norm = 0;
+    const quantised_lines second = second_lines(&joined);
 #endif
     const float base = E_FORM > FORM_UNSIGNED ? 0
                        : IS_SMALL_WHOLE
                            ? (float)l.middle + XPU_CAT(PAIR_BASE_, T) + (E_FORM == FORM_SIGNED ? 8 : 0)
                            : (float)l.middle + OFFSET;
     /* Beyond the last line, and row, the last is done again. */
-    xpu_addr lines[2], rows[ROW_BLOCKS];
-    long scales[2], zeros[2];
+    xpu_addr lines[2], scales[2], zeros[2];
+    uint scale_pitch[2], zero_pitch[2];
     for (int j = 0; j < 2; j++) {
         const long n = min((uint)n0 + line + j * (EACH - 8), (uint)p.n - 1);
-        lines[j] = LINES(j).data + (b * l.batch + n * l.across + (long)step * FEW_STEP + part) * E_BITS / 8;
-        scales[j] = place_of(&l.scale, b, (uint)n / (uint)l.group_across);
-        zeros[j] = place_of(&l.zero, b, (uint)n / (uint)l.group_across);
+        const long across = SINGLE ? n : (uint)n / (uint)l.group_across;
+        lines[j] = LINES(j).data + (b * l.batch + n * l.across + part) * E_BITS / 8;
+        scales[j] = LINES(j).scale.data + place_of(&l.scale, b, across) * SCALE_BYTES;
+        zeros[j] = LINES(j).zero.data + place_of(&l.zero, b, across) * ZERO_BYTES;
+        scale_pitch[j] = (uint)LINES(j).scale.along * SCALE_BYTES;
+        zero_pitch[j] = (uint)LINES(j).zero.along * ZERO_BYTES;
     }
-    float4 total[ROW_BLOCKS];
-    for (int i = 0; i < ROW_BLOCKS; i++) {
-        const long m = min(m0 + line + i * 8, p.m - 1);
-        rows[i] = p.a + (b * p.a_stride.batch + m * p.a_stride.row + (long)step * FEW_STEP + part) * 2;
-        total[i] = 0;
-    }
-    while (step + AHEAD <= end) FEW_STEPS(AHEAD)
-    while (step < end) FEW_STEPS(1)
+    few_step now[AHEAD], next[AHEAD];
+    READ_STEPS(now, begin)
 
-    const int column = lane % 4 * 2;
+#if X_ROOM
+    /* A row's pieces as work-items read them, the first of all four `part`s of a step before the second ones.
+     */
+    __local uint4 pieces[X_ROOM];
+    __local float row_sums[X_ROOM / STEP_PIECES]; /* of each step */
+    const int pitch = steps * STEP_PIECES + 4;    /* rows beside each other are half the banks apart */
+#if NORMED
+    __local float squares[TEAMS][FEW_ROWS];
+#endif
+    for (int r = 0; r < rows_here; r++) {
+        const xpu_addr row = p.a + (b * p.a_stride.batch + (m0 + r) * p.a_stride.row) * 2;
+        float square = 0;
+        for (int e0 = team * MATRIX_TEAM; e0 < steps * STEP_PIECES; e0 += FEW_ITEMS) {
+            const int e = e0 + lane;
+            uint4 v = e * 8 < (int)p.k ? read_piece(row + e * 16) : (uint4)(0);
+#if NORMED
+            const float8 of = EIGHT_OF(v);
+            square += eight_added(of * of);
+            if (e * 8 < (int)p.k) v = NORMED_PIECE(v, e * 16);
+#endif
+            const int at = e % STEP_PIECES;
+            if (e < steps * STEP_PIECES)
+                pieces[r * pitch + e - at + at % (FEW_CHUNK / 8) * 4 + at / (FEW_CHUNK / 8)] =
+                    pairs_of_row(v);
+#if IS_RAISED
+            const float sum = over_neighbours(eight_added(EIGHT_OF(v)), STEP_PIECES);
+            if (at == 0 && e < steps * STEP_PIECES) row_sums[r * steps + e / STEP_PIECES] = sum;
+#endif
+        }
+#if NORMED
+        square = over_neighbours(square, MATRIX_TEAM);
+        if (lane == 0) squares[team][r] = square;
+#endif
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    __local const uint4 *rows[ROW_BLOCKS];
+    __local const float *of_column[ROW_BLOCKS][2];
+    for (int i = 0; i < ROW_BLOCKS; i++) {
+        rows[i] = pieces + min(line + i * 8, rows_here - 1) * pitch + lane % 4;
+        for (int j = 0; j < 2; j++)
+            of_column[i][j] = row_sums + min(column + j + i * 8, rows_here - 1) * steps;
+    }
+#define X_AT(i, step, o) rows[i][(step) * STEP_PIECES + (o) * 4]
+#else
+    xpu_addr rows[ROW_BLOCKS];
+    for (int i = 0; i < ROW_BLOCKS; i++)
+        rows[i] = p.a + (b * p.a_stride.batch + min(m0 + line + i * 8, p.m - 1) * p.a_stride.row + part) * 2;
+#define PLACE_OF(step, o) (((step) * FEW_STEP + (o) * 8) * 2)
+#define X_AT(i, step, o)                                                                                     \
+    (IS_THERE((step) * FEW_STEP + part)                                                                      \
+         ? pairs_of_row(NORMED_PIECE(read_piece(rows[i] + PLACE_OF(step, o)), part * 2 + PLACE_OF(step, o))) \
+         : (uint4)(0))
+#endif
+    float4 total[ROW_BLOCKS];
+    for (int i = 0; i < ROW_BLOCKS; i++) total[i] = 0;
+    for (int first = begin; first < end; first += AHEAD) {
+        READ_STEPS(next, first + AHEAD)
+        WRITTEN_OUT for (int s = 0; s < AHEAD; s++) {
+            const uint step = (uint)(first + s);
+            if ((int)step >= end) break;
+            float4 sum[ROW_BLOCKS], other_sum[ROW_BLOCKS]; /* two, that fewer wait for each other */
+            WRITTEN_OUT for (int i = 0; i < ROW_BLOCKS; i++) sum[i] = other_sum[i] = 0;
+            WRITTEN_OUT for (int o = 0; o < FEW_CHUNK / 8; o++) {
+                const uint4 v = pairs_of(octet_of(now[s].bits[0], o), now[s].less[0]);
+                const uint4 w = pairs_of(octet_of(now[s].bits[1], o), now[s].less[1]);
+                WRITTEN_OUT for (int i = 0; i < ROW_BLOCKS; i++) {
+                    const uint4 x = X_AT(i, step, o);
+                    multiply_blocks(&sum[i], (uint4)(v.x, w.x, v.y, w.y), x.lo);
+                    multiply_blocks(&other_sum[i], (uint4)(v.z, w.z, v.w, w.w), x.hi);
+                }
+            }
+            const float4 scale = {now[s].scale[0], now[s].scale[0], now[s].scale[1], now[s].scale[1]};
+            WRITTEN_OUT for (int i = 0; i < ROW_BLOCKS; i++) {
+                sum[i] += other_sum[i];
+#if IS_RAISED
+                const float x = of_column[i][0][step], y = of_column[i][1][step];
+                const float4 less = {now[s].less[0], now[s].less[0], now[s].less[1], now[s].less[1]};
+                sum[i] = fma(-less, (float4)(x, y, x, y), sum[i]);
+#endif
+                total[i] = fma(sum[i], scale, total[i]);
+            }
+        }
+        WRITTEN_OUT for (int s = 0; s < AHEAD; s++) now[s] = next[s];
+    }
+
     for (int i = 0; i < ROW_BLOCKS; i++) {
         sums[team][i * 8 + column][line] = total[i].x, sums[team][i * 8 + column + 1][line] = total[i].y;
         sums[team][i * 8 + column][line + 8] = total[i].z,
                                           sums[team][i * 8 + column + 1][line + 8] = total[i].w;
     }
-#if NORMED
-    __local float roots[MATRIX_TEAM * TEAMS * FEW_ROWS];
-    find_roots(roots, &joined, m0, FEW_ROWS, id, MATRIX_TEAM * TEAMS);
-#define ROOT(m) *roots[m]
+#if NORMED && !X_ROOM
+    __local float roots[FEW_ITEMS * FEW_ROWS];
+    find_roots(roots, &joined, m0, FEW_ROWS, id, FEW_ITEMS);
 #else
-#define ROOT(m)
     barrier(CLK_LOCAL_MEM_FENCE);
 #endif
-    for (int i = id; i < EACH * FEW_ROWS; i += MATRIX_TEAM * TEAMS) {
+    for (int i = id; i < EACH * rows_here; i += FEW_ITEMS) {
         const int m = i / EACH, n = i % EACH;
-        if (m0 + m >= p.m || n0 + n >= p.n) continue;
+        if (n0 + n >= p.n) continue;
         float sum = 0;
-        for (int t = 0; t < TEAMS; t++) sum += sums[t][m][n];
+        WRITTEN_OUT for (int t = 0; t < TEAMS; t++) sum += sums[t][m][n];
 #if GATED
         float other = 0;
-        for (int t = 0; t < TEAMS; t++) other += sums[t][m][n + 8];
-        put_gated(&p, &joined, m0 + m, n0 + n, sum ROOT(m), other ROOT(m));
+        WRITTEN_OUT for (int t = 0; t < TEAMS; t++) other += sums[t][m][n + 8];
+#endif
+#if NORMED
+#if X_ROOM
+        float square = 0;
+        WRITTEN_OUT for (int t = 0; t < TEAMS; t++) square += squares[t][m];
+        const float root = root_of(&joined, square);
 #else
-        put(&p, b, m0 + m, n0 + n, sum ROOT(m));
+        const float root = roots[m];
+#endif
+        sum *= root;
+#if GATED
+        other *= root;
+#endif
+#endif
+#if GATED
+        put_gated(&p, &joined, m0 + m, n0 + n, sum, other);
+#else
+        put(&p, b, m0 + m, n0 + n, sum);
 #endif
     }
 }

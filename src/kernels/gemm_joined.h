@@ -13,6 +13,18 @@
 #define NORMED 0
 #endif
 
+#if PARTS || defined(FEW_BY_UNITS)
+/* Eight numbers that lie in 16 bytes, or 32. */
+#define EIGHT_OF(v) XPU_CAT(eight_, T)(v)
+static inline float8 eight_f32(float8 v) { return v; }
+static inline float8 eight_bf16(uint4 v) { return as_float8(convert_uint8(as_ushort8(v)) << 16); }
+static inline float8 eight_f16(uint4 v) { return widen8_f16(as_ushort8(v)); }
+#define PIECE_f32 float8
+#define PIECE_bf16 uint4
+#define PIECE_f16 uint4
+#define EIGHT_AT(address, k) EIGHT_OF(*XPU_CPTR(XPU_CAT(PIECE_, T), (address) + (k) * sizeof(STORED(T))))
+#endif
+
 #if PARTS
 /* `chosen` ? b : a, number by number: a choice of the whole takes memory of the work-item's own on NVIDIA's
  * GPUs. */
@@ -60,12 +72,10 @@ static inline void put_gated(const gemm_params *p, const gemm_joined_params *g, 
 #endif
 
 #if NORMED
-static inline float8 eight_f32(xpu_addr at) { return *XPU_CPTR(float8, at); }
-static inline float8 eight_bf16(xpu_addr at) {
-    return as_float8(convert_uint8(*XPU_CPTR(ushort8, at)) << 16);
+/* What a row's sums are multiplied by, of the sum of its squares. */
+static inline float root_of(const gemm_joined_params *g, float square) {
+    return 1 / sqrt(square / (float)g->given.gemm.k + g->eps);
 }
-static inline float8 eight_f16(xpu_addr at) { return widen8_f16(*XPU_CPTR(ushort8, at)); }
-#define EIGHT_AT(address, k) XPU_CAT(eight_, T)((address) + (k) * sizeof(STORED(T)))
 
 /* What sums of rows m0 … are multiplied by: at `room[row]`, which has `rows` numbers for each of the group's
  * `count` work-items, a power of two. All of them call it. */
@@ -88,7 +98,7 @@ static inline void find_roots(__local float *room, const gemm_joined_params *g, 
             for (int r = 0; r < rows; r++) room[id * rows + r] += room[(id + half_) * rows + r];
     }
     barrier(CLK_LOCAL_MEM_FENCE);
-    if (id < rows) room[id] = 1 / sqrt(room[id] / (float)p->k + g->eps);
+    if (id < rows) room[id] = root_of(g, room[id]);
     barrier(CLK_LOCAL_MEM_FENCE);
 }
 #endif

@@ -47,9 +47,10 @@ void gemm_vector(const gemm_params p) {
     const xpu_addr pa = p.a + (b * p.a_stride.batch + from * p.a_stride.column) * sizeof(RAW(OPERAND_T));
     const xpu_addr pb = p.b + (b * p.b_stride.batch + from * p.b_stride.row) * sizeof(RAW(OPERAND_T));
 #if B_K_FAST
-    __local acc_t sums[TEAMS][COLUMNS][LANES];
+    __local acc_t sums[TEAMS][COLUMNS + NORMED][LANES]; /* behind the lines', of A's squares */
     __global const RAW(OPERAND_T) * line[COLUMNS];
-    acc_t sum[COLUMNS];
+    acc_t sum[COLUMNS + NORMED];
+    sum[COLUMNS + NORMED - 1] = (acc_t)0;
     for (int j = 0; j < COLUMNS; j++) {
         const long n = min(n0 + team * EACH + j % EACH, p.n - 1);
 #if GATED
@@ -72,6 +73,10 @@ void gemm_vector(const gemm_params p) {
 #if NORMED
         piece norm;
         norm.bits = *(__global const uint4 *)(XPU_CPTR(RAW(OPERAND_T), joined.norm) + k);
+        for (int i = 0; i < WIDTH; i++) {
+            const acc_t v = A_NUMBER(x.of[i]);
+            sum[COLUMNS] = add_product(sum[COLUMNS], v, v);
+        }
 #define X_NUMBER(i) (A_NUMBER(x.of[i]) * (acc_t)WIDEN(OPERAND_T, norm.of[i]))
 #else
 #define X_NUMBER(i) A_NUMBER(x.of[i])
@@ -83,31 +88,28 @@ void gemm_vector(const gemm_params p) {
         for (int j = 0; j < COLUMNS; j++)
             sum[j] = add_product(sum[j], A_NUMBER(XPU_CPTR(RAW(OPERAND_T), pa)[k * p.a_stride.column]),
                                  B_NUMBER(line[j][k]));
-    for (int j = 0; j < COLUMNS; j++) sums[team][j][lane] = sum[j];
+    for (int j = 0; j < COLUMNS + NORMED; j++) sums[team][j][lane] = sum[j];
     for (int half_ = LANES / 2; half_ > 0; half_ /= 2) {
         barrier(CLK_LOCAL_MEM_FENCE);
         if (lane < half_)
-            for (int j = 0; j < COLUMNS; j++) sums[team][j][lane] += sums[team][j][lane + half_];
+            for (int j = 0; j < COLUMNS + NORMED; j++) sums[team][j][lane] += sums[team][j][lane + half_];
     }
+    if (lane > 0) return;
 #if NORMED
-    __local float roots[LANES * TEAMS];
-    find_roots(roots, &joined, 0, 1, team * LANES + lane, LANES * TEAMS);
-    const acc_t root = roots[0];
-#elif GATED
+    const acc_t root = root_of(&joined, sums[team][COLUMNS][0]);
+#else
     const acc_t root = (acc_t)1;
 #endif
-    if (lane == 0)
-        for (int j = 0; j < EACH; j++) {
-            const long n_ = n0 + team * EACH + j;
+    for (int j = 0; j < EACH; j++) {
+        const long n_ = n0 + team * EACH + j;
 #if GATED
-            if (n_ < p.n)
-                put_gated(&p, &joined, 0, n_, sums[team][j][0] * root, sums[team][j + EACH][0] * root);
+        if (n_ < p.n) put_gated(&p, &joined, 0, n_, sums[team][j][0] * root, sums[team][j + EACH][0] * root);
 #elif NORMED
-            SUM_OUT(n_, sums[team][j][0] * root);
+        SUM_OUT(n_, sums[team][j][0] * root);
 #else
-            SUM_OUT(n_, sums[team][j][0]);
+        SUM_OUT(n_, sums[team][j][0]);
 #endif
-        }
+    }
 #else
     __local acc_t sums[TEAMS][LANES * WIDTH];
     /* A piece that is aligned lies in the page of its first element. */

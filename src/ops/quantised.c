@@ -219,7 +219,9 @@ static bool lies_in_pieces(const quantised_lines *l, int bits) {
 typedef struct few {
     int rows, columns, lines, lanes, teams, octets, subgroup;
     bool a_whole, a_alike;
-    bool by_units, emulated, k_whole; /* gemm_few_units, whose teams share k out */
+    /* gemm_few_units, whose teams share k out, and which has A's rows in `room` pieces of local memory */
+    bool by_units, emulated, k_whole, single;
+    int room;
 } few;
 
 /* Lines' elements, less a whole zero point, as numbers of 16 bits: are all of them exact? Those of 4 bits are
@@ -242,16 +244,29 @@ static bool plan_few_by_units(const xpu_device_properties *properties, const xpu
                               const quantised_operand *b, few *plan) {
     const quantised_lines *l = &b->lines;
     const int bits = bits_of(b->q->dtype), chunk = 128 / bits, step = 4 * chunk;
+    const int64_t most = 1 << 28; /* groups are a 32-bit number of bytes apart */
     if (matrix_unit_of(properties, args->dtype, &plan->emulated) != MATRIX_UNIT_PTX || !plan->a_whole ||
         plan->a_alike || args->k % chunk != 0 || !lies_in_pieces(l, bits) ||
         (l->group_along % step != 0 && l->group_along != b->length) || !are_exact_halves(b->q) ||
-        l->scale.along != (uint32_t)l->scale.along || l->zero.along != (uint32_t)l->zero.along)
+        l->scale.along < 0 || l->scale.along >= most || l->zero.along < 0 || l->zero.along >= most)
         return false;
     const int64_t steps = divided_up(args->k, step);
     plan->by_units = true, plan->k_whole = args->k % step == 0;
     plan->rows = args->m > 8 ? 16 : 8;
     plan->lines = 16, plan->lanes = 32;
-    for (plan->teams = 1; plan->teams < 8 && plan->teams * 8 <= steps;) plan->teams *= 2;
+    const bool each_line = l->group_across == 1 || (!b->q->scale && !b->q->zero);
+    plan->single = args->batch == 1 && args->m <= plan->rows && each_line;
+    /* A team's beginning and end take as long as some steps, so that they have several, but enough teams to
+     * keep compute units busy. */
+    const int64_t wanted = 6 * (int64_t)properties->gpu_subslice_count,
+                  groups = divided_up(args->n, plan->lines) * divided_up(args->m, plan->rows) * args->batch;
+    const int teams = plan->rows > 8 ? 8 : 16;
+    for (plan->teams = 1; plan->teams < teams && groups * plan->teams < wanted && plan->teams * 4 <= steps;)
+        plan->teams *= 2;
+    static const int rooms[] = {2304, 1152, 576}; /* pieces of 16 bytes: 36 KiB */
+    const int64_t rows = args->m < plan->rows ? args->m : plan->rows, pieces = rows * (steps * step / 8 + 4);
+    plan->room = 0;
+    for (int i = 0; i < 3 && pieces <= rooms[i]; i++) plan->room = rooms[i];
     return true;
 }
 
@@ -303,12 +318,14 @@ static xpu_status multiply_few(xpu_stream *stream, const xpu_gemm_args *args, co
     joined_spec(&spec, joined ? &joined->form : &(joined_form){0});
     gemm_after_spec(&spec, after);
     ending_spec(&spec, &params.gemm.end);
-    spec_number(&spec, "TEAMS", plan->teams, 4);
+    spec_number(&spec, "TEAMS", plan->teams, 5);
     spec_pack(&spec, "by_units", plan->by_units, 1);
     if (plan->by_units) {
         spec_follows_flag(&spec, "FEW_BY_UNITS", true);
         spec_number(&spec, "ROW_BLOCKS", plan->rows / 8, 2);
         spec_bool(&spec, "K_WHOLE", plan->k_whole);
+        spec_bool(&spec, "SINGLE", plan->single);
+        spec_number(&spec, "X_ROOM", plan->room, 12);
         spec_flag(&spec, "MATRIX_EMULATED", plan->emulated);
     } else {
         spec_follows_flag(&spec, "FEW", true);
@@ -510,7 +527,8 @@ static bool are_alike(const quantised_operand *a, const gemm_after *of_a, const 
 static bool is_same_plan(const few *a, const few *b) {
     return a->rows == b->rows && a->lines == b->lines && a->lanes == b->lanes && a->teams == b->teams &&
            a->columns == b->columns && a->octets == b->octets && a->by_units == b->by_units &&
-           a->k_whole == b->k_whole && a->a_whole == b->a_whole;
+           a->k_whole == b->k_whole && a->single == b->single && a->room == b->room &&
+           a->a_whole == b->a_whole;
 }
 
 xpu_status joined_as_read(xpu_stream *stream, const xpu_device_properties *properties,
