@@ -15,6 +15,29 @@ static inline ACC set_mean(norm_plane_params p, ulong set) {
                       : (ACC)LOAD(SAVE, XPU_CPTR(STORED(SAVE), p.mean), set);
 }
 
+/* A parameter of channel i. */
+#define PARAMETER(address, i, otherwise) ((address) ? (ACC)LOAD(W, XPU_CPTR(STORED(W), address), i) : (ACC)(otherwise))
+
+/* From the sums of a channel's dy and dy (x - mean): the gradients of its parameters, and c0 … c3 of dx. */
+#ifndef GROUPED
+static inline void put_parameter_gradients(norm_plane_params p, ulong c, ACC sum, ACC sum_x, ACC rstd) {
+    if (p.grad_weight) STORE(W, XPU_PTR(STORED(W), p.grad_weight), c, sum_x * rstd);
+    if (p.grad_bias) STORE(W, XPU_PTR(STORED(W), p.grad_bias), c, sum);
+}
+static inline ACC set_rstd(norm_plane_params p, ulong set) {
+    return p.evaluate
+               ? 1 / sqrt((ACC)LOAD(RUNNING, XPU_CPTR(STORED(RUNNING), p.rstd), set) + ((ACC)p.eps + (ACC)p.eps_rest))
+               : (ACC)LOAD(SAVE, XPU_CPTR(STORED(SAVE), p.rstd), set);
+}
+static inline void gradient_coefficients(norm_plane_params p, ulong set, ACC sum, ACC sum_x, ACC rstd, ACC c[4]) {
+    const ACC share = 1 / (ACC)p.channel_elements;
+    c[0] = rstd * PARAMETER(p.weight, set, 1);
+    c[1] = p.evaluate ? (ACC)0 : -c[0] * rstd * rstd * sum_x * share;
+    c[2] = set_mean(p, set);
+    c[3] = p.evaluate ? (ACC)0 : -c[0] * sum * share;
+}
+#endif
+
 /* One team a set and slice: set of batch norm = channel, its planes are `channels` apart; set of group norm
  * = a group of one batch entry, taken as one plane. */
 #ifdef PLANES
@@ -58,13 +81,15 @@ TEAM_KERNEL void norm_plane_statistics(norm_plane_params p) {
 #endif
 
 /* Sums of dy and dy (x - mean): batch norm, over the planes of a channel; group norm, of each plane. */
-#ifdef BUILD_norm_plane_sums
+#if defined BUILD_norm_plane_sums || defined BUILD_norm_batch_backward
 #define ADD_GRADIENT(i, k)                                                                                   \
     {                                                                                                        \
         const ACC v = LOAD(T, dy, i);                                                                        \
         g##k += v;                                                                                           \
         h##k += v * ((ACC)LOAD(T, x, i) - mean);                                                             \
     }
+#endif
+#ifdef BUILD_norm_plane_sums
 TEAM_KERNEL void norm_plane_sums(norm_plane_params p) {
     TEAM_SCRATCH
     const size_t n = p.length;
@@ -95,6 +120,32 @@ TEAM_KERNEL void norm_plane_sums(norm_plane_params p) {
             out[1] = sum_x;
         }
     }
+}
+#endif
+
+/* All of batch norm's backward, for processors: a team a channel, which is still in the cache when it is read
+ * for dx. */
+#ifdef BUILD_norm_batch_backward
+TEAM_KERNEL void norm_batch_backward(norm_plane_params p) {
+    TEAM_SCRATCH
+    const ulong set = TEAM_INDEX, step = p.channels * p.length;
+    const size_t n = p.length;
+    const ACC mean = set_mean(p, set), rstd = set_rstd(p, set);
+    __global const STORED(T) *x = XPU_CPTR(STORED(T), p.input) + set * n;
+    __global const STORED(T) *dy = XPU_CPTR(STORED(T), p.grad) + set * n;
+    __global STORED(T) *dx = XPU_PTR(STORED(T), p.result) + set * n;
+    TEAM_FOUR(g)
+    TEAM_FOUR(h)
+    for (ulong plane = 0; plane < (ulong)p.batch; plane++, x += step, dy += step)
+        TEAM_ADD_UP(n, ADD_GRADIENT, TEAM_FOLD(g) TEAM_FOLD(h))
+    const ACC sum = TEAM_SUM(TEAM_TOTAL(g)), sum_x = TEAM_SUM(TEAM_TOTAL(h));
+    if (LANE == 0) put_parameter_gradients(p, set, sum, sum_x, rstd);
+    ACC c[4];
+    gradient_coefficients(p, set, sum, sum_x, rstd, c);
+    x -= p.batch * step;
+    dy -= p.batch * step;
+    for (ulong plane = 0; plane < (ulong)p.batch; plane++, x += step, dy += step, dx += step)
+        TEAM_EACH(i, n, STORE(T, dx, i, c[0] * (ACC)LOAD(T, dy, i) + (c[1] * ((ACC)LOAD(T, x, i) - c[2]) + c[3]));)
 }
 #endif
 
@@ -207,8 +258,6 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void norm_column_app
 
 /* What is done once a channel or group, from the partial results. */
 #ifdef FINISH
-#define PARAMETER(address, i, otherwise) ((address) ? (ACC)LOAD(W, XPU_CPTR(STORED(W), address), i) : (ACC)(otherwise))
-
 static inline void put_coefficients(norm_plane_params p, ulong count, ulong at, ACC c0, ACC c1, ACC c2, ACC c3) {
     __global ACC *c = XPU_PTR(ACC, p.coefficients) + at;
     c[0] = c0;
@@ -267,27 +316,17 @@ __kernel void norm_batch_finish(norm_plane_params p) {
 __kernel void norm_batch_finish_backward(norm_plane_params p) {
     const ulong c = get_global_id(0);
     if (c >= (ulong)p.channels) return;
-    ACC sum = 0, sum_x = 0, mean, rstd;
+    ACC sum = 0, sum_x = 0, k[4];
     for (ulong s = 0; s < (ulong)p.slices; s++) {
         __global const ACC *part = XPU_CPTR(ACC, p.partial) + (s * p.sets + c) * 2;
         sum += part[0];
         sum_x += part[1];
     }
-    if (p.evaluate) {
-        mean = LOAD(RUNNING, XPU_CPTR(STORED(RUNNING), p.mean), c);
-        rstd = 1 / sqrt((ACC)LOAD(RUNNING, XPU_CPTR(STORED(RUNNING), p.rstd), c) + ((ACC)p.eps + (ACC)p.eps_rest));
-    } else {
-        mean = LOAD(SAVE, XPU_CPTR(STORED(SAVE), p.mean), c);
-        rstd = LOAD(SAVE, XPU_CPTR(STORED(SAVE), p.rstd), c);
-    }
-    if (p.grad_weight) STORE(W, XPU_PTR(STORED(W), p.grad_weight), c, sum_x * rstd);
-    if (p.grad_bias) STORE(W, XPU_PTR(STORED(W), p.grad_bias), c, sum);
+    const ACC rstd = set_rstd(p, c);
+    put_parameter_gradients(p, c, sum, sum_x, rstd);
     if (!p.coefficients) return;
-    const ACC c0 = rstd * PARAMETER(p.weight, c, 1), share = 1 / (ACC)p.channel_elements;
-    if (p.evaluate)
-        put_coefficients(p, p.channels, c, c0, 0, mean, 0);
-    else
-        put_coefficients(p, p.channels, c, c0, -c0 * rstd * rstd * sum_x * share, mean, -c0 * sum * share);
+    gradient_coefficients(p, c, sum, sum_x, rstd, k);
+    put_coefficients(p, p.channels, c, k[0], k[1], k[2], k[3]);
 }
 #endif
 #else

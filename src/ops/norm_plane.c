@@ -25,15 +25,21 @@ typedef enum plane_kernel {
     BATCH_FINISH_BACKWARD,
     GROUP_FINISH,
     GROUP_FINISH_BACKWARD,
-    GROUP_PARAMETERS
+    GROUP_PARAMETERS,
+    BATCH_BACKWARD
 } plane_kernel;
 static const char *const names[] = {"norm_plane_statistics", "norm_plane_sums",
                                     "norm_plane_apply",      "norm_column_statistics",
                                     "norm_column_sums",      "norm_column_apply",
                                     "norm_batch_finish",     "norm_batch_finish_backward",
                                     "norm_group_finish",     "norm_group_finish_backward",
-                                    "norm_group_parameters"};
-static const char *const parts[] = {"PLANES", "COLUMNS", "FINISH", "FINISH"};
+                                    "norm_group_parameters", "norm_batch_backward"};
+
+static const char *part_of(plane_kernel which) {
+    return which <= PLANE_APPLY || which == BATCH_BACKWARD ? "PLANES"
+           : which <= COLUMN_APPLY                         ? "COLUMNS"
+                                                           : "FINISH";
+}
 
 /* One call: what it runs on, its parameters and scratch memory. */
 typedef struct call {
@@ -49,7 +55,7 @@ typedef struct call {
 
 static xpu_status get_kernel(const call *c, plane_kernel which, xpu_kernel **kernel) {
     const xpu_plane_norm *args = c->args;
-    const team t = which <= COLUMN_APPLY ? c->team : (team){.lanes = 1};
+    const team t = which <= COLUMN_APPLY || which == BATCH_BACKWARD ? c->team : (team){.lanes = 1};
     const int index = xpu_stream_device(c->stream);
     kernel_spec spec;
     spec_begin(&spec, FAMILY_NORM_PLANE);
@@ -59,7 +65,7 @@ static xpu_status get_kernel(const call *c, plane_kernel which, xpu_kernel **ker
     spec_dtype(&spec, "RUNNING", args->running_dtype);
     spec_dtype(&spec, "SAVE", args->saved_dtype);
     spec_number(&spec, "WIDE", c->wide, 8);
-    spec_follows(&spec, parts[which / 3], "");
+    spec_follows(&spec, part_of(which), "");
     spec_choice(&spec, "BUILD_", names, which, 8);
     spec_flag(&spec, "GROUPED", args->groups > 0);
     *kernel = kernel_find(index, &spec);
@@ -214,8 +220,15 @@ xpu_status xpu_plane_norm_forward(xpu_stream *stream, const xpu_plane_norm *args
     return finish(&c, forward(&c, output));
 }
 
+/* Can all be done in one launch, a team of a processor's for each channel? */
+static bool is_whole(const call *c) {
+    return c->device->type == XPU_DEVICE_CPU && !c->columns && !c->args->groups && c->p.slices == 1;
+}
+
 static xpu_status backward(call *c, const void *grad_input) {
     norm_plane_params *p = &c->p;
+    if (grad_input && is_whole(c))
+        return launch(c, BATCH_BACKWARD, team_range(c->team, (uint64_t)p->sets, (uint64_t)elements(c) * 5));
     if (c->columns)
         XPU_TRY(launch_columns(c, COLUMN_SUMS, 3));
     else
