@@ -53,7 +53,7 @@ run-distributed: build  ## two processes train a vision transformer, with DDP an
 	OMP_NUM_THREADS=1 $(BIN)/python -m torch.distributed.run --standalone --nproc-per-node 2 examples/python/distributed.py
 
 test: build lint  ## run the tests (under 25 minutes)
-	$(BIN)/ctest --test-dir build --output-on-failure
+	$(BIN)/ctest --test-dir build -j 2 --output-on-failure
 	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -q -n 2 --timeout 600 tests
 
 test-all: build  ## also the long suites: sanitizers, PoCL, the wheel, Windows' build, samples in all dtypes, the site
