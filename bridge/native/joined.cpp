@@ -1,6 +1,8 @@
 // openxpu::joined_linear: linear layers that share a few rows of activations, in one launch where the device
 // has a kernel for that (xpu_gemm_joined), one after the other elsewhere; openxpu::int8_linear: one of
-// quantised activations with all that follows. Inductor's graphs come to them (python/openxpu/_joined.py).
+// quantised activations with all that follows; openxpu::cached_linear: a token's queries, keys and values,
+// turned and in their caches (xpu_gemm_cached). Inductor's graphs come to them (python/openxpu/_joined.py).
+#include <ATen/ops/_index_put_impl.h>
 #include <ATen/ops/_int_mm.h>
 #include <ATen/ops/_weight_int4pack_mm_with_scales_and_zeros.h>
 #include <ATen/ops/_weight_int8pack_mm.h>
@@ -65,6 +67,21 @@ struct Layers {
         q.zero_dtype = openxpu::dtype_of(zero[i]), q.zero = openxpu::input_data(zero[i]);
         q.zero_row_stride = zero[i].stride(0), q.zero_column_stride = zero[i].stride(1);
         return q;
+    }
+    bool is_stored() const { return is_int4() || is_int8(); }
+    // What xpu_joined is told of them; false where rows don't lie as kernels want them.
+    bool parts(std::array<xpu_gemm_part, PARTS> &to, std::array<xpu_quantised, PARTS> &of) const {
+        bool is_along = true;
+        for (size_t i = 0; i < weight.size(); i++) {
+            const Tensor &w = weight[i];
+            if (is_stored()) of[i] = quantised(i);
+            to[i] = {.b = {openxpu::input_data(w), 0, w.stride(1), w.stride(0) * (is_int4() ? 8 : 1)},
+                     .quantised = is_stored() ? &of[i] : nullptr,
+                     .c = bias.empty() ? nullptr : openxpu::input_data(bias[i]),
+                     .n = w.size(0)};
+            is_along = is_along && w.stride(1) == 1 && (bias.empty() || bias[i].stride(0) == 1);
+        }
+        return is_along;
     }
     Tensor multiply(const Tensor &x, size_t i) const {
         if (is_int4())
@@ -164,21 +181,11 @@ Tensor joined_linear(const Tensor &x, at::TensorList weight, at::TensorList scal
     if (out.numel() == 0) return out;
     std::array<xpu_gemm_part, PARTS> parts{};
     std::array<xpu_quantised, PARTS> quantised{};
-    for (size_t i = 0; i < all.weight.size(); i++) {
-        const Tensor &w = all.weight[i];
-        const bool is_stored = all.is_int4() || all.is_int8();
-        if (is_stored) quantised[i] = all.quantised(i);
-        parts[i] = {.b = {openxpu::input_data(w), 0, w.stride(1), w.stride(0) * (all.is_int4() ? 8 : 1)},
-                    .quantised = is_stored ? &quantised[i] : nullptr,
-                    .c = all.bias.empty() ? nullptr : openxpu::input_data(all.bias[i]),
-                    .n = w.size(0)};
-        if (w.stride(1) != 1 || (!all.bias.empty() && all.bias[i].stride(0) != 1))
-            return one_by_one(x, all, gated, activation, norm, eps, residual);
-    }
+    const bool is_told = all.parts(parts, quantised) && (!norm || norm->stride(0) == 1);
     const xpu_joined joined{.count = static_cast<int>(all.weight.size()),
                             .part = parts.data(),
                             .gated = gated,
-                            .norm = norm && norm->stride(0) == 1 ? openxpu::input_data(*norm) : nullptr,
+                            .norm = norm ? openxpu::input_data(*norm) : nullptr,
                             .eps = eps};
     xpu_gemm_args args{.dtype = openxpu::dtype_of(x),
                        .epilogue = activation.epilogue,
@@ -192,12 +199,123 @@ Tensor joined_linear(const Tensor &x, at::TensorList weight, at::TensorList scal
         args.combine = XPU_COMBINE_ADD;
         args.other = {openxpu::input_data(*residual), 0, residual->stride(0), residual->stride(1)};
     }
-    const bool is_told = !norm || joined.norm;
     const xpu_status status =
         is_told ? xpu_gemm_joined(openxpu::current_stream(x), &args, &joined) : XPU_ERROR_NOT_SUPPORTED;
     if (status == XPU_ERROR_NOT_SUPPORTED) return one_by_one(x, all, gated, activation, norm, eps, residual);
     openxpu::check_product(status);
     return out;
+}
+
+// The half behind the other, with its sign: what is multiplied by the sines.
+Tensor half_turned(const Tensor &x, double first_sign) {
+    const int64_t half = x.size(-1) / 2;
+    return at::cat({x.slice(-1, half).mul(first_sign), x.slice(-1, 0, half)}, -1);
+}
+
+// x @ w.t() of a token's queries, keys and values, one token a row, by heads of `depth`: queries and keys are
+// turned by the angles, (1 or rows, depth), keys and values go to `position` of caches of 4 dimensions, whose
+// places count along `dim`, 1 or 2, and heads along the other. Gives the queries.
+Tensor cached_linear(const Tensor &x, at::TensorList weight, at::TensorList scale, at::TensorList zero,
+                     at::TensorList bias, int64_t group, const std::optional<Tensor> &norm, double eps,
+                     int64_t depth, const std::optional<Tensor> &cos, const std::optional<Tensor> &sin,
+                     double first_sign, const Tensor &position, int64_t dim, const Tensor &keys,
+                     const Tensor &values) {
+    TORCH_CHECK(weight.size() == 3, "cached_linear: ", weight.size(),
+                " weights for queries, keys and values");
+    const std::vector<Tensor> kept[] = {weight.vec(), scale.vec(), zero.vec(), bias.vec()};
+    const Layers all{kept[0], kept[1], kept[2], kept[3], group};
+    check(x, all, false, norm, std::nullopt);
+    const int64_t m = x.size(0), n = weight[0].size(0), heads = depth > 0 ? weight[1].size(0) / depth : 0;
+    TORCH_CHECK(depth > 1 && depth % 2 == 0 && n % depth == 0 && weight[1].size(0) % depth == 0 &&
+                    weight[2].size(0) == weight[1].size(0),
+                "cached_linear: heads of ", depth, " in weights of ", n, ", ", weight[1].size(0), " and ",
+                weight[2].size(0), " rows");
+    TORCH_CHECK(dim == 1 || dim == 2, "cached_linear: places along dimension ", dim);
+    TORCH_CHECK(cos.has_value() == sin.has_value(), "cached_linear: cosines without sines");
+    TORCH_CHECK(position.scalar_type() == at::kLong && position.numel() == 1,
+                "cached_linear: expected one position of int64, got ", position.sizes(), " ",
+                position.scalar_type());
+    for (const Tensor *t : {&keys, &values})
+        TORCH_CHECK(t->dim() == 4 && t->scalar_type() == x.scalar_type() && t->size(0) == m &&
+                        t->size(3 - dim) == heads && t->size(dim) == keys.size(dim) && t->size(3) == depth,
+                    "cached_linear: a cache of ", t->sizes(), " ", t->scalar_type(), " for ", m, " rows of ",
+                    heads, " heads of ", depth);
+    for (const auto &angle : {cos, sin})
+        TORCH_CHECK(!angle || (angle->dim() == 2 && (angle->size(0) == 1 || angle->size(0) == m) &&
+                               angle->size(1) == depth && angle->scalar_type() == x.scalar_type()),
+                    "cached_linear: angles of ", angle->sizes(), " ", angle->scalar_type(), " for ", m,
+                    " rows of heads of ", depth);
+    for (const Tensor *t : {&position, &keys, &values, cos ? &*cos : &keys, sin ? &*sin : &keys})
+        TORCH_CHECK(t->device() == x.device(), "Expected all tensors to be on the same device, but found ",
+                    t->device(), " and ", x.device());
+    Tensor out = at::empty({m, n}, x.options());
+    if (m == 0) return out;
+    std::array<xpu_gemm_part, PARTS> parts{};
+    std::array<xpu_quantised, PARTS> quantised{};
+    bool is_told = all.parts(parts, quantised) && (!norm || norm->stride(0) == 1) && keys.stride(3) == 1 &&
+                   values.stride(3) == 1;
+    int64_t angle_stride = 0;
+    if (cos) {
+        angle_stride = cos->size(0) == 1 ? 0 : cos->stride(0);
+        is_told = is_told && cos->stride(1) == 1 && sin->stride(1) == 1 && sin->size(0) == cos->size(0) &&
+                  (sin->size(0) == 1 || sin->stride(0) == angle_stride);
+    }
+    const auto cache_of = [&](const Tensor &t) {
+        return xpu_kv_cache{t.mutable_data_ptr(), t.stride(0), t.stride(3 - dim), t.stride(dim)};
+    };
+    xpu_status status = XPU_ERROR_NOT_SUPPORTED;
+    xpu_fault fault = {};
+    if (is_told) {
+        const xpu_joined joined{.count = 3,
+                                .part = parts.data(),
+                                .norm = norm ? openxpu::input_data(*norm) : nullptr,
+                                .eps = eps};
+        const xpu_cached cached{.depth = depth,
+                                .cos = cos ? openxpu::input_data(*cos) : nullptr,
+                                .sin = sin ? openxpu::input_data(*sin) : nullptr,
+                                .angle_stride = angle_stride,
+                                .first_sign = first_sign,
+                                .position = static_cast<const int64_t *>(openxpu::input_data(position)),
+                                .length = keys.size(dim),
+                                .keys = cache_of(keys),
+                                .values = cache_of(values)};
+        const xpu_gemm_args args{.dtype = openxpu::dtype_of(x),
+                                 .batch = 1,
+                                 .m = m,
+                                 .n = n,
+                                 .k = x.size(1),
+                                 .a = {openxpu::input_data(x), 0, x.stride(0), x.stride(1)},
+                                 .out = {out.mutable_data_ptr(), 0, n, 1}};
+        status = xpu_gemm_cached(openxpu::current_stream(x), &args, &joined, &cached, &fault);
+    }
+    if (status != XPU_ERROR_NOT_SUPPORTED) {
+        openxpu::check_product(status);
+        TORCH_CHECK_INDEX(!fault.state, "index ", fault.index, " is out of bounds for dimension ", dim,
+                          " with size ", fault.extent);
+        return out;
+    }
+    const Tensor all_parts =
+        one_by_one(x, all, false, activation_of("none"), norm, eps, std::nullopt).view({m, -1, depth});
+    const std::vector<Tensor> three = all_parts.split_with_sizes({n / depth, heads, heads}, 1);
+    const auto turn = [&](const Tensor &t) {
+        return cos ? t * cos->unsqueeze(1) + half_turned(t, first_sign) * sin->unsqueeze(1) : t;
+    };
+    const auto put = [&](const Tensor &cache, const Tensor &t) {
+        c10::List<std::optional<Tensor>> places;
+        for (int64_t i = 0; i < dim; i++) places.push_back(std::nullopt);
+        places.push_back(position.reshape({1}));
+        at::_index_put_impl_(const_cast<Tensor &>(cache), places, t.unsqueeze(dim));
+    };
+    out = turn(three[0]).reshape({m, n});
+    put(keys, turn(three[1]));
+    put(values, three[2]);
+    return out;
+}
+Tensor cached_linear_meta(const Tensor &x, at::TensorList weight, at::TensorList, at::TensorList,
+                          at::TensorList, int64_t, const std::optional<Tensor> &, double, int64_t,
+                          const std::optional<Tensor> &, const std::optional<Tensor> &, double,
+                          const Tensor &, int64_t, const Tensor &, const Tensor &) {
+    return at::empty_symint({x.sym_size(0), weight[0].sym_size(0)}, x.options());
 }
 
 // a, int8 with a scale for each row, times the transpose of w, int8 with a scale for each row: sums of
@@ -273,12 +391,17 @@ TORCH_LIBRARY_FRAGMENT(openxpu, m) {
     m.def("int8_linear(Tensor a, Tensor w, Tensor row_scale, Tensor column_scale, Tensor? bias, ScalarType "
           "dtype) "
           "-> Tensor");
+    m.def("cached_linear(Tensor x, Tensor[] weight, Tensor[] scale, Tensor[] zero, Tensor[] bias, int group, "
+          "Tensor? norm, float eps, int depth, Tensor? cos, Tensor? sin, float first_sign, Tensor position, "
+          "int dim, Tensor(a!) keys, Tensor(b!) values) -> Tensor");
 }
 TORCH_LIBRARY_IMPL(openxpu, XPU, m) {
     m.impl("joined_linear", joined_linear);
     m.impl("int8_linear", int8_linear);
+    m.impl("cached_linear", cached_linear);
 }
 TORCH_LIBRARY_IMPL(openxpu, Meta, m) {
     m.impl("joined_linear", joined_linear_meta);
     m.impl("int8_linear", int8_linear_meta);
+    m.impl("cached_linear", cached_linear_meta);
 }

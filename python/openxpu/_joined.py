@@ -2,7 +2,8 @@
 
 Where a step of decoding has products with a few rows, four things go along with one (``openxpu::joined_linear``): other
 layers of the same activations (query, key and value), a gate (``silu(x @ a.T) * (x @ b.T)``), a residual connection,
-and the activations' RMS norm, where they come from a residual connection.
+and the activations' RMS norm, where they come from a residual connection. Queries, keys and values that are turned by
+their positions and put into caches (``_cached.py``) are ``openxpu::cached_linear``.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import torch
 from torch import fx
 from torch._inductor.custom_graph_pass import CustomGraphModulePass
 
-from openxpu import _fusion
+from openxpu import _cached, _fusion
 
 aten, prims = torch.ops.aten, torch.ops.prims
 PARTS = 4  # at most
@@ -218,6 +219,7 @@ class Joined:
     gated: bool = False
     residual: fx.Node | None = None
     norm: Norm | None = None
+    cached: _cached.Cached | None = None
     products: list[Product] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -287,7 +289,7 @@ def _readers(node: fx.Node) -> Iterator[fx.Node]:
             yield user
 
 
-def find(graph: fx.Graph) -> list[Joined]:
+def find(graph: fx.Graph, order: dict[fx.Node, int]) -> list[Joined]:
     """Find what can be joined."""
     products = {p.node: p for p in map(_product_of, graph.nodes) if p}
     left = dict(products)
@@ -302,7 +304,13 @@ def find(graph: fx.Graph) -> list[Joined]:
     shared: dict[tuple[object, ...], list[Product]] = {}
     for product in left.values():
         shared.setdefault((_under_views(product.x), product.rows, product.kind()), []).append(product)
+    has_caches = any(_is(node, aten.index_put.default) for node in graph.nodes)
     for several in shared.values():
+        cached = _cached.find(graph, several, order) if has_caches else None
+        if cached:
+            parts = [product for product, _, _ in cached.columns]
+            found.append(Joined(parts, [cached.query], cached=cached))
+            continue
         for i in range(0, len(several), PARTS):
             some = several[i : i + PARTS]
             found.append(Joined(some, [p.node for p in some]))
@@ -315,7 +323,7 @@ def find(graph: fx.Graph) -> list[Joined]:
         if norm and norm.x in sums and not rounds_early and set(_readers(x)) <= joined_by:
             joined.norm = norm
     # as long as it is worth something
-    return [j for j in found if j.gated or j.residual is not None or j.norm or len(j.parts) > 1]
+    return [j for j in found if j.gated or j.cached or j.residual is not None or j.norm or len(j.parts) > 1]
 
 
 @dataclass(frozen=True)
@@ -427,7 +435,7 @@ class _Writer:
 
 
 def _place(order: dict[fx.Node, int], joined: Joined) -> fx.Node:
-    return min(joined.results, key=order.__getitem__)
+    return joined.cached.place if joined.cached else min(joined.results, key=order.__getitem__)
 
 
 def _join(
@@ -443,6 +451,7 @@ def _join(
     inputs += [
         g for g in (joined.residual, joined.norm and joined.norm.x, joined.norm and joined.norm.weight) if g
     ]
+    inputs += joined.cached.inputs() if joined.cached else []
     if any(order.get(given, -1) >= order[place] for given in inputs):
         return
     writer = _Writer(graph)
@@ -450,6 +459,9 @@ def _join(
     with graph.inserting_before(place):
         x = now(joined.norm.x if joined.norm else _under_views(now(first.x)))
         x = writer.shaped(x, (rows, k))
+        if joined.cached:
+            _put_into_caches(writer, joined, joined.cached, x, instead)
+            return
         if joined.halves:
             half, across = first.columns // 2, 1 if first.zero is not None else 0
             spans = [(0, half), (half, 2 * half)]
@@ -488,27 +500,80 @@ def _join(
             old.replace_all_uses_with(instead[old])
 
 
+def _put_into_caches(
+    writer: _Writer, joined: Joined, cached: _cached.Cached, x: fx.Node, instead: dict[fx.Node, fx.Node]
+) -> None:
+    first = joined.parts[0]
+
+    def columns(name: str, dim: int) -> list[fx.Node]:
+        given = [
+            (getattr(product, name), product.columns, begin, end) for product, begin, end in cached.columns
+        ]
+        return [
+            node if end - begin == whole else writer.columns(node, dim, begin, end)
+            for node, whole, begin, end in given
+            if node is not None
+        ]
+
+    across = 1 if first.zero is not None else 0
+    angles: list[Any] = [None, None, 1.0]
+    if cached.angles:
+        depth = cached.depth
+        turns = [
+            writer.shaped(instead.get(angle, angle), (_value(angle).numel() // depth, depth))
+            for angle in (cached.angles.cos, cached.angles.sin)
+        ]
+        angles = [*turns, cached.angles.sign]
+    result = writer.call(
+        torch.ops.openxpu.cached_linear.default,
+        x,
+        columns("weight", 0),
+        columns("scale", across),
+        columns("zero", across),
+        columns("bias", 0),
+        first.group,
+        joined.norm.weight if joined.norm else None,
+        joined.norm.eps if joined.norm else 0.0,
+        cached.depth,
+        *angles,
+        cached.position,
+        cached.dim,
+        *cached.caches,
+    )
+    instead[cached.query] = writer.shaped(result, _value(cached.query).shape)
+    cached.query.replace_all_uses_with(instead[cached.query])
+    for copy in cached.copies:
+        writer.graph.erase_node(copy)
+    for put, cache in zip(cached.puts, cached.caches, strict=True):
+        put.replace_all_uses_with(cache)
+
+
 class JoinLayers(CustomGraphModulePass):
     """Registered for xpu by ``enter``."""
 
     def __call__(self, gm: fx.GraphModule) -> None:
         """Rewrite the graph, which is going to be Python that runs where it is made."""
         from torch._inductor import config
+        from torch._inductor.pattern_matcher import stable_topological_sort
         from torch._inductor.virtualized import V
 
         if config.cpp_wrapper or getattr(config, "fx_wrapper", False) or V.aot_compilation:
             return  # their runners don't know the operator
         graph = gm.graph
-        scaled, found = _scale_at_once(graph), find(graph)
+        scaled = _scale_at_once(graph)
+        order = {node: i for i, node in enumerate(graph.nodes) if node.op not in ("placeholder", "get_attr")}
+        found = find(graph, order)
         if not (scaled or found):
             return
-        order = {node: i for i, node in enumerate(graph.nodes) if node.op not in ("placeholder", "get_attr")}
         instead: dict[fx.Node, fx.Node] = {}
         for joined in sorted(found, key=lambda joined: order[_place(order, joined)]):
             _join(graph, order, instead, joined)
         graph.eliminate_dead_code()
+        if any(joined.cached for joined in found):  # whose queries may be there later than before
+            stable_topological_sort(graph)
         gm.recompile()
 
     def uuid(self) -> object:
         """Change with this file, for caches of graphs."""
-        return hashlib.sha256(Path(__file__).read_bytes()).digest()
+        texts = [Path(str(file)).read_bytes() for file in (__file__, _cached.__file__)]
+        return hashlib.sha256(b"".join(texts)).digest()

@@ -38,7 +38,7 @@ static inline float8 octet_f16(__global const ushort *p) { return widen8_f16(oct
 #endif
 
 /* Of a team's lines those of the first matrix. */
-#define EACH (GATED ? COLUMNS / 2 : COLUMNS)
+#define EACH (PAIRED ? COLUMNS / 2 : COLUMNS)
 #if GATED
 #define LINES(j) (*((j) < EACH ? &q.b : &second))
 #else
@@ -129,7 +129,8 @@ void gemm_few(const gemm_quantised_params q) {
     const long m0 = g % blocks_m * ROWS;
     g /= blocks_m;
 #if PARTS
-    g -= take_part(&q.gemm, &q.b, &joined, (uint)g);
+    const uint block = (uint)g;
+    g -= take_part(&q.gemm, &q.b, &joined, block);
 #endif
 #if GATED
     const quantised_lines second = second_lines(&joined);
@@ -144,7 +145,7 @@ void gemm_few(const gemm_quantised_params q) {
     for (int r = 0; r < ROWS; r++)
         row[r] = p.a + (b * p.a_stride.batch + min(m0 + r, p.m - 1) * p.a_stride.row) * A_BYTES;
     for (int j = 0; j < COLUMNS; j++) {
-        const long n = min(n0 + j % EACH, p.n - 1);
+        const long n = LINE_OF(min(n0 + j % EACH, p.n - 1), j / EACH);
         line[j] = LINES(j).data + (b * q.b.batch + n * q.b.across) * E_BITS / 8;
         scales[j] = place_of(&q.b.scale, b, n / q.b.group_across);
         zeros[j] = place_of(&q.b.zero, b, n / q.b.group_across);
@@ -207,6 +208,9 @@ void gemm_few(const gemm_quantised_params q) {
 #if GATED
                 put_gated(&p, &joined, m0 + r, n0 + j, sums[team][r][j][0] ROOT(r),
                           sums[team][r][j + EACH][0] ROOT(r));
+#elif CACHED
+                put_cached(&p, &joined, block, m0 + r, n0 + j, sums[team][r][j][0] ROOT(r),
+                           sums[team][r][j + EACH][0] ROOT(r));
 #else
                 put(&p, b, m0 + r, n0 + j, sums[team][r][j][0] ROOT(r));
 #endif

@@ -108,7 +108,7 @@ static inline float over_neighbours(float v, const uint count) {
 }
 
 /* Of a group's 16 lines those of the first matrix, and where the others' scales and zeros are. */
-#define EACH (GATED ? 8 : 16)
+#define EACH (PAIRED ? 8 : 16)
 #if GATED
 #define LINES(j) (*((j) ? &second : &l))
 #else
@@ -161,6 +161,7 @@ void gemm_few_units(const gemm_quantised_params q) {
     const uint blocks_m = SINGLE ? 1 : ((uint)q.gemm.m + FEW_ROWS - 1) / FEW_ROWS, g = (uint)XPU_GROUP(0);
     uint of_rows = g / blocks_m;
 #if PARTS
+    const uint block = of_rows;
     of_rows -= take_part(&q.gemm, &q.b, &joined, of_rows);
 #endif
     const gemm_params p = q.gemm;
@@ -182,7 +183,7 @@ void gemm_few_units(const gemm_quantised_params q) {
     xpu_addr lines[2], scales[2], zeros[2];
     uint scale_pitch[2], zero_pitch[2];
     for (int j = 0; j < 2; j++) {
-        const long n = min((uint)n0 + line + j * (EACH - 8), (uint)p.n - 1);
+        const long n = LINE_OF(min((uint)n0 + line + j * (EACH - 8), (uint)p.n - 1), j);
         const long across = SINGLE ? n : (uint)n / (uint)l.group_across;
         lines[j] = LINES(j).data + (b * l.batch + n * l.across + part) * E_BITS / 8;
         scales[j] = LINES(j).scale.data + place_of(&l.scale, b, across) * SCALE_BYTES;
@@ -294,7 +295,7 @@ void gemm_few_units(const gemm_quantised_params q) {
         if (n0 + n >= p.n) continue;
         float sum = 0;
         WRITTEN_OUT for (int t = 0; t < TEAMS; t++) sum += sums[t][m][n];
-#if GATED
+#if PAIRED
         float other = 0;
         WRITTEN_OUT for (int t = 0; t < TEAMS; t++) other += sums[t][m][n + 8];
 #endif
@@ -307,14 +308,16 @@ void gemm_few_units(const gemm_quantised_params q) {
         const float root = roots[m];
 #endif
         sum *= root;
-#if GATED
+#if PAIRED
         other *= root;
 #endif
 #endif
 #if GATED
         put_gated(&p, &joined, m0 + m, n0 + n, sum, other);
+#elif CACHED
+        put_cached(&p, &joined, block, m0 + m, n0 + n, sum, other);
 #else
-        put(&p, b, m0 + m, n0 + n, sum);
+    put(&p, b, m0 + m, n0 + n, sum);
 #endif
     }
 }

@@ -3,6 +3,7 @@
  *
  * -DPARTS=1 to GEMM_PARTS: so many matrices, whose results lie beside each other
  * -DGATED=1: two, of which the first's results, ended, are multiplied by the second's
+ * -DCACHED=1: three, the queries', keys' and values' (gemm_cached_params); the first's results go out
  * -DNORMED=1: rows of A, aligned to 16 bytes, are taken times `norm` and are divided by the root of their
  * mean square; k is a multiple of eight
  *
@@ -11,6 +12,15 @@
 #define PARTS 0
 #define GATED 0
 #define NORMED 0
+#define CACHED 0
+#endif
+/* A work-group's lines are pairs, whose sums a work-item has together; LINE_OF: of column n the line j, 0
+ * or 1. */
+#define PAIRED (GATED || CACHED)
+#if CACHED
+#define LINE_OF(n, j) line_of_pair(&joined, (uint)(n), j)
+#else
+#define LINE_OF(n, j) (n)
 #endif
 
 #if PARTS || defined(FEW_BY_UNITS)
@@ -68,6 +78,45 @@ static inline void put_gated(const gemm_params *p, const gemm_joined_params *g, 
     q.b_scale = g->part[1].b_scale;
     STORE(OUT_T, XPU_PTR(STORED(OUT_T), p->out), m * p->out_stride.row + n * p->out_stride.column,
           leaving(&p->leave, value(p, 0, m, n, sum) * scaled(&q, 0, m, n, other)));
+}
+#endif
+
+#if CACHED
+/* A number's column in its part. */
+static inline long line_of_pair(const gemm_joined_params *g, uint n, int second) {
+    const uint half_ = (uint)g->cached.depth / 2;
+    return n + n / half_ * half_ + (second ? half_ : 0);
+}
+/* Of a part whose first work-group along n is `block`. */
+static inline void put_cached(const gemm_params *p, const gemm_joined_params *g, uint block, long m, long n,
+                              acc_t sum, acc_t other) {
+    const gemm_cached_params *c = &g->cached;
+    const int which = (block >= (uint)g->part[1].block) + (block >= (uint)g->part[2].block);
+    const uint half_ = (uint)c->depth / 2, head = (uint)n / half_, i = (uint)n % half_;
+    const long column = line_of_pair(g, (uint)n, 0);
+    value_t v = value(p, 0, m, column, sum), w = value(p, 0, m, column + half_, other);
+    if (which < 2 && c->cos) {
+        const long at = m * c->angle_row + i;
+#define ANGLE(of, i) (value_t) LOAD(T, XPU_CPTR(STORED(T), c->of), i)
+        const value_t turned = v * ANGLE(cos, at) + c->first_sign * w * ANGLE(sin, at);
+        w = w * ANGLE(cos, at + half_) + v * ANGLE(sin, at + half_);
+        v = turned;
+#undef ANGLE
+    }
+    xpu_addr to = p->out;
+    long place = m * p->out_stride.row + column * p->out_stride.column, apart = half_ * p->out_stride.column;
+    if (which > 0) {
+        const gemm_cache *cache = &c->cache[which - 1];
+        const long given = *XPU_CPTR(long, c->position), at = given < 0 ? given + c->length : given;
+        if ((ulong)at >= (ulong)c->length) {
+            fault_report(c->watch, 0, given, c->length);
+            return;
+        }
+        to = cache->data, apart = half_;
+        place = m * cache->row + head * cache->head + at * cache->place + i;
+    }
+    STORE(OUT_T, XPU_PTR(STORED(OUT_T), to), place, leaving(&p->leave, v));
+    STORE(OUT_T, XPU_PTR(STORED(OUT_T), to), place + apart, leaving(&p->leave, w));
 }
 #endif
 

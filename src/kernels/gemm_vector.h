@@ -17,7 +17,7 @@ typedef union piece {
 #define SUM_OUT(n, sum) put_result(&p, b, slice, n, sum)
 
 /* Of a team's lines those of the first matrix. */
-#define EACH (GATED ? COLUMNS / 2 : COLUMNS)
+#define EACH (PAIRED ? COLUMNS / 2 : COLUMNS)
 
 static inline void put_result(const gemm_params *p, long b, long slice, long n, acc_t sum) {
     if (n >= p->n) return;
@@ -33,7 +33,8 @@ __kernel __attribute__((reqd_work_group_size(LANES, TEAMS, 1)))
 void gemm_vector(const gemm_joined_params joined) {
     long g = XPU_GROUP(0);
     gemm_params p = joined.given.gemm;
-    g -= take_part(&p, NULL, &joined, (uint)g);
+    const uint block = (uint)g;
+    g -= take_part(&p, NULL, &joined, block);
 #else
 void gemm_vector(const gemm_params p) {
     long g = XPU_GROUP(0);
@@ -52,7 +53,7 @@ void gemm_vector(const gemm_params p) {
     acc_t sum[COLUMNS + NORMED];
     sum[COLUMNS + NORMED - 1] = (acc_t)0;
     for (int j = 0; j < COLUMNS; j++) {
-        const long n = min(n0 + team * EACH + j % EACH, p.n - 1);
+        const long n = LINE_OF(min(n0 + team * EACH + j % EACH, p.n - 1), j / EACH);
 #if GATED
         const xpu_addr of = j < EACH ? pb : joined.part[1].b;
 #else
@@ -104,6 +105,9 @@ void gemm_vector(const gemm_params p) {
         const long n_ = n0 + team * EACH + j;
 #if GATED
         if (n_ < p.n) put_gated(&p, &joined, 0, n_, sums[team][j][0] * root, sums[team][j + EACH][0] * root);
+#elif CACHED
+        if (n_ < p.n)
+            put_cached(&p, &joined, block, 0, n_, sums[team][j][0] * root, sums[team][j + EACH][0] * root);
 #elif NORMED
         SUM_OUT(n_, sums[team][j][0] * root);
 #else

@@ -2,6 +2,7 @@
  * numbers of them. */
 #ifndef XPU_KERNELS_QUANTISED_H
 #define XPU_KERNELS_QUANTISED_H
+#include "fault.h"
 #include "gemm.h"
 
 /* One for each group; distances count groups. */
@@ -42,10 +43,29 @@ typedef struct gemm_part {
     xpu_i64 block;    /* its first work-group along n */
 } gemm_part;
 
+/* Queries, keys and values of one token a row, by heads of `depth`: queries and keys are turned by angles,
+ * keys and values go into caches. Number i of a head's first half and i + depth / 2 are a pair, and a column
+ * of what follows. */
+typedef struct gemm_cache {
+    xpu_addr data;
+    xpu_i64 row, head, place; /* elements; a head's lie beside each other */
+} gemm_cache;
+typedef struct gemm_cached_params {
+    gemm_cache cache[2];
+    xpu_addr cos, sin; /* `depth` numbers, 0: nothing is turned */
+    xpu_i64 angle_row; /* elements from a row's to the next one's */
+    xpu_addr position; /* int64: the place in the caches, of `length`; negative ones count from their end */
+    xpu_i64 length;
+    struct fault_watch watch;
+    xpu_i32 depth;
+    float first_sign; /* what the second half is multiplied by in the first */
+} gemm_cached_params;
+
 /* Products that share A. */
 typedef struct gemm_joined_params {
     gemm_quantised_params given;
-    gemm_part part[GEMM_PARTS];
+    gemm_part part[GEMM_PARTS]; /* of pairs where there are caches */
+    gemm_cached_params cached;
     xpu_addr norm; /* k numbers that A's rows are multiplied by, and eps */
     float eps;
     xpu_i32 unused;

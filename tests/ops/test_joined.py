@@ -187,6 +187,126 @@ def test_int8_linear(m: int, n: int, k: int, dtype: torch.dtype) -> None:
         call(*given[:3], given[3][1:], None, dtype)
 
 
+class Cached:
+    """Queries, keys and values of a token a row, and what becomes of them."""
+
+    def __init__(
+        self, kind: str, m: int, k: int, depth: int, dtype: torch.dtype, dim: int, turned: bool
+    ) -> None:
+        torch.manual_seed(m + k + depth)
+        self.heads, self.kv_heads, self.depth, self.dim = 5, 2, depth, dim
+        self.sizes = [h * depth for h in (self.heads, self.kv_heads, self.kv_heads)]
+        self.weights = Weights(kind, self.sizes, k, 128, dtype)
+        self.x = torch.randn(m, k).to(dtype)
+        self.norm = torch.randn(k).to(dtype)
+        self.bias = [torch.randn(n).to(dtype) for n in self.sizes]
+        self.angles = (
+            [torch.randn(m if dim == 1 else 1, depth).to(dtype) for _ in range(2)] if turned else None
+        )
+        shape = [m, self.kv_heads, 7, depth] if dim == 2 else [m, 7, self.kv_heads, depth]
+        self.caches = [torch.randn(shape).to(dtype) for _ in range(2)]
+
+    def expected(self, position: int, sign: float, normed: bool, biased: bool) -> list[Tensor]:
+        m = self.x.size(0)
+        a = (
+            F.rms_norm(self.x.double(), self.x.shape[1:], self.norm.double(), 1e-5)
+            if normed
+            else self.x.double()
+        )
+        parts = [a @ w.t() for w in self.weights.numbers]
+        if biased:
+            parts = [p + b.double() for p, b in zip(parts, self.bias, strict=True)]
+        q, k, v = (p.view(m, -1, self.depth) for p in parts)
+        if self.angles:
+            cos, sin = (t.double()[:, None] for t in self.angles)
+            half = self.depth // 2
+            q, k = (t * cos + torch.cat([sign * t[..., half:], t[..., :half]], -1) * sin for t in (q, k))
+        caches = [c.double() for c in self.caches]
+        for cache, new in zip(caches, (k, v), strict=True):
+            cache.select(self.dim, position)[:] = new
+        return [q.reshape(m, -1), *caches]
+
+    def call(self, position: int, sign: float, normed: bool, biased: bool) -> tuple[list[Tensor], list[str]]:
+        x, caches = self.x.to("xpu"), [c.to("xpu") for c in self.caches]
+        angles = [t.to("xpu") for t in self.angles] if self.angles else [None, None]
+        bias = [b.to("xpu") for b in self.bias] if biased else []
+        norm, at = self.norm.to("xpu") if normed else None, torch.tensor([position], device="xpu")
+        operands = self.weights.operands()
+
+        def call() -> Tensor:
+            return torch.ops.openxpu.cached_linear(
+                x, *operands, bias, 128, norm, 1e-5, self.depth, *angles, sign, at, self.dim, *caches
+            )
+
+        call()
+        q, names = launches(call)
+        return [q, *caches], names
+
+
+@pytest.mark.parametrize("dtype", SINGLES)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("m, depth, dim, turned", [(1, 16, 2, True), (3, 10, 1, True), (1, 24, 1, False)])
+def test_cached(m: int, depth: int, dim: int, turned: bool, kind: str, dtype: torch.dtype) -> None:
+    cached = Cached(kind, m, 256, depth, dtype, dim, turned)
+    # halves' norms with the units are computed otherwise
+    normed, biased = dim == 2 and dtype != torch.float16, dim == 1
+    for position, sign in ((3, -1.0), (-1, 1.0)):
+        found, names = cached.call(position, sign, normed, biased)
+        is_one = is_one_launch(kind, m, dtype)
+        for part, wanted in zip(found, cached.expected(position, sign, normed, biased), strict=True):
+            assert noise(part, wanted) > enough(dtype) - (0 if is_one and not normed else 9)
+        if is_one:
+            assert len(names) == 1, names
+
+
+def test_cached_where_nothing_is() -> None:
+    cached = Cached("numbers", 1, 64, 8, torch.float32, 2, True)
+    before = [c.clone() for c in cached.caches]
+    with pytest.raises(IndexError, match="index 7 is out of bounds"):
+        cached.call(7, 1.0, False, False)
+        torch.xpu.synchronize()
+    assert all(torch.equal(a, b) for a, b in zip(cached.caches, before, strict=True))
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"weight": 2}, "2 weights for queries"),
+        ({"depth": 7}, "heads of 7"),
+        ({"dim": 3}, "along dimension 3"),
+        ({"cos": None}, "without sines"),
+        ({"position": torch.tensor([1, 2])}, "one position"),
+        ({"keys": torch.zeros(1, 3, 7, 8)}, "a cache of"),
+        ({"sin": torch.zeros(1, 9)}, "angles of"),
+    ],
+)
+def test_caches_that_do_not_fit(change: dict[str, object], message: str) -> None:
+    given: dict[str, object] = {
+        "x": torch.zeros(1, 16),
+        "weight": [torch.zeros(n, 16) for n in (32, 16, 16)],
+        "scale": [],
+        "zero": [],
+        "bias": [],
+        "group": 0,
+        "norm": None,
+        "eps": 0.0,
+        "depth": 8,
+        "cos": torch.zeros(1, 8),
+        "sin": torch.zeros(1, 8),
+        "first_sign": 1.0,
+        "position": torch.tensor([1]),
+        "dim": 2,
+        "keys": torch.zeros(1, 2, 7, 8),
+        "values": torch.zeros(1, 2, 7, 8),
+        **change,
+    }
+    if isinstance(given["weight"], int):
+        given["weight"] = [torch.zeros(32, 16)] * given["weight"]
+    moved = torch.utils._pytree.tree_map(lambda v: v.to("xpu") if isinstance(v, Tensor) else v, given)
+    with pytest.raises(RuntimeError, match=message):
+        torch.ops.openxpu.cached_linear(*moved.values())
+
+
 def test_no_rows() -> None:
     w = torch.randn(8, 16, device="xpu")
     given = ([w, w], [], [], [], 0, False, "none", None, 0.0, None)
@@ -232,7 +352,7 @@ def test_what_does_not_fit(change: dict[str, object], message: str) -> None:
 def test_as_gpus_do(tier: str) -> None:
     passes(
         [str(Path(__file__))],
-        "beside or gated or normed or int8_linear",
+        "beside or gated or normed or int8_linear or cached",
         OPENXPU_MATRIX=tier,
         OPENXPU_HOST_PROVIDER="0",
     )

@@ -210,6 +210,117 @@ def test_many_rows_stay_apart(kind: str, rows: int, as_on_gpus: None) -> None:
     assert not joined_calls(model, torch.randn(rows, 256).bfloat16().to("xpu"))[1]
 
 
+class Attention(nn.Module):
+    """Of a token a row, with caches of (rows, heads, length, depth), or lengths before heads: `dim` is the places'."""
+
+    def __init__(self, kind: str, whole: bool, dim: int, rolls: bool, bias: bool = False) -> None:
+        super().__init__()
+        self.heads, self.kv_heads, self.depth, self.dim, self.rolls = 4, 2, 64, dim, rolls
+        sizes = [n * self.depth for n in (self.heads, self.kv_heads, self.kv_heads)]
+        self.qkv = nn.ModuleList(Linear(256, n, kind, bias) for n in ([sum(sizes)] if whole else sizes))
+        self.sizes = sizes
+
+    def rotated(self, t: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        if self.rolls:
+            return t * cos + sin * t.roll(self.depth // 2, -1)
+        first, second = t[..., : self.depth // 2], t[..., self.depth // 2 :]
+        return torch.cat((-second, first), -1) * sin + t * cos
+
+    def forward(
+        self, x: Tensor, position: Tensor, cos: Tensor, sin: Tensor, keys: Tensor, values: Tensor
+    ) -> Tensor:
+        parts = [layer(x) for layer in self.qkv]
+        q, k, v = parts[0].split(self.sizes, -1) if len(parts) == 1 else parts
+        q, k, v = (t.view(x.size(0), 1, -1, self.depth) for t in (q, k, v))
+        if self.dim == 2:
+            q, k, v = (t.transpose(1, 2) for t in (q, k, v))
+        q, k = self.rotated(q, cos, sin), self.rotated(k, cos, sin)
+        keys.index_copy_(self.dim, position, k)
+        values.index_copy_(self.dim, position, v)
+        if self.dim == 1:
+            q, keys, values = (t.transpose(1, 2) for t in (q, keys, values))
+        return F.scaled_dot_product_attention(q, keys, values, enable_gqa=True).reshape(x.size(0), -1)
+
+
+def attention_inputs(attention: Attention, rows: int) -> list[Tensor]:
+    shape = (rows, attention.kv_heads, 9, 64) if attention.dim == 2 else (rows, 9, attention.kv_heads, 64)
+    numbers = [torch.randn(rows, 256), torch.randn(1, 64), torch.randn(1, 64), *torch.randn(2, *shape)]
+    x, *rest = (t.bfloat16() for t in numbers)
+    return [x, torch.tensor([4]), *rest]
+
+
+def cached_calls(function: Callable[..., object], *given: Tensor) -> tuple[object, int]:
+    result, code = run_and_get_code(torch.compile(function, dynamic=False), *given)
+    return result, code[-1].count("torch.ops.openxpu.cached_linear.default(")
+
+
+def as_doubles(given: list[Tensor]) -> list[Tensor]:
+    return [t.double() if t.is_floating_point() else t.clone() for t in given]
+
+
+@pytest.mark.parametrize(
+    "kind, whole, dim, rolls, rows",
+    [
+        ("int4", True, 2, True, 1),
+        ("int4", False, 2, False, 4),
+        ("int4", False, 1, True, 1),
+        ("bf16", False, 1, False, 1),
+        ("bf16", True, 2, False, 1),
+    ],
+)
+def test_caches(kind: str, whole: bool, dim: int, rolls: bool, rows: int, as_on_gpus: None) -> None:
+    torch.manual_seed(0)
+    attention = Attention(kind, whole, dim, rolls, bias=kind == "bf16")
+    given = attention_inputs(attention, rows)
+    wanted = as_doubles(given)
+    expected = attention(*wanted)
+    attention.to("xpu")
+    on_device = [t.to("xpu") for t in given]
+    found, calls = cached_calls(attention, *on_device)
+    assert calls == 1
+    for part, reference in zip((found, *on_device[4:]), (expected, *wanted[4:]), strict=True):
+        assert (part.cpu().double() - reference).norm() < 0.01 * reference.norm()  # type: ignore[attr-defined]
+
+
+def other_reader(attention: Attention, *given: Tensor) -> tuple[Tensor, ...]:
+    """The query before it is turned."""
+    return attention(*given), attention.qkv[0](given[0]) * 2
+
+
+def read_before(attention: Attention, *given: Tensor) -> tuple[Tensor, ...]:
+    before = given[4] * 2
+    return attention(*given), before
+
+
+def angles_of_four_dimensions(attention: Attention, *given: Tensor) -> tuple[Tensor, ...]:
+    x, position, cos, *rest = given
+    cos, sin = (t.view(1, 1, 1, 64) for t in (cos, rest.pop(0)))
+    return (attention(x, position, cos, sin, *rest),)
+
+
+def returned_keys(attention: Attention, *given: Tensor) -> tuple[Tensor, ...]:
+    y = attention(*given)
+    return y, given[4] + 1
+
+
+CACHE_USES = {f.__name__: f for f in (other_reader, read_before, angles_of_four_dimensions, returned_keys)}
+
+
+@pytest.mark.parametrize("use", CACHE_USES)
+def test_caches_that_others_read(use: str, as_on_gpus: None) -> None:
+    torch.manual_seed(0)
+    attention, function = Attention("bf16", False, 2, False), CACHE_USES[use]
+    given = attention_inputs(attention, 1)
+    wanted = as_doubles(given)
+    expected = function(attention, *wanted)
+    attention.to("xpu")
+    on_device = [t.to("xpu") for t in given]
+    found, _ = cached_calls(lambda *given: function(attention, *given), *on_device)
+    pairs = [*zip(found, expected, strict=True), *zip(on_device[4:], wanted[4:], strict=True)]  # type: ignore[call-overload]
+    for part, reference in pairs:
+        assert (part.cpu().double() - reference).norm() < 0.01 * reference.norm()
+
+
 @pytest.mark.parametrize("rows, bias", [(1, False), (40, True)])
 @pytest.mark.filterwarnings("ignore")
 def test_int8_activations(rows: int, bias: bool, as_on_gpus: None) -> None:

@@ -7,6 +7,7 @@
 #ifndef XPU_OPS_GEMM_H
 #define XPU_OPS_GEMM_H
 
+#include "xpu/fault.h"
 #include "xpu/ops/epilogue.h"
 
 #ifdef __cplusplus
@@ -129,6 +130,36 @@ typedef struct xpu_joined {
  * processors, in more than 16 rows (numbers: one), for operands that don't lie along k at multiples of 16
  * bytes. XPU_ERROR_INVALID_ARGUMENT for sizes that don't fit. */
 XPU_API xpu_status xpu_gemm_joined(xpu_stream *stream, const xpu_gemm_args *args, const xpu_joined *joined);
+
+/* Where a cache of args->dtype begins, and the elements from one row's (a sequence's), head's and place's to
+ * the next one's; a head's elements lie beside each other. */
+typedef struct xpu_kv_cache {
+    void *data;
+    int64_t row_stride, head_stride, place_stride;
+} xpu_kv_cache;
+
+/* What becomes of queries, keys and values of one token a row. `cos` and `sin` may be NULL: nothing is
+ * turned. */
+typedef struct xpu_cached {
+    int64_t depth;           /* elements of a head, even */
+    const void *cos, *sin;   /* `depth` numbers of args->dtype each */
+    int64_t angle_stride;    /* elements from a row's angles to the next one's; 0: the same for all */
+    double first_sign;       /* 1 or -1 */
+    const int64_t *position; /* on the device: the place in both caches; negative ones count from their end */
+    int64_t length;          /* places of both */
+    xpu_kv_cache keys, values;
+} xpu_cached;
+
+/* xpu_gemm_joined of three parts, queries, keys and values, that doesn't gate, combine or end otherwise: out
+ * = the queries, args->n columns, and the other two go to their places in the caches. Queries and keys are
+ * turned first (rotary embedding): of a head's first and second half, a and b, with cos = c d and sin = s t,
+ *
+ *     a' = a c + first_sign b s,    b' = b d + a t
+ *
+ * A position that isn't there is a fault (xpu/fault.h), and nothing is written to the caches. `fault` may be
+ * NULL. */
+XPU_API xpu_status xpu_gemm_cached(xpu_stream *stream, const xpu_gemm_args *args, const xpu_joined *joined,
+                                   const xpu_cached *cached, xpu_fault *fault);
 
 /* out[b][r][c] = the number of element [r][c] of `matrix`; `dtype`: float16, bfloat16 or float32. */
 XPU_API xpu_status xpu_dequantise(xpu_stream *stream, const xpu_matrix *matrix, const xpu_quantised *q,

@@ -1,0 +1,344 @@
+"""A token's queries, keys and values in one launch, turned and in their caches: what ``_joined.py`` finds of them.
+
+What becomes of a product's numbers is followed through views, slices, concatenations and such by numbering them: where
+each of them is, and with which sign, whatever the graph calls it.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, fx
+
+if TYPE_CHECKING:
+    from openxpu._joined import Product
+
+aten, prims = torch.ops.aten, torch.ops.prims
+_RESHAPES = {aten.reshape.default, aten.view.default, aten._unsafe_view.default}
+_MOVES = {
+    *_RESHAPES,
+    aten.unsqueeze.default,
+    aten.squeeze.dim,
+    aten.squeeze.dims,
+    aten.permute.default,
+    aten.transpose.int,
+    aten.slice.Tensor,
+    aten.select.int,
+    aten.expand.default,
+    aten.split.Tensor,
+    aten.split_with_sizes.default,
+    aten.alias.default,
+    aten.clone.default,
+    operator.getitem,
+}
+_CONSTANTS = {
+    prims.iota.default,
+    aten.add.Tensor,
+    aten.add.Scalar,
+    aten.sub.Tensor,
+    aten.fmod.Scalar,
+    aten.remainder.Scalar,
+    aten.full.default,
+    prims.convert_element_type.default,
+    *_MOVES,
+}
+
+
+@dataclass(frozen=True)
+class Angles:
+    """A half and the other, times `sign` in the first one, are turned by numbers of the same for all heads."""
+
+    cos: fx.Node
+    sin: fx.Node
+    sign: float
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Of each element of a value (of several, where it is a list) which number of the product it is, and its sign."""
+
+    place: Any
+    sign: Any
+    angles: Angles | None = None
+
+    def moved(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Numbers:
+        return Numbers(target(self.place, *args, **kwargs), target(self.sign, *args, **kwargs), self.angles)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Neighbouring columns of a product, by heads, as a value has them: of as many rows, and heads of `depth`."""
+
+    first: int
+    columns: int
+    depth: int
+    angles: Angles | None
+
+
+@dataclass(frozen=True)
+class Cached:
+    """What is put into caches, in the order of the operator's arguments."""
+
+    columns: list[tuple[Product, int, int]]  # of queries, keys and values: a product's, from and to
+    query: fx.Node
+    depth: int
+    angles: Angles | None
+    position: fx.Node
+    dim: int
+    caches: list[fx.Node]
+    puts: list[fx.Node]
+    copies: list[fx.Node]  # that put the changed caches back
+    place: fx.Node  # before which all inputs are there
+
+    def inputs(self) -> list[fx.Node]:
+        angles = [self.angles.cos, self.angles.sin] if self.angles else []
+        return [self.position, *angles, *self.caches]
+
+
+def _constant(node: Any) -> Any:
+    """Compute a tensor of indices that depends on nothing; None where it does."""
+    if isinstance(node, (list, tuple)):
+        return type(node)(_constant(n) for n in node)
+    if not isinstance(node, fx.Node):
+        return node
+    if node.op != "call_function" or node.target not in _CONSTANTS:
+        return None
+    args = tuple(_constant(a) for a in node.args)
+    if any(a is None for a in args if not isinstance(a, (list, tuple))):
+        return None
+    kwargs = {k: "cpu" if k == "device" else v for k, v in node.kwargs.items()}
+    return node.target(*args, **kwargs)  # type: ignore[operator]
+
+
+def _value(node: Any) -> Any:
+    return node.meta.get("val") if isinstance(node, fx.Node) else None
+
+
+def _is_fixed(args: Iterable[Any]) -> bool:
+    """Whether nothing but numbers known here is among a move's arguments."""
+    return not any(isinstance(a, (fx.Node, torch.SymInt)) for a in torch.utils._pytree.tree_leaves(args))
+
+
+def _natural(numbers: Numbers, rows: int, row: int) -> Part | None:
+    """Read numbers, of a token a row, as neighbouring columns in their order: (rows, heads, depth) as they lie."""
+    place = numbers.place
+    if not isinstance(place, Tensor) or place.dim() < 2 or not place.numel() or place.numel() % rows:
+        return None
+    flat, first = place.reshape(rows, -1), int(place.flatten()[0])
+    columns = flat.size(1)
+    order = first + torch.arange(columns) + row * torch.arange(rows)[:, None]
+    if not (torch.equal(flat, order) and bool((numbers.sign == 1).all()) and first + columns <= row):
+        return None
+    return Part(first, columns, place.size(-1), numbers.angles)
+
+
+def _turned(one: Numbers, other: Numbers, cos: fx.Node, sin: fx.Node, rows: int, row: int) -> Numbers | None:
+    """Read one * cos + other * sin as numbers that are turned, where `other` has the halves of `one` exchanged."""
+    part = _natural(one, rows, row)
+    if part is None or part.depth % 2 or part.columns % part.depth or other.place.shape != one.place.shape:
+        return None
+    half = part.depth // 2
+    if not torch.equal(other.place, one.place.roll(half, -1)):
+        return None
+    first, second = other.sign[..., :half], other.sign[..., half:]
+    if not (bool((second == 1).all()) and bool((first == first.flatten()[0]).all())):
+        return None
+    for angle in (cos, sin):
+        shape, whole = list(_value(angle).shape), list(one.place.shape)
+        shape = [1] * (len(whole) - len(shape)) + shape
+        if len(shape) > len(whole) or shape[-1] != part.depth or any(size != 1 for size in shape[1:-1]):
+            return None
+        if shape[0] != 1 and not (shape[0] == rows == whole[0]):
+            return None
+    return Numbers(one.place, one.sign, Angles(cos, sin, float(first.flatten()[0])))
+
+
+def _is_tensor(numbers: Numbers) -> bool:
+    return isinstance(numbers.place, Tensor)
+
+
+class Trace:
+    """Follows the numbers of products that share activations, one beside the other in a row of `row`."""
+
+    def __init__(self, products: list[Product]) -> None:
+        self.products, self.rows = products, products[0].rows
+        self.row = sum(p.columns for p in products)
+        self.known: dict[fx.Node, Numbers] = {}
+        self.scaled: dict[fx.Node, tuple[Numbers, fx.Node]] = {}
+        self.puts: dict[fx.Node, Numbers] = {}
+        first = 0
+        for product in products:
+            place = first + torch.arange(product.columns) + self.row * torch.arange(self.rows)[:, None]
+            self.known[product.node] = Numbers(place, torch.ones_like(place))
+            first += product.columns
+
+    def follow(self, graph: fx.Graph) -> None:
+        for node in graph.nodes:
+            if node.op != "call_function" or node in self.known:
+                continue
+            args: Any = node.args
+            if node.target is aten.cat.default:
+                self._join(node, args)
+            elif args and isinstance(args[0], fx.Node) and args[0] in self.known:
+                self._move(node, args)
+            if node.target is aten.mul.Tensor:
+                for given, angle in (args, tuple(reversed(args))):
+                    is_angle = isinstance(_value(angle), Tensor) and angle not in self.known
+                    if (
+                        given in self.known
+                        and is_angle
+                        and _is_tensor(self.known[given])
+                        and _value(angle).dtype == _value(node).dtype
+                    ):
+                        self.scaled[node] = (self.known[given], angle)
+            elif node.target is aten.add.Tensor and not node.kwargs and all(a in self.scaled for a in args):
+                self._turn(node, args)
+            elif node.target is aten.index_put.default and len(args) == 3 and args[2] in self.known:
+                self.puts[node] = self.known[args[2]]
+
+    def _move(self, node: fx.Node, args: Any) -> None:
+        numbers = self.known[args[0]]
+        if node.target in _MOVES and _is_fixed((args[1:], node.kwargs)):
+            kwargs = {} if node.target is aten.clone.default else node.kwargs
+            target = aten.reshape.default if node.target in _RESHAPES else node.target
+            self.known[node] = numbers.moved(target, args[1:], kwargs)
+        elif node.target is aten.neg.default:
+            self.known[node] = Numbers(numbers.place, -numbers.sign, numbers.angles)
+        elif node.target is aten.index.Tensor and _is_tensor(numbers):
+            indices = [_constant(i) for i in args[1]]
+            if all(i is not None or given is None for i, given in zip(indices, args[1], strict=True)):
+                self.known[node] = numbers.moved(node.target, (indices,), {})
+
+    def _join(self, node: fx.Node, args: Any) -> None:
+        parts = [self.known.get(part) for part in args[0]]
+        if all(part is not None and part.angles is None for part in parts):
+            dim = args[1] if len(args) > 1 else 0
+            place, sign = (torch.cat([getattr(p, name) for p in parts], dim) for name in ("place", "sign"))
+            self.known[node] = Numbers(place, sign)
+
+    def _turn(self, node: fx.Node, args: Any) -> None:
+        for (one, cos), (other, sin) in (
+            [self.scaled[a] for a in args],
+            [self.scaled[a] for a in reversed(args)],
+        ):
+            if one.angles is None and other.angles is None:
+                found = _turned(one, other, cos, sin, self.rows, self.row)
+                if found and found.place.shape == _value(node).shape:
+                    self.known[node] = found
+
+    def part_of(self, first: int, columns: int) -> tuple[Product, int, int] | None:
+        """Find the product that has these columns."""
+        begin = 0
+        for product in self.products:
+            if begin <= first and first + columns <= begin + product.columns:
+                return product, first - begin, first - begin + columns
+            begin += product.columns
+        return None
+
+
+def _place_of(put: fx.Node, rows: int, numbers: Numbers) -> tuple[fx.Node, int] | None:
+    """Where index_put puts a token a row into a cache, and along which dimension: 1 or 2 of four."""
+    base, indices, _ = put.args
+    cache = _value(base)
+    if not (isinstance(base, fx.Node) and base.op == "placeholder" and cache.dim() == 4):
+        return None
+    dim = len(indices) - 1  # type: ignore[arg-type]
+    if dim not in (1, 2) or any(i is not None for i in indices[:dim]):  # type: ignore[union-attr,index]
+        return None
+    position: Any = indices[dim]  # type: ignore[index]
+    at = _value(position)
+    if not isinstance(at, Tensor) or at.dtype != torch.int64 or list(at.shape) != [1]:
+        return None
+    expected = list(cache.shape)
+    expected[dim] = 1
+    is_whole = list(numbers.place.shape) == expected and cache.shape[0] == rows and cache.stride(3) == 1
+    return (position, dim) if is_whole and cache.dtype == _value(put.args[2]).dtype else None
+
+
+def _writes_back(put: fx.Node) -> fx.Node | None:
+    """Find the copy that puts a changed input back, where the input is nowhere else."""
+    base: Any = put.args[0]
+    for user in put.users:
+        if user.op == "call_function" and user.target is aten.copy_.default and user.args == (base, put):
+            return user if set(base.users) == {put, user} else None
+    return None
+
+
+def find(graph: fx.Graph, products: list[Product], order: dict[fx.Node, int]) -> Cached | None:
+    """Read products of the same activations as queries, keys and values."""
+    trace = Trace(products)
+    trace.follow(graph)
+    if len(trace.puts) != 2:
+        return None
+    parts = {put: _natural(numbers, trace.rows, trace.row) for put, numbers in trace.puts.items()}
+    places = {put: _place_of(put, trace.rows, numbers) for put, numbers in trace.puts.items()}
+    puts = sorted(trace.puts, key=lambda put: trace.puts[put].angles is None)  # keys are turned
+    key, value = (parts[put] for put in puts)
+    if key is None or value is None or None in places.values() or places[puts[0]] != places[puts[1]]:
+        return None
+    keys, values = (put.args[0] for put in puts)
+    if keys is values or _value(keys).shape != _value(values).shape or value.angles is not None:
+        return None
+    # queries are turned likewise, and nobody puts them anywhere
+    queries = [
+        node
+        for node, numbers in trace.known.items()
+        if node.target is aten.add.Tensor and numbers.angles and not _leads_to(node, puts[0], trace)
+    ]
+    if len(queries) != 1 or trace.known[queries[0]].angles != key.angles:
+        return None
+    query = queries[0]
+    part = _natural(trace.known[query], trace.rows, trace.row)
+    if part is None or not part.depth == key.depth == value.depth:
+        return None
+    three = [part, key, value]
+    if sum(p.columns for p in three) != trace.row:
+        return None
+    columns = [trace.part_of(p.first, p.columns) for p in three]
+    begins = sorted((p.first, p.columns) for p in three)
+    if None in columns or any(a[0] + a[1] != b[0] for a, b in zip(begins, begins[1:], strict=False)):
+        return None
+    copies = [_writes_back(put) for put in puts]
+    own = {query, *puts}
+    after = {n for n in trace.known if trace.known[n].angles == part.angles and _comes_from(n, query)}
+    within = {*trace.known, *trace.scaled, *own}
+    strays = [u for n in within - own - after for u in n.users if u not in within]
+    position, dim = places[puts[0]]
+    inputs = [query, position, *([part.angles.cos, part.angles.sin] if part.angles else [])]
+    place = max(inputs, key=lambda n: order.get(n, -1)).next
+    late = all(order[u] >= order[place] for put in puts for u in put.users if u not in copies)
+    if strays or None in copies or not late:
+        return None
+    return Cached(
+        columns,  # type: ignore[arg-type]
+        query,
+        part.depth,
+        part.angles,
+        position,
+        dim,
+        [keys, values],  # type: ignore[list-item]
+        puts,
+        copies,  # type: ignore[arg-type]
+        place,
+    )
+
+
+def _leads_to(node: fx.Node, put: fx.Node, trace: Trace) -> bool:
+    """Whether a value is, under views, what is put into a cache."""
+    return any(user is put or (user in trace.known and _leads_to(user, put, trace)) for user in node.users)
+
+
+def _comes_from(node: fx.Node, source: fx.Node) -> bool:
+    """Whether a node is a view of another."""
+    while node is not source:
+        if node.target not in _MOVES:
+            return False
+        given: Any = node.args[0]
+        if not isinstance(given, fx.Node):
+            return False
+        node = given
+    return True
