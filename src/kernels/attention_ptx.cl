@@ -11,6 +11,7 @@
  * -DSTAGES: of local memory, 1 or 2: with 2 all of the next step comes in during this one
  * -DALIGNED: bytes at which all rows that are read are aligned, 16 or less; -DOUT_PAIRS: two numbers beside each
  *                                  other can be written as one
+ * -DSHARED=1: few rows, 16 * BLOCKS for all teams, of which each has STEP keys at a time, of TEAMS * STEP
  * attention_matrix_forward:        TILE rows, `packed` heads' queries one after the other; with -DSLICED=1 sums of a
  *                                  slice of the keys to `partial`, which with -DSLICED=2
  *                                  the group that comes last there joins
@@ -29,14 +30,15 @@
 #include "matrix_ptx.h"
 
 #define THREADS (TEAMS * MATRIX_TEAM)
-#define TILE (TEAMS * 16 * BLOCKS)
+#define TILE ((SHARED ? 1 : TEAMS) * 16 * BLOCKS)
+#define GROUP_STEP ((SHARED ? TEAMS : 1) * STEP) /* rows of the other side that a group brings at a time */
 #define KERNEL MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void
 
 #define PIECES (DEPTH / PIECE)
 #define VALUE_PIECES (VALUE_DEPTH / PIECE)
 #define ROW_BYTES (SLAB_PITCH(PIECES) * 16)
 #define VALUE_ROW_BYTES (SLAB_PITCH(VALUE_PIECES) * 16)
-#define STAGE_BYTES (STEP * (ROW_BYTES + VALUE_ROW_BYTES)) /* of keys and values, or queries and gradients */
+#define STAGE_BYTES (GROUP_STEP * (ROW_BYTES + VALUE_ROW_BYTES)) /* of keys and values, or queries and gradients */
 #define LARGER(a, b) ((a) > (b) ? (a) : (b))
 
 /* Brings `rows` rows of `pieces` into a slab: ADDRESS(row) of the first `left` of them, which have `depth`
@@ -56,13 +58,18 @@
 #define HOLD(to, pieces, left, depth, base, ADDRESS)                                                         \
     do {                                                                                                     \
         BRING(stages, TILE, pieces, left, depth, base, ADDRESS);                                             \
+        HOLD_ROWS(to, stages, pieces);                                                                       \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                                        \
+    } while (0)
+/* … when they are at `from`. */
+#define HOLD_ROWS(to, from, pieces)                                                                          \
+    do {                                                                                                     \
         copies_close();                                                                                      \
         COPIES_WAIT(0);                                                                                      \
         barrier(CLK_LOCAL_MEM_FENCE);                                                                        \
         WRITTEN_OUT for (uint i_ = 0; i_ < BLOCKS; i_++)                                                     \
             WRITTEN_OUT for (uint k_ = 0; k_ < (pieces) * PIECE / UNIT_K; k_++) to[i_][k_] =                 \
-                read_left(stages, team_row + i_ * 16, k_, pieces);                                           \
-        barrier(CLK_LOCAL_MEM_FENCE);                                                                        \
+                read_left(from, team_row + i_ * 16, k_, pieces);                                             \
     } while (0)
 
 static inline xpu_addr start_of(const attention_matrix *m, long b, long h, long row) {
@@ -79,13 +86,13 @@ static inline xpu_addr start_of(const attention_matrix *m, long b, long h, long 
 #define BRING_KEYS(stage, from)                                                                              \
     {                                                                                                        \
         const long next_ = from;                                                                             \
-        BRING(stage, STEP, PIECES, k_end - next_, p.depth, p.key.data, KEY_ROW);                             \
+        BRING(stage, GROUP_STEP, PIECES, k_end - next_, p.depth, p.key.data, KEY_ROW);                             \
     }
 #define BRING_VALUES(stage, from)                                                                            \
     {                                                                                                        \
         const long next_ = from;                                                                             \
-        BRING((stage) + STEP * ROW_BYTES, STEP, VALUE_PIECES, k_end - next_, p.value_depth, p.value.data,    \
-              VALUE_ROW);                                                                                    \
+        BRING((stage) + GROUP_STEP * ROW_BYTES, GROUP_STEP, VALUE_PIECES, k_end - next_, p.value_depth,      \
+              p.value.data, VALUE_ROW);                                                                      \
     }
 
 /* Adds left (rows along k, in registers) times right^T, `columns` rows of a slab, to `sum`. */
@@ -213,8 +220,23 @@ static inline place place_of(const attention_params *p, long first, long row) {
     return at;
 }
 
+/* Of two neighbouring keys' scores by the query at a row, and by the one 8 below. */
+static inline float4 bias4(const attention_params *p, long b, place upper, place lower, long key) {
+    return (float4)(bias_at(p, b, upper.h, upper.query, key), bias_at(p, b, upper.h, upper.query, key + 1),
+                    bias_at(p, b, lower.h, lower.query, key), bias_at(p, b, lower.h, lower.query, key + 1));
+}
+#define BIAS4(i, j)                                                                                          \
+    bias4(&p, b, place_of(&p, h, r0 + team_row + ROW(i)), place_of(&p, h, r0 + team_row + ROW(i) + 8), k0 + COLUMN(j))
+static inline float4 biased4(const attention_params *p, float4 v, float4 bias) {
+    return (float4)(biased(p, v.x, bias.x), biased(p, v.y, bias.y), biased(p, v.z, bias.z), biased(p, v.w, bias.w));
+}
+
 KERNEL attention_matrix_forward(const attention_params GIVEN) {
+#if SHARED
+    __local uchar slabs[LARGER(STAGES * STAGE_BYTES + TILE * ROW_BYTES, TEAMS * TILE * (VALUE_DEPTH + 2) * 4)] SLAB_ALIGNED;
+#else
     __local uchar slabs[LARGER(TILE * ROW_BYTES, STAGES * STAGE_BYTES)] SLAB_ALIGNED;
+#endif
     const slab stages = SLAB_OF(slabs);
     const long blocks = (GIVEN.packed * GIVEN.queries + TILE - 1) / TILE, sets = GIVEN.heads / GIVEN.packed;
     /* The group's number is (slice, batch, set of heads, rows): of a causal one the longest first. */
@@ -227,12 +249,15 @@ KERNEL attention_matrix_forward(const attention_params GIVEN) {
     SEQUENCE(b)
     const long all = p.packed * p.queries;
     if (BANDED && r0 >= all) return;
-    const uint team_row = get_local_id(0) / MATRIX_TEAM * 16 * BLOCKS;
+    const uint team = get_local_id(0) / MATRIX_TEAM, team_row = SHARED ? 0 : team * 16 * BLOCKS,
+               team_key = SHARED ? team * STEP : 0;
 
     fragment_a query[BLOCKS][DEPTH / UNIT_K];
 #define QUERY_ROW(row) (at_ = place_of(&p, h, r0 + row), start_of(&p.query, b, at_.h, at_.query))
     place at_;
+#if !SHARED
     HOLD(query, PIECES, all - r0, p.depth, p.query.data, QUERY_ROW);
+#endif
 
     float4 out[BLOCKS][VALUE_DEPTH / 8];
     float top[BLOCKS][2], sum[BLOCKS][2];
@@ -245,7 +270,7 @@ KERNEL attention_matrix_forward(const attention_params GIVEN) {
     }
     const bool many = p.packed > 1; /* heads */
     const long last = many ? p.keys : end_key_of(&p, r0 + TILE - 1);
-    const long k_begin = BANDED ? first_key_of(&p, r0) / STEP * STEP : slice * p.slice;
+    const long k_begin = BANDED ? first_key_of(&p, r0) / GROUP_STEP * GROUP_STEP : slice * p.slice;
     const long k_end = BANDED ? last : min(last, k_begin + p.slice);
     /* No row of the team leaves out a key between these. */
     const long whole = BANDED ? first_key_of(&p, r0 + team_row + 16 * BLOCKS - 1) : 0;
@@ -260,31 +285,38 @@ KERNEL attention_matrix_forward(const attention_params GIVEN) {
         BRING_VALUES(stages, k_begin)
         copies_close();
     }
-    for (long k0 = k_begin; k0 < k_end; k0 += STEP) {
-        const slab keys = stages + now * STAGE_BYTES, values = keys + STEP * ROW_BYTES;
+#if SHARED /* at the same time, as there may be no other step */
+    BRING(stages + STAGES * STAGE_BYTES, TILE, PIECES, all - r0, p.depth, p.query.data, QUERY_ROW);
+#endif
+    for (long step = k_begin; step < k_end; step += GROUP_STEP) {
+        const long k0 = step + team_key;
+        const slab keys = stages + now * STAGE_BYTES + team_key * ROW_BYTES,
+                   values = stages + now * STAGE_BYTES + GROUP_STEP * ROW_BYTES + team_key * VALUE_ROW_BYTES;
+#if defined(BIAS_T) && SHARED /* comes in with the keys; in larger tiles it has no room */
+        float4 bias[BLOCKS][STEP / 8];
+        WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) WRITTEN_OUT for (uint j = 0; j < STEP / 8; j++)
+            bias[i][j] = BIAS4(i, j);
+#define BIAS_HERE(i, j) bias[i][j]
+#else
+#define BIAS_HERE(i, j) BIAS4(i, j)
+#endif
+#if SHARED
+        if (step == k_begin) HOLD_ROWS(query, stages + STAGES * STAGE_BYTES, PIECES);
+#endif
         COPIES_WAIT(0);
         barrier(CLK_LOCAL_MEM_FENCE); /* the keys are here, what was there before has been read */
         now = (now + 1) % STAGES;
-        if (STAGES > 1) {
-            BRING_KEYS(stages + now * STAGE_BYTES, k0 + STEP)
-            copies_close();
-        }
-        BRING_VALUES(stages + now * STAGE_BYTES, STAGES > 1 ? k0 + STEP : k0)
+        if (STAGES > 1 && step + GROUP_STEP < k_end) BRING_KEYS(stages + now * STAGE_BYTES, step + GROUP_STEP)
+        if (STAGES > 1) copies_close();
+        if (STAGES == 1 || step + GROUP_STEP < k_end)
+            BRING_VALUES(stages + now * STAGE_BYTES, STAGES > 1 ? step + GROUP_STEP : step)
         copies_close();
         float4 s[BLOCKS][STEP / 8];
         CLEAR(s, STEP / 8);
         ADD_PRODUCT(s, query, keys, STEP, DEPTH, PIECES);
 #ifdef BIAS_T
-        WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) {
-            const place upper = place_of(&p, h, r0 + team_row + ROW(i)), lower = place_of(&p, h, r0 + team_row + ROW(i) + 8);
-            WRITTEN_OUT for (uint j = 0; j < STEP / 8; j++) {
-                const long key = k0 + COLUMN(j);
-                s[i][j] = (float4)(score(&p, b, upper.h, upper.query, key, s[i][j].x),
-                                   score(&p, b, upper.h, upper.query, key + 1, s[i][j].y),
-                                   score(&p, b, lower.h, lower.query, key, s[i][j].z),
-                                   score(&p, b, lower.h, lower.query, key + 1, s[i][j].w)) * LOG2E;
-            }
-        }
+        WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) WRITTEN_OUT for (uint j = 0; j < STEP / 8; j++)
+            s[i][j] = biased4(&p, s[i][j], BIAS_HERE(i, j)) * LOG2E;
 #else
         WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) WRITTEN_OUT for (uint j = 0; j < STEP / 8; j++) s[i][j] *= factor;
         if (k0 + STEP > min(common, k_end) || k0 < whole)
@@ -325,7 +357,7 @@ KERNEL attention_matrix_forward(const attention_params GIVEN) {
         if (STAGES == 1) {
             COPIES_WAIT(0);
             barrier(CLK_LOCAL_MEM_FENCE); /* the values are here, the keys have been read */
-            BRING_KEYS(stages, k0 + STEP)
+            BRING_KEYS(stages, step + GROUP_STEP)
             copies_close();
         }
         ADD_WEIGHTED(out, s, values, VALUE_DEPTH, VALUE_PIECES);
@@ -333,6 +365,47 @@ KERNEL attention_matrix_forward(const attention_params GIVEN) {
     COPIES_WAIT(0);
 
     WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) WRITTEN_OUT for (uint u = 0; u < 2; u++) sum[i][u] = over_row_sum(sum[i][u]);
+#if SHARED
+    /* What teams found: each joins every TEAMS-th block of eight columns of all teams'. */
+    __local float *found = (__local float *)slabs;
+#define FOUND(team, row, column) found[((team) * TILE + (row)) * (VALUE_DEPTH + 2) + (column)]
+    barrier(CLK_LOCAL_MEM_FENCE);
+    WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) {
+        WRITTEN_OUT for (uint j = 0; j < VALUE_DEPTH / 8; j++) {
+            FOUND(team, ROW(i), COLUMN(j)) = out[i][j].x, FOUND(team, ROW(i), COLUMN(j) + 1) = out[i][j].y;
+            FOUND(team, ROW(i) + 8, COLUMN(j)) = out[i][j].z, FOUND(team, ROW(i) + 8, COLUMN(j) + 1) = out[i][j].w;
+        }
+        if (MATRIX_LANE % 4 == 0) WRITTEN_OUT for (uint u = 0; u < 2; u++) {
+            FOUND(team, ROW(i) + u * 8, VALUE_DEPTH) = top[i][u];
+            FOUND(team, ROW(i) + u * 8, VALUE_DEPTH + 1) = sum[i][u];
+        }
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) {
+        WRITTEN_OUT for (uint u = 0; u < 2; u++) {
+            top[i][u] = -INFINITY, sum[i][u] = 0;
+            WRITTEN_OUT for (uint t = 0; t < TEAMS; t++) top[i][u] = fmax(top[i][u], FOUND(t, ROW(i) + u * 8, VALUE_DEPTH));
+        }
+        WRITTEN_OUT for (uint j = 0; j < VALUE_DEPTH / 8; j++) out[i][j] = 0;
+        WRITTEN_OUT for (uint t = 0; t < TEAMS; t++) {
+            float fade[2];
+            WRITTEN_OUT for (uint u = 0; u < 2; u++) {
+                const float shift = top[i][u] == -INFINITY ? 0 : top[i][u];
+                fade[u] = POWER_OF_2(FOUND(t, ROW(i) + u * 8, VALUE_DEPTH) - shift);
+                sum[i][u] = fma(FOUND(t, ROW(i) + u * 8, VALUE_DEPTH + 1), fade[u], sum[i][u]);
+            }
+            WRITTEN_OUT for (uint j = 0; j < VALUE_DEPTH / 8; j++)
+                if (j % TEAMS == team)
+                    out[i][j] += (float4)(FOUND(t, ROW(i), COLUMN(j)) * fade[0], FOUND(t, ROW(i), COLUMN(j) + 1) * fade[0],
+                                          FOUND(t, ROW(i) + 8, COLUMN(j)) * fade[1], FOUND(t, ROW(i) + 8, COLUMN(j) + 1) * fade[1]);
+        }
+    }
+#define HAS_BLOCK(j) ((j) % TEAMS == team)
+#define HAS_SUMS (MATRIX_LANE % 4 == 0 && team == 0)
+#else
+#define HAS_BLOCK(j) true
+#define HAS_SUMS (MATRIX_LANE % 4 == 0)
+#endif
     WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) WRITTEN_OUT for (uint u = 0; u < 2; u++) {
         const long row = r0 + team_row + ROW(i) + u * 8;
         const float total = sum[i][u];
@@ -342,17 +415,19 @@ KERNEL attention_matrix_forward(const attention_params GIVEN) {
 #if SLICED
         const long n = ((slice * p.batch + b) * p.heads + at.h) * p.queries + at.query, pitch = PARTIAL_PITCH(p.value_depth);
         WRITTEN_OUT for (uint j = 0; j < VALUE_DEPTH / 8; j++) {
+            if (!HAS_BLOCK(j)) continue;
             const float4 v = out[i][j] * scale;
             if (COLUMN(j) < p.value_depth) XPU_PTR(float, p.partial)[n * pitch + COLUMN(j)] = u ? v.z : v.x;
             if (COLUMN(j) + 1 < p.value_depth) XPU_PTR(float, p.partial)[n * pitch + COLUMN(j) + 1] = u ? v.w : v.y;
         }
-        if (MATRIX_LANE % 4 == 0) XPU_PTR(float, p.partial_sums)[n] = logsum;
+        if (HAS_SUMS) XPU_PTR(float, p.partial_sums)[n] = logsum;
 #else
         WRITTEN_OUT for (uint j = 0; j < VALUE_DEPTH / 8; j++) {
+            if (!HAS_BLOCK(j)) continue;
             const float4 v = out[i][j] * scale;
             put_pair(&p.out, b, at.h, at.query, COLUMN(j), p.value_depth, u ? v.z : v.x, u ? v.w : v.y);
         }
-        if (MATRIX_LANE % 4 == 0 && p.logsumexp.data)
+        if (HAS_SUMS && p.logsumexp.data)
             *logsumexp_at(&p, b, at.h, at.query) = logsum;
 #endif
     }

@@ -71,20 +71,27 @@ static inline long end_query_of(const attention_params *p, long key) { return p-
 #define ROW_KEYS(p) (p)->keys
 #endif
 
-/* The score of (query, key) after scaling, bias and masks; -INFINITY outside. */
-static inline float score(const attention_params *p, long b, long h, long query, long key, float product) {
+/* What is added to the score of (query, key): -INFINITY outside and where a mask says so. */
+static inline float bias_at(const attention_params *p, long b, long h, long query, long key) {
     if (query >= p->queries || key < first_key_of(p, query) || key >= end_key_of(p, query)) return -INFINITY;
-    float s = product * p->scale;
 #ifdef BIAS_T
     const long at =
         b * p->bias.stride[0] + h * p->bias.stride[1] + query * p->bias.stride[2] + key * p->bias.stride[3];
 #if BIAS_IS_MASK
-    if (!LOAD(BIAS_T, XPU_CPTR(STORED(BIAS_T), p->bias.data), at)) return -INFINITY;
+    return LOAD(BIAS_T, XPU_CPTR(STORED(BIAS_T), p->bias.data), at) ? 0.0f : -INFINITY;
 #else
-    s += LOAD(BIAS_T, XPU_CPTR(STORED(BIAS_T), p->bias.data), at);
+    return LOAD(BIAS_T, XPU_CPTR(STORED(BIAS_T), p->bias.data), at);
 #endif
+#else
+    return 0;
 #endif
-    return s;
+}
+/* Score after scaling, bias and masks. */
+static inline float biased(const attention_params *p, float product, float bias) {
+    return bias == -INFINITY ? -INFINITY : product * p->scale + bias;
+}
+static inline float score(const attention_params *p, long b, long h, long query, long key, float product) {
+    return biased(p, product, bias_at(p, b, h, query, key));
 }
 
 /* 0, or 1 / (1 - dropout): what dropout (random.cl) makes of the probabilities as a tensor. */

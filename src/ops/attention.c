@@ -28,7 +28,7 @@ typedef enum attention_kernel {
  */
 typedef struct matrix_plan {
     matrix_unit unit;
-    bool emulated;
+    bool emulated, shared; /* by NVIDIA's teams that have the same rows, and other keys */
     int sliced;      /* 1: another launch joins slices of the keys; 2: the work-group that comes last does */
     int teams, rows; /* teams of a work-group, rows of a team */
     int step;        /* rows of the other side at a time */
@@ -50,7 +50,11 @@ static int round_up(int64_t depth, int unit) { return (int)rounded_up(depth, uni
 static int64_t parts_of(int64_t depth) { return depth > PART ? divided_up(depth, PART) : 1; }
 static int part_of(int64_t depth) { return round_up(divided_up(depth, parts_of(depth)), 16); }
 
-static int tile_of(const matrix_plan *plan) { return plan->teams * plan->rows; }
+static int tile_of(const matrix_plan *plan) { return plan->shared ? plan->rows : plan->teams * plan->rows; }
+/* Keys that a work-group has at a time. */
+static int group_step(const matrix_plan *plan) {
+    return plan->shared ? plan->teams * plan->step : plan->step;
+}
 
 /* Whether queries look at a band of the keys that args->causal doesn't tell, or sequences lie behind each
  * other. */
@@ -98,6 +102,7 @@ static xpu_status get_kernel(int device, const xpu_attention *args, attention_ke
     spec_number_if(&spec, units, "STEP", units ? plan->step : 0, 8);
     spec_number_if(&spec, ptx, "STAGES", ptx ? plan->stages : 0, 4);
     spec_number_if(&spec, ptx, "ALIGNED", ptx ? plan->aligned : 0, 8);
+    spec_number_if(&spec, ptx, "SHARED", plan->shared, 1);
     spec_number_if(&spec, ptx, "OUT_PAIRS", ptx && plan->out_pairs, 1);
     spec_number_if(&spec, xmx, "GRADS", xmx ? plan->grads : 0, 2);
     spec_number_if(&spec, units, "SLICED", units ? plan->sliced : 0, 2);
@@ -211,9 +216,14 @@ static bool plan_ptx(const xpu_device_properties *properties, bool banded, atten
     const int64_t rows = p->queries * p->packed, sets = p->heads / p->packed * p->batch;
     const int64_t units = (int64_t)properties->gpu_subslice_count;
     plan->teams = 4, plan->rows = 16;
-    /* A single team waits for memory more than it multiplies. */
-    if (forward && rows <= 16) plan->teams = 1, plan->stages = 2;
     const int both = slab_row(p->depth, element) + slab_row(p->value_depth, element);
+    if (forward && rows <= 16) { /* of one team, which waits for memory more than it multiplies */
+        const int room = LOCAL_BYTES - 1024 - plan->rows * slab_row(p->depth, element);
+        plan->shared = true, plan->stages = 2, plan->step = 16;
+        while (plan->teams > 1 && group_step(plan) * both * plan->stages > room) plan->teams /= 2;
+        if (group_step(plan) * both * plan->stages > room) plan->stages = 1;
+        return true;
+    }
     plan->step = plan->teams > 1 && element == 2 && depth <= (forward ? 128 : 64) ? 64 : 32;
     while (plan->step > 16 && plan->step * both * plan->stages > LOCAL_BYTES - 1024) plan->step /= 2;
     if (forward && plan->teams > 1 && element == 2 && depth <= 64 &&
@@ -307,13 +317,17 @@ static void cut_keys(const xpu_device_properties *properties, attention_params *
     const int64_t pinned = TUNED(properties->type == XPU_DEVICE_CPU, ATTENTION_SLICES);
     const int64_t groups =
         divided_up(p->queries * p->packed, tile_of(plan)) * (p->heads / p->packed) * p->batch;
-    const int64_t most = divided_up(p->keys, 4 * plan->step), wanted = (plan->teams == 1 ? 8 : 2) * units;
+    const int64_t most = divided_up(p->keys, plan->shared ? group_step(plan) : 4 * plan->step),
+                  wanted = (plan->teams == 1 && !plan->shared ? 8 : 2) * units;
     int64_t slices = divided_up(wanted, groups);
-    if (plan->teams > 1 && groups >= units) slices = 1; /* the sums' way to memory and back costs more */
+    if ((plan->teams > 1 || plan->shared) && groups >= units)
+        slices = 1; /* the sums' way to memory and back costs more */
+    if (plan->shared && slices > JOINED_MOST && divided_up(units, groups) <= JOINED_MOST)
+        slices = JOINED_MOST;
     if (slices > most) slices = most;
     if (pinned < SLICES_MOST) slices = pinned;
     if (slices <= 1) return;
-    p->slice = rounded_up(divided_up(p->keys, slices), plan->step);
+    p->slice = rounded_up(divided_up(p->keys, slices), group_step(plan));
     p->slices = divided_up(p->keys, p->slice);
 }
 
