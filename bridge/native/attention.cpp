@@ -249,7 +249,9 @@ struct Lowered {
 // heads, depth] whatever they are given.
 Tensor laid_out_as(const Tensor &like, int64_t depth, Tensor result) {
     if (result.size(3) != depth) result = result.narrow(3, 0, depth);
-    if (result.strides() == like.strides() && result.sizes() == like.sizes()) return result;
+    if (result.strides() == like.strides() && result.sizes() == like.sizes() &&
+        like.is_non_overlapping_and_dense())
+        return result;
     const Tensor wanted = empty_out(like, depth);
     return wanted.strides() == result.strides() ? result : wanted.copy_(result);
 }
@@ -270,19 +272,55 @@ std::optional<Tensor> mask_of(const Tensor &bias) {
     return bias.defined() ? std::optional(bias) : std::nullopt;
 }
 
-std::array<Tensor, 2> attention_cpu(const AttentionSettings &s, const std::array<Tensor, 4> &x) {
+// They lay results out as [batch, sequence, heads, depth]. With one head that is how the result of a
+// contiguous query should lie, so there the heads count as batch entries. Nothing, where strides or a mask
+// don't allow it.
+template <size_t N>
+std::optional<std::array<Tensor, N>> one_head(const std::array<Tensor, N> &x, const Tensor &query,
+                                              const Tensor &key) {
+    const Tensor &mask = x[N - 1];
+    if (!query.is_contiguous() || query.size(1) == 1 || query.size(1) != key.size(1) ||
+        (mask.defined() && (mask.size(0) != 1 || mask.size(1) != 1)))
+        return std::nullopt;
+    std::array<Tensor, N> result;
+    result[N - 1] = mask;
+    for (size_t i = 0; i + 1 < N; i++) {
+        const auto sizes = x[i].sizes(), strides = x[i].strides();
+        if (sizes[0] != 1 && strides[0] != sizes[1] * strides[1]) return std::nullopt;
+        at::DimVector size(sizes), stride(strides);
+        size[0] *= size[1], size[1] = 1;
+        stride[0] = stride[1];
+        result[i] = x[i].as_strided(size, stride);
+    }
+    return result;
+}
+// Back to the heads that there are.
+Tensor with_heads(const Tensor &result, const Tensor &like) {
+    at::DimVector size(result.sizes());
+    size[0] = like.size(0), size[1] = like.size(1);
+    return result.view(size);
+}
+
+std::array<Tensor, 2> attention_cpu(const AttentionSettings &s, const std::array<Tensor, 4> &given) {
+    const auto merged = one_head(given, given[0], given[1]);
+    const auto &x = merged ? *merged : given;
     const int64_t depth = std::max(x[0].size(3), x[2].size(3));
     auto [out, logsumexp] = at::_scaled_dot_product_flash_attention_for_cpu(
         of_depth(depth, x[0]), of_depth(depth, x[1]), of_depth(depth, x[2]), 0, s.causal, mask_of(x[3]),
         s.scale);
+    if (merged) return {with_heads(out, given[0]), with_heads(logsumexp, given[0])};
     return {std::move(out), std::move(logsumexp)};
 }
 // Of the result's gradient, query, key, value, result, logsumexp and mask.
-std::array<Tensor, 3> attention_gradients_cpu(const AttentionSettings &s, const std::array<Tensor, 7> &x) {
+std::array<Tensor, 3> attention_gradients_cpu(const AttentionSettings &s,
+                                              const std::array<Tensor, 7> &given) {
+    const auto merged = one_head(given, given[1], given[2]);
+    const auto &x = merged ? *merged : given;
     const int64_t depth = std::max(x[1].size(3), x[3].size(3));
     auto [query, key, value] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
         of_depth(depth, x[0]), of_depth(depth, x[1]), of_depth(depth, x[2]), of_depth(depth, x[3]),
         of_depth(depth, x[4]), x[5], 0, s.causal, mask_of(x[6]), s.scale);
+    if (merged) return {with_heads(query, given[1]), with_heads(key, given[2]), with_heads(value, given[3])};
     return {std::move(query), std::move(key), std::move(value)};
 }
 
