@@ -23,17 +23,33 @@ static inline float delta_of(const attention_params *p, long b, long h, long que
     return query < p->queries ? *delta_at(p, b, h, query) : 0;
 }
 
-/* Four elements of a query from all slices of the keys. */
-static inline void join_quad(const attention_params *p, long b, long h, long query, int first) {
+#ifdef FINISH
+#define LOGSUMS __global
+#else
+#define LOGSUMS __local
+#endif
+/* A slice's logarithm of the sum of exponentials. */
+static inline __global float *partial_sum(const attention_params *p, int slice, long b, long h, long query) {
+    const long row = (b * p->heads + h) * p->queries + query, rows = p->batch * p->heads * p->queries;
+    return XPU_PTR(float, p->partial_sums) + slice * rows + row;
+}
+
+/* Four elements of a query from all slices of the keys; `logsums`: of the slices, `apart` numbers apart, in
+ * LOGSUMS. */
+static inline void join_quad(const attention_params *p, LOGSUMS const float *logsums, long apart, long b,
+                             long h, long query, int first) {
     const long row = (b * p->heads + h) * p->queries + query, rows = p->batch * p->heads * p->queries;
     const long pitch = PARTIAL_PITCH(p->value_depth);
+    const int slices = (int)p->slices;
     float top = -INFINITY, total = 0;
-    for (long s = 0; s < p->slices; s++) top = fmax(top, XPU_CPTR(float, p->partial_sums)[s * rows + row]);
+    __attribute__((opencl_unroll_hint(4))) for (int s = 0; s < slices; s++)
+        top = fmax(top, logsums[s * apart]);
     const float shift = top == -INFINITY ? 0 : top;
     float4 sum = 0;
-    for (long s = 0; s < p->slices; s++) {
-        const float weight = exp(XPU_CPTR(float, p->partial_sums)[s * rows + row] - shift);
-        const float4 v = *XPU_CPTR(float4, p->partial + ((s * rows + row) * pitch + first) * sizeof(float));
+    xpu_addr from = p->partial + (row * pitch + first) * sizeof(float);
+    __attribute__((opencl_unroll_hint(8))) for (int s = 0; s < slices; s++) {
+        const float weight = POWER_OF_2((logsums[s * apart] - shift) * LOG2E);
+        const float4 v = *XPU_CPTR(float4, from + s * (rows * pitch) * sizeof(float));
         total += weight;
         /* what lies behind the last element is nobody's number */
         sum = fma(weight, v, sum);
@@ -49,8 +65,9 @@ static inline void join_quad(const attention_params *p, long b, long h, long que
 #ifdef FINISH
 __kernel
     __attribute__((reqd_work_group_size(64, 1, 1))) void attention_matrix_finish(const attention_params p) {
-    const long row = XPU_GROUP(0), query = row % p.queries, h = row / p.queries % p.heads;
+    const long row = XPU_GROUP(0), query = row % p.queries, h = row / p.queries % p.heads,
+               b = row / p.queries / p.heads;
     for (int i = (int)get_local_id(0) * 4; i < p.value_depth; i += 256)
-        join_quad(&p, row / p.queries / p.heads, h, query, i);
+        join_quad(&p, partial_sum(&p, 0, b, h, query), p.batch * p.heads * p.queries, b, h, query, i);
 }
 #endif

@@ -220,13 +220,29 @@ static inline place place_of(const attention_params *p, long first, long row) {
     return at;
 }
 
-/* Of two neighbouring keys' scores by the query at a row, and by the one 8 below. */
-static inline float4 bias4(const attention_params *p, long b, place upper, place lower, long key) {
-    return (float4)(bias_at(p, b, upper.h, upper.query, key), bias_at(p, b, upper.h, upper.query, key + 1),
-                    bias_at(p, b, lower.h, lower.query, key), bias_at(p, b, lower.h, lower.query, key + 1));
+/* What is added to the scores of two neighbouring keys by two rows, which look at keys from `start` to before `end`. */
+static inline float4 bias4(const attention_params *p, xpu_addr upper, xpu_addr lower, long key,
+                           __private const long *start, __private const long *end) {
+#ifdef BIAS_T
+    const long first = key * p->bias.stride[3], second = first + p->bias.stride[3];
+#define BIAS_AT(row, place, key, u) ((key) >= start[u] && (key) < end[u] ? BIAS_NUMBER(row, place) : -INFINITY)
+    return (float4)(BIAS_AT(upper, first, key, 0), BIAS_AT(upper, second, key + 1, 0), BIAS_AT(lower, first, key, 1),
+                    BIAS_AT(lower, second, key + 1, 1));
+#else
+    return 0;
+#endif
 }
-#define BIAS4(i, j)                                                                                          \
-    bias4(&p, b, place_of(&p, h, r0 + team_row + ROW(i)), place_of(&p, h, r0 + team_row + ROW(i) + 8), k0 + COLUMN(j))
+/* Where a row's bias begins; beyond the last row the last one's. */
+static inline xpu_addr bias_row(const attention_params *p, long b, long h, long row) {
+#ifdef BIAS_T
+    const place at = place_of(p, h, min(row, p->packed * p->queries - 1));
+    return p->bias.data +
+           (b * p->bias.stride[0] + at.h * p->bias.stride[1] + at.query * p->bias.stride[2]) * sizeof(STORED(BIAS_T));
+#else
+    return 0;
+#endif
+}
+#define BIAS4(i, j) bias4(&p, bias_rows[i][0], bias_rows[i][1], k0 + COLUMN(j), start[i], end[i])
 static inline float4 biased4(const attention_params *p, float4 v, float4 bias) {
     return (float4)(biased(p, v.x, bias.x), biased(p, v.y, bias.y), biased(p, v.z, bias.z), biased(p, v.w, bias.w));
 }
@@ -238,14 +254,15 @@ KERNEL attention_matrix_forward(const attention_params GIVEN) {
     __local uchar slabs[LARGER(TILE * ROW_BYTES, STAGES * STAGE_BYTES)] SLAB_ALIGNED;
 #endif
     const slab stages = SLAB_OF(slabs);
-    const long blocks = (GIVEN.packed * GIVEN.queries + TILE - 1) / TILE, sets = GIVEN.heads / GIVEN.packed;
-    /* The group's number is (slice, batch, set of heads, rows): of a causal one the longest first. */
-    long g = XPU_GROUP(0);
-    const long r0 = (LIMITED(GIVEN) ? blocks - 1 - g % blocks : g % blocks) * TILE;
-    g /= blocks;
-    const long h = g % sets * GIVEN.packed;
-    g /= sets;
-    const long b = g % GIVEN.batch, slice = g / GIVEN.batch, kh = h / (GIVEN.heads / GIVEN.key_heads);
+    /* The group's number is (slice, batch, set of heads, rows): of a causal one the longest first. Divisions of 32
+     * bits: those of 64 take longer than all else before the first read. */
+    const uint blocks = (uint)(GIVEN.packed * GIVEN.queries + TILE - 1) / TILE, sets = (uint)GIVEN.heads / (uint)GIVEN.packed;
+    const uint at_rows = (uint)XPU_GROUP(0), at_set = at_rows / blocks, at_batch = at_set / sets;
+    const uint block = at_rows - at_set * blocks;
+    const long r0 = (long)(LIMITED(GIVEN) ? blocks - 1 - block : block) * TILE;
+    const long h = (long)(at_set - at_batch * sets) * GIVEN.packed;
+    const long slice = at_batch / (uint)GIVEN.batch, b = at_batch - (uint)slice * (uint)GIVEN.batch;
+    const long kh = (uint)h / ((uint)GIVEN.heads / (uint)GIVEN.key_heads);
     SEQUENCE(b)
     const long all = p.packed * p.queries;
     if (BANDED && r0 >= all) return;
@@ -262,11 +279,13 @@ KERNEL attention_matrix_forward(const attention_params GIVEN) {
     float4 out[BLOCKS][VALUE_DEPTH / 8];
     float top[BLOCKS][2], sum[BLOCKS][2];
     long start[BLOCKS][2], end[BLOCKS][2]; /* of the keys that the row looks at */
+    xpu_addr bias_rows[BLOCKS][2];
     CLEAR(out, VALUE_DEPTH / 8);
     WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) WRITTEN_OUT for (uint u = 0; u < 2; u++) {
         top[i][u] = -INFINITY, sum[i][u] = 0;
         const long query_ = place_of(&p, h, r0 + team_row + ROW(i) + u * 8).query;
         start[i][u] = first_key_of(&p, query_), end[i][u] = end_key_of(&p, query_);
+        bias_rows[i][u] = bias_row(&p, b, h, r0 + team_row + ROW(i) + u * 8);
     }
     const bool many = p.packed > 1; /* heads */
     const long last = many ? p.keys : end_key_of(&p, r0 + TILE - 1);
@@ -433,12 +452,20 @@ KERNEL attention_matrix_forward(const attention_params GIVEN) {
     }
 #if SLICED == 2
     __local uint room;
-    const uint each = (uint)(blocks * sets * p.batch);
+    __local float logsums[JOINED_SLICES * TILE];
+    const uint each = blocks * sets * (uint)p.batch;
     if (!is_last_group(XPU_PTR(uint, p.counters) + XPU_GROUP(0) % each, (uint)p.slices, &room)) return;
     const int rows = (int)min(all - r0, (long)TILE), quads = (p.value_depth + 3) / 4;
+    for (int e = (int)get_local_id(0); e < (int)p.slices * TILE; e += THREADS)
+        if (e % TILE < rows) {
+            const place at = place_of(&p, h, r0 + e % TILE);
+            logsums[e] = *partial_sum(&p, e / TILE, b, at.h, at.query);
+        }
+    barrier(CLK_LOCAL_MEM_FENCE);
     for (int e = (int)get_local_id(0); e < rows * quads; e += THREADS) {
-        const place at = place_of(&p, h, r0 + e / quads);
-        join_quad(&p, b, at.h, at.query, e % quads * 4);
+        const int row = e / quads;
+        const place at = place_of(&p, h, r0 + row);
+        join_quad(&p, logsums + row, TILE, b, at.h, at.query, (e - row * quads) * 4);
     }
 #endif
 }

@@ -71,17 +71,20 @@ static inline long end_query_of(const attention_params *p, long key) { return p-
 #define ROW_KEYS(p) (p)->keys
 #endif
 
+/* What number i of a row of the bias, or mask, adds. */
+#if BIAS_IS_MASK
+#define BIAS_NUMBER(row, i) (LOAD(BIAS_T, XPU_CPTR(STORED(BIAS_T), row), i) ? 0.0f : -INFINITY)
+#else
+#define BIAS_NUMBER(row, i) ((float)LOAD(BIAS_T, XPU_CPTR(STORED(BIAS_T), row), i))
+#endif
+
 /* What is added to the score of (query, key): -INFINITY outside and where a mask says so. */
 static inline float bias_at(const attention_params *p, long b, long h, long query, long key) {
     if (query >= p->queries || key < first_key_of(p, query) || key >= end_key_of(p, query)) return -INFINITY;
 #ifdef BIAS_T
     const long at =
         b * p->bias.stride[0] + h * p->bias.stride[1] + query * p->bias.stride[2] + key * p->bias.stride[3];
-#if BIAS_IS_MASK
-    return LOAD(BIAS_T, XPU_CPTR(STORED(BIAS_T), p->bias.data), at) ? 0.0f : -INFINITY;
-#else
-    return LOAD(BIAS_T, XPU_CPTR(STORED(BIAS_T), p->bias.data), at);
-#endif
+    return BIAS_NUMBER(p->bias.data, at);
 #else
     return 0;
 #endif

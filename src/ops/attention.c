@@ -41,9 +41,8 @@ typedef struct matrix_plan {
 } matrix_plan;
 static const matrix_plan plain = {.unit = MATRIX_UNIT_NONE};
 enum { LOCAL_BYTES = 48 * 1024, SLICES_MOST = 1024, PART = 256 };
-enum {
-    JOINED_MOST = 32
-}; /* slices, of which one work-group reads its rows' sums in less time than a launch takes */
+/* Of as many slices one work-group reads its rows' sums in less time than a launch takes. */
+enum { JOINED_MOST = JOINED_SLICES };
 
 static int round_up(int64_t depth, int unit) { return (int)rounded_up(depth, unit); }
 /* In attention.cl a work-group's part of a head has PART elements at most: so many parts, of this size. */
