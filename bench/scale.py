@@ -6,8 +6,9 @@ its bytes over `bandwidth`, and a rank sends one at a time. Gloo's rings have tw
 goes straight all. What the pieces hold is followed, too, for
 small numbers of ranks: the schedules are of these collectives only if every rank ends with what it should have.
 
-Those of xpu's tensors over Gloo: reduce_scatter and small all_reduces straight from rank to rank, other all_reduces by
-Gloo's ring in segments of at most 1 MiB, all_gather by its ring in halves. MPI's are those that MPICH chooses by size (Thakur, Rabenseifner, Gropp: Optimization of Collective Communication Operations in MPICH, 2005).
+Those of xpu's tensors over Gloo: all_gather, reduce_scatter and small all_reduces straight from rank to rank, other
+all_reduces by Gloo's ring in segments of at most 1 MiB. Each rank tells every other one what it does, beside the ring or
+with what goes straight, of which few bytes are in the same message. MPI's are those that MPICH chooses by size (Thakur, Rabenseifner, Gropp: Optimization of Collective Communication Operations in MPICH, 2005).
 
 `--check` runs Gloo's in 2 to 8 processes of this machine and compares what their sockets sent with the model, to the
 byte: beside its contents each message has a header, a notice that it is there and one that it is wanted.
@@ -16,7 +17,6 @@ byte: beside its contents each message has a header, a notice that it is there a
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import os
 import socket
@@ -35,6 +35,13 @@ from rich.console import Console
 from rich.table import Table
 
 HEADER = 3 * 48  # bytes, of each of Gloo's messages and its two notices
+SAYS = 256  # bytes in which a rank tells another what it does
+INSIDE_MOST, INSIDE_LEAST, INSIDE_ALL = (
+    16 << 10,
+    1 << 10,
+    256 << 10,
+)  # bytes that may follow them: times the ranks
+PIECE, PIECES = 256 << 10, 8  # bytes of what is reduced while the next comes; at most so many
 SEGMENT = 1 << 20  # Gloo's largest
 STRAIGHT_TWO, STRAIGHT, STRAIGHT_ALL = (
     1 << 20,
@@ -67,6 +74,7 @@ class Plan:
     pieces: int  # of the buffer, of equal size but the last
     neighbours: int  # most ranks that one sends to or receives from
     under_way: int = 1  # a round begins when the one so many before it is done
+    beside: int = 0  # messages in which a rank says what it does, before the first round
 
 
 def lengths(first: np.ndarray, pieces: int, each: int, total: int, of: int) -> np.ndarray:
@@ -93,36 +101,49 @@ def gloo_ring(ranks: int, size: int, element: int) -> Plan:
                 sent = lengths(first, 1, each, size, segments)
                 yield Round(here, (here - 1) % ranks, first, 1, reduces, sent)
 
-    return Plan("Gloo: ring", rounds, segments, 2, under_way=2)
+    return Plan("Gloo: ring", rounds, segments, 2, under_way=2, beside=ranks - 1)
 
 
-def gloo_gather(ranks: int, size: int, _: int) -> Plan:
-    """all_gather of `size` bytes in all: each part goes round, in two halves."""
-    here, part = np.arange(ranks), size // ranks
-    halves = (part // 2, part - part // 2)
-
-    def rounds() -> Iterator[Round]:
-        for i in range(2 * (ranks - 1)):
-            first = (here - i // 2) % ranks * 2 + i % 2
-            yield Round(here, (here + 1) % ranks, first, 1, False, np.full(ranks, halves[i % 2]))
-
-    return Plan("Gloo: ring", rounds, 2 * ranks, 2, under_way=2)
+def messages_of(ranks: int, size: int, in_pieces: bool) -> list[int]:
+    """The bytes of the messages by which a rank gives another `size` bytes, what it says with them."""
+    if size <= max(INSIDE_LEAST, min(INSIDE_MOST, INSIDE_ALL // ranks)):
+        return [SAYS + size]
+    piece = size
+    if in_pieces:
+        piece = -(-max(PIECE, -(-size // PIECES)) // 64) * 64
+    return [SAYS, *(min(piece, size - at) for at in range(0, size, piece))]
 
 
 def straight(ranks: int, size: int, _: int) -> Plan:
     """all_reduce of few bytes: each rank gives every other one all that it has."""
+    return go_straight(ranks, size, "all_reduce")
+
+
+def straight_parts(ranks: int, size: int, _: int) -> Plan:
+    """reduce_scatter: each rank gives every other one the part that it keeps."""
+    return go_straight(ranks, size // ranks, "reduce_scatter")
+
+
+def straight_gather(ranks: int, size: int, _: int) -> Plan:
+    """all_gather: each rank gives every other one its part."""
+    return go_straight(ranks, size // ranks, "all_gather")
+
+
+def go_straight(ranks: int, each: int, collective: str) -> Plan:
+    """`each` bytes from every rank to every other one; the last of their messages completes the piece."""
     here = np.arange(ranks)
+    messages = messages_of(ranks, each, in_pieces=collective != "all_gather")
 
     def rounds() -> Iterator[Round]:
-        for i in range(1, ranks):
-            yield Round(here, (here + i) % ranks, 0 * here, 1, True, np.full(ranks, size))
+        for k, size in enumerate(messages):
+            for i in range(1, ranks):
+                to = (here + i) % ranks
+                first = {"all_reduce": 0 * here, "reduce_scatter": to, "all_gather": here}[collective]
+                is_last = int(k + 1 == len(messages))
+                yield Round(here, to, first, is_last, collective != "all_gather", np.full(ranks, size))
 
-    return Plan("straight", rounds, 1, ranks - 1, under_way=ranks - 1)
-
-
-def straight_parts(ranks: int, size: int, element: int) -> Plan:
-    """reduce_scatter: each rank gives every other one the part that it keeps."""
-    return dataclasses.replace(pairwise(ranks, size, element), title="straight", under_way=ranks - 1)
+    pieces = 1 if collective == "all_reduce" else ranks
+    return Plan("straight", rounds, pieces, ranks - 1, under_way=max((ranks - 1) * len(messages), 1))
 
 
 # --- MPI's ---
@@ -236,7 +257,7 @@ def plan(engine: str, collective: str, ranks: int, size: int, element: int = 4) 
     """What `engine` ("gloo", "mpi") does for a buffer of `size` bytes, which for all_gather is that of the result."""
     if engine == "gloo":
         if collective == "all_gather":
-            return gloo_gather(ranks, size, element)
+            return straight_gather(ranks, size, element)
         if collective == "reduce_scatter":
             return straight_parts(ranks, size, element)
         is_small = size <= STRAIGHT_TWO if ranks == 2 else size <= min(STRAIGHT, STRAIGHT_ALL // ranks)
@@ -266,9 +287,9 @@ class Cost:
 
 def cost(what: Plan, ranks: int, latency: float, bandwidth: float) -> Cost:
     """Bytes, messages and time of a plan."""
-    sent, messages, rounds = np.zeros(ranks, int), np.zeros(ranks, int), 0
+    sent, messages, rounds = np.full(ranks, what.beside * SAYS), np.full(ranks, what.beside), 0
     done = [np.zeros(ranks) for _ in range(what.under_way)]  # when a rank was, with the last rounds
-    free = np.zeros(ranks)  # when its last message had left
+    free = np.full(ranks, what.beside * SAYS / bandwidth)  # when its last message had left
     for step in what.rounds():
         goes = step.sent > 0
         sender, receiver = step.sender[goes], step.receiver[goes]

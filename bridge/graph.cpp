@@ -289,7 +289,14 @@ PyMethodDef graph_functions[] = {
 } // namespace
 
 bool add_graphs(PyObject *module) {
-    return PyType_Ready(&graph_type) == 0 && PyModule_AddFunctions(module, graph_functions) == 0 &&
+    // For collectives, a library of its own, which can't be linked to this one.
+    using Record = void (*)(c10::DeviceIndex, const char *, std::function<void()>);
+    static constexpr Record record = record_on_host;
+    auto *capsule = PyCapsule_New(const_cast<Record *>(&record), "record_on_host", nullptr);
+    const bool is_added = capsule && PyModule_AddObjectRef(module, "_record_on_host", capsule) == 0;
+    Py_XDECREF(capsule);
+    return is_added && PyType_Ready(&graph_type) == 0 &&
+           PyModule_AddFunctions(module, graph_functions) == 0 &&
            PyModule_AddObjectRef(module, "Graph", reinterpret_cast<PyObject *>(&graph_type)) == 0;
 }
 

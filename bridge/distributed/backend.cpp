@@ -20,6 +20,8 @@ using at::Tensor;
 using c10d::OpType;
 using c10d::ReduceOp;
 
+Record record_call;
+
 // --- what goes wrong ---
 
 namespace {
@@ -55,7 +57,7 @@ void end_collectives() {
 CollectiveBackend::CollectiveBackend(c10::intrusive_ptr<c10d::Backend> carrier,
                                      c10::intrusive_ptr<c10d::Store> store,
                                      c10::intrusive_ptr<CollectiveOptions> options, Connect connect)
-    : Backend(carrier->getRank(), carrier->getSize()), carrier_(std::move(carrier)),
+    : Backend(carrier->getRank(), carrier->getSize()), carrier_(std::move(carrier)), store_(store),
       options_(std::move(options)), connect_(std::move(connect)), waiter_(std::make_unique<Waiter>()),
       board_(std::move(store), rank_, size_) {
     const std::lock_guard guard(backends_lock);
@@ -90,18 +92,24 @@ c10::intrusive_ptr<c10d::Backend> CollectiveBackend::split(const c10::intrusive_
                     static_cast<int>(here - ranks.begin()), static_cast<int>(ranks.size()), wanted);
 }
 
+c10::intrusive_ptr<c10d::Backend> CollectiveBackend::shrink(const std::vector<int64_t> &excluded, int,
+                                                            const c10::intrusive_ptr<Options> &options) {
+    std::vector<int> left;
+    std::string name = "shrunk";
+    for (int rank = 0; rank < size_; rank++)
+        if (std::find(excluded.begin(), excluded.end(), rank) == excluded.end()) {
+            left.push_back(rank);
+            name += c10::str("/", rank);
+        }
+    return split(c10::make_intrusive<c10d::PrefixStore>(name, store_), left,
+                 options ? options : c10::intrusive_ptr<Options>(options_));
+}
+
 void CollectiveBackend::number(CollectiveWork &work) {
     const std::lock_guard guard(lock_);
     if (!given_up_.empty()) C10_THROW_ERROR(DistBackendError, given_up_);
-    const size_t now = std::hash<std::string>()(work.what());
-    const bool counts = !work.is_between_two();
-    const bool is_new = counts && size_ > 1 && successions_.insert(last_ * 31 + now).second;
-    if (counts) {
-        last_ = now;
-        issued_++;
-    }
-    work.set_number(issued_, is_new);
-    if (is_new) board_.tell(issued_, work.what());
+    if (!work.is_between_two()) issued_++;
+    work.set_number(issued_);
     if (under_way_.size() >= 64)
         under_way_.erase(std::remove_if(under_way_.begin(), under_way_.end(),
                                         [](const auto &weak) {
@@ -112,24 +120,17 @@ void CollectiveBackend::number(CollectiveWork &work) {
     under_way_.emplace_back(c10::intrusive_ptr<CollectiveWork>::reclaim_copy(&work));
 }
 
-// Once for each two collectives that follow each other: programs repeat themselves.
-std::string CollectiveBackend::difference(CollectiveWork &work) {
-    // Only who gets something from the others can get what is wrong.
-    const auto type = work.retrieveOpType();
-    const bool to_root = type == OpType::REDUCE || type == OpType::GATHER;
-    if (work.root() >= 0 && to_root != (work.root() == rank_)) return "";
-    const auto differs =
-        board_.difference(work.number(), work.what(), to_root ? -1 : work.root(), options_->timeout);
-    return differs.empty() ? "" : "not all ranks do the same: " + differs;
+void CollectiveBackend::keep(WorkPtr exchange) {
+    const std::lock_guard guard(lock_);
+    kept_.push_back(std::move(exchange));
 }
 
 std::string CollectiveBackend::explain(const CollectiveWork &work, const std::string &reason) {
     const std::lock_guard guard(explaining_);
     auto text = c10::str(work.what());
     if (!work.is_between_two()) text += c10::str(" (the group's collective number ", work.number(), ")");
-    text += c10::str(" failed on rank ", rank_);
-    if (!first_failure_.empty()) return text + ", after this: " + first_failure_;
-    text += ": " + reason;
+    text += c10::str(" failed on rank ", rank_, ": ", reason);
+    if (!first_failure_.empty()) return text + ". Before that: " + first_failure_;
     const auto others = size_ > 1 ? board_.failure(work.number(), work.what()) : "";
     if (!others.empty()) text += ". Of the other ranks: " + others;
     return first_failure_ = text;
@@ -155,7 +156,10 @@ void CollectiveBackend::give_up(const std::string &reason) {
         if (auto work = weak.lock())
             if (!work->c10d::Work::isCompleted()) left.push_back(std::move(work));
     for (const auto &work : left) work->leave_carrier(); // at once: to explain takes seconds
-    for (const auto &work : left) work->fail(explain(*work, reason));
+    for (const auto &work : left) {
+        const auto differs = work->misfit_so_far();
+        work->fail(explain(*work, differs.empty() ? reason : differs));
+    }
 }
 
 c10d::ErrorType CollectiveBackend::getError() {
@@ -184,12 +188,15 @@ c10::Stream CollectiveBackend::copying_stream(c10::Device device) {
 
 namespace {
 
-// Gloo has sums only: what it gets is multiplied before. Sources may be the caller's own memory.
-void scale(const ReduceOp &reduction, TensorLists &sources, TensorLists &targets, bool in_place) {
+// The factor of a PREMUL_SUM.
+at::Scalar factor_of(const ReduceOp &reduction) {
     const auto *premul = dynamic_cast<const c10d::NCCLPreMulSumSupplement *>(reduction.supplement_.get());
     TORCH_CHECK(premul, "PREMUL_SUM without its factor");
-    const auto factor =
-        premul->tensor_factor.defined() ? premul->tensor_factor.item() : premul->double_factor;
+    return premul->tensor_factor.defined() ? premul->tensor_factor.item() : at::Scalar(premul->double_factor);
+}
+
+// Gloo has sums only: what it gets is multiplied before. Sources may be the caller's own memory.
+void scale(const at::Scalar &factor, TensorLists &sources, TensorLists &targets, bool in_place) {
     for (auto *lists : {&sources, &targets})
         for (auto &list : *lists)
             for (auto &tensor : list) {
@@ -252,7 +259,7 @@ WorkPtr CollectiveBackend::run(const Collective &collective, const TensorLists &
         }
     if (transfer.device && transfer.device->is_xpu() &&
         xpu_stream_is_capturing(current_stream(transfer.device->index())))
-        return record(collective, inputs, outputs, issue);
+        return record(collective, *transfer.device, inputs, outputs, issue);
 
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     const c10::OptionalDeviceGuard guard(transfer.device);
@@ -275,15 +282,37 @@ WorkPtr CollectiveBackend::run(const Collective &collective, const TensorLists &
     }
     if (transfer.copying) impl.synchronizeStream(*transfer.copying);
     if (collective.reduces && collective.reduces->op_ == ReduceOp::PREMUL_SUM)
-        scale(*collective.reduces, sources, targets, collective.reads_outputs);
+        scale(factor_of(*collective.reduces), sources, targets, collective.reads_outputs);
+    const bool averages =
+        collective.reduces && collective.reduces->op_ == ReduceOp::AVG && !collective.is_straight;
+    // A sum that is divided afterwards could be too large for fp16.
+    const bool is_scaled = averages && targets[0][0].scalar_type() == at::kHalf;
+    if (is_scaled) scale(1.0 / size_, sources, targets, collective.reads_outputs);
 
     auto work = c10::make_intrusive<CollectiveWork>(c10::intrusive_ptr<CollectiveBackend>::reclaim_copy(this),
                                                     collective, std::move(read), std::move(written));
     number(*work);
-    transfer.number = work->number();
-    auto carried = issue(sources, targets, transfer);
-    if (collective.reduces && collective.reduces->op_ == ReduceOp::AVG && collective.divides)
-        transfer.finish.push_back([sums = transfer.results, size = size_](bool) { // the carrier has sums only
+    auto &said = transfer.said;
+    said.number = work->number();
+    said.what = work->what();
+    said.tells_sizes = collective.alike == Collective::nobodys;
+    if (collective.root >= 0) { // only who gets something from the others can get what is wrong
+        const bool to_root = collective.type == OpType::REDUCE || collective.type == OpType::GATHER;
+        const bool is_root = collective.root == rank_;
+        (to_root ? said.to : said.from) = is_root ? nobody : collective.root;
+        (to_root ? said.from : said.to) = is_root ? everyone : nobody;
+    }
+    if (!collective.is_straight && !collective.is_between_two && size_ > 1)
+        transfer.exchange = c10::make_intrusive<ExchangeWork>(*carrier_, said);
+    WorkPtr carried;
+    try {
+        carried = issue(sources, targets, transfer);
+    } catch (const c10::Error &error) { // the others wait, and find this when their time is over
+        board_.tell_failure(work->number(), c10::str(work->what(), ": ", error.what_without_backtrace()));
+        throw;
+    }
+    if (averages && !is_scaled && collective.divides)
+        transfer.finish.push_back([sums = transfer.results, size = size_] { // the carrier has sums only
             for (auto sum : sums) {
                 if (sum.is_floating_point())
                     sum.div_(size);
@@ -291,7 +320,7 @@ WorkPtr CollectiveBackend::run(const Collective &collective, const TensorLists &
                     sum.div_(size, "trunc");
             }
         });
-    const bool is_exchange = transfer.is_exchange;
+    const bool is_compared = transfer.exchange && !collective.is_straight;
     work->follow(std::move(carried), std::move(transfer));
     bool is_awaited = collective.is_awaited;
     {
@@ -301,65 +330,87 @@ WorkPtr CollectiveBackend::run(const Collective &collective, const TensorLists &
             is_awaited = false;
         }
     }
-    if (is_exchange && is_awaited && !PyGILState_Check())
+    if (is_compared)
+        waiter_->add([work] { work->compare(); });
+    else if (collective.is_straight && is_awaited && !PyGILState_Check())
         work->wait_here();
-    else if (is_exchange)
-        waiter_->add(work);
+    else if (collective.is_straight && work->claim())
+        waiter_->add([work] { work->wait_for_carrier(kNoTimeout, true); });
     return work;
 }
 
-namespace {
-
-using Again = std::function<void()>;
-
-xpu_status call_again(xpu_stream *, const void *context) {
-    try {
-        (*static_cast<const Again *>(context))();
-        return XPU_SUCCESS;
-    } catch (const std::exception &error) { // must not pass through C
-        TORCH_WARN("a replayed graph: ", error.what());
-        return XPU_ERROR_INVALID_ARGUMENT;
-    }
-}
-
-} // namespace
-
-WorkPtr CollectiveBackend::record(const Collective &collective, const TensorLists &inputs,
+WorkPtr CollectiveBackend::record(const Collective &collective, c10::Device where, const TensorLists &inputs,
                                   const TensorLists &outputs, const Issue &issue) {
-    const auto &first = inputs.empty() || inputs[0].empty() ? outputs[0][0] : inputs[0][0];
-    const auto device = first.device().index();
-    TORCH_CHECK(is_host_device(device) && !collective.is_between_two && !first.is_sparse(),
-                "operation not permitted when stream is capturing: ", collective.title,
-                collective.is_between_two ? ", which waits for another rank's" : ", on this device");
+    const auto device = where.index();
+    bool is_sparse = false, has_tensors = false;
     auto replayed = collective;
     replayed.is_replayed = true;
     TensorLists from, to;
     Tensors written;
-    for (const auto &list : inputs) {
-        auto &there = from.emplace_back();
-        for (const auto &tensor : list) there.push_back(borrowed(tensor, false));
-    }
-    for (const auto &list : outputs) {
-        auto &there = to.emplace_back();
-        for (const auto &tensor : list) there.push_back(borrowed(tensor, true));
-        written.insert(written.end(), list.begin(), list.end());
-    }
+    for (const auto *lists : {&inputs, &outputs})
+        for (const auto &list : *lists) {
+            auto &there = (lists == &inputs ? from : to).emplace_back();
+            for (const auto &tensor : list) {
+                has_tensors = true;
+                is_sparse = is_sparse || tensor.is_sparse();
+                if (is_sparse || !is_host_device(device)) continue;
+                there.push_back(borrowed(tensor, lists == &outputs));
+                if (lists == &outputs) written.push_back(tensor);
+            }
+        }
+    TORCH_CHECK(!has_tensors || (is_host_device(device) && !is_sparse),
+                "operation not permitted when stream is capturing: ", collective.title,
+                is_sparse ? " of sparse tensors" : ", on this device");
     const auto self = c10::intrusive_ptr<CollectiveBackend>::reclaim_copy(this);
-    check(xpu_graph_host_call(current_stream(device), collective.title, call_again,
-                              new Again([=] { self->run(replayed, from, to, issue)->wait(kNoTimeout); }),
-                              [](void *context) { delete static_cast<Again *>(context); }));
-    return c10::make_intrusive<RecordedWork>(rank_, collective, written);
+    Replayed call{collective.type == OpType::SEND, [=] {
+                      if (replayed.type != OpType::SEND) return self->run(replayed, from, to, issue);
+                      // It goes off while the graph goes on, whose memory is written again.
+                      auto work = self->run(replayed, {{from[0][0].clone()}}, to, issue);
+                      work->isCompleted(); // has a thread of its own wait for it
+                      return work;
+                  }};
+    auto work = c10::make_intrusive<RecordedWork>(rank_, collective, written);
+    {
+        const std::lock_guard guard(lock_);
+        if (is_coalescing_ && collective.is_between_two) {
+            replayed_.push_back(std::move(call));
+            replayed_on_ = device;
+            return work;
+        }
+    }
+    record_call(device, collective.title, [call = std::move(call)] {
+        const auto begun = call.begin();
+        if (!call.is_send) begun->wait(kNoTimeout);
+    });
+    return work;
 }
 
 void CollectiveBackend::startCoalescing() {
     const std::lock_guard guard(lock_);
     is_coalescing_ = true;
     coalesced_.clear();
+    replayed_.clear();
 }
 
 WorkPtr CollectiveBackend::endCoalescing() {
+    std::vector<Replayed> replayed;
+    {
+        const std::lock_guard guard(lock_);
+        is_coalescing_ = false;
+        replayed.swap(replayed_);
+    }
+    // All begin before one is waited for, sends first, whatever their order is.
+    std::stable_partition(replayed.begin(), replayed.end(), [](const auto &call) { return call.is_send; });
+    if (!replayed.empty())
+        record_call(replayed_on_, "xccl:sends and receptions", [calls = std::move(replayed)] {
+            std::vector<WorkPtr> begun;
+            for (const auto &call : calls) {
+                auto work = call.begin();
+                if (!call.is_send) begun.push_back(std::move(work));
+            }
+            for (const auto &work : begun) work->wait(kNoTimeout);
+        });
     const std::lock_guard guard(lock_);
-    is_coalescing_ = false;
     return c10::make_intrusive<CoalescedWork>(rank_, std::exchange(coalesced_, {}));
 }
 

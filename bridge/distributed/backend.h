@@ -9,7 +9,6 @@
 #include <functional>
 #include <map>
 #include <mutex>
-#include <unordered_set>
 
 #include "board.h"
 
@@ -22,6 +21,7 @@ using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 struct Collective;
 struct Transfer;
 class CollectiveWork;
+class ExchangeWork;
 class Waiter;
 
 // The dtypes that the carrier, Gloo, knows. Others it can move, as bytes.
@@ -39,6 +39,10 @@ struct CollectiveOptions : c10d::Backend::Options {
 
     bool is_high_priority_stream; // taken and not used
 };
+
+// host_memory.h's record_on_host, which keeps what is thrown in a replay for who called it.
+using Record = void (*)(c10::DeviceIndex device, const char *name, std::function<void()> again);
+extern Record record_call;
 
 class CollectiveBackend final : public c10d::Backend {
   public:
@@ -64,6 +68,11 @@ class CollectiveBackend final : public c10d::Backend {
     c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store> &store,
                                             const std::vector<int> &ranks,
                                             const c10::intrusive_ptr<Options> &options) override;
+    bool supportsShrinking() const override { return true; }
+    // The backend of the ranks that are not excluded, which all call it, with the group's own store; the
+    // others may have ended. There is nothing to end first (`flags`): the group may have failed.
+    c10::intrusive_ptr<c10d::Backend> shrink(const std::vector<int64_t> &excluded, int flags,
+                                             const c10::intrusive_ptr<Options> &options) override;
     void setSequenceNumberForGroup() override { carrier_->setSequenceNumberForGroup(); }
     uint64_t getSequenceNumberForGroup() override {
         const std::lock_guard guard(lock_);
@@ -78,7 +87,8 @@ class CollectiveBackend final : public c10d::Backend {
     void give_up(const std::string &reason);
     // What is said of a collective that failed: by the first its reason and what the other ranks are at.
     std::string explain(const CollectiveWork &work, const std::string &reason);
-    std::string difference(CollectiveWork &work);
+    // What has failed is not over for the carrier, which may still write to its memory.
+    void keep(WorkPtr exchange);
 
     // What is given between these two becomes one work; each is issued as it comes.
     bool supportsCoalescing() const override { return true; }
@@ -116,38 +126,49 @@ class CollectiveBackend final : public c10d::Backend {
 
   private:
     const c10::intrusive_ptr<c10d::Backend> carrier_;
+    const c10::intrusive_ptr<c10d::Store> store_;
     const c10::intrusive_ptr<CollectiveOptions> options_;
     const Connect connect_;
     std::mutex lock_; // guards what follows
     std::map<c10::DeviceIndex, c10::Stream> copying_;
     bool is_coalescing_ = false;
     std::vector<WorkPtr> coalesced_;
-    uint64_t issued_ = 0;                    // collectives
-    std::unordered_set<size_t> successions_; // of two collectives that have been here before
-    size_t last_ = 0;
+    struct Replayed {
+        bool is_send; // which a replay doesn't wait for
+        std::function<WorkPtr()> begin;
+    };
+    std::vector<Replayed> replayed_; // sends and receptions that were coalesced in a capture
+    c10::DeviceIndex replayed_on_ = -1;
+    uint64_t issued_ = 0; // collectives
     std::vector<c10::weak_intrusive_ptr<CollectiveWork>> under_way_;
     std::string given_up_; // why, if so
     at::Tensor scratch_;   // bytes; undefined while a call has them
     const std::unique_ptr<Waiter> waiter_;
-    std::vector<WorkPtr> refusals_; // what is sent to others by refuse, should they ask for it
+    std::vector<WorkPtr> kept_;
 
     std::mutex explaining_; // guards what follows
     std::string first_failure_;
     Board board_;
 
     void number(CollectiveWork &work);
-    // Each rank gets its part of `given` and its tensor is the reduction of all parts, or it is put into
-    // `taken`.
-    WorkPtr reduce_straight(const Tensors &given, const at::Tensor &result, const c10d::ReduceOp &reduction,
-                            Transfer &transfer, std::chrono::milliseconds timeout);
-    WorkPtr pass_straight(const Tensors &given, const Tensors &taken, Transfer &transfer,
+    // Each rank gets its list of `given`, and this one's are put into `taken`, or each result is the
+    // reduction of what all ranks give for it.
+    WorkPtr pass_straight(const TensorLists &given, const TensorLists &taken, Transfer &transfer,
                           std::chrono::milliseconds timeout);
+    WorkPtr reduce_straight(const TensorLists &given, const Tensors &results, const c10d::ReduceOp &reduction,
+                            Transfer &transfer, std::chrono::milliseconds timeout);
     at::Tensor take_scratch(size_t bytes);
     void keep_scratch(const at::Tensor &scratch);
-    bool goes_straight(const at::Tensor &whole) const;
-    void refuse(const std::string &what, int64_t bytes);
+    bool goes_straight(const Tensors &whole) const;
+    // What `call` returns. If it throws before anything has begun, the other ranks get that as their error.
+    WorkPtr or_refuse(const char *title, const std::function<WorkPtr()> &call);
+    void refuse(const char *title, const std::string &why);
     WorkPtr scatter_whole(c10d::OpType type, const char *title, const Tensors &outputs, const Tensors &inputs,
                           const c10d::ReduceScatterOptions &options);
+    WorkPtr gather_whole(c10d::OpType type, const char *title, const Tensors &outputs, const Tensors &inputs,
+                         const c10d::AllgatherOptions &options);
+    void check_root_list(const char *title, const TensorLists &lists, const at::Tensor &own,
+                         int64_t root) const;
     static bool is_large_and_copied(const Tensors &tensors);
 
     c10::Stream copying_stream(c10::Device device);
@@ -157,8 +178,8 @@ class CollectiveBackend final : public c10d::Backend {
     WorkPtr run(const Collective &collective, const TensorLists &inputs, const TensorLists &outputs,
                 const Issue &issue);
     // In a capture: lets the graph do the same, whole, in each replay.
-    WorkPtr record(const Collective &collective, const TensorLists &inputs, const TensorLists &outputs,
-                   const Issue &issue);
+    WorkPtr record(const Collective &collective, c10::Device where, const TensorLists &inputs,
+                   const TensorLists &outputs, const Issue &issue);
 };
 
 } // namespace openxpu

@@ -49,28 +49,6 @@ std::string Board::of(const std::string &key) {
     return {bytes.begin(), bytes.end()};
 }
 
-void Board::tell(uint64_t number, const std::string &what) { store_->set(key("does", number, rank_), what); }
-
-std::string Board::difference(uint64_t number, const std::string &what, int root,
-                              std::chrono::milliseconds timeout) {
-    const auto end = Clock::now() + timeout;
-    std::chrono::milliseconds pause{1};
-    for (int other = 0; other < size_; other++) {
-        if (other == rank_ || (root >= 0 && other != root)) continue;
-        // In large groups each asks two others, and so every one is asked by two.
-        if (root < 0 && size_ > 16 && other != (rank_ + 1) % size_ && rank_ != (other + 1) % size_) continue;
-        std::string its;
-        while ((its = of(key("does", number, other))).empty()) {
-            if (Clock::now() > end)
-                return c10::str("rank ", other, " doesn't say what its is, since it does what it did before");
-            std::this_thread::sleep_for(pause);
-            pause = std::min(pause * 2, std::chrono::milliseconds{20});
-        }
-        if (its != what) return c10::str("rank ", other, "'s is ", its);
-    }
-    return "";
-}
-
 std::string Board::state_of(int rank) {
     const auto member = of(key("member", 0, rank));
     const auto first = member.find('\n'), second = member.rfind('\n');

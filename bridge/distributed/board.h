@@ -1,11 +1,9 @@
 // What the ranks of a group tell each other of their collectives, through the store that they met in: what
-// each is about to do, where that could differ, and what has failed.
+// has failed.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include <chrono>
-#include <mutex>
 #include <string>
 
 namespace openxpu {
@@ -14,11 +12,6 @@ class Board {
   public:
     Board(c10::intrusive_ptr<c10d::Store> store, int rank, int size);
 
-    // Notes what this rank does as the group's collective of that number.
-    void tell(uint64_t number, const std::string &what);
-    // Waits for what the others do as that one: all of them, or `root` alone. What differs, or nothing.
-    std::string difference(uint64_t number, const std::string &what, int root,
-                           std::chrono::milliseconds timeout);
     // Notes what this rank's collective was, which failed.
     void tell_failure(uint64_t number, const std::string &what);
     // Does so, and finds out what the others are at; takes 3 s at most.

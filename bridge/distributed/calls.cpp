@@ -3,11 +3,14 @@
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <torch/csrc/distributed/c10d/Utils.hpp>
+
 #include <cstring>
 
 #include "exchange.h"
 #include "lower.h"
 #include "work.h"
+#include "xpu/graph.h"
 
 namespace openxpu {
 
@@ -37,9 +40,21 @@ template <typename Options> Options carried_options(Options options, const Tenso
     return options;
 }
 
-bool differ_in_size(const Tensors &tensors) {
-    return std::any_of(tensors.begin(), tensors.end(),
-                       [&](const Tensor &each) { return each.numel() != tensors[0].numel(); });
+// For each rank its part of each tensor.
+TensorLists parts_of(const Tensors &tensors, int size) {
+    TensorLists parts(static_cast<size_t>(size));
+    for (const auto &whole : tensors) {
+        const auto rows = whole.view({size, whole.numel() / size}).unbind();
+        for (size_t r = 0; r < parts.size(); r++) parts[r].push_back(rows[r]);
+    }
+    return parts;
+}
+
+// How many rows of a tensor are each rank's: as given, or as many for each.
+std::vector<int64_t> rows_of(const Tensor &tensor, const std::vector<int64_t> &given, int size) {
+    TORCH_CHECK(tensor.dim() > 0, "xccl:all_to_all: a tensor without rows");
+    c10d::checkSplitSizes(given, tensor, size);
+    return given.empty() ? std::vector<int64_t>(static_cast<size_t>(size), tensor.size(0) / size) : given;
 }
 
 } // namespace
@@ -48,9 +63,10 @@ bool differ_in_size(const Tensors &tensors) {
 
 // Of two ranks one sends no more than in a ring. With more, each sends all that it has to every other one,
 // which is worth it while that takes no longer than the ring's messages, that wait for each other.
-bool CollectiveBackend::goes_straight(const Tensor &whole) const {
-    const size_t bytes = whole.is_sparse() ? 0 : whole.nbytes();
-    if (whole.is_sparse() || size_ == 1) return false;
+bool CollectiveBackend::goes_straight(const Tensors &whole) const {
+    if (whole.size() != 1 || whole[0].is_sparse() || size_ == 1) return false;
+    const bool is_widened = c10::isFloat8Type(whole[0].scalar_type());
+    const size_t bytes = static_cast<size_t>(whole[0].numel()) * (is_widened ? 4 : whole[0].element_size());
     return size_ == 2 ? bytes <= 1 << 20 : bytes <= 1 << 16 && bytes * static_cast<size_t>(size_) <= 4 << 20;
 }
 
@@ -69,63 +85,120 @@ void CollectiveBackend::keep_scratch(const Tensor &scratch) {
         scratch_ = scratch;
 }
 
-WorkPtr CollectiveBackend::reduce_straight(const Tensors &given, const Tensor &result,
+namespace {
+
+// A tensor in pieces, so that one is reduced while the next comes: as many on all ranks.
+Tensors in_pieces(const Tensor &whole) {
+    constexpr size_t least = 256 << 10, most = 8; // bytes, pieces
+    const auto flat = whole.view(-1);
+    const size_t bytes = std::max(least, (flat.nbytes() + most - 1) / most);
+    const auto length = static_cast<int64_t>((bytes + 63) / 64 * 64 / flat.element_size());
+    Tensors pieces;
+    for (int64_t from = 0; from < flat.numel(); from += length)
+        pieces.push_back(flat.narrow(0, from, std::min(length, flat.numel() - from)));
+    return pieces;
+}
+
+Tensors in_pieces(const Tensors &all) {
+    Tensors pieces;
+    for (const auto &whole : all)
+        for (auto &piece : in_pieces(whole)) pieces.push_back(std::move(piece));
+    return pieces;
+}
+
+} // namespace
+
+WorkPtr CollectiveBackend::reduce_straight(const TensorLists &given, const Tensors &results,
                                            const ReduceOp &reduction, Transfer &transfer,
                                            std::chrono::milliseconds timeout) {
-    const auto length = result.numel();
-    const auto bytes = result.nbytes() * static_cast<size_t>(size_ - 1);
+    const auto pieces = in_pieces(results);
+    const auto room_of = [](const Tensor &piece) { return (piece.nbytes() + 63) / 64 * 64; };
+    size_t bytes = 0;
+    for (const auto &piece : pieces) bytes += room_of(piece) * static_cast<size_t>(size_ - 1);
     const auto scratch = take_scratch(bytes);
-    auto parts = scratch.narrow(0, 0, static_cast<int64_t>(bytes))
-                     .view(result.scalar_type())
-                     .view({size_ - 1, length})
-                     .unbind();
-    parts.insert(parts.begin() + rank_, given[static_cast<size_t>(rank_)].view(-1));
-    transfer.is_exchange = true;
-    transfer.finish.push_back([this, scratch, parts, result = result.view(-1),
-                               which = carried_reduction(reduction, result)](bool alone) {
-        openxpu::reduce(which, parts, result, alone);
-        keep_scratch(scratch);
-    });
-    return exchange(*carrier_, {given, parts, transfer.number, timeout});
+    TensorLists gives, taken(static_cast<size_t>(size_)), parts(pieces.size());
+    for (const auto &list : given) gives.push_back(in_pieces(list));
+    int64_t from = 0;
+    for (size_t i = 0; i < pieces.size(); i++)
+        for (size_t r = 0; r < gives.size(); r++) {
+            if (static_cast<int>(r) == rank_) {
+                parts[i].push_back(gives[r][i]);
+                continue;
+            }
+            const auto room = scratch.narrow(0, from, static_cast<int64_t>(pieces[i].nbytes()));
+            parts[i].push_back(room.view(pieces[i].scalar_type()));
+            taken[r].push_back(parts[i].back());
+            from += static_cast<int64_t>(room_of(pieces[i]));
+        }
+    const int divisor = reduction.op_ == ReduceOp::AVG ? size_ : 1;
+    const auto which = carried_reduction(reduction, results[0]);
+    transfer.finish.push_back([this, scratch] { keep_scratch(scratch); });
+    auto what = transfer.said;
+    what.given = std::move(gives);
+    what.taken = std::move(taken);
+    what.timeout = timeout;
+    what.arrived = [parts, pieces, which, divisor](size_t i, bool alone) {
+        if (i < pieces.size()) // others' parts may be larger
+            openxpu::reduce(which, parts[i], pieces[i], divisor, alone);
+    };
+    return transfer.exchange = c10::make_intrusive<ExchangeWork>(*carrier_, std::move(what));
 }
 
-WorkPtr CollectiveBackend::pass_straight(const Tensors &given, const Tensors &taken, Transfer &transfer,
-                                         std::chrono::milliseconds timeout) {
-    transfer.is_exchange = true;
+WorkPtr CollectiveBackend::pass_straight(const TensorLists &given, const TensorLists &taken,
+                                         Transfer &transfer, std::chrono::milliseconds timeout) {
     const auto own = static_cast<size_t>(rank_);
-    transfer.finish.push_back([from = given[own], to = taken[own]](bool) {
-        if (from.data_ptr() != to.data_ptr()) std::memcpy(to.data_ptr(), from.data_ptr(), to.nbytes());
-    });
-    return exchange(*carrier_, {given, taken, transfer.number, timeout});
+    if (!given.empty() && !taken.empty())
+        transfer.finish.push_back([from = given[own], to = taken[own]] {
+            for (size_t i = 0; i < to.size(); i++)
+                if (from[i].data_ptr() != to[i].data_ptr())
+                    std::memcpy(to[i].data_ptr(), from[i].data_ptr(), to[i].nbytes());
+        });
+    auto what = transfer.said;
+    what.given = given;
+    what.taken = taken;
+    what.timeout = timeout;
+    return transfer.exchange = c10::make_intrusive<ExchangeWork>(*carrier_, std::move(what));
 }
 
-// What this rank can't take part in has begun on others. They expect `bytes` from it, and get more, which
-// ends them with an error, and on the board the reason.
-void CollectiveBackend::refuse(const std::string &what, int64_t bytes) {
-    if (size_ == 1) return;
+WorkPtr CollectiveBackend::or_refuse(const char *title, const std::function<WorkPtr()> &call) {
+    const auto before = getSequenceNumberForGroup();
+    try {
+        return call();
+    } catch (const c10::Error &error) {
+        if (getSequenceNumberForGroup() == before) refuse(title, error.what_without_backtrace());
+        throw;
+    }
+}
+
+// What this rank can't take part in may have begun on others. It counts here, too.
+void CollectiveBackend::refuse(const char *title, const std::string &why) {
     uint64_t number;
     {
         const std::lock_guard guard(lock_);
+        if (size_ == 1 || !given_up_.empty()) return;
         number = ++issued_;
     }
-    board_.tell_failure(number, what);
-    const Tensors more(static_cast<size_t>(size_), at::zeros({bytes + 1}, at::kByte));
-    const Tensors nothing(static_cast<size_t>(size_), at::empty({0}, at::kByte));
-    auto work = exchange(*carrier_, {more, nothing, number, c10d::kUnsetTimeout});
-    const std::lock_guard guard(lock_);
-    refusals_.push_back(std::move(work));
+    try {
+        const auto what = why.rfind(title, 0) == 0 ? why : c10::str(title, ": ", why);
+        board_.tell_failure(number, what);
+        keep(c10::make_intrusive<ExchangeWork>(
+            *carrier_, Exchange{.number = number, .what = what, .refuses = true, .from = nobody}));
+    } catch (const std::exception &) {} // the group is at its end
 }
 
 // --- the calls ---
 
 WorkPtr CollectiveBackend::broadcast(Tensors &tensors, const c10d::BroadcastOptions &options) {
-    return run({.type = OpType::BROADCAST,
-                .title = "xccl:broadcast",
-                .reads_outputs = rank_ == options.rootRank,
-                .alike = Collective::outputs,
-                .root = root_among(options.rootRank, size_)},
-               {}, {tensors},
-               [=, this](auto &, auto &to, auto &) { return carrier_->broadcast(to[0], options); });
+    const auto *title = "xccl:broadcast";
+    return or_refuse(title, [&] {
+        return run({.type = OpType::BROADCAST,
+                    .title = title,
+                    .reads_outputs = rank_ == options.rootRank,
+                    .alike = Collective::outputs,
+                    .root = root_among(options.rootRank, size_)},
+                   {}, {tensors},
+                   [=, this](auto &, auto &to, auto &) { return carrier_->broadcast(to[0], options); });
+    });
 }
 
 // Tensors that are copied for the carrier go in pieces: while one is sent the next is copied down, and the
@@ -151,19 +224,23 @@ WorkPtr CollectiveBackend::allreduce(Tensors &tensors, const c10d::AllreduceOpti
         all->gather(tensors[0]);
         return all;
     }
-    return run({.type = OpType::ALLREDUCE,
-                .title = "xccl:all_reduce",
-                .reduces = options.reduceOp,
-                .reads_outputs = true,
-                .alike = Collective::outputs,
-                .is_awaited = !options.asyncOp},
-               {}, {tensors}, [=, this](auto &, auto &to, auto &transfer) {
-                   auto &tensor = to[0][0];
-                   if (to[0].size() != 1 || !goes_straight(tensor))
-                       return carrier_->allreduce(to[0], carried_options(options, tensor));
-                   return reduce_straight(Tensors(static_cast<size_t>(size_), tensor), tensor,
-                                          options.reduceOp, transfer, options.timeout);
-               });
+    const auto *title = "xccl:all_reduce";
+    return or_refuse(title, [&] {
+        const bool is_straight = goes_straight(tensors);
+        return run({.type = OpType::ALLREDUCE,
+                    .title = title,
+                    .reduces = options.reduceOp,
+                    .reads_outputs = true,
+                    .alike = Collective::outputs,
+                    .is_straight = is_straight,
+                    .is_awaited = !options.asyncOp},
+                   {}, {tensors}, [=, this](auto &, auto &to, auto &transfer) {
+                       if (!is_straight)
+                           return carrier_->allreduce(to[0], carried_options(options, to[0][0]));
+                       return reduce_straight(TensorLists(static_cast<size_t>(size_), to[0]), to[0],
+                                              options.reduceOp, transfer, options.timeout);
+                   });
+    });
 }
 
 WorkPtr CollectiveBackend::allreduce_sparse(Tensors &tensors, const c10d::AllreduceOptions &options) {
@@ -172,126 +249,188 @@ WorkPtr CollectiveBackend::allreduce_sparse(Tensors &tensors, const c10d::Allred
 
 WorkPtr CollectiveBackend::allreduce_coalesced(Tensors &tensors,
                                                const c10d::AllreduceCoalescedOptions &options) {
-    return run({.type = OpType::ALLREDUCE_COALESCED,
-                .title = "xccl:all_reduce",
-                .reduces = options.reduceOp,
-                .reads_outputs = true,
-                .alike = Collective::outputs},
-               {}, {tensors}, [=, this](auto &, auto &to, auto &) {
-                   return carrier_->allreduce_coalesced(to[0], carried_options(options, to[0][0]));
-               });
+    const auto *title = "xccl:all_reduce";
+    return or_refuse(title, [&] {
+        return run({.type = OpType::ALLREDUCE_COALESCED,
+                    .title = title,
+                    .reduces = options.reduceOp,
+                    .reads_outputs = true,
+                    .alike = Collective::outputs},
+                   {}, {tensors}, [=, this](auto &, auto &to, auto &) {
+                       return carrier_->allreduce_coalesced(to[0], carried_options(options, to[0][0]));
+                   });
+    });
 }
 
 WorkPtr CollectiveBackend::reduce(Tensors &tensors, const c10d::ReduceOptions &options) {
-    return run({.type = OpType::REDUCE,
-                .title = "xccl:reduce",
-                .reduces = options.reduceOp,
-                .reads_outputs = true,
-                .divides = rank_ == options.rootRank,
-                .alike = Collective::outputs,
-                .root = root_among(options.rootRank, size_)},
-               {}, {tensors}, [=, this](auto &, auto &to, auto &) {
-                   return carrier_->reduce(to[0], carried_options(options, to[0][0]));
-               });
+    const auto *title = "xccl:reduce";
+    return or_refuse(title, [&] {
+        return run({.type = OpType::REDUCE,
+                    .title = title,
+                    .reduces = options.reduceOp,
+                    .reads_outputs = true,
+                    .divides = rank_ == options.rootRank,
+                    .alike = Collective::outputs,
+                    .root = root_among(options.rootRank, size_)},
+                   {}, {tensors}, [=, this](auto &, auto &to, auto &) {
+                       return carrier_->reduce(to[0], carried_options(options, to[0][0]));
+                   });
+    });
 }
 
 WorkPtr CollectiveBackend::allgather(TensorLists &outputs, Tensors &inputs,
                                      const c10d::AllgatherOptions &options) {
-    TORCH_CHECK_VALUE(outputs.size() == 1 && inputs.size() == 1 &&
-                          static_cast<int>(outputs[0].size()) == size_,
-                      "xccl:all_gather: expected one tensor and ", size_, " places, one for each rank");
-    const auto &own = outputs[0][static_cast<size_t>(rank_)];
-    for (const auto &each : outputs[0])
-        TORCH_CHECK_TYPE(each.scalar_type() == inputs[0].scalar_type(), "xccl:all_gather: a tensor of ",
-                         inputs[0].scalar_type(), ", but a place of ", each.scalar_type());
-    if (inputs[0].numel() != own.numel()) {
-        const auto what =
-            c10::str("xccl:all_gather of ", inputs[0].numel(), " elements, in a place for ", own.numel());
-        refuse(what, static_cast<int64_t>(own.nbytes()));
-        TORCH_CHECK_VALUE(false, "xccl:all_gather: rank ", rank_, " has a place for ", own.numel(),
-                          " elements of its own, but gives ", inputs[0].numel());
-    }
-    return run({.type = OpType::ALLGATHER,
-                .title = "xccl:all_gather",
-                .alike = differ_in_size(outputs[0]) ? Collective::nobodys : Collective::inputs,
-                .is_awaited = !options.asyncOp},
-               {inputs}, outputs, [=, this](auto &from, auto &to, auto &transfer) {
-                   return pass_straight(Tensors(static_cast<size_t>(size_), from[0][0]), to[0], transfer,
-                                        options.timeout);
-               });
+    const auto *title = "xccl:all_gather";
+    return or_refuse(title, [&] {
+        TORCH_CHECK_VALUE(outputs.size() == 1 && inputs.size() == 1 &&
+                              static_cast<int>(outputs[0].size()) == size_,
+                          title, ": expected one tensor and ", size_, " places, one for each rank");
+        const auto &own = outputs[0][static_cast<size_t>(rank_)];
+        for (const auto &each : outputs[0])
+            TORCH_CHECK_TYPE(each.scalar_type() == inputs[0].scalar_type(), title, ": a tensor of ",
+                             inputs[0].scalar_type(), ", but a place of ", each.scalar_type());
+        TORCH_CHECK_VALUE(inputs[0].numel() == own.numel(), title, ": rank ", rank_, " has a place for ",
+                          own.numel(), " elements of its own, but gives ", inputs[0].numel());
+        return run(
+            {.type = OpType::ALLGATHER, .title = title, .is_straight = true, .is_awaited = !options.asyncOp},
+            {inputs}, outputs, [=, this](auto &from, auto &to, auto &transfer) {
+                TensorLists taken;
+                for (const auto &each : to[0]) taken.push_back({each});
+                return pass_straight(TensorLists(taken.size(), from[0]), taken, transfer, options.timeout);
+            });
+    });
 }
 
 WorkPtr CollectiveBackend::_allgather_base(Tensor &output, Tensor &input,
                                            const c10d::AllgatherOptions &options) {
-    TORCH_CHECK_TYPE(input.scalar_type() == output.scalar_type(),
-                     "output tensor must have the same type as input tensor");
-    TORCH_CHECK_VALUE(input.numel() * size_ == output.numel(),
-                      "output tensor size must be equal to world_size times input tensor size");
-    return run({.type = OpType::_ALLGATHER_BASE,
-                .title = "xccl:_all_gather_base",
-                .as = Collective::flat,
-                .alike = Collective::inputs},
-               {{input}}, {{output}}, [=, this](auto &from, auto &to, auto &) {
-                   return carrier_->_allgather_base(to[0][0], from[0][0], options);
-               });
-}
-
-WorkPtr CollectiveBackend::allgather_coalesced(TensorLists &outputs, Tensors &inputs,
-                                               const c10d::AllgatherOptions &options) {
-    return run({.type = OpType::ALLGATHER_COALESCED, .title = "xccl:all_gather", .alike = Collective::inputs},
-               {inputs}, outputs, [=, this](auto &from, auto &to, auto &) {
-                   return carrier_->allgather_coalesced(to, from[0], options);
-               });
+    return gather_whole(OpType::_ALLGATHER_BASE, "xccl:_all_gather_base", {output}, {input}, options);
 }
 
 WorkPtr CollectiveBackend::allgather_into_tensor_coalesced(Tensors &outputs, Tensors &inputs,
                                                            const c10d::AllgatherOptions &options) {
-    return run({.type = OpType::COALESCED,
-                .title = "xccl:all_gather",
-                .as = Collective::flat,
-                .alike = Collective::inputs},
-               {inputs}, {outputs}, [=, this](auto &from, auto &to, auto &) {
-                   return carrier_->allgather_into_tensor_coalesced(to[0], from[0], options);
-               });
+    return gather_whole(OpType::COALESCED, "xccl:all_gather", outputs, inputs, options);
+}
+
+// Each output is all ranks' inputs, one after the other.
+WorkPtr CollectiveBackend::gather_whole(OpType type, const char *title, const Tensors &outputs,
+                                        const Tensors &inputs, const c10d::AllgatherOptions &options) {
+    return or_refuse(title, [&] {
+        TORCH_CHECK_VALUE(!outputs.empty() && outputs.size() == inputs.size(), title, ": ", inputs.size(),
+                          " inputs for ", outputs.size(), " outputs");
+        for (size_t i = 0; i < outputs.size(); i++) {
+            TORCH_CHECK_TYPE(inputs[i].scalar_type() == outputs[i].scalar_type(),
+                             "output tensor must have the same type as input tensor");
+            TORCH_CHECK_VALUE(inputs[i].numel() * size_ == outputs[i].numel(),
+                              "output tensor size must be equal to world_size times input tensor size");
+        }
+        return run({.type = type,
+                    .title = title,
+                    .as = Collective::flat,
+                    .alike = Collective::inputs,
+                    .is_straight = true,
+                    .is_awaited = !options.asyncOp},
+                   {inputs}, {outputs}, [=, this](auto &from, auto &to, auto &transfer) {
+                       const TensorLists given(static_cast<size_t>(size_), from[0]);
+                       return pass_straight(given, parts_of(to[0], size_), transfer, options.timeout);
+                   });
+    });
+}
+
+WorkPtr CollectiveBackend::allgather_coalesced(TensorLists &outputs, Tensors &inputs,
+                                               const c10d::AllgatherOptions &options) {
+    const auto *title = "xccl:all_gather";
+    return or_refuse(title, [&] {
+        return run({.type = OpType::ALLGATHER_COALESCED, .title = title, .alike = Collective::inputs},
+                   {inputs}, outputs, [=, this](auto &from, auto &to, auto &) {
+                       return carrier_->allgather_coalesced(to, from[0], options);
+                   });
+    });
+}
+
+// A list on the root, of one size and dtype, is what each rank gives or gets; none on others.
+void CollectiveBackend::check_root_list(const char *title, const TensorLists &lists, const Tensor &own,
+                                        int64_t root) const {
+    if (root_among(root, size_) != rank_) {
+        TORCH_CHECK_VALUE(lists.empty() || (lists.size() == 1 && lists[0].empty()), title,
+                          ": only the root, rank ", root, ", has a list of tensors");
+        return;
+    }
+    TORCH_CHECK_VALUE(lists.size() == 1 && static_cast<int>(lists[0].size()) == size_, title,
+                      ": expected a list of ", size_, " tensors on the root, one for each rank");
+    for (const auto &each : lists[0]) {
+        TORCH_CHECK_TYPE(each.scalar_type() == own.scalar_type(), title, ": tensors of ", each.scalar_type(),
+                         " and ", own.scalar_type());
+        TORCH_CHECK_VALUE(each.sizes() == own.sizes(), title, ": tensors of different sizes, ", each.sizes(),
+                          " and ", own.sizes());
+    }
 }
 
 WorkPtr CollectiveBackend::gather(TensorLists &outputs, Tensors &inputs, const c10d::GatherOptions &options) {
-    return run({.type = OpType::GATHER,
-                .title = "xccl:gather",
-                .alike = Collective::inputs,
-                .root = root_among(options.rootRank, size_)},
-               {inputs}, outputs,
-               [=, this](auto &from, auto &to, auto &) { return carrier_->gather(to, from[0], options); });
+    const auto *title = "xccl:gather";
+    return or_refuse(title, [&] {
+        TORCH_CHECK_VALUE(inputs.size() == 1, title, ": expected one tensor, but got ", inputs.size());
+        check_root_list(title, outputs, inputs[0], options.rootRank);
+        return run({.type = OpType::GATHER,
+                    .title = title,
+                    .alike = Collective::inputs,
+                    .root = static_cast<int>(options.rootRank),
+                    .is_straight = true,
+                    .is_awaited = !options.asyncOp},
+                   {inputs}, outputs, [=, this](auto &from, auto &to, auto &transfer) {
+                       TensorLists given(static_cast<size_t>(size_)), taken;
+                       given[static_cast<size_t>(options.rootRank)] = from[0];
+                       if (rank_ == options.rootRank)
+                           for (const auto &each : to[0]) taken.push_back({each});
+                       return pass_straight(given, taken, transfer, options.timeout);
+                   });
+    });
 }
 
 WorkPtr CollectiveBackend::scatter(Tensors &outputs, TensorLists &inputs,
                                    const c10d::ScatterOptions &options) {
-    return run({.type = OpType::SCATTER,
-                .title = "xccl:scatter",
-                .alike = Collective::outputs,
-                .root = root_among(options.rootRank, size_)},
-               inputs, {outputs},
-               [=, this](auto &from, auto &to, auto &) { return carrier_->scatter(to[0], from, options); });
+    const auto *title = "xccl:scatter";
+    return or_refuse(title, [&] {
+        TORCH_CHECK_VALUE(outputs.size() == 1, title, ": expected one tensor, but got ", outputs.size());
+        check_root_list(title, inputs, outputs[0], options.rootRank);
+        return run({.type = OpType::SCATTER,
+                    .title = title,
+                    .alike = Collective::outputs,
+                    .root = static_cast<int>(options.rootRank),
+                    .is_straight = true,
+                    .is_awaited = !options.asyncOp},
+                   inputs, {outputs}, [=, this](auto &from, auto &to, auto &transfer) {
+                       TensorLists given, taken(static_cast<size_t>(size_));
+                       taken[static_cast<size_t>(options.rootRank)] = to[0];
+                       if (rank_ == options.rootRank)
+                           for (const auto &each : from[0]) given.push_back({each});
+                       return pass_straight(given, taken, transfer, options.timeout);
+                   });
+    });
 }
 
 WorkPtr CollectiveBackend::reduce_scatter(Tensors &outputs, TensorLists &inputs,
                                           const c10d::ReduceScatterOptions &options) {
-    TORCH_CHECK_VALUE(
-        outputs.size() == 1 && inputs.size() == 1 && static_cast<int>(inputs[0].size()) == size_,
-        "xccl:reduce_scatter: expected one output and a list of ", size_, " tensors, one for each rank");
-    const auto &own = inputs[0][static_cast<size_t>(rank_)];
-    TORCH_CHECK_TYPE(own.scalar_type() == outputs[0].scalar_type(),
-                     "input tensor must be the same type as the output tensor.");
-    TORCH_CHECK_VALUE(own.numel() == outputs[0].numel(), "xccl:reduce_scatter: rank ", rank_, " keeps ",
-                      outputs[0].numel(), " elements, but gives ", own.numel(), " of its own");
-    return run({.type = OpType::REDUCE_SCATTER,
-                .title = "xccl:reduce_scatter",
-                .reduces = options.reduceOp,
-                .alike = differ_in_size(inputs[0]) ? Collective::nobodys : Collective::outputs,
-                .is_awaited = !options.asyncOp},
-               inputs, {outputs}, [=, this](auto &from, auto &to, auto &transfer) {
-                   return reduce_straight(from[0], to[0][0], options.reduceOp, transfer, options.timeout);
-               });
+    const auto *title = "xccl:reduce_scatter";
+    return or_refuse(title, [&] {
+        TORCH_CHECK_VALUE(
+            outputs.size() == 1 && inputs.size() == 1 && static_cast<int>(inputs[0].size()) == size_, title,
+            ": expected one output and a list of ", size_, " tensors, one for each rank");
+        const auto &own = inputs[0][static_cast<size_t>(rank_)];
+        TORCH_CHECK_TYPE(own.scalar_type() == outputs[0].scalar_type(),
+                         "input tensor must be the same type as the output tensor.");
+        TORCH_CHECK_VALUE(own.numel() == outputs[0].numel(), title, ": rank ", rank_, " keeps ",
+                          outputs[0].numel(), " elements, but gives ", own.numel(), " of its own");
+        return run({.type = OpType::REDUCE_SCATTER,
+                    .title = title,
+                    .reduces = options.reduceOp,
+                    .is_straight = true,
+                    .is_awaited = !options.asyncOp},
+                   inputs, {outputs}, [=, this](auto &from, auto &to, auto &transfer) {
+                       TensorLists given;
+                       for (const auto &each : from[0]) given.push_back({each});
+                       return reduce_straight(given, to[0], options.reduceOp, transfer, options.timeout);
+                   });
+    });
 }
 
 WorkPtr CollectiveBackend::_reduce_scatter_base(Tensor &output, Tensor &input,
@@ -308,55 +447,78 @@ WorkPtr CollectiveBackend::reduce_scatter_tensor_coalesced(Tensors &outputs, Ten
 // Each output is this rank's part of the reduction of an input.
 WorkPtr CollectiveBackend::scatter_whole(OpType type, const char *title, const Tensors &outputs,
                                          const Tensors &inputs, const c10d::ReduceScatterOptions &options) {
-    TORCH_CHECK_VALUE(!outputs.empty() && outputs.size() == inputs.size(), title, ": ", inputs.size(),
-                      " inputs for ", outputs.size(), " outputs");
-    for (size_t i = 0; i < outputs.size(); i++) {
-        TORCH_CHECK_TYPE(inputs[i].scalar_type() == outputs[i].scalar_type(),
-                         "input tensor must be the same type as the output tensor.");
-        TORCH_CHECK_VALUE(inputs[i].numel() == outputs[i].numel() * size_,
-                          "input tensor must be the same size as output size times world size");
-    }
-    return run({.type = type,
-                .title = title,
-                .reduces = options.reduceOp,
-                .as = Collective::flat,
-                .alike = Collective::outputs,
-                .is_awaited = !options.asyncOp},
-               {inputs}, {outputs}, [=, this](auto &from, auto &to, auto &transfer) {
-                   std::vector<WorkPtr> works;
-                   for (size_t i = 0; i < to[0].size(); i++) {
-                       const auto parts = from[0][i].view({size_, to[0][i].numel()}).unbind();
-                       works.push_back(
-                           reduce_straight(parts, to[0][i], options.reduceOp, transfer, options.timeout));
-                   }
-                   if (works.size() == 1) return works[0];
-                   return WorkPtr(c10::make_intrusive<CoalescedWork>(rank_, std::move(works)));
-               });
+    return or_refuse(title, [&] {
+        TORCH_CHECK_VALUE(!outputs.empty() && outputs.size() == inputs.size(), title, ": ", inputs.size(),
+                          " inputs for ", outputs.size(), " outputs");
+        for (size_t i = 0; i < outputs.size(); i++) {
+            TORCH_CHECK_TYPE(inputs[i].scalar_type() == outputs[i].scalar_type(),
+                             "input tensor must be the same type as the output tensor.");
+            TORCH_CHECK_VALUE(inputs[i].numel() == outputs[i].numel() * size_,
+                              "input tensor must be the same size as output size times world size");
+        }
+        return run({.type = type,
+                    .title = title,
+                    .reduces = options.reduceOp,
+                    .as = Collective::flat,
+                    .alike = Collective::outputs,
+                    .is_straight = true,
+                    .is_awaited = !options.asyncOp},
+                   {inputs}, {outputs}, [=, this](auto &from, auto &to, auto &transfer) {
+                       return reduce_straight(parts_of(from[0], size_), to[0], options.reduceOp, transfer,
+                                              options.timeout);
+                   });
+    });
 }
 
 WorkPtr CollectiveBackend::alltoall_base(Tensor &output, Tensor &input, std::vector<int64_t> &output_rows,
                                          std::vector<int64_t> &input_rows,
                                          const c10d::AllToAllOptions &options) {
-    return run({.type = OpType::ALLTOALL_BASE, .title = "xccl:all_to_all", .as = Collective::rows}, {{input}},
-               {{output}}, [=, this](auto &from, auto &to, auto &) {
-                   auto to_rows = output_rows, from_rows = input_rows;
-                   return carrier_->alltoall_base(to[0][0], from[0][0], to_rows, from_rows, options);
-               });
+    const auto *title = "xccl:all_to_all";
+    return or_refuse(title, [&] {
+        TORCH_CHECK_TYPE(input.scalar_type() == output.scalar_type(), title, ": a tensor of ",
+                         input.scalar_type(), ", but a place of ", output.scalar_type());
+        const auto taken = rows_of(output, output_rows, size_), given = rows_of(input, input_rows, size_);
+        const auto own = static_cast<size_t>(rank_);
+        const auto row = [](const Tensor &all) { return all.numel() / std::max<int64_t>(all.size(0), 1); };
+        TORCH_CHECK_VALUE(given[own] * row(input) == taken[own] * row(output), title, ": rank ", rank_,
+                          " gives itself ", given[own], " rows, but has a place for ", taken[own]);
+        return run({.type = OpType::ALLTOALL_BASE,
+                    .title = title,
+                    .as = Collective::rows,
+                    .is_straight = true,
+                    .is_awaited = !options.asyncOp},
+                   {{input}}, {{output}}, [=, this](auto &from, auto &to, auto &transfer) {
+                       TensorLists gives, takes;
+                       for (auto &part : from[0][0].split_with_sizes(given)) gives.push_back({part});
+                       for (auto &part : to[0][0].split_with_sizes(taken)) takes.push_back({part});
+                       return pass_straight(gives, takes, transfer, options.timeout);
+                   });
+    });
 }
 
-// Gloo has lists of tensors of one size only.
 WorkPtr CollectiveBackend::alltoall(Tensors &outputs, Tensors &inputs, const c10d::AllToAllOptions &options) {
-    for (const auto *list : {&inputs, &outputs})
-        TORCH_CHECK_VALUE(static_cast<int>(list->size()) == size_, "xccl:all_to_all: expected ", size_,
-                          " tensors in each list, one for each rank, but got ", list->size());
-    const auto own = static_cast<size_t>(rank_);
-    TORCH_CHECK_VALUE(inputs[own].numel() == outputs[own].numel(), "xccl:all_to_all: rank ", rank_,
-                      " gives itself ", inputs[own].numel(), " elements, but has a place for ",
-                      outputs[own].numel());
-    return run({.type = OpType::ALLTOALL, .title = "xccl:all_to_all", .is_awaited = !options.asyncOp},
-               {inputs}, {outputs}, [=, this](auto &from, auto &to, auto &transfer) {
-                   return pass_straight(from[0], to[0], transfer, options.timeout);
-               });
+    const auto *title = "xccl:all_to_all";
+    return or_refuse(title, [&] {
+        for (const auto *list : {&inputs, &outputs})
+            TORCH_CHECK_VALUE(static_cast<int>(list->size()) == size_, title, ": expected ", size_,
+                              " tensors in each list, one for each rank, but got ", list->size());
+        const auto own = static_cast<size_t>(rank_);
+        TORCH_CHECK_VALUE(inputs[own].numel() == outputs[own].numel(), title, ": rank ", rank_,
+                          " gives itself ", inputs[own].numel(), " elements, but has a place for ",
+                          outputs[own].numel());
+        for (const auto *list : {&inputs, &outputs})
+            for (const auto &each : *list)
+                TORCH_CHECK_TYPE(each.scalar_type() == outputs[0].scalar_type(), title, ": tensors of ",
+                                 each.scalar_type(), " and ", outputs[0].scalar_type());
+        return run(
+            {.type = OpType::ALLTOALL, .title = title, .is_straight = true, .is_awaited = !options.asyncOp},
+            {inputs}, {outputs}, [=, this](auto &from, auto &to, auto &transfer) {
+                TensorLists given, taken;
+                for (const auto &each : from[0]) given.push_back({each});
+                for (const auto &each : to[0]) taken.push_back({each});
+                return pass_straight(given, taken, transfer, options.timeout);
+            });
+    });
 }
 
 static void check_tag(int tag) {
@@ -382,15 +544,24 @@ WorkPtr CollectiveBackend::recvAnysource(Tensors &tensors, int tag) {
                [=, this](auto &, auto &to, auto &) { return carrier_->recvAnysource(to[0], tag); });
 }
 
-// What was given to the current stream before is done before it.
+// What was given to the current stream before is done before it. Each rank hears from every other one.
 WorkPtr CollectiveBackend::barrier(const c10d::BarrierOptions &options) {
+    const Collective collective{.type = OpType::BARRIER,
+                                .title = "xccl:barrier",
+                                .alike = Collective::inputs,
+                                .is_straight = true,
+                                .is_awaited = !options.asyncOp};
+    const Issue issue = [timeout = options.timeout, this](auto &, auto &, auto &transfer) {
+        return pass_straight({}, {}, transfer, timeout);
+    };
     const c10::impl::VirtualGuardImpl impl(c10::kXPU);
     if (impl.deviceCount()) {
         const auto device = options.device && options.device->is_xpu() ? *options.device : impl.getDevice();
+        if (xpu_stream_is_capturing(current_stream(device.index())))
+            return record(collective, device, {}, {}, issue);
         impl.synchronizeStream(impl.getStream(device));
     }
-    return run({.type = OpType::BARRIER, .title = "xccl:barrier"}, {}, {},
-               [=, this](auto &, auto &, auto &) { return carrier_->barrier(options); });
+    return run(collective, {}, {}, issue);
 }
 
 void CollectiveBackend::monitoredBarrier(const c10d::BarrierOptions &options, bool wait_for_all) {

@@ -122,19 +122,21 @@ CollectiveWork::CollectiveWork(const c10::intrusive_ptr<CollectiveBackend> &back
 void CollectiveWork::follow(WorkPtr carried, Transfer transfer) {
     carried_ = std::move(carried);
     transfer_ = std::move(transfer);
-    if (is_between_two_ || transfer_.is_exchange) { // Gloo's sends and receptions have no future
+    exchange_ = transfer_.exchange;
+    if (is_between_two_ || carried_ == exchange_) { // Gloo's sends and receptions have no future
         tells_nobody_ = true;
         if (is_over_) carried_->abort(); // it has failed meanwhile
         return;
     }
     const auto self = c10::intrusive_ptr<CollectiveWork>::reclaim_copy(this);
     carried_->getFuture()->addCallback([self](c10::ivalue::Future &done) {
-        self->complete(done.hasError() ? done.exception_ptr() : nullptr, true);
+        self->complete(done.hasError() ? done.exception_ptr() : nullptr);
     });
 }
 
 void CollectiveWork::fail(const std::exception_ptr &failure) {
     if (is_over_.exchange(true)) return;
+    if (exchange_) backend_->keep(exchange_);
     finish(failure);
     future_->setError(failure);
     if (tells_nobody_ && carried_) carried_->abort(); // who waits for it goes on
@@ -150,15 +152,40 @@ void CollectiveWork::release_resources() {
     outputs_.clear();
     future_.reset();
     carried_.reset();
+    exchange_.reset();
     transfer_ = {};
+}
+
+void CollectiveWork::compare() {
+    const auto exchange = exchange_;
+    std::string why;
+    try {
+        why = exchange->misfit(kNoTimeout);
+        if (why.empty()) exchange->finish(kNoTimeout, true); // has been heard, too
+        const auto known = exchange->known_misfit();         // of a later one, if the first said nothing
+        if (!why.empty() && !known.empty()) why = known;
+    } catch (const std::exception &error) { why = error.what(); }
+    if (!why.empty() && !is_over_) fail(backend_->explain(*this, why));
+}
+
+std::string CollectiveWork::misfit_so_far() const {
+    const auto exchange = exchange_;
+    for (int i = 0; exchange && !tells_nobody_ && i < 100; i++) {
+        auto differs = exchange->known_misfit();
+        if (!differs.empty()) return differs;
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return "";
 }
 
 void CollectiveWork::wait_for_carrier(std::chrono::milliseconds timeout, bool alone) {
     std::exception_ptr failure;
     try {
-        if (!carried_->wait(timeout)) return; // who aborted it says why
+        const at::AutoDispatchBelowADInplaceOrView below_autograd;
+        if (!(exchange_ ? exchange_->finish(timeout, alone) : carried_->wait(timeout)))
+            return; // who aborted it says why
     } catch (...) { failure = std::current_exception(); }
-    complete(failure, alone);
+    complete(failure);
 }
 
 void CollectiveWork::wait_aside() {
@@ -180,21 +207,27 @@ void CollectiveWork::copy_back() {
     }
 }
 
-void CollectiveWork::complete(std::exception_ptr failure, bool alone) {
+void CollectiveWork::complete(std::exception_ptr failure) {
     const auto copying = transfer_.copying;
     std::string why;
     std::exception_ptr refusal;
     try {
         if (failure) std::rethrow_exception(failure);
-        if (is_new_ && !is_over_) why = backend_->difference(*this);
+        if (exchange_ && !is_over_) why = exchange_->misfit(kNoTimeout);
         if (why.empty() && !is_over_) { // or it was given up meanwhile
             const at::AutoDispatchBelowADInplaceOrView below_autograd;
-            for (const auto &each : transfer_.finish) each(alone);
+            for (const auto &each : transfer_.finish) each();
             copy_back();
         }
     } catch (const c10::Error &) { // what it was given is at fault, and the group goes on
         refusal = std::current_exception();
-    } catch (const std::exception &error) { why = error.what(); }
+    } catch (const std::exception &error) {
+        why = error.what();
+        if (exchange_) {
+            const auto differs = exchange_->known_misfit();
+            if (!differs.empty()) why = differs;
+        }
+    }
     transfer_ = {};
     if (refusal) return fail(refusal);
     if (!why.empty()) return fail(backend_->explain(*this, why));
@@ -216,19 +249,19 @@ RecordedWork::RecordedWork(int rank, const Collective &collective, const Tensors
 struct Waiter::State {
     std::mutex lock; // guards what follows
     std::condition_variable changes;
-    std::deque<c10::intrusive_ptr<CollectiveWork>> works;
+    std::deque<std::function<void()>> waiting;
     bool runs = false, ends = false;
 
     void run() {
         std::unique_lock hold(lock);
         for (;;) {
-            changes.wait(hold, [this] { return ends || !works.empty(); });
-            if (works.empty()) return;
-            auto work = std::move(works.front());
-            works.pop_front();
+            changes.wait(hold, [this] { return ends || !waiting.empty(); });
+            if (waiting.empty()) return;
+            auto first = std::move(waiting.front());
+            waiting.pop_front();
             hold.unlock();
-            work->wait_for_carrier(kNoTimeout, true);
-            work.reset();
+            first();
+            first = nullptr; // what it holds ends here
             hold.lock();
         }
     }
@@ -236,12 +269,11 @@ struct Waiter::State {
 
 Waiter::Waiter() : state_(std::make_shared<State>()) {}
 
-void Waiter::add(c10::intrusive_ptr<CollectiveWork> work) {
-    if (!work->claim()) return;
+void Waiter::add(std::function<void()> waiting) {
     bool begins;
     {
         const std::lock_guard guard(state_->lock);
-        state_->works.push_back(std::move(work));
+        state_->waiting.push_back(std::move(waiting));
         begins = !std::exchange(state_->runs, true);
     }
     if (begins)

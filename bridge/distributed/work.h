@@ -5,7 +5,7 @@
 
 #include <atomic>
 
-#include "backend.h"
+#include "exchange.h"
 
 namespace openxpu {
 
@@ -21,6 +21,7 @@ struct Collective {
     enum { nobodys, inputs, outputs } alike = nobodys;
     int root = -1;
     bool is_between_two = false; // a send or a reception
+    bool is_straight = false;    // by an exchange, and not one of the carrier's own collectives
     bool is_awaited = false;     // by who calls, at once
     bool is_replayed = false;    // by a graph, on CPU tensors
 };
@@ -30,10 +31,11 @@ struct Transfer {
     std::optional<c10::Device> device;  // the first tensor's
     std::optional<c10::Stream> copying; // where copies run, if there are any between host and device
     std::vector<Return> returns;
-    Tensors results;                                     // what the carrier writes
-    uint64_t number = 0;                                 // of the collective in its group
-    bool is_exchange = false;                            // and not one of the carrier's own collectives
-    std::vector<std::function<void(bool alone)>> finish; // what is left to do with what has come
+    Tensors results; // what the carrier writes
+    Exchange said;   // to the other ranks: what this one does
+    c10::intrusive_ptr<ExchangeWork>
+        exchange; // by which it is done, or what the ranks say beside it; or null
+    std::vector<std::function<void()>> finish; // what is left to do with what has come
 
     // The tensor in the shape and dtype that the carrier gets, contiguous. What is `written` there goes back
     // when the carrier is done.
@@ -68,10 +70,12 @@ class CollectiveWork final : public c10d::Work {
     uint64_t number() const { return number_; }
     int root() const { return root_; }
     bool is_between_two() const { return is_between_two_; }
-    void set_number(uint64_t number, bool is_new) {
-        number_ = number;
-        is_new_ = is_new;
-    }
+    void set_number(uint64_t number) { number_ = number; }
+    // Beside the carrier's own collective: waits till all ranks have said what they do, and ends it with an
+    // error where that doesn't fit.
+    void compare();
+    // What it has found, or finds within a second.
+    std::string misfit_so_far() const;
 
     // Ends it with an error, unless it has ended.
     void fail(const std::string &why) {
@@ -130,8 +134,8 @@ class CollectiveWork final : public c10d::Work {
     const bool is_between_two_;
     const int root_;
     std::string what_;
+    c10::intrusive_ptr<ExchangeWork> exchange_;
     uint64_t number_ = 0;
-    bool is_new_ = false; // may not be what other ranks do
     std::atomic<bool> is_over_ = false;
     std::atomic<bool> tells_nobody_ = false; // that the carrier is done: somebody has to wait for it
     std::atomic<bool> is_claimed_ = false;   // by who waits for the carrier
@@ -139,16 +143,16 @@ class CollectiveWork final : public c10d::Work {
     // Lets a thread of its own wait for the carrier, unless somebody does.
     void wait_aside();
     void copy_back();
-    void complete(std::exception_ptr failure, bool alone);
+    void complete(std::exception_ptr failure);
 };
 
 // A thread that waits for exchanges which nobody waits for, one after the other, and so does what is left to
-// do with them. It begins with the first.
+// do with them. It begins with the first. All ranks begin them in one order, so none waits for a later one.
 class Waiter {
   public:
     Waiter();
     ~Waiter();
-    void add(c10::intrusive_ptr<CollectiveWork> work);
+    void add(std::function<void()> waiting);
 
   private:
     struct State;

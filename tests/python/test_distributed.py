@@ -1,29 +1,25 @@
 """Collectives and sends of xpu tensors: two processes run all cases of a group, and each case is a test.
 
-Those of the matrix (collectives, dtypes, reductions, layouts, at once and later) are also run by four.
+Those of the matrix (collectives, dtypes, reductions, layouts, at once and later) are also run by four. What goes
+wrong is in test_distributed_faults.py, graphs are in test_distributed_graphs.py.
 """
 
 from __future__ import annotations
 
-import functools
 import importlib
 import json
-import os
 import re
-import signal
 import subprocess
 import sys
-import threading
 import time
-import traceback
-from collections.abc import Callable
 from datetime import timedelta
 
 import openxpu  # noqa: F401
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import Cases, begin, check, entering, environment, kind, rank, results, run, write
+from collectives import MOVED, NARROW, NUMBERS, PAIRS, REDUCTIONS, given, inputs, reduced, same, wait
+from ranks import Cases, check, entering, environment, kind, rank, results, run
 from torch import Tensor
 
 RANKS = int(sys.argv[4]) if __name__ == "__main__" else 2
@@ -31,70 +27,6 @@ CASES: Cases = {}
 case = entering(CASES)
 MATRIX: Cases = {}
 matrix = entering(CASES, MATRIX)
-
-
-# --- values ---
-
-# Gloo reduces these; bool is no number.
-NUMBERS = ["float32", "float64", "float16", "bfloat16", "int8", "uint8", "int32", "int64"]
-# These are reduced as others: complex numbers as pairs, float8 in fp32.
-PAIRS = ["complex64", "complex128", "complex32"]
-NARROW = ["float8_e4m3fn", "float8_e5m2"]
-# These are only moved, as on CUDA, bool apart, whose sum is whether one is true.
-MOVED = ["bool", "int16", "uint16", "uint32", "uint64", "float8_e8m0fnu"]
-REDUCTIONS = ["SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR"]
-
-
-def given(shape: tuple[int, ...], dtype: torch.dtype, seed: int) -> Tensor:
-    """Small whole numbers, whose sums and products are exact in all dtypes."""
-    numbers = torch.randint(1, 5, shape, generator=torch.Generator().manual_seed(seed))
-    if dtype == torch.bool:
-        return numbers > 2
-    if dtype == torch.float8_e8m0fnu:  # powers of two
-        return (2.0**numbers).to(dtype)
-    if dtype.is_complex:
-        return torch.complex(numbers.double(), numbers.flip(0).double()).to(dtype)
-    return numbers.to(dtype)
-
-
-def reduced(all_ranks: list[Tensor], operation: str) -> Tensor:
-    """What a reduction over all ranks gives."""
-    dtype = all_ranks[0].dtype
-    wide = torch.stack([x.to(torch.float64 if dtype.is_floating_point else torch.int64) for x in all_ranks])
-    if operation in ("SUM", "AVG"):
-        result = wide.sum(0)
-        if operation == "AVG":
-            result = result / RANKS if dtype.is_floating_point else result // RANKS
-    elif operation == "PRODUCT":
-        result = wide.prod(0)
-    elif operation in ("MIN", "MAX"):
-        result = wide.amin(0) if operation == "MIN" else wide.amax(0)
-    else:
-        combine = {"BAND": torch.bitwise_and, "BOR": torch.bitwise_or, "BXOR": torch.bitwise_xor}[operation]
-        result = functools.reduce(combine, wide)
-    return result.to(dtype)
-
-
-def same(got: Tensor, want: Tensor) -> None:
-    """Fail unless both have the same bits and shape."""
-    assert got.device.type == "xpu"
-    got = got.cpu()
-    assert got.dtype == want.dtype
-    assert got.shape == want.shape
-    got, want = (x.contiguous().reshape(-1).view(torch.uint8) for x in (got, want))
-    assert torch.equal(got, want)
-
-
-def inputs(shape: tuple[int, ...], dtype: torch.dtype, seed: int = 0) -> list[Tensor]:
-    """One for each rank."""
-    return [given(shape, dtype, seed * 100 + r) for r in range(RANKS)]
-
-
-def wait(work: dist.Work | None, is_async: bool) -> None:
-    assert (work is not None) == is_async
-    if work is not None:
-        work.wait()
-        assert work.is_completed()
 
 
 # --- collectives ---
@@ -237,6 +169,27 @@ def refused_reduction(name: str) -> None:
         dist.all_reduce(x)
     with pytest.raises(error[0], match=f"reduce_scatter.*{error[1]}"):
         dist.reduce_scatter_tensor(torch.empty_like(x[: 8 // RANKS]), x)
+
+
+@matrix("float16", "bfloat16", "complex32")
+def averages_of_large_numbers(name: str) -> None:
+    """An average is finite where the sum is not, whether it goes straight or round Gloo's ring."""
+    dtype = getattr(torch, name)
+    for length in (24, 3 << 19):
+        want = torch.full((length,), 2.0**15, dtype=dtype)
+        for is_async in (False, True):
+            x = want.to("xpu")
+            options = torch._C._distributed_c10d.AllreduceOptions()  # dist.all_reduce gives pairs itself
+            options.reduceOp, options.asyncOp = dist.ReduceOp(dist.ReduceOp.AVG), is_async
+            dist.group.WORLD.allreduce([x], options).wait()
+            same(x, want)
+            x = want.to("xpu")
+            y = torch.empty(length // RANKS, dtype=dtype, device="xpu")
+            wait(dist.reduce_scatter_tensor(y, x, dist.ReduceOp.AVG, async_op=is_async), is_async)
+            same(y, want[: length // RANKS])
+            wait(dist.reduce(x, 1, dist.ReduceOp.AVG, async_op=is_async), is_async)
+            if rank() == 1:
+                same(x, want)
 
 
 @matrix("float32", "bfloat16", "int64")
@@ -469,45 +422,6 @@ def in_pieces(name: str) -> None:
     x = mine.to("xpu").view(1, -1)
     dist.all_reduce(x, dist.ReduceOp.MAX)
     same(x, reduced(ranks, "MAX").view(1, -1))
-
-
-@matrix("at_once", "async")
-def captured(name: str) -> None:
-    """A graph does its collectives in each replay; where tensors are copied it refuses them, and all goes on."""
-    shape = (4 * RANKS, 3)
-    x, whole = (torch.zeros(shape, device="xpu") for _ in range(2))
-    part, result = torch.zeros(4, 3, device="xpu"), torch.zeros(shape, device="xpu")
-    is_async = name == "async"
-
-    def step() -> None:
-        y = x * 2
-        wait(dist.all_reduce(y, async_op=is_async), is_async)
-        wait(dist.reduce_scatter_tensor(part, y, dist.ReduceOp.AVG, async_op=is_async), is_async)
-        wait(dist.all_gather_into_tensor(whole, part, async_op=is_async), is_async)
-        result.copy_(whole + 1)
-
-    graph = torch.xpu.XPUGraph()
-    if os.environ.get("OPENXPU_MEMORY") == "buffer":
-        with (
-            pytest.raises(RuntimeError, match="stream is capturing: xccl:all_reduce"),
-            torch.xpu.graph(graph),
-        ):
-            step()
-        graph = None
-    else:
-        with torch.xpu.graph(graph):
-            step()
-        with pytest.raises(RuntimeError, match="stream is capturing: xccl:(send|recv)"):
-            with torch.xpu.graph(torch.xpu.XPUGraph()):
-                (dist.send if rank() % 2 else dist.recv)(x, rank() ^ 1)
-    for seed in (1, 2, 3):
-        ranks = inputs(shape, torch.float32, seed)
-        x.copy_(ranks[rank()])
-        if graph:
-            graph.replay()
-        else:
-            step()
-        same(result, reduced(ranks, "SUM") * 2 + 1)
 
 
 @matrix()
@@ -769,154 +683,25 @@ def mesh_of_bound() -> None:
 
 
 @bound()
+def shrunk() -> None:
+    """A group goes on without one of its ranks, which takes no part in that."""
+    group = dist.new_group(
+        [0, 1, 2, 3], timeout=timedelta(seconds=20), device_id=torch.device("xpu", rank() % 2)
+    )
+    if rank() != 1:
+        less = dist.shrink_group([1], group=group)
+        assert dist.get_process_group_ranks(less) == [0, 2, 3]
+        x = torch.full((3,), float(rank()), device="xpu")
+        dist.all_reduce(x, group=less)
+        same(x, torch.full((3,), 5.0))
+
+
+@bound()
 def wrong_splits() -> None:
     for ranks in ([], [[]], [[0, 0]], [[0, 4]], [[-1, 0]]):
         with pytest.raises(ValueError):  # and on all ranks
             dist.split_group(split_ranks=ranks)
     assert sum_over(dist.group.WORLD) == 6
-
-
-# --- what goes wrong ---
-
-FAULTS: Cases = {}
-fault = entering(FAULTS)
-WAIT = 2  # seconds
-
-
-def fails(collective: Callable[[], object], message: str) -> None:
-    """Fail unless the collective fails in time, with such a message."""
-    started = time.monotonic()
-    with pytest.raises(RuntimeError, match=f"(?s){message}"):
-        collective()
-    assert time.monotonic() - started < WAIT + 5
-
-
-groups: list[dist.ProcessGroup] = []  # that no fault has been in
-
-
-def waiting_group() -> dist.ProcessGroup:
-    """One for this fault; all ranks begin together."""
-    dist.all_reduce(torch.zeros(1))
-    return groups.pop()
-
-
-@fault("more", "less", "other_dtype")
-def other_tensor(name: str) -> None:
-    """Rank 2's tensor isn't like the others'; the one with less room would be ended by Gloo."""
-    group = waiting_group()
-    sizes = {"more": (4, 1004), "less": (1004, 4), "other_dtype": (4, 4)}[name]
-    x = torch.ones(sizes[rank() == 2], device="xpu")
-    x = x.int() if rank() == 2 and name == "other_dtype" else x
-    its = {"more": "Float .1004.", "less": "Float .4.", "other_dtype": "Int .4."}[name]
-    fails(
-        lambda: dist.all_reduce(x, group=group),
-        rf"xccl:all_reduce of .* failed on rank {rank()}.*"
-        + (
-            r"rank [01]'s (is|was) xccl:all_reduce of Float" if rank() == 2 else rf"rank 2's (is|was) .*{its}"
-        ),
-    )
-
-
-@fault()
-def other_size_of_root() -> None:
-    """A broadcast of less than is expected comes through; only the ranks that expect more can tell."""
-    group = waiting_group()
-    dist.broadcast(torch.ones(4, device="xpu"), 0, group=group)
-    x = torch.ones(1004 if rank() == 2 else 4, device="xpu")
-    if rank() == 2:
-        fails(
-            lambda: dist.broadcast(x, 0, group=group), r"xccl:broadcast of Float .1004., root 0.*rank 0's is"
-        )
-    else:
-        dist.broadcast(x, 0, group=group)
-
-
-@fault()
-def gathered_more_than_fits() -> None:
-    """What only rank 2 can see is an error on all, at once."""
-    group = waiting_group()
-    parts = [torch.empty(4, device="xpu") for _ in range(3)]
-    if rank() == 2:
-        with pytest.raises(ValueError, match="rank 2 has a place for 4 elements of its own, but gives 5"):
-            dist.all_gather(parts, torch.ones(5, device="xpu"), group=group)
-    else:
-        fails(
-            lambda: dist.all_gather(parts, torch.ones(4, device="xpu"), group=group),
-            r"all_gather.*rank 2's was xccl:all_gather of 5 elements, in a place for 4",
-        )
-
-
-@fault()
-def other_collective() -> None:
-    group = waiting_group()
-    x = torch.ones(4, device="xpu")
-    if rank() == 2:
-        parts = [torch.empty_like(x) for _ in range(3)]
-        fails(lambda: dist.all_gather(parts, x, group=group), "all_gather.*rank [01]'s .*all_reduce")
-    else:
-        fails(lambda: dist.all_reduce(x, group=group), "all_reduce.*rank 2's .*all_gather")
-
-
-@fault()
-def aborted() -> None:
-    group = waiting_group()
-    x = torch.ones(4, device="xpu")
-    dist.all_reduce(x, group=group)
-    backend = group._get_backend(torch.device("xpu"))
-    if rank() == 0:
-        work = dist.all_reduce(x, group=group, async_op=True)
-        threading.Timer(0.3, backend.abort).start()
-        fails(work.wait, "all_reduce.*on rank 0: it was aborted")
-        fails(lambda: dist.all_reduce(x, group=group), "given up: it was aborted")
-
-
-@fault()
-def rank_that_is_late() -> None:
-    group = waiting_group()
-    x = torch.ones(4, device="xpu")
-    if rank() == 2:
-        time.sleep(WAIT + 4)
-    else:
-        fails(lambda: dist.all_reduce(x, group=group), "all_reduce.*number 1.*rank 2 runs, and its hasn't")
-
-
-@fault()
-def rank_that_is_stopped() -> None:
-    group = waiting_group()
-    x = torch.ones(4, device="xpu")
-    dist.all_reduce(x, group=group)
-    if rank() == 2:
-        with subprocess.Popen(["sh", "-c", f"sleep {WAIT + 5}; kill -CONT {os.getpid()}"]):
-            os.kill(os.getpid(), signal.SIGSTOP)
-    else:
-        fails(lambda: dist.all_reduce(x, group=group), r"number 2.*rank 2 \(process \d+\) is stopped")
-
-
-@fault()
-def rank_that_is_killed() -> None:
-    """The last case: others are left."""
-    group = waiting_group()
-    x = torch.ones(4, device="xpu")
-    dist.all_reduce(x, group=group)
-    if rank() == 2:
-        write({**dict.fromkeys(FAULTS, "")})
-        os.kill(os.getpid(), signal.SIGKILL)
-    fails(lambda: dist.all_reduce(x, group=group), r"number 2.*rank 2 \(process \d+\) has ended")
-
-
-def run_faults() -> None:
-    """One after the other; after a fault in one group the next begins with another."""
-    begin()
-    groups.extend(dist.new_group(timeout=timedelta(seconds=WAIT)) for _ in FAULTS)
-    said = {}
-    for name, function in FAULTS.items():
-        try:
-            function()
-            said[name] = ""
-        except BaseException:
-            said[name] = traceback.format_exc()
-        write(said)
-    os._exit(0)  # rank 2 is gone
 
 
 # --- the processes ---
@@ -940,12 +725,6 @@ def test_bound(name: str) -> None:
     check(name, results(__file__, 4, "bound", (("OPENXPU_DEVICE", "cpu,cpu"),)))
 
 
-@pytest.mark.parametrize("name", FAULTS)
-def test_fault(name: str) -> None:
-    said = results(__file__, 3, "faults")
-    check(name, said[:2] if name == "rank_that_is_killed" else said)
-
-
 def test_example() -> None:
     from helpers import SOURCE
 
@@ -966,8 +745,6 @@ def test_example() -> None:
 
 
 if __name__ == "__main__":
-    if kind() == "faults":
-        run_faults()
     if kind() == "bound":
         run(BOUND, torch.device("xpu", int(sys.argv[1]) % torch.xpu.device_count()))
     else:

@@ -1,0 +1,299 @@
+"""Collectives that don't fit together, ranks that are late, stopped or killed: three processes run all cases.
+
+A fault must be an error on all ranks, within the group's timeout and 5 s, that names a rank and the collective.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from datetime import timedelta
+
+import openxpu  # noqa: F401
+import pytest
+import torch
+import torch.distributed as dist
+from collectives import same
+from ranks import Cases, begin, check, entering, rank, results, write
+
+FAULTS: Cases = {}
+fault = entering(FAULTS)
+WAIT = 2  # seconds
+
+
+def fails(collective: Callable[[], object], message: str) -> None:
+    """Fail unless the collective fails in time, with such a message."""
+    started = time.monotonic()
+    with pytest.raises(RuntimeError, match=f"(?s){message}"):
+        collective()
+    assert time.monotonic() - started < WAIT + 5
+
+
+groups: list[dist.ProcessGroup] = []  # that no fault has been in
+said: dict[str, str] = {}  # of each fault so far
+
+
+def waiting_group() -> dist.ProcessGroup:
+    """One for this fault; all ranks begin together."""
+    dist.all_reduce(torch.zeros(1))
+    return groups.pop()
+
+
+def goes_on(group: dist.ProcessGroup) -> None:
+    """Fail unless the group works."""
+    for n in (4, 1 << 19):
+        x = torch.full((n,), float(rank()), device="xpu")
+        dist.all_reduce(x, group=group)
+        same(x, torch.full((n,), 3.0))
+
+
+@fault("more", "less", "other_dtype")
+def other_tensor(name: str) -> None:
+    """Rank 2's tensor isn't like the others'; the one with less room would be ended by Gloo."""
+    group = waiting_group()
+    sizes = {"more": (4, 1004), "less": (1004, 4), "other_dtype": (4, 4)}[name]
+    x = torch.ones(sizes[rank() == 2], device="xpu")
+    x = x.int() if rank() == 2 and name == "other_dtype" else x
+    its = {"more": "Float .1004.", "less": "Float .4.", "other_dtype": "Int .4."}[name]
+    fails(
+        lambda: dist.all_reduce(x, group=group),
+        rf"xccl:all_reduce of .* failed on rank {rank()}.*"
+        + (
+            r"rank [01]'s (is|was) xccl:all_reduce of Float" if rank() == 2 else rf"rank 2's (is|was) .*{its}"
+        ),
+    )
+
+
+@fault()
+def other_size_of_root() -> None:
+    """A broadcast of less than is expected comes through; only the ranks that expect more can tell."""
+    group = waiting_group()
+    dist.broadcast(torch.ones(4, device="xpu"), 0, group=group)
+    x = torch.ones(1004 if rank() == 2 else 4, device="xpu")
+    if rank() == 2:
+        fails(
+            lambda: dist.broadcast(x, 0, group=group), r"xccl:broadcast of Float .1004., root 0.*rank 0's is"
+        )
+    else:
+        dist.broadcast(x, 0, group=group)
+
+
+@fault(
+    *(
+        f"{collective}-{size}-{amount}"
+        for collective in ("all_to_all", "all_to_all_single", "all_gather", "reduce_scatter")
+        for size in ("less", "more")
+        for amount in ("few", "many")
+    )
+)
+def sizes_of_a_pair(name: str) -> None:
+    """Rank 2 sends rank 0 another size than that has room for: all ranks learn it, and the group goes on."""
+    group = waiting_group()
+    collective, size, amount = name.split("-")
+    room = 4 if amount == "few" else 100_000
+    sent = room // 2 if size == "less" else room * 2
+    gives = [sent if (rank(), other) == (2, 0) else room for other in range(3)]
+    whole, place = torch.ones(sum(gives), device="xpu"), torch.zeros(3 * room, device="xpu")
+    parts, places = list(whole.split(gives)), list(place.split(room))
+    calls = {
+        "all_to_all": lambda: dist.all_to_all(places, parts, group=group),
+        "all_to_all_single": lambda: dist.all_to_all_single(place, whole, [room] * 3, gives, group=group),
+        "reduce_scatter": lambda: dist.reduce_scatter(places[0], parts, group=group),
+        "all_gather": lambda: dist.all_gather(places, places[0], group=group),
+    }
+    if collective == "all_gather" and rank() == 2:  # sends that to rank 1, too
+        places[2] = torch.ones(sent, device="xpu")
+        calls["all_gather"] = lambda: dist.all_gather(places, places[2], group=group)
+    fails(
+        calls[collective],
+        rf"xccl:{collective.removesuffix('_single')} of Float(, sum)? \(the group's collective number 1\) failed on rank "
+        rf"{rank()}: rank 2 sends {4 * sent} bytes to rank [01], which has room for {4 * room}",
+    )
+    goes_on(group)
+
+
+@fault("all_to_all", "all_gather")
+def dtypes_of_a_pair(name: str) -> None:
+    """As many bytes of another dtype."""
+    group = waiting_group()
+    like = {"dtype": torch.int32 if rank() == 2 else torch.float32, "device": "xpu"}
+    parts, places = ([torch.ones(n + 1, **like) for n in range(3)] for _ in range(2))
+    if name == "all_to_all":
+        parts = [torch.ones(rank() + 1, **like) for _ in range(3)]
+
+        def call() -> None:
+            dist.all_to_all(places, parts, group=group)
+    else:
+
+        def call() -> None:
+            dist.all_gather(places, parts[rank()], group=group)
+
+    other = "rank [01]'s is .* of Float" if rank() == 2 else "rank 2's is .* of Int"
+    fails(call, f"{name}.*not all ranks do the same: {other}")
+    goes_on(group)
+
+
+SEEN = {  # the elements of one and the other
+    "all_reduce-straight": (8, 4),
+    "all_reduce-ring": (1 << 19, 1 << 18),
+    "all_gather": (4, 1 << 15),
+    "reduce_scatter": (1 << 15, 4),
+    "broadcast": (1000, 4),
+    "reduce": (1000, 4),
+    "gather": (1000, 4),
+    "scatter": (1000, 4),
+}
+
+
+@fault(*(f"{name}-{size}" for name in SEEN for size in ("less", "more")))
+def sizes_seen_before(name: str) -> None:
+    """Two sizes that all ranks had before, in this order: rank 2 takes the other one."""
+    group = waiting_group()
+    collective, size = name.rsplit("-", 1)
+
+    def call(n: int) -> None:
+        x, whole = torch.ones(n, device="xpu"), torch.ones(3 * n, device="xpu")
+        parts = list(whole.chunk(3))
+        is_root = rank() == 0
+        {
+            "all_reduce": lambda: dist.all_reduce(x, group=group),
+            "all_gather": lambda: dist.all_gather_into_tensor(whole, x, group=group),
+            "reduce_scatter": lambda: dist.reduce_scatter_tensor(x, whole, group=group),
+            "broadcast": lambda: dist.broadcast(x, 0, group=group),
+            "reduce": lambda: dist.reduce(x, 0, group=group),
+            "gather": lambda: dist.gather(x, parts if is_root else None, 0, group=group),
+            "scatter": lambda: dist.scatter(x, parts if is_root else None, 0, group=group),
+        }[collective.split("-")[0]]()
+
+    sizes = sorted(SEEN[collective], reverse=size == "less")  # the others', rank 2's
+    for _ in range(2):
+        for n in (*sizes, sizes[0], sizes[1]):
+            call(n)
+    its = {"broadcast": 2, "scatter": 2, "reduce": 0, "gather": 0}  # who gets what doesn't fit
+    mine = sizes[rank() == 2]
+    if collective in its and its[collective] != rank():
+        with contextlib.suppress(RuntimeError):  # whom Gloo may have waiting
+            call(mine)
+    else:
+        other = f"rank [01]'s is .*{sizes[0]}" if rank() == 2 else f"rank 2's is .*{sizes[1]}"
+        fails(lambda: call(mine), rf"number 9\) failed on rank {rank()}: not all ranks do the same: {other}")
+
+
+REFUSED = ("all_gather", "reduce_scatter", "all_to_all", "all_to_all_single", "all_gather_into_tensor")
+REFUSED += ("reduce_scatter_tensor", "all_reduce")
+
+
+@fault(*REFUSED)
+def refused_by_one(name: str) -> None:
+    """What only rank 2 can see is an error on all, at once; then the ranks are in step."""
+    group = waiting_group()
+    x = torch.ones(4, device="xpu")
+    wrong = torch.ones(6, device="xpu") if rank() == 2 else x
+    parts = [x.clone() for _ in range(3)]
+    mixed = [*parts[:2], wrong]
+    whole = torch.ones(12, device="xpu")
+    calls = {
+        "all_gather": lambda: dist.all_gather(parts, wrong, group=group),
+        "reduce_scatter": lambda: dist.reduce_scatter(x, mixed, group=group),
+        "all_to_all": lambda: dist.all_to_all(parts, mixed, group=group),
+        "all_to_all_single": lambda: dist.all_to_all_single(
+            whole, whole.clone(), None, [4, 4, 5 if rank() == 2 else 4], group=group
+        ),
+        "all_gather_into_tensor": lambda: dist.all_gather_into_tensor(whole, wrong, group=group),
+        "reduce_scatter_tensor": lambda: dist.reduce_scatter_tensor(wrong, whole, group=group),
+        "all_reduce": lambda: dist.all_reduce(x.to(torch.int16) if rank() == 2 else x, group=group),
+    }
+    if rank() == 2:
+        with pytest.raises((ValueError, TypeError, RuntimeError)) as raised:
+            calls[name]()
+        assert "rank 2 refused" not in str(raised.value)
+    else:
+        fails(calls[name], rf"number 1\) failed on rank {rank()}: rank 2 refused: xccl:\w+: ")
+    goes_on(group)
+
+
+@fault()
+def other_collective() -> None:
+    group = waiting_group()
+    x = torch.ones(4, device="xpu")
+    if rank() == 2:
+        parts = [torch.empty_like(x) for _ in range(3)]
+        fails(lambda: dist.all_gather(parts, x, group=group), "all_gather.*rank [01]'s .*all_reduce")
+    else:
+        fails(lambda: dist.all_reduce(x, group=group), "all_reduce.*rank 2's .*all_gather")
+
+
+@fault()
+def aborted() -> None:
+    group = waiting_group()
+    x = torch.ones(4, device="xpu")
+    dist.all_reduce(x, group=group)
+    backend = group._get_backend(torch.device("xpu"))
+    if rank() == 0:
+        work = dist.all_reduce(x, group=group, async_op=True)
+        threading.Timer(0.3, backend.abort).start()
+        fails(work.wait, "all_reduce.*on rank 0: it was aborted")
+        fails(lambda: dist.all_reduce(x, group=group), "given up: it was aborted")
+
+
+@fault()
+def rank_that_is_late() -> None:
+    group = waiting_group()
+    x = torch.ones(4, device="xpu")
+    if rank() == 2:
+        time.sleep(WAIT + 4)
+    else:
+        fails(lambda: dist.all_reduce(x, group=group), "all_reduce.*number 1.*rank 2 runs, and its hasn't")
+
+
+@fault()
+def rank_that_is_stopped() -> None:
+    group = waiting_group()
+    x = torch.ones(4, device="xpu")
+    dist.all_reduce(x, group=group)
+    if rank() == 2:
+        with subprocess.Popen(["sh", "-c", f"sleep {WAIT + 5}; kill -CONT {os.getpid()}"]):
+            os.kill(os.getpid(), signal.SIGSTOP)
+    else:
+        fails(lambda: dist.all_reduce(x, group=group), r"number 2.*rank 2 \(process \d+\) is stopped")
+
+
+@fault()
+def rank_that_is_killed() -> None:
+    """The last case: others are left."""
+    group = waiting_group()
+    x = torch.ones(4, device="xpu")
+    dist.all_reduce(x, group=group)
+    if rank() == 2:
+        write({**said, "rank_that_is_killed": ""})
+        os.kill(os.getpid(), signal.SIGKILL)
+    fails(lambda: dist.all_reduce(x, group=group), r"number 2.*rank 2 \(process \d+\) has ended")
+
+
+def run_faults() -> None:
+    """One after the other; after a fault in one group the next begins with another."""
+    begin()
+    groups.extend(dist.new_group(timeout=timedelta(seconds=WAIT)) for _ in FAULTS)
+    for name, function in FAULTS.items():
+        try:
+            function()
+            said[name] = ""
+        except BaseException:
+            said[name] = traceback.format_exc()
+        write(said)
+    os._exit(0)  # rank 2 is gone
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_fault(name: str) -> None:
+    check(name, results(__file__, 3, "faults"))
+
+
+if __name__ == "__main__":
+    run_faults()
