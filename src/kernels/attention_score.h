@@ -106,6 +106,18 @@ static inline float kept_at(const attention_params *p, ulong row, long key) {
     const uint bits = random_word(p->seed, row + (ulong)key, p->counter);
     return xpu_uniform_open1(bits) < p->keep ? p->keep_scale : 0.0f;
 }
+/* The same of `rows` rows, 32 at most, and `width` columns: bit r of bits[j] tells whether number first + r * down +
+ * j * across is kept. The rows are a loop: written out, these instructions would be more than all others together,
+ * and want registers beside those of the scores. */
+static inline void find_kept(const attention_params *p, ulong first, ulong down, ulong across, const int rows,
+                             const int width, __private uint *bits) {
+    for (int j = 0; j < width; j++) bits[j] = 0;
+    __attribute__((opencl_unroll_hint(1))) for (int r = 0; r < rows; r++, first += down)
+        for (int j = 0; j < width; j++) {
+            const uint word = random_word(p->seed, first + (ulong)j * across, p->counter);
+            bits[j] |= (uint)(xpu_uniform_open1(word) < p->keep) << r;
+        }
+}
 #endif
 static inline float kept(const attention_params *p, long b, long h, long query, long key) {
 #if DROPOUT

@@ -125,19 +125,20 @@ static inline float8 of_rows(float v, const int i) {
         BLOCKS_OF(i_, j_, STEP / 16) WRITTEN_OUT for (int r_ = 0; r_ < 8; r_++)                              \
             if (j_ * 16 - i_ * 8 - r_ >= diagonal_) s[j_][i_][r_] = -INFINITY;
 
-/* What is looked up for rows of queries: a lane has a row's place, so that no row's place needs a register. */
+/* What is looked up for rows of queries: a lane has a row's place in the bias, so that no row's place needs a register,
+ * and dropout counts on from the first row's. */
 typedef struct row_places {
     long bias;
     ulong kept;
 } row_places;
 static inline row_places places_of(const attention_params *p, long b, long h, int query) {
     row_places places = {0, 0};
-    const long row = min((long)query, p->queries - 1);
 #ifdef BIAS_T
+    const long row = min((long)query, p->queries - 1);
     places.bias = b * p->bias.stride[0] + h * p->bias.stride[1] + row * p->bias.stride[2];
 #endif
 #if DROPOUT
-    places.kept = kept_row(p, b, h, row);
+    places.kept = sub_group_broadcast(kept_row(p, b, h, query), 0);
 #endif
     return places;
 }
@@ -160,12 +161,23 @@ INLINED void add_bias(const attention_params *p, const row_places places, int k0
 #endif
 }
 
-INLINED void drop(const attention_params *p, const row_places places, int k0, __private float8 (*s)[SUMS_M]) {
 #if DROPOUT
-    BLOCKS_OF(i, j, STEP / 16) WRITTEN_OUT for (int r = 0; r < 8; r++) s[j][i][r] *=
-        kept_at(p, sub_group_broadcast(places.kept, i * 8 + r), k0 + j * 16 + (int)get_sub_group_local_id());
-#endif
+/* A bit a row of each block's column: is the score kept? */
+typedef struct kept_scores {
+    uint bits[STEP / 16];
+} kept_scores;
+INLINED void find_kept_rows(const attention_params *p, const row_places places, int k0, __private kept_scores *kept) {
+    find_kept(p, places.kept + (ulong)(k0 + (int)get_sub_group_local_id()), (ulong)ROW_KEYS(p), 16, ROWS, STEP / 16,
+              kept->bits);
 }
+INLINED void drop(__private const kept_scores *kept, __private float8 (*s)[SUMS_M]) {
+    BLOCKS_OF(i, j, STEP / 16) WRITTEN_OUT for (int r = 0; r < 8; r++)
+        if (!(kept->bits[j] >> (i * 8 + r) & 1)) s[j][i][r] = 0;
+}
+#define KEEP_SCALE p->keep_scale
+#else
+#define KEEP_SCALE 1.0f
+#endif
 
 static inline float8 exp2_of(float8 v) {
     return (float8)(POWER_OF_2(v.s0), POWER_OF_2(v.s1), POWER_OF_2(v.s2), POWER_OF_2(v.s3), POWER_OF_2(v.s4),
@@ -186,6 +198,10 @@ typedef struct forward_state {
 /* Keys from k0 on; at an `edge` some rows don't look at all of them. */
 INLINED void forward_step(const attention_params *p, __private forward_state *f, int k0, int k_end, const bool edge) {
     const int lane = (int)get_sub_group_local_id();
+#if DROPOUT
+    kept_scores kept;
+    find_kept_rows(p, f->places, k0, &kept);
+#endif
     float8 s[STEP / 16][SUMS_M];
     CLEAR(s, STEP / 16);
     ADD_PRODUCT(s, &f->queries, &f->keys, DEPTH);
@@ -216,7 +232,9 @@ INLINED void forward_step(const attention_params *p, __private forward_state *f,
         f->sum[i] = mad(f->sum[i], fade, part);
         WRITTEN_OUT for (int j = 0; j < VALUE_DEPTH / 16; j++) f->out[j][i] *= fade;
     }
-    drop(p, f->places, k0, s);
+#if DROPOUT
+    drop(&kept, s);
+#endif
     ADD_WEIGHTED(f->out, s, &f->values, VALUE_DEPTH);
     NEXT(f->values, STEP);
 }
@@ -263,7 +281,7 @@ KERNEL attention_matrix_forward(const attention_params params) {
         const int row = row0 + i * 8 + r;
         if (row >= all) continue;
         const long head = HEAD(row), query_ = QUERY(row);
-        const float scale = total == 0 ? 0.0f : 1 / total, logsum = (f->top[i][r] * factor + log2(total)) * LN2;
+        const float scale = total == 0 ? 0.0f : KEEP_SCALE / total, logsum = (f->top[i][r] * factor + log2(total)) * LN2;
 #if SLICED
         const long n = ((slice * p->batch + b) * p->heads + head) * p->queries + query_;
         WRITTEN_OUT for (int j = 0; j < VALUE_DEPTH / 16; j++)
@@ -290,6 +308,10 @@ typedef struct grad_query_state {
 
 INLINED void grad_query_step(const attention_params *p, __private grad_query_state *f, int k0, const bool edge) {
     const int lane = (int)get_sub_group_local_id();
+#if DROPOUT
+    kept_scores kept;
+    find_kept_rows(p, f->places, k0, &kept);
+#endif
     float8 s[STEP / 16][SUMS_M], grad[STEP / 16][SUMS_M];
     CLEAR(s, STEP / 16);
     CLEAR(grad, STEP / 16);
@@ -306,9 +328,12 @@ INLINED void grad_query_step(const attention_params *p, __private grad_query_sta
     if (edge) {
         LEAVE_OUT(s, (int)p->keys - k0, p->causal, f->row0 + 1 - k0);
     }
-    drop(p, f->places, k0, grad);
+#if DROPOUT
+    drop(&kept, grad);
+#endif
     BLOCKS_OF(i, j, STEP / 16)
-        s[j][i] = exp2_of(mad(s[j][i], (float8)factor, -of_rows(f->log_sum, i))) * (grad[j][i] - of_rows(f->delta, i));
+        s[j][i] = exp2_of(mad(s[j][i], (float8)factor, -of_rows(f->log_sum, i))) *
+                  mad(grad[j][i], (float8)KEEP_SCALE, -of_rows(f->delta, i));
     ADD_WEIGHTED(f->sum, s, &f->keys_across, DEPTH);
     NEXT(f->keys_across, STEP);
 }
@@ -358,6 +383,11 @@ typedef struct grad_key_state {
 
 INLINED void grad_key_step(const attention_params *p, __private grad_key_state *f, int q0, const bool edge) {
     const int lane = (int)get_sub_group_local_id();
+#if DROPOUT
+    kept_scores kept;
+    find_kept(p, kept_row(p, f->b, f->h, q0 + lane) + (ulong)f->row0, 1, 16 * (ulong)ROW_KEYS(p), ROWS, STEP / 16,
+              kept.bits);
+#endif
     float8 s[STEP / 16][SUMS_M];
     CLEAR(s, STEP / 16);
     ADD_PRODUCT(s, &f->keys, &f->queries, DEPTH);
@@ -367,6 +397,9 @@ INLINED void grad_key_step(const attention_params *p, __private grad_key_state *
     CLEAR(grad, STEP / 16);
     ADD_PRODUCT(grad, &f->values, &f->grads, VALUE_DEPTH);
     NEXT(f->grads, STEP);
+#if DROPOUT
+    drop(&kept, grad);
+#endif
 #endif
 #ifndef BIAS_T
     if (edge)
@@ -388,16 +421,16 @@ INLINED void grad_key_step(const attention_params *p, __private grad_key_state *
             const float factor = p->scale * LOG2E;
 #endif
             const float8 weight = exp2_of(mad(s[j][i], (float8)factor, (float8)-log_sum_));
-            float8 keep = 1;
-#if DROPOUT
-            WRITTEN_OUT for (int r = 0; r < 8; r++) keep[r] = kept(p, f->b, f->h, query, f->row0 + i * 8 + r);
-#endif
 #if GRADS == 2
-            grad[j][i] = weight * (grad[j][i] * keep - delta);
+            grad[j][i] = weight * mad(grad[j][i], (float8)KEEP_SCALE, (float8)-delta);
+#else
+            s[j][i] = weight;
 #endif
-            s[j][i] = weight * keep;
         }
     }
+#if DROPOUT && GRADS == 1
+    drop(&kept, s);
+#endif
 #if GRADS == 1
     ADD_WEIGHTED(f->value_sum, s, &f->across, VALUE_DEPTH);
 #endif
@@ -448,7 +481,7 @@ KERNEL attention_matrix_grad_key_value(const attention_params params) {
 #endif
 #if GRADS == 1
         WRITTEN_OUT for (int j = 0; j < VALUE_DEPTH / 16; j++)
-            if (j * 16 + lane < p->value_depth) PUT(p->grad_value, b, kh, row, j * 16 + lane, f->value_sum[j][i][r]);
+            if (j * 16 + lane < p->value_depth) PUT(p->grad_value, b, kh, row, j * 16 + lane, f->value_sum[j][i][r] * KEEP_SCALE);
 #endif
     }
 }

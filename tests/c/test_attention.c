@@ -36,6 +36,7 @@ typedef struct problem {
     bool window;
     int left, right;
     int32_t query_starts[8], key_starts[8];
+    double dropout;
 } problem;
 
 /* Where item b of the batch, or sequence b, begins in the tensors, and how many rows it has. */
@@ -58,6 +59,23 @@ static bool looks_at(const problem *p, const item *it, int64_t i, int64_t j) {
     if (p->window && p->left >= 0 && j < i - p->left) return false;
     if (p->window && p->right >= 0 && j > i + p->right) return false;
     return !p->causal || j <= i;
+}
+
+/* What dropout multiplies number n of the scores with: Philox of 10 rounds (Salmon et al., 2011), of whose four words
+ * numbers 256 apart have one each. */
+enum { SEED = 77, OFFSET = 12 };
+static double kept(const problem *p, uint64_t n) {
+    if (p->dropout <= 0) return 1;
+    const uint64_t place = n / 1024 * 256 + n % 256;
+    uint32_t c[4] = {OFFSET / 4, 0, (uint32_t)place, (uint32_t)(place >> 32)}, k[2] = {SEED, 0};
+    for (int round = 0; round < 10; round++) {
+        const uint64_t a = (uint64_t)0xD2511F53 * c[0], b = (uint64_t)0xCD9E8D57 * c[2];
+        c[0] = (uint32_t)(b >> 32) ^ c[1] ^ k[0], c[1] = (uint32_t)b;
+        c[2] = (uint32_t)(a >> 32) ^ c[3] ^ k[1], c[3] = (uint32_t)a;
+        k[0] += 0x9E3779B9, k[1] += 0xBB67AE85;
+    }
+    const float number = (float)(c[n % 1024 / 256] >> 8) * 0x1p-24F;
+    return number < (float)(1 - p->dropout) ? 1 / (1 - p->dropout) : 0;
 }
 
 /* Sizes of the bias, its elements, and the one for a score. */
@@ -139,7 +157,7 @@ static void compare(const problem *p, const char *name, const memory *got, const
                             "%lld, causal %d, bias %d, slices %d: %g at %lld %lld %lld %lld, not %g +- %g",
                             name, xpu_dtype_name(p->dtype), (long long)p->batch, (long long)p->heads,
                             (long long)p->key_heads, (long long)p->queries, (long long)p->keys,
-                            (long long)p->depth, (long long)p->value_depth, p->causal, p->bias, p->slices, v,
+                            (long long)p->depth, (long long)p->value_depth, p->causal, p->bias, p->slices, p->dropout, v,
                             (long long)b, (long long)h, (long long)row, (long long)i, want[n], slack[n]);
                     put_number(p->dtype, is, place, got->value[place]);
                 }
@@ -159,6 +177,7 @@ static void by_definition(const problem *p, const memory *q, const memory *k, co
     const double unit = ldexp(1, p->dtype == XPU_FLOAT32 ? -16 : p->dtype == XPU_FLOAT16 ? -11 : -8);
     double *s = calloc((size_t)all_keys(p) + 1, sizeof *s), *dp = calloc((size_t)all_keys(p) + 1, sizeof *dp);
     double *more = calloc((size_t)all_keys(p) + 1, sizeof *more);
+    double *keep = calloc((size_t)all_keys(p) + 1, sizeof *keep);
     const int64_t wide = all_keys(p);
     for (int64_t n = 0; n < (p->sequences ? p->sequences : p->batch); n++) {
         const item it = item_of(p, n);
@@ -173,6 +192,8 @@ static void by_definition(const problem *p, const memory *q, const memory *k, co
                     s[j] = s[j] * p->scale + (bias ? bias[bias_place(p, b, h, i, j)] : 0);
                     if (!looks_at(p, &it, i - it.query, j - it.key)) s[j] = -INFINITY;
                     if (s[j] > top) top = s[j];
+                    const int64_t score = (n * p->heads + h) * p->queries + i - it.query;
+                    keep[j] = kept(p, (uint64_t)(score * p->keys + j - it.key));
                 }
                 for (int64_t j = it.key; j < it.key + it.keys; j++) {
                     s[j] = top == -INFINITY ? 0 : exp(s[j] - top);
@@ -182,8 +203,8 @@ static void by_definition(const problem *p, const memory *q, const memory *k, co
                 for (int64_t d = 0; d < p->value_depth; d++) {
                     double sum = 0, all = 0;
                     for (int64_t j = it.key; j < it.key + it.keys; j++) {
-                        sum += s[j] * *at(v, b, kh, j, d);
-                        all += s[j] * fabs(*at(v, b, kh, j, d));
+                        sum += s[j] * keep[j] * *at(v, b, kh, j, d);
+                        all += s[j] * keep[j] * fabs(*at(v, b, kh, j, d));
                     }
                     r->out[row * p->value_depth + d] = sum;
                     r->slack_out[row * p->value_depth + d] = (all + fabs(sum)) * unit + 1e-5;
@@ -194,7 +215,7 @@ static void by_definition(const problem *p, const memory *q, const memory *k, co
                     dp[j] = 0;
                     for (int64_t d = 0; d < p->value_depth; d++)
                         dp[j] += *at(grad, b, h, i, d) * *at(v, b, kh, j, d);
-                    dp[j] = s[j] * (dp[j] - delta);
+                    dp[j] = s[j] * (dp[j] * keep[j] - delta);
                     more[j] = s[j] * (slack + 1e-5) + fabs(dp[j]) * unit; /* of dS */
                     if (!bias) continue;
                     r->bias[bias_place(p, b, h, i, j)] += dp[j];
@@ -215,8 +236,8 @@ static void by_definition(const problem *p, const memory *q, const memory *k, co
                 for (int64_t j = it.key; j < it.key + it.keys; j++)
                     for (int64_t d = 0; d < p->value_depth; d++) {
                         const int64_t n = ((b * p->key_heads + kh) * wide + j) * p->value_depth + d;
-                        r->value[n] += s[j] * *at(grad, b, h, i, d);
-                        r->slack_value[n] += s[j] * fabs(*at(grad, b, h, i, d)) * unit;
+                        r->value[n] += s[j] * keep[j] * *at(grad, b, h, i, d);
+                        r->slack_value[n] += s[j] * keep[j] * fabs(*at(grad, b, h, i, d)) * unit;
                     }
             }
     }
@@ -224,7 +245,7 @@ static void by_definition(const problem *p, const memory *q, const memory *k, co
     const int64_t keys = p->batch * p->key_heads * wide;
     for (int64_t n = 0; n < keys * p->depth; n++) r->slack_key[n] += fabs(r->key[n]) * unit + 1e-5;
     for (int64_t n = 0; n < keys * p->value_depth; n++) r->slack_value[n] += fabs(r->value[n]) * unit + 1e-5;
-    free(s), free(dp), free(more);
+    free(s), free(dp), free(more), free(keep);
 }
 
 static void try_problem(const problem *p) {
@@ -285,7 +306,10 @@ static void try_problem(const problem *p) {
                                 .max_keys = p->keys,
                                 .window = p->window,
                                 .left = p->left,
-                                .right = p->right};
+                                .right = p->right,
+                                .dropout = p->dropout,
+                                .seed = SEED,
+                                .offset = OFFSET};
     const xpu_attention_grad grads = {&grad.tensor, &dq.tensor, &dk.tensor, &dv.tensor,
                                       p->bias == BIAS_NUMBERS ? &db : NULL};
 
@@ -330,7 +354,8 @@ static void try_problem(const problem *p) {
 static void try_counted(const problem *p, int forward, int backward) {
     const xpu_device_properties *properties;
     SUCCEEDS(xpu_device_get_properties(0, &properties));
-    const bool on_host = properties->type == XPU_DEVICE_CPU && (by_fma ? forward > 0 : forward == 0);
+    const bool on_host =
+        properties->type == XPU_DEVICE_CPU && p->dropout <= 0 && (by_fma ? forward > 0 : forward == 0);
     const int units = by_units, host = by_host;
     try_problem(p);
     assert_int_equal(by_units - units, by_fma ? 0 : forward + backward);
@@ -355,6 +380,8 @@ static void kinds_and_sizes(void **unused) {
         {XPU_BFLOAT16, 1, 2, 2, 40, 300, 64, 64, false, false, 8, .bias = BIAS_NONE, .scale = 2, .slices = 0},
         {XPU_FLOAT16, 1, 2, 1, 40, 300, 128, 64, true, false, 8, .bias = BIAS_NUMBERS, .scale = 1,
          .slices = 0},
+        {XPU_BFLOAT16, 2, 4, 2, 70, 90, 64, 64, true, false, 8, .bias = BIAS_NONE, .scale = 0.125,
+         .dropout = 0.25},
         {XPU_FLOAT32, 1, 2, 1, 70, 90, 64, 64, true, true, 4, .bias = BIAS_NONE, .scale = 0.125, .slices = 0},
         {XPU_FLOAT32, 1, 1, 1, 65, 40, 36, 20, false, false, 1, .bias = BIAS_NUMBERS, .scale = 0.2,
          .slices = 0},
@@ -380,6 +407,8 @@ static void decoding(void **unused) {
     static const problem problems[] = {
         {XPU_BFLOAT16, 2, 6, 2, 1, 300, 64, 64, false, true, 8, .bias = BIAS_NONE, .scale = 0.125,
          .slices = 3},
+        {XPU_BFLOAT16, 1, 6, 2, 1, 300, 64, 64, false, true, 8, .bias = BIAS_NONE, .scale = 0.125,
+         .slices = 2, .dropout = 0.5},
         {XPU_FLOAT16, 1, 8, 1, 9, 260, 64, 48, true, false, 8, .bias = BIAS_MASK, .scale = 0.125,
          .slices = 2},
         {XPU_BFLOAT16, 1, 2, 2, 70, 500, 32, 32, true, false, 8, .bias = BIAS_NONE, .scale = 0.2,
@@ -477,7 +506,8 @@ static void whatever_comes(void **unused) {
             p = (problem){.dtype = (xpu_dtype)(int[]){XPU_BFLOAT16, XPU_FLOAT16, XPU_FLOAT32}[pick(0, 2)],
                           .depth = pick(0, 2) ? 32 << pick(0, 2) : pick(1, 260),
                           .bias = pick(0, 1) ? BIAS_NONE : (bias)pick(0, BIAS_KINDS - 1),
-                          .align = by_blocks ? 32 : aligns[pick(0, 7)]};
+                          .align = by_blocks ? 32 : aligns[pick(0, 7)],
+                          .dropout = pick(0, 3) ? 0 : 0.3};
         p.alike = (unsigned)pick(0, 15);
         p.batch = pick(1, 2), p.key_heads = pick(1, 2), p.heads = p.key_heads * pick(1, 3);
         p.value_depth = i % 20 < 10 ? p.depth : p.depth / 2 + 1;
