@@ -113,7 +113,7 @@ def main() -> int:
     kernels = [
         k for k in matrix.products() if k.label.startswith(tile) and "f16" not in k.label.replace("bf16", "")
     ]
-    kernels += matrix.attention()
+    kernels += [k for k in matrix.attention() if k.counted]
     kernels = [k for k in kernels if arguments.only in k.label]
     for kernel, source in zip(kernels, matrix.sources(library, kernels), strict=True):
         for product in arguments.products.split(","):
@@ -122,7 +122,8 @@ def main() -> int:
             if wrong:
                 print(f"{product}: {kernel.label}: {wrong}")
                 return 1
-            (units, every), spilled = matrix.main_loop(listing), matrix.spills_of(listing)
+            units, every = matrix.main_loop(listing, kernel.request.startswith("attention"))
+            spilled = matrix.spills_of(listing)
             clocks = max(units * device.multiplication, every - units)
             text = f"{product}: {kernel.label}: {clocks} clocks an iteration, units busy "
             text += f"{units * device.multiplication / clocks:.0%}, {spilled} bytes spilled"

@@ -106,9 +106,9 @@ static inline float kept_at(const attention_params *p, ulong row, long key) {
     const uint bits = random_word(p->seed, row + (ulong)key, p->counter);
     return xpu_uniform_open1(bits) < p->keep ? p->keep_scale : 0.0f;
 }
-/* The same of `rows` rows, 32 at most, and `width` columns: bit r of bits[j] tells whether number first + r * down +
- * j * across is kept. The rows are a loop: written out, these instructions would be more than all others together,
- * and want registers beside those of the scores. */
+/* The same of `rows` rows, 32 at most, and `width` columns: bit r of bits[j] tells whether number first + r *
+ * down + j * across is kept. The rows are a loop: written out, these instructions would be more than all
+ * others together, and want registers beside those of the scores. */
 static inline void find_kept(const attention_params *p, ulong first, ulong down, ulong across, const int rows,
                              const int width, __private uint *bits) {
     for (int j = 0; j < width; j++) bits[j] = 0;

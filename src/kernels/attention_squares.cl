@@ -1,9 +1,10 @@
-/* Attention (attention.cl has the formulas) by Intel's matrix units of 8 lanes, forward: fp16 and bf16, sums and softmax
- * in fp32. For the host it is what attention_ptx.cl is for NVIDIA's.
+/* Attention (attention.cl has the formulas) by Intel's matrix units of 8 lanes: fp16 and bf16, sums and softmax in
+ * fp32. For the host it is what attention_ptx.cl is for NVIDIA's.
  *
  * A work-group of TEAMS teams has TILE rows of queries, 8 a team, in squares of local memory (squares.h), or, of heads
- * of 64 and less, in registers. It goes through the keys STEP at a time: the next ones and their values come into registers while
- * the last product of these is computed, and are written down then. Scores are sums, a work-item having a column.
+ * of 64 and less, in registers. It goes through the keys STEP at a time: the next ones and their values come into
+ * registers while the last product of these is computed, and are written down then. Scores are sums, a work-item
+ * having a column.
  *
  * - Two blocks of scores beside each other, rounded, are the next product's left operand as they lie, if a dword is a
  *   number of each: of 16 keys, number l and number l + 8 are neighbours along k. Values are paired likewise.
@@ -12,10 +13,12 @@
  *   a row's lanes together before the end.
  *
  * -DT=<dtype> -DBIAS_T -DBIAS_IS_MASK -DDROPOUT: as in attention.cl; -DMATRIX_T: as T
- * -DDEPTH -DVALUE_DEPTH: multiples of 16, at rows that begin at multiples of 16 bytes; -DTEAMS; -DSTEP: a multiple of 16
+ * -DDEPTH -DVALUE_DEPTH: multiples of 16, at rows that begin at multiples of 16 bytes; -DTEAMS; -DSTEP: a multiple of 16;
+ * -DSUMS_M: blocks of 8 rows of a team
  * attention_matrix_forward: TILE rows of one head, or of `packed` heads with a query each; with -DSLICED sums of a
  *                           slice of the keys to `partial`
- * attention_matrix_finish:  attention_join.h */
+ * attention_matrix_finish:  attention_join.h
+ * Backward: attention_squares_grad.h */
 #include "attention.h"
 
 #define FLOAT_T 1
@@ -24,7 +27,7 @@
 #include "gemm_tile.h"
 
 #include "attention_join.h"
-#ifdef FORWARD
+#ifndef FINISH
 #ifdef MATRIX_EMULATED
 #include "matrix_units.cl"
 #endif
@@ -33,85 +36,166 @@
 #define ROUND_bf16 intel_convert_bfloat168_as_ushort8
 #define ROUND_f16 narrow8_f16
 #define ROUND XPU_CAT(ROUND_, MATRIX_T)
+#define INLINED static inline __attribute__((always_inline))
+#define BLOCKS_OF(i, j, width)                                                                               \
+    WRITTEN_OUT for (int j = 0; j < (width); j++) WRITTEN_OUT for (int i = 0; i < SUMS_M; i++)
 
-#define SUMS_M 1 /* blocks of 8 rows of a team: of two, registers spill */
 #define ROWS (SUMS_M * 8)
-#define TILE (TEAMS * ROWS)
 #define CHUNKS (DEPTH / 16)
 #define COLUMNS (VALUE_DEPTH / 16) /* pieces of a row of values */
-#define HELD (DEPTH <= 64 && VALUE_DEPTH <= 64) /* queries stay in registers */
-#define LEEWAY 8
-#define UNSET -1e30f
 
-/* What a subgroup reads at a time: half a line of 8 keys, a square; or of the values of 16 keys, two of them. */
-#define KEY_UNITS (STEP / 8 * CHUNKS)
-#define VALUE_UNITS (STEP / 16 * COLUMNS)
-#define UNITS ((KEY_UNITS + VALUE_UNITS + TEAMS - 1) / TEAMS)
-#define STAGE ((KEY_UNITS + 2 * VALUE_UNITS) * SQUARE)
+/* What a step goes through: the rows of two tensors, of depth DEPTH and VALUE_DEPTH. The first is a right operand along
+ * its rows, for scores; the one that is weighted is another across them, whose dwords are of rows l and l + 8. That is
+ * the second one, or, FIRST_TWICE, the first again, and then the second is one along its rows, too.
+ * A subgroup reads 16 rows of 16 numbers at a time, which are two squares in either form. */
+#ifdef BACKWARD
+#define FIRST_TWICE (GRADS != 1)
+#define HELD 1 /* a team's rows stay in registers */
+#else
+#define FIRST_TWICE 0
+#define HELD (DEPTH <= 64 && VALUE_DEPTH <= 64)
+#endif
+#define MOST_CHUNKS (FIRST_TWICE && COLUMNS > CHUNKS ? COLUMNS : CHUNKS) /* of what a team's rows are multiplied with */
+#define FIRST_UNITS (STEP / 16 * CHUNKS)
+#define SECOND_UNITS (STEP / 16 * COLUMNS)
+#define STEP_UNITS (FIRST_UNITS + SECOND_UNITS)
+#define UNITS ((STEP_UNITS + TEAMS - 1) / TEAMS)
+#define SECOND_ALONG (2 * FIRST_UNITS) /* squares of a stage before */
+#define ACROSS (2 * FIRST_UNITS + FIRST_TWICE * 2 * SECOND_UNITS)
+#define STAGE ((ACROSS + 2 * (FIRST_TWICE ? FIRST_UNITS : SECOND_UNITS)) * SQUARE)
 typedef struct next_step {
-    xpu_addr keys, values; /* the step's first rows */
-    uint at[UNITS], key_pitch, value_pitch;
+    xpu_addr first, second; /* the step's first rows */
+    uint at[UNITS], first_pitch, second_pitch;
     uint8 pieces[UNITS][2];
 } next_step;
 
-#define INLINED static inline __attribute__((always_inline))
+/* A unit is of the first tensor, of these rows and numbers. */
+#define UNIT_OF(t)                                                                                           \
+    const uint unit = team + (t) * TEAMS, second = unit - FIRST_UNITS;                                       \
+    const bool is_first = unit < FIRST_UNITS, is_there = STEP_UNITS % TEAMS == 0 || unit < STEP_UNITS;       \
+    const uint block = is_first ? unit / CHUNKS : second / COLUMNS;                                          \
+    const uint chunk = is_first ? unit % CHUNKS : second % COLUMNS;
+
 INLINED void open_step(__private next_step *n, uint team, uint lane) {
     WRITTEN_OUT for (uint t = 0; t < UNITS; t++) {
-        const uint unit = team + t * TEAMS, value = unit - KEY_UNITS;
-        n->at[t] = unit < KEY_UNITS ? (unit / CHUNKS * 8 + lane) * n->key_pitch + unit % CHUNKS * HALF
-                                    : (value / COLUMNS * 16 + lane) * n->value_pitch + value % COLUMNS * HALF;
+        UNIT_OF(t)
+        n->at[t] = (block * 16 + lane) * (is_first ? n->first_pitch : n->second_pitch) + chunk * HALF;
     }
 }
 /* Of which `left` rows are there. */
 INLINED void fetch_step(__private next_step *n, int left, uint team, uint lane) {
     WRITTEN_OUT for (uint t = 0; t < UNITS; t++) {
-        const uint unit = team + t * TEAMS, value = unit - KEY_UNITS;
-        if (unit < KEY_UNITS) {
-            const int row = (int)(unit / CHUNKS * 8 + lane);
-            n->pieces[t][0] = fetch_piece(row < left ? n->keys + n->at[t] : NOTHING);
-        } else if (unit < KEY_UNITS + VALUE_UNITS) {
-            const int row = (int)(value / COLUMNS * 16 + lane);
-            const xpu_addr from = n->values + n->at[t];
-            n->pieces[t][0] = fetch_piece(row < left ? from : NOTHING);
-            n->pieces[t][1] = fetch_piece(row + 8 < left ? from + 8 * n->value_pitch : NOTHING);
-        }
+        UNIT_OF(t)
+        const int row = (int)(block * 16 + lane);
+        const xpu_addr from = (is_first ? n->first : n->second) + n->at[t];
+        if (!is_there) continue;
+        n->pieces[t][0] = fetch_piece(row < left ? from : NOTHING);
+        n->pieces[t][1] = fetch_piece(row + 8 < left ? from + 8 * (is_first ? n->first_pitch : n->second_pitch) : NOTHING);
     }
-    n->keys += STEP * n->key_pitch, n->values += STEP * n->value_pitch;
+    n->first += STEP * n->first_pitch, n->second += STEP * n->second_pitch;
 }
 INLINED void keep_step(__local uchar *stage, __private const next_step *n, uint team, uint lane) {
     WRITTEN_OUT for (uint t = 0; t < UNITS; t++) {
-        const uint unit = team + t * TEAMS, value = unit - KEY_UNITS;
-        if (unit < KEY_UNITS) {
-            write_square(stage + unit * SQUARE, n->pieces[t][0]);
-        } else if (unit < KEY_UNITS + VALUE_UNITS) {
-            __local uchar *to = stage + (KEY_UNITS + value * 2) * SQUARE + lane * HALF;
+        UNIT_OF(t)
+        const uint chunks = is_first ? CHUNKS : COLUMNS;
+        if (!is_there) continue;
+        if (is_first || FIRST_TWICE) {
+            __local uchar *to = stage + ((is_first ? 0 : SECOND_ALONG) + block * 2 * chunks + chunk) * SQUARE;
+            write_square(to, n->pieces[t][0]);
+            write_square(to + chunks * SQUARE, n->pieces[t][1]);
+        }
+        if (is_first == FIRST_TWICE) {
+            __local uchar *to = stage + (ACROSS + (block * chunks + chunk) * 2) * SQUARE + lane * HALF;
             *(__local uint8 *)to = paired(n->pieces[t][0].lo, n->pieces[t][1].lo);
             *(__local uint8 *)(to + SQUARE) = paired(n->pieces[t][0].hi, n->pieces[t][1].hi);
         }
     }
 }
 
-/* What a team has: its rows, of heads from h on or of one. A row's numbers are the same in all work-items but for
- * `sum`, the work-item's part. */
+static inline xpu_addr rows_at(const attention_matrix *m, long b, long h, long row) {
+    return m->data + (b * m->stride[0] + h * m->stride[1] + row * m->stride[2]) * ELEMENT;
+}
+/* Eight rows as a left operand's squares, from a matrix's row on of which `left` are there. */
+INLINED void keep_rows(__local uchar *squares, xpu_addr from, long pitch, int left, const int chunks, uint lane) {
+    WRITTEN_OUT for (int c = 0; c < chunks; c++) *(__local uint8 *)(squares + c * SQUARE + lane * HALF) =
+        fetch_piece((int)lane < left ? from + lane * pitch + c * HALF : NOTHING);
+}
+
+/* s = the team's rows, in registers or in squares, times `width` blocks of 8 rows in squares, each of `chunks`. */
+#if HELD
+typedef __private int8 (*left_rows)[MOST_CHUNKS];
+#define LEFT_SQUARE(rows, i, c) (rows)[i][c]
+#else
+typedef const __local uchar *left_rows;
+#define LEFT_SQUARE(rows, i, c) read_square((rows) + ((i) * MOST_CHUNKS + (c)) * SQUARE)
+#endif
+INLINED void multiply_rows(__private float8 (*s)[SUMS_M], left_rows rows, const __local uchar *right, const int width,
+                           int chunks) {
+    BLOCKS_OF(i, j, width) s[j][i] = 0;
+    WRITTEN_OUT for (int c = 0; c < MOST_CHUNKS; c++)
+        if (c < chunks) {
+            int8 left[SUMS_M];
+            WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) left[i] = LEFT_SQUARE(rows, i, c);
+            WRITTEN_OUT for (int j = 0; j < width; j++) {
+                const int8 block = read_square(right + (j * chunks + c) * SQUARE);
+                WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) s[j][i] = MULTIPLY(left[i], block, s[j][i]);
+            }
+        }
+}
+
+/* Two blocks beside each other, rounded, as a left operand. */
+INLINED int8 pairs_of(float8 first, float8 second) {
+    const ushort8 a = ROUND(first), b = ROUND(second);
+    return (int8)(as_int((ushort2)(a.s0, b.s0)), as_int((ushort2)(a.s1, b.s1)), as_int((ushort2)(a.s2, b.s2)),
+                  as_int((ushort2)(a.s3, b.s3)), as_int((ushort2)(a.s4, b.s4)), as_int((ushort2)(a.s5, b.s5)),
+                  as_int((ushort2)(a.s6, b.s6)), as_int((ushort2)(a.s7, b.s7)));
+}
+/* sum += weights of 16 rows times these, of which there are `width` squares. */
+INLINED void add_weighted(__private float8 (*sum)[SUMS_M], __private const int8 *weights, const __local uchar *right,
+                          const int width) {
+    WRITTEN_OUT for (int v = 0; v < width; v++) {
+        const int8 block = read_square(right + v * SQUARE);
+        WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) sum[v][i] = MULTIPLY(weights[i], block, sum[v][i]);
+    }
+}
+
+static inline float8 exp2_of(float8 v) {
+    return (float8)(POWER_OF_2(v.s0), POWER_OF_2(v.s1), POWER_OF_2(v.s2), POWER_OF_2(v.s3), POWER_OF_2(v.s4),
+                    POWER_OF_2(v.s5), POWER_OF_2(v.s6), POWER_OF_2(v.s7));
+}
+/* What the lanes have of the rows of a block. */
+static inline float8 of_rows(float v) {
+#define OF_ROW(r) sub_group_broadcast(v, r)
+    return (float8)(OF_ROW(0), OF_ROW(1), OF_ROW(2), OF_ROW(3), OF_ROW(4), OF_ROW(5), OF_ROW(6), OF_ROW(7));
+}
+#if DROPOUT
+#define KEEP_SCALE p->keep_scale
+/* Clears what dropout leaves out, by a bit a row of each block's column. */
+INLINED void drop(__private float8 (*s)[SUMS_M], __private const uint *bits, const int width) {
+    BLOCKS_OF(i, j, width) WRITTEN_OUT for (int r = 0; r < 8; r++)
+        if (!(bits[j] >> (i * 8 + r) & 1)) s[j][i][r] = 0;
+}
+#else
+#define KEEP_SCALE 1.0f
+#endif
+
+#ifdef FORWARD
+#define TILE (TEAMS * ROWS)
+#define LEEWAY 8
+#define UNSET -1e30f
+
+/* What a team has: its rows, of heads from h on or of one. `sum` is the work-item's part. */
 typedef struct forward_state {
     long b, h;
-    int row0;
+    int row0, turn; /* turn: of the stages */
     float8 out[2 * COLUMNS][SUMS_M], sum[SUMS_M];
-    float shift[SUMS_M][8];
+    float less[SUMS_M]; /* a lane has a row's shift, as it is added to scores */
 #if HELD
     int8 query[SUMS_M][CHUNKS];
 #endif
 } forward_state;
 #define HEAD(row) (p->packed > 1 ? f->h + (row) : f->h)
 #define QUERY(row) (p->packed > 1 ? 0 : (row))
-#define BLOCKS_OF(i, j, width)                                                                               \
-    WRITTEN_OUT for (int j = 0; j < (width); j++) WRITTEN_OUT for (int i = 0; i < SUMS_M; i++)
-
-static inline float8 exp2_of(float8 v) {
-    return (float8)(POWER_OF_2(v.s0), POWER_OF_2(v.s1), POWER_OF_2(v.s2), POWER_OF_2(v.s3), POWER_OF_2(v.s4),
-                    POWER_OF_2(v.s5), POWER_OF_2(v.s6), POWER_OF_2(v.s7));
-}
-INLINED float8 vector_of(__private const float *v) { return (float8)(v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7]); }
 
 /* The largest score of each row in a work-item's columns. */
 INLINED float8 best_of(__private float8 (*s)[SUMS_M], int i) {
@@ -119,50 +203,40 @@ INLINED float8 best_of(__private float8 (*s)[SUMS_M], int i) {
     WRITTEN_OUT for (int j = 1; j < STEP / 8; j++) best = fmax(best, s[j][i]);
     return best;
 }
-/* Of scores, which times `factor` are powers of 2, the exponentials. */
-INLINED void soften(__private forward_state *f, __private float8 (*s)[SUMS_M], float factor) {
+/* Is a score, times `factor` a power of 2, too far above its row's shift? */
+INLINED bool is_above(__private const forward_state *f, __private float8 (*s)[SUMS_M], float factor) {
     float most = -INFINITY;
     WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) {
-        const float8 over = mad(best_of(s, i), (float8)factor, -vector_of(f->shift[i]));
+        const float8 over = mad(best_of(s, i), (float8)factor, of_rows(f->less[i]));
         const float4 four = fmax(over.lo, over.hi);
         most = fmax(most, fmax(fmax(four.s0, four.s1), fmax(four.s2, four.s3)));
     }
-    if (sub_group_any(most > LEEWAY))
-        WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) {
-            const float8 best = best_of(s, i);
-            float8 fade;
-            WRITTEN_OUT for (int r = 0; r < 8; r++) {
-                const float was = f->shift[i][r], now = fmax(was, sub_group_reduce_max(best[r]) * factor);
-                fade[r] = POWER_OF_2(was - now);
-                f->shift[i][r] = now;
-            }
-            f->sum[i] *= fade;
-            WRITTEN_OUT for (int v = 0; v < 2 * COLUMNS; v++) f->out[v][i] *= fade;
+    return sub_group_any(most > LEEWAY);
+}
+INLINED void shift_rows(__private forward_state *f, __private float8 (*s)[SUMS_M], float factor) {
+    const int lane = (int)get_local_id(0) % MATRIX_TEAM;
+    WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) {
+        const float8 best = best_of(s, i);
+        float now = f->less[i];
+        WRITTEN_OUT for (int r = 0; r < 8; r++) {
+            const float top = sub_group_reduce_max(best[r]) * factor;
+            now = lane == r ? fmin(now, -top) : now;
         }
-    BLOCKS_OF(i, j, STEP / 8) {
-        s[j][i] = exp2_of(mad(s[j][i], (float8)factor, -vector_of(f->shift[i])));
-        f->sum[i] += s[j][i];
+        const float8 fade = of_rows(POWER_OF_2(now - f->less[i]));
+        f->less[i] = now;
+        f->sum[i] *= fade;
+        WRITTEN_OUT for (int v = 0; v < 2 * COLUMNS; v++) f->out[v][i] *= fade;
     }
+}
+INLINED void soften(__private const forward_state *f, __private float8 (*s)[SUMS_M], float factor) {
+    BLOCKS_OF(i, j, STEP / 8) s[j][i] = exp2_of(mad(s[j][i], (float8)factor, of_rows(f->less[i])));
 }
 
 /* The scores of keys from k0 on, at whose `edge` some rows don't look at all of them. */
 INLINED void find_scores(const attention_params *p, __private const forward_state *f, __private float8 (*s)[SUMS_M],
-                         const __local uchar *queries, const __local uchar *keys, int k0, int k_end, bool edge) {
+                         left_rows queries, const __local uchar *keys, int k0, int k_end, bool edge) {
     const int lane = (int)get_local_id(0) % MATRIX_TEAM;
-    BLOCKS_OF(i, j, STEP / 8) s[j][i] = 0;
-    WRITTEN_OUT for (int c = 0; c < CHUNKS; c++) {
-        int8 left[SUMS_M];
-        WRITTEN_OUT for (int i = 0; i < SUMS_M; i++)
-#if HELD
-            left[i] = f->query[i][c];
-#else
-            left[i] = read_square(queries + (i * CHUNKS + c) * SQUARE);
-#endif
-        WRITTEN_OUT for (int j = 0; j < STEP / 8; j++) {
-            const int8 right = read_square(keys + (j * CHUNKS + c) * SQUARE);
-            WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) s[j][i] = MULTIPLY(left[i], right, s[j][i]);
-        }
-    }
+    multiply_rows(s, queries, keys, STEP / 8, CHUNKS);
 #ifdef BIAS_T
     BLOCKS_OF(i, j, STEP / 8) WRITTEN_OUT for (int r = 0; r < 8; r++) {
         const int row = f->row0 + i * 8 + r;
@@ -177,21 +251,45 @@ INLINED void find_scores(const attention_params *p, __private const forward_stat
 #endif
 }
 
-INLINED int8 pairs_of(ushort8 a, ushort8 b) {
-    return (int8)(as_int((ushort2)(a.s0, b.s0)), as_int((ushort2)(a.s1, b.s1)), as_int((ushort2)(a.s2, b.s2)),
-                  as_int((ushort2)(a.s3, b.s3)), as_int((ushort2)(a.s4, b.s4)), as_int((ushort2)(a.s5, b.s5)),
-                  as_int((ushort2)(a.s6, b.s6)), as_int((ushort2)(a.s7, b.s7)));
-}
 INLINED void add_values(__private forward_state *f, __private float8 (*s)[SUMS_M], const __local uchar *values) {
     WRITTEN_OUT for (int m = 0; m < STEP / 16; m++) {
         int8 left[SUMS_M];
-        WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) left[i] =
-            pairs_of(ROUND(s[2 * m][i]), ROUND(s[2 * m + 1][i]));
-        WRITTEN_OUT for (int v = 0; v < 2 * COLUMNS; v++) {
-            const int8 right = read_square(values + (m * 2 * COLUMNS + v) * SQUARE);
-            WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) f->out[v][i] = MULTIPLY(left[i], right, f->out[v][i]);
-        }
+        WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) left[i] = pairs_of(s[2 * m][i], s[2 * m + 1][i]);
+        add_weighted(f->out, left, values + m * 2 * COLUMNS * SQUARE, 2 * COLUMNS);
     }
+}
+
+/* Keys from k0 on, if any row of the team's looks at some; at an `edge` not all rows look at all of them. */
+INLINED void forward_step(const attention_params *p, __private forward_state *f, left_rows queries, __private next_step *n,
+                          __local uchar *stages, int k0, int k_end, bool on, const bool edge) {
+    const uint lane = (uint)get_local_id(0) % MATRIX_TEAM, team = get_sub_group_id();
+    const __local uchar *const stage = stages + f->turn % 2 * STAGE;
+    barrier(CLK_LOCAL_MEM_FENCE); /* this step is there, the one before has been read */
+    f->turn++;
+    /* What is computed before and after the next step is asked for is in one branch, or it would be copied. */
+    if (on) {
+#ifdef BIAS_T
+        const float factor = 1;
+#else
+        const float factor = p->scale * LOG2E;
+#endif
+        float8 s[STEP / 8][SUMS_M];
+        find_scores(p, f, s, queries, stage, k0, k_end, edge);
+        if (is_above(f, s, factor)) shift_rows(f, s, factor);
+        soften(f, s, factor);
+        BLOCKS_OF(i, j, STEP / 8) f->sum[i] += s[j][i];
+#if DROPOUT
+        uint kept[STEP / 8];
+        find_kept(p, kept_row(p, f->b, HEAD(f->row0), QUERY(f->row0)) + (ulong)k0 + lane, (ulong)ROW_KEYS(p), 8, ROWS,
+                  STEP / 8, kept);
+        drop(s, kept, STEP / 8);
+#endif
+        fetch_step(n, (int)p->keys - k0 - STEP, team, lane);
+        add_values(f, s, stage + ACROSS * SQUARE);
+    } else {
+        fetch_step(n, (int)p->keys - k0 - STEP, team, lane);
+    }
+    keep_step(stages + f->turn % 2 * STAGE, n, team, lane);
 }
 
 MATRIX_KERNEL __attribute__((reqd_work_group_size(TEAMS * MATRIX_TEAM, 1, 1)))
@@ -209,76 +307,51 @@ void attention_matrix_forward(const attention_params params) {
     const uint lane = (uint)get_local_id(0) % MATRIX_TEAM, team = get_sub_group_id();
     const int row0 = (int)r0 + (int)team * ROWS;
 
-    __local uchar *const queries = squares + team * (SUMS_M * CHUNKS * SQUARE);
-    __local uchar *const stages = squares + TEAMS * SUMS_M * CHUNKS * SQUARE;
-    const long row_pitch = p->packed > 1 ? p->query.stride[1] : p->query.stride[2];
-    const xpu_addr query = p->query.data + (b * p->query.stride[0] + h * p->query.stride[1] + row0 * row_pitch) * ELEMENT;
-    WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) WRITTEN_OUT for (int c = 0; c < CHUNKS; c++) {
-        const long row = i * 8 + lane;
-        const uint8 v = fetch_piece(row0 + row < all ? query + row * row_pitch * ELEMENT + c * HALF : NOTHING);
-        *(__local uint8 *)(queries + (i * CHUNKS + c) * SQUARE + lane * HALF) = v;
-    }
-
     forward_state state;
     __private forward_state *const f = &state;
-    f->b = b, f->h = h, f->row0 = row0;
+    f->b = b, f->h = h, f->row0 = row0, f->turn = 0;
     BLOCKS_OF(i, v, 2 * COLUMNS) f->out[v][i] = 0;
     WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) {
-        f->sum[i] = 0;
-        WRITTEN_OUT for (int r = 0; r < 8; r++) f->shift[i][r] = UNSET;
+        f->sum[i] = 0, f->less[i] = -UNSET;
     }
 
+    const long row_pitch = p->packed > 1 ? p->query.stride[1] : p->query.stride[2];
+    const xpu_addr query = rows_at(&p->query, b, h, 0) + row0 * row_pitch * ELEMENT;
+    __local uchar *const rows = squares + team * (SUMS_M * CHUNKS * SQUARE);
+    __local uchar *const stages = squares + TEAMS * SUMS_M * CHUNKS * SQUARE;
+    WRITTEN_OUT for (int i = 0; i < SUMS_M; i++)
+        keep_rows(rows + i * CHUNKS * SQUARE, query + i * 8 * row_pitch * ELEMENT, row_pitch * ELEMENT,
+                  (int)min(all - row0, (long)ROWS) - i * 8, CHUNKS, lane);
 #if HELD
     sub_group_barrier(CLK_LOCAL_MEM_FENCE);
-    BLOCKS_OF(i, c, CHUNKS) f->query[i][c] = read_square(queries + (i * CHUNKS + c) * SQUARE);
+    BLOCKS_OF(i, c, CHUNKS) f->query[i][c] = read_square(rows + (i * CHUNKS + c) * SQUARE);
+    const left_rows queries = f->query;
+#else
+    const left_rows queries = rows;
 #endif
 
     const bool diagonal = p->causal && p->packed == 1;
     const int begin = (int)(slice * p->slice), cut = (int)min(p->keys, (slice + 1) * p->slice);
     const int group_end = (int)(diagonal ? min((long)cut, r0 + TILE) : cut); /* keys that some row looks at */
     const int k_end = row0 >= all ? 0 : diagonal ? min(cut, row0 + ROWS) : cut;
-    const int common = p->causal ? diagonal ? min(k_end, row0 + 1) : 0 : k_end; /* all rows look at these */
-#ifdef BIAS_T
-    const float factor = 1;
-#else
-    const float factor = p->scale * LOG2E;
-#endif
+    const int common = (int)(p->causal ? diagonal ? min((long)cut, r0 + 1) : 0 : cut); /* all rows look at these */
     next_step n;
-    n.key_pitch = (uint)p->key.stride[2] * ELEMENT, n.value_pitch = (uint)p->value.stride[2] * ELEMENT;
-    n.keys = p->key.data + (b * p->key.stride[0] + kh * p->key.stride[1]) * ELEMENT + (ulong)begin * n.key_pitch;
-    n.values = p->value.data + (b * p->value.stride[0] + kh * p->value.stride[1]) * ELEMENT +
-               (ulong)begin * n.value_pitch;
+    n.first_pitch = (uint)p->key.stride[2] * ELEMENT, n.second_pitch = (uint)p->value.stride[2] * ELEMENT;
+    n.first = rows_at(&p->key, b, kh, begin), n.second = rows_at(&p->value, b, kh, begin);
     open_step(&n, team, lane);
     fetch_step(&n, (int)p->keys - begin, team, lane);
     keep_step(stages, &n, team, lane);
-    int turn = 0;
-    for (int k0 = begin; k0 < group_end; k0 += STEP, turn++) {
-        const __local uchar *const stage = stages + turn % 2 * STAGE;
-        float8 s[STEP / 8][SUMS_M];
-        barrier(CLK_LOCAL_MEM_FENCE); /* this step is there, the one before has been read */
-        const bool on = k0 < k_end;
-        if (on) {
-            find_scores(p, f, s, queries, stage, k0, k_end, k0 + STEP > common);
-            soften(f, s, factor);
-#if DROPOUT
-            BLOCKS_OF(i, j, STEP / 8) WRITTEN_OUT for (int r = 0; r < 8; r++) {
-                const int row = row0 + i * 8 + r;
-                s[j][i][r] *= kept(p, b, HEAD(row), QUERY(row), k0 + j * 8 + lane);
-            }
-#endif
-        }
-        fetch_step(&n, (int)p->keys - k0 - STEP, team, lane);
-        if (on) add_values(f, s, stage + KEY_UNITS * SQUARE);
-        keep_step(stages + (turn + 1) % 2 * STAGE, &n, team, lane);
-    }
+    int k0 = begin;
+    for (; k0 + STEP <= common; k0 += STEP) forward_step(p, f, queries, &n, stages, k0, k_end, true, false);
+    for (; k0 < group_end; k0 += STEP) forward_step(p, f, queries, &n, stages, k0, k_end, k0 < k_end, true);
 
     WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) WRITTEN_OUT for (int r = 0; r < 8; r++) {
         const float total = sub_group_reduce_add(f->sum[i][r]);
         const int row = row0 + i * 8 + r;
         if (row >= all) continue;
         const long head = HEAD(row), query_ = QUERY(row);
-        const float scale = total == 0 ? 0.0f : 1 / total;
-        const float logsum = total == 0 ? -INFINITY : (f->shift[i][r] + log2(total)) * LN2;
+        const float scale = total == 0 ? 0.0f : KEEP_SCALE / total;
+        const float logsum = total == 0 ? -INFINITY : (log2(total) - sub_group_broadcast(f->less[i], r)) * LN2;
 #if SLICED
         const long place = ((slice * p->batch + b) * p->heads + head) * p->queries + query_;
         WRITTEN_OUT for (int v = 0; v < 2 * COLUMNS; v++)
@@ -291,4 +364,9 @@ void attention_matrix_forward(const attention_params params) {
 #endif
     }
 }
+#endif
+
+#ifdef BACKWARD
+#include "attention_squares_grad.h"
+#endif
 #endif

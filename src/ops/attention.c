@@ -30,14 +30,14 @@ typedef struct matrix_plan {
     matrix_unit unit;
     bool emulated, shared; /* by NVIDIA's teams that have the same rows, and other keys */
     int sliced;      /* 1: another launch joins slices of the keys; 2: the work-group that comes last does */
-    int teams, rows; /* teams of a work-group, rows of a team */
+    int teams, rows; /* teams of a work-group, rows of a team; of two teams' rows, half */
     int step;        /* rows of the other side at a time */
     /* NVIDIA's: */
     int stages;
     int aligned; /* bytes, of all rows that are read */
     bool out_pairs;
     /* Intel's: */
-    int grads; /* of a launch: 1 the values', 2 the keys' */
+    int grads; /* of a launch: 0 the queries', 1 the values', 2 the keys' */
 } matrix_plan;
 static const matrix_plan plain = {.unit = MATRIX_UNIT_NONE};
 enum { LOCAL_BYTES = 48 * 1024, SLICES_MOST = 1024, PART = 256 };
@@ -75,6 +75,7 @@ static xpu_status get_kernel(int device, const xpu_attention *args, attention_ke
     const matrix_unit unit = plan->unit;
     const bool on_host = which == KERNEL_HOST;
     const bool units = unit != MATRIX_UNIT_NONE, ptx = unit == MATRIX_UNIT_PTX, xmx = unit == MATRIX_UNIT_XMX;
+    const bool squares = unit == MATRIX_UNIT_XMX8, intel = xmx || squares;
     const int64_t depth = args->query->size[3], value_depth = args->value->size[3];
     const int depth_unit = xmx ? 32 : 16;
     const xpu_dtype dtype = args->query->dtype;
@@ -94,8 +95,7 @@ static xpu_status get_kernel(int device, const xpu_attention *args, attention_ke
     spec_pack(&spec, "which", which, 4);
     if (!on_host) spec_follows(&spec, parts[which], "");
     spec_number_if(&spec, on_host, "ROWS", on_host ? plan->rows : 0, 4);
-    matrix_unit_spec(&spec, unit, units && plan->emulated,
-                     (xmx || unit == MATRIX_UNIT_XMX8) && !plan->emulated, dtype);
+    matrix_unit_spec(&spec, unit, units && plan->emulated, intel && !plan->emulated, dtype);
     spec_number_if(&spec, units, "TEAMS", units ? plan->teams : 0, 5);
     spec_number_if(&spec, ptx, "BLOCKS", ptx ? plan->rows / 16 : 0, 4);
     spec_number_if(&spec, units, "STEP", units ? plan->step : 0, 8);
@@ -103,7 +103,8 @@ static xpu_status get_kernel(int device, const xpu_attention *args, attention_ke
     spec_number_if(&spec, ptx, "ALIGNED", ptx ? plan->aligned : 0, 8);
     spec_number_if(&spec, ptx, "SHARED", plan->shared, 1);
     spec_number_if(&spec, ptx, "OUT_PAIRS", ptx && plan->out_pairs, 1);
-    spec_number_if(&spec, xmx, "GRADS", xmx ? plan->grads : 0, 2);
+    spec_number_if(&spec, squares, "SUMS_M", squares ? plan->rows / (which == KERNEL_FORWARD ? 8 : 4) : 0, 2);
+    spec_number_if(&spec, intel, "GRADS", intel ? plan->grads : 0, 2);
     spec_number_if(&spec, units, "SLICED", units ? plan->sliced : 0, 2);
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
@@ -242,12 +243,13 @@ static bool plan_xmx(attention_params *p, const xpu_tensor *const *read, bool fo
     if (forward && p->queries == 1 && matrix_reads_blocks(&heads, p->depth, p->heads, query->dtype))
         p->packed = p->heads / p->key_heads;
     plan->teams = forward && p->queries * p->packed <= 16 ? 1 : 8, plan->rows = 16;
-    plan->step = forward && depth <= 64 ? 64 : 32, plan->grads = 1;
+    plan->step = forward && depth <= 64 ? 64 : 32;
     return true;
 }
 
-/* By Intel's of 8 lanes, forward. */
-static bool plan_squares(attention_params *p, const xpu_tensor *const *read, matrix_plan *plan) {
+/* By Intel's of 8 lanes. */
+static bool plan_squares(attention_params *p, const xpu_tensor *const *read, bool forward,
+                         matrix_plan *plan) {
     enum { MOST_PITCH = 1 << 26 }; /* a step's rows are 32-bit numbers of bytes apart */
     for (; *read; read++)
         if (alignment_of(*read) < 16 || (*read)->stride[2] < 0 || (*read)->stride[2] >= MOST_PITCH)
@@ -255,8 +257,10 @@ static bool plan_squares(attention_params *p, const xpu_tensor *const *read, mat
     const int depth = p->depth > p->value_depth ? p->depth : p->value_depth;
     if (depth > 128 || p->depth % 16 != 0 || p->value_depth % 16 != 0) return false;
     if (!p->bias.data && !(p->scale > 0)) return false; /* the largest product has the largest score */
-    if (p->queries == 1) p->packed = p->heads / p->key_heads;
-    plan->teams = 16, plan->rows = 8, plan->step = depth > 64 ? 16 : 32;
+    if (forward && p->queries == 1) p->packed = p->heads / p->key_heads;
+    /* Backward two teams have 16 rows, or 8 where registers wouldn't hold more. */
+    plan->teams = 16, plan->rows = forward || (depth <= 64 && p->keep >= 1) ? 8 : 4;
+    plan->step = forward && depth <= 64 ? 32 : 16;
     return true;
 }
 
@@ -270,7 +274,7 @@ static matrix_plan plan_for(const xpu_device_properties *properties, bool banded
     const bool fits = found.unit == MATRIX_UNIT_PTX
                           ? plan_ptx(properties, banded, p, read, written, forward, &found)
                       : found.unit == MATRIX_UNIT_XMX  ? !banded && plan_xmx(p, read, forward, &found)
-                      : found.unit == MATRIX_UNIT_XMX8 ? !banded && forward && plan_squares(p, read, &found)
+                      : found.unit == MATRIX_UNIT_XMX8 ? !banded && plan_squares(p, read, forward, &found)
                                                        : false;
     return fits ? found : plain;
 }
@@ -452,11 +456,15 @@ static xpu_status grad_operands(xpu_stream *stream, const xpu_device_properties 
     xpu_status status = XPU_SUCCESS;
     if (grad->query && p->queries > 0) status = launch(stream, args, KERNEL_GRAD_QUERY, &plan, p);
     if (!grad->key || p->keys == 0) return status;
-    if (status == XPU_SUCCESS) status = launch(stream, args, KERNEL_GRAD_KEY_VALUE, &plan, p);
-    if (status == XPU_SUCCESS && plan.grads == 1) {
+    const bool apart = plan.unit == MATRIX_UNIT_XMX || plan.unit == MATRIX_UNIT_XMX8;
+    if (status == XPU_SUCCESS && apart) {
+        matrix_plan values = plan;
+        values.grads = 1;
+        if (plan.unit == MATRIX_UNIT_XMX8) values.step = 32; /* whose halves the two teams of a pair have */
+        status = launch(stream, args, KERNEL_GRAD_KEY_VALUE, &values, p);
         plan.grads = 2;
-        status = launch(stream, args, KERNEL_GRAD_KEY_VALUE, &plan, p);
     }
+    if (status == XPU_SUCCESS) status = launch(stream, args, KERNEL_GRAD_KEY_VALUE, &plan, p);
     return status;
 }
 

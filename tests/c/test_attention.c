@@ -61,8 +61,8 @@ static bool looks_at(const problem *p, const item *it, int64_t i, int64_t j) {
     return !p->causal || j <= i;
 }
 
-/* What dropout multiplies number n of the scores with: Philox of 10 rounds (Salmon et al., 2011), of whose four words
- * numbers 256 apart have one each. */
+/* What dropout multiplies number n of the scores with: Philox of 10 rounds (Salmon et al., 2011), of whose
+ * four words numbers 256 apart have one each. */
 enum { SEED = 77, OFFSET = 12 };
 static double kept(const problem *p, uint64_t n) {
     if (p->dropout <= 0) return 1;
@@ -157,8 +157,9 @@ static void compare(const problem *p, const char *name, const memory *got, const
                             "%lld, causal %d, bias %d, slices %d: %g at %lld %lld %lld %lld, not %g +- %g",
                             name, xpu_dtype_name(p->dtype), (long long)p->batch, (long long)p->heads,
                             (long long)p->key_heads, (long long)p->queries, (long long)p->keys,
-                            (long long)p->depth, (long long)p->value_depth, p->causal, p->bias, p->slices, p->dropout, v,
-                            (long long)b, (long long)h, (long long)row, (long long)i, want[n], slack[n]);
+                            (long long)p->depth, (long long)p->value_depth, p->causal, p->bias, p->slices,
+                            p->dropout, v, (long long)b, (long long)h, (long long)row, (long long)i, want[n],
+                            slack[n]);
                     put_number(p->dtype, is, place, got->value[place]);
                 }
     assert_memory_equal(is, got->stored, bytes);
@@ -396,8 +397,8 @@ static void kinds_and_sizes(void **unused) {
         const int most = p.dtype == XPU_FLOAT32 ? 64 : 128; /* the depth of gradients by units */
         const bool small = p.depth <= 128 && p.dtype != XPU_FLOAT32;
         const bool units = by_blocks ? small && p.align == 32 : !by_squares || small;
-        /* Intel's units take keys and values one after the other, those of 8 lanes no gradients. */
-        const int backward = p.depth > most || by_squares ? 0 : by_blocks ? 3 : 2;
+        /* Intel's units take keys and values one after the other. */
+        const int backward = p.depth > most ? 0 : by_blocks || by_squares ? 3 : 2;
         try_counted(&p, units, units ? backward : 0);
     }
 }
@@ -422,7 +423,7 @@ static void decoding(void **unused) {
         if (by_blocks) p.align = 32;
         /* On Intel's units, and for many slices, a launch joins them. */
         const bool joins = by_blocks || by_squares || p.slices > 32;
-        try_counted(&p, 1 + (joins && !by_fma), by_squares ? 0 : by_blocks ? 3 : 2);
+        try_counted(&p, 1 + (joins && !by_fma), by_blocks || by_squares ? 3 : 2);
     }
 }
 

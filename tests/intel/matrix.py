@@ -56,7 +56,8 @@ BUSY = {
 # a convolution of uint8 with a bias, with uint8 added, relu and uint8 for result
 BYTES_OUT = "-DREQUANTISED=1 -DA_UNSIGNED -DOUT_T=u8 -DOUT_BYTES=255 -DOTHER_T=u8 -DOTHER_BYTES=255 -DEPILOGUE=1 -DCOMBINE=1"
 BUSY_8_LANES = 0.95
-BUSY_ATTENTION_8 = {64: 0.48, 128: 0.58}  # forward, of whose steps half are exponentials
+BUSY_ATTENTION_8 = {64: 0.5, 128: 0.58}  # forward, of whose steps half are exponentials
+BUSY_GRADIENTS_8 = 0.5
 BUSY_ACROSS = 0.85  # of operands that are both turned on their way
 BUSY_OCTETS = 0.95
 BUSY_FOR_W = 0.95  # whose left operand is turned by movements
@@ -72,6 +73,7 @@ class Kernel:
     busy: bool  # bars are of the time, not of the instructions
     units: bool = True
     products: tuple[str, ...] = ()  # instead of those asked for
+    counted: bool = True  # has no loop in the main one
 
 
 def products() -> Iterator[Kernel]:
@@ -229,16 +231,43 @@ def attention() -> Iterator[Kernel]:
             bars = dict.fromkeys(SHARE, BUSY[name])
             yield Kernel(f"attention_xmx.cl|{name}|{options}|{label}|", label, bars, True)
             biased = f"{options} -DBIAS_T=bf16 -DBIAS_IS_MASK=0"
-            label += ", with a bias"
-            yield Kernel(f"attention_xmx.cl|{name}|{biased}|{label}|", label, {}, True)
+            yield Kernel(
+                f"attention_xmx.cl|{name}|{biased}|{label}, with a bias|", f"{label}, with a bias", {}, True
+            )
+            dropped = options.replace("-DDROPOUT=0", "-DDROPOUT=1")
+            label += ", with dropout"
+            yield Kernel(f"attention_xmx.cl|{name}|{dropped}|{label}|", label, {}, True, counted=False)
         options = (
             "-DT=bf16 -DMATRIX_T=bf16 -DMATRIX_SQUARES -DDROPOUT=0 -DSLICED=0 -DFORWARD -DTEAMS=16 "
-            f"-DDEPTH={depth} -DVALUE_DEPTH={depth} -DSTEP={16 if depth > 64 else 32} {REGISTERS}"
+            f"-DDEPTH={depth} -DVALUE_DEPTH={depth} -DSTEP={16 if depth > 64 else 32} -DSUMS_M=1 -DGRADS=0 {REGISTERS}"
         )
         label = f"attention_matrix_forward, heads of {depth}, 8 lanes"
         bars = dict.fromkeys(OF_8_LANES, BUSY_ATTENTION_8[depth])
-        request = f"attention_squares.cl|attention_matrix_forward|{options}|{label}|"
-        yield Kernel(request, label, bars, True, products=OF_8_LANES)
+        yield from attention_8("attention_matrix_forward", options, label, bars)
+        for grads, of in enumerate(("queries", "values", "keys")):
+            name = "attention_matrix_grad_key_value" if grads else "attention_matrix_grad_query"
+            options = (
+                f"-DT=bf16 -DMATRIX_T=bf16 -DMATRIX_SQUARES -DDROPOUT=0 -DSLICED=0 -DBACKWARD -DGRADS={grads} "
+                f"-DTEAMS=16 -DDEPTH={depth} -DVALUE_DEPTH={depth} -DSTEP={32 if grads == 1 else 16} "
+                f"-DSUMS_M={2 if depth <= 64 else 1} {REGISTERS}"
+            )
+            label = f"{name}, heads of {depth}, the {of}', 8 lanes"
+            yield from attention_8(name, options, label, dict.fromkeys(OF_8_LANES, BUSY_GRADIENTS_8))
+
+
+def attention_8(name: str, options: str, label: str, bars: dict[str, float]) -> Iterator[Kernel]:
+    """Of units of 8 lanes: by itself, with a bias, with dropout."""
+    dropped = options.replace("-DDROPOUT=0", "-DDROPOUT=1")
+    if "BACKWARD" in options:
+        dropped = dropped.replace("-DSUMS_M=2", "-DSUMS_M=1")
+    for what, changed in (
+        ("", options),
+        (", with a bias", f"{options} -DBIAS_T=bf16 -DBIAS_IS_MASK=0"),
+        (", with dropout", dropped),
+    ):
+        request = f"attention_squares.cl|{name}|{changed}|{label}{what}|"
+        counted = "dropout" not in what
+        yield Kernel(request, label + what, {} if what else bars, True, products=OF_8_LANES, counted=counted)
 
 
 # What the elements of a quantised operand are built with: bits, form (kernels/quantised_read.h), and the scale and zero
@@ -302,12 +331,12 @@ def sources(library: ctypes.CDLL, all_of: list[Kernel]) -> list[Path]:
     return files
 
 
-def main_loop(listing: str) -> tuple[int, int]:
+def main_loop(listing: str, alternatives: bool = False) -> tuple[int, int]:
     """Matrix instructions and all instructions of the loop with most of the former, and the fewest others.
 
     Those of a register by itself with nothing to add to, which dg2 wants before some others, count as others. What a
     branch inside the loop leaves out, without matrix instructions, is for its edges, or for where a group of quantised
-    elements begins.
+    elements begins; with `alternatives` the longer one of two that exclude each other counts. A loop around loops doesn't.
     """
     lines = [line for line in listing.splitlines() if line.strip() and not line.strip().startswith("//")]
     labels = {m[1]: i for i, line in enumerate(lines) if (m := re.match(r"^(\w+):", line))}
@@ -316,13 +345,25 @@ def main_loop(listing: str) -> tuple[int, int]:
         if re.search(r"\b(?:jmpi|while|goto(?:\.b)?)\b", line):
             targets = [word for word in re.findall(r"\w+", line.split("//")[0]) if word in labels]
             jumps += [(i, labels[targets[-1]])] if targets else []
+    loops = [
+        (start, end)
+        for end, start in jumps
+        if start <= end and any("dpas." in line for line in lines[start : end + 1])
+    ]
     found = []
-    for end, start in jumps:
-        left_out = {
-            i
+    for start, end in loops:
+        if any((a, b) != (start, end) and start <= a and b <= end for a, b in loops):
+            continue
+        branches = [
+            (a, b)
             for a, b in jumps
             if start <= a < b <= end and not any("dpas." in line for line in lines[a:b])
+        ]
+        left_out = {
+            i
+            for a, b in branches
             for i in range(a + 1, b)
+            if not (alternatives and is_longer(branches, a, b))
         }
         body = [
             lines[i] for i in range(start, end + 1) if i not in left_out and not re.match(r"^\w+:", lines[i])
@@ -330,6 +371,16 @@ def main_loop(listing: str) -> tuple[int, int]:
         if units := sum("dpas." in line and not IDLE.search(line) for line in body):
             found.append((units, len(body)))
     return max(found, key=lambda loop: (loop[0], loop[0] / loop[1]), default=(0, 1))
+
+
+def is_longer(branches: list[tuple[int, int]], a: int, b: int) -> bool:
+    """Is what lies between a and b, which a jump at a leaves out, the longer one of two that exclude each other?"""
+    others = [
+        (d - c, b - a)
+        for c, d in branches
+        if (a < c < b < d and b - c <= 2) or (c < a < d < b and d - a <= 2)
+    ]
+    return any(mine > other for other, mine in others)
 
 
 def listing_of(ocloc: Path, source: Path, product: str, kernel: Kernel) -> tuple[str, str]:
@@ -392,6 +443,13 @@ def look(ocloc: Path, source: Path, product: str, kernel: Kernel) -> tuple[float
     return part, spills_of(listing), wrong
 
 
+def told(kernel: Kernel, part: float) -> str:
+    """What the listing says of the units."""
+    if not kernel.units or not kernel.counted:
+        return "compiled"
+    return f"units busy {part:.0%}" if kernel.busy else f"{part:.0%} of the main loop multiply"
+
+
 def main() -> int:
     """Prints a line for each tile and product; 1 where one spills, lacks its instructions or misses its bar."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -412,7 +470,7 @@ def main() -> int:
             failed += bool(bad)
             print(
                 f"{'FAILED ' if bad else ''}{product}: {kernel.label}: "
-                f"{f'units busy {part:.0%}' if kernel.busy else f'{part:.0%} of the main loop multiply' if kernel.units else 'compiled'}"
+                f"{told(kernel, part)}"
                 f"{f', bar {bar:.0%}' if bar else ''}{f', {spill} bytes spilled' if spill else ''} {wrong}".rstrip(),
                 flush=True,
             )
