@@ -105,10 +105,11 @@ XPU_API xpu_status xpu_device_set_current(int device);
 /* Waits until everything submitted to every stream of `device` has finished. */
 XPU_API xpu_status xpu_device_synchronize(int device);
 
-/* What the device's driver has of its libraries in memory as their files have it leaves the process (of all
- * in its folder, unless the C library lies there, too), and what malloc keeps of memory that is free. What is
- * used again is read again, at some microseconds a piece of 64 KB. Intel's CPU runtime touches some 85 MB of
- * a compiler and its tables as it starts. On Linux; elsewhere little or nothing happens. */
+/* What the device's driver and libxpu have of their libraries in memory as their files have it leaves the
+ * process (of all in their folders, unless the C library lies there, too), and what malloc keeps of memory
+ * that is free. What is used again is read again, at some microseconds a piece of 64 KB. Intel's CPU runtime
+ * touches some 85 MB of a compiler and its tables as it starts. On Linux; elsewhere little or nothing
+ * happens. */
 XPU_API xpu_status xpu_device_trim(int device);
 
 /* True in a process forked after the parent used a device: nothing here works then. */

@@ -92,7 +92,8 @@ void os_at_fork_in_child(void (*function)(void));
 /* --- memory --- */
 #define OS_HUGE_PAGE ((size_t)2 << 20)
 /* A multiple of `align`, a power of two, that holds `size` bytes; of OS_HUGE_PAGE in huge pages where the
- * system has them. Only os_aligned_free frees it. */
+ * system has them and it takes several: a single one would be in memory as a whole for a few small blocks.
+ * Only os_aligned_free frees it. */
 void *os_aligned_alloc(size_t align, size_t size);
 void os_aligned_free(void *memory);
 

@@ -28,7 +28,7 @@ void *os_aligned_alloc(size_t align, size_t size) {
     size = (size + align - 1) / align * align;
     void *memory = aligned_alloc(align, size);
 #if defined(MADV_HUGEPAGE)
-    if (memory && align == OS_HUGE_PAGE) madvise(memory, size, MADV_HUGEPAGE);
+    if (memory && align == OS_HUGE_PAGE && size > align) madvise(memory, size, MADV_HUGEPAGE);
 #endif
     return memory;
 }

@@ -46,11 +46,13 @@ xpu_status xpu_device_synchronize(int index) {
 
 xpu_status xpu_device_trim(int index) {
     cl_device *device;
-    char driver[OS_PATH_SIZE];
+    char driver[OS_PATH_SIZE], own[OS_PATH_SIZE];
     XPU_TRY(cl_get(index, &device));
     /* A driver's objects begin with the address of a table of its functions, which lie in its library. */
     const void *const *const *object = (const void *const *const *)device->id;
     if (os_library_of((*object)[0], driver)) os_library_trim(driver);
+    if (os_library_of(&cl_devices, own))
+        os_library_trim(own); /* with the sources of kernels that were looked up */
     os_heap_trim();
     return XPU_SUCCESS;
 }
