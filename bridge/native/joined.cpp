@@ -46,17 +46,20 @@ const Activation &activation_of(std::string_view name) {
     TORCH_CHECK(false, "joined_linear: no activation ", name);
 }
 
-// What weights are: int32 for eight 4-bit integers, with scales and zero points [k / group, n]; int8, with
-// scales [n]; or numbers of x's dtype.
+// What weights are: int32 for eight 4-bit integers, with scales and zero points [k / group, n]; int8 or
+// float8, with scales [n]; or numbers of x's dtype.
 struct Layers {
     at::ArrayRef<Tensor> weight, scale, zero, bias;
     int64_t group;
 
     bool is_int4() const { return weight[0].scalar_type() == at::kInt; }
     bool is_int8() const { return weight[0].scalar_type() == at::kChar; }
+    bool is_float8() const {
+        return weight[0].scalar_type() == at::kFloat8_e4m3fn || weight[0].scalar_type() == at::kFloat8_e5m2;
+    }
     int64_t k() const { return weight[0].size(1) * (is_int4() ? 8 : 1); }
     xpu_quantised quantised(size_t i) const {
-        xpu_quantised q{.dtype = is_int4() ? XPU_UINT4 : XPU_INT8,
+        xpu_quantised q{.dtype = is_int4() ? XPU_UINT4 : openxpu::dtype_of(weight[i]),
                         .scale_dtype = openxpu::dtype_of(scale[i]),
                         .scale = openxpu::input_data(scale[i]),
                         .group_rows = is_int4() ? group : 0,
@@ -68,7 +71,7 @@ struct Layers {
         q.zero_row_stride = zero[i].stride(0), q.zero_column_stride = zero[i].stride(1);
         return q;
     }
-    bool is_stored() const { return is_int4() || is_int8(); }
+    bool is_stored() const { return is_int4() || is_int8() || is_float8(); }
     // What xpu_joined is told of them; false where rows don't lie as kernels want them.
     bool parts(std::array<xpu_gemm_part, PARTS> &to, std::array<xpu_quantised, PARTS> &of) const {
         bool is_along = true;
@@ -86,8 +89,24 @@ struct Layers {
     Tensor multiply(const Tensor &x, size_t i) const {
         if (is_int4())
             return at::_weight_int4pack_mm_with_scales_and_zeros(x, weight[i], group, scale[i], zero[i]);
-        if (is_int8()) return at::_weight_int8pack_mm(x, weight[i], scale[i]);
-        return at::mm(x, weight[i].t());
+        if (is_int8()) return at::_weight_int8pack_mm(x, weight[i], scale[i].to(x.scalar_type()));
+        if (!is_float8()) return at::mm(x, weight[i].t());
+        const Tensor w = weight[i].contiguous();
+        const int64_t m = x.size(0), n = w.size(0);
+        Tensor out = at::empty({m, n}, x.options());
+        xpu_quantised q = quantised(i);
+        const xpu_gemm_args args{.dtype = openxpu::dtype_of(x),
+                                 .batch = 1,
+                                 .m = m,
+                                 .n = n,
+                                 .k = x.size(1),
+                                 .a = {openxpu::input_data(x), 0, x.stride(0), x.stride(1)},
+                                 .b = {openxpu::input_data(w), 0, 1, w.size(1)},
+                                 .out = {out.mutable_data_ptr(), 0, n, 1},
+                                 .alpha = openxpu::scalar_of(int64_t{1}),
+                                 .beta = openxpu::scalar_of(int64_t{1})};
+        openxpu::check_product(xpu_gemm_quantised(openxpu::current_stream(x), &args, nullptr, &q));
+        return out;
     }
 };
 
@@ -97,7 +116,7 @@ void check(const Tensor &x, const Layers &all, bool gated, const std::optional<T
     TORCH_CHECK(count >= 1 && count <= PARTS && (!gated || count == 2), "joined_linear: ", count,
                 gated ? " weights for a gate" : " weights");
     TORCH_CHECK(x.dim() == 2, "joined_linear: expected x to have 2 dimensions, got ", x.dim());
-    const bool quantised = all.is_int4() || all.is_int8();
+    const bool quantised = all.is_stored();
     TORCH_CHECK(all.scale.size() == (quantised ? count : 0) &&
                     all.zero.size() == (all.is_int4() ? count : 0) &&
                     (all.bias.empty() || all.bias.size() == count),

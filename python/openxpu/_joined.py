@@ -24,6 +24,8 @@ from openxpu import _cached, _fusion
 aten, prims = torch.ops.aten, torch.ops.prims
 PARTS = 4  # at most
 _DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+_STORED = (torch.int8, torch.float8_e4m3fn, torch.float8_e5m2)  # of weights with a scale for each row
+_WEIGHT_ONLY = "openxpu_weight_only"  # marks joined_linear of such a weight alone
 _VIEWS = (
     aten.reshape.default,
     aten.view.default,
@@ -120,6 +122,8 @@ def _product_of(node: fx.Node) -> Product | None:
         found = Product(node, x, weight, scale, zero, group=group)
     elif _is(node, aten._weight_int8pack_mm.default):
         found = Product(node, args[0], args[1], args[2])
+    elif node.meta.get(_WEIGHT_ONLY):
+        found = Product(node, args[0], args[1][0], args[2][0])
     elif _is(node, aten.mm.default, aten.addmm.default) and not node.kwargs:
         x, turned = args[-2:]
         if not (_is(turned, aten.permute.default) and list(turned.args[1]) == [1, 0]):
@@ -148,6 +152,133 @@ def _product_of(node: fx.Node) -> Product | None:
     ):
         return None
     return found
+
+
+def _bare(node: Any) -> tuple[Any, bool]:
+    """Follow conversions that are exact, and transpositions; whether those make one."""
+    turns = 0
+    while _has_value(node):
+        if _is(node, prims.convert_element_type.default) and _value(node).dtype in _DTYPES:
+            node = node.args[0]
+        elif _is(node, aten.permute.default) and list(node.args[1]) == [1, 0]:
+            node, turns = node.args[0], turns + 1
+        else:
+            break
+    return node, turns % 2 == 1
+
+
+def _multiplied(node: fx.Node) -> tuple[fx.Node, Any, Any] | None:
+    """Read a node as x @ y, which Inductor writes as a sum of products for one row; the result, x and y."""
+    args: Any = node.args
+    if _is(node, aten.mm.default, aten.addmm.default) and not node.kwargs:
+        return node, *args[-2:]
+    if not (_is(node, aten.sum.dim_IntList) and len(args) == 2 and list(args[1]) == [1]):
+        return None
+    product = args[0]
+    if not (_is(product, aten.mul.Tensor) and all(_is(a, aten.unsqueeze.default) for a in product.args)):
+        return None
+    (x, across), (y, along) = (a.args for a in product.args)
+    if (across, along) != (2, 0) or not (_has_value(x) and _value(x).dim() == 2):
+        return None
+    x, result = _unconverted(x, torch.float32), node
+    user = _only_user(node)
+    if _value(x).dtype != _value(node).dtype and user is not None and _is_rounding(user):
+        result, y = user, _unconverted(y, torch.float32)
+    return (result, x, y) if _value(x).dtype == _value(result).dtype else None
+
+
+@dataclass(frozen=True)
+class WeightOnly:
+    """A product of rows with a weight of int8 or float8, (n, k), that has a scale for each row of its own."""
+
+    x: fx.Node  # (…, k), and the result (…, n)
+    weight: fx.Node
+    scale: fx.Node
+    result: fx.Node
+    added: fx.Node | None = None  # to the result
+
+
+def _weight_only_of(node: fx.Node) -> WeightOnly | None:
+    """Read a node as such a product of a few rows, on a GPU, scaled before it or after, as torchao has them."""
+    found = _multiplied(node)
+    if getattr(node.target, "__name__", "").startswith(
+        "woq_int8"
+    ):  # Inductor's own, of which it makes a call
+        given: Any = node.kwargs
+        if set(given) != {"x", "weight", "scales"} or list(node.args[0]) != [1, 0]:  # type: ignore[arg-type]
+            return None
+        return _few_of(WeightOnly(given["x"], given["weight"], given["scales"], node))
+    if found is None or not all(map(_has_value, found)):
+        return None
+    result, x, y = found
+    inner, is_turned = _bare(y)
+    scale: Any = None
+    if _is(inner, aten.mul.Tensor) and all(map(_has_value, inner.args)):
+        for given, other in (inner.args, tuple(reversed(inner.args))):
+            weight, is_turned_before = _bare(given)
+            if _value(weight).dtype in _STORED:
+                n = _value(result).shape[1]
+                expected = [[n, 1]] if is_turned else [[1, n], [n]]
+                scale = other if list(_value(other).shape) in expected else None
+                inner, is_turned = weight, is_turned != is_turned_before
+                break
+    elif node.target is not aten.addmm.default and _has_value(inner) and _value(inner).dtype in _STORED:
+        user = _only_user(result)
+        while user is not None and _is(user, *_VIEWS) and _under_views(user) is _under_views(result):
+            result, user = user, _only_user(user)
+        if user is None or not (_is(user, aten.mul.Tensor) and all(map(_has_value, user.args))):
+            return None
+        scale = user.args[1] if user.args[0] is result else user.args[0]
+        if (
+            _value(user).shape != _value(result).shape
+            or _value(scale).shape[-1:] != _value(result).shape[-1:]
+        ):
+            return None
+        result = user
+    added: Any = node.args[0] if node.target is aten.addmm.default else None
+    return _few_of(WeightOnly(x, inner, scale, result, added)) if scale is not None and is_turned else None
+
+
+def _few_of(w: WeightOnly) -> WeightOnly | None:
+    """Return it where it is what GPUs have kernels for."""
+    if not all(map(_has_value, (w.x, w.weight, w.scale, w.result))):
+        return None
+    x, weight, scale, result = (_value(n) for n in (w.x, w.weight, w.scale, w.result))
+    if result.device.type != "xpu" or not _fusion.counts_launches(result.device.index):
+        return None
+    sizes = [*x.shape, *weight.shape, *scale.shape]
+    if not all(isinstance(size, int) for size in sizes) or 0 in sizes or weight.dim() != 2 or not x.dim():
+        return None
+    n, k = weight.shape
+    is_fit = x.shape[-1] == k and [*x.shape[:-1], n] == list(result.shape) and scale.numel() == n
+    known = weight.dtype in _STORED and scale.dtype in _DTYPES and x.dtype == result.dtype in _DTYPES
+    return w if is_fit and known and x.numel() // k <= most_rows(x.dtype, True, x.device) else None
+
+
+def _read_as_stored(graph: fx.Graph, order: dict[fx.Node, int]) -> bool:
+    """Have weights of int8 and float8 read as they lie."""
+    found = [w for w in map(_weight_only_of, graph.nodes) if w]
+    for w in found:
+        if any(
+            order.get(given, -1) >= order[w.result] for given in (w.x, w.weight, w.scale, w.added) if given
+        ):
+            continue
+        writer = _Writer(graph)
+        with graph.inserting_before(w.result):
+            n, k = _value(w.weight).shape
+            x = writer.shaped(w.x, [_value(w.x).numel() // k, k])
+            scale = writer.shaped(w.scale, [n])
+            new = writer.call(
+                torch.ops.openxpu.joined_linear.default,
+                *(x, [w.weight], [scale], [], [], 0, False, "none", None, 0.0, None),
+            )
+            new.meta[_WEIGHT_ONLY] = True
+            shaped = writer.shaped(new, _value(w.result).shape)
+            if w.added is not None:
+                shaped = writer.call(aten.add.Tensor, shaped, w.added)
+        w.result.replace_all_uses_with(shaped)
+    graph.eliminate_dead_code()
+    return bool(found)
 
 
 def _silu_of(node: fx.Node) -> fx.Node | None:
@@ -561,6 +692,8 @@ class JoinLayers(CustomGraphModulePass):
             return  # their runners don't know the operator
         graph = gm.graph
         scaled = _scale_at_once(graph)
+        order = {node: i for i, node in enumerate(graph.nodes)}
+        scaled = _read_as_stored(graph, order) or scaled
         order = {node: i for i, node in enumerate(graph.nodes) if node.op not in ("placeholder", "get_attr")}
         found = find(graph, order)
         if not (scaled or found):

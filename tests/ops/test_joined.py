@@ -41,6 +41,11 @@ class Weights:
                 self.weight.append(torch.randint(-128, 128, (n, k), dtype=torch.int8).to("xpu"))
                 self.scale.append((torch.rand(n) / 64 + 0.01).to(dtype))
                 self.numbers.append(self.weight[-1].cpu().double() * self.scale[-1].double()[:, None])
+            elif kind == "float8":
+                numbers = torch.randn(n, k).to(torch.float8_e4m3fn)
+                self.weight.append(numbers.to("xpu"))
+                self.scale.append(torch.rand(n) / 8 + 0.01)
+                self.numbers.append(numbers.double() * self.scale[-1].double()[:, None])
             else:
                 self.weight.append(torch.randn(n, k).to(dtype).to("xpu"))
                 self.numbers.append(self.weight[-1].cpu().double())
@@ -124,7 +129,7 @@ def compare(
         assert len(names) == 1, names
 
 
-KINDS = ("int4", "int8", "numbers")
+KINDS = ("int4", "int8", "float8", "numbers")
 
 
 @pytest.mark.parametrize("dtype", SINGLES)

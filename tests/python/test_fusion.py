@@ -321,6 +321,37 @@ def test_caches_that_others_read(use: str, as_on_gpus: None) -> None:
         assert (part.cpu().double() - reference).norm() < 0.01 * reference.norm()
 
 
+class Gated(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate, self.up = (nn.Linear(256, 512, bias=False) for _ in range(2))
+        self.down = nn.Linear(512, 256, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.down(F.silu(self.gate(x)) * self.up(x))
+
+
+@pytest.mark.parametrize("tunes", [False, True])
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("kind", ["Int8WeightOnlyConfig", "Float8WeightOnlyConfig"])
+@pytest.mark.filterwarnings("ignore")
+def test_weights_alone(kind: str, rows: int, tunes: bool, as_on_gpus: None) -> None:
+    """torchao's, which has Inductor tune: a product of one row is a sum then."""
+    quantization = pytest.importorskip("torchao.quantization")
+    torch.manual_seed(rows)
+    model, x = Gated().bfloat16().requires_grad_(False), torch.randn(rows, 256).bfloat16()
+    quantization.quantize_(model, getattr(quantization, kind)())
+    reference = Gated().double().requires_grad_(False)
+    for name in ("gate", "up", "down"):
+        getattr(reference, name).weight.copy_(getattr(model, name).weight.dequantize())
+    expected = reference(x.double())
+    model.to("xpu")
+    with torch.no_grad(), torch._inductor.config.patch(coordinate_descent_tuning=tunes):
+        found, calls = joined_calls(model, x.to("xpu"))
+    assert len(calls) == 2  # the gate; down
+    assert (found.cpu().double() - expected).norm() < 0.01 * expected.norm()  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize("rows, bias", [(1, False), (40, True)])
 @pytest.mark.filterwarnings("ignore")
 def test_int8_activations(rows: int, bias: bool, as_on_gpus: None) -> None:
