@@ -88,11 +88,15 @@ __kernel void copy(const struct copy_params p) {
 #endif
 
 #ifdef ROWS
+/* Short rows four at once, for they wait for memory together; of those that lie far apart longer ones, too.
+ * Others would drive each other out of the cache where their distance is a power of two, and keep the processor
+ * from seeing what is read next. */
+#define FOUR_BELOW(distance) ((distance) >= 2048 ? 1024 : 192) /* bytes */
 XPU_BY_ITSELF __kernel void copy(const struct copy_params p) {
     PLANE BLOCK;
     const ulong length = x_end - x_first;
     ulong y = y_first;
-    if (length % N == 0) /* four rows at once: short ones wait for memory together */
+    if (length % N == 0 && length * E < FOUR_BELOW(abs(p.from_plane[1])))
         for (; y + 4 <= y_end; y += 4) {
             __global uchar *t = to + (long)y * p.to_plane[1] + (long)x_first * E;
             __global const uchar *f = from + (long)y * p.from_plane[1] + (long)x_first * E;
