@@ -5,6 +5,9 @@ issue for one; threads of other teams go on meanwhile, so that a step takes the 
 the caches bring what it reads, if that is longer; all together take the time of the memory at least. The tile of each
 problem, and into how many slices k is cut, are those that take least, all tiles with the loop of the largest. What
 the caches give are guesses that stand in `DEVICES`, clocks and memory are what Intel states; nothing is measured.
+
+Units of 8 lanes read local memory: a step takes as long as that takes to bring and to keep what the loop moves, if that
+is longer.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ import matrix  # noqa: E402
 
 @dataclass(frozen=True)
 class Device:
-    """What the model knows of a GPU: Xe cores of 8 engines with 4 threads of 256 registers."""
+    """What the model knows of a GPU: Xe cores of engines with 4 threads of 256 registers."""
 
     cores: int
     clock: float  # GHz
@@ -34,6 +37,9 @@ class Device:
     first_cache: int  # bytes a clock and core, guessed
     second_cache: int  # … of all cores' cache, guessed
     memory: float  # GB/s
+    engines: int = 8  # of a core
+    lanes: int = 16
+    local: int = 128  # bytes a clock and core, guessed
 
 
 DEVICES = {
@@ -41,9 +47,13 @@ DEVICES = {
     "lnl": Device(8, 2.05, 16, 128, 64, 136),
     "ptl": Device(12, 2.4, 16, 128, 64, 154),
     "pvc": Device(64, 1.6, 8, 512, 64, 1638),
+    "dg2": Device(32, 2.1, 16, 128, 64, 560, engines=16, lanes=8),  # A770
+    "arl-h": Device(8, 2.35, 16, 128, 64, 134, engines=16, lanes=8),
 }
-ENGINES, THREADS = 8, 4
-TILES = ((256, 32), (128, 8), (64, 2))  # sides, and teams of 32 x 64 or 64 x 32
+THREADS = 4
+# by lanes: sides, and teams of 32 x 64 or 64 x 32, of 32 x 32
+TILES = {16: ((256, 32), (128, 8), (64, 2)), 8: ((128, 16), (64, 4))}
+LOCAL = re.compile(r"\b(?:load|store)\.slm\.d(\d+)(?:x(\d+)(t?))?\S*\s+\((\d+)\|")
 FIRST_STEP = 2000  # clocks until a group's first numbers are there
 PRODUCT = 4096  # m, n and k
 # of 32 images: pixels along a side, channels, as ResNet-50 has them in 3 x 3 kernels
@@ -57,25 +67,35 @@ class Loop:
     units: int
     others: int
     element: int
+    local: int  # bytes of local memory that a team reads and writes
     m: int = 0
     n: int = 0
     teams: int = 0
 
 
-def loop_of(kernel: matrix.Kernel, units: int, every: int) -> Loop:
+def loop_of(kernel: matrix.Kernel, body: list[str]) -> Loop:
     """Of the kernel's dtype."""
     dtype = re.search(r"-DMATRIX_T=(\w+)", kernel.request)[1]  # type: ignore[index]
-    return Loop(units, every - units, matrix.BYTES[dtype])
+    units, local = matrix.units_of(body), 0
+    for line in body:
+        if m := LOCAL.search(line):
+            local += int(m[1]) // 8 * int(m[2] or 1) * (1 if m[3] else int(m[4]))
+    return Loop(units, len(body) - units, matrix.BYTES[dtype], local)
+
+
+def iteration(device: Device, loop: Loop) -> float:
+    """Clocks of an engine for a team's iteration, if the caches bring what it reads."""
+    return max(loop.units * device.multiplication, loop.others, loop.local * device.engines / device.local)
 
 
 def clocks_of(device: Device, loop: Loop, m: int, n: int, k: int, products: int) -> float:
     """Clocks of so many products of m x n x k, if nothing waits for memory."""
-    multiplications = loop.m * loop.n / 128 * 2  # of a group's teams, for 64 bytes of k
-    together = max(1, ENGINES * THREADS // loop.teams)  # groups a core
+    multiplications = loop.m * loop.n / 8 / device.lanes * 2  # of a group's teams, for 64 bytes of k
+    together = max(1, device.engines * THREADS // loop.teams)  # groups a core
     team_bytes = (32 + 64) * 64
     step = together * max(
-        multiplications * max(device.multiplication, loop.others / loop.units) / ENGINES,
-        team_bytes * loop.teams / device.first_cache,
+        multiplications * iteration(device, loop) / loop.units / device.engines,
+        team_bytes * loop.teams / device.first_cache if device.lanes == 16 else 0,
         (loop.m + loop.n) * 64 / device.second_cache,
     )
     groups = math.ceil(m / loop.m) * math.ceil(n / loop.n) * products
@@ -88,9 +108,20 @@ def share(device: Device, loop: Loop, m: int, n: int, k: int, moved: int, useful
 
     `moved`: elements that come from memory and go there. `useful`: the part of the multiplied numbers that count.
     """
-    ideal = m * n * k * loop.element / 64 / 64 * device.multiplication / ENGINES / device.cores
+    ideal = (
+        m
+        * n
+        * k
+        * loop.element
+        / 32
+        / 8
+        / device.lanes
+        * device.multiplication
+        / device.engines
+        / device.cores
+    )
     least = math.inf
-    for side, teams in TILES:
+    for side, teams in TILES[device.lanes]:
         tile = dataclasses.replace(loop, m=side, n=side, teams=teams)
         for cut in (2**power for power in range(7)):
             sums = 0 if cut == 1 else (cut + 1) * m * n * 4 / device.memory * device.clock
@@ -109,36 +140,43 @@ def main() -> int:
     arguments = parser.parse_args()
     os.environ["OPENXPU_CACHE"] = "0"
     library = ctypes.CDLL(str(next((ROOT / "python" / "openxpu").glob("libxpu.so.*"))))
-    tile = "{}x{} ".format(*matrix.MAIN)
     kernels = [
-        k for k in matrix.products() if k.label.startswith(tile) and "f16" not in k.label.replace("bf16", "")
+        k
+        for k in matrix.products()
+        if k.units
+        and k.label.startswith("128x128 " if "MATRIX_SQUARES" in k.request else "{}x{} ".format(*matrix.MAIN))
+        and "f16" not in k.label.replace("bf16", "")
     ]
     kernels += [k for k in matrix.attention() if k.counted]
     kernels = [k for k in kernels if arguments.only in k.label]
     for kernel, source in zip(kernels, matrix.sources(library, kernels), strict=True):
         for product in arguments.products.split(","):
+            if (product in matrix.OF_8_LANES) != (kernel.products == matrix.OF_8_LANES):
+                continue
             device = DEVICES[product]
             listing, wrong = matrix.listing_of(arguments.ocloc, source, product, kernel)
             if wrong:
                 print(f"{product}: {kernel.label}: {wrong}")
                 return 1
-            units, every = matrix.main_loop(listing, kernel.request.startswith("attention"))
-            spilled = matrix.spills_of(listing)
-            clocks = max(units * device.multiplication, every - units)
-            text = f"{product}: {kernel.label}: {clocks} clocks an iteration, units busy "
-            text += f"{units * device.multiplication / clocks:.0%}, {spilled} bytes spilled"
-            if "attention" not in kernel.label:
-                loop = loop_of(kernel, units, every)
+            attention = kernel.request.startswith("attention")
+            loop = loop_of(kernel, matrix.main_body(listing, attention))
+            spilled, clocks = matrix.spills_of(listing), iteration(device, loop)
+            text = f"{product}: {kernel.label}: {clocks:.0f} clocks an iteration, units busy "
+            text += f"{loop.units * device.multiplication / clocks:.0%}, {spilled} bytes spilled"
+            if not attention:
                 if "convolution" not in kernel.label:
                     # A once, B for each band of 1,024 rows
                     moved = (2 + PRODUCT // 1024) * PRODUCT**2
                     part = share(device, loop, PRODUCT, PRODUCT, PRODUCT, moved)
                     text += f"; {PRODUCT}^3 {part:.0%} of the peak"
                 for side, channels in CONVOLUTIONS if "convolution" in kernel.label else ():
-                    whole = 16 if kernel.label.endswith("w") else 8  # pixels of a line that are read together
+                    # pixels of a line that are read together
+                    whole = 1 if device.lanes == 8 else 16 if kernel.label.endswith("w") else 8
                     line = math.ceil(side / whole) * whole
                     pixels, taps = 32 * side * line, 9 * channels
-                    sizes = (channels, taps, pixels) if whole == 16 else (pixels, channels, taps)
+                    sizes = (
+                        (channels, taps, pixels) if kernel.label.endswith("w") else (pixels, channels, taps)
+                    )
                     moved = 2 * 32 * side * side * channels + taps * channels
                     part = share(device, loop, *sizes, moved, useful=side / line)
                     text += f"; {side} x {side} x {channels} {part:.0%}"

@@ -332,7 +332,18 @@ def sources(library: ctypes.CDLL, all_of: list[Kernel]) -> list[Path]:
 
 
 def main_loop(listing: str, alternatives: bool = False) -> tuple[int, int]:
-    """Matrix instructions and all instructions of the loop with most of the former, and the fewest others.
+    """Matrix instructions and all instructions of main_body."""
+    body = main_body(listing, alternatives)
+    return units_of(body), len(body) or 1
+
+
+def units_of(body: list[str]) -> int:
+    """Matrix instructions but for idle ones."""
+    return sum("dpas." in line and not IDLE.search(line) for line in body)
+
+
+def main_body(listing: str, alternatives: bool = False) -> list[str]:
+    """The instructions of the loop with most matrix instructions, and the fewest others.
 
     Those of a register by itself with nothing to add to, which dg2 wants before some others, count as others. What a
     branch inside the loop leaves out, without matrix instructions, is for its edges, or for where a group of quantised
@@ -368,9 +379,9 @@ def main_loop(listing: str, alternatives: bool = False) -> tuple[int, int]:
         body = [
             lines[i] for i in range(start, end + 1) if i not in left_out and not re.match(r"^\w+:", lines[i])
         ]
-        if units := sum("dpas." in line and not IDLE.search(line) for line in body):
-            found.append((units, len(body)))
-    return max(found, key=lambda loop: (loop[0], loop[0] / loop[1]), default=(0, 1))
+        if units_of(body):
+            found.append(body)
+    return max(found, key=lambda body: (units_of(body), units_of(body) / len(body)), default=[])
 
 
 def is_longer(branches: list[tuple[int, int]], a: int, b: int) -> bool:
