@@ -106,14 +106,16 @@ static inline void put_cached(const gemm_params *p, const gemm_joined_params *g,
     xpu_addr to = p->out;
     long place = m * p->out_stride.row + column * p->out_stride.column, apart = half_ * p->out_stride.column;
     if (which > 0) {
-        const gemm_cache *cache = &c->cache[which - 1];
+        const bool is_value = which == 2;
+#define CACHE(field) (is_value ? c->cache[1].field : c->cache[0].field) /* as choose_part */
         const long given = *XPU_CPTR(long, c->position), at = given < 0 ? given + c->length : given;
         if ((ulong)at >= (ulong)c->length) {
             fault_report(c->watch, 0, given, c->length);
             return;
         }
-        to = cache->data, apart = half_;
-        place = m * cache->row + head * cache->head + at * cache->place + i;
+        to = CACHE(data), apart = half_;
+        place = m * CACHE(row) + head * CACHE(head) + at * CACHE(place) + i;
+#undef CACHE
     }
     STORE(OUT_T, XPU_PTR(STORED(OUT_T), to), place, leaving(&p->leave, v));
     STORE(OUT_T, XPU_PTR(STORED(OUT_T), to), place + apart, leaving(&p->leave, w));
