@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -47,6 +48,7 @@ def enter(builder: Any) -> None:
 
     builder.get_cpp_torch_device_options = get_cpp_torch_device_options
     _find_openxpu(builder.CppBuilder)
+    _assemble_weights(builder)
 
 
 # In the CMakeLists.txt of a package of C++ alone (``aot_inductor.package_cpp_only``).
@@ -74,6 +76,63 @@ def _find_openxpu(builder: type) -> None:
             file.write(before + target + line + end + found + rest.replace(_FOLDER, "${OPENXPU_DIR}"))
 
     builder.save_compile_cmd_to_cmake = save_compile_cmd_to_cmake  # type: ignore[attr-defined]
+
+
+_WEIGHTS = re.compile(r"alignas\((\d+)\) extern unsigned char (\w+)\[(\d+)\] = \{\s*$")
+
+_ASSEMBLY = """\
+\t.section .data
+\t.balign {align}
+\t.globl {name}
+\t.type {name}, %object
+\t.size {name}, {size}
+{name}:
+\t.incbin "{file}"
+\t.section .note.GNU-stack,"",%progbits
+"""
+
+
+def _write_weights(source: Path, data: Path) -> re.Match[str] | None:
+    """Write bytes that `source` has as numbers to `data`; None where it isn't as PyTorch 2.13 writes it."""
+    written = 0
+    with source.open() as text, data.open("wb") as file:
+        found = next((m for m in map(_WEIGHTS.match, text) if m), None)
+        for line in text:  # of 16 numbers, a comma behind each
+            *numbers, end = line.split(",")
+            written += file.write(bytes(map(int, numbers)))
+            if "}" in end:
+                break
+    return found if found and written == int(found[3]) else None
+
+
+def _assemble_weights(builder: Any) -> None:
+    """Have the assembler take weights that are written as C++, from a file of their bytes.
+
+    So they are in packages of C++ alone; the compiler takes some nine seconds for a megabyte of numbers.
+    """
+    own = builder.CppBuilder.build
+    assemble = getattr(builder, "run_asm_build_object", None)
+
+    def build(self: Any) -> None:
+        target = Path(self.get_target_file_path())
+        source = target.with_suffix(".cpp")
+        if "USE_XPU" not in self._build_option.get_definitions() or not source.name.endswith(".weights.cpp"):
+            return own(self)
+        data, assembly = source.with_suffix(".bin"), source.with_suffix(".s")
+        try:
+            found = _write_weights(source, data)
+            if found is None:
+                return own(self)
+            align, name, size = found.groups()
+            assembly.write_text(_ASSEMBLY.format(align=align, name=name, size=size, file=data.name))
+            assemble(str(assembly), str(target), str(target.parent))
+        finally:
+            data.unlink(missing_ok=True)
+            assembly.unlink(missing_ok=True)
+        return None
+
+    if assemble is not None:
+        builder.CppBuilder.build = build
 
 
 def map_weights(codecache: Any) -> None:

@@ -336,6 +336,9 @@ def test_packages_of_cpp_alone(embedded: bool, tmp_path: Path, fresh_compiler: N
         archive.extractall(tmp_path)
     assert not [n for n in names if n.endswith(".so")]
     assert bool([n for n in names if n.endswith(".zebin")]) != embedded
+    (weights,) = tmp_path.rglob("*.weights.o")  # which no compiler has read, a number a byte
+    said = subprocess.run(["readelf", "-SW", weights], check=True, capture_output=True, text=True).stdout
+    assert re.search(r"\.data +PROGBITS", said) and ".comment" not in said
     assert largest_difference([load_package(path)(*given)], [wanted]) <= 1e-5
 
     (lists,) = tmp_path.rglob("CMakeLists.txt")
