@@ -1,8 +1,8 @@
 /* Attention (attention.cl has the formulas) by Intel's matrix units of 8 lanes: fp16 and bf16, sums and softmax in
  * fp32. For the host it is what attention_ptx.cl is for NVIDIA's.
  *
- * A work-group of TEAMS teams has TILE rows of queries, 8 a team, in squares of local memory (squares.h), or, of heads
- * of 64 and less, in registers. It goes through the keys STEP at a time: the next ones and their values come into
+ * A work-group of TEAMS teams has TILE rows of queries, 8 or 16 a team, in squares of local memory (squares.h), or, 8
+ * of heads of 64 and less, in registers. It goes through the keys STEP at a time: the next ones and their values come into
  * registers while the last product of these is computed, and are written down then. Scores are sums, a work-item
  * having a column.
  *
@@ -53,7 +53,7 @@
 #define HELD 1 /* a team's rows stay in registers */
 #else
 #define FIRST_TWICE 0
-#define HELD (DEPTH <= 64 && VALUE_DEPTH <= 64)
+#define HELD (SUMS_M == 1 && DEPTH <= 64 && VALUE_DEPTH <= 64)
 #endif
 #define MOST_CHUNKS (FIRST_TWICE && COLUMNS > CHUNKS ? COLUMNS : CHUNKS) /* of what a team's rows are multiplied with */
 #define FIRST_UNITS (STEP / 16 * CHUNKS)

@@ -248,8 +248,8 @@ static bool plan_xmx(attention_params *p, const xpu_tensor *const *read, bool fo
 }
 
 /* By Intel's of 8 lanes. */
-static bool plan_squares(attention_params *p, const xpu_tensor *const *read, bool forward,
-                         matrix_plan *plan) {
+static bool plan_squares(const xpu_device_properties *properties, attention_params *p,
+                         const xpu_tensor *const *read, bool forward, matrix_plan *plan) {
     enum { MOST_PITCH = 1 << 26 }; /* a step's rows are 32-bit numbers of bytes apart */
     for (; *read; read++)
         if (alignment_of(*read) < 16 || (*read)->stride[2] < 0 || (*read)->stride[2] >= MOST_PITCH)
@@ -258,9 +258,14 @@ static bool plan_squares(attention_params *p, const xpu_tensor *const *read, boo
     if (depth > 128 || p->depth % 16 != 0 || p->value_depth % 16 != 0) return false;
     if (!p->bias.data && !(p->scale > 0)) return false; /* the largest product has the largest score */
     if (forward && p->queries == 1) p->packed = p->heads / p->key_heads;
-    /* Backward two teams have 16 rows, or 8 where registers wouldn't hold more. */
+    /* Backward two teams have 16 rows, or 8 where registers wouldn't hold more. Forward 16 rows a team halve
+     * what it reads of local memory, where registers hold them and enough work-groups remain. */
     plan->teams = 16, plan->rows = forward || (depth <= 64 && p->keep >= 1) ? 8 : 4;
     plan->step = forward && depth <= 64 ? 32 : 16;
+    const int64_t rows = p->queries * p->packed, sets = p->heads / p->packed * p->batch;
+    if (forward && depth <= 64 && !p->bias.data && rows > tile_of(plan) &&
+        tiles(rows, 2 * tile_of(plan)) * sets >= 2 * (int64_t)properties->gpu_subslice_count)
+        plan->rows = 16, plan->step = 16;
     return true;
 }
 
@@ -271,11 +276,11 @@ static matrix_plan plan_for(const xpu_device_properties *properties, bool banded
     const xpu_dtype dtype = read[0]->dtype;
     found.unit = matrix_unit_of(properties, dtype == XPU_FLOAT32 ? XPU_BFLOAT16 : dtype, &found.emulated);
     if (dtype == XPU_FLOAT32 && found.unit != MATRIX_UNIT_PTX) return plain;
-    const bool fits = found.unit == MATRIX_UNIT_PTX
-                          ? plan_ptx(properties, banded, p, read, written, forward, &found)
-                      : found.unit == MATRIX_UNIT_XMX  ? !banded && plan_xmx(p, read, forward, &found)
-                      : found.unit == MATRIX_UNIT_XMX8 ? !banded && plan_squares(p, read, forward, &found)
-                                                       : false;
+    const bool fits =
+        found.unit == MATRIX_UNIT_PTX    ? plan_ptx(properties, banded, p, read, written, forward, &found)
+        : found.unit == MATRIX_UNIT_XMX  ? !banded && plan_xmx(p, read, forward, &found)
+        : found.unit == MATRIX_UNIT_XMX8 ? !banded && plan_squares(properties, p, read, forward, &found)
+                                         : false;
     return fits ? found : plain;
 }
 
