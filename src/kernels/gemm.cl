@@ -261,7 +261,12 @@ __kernel void gemm_matrix(GIVEN) {
 #if QUANTISED_B
     const surface b = {XPU_PTR(void, q.b.data + at.b * q.b.batch * E_BITS / 8), (int)p.k * E_BITS / 8, (int)p.n,
                        (int)q.b.across * E_BITS / 8};
+#if SHARED_B
+    __local uint made[2 * MADE_ROUND] __attribute__((aligned(64)));
+#define GIVEN_LINES , &q.b, at.b, made
+#else
 #define GIVEN_LINES , &q.b, at.b
+#endif
 #else
     const surface b = {XPU_PTR(void, p.b + at.b * p.b_stride.batch * ELEMENT),
                        (int)(B_K_FAST ? p.k : p.n) * ELEMENT, (int)(B_K_FAST ? p.n : p.k),

@@ -34,7 +34,7 @@
 #endif
 
 #if QUANTISED_B /* gemm_octets.h */
-#define READS_B SUMS_N
+#define READS_B (SHARED_B ? 1 : SUMS_N)
 #define SHAPE_B E_BITS, 16, 1
 #define X_OF_B(r) 0
 #define Y_OF_B(r) ((r) * 16)
@@ -241,6 +241,18 @@ static inline void ask(__private request *a, __private request *b) {
  * k_begin … k_end - 1 to `sum`. k_end is a multiple of a step away from k_begin, or the end of the matrices.
  */
 #if QUANTISED_B
+static inline void multiply_rows(__private sum_block (*sum)[SUMS_N], __private blocks_a *a,
+                                 __private int8 (*right)[2], const int ahead) {
+    WRITTEN_OUT for (int r = 0; r < READS_A; r++) {
+        left_block left[2][SUMS_M];
+        read_rows(left, a, r, ahead);
+        WRITTEN_OUT for (int h = 0; h < 2; h++) WRITTEN_OUT for (int j = 0; j < SUMS_N; j++)
+            WRITTEN_OUT for (int i = r * ROWS_AT_ONCE; i < (r + 1) * ROWS_AT_ONCE; i++) sum[i][j] =
+                MULTIPLY(left[h][i], right[j][h], sum[i][j]);
+    }
+}
+#endif
+#if QUANTISED_B && !SHARED_B
 static inline void multiply_surfaces(__private sum_block (*sum)[SUMS_N], const surface *sa, const surface *sb,
                                      int m, int n, int m0, int n0, int k_begin, int k_end,
                                      const quantised_lines *q, long batch) {
@@ -259,18 +271,73 @@ static inline void multiply_surfaces(__private sum_block (*sum)[SUMS_N], const s
         make_numbers(right, &next, q);
         go_on(b.at, KEPT(READS_B), true, STEP_B);
         fetch_octets(&next, &b, &parts, q, k + STEP_K, k_end);
-        WRITTEN_OUT for (int r = 0; r < READS_A; r++) {
-            left_block left[2][SUMS_M];
-            read_rows(left, &a, r, 0);
-            WRITTEN_OUT for (int h = 0; h < 2; h++) WRITTEN_OUT for (int j = 0; j < SUMS_N; j++)
-                WRITTEN_OUT for (int i = r * ROWS_AT_ONCE; i < (r + 1) * ROWS_AT_ONCE; i++) sum[i][j] =
-                    MULTIPLY(left[h][i], right[j][h], sum[i][j]);
-        }
+        multiply_rows(sum, &a, right, 0);
 #if !HAS_OFFSETS
         IN_THIS_ORDER;
 #endif
         go_on(a.at, KEPT(READS_A), A_K_FAST, STEP_A);
     }
+}
+#elif QUANTISED_B
+static inline void multiply_made(__private sum_block (*sum)[SUMS_N], __private blocks_a *a,
+                                 const __local uint *made, const int ahead) {
+    int8 right[SUMS_N][2];
+    read_made(right, made + ahead * (SUMS_N * MADE_BLOCK));
+    multiply_rows(sum, a, right, HAS_OFFSETS ? ahead : 0);
+#if !HAS_OFFSETS
+    IN_THIS_ORDER;
+    go_on(a->at, KEPT(READS_A), A_K_FAST, STEP_A);
+#endif
+}
+/* A round's numbers are made while the one before is multiplied. */
+static inline void multiply_surfaces(__private sum_block (*sum)[SUMS_N], const surface *sa, const surface *sb,
+                                     int m, int n, int m0, int n0, int k_begin, int k_end,
+                                     const quantised_lines *q, long batch, __local uint *made) {
+    if (k_begin >= k_end) return; /* a slice of nothing, beyond the last group's scales */
+    const int team = (int)sub_group_broadcast((uint)get_local_id(0) / MATRIX_TEAM, 0);
+    const int own = team % TEAMS_DOWN, line = n0 + own % SUMS_N * 16;
+    int k = k_begin + own / SUMS_N * STEP_K;
+    blocks_a a;
+    blocks_b b;
+    open_a(&a, sa, m0, k_begin);
+    open_b(&b, sb, line, k);
+    line_parts parts;
+    open_parts(&parts, q, batch, line, sb->height);
+    octets next;
+    next.group_end = k_begin;
+    made += team / TEAMS_DOWN * (TEAMS_DOWN * MADE_BLOCK);
+    __local uint *other = made + MADE_ROUND;
+#define NEXT_ROUND(to)                                                                                       \
+    {                                                                                                        \
+        write_made((to) + own * MADE_BLOCK, &next, q);                                                       \
+        k += ROUND * STEP_K;                                                                                 \
+        go_on(b.at, KEPT(READS_B), true, ROUND * STEP_B);                                                    \
+        fetch_octets(&next, &b, &parts, q, k, k_end);                                                        \
+    }
+    fetch_octets(&next, &b, &parts, q, k, k_end);
+    NEXT_ROUND(made)
+    barrier(CLK_LOCAL_MEM_FENCE);
+    const int steps = (k_end - k_begin + STEP_K - 1) / STEP_K;
+    for (int times = steps / ROUND; times != 0; times--) {
+        WRITTEN_OUT for (int i = 0; i < ROUND; i++) {
+            multiply_made(sum, &a, made, i);
+            if (i == ROUND / 2 - 1) NEXT_ROUND(other)
+        }
+#if HAS_OFFSETS
+        go_on(a.at, KEPT(READS_A), A_K_FAST, ROUND * STEP_A);
+#endif
+        barrier(CLK_LOCAL_MEM_FENCE);
+        __local uint *const done = made;
+        made = other, other = done;
+    }
+    for (int rest = steps % ROUND; rest > 0; rest--) {
+        multiply_made(sum, &a, made, 0);
+        made += SUMS_N * MADE_BLOCK;
+#if HAS_OFFSETS
+        go_on(a.at, KEPT(READS_A), A_K_FAST, STEP_A);
+#endif
+    }
+#undef NEXT_ROUND
 }
 #else
 static inline void multiply_surfaces(__private sum_block (*sum)[SUMS_N], const surface *sa, const surface *sb,

@@ -178,7 +178,7 @@ void gemm_few_units(const gemm_quantised_params q) {
     const float base = E_FORM > FORM_UNSIGNED ? 0
                        : IS_SMALL_WHOLE
                            ? (float)l.middle + XPU_CAT(PAIR_BASE_, T) + (E_FORM == FORM_SIGNED ? 8 : 0)
-                           : (float)l.middle + OFFSET;
+                           : (float)l.middle + AWAY.s0;
     /* Beyond the last line, and row, the last is done again. */
     xpu_addr lines[2], scales[2], zeros[2];
     uint scale_pitch[2], zero_pitch[2];

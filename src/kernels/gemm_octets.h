@@ -4,20 +4,26 @@
  * of 32, or whole lines. -DLINES_SHARE=1: several lines have a scale and a zero in common. Wants
  * quantised_read.h and gemm_blocks.h's payloads. */
 #define DWORDS_B E_BITS /* of a line in a step */
+/* Blocks of 16 lines of which a team makes the numbers of a step. */
+#if SHARED_B
+#define MADE_N 1
+#else
+#define MADE_N SUMS_N
+#endif
 typedef struct octets {
-    uint elements[SUMS_N][DWORDS_B];
-    float scale[SUMS_N], zero[SUMS_N];
+    uint elements[MADE_N][DWORDS_B];
+    float scale[MADE_N], zero[MADE_N];
     int group_end; /* of the group along k whose scales and zeros these are */
 } octets;
 
 /* Where a lane's scales and zeros lie. */
 typedef struct line_parts {
-    long scale[SUMS_N], zero[SUMS_N];
+    long scale[MADE_N], zero[MADE_N];
 } line_parts;
 
 /* Lines from n on, of `rows`, the last of which stands for those beyond. */
 static inline void open_parts(__private line_parts *p, const quantised_lines *q, long b, int n, int rows) {
-    WRITTEN_OUT for (int j = 0; j < SUMS_N; j++) {
+    WRITTEN_OUT for (int j = 0; j < MADE_N; j++) {
         const uint line = (uint)min(n + j * 16 + (int)(get_local_id(0) % MATRIX_TEAM), rows - 1);
         const long across = LINES_SHARE ? line / (uint)q->group_across : line;
         p->scale[j] = place_of(&q->scale, b, across);
@@ -29,7 +35,7 @@ static inline void open_parts(__private line_parts *p, const quantised_lines *q,
  * group begins. */
 static inline void fetch_octets(__private octets *o, __private blocks_b *b, __private const line_parts *p,
                                 const quantised_lines *q, int k, int length) {
-    WRITTEN_OUT for (int j = 0; j < SUMS_N; j++) {
+    WRITTEN_OUT for (int j = 0; j < MADE_N; j++) {
         union {
             NUMBERS(uint, DWORDS_B);
             uint dwords[DWORDS_B];
@@ -38,9 +44,9 @@ static inline void fetch_octets(__private octets *o, __private blocks_b *b, __pr
         WRITTEN_OUT for (int i = 0; i < DWORDS_B; i++) o->elements[j][i] = v.dwords[i];
     }
     if (k < o->group_end) return;
-    const long group = group_of(q, k), end = (group + 1) * q->group_along;
+    const long group = group_of(q, min(k, length - 1)), end = (group + 1) * q->group_along;
     o->group_end = end < length ? (int)end : INT_MAX;
-    WRITTEN_OUT for (int j = 0; j < SUMS_N; j++) {
+    WRITTEN_OUT for (int j = 0; j < MADE_N; j++) {
         o->scale[j] = scale_of(q, p->scale[j], group);
         o->zero[j] = zero_of(q, p->zero[j], group);
     }
@@ -50,7 +56,7 @@ static inline void fetch_octets(__private octets *o, __private blocks_b *b, __pr
 /* Are there NaN? */
 static inline bool has_nan(__private const octets *o) {
     uint found = 0;
-    WRITTEN_OUT for (int j = 0; j < SUMS_N; j++) WRITTEN_OUT for (int i = 0; i < DWORDS_B; i++) found |=
+    WRITTEN_OUT for (int j = 0; j < MADE_N; j++) WRITTEN_OUT for (int i = 0; i < DWORDS_B; i++) found |=
         (o->elements[j][i] & 0x7f7f7f7fu) + 0x01010101u;
     return sub_group_any((found & 0x80808080u) != 0);
 }
@@ -72,13 +78,31 @@ static inline void make_numbers(__private int8 (*to)[2], __private const octets 
     union {
         short8 numbers[4];
         int8 halves[2];
-    } v[SUMS_N];
-    WRITTEN_OUT for (int j = 0; j < SUMS_N; j++) WRITTEN_OUT for (int i = 0; i < 4; i++) v[j].numbers[i] =
+    } v[MADE_N];
+    WRITTEN_OUT for (int j = 0; j < MADE_N; j++) WRITTEN_OUT for (int i = 0; i < 4; i++) v[j].numbers[i] =
         ROUND_BLOCK(scaled_octet(q, octet_of(o, j, i), o->scale[j], o->zero[j]));
 #if E_FORM == FORM_E4M3FN
     if (has_nan(o))
-        WRITTEN_OUT for (int j = 0; j < SUMS_N; j++) WRITTEN_OUT for (int i = 0; i < 4; i++) v[j].numbers[i] =
+        WRITTEN_OUT for (int j = 0; j < MADE_N; j++) WRITTEN_OUT for (int i = 0; i < 4; i++) v[j].numbers[i] =
             put_nan(v[j].numbers[i], octet_of(o, j, i));
 #endif
-    WRITTEN_OUT for (int j = 0; j < SUMS_N; j++) to[j][0] = v[j].halves[0], to[j][1] = v[j].halves[1];
+    WRITTEN_OUT for (int j = 0; j < MADE_N; j++) to[j][0] = v[j].halves[0], to[j][1] = v[j].halves[1];
 }
+
+#if SHARED_B
+/* Teams below each other multiply with the same lines: each makes the numbers of one block of 16 of them in
+ * one step of a round, and all read them from local memory, where two rounds lie. */
+#define ROUND (TEAMS_DOWN / SUMS_N) /* steps */
+#define MADE_BLOCK 256              /* dwords */
+#define MADE_ROUND (TEAMS_ACROSS * TEAMS_DOWN * MADE_BLOCK)
+static inline void write_made(__local uint *to, __private const octets *o, const quantised_lines *q) {
+    int8 right[1][2];
+    make_numbers(right, o, q);
+    intel_sub_group_block_write8(to, as_uint8(right[0][0]));
+    intel_sub_group_block_write8(to + 128, as_uint8(right[0][1]));
+}
+static inline void read_made(__private int8 (*right)[2], const __local uint *from) {
+    WRITTEN_OUT for (int j = 0; j < SUMS_N; j++) WRITTEN_OUT for (int h = 0; h < 2; h++) right[j][h] =
+        as_int8(intel_sub_group_block_read8(from + j * MADE_BLOCK + h * 128));
+}
+#endif

@@ -62,12 +62,17 @@
 #define BYTES_f32 0
 #define MATRIX_BYTES XPU_CAT(BYTES_, MATRIX_T)
 
+/* Teams share what they make of B's bits (gemm_octets.h). */
+#define SHARED_B (QUANTISED_B && TEAMS_M * TEAMS_N >= 32)
 #ifdef TILE_M
 #define THREADS (TEAMS_M * TEAMS_N * MATRIX_TEAM)
 /* A right operand along k comes by reads that turn 16 columns each, a left one of halves or bytes by reads of
  * 32 rows: there the teams of a square tile have fewer columns and more rows. Where the right one's numbers
  * are made of fewer bits, a team has as few columns as it can. */
-#if QUANTISED_B
+#if SHARED_B
+#define TEAMS_ACROSS (TILE_N / (HAS_OFFSETS ? 32 : 16))
+#define TEAMS_DOWN (TEAMS_M * TEAMS_N / TEAMS_ACROSS)
+#elif QUANTISED_B
 #define TEAMS_ACROSS (TEAMS_M * TEAMS_N < TILE_N / 16 ? TEAMS_M * TEAMS_N : TILE_N / 16)
 #define TEAMS_DOWN (TEAMS_M * TEAMS_N / TEAMS_ACROSS)
 #elif B_K_FAST && TILE_M == TILE_N && !MATRIX_WHOLE

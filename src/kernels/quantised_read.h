@@ -46,11 +46,30 @@ static inline octet gather_octet(xpu_addr data, long at, long apart, int count) 
 #define FOLD 1.0f
 #endif
 
-/* Integers are written into the mantissa of BASE, PLACE bits up, from which OFFSET is then taken away with
+/* Integers are written into the mantissa of BASE, PLACE bits up, from which AWAY is then taken away with
  * their zero: dearer than a conversion nowhere, and cheaper on GPUs. Signed ones are raised to begin at 0. By
  * units BASE is so small that its products with scales of few bits are exact (scaled_octet); for processors'
- * vectors what shifts least is best. */
-#if !defined(XPU_HAS_INLINE_PTX) && !defined(MATRIX_EMULATED) && !defined(MATRIX_XMX)
+ * vectors what shifts least is best. By Intel's units of 16 lanes every other integer stays where it lies and
+ * has a BASE of its own, so that a shift serves two; but bytes with scales, of which that would be too large.
+ */
+#define RAISED (E_FORM == FORM_SIGNED ? 1 << (E_BITS - 1) : 0)
+#if defined(MATRIX_XMX) && E_BITS == 4
+#define BASE (float8)(2048, 128, 2048, 128, 2048, 128, 2048, 128)
+#define PLACES                                                                                               \
+    bits.x << 12, bits.x << 12, bits.x << 4, bits.x << 4, bits.x >> 4, bits.x >> 4, bits.x >> 12, bits.x >> 12
+#define EVEN 12
+#define ODD 16
+#elif defined(MATRIX_XMX) && !defined(SCALE)
+#define BASE (float8)(8388608, 32768, 8388608, 32768, 8388608, 32768, 8388608, 32768)
+#define PLACES bits.x, bits.x, bits.x >> 16, bits.x >> 16, bits.y, bits.y, bits.y >> 16, bits.y >> 16
+#define EVEN 0
+#define ODD 8
+#elif defined(MATRIX_XMX)
+#define BASE 32768.0f
+#define PLACES bits.x << 8, bits.x, bits.x >> 8, bits.x >> 16, bits.y << 8, bits.y, bits.y >> 8, bits.y >> 16
+#define EVEN 8
+#define ODD 8
+#elif !defined(XPU_HAS_INLINE_PTX) && !defined(MATRIX_EMULATED)
 #define BASE 8388608.0f
 #define PLACE 0
 #elif E_BITS == 4
@@ -60,8 +79,27 @@ static inline octet gather_octet(xpu_addr data, long at, long apart, int count) 
 #define BASE 32768.0f
 #define PLACE 8
 #endif
-#define OFFSET (E_FORM == FORM_SIGNED ? BASE + (1 << (E_BITS - 1)) : E_FORM == FORM_UNSIGNED ? BASE : 0.0f)
+#if E_FORM <= FORM_UNSIGNED
+#define AWAY ((float8)(BASE) + (float)RAISED)
+#else
+#define AWAY ((float8)(0))
+#endif
+#if defined(SCALE) && (defined(MATRIX_XMX) || PLACE)
+#define IS_EXACT 1 /* BASE, times a scale of few bits */
+#else
+#define IS_EXACT 0
+#endif
 
+#ifdef MATRIX_XMX
+/* BASE and an integer, raised. */
+static inline float8 based(octet bits) {
+    const uint8 places = {PLACES};
+    const uint ones = (1 << E_BITS) - 1;
+#define BY_TURNS_OF(a, b) (uint8)(a, b, a, b, a, b, a, b)
+    return as_float8((places & BY_TURNS_OF(ones << EVEN, ones << ODD)) ^
+                     (as_uint8((float8)(BASE)) | BY_TURNS_OF(RAISED << EVEN, RAISED << ODD)));
+}
+#else
 /* BASE and an unsigned integer. */
 static inline float8 based(octet bits) {
 #ifdef XPU_HAS_INLINE_PTX
@@ -80,18 +118,17 @@ static inline float8 based(octet bits) {
     return as_float8(places & 0xf000u | as_uint(BASE));
 #elif E_BITS == 4
     return as_float8((uint8)(bits.x) >> (uint8)(0, 4, 8, 12, 16, 20, 24, 28) & 15u | as_uint(BASE));
-#elif PLACE && defined(MATRIX_XMX)
-    const uint8 places = {bits.x << 8, bits.x, bits.x >> 8, bits.x >> 16,
-                          bits.y << 8, bits.y, bits.y >> 8, bits.y >> 16};
-    return as_float8(places & 0xff00u | as_uint(BASE));
 #else
     return as_float8(convert_uint8(as_uchar8(bits)) << PLACE | as_uint(BASE));
 #endif
 }
+#endif
 
-/* To be lessened by OFFSET. */
+/* To be lessened by AWAY. */
 static inline float8 numbers(octet bits) {
-#if E_FORM == FORM_SIGNED
+#if defined(MATRIX_XMX) && E_FORM <= FORM_UNSIGNED
+    return based(bits);
+#elif E_FORM == FORM_SIGNED
     return based(bits ^ (E_BITS == 4 ? 0x88888888u : 0x80808080u));
 #elif E_FORM == FORM_UNSIGNED
     return based(bits);
@@ -140,7 +177,7 @@ static inline float zero_of(const quantised_lines *q, long place, long along) {
 
 /* What an element stands for, before the scale. */
 static inline float8 lessened(const quantised_lines *q, float8 v, float zero) {
-    const float offset = OFFSET + (E_FORM <= FORM_UNSIGNED ? (float)q->middle : 0);
+    const float8 offset = AWAY + (E_FORM <= FORM_UNSIGNED && HAS_MIDDLE ? (float)q->middle : 0);
 #if ZERO_FORM == 1
     return v - (offset + zero / FOLD);
 #elif ZERO_FORM == 2
@@ -153,8 +190,8 @@ static inline float8 lessened(const quantised_lines *q, float8 v, float zero) {
 /* What they stand for. Of integers with whole zero points what is taken away has 16 bits (12 of 4-bit ones),
  * so that its product with a scale of 8 (11) is exact, and one fma enough. */
 static inline float8 scaled_octet(const quantised_lines *q, octet bits, float scale, float zero) {
-#if SCALE_IS_SHORT && PLACE && E_FORM <= FORM_UNSIGNED && ZERO_FORM <= 1
-    return fma(numbers(bits), scale, -((OFFSET + (float)q->middle + zero) * scale));
+#if SCALE_IS_SHORT && IS_EXACT && E_FORM <= FORM_UNSIGNED && ZERO_FORM <= 1
+    return fma(numbers(bits), scale, -((AWAY + (HAS_MIDDLE ? (float)q->middle : 0) + zero) * scale));
 #else
     const float8 v = lessened(q, numbers(bits), zero) * scale;
     return ZERO_FORM == 3 ? v + zero : v;

@@ -450,8 +450,9 @@ static bool reads_octets(matrix_unit unit, const problem *args) {
  * the left operand lies along k. */
 static bool plan_unit(int device, matrix_unit unit, bool emulated, const xpu_device_properties *properties,
                       problem *args, gemm_plan *plan) {
-    gemm_choice choice = {.kernel = KERNEL_MATRIX,
-                          .matrix = {.device = device, .unit = unit, .emulated = emulated}};
+    gemm_choice choice = {
+        .kernel = KERNEL_MATRIX,
+        .matrix = {.device = device, .unit = unit, .emulated = emulated, .makes_b = args->lines != NULL}};
     matrix_choice *matrix = &choice.matrix;
     if (matrix->unit == MATRIX_UNIT_NONE || args->m == 1 || args->n == 1) return false;
     if (args->lines && !reads_octets(unit, args)) return false;

@@ -15,6 +15,19 @@ static const matrix_tile table[] = {
 };
 enum { TILES = sizeof table / sizeof *table };
 
+/* The same, as high again and half as wide: Intel's units of 16 lanes take the largest so where they make B's
+ * numbers of fewer bits, each of which then serves more rows. */
+static const matrix_tile tall[] = {
+#define X(unit, m, n, k, teams_m, teams_n, stages, together, ...)                                            \
+    {MATRIX_UNIT_##unit, 2 * (m), (n) / 2, k, 2 * (teams_m), (teams_n) / 2, stages, together, {__VA_ARGS__}},
+#include "core/matrix.def"
+#undef X
+};
+/* Teams of a group that make numbers for each other, and the local memory for these (kernels/gemm_octets.h).
+ */
+enum { SHARING = 32, SHARED_BYTES = 2 * SHARING << 10 };
+static int teams_of(const matrix_tile *t) { return t->teams_m * t->teams_n; }
+
 /* The unit that the environment wants, or none. */
 static matrix_unit wanted(void) {
     static atomic_int answer; /* 0 not asked yet, else 1 more than the unit */
@@ -216,7 +229,14 @@ static double rate_of(int device, matrix_unit unit, xpu_dtype dtype, int tile, i
     return measured > 0 ? (double)measured / CLOCKS : guess_of(unit, dtype, tile, along_k);
 }
 
-static int find_tile(const matrix_choice *choice, xpu_dtype dtype, const xpu_device_properties *properties,
+/* Where numbers are made of B's bits they cost the more the fewer rows they serve. Tiles of up to 128 rows
+ * make as many for a product. Counted is half of what it would be if nothing else went on meanwhile. */
+static double rate_for(const matrix_choice *choice, const matrix_tile *t, double rate) {
+    if (choice->unit != MATRIX_UNIT_XMX || !choice->makes_b) return rate;
+    return rate / (1 + 32.0 / (t->m > 128 ? t->m : 128));
+}
+
+static int find_tile(matrix_choice *choice, xpu_dtype dtype, const xpu_device_properties *properties,
                      int64_t batch, int64_t m, int64_t n, int64_t k, int along_k, int64_t *slices) {
     const size_t sum = product_sum_size(dtype);
     const int64_t units = (int64_t)properties->gpu_subslice_count;
@@ -228,39 +248,47 @@ static int find_tile(const matrix_choice *choice, xpu_dtype dtype, const xpu_dev
     for (int i = 0; i < TILES; i++) {
         if (is_pinned ? i != pinned : table[i].unit != lines || !fits(&table[i], sum, properties)) continue;
         const double rate = rate_of(choice->device, unit, dtype, i, along_k);
-        int64_t cut;
-        const double clocks =
-            cut_for(&table[i], units, batch, m, n, k, matrix_step(&table[i], unit, dtype), rate, sum, &cut);
-        if (least > 0 && clocks >= least) continue;
-        best = i, least = clocks, *slices = cut;
+        const bool may_be_tall = choice->makes_b && unit == MATRIX_UNIT_XMX && teams_of(&table[i]) >= SHARING;
+        if (may_be_tall && properties->local_mem_size < SHARED_BYTES) continue;
+        for (int is_tall = 0; is_tall <= may_be_tall; is_tall++) {
+            const matrix_tile *t = is_tall ? &tall[i] : &table[i];
+            int64_t cut;
+            const double clocks = cut_for(t, units, batch, m, n, k, matrix_step(t, unit, dtype),
+                                          rate_for(choice, t, rate), sum, &cut);
+            if (least > 0 && clocks >= least) continue;
+            best = i, least = clocks, *slices = cut, choice->is_tall = is_tall;
+        }
     }
     return best;
 }
 
 /* The same products come again and again, and to weigh all tiles takes up to 2 us: a thread keeps some
  * answers. */
-int matrix_tile_for(const matrix_choice *choice, xpu_dtype dtype, const xpu_device_properties *properties,
+int matrix_tile_for(matrix_choice *choice, xpu_dtype dtype, const xpu_device_properties *properties,
                     int64_t batch, int64_t m, int64_t n, int64_t k, int along_k, int64_t *slices) {
     enum { KEPT = 32 };
     static _Thread_local struct {
-        int64_t question[9], slices;
+        int64_t question[10], slices;
         int tile;
+        bool is_tall;
     } kept[KEPT];
     const uint32_t changes = atomic_load_explicit(&tuning_changes, memory_order_acquire);
-    const int64_t question[9] = {choice->unit, choice->device, dtype, along_k, batch, m, n, k, changes};
+    const int64_t question[10] = {choice->unit, choice->device, dtype, along_k, batch, m, n, k,
+                                  changes,      choice->makes_b};
     const uint64_t mixed = ((uint64_t)m * 31 + (uint64_t)n) * 31 + (uint64_t)k + (uint64_t)along_k;
     const size_t at = (mixed * 0x9e3779b97f4a7c15u >> 32) % KEPT;
     if (memcmp(kept[at].question, question, sizeof question)) {
         kept[at].tile = find_tile(choice, dtype, properties, batch, m, n, k, along_k, &kept[at].slices);
+        kept[at].is_tall = choice->is_tall;
         memcpy(kept[at].question, question, sizeof question);
     }
-    *slices = kept[at].slices;
+    *slices = kept[at].slices, choice->is_tall = kept[at].is_tall;
     return kept[at].tile;
 }
 
 double matrix_clocks(const matrix_choice *choice, xpu_dtype dtype, const xpu_device_properties *properties,
                      int64_t batch, int64_t m, int64_t n, int64_t k, int along_k, int64_t slices) {
-    const matrix_tile *tile = &table[choice->tile];
+    const matrix_tile *tile = matrix_tile_of(choice);
     return clocks_of(
         tile, (int64_t)properties->gpu_subslice_count, batch, m, n, k, matrix_step(tile, choice->unit, dtype),
         rate_of(choice->device, choice->unit, dtype, choice->tile, along_k), slices, product_sum_size(dtype));
@@ -354,7 +382,9 @@ void matrix_for_intel(matrix_choice *choice, const xpu_device_properties *proper
     if (by_fma) choice->lanes = matrix_intel_lanes(properties);
 }
 
-const matrix_tile *matrix_tile_of(const matrix_choice *choice) { return &table[choice->tile]; }
+const matrix_tile *matrix_tile_of(const matrix_choice *choice) {
+    return choice->is_tall ? &tall[choice->tile] : &table[choice->tile];
+}
 
 void matrix_unit_spec(kernel_spec *spec, matrix_unit unit, bool emulated, bool wide, xpu_dtype dtype) {
     static const char *const units[] = {NULL,         "MATRIX_PTX", "MATRIX_XMX",
@@ -372,11 +402,12 @@ void matrix_unit_spec(kernel_spec *spec, matrix_unit unit, bool emulated, bool w
 
 void matrix_spec(kernel_spec *spec, const matrix_choice *choice, xpu_dtype dtype) {
     const bool used = choice->unit != MATRIX_UNIT_NONE;
-    const matrix_tile *tile = &table[choice->tile];
+    const matrix_tile *tile = matrix_tile_of(choice);
     const int depth = has_none(choice->unit) ? tile->step : matrix_step(tile, choice->unit, dtype);
     matrix_unit_spec(spec, choice->unit, choice->emulated, choice->wide, dtype);
     spec_number_if(spec, choice->lanes > 0, "LANES", choice->lanes, 7);
     spec_pack(spec, "tile", choice->tile, 6);
+    spec_pack(spec, "is_tall", choice->is_tall, 1);
     const struct {
         const char *name;
         int value;

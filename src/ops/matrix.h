@@ -54,7 +54,9 @@ typedef struct matrix_choice {
     int device;
     matrix_unit unit;
     bool emulated;
+    bool makes_b;         /* asked for with numbers made of B's bits as they are read */
     int tile;             /* a line of matrix.def */
+    bool is_tall;         /* … twice as high and half as wide */
     int a_piece, b_piece; /* bytes at which all lines of an operand are aligned: 16, 8, 4, 2 */
     bool out_pairs;       /* two numbers beside each other can be written as one */
     bool wide;            /* on Intel's GPUs: needs twice the usual registers */
@@ -76,8 +78,8 @@ bool matrix_reads_blocks(const matrix_lines *lines, int64_t length, int64_t coun
 
 const matrix_tile *matrix_tile_of(const matrix_choice *choice);
 /* The tile of the choice's unit that is expected to take least time on its device, or -1, and into how many
- * slices k is cut then. `along_k` operands, 0 to 2, lie along k. */
-int matrix_tile_for(const matrix_choice *choice, xpu_dtype dtype, const xpu_device_properties *properties,
+ * slices k is cut then; sets the choice's is_tall. `along_k` operands, 0 to 2, lie along k. */
+int matrix_tile_for(matrix_choice *choice, xpu_dtype dtype, const xpu_device_properties *properties,
                     int64_t batch, int64_t m, int64_t n, int64_t k, int along_k, int64_t *slices);
 /* The clocks that it is expected to take, and those of a launch that moves so many bytes. */
 double matrix_clocks(const matrix_choice *choice, xpu_dtype dtype, const xpu_device_properties *properties,

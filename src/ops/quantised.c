@@ -137,6 +137,7 @@ void quantised_spec(kernel_spec *spec, const quantised_operand *o) {
     spec_follows(spec, "ZERO=", q->zero ? xpu_dtype_name(q->zero_dtype) : NULL);
     spec_number(spec, "ZERO_FORM", zero_form_of(q), 2);
     spec_bool(spec, "SCALE_IS_SHORT", has_short_scale(q));
+    spec_bool(spec, "HAS_MIDDLE", q->middle != 0);
 }
 
 /* --- its numbers written down --- */
@@ -431,8 +432,10 @@ static bool try_as_read(xpu_stream *stream, const xpu_device_properties *propert
     const quantised_operand o = right_of(args, bare->b);
     few plan = {0};
     const bool by_few = plan_few(properties, args, &o, false, &plan);
-    if (!plan.by_units && args->m >= TUNED(host, QUANTISED_UNITS) &&
-        args->m <= TUNED(host, QUANTISED_TILES) &&
+    bool emulated = false;
+    const bool by_blocks = matrix_unit_of(properties, args->dtype, &emulated) == MATRIX_UNIT_XMX;
+    const int64_t most = by_blocks ? TUNED(host, QUANTISED_BLOCKS) : TUNED(host, QUANTISED_TILES);
+    if (!plan.by_units && args->m >= TUNED(host, QUANTISED_UNITS) && args->m <= most &&
         gemm_try_lines(stream, properties, args, &o, &bare->after, status))
         return true;
     if (by_few) *status = multiply_few(stream, args, &o, &bare->after, &plan, NULL);

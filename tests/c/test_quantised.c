@@ -10,6 +10,7 @@
 #include "ops/dtype.h"
 #include "quantised_test.h"
 #include "xpu/ops/gemm.h"
+#include "xpu/ops/tiles.h"
 #include "xpu/tuning.h"
 
 static bool as_read; /* lay B out so that it can be multiplied as it is read; by Intel's units of 16 lanes at
@@ -213,6 +214,21 @@ static bool have_all_some(void) {
     return problems < 20 || (by_few > problems / 4 && by_numbers > problems / 4);
 }
 
+static void tune(const char *name, int64_t value) {
+    SUCCEEDS(xpu_tuning_set(0, xpu_tuning_number(name), value));
+}
+
+/* The tile of Intel's units whose teams make B's numbers for each other. */
+static int shared_tile(void) {
+    xpu_tile tile = {0};
+    for (int i = 0; i < xpu_tile_count(); i++) {
+        SUCCEEDS(xpu_tile_get(0, XPU_BFLOAT16, false, i, &tile));
+        if (tile.is_candidate && tile.m == 256) return i;
+    }
+    fail_msg("no tile of 256 rows");
+    return -1;
+}
+
 /* As many as are asked for, and more where those that were drawn leave a kernel out. */
 static void products_of_whatever_comes(void **unused) {
     int i = 0;
@@ -222,12 +238,16 @@ static void products_of_whatever_comes(void **unused) {
             by_ptx || (by_xmx && as_read) ? (pick(0, 1) ? XPU_BFLOAT16 : XPU_FLOAT16) : some_single();
         const bool blocks = by_xmx && as_read;
         const bool a_too = !as_read && pick(0, 1), b_too = !a_too || pick(0, 1);
+        const bool shared = blocks && i % 3 == 0;
+        if (by_xmx) tune("matrix_tile", shared ? shared_tile() : 1 << 20);
         const int64_t batch = pick(0, 2) ? 1 : pick(2, 3), m = by_ptx                  ? pick(1, 40)
+                                                               : shared && pick(0, 1)  ? pick(257, 530)
                                                                : blocks                ? pick(3, 40)
                                                                : as_read || pick(0, 1) ? pick(1, 17)
                                                                                        : pick(18, 70);
-        const int64_t n = pick(1, 70);
-        const int64_t k = blocks                 ? pick(16, 50) * 8
+        const int64_t n = shared && m <= 256 && pick(0, 1) ? pick(129, 260) : pick(1, 70);
+        const int64_t k = shared                 ? pick(16, 150) * 8
+                          : blocks               ? pick(16, 50) * 8
                           : by_ptx && pick(0, 2) ? pick(1, 60) * 32
                           : by_ptx && pick(0, 4) ? pick(1, 30) * 8
                           : pick(0, 1)           ? pick(1, 8) * 32
@@ -275,6 +295,7 @@ static void products_of_whatever_comes(void **unused) {
                 }
         drop_operand(&a), drop_operand(&b), drop_operand(&c), drop(&out);
     }
+    tune("matrix_tile", 1 << 20);
     print_message(
         "%d problems: %d launches read the elements, %d of them by units, %d of a few rows; %d wrote numbers "
         "down\n",

@@ -59,7 +59,8 @@ BUSY_8_LANES = 0.95
 BUSY_ATTENTION_8 = {64: 0.48, 128: 0.58}  # forward, of whose steps half are exponentials
 BUSY_GRADIENTS_8 = 0.5
 BUSY_ACROSS = 0.85  # of operands that are both turned on their way
-BUSY_OCTETS = 0.95
+# of instructions, with a right operand in fewer bits: integers, float8
+SHARE_OCTETS = {product: (0.28, 0.25) if product == "pvc" else (0.33, 0.29) for product in PRODUCTS}
 BUSY_FOR_W = 0.95  # whose left operand is turned by movements
 
 
@@ -284,19 +285,21 @@ ELEMENTS = {
 
 
 def octets() -> Iterator[Kernel]:
-    """Largest tiles with weights in fewer bits: int4 in groups along k, int8 and float8 with scales of lines."""
+    """Largest tiles with weights in fewer bits, which are as high again and half as wide: int4 in groups along k, int8
+    and float8 with scales of lines."""
     for dtype in ("bf16", "f16"):
         for element, (bits, form, rest) in ELEMENTS.items():
             options = (
                 f"-DT={dtype} -DCOMPLEX_T=0 -DFLOAT_T=1 -DDOUBLE_T=0 -DQUANTISED_B=1 -DE={element} -DE_BITS={bits} "
-                f"-DE_FORM={form} {rest} -DLINES_SHARE=0 -DMATRIX_XMX -DMATRIX_T={dtype} -DTILE_M=256 -DTILE_N=256 "
-                "-DTILE_K=32 -DTEAMS_M=8 -DTEAMS_N=4 -DSTAGES=1 -DBAND=4 -DA_PIECE=16 -DB_PIECE=16 -DOUT_PAIRS=0 "
+                f"-DE_FORM={form} {rest} -DHAS_MIDDLE=0 -DLINES_SHARE=0 -DMATRIX_XMX -DMATRIX_T={dtype} -DTILE_M=512 -DTILE_N=128 "
+                "-DTILE_K=32 -DTEAMS_M=16 -DTEAMS_N=2 -DSTAGES=1 -DBAND=2 -DA_PIECE=16 -DB_PIECE=16 -DOUT_PAIRS=0 "
                 f"-DOUT_PIECE=0 -DC_FORM=0 -DC_PIECE=0 -DEPILOGUE=0 {'' if bits == 4 else '-DB_SCALE=f32 '}"
                 f"-DCONJUGATE_A=0 -DCONJUGATE_B=0 -DA_K_FAST=1 -DB_K_FAST=1 -DSLICED=0 {REGISTERS}"
             )
-            label = f"256x256 {dtype} times {element}"
+            label = f"512x128 {dtype} times {element}"
             request = f"gemm.cl|gemm_matrix|{options}|{label}|"
-            yield Kernel(request, label, dict.fromkeys(SHARE, BUSY_OCTETS), True)
+            bars = {product: shares[element.startswith("f")] for product, shares in SHARE_OCTETS.items()}
+            yield Kernel(request, label, bars, False)
 
 
 def few_rows() -> Iterator[Kernel]:
@@ -310,7 +313,7 @@ def few_rows() -> Iterator[Kernel]:
             options = (
                 "-DT=bf16 -DCOMPLEX_T=0 -DFLOAT_T=1 -DDOUBLE_T=0 -DFEW -DEPILOGUE=0 -DCOMBINE=0 "
                 f"-DROWS={rows} -DCOLUMNS={columns} -DLANES=32 -DTEAMS=4 -DOCTETS={16 // bits} -DA_WHOLE=1 "
-                f"-DE={dtype} -DE_BITS={bits} -DE_FORM={form} -DSCALE=bf16 {zero} -DSCALE_IS_SHORT=1 "
+                f"-DE={dtype} -DE_BITS={bits} -DE_FORM={form} -DSCALE=bf16 {zero} -DSCALE_IS_SHORT=1 -DHAS_MIDDLE=0 "
                 "-DCONJUGATE_A=0 -DCONJUGATE_B=0 -DSLICED=0"
             )
             for joined, what in (

@@ -385,6 +385,12 @@ for question in _tune.gpu_questions(0, largest=256):
     assert printed(program, **FMA).split() == names
 
 
+def test_units_are_asked_up_to_how_many_rows_numbers_are_made_anew() -> None:
+    program = "from openxpu import _tune\nprint([q.name for q in _tune.gpu_questions(0, largest=256)][2])"
+    for unit, name in (("ptx", "quantised_tiles"), ("xmx", "quantised_blocks"), ("xmx8", "short_row")):
+        assert printed(program, **{**FMA, "OPENXPU_MATRIX": unit}) == name
+
+
 def hash_of(name: str, text: str) -> str:
     """The first line of a file of measurements: that of src/core/hash.c, of both with a 0 behind."""
     whole = (1 << 64) - 1
