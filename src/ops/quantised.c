@@ -455,6 +455,63 @@ static xpu_status copy_operand(xpu_stream *stream, xpu_matrix *m, xpu_dtype from
     return XPU_SUCCESS;
 }
 
+/* Columns from `first` on, `count` of them, of a product and of what B's elements lie in; `first` is even,
+ * and a multiple of a group. */
+static xpu_matrix columns_from(const xpu_matrix *m, int64_t first, int bits) {
+    xpu_matrix part = *m;
+    if (m->data) part.data = (char *)m->data + first * m->column_stride * bits / 8;
+    return part;
+}
+static const void *part_from(const void *data, xpu_dtype dtype, int64_t far) {
+    return data ? (const char *)data + far * (int64_t)xpu_dtype_size(dtype) : NULL;
+}
+static void take_columns(xpu_gemm_args *args, xpu_quantised *b, gemm_after *after, int64_t first,
+                         int64_t count) {
+    const int bits = xpu_dtype_bits(args->dtype);
+    args->n = count;
+    args->b = columns_from(&args->b, first, bits_of(b->dtype));
+    args->c = columns_from(&args->c, first, bits), args->out = columns_from(&args->out, first, bits);
+    args->other = columns_from(&args->other, first, bits);
+    const int64_t group = b->group_columns ? first / b->group_columns : 0;
+    b->scale = part_from(b->scale, b->scale_dtype, group * b->scale_column_stride);
+    b->zero = part_from(b->zero, b->zero_dtype, group * b->zero_column_stride);
+    after->b.data = part_from(after->b.data, after->b.dtype, first * after->b.line);
+}
+
+/* As many columns of B at a time as QUANTISED_WRITTEN lets be written down; the fewest parts of a size. */
+static int64_t columns_at_once(const xpu_device_properties *properties, const xpu_gemm_args *args,
+                               const xpu_quantised *b, const gemm_after *after, xpu_dtype operand) {
+    const int64_t group = b->group_columns > 1 ? b->group_columns : 1, whole = rounded_up(256, group);
+    const int64_t copies = args->b.batch_stride ? args->batch : 1;
+    const int64_t column = args->k * copies * (int64_t)xpu_dtype_size(operand);
+    const int64_t most = TUNED(properties->type == XPU_DEVICE_CPU, QUANTISED_WRITTEN);
+    if (after->way || column == 0 || args->n <= most / column || whole % 2 || whole % group) return args->n;
+    const int64_t parts =
+        divided_up(args->n, most / column / whole > 0 ? most / column / whole * whole : whole);
+    return rounded_up(divided_up(args->n, parts), whole);
+}
+
+/* The product with B's numbers, which are written down first. */
+static xpu_status multiply_written(xpu_stream *stream, const xpu_device_properties *properties,
+                                   const xpu_gemm_args *given, const bare_operands *bare, xpu_dtype operand,
+                                   bool goes_on, void **workspace) {
+    const int64_t step = columns_at_once(properties, given, bare->b, &bare->after, operand);
+    xpu_status status = XPU_SUCCESS;
+    for (int64_t first = 0; first < given->n && status == XPU_SUCCESS; first += step) {
+        xpu_gemm_args args = *given;
+        xpu_quantised b = *bare->b;
+        gemm_after after = bare->after;
+        take_columns(&args, &b, &after, first, given->n - first < step ? given->n - first : step);
+        status = workspace_done(*workspace, status), *workspace = NULL;
+        if (status == XPU_SUCCESS)
+            status = write_operand(stream, &args.b, &b, args.batch, args.k, args.n, operand, workspace);
+        if (status == XPU_SUCCESS)
+            status =
+                goes_on ? gemm_scaled(stream, properties, &args, operand, &after) : xpu_gemm(stream, &args);
+    }
+    return status;
+}
+
 /* What is quantised is written down; where the host's library sums, in float32. */
 static xpu_status multiply_bare(xpu_stream *stream, const xpu_device_properties *properties,
                                 const xpu_gemm_args *given, const bare_operands *bare, bool host,
@@ -474,9 +531,11 @@ static xpu_status multiply_bare(xpu_stream *stream, const xpu_device_properties 
     void *wide = NULL; /* A's */
     if (of_a != operand)
         XPU_TRY(copy_operand(stream, &args.a, of_a, args.batch, args.m, args.k, operand, &wide));
-    if (bare->b)
-        status = write_operand(stream, &args.b, bare->b, args.batch, args.k, args.n, operand, &workspace[1]);
-    else if (operand != args.dtype)
+    if (bare->b) {
+        status = multiply_written(stream, properties, &args, bare, operand, goes_on, &workspace[1]);
+        return workspace_done(wide, status);
+    }
+    if (operand != args.dtype)
         status =
             copy_operand(stream, &args.b, args.dtype, args.batch, args.k, args.n, operand, &workspace[1]);
     if (status == XPU_SUCCESS)

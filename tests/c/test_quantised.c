@@ -231,21 +231,24 @@ static int shared_tile(void) {
 
 /* As many as are asked for, and more where those that were drawn leave a kernel out. */
 static void products_of_whatever_comes(void **unused) {
-    int i = 0;
+    int i = 0, in_several_parts = 0;
     for (; i < problems || (i < 20 * problems && !have_all_some()); i++) {
         as_read = by_ptx || pick(0, 1 + by_xmx);
         const xpu_dtype dtype =
             by_ptx || (by_xmx && as_read) ? (pick(0, 1) ? XPU_BFLOAT16 : XPU_FLOAT16) : some_single();
         const bool blocks = by_xmx && as_read;
         const bool a_too = !as_read && pick(0, 1), b_too = !a_too || pick(0, 1);
-        const bool shared = blocks && i % 3 == 0;
+        const bool shared = blocks && i % 3 == 0, in_parts = !as_read && b_too && i % 3 == 0;
         if (by_xmx) tune("matrix_tile", shared ? shared_tile() : 1 << 20);
+        tune("quantised_written", in_parts ? 1 : 1 << 26);
         const int64_t batch = pick(0, 2) ? 1 : pick(2, 3), m = by_ptx                  ? pick(1, 40)
                                                                : shared && pick(0, 1)  ? pick(257, 530)
                                                                : blocks                ? pick(3, 40)
                                                                : as_read || pick(0, 1) ? pick(1, 17)
                                                                                        : pick(18, 70);
-        const int64_t n = shared && m <= 256 && pick(0, 1) ? pick(129, 260) : pick(1, 70);
+        const int64_t n = in_parts                           ? pick(250, 600)
+                          : shared && m <= 256 && pick(0, 1) ? pick(129, 260)
+                                                             : pick(1, 70);
         const int64_t k = shared                 ? pick(16, 150) * 8
                           : blocks               ? pick(16, 50) * 8
                           : by_ptx && pick(0, 2) ? pick(1, 60) * 32
@@ -270,7 +273,9 @@ static void products_of_whatever_comes(void **unused) {
                                     .out = {out.device, m * n, n, 1},
                                     .alpha = {XPU_FLOAT64, {.f = 0.5}},
                                     .beta = {XPU_FLOAT64, {.f = 2}}};
+        const int written = by_numbers;
         SUCCEEDS(xpu_gemm_quantised(stream, &args, a_too ? &a.q : NULL, b_too ? &b.q : NULL));
+        if (in_parts && by_numbers - written > 1 + a_too) in_several_parts++;
         SUCCEEDS(xpu_memcpy(stream, out.host, out.device, size, true));
         /* Rounding of a result and, where numbers are written down, of each operand's. */
         const double unit = dtype == XPU_FLOAT32 ? 0x1p-20 : dtype == XPU_FLOAT16 ? 0x1p-11 : 0x1p-8;
@@ -295,7 +300,8 @@ static void products_of_whatever_comes(void **unused) {
                 }
         drop_operand(&a), drop_operand(&b), drop_operand(&c), drop(&out);
     }
-    tune("matrix_tile", 1 << 20);
+    tune("matrix_tile", 1 << 20), tune("quantised_written", 1 << 26);
+    assert_true(by_ptx || by_xmx || problems < 20 || in_several_parts > 0); /* who seldom write any down */
     print_message(
         "%d problems: %d launches read the elements, %d of them by units, %d of a few rows; %d wrote numbers "
         "down\n",
