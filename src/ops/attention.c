@@ -218,7 +218,8 @@ static bool plan_ptx(const xpu_device_properties *properties, bool banded, atten
     plan->teams = 4, plan->rows = 16;
     const int both = slab_row(p->depth, element) + slab_row(p->value_depth, element);
     if (forward && rows <= 16) { /* of one team, which waits for memory more than it multiplies */
-        const int room = LOCAL_BYTES - 1024 - plan->rows * slab_row(p->depth, element);
+        const int sums = JOINED_MOST * plan->rows * (int)sizeof(float); /* of slices, with SLICED=2 */
+        const int room = LOCAL_BYTES - 1024 - sums - plan->rows * slab_row(p->depth, element);
         plan->shared = true, plan->stages = 2, plan->step = 16;
         while (plan->teams > 1 && group_step(plan) * both * plan->stages > room) plan->teams /= 2;
         if (group_step(plan) * both * plan->stages > room) plan->stages = 1;

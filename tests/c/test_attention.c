@@ -16,8 +16,15 @@
 static int by_units; /* launches of kernels that use matrix units */
 static int by_host;  /* … of the one for processors */
 
+static size_t most_local; /* bytes that a work-group of such a kernel had */
+
+static void look_at(xpu_kernel *kernel) {
+    xpu_kernel_info info;
+    SUCCEEDS(xpu_kernel_get_info(kernel, &info));
+    if (info.local_mem_size > most_local) most_local = info.local_mem_size;
+}
 static void count_launch(const xpu_work *work, xpu_trace_point point, xpu_status status, void *unused) {
-    if (point == XPU_TRACE_BEGIN && strstr(work->name, "attention_matrix")) by_units++;
+    if (point == XPU_TRACE_BEGIN && strstr(work->name, "attention_matrix")) by_units++, look_at(work->kernel);
     if (point == XPU_TRACE_BEGIN && strstr(work->name, "attention_host")) by_host++;
 }
 
@@ -414,6 +421,9 @@ static void decoding(void **unused) {
          .slices = 2},
         {XPU_BFLOAT16, 1, 2, 2, 70, 500, 32, 32, true, false, 8, .bias = BIAS_NONE, .scale = 0.2,
          .slices = 4},
+        {XPU_FLOAT16, 1, 4, 4, 1, 200, 80, 80, false, true, 8, .bias = BIAS_NONE, .scale = 0.1, .slices = 2},
+        {XPU_BFLOAT16, 1, 4, 4, 1, 200, 128, 128, false, true, 8, .bias = BIAS_NONE, .scale = 0.1,
+         .slices = 2},
         {XPU_BFLOAT16, 1, 4, 2, 1, 2100, 32, 45, false, false, 1, .bias = BIAS_NONE, .scale = 0.2,
          .slices = 40},
     };
@@ -425,6 +435,8 @@ static void decoding(void **unused) {
         const bool joins = by_blocks || by_squares || p.slices > 32;
         try_counted(&p, 1 + (joins && !by_fma), by_blocks || by_squares ? 3 : 2);
     }
+    enum { OF_NVIDIA = 48 << 10 }; /* what its OpenCL gives a work-group */
+    if (!by_blocks && !by_squares) assert_in_range(most_local, 0, OF_NVIDIA);
 }
 
 /* Heads that the plain kernels take in parts: the queries' and keys' in one, the values' in one, both in
