@@ -24,7 +24,8 @@
  * that goes on; afterwards it counts as happened.
  *
  * Trace callbacks and the profiler hear of a graph's work when it is replayed. A graph may be replayed by any
- * thread, by one at a time; others wait.
+ * thread, by one at a time; others wait. On another stream than the last time it first waits for the device:
+ * replays share their memory.
  */
 #ifndef XPU_GRAPH_H
 #define XPU_GRAPH_H

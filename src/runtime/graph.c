@@ -61,8 +61,9 @@ struct xpu_graph {
     node **nodes;
     int node_count, node_room;
     table *tables;
-    draws *own[8];      /* by generator */
-    uint32_t *counters; /* NULL: nobody counts */
+    draws *own[8];                 /* by generator */
+    uint32_t *counters;            /* NULL: nobody counts */
+    const xpu_stream *replayed_on; /* the last time; it may be gone */
     int own_count;
     /* of a capture only: its streams, the first one's first, and how far they had come at each mark */
     member members[STREAMS_MAX];
@@ -617,8 +618,12 @@ xpu_status xpu_graph_replay(xpu_graph *g, xpu_stream *stream) {
     XPU_TRY(xpu_stream_refuse_capture(stream, "replaying a graph"));
     os_mutex_lock(&g->replay_lock);
     xpu_status status = xpu_graph_instantiate(g);
+    /* What replays write they share, so that they come one after the other on the device, too. */
+    const xpu_stream *last = g->replayed_on;
+    if (status == XPU_SUCCESS && last && last != stream && !stream->host) status = device_finish(g->device);
     if (status == XPU_SUCCESS) status = draw(g);
     if (status == XPU_SUCCESS) status = replay(g, stream);
+    g->replayed_on = stream;
     const bool is_watched = g->is_watched;
     os_mutex_unlock(&g->replay_lock);
     if (!is_watched) return status;
