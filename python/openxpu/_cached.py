@@ -192,7 +192,7 @@ class Trace:
                         given in self.known
                         and is_angle
                         and _is_tensor(self.known[given])
-                        and _value(angle).dtype == _value(node).dtype
+                        and _value(angle).dtype == _value(given).dtype == _value(node).dtype
                     ):
                         self.scaled[node] = (self.known[given], angle)
             elif node.target is aten.add.Tensor and not node.kwargs and all(a in self.scaled for a in args):
@@ -252,6 +252,8 @@ def _place_of(put: fx.Node, rows: int, numbers: Numbers) -> tuple[fx.Node, int] 
     position: Any = indices[dim]  # type: ignore[index]
     at = _value(position)
     if not isinstance(at, Tensor) or at.dtype != torch.int64 or list(at.shape) != [1]:
+        return None
+    if at.device != cache.device:
         return None
     expected = list(cache.shape)
     expected[dim] = 1
