@@ -44,6 +44,11 @@ def _value(node: fx.Node) -> torch.Tensor:
     return value
 
 
+def _dims(given: Any) -> list[Any]:
+    """Dimensions as a list; [] for None, which is all."""
+    return [] if given is None else list(given)
+
+
 def _has_value(node: object) -> bool:
     return isinstance(node, fx.Node) and isinstance(node.meta.get("val"), torch.Tensor)
 
@@ -172,7 +177,7 @@ def _multiplied(node: fx.Node) -> tuple[fx.Node, Any, Any] | None:
     args: Any = node.args
     if _is(node, aten.mm.default, aten.addmm.default) and not node.kwargs:
         return node, *args[-2:]
-    if not (_is(node, aten.sum.dim_IntList) and len(args) == 2 and list(args[1]) == [1]):
+    if not (_is(node, aten.sum.dim_IntList) and len(args) == 2 and _dims(args[1]) == [1]):
         return None
     product = args[0]
     if not (_is(product, aten.mul.Tensor) and all(_is(a, aten.unsqueeze.default) for a in product.args)):
@@ -328,7 +333,7 @@ def _norm_of(node: fx.Node) -> Norm | None:
         mean, eps = total.args[0], total.args[1]
         if not (_is(mean, aten.mean.dim) and len(mean.args) == 3 and mean.args[2] is True):
             continue
-        square, dims = mean.args[0], list(mean.args[1])
+        square, dims = mean.args[0], _dims(mean.args[1])
         if not (_is(square, aten.pow.Tensor_Scalar) and square.args[0] is wide and square.args[1] == 2):
             continue
         x = _unconverted(wide, torch.float32)
