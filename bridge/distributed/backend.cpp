@@ -156,10 +156,17 @@ void CollectiveBackend::give_up(const std::string &reason) {
         if (auto work = weak.lock())
             if (!work->c10d::Work::isCompleted()) left.push_back(std::move(work));
     for (const auto &work : left) work->leave_carrier(); // at once: to explain takes seconds
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(1);
     for (const auto &work : left) {
-        const auto differs = work->misfit_so_far();
+        const auto differs = work->misfit_so_far(until);
         work->fail(explain(*work, differs.empty() ? reason : differs));
     }
+}
+
+void CollectiveBackend::end_out_of_step(const std::string &why) {
+    const std::lock_guard guard(lock_);
+    if (given_up_.empty())
+        given_up_ = "this process group's ranks are out of step and take no more collectives: " + why;
 }
 
 c10d::ErrorType CollectiveBackend::getError() {
@@ -302,14 +309,25 @@ WorkPtr CollectiveBackend::run(const Collective &collective, const TensorLists &
         (to_root ? said.to : said.from) = is_root ? nobody : collective.root;
         (to_root ? said.from : said.to) = is_root ? everyone : nobody;
     }
-    if (!collective.is_straight && !collective.is_between_two && size_ > 1)
-        transfer.exchange = c10::make_intrusive<ExchangeWork>(*carrier_, said);
     WorkPtr carried;
     try {
+        if (!collective.is_straight && !collective.is_between_two && size_ > 1)
+            transfer.exchange = c10::make_intrusive<ExchangeWork>(*carrier_, said);
+        if (transfer.exchange &&
+            refused_carried_.exchange(false)) { // where the others didn't, they have ended
+            const auto why = transfer.exchange->misfit(kNoTimeout);
+            if (!why.empty()) {
+                keep(transfer.exchange);
+                end_out_of_step(why);
+                C10_THROW_ERROR(DistBackendError, explain(*work, why));
+            }
+        }
         carried = issue(sources, targets, transfer);
     } catch (const c10::Error &error) { // the others wait, and find this when their time is over
         board_.tell_failure(work->number(), c10::str(work->what(), ": ", error.what_without_backtrace()));
         throw;
+    } catch (const std::exception &error) { // Gloo's own, of a rank that is gone
+        C10_THROW_ERROR(DistBackendError, explain(*work, error.what()));
     }
     if (averages && !is_scaled && collective.divides)
         transfer.finish.push_back([sums = transfer.results, size = size_] { // the carrier has sums only

@@ -85,6 +85,9 @@ class CollectiveBackend final : public c10d::Backend {
     bool is_busy();
     // Ends all that is under way with an error, and refuses what comes.
     void give_up(const std::string &reason);
+    // Some ranks have begun a collective of the carrier's that others haven't: whose next one would be taken
+    // for it. From now on every call fails.
+    void end_out_of_step(const std::string &why);
     // What is said of a collective that failed: by the first its reason and what the other ranks are at.
     std::string explain(const CollectiveWork &work, const std::string &reason);
     // What has failed is not over for the carrier, which may still write to its memory.
@@ -141,8 +144,9 @@ class CollectiveBackend final : public c10d::Backend {
     c10::DeviceIndex replayed_on_ = -1;
     uint64_t issued_ = 0; // collectives
     std::vector<c10::weak_intrusive_ptr<CollectiveWork>> under_way_;
-    std::string given_up_; // why, if so
-    at::Tensor scratch_;   // bytes; undefined while a call has them
+    std::string given_up_;                     // why, if so
+    std::atomic<bool> refused_carried_{false}; // perhaps not all ranks did
+    at::Tensor scratch_;                       // bytes; undefined while a call has them
     const std::unique_ptr<Waiter> waiter_;
     std::vector<WorkPtr> kept_;
 
@@ -161,7 +165,8 @@ class CollectiveBackend final : public c10d::Backend {
     void keep_scratch(const at::Tensor &scratch);
     bool goes_straight(const Tensors &whole) const;
     // What `call` returns. If it throws before anything has begun, the other ranks get that as their error.
-    WorkPtr or_refuse(const char *title, const std::function<WorkPtr()> &call);
+    // `is_carried`: it would be the carrier's.
+    WorkPtr or_refuse(const char *title, const std::function<WorkPtr()> &call, bool is_carried = false);
     void refuse(const char *title, const std::string &why);
     WorkPtr scatter_whole(c10d::OpType type, const char *title, const Tensors &outputs, const Tensors &inputs,
                           const c10d::ReduceScatterOptions &options);

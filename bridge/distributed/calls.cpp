@@ -160,12 +160,16 @@ WorkPtr CollectiveBackend::pass_straight(const TensorLists &given, const TensorL
     return transfer.exchange = c10::make_intrusive<ExchangeWork>(*carrier_, std::move(what));
 }
 
-WorkPtr CollectiveBackend::or_refuse(const char *title, const std::function<WorkPtr()> &call) {
+WorkPtr CollectiveBackend::or_refuse(const char *title, const std::function<WorkPtr()> &call,
+                                     bool is_carried) {
     const auto before = getSequenceNumberForGroup();
     try {
         return call();
     } catch (const c10::Error &error) {
-        if (getSequenceNumberForGroup() == before) refuse(title, error.what_without_backtrace());
+        if (getSequenceNumberForGroup() == before) {
+            refuse(title, error.what_without_backtrace());
+            if (is_carried) refused_carried_ = true;
+        }
         throw;
     }
 }
@@ -190,15 +194,18 @@ void CollectiveBackend::refuse(const char *title, const std::string &why) {
 
 WorkPtr CollectiveBackend::broadcast(Tensors &tensors, const c10d::BroadcastOptions &options) {
     const auto *title = "xccl:broadcast";
-    return or_refuse(title, [&] {
-        return run({.type = OpType::BROADCAST,
-                    .title = title,
-                    .reads_outputs = rank_ == options.rootRank,
-                    .alike = Collective::outputs,
-                    .root = root_among(options.rootRank, size_)},
-                   {}, {tensors},
-                   [=, this](auto &, auto &to, auto &) { return carrier_->broadcast(to[0], options); });
-    });
+    return or_refuse(
+        title,
+        [&] {
+            return run({.type = OpType::BROADCAST,
+                        .title = title,
+                        .reads_outputs = rank_ == options.rootRank,
+                        .alike = Collective::outputs,
+                        .root = root_among(options.rootRank, size_)},
+                       {}, {tensors},
+                       [=, this](auto &, auto &to, auto &) { return carrier_->broadcast(to[0], options); });
+        },
+        true);
 }
 
 // Tensors that are copied for the carrier go in pieces: while one is sent the next is copied down, and the
@@ -225,22 +232,25 @@ WorkPtr CollectiveBackend::allreduce(Tensors &tensors, const c10d::AllreduceOpti
         return all;
     }
     const auto *title = "xccl:all_reduce";
-    return or_refuse(title, [&] {
-        const bool is_straight = goes_straight(tensors);
-        return run({.type = OpType::ALLREDUCE,
-                    .title = title,
-                    .reduces = options.reduceOp,
-                    .reads_outputs = true,
-                    .alike = Collective::outputs,
-                    .is_straight = is_straight,
-                    .is_awaited = !options.asyncOp},
-                   {}, {tensors}, [=, this](auto &, auto &to, auto &transfer) {
-                       if (!is_straight)
-                           return carrier_->allreduce(to[0], carried_options(options, to[0][0]));
-                       return reduce_straight(TensorLists(static_cast<size_t>(size_), to[0]), to[0],
-                                              options.reduceOp, transfer, options.timeout);
-                   });
-    });
+    return or_refuse(
+        title,
+        [&] {
+            const bool is_straight = goes_straight(tensors);
+            return run({.type = OpType::ALLREDUCE,
+                        .title = title,
+                        .reduces = options.reduceOp,
+                        .reads_outputs = true,
+                        .alike = Collective::outputs,
+                        .is_straight = is_straight,
+                        .is_awaited = !options.asyncOp},
+                       {}, {tensors}, [=, this](auto &, auto &to, auto &transfer) {
+                           if (!is_straight)
+                               return carrier_->allreduce(to[0], carried_options(options, to[0][0]));
+                           return reduce_straight(TensorLists(static_cast<size_t>(size_), to[0]), to[0],
+                                                  options.reduceOp, transfer, options.timeout);
+                       });
+        },
+        !goes_straight(tensors));
 }
 
 WorkPtr CollectiveBackend::allreduce_sparse(Tensors &tensors, const c10d::AllreduceOptions &options) {
@@ -250,32 +260,38 @@ WorkPtr CollectiveBackend::allreduce_sparse(Tensors &tensors, const c10d::Allred
 WorkPtr CollectiveBackend::allreduce_coalesced(Tensors &tensors,
                                                const c10d::AllreduceCoalescedOptions &options) {
     const auto *title = "xccl:all_reduce";
-    return or_refuse(title, [&] {
-        return run({.type = OpType::ALLREDUCE_COALESCED,
-                    .title = title,
-                    .reduces = options.reduceOp,
-                    .reads_outputs = true,
-                    .alike = Collective::outputs},
-                   {}, {tensors}, [=, this](auto &, auto &to, auto &) {
-                       return carrier_->allreduce_coalesced(to[0], carried_options(options, to[0][0]));
-                   });
-    });
+    return or_refuse(
+        title,
+        [&] {
+            return run({.type = OpType::ALLREDUCE_COALESCED,
+                        .title = title,
+                        .reduces = options.reduceOp,
+                        .reads_outputs = true,
+                        .alike = Collective::outputs},
+                       {}, {tensors}, [=, this](auto &, auto &to, auto &) {
+                           return carrier_->allreduce_coalesced(to[0], carried_options(options, to[0][0]));
+                       });
+        },
+        true);
 }
 
 WorkPtr CollectiveBackend::reduce(Tensors &tensors, const c10d::ReduceOptions &options) {
     const auto *title = "xccl:reduce";
-    return or_refuse(title, [&] {
-        return run({.type = OpType::REDUCE,
-                    .title = title,
-                    .reduces = options.reduceOp,
-                    .reads_outputs = true,
-                    .divides = rank_ == options.rootRank,
-                    .alike = Collective::outputs,
-                    .root = root_among(options.rootRank, size_)},
-                   {}, {tensors}, [=, this](auto &, auto &to, auto &) {
-                       return carrier_->reduce(to[0], carried_options(options, to[0][0]));
-                   });
-    });
+    return or_refuse(
+        title,
+        [&] {
+            return run({.type = OpType::REDUCE,
+                        .title = title,
+                        .reduces = options.reduceOp,
+                        .reads_outputs = true,
+                        .divides = rank_ == options.rootRank,
+                        .alike = Collective::outputs,
+                        .root = root_among(options.rootRank, size_)},
+                       {}, {tensors}, [=, this](auto &, auto &to, auto &) {
+                           return carrier_->reduce(to[0], carried_options(options, to[0][0]));
+                       });
+        },
+        true);
 }
 
 WorkPtr CollectiveBackend::allgather(TensorLists &outputs, Tensors &inputs,

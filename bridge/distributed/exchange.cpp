@@ -47,13 +47,19 @@ int header_tag(uint64_t number) { return first_exchange_tag + static_cast<int>(n
 
 // Another one for other sizes: more than is expected would end Gloo's thread.
 int tensor_tag(uint64_t number, size_t bytes) {
-    const auto size_bits = static_cast<int>((bytes * 0x9e3779b97f4a7c15) >> 52);
+    auto mixed = static_cast<uint64_t>(bytes); // SplitMix64's end: sizes that are alike in no way more often
+    mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9;
+    mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111eb;
+    const auto size_bits = static_cast<int>((mixed ^ mixed >> 31) >> 52);
     return first_exchange_tag + 0x800000 + (static_cast<int>(number & 0x7ff) << 12) + size_bits;
 }
 
 } // namespace
 
-size_t ExchangeWork::stride() const { return header_bytes + 16 * sizes_told() + most_inside(size_); }
+// Room for the longest of any collective, as others may do another one.
+size_t ExchangeWork::stride() const {
+    return header_bytes + 16 * static_cast<size_t>(size_ <= 64 ? size_ : 0) + most_inside(size_);
+}
 
 // --- one exchange ---
 

@@ -165,14 +165,16 @@ void CollectiveWork::compare() {
         const auto known = exchange->known_misfit();         // of a later one, if the first said nothing
         if (!why.empty() && !known.empty()) why = known;
     } catch (const std::exception &error) { why = error.what(); }
-    if (!why.empty() && !is_over_) fail(backend_->explain(*this, why));
+    if (why.empty()) return;
+    backend_->end_out_of_step(why);
+    if (!is_over_) fail(backend_->explain(*this, why));
 }
 
-std::string CollectiveWork::misfit_so_far() const {
+std::string CollectiveWork::misfit_so_far(std::chrono::steady_clock::time_point until) const {
     const auto exchange = exchange_;
-    for (int i = 0; exchange && !tells_nobody_ && i < 100; i++) {
+    while (exchange && !tells_nobody_) {
         auto differs = exchange->known_misfit();
-        if (!differs.empty()) return differs;
+        if (!differs.empty() || std::chrono::steady_clock::now() >= until) return differs;
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
     return "";

@@ -74,8 +74,8 @@ class CollectiveWork final : public c10d::Work {
     // Beside the carrier's own collective: waits till all ranks have said what they do, and ends it with an
     // error where that doesn't fit.
     void compare();
-    // What it has found, or finds within a second.
-    std::string misfit_so_far() const;
+    // What it has found, or finds by then.
+    std::string misfit_so_far(std::chrono::steady_clock::time_point until) const;
 
     // Ends it with an error, unless it has ended.
     void fail(const std::string &why) {

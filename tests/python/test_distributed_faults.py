@@ -225,6 +225,20 @@ def refused_by_one(name: str) -> None:
 
 
 @fault()
+def refused_in_a_ring() -> None:
+    """Gloo's part has begun on the others alone: no rank takes another for it."""
+    group = waiting_group()
+    x = torch.ones(1 << 19, device="xpu")
+    if rank() == 2:
+        with pytest.raises(TypeError):
+            dist.all_reduce(x.to(torch.int16), group=group)
+    else:
+        fails(lambda: dist.all_reduce(x, group=group), rf"failed on rank {rank()}: .*rank 2 refused")
+    next_one = "rank [01] said nothing" if rank() == 2 else "ranks are out of step"
+    fails(lambda: dist.all_reduce(torch.ones(1 << 19, device="xpu"), group=group), next_one)
+
+
+@fault()
 def other_collective() -> None:
     group = waiting_group()
     x = torch.ones(4, device="xpu")
