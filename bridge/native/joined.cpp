@@ -46,6 +46,17 @@ const Activation &activation_of(std::string_view name) {
     TORCH_CHECK(false, "joined_linear: no activation ", name);
 }
 
+// x times something: its rows, and where the product goes, row by row.
+xpu_gemm_args product_of(const Tensor &x, const Tensor &out) {
+    return {.dtype = openxpu::dtype_of(x),
+            .batch = 1,
+            .m = x.size(0),
+            .n = out.size(1),
+            .k = x.size(1),
+            .a = {openxpu::input_data(x), 0, x.stride(0), x.stride(1)},
+            .out = {out.mutable_data_ptr(), 0, out.size(1), 1}};
+}
+
 // What weights are: int32 for eight 4-bit integers, with scales and zero points [k / group, n]; int8 or
 // float8, with scales [n]; or numbers of x's dtype.
 struct Layers {
@@ -95,16 +106,9 @@ struct Layers {
         const int64_t m = x.size(0), n = w.size(0);
         Tensor out = at::empty({m, n}, x.options());
         xpu_quantised q = quantised(i);
-        const xpu_gemm_args args{.dtype = openxpu::dtype_of(x),
-                                 .batch = 1,
-                                 .m = m,
-                                 .n = n,
-                                 .k = x.size(1),
-                                 .a = {openxpu::input_data(x), 0, x.stride(0), x.stride(1)},
-                                 .b = {openxpu::input_data(w), 0, 1, w.size(1)},
-                                 .out = {out.mutable_data_ptr(), 0, n, 1},
-                                 .alpha = openxpu::scalar_of(int64_t{1}),
-                                 .beta = openxpu::scalar_of(int64_t{1})};
+        xpu_gemm_args args = product_of(x, out);
+        args.b = {openxpu::input_data(w), 0, 1, w.size(1)};
+        args.alpha = args.beta = openxpu::scalar_of(int64_t{1});
         openxpu::check_product(xpu_gemm_quantised(openxpu::current_stream(x), &args, nullptr, &q));
         return out;
     }
@@ -206,14 +210,8 @@ Tensor joined_linear(const Tensor &x, at::TensorList weight, at::TensorList scal
                             .gated = gated,
                             .norm = norm ? openxpu::input_data(*norm) : nullptr,
                             .eps = eps};
-    xpu_gemm_args args{.dtype = openxpu::dtype_of(x),
-                       .epilogue = activation.epilogue,
-                       .batch = 1,
-                       .m = x.size(0),
-                       .n = n,
-                       .k = x.size(1),
-                       .a = {openxpu::input_data(x), 0, x.stride(0), x.stride(1)},
-                       .out = {out.mutable_data_ptr(), 0, n, 1}};
+    xpu_gemm_args args = product_of(x, out);
+    args.epilogue = activation.epilogue;
     if (residual) {
         args.combine = XPU_COMBINE_ADD;
         args.other = {openxpu::input_data(*residual), 0, residual->stride(0), residual->stride(1)};
@@ -298,13 +296,7 @@ Tensor cached_linear(const Tensor &x, at::TensorList weight, at::TensorList scal
                                 .length = keys.size(dim),
                                 .keys = cache_of(keys),
                                 .values = cache_of(values)};
-        const xpu_gemm_args args{.dtype = openxpu::dtype_of(x),
-                                 .batch = 1,
-                                 .m = m,
-                                 .n = n,
-                                 .k = x.size(1),
-                                 .a = {openxpu::input_data(x), 0, x.stride(0), x.stride(1)},
-                                 .out = {out.mutable_data_ptr(), 0, n, 1}};
+        const xpu_gemm_args args = product_of(x, out);
         status = xpu_gemm_cached(openxpu::current_stream(x), &args, &joined, &cached, &fault);
     }
     if (status != XPU_ERROR_NOT_SUPPORTED) {

@@ -50,10 +50,6 @@ static inline float8 gather_a(xpu_addr row, long k, int count) {
     for (int j = 0; j < 8; j++) v[j] = j < count ? LOAD(T, XPU_CPTR(STORED(T), row), k + j) : 0;
     return (float8)(v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7]);
 }
-static inline float sum8(float8 v) {
-    const float4 w = v.lo + v.hi;
-    return (w.x + w.y) + (w.z + w.w);
-}
 
 /* Adds eight products of each row and line. */
 #define MULTIPLY_OCTET(sum, k, A_AT, B_AT)                                                                   \

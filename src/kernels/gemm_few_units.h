@@ -97,10 +97,6 @@ static inline uint4 normed(uint4 v, uint4 w) {
 #define NORMED_PIECE(v, at) (v)
 #endif
 
-static inline float eight_added(float8 v) {
-    const float4 four = v.lo + v.hi;
-    return (four.x + four.y) + (four.z + four.w);
-}
 /* The sum over the `count` work-items beside each other, a power of two, that this one is of. */
 static inline float over_neighbours(float v, const uint count) {
     WRITTEN_OUT for (uint i = 1; i < count; i *= 2) v += lane_across(v, i);
@@ -211,7 +207,7 @@ void gemm_few_units(const gemm_quantised_params q) {
             uint4 v = e * 8 < (int)p.k ? read_piece(row + e * 16) : (uint4)(0);
 #if NORMED
             const float8 of = EIGHT_OF(v);
-            square += eight_added(of * of);
+            square += sum8(of * of);
             if (e * 8 < (int)p.k) v = NORMED_PIECE(v, e * 16);
 #endif
             const int at = e % STEP_PIECES;
@@ -219,7 +215,7 @@ void gemm_few_units(const gemm_quantised_params q) {
                 pieces[r * pitch + e - at + at % (FEW_CHUNK / 8) * 4 + at / (FEW_CHUNK / 8)] =
                     pairs_of_row(v);
 #if IS_RAISED
-            const float sum = over_neighbours(eight_added(EIGHT_OF(v)), STEP_PIECES);
+            const float sum = over_neighbours(sum8(EIGHT_OF(v)), STEP_PIECES);
             if (at == 0 && e < steps * STEP_PIECES) row_sums[r * steps + e / STEP_PIECES] = sum;
 #endif
         }

@@ -23,6 +23,11 @@
 #define LINE_OF(n, j) (n)
 #endif
 
+static inline float sum8(float8 v) {
+    const float4 w = v.lo + v.hi;
+    return (w.x + w.y) + (w.z + w.w);
+}
+
 #if PARTS || defined(FEW_BY_UNITS)
 /* Eight numbers that lie in 16 bytes, or 32. */
 #define EIGHT_OF(v) XPU_CAT(eight_, T)(v)
@@ -140,8 +145,7 @@ static inline void find_roots(__local float *room, const gemm_joined_params *g, 
             const float8 v = EIGHT_AT(row, k);
             sum = fma(v, v, sum);
         }
-        const float4 four = sum.lo + sum.hi;
-        room[id * rows + r] = (four.x + four.y) + (four.z + four.w);
+        room[id * rows + r] = sum8(sum);
     }
     for (int half_ = count / 2; half_ > 0; half_ /= 2) {
         barrier(CLK_LOCAL_MEM_FENCE);
