@@ -68,7 +68,6 @@ struct Layers {
     bool is_float8() const {
         return weight[0].scalar_type() == at::kFloat8_e4m3fn || weight[0].scalar_type() == at::kFloat8_e5m2;
     }
-    int64_t k() const { return weight[0].size(1) * (is_int4() ? 8 : 1); }
     xpu_quantised quantised(size_t i) const {
         xpu_quantised q{.dtype = is_int4() ? XPU_UINT4 : openxpu::dtype_of(weight[i]),
                         .scale_dtype = openxpu::dtype_of(scale[i]),
@@ -114,10 +113,12 @@ struct Layers {
     }
 };
 
+// Also of what tracing has in place of tensors, whose sizes may be symbols.
 void check(const Tensor &x, const Layers &all, bool gated, const std::optional<Tensor> &norm,
            const std::optional<Tensor> &residual) {
     const size_t count = all.weight.size();
-    TORCH_CHECK(count >= 1 && count <= PARTS && (!gated || count == 2), "joined_linear: ", count,
+    TORCH_CHECK(count >= 1, "joined_linear: no weights");
+    TORCH_CHECK(count <= PARTS && (!gated || count == 2), "joined_linear: ", count,
                 gated ? " weights for a gate" : " weights");
     TORCH_CHECK(x.dim() == 2, "joined_linear: expected x to have 2 dimensions, got ", x.dim());
     const bool quantised = all.is_stored();
@@ -127,48 +128,61 @@ void check(const Tensor &x, const Layers &all, bool gated, const std::optional<T
                 "joined_linear: scales, zero points or biases don't fit ", count, " weights");
     TORCH_CHECK(!gated || (all.bias.empty() && !residual),
                 "joined_linear: nothing is added to what a gate multiplies");
-    TORCH_CHECK(!all.is_int4() || (all.group > 0 && all.k() % all.group == 0), "joined_linear: groups of ",
-                all.group, " in rows of ", all.k());
     const auto is_here = [&](const Tensor &t) {
         TORCH_CHECK(t.device() == x.device(), "Expected all tensors to be on the same device, but found ",
                     t.device(), " and ", x.device());
     };
+    c10::SymInt k, n = 0;
     for (size_t i = 0; i < count; i++) {
         const Tensor &w = all.weight[i];
         TORCH_CHECK(w.dim() == 2 && w.scalar_type() == all.weight[0].scalar_type() &&
                         (quantised || w.scalar_type() == x.scalar_type()),
-                    "joined_linear: expected weights of 2 dimensions and one dtype, got ", w.sizes(), " ",
+                    "joined_linear: expected weights of 2 dimensions and one dtype, got ", w.sym_sizes(), " ",
                     w.scalar_type());
-        TORCH_CHECK(w.size(1) == all.weight[0].size(1) && x.size(1) == all.k(), "joined_linear: rows of ",
-                    x.size(1), " don't fit a weight of ", w.sizes());
-        TORCH_CHECK(!gated || w.size(0) == all.weight[0].size(0),
-                    "joined_linear: a gate of another size: ", w.sizes());
+        const c10::SymInt rows = w.sym_size(0);
+        if (i == 0) {
+            k = w.sym_size(1) * (all.is_int4() ? 8 : 1);
+            TORCH_CHECK(!all.is_int4() || (all.group > 0 && k % all.group == 0), "joined_linear: groups of ",
+                        all.group, " in rows of ", k);
+        }
+        TORCH_CHECK(w.sym_size(1) == all.weight[0].sym_size(1) && x.sym_size(1) == k,
+                    "joined_linear: rows of ", x.sym_size(1), " don't fit a weight of ", w.sym_sizes());
+        TORCH_CHECK(!gated || rows == all.weight[0].sym_size(0),
+                    "joined_linear: a gate of another size: ", w.sym_sizes());
         is_here(w);
+        n = gated ? rows : n + rows;
         if (quantised) {
             const Tensor &s = all.scale[i];
             TORCH_CHECK(all.is_int4()
-                            ? s.dim() == 2 && s.size(0) == all.k() / all.group && s.size(1) == w.size(0)
-                            : s.dim() == 1 && s.size(0) == w.size(0),
-                        "joined_linear: scales of ", s.sizes(), " for a weight of ", w.sizes());
+                            ? s.dim() == 2 && s.sym_size(0) == k / all.group && s.sym_size(1) == rows
+                            : s.dim() == 1 && s.sym_size(0) == rows,
+                        "joined_linear: scales of ", s.sym_sizes(), " for a weight of ", w.sym_sizes());
             is_here(s);
         }
         if (all.is_int4()) {
-            TORCH_CHECK(all.zero[i].sizes() == all.scale[i].sizes() && all.zero[i].scalar_type() == at::kChar,
-                        "joined_linear: zero points of ", all.zero[i].sizes(), " ",
+            TORCH_CHECK(all.zero[i].sym_sizes() == all.scale[i].sym_sizes() &&
+                            all.zero[i].scalar_type() == at::kChar,
+                        "joined_linear: zero points of ", all.zero[i].sym_sizes(), " ",
                         all.zero[i].scalar_type());
             is_here(all.zero[i]);
         }
         if (!all.bias.empty()) {
-            TORCH_CHECK(all.bias[i].dim() == 1 && all.bias[i].size(0) == w.size(0) &&
+            TORCH_CHECK(all.bias[i].dim() == 1 && all.bias[i].sym_size(0) == rows &&
                             all.bias[i].scalar_type() == x.scalar_type(),
-                        "joined_linear: a bias of ", all.bias[i].sizes(), " ", all.bias[i].scalar_type());
+                        "joined_linear: a bias of ", all.bias[i].sym_sizes(), " ", all.bias[i].scalar_type());
             is_here(all.bias[i]);
         }
     }
     if (norm) {
-        TORCH_CHECK(norm->dim() == 1 && norm->size(0) == x.size(1) && norm->scalar_type() == x.scalar_type(),
-                    "joined_linear: a norm's weight of ", norm->sizes(), " ", norm->scalar_type());
+        TORCH_CHECK(norm->dim() == 1 && norm->sym_size(0) == k && norm->scalar_type() == x.scalar_type(),
+                    "joined_linear: a norm's weight of ", norm->sym_sizes(), " ", norm->scalar_type());
         is_here(*norm);
+    }
+    if (residual) {
+        TORCH_CHECK(residual->dim() == 2 && residual->sym_size(0) == x.sym_size(0) &&
+                        residual->sym_size(1) == n && residual->scalar_type() == x.scalar_type(),
+                    "joined_linear: a residual that isn't the result's like");
+        is_here(*residual);
     }
 }
 
@@ -189,7 +203,6 @@ Tensor one_by_one(const Tensor &x, const Layers &all, bool gated, const Activati
 Tensor joined_linear(const Tensor &x, at::TensorList weight, at::TensorList scale, at::TensorList zero,
                      at::TensorList bias, int64_t group, bool gated, std::string_view name,
                      const std::optional<Tensor> &norm, double eps, const std::optional<Tensor> &residual) {
-    TORCH_CHECK(!weight.empty(), "joined_linear: no weights");
     const std::vector<Tensor> kept[] = {weight.vec(), scale.vec(), zero.vec(), bias.vec()};
     const Layers all{kept[0], kept[1], kept[2], kept[3], group};
     const Activation &activation = activation_of(name);
@@ -197,9 +210,6 @@ Tensor joined_linear(const Tensor &x, at::TensorList weight, at::TensorList scal
     int64_t n = 0;
     for (const Tensor &w : all.weight) n += w.size(0);
     if (gated) n /= 2;
-    TORCH_CHECK(!residual || (residual->sizes() == at::IntArrayRef({x.size(0), n}) &&
-                              residual->scalar_type() == x.scalar_type() && residual->device() == x.device()),
-                "joined_linear: a residual that isn't the result's like");
     Tensor out = at::empty({x.size(0), n}, x.options());
     if (out.numel() == 0) return out;
     std::array<xpu_gemm_part, PARTS> parts{};
@@ -386,11 +396,14 @@ Tensor int8_linear_meta(const Tensor &a, const Tensor &w, const Tensor &, const 
     return at::empty_symint({a.sym_size(0), w.sym_size(0)}, a.options().dtype(dtype));
 }
 
-Tensor joined_linear_meta(const Tensor &x, at::TensorList weight, at::TensorList, at::TensorList,
-                          at::TensorList, int64_t, bool gated, std::string_view,
-                          const std::optional<Tensor> &, double, const std::optional<Tensor> &) {
+Tensor joined_linear_meta(const Tensor &x, at::TensorList weight, at::TensorList scale, at::TensorList zero,
+                          at::TensorList bias, int64_t group, bool gated, std::string_view name,
+                          const std::optional<Tensor> &norm, double, const std::optional<Tensor> &residual) {
+    const std::vector<Tensor> kept[] = {weight.vec(), scale.vec(), zero.vec(), bias.vec()};
+    activation_of(name);
+    check(x, {kept[0], kept[1], kept[2], kept[3], group}, gated, norm, residual);
     c10::SymInt n = 0;
-    for (const Tensor &w : weight) n += w.sym_size(0);
+    for (const Tensor &w : kept[0]) n += w.sym_size(0);
     return at::empty_symint({x.sym_size(0), gated ? n / 2 : n}, x.options());
 }
 

@@ -25,7 +25,7 @@ aten, prims = torch.ops.aten, torch.ops.prims
 PARTS = 4  # at most
 _DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 _STORED = (torch.int8, torch.float8_e4m3fn, torch.float8_e5m2)  # of weights with a scale for each row
-_WEIGHT_ONLY = "openxpu_weight_only"  # marks joined_linear of such a weight alone
+_ALONE = "openxpu_alone"  # marks joined_linear of one weight
 _VIEWS = (
     aten.reshape.default,
     aten.view.default,
@@ -127,8 +127,9 @@ def _product_of(node: fx.Node) -> Product | None:
         found = Product(node, x, weight, scale, zero, group=group)
     elif _is(node, aten._weight_int8pack_mm.default):
         found = Product(node, args[0], args[1], args[2])
-    elif node.meta.get(_WEIGHT_ONLY):
-        found = Product(node, args[0], args[1][0], args[2][0])
+    elif node.meta.get(_ALONE):
+        scale, zero, bias = (given[0] if given else None for given in args[2:5])
+        found = Product(node, args[0], args[1][0], scale, zero, bias, args[5])
     elif _is(node, aten.mm.default, aten.addmm.default) and not node.kwargs:
         x, turned = args[-2:]
         if not (_is(turned, aten.permute.default) and list(turned.args[1]) == [1, 0]):
@@ -273,17 +274,46 @@ def _read_as_stored(graph: fx.Graph, order: dict[fx.Node, int]) -> bool:
             n, k = _value(w.weight).shape
             x = writer.shaped(w.x, [_value(w.x).numel() // k, k])
             scale = writer.shaped(w.scale, [n])
-            new = writer.call(
-                torch.ops.openxpu.joined_linear.default,
-                *(x, [w.weight], [scale], [], [], 0, False, "none", None, 0.0, None),
-            )
-            new.meta[_WEIGHT_ONLY] = True
+            new = writer.alone(x, w.weight, scale, None, None, 0)
             shaped = writer.shaped(new, _value(w.result).shape)
             if w.added is not None:
                 shaped = writer.call(aten.add.Tensor, shaped, w.added)
         w.result.replace_all_uses_with(shaped)
     graph.eliminate_dead_code()
     return bool(found)
+
+
+def _bias_of(product: Product) -> tuple[fx.Node, fx.Node] | None:
+    """Find a number for each column that alone is added to a product: the addition and the bias."""
+    node, user = product.node, _only_user(product.node)
+    while user is not None and _is(user, *_VIEWS) and _under_views(user) is not user:
+        node, user = user, _only_user(user)
+    if user is None or not (
+        _is(user, aten.add.Tensor) and not user.kwargs and all(map(_has_value, user.args))
+    ):
+        return None
+    bias: Any = user.args[1] if user.args[0] is node else user.args[0]
+    values = _value(user), _value(node), _value(bias)
+    fits = values[0].shape == values[1].shape and values[2].shape == (product.columns,)
+    return (user, bias) if fits and len({value.dtype for value in values}) == 1 else None
+
+
+def _take_biases(graph: fx.Graph) -> bool:
+    """Give products what is added to each of their rows."""
+    found = False
+    for product in [p for p in map(_product_of, graph.nodes) if p and p.bias is None]:
+        biased = _bias_of(product)
+        if biased is None:
+            continue
+        addition, bias = biased
+        writer = _Writer(graph)
+        with graph.inserting_before(addition):
+            new = writer.alone(product.x, product.weight, product.scale, product.zero, bias, product.group)
+            addition.replace_all_uses_with(writer.shaped(new, _value(addition).shape))
+        found = True
+    if found:
+        graph.eliminate_dead_code()
+    return found
 
 
 def _silu_of(node: fx.Node) -> fx.Node | None:
@@ -566,6 +596,23 @@ class _Writer:
             else self.call(aten.reshape.default, node, list(shape))
         )
 
+    def alone(
+        self,
+        x: fx.Node,
+        weight: fx.Node,
+        scale: fx.Node | None,
+        zero: fx.Node | None,
+        bias: fx.Node | None,
+        group: int,
+    ) -> fx.Node:
+        """Write a product of one weight, which may be joined with others."""
+        given = [[n for n in (node,) if n is not None] for node in (weight, scale, zero, bias)]
+        node = self.call(
+            torch.ops.openxpu.joined_linear.default, x, *given, group, False, "none", None, 0.0, None
+        )
+        node.meta[_ALONE] = True
+        return node
+
     def columns(self, node: fx.Node | None, dim: int, begin: int, end: int) -> fx.Node | None:
         return None if node is None else self.call(aten.slice.Tensor, node, dim, begin, end)
 
@@ -699,6 +746,7 @@ class JoinLayers(CustomGraphModulePass):
         scaled = _scale_at_once(graph)
         order = {node: i for i, node in enumerate(graph.nodes)}
         scaled = _read_as_stored(graph, order) or scaled
+        scaled = _take_biases(graph) or scaled
         order = {node: i for i, node in enumerate(graph.nodes) if node.op not in ("placeholder", "get_attr")}
         found = find(graph, order)
         if not (scaled or found):

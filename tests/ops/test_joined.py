@@ -318,6 +318,7 @@ def test_no_rows() -> None:
     assert torch.ops.openxpu.joined_linear(torch.empty(0, 16, device="xpu"), *given).shape == (0, 16)
 
 
+@pytest.mark.parametrize("device", ["xpu", "meta"])
 @pytest.mark.parametrize(
     "change, message",
     [
@@ -329,10 +330,12 @@ def test_no_rows() -> None:
         ({"activation": "sine"}, "no activation sine"),
         ({"norm": torch.zeros(8)}, "a norm's weight"),
         ({"residual": torch.zeros(2, 9)}, "a residual"),
+        ({"residual": torch.zeros(8)}, "a residual"),
         ({"weight": [torch.zeros(8, 2, dtype=torch.int32)]}, "scales, zero points or biases"),
     ],
 )
-def test_what_does_not_fit(change: dict[str, object], message: str) -> None:
+def test_what_does_not_fit(device: str, change: dict[str, object], message: str) -> None:
+    """Nor when it is traced."""
     given: dict[str, object] = {
         "x": torch.zeros(2, 16),
         "weight": [torch.zeros(8, 16)],
@@ -347,7 +350,7 @@ def test_what_does_not_fit(change: dict[str, object], message: str) -> None:
         "residual": None,
         **change,
     }
-    moved = torch.utils._pytree.tree_map(lambda v: v.to("xpu") if isinstance(v, Tensor) else v, given)
+    moved = torch.utils._pytree.tree_map(lambda v: v.to(device) if isinstance(v, Tensor) else v, given)
     with pytest.raises(RuntimeError, match=message):
         torch.ops.openxpu.joined_linear(*moved.values())
 

@@ -183,7 +183,7 @@ def test_layers_are_joined(kind: str, halves: bool, bias: bool, as_on_gpus: None
     expected = model(x.double())
     model.to("xpu")
     found, calls = joined_calls(model, x.to("xpu"))
-    # of each: query, key and value; out; the gate; down. int4 with a bias: additions stand between
+    # of each: query, key and value; out; the gate; down
     assert len(calls) == 8
     assert sum("'silu'" in call for call in calls) == 2
     error = (found.cpu().double() - expected).norm() / expected.norm()  # type: ignore[attr-defined]

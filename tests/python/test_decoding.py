@@ -1,0 +1,113 @@
+"""A step of decoding, compiled as for GPUs: what a layer launches, and its numbers beside float64."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from test_fusion import Linear, Norm, kernels
+from torch import Tensor, nn
+
+pytest.importorskip("triton")
+
+# The tiers of GPUs, as their kernels run on a processor; here it is what the device has.
+TIERS = ("ptx", "fma")
+TIER = os.environ.get("OPENXPU_MATRIX")
+HEADS, KV_HEADS, DEPTH, WIDTH, PLACES = 4, 2, 64, 256, 9
+
+
+@pytest.fixture(autouse=True)
+def as_on_gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Launches count, whatever device is here."""
+    from openxpu import _fusion
+
+    monkeypatch.setattr(_fusion, "counts_launches", lambda *_: True)
+    with torch._inductor.utils.fresh_cache():
+        yield
+
+
+class Layer(nn.Module):
+    """A decoder's layer as Llama has it; Qwen2's queries, keys and values have a bias."""
+
+    def __init__(self, kind: str, bias: bool) -> None:
+        super().__init__()
+        self.norms = nn.ModuleList(Norm(WIDTH, rounds_early=True) for _ in range(2))
+        self.qkv = nn.ModuleList(Linear(WIDTH, n * DEPTH, kind, bias) for n in (HEADS, KV_HEADS, KV_HEADS))
+        self.out = Linear(HEADS * DEPTH, WIDTH, kind)
+        self.gate, self.up = (Linear(WIDTH, 512, kind) for _ in range(2))
+        self.down = Linear(512, WIDTH, kind)
+
+    def forward(
+        self, x: Tensor, position: Tensor, angles: list[Tensor], keys: Tensor, values: Tensor
+    ) -> Tensor:
+        normed = self.norms[0](x)
+        q, k, v = (f(normed).view(1, 1, -1, DEPTH).transpose(1, 2) for f in self.qkv)
+        q, k = (rotated(t, *angles) for t in (q, k))
+        keys.index_copy_(2, position, k)
+        values.index_copy_(2, position, v)
+        found = F.scaled_dot_product_attention(q, keys, values, enable_gqa=True)
+        x = x + self.out(found.transpose(1, 2).reshape(1, 1, -1))
+        normed = self.norms[1](x)
+        return x + self.down(F.silu(self.gate(normed)) * self.up(normed))
+
+
+def rotated(t: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    first, second = t[..., : DEPTH // 2], t[..., DEPTH // 2 :]
+    return t * cos + torch.cat((-second, first), -1) * sin
+
+
+class Step(nn.Module):
+    def __init__(self, kind: str, bias: bool = False) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Layer(kind, bias) for _ in range(2))
+
+    def forward(self, x: Tensor, position: Tensor, cos: Tensor, sin: Tensor, *caches: Tensor) -> Tensor:
+        for layer, keys, values in zip(self.layers, caches[::2], caches[1::2], strict=True):
+            x = layer(x, position, [cos, sin], keys, values)
+        return x
+
+
+def compare(step: Step, caches: list[Tensor]) -> None:
+    """Numbers of the step and in the caches beside float64; launches where GPUs' kernels run."""
+    x, cos, sin = torch.randn(1, 1, WIDTH), torch.randn(1, DEPTH), torch.randn(1, DEPTH)
+    given = [x.bfloat16(), torch.tensor([4]), cos.bfloat16(), sin.bfloat16(), *caches]
+    wanted = [t.double() if t.is_floating_point() else t for t in given]
+    expected = step(*wanted)
+    step.to("xpu")
+    on_device = [t.to("xpu") for t in given]
+    found = torch.compile(step, dynamic=False)
+    for part, reference in zip((found(*on_device), *on_device[4:]), (expected, *wanted[4:]), strict=True):
+        assert (part.cpu().double() - reference).norm() < 0.02 * reference.norm()
+    names = kernels(found, *on_device)
+    if TIER in TIERS:
+        # the first layer's norm is of no sum
+        assert len(names) == 1 + 5 * len(step.layers), names
+
+
+def own_caches(layers: int) -> list[Tensor]:
+    return [torch.randn(1, KV_HEADS, PLACES, DEPTH).bfloat16() for _ in range(2 * layers)]
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_layers(bias: bool) -> None:
+    torch.manual_seed(0)
+    compare(Step("int4", bias), own_caches(2))
+
+
+@pytest.mark.skipif(TIER in TIERS, reason="this is the inner run")
+@pytest.mark.parametrize("tier", TIERS)
+def test_launches_as_gpus_have_them(tier: str) -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", str(Path(__file__))],
+        env={**os.environ, "OPENXPU_MATRIX": tier, "OPENXPU_HOST_PROVIDER": "0"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout[-4000:] + run.stderr[-2000:]
