@@ -160,10 +160,9 @@ void check(const Tensor &x, const Layers &all, bool gated, const std::optional<T
             is_here(s);
         }
         if (all.is_int4()) {
-            TORCH_CHECK(all.zero[i].sym_sizes() == all.scale[i].sym_sizes() &&
-                            all.zero[i].scalar_type() == at::kChar,
-                        "joined_linear: zero points of ", all.zero[i].sym_sizes(), " ",
-                        all.zero[i].scalar_type());
+            TORCH_CHECK(
+                all.zero[i].sym_sizes() == all.scale[i].sym_sizes() && all.zero[i].scalar_type() == at::kChar,
+                "joined_linear: zero points of ", all.zero[i].sym_sizes(), " ", all.zero[i].scalar_type());
             is_here(all.zero[i]);
         }
         if (!all.bias.empty()) {
