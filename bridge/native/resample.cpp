@@ -3,6 +3,14 @@
 
 #include <ATen/native/Pool.h>
 #include <ATen/native/Resize.h>
+#include <ATen/ops/_upsample_bicubic2d_aa_backward.h>
+#include <ATen/ops/_upsample_bicubic2d_aa_backward_native.h>
+#include <ATen/ops/_upsample_bicubic2d_aa.h>
+#include <ATen/ops/_upsample_bicubic2d_aa_native.h>
+#include <ATen/ops/_upsample_bilinear2d_aa_backward.h>
+#include <ATen/ops/_upsample_bilinear2d_aa_backward_native.h>
+#include <ATen/ops/_upsample_bilinear2d_aa.h>
+#include <ATen/ops/_upsample_bilinear2d_aa_native.h>
 #include <ATen/ops/_upsample_nearest_exact1d_backward_native.h>
 #include <ATen/ops/_upsample_nearest_exact1d_native.h>
 #include <ATen/ops/_upsample_nearest_exact2d_backward_native.h>
@@ -37,7 +45,14 @@
 #include <ATen/ops/upsample_nearest3d_native.h>
 #include <ATen/ops/upsample_trilinear3d_backward_native.h>
 #include <ATen/ops/upsample_trilinear3d_native.h>
+#if __has_include(<ATen/ops/_upsample_lanczos2d_aa_native.h>) // from 2.13 on
+#include <ATen/ops/_upsample_lanczos2d_aa_backward.h>
+#include <ATen/ops/_upsample_lanczos2d_aa_backward_native.h>
+#include <ATen/ops/_upsample_lanczos2d_aa.h>
+#include <ATen/ops/_upsample_lanczos2d_aa_native.h>
+#endif
 
+#include "host_memory.h"
 #include "operands.h"
 
 namespace at::native {
@@ -103,6 +118,42 @@ void interpolate_backward(xpu_resample_kind kind, const Tensor &grad_output, con
     check(xpu_resample_backward(current_stream(grad_output), &args, dy.const_data_ptr(),
                                 dx.mutable_data_ptr()));
     deliver(dx, grad_input);
+}
+
+// Do PyTorch's own kernels filter on this host device? They take half the time where images get smaller and
+// for gradients, a fifth for bytes; not for triangles over more positions than there were, which is measured,
+// nor for halves, which they lack.
+bool filters_on_host(xpu_resample_kind kind, const Tensor &from, const Tensor &to, bool backward) {
+    const auto device = from.device().index();
+    const auto type = from.scalar_type();
+    if (!uses_host_kernels(device) || is_captured(device) || to.numel() == 0) return false;
+    if (type != kFloat && type != kDouble)
+        return type == kByte && to.size(2) * to.size(3) > 1; // PyTorch 2.13 fails
+    return backward || kind != XPU_RESAMPLE_FILTER_LINEAR || to.numel() <= from.numel();
+}
+
+using HostFilter = Tensor &(*)(const Tensor &, IntArrayRef, bool, std::optional<double>,
+                               std::optional<double>, Tensor &);
+void filter(xpu_resample_kind kind, HostFilter host, const Tensor &self, bool align_corners,
+            std::optional<double> scales_h, std::optional<double> scales_w, const Tensor &out) {
+    if (!filters_on_host(kind, self, out, false))
+        return interpolate(kind, self, out, align_corners, {scales_h, scales_w});
+    const HostScope scope(self.device().index());
+    auto there = as_cpu(out);
+    host(as_cpu_input(self), out.sizes().slice(2), align_corners, scales_h, scales_w, there);
+}
+
+using HostFilterBackward = Tensor &(*)(const Tensor &, IntArrayRef, IntArrayRef, bool, std::optional<double>,
+                                       std::optional<double>, Tensor &);
+void filter_backward(xpu_resample_kind kind, HostFilterBackward host, const Tensor &grad_output,
+                     bool align_corners, std::optional<double> scales_h, std::optional<double> scales_w,
+                     const Tensor &grad_input) {
+    if (!filters_on_host(kind, grad_output, grad_input, true))
+        return interpolate_backward(kind, grad_output, grad_input, align_corners, {scales_h, scales_w});
+    const HostScope scope(grad_output.device().index());
+    auto there = as_cpu(grad_input);
+    host(as_cpu_input(grad_output), grad_output.sizes().slice(2), grad_input.sizes(), align_corners, scales_h,
+         scales_w, there);
 }
 
 // `padding` goes from the last dimension to the first, in front and behind.
@@ -282,6 +333,56 @@ TORCH_IMPL_FUNC(upsample_bicubic2d_backward_xpu)(const Tensor &grad_output, IntA
                                                  std::optional<double> scales_w, const Tensor &grad_input) {
     interpolate_backward(XPU_RESAMPLE_CUBIC, grad_output, grad_input, align_corners, {scales_h, scales_w});
 }
+
+TORCH_IMPL_FUNC(upsample_bilinear2d_aa_xpu)(const Tensor &self, IntArrayRef output_size, bool align_corners,
+                                            std::optional<double> scales_h, std::optional<double> scales_w,
+                                            const Tensor &out) {
+    filter(XPU_RESAMPLE_FILTER_LINEAR, at::_upsample_bilinear2d_aa_outf, self, align_corners, scales_h,
+           scales_w, out);
+}
+
+TORCH_IMPL_FUNC(upsample_bilinear2d_aa_backward_xpu)(const Tensor &grad_output, IntArrayRef output_size,
+                                                     IntArrayRef input_size, bool align_corners,
+                                                     std::optional<double> scales_h,
+                                                     std::optional<double> scales_w,
+                                                     const Tensor &grad_input) {
+    filter_backward(XPU_RESAMPLE_FILTER_LINEAR, at::_upsample_bilinear2d_aa_backward_outf, grad_output,
+                    align_corners, scales_h, scales_w, grad_input);
+}
+
+TORCH_IMPL_FUNC(upsample_bicubic2d_aa_xpu)(const Tensor &self, IntArrayRef output_size, bool align_corners,
+                                           std::optional<double> scales_h, std::optional<double> scales_w,
+                                           const Tensor &out) {
+    filter(XPU_RESAMPLE_FILTER_CUBIC, at::_upsample_bicubic2d_aa_outf, self, align_corners, scales_h,
+           scales_w, out);
+}
+
+TORCH_IMPL_FUNC(upsample_bicubic2d_aa_backward_xpu)(const Tensor &grad_output, IntArrayRef output_size,
+                                                    IntArrayRef input_size, bool align_corners,
+                                                    std::optional<double> scales_h,
+                                                    std::optional<double> scales_w,
+                                                    const Tensor &grad_input) {
+    filter_backward(XPU_RESAMPLE_FILTER_CUBIC, at::_upsample_bicubic2d_aa_backward_outf, grad_output,
+                    align_corners, scales_h, scales_w, grad_input);
+}
+
+#if __has_include(<ATen/ops/_upsample_lanczos2d_aa_native.h>)
+TORCH_IMPL_FUNC(upsample_lanczos2d_aa_xpu)(const Tensor &self, IntArrayRef output_size, bool align_corners,
+                                           std::optional<double> scales_h, std::optional<double> scales_w,
+                                           const Tensor &out) {
+    filter(XPU_RESAMPLE_FILTER_LANCZOS, at::_upsample_lanczos2d_aa_outf, self, align_corners, scales_h,
+           scales_w, out);
+}
+
+TORCH_IMPL_FUNC(upsample_lanczos2d_aa_backward_xpu)(const Tensor &grad_output, IntArrayRef output_size,
+                                                    IntArrayRef input_size, bool align_corners,
+                                                    std::optional<double> scales_h,
+                                                    std::optional<double> scales_w,
+                                                    const Tensor &grad_input) {
+    filter_backward(XPU_RESAMPLE_FILTER_LANCZOS, at::_upsample_lanczos2d_aa_backward_outf, grad_output,
+                    align_corners, scales_h, scales_w, grad_input);
+}
+#endif
 
 TORCH_IMPL_FUNC(reflection_pad1d_xpu)(const Tensor &self, IntArrayRef padding, const Tensor &out) {
     pad(XPU_RESAMPLE_REFLECT, self, padding, out);

@@ -2,6 +2,7 @@
 
 #include "kernel.h"
 #include "kernels/resample.h"
+#include "ops/resample_filter.h"
 #include "team.h"
 
 #define GROUP 256 /* work-items */
@@ -81,12 +82,14 @@ static xpu_status run(xpu_stream *stream, const xpu_resample *args, bool backwar
 
 xpu_status xpu_resample_forward(xpu_stream *stream, const xpu_resample *args, const void *input,
                                 void *output) {
+    if (resample_filters(args)) return resample_filter_forward(stream, args, input, output);
     resample_params p = {.input = XPU_ADDR(input), .output = XPU_ADDR(output)};
     return run(stream, args, false, &p);
 }
 
 xpu_status xpu_resample_backward(xpu_stream *stream, const xpu_resample *args, const void *grad_output,
                                  void *grad_input) {
+    if (resample_filters(args)) return resample_filter_backward(stream, args, grad_output, grad_input);
     resample_params p = {.input = XPU_ADDR(grad_input), .output = XPU_ADDR(grad_output)};
     return run(stream, args, true, &p);
 }

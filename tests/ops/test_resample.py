@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 import torch.nn.functional as F
 
+from .inner_run import passes
+
 # The positions between two points are float32 for all dtypes but float64.
 TOLERANCE = {torch.float16: 2e-3, torch.bfloat16: 2e-2, torch.float32: 2e-5, torch.float64: 1e-12}
+# Do libxpu's own kernels filter? On host devices PyTorch's may, which are faster.
+NATIVE = os.environ.get("OPENXPU_HOST_PROVIDER") == "0"
 SHAPES = {1: (2, 3, 13), 2: (2, 3, 11, 14), 3: (1, 2, 5, 6, 7)}
 
 
@@ -102,6 +108,92 @@ def test_pad_dtypes(mode: str, dtype: torch.dtype) -> None:
     compare(lambda x: F.pad(x, (3, 1, 2, 4), mode=mode), SHAPES[2], dtype)
 
 
+# More, fewer, the same and few output positions; those of one dimension alone.
+SIZES = ((30, 41), (5, 7), (11, 14), (1, 1), (13, 3), (11, 5), (4, 14))
+FILTERS = ["bilinear", "bicubic", *(["lanczos"] if hasattr(torch.ops.aten, "_upsample_lanczos2d_aa") else [])]
+LAYOUTS = (torch.contiguous_format, torch.channels_last)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("mode", FILTERS)
+def test_filters(mode: str, dtype: torch.dtype) -> None:
+    for layout in LAYOUTS:
+        for size in SIZES:
+            compare(
+                lambda x, s=size: F.interpolate(x, size=s, mode=mode, antialias=True),
+                SHAPES[2],
+                dtype,
+                layout,
+            )
+
+
+@pytest.mark.parametrize("mode", FILTERS)
+def test_filters_by_factors_and_corners(mode: str) -> None:
+    for factor in (2, 1.7, 0.6, 0.21):
+        compare(
+            lambda x, f=factor: F.interpolate(x, scale_factor=f, mode=mode, antialias=True),
+            SHAPES[2],
+            torch.float32,
+        )
+    if mode == "lanczos":  # which has no align_corners
+        return
+    for size in SIZES:
+        compare(
+            lambda x, s=size: F.interpolate(x, size=s, mode=mode, antialias=True, align_corners=True),
+            SHAPES[2],
+            torch.float32,
+        )
+
+
+@pytest.mark.parametrize("mode", FILTERS)
+def test_filters_of_bytes(mode: str) -> None:
+    """They are rounded and cut off once, where PyTorch's kernels do it after each dimension."""
+    torch.manual_seed(0)
+    x = torch.randint(*((0, 256) if NATIVE else (70, 180)), SHAPES[2], dtype=torch.uint8)
+    for layout in LAYOUTS:
+        for size in SIZES:
+            y = x.to("xpu").contiguous(memory_format=layout)
+            y = F.interpolate(y, size=size, mode=mode, antialias=True)
+            exact = F.interpolate(x.double(), size=size, mode=mode, antialias=True).clamp(0, 255)
+            assert y.dtype == torch.uint8
+            assert (y.cpu().double() - exact).abs().max() < (0.501 if NATIVE else 2)
+
+
+def test_filters_of_views_nothing_and_nan() -> None:
+    x = torch.randn(3, 4, 9, 12)
+    options = dict(size=(5, 17), mode="bicubic", antialias=True)
+    view, reference = x.to("xpu")[:, 1:, ::2].mT, x[:, 1:, ::2].mT
+    torch.testing.assert_close(
+        F.interpolate(view, **options).cpu(), F.interpolate(reference, **options), rtol=2e-5, atol=2e-5
+    )
+    assert F.interpolate(x[:0].to("xpu"), **options).shape == (0, 4, 5, 17)
+    x[1, 2, 3, 4] = float("nan")
+    actual, expected = F.interpolate(x.to("xpu"), **options).cpu(), F.interpolate(x, **options)
+    assert torch.equal(actual.isnan(), expected.isnan()) and expected.isnan().any()
+
+
+def test_filters_into_an_out_with_gaps() -> None:
+    x = torch.randn(2, 3, 9, 12)
+    out = torch.zeros(2, 3, 5, 14, device="xpu")[..., ::2]
+    torch.ops.aten._upsample_bilinear2d_aa.out(x.to("xpu"), [5, 7], False, None, None, out=out)
+    expected = F.interpolate(x, size=(5, 7), mode="bilinear", antialias=True)
+    torch.testing.assert_close(out.cpu(), expected, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("mode", FILTERS)
+def test_gradients_of_filters(mode: str) -> None:
+    x = torch.randn(1, 2, 5, 6, dtype=torch.float64, device="xpu", requires_grad=True)
+    for size in ((3, 8), (2, 2)):
+        assert torch.autograd.gradcheck(
+            lambda t, s=size: F.interpolate(t, size=s, mode=mode, antialias=True), (x,)
+        )
+
+
+@pytest.mark.skipif(NATIVE, reason="this is the inner run")
+def test_filters_without_the_hosts_kernels() -> None:
+    passes([__file__], "filters", OPENXPU_HOST_PROVIDER="0")
+
+
 def test_errors_are_pytorchs() -> None:
     x = torch.randn(1, 2, 4, 4, device="xpu")
     with pytest.raises(
@@ -113,3 +205,8 @@ def test_errors_are_pytorchs() -> None:
             F.pad(torch.ones(3, 0, *[10] * dims, device="xpu"), [1] * (2 * dims), mode="reflect")
     with pytest.raises(RuntimeError, match="sizes should be greater than 0"):
         F.interpolate(x, size=(0, 3))
+    for size in ((0, 3), (2, -1)):
+        with pytest.raises(RuntimeError, match="sizes should be greater than 0"):
+            F.interpolate(x, size=size, mode="bicubic", antialias=True)
+    with pytest.raises(RuntimeError, match="Non-empty 4D data tensor expected"):
+        torch._C._nn._upsample_bilinear2d_aa(torch.ones(2, 0, 3, 3, device="xpu"), (2, 2), False)

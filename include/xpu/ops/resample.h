@@ -1,10 +1,11 @@
-/* xpu/ops/resample.h: interpolation to another size, and padding by reflection or replication, over one to
- * three dimensions, with gradients.
+/* xpu/ops/resample.h: interpolation to another size, with or without a filter against aliasing, and padding
+ * by reflection or replication, over one to three dimensions, with gradients.
  *
  * Tensors are contiguous [batch, channels, depth, height, width], or with channels_last [batch, depth,
  * height, width, channels]; fewer dimensions have size 1 in front. Dtypes are fp16, bf16, fp32, fp64;
  * computed in fp32 (fp64 for fp64). Besides, padding forward takes every dtype, its gradient complex numbers,
- * and nearest forward uint8. Gradients come out the same each time. */
+ * and nearest and filters forward uint8, which filters round once, at the end. Gradients come out the same
+ * each time. */
 #ifndef XPU_OPS_RESAMPLE_H
 #define XPU_OPS_RESAMPLE_H
 
@@ -19,8 +20,13 @@ typedef enum xpu_resample_kind {
     XPU_RESAMPLE_NEAREST_EXACT, /* floor((o + 1/2) · scale) */
     XPU_RESAMPLE_LINEAR,
     XPU_RESAMPLE_CUBIC,
-    XPU_RESAMPLE_REFLECT,  /* padding: `before` elements in front, mirrored at the first and last */
-    XPU_RESAMPLE_REPLICATE /* padding by the first and last */
+    XPU_RESAMPLE_REFLECT,   /* padding: `before` elements in front, mirrored at the first and last */
+    XPU_RESAMPLE_REPLICATE, /* padding by the first and last */
+    /* Filters as wide as an output position is in the input, and at least 1, 2 or 3 input positions to each
+     * side; weights add up to 1. Pillow's: a triangle, Keys' cubic with a = -1/2, Lanczos' window of 3. */
+    XPU_RESAMPLE_FILTER_LINEAR,
+    XPU_RESAMPLE_FILTER_CUBIC,
+    XPU_RESAMPLE_FILTER_LANCZOS
 } xpu_resample_kind;
 
 typedef struct xpu_resample {
