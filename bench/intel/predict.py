@@ -3,8 +3,9 @@
 A loop's multiplications keep the unit of a vector engine for 8 or 16 clocks each, its other instructions the engine's
 issue for one; threads of other teams go on meanwhile, so that a step takes the larger of both, or the time in which
 the caches bring what it reads, if that is longer; all together take the time of the memory at least. The tile of each
-problem, and into how many slices k is cut, are those that take least, all tiles with the loop of the largest. What
-the caches give are guesses that stand in `DEVICES`, clocks and memory are what Intel states; nothing is measured.
+problem, and into how many slices k is cut, are those that take least; of units of 16 lanes all tiles have the loop of
+the largest. What the caches give are guesses that stand in `DEVICES`, clocks and memory are what Intel states; nothing
+is measured.
 
 Units of 8 lanes read local memory: a step takes as long as that takes to bring and to keep what the loop moves, if that
 is longer.
@@ -51,9 +52,10 @@ DEVICES = {
     "arl-h": Device(8, 2.35, 16, 128, 64, 134, engines=16, lanes=8),
 }
 THREADS = 4
-# by lanes: sides, and teams of 32 x 64 or 64 x 32, of 32 x 32
-TILES = {16: ((256, 32), (128, 8), (64, 2)), 8: ((128, 16), (64, 4))}
-LOCAL = re.compile(r"\b(?:load|store)\.slm\.d(\d+)(?:x(\d+)(t?))?\S*\s+\((\d+)\|")
+TILES = ((256, 32), (128, 8), (64, 2))  # of 16 lanes: sides, and teams of 32 x 64 or 64 x 32
+SIZES = ("256x160", "128x128", "64x64")  # of 8 lanes; convolutions haven't got the first
+LOCAL = re.compile(r"\b(load|store)\.slm\.d(\d+)(?:x(\d+)(t?))?\S*\s+\((\d+)\|")
+LOCAL_BYTES = 128 << 10  # of a core with units of 8 lanes
 FIRST_STEP = 2000  # clocks until a group's first numbers are there
 PRODUCT = 4096  # m, n and k
 # of 32 images: pixels along a side, channels, as ResNet-50 has them in 3 x 3 kernels
@@ -76,11 +78,18 @@ class Loop:
 def loop_of(kernel: matrix.Kernel, body: list[str]) -> Loop:
     """Of the kernel's dtype."""
     dtype = re.search(r"-DMATRIX_T=(\w+)", kernel.request)[1]  # type: ignore[index]
-    units, local = matrix.units_of(body), 0
+    units, local = matrix.units_of(body), {"load": 0, "store": 0}
     for line in body:
-        if m := LOCAL.search(line):
-            local += int(m[1]) // 8 * int(m[2] or 1) * (1 if m[3] else int(m[4]))
-    return Loop(units, len(body) - units, matrix.BYTES[dtype], local)
+        if found := LOCAL.search(line):
+            wide = int(found[2]) // 8 * int(found[3] or 1)
+            local[found[1]] += wide if found[4] else wide * int(found[5])
+    m, n, *teams = (
+        int(number[1]) if (number := re.search(rf"-D{name}=(\d+)", kernel.request)) else 0
+        for name in ("TILE_M", "TILE_N", "TEAMS_M", "TEAMS_N")
+    )
+    if matrix.OF_8_LANES == kernel.products and m:  # a step's, of which some teams may keep less than others
+        local["store"] = max(local["store"], (m + n) * 64 // math.prod(teams))
+    return Loop(units, len(body) - units, matrix.BYTES[dtype], sum(local.values()), m, n, math.prod(teams))
 
 
 def iteration(device: Device, loop: Loop) -> float:
@@ -92,6 +101,8 @@ def clocks_of(device: Device, loop: Loop, m: int, n: int, k: int, products: int)
     """Clocks of so many products of m x n x k, if nothing waits for memory."""
     multiplications = loop.m * loop.n / 8 / device.lanes * 2  # of a group's teams, for 64 bytes of k
     together = max(1, device.engines * THREADS // loop.teams)  # groups a core
+    if device.lanes == 8:  # whose slabs lie in its local memory, two stages of 64 bytes a line
+        together = max(1, min(together, LOCAL_BYTES // ((loop.m + loop.n) * 128)))
     team_bytes = (32 + 64) * 64
     step = together * max(
         multiplications * iteration(device, loop) / loop.units / device.engines,
@@ -103,8 +114,8 @@ def clocks_of(device: Device, loop: Loop, m: int, n: int, k: int, products: int)
     return waves * math.ceil(k * loop.element / 64) * step + math.ceil(waves) * FIRST_STEP
 
 
-def share(device: Device, loop: Loop, m: int, n: int, k: int, moved: int, useful: float = 1) -> float:
-    """Of the peak, by the tile and the slices of k for which that is most.
+def share(device: Device, loops: list[Loop], m: int, n: int, k: int, moved: int, useful: float = 1) -> float:
+    """Of the peak, by the tile and the slices of k for which that is most. `loops`: those of the tiles.
 
     `moved`: elements that come from memory and go there. `useful`: the part of the multiplied numbers that count.
     """
@@ -112,7 +123,7 @@ def share(device: Device, loop: Loop, m: int, n: int, k: int, moved: int, useful
         m
         * n
         * k
-        * loop.element
+        * loops[0].element
         / 32
         / 8
         / device.lanes
@@ -121,14 +132,30 @@ def share(device: Device, loop: Loop, m: int, n: int, k: int, moved: int, useful
         / device.cores
     )
     least = math.inf
-    for side, teams in TILES[device.lanes]:
-        tile = dataclasses.replace(loop, m=side, n=side, teams=teams)
+    for tile in loops:
         for cut in (2**power for power in range(7)):
             sums = 0 if cut == 1 else (cut + 1) * m * n * 4 / device.memory * device.clock
-            memory = moved * loop.element / device.memory * device.clock
+            memory = moved * tile.element / device.memory * device.clock
             clocks = clocks_of(device, tile, m, n, math.ceil(k / cut), cut)
             least = min(least, max(clocks, memory) + sums)
     return useful * ideal / least
+
+
+def tiles_of(
+    kernel: matrix.Kernel, loop: Loop, every: dict[str, matrix.Kernel], library: ctypes.CDLL, *on: str
+) -> list[Loop]:
+    """The loops of a product or convolution, of which one is given, in all tiles. `on`: the compiler and the GPU."""
+    if kernel.products != matrix.OF_8_LANES:
+        return [dataclasses.replace(loop, m=side, n=side, teams=teams) for side, teams in TILES]
+    size, loops = kernel.label.split()[0], [loop]
+    for other in SIZES[SIZES.index(size) + 1 :]:
+        smaller = every[kernel.label.replace(size, other, 1)]
+        (source,) = matrix.sources(library, [smaller])
+        listing, wrong = matrix.listing_of(Path(on[0]), source, on[1], smaller)
+        if wrong:
+            raise RuntimeError(wrong)
+        loops.append(loop_of(smaller, matrix.main_body(listing)))
+    return loops
 
 
 def main() -> int:
@@ -140,11 +167,18 @@ def main() -> int:
     arguments = parser.parse_args()
     os.environ["OPENXPU_CACHE"] = "0"
     library = ctypes.CDLL(str(next((ROOT / "python" / "openxpu").glob("libxpu.so.*"))))
+    of_8_lanes = {k.label: k for k in matrix.products() if "MATRIX_SQUARES" in k.request}
     kernels = [
         k
         for k in matrix.products()
         if k.units
-        and k.label.startswith("128x128 " if "MATRIX_SQUARES" in k.request else "{}x{} ".format(*matrix.MAIN))
+        and k.label.startswith(
+            "{}x{} ".format(*matrix.MAIN)
+            if "MATRIX_SQUARES" not in k.request
+            else SIZES[1]
+            if "convolution" in k.label
+            else SIZES[0]
+        )
         and "f16" not in k.label.replace("bf16", "")
     ]
     kernels += [k for k in matrix.attention() if k.counted]
@@ -164,10 +198,11 @@ def main() -> int:
             text = f"{product}: {kernel.label}: {clocks:.0f} clocks an iteration, units busy "
             text += f"{loop.units * device.multiplication / clocks:.0%}, {spilled} bytes spilled"
             if not attention:
+                loops = tiles_of(kernel, loop, of_8_lanes, library, str(arguments.ocloc), product)
                 if "convolution" not in kernel.label:
                     # A once, B for each band of 1,024 rows
                     moved = (2 + PRODUCT // 1024) * PRODUCT**2
-                    part = share(device, loop, PRODUCT, PRODUCT, PRODUCT, moved)
+                    part = share(device, loops, PRODUCT, PRODUCT, PRODUCT, moved)
                     text += f"; {PRODUCT}^3 {part:.0%} of the peak"
                 for side, channels in CONVOLUTIONS if "convolution" in kernel.label else ():
                     # pixels of a line that are read together
@@ -178,7 +213,7 @@ def main() -> int:
                         (channels, taps, pixels) if kernel.label.endswith("w") else (pixels, channels, taps)
                     )
                     moved = 2 * 32 * side * side * channels + taps * channels
-                    part = share(device, loop, *sizes, moved, useful=side / line)
+                    part = share(device, loops, *sizes, moved, useful=side / line)
                     text += f"; {side} x {side} x {channels} {part:.0%}"
             print(text, flush=True)
     return 0

@@ -19,8 +19,10 @@
 #define STAGE ((TILE_M + TILE_N) * LINE)
 
 /* What a work-item brings in of an operand at each step, in pieces of half a line: bytes from the tile's
- * first one. */
-#define PIECES(tile) ((tile) * 2 / THREADS)
+ * first one. Of the last ones a tile may have fewer than there are work-items: whole teams then read its last
+ * line once more, which they don't keep. */
+#define PIECES(tile) (((tile) * 2 + THREADS - 1) / THREADS)
+#define IS_KEPT(i, tile) (((i) + 1) * THREADS <= (tile) * 2 || get_local_id(0) + (i) * THREADS < (tile) * 2)
 typedef struct operand_a {
     uint at[PIECES(TILE_M)];
     uint8 next[PIECES(TILE_M)];
@@ -69,13 +71,15 @@ static inline void fetch_pieces(__private uint8 *next, xpu_addr from, __private 
 static inline void keep_left(__local uchar *slab, __private const uint8 *next) {
     WRITTEN_OUT for (uint i = 0; i < PIECES(TILE_M); i++) {
         const uint line = piece_line(i, true);
-        *(__local uint8 *)(slab + (line / 8 * 2 + piece_of(i, true)) * SQUARE + line % 8 * HALF) = next[i];
+        if (IS_KEPT(i, TILE_M))
+            *(__local uint8 *)(slab + (line / 8 * 2 + piece_of(i, true)) * SQUARE + line % 8 * HALF) =
+                next[i];
     }
 }
 static inline void keep_right(__local uchar *slab, __private const uint8 *next) {
     WRITTEN_OUT for (uint i = 0; i < PIECES(TILE_N); i++) {
         const uint square = piece_line(i, false) / 8 * 2 + piece_of(i, false);
-        write_square(slab + square * SQUARE, next[i]);
+        if (IS_KEPT(i, TILE_N)) write_square(slab + square * SQUARE, next[i]);
     }
 }
 

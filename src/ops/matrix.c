@@ -167,6 +167,11 @@ static bool fits(const matrix_tile *t, size_t sum, const xpu_device_properties *
            (uint64_t)threads_of(t) <= properties->max_work_group_size;
 }
 
+/* Of Intel's units of 8 lanes the largest tile leaves no registers for what a convolution gathers by. */
+static bool suits(const matrix_tile *t, bool gathers) {
+    return !gathers || t->unit != MATRIX_UNIT_XMX8 || t->m * t->n <= 32 * 32 * teams_of(t);
+}
+
 /* The part of its rate that a compute unit reaches with `some` work-groups: nearly all from 512 work-items
  * on. */
 static double busy(const matrix_tile *t, int64_t some) {
@@ -242,11 +247,13 @@ static int find_tile(matrix_choice *choice, xpu_dtype dtype, const xpu_device_pr
     const int64_t units = (int64_t)properties->gpu_subslice_count;
     const matrix_unit unit = choice->unit, lines = lines_of(unit);
     const int64_t pinned = TUNED(properties->type == XPU_DEVICE_CPU, MATRIX_TILE);
-    const bool is_pinned = matrix_is_pinned(unit, dtype, properties);
+    const bool is_pinned =
+        matrix_is_pinned(unit, dtype, properties) && suits(&table[pinned], choice->gathers);
     int best = -1;
     double least = 0;
     for (int i = 0; i < TILES; i++) {
         if (is_pinned ? i != pinned : table[i].unit != lines || !fits(&table[i], sum, properties)) continue;
+        if (!suits(&table[i], choice->gathers)) continue;
         const double rate = rate_of(choice->device, unit, dtype, i, along_k);
         const bool may_be_tall = choice->makes_b && unit == MATRIX_UNIT_XMX && teams_of(&table[i]) >= SHARING;
         if (may_be_tall && properties->local_mem_size < SHARED_BYTES) continue;
@@ -268,13 +275,13 @@ int matrix_tile_for(matrix_choice *choice, xpu_dtype dtype, const xpu_device_pro
                     int64_t batch, int64_t m, int64_t n, int64_t k, int along_k, int64_t *slices) {
     enum { KEPT = 32 };
     static _Thread_local struct {
-        int64_t question[10], slices;
+        int64_t question[11], slices;
         int tile;
         bool is_tall;
     } kept[KEPT];
     const uint32_t changes = atomic_load_explicit(&tuning_changes, memory_order_acquire);
-    const int64_t question[10] = {choice->unit, choice->device, dtype, along_k, batch, m, n, k,
-                                  changes,      choice->makes_b};
+    const int64_t question[11] = {choice->unit, choice->device,  dtype,          along_k, batch, m, n, k,
+                                  changes,      choice->makes_b, choice->gathers};
     const uint64_t mixed = ((uint64_t)m * 31 + (uint64_t)n) * 31 + (uint64_t)k + (uint64_t)along_k;
     const size_t at = (mixed * 0x9e3779b97f4a7c15u >> 32) % KEPT;
     if (memcmp(kept[at].question, question, sizeof question)) {

@@ -55,6 +55,7 @@ typedef struct matrix_choice {
     matrix_unit unit;
     bool emulated;
     bool makes_b;         /* asked for with numbers made of B's bits as they are read */
+    bool gathers;         /* asked for by a convolution */
     int tile;             /* a line of matrix.def */
     bool is_tall;         /* … twice as high and half as wide */
     int a_piece, b_piece; /* bytes at which all lines of an operand are aligned: 16, 8, 4, 2 */

@@ -256,11 +256,14 @@ static void all_tiles_and_layouts(void **unused) {
         {23, true, true, true, 32, 16, XPU_FLOAT32, XPU_EPILOGUE_RELU, 0, XPU_INT8},
         {24, true, true, false, 16, 16, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0, XPU_INT8},
         {25, true, true, false, 16, 16, XPU_INT32, XPU_EPILOGUE_NONE, 0, XPU_INT8},
+        {27, true, true, false, 8, 8, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0, 0},
+        {27, true, true, true, 16, 16, XPU_INT32, XPU_EPILOGUE_NONE, 0, XPU_INT8},
     };
     for (size_t i = 0; i < sizeof square_kinds / sizeof *square_kinds && by_squares; i++) {
         const int before = by_units;
         try_sizes(&square_kinds[i]);
-        assert_int_equal(by_units - before, 6);
+        try_problem(&square_kinds[i], 1, 300, 170, 104, true, false); /* all teams of the largest tiles */
+        assert_int_equal(by_units - before, 7);
     }
     if (by_blocks || by_fma || by_squares) return;
     static const kind kinds[] = {
@@ -706,7 +709,8 @@ static void rates_of_times(void **unused) {
 }
 
 static void whatever_comes(void **unused) {
-    static const int aligns[] = {1, 2, 4, 8, 8, 8}, block_tiles[] = {8, 9, 10, 11, 26};
+    static const int aligns[] = {1, 2, 4, 8, 8, 8}, block_tiles[] = {8, 9, 10, 11, 26},
+                     square_tiles[] = {22, 23, 24, 25, 27};
     static const xpu_dtype dtypes[] = {XPU_FLOAT32, XPU_FLOAT32,  XPU_FLOAT32,   XPU_FLOAT32,
                                        XPU_FLOAT32, XPU_FLOAT64,  XPU_COMPLEX64, XPU_COMPLEX128,
                                        XPU_FLOAT16, XPU_BFLOAT16, XPU_INT32,     XPU_UINT8};
@@ -715,7 +719,7 @@ static void whatever_comes(void **unused) {
         if (i % 25 == 0) /* a new kernel takes seconds to build */
             w = (kind){.tile = (int)(by_fma       ? pick(12, 22)
                                      : by_blocks  ? block_tiles[pick(0, 4)]
-                                     : by_squares ? pick(22, 25)
+                                     : by_squares ? square_tiles[pick(0, 4)]
                                                   : pick(0, 7)),
                        .a_k_fast = pick(0, 1),
                        .b_k_fast = pick(0, 1),

@@ -106,7 +106,7 @@ def products() -> Iterator[Kernel]:
                 bars = {product: SHARE[product][BYTES[dtype]][k_fast] for product in SHARE} if a_fast else {}
                 if unit == "XMX8":
                     bars = dict.fromkeys(OF_8_LANES, BUSY_8_LANES)
-                largest = (m, n) == MAIN if unit == "XMX" else m * n // teams_m // teams_n == 32 * 32
+                largest = (m, n) == MAIN if unit == "XMX" else m * n // teams_m // teams_n >= 32 * 32
                 request = f"gemm.cl|gemm_matrix|{options}|{label}|"
                 yield Kernel(
                     request,
@@ -120,7 +120,7 @@ def products() -> Iterator[Kernel]:
                         "FMA": (BY_FOURS if by_fours else WITHOUT_UNITS) + (() if full else OLDER),
                     }[unit],
                 )
-                if unit == "XMX8":
+                if unit == "XMX8" and m * n // teams_m // teams_n <= 32 * 32:
                     yield from squares(tile, dtype, f"{m}x{n}", bars if largest else {}, registers)
                 if dtype == "i8" and (by_fours or (unit == "XMX" and not k_fast)):
                     label = f"{m}x{n} i8, convolution of bytes"
