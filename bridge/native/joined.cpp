@@ -238,42 +238,77 @@ Tensor half_turned(const Tensor &x, double first_sign) {
     return at::cat({x.slice(-1, half).mul(first_sign), x.slice(-1, 0, half)}, -1);
 }
 
-// x @ w.t() of a token's queries, keys and values, one token a row, by heads of `depth`: queries and keys are
-// turned by the angles, (1 or rows, depth), keys and values go to `position` of caches of 4 dimensions, whose
-// places count along `dim`, 1 or 2, and heads along the other. Gives the queries.
+// What becomes of a token's queries, keys and values. Angles are (1 or rows, depth), norms (depth).
+struct Caches {
+    int64_t depth;
+    const std::optional<Tensor> &cos, &sin;
+    double first_sign;
+    const std::optional<Tensor> &query_norm, &key_norm;
+    double head_eps;
+    const Tensor &position;
+    int64_t dim;
+    const Tensor &keys, &values;
+};
+
+void check(const Tensor &x, const Layers &all, const std::optional<Tensor> &norm, const Caches &to) {
+    TORCH_CHECK(all.weight.size() == 3, "cached_linear: ", all.weight.size(),
+                " weights for queries, keys and values");
+    check(x, all, false, norm, std::nullopt);
+    const int64_t depth = to.depth, dim = to.dim;
+    const c10::SymInt m = x.sym_size(0), n = all.weight[0].sym_size(0), of_keys = all.weight[1].sym_size(0);
+    TORCH_CHECK(depth > 1 && depth % 2 == 0 && n % depth == 0 && of_keys % depth == 0 &&
+                    all.weight[2].sym_size(0) == of_keys,
+                "cached_linear: heads of ", depth, " in weights of ", n, ", ", of_keys, " and ",
+                all.weight[2].sym_size(0), " rows");
+    TORCH_CHECK(dim == 1 || dim == 2, "cached_linear: places along dimension ", dim);
+    TORCH_CHECK(to.cos.has_value() == to.sin.has_value(), "cached_linear: cosines without sines");
+    TORCH_CHECK(to.query_norm.has_value() == to.key_norm.has_value(),
+                "cached_linear: either queries or keys are normed");
+    TORCH_CHECK(to.position.scalar_type() == at::kLong && to.position.sym_numel() == 1,
+                "cached_linear: expected one position of int64, got ", to.position.sym_sizes(), " ",
+                to.position.scalar_type());
+    const auto is_like = [&](const Tensor &t) {
+        TORCH_CHECK(t.device() == x.device(), "Expected all tensors to be on the same device, but found ",
+                    t.device(), " and ", x.device());
+        return t.scalar_type() == x.scalar_type();
+    };
+    for (const Tensor *t : {&to.keys, &to.values})
+        TORCH_CHECK(t->dim() == 4 && is_like(*t) && t->sym_size(0) == m &&
+                        t->sym_size(3 - dim) == of_keys / depth &&
+                        t->sym_size(dim) == to.keys.sym_size(dim) && t->sym_size(3) == depth,
+                    "cached_linear: a cache of ", t->sym_sizes(), " ", t->scalar_type(), " for ", m,
+                    " rows of ", of_keys / depth, " heads of ", depth);
+    for (const auto *angle : {&to.cos, &to.sin})
+        if (const auto &t = *angle)
+            TORCH_CHECK(t->dim() == 2 && (t->sym_size(0) == 1 || t->sym_size(0) == m) &&
+                            t->sym_size(1) == depth && is_like(*t),
+                        "cached_linear: angles of ", t->sym_sizes(), " ", t->scalar_type(), " for ", m,
+                        " rows of heads of ", depth);
+    for (const auto *given : {&to.query_norm, &to.key_norm})
+        if (const auto &t = *given)
+            TORCH_CHECK(t->dim() == 1 && t->sym_size(0) == depth && is_like(*t),
+                        "cached_linear: a norm's weight of ", t->sym_sizes(), " ", t->scalar_type(),
+                        " for heads of ", depth);
+    TORCH_CHECK(to.position.device() == x.device(),
+                "Expected all tensors to be on the same device, but found ", to.position.device(), " and ",
+                x.device());
+}
+
+// x @ w.t() of a token's queries, keys and values, one token a row, by heads of `depth`: heads of queries and
+// keys are normed, where there are weights for that, and turned by the angles, keys and values go to
+// `position` of caches of 4 dimensions, whose places count along `dim`, 1 or 2, and heads along the other.
+// Gives the queries.
 Tensor cached_linear(const Tensor &x, at::TensorList weight, at::TensorList scale, at::TensorList zero,
                      at::TensorList bias, int64_t group, const std::optional<Tensor> &norm, double eps,
                      int64_t depth, const std::optional<Tensor> &cos, const std::optional<Tensor> &sin,
-                     double first_sign, const Tensor &position, int64_t dim, const Tensor &keys,
-                     const Tensor &values) {
-    TORCH_CHECK(weight.size() == 3, "cached_linear: ", weight.size(),
-                " weights for queries, keys and values");
+                     double first_sign, const std::optional<Tensor> &query_norm,
+                     const std::optional<Tensor> &key_norm, double head_eps, const Tensor &position,
+                     int64_t dim, const Tensor &keys, const Tensor &values) {
     const std::vector<Tensor> kept[] = {weight.vec(), scale.vec(), zero.vec(), bias.vec()};
     const Layers all{kept[0], kept[1], kept[2], kept[3], group};
-    check(x, all, false, norm, std::nullopt);
-    const int64_t m = x.size(0), n = weight[0].size(0), heads = depth > 0 ? weight[1].size(0) / depth : 0;
-    TORCH_CHECK(depth > 1 && depth % 2 == 0 && n % depth == 0 && weight[1].size(0) % depth == 0 &&
-                    weight[2].size(0) == weight[1].size(0),
-                "cached_linear: heads of ", depth, " in weights of ", n, ", ", weight[1].size(0), " and ",
-                weight[2].size(0), " rows");
-    TORCH_CHECK(dim == 1 || dim == 2, "cached_linear: places along dimension ", dim);
-    TORCH_CHECK(cos.has_value() == sin.has_value(), "cached_linear: cosines without sines");
-    TORCH_CHECK(position.scalar_type() == at::kLong && position.numel() == 1,
-                "cached_linear: expected one position of int64, got ", position.sizes(), " ",
-                position.scalar_type());
-    for (const Tensor *t : {&keys, &values})
-        TORCH_CHECK(t->dim() == 4 && t->scalar_type() == x.scalar_type() && t->size(0) == m &&
-                        t->size(3 - dim) == heads && t->size(dim) == keys.size(dim) && t->size(3) == depth,
-                    "cached_linear: a cache of ", t->sizes(), " ", t->scalar_type(), " for ", m, " rows of ",
-                    heads, " heads of ", depth);
-    for (const auto &angle : {cos, sin})
-        TORCH_CHECK(!angle || (angle->dim() == 2 && (angle->size(0) == 1 || angle->size(0) == m) &&
-                               angle->size(1) == depth && angle->scalar_type() == x.scalar_type()),
-                    "cached_linear: angles of ", angle->sizes(), " ", angle->scalar_type(), " for ", m,
-                    " rows of heads of ", depth);
-    for (const Tensor *t : {&position, &keys, &values, cos ? &*cos : &keys, sin ? &*sin : &keys})
-        TORCH_CHECK(t->device() == x.device(), "Expected all tensors to be on the same device, but found ",
-                    t->device(), " and ", x.device());
+    check(x, all, norm,
+          {depth, cos, sin, first_sign, query_norm, key_norm, head_eps, position, dim, keys, values});
+    const int64_t m = x.size(0), n = weight[0].size(0), heads = weight[1].size(0) / depth;
     Tensor out = at::empty({m, n}, x.options());
     if (m == 0) return out;
     std::array<xpu_gemm_part, PARTS> parts{};
@@ -286,6 +321,7 @@ Tensor cached_linear(const Tensor &x, at::TensorList weight, at::TensorList scal
         is_told = is_told && cos->stride(1) == 1 && sin->stride(1) == 1 && sin->size(0) == cos->size(0) &&
                   (sin->size(0) == 1 || sin->stride(0) == angle_stride);
     }
+    if (query_norm) is_told = is_told && query_norm->stride(0) == 1 && key_norm->stride(0) == 1;
     const auto cache_of = [&](const Tensor &t) {
         return xpu_kv_cache{t.mutable_data_ptr(), t.stride(0), t.stride(3 - dim), t.stride(dim)};
     };
@@ -304,7 +340,10 @@ Tensor cached_linear(const Tensor &x, at::TensorList weight, at::TensorList scal
                                 .position = static_cast<const int64_t *>(openxpu::input_data(position)),
                                 .length = keys.size(dim),
                                 .keys = cache_of(keys),
-                                .values = cache_of(values)};
+                                .values = cache_of(values),
+                                .query_norm = query_norm ? openxpu::input_data(*query_norm) : nullptr,
+                                .key_norm = key_norm ? openxpu::input_data(*key_norm) : nullptr,
+                                .head_eps = head_eps};
         const xpu_gemm_args args = product_of(x, out);
         status = xpu_gemm_cached(openxpu::current_stream(x), &args, &joined, &cached, &fault);
     }
@@ -317,7 +356,8 @@ Tensor cached_linear(const Tensor &x, at::TensorList weight, at::TensorList scal
     const Tensor all_parts =
         one_by_one(x, all, false, activation_of("none"), norm, eps, std::nullopt).view({m, -1, depth});
     const std::vector<Tensor> three = all_parts.split_with_sizes({n / depth, heads, heads}, 1);
-    const auto turn = [&](const Tensor &t) {
+    const auto turn = [&](const Tensor &given, const std::optional<Tensor> &by) {
+        const Tensor t = by ? at::rms_norm(given, depth, *by, head_eps) : given;
         return cos ? t * cos->unsqueeze(1) + half_turned(t, first_sign) * sin->unsqueeze(1) : t;
     };
     const auto put = [&](const Tensor &cache, const Tensor &t) {
@@ -326,15 +366,20 @@ Tensor cached_linear(const Tensor &x, at::TensorList weight, at::TensorList scal
         places.push_back(position.reshape({1}));
         at::_index_put_impl_(const_cast<Tensor &>(cache), places, t.unsqueeze(dim));
     };
-    out = turn(three[0]).reshape({m, n});
-    put(keys, turn(three[1]));
+    out = turn(three[0], query_norm).reshape({m, n});
+    put(keys, turn(three[1], key_norm));
     put(values, three[2]);
     return out;
 }
-Tensor cached_linear_meta(const Tensor &x, at::TensorList weight, at::TensorList, at::TensorList,
-                          at::TensorList, int64_t, const std::optional<Tensor> &, double, int64_t,
-                          const std::optional<Tensor> &, const std::optional<Tensor> &, double,
-                          const Tensor &, int64_t, const Tensor &, const Tensor &) {
+Tensor cached_linear_meta(const Tensor &x, at::TensorList weight, at::TensorList scale, at::TensorList zero,
+                          at::TensorList bias, int64_t group, const std::optional<Tensor> &norm, double,
+                          int64_t depth, const std::optional<Tensor> &cos, const std::optional<Tensor> &sin,
+                          double first_sign, const std::optional<Tensor> &query_norm,
+                          const std::optional<Tensor> &key_norm, double head_eps, const Tensor &position,
+                          int64_t dim, const Tensor &keys, const Tensor &values) {
+    const std::vector<Tensor> kept[] = {weight.vec(), scale.vec(), zero.vec(), bias.vec()};
+    check(x, {kept[0], kept[1], kept[2], kept[3], group}, norm,
+          {depth, cos, sin, first_sign, query_norm, key_norm, head_eps, position, dim, keys, values});
     return at::empty_symint({x.sym_size(0), weight[0].sym_size(0)}, x.options());
 }
 
@@ -414,9 +459,11 @@ TORCH_LIBRARY_FRAGMENT(openxpu, m) {
     m.def("int8_linear(Tensor a, Tensor w, Tensor row_scale, Tensor column_scale, Tensor? bias, ScalarType "
           "dtype) "
           "-> Tensor");
-    m.def("cached_linear(Tensor x, Tensor[] weight, Tensor[] scale, Tensor[] zero, Tensor[] bias, int group, "
-          "Tensor? norm, float eps, int depth, Tensor? cos, Tensor? sin, float first_sign, Tensor position, "
-          "int dim, Tensor(a!) keys, Tensor(b!) values) -> Tensor");
+    m.def(
+        "cached_linear(Tensor x, Tensor[] weight, Tensor[] scale, Tensor[] zero, Tensor[] bias, int group, "
+        "Tensor? norm, float eps, int depth, Tensor? cos, Tensor? sin, float first_sign, Tensor? query_norm, "
+        "Tensor? key_norm, float head_eps, Tensor position, int dim, Tensor(a!) keys, Tensor(b!) values) -> "
+        "Tensor");
 }
 TORCH_LIBRARY_IMPL(openxpu, XPU, m) {
     m.impl("joined_linear", joined_linear);

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, fx
+
+from openxpu._nodes import Norm, norm_of
 
 if TYPE_CHECKING:
     from openxpu._joined import Product
@@ -64,9 +66,11 @@ class Numbers:
     place: Any
     sign: Any
     angles: Angles | None = None
+    norm: Norm | None = None  # of each head, before it is turned
 
     def moved(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Numbers:
-        return Numbers(target(self.place, *args, **kwargs), target(self.sign, *args, **kwargs), self.angles)
+        place, sign = (target(given, *args, **kwargs) for given in (self.place, self.sign))
+        return replace(self, place=place, sign=sign)
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,7 @@ class Part:
     columns: int
     depth: int
     angles: Angles | None
+    norm: Norm | None
 
 
 @dataclass(frozen=True)
@@ -87,6 +92,8 @@ class Cached:
     query: fx.Node
     depth: int
     angles: Angles | None
+    norms: tuple[fx.Node, fx.Node] | None  # weights of queries' and keys' heads
+    head_eps: float
     position: fx.Node
     dim: int
     caches: list[fx.Node]
@@ -96,7 +103,7 @@ class Cached:
 
     def inputs(self) -> list[fx.Node]:
         angles = [self.angles.cos, self.angles.sin] if self.angles else []
-        return [self.position, *angles, *self.caches]
+        return [self.position, *angles, *(self.norms or ()), *self.caches]
 
 
 def _constant(node: Any) -> Any:
@@ -133,13 +140,15 @@ def _natural(numbers: Numbers, rows: int, row: int) -> Part | None:
     order = first + torch.arange(columns) + row * torch.arange(rows)[:, None]
     if not (torch.equal(flat, order) and bool((numbers.sign == 1).all()) and first + columns <= row):
         return None
-    return Part(first, columns, place.size(-1), numbers.angles)
+    return Part(first, columns, place.size(-1), numbers.angles, numbers.norm)
 
 
 def _turned(one: Numbers, other: Numbers, cos: fx.Node, sin: fx.Node, rows: int, row: int) -> Numbers | None:
     """Read one * cos + other * sin as numbers that are turned, where `other` has the halves of `one` exchanged."""
     part = _natural(one, rows, row)
     if part is None or part.depth % 2 or part.columns % part.depth or other.place.shape != one.place.shape:
+        return None
+    if one.norm != other.norm:
         return None
     half = part.depth // 2
     if not torch.equal(other.place, one.place.roll(half, -1)):
@@ -154,7 +163,7 @@ def _turned(one: Numbers, other: Numbers, cos: fx.Node, sin: fx.Node, rows: int,
             return None
         if shape[0] != 1 and not (shape[0] == rows == whole[0]):
             return None
-    return Numbers(one.place, one.sign, Angles(cos, sin, float(first.flatten()[0])))
+    return replace(one, angles=Angles(cos, sin, float(first.flatten()[0])))
 
 
 def _is_tensor(numbers: Numbers) -> bool:
@@ -170,6 +179,7 @@ class Trace:
         self.known: dict[fx.Node, Numbers] = {}
         self.scaled: dict[fx.Node, tuple[Numbers, fx.Node]] = {}
         self.puts: dict[fx.Node, Numbers] = {}
+        self.within_norms: set[fx.Node] = set()
         first = 0
         for product in products:
             place = first + torch.arange(product.columns) + self.row * torch.arange(self.rows)[:, None]
@@ -185,6 +195,8 @@ class Trace:
                 self._join(node, args)
             elif args and isinstance(args[0], fx.Node) and args[0] in self.known:
                 self._move(node, args)
+            if self._is_normed(node):
+                continue
             if node.target is aten.mul.Tensor:
                 for given, angle in (args, tuple(reversed(args))):
                     is_angle = isinstance(_value(angle), Tensor) and angle not in self.known
@@ -200,6 +212,19 @@ class Trace:
             elif node.target is aten.index_put.default and len(args) == 3 and args[2] in self.known:
                 self.puts[node] = self.known[args[2]]
 
+    def _is_normed(self, node: fx.Node) -> bool:
+        """Read a node as heads that are normed, each by itself, and with the same weight."""
+        norm = norm_of(node) if isinstance(_value(node), Tensor) else None
+        numbers = self.known.get(norm.x) if norm else None
+        if norm is None or numbers is None or numbers.angles or numbers.norm:
+            return False
+        part = _natural(numbers, self.rows, self.row)
+        if part is None or part.columns % part.depth or _value(node).shape != numbers.place.shape:
+            return False
+        self.known[node] = replace(numbers, norm=norm)
+        self.within_norms |= norm.nodes(node)
+        return True
+
     def _move(self, node: fx.Node, args: Any) -> None:
         numbers = self.known[args[0]]
         if node.target in _MOVES and _is_fixed((args[1:], node.kwargs)):
@@ -207,18 +232,19 @@ class Trace:
             target = aten.reshape.default if node.target in _RESHAPES else node.target
             self.known[node] = numbers.moved(target, args[1:], kwargs)
         elif node.target is aten.neg.default:
-            self.known[node] = Numbers(numbers.place, -numbers.sign, numbers.angles)
+            self.known[node] = replace(numbers, sign=-numbers.sign)
         elif node.target is aten.index.Tensor and _is_tensor(numbers):
             indices = [_constant(i) for i in args[1]]
             if all(i is not None or given is None for i, given in zip(indices, args[1], strict=True)):
                 self.known[node] = numbers.moved(node.target, (indices,), {})
 
     def _join(self, node: fx.Node, args: Any) -> None:
-        parts = [self.known.get(part) for part in args[0]]
-        if all(part is not None and part.angles is None for part in parts):
+        parts = [self.known[part] for part in args[0] if part in self.known]
+        is_whole = len(parts) == len(args[0]) > 0
+        if is_whole and all(part.angles is None and part.norm == parts[0].norm for part in parts):
             dim = args[1] if len(args) > 1 else 0
             place, sign = (torch.cat([getattr(p, name) for p in parts], dim) for name in ("place", "sign"))
-            self.known[node] = Numbers(place, sign)
+            self.known[node] = replace(parts[0], place=place, sign=sign)
 
     def _turn(self, node: fx.Node, args: Any) -> None:
         for (one, cos), (other, sin) in (
@@ -297,6 +323,13 @@ def find(graph: fx.Graph, products: list[Product], order: dict[fx.Node, int]) ->
     part = _natural(trace.known[query], trace.rows, trace.row)
     if part is None or not part.depth == key.depth == value.depth:
         return None
+    norms = part.norm, key.norm
+    if value.norm or (norms[0] is None) != (norms[1] is None):
+        return None
+    if any(norm and _value(norm.weight).shape != (part.depth,) for norm in norms):
+        return None
+    if norms[0] and norms[1] and norms[0].eps != norms[1].eps:
+        return None
     three = [part, key, value]
     if sum(p.columns for p in three) != trace.row:
         return None
@@ -307,10 +340,11 @@ def find(graph: fx.Graph, products: list[Product], order: dict[fx.Node, int]) ->
     copies = [_writes_back(put) for put in puts]
     own = {query, *puts}
     after = {n for n in trace.known if trace.known[n].angles == part.angles and _comes_from(n, query)}
-    within = {*trace.known, *trace.scaled, *own}
+    within = {*trace.known, *trace.scaled, *trace.within_norms, *own}
     strays = [u for n in within - own - after for u in n.users if u not in within]
     position, dim = places[puts[0]]
-    inputs = [query, position, *([part.angles.cos, part.angles.sin] if part.angles else [])]
+    weights = (norms[0].weight, norms[1].weight) if norms[0] and norms[1] else None
+    inputs = [query, position, *(weights or ()), *([part.angles.cos, part.angles.sin] if part.angles else [])]
     place = max(inputs, key=lambda n: order.get(n, -1)).next
     late = all(order[u] >= order[place] for put in puts for u in put.users if u not in copies)
     if strays or None in copies or not late:
@@ -320,6 +354,8 @@ def find(graph: fx.Graph, products: list[Product], order: dict[fx.Node, int]) ->
         query,
         part.depth,
         part.angles,
+        weights,
+        norms[0].eps if norms[0] else 0.0,
         position,
         dim,
         [keys, values],  # type: ignore[list-item]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,64 +19,28 @@ import torch
 from torch import fx
 from torch._inductor.custom_graph_pass import CustomGraphModulePass
 
-from openxpu import _cached, _fusion
+from openxpu import _cached, _fusion, _nodes
+from openxpu._nodes import (
+    ALONE,
+    SINGLES,
+    VIEWS,
+    Norm,
+    Writer,
+    dims_of,
+    has_value,
+    is_call,
+    is_rounding,
+    norm_of,
+    only_source,
+    only_user,
+    unconverted,
+    under_views,
+    value_of,
+)
 
 aten, prims = torch.ops.aten, torch.ops.prims
 PARTS = 4  # at most
-_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 _STORED = (torch.int8, torch.float8_e4m3fn, torch.float8_e5m2)  # of weights with a scale for each row
-_ALONE = "openxpu_alone"  # marks joined_linear of one weight
-_VIEWS = (
-    aten.reshape.default,
-    aten.view.default,
-    aten._unsafe_view.default,
-    aten.unsqueeze.default,
-    aten.squeeze.dim,
-)
-
-
-def _is(node: object, *targets: object) -> bool:
-    return isinstance(node, fx.Node) and node.op == "call_function" and node.target in targets
-
-
-def _value(node: fx.Node) -> torch.Tensor:
-    value: torch.Tensor = node.meta["val"]
-    return value
-
-
-def _dims(given: Any) -> list[Any]:
-    """Dimensions as a list; [] for None, which is all."""
-    return [] if given is None else list(given)
-
-
-def _has_value(node: object) -> bool:
-    return isinstance(node, fx.Node) and isinstance(node.meta.get("val"), torch.Tensor)
-
-
-def _under_views(node: fx.Node) -> fx.Node:
-    """Follow views that leave rows as they are."""
-    while _is(node, *_VIEWS) and _has_value(node.args[0]):
-        source: Any = node.args[0]
-        if not _value(source).dim() or _value(source).shape[-1] != _value(node).shape[-1]:
-            break
-        node = source
-    return node
-
-
-def _only_source(node: fx.Node) -> fx.Node | None:
-    """Follow such views where nobody else reads what is between; None where somebody does."""
-    while len(node.users) == 1 and _is(node, *_VIEWS):
-        source = _under_views(node)
-        if source is node:
-            break
-        nearest: Any = node.args[0]
-        node = nearest
-    return node if len(node.users) == 1 else None
-
-
-def _unconverted(node: Any, dtype: torch.dtype) -> Any:
-    """Return what was converted to `dtype`."""
-    return node.args[0] if _is(node, prims.convert_element_type.default) and node.args[1] == dtype else node
 
 
 def most_rows(dtype: torch.dtype, is_quantised: bool, device: torch.device) -> int:
@@ -101,16 +65,16 @@ class Product:
 
     def kind(self) -> tuple[object, ...]:
         """Layers whose kinds are equal can be joined."""
-        scale = None if self.scale is None else _value(self.scale).dtype
-        return (_value(self.weight).dtype, self.group, scale, self.bias is None)
+        scale = None if self.scale is None else value_of(self.scale).dtype
+        return (value_of(self.weight).dtype, self.group, scale, self.bias is None)
 
     @property
     def rows(self) -> int:
-        return int(_value(self.node).shape[0])
+        return int(value_of(self.node).shape[0])
 
     @property
     def columns(self) -> int:
-        return int(_value(self.node).shape[1])
+        return int(value_of(self.node).shape[1])
 
     def inputs(self) -> Iterator[fx.Node]:
         for given in (self.weight, self.scale, self.zero, self.bias):
@@ -122,33 +86,35 @@ def _product_of(node: fx.Node) -> Product | None:
     """Read a node as a linear layer of a few rows, on a GPU."""
     found = None
     args: Any = node.args
-    if _is(node, aten._weight_int4pack_mm_with_scales_and_zeros.default):
+    if is_call(node, aten._weight_int4pack_mm_with_scales_and_zeros.default):
         x, weight, group, scale, zero = args
         found = Product(node, x, weight, scale, zero, group=group)
-    elif _is(node, aten._weight_int8pack_mm.default):
+    elif is_call(node, aten._weight_int8pack_mm.default):
         found = Product(node, args[0], args[1], args[2])
-    elif node.meta.get(_ALONE):
+    elif node.meta.get(ALONE):
         scale, zero, bias = (given[0] if given else None for given in args[2:5])
         found = Product(node, args[0], args[1][0], scale, zero, bias, args[5])
-    elif _is(node, aten.mm.default, aten.addmm.default) and not node.kwargs:
+    elif is_call(node, aten.mm.default, aten.addmm.default) and not node.kwargs:
         x, turned = args[-2:]
-        if not (_is(turned, aten.permute.default) and list(turned.args[1]) == [1, 0]):
+        if not (is_call(turned, aten.permute.default) and list(turned.args[1]) == [1, 0]):
             return None
         found = Product(node, x, turned.args[0], bias=args[0] if len(args) == 3 else None)
-    if found is None or not all(map(_has_value, (node, found.x, *found.inputs()))):
+    if found is None or not all(map(has_value, (node, found.x, *found.inputs()))):
         return None
-    result, x_value = _value(node), _value(found.x)
+    result, x_value = value_of(node), value_of(found.x)
     if result.device.type != "xpu":
         return None
     most = most_rows(result.dtype, found.scale is not None, result.device)
     is_few = isinstance(result.shape[0], int) and 1 <= result.shape[0] <= most
-    fixed = all(isinstance(size, int) for given in (found.x, *found.inputs()) for size in _value(given).shape)
-    if not (is_few and fixed and result.dtype in _DTYPES) or 0 in result.shape or 0 in x_value.shape:
+    fixed = all(
+        isinstance(size, int) for given in (found.x, *found.inputs()) for size in value_of(given).shape
+    )
+    if not (is_few and fixed and result.dtype in SINGLES) or 0 in result.shape or 0 in x_value.shape:
         return None
-    if found.scale is None and _value(found.weight).dtype != result.dtype:
+    if found.scale is None and value_of(found.weight).dtype != result.dtype:
         return None
     if found.bias is not None and (
-        _value(found.bias).shape != result.shape[1:] or _value(found.bias).dtype != result.dtype
+        value_of(found.bias).shape != result.shape[1:] or value_of(found.bias).dtype != result.dtype
     ):
         return None
     if (
@@ -163,10 +129,10 @@ def _product_of(node: fx.Node) -> Product | None:
 def _bare(node: Any) -> tuple[Any, bool]:
     """Follow conversions that are exact, and transpositions; whether those make one."""
     turns = 0
-    while _has_value(node):
-        if _is(node, prims.convert_element_type.default) and _value(node).dtype in _DTYPES:
+    while has_value(node):
+        if is_call(node, prims.convert_element_type.default) and value_of(node).dtype in SINGLES:
             node = node.args[0]
-        elif _is(node, aten.permute.default) and list(node.args[1]) == [1, 0]:
+        elif is_call(node, aten.permute.default) and list(node.args[1]) == [1, 0]:
             node, turns = node.args[0], turns + 1
         else:
             break
@@ -176,21 +142,23 @@ def _bare(node: Any) -> tuple[Any, bool]:
 def _multiplied(node: fx.Node) -> tuple[fx.Node, Any, Any] | None:
     """Read a node as x @ y, which Inductor writes as a sum of products for one row; the result, x and y."""
     args: Any = node.args
-    if _is(node, aten.mm.default, aten.addmm.default) and not node.kwargs:
+    if is_call(node, aten.mm.default, aten.addmm.default) and not node.kwargs:
         return node, *args[-2:]
-    if not (_is(node, aten.sum.dim_IntList) and len(args) == 2 and _dims(args[1]) == [1]):
+    if not (is_call(node, aten.sum.dim_IntList) and len(args) == 2 and dims_of(args[1]) == [1]):
         return None
     product = args[0]
-    if not (_is(product, aten.mul.Tensor) and all(_is(a, aten.unsqueeze.default) for a in product.args)):
+    if not (
+        is_call(product, aten.mul.Tensor) and all(is_call(a, aten.unsqueeze.default) for a in product.args)
+    ):
         return None
     (x, across), (y, along) = (a.args for a in product.args)
-    if (across, along) != (2, 0) or not (_has_value(x) and _value(x).dim() == 2):
+    if (across, along) != (2, 0) or not (has_value(x) and value_of(x).dim() == 2):
         return None
-    x, result = _unconverted(x, torch.float32), node
-    user = _only_user(node)
-    if _value(x).dtype != _value(node).dtype and user is not None and _is_rounding(user):
-        result, y = user, _unconverted(y, torch.float32)
-    return (result, x, y) if _value(x).dtype == _value(result).dtype else None
+    x, result = unconverted(x, torch.float32), node
+    user = only_user(node)
+    if value_of(x).dtype != value_of(node).dtype and user is not None and is_rounding(user):
+        result, y = user, unconverted(y, torch.float32)
+    return (result, x, y) if value_of(x).dtype == value_of(result).dtype else None
 
 
 @dataclass(frozen=True)
@@ -214,30 +182,30 @@ def _weight_only_of(node: fx.Node) -> WeightOnly | None:
         if set(given) != {"x", "weight", "scales"} or list(node.args[0]) != [1, 0]:  # type: ignore[arg-type]
             return None
         return _few_of(WeightOnly(given["x"], given["weight"], given["scales"], node))
-    if found is None or not all(map(_has_value, found)):
+    if found is None or not all(map(has_value, found)):
         return None
     result, x, y = found
     inner, is_turned = _bare(y)
     scale: Any = None
-    if _is(inner, aten.mul.Tensor) and all(map(_has_value, inner.args)):
+    if is_call(inner, aten.mul.Tensor) and all(map(has_value, inner.args)):
         for given, other in (inner.args, tuple(reversed(inner.args))):
             weight, is_turned_before = _bare(given)
-            if _value(weight).dtype in _STORED:
-                n = _value(result).shape[1]
+            if value_of(weight).dtype in _STORED:
+                n = value_of(result).shape[1]
                 expected = [[n, 1]] if is_turned else [[1, n], [n]]
-                scale = other if list(_value(other).shape) in expected else None
+                scale = other if list(value_of(other).shape) in expected else None
                 inner, is_turned = weight, is_turned != is_turned_before
                 break
-    elif node.target is not aten.addmm.default and _has_value(inner) and _value(inner).dtype in _STORED:
-        user = _only_user(result)
-        while user is not None and _is(user, *_VIEWS) and _under_views(user) is _under_views(result):
-            result, user = user, _only_user(user)
-        if user is None or not (_is(user, aten.mul.Tensor) and all(map(_has_value, user.args))):
+    elif node.target is not aten.addmm.default and has_value(inner) and value_of(inner).dtype in _STORED:
+        user = only_user(result)
+        while user is not None and is_call(user, *VIEWS) and under_views(user) is under_views(result):
+            result, user = user, only_user(user)
+        if user is None or not (is_call(user, aten.mul.Tensor) and all(map(has_value, user.args))):
             return None
         scale = user.args[1] if user.args[0] is result else user.args[0]
         if (
-            _value(user).shape != _value(result).shape
-            or _value(scale).shape[-1:] != _value(result).shape[-1:]
+            value_of(user).shape != value_of(result).shape
+            or value_of(scale).shape[-1:] != value_of(result).shape[-1:]
         ):
             return None
         result = user
@@ -247,9 +215,9 @@ def _weight_only_of(node: fx.Node) -> WeightOnly | None:
 
 def _few_of(w: WeightOnly) -> WeightOnly | None:
     """Return it where it is what GPUs have kernels for."""
-    if not all(map(_has_value, (w.x, w.weight, w.scale, w.result))):
+    if not all(map(has_value, (w.x, w.weight, w.scale, w.result))):
         return None
-    x, weight, scale, result = (_value(n) for n in (w.x, w.weight, w.scale, w.result))
+    x, weight, scale, result = (value_of(n) for n in (w.x, w.weight, w.scale, w.result))
     if result.device.type != "xpu" or not _fusion.counts_launches(result.device.index):
         return None
     sizes = [*x.shape, *weight.shape, *scale.shape]
@@ -257,7 +225,7 @@ def _few_of(w: WeightOnly) -> WeightOnly | None:
         return None
     n, k = weight.shape
     is_fit = x.shape[-1] == k and [*x.shape[:-1], n] == list(result.shape) and scale.numel() == n
-    known = weight.dtype in _STORED and scale.dtype in _DTYPES and x.dtype == result.dtype in _DTYPES
+    known = weight.dtype in _STORED and scale.dtype in SINGLES and x.dtype == result.dtype in SINGLES
     return w if is_fit and known and x.numel() // k <= most_rows(x.dtype, True, x.device) else None
 
 
@@ -269,13 +237,13 @@ def _read_as_stored(graph: fx.Graph, order: dict[fx.Node, int]) -> bool:
             order.get(given, -1) >= order[w.result] for given in (w.x, w.weight, w.scale, w.added) if given
         ):
             continue
-        writer = _Writer(graph)
+        writer = Writer(graph)
         with graph.inserting_before(w.result):
-            n, k = _value(w.weight).shape
-            x = writer.shaped(w.x, [_value(w.x).numel() // k, k])
+            n, k = value_of(w.weight).shape
+            x = writer.shaped(w.x, [value_of(w.x).numel() // k, k])
             scale = writer.shaped(w.scale, [n])
             new = writer.alone(x, w.weight, scale, None, None, 0)
-            shaped = writer.shaped(new, _value(w.result).shape)
+            shaped = writer.shaped(new, value_of(w.result).shape)
             if w.added is not None:
                 shaped = writer.call(aten.add.Tensor, shaped, w.added)
         w.result.replace_all_uses_with(shaped)
@@ -285,15 +253,15 @@ def _read_as_stored(graph: fx.Graph, order: dict[fx.Node, int]) -> bool:
 
 def _bias_of(product: Product) -> tuple[fx.Node, fx.Node] | None:
     """Find a number for each column that alone is added to a product: the addition and the bias."""
-    node, user = product.node, _only_user(product.node)
-    while user is not None and _is(user, *_VIEWS) and _under_views(user) is not user:
-        node, user = user, _only_user(user)
+    node, user = product.node, only_user(product.node)
+    while user is not None and is_call(user, *VIEWS) and under_views(user) is not user:
+        node, user = user, only_user(user)
     if user is None or not (
-        _is(user, aten.add.Tensor) and not user.kwargs and all(map(_has_value, user.args))
+        is_call(user, aten.add.Tensor) and not user.kwargs and all(map(has_value, user.args))
     ):
         return None
     bias: Any = user.args[1] if user.args[0] is node else user.args[0]
-    values = _value(user), _value(node), _value(bias)
+    values = value_of(user), value_of(node), value_of(bias)
     fits = values[0].shape == values[1].shape and values[2].shape == (product.columns,)
     return (user, bias) if fits and len({value.dtype for value in values}) == 1 else None
 
@@ -306,10 +274,10 @@ def _take_biases(graph: fx.Graph) -> bool:
         if biased is None:
             continue
         addition, bias = biased
-        writer = _Writer(graph)
+        writer = Writer(graph)
         with graph.inserting_before(addition):
             new = writer.alone(product.x, product.weight, product.scale, product.zero, bias, product.group)
-            addition.replace_all_uses_with(writer.shaped(new, _value(addition).shape))
+            addition.replace_all_uses_with(writer.shaped(new, value_of(addition).shape))
         found = True
     if found:
         graph.eliminate_dead_code()
@@ -318,61 +286,21 @@ def _take_biases(graph: fx.Graph) -> bool:
 
 def _silu_of(node: fx.Node) -> fx.Node | None:
     """Return x where the node is silu(x), as Inductor decomposes it."""
-    quotient: Any = _unconverted(node, _value(node).dtype)
-    if not _is(quotient, aten.div.Tensor):
+    quotient: Any = unconverted(node, value_of(node).dtype)
+    if not is_call(quotient, aten.div.Tensor):
         return None
     x, below = quotient.args
-    if not (_is(below, aten.add.Tensor) and below.args[1] == 1 and _is(below.args[0], aten.exp.default)):
+    if not (
+        is_call(below, aten.add.Tensor) and below.args[1] == 1 and is_call(below.args[0], aten.exp.default)
+    ):
         return None
     negative = below.args[0].args[0]
     if not (
-        _is(negative, aten.neg.default) and negative.args[0] is x and set(x.users) <= {negative, quotient}
+        is_call(negative, aten.neg.default) and negative.args[0] is x and set(x.users) <= {negative, quotient}
     ):
         return None
-    source: fx.Node = _unconverted(x, torch.float32)
+    source: fx.Node = unconverted(x, torch.float32)
     return source
-
-
-@dataclass(frozen=True)
-class Norm:
-    """What an RMS norm is of, its weight and what is added to the mean square."""
-
-    x: fx.Node
-    weight: fx.Node
-    eps: float
-
-
-def _norm_of(node: fx.Node) -> Norm | None:
-    """Read a node as an RMS norm along its last dimension, computed in fp32 and rounded before its weight or after."""
-    dtype = _value(node).dtype
-    product = _unconverted(node, dtype)
-    if not _is(product, aten.mul.Tensor):
-        return None
-    for scaled, weight in (product.args, reversed(product.args)):
-        if not (_has_value(weight) and _value(weight).dim() == 1 and _value(weight).dtype == dtype):
-            continue
-        inner = _unconverted(scaled, dtype)
-        if not _is(inner, aten.mul.Tensor):
-            continue
-        wide, root = inner.args
-        if not _is(root, aten.rsqrt.default):
-            continue
-        total = root.args[0]
-        if not (_is(total, aten.add.Tensor, aten.add.Scalar) and isinstance(total.args[1], float)):
-            continue
-        mean, eps = total.args[0], total.args[1]
-        if not (_is(mean, aten.mean.dim) and len(mean.args) == 3 and mean.args[2] is True):
-            continue
-        square, dims = mean.args[0], _dims(mean.args[1])
-        if not (_is(square, aten.pow.Tensor_Scalar) and square.args[0] is wide and square.args[1] == 2):
-            continue
-        x = _unconverted(wide, torch.float32)
-        if dims not in ([-1], [_value(wide).dim() - 1]) or _value(x).dtype != dtype:
-            continue
-        if _value(weight).shape != _value(x).shape[-1:]:
-            continue
-        return Norm(x, weight, eps)
-    return None
 
 
 @dataclass(eq=False)
@@ -394,24 +322,24 @@ class Joined:
 
 def _is_like(node: fx.Node, product: Product, columns: int) -> bool:
     """Whether a node has a number for each of the product's rows and so many columns, of the product's dtype."""
-    value = _value(node)
-    return value.numel() == product.rows * columns and value.dtype == _value(product.node).dtype
+    value = value_of(node)
+    return value.numel() == product.rows * columns and value.dtype == value_of(product.node).dtype
 
 
 def _gate_of(node: fx.Node, products: dict[fx.Node, Product]) -> Joined | None:
     """Read a node as silu(one product) * another of the same activations, or two halves of one."""
-    if not (_is(node, aten.mul.Tensor) and all(map(_has_value, node.args))):
+    if not (is_call(node, aten.mul.Tensor) and all(map(has_value, node.args))):
         return None
     for activated, other in (node.args, reversed(node.args)):
-        gate = _silu_of(_under_views(activated))  # type: ignore[arg-type]
-        if gate is None or not _has_value(gate):
+        gate = _silu_of(under_views(activated))  # type: ignore[arg-type]
+        if gate is None or not has_value(gate):
             continue
-        first, second = _only_source(gate), _only_source(other)  # type: ignore[arg-type]
+        first, second = only_source(gate), only_source(other)  # type: ignore[arg-type]
         if first is None or second is None or first is second:
             continue
         a, b = products.get(first), products.get(second)
         if a and b:
-            same = _under_views(a.x) is _under_views(b.x) and a.kind() == b.kind() and a.columns == b.columns
+            same = under_views(a.x) is under_views(b.x) and a.kind() == b.kind() and a.columns == b.columns
             if same and a.rows == b.rows and a.bias is None and _is_like(node, a, a.columns):
                 return Joined([a, b], [node], gated=True)
             continue
@@ -419,27 +347,27 @@ def _gate_of(node: fx.Node, products: dict[fx.Node, Product]) -> Joined | None:
         if len(pair) < 2 or [n.args[1] for n in pair] != [0, 1] or pair[0].args[0] is not pair[1].args[0]:
             continue
         split: Any = pair[0].args[0]
-        if not (_is(split, aten.split.Tensor) and len(split.users) == 2 and _has_value(split.args[0])):
+        if not (is_call(split, aten.split.Tensor) and len(split.users) == 2 and has_value(split.args[0])):
             continue
-        source = _only_source(split.args[0])
+        source = only_source(split.args[0])
         whole = products.get(source) if source is not None else None
         dim = split.args[2] if len(split.args) > 2 else 0
-        if whole is None or whole.bias is not None or dim not in (-1, _value(split.args[0]).dim() - 1):
+        if whole is None or whole.bias is not None or dim not in (-1, value_of(split.args[0]).dim() - 1):
             continue
         half = split.args[1]
-        if half * 2 == whole.columns == _value(split.args[0]).shape[-1] and _is_like(node, whole, half):
+        if half * 2 == whole.columns == value_of(split.args[0]).shape[-1] and _is_like(node, whole, half):
             return Joined([whole, whole], [node], halves=True, gated=True)
     return None
 
 
 def _residual_of(node: fx.Node, products: dict[fx.Node, Product]) -> Joined | None:
     """Read a node as a product to which something of its size is added."""
-    if not (_is(node, aten.add.Tensor) and not node.kwargs and all(map(_has_value, node.args))):
+    if not (is_call(node, aten.add.Tensor) and not node.kwargs and all(map(has_value, node.args))):
         return None
     for given, other in (node.args, reversed(node.args)):
-        source = _only_source(given)  # type: ignore[arg-type]
+        source = only_source(given)  # type: ignore[arg-type]
         product = products.get(source) if source is not None else None
-        values = _value(node), _value(other)  # type: ignore[arg-type]
+        values = value_of(node), value_of(other)  # type: ignore[arg-type]
         is_like = values[0].shape == values[1].shape and values[0].dtype == values[1].dtype
         if product and is_like and _is_like(node, product, product.columns):
             return Joined([product], [node], residual=other)  # type: ignore[arg-type]
@@ -449,7 +377,7 @@ def _residual_of(node: fx.Node, products: dict[fx.Node, Product]) -> Joined | No
 def _readers(node: fx.Node) -> Iterator[fx.Node]:
     """Those who read a node, under views or not."""
     for user in node.users:
-        if _is(user, *_VIEWS) and _under_views(user) is not user:
+        if is_call(user, *VIEWS) and under_views(user) is not user:
             yield from _readers(user)
         else:
             yield user
@@ -469,8 +397,8 @@ def find(graph: fx.Graph, order: dict[fx.Node, int]) -> list[Joined]:
                     del left[product.node]
     shared: dict[tuple[object, ...], list[Product]] = {}
     for product in left.values():
-        shared.setdefault((_under_views(product.x), product.rows, product.kind()), []).append(product)
-    has_caches = any(_is(node, aten.index_put.default) for node in graph.nodes)
+        shared.setdefault((under_views(product.x), product.rows, product.kind()), []).append(product)
+    has_caches = any(is_call(node, aten.index_put.default) for node in graph.nodes)
     for several in shared.values():
         cached = _cached.find(graph, several, order) if has_caches else None
         if cached:
@@ -483,9 +411,9 @@ def find(graph: fx.Graph, order: dict[fx.Node, int]) -> list[Joined]:
     sums = {joined.results[0] for joined in found if joined.residual is not None}
     joined_by = {product.node for joined in found for product in joined.products}
     for joined in found:
-        x = _under_views(joined.parts[0].x)
-        norm = _norm_of(x)
-        rounds_early = _value(x).dtype == torch.float16 and joined.parts[0].scale is not None
+        x = under_views(joined.parts[0].x)
+        norm = norm_of(x)
+        rounds_early = value_of(x).dtype == torch.float16 and joined.parts[0].scale is not None
         if norm and norm.x in sums and not rounds_early and set(_readers(x)) <= joined_by:
             joined.norm = norm
     # as long as it is worth something
@@ -506,58 +434,50 @@ class Int8:
 
 def _along(node: Any, dim: int, shape: torch.Size) -> bool:
     """Whether a node's numbers vary along this of a result's two dimensions alone."""
-    if not _has_value(node):
+    if not has_value(node):
         return False
-    sizes = list(_value(node).shape)
+    sizes = list(value_of(node).shape)
     return sizes == ([shape[0], 1] if dim == 0 else [shape[1]]) or (dim == 1 and sizes == [1, shape[1]])
-
-
-def _only_user(node: fx.Node) -> fx.Node | None:
-    return next(iter(node.users)) if len(node.users) == 1 else None
-
-
-def _is_rounding(node: fx.Node) -> bool:
-    return _is(node, prims.convert_element_type.default) and _value(node).dtype in _DTYPES
 
 
 def _int8_of(node: fx.Node) -> Int8 | None:
     """Read a node as the sums of integers, from which its users make scaled numbers, as torchao has them."""
-    if not _is(node, aten._int_mm.default) or not _has_value(node):
+    if not is_call(node, aten._int_mm.default) or not has_value(node):
         return None
     args: Any = node.args
     a, turned = args
-    shape, device = _value(node).shape, _value(node).device
-    if device.type != "xpu" or not (_is(turned, aten.permute.default) and list(turned.args[1]) == [1, 0]):
+    shape, device = value_of(node).shape, value_of(node).device
+    if device.type != "xpu" or not (is_call(turned, aten.permute.default) and list(turned.args[1]) == [1, 0]):
         return None
     # times the rows' scales, which may be expanded, and rounded
-    by_rows = _only_user(node)
-    if not (by_rows is not None and _is(by_rows, aten.mul.Tensor) and by_rows.args[0] is node):
+    by_rows = only_user(node)
+    if not (by_rows is not None and is_call(by_rows, aten.mul.Tensor) and by_rows.args[0] is node):
         return None
     row_scale: Any = by_rows.args[1]
-    row_scale = row_scale.args[0] if _is(row_scale, aten.expand.default) else row_scale
+    row_scale = row_scale.args[0] if is_call(row_scale, aten.expand.default) else row_scale
     last: Any = by_rows
-    user = _only_user(last)
-    if user is not None and _is_rounding(user):
-        last, user = user, _only_user(user)
+    user = only_user(last)
+    if user is not None and is_rounding(user):
+        last, user = user, only_user(user)
     # times the columns', and rounded
-    if not (user is not None and _is(user, aten.mul.Tensor) and user.args[0] is last):
+    if not (user is not None and is_call(user, aten.mul.Tensor) and user.args[0] is last):
         return None
     column_scale: Any = user.args[1]
     if not (_along(row_scale, 0, shape) and _along(column_scale, 1, shape)):
         return None
-    last, user = user, _only_user(user)
-    if user is not None and _is_rounding(user):
-        last, user = user, _only_user(user)
+    last, user = user, only_user(user)
+    if user is not None and is_rounding(user):
+        last, user = user, only_user(user)
     bias = None
-    if user is not None and _is(user, aten.add.Tensor) and not user.kwargs and user.args[0] is last:
+    if user is not None and is_call(user, aten.add.Tensor) and not user.kwargs and user.args[0] is last:
         other: Any = user.args[1]
-        if _along(other, 1, shape) and _value(other).dim() == 1:
-            bias, last, user = other, user, _only_user(user)
-            if user is not None and _is_rounding(user):
+        if _along(other, 1, shape) and value_of(other).dim() == 1:
+            bias, last, user = other, user, only_user(user)
+            if user is not None and is_rounding(user):
                 last = user
-            if _value(bias).dtype != _value(last).dtype:
+            if value_of(bias).dtype != value_of(last).dtype:
                 return None
-    if not all(_value(n).dtype in _DTYPES for n in (last, row_scale, column_scale)):
+    if not all(value_of(n).dtype in SINGLES for n in (last, row_scale, column_scale)):
         return None
     return Int8(a, turned.args[0], row_scale, column_scale, bias, last)
 
@@ -565,56 +485,23 @@ def _int8_of(node: fx.Node) -> Int8 | None:
 def _scale_at_once(graph: fx.Graph) -> bool:
     """Give products of int8 their scales: no launch follows them."""
     found = [
-        i for i in map(_int8_of, graph.nodes) if i and _fusion.counts_launches(_value(i.result).device.index)
+        i
+        for i in map(_int8_of, graph.nodes)
+        if i and _fusion.counts_launches(value_of(i.result).device.index)
     ]
     for int8 in found:
-        given = (int8.a, int8.weight, int8.row_scale, int8.column_scale, int8.bias, _value(int8.result).dtype)
+        given = (
+            int8.a,
+            int8.weight,
+            int8.row_scale,
+            int8.column_scale,
+            int8.bias,
+            value_of(int8.result).dtype,
+        )
         with graph.inserting_before(int8.result):
-            new = _Writer(graph).call(torch.ops.openxpu.int8_linear.default, *given)
+            new = Writer(graph).call(torch.ops.openxpu.int8_linear.default, *given)
         int8.result.replace_all_uses_with(new)
     return bool(found)
-
-
-class _Writer:
-    """Adds nodes with their values."""
-
-    def __init__(self, graph: fx.Graph) -> None:
-        self.graph = graph
-
-    def call(self, target: Any, *args: Any) -> fx.Node:
-        node = self.graph.call_function(target, args)
-        given = fx.map_arg(args, _value)
-        first: Any = next(a for a in torch.utils._pytree.tree_leaves(given) if isinstance(a, torch.Tensor))
-        with first.fake_mode:
-            node.meta["val"] = target(*given)
-        return node
-
-    def shaped(self, node: fx.Node, shape: Sequence[int]) -> fx.Node:
-        return (
-            node
-            if _value(node).shape == torch.Size(shape)
-            else self.call(aten.reshape.default, node, list(shape))
-        )
-
-    def alone(
-        self,
-        x: fx.Node,
-        weight: fx.Node,
-        scale: fx.Node | None,
-        zero: fx.Node | None,
-        bias: fx.Node | None,
-        group: int,
-    ) -> fx.Node:
-        """Write a product of one weight, which may be joined with others."""
-        given = [[n for n in (node,) if n is not None] for node in (weight, scale, zero, bias)]
-        node = self.call(
-            torch.ops.openxpu.joined_linear.default, x, *given, group, False, "none", None, 0.0, None
-        )
-        node.meta[_ALONE] = True
-        return node
-
-    def columns(self, node: fx.Node | None, dim: int, begin: int, end: int) -> fx.Node | None:
-        return None if node is None else self.call(aten.slice.Tensor, node, dim, begin, end)
 
 
 def _place(order: dict[fx.Node, int], joined: Joined) -> fx.Node:
@@ -637,10 +524,10 @@ def _join(
     inputs += joined.cached.inputs() if joined.cached else []
     if any(order.get(given, -1) >= order[place] for given in inputs):
         return
-    writer = _Writer(graph)
-    rows, k = _value(first.x).shape
+    writer = Writer(graph)
+    rows, k = value_of(first.x).shape
     with graph.inserting_before(place):
-        x = now(joined.norm.x if joined.norm else _under_views(now(first.x)))
+        x = now(joined.norm.x if joined.norm else under_views(now(first.x)))
         x = writer.shaped(x, (rows, k))
         if joined.cached:
             _put_into_caches(writer, joined, joined.cached, x, instead)
@@ -676,15 +563,15 @@ def _join(
         for old in joined.results:
             new: fx.Node | None = result
             if len(joined.results) > 1:
-                end = begin + int(_value(old).shape[1])
+                end = begin + int(value_of(old).shape[1])
                 new, begin = writer.columns(result, 1, begin, end), end
             assert new is not None
-            instead[old] = writer.shaped(new, _value(old).shape)
+            instead[old] = writer.shaped(new, value_of(old).shape)
             old.replace_all_uses_with(instead[old])
 
 
 def _put_into_caches(
-    writer: _Writer, joined: Joined, cached: _cached.Cached, x: fx.Node, instead: dict[fx.Node, fx.Node]
+    writer: Writer, joined: Joined, cached: _cached.Cached, x: fx.Node, instead: dict[fx.Node, fx.Node]
 ) -> None:
     first = joined.parts[0]
 
@@ -703,7 +590,7 @@ def _put_into_caches(
     if cached.angles:
         depth = cached.depth
         turns = [
-            writer.shaped(instead.get(angle, angle), (_value(angle).numel() // depth, depth))
+            writer.shaped(instead.get(angle, angle), (value_of(angle).numel() // depth, depth))
             for angle in (cached.angles.cos, cached.angles.sin)
         ]
         angles = [*turns, cached.angles.sign]
@@ -719,11 +606,13 @@ def _put_into_caches(
         joined.norm.eps if joined.norm else 0.0,
         cached.depth,
         *angles,
+        *(cached.norms or (None, None)),
+        cached.head_eps,
         cached.position,
         cached.dim,
         *cached.caches,
     )
-    instead[cached.query] = writer.shaped(result, _value(cached.query).shape)
+    instead[cached.query] = writer.shaped(result, value_of(cached.query).shape)
     cached.query.replace_all_uses_with(instead[cached.query])
     for copy in cached.copies:
         writer.graph.erase_node(copy)
@@ -761,5 +650,5 @@ class JoinLayers(CustomGraphModulePass):
 
     def uuid(self) -> object:
         """Change with this file, for caches of graphs."""
-        texts = [Path(str(file)).read_bytes() for file in (__file__, _cached.__file__)]
+        texts = [Path(str(file)).read_bytes() for file in (__file__, _cached.__file__, _nodes.__file__)]
         return hashlib.sha256(b"".join(texts)).digest()

@@ -211,5 +211,10 @@ void gemm_few(const gemm_quantised_params q) {
                 put(&p, b, m0 + r, n0 + j, sums[team][r][j][0] ROOT(r));
 #endif
             }
+#if HEADS_NORMED
+    __local uint last;
+    put_heads(&p, &joined, block, m0, (int)min(p.m - m0, (long)ROWS), (uint)n0, (__local float *)sums, &last,
+              (uint)(team * LANES + lane), LANES * TEAMS);
+#endif
 #endif
 }

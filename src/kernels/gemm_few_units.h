@@ -316,4 +316,8 @@ void gemm_few_units(const gemm_quantised_params q) {
     put(&p, b, m0 + m, n0 + n, sum);
 #endif
     }
+#if HEADS_NORMED
+    __local uint last;
+    put_heads(&p, &joined, block, m0, rows_here, (uint)n0, (__local float *)sums, &last, (uint)id, FEW_ITEMS);
+#endif
 }

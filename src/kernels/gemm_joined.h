@@ -3,7 +3,8 @@
  *
  * -DPARTS=1 to GEMM_PARTS: so many matrices, whose results lie beside each other
  * -DGATED=1: two, of which the first's results, ended, are multiplied by the second's
- * -DCACHED=1: three, the queries', keys' and values' (gemm_cached_params); the first's results go out
+ * -DCACHED=1: three, the queries', keys' and values' (gemm_cached_params); the first's results go out. 2:
+ * queries' and keys' heads are normed, too, by the last of the work-groups that have one
  * -DNORMED=1: rows of A, aligned to 16 bytes, are taken times `norm` and are divided by the root of their
  * mean square; k is a multiple of eight
  *
@@ -17,6 +18,10 @@
 /* A work-group's lines are pairs, whose sums a work-item has together; LINE_OF: of column n the line j, 0
  * or 1. */
 #define PAIRED (GATED || CACHED)
+#define HEADS_NORMED (CACHED == 2)
+#if HEADS_NORMED
+#include "last_group.h"
+#endif
 #if CACHED
 #define LINE_OF(n, j) line_of_pair(&joined, (uint)(n), j)
 #else
@@ -92,14 +97,16 @@ static inline long line_of_pair(const gemm_joined_params *g, uint n, int second)
     const uint half_ = (uint)g->cached.depth / 2;
     return n + n / half_ * half_ + (second ? half_ : 0);
 }
-/* Of a part whose first work-group along n is `block`. */
-static inline void put_cached(const gemm_params *p, const gemm_joined_params *g, uint block, long m, long n,
-                              acc_t sum, acc_t other) {
+/* The part whose first work-group along n is `block`. */
+static inline int part_of(const gemm_joined_params *g, uint block) {
+    return (block >= (uint)g->part[1].block) + (block >= (uint)g->part[2].block);
+}
+/* Pair n of part `which`, with all that is its own. */
+static inline void put_pair(const gemm_params *p, const gemm_joined_params *g, int which, long m, uint n,
+                            value_t v, value_t w) {
     const gemm_cached_params *c = &g->cached;
-    const int which = (block >= (uint)g->part[1].block) + (block >= (uint)g->part[2].block);
-    const uint half_ = (uint)c->depth / 2, head = (uint)n / half_, i = (uint)n % half_;
-    const long column = line_of_pair(g, (uint)n, 0);
-    value_t v = value(p, 0, m, column, sum), w = value(p, 0, m, column + half_, other);
+    const uint half_ = (uint)c->depth / 2, head = n / half_, i = n % half_;
+    const long column = line_of_pair(g, n, 0);
     if (which < 2 && c->cos) {
         const long at = m * c->angle_row + i;
 #define ANGLE(of, i) (value_t) LOAD(T, XPU_CPTR(STORED(T), c->of), i)
@@ -124,6 +131,64 @@ static inline void put_cached(const gemm_params *p, const gemm_joined_params *g,
     }
     STORE(OUT_T, XPU_PTR(STORED(OUT_T), to), place, leaving(&p->leave, v));
     STORE(OUT_T, XPU_PTR(STORED(OUT_T), to), place + apart, leaving(&p->leave, w));
+}
+
+#if HEADS_NORMED
+/* A row's pairs of pair n's head, of queries or keys. */
+static inline volatile __global float2 *pairs_of_head(const gemm_joined_params *g, int which, long m,
+                                                      uint n) {
+    const uint half_ = (uint)g->cached.depth / 2, of_queries = (uint)g->part[0].n,
+               all_ = of_queries + (uint)g->part[1].n;
+    return (volatile __global float2 *)XPU_PTR(float2, g->cached.pairs) + m * all_ +
+           (which ? of_queries : 0) + n / half_ * half_;
+}
+/* All work-items of a group call it when its sums, of the pairs from n0 on, are put; `id` of `count`. `room`:
+ * half a head's numbers. */
+static inline void put_heads(const gemm_params *p, const gemm_joined_params *g, uint block, long m0,
+                             int rows_here, uint n0, __local float *room, __local uint *last, uint id,
+                             uint count) {
+    const gemm_cached_params *c = &g->cached;
+    const int which = part_of(g, block);
+    const uint half_ = (uint)c->depth / 2, head = n0 / half_;
+    const xpu_addr norm = which ? c->norm[1] : c->norm[0];
+    if (which == 2) return;
+    const uint counter = head + (which ? (uint)g->part[0].n / half_ : 0);
+    if (!is_last_group(XPU_PTR(uint, c->counters) + counter, (uint)c->head_groups, last)) return;
+    for (long m = m0; m < m0 + rows_here; m++) {
+        volatile __global float2 *pairs = pairs_of_head(g, which, m, n0);
+        barrier(CLK_LOCAL_MEM_FENCE);
+        for (uint i = id; i < half_; i += count) {
+            const float2 v = pairs[i];
+            room[i] = v.x * v.x + v.y * v.y;
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+        float square = 0;
+        for (uint i = 0; i < half_; i++) square += room[i];
+        const float root = 1 / sqrt(square / (float)c->depth + c->norm_eps);
+        for (uint i = id; i < half_; i += count) {
+            const float2 v = pairs[i];
+#define HEAD_NORM(i) ((value_t)LOAD(T, XPU_CPTR(STORED(T), norm), i))
+            put_pair(p, g, which, m, head * half_ + i, v.x * root * HEAD_NORM(i),
+                     v.y * root * HEAD_NORM(i + half_));
+#undef HEAD_NORM
+        }
+    }
+}
+#endif
+
+/* Of a part whose first work-group along n is `block`. */
+static inline void put_cached(const gemm_params *p, const gemm_joined_params *g, uint block, long m, long n,
+                              acc_t sum, acc_t other) {
+    const int which = part_of(g, block);
+    const long column = line_of_pair(g, (uint)n, 0), second = line_of_pair(g, (uint)n, 1);
+    const value_t v = value(p, 0, m, column, sum), w = value(p, 0, m, second, other);
+#if HEADS_NORMED
+    if (which < 2) {
+        pairs_of_head(g, which, m, (uint)n)[(uint)n % ((uint)g->cached.depth / 2)] = (float2)(v, w);
+        return;
+    }
+#endif
+    put_pair(p, g, which, m, (uint)n, v, w);
 }
 #endif
 

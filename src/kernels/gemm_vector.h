@@ -95,13 +95,12 @@ void gemm_vector(const gemm_params p) {
         if (lane < half_)
             for (int j = 0; j < COLUMNS + NORMED; j++) sums[team][j][lane] += sums[team][j][lane + half_];
     }
-    if (lane > 0) return;
 #if NORMED
     const acc_t root = root_of(&joined, sums[team][COLUMNS][0]);
 #else
     const acc_t root = (acc_t)1;
 #endif
-    for (int j = 0; j < EACH; j++) {
+    for (int j = 0; j < (lane > 0 ? 0 : EACH); j++) {
         const long n_ = n0 + team * EACH + j;
 #if GATED
         if (n_ < p.n) put_gated(&p, &joined, 0, n_, sums[team][j][0] * root, sums[team][j + EACH][0] * root);
@@ -114,6 +113,11 @@ void gemm_vector(const gemm_params p) {
         SUM_OUT(n_, sums[team][j][0]);
 #endif
     }
+#if HEADS_NORMED
+    __local uint last;
+    put_heads(&p, &joined, block, 0, 1, (uint)n0, (__local float *)sums, &last, (uint)(team * LANES + lane),
+              LANES * TEAMS);
+#endif
 #else
     __local acc_t sums[TEAMS][LANES * WIDTH];
     /* A piece that is aligned lies in the page of its first element. */

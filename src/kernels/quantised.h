@@ -59,6 +59,11 @@ typedef struct gemm_cached_params {
     struct fault_watch watch;
     xpu_i32 depth;
     float first_sign; /* what the second half is multiplied by in the first */
+    /* Of queries' and keys' heads that are normed: `depth` numbers each, pairs of float for each row, head
+     * and pair, and for each head a number that work-groups count in. */
+    xpu_addr norm[2], pairs, counters;
+    float norm_eps;
+    xpu_i32 head_groups; /* work-groups that have a head */
 } gemm_cached_params;
 
 /* Products that share A. */

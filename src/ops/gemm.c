@@ -581,6 +581,8 @@ xpu_status joined_by_vector(xpu_stream *stream, const xpu_device_properties *pro
         if (i == 0) first = one;
         joined->params.part[i].b = XPU_ADDR(part->b.data);
     }
+    if (!joined_shares_heads(joined, 1, plan.choice.columns * plan.choice.teams))
+        return XPU_ERROR_NOT_SUPPORTED;
     const int64_t groups = joined_blocks(joined, plan.choice.columns * plan.choice.teams);
     const int64_t slices = product_slices(properties, groups, given->k, given->n);
     if (slices > 1 && vector_bytes(&first, &plan.choice) > UNCUT_BYTES) return XPU_ERROR_NOT_SUPPORTED;

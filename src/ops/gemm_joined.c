@@ -10,7 +10,7 @@ void joined_spec(kernel_spec *spec, const joined_form *form) {
     spec_number_if(spec, form->parts > 0, "PARTS", form->parts, 3);
     spec_number_if(spec, form->parts > 0, "GATED", form->gated, 1);
     spec_number_if(spec, form->parts > 0, "NORMED", form->normed, 1);
-    spec_number_if(spec, form->parts > 0, "CACHED", form->cached, 1);
+    spec_number_if(spec, form->parts > 0, "CACHED", form->cached, 2);
 }
 
 int64_t joined_blocks(joined_product *product, int lines) {
@@ -21,6 +21,15 @@ int64_t joined_blocks(joined_product *product, int lines) {
         block += divided_up(product->params.part[i].n, each);
     }
     return block;
+}
+
+bool joined_shares_heads(joined_product *product, int64_t blocks_m, int lines) {
+    if (product->form.cached < 2) return true;
+    const int64_t half = product->params.cached.depth / 2, each = lines / 2,
+                  heads = (product->params.part[0].n + product->params.part[1].n) / half;
+    if (half % each || half > 128 || blocks_m > 1 || heads > XPU_WORKSPACE_COUNTERS) return false;
+    product->params.cached.head_groups = (xpu_i32)(half / each);
+    return true;
 }
 
 xpu_gemm_args joined_args(const xpu_gemm_args *args, const xpu_gemm_part *part) {
@@ -70,7 +79,10 @@ static xpu_status join(xpu_stream *stream, const xpu_device_properties *properti
         (joined->norm && !can_norm(args, joined->norm)))
         return XPU_ERROR_NOT_SUPPORTED;
     joined_product product = {.given = joined,
-                              .form = {joined->count, joined->gated, joined->norm != NULL, cached != NULL},
+                              .form = {joined->count, joined->gated, joined->norm != NULL,
+                                       !cached         ? 0
+                                       : cached->pairs ? 2
+                                                       : 1},
                               .params = {.norm = XPU_ADDR(joined->norm), .eps = (float)joined->eps}};
     if (cached) product.params.cached = *cached;
     int64_t first = 0;
@@ -108,9 +120,10 @@ static xpu_status check_cached(const xpu_gemm_args *args, const xpu_joined *join
         if (joined->part[i].n % depth)
             return op_fail(XPU_ERROR_INVALID_ARGUMENT, "cached product: %lld columns in heads of %lld",
                            (long long)joined->part[i].n, (long long)depth);
-    if (joined->part[1].n != joined->part[2].n || !cached->cos != !cached->sin || !cached->position)
+    if (joined->part[1].n != joined->part[2].n || !cached->cos != !cached->sin || !cached->position ||
+        !cached->query_norm != !cached->key_norm)
         return op_fail(XPU_ERROR_INVALID_ARGUMENT,
-                       "cached product: keys and values, angles or a position don't fit");
+                       "cached product: keys and values, angles, norms or a position don't fit");
     return XPU_SUCCESS;
 }
 
@@ -129,14 +142,24 @@ xpu_status xpu_gemm_cached(xpu_stream *stream, const xpu_gemm_args *args, const 
                                  .position = XPU_ADDR(cached->position),
                                  .length = cached->length,
                                  .depth = (xpu_i32)cached->depth,
-                                 .first_sign = (float)cached->first_sign};
+                                 .first_sign = (float)cached->first_sign,
+                                 .norm = {XPU_ADDR(cached->query_norm), XPU_ADDR(cached->key_norm)},
+                                 .norm_eps = (float)cached->head_eps};
     for (int i = 0; i < 2; i++)
         params.cache[i] =
             (gemm_cache){XPU_ADDR(to[i]->data), to[i]->row_stride, to[i]->head_stride, to[i]->place_stride};
     xpu_fault *place = NULL;
     if (fault) XPU_TRY(xpu_fault_watch(stream, &place));
     params.watch = (struct fault_watch){XPU_ADDR(place), XPU_ADDR("index_put")};
-    XPU_TRY(join(stream, properties, args, joined, &params));
+    void *pairs = NULL;
+    if (cached->query_norm) {
+        uint32_t *counters;
+        const size_t numbers = (size_t)(args->m * (joined->part[0].n + joined->part[1].n));
+        XPU_TRY(xpu_workspace_counters(stream, &counters));
+        XPU_TRY(xpu_workspace_take(stream, numbers * sizeof(float), &pairs));
+        params.pairs = XPU_ADDR(pairs), params.counters = XPU_ADDR(counters);
+    }
+    XPU_TRY(workspace_done(pairs, join(stream, properties, args, joined, &params)));
     if (fault) xpu_fault_take(stream, place, fault);
     return XPU_SUCCESS;
 }

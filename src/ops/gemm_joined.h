@@ -8,7 +8,8 @@
 /* What kernels are built for; `parts` is 0 where nothing is joined. */
 typedef struct joined_form {
     int parts;
-    bool gated, normed, cached;
+    bool gated, normed;
+    int cached; /* 1; 2 where heads are normed */
 } joined_form;
 void joined_spec(kernel_spec *spec, const joined_form *form);
 
@@ -20,6 +21,9 @@ typedef struct joined_product {
 
 /* Counts the work-groups along n of each part, of `lines` lines each, and returns their number. */
 int64_t joined_blocks(joined_product *product, int lines);
+/* Do work-groups of so many lines have heads between them that are normed? Then it is written down how many
+ * have one. True where nothing is. */
+bool joined_shares_heads(joined_product *product, int64_t blocks_m, int lines);
 /* args with the part's matrix in place of B. */
 xpu_gemm_args joined_args(const xpu_gemm_args *args, const xpu_gemm_part *part);
 

@@ -623,6 +623,8 @@ xpu_status joined_as_read(xpu_stream *stream, const xpu_device_properties *prope
     const bool by_vectors = plan[0].lanes == 1; /* of processors */
     if (by_tiles || by_vectors || may_overflow || (joined->form.normed && !plan[0].a_whole))
         return XPU_ERROR_NOT_SUPPORTED;
+    if (!joined_shares_heads(joined, divided_up(args->m, plan[0].rows), plan[0].lines))
+        return XPU_ERROR_NOT_SUPPORTED;
     return multiply_few(stream, &all[0], &lines[0], &bare[0].after, &plan[0], joined);
 }
 

@@ -205,13 +205,16 @@ class Cached:
         self.x = torch.randn(m, k).to(dtype)
         self.norm = torch.randn(k).to(dtype)
         self.bias = [torch.randn(n).to(dtype) for n in self.sizes]
+        self.head_norms = [torch.randn(depth).to(dtype) for _ in range(2)]
         self.angles = (
             [torch.randn(m if dim == 1 else 1, depth).to(dtype) for _ in range(2)] if turned else None
         )
         shape = [m, self.kv_heads, 7, depth] if dim == 2 else [m, 7, self.kv_heads, depth]
         self.caches = [torch.randn(shape).to(dtype) for _ in range(2)]
 
-    def expected(self, position: int, sign: float, normed: bool, biased: bool) -> list[Tensor]:
+    def expected(
+        self, position: int, sign: float, normed: bool, biased: bool, heads: bool = False
+    ) -> list[Tensor]:
         m = self.x.size(0)
         a = (
             F.rms_norm(self.x.double(), self.x.shape[1:], self.norm.double(), 1e-5)
@@ -222,6 +225,11 @@ class Cached:
         if biased:
             parts = [p + b.double() for p, b in zip(parts, self.bias, strict=True)]
         q, k, v = (p.view(m, -1, self.depth) for p in parts)
+        if heads:
+            q, k = (
+                F.rms_norm(t, (self.depth,), n.double(), 1e-6)
+                for t, n in zip((q, k), self.head_norms, strict=True)
+            )
         if self.angles:
             cos, sin = (t.double()[:, None] for t in self.angles)
             half = self.depth // 2
@@ -231,17 +239,19 @@ class Cached:
             cache.select(self.dim, position)[:] = new
         return [q.reshape(m, -1), *caches]
 
-    def call(self, position: int, sign: float, normed: bool, biased: bool) -> tuple[list[Tensor], list[str]]:
+    def call(
+        self, position: int, sign: float, normed: bool, biased: bool, heads: bool = False
+    ) -> tuple[list[Tensor], list[str]]:
         x, caches = self.x.to("xpu"), [c.to("xpu") for c in self.caches]
         angles = [t.to("xpu") for t in self.angles] if self.angles else [None, None]
         bias = [b.to("xpu") for b in self.bias] if biased else []
         norm, at = self.norm.to("xpu") if normed else None, torch.tensor([position], device="xpu")
         operands = self.weights.operands()
+        of_heads = [n.to("xpu") for n in self.head_norms] if heads else [None, None]
 
         def call() -> Tensor:
-            return torch.ops.openxpu.cached_linear(
-                x, *operands, bias, 128, norm, 1e-5, self.depth, *angles, sign, at, self.dim, *caches
-            )
+            given = (*operands, bias, 128, norm, 1e-5, self.depth, *angles, sign, *of_heads, 1e-6)
+            return torch.ops.openxpu.cached_linear(x, *given, at, self.dim, *caches)
 
         call()
         q, names = launches(call)
@@ -264,6 +274,35 @@ def test_cached(m: int, depth: int, dim: int, turned: bool, kind: str, dtype: to
             assert len(names) == 1, names
 
 
+@pytest.mark.parametrize("dtype", SINGLES)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "m, depth, dim, turned", [(1, 64, 2, True), (3, 128, 1, True), (9, 64, 2, True), (1, 256, 1, False)]
+)
+def test_cached_heads_are_normed(
+    m: int, depth: int, dim: int, turned: bool, kind: str, dtype: torch.dtype
+) -> None:
+    """By the last work-group of each head, in the same launch; again and again, since they count."""
+    cached = Cached(kind, m, 256, depth, dtype, dim, turned)
+    normed, biased = m < 9 and dtype != torch.float16, m != 1
+    for position, sign in ((3, -1.0), (-1, 1.0)):
+        found, names = cached.call(position, sign, normed, biased, heads=True)
+        is_one = is_one_launch(kind, m, dtype)
+        for part, wanted in zip(found, cached.expected(position, sign, normed, biased, True), strict=True):
+            assert noise(part, wanted) > enough(dtype) - (0 if is_one and not normed else 9)
+        if is_one:
+            assert len(names) == 1, names
+
+
+@pytest.mark.parametrize("depth", [20, 512])
+def test_cached_heads_of_odd_sizes_are_normed(depth: int) -> None:
+    """Which no whole number of work-groups has, or too many."""
+    cached = Cached("int8", 2, 256, depth, torch.bfloat16, 2, True)
+    found, _ = cached.call(2, 1.0, False, False, heads=True)
+    for part, wanted in zip(found, cached.expected(2, 1.0, False, False, True), strict=True):
+        assert noise(part, wanted) > enough(torch.bfloat16) - 9
+
+
 def test_cached_where_nothing_is() -> None:
     cached = Cached("numbers", 1, 64, 8, torch.float32, 2, True)
     before = [c.clone() for c in cached.caches]
@@ -283,9 +322,12 @@ def test_cached_where_nothing_is() -> None:
         ({"position": torch.tensor([1, 2])}, "one position"),
         ({"keys": torch.zeros(1, 3, 7, 8)}, "a cache of"),
         ({"sin": torch.zeros(1, 9)}, "angles of"),
+        ({"query_norm": None}, "either queries or keys"),
+        ({"key_norm": torch.zeros(16)}, "a norm's weight of"),
     ],
 )
-def test_caches_that_do_not_fit(change: dict[str, object], message: str) -> None:
+@pytest.mark.parametrize("device", ["xpu", "meta"])
+def test_caches_that_do_not_fit(device: str, change: dict[str, object], message: str) -> None:
     given: dict[str, object] = {
         "x": torch.zeros(1, 16),
         "weight": [torch.zeros(n, 16) for n in (32, 16, 16)],
@@ -299,6 +341,9 @@ def test_caches_that_do_not_fit(change: dict[str, object], message: str) -> None
         "cos": torch.zeros(1, 8),
         "sin": torch.zeros(1, 8),
         "first_sign": 1.0,
+        "query_norm": torch.zeros(8),
+        "key_norm": torch.zeros(8),
+        "head_eps": 0.0,
         "position": torch.tensor([1]),
         "dim": 2,
         "keys": torch.zeros(1, 2, 7, 8),
@@ -307,7 +352,7 @@ def test_caches_that_do_not_fit(change: dict[str, object], message: str) -> None
     }
     if isinstance(given["weight"], int):
         given["weight"] = [torch.zeros(32, 16)] * given["weight"]
-    moved = torch.utils._pytree.tree_map(lambda v: v.to("xpu") if isinstance(v, Tensor) else v, given)
+    moved = torch.utils._pytree.tree_map(lambda v: v.to(device) if isinstance(v, Tensor) else v, given)
     with pytest.raises(RuntimeError, match=message):
         torch.ops.openxpu.cached_linear(*moved.values())
 

@@ -33,10 +33,11 @@ def as_on_gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 class Layer(nn.Module):
-    """A decoder's layer as Llama has it; Qwen2's queries, keys and values have a bias."""
+    """A decoder's layer as Llama has it; Qwen2's queries, keys and values have a bias, Qwen3's heads are normed."""
 
-    def __init__(self, kind: str, bias: bool) -> None:
+    def __init__(self, kind: str, bias: bool, normed: bool) -> None:
         super().__init__()
+        self.head_norms = nn.ModuleList(Norm(DEPTH, rounds_early=True) for _ in range(2 if normed else 0))
         self.norms = nn.ModuleList(Norm(WIDTH, rounds_early=True) for _ in range(2))
         self.qkv = nn.ModuleList(Linear(WIDTH, n * DEPTH, kind, bias) for n in (HEADS, KV_HEADS, KV_HEADS))
         self.out = Linear(HEADS * DEPTH, WIDTH, kind)
@@ -47,7 +48,10 @@ class Layer(nn.Module):
         self, x: Tensor, position: Tensor, angles: list[Tensor], keys: Tensor, values: Tensor
     ) -> Tensor:
         normed = self.norms[0](x)
-        q, k, v = (f(normed).view(1, 1, -1, DEPTH).transpose(1, 2) for f in self.qkv)
+        q, k, v = (f(normed).view(1, 1, -1, DEPTH) for f in self.qkv)
+        if self.head_norms:
+            q, k = (norm(t) for norm, t in zip(self.head_norms, (q, k), strict=True))
+        q, k, v = (t.transpose(1, 2) for t in (q, k, v))
         q, k = (rotated(t, *angles) for t in (q, k))
         keys.index_copy_(2, position, k)
         values.index_copy_(2, position, v)
@@ -63,9 +67,9 @@ def rotated(t: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 class Step(nn.Module):
-    def __init__(self, kind: str, bias: bool = False) -> None:
+    def __init__(self, kind: str, bias: bool = False, normed: bool = False) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(Layer(kind, bias) for _ in range(2))
+        self.layers = nn.ModuleList(Layer(kind, bias, normed) for _ in range(2))
 
     def forward(self, x: Tensor, position: Tensor, cos: Tensor, sin: Tensor, *caches: Tensor) -> Tensor:
         for layer, keys, values in zip(self.layers, caches[::2], caches[1::2], strict=True):
@@ -94,10 +98,10 @@ def own_caches(layers: int) -> list[Tensor]:
     return [torch.randn(1, KV_HEADS, PLACES, DEPTH).bfloat16() for _ in range(2 * layers)]
 
 
-@pytest.mark.parametrize("bias", [False, True])
-def test_layers(bias: bool) -> None:
+@pytest.mark.parametrize("bias, normed", [(False, False), (True, False), (False, True)])
+def test_layers(bias: bool, normed: bool) -> None:
     torch.manual_seed(0)
-    compare(Step("int4", bias), own_caches(2))
+    compare(Step("int4", bias, normed), own_caches(2))
 
 
 @pytest.mark.skipif(TIER in TIERS, reason="this is the inner run")

@@ -148,6 +148,8 @@ typedef struct xpu_cached {
     const int64_t *position; /* on the device: the place in both caches; negative ones count from their end */
     int64_t length;          /* places of both */
     xpu_kv_cache keys, values;
+    const void *query_norm, *key_norm; /* `depth` numbers of args->dtype each, or both NULL */
+    double head_eps;
 } xpu_cached;
 
 /* xpu_gemm_joined of three parts, queries, keys and values, that doesn't gate, combine or end otherwise: out
@@ -155,6 +157,9 @@ typedef struct xpu_cached {
  * turned first (rotary embedding): of a head's first and second half, a and b, with cos = c d and sin = s t,
  *
  *     a' = a c + first_sign b s,    b' = b d + a t
+ *
+ * and before that, with `query_norm` and `key_norm`, divided by the root of its head's mean square and
+ * `head_eps`, and multiplied by these.
  *
  * A position that isn't there is a fault (xpu/fault.h), and nothing is written to the caches. `fault` may be
  * NULL. */
