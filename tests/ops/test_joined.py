@@ -57,6 +57,7 @@ class Weights:
 def launches(work: torch.nn.Module | object) -> tuple[Tensor, list[str]]:
     """Return what a call gives and the names of its kernels."""
     activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.XPU]
+    torch.xpu.synchronize()  # what came before isn't counted
     with torch.profiler.profile(activities=activities) as profiler:
         result = work()  # type: ignore[operator]
         torch.xpu.synchronize()
