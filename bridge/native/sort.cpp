@@ -420,7 +420,9 @@ Tensor bucketize_scalar_xpu(const Scalar &self, const Tensor &boundaries, bool o
 }
 
 Tensor histc_xpu(const Tensor &self, int64_t bins, const Scalar &min, const Scalar &max) {
-    if (!sorts_on_host(self)) return histogram(self, bins, min, max);
+    // PyTorch's CPU counts floating-point numbers alone
+    if (!sorts_on_host(self) || !at::isFloatingType(self.scalar_type()))
+        return histogram(self, bins, min, max);
     return back(at::histc(as_cpu_input(self), bins, min, max), self);
 }
 Tensor &histc_out_xpu(const Tensor &self, int64_t bins, const Scalar &min, const Scalar &max, Tensor &out) {
