@@ -6,6 +6,10 @@
  * registers while the last product of these is computed, and are written down then. Scores are sums, a work-item
  * having a column.
  *
+ * Of heads above 64 elements registers don't hold 16 rows' sums, so two teams, a pair, have 16 rows (PAIRED), the scores
+ * of half of a step's keys and half of the columns of the sums each; they exchange weights by way of local memory
+ * (attention_squares_pair.h).
+ *
  * - Two blocks of scores beside each other, rounded, are the next product's left operand as they lie, if a dword is a
  *   number of each: of 16 keys, number l and number l + 8 are neighbours along k. Values are paired likewise.
  * - Exponentials are of scores less a shift, which is a row's largest score as it was once: it is worked out anew,
@@ -41,6 +45,11 @@
     WRITTEN_OUT for (int j = 0; j < (width); j++) WRITTEN_OUT for (int i = 0; i < SUMS_M; i++)
 
 #define ROWS (SUMS_M * 8)
+#ifdef FORWARD
+#define PAIRED (SUMS_M == 2 && DEPTH > 64)
+#else
+#define PAIRED 0
+#endif
 #define CHUNKS (DEPTH / 16)
 #define COLUMNS (VALUE_DEPTH / 16) /* pieces of a row of values */
 
@@ -58,8 +67,13 @@
 #define MOST_CHUNKS (FIRST_TWICE && COLUMNS > CHUNKS ? COLUMNS : CHUNKS) /* of what a team's rows are multiplied with */
 #define FIRST_UNITS (STEP / 16 * CHUNKS)
 #define SECOND_UNITS (STEP / 16 * COLUMNS)
-#define STEP_UNITS (FIRST_UNITS + SECOND_UNITS)
+#define FIRST_TURNS ((FIRST_UNITS + TEAMS - 1) / TEAMS)
+#define FIRST_SPAN (PAIRED ? FIRST_TURNS * TEAMS : FIRST_UNITS) /* of a pair's no turn is both tensors' */
+#define STEP_UNITS (FIRST_SPAN + SECOND_UNITS)
 #define UNITS ((STEP_UNITS + TEAMS - 1) / TEAMS)
+#define ALL_TURNS 0, UNITS
+#define FIRST_ALONE 0, FIRST_TURNS
+#define SECOND_ALONE FIRST_TURNS, UNITS
 #define SECOND_ALONG (2 * FIRST_UNITS) /* squares of a stage before */
 #define ACROSS (2 * FIRST_UNITS + FIRST_TWICE * 2 * SECOND_UNITS)
 #define STAGE ((ACROSS + 2 * (FIRST_TWICE ? FIRST_UNITS : SECOND_UNITS)) * SQUARE)
@@ -71,8 +85,10 @@ typedef struct next_step {
 
 /* A unit is of the first tensor, of these rows and numbers. */
 #define UNIT_OF(t)                                                                                           \
-    const uint unit = team + (t) * TEAMS, second = unit - FIRST_UNITS;                                       \
-    const bool is_first = unit < FIRST_UNITS, is_there = STEP_UNITS % TEAMS == 0 || unit < STEP_UNITS;       \
+    const uint unit = team + (t) * TEAMS, second = unit - FIRST_SPAN;                                        \
+    const bool is_first = PAIRED ? (t) < FIRST_TURNS : unit < FIRST_UNITS;                                   \
+    const bool is_there = PAIRED && is_first ? FIRST_UNITS % TEAMS == 0 || unit < FIRST_UNITS                \
+                                             : STEP_UNITS % TEAMS == 0 || unit < STEP_UNITS;                 \
     const uint block = is_first ? unit / CHUNKS : second / COLUMNS;                                          \
     const uint chunk = is_first ? unit % CHUNKS : second % COLUMNS;
 
@@ -82,9 +98,9 @@ INLINED void open_step(__private next_step *n, uint team, uint lane) {
         n->at[t] = (block * 16 + lane) * (is_first ? n->first_pitch : n->second_pitch) + chunk * HALF;
     }
 }
-/* Of which `left` rows are there. */
-INLINED void fetch_step(__private next_step *n, int left, uint team, uint lane) {
-    WRITTEN_OUT for (uint t = 0; t < UNITS; t++) {
+/* Of which `left` rows are there; the units whose turn is from `begin` on, before `end`. */
+INLINED void fetch_step(__private next_step *n, int left, uint team, uint lane, const uint begin, const uint end) {
+    WRITTEN_OUT for (uint t = begin; t < end; t++) {
         UNIT_OF(t)
         const int row = (int)(block * 16 + lane);
         const xpu_addr from = (is_first ? n->first : n->second) + n->at[t];
@@ -92,10 +108,12 @@ INLINED void fetch_step(__private next_step *n, int left, uint team, uint lane) 
         n->pieces[t][0] = fetch_piece(row < left ? from : NOTHING);
         n->pieces[t][1] = fetch_piece(row + 8 < left ? from + 8 * (is_first ? n->first_pitch : n->second_pitch) : NOTHING);
     }
-    n->first += STEP * n->first_pitch, n->second += STEP * n->second_pitch;
+    if (begin == 0) n->first += STEP * n->first_pitch;
+    if (end == UNITS) n->second += STEP * n->second_pitch;
 }
-INLINED void keep_step(__local uchar *stage, __private const next_step *n, uint team, uint lane) {
-    WRITTEN_OUT for (uint t = 0; t < UNITS; t++) {
+INLINED void keep_step(__local uchar *stage, __private const next_step *n, uint team, uint lane, const uint begin,
+                       const uint end) {
+    WRITTEN_OUT for (uint t = begin; t < end; t++) {
         UNIT_OF(t)
         const uint chunks = is_first ? CHUNKS : COLUMNS;
         if (!is_there) continue;
@@ -180,7 +198,10 @@ INLINED void drop(__private float8 (*s)[SUMS_M], __private const uint *bits, con
 #endif
 
 #ifdef FORWARD
-#define TILE (TEAMS * ROWS)
+#define TILE (TEAMS * ROWS / (1 + PAIRED))
+#define WIDTH (STEP / 8 / (1 + PAIRED))                         /* blocks of a team's scores beside each other */
+#define OUT_BLOCKS (2 * COLUMNS / (1 + PAIRED))                 /* … and of its sums, … */
+#define OUT_COLUMN(v) ((f->role * OUT_BLOCKS + (v)) * 8 + lane) /* … of which a work-item has columns */
 #define LEEWAY 8
 #define UNSET -1e30f
 
@@ -188,7 +209,8 @@ INLINED void drop(__private float8 (*s)[SUMS_M], __private const uint *bits, con
 typedef struct forward_state {
     long b, h;
     int row0, turn; /* turn: of the stages */
-    float8 out[2 * COLUMNS][SUMS_M], sum[SUMS_M];
+    uint role;      /* which of a pair */
+    float8 out[OUT_BLOCKS][SUMS_M], sum[SUMS_M];
     float less[SUMS_M]; /* a lane has a row's shift, as it is added to scores */
 #if HELD
     int8 query[SUMS_M][CHUNKS];
@@ -200,7 +222,7 @@ typedef struct forward_state {
 /* The largest score of each row in a work-item's columns. */
 INLINED float8 best_of(__private float8 (*s)[SUMS_M], int i) {
     float8 best = s[0][i];
-    WRITTEN_OUT for (int j = 1; j < STEP / 8; j++) best = fmax(best, s[j][i]);
+    WRITTEN_OUT for (int j = 1; j < WIDTH; j++) best = fmax(best, s[j][i]);
     return best;
 }
 /* Is a score, times `factor` a power of 2, too far above its row's shift? */
@@ -213,32 +235,34 @@ INLINED bool is_above(__private const forward_state *f, __private float8 (*s)[SU
     }
     return sub_group_any(most > LEEWAY);
 }
-INLINED void shift_rows(__private forward_state *f, __private float8 (*s)[SUMS_M], float factor) {
+/* What the shifts of a block's rows should be, a lane having a row's. */
+INLINED float shift_of(__private const forward_state *f, __private float8 (*s)[SUMS_M], float factor, int i) {
     const int lane = (int)get_local_id(0) % MATRIX_TEAM;
-    WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) {
-        const float8 best = best_of(s, i);
-        float now = f->less[i];
-        WRITTEN_OUT for (int r = 0; r < 8; r++) {
-            const float top = sub_group_reduce_max(best[r]) * factor;
-            now = lane == r ? fmin(now, -top) : now;
-        }
-        const float8 fade = of_rows(POWER_OF_2(now - f->less[i]));
-        f->less[i] = now;
-        f->sum[i] *= fade;
-        WRITTEN_OUT for (int v = 0; v < 2 * COLUMNS; v++) f->out[v][i] *= fade;
+    const float8 best = best_of(s, i);
+    float now = f->less[i];
+    WRITTEN_OUT for (int r = 0; r < 8; r++) {
+        const float top = sub_group_reduce_max(best[r]) * factor;
+        now = lane == r ? fmin(now, -top) : now;
     }
+    return now;
+}
+INLINED void shift_rows(__private forward_state *f, int i, float now) {
+    const float8 fade = of_rows(POWER_OF_2(now - f->less[i]));
+    f->less[i] = now;
+    f->sum[i] *= fade;
+    WRITTEN_OUT for (int v = 0; v < OUT_BLOCKS; v++) f->out[v][i] *= fade;
 }
 INLINED void soften(__private const forward_state *f, __private float8 (*s)[SUMS_M], float factor) {
-    BLOCKS_OF(i, j, STEP / 8) s[j][i] = exp2_of(mad(s[j][i], (float8)factor, of_rows(f->less[i])));
+    BLOCKS_OF(i, j, WIDTH) s[j][i] = exp2_of(mad(s[j][i], (float8)factor, of_rows(f->less[i])));
 }
 
 /* The scores of keys from k0 on, at whose `edge` some rows don't look at all of them. */
 INLINED void find_scores(const attention_params *p, __private const forward_state *f, __private float8 (*s)[SUMS_M],
                          left_rows queries, const __local uchar *keys, int k0, int k_end, bool edge) {
     const int lane = (int)get_local_id(0) % MATRIX_TEAM;
-    multiply_rows(s, queries, keys, STEP / 8, CHUNKS);
+    multiply_rows(s, queries, keys, WIDTH, CHUNKS);
 #ifdef BIAS_T
-    BLOCKS_OF(i, j, STEP / 8) WRITTEN_OUT for (int r = 0; r < 8; r++) {
+    BLOCKS_OF(i, j, WIDTH) WRITTEN_OUT for (int r = 0; r < 8; r++) {
         const int row = f->row0 + i * 8 + r;
         s[j][i][r] = score(p, f->b, HEAD(row), QUERY(row), k0 + j * 8 + lane, s[j][i][r]) * LOG2E;
     }
@@ -246,11 +270,21 @@ INLINED void find_scores(const attention_params *p, __private const forward_stat
     if (edge)
         WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) WRITTEN_OUT for (int r = 0; r < 8; r++) {
             const int seen = (p->causal ? min(k_end, QUERY(f->row0 + i * 8 + r) + 1) : k_end) - k0;
-            WRITTEN_OUT for (int j = 0; j < STEP / 8; j++) if (j * 8 + lane >= seen) s[j][i][r] = -INFINITY;
+            WRITTEN_OUT for (int j = 0; j < WIDTH; j++) if (j * 8 + lane >= seen) s[j][i][r] = -INFINITY;
         }
 #endif
 }
 
+#ifdef BIAS_T
+#define FACTOR 1.0f
+#else
+#define FACTOR (p->scale * LOG2E)
+#endif
+#if PAIRED
+#include "attention_squares_pair.h"
+#else
+#define KEPT_LOCAL (TEAMS * SUMS_M * CHUNKS * SQUARE)
+#define FORWARD_LOCAL (KEPT_LOCAL + 2 * STAGE)
 INLINED void add_values(__private forward_state *f, __private float8 (*s)[SUMS_M], const __local uchar *values) {
     WRITTEN_OUT for (int m = 0; m < STEP / 16; m++) {
         int8 left[SUMS_M];
@@ -268,34 +302,42 @@ INLINED void forward_step(const attention_params *p, __private forward_state *f,
     f->turn++;
     /* What is computed before and after the next step is asked for is in one branch, or it would be copied. */
     if (on) {
-#ifdef BIAS_T
-        const float factor = 1;
-#else
-        const float factor = p->scale * LOG2E;
-#endif
-        float8 s[STEP / 8][SUMS_M];
+        const float factor = FACTOR;
+        float8 s[WIDTH][SUMS_M];
         find_scores(p, f, s, queries, stage, k0, k_end, edge);
-        if (is_above(f, s, factor)) shift_rows(f, s, factor);
+        if (is_above(f, s, factor))
+            WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) shift_rows(f, i, shift_of(f, s, factor, i));
         soften(f, s, factor);
-        BLOCKS_OF(i, j, STEP / 8) f->sum[i] += s[j][i];
+        BLOCKS_OF(i, j, WIDTH) f->sum[i] += s[j][i];
 #if DROPOUT
-        uint kept[STEP / 8];
+        uint kept[WIDTH];
         find_kept(p, kept_row(p, f->b, HEAD(f->row0), QUERY(f->row0)) + (ulong)k0 + lane, (ulong)ROW_KEYS(p), 8, ROWS,
-                  STEP / 8, kept);
-        drop(s, kept, STEP / 8);
+                  WIDTH, kept);
+        drop(s, kept, WIDTH);
 #endif
-        fetch_step(n, (int)p->keys - k0 - STEP, team, lane);
+        fetch_step(n, (int)p->keys - k0 - STEP, team, lane, ALL_TURNS);
         add_values(f, s, stage + ACROSS * SQUARE);
     } else {
-        fetch_step(n, (int)p->keys - k0 - STEP, team, lane);
+        fetch_step(n, (int)p->keys - k0 - STEP, team, lane, ALL_TURNS);
     }
-    keep_step(stages + f->turn % 2 * STAGE, n, team, lane);
+    keep_step(stages + f->turn % 2 * STAGE, n, team, lane, ALL_TURNS);
 }
+INLINED void begin_keys(const attention_params *p, __private forward_state *f, __private next_step *n,
+                        __local uchar *stages, int k0) {
+    const uint lane = (uint)get_local_id(0) % MATRIX_TEAM, team = get_sub_group_id();
+    fetch_step(n, (int)p->keys - k0, team, lane, ALL_TURNS);
+    keep_step(stages, n, team, lane, ALL_TURNS);
+}
+INLINED void find_totals(__private const forward_state *f, __private float8 *totals, __local uchar *unused) {
+    WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) WRITTEN_OUT for (int r = 0; r < 8; r++)
+        totals[i][r] = sub_group_reduce_add(f->sum[i][r]);
+}
+#endif
 
 MATRIX_KERNEL __attribute__((reqd_work_group_size(TEAMS * MATRIX_TEAM, 1, 1)))
 void attention_matrix_forward(const attention_params params) {
     const attention_params *const p = &params;
-    __local uchar squares[TEAMS * SUMS_M * CHUNKS * SQUARE + 2 * STAGE] __attribute__((aligned(64)));
+    __local uchar squares[FORWARD_LOCAL] __attribute__((aligned(64)));
     const long all = p->packed * p->queries, blocks = (all + TILE - 1) / TILE, sets = p->heads / p->packed;
     /* The group's number is (slice, batch, set of heads, rows): of a causal one the longest first. */
     long g = XPU_GROUP(0);
@@ -305,20 +347,21 @@ void attention_matrix_forward(const attention_params params) {
     g /= sets;
     const long b = g % p->batch, slice = g / p->batch, kh = h / (p->heads / p->key_heads);
     const uint lane = (uint)get_local_id(0) % MATRIX_TEAM, team = get_sub_group_id();
-    const int row0 = (int)r0 + (int)team * ROWS;
+    const uint mine = PAIRED ? team / 2 : team; /* of those that have rows */
+    const int row0 = (int)r0 + (int)mine * ROWS;
 
     forward_state state;
     __private forward_state *const f = &state;
-    f->b = b, f->h = h, f->row0 = row0, f->turn = 0;
-    BLOCKS_OF(i, v, 2 * COLUMNS) f->out[v][i] = 0;
+    f->b = b, f->h = h, f->row0 = row0, f->turn = 0, f->role = PAIRED ? team % 2 : 0;
+    BLOCKS_OF(i, v, OUT_BLOCKS) f->out[v][i] = 0;
     WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) {
         f->sum[i] = 0, f->less[i] = -UNSET;
     }
 
     const long row_pitch = p->packed > 1 ? p->query.stride[1] : p->query.stride[2];
     const xpu_addr query = rows_at(&p->query, b, h, 0) + row0 * row_pitch * ELEMENT;
-    __local uchar *const rows = squares + team * (SUMS_M * CHUNKS * SQUARE);
-    __local uchar *const stages = squares + TEAMS * SUMS_M * CHUNKS * SQUARE;
+    __local uchar *const rows = squares + mine * (SUMS_M * CHUNKS * SQUARE); /* which a pair both write down */
+    __local uchar *const stages = squares + KEPT_LOCAL;
     WRITTEN_OUT for (int i = 0; i < SUMS_M; i++)
         keep_rows(rows + i * CHUNKS * SQUARE, query + i * 8 * row_pitch * ELEMENT, row_pitch * ELEMENT,
                   (int)min(all - row0, (long)ROWS) - i * 8, CHUNKS, lane);
@@ -339,14 +382,15 @@ void attention_matrix_forward(const attention_params params) {
     n.first_pitch = (uint)p->key.stride[2] * ELEMENT, n.second_pitch = (uint)p->value.stride[2] * ELEMENT;
     n.first = rows_at(&p->key, b, kh, begin), n.second = rows_at(&p->value, b, kh, begin);
     open_step(&n, team, lane);
-    fetch_step(&n, (int)p->keys - begin, team, lane);
-    keep_step(stages, &n, team, lane);
+    begin_keys(p, f, &n, stages, begin);
     int k0 = begin;
     for (; k0 + STEP <= common; k0 += STEP) forward_step(p, f, queries, &n, stages, k0, k_end, true, false);
     for (; k0 < group_end; k0 += STEP) forward_step(p, f, queries, &n, stages, k0, k_end, k0 < k_end, true);
 
+    float8 totals[SUMS_M];
+    find_totals(f, totals, stages);
     WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) WRITTEN_OUT for (int r = 0; r < 8; r++) {
-        const float total = sub_group_reduce_add(f->sum[i][r]);
+        const float total = totals[i][r];
         const int row = row0 + i * 8 + r;
         if (row >= all) continue;
         const long head = HEAD(row), query_ = QUERY(row);
@@ -354,13 +398,14 @@ void attention_matrix_forward(const attention_params params) {
         const float logsum = total == 0 ? -INFINITY : (log2(total) - sub_group_broadcast(f->less[i], r)) * LN2;
 #if SLICED
         const long place = ((slice * p->batch + b) * p->heads + head) * p->queries + query_;
-        WRITTEN_OUT for (int v = 0; v < 2 * COLUMNS; v++)
-            XPU_PTR(float, p->partial)[place * PARTIAL_PITCH(p->value_depth) + v * 8 + lane] = f->out[v][i][r] * scale;
-        if (lane == 0) XPU_PTR(float, p->partial_sums)[place] = logsum;
+        const long first = place * PARTIAL_PITCH(p->value_depth);
+        WRITTEN_OUT for (int v = 0; v < OUT_BLOCKS; v++)
+            XPU_PTR(float, p->partial)[first + OUT_COLUMN(v)] = f->out[v][i][r] * scale;
+        if (lane == 0 && f->role == 0) XPU_PTR(float, p->partial_sums)[place] = logsum;
 #else
-        WRITTEN_OUT for (int v = 0; v < 2 * COLUMNS; v++)
-            PUT(p->out, b, head, query_, v * 8 + lane, f->out[v][i][r] * scale);
-        if (lane == 0 && p->logsumexp.data) *logsumexp_at(p, b, head, query_) = logsum;
+        WRITTEN_OUT for (int v = 0; v < OUT_BLOCKS; v++)
+            PUT(p->out, b, head, query_, OUT_COLUMN(v), f->out[v][i][r] * scale);
+        if (lane == 0 && f->role == 0 && p->logsumexp.data) *logsumexp_at(p, b, head, query_) = logsum;
 #endif
     }
 }

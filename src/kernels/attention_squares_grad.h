@@ -148,7 +148,7 @@ INLINED void grad_step(const attention_params *p, __private grad_state *f, __pri
         BLOCKS_OF(i, j, WIDTH) write_square(given + (j * SUMS_M + i) * SQUARE, as_uint8(s[j][i]));
 #endif
     }
-    fetch_step(n, left - STEP, team, lane);
+    fetch_step(n, left - STEP, team, lane, ALL_TURNS);
     barrier(CLK_LOCAL_MEM_FENCE);
     if (on) {
         const __local uchar *const right = stage + (ACROSS + f->role * SUMS) * SQUARE;
@@ -169,7 +169,7 @@ INLINED void grad_step(const attention_params *p, __private grad_state *f, __pri
             add_weighted(f->sum, weights, right + m * 2 * SUMS * SQUARE, SUMS);
         }
     }
-    keep_step(stages + f->turn % 2 * STAGE, n, team, lane);
+    keep_step(stages + f->turn % 2 * STAGE, n, team, lane, ALL_TURNS);
 }
 
 /* The team's rows of a matrix, which has `all`. */
@@ -196,8 +196,8 @@ INLINED void begin_rows(__private grad_state *f, __private next_step *n, __local
                         const attention_matrix *first, const attention_matrix *second, long h, int x0,
                         int left, uint team, uint lane) {
     n->first = rows_at(first, f->b, h, x0), n->second = rows_at(second, f->b, h, x0);
-    fetch_step(n, left, team, lane);
-    keep_step(stages + f->turn % 2 * STAGE, n, team, lane);
+    fetch_step(n, left, team, lane, ALL_TURNS);
+    keep_step(stages + f->turn % 2 * STAGE, n, team, lane, ALL_TURNS);
 }
 
 #define GRAD_KERNEL MATRIX_KERNEL __attribute__((reqd_work_group_size(TEAMS * MATRIX_TEAM, 1, 1))) void

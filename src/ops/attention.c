@@ -37,7 +37,8 @@ typedef struct matrix_plan {
     int aligned; /* bytes, of all rows that are read */
     bool out_pairs;
     /* Intel's: */
-    int grads; /* of a launch: 0 the queries', 1 the values', 2 the keys' */
+    bool paired; /* forward, two teams have the same 16 rows */
+    int grads;   /* of a launch: 0 the queries', 1 the values', 2 the keys' */
 } matrix_plan;
 static const matrix_plan plain = {.unit = MATRIX_UNIT_NONE};
 enum { LOCAL_BYTES = 48 * 1024, SLICES_MOST = 1024, PART = 256 };
@@ -103,7 +104,8 @@ static xpu_status get_kernel(int device, const xpu_attention *args, attention_ke
     spec_number_if(&spec, ptx, "ALIGNED", ptx ? plan->aligned : 0, 8);
     spec_number_if(&spec, ptx, "SHARED", plan->shared, 1);
     spec_number_if(&spec, ptx, "OUT_PAIRS", ptx && plan->out_pairs, 1);
-    spec_number_if(&spec, squares, "SUMS_M", squares ? plan->rows / (which == KERNEL_FORWARD ? 8 : 4) : 0, 2);
+    spec_number_if(&spec, squares, "SUMS_M",
+                   squares ? plan->rows / (which == KERNEL_FORWARD && !plan->paired ? 8 : 4) : 0, 2);
     spec_number_if(&spec, intel, "GRADS", intel ? plan->grads : 0, 2);
     spec_number_if(&spec, units, "SLICED", units ? plan->sliced : 0, 2);
     *kernel = kernel_find(device, &spec);
@@ -260,13 +262,16 @@ static bool plan_squares(const xpu_device_properties *properties, attention_para
     if (!p->bias.data && !(p->scale > 0)) return false; /* the largest product has the largest score */
     if (forward && p->queries == 1) p->packed = p->heads / p->key_heads;
     /* Backward two teams have 16 rows, or 8 where registers wouldn't hold more. Forward 16 rows a team halve
-     * what it reads of local memory, where registers hold them and enough work-groups remain. */
+     * what it reads of local memory, where registers hold them and enough work-groups remain; for longer
+     * heads two teams have them. */
     plan->teams = 16, plan->rows = forward || (depth <= 64 && p->keep >= 1) ? 8 : 4;
     plan->step = forward && depth <= 64 ? 32 : 16;
     const int64_t rows = p->queries * p->packed, sets = p->heads / p->packed * p->batch;
     if (forward && depth <= 64 && !p->bias.data && rows > tile_of(plan) &&
         tiles(rows, 2 * tile_of(plan)) * sets >= 2 * (int64_t)properties->gpu_subslice_count)
         plan->rows = 16, plan->step = 16;
+    plan->paired = forward && p->depth > 64 && !p->bias.data && p->keep >= 1 && 2 * rows > tile_of(plan);
+    if (plan->paired) plan->step = 32;
     return true;
 }
 

@@ -388,6 +388,12 @@ static void kinds_and_sizes(void **unused) {
         {XPU_BFLOAT16, 1, 2, 2, 40, 300, 64, 64, false, false, 8, .bias = BIAS_NONE, .scale = 2, .slices = 0},
         {XPU_FLOAT16, 1, 2, 1, 40, 300, 128, 64, true, false, 8, .bias = BIAS_NUMBERS, .scale = 1,
          .slices = 0},
+        /* pairs of Intel's teams of 8 lanes, which have two groups of rows here */
+        {XPU_BFLOAT16, 1, 2, 1, 150, 170, 128, 128, false, true, 8, .bias = BIAS_NONE, .scale = 0.09,
+         .slices = 0},
+        {XPU_FLOAT16, 1, 2, 2, 135, 230, 80, 112, true, false, 8, .bias = BIAS_NONE, .scale = 2, .slices = 0},
+        {XPU_FLOAT16, 2, 1, 1, 67, 310, 128, 48, false, false, 8, .bias = BIAS_NONE, .scale = 3, .slices = 0},
+        {XPU_BFLOAT16, 1, 1, 1, 66, 15, 32, 96, true, false, 8, .bias = BIAS_NONE, .scale = 1, .slices = 0},
         {XPU_BFLOAT16, 2, 4, 2, 70, 90, 64, 64, true, false, 8, .bias = BIAS_NONE, .scale = 0.125,
          .dropout = 0.25},
         {XPU_FLOAT32, 1, 2, 1, 70, 90, 64, 64, true, true, 4, .bias = BIAS_NONE, .scale = 0.125, .slices = 0},
@@ -424,6 +430,8 @@ static void decoding(void **unused) {
         {XPU_FLOAT16, 1, 4, 4, 1, 200, 80, 80, false, true, 8, .bias = BIAS_NONE, .scale = 0.1, .slices = 2},
         {XPU_BFLOAT16, 1, 4, 4, 1, 200, 128, 128, false, true, 8, .bias = BIAS_NONE, .scale = 0.1,
          .slices = 2},
+        {XPU_BFLOAT16, 1, 2, 1, 130, 300, 128, 96, true, false, 8, .bias = BIAS_NONE, .scale = 0.5,
+         .slices = 3},
         {XPU_BFLOAT16, 1, 4, 2, 1, 2100, 32, 45, false, false, 1, .bias = BIAS_NONE, .scale = 0.2,
          .slices = 40},
     };
