@@ -2,7 +2,8 @@
  *
  * A row of the table is WIDTH words: what the kernel wants of each tensor (addresses, numbers), the number
  * of its elements, and the number of its first group. The table lies in memory, or with -DINLINE=1 in the
- * parameters. A group of LOCAL work-items takes LOCAL·STEPS elements. */
+ * parameters. A group of LOCAL work-items takes LOCAL·STEPS elements, or with -DSTEPS=0 `chunk`, which the
+ * launch chooses. */
 #ifndef XPU_KERNELS_MULTI_H
 #define XPU_KERNELS_MULTI_H
 #include "shared.h"
@@ -10,10 +11,11 @@
 #define MULTI_NUMBERS 12
 #define MULTI_WORDS 96
 
-/* 880 bytes */
+/* 888 bytes */
 struct multi_params {
     xpu_addr table;
     xpu_i64 tensors;
+    xpu_i64 chunk; /* elements of a group, a multiple of LOCAL; with STEPS the build knows it */
     xpu_u64 number[MULTI_NUMBERS]; /* the same for all tensors: addresses, bits of numbers */
     xpu_u64 word[MULTI_WORDS];
 };
@@ -25,6 +27,11 @@ struct multi_params {
 #define MULTI_WORD(row, column) XPU_CPTR(ulong, p.table)[(row) * WIDTH + (column)]
 #endif
 #define MULTI_ADDRESS(column) MULTI_WORD(row, column)
+#if STEPS
+#define MULTI_CHUNK (LOCAL * STEPS)
+#else
+#define MULTI_CHUNK p.chunk
+#endif
 
 /* Finds the group's tensor `row`, and how many elements of it from `first` on are the group's. Needs p in
  * scope. */
@@ -38,8 +45,8 @@ struct multi_params {
         else                                                                                                 \
             last = middle - 1;                                                                               \
     }                                                                                                        \
-    const size_t first = (size_t)(group - (long)MULTI_WORD(row, WIDTH - 1)) * (LOCAL * STEPS);               \
-    const size_t elements = min((size_t)MULTI_WORD(row, WIDTH - 2) - first, (size_t)(LOCAL * STEPS));
+    const size_t first = (size_t)(group - (long)MULTI_WORD(row, WIDTH - 1)) * MULTI_CHUNK;                   \
+    const size_t elements = min((size_t)MULTI_WORD(row, WIDTH - 2) - first, (size_t)MULTI_CHUNK);
 /* DO(i) for each of the group's elements i. The last step alone is masked: a processor stores whole vectors
  * several times as fast. */
 #define MULTI_EACH(DO)                                                                                       \

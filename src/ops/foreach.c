@@ -153,9 +153,9 @@ xpu_status xpu_foreach(xpu_stream *stream, xpu_pointwise_op op, xpu_dtype dtype,
 
 static xpu_status norm_shape(int device, multi_shape *shape) {
     XPU_TRY(multi_shape_of(device, shape));
-    if (!shape->in_params) return XPU_SUCCESS; /* a host's groups are right for sums */
-    shape->local = 64;
-    shape->steps = 64;
+    /* Groups of one size on any number of threads, for sums to have the same parts. */
+    if (shape->in_params) shape->local = 64;
+    shape->steps = shape->in_params ? 64 : 256;
     return XPU_SUCCESS;
 }
 

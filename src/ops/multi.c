@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "xpu/device.h"
 #include "xpu/graph.h"
 
 xpu_status multi_shape_of(int device, multi_shape *shape) {
@@ -11,7 +12,7 @@ xpu_status multi_shape_of(int device, multi_shape *shape) {
     bool host = properties->type == XPU_DEVICE_CPU;
     size_t local = host ? 16 : 256; /* a host: one vector that goes through memory in order */
     if (local > properties->max_work_group_size) local = properties->max_work_group_size;
-    *shape = (multi_shape){.in_params = !host, .local = (int)local, .steps = host ? 256 : 4};
+    *shape = (multi_shape){.in_params = !host, .local = (int)local, .steps = host ? 0 : 4};
     return XPU_SUCCESS;
 }
 
@@ -33,10 +34,26 @@ static xpu_status place_table(xpu_stream *stream, const multi_shape *shape, cons
     return XPU_SUCCESS;
 }
 
+/* Elements of a group. On a host each thread has some groups, so that one which comes late costs little, and
+ * long ones, for at the start of each its streams of memory have to get going. */
+#define THREAD_GROUPS 8
+#define LEAST_CHUNK 4096
+#define MOST_CHUNK 65536
+static uint64_t chunk_of(const multi_shape *shape, const uint64_t *rows, int width, int64_t tensors) {
+    if (shape->steps) return (uint64_t)shape->local * (uint64_t)shape->steps;
+    const xpu_host_team *team = xpu_get_host_team();
+    uint64_t elements = 0, groups = THREAD_GROUPS * (team ? (uint64_t)team->threads() : 1),
+             chunk = LEAST_CHUNK;
+    for (int64_t i = 0; i < tensors; i++) elements += rows[i * width + width - 2];
+    while (chunk < MOST_CHUNK && 2 * chunk * groups <= elements) chunk *= 2;
+    return chunk;
+}
+
 xpu_status multi_launch(xpu_stream *stream, xpu_kernel *kernel, const multi_shape *shape, uint64_t *rows,
                         int width, int64_t tensors, struct multi_params *params, unsigned cost) {
     int64_t most = shape->in_params ? MULTI_WORDS / width : tensors;
-    uint64_t chunk = (uint64_t)shape->local * (uint64_t)shape->steps;
+    const uint64_t chunk = chunk_of(shape, rows, width, tensors);
+    params->chunk = (int64_t)chunk;
     for (int64_t done = 0; done < tensors;) {
         uint64_t *table = rows + done * width, groups = 0, elements = 0;
         int64_t some = 0;

@@ -7,8 +7,8 @@
 
 /* How the device likes it: goes into what the kernel is built for. */
 typedef struct multi_shape {
-    bool in_params; /* the table goes with the parameters */
-    int local, steps;
+    bool in_params;   /* the table goes with the parameters */
+    int local, steps; /* steps: of a group; 0: the launch tells kernels how many elements */
 } multi_shape;
 
 xpu_status multi_shape_of(int device, multi_shape *shape);

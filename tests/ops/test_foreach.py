@@ -123,6 +123,14 @@ def inside(numbers: list[torch.Tensor], device: str) -> tuple[torch.Tensor, list
     return buffer, views
 
 
+@pytest.mark.parametrize("total", [3 << 14, 1 << 17, 1 << 20])
+def test_groups_of_any_length(total: int) -> None:
+    """Hosts' groups grow with the number of elements: edges of tensors beside those of 4,096 to 65,536."""
+    sizes = [total - 1, 4097, 1, 65536, 12289, 8192]
+    a = [torch.arange(n, dtype=torch.float32) % 1021 for n in sizes]
+    same(torch._foreach_add, a, [1, 2, 3, 4, 5, 6])
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=lambda d: str(d)[6:])
 def test_edges_of_steps_and_groups(dtype: torch.dtype) -> None:
     g = torch.Generator().manual_seed(3)
