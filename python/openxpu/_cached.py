@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, fx
 
 from openxpu._nodes import Norm, norm_of
+from openxpu._parts import SCATTERS, Whole
 
 if TYPE_CHECKING:
     from openxpu._joined import Product
@@ -98,12 +99,14 @@ class Cached:
     dim: int
     caches: list[fx.Node]
     puts: list[fx.Node]
-    copies: list[fx.Node]  # that put the changed caches back
+    copies: list[fx.Node]  # that put the changed caches back, but for those of wholes
+    wholes: list[Whole | None]  # that each cache is a part of, where it is one
     place: fx.Node  # before which all inputs are there
 
     def inputs(self) -> list[fx.Node]:
         angles = [self.angles.cos, self.angles.sin] if self.angles else []
-        return [self.position, *angles, *(self.norms or ()), *self.caches]
+        caches = [c for c, whole in zip(self.caches, self.wholes, strict=True) if not whole]
+        return [self.position, *angles, *(self.norms or ()), *caches]
 
 
 def _constant(node: Any) -> Any:
@@ -266,11 +269,11 @@ class Trace:
         return None
 
 
-def _place_of(put: fx.Node, rows: int, numbers: Numbers) -> tuple[fx.Node, int] | None:
+def _place_of(put: fx.Node, rows: int, numbers: Numbers, is_part: bool) -> tuple[fx.Node, int] | None:
     """Where index_put puts a token a row into a cache, and along which dimension: 1 or 2 of four."""
     base, indices, _ = put.args
     cache = _value(base)
-    if not (isinstance(base, fx.Node) and base.op == "placeholder" and cache.dim() == 4):
+    if not (isinstance(base, fx.Node) and (is_part or base.op == "placeholder") and cache.dim() == 4):
         return None
     dim = len(indices) - 1  # type: ignore[arg-type]
     if dim not in (1, 2) or any(i is not None for i in indices[:dim]):  # type: ignore[union-attr,index]
@@ -296,14 +299,19 @@ def _writes_back(put: fx.Node) -> fx.Node | None:
     return None
 
 
-def find(graph: fx.Graph, products: list[Product], order: dict[fx.Node, int]) -> Cached | None:
-    """Read products of the same activations as queries, keys and values."""
+def find(
+    graph: fx.Graph, products: list[Product], order: dict[fx.Node, int], wholes: list[Whole]
+) -> Cached | None:
+    """Read products of the same activations as queries, keys and values; caches may be parts of `wholes`."""
+    whole_of = {put: whole for whole in wholes for put, _ in whole.puts}
     trace = Trace(products)
     trace.follow(graph)
     if len(trace.puts) != 2:
         return None
     parts = {put: _natural(numbers, trace.rows, trace.row) for put, numbers in trace.puts.items()}
-    places = {put: _place_of(put, trace.rows, numbers) for put, numbers in trace.puts.items()}
+    places = {
+        put: _place_of(put, trace.rows, numbers, put in whole_of) for put, numbers in trace.puts.items()
+    }
     puts = sorted(trace.puts, key=lambda put: trace.puts[put].angles is None)  # keys are turned
     key, value = (parts[put] for put in puts)
     if key is None or value is None or None in places.values() or places[puts[0]] != places[puts[1]]:
@@ -337,7 +345,7 @@ def find(graph: fx.Graph, products: list[Product], order: dict[fx.Node, int]) ->
     begins = sorted((p.first, p.columns) for p in three)
     if None in columns or any(a[0] + a[1] != b[0] for a, b in zip(begins, begins[1:], strict=False)):
         return None
-    copies = [_writes_back(put) for put in puts]
+    copies = [_writes_back(put) for put in puts if put not in whole_of]
     own = {query, *puts}
     after = {n for n in trace.known if trace.known[n].angles == part.angles and _comes_from(n, query)}
     within = {*trace.known, *trace.scaled, *trace.within_norms, *own}
@@ -346,7 +354,12 @@ def find(graph: fx.Graph, products: list[Product], order: dict[fx.Node, int]) ->
     weights = (norms[0].weight, norms[1].weight) if norms[0] and norms[1] else None
     inputs = [query, position, *(weights or ()), *([part.angles.cos, part.angles.sin] if part.angles else [])]
     place = max(inputs, key=lambda n: order.get(n, -1)).next
-    late = all(order[u] >= order[place] for put in puts for u in put.users if u not in copies)
+    late = all(
+        order[u] >= order[place]
+        for put in puts
+        for u in put.users
+        if u not in copies and u.target not in SCATTERS
+    )
     if strays or None in copies or not late:
         return None
     return Cached(
@@ -361,6 +374,7 @@ def find(graph: fx.Graph, products: list[Product], order: dict[fx.Node, int]) ->
         [keys, values],  # type: ignore[list-item]
         puts,
         copies,  # type: ignore[arg-type]
+        [whole_of.get(put) for put in puts],
         place,
     )
 

@@ -19,7 +19,7 @@ import torch
 from torch import fx
 from torch._inductor.custom_graph_pass import CustomGraphModulePass
 
-from openxpu import _cached, _fusion, _nodes
+from openxpu import _cached, _fusion, _nodes, _parts
 from openxpu._nodes import (
     ALONE,
     SINGLES,
@@ -384,7 +384,24 @@ def _readers(node: fx.Node) -> Iterator[fx.Node]:
 
 
 def find(graph: fx.Graph, order: dict[fx.Node, int]) -> list[Joined]:
-    """Find what can be joined."""
+    """Find what can be joined; parts of a tensor as caches if all that is put into it is."""
+    wholes = _parts.find(graph)
+    while True:
+        found = _find(graph, order, wholes)
+        places: dict[_parts.Whole, dict[fx.Node, int]] = {whole: {} for whole in wholes}
+        for joined in found:
+            cached = joined.cached
+            if cached and _is_there(order, joined):
+                for put, whole in zip(cached.puts, cached.wholes, strict=True):
+                    if whole:
+                        places[whole][put] = order[cached.place]
+        kept = [whole for whole in wholes if whole.is_kept(places[whole], order)]
+        if len(kept) == len(wholes):
+            return found
+        wholes = kept
+
+
+def _find(graph: fx.Graph, order: dict[fx.Node, int], wholes: list[_parts.Whole]) -> list[Joined]:
     products = {p.node: p for p in map(_product_of, graph.nodes) if p}
     left = dict(products)
     found: list[Joined] = []
@@ -400,7 +417,7 @@ def find(graph: fx.Graph, order: dict[fx.Node, int]) -> list[Joined]:
         shared.setdefault((under_views(product.x), product.rows, product.kind()), []).append(product)
     has_caches = any(is_call(node, aten.index_put.default) for node in graph.nodes)
     for several in shared.values():
-        cached = _cached.find(graph, several, order) if has_caches else None
+        cached = _cached.find(graph, several, order, wholes) if has_caches else None
         if cached:
             parts = [product for product, _, _ in cached.columns]
             found.append(Joined(parts, [cached.query], cached=cached))
@@ -508,6 +525,17 @@ def _place(order: dict[fx.Node, int], joined: Joined) -> fx.Node:
     return joined.cached.place if joined.cached else min(joined.results, key=order.__getitem__)
 
 
+def _is_there(order: dict[fx.Node, int], joined: Joined) -> bool:
+    """Whether what it reads is there at its place."""
+    inputs = [given for product in joined.products for given in product.inputs()]
+    inputs += [
+        g for g in (joined.residual, joined.norm and joined.norm.x, joined.norm and joined.norm.weight) if g
+    ]
+    inputs += joined.cached.inputs() if joined.cached else []
+    place = order[_place(order, joined)]
+    return all(order.get(given, -1) < place for given in inputs)
+
+
 def _join(
     graph: fx.Graph, order: dict[fx.Node, int], instead: dict[fx.Node, fx.Node], joined: Joined
 ) -> None:
@@ -516,14 +544,9 @@ def _join(
     def now(node: fx.Node) -> fx.Node:
         return instead.get(node, node)
 
-    first, place = joined.parts[0], _place(order, joined)
-    inputs = [given for product in joined.products for given in product.inputs()]
-    inputs += [
-        g for g in (joined.residual, joined.norm and joined.norm.x, joined.norm and joined.norm.weight) if g
-    ]
-    inputs += joined.cached.inputs() if joined.cached else []
-    if any(order.get(given, -1) >= order[place] for given in inputs):
+    if not _is_there(order, joined):
         return
+    first, place = joined.parts[0], _place(order, joined)
     writer = Writer(graph)
     rows, k = value_of(first.x).shape
     with graph.inserting_before(place):
@@ -585,6 +608,12 @@ def _put_into_caches(
             if node is not None
         ]
 
+    caches = []
+    for put, given, whole in zip(cached.puts, cached.caches, cached.wholes, strict=True):
+        cache = whole.source if whole else given
+        for view, args in whole.path_of(put) if whole else ():
+            cache = writer.call(view, cache, *args)
+        caches.append(cache)
     across = 1 if first.zero is not None else 0
     angles: list[Any] = [None, None, 1.0]
     if cached.angles:
@@ -610,13 +639,13 @@ def _put_into_caches(
         cached.head_eps,
         cached.position,
         cached.dim,
-        *cached.caches,
+        *caches,
     )
     instead[cached.query] = writer.shaped(result, value_of(cached.query).shape)
     cached.query.replace_all_uses_with(instead[cached.query])
     for copy in cached.copies:
         writer.graph.erase_node(copy)
-    for put, cache in zip(cached.puts, cached.caches, strict=True):
+    for put, cache in zip(cached.puts, caches, strict=True):
         put.replace_all_uses_with(cache)
 
 
@@ -643,6 +672,8 @@ class JoinLayers(CustomGraphModulePass):
         instead: dict[fx.Node, fx.Node] = {}
         for joined in sorted(found, key=lambda joined: order[_place(order, joined)]):
             _join(graph, order, instead, joined)
+        for whole in {w for joined in found if joined.cached for w in joined.cached.wholes if w}:
+            whole.write_in_place(graph)
         graph.eliminate_dead_code()
         if any(joined.cached for joined in found):  # whose queries may be there later than before
             stable_topological_sort(graph)
@@ -650,5 +681,8 @@ class JoinLayers(CustomGraphModulePass):
 
     def uuid(self) -> object:
         """Change with this file, for caches of graphs."""
-        texts = [Path(str(file)).read_bytes() for file in (__file__, _cached.__file__, _nodes.__file__)]
+        texts = [
+            Path(str(file)).read_bytes()
+            for file in (__file__, _cached.__file__, _nodes.__file__, _parts.__file__)
+        ]
         return hashlib.sha256(b"".join(texts)).digest()

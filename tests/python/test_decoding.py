@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -37,6 +37,7 @@ class Layer(nn.Module):
 
     def __init__(self, kind: str, bias: bool, normed: bool) -> None:
         super().__init__()
+        self.reads_between = False  # values before they change, after the keys did
         self.head_norms = nn.ModuleList(Norm(DEPTH, rounds_early=True) for _ in range(2 if normed else 0))
         self.norms = nn.ModuleList(Norm(WIDTH, rounds_early=True) for _ in range(2))
         self.qkv = nn.ModuleList(Linear(WIDTH, n * DEPTH, kind, bias) for n in (HEADS, KV_HEADS, KV_HEADS))
@@ -54,6 +55,8 @@ class Layer(nn.Module):
         q, k, v = (t.transpose(1, 2) for t in (q, k, v))
         q, k = (rotated(t, *angles) for t in (q, k))
         keys.index_copy_(2, position, k)
+        if self.reads_between:
+            x = x + values.mean() * 99
         values.index_copy_(2, position, v)
         found = F.scaled_dot_product_attention(q, keys, values, enable_gqa=True)
         x = x + self.out(found.transpose(1, 2).reshape(1, 1, -1))
@@ -66,12 +69,23 @@ def rotated(t: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return t * cos + torch.cat((-second, first), -1) * sin
 
 
+Part = Callable[[Tensor, int], Tensor]
+PARTS: dict[str, tuple[list[int], Part]] = {
+    "layers first": ([2, 2], lambda t, i: t[i // 2, i % 2]),
+    "layers of a part": ([3, 4], lambda t, i: t[1][i]),
+    "some rows": ([4], lambda t, i: t[i, :1]),
+}
+
+
 class Step(nn.Module):
-    def __init__(self, kind: str, bias: bool = False, normed: bool = False) -> None:
+    def __init__(self, kind: str, bias: bool = False, normed: bool = False, part: Part | None = None) -> None:
         super().__init__()
+        self.part = part
         self.layers = nn.ModuleList(Layer(kind, bias, normed) for _ in range(2))
 
     def forward(self, x: Tensor, position: Tensor, cos: Tensor, sin: Tensor, *caches: Tensor) -> Tensor:
+        if self.part:  # of one tensor
+            caches = tuple(self.part(caches[0], i) for i in range(2 * len(self.layers)))
         for layer, keys, values in zip(self.layers, caches[::2], caches[1::2], strict=True):
             x = layer(x, position, [cos, sin], keys, values)
         return x
@@ -102,6 +116,67 @@ def own_caches(layers: int) -> list[Tensor]:
 def test_layers(bias: bool, normed: bool) -> None:
     torch.manual_seed(0)
     compare(Step("int4", bias, normed), own_caches(2))
+
+
+@pytest.mark.parametrize("kind", PARTS)
+def test_caches_that_are_parts(kind: str) -> None:
+    torch.manual_seed(0)
+    sizes, part = PARTS[kind]
+    rows = 2 if kind == "some rows" else 1
+    whole = torch.randn(*sizes, rows, KV_HEADS, PLACES, DEPTH).bfloat16()
+    compare(Step("int4", part=part), [whole])
+
+
+def read_before(t: Tensor, step: Callable[[], Tensor]) -> tuple[Tensor, ...]:
+    before = t[0, 0, 0, 0, 4] * 2
+    return step(), before
+
+
+def read_between(t: Tensor, step: Callable[[], Tensor]) -> tuple[Tensor, ...]:
+    """All parts, after the first layer's change of one of them."""
+    t[0, 0].mul_(2)
+    return step(), t.sum(0)
+
+
+def changed_otherwise(t: Tensor, step: Callable[[], Tensor]) -> tuple[Tensor, ...]:
+    y = step()
+    t[1, 1, :, :, 4].add_(1)
+    return y, t[1, 1] * 2
+
+
+def read_after(t: Tensor, step: Callable[[], Tensor]) -> tuple[Tensor, ...]:
+    return step(), t[:, 1] + t[:, 0]
+
+
+def read_within(t: Tensor, step: Callable[[], Tensor]) -> tuple[Tensor, ...]:
+    """By a layer, between its changes."""
+    return (step(),)
+
+
+USES = {f.__name__: f for f in (read_before, read_between, changed_otherwise, read_after, read_within)}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_parts_that_others_use(use: str) -> None:
+    torch.manual_seed(0)
+    sizes, part = PARTS["layers first"]
+    step = Step("int4", part=part)
+    step.layers[0].reads_between = use == "read_within"
+    x, cos, sin, whole = (
+        torch.randn(size).bfloat16()
+        for size in ((1, 1, WIDTH), (1, DEPTH), (1, DEPTH), (*sizes, 1, KV_HEADS, PLACES, DEPTH))
+    )
+
+    def function(x: Tensor, position: Tensor, cos: Tensor, sin: Tensor, whole: Tensor) -> tuple[Tensor, ...]:
+        return USES[use](whole, lambda: step(x, position, cos, sin, whole))
+
+    wanted = [x.double(), torch.tensor([4]), cos.double(), sin.double(), whole.double()]
+    expected = (*function(*wanted), wanted[-1])
+    step.to("xpu")
+    on_device = [t.to("xpu") for t in (x, torch.tensor([4]), cos, sin, whole)]
+    found = (*torch.compile(function, dynamic=False)(*on_device), on_device[-1])
+    for one, reference in zip(found, expected, strict=True):
+        assert (one.cpu().double() - reference).norm() < 0.02 * reference.norm()
 
 
 @pytest.mark.skipif(TIER in TIERS, reason="this is the inner run")
