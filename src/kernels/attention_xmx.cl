@@ -7,7 +7,7 @@
  * hold them in. A work-item has a column of the scores, 8 rows in a float8; sums, rounded, are the next product's left
  * operand as they lie.
  *
- * -DT=<dtype> -DBIAS_T -DBIAS_IS_MASK -DDROPOUT: as in attention.cl; -DMATRIX_T: as T
+ * -DT=<dtype> -DBIAS_T -DBIAS_IS_MASK -DDROPOUT -DBANDED: as in attention.cl; -DMATRIX_T: as T
  * -DDEPTH -DVALUE_DEPTH: rounded up to multiples of 32; -DTEAMS; -DSTEP: 32 or 64
  * attention_matrix_forward:        TILE rows of one head, or of `packed` heads with a query each; with -DSLICED sums
  *                                  of a slice of the keys to `partial`
@@ -33,9 +33,23 @@
     __attribute__((intel_reqd_sub_group_size(MATRIX_TEAM)))                                                  \
     __attribute__((reqd_work_group_size(TEAMS * MATRIX_TEAM, 1, 1))) __kernel void
 
-static inline surface surface_of(const attention_matrix *m, long b, long h, long rows, int depth) {
+/* What a kernel is told, `given`, for item or sequence b: p. A sequence's rows needn't begin where a surface may, so
+ * its surfaces begin where the tensor does, with rows from `first_query` and `first_key` on, and end with the sequence.
+ */
+#if BANDED
+#define SEQUENCE_OF(b)                                                                                       \
+    const attention_params sequence_ = of_sequence(&given, b), *const p = &sequence_;                        \
+    const int first_query = given.query_starts ? XPU_CPTR(int, given.query_starts)[b] : 0;                   \
+    const int first_key = given.query_starts ? XPU_CPTR(int, given.key_starts)[b] : 0
+#else
+#define SEQUENCE_OF(b)                                                                                       \
+    const attention_params *const p = &given;                                                                \
+    const int first_query = 0, first_key = 0
+#endif
+
+static inline surface surface_of(const attention_matrix *m, long b, long h, int first, long rows, int depth) {
     const surface s = {XPU_PTR(void, m->data + (b * m->stride[0] + h * m->stride[1]) * ELEMENT), depth * ELEMENT,
-                       (int)rows, (int)m->stride[2] * ELEMENT};
+                       first + (int)rows, (int)m->stride[2] * ELEMENT};
     return s;
 }
 
@@ -116,14 +130,32 @@ static inline float8 of_rows(float v, const int i) {
     return (float8)(OF_ROW(0), OF_ROW(1), OF_ROW(2), OF_ROW(3), OF_ROW(4), OF_ROW(5), OF_ROW(6), OF_ROW(7));
 }
 
-/* Leaves out the keys, columns, from number `last` of the step on, and if causal those from `diagonal` + r on in the
- * team's row r. */
-#define LEAVE_OUT(s, last, causal, diagonal)                                                                 \
-    const int last_ = (last) - lane, diagonal_ = (diagonal) - lane;                                          \
+/* A band of the scores: the team's row r looks at the other side's rows from `lower` + r to before `upper` + r. */
+typedef struct band {
+    int lower, upper;
+} band;
+static inline int in_bounds(long v) { return (int)clamp(v, -(1L << 30), 1L << 30); }
+static inline band band_of(const attention_params *p, int row0) {
+#if BANDED
+    const band found = {in_bounds(row0 + p->shift - p->left), in_bounds(row0 + p->shift + p->right + 1)};
+#else
+    const band found = {0, row0 + 1};
+#endif
+    return found;
+}
+
+/* Leaves out the keys, columns, from number `last` of the step at k0 on, and if `limited` those outside of the band. */
+#define LEAVE_OUT(s, k0, last, limited, within)                                                              \
+    const int last_ = (last) - lane, upper_ = (within).upper - (k0) - lane;                                  \
     BLOCKS_OF(i_, j_, STEP / 16) if (j_ * 16 >= last_) s[j_][i_] = -INFINITY;                                \
-    if (causal)                                                                                              \
+    if (limited)                                                                                             \
         BLOCKS_OF(i_, j_, STEP / 16) WRITTEN_OUT for (int r_ = 0; r_ < 8; r_++)                              \
-            if (j_ * 16 - i_ * 8 - r_ >= diagonal_) s[j_][i_][r_] = -INFINITY;
+            if (j_ * 16 - i_ * 8 - r_ >= upper_) s[j_][i_][r_] = -INFINITY;                                  \
+    if (BANDED) {                                                                                            \
+        const int lower_ = (within).lower - (k0) - lane;                                                     \
+        BLOCKS_OF(i_, j_, STEP / 16) WRITTEN_OUT for (int r_ = 0; r_ < 8; r_++)                              \
+            if (j_ * 16 - i_ * 8 - r_ < lower_) s[j_][i_][r_] = -INFINITY;                                   \
+    }
 
 /* What is looked up for rows of queries: a lane has a row's place in the bias, so that no row's place needs a register,
  * and dropout counts on from the first row's. */
@@ -189,7 +221,7 @@ static inline float8 exp2_of(float8 v) {
 typedef struct forward_state {
     payload queries, keys, values;
     row_places places;
-    int row0;
+    band within;
     float8 out[VALUE_DEPTH / 16][SUMS_M], top[SUMS_M], sum[SUMS_M]; /* sum: the work-item's part of the row's */
 } forward_state;
 #define HEAD(row) (p->packed > 1 ? h + (row) : h)
@@ -213,8 +245,8 @@ INLINED void forward_step(const attention_params *p, __private forward_state *f,
     const float factor = p->scale * LOG2E;
 #endif
     if (edge) {
-        const bool diagonal = p->causal && p->packed == 1;
-        LEAVE_OUT(s, (p->causal && !diagonal ? min(k_end, 1) : k_end) - k0, diagonal, f->row0 + 1 - k0);
+        const bool diagonal = LIMITED(*p) && p->packed == 1;
+        LEAVE_OUT(s, k0, (LIMITED(*p) && !diagonal ? min(k_end, 1) : k_end) - k0, diagonal, f->within);
     }
     WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) {
         float8 largest = s[0][i], shift, fade, part = 0;
@@ -239,37 +271,41 @@ INLINED void forward_step(const attention_params *p, __private forward_state *f,
     NEXT(f->values, STEP);
 }
 
-KERNEL attention_matrix_forward(const attention_params params) {
-    const attention_params *const p = &params;
-    const long all = p->packed * p->queries, blocks = (all + TILE - 1) / TILE, sets = p->heads / p->packed;
+KERNEL attention_matrix_forward(const attention_params given) {
+    const long blocks = (given.packed * given.queries + TILE - 1) / TILE, sets = given.heads / given.packed;
     /* The group's number is (slice, batch, set of heads, rows): of a causal one the longest first. */
     long g = XPU_GROUP(0);
-    const long r0 = (p->causal ? blocks - 1 - g % blocks : g % blocks) * TILE;
+    const long r0 = (LIMITED(given) ? blocks - 1 - g % blocks : g % blocks) * TILE;
     g /= blocks;
-    const long h = g % sets * p->packed;
+    const long h = g % sets * given.packed;
     g /= sets;
-    const long b = g % p->batch, slice = g / p->batch, kh = h / (p->heads / p->key_heads);
+    const long b = g % given.batch, slice = g / given.batch, kh = h / (given.heads / given.key_heads);
+    SEQUENCE_OF(b);
+    const long all = p->packed * p->queries;
     const int lane = (int)get_sub_group_local_id(), row0 = (int)r0 + team_row();
     if (row0 >= all) return;
 
     forward_state state;
     __private forward_state *const f = &state;
     const long lane_row = min((long)row0 + lane, all - 1);
-    f->row0 = row0, f->places = places_of(p, b, HEAD(lane_row), QUERY(lane_row));
-    surface queries = surface_of(&p->query, b, h, all, p->depth);
+    f->within = band_of(p, row0), f->places = places_of(p, b, HEAD(lane_row), QUERY(lane_row));
+    surface queries = surface_of(&given.query, b, h, first_query, all, p->depth);
     if (p->packed > 1) queries.pitch = (int)p->query.stride[1] * ELEMENT; /* a query a head */
-    const surface keys = surface_of(&p->key, b, kh, p->keys, p->depth);
-    const surface values = surface_of(&p->value, b, kh, p->keys, p->value_depth);
-    int k0 = (int)(slice * p->slice);
-    f->queries = LEFT(&queries, row0), f->keys = ALONG(&keys, k0), f->values = ACROSS(&values, k0);
+    const surface keys = surface_of(&given.key, b, kh, first_key, p->keys, p->depth);
+    const surface values = surface_of(&given.value, b, kh, first_key, p->keys, p->value_depth);
+    int k0 = BANDED ? max(0, f->within.lower) : (int)(slice * p->slice);
+    f->queries = LEFT(&queries, first_query + row0);
+    f->keys = ALONG(&keys, first_key + k0), f->values = ACROSS(&values, first_key + k0);
     CLEAR(f->out, VALUE_DEPTH / 16);
     WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) f->top[i] = -INFINITY, f->sum[i] = 0;
 
-    const bool diagonal = p->causal && p->packed == 1;
-    const long last = diagonal ? min(p->keys, (long)row0 + ROWS) : p->keys;
-    const int k_end = (int)min(last, slice * p->slice + p->slice);
-    const int common = p->causal ? diagonal ? min(k_end, row0 + 1) : 0 : k_end; /* all rows look at these */
-    for (; k0 < k_end; k0 += STEP) forward_step(p, f, k0, k_end, k0 + STEP > common);
+    const bool diagonal = LIMITED(*p) && p->packed == 1;
+    const int last = diagonal ? min((int)p->keys, f->within.upper + ROWS - 1) : (int)p->keys;
+    const int k_end = BANDED ? last : (int)min((long)last, slice * p->slice + p->slice);
+    /* All rows look at the keys between these. */
+    const int whole = f->within.lower + ROWS - 1;
+    const int common = LIMITED(*p) ? diagonal ? min(k_end, f->within.upper) : 0 : k_end;
+    for (; k0 < k_end; k0 += STEP) forward_step(p, f, k0, k_end, k0 + STEP > common || (BANDED && k0 < whole));
 
 #ifdef BIAS_T
     const float factor = 1;
@@ -301,7 +337,7 @@ KERNEL attention_matrix_forward(const attention_params params) {
 typedef struct grad_query_state {
     payload queries, grads, keys, keys_across, values;
     row_places places;
-    int row0;
+    band within;
     float8 sum[DEPTH / 16][SUMS_M];
     float log_sum, delta; /* a lane has a row's */
 } grad_query_state;
@@ -326,7 +362,7 @@ INLINED void grad_query_step(const attention_params *p, __private grad_query_sta
     const float factor = p->scale * LOG2E;
 #endif
     if (edge) {
-        LEAVE_OUT(s, (int)p->keys - k0, p->causal, f->row0 + 1 - k0);
+        LEAVE_OUT(s, k0, (int)p->keys - k0, LIMITED(*p), f->within);
     }
 #if DROPOUT
     drop(&kept, grad);
@@ -338,31 +374,32 @@ INLINED void grad_query_step(const attention_params *p, __private grad_query_sta
     NEXT(f->keys_across, STEP);
 }
 
-KERNEL attention_matrix_grad_query(const attention_params params) {
-    const attention_params *const p = &params;
-    const long blocks = (p->queries + TILE - 1) / TILE;
+KERNEL attention_matrix_grad_query(const attention_params given) {
+    const long blocks = (given.queries + TILE - 1) / TILE;
     long g = XPU_GROUP(0);
-    const long q0 = (p->causal ? blocks - 1 - g % blocks : g % blocks) * TILE;
+    const long q0 = (LIMITED(given) ? blocks - 1 - g % blocks : g % blocks) * TILE;
     g /= blocks;
-    const long h = g % p->heads, b = g / p->heads, kh = h / (p->heads / p->key_heads);
+    const long h = g % given.heads, b = g / given.heads, kh = h / (given.heads / given.key_heads);
+    SEQUENCE_OF(b);
     const int lane = (int)get_sub_group_local_id(), row0 = (int)q0 + team_row();
     if (row0 >= p->queries) return;
 
     grad_query_state state;
     __private grad_query_state *const f = &state;
-    f->row0 = row0, f->places = places_of(p, b, h, row0 + lane);
-    const surface queries = surface_of(&p->query, b, h, p->queries, p->depth);
-    const surface grads = surface_of(&p->grad_out, b, h, p->queries, p->value_depth);
-    const surface keys = surface_of(&p->key, b, kh, p->keys, p->depth);
-    const surface values = surface_of(&p->value, b, kh, p->keys, p->value_depth);
-    f->queries = LEFT(&queries, row0), f->grads = LEFT(&grads, row0);
-    f->keys = ALONG(&keys, 0), f->keys_across = ACROSS(&keys, 0), f->values = ALONG(&values, 0);
+    f->within = band_of(p, row0), f->places = places_of(p, b, h, row0 + lane);
+    const surface queries = surface_of(&given.query, b, h, first_query, p->queries, p->depth);
+    const surface grads = surface_of(&given.grad_out, b, h, first_query, p->queries, p->value_depth);
+    const surface keys = surface_of(&given.key, b, kh, first_key, p->keys, p->depth);
+    const surface values = surface_of(&given.value, b, kh, first_key, p->keys, p->value_depth);
+    int k0 = BANDED ? max(0, f->within.lower) : 0;
+    f->queries = LEFT(&queries, first_query + row0), f->grads = LEFT(&grads, first_query + row0);
+    f->keys = ALONG(&keys, first_key + k0), f->keys_across = ACROSS(&keys, first_key + k0);
+    f->values = ALONG(&values, first_key + k0);
     CLEAR(f->sum, DEPTH / 16);
     f->log_sum = log_sum(p, b, h, row0 + lane), f->delta = delta_of(p, b, h, row0 + lane);
-    const int k_end = (int)(p->causal ? min(p->keys, (long)row0 + ROWS) : p->keys);
-    const int common = p->causal ? min(k_end, row0 + 1) : k_end;
-    int k0 = 0;
-    for (; k0 < k_end; k0 += STEP) grad_query_step(p, f, k0, k0 + STEP > common);
+    const int k_end = LIMITED(*p) ? min((int)p->keys, f->within.upper + ROWS - 1) : (int)p->keys;
+    const int whole = f->within.lower + ROWS - 1, common = LIMITED(*p) ? min(k_end, f->within.upper) : k_end;
+    for (; k0 < k_end; k0 += STEP) grad_query_step(p, f, k0, k0 + STEP > common || (BANDED && k0 < whole));
     BLOCKS_OF(i, j, DEPTH / 16) WRITTEN_OUT for (int r = 0; r < 8; r++) {
         const int row = row0 + i * 8 + r, column = j * 16 + lane;
         if (row < p->queries && column < p->depth) PUT(p->grad_query, b, h, row, column, f->sum[j][i][r] * p->scale);
@@ -372,7 +409,7 @@ KERNEL attention_matrix_grad_query(const attention_params params) {
 typedef struct grad_key_state {
     payload queries, across, grads, keys, values; /* across: the rows that are weighted */
     long b, h;
-    int row0;
+    int row0, lower, upper; /* query q looks at keys lower + q to before upper + q */
 #if GRADS == 1
     float8 value_sum[VALUE_DEPTH / 16][SUMS_M];
 #endif
@@ -401,16 +438,19 @@ INLINED void grad_key_step(const attention_params *p, __private grad_key_state *
     drop(&kept, grad);
 #endif
 #endif
+    const int query0 = q0 + lane;
 #ifndef BIAS_T
     if (edge)
         WRITTEN_OUT for (int j = 0; j < STEP / 16; j++) {
-            const int seen = (p->causal ? min((int)p->keys, q0 + j * 16 + lane + 1) : (int)p->keys) - f->row0;
-            WRITTEN_OUT for (int i = 0; i < SUMS_M; i++)
-                WRITTEN_OUT for (int r = 0; r < 8; r++) if (i * 8 + r >= seen) s[j][i][r] = -INFINITY;
+            /* The query, a column, looks at the team's keys between these. */
+            const int seen = (LIMITED(*p) ? min((int)p->keys, query0 + j * 16 + f->upper) : (int)p->keys) - f->row0;
+            const int from = query0 + j * 16 + f->lower - f->row0;
+            WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) WRITTEN_OUT for (int r = 0; r < 8; r++)
+                if (i * 8 + r >= seen || (BANDED && i * 8 + r < from)) s[j][i][r] = -INFINITY;
         }
 #endif
     WRITTEN_OUT for (int j = 0; j < STEP / 16; j++) {
-        const int query = q0 + j * 16 + lane;
+        const int query = query0 + j * 16;
         const float log_sum_ = log_sum(p, f->b, f->h, query), delta = delta_of(p, f->b, f->h, query);
         WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) {
 #ifdef BIAS_T
@@ -440,37 +480,45 @@ INLINED void grad_key_step(const attention_params *p, __private grad_key_state *
     NEXT(f->across, STEP);
 }
 
-KERNEL attention_matrix_grad_key_value(const attention_params params) {
-    const attention_params *const p = &params;
-    const long blocks = (p->keys + TILE - 1) / TILE, share = p->heads / p->key_heads;
+KERNEL attention_matrix_grad_key_value(const attention_params given) {
+    const long blocks = (given.keys + TILE - 1) / TILE, share = given.heads / given.key_heads;
     long g = XPU_GROUP(0);
     const long k0 = g % blocks * TILE;
     g /= blocks;
-    const long kh = g % p->key_heads, b = g / p->key_heads;
+    const long kh = g % given.key_heads, b = g / given.key_heads;
+    SEQUENCE_OF(b);
     const int lane = (int)get_sub_group_local_id(), row0 = (int)k0 + team_row();
     if (row0 >= p->keys) return;
 
     grad_key_state state;
     __private grad_key_state *const f = &state;
     f->b = b, f->row0 = row0;
-    const surface keys = surface_of(&p->key, b, kh, p->keys, p->depth);
-    const surface values = surface_of(&p->value, b, kh, p->keys, p->value_depth);
-    f->keys = LEFT(&keys, row0), f->values = LEFT(&values, row0);
+    const surface keys = surface_of(&given.key, b, kh, first_key, p->keys, p->depth);
+    const surface values = surface_of(&given.value, b, kh, first_key, p->keys, p->value_depth);
+    f->keys = LEFT(&keys, first_key + row0), f->values = LEFT(&values, first_key + row0);
 #if GRADS == 1
     CLEAR(f->value_sum, VALUE_DEPTH / 16);
 #endif
 #if GRADS == 2
     CLEAR(f->key_sum, DEPTH / 16);
 #endif
-    /* Queries before `first` look at none of these keys, those from `whole` on at all. */
-    const int first = p->causal ? (int)min((long)row0, p->queries) / STEP * STEP : 0;
-    const int whole = row0 + ROWS > p->keys ? (int)p->queries : p->causal ? row0 + ROWS - 1 : 0;
+    const band one = band_of(p, 0);
+    f->lower = one.lower, f->upper = one.upper;
+    /* Queries before `first` and from `end` on look at none of these keys, those from `whole` to before `common` at
+     * all. */
+    const int queries_ = (int)p->queries;
+    const int first = LIMITED(*p) ? max(0, row0 + 1 - one.upper) : 0;
+    const int end = BANDED ? min(queries_, row0 + ROWS - one.lower) : queries_;
+    const int whole = row0 + ROWS > p->keys ? queries_ : LIMITED(*p) ? row0 + ROWS - one.upper : 0;
+    const int common = BANDED ? row0 + 1 - one.lower : queries_;
     for (f->h = kh * share; f->h < (kh + 1) * share; f->h++) {
-        const surface queries = surface_of(&p->query, b, f->h, p->queries, p->depth);
-        const surface grads = surface_of(&p->grad_out, b, f->h, p->queries, p->value_depth);
-        f->queries = ALONG(&queries, first), f->grads = ALONG(&grads, first);
-        f->across = GRADS == 1 ? ACROSS(&grads, first) : ACROSS(&queries, first);
-        for (int q0 = first; q0 < p->queries; q0 += STEP) grad_key_step(p, f, q0, q0 < whole);
+        const surface queries = surface_of(&given.query, b, f->h, first_query, p->queries, p->depth);
+        const surface grads = surface_of(&given.grad_out, b, f->h, first_query, p->queries, p->value_depth);
+        const int row = first_query + first;
+        f->queries = ALONG(&queries, row), f->grads = ALONG(&grads, row);
+        f->across = GRADS == 1 ? ACROSS(&grads, row) : ACROSS(&queries, row);
+        for (int q0 = first; q0 < end; q0 += STEP)
+            grad_key_step(p, f, q0, q0 < whole || (BANDED && q0 + STEP > common));
     }
     WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) WRITTEN_OUT for (int r = 0; r < 8; r++) {
         const int row = row0 + i * 8 + r;

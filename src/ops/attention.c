@@ -236,14 +236,16 @@ static bool plan_ptx(const xpu_device_properties *properties, bool banded, atten
 }
 
 /* By Intel's. */
-static bool plan_xmx(attention_params *p, const xpu_tensor *const *read, bool forward, matrix_plan *plan) {
+static bool plan_xmx(bool banded, attention_params *p, const xpu_tensor *const *read, bool forward,
+                     matrix_plan *plan) {
     const xpu_tensor *const query = read[0];
     for (; *read; read++)
         if (!reads_blocks(*read)) return false;
     const int depth = p->depth > p->value_depth ? p->depth : p->value_depth;
     if (depth > 128 || !(p->scale > 0)) return false; /* the largest product has the largest score */
     const matrix_lines heads = {query->data, 1, query->stride[1], 0};
-    if (forward && p->queries == 1 && matrix_reads_blocks(&heads, p->depth, p->heads, query->dtype))
+    if (forward && !banded && p->queries == 1 &&
+        matrix_reads_blocks(&heads, p->depth, p->heads, query->dtype))
         p->packed = p->heads / p->key_heads;
     plan->teams = forward && p->queries * p->packed <= 16 ? 1 : 8, plan->rows = 16;
     plan->step = forward && depth <= 64 ? 64 : 32;
@@ -284,7 +286,7 @@ static matrix_plan plan_for(const xpu_device_properties *properties, bool banded
     if (dtype == XPU_FLOAT32 && found.unit != MATRIX_UNIT_PTX) return plain;
     const bool fits =
         found.unit == MATRIX_UNIT_PTX    ? plan_ptx(properties, banded, p, read, written, forward, &found)
-        : found.unit == MATRIX_UNIT_XMX  ? !banded && plan_xmx(p, read, forward, &found)
+        : found.unit == MATRIX_UNIT_XMX  ? plan_xmx(banded, p, read, forward, &found)
         : found.unit == MATRIX_UNIT_XMX8 ? !banded && plan_squares(properties, p, read, forward, &found)
                                          : false;
     return fits ? found : plain;

@@ -225,7 +225,7 @@ def attention() -> Iterator[Kernel]:
         ):
             step = 64 if part == "FORWARD" and depth == 64 else 32
             options = (
-                f"-DT=bf16 -DMATRIX_T=bf16 -DMATRIX_XMX -DDROPOUT=0 -DSLICED=0 -D{part} -DGRADS={grads} -DTEAMS=8 "
+                f"-DT=bf16 -DMATRIX_T=bf16 -DMATRIX_XMX -DDROPOUT=0 -DBANDED=0 -DSLICED=0 -D{part} -DGRADS={grads} -DTEAMS=8 "
                 f"-DDEPTH={depth} -DVALUE_DEPTH={depth} -DSTEP={step} {REGISTERS}"
             )
             of = ("", ", the values'", ", the keys'")[grads if "value" in name else 0]
@@ -236,8 +236,15 @@ def attention() -> Iterator[Kernel]:
             yield Kernel(
                 f"attention_xmx.cl|{name}|{biased}|{label}, with a bias|", f"{label}, with a bias", {}, True
             )
+            banded = options.replace("-DBANDED=0", "-DBANDED=1")
+            yield Kernel(
+                f"attention_xmx.cl|{name}|{banded}|{label}, of a window|", f"{label}, of a window", bars, True
+            )
             dropped = options.replace("-DDROPOUT=0", "-DDROPOUT=1")
             label += ", with dropout"
+            yield Kernel(f"attention_xmx.cl|{name}|{dropped}|{label}|", label, {}, True, counted=False)
+            dropped = banded.replace("-DDROPOUT=0", "-DDROPOUT=1")
+            label += ", of a window"
             yield Kernel(f"attention_xmx.cl|{name}|{dropped}|{label}|", label, {}, True, counted=False)
         for blocks in (2, 1):
             options = (
