@@ -53,7 +53,7 @@ DEVICES = {
 }
 THREADS = 4
 TILES = ((256, 32), (128, 8), (64, 2))  # of 16 lanes: sides, and teams of 32 x 64 or 64 x 32
-SIZES = ("256x160", "128x128", "64x64")  # of 8 lanes; convolutions haven't got the first
+SIZES = ("256x160", "128x128", "256x64", "64x64")  # of 8 lanes; convolutions haven't got the first
 LOCAL = re.compile(r"\b(load|store)\.slm\.d(\d+)(?:x(\d+)(t?))?\S*\s+\((\d+)\|")
 LOCAL_BYTES = 128 << 10  # of a core with units of 8 lanes
 FIRST_STEP = 2000  # clocks until a group's first numbers are there
@@ -149,7 +149,9 @@ def tiles_of(
         return [dataclasses.replace(loop, m=side, n=side, teams=teams) for side, teams in TILES]
     size, loops = kernel.label.split()[0], [loop]
     for other in SIZES[SIZES.index(size) + 1 :]:
-        smaller = every[kernel.label.replace(size, other, 1)]
+        smaller = every.get(kernel.label.replace(size, other, 1))
+        if not smaller:
+            continue
         (source,) = matrix.sources(library, [smaller])
         listing, wrong = matrix.listing_of(Path(on[0]), source, on[1], smaller)
         if wrong:

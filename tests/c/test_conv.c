@@ -172,9 +172,9 @@ static void reference(const problem *p, const int64_t out[3], const double compl
 /* The line of matrix.def: of the units that are meant. Wide numbers have the smaller tiles. */
 static int tile_of(const problem *p) {
     const bool wide = xpu_dtype_size(p->dtype) > 4;
-    static const int of_blocks[] = {8, 9, 10, 11, 26};
+    static const int of_blocks[] = {8, 9, 10, 11, 26}, of_squares[] = {22, 23, 24, 25, 28};
     return by_blocks    ? of_blocks[p->tile % 5]
-           : by_squares ? 22 + p->tile % 4
+           : by_squares ? of_squares[p->tile % 5]
            : by_fma     ? (wide ? 17 + p->tile % 5 : 12 + p->tile % 10)
                         : p->tile;
 }

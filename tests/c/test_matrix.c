@@ -258,6 +258,7 @@ static void all_tiles_and_layouts(void **unused) {
         {25, true, true, false, 16, 16, XPU_INT32, XPU_EPILOGUE_NONE, 0, XPU_INT8},
         {27, true, true, false, 8, 8, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0, 0},
         {27, true, true, true, 16, 16, XPU_INT32, XPU_EPILOGUE_NONE, 0, XPU_INT8},
+        {28, true, true, false, 8, 8, XPU_FLOAT16, XPU_EPILOGUE_RELU, 0, 0},
     };
     for (size_t i = 0; i < sizeof square_kinds / sizeof *square_kinds && by_squares; i++) {
         const int before = by_units;
@@ -710,7 +711,7 @@ static void rates_of_times(void **unused) {
 
 static void whatever_comes(void **unused) {
     static const int aligns[] = {1, 2, 4, 8, 8, 8}, block_tiles[] = {8, 9, 10, 11, 26},
-                     square_tiles[] = {22, 23, 24, 25, 27};
+                     square_tiles[] = {22, 23, 24, 25, 27, 28};
     static const xpu_dtype dtypes[] = {XPU_FLOAT32, XPU_FLOAT32,  XPU_FLOAT32,   XPU_FLOAT32,
                                        XPU_FLOAT32, XPU_FLOAT64,  XPU_COMPLEX64, XPU_COMPLEX128,
                                        XPU_FLOAT16, XPU_BFLOAT16, XPU_INT32,     XPU_UINT8};
@@ -719,7 +720,7 @@ static void whatever_comes(void **unused) {
         if (i % 25 == 0) /* a new kernel takes seconds to build */
             w = (kind){.tile = (int)(by_fma       ? pick(12, 22)
                                      : by_blocks  ? block_tiles[pick(0, 4)]
-                                     : by_squares ? square_tiles[pick(0, 4)]
+                                     : by_squares ? square_tiles[pick(0, 5)]
                                                   : pick(0, 7)),
                        .a_k_fast = pick(0, 1),
                        .b_k_fast = pick(0, 1),

@@ -122,7 +122,9 @@ def products() -> Iterator[Kernel]:
                     }[unit],
                 )
                 if unit == "XMX8" and m * n // teams_m // teams_n <= 32 * 32:
-                    yield from squares(tile, dtype, f"{m}x{n}", bars if largest else {}, registers)
+                    yield from squares(
+                        tile, dtype, f"{m}x{n}", teams_m * teams_n, bars if largest else {}, registers
+                    )
                 if dtype == "i8" and (by_fours or (unit == "XMX" and not k_fast)):
                     label = f"{m}x{n} i8, convolution of bytes"
                     request = convolution(
@@ -153,7 +155,9 @@ def products() -> Iterator[Kernel]:
                 yield Kernel(f"{request}|{label}|", label, {}, False, units=False, products=WITHOUT_UNITS)
 
 
-def squares(tile: str, dtype: str, size: str, bars: dict[str, float], registers: str) -> Iterator[Kernel]:
+def squares(
+    tile: str, dtype: str, size: str, teams: int, bars: dict[str, float], registers: str
+) -> Iterator[Kernel]:
     """A tile's convolutions on units of 8 lanes as src/ops/conv_matrix.c has them built: y and x leave by pieces, and
     where channels are few a step of y is of several taps."""
     of_bytes = dtype == "i8"
@@ -172,6 +176,8 @@ def squares(tile: str, dtype: str, size: str, bars: dict[str, float], registers:
     for name, sought, one_tap, phases in kinds:
         if of_bytes and sought > 0:
             continue
+        if sought > 0 and int(size.partition("x")[0]) > 8 * teams:
+            continue  # src/ops/matrix.c, suits
         request = convolution(
             f"{tile} -DOUT_PAIRS=0 {registers}", sought, 1, phases, int(sought < 2), one_tap
         )
