@@ -177,6 +177,7 @@ def main(options: argparse.Namespace) -> int:
         print(", ".join(f"{name} {size}" for name, size in package.memory().items()), "bytes")
         for i, result in enumerate(prepared[2]):
             path = Path(options.output or ".") / f"output{i}.npy"
+            path.parent.mkdir(parents=True, exist_ok=True)
             np.save(path, result)
             print(f"{path}: {result.dtype} {list(result.shape)}")
         package.close()

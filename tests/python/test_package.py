@@ -227,9 +227,12 @@ def test_the_command_line_exports_and_runs(tmp_path: Path, capsys: pytest.Captur
     command = ["run-package", str(tmp_path / "model.xpk")]
     assert cli.main(command) == 0
     assert "input input: float32 [3, 6]" in capsys.readouterr().out
-    assert cli.main([*command, "--input", str(tmp_path / "x.npy"), "--bench", "--output", str(tmp_path)]) == 0
+    assert (
+        cli.main([*command, "--input", str(tmp_path / "x.npy"), "--bench", "--output", str(tmp_path / "new")])
+        == 0
+    )
     assert "runs: best" in capsys.readouterr().out
-    got = torch.from_numpy(np.load(tmp_path / "output0.npy"))
+    got = torch.from_numpy(np.load(tmp_path / "new" / "output0.npy"))
     with torch.no_grad():
         compiled = torch.compile(copy.deepcopy(model).to("xpu"))(x.to("xpu")).cpu()
     assert torch.linalg.vector_norm(got - compiled) <= 1e-6 * torch.linalg.vector_norm(compiled)
