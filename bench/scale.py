@@ -2,13 +2,13 @@
 
 Each algorithm is a list of rounds, and a round what every rank sends in it: to whom, which pieces of the buffer. From
 those come bytes, messages and neighbours of a rank, and the time of a network in which a message takes `latency` plus
-its bytes over `bandwidth`, and a rank sends one at a time. Gloo's rings have two messages under way, MPI's one, and what
-goes straight all. What the pieces hold is followed, too, for
+its bytes over `bandwidth`, and a rank sends one at a time. MPI's rings have one message under way, and what goes straight
+all. What the pieces hold is followed, too, for
 small numbers of ranks: the schedules are of these collectives only if every rank ends with what it should have.
 
-Those of xpu's tensors over Gloo: all_gather, reduce_scatter and small all_reduces straight from rank to rank, other
-all_reduces by Gloo's ring in segments of at most 1 MiB. Each rank tells every other one what it does, beside the ring or
-with what goes straight, of which few bytes are in the same message. MPI's are those that MPICH chooses by size (Thakur, Rabenseifner, Gropp: Optimization of Collective Communication Operations in MPICH, 2005).
+Those of xpu's tensors over Gloo go straight from rank to rank: all_gather, reduce_scatter and small all_reduces at once;
+of larger all_reduces each rank adds up a share, and passes it on. Each rank tells every other one first what it does; few
+bytes are in the same message. MPI's are those that MPICH chooses by size (Thakur, Rabenseifner, Gropp: Optimization of Collective Communication Operations in MPICH, 2005).
 
 `--check` runs Gloo's in 2 to 8 processes of this machine and compares what their sockets sent with the model, to the
 byte: beside its contents each message has a header, a notice that it is there and one that it is wanted.
@@ -41,10 +41,11 @@ INSIDE_MOST, INSIDE_LEAST, INSIDE_ALL = (
     1 << 10,
     256 << 10,
 )  # bytes that may follow them: times the ranks
-PIECE, PIECES = 256 << 10, 8  # bytes of what is reduced while the next comes; at most so many
-SEGMENT = 1 << 20  # Gloo's largest
+PIECE, PIECES = 256 << 10, 8  # bytes of what is reduced while the next comes; so many, but for the largest
+PIECE_MOST, PIECE_ALL = 64 << 10, 2 << 20  # bytes: of one, of those of all others
+SHARE = 16  # elements: shares are multiples
 STRAIGHT_TWO, STRAIGHT, STRAIGHT_ALL = (
-    1 << 20,
+    1 << 18,
     1 << 16,
     4 << 20,
 )  # bytes: of two ranks, of more, times the ranks
@@ -63,6 +64,7 @@ class Round:
     pieces: int  # how many, modulo all
     reduces: bool  # the receiver adds to what it has
     sent: np.ndarray  # bytes
+    waits: bool = False  # for all that came before
 
 
 @dataclass
@@ -74,7 +76,6 @@ class Plan:
     pieces: int  # of the buffer, of equal size but the last
     neighbours: int  # most ranks that one sends to or receives from
     under_way: int = 1  # a round begins when the one so many before it is done
-    beside: int = 0  # messages in which a rank says what it does, before the first round
 
 
 def lengths(first: np.ndarray, pieces: int, each: int, total: int, of: int) -> np.ndarray:
@@ -86,32 +87,41 @@ def lengths(first: np.ndarray, pieces: int, each: int, total: int, of: int) -> n
 # --- Gloo's ---
 
 
-def gloo_ring(ranks: int, size: int, element: int) -> Plan:
-    """all_reduce: segments go down the ranks and are added up, then go round once more."""
-    largest = element * max(1, SEGMENT // element)
-    segments = -(-max(-(-size // largest), 2 * ranks) // ranks) * ranks
-    each_rank = segments // ranks
-    each = -(-size // (segments * element)) * element
-    here = np.arange(ranks)
-
-    def rounds() -> Iterator[Round]:
-        for reduces in (True, False):
-            for i in range(segments - each_rank):
-                first = ((here + reduces) * each_rank + i) % segments
-                sent = lengths(first, 1, each, size, segments)
-                yield Round(here, (here - 1) % ranks, first, 1, reduces, sent)
-
-    return Plan("Gloo: ring", rounds, segments, 2, under_way=2, beside=ranks - 1)
+def pieces_of(ranks: int, size: int) -> list[int]:
+    """The bytes of the pieces in which others' parts are reduced."""
+    most = max(PIECE_MOST, PIECE_ALL // max(ranks - 1, 2))
+    piece = -(-min(max(-(-size // PIECES), min(PIECE, most)), most) // 64) * 64
+    return [min(piece, size - at) for at in range(0, size, piece)]
 
 
 def messages_of(ranks: int, size: int, in_pieces: bool) -> list[int]:
     """The bytes of the messages by which a rank gives another `size` bytes, what it says with them."""
     if size <= max(INSIDE_LEAST, min(INSIDE_MOST, INSIDE_ALL // ranks)):
         return [SAYS + size]
-    piece = size
-    if in_pieces:
-        piece = -(-max(PIECE, -(-size // PIECES)) // 64) * 64
-    return [SAYS, *(min(piece, size - at) for at in range(0, size, piece))]
+    return [SAYS, *(pieces_of(ranks, size) if in_pieces else [size])]
+
+
+def straight_shares(ranks: int, size: int, element: int) -> Plan:
+    """all_reduce of many bytes: each rank gets its share of all others', and passes on what it has reduced."""
+    here = np.arange(ranks)
+    elements = -(-size // element // ranks)
+    length = -(-elements // SHARE) * SHARE * element
+    shares = [int(n) for n in np.clip(size - here * length, 0, length)]
+    first = [messages_of(ranks, share, in_pieces=True) for share in shares]
+    then = [pieces_of(ranks, share) for share in shares]
+
+    def rounds() -> Iterator[Round]:
+        for lists, reduces in ((first, True), (then, False)):
+            count = max(map(len, lists))
+            for k in range(count):
+                sizes = np.array([messages[k] if k < len(messages) else 0 for messages in lists])
+                for i in range(1, ranks):
+                    to = (here + i) % ranks
+                    whose = to if reduces else here
+                    is_last, waits = int(k + 1 == count), not reduces and k == 0 and i == 1
+                    yield Round(here, to, whose, is_last, reduces, sizes[whose], waits)
+
+    return Plan("shares", rounds, ranks, ranks - 1, under_way=(ranks - 1) * (max(map(len, first)) + 1))
 
 
 def straight(ranks: int, size: int, _: int) -> Plan:
@@ -261,7 +271,7 @@ def plan(engine: str, collective: str, ranks: int, size: int, element: int = 4) 
         if collective == "reduce_scatter":
             return straight_parts(ranks, size, element)
         is_small = size <= STRAIGHT_TWO if ranks == 2 else size <= min(STRAIGHT, STRAIGHT_ALL // ranks)
-        return (straight if is_small else gloo_ring)(ranks, size, element)
+        return (straight if is_small else straight_shares)(ranks, size, element)
     is_power = ranks & (ranks - 1) == 0
     if collective == "all_reduce":
         return (doubling if size <= SHORT_REDUCE or size < element * ranks else rabenseifner)(
@@ -287,15 +297,15 @@ class Cost:
 
 def cost(what: Plan, ranks: int, latency: float, bandwidth: float) -> Cost:
     """Bytes, messages and time of a plan."""
-    sent, messages, rounds = np.full(ranks, what.beside * SAYS), np.full(ranks, what.beside), 0
+    sent, messages, rounds = np.zeros(ranks, int), np.zeros(ranks, int), 0
     done = [np.zeros(ranks) for _ in range(what.under_way)]  # when a rank was, with the last rounds
-    free = np.full(ranks, what.beside * SAYS / bandwidth)  # when its last message had left
+    free = np.zeros(ranks)  # when its last message had left
     for step in what.rounds():
         goes = step.sent > 0
         sender, receiver = step.sender[goes], step.receiver[goes]
         sent[sender] += step.sent[goes]
         messages[sender] += 1
-        begins = np.maximum(done[0], free)[sender]
+        begins = np.maximum(done[-1 if step.waits else 0], free)[sender]
         free[sender] = begins + step.sent[goes] / bandwidth
         now = done[-1].copy()
         now[sender] = np.maximum(now[sender], free[sender])
@@ -316,10 +326,10 @@ def holds(what: Plan, ranks: int, collective: str) -> bool:
     else:
         has[here, :, here] = 1
     own = (
-        has.copy() if what.title in ("MPI: pairwise", "straight") else None
-    )  # what is sent is the rank's own alone
+        has.copy() if what.title in ("MPI: pairwise", "straight", "shares") else None
+    )  # what is sent to be reduced is the rank's own alone
     for step in what.rounds():
-        before = (has if own is None else own).copy()
+        before = (has if own is None or not step.reduces else own).copy()
         for sender, receiver, first in zip(step.sender, step.receiver, step.first, strict=True):
             which = (first + np.arange(step.pieces)) % what.pieces
             if step.reduces:

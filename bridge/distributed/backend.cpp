@@ -125,13 +125,17 @@ void CollectiveBackend::keep(WorkPtr exchange) {
     kept_.push_back(std::move(exchange));
 }
 
-std::string CollectiveBackend::explain(const CollectiveWork &work, const std::string &reason) {
+std::string CollectiveBackend::explain(const CollectiveWork &work, const std::string &reason, bool is_known) {
     const std::lock_guard guard(explaining_);
     auto text = c10::str(work.what());
     if (!work.is_between_two()) text += c10::str(" (the group's collective number ", work.number(), ")");
     text += c10::str(" failed on rank ", rank_, ": ", reason);
     if (!first_failure_.empty()) return text + ". Before that: " + first_failure_;
-    const auto others = size_ > 1 ? board_.failure(work.number(), work.what()) : "";
+    std::string others;
+    if (is_known && work.is_between_two()) // others have no part in it, and go on
+        board_.tell_failure(work.number(), work.what());
+    else if (size_ > 1)
+        others = board_.failure(work.number(), work.what());
     if (!others.empty()) text += ". Of the other ranks: " + others;
     return first_failure_ = text;
 }
@@ -156,9 +160,8 @@ void CollectiveBackend::give_up(const std::string &reason) {
         if (auto work = weak.lock())
             if (!work->c10d::Work::isCompleted()) left.push_back(std::move(work));
     for (const auto &work : left) work->leave_carrier(); // at once: to explain takes seconds
-    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(1);
     for (const auto &work : left) {
-        const auto differs = work->misfit_so_far(until);
+        const auto differs = work->misfit_so_far();
         work->fail(explain(*work, differs.empty() ? reason : differs));
     }
 }
@@ -250,6 +253,20 @@ void check_reduction(const char *title, const ReduceOp &reduction, const Tensor 
 
 } // namespace
 
+// Waits until all ranks say that they do the same, since the carrier doesn't find out.
+void CollectiveBackend::agree(CollectiveWork &work, const Exchange &said) {
+    const auto exchange = c10::make_intrusive<ExchangeWork>(carrier_, said);
+    work.follow(exchange, {.exchange = exchange});
+    std::string why;
+    try {
+        if (!exchange->finish(kNoTimeout, true)) why = "it was given up";
+    } catch (const std::exception &error) { why = error.what(); }
+    if (why.empty()) return;
+    keep(exchange);
+    end_out_of_step(why);
+    C10_THROW_ERROR(DistBackendError, explain(work, why));
+}
+
 WorkPtr CollectiveBackend::run(const Collective &collective, const TensorLists &inputs,
                                const TensorLists &outputs, const Issue &issue) {
     Tensors read, written;
@@ -288,6 +305,11 @@ WorkPtr CollectiveBackend::run(const Collective &collective, const TensorLists &
             mapped.push_back(transfer.map(tensor, collective, collective.reads_outputs, true));
     }
     if (transfer.copying) impl.synchronizeStream(*transfer.copying);
+    for (const auto *lists : {&sources, &targets})
+        for (const auto &list : *lists)
+            for (const auto &each : list)
+                TORCH_CHECK(!each.is_sparse() || collective.type == OpType::ALLREDUCE, collective.title,
+                            ": sparse tensors are taken by all_reduce only");
     if (collective.reduces && collective.reduces->op_ == ReduceOp::PREMUL_SUM)
         scale(factor_of(*collective.reduces), sources, targets, collective.reads_outputs);
     const bool averages =
@@ -303,25 +325,9 @@ WorkPtr CollectiveBackend::run(const Collective &collective, const TensorLists &
     said.number = work->number();
     said.what = work->what();
     said.tells_sizes = collective.alike == Collective::nobodys;
-    if (collective.root >= 0) { // only who gets something from the others can get what is wrong
-        const bool to_root = collective.type == OpType::REDUCE || collective.type == OpType::GATHER;
-        const bool is_root = collective.root == rank_;
-        (to_root ? said.to : said.from) = is_root ? nobody : collective.root;
-        (to_root ? said.from : said.to) = is_root ? everyone : nobody;
-    }
     WorkPtr carried;
     try {
-        if (!collective.is_straight && !collective.is_between_two && size_ > 1)
-            transfer.exchange = c10::make_intrusive<ExchangeWork>(*carrier_, said);
-        if (transfer.exchange &&
-            refused_carried_.exchange(false)) { // where the others didn't, they have ended
-            const auto why = transfer.exchange->misfit(kNoTimeout);
-            if (!why.empty()) {
-                keep(transfer.exchange);
-                end_out_of_step(why);
-                C10_THROW_ERROR(DistBackendError, explain(*work, why));
-            }
-        }
+        if (!collective.is_straight && !collective.is_between_two) agree(*work, said);
         carried = issue(sources, targets, transfer);
     } catch (const c10::Error &error) { // the others wait, and find this when their time is over
         board_.tell_failure(work->number(), c10::str(work->what(), ": ", error.what_without_backtrace()));
@@ -329,7 +335,7 @@ WorkPtr CollectiveBackend::run(const Collective &collective, const TensorLists &
     } catch (const std::exception &error) { // Gloo's own, of a rank that is gone
         C10_THROW_ERROR(DistBackendError, explain(*work, error.what()));
     }
-    if (averages && !is_scaled && collective.divides)
+    if (averages && !is_scaled)
         transfer.finish.push_back([sums = transfer.results, size = size_] { // the carrier has sums only
             for (auto sum : sums) {
                 if (sum.is_floating_point())
@@ -338,7 +344,6 @@ WorkPtr CollectiveBackend::run(const Collective &collective, const TensorLists &
                     sum.div_(size, "trunc");
             }
         });
-    const bool is_compared = transfer.exchange && !collective.is_straight;
     work->follow(std::move(carried), std::move(transfer));
     bool is_awaited = collective.is_awaited;
     {
@@ -348,8 +353,8 @@ WorkPtr CollectiveBackend::run(const Collective &collective, const TensorLists &
             is_awaited = false;
         }
     }
-    if (is_compared)
-        waiter_->add([work] { work->compare(); });
+    if (work->goes_on_when_heard())
+        work->wait_aside();
     else if (collective.is_straight && is_awaited && !PyGILState_Check())
         work->wait_here();
     else if (collective.is_straight && work->claim())

@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <set>
 
 #include "board.h"
 
@@ -19,6 +20,7 @@ using TensorLists = std::vector<Tensors>;
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
 struct Collective;
+struct Exchange;
 struct Transfer;
 class CollectiveWork;
 class ExchangeWork;
@@ -30,6 +32,12 @@ bool is_carried(c10::ScalarType type);
 // A copy that is due when the carrier is done.
 struct Return {
     at::Tensor to, from;
+};
+
+// Which ranks get a rank's results then, and what comes of each.
+struct Passing {
+    std::vector<bool> to = {};
+    TensorLists gathered = {};
 };
 
 // What a process group is asked for: c10d's options, of which the timeout counts for the carrier, too.
@@ -85,11 +93,12 @@ class CollectiveBackend final : public c10d::Backend {
     bool is_busy();
     // Ends all that is under way with an error, and refuses what comes.
     void give_up(const std::string &reason);
-    // Some ranks have begun a collective of the carrier's that others haven't: whose next one would be taken
-    // for it. From now on every call fails.
+    // Some ranks may begin a collective of the carrier's that others don't: whose next one would be taken for
+    // it. From now on every call fails.
     void end_out_of_step(const std::string &why);
     // What is said of a collective that failed: by the first its reason and what the other ranks are at.
-    std::string explain(const CollectiveWork &work, const std::string &reason);
+    // `is_known`: that is what doesn't fit.
+    std::string explain(const CollectiveWork &work, const std::string &reason, bool is_known = false);
     // What has failed is not over for the carrier, which may still write to its memory.
     void keep(WorkPtr exchange);
 
@@ -144,29 +153,38 @@ class CollectiveBackend final : public c10d::Backend {
     c10::DeviceIndex replayed_on_ = -1;
     uint64_t issued_ = 0; // collectives
     std::vector<c10::weak_intrusive_ptr<CollectiveWork>> under_way_;
-    std::string given_up_;                     // why, if so
-    std::atomic<bool> refused_carried_{false}; // perhaps not all ranks did
-    at::Tensor scratch_;                       // bytes; undefined while a call has them
+    std::string given_up_; // why, if so
+    at::Tensor scratch_;   // bytes; undefined while a call has them
     const std::unique_ptr<Waiter> waiter_;
     std::vector<WorkPtr> kept_;
+
+    std::mutex numbering_;                                    // guards what follows
+    std::map<std::pair<int, int>, uint64_t> sent_, received_; // to and from a rank, with a tag
+    std::set<int> from_anyone_;                               // tags
 
     std::mutex explaining_; // guards what follows
     std::string first_failure_;
     Board board_;
 
     void number(CollectiveWork &work);
+    void agree(CollectiveWork &work, const Exchange &said);
     // Each rank gets its list of `given`, and this one's are put into `taken`, or each result is the
     // reduction of what all ranks give for it.
     WorkPtr pass_straight(const TensorLists &given, const TensorLists &taken, Transfer &transfer,
                           std::chrono::milliseconds timeout);
     WorkPtr reduce_straight(const TensorLists &given, const Tensors &results, const c10d::ReduceOp &reduction,
-                            Transfer &transfer, std::chrono::milliseconds timeout);
+                            Transfer &transfer, std::chrono::milliseconds timeout,
+                            const Passing &passing = {});
+    WorkPtr reduce_whole(const at::Tensor &whole, int root, const c10d::ReduceOp &reduction,
+                         Transfer &transfer, std::chrono::milliseconds timeout);
+    WorkPtr pass_whole(const at::Tensor &whole, int root, Transfer &transfer,
+                       std::chrono::milliseconds timeout);
+    WorkPtr pass_between(const Tensors &tensors, bool sends, int other, int tag, Transfer &transfer);
     at::Tensor take_scratch(size_t bytes);
     void keep_scratch(const at::Tensor &scratch);
-    bool goes_straight(const Tensors &whole) const;
+    bool goes_whole(const at::Tensor &whole) const;
     // What `call` returns. If it throws before anything has begun, the other ranks get that as their error.
-    // `is_carried`: it would be the carrier's.
-    WorkPtr or_refuse(const char *title, const std::function<WorkPtr()> &call, bool is_carried = false);
+    WorkPtr or_refuse(const char *title, const std::function<WorkPtr()> &call);
     void refuse(const char *title, const std::string &why);
     WorkPtr scatter_whole(c10d::OpType type, const char *title, const Tensors &outputs, const Tensors &inputs,
                           const c10d::ReduceScatterOptions &options);

@@ -61,13 +61,13 @@ std::vector<int64_t> rows_of(const Tensor &tensor, const std::vector<int64_t> &g
 
 // --- straight from rank to rank ---
 
-// Of two ranks one sends no more than in a ring. With more, each sends all that it has to every other one,
-// which is worth it while that takes no longer than the ring's messages, that wait for each other.
-bool CollectiveBackend::goes_straight(const Tensors &whole) const {
-    if (whole.size() != 1 || whole[0].is_sparse() || size_ == 1) return false;
-    const bool is_widened = c10::isFloat8Type(whole[0].scalar_type());
-    const size_t bytes = static_cast<size_t>(whole[0].numel()) * (is_widened ? 4 : whole[0].element_size());
-    return size_ == 2 ? bytes <= 1 << 20 : bytes <= 1 << 16 && bytes * static_cast<size_t>(size_) <= 4 << 20;
+// Whether each rank sends all of it to every other one, and not a part, which is passed on reduced: of two
+// ranks one sends no more so, or twice as much; with more it is worth it while that takes no longer than
+// waiting twice.
+bool CollectiveBackend::goes_whole(const Tensor &whole) const {
+    const size_t bytes = whole.nbytes();
+    return size_ == 1 || (size_ == 2 ? bytes <= 1 << 18
+                                     : bytes <= 1 << 16 && bytes * static_cast<size_t>(size_) <= 4 << 20);
 }
 
 // Memory for what others send, kept for the next time: fresh pages take as long as the bytes that come into
@@ -88,10 +88,11 @@ void CollectiveBackend::keep_scratch(const Tensor &scratch) {
 namespace {
 
 // A tensor in pieces, so that one is reduced while the next comes: as many on all ranks.
-Tensors in_pieces(const Tensor &whole) {
-    constexpr size_t least = 256 << 10, most = 8; // bytes, pieces
+Tensors in_pieces(const Tensor &whole, int size) {
+    const size_t most = std::max<size_t>(64 << 10, (2 << 20) / static_cast<size_t>(std::max(size - 1, 2)));
+    const size_t least = std::min<size_t>(256 << 10, most);
     const auto flat = whole.view(-1);
-    const size_t bytes = std::max(least, (flat.nbytes() + most - 1) / most);
+    const size_t bytes = std::clamp((flat.nbytes() + 7) / 8, least, most);
     const auto length = static_cast<int64_t>((bytes + 63) / 64 * 64 / flat.element_size());
     Tensors pieces;
     for (int64_t from = 0; from < flat.numel(); from += length)
@@ -99,27 +100,51 @@ Tensors in_pieces(const Tensor &whole) {
     return pieces;
 }
 
-Tensors in_pieces(const Tensors &all) {
+Tensors in_pieces(const Tensors &all, int size) {
     Tensors pieces;
     for (const auto &whole : all)
-        for (auto &piece : in_pieces(whole)) pieces.push_back(std::move(piece));
+        for (auto &piece : in_pieces(whole, size)) pieces.push_back(std::move(piece));
     return pieces;
+}
+
+// A rank's share of a tensor that all reduce or pass on together; the last ones' may be less, or nothing.
+Tensors shares_of(const Tensor &whole, int size) {
+    const auto flat = whole.view(-1);
+    const int64_t length = ((flat.numel() + size - 1) / size + 15) / 16 * 16;
+    Tensors shares;
+    for (int r = 0; r < size; r++) {
+        const auto from = std::min(r * length, flat.numel());
+        shares.push_back(flat.narrow(0, from, std::min(length, flat.numel() - from)));
+    }
+    return shares;
 }
 
 } // namespace
 
 WorkPtr CollectiveBackend::reduce_straight(const TensorLists &given, const Tensors &results,
                                            const ReduceOp &reduction, Transfer &transfer,
-                                           std::chrono::milliseconds timeout) {
-    const auto pieces = in_pieces(results);
+                                           std::chrono::milliseconds timeout, const Passing &passing) {
+    constexpr size_t most_scratch = 4 << 20;
+    const auto pieces = in_pieces(results, size_);
+    const auto others = static_cast<size_t>(size_ - 1);
     const auto room_of = [](const Tensor &piece) { return (piece.nbytes() + 63) / 64 * 64; };
-    size_t bytes = 0;
-    for (const auto &piece : pieces) bytes += room_of(piece) * static_cast<size_t>(size_ - 1);
-    const auto scratch = take_scratch(bytes);
+    size_t bytes = 0, wanted = 0, largest = 0;
+    for (const auto &piece : pieces) {
+        bytes += piece.nbytes();
+        wanted += room_of(piece) * others;
+        largest = std::max(largest, room_of(piece));
+    }
+    size_t ahead = pieces.size(); // so many have memory of their own; of more two at least
+    if (wanted > most_scratch && bytes > most_inside(size_)) {
+        ahead = std::clamp<size_t>(most_scratch / (largest * others), 2, pieces.size());
+        wanted = ahead * largest * others;
+    }
+    const auto scratch = take_scratch(wanted);
     TensorLists gives, taken(static_cast<size_t>(size_)), parts(pieces.size());
-    for (const auto &list : given) gives.push_back(in_pieces(list));
+    for (const auto &list : given) gives.push_back(in_pieces(list, size_));
     int64_t from = 0;
-    for (size_t i = 0; i < pieces.size(); i++)
+    for (size_t i = 0; i < pieces.size(); i++) {
+        if (ahead < pieces.size()) from = static_cast<int64_t>(i % ahead * largest * others);
         for (size_t r = 0; r < gives.size(); r++) {
             if (static_cast<int>(r) == rank_) {
                 parts[i].push_back(gives[r][i]);
@@ -130,18 +155,48 @@ WorkPtr CollectiveBackend::reduce_straight(const TensorLists &given, const Tenso
             taken[r].push_back(parts[i].back());
             from += static_cast<int64_t>(room_of(pieces[i]));
         }
+    }
     const int divisor = reduction.op_ == ReduceOp::AVG ? size_ : 1;
     const auto which = carried_reduction(reduction, results[0]);
     transfer.finish.push_back([this, scratch] { keep_scratch(scratch); });
     auto what = transfer.said;
     what.given = std::move(gives);
     what.taken = std::move(taken);
+    what.ahead = ahead;
     what.timeout = timeout;
+    if (!passing.to.empty()) {
+        what.arrives_after_sent = false;
+        for (const bool wants : passing.to) what.passed.push_back(wants ? pieces : Tensors());
+        for (const auto &each : passing.gathered) what.gathered.push_back(in_pieces(each, size_));
+    }
     what.arrived = [parts, pieces, which, divisor](size_t i, bool alone) {
         if (i < pieces.size()) // others' parts may be larger
             openxpu::reduce(which, parts[i], pieces[i], divisor, alone);
     };
-    return transfer.exchange = c10::make_intrusive<ExchangeWork>(*carrier_, std::move(what));
+    return transfer.exchange = c10::make_intrusive<ExchangeWork>(carrier_, std::move(what));
+}
+
+// Few bytes go as they are; of many each rank reduces a share, and passes it on to who wants it.
+WorkPtr CollectiveBackend::reduce_whole(const Tensor &whole, int root, const ReduceOp &reduction,
+                                        Transfer &transfer, std::chrono::milliseconds timeout) {
+    const auto own = static_cast<size_t>(rank_), size = static_cast<size_t>(size_);
+    const auto wants = [root](size_t rank) { return root == everyone || static_cast<int>(rank) == root; };
+    TensorLists given(size);
+    if (goes_whole(whole)) {
+        for (size_t r = 0; r < size; r++)
+            if (wants(r)) given[r] = {whole};
+        if (!wants(own)) return pass_straight(given, {}, transfer, timeout);
+        return reduce_straight(given, {whole}, reduction, transfer, timeout);
+    }
+    const auto shares = shares_of(whole, size_);
+    Passing passing;
+    for (size_t r = 0; r < size; r++) {
+        given[r] = {shares[r]};
+        passing.to.push_back(r != own && wants(r));
+        passing.gathered.push_back(r != own && wants(own) ? Tensors{shares[r]} : Tensors());
+    }
+    const auto result = wants(own) ? shares[own] : at::empty_like(shares[own]);
+    return reduce_straight(given, {result}, reduction, transfer, timeout, passing);
 }
 
 WorkPtr CollectiveBackend::pass_straight(const TensorLists &given, const TensorLists &taken,
@@ -157,19 +212,62 @@ WorkPtr CollectiveBackend::pass_straight(const TensorLists &given, const TensorL
     what.given = given;
     what.taken = taken;
     what.timeout = timeout;
-    return transfer.exchange = c10::make_intrusive<ExchangeWork>(*carrier_, std::move(what));
+    return transfer.exchange = c10::make_intrusive<ExchangeWork>(carrier_, std::move(what));
 }
 
-WorkPtr CollectiveBackend::or_refuse(const char *title, const std::function<WorkPtr()> &call,
-                                     bool is_carried) {
+// The root's tensor to all. With many bytes and ranks each gets a share from it, and passes that on.
+WorkPtr CollectiveBackend::pass_whole(const Tensor &whole, int root, Transfer &transfer,
+                                      std::chrono::milliseconds timeout) {
+    const auto from = static_cast<size_t>(root), own = static_cast<size_t>(rank_);
+    const auto size = static_cast<size_t>(size_);
+    auto what = transfer.said;
+    what.timeout = timeout;
+    what.given.resize(size);
+    what.taken.resize(size);
+    if (size_ <= 3 || goes_whole(whole)) {
+        if (rank_ != root)
+            what.taken[from] = {whole};
+        else
+            for (size_t r = 0; r < size; r++) what.given[r] = {whole};
+        return transfer.exchange = c10::make_intrusive<ExchangeWork>(carrier_, std::move(what));
+    }
+    TensorLists shares;
+    for (const auto &share : shares_of(whole, size_)) shares.push_back(in_pieces(share, size_));
+    what.passed.resize(size);
+    what.gathered.resize(size);
+    if (rank_ != root) what.taken[from] = shares[own];
+    for (size_t r = 0; r < size; r++) {
+        if (r == own) continue;
+        if (rank_ == root)
+            what.given[r] = shares[r];
+        else
+            what.gathered[r] = shares[r];
+        if (r != from) what.passed[r] = shares[own];
+    }
+    return transfer.exchange = c10::make_intrusive<ExchangeWork>(carrier_, std::move(what));
+}
+
+// To one other rank, or from one. Those of one tag are in order on both.
+WorkPtr CollectiveBackend::pass_between(const Tensors &tensors, bool sends, int other, int tag,
+                                        Transfer &transfer) {
+    auto what = transfer.said;
+    (sends ? what.given : what.taken) = {tensors};
+    what.to = sends ? other : nobody;
+    what.from = sends ? nobody : other;
+    what.tag = tag;
+    const std::lock_guard guard(numbering_); // they begin in the order of their numbers
+    if (other == anyone) from_anyone_.insert(tag);
+    what.is_late = !sends && from_anyone_.count(tag);
+    if (!what.is_late) what.number = (sends ? sent_ : received_)[{other, tag}]++;
+    return transfer.exchange = c10::make_intrusive<ExchangeWork>(carrier_, std::move(what));
+}
+
+WorkPtr CollectiveBackend::or_refuse(const char *title, const std::function<WorkPtr()> &call) {
     const auto before = getSequenceNumberForGroup();
     try {
         return call();
     } catch (const c10::Error &error) {
-        if (getSequenceNumberForGroup() == before) {
-            refuse(title, error.what_without_backtrace());
-            if (is_carried) refused_carried_ = true;
-        }
+        if (getSequenceNumberForGroup() == before) refuse(title, error.what_without_backtrace());
         throw;
     }
 }
@@ -186,26 +284,37 @@ void CollectiveBackend::refuse(const char *title, const std::string &why) {
         const auto what = why.rfind(title, 0) == 0 ? why : c10::str(title, ": ", why);
         board_.tell_failure(number, what);
         keep(c10::make_intrusive<ExchangeWork>(
-            *carrier_, Exchange{.number = number, .what = what, .refuses = true, .from = nobody}));
+            carrier_, Exchange{.number = number, .what = what, .refuses = true, .from = nobody}));
     } catch (const std::exception &) {} // the group is at its end
 }
 
 // --- the calls ---
 
+namespace {
+
+const Tensor &only(const char *title, const Tensors &tensors) {
+    TORCH_CHECK_VALUE(tensors.size() == 1, title, ": expected one tensor, but got ", tensors.size());
+    return tensors[0];
+}
+
+} // namespace
+
 WorkPtr CollectiveBackend::broadcast(Tensors &tensors, const c10d::BroadcastOptions &options) {
     const auto *title = "xccl:broadcast";
-    return or_refuse(
-        title,
-        [&] {
-            return run({.type = OpType::BROADCAST,
-                        .title = title,
-                        .reads_outputs = rank_ == options.rootRank,
-                        .alike = Collective::outputs,
-                        .root = root_among(options.rootRank, size_)},
-                       {}, {tensors},
-                       [=, this](auto &, auto &to, auto &) { return carrier_->broadcast(to[0], options); });
-        },
-        true);
+    return or_refuse(title, [&] {
+        only(title, tensors);
+        const int root = root_among(options.rootRank, size_);
+        return run({.type = OpType::BROADCAST,
+                    .title = title,
+                    .reads_outputs = rank_ == root,
+                    .alike = Collective::outputs,
+                    .root = root,
+                    .is_straight = true,
+                    .is_awaited = !options.asyncOp},
+                   {}, {tensors}, [=, this](auto &, auto &to, auto &transfer) {
+                       return pass_whole(to[0][0], root, transfer, options.timeout);
+                   });
+    });
 }
 
 // Tensors that are copied for the carrier go in pieces: while one is sent the next is copied down, and the
@@ -232,25 +341,21 @@ WorkPtr CollectiveBackend::allreduce(Tensors &tensors, const c10d::AllreduceOpti
         return all;
     }
     const auto *title = "xccl:all_reduce";
-    return or_refuse(
-        title,
-        [&] {
-            const bool is_straight = goes_straight(tensors);
-            return run({.type = OpType::ALLREDUCE,
-                        .title = title,
-                        .reduces = options.reduceOp,
-                        .reads_outputs = true,
-                        .alike = Collective::outputs,
-                        .is_straight = is_straight,
-                        .is_awaited = !options.asyncOp},
-                       {}, {tensors}, [=, this](auto &, auto &to, auto &transfer) {
-                           if (!is_straight)
-                               return carrier_->allreduce(to[0], carried_options(options, to[0][0]));
-                           return reduce_straight(TensorLists(static_cast<size_t>(size_), to[0]), to[0],
-                                                  options.reduceOp, transfer, options.timeout);
-                       });
-        },
-        !goes_straight(tensors));
+    return or_refuse(title, [&] {
+        const bool is_straight = !only(title, tensors).is_sparse();
+        return run({.type = OpType::ALLREDUCE,
+                    .title = title,
+                    .reduces = options.reduceOp,
+                    .reads_outputs = true,
+                    .alike = Collective::outputs,
+                    .is_straight = is_straight,
+                    .is_awaited = !options.asyncOp},
+                   {}, {tensors}, [=, this](auto &, auto &to, auto &transfer) {
+                       if (!is_straight)
+                           return carrier_->allreduce(to[0], carried_options(options, to[0][0]));
+                       return reduce_whole(to[0][0], everyone, options.reduceOp, transfer, options.timeout);
+                   });
+    });
 }
 
 WorkPtr CollectiveBackend::allreduce_sparse(Tensors &tensors, const c10d::AllreduceOptions &options) {
@@ -260,38 +365,51 @@ WorkPtr CollectiveBackend::allreduce_sparse(Tensors &tensors, const c10d::Allred
 WorkPtr CollectiveBackend::allreduce_coalesced(Tensors &tensors,
                                                const c10d::AllreduceCoalescedOptions &options) {
     const auto *title = "xccl:all_reduce";
-    return or_refuse(
-        title,
-        [&] {
-            return run({.type = OpType::ALLREDUCE_COALESCED,
-                        .title = title,
-                        .reduces = options.reduceOp,
-                        .reads_outputs = true,
-                        .alike = Collective::outputs},
-                       {}, {tensors}, [=, this](auto &, auto &to, auto &) {
-                           return carrier_->allreduce_coalesced(to[0], carried_options(options, to[0][0]));
-                       });
-        },
-        true);
+    return or_refuse(title, [&] {
+        TORCH_CHECK_VALUE(!tensors.empty(), title, ": expected tensors, but got none");
+        for (const auto &each : tensors)
+            TORCH_CHECK_TYPE(each.scalar_type() == tensors[0].scalar_type(), title, ": tensors of ",
+                             each.scalar_type(), " and ", tensors[0].scalar_type());
+        return run({.type = OpType::ALLREDUCE_COALESCED,
+                    .title = title,
+                    .reduces = options.reduceOp,
+                    .reads_outputs = true,
+                    .as = Collective::flat,
+                    .alike = Collective::outputs,
+                    .is_straight = true,
+                    .is_awaited = !options.asyncOp},
+                   {}, {tensors}, [=, this](auto &, auto &to, auto &transfer) {
+                       const auto whole = to[0].size() == 1 ? to[0][0] : at::cat(to[0]);
+                       if (to[0].size() > 1)
+                           transfer.finish.push_back([whole, all = to[0]] {
+                               int64_t from = 0;
+                               for (auto each : all) {
+                                   each.copy_(whole.narrow(0, from, each.numel()));
+                                   from += each.numel();
+                               }
+                           });
+                       return reduce_whole(whole, everyone, options.reduceOp, transfer, options.timeout);
+                   });
+    });
 }
 
 WorkPtr CollectiveBackend::reduce(Tensors &tensors, const c10d::ReduceOptions &options) {
     const auto *title = "xccl:reduce";
-    return or_refuse(
-        title,
-        [&] {
-            return run({.type = OpType::REDUCE,
-                        .title = title,
-                        .reduces = options.reduceOp,
-                        .reads_outputs = true,
-                        .divides = rank_ == options.rootRank,
-                        .alike = Collective::outputs,
-                        .root = root_among(options.rootRank, size_)},
-                       {}, {tensors}, [=, this](auto &, auto &to, auto &) {
-                           return carrier_->reduce(to[0], carried_options(options, to[0][0]));
-                       });
-        },
-        true);
+    return or_refuse(title, [&] {
+        only(title, tensors);
+        const int root = root_among(options.rootRank, size_);
+        return run({.type = OpType::REDUCE,
+                    .title = title,
+                    .reduces = options.reduceOp,
+                    .reads_outputs = true,
+                    .alike = Collective::outputs,
+                    .root = root,
+                    .is_straight = true,
+                    .is_awaited = !options.asyncOp},
+                   {}, {tensors}, [=, this](auto &, auto &to, auto &transfer) {
+                       return reduce_whole(to[0][0], root, options.reduceOp, transfer, options.timeout);
+                   });
+    });
 }
 
 WorkPtr CollectiveBackend::allgather(TensorLists &outputs, Tensors &inputs,
@@ -356,9 +474,26 @@ WorkPtr CollectiveBackend::allgather_coalesced(TensorLists &outputs, Tensors &in
                                                const c10d::AllgatherOptions &options) {
     const auto *title = "xccl:all_gather";
     return or_refuse(title, [&] {
-        return run({.type = OpType::ALLGATHER_COALESCED, .title = title, .alike = Collective::inputs},
-                   {inputs}, outputs, [=, this](auto &from, auto &to, auto &) {
-                       return carrier_->allgather_coalesced(to, from[0], options);
+        TORCH_CHECK_VALUE(static_cast<int>(outputs.size()) == size_, title, ": expected ", size_,
+                          " lists, one for each rank, but got ", outputs.size());
+        for (const auto &list : outputs) {
+            TORCH_CHECK_VALUE(list.size() == inputs.size(), title, ": ", inputs.size(), " inputs for ",
+                              list.size(), " outputs");
+            for (size_t i = 0; i < list.size(); i++) {
+                TORCH_CHECK_TYPE(inputs[i].scalar_type() == list[i].scalar_type(),
+                                 "output tensor must have the same type as input tensor");
+                TORCH_CHECK_VALUE(inputs[i].numel() == list[i].numel(), title, ": a tensor of ",
+                                  inputs[i].numel(), " elements, but a place for ", list[i].numel());
+            }
+        }
+        return run({.type = OpType::ALLGATHER_COALESCED,
+                    .title = title,
+                    .alike = Collective::inputs,
+                    .is_straight = true,
+                    .is_awaited = !options.asyncOp},
+                   {inputs}, outputs, [=, this](auto &from, auto &to, auto &transfer) {
+                       const TensorLists given(static_cast<size_t>(size_), from[0]);
+                       return pass_straight(given, to, transfer, options.timeout);
                    });
     });
 }
@@ -542,22 +677,41 @@ static void check_tag(int tag) {
                       " on are the group's own, but got ", tag);
 }
 
+static void check_partner(const char *title, int other, int rank, int size) {
+    TORCH_CHECK_VALUE(other >= 0 && other < size && other != rank, title, ": rank ", rank, " has no partner ",
+                      other, " among ", size);
+}
+
 WorkPtr CollectiveBackend::send(Tensors &tensors, int to, int tag) {
+    const auto *title = "xccl:send";
     check_tag(tag);
-    return run({.type = OpType::SEND, .title = "xccl:send", .root = to, .is_between_two = true}, {tensors},
-               {}, [=, this](auto &from, auto &, auto &) { return carrier_->send(from[0], to, tag); });
+    check_partner(title, to, rank_, size_);
+    only(title, tensors);
+    return run({.type = OpType::SEND, .title = title, .root = to, .is_between_two = true}, {tensors}, {},
+               [=, this](auto &from, auto &, auto &transfer) {
+                   return pass_between(from[0], true, to, tag, transfer);
+               });
 }
 
 WorkPtr CollectiveBackend::recv(Tensors &tensors, int from, int tag) {
+    const auto *title = "xccl:recv";
     check_tag(tag);
-    return run({.type = OpType::RECV, .title = "xccl:recv", .root = from, .is_between_two = true}, {},
-               {tensors}, [=, this](auto &, auto &to, auto &) { return carrier_->recv(to[0], from, tag); });
+    check_partner(title, from, rank_, size_);
+    only(title, tensors);
+    return run({.type = OpType::RECV, .title = title, .root = from, .is_between_two = true}, {}, {tensors},
+               [=, this](auto &, auto &to, auto &transfer) {
+                   return pass_between(to[0], false, from, tag, transfer);
+               });
 }
 
 WorkPtr CollectiveBackend::recvAnysource(Tensors &tensors, int tag) {
+    const auto *title = "xccl:recv";
     check_tag(tag);
-    return run({.type = OpType::RECVANYSOURCE, .title = "xccl:recv", .is_between_two = true}, {}, {tensors},
-               [=, this](auto &, auto &to, auto &) { return carrier_->recvAnysource(to[0], tag); });
+    only(title, tensors);
+    return run({.type = OpType::RECVANYSOURCE, .title = title, .is_between_two = true}, {}, {tensors},
+               [=, this](auto &, auto &to, auto &transfer) {
+                   return pass_between(to[0], false, anyone, tag, transfer);
+               });
 }
 
 // What was given to the current stream before is done before it. Each rank hears from every other one.

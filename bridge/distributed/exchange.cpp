@@ -16,7 +16,8 @@ struct ExchangeWork::Header {
     uint64_t number;
     uint64_t gives, takes; // bytes: for who reads this, and from there
     uint64_t hash;         // of what this rank does
-    uint32_t refuses, sizes;
+    uint16_t refuses, sizes;
+    int32_t rank;
     char what[216]; // its beginning
 };
 
@@ -25,104 +26,144 @@ namespace {
 constexpr size_t header_bytes = 256;
 constexpr uint8_t not_there = 0xff; // its last byte, which ends a text, before it has come
 
-// Tensors of up to so many bytes go with the header: fewer where headers of many ranks are awaited.
-size_t most_inside(int size) {
-    return std::clamp<size_t>((256 << 10) / static_cast<size_t>(size), 1 << 10, 16 << 10);
-}
-
 uint64_t hash_of(const std::string &text) { // FNV-1a
     uint64_t hash = 0xcbf29ce484222325;
     for (const char each : text) hash = (hash ^ static_cast<unsigned char>(each)) * 0x100000001b3;
     return hash;
 }
 
-size_t bytes_of(const std::vector<Tensors> &lists, int rank) {
-    size_t bytes = 0;
-    if (!lists.empty())
-        for (const auto &tensor : lists[static_cast<size_t>(rank)]) bytes += tensor.nbytes();
-    return bytes;
-}
-
-int header_tag(uint64_t number) { return first_exchange_tag + static_cast<int>(number & 0x7fffff); }
-
-// Another one for other sizes: more than is expected would end Gloo's thread.
-int tensor_tag(uint64_t number, size_t bytes) {
-    auto mixed = static_cast<uint64_t>(bytes); // SplitMix64's end: sizes that are alike in no way more often
-    mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9;
-    mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111eb;
-    const auto size_bits = static_cast<int>((mixed ^ mixed >> 31) >> 52);
-    return first_exchange_tag + 0x800000 + (static_cast<int>(number & 0x7ff) << 12) + size_bits;
+int mixed(uint64_t value, int bits) { // SplitMix64's end
+    value = (value ^ value >> 30) * 0xbf58476d1ce4e5b9;
+    value = (value ^ value >> 27) * 0x94d049bb133111eb;
+    return static_cast<int>((value ^ value >> 31) >> (64 - bits));
 }
 
 } // namespace
+
+// Fewer where headers of many ranks are awaited.
+size_t most_inside(int ranks) {
+    return std::clamp<size_t>((256 << 10) / static_cast<size_t>(ranks), 1 << 10, 16 << 10);
+}
+
+size_t ExchangeWork::bytes_of(const std::vector<Tensors> &lists, int other) const {
+    size_t bytes = 0;
+    if (!lists.empty())
+        for (const auto &tensor : lists[row(other)]) bytes += tensor.nbytes();
+    return bytes;
+}
+
+// Of what follows the first message. Another one for other sizes: more than is expected would end Gloo's
+// thread. And another one for what goes later, and for each of what may be under way.
+int ExchangeWork::tag_of(uint64_t number, size_t bytes, bool is_later) const {
+    const auto low = static_cast<int>(number & 0x3ff);
+    const auto rest = static_cast<uint64_t>(bytes) ^ (number >> 10) << 40;
+    if (what_.tag) {
+        const auto other = static_cast<uint64_t>(*what_.tag) * 0x9e3779b97f4a7c15;
+        return 1 << 29 | low << 19 | mixed(rest + other, 19);
+    }
+    return 1 << 30 | low << 20 | static_cast<int>(is_later) << 19 | mixed(rest, 19);
+}
 
 // Room for the longest of any collective, as others may do another one.
 size_t ExchangeWork::stride() const {
     return header_bytes + 16 * static_cast<size_t>(size_ <= 64 ? size_ : 0) + most_inside(size_);
 }
 
+ExchangeWork::Header ExchangeWork::heard(size_t row) const {
+    Header header;
+    std::memcpy(&header, heard_[static_cast<int64_t>(row)].const_data_ptr(), sizeof header);
+    header.what[sizeof header.what - 1] = 0;
+    return header;
+}
+
+bool ExchangeWork::is_heard(size_t row) const {
+    return hears_[row] &&
+           heard_[static_cast<int64_t>(row)].const_data_ptr<uint8_t>()[header_bytes - 1] != not_there;
+}
+
 // --- one exchange ---
 
-ExchangeWork::ExchangeWork(c10d::Backend &carrier, Exchange what)
-    : Work(carrier.getRank()), size_(carrier.getSize()), what_(std::move(what)),
-      told_(static_cast<size_t>(size_)), hears_(static_cast<size_t>(size_)) {
+template <typename Begin> void ExchangeWork::turn(int which, Begin &&begin) const {
+    for (int i = 1; i < size_; i++) {
+        const int other = (rank_ + i) % size_;
+        if (which == everyone || which == other) begin(other);
+    }
+}
+
+ExchangeWork::ExchangeWork(c10::intrusive_ptr<c10d::Backend> carrier, Exchange what)
+    : Work(carrier->getRank()), size_(carrier->getSize()), carrier_(std::move(carrier)),
+      what_(std::move(what)), told_(rows()), hears_(rows()) {
     static_assert(sizeof(Header) == header_bytes);
-    const auto ranks = static_cast<int64_t>(size_);
-    said_ = at::empty({ranks, static_cast<int64_t>(stride())}, at::kByte);
+    said_ = at::empty({static_cast<int64_t>(rows()), static_cast<int64_t>(stride())}, at::kByte);
     heard_ = at::empty_like(said_);
-    size_t indices = 0;
-    for (const auto *lists : {&what_.given, &what_.taken})
-        for (const auto &list : *lists) indices = std::max(indices, list.size());
-    sends_.resize(indices);
-    receives_.resize(indices);
-    // All is sent before anything can come: what is larger than expected, in a collective of Gloo's, stops
-    // its thread, which keeps a lock that sends to the same rank would wait for.
-    const auto turn = [&](int which, auto &&begin) {
-        for (int i = 1; i < size_; i++) {
-            const int other = (rank_ + i) % size_;
-            if (is_partner(other, which)) begin(other);
-        }
+    const auto indices = [](const auto &...lists) {
+        size_t most = 0;
+        for (const auto *all : {&lists...})
+            for (const auto &list : *all) most = std::max(most, list.size());
+        return most;
     };
-    const auto outside = [&](const std::vector<Tensors> &lists, int which, auto &&begin) {
-        turn(which, [&](int other) {
-            if (bytes_of(lists, other) <= most_inside(size_)) return;
-            const auto &list = lists[static_cast<size_t>(other)];
-            for (size_t i = 0; i < list.size(); i++) {
-                Tensors one{list[i]};
-                if (list[i].numel()) begin(i, one, other, tensor_tag(what_.number, list[i].nbytes()));
-            }
-        });
-    };
+    sends_.resize(indices(what_.given, what_.taken, what_.passed));
+    receives_.resize(sends_.size());
+    passes_.resize(sends_.size());
+    gathers_.resize(indices(what_.gathered));
+    const int tag = what_.tag ? *what_.tag : first_exchange_tag | static_cast<int>(what_.number & 0xfffffff);
+    // All is sent before anything can come: what is larger than expected stops Gloo's thread, which keeps a
+    // lock that sends to the same rank would wait for.
     turn(what_.to, [&](int other) {
         put(other);
         const auto length = bytes_of(what_.given, other);
         const auto inside = length <= most_inside(size_) ? length : 0;
-        Tensors one{
-            said_[other].narrow(0, 0, static_cast<int64_t>(header_bytes + 16 * sizes_told() + inside))};
-        told_[static_cast<size_t>(other)] = carrier.send(one, other, header_tag(what_.number));
+        Tensors one{said_[static_cast<int64_t>(row(other))].narrow(
+            0, 0, static_cast<int64_t>(header_bytes + 16 * sizes_told() + inside))};
+        told_[row(other)] = carrier_->send(one, other, tag);
     });
-    outside(what_.given, what_.to, [&](size_t i, Tensors &one, int other, int tag) {
-        sends_[i].push_back(carrier.send(one, other, tag));
-    });
-    turn(what_.from, [&](int other) {
-        Tensors one{heard_[other]};
+    for (size_t i = 0; i < sends_.size(); i++)
+        begin_all(sends_, i, true, what_.given, what_.to, what_.number, false);
+    const auto hear = [&](int other) {
+        Tensors one{heard_[static_cast<int64_t>(row(other))]};
         one[0].mutable_data_ptr<uint8_t>()[header_bytes - 1] = not_there;
-        hears_[static_cast<size_t>(other)] = carrier.recv(one, other, header_tag(what_.number));
-    });
-    outside(what_.taken, what_.from, [&](size_t i, Tensors &one, int other, int tag) {
-        receives_[i].push_back(carrier.recv(one, other, tag));
+        hears_[row(other)] =
+            other == anyone ? carrier_->recvAnysource(one, tag) : carrier_->recv(one, other, tag);
+    };
+    if (what_.from == anyone) hear(anyone);
+    turn(what_.from, hear);
+    if (!what_.is_late)
+        for (size_t i = 0; i < std::min(receives_.size(), what_.ahead); i++)
+            begin_all(receives_, i, false, what_.taken, what_.from, what_.number, false);
+    for (size_t i = 0; i < gathers_.size(); i++)
+        begin_all(gathers_, i, false, what_.gathered, everyone, what_.number, true);
+}
+
+void ExchangeWork::begin(std::vector<Works> &works, size_t index, bool sends, const Tensor &tensor, int other,
+                         int tag) {
+    if (!tensor.numel() || is_aborted_) return;
+    Tensors one{tensor};
+    auto work = sends ? carrier_->send(one, other, tag) : carrier_->recv(one, other, tag);
+    const std::lock_guard guard(beginning_);
+    if (is_aborted_) work->abort();
+    works[index].push_back(std::move(work));
+}
+
+void ExchangeWork::begin_all(std::vector<Works> &works, size_t index, bool sends,
+                             const std::vector<Tensors> &lists, int which, uint64_t number, bool is_later) {
+    if (lists.empty()) return;
+    turn(which, [&](int other) {
+        const auto &list = lists[row(other)];
+        if (index < list.size() && (is_later || bytes_of(lists, other) > most_inside(size_)))
+            begin(works, index, sends, list[index], other, tag_of(number, list[index].nbytes(), is_later));
     });
 }
 
 void ExchangeWork::put(int other) {
-    auto *to = said_[other].mutable_data_ptr<uint8_t>();
+    auto *to = said_[static_cast<int64_t>(row(other))].mutable_data_ptr<uint8_t>();
     Header header{};
     header.number = what_.number;
     header.gives = bytes_of(what_.given, other);
     header.takes = bytes_of(what_.taken, other);
     header.hash = hash_of(what_.what);
     header.refuses = what_.refuses;
-    header.sizes = static_cast<uint32_t>(sizes_told());
+    header.sizes = static_cast<uint16_t>(sizes_told());
+    header.rank = rank_;
     std::strncpy(header.what, what_.what.c_str(), sizeof header.what - 1);
     std::memcpy(to, &header, sizeof header);
     to += sizeof header;
@@ -132,34 +173,47 @@ void ExchangeWork::put(int other) {
             std::memcpy(to, &bytes, 8);
         }
     if (header.gives <= most_inside(size_) && header.gives)
-        for (const auto &tensor : what_.given[static_cast<size_t>(other)]) {
+        for (const auto &tensor : what_.given[row(other)]) {
             std::memcpy(to, tensor.const_data_ptr(), tensor.nbytes());
             to += tensor.nbytes();
         }
 }
 
-// What came with the header, which fits.
+// What came with the header, which fits; what is still to come begins, if that was to know its number first.
 void ExchangeWork::take(int other) {
     const auto length = bytes_of(what_.taken, other);
-    if (!length || length > most_inside(size_)) return;
-    const auto *from = heard_[other].const_data_ptr<uint8_t>() + header_bytes + 16 * sizes_told();
-    for (const auto &tensor : what_.taken[static_cast<size_t>(other)]) {
+    if (!length) return;
+    if (length > most_inside(size_)) {
+        if (what_.is_late)
+            for (size_t i = 0; i < receives_.size(); i++)
+                begin_all(receives_, i, false, what_.taken, other, heard(0).number, false);
+        return;
+    }
+    const auto *from =
+        heard_[static_cast<int64_t>(row(other))].const_data_ptr<uint8_t>() + header_bytes + 16 * sizes_told();
+    for (const auto &tensor : what_.taken[row(other)]) {
         std::memcpy(tensor.mutable_data_ptr(), from, tensor.nbytes());
         from += tensor.nbytes();
     }
 }
 
-std::string ExchangeWork::compare(int other) const {
-    Header header;
-    std::memcpy(&header, heard_[other].const_data_ptr(), sizeof header);
-    header.what[sizeof header.what - 1] = 0;
+std::string ExchangeWork::compare(size_t row) const {
+    const auto header = heard(row);
+    const int other = header.rank;
     if (header.refuses) return c10::str("rank ", other, " refused: ", header.what);
-    if (header.number != what_.number || header.hash != hash_of(what_.what) || header.sizes != sizes_told())
+    if (!what_.tag &&
+        (header.number != what_.number || header.hash != hash_of(what_.what) || header.sizes != sizes_told()))
         return c10::str("not all ranks do the same: rank ", other, "'s is ", header.what);
     const auto gives = bytes_of(what_.given, other), takes = bytes_of(what_.taken, other);
     if (header.gives != takes)
         return c10::str("rank ", other, " sends ", header.gives, " bytes to rank ", rank_,
                         ", which has room for ", takes);
+    if (what_.tag) {
+        if (header.number != what_.number && !what_.is_late)
+            return c10::str("rank ", other, "'s is number ", header.number + 1, " of tag ", *what_.tag,
+                            ", but this is number ", what_.number + 1);
+        return "";
+    }
     if (header.takes != gives)
         return c10::str("rank ", rank_, " sends ", gives, " bytes to rank ", other, ", which has room for ",
                         header.takes);
@@ -191,30 +245,38 @@ std::string ExchangeWork::misfit(std::chrono::milliseconds timeout) {
     if (timeout == kNoTimeout && what_.timeout != c10d::kUnsetTimeout) timeout = what_.timeout;
     const std::lock_guard guard(hearing_);
     if (misfit_) return *misfit_;
-    for (int i = 1; i < size_; i++) {
-        const int other = (rank_ + i) % size_;
-        const auto &hears = hears_[static_cast<size_t>(other)];
+    for (size_t i = 0; i < rows(); i++) {
+        const size_t each = (static_cast<size_t>(rank_) + i) % rows();
+        const auto &hears = hears_[each];
         if (!hears) continue;
         try {
             if (!hears->wait(timeout)) return *(misfit_ = ""); // aborted
         } catch (const std::exception &error) {
-            return *(misfit_ = c10::str("rank ", other, " said nothing: ", error.what()));
+            const auto who = what_.from == anyone
+                                 ? std::string("no rank said anything: ")
+                                 : c10::str("rank ", what_.tag ? what_.from : int(each), " said nothing: ");
+            return *(misfit_ = c10::str(who, error.what()));
         }
-        auto differs = compare(other);
+        auto differs = compare(each);
         if (!differs.empty()) return *(misfit_ = std::move(differs));
-        take(other);
+        take(heard(each).rank);
     }
     return *(misfit_ = compare_all());
 }
 
 std::string ExchangeWork::known_misfit() const {
-    for (int other = 0; other < size_; other++)
-        if (is_partner(other, what_.from) &&
-            heard_[other].const_data_ptr<uint8_t>()[header_bytes - 1] != not_there) {
-            auto differs = compare(other);
+    for (size_t each = 0; each < rows(); each++)
+        if (is_heard(each)) {
+            auto differs = compare(each);
             if (!differs.empty()) return differs;
         }
     return "";
+}
+
+bool ExchangeWork::wait_for(const Works &works, std::chrono::milliseconds timeout) const {
+    for (auto each = works.rbegin(); each != works.rend(); ++each)
+        if (*each && !(*each)->wait(timeout)) return false;
+    return true;
 }
 
 bool ExchangeWork::finish(std::chrono::milliseconds timeout, bool alone) {
@@ -223,24 +285,37 @@ bool ExchangeWork::finish(std::chrono::milliseconds timeout, bool alone) {
     if (!differs.empty()) throw std::runtime_error(differs);
     if (is_aborted_) return false;
     for (size_t i = 0; i < receives_.size(); i++) {
-        for (const auto *list : {&receives_[i], &sends_[i]})
-            for (auto part = list->rbegin(); part != list->rend(); ++part)
-                if (!(*part)->wait(timeout)) return false;
+        if (!wait_for(receives_[i], timeout)) return false;
+        if (what_.arrives_after_sent && !wait_for(sends_[i], timeout)) return false;
         if (what_.arrived) what_.arrived(i, alone);
+        begin_all(passes_, i, true, what_.passed, everyone, what_.number, true);
+        if (what_.ahead < receives_.size() - i)
+            begin_all(receives_, i + what_.ahead, false, what_.taken, what_.from, what_.number, false);
+        if (is_aborted_) return false;
     }
-    for (const auto &told : told_)
-        if (told && !told->wait(timeout)) return false;
-    return true;
+    for (const auto *all : {&gathers_, &sends_, &passes_}) // each is waited for once: the carrier counts
+        if (all != &sends_ || !what_.arrives_after_sent)
+            for (const auto &each : *all)
+                if (!wait_for(each, timeout)) return false;
+    return wait_for(told_, timeout);
 }
 
 void ExchangeWork::abort() {
+    const std::lock_guard guard(beginning_);
     is_aborted_ = true;
-    for (const auto *list : {&told_, &hears_})
-        for (const auto &part : *list)
-            if (part) part->abort();
-    for (const auto *lists : {&sends_, &receives_})
-        for (const auto &list : *lists)
-            for (const auto &part : list) part->abort();
+    const auto end = [](const Works &works) {
+        for (const auto &each : works)
+            if (each) each->abort();
+    };
+    end(told_);
+    end(hears_);
+    for (const auto *all : {&sends_, &receives_, &passes_, &gathers_})
+        for (const auto &each : *all) end(each);
+}
+
+int ExchangeWork::sourceRank() const {
+    TORCH_CHECK(what_.tag && is_heard(0), "only what has been received has a source");
+    return heard(0).rank;
 }
 
 // --- reducing ---

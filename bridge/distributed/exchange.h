@@ -1,73 +1,101 @@
-// Collectives that go straight from rank to rank: each gives every other one what that needs, and reduces
-// what it gets itself.
+// Collectives, sends and receptions: each rank gives every other one what that needs, and reduces what it
+// gets itself.
 //
 // The carrier's own collectives run in its threads, and go round a ring: two hand-overs between threads and,
 // for an all_reduce, 4 (ranks - 1) messages one after the other. Here messages are sent by the thread that
-// calls, all at once, and who waits reduces what has come.
+// calls, all at once, and who waits reduces what has come, and passes it on where others want it.
 //
 // The first message from rank to rank says what the sender does: which collective of which dtype, how many
 // bytes it gives and expects. So what doesn't fit is an error, and never a wrong number: a reception by
-// itself doesn't tell how much came. Few bytes are in that message. It goes beside the carrier's own
-// collectives, too.
+// itself doesn't tell how much came. Few bytes are in that message.
 #pragma once
 
 #include "backend.h"
 
 namespace openxpu {
 
-constexpr int everyone = -1, nobody = -2; // or one rank
+constexpr int everyone = -1, nobody = -2, anyone = -3; // or one rank
 
-// What goes to each other rank and comes from each.
+// What goes to each other rank and comes from each. In a send or a reception, which has a tag, there is one
+// list, for the only partner.
 struct Exchange {
     std::vector<Tensors> given, taken; // for each rank, contiguous; the own place is not used. May be empty
-    uint64_t number = 0;               // of the collective in its group, the same on all ranks
-    std::string what;                  // the same on all ranks, too
-    bool tells_sizes = false;          // of all pairs, to all, up to 64 ranks: each finds what doesn't fit
-    bool refuses = false;              // to take part; `what` says why
+    // What goes when `arrived` has made it, index by index, and what comes of others' then: as above, where
+    // `passed` has no more indices than `given` or `taken`.
+    std::vector<Tensors> passed = {}, gathered = {};
+    size_t ahead = SIZE_MAX;        // of `taken` the tensor so many indices later may have the same memory
+    bool arrives_after_sent = true; // `arrived` writes to what is given
+    uint64_t number = 0;      // of the collective in its group, or the message of that tag, on all alike
+    std::string what;         // the same on all ranks, too, but of sends and receptions
+    bool tells_sizes = false; // of all pairs, to all, up to 64 ranks: each finds what doesn't fit
+    bool refuses = false;     // to take part; `what` says why
     int to = everyone, from = everyone;
+    std::optional<int> tag = std::nullopt; // of a send or a reception
+    bool is_late = false; // of a reception: its number isn't known, so what is large comes when that is
     std::chrono::milliseconds timeout = c10d::kUnsetTimeout; // then the carrier's
     // Called by who waits, in order, when all ranks' tensors of that index have come and gone.
     std::function<void(size_t index, bool alone)> arrived = {};
 };
 
 // Tags from here on are the exchanges'; sends and receptions of programs have the ones below.
-constexpr int first_exchange_tag = 0x7f000000;
+constexpr int first_exchange_tag = 1 << 28;
+
+// Tensors of up to so many bytes go with the first message, in a group of so many ranks.
+size_t most_inside(int ranks);
 
 // One under way; it begins at once. The work has no future: who calls `wait` lets `abort` end that. Until it
 // is over it must be kept: messages come into its memory.
 class ExchangeWork final : public c10d::Work {
   public:
-    ExchangeWork(c10d::Backend &carrier, Exchange what);
+    ExchangeWork(c10::intrusive_ptr<c10d::Backend> carrier, Exchange what);
 
     // Waits for what the others say they do. What doesn't fit together, or nothing, also where it was
     // aborted.
     std::string misfit(std::chrono::milliseconds timeout);
     // What doesn't fit in what has come by now, when Gloo has failed: nothing more comes then.
     std::string known_misfit() const;
-    // Waits for all messages. False: aborted. Throws where something doesn't fit. `alone`: for `arrived`.
+    // Waits for all messages, once. False: aborted. Throws where something doesn't fit. `alone`: for
+    // `arrived`.
     bool finish(std::chrono::milliseconds timeout, bool alone);
     bool wait(std::chrono::milliseconds timeout) override { return finish(timeout, false); }
     void abort() override;
+    int sourceRank() const override;
+    bool goes_on_when_heard() const { return what_.is_late && bytes_of(what_.taken, 0) > most_inside(size_); }
 
   private:
     struct Header;
+    using Works = std::vector<WorkPtr>;
     const int size_;
+    const c10::intrusive_ptr<c10d::Backend> carrier_;
     const Exchange what_;
-    at::Tensor said_, heard_;                            // headers, of `size_` ranks each
-    std::vector<WorkPtr> told_, hears_;                  // of headers, for each rank; null: none
-    std::vector<std::vector<WorkPtr>> sends_, receives_; // of tensors, for each index
-    std::mutex hearing_;                                 // guards what follows
+    at::Tensor said_, heard_;             // headers, of each rank
+    Works told_, hears_;                  // of headers, for each rank; null: none
+    std::vector<Works> sends_, receives_; // of tensors, for each index
+    std::vector<Works> passes_, gathers_; // of what goes then
+    std::mutex beginning_;                // guards changes of them
+    std::mutex hearing_;                  // guards what follows
     std::optional<std::string> misfit_;
     std::atomic<bool> is_aborted_ = false;
 
+    size_t rows() const { return what_.tag ? 1 : static_cast<size_t>(size_); }
+    size_t row(int other) const { return what_.tag ? 0 : static_cast<size_t>(other); }
     size_t stride() const;
-    size_t sizes_told() const { return what_.tells_sizes && size_ <= 64 ? size_ : 0; }
-    bool is_partner(int other, int which) const {
-        return other != rank_ && (which == everyone || which == other);
-    }
+    size_t sizes_told() const { return what_.tells_sizes && !what_.tag && size_ <= 64 ? size_ : 0; }
+    size_t bytes_of(const std::vector<Tensors> &lists, int other) const;
+    Header heard(size_t row) const;
+    bool is_heard(size_t row) const;
+    // Calls `begin` with each of the ranks, the next one first.
+    template <typename Begin> void turn(int which, Begin &&begin) const;
+    void begin(std::vector<Works> &works, size_t index, bool sends, const at::Tensor &tensor, int other,
+               int tag);
+    // Those tensors of that index which aren't in the first message.
+    void begin_all(std::vector<Works> &works, size_t index, bool sends, const std::vector<Tensors> &lists,
+                   int which, uint64_t number, bool is_later);
+    bool wait_for(const Works &works, std::chrono::milliseconds timeout) const;
+    int tag_of(uint64_t number, size_t bytes, bool is_later) const;
     void put(int other);
     void take(int other);
-    std::string compare(int other) const;
+    std::string compare(size_t row) const;
     std::string compare_all() const;
 };
 

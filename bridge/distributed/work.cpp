@@ -100,7 +100,7 @@ CollectiveWork::CollectiveWork(const c10::intrusive_ptr<CollectiveBackend> &back
       backend_(backend), is_between_two_(collective.is_between_two), root_(collective.root) {
     std::ostringstream text;
     text << collective.title;
-    const auto &sized = collective.alike == Collective::inputs ? inputs : outputs_;
+    const auto &sized = collective.alike == Collective::inputs || outputs_.empty() ? inputs : outputs_;
     if (!sized.empty()) {
         text << " of " << c10::toString(sized[0].scalar_type());
         if (collective.alike != Collective::nobodys && !sized[0].is_sparse())
@@ -119,15 +119,22 @@ CollectiveWork::CollectiveWork(const c10::intrusive_ptr<CollectiveBackend> &back
                                                        std::move(devices));
 }
 
+// Who fails it meanwhile either finds what it follows, or is found to have failed it.
 void CollectiveWork::follow(WorkPtr carried, Transfer transfer) {
-    carried_ = std::move(carried);
-    transfer_ = std::move(transfer);
-    exchange_ = transfer_.exchange;
-    if (is_between_two_ || carried_ == exchange_) { // Gloo's sends and receptions have no future
-        tells_nobody_ = true;
-        if (is_over_) carried_->abort(); // it has failed meanwhile
-        return;
+    bool is_over;
+    {
+        const std::lock_guard guard(following_);
+        carried_ = std::move(carried);
+        transfer_ = std::move(transfer);
+        exchange_ = transfer_.exchange;
+        tells_nobody_ = carried_ == exchange_; // Gloo's sends and receptions have no future
+        is_over = is_over_;
     }
+    if (is_over && exchange_) {
+        backend_->keep(exchange_);
+        exchange_->abort();
+    }
+    if (tells_nobody_) return;
     const auto self = c10::intrusive_ptr<CollectiveWork>::reclaim_copy(this);
     carried_->getFuture()->addCallback([self](c10::ivalue::Future &done) {
         self->complete(done.hasError() ? done.exception_ptr() : nullptr);
@@ -136,11 +143,29 @@ void CollectiveWork::follow(WorkPtr carried, Transfer transfer) {
 
 void CollectiveWork::fail(const std::exception_ptr &failure) {
     if (is_over_.exchange(true)) return;
-    if (exchange_) backend_->keep(exchange_);
+    c10::intrusive_ptr<ExchangeWork> exchange;
+    {
+        const std::lock_guard guard(following_);
+        exchange = exchange_;
+    }
+    if (exchange) backend_->keep(exchange);
     finish(failure);
     future_->setError(failure);
-    if (tells_nobody_ && carried_) carried_->abort(); // who waits for it goes on
+    if (exchange) exchange->abort(); // who waits for it goes on
 }
+
+void CollectiveWork::leave_carrier() {
+    c10::intrusive_ptr<ExchangeWork> exchange;
+    {
+        const std::lock_guard guard(following_);
+        exchange = exchange_;
+    }
+    if (!exchange) return;
+    c10::intrusive_ptr<ExchangeWork>(exchange).release();
+    exchange->abort();
+}
+
+bool CollectiveWork::goes_on_when_heard() const { return exchange_ && exchange_->goes_on_when_heard(); }
 
 void CollectiveWork::synchronize() {
     if (!copied_) return;
@@ -156,28 +181,13 @@ void CollectiveWork::release_resources() {
     transfer_ = {};
 }
 
-void CollectiveWork::compare() {
-    const auto exchange = exchange_;
-    std::string why;
-    try {
-        why = exchange->misfit(kNoTimeout);
-        if (why.empty()) exchange->finish(kNoTimeout, true); // has been heard, too
-        const auto known = exchange->known_misfit();         // of a later one, if the first said nothing
-        if (!why.empty() && !known.empty()) why = known;
-    } catch (const std::exception &error) { why = error.what(); }
-    if (why.empty()) return;
-    backend_->end_out_of_step(why);
-    if (!is_over_) fail(backend_->explain(*this, why));
-}
-
-std::string CollectiveWork::misfit_so_far(std::chrono::steady_clock::time_point until) const {
-    const auto exchange = exchange_;
-    while (exchange && !tells_nobody_) {
-        auto differs = exchange->known_misfit();
-        if (!differs.empty() || std::chrono::steady_clock::now() >= until) return differs;
-        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+std::string CollectiveWork::misfit_so_far() {
+    c10::intrusive_ptr<ExchangeWork> exchange;
+    {
+        const std::lock_guard guard(following_);
+        exchange = exchange_;
     }
-    return "";
+    return exchange ? exchange->known_misfit() : "";
 }
 
 void CollectiveWork::wait_for_carrier(std::chrono::milliseconds timeout, bool alone) {
@@ -212,6 +222,7 @@ void CollectiveWork::copy_back() {
 void CollectiveWork::complete(std::exception_ptr failure) {
     const auto copying = transfer_.copying;
     std::string why;
+    bool is_known = false;
     std::exception_ptr refusal;
     try {
         if (failure) std::rethrow_exception(failure);
@@ -227,12 +238,13 @@ void CollectiveWork::complete(std::exception_ptr failure) {
         why = error.what();
         if (exchange_) {
             const auto differs = exchange_->known_misfit();
-            if (!differs.empty()) why = differs;
+            is_known = !differs.empty();
+            if (is_known) why = differs;
         }
     }
     transfer_ = {};
     if (refusal) return fail(refusal);
-    if (!why.empty()) return fail(backend_->explain(*this, why));
+    if (!why.empty()) return fail(backend_->explain(*this, why, is_known));
     if (is_over_.exchange(true)) return;
     finish(nullptr);
     const c10::OptionalStreamGuard guard(copying);

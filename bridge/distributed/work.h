@@ -15,7 +15,6 @@ struct Collective {
     const char *title; // for profiles; what errors say follows the colon
     std::optional<c10d::ReduceOp> reduces = std::nullopt;
     bool reads_outputs = false;          // in place
-    bool divides = true;                 // an average is wanted here, not on another rank only
     enum { keep, flat, rows } as = keep; // shapes of what the carrier gets: rows stay rows in bytes, too
     // Whose sizes are the same on all ranks.
     enum { nobodys, inputs, outputs } alike = nobodys;
@@ -31,10 +30,9 @@ struct Transfer {
     std::optional<c10::Device> device;  // the first tensor's
     std::optional<c10::Stream> copying; // where copies run, if there are any between host and device
     std::vector<Return> returns;
-    Tensors results; // what the carrier writes
-    Exchange said;   // to the other ranks: what this one does
-    c10::intrusive_ptr<ExchangeWork>
-        exchange; // by which it is done, or what the ranks say beside it; or null
+    Tensors results;                           // what the carrier writes
+    Exchange said;                             // to the other ranks: what this one does
+    c10::intrusive_ptr<ExchangeWork> exchange; // by which it is done; null: by the carrier's own
     std::vector<std::function<void()>> finish; // what is left to do with what has come
 
     // The tensor in the shape and dtype that the carrier gets, contiguous. What is `written` there goes back
@@ -71,11 +69,12 @@ class CollectiveWork final : public c10d::Work {
     int root() const { return root_; }
     bool is_between_two() const { return is_between_two_; }
     void set_number(uint64_t number) { number_ = number; }
-    // Beside the carrier's own collective: waits till all ranks have said what they do, and ends it with an
-    // error where that doesn't fit.
-    void compare();
-    // What it has found, or finds by then.
-    std::string misfit_so_far(std::chrono::steady_clock::time_point until) const;
+    // Lets a thread of its own wait for the carrier, unless somebody does.
+    void wait_aside();
+    // What is to come is asked for by who waits, when the other rank has said something: somebody has to.
+    bool goes_on_when_heard() const;
+    // What doesn't fit of what has been heard.
+    std::string misfit_so_far();
 
     // Ends it with an error, unless it has ended.
     void fail(const std::string &why) {
@@ -84,11 +83,7 @@ class CollectiveWork final : public c10d::Work {
     void fail(const std::exception_ptr &failure);
     // Ends waiting for the carrier; the work goes on till it fails. What the carrier has is kept for good:
     // one of its threads may have it, and go on no more.
-    void leave_carrier() {
-        if (!tells_nobody_ || !carried_) return;
-        WorkPtr(carried_).release();
-        carried_->abort();
-    }
+    void leave_carrier();
 
     bool isCompleted() override {
         if (tells_nobody_) wait_aside();
@@ -136,12 +131,11 @@ class CollectiveWork final : public c10d::Work {
     std::string what_;
     c10::intrusive_ptr<ExchangeWork> exchange_;
     uint64_t number_ = 0;
+    std::mutex following_; // guards carried_ and exchange_ till it is over
     std::atomic<bool> is_over_ = false;
     std::atomic<bool> tells_nobody_ = false; // that the carrier is done: somebody has to wait for it
     std::atomic<bool> is_claimed_ = false;   // by who waits for the carrier
 
-    // Lets a thread of its own wait for the carrier, unless somebody does.
-    void wait_aside();
     void copy_back();
     void complete(std::exception_ptr failure);
 };

@@ -5,7 +5,6 @@ A fault must be an error on all ranks, within the group's timeout and 5 s, that 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -70,18 +69,59 @@ def other_tensor(name: str) -> None:
     )
 
 
-@fault()
-def other_size_of_root() -> None:
-    """A broadcast of less than is expected comes through; only the ranks that expect more can tell."""
+@fault("broadcast", "reduce", "gather", "scatter")
+def other_size_than_root(name: str) -> None:
+    """All ranks learn it, whether they send, receive or do something else with the root; then they go on."""
     group = waiting_group()
-    dist.broadcast(torch.ones(4, device="xpu"), 0, group=group)
-    x = torch.ones(1004 if rank() == 2 else 4, device="xpu")
+    n = 1004 if rank() == 2 else 4
+    x, parts = torch.ones(n, device="xpu"), [torch.ones(n, device="xpu") for _ in range(3)]
+    own = parts if rank() == 0 else None
+    calls = {
+        "broadcast": lambda: dist.broadcast(x, 0, group=group),
+        "reduce": lambda: dist.reduce(x, 0, group=group),
+        "gather": lambda: dist.gather(x, own, 0, group=group),
+        "scatter": lambda: dist.scatter(x, own, 0, group=group),
+    }
+    other = r"rank [01]'s is .*Float .4." if rank() == 2 else r"rank 2's is .*Float .1004."
+    fails(calls[name], rf"xccl:{name} of Float .{n}..*, root 0.*on rank {rank()}: .*{other}")
+    goes_on(group)
+
+
+@fault(
+    *(
+        f"{size}-{amount}-{source}"
+        for size in ("less", "more")
+        for amount in ("few", "many")
+        for source in ("one", "any")
+    )
+)
+def other_size_than_sent(name: str) -> None:
+    """Who receives learns it at once, whether more comes or less; who sends, when nobody has taken what it sent."""
+    group = waiting_group()
+    size, amount, source = name.split("-")
+    room = 4 if amount == "few" else 100_000
+    n = room // 2 if size == "less" else room * 2
     if rank() == 2:
+        y = torch.zeros(room, device="xpu")
         fails(
-            lambda: dist.broadcast(x, 0, group=group), r"xccl:broadcast of Float .1004., root 0.*rank 0's is"
+            lambda: dist.recv(y, 0 if source == "one" else None, group=group, tag=5),
+            rf"xccl:recv.* failed on rank 2: rank 0 sends {4 * n} bytes to rank 2, which has room for {4 * room}",
         )
-    else:
-        dist.broadcast(x, 0, group=group)
+        same(y, torch.zeros(room))
+    if rank() == 0:
+        sent = dist.isend(torch.ones(n, device="xpu"), 2, group=group, tag=5)
+        if max(n, room) > 4096 and not (amount == "few"):
+            fails(sent.wait, "xccl:send of Float.* failed on rank 0: .*rank 2's was xccl:recv")
+    if amount == "few":
+        goes_on(group)
+        x = torch.full((1 << 16,), 7.0, device="xpu")  # the next message of that tag is another one
+        for n in (3, 1 << 16):
+            if rank() == 0:
+                dist.send(x[:n], 2, group=group, tag=5)
+            elif rank() == 2:
+                y = torch.zeros(n, device="xpu")
+                dist.recv(y, 0, group=group, tag=5)
+                same(y, torch.full((n,), 7.0))
 
 
 @fault(
@@ -175,24 +215,22 @@ def sizes_seen_before(name: str) -> None:
     for _ in range(2):
         for n in (*sizes, sizes[0], sizes[1]):
             call(n)
-    its = {"broadcast": 2, "scatter": 2, "reduce": 0, "gather": 0}  # who gets what doesn't fit
     mine = sizes[rank() == 2]
-    if collective in its and its[collective] != rank():
-        with contextlib.suppress(RuntimeError):  # whom Gloo may have waiting
-            call(mine)
-    else:
-        other = f"rank [01]'s (is|was) .*{sizes[0]}" if rank() == 2 else f"rank 2's (is|was) .*{sizes[1]}"
-        # Gloo's own may fail first; then the ranks find each other's in the store
-        said_first = (
-            ".*"
-            if collective in ("all_reduce-ring", "broadcast", "reduce")
-            else "not all ranks do the same: "
-        )
-        fails(lambda: call(mine), rf"number 9\) failed on rank {rank()}: {said_first}{other}")
+    other = f"rank [01]'s is .*{sizes[0]}" if rank() == 2 else f"rank 2's is .*{sizes[1]}"
+    fails(lambda: call(mine), rf"number 9\) failed on rank {rank()}: not all ranks do the same: {other}")
+    goes_on(group)
 
 
 REFUSED = ("all_gather", "reduce_scatter", "all_to_all", "all_to_all_single", "all_gather_into_tensor")
-REFUSED += ("reduce_scatter_tensor", "all_reduce")
+REFUSED += (
+    "reduce_scatter_tensor",
+    "all_reduce",
+    "large_all_reduce",
+    "broadcast",
+    "reduce",
+    "gather",
+    "scatter",
+)
 
 
 @fault(*REFUSED)
@@ -203,6 +241,23 @@ def refused_by_one(name: str) -> None:
     wrong = torch.ones(6, device="xpu") if rank() == 2 else x
     parts = [x.clone() for _ in range(3)]
     mixed = [*parts[:2], wrong]
+    lists = torch._C._distributed_c10d  # the call itself: Python has checks of its own
+
+    def broadcast(root: int) -> None:
+        options = lists.BroadcastOptions()
+        options.rootRank = root
+        group.broadcast([x], options).wait()
+
+    def gather(mine: torch.Tensor, all_of_them: list[torch.Tensor]) -> None:
+        options = lists.GatherOptions()
+        options.rootRank = 0
+        group.gather([[]] if rank() == 1 else [all_of_them], [mine], options).wait()
+
+    def scatter(mine: torch.Tensor, all_of_them: list[torch.Tensor]) -> None:
+        options = lists.ScatterOptions()
+        options.rootRank = 0
+        group.scatter([mine], [[]] if rank() == 1 else [all_of_them], options).wait()
+
     whole = torch.ones(12, device="xpu")
     calls = {
         "all_gather": lambda: dist.all_gather(parts, wrong, group=group),
@@ -214,6 +269,14 @@ def refused_by_one(name: str) -> None:
         "all_gather_into_tensor": lambda: dist.all_gather_into_tensor(whole, wrong, group=group),
         "reduce_scatter_tensor": lambda: dist.reduce_scatter_tensor(wrong, whole, group=group),
         "all_reduce": lambda: dist.all_reduce(x.to(torch.int16) if rank() == 2 else x, group=group),
+        "large_all_reduce": lambda: dist.all_reduce(
+            torch.ones(1 << 19, dtype=torch.int16 if rank() == 2 else torch.float32, device="xpu"),
+            group=group,
+        ),
+        "broadcast": lambda: broadcast(3 if rank() == 2 else 0),
+        "reduce": lambda: dist.reduce(x.to(torch.int16) if rank() == 2 else x, 0, group=group),
+        "gather": lambda: gather(x if rank() == 0 else wrong, parts if rank() == 0 else parts[:1]),
+        "scatter": lambda: scatter(x if rank() == 0 else wrong, parts if rank() == 0 else parts[:1]),
     }
     if rank() == 2:
         with pytest.raises((ValueError, TypeError, RuntimeError)) as raised:
@@ -224,18 +287,19 @@ def refused_by_one(name: str) -> None:
     goes_on(group)
 
 
-@fault()
-def refused_in_a_ring() -> None:
-    """Gloo's part has begun on the others alone: no rank takes another for it."""
+@fault("dtype", "refused")
+def sparse(name: str) -> None:
+    """Gloo's own, which begins when all ranks have said that they do the same; then the group is at its end."""
     group = waiting_group()
-    x = torch.ones(1 << 19, device="xpu")
-    if rank() == 2:
+    dtype = torch.float32 if rank() != 2 else torch.float64 if name == "dtype" else torch.int16
+    x = torch.sparse_coo_tensor([[0, rank() + 1]], [1.0, 2.0], (6,)).to(dtype).to("xpu")
+    if rank() == 2 and name == "refused":
         with pytest.raises(TypeError):
-            dist.all_reduce(x.to(torch.int16), group=group)
-    else:
-        fails(lambda: dist.all_reduce(x, group=group), rf"failed on rank {rank()}: .*rank 2 refused")
-    next_one = "rank [01] said nothing" if rank() == 2 else "ranks are out of step"
-    fails(lambda: dist.all_reduce(torch.ones(1 << 19, device="xpu"), group=group), next_one)
+            dist.all_reduce(x, group=group)
+        return
+    its = "rank 2 refused" if name == "refused" else "rank [01]'s is" if rank() == 2 else "rank 2's is"
+    fails(lambda: dist.all_reduce(x, group=group), rf"failed on rank {rank()}: .*{its}")
+    fails(lambda: dist.all_reduce(torch.ones(4, device="xpu"), group=group), "ranks are out of step")
 
 
 @fault()
