@@ -1,24 +1,6 @@
-/* host_panel: sixteen numbers at a time, and matrices written down as fp32 in panels of sixteen columns, on
+/* host_panel: matrices written down as fp32 in panels of sixteen columns, on
  * processors. Wants T: f32, f16 or bf16. */
-/* Sixteen numbers beside each other. */
-static inline float16 load16_f32(__global const s_f32 *from) { return vload16(0, from); }
-static inline void store16_f32(float16 v, __global s_f32 *to) { vstore16(v, 0, to); }
-static inline float16 load16_f16(__global const s_f16 *from) {
-    const ushort16 v = vload16(0, from);
-    return (float16)(widen8_f16(v.lo), widen8_f16(v.hi));
-}
-static inline void store16_f16(float16 v, __global s_f16 *to) {
-    vstore16((ushort16)(narrow8_f16(v.lo), narrow8_f16(v.hi)), 0, to);
-}
-static inline float16 load16_bf16(__global const s_bf16 *from) {
-    return as_float16(convert_uint16(vload16(0, from)) << 16);
-}
-static inline void store16_bf16(float16 v, __global s_bf16 *to) { /* as store_bf16 */
-    const uint16 bits = as_uint16(v), rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-    vstore16(convert_ushort16(select(rounded, (uint16)0x7fc0, isnan(v))), 0, to);
-}
-#define LOAD16 XPU_CAT(load16_, T)
-#define STORE16 XPU_CAT(store16_, T)
+#include "sixteen.h"
 
 #define TURN 16
 #include "turn.h"

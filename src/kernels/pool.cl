@@ -5,7 +5,7 @@
  * On processors the gradients of a plane are scattered by one work-item, which is as orderly and less work.
  *
  * Windows: o·stride - pad + k·dilation, k < window; or ADAPTIVE, from floor(o·in/out) to ceil((o+1)·in/out).
- * Options: T; ACC; MAXIMUM; ADAPTIVE; LAST, as in position.h; BUILD_<kernel>. NaN is greater than all; of
+ * Options: T; ACC; MASK, the integer of its size; MAXIMUM; ADAPTIVE; LAST, as in position.h; BUILD_<kernel>. NaN is greater than all; of
  * equal elements the first counts. */
 #include "pool.h"
 #include "position.h"
@@ -157,9 +157,52 @@ PLANE_KERNEL void pool_forward_planes(pool_params p) {
 #ifdef BUILD_pool_forward_lines
 #define LINES_KERNEL XPU_BY_ITSELF PLANE_KERNEL
 
+#include "sixteen.h"
+typedef XPU_CAT(ACC, 16) acc16;
+typedef XPU_CAT(MASK, 16) mask16; /* a comparison's result, and positions beside it */
+
 typedef struct window {
     int first[3], end[3], divisor;
 } window;
+
+/* 32 channels, whose results stay in registers over the window. */
+static inline void take_vectors(const pool_params *p, const window *o, size_t plane, size_t out, size_t channel) {
+    __global const STORED(T) *x =
+        XPU_CPTR(STORED(T), p->input) + plane * p->in[0] * p->in[1] * p->in[2] * p->channels + channel;
+    __global STORED(T) *y = XPU_PTR(STORED(T), p->output) + out + channel;
+#ifdef MAXIMUM
+    const bool empty = o->first[0] >= o->end[0] || o->first[1] >= o->end[1] || o->first[2] >= o->end[2];
+    acc16 result0 = -INFINITY, result1 = -INFINITY;
+    mask16 at0 = empty ? -1 : (o->first[0] * p->in[1] + o->first[1]) * p->in[2] + o->first[2], at1 = at0;
+#else
+    acc16 result0 = 0, result1 = 0;
+#endif
+    for (int i = o->first[0]; i < o->end[0]; i += STEP((*p), 0))
+        for (int j = o->first[1]; j < o->end[1]; j += STEP((*p), 1))
+            for (int k = o->first[2]; k < o->end[2]; k += STEP((*p), 2)) {
+                const int place = (i * p->in[1] + j) * p->in[2] + k;
+                const acc16 v0 = LOAD16(x + place * p->channels), v1 = LOAD16(x + place * p->channels + 16);
+#ifdef MAXIMUM
+                const mask16 take0 = v0 > result0 | v0 != v0, take1 = v1 > result1 | v1 != v1;
+                result0 = select(result0, v0, take0), result1 = select(result1, v1, take1);
+                at0 = select(at0, (mask16)place, take0), at1 = select(at1, (mask16)place, take1);
+#else
+                result0 += v0, result1 += v1;
+#endif
+            }
+#ifdef MAXIMUM
+    __global long *indices = XPU_PTR(long, p->indices) + out + channel;
+    vstore16(convert_long16(at0), 0, indices);
+    vstore16(convert_long16(at1), 0, indices + 16);
+#else
+    if (o->divisor == 0)
+        result0 = result1 = 0;
+    else
+        result0 /= o->divisor, result1 /= o->divisor;
+#endif
+    STORE16(result0, y);
+    STORE16(result1, y + 16);
+}
 
 static inline void take_channels(const pool_params *p, const window *o, size_t plane, size_t out, size_t channel,
                                  size_t n) {
@@ -203,6 +246,25 @@ static inline void take_channels(const pool_params *p, const window *o, size_t p
     for (size_t c = 0; c < n; c++) STORE(T, y, c, result[c]);
 }
 
+/* Asks for what a window further on adds to what this one and the line before have read: rows of windows are too many
+ * and too short for a processor to see by itself how they go on. */
+#define AHEAD 512 /* bytes */
+static inline void ask_ahead(const pool_params *p, const window *o, size_t plane, int h) {
+#ifndef ADAPTIVE
+    const size_t pixel = p->channels * sizeof(STORED(T));
+    const int next = o->end[2] + (int)(AHEAD / pixel), end = min(next + p->stride[2], p->in[2]);
+    if (next >= end) return;
+    const int read = h > 0 ? ENDS((*p), 1, h - 1) : 0;
+    for (int i = o->first[0]; i < o->end[0]; i += STEP((*p), 0))
+        for (int j = o->first[1]; j < o->end[1]; j += STEP((*p), 1)) {
+            if (j < read) continue;
+            const size_t at = ((plane * p->in[0] + i) * p->in[1] + j) * p->in[2];
+            __global const uchar *x = XPU_CPTR(uchar, p->input) + (at + next) * pixel;
+            for (size_t c = 0; c < (end - next) * pixel; c += 64) prefetch(x + c, 1);
+        }
+#endif
+}
+
 LINES_KERNEL void pool_forward_lines(pool_params p) {
     const size_t line = get_global_id(0), rest = line / p.out[1], plane = rest / p.out[0];
     const int h = line - rest * p.out[1], d = rest - plane * p.out[0];
@@ -218,7 +280,12 @@ LINES_KERNEL void pool_forward_lines(pool_params p) {
         o.divisor = divisor_of(p, d, h, w);
 #endif
         const size_t out = (line * p.out[2] + w) * channels;
-        for (size_t channel = 0; channel < channels; channel += BLOCK)
+        size_t channel = 0;
+        ask_ahead(&p, &o, plane, h);
+#ifndef ADAPTIVE /* large windows are read once, for many channels */
+        for (; channel + 32 <= channels; channel += 32) take_vectors(&p, &o, plane, out, channel);
+#endif
+        for (; channel < channels; channel += BLOCK)
             take_channels(&p, &o, plane, out, channel, min(channels - channel, (size_t)BLOCK));
     }
 }

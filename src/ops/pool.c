@@ -22,6 +22,7 @@ static xpu_status get_kernel(int device, const xpu_pool *args, const plan *plan,
     spec_begin(&spec, FAMILY_POOL);
     spec_dtype(&spec, "T", args->dtype);
     spec_follows(&spec, "ACC=", args->dtype == XPU_FLOAT64 ? "double" : "float");
+    spec_follows(&spec, "MASK=", args->dtype == XPU_FLOAT64 ? "long" : "int");
     spec_follows_number(&spec, "BLOCK", BLOCK);
     spec_flag(&spec, "MAXIMUM", args->maximum);
     spec_flag(&spec, "ADAPTIVE", args->adaptive);
