@@ -562,6 +562,22 @@ Tensor mish_backward_xpu(const Tensor &grad_output, const Tensor &self) {
     return binary(grad_output, self, XPU_POINTWISE_MISH_BACKWARD);
 }
 
+Tensor standard_gamma_grad_xpu(const Tensor &self, const Tensor &output) {
+    return binary(self, output, XPU_POINTWISE_STANDARD_GAMMA_GRAD);
+}
+
+Tensor dirichlet_grad_xpu(const Tensor &x, const Tensor &alpha, const Tensor &total) {
+    auto result = at::empty({0}, x.options());
+    auto iter = TensorIteratorConfig()
+                    .add_output(result)
+                    .add_const_input(x)
+                    .add_const_input(alpha)
+                    .add_const_input(total)
+                    .build();
+    pointwise(iter, own_dtype, XPU_POINTWISE_DIRICHLET_GRAD);
+    return result;
+}
+
 Tensor prelu_kernel_xpu(const Tensor &self, const Tensor &weight) {
     auto result = at::empty_like(self);
     auto iter =

@@ -290,7 +290,9 @@ void pointwise_add_types(text *t, xpu_dtype compute, const char *formula) {
     if (compute == XPU_BFLOAT16) text_add(t, "#define COMPUTE_BF16 1\n");
     text_add(t, "#include \"pointwise.h\"\n#include \"pointwise_math.cl\"\n");
     if (class == DTYPE_CLASS_COMPLEX) text_add(t, "#include \"pointwise_complex.cl\"\n");
-    if (strstr(formula, "sf_")) text_add(t, "#include \"pointwise_special.cl\"\n");
+    const bool moves = strstr(formula, "sg_") != NULL;
+    if (moves || strstr(formula, "sf_")) text_add(t, "#include \"pointwise_special.cl\"\n");
+    if (moves) text_add(t, "#include \"pointwise_sample.cl\"\n");
     if (strstr(formula, "sb_")) text_add(t, "#include \"pointwise_bessel.cl\"\n");
     if (strstr(formula, "sp_")) text_add(t, "#include \"pointwise_polynomial.cl\"\n");
     if (strstr(formula, "sq_")) text_add(t, "#include \"pointwise_quantise.cl\"\n");
