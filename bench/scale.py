@@ -41,7 +41,7 @@ INSIDE_MOST, INSIDE_LEAST, INSIDE_ALL = (
     1 << 10,
     256 << 10,
 )  # bytes that may follow them: times the ranks
-PIECE, PIECES = 256 << 10, 8  # bytes of what is reduced while the next comes; so many, but for the largest
+PIECE, PIECES = 512 << 10, 8  # bytes of what is reduced while the next comes; so many, but for the largest
 PIECE_MOST, PIECE_ALL = 64 << 10, 2 << 20  # bytes: of one, of those of all others
 SHARE = 16  # elements: shares are multiples
 STRAIGHT_TWO, STRAIGHT, STRAIGHT_ALL = (

@@ -90,7 +90,7 @@ namespace {
 // A tensor in pieces, so that one is reduced while the next comes: as many on all ranks.
 Tensors in_pieces(const Tensor &whole, int size) {
     const size_t most = std::max<size_t>(64 << 10, (2 << 20) / static_cast<size_t>(std::max(size - 1, 2)));
-    const size_t least = std::min<size_t>(256 << 10, most);
+    const size_t least = std::min<size_t>(512 << 10, most);
     const auto flat = whole.view(-1);
     const size_t bytes = std::clamp((flat.nbytes() + 7) / 8, least, most);
     const auto length = static_cast<int64_t>((bytes + 63) / 64 * 64 / flat.element_size());
