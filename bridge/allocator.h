@@ -3,6 +3,7 @@
 
 #include <c10/core/CachingDeviceAllocator.h>
 
+#include "export.h"
 #include "xpu/memory.h"
 
 namespace openxpu {
@@ -17,13 +18,13 @@ void give_memory(void *pointer);
 bool give_if_ours(void *pointer); // false for any other memory, which it leaves alone
 
 // From now on memory comes from these functions; throws where they have been set before.
-void plug_in(xpu_pool_source source);
+OPENXPU_API void plug_in(xpu_pool_source source);
 // Throws, with what such memory hasn't got, where they are set.
 void check_native(const char *what);
 
 // Pinned host memory; its blocks' device is the CPU.
 c10::Allocator *pinned_allocator();
 
-c10::CachingDeviceAllocator::DeviceStats device_stats(c10::DeviceIndex device);
+OPENXPU_API c10::CachingDeviceAllocator::DeviceStats device_stats(c10::DeviceIndex device);
 
 } // namespace openxpu

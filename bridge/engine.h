@@ -1,8 +1,10 @@
 #pragma once
 
+#include "export.h"
+
 namespace openxpu {
 
 // Returns when autograd's device threads have let go of every graph whose backward pass has ended.
-void drain_autograd();
+OPENXPU_API void drain_autograd();
 
 } // namespace openxpu

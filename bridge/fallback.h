@@ -7,10 +7,12 @@
 #include <string>
 #include <unordered_map>
 
+#include "export.h"
+
 namespace openxpu {
 
 // Calls so far by operator ("aten::median"), and a fresh start if wanted. For tests.
-std::unordered_map<std::string, int64_t> fallback_counts(bool reset);
+OPENXPU_API std::unordered_map<std::string, int64_t> fallback_counts(bool reset);
 
 // A boxed kernel: on host devices the CPU's kernel works on the tensors in place, and that is the
 // implementation, not a fallback: nothing is counted or warned of. On other devices it is the fallback.

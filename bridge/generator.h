@@ -5,11 +5,12 @@
 
 #include <optional>
 
+#include "export.h"
 #include "xpu/random.h"
 
 namespace openxpu {
 
-const at::Generator &default_generator(c10::DeviceIndex device);
+OPENXPU_API const at::Generator &default_generator(c10::DeviceIndex device);
 at::Generator new_generator(c10::DeviceIndex device);
 
 // The libxpu generator of an operation's `generator` argument: the given one, or the device's default.

@@ -1,11 +1,47 @@
+// One capture: what torch.xpu.XPUGraph and torch.accelerator.Graph hold.
 #pragma once
 
-#include <Python.h>
+#include <c10/core/Device.h>
+
+#include <string>
+#include <utility>
+
+#include "export.h"
+#include "xpu/graph.h"
 
 namespace openxpu {
 
-// Adds what torch.xpu's graphs need to the module: the type `Graph`, functions that ask. False with a Python
-// error.
-bool add_graphs(PyObject *module);
+using PoolId = std::pair<uint64_t, uint64_t>;
+
+// Of the device that is current when it begins. Methods throw c10::Error where they come out of order.
+class OPENXPU_API Graph {
+  public:
+    explicit Graph(bool keep) : keep_(keep) {}
+    Graph(const Graph &) = delete;
+    Graph &operator=(const Graph &) = delete;
+    ~Graph();
+
+    void begin(PoolId pool);
+    void end();
+    void instantiate();
+    void replay();
+    void reset();
+    PoolId pool() const;
+    void enable_debug() { debug_ = true; }
+    // Writes what was recorded, one after the other, as a graph for dot.
+    void dump(const std::string &path);
+    // A handle, for what it is worth: no driver knows it.
+    const void *raw(bool executable) const;
+
+  private:
+    const bool keep_;
+    bool debug_ = false;
+    xpu_graph *graph_ = nullptr;
+    c10::DeviceIndex device_ = -1;
+
+    bool has_capture() const;
+    xpu_graph *begun() const;
+    xpu_graph *captured(const char *method) const;
+};
 
 } // namespace openxpu

@@ -8,6 +8,7 @@
 #include <array>
 #include <functional>
 
+#include "export.h"
 #include "lower.h"
 #include "operands.h"
 #include "xpu/graph.h"
@@ -47,10 +48,11 @@ class HostScope {
 inline bool is_captured(c10::DeviceIndex device) { return xpu_stream_is_capturing(current_stream(device)); }
 
 // A CPU tensor over the memory of a host device's, which it doesn't keep: for what a graph does again.
-at::Tensor borrowed(const at::Tensor &tensor, bool written);
+OPENXPU_API at::Tensor borrowed(const at::Tensor &tensor, bool written);
 
-// Lets the graph that captures the current stream call `again` in each replay.
-void record_on_host(c10::DeviceIndex device, const char *name, std::function<void()> again);
+// Lets the graph that captures the current stream call `again` in each replay; what that throws is kept for
+// who called the replay.
+OPENXPU_API void record_on_host(c10::DeviceIndex device, const char *name, std::function<void()> again);
 
 // In a catch clause: keeps the exception, which must not pass through C, for rethrow_failure.
 xpu_status keep_failure();

@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Scalar.h>
 
+#include "export.h"
 #include "xpu/device.h"
 #include "xpu/ops.h"
 
@@ -13,7 +14,7 @@ namespace openxpu {
 
 // Throws what Python shows as torch.OutOfMemoryError, NotImplementedError, torch.AcceleratorError or
 // RuntimeError, with xpu_last_error() as the text.
-[[noreturn]] void raise(xpu_status status);
+[[noreturn]] OPENXPU_API void raise(xpu_status status);
 inline void check(xpu_status status) {
     if (C10_UNLIKELY(status != XPU_SUCCESS)) raise(status);
 }
@@ -29,14 +30,14 @@ inline xpu_stream *current_stream(const at::TensorBase &tensor) {
 }
 
 // Does the device use the host's own memory, so that as_cpu works?
-bool is_host_device(c10::DeviceIndex device);
+OPENXPU_API bool is_host_device(c10::DeviceIndex device);
 
-const xpu_device_properties &properties_of(c10::DeviceIndex device);
+OPENXPU_API const xpu_device_properties &properties_of(c10::DeviceIndex device);
 
 // What libxpu calls the dtype, XPU_DTYPE_COUNT where it knows none; dtype_of throws NotImplementedError then.
-xpu_dtype known_dtype(c10::ScalarType type);
+OPENXPU_API xpu_dtype known_dtype(c10::ScalarType type);
 inline bool is_known(c10::ScalarType type) { return known_dtype(type) != XPU_DTYPE_COUNT; }
-xpu_dtype dtype_of(c10::ScalarType type);
+OPENXPU_API xpu_dtype dtype_of(c10::ScalarType type);
 // The greatest finite number of a dtype; of a complex one, of its parts.
 double highest_of(c10::ScalarType type);
 inline xpu_dtype dtype_of(const at::TensorBase &tensor) { return dtype_of(tensor.scalar_type()); }
@@ -66,6 +67,6 @@ inline xpu_tensor tensor_of(const at::TensorBase &tensor) {
 // negative bits. It keeps the storage alive. Waits for the current stream where the device is asynchronous.
 // CPU and undefined tensors are returned as they are. With `resizable` the alias can be resized, and moves to
 // other memory then.
-at::Tensor as_cpu(const at::Tensor &tensor, bool resizable = false);
+OPENXPU_API at::Tensor as_cpu(const at::Tensor &tensor, bool resizable = false);
 
 } // namespace openxpu

@@ -4,7 +4,7 @@
 
 #include <c10/core/impl/GPUTrace.h>
 
-#include <functional>
+#include "interpreter.h"
 
 namespace openxpu {
 
@@ -12,14 +12,11 @@ using Trace = c10::impl::PyInterpreterVTable;
 
 inline bool traced() { return c10::impl::GPUTrace::get_trace() != nullptr; }
 
-// Calls what runs Python. An error that is on its way (memory is given back then, too) stays as it is.
-void call_python(const std::function<void()> &call);
-
 template <class... Kinds, class... Addresses>
 void tell(void (Trace::*what)(c10::DeviceType, Kinds...) const, Addresses... of) {
-    const auto *interpreter = c10::impl::GPUTrace::get_trace();
-    if (C10_UNLIKELY(interpreter != nullptr))
-        call_python([=] { ((**interpreter).*what)(c10::kXPU, reinterpret_cast<uintptr_t>(of)...); });
+    const auto *listener = c10::impl::GPUTrace::get_trace();
+    if (C10_UNLIKELY(listener != nullptr))
+        interpreter.call([=] { ((**listener).*what)(c10::kXPU, reinterpret_cast<uintptr_t>(of)...); });
 }
 
 } // namespace openxpu

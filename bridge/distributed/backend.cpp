@@ -20,8 +20,6 @@ using at::Tensor;
 using c10d::OpType;
 using c10d::ReduceOp;
 
-Record record_call;
-
 // --- what goes wrong ---
 
 namespace {
@@ -401,7 +399,7 @@ WorkPtr CollectiveBackend::record(const Collective &collective, c10::Device wher
             return work;
         }
     }
-    record_call(device, collective.title, [call = std::move(call)] {
+    record_on_host(device, collective.title, [call = std::move(call)] {
         const auto begun = call.begin();
         if (!call.is_send) begun->wait(kNoTimeout);
     });
@@ -425,7 +423,7 @@ WorkPtr CollectiveBackend::endCoalescing() {
     // All begin before one is waited for, sends first, whatever their order is.
     std::stable_partition(replayed.begin(), replayed.end(), [](const auto &call) { return call.is_send; });
     if (!replayed.empty())
-        record_call(replayed_on_, "xccl:sends and receptions", [calls = std::move(replayed)] {
+        record_on_host(replayed_on_, "xccl:sends and receptions", [calls = std::move(replayed)] {
             std::vector<WorkPtr> begun;
             for (const auto &call : calls) {
                 auto work = call.begin();

@@ -48,10 +48,6 @@ struct CollectiveOptions : c10d::Backend::Options {
     bool is_high_priority_stream; // taken and not used
 };
 
-// host_memory.h's record_on_host, which keeps what is thrown in a replay for who called it.
-using Record = void (*)(c10::DeviceIndex device, const char *name, std::function<void()> again);
-extern Record record_call;
-
 class CollectiveBackend final : public c10d::Backend {
   public:
     // Connects the ranks of a new group, one of them, over a store of their own.

@@ -11,10 +11,6 @@ PYBIND11_MODULE(_distributed, m) {
     using Options = c10::intrusive_ptr<CollectiveOptions>;
 
     pybind11::module_::import("torch._C._distributed_c10d"); // has the base classes
-    openxpu::record_call = *pybind11::module_::import("openxpu._bridge")
-                                .attr("_record_on_host")
-                                .cast<pybind11::capsule>()
-                                .get_pointer<openxpu::Record>();
     const auto copy = [](const CollectiveOptions &options, const pybind11::object &) {
         return c10::make_intrusive<CollectiveOptions>(options);
     };

@@ -15,8 +15,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["__version__", "is_loaded", "no_device_hint", "package", "program_stats"]
+__all__ = ["__version__", "cmake_prefix_path", "is_loaded", "no_device_hint", "package", "program_stats"]
 __version__: str  # by __getattr__: what is built knows it
+
+# Beside torch.utils.cmake_prefix_path on CMAKE_PREFIX_PATH: find_package(openxpu) for programs in C++.
+cmake_prefix_path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "share", "cmake")
 
 _loaded = False
 

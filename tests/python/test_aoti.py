@@ -21,6 +21,7 @@ from helpers import SOURCE, python
 from openxpu._tile import compile_module
 from torch import Tensor, nn
 from torch._inductor.package import load_package
+from torch.utils.cpp_extension import include_paths
 
 pytest.importorskip("triton")
 if shutil.which("g++") is None:
@@ -205,6 +206,7 @@ import sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 from aoti_models import CASES
 from torch._inductor.package import load_package
+from torch.utils.cpp_extension import include_paths
 
 case = CASES["encoder"]
 given = case.arguments(device="xpu:1")
@@ -361,6 +363,78 @@ def test_packages_of_cpp_alone(embedded: bool, tmp_path: Path, fresh_compiler: N
     (library,) = build.glob("*.so")
     runner = torch._C._aoti.AOTIModelContainerRunnerXpu(str(library), 1, "xpu:0", str(lists.parent))
     assert largest_difference(runner.run(list(given)), [wanted]) <= 1e-5
+
+
+class Chosen(nn.Module):
+    """What program.cpp computes for comparison."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.softmax(x.sin() * 3, 1)
+
+
+@pytest.mark.parametrize("library", ["libopenxpu_torch.so", "libopenxpu_aoti.so"])
+def test_libraries_for_cpp_know_no_python(library: str) -> None:
+    path = str(Path(openxpu.__file__).parent / library)
+    said = subprocess.run(["readelf", "-dW", path], check=True, capture_output=True, text=True).stdout
+    assert "libtorch_cpu.so" in said and not re.search(r"NEEDED.*python", said)
+    said = subprocess.run(["nm", "-D", "-u", path], check=True, capture_output=True, text=True).stdout
+    assert not re.findall(r"\b_?Py[A-Z_]\w+|\bTHP\w+", said)
+
+
+def test_a_program_without_an_interpreter(tmp_path: Path, fresh_compiler: None) -> None:
+    """It opens one library; operators, gradients, random numbers, streams, a package, errors."""
+    rows = torch.export.Dim("rows", min=2, max=64)
+    x = torch.rand(5, 8, device="xpu")
+    package = torch._inductor.aoti_compile_and_package(
+        torch.export.export(Chosen(), (x,), dynamic_shapes={"x": {0: rows}}),
+        package_path=str(tmp_path / "chosen.pt2"),
+    )
+    libraries = Path(torch.__file__).parent / "lib"
+    include = [f"-I{path}" for path in include_paths()]
+    program = tmp_path / "program"
+    source = str(Path(__file__).with_name("program.cpp"))
+    linked = [f"-L{libraries}", f"-Wl,-rpath,{libraries}", "-ltorch_cpu", "-lc10", "-ldl"]
+    subprocess.run(["g++", "-std=c++20", "-O0", *include, source, "-o", str(program), *linked], check=True)
+    opened = str(Path(openxpu.__file__).parent / "libopenxpu_torch.so")
+    done = subprocess.run([str(program), opened, package], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(CMAKE is None, reason="no cmake")
+def test_packages_run_from_cpp(folder: Path, tmp_path: Path) -> None:
+    """The example's program, by CMake: static and dynamic sizes, numbers as in eager mode, no libpython loaded."""
+    build = tmp_path / "build"
+    source = SOURCE.parent / "examples/cpp"
+    prefixes = f"{torch.utils.cmake_prefix_path};{openxpu.cmake_prefix_path}"
+    for command in (
+        ["-S", str(source), "-B", str(build), f"-DCMAKE_PREFIX_PATH={prefixes}", "-DCMAKE_BUILD_TYPE=Debug"],
+        ["--build", str(build)],
+    ):
+        subprocess.run([str(CMAKE), *command], check=True)
+    program = str(build / "run_package")
+    for name, sizes in (("images", [None]), ("encoder", [None, 7, 2])):
+        case = CASES[name]
+        files: list[Path] = []
+        wanted = []
+        for i, size in enumerate(sizes):
+            given = case.arguments(size)
+            wanted.append(results(case.build().to("xpu")(*given)))
+            files += [tmp_path / f"{name}{i}.pt", tmp_path / f"{name}{i}.out"]
+            torch.save(tuple(x.cpu() for x in given), files[-2])
+        done = subprocess.run(
+            [program, str(folder / f"{name}.pt2"), *map(str, files)],
+            env={**os.environ, "LD_DEBUG": "files", "LD_DEBUG_OUTPUT": str(tmp_path / f"{name}.ld")},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        (loaded,) = tmp_path.glob(f"{name}.ld.*")
+        assert "libopenxpu_torch.so" in loaded.read_text()
+        assert not re.search("libpython|libtorch_python", loaded.read_text())
+        for output, right in zip(files[1::2], wanted, strict=True):
+            assert largest_difference(list(torch.load(output)), right) <= 1e-5
+    done = subprocess.run([program, "/nonexistent.pt2", "a", "b"], capture_output=True, text=True)
+    assert done.returncode == 1 and "file open failed" in done.stderr
 
 
 @pytest.fixture

@@ -61,7 +61,7 @@ def test_profiler_trace(capsys, tmp_path):
 
 def test_readme_has_a_line_for_each():
     readme = (ROOT / "README.md").read_text()
-    files = [p for p in EXAMPLES.glob("*/*") if p.suffix in {".py", ".c"}]
+    files = [p for p in EXAMPLES.glob("*/*") if p.suffix in {".py", ".c", ".cpp"}]
     imported = {
         name for p in files for name in re.findall(r"^\s*(?:from|import) (\w+)", p.read_text(), re.MULTILINE)
     }

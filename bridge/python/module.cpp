@@ -1,5 +1,6 @@
 // The Python module openxpu._bridge: what the CPU build of PyTorch lacks in torch._C for torch.xpu, under the
-// names that torch.xpu calls, and a few functions of openxpu's own.
+// names that torch.xpu calls, and a few functions of openxpu's own. The device itself is libopenxpu_torch's,
+// which knows no Python.
 #include <ATen/Context.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/Generator.h>
@@ -10,18 +11,15 @@
 #include <map>
 #include <vector>
 
-#include "allocator.h"
-#include "aoti_runner.h"
-#include "engine.h"
-#include "fallback.h"
-#include "generator.h"
-#include "graph.h"
-#include "history.h"
-#include "lower.h"
-#include "profiler.h"
-#include "team.h"
-#include "trace.h"
-#include "triton.h"
+#include "../allocator.h"
+#include "../engine.h"
+#include "../fallback.h"
+#include "../generator.h"
+#include "../history.h"
+#include "../interpreter.h"
+#include "../lower.h"
+#include "../trace.h"
+#include "module.h"
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include "xpu/program.h"
@@ -93,7 +91,6 @@ METHOD(init) {
     }
     THPObjectPtr xpu(PyImport_ImportModule("torch.xpu"));
     if (!xpu || PyObject_SetAttrString(xpu, "default_generators", generators)) throw python_error();
-    register_host_team();
     Py_RETURN_NONE;
     END_HANDLE_TH_ERRORS
 }
@@ -583,14 +580,20 @@ PyMethodDef methods[] = {
 PyModuleDef module = {
     PyModuleDef_HEAD_INIT, "openxpu._bridge", nullptr, -1, methods, nullptr, nullptr, nullptr, nullptr};
 
+void call_python(const std::function<void()> &call) {
+    if (!Py_IsInitialized()) return; // memory that outlives Python
+    const pybind11::gil_scoped_acquire held;
+    const pybind11::error_scope kept; // memory is given back while an error is on its way, too
+    call();
+}
+
 } // namespace
 } // namespace openxpu
 
 PyMODINIT_FUNC PyInit__bridge() {
     HANDLE_TH_ERRORS
-    openxpu::register_allocators();
-    openxpu::force_fallbacks();
-    openxpu::register_profiler();
+    openxpu::interpreter = {.call = openxpu::call_python,
+                            .initialise = [] { torch::utils::device_lazy_init(at::kXPU); }};
     THPObjectPtr module(PyModule_Create(&openxpu::module));
     return module && openxpu::add_triton(module.get()) && openxpu::add_graphs(module.get()) &&
                    openxpu::add_aoti(module.get())

@@ -1,6 +1,6 @@
 // What the Triton backend and Inductor need of C++: kernels that are built, a launcher
 // whose call from Python costs little, and memory.
-#include "triton.h"
+#include "module.h"
 
 #include <ATen/xpu/EmptyTensor.h>
 #include <c10/util/BFloat16.h>
@@ -12,7 +12,7 @@
 #include <array>
 #include <vector>
 
-#include "lower.h"
+#include "../lower.h"
 #include "xpu/image.h"
 
 namespace openxpu {
