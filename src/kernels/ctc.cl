@@ -29,7 +29,8 @@ static inline ACC log_prob(const ctc_params *p, const entry *e, int t, long labe
 /* log(exp(a) + exp(b) + exp(c)) */
 static inline ACC log_sum(ACC a, ACC b, ACC c) {
     const ACC most = fmax(fmax(a, b), c);
-    return most == -INFINITY ? most : log(exp(a - most) + exp(b - most) + exp(c - most)) + most;
+    if (most == -INFINITY) return a + b + c; /* NaN, which fmax leaves out, or all are -INFINITY */
+    return log(exp(a - most) + exp(b - most) + exp(c - most)) + most;
 }
 
 #ifdef BUILD_ctc_alpha

@@ -86,10 +86,11 @@ __attribute__((reqd_work_group_size(SIDE, SIDE, 1))) __kernel void distance_forw
 /* The derivative to the difference d of a distance, and its gradient. */
 static inline ACC derivative(distance_params p, ACC d, ACC distance, ACC grad) {
 #if defined NORM_ONE
-    return d > 0 ? grad : d < 0 ? -grad : (ACC)0;
+    return d > 0 ? grad : d < 0 ? -grad : d; /* 0 or NaN */
 #elif defined NORM_TWO
     return distance == 0 ? (ACC)0 : grad * (d / distance);
 #elif defined NORM_INF
+    if (isnan(d)) return d;
     return fabs(d) == distance && d != 0 ? (d > 0 ? grad : -grad) : (ACC)0;
 #else
     const ACC exponent = P - 1;

@@ -115,9 +115,15 @@ def test_views_and_nan() -> None:
     compare(x, targets, [12, 10, 9], [2, 1, 2])
     x = x.contiguous()
     x[2, 1, 3] = float("nan")
-    loss = F.ctc_loss(x.to("xpu"), targets.to("xpu"), [12, 10, 9], [2, 2, 2], reduction="none").cpu()
-    expected = F.ctc_loss(x, targets, [12, 10, 9], [2, 2, 2], reduction="none")
-    assert torch.equal(loss.isnan()[[0, 2]], expected.isnan()[[0, 2]])
+    x[:, 2] = float("nan")
+    for zero_infinity in (False, True):
+        mine, reference = x.to("xpu").requires_grad_(), x.clone().requires_grad_()
+        options = {"reduction": "none", "zero_infinity": zero_infinity}
+        loss = F.ctc_loss(mine, targets.to("xpu"), [12, 10, 9], [2, 2, 2], **options)
+        expected = F.ctc_loss(reference, targets, [12, 10, 9], [2, 2, 2], **options)
+        assert torch.equal(loss.isnan().cpu(), expected.isnan()) and expected[2].isnan()
+        loss.nansum().backward()
+        assert mine.grad is not None and mine.grad[:9, 2].isnan().all()
 
 
 def test_gradients() -> None:

@@ -84,6 +84,11 @@ def test_rows_that_are_equal_and_nan(p: float) -> None:
     expected = torch.zeros(4, 4, dtype=torch.bool)
     expected[2, :] = expected[:, 2] = True
     assert torch.equal(y.isnan(), expected)
+    mine = x.to("xpu").requires_grad_()
+    torch.cdist(
+        mine, torch.zeros(2, 3, dtype=x.dtype, device="xpu"), p=p, compute_mode=DIRECT
+    ).sum().backward()
+    assert mine.grad is not None and (p == 0 or mine.grad[2, 1].isnan()) and not mine.grad[:2].isnan().any()
 
 
 def test_nothing() -> None:
