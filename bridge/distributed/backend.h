@@ -105,6 +105,7 @@ class CollectiveBackend final : public c10d::Backend {
 
     WorkPtr broadcast(Tensors &tensors, const c10d::BroadcastOptions &options) override;
     WorkPtr allreduce(Tensors &tensors, const c10d::AllreduceOptions &options) override;
+    WorkPtr allreduce_part(const Tensors &tensors, const c10d::AllreduceOptions &options, std::string part);
     WorkPtr allreduce_sparse(Tensors &tensors, const c10d::AllreduceOptions &options) override;
     WorkPtr allreduce_coalesced(Tensors &tensors, const c10d::AllreduceCoalescedOptions &options) override;
     WorkPtr reduce(Tensors &tensors, const c10d::ReduceOptions &options) override;

@@ -331,15 +331,23 @@ WorkPtr CollectiveBackend::allreduce(Tensors &tensors, const c10d::AllreduceOpti
     if (is_large_and_copied(tensors)) {
         const auto flat = tensors[0].view(-1);
         const auto length = static_cast<int64_t>(piece_bytes / flat.element_size());
+        auto side_by_side = options; // who calls waits for all of them
+        side_by_side.asyncOp = true;
         std::vector<WorkPtr> works;
-        for (int64_t from = 0; from < flat.numel(); from += length) {
-            Tensors piece{flat.narrow(0, from, std::min(length, flat.numel() - from))};
-            works.push_back(allreduce(piece, options));
-        }
+        for (int64_t from = 0; from < flat.numel(); from += length)
+            works.push_back(allreduce_part({flat.narrow(0, from, std::min(length, flat.numel() - from))},
+                                           side_by_side,
+                                           c10::str("from ", from, " of ", tensors[0].sizes())));
         auto all = c10::make_intrusive<CoalescedWork>(rank_, std::move(works), OpType::ALLREDUCE);
         all->gather(tensors[0]);
         return all;
     }
+    return allreduce_part(tensors, options, {});
+}
+
+// What is large and copied is a collective a piece; each says which one of what.
+WorkPtr CollectiveBackend::allreduce_part(const Tensors &tensors, const c10d::AllreduceOptions &options,
+                                          std::string part) {
     const auto *title = "xccl:all_reduce";
     return or_refuse(title, [&] {
         const bool is_straight = !only(title, tensors).is_sparse();
@@ -349,7 +357,8 @@ WorkPtr CollectiveBackend::allreduce(Tensors &tensors, const c10d::AllreduceOpti
                     .reads_outputs = true,
                     .alike = Collective::outputs,
                     .is_straight = is_straight,
-                    .is_awaited = !options.asyncOp},
+                    .is_awaited = !options.asyncOp,
+                    .part = std::move(part)},
                    {}, {tensors}, [=, this](auto &, auto &to, auto &transfer) {
                        if (!is_straight)
                            return carrier_->allreduce(to[0], carried_options(options, to[0][0]));

@@ -28,7 +28,9 @@ Tensor as_carried(const Tensor &host, const Collective &collective) {
     const bool in_bytes = !collective.reduces && !is_carried(host.scalar_type());
     const auto real = collective.reduces && host.is_complex() ? at::view_as_real(host) : host;
     if (collective.as == Collective::keep && !in_bytes) return real;
-    const auto flat = in_bytes ? real.view({-1}).view(at::kByte) : real.view({-1});
+    // one element may have any stride, which bytes can't
+    const auto row = real.numel() == 1 ? real.as_strided({1}, {1}) : real.view({-1});
+    const auto flat = in_bytes ? row.view(at::kByte) : row;
     if (collective.as != Collective::rows) return flat;
     if (!in_bytes) return real;
     const int64_t rows = host.dim() ? host.size(0) : 1;
@@ -109,6 +111,7 @@ CollectiveWork::CollectiveWork(const c10::intrusive_ptr<CollectiveBackend> &back
             text << " " << sized[0].sizes();
     }
     if (collective.reduces) text << ", " << reduction_names[collective.reduces->op_];
+    if (!collective.part.empty()) text << ", " << collective.part;
     if (root_ >= 0) text << (is_between_two_ ? ", rank " : ", root ") << root_;
     what_ = text.str();
     std::vector<c10::Device> devices;
@@ -179,6 +182,7 @@ void CollectiveWork::release_resources() {
     carried_.reset();
     exchange_.reset();
     transfer_ = {};
+    backend_.reset();
 }
 
 std::string CollectiveWork::misfit_so_far() {

@@ -23,6 +23,7 @@ struct Collective {
     bool is_straight = false;    // by an exchange, and not one of the carrier's own collectives
     bool is_awaited = false;     // by who calls, at once
     bool is_replayed = false;    // by a graph, on CPU tensors
+    std::string part = {};       // of a piece: which one of what, the same on all ranks
 };
 
 // The tensors of one call on the CPU.
@@ -125,7 +126,7 @@ class CollectiveWork final : public c10d::Work {
     WorkPtr carried_;
     Transfer transfer_;
     std::optional<c10::Event> copied_;
-    const c10::intrusive_ptr<CollectiveBackend> backend_;
+    c10::intrusive_ptr<CollectiveBackend> backend_;
     const bool is_between_two_;
     const int root_;
     std::string what_;

@@ -6,8 +6,10 @@ wrong is in test_distributed_faults.py, graphs are in test_distributed_graphs.py
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
+import os
 import re
 import subprocess
 import sys
@@ -474,6 +476,41 @@ def memory_is_given_back() -> None:
     while torch.xpu.memory_allocated() > before and time.monotonic() < deadline:
         time.sleep(0.01)
     assert torch.xpu.memory_allocated() <= before
+
+
+@case()
+def other_size_in_pieces() -> None:
+    """Staged, 16 and 12 MiB go in pieces of one size: each says which one of what it is."""
+    group = dist.new_group(timeout=timedelta(seconds=5))
+    x = torch.ones((4 - rank()) << 20, device="xpu")
+    with pytest.raises(RuntimeError, match=r"xccl:all_reduce of Float"):
+        dist.all_reduce(x, group=group)
+
+
+@case()
+def one_element_of_any_stride() -> None:
+    x = torch.full((2,), rank() + 1, dtype=torch.int16, device="xpu")[::2]
+    dist.broadcast(x, 1)
+    assert x.tolist() == [2]
+
+
+@case()
+def destroyed_groups_leave_nothing() -> None:
+    def threads() -> int:
+        return len(os.listdir("/proc/self/task"))
+
+    before = threads()
+    for _ in range(4):
+        group = dist.new_group()
+        x = torch.ones(1000, device="xpu")
+        dist.all_reduce(x, group=group)
+        dist.all_gather_into_tensor(torch.empty(2000, device="xpu"), x, group=group)
+        torch.xpu.synchronize()
+        dist.barrier()
+        dist.destroy_process_group(group)
+        del group
+    gc.collect()
+    assert threads() <= before + 3  # of one that may be on its way
 
 
 @case()
