@@ -33,6 +33,17 @@ static inline ACC log_sum(ACC a, ACC b, ACC c) {
     return log(exp(a - most) + exp(b - most) + exp(c - most)) + most;
 }
 
+/* What the paths that are in `state` at a step come to without that step: those that were in it, in the state before
+ * it on their way, and in the target before that if it is another. They go up (way 1, from the first step) or down
+ * (-1, from the last). */
+static inline ACC paths_to(const ctc_params *p, const entry *e, __global const ACC *paths, int state, long label,
+                           int way) {
+    const int states = 2 * e->length + 1, next = state - way, other = state - 2 * way;
+    const bool skips = other >= 0 && other < states && label != p->blank && label != label_of(p, e, other);
+    return log_sum(paths[state], next >= 0 && next < states ? paths[next] : (ACC)-INFINITY,
+                   skips ? paths[other] : (ACC)-INFINITY);
+}
+
 #ifdef BUILD_ctc_alpha
 /* A group an entry, step by step. */
 TEAM_KERNEL void ctc_alpha(ctc_params p) {
@@ -49,9 +60,7 @@ TEAM_KERNEL void ctc_alpha(ctc_params p) {
                 sum = s < 2 ? (ACC)0 : (ACC)-INFINITY;
                 if (label < 0 || label >= p.labels) fault_report(p.watch, 0, label, p.labels);
             } else {
-                const bool skips = s > 1 && label != p.blank && label != label_of(&p, &e, s - 2);
-                sum = log_sum(before[s], s > 0 ? before[s - 1] : (ACC)-INFINITY,
-                              skips ? before[s - 2] : (ACC)-INFINITY);
+                sum = paths_to(&p, &e, before, s, label, 1);
             }
             now[s] = sum + log_prob(&p, &e, t, label);
         }
@@ -84,9 +93,7 @@ TEAM_KERNEL void ctc_beta(ctc_params p) {
             if (step == 0) {
                 sum = s >= states - 2 ? (ACC)0 : (ACC)-INFINITY;
             } else {
-                const bool skips = s + 2 < states && label != p.blank && label != label_of(&p, &e, s + 2);
-                sum = log_sum(after[s], s + 1 < states ? after[s + 1] : (ACC)-INFINITY,
-                              skips ? after[s + 2] : (ACC)-INFINITY);
+                sum = paths_to(&p, &e, after, s, label, -1);
             }
             now[s] = sum + log_prob(&p, &e, t, label);
         }
