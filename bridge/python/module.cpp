@@ -386,31 +386,29 @@ bool parse_pool(PyObject *argument, PoolArgument *pool) {
     return true;
 }
 
-METHOD(begin_pool) {
+// What `work` says of the pool that is asked for.
+template <typename Work> PyObject *with_pool(PyObject *argument, const Work &work) {
     HANDLE_TH_ERRORS
     PoolArgument pool;
     if (!parse_pool(argument, &pool)) return nullptr;
-    check(xpu_pool_begin(pool.device, pool.id, xpu_pool_thread_filter, xpu_pool_this_thread()));
+    check(work(pool));
     Py_RETURN_NONE;
     END_HANDLE_TH_ERRORS
+}
+
+METHOD(begin_pool) {
+    return with_pool(argument, [](const PoolArgument &pool) {
+        return xpu_pool_begin(pool.device, pool.id, xpu_pool_thread_filter, xpu_pool_this_thread());
+    });
 }
 
 METHOD(end_pool) {
-    HANDLE_TH_ERRORS
-    PoolArgument pool;
-    if (!parse_pool(argument, &pool)) return nullptr;
-    check(xpu_pool_end(pool.device, pool.id));
-    Py_RETURN_NONE;
-    END_HANDLE_TH_ERRORS
+    return with_pool(argument, [](const PoolArgument &pool) { return xpu_pool_end(pool.device, pool.id); });
 }
 
 METHOD(release_pool) {
-    HANDLE_TH_ERRORS
-    PoolArgument pool;
-    if (!parse_pool(argument, &pool)) return nullptr;
-    check(xpu_pool_release(pool.device, pool.id));
-    Py_RETURN_NONE;
-    END_HANDLE_TH_ERRORS
+    return with_pool(argument,
+                     [](const PoolArgument &pool) { return xpu_pool_release(pool.device, pool.id); });
 }
 
 METHOD(pool_users) {
