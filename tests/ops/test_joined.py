@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from profiled import profiled
 from torch import Tensor
 
 from .inner_run import passes
@@ -16,7 +17,6 @@ from .test_quantised import SINGLES, enough, noise
 # The tiers of GPUs, as their kernels run on a processor; here it is what the device has.
 TIERS = ("ptx", "fma")
 TIER = os.environ.get("OPENXPU_MATRIX")
-IS_HOST = torch.xpu.get_device_properties().type == "cpu"
 
 
 class Weights:
@@ -53,18 +53,6 @@ class Weights:
 
     def operands(self) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
         return self.weight, [s.to("xpu") for s in self.scale], [z.to("xpu") for z in self.zero]
-
-
-def launches(work: torch.nn.Module | object) -> tuple[Tensor, list[str]]:
-    """Return what a call gives and the names of its kernels."""
-    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.XPU]
-    torch.xpu.synchronize()  # what came before isn't counted
-    with torch.profiler.profile(activities=activities) as profiler:
-        result = work()  # type: ignore[operator]
-        torch.xpu.synchronize()
-    work_done = [e.name for e in profiler.events() if e.device_type != torch.autograd.DeviceType.CPU]
-    # where streams are asynchronous, waiting for them reads what kernels complained of
-    return result, [name for name in work_done if IS_HOST or name != "copy"]
 
 
 def is_one_launch(kind: str, m: int, dtype: torch.dtype) -> bool:
@@ -123,7 +111,7 @@ def compare(
         return torch.ops.openxpu.joined_linear(on_device, weight, scale, zero, *given)
 
     call()
-    found, names = launches(call)
+    found, names = profiled(call)
     assert found.shape == expected.shape
     assert found.dtype == dtype
     is_one = is_one_launch(kind, m, dtype) and not (normed and TIER == "ptx" and dtype == torch.float16)
@@ -258,7 +246,7 @@ class Cached:
             return torch.ops.openxpu.cached_linear(x, *given, at, self.dim, *caches)
 
         call()
-        q, names = launches(call)
+        q, names = profiled(call)
         return [q, *caches], names
 
 

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from openxpu import _fusion
 from openxpu._run_package import Package
+from profiled import profiled
 from torch import Tensor, nn
 from torch._inductor.utils import run_and_get_code
 
@@ -29,15 +30,7 @@ def as_on_gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def kernels(function: Callable[..., object], *given: Tensor) -> list[str]:
     """Return the names of what a second call launches, in order."""
     function(*given)
-    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.XPU]
-    with torch.profiler.profile(activities=activities) as profiler:
-        function(*given)
-        torch.xpu.synchronize()
-    events = [e for e in profiler.events() if e.device_type != torch.autograd.DeviceType.CPU]
-    names = [e.name for e in sorted(events, key=lambda e: e.time_range.start)]
-    # where streams are asynchronous, waiting for them reads what kernels complained of
-    is_host = torch.xpu.get_device_properties().type == "cpu"
-    return [name for name in names if is_host or name != "copy"]
+    return profiled(lambda: function(*given))[1]
 
 
 def parts(x: Tensor, y: Tensor, z: Tensor) -> tuple[Tensor, ...]:

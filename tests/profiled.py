@@ -1,0 +1,26 @@
+"""What a call makes the device do, by the profiler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+
+Result = TypeVar("Result")
+
+
+def profiled(call: Callable[[], Result]) -> tuple[Result, list[str]]:
+    """Return what `call` gives and the names of its launches and copies in order, and wait for them.
+
+    Where streams are asynchronous, waiting for them reads what kernels complained of: copies are left out there.
+    """
+    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.XPU]
+    torch.xpu.synchronize()  # what came before isn't counted
+    with torch.profiler.profile(activities=activities) as profiler:
+        result = call()
+        torch.xpu.synchronize()
+    events = [e for e in profiler.events() if e.device_type != torch.autograd.DeviceType.CPU]
+    names = [e.name for e in sorted(events, key=lambda e: e.time_range.start)]
+    is_host = torch.xpu.get_device_properties().type == "cpu"
+    return result, [name for name in names if is_host or name != "copy"]
