@@ -103,11 +103,11 @@ c10::intrusive_ptr<c10d::Backend> CollectiveBackend::shrink(const std::vector<in
                  options ? options : c10::intrusive_ptr<Options>(options_));
 }
 
-void CollectiveBackend::number(CollectiveWork &work) {
+void CollectiveBackend::number(CollectiveWork &work, std::optional<uint64_t> known) {
     const std::lock_guard guard(lock_);
     if (!given_up_.empty()) C10_THROW_ERROR(DistBackendError, given_up_);
-    if (!work.is_between_two()) issued_++;
-    work.set_number(issued_);
+    if (!work.is_between_two() && !known) issued_++;
+    work.set_number(known.value_or(issued_));
     if (under_way_.size() >= 64)
         under_way_.erase(std::remove_if(under_way_.begin(), under_way_.end(),
                                         [](const auto &weak) {
@@ -318,10 +318,11 @@ WorkPtr CollectiveBackend::run(const Collective &collective, const TensorLists &
 
     auto work = c10::make_intrusive<CollectiveWork>(c10::intrusive_ptr<CollectiveBackend>::reclaim_copy(this),
                                                     collective, std::move(read), std::move(written));
-    number(*work);
+    number(*work, collective.number);
     auto &said = transfer.said;
     said.number = work->number();
     said.what = work->what();
+    said.alike = work->alike();
     said.tells_sizes = collective.alike == Collective::nobodys;
     WorkPtr carried;
     try {

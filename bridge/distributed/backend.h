@@ -105,7 +105,8 @@ class CollectiveBackend final : public c10d::Backend {
 
     WorkPtr broadcast(Tensors &tensors, const c10d::BroadcastOptions &options) override;
     WorkPtr allreduce(Tensors &tensors, const c10d::AllreduceOptions &options) override;
-    WorkPtr allreduce_part(const Tensors &tensors, const c10d::AllreduceOptions &options, std::string part);
+    WorkPtr allreduce_part(const Tensors &tensors, const c10d::AllreduceOptions &options, std::string part,
+                           std::optional<uint64_t> number);
     WorkPtr allreduce_sparse(Tensors &tensors, const c10d::AllreduceOptions &options) override;
     WorkPtr allreduce_coalesced(Tensors &tensors, const c10d::AllreduceCoalescedOptions &options) override;
     WorkPtr reduce(Tensors &tensors, const c10d::ReduceOptions &options) override;
@@ -163,7 +164,7 @@ class CollectiveBackend final : public c10d::Backend {
     std::string first_failure_;
     Board board_;
 
-    void number(CollectiveWork &work);
+    void number(CollectiveWork &work, std::optional<uint64_t> known);
     void agree(CollectiveWork &work, const Exchange &said);
     // Each rank gets its list of `given`, and this one's are put into `taken`, or each result is the
     // reduction of what all ranks give for it.
@@ -180,9 +181,11 @@ class CollectiveBackend final : public c10d::Backend {
     at::Tensor take_scratch(size_t bytes);
     void keep_scratch(const at::Tensor &scratch);
     bool goes_whole(const at::Tensor &whole) const;
-    // What `call` returns. If it throws before anything has begun, the other ranks get that as their error.
-    WorkPtr or_refuse(const char *title, const std::function<WorkPtr()> &call);
-    void refuse(const char *title, const std::string &why);
+    // What `call` returns. If it throws before anything has begun, the other ranks get that as their error,
+    // of the collective `number`, whose pieces before have begun, or of the next.
+    WorkPtr or_refuse(const char *title, const std::function<WorkPtr()> &call,
+                      std::optional<uint64_t> number = std::nullopt);
+    void refuse(const char *title, const std::string &why, std::optional<uint64_t> known);
     WorkPtr scatter_whole(c10d::OpType type, const char *title, const Tensors &outputs, const Tensors &inputs,
                           const c10d::ReduceScatterOptions &options);
     WorkPtr gather_whole(c10d::OpType type, const char *title, const Tensors &outputs, const Tensors &inputs,

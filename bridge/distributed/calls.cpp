@@ -136,7 +136,7 @@ WorkPtr CollectiveBackend::reduce_straight(const TensorLists &given, const Tenso
     }
     size_t ahead = pieces.size(); // so many have memory of their own; of more two at least
     if (wanted > most_scratch && bytes > most_inside(size_)) {
-        ahead = std::clamp<size_t>(most_scratch / (largest * others), 2, pieces.size());
+        ahead = std::clamp<size_t>(most_scratch / (largest * others), 2, std::max<size_t>(pieces.size(), 2));
         wanted = ahead * largest * others;
     }
     const auto scratch = take_scratch(wanted);
@@ -262,23 +262,24 @@ WorkPtr CollectiveBackend::pass_between(const Tensors &tensors, bool sends, int 
     return transfer.exchange = c10::make_intrusive<ExchangeWork>(carrier_, std::move(what));
 }
 
-WorkPtr CollectiveBackend::or_refuse(const char *title, const std::function<WorkPtr()> &call) {
+WorkPtr CollectiveBackend::or_refuse(const char *title, const std::function<WorkPtr()> &call,
+                                     std::optional<uint64_t> number) {
     const auto before = getSequenceNumberForGroup();
     try {
         return call();
     } catch (const c10::Error &error) {
-        if (getSequenceNumberForGroup() == before) refuse(title, error.what_without_backtrace());
+        if (getSequenceNumberForGroup() == before) refuse(title, error.what_without_backtrace(), number);
         throw;
     }
 }
 
 // What this rank can't take part in may have begun on others. It counts here, too.
-void CollectiveBackend::refuse(const char *title, const std::string &why) {
+void CollectiveBackend::refuse(const char *title, const std::string &why, std::optional<uint64_t> known) {
     uint64_t number;
     {
         const std::lock_guard guard(lock_);
         if (size_ == 1 || !given_up_.empty()) return;
-        number = ++issued_;
+        number = known ? *known : ++issued_;
     }
     try {
         const auto what = why.rfind(title, 0) == 0 ? why : c10::str(title, ": ", why);
@@ -334,22 +335,26 @@ WorkPtr CollectiveBackend::allreduce(Tensors &tensors, const c10d::AllreduceOpti
         auto side_by_side = options; // who calls waits for all of them
         side_by_side.asyncOp = true;
         std::vector<WorkPtr> works;
-        for (int64_t from = 0; from < flat.numel(); from += length)
+        std::optional<uint64_t> number;
+        for (int64_t from = 0; from < flat.numel(); from += length) {
             works.push_back(allreduce_part({flat.narrow(0, from, std::min(length, flat.numel() - from))},
-                                           side_by_side,
-                                           c10::str("from ", from, " of ", tensors[0].sizes())));
+                                           side_by_side, c10::str("from ", from, " of ", flat.numel()),
+                                           number));
+            number = works[0]->getSequencenumber();
+        }
         auto all = c10::make_intrusive<CoalescedWork>(rank_, std::move(works), OpType::ALLREDUCE);
         all->gather(tensors[0]);
         return all;
     }
-    return allreduce_part(tensors, options, {});
+    return allreduce_part(tensors, options, {}, std::nullopt);
 }
 
-// What is large and copied is a collective a piece; each says which one of what.
+// What is large and copied is an exchange a piece, which says which one of what. All have one number, and so
+// one tag for messages of a kind and size, which come in the order in which they went.
 WorkPtr CollectiveBackend::allreduce_part(const Tensors &tensors, const c10d::AllreduceOptions &options,
-                                          std::string part) {
+                                          std::string part, std::optional<uint64_t> number) {
     const auto *title = "xccl:all_reduce";
-    return or_refuse(title, [&] {
+    const auto call = [&] {
         const bool is_straight = !only(title, tensors).is_sparse();
         return run({.type = OpType::ALLREDUCE,
                     .title = title,
@@ -358,13 +363,15 @@ WorkPtr CollectiveBackend::allreduce_part(const Tensors &tensors, const c10d::Al
                     .alike = Collective::outputs,
                     .is_straight = is_straight,
                     .is_awaited = !options.asyncOp,
-                    .part = std::move(part)},
+                    .part = std::move(part),
+                    .number = number},
                    {}, {tensors}, [=, this](auto &, auto &to, auto &transfer) {
                        if (!is_straight)
                            return carrier_->allreduce(to[0], carried_options(options, to[0][0]));
                        return reduce_whole(to[0][0], everyone, options.reduceOp, transfer, options.timeout);
                    });
-    });
+    };
+    return or_refuse(title, call, number);
 }
 
 WorkPtr CollectiveBackend::allreduce_sparse(Tensors &tensors, const c10d::AllreduceOptions &options) {

@@ -160,7 +160,7 @@ void ExchangeWork::put(int other) {
     header.number = what_.number;
     header.gives = bytes_of(what_.given, other);
     header.takes = bytes_of(what_.taken, other);
-    header.hash = hash_of(what_.what);
+    header.hash = hash_of(what_.alike);
     header.refuses = what_.refuses;
     header.sizes = static_cast<uint16_t>(sizes_told());
     header.rank = rank_;
@@ -201,8 +201,8 @@ std::string ExchangeWork::compare(size_t row) const {
     const auto header = heard(row);
     const int other = header.rank;
     if (header.refuses) return c10::str("rank ", other, " refused: ", header.what);
-    if (!what_.tag &&
-        (header.number != what_.number || header.hash != hash_of(what_.what) || header.sizes != sizes_told()))
+    if (!what_.tag && (header.number != what_.number || header.hash != hash_of(what_.alike) ||
+                       header.sizes != sizes_told()))
         return c10::str("not all ranks do the same: rank ", other, "'s is ", header.what);
     const auto gives = bytes_of(what_.given, other), takes = bytes_of(what_.taken, other);
     if (header.gives != takes)

@@ -26,7 +26,8 @@ struct Exchange {
     size_t ahead = SIZE_MAX;        // of `taken` the tensor so many indices later may have the same memory
     bool arrives_after_sent = true; // `arrived` writes to what is given
     uint64_t number = 0;      // of the collective in its group, or the message of that tag, on all alike
-    std::string what;         // the same on all ranks, too, but of sends and receptions
+    std::string what;         // in words
+    std::string alike;        // the same on all ranks, too, but of sends and receptions
     bool tells_sizes = false; // of all pairs, to all, up to 64 ranks: each finds what doesn't fit
     bool refuses = false;     // to take part; `what` says why
     int to = everyone, from = everyone;

@@ -22,6 +22,24 @@ namespace {
 constexpr const char *reduction_names[] = {"sum", "average", "product", "min",        "max",
                                            "and", "or",      "xor",     "scaled sum", "unused"};
 
+// With the sizes of the tensors that have some on all ranks alike, or with how many elements they have.
+std::string in_words(const Collective &collective, const Tensors &tensors, bool with_sizes) {
+    std::ostringstream text;
+    text << collective.title;
+    if (!tensors.empty()) {
+        text << " of " << c10::toString(tensors[0].scalar_type());
+        if (collective.alike != Collective::nobodys && !tensors[0].is_sparse())
+            for (const auto &tensor : tensors)
+                with_sizes ? text << " " << tensor.sizes() : text << " " << tensor.numel();
+        else if (collective.is_between_two)
+            text << " " << tensors[0].sizes();
+    }
+    if (collective.reduces) text << ", " << reduction_names[collective.reduces->op_];
+    if (!collective.part.empty()) text << ", " << collective.part;
+    if (collective.root >= 0) text << (collective.is_between_two ? ", rank " : ", root ") << collective.root;
+    return text.str();
+}
+
 // A contiguous CPU tensor in the shape and dtype that the carrier gets.
 Tensor as_carried(const Tensor &host, const Collective &collective) {
     if (host.is_sparse()) return host;
@@ -100,20 +118,9 @@ CollectiveWork::CollectiveWork(const c10::intrusive_ptr<CollectiveBackend> &back
                                const Collective &collective, Tensors inputs, Tensors outputs)
     : Work(backend->getRank(), collective.type, collective.title, inputs), outputs_(std::move(outputs)),
       backend_(backend), is_between_two_(collective.is_between_two), root_(collective.root) {
-    std::ostringstream text;
-    text << collective.title;
     const auto &sized = collective.alike == Collective::inputs || outputs_.empty() ? inputs : outputs_;
-    if (!sized.empty()) {
-        text << " of " << c10::toString(sized[0].scalar_type());
-        if (collective.alike != Collective::nobodys && !sized[0].is_sparse())
-            for (const auto &tensor : sized) text << " " << tensor.sizes();
-        else if (is_between_two_)
-            text << " " << sized[0].sizes();
-    }
-    if (collective.reduces) text << ", " << reduction_names[collective.reduces->op_];
-    if (!collective.part.empty()) text << ", " << collective.part;
-    if (root_ >= 0) text << (is_between_two_ ? ", rank " : ", root ") << root_;
-    what_ = text.str();
+    what_ = in_words(collective, sized, true);
+    alike_ = in_words(collective, sized, false);
     std::vector<c10::Device> devices;
     for (const auto &tensor : outputs_)
         if (tensor.is_xpu() && std::find(devices.begin(), devices.end(), tensor.device()) == devices.end())
@@ -314,14 +321,22 @@ void CoalescedWork::gather(const Tensor &whole) {
     whole_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()),
                                                       std::vector<c10::Device>{whole.device()});
     const auto left = std::make_shared<std::atomic<size_t>>(parts_.size());
-    for (const auto &part : parts_)
-        static_cast<CollectiveWork &>(*part).when_over(
-            [left, whole, future = whole_](const std::exception_ptr &failure) {
-                if (failure && left->exchange(0) != 0)
-                    future->setError(failure);
-                else if (!failure && left->load() != 0 && left->fetch_sub(1) == 1)
-                    future->markCompleted(c10::IValue(Tensors{whole}));
+    for (size_t i = 0; i < parts_.size(); i++) {
+        std::vector<c10::weak_intrusive_ptr<c10d::Work>> later(parts_.begin() + static_cast<ptrdiff_t>(i) + 1,
+                                                               parts_.end());
+        static_cast<CollectiveWork &>(*parts_[i])
+            .when_over([left, whole, later, future = whole_](const std::exception_ptr &failure) {
+                if (!failure) {
+                    if (left->load() != 0 && left->fetch_sub(1) == 1)
+                        future->markCompleted(c10::IValue(Tensors{whole}));
+                    return;
+                }
+                if (left->exchange(0) == 0) return;
+                future->setError(failure);
+                for (const auto &weak : later) // of which the ranks that failed may say nothing
+                    if (const auto part = weak.lock()) static_cast<CollectiveWork &>(*part).fail(failure);
             });
+    }
 }
 
 bool CoalescedWork::isCompleted() {

@@ -24,6 +24,7 @@ struct Collective {
     bool is_awaited = false;     // by who calls, at once
     bool is_replayed = false;    // by a graph, on CPU tensors
     std::string part = {};       // of a piece: which one of what, the same on all ranks
+    std::optional<uint64_t> number = std::nullopt; // of a later piece: the first one's
 };
 
 // The tensors of one call on the CPU.
@@ -66,6 +67,8 @@ class CollectiveWork final : public c10d::Work {
     void wait_for_carrier(std::chrono::milliseconds timeout, bool alone);
 
     const std::string &what() const { return what_; }
+    // All of it that must be the same on all ranks: numbers of elements, and not sizes.
+    const std::string &alike() const { return alike_; }
     uint64_t number() const { return number_; }
     int root() const { return root_; }
     bool is_between_two() const { return is_between_two_; }
@@ -129,7 +132,7 @@ class CollectiveWork final : public c10d::Work {
     c10::intrusive_ptr<CollectiveBackend> backend_;
     const bool is_between_two_;
     const int root_;
-    std::string what_;
+    std::string what_, alike_;
     c10::intrusive_ptr<ExchangeWork> exchange_;
     uint64_t number_ = 0;
     std::mutex following_; // guards carried_ and exchange_ till it is over
@@ -173,7 +176,7 @@ class CoalescedWork final : public c10d::Work {
     CoalescedWork(int rank, std::vector<WorkPtr> parts, c10d::OpType type = c10d::OpType::COALESCED)
         : Work(rank, type), parts_(std::move(parts)) {}
 
-    // One future for all pieces of `whole`, complete with the last.
+    // The pieces of `whole` get one future, complete with the last. What fails one fails those after it.
     void gather(const at::Tensor &whole);
     c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
         TORCH_CHECK_NOT_IMPLEMENTED(whole_, "what was coalesced has no future");

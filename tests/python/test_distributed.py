@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import importlib
 import json
+import math
 import os
 import re
 import subprocess
@@ -478,6 +479,14 @@ def memory_is_given_back() -> None:
     assert torch.xpu.memory_allocated() <= before
 
 
+def goes_on(group: dist.ProcessGroup) -> None:
+    """Fail unless the group works."""
+    for n in (4, 1 << 19, 5 << 20):
+        x = torch.full((n,), rank() + 1.0, device="xpu")
+        dist.all_reduce(x, group=group)
+        same(x, torch.full((n,), 3.0))
+
+
 @case()
 def other_size_in_pieces() -> None:
     """Staged, 16 and 12 MiB go in pieces of one size: each says which one of what it is."""
@@ -485,6 +494,45 @@ def other_size_in_pieces() -> None:
     x = torch.ones((4 - rank()) << 20, device="xpu")
     with pytest.raises(RuntimeError, match=r"xccl:all_reduce of Float"):
         dist.all_reduce(x, group=group)
+    goes_on(group)
+
+
+@case()
+def refused_in_pieces() -> None:
+    """What one rank refuses is one collective for all, in however many pieces it goes on others."""
+    group = dist.new_group(timeout=timedelta(seconds=20))
+    for again in range(3):
+        x = torch.ones((4 << 20) + 5 * again, dtype=torch.int16 if rank() else torch.float32, device="xpu")
+        began = time.monotonic()
+        works = [dist.all_reduce(x, group=group, async_op=True)] if not rank() else []
+        with pytest.raises((TypeError, RuntimeError), match="number 1" if not again and works else None):
+            works[0].wait() if works else dist.all_reduce(x, group=group)
+        assert time.monotonic() - began < 10
+        if works:
+            with pytest.raises(RuntimeError, match="rank 1 refused"):
+                works[0].get_future().wait()
+        goes_on(group)
+
+
+@case()
+def sizes_of_as_many_elements() -> None:
+    """Ranks' tensors may have different sizes where they have as many elements, as with NCCL and Gloo."""
+    for sizes in ([(1, 7), (7,)], [(600, 500), (2, 150_000)], [(2, 2 << 20), (4 << 20,)]):
+        x = torch.arange(math.prod(sizes[0]), dtype=torch.float32, device="xpu")
+        expected = x.cpu()
+        x = x.view(sizes[rank()])
+        whole = torch.empty((2, *sizes[rank()]), device="xpu")
+        dist.all_gather_into_tensor(whole, x)
+        same(whole.view(-1), torch.cat([expected, expected]))
+        dist.broadcast(x, 1)
+        dist.all_reduce(x)
+        same(x.view(-1), expected * 2)
+        y = torch.empty(sizes[rank()], device="xpu")
+        dist.reduce_scatter_tensor(y, whole)
+        same(y.view(-1), expected * 2)
+        dist.reduce(x, 0)
+        if not rank():
+            same(x.view(-1), expected * 4)
 
 
 @case()
