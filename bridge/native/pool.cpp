@@ -1,8 +1,9 @@
-// Maximum and average pooling over two and three dimensions, fixed and adaptive windows. The one-dimensional
-// ones reach PyTorch's two-dimensional operators.
+// Maximum and average pooling over two and three dimensions, fixed, adaptive and fractional windows. The
+// one-dimensional ones reach PyTorch's two-dimensional operators.
 #include "xpu/ops/pool.h"
 
 #include <ATen/native/AdaptivePooling.h>
+#include <ATen/native/FractionalMaxPooling.h>
 #include <ATen/native/Pool.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/_adaptive_avg_pool2d_backward_native.h>
@@ -22,10 +23,17 @@
 #include <ATen/ops/avg_pool3d_native.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/fractional_max_pool2d_backward_native.h>
+#include <ATen/ops/fractional_max_pool2d_native.h>
+#include <ATen/ops/fractional_max_pool3d_backward_native.h>
+#include <ATen/ops/fractional_max_pool3d_native.h>
 #include <ATen/ops/max_pool2d_with_indices_backward_native.h>
 #include <ATen/ops/max_pool2d_with_indices_native.h>
 #include <ATen/ops/max_pool3d_with_indices_backward_native.h>
 #include <ATen/ops/max_pool3d_with_indices_native.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 #include "operands.h"
 
@@ -160,6 +168,41 @@ Tensor &adaptive_average(const char *name, const Tensor &input, IntArrayRef outp
     return output;
 }
 
+// Maxima of windows that lie where `samples` put them: [batches, channels, dims], of two dimensions width
+// first.
+void fractional_forward(const Tensor &input, IntArrayRef kernel, const Tensor &samples, int64_t dims,
+                        const Tensor &output, const Tensor &indices) {
+    if (output.numel() == 0) return;
+    const auto x = input.contiguous(), y = dense_for(output, input.scalar_type()),
+               at = dense_for(indices, kLong);
+    const PoolWindows windows = {kernel, kernel, {}, {}};
+    auto args = pool_of(x, y, dims, true, &windows, false);
+    auto places = samples.narrow(0, 0, args.batch);
+    if (dims == 2) {
+        const auto column = places.select(2, 0);
+        places = at::stack({at::zeros_like(column), places.select(2, 1), column}, 2);
+    }
+    places = places.contiguous();
+    args.samples = places.const_data_ptr();
+    check(xpu_pool_forward(current_stream(input), &args, x.const_data_ptr(), y.mutable_data_ptr(),
+                           at.mutable_data_ptr()));
+    deliver(y, output);
+    deliver(at, indices);
+}
+
+// Each gradient to where the maximum was.
+Tensor fractional_backward(const Tensor &grad_output, const Tensor &self, const Tensor &indices,
+                           int64_t dims) {
+    TORCH_CHECK(grad_output.sizes() == indices.sizes() &&
+                    grad_output.sizes().slice(0, grad_output.dim() - dims) ==
+                        self.sizes().slice(0, self.dim() - dims),
+                "fractional_max_pool", dims, "d_backward(): gradients of shape ", grad_output.sizes(),
+                " and indices of shape ", indices.sizes(), " don't fit an input of shape ", self.sizes());
+    auto result = at::zeros(self.sizes(), grad_output.options());
+    result.flatten(-dims).scatter_add_(-1, indices.flatten(-dims), grad_output.flatten(-dims));
+    return result;
+}
+
 } // namespace
 
 // --- maximum ---
@@ -251,6 +294,41 @@ TORCH_IMPL_FUNC(adaptive_max_pool3d_xpu)(const Tensor &self, IntArrayRef output_
 TORCH_IMPL_FUNC(adaptive_max_pool3d_backward_xpu)(const Tensor &grad_output, const Tensor &self,
                                                   const Tensor &indices, const Tensor &grad_input) {
     pool_backward(grad_output, self, indices, grad_input, 3, nullptr);
+}
+
+TORCH_IMPL_FUNC(fractional_max_pool2d_xpu)(const Tensor &self, IntArrayRef kernel_size,
+                                           IntArrayRef output_size, const Tensor &random_samples,
+                                           const Tensor &output, const Tensor &indices) {
+    fractional_max_pool_check_shape<2>(self, random_samples);
+    fractional_forward(self, kernel_size, random_samples, 2, output, indices);
+}
+
+TORCH_IMPL_FUNC(fractional_max_pool2d_backward_xpu)(const Tensor &grad_output, const Tensor &self,
+                                                    IntArrayRef kernel_size, IntArrayRef output_size,
+                                                    const Tensor &indices, const Tensor &grad_input) {
+    grad_input.copy_(fractional_backward(grad_output, self, indices, 2));
+}
+
+TORCH_IMPL_FUNC(fractional_max_pool3d_xpu)(const Tensor &self, int64_t kernel_depth, int64_t kernel_height,
+                                           int64_t kernel_width, int64_t depth, int64_t height, int64_t width,
+                                           const Tensor &random_samples, int64_t batch, int64_t channels,
+                                           int64_t input_depth, int64_t input_height, int64_t input_width,
+                                           const Tensor &output, const Tensor &indices) {
+    fractional_max_pool_check_shape<3>(self, random_samples);
+    const int64_t kernel[] = {kernel_depth, kernel_height, kernel_width};
+    fractional_forward(self, kernel, random_samples, 3, output, indices);
+}
+
+Tensor fractional_max_pool3d_backward_xpu(const Tensor &grad_output, const Tensor &self,
+                                          IntArrayRef kernel_size, IntArrayRef output_size,
+                                          const Tensor &indices) {
+    return fractional_backward(grad_output, self, indices, 3);
+}
+
+Tensor &fractional_max_pool3d_backward_xpu_out(const Tensor &grad_output, const Tensor &self,
+                                               IntArrayRef kernel_size, IntArrayRef output_size,
+                                               const Tensor &indices, Tensor &grad_input) {
+    return give(fractional_backward(grad_output, self, indices, 3), grad_input);
 }
 
 // --- average ---

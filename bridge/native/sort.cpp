@@ -1,4 +1,4 @@
-// Sorting and what is made of it, ranks, histograms and binary search. Host devices do all of it with
+// Sorting and what is made of it, ranks and binary search. Host devices do all of it with
 // PyTorch's own CPU kernels on the same memory; others with libxpu's.
 #include <ATen/WrapDimUtils.h>
 #include <ATen/core/Tensor.h>
@@ -8,14 +8,10 @@
 #include <ATen/ops/_unique2.h>
 #include <ATen/ops/_unique2_native.h>
 #include <ATen/ops/aminmax.h>
-#include <ATen/ops/bincount.h>
-#include <ATen/ops/bincount_native.h>
 #include <ATen/ops/bucketize.h>
 #include <ATen/ops/bucketize_native.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/histc.h>
-#include <ATen/ops/histc_native.h>
 #include <ATen/ops/isin.h>
 #include <ATen/ops/isin_native.h>
 #include <ATen/ops/kthvalue.h>
@@ -43,9 +39,8 @@
 
 #include <cmath>
 
-#include "host_memory.h"
+#include "native/sort.h"
 #include "operands.h"
-#include "xpu/ops/histogram.h"
 #include "xpu/ops/search.h"
 #include "xpu/ops/select.h"
 #include "xpu/ops/sort.h"
@@ -56,11 +51,6 @@ namespace openxpu {
 namespace {
 
 using at::Tensor;
-
-bool sorts_on_host(const Tensor &self) {
-    const auto device = self.device().index();
-    return is_host_device(device) && xpu_plans_for_processor(device) && !is_captured(device);
-}
 
 void sort_into(const Tensor &self, int64_t dim, bool descending, int64_t first, const Tensor &values,
                const Tensor &indices) {
@@ -85,16 +75,6 @@ void check_places(const Tensor &out, bool out_int32) {
         "torch.searchsorted(): output tensor's dtype is wrong, it can only be Int(int32) or Long(int64) "
         "depending on whether out_int32 flag is True, but we got output tensor's dtype ",
         out.scalar_type(), " and out_int32 flag is ", (out_int32 ? "True" : "False"));
-}
-
-Tensor back(const Tensor &result, const Tensor &like) {
-    return result.defined() ? result.to(like.device()) : result;
-}
-
-std::tuple<Tensor, Tensor, Tensor> back(const std::tuple<Tensor, Tensor, Tensor> &results,
-                                        const Tensor &like) {
-    return {back(std::get<0>(results), like), back(std::get<1>(results), like),
-            back(std::get<2>(results), like)};
 }
 
 std::tuple<Tensor &, Tensor &> pair_into(Tensor &values, Tensor &indices,
@@ -165,81 +145,6 @@ Tensor &search_into(Tensor &out, const Tensor &sequence, const Tensor &values, b
                      what.numel(), in.dim() == 1 ? 0 : what.size(-1), right || (side && *side == "right"),
                      dtype_of(out), places.mutable_data_ptr()));
     return places.is_same(out) ? out : out.copy_(places);
-}
-
-// Fewer elements at a time than 32 bits can count.
-constexpr int64_t most_counted = int64_t{1} << 30;
-
-Tensor counts_of(const Tensor &flat, int64_t bins, const xpu_scalar *low, const xpu_scalar *high) {
-    Tensor total;
-    for (int64_t first = 0; first < flat.numel(); first += most_counted) {
-        const auto part = flat.narrow(0, first, std::min(most_counted, flat.numel() - first));
-        const auto counts = at::zeros({bins}, flat.options().dtype(at::kInt));
-        check(xpu_histogram(current_stream(flat), dtype_of(flat), part.const_data_ptr(), part.numel(), bins,
-                            low, high, nullptr, XPU_FLOAT32, counts.mutable_data_ptr()));
-        total = total.defined() ? total.add(counts) : counts.to(at::kLong);
-    }
-    return total.defined() ? total : at::zeros({bins}, flat.options().dtype(at::kLong));
-}
-
-Tensor histogram(const Tensor &self, int64_t bins, const at::Scalar &min, const at::Scalar &max) {
-    TORCH_CHECK(bins > 0, "bins must be > 0");
-    TORCH_CHECK_NOT_IMPLEMENTED(!self.is_complex() && self.scalar_type() != at::kBool,
-                                "\"histc\" not implemented for '", self.scalar_type(), "'");
-    const auto flat = self.reshape({-1}).contiguous();
-    const bool real = at::isFloatingType(self.scalar_type());
-    auto low = min, high = max;
-    const auto equal = [&] {
-        return real ? low.toDouble() == high.toDouble() : low.toLong() == high.toLong();
-    };
-    if (equal() && flat.numel() > 0) {
-        const auto [least, most] = at::aminmax(flat);
-        const auto both = at::stack({least, most}).cpu();
-        low = both[0].item();
-        high = both[1].item();
-    }
-    if (real) {
-        double a = low.toDouble(), b = high.toDouble();
-        if (a == b) a -= 1, b += 1;
-        TORCH_CHECK(std::isfinite(a) && std::isfinite(b), "range of [", a, ", ", b, "] is not finite");
-        TORCH_CHECK(a < b, "max must be larger than min");
-        const auto from = scalar_of(a), to = scalar_of(b);
-        return counts_of(flat, bins, &from, &to).to(self.scalar_type());
-    }
-    int64_t a = low.toLong(), b = high.toLong();
-    if (a == b) a -= 1, b += 1;
-    TORCH_CHECK(a < b, "max must be larger than min");
-    const auto from = scalar_of(a), to = scalar_of(b);
-    return counts_of(flat, bins, &from, &to).to(self.scalar_type());
-}
-
-Tensor bin_counts(const Tensor &self, const Tensor &weights, int64_t minlength) {
-    TORCH_CHECK(minlength >= 0, "minlength should be >= 0");
-    TORCH_CHECK_NOT_IMPLEMENTED(at::isIntegralType(self.scalar_type(), false),
-                                "\"bincount\" not implemented for '", self.scalar_type(), "'");
-    TORCH_CHECK(self.dim() == 1, "bincount only supports 1-d non-negative integral inputs.");
-    TORCH_CHECK(!weights.defined() || (weights.dim() == 1 && weights.numel() == self.numel()),
-                "weights should be 1-d and have the same length as input");
-    const auto type = !weights.defined()                    ? at::kLong
-                      : weights.scalar_type() == at::kFloat ? at::kFloat
-                                                            : at::kDouble;
-    if (self.numel() == 0) return at::zeros({minlength}, self.options().dtype(at::kLong));
-    const auto [least, most] = at::aminmax(self);
-    const auto both = at::stack({least, most}).to(at::kLong).cpu();
-    TORCH_CHECK(both[0].item<int64_t>() >= 0, "bincount only supports 1-d non-negative integral inputs.");
-    const auto bins = std::max(both[1].item<int64_t>() + 1, minlength);
-    const auto flat = self.contiguous();
-    if (!weights.defined()) return counts_of(flat, bins, nullptr, nullptr);
-    const auto factors = weights.to(type).contiguous();
-    const auto sums = at::zeros({bins}, factors.options());
-    if (at::globalContext().deterministicAlgorithms()) return sums.index_add_(0, flat.to(at::kLong), factors);
-    for (int64_t first = 0; first < flat.numel(); first += most_counted) {
-        const auto part = flat.narrow(0, first, std::min(most_counted, flat.numel() - first));
-        check(xpu_histogram(current_stream(flat), dtype_of(flat), part.const_data_ptr(), part.numel(), bins,
-                            nullptr, nullptr, factors.narrow(0, first, part.numel()).const_data_ptr(),
-                            dtype_of(factors), sums.mutable_data_ptr()));
-    }
-    return sums;
 }
 
 // The different ones among `rows` elements of `width` numbers that lie in order, or by `order`.
@@ -417,22 +322,6 @@ Tensor bucketize_scalar_xpu(const Scalar &self, const Tensor &boundaries, bool o
         return bucketize_xpu(searchsorted_scalar_tensor(self, boundaries.device()), boundaries, out_int32,
                              right);
     return back(at::bucketize(self, as_cpu_input(boundaries), out_int32, right), boundaries);
-}
-
-Tensor histc_xpu(const Tensor &self, int64_t bins, const Scalar &min, const Scalar &max) {
-    // PyTorch's CPU counts floating-point numbers alone
-    if (!sorts_on_host(self) || !at::isFloatingType(self.scalar_type()))
-        return histogram(self, bins, min, max);
-    return back(at::histc(as_cpu_input(self), bins, min, max), self);
-}
-Tensor &histc_out_xpu(const Tensor &self, int64_t bins, const Scalar &min, const Scalar &max, Tensor &out) {
-    return into(out, [&] { return histc_xpu(self, bins, min, max); });
-}
-
-Tensor bincount_xpu(const Tensor &self, const std::optional<Tensor> &weights, int64_t minlength) {
-    if (!sorts_on_host(self)) return bin_counts(self, weights.value_or(Tensor()), minlength);
-    const auto weight = weights ? std::optional<Tensor>(as_cpu_input(*weights)) : std::nullopt;
-    return back(at::bincount(as_cpu_input(self), weight, minlength), self);
 }
 
 std::tuple<Tensor, Tensor, Tensor> _unique2_xpu(const Tensor &self, bool sorted, bool return_inverse,

@@ -4,8 +4,10 @@
  *
  * On processors the gradients of a plane are scattered by one work-item, which is as orderly and less work.
  *
- * Windows: o·stride - pad + k·dilation, k < window; or ADAPTIVE, from floor(o·in/out) to ceil((o+1)·in/out).
- * Options: T; ACC; MASK, the integer of its size; MAXIMUM; ADAPTIVE; LAST, as in position.h; BUILD_<kernel>. NaN is greater than all; of
+ * Windows: o·stride - pad + k·dilation, k < window; or ADAPTIVE, from floor(o·in/out) to ceil((o+1)·in/out); or
+ * FRACTIONAL, from floor((o + u) alpha) - floor(u alpha), where u is the plane's and the dimension's sample and alpha =
+ * (in - window) / (out - 1), and the last one at the end.
+ * Options: T; ACC; MASK, the integer of its size; MAXIMUM; ADAPTIVE; FRACTIONAL; LAST, as in position.h; BUILD_<kernel>. NaN is greater than all; of
  * equal elements the first counts. */
 #include "pool.h"
 #include "position.h"
@@ -17,6 +19,21 @@
 /* The windows that position i may be in. */
 #define FIRST_WINDOW(p, d, i) ((int)((long)(i) * p.out[d] / p.in[d]))
 #define END_WINDOW(p, d, i) ((int)((((long)(i) + 1) * p.out[d] + p.in[d] - 1) / p.in[d]))
+#elif defined FRACTIONAL
+#ifdef ACC_IS_DOUBLE
+#define ALPHA(bits) as_double(bits)
+#else
+#define ALPHA(bits) as_float((uint)(bits))
+#endif
+static inline int fractional_start(pool_params p, size_t plane, int d, int o) {
+    const int last = p.in[d] - p.window[d];
+    if (o == p.out[d] - 1) return last;
+    const ACC u = LOAD(T, XPU_CPTR(STORED(T), p.samples), plane * 3 + d), alpha = ALPHA(p.alpha[d]);
+    return clamp((int)((o + u) * alpha) - (int)(u * alpha), 0, last);
+}
+#define STARTS(p, d, o) fractional_start(p, plane, d, o)
+#define ENDS(p, d, o) (STARTS(p, d, o) + p.window[d])
+#define STEP(p, d) 1
 #else
 #define STARTS(p, d, o) ((o) * p.stride[d] - p.pad[d])
 #define ENDS(p, d, o) (STARTS(p, d, o) + (p.window[d] - 1) * p.dilation[d] + 1)

@@ -7,6 +7,8 @@
 typedef struct pool_params {
     xpu_addr input, output; /* T; backward: the gradients of both */
     xpu_addr indices;       /* int64, shaped as the output; position in the plane of the input */
+    xpu_addr samples;       /* FRACTIONAL: T [batch, channels, 3] */
+    xpu_u64 alpha[3];       /* ACC's bits */
     xpu_i64 batch, channels;
     xpu_i64 rows; /* of the range: positions along all dimensions but the first */
     xpu_i32 in[3], out[3];

@@ -1,5 +1,7 @@
 #include "xpu/ops/pool.h"
 
+#include <string.h>
+
 #include "kernel.h"
 #include "kernels/pool.h"
 #include "team.h"
@@ -26,6 +28,8 @@ static xpu_status get_kernel(int device, const xpu_pool *args, const plan *plan,
     spec_follows_number(&spec, "BLOCK", BLOCK);
     spec_flag(&spec, "MAXIMUM", args->maximum);
     spec_flag(&spec, "ADAPTIVE", args->adaptive);
+    spec_flag(&spec, "FRACTIONAL", args->samples != NULL);
+    spec_follows_flag(&spec, "ACC_IS_DOUBLE", args->dtype == XPU_FLOAT64);
     spec_flag(&spec, "LAST", args->channels_last);
     spec_pack(&spec, "backward", plan->backward, 1);
     spec_pack(&spec, "planes", plan->planes, 1);
@@ -35,8 +39,11 @@ static xpu_status get_kernel(int device, const xpu_pool *args, const plan *plan,
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
     return kernel_of_file(device, &spec, "pool.cl", name, kernel, "%s_%s%s %s",
-                          args->maximum ? "max" : "average", args->adaptive ? "adaptive_" : "", name,
-                          dtype_token(args->dtype));
+                          args->maximum ? "max" : "average",
+                          args->adaptive  ? "adaptive_"
+                          : args->samples ? "fractional_"
+                                          : "",
+                          name, dtype_token(args->dtype));
 }
 
 /* What a processor gives to one work-item: a plane, or some channels of a batch entry; or lines of the
@@ -68,6 +75,19 @@ static plan make_plan(const xpu_device_properties *device, const xpu_pool *args,
     return plan;
 }
 
+/* How far windows are apart, in the bits of what is computed in. */
+static uint64_t alpha_of(const xpu_pool *args, int d) {
+    const int room = args->in[d] - args->kernel[d], steps = args->out[d] > 1 ? args->out[d] - 1 : 1;
+    const double wide = (double)room / steps;
+    const float narrow = (float)room / (float)steps;
+    uint64_t bits = 0;
+    if (args->dtype == XPU_FLOAT64)
+        memcpy(&bits, &wide, sizeof wide);
+    else
+        memcpy(&bits, &narrow, sizeof narrow);
+    return bits;
+}
+
 static xpu_status run(xpu_stream *stream, const xpu_pool *args, bool backward, pool_params *p) {
     const int index = xpu_stream_device(stream);
     const xpu_device_properties *device;
@@ -77,7 +97,11 @@ static xpu_status run(xpu_stream *stream, const xpu_pool *args, bool backward, p
     const int64_t positions = args->batch * size[0] * size[1] * size[2];
     if (positions == 0 || args->channels == 0) return XPU_SUCCESS;
 
+    if (args->samples && (backward || args->adaptive || args->channels_last || !args->maximum))
+        return op_fail(XPU_ERROR_NOT_SUPPORTED, "pooling by fractional windows: forward, maxima and channels "
+                                                "first alone");
     uint64_t window = 1;
+    p->samples = XPU_ADDR(args->samples);
     p->batch = args->batch;
     p->channels = args->channels;
     p->divisor = args->divisor;
@@ -89,6 +113,7 @@ static xpu_status run(xpu_stream *stream, const xpu_pool *args, bool backward, p
         p->stride[d] = args->stride[d];
         p->pad[d] = args->pad[d];
         p->dilation[d] = args->dilation[d];
+        if (args->samples) p->alpha[d] = alpha_of(args, d);
         window *=
             (uint64_t)(args->adaptive ? (args->in[d] + args->out[d] - 1) / args->out[d] : args->kernel[d]);
     }

@@ -291,3 +291,66 @@ def test_words_of_what_a_dtype_lacks(refused: Callable[[torch.Tensor], object]) 
         match=r"\"\w+\" not implemented for '(ComplexFloat|Float)'|does not support complex",
     ):
         refused(torch.tensor([1 + 1j, 2], device="xpu"))
+
+
+# NaN and what lies outside count nothing; edges belong to the bin at their right, the last one to the last.
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("density", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_histogram(dtype: torch.dtype, weighted: bool, density: bool) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(7, 300, dtype=torch.float64).mul(8).round().div(4).to(dtype)
+    weight = torch.rand(x.shape, dtype=dtype) if weighted else None
+    on_xpu = weight.to("xpu") if weighted else None
+    limit = 1e-13 if dtype == torch.float64 else 1e-5
+    for bins in (
+        {"bins": 10},
+        {"bins": 7, "range": (-2.0, 1.5)},
+        {"bins": 100, "range": (0.5, 0.5)},
+        {"bins": torch.tensor([-3.0, -1.0, -0.5, 0.0, 0.25, 4.0], dtype=dtype)},
+        {"bins": torch.tensor([0.25, 0.5], dtype=dtype)},
+    ):
+        values = (
+            x if isinstance(bins["bins"], int) and "range" not in bins else x.masked_fill(x == 1, torch.nan)
+        )
+        expected = torch.histogram(values, weight=weight, density=density, **bins)
+        mine = {k: v.to("xpu") if isinstance(v, torch.Tensor) else v for k, v in bins.items()}
+        actual = torch.histogram(values.to("xpu"), weight=on_xpu, density=density, **mine)
+        for a, e in zip(actual, expected, strict=True):
+            torch.testing.assert_close(a.cpu(), e, rtol=limit, atol=limit, equal_nan=True)
+        out = (torch.empty(0, dtype=dtype, device="xpu"), torch.empty(0, dtype=dtype, device="xpu"))
+        torch.histogram(values.to("xpu"), weight=on_xpu, density=density, **mine, out=out)
+        assert torch.equal(out[1], actual.bin_edges)
+
+
+@pytest.mark.parametrize("density", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_histogram_of_several_dimensions(weighted: bool, density: bool) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(5, 90, 3, dtype=torch.float64).mul(4).round().div(2)
+    weight = torch.rand(5, 90, dtype=torch.float64) if weighted else None
+    on_xpu = weight.to("xpu") if weighted else None
+    edges = [
+        torch.tensor(e, dtype=torch.float64) for e in ([-1.0, 0.0, 2.5], [-9.0, 9.0], [0.0, 0.5, 1.0, 1.5])
+    ]
+    for bins, more in (([4, 1, 7], {}), ([4, 1, 7], {"range": [-1.0, 1, -2, 2, 0, 0]}), (edges, {}), (5, {})):
+        expected = torch.histogramdd(x, bins, weight=weight, density=density, **more)
+        mine = [e.to("xpu") for e in bins] if bins is edges else bins
+        actual = torch.histogramdd(x.to("xpu"), mine, weight=on_xpu, density=density, **more)
+        torch.testing.assert_close(actual.hist.cpu(), expected.hist, equal_nan=True)
+        for a, e in zip(actual.bin_edges, expected.bin_edges, strict=True):
+            torch.testing.assert_close(a.cpu(), e)
+
+
+def test_histograms_of_what_does_not_fit() -> None:
+    x = torch.randn(6, device="xpu")
+    for message, call in (
+        ("is not finite", lambda: torch.histogram(x.log(), 3)),
+        ("min should not exceed max", lambda: torch.histogram(x, 3, range=(2.0, 1.0))),
+        ("bins must be > 0", lambda: torch.histogram(x, 0)),
+        ("same dtype", lambda: torch.histogram(x, torch.tensor([0.0, 1.0], device="xpu").double())),
+        ("same shape", lambda: torch.histogram(x, 3, weight=x[:3])),
+        ("size of bins must be equal", lambda: torch.histogramdd(x.view(3, 2), [3, 3, 3])),
+    ):
+        with pytest.raises(RuntimeError, match=message):
+            call()

@@ -96,3 +96,35 @@ def test_binary_cross_entropy(dtype: torch.dtype, reduction: str) -> None:
     compare(lambda x, t, w: F.binary_cross_entropy(x, t, w, reduction=reduction), x, dtype, target, weight)
     compare(lambda x, t: F.binary_cross_entropy_with_logits(x, t, reduction=reduction), x, dtype, target)
     compare(lambda x, t: F.kl_div(x, t, reduction=reduction), x, dtype, target)
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_multilabel_margin_loss(dtype: torch.dtype, reduction: str) -> None:
+    torch.manual_seed(0)
+    for shape in ((), (1,), (7,), (3, 5), (4, 300), (0, 4)):
+        if 0 in shape and reduction == "mean":  # the CPU doesn't write it
+            continue
+        targets = torch.randint(0, max(1, shape[-1] if shape else 1), shape)
+        if shape and shape[-1] > 3:
+            targets[..., 2] = targets[..., 0]  # counts twice
+            targets[..., 3:] = targets[..., 3:].masked_fill(torch.rand(targets[..., 3:].shape) < 0.3, -1)
+        compare(
+            lambda x, t: F.multilabel_margin_loss(x, t, reduction=reduction),
+            torch.randn(shape),
+            dtype,
+            targets,
+        )
+
+
+def test_targets_of_a_multilabel_margin_loss() -> None:
+    scores = torch.randn(2, 5)
+    targets = torch.tensor([[4, -1, 0, 0, 0], [2, 1, 2, -1, 3]])
+    found = torch.ops.aten.multilabel_margin_loss_forward(scores.to("xpu"), targets.to("xpu"), 1)[1]
+    expected = torch.ops.aten.multilabel_margin_loss_forward(scores, targets, 1)[1]
+    assert torch.equal(found.cpu(), expected)
+    for wrong in (5, -2):
+        with out_of_range(RuntimeError, match="out of range"):
+            F.multilabel_margin_loss(scores.to("xpu"), targets.masked_fill(targets == 3, wrong).to("xpu"))
+    with pytest.raises(RuntimeError, match="inconsistent target size"):
+        F.multilabel_margin_loss(scores.to("xpu"), targets[:, :4].to("xpu"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -153,3 +155,51 @@ def test_max_pool3d_without_a_batch_keeps_channels_last() -> None:
     for mine, reference in zip(actual, expected, strict=True):
         assert torch.equal(mine.cpu(), reference)
         assert mine.stride() == reference.stride() == (1, 36, 12, 4)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("shape", "kernel", "size"),
+    [
+        ((2, 3, 14, 17), (2, 3), (6, 7)),
+        ((3, 65, 9), 2, (20, 1)),
+        ((1, 2, 4, 4), 1, (3, 3)),
+        ((2, 70, 10, 9, 12), (2, 1, 3), (4, 5, 4)),
+        ((5, 6, 7, 8), 2, (3, 4, 1)),
+    ],
+)
+def test_fractional_pool(
+    shape: tuple[int, ...], kernel: Any, size: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    torch.manual_seed(0)
+    dims = len(size)
+    pool = F.fractional_max_pool2d if dims == 2 else F.fractional_max_pool3d
+    batch = shape[0] if len(shape) == dims + 2 else 1
+    samples = torch.rand(batch + 1, shape[-1 - dims], dims, dtype=torch.float64).to(dtype)
+    x = torch.randn(shape, dtype=torch.float64).to(dtype)
+    x[..., 1, 2] = torch.nan
+    # where windows begin is computed in single precision for halves
+    exact = dtype if dtype == torch.float64 else torch.float32
+    mine, reference = x.to("xpu").requires_grad_(), x.to(exact).clone().requires_grad_()
+    actual, at = pool(mine, kernel, size, return_indices=True, _random_samples=samples.to("xpu"))
+    expected, places = pool(reference, kernel, size, return_indices=True, _random_samples=samples.to(exact))
+    assert actual.dtype == dtype
+    torch.testing.assert_close(
+        actual.detach().cpu().to(exact), expected.detach(), rtol=0, atol=0, equal_nan=True
+    )
+    assert torch.equal(at.cpu(), places)
+    grad = torch.randn(expected.shape).to(dtype)
+    actual.backward(grad.to("xpu"))
+    expected.backward(grad.to(exact))
+    limit = 4 * TOLERANCE[dtype]
+    torch.testing.assert_close(mine.grad.cpu().to(exact), reference.grad, rtol=limit, atol=limit)
+
+
+def test_fractional_pool_of_what_does_not_fit() -> None:
+    x = torch.randn(1, 3, 8, 8, device="xpu")
+    with pytest.raises(RuntimeError, match="too large relative to input"):
+        F.fractional_max_pool2d(x, 4, (6, 6))
+    with pytest.raises(RuntimeError, match="same dtype as input"):
+        F.fractional_max_pool2d(x, 2, (3, 3), _random_samples=torch.rand(1, 3, 2, device="xpu").double())
+    with pytest.raises(RuntimeError, match="channel size"):
+        F.fractional_max_pool2d(x, 2, (3, 3), _random_samples=torch.rand(1, 2, 2, device="xpu"))

@@ -1,4 +1,5 @@
-/* xpu/ops/pool.h: maximum and average pooling over one to three dimensions, by fixed or adaptive windows.
+/* xpu/ops/pool.h: maximum and average pooling over one to three dimensions, by fixed, adaptive or
+ * fractional windows.
  *
  * Tensors are contiguous [batch, channels, depth, height, width], or with channels_last [batch, depth,
  * height, width, channels]; fewer dimensions have size 1 in front, and windows of 1 there. Dtypes are fp16,
@@ -20,6 +21,10 @@ typedef struct xpu_pool {
     bool maximum;  /* else the average */
     bool adaptive; /* windows from in and out alone; the members below are not used */
     int kernel[3], stride[3], pad[3], dilation[3]; /* dilation: 1 for averages */
+    const void
+        *samples;   /* NULL, or fractional windows, of `kernel` elements and where these numbers in 0 … 1 put
+                       them (depth, height, width), [batch, channels, 3] of the dtype: maxima, forward alone,
+                       not channels_last. Source: B. Graham, Fractional Max-Pooling, arXiv:1412.6071. */
     bool count_pad; /* averages divide by the window's size, padding included, */
     int divisor;    /* or, if not 0, by this */
 } xpu_pool;

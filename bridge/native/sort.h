@@ -1,0 +1,25 @@
+// What sorting and counting share.
+#pragma once
+
+#include "host_memory.h"
+#include "xpu/plans.h"
+
+namespace openxpu {
+
+// Do PyTorch's own CPU kernels sort and count these, in the same memory?
+inline bool sorts_on_host(const at::Tensor &self) {
+    const auto device = self.device().index();
+    return is_host_device(device) && xpu_plans_for_processor(device) && !is_captured(device);
+}
+
+// What they made, on the device of `like`.
+inline at::Tensor back(const at::Tensor &result, const at::Tensor &like) {
+    return result.defined() ? result.to(like.device()) : result;
+}
+inline std::tuple<at::Tensor, at::Tensor, at::Tensor>
+back(const std::tuple<at::Tensor, at::Tensor, at::Tensor> &results, const at::Tensor &like) {
+    return {back(std::get<0>(results), like), back(std::get<1>(results), like),
+            back(std::get<2>(results), like)};
+}
+
+} // namespace openxpu

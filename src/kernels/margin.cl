@@ -1,0 +1,84 @@
+/* By how much scores of other classes come within 1 of those asked for.
+ *
+ * Options: T; those of team.h; BUILD_<kernel>. */
+#include "margin.h"
+#include "team.h"
+
+/* Of a row: its scores, its targets and which classes are some. */
+typedef struct row {
+    __global const STORED(T) * scores;
+    __global STORED(T) * is_target;
+    __global const long *targets;
+    long classes;
+} row;
+
+static inline row row_of(margin_params p, ulong number) {
+    const ulong first = number * p.classes;
+    return (row){XPU_CPTR(STORED(T), p.scores) + first, XPU_PTR(STORED(T), p.is_target) + first,
+                 XPU_CPTR(long, p.targets) + first, p.classes};
+}
+
+/* Goes over the targets. */
+#define EACH_TARGET(r, t) for (long n_ = 0, t; n_ < r.classes && (t = r.targets[n_]) >= 0; n_++)
+
+/* By how much class c comes within 1 of target t; 0 or less: it doesn't. */
+static inline ACC within(row r, long t, long c) {
+    return 1 - (ACC)LOAD(T, r.scores, t) + (ACC)LOAD(T, r.scores, c);
+}
+
+#if defined BUILD_margin_targets || defined BUILD_margin_backward
+/* A work-item a class; dimension 1 goes along rows. */
+#define CLASS                                                                                                \
+    const long c = get_global_id(0);                                                                         \
+    const ulong number = XPU_GROUP(1);                                                                       \
+    if (c >= p.classes) return;                                                                              \
+    const row r = row_of(p, number);
+#endif
+
+#ifdef BUILD_margin_targets
+__kernel void margin_targets(margin_params p) {
+    CLASS
+    const long own = r.targets[c];
+    if (own < -1 || own >= r.classes) fault_report(p.watch, 0, own, r.classes);
+    bool found = false;
+    EACH_TARGET(r, t) found |= t == c;
+    STORE(T, r.is_target, c, (ACC)found);
+}
+#endif
+
+#ifdef BUILD_margin_loss
+TEAM_KERNEL void margin_loss(margin_params p) {
+    TEAM_SCRATCH
+    const ulong number = TEAM_INDEX;
+    if (number >= (ulong)p.rows) return;
+    const row r = row_of(p, number);
+    ACC sum = 0;
+    for (long c = LANE; c < r.classes; c += LANES) {
+        if (LOAD(T, r.is_target, c) != 0) continue;
+        EACH_TARGET(r, t) if (t < r.classes) {
+            const ACC z = within(r, t, c);
+            if (z > 0) sum += z;
+        }
+    }
+    sum = TEAM_SUM(sum);
+    if (LANE == 0) XPU_PTR(ACC, p.losses)[number] = sum / r.classes;
+}
+#endif
+
+#ifdef BUILD_margin_backward
+__kernel void margin_backward(margin_params p) {
+    CLASS
+    long count = 0; /* how often the score counts, less how often it counts against */
+    if (LOAD(T, r.is_target, c) != 0) {
+        long times = 0;
+        EACH_TARGET(r, t) times += t == c;
+        for (long other = 0; other < r.classes; other++)
+            count -= LOAD(T, r.is_target, other) == 0 && within(r, c, other) > 0;
+        count *= times;
+    } else {
+        EACH_TARGET(r, t) count += t < r.classes && within(r, t, c) > 0;
+    }
+    const ACC grad = XPU_CPTR(ACC, p.losses)[number] / r.classes;
+    STORE(T, XPU_PTR(STORED(T), p.grad_scores) + number * p.classes, c, count * grad);
+}
+#endif

@@ -1,0 +1,106 @@
+"""Reductions of segments, forward and backward, against the CPU's in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from openxpu import _bridge
+
+REDUCTIONS = ["sum", "mean", "max", "min", "prod"]
+TOLERANCE = {torch.float64: 1e-13, torch.float32: 1e-5, torch.float16: 3e-3, torch.bfloat16: 2e-2}
+
+
+@pytest.fixture(autouse=True)
+def nothing_falls_back() -> Iterator[None]:
+    _bridge.fallback_counts(True)
+    yield
+    assert _bridge.fallback_counts() == {}
+
+
+def compare(data: torch.Tensor, reduce: str, **given: object) -> None:
+    """Result and gradient, with lengths or offsets, as the CPU's of the same numbers in float64."""
+    limit = TOLERANCE[data.dtype]
+    mine = data.to("xpu").requires_grad_()
+    reference = data.double().clone().requires_grad_()
+    on_xpu = {k: v.to("xpu") if isinstance(v, torch.Tensor) else v for k, v in given.items()}
+    actual = torch.segment_reduce(mine, reduce, **on_xpu)
+    expected = torch.segment_reduce(reference, reduce, **given)
+    assert actual.dtype == data.dtype and actual.shape == expected.shape
+    torch.testing.assert_close(
+        actual.detach().cpu().double(), expected.detach(), rtol=limit, atol=limit, equal_nan=True
+    )
+    grad = torch.randn(expected.shape, dtype=torch.float64).to(data.dtype)
+    actual.backward(grad.to("xpu"))
+    expected.backward(grad.double())
+    torch.testing.assert_close(
+        mine.grad.cpu().double(), reference.grad, rtol=4 * limit, atol=4 * limit, equal_nan=True
+    )
+
+
+def numbers(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    return (torch.rand(shape, dtype=torch.float64) + 0.5).mul(torch.randn(shape).sign()).to(dtype)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("reduce", REDUCTIONS)
+def test_lengths_and_offsets(reduce: str, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    lengths = torch.tensor([3, 0, 1, 70, 5, 0])
+    for shape in ((79,), (79, 1), (79, 3), (79, 33), (79, 2, 9)):
+        for initial in (None, 2):
+            data = numbers(shape, dtype)
+            compare(data, reduce, lengths=lengths, axis=0, initial=initial)
+            offsets = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
+            compare(data, reduce, offsets=offsets, axis=0, initial=initial)
+
+
+@pytest.mark.parametrize("index", [torch.int32, torch.int64], ids=str)
+@pytest.mark.parametrize("reduce", REDUCTIONS)
+def test_each_row_has_lengths_of_its_own(reduce: str, index: torch.dtype) -> None:
+    torch.manual_seed(1)
+    lengths = torch.tensor([[2, 4, 1], [7, 0, 0], [0, 3, 4]], dtype=index)
+    for inner in ((), (5,), (40,)):
+        data = numbers((3, 7, *inner), torch.float64)
+        compare(data, reduce, lengths=lengths, axis=1)
+        compare(data.movedim(0, 1).contiguous().movedim(1, 0), reduce, lengths=lengths, axis=-1 - len(inner))
+
+
+@pytest.mark.parametrize("reduce", ["max", "min", "prod", "sum", "mean"])
+def test_ties_zeros_and_nan(reduce: str) -> None:
+    x = torch.tensor([1.0, 1.0, 0.0, 0.0, -2.0, torch.nan, 3.0, 3.0, 3.0, -1.0], dtype=torch.float64)
+    compare(x, reduce, lengths=torch.tensor([4, 3, 3]))
+    compare(x[:, None].expand(-1, 17).contiguous(), reduce, lengths=torch.tensor([4, 3, 3]))
+
+
+def test_elements_in_no_segment_have_no_gradient() -> None:
+    data = torch.arange(8.0, device="xpu").requires_grad_()
+    result = torch.segment_reduce(data, "sum", offsets=torch.tensor([2, 4, 7], device="xpu"))
+    result.sum().backward()
+    assert result.tolist() == [5.0, 15.0]
+    assert data.grad.tolist() == [0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0]
+
+
+def test_what_does_not_fit() -> None:
+    data = torch.randn(6, 2, device="xpu")
+    lengths = torch.tensor([2, 3], device="xpu")
+    with pytest.raises(RuntimeError, match="sum to"):
+        torch.segment_reduce(data, "sum", lengths=lengths)
+    with pytest.raises(RuntimeError, match="negative"):
+        torch.segment_reduce(data, "sum", lengths=torch.tensor([7, -1], device="xpu"))
+    with pytest.raises(RuntimeError, match="Either lengths or offsets"):
+        torch.segment_reduce(data, "sum")
+    with pytest.raises(RuntimeError, match="last dimension of lengths"):
+        torch.segment_reduce(data, "sum", lengths=lengths, axis=1)
+    with pytest.raises(RuntimeError, match="don't fit data"):
+        torch.segment_reduce(data, "sum", lengths=torch.ones(5, 2, dtype=torch.int64, device="xpu"), axis=1)
+    with pytest.raises(RuntimeError, match="not implemented for 'Int'"):
+        torch.segment_reduce(data.int(), "sum", lengths=torch.tensor([2, 4], device="xpu"))
+    # Offsets are not checked; what lies outside isn't read.
+    result = torch.segment_reduce(data, "sum", offsets=torch.tensor([-4, 3, 900], device="xpu"))
+    torch.testing.assert_close(result, torch.stack([data[:3].sum(0), data[3:].sum(0)]))
+    empty = torch.segment_reduce(
+        torch.empty(0, 3, device="xpu"), "mean", lengths=torch.zeros(2, dtype=torch.int64, device="xpu")
+    )
+    assert empty.shape == (2, 3) and empty.isnan().all()
