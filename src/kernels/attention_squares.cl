@@ -18,7 +18,7 @@
  *
  * -DT=<dtype> -DBIAS_T -DBIAS_IS_MASK -DDROPOUT: as in attention.cl; -DMATRIX_T: as T
  * -DDEPTH -DVALUE_DEPTH: multiples of 16, at rows that begin at multiples of 16 bytes; -DTEAMS; -DSTEP: a multiple of 16;
- * -DSUMS_M: blocks of 8 rows of a team
+ * -DSUMS_M: blocks of 8 rows of a team; -DTOGETHER: teams that have the same rows
  * attention_matrix_forward: TILE rows of one head, or of `packed` heads with a query each; with -DSLICED sums of a
  *                           slice of the keys to `partial`
  * attention_matrix_finish:  attention_join.h
@@ -46,12 +46,17 @@
 
 #define ROWS (SUMS_M * 8)
 #ifdef FORWARD
-#define PAIRED (SUMS_M == 2 && DEPTH > 64)
+#define PAIRED (TOGETHER == 2)
 #else
 #define PAIRED 0
 #endif
+#define SETS (TEAMS / TOGETHER) /* of teams that have the same rows */
+#define TILE (SETS * ROWS)
 #define CHUNKS (DEPTH / 16)
 #define COLUMNS (VALUE_DEPTH / 16) /* pieces of a row of values */
+
+/* As a number that the compiler knows to be the same for all lanes, so that what it decides is a jump. */
+static inline uint team_number(void) { return sub_group_broadcast(get_sub_group_id(), 0); }
 
 /* What a step goes through: the rows of two tensors, of depth DEPTH and VALUE_DEPTH. The first is a right operand along
  * its rows, for scores; the one that is weighted is another across them, whose dwords are of rows l and l + 8. That is
@@ -59,24 +64,35 @@
  * A subgroup reads 16 rows of 16 numbers at a time, which are two squares in either form. */
 #ifdef BACKWARD
 #define FIRST_TWICE (GRADS != 1)
-#define HELD 1 /* a team's rows stay in registers */
 #else
 #define FIRST_TWICE 0
-#define HELD (SUMS_M == 1 && DEPTH <= 64 && VALUE_DEPTH <= 64)
 #endif
 #define MOST_CHUNKS (FIRST_TWICE && COLUMNS > CHUNKS ? COLUMNS : CHUNKS) /* of what a team's rows are multiplied with */
+/* So many of the rows' chunks stay in registers, the others in local memory. */
+#ifdef BIAS_T
+#define BIASED 1
+#else
+#define BIASED 0
+#endif
+#ifdef FORWARD
+#define HELD_MOST (SUMS_M == 1 && DEPTH <= 64 && VALUE_DEPTH <= 64 ? 4 : 0)
+#else
+#define HELD_MOST (MOST_CHUNKS <= 4 ? 4 : (GRADS == 1 ? 1 : 4) - BIASED)
+#endif
+#define HELD (HELD_MOST < MOST_CHUNKS ? HELD_MOST : MOST_CHUNKS)
 #define FIRST_UNITS (STEP / 16 * CHUNKS)
 #define SECOND_UNITS (STEP / 16 * COLUMNS)
 #define FIRST_TURNS ((FIRST_UNITS + TEAMS - 1) / TEAMS)
-#define FIRST_SPAN (PAIRED ? FIRST_TURNS * TEAMS : FIRST_UNITS) /* of a pair's no turn is both tensors' */
+#define APART (PAIRED || FIRST_UNITS % TEAMS == 0) /* no turn is both tensors' */
+#define FIRST_SPAN (APART ? FIRST_TURNS * TEAMS : FIRST_UNITS)
 #define STEP_UNITS (FIRST_SPAN + SECOND_UNITS)
 #define UNITS ((STEP_UNITS + TEAMS - 1) / TEAMS)
 #define ALL_TURNS 0, UNITS
 #define FIRST_ALONE 0, FIRST_TURNS
 #define SECOND_ALONE FIRST_TURNS, UNITS
 #define SECOND_ALONG (2 * FIRST_UNITS) /* squares of a stage before */
-#define ACROSS (2 * FIRST_UNITS + FIRST_TWICE * 2 * SECOND_UNITS)
-#define STAGE ((ACROSS + 2 * (FIRST_TWICE ? FIRST_UNITS : SECOND_UNITS)) * SQUARE)
+#define ACROSS_AT (2 * FIRST_UNITS + FIRST_TWICE * 2 * SECOND_UNITS)
+#define STAGE ((ACROSS_AT + 2 * (FIRST_TWICE ? FIRST_UNITS : SECOND_UNITS)) * SQUARE)
 typedef struct next_step {
     xpu_addr first, second; /* the step's first rows */
     uint at[UNITS], first_pitch, second_pitch;
@@ -86,8 +102,8 @@ typedef struct next_step {
 /* A unit is of the first tensor, of these rows and numbers. */
 #define UNIT_OF(t)                                                                                           \
     const uint unit = team + (t) * TEAMS, second = unit - FIRST_SPAN;                                        \
-    const bool is_first = PAIRED ? (t) < FIRST_TURNS : unit < FIRST_UNITS;                                   \
-    const bool is_there = PAIRED && is_first ? FIRST_UNITS % TEAMS == 0 || unit < FIRST_UNITS                \
+    const bool is_first = APART ? (t) < FIRST_TURNS : unit < FIRST_UNITS;                                    \
+    const bool is_there = APART && is_first ? FIRST_UNITS % TEAMS == 0 || unit < FIRST_UNITS                \
                                              : STEP_UNITS % TEAMS == 0 || unit < STEP_UNITS;                 \
     const uint block = is_first ? unit / CHUNKS : second / COLUMNS;                                          \
     const uint chunk = is_first ? unit % CHUNKS : second % COLUMNS;
@@ -111,19 +127,20 @@ INLINED void fetch_step(__private next_step *n, int left, uint team, uint lane, 
     if (begin == 0) n->first += STEP * n->first_pitch;
     if (end == UNITS) n->second += STEP * n->second_pitch;
 }
-INLINED void keep_step(__local uchar *stage, __private const next_step *n, uint team, uint lane, const uint begin,
-                       const uint end) {
-    WRITTEN_OUT for (uint t = begin; t < end; t++) {
+enum { ALONG = 1, ACROSS = 2 };
+/* Writes down what is a right operand along its rows, across them, or both. */
+INLINED void keep_step(__local uchar *stage, __private const next_step *n, uint team, uint lane, const int which) {
+    WRITTEN_OUT for (uint t = 0; t < UNITS; t++) {
         UNIT_OF(t)
         const uint chunks = is_first ? CHUNKS : COLUMNS;
         if (!is_there) continue;
-        if (is_first || FIRST_TWICE) {
+        if ((which & ALONG) && (is_first || FIRST_TWICE)) {
             __local uchar *to = stage + ((is_first ? 0 : SECOND_ALONG) + block * 2 * chunks + chunk) * SQUARE;
             write_square(to, n->pieces[t][0]);
             write_square(to + chunks * SQUARE, n->pieces[t][1]);
         }
-        if (is_first == FIRST_TWICE) {
-            __local uchar *to = stage + (ACROSS + (block * chunks + chunk) * 2) * SQUARE + lane * HALF;
+        if ((which & ACROSS) && is_first == FIRST_TWICE) {
+            __local uchar *to = stage + (ACROSS_AT + (block * chunks + chunk) * 2) * SQUARE + lane * HALF;
             *(__local uint8 *)to = paired(n->pieces[t][0].lo, n->pieces[t][1].lo);
             *(__local uint8 *)(to + SQUARE) = paired(n->pieces[t][0].hi, n->pieces[t][1].hi);
         }
@@ -133,27 +150,38 @@ INLINED void keep_step(__local uchar *stage, __private const next_step *n, uint 
 static inline xpu_addr rows_at(const attention_matrix *m, long b, long h, long row) {
     return m->data + (b * m->stride[0] + h * m->stride[1] + row * m->stride[2]) * ELEMENT;
 }
-/* Eight rows as a left operand's squares, from a matrix's row on of which `left` are there. */
-INLINED void keep_rows(__local uchar *squares, xpu_addr from, long pitch, int left, const int chunks, uint lane) {
-    WRITTEN_OUT for (int c = 0; c < chunks; c++) *(__local uint8 *)(squares + c * SQUARE + lane * HALF) =
-        fetch_piece((int)lane < left ? from + lane * pitch + c * HALF : NOTHING);
+/* A team's rows as a left operand. */
+typedef struct left_rows {
+    int8 held[SUMS_M][HELD > 0 ? HELD : 1];
+    const __local uchar *rest; /* squares, of a block of 8 rows one after the other */
+} left_rows;
+#define REST (MOST_CHUNKS - HELD)
+#define REST_BYTES (SUMS_M * REST * SQUARE)
+/* From a matrix's row on of which `left` are there. A square of `own` is for the team alone, as `rest` is for the teams
+ * that have the same rows, which all write them down. */
+INLINED void take_rows(__private left_rows *rows, xpu_addr from, long pitch, int left, const int chunks,
+                       __local uchar *own, __local uchar *rest, uint lane) {
+    rows->rest = rest;
+    WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) WRITTEN_OUT for (int c = 0; c < chunks; c++) {
+        __local uchar *const to = c < HELD ? own : rest + (i * REST + c - HELD) * SQUARE;
+        *(__local uint8 *)(to + lane * HALF) =
+            fetch_piece(i * 8 + (int)lane < left ? from + (i * 8 + lane) * pitch + c * HALF : NOTHING);
+        if (c >= HELD) continue;
+        sub_group_barrier(CLK_LOCAL_MEM_FENCE);
+        rows->held[i][c] = read_square(own);
+        sub_group_barrier(CLK_LOCAL_MEM_FENCE);
+    }
 }
 
-/* s = the team's rows, in registers or in squares, times `width` blocks of 8 rows in squares, each of `chunks`. */
-#if HELD
-typedef __private int8 (*left_rows)[MOST_CHUNKS];
-#define LEFT_SQUARE(rows, i, c) (rows)[i][c]
-#else
-typedef const __local uchar *left_rows;
-#define LEFT_SQUARE(rows, i, c) read_square((rows) + ((i) * MOST_CHUNKS + (c)) * SQUARE)
-#endif
-INLINED void multiply_rows(__private float8 (*s)[SUMS_M], left_rows rows, const __local uchar *right, const int width,
-                           int chunks) {
+/* s = the team's rows times `width` blocks of 8 rows in squares, each of `chunks`. */
+INLINED void multiply_rows(__private float8 (*s)[SUMS_M], __private const left_rows *rows, const __local uchar *right,
+                           const int width, int chunks) {
     BLOCKS_OF(i, j, width) s[j][i] = 0;
     WRITTEN_OUT for (int c = 0; c < MOST_CHUNKS; c++)
         if (c < chunks) {
             int8 left[SUMS_M];
-            WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) left[i] = LEFT_SQUARE(rows, i, c);
+            WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) left[i] =
+                c < HELD ? rows->held[i][c] : read_square(rows->rest + (i * REST + c - HELD) * SQUARE);
             WRITTEN_OUT for (int j = 0; j < width; j++) {
                 const int8 block = read_square(right + (j * chunks + c) * SQUARE);
                 WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) s[j][i] = MULTIPLY(left[i], block, s[j][i]);
@@ -174,6 +202,17 @@ INLINED void add_weighted(__private float8 (*sum)[SUMS_M], __private const int8 
     WRITTEN_OUT for (int v = 0; v < width; v++) {
         const int8 block = read_square(right + v * SQUARE);
         WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) sum[v][i] = MULTIPLY(weights[i], block, sum[v][i]);
+    }
+}
+
+/* The same with weights in squares: `count` times 16 of each block of rows, those of a block `row` bytes behind the
+ * block's before, those of the next 16 `next` bytes on. */
+INLINED void add_given(__private float8 (*sum)[SUMS_M], const __local uchar *given, int row, int next,
+                       const __local uchar *right, const int pitch, const int count, const int width) {
+    WRITTEN_OUT for (int m = 0; m < count; m++) {
+        int8 weights[SUMS_M];
+        WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) weights[i] = read_square(given + i * row + m * next);
+        add_weighted(sum, weights, right + m * pitch * SQUARE, width);
     }
 }
 
@@ -198,7 +237,6 @@ INLINED void drop(__private float8 (*s)[SUMS_M], __private const uint *bits, con
 #endif
 
 #ifdef FORWARD
-#define TILE (TEAMS * ROWS / (1 + PAIRED))
 #define WIDTH (STEP / 8 / (1 + PAIRED))                         /* blocks of a team's scores beside each other */
 #define OUT_BLOCKS (2 * COLUMNS / (1 + PAIRED))                 /* … and of its sums, … */
 #define OUT_COLUMN(v) ((f->role * OUT_BLOCKS + (v)) * 8 + lane) /* … of which a work-item has columns */
@@ -212,9 +250,7 @@ typedef struct forward_state {
     uint role;      /* which of a pair */
     float8 out[OUT_BLOCKS][SUMS_M], sum[SUMS_M];
     float less[SUMS_M]; /* a lane has a row's shift, as it is added to scores */
-#if HELD
-    int8 query[SUMS_M][CHUNKS];
-#endif
+    left_rows rows;
 } forward_state;
 #define HEAD(row) (p->packed > 1 ? f->h + (row) : f->h)
 #define QUERY(row) (p->packed > 1 ? 0 : (row))
@@ -258,9 +294,9 @@ INLINED void soften(__private const forward_state *f, __private float8 (*s)[SUMS
 
 /* The scores of keys from k0 on, at whose `edge` some rows don't look at all of them. */
 INLINED void find_scores(const attention_params *p, __private const forward_state *f, __private float8 (*s)[SUMS_M],
-                         left_rows queries, const __local uchar *keys, int k0, int k_end, bool edge) {
+                         const __local uchar *keys, int k0, int k_end, bool edge) {
     const int lane = (int)get_local_id(0) % MATRIX_TEAM;
-    multiply_rows(s, queries, keys, WIDTH, CHUNKS);
+    multiply_rows(s, &f->rows, keys, WIDTH, CHUNKS);
 #ifdef BIAS_T
     BLOCKS_OF(i, j, WIDTH) WRITTEN_OUT for (int r = 0; r < 8; r++) {
         const int row = f->row0 + i * 8 + r;
@@ -283,8 +319,8 @@ INLINED void find_scores(const attention_params *p, __private const forward_stat
 #if PAIRED
 #include "attention_squares_pair.h"
 #else
-#define KEPT_LOCAL (TEAMS * SUMS_M * CHUNKS * SQUARE)
-#define FORWARD_LOCAL (KEPT_LOCAL + 2 * STAGE)
+#define STAGES 2
+#define BESIDE 0
 INLINED void add_values(__private forward_state *f, __private float8 (*s)[SUMS_M], const __local uchar *values) {
     WRITTEN_OUT for (int m = 0; m < STEP / 16; m++) {
         int8 left[SUMS_M];
@@ -294,9 +330,9 @@ INLINED void add_values(__private forward_state *f, __private float8 (*s)[SUMS_M
 }
 
 /* Keys from k0 on, if any row of the team's looks at some; at an `edge` not all rows look at all of them. */
-INLINED void forward_step(const attention_params *p, __private forward_state *f, left_rows queries, __private next_step *n,
+INLINED void forward_step(const attention_params *p, __private forward_state *f, __private next_step *n,
                           __local uchar *stages, int k0, int k_end, bool on, const bool edge) {
-    const uint lane = (uint)get_local_id(0) % MATRIX_TEAM, team = get_sub_group_id();
+    const uint lane = (uint)get_local_id(0) % MATRIX_TEAM, team = team_number();
     const __local uchar *const stage = stages + f->turn % 2 * STAGE;
     barrier(CLK_LOCAL_MEM_FENCE); /* this step is there, the one before has been read */
     f->turn++;
@@ -304,7 +340,7 @@ INLINED void forward_step(const attention_params *p, __private forward_state *f,
     if (on) {
         const float factor = FACTOR;
         float8 s[WIDTH][SUMS_M];
-        find_scores(p, f, s, queries, stage, k0, k_end, edge);
+        find_scores(p, f, s, stage, k0, k_end, edge);
         if (is_above(f, s, factor))
             WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) shift_rows(f, i, shift_of(f, s, factor, i));
         soften(f, s, factor);
@@ -316,28 +352,25 @@ INLINED void forward_step(const attention_params *p, __private forward_state *f,
         drop(s, kept, WIDTH);
 #endif
         fetch_step(n, (int)p->keys - k0 - STEP, team, lane, ALL_TURNS);
-        add_values(f, s, stage + ACROSS * SQUARE);
+        add_values(f, s, stage + ACROSS_AT * SQUARE);
     } else {
         fetch_step(n, (int)p->keys - k0 - STEP, team, lane, ALL_TURNS);
     }
-    keep_step(stages + f->turn % 2 * STAGE, n, team, lane, ALL_TURNS);
-}
-INLINED void begin_keys(const attention_params *p, __private forward_state *f, __private next_step *n,
-                        __local uchar *stages, int k0) {
-    const uint lane = (uint)get_local_id(0) % MATRIX_TEAM, team = get_sub_group_id();
-    fetch_step(n, (int)p->keys - k0, team, lane, ALL_TURNS);
-    keep_step(stages, n, team, lane, ALL_TURNS);
+    keep_step(stages + f->turn % 2 * STAGE, n, team, lane, ALONG | ACROSS);
 }
 INLINED void find_totals(__private const forward_state *f, __private float8 *totals, __local uchar *unused) {
     WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) WRITTEN_OUT for (int r = 0; r < 8; r++)
         totals[i][r] = sub_group_reduce_add(f->sum[i][r]);
 }
 #endif
+/* Local memory: stages, what stands beside them or each team's square before, and rows. */
+#define STAGES_BYTES (STAGES * STAGE + BESIDE)
+#define REST_AT (STAGES_BYTES > TEAMS * SQUARE ? STAGES_BYTES : TEAMS * SQUARE)
 
 MATRIX_KERNEL __attribute__((reqd_work_group_size(TEAMS * MATRIX_TEAM, 1, 1)))
 void attention_matrix_forward(const attention_params params) {
     const attention_params *const p = &params;
-    __local uchar squares[FORWARD_LOCAL] __attribute__((aligned(64)));
+    __local uchar stages[REST_AT + SETS * REST_BYTES] __attribute__((aligned(64)));
     const long all = p->packed * p->queries, blocks = (all + TILE - 1) / TILE, sets = p->heads / p->packed;
     /* The group's number is (slice, batch, set of heads, rows): of a causal one the longest first. */
     long g = XPU_GROUP(0);
@@ -346,13 +379,13 @@ void attention_matrix_forward(const attention_params params) {
     const long h = g % sets * p->packed;
     g /= sets;
     const long b = g % p->batch, slice = g / p->batch, kh = h / (p->heads / p->key_heads);
-    const uint lane = (uint)get_local_id(0) % MATRIX_TEAM, team = get_sub_group_id();
-    const uint mine = PAIRED ? team / 2 : team; /* of those that have rows */
+    const uint lane = (uint)get_local_id(0) % MATRIX_TEAM, team = team_number();
+    const uint mine = team / TOGETHER; /* of those that have rows */
     const int row0 = (int)r0 + (int)mine * ROWS;
 
     forward_state state;
     __private forward_state *const f = &state;
-    f->b = b, f->h = h, f->row0 = row0, f->turn = 0, f->role = PAIRED ? team % 2 : 0;
+    f->b = b, f->h = h, f->row0 = row0, f->turn = 0, f->role = team % TOGETHER;
     BLOCKS_OF(i, v, OUT_BLOCKS) f->out[v][i] = 0;
     WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) {
         f->sum[i] = 0, f->less[i] = -UNSET;
@@ -360,18 +393,9 @@ void attention_matrix_forward(const attention_params params) {
 
     const long row_pitch = p->packed > 1 ? p->query.stride[1] : p->query.stride[2];
     const xpu_addr query = rows_at(&p->query, b, h, 0) + row0 * row_pitch * ELEMENT;
-    __local uchar *const rows = squares + mine * (SUMS_M * CHUNKS * SQUARE); /* which a pair both write down */
-    __local uchar *const stages = squares + KEPT_LOCAL;
-    WRITTEN_OUT for (int i = 0; i < SUMS_M; i++)
-        keep_rows(rows + i * CHUNKS * SQUARE, query + i * 8 * row_pitch * ELEMENT, row_pitch * ELEMENT,
-                  (int)min(all - row0, (long)ROWS) - i * 8, CHUNKS, lane);
-#if HELD
-    sub_group_barrier(CLK_LOCAL_MEM_FENCE);
-    BLOCKS_OF(i, c, CHUNKS) f->query[i][c] = read_square(rows + (i * CHUNKS + c) * SQUARE);
-    const left_rows queries = f->query;
-#else
-    const left_rows queries = rows;
-#endif
+    take_rows(&f->rows, query, row_pitch * ELEMENT, (int)min(all - row0, (long)ROWS), CHUNKS, stages + team * SQUARE,
+              stages + REST_AT + mine * REST_BYTES, lane);
+    barrier(CLK_LOCAL_MEM_FENCE);
 
     const bool diagonal = p->causal && p->packed == 1;
     const int begin = (int)(slice * p->slice), cut = (int)min(p->keys, (slice + 1) * p->slice);
@@ -382,10 +406,14 @@ void attention_matrix_forward(const attention_params params) {
     n.first_pitch = (uint)p->key.stride[2] * ELEMENT, n.second_pitch = (uint)p->value.stride[2] * ELEMENT;
     n.first = rows_at(&p->key, b, kh, begin), n.second = rows_at(&p->value, b, kh, begin);
     open_step(&n, team, lane);
-    begin_keys(p, f, &n, stages, begin);
+    fetch_step(&n, (int)p->keys - begin, team, lane, ALL_TURNS);
+    keep_step(stages, &n, team, lane, PAIRED ? ALONG : ALONG | ACROSS);
+#if PAIRED
+    if (get_local_id(0) == 0) *(__local int *)(stages + FLAG_AT) = 0;
+#endif
     int k0 = begin;
-    for (; k0 + STEP <= common; k0 += STEP) forward_step(p, f, queries, &n, stages, k0, k_end, true, false);
-    for (; k0 < group_end; k0 += STEP) forward_step(p, f, queries, &n, stages, k0, k_end, k0 < k_end, true);
+    for (; k0 + STEP <= common; k0 += STEP) forward_step(p, f, &n, stages, k0, k_end, true, false);
+    for (; k0 < group_end; k0 += STEP) forward_step(p, f, &n, stages, k0, k_end, k0 < k_end, true);
 
     float8 totals[SUMS_M];
     find_totals(f, totals, stages);

@@ -1,26 +1,35 @@
 /* Gradients of attention by Intel's matrix units of 8 lanes, for attention_squares.cl.
  *
- * Two teams, a pair, have ROWS rows, queries or keys, and half of the columns of these rows' gradient each:
- * registers hold what a team multiplies the other side with, and half of the sums, so that local memory has
- * the other side alone. Of each STEP rows of that, for the gradient of queries and of keys one team finds the
- * scores and their exponentials, the other the gradients of dropout's results; for that of values each finds
- * exponentials of half of them. They exchange these by way of local memory.
+ * A set of teams, TOGETHER, has 16 rows, queries or keys, and each of it a part of the columns of these rows'
+ * gradient. Of each STEP rows of the other side a team finds the scores of some, too, and from these weights:
+ * for the gradient of values a pair's teams have half of the rows each. For that of queries and of keys a
+ * pair of teams finds both the scores and the gradients of the weights, one of them the former with their
+ * exponentials and the other the latter, give each other what they have of half of their own rows, and make
+ * weights of the rest; quads have two such pairs, with half of the rows of the other side each. Then all
+ * multiply the weights of all with their columns of the other side. What they exchange lies in local memory,
+ * as fp32 or as a left operand; rows stay in registers, or, HELD chunks of them, in part.
+ *
+ * A step has two or three parts, each behind a barrier, and one place in local memory, since the next rows
+ * come into registers meanwhile: those along are written down at the end of the step, those across at the
+ * beginning of their own.
  *
  * -DGRADS: 0 attention_matrix_grad_query, TILE queries; 1 attention_matrix_grad_key_value, the values'
- * gradient of TILE keys; 2 the keys' */
-#define PAIRS (TEAMS / 2)
-#define TILE (PAIRS * ROWS)
+ * gradient of TILE keys; 2 the keys'. -DTOGETHER: 2, or 4 where GRADS isn't 1 */
 #define OF_VALUES (GRADS == 1)
-#define WIDTH (STEP / 8 / (1 + OF_VALUES)) /* blocks of scores of a team */
-#define SUMS (OF_VALUES ? COLUMNS : CHUNKS)
-#define EXCHANGED (SUMS_M * (OF_VALUES ? WIDTH / 2 : WIDTH)) /* squares of a team */
-#define LOCAL_BYTES (2 * STAGE + TEAMS * EXCHANGED * SQUARE)
+#define PARTS (OF_VALUES ? TOGETHER : TOGETHER / 2) /* of a step's rows */
+#define WIDTH (STEP / 8 / PARTS)                    /* blocks of scores of a team */
+#define PITCH (2 * (OF_VALUES ? COLUMNS : CHUNKS))  /* squares of 16 rows across */
+#define SUMS ((PITCH + TOGETHER - 1) / TOGETHER)
+#define GIVEN_BYTES (WIDTH * SQUARE) /* of a team */
+#define BITS_AT (STAGE + TEAMS * GIVEN_BYTES)
+#define REST_AT (BITS_AT + (DROPOUT && !OF_VALUES ? TEAMS * MATRIX_TEAM * 4 : 0))
+#define LOCAL_BYTES (REST_AT + (OF_VALUES ? SETS : 2 * SETS) * REST_BYTES)
 
 typedef struct grad_state {
     long b, h;
-    int row0, turn; /* turn: of the stages */
-    uint role;      /* which of the pair */
-    int8 rows[SUMS_M][MOST_CHUNKS];
+    int row0;
+    uint role; /* which of the set */
+    left_rows rows;
     float8 sum[SUMS][SUMS_M];
     /* What queries have for this team, logarithms of their sums of exponentials or sums of grad_out * out:
      * where that is, bytes apart; of the team's rows, a lane has a row's. */
@@ -32,7 +41,7 @@ typedef struct grad_state {
 } grad_state;
 
 /* Does the team find exponentials? */
-#define FINDS_WEIGHTS(f) (OF_VALUES || (f)->role == 0)
+#define FINDS_WEIGHTS(f) (OF_VALUES || (f)->role % 2 == 0)
 INLINED void look_up(const attention_params *p, __private grad_state *f) {
     f->looked_up =
         FINDS_WEIGHTS(f) ? (xpu_addr)logsumexp_at(p, f->b, f->h, 0) : (xpu_addr)delta_at(p, f->b, f->h, 0);
@@ -79,20 +88,20 @@ INLINED void find_weights(const attention_params *p, __private const grad_state 
 #endif
 }
 
-/* Does dropout keep the scores? A bit a row of each block's column. */
-INLINED void find_bits(const attention_params *p, __private const grad_state *f, __private uint *bits,
-                       int x0) {
 #if DROPOUT
+/* Does it keep the scores of `width` blocks from x0 on? A bit a row of each block's column. */
+INLINED void find_bits(const attention_params *p, __private const grad_state *f, __private uint *bits, int x0,
+                       const int width) {
     const int lane = (int)get_local_id(0) % MATRIX_TEAM;
 #if GRADS == 0
-    find_kept(p, kept_row(p, f->b, f->h, f->row0) + (ulong)(x0 + lane), (ulong)ROW_KEYS(p), 8, ROWS, WIDTH,
+    find_kept(p, kept_row(p, f->b, f->h, f->row0) + (ulong)(x0 + lane), (ulong)ROW_KEYS(p), 8, ROWS, width,
               bits);
 #else
-    find_kept(p, kept_row(p, f->b, f->h, x0 + lane) + (ulong)f->row0, 1, 8 * (ulong)ROW_KEYS(p), ROWS, WIDTH,
+    find_kept(p, kept_row(p, f->b, f->h, x0 + lane) + (ulong)f->row0, 1, 8 * (ulong)ROW_KEYS(p), ROWS, width,
               bits);
 #endif
-#endif
 }
+#endif
 
 /* Of products with values or their results' gradients, the scores' gradients, but for the weights. */
 INLINED void find_slopes(const attention_params *p, __private const grad_state *f,
@@ -110,116 +119,122 @@ INLINED void find_slopes(const attention_params *p, __private const grad_state *
     }
 }
 
-/* STEP rows of the other side from x0 on, of which `left` are there. `on`: some of the pair's rows take part.
- */
+/* STEP rows of the other side from x0 on, of which `left` are there. */
 INLINED void grad_step(const attention_params *p, __private grad_state *f, __private next_step *n,
-                       __local uchar *stages, int x0, int left, bool on, const bool edge) {
-    const uint lane = (uint)get_local_id(0) % MATRIX_TEAM, team = get_sub_group_id();
-    const __local uchar *const stage = stages + f->turn % 2 * STAGE;
-    __local uchar *const exchange = stages + 2 * STAGE;
-    __local uchar *const given = exchange + team * (EXCHANGED * SQUARE);
+                       __local uchar *stage, int x0, int left, const bool edge) {
+    const uint lane = (uint)get_local_id(0) % MATRIX_TEAM, team = team_number();
+    const uint part = OF_VALUES ? f->role : f->role / 2, odd = f->role % 2;
+    const int first = x0 + (int)part * (WIDTH * 8);
+    const __local uchar *const right = stage + (ACROSS_AT + f->role * SUMS) * SQUARE;
+    __local uchar *const given = stage + STAGE + team * GIVEN_BYTES;
+    __local uchar *const others = stage + STAGE + (team ^ 1) * GIVEN_BYTES;
     float8 s[WIDTH][SUMS_M];
-    uint bits[WIDTH] = {0};
-    barrier(CLK_LOCAL_MEM_FENCE); /* this step is there, the one before has been read */
-    f->turn++;
-    if (on) {
+#if DROPOUT
+    uint bits[WIDTH];
 #if OF_VALUES
-        const int first = x0 + (int)f->role * (STEP / 2);
-        find_bits(p, f, bits, first);
-        multiply_rows(s, f->rows, stage + f->role * (FIRST_UNITS * SQUARE), WIDTH, CHUNKS);
-        find_weights(p, f, s, first, edge);
+    find_bits(p, f, bits, first, WIDTH);
+#else /* a pair's teams half of them each */
+    find_bits(p, f, bits, first + (int)odd * 8, 1);
+    __local uint *const both = (__local uint *)(stage + BITS_AT) + (team & ~1u) * MATRIX_TEAM + lane;
+    both[odd * MATRIX_TEAM] = bits[0];
+#endif
+#endif
+    barrier(
+        CLK_LOCAL_MEM_FENCE); /* rows along are there, those across and the weights before have been read */
+    keep_step(stage, n, team, lane, ACROSS);
+#if OF_VALUES
+    int8 weights[WIDTH / 2][SUMS_M];
+    multiply_rows(s, &f->rows, stage + part * (WIDTH * CHUNKS * SQUARE), WIDTH, CHUNKS);
+    find_weights(p, f, s, first, edge);
 #if DROPOUT
-        drop(s, bits, WIDTH);
+    drop(s, bits, WIDTH);
 #endif
-        WRITTEN_OUT for (int m = 0; m < WIDTH / 2; m++) WRITTEN_OUT for (int i = 0; i < SUMS_M; i++)
-            write_square(given + (m * SUMS_M + i) * SQUARE, as_uint8(pairs_of(s[2 * m][i], s[2 * m + 1][i])));
-#else
-        if (f->role == 1) find_bits(p, f, bits, x0);
-        multiply_rows(s, f->rows, stage + f->role * (SECOND_ALONG * SQUARE), WIDTH,
-                      CHUNKS == COLUMNS || f->role == 0 ? CHUNKS : COLUMNS);
-        if (f->role == 0) {
-            find_weights(p, f, s, x0, edge);
-        } else {
-#if DROPOUT
-            drop(s, bits, WIDTH);
-#endif
-            find_slopes(p, f, s, x0);
-        }
-        BLOCKS_OF(i, j, WIDTH) write_square(given + (j * SUMS_M + i) * SQUARE, as_uint8(s[j][i]));
-#endif
+    BLOCKS_OF(i, m, WIDTH / 2) {
+        weights[m][i] = pairs_of(s[2 * m][i], s[2 * m + 1][i]);
+        write_square(given + (m * SUMS_M + i) * SQUARE, as_uint8(weights[m][i]));
     }
     fetch_step(n, left - STEP, team, lane, ALL_TURNS);
-    barrier(CLK_LOCAL_MEM_FENCE);
-    if (on) {
-        const __local uchar *const right = stage + (ACROSS + f->role * SUMS) * SQUARE;
-        WRITTEN_OUT for (int m = 0; m < STEP / 16; m++) {
-            int8 weights[SUMS_M];
-#if OF_VALUES
-            const __local uchar *const from = exchange +
-                                              ((team & ~1u) + m / (WIDTH / 2)) * (EXCHANGED * SQUARE) +
-                                              m % (WIDTH / 2) * SUMS_M * SQUARE;
-            WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) weights[i] = read_square(from + i * SQUARE);
+    barrier(CLK_LOCAL_MEM_FENCE); /* weights and rows across are there, those along have been read */
+    const __local uchar *const own = right + part * (WIDTH / 2) * (PITCH * SQUARE);
+    WRITTEN_OUT for (int m = 0; m < WIDTH / 2; m++)
+        add_weighted(f->sum, weights[m], own + m * (PITCH * SQUARE), SUMS);
+    add_given(f->sum, others, SQUARE, SUMS_M * SQUARE, right + (part ^ 1) * (WIDTH / 2) * (PITCH * SQUARE),
+              PITCH, WIDTH / 2, SUMS);
 #else
-            const __local uchar *const from =
-                exchange + (team ^ 1) * (EXCHANGED * SQUARE) + 2 * m * SUMS_M * SQUARE;
-            WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) weights[i] =
-                pairs_of(s[2 * m][i] * as_float8(read_square(from + i * SQUARE)),
-                         s[2 * m + 1][i] * as_float8(read_square(from + (SUMS_M + i) * SQUARE)));
+    const int chunks = CHUNKS == COLUMNS || odd == 0 ? CHUNKS : COLUMNS;
+    multiply_rows(s, &f->rows, stage + (odd * SECOND_ALONG + part * WIDTH * chunks) * SQUARE, WIDTH, chunks);
+#if DROPOUT
+    WRITTEN_OUT for (int j = 0; j < WIDTH; j++) bits[j] = odd ? both[j * MATRIX_TEAM] : ~0u;
+    drop(s, bits, WIDTH);
 #endif
-            add_weighted(f->sum, weights, right + m * 2 * SUMS * SQUARE, SUMS);
-        }
+    if (odd == 0)
+        find_weights(p, f, s, first, edge);
+    else
+        find_slopes(p, f, s, first);
+    WRITTEN_OUT for (int j = 0; j < WIDTH; j++)
+        write_square(given + j * SQUARE, as_uint8(odd ? s[j][0] : s[j][1]));
+    fetch_step(n, left - STEP, team, lane, ALL_TURNS);
+    barrier(CLK_LOCAL_MEM_FENCE); /* which are there; rows along have been read */
+    /* Block `odd` of the team's, in place of what it was given. */
+    WRITTEN_OUT for (int m = 0; m < WIDTH / 2; m++) {
+        float8 own[2];
+        WRITTEN_OUT for (int j = 0; j < 2; j++) own[j] =
+            (odd ? s[2 * m + j][1] : s[2 * m + j][0]) * as_float8(read_square(others + (2 * m + j) * SQUARE));
+        write_square(others + m * SQUARE, as_uint8(pairs_of(own[0], own[1])));
     }
-    keep_step(stages + f->turn % 2 * STAGE, n, team, lane, ALL_TURNS);
+    barrier(CLK_LOCAL_MEM_FENCE); /* weights and rows across are there */
+    WRITTEN_OUT for (int q = 0; q < PARTS; q++)
+        add_given(f->sum, stage + STAGE + ((team & ~(TOGETHER - 1u)) + 2 * q + 1) * GIVEN_BYTES, -GIVEN_BYTES,
+                  SQUARE, right + q * (WIDTH / 2) * (PITCH * SQUARE), PITCH, WIDTH / 2, SUMS);
+#endif
+    keep_step(stage, n, team, lane, ALONG);
 }
 
 /* The team's rows of a matrix, which has `all`. */
 INLINED void hold_rows(__private grad_state *f, const attention_matrix *m, long h, long all, const int chunks,
-                       __local uchar *own, uint lane) {
-    const long pitch = m->stride[2] * ELEMENT;
-    WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) WRITTEN_OUT for (int c = 0; c < chunks; c++) {
-        const int row = f->row0 + i * 8;
-        keep_rows(own, rows_at(m, f->b, h, row) + c * HALF, pitch, (int)min(all - row, 8L), 1, lane);
-        sub_group_barrier(CLK_LOCAL_MEM_FENCE);
-        f->rows[i][c] = read_square(own);
-        sub_group_barrier(CLK_LOCAL_MEM_FENCE);
-    }
+                       __local uchar *stage, uint team, uint lane) {
+    const uint which = OF_VALUES ? team / TOGETHER : team / TOGETHER * 2 + team % 2;
+    take_rows(&f->rows, rows_at(m, f->b, h, f->row0), m->stride[2] * ELEMENT,
+              (int)min(all - f->row0, (long)ROWS), chunks, stage + team * SQUARE,
+              stage + REST_AT + which * REST_BYTES, lane);
 }
 INLINED void put_sums(__private const grad_state *f, const attention_matrix *m, long h, long all, float scale,
                       uint lane) {
     BLOCKS_OF(i, v, SUMS) WRITTEN_OUT for (int r = 0; r < 8; r++) {
         const long row = f->row0 + i * 8 + r;
-        if (row < all) PUT(*m, f->b, h, row, (f->role * SUMS + v) * 8 + lane, f->sum[v][i][r] * scale);
+        if (row < all && (PITCH % TOGETHER == 0 || f->role * SUMS + v < PITCH))
+            PUT(*m, f->b, h, row, (f->role * SUMS + v) * 8 + lane, f->sum[v][i][r] * scale);
     }
 }
-/* The other side's rows from x0 on: the first ones come into the stage whose turn it is. */
-INLINED void begin_rows(__private grad_state *f, __private next_step *n, __local uchar *stages,
+/* The other side's rows from x0 on: the first ones come in. */
+INLINED void begin_rows(__private grad_state *f, __private next_step *n, __local uchar *stage,
                         const attention_matrix *first, const attention_matrix *second, long h, int x0,
                         int left, uint team, uint lane) {
     n->first = rows_at(first, f->b, h, x0), n->second = rows_at(second, f->b, h, x0);
     fetch_step(n, left, team, lane, ALL_TURNS);
-    keep_step(stages + f->turn % 2 * STAGE, n, team, lane, ALL_TURNS);
+    keep_step(stage, n, team, lane, ALONG);
 }
 
 #define GRAD_KERNEL MATRIX_KERNEL __attribute__((reqd_work_group_size(TEAMS * MATRIX_TEAM, 1, 1))) void
 #if GRADS == 0
 GRAD_KERNEL attention_matrix_grad_query(const attention_params params) {
     const attention_params *const p = &params;
-    __local uchar stages[LOCAL_BYTES] __attribute__((aligned(64)));
+    __local uchar stage[LOCAL_BYTES] __attribute__((aligned(64)));
     const long blocks = (p->queries + TILE - 1) / TILE;
     long g = XPU_GROUP(0);
     const long q0 = (p->causal ? blocks - 1 - g % blocks : g % blocks) * TILE;
     g /= blocks;
     const long h = g % p->heads, b = g / p->heads, kh = h / (p->heads / p->key_heads);
-    const uint lane = (uint)get_local_id(0) % MATRIX_TEAM, team = get_sub_group_id();
+    const uint lane = (uint)get_local_id(0) % MATRIX_TEAM, team = team_number();
 
     grad_state state;
     __private grad_state *const f = &state;
-    f->b = b, f->h = h, f->row0 = (int)q0 + (int)(team / 2) * ROWS, f->turn = 0, f->role = team % 2;
+    f->b = b, f->h = h, f->row0 = (int)q0 + (int)(team / TOGETHER) * ROWS, f->role = team % TOGETHER;
     BLOCKS_OF(i, v, SUMS) f->sum[v][i] = 0;
-    if (f->role == 0)
-        hold_rows(f, &p->query, h, p->queries, CHUNKS, stages + team * SQUARE, lane);
+    if (f->role % 2 == 0)
+        hold_rows(f, &p->query, h, p->queries, CHUNKS, stage, team, lane);
     else
-        hold_rows(f, &p->grad_out, h, p->queries, COLUMNS, stages + team * SQUARE, lane);
+        hold_rows(f, &p->grad_out, h, p->queries, COLUMNS, stage, team, lane);
     look_up(p, f);
     WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) f->of_row[i] = of_query(p, f, f->row0 + i * 8 + (int)lane);
     barrier(CLK_LOCAL_MEM_FENCE);
@@ -227,35 +242,34 @@ GRAD_KERNEL attention_matrix_grad_query(const attention_params params) {
     next_step n;
     n.first_pitch = (uint)p->key.stride[2] * ELEMENT, n.second_pitch = (uint)p->value.stride[2] * ELEMENT;
     open_step(&n, team, lane);
-    begin_rows(f, &n, stages, &p->key, &p->value, kh, 0, (int)p->keys, team, lane);
-    /* Keys that all of the group's queries look at, that some look at, that some of the pair's do. */
+    begin_rows(f, &n, stage, &p->key, &p->value, kh, 0, (int)p->keys, team, lane);
+    /* Keys that all of the group's queries look at, that some look at. */
     const int common = (int)(p->causal ? min(p->keys, q0 + 1) : p->keys);
     const int group_end = (int)(p->causal ? min(p->keys, q0 + TILE) : p->keys);
-    const int end = p->causal ? min((int)p->keys, f->row0 + ROWS) : (int)p->keys;
     int k0 = 0;
-    for (; k0 + STEP <= common; k0 += STEP) grad_step(p, f, &n, stages, k0, (int)p->keys - k0, true, false);
-    for (; k0 < group_end; k0 += STEP) grad_step(p, f, &n, stages, k0, (int)p->keys - k0, k0 < end, true);
+    for (; k0 + STEP <= common; k0 += STEP) grad_step(p, f, &n, stage, k0, (int)p->keys - k0, false);
+    for (; k0 < group_end; k0 += STEP) grad_step(p, f, &n, stage, k0, (int)p->keys - k0, true);
     put_sums(f, &p->grad_query, h, p->queries, p->scale, lane);
 }
 #else
 GRAD_KERNEL attention_matrix_grad_key_value(const attention_params params) {
     const attention_params *const p = &params;
-    __local uchar stages[LOCAL_BYTES] __attribute__((aligned(64)));
+    __local uchar stage[LOCAL_BYTES] __attribute__((aligned(64)));
     const long blocks = (p->keys + TILE - 1) / TILE, share = p->heads / p->key_heads;
     long g = XPU_GROUP(0);
     const long k0 = g % blocks * TILE;
     g /= blocks;
     const long kh = g % p->key_heads, b = g / p->key_heads;
-    const uint lane = (uint)get_local_id(0) % MATRIX_TEAM, team = get_sub_group_id();
+    const uint lane = (uint)get_local_id(0) % MATRIX_TEAM, team = team_number();
 
     grad_state state;
     __private grad_state *const f = &state;
-    f->b = b, f->row0 = (int)k0 + (int)(team / 2) * ROWS, f->turn = 0, f->role = team % 2;
+    f->b = b, f->row0 = (int)k0 + (int)(team / TOGETHER) * ROWS, f->role = team % TOGETHER;
     BLOCKS_OF(i, v, SUMS) f->sum[v][i] = 0;
-    if (OF_VALUES || f->role == 0)
-        hold_rows(f, &p->key, kh, p->keys, CHUNKS, stages + team * SQUARE, lane);
+    if (OF_VALUES || f->role % 2 == 0)
+        hold_rows(f, &p->key, kh, p->keys, CHUNKS, stage, team, lane);
     else
-        hold_rows(f, &p->value, kh, p->keys, COLUMNS, stages + team * SQUARE, lane);
+        hold_rows(f, &p->value, kh, p->keys, COLUMNS, stage, team, lane);
     barrier(CLK_LOCAL_MEM_FENCE);
 
     next_step n;
@@ -267,11 +281,10 @@ GRAD_KERNEL attention_matrix_grad_key_value(const attention_params params) {
     const int whole = p->causal ? (int)k0 + TILE - 1 : 0;
     for (f->h = kh * share; f->h < (kh + 1) * share; f->h++) {
         look_up(p, f);
-        begin_rows(f, &n, stages, &p->query, &p->grad_out, f->h, first, queries - first, team, lane);
+        begin_rows(f, &n, stage, &p->query, &p->grad_out, f->h, first, queries - first, team, lane);
         int q0 = first;
-        for (; q0 < min(queries, whole); q0 += STEP)
-            grad_step(p, f, &n, stages, q0, queries - q0, q0 + STEP > f->row0, true);
-        for (; q0 < queries; q0 += STEP) grad_step(p, f, &n, stages, q0, queries - q0, true, false);
+        for (; q0 < min(queries, whole); q0 += STEP) grad_step(p, f, &n, stage, q0, queries - q0, true);
+        for (; q0 < queries; q0 += STEP) grad_step(p, f, &n, stage, q0, queries - q0, false);
     }
     if (OF_VALUES)
         put_sums(f, &p->grad_value, kh, p->keys, KEEP_SCALE, lane);

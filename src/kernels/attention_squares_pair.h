@@ -11,22 +11,21 @@
 #define WEIGHTS_AT STAGE
 #define SHIFTS_AT (WEIGHTS_AT + TEAMS * PAIRED_SQUARES * SQUARE)
 #define FLAG_AT (SHIFTS_AT + TEAMS * ROWS * 4)
-#define KEPT_LOCAL (TEAMS / 2 * SUMS_M * CHUNKS * SQUARE)
-#define FORWARD_LOCAL (KEPT_LOCAL + FLAG_AT + 4)
+#define STAGES 1
+#define BESIDE (FLAG_AT + 64 - STAGE)
 
 /* What the two teams of a pair have of a row each, where a lane has a row of each block. */
 INLINED void exchange_rows(__private const float *own, __private float *other, __local float *between) {
-    const uint lane = (uint)get_local_id(0) % MATRIX_TEAM, team = get_sub_group_id();
+    const uint lane = (uint)get_local_id(0) % MATRIX_TEAM, team = team_number();
     WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) between[team * ROWS + i * 8 + lane] = own[i];
     barrier(CLK_LOCAL_MEM_FENCE);
     WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) other[i] = between[(team ^ 1) * ROWS + i * 8 + lane];
 }
 
 /* Keys from k0 on, whose values are in registers; weights of rows that look at none are 0. */
-INLINED void forward_step(const attention_params *p, __private forward_state *f, left_rows queries,
-                          __private next_step *n, __local uchar *stage, int k0, int k_end, bool on,
-                          const bool edge) {
-    const uint lane = (uint)get_local_id(0) % MATRIX_TEAM, team = get_sub_group_id();
+INLINED void forward_step(const attention_params *p, __private forward_state *f, __private next_step *n,
+                          __local uchar *stage, int k0, int k_end, bool on, const bool edge) {
+    const uint lane = (uint)get_local_id(0) % MATRIX_TEAM, team = team_number();
     const int left = (int)p->keys - k0 - STEP;
     const float factor = FACTOR;
     __local uchar *const given = stage + WEIGHTS_AT + team * (PAIRED_SQUARES * SQUARE);
@@ -35,9 +34,9 @@ INLINED void forward_step(const attention_params *p, __private forward_state *f,
     int8 weights[WIDTH / 2][SUMS_M];
     barrier(CLK_LOCAL_MEM_FENCE); /* these keys are there, the values and weights before have been read */
     f->turn++;
-    keep_step(stage, n, team, lane, SECOND_ALONE);
-    find_scores(p, f, s, queries, stage + f->role * (WIDTH * CHUNKS * SQUARE), k0 + (int)f->role * (STEP / 2),
-                k_end, edge);
+    keep_step(stage, n, team, lane, ACROSS);
+    find_scores(p, f, s, stage + f->role * (WIDTH * CHUNKS * SQUARE), k0 + (int)f->role * (STEP / 2), k_end,
+                edge);
     if (is_above(f, s, factor)) *flag = f->turn;
     barrier(CLK_LOCAL_MEM_FENCE);
     if (*flag == f->turn) { /* which all see */
@@ -54,26 +53,15 @@ INLINED void forward_step(const attention_params *p, __private forward_state *f,
         write_square(given + (m * SUMS_M + i) * SQUARE, as_uint8(weights[m][i]));
     }
     barrier(CLK_LOCAL_MEM_FENCE); /* values and weights are there, these keys have been read */
-    const __local uchar *const values = stage + (ACROSS + f->role * OUT_BLOCKS) * SQUARE;
+    const __local uchar *const values = stage + (ACROSS_AT + f->role * OUT_BLOCKS) * SQUARE;
     const __local uchar *const others = stage + WEIGHTS_AT + (team ^ 1) * (PAIRED_SQUARES * SQUARE);
     WRITTEN_OUT for (int m = 0; m < WIDTH / 2; m++) add_weighted(
         f->out, weights[m], values + (f->role * (WIDTH / 2) + m) * (2 * COLUMNS * SQUARE), OUT_BLOCKS);
-    keep_step(stage, n, team, lane, FIRST_ALONE);
+    keep_step(stage, n, team, lane, ALONG);
     fetch_step(n, left, team, lane, SECOND_ALONE);
-    WRITTEN_OUT for (int m = 0; m < WIDTH / 2; m++) {
-        int8 given_[SUMS_M];
-        WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) given_[i] =
-            read_square(others + (m * SUMS_M + i) * SQUARE);
-        add_weighted(f->out, given_, values + ((f->role ^ 1) * (WIDTH / 2) + m) * (2 * COLUMNS * SQUARE),
-                     OUT_BLOCKS);
-    }
-}
-INLINED void begin_keys(const attention_params *p, __private forward_state *f, __private next_step *n,
-                        __local uchar *stage, int k0) {
-    const uint lane = (uint)get_local_id(0) % MATRIX_TEAM, team = get_sub_group_id();
-    if (get_local_id(0) == 0) *(__local int *)(stage + FLAG_AT) = 0;
-    fetch_step(n, (int)p->keys - k0, team, lane, ALL_TURNS);
-    keep_step(stage, n, team, lane, FIRST_ALONE);
+    add_given(f->out, others, SQUARE, SUMS_M * SQUARE,
+              values + (f->role ^ 1) * (WIDTH / 2) * (2 * COLUMNS * SQUARE), 2 * COLUMNS, WIDTH / 2,
+              OUT_BLOCKS);
 }
 /* A row's sum, of a pair's two. */
 INLINED void find_totals(__private const forward_state *f, __private float8 *totals, __local uchar *stage) {

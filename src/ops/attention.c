@@ -30,15 +30,15 @@ typedef struct matrix_plan {
     matrix_unit unit;
     bool emulated, shared; /* by NVIDIA's teams that have the same rows, and other keys */
     int sliced;      /* 1: another launch joins slices of the keys; 2: the work-group that comes last does */
-    int teams, rows; /* teams of a work-group, rows of a team; of two teams' rows, half */
+    int teams, rows; /* teams of a work-group, rows of a team; of several teams' rows, its share */
     int step;        /* rows of the other side at a time */
     /* NVIDIA's: */
     int stages;
     int aligned; /* bytes, of all rows that are read */
     bool out_pairs;
     /* Intel's: */
-    bool paired; /* forward, two teams have the same 16 rows */
-    int grads;   /* of a launch: 0 the queries', 1 the values', 2 the keys' */
+    int together; /* teams that have the same rows, of 8 lanes */
+    int grads;    /* of a launch: 0 the queries', 1 the values', 2 the keys' */
 } matrix_plan;
 static const matrix_plan plain = {.unit = MATRIX_UNIT_NONE};
 enum { LOCAL_BYTES = 48 * 1024, SLICES_MOST = 1024, PART = 256 };
@@ -97,15 +97,15 @@ static xpu_status get_kernel(int device, const xpu_attention *args, attention_ke
     if (!on_host) spec_follows(&spec, parts[which], "");
     spec_number_if(&spec, on_host, "ROWS", on_host ? plan->rows : 0, 4);
     matrix_unit_spec(&spec, unit, units && plan->emulated, intel && !plan->emulated, dtype);
-    spec_number_if(&spec, units, "TEAMS", units ? plan->teams : 0, 5);
+    spec_number_if(&spec, units, "TEAMS", units ? plan->teams : 0, 6);
     spec_number_if(&spec, ptx, "BLOCKS", ptx ? plan->rows / 16 : 0, 4);
     spec_number_if(&spec, units, "STEP", units ? plan->step : 0, 8);
     spec_number_if(&spec, ptx, "STAGES", ptx ? plan->stages : 0, 4);
     spec_number_if(&spec, ptx, "ALIGNED", ptx ? plan->aligned : 0, 8);
     spec_number_if(&spec, ptx, "SHARED", plan->shared, 1);
     spec_number_if(&spec, ptx, "OUT_PAIRS", ptx && plan->out_pairs, 1);
-    spec_number_if(&spec, squares, "SUMS_M",
-                   squares ? plan->rows / (which == KERNEL_FORWARD && !plan->paired ? 8 : 4) : 0, 2);
+    spec_number_if(&spec, squares, "SUMS_M", squares ? plan->rows * plan->together / 8 : 0, 2);
+    spec_number_if(&spec, squares, "TOGETHER", squares ? plan->together : 0, 3);
     spec_number_if(&spec, intel, "GRADS", intel ? plan->grads : 0, 2);
     spec_number_if(&spec, units, "SLICED", units ? plan->sliced : 0, 2);
     *kernel = kernel_find(device, &spec);
@@ -263,17 +263,20 @@ static bool plan_squares(const xpu_device_properties *properties, attention_para
     if (depth > 128 || p->depth % 16 != 0 || p->value_depth % 16 != 0) return false;
     if (!p->bias.data && !(p->scale > 0)) return false; /* the largest product has the largest score */
     if (forward && p->queries == 1) p->packed = p->heads / p->key_heads;
-    /* Backward two teams have 16 rows, or 8 where registers wouldn't hold more. Forward 16 rows a team halve
-     * what it reads of local memory, where registers hold them and enough work-groups remain; for longer
-     * heads two teams have them. */
-    plan->teams = 16, plan->rows = forward || (depth <= 64 && p->keep >= 1) ? 8 : 4;
-    plan->step = forward && depth <= 64 ? 32 : 16;
+    /* Forward 16 rows a team halve what it reads of local memory, where registers hold them and enough
+     * work-groups remain; for longer heads two teams have them. Backward two have them, or four. */
+    plan->teams = 16, plan->together = 1, plan->rows = 8, plan->step = depth <= 64 ? 32 : 16;
+    if (!forward) {
+        plan->together = depth <= 64 ? 2 : 4, plan->rows = 16 / plan->together;
+        plan->step = 8 * plan->together;
+        return true;
+    }
     const int64_t rows = p->queries * p->packed, sets = p->heads / p->packed * p->batch;
-    if (forward && depth <= 64 && !p->bias.data && rows > tile_of(plan) &&
+    if (depth <= 64 && !p->bias.data && rows > tile_of(plan) &&
         tiles(rows, 2 * tile_of(plan)) * sets >= 2 * (int64_t)properties->gpu_subslice_count)
         plan->rows = 16, plan->step = 16;
-    plan->paired = forward && p->depth > 64 && !p->bias.data && p->keep >= 1 && 2 * rows > tile_of(plan);
-    if (plan->paired) plan->step = 32;
+    if (p->depth > 64 && !p->bias.data && p->keep >= 1 && 2 * rows > tile_of(plan))
+        plan->together = 2, plan->step = 32;
     return true;
 }
 
@@ -473,7 +476,8 @@ static xpu_status grad_operands(xpu_stream *stream, const xpu_device_properties 
     if (status == XPU_SUCCESS && apart) {
         matrix_plan values = plan;
         values.grads = 1;
-        if (plan.unit == MATRIX_UNIT_XMX8) values.step = 32; /* whose halves the two teams of a pair have */
+        if (plan.unit == MATRIX_UNIT_XMX8)
+            values.together = 2, values.rows = 8, values.step = 32; /* whose halves the two teams have */
         status = launch(stream, args, KERNEL_GRAD_KEY_VALUE, &values, p);
         plan.grads = 2;
     }

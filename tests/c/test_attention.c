@@ -396,6 +396,8 @@ static void kinds_and_sizes(void **unused) {
         {XPU_BFLOAT16, 1, 1, 1, 66, 15, 32, 96, true, false, 8, .bias = BIAS_NONE, .scale = 1, .slices = 0},
         {XPU_BFLOAT16, 2, 4, 2, 70, 90, 64, 64, true, false, 8, .bias = BIAS_NONE, .scale = 0.125,
          .dropout = 0.25},
+        {XPU_FLOAT16, 1, 2, 1, 75, 60, 112, 80, true, false, 8, .bias = BIAS_NONE, .scale = 0.1,
+         .dropout = 0.25},
         {XPU_FLOAT32, 1, 2, 1, 70, 90, 64, 64, true, true, 4, .bias = BIAS_NONE, .scale = 0.125, .slices = 0},
         {XPU_FLOAT32, 1, 1, 1, 65, 40, 36, 20, false, false, 1, .bias = BIAS_NUMBERS, .scale = 0.2,
          .slices = 0},

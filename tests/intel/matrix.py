@@ -58,7 +58,7 @@ BYTES_OUT = "-DREQUANTISED=1 -DA_UNSIGNED -DOUT_T=u8 -DOUT_BYTES=255 -DOTHER_T=u
 BUSY_8_LANES = 0.95
 BUSY_ATTENTION_8 = {64: 0.48, 128: 0.58}  # forward, of whose steps half are exponentials; by pairs
 BUSY_PAIRED_8 = 0.75
-BUSY_GRADIENTS_8 = 0.5
+BUSY_GRADIENTS_8 = {64: 0.58, 128: 0.75}
 BUSY_ACROSS = 0.85  # of operands that are both turned on their way
 # of instructions, with a right operand in fewer bits: integers, float8
 SHARE_OCTETS = {product: (0.28, 0.25) if product == "pvc" else (0.33, 0.29) for product in PRODUCTS}
@@ -256,7 +256,7 @@ def attention() -> Iterator[Kernel]:
             options = (
                 "-DT=bf16 -DMATRIX_T=bf16 -DMATRIX_SQUARES -DDROPOUT=0 -DSLICED=0 -DFORWARD -DTEAMS=16 "
                 f"-DDEPTH={depth} -DVALUE_DEPTH={depth} -DSTEP={16 if (depth > 64) != (blocks > 1) else 32} "
-                f"-DSUMS_M={blocks} -DGRADS=0 {REGISTERS}"
+                f"-DSUMS_M={blocks} -DTOGETHER={blocks if depth > 64 else 1} -DGRADS=0 {REGISTERS}"
             )
             label = f"attention_matrix_forward, heads of {depth}, {blocks * 8} rows a {'pair' if depth > 64 and blocks > 1 else 'team'}, 8 lanes"
             least = BUSY_PAIRED_8 if depth > 64 and blocks > 1 else BUSY_ATTENTION_8[depth]
@@ -264,20 +264,19 @@ def attention() -> Iterator[Kernel]:
             yield from attention_8("attention_matrix_forward", options, label, bars)
         for grads, of in enumerate(("queries", "values", "keys")):
             name = "attention_matrix_grad_key_value" if grads else "attention_matrix_grad_query"
+            together = 2 if depth <= 64 or grads == 1 else 4
             options = (
                 f"-DT=bf16 -DMATRIX_T=bf16 -DMATRIX_SQUARES -DDROPOUT=0 -DSLICED=0 -DBACKWARD -DGRADS={grads} "
-                f"-DTEAMS=16 -DDEPTH={depth} -DVALUE_DEPTH={depth} -DSTEP={32 if grads == 1 else 16} "
-                f"-DSUMS_M={2 if depth <= 64 else 1} {REGISTERS}"
+                f"-DTEAMS=16 -DDEPTH={depth} -DVALUE_DEPTH={depth} -DSTEP={32 if grads == 1 else 8 * together} "
+                f"-DSUMS_M=2 -DTOGETHER={together} {REGISTERS}"
             )
             label = f"{name}, heads of {depth}, the {of}', 8 lanes"
-            yield from attention_8(name, options, label, dict.fromkeys(OF_8_LANES, BUSY_GRADIENTS_8))
+            yield from attention_8(name, options, label, dict.fromkeys(OF_8_LANES, BUSY_GRADIENTS_8[depth]))
 
 
 def attention_8(name: str, options: str, label: str, bars: dict[str, float]) -> Iterator[Kernel]:
     """Of units of 8 lanes: by itself, with a bias, with dropout."""
     dropped = options.replace("-DDROPOUT=0", "-DDROPOUT=1")
-    if "BACKWARD" in options:
-        dropped = dropped.replace("-DSUMS_M=2", "-DSUMS_M=1")
     for what, changed in (
         ("", options),
         (", with a bias", f"{options} -DBIAS_T=bf16 -DBIAS_IS_MASK=0"),
