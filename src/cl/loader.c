@@ -179,6 +179,10 @@ static void load(void) {
         snprintf(init_text, sizeof init_text, "%s", xpu_last_error());
         return;
     }
+    /* A processor's local memory is plain memory of the driver's, 256 KiB unless it is told otherwise before
+     * it is loaded. Blocks of Triton kernels that are written for a GPU's registers and local memory want
+     * more. */
+    os_environment_default("CL_CONFIG_CPU_FORCE_LOCAL_MEM_SIZE", "2MB");
     void *libraries[2] = {find_intel_cpu(), os_library_open(LOADER)};
     for (int i = 0; i < 2; i++) {
         if (!libraries[i] || driver_count == MAX_DRIVERS) continue;

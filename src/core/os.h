@@ -86,6 +86,8 @@ static inline double os_seconds(void) { return 1e-9 * (double)os_clock(); }
 
 /* --- processes --- */
 long os_process_id(void);
+/* Sets a variable of the environment, for this process and those it starts, unless it is set. */
+void os_environment_default(const char *name, const char *value);
 /* From now on each forked child calls the function first. Nothing where processes don't fork. */
 void os_at_fork_in_child(void (*function)(void));
 

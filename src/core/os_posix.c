@@ -21,6 +21,8 @@
 
 long os_process_id(void) { return (long)getpid(); }
 
+void os_environment_default(const char *name, const char *value) { setenv(name, value, 0); }
+
 void os_at_fork_in_child(void (*function)(void)) { pthread_atfork(NULL, NULL, function); }
 
 void *os_aligned_alloc(size_t align, size_t size) {

@@ -69,6 +69,10 @@ uint64_t os_wall_time(void) {
 
 long os_process_id(void) { return (long)GetCurrentProcessId(); }
 
+void os_environment_default(const char *name, const char *value) {
+    if (!getenv(name)) _putenv_s(name, value);
+}
+
 void os_at_fork_in_child(void (*function)(void)) { (void)function; }
 
 void *os_aligned_alloc(size_t align, size_t size) { return _aligned_malloc(size, align); }

@@ -11,7 +11,7 @@
 static const xpu_tile_target targets[] = {
     /* name, cpu, subgroups, fp16, fp64, atomic64, float atomics, lanes, items, local memory, PTX, its bf16,
      * lanes of matrix units, their tf32, products of bytes by four, block reads */
-    {"cpu", true, true, true, true, true, true, 16, 8192, 256 << 10, false, false, 0, false, false, false},
+    {"cpu", true, true, true, true, true, true, 16, 8192, 2 << 20, false, false, 0, false, false, false},
     {"bmg", false, true, true, true, true, true, 16, 1024, 128 << 10, false, false, 16, true, true, true},
     {"lnl", false, true, true, true, true, true, 16, 1024, 128 << 10, false, false, 16, true, true, true},
     {"ptl", false, true, true, true, true, true, 16, 1024, 128 << 10, false, false, 16, true, true, true},

@@ -284,6 +284,14 @@ static void test_folders(void **state) {
     assert_false(os_cache_folder(path));
 }
 
+static void test_environment(void **state) {
+    unsetenv("OPENXPU_TEST_OS");
+    os_environment_default("OPENXPU_TEST_OS", "1");
+    assert_string_equal(getenv("OPENXPU_TEST_OS"), "1");
+    os_environment_default("OPENXPU_TEST_OS", "2"); /* what is set stays */
+    assert_string_equal(getenv("OPENXPU_TEST_OS"), "1");
+}
+
 static void test_libraries(void **state) {
     char path[OS_PATH_SIZE];
     assert_null(os_library_open("/no/such/library"));
@@ -378,6 +386,7 @@ int main(void) {
         cmocka_unit_test(test_writers_at_once),
         cmocka_unit_test(test_append_from_processes),
         cmocka_unit_test(test_folders),
+        cmocka_unit_test(test_environment),
         cmocka_unit_test(test_libraries),
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_fork),

@@ -469,10 +469,31 @@ def test_wrong_arguments_are_refused() -> None:
         add_kernel[(-1,)](x, x, x, 8, BLOCK=8)
 
 
+@triton.jit
+def products_kernel(x, out, M: tl.constexpr, N: tl.constexpr):
+    row, column = tl.arange(0, M), tl.arange(0, N)
+    a = tl.load(x + row[:, None] * N + column[None, :])
+    b = tl.load(x + (M - 1 - row)[:, None] * N + column[None, :])
+    s = tl.dot(a, tl.trans(b), input_precision="ieee")
+    t = tl.dot(b, tl.trans(a), input_precision="ieee")
+    total = tl.dot(t, s, tl.dot(s, t, input_precision="ieee"), input_precision="ieee")
+    tl.store(out + row[:, None] * M + row[None, :], total)
+
+
+@pytest.mark.skipif(torch.xpu.get_device_properties().type != "cpu", reason="of a processor's local memory")
+def test_blocks_of_a_processor_may_need_more_than_a_gpu_has() -> None:
+    a = normal(256, 128, dtype=torch.float64)
+    b = a.flip(0)
+    out = torch.empty(256, 256, device=XPU)
+    products_kernel[(1,)](a.float().to(XPU), out, 256, 128)
+    s, t = a @ b.T, b @ a.T
+    close(out, s @ t + t @ s, rtol=1e-4, atol=1e-2)
+
+
 def test_a_block_that_is_too_large_is_out_of_resources() -> None:
     x = torch.zeros(1, device=XPU)
     with pytest.raises(triton.runtime.errors.OutOfResources, match="local memory"):
-        softmax_kernel[(1,)](x, x, 1 << 18, 1, BLOCK=1 << 18)
+        softmax_kernel[(1,)](x, x, 1 << 20, 1, BLOCK=1 << 20)
 
 
 @triton.jit
