@@ -45,8 +45,8 @@ static inline void gradient_coefficients(norm_plane_params p, ulong set, ACC sum
 #define ADD_DEVIATION(i, k)                                                                                  \
     {                                                                                                        \
         const ACC v = (ACC)LOAD(T, x, i) - shift;                                                            \
-        d##k += v;                                                                                           \
-        q##k += v * v;                                                                                       \
+        TEAM_OF(d, k) += v;                                                                                  \
+        TEAM_OF(q, k) += v * v;                                                                              \
     }
 TEAM_KERNEL void norm_plane_statistics(norm_plane_params p) {
     TEAM_SCRATCH
@@ -85,8 +85,8 @@ TEAM_KERNEL void norm_plane_statistics(norm_plane_params p) {
 #define ADD_GRADIENT(i, k)                                                                                   \
     {                                                                                                        \
         const ACC v = LOAD(T, dy, i);                                                                        \
-        g##k += v;                                                                                           \
-        h##k += v * ((ACC)LOAD(T, x, i) - mean);                                                             \
+        TEAM_OF(g, k) += v;                                                                                  \
+        TEAM_OF(h, k) += v * ((ACC)LOAD(T, x, i) - mean);                                                    \
     }
 #endif
 #ifdef BUILD_norm_plane_sums

@@ -32,17 +32,17 @@
 #endif
 
 #ifdef BUILD_norm_row
-#define ADD_ELEMENT(i, k) x##k += (ACC)LOAD(T, x, i);
+#define ADD_ELEMENT(i, k) TEAM_OF(x, k) += (ACC)LOAD(T, x, i);
 #define ADD_SQUARE(i, k)                                                                                     \
     {                                                                                                        \
         const ACC v = LOAD(T, x, i);                                                                         \
-        q##k += v * v;                                                                                       \
+        TEAM_OF(q, k) += v * v;                                                                              \
     }
 #define ADD_DEVIATION(i, k)                                                                                  \
     {                                                                                                        \
         const ACC v = (ACC)LOAD(T, x, i) - mean;                                                             \
-        d##k += v;                                                                                           \
-        q##k += v * v;                                                                                       \
+        TEAM_OF(d, k) += v;                                                                                  \
+        TEAM_OF(q, k) += v * v;                                                                              \
     }
 TEAM_KERNEL void norm_row(norm_row_params p) {
     TEAM_SCRATCH
@@ -54,37 +54,33 @@ TEAM_KERNEL void norm_row(norm_row_params p) {
     for (ulong row = first; row < end; row++) {
         __global const STORED(T) *x = XPU_CPTR(STORED(T), p.input) + row * n;
         __global STORED(T) *y = XPU_PTR(STORED(T), p.result) + row * n;
-        ACC sum = 0, squares = 0;
 #if REGISTERS
         ACC held[REGISTERS];
         TEAM_LOAD(T, T_BITS, held, x, n)
 #endif
 #ifdef RMS
         const ACC mean = 0, correction = 0;
-#if REGISTERS
-        TEAM_HELD(i, r, n, squares += held[r] * held[r];)
-#else
         TEAM_FOUR(q)
-        TEAM_ADD_UP(n, ADD_SQUARE, TEAM_FOLD(q))
-        squares = TEAM_TOTAL(q);
-#endif
-        const ACC rstd = 1 / sqrt(TEAM_SUM(squares) * scale + eps);
-#else
 #if REGISTERS
-        TEAM_HELD(i, r, n, sum += held[r];)
-        const ACC mean = TEAM_SUM(sum) * scale;
-        sum = 0;
-        TEAM_HELD(i, r, n, const ACC d = held[r] - mean; sum += d; squares += d * d;)
+        TEAM_HELD(i, r, n, TEAM_OF(q, r % 4) += held[r] * held[r];)
+#else
+        TEAM_ADD_UP(n, ADD_SQUARE, TEAM_FOLD(q))
+#endif
+        const ACC rstd = 1 / sqrt(TEAM_SUM(TEAM_TOTAL(q)) * scale + eps);
 #else
         TEAM_FOUR(x)
-        TEAM_ADD_UP(n, ADD_ELEMENT, TEAM_FOLD(x))
-        const ACC mean = TEAM_SUM(TEAM_TOTAL(x)) * scale;
         TEAM_FOUR(d)
         TEAM_FOUR(q)
+#if REGISTERS
+        TEAM_HELD(i, r, n, TEAM_OF(x, r % 4) += held[r];)
+        const ACC mean = TEAM_SUM(TEAM_TOTAL(x)) * scale;
+        TEAM_HELD(i, r, n, const ACC v = held[r] - mean; TEAM_OF(d, r % 4) += v; TEAM_OF(q, r % 4) += v * v;)
+#else
+        TEAM_ADD_UP(n, ADD_ELEMENT, TEAM_FOLD(x))
+        const ACC mean = TEAM_SUM(TEAM_TOTAL(x)) * scale;
         TEAM_ADD_UP(n, ADD_DEVIATION, TEAM_FOLD(d) TEAM_FOLD(q))
-        sum = TEAM_TOTAL(d);
-        squares = TEAM_TOTAL(q);
 #endif
+        ACC sum = TEAM_TOTAL(d), squares = TEAM_TOTAL(q);
         TEAM_SUM_BOTH(sum, squares)
         const ACC correction = sum * scale;
         ACC variance = squares * scale - correction * correction;
@@ -121,8 +117,8 @@ TEAM_KERNEL void norm_row(norm_row_params p) {
 #define ADD_GRADIENT(i, k)                                                                                   \
     {                                                                                                        \
         const ACC v = (ACC)LOAD(T, dy, i) * WEIGHT(i);                                                       \
-        g##k += v;                                                                                           \
-        h##k += v * ((ACC)LOAD(T, x, i) - mean);                                                             \
+        TEAM_OF(g, k) += v;                                                                                  \
+        TEAM_OF(h, k) += v * ((ACC)LOAD(T, x, i) - mean);                                                    \
     }
 TEAM_KERNEL void norm_row_backward(norm_row_params p) {
     TEAM_SCRATCH
@@ -157,7 +153,7 @@ TEAM_KERNEL void norm_row_backward(norm_row_params p) {
         TEAM_FOUR(g)
         TEAM_FOUR(h)
 #if REGISTERS
-        TEAM_HELD(i, r, n, ADD_GRADIENT(i, 0))
+        TEAM_HELD_ADD_UP(n, ADD_GRADIENT)
 #else
         TEAM_ADD_UP(n, ADD_GRADIENT, TEAM_FOLD(g) TEAM_FOLD(h))
 #endif

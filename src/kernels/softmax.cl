@@ -68,7 +68,8 @@ TEAM_KERNEL void softmax_rows(softmax_params p) {
 #ifdef MASKED
         __global const uchar *mask = XPU_CPTR(uchar, p.mask) + row * n;
 #endif
-        ACC largest = LOWEST, sum = 0;
+        ACC largest = LOWEST;
+        TEAM_FOUR(s)
 #if REGISTERS
         ACC v[REGISTERS];
 #ifdef MASKED
@@ -79,12 +80,12 @@ TEAM_KERNEL void softmax_rows(softmax_params p) {
         TEAM_HELD(i, r, n, largest = fmax(largest, v[r]);)
         largest = TEAM_MAX(largest);
 #ifdef LOG
-        TEAM_HELD(i, r, n, v[r] -= largest; sum += EXP(v[r]);)
-        const ACC shift = log(TEAM_SUM(sum));
+        TEAM_HELD(i, r, n, v[r] -= largest; TEAM_OF(s, r % 4) += EXP(v[r]);)
+        const ACC shift = log(TEAM_SUM(TEAM_TOTAL(s)));
         TEAM_HELD(i, r, n, v[r] -= shift;)
 #else
-        TEAM_HELD(i, r, n, v[r] = EXP(v[r] - largest); sum += v[r];)
-        const ACC scale = 1 / TEAM_SUM(sum);
+        TEAM_HELD(i, r, n, v[r] = EXP(v[r] - largest); TEAM_OF(s, r % 4) += v[r];)
+        const ACC scale = 1 / TEAM_SUM(TEAM_TOTAL(s));
         TEAM_HELD(i, r, n, v[r] *= scale;)
 #endif
         TEAM_STORE(OUT, OUT_BITS, y, v, n)
@@ -92,12 +93,12 @@ TEAM_KERNEL void softmax_rows(softmax_params p) {
         TEAM_EACH(i, n, largest = fmax(largest, INPUT(i));)
         largest = TEAM_MAX(largest);
 #ifdef LOG
-        TEAM_EACH(i, n, sum += EXP(INPUT(i) - largest);)
-        const ACC shift = log(TEAM_SUM(sum));
+        TEAM_EACH(i, n, TEAM_OF(s, 0) += EXP(INPUT(i) - largest);)
+        const ACC shift = log(TEAM_SUM(TEAM_TOTAL(s)));
         TEAM_EACH(i, n, STORE(OUT, y, i, INPUT(i) - largest - shift);)
 #else
-        TEAM_EACH(i, n, const ACC e = EXP(INPUT(i) - largest); sum += e; KEEP(i, e);)
-        const ACC scale = 1 / TEAM_SUM(sum);
+        TEAM_EACH(i, n, const ACC e = EXP(INPUT(i) - largest); TEAM_OF(s, 0) += e; KEEP(i, e);)
+        const ACC scale = 1 / TEAM_SUM(TEAM_TOTAL(s));
         TEAM_EACH(i, n, STORE(OUT, y, i, KEPT(i) * scale);)
 #endif
 #endif
@@ -121,6 +122,7 @@ TEAM_KERNEL void softmax_rows(softmax_params p) {
 #endif
 
 #ifdef BUILD_softmax_backward_rows
+#define ADD_TERM(i, k) TEAM_OF(s, k) += MASK(i, TERM(i));
 TEAM_KERNEL void softmax_backward_rows(softmax_params p) {
     TEAM_SCRATCH
     const ulong first = TEAM_INDEX * p.rows_per_team, end = min(first + p.rows_per_team, (ulong)p.columns);
@@ -132,14 +134,14 @@ TEAM_KERNEL void softmax_backward_rows(softmax_params p) {
 #ifdef MASKED
         __global const uchar *mask = XPU_CPTR(uchar, p.mask) + row * n;
 #endif
-        ACC sum = 0;
+        TEAM_FOUR(s)
 #if REGISTERS
-        TEAM_HELD(i, r, n, sum += MASK(i, TERM(i));)
-        sum = TEAM_SUM(sum);
+        TEAM_HELD_ADD_UP(n, ADD_TERM)
+        const ACC sum = TEAM_SUM(TEAM_TOTAL(s));
         TEAM_HELD(i, r, n, STORE(OUT, dx, i, MASK(i, RESULT(i)));)
 #else
-        TEAM_EACH(i, n, sum += MASK(i, TERM(i));)
-        sum = TEAM_SUM(sum);
+        TEAM_ADD_UP(n, ADD_TERM, TEAM_FOLD(s))
+        const ACC sum = TEAM_SUM(TEAM_TOTAL(s));
         TEAM_EACH(i, n, STORE(OUT, dx, i, MASK(i, RESULT(i)));)
 #endif
     }

@@ -117,14 +117,17 @@ TEAM_TREE(team_max, fmax)
             BODY                                                                                             \
         }                                                                                                    \
     }
-/* The same for sums: DO(i, k) adds element i to the accumulators number k, of four where lanes are few, so
- * that an addition doesn't wait for the one before. TEAM_FOUR declares them; FOLD, a TEAM_FOLD of each,
- * empties them after a long part, so that errors don't grow with the row; TEAM_TOTAL adds up a lane's. */
-#define TEAM_FOUR(v) ACC v##0 = 0, v##1 = 0, v##2 = 0, v##3 = 0, v##_parts = 0;
+/* The same for sums: DO(i, k) adds element i to the accumulators number k, TEAM_OF(v, k), of four where lanes
+ * are few, so that an addition doesn't wait for the one before. TEAM_FOUR declares them; FOLD, a TEAM_FOLD
+ * of each, empties them after a long part, so that errors don't grow with the row; TEAM_TOTAL adds up a
+ * lane's. */
+#define TEAM_FOUR(v) ACC v##_four[4] = {0, 0, 0, 0}, v##_parts = 0;
+#define TEAM_OF(v, k) v##_four[k]
+#define TEAM_FOUR_SUM(v) ((TEAM_OF(v, 0) + TEAM_OF(v, 1)) + (TEAM_OF(v, 2) + TEAM_OF(v, 3)))
 #define TEAM_FOLD(v)                                                                                         \
-    v##_parts += (v##0 + v##1) + (v##2 + v##3);                                                              \
-    v##0 = v##1 = v##2 = v##3 = 0;
-#define TEAM_TOTAL(v) (v##_parts + ((v##0 + v##1) + (v##2 + v##3)))
+    v##_parts += TEAM_FOUR_SUM(v);                                                                           \
+    TEAM_OF(v, 0) = TEAM_OF(v, 1) = TEAM_OF(v, 2) = TEAM_OF(v, 3) = 0;
+#define TEAM_TOTAL(v) (v##_parts + TEAM_FOUR_SUM(v))
 #ifdef TEAM_SUBGROUP
 #define TEAM_FOURS(n, DO)                                                                                    \
     for (; team_base_ + 4 * LANES <= (n); team_base_ += 4 * LANES) {                                         \
@@ -158,6 +161,8 @@ TEAM_TREE(team_max, fmax)
             BODY                                                                                             \
         }                                                                                                    \
     }
+/* DO(i, k) for each of them, as in TEAM_ADD_UP. */
+#define TEAM_HELD_ADD_UP(n, DO) TEAM_HELD(i_, r_, n, DO(i_, r_ % 4))
 /* held[r] = element i of x, and y's element i = held[r], a pack at a time; t is the dtype, `bits` a type of
  * a pack's size. */
 #if PACK > 1

@@ -64,10 +64,11 @@ row_plan plan_row(const xpu_device_properties *device, int64_t length, size_t wi
         if (lanes == 32 && device->vendor_id == VENDOR_NVIDIA) p.team.teams = WARPS_IN_GROUP;
     }
     int64_t elements = (length + p.team.lanes - 1) / p.team.lanes;
-    if (elements <= TUNED(host || p.team.subgroup, HELD)) {
+    const bool whole = length % p.team.lanes == 0; /* no masks: twice as many are worth it */
+    if (elements <= TUNED(host || p.team.subgroup, HELD) * (host && whole ? 2 : 1)) {
         p.registers = power_above(elements);
         if (p.registers < p.pack) p.registers = p.pack;
-        if (host && length % p.team.lanes == 0) p.length = (int)length; /* no masks, no branches */
+        if (host && whole) p.length = (int)length; /* no masks, no branches */
     } else {
         p = (row_plan){.team = team_for(device, length), .pack = 1};
     }
