@@ -1,5 +1,6 @@
-// Decompositions, solvers and Fourier transforms: on host devices LAPACK and MKL, through PyTorch's CPU
-// kernels on the same memory.
+// Decompositions, solvers and Fourier transforms that are PyTorch's CPU kernels everywhere: on host devices
+// LAPACK and MKL on the same memory. LU is in lu.cpp,
+// Cholesky in cholesky.cpp.
 #include <ATen/native/Resize.h>
 #include <ATen/ops/_fft_c2c.h>
 #include <ATen/ops/_fft_r2c.h>
@@ -11,18 +12,12 @@ namespace {
 
 constexpr const char *operators[] = {
     // decompositions
-    "linalg_cholesky_ex", "linalg_cholesky_ex.L", "cholesky", "cholesky.out", "linalg_lu_factor_ex",
-    "linalg_lu_factor_ex.out", "linalg_lu", "linalg_lu.out", "lu_unpack", "lu_unpack.out",
     "linalg_ldl_factor_ex", "linalg_ldl_factor_ex.out", "linalg_qr", "linalg_qr.out", "geqrf", "geqrf.a",
     "linalg_householder_product", "linalg_householder_product.out", "ormqr", "ormqr.out", "_linalg_svd",
     "_linalg_svd.U", "_linalg_eigh", "_linalg_eigh.eigenvalues", "linalg_eig", "linalg_eig.out",
     "_linalg_eigvals",
-    // solvers, inverses and determinants
-    "_linalg_solve_ex", "_linalg_solve_ex.result", "linalg_solve_triangular", "linalg_solve_triangular.out",
-    "triangular_solve", "triangular_solve.X", "linalg_lu_solve", "linalg_lu_solve.out", "linalg_ldl_solve",
-    "linalg_ldl_solve.out", "_cholesky_solve_helper", "cholesky_inverse", "cholesky_inverse.out",
-    "linalg_inv_ex", "linalg_inv_ex.inverse", "_linalg_det", "_linalg_det.result", "_linalg_slogdet",
-    "_linalg_slogdet.sign", "linalg_lstsq.out", "linalg_matrix_exp"};
+    // solvers
+    "linalg_ldl_solve", "linalg_ldl_solve.out", "linalg_lstsq.out", "linalg_matrix_exp"};
 
 constexpr const char *transforms[] = {"_fft_c2c", "_fft_c2c.out", "_fft_r2c.out", "_fft_c2r", "_fft_c2r.out"};
 

@@ -1,0 +1,282 @@
+"""LU factors, what is solved and told by them, and triangular systems, as GPUs have them (OPENXPU_PLANS=gpu)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+import torch
+from openxpu import _bridge
+
+from .sampled import agrees
+
+DTYPES = [torch.float32, torch.float64, torch.complex64, torch.complex128]
+TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-12, torch.complex64: 1e-4, torch.complex128: 1e-12}
+SIZES = [0, 1, 2, 31, 32, 33, 64, 65, 200, 300]
+# All sizes in the smallest dtype and the largest, two in the others.
+CASES = [(n, dtype) for dtype in DTYPES for n in SIZES if dtype in (DTYPES[0], DTYPES[3]) or n in (33, 65)]
+NATIVE = os.environ.get("OPENXPU_PLANS") == "gpu"
+
+
+@pytest.fixture(autouse=True)
+def nothing_falls_back() -> Iterator[None]:
+    _bridge.fallback_counts(True)
+    yield
+    assert _bridge.fallback_counts() == {}
+
+
+def numbers(*shape: int, dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, dtype=dtype, generator=torch.Generator().manual_seed(seed))
+
+
+def exact(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.cpu().to(torch.complex128 if tensor.is_complex() else torch.float64)
+
+
+def close(got: torch.Tensor, want: torch.Tensor, limit: float) -> None:
+    assert got.shape == want.shape
+    if got.numel():
+        assert (exact(got) - exact(want)).abs().max() <= limit * max(1.0, float(want.abs().max()))
+
+
+@pytest.mark.parametrize(("n", "dtype"), CASES, ids=str)
+def test_factors_are_those_of_lapack(n: int, dtype: torch.dtype) -> None:
+    for shape in ((n, n), (n, 2 * n + 3), (n + 40, n), (3, n, n), (2, 3, n, 7), (2, 0, n, n)):
+        a = numbers(*shape, dtype=dtype)
+        lu, pivots, info = torch.linalg.lu_factor_ex(a.to("xpu"))
+        assert lu.mT.is_contiguous() or lu.numel() == 0
+        _, want_pivots, want_info = torch.linalg.lu_factor_ex(a)
+        assert pivots.dtype == torch.int32 and torch.equal(pivots.cpu(), want_pivots)
+        assert info.dtype == torch.int32 and torch.equal(info.cpu(), want_info)
+        p, lower, upper = torch.lu_unpack(lu, pivots)
+        close(exact(p).to(exact(lower).dtype) @ exact(lower) @ exact(upper), a, TOLERANCE[dtype])
+        p2, lower2, upper2 = torch.linalg.lu(a.to("xpu"))
+        assert torch.equal(p, p2) and torch.equal(lower, lower2) and torch.equal(upper, upper2)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_any_layout_comes_in(dtype: torch.dtype) -> None:
+    a = numbers(4, 40, 80, dtype=dtype)
+    for view in (
+        lambda x: x[:, :, ::2],
+        lambda x: x[:, :, :40].mT,
+        lambda x: x[..., 3:43].mH,
+        lambda x: x[1].T,
+    ):
+        given, reference = view(a.to("xpu")), view(a)
+        lu, pivots = torch.linalg.lu_factor(given)
+        want_lu, want_pivots = torch.linalg.lu_factor(reference)
+        assert torch.equal(pivots.cpu(), want_pivots)
+        close(lu, want_lu, TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex128], ids=str)
+@pytest.mark.parametrize("n", [3, 40, 70, 110])
+def test_singular_matrices_say_where(n: int, dtype: torch.dtype) -> None:
+    a = torch.zeros(4, n, n, dtype=dtype)
+    a[0] = torch.eye(n)
+    a[1] = torch.eye(n)
+    a[1, n - 1, n - 1] = 0
+    a[2, 0, 1] = 1
+    a[3] = 1
+    _, pivots, info = torch.linalg.lu_factor_ex(a.to("xpu"))
+    _, want_pivots, want_info = torch.linalg.lu_factor_ex(a)
+    assert torch.equal(info.cpu(), want_info)
+    assert torch.equal(pivots.cpu(), want_pivots)
+    assert info.tolist()[:3] == [0, n, 1]
+    x = a.to("xpu")
+    for call, name in (
+        (torch.linalg.inv, "inv"),
+        (lambda t: torch.linalg.solve(t, t[..., 0]), "solve"),
+        (torch.linalg.lu_factor, "lu_factor"),
+    ):
+        with pytest.raises(RuntimeError, match=rf"{name}.*Batch element 1.*(singular|zero)"):
+            call(x)
+    assert torch.linalg.det(x).cpu().tolist()[:3] == [1, 0, 0]
+    assert torch.linalg.slogdet(x).logabsdet.cpu()[1] == -torch.inf
+
+
+def test_equal_candidates_and_nan() -> None:
+    a = torch.tensor([[1.0, 2.0], [-1.0, 3.0]], dtype=torch.complex64)
+    a[1, 0] = -1j
+    lu, pivots, info = torch.linalg.lu_factor_ex(a.to("xpu"))
+    assert pivots.tolist() == [1, 2] and info.item() == 0
+    rows = torch.ones(100, 100)
+    assert torch.linalg.lu_factor_ex(rows.to("xpu")).pivots.tolist() == list(range(1, 101))
+    bad = torch.full((70, 70), torch.nan)
+    lu, pivots, info = torch.linalg.lu_factor_ex(bad.to("xpu"))
+    assert lu.isnan().any() and pivots.min() >= 1 and pivots.max() <= 70
+
+
+@pytest.mark.skipif(not NATIVE, reason="LAPACK always looks for pivots")
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("n", [4, 64, 150])
+def test_without_pivots(n: int, dtype: torch.dtype) -> None:
+    a = numbers(2, n, n, dtype=dtype) + 3 * n * torch.eye(n)
+    lu, pivots, info = torch.linalg.lu_factor_ex(a.to("xpu"), pivot=False)
+    assert torch.equal(pivots.cpu(), torch.arange(1, n + 1, dtype=torch.int32).expand(2, n))
+    p, lower, upper = torch.linalg.lu(a.to("xpu"), pivot=False)
+    assert p.numel() == 0 and not info.any()
+    close(lower @ upper, a, TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize(("n", "dtype"), CASES, ids=str)
+def test_triangular_systems(n: int, dtype: torch.dtype) -> None:
+    base = numbers(n, n, dtype=dtype) / max(n, 1) ** 0.5 / 2
+    base.diagonal().copy_(base.diagonal().sgn() * 2)
+    junk = torch.full((n, n), torch.nan, dtype=dtype)
+    for upper in (False, True):
+        for unit in (False, True):
+            a = (
+                (base.triu(int(unit)) + junk.tril(int(unit) - 1))
+                if upper
+                else (base.tril(-int(unit)) + junk.triu(1 - int(unit)))
+            )
+            if unit:
+                a = torch.where(a.isnan(), torch.zeros((), dtype=dtype), a)
+            clean = torch.where(a.isnan(), torch.zeros((), dtype=dtype), a)
+            for view in (lambda x: x, lambda x: x.mT, lambda x: x.mH, lambda x: x.conj()):
+                flipped = upper != (view(torch.empty(2, 3)).shape[0] == 3)
+                for left in (True, False):
+                    b = numbers(*((n, 5) if left else (9, n)), dtype=dtype, seed=1)
+                    got = torch.linalg.solve_triangular(
+                        view(a.to("xpu")), b.to("xpu"), upper=flipped, left=left, unitriangular=unit
+                    )
+                    want = torch.linalg.solve_triangular(
+                        exact(view(clean)), exact(b), upper=flipped, left=left, unitriangular=unit
+                    )
+                    close(got, want, TOLERANCE[dtype])
+
+
+def test_triangular_systems_share_a_matrix_and_write_where_told() -> None:
+    a = numbers(2, 1, 40, 40, dtype=torch.float64).tril() + 10 * torch.eye(40, dtype=torch.float64)
+    b = numbers(1, 3, 40, 6, dtype=torch.float64)
+    want = torch.linalg.solve_triangular(a, b, upper=False)
+    close(torch.linalg.solve_triangular(a.to("xpu"), b.to("xpu"), upper=False), want, 1e-12)
+    for matrix, right in ((a[0, 0], b), (a, b[0, 0]), (a[:, 0], b[0, 0, :, :1])):
+        close(
+            torch.linalg.solve_triangular(matrix.to("xpu"), right.to("xpu"), upper=False),
+            torch.linalg.solve_triangular(matrix, right, upper=False),
+            1e-12,
+        )
+    for out in (
+        torch.empty(0, dtype=torch.float64, device="xpu"),
+        torch.empty(2, 3, 40, 6, dtype=torch.float64, device="xpu"),
+        torch.empty(2, 3, 40, 12, dtype=torch.float64, device="xpu")[..., ::2],
+        torch.empty(3, 2, 6, 40, dtype=torch.float64, device="xpu").transpose(0, 1).mT,
+    ):
+        assert torch.linalg.solve_triangular(a.to("xpu"), b.to("xpu"), upper=False, out=out) is out
+        close(out, want, 1e-12)
+    x = b[0].to("xpu")
+    torch.linalg.solve_triangular(a[0].to("xpu"), x, upper=False, out=x)
+    close(x, torch.linalg.solve_triangular(a[0], b[0], upper=False), 1e-12)
+    same = a[0, 0].to("xpu")
+    torch.linalg.solve_triangular(same, same, upper=False, out=same)
+    close(same, torch.eye(40), 1e-12)
+    for transpose in (False, True):
+        got, copied = torch.triangular_solve(
+            b.to("xpu"), a.to("xpu"), upper=False, transpose=transpose, unitriangular=False
+        )
+        want, _ = torch.triangular_solve(b, a, upper=False, transpose=transpose, unitriangular=False)
+        close(got, want, 1e-12)
+        assert torch.equal(copied.cpu(), a.expand(2, 3, 40, 40))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("n", [0, 1, 3, 33, 65, 130])
+def test_solutions(n: int, dtype: torch.dtype) -> None:
+    a = numbers(2, 1, n, n, dtype=dtype) + 2 * n * torch.eye(n)
+    lu, pivots = torch.linalg.lu_factor(a.to("xpu"))
+    for left in (True, False):
+        b = numbers(*((3, n, 4) if left else (3, 4, n)), dtype=dtype, seed=1)
+        for adjoint in (False, True):
+            matrix = exact(a).mH if adjoint else exact(a)
+            got = torch.linalg.lu_solve(lu, pivots, b.to("xpu"), left=left, adjoint=adjoint)
+            close(got, torch.linalg.solve(matrix, exact(b), left=left), TOLERANCE[dtype])
+        for given in (a, a.mT, a.mT.contiguous().mT, a.conj()):
+            got = torch.linalg.solve(given.to("xpu"), b.to("xpu"), left=left)
+            close(got, torch.linalg.solve(exact(given), exact(b), left=left), TOLERANCE[dtype])
+    vector = numbers(n, dtype=dtype, seed=2)
+    close(
+        torch.linalg.solve(a[0, 0].to("xpu"), vector.to("xpu")),
+        torch.linalg.solve(exact(a[0, 0]), exact(vector)),
+        TOLERANCE[dtype],
+    )
+    for given in (a, a.mT, a.conj(), a[0, 0]):
+        close(torch.linalg.inv(given.to("xpu")), torch.linalg.inv(exact(given)), TOLERANCE[dtype])
+        scaled = given / max(2 * n, 1)
+        close(torch.linalg.det(scaled.to("xpu")), torch.linalg.det(exact(scaled)), 5 * TOLERANCE[dtype])
+        sign, log = torch.linalg.slogdet(given.to("xpu"))
+        want_sign, want_log = torch.linalg.slogdet(exact(given))
+        assert log.dtype == a.real.dtype
+        close(sign, want_sign, 5 * TOLERANCE[dtype])
+        close(log, want_log, TOLERANCE[dtype])
+
+
+@pytest.mark.skipif(not NATIVE, reason="LAPACK has messages of its own")
+def test_pivots_that_are_not() -> None:
+    lu = torch.eye(4, device="xpu")
+    for value in (0, 5, -1):
+        pivots = torch.tensor([1, value, 3, 4], dtype=torch.int32, device="xpu")
+        with pytest.raises(RuntimeError, match="must be between 1 and"):
+            torch.lu_unpack(lu, pivots)
+        with pytest.raises(RuntimeError, match="lu_solve must"):
+            torch.linalg.lu_solve(lu, pivots, lu)
+    with pytest.raises(RuntimeError, match="expected scalar type Float"):
+        torch.linalg.solve_triangular(lu, lu, upper=True, out=lu.double())
+    with pytest.raises(RuntimeError, match="not implemented for 'Half'"):
+        torch.linalg.solve_triangular(lu.half(), lu.half(), upper=True)
+
+
+def test_long_permutations() -> None:
+    n = 5000
+    pivots = torch.arange(1, n + 1, dtype=torch.int32).flip(0).clamp_(min=1)
+    pivots = torch.maximum(pivots, torch.arange(1, n + 1, dtype=torch.int32))
+    lu = torch.eye(n, 1).expand(n, 1).contiguous()
+    p = torch.lu_unpack(torch.empty(n, n, device="xpu"), pivots.to("xpu"), unpack_data=False)[0]
+    del lu
+    want = torch.lu_unpack(torch.empty(n, n), pivots, unpack_data=False)[0]
+    assert torch.equal(p.cpu(), want)
+
+
+def test_a_graph_does_it_again() -> None:
+    x = numbers(2, 40, 40, dtype=torch.float64).to("xpu")
+    b = numbers(2, 40, 3, dtype=torch.float64, seed=1).to("xpu")
+
+    def work() -> tuple[torch.Tensor, ...]:
+        factors, pivots, info = torch.linalg.lu_factor_ex(x)
+        return (
+            info,
+            *torch.lu_unpack(factors, pivots),
+            torch.linalg.lu_solve(factors, pivots, b),
+            torch.linalg.solve_ex(x, b)[0],
+            torch.linalg.inv_ex(x)[0],
+            torch.linalg.det(x / 6),
+            *torch.linalg.slogdet(x),
+            torch.linalg.solve_triangular(x, b, upper=True),
+        )
+
+    work()
+    graph = torch.xpu.XPUGraph()
+    with torch.xpu.graph(graph):
+        results = work()
+    for seed in (2, 3):
+        x.copy_(numbers(2, 40, 40, dtype=torch.float64, seed=seed))
+        graph.replay()
+        for got, want in zip(results, work(), strict=True):
+            assert torch.equal(got, want) and got.stride() == want.stride()
+
+
+SAMPLED = [
+    "linalg.lu_factor", "linalg.lu_factor_ex", "linalg.lu", "linalg.lu_solve", "lu", "lu_solve", "lu_unpack",
+    "linalg.solve", "linalg.solve_ex", "linalg.inv", "linalg.inv_ex", "linalg.det", "linalg.slogdet",
+    "logdet", "linalg.solve_triangular", "triangular_solve", "linalg.tensorinv", "linalg.tensorsolve",
+    "linalg.matrix_power", "linalg.cond",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128], ids=str)
+@pytest.mark.parametrize("name", SAMPLED)
+def test_samples_and_gradients(name: str, dtype: torch.dtype) -> None:
+    agrees(name, dtype)
