@@ -6,6 +6,7 @@
 
 #include "core/tuning.h"
 #include "kernels/cat.h"
+#include "ops/host_bytes.h"
 #include "ops/kernel.h"
 #include "xpu/device.h"
 #include "xpu/graph.h"
@@ -81,11 +82,9 @@ static int64_t groups_for(const tiling *t, int64_t rows, int64_t columns) {
     return across * ((rows + t->y - 1) / t->y);
 }
 
-/* --- by the host's own threads, where memory is theirs: a launch takes longer than to copy a few pieces, and
- * the C library copies long ones faster than a kernel --- */
+/* --- by the host's own threads --- */
 
-#define LONG_PIECE 16384                 /* bytes */
-#define WORTH_SHARING ((int64_t)1 << 18) /* bytes below which one thread copies as fast as several */
+#define LONG_PIECE 16384 /* bytes */
 
 typedef struct joined {
     char *out;
@@ -94,18 +93,9 @@ typedef struct joined {
     xpu_cat_input input[CAT_INPUTS];
 } joined;
 
-/* A share of the team: bytes of the inputs, numbered row after row. */
-typedef struct shares {
-    const joined *of;
-    int parts;
-} shares;
-
-static void join_share(int part, void *context) {
-    const shares *s = context;
-    const joined *j = s->of;
-    const int64_t lines = j->rows * j->bytes / 64;
-    const int64_t begin = lines * part / s->parts * 64;
-    int64_t left = (part + 1 == s->parts ? j->rows * j->bytes : lines * (part + 1) / s->parts * 64) - begin;
+/* Some bytes of the inputs, which are numbered row after row. */
+static void join_bytes(const void *of, int64_t begin, int64_t left) {
+    const joined *j = of;
     int64_t row = begin / j->bytes, at = begin % j->bytes;
     int i = 0;
     for (; at >= j->input[i].row_size; i++) at -= j->input[i].row_size;
@@ -122,13 +112,8 @@ static void join_share(int part, void *context) {
 
 static xpu_status join(xpu_stream *stream, const void *context) {
     (void)stream;
-    shares s = {.of = context, .parts = 1};
-    const xpu_host_team *team = s.of->rows * s.of->bytes >= WORTH_SHARING ? xpu_get_host_team() : NULL;
-    if (team) s.parts = team->threads();
-    if (s.parts > 1)
-        team->run(s.parts, join_share, &s);
-    else
-        join_share(0, &s);
+    const joined *j = context;
+    host_move(j->rows * j->bytes, join_bytes, j);
     return XPU_SUCCESS;
 }
 

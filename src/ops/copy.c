@@ -2,9 +2,12 @@
  * operation, whose layouts know transposes. */
 #include "xpu/ops/copy.h"
 
+#include <stddef.h>
 #include <string.h>
 
+#include "core/tuning.h"
 #include "kernels/copy.h"
+#include "ops/host_bytes.h"
 #include "ops/iter.h"
 #include "ops/kernel.h"
 #include "xpu/memory.h"
@@ -80,6 +83,15 @@ typedef struct copy_plan {
 #define LONGEST_WOVEN 8 /* elements of a row that is woven */
 #define BLOCK_BYTES 16384
 
+/* The dimension that rows of the source are walked along first: what is read ahead of need counts for more
+ * than where it goes. */
+static int along_source(const xpu_iter *iter, int64_t size, int dim) {
+    const int64_t *stride = iter->operand[1].stride;
+    for (int d = 1; d < iter->dims; d++)
+        if (iter->size[0] * iter->size[d] * size >= BLOCK_BYTES / 2 && stride[d] < stride[dim]) dim = d;
+    return dim;
+}
+
 static copy_plan plan_copy(const xpu_iter *iter, int64_t size) {
     const xpu_operand *to = &iter->operand[0], *from = &iter->operand[1];
     const int64_t *length = iter->size, tile = size == 8 ? 8 : 16;
@@ -96,11 +108,8 @@ static copy_plan plan_copy(const xpu_iter *iter, int64_t size) {
     copy_plan plan = {COPY_STRIDED, 0, iter->dims > 1 && length[1] >= 8 ? 1 : longest};
     if (to->stride[0] != size) return plan;
     if (from->stride[0] == size) {
-        /* along the source: what is read ahead of need counts for more than where it goes */
         plan.kind = COPY_ROWS;
-        for (int d = 1; d < iter->dims; d++)
-            if (length[0] * length[d] * size >= BLOCK_BYTES / 2 && from->stride[d] < from->stride[plan.dim])
-                plan.dim = d;
+        plan.dim = along_source(iter, size, plan.dim);
     }
     for (int step = 2; size < 8 && step <= 4; step++)
         if (from->stride[0] == step * size) plan.constant = step;
@@ -129,14 +138,112 @@ static xpu_status copy_kernel(int device, const copy_plan *plan, int64_t size, i
     return kernel_of_file(device, &spec, "copy.cl", "copy", kernel, "copy %d bytes", (int)size);
 }
 
+/* --- rows by the C library --- */
+
+typedef struct row_step {
+    int64_t count, to, from; /* rows; bytes from one to the next */
+} row_step;
+
+typedef struct row_copy {
+    char *to;
+    const char *from;
+    int64_t row, rows; /* bytes of one; how many */
+    int dims;
+    row_step step[XPU_MAX_DIMS]; /* the fastest first */
+} row_copy;
+
+/* Some bytes, which are numbered row after row. */
+static void copy_row_bytes(const void *of, int64_t begin, int64_t left) {
+    const row_copy *c = of;
+    int64_t index[XPU_MAX_DIMS], n = begin / c->row, at = begin % c->row;
+    char *to = c->to;
+    const char *from = c->from;
+    for (int d = 0; d < c->dims; d++) {
+        index[d] = n % c->step[d].count;
+        n /= c->step[d].count;
+        to += index[d] * c->step[d].to;
+        from += index[d] * c->step[d].from;
+    }
+    const row_step first = c->step[0];
+    while (left > 0) {
+        int64_t run = 1; /* whole rows along the fastest dimension, or a part of one */
+        if (at || left < c->row) {
+            const int64_t size = c->row - at < left ? c->row - at : left;
+            memcpy(to + at, from + at, (size_t)size);
+            left -= size;
+            at = 0;
+        } else {
+            run = left / c->row < first.count - index[0] ? left / c->row : first.count - index[0];
+            for (int64_t k = 0; k < run; k++)
+                memcpy(to + k * first.to, from + k * first.from, (size_t)c->row);
+            left -= run * c->row;
+        }
+        for (int d = 0; d < c->dims; d++) {
+            const row_step *s = &c->step[d];
+            const int64_t on = d == 0 ? run : 1;
+            to += on * s->to;
+            from += on * s->from;
+            if ((index[d] += on) < s->count) break;
+            to -= s->count * s->to;
+            from -= s->count * s->from;
+            index[d] = 0;
+        }
+    }
+}
+
+static xpu_status copy_rows(xpu_stream *stream, const void *context) {
+    (void)stream;
+    const row_copy *c = context;
+    host_move(c->rows * c->row, copy_row_bytes, c);
+    return XPU_SUCCESS;
+}
+
+static int row_accesses(const void *of, xpu_access *accesses) {
+    const row_copy *c = of;
+    int64_t low[2] = {0, 0}, high[2] = {c->row, c->row};
+    for (int d = 0; d < c->dims; d++) {
+        const row_step *s = &c->step[d];
+        const int64_t far[2] = {(s->count - 1) * s->to, (s->count - 1) * s->from};
+        for (int i = 0; i < 2; i++) *(far[i] < 0 ? &low[i] : &high[i]) += far[i];
+    }
+    accesses[0] = (xpu_access){c->to + low[0], (size_t)(high[0] - low[0]), true};
+    accesses[1] = (xpu_access){c->from + low[1], (size_t)(high[1] - low[1]), false};
+    return 2;
+}
+
+/* Without a team a kernel has the driver's threads. */
+static bool is_for_library(const xpu_device_properties *properties, const xpu_iter *iter, int64_t size) {
+    const int64_t row = iter->size[0] * size;
+    return properties->memory == XPU_MEMORY_HOST && row >= TUNED(true, ROW_COPIED) &&
+           (xpu_get_host_team() || row * (xpu_iter_numel(iter) / iter->size[0]) < WORTH_SHARING);
+}
+
+static xpu_status copy_by_library(xpu_stream *stream, const xpu_iter *iter, int64_t size) {
+    const xpu_operand *to = &iter->operand[0], *from = &iter->operand[1];
+    row_copy c = {.to = to->data, .from = from->data, .row = iter->size[0] * size, .rows = 1};
+    const int first = along_source(iter, size, 1);
+    for (int d = 1; d < iter->dims; d++) { /* that one, and the others in their order */
+        const int of = d == 1 ? first : d <= first ? d - 1 : d;
+        c.step[c.dims++] = (row_step){iter->size[of], to->stride[of], from->stride[of]};
+        c.rows *= iter->size[of];
+    }
+    return xpu_host_call(stream, "copy", copy_rows, &c,
+                         offsetof(row_copy, step) + (size_t)c.dims * sizeof *c.step, row_accesses);
+}
+
+/* --- by kernels --- */
+
 static inline uint64_t parts(uint64_t n, uint64_t of) { return (n + of - 1) / of; }
 static inline uint64_t at_most(uint64_t n, uint64_t limit) { return n < limit ? n : limit; }
 
 /* Elements of one size, in a coalesced iteration with at least one dimension. */
-static xpu_status copy_on_host(xpu_stream *stream, const xpu_iter *iter) {
+static xpu_status copy_on_host(xpu_stream *stream, const xpu_device_properties *properties,
+                               const xpu_iter *iter) {
     const xpu_operand *to = &iter->operand[0], *from = &iter->operand[1];
     int64_t size = (int64_t)xpu_dtype_size(to->dtype);
     copy_plan plan = plan_copy(iter, size);
+    if (plan.kind == COPY_ROWS && is_for_library(properties, iter, size))
+        return copy_by_library(stream, iter, size);
     struct copy_params p = {.to = XPU_ADDR(to->data), .from = XPU_ADDR(from->data), .batch = 1};
     for (int d = 0; d < 2; d++) {
         int of = d ? plan.dim : 0;
@@ -204,7 +311,7 @@ xpu_status xpu_copy(xpu_stream *stream, const xpu_iter *iter) {
         XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
         /* one element repeated along rows is a broadcast, which vectors do well */
         if (properties->type == XPU_DEVICE_CPU && own.dims > 0 && own.operand[1].stride[0])
-            return copy_on_host(stream, &own);
+            return copy_on_host(stream, properties, &own);
         return xpu_pointwise(stream, XPU_POINTWISE_COPY, own.operand[0].dtype, &own, NULL, 0);
     }
     return xpu_pointwise(stream, XPU_POINTWISE_COPY, from->data ? from->dtype : to->dtype, iter, NULL, 0);

@@ -115,6 +115,30 @@ def test_layouts(dtype: torch.dtype) -> None:
             same(out, expected)
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.bfloat16, torch.float32, torch.complex128], ids=str)
+def test_long_rows_are_shared_out(dtype: torch.dtype) -> None:
+    """Some threads copy rows of a few hundred bytes, of which each may begin within one; few and many rows."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        for shape in ((2, 3, 7, 50001), (40, 30, 9, 301), (5, 2, 11, 131), (1, 2, 3, 128)):
+            x = sample(dtype, shape)
+            on_xpu = x.to("xpu")
+            for view in (
+                lambda t: t[..., 1:-2],
+                lambda t: t[:, ::2, 1:, 5:],
+                lambda t: t.transpose(0, 1),
+                lambda t: t.permute(2, 0, 1, 3)[..., : shape[-1] // 2],
+            ):
+                same(view(on_xpu).contiguous(), view(x).contiguous())
+                out, expected = torch.zeros_like(on_xpu), torch.zeros_like(x)
+                view(out).copy_(view(on_xpu))
+                view(expected).copy_(view(x))
+                same(out, expected)
+    finally:
+        torch.set_num_threads(threads)
+
+
 @pytest.mark.parametrize("source", DTYPES, ids=str)
 def test_casts(source: torch.dtype) -> None:
     x = sample(source, (5, 33, 20))
