@@ -40,6 +40,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -225,6 +226,21 @@ def _move_machinery(source: str, device: str) -> None:
     sys.modules[spec.name] = _module(spec.name, Path(spec.origin), device)
 
 
+class Rank(ForkServerProcess):
+    """A process of a rank, with the environment at its start, as `spawn` gives it."""
+
+    def start(self) -> None:
+        """Start it."""
+        self.environment = dict(os.environ)
+        super().start()
+
+    def run(self) -> None:
+        """Do what it is for."""
+        os.environ.clear()
+        os.environ.update(self.environment)
+        super().run()
+
+
 def _fork_ranks() -> None:
     """Processes of ranks come from one that has imported everything: `spawn` takes some seconds for each."""
     import torch.multiprocessing as processes
@@ -236,6 +252,7 @@ def _fork_ranks() -> None:
             return get_context(method)
         forking = get_context("forkserver")
         forking.set_forkserver_preload(["suite_ranks"])
+        vars(forking)["Process"] = Rank
         Recorder.has_ranks = True
         return forking
 
