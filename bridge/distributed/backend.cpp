@@ -12,6 +12,7 @@
 
 #include "host_memory.h"
 #include "lower.h"
+#include "recorder.h"
 #include "work.h"
 
 namespace openxpu {
@@ -27,6 +28,7 @@ namespace {
 std::mutex backends_lock; // guards what follows
 std::vector<CollectiveBackend *> backends;
 std::terminate_handler usual_end;
+std::atomic<size_t> backends_made = 0;
 
 // Gloo throws in a thread of its own, where nobody can catch it, when more comes than was expected. Instead
 // of the process what is under way ends, and the thread stays where it is: it holds Gloo's locks.
@@ -57,6 +59,7 @@ CollectiveBackend::CollectiveBackend(c10::intrusive_ptr<c10d::Backend> carrier,
                                      c10::intrusive_ptr<CollectiveOptions> options, Connect connect)
     : Backend(carrier->getRank(), carrier->getSize()), carrier_(std::move(carrier)), store_(store),
       options_(std::move(options)), connect_(std::move(connect)), waiter_(std::make_unique<Waiter>()),
+      dumps_(Dumps::make(store, global_ranks()[static_cast<size_t>(rank_)])), id_(backends_made++),
       board_(std::move(store), rank_, size_) {
     const std::lock_guard guard(backends_lock);
     if (!usual_end) usual_end = std::set_terminate(end_collectives);
@@ -123,7 +126,27 @@ void CollectiveBackend::keep(WorkPtr exchange) {
     kept_.push_back(std::move(exchange));
 }
 
+namespace {
+
+// The interpreter's lock is for others meanwhile.
+struct WithoutInterpreter {
+    PyThreadState *const thread = PyGILState_Check() ? PyEval_SaveThread() : nullptr;
+    ~WithoutInterpreter() {
+        if (thread) PyEval_RestoreThread(thread);
+    }
+};
+
+// The flight recorder's entries are written while this lives, and a second longer if that isn't enough.
+struct WritesDumps {
+    std::future<void> written = Dumps::failed();
+    ~WritesDumps() { written.wait_for(std::chrono::seconds(1)); }
+};
+
+} // namespace
+
 std::string CollectiveBackend::explain(const CollectiveWork &work, const std::string &reason, bool is_known) {
+    const WithoutInterpreter others_go_on;
+    const WritesDumps dumps;
     const std::lock_guard guard(explaining_);
     auto text = c10::str(work.what());
     if (!work.is_between_two()) text += c10::str(" (the group's collective number ", work.number(), ")");
@@ -251,6 +274,50 @@ void check_reduction(const char *title, const ReduceOp &reduction, const Tensor 
 
 } // namespace
 
+std::vector<uint64_t> CollectiveBackend::global_ranks() const {
+    const auto &known = options_->global_ranks_in_group; // empty: these are all
+    std::vector<uint64_t> ranks(known.begin(), known.end());
+    for (auto rank = static_cast<int>(ranks.size()); rank < size_; rank++)
+        ranks.push_back(static_cast<uint64_t>(rank));
+    return ranks;
+}
+
+RecordedGroup CollectiveBackend::recorded_group() const {
+    const auto &name = getGroupUid().empty() ? options_->group_name : getGroupUid();
+    return {id_, name, getGroupDesc(), global_ranks(), options_->timeout, is_timed_};
+}
+
+std::shared_ptr<Recording> CollectiveBackend::record_call(const Collective &collective,
+                                                          const CollectiveWork &work,
+                                                          const TensorLists &inputs,
+                                                          const TensorLists &outputs) {
+    auto &recorder = Recorder::get();
+    if (!recorder.is_enabled()) return nullptr;
+    auto recording = collective.piece.recording;
+    if (recording && recording->is_entered()) return recording;
+    auto all = recording ? operations(collective, {}, {collective.piece.whole}, rank_, size_)
+                         : operations(collective, inputs, outputs, rank_, size_);
+    Position position{.collective = work.number(), .is_p2p = collective.is_between_two};
+    bool is_one_of_several = false;
+    {
+        const std::lock_guard guard(lock_);
+        if (collective.is_between_two) {
+            is_one_of_several = is_coalescing_;
+            if (!is_coalescing_ || !together_) sent_off_++;
+            if (is_coalescing_ && !together_) together_ = std::make_shared<Recording>();
+            works_together_++;
+        }
+        if (is_one_of_several) recording = together_;
+        position.p2p = sent_off_;
+        position.operation = operations_ + 1;
+        operations_ += all.size();
+    }
+    if (!recording) recording = std::make_shared<Recording>();
+    const auto id = recorder.enter(recorded_group(), position, std::move(all));
+    if (!is_one_of_several) recording->enter(id);
+    return recording;
+}
+
 // Waits until all ranks say that they do the same, since the carrier doesn't find out.
 void CollectiveBackend::agree(CollectiveWork &work, const Exchange &said) {
     const auto exchange = c10::make_intrusive<ExchangeWork>(carrier_, said);
@@ -318,7 +385,9 @@ WorkPtr CollectiveBackend::run(const Collective &collective, const TensorLists &
 
     auto work = c10::make_intrusive<CollectiveWork>(c10::intrusive_ptr<CollectiveBackend>::reclaim_copy(this),
                                                     collective, std::move(read), std::move(written));
-    number(*work, collective.number);
+    number(*work, collective.piece.number);
+    const auto recording = record_call(collective, *work, inputs, outputs);
+    work->set_recording(recording);
     auto &said = transfer.said;
     said.number = work->number();
     said.what = work->what();
@@ -334,6 +403,7 @@ WorkPtr CollectiveBackend::run(const Collective &collective, const TensorLists &
     } catch (const std::exception &error) { // Gloo's own, of a rank that is gone
         C10_THROW_ERROR(DistBackendError, explain(*work, error.what()));
     }
+    if (recording) recording->begun(transfer.exchange ? transfer.exchange->timeout() : c10d::kUnsetTimeout);
     if (averages && !is_scaled)
         transfer.finish.push_back([sums = transfer.results, size = size_] { // the carrier has sums only
             for (auto sum : sums) {
@@ -411,6 +481,8 @@ void CollectiveBackend::startCoalescing() {
     const std::lock_guard guard(lock_);
     is_coalescing_ = true;
     coalesced_.clear();
+    together_ = nullptr;
+    works_together_ = 0;
     replayed_.clear();
 }
 
@@ -432,8 +504,19 @@ WorkPtr CollectiveBackend::endCoalescing() {
             }
             for (const auto &work : begun) work->wait(kNoTimeout);
         });
-    const std::lock_guard guard(lock_);
-    return c10::make_intrusive<CoalescedWork>(rank_, std::exchange(coalesced_, {}));
+    std::shared_ptr<Recording> together;
+    Position position{};
+    std::vector<WorkPtr> coalesced;
+    {
+        const std::lock_guard guard(lock_);
+        together.swap(together_);
+        if (together) together->expect(works_together_);
+        position = {.collective = issued_, .p2p = sent_off_, .operation = operations_, .is_p2p = true};
+        coalesced.swap(coalesced_);
+    }
+    if (together)
+        together->enter(Recorder::get().enter(recorded_group(), position, {{"xccl:coalesced", {}, {}}}));
+    return c10::make_intrusive<CoalescedWork>(rank_, std::move(coalesced));
 }
 
 } // namespace openxpu

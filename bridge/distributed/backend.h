@@ -21,9 +21,12 @@ using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
 struct Collective;
 struct Exchange;
+struct RecordedGroup;
 struct Transfer;
 class CollectiveWork;
+class Dumps;
 class ExchangeWork;
+class Recording;
 class Waiter;
 
 // The dtypes that the carrier, Gloo, knows. Others it can move, as bytes.
@@ -32,6 +35,14 @@ bool is_carried(c10::ScalarType type);
 // A copy that is due when the carrier is done.
 struct Return {
     at::Tensor to, from;
+};
+
+// One of those in which something large and copied goes.
+struct Piece {
+    std::string part = {};                         // which one of what, the same on all ranks
+    std::optional<uint64_t> number = std::nullopt; // of a later one: the first one's
+    Tensors whole = {};                            // and what the flight recorder says of that
+    std::shared_ptr<Recording> recording = {};
 };
 
 // Which ranks get a rank's results then, and what comes of each.
@@ -82,7 +93,7 @@ class CollectiveBackend final : public c10d::Backend {
         const std::lock_guard guard(lock_);
         return issued_;
     }
-    void enableCollectivesTiming() override { carrier_->enableCollectivesTiming(); }
+    void enableCollectivesTiming() override { is_timed_ = true; }
     c10d::ErrorType getError() override;
     void abort() override;
     void shutdown() override;
@@ -105,8 +116,7 @@ class CollectiveBackend final : public c10d::Backend {
 
     WorkPtr broadcast(Tensors &tensors, const c10d::BroadcastOptions &options) override;
     WorkPtr allreduce(Tensors &tensors, const c10d::AllreduceOptions &options) override;
-    WorkPtr allreduce_part(const Tensors &tensors, const c10d::AllreduceOptions &options, std::string part,
-                           std::optional<uint64_t> number);
+    WorkPtr allreduce_part(const Tensors &tensors, const c10d::AllreduceOptions &options, Piece piece);
     WorkPtr allreduce_sparse(Tensors &tensors, const c10d::AllreduceOptions &options) override;
     WorkPtr allreduce_coalesced(Tensors &tensors, const c10d::AllreduceCoalescedOptions &options) override;
     WorkPtr reduce(Tensors &tensors, const c10d::ReduceOptions &options) override;
@@ -149,7 +159,10 @@ class CollectiveBackend final : public c10d::Backend {
     };
     std::vector<Replayed> replayed_; // sends and receptions that were coalesced in a capture
     c10::DeviceIndex replayed_on_ = -1;
-    uint64_t issued_ = 0; // collectives
+    uint64_t issued_ = 0;                    // collectives
+    uint64_t sent_off_ = 0, operations_ = 0; // sends and receptions, those that go together once; all
+    std::shared_ptr<Recording> together_;    // of sends and receptions that are coalesced
+    size_t works_together_ = 0;
     std::vector<c10::weak_intrusive_ptr<CollectiveWork>> under_way_;
     std::string given_up_; // why, if so
     at::Tensor scratch_;   // bytes; undefined while a call has them
@@ -160,12 +173,21 @@ class CollectiveBackend final : public c10d::Backend {
     std::map<std::pair<int, int>, uint64_t> sent_, received_; // to and from a rank, with a tag
     std::set<int> from_anyone_;                               // tags
 
+    const std::shared_ptr<Dumps> dumps_;
+    const size_t id_; // in this process
+    std::atomic<bool> is_timed_ = false;
+
     std::mutex explaining_; // guards what follows
     std::string first_failure_;
     Board board_;
 
     void number(CollectiveWork &work, std::optional<uint64_t> known);
     void agree(CollectiveWork &work, const Exchange &said);
+    std::vector<uint64_t> global_ranks() const;
+    RecordedGroup recorded_group() const;
+    // Enters the call into the flight recorder, if there is one.
+    std::shared_ptr<Recording> record_call(const Collective &collective, const CollectiveWork &work,
+                                           const TensorLists &inputs, const TensorLists &outputs);
     // Each rank gets its list of `given`, and this one's are put into `taken`, or each result is the
     // reduction of what all ranks give for it.
     WorkPtr pass_straight(const TensorLists &given, const TensorLists &taken, Transfer &transfer,

@@ -9,6 +9,7 @@
 
 #include "exchange.h"
 #include "lower.h"
+#include "recorder.h"
 #include "work.h"
 #include "xpu/graph.h"
 
@@ -335,24 +336,25 @@ WorkPtr CollectiveBackend::allreduce(Tensors &tensors, const c10d::AllreduceOpti
         auto side_by_side = options; // who calls waits for all of them
         side_by_side.asyncOp = true;
         std::vector<WorkPtr> works;
-        std::optional<uint64_t> number;
+        Piece piece{.whole = tensors, .recording = std::make_shared<Recording>()};
+        piece.recording->expect(static_cast<size_t>((flat.numel() + length - 1) / length));
         for (int64_t from = 0; from < flat.numel(); from += length) {
+            piece.part = c10::str("from ", from, " of ", flat.numel());
             works.push_back(allreduce_part({flat.narrow(0, from, std::min(length, flat.numel() - from))},
-                                           side_by_side, c10::str("from ", from, " of ", flat.numel()),
-                                           number));
-            number = works[0]->getSequencenumber();
+                                           side_by_side, piece));
+            piece.number = works[0]->getSequencenumber();
         }
         auto all = c10::make_intrusive<CoalescedWork>(rank_, std::move(works), OpType::ALLREDUCE);
         all->gather(tensors[0]);
         return all;
     }
-    return allreduce_part(tensors, options, {}, std::nullopt);
+    return allreduce_part(tensors, options, {});
 }
 
 // What is large and copied is an exchange a piece, which says which one of what. All have one number, and so
 // one tag for messages of a kind and size, which come in the order in which they went.
 WorkPtr CollectiveBackend::allreduce_part(const Tensors &tensors, const c10d::AllreduceOptions &options,
-                                          std::string part, std::optional<uint64_t> number) {
+                                          Piece piece) {
     const auto *title = "xccl:all_reduce";
     const auto call = [&] {
         const bool is_straight = !only(title, tensors).is_sparse();
@@ -363,15 +365,14 @@ WorkPtr CollectiveBackend::allreduce_part(const Tensors &tensors, const c10d::Al
                     .alike = Collective::outputs,
                     .is_straight = is_straight,
                     .is_awaited = !options.asyncOp,
-                    .part = std::move(part),
-                    .number = number},
+                    .piece = piece},
                    {}, {tensors}, [=, this](auto &, auto &to, auto &transfer) {
                        if (!is_straight)
                            return carrier_->allreduce(to[0], carried_options(options, to[0][0]));
                        return reduce_whole(to[0][0], everyone, options.reduceOp, transfer, options.timeout);
                    });
     };
-    return or_refuse(title, call, number);
+    return or_refuse(title, call, piece.number);
 }
 
 WorkPtr CollectiveBackend::allreduce_sparse(Tensors &tensors, const c10d::AllreduceOptions &options) {
@@ -380,7 +381,7 @@ WorkPtr CollectiveBackend::allreduce_sparse(Tensors &tensors, const c10d::Allred
 
 WorkPtr CollectiveBackend::allreduce_coalesced(Tensors &tensors,
                                                const c10d::AllreduceCoalescedOptions &options) {
-    const auto *title = "xccl:all_reduce";
+    const auto *title = "xccl:allreduce_coalesced";
     return or_refuse(title, [&] {
         TORCH_CHECK_VALUE(!tensors.empty(), title, ": expected tensors, but got none");
         for (const auto &each : tensors)
@@ -458,7 +459,7 @@ WorkPtr CollectiveBackend::_allgather_base(Tensor &output, Tensor &input,
 
 WorkPtr CollectiveBackend::allgather_into_tensor_coalesced(Tensors &outputs, Tensors &inputs,
                                                            const c10d::AllgatherOptions &options) {
-    return gather_whole(OpType::COALESCED, "xccl:all_gather", outputs, inputs, options);
+    return gather_whole(OpType::COALESCED, "xccl:all_gather_into_tensor_coalesced", outputs, inputs, options);
 }
 
 // Each output is all ranks' inputs, one after the other.
@@ -488,7 +489,7 @@ WorkPtr CollectiveBackend::gather_whole(OpType type, const char *title, const Te
 
 WorkPtr CollectiveBackend::allgather_coalesced(TensorLists &outputs, Tensors &inputs,
                                                const c10d::AllgatherOptions &options) {
-    const auto *title = "xccl:all_gather";
+    const auto *title = "xccl:all_gather_into_tensor_coalesced";
     return or_refuse(title, [&] {
         TORCH_CHECK_VALUE(static_cast<int>(outputs.size()) == size_, title, ": expected ", size_,
                           " lists, one for each rank, but got ", outputs.size());
@@ -608,7 +609,8 @@ WorkPtr CollectiveBackend::_reduce_scatter_base(Tensor &output, Tensor &input,
 
 WorkPtr CollectiveBackend::reduce_scatter_tensor_coalesced(Tensors &outputs, Tensors &inputs,
                                                            const c10d::ReduceScatterOptions &options) {
-    return scatter_whole(OpType::REDUCE_SCATTER, "xccl:reduce_scatter", outputs, inputs, options);
+    return scatter_whole(OpType::REDUCE_SCATTER, "xccl:reduce_scatter_tensor_coalesced", outputs, inputs,
+                         options);
 }
 
 // Each output is this rank's part of the reduction of an input.

@@ -61,6 +61,7 @@ class ExchangeWork final : public c10d::Work {
     bool wait(std::chrono::milliseconds timeout) override { return finish(timeout, false); }
     void abort() override;
     int sourceRank() const override;
+    std::chrono::milliseconds timeout() const { return what_.timeout; }
     bool goes_on_when_heard() const { return what_.is_late && bytes_of(what_.taken, 0) > most_inside(size_); }
 
   private:

@@ -1,11 +1,45 @@
 // openxpu._distributed: ProcessGroupXCCL for Python. Importing it registers c10d's operators for xpu.
+#include <torch/csrc/distributed/c10d/control_plane/Handlers.hpp>
 #include <torch/csrc/utils/pybind.h>
 
 #include <pybind11/functional.h>
 
-#include "backend.h"
+#include "recorder.h"
+
+namespace {
+
+using c10d::control_plane::Request;
+using c10d::control_plane::Response;
+
+// Pages of the processes' debug server, which asks for them by NCCL's names.
+void add_pages() {
+    const auto asks = [](const Request &request, const char *name, bool otherwise) {
+        const auto value = request.getParam(name);
+        return value.empty() ? otherwise : value == "true";
+    };
+    const auto add = [](const char *name, const std::function<void(const Request &, Response &)> &answer) {
+        const auto known = c10d::control_plane::getHandlerNames();
+        if (std::find(known.begin(), known.end(), name) == known.end())
+            c10d::control_plane::registerHandler(name, answer);
+    };
+    add("dump_nccl_trace_pickle", [asks](const Request &request, Response &response) {
+        response.setContent(openxpu::Recorder::get().dump(asks(request, "includecollectives", true),
+                                                          asks(request, "includestacktraces", true),
+                                                          asks(request, "onlyactive", false)),
+                            "application/octet-stream");
+    });
+    add("dump_nccl_trace_json", [asks](const Request &request, Response &response) {
+        const pybind11::gil_scoped_acquire lock;
+        const auto dump = pybind11::module_::import("openxpu._flight_recorder").attr("dump_json");
+        const auto text = dump(asks(request, "includecollectives", true), asks(request, "onlyactive", false));
+        response.setContent(text.cast<std::string>(), "application/json");
+    });
+}
+
+} // namespace
 
 PYBIND11_MODULE(_distributed, m) {
+    add_pages();
     using openxpu::CollectiveBackend;
     using openxpu::CollectiveOptions;
     using Options = c10::intrusive_ptr<CollectiveOptions>;
@@ -18,6 +52,18 @@ PYBIND11_MODULE(_distributed, m) {
         .def(pybind11::init<bool>(), pybind11::arg("is_high_priority_stream") = false)
         .def_readwrite("is_high_priority_stream", &CollectiveOptions::is_high_priority_stream)
         .def("__deepcopy__", copy); // split_group copies a parent's
+
+    const auto dump = [](bool entries, bool stacks, bool only_active) {
+        std::string bytes;
+        {
+            const pybind11::gil_scoped_release others_go_on;
+            bytes = openxpu::Recorder::get().dump(entries, stacks, only_active);
+        }
+        return pybind11::bytes(bytes);
+    };
+    m.def("dump_trace", dump, pybind11::arg("entries"), pybind11::arg("stacks"),
+          pybind11::arg("only_active"));
+    m.def("reset_trace", [] { openxpu::Recorder::get().reset(); });
 
     pybind11::class_<CollectiveBackend, c10::intrusive_ptr<CollectiveBackend>, c10d::Backend>(
         m, "ProcessGroupXCCL")

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "lower.h"
+#include "recorder.h"
 
 namespace openxpu {
 
@@ -35,7 +36,7 @@ std::string in_words(const Collective &collective, const Tensors &tensors, bool 
             text << " " << tensors[0].sizes();
     }
     if (collective.reduces) text << ", " << reduction_names[collective.reduces->op_];
-    if (!collective.part.empty()) text << ", " << collective.part;
+    if (!collective.piece.part.empty()) text << ", " << collective.piece.part;
     if (collective.root >= 0) text << (collective.is_between_two ? ", rank " : ", root ") << collective.root;
     return text.str();
 }
@@ -159,6 +160,7 @@ void CollectiveWork::fail(const std::exception_ptr &failure) {
         exchange = exchange_;
     }
     if (exchange) backend_->keep(exchange);
+    if (recording_) recording_->over(false);
     finish(failure);
     future_->setError(failure);
     if (exchange) exchange->abort(); // who waits for it goes on
@@ -189,6 +191,7 @@ void CollectiveWork::release_resources() {
     carried_.reset();
     exchange_.reset();
     transfer_ = {};
+    recording_.reset();
     backend_.reset();
 }
 
@@ -257,6 +260,7 @@ void CollectiveWork::complete(std::exception_ptr failure) {
     if (refusal) return fail(refusal);
     if (!why.empty()) return fail(backend_->explain(*this, why, is_known));
     if (is_over_.exchange(true)) return;
+    if (recording_) recording_->over(true);
     finish(nullptr);
     const c10::OptionalStreamGuard guard(copying);
     future_->markCompleted(c10::IValue(outputs_));

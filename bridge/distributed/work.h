@@ -23,8 +23,7 @@ struct Collective {
     bool is_straight = false;    // by an exchange, and not one of the carrier's own collectives
     bool is_awaited = false;     // by who calls, at once
     bool is_replayed = false;    // by a graph, on CPU tensors
-    std::string part = {};       // of a piece: which one of what, the same on all ranks
-    std::optional<uint64_t> number = std::nullopt; // of a later piece: the first one's
+    Piece piece = {};
 };
 
 // The tensors of one call on the CPU.
@@ -73,6 +72,7 @@ class CollectiveWork final : public c10d::Work {
     int root() const { return root_; }
     bool is_between_two() const { return is_between_two_; }
     void set_number(uint64_t number) { number_ = number; }
+    void set_recording(std::shared_ptr<Recording> recording) { recording_ = std::move(recording); }
     // Lets a thread of its own wait for the carrier, unless somebody does.
     void wait_aside();
     // What is to come is asked for by who waits, when the other rank has said something: somebody has to.
@@ -135,6 +135,7 @@ class CollectiveWork final : public c10d::Work {
     std::string what_, alike_;
     c10::intrusive_ptr<ExchangeWork> exchange_;
     uint64_t number_ = 0;
+    std::shared_ptr<Recording> recording_;
     std::mutex following_; // guards carried_ and exchange_ till it is over
     std::atomic<bool> is_over_ = false;
     std::atomic<bool> tells_nobody_ = false; // that the carrier is done: somebody has to wait for it

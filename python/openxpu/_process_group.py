@@ -14,6 +14,8 @@ import sys
 from types import ModuleType
 from typing import Any
 
+from openxpu import _flight_recorder
+
 
 @functools.cache
 def _library() -> ModuleType:
@@ -131,6 +133,7 @@ def enter(c10d: Any) -> None:
         sys.modules[name].__dict__["ProcessGroupXCCL"] = ProcessGroupXCCL
     c10d.ProcessGroupXCCL = ProcessGroupXCCL
     c10d._XCCL_AVAILABLE = True
+    _flight_recorder.enter(sys.modules["torch._C._distributed_c10d"])
 
     own = c10d.BackendConfig.__init__
 

@@ -117,8 +117,10 @@ def results(
     file: str, ranks: int, kind: str, settings: tuple[tuple[str, str], ...] = ()
 ) -> list[dict[str, str]]:
     """What each process says of each case: nothing, or a traceback. Under "" is its output."""
-    variables = {**environment(), **dict(settings)}
     with tempfile.TemporaryDirectory() as shared:
+        # what the flight recorder writes when a collective fails goes there, too
+        dumps = {"TORCH_FR_DUMP_TEMP_FILE": f"{shared}/trace_"}
+        variables = {**environment(), **dumps, **dict(settings)}
         logs = [open(os.path.join(shared, f"{r}.log"), "w+") for r in range(ranks)]
         processes = [
             subprocess.Popen(

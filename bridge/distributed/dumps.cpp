@@ -1,0 +1,187 @@
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <torch/csrc/distributed/c10d/FlightRecorder.hpp>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <cstring>
+#include <future>
+#include <thread>
+
+#include "recorder.h"
+
+namespace openxpu {
+namespace {
+
+using std::chrono::milliseconds;
+
+bool are_wanted() {
+    static const bool wanted =
+        c10d::getCvarBool({"TORCH_XCCL_DUMP_ON_TIMEOUT", "TORCH_NCCL_DUMP_ON_TIMEOUT"}, true);
+    return wanted && Recorder::get().is_enabled();
+}
+
+// With stacks, unless who holds the interpreter's lock keeps it.
+std::string with_stacks() {
+    static const milliseconds most(c10d::getCvarInt({"TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC"}, 15000));
+    std::promise<std::string> promise;
+    auto found = promise.get_future();
+    std::thread([promise = std::move(promise)]() mutable {
+        try {
+            promise.set_value(Recorder::get().dump(true, true, false));
+        } catch (const std::exception &) { promise.set_exception(std::current_exception()); }
+    }).detach();
+    try {
+        if (found.wait_for(most) == std::future_status::ready) return found.get();
+    } catch (const std::exception &) {}
+    return Recorder::get().dump(true, false, false);
+}
+
+// A pipe that anyone may write to.
+class Pipe {
+  public:
+    explicit Pipe(uint64_t rank) {
+        const auto name =
+            c10d::getCvarString({"TORCH_FR_DEBUG_INFO_PIPE_FILE", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"}, "");
+        if (name.empty() || !Recorder::get().is_enabled()) return;
+        name_ = c10::str(name, rank, ".pipe");
+        unlink(name_.c_str());
+        if (mkfifo(name_.c_str(), 0666) == 0) file_ = open(name_.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+        if (file_ < 0)
+            TORCH_WARN("no flight recorder's dumps by the pipe ", name_, ": ", std::strerror(errno));
+    }
+    ~Pipe() {
+        if (file_ < 0) return;
+        close(file_);
+        unlink(name_.c_str());
+    }
+    bool is_open() const { return file_ >= 0; }
+    bool has_line() const {
+        char text[256];
+        return file_ >= 0 && read(file_, text, sizeof text) > 0;
+    }
+
+  private:
+    std::string name_;
+    int file_ = -1;
+};
+
+// Those that another thread may ask at any time.
+bool is_shared(const c10::intrusive_ptr<c10d::Store> &store) {
+    auto under = store;
+    if (auto *prefix = dynamic_cast<c10d::PrefixStore *>(store.get()))
+        under = prefix->getUnderlyingNonPrefixStore();
+    return dynamic_cast<c10d::TCPStore *>(under.get()) || dynamic_cast<c10d::FileStore *>(under.get()) ||
+           dynamic_cast<c10d::HashStore *>(under.get());
+}
+
+} // namespace
+
+// Where a process has failed it says so in the store, under the number of dumps that it knows of.
+struct Dumps::State {
+    const c10::intrusive_ptr<c10d::Store> store; // null: others aren't told
+    const uint64_t rank;
+    const Pipe pipe;
+    std::mutex writing; // guards what follows
+    uint64_t count = 0;
+    std::mutex lock; // guards what follows
+    std::condition_variable changes;
+    bool ends = false, runs = false;
+
+    State(c10::intrusive_ptr<c10d::Store> store, uint64_t rank)
+        : store(std::move(store)), rank(rank), pipe(rank) {}
+
+    static std::string key(uint64_t count) { return c10::str("dump/", count); }
+
+    void write_down(const std::string &text) {
+        try {
+            c10d::DebugInfoWriter::getWriter(static_cast<int>(rank)).write(text);
+        } catch (const std::exception &error) { TORCH_WARN("no flight recorder's dump: ", error.what()); }
+    }
+
+    void write() {
+        write_down(Recorder::get().dump(true, false, false));
+        write_down(with_stacks());
+    }
+
+    void tell_and_write() {
+        const std::lock_guard guard(writing);
+        try {
+            if (store) store->set(key(count++), "");
+        } catch (const std::exception &) {} // whose process has ended, say
+        write();
+    }
+
+    void look() {
+        const std::lock_guard guard(writing);
+        try {
+            if (store && store->check({key(count)})) {
+                count++;
+                return write();
+            }
+        } catch (const std::exception &) {}
+        if (pipe.has_line()) write();
+    }
+
+    void watch() {
+        std::unique_lock hold(lock);
+        while (!changes.wait_for(hold, milliseconds(1000), [this] { return ends; })) {
+            hold.unlock();
+            look();
+            hold.lock();
+        }
+        runs = false;
+        changes.notify_all();
+    }
+};
+
+namespace {
+
+std::mutex current_lock; // guards what follows
+std::weak_ptr<Dumps> current;
+
+} // namespace
+
+std::shared_ptr<Dumps> Dumps::make(const c10::intrusive_ptr<c10d::Store> &store, uint64_t rank) {
+    const std::lock_guard guard(current_lock);
+    if (current.lock()) return nullptr;
+    auto state = std::make_shared<State>(
+        are_wanted() && is_shared(store) ? store : c10::intrusive_ptr<c10d::Store>(), rank);
+    state->runs = state->store || state->pipe.is_open();
+    if (state->runs) std::thread([state] { state->watch(); }).detach();
+    std::shared_ptr<Dumps> made(new Dumps(state));
+    current = made;
+    return made;
+}
+
+// The store ends with it, unless its thread waits for the interpreter's lock.
+Dumps::~Dumps() {
+    std::unique_lock hold(state_->lock);
+    state_->ends = true;
+    state_->changes.notify_all();
+    state_->changes.wait_for(hold, milliseconds(1000), [this] { return !state_->runs; });
+}
+
+std::future<void> Dumps::failed() {
+    std::shared_ptr<Dumps> dumps;
+    {
+        const std::lock_guard guard(current_lock);
+        dumps = current.lock();
+    }
+    std::promise<void> promise;
+    auto written = promise.get_future();
+    if (!dumps || !are_wanted())
+        promise.set_value();
+    else
+        std::thread([promise = std::move(promise), state = dumps->state_]() mutable {
+            state->tell_and_write();
+            promise.set_value();
+        }).detach();
+    return written;
+}
+
+} // namespace openxpu
