@@ -334,8 +334,10 @@ def few_rows() -> Iterator[Kernel]:
             )
             for joined, what in (
                 ("", ""),
-                (" -DPARTS=3 -DGATED=0 -DNORMED=0", ", three"),
-                (" -DPARTS=2 -DGATED=1 -DNORMED=1", ", gated and normed"),
+                (" -DPARTS=3 -DGATED=0 -DNORMED=0 -DCACHED=0", ", three"),
+                (" -DPARTS=2 -DGATED=1 -DNORMED=1 -DCACHED=0", ", gated and normed"),
+                (" -DPARTS=3 -DGATED=0 -DNORMED=1 -DCACHED=1", ", three, normed, into the cache"),
+                (" -DPARTS=3 -DGATED=0 -DNORMED=1 -DCACHED=2", ", three, normed, their heads, too"),
             ):
                 label = f"{rows} rows times {dtype}{what}"
                 request = f"gemm.cl|gemm_few|{options}{joined}|{label}|"
