@@ -6,9 +6,9 @@
  * registers while the last product of these is computed, and are written down then. Scores are sums, a work-item
  * having a column.
  *
- * Of heads above 64 elements registers don't hold 16 rows' sums, so two teams, a pair, have 16 rows (PAIRED), the scores
- * of half of a step's keys and half of the columns of the sums each; they exchange weights by way of local memory
- * (attention_squares_pair.h).
+ * Of heads above 64 elements registers don't hold 16 rows' sums, so four teams, a quad, have 32 rows (QUADS), the scores
+ * of half of these with half of a step's keys and a quarter of the columns of all sums each; they exchange weights by
+ * way of local memory (attention_squares_quad.h).
  *
  * - Two blocks of scores beside each other, rounded, are the next product's left operand as they lie, if a dword is a
  *   number of each: of 16 keys, number l and number l + 8 are neighbours along k. Values are paired likewise.
@@ -46,12 +46,13 @@
 
 #define ROWS (SUMS_M * 8)
 #ifdef FORWARD
-#define PAIRED (TOGETHER == 2)
+#define QUADS (TOGETHER == 4)
 #else
-#define PAIRED 0
+#define QUADS 0
 #endif
-#define SETS (TEAMS / TOGETHER) /* of teams that have the same rows */
-#define TILE (SETS * ROWS)
+#define OUT_M (SUMS_M * (1 + QUADS)) /* blocks of rows of sums that are of no score */
+#define SETS (TEAMS / TOGETHER)      /* of teams that have the same rows of these */
+#define TILE (SETS * OUT_M * 8)
 #define CHUNKS (DEPTH / 16)
 #define COLUMNS (VALUE_DEPTH / 16) /* pieces of a row of values */
 
@@ -83,7 +84,7 @@ static inline uint team_number(void) { return sub_group_broadcast(get_sub_group_
 #define FIRST_UNITS (STEP / 16 * CHUNKS)
 #define SECOND_UNITS (STEP / 16 * COLUMNS)
 #define FIRST_TURNS ((FIRST_UNITS + TEAMS - 1) / TEAMS)
-#define APART (PAIRED || FIRST_UNITS % TEAMS == 0) /* no turn is both tensors' */
+#define APART (QUADS || FIRST_UNITS % TEAMS == 0) /* no turn is both tensors' */
 #define FIRST_SPAN (APART ? FIRST_TURNS * TEAMS : FIRST_UNITS)
 #define STEP_UNITS (FIRST_SPAN + SECOND_UNITS)
 #define UNITS ((STEP_UNITS + TEAMS - 1) / TEAMS)
@@ -197,23 +198,16 @@ INLINED int8 pairs_of(float8 first, float8 second) {
                   as_int((ushort2)(a.s6, b.s6)), as_int((ushort2)(a.s7, b.s7)));
 }
 /* sum += weights of 16 rows times these, of which there are `width` squares. */
-INLINED void add_weighted(__private float8 (*sum)[SUMS_M], __private const int8 *weights, const __local uchar *right,
+INLINED void add_weighted(__private float8 (*sum)[OUT_M], __private const int8 *weights, const __local uchar *right,
                           const int width) {
     WRITTEN_OUT for (int v = 0; v < width; v++) {
         const int8 block = read_square(right + v * SQUARE);
-        WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) sum[v][i] = MULTIPLY(weights[i], block, sum[v][i]);
+        WRITTEN_OUT for (int i = 0; i < OUT_M; i++) sum[v][i] = MULTIPLY(weights[i], block, sum[v][i]);
     }
 }
-
-/* The same with weights in squares: `count` times 16 of each block of rows, those of a block `row` bytes behind the
- * block's before, those of the next 16 `next` bytes on. */
-INLINED void add_given(__private float8 (*sum)[SUMS_M], const __local uchar *given, int row, int next,
-                       const __local uchar *right, const int pitch, const int count, const int width) {
-    WRITTEN_OUT for (int m = 0; m < count; m++) {
-        int8 weights[SUMS_M];
-        WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) weights[i] = read_square(given + i * row + m * next);
-        add_weighted(sum, weights, right + m * pitch * SQUARE, width);
-    }
+/* Weights in squares, of each block of rows, those of a block `row` bytes behind the block's before. */
+INLINED void read_weights(__private int8 *weights, const __local uchar *given, int row, const int count) {
+    WRITTEN_OUT for (int i = 0; i < count; i++) weights[i] = read_square(given + i * row);
 }
 
 static inline float8 exp2_of(float8 v) {
@@ -237,18 +231,28 @@ INLINED void drop(__private float8 (*s)[SUMS_M], __private const uint *bits, con
 #endif
 
 #ifdef FORWARD
-#define WIDTH (STEP / 8 / (1 + PAIRED))                         /* blocks of a team's scores beside each other */
-#define OUT_BLOCKS (2 * COLUMNS / (1 + PAIRED))                 /* … and of its sums, … */
-#define OUT_COLUMN(v) ((f->role * OUT_BLOCKS + (v)) * 8 + lane) /* … of which a work-item has columns */
+#define WIDTH (STEP / 8 / (1 + QUADS))                         /* blocks of a team's scores beside each other */
+#define OUT_BLOCKS ((2 * COLUMNS + TOGETHER - 1) / TOGETHER)   /* … and of its sums, … */
+#define OUT_BLOCK(v) (f->role * OUT_BLOCKS + (v))              /* … of which a work-item has columns */
+#define HAS_BLOCK(v) (2 * COLUMNS % TOGETHER == 0 || OUT_BLOCK(v) < 2 * COLUMNS)
 #define LEEWAY 8
 #define UNSET -1e30f
 
-/* What a team has: its rows, of heads from h on or of one. `sum` is the work-item's part. */
+/* What a team has: its rows of scores, of heads from h on or of one. Of the sums of a block's exponentials a work-item
+ * has its columns' part, of a quad's, for which registers are too few, a row's. */
+#if QUADS
+typedef float row_sums;
+#define OF_SUMS(fade) (fade)
+#else
+typedef float8 row_sums;
+#define OF_SUMS(fade) of_rows(fade)
+#endif
 typedef struct forward_state {
     long b, h;
     int row0, turn; /* turn: of the stages */
-    uint role;      /* which of a pair */
-    float8 out[OUT_BLOCKS][SUMS_M], sum[SUMS_M];
+    uint role;      /* which of a quad */
+    float8 out[OUT_BLOCKS][OUT_M];
+    row_sums sum[SUMS_M];
     float less[SUMS_M]; /* a lane has a row's shift, as it is added to scores */
     left_rows rows;
 } forward_state;
@@ -282,11 +286,26 @@ INLINED float shift_of(__private const forward_state *f, __private float8 (*s)[S
     }
     return now;
 }
-INLINED void shift_rows(__private forward_state *f, int i, float now) {
-    const float8 fade = of_rows(POWER_OF_2(now - f->less[i]));
+/* What the shifts change a block's sums by, a lane having a row's. */
+INLINED float shift_row(__private forward_state *f, int i, float now) {
+    const float fade = POWER_OF_2(now - f->less[i]);
     f->less[i] = now;
-    f->sum[i] *= fade;
-    WRITTEN_OUT for (int v = 0; v < OUT_BLOCKS; v++) f->out[v][i] *= fade;
+    f->sum[i] *= OF_SUMS(fade);
+    return fade;
+}
+INLINED void fade_rows(__private forward_state *f, int i, float fade) {
+    const float8 rows = of_rows(fade);
+    WRITTEN_OUT for (int v = 0; v < OUT_BLOCKS; v++) f->out[v][i] *= rows;
+}
+/* Sums of the work-items' parts, a lane having a row's. */
+INLINED float total_of(float8 parts) {
+    const int lane = (int)get_local_id(0) % MATRIX_TEAM;
+    float own = 0;
+    WRITTEN_OUT for (int r = 0; r < 8; r++) {
+        const float total = sub_group_reduce_add(parts[r]);
+        own = lane == r ? total : own;
+    }
+    return own;
 }
 INLINED void soften(__private const forward_state *f, __private float8 (*s)[SUMS_M], float factor) {
     BLOCKS_OF(i, j, WIDTH) s[j][i] = exp2_of(mad(s[j][i], (float8)factor, of_rows(f->less[i])));
@@ -316,8 +335,8 @@ INLINED void find_scores(const attention_params *p, __private const forward_stat
 #else
 #define FACTOR (p->scale * LOG2E)
 #endif
-#if PAIRED
-#include "attention_squares_pair.h"
+#if QUADS
+#include "attention_squares_quad.h"
 #else
 #define STAGES 2
 #define BESIDE 0
@@ -342,7 +361,7 @@ INLINED void forward_step(const attention_params *p, __private forward_state *f,
         float8 s[WIDTH][SUMS_M];
         find_scores(p, f, s, stage, k0, k_end, edge);
         if (is_above(f, s, factor))
-            WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) shift_rows(f, i, shift_of(f, s, factor, i));
+            WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) fade_rows(f, i, shift_row(f, i, shift_of(f, s, factor, i)));
         soften(f, s, factor);
         BLOCKS_OF(i, j, WIDTH) f->sum[i] += s[j][i];
 #if DROPOUT
@@ -358,10 +377,11 @@ INLINED void forward_step(const attention_params *p, __private forward_state *f,
     }
     keep_step(stages + f->turn % 2 * STAGE, n, team, lane, ALONG | ACROSS);
 }
-INLINED void find_totals(__private const forward_state *f, __private float8 *totals, __local uchar *unused) {
-    WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) WRITTEN_OUT for (int r = 0; r < 8; r++)
-        totals[i][r] = sub_group_reduce_add(f->sum[i][r]);
+INLINED void find_totals(__private const forward_state *f, __private float *totals, __private float *shifts,
+                         __local uchar *unused) {
+    WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) totals[i] = total_of(f->sum[i]), shifts[i] = f->less[i];
 }
+#define OUT_ROW(i) (f->row0 + (i) * 8)
 #endif
 /* Local memory: stages, what stands beside them or each team's square before, and rows. */
 #define STAGES_BYTES (STAGES * STAGE + BESIDE)
@@ -370,7 +390,7 @@ INLINED void find_totals(__private const forward_state *f, __private float8 *tot
 MATRIX_KERNEL __attribute__((reqd_work_group_size(TEAMS * MATRIX_TEAM, 1, 1)))
 void attention_matrix_forward(const attention_params params) {
     const attention_params *const p = &params;
-    __local uchar stages[REST_AT + SETS * REST_BYTES] __attribute__((aligned(64)));
+    __local uchar stages[REST_AT + TEAMS / (1 + QUADS) * REST_BYTES] __attribute__((aligned(64)));
     const long all = p->packed * p->queries, blocks = (all + TILE - 1) / TILE, sets = p->heads / p->packed;
     /* The group's number is (slice, batch, set of heads, rows): of a causal one the longest first. */
     long g = XPU_GROUP(0);
@@ -380,16 +400,14 @@ void attention_matrix_forward(const attention_params params) {
     g /= sets;
     const long b = g % p->batch, slice = g / p->batch, kh = h / (p->heads / p->key_heads);
     const uint lane = (uint)get_local_id(0) % MATRIX_TEAM, team = team_number();
-    const uint mine = team / TOGETHER; /* of those that have rows */
+    const uint mine = QUADS ? team / 2 : team; /* of those that have rows of scores */
     const int row0 = (int)r0 + (int)mine * ROWS;
 
     forward_state state;
     __private forward_state *const f = &state;
     f->b = b, f->h = h, f->row0 = row0, f->turn = 0, f->role = team % TOGETHER;
-    BLOCKS_OF(i, v, OUT_BLOCKS) f->out[v][i] = 0;
-    WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) {
-        f->sum[i] = 0, f->less[i] = -UNSET;
-    }
+    WRITTEN_OUT for (int v = 0; v < OUT_BLOCKS; v++) WRITTEN_OUT for (int i = 0; i < OUT_M; i++) f->out[v][i] = 0;
+    WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) f->sum[i] = 0, f->less[i] = -UNSET;
 
     const long row_pitch = p->packed > 1 ? p->query.stride[1] : p->query.stride[2];
     const xpu_addr query = rows_at(&p->query, b, h, 0) + row0 * row_pitch * ELEMENT;
@@ -407,32 +425,32 @@ void attention_matrix_forward(const attention_params params) {
     n.first = rows_at(&p->key, b, kh, begin), n.second = rows_at(&p->value, b, kh, begin);
     open_step(&n, team, lane);
     fetch_step(&n, (int)p->keys - begin, team, lane, ALL_TURNS);
-    keep_step(stages, &n, team, lane, PAIRED ? ALONG : ALONG | ACROSS);
-#if PAIRED
+    keep_step(stages, &n, team, lane, QUADS ? ALONG : ALONG | ACROSS);
+#if QUADS
     if (get_local_id(0) == 0) *(__local int *)(stages + FLAG_AT) = 0;
 #endif
     int k0 = begin;
     for (; k0 + STEP <= common; k0 += STEP) forward_step(p, f, &n, stages, k0, k_end, true, false);
     for (; k0 < group_end; k0 += STEP) forward_step(p, f, &n, stages, k0, k_end, k0 < k_end, true);
 
-    float8 totals[SUMS_M];
-    find_totals(f, totals, stages);
-    WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) WRITTEN_OUT for (int r = 0; r < 8; r++) {
-        const float total = totals[i][r];
-        const int row = row0 + i * 8 + r;
+    float totals[OUT_M], shifts[OUT_M];
+    find_totals(f, totals, shifts, stages);
+    WRITTEN_OUT for (int i = 0; i < OUT_M; i++) WRITTEN_OUT for (int r = 0; r < 8; r++) {
+        const float total = sub_group_broadcast(totals[i], r);
+        const int row = OUT_ROW(i) + r;
         if (row >= all) continue;
         const long head = HEAD(row), query_ = QUERY(row);
         const float scale = total == 0 ? 0.0f : KEEP_SCALE / total;
-        const float logsum = total == 0 ? -INFINITY : (log2(total) - sub_group_broadcast(f->less[i], r)) * LN2;
+        const float logsum = total == 0 ? -INFINITY : (log2(total) - sub_group_broadcast(shifts[i], r)) * LN2;
 #if SLICED
         const long place = ((slice * p->batch + b) * p->heads + head) * p->queries + query_;
         const long first = place * PARTIAL_PITCH(p->value_depth);
         WRITTEN_OUT for (int v = 0; v < OUT_BLOCKS; v++)
-            XPU_PTR(float, p->partial)[first + OUT_COLUMN(v)] = f->out[v][i][r] * scale;
+            if (HAS_BLOCK(v)) XPU_PTR(float, p->partial)[first + OUT_BLOCK(v) * 8 + lane] = f->out[v][i][r] * scale;
         if (lane == 0 && f->role == 0) XPU_PTR(float, p->partial_sums)[place] = logsum;
 #else
         WRITTEN_OUT for (int v = 0; v < OUT_BLOCKS; v++)
-            PUT(p->out, b, head, query_, OUT_COLUMN(v), f->out[v][i][r] * scale);
+            if (HAS_BLOCK(v)) PUT(p->out, b, head, query_, OUT_BLOCK(v) * 8 + lane, f->out[v][i][r] * scale);
         if (lane == 0 && f->role == 0 && p->logsumexp.data) *logsumexp_at(p, b, head, query_) = logsum;
 #endif
     }

@@ -158,8 +158,10 @@ INLINED void grad_step(const attention_params *p, __private grad_state *f, __pri
     const __local uchar *const own = right + part * (WIDTH / 2) * (PITCH * SQUARE);
     WRITTEN_OUT for (int m = 0; m < WIDTH / 2; m++)
         add_weighted(f->sum, weights[m], own + m * (PITCH * SQUARE), SUMS);
-    add_given(f->sum, others, SQUARE, SUMS_M * SQUARE, right + (part ^ 1) * (WIDTH / 2) * (PITCH * SQUARE),
-              PITCH, WIDTH / 2, SUMS);
+    WRITTEN_OUT for (int m = 0; m < WIDTH / 2; m++) {
+        read_weights(weights[m], others + m * SUMS_M * SQUARE, SQUARE, SUMS_M);
+        add_weighted(f->sum, weights[m], right + ((part ^ 1) * (WIDTH / 2) + m) * (PITCH * SQUARE), SUMS);
+    }
 #else
     const int chunks = CHUNKS == COLUMNS || odd == 0 ? CHUNKS : COLUMNS;
     multiply_rows(s, &f->rows, stage + (odd * SECOND_ALONG + part * WIDTH * chunks) * SQUARE, WIDTH, chunks);
@@ -183,9 +185,13 @@ INLINED void grad_step(const attention_params *p, __private grad_state *f, __pri
         write_square(others + m * SQUARE, as_uint8(pairs_of(own[0], own[1])));
     }
     barrier(CLK_LOCAL_MEM_FENCE); /* weights and rows across are there */
-    WRITTEN_OUT for (int q = 0; q < PARTS; q++)
-        add_given(f->sum, stage + STAGE + ((team & ~(TOGETHER - 1u)) + 2 * q + 1) * GIVEN_BYTES, -GIVEN_BYTES,
-                  SQUARE, right + q * (WIDTH / 2) * (PITCH * SQUARE), PITCH, WIDTH / 2, SUMS);
+    const __local uchar *const first_given = stage + STAGE + ((team & ~(TOGETHER - 1u)) + 1) * GIVEN_BYTES;
+    WRITTEN_OUT for (int m = 0; m < STEP / 16; m++) {
+        int8 weights[SUMS_M];
+        read_weights(weights, first_given + m / (WIDTH / 2) * 2 * GIVEN_BYTES + m % (WIDTH / 2) * SQUARE,
+                     -GIVEN_BYTES, SUMS_M);
+        add_weighted(f->sum, weights, right + m * (PITCH * SQUARE), SUMS);
+    }
 #endif
     keep_step(stage, n, team, lane, ALONG);
 }

@@ -104,7 +104,7 @@ static xpu_status get_kernel(int device, const xpu_attention *args, attention_ke
     spec_number_if(&spec, ptx, "ALIGNED", ptx ? plan->aligned : 0, 8);
     spec_number_if(&spec, ptx, "SHARED", plan->shared, 1);
     spec_number_if(&spec, ptx, "OUT_PAIRS", ptx && plan->out_pairs, 1);
-    spec_number_if(&spec, squares, "SUMS_M", squares ? plan->rows * plan->together / 8 : 0, 2);
+    spec_number_if(&spec, squares, "SUMS_M", squares ? plan->together > 1 ? 2 : plan->rows / 8 : 0, 2);
     spec_number_if(&spec, squares, "TOGETHER", squares ? plan->together : 0, 3);
     spec_number_if(&spec, intel, "GRADS", intel ? plan->grads : 0, 2);
     spec_number_if(&spec, units, "SLICED", units ? plan->sliced : 0, 2);
@@ -264,7 +264,7 @@ static bool plan_squares(const xpu_device_properties *properties, attention_para
     if (!p->bias.data && !(p->scale > 0)) return false; /* the largest product has the largest score */
     if (forward && p->queries == 1) p->packed = p->heads / p->key_heads;
     /* Forward 16 rows a team halve what it reads of local memory, where registers hold them and enough
-     * work-groups remain; for longer heads two teams have them. Backward two have them, or four. */
+     * work-groups remain; four teams have 32 of longer heads. Backward two have 16, or four. */
     plan->teams = 16, plan->together = 1, plan->rows = 8, plan->step = depth <= 64 ? 32 : 16;
     if (!forward) {
         plan->together = depth <= 64 ? 2 : 4, plan->rows = 16 / plan->together;
@@ -276,7 +276,7 @@ static bool plan_squares(const xpu_device_properties *properties, attention_para
         tiles(rows, 2 * tile_of(plan)) * sets >= 2 * (int64_t)properties->gpu_subslice_count)
         plan->rows = 16, plan->step = 16;
     if (p->depth > 64 && !p->bias.data && p->keep >= 1 && 2 * rows > tile_of(plan))
-        plan->together = 2, plan->step = 32;
+        plan->together = 4, plan->step = 32;
     return true;
 }
 

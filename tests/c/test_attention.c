@@ -388,7 +388,7 @@ static void kinds_and_sizes(void **unused) {
         {XPU_BFLOAT16, 1, 2, 2, 40, 300, 64, 64, false, false, 8, .bias = BIAS_NONE, .scale = 2, .slices = 0},
         {XPU_FLOAT16, 1, 2, 1, 40, 300, 128, 64, true, false, 8, .bias = BIAS_NUMBERS, .scale = 1,
          .slices = 0},
-        /* pairs of Intel's teams of 8 lanes, which have two groups of rows here */
+        /* quads of Intel's teams of 8 lanes, which have two groups of rows here */
         {XPU_BFLOAT16, 1, 2, 1, 150, 170, 128, 128, false, true, 8, .bias = BIAS_NONE, .scale = 0.09,
          .slices = 0},
         {XPU_FLOAT16, 1, 2, 2, 135, 230, 80, 112, true, false, 8, .bias = BIAS_NONE, .scale = 2, .slices = 0},

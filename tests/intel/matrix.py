@@ -56,8 +56,8 @@ BUSY = {
 # a convolution of uint8 with a bias, with uint8 added, relu and uint8 for result
 BYTES_OUT = "-DREQUANTISED=1 -DA_UNSIGNED -DOUT_T=u8 -DOUT_BYTES=255 -DOTHER_T=u8 -DOTHER_BYTES=255 -DEPILOGUE=1 -DCOMBINE=1"
 BUSY_8_LANES = 0.95
-BUSY_ATTENTION_8 = {64: 0.48, 128: 0.58}  # forward, of whose steps half are exponentials; by pairs
-BUSY_PAIRED_8 = 0.75
+BUSY_ATTENTION_8 = {64: 0.48, 128: 0.58}  # forward, of whose steps half are exponentials; by quads
+BUSY_QUADS_8 = 0.65
 BUSY_GRADIENTS_8 = {64: 0.58, 128: 0.75}
 BUSY_ACROSS = 0.85  # of operands that are both turned on their way
 # of instructions, with a right operand in fewer bits: integers, float8
@@ -256,10 +256,10 @@ def attention() -> Iterator[Kernel]:
             options = (
                 "-DT=bf16 -DMATRIX_T=bf16 -DMATRIX_SQUARES -DDROPOUT=0 -DSLICED=0 -DFORWARD -DTEAMS=16 "
                 f"-DDEPTH={depth} -DVALUE_DEPTH={depth} -DSTEP={16 if (depth > 64) != (blocks > 1) else 32} "
-                f"-DSUMS_M={blocks} -DTOGETHER={blocks if depth > 64 else 1} -DGRADS=0 {REGISTERS}"
+                f"-DSUMS_M={blocks} -DTOGETHER={4 if depth > 64 and blocks > 1 else 1} -DGRADS=0 {REGISTERS}"
             )
-            label = f"attention_matrix_forward, heads of {depth}, {blocks * 8} rows a {'pair' if depth > 64 and blocks > 1 else 'team'}, 8 lanes"
-            least = BUSY_PAIRED_8 if depth > 64 and blocks > 1 else BUSY_ATTENTION_8[depth]
+            label = f"attention_matrix_forward, heads of {depth}, {'32 rows a quad' if depth > 64 and blocks > 1 else f'{blocks * 8} rows a team'}, 8 lanes"
+            least = BUSY_QUADS_8 if depth > 64 and blocks > 1 else BUSY_ATTENTION_8[depth]
             bars = dict.fromkeys(OF_8_LANES, least)
             yield from attention_8("attention_matrix_forward", options, label, bars)
         for grads, of in enumerate(("queries", "values", "keys")):
@@ -286,7 +286,7 @@ def attention_8(name: str, options: str, label: str, bars: dict[str, float]) -> 
         counted = "dropout" not in what
         if "bias" in what and "FORWARD" in options and "SUMS_M=2" in options:
             continue  # 16 rows are for scores that nothing is added to
-        if "dropout" in what and " pair" in label:
+        if "dropout" in what and " quad" in label:
             continue
         yield Kernel(request, label + what, {} if what else bars, True, products=OF_8_LANES, counted=counted)
 
