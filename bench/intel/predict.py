@@ -53,7 +53,8 @@ DEVICES = {
 }
 THREADS = 4
 TILES = ((256, 32), (128, 8), (64, 2))  # of 16 lanes: sides, and teams of 32 x 64 or 64 x 32
-SIZES = ("256x160", "128x128", "256x64", "64x64")  # of 8 lanes; convolutions haven't got the first
+# of 8 lanes; convolutions haven't got the first
+SIZES = ("256x160", "128x128", "128x192", "64x192", "256x64", "64x64")
 LOCAL = re.compile(r"\b(load|store)\.slm\.d(\d+)(?:x(\d+)(t?))?\S*\s+\((\d+)\|")
 LOCAL_BYTES = 128 << 10  # of a core with units of 8 lanes
 FIRST_STEP = 2000  # clocks until a group's first numbers are there

@@ -134,29 +134,35 @@ static inline void load_weights(const conv_matrix_params *p, __private uint8 *to
 #elif SOUGHT == 1
 /* w, whose lines are channels of y at one tap and hold the channels of x; two neighbours share a place. */
 static inline void open_weights(const conv_matrix_params *p, __private uint *at, uint n0) {
-    const uint pitch = (uint)BYTES(p->other_pitch), last = (p->columns - 1) / PIECE - n0 / PIECE;
-    WRITTEN_OUT for (uint i = 0; i < PIECES_ACROSS(TILE_N); i += 2) at[i / 2] =
-        pair_line(i, TILE_N) * pitch + min(pair_piece(TILE_N), last) * HALF;
+    const uint pitch = (uint)BYTES(p->other_pitch), last = (p->columns - 1 - n0) / 16 * 2 + IN_EIGHTS(TILE_N);
+    WRITTEN_OUT for (uint i = 0; i < PAIRS_ACROSS(TILE_N); i++) at[i] =
+        pair_line(i, TILE_N) * pitch + min(pair_place(TILE_N), last) * (HALF / 2);
 }
 /* k from the tap's element `first` on. */
 static inline void load_weights(const conv_matrix_params *p, __private uint8 *to, xpu_addr base,
                                 __private const uint *at, uint first) {
     const xpu_addr of[2] = {base, base + BYTES(p->other_pitch)};
-    WRITTEN_OUT for (uint i = 0; i < PIECES_ACROSS(TILE_N); i++) to[i] =
-        fetch_piece(first + pair_line(i, TILE_N) < p->depth ? of[i % 2] + at[i / 2] : NOTHING);
+    WRITTEN_OUT for (uint i = 0; i < PAIRS_ACROSS(TILE_N); i++) {
+        const uint number = first + pair_line(i, TILE_N);
+        fetch_pair(to, i, number < p->depth ? of[0] + at[i] : NOTHING,
+                   number + 1 < p->depth ? of[1] + at[i] : NOTHING, TILE_N);
+    }
 }
 #else
 /* y, whose lines are pixels and hold its channels: k of them from `first` on. */
 static inline void open_given(const conv_matrix_params *p, __private uint *at, uint m0) {
-    const uint pitch = (uint)BYTES(p->other_pitch), last = (p->rows - 1) / PIECE - m0 / PIECE;
-    WRITTEN_OUT for (uint i = 0; i < PIECES_ACROSS(TILE_M); i += 2) at[i / 2] =
-        pair_line(i, TILE_M) * pitch + min(pair_piece(TILE_M), last) * HALF;
+    const uint pitch = (uint)BYTES(p->other_pitch), last = (p->rows - 1 - m0) / 16 * 2 + IN_EIGHTS(TILE_M);
+    WRITTEN_OUT for (uint i = 0; i < PAIRS_ACROSS(TILE_M); i++) at[i] =
+        pair_line(i, TILE_M) * pitch + min(pair_place(TILE_M), last) * (HALF / 2);
 }
 static inline void load_given(const conv_matrix_params *p, __private uint8 *to, xpu_addr from,
                               __private const uint *at, uint first) {
     const xpu_addr of[2] = {from, from + BYTES(p->other_pitch)};
-    WRITTEN_OUT for (uint i = 0; i < PIECES_ACROSS(TILE_M); i++) to[i] =
-        fetch_piece(first + pair_line(i, TILE_M) < p->depth ? of[i % 2] + at[i / 2] : NOTHING);
+    WRITTEN_OUT for (uint i = 0; i < PAIRS_ACROSS(TILE_M); i++) {
+        const uint number = first + pair_line(i, TILE_M);
+        fetch_pair(to, i, number < p->depth ? of[0] + at[i] : NOTHING,
+                   number + 1 < p->depth ? of[1] + at[i] : NOTHING, TILE_M);
+    }
 }
 /* x under those pixels, at the tap and channels of a work-item's columns. */
 typedef struct column {
@@ -164,12 +170,12 @@ typedef struct column {
     int d, h, w;
 } column;
 static inline column column_of(const conv_matrix_params *p, const product *z, uint n0) {
-    const tap at = tap_of(p, z, min(n0 / PIECE + pair_piece(TILE_N), p->columns / PIECE - 1));
+    const tap at = tap_of(p, z, min(n0 / PIECE + pair_place(TILE_N) / 2, p->columns / PIECE - 1));
     const int d = (int)at.d * p->tap_step[0] + z->d.first, h = (int)at.h * p->tap_step[1] + z->h.first;
     const int w = (int)at.w * p->tap_step[2] + z->w.first;
     const long pieces = (long)z->group * p->gathered_group + (int)at.piece + (long)d * p->gathered_pitch[1] +
                         (long)h * p->gathered_pitch[2] + (long)w * p->gathered_pitch[3];
-    return (column){p->gathered + BYTES(pieces), d, h, w};
+    return (column){p->gathered + BYTES(pieces) + pair_place(TILE_N) % 2 * (HALF / 2), d, h, w};
 }
 /* Pieces from a pixel's source to that of the next one: beside it, in the next line, plane and image. */
 typedef struct ways {
@@ -192,7 +198,7 @@ static inline ways ways_of(const conv_matrix_params *p) {
 }
 static inline void load_unfolded(const conv_matrix_params *p, __private uint8 *to, __private const column *c,
                                  __private const ways *next, uint first) {
-    WRITTEN_OUT for (uint i = 0; i < PIECES_ACROSS(TILE_N); i += 2) {
+    WRITTEN_OUT for (uint i = 0; i < PAIRS_ACROSS(TILE_N); i++) {
         const uint number = first + pair_line(i, TILE_N);
         const pixel q = pixel_of(p, number);
         const int d = (int)q.d * p->step[0], h = (int)q.h * p->step[1], w = (int)q.w * p->step[2];
@@ -202,8 +208,6 @@ static inline void load_unfolded(const conv_matrix_params *p, __private uint8 *t
         pieces += d * p->gathered_pitch[1];
 #endif
         const bool inside = (number < p->depth) & is_inside(p, c->d + d, c->h + h, c->w + w);
-        to[i] = fetch_piece(inside ? c->from + BYTES(pieces) : NOTHING);
-
         const bool line = q.w + 1 == p->extent[2].value, plane = line & (q.h + 1 == p->extent[1].value);
         const int w_after = line ? 0 : w + p->step[2], h_after = plane ? 0 : line ? h + p->step[1] : h;
         int d_after = d, way = plane ? next->plane : line ? next->line : next->pixel;
@@ -214,7 +218,8 @@ static inline void load_unfolded(const conv_matrix_params *p, __private uint8 *t
 #endif
         const bool too =
             (number + 1 < p->depth) & is_inside(p, c->d + d_after, c->h + h_after, c->w + w_after);
-        to[i + 1] = fetch_piece(too ? c->from + BYTES(pieces + way) : NOTHING);
+        fetch_pair(to, i, inside ? c->from + BYTES(pieces) : NOTHING,
+                   too ? c->from + BYTES(pieces + way) : NOTHING, TILE_N);
     }
 }
 #endif
@@ -232,7 +237,7 @@ __attribute__((reqd_work_group_size(THREADS, 1, 1))) void conv_matrix(const conv
     const uint begin = z.slice * p->slice; /* in steps */
 #if SOUGHT == 2
     const uint steps = (p->depth + TILE_K - 1) / TILE_K;
-    uint at_a[PIECES_ACROSS(TILE_M) / 2];
+    uint at_a[PAIRS_ACROSS(TILE_M)];
     open_given(p, at_a, t.m);
     const column c = column_of(p, &z, t.n);
     const ways next = ways_of(p);
@@ -256,7 +261,7 @@ __attribute__((reqd_work_group_size(THREADS, 1, 1))) void conv_matrix(const conv
     xpu_addr other =
         p->other + BYTES((long)z.group * p->other_group + (long)t.n * p->other_pitch + begin * PIECES_K);
 #else
-    uint at_b[PIECES_ACROSS(TILE_N) / 2];
+    uint at_b[PAIRS_ACROSS(TILE_N)];
     xpu_addr other =
         p->other +
         BYTES((long)z.group * p->other_group + t.n / PIECE + (long)z.d.tap * p->other_tap_first[0] +

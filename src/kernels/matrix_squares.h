@@ -84,30 +84,51 @@ static inline void keep_right(__local uchar *slab, __private const uint8 *next) 
 }
 
 /* Of an operand across k, in halves, pieces are 16 numbers of a line; two neighbours along k come in
- * together, numbers 2 i and 2 i + 1 of a work-item, in tiles of 16 twice. A subgroup has neighbours along k.
- */
-#define PIECES_ACROSS(tile) (PIECES(tile) > 2 ? PIECES(tile) : 2)
+ * together, numbers 2 i and 2 i + 1 of a work-item. A subgroup has neighbours along k. Where there are
+ * work-items enough, IN_EIGHTS, each has 8 numbers of two neighbours, which are a piece together. */
+#define IN_EIGHTS(tile) ((tile) * 2 <= THREADS)
+#define PIECES_ACROSS(tile) (IN_EIGHTS(tile) ? 1 : PIECES(tile) > 2 ? PIECES(tile) : 2)
+#define PAIRS_ACROSS(tile) ((PIECES_ACROSS(tile) + 1) / 2)
 #define PAIRS_APART(tile) (THREADS * 16 / (tile) < 16 ? THREADS * 16 / (tile) : 16)
 static inline uint pair_line(uint i, const int tile) {
-    return ((uint)get_local_id(0) % PAIRS_APART(tile) + i / 2 * PAIRS_APART(tile)) * 2 + i % 2;
+    return ((uint)get_local_id(0) % PAIRS_APART(tile) + i * PAIRS_APART(tile)) * 2;
 }
-static inline uint pair_piece(const int tile) {
-    return (uint)get_local_id(0) / PAIRS_APART(tile) % (tile / 16);
+/* In eights. */
+static inline uint pair_place(const int tile) {
+    const uint number = (uint)get_local_id(0) / PAIRS_APART(tile);
+    return IN_EIGHTS(tile) ? number % (tile / 8) : number % (tile / 16) * 2;
+}
+/* Pair number i of a work-item's. */
+static inline void fetch_pair(__private uint8 *to, uint i, xpu_addr even, xpu_addr odd, const int tile) {
+    if (IN_EIGHTS(tile)) {
+        to[0] = (uint8)(fetch_eight(even), fetch_eight(odd));
+    } else {
+        to[2 * i] = fetch_piece(even);
+        to[2 * i + 1] = fetch_piece(odd);
+    }
 }
 
 static inline void keep_left_turned(__local uchar *slab, __private const uint8 *next) {
-    WRITTEN_OUT for (uint i = 0; i < PIECES_ACROSS(TILE_M); i += 2) {
-        __local uchar *to = slab + (pair_piece(TILE_M) * 4 + pair_line(i, TILE_M) / 16) * SQUARE;
-        write_square(to, paired(next[i].lo, next[i + 1].lo));
-        write_square(to + 2 * SQUARE, paired(next[i].hi, next[i + 1].hi));
+    WRITTEN_OUT for (uint i = 0; i < PAIRS_ACROSS(TILE_M); i++) {
+        __local uchar *to = slab + (pair_place(TILE_M) * 2 + pair_line(i, TILE_M) / 16) * SQUARE;
+#if IN_EIGHTS(TILE_M)
+        write_square(to, paired(next[0].lo, next[0].hi));
+#else
+        write_square(to, paired(next[2 * i].lo, next[2 * i + 1].lo));
+        write_square(to + 2 * SQUARE, paired(next[2 * i].hi, next[2 * i + 1].hi));
+#endif
     }
 }
 static inline void keep_right_turned(__local uchar *slab, __private const uint8 *next) {
-    WRITTEN_OUT for (uint i = 0; i < PIECES_ACROSS(TILE_N); i += 2) {
+    WRITTEN_OUT for (uint i = 0; i < PAIRS_ACROSS(TILE_N); i++) {
         const uint pair = pair_line(i, TILE_N) / 2;
-        __local uchar *to = slab + (pair_piece(TILE_N) * 4 + pair / 8) * SQUARE + pair % 8 * HALF;
-        *(__local uint8 *)to = paired(next[i].lo, next[i + 1].lo);
-        *(__local uint8 *)(to + 2 * SQUARE) = paired(next[i].hi, next[i + 1].hi);
+        __local uchar *to = slab + (pair_place(TILE_N) * 2 + pair / 8) * SQUARE + pair % 8 * HALF;
+#if IN_EIGHTS(TILE_N)
+        *(__local uint8 *)to = paired(next[0].lo, next[0].hi);
+#else
+        *(__local uint8 *)to = paired(next[2 * i].lo, next[2 * i + 1].lo);
+        *(__local uint8 *)(to + 2 * SQUARE) = paired(next[2 * i].hi, next[2 * i + 1].hi);
+#endif
     }
 }
 

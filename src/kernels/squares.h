@@ -47,6 +47,7 @@ __constant uint zeros[8] __attribute__((aligned(32))) = {0};
 /* Nothing that is read so may be looked at later than it stands, or it would be read after the
  * multiplications (volatile), and nothing may have an index that varies, or it would lie in memory. */
 static inline uint8 fetch_piece(xpu_addr from) { return *(volatile __global const piece *)from; }
+static inline uint4 fetch_eight(xpu_addr from) { return *(volatile __global const uint4 *)from; }
 
 /* Of eight numbers in each of two lines, dwords of what is to be neighbours along k. */
 static inline uint8 paired(uint4 even, uint4 odd) {

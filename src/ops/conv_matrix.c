@@ -261,7 +261,8 @@ static bool plan_product(const xpu_device_properties *properties, const conv_par
     /* Of parameters without an index Intel's compiler keeps all in registers, which are short by then. */
     c->phases = by_blocks || plan->products > p->groups;
     c->matrix.a_piece = c->matrix.b_piece = 16;
-    c->matrix.gathers = c->sought == SOUGHT_Y && !c->volume ? 1 : 2;
+    const bool has_most = c->volume || (c->sought == SOUGHT_X && c->phases);
+    c->matrix.gathers = has_most ? 3 : c->sought == SOUGHT_W ? 2 : 1;
     set_widths(plan, result);
     c->matrix.tile = matrix_tile_for(&c->matrix, c->dtype, properties, plan->busy, m->rows, m->columns,
                                      plan->depth, operands_along_k(c), &m->slices);

@@ -55,7 +55,8 @@ typedef struct matrix_choice {
     matrix_unit unit;
     bool emulated;
     bool makes_b; /* asked for with numbers made of B's bits as they are read */
-    int gathers;  /* asked for by a convolution: 1 for y of images, 2 where more registers are wanted */
+    int gathers;  /* asked for by a convolution: 1 for y and x of images, 2 and 3 where more registers are
+                     wanted */
     int tile;     /* a line of matrix.def */
     bool is_tall; /* … twice as high and half as wide */
     int a_piece, b_piece; /* bytes at which all lines of an operand are aligned: 16, 8, 4, 2 */

@@ -172,9 +172,9 @@ static void reference(const problem *p, const int64_t out[3], const double compl
 /* The line of matrix.def: of the units that are meant. Wide numbers have the smaller tiles. */
 static int tile_of(const problem *p) {
     const bool wide = xpu_dtype_size(p->dtype) > 4;
-    static const int of_blocks[] = {8, 9, 10, 11, 26}, of_squares[] = {22, 23, 24, 25, 28};
+    static const int of_blocks[] = {8, 9, 10, 11, 26}, of_squares[] = {22, 23, 24, 25, 28, 29, 30};
     return by_blocks    ? of_blocks[p->tile % 5]
-           : by_squares ? of_squares[p->tile % 5]
+           : by_squares ? of_squares[p->tile % 7]
            : by_fma     ? (wide ? 17 + p->tile % 5 : 12 + p->tile % 10)
                         : p->tile;
 }
@@ -361,10 +361,12 @@ enum { WIDTHS = sizeof of_any_width / sizeof *of_any_width };
 
 static void every_kind(void **unused) {
     const int tiles_before = by_tiles;
-    for (int i = 0; i < CASES && cases[i].purpose <= BY_DEPTH; i++) {
-        const int before = by_units;
+    for (int n = 0; n < CASES * (1 + by_squares); n++) {
+        const int before = by_units, i = n % CASES;
+        if (cases[i].purpose > BY_DEPTH) continue;
         problem p = cases[i].p;
-        if (by_fma) p.dtype = of_any_width[i % WIDTHS], p.tile = i;
+        if (by_fma) p.dtype = of_any_width[i % WIDTHS];
+        if (by_fma || n >= CASES) p.tile = i;
         try_problem(&p);
         assert_true(by_none || by_units >= before + 3);
     }

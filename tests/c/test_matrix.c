@@ -259,6 +259,10 @@ static void all_tiles_and_layouts(void **unused) {
         {27, true, true, false, 8, 8, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0, 0},
         {27, true, true, true, 16, 16, XPU_INT32, XPU_EPILOGUE_NONE, 0, XPU_INT8},
         {28, true, true, false, 8, 8, XPU_FLOAT16, XPU_EPILOGUE_RELU, 0, 0},
+        {29, true, true, false, 8, 8, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0, 0},
+        {29, true, true, true, 16, 16, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0, XPU_INT8},
+        {30, true, true, false, 8, 8, XPU_FLOAT16, XPU_EPILOGUE_RELU, 0, 0},
+        {30, true, true, true, 16, 16, XPU_INT32, XPU_EPILOGUE_NONE, 0, XPU_INT8},
     };
     for (size_t i = 0; i < sizeof square_kinds / sizeof *square_kinds && by_squares; i++) {
         const int before = by_units;

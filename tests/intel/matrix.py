@@ -107,7 +107,11 @@ def products() -> Iterator[Kernel]:
                 bars = {product: SHARE[product][BYTES[dtype]][k_fast] for product in SHARE} if a_fast else {}
                 if unit == "XMX8":
                     bars = dict.fromkeys(OF_8_LANES, BUSY_8_LANES)
-                largest = (m, n) == MAIN if unit == "XMX" else m * n // teams_m // teams_n >= 32 * 32
+                largest = (
+                    (m, n) == MAIN
+                    if unit == "XMX"
+                    else teams_m * teams_n >= 16 and m * n // teams_m // teams_n >= 32 * 32
+                )
                 request = f"gemm.cl|gemm_matrix|{options}|{label}|"
                 yield Kernel(
                     request,
@@ -176,7 +180,8 @@ def squares(
     for name, sought, one_tap, phases in kinds:
         if of_bytes and sought > 0:
             continue
-        if sought > 0 and int(size.partition("x")[0]) > 8 * teams:
+        rows, columns = map(int, size.split("x"))
+        if (sought == 2 or phases) and rows > 8 * teams or phases and columns > 8 * teams:
             continue  # src/ops/matrix.c, suits
         request = convolution(
             f"{tile} -DOUT_PAIRS=0 {registers}", sought, 1, phases, int(sought < 2), one_tap
