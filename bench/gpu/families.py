@@ -207,6 +207,11 @@ GROUPED = (
 )
 
 
+# images as they are, which have three channels: VGG's first, AlexNet's, and patches of ConvNeXt and vision transformers:
+# channels, channels, pixels a side, kernel, stride, padding
+IMAGES = ((3, 64, 224, 3, 1, 1), (3, 64, 224, 11, 4, 2), (3, 96, 224, 4, 4, 0), (3, 768, 224, 16, 16, 0))
+
+
 def convolutions() -> Iterator[Case]:
     """ResNet-50's shapes, depthwise, grouped and transposed ones, forward and both gradients."""
     torch.backends.cudnn.allow_tf32 = False  # fp32 beside fp32
@@ -271,6 +276,11 @@ def convolutions() -> Iterator[Case]:
         shapes = (32, c, side, side), (k, c, taps, taps)
         for channels in formats:
             yield from cases(label, *shapes, stride, taps // 2, dtype=torch.float32, channels=channels)
+    for c, k, side, taps, stride, padding in IMAGES:
+        label = f"{taps}×{taps} stride {stride}, {c} to {k} at {side}"
+        shapes = (32, c, side, side), (k, c, taps, taps)
+        for channels in formats:
+            yield from cases(label, *shapes, stride, padding, dtype=torch.float32, channels=channels)
     yield from cases("3 in 1D, 512 to 512 at 1500", (32, 512, 1500), (512, 512, 3), 1, 1)
     yield from cases("3×3×3, 64 to 64 at 8×28×28", (8, 64, 8, 28, 28), (64, 64, 3, 3, 3), 1, 1)
 

@@ -3,8 +3,10 @@
 #include <string.h>
 
 #include "conv_depth.h"
+#include "conv_few.h"
 #include "conv_host.h"
 #include "conv_matrix.h"
+#include "conv_patches.h"
 #include "epilogue.h"
 #include "iter.h"
 #include "kernel.h"
@@ -63,10 +65,12 @@ static xpu_status run(xpu_stream *stream, xpu_dtype dtype, sought sought, conv_p
     p.end = ending_params_of(dtype, ending, other ? other->data : NULL);
     bool done;
     XPU_TRY(conv_by_depth(stream, dtype, sought, &p, &done));
+    if (!done) XPU_TRY(conv_by_few(stream, dtype, sought, &p, &done));
     if (done) return XPU_SUCCESS;
     /* Whose results are ended by passes of their own, so they can't be written over what is combined. */
     const xpu_addr result = sought == SOUGHT_X ? p.x : p.y;
-    if (p.end.other != result) XPU_TRY(conv_by_matrix(stream, dtype, sought, &p, &done));
+    if (p.end.other != result) XPU_TRY(conv_by_patches(stream, dtype, sought, &p, &done));
+    if (!done && p.end.other != result) XPU_TRY(conv_by_matrix(stream, dtype, sought, &p, &done));
     if (!done && p.end.other != result && sought == SOUGHT_Y) XPU_TRY(conv_on_host(stream, dtype, &p, &done));
     if (done && !ending_is_none(ending)) return xpu_ending_apply(stream, ending, other, output);
     if (done) return XPU_SUCCESS;

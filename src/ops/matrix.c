@@ -149,9 +149,9 @@ static bool is_intel(const xpu_device_properties *p) {
 /* Numbers that a work-item reads ahead, by multiply-adds. */
 static int ahead_of(const matrix_tile *t) { return (t->m + t->n) * t->step / threads_of(t); }
 
-/* Bytes of sums that fit into registers. Intel's GPUs before Xe-HP (Tiger Lake, Alder Lake) have no more than
- * 128 of those, where as much may be read ahead. */
-static size_t most_sums(const xpu_device_properties *p) {
+/* Intel's GPUs before Xe-HP (Tiger Lake, Alder Lake) have no more than 128 registers, where as much as sums
+ * may be read ahead. */
+size_t matrix_most_sums(const xpu_device_properties *p) {
     const uint64_t xe_hp = 12u << 22 | 50u << 14; /* CL_DEVICE_IP_VERSION_INTEL */
     return is_intel(p) && p->architecture && p->architecture < xe_hp ? 128 : 256;
 }
@@ -161,7 +161,7 @@ static size_t most_sums(const xpu_device_properties *p) {
 static bool fits(const matrix_tile *t, size_t sum, const xpu_device_properties *properties) {
     if (t->unit != MATRIX_UNIT_FMA) return true;
     const size_t slabs = (size_t)(t->stages * t->step * (t->m + 4 + t->n + 4)) * sum;
-    const size_t most = most_sums(properties);
+    const size_t most = matrix_most_sums(properties);
     if (most < 256 && (size_t)ahead_of(t) * sum > most) return false;
     return (size_t)(t->m * t->n / threads_of(t)) * sum <= most && slabs <= properties->local_mem_size &&
            (uint64_t)threads_of(t) <= properties->max_work_group_size;
@@ -388,8 +388,8 @@ void matrix_for_intel(matrix_choice *choice, const xpu_device_properties *proper
     const matrix_tile *tile = &table[choice->tile];
     const bool by_fma = has_none(choice->unit);
     const int sums = tile->m * tile->n / threads_of(tile);
-    choice->wide =
-        by_fma ? (sums >= 64 || ahead_of(tile) >= 32) && most_sums(properties) > 128 : !choice->emulated;
+    choice->wide = by_fma ? (sums >= 64 || ahead_of(tile) >= 32) && matrix_most_sums(properties) > 128
+                          : !choice->emulated;
     if (by_fma) choice->lanes = matrix_intel_lanes(properties);
 }
 

@@ -94,6 +94,8 @@ double matrix_beside_table(const matrix_choice *choice, xpu_dtype dtype, int alo
 bool matrix_is_pinned(matrix_unit unit, xpu_dtype dtype, const xpu_device_properties *properties);
 /* The smallest subgroup of Intel's GPUs, whose lanes have most registers; 0 on other devices. */
 int matrix_intel_lanes(const xpu_device_properties *properties);
+/* Bytes of a work-item's sums that fit into registers with what tiles read ahead. */
+size_t matrix_most_sums(const xpu_device_properties *properties);
 /* What Intel's GPUs are told for a choice with its unit and tile. */
 void matrix_for_intel(matrix_choice *choice, const xpu_device_properties *properties);
 /* Adds what every kernel by matrix units is told: the unit, the dtype, and what it is built with; `wide`:

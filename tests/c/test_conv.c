@@ -16,18 +16,22 @@
 #include "xpu/tuning.h"
 
 static int launches, by_units; /* by_units: those with units, or for few channels a group */
-static int by_tiles, by_depth, plain;
+static int by_tiles, by_depth, by_few, by_patches, plain;
 
 static void count_launch(const xpu_work *work, xpu_trace_point point, xpu_status status, void *unused) {
     if (point != XPU_TRACE_BEGIN) return;
     if (strstr(work->name, "conv_") || strstr(work->name, "gemm")) launches++;
-    if (strstr(work->name, "_matrix") || strstr(work->name, "conv_depth")) by_units++;
+    if (strstr(work->name, "_matrix") || strstr(work->name, "conv_depth") || strstr(work->name, "conv_few"))
+        by_units++;
     if (strstr(work->name, "conv_depth"))
         by_depth++;
+    else if (strstr(work->name, "conv_few"))
+        by_few++;
     else if (strstr(work->name, "_matrix") || strstr(work->name, "gemm"))
         by_tiles++;
     else if (strstr(work->name, "conv_tiles") || strstr(work->name, "conv_point"))
         plain++;
+    if (strstr(work->name, "gemm")) by_patches++; /* if x is sought */
 }
 
 typedef enum layout { CHANNELS_FIRST, CHANNELS_LAST, ANY_LAYOUT } layout;
@@ -313,8 +317,10 @@ typedef enum purpose {
     ENDED_BY_DEPTH,
     ENDED_PLAIN,
     SPREAD,
-    LARGE, /* enough for tiles without units, … */
-    SMALL  /* … and not */
+    BY_FEW,     /* the gradient of x, of few channels … */
+    BY_PATCHES, /* … that w divides into patches */
+    LARGE,      /* enough for tiles without units, … */
+    SMALL       /* … and not */
 } purpose;
 
 /* clang-format off */
@@ -347,6 +353,18 @@ X(ENDED_BY_TILES,      FLOAT16,   6,  2,  LAST,   32,    2,    1,   32,  64, AT(
 X(ENDED_BY_PRODUCT,    BFLOAT16,  7,  2,  LAST,   32,    2,    1,   32,  64, AT(6, 6),    AT(1, 1),    AT(1, 1),    AT(0, 0),    AT(1, 1),    false)
 X(ENDED_PLAIN,         FLOAT64,   7,  1,  FIRST,   1,    2,    1,    5,   9, AT(30),      AT(3),       AT(2),       AT(1),       AT(1),       true)
 X(SPREAD,              BFLOAT16,  7,  2,  LAST,   32,    2,    1,   32,  40, AT(6, 19),   AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    false)
+X(BY_FEW,              FLOAT32,   0,  2,  LAST,    4,    2,    1,    3,  20, AT(19, 18),  AT(7, 7),    AT(2, 2),    AT(3, 3),    AT(1, 1),    true)
+X(BY_FEW,              FLOAT32,   0,  2,  FIRST,   4,    2,    1,    3,   9, AT(13, 70),  AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    false)
+X(BY_FEW,              FLOAT32,   0,  2,  LAST,    4,    1,    1,    4,  12, AT(40, 16),  AT(3, 3),    AT(1, 1),    AT(0, 2),    AT(1, 1),    true)
+X(BY_FEW,              FLOAT32,   0,  2,  LAST,    1,    1,    1,    3,  10, AT(31, 45),  AT(11, 11),  AT(4, 4),    AT(2, 2),    AT(1, 1),    false)
+X(BY_FEW,              BFLOAT16,  0,  2,  MIXED,   1,    1,    3,    2,   6, AT(21, 17),  AT(3, 5),    AT(2, 3),    AT(0, 4),    AT(2, 1),    true)
+X(BY_FEW,              FLOAT32,   0,  2,  TURNED,  1,    2,    1,    1,   5, AT(16, 33),  AT(3, 2),    AT(3, 1),    AT(2, 0),    AT(1, 5),    true)
+X(BY_FEW,              FLOAT16,   0,  1,  FIRST,   1,    3,    2,    3,   7, AT(65),      AT(5),       AT(2),       AT(2),       AT(1),       true)
+X(BY_FEW,              FLOAT32,   0,  2,  CHANNELS_FIRST, ANY_LAYOUT, ANY_LAYOUT, 1, 1, 1, 3, 16, AT(32, 33), AT(4, 4), AT(4, 4), AT(0, 0),    AT(1, 1),    false)
+X(BY_PATCHES,          FLOAT32,   0,  2,  LAST,    1,    2,    1,    3,  12, AT(16, 24),  AT(8, 8),    AT(8, 8),    AT(0, 0),    AT(1, 1),    false)
+X(BY_PATCHES,          FLOAT32,   0,  2,  FIRST,   1,    2,    1,    2,  20, AT(21, 14),  AT(7, 7),    AT(7, 7),    AT(0, 0),    AT(1, 1),    false)
+X(BY_PATCHES,          FLOAT64,   0,  2,  CHANNELS_FIRST, CHANNELS_LAST, ANY_LAYOUT, 1, 2, 1, 3, 9, AT(10, 32), AT(5, 8), AT(5, 8), AT(0, 0),    AT(1, 1),    false)
+X(BY_PATCHES,          FLOAT32,   0,  3,  FIRST,   1,    1,    1,    1,  10, AT(4, 6, 9), AT(4, 3, 3), AT(4, 3, 3), AT(0, 0, 0), AT(1, 1, 1), false)
 X(LARGE,               FLOAT32,   0,  2,  LAST,    4,    1,    1,   64,  64, AT(14, 14),  AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    false)
 X(SMALL,               FLOAT32,   0,  2,  LAST,    4,    1,    1,    4,   8, AT(5, 5),    AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    false)
 #undef X
@@ -399,6 +417,41 @@ static void endings(void **unused) {
             assert_int_equal(by_tiles > before[1], tiles);
             assert_int_equal(plain > before[2], !depth && !tiles);
         }
+    }
+}
+
+/* Has `make` left nothing out? */
+static bool is_dense(const memory *x, int dims) {
+    int64_t count = x->offset + 64;
+    for (int64_t i = 0, all = 1; i < dims + 2; i++, count += i == dims + 2 ? all : 0) all *= x->size[i];
+    return (int64_t)x->count == count;
+}
+
+/* Gradients of images of few channels, and what they end in. */
+static void few_channels(void **unused) {
+    static const xpu_ending ways[] = {{XPU_COMBINE_ADD, XPU_EPILOGUE_RELU, {0}},
+                                      {XPU_COMBINE_NONE, XPU_EPILOGUE_CLAMP, {-0.5, 1.5}}};
+    if (!by_fma) return;
+    SUCCEEDS(xpu_tuning_set(0, xpu_tuning_number("matrix_tile"), 1 << 20));
+    for (int i = 0; i < CASES; i++) {
+        const problem *const p = &cases[i].p;
+        if (cases[i].purpose != BY_FEW && cases[i].purpose != BY_PATCHES) continue;
+        const bool few = cases[i].purpose == BY_FEW;
+        operands o;
+        set(p, &o);
+        const int few_before = by_few, patches_before = by_patches;
+        o.conv.transposed = p->bias;
+        SUCCEEDS(p->bias ? xpu_conv_forward(stream, &o.conv, &o.y.tensor, &o.w.tensor, &o.x_bias.tensor,
+                                            &o.x.tensor)
+                         : xpu_conv_backward(stream, &o.conv, &o.y.tensor, &o.x.tensor, &o.w.tensor,
+                                             &o.x.tensor, NULL, NULL));
+        compare(p, "gradient of x", &o.x, o.to_x, o.sums[0]);
+        const bool dense = is_dense(&o.w, p->dims) && is_dense(&o.y, p->dims);
+        drop_all(&o);
+        assert_int_equal(by_few - few_before, few);
+        assert_int_equal(by_patches > patches_before, !few && dense);
+        for (int way = 0; way < 2 && few; way++) try_ending(p, &ways[way], true, way == 0);
+        assert_int_equal(by_few - few_before, few ? 3 : 0);
     }
 }
 
@@ -504,7 +557,7 @@ int main(int count, char **words) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_kind), cmocka_unit_test(long_sums),     cmocka_unit_test(endings),
         cmocka_unit_test(choice),     cmocka_unit_test(spread_source), cmocka_unit_test(whatever_comes),
-        cmocka_unit_test(too_long),
+        cmocka_unit_test(too_long),   cmocka_unit_test(few_channels),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }

@@ -225,6 +225,24 @@ def convolution(tile: str, sought: int, padded: int, phases: int, pieces: int, o
     return f"conv_matrix.cl|conv_matrix|{options}"
 
 
+def few_channels() -> Iterator[Kernel]:
+    """The gradient of an image of three channels, as src/ops/conv_few.c has it built: 3 x 3, 7 x 7, 11 x 11 taps."""
+    for taps, stride, shape, ahead, span in (
+        (3, 1, "-DLANES=8 -DROWS=8 -DHIGH=2 -DWIDE=4", 2, (4, 6)),
+        (7, 2, "-DLANES=4 -DROWS=16 -DHIGH=2 -DWIDE=8", 5, (4, 7)),
+        (11, 4, "-DLANES=4 -DROWS=8 -DHIGH=4 -DWIDE=4", 10, (4, 4)),
+    ):
+        options = (
+            f"-DT=f32 -DEPILOGUE=0 -DCOMBINE=0 -DCHANNELS=3 {shape} -DSTEP=8 -DTAPS_H={taps} -DTAPS_W={taps} "
+            f"-DSTRIDE_H={stride} -DSTRIDE_W={stride} -DDILATION_H=1 -DDILATION_W=1 -DAHEAD_H={ahead} "
+            f"-DAHEAD_W={ahead} -DSPAN_H={span[0]} -DSPAN_W={span[1]} -DY_QUADS=1 -DOUT=1 {REGISTERS}"
+        )
+        for lanes, products in ((16, ("bmg", "pvc")), (8, ("dg2", "mtl", *OLDER))):
+            label = f"{taps}x{taps} f32, gradient of an image, {lanes} lanes"
+            request = f"conv_few.cl|conv_few|{options} -DSUBGROUP={lanes}|{label}|"
+            yield Kernel(request, label, {}, False, units=False, products=products)
+
+
 def attention() -> Iterator[Kernel]:
     """Forward and backward, as src/ops/attention.c has them built."""
     for depth in (64, 128):
@@ -500,7 +518,7 @@ def main() -> int:
     arguments = parser.parse_args()
     os.environ["OPENXPU_CACHE"] = "0"
     library = ctypes.CDLL(str(next((ROOT / "python" / "openxpu").glob("libxpu.so.*"))))
-    all_of = [*products(), *layers(), *octets(), *attention(), *few_rows()]
+    all_of = [*products(), *layers(), *octets(), *attention(), *few_rows(), *few_channels()]
     all_of = [kernel for kernel in all_of if arguments.only in kernel.request]
     failed = 0
     for kernel, source in zip(all_of, sources(library, all_of), strict=True):

@@ -98,6 +98,42 @@ def test_many_pixels() -> None:
         close(leaf.grad, want.grad, torch.float32)
 
 
+# channels of x and y, groups, kernel, stride, padding, dilation, pixels: images, as GPUs have kernels for
+IMAGES = [
+    (3, 16, 1, (7, 7), (2, 2), (3, 3), (1, 1), (30, 35)),
+    (3, 10, 1, (3, 3), (1, 1), (1, 1), (1, 1), (21, 70)),
+    (3, 8, 1, (11, 11), (4, 4), (2, 2), (1, 1), (39, 47)),
+    (2, 9, 1, (3, 5), (2, 3), (0, 4), (2, 1), (21, 35)),
+    (6, 10, 2, (3, 2), (3, 1), (2, 0), (1, 4), (17, 23)),
+    (4, 12, 1, (4, 4), (4, 4), (0, 0), (1, 1), (16, 24)),
+    (3, 20, 1, (16, 16), (16, 16), (0, 0), (1, 1), (32, 48)),
+    (1, 5, 1, (5, 8), (5, 8), (0, 0), (1, 1), (10, 40)),
+]
+
+
+@pytest.mark.parametrize("case", IMAGES, ids=str)
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_images(case: tuple, channels_last: bool, dtype: torch.dtype) -> None:
+    """The gradient of x of few channels, and the transposed convolution that it is."""
+    c, k, groups, taps, stride, padding, dilation, pixels = case
+    memory_format = torch.channels_last if channels_last else torch.contiguous_format
+    x, w = torch.randn(2, c, *pixels).to(dtype), torch.randn(k, c // groups, *taps).to(dtype)
+    options = dict(stride=stride, padding=padding, dilation=dilation, groups=groups)
+    leaf = x.to("xpu").contiguous(memory_format=memory_format).requires_grad_()
+    weight = w.to("xpu").contiguous(memory_format=memory_format)
+    reference = x.double().requires_grad_()
+    got, want = F.conv2d(leaf, weight, **options), F.conv2d(reference, w.double(), **options)
+    grad = torch.randn(want.shape).to(dtype)
+    given = grad.to("xpu").contiguous(memory_format=memory_format)
+    got.backward(given)
+    want.backward(grad.double())
+    close(leaf.grad, reference.grad, dtype)
+    bias = torch.randn(c).to(dtype)
+    back = F.conv_transpose2d(given, weight, bias.to("xpu"), **options)
+    close(back, F.conv_transpose2d(grad.double(), w.double(), bias.double(), **options), dtype)
+
+
 def test_autocast() -> None:
     conv = torch.nn.Conv2d(3, 4, 3, device="xpu")
     with torch.autocast("xpu", dtype=torch.bfloat16):
