@@ -71,6 +71,20 @@ static inline long end_query_of(const attention_params *p, long key) { return p-
 #define ROW_KEYS(p) (p)->keys
 #endif
 
+/* A band of the scores: row row0 + r of queries looks at keys from `lower` + r to before `upper` + r. */
+typedef struct band {
+    int lower, upper;
+} band;
+static inline int in_bounds(long v) { return (int)clamp(v, -(1L << 30), 1L << 30); }
+static inline band band_of(const attention_params *p, int row0) {
+#if BANDED
+    const band found = {in_bounds(row0 + p->shift - p->left), in_bounds(row0 + p->shift + p->right + 1)};
+#else
+    const band found = {0, row0 + 1};
+#endif
+    return found;
+}
+
 /* What number i of a row of the bias, or mask, adds. */
 #if BIAS_IS_MASK
 #define BIAS_NUMBER(row, i) (LOAD(BIAS_T, XPU_CPTR(STORED(BIAS_T), row), i) ? 0.0f : -INFINITY)

@@ -16,7 +16,7 @@
  *   and sums are scaled, when a score of the team's is more than 2^LEEWAY above it, which is seldom. Nothing else needs
  *   a row's lanes together before the end.
  *
- * -DT=<dtype> -DBIAS_T -DBIAS_IS_MASK -DDROPOUT: as in attention.cl; -DMATRIX_T: as T
+ * -DT=<dtype> -DBIAS_T -DBIAS_IS_MASK -DDROPOUT -DBANDED: as in attention.cl; -DMATRIX_T: as T
  * -DDEPTH -DVALUE_DEPTH: multiples of 16, at rows that begin at multiples of 16 bytes; -DTEAMS; -DSTEP: a multiple of 16;
  * -DSUMS_M: blocks of 8 rows of a team; -DTOGETHER: teams that have the same rows
  * attention_matrix_forward: TILE rows of one head, or of `packed` heads with a query each; with -DSLICED sums of a
@@ -55,6 +55,20 @@
 #define TILE (SETS * OUT_M * 8)
 #define CHUNKS (DEPTH / 16)
 #define COLUMNS (VALUE_DEPTH / 16) /* pieces of a row of values */
+
+/* What a kernel is told, `given`, for item or sequence b: p. */
+#if BANDED
+#define SEQUENCE_OF(b) const attention_params sequence_ = of_sequence(&given, b), *const p = &sequence_
+#else
+#define SEQUENCE_OF(b) const attention_params *const p = &given
+#endif
+/* Goes from x on through the other side's rows before `end`, by `step`, an expression of `edge`: of those between
+ * `whole` and `common` none is left out. */
+#define GO_THROUGH(x, whole, common, end, step)                                                              \
+    for (int until_ = min(whole, end); (x) < (end); until_ = (end)) {                                        \
+        for (; (x) < until_; (x) += STEP) step(true);                                                        \
+        for (; (x) + STEP <= (common); (x) += STEP) step(false);                                             \
+    }
 
 /* As a number that the compiler knows to be the same for all lanes, so that what it decides is a jump. */
 static inline uint team_number(void) { return sub_group_broadcast(get_sub_group_id(), 0); }
@@ -251,6 +265,9 @@ typedef struct forward_state {
     long b, h;
     int row0, turn; /* turn: of the stages */
     uint role;      /* which of a quad */
+#if BANDED
+    band within; /* of the scores, from query 0 on */
+#endif
     float8 out[OUT_BLOCKS][OUT_M];
     row_sums sum[SUMS_M];
     float less[SUMS_M]; /* a lane has a row's shift, as it is added to scores */
@@ -324,8 +341,14 @@ INLINED void find_scores(const attention_params *p, __private const forward_stat
 #else
     if (edge)
         WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) WRITTEN_OUT for (int r = 0; r < 8; r++) {
-            const int seen = (p->causal ? min(k_end, QUERY(f->row0 + i * 8 + r) + 1) : k_end) - k0;
-            WRITTEN_OUT for (int j = 0; j < WIDTH; j++) if (j * 8 + lane >= seen) s[j][i][r] = -INFINITY;
+            const int query = QUERY(f->row0 + i * 8 + r);
+#if BANDED
+            const int seen = min(k_end, query + f->within.upper) - k0, from = query + f->within.lower - k0;
+#else
+            const int seen = (p->causal ? min(k_end, query + 1) : k_end) - k0, from = 0;
+#endif
+            WRITTEN_OUT for (int j = 0; j < WIDTH; j++)
+                if (j * 8 + lane >= seen || (BANDED && j * 8 + lane < from)) s[j][i][r] = -INFINITY;
         }
 #endif
 }
@@ -388,17 +411,19 @@ INLINED void find_totals(__private const forward_state *f, __private float *tota
 #define REST_AT (STAGES_BYTES > TEAMS * SQUARE ? STAGES_BYTES : TEAMS * SQUARE)
 
 MATRIX_KERNEL __attribute__((reqd_work_group_size(TEAMS * MATRIX_TEAM, 1, 1)))
-void attention_matrix_forward(const attention_params params) {
-    const attention_params *const p = &params;
+void attention_matrix_forward(const attention_params given) {
     __local uchar stages[REST_AT + TEAMS / (1 + QUADS) * REST_BYTES] __attribute__((aligned(64)));
-    const long all = p->packed * p->queries, blocks = (all + TILE - 1) / TILE, sets = p->heads / p->packed;
+    const long blocks = (given.packed * given.queries + TILE - 1) / TILE, sets = given.heads / given.packed;
     /* The group's number is (slice, batch, set of heads, rows): of a causal one the longest first. */
     long g = XPU_GROUP(0);
-    const long r0 = (p->causal ? blocks - 1 - g % blocks : g % blocks) * TILE;
+    const long r0 = (LIMITED(given) ? blocks - 1 - g % blocks : g % blocks) * TILE;
     g /= blocks;
-    const long h = g % sets * p->packed;
+    const long h = g % sets * given.packed;
     g /= sets;
-    const long b = g % p->batch, slice = g / p->batch, kh = h / (p->heads / p->key_heads);
+    const long b = g % given.batch, slice = g / given.batch, kh = h / (given.heads / given.key_heads);
+    SEQUENCE_OF(b);
+    const long all = p->packed * p->queries;
+    if (BANDED && r0 >= all) return;
     const uint lane = (uint)get_local_id(0) % MATRIX_TEAM, team = team_number();
     const uint mine = QUADS ? team / 2 : team; /* of those that have rows of scores */
     const int row0 = (int)r0 + (int)mine * ROWS;
@@ -415,11 +440,19 @@ void attention_matrix_forward(const attention_params params) {
               stages + REST_AT + mine * REST_BYTES, lane);
     barrier(CLK_LOCAL_MEM_FENCE);
 
+#if BANDED
+    f->within = band_of(p, 0);
+    const band of_group = band_of(p, (int)r0);
+    const int begin = max(0, of_group.lower), group_end = min((int)p->keys, of_group.upper + TILE - 1);
+    const int k_end = row0 >= all ? 0 : min((int)p->keys, row0 + ROWS - 1 + f->within.upper);
+    const int k_begin = row0 + f->within.lower; /* the team's first row's */
+#else
     const bool diagonal = p->causal && p->packed == 1;
     const int begin = (int)(slice * p->slice), cut = (int)min(p->keys, (slice + 1) * p->slice);
     const int group_end = (int)(diagonal ? min((long)cut, r0 + TILE) : cut); /* keys that some row looks at */
     const int k_end = row0 >= all ? 0 : diagonal ? min(cut, row0 + ROWS) : cut;
     const int common = (int)(p->causal ? diagonal ? min((long)cut, r0 + 1) : 0 : cut); /* all rows look at these */
+#endif
     next_step n;
     n.first_pitch = (uint)p->key.stride[2] * ELEMENT, n.second_pitch = (uint)p->value.stride[2] * ELEMENT;
     n.first = rows_at(&p->key, b, kh, begin), n.second = rows_at(&p->value, b, kh, begin);
@@ -430,8 +463,13 @@ void attention_matrix_forward(const attention_params params) {
     if (get_local_id(0) == 0) *(__local int *)(stages + FLAG_AT) = 0;
 #endif
     int k0 = begin;
+#if BANDED
+#define BY_STEP(edge) forward_step(p, f, &n, stages, k0, k_end, !(edge) || (k0 < k_end && k0 + STEP > k_begin), edge)
+    GO_THROUGH(k0, of_group.lower + TILE - 1, min((int)p->keys, of_group.upper), group_end, BY_STEP)
+#else
     for (; k0 + STEP <= common; k0 += STEP) forward_step(p, f, &n, stages, k0, k_end, true, false);
     for (; k0 < group_end; k0 += STEP) forward_step(p, f, &n, stages, k0, k_end, k0 < k_end, true);
+#endif
 
     float totals[OUT_M], shifts[OUT_M];
     find_totals(f, totals, shifts, stages);

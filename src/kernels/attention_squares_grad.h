@@ -29,6 +29,9 @@ typedef struct grad_state {
     long b, h;
     int row0;
     uint role; /* which of the set */
+#if BANDED
+    band within; /* of the scores, from query 0 on */
+#endif
     left_rows rows;
     float8 sum[SUMS][SUMS_M];
     /* What queries have for this team, logarithms of their sums of exponentials or sums of grad_out * out:
@@ -70,7 +73,11 @@ INLINED void find_weights(const attention_params *p, __private const grad_state 
     const float factor = p->scale * LOG2E;
     if (edge) BLOCKS_OF(i, j, WIDTH) WRITTEN_OUT for (int r = 0; r < 8; r++) {
             const int row = f->row0 + i * 8 + r, other = x0 + j * 8 + lane;
-#if GRADS == 0
+#if BANDED
+            const int query = GRADS == 0 ? row : other, key = GRADS == 0 ? other : row;
+            if (key >= min((int)p->keys, query + f->within.upper) || key < query + f->within.lower)
+                s[j][i][r] = -INFINITY;
+#elif GRADS == 0
             if (other >= (p->causal ? min((int)p->keys, row + 1) : (int)p->keys)) s[j][i][r] = -INFINITY;
 #else
             if (p->causal && row > other) s[j][i][r] = -INFINITY;
@@ -223,14 +230,15 @@ INLINED void begin_rows(__private grad_state *f, __private next_step *n, __local
 
 #define GRAD_KERNEL MATRIX_KERNEL __attribute__((reqd_work_group_size(TEAMS * MATRIX_TEAM, 1, 1))) void
 #if GRADS == 0
-GRAD_KERNEL attention_matrix_grad_query(const attention_params params) {
-    const attention_params *const p = &params;
+GRAD_KERNEL attention_matrix_grad_query(const attention_params given) {
     __local uchar stage[LOCAL_BYTES] __attribute__((aligned(64)));
-    const long blocks = (p->queries + TILE - 1) / TILE;
+    const long blocks = (given.queries + TILE - 1) / TILE;
     long g = XPU_GROUP(0);
-    const long q0 = (p->causal ? blocks - 1 - g % blocks : g % blocks) * TILE;
+    const long q0 = (LIMITED(given) ? blocks - 1 - g % blocks : g % blocks) * TILE;
     g /= blocks;
-    const long h = g % p->heads, b = g / p->heads, kh = h / (p->heads / p->key_heads);
+    const long h = g % given.heads, b = g / given.heads, kh = h / (given.heads / given.key_heads);
+    SEQUENCE_OF(b);
+    if (BANDED && q0 >= p->queries) return;
     const uint lane = (uint)get_local_id(0) % MATRIX_TEAM, team = team_number();
 
     grad_state state;
@@ -248,24 +256,36 @@ GRAD_KERNEL attention_matrix_grad_query(const attention_params params) {
     next_step n;
     n.first_pitch = (uint)p->key.stride[2] * ELEMENT, n.second_pitch = (uint)p->value.stride[2] * ELEMENT;
     open_step(&n, team, lane);
-    begin_rows(f, &n, stage, &p->key, &p->value, kh, 0, (int)p->keys, team, lane);
     /* Keys that all of the group's queries look at, that some look at. */
+#if BANDED
+    f->within = band_of(p, 0);
+    const band of_group = band_of(p, (int)q0);
+    int k0 = max(0, of_group.lower);
+    begin_rows(f, &n, stage, &p->key, &p->value, kh, k0, (int)p->keys - k0, team, lane);
+    const int common = min((int)p->keys, of_group.upper);
+    const int group_end = min((int)p->keys, of_group.upper + TILE - 1);
+#define BY_STEP(edge) grad_step(p, f, &n, stage, k0, (int)p->keys - k0, edge)
+    GO_THROUGH(k0, of_group.lower + TILE - 1, common, group_end, BY_STEP)
+#else
+    begin_rows(f, &n, stage, &p->key, &p->value, kh, 0, (int)p->keys, team, lane);
     const int common = (int)(p->causal ? min(p->keys, q0 + 1) : p->keys);
     const int group_end = (int)(p->causal ? min(p->keys, q0 + TILE) : p->keys);
     int k0 = 0;
     for (; k0 + STEP <= common; k0 += STEP) grad_step(p, f, &n, stage, k0, (int)p->keys - k0, false);
     for (; k0 < group_end; k0 += STEP) grad_step(p, f, &n, stage, k0, (int)p->keys - k0, true);
+#endif
     put_sums(f, &p->grad_query, h, p->queries, p->scale, lane);
 }
 #else
-GRAD_KERNEL attention_matrix_grad_key_value(const attention_params params) {
-    const attention_params *const p = &params;
+GRAD_KERNEL attention_matrix_grad_key_value(const attention_params given) {
     __local uchar stage[LOCAL_BYTES] __attribute__((aligned(64)));
-    const long blocks = (p->keys + TILE - 1) / TILE, share = p->heads / p->key_heads;
+    const long blocks = (given.keys + TILE - 1) / TILE, share = given.heads / given.key_heads;
     long g = XPU_GROUP(0);
     const long k0 = g % blocks * TILE;
     g /= blocks;
-    const long kh = g % p->key_heads, b = g / p->key_heads;
+    const long kh = g % given.key_heads, b = g / given.key_heads;
+    SEQUENCE_OF(b);
+    if (BANDED && k0 >= p->keys) return;
     const uint lane = (uint)get_local_id(0) % MATRIX_TEAM, team = team_number();
 
     grad_state state;
@@ -282,15 +302,28 @@ GRAD_KERNEL attention_matrix_grad_key_value(const attention_params params) {
     n.first_pitch = (uint)p->query.stride[2] * ELEMENT,
     n.second_pitch = (uint)p->grad_out.stride[2] * ELEMENT;
     open_step(&n, team, lane);
-    /* Queries before `first` look at none of the group's keys, those from `whole` on at all. */
+    /* Queries before `first` look at none of the group's keys, those from `whole` on at all; in a band,
+     * before `common`, and those from `end` on at none. */
+#if BANDED
+    f->within = band_of(p, 0);
+    const int queries = (int)p->queries, first = max(0, (int)k0 + 1 - f->within.upper);
+    const int whole = (int)k0 + TILE - f->within.upper, common = (int)k0 + 1 - f->within.lower;
+    const int end = min(queries, common + TILE - 1);
+#else
     const int queries = (int)p->queries, first = p->causal ? (int)min(k0, p->queries) / STEP * STEP : 0;
     const int whole = p->causal ? (int)k0 + TILE - 1 : 0;
+#endif
     for (f->h = kh * share; f->h < (kh + 1) * share; f->h++) {
         look_up(p, f);
         begin_rows(f, &n, stage, &p->query, &p->grad_out, f->h, first, queries - first, team, lane);
         int q0 = first;
+#if BANDED
+#define BY_STEP(edge) grad_step(p, f, &n, stage, q0, queries - q0, edge)
+        GO_THROUGH(q0, whole, min(common, end), end, BY_STEP)
+#else
         for (; q0 < min(queries, whole); q0 += STEP) grad_step(p, f, &n, stage, q0, queries - q0, true);
         for (; q0 < queries; q0 += STEP) grad_step(p, f, &n, stage, q0, queries - q0, false);
+#endif
     }
     if (OF_VALUES)
         put_sums(f, &p->grad_value, kh, p->keys, KEEP_SCALE, lane);

@@ -130,20 +130,6 @@ static inline float8 of_rows(float v, const int i) {
     return (float8)(OF_ROW(0), OF_ROW(1), OF_ROW(2), OF_ROW(3), OF_ROW(4), OF_ROW(5), OF_ROW(6), OF_ROW(7));
 }
 
-/* A band of the scores: the team's row r looks at the other side's rows from `lower` + r to before `upper` + r. */
-typedef struct band {
-    int lower, upper;
-} band;
-static inline int in_bounds(long v) { return (int)clamp(v, -(1L << 30), 1L << 30); }
-static inline band band_of(const attention_params *p, int row0) {
-#if BANDED
-    const band found = {in_bounds(row0 + p->shift - p->left), in_bounds(row0 + p->shift + p->right + 1)};
-#else
-    const band found = {0, row0 + 1};
-#endif
-    return found;
-}
-
 /* Leaves out the keys, columns, from number `last` of the step at k0 on, and if `limited` those outside of the band. */
 #define LEAVE_OUT(s, k0, last, limited, within)                                                              \
     const int last_ = (last) - lane, upper_ = (within).upper - (k0) - lane;                                  \

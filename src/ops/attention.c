@@ -253,7 +253,7 @@ static bool plan_xmx(bool banded, attention_params *p, const xpu_tensor *const *
 }
 
 /* By Intel's of 8 lanes. */
-static bool plan_squares(const xpu_device_properties *properties, attention_params *p,
+static bool plan_squares(const xpu_device_properties *properties, bool banded, attention_params *p,
                          const xpu_tensor *const *read, bool forward, matrix_plan *plan) {
     enum { MOST_PITCH = 1 << 26 }; /* a step's rows are 32-bit numbers of bytes apart */
     for (; *read; read++)
@@ -262,7 +262,7 @@ static bool plan_squares(const xpu_device_properties *properties, attention_para
     const int depth = p->depth > p->value_depth ? p->depth : p->value_depth;
     if (depth > 128 || p->depth % 16 != 0 || p->value_depth % 16 != 0) return false;
     if (!p->bias.data && !(p->scale > 0)) return false; /* the largest product has the largest score */
-    if (forward && p->queries == 1) p->packed = p->heads / p->key_heads;
+    if (forward && !banded && p->queries == 1) p->packed = p->heads / p->key_heads;
     /* Forward 16 rows a team halve what it reads of local memory, where registers hold them and enough
      * work-groups remain; four teams have 32 of longer heads. Backward two have 16, or four. */
     plan->teams = 16, plan->together = 1, plan->rows = 8, plan->step = depth <= 64 ? 32 : 16;
@@ -290,7 +290,7 @@ static matrix_plan plan_for(const xpu_device_properties *properties, bool banded
     const bool fits =
         found.unit == MATRIX_UNIT_PTX    ? plan_ptx(properties, banded, p, read, written, forward, &found)
         : found.unit == MATRIX_UNIT_XMX  ? plan_xmx(banded, p, read, forward, &found)
-        : found.unit == MATRIX_UNIT_XMX8 ? !banded && plan_squares(properties, p, read, forward, &found)
+        : found.unit == MATRIX_UNIT_XMX8 ? plan_squares(properties, banded, p, read, forward, &found)
                                          : false;
     return fits ? found : plain;
 }

@@ -277,7 +277,7 @@ def attention() -> Iterator[Kernel]:
             yield Kernel(f"attention_xmx.cl|{name}|{dropped}|{label}|", label, {}, True, counted=False)
         for blocks in (2, 1):
             options = (
-                "-DT=bf16 -DMATRIX_T=bf16 -DMATRIX_SQUARES -DDROPOUT=0 -DSLICED=0 -DFORWARD -DTEAMS=16 "
+                "-DT=bf16 -DMATRIX_T=bf16 -DMATRIX_SQUARES -DDROPOUT=0 -DBANDED=0 -DSLICED=0 -DFORWARD -DTEAMS=16 "
                 f"-DDEPTH={depth} -DVALUE_DEPTH={depth} -DSTEP={16 if (depth > 64) != (blocks > 1) else 32} "
                 f"-DSUMS_M={blocks} -DTOGETHER={4 if depth > 64 and blocks > 1 else 1} -DGRADS=0 {REGISTERS}"
             )
@@ -289,7 +289,7 @@ def attention() -> Iterator[Kernel]:
             name = "attention_matrix_grad_key_value" if grads else "attention_matrix_grad_query"
             together = 2 if depth <= 64 or grads == 1 else 4
             options = (
-                f"-DT=bf16 -DMATRIX_T=bf16 -DMATRIX_SQUARES -DDROPOUT=0 -DSLICED=0 -DBACKWARD -DGRADS={grads} "
+                f"-DT=bf16 -DMATRIX_T=bf16 -DMATRIX_SQUARES -DDROPOUT=0 -DBANDED=0 -DSLICED=0 -DBACKWARD -DGRADS={grads} "
                 f"-DTEAMS=16 -DDEPTH={depth} -DVALUE_DEPTH={depth} -DSTEP={32 if grads == 1 else 8 * together} "
                 f"-DSUMS_M=2 -DTOGETHER={together} {REGISTERS}"
             )
@@ -298,12 +298,15 @@ def attention() -> Iterator[Kernel]:
 
 
 def attention_8(name: str, options: str, label: str, bars: dict[str, float]) -> Iterator[Kernel]:
-    """Of units of 8 lanes: by itself, with a bias, with dropout."""
+    """Of units of 8 lanes: by itself, with a bias, with dropout, of a window, which costs no more."""
     dropped = options.replace("-DDROPOUT=0", "-DDROPOUT=1")
+    banded, dropped_too = (of.replace("-DBANDED=0", "-DBANDED=1") for of in (options, dropped))
     for what, changed in (
         ("", options),
         (", with a bias", f"{options} -DBIAS_T=bf16 -DBIAS_IS_MASK=0"),
         (", with dropout", dropped),
+        (", of a window", banded),
+        (", with dropout, of a window", dropped_too),
     ):
         request = f"attention_squares.cl|{name}|{changed}|{label}{what}|"
         counted = "dropout" not in what
@@ -311,7 +314,14 @@ def attention_8(name: str, options: str, label: str, bars: dict[str, float]) -> 
             continue  # 16 rows are for scores that nothing is added to
         if "dropout" in what and " quad" in label:
             continue
-        yield Kernel(request, label + what, {} if what else bars, True, products=OF_8_LANES, counted=counted)
+        yield Kernel(
+            request,
+            label + what,
+            {} if what not in ("", ", of a window") else bars,
+            True,
+            products=OF_8_LANES,
+            counted=counted,
+        )
 
 
 # What the elements of a quantised operand are built with: bits, form (kernels/quantised_read.h), and the scale and zero
