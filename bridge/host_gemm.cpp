@@ -225,16 +225,24 @@ template <class T> bool by_blas(Blas<T> *blas, const xpu_gemm_args &args) {
     return true;
 }
 
-// Asked for less precision (torch.set_float32_matmul_precision), PyTorch takes oneDNN.
+// PyTorch leaves smaller products (mkldnn_gemm_min_size) to BLAS, whatever the precision asked for.
+constexpr int64_t LEAST_WORK_OF_ONEDNN = 16 * 16 * 16;
+
+// Asked for less precision (torch.set_float32_matmul_precision), PyTorch takes oneDNN. The question takes
+// as long as the product of a few rows: two look-ups in a hash table.
+bool keeps_precision(const xpu_gemm_args &args) {
+    if (args.m * args.n * args.k <= LEAST_WORK_OF_ONEDNN) return true;
+    const auto precision =
+        at::globalContext().float32Precision(at::Float32Backend::MKLDNN, at::Float32Op::MATMUL);
+    return precision != at::Float32Precision::TF32 && precision != at::Float32Precision::BF16;
+}
+
 bool by_blas(int device, const xpu_gemm_args &args) {
     static const bool is_mkl = at::hasMKL();
     if (!is_mkl) return false;
     if (args.dtype == XPU_FLOAT64) return by_blas<double>(dgemm_, args);
     if (args.dtype != XPU_FLOAT32 || suits_onednn(device, args)) return false;
-    const auto precision =
-        at::globalContext().float32Precision(at::Float32Backend::MKLDNN, at::Float32Op::MATMUL);
-    return precision != at::Float32Precision::TF32 && precision != at::Float32Precision::BF16 &&
-           by_blas<float>(sgemm_, args);
+    return keeps_precision(args) && by_blas<float>(sgemm_, args);
 }
 
 void run(xpu_stream *stream, const xpu_gemm_args &args) {

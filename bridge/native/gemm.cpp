@@ -45,13 +45,15 @@ xpu_matrix row_of(const Tensor &t) { return {openxpu::input_data(t), 0, 0, t.str
 // What upstream's xpu reads: torch.set_float32_matmul_precision("high") or "medium",
 // torch.backends.mkldnn.matmul.fp32_precision.
 xpu_status submit(const Tensor &out, const xpu_gemm_args &args) {
-    if (args.dtype == XPU_FLOAT32) {
+    xpu_stream *stream = openxpu::current_stream(out);
+    // What multiplies on the host asks for itself, where it matters.
+    if (args.dtype == XPU_FLOAT32 && !xpu_host_provider_active(xpu_stream_device(stream))) {
         const auto precision =
             at::globalContext().float32Precision(at::Float32Backend::MKLDNN, at::Float32Op::MATMUL);
         if (precision == at::Float32Precision::TF32 || precision == at::Float32Precision::BF16)
-            return xpu_gemm_tf32(openxpu::current_stream(out), &args);
+            return xpu_gemm_tf32(stream, &args);
     }
-    return xpu_gemm(openxpu::current_stream(out), &args);
+    return xpu_gemm(stream, &args);
 }
 
 void matrix_product(const Tensor &a, const Tensor &b, const Tensor &out, const Tensor *addend = nullptr,

@@ -335,6 +335,21 @@ def test_fp32_keeps_its_bits_unless_tf32_is_allowed(precision: str) -> None:
     assert fp64 is None or torch.equal(fp64.cpu(), x.double().cpu())
 
 
+@pytest.mark.parametrize("size", [8, 16, 17, 64])
+def test_precision_on_processors_is_that_of_their_own_device(size: int) -> None:
+    """PyTorch rounds large products to bfloat16 where it may and the processor multiplies it, not small ones."""
+    if torch.xpu.get_device_properties().type != "cpu" or os.environ.get("OPENXPU_HOST_PROVIDER") == "0":
+        pytest.skip("libxpu multiplies")
+    x, y = torch.randn(size, size), torch.randn(size, size)
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        got, want = (x.to("xpu") @ y.to("xpu")).cpu(), x @ y
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert torch.equal(got, want)
+
+
 @pytest.mark.parametrize("k", [1, 3, 33, 65, 129])
 @pytest.mark.parametrize("gap", [1, 3, 7])
 def test_bytes_behind_a_line_are_not_summed(k: int, gap: int) -> None:
