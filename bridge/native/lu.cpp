@@ -37,8 +37,32 @@ namespace {
 
 using at::Tensor;
 
+// PyTorch factors the matrices of a batch side by side, and in each of its threads MKL begins threads for a
+// matrix of more than 128 rows or so, once a program has called torch.set_num_threads: PyTorch 2.13 hangs
+// then, or gives wrong pivots. Such matrices go to it one by one.
+bool one_by_one(const Tensor &a) {
+    return at::native::batchCount(a) > 1 && std::min(a.size(-2), a.size(-1)) > 100;
+}
+
+// Does PyTorch's LAPACK do all of an operator that begins with factors?
+bool whole_on_host(const Tensor &a) { return factors_on_host(a) && !one_by_one(a); }
+
+void factor_on_host(const Tensor &a, bool pivot, const Tensor &lu, const Tensor &pivots, const Tensor &info) {
+    lend("lu_factor", {a}, {lu, pivots, info}, [=](auto &in, auto &out) {
+        at::linalg_lu_factor_ex_outf(in[0], pivot, false, out[0], out[1], out[2]);
+    });
+}
+
 // `lu` is column-major, `pivots` and `info` are contiguous.
 void factor(const Tensor &a, bool pivot, const Tensor &lu, const Tensor &pivots, const Tensor &info) {
+    if (factors_on_host(a)) {
+        if (!one_by_one(a)) return factor_on_host(a, pivot, lu, pivots, info);
+        const auto matrices = a.flatten(0, -3), factors = lu.view({-1, lu.size(-2), lu.size(-1)});
+        const auto rows = pivots.view({-1, pivots.size(-1)}), failed = info.view(-1);
+        for (int64_t i = 0; i < matrices.size(0); i++)
+            factor_on_host(matrices[i], pivot, factors[i], rows[i], failed[i]);
+        return;
+    }
     if (a.numel() == 0) {
         info.zero_();
         return;
@@ -72,9 +96,21 @@ Tensor permuted(const Tensor &x, const Tensor &permutation) {
     return at::gather(x, -2, permutation.unsqueeze(-1).expand_as(x));
 }
 
+// PyTorch's kernel leaves X of a system with complex numbers from the right as a conjugate view.
+void resolve(Tensor &x) {
+    if (!x.is_conj()) return;
+    x._set_conj(false);
+    x.conj_physical_();
+}
+
 // `result` gets X of A X = B or, not `left`, X A = B, with A^H in place of A if `adjoint`. It may be B.
 void solve_by_lu(const Tensor &lu, const Tensor &pivots, const Tensor &b, bool left, bool adjoint,
                  const Tensor &result) {
+    if (factors_on_host(lu))
+        return lend("lu_solve", {lu, pivots, b}, {result}, [=](auto &in, auto &out) {
+            at::linalg_lu_solve_outf(in[0], in[1], in[2], left, adjoint, out[0]);
+            resolve(out[0]);
+        });
     if (result.numel() == 0) return;
     if (!batch_stride(result)) {
         const auto dense = column_major(result.sizes(), result.options());
@@ -152,13 +188,6 @@ void solve_triangle(const Tensor &a, const Tensor &b, bool left, TriangularKind 
     deliver(x, out);
 }
 
-// PyTorch's kernel leaves X of a system with complex numbers from the right as a conjugate view.
-void resolve(Tensor &x) {
-    if (!x.is_conj()) return;
-    x._set_conj(false);
-    x.conj_physical_();
-}
-
 } // namespace
 } // namespace openxpu
 
@@ -169,27 +198,19 @@ using openxpu::check;
 
 TORCH_IMPL_FUNC(linalg_lu_factor_ex_xpu)(const Tensor &A, bool pivot, bool check_errors, const Tensor &LU,
                                          const Tensor &pivots, const Tensor &info) {
-    if (factors_on_host(A))
-        return lend("lu_factor", {A}, {LU, pivots, info}, [=](auto &in, auto &out) {
-            at::linalg_lu_factor_ex_outf(in[0], pivot, check_errors, out[0], out[1], out[2]);
-        });
     factor(A, pivot, LU, pivots, info);
     if (check_errors) at::_linalg_check_errors(info, "torch.linalg.lu_factor_ex", A.dim() == 2);
 }
 
 TORCH_IMPL_FUNC(linalg_lu_solve_xpu)(const Tensor &LU, const Tensor &pivots, const Tensor &B, bool left,
                                      bool adjoint, const Tensor &result) {
-    if (!factors_on_host(LU)) return solve_by_lu(LU, pivots, B, left, adjoint, result);
-    lend("lu_solve", {LU, pivots, B}, {result}, [=](auto &in, auto &out) {
-        at::linalg_lu_solve_outf(in[0], in[1], in[2], left, adjoint, out[0]);
-        resolve(out[0]);
-    });
+    solve_by_lu(LU, pivots, B, left, adjoint, result);
 }
 
 TORCH_IMPL_FUNC(_linalg_solve_ex_xpu)(const Tensor &A, const Tensor &B, bool left, bool check_errors,
                                       const Tensor &result, const Tensor &LU, const Tensor &pivots,
                                       const Tensor &info) {
-    if (factors_on_host(A))
+    if (whole_on_host(A))
         return lend("solve", {A, B}, {result, LU, pivots, info}, [=](auto &in, auto &out) {
             at::_linalg_solve_ex_outf(in[0], in[1], left, check_errors, out[0], out[1], out[2], out[3]);
             resolve(out[0]);
@@ -203,7 +224,7 @@ TORCH_IMPL_FUNC(_linalg_solve_ex_xpu)(const Tensor &A, const Tensor &B, bool lef
 
 TORCH_IMPL_FUNC(linalg_inv_ex_xpu)(const Tensor &A, bool check_errors, const Tensor &result,
                                    const Tensor &info) {
-    if (factors_on_host(A))
+    if (whole_on_host(A))
         return lend("inv", {A}, {result, info}, [=](auto &in, auto &out) {
             at::linalg_inv_ex_outf(in[0], check_errors, out[0], out[1]);
         });
@@ -218,7 +239,7 @@ TORCH_IMPL_FUNC(linalg_inv_ex_xpu)(const Tensor &A, bool check_errors, const Ten
 
 TORCH_IMPL_FUNC(_linalg_det_xpu)(const Tensor &A, const Tensor &result, const Tensor &LU,
                                  const Tensor &pivots) {
-    if (factors_on_host(A))
+    if (whole_on_host(A))
         return lend("det", {A}, {result, LU, pivots},
                     [=](auto &in, auto &out) { at::_linalg_det_outf(in[0], out[0], out[1], out[2]); });
     factor_for_determinant(A, LU, pivots);
@@ -227,7 +248,7 @@ TORCH_IMPL_FUNC(_linalg_det_xpu)(const Tensor &A, const Tensor &result, const Te
 
 TORCH_IMPL_FUNC(_linalg_slogdet_xpu)(const Tensor &A, const Tensor &sign, const Tensor &logabsdet,
                                      const Tensor &LU, const Tensor &pivots) {
-    if (factors_on_host(A))
+    if (whole_on_host(A))
         return lend("slogdet", {A}, {sign, logabsdet, LU, pivots}, [=](auto &in, auto &out) {
             at::_linalg_slogdet_outf(in[0], out[0], out[1], out[2], out[3]);
         });
@@ -247,7 +268,7 @@ TORCH_IMPL_FUNC(lu_unpack_xpu)(const Tensor &LU, const Tensor &pivots, bool unpa
 
 TORCH_IMPL_FUNC(linalg_lu_xpu)(const Tensor &A, bool pivot, const Tensor &P, const Tensor &L,
                                const Tensor &U) {
-    if (factors_on_host(A))
+    if (whole_on_host(A))
         return lend("lu", {A}, {P, L, U},
                     [=](auto &in, auto &out) { at::linalg_lu_outf(in[0], pivot, out[0], out[1], out[2]); });
     const auto [lu, pivots, info] = at::linalg_lu_factor_ex(A, pivot, false);

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 import torch
 from openxpu import _bridge
@@ -40,19 +41,69 @@ def close(got: torch.Tensor, want: torch.Tensor, limit: float) -> None:
         assert (exact(got) - exact(want)).abs().max() <= limit * max(1.0, float(want.abs().max()))
 
 
+def lapack(a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Factors of each matrix by itself: once a program has set a number of threads, PyTorch's of a batch are wrong."""
+    batch = a.shape[:-2]
+    if not batch.numel():
+        return tuple(torch.linalg.lu_factor_ex(a))
+    parts = zip(*(torch.linalg.lu_factor_ex(x) for x in a.reshape(batch.numel(), *a.shape[-2:])), strict=True)
+    lu, pivots, info = (torch.stack(part) for part in parts)
+    return lu.unflatten(0, batch) if batch else lu[0], pivots.reshape(*batch, -1), info.reshape(batch)
+
+
+def solution(a: torch.Tensor, b: torch.Tensor, left: bool) -> torch.Tensor:
+    """X of A X = B, or X A = B, by NumPy, which solves one system after the other."""
+    if not left:
+        return solution(a.mT, b.mT, True).mT
+    return torch.from_numpy(np.linalg.solve(a.resolve_conj().numpy(), b.resolve_conj().numpy()))
+
+
 @pytest.mark.parametrize(("n", "dtype"), CASES, ids=str)
 def test_factors_are_those_of_lapack(n: int, dtype: torch.dtype) -> None:
     for shape in ((n, n), (n, 2 * n + 3), (n + 40, n), (3, n, n), (2, 3, n, 7), (2, 0, n, n)):
         a = numbers(*shape, dtype=dtype)
         lu, pivots, info = torch.linalg.lu_factor_ex(a.to("xpu"))
         assert lu.mT.is_contiguous() or lu.numel() == 0
-        _, want_pivots, want_info = torch.linalg.lu_factor_ex(a)
+        _, want_pivots, want_info = lapack(a)
         assert pivots.dtype == torch.int32 and torch.equal(pivots.cpu(), want_pivots)
         assert info.dtype == torch.int32 and torch.equal(info.cpu(), want_info)
         p, lower, upper = torch.lu_unpack(lu, pivots)
         close(exact(p).to(exact(lower).dtype) @ exact(lower) @ exact(upper), a, TOLERANCE[dtype])
         p2, lower2, upper2 = torch.linalg.lu(a.to("xpu"))
         assert torch.equal(p, p2) and torch.equal(lower, lower2) and torch.equal(upper, upper2)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_batches_of_large_matrices_after_threads_were_set(dtype: torch.dtype) -> None:
+    """PyTorch 2.13 itself hangs here, or gives pivots that are no rows."""
+    torch.set_num_threads(torch.get_num_threads())
+    eye = torch.eye(150, dtype=dtype)
+    a, b = numbers(3, 2, 150, 150, dtype=dtype) + 3 * eye, numbers(2, 150, 4, dtype=dtype, seed=1)
+    on_xpu = a.to("xpu")
+    lu, pivots, info = torch.linalg.lu_factor_ex(on_xpu)
+    want_lu, want_pivots, want_info = lapack(a)
+    assert torch.equal(pivots.cpu(), want_pivots) and torch.equal(info.cpu(), want_info)
+    close(lu, want_lu, TOLERANCE[dtype])
+    limit = 20 * TOLERANCE[dtype]
+    close(exact(a) @ exact(torch.linalg.solve(on_xpu, b.to("xpu"))), exact(b).expand(3, 2, 150, 4), limit)
+    close(
+        exact(torch.linalg.solve(on_xpu, b.mT.to("xpu"), left=False)) @ exact(a),
+        exact(b).mT.expand(3, 2, 4, 150),
+        limit,
+    )
+    close(exact(torch.linalg.inv(on_xpu)) @ exact(a), exact(eye).expand(3, 2, 150, 150), limit)
+    diagonal = want_lu.diagonal(0, -2, -1)
+    close(torch.linalg.slogdet(on_xpu).logabsdet, diagonal.abs().log().sum(-1), limit)
+    signs = torch.where((want_pivots != torch.arange(1, 151)).sum(-1) % 2 == 0, 1, -1)
+    close(torch.linalg.slogdet(on_xpu).sign, diagonal.sgn().prod(-1) * signs, limit)
+    small = on_xpu / a.abs().amax() / 4
+    close(
+        torch.linalg.det(small),
+        torch.stack([torch.linalg.det(m) for m in small.cpu().flatten(0, 1)]).view(3, 2),
+        1e-3,
+    )
+    p, lower, upper = torch.linalg.lu(on_xpu)
+    close(exact(p).to(exact(lower).dtype) @ exact(lower) @ exact(upper), a, TOLERANCE[dtype])
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
