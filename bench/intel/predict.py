@@ -57,6 +57,7 @@ TILES = ((256, 32), (128, 8), (64, 2))  # of 16 lanes: sides, and teams of 32 x 
 SIZES = ("256x160", "128x128", "128x192", "64x192", "256x64", "64x64")
 LOCAL = re.compile(r"\b(load|store)\.slm\.d(\d+)(?:x(\d+)(t?))?\S*\s+\((\d+)\|")
 LOCAL_BYTES = 128 << 10  # of a core with units of 8 lanes
+LAUNCH = 6000  # clocks that another launch takes
 FIRST_STEP = 2000  # clocks until a group's first numbers are there
 PRODUCT = 4096  # m, n and k
 # of 32 images: pixels along a side, channels, as ResNet-50 has them in 3 x 3 kernels
@@ -115,23 +116,11 @@ def clocks_of(device: Device, loop: Loop, m: int, n: int, k: int, products: int)
     return waves * math.ceil(k * loop.element / 64) * step + math.ceil(waves) * FIRST_STEP
 
 
-def share(device: Device, loops: list[Loop], m: int, n: int, k: int, moved: int, useful: float = 1) -> float:
-    """Of the peak, by the tile and the slices of k for which that is most. `loops`: those of the tiles.
+def clocks_for(device: Device, loops: list[Loop], m: int, n: int, k: int, moved: float) -> float:
+    """Of a product, in the tile and the slices of k for which that is least. `loops`: those of the tiles.
 
-    `moved`: elements that come from memory and go there. `useful`: the part of the multiplied numbers that count.
+    `moved`: elements that come from memory and go there.
     """
-    ideal = (
-        m
-        * n
-        * k
-        * loops[0].element
-        / 32
-        / 8
-        / device.lanes
-        * device.multiplication
-        / device.engines
-        / device.cores
-    )
     least = math.inf
     for tile in loops:
         for cut in (2**power for power in range(7)):
@@ -139,7 +128,20 @@ def share(device: Device, loops: list[Loop], m: int, n: int, k: int, moved: int,
             memory = moved * tile.element / device.memory * device.clock
             clocks = clocks_of(device, tile, m, n, math.ceil(k / cut), cut)
             least = min(least, max(clocks, memory) + sums)
-    return useful * ideal / least
+    return least
+
+
+def share(device: Device, loops: list[Loop], m: int, n: int, k: int, moved: int, images: int = 1) -> float:
+    """Of the peak; with `images` by two launches, of which the first has some of these."""
+    units = m * n * k * loops[0].element / 32 / 8 / device.lanes
+    ideal = units * device.multiplication / device.engines / device.cores
+    if images == 1:
+        return ideal / clocks_for(device, loops, m, n, k, moved)
+    firsts = [m // images * some for some in range(1, images)]
+    return ideal / min(
+        LAUNCH + sum(clocks_for(device, loops, rows, n, k, moved * rows / m) for rows in (first, m - first))
+        for first in firsts
+    )
 
 
 def tiles_of(
@@ -216,8 +218,12 @@ def main() -> int:
                         (channels, taps, pixels) if kernel.label.endswith("w") else (pixels, channels, taps)
                     )
                     moved = 2 * 32 * side * side * channels + taps * channels
-                    part = share(device, loops, *sizes, moved, useful=side / line)
+                    # of the multiplied numbers side / line count
+                    part = share(device, loops, *sizes, moved) * side / line
                     text += f"; {side} x {side} x {channels} {part:.0%}"
+                    if device.lanes == 8 and not kernel.label.endswith("w"):
+                        apart = share(device, loops, *sizes, moved, images=32)
+                        text += f" (two launches {apart:.0%})" if apart > part else ""
             print(text, flush=True)
     return 0
 

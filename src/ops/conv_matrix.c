@@ -1,6 +1,7 @@
 /* How a convolution becomes a product of matrices whose operands conv_matrix.cl gathers, or a plain one. */
 #include "conv_matrix.h"
 
+#include "core/tuning.h"
 #include "epilogue.h"
 #include "iter.h"
 #include "matrix.h"
@@ -21,6 +22,7 @@ enum {
     MOST_BYTES = 1 << 24, /* of a line that they read, and of their distance */
     FEW_CHANNELS = 8,     /* a group, for which conv.cl has another kernel: of y and x … */
     FEW_ROWS = 4,         /* … and of w */
+    MOST_IMAGES = 1024,   /* beyond which first_images decides */
 };
 
 typedef enum conv_matrix_kernel { KERNEL_PRODUCT, KERNEL_FINISH, KERNEL_PACK } conv_matrix_kernel;
@@ -321,6 +323,39 @@ static xpu_status multiply(xpu_stream *stream, const plan *plan) {
     return product_in_slices(stream, &product, &m, sizeof m, &m.partial);
 }
 
+/* How many images, if any, the first of two launches has: those that keep all compute units busy to its end.
+ * The last work-groups of one launch would leave most of them idle; the other images go in a smaller tile, or
+ * in slices. Of Intel's units of 8 lanes, whose tiles are large for the images that networks have. */
+static int64_t first_images(const xpu_device_properties *properties, const conv_params *p,
+                            const plan *whole) {
+    const choice *c = &whole->choice;
+    const conv_matrix_params *m = &whole->m;
+    if (c->sought == SOUGHT_W || c->bytes) return 0;
+    const int64_t pinned = TUNED(properties->type == XPU_DEVICE_CPU, CONV_IMAGES);
+    if (pinned < MOST_IMAGES) return pinned < p->batch ? pinned : 0;
+    if (c->matrix.unit != MATRIX_UNIT_XMX8 || m->slices > 1) return 0;
+    const matrix_tile *tile = matrix_tile_of(&c->matrix);
+    const int64_t units = (int64_t)properties->gpu_subslice_count, pixels = m->rows / p->batch;
+    const int64_t across = tiles(m->columns, tile->n) * whole->busy;
+    const int64_t rounds = tiles(m->rows, tile->m) * across / units;
+    const int64_t first = rounds * units / across * tile->m / pixels;
+    if (first <= 0 || first >= p->batch) return 0;
+    double clocks = matrix_clocks_moved(properties, 0);
+    for (int i = 0; i < 2; i++) {
+        matrix_choice part = c->matrix;
+        const int64_t rows = (i == 0 ? first : p->batch - first) * pixels;
+        int64_t slices;
+        part.tile = matrix_tile_for(&part, c->dtype, properties, whole->busy, rows, m->columns, whole->depth,
+                                    operands_along_k(c), &slices);
+        clocks += matrix_clocks(&part, c->dtype, properties, whole->busy, rows, m->columns, whole->depth,
+                                operands_along_k(c), slices);
+    }
+    return clocks < matrix_clocks(&c->matrix, c->dtype, properties, whole->busy, m->rows, m->columns,
+                                  whole->depth, operands_along_k(c), 1)
+               ? first
+               : 0;
+}
+
 /* --- whether to --- */
 
 /* What conv.cl would take, by the model of matrix.c: its tiles multiply at a sixth of the rate of those here,
@@ -529,6 +564,7 @@ static xpu_status try_unit(xpu_stream *stream, const xpu_device_properties *prop
         return XPU_SUCCESS;
     if (by_squares && o_pitch >= MOST_BYTES) return XPU_SUCCESS; /* places in a tile have 32 bits */
     const conv_operand *const packed[] = {gathered_ready ? NULL : gathered, other_ready ? NULL : other};
+    struct plan rest = plan;
     if (!plan_product(properties, p, &g, &o, result, &plan) ||
         (by_fma && !bytes && !is_faster(properties, p, &plan, packed)))
         return XPU_SUCCESS;
@@ -549,8 +585,20 @@ static xpu_status try_unit(xpu_stream *stream, const xpu_device_properties *prop
         if (bytes->x_unsigned && !by_blocks && !by_squares) m->bytes.less -= 128;
     }
     if (status == XPU_SUCCESS) status = make_ready(stream, dtype, other, other_ready);
-    m->gathered = gathered->data, m->other = other->data;
-    if (status == XPU_SUCCESS) status = multiply(stream, &plan);
+    rest.m.gathered = m->gathered = gathered->data, rest.m.other = m->other = other->data;
+    const int64_t first = first_images(properties, p, &plan);
+    if (first > 0) {
+        struct plan begin = rest;
+        own.batch = first;
+        plan_product(properties, p, &g, &o, result, &begin);
+        if (status == XPU_SUCCESS) status = multiply(stream, &begin);
+        own.batch = given->batch - first;
+        plan_product(properties, p, &g, &o, result, &rest);
+        const xpu_addr element = xpu_dtype_size(dtype);
+        rest.m.gathered += (xpu_addr)(first * gathered->stride[0]) * element;
+        rest.m.result += (xpu_addr)(first * result->stride[0]) * element;
+    }
+    if (status == XPU_SUCCESS) status = multiply(stream, first > 0 ? &rest : &plan);
     void *const workspaces[] = {gathered->workspace, other->workspace, blank};
     for (int i = 0; i < 3; i++) status = workspace_done(workspaces[i], status);
     return status;

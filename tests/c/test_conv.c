@@ -17,6 +17,7 @@
 
 static int launches, by_units; /* by_units: those with units, or for few channels a group */
 static int by_tiles, by_depth, by_few, by_patches, plain;
+static int of_y, of_x; /* by tiles */
 
 static void count_launch(const xpu_work *work, xpu_trace_point point, xpu_status status, void *unused) {
     if (point != XPU_TRACE_BEGIN) return;
@@ -32,6 +33,8 @@ static void count_launch(const xpu_work *work, xpu_trace_point point, xpu_status
     else if (strstr(work->name, "conv_tiles") || strstr(work->name, "conv_point"))
         plain++;
     if (strstr(work->name, "gemm")) by_patches++; /* if x is sought */
+    if (strstr(work->name, "conv_matrix ") && !strstr(work->name, "grad")) of_y++;
+    if (strstr(work->name, "conv_matrix ") && strstr(work->name, "grad_input")) of_x++;
 }
 
 typedef enum layout { CHANNELS_FIRST, CHANNELS_LAST, ANY_LAYOUT } layout;
@@ -514,6 +517,43 @@ static void too_long(void **unused) {
     assert_int_equal(xpu_conv_backward(stream, &conv, &x, &x, &w, &x, NULL, NULL), XPU_ERROR_NOT_SUPPORTED);
 }
 
+/* The first images by a launch of their own, and then the others. */
+static void two_launches(void **unused) {
+    const int number = xpu_tuning_number("conv_images");
+    for (int i = 0; i < 4 && !by_none; i++) {
+        problem p = {i % 2 && !by_fma ? XPU_FLOAT16 : XPU_BFLOAT16,
+                     7,
+                     2,
+                     LAST,
+                     32,
+                     3,
+                     1,
+                     32,
+                     64,
+                     AT(7, 9),
+                     AT(3, 3),
+                     AT(1 + i % 2, 1 + i % 2),
+                     AT(1, 1),
+                     AT(1, 1),
+                     false,
+                     false};
+        if (by_fma) p.dtype = XPU_FLOAT32;
+        if (i > 1) p.x = p.y = CHANNELS_FIRST, p.align = 1;
+        int launched[2][2];
+        for (int apart = 0; apart < 2; apart++) {
+            SUCCEEDS(xpu_tuning_set(0, number, apart ? 1 + i % 2 : 1 << 20));
+            of_y = of_x = 0;
+            try_problem(&p);
+            launched[apart][0] = of_y, launched[apart][1] = of_x;
+        }
+        for (int of = 0; of < 2; of++) {
+            assert_in_range(launched[0][of], 1, 2);
+            assert_int_equal(launched[1][of], 2 * launched[0][of]);
+        }
+    }
+    SUCCEEDS(xpu_tuning_reset(0, number));
+}
+
 static void whatever_comes(void **unused) {
     static const int aligns[] = {1, 2, 8, 8, 8};
     problem p = {0};
@@ -557,7 +597,7 @@ int main(int count, char **words) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_kind), cmocka_unit_test(long_sums),     cmocka_unit_test(endings),
         cmocka_unit_test(choice),     cmocka_unit_test(spread_source), cmocka_unit_test(whatever_comes),
-        cmocka_unit_test(too_long),   cmocka_unit_test(few_channels),
+        cmocka_unit_test(too_long),   cmocka_unit_test(few_channels),  cmocka_unit_test(two_launches),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }
