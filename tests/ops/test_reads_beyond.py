@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from .inner_run import written_out
+
 COUNT = os.environ.get("OPENXPU_TEST_PROBLEMS", "120")
 
 
@@ -20,7 +22,7 @@ COUNT = os.environ.get("OPENXPU_TEST_PROBLEMS", "120")
 def test_of_products_and_convolutions(unit: str) -> None:
     ran = subprocess.run(
         [sys.executable, str(Path(__file__).with_name("reads_beyond.py")), COUNT],
-        env=os.environ | {"OPENXPU_MATRIX": unit, "OPENXPU_HOST_PROVIDER": "0"},
+        env=os.environ | written_out({"OPENXPU_MATRIX": unit, "OPENXPU_HOST_PROVIDER": "0"}),
         capture_output=True,
         text=True,
     )
