@@ -185,10 +185,18 @@ void check(const Tensor &x, const Layers &all, bool gated, const std::optional<T
     }
 }
 
+// The RMS norm of rows; `plus_one`: by one more than the weight.
+Tensor normed(const Tensor &x, const Tensor &weight, double eps, bool plus_one) {
+    if (!plus_one) return at::rms_norm(x, x.size(-1), weight, eps);
+    const Tensor wide = at::rms_norm(x.to(at::kFloat), x.size(-1), weight.to(at::kFloat) + 1, eps);
+    return wide.to(x.scalar_type());
+}
+
 // One after the other.
 Tensor one_by_one(const Tensor &x, const Layers &all, bool gated, const Activation &activation,
-                  const std::optional<Tensor> &norm, double eps, const std::optional<Tensor> &residual) {
-    const Tensor a = norm ? at::rms_norm(x, x.size(1), *norm, eps) : x;
+                  const std::optional<Tensor> &norm, double eps, const std::optional<Tensor> &residual,
+                  bool plus_one) {
+    const Tensor a = norm ? normed(x, *norm, eps, plus_one) : x;
     std::vector<Tensor> results;
     for (size_t i = 0; i < all.weight.size(); i++) {
         results.push_back(all.multiply(a, i));
@@ -201,7 +209,8 @@ Tensor one_by_one(const Tensor &x, const Layers &all, bool gated, const Activati
 
 Tensor joined_linear(const Tensor &x, at::TensorList weight, at::TensorList scale, at::TensorList zero,
                      at::TensorList bias, int64_t group, bool gated, std::string_view name,
-                     const std::optional<Tensor> &norm, double eps, const std::optional<Tensor> &residual) {
+                     const std::optional<Tensor> &norm, double eps, const std::optional<Tensor> &residual,
+                     bool plus_one) {
     const std::vector<Tensor> kept[] = {weight.vec(), scale.vec(), zero.vec(), bias.vec()};
     const Layers all{kept[0], kept[1], kept[2], kept[3], group};
     const Activation &activation = activation_of(name);
@@ -218,7 +227,8 @@ Tensor joined_linear(const Tensor &x, at::TensorList weight, at::TensorList scal
                             .part = parts.data(),
                             .gated = gated,
                             .norm = norm ? openxpu::input_data(*norm) : nullptr,
-                            .eps = eps};
+                            .eps = eps,
+                            .norm_plus_one = plus_one};
     xpu_gemm_args args = product_of(x, out);
     args.epilogue = activation.epilogue;
     if (residual) {
@@ -227,7 +237,8 @@ Tensor joined_linear(const Tensor &x, at::TensorList weight, at::TensorList scal
     }
     const xpu_status status =
         is_told ? xpu_gemm_joined(openxpu::current_stream(x), &args, &joined) : XPU_ERROR_NOT_SUPPORTED;
-    if (status == XPU_ERROR_NOT_SUPPORTED) return one_by_one(x, all, gated, activation, norm, eps, residual);
+    if (status == XPU_ERROR_NOT_SUPPORTED)
+        return one_by_one(x, all, gated, activation, norm, eps, residual, plus_one);
     openxpu::check_product(status);
     return out;
 }
@@ -303,7 +314,7 @@ Tensor cached_linear(const Tensor &x, at::TensorList weight, at::TensorList scal
                      int64_t depth, const std::optional<Tensor> &cos, const std::optional<Tensor> &sin,
                      double first_sign, const std::optional<Tensor> &query_norm,
                      const std::optional<Tensor> &key_norm, double head_eps, const Tensor &position,
-                     int64_t dim, const Tensor &keys, const Tensor &values) {
+                     int64_t dim, const Tensor &keys, const Tensor &values, bool plus_one) {
     const std::vector<Tensor> kept[] = {weight.vec(), scale.vec(), zero.vec(), bias.vec()};
     const Layers all{kept[0], kept[1], kept[2], kept[3], group};
     check(x, all, norm,
@@ -331,7 +342,8 @@ Tensor cached_linear(const Tensor &x, at::TensorList weight, at::TensorList scal
         const xpu_joined joined{.count = 3,
                                 .part = parts.data(),
                                 .norm = norm ? openxpu::input_data(*norm) : nullptr,
-                                .eps = eps};
+                                .eps = eps,
+                                .norm_plus_one = plus_one};
         const xpu_cached cached{.depth = depth,
                                 .cos = cos ? openxpu::input_data(*cos) : nullptr,
                                 .sin = sin ? openxpu::input_data(*sin) : nullptr,
@@ -354,10 +366,11 @@ Tensor cached_linear(const Tensor &x, at::TensorList weight, at::TensorList scal
         return out;
     }
     const Tensor all_parts =
-        one_by_one(x, all, false, activation_of("none"), norm, eps, std::nullopt).view({m, -1, depth});
+        one_by_one(x, all, false, activation_of("none"), norm, eps, std::nullopt, plus_one)
+            .view({m, -1, depth});
     const std::vector<Tensor> three = all_parts.split_with_sizes({n / depth, heads, heads}, 1);
     const auto turn = [&](const Tensor &given, const std::optional<Tensor> &by) {
-        const Tensor t = by ? at::rms_norm(given, depth, *by, head_eps) : given;
+        const Tensor t = by ? normed(given, *by, head_eps, plus_one) : given;
         return cos ? t * cos->unsqueeze(1) + half_turned(t, first_sign) * sin->unsqueeze(1) : t;
     };
     const auto put = [&](const Tensor &cache, const Tensor &t) {
@@ -376,7 +389,7 @@ Tensor cached_linear_meta(const Tensor &x, at::TensorList weight, at::TensorList
                           int64_t depth, const std::optional<Tensor> &cos, const std::optional<Tensor> &sin,
                           double first_sign, const std::optional<Tensor> &query_norm,
                           const std::optional<Tensor> &key_norm, double head_eps, const Tensor &position,
-                          int64_t dim, const Tensor &keys, const Tensor &values) {
+                          int64_t dim, const Tensor &keys, const Tensor &values, bool plus_one) {
     const std::vector<Tensor> kept[] = {weight.vec(), scale.vec(), zero.vec(), bias.vec()};
     check(x, {kept[0], kept[1], kept[2], kept[3], group}, norm,
           {depth, cos, sin, first_sign, query_norm, key_norm, head_eps, position, dim, keys, values});
@@ -442,7 +455,8 @@ Tensor int8_linear_meta(const Tensor &a, const Tensor &w, const Tensor &, const 
 
 Tensor joined_linear_meta(const Tensor &x, at::TensorList weight, at::TensorList scale, at::TensorList zero,
                           at::TensorList bias, int64_t group, bool gated, std::string_view name,
-                          const std::optional<Tensor> &norm, double, const std::optional<Tensor> &residual) {
+                          const std::optional<Tensor> &norm, double, const std::optional<Tensor> &residual,
+                          bool) {
     const std::vector<Tensor> kept[] = {weight.vec(), scale.vec(), zero.vec(), bias.vec()};
     activation_of(name);
     check(x, {kept[0], kept[1], kept[2], kept[3], group}, gated, norm, residual);
@@ -455,15 +469,16 @@ Tensor joined_linear_meta(const Tensor &x, at::TensorList weight, at::TensorList
 
 TORCH_LIBRARY_FRAGMENT(openxpu, m) {
     m.def("joined_linear(Tensor x, Tensor[] weight, Tensor[] scale, Tensor[] zero, Tensor[] bias, int group, "
-          "bool gated, str activation, Tensor? norm, float eps, Tensor? residual) -> Tensor");
+          "bool gated, str activation, Tensor? norm, float eps, Tensor? residual, bool norm_plus_one=False) "
+          "-> Tensor");
     m.def("int8_linear(Tensor a, Tensor w, Tensor row_scale, Tensor column_scale, Tensor? bias, ScalarType "
           "dtype) "
           "-> Tensor");
     m.def(
         "cached_linear(Tensor x, Tensor[] weight, Tensor[] scale, Tensor[] zero, Tensor[] bias, int group, "
         "Tensor? norm, float eps, int depth, Tensor? cos, Tensor? sin, float first_sign, Tensor? query_norm, "
-        "Tensor? key_norm, float head_eps, Tensor position, int dim, Tensor(a!) keys, Tensor(b!) values) -> "
-        "Tensor");
+        "Tensor? key_norm, float head_eps, Tensor position, int dim, Tensor(a!) keys, Tensor(b!) values, "
+        "bool norm_plus_one=False) -> Tensor");
 }
 TORCH_LIBRARY_IMPL(openxpu, XPU, m) {
     m.impl("joined_linear", joined_linear);

@@ -95,6 +95,7 @@ class Cached:
     angles: Angles | None
     norms: tuple[fx.Node, fx.Node] | None  # weights of queries' and keys' heads
     head_eps: float
+    plus_one: bool  # to those weights
     position: fx.Node
     dim: int
     caches: list[fx.Node]
@@ -336,7 +337,7 @@ def find(
         return None
     if any(norm and _value(norm.weight).shape != (part.depth,) for norm in norms):
         return None
-    if norms[0] and norms[1] and norms[0].eps != norms[1].eps:
+    if norms[0] and norms[1] and (norms[0].eps, norms[0].plus_one) != (norms[1].eps, norms[1].plus_one):
         return None
     three = [part, key, value]
     if sum(p.columns for p in three) != trace.row:
@@ -369,6 +370,7 @@ def find(
         part.angles,
         weights,
         norms[0].eps if norms[0] else 0.0,
+        bool(norms[0] and norms[0].plus_one),
         position,
         dim,
         [keys, values],  # type: ignore[list-item]

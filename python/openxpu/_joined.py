@@ -181,7 +181,7 @@ def _weight_only_of(node: fx.Node) -> WeightOnly | None:
         given: Any = node.kwargs
         if set(given) != {"x", "weight", "scales"} or list(node.args[0]) != [1, 0]:  # type: ignore[arg-type]
             return None
-        return _few_of(WeightOnly(given["x"], given["weight"], given["scales"], node))
+        return _few_of(WeightOnly(given["x"], given["weight"], _as_stored(given["scales"]), node))
     if found is None or not all(map(has_value, found)):
         return None
     result, x, y = found
@@ -210,7 +210,19 @@ def _weight_only_of(node: fx.Node) -> WeightOnly | None:
             return None
         result = user
     added: Any = node.args[0] if node.target is aten.addmm.default else None
-    return _few_of(WeightOnly(x, inner, scale, result, added)) if scale is not None and is_turned else None
+    if scale is None or not is_turned:
+        return None
+    return _few_of(WeightOnly(x, inner, _as_stored(scale), result, added))
+
+
+def _as_stored(scale: Any) -> Any:
+    """Follow a scale to the numbers that were converted and reshaped into it."""
+    while has_value(scale) and (is_rounding(scale) or is_call(scale, *VIEWS)):
+        source = scale.args[0]
+        if not has_value(source) or value_of(source).dtype not in SINGLES:
+            break
+        scale = source
+    return scale
 
 
 def _few_of(w: WeightOnly) -> WeightOnly | None:
@@ -284,9 +296,8 @@ def _take_biases(graph: fx.Graph) -> bool:
     return found
 
 
-def _silu_of(node: fx.Node) -> fx.Node | None:
-    """Return x where the node is silu(x), as Inductor decomposes it."""
-    quotient: Any = unconverted(node, value_of(node).dtype)
+def _silu_of(quotient: Any) -> tuple[fx.Node, set[fx.Node]] | None:
+    """Return x where a node is silu(x), as Inductor decomposes it, and what it is computed by."""
     if not is_call(quotient, aten.div.Tensor):
         return None
     x, below = quotient.args
@@ -295,12 +306,59 @@ def _silu_of(node: fx.Node) -> fx.Node | None:
     ):
         return None
     negative = below.args[0].args[0]
-    if not (
-        is_call(negative, aten.neg.default) and negative.args[0] is x and set(x.users) <= {negative, quotient}
-    ):
+    if not (is_call(negative, aten.neg.default) and negative.args[0] is x):
         return None
-    source: fx.Node = unconverted(x, torch.float32)
-    return source
+    return x, {quotient, below, below.args[0], negative}
+
+
+def _scaled_by(node: Any, factor: float) -> fx.Node | None:
+    """Return x where a node is x * factor."""
+    if is_call(node, aten.mul.Tensor) and isinstance(node.args[1], float):
+        return node.args[0] if abs(node.args[1] - factor) < 1e-6 else None
+    return None
+
+
+def _gelu_of(product: Any) -> tuple[fx.Node, set[fx.Node], str] | None:
+    """Return x where a node is gelu(x), as Inductor decomposes it, what it is computed by, and which gelu it is."""
+    if not is_call(product, aten.mul.Tensor):
+        return None
+    halved, raised = product.args
+    x = _scaled_by(halved, 0.5)
+    if x is None or not (is_call(raised, aten.add.Tensor) and raised.args[1] == 1):
+        return None
+    between = {product, halved, raised, raised.args[0]}
+    if is_call(raised.args[0], aten.erf.default):
+        inner = raised.args[0].args[0]
+        return (x, between | {inner}, "gelu") if _scaled_by(inner, 0.5**0.5) is x else None
+    if not is_call(raised.args[0], aten.tanh.default):
+        return None
+    inner = raised.args[0].args[0]
+    total = _scaled_by(inner, (2 / torch.pi) ** 0.5)
+    if not (is_call(total, aten.add.Tensor) and total.args[0] is x):  # type: ignore[union-attr]
+        return None
+    weighed = total.args[1]  # type: ignore[union-attr]
+    cube: Any = _scaled_by(weighed, 0.044715)
+    if not (is_call(cube, aten.mul.Tensor) and cube.args[1] is x):
+        return None
+    square = cube.args[0]
+    if not (is_call(square, aten.mul.Tensor) and square.args == (x, x)):
+        return None
+    return x, between | {inner, total, weighed, cube, square}, "gelu_tanh"
+
+
+def _activated(node: fx.Node) -> tuple[fx.Node, str] | None:
+    """Return x and f where a node is f(x) and nobody else reads what lies between."""
+    inner: Any = unconverted(node, value_of(node).dtype)
+    if is_call(inner, aten.relu.default) and len(inner.args[0].users) == 1:
+        return inner.args[0], "relu"
+    silu = _silu_of(inner)
+    found = (*silu, "silu") if silu else _gelu_of(inner)
+    if not found:
+        return None
+    x, between, name = found
+    if not set(x.users) <= between or any(not set(n.users) <= between for n in between - {inner}):
+        return None
+    return unconverted(x, torch.float32), name
 
 
 @dataclass(eq=False)
@@ -310,7 +368,7 @@ class Joined:
     parts: list[Product]
     results: list[fx.Node]
     halves: bool = False  # of one product, which a gate splits
-    gated: bool = False
+    gated: str = ""  # by which activation
     residual: fx.Node | None = None
     norm: Norm | None = None
     cached: _cached.Cached | None = None
@@ -331,9 +389,10 @@ def _gate_of(node: fx.Node, products: dict[fx.Node, Product]) -> Joined | None:
     if not (is_call(node, aten.mul.Tensor) and all(map(has_value, node.args))):
         return None
     for activated, other in (node.args, reversed(node.args)):
-        gate = _silu_of(under_views(activated))  # type: ignore[arg-type]
-        if gate is None or not has_value(gate):
+        found = _activated(under_views(activated))  # type: ignore[arg-type]
+        if found is None or not has_value(found[0]):
             continue
+        gate, name = found
         first, second = only_source(gate), only_source(other)  # type: ignore[arg-type]
         if first is None or second is None or first is second:
             continue
@@ -341,7 +400,7 @@ def _gate_of(node: fx.Node, products: dict[fx.Node, Product]) -> Joined | None:
         if a and b:
             same = under_views(a.x) is under_views(b.x) and a.kind() == b.kind() and a.columns == b.columns
             if same and a.rows == b.rows and a.bias is None and _is_like(node, a, a.columns):
-                return Joined([a, b], [node], gated=True)
+                return Joined([a, b], [node], gated=name)
             continue
         pair = [n for n in (first, second) if n.target is operator.getitem]
         if len(pair) < 2 or [n.args[1] for n in pair] != [0, 1] or pair[0].args[0] is not pair[1].args[0]:
@@ -356,7 +415,7 @@ def _gate_of(node: fx.Node, products: dict[fx.Node, Product]) -> Joined | None:
             continue
         half = split.args[1]
         if half * 2 == whole.columns == value_of(split.args[0]).shape[-1] and _is_like(node, whole, half):
-            return Joined([whole, whole], [node], halves=True, gated=True)
+            return Joined([whole, whole], [node], halves=True, gated=name)
     return None
 
 
@@ -431,6 +490,9 @@ def _find(graph: fx.Graph, order: dict[fx.Node, int], wholes: list[_parts.Whole]
         x = under_views(joined.parts[0].x)
         norm = norm_of(x)
         rounds_early = value_of(x).dtype == torch.float16 and joined.parts[0].scale is not None
+        cached = joined.cached
+        if cached and cached.norms and norm and norm.plus_one != cached.plus_one:
+            continue
         if norm and norm.x in sums and not rounds_early and set(_readers(x)) <= joined_by:
             joined.norm = norm
     # as long as it is worth something
@@ -576,11 +638,12 @@ def _join(
             [z for z in zero if z is not None],
             [p.bias for p in joined.parts if p.bias is not None],
             first.group,
-            joined.gated,
-            "silu" if joined.gated else "none",
+            bool(joined.gated),
+            joined.gated or "none",
             joined.norm.weight if joined.norm else None,
             joined.norm.eps if joined.norm else 0.0,
             residual,
+            *([True] if joined.norm and joined.norm.plus_one else []),
         )
         begin = 0
         for old in joined.results:
@@ -640,6 +703,7 @@ def _put_into_caches(
         cached.position,
         cached.dim,
         *caches,
+        *([True] if cached.plus_one or (joined.norm and joined.norm.plus_one) else []),
     )
     instead[cached.query] = writer.shaped(result, value_of(cached.query).shape)
     cached.query.replace_all_uses_with(instead[cached.query])
@@ -647,6 +711,23 @@ def _put_into_caches(
         writer.graph.erase_node(copy)
     for put, cache in zip(cached.puts, caches, strict=True):
         put.replace_all_uses_with(cache)
+
+
+def _read_inputs_first(graph: fx.Graph) -> None:
+    """Have views of inputs stand before what is computed, so that products find scales and weights there."""
+    inputs = graph.find_nodes(op="placeholder")
+    changed = {node.args[0] for node in graph.find_nodes(op="call_function", target=aten.copy_.default)}
+    early = {node for node in inputs if node not in changed}
+    last = inputs[-1] if inputs else None
+    for node in list(graph.nodes):
+        if (
+            last is not None
+            and is_call(node, *VIEWS, aten.slice.Tensor)
+            and set(node.all_input_nodes) <= early
+        ):
+            last.append(node)
+            early.add(node)
+            last = node
 
 
 class JoinLayers(CustomGraphModulePass):
@@ -665,6 +746,7 @@ class JoinLayers(CustomGraphModulePass):
         order = {node: i for i, node in enumerate(graph.nodes)}
         scaled = _read_as_stored(graph, order) or scaled
         scaled = _take_biases(graph) or scaled
+        _read_inputs_first(graph)
         order = {node: i for i, node in enumerate(graph.nodes) if node.op not in ("placeholder", "get_attr")}
         found = find(graph, order)
         if not (scaled or found):
@@ -674,9 +756,9 @@ class JoinLayers(CustomGraphModulePass):
             _join(graph, order, instead, joined)
         for whole in {w for joined in found if joined.cached for w in joined.cached.wholes if w}:
             whole.write_in_place(graph)
-        graph.eliminate_dead_code()
         if any(joined.cached for joined in found):  # whose queries may be there later than before
             stable_topological_sort(graph)
+        graph.eliminate_dead_code()
         gm.recompile()
 
     def uuid(self) -> object:

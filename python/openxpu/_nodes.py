@@ -82,6 +82,7 @@ class Norm:
     x: fx.Node
     weight: fx.Node
     eps: float
+    plus_one: bool = False  # to the weight
 
     def nodes(self, result: fx.Node) -> set[fx.Node]:
         """Find what lies between x and the norm's result, and that."""
@@ -95,13 +96,22 @@ class Norm:
         return found
 
 
+def _less_one(node: Any) -> tuple[Any, bool]:
+    """Return w where a node is w + 1, computed in fp32, or the node; and which."""
+    if is_call(node, aten.add.Tensor) and node.args[1] == 1 and not node.kwargs:
+        weight = unconverted(node.args[0], torch.float32)
+        return weight, True
+    return unconverted(node, torch.float32), False
+
+
 def norm_of(node: fx.Node) -> Norm | None:
     """Read a node as an RMS norm along its last dimension, computed in fp32 and rounded before its weight or after."""
     dtype = value_of(node).dtype
     product = unconverted(node, dtype)
     if not is_call(product, aten.mul.Tensor):
         return None
-    for scaled, weight in (product.args, reversed(product.args)):
+    for scaled, given in (product.args, reversed(product.args)):
+        weight, plus_one = _less_one(given)
         if not (has_value(weight) and value_of(weight).dim() == 1 and value_of(weight).dtype == dtype):
             continue
         inner = unconverted(scaled, dtype)
@@ -124,7 +134,7 @@ def norm_of(node: fx.Node) -> Norm | None:
             continue
         if value_of(weight).shape != value_of(x).shape[-1:]:
             continue
-        return Norm(x, weight, eps)
+        return Norm(x, weight, eps, plus_one)
     return None
 
 

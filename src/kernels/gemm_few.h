@@ -32,7 +32,7 @@ static inline float8 octet_f16(__global const ushort *p) { return widen8_f16(oct
 #define A_GATHER(row, k, count) (gather_a(row, k, count) NORM_AT(k))
 #endif
 #if NORMED
-#define NORM_AT(k) *EIGHT_AT(joined.norm, k)
+#define NORM_AT(k) *(PLUS_ONE + EIGHT_AT(joined.norm, k))
 #else
 #define NORM_AT(k)
 #endif

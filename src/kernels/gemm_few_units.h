@@ -89,6 +89,11 @@ static inline uint4 pairs_of_row(uint4 v) {
 
 #if NORMED
 static inline uint4 normed(uint4 v, uint4 w) {
+#if PLUS_ONE
+    const float8 y = EIGHT_OF(v) * (1 + EIGHT_OF(w));
+    return (uint4)(round_pair(y.s0, y.s1), round_pair(y.s2, y.s3), round_pair(y.s4, y.s5),
+                   round_pair(y.s6, y.s7));
+#endif
     return (uint4)(multiply_pairs(v.x, w.x), multiply_pairs(v.y, w.y), multiply_pairs(v.z, w.z),
                    multiply_pairs(v.w, w.w));
 }

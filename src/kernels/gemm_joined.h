@@ -7,6 +7,7 @@
  * queries' and keys' heads are normed, too, by the last of the work-groups that have one
  * -DNORMED=1: rows of A, aligned to 16 bytes, are taken times `norm` and are divided by the root of their
  * mean square; k is a multiple of eight
+ * -DPLUS_ONE=1: norms' weights are one more than what lies there
  *
  * Wants put and value (gemm.cl). */
 #ifndef PARTS
@@ -14,6 +15,7 @@
 #define GATED 0
 #define NORMED 0
 #define CACHED 0
+#define PLUS_ONE 0
 #endif
 /* A work-group's lines are pairs, whose sums a work-item has together; LINE_OF: of column n the line j, 0
  * or 1. */
@@ -167,7 +169,7 @@ static inline void put_heads(const gemm_params *p, const gemm_joined_params *g, 
         const float root = 1 / sqrt(square / (float)c->depth + c->norm_eps);
         for (uint i = id; i < half_; i += count) {
             const float2 v = pairs[i];
-#define HEAD_NORM(i) ((value_t)LOAD(T, XPU_CPTR(STORED(T), norm), i))
+#define HEAD_NORM(i) ((value_t)PLUS_ONE + (value_t)LOAD(T, XPU_CPTR(STORED(T), norm), i))
             put_pair(p, g, which, m, head * half_ + i, v.x * root * HEAD_NORM(i),
                      v.y * root * HEAD_NORM(i + half_));
 #undef HEAD_NORM

@@ -78,7 +78,7 @@ void gemm_vector(const gemm_params p) {
             const acc_t v = A_NUMBER(x.of[i]);
             sum[COLUMNS] = add_product(sum[COLUMNS], v, v);
         }
-#define X_NUMBER(i) (A_NUMBER(x.of[i]) * (acc_t)WIDEN(OPERAND_T, norm.of[i]))
+#define X_NUMBER(i) (A_NUMBER(x.of[i]) * ((acc_t)PLUS_ONE + (acc_t)WIDEN(OPERAND_T, norm.of[i])))
 #else
 #define X_NUMBER(i) A_NUMBER(x.of[i])
 #endif

@@ -11,6 +11,7 @@ void joined_spec(kernel_spec *spec, const joined_form *form) {
     spec_number_if(spec, form->parts > 0, "GATED", form->gated, 1);
     spec_number_if(spec, form->parts > 0, "NORMED", form->normed, 1);
     spec_number_if(spec, form->parts > 0, "CACHED", form->cached, 2);
+    spec_number_if(spec, form->parts > 0, "PLUS_ONE", form->plus_one, 1);
 }
 
 int64_t joined_blocks(joined_product *product, int lines) {
@@ -79,10 +80,13 @@ static xpu_status join(xpu_stream *stream, const xpu_device_properties *properti
         (joined->norm && !can_norm(args, joined->norm)))
         return XPU_ERROR_NOT_SUPPORTED;
     joined_product product = {.given = joined,
-                              .form = {joined->count, joined->gated, joined->norm != NULL,
-                                       !cached         ? 0
-                                       : cached->pairs ? 2
-                                                       : 1},
+                              .form = {.parts = joined->count,
+                                       .gated = joined->gated,
+                                       .normed = joined->norm != NULL,
+                                       .plus_one = joined->norm_plus_one,
+                                       .cached = !cached         ? 0
+                                                 : cached->pairs ? 2
+                                                                 : 1},
                               .params = {.norm = XPU_ADDR(joined->norm), .eps = (float)joined->eps}};
     if (cached) product.params.cached = *cached;
     int64_t first = 0;

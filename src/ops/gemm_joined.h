@@ -8,7 +8,7 @@
 /* What kernels are built for; `parts` is 0 where nothing is joined. */
 typedef struct joined_form {
     int parts;
-    bool gated, normed;
+    bool gated, normed, plus_one;
     int cached; /* 1; 2 where heads are normed */
 } joined_form;
 void joined_spec(kernel_spec *spec, const joined_form *form);

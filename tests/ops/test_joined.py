@@ -73,6 +73,7 @@ def compare(
     biased: bool = False,
     added: bool = False,
     activation: str = "none",
+    plus_one: bool = False,
 ) -> None:
     torch.manual_seed(m + k)
     weights = Weights(kind, sizes, k, 128, dtype)
@@ -84,11 +85,17 @@ def compare(
 
     a = x.double()
     if norm is not None:
-        a = F.rms_norm(a, (k,), norm.double(), 1e-5)
+        a = F.rms_norm(a, (k,), norm.double() + plus_one, 1e-5)
     parts = [a @ w.t() for w in weights.numbers]
     if biased:
         parts = [p + b.double() for p, b in zip(parts, bias, strict=True)]
-    act = {"none": lambda t: t, "silu": F.silu, "relu": F.relu}[activation]
+    act = {
+        "none": lambda t: t,
+        "silu": F.silu,
+        "relu": F.relu,
+        "gelu": F.gelu,
+        "gelu_tanh": lambda t: F.gelu(t, approximate="tanh"),
+    }[activation]
     if gated:
         expected = act(parts[0]) * parts[1]
     else:
@@ -104,6 +111,7 @@ def compare(
         None if norm is None else norm.to("xpu"),
         1e-5,
         None if residual is None else residual.to("xpu"),
+        plus_one,
     )
     on_device = x.to("xpu")
 
@@ -154,6 +162,16 @@ def test_normed_and_added(m: int, kind: str, dtype: torch.dtype) -> None:
     compare(kind, m, [24, 24], 512, dtype, normed=True, gated=True, activation="silu")
 
 
+@pytest.mark.parametrize("dtype", SINGLES)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("m", [1, 8])
+def test_normed_by_one_more(m: int, kind: str, dtype: torch.dtype) -> None:
+    """As Gemma's norms are, and its gates."""
+    compare(kind, m, [40, 24, 8], 512, dtype, normed=True, plus_one=True)
+    for activation in ("gelu", "gelu_tanh"):
+        compare(kind, m, [24, 24], 512, dtype, normed=True, plus_one=True, gated=True, activation=activation)
+
+
 def test_large_numbers_are_normed() -> None:
     """Numbers times the norm's weight would leave float16's range."""
     w, norm = torch.randn(32, 128).half(), torch.full((128,), 9.0).half()
@@ -202,6 +220,7 @@ class Cached:
             [torch.randn(m if dim == 1 else 1, depth).to(dtype) for _ in range(2)] if turned else None
         )
         shape = [m, self.kv_heads, 7, depth] if dim == 2 else [m, 7, self.kv_heads, depth]
+        self.plus_one = False
         self.caches = [torch.randn(shape).to(dtype) for _ in range(2)]
 
     def expected(
@@ -209,7 +228,7 @@ class Cached:
     ) -> list[Tensor]:
         m = self.x.size(0)
         a = (
-            F.rms_norm(self.x.double(), self.x.shape[1:], self.norm.double(), 1e-5)
+            F.rms_norm(self.x.double(), self.x.shape[1:], self.norm.double() + self.plus_one, 1e-5)
             if normed
             else self.x.double()
         )
@@ -219,7 +238,7 @@ class Cached:
         q, k, v = (p.view(m, -1, self.depth) for p in parts)
         if heads:
             q, k = (
-                F.rms_norm(t, (self.depth,), n.double(), 1e-6)
+                F.rms_norm(t, (self.depth,), n.double() + self.plus_one, 1e-6)
                 for t, n in zip((q, k), self.head_norms, strict=True)
             )
         if self.angles:
@@ -243,7 +262,7 @@ class Cached:
 
         def call() -> Tensor:
             given = (*operands, bias, 128, norm, 1e-5, self.depth, *angles, sign, *of_heads, 1e-6)
-            return torch.ops.openxpu.cached_linear(x, *given, at, self.dim, *caches)
+            return torch.ops.openxpu.cached_linear(x, *given, at, self.dim, *caches, self.plus_one)
 
         call()
         q, names = profiled(call)
@@ -284,6 +303,17 @@ def test_cached_heads_are_normed(
             assert noise(part, wanted) > enough(dtype) - (0 if is_one and not normed else 9)
         if is_one:
             assert len(names) == 1, names
+
+
+@pytest.mark.parametrize("kind, dtype", [("int4", torch.bfloat16), ("numbers", torch.float32)])
+def test_cached_norms_by_one_more(kind: str, dtype: torch.dtype) -> None:
+    cached = Cached(kind, 1, 256, 64, dtype, 2, True)
+    cached.plus_one = True
+    found, names = cached.call(3, -1.0, True, False, heads=True)
+    for part, wanted in zip(found, cached.expected(3, -1.0, True, False, True), strict=True):
+        assert noise(part, wanted) > enough(dtype) - 9
+    if is_one_launch(kind, 1, dtype):
+        assert len(names) == 1, names
 
 
 @pytest.mark.parametrize("depth", [20, 512])

@@ -317,6 +317,41 @@ def test_caches_that_others_read(use: str, as_on_gpus: None) -> None:
         assert (part.cpu().double() - reference).norm() < 0.01 * reference.norm()
 
 
+GATES: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu_tanh": lambda t: F.gelu(t, approximate="tanh"),
+}
+
+
+@pytest.mark.parametrize("halves", [False, True])
+@pytest.mark.parametrize("name", GATES)
+def test_gates_of_other_activations(name: str, halves: bool, as_on_gpus: None) -> None:
+    """Gemma's is gelu_tanh; what is read by others stays."""
+    torch.manual_seed(0)
+    gate, up, both = Linear(256, 128, "bf16"), Linear(256, 128, "bf16"), Linear(256, 256, "bf16")
+
+    def function(x: Tensor) -> Tensor:
+        a, b = both(x).chunk(2, -1) if halves else (gate(x), up(x))
+        return GATES[name](a) * b
+
+    def read_by_others(x: Tensor) -> Tensor:
+        a = gate(x)
+        return torch.cat((GATES[name](a) * up(x), a))
+
+    x = torch.randn(1, 256).bfloat16()
+    expected, other = function(x.double()), read_by_others(x.double())
+    for layer in (gate, up, both):
+        layer.to("xpu")
+    found, calls = joined_calls(function, x.to("xpu"))
+    assert len(calls) == 1
+    assert f"'{name}'" in calls[0]
+    assert (found.cpu().double() - expected).norm() < 0.01 * expected.norm()  # type: ignore[attr-defined]
+    found, calls = joined_calls(read_by_others, x.to("xpu"))
+    assert not any(f"'{name}'" in call for call in calls)
+    assert (found.cpu().double() - other).norm() < 0.01 * other.norm()  # type: ignore[attr-defined]
+
+
 class Gated(nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -113,6 +113,7 @@ typedef struct xpu_joined {
     bool gated;
     const void *norm;
     double eps;
+    bool norm_plus_one; /* norms' weights, also of heads, are one more than what lies there */
 } xpu_joined;
 
 /* Products of a few rows, as a step of decoding has them, in one launch:
