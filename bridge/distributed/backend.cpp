@@ -25,8 +25,8 @@ using c10d::ReduceOp;
 
 namespace {
 
-std::mutex backends_lock; // guards what follows
-std::vector<CollectiveBackend *> backends;
+std::mutex backends_lock;                                         // guards what follows
+std::vector<c10::weak_intrusive_ptr<CollectiveBackend>> backends; // that have begun something
 std::terminate_handler usual_end;
 std::atomic<size_t> backends_made = 0;
 
@@ -40,8 +40,8 @@ void end_collectives() {
             std::vector<c10::intrusive_ptr<CollectiveBackend>> all;
             {
                 const std::lock_guard guard(backends_lock);
-                for (auto *backend : backends)
-                    all.push_back(c10::intrusive_ptr<CollectiveBackend>::reclaim_copy(backend));
+                for (const auto &weak : backends)
+                    if (auto backend = weak.lock()) all.push_back(std::move(backend));
             }
             for (const auto &backend : all)
                 if (backend->is_busy()) backend->give_up("another rank sent more than this one expected");
@@ -63,14 +63,15 @@ CollectiveBackend::CollectiveBackend(c10::intrusive_ptr<c10d::Backend> carrier,
       board_(std::move(store), rank_, size_) {
     const std::lock_guard guard(backends_lock);
     if (!usual_end) usual_end = std::set_terminate(end_collectives);
-    backends.push_back(this);
+}
+
+void CollectiveBackend::release_resources() {
+    const std::lock_guard guard(backends_lock);
+    const auto is_this = [this](const auto &weak) { return weak._unsafe_get_target() == this; };
+    backends.erase(std::remove_if(backends.begin(), backends.end(), is_this), backends.end());
 }
 
 CollectiveBackend::~CollectiveBackend() {
-    {
-        const std::lock_guard guard(backends_lock);
-        backends.erase(std::find(backends.begin(), backends.end(), this));
-    }
     // Its threads may hold locks that its end would wait for.
     if (!given_up_.empty()) c10::intrusive_ptr<c10d::Backend>(carrier_).release();
 }
@@ -109,6 +110,10 @@ c10::intrusive_ptr<c10d::Backend> CollectiveBackend::shrink(const std::vector<in
 void CollectiveBackend::number(CollectiveWork &work, std::optional<uint64_t> known) {
     const std::lock_guard guard(lock_);
     if (!given_up_.empty()) C10_THROW_ERROR(DistBackendError, given_up_);
+    if (!std::exchange(is_listed_, true)) {
+        const std::lock_guard listing(backends_lock);
+        backends.emplace_back(c10::intrusive_ptr<CollectiveBackend>::reclaim_copy(this));
+    }
     if (!work.is_between_two() && !known) issued_++;
     work.set_number(known.value_or(issued_));
     if (under_way_.size() >= 64)
@@ -204,7 +209,11 @@ void CollectiveBackend::abort() {
 }
 
 void CollectiveBackend::shutdown() {
-    if (given_up_.empty()) carrier_->shutdown();
+    {
+        const std::lock_guard guard(lock_);
+        if (!given_up_.empty()) return;
+    }
+    carrier_->shutdown();
 }
 
 // --- carrying ---

@@ -69,6 +69,7 @@ class CollectiveBackend final : public c10d::Backend {
     CollectiveBackend(c10::intrusive_ptr<c10d::Backend> carrier, c10::intrusive_ptr<c10d::Store> store,
                       c10::intrusive_ptr<CollectiveOptions> options, Connect connect);
     ~CollectiveBackend() override;
+    void release_resources() override; // nobody has it any more
 
     const std::string getBackendName() const override { return "xccl"; }
     c10::intrusive_ptr<Options> getBackendOptions() override { return options_; }
@@ -165,7 +166,8 @@ class CollectiveBackend final : public c10d::Backend {
     size_t works_together_ = 0;
     std::vector<c10::weak_intrusive_ptr<CollectiveWork>> under_way_;
     std::string given_up_; // why, if so
-    at::Tensor scratch_;   // bytes; undefined while a call has them
+    bool is_listed_ = false;
+    at::Tensor scratch_; // bytes; undefined while a call has them
     const std::unique_ptr<Waiter> waiter_;
     std::vector<WorkPtr> kept_;
 

@@ -130,7 +130,16 @@ CollectiveWork::CollectiveWork(const c10::intrusive_ptr<CollectiveBackend> &back
                                                        std::move(devices));
 }
 
-// Who fails it meanwhile either finds what it follows, or is found to have failed it.
+// Who fails it meanwhile either finds its entry, and what it follows, or is found to have failed it.
+void CollectiveWork::set_recording(std::shared_ptr<Recording> recording) {
+    {
+        const std::lock_guard guard(following_);
+        recording_ = recording;
+        if (!is_over_) return;
+    }
+    if (recording) recording->over(false);
+}
+
 void CollectiveWork::follow(WorkPtr carried, Transfer transfer) {
     bool is_over;
     {
@@ -155,12 +164,14 @@ void CollectiveWork::follow(WorkPtr carried, Transfer transfer) {
 void CollectiveWork::fail(const std::exception_ptr &failure) {
     if (is_over_.exchange(true)) return;
     c10::intrusive_ptr<ExchangeWork> exchange;
+    std::shared_ptr<Recording> recording;
     {
         const std::lock_guard guard(following_);
         exchange = exchange_;
+        recording = recording_;
     }
     if (exchange) backend_->keep(exchange);
-    if (recording_) recording_->over(false);
+    if (recording) recording->over(false);
     finish(failure);
     future_->setError(failure);
     if (exchange) exchange->abort(); // who waits for it goes on

@@ -72,7 +72,7 @@ class CollectiveWork final : public c10d::Work {
     int root() const { return root_; }
     bool is_between_two() const { return is_between_two_; }
     void set_number(uint64_t number) { number_ = number; }
-    void set_recording(std::shared_ptr<Recording> recording) { recording_ = std::move(recording); }
+    void set_recording(std::shared_ptr<Recording> recording);
     // Lets a thread of its own wait for the carrier, unless somebody does.
     void wait_aside();
     // What is to come is asked for by who waits, when the other rank has said something: somebody has to.
@@ -136,7 +136,7 @@ class CollectiveWork final : public c10d::Work {
     c10::intrusive_ptr<ExchangeWork> exchange_;
     uint64_t number_ = 0;
     std::shared_ptr<Recording> recording_;
-    std::mutex following_; // guards carried_ and exchange_ till it is over
+    std::mutex following_; // guards carried_, exchange_ and recording_ till it is over
     std::atomic<bool> is_over_ = false;
     std::atomic<bool> tells_nobody_ = false; // that the carrier is done: somebody has to wait for it
     std::atomic<bool> is_claimed_ = false;   // by who waits for the carrier
