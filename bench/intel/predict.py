@@ -99,20 +99,26 @@ def iteration(device: Device, loop: Loop) -> float:
     return max(loop.units * device.multiplication, loop.others, loop.local * device.engines / device.local)
 
 
+def together(device: Device, loop: Loop) -> int:
+    """Work-groups that a core has at once."""
+    groups = max(1, device.engines * THREADS // loop.teams)
+    if device.lanes == 8:  # whose slabs lie in its local memory, two stages of 64 bytes a line
+        groups = max(1, min(groups, LOCAL_BYTES // ((loop.m + loop.n) * 128)))
+    return groups
+
+
 def clocks_of(device: Device, loop: Loop, m: int, n: int, k: int, products: int) -> float:
     """Clocks of so many products of m x n x k, if nothing waits for memory."""
     multiplications = loop.m * loop.n / 8 / device.lanes * 2  # of a group's teams, for 64 bytes of k
-    together = max(1, device.engines * THREADS // loop.teams)  # groups a core
-    if device.lanes == 8:  # whose slabs lie in its local memory, two stages of 64 bytes a line
-        together = max(1, min(together, LOCAL_BYTES // ((loop.m + loop.n) * 128)))
+    at_once = together(device, loop)
     team_bytes = (32 + 64) * 64
-    step = together * max(
+    step = at_once * max(
         multiplications * iteration(device, loop) / loop.units / device.engines,
         team_bytes * loop.teams / device.first_cache if device.lanes == 16 else 0,
         (loop.m + loop.n) * 64 / device.second_cache,
     )
     groups = math.ceil(m / loop.m) * math.ceil(n / loop.n) * products
-    waves = math.ceil(groups / device.cores) / together
+    waves = math.ceil(groups / device.cores) / at_once
     return waves * math.ceil(k * loop.element / 64) * step + math.ceil(waves) * FIRST_STEP
 
 
@@ -123,7 +129,9 @@ def clocks_for(device: Device, loops: list[Loop], m: int, n: int, k: int, moved:
     """
     least = math.inf
     for tile in loops:
-        for cut in (2**power for power in range(7)):
+        groups, at_once = math.ceil(m / tile.m) * math.ceil(n / tile.n), device.cores * together(device, tile)
+        filled = (times * at_once // groups for times in range(1, 5))
+        for cut in {2**power for power in range(7)} | {cut for cut in filled if 1 <= cut <= 64}:
             sums = 0 if cut == 1 else (cut + 1) * m * n * 4 / device.memory * device.clock
             memory = moved * tile.element / device.memory * device.clock
             clocks = clocks_of(device, tile, m, n, math.ceil(k / cut), cut)

@@ -137,7 +137,15 @@ bool matrix_reads_blocks(const matrix_lines *lines, int64_t length, int64_t coun
 /* Of the model below, whose clock is an NVIDIA H200's: clocks a microsecond, until a group has its first
  * numbers, and of one more launch; bytes of memory a clock and unit. A slice shorter than this is mostly the
  * way there. */
-enum { CLOCKS = 2000, FIRST_STEP = 2000, LAUNCH = 6000, BYTES = 12, MOST_SLICES = 64 };
+enum {
+    CLOCKS = 2000,
+    FIRST_STEP = 2000,
+    LAUNCH = 6000,
+    BYTES = 12,
+    MOST_SLICES = 64,
+    POWERS = 7,
+    FILLED = 4
+};
 static int64_t shortest_slice(matrix_unit unit) { return has_none(unit) ? 64 : 256; }
 
 static int threads_of(const matrix_tile *t) { return t->teams_m * t->teams_n * matrix_team(t->unit); }
@@ -197,12 +205,16 @@ static double clocks_of(const matrix_tile *t, int64_t units, int64_t batch, int6
     return clocks;
 }
 
-/* The clocks with as many slices as take least of them. */
+/* The clocks with as many slices as take least of them: a power of two, or as many as all compute units have
+ * at once, twice to four times. */
 static double cut_for(const matrix_tile *t, int64_t units, int64_t batch, int64_t m, int64_t n, int64_t k,
                       int step, double rate, size_t sum, int64_t *slices) {
     double least = 0;
-    for (int64_t cut = 1; cut <= MOST_SLICES; cut *= 2) {
-        if (cut > 1 && k / cut < shortest_slice(t->unit)) break;
+    const int64_t groups = tiles(m, t->m) * tiles(n, t->n) * batch, at_once = units * t->together;
+    for (int64_t i = 0; i < POWERS + FILLED; i++) {
+        int64_t cut = (int64_t)1 << i;
+        if (i >= POWERS) cut = groups > 0 ? (i - POWERS + 1) * at_once / groups : 0;
+        if (cut < 1 || cut > MOST_SLICES || (cut > 1 && k / cut < shortest_slice(t->unit))) continue;
         const double clocks = clocks_of(t, units, batch, m, n, k, step, rate, cut, sum);
         if (least > 0 && clocks >= least) continue;
         least = clocks, *slices = cut;
