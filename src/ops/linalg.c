@@ -3,6 +3,7 @@
 #include "kernels/linalg.h"
 #include "ops/kernel.h"
 #include "xpu/device.h"
+#include "xpu/memory.h"
 
 #define BLOCK LINALG_BLOCK
 #define SWAP_GROUP 64
