@@ -218,18 +218,18 @@ def analysed(where: Path) -> str:
     return done.stdout + done.stderr
 
 
-def is_whole(file: Path) -> bool:
-    """With stacks, too."""
+def is_whole(file: Path, since: int) -> bool:
+    """With stacks, too, and of nothing older. A file's own time may be milliseconds early: the kernel's ticks."""
     try:
-        return all("frames" in entry for entry in pickle.loads(file.read_bytes())["entries"])
-    except (EOFError, pickle.UnpicklingError):
+        entries = pickle.loads(file.read_bytes())["entries"]
+    except (FileNotFoundError, EOFError, pickle.UnpicklingError):
         return False
+    return bool(entries) and all("frames" in each and each["time_created_ns"] > since for each in entries)
 
 
 def wait_for_dumps(where: Path, since: int) -> None:
     end = time.monotonic() + 30
-    files = [where / f"trace_{r}" for r in range(2)]
-    while not all(file.exists() and file.stat().st_mtime_ns > since and is_whole(file) for file in files):
+    while not all(is_whole(where / f"trace_{r}", since) for r in range(2)):
         assert time.monotonic() < end, "not all ranks have written a dump"
         time.sleep(0.1)
 
@@ -239,8 +239,8 @@ def analyser(name: str) -> None:
     """A failure is written down by all ranks, those too that take no part; PyTorch's analyser finds the reason."""
     where = Path(folder())
     group = dist.new_group(timeout=timedelta(seconds=2), group_desc="of a failure")
-    forget()
     since = time.time_ns()
+    forget()  # in step: whatever is entered from here on is newer than each rank's `since`
     dist.all_reduce(ones(3), group=group)
     if name == "absent":
         if not rank():
@@ -267,13 +267,14 @@ def analyser(name: str) -> None:
 @case()
 def asked_through_a_pipe() -> None:
     forget()
+    since = time.time_ns()
     dist.all_reduce(ones(7))
     file = Path(folder(), f"trace_{rank()}")
-    since = time.time_ns()
+    file.unlink(missing_ok=True)
     with open(Path(folder(), f"ask_{rank()}.pipe"), "w") as pipe:
         pipe.write("1\n")
     end = time.monotonic() + 30
-    while not file.exists() or file.stat().st_mtime_ns < since or not is_whole(file):
+    while not is_whole(file, since):
         assert time.monotonic() < end
         time.sleep(0.1)
     assert pickle.loads(file.read_bytes())["entries"][-1]["input_sizes"] == [[7]]
