@@ -77,7 +77,7 @@ static xpu_status get_kernel(int device, const choice *c, xpu_kernel **kernel) {
 /* The quotient, towards positive infinity. */
 static int64_t quotient_up(int64_t a, int64_t b) { return a >= 0 ? divided_up(a, b) : -(-a / b); }
 
-/* False where the taps reach too far. */
+/* False where the taps reach too far, or the first pixels lie beyond all of them. */
 static bool describe(const conv_params *p, int d, const int *pixels_of, along *a) {
     if (p->stride[d] > MOST_STRIDE) return false;
     *a = (along){.taps = p->taps[d],
@@ -88,7 +88,7 @@ static bool describe(const conv_params *p, int d, const int *pixels_of, along *a
     a->least = quotient_up(padding - reach, a->stride);
     a->ahead = padding - a->stride * a->least;
     a->span = (a->pixels - 1 + a->ahead) / a->stride + 1;
-    return a->span <= MOST_SPAN;
+    return a->ahead >= 0 && a->span <= MOST_SPAN;
 }
 
 static int64_t vector_of(const along *w) { return w->pixels / w->stride; }
