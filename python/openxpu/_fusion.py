@@ -8,6 +8,8 @@ from typing import Any
 
 # Elements of a kernel, above which a launch of its own costs little beside its work.
 FEW_ELEMENTS = 1 << 18
+# Up to which products have kernels of their own, and layers are joined.
+FEW_ROWS = 16
 
 
 def counts_launches(index: int | None = None) -> bool:
@@ -82,3 +84,22 @@ def join_layers(registry: ModuleType) -> None:
             passes[device] = JoinLayers()
 
     setattr(registry, "register_backend_for_device", register)  # noqa: B010
+
+
+def leave_few_rows(pad_mm: ModuleType) -> None:
+    """Have Inductor leave products of a few rows as they are, on GPUs.
+
+    It pads them to a multiple of eight where one timing says that this is faster, which hides layers from
+    ``_joined.py`` in some processes and not in others.
+    """
+    own = pad_mm.can_pad
+
+    @functools.wraps(own)
+    def can_pad(mat1: Any, *given: Any, **named: Any) -> bool:
+        rows = mat1.shape[-2]
+        if mat1.device.type == "xpu" and isinstance(rows, int) and rows <= FEW_ROWS:
+            if counts_launches(mat1.device.index):
+                return False
+        return bool(own(mat1, *given, **named))
+
+    setattr(pad_mm, "can_pad", can_pad)  # noqa: B010

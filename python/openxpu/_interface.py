@@ -100,6 +100,7 @@ _MENDS = {
     "torch._inductor.codegen.common": _fusion.join_layers,
     "torch._inductor.codegen.cpp_utils": _aoti.check_devices,
     "torch._inductor.cpp_builder": _aoti.enter,
+    "torch._inductor.fx_passes.pad_mm": _fusion.leave_few_rows,
     "torch._inductor.kernel.mm": _leave_scales,
     "torch._inductor.runtime.benchmarking": _flush_less,
     "torch._inductor.scheduler": _fusion.join_small_kernels,
