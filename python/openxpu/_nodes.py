@@ -22,7 +22,10 @@ VIEWS = (
 
 
 def is_call(node: object, *targets: object) -> bool:
-    return isinstance(node, fx.Node) and node.op == "call_function" and node.target in targets
+    """Whether a node calls one of these; a sum with a multiple (`alpha`) isn't what any pattern takes for one."""
+    if not isinstance(node, fx.Node) or node.op != "call_function":
+        return False
+    return node.target in targets and "alpha" not in node.kwargs
 
 
 def value_of(node: fx.Node) -> torch.Tensor:

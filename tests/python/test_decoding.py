@@ -29,6 +29,7 @@ def as_on_gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     from openxpu import _fusion
 
     monkeypatch.setattr(_fusion, "counts_launches", lambda *_: True)
+    torch._dynamo.reset()  # it compiles a function for so many models only
     with torch._inductor.utils.fresh_cache():
         yield
 

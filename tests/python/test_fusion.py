@@ -353,6 +353,34 @@ def test_gates_of_other_activations(name: str, halves: bool, as_on_gpus: None) -
     assert (found.cpu().double() - other).norm() < 0.01 * other.norm()  # type: ignore[attr-defined]
 
 
+MULTIPLES: dict[str, Callable[[Tensor], Tensor]] = {
+    "silu": lambda t: t / torch.add(torch.exp(-t), 1, alpha=4),
+    "gelu": lambda t: (t * 0.5) * torch.add(torch.erf(t * 0.7071067811865476), 1, alpha=2),
+    "gelu_tanh": lambda t: (
+        (t * 0.5) * (torch.tanh(torch.add(t, 0.044715 * (t * t * t), alpha=3) * 0.7978845608028654) + 1)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MULTIPLES)
+def test_sums_with_multiples_are_no_gates(name: str, as_on_gpus: None) -> None:
+    torch.manual_seed(0)
+    first, second = Linear(256, 256, "bf16"), Linear(256, 256, "bf16")
+
+    def function(x: Tensor) -> Tensor:
+        gate = first(x)
+        wide = gate if x.dtype == torch.float64 else gate.float()
+        return MULTIPLES[name](wide).to(x.dtype) * second(x)
+
+    x = torch.randn(1, 256).bfloat16()
+    expected = function(x.double())
+    for layer in (first, second):
+        layer.to("xpu")
+    found, calls = joined_calls(function, x.to("xpu"))
+    assert not any(f"'{name}'" in call for call in calls)
+    assert (found.cpu().double() - expected).norm() < 0.01 * expected.norm()  # type: ignore[attr-defined]
+
+
 class Gated(nn.Module):
     def __init__(self) -> None:
         super().__init__()
