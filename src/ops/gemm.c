@@ -508,6 +508,7 @@ static bool plan_unit(int device, matrix_unit unit, bool emulated, const xpu_dev
     plan->groups = tiles(turned.m, tile->m) * tiles(turned.n, tile->n) * turned.batch;
     plan->slice =
         rounded_up(divided_up(turned.k, plan->slices), matrix_step(tile, matrix->unit, args->operand));
+    if (turned.k > 0) plan->slices = divided_up(turned.k, plan->slice);
     plan->local[0] = (size_t)(tile->teams_m * tile->teams_n * matrix_team(matrix->unit)), plan->local[1] = 1;
     *args = turned;
     return true;
@@ -624,6 +625,7 @@ static void plan_plain(const xpu_device_properties *properties, problem *args, g
     if (by_vector && vector_bytes(args, choice) <= UNCUT_BYTES) plan->slices = 1;
     plan->slice = divided_up(args->k, plan->slices);
     if (by_vector) plan->slice = rounded_up(plan->slice, 64);
+    if (args->k > 0) plan->slices = divided_up(args->k, plan->slice); /* none is empty */
 }
 
 static xpu_status launch(xpu_stream *stream, const problem *args, gemm_plan *plan) {

@@ -617,6 +617,36 @@ static void long_sums(void **unused) {
     try_problem(&w, 2, 30, 10, 1030, false, false);
 }
 
+/* Slices are whole steps, of which none is left without any of k. */
+static void no_empty_slices(void **unused) {
+    const kind w = {by_blocks    ? 10
+                    : by_fma     ? 16
+                    : by_squares ? 25
+                                 : 6,
+                    true,
+                    by_squares,
+                    false,
+                    32,
+                    32,
+                    XPU_BFLOAT16,
+                    XPU_EPILOGUE_NONE,
+                    0,
+                    0};
+    xpu_tile tile;
+    SUCCEEDS(xpu_tile_get(0, w.dtype, false, w.tile, &tile));
+    size_t most = 0;
+    for (int64_t k = 1050; k < 20000; k *= 2) {
+        const int before = by_units;
+        try_problem(&w, 1, 9, 32, k, false, false);
+        assert_int_equal(by_units, before + 1);
+        const int64_t slices = (int64_t)groups / ((9 + tile.m - 1) / tile.m * ((32 + tile.n - 1) / tile.n));
+        const int64_t each = ((k + slices - 1) / slices + tile.depth - 1) / tile.depth * tile.depth;
+        assert_true((slices - 1) * each < k);
+        most = groups > most ? groups : most;
+    }
+    assert_true(most > 1);
+}
+
 /* Rates that were measured go before the table's: each tile in turn is the fastest by far. */
 enum { M = 140, N = 290, NO_TILE = 1 << 20 };
 static size_t groups_of_product(xpu_dtype dtype, bool b_k_fast) {
@@ -772,6 +802,7 @@ int main(int count, char **words) {
         cmocka_unit_test(vectors),
         cmocka_unit_test(one_column),
         cmocka_unit_test(long_sums),
+        cmocka_unit_test(no_empty_slices),
         cmocka_unit_test(packed_operands),
         cmocka_unit_test(measured_rates),
         cmocka_unit_test(rates_of_times),
