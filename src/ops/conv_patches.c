@@ -97,8 +97,8 @@ xpu_status conv_by_patches(xpu_stream *stream, xpu_dtype dtype, sought sought, c
     void *patches;
     XPU_TRY(xpu_workspace_take(stream, size, &patches));
     args.out = (xpu_matrix){patches, pixels * columns, columns, 1};
-    *done = true;
     xpu_status status = xpu_gemm(stream, &args);
+    *done = status != XPU_ERROR_NOT_SUPPORTED; /* others may serve it */
     if (status == XPU_SUCCESS) status = put_patches(stream, dtype, p, patches, place);
-    return workspace_done(patches, status);
+    return workspace_done(patches, *done ? status : XPU_SUCCESS);
 }
