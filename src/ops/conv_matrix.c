@@ -564,10 +564,18 @@ static xpu_status try_unit(xpu_stream *stream, const xpu_device_properties *prop
         return XPU_SUCCESS;
     if (by_squares && o_pitch >= MOST_BYTES) return XPU_SUCCESS; /* places in a tile have 32 bits */
     const conv_operand *const packed[] = {gathered_ready ? NULL : gathered, other_ready ? NULL : other};
-    struct plan rest = plan;
+    struct plan begin = plan, rest = plan;
     if (!plan_product(properties, p, &g, &o, result, &plan) ||
         (by_fma && !bytes && !is_faster(properties, p, &plan, packed)))
         return XPU_SUCCESS;
+    int64_t first = first_images(properties, p, &plan);
+    if (first > 0) {
+        own.batch = first;
+        const bool begins = plan_product(properties, p, &g, &o, result, &begin);
+        own.batch = given->batch - first;
+        if (!plan_product(properties, p, &g, &o, result, &rest) || !begins) first = 0;
+        own.batch = given->batch;
+    }
 
     *done = true;
     void *blank = NULL;
@@ -585,18 +593,13 @@ static xpu_status try_unit(xpu_stream *stream, const xpu_device_properties *prop
         if (bytes->x_unsigned && !by_blocks && !by_squares) m->bytes.less -= 128;
     }
     if (status == XPU_SUCCESS) status = make_ready(stream, dtype, other, other_ready);
-    rest.m.gathered = m->gathered = gathered->data, rest.m.other = m->other = other->data;
-    const int64_t first = first_images(properties, p, &plan);
+    m->gathered = gathered->data, m->other = other->data;
     if (first > 0) {
-        struct plan begin = rest;
-        own.batch = first;
-        plan_product(properties, p, &g, &o, result, &begin);
-        if (status == XPU_SUCCESS) status = multiply(stream, &begin);
-        own.batch = given->batch - first;
-        plan_product(properties, p, &g, &o, result, &rest);
         const xpu_addr element = xpu_dtype_size(dtype);
-        rest.m.gathered += (xpu_addr)(first * gathered->stride[0]) * element;
+        begin.m.gathered = m->gathered, begin.m.other = rest.m.other = m->other;
+        rest.m.gathered = m->gathered + (xpu_addr)(first * gathered->stride[0]) * element;
         rest.m.result += (xpu_addr)(first * result->stride[0]) * element;
+        if (status == XPU_SUCCESS) status = multiply(stream, &begin);
     }
     if (status == XPU_SUCCESS) status = multiply(stream, first > 0 ? &rest : &plan);
     void *const workspaces[] = {gathered->workspace, other->workspace, blank};
