@@ -6,11 +6,17 @@
  * the rows take the values, written down in the keys' place.
  *
  * -DT=<dtype>: f32, f16 or bf16; -DBIAS_T=<dtype>, b8 for a mask, where there is a bias
- * -DDEPTH, -DVALUE_DEPTH: rounded up to multiples of 16; -DROWS=1 to 6 */
+ * -DDEPTH, -DVALUE_DEPTH: rounded up to multiples of 16; -DROWS=1 to 6
+ * -DDIRECT=1: ROWS rows, too few to be worth writing anything down for, read keys and values where they lie,
+ * whose elements are beside each other and multiples of 16 */
 #include "attention.h"
 #include "host_panel.h"
 
+#if DIRECT
+#define HOST_BAND ROWS
+#else
 #define HOST_BAND 48
+#endif
 #define WIDER (DEPTH > VALUE_DEPTH ? DEPTH : VALUE_DEPTH)
 #define HOST_KEYS (WIDER <= 128 ? 64 : 32)
 #define HEAD(m, b, h, row) ((m).data) + sizeof(STORED(T)) * ((b) * (m).stride[0] + (h) * (m).stride[1] + (row) * (m).stride[2])
@@ -50,9 +56,52 @@ static inline float16 biased(float16 s, __global const STORED(BIAS_T) * from, lo
 }
 #endif
 
+#if DIRECT
+/* As many columns of values as leave a row's sums in registers: a divisor of VALUE_DEPTH / 16. */
+#define FIT(n) (ROWS * (n) <= 8 && VALUE_DEPTH / 16 % (n) == 0)
+#define ACROSS (FIT(8) ? 8 : FIT(4) ? 4 : FIT(2) ? 2 : 1)
+
+/* scores[row][key] = left . key of `keys` keys that are `step` elements apart. */
+static inline void direct_scores(__local float *scores, __local const float *left, __global const STORED(T) * from,
+                                 long step, int keys) {
+    for (int n = 0; n < keys; n++, from += step) {
+        float16 s[ROWS];
+        _Pragma("unroll") for (int i = 0; i < ROWS; i++) s[i] = 0;
+        _Pragma("unroll") for (int k = 0; k < DEPTH; k += 16) {
+            const float16 right = LOAD16(from + k);
+            _Pragma("unroll") for (int i = 0; i < ROWS; i++)
+                s[i] = fma(vload16(0, left + i * DEPTH + k), right, s[i]);
+        }
+        _Pragma("unroll") for (int i = 0; i < ROWS; i++) scores[i * HOST_KEYS + n] = total(s[i]);
+    }
+}
+
+/* out[row] = out[row] * fade[row], or 0 where `begin`, + scores[row] . values. */
+static inline void direct_values(__local float *out, __local const float *scores, const float *fade, bool begin,
+                                 __global const STORED(T) * from, long step, int keys) {
+    for (int n = 0; n < VALUE_DEPTH; n += 16 * ACROSS) {
+        float16 o[ROWS][ACROSS];
+        _Pragma("unroll") for (int i = 0; i < ROWS; i++)
+            _Pragma("unroll") for (int c = 0; c < ACROSS; c++)
+                o[i][c] = begin ? 0 : vload16(c, out + i * VALUE_DEPTH + n) * fade[i];
+        __global const STORED(T) *value = from + n;
+        for (int k = 0; k < keys; k++, value += step)
+            _Pragma("unroll") for (int c = 0; c < ACROSS; c++) {
+                const float16 right = LOAD16(value + c * 16);
+                _Pragma("unroll") for (int i = 0; i < ROWS; i++)
+                    o[i][c] = fma((float16)scores[i * HOST_KEYS + k], right, o[i][c]);
+            }
+        _Pragma("unroll") for (int i = 0; i < ROWS; i++)
+            _Pragma("unroll") for (int c = 0; c < ACROSS; c++) vstore16(o[i][c], c, out + i * VALUE_DEPTH + n);
+    }
+}
+#endif
+
 XPU_BY_ITSELF __attribute__((reqd_work_group_size(1, 1, 1))) __kernel void attention_host(const attention_params p) {
     __local float left[HOST_BAND * DEPTH] __attribute__((aligned(64)));
+#if !DIRECT
     __local float panel[HOST_KEYS * WIDER] __attribute__((aligned(64)));
+#endif
     __local float scores[HOST_BAND * HOST_KEYS] __attribute__((aligned(64)));
     __local float out[HOST_BAND * VALUE_DEPTH] __attribute__((aligned(64)));
     float top[HOST_BAND], sum[HOST_BAND], fade[HOST_BAND];
@@ -76,6 +125,9 @@ XPU_BY_ITSELF __attribute__((reqd_work_group_size(1, 1, 1))) __kernel void atten
     const long k_end = p.causal ? min(p.keys, last + 1) : p.keys;
     for (long k0 = 0; k0 < k_end; k0 += HOST_KEYS) {
         const int keys = (int)min(k_end - k0, (long)HOST_KEYS);
+#if DIRECT
+        direct_scores(scores, left, XPU_CPTR(STORED(T), HEAD(p.key, b, kh, k0)), p.key.stride[2], keys);
+#else
         host_pack(panel, DEPTH, XPU_CPTR(STORED(T), HEAD(p.key, b, kh, k0)), p.key.stride[3], p.key.stride[2],
                   p.key.stride[3] == 1, p.depth, keys);
         for (int m = 0; m < rows; m += ROWS)
@@ -93,6 +145,7 @@ XPU_BY_ITSELF __attribute__((reqd_work_group_size(1, 1, 1))) __kernel void atten
                 _Pragma("unroll") for (int i = 0; i < ROWS; i++) if (m + i < rows)
                     vstore16(s[i], 0, scores + (m + i) * HOST_KEYS + n);
             }
+#endif
 
         for (int m = 0; m < rows; m++) {
             const long row = r0 + m, query = row % p.queries;
@@ -128,6 +181,10 @@ XPU_BY_ITSELF __attribute__((reqd_work_group_size(1, 1, 1))) __kernel void atten
             sum[m] = sum[m] * fade[m] + total(part);
         }
 
+#if DIRECT
+        direct_values(out, scores, fade, k0 == 0, XPU_CPTR(STORED(T), HEAD(p.value, b, kh, k0)), p.value.stride[2],
+                      keys);
+#else
         host_pack(panel, HOST_KEYS, XPU_CPTR(STORED(T), HEAD(p.value, b, kh, k0)), p.value.stride[2],
                   p.value.stride[3], false, keys, p.value_depth);
         for (int m = 0; m < rows; m += ROWS)
@@ -146,6 +203,7 @@ XPU_BY_ITSELF __attribute__((reqd_work_group_size(1, 1, 1))) __kernel void atten
                 _Pragma("unroll") for (int i = 0; i < ROWS; i++) if (m + i < rows)
                     vstore16(o[i], 0, out + (m + i) * VALUE_DEPTH + n);
             }
+#endif
     }
 
     for (int m = 0; m < rows; m++) {

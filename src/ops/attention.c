@@ -29,6 +29,7 @@ typedef enum attention_kernel {
 typedef struct matrix_plan {
     matrix_unit unit;
     bool emulated, shared; /* by NVIDIA's teams that have the same rows, and other keys */
+    bool direct;           /* on processors, few rows read keys and values where they lie */
     int sliced;      /* 1: another launch joins slices of the keys; 2: the work-group that comes last does */
     int teams, rows; /* teams of a work-group, rows of a team; of several teams' rows, its share */
     int step;        /* rows of the other side at a time */
@@ -96,6 +97,7 @@ static xpu_status get_kernel(int device, const xpu_attention *args, attention_ke
     spec_pack(&spec, "which", which, 4);
     if (!on_host) spec_follows(&spec, parts[which], "");
     spec_number_if(&spec, on_host, "ROWS", on_host ? plan->rows : 0, 4);
+    spec_number_if(&spec, on_host, "DIRECT", on_host && plan->direct, 1);
     matrix_unit_spec(&spec, unit, units && plan->emulated, intel && !plan->emulated, dtype);
     spec_number_if(&spec, units, "TEAMS", units ? plan->teams : 0, 6);
     spec_number_if(&spec, ptx, "BLOCKS", ptx ? plan->rows / 16 : 0, 4);
@@ -350,6 +352,9 @@ static void cut_keys(const xpu_device_properties *properties, attention_params *
     p->slices = divided_up(p->keys, p->slice);
 }
 
+/* Can a kernel read 16 elements of any row at once, and nothing beside? */
+static bool reads_sixteens(const xpu_tensor *t) { return t->stride[3] == 1 && t->size[3] % 16 == 0; }
+
 /* On processors, where the host's libraries don't. */
 enum { HOST_BAND = 48, HOST_DEPTH = 256, HOST_LOCAL = 176 << 10 }; /* kernels/attention_host.cl */
 static bool is_for_host(const xpu_device_properties *properties, const xpu_attention *args) {
@@ -367,6 +372,8 @@ static xpu_status attend_on_host(xpu_stream *stream, const xpu_device_properties
     const int64_t rows = p->queries * p->packed, sets = p->heads / p->packed * p->batch;
     matrix_plan plan = plain;
     plan.rows = host_rows_of(rows);
+    /* Of few rows each key's product is less work than to write the key down. */
+    plan.direct = rows < HOST_ROWS && reads_sixteens(args->key) && reads_sixteens(args->value);
     /* Each processor has some groups, but each group writes down all keys. */
     const int64_t wanted = divided_up(4 * (int64_t)properties->max_compute_units, sets);
     const int64_t most = divided_up(rows, 2 * HOST_ROWS), bands = wanted < most ? wanted : most;

@@ -16,16 +16,21 @@
 static int by_units; /* launches of kernels that use matrix units */
 static int by_host;  /* … of the one for processors */
 
-static size_t most_local; /* bytes that a work-group of such a kernel had */
+static size_t most_local; /* bytes that a work-group of the units' kernels had */
+static size_t host_local; /* … that of the processor's kernel had last */
 
-static void look_at(xpu_kernel *kernel) {
+static size_t local_of(xpu_kernel *kernel) {
     xpu_kernel_info info;
     SUCCEEDS(xpu_kernel_get_info(kernel, &info));
-    if (info.local_mem_size > most_local) most_local = info.local_mem_size;
+    return info.local_mem_size;
 }
 static void count_launch(const xpu_work *work, xpu_trace_point point, xpu_status status, void *unused) {
-    if (point == XPU_TRACE_BEGIN && strstr(work->name, "attention_matrix")) by_units++, look_at(work->kernel);
-    if (point == XPU_TRACE_BEGIN && strstr(work->name, "attention_host")) by_host++;
+    if (point != XPU_TRACE_BEGIN) return;
+    if (strstr(work->name, "attention_matrix")) {
+        const size_t local = local_of(work->kernel);
+        by_units++, most_local = local > most_local ? local : most_local;
+    }
+    if (strstr(work->name, "attention_host")) by_host++, host_local = local_of(work->kernel);
 }
 
 typedef enum bias { BIAS_NONE, BIAS_MASK, BIAS_NUMBERS, BIAS_KINDS } bias;
@@ -449,6 +454,29 @@ static void decoding(void **unused) {
     if (!by_blocks && !by_squares) assert_in_range(most_local, 0, OF_NVIDIA);
 }
 
+/* Of few queries the processor's kernel writes no keys and values down, where it can read sixteen elements.
+ */
+static void few_queries(void **unused) {
+    static const struct {
+        problem of;
+        bool direct;
+    } tries[] = {
+        {{XPU_FLOAT32, 2, 6, 6, 1, 300, 128, 128, false, false, 4, .scale = 0.1}, true},
+        {{XPU_FLOAT32, 1, 6, 2, 1, 150, 64, 16, false, true, 4, .scale = 0.1}, true},
+        {{XPU_BFLOAT16, 1, 4, 2, 2, 70, 80, 96, true, false, 8, .bias = BIAS_MASK, .scale = 0.1}, true},
+        {{XPU_FLOAT16, 2, 3, 3, 3, 65, 48, 256, false, true, 8, .bias = BIAS_NUMBERS, .scale = 0.1}, true},
+        {{XPU_FLOAT32, 1, 2, 2, 5, 17, 240, 112, true, false, 4, .scale = 0.1}, true},
+        {{XPU_FLOAT32, 1, 2, 2, 6, 40, 64, 64, false, false, 4, .scale = 0.1}, false},
+        {{XPU_FLOAT16, 1, 2, 2, 1, 40, 40, 64, false, false, 8, .scale = 0.1}, false},
+        {{XPU_FLOAT32, 1, 2, 2, 1, 40, 64, 45, false, false, 4, .scale = 0.1}, false},
+    };
+    for (size_t i = 0; i < sizeof tries / sizeof *tries; i++) {
+        const int before = by_host;
+        try_problem(&tries[i].of);
+        if (by_host > before) assert_int_equal(host_local < 16 << 10, tries[i].direct);
+    }
+}
+
 /* Heads that the plain kernels take in parts: the queries' and keys' in one, the values' in one, both in
  * several. */
 static void large_heads(void **unused) {
@@ -555,9 +583,9 @@ static void whatever_comes(void **unused) {
 int main(int count, char **words) {
     read_words(count, words);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(kinds_and_sizes),     cmocka_unit_test(decoding),
-        cmocka_unit_test(large_heads),         cmocka_unit_test(bands),
-        cmocka_unit_test(gradients_of_biases), cmocka_unit_test(whatever_comes),
+        cmocka_unit_test(kinds_and_sizes), cmocka_unit_test(decoding), cmocka_unit_test(few_queries),
+        cmocka_unit_test(large_heads),     cmocka_unit_test(bands),    cmocka_unit_test(gradients_of_biases),
+        cmocka_unit_test(whatever_comes),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }
