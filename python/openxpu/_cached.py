@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, fx
 
-from openxpu._nodes import Norm, norm_of
+from openxpu._nodes import Norm, is_call, norm_of
 from openxpu._parts import SCATTERS, Whole
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ class Trace:
                         and _value(angle).dtype == _value(given).dtype == _value(node).dtype
                     ):
                         self.scaled[node] = (self.known[given], angle)
-            elif node.target is aten.add.Tensor and not node.kwargs and all(a in self.scaled for a in args):
+            elif is_call(node, aten.add.Tensor) and all(a in self.scaled for a in args):
                 self._turn(node, args)
             elif node.target is aten.index_put.default and len(args) == 3 and args[2] in self.known:
                 self.puts[node] = self.known[args[2]]

@@ -48,7 +48,7 @@ def most_rows(dtype: torch.dtype, is_quantised: bool, device: torch.device) -> i
     if not is_quantised:
         return 1
     by_units = "NVIDIA" in torch.xpu.get_device_properties(device).vendor
-    return 16 if by_units and dtype != torch.float32 else 4
+    return _fusion.FEW_ROWS if by_units and dtype != torch.float32 else 4
 
 
 @dataclass(eq=False)
@@ -94,7 +94,7 @@ def _product_of(node: fx.Node) -> Product | None:
     elif node.meta.get(ALONE):
         scale, zero, bias = (given[0] if given else None for given in args[2:5])
         found = Product(node, args[0], args[1][0], scale, zero, bias, args[5])
-    elif is_call(node, aten.mm.default, aten.addmm.default) and not node.kwargs:
+    elif is_call(node, aten.mm.default, aten.addmm.default):
         x, turned = args[-2:]
         if not (is_call(turned, aten.permute.default) and list(turned.args[1]) == [1, 0]):
             return None
@@ -142,7 +142,7 @@ def _bare(node: Any) -> tuple[Any, bool]:
 def _multiplied(node: fx.Node) -> tuple[fx.Node, Any, Any] | None:
     """Read a node as x @ y, which Inductor writes as a sum of products for one row; the result, x and y."""
     args: Any = node.args
-    if is_call(node, aten.mm.default, aten.addmm.default) and not node.kwargs:
+    if is_call(node, aten.mm.default, aten.addmm.default):
         return node, *args[-2:]
     if not (is_call(node, aten.sum.dim_IntList) and len(args) == 2 and dims_of(args[1]) == [1]):
         return None
@@ -268,9 +268,7 @@ def _bias_of(product: Product) -> tuple[fx.Node, fx.Node] | None:
     node, user = product.node, only_user(product.node)
     while user is not None and is_call(user, *VIEWS) and under_views(user) is not user:
         node, user = user, only_user(user)
-    if user is None or not (
-        is_call(user, aten.add.Tensor) and not user.kwargs and all(map(has_value, user.args))
-    ):
+    if user is None or not (is_call(user, aten.add.Tensor) and all(map(has_value, user.args))):
         return None
     bias: Any = user.args[1] if user.args[0] is node else user.args[0]
     values = value_of(user), value_of(node), value_of(bias)
@@ -421,7 +419,7 @@ def _gate_of(node: fx.Node, products: dict[fx.Node, Product]) -> Joined | None:
 
 def _residual_of(node: fx.Node, products: dict[fx.Node, Product]) -> Joined | None:
     """Read a node as a product to which something of its size is added."""
-    if not (is_call(node, aten.add.Tensor) and not node.kwargs and all(map(has_value, node.args))):
+    if not (is_call(node, aten.add.Tensor) and all(map(has_value, node.args))):
         return None
     for given, other in (node.args, reversed(node.args)):
         source = only_source(given)  # type: ignore[arg-type]
@@ -548,7 +546,7 @@ def _int8_of(node: fx.Node) -> Int8 | None:
     if user is not None and is_rounding(user):
         last, user = user, only_user(user)
     bias = None
-    if user is not None and is_call(user, aten.add.Tensor) and not user.kwargs and user.args[0] is last:
+    if user is not None and is_call(user, aten.add.Tensor) and user.args[0] is last:
         other: Any = user.args[1]
         if _along(other, 1, shape) and value_of(other).dim() == 1:
             bias, last, user = other, user, only_user(user)

@@ -22,10 +22,10 @@ VIEWS = (
 
 
 def is_call(node: object, *targets: object) -> bool:
-    """Whether a node calls one of these; a sum with a multiple (`alpha`) isn't what any pattern takes for one."""
+    """Whether a node calls one of these; sums of multiples aren't what any pattern takes for one."""
     if not isinstance(node, fx.Node) or node.op != "call_function":
         return False
-    return node.target in targets and "alpha" not in node.kwargs
+    return node.target in targets and not node.kwargs.keys() & {"alpha", "beta"}
 
 
 def value_of(node: fx.Node) -> torch.Tensor:
@@ -101,7 +101,7 @@ class Norm:
 
 def _less_one(node: Any) -> tuple[Any, bool]:
     """Return w where a node is w + 1, computed in fp32, or the node; and which."""
-    if is_call(node, aten.add.Tensor) and node.args[1] == 1 and not node.kwargs:
+    if is_call(node, aten.add.Tensor) and node.args[1] == 1:
         weight = unconverted(node.args[0], torch.float32)
         return weight, True
     return unconverted(node, torch.float32), False
