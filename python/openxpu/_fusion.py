@@ -8,6 +8,8 @@ from typing import Any
 
 # Elements of a kernel, above which a launch of its own costs little beside its work.
 FEW_ELEMENTS = 1 << 18
+# Kernels that become one at most: a step of decoding has some of every layer.
+FEW_KERNELS = 64
 # Up to which products have kernels of their own, and layers are joined.
 FEW_ROWS = 16
 
@@ -45,9 +47,14 @@ def join_small_kernels(scheduling: ModuleType) -> None:
     if not hasattr(foreach, "set_group_algorithm_for_combo_kernels"):
         return
 
+    # which cuts groups before those that aren't small are left out
+    whole = {"combo_kernel_max_num_nodes": 1 << 30} if hasattr(config, "combo_kernel_max_num_nodes") else {}
+
     def small_groups(scheduler: Any) -> list[list[Any]]:
-        groups = foreach._default_group_nodes_for_combo_kernels(scheduler)
-        return [[node for node in group if _is_small(node)] for group in groups]
+        with config.patch(whole):
+            groups = foreach._default_group_nodes_for_combo_kernels(scheduler)
+        few = [[node for node in group if _is_small(node)] for group in groups]
+        return [group[i : i + FEW_KERNELS] for group in few for i in range(0, len(group), FEW_KERNELS)]
 
     own = schedulers.__init__
 

@@ -52,6 +52,25 @@ def test_small_kernels_are_one(size: int, as_on_gpus: None) -> None:
         torch.testing.assert_close(a.cpu(), b)
 
 
+def test_small_kernels_among_others_are_one(as_on_gpus: None) -> None:
+    """As of the layers of a step: more than Inductor joins, with what waits for nothing either."""
+
+    def counted(x: Tensor, *counts: Tensor) -> tuple[Tensor, ...]:
+        found = tuple(x.sort(stable=True).values for _ in counts[::4])
+        for i, count in enumerate(counts):
+            found += (count + i,)
+            count.add_(1)
+        return found
+
+    x, counts = torch.randn(200), [torch.tensor([i]) for i in range(20)]
+    given = [t.to("xpu") for t in (x, *counts)]
+    compiled = torch.compile(counted, dynamic=False)
+    names = kernels(compiled, *given)
+    assert sum("triton" in name and "sort" not in name for name in names) == 1, names
+    for a, b in zip(compiled(*given), counted(x, *(c + 2 for c in counts)), strict=True):
+        torch.testing.assert_close(a.cpu(), b)
+
+
 def test_large_kernels_stay_apart(as_on_gpus: None) -> None:
     given = [t.to("xpu") for t in operands(2 * _fusion.FEW_ELEMENTS)]
     assert len(kernels(torch.compile(parts, dynamic=False), *given)) == 3
