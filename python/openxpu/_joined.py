@@ -711,6 +711,33 @@ def _put_into_caches(
         put.replace_all_uses_with(cache)
 
 
+def _restore_products(graph: fx.Graph) -> None:
+    """Have products with a weight be products, of which Inductor makes sums for one row where it tunes."""
+    for node in graph.find_nodes(op="call_function", target=aten.sum.dim_IntList):
+        multiplied = _multiplied(node)
+        if multiplied is None or not all(map(has_value, multiplied)):
+            continue
+        result, x, turned = multiplied
+        values = value_of(result), value_of(turned)
+        if not (is_call(turned, aten.permute.default) and list(turned.args[1]) == [1, 0]):
+            continue
+        is_weight = turned.args[0].op in ("placeholder", "get_attr")
+        if not is_weight or values[0].dtype != values[1].dtype or values[0].device.type != "xpu":
+            continue
+        if _fusion.counts_launches(values[0].device.index):
+            with graph.inserting_before(node):
+                result.replace_all_uses_with(Writer(graph).call(aten.mm.default, x, turned))
+    graph.eliminate_dead_code()
+
+
+def _drop_whole_slices(graph: fx.Graph) -> None:
+    """Have those who read the last place of one read the whole, as a step's logits are computed."""
+    for node in graph.find_nodes(op="call_function", target=aten.slice.Tensor):
+        source: Any = node.args[0]
+        if has_value(node) and has_value(source) and value_of(node).shape == value_of(source).shape:
+            node.replace_all_uses_with(source, lambda user: user.op != "output")
+
+
 def _read_inputs_first(graph: fx.Graph) -> None:
     """Have views of inputs stand before what is computed, so that products find scales and weights there."""
     inputs = graph.find_nodes(op="placeholder")
@@ -740,9 +767,11 @@ class JoinLayers(CustomGraphModulePass):
         if config.cpp_wrapper or getattr(config, "fx_wrapper", False) or V.aot_compilation:
             return  # their runners don't know the operator
         graph = gm.graph
+        _drop_whole_slices(graph)
         scaled = _scale_at_once(graph)
         order = {node: i for i, node in enumerate(graph.nodes)}
         scaled = _read_as_stored(graph, order) or scaled
+        _restore_products(graph)
         scaled = _take_biases(graph) or scaled
         _read_inputs_first(graph)
         order = {node: i for i, node in enumerate(graph.nodes) if node.op not in ("placeholder", "get_attr")}

@@ -1,0 +1,104 @@
+"""A step of decoding with transformers' models and static cache, compiled as for GPUs: launches, and the logits."""
+
+from __future__ import annotations
+
+import copy
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from profiled import profiled
+from torch import Tensor
+
+pytest.importorskip("triton")
+transformers = pytest.importorskip("transformers")
+
+TIERS = ("fma",)  # as in test_decoding.py
+TIER = os.environ.get("OPENXPU_MATRIX")
+LAYERS = 3
+PROMPT = [3, 1, 4, 1, 5]
+# beside the layers': the first token's row and its norm; angles, positions, masks; the last norm, and logits
+OTHERS = 4
+
+
+@pytest.fixture(autouse=True)
+def as_on_gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Launches count, whatever device is here."""
+    from openxpu import _fusion
+
+    monkeypatch.setattr(_fusion, "counts_launches", lambda *_: True)
+    torch._dynamo.reset()
+    with torch._inductor.utils.fresh_cache():
+        yield
+
+
+def model_of(family: str, **more: Any) -> Any:
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{family}Config")(
+        vocab_size=64,
+        hidden_size=256,
+        intermediate_size=512,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=64,
+        max_position_embeddings=64,
+        pad_token_id=0,
+        **more,
+    )
+    name = family.removesuffix("Text")
+    model = getattr(transformers, f"{name}ForCausalLM")(config).bfloat16().eval().requires_grad_(False)
+    for parameter_name, parameter in model.named_parameters():
+        if "norm" in parameter_name:
+            parameter.add_(torch.randn_like(parameter) / 4)
+    return model
+
+
+def compare(model: Any, per_layer: int, others: int = OTHERS) -> None:
+    """Logits of three tokens beside float64 without a cache; launches of the last one where GPUs' kernels run."""
+    tokens = torch.tensor([[*PROMPT, 9, 2, 6]])
+    with torch.no_grad():
+        expected = copy.deepcopy(model).double()(tokens, use_cache=False).logits
+        model.to("xpu")
+        cache = transformers.StaticCache(config=model.config, max_cache_len=16)
+
+        def step(token: Tensor, position: Tensor) -> Tensor:
+            found: Tensor = model(
+                token, past_key_values=cache, position_ids=position, use_cache=True, logits_to_keep=1
+            ).logits
+            return found
+
+        compiled = torch.compile(step, dynamic=False)
+        step(torch.tensor([PROMPT], device="xpu"), torch.arange(len(PROMPT), device="xpu")[None])
+        for place in range(len(PROMPT), tokens.size(1)):
+            given = [t.to("xpu") for t in (tokens[:, place : place + 1], torch.tensor([[place]]))]
+            found, names = profiled(lambda given=given: compiled(*given))  # type: ignore[misc]
+            reference = expected[:, place]
+            assert (found[:, -1].cpu().double() - reference).norm() < 0.03 * reference.norm()
+    if TIER in TIERS:
+        assert len(names) == per_layer * LAYERS + others, names
+
+
+@pytest.mark.parametrize("family, tunes", [("Llama", False), ("Qwen3", True)])
+def test_launches(family: str, tunes: bool) -> None:
+    """Inductor makes sums of products where it is told to tune, as torchao does."""
+    with torch._inductor.config.patch(coordinate_descent_tuning=tunes):
+        compare(model_of(family), 5)
+
+
+@pytest.mark.skipif(TIER in TIERS, reason="this is the inner run")
+@pytest.mark.parametrize("tier", TIERS)
+def test_launches_as_gpus_have_them(tier: str) -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", str(Path(__file__))],
+        env={**os.environ, "OPENXPU_MATRIX": tier, "OPENXPU_HOST_PROVIDER": "0"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout[-4000:] + run.stderr[-2000:]
