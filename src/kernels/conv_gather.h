@@ -124,6 +124,18 @@ static inline void load_weights(const conv_matrix_params *p, const product *z, s
     }
 }
 #else
+#if PIXELS_FAST
+/* y, whose rows are its channels in an image and hold pixels. A piece is of one image, where those of the
+ * images before take so many places more than there are pixels. */
+static inline void load_given(const conv_matrix_params *p, slab to, xpu_addr base, uint m0, uint first) {
+    WRITTEN_OUT for (uint i = 0; i < COPIES(TILE_M); i++) {
+        const uint row = COPY_ROW(i, A_PIECES), number = first + (uint)COPY_PIECE(i, A_PIECES) * PIECE;
+        const int from = (int)(number / PIECE) + (int)pixel_of(p, number).n * p->other_image +
+                         (int)min(m0 + row, p->rows - 1) * p->other_pitch;
+        bring(to, i, A_PIECES, base, from, number < p->depth);
+    }
+}
+#else
 /* y, whose rows are pixels and hold its channels. */
 static inline void load_given(const conv_matrix_params *p, slab to, xpu_addr base, uint m0, uint first) {
     WRITTEN_OUT for (uint i = 0; i < COPIES(TILE_M); i++) {
@@ -133,6 +145,7 @@ static inline void load_given(const conv_matrix_params *p, slab to, xpu_addr bas
         bring(to, i, A_PIECES, base, from, on);
     }
 }
+#endif
 /* x under those pixels, at the tap and channels of each column. */
 typedef struct column {
     int from, d, h, w;

@@ -19,7 +19,8 @@
  *              -DPADDED 1 where taps may lie outside, -DONE_TAP 1 where all of a step of k is of one tap,
  *              -DVOLUME 1 where there are three dimensions, -DPHASES 1 where there are several,
  *              -DOUT_PAIRS 1 where two numbers beside each other can be written as one, -DOUT_PIECES 1 where
- *              a piece can
+ *              a piece can, -DPIXELS_FAST 1 where pixels lie beside each other: y or x leaves by pieces of them,
+ *              y is read by such where w is sought
  * conv_matrix_finish: sums the slices; -DPARTS work-items for four numbers, -DOUT_QUADS 1 where these can be written
  *              as one
  * conv_pack:   puts channels innermost; -DPIXELS_FAST 1: from where pixels lie closer, by tiles of SIDE x SIDE
@@ -49,7 +50,7 @@
 #define BY_TURNS 0 /* for which there are no registers */
 #include "matrix_xmx.h"
 #elif defined(TILE_M)
-#define A_K_FAST (SOUGHT != 2)
+#define A_K_FAST (SOUGHT != 2 || PIXELS_FAST)
 #define B_K_FAST (SOUGHT == 0)
 #ifdef MATRIX_FMA
 #include "matrix_fma.h"
@@ -203,15 +204,16 @@ static inline void put(const conv_matrix_params *p, __private const channel *c, 
         STORE(OUT_T, XPU_PTR(STORED(OUT_T), p->result), row + column, result_of(p, c, sum, row + column));
 }
 
-/* Four sums beside each other, rounded and written. */
+/* Four sums beside each other, rounded and written: of channels 1 `apart`, or of one, 0. */
 #define OUT_PART XPU_CAT(PART_, OUT_T)
 typedef union leaving_quad {
     OUT_PART parts[4 * sizeof(RAW(OUT_T)) / sizeof(OUT_PART)];
     RAW(OUT_T) of[4];
 } leaving_quad;
-static inline void write_quad(const conv_matrix_params *p, __private const channel *c, long place, __private const run *r) {
+static inline void write_quad(const conv_matrix_params *p, __private const channel *c, const int apart, long place,
+                              __private const run *r) {
     leaving_quad q;
-    for (int i = 0; i < 4; i++) q.of[i] = NARROW(OUT_T, result_of(p, &c[i], r->of[i], place + i));
+    for (int i = 0; i < 4; i++) q.of[i] = NARROW(OUT_T, result_of(p, &c[i * apart], r->of[i], place + i));
     const xpu_addr to = p->result + place * (long)sizeof q.of[0];
     for (int i = 0; i < (int)(sizeof q / sizeof(OUT_PART)); i++) XPU_PTR(OUT_PART, to)[i] = q.parts[i];
 }
@@ -275,7 +277,7 @@ __kernel __attribute__((reqd_work_group_size(256, 1, 1))) void conv_matrix_finis
     const long place = place_of_row(&p, &z, row);
 #if OUT_QUADS
     const long first = place_of_column(&p, &z, column);
-    if (place >= 0 && first >= 0) write_quad(&p, c, place + first, &sum);
+    if (place >= 0 && first >= 0) write_quad(&p, c, 1, place + first, &sum);
 #else
     for (uint j = 0; j < 4; j++) put(&p, &c[j], place, place_of_column(&p, &z, column + j), sum.of[j]);
 #endif

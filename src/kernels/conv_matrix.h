@@ -52,7 +52,9 @@ typedef struct conv_matrix_params {
     xpu_i32 gathered_pitch[4],
         gathered_group;               /* pieces from n to n and along the dimensions; group to group */
     xpu_i32 other_width;              /* by Intel's units: bytes of w's columns */
-    xpu_i32 other_pitch, other_group; /* pieces from line to line: channel k of w, pixel of y */
+    xpu_i32 other_pitch, other_group; /* pieces from line to line: channel k of w, pixel of y, or, by lines of
+                                         pixels, channel of y; … */
+    xpu_i32 other_image;              /* … and, beyond its pixels, from image to image then */
     xpu_i32 other_tap[3];             /* of w, pieces from tap to tap of a phase, … */
     xpu_i32 other_tap_first[3];       /* … and from tap 0 to tap 1 */
     xpu_i32 source[3];                /* the gathered tensor's size */

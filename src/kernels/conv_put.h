@@ -7,8 +7,27 @@
 #define BYTES_OF_f32 4
 #define OUT_BYTES_EACH XPU_CAT(BYTES_OF_, OUT_T)
 
-#ifdef MATRIX_FMA
-/* A work-item's sums, by runs of four. */
+#if defined(MATRIX_FMA) && PIXELS_FAST && SOUGHT != 2 && !SLICED
+/* A work-item's sums, by runs of four pixels. */
+static inline void put_sums(const conv_matrix_params *p, const product *z, uint number,
+                            __private acc_t (*sum)[SUMS_N], uint m0, uint n0) {
+    const uint row = m0 + (uint)first_row(), column = n0 + (uint)first_column();
+    long places[SUMS_M / 4];
+    WRITTEN_OUT for (uint i = 0; i < SUMS_M / 4; i++) places[i] = place_of_row(p, z, row + i * 16);
+    WRITTEN_OUT for (uint j = 0; j < SUMS_N; j++) {
+        const uint n = column + j / 4 * 32 + j % 4;
+        const long place = place_of_column(p, z, n);
+        if (place < 0) continue;
+        const channel c = channel_of(p, z, n);
+        WRITTEN_OUT for (uint i = 0; i < SUMS_M / 4; i++) {
+            run r;
+            WRITTEN_OUT for (uint k = 0; k < 4; k++) r.of[k] = sum[i * 4 + k][j];
+            if (places[i] >= 0) write_quad(p, &c, 0, places[i] + place, &r);
+        }
+    }
+}
+#elif defined(MATRIX_FMA)
+/* A work-item's sums, by runs of four channels. */
 static inline void put_sums(const conv_matrix_params *p, const product *z, uint number,
                             __private acc_t (*sum)[SUMS_N], uint m0, uint n0) {
     const uint row = m0 + (uint)first_row(), column = n0 + (uint)first_column();
@@ -39,7 +58,7 @@ static inline void put_sums(const conv_matrix_params *p, const product *z, uint 
                 write_sums(XPU_PTR(acc_t, p->partial) + ((long)number * p->rows + m) * p->pitch + n, &r);
 #else
 #if OUT_PIECES
-            if (places[i] >= 0) write_quad(p, c, (long)places[i] * RESULT_PIECE + n, &r);
+            if (places[i] >= 0) write_quad(p, c, 1, (long)places[i] * RESULT_PIECE + n, &r);
 #else
             WRITTEN_OUT for (uint k = 0; k < 4; k++) put(p, &c[k], places[i], columns[k], r.of[k]);
 #endif

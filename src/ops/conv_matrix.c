@@ -33,7 +33,7 @@ typedef struct choice {
     sought sought;
     matrix_choice matrix;
     bool padded, one_tap, volume, phases, sliced, out_pieces, out_quads;
-    bool pixels_fast;        /* KERNEL_PACK */
+    bool pixels_fast;        /* of what is packed, the result, or y where w is sought: they lie closest */
     int parts;               /* KERNEL_FINISH: work-items for four numbers */
     int piece;               /* channels in a piece, in which distances are counted */
     const conv_bytes *bytes; /* y of bytes, or NULL */
@@ -182,6 +182,14 @@ typedef struct plan {
     int64_t depth;          /* of k, on the average of those */
 } plan;
 
+/* Do an image's pixels lie beside each other, in pieces of so many that begin at multiples of that? */
+static bool has_pieces_of_pixels(const conv_operand *o, xpu_dtype dtype, int64_t piece) {
+    const int64_t first = (int64_t)(o->data / xpu_dtype_size(dtype)), volume = conv_volume(o->size);
+    const int64_t channel = o->groups * o->channels > 1 ? o->stride[1] : 0;
+    return conv_pixel_pitch(o, 2) == 1 && channel >= 0 && o->stride[0] >= 0 &&
+           (first | volume | channel | o->stride[0]) % piece == 0;
+}
+
 /* How many numbers of the result, channels beside each other, can be written as one. */
 static void set_widths(plan *plan, const conv_operand *result) {
     choice *c = &plan->choice;
@@ -193,6 +201,9 @@ static void set_widths(plan *plan, const conv_operand *result) {
     if (result->stride[1] != 1) together = 1;
     c->matrix.out_pairs = together >= 2 && c->matrix.unit == MATRIX_UNIT_PTX && !c->bytes;
     c->out_quads = together >= 4;
+    const bool by_adding = c->matrix.unit == MATRIX_UNIT_FMA || c->matrix.unit == MATRIX_UNIT_DOT;
+    if (c->sought != SOUGHT_W)
+        c->pixels_fast = by_adding && !c->phases && has_pieces_of_pixels(result, dtype, QUAD);
     c->out_pieces = c->sought != SOUGHT_W && conv_is_ready(result) && conv_is_in_reach(result, NULL);
     if (!c->out_pieces) return;
     c->matrix.out_pairs = false;
@@ -202,7 +213,7 @@ static void set_widths(plan *plan, const conv_operand *result) {
 }
 
 static int operands_along_k(const choice *c) {
-    if (c->sought == SOUGHT_W) return 0;
+    if (c->sought == SOUGHT_W) return c->pixels_fast;
     return c->sought == SOUGHT_Y && c->matrix.unit != MATRIX_UNIT_XMX ? 2 : 1;
 }
 
@@ -240,8 +251,9 @@ static bool plan_product(const xpu_device_properties *properties, const conv_par
     if (of_w) {
         m->rows = (xpu_u32)p->k, m->columns = (xpu_u32)(taps * gathered->channels);
         m->depth = (xpu_u32)pixels, m->channels = (xpu_u32)p->c, m->result_channels = (xpu_u32)p->k;
-        m->other_pitch = (xpu_i32)(conv_pixel_pitch(other, 0) / piece);
-        m->other_group = (xpu_i32)(other->channels / piece);
+        m->other_pitch = (xpu_i32)((c->pixels_fast ? other->stride[1] : conv_pixel_pitch(other, 0)) / piece);
+        m->other_group = c->pixels_fast ? (xpu_i32)p->k * m->other_pitch : (xpu_i32)(other->channels / piece);
+        m->other_image = (xpu_i32)((other->stride[0] - conv_volume(other->size)) / piece);
         plan->depth = pixels;
     } else {
         const int64_t channels = c->sought == SOUGHT_Y ? p->k : p->c;
@@ -297,6 +309,7 @@ static xpu_status multiply(xpu_stream *stream, const plan *plan) {
     const int64_t threads = tile->teams_m * tile->teams_n * matrix_team(c.matrix.unit);
     c.out_quads = false, c.sliced = m.slices > 1;
     if (c.sliced) c.matrix.out_pairs = c.out_pieces = false;
+    if (c.sliced && c.sought != SOUGHT_W) c.pixels_fast = false;
     const int device = xpu_stream_device(stream);
     sliced_product product = {
         .range = {.dims = 1, .groups = {(size_t)groups}, .local = {(size_t)threads}, .work = (uint64_t)work},
@@ -378,12 +391,11 @@ static double plain_clocks(const xpu_device_properties *properties, const choice
            (double)divided_up(depth, slices) / (16 * rate);
 }
 
-/* Is it worth what is packed first? */
-static bool is_faster(const xpu_device_properties *properties, const conv_params *p, const plan *plan,
-                      const conv_operand *const packed[2]) {
+/* Of the product, with what is packed first. */
+static double all_clocks(const xpu_device_properties *properties, const plan *plan,
+                         const conv_operand *const packed[2]) {
     const choice *c = &plan->choice;
     const conv_matrix_params *m = &plan->m;
-    if (matrix_is_pinned(c->matrix.unit, c->dtype, properties)) return true;
     double clocks = matrix_clocks(&c->matrix, c->dtype, properties, plan->busy, m->rows, m->columns,
                                   plan->depth, operands_along_k(c), m->slices);
     for (int i = 0; i < 2; i++)
@@ -391,7 +403,13 @@ static bool is_faster(const xpu_device_properties *properties, const conv_params
             clocks += matrix_clocks_moved(
                 properties, 2 * packed[i]->n * packed[i]->groups * conv_padded_channels(packed[i]) *
                                 conv_volume(packed[i]->size) * (int64_t)xpu_dtype_size(c->dtype));
-    return clocks < plain_clocks(properties, c, p);
+    return clocks;
+}
+static bool is_faster(const xpu_device_properties *properties, const conv_params *p, const plan *plan,
+                      const conv_operand *const packed[2]) {
+    const choice *c = &plan->choice;
+    return matrix_is_pinned(c->matrix.unit, c->dtype, properties) ||
+           all_clocks(properties, plan, packed) < plain_clocks(properties, c, p);
 }
 
 /* A kernel of one tap that meets each pixel once is a plain product. */
@@ -485,6 +503,14 @@ static bool is_apart(int64_t pitch, const conv_operand *o, int64_t lines) {
     return lines == 1 || pitch >= o->channels;
 }
 
+/* Can y be read as it lies, by pieces of pixels, for the gradient of w? */
+static bool reads_pixels(const choice *c, const conv_operand *y) {
+    const bool turns = c->matrix.unit == MATRIX_UNIT_FMA || c->matrix.unit == MATRIX_UNIT_PTX;
+    const int64_t reach = y->n * y->stride[0] + y->groups * y->channels * y->stride[1] + conv_volume(y->size);
+    return turns && c->sought == SOUGHT_W && has_pieces_of_pixels(y, c->dtype, y->piece) &&
+           y->data % 16 == 0 && reach / y->piece < INT32_MAX / 2;
+}
+
 /* By the unit that is chosen, where it serves this convolution. */
 static xpu_status try_unit(xpu_stream *stream, const xpu_device_properties *properties, const choice *c,
                            const conv_params *given, bool *done) {
@@ -563,11 +589,17 @@ static xpu_status try_unit(xpu_stream *stream, const xpu_device_properties *prop
                       (sought == SOUGHT_W ? o.size[2] : o.n) >= MOST_BYTES))
         return XPU_SUCCESS;
     if (by_squares && o_pitch >= MOST_BYTES) return XPU_SUCCESS; /* places in a tile have 32 bits */
-    const conv_operand *const packed[] = {gathered_ready ? NULL : gathered, other_ready ? NULL : other};
-    struct plan begin = plan, rest = plan;
-    if (!plan_product(properties, p, &g, &o, result, &plan) ||
-        (by_fma && !bytes && !is_faster(properties, p, &plan, packed)))
-        return XPU_SUCCESS;
+    const conv_operand *packed[] = {gathered_ready ? NULL : gathered, other_ready ? NULL : other};
+    struct plan begin = plan, rest = plan, as_it_lies = plan;
+    if (!plan_product(properties, p, &g, &o, result, &plan)) return XPU_SUCCESS;
+    if (!other_ready && reads_pixels(c, &y)) {
+        const conv_operand *const fewer[] = {packed[0], NULL};
+        as_it_lies.choice.pixels_fast = true;
+        if (plan_product(properties, p, &g, &y, result, &as_it_lies) &&
+            all_clocks(properties, &as_it_lies, fewer) < all_clocks(properties, &plan, packed))
+            plan = as_it_lies, packed[1] = NULL, other_ready = true;
+    }
+    if (by_fma && !bytes && !is_faster(properties, p, &plan, packed)) return XPU_SUCCESS;
     int64_t first = first_images(properties, p, &plan);
     if (first > 0) {
         own.batch = first;

@@ -16,7 +16,7 @@
 #include "xpu/tuning.h"
 
 static int launches, by_units; /* by_units: those with units, or for few channels a group */
-static int by_tiles, by_depth, by_few, by_patches, plain;
+static int by_tiles, by_depth, by_few, by_patches, plain, packs;
 static int of_y, of_x; /* by tiles */
 
 static void count_launch(const xpu_work *work, xpu_trace_point point, xpu_status status, void *unused) {
@@ -33,6 +33,7 @@ static void count_launch(const xpu_work *work, xpu_trace_point point, xpu_status
     else if (strstr(work->name, "conv_tiles") || strstr(work->name, "conv_point"))
         plain++;
     if (strstr(work->name, "gemm")) by_patches++; /* if x is sought */
+    if (strstr(work->name, "conv_pack")) packs++;
     if (strstr(work->name, "conv_matrix ") && !strstr(work->name, "grad")) of_y++;
     if (strstr(work->name, "conv_matrix ") && strstr(work->name, "grad_input")) of_x++;
 }
@@ -508,6 +509,39 @@ static void spread_source(void **unused) {
     }
 }
 
+/* y and x are written, and for the gradient of w that of y is read, as they lie where an image's pixels lie
+ * beside each other in whole pieces; else the latter is packed, as x is. Intel's units want their own order.
+ */
+static void pixels_as_they_lie(void **unused) {
+    /* clang-format off */
+    static const struct {
+        bool whole[2]; /* in pieces of eight, of four */
+        problem p;
+    } all[] = {
+    {{true, true},   {XPU_BFLOAT16, 0, 2, FIRST,  8, 3, 1,  3, 37, AT(16, 14),  AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    true,  false}},
+    {{true, true},   {XPU_FLOAT16,  2, 2, FIRST,  8, 2, 2, 12, 20, AT(8, 12),   AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    false, false}},
+    {{true, true},   {XPU_BFLOAT16, 5, 3, TURNED, 8, 2, 1,  9, 70, AT(4, 6, 4), AT(3, 1, 3), AT(1, 1, 1), AT(1, 0, 1), AT(1, 1, 1), true,  false}},
+    {{true, true},   {XPU_FLOAT16,  7, 2, FIRST,  8, 2, 1,  6, 33, AT(21, 16),  AT(4, 5),    AT(2, 2),    AT(0, 2),    AT(1, 1),    true,  false}},
+    {{false, true},  {XPU_BFLOAT16, 1, 2, FIRST,  8, 3, 1,  5, 40, AT(10, 14),  AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    true,  false}},
+    {{false, false}, {XPU_FLOAT16,  3, 2, FIRST,  8, 2, 1,  5, 40, AT(15, 13),  AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    true,  false}},
+    };
+    /* clang-format on */
+    for (size_t i = 0; i < sizeof all / sizeof *all && !by_none; i++) {
+        problem p = all[i].p;
+        if (by_fma) p.dtype = i == 2 ? XPU_FLOAT64 : i == 1 ? XPU_FLOAT16 : XPU_FLOAT32;
+        SUCCEEDS(xpu_tuning_set(0, xpu_tuning_number("matrix_tile"), tile_of(&p)));
+        operands o;
+        set(&p, &o);
+        packs = 0;
+        SUCCEEDS(xpu_conv_backward(stream, &o.conv, &o.y.tensor, &o.x.tensor, &o.w.tensor, NULL, &o.w.tensor,
+                                   NULL));
+        compare(&p, "gradient of w", &o.w, o.to_w, o.sums[1]);
+        drop_all(&o);
+        assert_int_equal(packs, all[i].whole[by_fma] && !by_blocks && !by_squares ? 1 : 2);
+        try_problem(&p);
+    }
+}
+
 /* Kernels are told of sizes in 32 bits: none is cut off. */
 static void too_long(void **unused) {
     const int64_t size[] = {1, 1, (INT64_C(1) << 32) + 8}, stride[] = {1, 1, 1}, one[] = {1, 1, 1};
@@ -595,9 +629,11 @@ static void whatever_comes(void **unused) {
 int main(int count, char **words) {
     read_words(count, words);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_kind), cmocka_unit_test(long_sums),     cmocka_unit_test(endings),
-        cmocka_unit_test(choice),     cmocka_unit_test(spread_source), cmocka_unit_test(whatever_comes),
-        cmocka_unit_test(too_long),   cmocka_unit_test(few_channels),  cmocka_unit_test(two_launches),
+        cmocka_unit_test(every_kind),    cmocka_unit_test(long_sums),
+        cmocka_unit_test(endings),       cmocka_unit_test(choice),
+        cmocka_unit_test(spread_source), cmocka_unit_test(whatever_comes),
+        cmocka_unit_test(too_long),      cmocka_unit_test(few_channels),
+        cmocka_unit_test(two_launches),  cmocka_unit_test(pixels_as_they_lie),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }

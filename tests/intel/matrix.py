@@ -153,10 +153,13 @@ def products() -> Iterator[Kernel]:
             for sought, name in enumerate("yxw" if unit == "FMA" and dtype == "f32" else ""):
                 label = f"{m}x{n} {dtype}, convolution for {name}"
                 wide = registers or (name == "x") * f" {REGISTERS}"
-                request = convolution(
-                    f"{tile} -DOUT_PAIRS=0 {wide}", sought, 1, int(name == "x"), int(name != "w")
-                )
-                yield Kernel(f"{request}|{label}|", label, {}, False, units=False, products=WITHOUT_UNITS)
+                for pixels in (0, 1):
+                    phases, pieces = (0, 0) if pixels else (int(name == "x"), int(name != "w"))
+                    request = convolution(
+                        f"{tile} -DOUT_PAIRS=0 {wide}", sought, 1, phases, pieces, pixels=pixels
+                    )
+                    of = label + ", channels first" * pixels
+                    yield Kernel(f"{request}|{of}|", of, {}, False, units=False, products=WITHOUT_UNITS)
 
 
 def squares(
@@ -216,11 +219,14 @@ def layers() -> Iterator[Kernel]:
             )
 
 
-def convolution(tile: str, sought: int, padded: int, phases: int, pieces: int, one_tap: int = 0) -> str:
-    """The request of a kernel, less its label; of one that gathers with padding, and small taps."""
+def convolution(
+    tile: str, sought: int, padded: int, phases: int, pieces: int, one_tap: int = 0, pixels: int = 0
+) -> str:
+    """The request of a kernel, less its label; of one that gathers with padding, and small taps; `pixels`: what is
+    written, or read of y, lies with pixels innermost."""
     options = tile + (
         f" -DSOUGHT={sought} -DPADDED={padded} -DONE_TAP={one_tap} -DVOLUME=0 -DPHASES={phases} -DSLICED=0 "
-        f"-DOUT_PIECES={pieces} -DOUT_QUADS=0 -DPIXELS_FAST=0 -DPARTS=0"
+        f"-DOUT_PIECES={pieces} -DOUT_QUADS=0 -DPIXELS_FAST={pixels} -DPARTS=0"
     )
     return f"conv_matrix.cl|conv_matrix|{options}"
 
