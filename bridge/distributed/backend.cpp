@@ -59,6 +59,7 @@ CollectiveBackend::CollectiveBackend(c10::intrusive_ptr<c10d::Backend> carrier,
                                      c10::intrusive_ptr<CollectiveOptions> options, Connect connect)
     : Backend(carrier->getRank(), carrier->getSize()), carrier_(std::move(carrier)), store_(store),
       options_(std::move(options)), connect_(std::move(connect)), waiter_(std::make_unique<Waiter>()),
+      starter_(std::make_unique<Waiter>()),
       dumps_(Dumps::make(store, global_ranks()[static_cast<size_t>(rank_)])), id_(backends_made++),
       board_(std::move(store), rank_, size_) {
     const std::lock_guard guard(backends_lock);
@@ -107,15 +108,15 @@ c10::intrusive_ptr<c10d::Backend> CollectiveBackend::shrink(const std::vector<in
                  options ? options : c10::intrusive_ptr<Options>(options_));
 }
 
-void CollectiveBackend::number(CollectiveWork &work, std::optional<uint64_t> known) {
+void CollectiveBackend::number(CollectiveWork &work) {
     const std::lock_guard guard(lock_);
     if (!given_up_.empty()) C10_THROW_ERROR(DistBackendError, given_up_);
     if (!std::exchange(is_listed_, true)) {
         const std::lock_guard listing(backends_lock);
         backends.emplace_back(c10::intrusive_ptr<CollectiveBackend>::reclaim_copy(this));
     }
-    if (!work.is_between_two() && !known) issued_++;
-    work.set_number(known.value_or(issued_));
+    if (!work.is_between_two()) issued_++;
+    work.set_number(issued_);
     if (under_way_.size() >= 64)
         under_way_.erase(std::remove_if(under_way_.begin(), under_way_.end(),
                                         [](const auto &weak) {
@@ -302,10 +303,8 @@ std::shared_ptr<Recording> CollectiveBackend::record_call(const Collective &coll
                                                           const TensorLists &outputs) {
     auto &recorder = Recorder::get();
     if (!recorder.is_enabled()) return nullptr;
-    auto recording = collective.piece.recording;
-    if (recording && recording->is_entered()) return recording;
-    auto all = recording ? operations(collective, {}, {collective.piece.whole}, rank_, size_)
-                         : operations(collective, inputs, outputs, rank_, size_);
+    auto all = operations(collective, inputs, outputs, rank_, size_);
+    std::shared_ptr<Recording> recording;
     Position position{.collective = work.number(), .is_p2p = collective.is_between_two};
     bool is_one_of_several = false;
     {
@@ -339,6 +338,13 @@ void CollectiveBackend::agree(CollectiveWork &work, const Exchange &said) {
     keep(exchange);
     end_out_of_step(why);
     C10_THROW_ERROR(DistBackendError, explain(work, why));
+}
+
+// Who waits for all of it can as well wait for what it gives. The carrier's own begin at once.
+static bool is_read_at_once(const Collective &collective) {
+    return collective.is_awaited || collective.is_read_at_once ||
+           !(collective.is_straight || collective.is_between_two) ||
+           (collective.reduces && collective.reduces->op_ == ReduceOp::PREMUL_SUM);
 }
 
 WorkPtr CollectiveBackend::run(const Collective &collective, const TensorLists &inputs,
@@ -378,7 +384,15 @@ WorkPtr CollectiveBackend::run(const Collective &collective, const TensorLists &
         for (const auto &tensor : list)
             mapped.push_back(transfer.map(tensor, collective, collective.reads_outputs, true));
     }
-    if (transfer.copying) impl.synchronizeStream(*transfer.copying);
+    if (transfer.reads && is_read_at_once(collective)) {
+        impl.synchronizeStream(*transfer.copying);
+    } else if (transfer.reads) { // who calls goes on
+        const auto there = std::make_shared<c10::Event>(c10::kXPU);
+        there->record(*transfer.copying);
+        transfer.said.ready = [there] { there->synchronize(); };
+        for (const auto *all : {&read, &written})
+            for (const auto &tensor : *all) tensor.record_stream(*transfer.copying);
+    }
     for (const auto *lists : {&sources, &targets})
         for (const auto &list : *lists)
             for (const auto &each : list)
@@ -394,7 +408,7 @@ WorkPtr CollectiveBackend::run(const Collective &collective, const TensorLists &
 
     auto work = c10::make_intrusive<CollectiveWork>(c10::intrusive_ptr<CollectiveBackend>::reclaim_copy(this),
                                                     collective, std::move(read), std::move(written));
-    number(*work, collective.piece.number);
+    number(*work);
     const auto recording = record_call(collective, *work, inputs, outputs);
     work->set_recording(recording);
     auto &said = transfer.said;

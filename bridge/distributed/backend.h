@@ -37,14 +37,6 @@ struct Return {
     at::Tensor to, from;
 };
 
-// One of those in which something large and copied goes.
-struct Piece {
-    std::string part = {};                         // which one of what, the same on all ranks
-    std::optional<uint64_t> number = std::nullopt; // of a later one: the first one's
-    Tensors whole = {};                            // and what the flight recorder says of that
-    std::shared_ptr<Recording> recording = {};
-};
-
 // Which ranks get a rank's results then, and what comes of each.
 struct Passing {
     std::vector<bool> to = {};
@@ -117,7 +109,6 @@ class CollectiveBackend final : public c10d::Backend {
 
     WorkPtr broadcast(Tensors &tensors, const c10d::BroadcastOptions &options) override;
     WorkPtr allreduce(Tensors &tensors, const c10d::AllreduceOptions &options) override;
-    WorkPtr allreduce_part(const Tensors &tensors, const c10d::AllreduceOptions &options, Piece piece);
     WorkPtr allreduce_sparse(Tensors &tensors, const c10d::AllreduceOptions &options) override;
     WorkPtr allreduce_coalesced(Tensors &tensors, const c10d::AllreduceCoalescedOptions &options) override;
     WorkPtr reduce(Tensors &tensors, const c10d::ReduceOptions &options) override;
@@ -167,8 +158,8 @@ class CollectiveBackend final : public c10d::Backend {
     std::vector<c10::weak_intrusive_ptr<CollectiveWork>> under_way_;
     std::string given_up_; // why, if so
     bool is_listed_ = false;
-    at::Tensor scratch_; // bytes; undefined while a call has them
-    const std::unique_ptr<Waiter> waiter_;
+    at::Tensor scratch_;                             // bytes; undefined while a call has them
+    const std::unique_ptr<Waiter> waiter_, starter_; // for exchanges that are over, and that may begin
     std::vector<WorkPtr> kept_;
 
     std::mutex numbering_;                                    // guards what follows
@@ -183,7 +174,7 @@ class CollectiveBackend final : public c10d::Backend {
     std::string first_failure_;
     Board board_;
 
-    void number(CollectiveWork &work, std::optional<uint64_t> known);
+    void number(CollectiveWork &work);
     void agree(CollectiveWork &work, const Exchange &said);
     std::vector<uint64_t> global_ranks() const;
     RecordedGroup recorded_group() const;
@@ -205,18 +196,16 @@ class CollectiveBackend final : public c10d::Backend {
     at::Tensor take_scratch(size_t bytes);
     void keep_scratch(const at::Tensor &scratch);
     bool goes_whole(const at::Tensor &whole) const;
-    // What `call` returns. If it throws before anything has begun, the other ranks get that as their error,
-    // of the collective `number`, whose pieces before have begun, or of the next.
-    WorkPtr or_refuse(const char *title, const std::function<WorkPtr()> &call,
-                      std::optional<uint64_t> number = std::nullopt);
-    void refuse(const char *title, const std::string &why, std::optional<uint64_t> known);
+    c10::intrusive_ptr<ExchangeWork> begin(Exchange what);
+    // What `call` returns. If it throws before anything has begun, the other ranks get that as their error.
+    WorkPtr or_refuse(const char *title, const std::function<WorkPtr()> &call);
+    void refuse(const char *title, const std::string &why);
     WorkPtr scatter_whole(c10d::OpType type, const char *title, const Tensors &outputs, const Tensors &inputs,
                           const c10d::ReduceScatterOptions &options);
     WorkPtr gather_whole(c10d::OpType type, const char *title, const Tensors &outputs, const Tensors &inputs,
                          const c10d::AllgatherOptions &options);
     void check_root_list(const char *title, const TensorLists &lists, const at::Tensor &own,
                          int64_t root) const;
-    static bool is_large_and_copied(const Tensors &tensors);
 
     c10::Stream copying_stream(c10::Device device);
     // Maps the tensors to the CPU, has `issue(inputs, outputs, transfer)` call the carrier, and takes care of

@@ -174,7 +174,7 @@ WorkPtr CollectiveBackend::reduce_straight(const TensorLists &given, const Tenso
         if (i < pieces.size()) // others' parts may be larger
             openxpu::reduce(which, parts[i], pieces[i], divisor, alone);
     };
-    return transfer.exchange = c10::make_intrusive<ExchangeWork>(carrier_, std::move(what));
+    return transfer.exchange = begin(std::move(what));
 }
 
 // Few bytes go as they are; of many each rank reduces a share, and passes it on to who wants it.
@@ -213,7 +213,7 @@ WorkPtr CollectiveBackend::pass_straight(const TensorLists &given, const TensorL
     what.given = given;
     what.taken = taken;
     what.timeout = timeout;
-    return transfer.exchange = c10::make_intrusive<ExchangeWork>(carrier_, std::move(what));
+    return transfer.exchange = begin(std::move(what));
 }
 
 // The root's tensor to all. With many bytes and ranks each gets a share from it, and passes that on.
@@ -230,7 +230,7 @@ WorkPtr CollectiveBackend::pass_whole(const Tensor &whole, int root, Transfer &t
             what.taken[from] = {whole};
         else
             for (size_t r = 0; r < size; r++) what.given[r] = {whole};
-        return transfer.exchange = c10::make_intrusive<ExchangeWork>(carrier_, std::move(what));
+        return transfer.exchange = begin(std::move(what));
     }
     TensorLists shares;
     for (const auto &share : shares_of(whole, size_)) shares.push_back(in_pieces(share, size_));
@@ -245,7 +245,14 @@ WorkPtr CollectiveBackend::pass_whole(const Tensor &whole, int root, Transfer &t
             what.gathered[r] = shares[r];
         if (r != from) what.passed[r] = shares[own];
     }
-    return transfer.exchange = c10::make_intrusive<ExchangeWork>(carrier_, std::move(what));
+    return transfer.exchange = begin(std::move(what));
+}
+
+// What comes from a device is there later: the thread that waits for it begins one after the other then.
+c10::intrusive_ptr<ExchangeWork> CollectiveBackend::begin(Exchange what) {
+    auto exchange = c10::make_intrusive<ExchangeWork>(carrier_, std::move(what));
+    if (exchange->is_to_start()) starter_->add([exchange] { exchange->start(); });
+    return exchange;
 }
 
 // To one other rank, or from one. Those of one tag are in order on both.
@@ -260,27 +267,26 @@ WorkPtr CollectiveBackend::pass_between(const Tensors &tensors, bool sends, int 
     if (other == anyone) from_anyone_.insert(tag);
     what.is_late = !sends && from_anyone_.count(tag);
     if (!what.is_late) what.number = (sends ? sent_ : received_)[{other, tag}]++;
-    return transfer.exchange = c10::make_intrusive<ExchangeWork>(carrier_, std::move(what));
+    return transfer.exchange = begin(std::move(what));
 }
 
-WorkPtr CollectiveBackend::or_refuse(const char *title, const std::function<WorkPtr()> &call,
-                                     std::optional<uint64_t> number) {
+WorkPtr CollectiveBackend::or_refuse(const char *title, const std::function<WorkPtr()> &call) {
     const auto before = getSequenceNumberForGroup();
     try {
         return call();
     } catch (const c10::Error &error) {
-        if (getSequenceNumberForGroup() == before) refuse(title, error.what_without_backtrace(), number);
+        if (getSequenceNumberForGroup() == before) refuse(title, error.what_without_backtrace());
         throw;
     }
 }
 
 // What this rank can't take part in may have begun on others. It counts here, too.
-void CollectiveBackend::refuse(const char *title, const std::string &why, std::optional<uint64_t> known) {
+void CollectiveBackend::refuse(const char *title, const std::string &why) {
     uint64_t number;
     {
         const std::lock_guard guard(lock_);
         if (size_ == 1 || !given_up_.empty()) return;
-        number = known ? *known : ++issued_;
+        number = ++issued_;
     }
     try {
         const auto what = why.rfind(title, 0) == 0 ? why : c10::str(title, ": ", why);
@@ -319,44 +325,9 @@ WorkPtr CollectiveBackend::broadcast(Tensors &tensors, const c10d::BroadcastOpti
     });
 }
 
-// Tensors that are copied for the carrier go in pieces: while one is sent the next is copied down, and the
-// last one back. Pieces below some megabytes cost more than they hide.
-static constexpr size_t piece_bytes = 4 << 20;
-
-bool CollectiveBackend::is_large_and_copied(const Tensors &tensors) {
-    return tensors.size() == 1 && tensors[0].is_xpu() && !tensors[0].is_sparse() &&
-           tensors[0].is_contiguous() && tensors[0].nbytes() >= 2 * piece_bytes &&
-           !is_host_device(tensors[0].device().index());
-}
-
 WorkPtr CollectiveBackend::allreduce(Tensors &tensors, const c10d::AllreduceOptions &options) {
-    if (is_large_and_copied(tensors)) {
-        const auto flat = tensors[0].view(-1);
-        const auto length = static_cast<int64_t>(piece_bytes / flat.element_size());
-        auto side_by_side = options; // who calls waits for all of them
-        side_by_side.asyncOp = true;
-        std::vector<WorkPtr> works;
-        Piece piece{.whole = tensors, .recording = std::make_shared<Recording>()};
-        piece.recording->expect(static_cast<size_t>((flat.numel() + length - 1) / length));
-        for (int64_t from = 0; from < flat.numel(); from += length) {
-            piece.part = c10::str("from ", from, " of ", flat.numel());
-            works.push_back(allreduce_part({flat.narrow(0, from, std::min(length, flat.numel() - from))},
-                                           side_by_side, piece));
-            piece.number = works[0]->getSequencenumber();
-        }
-        auto all = c10::make_intrusive<CoalescedWork>(rank_, std::move(works), OpType::ALLREDUCE);
-        all->gather(tensors[0]);
-        return all;
-    }
-    return allreduce_part(tensors, options, {});
-}
-
-// What is large and copied is an exchange a piece, which says which one of what. All have one number, and so
-// one tag for messages of a kind and size, which come in the order in which they went.
-WorkPtr CollectiveBackend::allreduce_part(const Tensors &tensors, const c10d::AllreduceOptions &options,
-                                          Piece piece) {
     const auto *title = "xccl:all_reduce";
-    const auto call = [&] {
+    return or_refuse(title, [&] {
         const bool is_straight = !only(title, tensors).is_sparse();
         return run({.type = OpType::ALLREDUCE,
                     .title = title,
@@ -364,15 +335,13 @@ WorkPtr CollectiveBackend::allreduce_part(const Tensors &tensors, const c10d::Al
                     .reads_outputs = true,
                     .alike = Collective::outputs,
                     .is_straight = is_straight,
-                    .is_awaited = !options.asyncOp,
-                    .piece = piece},
+                    .is_awaited = !options.asyncOp},
                    {}, {tensors}, [=, this](auto &, auto &to, auto &transfer) {
                        if (!is_straight)
                            return carrier_->allreduce(to[0], carried_options(options, to[0][0]));
                        return reduce_whole(to[0][0], everyone, options.reduceOp, transfer, options.timeout);
                    });
-    };
-    return or_refuse(title, call, piece.number);
+    });
 }
 
 WorkPtr CollectiveBackend::allreduce_sparse(Tensors &tensors, const c10d::AllreduceOptions &options) {
@@ -394,7 +363,8 @@ WorkPtr CollectiveBackend::allreduce_coalesced(Tensors &tensors,
                     .as = Collective::flat,
                     .alike = Collective::outputs,
                     .is_straight = true,
-                    .is_awaited = !options.asyncOp},
+                    .is_awaited = !options.asyncOp,
+                    .is_read_at_once = tensors.size() > 1},
                    {}, {tensors}, [=, this](auto &, auto &to, auto &transfer) {
                        const auto whole = to[0].size() == 1 ? to[0][0] : at::cat(to[0]);
                        if (to[0].size() > 1)

@@ -106,6 +106,12 @@ ExchangeWork::ExchangeWork(c10::intrusive_ptr<c10d::Backend> carrier, Exchange w
     receives_.resize(sends_.size());
     passes_.resize(sends_.size());
     gathers_.resize(indices(what_.gathered));
+    if (what_.ready) return;
+    begin_messages();
+    has_begun_ = true;
+}
+
+void ExchangeWork::begin_messages() {
     const int tag = what_.tag ? *what_.tag : first_exchange_tag | static_cast<int>(what_.number & 0xfffffff);
     // All is sent before anything can come: what is larger than expected stops Gloo's thread, which keeps a
     // lock that sends to the same rank would wait for.
@@ -115,15 +121,15 @@ ExchangeWork::ExchangeWork(c10::intrusive_ptr<c10d::Backend> carrier, Exchange w
         const auto inside = length <= most_inside(size_) ? length : 0;
         Tensors one{said_[static_cast<int64_t>(row(other))].narrow(
             0, 0, static_cast<int64_t>(header_bytes + 16 * sizes_told() + inside))};
-        told_[row(other)] = carrier_->send(one, other, tag);
+        keep_if_begun(told_[row(other)], carrier_->send(one, other, tag));
     });
     for (size_t i = 0; i < sends_.size(); i++)
         begin_all(sends_, i, true, what_.given, what_.to, what_.number, false);
     const auto hear = [&](int other) {
         Tensors one{heard_[static_cast<int64_t>(row(other))]};
         one[0].mutable_data_ptr<uint8_t>()[header_bytes - 1] = not_there;
-        hears_[row(other)] =
-            other == anyone ? carrier_->recvAnysource(one, tag) : carrier_->recv(one, other, tag);
+        keep_if_begun(hears_[row(other)],
+                      other == anyone ? carrier_->recvAnysource(one, tag) : carrier_->recv(one, other, tag));
     };
     if (what_.from == anyone) hear(anyone);
     turn(what_.from, hear);
@@ -132,6 +138,44 @@ ExchangeWork::ExchangeWork(c10::intrusive_ptr<c10d::Backend> carrier, Exchange w
             begin_all(receives_, i, false, what_.taken, what_.from, what_.number, false);
     for (size_t i = 0; i < gathers_.size(); i++)
         begin_all(gathers_, i, false, what_.gathered, everyone, what_.number, true);
+}
+
+void ExchangeWork::start() {
+    std::exception_ptr failure;
+    try {
+        what_.ready();
+        if (!is_aborted_) begin_messages();
+    } catch (const c10::Error &error) { // of what it was given: the others wait for that
+        failure = std::current_exception();
+        refusal_ =
+            c10::make_intrusive<ExchangeWork>(carrier_, Exchange{.number = what_.number,
+                                                                 .what = error.what_without_backtrace(),
+                                                                 .refuses = true,
+                                                                 .to = what_.to,
+                                                                 .from = nobody,
+                                                                 .tag = what_.tag});
+    } catch (...) { failure = std::current_exception(); }
+    {
+        const std::lock_guard guard(beginning_);
+        failure_ = failure;
+        has_begun_ = true;
+    }
+    begun_.notify_all();
+}
+
+bool ExchangeWork::wait_for_begin() {
+    if (has_begun_ && !what_.ready) return true;
+    std::unique_lock hold(beginning_);
+    begun_.wait(hold, [this] { return has_begun_ || is_aborted_; });
+    if (failure_) std::rethrow_exception(failure_);
+    return has_begun_;
+}
+
+// Who aborts it while it begins doesn't see this one yet.
+void ExchangeWork::keep_if_begun(WorkPtr &place, WorkPtr work) {
+    const std::lock_guard guard(beginning_);
+    if (is_aborted_) work->abort();
+    place = std::move(work);
 }
 
 void ExchangeWork::begin(std::vector<Works> &works, size_t index, bool sends, const Tensor &tensor, int other,
@@ -242,6 +286,7 @@ std::string ExchangeWork::compare_all() const {
 }
 
 std::string ExchangeWork::misfit(std::chrono::milliseconds timeout) {
+    if (!wait_for_begin()) return ""; // aborted
     if (timeout == kNoTimeout && what_.timeout != c10d::kUnsetTimeout) timeout = what_.timeout;
     const std::lock_guard guard(hearing_);
     if (misfit_) return *misfit_;
@@ -265,6 +310,7 @@ std::string ExchangeWork::misfit(std::chrono::milliseconds timeout) {
 }
 
 std::string ExchangeWork::known_misfit() const {
+    if (!has_begun_) return "";
     for (size_t each = 0; each < rows(); each++)
         if (is_heard(each)) {
             auto differs = compare(each);
@@ -303,6 +349,7 @@ bool ExchangeWork::finish(std::chrono::milliseconds timeout, bool alone) {
 void ExchangeWork::abort() {
     const std::lock_guard guard(beginning_);
     is_aborted_ = true;
+    begun_.notify_all();
     const auto end = [](const Works &works) {
         for (const auto &each : works)
             if (each) each->abort();

@@ -10,6 +10,8 @@
 // itself doesn't tell how much came. Few bytes are in that message.
 #pragma once
 
+#include <condition_variable>
+
 #include "backend.h"
 
 namespace openxpu {
@@ -34,6 +36,8 @@ struct Exchange {
     std::optional<int> tag = std::nullopt; // of a send or a reception
     bool is_late = false; // of a reception: its number isn't known, so what is large comes when that is
     std::chrono::milliseconds timeout = c10d::kUnsetTimeout; // then the carrier's
+    // Waits till what is given is there, on its way from a device: then it begins when `start` is called.
+    std::function<void()> ready = {};
     // Called by who waits, in order, when all ranks' tensors of that index have come and gone.
     std::function<void(size_t index, bool alone)> arrived = {};
 };
@@ -44,12 +48,16 @@ constexpr int first_exchange_tag = 1 << 28;
 // Tensors of up to so many bytes go with the first message, in a group of so many ranks.
 size_t most_inside(int ranks);
 
-// One under way; it begins at once. The work has no future: who calls `wait` lets `abort` end that. Until it
-// is over it must be kept: messages come into its memory.
+// One under way; it begins at once, or has to be started. The work has no future: who calls `wait` lets
+// `abort` end that. Until it is over it must be kept: messages come into its memory.
 class ExchangeWork final : public c10d::Work {
   public:
     ExchangeWork(c10::intrusive_ptr<c10d::Backend> carrier, Exchange what);
 
+    // Begins it when what it gives is ready, once; what goes wrong is said by `finish`. Those whose messages
+    // have the same tag are started in one order by all ranks.
+    void start();
+    bool is_to_start() const { return static_cast<bool>(what_.ready); }
     // Waits for what the others say they do. What doesn't fit together, or nothing, also where it was
     // aborted.
     std::string misfit(std::chrono::milliseconds timeout);
@@ -70,15 +78,22 @@ class ExchangeWork final : public c10d::Work {
     const int size_;
     const c10::intrusive_ptr<c10d::Backend> carrier_;
     const Exchange what_;
-    at::Tensor said_, heard_;             // headers, of each rank
-    Works told_, hears_;                  // of headers, for each rank; null: none
-    std::vector<Works> sends_, receives_; // of tensors, for each index
-    std::vector<Works> passes_, gathers_; // of what goes then
-    std::mutex beginning_;                // guards changes of them
-    std::mutex hearing_;                  // guards what follows
+    at::Tensor said_, heard_;                  // headers, of each rank
+    Works told_, hears_;                       // of headers, for each rank; null: none
+    std::vector<Works> sends_, receives_;      // of tensors, for each index
+    std::vector<Works> passes_, gathers_;      // of what goes then
+    std::mutex beginning_;                     // guards changes of them
+    std::exception_ptr failure_;               // of its beginning; guarded by beginning_, too
+    c10::intrusive_ptr<ExchangeWork> refusal_; // which tells that the others
+    std::condition_variable begun_;            // or aborted
+    std::atomic<bool> has_begun_ = false, is_aborted_ = false;
+    std::mutex hearing_; // guards what follows
     std::optional<std::string> misfit_;
-    std::atomic<bool> is_aborted_ = false;
 
+    void begin_messages();
+    void keep_if_begun(WorkPtr &place, WorkPtr work);
+    // False: aborted before.
+    bool wait_for_begin();
     size_t rows() const { return what_.tag ? 1 : static_cast<size_t>(size_); }
     size_t row(int other) const { return what_.tag ? 0 : static_cast<size_t>(other); }
     size_t stride() const;

@@ -292,11 +292,6 @@ void Recording::enter(uint64_t id) {
     tell();
 }
 
-bool Recording::is_entered() {
-    const std::lock_guard guard(lock_);
-    return id_.has_value();
-}
-
 void Recording::begun(std::chrono::milliseconds timeout) {
     const std::lock_guard guard(lock_);
     is_begun_ = true;

@@ -86,13 +86,12 @@ class Recorder {
     Entry *find(uint64_t id);
 };
 
-// What becomes of the entry of one call, which may be several works: pieces, or sends that go together.
+// What becomes of the entry of one call, which may be several works: sends that go together.
 class Recording {
   public:
     ~Recording(); // what hasn't been over is retired
     // Has the entry, once.
     void enter(uint64_t id);
-    bool is_entered();
     // With a timeout of its own, if it has one.
     void begun(std::chrono::milliseconds timeout = c10d::kUnsetTimeout);
     // One work more; it is over when `expect`ed ones are, or one has failed.

@@ -36,7 +36,6 @@ std::string in_words(const Collective &collective, const Tensors &tensors, bool 
             text << " " << tensors[0].sizes();
     }
     if (collective.reduces) text << ", " << reduction_names[collective.reduces->op_];
-    if (!collective.piece.part.empty()) text << ", " << collective.piece.part;
     if (collective.root >= 0) text << (collective.is_between_two ? ", rank " : ", root ") << collective.root;
     return text.str();
 }
@@ -97,6 +96,7 @@ Tensor Transfer::map(const Tensor &tensor, const Collective &collective, bool re
         const c10::StreamGuard guard(*copying);
         host = at::empty(tensor.sizes(), tensor.options().device(c10::kCPU).dtype(type).pinned_memory(true));
         if (read) host.copy_(is_widened ? tensor.to(type) : tensor, true);
+        reads = reads || read;
         if (written) returns.push_back({tensor, host});
     }
     const auto carried = as_carried(host, collective);
@@ -331,28 +331,6 @@ Waiter::~Waiter() {
 }
 
 // --- several ---
-
-void CoalescedWork::gather(const Tensor &whole) {
-    whole_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()),
-                                                      std::vector<c10::Device>{whole.device()});
-    const auto left = std::make_shared<std::atomic<size_t>>(parts_.size());
-    for (size_t i = 0; i < parts_.size(); i++) {
-        std::vector<c10::weak_intrusive_ptr<c10d::Work>> later(parts_.begin() + static_cast<ptrdiff_t>(i) + 1,
-                                                               parts_.end());
-        static_cast<CollectiveWork &>(*parts_[i])
-            .when_over([left, whole, later, future = whole_](const std::exception_ptr &failure) {
-                if (!failure) {
-                    if (left->load() != 0 && left->fetch_sub(1) == 1)
-                        future->markCompleted(c10::IValue(Tensors{whole}));
-                    return;
-                }
-                if (left->exchange(0) == 0) return;
-                future->setError(failure);
-                for (const auto &weak : later) // of which the ranks that failed may say nothing
-                    if (const auto part = weak.lock()) static_cast<CollectiveWork &>(*part).fail(failure);
-            });
-    }
-}
 
 bool CoalescedWork::isCompleted() {
     for (const auto &part : parts_)

@@ -19,17 +19,18 @@ struct Collective {
     // Whose sizes are the same on all ranks.
     enum { nobodys, inputs, outputs } alike = nobodys;
     int root = -1;
-    bool is_between_two = false; // a send or a reception
-    bool is_straight = false;    // by an exchange, and not one of the carrier's own collectives
-    bool is_awaited = false;     // by who calls, at once
-    bool is_replayed = false;    // by a graph, on CPU tensors
-    Piece piece = {};
+    bool is_between_two = false;  // a send or a reception
+    bool is_straight = false;     // by an exchange, and not one of the carrier's own collectives
+    bool is_awaited = false;      // by who calls, at once
+    bool is_replayed = false;     // by a graph, on CPU tensors
+    bool is_read_at_once = false; // by who calls, what it gives
 };
 
 // The tensors of one call on the CPU.
 struct Transfer {
     std::optional<c10::Device> device;  // the first tensor's
     std::optional<c10::Stream> copying; // where copies run, if there are any between host and device
+    bool reads = false;                 // so that something is copied to the host
     std::vector<Return> returns;
     Tensors results;                           // what the carrier writes
     Exchange said;                             // to the other ranks: what this one does
@@ -117,12 +118,6 @@ class CollectiveWork final : public c10d::Work {
     // The backend's list of what is under way keeps the object, but not what it holds.
     void release_resources() override;
 
-    // `then` runs in the thread that completes the work, on the stream of its copies.
-    void when_over(const std::function<void(const std::exception_ptr &)> &then) {
-        future_->addCallback(
-            [then](c10::ivalue::Future &done) { then(done.hasError() ? done.exception_ptr() : nullptr); });
-    }
-
   private:
     Tensors outputs_;
     c10::intrusive_ptr<c10::ivalue::Future> future_;
@@ -171,17 +166,14 @@ class RecordedWork final : public c10d::Work {
     c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 
-// All that was given between startCoalescing and endCoalescing, or the pieces of one tensor.
+// All that was given between startCoalescing and endCoalescing.
 class CoalescedWork final : public c10d::Work {
   public:
-    CoalescedWork(int rank, std::vector<WorkPtr> parts, c10d::OpType type = c10d::OpType::COALESCED)
-        : Work(rank, type), parts_(std::move(parts)) {}
+    CoalescedWork(int rank, std::vector<WorkPtr> parts)
+        : Work(rank, c10d::OpType::COALESCED), parts_(std::move(parts)) {}
 
-    // The pieces of `whole` get one future, complete with the last. What fails one fails those after it.
-    void gather(const at::Tensor &whole);
     c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
-        TORCH_CHECK_NOT_IMPLEMENTED(whole_, "what was coalesced has no future");
-        return wait_if_python(whole_);
+        TORCH_CHECK_NOT_IMPLEMENTED(false, "what was coalesced has no future");
     }
 
     bool isCompleted() override;
@@ -203,7 +195,6 @@ class CoalescedWork final : public c10d::Work {
 
   private:
     const std::vector<WorkPtr> parts_;
-    c10::intrusive_ptr<c10::ivalue::Future> whole_;
 };
 
 } // namespace openxpu
