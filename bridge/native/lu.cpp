@@ -38,10 +38,11 @@ namespace {
 using at::Tensor;
 
 // PyTorch factors the matrices of a batch side by side, and in each of its threads MKL begins threads for a
-// matrix of more than 128 rows or so, once a program has called torch.set_num_threads: PyTorch 2.13 hangs
-// then, or gives wrong pivots. Such matrices go to it one by one.
+// matrix of more than 128 rows and columns or so, or of thousands of rows, once a program has called
+// torch.set_num_threads: PyTorch 2.13 hangs then, or gives wrong pivots. Such matrices go to it one by one.
 bool one_by_one(const Tensor &a) {
-    return at::native::batchCount(a) > 1 && std::min(a.size(-2), a.size(-1)) > 100;
+    constexpr int64_t most = 100 * 100;
+    return at::native::batchCount(a) > 1 && a.size(-2) * a.size(-1) > most;
 }
 
 // Does PyTorch's LAPACK do all of an operator that begins with factors?
