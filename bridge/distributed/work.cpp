@@ -1,5 +1,7 @@
 #include "work.h"
 
+#include <ATen/EmptyTensor.h>
+#include <ATen/core/CachingHostAllocator.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/ivalue.h>
 #include <Python.h>
@@ -94,7 +96,9 @@ Tensor Transfer::map(const Tensor &tensor, const Collective &collective, bool re
         }
     } else {
         const c10::StreamGuard guard(*copying);
-        host = at::empty(tensor.sizes(), tensor.options().device(c10::kCPU).dtype(type).pinned_memory(true));
+        // a factory's pinned memory is CUDA's in a CUDA build, and as any other to the device
+        host = at::detail::empty_generic(tensor.sizes(), at::getHostAllocator(c10::kXPU),
+                                         c10::DispatchKeySet(c10::DispatchKey::CPU), type, std::nullopt);
         if (read) host.copy_(is_widened ? tensor.to(type) : tensor, true);
         reads = reads || read;
         if (written) returns.push_back({tensor, host});
