@@ -19,7 +19,7 @@ import torch
 from torch import fx
 from torch._inductor.custom_graph_pass import CustomGraphModulePass
 
-from openxpu import _cached, _fusion, _nodes, _parts
+from openxpu import _cached, _fusion, _grouped, _nodes, _parts
 from openxpu._nodes import (
     ALONE,
     SINGLES,
@@ -768,7 +768,8 @@ class JoinLayers(CustomGraphModulePass):
             return  # their runners don't know the operator
         graph = gm.graph
         _drop_whole_slices(graph)
-        scaled = _scale_at_once(graph)
+        scaled = _grouped.share_heads(graph)
+        scaled = _scale_at_once(graph) or scaled
         order = {node: i for i, node in enumerate(graph.nodes)}
         scaled = _read_as_stored(graph, order) or scaled
         _restore_products(graph)
@@ -792,6 +793,6 @@ class JoinLayers(CustomGraphModulePass):
         """Change with this file, for caches of graphs."""
         texts = [
             Path(str(file)).read_bytes()
-            for file in (__file__, _cached.__file__, _nodes.__file__, _parts.__file__)
+            for file in (__file__, _cached.__file__, _grouped.__file__, _nodes.__file__, _parts.__file__)
         ]
         return hashlib.sha256(b"".join(texts)).digest()

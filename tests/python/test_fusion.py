@@ -533,3 +533,33 @@ def test_scaled_integers_that_are_cut(as_on_gpus: None) -> None:
 
     expected = cut(a, w, rows, columns)
     torch.testing.assert_close(torch.compile(cut, dynamic=False)(a, w, rows, columns).cpu(), expected.cpu())
+
+
+class WrittenOut(nn.Module):
+    """Attention as eager models have it, with capped scores."""
+
+    def forward(self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+        times = q.size(1) // keys.size(1)
+
+        def repeated(t: Tensor) -> Tensor:
+            items, heads, *rest = t.shape
+            return t[:, :, None].expand(items, heads, times, *rest).reshape(items, heads * times, *rest)
+
+        scores = torch.tanh(q @ repeated(keys).transpose(2, 3) / 8 / 5) * 5 + mask
+        return scores.softmax(-1) @ repeated(values)
+
+
+@pytest.mark.parametrize("items, rows, heads", [(1, 1, 2), (2, 1, 4), (2, 3, 2), (1, 1, 1), (1, 2, 8)])
+def test_heads_that_are_repeated(items: int, rows: int, heads: int, as_on_gpus: None) -> None:
+    """Each head of keys and values is read where it lies: a product, the weights, a product."""
+    torch.manual_seed(0)
+    q, keys, values = (
+        torch.randn(items, n, m, 64).bfloat16() for n, m in ((8, rows), (heads, 9), (heads, 9))
+    )
+    given = [q, keys, values, torch.where(torch.rand(rows, 9) < 0.8, 0, -1e9).bfloat16()]
+    expected = WrittenOut()(*(t.double() for t in given))
+    compiled, on_device = torch.compile(WrittenOut(), dynamic=False), [t.to("xpu") for t in given]
+    found = compiled(*on_device)
+    assert (found.cpu().double() - expected).norm() < 0.01 * expected.norm()
+    names = kernels(compiled, *on_device)
+    assert len([name for name in names if "gemm" in name or "triton" in name]) == 3, names
