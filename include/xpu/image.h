@@ -90,6 +90,10 @@ XPU_API xpu_status xpu_image_write(const xpu_image *image, void *bytes, size_t r
  * driver (of an offline compiler's the driver tells: XPU_ERROR_BUILD_FAILED), and a kernel that wants larger
  * work-groups or more local memory than the device has, are XPU_ERROR_NOT_SUPPORTED. */
 XPU_API xpu_status xpu_image_kernel(const xpu_image *image, int device, xpu_kernel **kernel);
+/* Those of several images. On a host's processor sources that belong together become one program, which takes
+ * less memory than one each and loads sooner; it is built anew where the kernels were in the cache alone. */
+XPU_API xpu_status xpu_image_kernels(const xpu_image *const *images, int count, int device,
+                                     xpu_kernel **kernels);
 
 /* What the driver makes of an image of source: one with the same fields and the binary as its code.
  * `*built` is to be given to xpu_image_free. */

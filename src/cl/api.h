@@ -153,6 +153,12 @@ typedef void (*cl_event_callback)(cl_event event, cl_int status, void *user);
       (cl_context, cl_uint, const cl_device_id *, const size_t *, const unsigned char **, cl_int *, cl_int *)) \
     X(cl_int, clBuildProgram,                                                                            \
       (cl_program, cl_uint, const cl_device_id *, const char *, void (*)(cl_program, void *), void *))   \
+    X(cl_int, clCompileProgram,                                                                          \
+      (cl_program, cl_uint, const cl_device_id *, const char *, cl_uint, const cl_program *, const char **, \
+       void (*)(cl_program, void *), void *))                                                            \
+    X(cl_program, clLinkProgram,                                                                         \
+      (cl_context, cl_uint, const cl_device_id *, const char *, cl_uint, const cl_program *,             \
+       void (*)(cl_program, void *), void *, cl_int *))                                                  \
     X(cl_int, clGetProgramInfo, (cl_program, cl_uint, size_t, void *, size_t *))                         \
     X(cl_int, clGetProgramBuildInfo, (cl_program, cl_device_id, cl_uint, size_t, void *, size_t *))      \
     X(cl_int, clReleaseProgram, (cl_program))                                                            \

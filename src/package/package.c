@@ -118,6 +118,24 @@ static xpu_status binary_kernel(const xpu_package *p, const unsigned char *image
     return XPU_SUCCESS;
 }
 
+/* Those that have none yet. */
+static xpu_status kernels_from_source(xpu_package *p) {
+    const size_t most = (size_t)p->image_count + 1;
+    const xpu_image **images = core_calloc(most, sizeof *images);
+    xpu_kernel **kernels = core_calloc(most, sizeof *kernels);
+    int count = 0;
+    for (int i = 0; images && i < p->image_count; i++)
+        if (!p->images[i].kernel) images[count++] = p->images[i].image;
+    const xpu_status status = images && kernels
+                                  ? xpu_image_kernels(images, count, p->device, kernels)
+                                  : xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for a package");
+    for (int i = 0, k = 0; status == XPU_SUCCESS && i < p->image_count; i++)
+        if (!p->images[i].kernel) p->images[i].kernel = kernels[k++];
+    core_free(images);
+    core_free(kernels);
+    return status;
+}
+
 /* The kernels of a program for this kind of device, whose binaries it takes, or with `from_source` those that
  * it doesn't from their text; else XPU_ERROR_NOT_SUPPORTED. OpenCL C for another kind of device may even
  * build, and be wrong. */
@@ -128,9 +146,8 @@ static xpu_status ready_kernels(xpu_package *p, const unsigned char *images, boo
         pack_image *image = &p->images[i];
         XPU_TRY(binary_kernel(p, images, image));
         if (!image->kernel && image->binary_size && !from_source) return XPU_ERROR_NOT_SUPPORTED;
-        if (!image->kernel) XPU_TRY(xpu_image_kernel(image->image, p->device, &image->kernel));
     }
-    return XPU_SUCCESS;
+    return kernels_from_source(p);
 }
 
 static void free_tables(xpu_package *p) {

@@ -4,10 +4,7 @@
 #include "xpu/image.h"
 #include "xpu/trace.h"
 
-xpu_status xpu_image_kernel(const xpu_image *image, int device, xpu_kernel **kernel) {
-    XPU_REJECT_IF(!image || !kernel, "NULL");
-    const xpu_device_properties *p;
-    XPU_TRY(xpu_device_get_properties(device, &p));
+static xpu_status check_room(const xpu_image *image, const xpu_device_properties *p) {
     if (image->local_size > p->max_work_group_size || image->local_memory > p->local_mem_size)
         return xpu_fail(
             XPU_ERROR_NOT_SUPPORTED,
@@ -15,6 +12,14 @@ xpu_status xpu_image_kernel(const xpu_image *image, int device, xpu_kernel **ker
             "%llu and %llu",
             image->name, image->local_size, image->local_memory, p->name,
             (unsigned long long)p->max_work_group_size, (unsigned long long)p->local_mem_size);
+    return XPU_SUCCESS;
+}
+
+xpu_status xpu_image_kernel(const xpu_image *image, int device, xpu_kernel **kernel) {
+    XPU_REJECT_IF(!image || !kernel, "NULL");
+    const xpu_device_properties *p;
+    XPU_TRY(xpu_device_get_properties(device, &p));
+    XPU_TRY(check_room(image, p));
     if (image->kind == XPU_IMAGE_SOURCE)
         return xpu_kernel_create(device, image->code, image->build_options, image->name, NULL, kernel);
     char key[KEY_SIZE];
@@ -23,6 +28,34 @@ xpu_status xpu_image_kernel(const xpu_image *image, int device, xpu_kernel **ker
         return xpu_fail(XPU_ERROR_NOT_SUPPORTED, "kernel %s: built for another device or driver than %s, %s",
                         image->name, p->name, p->driver_version);
     return kernel_from_binary(device, image->code, image->code_size, image->name, kernel);
+}
+
+/* Of a host's processor: each program takes 0.4 MB, most of it tables that the driver fills for each again.
+ */
+static bool together(const xpu_image *const *images, int count, int device, xpu_kernel **kernels) {
+    if (count < 2 || !cl_devices[device].host) return false;
+    for (int i = 0; i < count; i++) {
+        if (images[i]->kind != XPU_IMAGE_SOURCE || strcmp(images[i]->build_options, images[0]->build_options))
+            return false;
+        for (int k = 0; k < i; k++)
+            if (!strcmp(images[i]->name, images[k]->name)) return false;
+    }
+    const char **texts = core_calloc(2 * (size_t)count, sizeof *texts), **names = texts + count;
+    for (int i = 0; texts && i < count; i++) texts[i] = images[i]->code, names[i] = images[i]->name;
+    const bool done =
+        texts && kernels_together(device, texts, images[0]->build_options, names, count, kernels);
+    core_free(texts);
+    return done;
+}
+
+xpu_status xpu_image_kernels(const xpu_image *const *images, int count, int device, xpu_kernel **kernels) {
+    XPU_REJECT_IF(count > 0 && (!images || !kernels), "NULL");
+    const xpu_device_properties *p;
+    XPU_TRY(xpu_device_get_properties(device, &p));
+    for (int i = 0; i < count; i++) XPU_TRY(check_room(images[i], p));
+    if (together(images, count, device, kernels)) return XPU_SUCCESS;
+    for (int i = 0; i < count; i++) XPU_TRY(xpu_image_kernel(images[i], device, &kernels[i]));
+    return XPU_SUCCESS;
 }
 
 xpu_status xpu_image_build(const xpu_image *image, int device, xpu_image **built) {

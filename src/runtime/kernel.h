@@ -28,6 +28,11 @@ struct xpu_kernel {
 /* A new object of the driver for `kernel`, ready for launches. */
 xpu_status kernel_instance(xpu_kernel *kernel, cl_kernel *instance);
 
+/* The kernels `names` of sources of these options as one program of the driver's, built or from the cache.
+ * Not all drivers link, and why one doesn't is not told: kernels one by one are as good. */
+bool kernels_together(int device, const char *const *sources, const char *options, const char *const *names,
+                      int count, xpu_kernel **kernels);
+
 /* Digits that tell apart devices and drivers for which the same source gives different binaries. */
 void device_key(int device, char key[KEY_SIZE]);
 /* A kernel of a binary that this device's driver made; and that of a kernel, which the caller frees. */

@@ -126,11 +126,37 @@ static xpu_status build(const cl_device *device, const char *source, const char 
     return XPU_SUCCESS;
 }
 
+/* All the sources as one program, or NULL. */
+static cl_program link_sources(const cl_device *device, const char *const *sources, const char *options,
+                               int count) {
+    cl_program *parts = core_calloc((size_t)count, sizeof *parts), result = NULL;
+    cl_int error = parts ? CL_SUCCESS : CL_OUT_OF_HOST_MEMORY;
+    for (int i = 0; i < count && error == CL_SUCCESS; i++) {
+        const char *source = sources[i];
+        const size_t length = strlen(source);
+        parts[i] = device->api->clCreateProgramWithSource(device->context, 1, &source, &length, &error);
+        if (error == CL_SUCCESS)
+            error =
+                device->api->clCompileProgram(parts[i], 1, &device->id, options, 0, NULL, NULL, NULL, NULL);
+    }
+    if (error == CL_SUCCESS)
+        result = device->api->clLinkProgram(device->context, 1, &device->id, NULL, (cl_uint)count, parts,
+                                            NULL, NULL, &error);
+    for (int i = 0; parts && i < count; i++)
+        if (parts[i]) device->api->clReleaseProgram(parts[i]);
+    core_free(parts);
+    if (error == CL_SUCCESS && !core_fault()) return result;
+    if (result) device->api->clReleaseProgram(result);
+    return NULL;
+}
+
 /* What a program is made from: a source with options, or a binary. */
 typedef struct code {
     const char *source, *options;
     const unsigned char *binary; /* NULL: the source */
     size_t size;
+    const char *const *sources; /* or several, to be linked */
+    int count;
 } code;
 
 /* From the binary, the cache, or the source, in this order. */
@@ -154,20 +180,31 @@ static xpu_status make_program(const cl_device *device, const code *from, const 
         stats.load_seconds += os_seconds() - start;
         return XPU_SUCCESS;
     }
-    XPU_TRY(build(device, from->source, from->options, label, result));
+    if (!from->sources)
+        XPU_TRY(build(device, from->source, from->options, label, result));
+    else if (!(*result = link_sources(device, from->sources, from->options, from->count)))
+        return xpu_fail(XPU_ERROR_BUILD_FAILED, "%s doesn't link %d kernels", device->properties.name,
+                        from->count);
     stats.built++;
     stats.build_seconds += os_seconds() - start;
     keep_binary(device, result, key);
     return XPU_SUCCESS;
 }
 
+/* What tells this code from another, and the first source of one program from that of several. */
+static hash128 hash_code(const code *from) {
+    if (from->binary) return hash128_add(HASH128_START, from->binary, from->size);
+    if (!from->sources) return hash_text(hash_text(HASH128_START, from->source), from->options);
+    hash128 h = hash128_add(HASH128_START, &from->count, sizeof from->count);
+    for (int i = 0; i < from->count; i++) h = hash_text(h, from->sources[i]);
+    return hash_text(h, from->options);
+}
+
 /* The program for this code; called with programs_lock held. */
 static xpu_status get_program(int index, const code *from, const char *label, const program **result) {
     const cl_device *device = &cl_devices[index];
     char key[KEY_SIZE];
-    hash128 h = from->binary ? hash128_add(HASH128_START, from->binary, from->size)
-                             : hash_text(hash_text(HASH128_START, from->source), from->options);
-    end_key(device, h, key);
+    end_key(device, hash_code(from), key);
     for (program *p = programs; p; p = p->next) {
         if (p->device != index || strcmp(p->key, key)) continue;
         *result = p;
@@ -175,7 +212,13 @@ static xpu_status get_program(int index, const code *from, const char *label, co
     }
     program *p = core_calloc(1, sizeof *p);
     if (!p) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for a program");
-    if (!from->binary) dump_source(from->source, from->options, label, key);
+    if (from->source) dump_source(from->source, from->options, label, key);
+    for (int i = 0; i < from->count; i++) {
+        const code one = {.source = from->sources[i], .options = from->options};
+        char part[KEY_SIZE];
+        end_key(device, hash_code(&one), part);
+        dump_source(one.source, one.options, label, part);
+    }
     xpu_status status = make_program(device, from, label, key, &p->program);
     if (status != XPU_SUCCESS) {
         core_free(p);
@@ -264,6 +307,22 @@ xpu_status kernel_binary(const xpu_kernel *kernel, unsigned char **data, size_t 
     if (*data) return XPU_SUCCESS;
     return xpu_fail(XPU_ERROR_NOT_SUPPORTED, "%s gives no binary of kernel %s", device->properties.name,
                     kernel->label);
+}
+
+bool kernels_together(int index, const char *const *sources, const char *options, const char *const *names,
+                      int count, xpu_kernel **made) {
+    const program *owner = NULL;
+    text all = {0};
+    text_addf(&all, "%s %s", cl_devices[index].options, options);
+    if (all.failed) return text_free(&all), false;
+    const code from = {.sources = sources, .count = count, .options = all.data};
+    os_mutex_lock(&programs_lock);
+    xpu_status status = get_program(index, &from, names[0], &owner);
+    for (int i = 0; i < count && status == XPU_SUCCESS; i++)
+        status = get_kernel(owner, names[i], names[i], &made[i]);
+    os_mutex_unlock(&programs_lock);
+    text_free(&all);
+    return status == XPU_SUCCESS;
 }
 
 xpu_status xpu_kernel_create(int index, const char *source, const char *options, const char *name,

@@ -59,6 +59,10 @@ xpu_status xpu_image_kernel(const xpu_image *image, int device, xpu_kernel **ker
     *kernel = (xpu_kernel *)STREAM;
     return XPU_SUCCESS;
 }
+xpu_status xpu_image_kernels(const xpu_image *const *images, int count, int device, xpu_kernel **kernels) {
+    for (int i = 0; i < count; i++) XPU_TRY(xpu_image_kernel(images[i], device, &kernels[i]));
+    return XPU_SUCCESS;
+}
 xpu_status xpu_malloc(xpu_stream *stream, size_t size, void **pointer) {
     if (!size) wrong("an empty block is asked for");
     if (size > MOST) return xpu_fail(XPU_ERROR_OUT_OF_MEMORY, "%zu bytes", size);

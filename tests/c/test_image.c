@@ -307,6 +307,40 @@ static void what_is_read_runs(void **state) {
     }
 }
 
+/* On a host's processor as one program, if they can be: their names tell them apart. */
+static void several_become_one_program(void **state) {
+    static const char other[] = "#define axpy_kernel axpy_other\n";
+    char text[sizeof other + sizeof source];
+    xpu_image first = axpy, second, same, wrong;
+    first.build_options = "-cl-std=CL3.0 -DREPORTS -DSEVERAL"; /* built nowhere else */
+    second = same = wrong = first;
+    snprintf(text, sizeof text, "%s%s", other, source);
+    second.name = "axpy_other", second.code = text, second.code_size = strlen(text);
+    same.code = "/* another */ __kernel void axpy_kernel(const int i) {}";
+    wrong.name = "none", wrong.code = "no OpenCL C";
+    const xpu_device_properties *properties;
+    xpu_program_stats before, after;
+    xpu_kernel *kernels[2];
+    xpu_stream *stream;
+    SUCCEEDS(xpu_stream_default(0, &stream));
+    SUCCEEDS(xpu_device_get_properties(0, &properties));
+    SUCCEEDS(xpu_program_get_stats(&before));
+    SUCCEEDS(xpu_image_kernels((const xpu_image *[]){&first, &second}, 2, 0, kernels));
+    SUCCEEDS(xpu_program_get_stats(&after));
+    if (properties->type == XPU_DEVICE_CPU && properties->host_unified_memory)
+        assert_int_equal(after.built + after.loaded, before.built + before.loaded + 1);
+    assert_ptr_not_equal(kernels[0], kernels[1]);
+    adds_right(stream, &first, kernels[0]);
+    adds_right(stream, &second, kernels[1]);
+    SUCCEEDS(xpu_image_kernels((const xpu_image *[]){&first, &same}, 2, 0, kernels));
+    assert_ptr_not_equal(kernels[0], kernels[1]);
+    adds_right(stream, &first, kernels[0]);
+    SUCCEEDS(xpu_image_kernels(NULL, 0, 0, NULL));
+    assert_int_equal(xpu_image_kernels((const xpu_image *[]){&first, &wrong}, 2, 0, kernels),
+                     XPU_ERROR_BUILD_FAILED);
+    assert_non_null(strstr(xpu_last_error(), "kernel none failed to build"));
+}
+
 static void what_a_device_cannot_run_is_refused(void **state) {
     xpu_kernel *kernel;
     xpu_image image = axpy;
@@ -333,6 +367,7 @@ int main(void) {
         cmocka_unit_test(other_formats_are_refused_by_name),
         cmocka_unit_test(what_makes_no_sense_is_refused),
         cmocka_unit_test(what_is_read_runs),
+        cmocka_unit_test(several_become_one_program),
         cmocka_unit_test(what_a_device_cannot_run_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
