@@ -260,7 +260,7 @@ __attribute__((reqd_work_group_size(THREADS, 1, 1))) void conv_matrix(const conv
     if (all > 0) MATRIX_PRODUCT(sum, SLAB_OF(slabs), all, LOAD_BOTH);
 #endif
 
-#if OUT_PIECES && !defined(MATRIX_FMA)
+#if (OUT_PIECES || OUT_PIXELS) && !defined(MATRIX_FMA)
     put_tile(&p, &z, slabs, sum, m0, n0);
 #else
     put_sums(&p, &z, t.product, sum, m0, n0);

@@ -7,7 +7,9 @@
 #define BYTES_OF_f32 4
 #define OUT_BYTES_EACH XPU_CAT(BYTES_OF_, OUT_T)
 
-#if defined(MATRIX_FMA) && PIXELS_FAST && SOUGHT != 2 && !SLICED
+#define OUT_PIXELS (PIXELS_FAST && SOUGHT != 2 && !SLICED)
+
+#if defined(MATRIX_FMA) && OUT_PIXELS
 /* A work-item's sums, by runs of four pixels. */
 static inline void put_sums(const conv_matrix_params *p, const product *z, uint number,
                             __private acc_t (*sum)[SUMS_N], uint m0, uint n0) {
@@ -193,7 +195,16 @@ static inline void put_sums(const conv_matrix_params *p, const product *z, uint 
         }
 #else
         const long place = place_of_row(p, z, m);
+#if OUT_PIXELS
+        if (k % 4 != 0 || place < 0) continue;
+        WRITTEN_OUT for (uint j = 0; j < SUMS_N; j++) {
+            run r;
+            WRITTEN_OUT for (uint l = 0; l < 4; l++) r.of[l] = sum_of(sum[i][j], k + l);
+            if (columns[j] >= 0) write_quad(p, &c[j], 0, place + columns[j], &r);
+        }
+#else
         WRITTEN_OUT for (uint j = 0; j < SUMS_N; j++) put(p, &c[j], place, columns[j], sum_of(sum[i][j], k));
+#endif
 #endif
     }
 }
@@ -259,6 +270,58 @@ static inline void put_tile(const conv_matrix_params *p, const product *z, __loc
             }
         }
         put_lines(p, lines, places, n0, r);
+    }
+}
+#endif
+
+#if OUT_PIXELS
+/* The tile by way of local memory, turned: lines of pixels in a channel, in rounds of some of each team's
+ * channels where it is too large for that. A bit of padding behind each line spreads a block's columns over
+ * the banks. A work-item writes quads of the same pixels in several channels. */
+#define PIXEL_LINE (TILE_M * OUT_SIZE + 16)
+#define PIXEL_ROOM (STAGES * STAGE_BYTES)
+#define IN_PIXEL_ROUNDS(n) (TILE_N / (n) * PIXEL_LINE <= PIXEL_ROOM)
+#define PIXEL_ROUNDS (IN_PIXEL_ROUNDS(1) ? 1 : IN_PIXEL_ROUNDS(2) ? 2 : 4)
+#define ROUND_BLOCKS (FRAGMENTS_N / PIXEL_ROUNDS) /* of a team in a round */
+#define ROUND_COLUMNS (TILE_N / PIXEL_ROUNDS)
+static inline void put_tile(const conv_matrix_params *p, const product *z, __local uchar *lines,
+                            __private fragment_sum (*sum)[FRAGMENTS_N], uint m0, uint n0) {
+    const uint id = (uint)get_local_id(0), lane = id % MATRIX_TEAM, team = id / MATRIX_TEAM;
+    const uint row = team % TEAMS_M * (FRAGMENTS_M * 16) + lane / 4, of_team = team / TEAMS_M;
+    const uint own_row = id % (TILE_M / 4) * 4;
+    const long own_place = place_of_row(p, z, m0 + own_row);
+#if COMBINE
+    long places[FRAGMENTS_M * 2];
+    WRITTEN_OUT for (uint i = 0; i < FRAGMENTS_M * 2; i++) places[i] = place_of_row(p, z, m0 + row + i * 8);
+#endif
+    WRITTEN_OUT for (uint r = 0; r < PIXEL_ROUNDS; r++) {
+        WRITTEN_OUT for (uint j = 0; j < ROUND_BLOCKS; j++) WRITTEN_OUT for (uint k = 0; k < 2; k++) {
+            const uint in_team = j * 8 + lane % 4 * 2 + k;
+            const uint n = n0 + of_team * (FRAGMENTS_N * 8) + r * (ROUND_BLOCKS * 8) + in_team;
+            const channel c = channel_of(p, z, n);
+            __local RAW(OUT_T) *to =
+                (__local RAW(OUT_T) *)(lines + (of_team * (ROUND_BLOCKS * 8) + in_team) * PIXEL_LINE) + row;
+            WRITTEN_OUT for (uint i = 0; i < FRAGMENTS_M * 2; i++) {
+                const fragment_sum v = sum[i / 2][r * ROUND_BLOCKS + j];
+                const sum_pair pair = i % 2 ? v.zw : v.xy;
+                long place = 0;
+#if COMBINE
+                place = max(places[i], 0L) + max(place_of_column(p, z, n), 0L);
+#endif
+                to[i * 8] = NARROW(OUT_T, result_of(p, &c, k ? pair.y : pair.x, place));
+            }
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+        WRITTEN_OUT for (uint i = 0; i < TILE_M / 4 * ROUND_COLUMNS / THREADS; i++) {
+            const uint line = (id + i * THREADS) / (TILE_M / 4);
+            const uint n = n0 + line / (ROUND_BLOCKS * 8) * (FRAGMENTS_N * 8) + r * (ROUND_BLOCKS * 8) +
+                           line % (ROUND_BLOCKS * 8);
+            const long place = place_of_column(p, z, n);
+            if (own_place >= 0 && place >= 0)
+                *XPU_PTR(OUT_PART, p->result + (own_place + place) * OUT_SIZE) =
+                    *(__local const OUT_PART *)(lines + line * PIXEL_LINE + own_row * OUT_SIZE);
+        }
+        if (r + 1 < PIXEL_ROUNDS) barrier(CLK_LOCAL_MEM_FENCE);
     }
 }
 #endif

@@ -201,9 +201,9 @@ static void set_widths(plan *plan, const conv_operand *result) {
     if (result->stride[1] != 1) together = 1;
     c->matrix.out_pairs = together >= 2 && c->matrix.unit == MATRIX_UNIT_PTX && !c->bytes;
     c->out_quads = together >= 4;
-    const bool by_adding = c->matrix.unit == MATRIX_UNIT_FMA || c->matrix.unit == MATRIX_UNIT_DOT;
     if (c->sought != SOUGHT_W)
-        c->pixels_fast = by_adding && !c->phases && has_pieces_of_pixels(result, dtype, QUAD);
+        c->pixels_fast =
+            c->matrix.unit != MATRIX_UNIT_XMX && !c->phases && has_pieces_of_pixels(result, dtype, QUAD);
     c->out_pieces = c->sought != SOUGHT_W && conv_is_ready(result) && conv_is_in_reach(result, NULL);
     if (!c->out_pieces) return;
     c->matrix.out_pairs = false;

@@ -179,6 +179,8 @@ def squares(
         ("x", 1, 1, 0),
         ("x, phases", 1, 1, 1),
         ("w", 2, 0, 0),
+        ("y, channels first", 0, 1, 0),
+        ("x, channels first", 1, 1, 0),
     )
     for name, sought, one_tap, phases in kinds:
         if of_bytes and sought > 0:
@@ -186,8 +188,10 @@ def squares(
         rows, columns = map(int, size.split("x"))
         if (sought == 2 or phases) and rows > 8 * teams or phases and columns > 8 * teams:
             continue  # src/ops/matrix.c, suits
+        pixels = "first" in name
+        pieces = sought < 2 and not pixels
         request = convolution(
-            f"{tile} -DOUT_PAIRS=0 {registers}", sought, 1, phases, int(sought < 2), one_tap
+            f"{tile} -DOUT_PAIRS=0 {registers}", sought, 1, phases, int(pieces), one_tap, int(pixels)
         )
         label = f"{size} {dtype}, convolution for {name}"
         least = {product: min(bar, BUSY_ACROSS) if sought == 2 else bar for product, bar in bars.items()}
