@@ -41,11 +41,10 @@ INSIDE_MOST, INSIDE_LEAST, INSIDE_ALL = (
     1 << 10,
     256 << 10,
 )  # bytes that may follow them: times the ranks
-PIECE, PIECES = 512 << 10, 8  # bytes of what is reduced while the next comes; so many, but for the largest
-PIECE_MOST, PIECE_ALL = 64 << 10, 2 << 20  # bytes: of one, of those of all others
+PIECE_LEAST, PIECE_ALL = 64 << 10, 2 << 20  # bytes of what is reduced while the next comes: one, all others'
 SHARE = 16  # elements: shares are multiples
 STRAIGHT_TWO, STRAIGHT, STRAIGHT_ALL = (
-    1 << 18,
+    1 << 20,
     1 << 16,
     4 << 20,
 )  # bytes: of two ranks, of more, times the ranks
@@ -89,8 +88,7 @@ def lengths(first: np.ndarray, pieces: int, each: int, total: int, of: int) -> n
 
 def pieces_of(ranks: int, size: int) -> list[int]:
     """The bytes of the pieces in which others' parts are reduced."""
-    most = max(PIECE_MOST, PIECE_ALL // max(ranks - 1, 2))
-    piece = -(-min(max(-(-size // PIECES), min(PIECE, most)), most) // 64) * 64
+    piece = -(-max(PIECE_LEAST, PIECE_ALL // max(ranks - 1, 1)) // 64) * 64
     return [min(piece, size - at) for at in range(0, size, piece)]
 
 

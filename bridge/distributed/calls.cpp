@@ -63,11 +63,11 @@ std::vector<int64_t> rows_of(const Tensor &tensor, const std::vector<int64_t> &g
 // --- straight from rank to rank ---
 
 // Whether each rank sends all of it to every other one, and not a part, which is passed on reduced: of two
-// ranks one sends no more so, or twice as much; with more it is worth it while that takes no longer than
-// waiting twice.
+// ranks one sends no more so, but adds up twice as much; with more it is worth it while that takes no longer
+// than waiting twice.
 bool CollectiveBackend::goes_whole(const Tensor &whole) const {
     const size_t bytes = whole.nbytes();
-    return size_ == 1 || (size_ == 2 ? bytes <= 1 << 18
+    return size_ == 1 || (size_ == 2 ? bytes <= 1 << 20
                                      : bytes <= 1 << 16 && bytes * static_cast<size_t>(size_) <= 4 << 20);
 }
 
@@ -88,12 +88,11 @@ void CollectiveBackend::keep_scratch(const Tensor &scratch) {
 
 namespace {
 
-// A tensor in pieces, so that one is reduced while the next comes: as many on all ranks.
+// A tensor in pieces, so that one is reduced while the next comes: as many on all ranks. Smaller ones would
+// cost more, in messages and threads that wait for one another, than they hide.
 Tensors in_pieces(const Tensor &whole, int size) {
-    const size_t most = std::max<size_t>(64 << 10, (2 << 20) / static_cast<size_t>(std::max(size - 1, 2)));
-    const size_t least = std::min<size_t>(512 << 10, most);
+    const size_t bytes = std::max<size_t>(64 << 10, (2 << 20) / static_cast<size_t>(std::max(size - 1, 1)));
     const auto flat = whole.view(-1);
-    const size_t bytes = std::clamp((flat.nbytes() + 7) / 8, least, most);
     const auto length = static_cast<int64_t>((bytes + 63) / 64 * 64 / flat.element_size());
     Tensors pieces;
     for (int64_t from = 0; from < flat.numel(); from += length)

@@ -136,8 +136,6 @@ void ExchangeWork::begin_messages() {
     if (!what_.is_late)
         for (size_t i = 0; i < std::min(receives_.size(), what_.ahead); i++)
             begin_all(receives_, i, false, what_.taken, what_.from, what_.number, false);
-    for (size_t i = 0; i < gathers_.size(); i++)
-        begin_all(gathers_, i, false, what_.gathered, everyone, what_.number, true);
 }
 
 void ExchangeWork::start() {
@@ -330,15 +328,23 @@ bool ExchangeWork::finish(std::chrono::milliseconds timeout, bool alone) {
     const auto differs = misfit(timeout);
     if (!differs.empty()) throw std::runtime_error(differs);
     if (is_aborted_) return false;
+    // What others pass on is asked for after this rank has passed on its own, index by index: who is asked
+    // before he has it writes in his calling thread, and Gloo's spins meanwhile, since both need the
+    // connection's lock.
+    const auto gather = [&](size_t i) {
+        begin_all(gathers_, i, false, what_.gathered, everyone, what_.number, true);
+    };
     for (size_t i = 0; i < receives_.size(); i++) {
         if (!wait_for(receives_[i], timeout)) return false;
         if (what_.arrives_after_sent && !wait_for(sends_[i], timeout)) return false;
         if (what_.arrived) what_.arrived(i, alone);
         begin_all(passes_, i, true, what_.passed, everyone, what_.number, true);
+        gather(i);
         if (what_.ahead < receives_.size() - i)
             begin_all(receives_, i + what_.ahead, false, what_.taken, what_.from, what_.number, false);
         if (is_aborted_) return false;
     }
+    for (size_t i = receives_.size(); i < gathers_.size(); i++) gather(i); // others' parts may be larger
     for (const auto *all : {&gathers_, &sends_, &passes_}) // each is waited for once: the carrier counts
         if (all != &sends_ || !what_.arrives_after_sent)
             for (const auto &each : *all)
