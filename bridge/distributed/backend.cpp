@@ -43,8 +43,12 @@ void end_collectives() {
                 for (const auto &weak : backends)
                     if (auto backend = weak.lock()) all.push_back(std::move(backend));
             }
-            for (const auto &backend : all)
-                if (backend->is_busy()) backend->give_up("another rank sent more than this one expected");
+            for (auto &backend : all) {
+                if (backend->is_busy())
+                    backend->give_up("another rank sent more than this one expected");
+                else
+                    backend.reset(); // this thread stays, and an idle group may end
+            }
             for (;;) pause();
         }
     } catch (...) {}
@@ -109,6 +113,10 @@ c10::intrusive_ptr<c10d::Backend> CollectiveBackend::shrink(const std::vector<in
 }
 
 void CollectiveBackend::number(CollectiveWork &work) {
+    // Whoever else had these may be done with them: what they hold, tensors of anyone's, ends without the
+    // lock.
+    std::vector<c10::weak_intrusive_ptr<CollectiveWork>> before;
+    std::vector<c10::intrusive_ptr<CollectiveWork>> held;
     const std::lock_guard guard(lock_);
     if (!given_up_.empty()) C10_THROW_ERROR(DistBackendError, given_up_);
     if (!std::exchange(is_listed_, true)) {
@@ -117,13 +125,14 @@ void CollectiveBackend::number(CollectiveWork &work) {
     }
     if (!work.is_between_two()) issued_++;
     work.set_number(issued_);
-    if (under_way_.size() >= 64)
-        under_way_.erase(std::remove_if(under_way_.begin(), under_way_.end(),
-                                        [](const auto &weak) {
-                                            const auto strong = weak.lock();
-                                            return !strong || strong->c10d::Work::isCompleted();
-                                        }),
-                         under_way_.end());
+    if (under_way_.size() >= 64) {
+        before.swap(under_way_);
+        for (const auto &weak : before)
+            if (auto one = weak.lock()) {
+                if (!one->c10d::Work::isCompleted()) under_way_.push_back(weak);
+                held.push_back(std::move(one));
+            }
+    }
     under_way_.emplace_back(c10::intrusive_ptr<CollectiveWork>::reclaim_copy(&work));
 }
 
@@ -168,8 +177,12 @@ std::string CollectiveBackend::explain(const CollectiveWork &work, const std::st
 }
 
 bool CollectiveBackend::is_busy() {
-    const std::lock_guard guard(lock_);
-    return std::any_of(under_way_.begin(), under_way_.end(), [](const auto &weak) {
+    std::vector<c10::weak_intrusive_ptr<CollectiveWork>> works;
+    {
+        const std::lock_guard guard(lock_);
+        works = under_way_;
+    }
+    return std::any_of(works.begin(), works.end(), [](const auto &weak) {
         const auto work = weak.lock();
         return work && !work->c10d::Work::isCompleted();
     });

@@ -268,6 +268,24 @@ struct Group {
     }
 };
 
+[[noreturn]] void end_of_the_carrier() {
+    throw std::runtime_error("Received data size doesn't match expected size");
+}
+
+// A group that has nothing under way when a thread of the carrier ends is no one's when its owner leaves it.
+void idle_group_ends() {
+    auto group = std::make_unique<Group>(1, any, 0);
+    group->issue(0, 0, 1, true).first->wait(kNoTimeout);
+    const c10::weak_intrusive_ptr<CollectiveBackend> left(group->ranks[0]);
+    std::thread(end_of_the_carrier).detach();
+    std::this_thread::sleep_for(milliseconds(500));
+    group.reset();
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (left.use_count() && std::chrono::steady_clock::now() < end)
+        std::this_thread::sleep_for(milliseconds(10));
+    if (left.use_count()) complain("an idle group is kept by a thread of the carrier that has ended");
+}
+
 } // namespace
 
 int main(int count, char **arguments) {
@@ -300,9 +318,7 @@ int main(int count, char **arguments) {
     if (count > 2) { // a thread of the carrier ends, which all groups are told
         begin(4, 1, {any});
         while (std::chrono::steady_clock::now() < end) {
-            std::thread([] {
-                throw std::runtime_error("Received data size doesn't match expected size");
-            }).detach();
+            std::thread(end_of_the_carrier).detach();
             groups[any + 1]++;
             std::this_thread::sleep_for(milliseconds(50));
         }
@@ -314,6 +330,7 @@ int main(int count, char **arguments) {
         }
     }
     finish(std::move(lanes));
+    if (count > 2) idle_group_ends();
     std::printf(
         "groups: %d in order, %d given up, %d aborted, %d refused, %d late, %d beside %d ends; wrong: %d\n",
         groups[nothing].load(), groups[given_up].load(), groups[aborted].load(), groups[refused].load(),
