@@ -18,6 +18,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
 import torch
 import torch.distributed as dist
 
@@ -62,7 +63,10 @@ def kind() -> str:
 
 
 def write(results: dict[str, str]) -> None:
-    Path(folder(), f"{rank()}.json").write_text(json.dumps(results))
+    """Whole or not at all: the test reads it of processes that were killed, too."""
+    unfinished = Path(folder(), f"{rank()}.json.part")
+    unfinished.write_text(json.dumps(results))
+    unfinished.replace(Path(folder(), f"{rank()}.json"))
 
 
 def begin(seconds: int = 30, device: torch.device | None = None) -> None:
@@ -144,7 +148,23 @@ def results(
 
 
 def check(name: str, said: list[dict[str, str]]) -> None:
-    """Fail if the case failed in one of the processes."""
-    for process in said:
-        assert name in process, "did not come so far:\n" + process[""][-3000:]
-        assert not process[name], process[name]
+    """Fail if the case failed in one of the processes, or if one didn't come so far, with what failed before."""
+    for r, process in enumerate(said):
+        if name not in process:
+            pytest.fail(f"rank {r} did not come so far{what_ended(said)}", pytrace=False)
+        if process[name]:
+            pytest.fail(f"on rank {r}: {process[name]}", pytrace=False)
+
+
+def what_ended(said: list[dict[str, str]]) -> str:
+    """What failed first, on each rank, how far the ranks came, and the end of their output."""
+    order = max(([case for case in process if case] for process in said), key=len)
+    first = next((case for case in order if any(process.get(case) for process in said)), None)
+    text = [":"]
+    for r, process in enumerate(said):
+        last = [case for case in process if case][-1:]
+        text.append(f"rank {r} came to {last[0] if last else 'no case'}")
+        if first and process.get(first):
+            text.append(f"{first} failed on rank {r}: {process[first]}")
+        text.append(f"rank {r} said:\n{process[''][-3000:]}")
+    return "\n".join(text)
