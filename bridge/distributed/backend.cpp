@@ -353,11 +353,15 @@ void CollectiveBackend::agree(CollectiveWork &work, const Exchange &said) {
     C10_THROW_ERROR(DistBackendError, explain(work, why));
 }
 
-// Who waits for all of it can as well wait for what it gives. The carrier's own begin at once.
-static bool is_read_at_once(const Collective &collective) {
+// Who waits for all of it can as well wait for what it gives. The carrier's own begin at once. NVIDIA's
+// driver does copies after all that any queue was given before them: there it pays to wait, and give no more
+// meanwhile.
+static bool is_read_at_once(const Collective &collective, c10::Device device) {
+    constexpr uint64_t nvidia = 0x10de; // its PCI vendor
     return collective.is_awaited || collective.is_read_at_once ||
            !(collective.is_straight || collective.is_between_two) ||
-           (collective.reduces && collective.reduces->op_ == ReduceOp::PREMUL_SUM);
+           (collective.reduces && collective.reduces->op_ == ReduceOp::PREMUL_SUM) ||
+           properties_of(device.index()).vendor_id == nvidia;
 }
 
 WorkPtr CollectiveBackend::run(const Collective &collective, const TensorLists &inputs,
@@ -397,14 +401,16 @@ WorkPtr CollectiveBackend::run(const Collective &collective, const TensorLists &
         for (const auto &tensor : list)
             mapped.push_back(transfer.map(tensor, collective, collective.reads_outputs, true));
     }
-    if (transfer.reads && is_read_at_once(collective)) {
-        impl.synchronizeStream(*transfer.copying);
-    } else if (transfer.reads) { // who calls goes on
+    if (transfer.reads) {
         const auto there = std::make_shared<c10::Event>(c10::kXPU);
         there->record(*transfer.copying);
-        transfer.said.ready = [there] { there->synchronize(); };
-        for (const auto *all : {&read, &written})
-            for (const auto &tensor : *all) tensor.record_stream(*transfer.copying);
+        if (is_read_at_once(collective, *transfer.device)) {
+            there->synchronize();
+        } else { // who calls goes on
+            transfer.said.ready = [there] { there->synchronize(); };
+            for (const auto *all : {&read, &written})
+                for (const auto &tensor : *all) tensor.record_stream(*transfer.copying);
+        }
     }
     for (const auto *lists : {&sources, &targets})
         for (const auto &list : *lists)
