@@ -44,7 +44,7 @@ INSIDE_MOST, INSIDE_LEAST, INSIDE_ALL = (
 PIECE_LEAST, PIECE_ALL = 64 << 10, 2 << 20  # bytes of what is reduced while the next comes: one, all others'
 SHARE = 16  # elements: shares are multiples
 STRAIGHT_TWO, STRAIGHT, STRAIGHT_ALL = (
-    1 << 20,
+    1 << 18,
     1 << 16,
     4 << 20,
 )  # bytes: of two ranks, of more, times the ranks

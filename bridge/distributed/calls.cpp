@@ -67,7 +67,7 @@ std::vector<int64_t> rows_of(const Tensor &tensor, const std::vector<int64_t> &g
 // than waiting twice.
 bool CollectiveBackend::goes_whole(const Tensor &whole) const {
     const size_t bytes = whole.nbytes();
-    return size_ == 1 || (size_ == 2 ? bytes <= 1 << 20
+    return size_ == 1 || (size_ == 2 ? bytes <= 1 << 18
                                      : bytes <= 1 << 16 && bytes * static_cast<size_t>(size_) <= 4 << 20);
 }
 
