@@ -715,6 +715,33 @@ def functional() -> None:
 
 # --- groups split from one that is bound to a device ---
 
+LATE: Cases = {}
+late = entering(LATE)
+
+
+@late("async", "awaited", "sent")
+def index_out_of_range(name: str) -> None:
+    """What a device finds wrong in what one rank gives is an error on all ranks, and the group goes on."""
+    group = dist.new_group(timeout=timedelta(seconds=60))
+    x = torch.ones(1 << 20, device="xpu")
+    began = time.monotonic()
+    if not rank():
+        x = x[torch.full((1 << 20,), 1 << 21, device="xpu")]
+    if name == "sent":
+        with pytest.raises(
+            RuntimeError if rank() else IndexError, match="rank 0 refused" if rank() else "2097152"
+        ):
+            dist.recv(x, 0, group) if rank() else dist.send(x, 1, group)
+    else:
+        with pytest.raises(
+            RuntimeError if rank() else IndexError, match="rank 0 refused" if rank() else "2097152"
+        ):
+            work = dist.all_reduce(x, group=group, async_op=name == "async")
+            work.wait()
+    assert time.monotonic() - began < 30
+    goes_on(group)
+
+
 BOUND: Cases = {}
 bound = entering(BOUND)
 
@@ -805,6 +832,11 @@ def test_case_of_four(name: str) -> None:
     check(name, results(__file__, 4, "matrix"))
 
 
+@pytest.mark.parametrize("name", LATE)
+def test_late_fault(name: str) -> None:
+    check(name, results(__file__, RANKS, "late", (STAGED, ("OPENXPU_LATE_FAULTS", "1"))))
+
+
 @pytest.mark.parametrize("name", BOUND)
 def test_bound(name: str) -> None:
     check(name, results(__file__, 4, "bound", (("OPENXPU_DEVICE", "cpu,cpu"),)))
@@ -833,4 +865,4 @@ if __name__ == "__main__":
     if kind() == "bound":
         run(BOUND, torch.device("xpu", int(sys.argv[1]) % torch.xpu.device_count()))
     else:
-        run(MATRIX if kind() == "matrix" else CASES)
+        run({"matrix": MATRIX, "late": LATE}.get(kind(), CASES))
