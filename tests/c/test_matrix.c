@@ -598,40 +598,33 @@ static void one_column(void **unused) {
     SUCCEEDS(xpu_free(out));
 }
 
+/* Of tiles of 32 x 32, so that long sums are cut into slices. */
+static kind of_few_results(int extras) {
+    return (kind){by_blocks    ? 10
+                  : by_fma     ? 16
+                  : by_squares ? 25
+                               : 6,
+                  true,
+                  by_squares,
+                  false,
+                  32,
+                  32,
+                  XPU_BFLOAT16,
+                  XPU_EPILOGUE_NONE,
+                  extras,
+                  0};
+}
+
 /* A long sum of few results is cut into slices. */
 static void long_sums(void **unused) {
-    const kind w = {by_blocks    ? 10
-                    : by_fma     ? 16
-                    : by_squares ? 25
-                                 : 6,
-                    true,
-                    by_squares,
-                    false,
-                    32,
-                    32,
-                    XPU_BFLOAT16,
-                    XPU_EPILOGUE_NONE,
-                    ADDED,
-                    0};
+    const kind w = of_few_results(ADDED);
     try_problem(&w, 1, 9, 32, 2050, true, true);
     try_problem(&w, 2, 30, 10, 1030, false, false);
 }
 
 /* Slices are whole steps, of which none is left without any of k. */
 static void no_empty_slices(void **unused) {
-    const kind w = {by_blocks    ? 10
-                    : by_fma     ? 16
-                    : by_squares ? 25
-                                 : 6,
-                    true,
-                    by_squares,
-                    false,
-                    32,
-                    32,
-                    XPU_BFLOAT16,
-                    XPU_EPILOGUE_NONE,
-                    0,
-                    0};
+    const kind w = of_few_results(0);
     xpu_tile tile;
     SUCCEEDS(xpu_tile_get(0, w.dtype, false, w.tile, &tile));
     size_t most = 0;

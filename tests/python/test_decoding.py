@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
+from helpers import passes_without_libraries
 from test_fusion import Linear, Norm, kernels
 from torch import Tensor, nn
 
@@ -250,11 +248,4 @@ def test_parts_that_others_use(use: str) -> None:
 @pytest.mark.skipif(TIER in TIERS, reason="this is the inner run")
 @pytest.mark.parametrize("tier", TIERS)
 def test_launches_as_gpus_have_them(tier: str) -> None:
-    run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", str(Path(__file__))],
-        env={**os.environ, "OPENXPU_MATRIX": tier, "OPENXPU_HOST_PROVIDER": "0"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stdout[-4000:] + run.stderr[-2000:]
+    passes_without_libraries(__file__, tier)

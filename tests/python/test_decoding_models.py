@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import copy
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from helpers import passes_without_libraries
 from profiled import profiled
 from torch import Tensor
 
@@ -94,11 +92,4 @@ def test_launches(family: str, tunes: bool) -> None:
 @pytest.mark.skipif(TIER in TIERS, reason="this is the inner run")
 @pytest.mark.parametrize("tier", TIERS)
 def test_launches_as_gpus_have_them(tier: str) -> None:
-    run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", str(Path(__file__))],
-        env={**os.environ, "OPENXPU_MATRIX": tier, "OPENXPU_HOST_PROVIDER": "0"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stdout[-4000:] + run.stderr[-2000:]
+    passes_without_libraries(__file__, tier)
