@@ -47,7 +47,8 @@ def work(rank: int, folder: str, result: Path) -> None:
     torch.set_num_threads(1)
     store = dist.FileStore(os.path.join(folder, "store"), 2)
     dist.init_process_group("cpu:gloo,xpu:xccl", store=store, rank=rank, world_size=2)
-    torch.xpu.set_device(rank % torch.xpu.device_count())
+    kinds = [torch.xpu.get_device_properties(i).type for i in range(torch.xpu.device_count())]
+    torch.xpu.set_device(rank % kinds.count(kinds[0]))  # GPUs come before the processor
     rows, between = [], dist.new_group(backend="gloo")
     for size in SIZES:
         on_xpu = torch.ones(size // 4, device="xpu")

@@ -155,6 +155,7 @@ def main() -> int:
     options = parser.parse_args()
     options.json.parent.mkdir(exist_ok=True)
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    os.environ.setdefault("OPENXPU_DEVICE", "gpu")  # and not the processor beside it
     with tempfile.TemporaryDirectory() as folder:
         torch.multiprocessing.spawn(work, (folder, options.json, options), PROCESSES)
     record = json.loads(options.json.read_text())
