@@ -14,7 +14,7 @@ void register_allocators();
 // Device memory for PyTorch's tensors, and the way back of any such block: libxpu's, with what PyTorch's
 // history, profiler and trace want to know; or what a user's functions gave.
 void *take_memory(xpu_stream *stream, size_t size);
-void give_memory(void *pointer);
+OPENXPU_API void give_memory(void *pointer);
 bool give_if_ours(void *pointer); // false for any other memory, which it leaves alone
 
 // From now on memory comes from these functions; throws where they have been set before.

@@ -74,6 +74,8 @@ void record_history(const HistoryOptions &wanted) {
     for (int device = 0; device < count; device++) check(xpu_memory_set_hook(device, hook, nullptr));
 }
 
+bool records_history() { return on; }
+
 void before_allocation() {
     if (C10_UNLIKELY(on.load(std::memory_order_relaxed)))
         pending = options.alloc_stacks ? take_stack() : nullptr;

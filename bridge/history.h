@@ -31,6 +31,7 @@ OPENXPU_API const char *action_name(xpu_trace_action action);
 OPENXPU_API unsigned trace_action_bit(std::string_view name);
 
 OPENXPU_API void record_history(const HistoryOptions &options);
+OPENXPU_API bool records_history();
 
 // The allocator calls these before it enters libxpu, whose hook runs under a lock where no stack can be
 // taken.

@@ -12,7 +12,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from openxpu import _aoti, _fusion, _process_group, _sharding
+from openxpu import _aoti, _fusion, _graph_trees, _process_group, _sharding
 
 
 def _look_for_backend(interface: ModuleType) -> None:
@@ -100,6 +100,8 @@ _MENDS = {
     "torch._inductor.codegen.common": _fusion.join_layers,
     "torch._inductor.codegen.cpp_utils": _aoti.check_devices,
     "torch._inductor.cpp_builder": _aoti.enter,
+    "torch._inductor.cudagraph_trees": _graph_trees.take_xpu,
+    "torch._inductor.cudagraph_utils": _graph_trees.allow_xpu,
     "torch._inductor.fx_passes.pad_mm": _fusion.leave_few_rows,
     "torch._inductor.kernel.mm": _leave_scales,
     "torch._inductor.runtime.benchmarking": _flush_less,

@@ -2,7 +2,6 @@
  * merging and reuse, and what each statistic counts, are those of PyTorch's caching allocators. */
 #include "runtime/allocator.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 
 #include "cl/cl.h"
@@ -359,9 +358,7 @@ static void destroy_pool(device_memory *m, memory_pool *pool) {
     core_free(pool);
 }
 
-/* Gives unused segments back to the driver: those of `only`, a private pool without users, or (NULL) of
- * the default pool, unless allocations are being captured, and of every private pool without users. */
-static xpu_status release_cached(device_memory *m, memory_pool *only) {
+xpu_status device_memory_release(device_memory *m, memory_pool *only) {
     bool all = !only && !m->captures;
     if (all || only) {
         m->stats.num_sync_all_streams++;
@@ -415,7 +412,7 @@ static xpu_status grow(device_memory *m, arena *a, size_t rounded, block **resul
     size_t size = segment_size(rounded);
     xpu_status status = new_segment(m, a, size, false, result);
     if (status != XPU_ERROR_OUT_OF_MEMORY) return status;
-    XPU_TRY(release_cached(m, NULL));
+    XPU_TRY(device_memory_release(m, NULL));
     status = new_segment(m, a, size, true, result);
     if (status != XPU_ERROR_OUT_OF_MEMORY) return status;
     /* Blocks that other streams have now passed may fit. */
@@ -429,20 +426,11 @@ static xpu_status grow(device_memory *m, arena *a, size_t rounded, block **resul
     return XPU_SUCCESS;
 }
 
-/* Cuts what `b` has beyond `size` off it, where the rules allow, and leaves that among the free. Gives
- * the block handed out: the first part. */
-static inline block *split(device_memory *m, block *b, size_t size) {
+/* Cuts what `b`, in no tree, has beyond `size` off it, and leaves that among the free. Gives the first part. */
+static inline block *cut(device_memory *m, block *b, size_t size) {
     arena *a = b->arena;
     size_t rest = b->node.size - size;
     bool was_split = b->prev || b->next;
-    if ((a->pool->traits & POOL_NO_SPLIT) || (a->large ? rest <= SMALL_SIZE : rest < BLOCK_MIN)) {
-        if (!was_split) return b;
-        FOR_KINDS(kind, a->large) {
-            decrease(&m->stats.inactive_split[kind], 1);
-            decrease(&m->stats.inactive_split_bytes[kind], b->node.size);
-        }
-        return b;
-    }
     block *front = take_spare(m);
     *front = (block){.node = {.size = size, .address = b->node.address},
                      .prev = b->prev,
@@ -467,6 +455,84 @@ static inline block *split(device_memory *m, block *b, size_t size) {
     return front;
 }
 
+/* All of `b`, in no tree: no part of it is left among the free. */
+static inline block *take_whole(device_memory *m, block *b) {
+    if (!b->prev && !b->next) return b;
+    FOR_KINDS(kind, b->arena->large) {
+        decrease(&m->stats.inactive_split[kind], 1);
+        decrease(&m->stats.inactive_split_bytes[kind], b->node.size);
+    }
+    return b;
+}
+
+/* `b` without what it has beyond `size`, where the rules allow to cut it. */
+static inline block *split(device_memory *m, block *b, size_t size) {
+    size_t rest = b->node.size - size;
+    if ((b->arena->pool->traits & POOL_NO_SPLIT) || (b->arena->large ? rest <= SMALL_SIZE : rest < BLOCK_MIN))
+        return take_whole(m, b);
+    return cut(m, b, size);
+}
+
+static inline void hand_out(device_memory *m, block *b, size_t requested) {
+    arena *a = b->arena;
+    b->allocated = true;
+    b->requested = requested;
+    FOR_KINDS(kind, a->large) {
+        increase(&m->stats.allocation[kind], 1);
+        increase(&m->stats.active[kind], 1);
+        increase(&m->stats.allocated_bytes[kind], b->node.size);
+        increase(&m->stats.active_bytes[kind], b->node.size);
+        increase(&m->stats.requested_bytes[kind], requested);
+    }
+    b->context = trace(m, XPU_TRACE_ALLOC, b->node.address, requested, a->stream_id, NULL);
+}
+
+static inline void take_back(device_memory *m, block *b) {
+    b->allocated = false;
+    FOR_KINDS(kind, b->arena->large) {
+        decrease(&m->stats.allocation[kind], 1);
+        decrease(&m->stats.allocated_bytes[kind], b->node.size);
+    }
+    trace(m, XPU_TRACE_FREE_REQUESTED, b->node.address, b->requested, b->arena->stream_id, b->context);
+    if (b->uses) stream_use_submit(&m->tracker, &b->uses, b, &b->waiting);
+    if (b->waiting == 0) free_block(m, b);
+}
+
+xpu_status device_memory_settle(device_memory *m) {
+    return stream_use_wait(&m->tracker, NULL, block_waiting, block_done, m);
+}
+
+void device_memory_take_back(device_memory *m, block *b) { take_back(m, b); }
+
+/* The block, handed out or not, that `pointer` lies in. */
+static block *block_around(segment *s, const char *pointer) {
+    block **at = start_of(s, pointer);
+    while (!*at || (*at)->node.address > pointer) at--; /* the segment starts with a block */
+    return *at;
+}
+
+xpu_status device_memory_hand_out(device_memory *m, char *address, size_t size, size_t requested) {
+    segment *s = segment_map_find(address);
+    block *b = s ? block_around(s, address) : NULL;
+    const bool fits = b && block_is_free(b) && address + size <= b->node.address + b->node.size;
+    XPU_REJECT_IF(!fits, "the %zu bytes at %p are not free any more", size, (void *)address);
+    if (!reserve_blocks(m))
+        return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no host memory for the allocator's tables");
+    arena *a = b->arena;
+    arena_remove(a, b);
+    if (address > b->node.address) { /* what lies before it stays free */
+        block *before = cut(m, b, (size_t)(address - b->node.address));
+        arena_remove(a, b);
+        arena_insert(a, before);
+        FOR_KINDS(kind, a->large) {
+            increase(&m->stats.inactive_split[kind], 1);
+            increase(&m->stats.inactive_split_bytes[kind], before->node.size);
+        }
+    }
+    hand_out(m, b->node.size > size ? cut(m, b, size) : take_whole(m, b), requested);
+    return XPU_SUCCESS;
+}
+
 static memory_pool *choose_pool(device_memory *m, xpu_stream *stream) {
     for (pool_capture *c = m->captures; c; c = c->next)
         if (c->filter(stream, c->user)) return c->pool;
@@ -487,16 +553,7 @@ static xpu_status allocate(device_memory *m, xpu_stream *stream, size_t requeste
     else
         XPU_TRY(grow(m, a, size, &b));
     b = split(m, b, size);
-    b->allocated = true;
-    b->requested = requested;
-    FOR_KINDS(kind, a->large) {
-        increase(&m->stats.allocation[kind], 1);
-        increase(&m->stats.active[kind], 1);
-        increase(&m->stats.allocated_bytes[kind], b->node.size);
-        increase(&m->stats.active_bytes[kind], b->node.size);
-        increase(&m->stats.requested_bytes[kind], requested);
-    }
-    b->context = trace(m, XPU_TRACE_ALLOC, b->node.address, requested, a->stream_id, NULL);
+    hand_out(m, b, requested);
     *result = b;
     return XPU_SUCCESS;
 }
@@ -539,14 +596,7 @@ xpu_status xpu_free(void *pointer) {
     device_memory *m;
     block *b = lock_block(pointer, "xpu_free", &m);
     if (!b) return XPU_ERROR_INVALID_ARGUMENT;
-    b->allocated = false;
-    FOR_KINDS(kind, b->arena->large) {
-        decrease(&m->stats.allocation[kind], 1);
-        decrease(&m->stats.allocated_bytes[kind], b->node.size);
-    }
-    trace(m, XPU_TRACE_FREE_REQUESTED, b->node.address, b->requested, b->arena->stream_id, b->context);
-    if (b->uses) stream_use_submit(&m->tracker, &b->uses, b, &b->waiting);
-    if (b->waiting == 0) free_block(m, b);
+    take_back(m, b);
     device_memory_unlock(m);
     return XPU_SUCCESS;
 }
@@ -578,12 +628,7 @@ xpu_status xpu_memory_base_of(const void *pointer, void **base, size_t *size) {
     XPU_REJECT_IF(device < 0, "%p is in no device memory", pointer);
     device_memory *m = lock_memory(device);
     segment *s = segment_map_find(pointer);
-    block *b = NULL;
-    if (s) { /* or it was given back since */
-        block **at = start_of(s, pointer);
-        while (!*at || (*at)->node.address > (char *)pointer) at--; /* the segment starts with a block */
-        b = *at;
-    }
+    block *b = s ? block_around(s, pointer) : NULL; /* or it was given back since */
     bool found = b && b->allocated;
     if (found) {
         *base = b->node.address;
@@ -597,158 +642,7 @@ xpu_status xpu_memory_base_of(const void *pointer, void **base, size_t *size) {
 xpu_status xpu_memory_empty_cache(int device) {
     device_memory *m;
     XPU_TRY(device_memory_lock(device, &m));
-    xpu_status status = release_cached(m, NULL);
+    xpu_status status = device_memory_release(m, NULL);
     device_memory_unlock(m);
     return status;
-}
-
-/* --- pools of one's own --- */
-
-static memory_pool *find_pool(device_memory *m, const uint64_t id[2]) {
-    memory_pool *p = m->private_pools;
-    while (p && (p->id[0] != id[0] || p->id[1] != id[1])) p = p->next;
-    return p;
-}
-
-static pool_capture **find_capture(device_memory *m, const uint64_t id[2]) {
-    pool_capture **at = &m->captures;
-    while (*at && ((*at)->pool->id[0] != id[0] || (*at)->pool->id[1] != id[1])) at = &(*at)->next;
-    return at;
-}
-
-static xpu_status no_pool(const uint64_t id[2]) {
-    return xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "there is no memory pool (%" PRIu64 ", %" PRIu64 ")", id[0],
-                    id[1]);
-}
-
-static xpu_status acquire(device_memory *m, const uint64_t id[2], memory_pool **pool) {
-    *pool = find_pool(m, id);
-    if (*pool) {
-        (*pool)->users++;
-        return XPU_SUCCESS;
-    }
-    *pool = core_calloc(1, sizeof **pool);
-    if (!*pool) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no host memory for a memory pool");
-    (*pool)->id[0] = id[0];
-    (*pool)->id[1] = id[1];
-    (*pool)->users = 1;
-    (*pool)->next = m->private_pools;
-    m->private_pools = *pool;
-    return XPU_SUCCESS;
-}
-
-xpu_status xpu_pool_acquire(int device, const uint64_t id[2]) {
-    XPU_REJECT_IF(!id[0] && !id[1], "0,0 is the default pool");
-    device_memory *m;
-    XPU_TRY(device_memory_lock(device, &m));
-    memory_pool *pool;
-    xpu_status status = acquire(m, id, &pool);
-    device_memory_unlock(m);
-    return status;
-}
-
-xpu_status xpu_pool_begin(int device, const uint64_t id[2], xpu_pool_filter filter, void *user) {
-    XPU_REJECT_IF(!id[0] && !id[1], "0,0 is the default pool");
-    device_memory *m;
-    XPU_TRY(device_memory_lock(device, &m));
-    xpu_status status;
-    pool_capture *c = NULL;
-    if (*find_capture(m, id))
-        status = xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "memory pool (%" PRIu64 ", %" PRIu64 ") is begun twice",
-                          id[0], id[1]);
-    else if (!(c = core_calloc(1, sizeof *c)))
-        status = xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no host memory to begin a memory pool");
-    else
-        status = acquire(m, id, &c->pool);
-    if (status == XPU_SUCCESS) {
-        c->filter = filter;
-        c->user = user;
-        c->next = m->captures;
-        m->captures = c;
-    } else {
-        core_free(c);
-    }
-    device_memory_unlock(m);
-    return status;
-}
-
-xpu_status xpu_pool_end(int device, const uint64_t id[2]) {
-    device_memory *m;
-    XPU_TRY(device_memory_lock(device, &m));
-    pool_capture **at = find_capture(m, id), *c = *at;
-    if (c) *at = c->next;
-    core_free(c);
-    xpu_status status = c ? XPU_SUCCESS : no_pool(id);
-    device_memory_unlock(m);
-    return status;
-}
-
-xpu_status xpu_pool_release(int device, const uint64_t id[2]) {
-    device_memory *m;
-    XPU_TRY(device_memory_lock(device, &m));
-    memory_pool *pool = find_pool(m, id);
-    if (pool && pool->users > 0) pool->users--;
-    xpu_status status = pool ? XPU_SUCCESS : no_pool(id);
-    device_memory_unlock(m);
-    return status;
-}
-
-xpu_status xpu_pool_users(int device, const uint64_t id[2], int *users) {
-    device_memory *m;
-    XPU_TRY(device_memory_lock(device, &m));
-    memory_pool *pool = find_pool(m, id);
-    *users = pool ? pool->users : 0;
-    device_memory_unlock(m);
-    return XPU_SUCCESS;
-}
-
-xpu_status xpu_pool_empty(int device, const uint64_t id[2]) {
-    device_memory *m;
-    XPU_TRY(device_memory_lock(device, &m));
-    memory_pool *pool = find_pool(m, id);
-    xpu_status status = pool ? release_cached(m, pool) : no_pool(id);
-    device_memory_unlock(m);
-    return status;
-}
-
-xpu_status xpu_pool_set_source(int device, const uint64_t id[2], xpu_pool_source source) {
-    XPU_REJECT_IF(!source.take || !source.give, "a source has two functions");
-    device_memory *m;
-    XPU_TRY(device_memory_lock(device, &m));
-    memory_pool *pool = find_pool(m, id);
-    xpu_status status = pool ? XPU_SUCCESS : no_pool(id);
-    if (pool && pool->segments)
-        status = xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "the memory pool has segments already");
-    else if (pool)
-        pool->source = source;
-    device_memory_unlock(m);
-    return status;
-}
-
-static xpu_status add_trait(int device, const uint64_t id[2], pool_trait trait) {
-    device_memory *m;
-    XPU_TRY(device_memory_lock(device, &m));
-    memory_pool *pool = find_pool(m, id);
-    if (pool) pool->traits |= trait;
-    xpu_status status = pool ? XPU_SUCCESS : no_pool(id);
-    device_memory_unlock(m);
-    return status;
-}
-
-xpu_status xpu_pool_use_on_oom(int device, const uint64_t id[2]) {
-    return add_trait(device, id, POOL_USE_ON_OOM);
-}
-
-xpu_status xpu_pool_no_split(int device, const uint64_t id[2]) {
-    return add_trait(device, id, POOL_NO_SPLIT);
-}
-
-void *xpu_pool_this_thread(void) {
-    static _Thread_local char here; /* its address is the thread's mark */
-    return &here;
-}
-
-bool xpu_pool_thread_filter(xpu_stream *stream, void *user) {
-    (void)stream;
-    return xpu_pool_this_thread() == user;
 }

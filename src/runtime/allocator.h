@@ -96,6 +96,17 @@ typedef struct device_memory {
 xpu_status device_memory_lock(int device, device_memory **m);
 static inline void device_memory_unlock(device_memory *m) { os_mutex_unlock(&m->lock); }
 
+/* Gives unused segments back to the driver: those of `only`, a private pool without users, or (NULL) of
+ * the default pool, unless allocations are being captured, and of every private pool without users. */
+xpu_status device_memory_release(device_memory *m, memory_pool *only);
+
+/* A block that is handed out is given up, as by xpu_free. */
+void device_memory_take_back(device_memory *m, block *b);
+/* Waits until no block waits for other streams. */
+xpu_status device_memory_settle(device_memory *m);
+/* Hands out just those bytes of a free block. */
+xpu_status device_memory_hand_out(device_memory *m, char *address, size_t size, size_t requested);
+
 /* Bytes that the driver should be able to give; an estimate. */
 size_t device_memory_free_bytes(const device_memory *m, size_t *total);
 

@@ -677,6 +677,68 @@ static void a_pool_for_one_thread(void **state) {
     assert_false(u.answer);
 }
 
+static void count_one(void *address, void *user) { ++*(int *)user; }
+
+/* A pool comes back to blocks anywhere in its segments, whatever lies there now, and counts them alike. */
+static void a_pool_comes_back_to_a_state(void **state) {
+    static const uint64_t id[2] = {0, 5}, gone[2] = {0, 6};
+    xpu_pool_state *saved, *none;
+    assert_int_equal(xpu_pool_save(0, id, &none), XPU_ERROR_INVALID_ARGUMENT); /* no such pool */
+    OK(xpu_pool_begin(0, id, on_stream, STREAM(0)));
+    char *a = get(0, 700), *b = get(0, 512), *c = get(0, 100), *large = get(0, 3 * MIB);
+    char *rest = get(0, 5 * MIB), *other = get(1, 512); /* the last is of the default pool */
+    OK(xpu_free(a));
+    OK(xpu_free(large));
+    OK(xpu_pool_save(0, id, &saved)); /* b, c and rest: what lies before and between them is free */
+    const xpu_memory_stats before = stats();
+    int blocks = 0;
+    OK(xpu_pool_state_visit(saved, count_one, &blocks));
+    assert_int_equal(blocks, 3);
+
+    OK(xpu_free(b));
+    OK(xpu_free(rest));
+    char *over = get(0, 2048), *wide = get(0, 9 * MIB), *late = get(0, 512);
+    assert_ptr_equal(over, c + 512);
+    OK(xpu_memory_record_stream(wide, STREAM(1)));
+    OK(xpu_pool_restore(saved));
+    assert_int_equal(xpu_free(over), XPU_ERROR_INVALID_ARGUMENT); /* taken back */
+    assert_int_equal(xpu_free(wide), XPU_ERROR_INVALID_ARGUMENT);
+    assert_true(late == a || late == a + 512 || xpu_free(late) == XPU_ERROR_INVALID_ARGUMENT);
+    const xpu_memory_stats after = stats();
+    for (int kind = 0; kind < XPU_POOL_KINDS; kind++) {
+        assert_int_equal(before.allocation[kind].current, after.allocation[kind].current);
+        assert_int_equal(before.allocated_bytes[kind].current, after.allocated_bytes[kind].current);
+        assert_int_equal(before.active[kind].current, after.active[kind].current);
+        assert_int_equal(before.active_bytes[kind].current, after.active_bytes[kind].current);
+        assert_int_equal(before.requested_bytes[kind].current, after.requested_bytes[kind].current);
+        assert_int_equal(before.inactive_split[kind].current, after.inactive_split[kind].current);
+        assert_int_equal(before.inactive_split_bytes[kind].current, after.inactive_split_bytes[kind].current);
+    }
+    size_t size;
+    void *base;
+    OK(xpu_memory_base_of(b + 100, &base, &size));
+    assert_ptr_equal(base, b);
+    assert_int_equal(size, 512);
+    assert_ptr_equal(get(0, 700), a); /* as before b was freed */
+    OK(xpu_pool_restore(saved));      /* again, and a is taken back */
+    assert_ptr_equal(get(0, 1024), a);
+    OK(xpu_free(a));
+    OK(xpu_free(b));
+    OK(xpu_free(c));
+    OK(xpu_free(rest));
+    OK(xpu_free(other));
+    OK(xpu_pool_end(0, id));
+    OK(xpu_pool_release(0, id));
+    OK(xpu_pool_empty(0, id));
+    assert_int_equal(xpu_pool_restore(saved), XPU_ERROR_INVALID_ARGUMENT); /* the pool is gone */
+    OK(xpu_pool_acquire(0, id));
+    assert_int_equal(xpu_pool_restore(saved), XPU_ERROR_INVALID_ARGUMENT); /* another one of that name */
+    OK(xpu_pool_release(0, id));
+    OK(xpu_pool_empty(0, id));
+    assert_int_equal(xpu_pool_save(0, gone, &none), XPU_ERROR_INVALID_ARGUMENT);
+    xpu_pool_state_destroy(saved);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void) {
@@ -715,6 +777,7 @@ int main(void) {
         TEST(private_pools_keep_apart),
         TEST(the_pool_begun_last_is_asked_first),
         TEST(a_pool_helps_out),
+        TEST(a_pool_comes_back_to_a_state),
         TEST(a_pool_for_one_thread),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,142 @@
+"""Graphs of what Inductor compiles (``mode="reduce-overhead"``), as on CUDA: PyTorch's own trees of graphs, for xpu.
+
+PyTorch keeps the graphs of a device's compiled functions in a tree (``torch/_inductor/cudagraph_trees.py``): what was
+recorded after what, whose outputs lie where in one pool of memory, and which still live. It is written for CUDA: it
+names ``torch.cuda``, and functions that only CUDA's builds have. All of these have their like here, so its source is
+run a second time, in its own module, with xpu's names in their place.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import logging
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import torch
+
+_log = logging.getLogger("torch._inductor.cudagraph_trees")
+
+_DEVICE = "_openxpu_device"  # what stands for torch.cuda
+_FUNCTIONS = "_openxpu_functions"  # and for functions of torch._C
+_TREES = "torch._inductor.cudagraph_trees"
+# Modes in which torch.cond becomes a node of CUDA's graphs. There are none here: the host decides.
+_CONDITIONS = {"ControlFlowOpWarmupDispatchMode", "CUDAGraphCaptureControlFlowOpDispatchMode"}
+
+
+class _Device:
+    """torch.xpu, by CUDA's names."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch.xpu, name)
+
+    @property
+    def CUDAGraph(self) -> type:  # noqa: N802
+        return torch.xpu.XPUGraph
+
+    @staticmethod
+    def graph(graph: Any, pool: Any = None, stream: Any = None, capture_error_mode: str = "") -> Any:
+        """Capture; what can't be recorded is refused here in any mode."""
+        return torch.xpu.graph(graph, pool=pool, stream=stream)
+
+
+def _nothing(*_: object) -> None:
+    """There are no caches of cuBLAS's or cuDNN's."""
+
+
+def _functions() -> dict[str, Callable[..., Any]]:
+    from openxpu import _bridge
+
+    return {
+        "_cuda_beginAllocateCurrentThreadToPool": _bridge._xpu_beginAllocateCurrentThreadToPool,
+        "_cuda_endAllocateToPool": _bridge._xpu_endAllocateToPool,
+        "_cuda_releasePool": _bridge._xpu_releasePool,
+        "_cuda_getCheckpointState": _bridge.pool_state,
+        "_cuda_setCheckpointPoolState": lambda _, *given: _bridge.restore_pool(*given),
+        "_cuda_checkPoolLiveAllocations": _bridge.pool_holds,
+        "_cuda_cudaCachingAllocator_raw_delete": _bridge.raw_delete,
+        "_cuda_clearCublasWorkspaces": _nothing,
+        "_cuda_get_conv_benchmark_empty_cache": _nothing,
+        "_cudnn_set_conv_benchmark_empty_cache": _nothing,
+        "_cuda_isHistoryEnabled": _bridge.records_history,
+        "_construct_CUDA_Tensor_From_Storage_And_Metadata": _bridge.tensor_in,
+        "_free_And_Remove_DeleterFn": _bridge.free_and_remove_deleter,
+        "_has_Standard_Deleter": _bridge.has_standard_deleter,
+        "_set_storage_access_error_msg": _bridge.set_access_error,
+        "_set_storage_data_ptr_access_error_msg": _bridge.set_storage_access_error,
+        "_tensors_data_ptrs_at_indices_equal": _bridge.addresses_are,
+    }
+
+
+class _ForXpu(ast.NodeTransformer):
+    """CUDA's names become xpu's; names without any are kept in ``unknown``."""
+
+    def __init__(self, known: dict[str, Callable[..., Any]]) -> None:
+        self.known = known
+        self.unknown: set[str] = set()
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:  # noqa: N802
+        self.generic_visit(node)
+        match node:
+            case ast.Attribute(ast.Name("torch"), "cuda"):
+                return ast.copy_location(ast.Name(_DEVICE, ast.Load()), node)
+            case ast.Attribute(ast.Attribute(ast.Name("torch"), "_C"), name) if name in self.known:
+                functions = ast.copy_location(ast.Name(_FUNCTIONS, ast.Load()), node)
+                return ast.copy_location(ast.Subscript(functions, ast.Constant(name), ast.Load()), node)
+            case ast.Attribute(ast.Attribute(ast.Name("torch"), "_C"), name):
+                if name.startswith(("_cuda_", "_cudnn_")) or not hasattr(torch._C, name):
+                    self.unknown.add(name)
+            case ast.Attribute(_, "is_cuda"):
+                node.attr = "is_xpu"
+        return node
+
+    def visit_Constant(self, node: ast.Constant) -> ast.Constant:  # noqa: N802
+        if node.value == "cuda":
+            node.value = "xpu"
+        return node
+
+
+def take_xpu(trees: ModuleType) -> None:
+    """Run the module of the trees again, for xpu, where all that it asks for is here."""
+    known = _functions()
+    spec = trees.__spec__
+    source = spec.loader.get_source(spec.name) if spec and spec.loader else None  # type: ignore[attr-defined]
+    if source is None:
+        return
+    assert spec is not None
+    names = _ForXpu(known)
+    tree = ast.fix_missing_locations(names.visit(ast.parse(source)))
+    if names.unknown:
+        _log.warning(
+            "compiled functions run without graphs on xpu: openxpu lacks what PyTorch %s asks for: %s",
+            torch.__version__,
+            ", ".join(sorted(names.unknown)),
+        )
+        return
+    vars(trees).update({_DEVICE: _Device(), _FUNCTIONS: known})
+    exec(compile(tree, spec.origin or _TREES, "exec", dont_inherit=True), vars(trees))
+    for name in _CONDITIONS & vars(trees).keys():
+        setattr(trees, name, contextlib.nullcontext)
+
+
+def _has_trees() -> bool:
+    import importlib
+
+    return hasattr(importlib.import_module(_TREES), _DEVICE)
+
+
+def allow_xpu(checks: ModuleType) -> None:
+    """Have Inductor take functions of one xpu device for graphs, as those of one CUDA device."""
+    own = checks.check_multiple_devices_or_any_cpu_nodes
+
+    def check(nodes: dict[torch.device, Any]) -> str | None:
+        if any(device.type == "xpu" for device in nodes) and _has_trees():
+            nodes = {
+                torch.device("cuda", d.index) if d.type == "xpu" else d: node for d, node in nodes.items()
+            }
+        reason: str | None = own(nodes)
+        return reason
+
+    checks.check_multiple_devices_or_any_cpu_nodes = check
