@@ -74,6 +74,11 @@ HostScope::HostScope(c10::DeviceIndex device)
 
 HostScope::~HostScope() { source = outer_; }
 
+OutsideDevice::OutsideDevice()
+    : outer_(std::exchange(source, nullptr)), no_autocast_(c10::DispatchKey::AutocastCPU) {}
+
+OutsideDevice::~OutsideDevice() { source = outer_; }
+
 at::Tensor HostScope::adopt(at::Tensor cpu) const {
     if (!cpu.defined() || cpu.is_xpu()) return cpu;
     auto *storage = cpu.storage().unsafeGetStorageImpl();

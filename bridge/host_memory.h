@@ -3,6 +3,7 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty_strided.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <array>
@@ -44,6 +45,21 @@ class HostScope {
     c10::impl::ExcludeDispatchKeyGuard no_autocast_;
 };
 
+// While it lives, CPU tensors made by this thread lie where PyTorch puts them, and ATen is called as in a
+// HostScope: nothing is written to the device's memory.
+class OutsideDevice {
+  public:
+    OutsideDevice();
+    ~OutsideDevice();
+    OutsideDevice(const OutsideDevice &) = delete;
+    OutsideDevice &operator=(const OutsideDevice &) = delete;
+
+  private:
+    xpu_stream *outer_;
+    at::AutoDispatchBelowADInplaceOrView below_autograd_;
+    c10::impl::ExcludeDispatchKeyGuard no_autocast_;
+};
+
 // Is what this thread gives to its current stream written down for a graph, and not done?
 inline bool is_captured(c10::DeviceIndex device) { return xpu_stream_is_capturing(current_stream(device)); }
 
@@ -61,29 +77,40 @@ void rethrow_failure();
 
 // What `compute` makes of CPU tensors, for tensors of a host device. In a capture it runs once over whatever
 // is in memory, for the results' shapes, and then in each replay: it must write nothing but its results, nor
-// may they depend in shape on what it reads. The settings are all else that it needs.
+// may they depend in shape on what it reads. The capture writes nothing to the device's memory, where other
+// graphs may have something. The settings are all else that it needs.
 template <size_t Results, size_t Inputs, typename Settings>
 std::array<at::Tensor, Results> on_host(
     const char *name, c10::DeviceIndex device, const std::array<at::Tensor, Inputs> &inputs,
     const Settings &settings,
     std::array<at::Tensor, Results> (*compute)(const Settings &, const std::array<at::Tensor, Inputs> &)) {
-    const bool captured = is_captured(device);
-    const HostScope scope(device);
+    std::array<at::Tensor, Results> results;
     std::array<at::Tensor, Inputs> there;
-    for (size_t i = 0; i < Inputs; i++)
-        there[i] = captured ? borrowed(inputs[i], false) : as_cpu_input(inputs[i]);
-    auto results = compute(settings, there);
-    for (auto &result : results) result = scope.adopt(std::move(result));
-    if (captured) {
-        std::array<at::Tensor, Results> places;
-        for (size_t i = 0; i < Results; i++) places[i] = borrowed(results[i], true);
-        record_on_host(device, name, [=] {
-            const HostScope inside(device);
-            const auto made = compute(settings, there);
-            for (size_t i = 0; i < Results; i++)
-                if (places[i].defined()) places[i].copy_(made[i]);
-        });
+    if (!is_captured(device)) {
+        const HostScope scope(device);
+        for (size_t i = 0; i < Inputs; i++) there[i] = as_cpu_input(inputs[i]);
+        results = compute(settings, there);
+        for (auto &result : results) result = scope.adopt(std::move(result));
+        return results;
     }
+    std::array<at::Tensor, Results> places;
+    for (size_t i = 0; i < Inputs; i++) there[i] = borrowed(inputs[i], false);
+    {
+        const OutsideDevice elsewhere;
+        results = compute(settings, there);
+    }
+    for (size_t i = 0; i < Results; i++) {
+        if (!results[i].defined()) continue;
+        results[i] = at::empty_strided(results[i].sizes(), results[i].strides(),
+                                       results[i].options().device(c10::Device(c10::kXPU, device)));
+        places[i] = borrowed(results[i], true);
+    }
+    record_on_host(device, name, [=] {
+        const HostScope inside(device);
+        const auto made = compute(settings, there);
+        for (size_t i = 0; i < Results; i++)
+            if (places[i].defined()) places[i].copy_(made[i]);
+    });
     return results;
 }
 

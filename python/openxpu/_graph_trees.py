@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
+import importlib
+import inspect
 import logging
 from collections.abc import Callable
 from types import ModuleType
@@ -122,8 +125,6 @@ def take_xpu(trees: ModuleType) -> None:
 
 
 def _has_trees() -> bool:
-    import importlib
-
     return hasattr(importlib.import_module(_TREES), _DEVICE)
 
 
@@ -140,3 +141,41 @@ def allow_xpu(checks: ModuleType) -> None:
         return reason
 
     checks.check_multiple_devices_or_any_cpu_nodes = check
+
+
+def name_device(backend: ModuleType) -> None:
+    """Have Dynamo's backend "cudagraphs" take graphs of xpu: it asks for the device's index, if that is CUDA."""
+
+    def get_device_index(graph: Any) -> int | None:
+        index: int | None = next(iter(backend.get_device_node_mapping(graph))).index
+        return index
+
+    backend.get_device_index = get_device_index
+
+
+def tell_reasons(output: ModuleType) -> None:
+    """Have Inductor tell why a function of xpu runs without graphs, which it counts, and tells for CUDA."""
+    kind = output.CompiledFxGraph
+
+    def telling(name: str, wanted: Callable[[dict[str, Any]], Any]) -> None:
+        own = getattr(kind, name)
+        signature = inspect.signature(own)
+
+        @functools.wraps(own)
+        def tell(self: Any, *given: Any, **named: Any) -> None:
+            asked = bool(wanted(signature.bind(self, *given, **named).arguments))
+            own(self, *given, **named)
+            devices = getattr(self, "device_types", ())
+            if asked and self.disabled_cudagraphs_reason and "xpu" in devices and "cuda" not in devices:
+                counters["inductor"]["cudagraph_skips"] -= 1  # which is counted again
+                log_cudagraph_skip_and_bump_counter(
+                    f"skipping cudagraphs due to {self.disabled_cudagraphs_reason}"
+                )
+
+        setattr(kind, name, tell)
+
+    from torch._dynamo.utils import counters
+    from torch._inductor.cudagraph_utils import log_cudagraph_skip_and_bump_counter
+
+    telling("__init__", lambda given: given.get("cudagraphs"))
+    telling("post_compile", lambda given: given["graph_kwargs"].get("cudagraphs"))

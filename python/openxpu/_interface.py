@@ -95,6 +95,7 @@ def _flush_less(benchmarking: ModuleType) -> None:
 
 # Modules and what is done with them once they have run.
 _MENDS = {
+    "torch._dynamo.backends.cudagraphs": _graph_trees.name_device,
     "torch._dynamo.device_interface": _look_for_backend,
     "torch._inductor.codecache": _aoti.enter_codecache,
     "torch._inductor.codegen.common": _fusion.join_layers,
@@ -104,6 +105,7 @@ _MENDS = {
     "torch._inductor.cudagraph_utils": _graph_trees.allow_xpu,
     "torch._inductor.fx_passes.pad_mm": _fusion.leave_few_rows,
     "torch._inductor.kernel.mm": _leave_scales,
+    "torch._inductor.output_code": _graph_trees.tell_reasons,
     "torch._inductor.runtime.benchmarking": _flush_less,
     "torch._inductor.scheduler": _fusion.join_small_kernels,
     "torch.distributed.distributed_c10d": _process_group.enter,

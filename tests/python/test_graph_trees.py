@@ -1,0 +1,242 @@
+"""torch.compile(mode="reduce-overhead") on xpu: PyTorch's trees of graphs, with its own slow checks of memory on."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import importlib.util
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from openxpu import _graph_trees
+from torch import Tensor, nn
+
+pytestmark = pytest.mark.skipif(
+    not hasattr(torch.xpu, "XPUGraph") or importlib.util.find_spec("triton") is None,
+    reason="needs triton, and torch.xpu's graphs",
+)
+
+
+def private_segments() -> list[dict[str, Any]]:
+    """Memory that graphs hold."""
+    gc.collect()
+    torch.xpu.empty_cache()
+    return [one for one in torch.xpu.memory_snapshot() if tuple(one["segment_pool_id"]) != (0, 0)]
+
+
+@pytest.fixture(autouse=True)
+def checked(fresh_compiler: None) -> Iterator[None]:
+    """Compiled code is checked at each step, no graph is left out in silence, and no memory is kept."""
+    from torch._inductor import config
+
+    before = private_segments()
+    settings = {
+        "triton.slow_path_cudagraph_asserts": True,
+        "triton.cudagraph_or_error": True,
+        "triton.autotune_pointwise": False,
+    }
+    with config.patch(settings):
+        yield
+    torch._dynamo.reset()
+    assert private_segments() == before
+
+
+def manager() -> Any:
+    from torch._inductor import cudagraph_trees
+
+    return cudagraph_trees.get_container(torch.xpu.current_device()).tree_manager
+
+
+def recorded() -> int:
+    """Graphs in the tree."""
+    return sum(1 + root.num_descendants() for root in manager().get_roots())
+
+
+def test_inference() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(33, 65), nn.GELU(), nn.LayerNorm(65), nn.Linear(65, 7)).to("xpu")
+    compiled = torch.compile(net, mode="reduce-overhead")
+    addresses = set()
+    with torch.no_grad():
+        for rows in (5, 5, 5, 5):
+            x = torch.randn(rows, 33, device="xpu")
+            y = compiled(x)
+            torch.testing.assert_close(y, net(x), rtol=1e-5, atol=1e-6)
+            addresses.add(y.data_ptr())
+        assert recorded() == 1
+        assert len(addresses) == 2  # the first call's, which was no graph, and the graph's
+        with pytest.raises(RuntimeError, match="size"):
+            compiled(torch.randn(5, 34, device="xpu"))
+        x = torch.randn(5, 33, device="xpu")
+        torch.testing.assert_close(compiled(x), net(x), rtol=1e-5, atol=1e-6)
+
+
+def test_training() -> None:
+    """Losses of some steps are those without graphs; forward and backward are a graph each."""
+    torch.manual_seed(0)
+    plain = nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 10)
+    ).to("xpu")
+    net = copy.deepcopy(plain)
+    graphed = torch.compile(net, mode="reduce-overhead")
+    optimizers = [torch.optim.SGD(each.parameters(), 0.1, 0.9) for each in (plain, net)]
+    for _ in range(5):
+        x, target = torch.randn(4, 3, 8, 8, device="xpu"), torch.randint(10, (4,), device="xpu")
+        losses = []
+        for model, optimizer in zip((plain, graphed), optimizers, strict=True):
+            optimizer.zero_grad()  # a gradient lies where the next backward writes
+            loss = F.cross_entropy(model(x), target)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        assert abs(losses[0] - losses[1]) < 1e-4, losses
+    assert recorded() == 2
+
+
+def test_a_graph_continues_several_others() -> None:
+    """Outputs that live on are inputs of what is recorded later, in the same memory: the pool comes back to them."""
+
+    @torch.compile(mode="reduce-overhead")
+    def first(x: Tensor) -> tuple[Tensor, Tensor]:
+        return x.sin() * 2, x.cos()
+
+    @torch.compile(mode="reduce-overhead")
+    def second(x: Tensor) -> Tensor:
+        return (x + 1).softmax(-1)
+
+    @torch.compile(mode="reduce-overhead")
+    def third(x: Tensor, y: Tensor) -> Tensor:
+        return x.exp() - y @ y.t()
+
+    for turn in range(10):
+        torch.compiler.cudagraph_mark_step_begin()
+        x = torch.randn(40, 300, device="xpu")
+        a, b = first(x)
+        if turn % 3 == 1:
+            del b
+            torch.testing.assert_close(second(a), (x.sin() * 2 + 1).softmax(-1))
+            torch.testing.assert_close(a, x.sin() * 2)
+        elif turn % 3 == 2:
+            y = torch.randn(40, 7, device="xpu")
+            c = third(a[:, :40], y)
+            torch.testing.assert_close(c, (x.sin() * 2)[:, :40].exp() - y @ y.t())
+            torch.testing.assert_close(second(b), (x.cos() + 1).softmax(-1))
+            torch.testing.assert_close(c, (x.sin() * 2)[:, :40].exp() - y @ y.t())
+            torch.testing.assert_close(a, x.sin() * 2)
+    assert manager().debug_checkpointing_counter > 0
+
+
+def test_what_was_overwritten_is_an_error() -> None:
+    double = torch.compile(lambda x: x * 2, mode="reduce-overhead")
+    x = torch.ones(3, device="xpu")
+    y = double(x)
+    z = double(x)
+    with pytest.raises(RuntimeError, match="overwritten by a subsequent run"):
+        y.sum()
+    assert z.tolist() == [2, 2, 2]
+
+
+def test_random_numbers_go_on() -> None:
+    drop = torch.compile(lambda x: F.dropout(x, 0.5) + torch.rand_like(x), mode="reduce-overhead")
+    x = torch.ones(50, device="xpu")
+    drop(x), drop(x)
+    runs = []
+    for _ in range(2):
+        torch.manual_seed(5)
+        runs.append([drop(x).tolist() for _ in range(4)])
+    assert runs[0] == runs[1]
+    assert len({tuple(one) for one in runs[0]}) == 4
+
+
+def test_inputs_that_are_changed() -> None:
+    """Buffers of a module, as a cache of keys, are the graph's own memory; other inputs are changed as they are."""
+
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("seen", torch.zeros(4, device="xpu"))
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.seen.add_(x)
+            return self.seen * 2
+
+    net = Counting()
+    step = torch.compile(net, mode="reduce-overhead")
+    with torch.no_grad():
+        for turn in range(5):
+            assert step(torch.ones(4, device="xpu")).tolist() == [2 * turn + 2] * 4
+    assert recorded() == 1
+    assert net.seen.tolist() == [5] * 4
+
+
+def test_what_the_host_does_lies_between_graphs() -> None:
+    @torch.compile(mode="reduce-overhead")
+    def work(x: Tensor) -> Tensor:
+        return ((x * 3).cpu() + 1).to("xpu").sin()
+
+    for _ in range(4):
+        x = torch.randn(6, device="xpu")
+        torch.testing.assert_close(work(x), (x * 3 + 1).sin())
+    assert recorded() == 2
+
+
+def test_why_there_is_no_graph(caplog: pytest.LogCaptureFixture) -> None:
+    from torch._dynamo.utils import counters
+    from torch._inductor import config
+
+    work = torch.compile(lambda x: (x.cpu() + 1).to("xpu"), mode="reduce-overhead")
+    before = counters["inductor"]["cudagraph_skips"]
+    with (
+        config.patch({"graph_partition": False, "triton.cudagraph_or_error": False}),
+        caplog.at_level(logging.WARNING),
+    ):
+        assert work(torch.ones(2, device="xpu")).tolist() == [2, 2]
+    assert counters["inductor"]["cudagraph_skips"] == before + 1
+    assert "skipping cudagraphs due to cpu device" in caplog.text
+
+
+def test_the_backend_cudagraphs() -> None:
+    work = torch.compile(lambda x, y: x.sin() @ y, backend="cudagraphs")
+    for _ in range(4):
+        x, y = torch.randn(5, 6, device="xpu"), torch.randn(6, 3, device="xpu")
+        assert torch.equal(work(x, y), x.sin() @ y)
+    assert recorded() == 1
+
+
+def test_what_openxpu_lacks_is_said(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    """A PyTorch that asks for more than there is keeps its own module, and is told."""
+    path = tmp_path / "trees.py"
+    path.write_text("import torch\ndef ask():\n    return torch._C._cuda_brandNew(torch.cuda.Stream())\n")
+    spec = importlib.util.spec_from_file_location("trees", path)
+    assert isinstance(spec, ModuleSpec)
+    assert spec.loader
+    trees = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(trees)
+    with caplog.at_level(logging.WARNING, logger="torch._inductor.cudagraph_trees"):
+        _graph_trees.take_xpu(trees)
+    assert "_cuda_brandNew" in caplog.text
+    assert not hasattr(trees, _graph_trees._DEVICE)
+    assert isinstance(trees, ModuleType)
+
+
+@pytest.mark.skipif("OPENXPU_MEMORY" in os.environ, reason="the run itself")
+def test_with_memory_and_queues_apart() -> None:
+    """As on GPUs."""
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-k", "not host and not why", __file__],
+        env={**os.environ, "OPENXPU_MEMORY": "buffer"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout[-4000:] + run.stderr[-2000:]
