@@ -3,6 +3,7 @@
 #include "runtime/allocator.h"
 
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 
 #include "cl/cl.h"
@@ -11,6 +12,10 @@
 #include "runtime/segment_map.h"
 
 static device_memory memories[CL_MAX_DEVICES] = {[0 ... CL_MAX_DEVICES - 1] = {.lock = OS_MUTEX_INIT}};
+
+static atomic_uint_fast64_t clock_time;
+
+uint64_t allocator_tick(void) { return atomic_fetch_add(&clock_time, 1) + 1; }
 
 /* `device` is known to exist. */
 static inline device_memory *lock_memory(int device) {
@@ -488,6 +493,7 @@ static xpu_status allocate(device_memory *m, xpu_stream *stream, size_t requeste
         XPU_TRY(grow(m, a, size, &b));
     b = split(m, b, size);
     b->allocated = true;
+    b->time = atomic_load_explicit(&clock_time, memory_order_relaxed);
     b->requested = requested;
     FOR_KINDS(kind, a->large) {
         increase(&m->stats.allocation[kind], 1);
@@ -571,20 +577,33 @@ xpu_status xpu_memory_device_of(const void *pointer, int *device) {
     return XPU_SUCCESS;
 }
 
+/* The block around the pointer into memory of a device that is locked; NULL where none is handed out. */
+static const block *block_around(const void *pointer) {
+    segment *s = segment_map_find(pointer);
+    if (!s) return NULL; /* it was given back since */
+    block **at = start_of(s, pointer);
+    while (!*at || (*at)->node.address > (char *)pointer) at--; /* the segment starts with a block */
+    return (*at)->allocated ? *at : NULL;
+}
+
+uint64_t allocator_time_of(const void *pointer) {
+    const int device = segment_map_device(pointer);
+    if (device < 0) return 0;
+    device_memory *m = lock_memory(device);
+    const block *b = block_around(pointer);
+    const uint64_t time = b ? b->time : 0;
+    device_memory_unlock(m);
+    return time;
+}
+
 xpu_status xpu_memory_base_of(const void *pointer, void **base, size_t *size) {
     XPU_REJECT_IF(!base || !size, "base or size is NULL");
     if (xpu_in_bad_fork()) return cl_init();
     int device = segment_map_device(pointer);
     XPU_REJECT_IF(device < 0, "%p is in no device memory", pointer);
     device_memory *m = lock_memory(device);
-    segment *s = segment_map_find(pointer);
-    block *b = NULL;
-    if (s) { /* or it was given back since */
-        block **at = start_of(s, pointer);
-        while (!*at || (*at)->node.address > (char *)pointer) at--; /* the segment starts with a block */
-        b = *at;
-    }
-    bool found = b && b->allocated;
+    const block *b = block_around(pointer);
+    bool found = b != NULL;
     if (found) {
         *base = b->node.address;
         *size = b->node.size;
