@@ -152,6 +152,24 @@ def test_resize_fills_what_it_adds_where_results_must_be_the_same():
         assert torch.ones(1, dtype=torch.int, device="xpu").resize_(2).tolist() == [1, 2**31 - 1]
 
 
+def test_resize_that_fails_changes_nothing():
+    x = torch.from_dlpack(torch.arange(6.0, device="xpu"))  # somebody else's memory
+    for resize in (lambda: x.resize_(100), lambda: x.set_(x.untyped_storage(), 0, (50,), (2,))):
+        with pytest.raises(RuntimeError, match="not resizable"):
+            resize()
+        assert x.shape == (6,)
+    same(x, torch.arange(6.0))
+
+
+def test_resize_of_lazy_clones():
+    x = torch.arange(4.0, device="xpu")
+    y = torch._lazy_clone(x)
+    x.resize_(100)
+    x[0] = 9
+    same(x[:4], torch.tensor([9.0, 1, 2, 3]))
+    same(y, torch.arange(4.0))
+
+
 def test_resize_of_storages():
     x = torch.arange(8.0, device="xpu")
     storage = x.untyped_storage()
