@@ -109,6 +109,7 @@ static xpu_graph *lock_capture(uint64_t number) {
 }
 
 bool xpu_graph_may_use(int device, const void *pointer) {
+    if (xpu_in_bad_fork()) return false; /* which replays none; locks may have been copied locked */
     const uint64_t since = allocator_time_of(pointer);
     bool found = false;
     os_mutex_lock(&graphs_lock);

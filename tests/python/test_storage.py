@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from helpers import python
 from torch.utils.dlpack import from_dlpack, to_dlpack
 
 
@@ -81,13 +82,27 @@ def test_numpy_needs_the_cpu():
     assert np.array_equal(torch.ones(2, device="xpu").cpu().numpy(), np.ones(2, np.float32))
 
 
-def test_sharing_between_processes_says_why_not():
-    with pytest.raises(RuntimeError):
-        torch.ones(2, device="xpu").share_memory_()
-    from multiprocessing.reduction import ForkingPickler
-
-    with pytest.raises(RuntimeError):
-        ForkingPickler.dumps(torch.ones(2, device="xpu"))
+def test_memory_that_is_not_the_hosts_is_refused():
+    out = python(
+        """
+from multiprocessing.reduction import ForkingPickler
+import torch.multiprocessing
+x = torch.ones(2, device="xpu")
+for share in (x.share_memory_, x.untyped_storage().share_memory_, torch.nn.Linear(2, 2, device="xpu").share_memory,
+              lambda: ForkingPickler.dumps(x), lambda: ForkingPickler.dumps(torch.empty(0, device="xpu"))):
+    try:
+        share()
+    except RuntimeError as error:
+        print(error)
+assert not x.is_shared()
+x.untyped_storage().resize_(16)
+""",
+        {"OPENXPU_MEMORY": "buffer"},
+    )
+    assert out.stdout.splitlines() == 5 * [
+        "memory of xpu:0 can't be shared between processes, because it isn't the host's; "
+        "send tensor.cpu() and call .to('xpu') there"
+    ]
 
 
 # --- DLPack ---
