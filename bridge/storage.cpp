@@ -30,7 +30,7 @@ void resize_storage(c10::StorageImpl *storage, size_t size) {
         // The old block goes back to the allocator: only work of this stream may still read it.
         check(xpu_memcpy(current_stream(device.index()), block.get(), storage->data(), kept, false));
     }
-    storage->set_data_ptr_noswap(std::move(block));
+    storage->set_data_ptr(std::move(block)); // a lazy clone is none any more
     storage->set_nbytes(size);
 }
 
@@ -38,18 +38,17 @@ void resize_impl(c10::TensorImpl *self, at::IntArrayRef size, at::OptionalIntArr
     if (self->sizes() == size && (!stride || self->strides() == *stride)) return;
     const auto itemsize = self->dtype().itemsize();
     const auto offset = self->storage_offset();
-    size_t needed;
-    if (stride) {
-        needed = at::detail::computeStorageNbytes(size, *stride, itemsize, offset);
-        self->set_sizes_and_strides(size, *stride);
-    } else {
-        needed = at::detail::computeStorageNbytesContiguous(size, itemsize, offset);
-        self->set_sizes_contiguous(size);
+    const size_t needed = stride ? at::detail::computeStorageNbytes(size, *stride, itemsize, offset)
+                                 : at::detail::computeStorageNbytesContiguous(size, itemsize, offset);
+    if (c10::multiply_integers(size) != 0) { // before the sizes: they stay where this fails
+        auto *storage = self->unsafe_storage().unsafeGetStorageImpl();
+        TORCH_CHECK(storage, "Tensor: invalid null storage");
+        if (needed > storage->nbytes()) resize_storage(storage, needed);
     }
-    if (self->numel() == 0) return;
-    auto *storage = self->unsafe_storage().unsafeGetStorageImpl();
-    TORCH_CHECK(storage, "Tensor: invalid null storage");
-    if (needed > storage->nbytes()) resize_storage(storage, needed);
+    if (stride)
+        self->set_sizes_and_strides(size, *stride);
+    else
+        self->set_sizes_contiguous(size);
 }
 
 const at::Tensor &resize_(const at::Tensor &self, at::IntArrayRef size,

@@ -1,5 +1,5 @@
-// What PyTorch's trees of graphs (torch/_inductor/cudagraph_trees.py) ask of a device's allocator and storages:
-// see python/openxpu/_graph_trees.py. PyTorch has these functions in builds for CUDA alone.
+// What PyTorch's trees of graphs (torch/_inductor/cudagraph_trees.py) ask of a device's allocator and
+// storages: see python/openxpu/_graph_trees.py. PyTorch has these functions in builds for CUDA alone.
 #include <c10/core/TensorImpl.h>
 #include <torch/csrc/Dtype.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <set>
+#include <tuple>
 
 #include "../allocator.h"
 #include "../history.h"
@@ -60,7 +61,8 @@ void free_and_remove_deleter(uintptr_t storage) {
 void restore_pool(const PoolState &state, const std::vector<uintptr_t> &stale,
                   const std::vector<uintptr_t> &living) {
     for (const auto storage : stale)
-        storage_at(storage).mutable_data_ptr().compare_exchange_deleter(give_memory, leave_memory);
+        std::ignore =
+            storage_at(storage).mutable_data_ptr().compare_exchange_deleter(give_memory, leave_memory);
     check(xpu_pool_restore(state.state));
     const auto blocks = state.addresses();
     std::set<uintptr_t> seen;
@@ -99,12 +101,12 @@ bool addresses_are(const py::list &tensors, const py::list &addresses, const py:
 
 at::Tensor tensor_in(const py::dict &metadata, const c10::Storage &storage) {
     const auto *dtype = reinterpret_cast<THPDtype *>(metadata["dtype"].ptr());
-    auto tensor =
-        at::detail::make_tensor_base<c10::TensorImpl>(c10::Storage(storage), c10::DispatchKeySet(c10::DispatchKey::XPU),
-                                                      c10::scalarTypeToTypeMeta(dtype->scalar_type));
-    tensor.unsafeGetTensorImpl()->set_sizes_and_strides(
-        metadata["size"].cast<std::vector<int64_t>>(), metadata["stride"].cast<std::vector<int64_t>>(),
-        metadata["storage_offset"].cast<int64_t>());
+    auto tensor = at::detail::make_tensor_base<c10::TensorImpl>(
+        c10::Storage(storage), c10::DispatchKeySet(c10::DispatchKey::XPU),
+        c10::scalarTypeToTypeMeta(dtype->scalar_type));
+    tensor.unsafeGetTensorImpl()->set_sizes_and_strides(metadata["size"].cast<std::vector<int64_t>>(),
+                                                        metadata["stride"].cast<std::vector<int64_t>>(),
+                                                        metadata["storage_offset"].cast<int64_t>());
     return at::Tensor(std::move(tensor));
 }
 

@@ -594,7 +594,8 @@ PyMODINIT_FUNC PyInit__bridge() {
                             .initialise = [] { torch::utils::device_lazy_init(at::kXPU); }};
     THPObjectPtr module(PyModule_Create(&openxpu::module));
     return module && openxpu::add_triton(module.get()) && openxpu::add_graphs(module.get()) &&
-                   openxpu::add_graph_trees(module.get()) && openxpu::add_aoti(module.get())
+                   openxpu::add_graph_trees(module.get()) && openxpu::add_aoti(module.get()) &&
+                   openxpu::add_sharing(module.get())
                ? module.release()
                : nullptr;
     END_HANDLE_TH_ERRORS

@@ -75,6 +75,12 @@ XPU_API xpu_status xpu_graph_visit(const xpu_graph *graph, xpu_graph_visitor vis
 /* Is the stream part of a capture? */
 XPU_API bool xpu_stream_is_capturing(const xpu_stream *stream);
 
+/* May a graph of the device read or write the memory at `pointer`? True for all that was there before the
+ * capture of such a graph was over, as long as the graph has it, and for any memory while one captures: what
+ * lies there must not move then. Of memory that xpu_malloc didn't give it is unknown since when it is there.
+ */
+XPU_API bool xpu_graph_may_use(int device, const void *pointer);
+
 /* Fails with a sentence that names `what`, if the stream is part of a capture: for what would go round it. */
 XPU_API xpu_status xpu_stream_refuse_capture(const xpu_stream *stream, const char *what);
 

@@ -103,13 +103,14 @@ XPU_API xpu_status xpu_pool_no_split(int device, const uint64_t id[2]);
  * `restore` takes back what is handed out now and hands out again what was then, at its addresses; who has
  * blocks that weren't must not free them any more. The caller lets no work use the pool meanwhile, and keeps
  * the pool. Errors: XPU_ERROR_INVALID_ARGUMENT for a pool that isn't there, or has given segments of these
- * blocks back, when nothing has changed; XPU_ERROR_OUT_OF_HOST_MEMORY. The state is the caller's to destroy. */
+ * blocks back, when nothing has changed; XPU_ERROR_OUT_OF_HOST_MEMORY. The state is the caller's to destroy.
+ */
 typedef struct xpu_pool_state xpu_pool_state;
 XPU_API xpu_status xpu_pool_save(int device, const uint64_t id[2], xpu_pool_state **state);
 XPU_API xpu_status xpu_pool_restore(const xpu_pool_state *state);
 /* The addresses of the blocks. */
-XPU_API xpu_status xpu_pool_state_visit(const xpu_pool_state *state,
-                                        void (*visit)(void *address, void *user), void *user);
+XPU_API xpu_status xpu_pool_state_visit(const xpu_pool_state *state, void (*visit)(void *address, void *user),
+                                        void *user);
 XPU_API void xpu_pool_state_destroy(xpu_pool_state *state);
 
 /* A filter for what the thread does that called xpu_pool_this_thread for `user`. */

@@ -140,7 +140,7 @@ def allow_xpu(checks: ModuleType) -> None:
         reason: str | None = own(nodes)
         return reason
 
-    checks.check_multiple_devices_or_any_cpu_nodes = check
+    vars(checks)[own.__name__] = check
 
 
 def name_device(backend: ModuleType) -> None:
@@ -150,7 +150,7 @@ def name_device(backend: ModuleType) -> None:
         index: int | None = next(iter(backend.get_device_node_mapping(graph))).index
         return index
 
-    backend.get_device_index = get_device_index
+    vars(backend)[get_device_index.__name__] = get_device_index
 
 
 def tell_reasons(output: ModuleType) -> None:

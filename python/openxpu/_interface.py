@@ -12,7 +12,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from openxpu import _aoti, _fusion, _graph_trees, _process_group, _sharding
+from openxpu import _aoti, _fusion, _graph_trees, _process_group, _sharding, _shared_memory
 
 
 def _look_for_backend(interface: ModuleType) -> None:
@@ -110,6 +110,7 @@ _MENDS = {
     "torch._inductor.scheduler": _fusion.join_small_kernels,
     "torch.distributed.distributed_c10d": _process_group.enter,
     "torch.distributed.tensor._api": _sharding.enter,
+    "torch.multiprocessing.reductions": _shared_memory.enter,
 }
 
 

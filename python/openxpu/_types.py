@@ -208,21 +208,6 @@ def enter(target: ModuleType) -> None:
     target._xpu_getAllocator = lambda: _current_allocator
 
 
-def _refuse_to_share(name: str) -> None:
-    """Make a method of storages that shares memory between processes an error on xpu."""
-    original = getattr(torch.UntypedStorage, name)
-
-    def method(self: torch.UntypedStorage, *args: Any, **kwargs: Any) -> Any:
-        if self.device.type == "xpu":
-            raise RuntimeError(
-                "memory of xpu tensors can't be shared between processes; send tensor.cpu() and call .to('xpu') there"
-            )
-        return original(self, *args, **kwargs)
-
-    method.__name__ = name
-    setattr(torch.UntypedStorage, name, method)
-
-
 def _name_events() -> None:
     """Make the profiler's records of device work xpu's: builds of PyTorch without xpu call them CUDA's."""
     event = torch._C._autograd._KinetoEvent
@@ -260,6 +245,4 @@ def extend(xpu: ModuleType) -> None:
     ):
         if not hasattr(xpu, name):
             setattr(xpu, name, _sensor(name))
-    for name in ("share_memory_", "_share_fd_cpu_", "_share_filename_cpu_"):
-        _refuse_to_share(name)
     xpu._get_device_properties = _get_device_properties

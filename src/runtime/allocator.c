@@ -2,6 +2,7 @@
  * merging and reuse, and what each statistic counts, are those of PyTorch's caching allocators. */
 #include "runtime/allocator.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 
 #include "cl/cl.h"
@@ -10,6 +11,10 @@
 #include "runtime/segment_map.h"
 
 static device_memory memories[CL_MAX_DEVICES] = {[0 ... CL_MAX_DEVICES - 1] = {.lock = OS_MUTEX_INIT}};
+
+static atomic_uint_fast64_t clock_time;
+
+uint64_t allocator_tick(void) { return atomic_fetch_add(&clock_time, 1) + 1; }
 
 /* `device` is known to exist. */
 static inline device_memory *lock_memory(int device) {
@@ -426,7 +431,8 @@ static xpu_status grow(device_memory *m, arena *a, size_t rounded, block **resul
     return XPU_SUCCESS;
 }
 
-/* Cuts what `b`, in no tree, has beyond `size` off it, and leaves that among the free. Gives the first part. */
+/* Cuts what `b`, in no tree, has beyond `size` off it, and leaves that among the free. Gives the first part.
+ */
 static inline block *cut(device_memory *m, block *b, size_t size) {
     arena *a = b->arena;
     size_t rest = b->node.size - size;
@@ -511,7 +517,8 @@ static block *block_around(segment *s, const char *pointer) {
     return *at;
 }
 
-xpu_status device_memory_hand_out(device_memory *m, char *address, size_t size, size_t requested) {
+xpu_status device_memory_hand_out(device_memory *m, char *address, size_t size, size_t requested,
+                                  uint64_t time) {
     segment *s = segment_map_find(address);
     block *b = s ? block_around(s, address) : NULL;
     const bool fits = b && block_is_free(b) && address + size <= b->node.address + b->node.size;
@@ -529,7 +536,9 @@ xpu_status device_memory_hand_out(device_memory *m, char *address, size_t size, 
             increase(&m->stats.inactive_split_bytes[kind], before->node.size);
         }
     }
-    hand_out(m, b->node.size > size ? cut(m, b, size) : take_whole(m, b), requested);
+    b = b->node.size > size ? cut(m, b, size) : take_whole(m, b);
+    b->time = time;
+    hand_out(m, b, requested);
     return XPU_SUCCESS;
 }
 
@@ -553,6 +562,7 @@ static xpu_status allocate(device_memory *m, xpu_stream *stream, size_t requeste
     else
         XPU_TRY(grow(m, a, size, &b));
     b = split(m, b, size);
+    b->time = atomic_load_explicit(&clock_time, memory_order_relaxed);
     hand_out(m, b, requested);
     *result = b;
     return XPU_SUCCESS;
@@ -621,15 +631,31 @@ xpu_status xpu_memory_device_of(const void *pointer, int *device) {
     return XPU_SUCCESS;
 }
 
+/* The block around the pointer into memory of a device that is locked; NULL where none is handed out. */
+static const block *handed_out_around(const void *pointer) {
+    segment *s = segment_map_find(pointer);
+    const block *b = s ? block_around(s, pointer) : NULL; /* or it was given back since */
+    return b && b->allocated ? b : NULL;
+}
+
+uint64_t allocator_time_of(const void *pointer) {
+    const int device = segment_map_device(pointer);
+    if (device < 0) return 0;
+    device_memory *m = lock_memory(device);
+    const block *b = handed_out_around(pointer);
+    const uint64_t time = b ? b->time : 0;
+    device_memory_unlock(m);
+    return time;
+}
+
 xpu_status xpu_memory_base_of(const void *pointer, void **base, size_t *size) {
     XPU_REJECT_IF(!base || !size, "base or size is NULL");
     if (xpu_in_bad_fork()) return cl_init();
     int device = segment_map_device(pointer);
     XPU_REJECT_IF(device < 0, "%p is in no device memory", pointer);
     device_memory *m = lock_memory(device);
-    segment *s = segment_map_find(pointer);
-    block *b = s ? block_around(s, pointer) : NULL; /* or it was given back since */
-    bool found = b && b->allocated;
+    const block *b = handed_out_around(pointer);
+    bool found = b != NULL;
     if (found) {
         *base = b->node.address;
         *size = b->node.size;

@@ -32,6 +32,7 @@ typedef struct block {
     stream_use *uses; /* other streams that use it */
     int waiting;      /* of these, how many have not passed since it was freed */
     bool allocated;
+    uint64_t time;       /* when it was handed out, by allocator_tick */
     const void *context; /* from the history hook */
 } block;
 
@@ -104,11 +105,17 @@ xpu_status device_memory_release(device_memory *m, memory_pool *only);
 void device_memory_take_back(device_memory *m, block *b);
 /* Waits until no block waits for other streams. */
 xpu_status device_memory_settle(device_memory *m);
-/* Hands out just those bytes of a free block. */
-xpu_status device_memory_hand_out(device_memory *m, char *address, size_t size, size_t requested);
+/* Hands out just those bytes of a free block, as what was handed out at `time`. */
+xpu_status device_memory_hand_out(device_memory *m, char *address, size_t size, size_t requested,
+                                  uint64_t time);
 
 /* Bytes that the driver should be able to give; an estimate. */
 size_t device_memory_free_bytes(const device_memory *m, size_t *total);
+
+/* A clock that goes on when somebody ticks, and gives the new time, 1 and later. */
+uint64_t allocator_tick(void);
+/* When the block at `pointer` was handed out; 0 for other memory. */
+uint64_t allocator_time_of(const void *pointer);
 
 static inline bool block_is_free(const block *b) { return !b->allocated && !b->uses && b->waiting == 0; }
 

@@ -160,6 +160,7 @@ bool xpu_pool_thread_filter(xpu_stream *stream, void *user) {
 typedef struct saved_block {
     char *address;
     size_t size, requested;
+    uint64_t time;
 } saved_block;
 
 struct xpu_pool_state {
@@ -180,7 +181,7 @@ static size_t handed_out(const device_memory *m, const memory_pool *pool, saved_
     for (const segment *s = m->segments; s; s = s->after) {
         for (const block *b = first_of(s, pool); b; b = b->next) {
             if (!b->allocated) continue;
-            if (list) list[count] = (saved_block){b->node.address, b->node.size, b->requested};
+            if (list) list[count] = (saved_block){b->node.address, b->node.size, b->requested, b->time};
             count++;
         }
     }
@@ -230,7 +231,7 @@ static xpu_status restore(device_memory *m, const xpu_pool_state *state) {
     XPU_TRY(device_memory_settle(m));
     for (size_t i = 0; i < state->count; i++) {
         const saved_block *b = &state->blocks[i];
-        XPU_TRY(device_memory_hand_out(m, b->address, b->size, b->requested));
+        XPU_TRY(device_memory_hand_out(m, b->address, b->size, b->requested, b->time));
     }
     return XPU_SUCCESS;
 }

@@ -6,6 +6,7 @@
 
 #include "core/hash.h"
 #include "core/memory.h"
+#include "runtime/allocator.h"
 #include "runtime/kernel.h"
 
 enum { STREAMS_MAX = 32 }; /* of one capture */
@@ -52,9 +53,10 @@ typedef struct member {
 } member;
 
 struct xpu_graph {
-    struct xpu_graph *next; /* that captures */
+    struct xpu_graph *next; /* of all */
     int device;
     uint64_t capture; /* the number of the capture that goes on; 0: none does */
+    uint64_t ended;   /* when the capture that it has was over, on the allocator's clock; 0: it has none */
     bool is_ready, is_watched;
     bool has_pool;
     uint64_t pool[2];
@@ -74,8 +76,8 @@ struct xpu_graph {
     os_mutex replay_lock; /* is held for a replay */
 };
 
-static xpu_graph *captures; /* that go on */
-static os_mutex captures_lock = OS_MUTEX_INIT;
+static xpu_graph *graphs;                    /* all that there are */
+static os_mutex graphs_lock = OS_MUTEX_INIT; /* guards the list, and `capture` and `ended` of each */
 static uint64_t last_capture;
 
 /* --- asking --- */
@@ -89,21 +91,32 @@ xpu_status xpu_stream_refuse_capture(const xpu_stream *stream, const char *what)
 
 xpu_status graph_refuse_device(int device, const char *what) {
     bool found = false;
-    os_mutex_lock(&captures_lock);
-    for (const xpu_graph *g = captures; g; g = g->next) found |= g->device == device;
-    os_mutex_unlock(&captures_lock);
+    os_mutex_lock(&graphs_lock);
+    for (const xpu_graph *g = graphs; g; g = g->next) found |= g->capture && g->device == device;
+    os_mutex_unlock(&graphs_lock);
     if (!found) return XPU_SUCCESS;
     return xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "operation not permitted when stream is capturing: %s", what);
 }
 
 /* The capture of that number, with its lock held; NULL when it is over. */
 static xpu_graph *lock_capture(uint64_t number) {
-    os_mutex_lock(&captures_lock);
-    xpu_graph *g = captures;
+    os_mutex_lock(&graphs_lock);
+    xpu_graph *g = number ? graphs : NULL;
     while (g && g->capture != number) g = g->next;
     if (g) os_mutex_lock(&g->lock);
-    os_mutex_unlock(&captures_lock);
+    os_mutex_unlock(&graphs_lock);
     return g;
+}
+
+bool xpu_graph_may_use(int device, const void *pointer) {
+    if (xpu_in_bad_fork()) return false; /* which replays none; locks may have been copied locked */
+    const uint64_t since = allocator_time_of(pointer);
+    bool found = false;
+    os_mutex_lock(&graphs_lock);
+    for (const xpu_graph *g = graphs; g; g = g->next)
+        found |= g->device == device && (g->capture || g->ended > since);
+    os_mutex_unlock(&graphs_lock);
+    return found;
 }
 
 xpu_status xpu_pool_new_id(bool of_user, uint64_t pool[2]) {
@@ -387,6 +400,10 @@ xpu_status xpu_graph_create(int device, xpu_graph **graph) {
     g->device = device;
     os_mutex_init(&g->lock);
     os_mutex_init(&g->replay_lock);
+    os_mutex_lock(&graphs_lock);
+    g->next = graphs;
+    graphs = g;
+    os_mutex_unlock(&graphs_lock);
     *graph = g;
     return XPU_SUCCESS;
 }
@@ -420,17 +437,18 @@ xpu_status xpu_graph_begin(xpu_graph *g, xpu_stream *stream, const uint64_t pool
     g->has_pool = true;
     g->members[0] = (member){.stream = stream};
     g->member_count = 1;
-    os_mutex_lock(&captures_lock);
+    os_mutex_lock(&graphs_lock);
     g->capture = ++last_capture;
-    g->next = captures;
-    captures = g;
-    os_mutex_unlock(&captures_lock);
+    os_mutex_unlock(&graphs_lock);
     atomic_fetch_add(&work_observers, 1);
     atomic_store(&stream->capture, g);
     return XPU_SUCCESS;
 }
 
 static void empty(xpu_graph *g) {
+    os_mutex_lock(&graphs_lock);
+    g->ended = 0;
+    os_mutex_unlock(&graphs_lock);
     for (int i = 0; i < g->node_count; i++) free_node(g, g->nodes[i]);
     core_free(g->nodes);
     for (table *t = g->tables, *next; t; t = next) {
@@ -450,17 +468,15 @@ static void empty(xpu_graph *g) {
 
 xpu_status xpu_graph_end(xpu_graph *g) {
     XPU_REJECT_IF(!g, "NULL");
-    os_mutex_lock(&captures_lock);
+    os_mutex_lock(&graphs_lock);
     const bool captured = g->capture != 0;
     if (captured) {
-        xpu_graph **at = &captures;
-        while (*at != g) at = &(*at)->next;
-        *at = g->next;
-        os_mutex_lock(&g->lock); /* whoever found it there is through */
+        os_mutex_lock(&g->lock); /* whoever found it capturing is through */
         os_mutex_unlock(&g->lock);
         g->capture = 0;
+        g->ended = allocator_tick();
     }
-    os_mutex_unlock(&captures_lock);
+    os_mutex_unlock(&graphs_lock);
     XPU_REJECT_IF(!captured, "the graph doesn't capture");
     atomic_fetch_sub(&work_observers, 1);
     int64_t unjoined = -1;
@@ -497,6 +513,11 @@ xpu_status xpu_graph_destroy(xpu_graph *g) {
     if (!g) return XPU_SUCCESS;
     if (g->capture) xpu_graph_end(g);
     const xpu_status status = xpu_graph_reset(g);
+    os_mutex_lock(&graphs_lock);
+    xpu_graph **at = &graphs;
+    while (*at != g) at = &(*at)->next;
+    *at = g->next;
+    os_mutex_unlock(&graphs_lock);
     os_mutex_destroy(&g->lock);
     os_mutex_destroy(&g->replay_lock);
     core_free(g);

@@ -538,6 +538,36 @@ static void an_index_out_of_range_is_reported_by_the_replay(void **state) {
     SUCCEEDS(xpu_free(index));
 }
 
+static void memory_that_a_graph_may_use_is_known(void **state) {
+    void *during, *later;
+    uint64_t pool[2];
+    assert_false(xpu_graph_may_use(0, memory));
+    SUCCEEDS(xpu_graph_begin(graph, stream, NULL));
+    assert_true(xpu_graph_may_use(0, memory));
+    SUCCEEDS(xpu_malloc(stream, 512, &during));
+    SUCCEEDS(xpu_graph_end(graph));
+    SUCCEEDS(xpu_malloc(stream, 512, &later));
+    for (int i = 0; i < 2; i++) { /* the second time after another graph has come and gone */
+        assert_true(xpu_graph_may_use(0, second));
+        assert_true(xpu_graph_may_use(0, (char *)during + 100));
+        assert_true(xpu_graph_may_use(0, pool)); /* which the allocator didn't give */
+        assert_false(xpu_graph_may_use(0, later));
+        assert_false(xpu_graph_may_use(1, second));
+        xpu_graph *empty;
+        SUCCEEDS(xpu_graph_create(0, &empty));
+        SUCCEEDS(xpu_graph_begin(empty, stream, NULL));
+        assert_true(xpu_graph_may_use(0, later));
+        SUCCEEDS(xpu_graph_end(empty));
+        assert_true(xpu_graph_may_use(0, later));
+        SUCCEEDS(xpu_graph_destroy(empty));
+    }
+    SUCCEEDS(xpu_graph_reset(graph));
+    assert_false(xpu_graph_may_use(0, memory));
+    assert_false(xpu_graph_may_use(0, pool));
+    SUCCEEDS(xpu_free(during));
+    SUCCEEDS(xpu_free(later));
+}
+
 int main(void) {
 #define GRAPH_TEST(test) cmocka_unit_test_setup_teardown(test, begin, end)
     const struct CMUnitTest tests[] = {
@@ -550,6 +580,7 @@ int main(void) {
         GRAPH_TEST(unjoined_streams_end_the_capture_with_an_error),
         GRAPH_TEST(what_cannot_be_recorded_is_refused),
         GRAPH_TEST(memory_stays_in_the_graphs_pool),
+        GRAPH_TEST(memory_that_a_graph_may_use_is_known),
         GRAPH_TEST(counters_are_the_streams_or_the_graphs_own),
         GRAPH_TEST(random_numbers_go_on_from_replay_to_replay),
         GRAPH_TEST(one_graph_draws_again_what_another_drew),

@@ -233,7 +233,18 @@ def test_what_openxpu_lacks_is_said(caplog: pytest.LogCaptureFixture, tmp_path: 
 def test_with_memory_and_queues_apart() -> None:
     """As on GPUs."""
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-k", "not host and not why", __file__],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-x",
+            "-p",
+            "no:cacheprovider",
+            "-k",
+            "not host and not why",
+            __file__,
+        ],
         env={**os.environ, "OPENXPU_MEMORY": "buffer"},
         capture_output=True,
         text=True,

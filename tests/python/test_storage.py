@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from helpers import python
 from torch.utils.dlpack import from_dlpack, to_dlpack
 
 
@@ -81,13 +82,27 @@ def test_numpy_needs_the_cpu():
     assert np.array_equal(torch.ones(2, device="xpu").cpu().numpy(), np.ones(2, np.float32))
 
 
-def test_sharing_between_processes_says_why_not():
-    with pytest.raises(RuntimeError):
-        torch.ones(2, device="xpu").share_memory_()
-    from multiprocessing.reduction import ForkingPickler
-
-    with pytest.raises(RuntimeError):
-        ForkingPickler.dumps(torch.ones(2, device="xpu"))
+def test_memory_that_is_not_the_hosts_is_refused():
+    out = python(
+        """
+from multiprocessing.reduction import ForkingPickler
+import torch.multiprocessing
+x = torch.ones(2, device="xpu")
+for share in (x.share_memory_, x.untyped_storage().share_memory_, torch.nn.Linear(2, 2, device="xpu").share_memory,
+              lambda: ForkingPickler.dumps(x), lambda: ForkingPickler.dumps(torch.empty(0, device="xpu"))):
+    try:
+        share()
+    except RuntimeError as error:
+        print(error)
+assert not x.is_shared()
+x.untyped_storage().resize_(16)
+""",
+        {"OPENXPU_MEMORY": "buffer"},
+    )
+    assert out.stdout.splitlines() == 5 * [
+        "memory of xpu:0 can't be shared between processes, because it isn't the host's; "
+        "send tensor.cpu() and call .to('xpu') there"
+    ]
 
 
 # --- DLPack ---
@@ -150,6 +165,24 @@ def test_resize_fills_what_it_adds_where_results_must_be_the_same():
     with DeterministicGuard(True, fill_uninitialized_memory=True):
         assert torch.ones(2, device="xpu").resize_(4).isnan().tolist() == [False, False, True, True]
         assert torch.ones(1, dtype=torch.int, device="xpu").resize_(2).tolist() == [1, 2**31 - 1]
+
+
+def test_resize_that_fails_changes_nothing():
+    x = torch.from_dlpack(torch.arange(6.0, device="xpu"))  # somebody else's memory
+    for resize in (lambda: x.resize_(100), lambda: x.set_(x.untyped_storage(), 0, (50,), (2,))):
+        with pytest.raises(RuntimeError, match="not resizable"):
+            resize()
+        assert x.shape == (6,)
+    same(x, torch.arange(6.0))
+
+
+def test_resize_of_lazy_clones():
+    x = torch.arange(4.0, device="xpu")
+    y = torch._lazy_clone(x)
+    x.resize_(100)
+    x[0] = 9
+    same(x[:4], torch.tensor([9.0, 1, 2, 3]))
+    same(y, torch.arange(4.0))
 
 
 def test_resize_of_storages():

@@ -1,0 +1,164 @@
+"""Tensors of host devices that processes share, by what PyTorch has for the CPU's.
+
+Shared, the storage of such a tensor lies in the memory of a CPU storage. That one is what PyTorch sends, by either of
+its strategies, counts and frees; the receiver makes an xpu storage over it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from multiprocessing import reduction
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import UntypedStorage
+
+# Nothing here imports PyTorch on top: a new process may import this module before it, to unpickle a storage.
+
+
+def _suits(shared: Any) -> bool:
+    """Whether the strategy that is set can send the storage: it was shared by the same."""
+    from torch.multiprocessing import get_sharing_strategy
+
+    try:
+        shared._get_shared_fd()
+    except RuntimeError:  # it has a name
+        return get_sharing_strategy() == "file_system"
+    return get_sharing_strategy() != "file_system"
+
+
+def _share(storage: UntypedStorage) -> UntypedStorage:
+    """Return the CPU storage in whose memory an xpu storage lies, and move it there if it doesn't."""
+    from torch import UntypedStorage
+
+    from openxpu import _bridge
+
+    _bridge.check_shareable(storage.device.index)
+    shared: UntypedStorage | None = _bridge.shared_storage(storage)
+    if shared is None or not _suits(shared):
+        shared = UntypedStorage._new_shared(storage.nbytes(), device="cpu")
+        _bridge.move_storage(storage, shared)
+    return shared
+
+
+def _key(shared: UntypedStorage, index: int) -> tuple[str, int, int]:
+    """Under which name PyTorch's cache has the xpu storage over a CPU storage."""
+    return "xpu", index, shared._cdata
+
+
+def _check_device(index: int) -> None:
+    """Fail unless this process has the device."""
+    import torch
+
+    torch.xpu._lazy_init()
+    count = torch.xpu.device_count()
+    if index >= count:
+        raise RuntimeError(
+            f"another process sent a tensor of xpu:{index}, which isn't there in this one: it has {count} "
+            f"device{'s' if count > 1 else ''}. Both need the same OPENXPU_DEVICE"
+        )
+
+
+def rebuild_empty(index: int) -> UntypedStorage:
+    """Make a storage without memory."""
+    import torch
+
+    _check_device(index)
+    return torch.UntypedStorage(0, device=f"xpu:{index}")
+
+
+def rebuild_storage(
+    index: int, rebuild: Callable[..., UntypedStorage], arguments: tuple[Any, ...]
+) -> UntypedStorage:
+    """Make the storage that another process sent, or find it where it came before."""
+    from torch.multiprocessing import reductions
+
+    from openxpu import _bridge
+
+    shared = rebuild(*arguments)
+    _check_device(index)
+    key = _key(shared, index)
+    storage: UntypedStorage | None = reductions.storage_from_cache(None, key)
+    here = None if storage is None else _bridge.shared_storage(storage)
+    if (
+        storage is None or here is None or here._cdata != shared._cdata
+    ):  # moved since, or another had the number
+        storage = _bridge.storage_over(shared, index)
+        reductions.shared_cache[key] = reductions.StorageWeakRef(storage)
+    return storage
+
+
+def _reducer(reductions: Any, share: Callable[..., UntypedStorage]) -> Callable[[UntypedStorage], Any]:
+    """Make what pickles storages for other processes: PyTorch's way, with xpu's."""
+    from torch.multiprocessing import get_sharing_strategy
+
+    from openxpu import _bridge
+
+    own = reductions.reduce_storage
+
+    def reduce_storage(storage: UntypedStorage) -> Any:
+        if storage.device.type != "xpu":
+            return own(storage)
+        index = storage.device.index
+        if storage.nbytes() == 0 and get_sharing_strategy() != "file_system":
+            _bridge.check_shareable(storage.device.index)
+            return rebuild_empty, (index,)
+        shared = share(storage)
+        reduced = own(shared)
+        reductions.shared_cache[_key(shared, index)] = reductions.StorageWeakRef(storage)
+        return rebuild_storage, (index, *reduced)
+
+    return reduce_storage
+
+
+def _extend(kind: Any) -> Callable[[UntypedStorage], UntypedStorage]:
+    """Have the storages' own methods share those of xpu; return the function that does."""
+    from torch.storage import _share_memory_lock_protected
+
+    from openxpu import _bridge
+
+    share: Callable[[UntypedStorage], UntypedStorage] = _share_memory_lock_protected(_share)
+    own_share, own_is_shared, own_resize = kind.share_memory_, kind.is_shared, kind.resize_
+    own_new_shared = kind._new_shared.__func__
+
+    def share_memory_(self: UntypedStorage, *arguments: Any, **named: Any) -> UntypedStorage:
+        if self.device.type != "xpu":
+            return own_share(self, *arguments, **named)
+        share(self)
+        return self
+
+    def is_shared(self: UntypedStorage) -> bool:
+        if self.device.type != "xpu":
+            return own_is_shared(self)
+        return _bridge.shared_storage(self) is not None
+
+    def _new_shared(cls: type[UntypedStorage], size: int, *, device: Any = "cpu") -> UntypedStorage:
+        import torch
+
+        place = torch.device(device)
+        if place.type != "xpu":
+            return own_new_shared(cls, size, device=place)
+        torch.xpu._lazy_init()
+        index = torch.xpu.current_device() if place.index is None else place.index
+        return _bridge.storage_over(own_new_shared(cls, size, device="cpu"), index)
+
+    def resize_(self: UntypedStorage, size: int) -> UntypedStorage:
+        # PyTorch gives storages of xpu other memory without asking
+        if self.device.type == "xpu" and not self.resizable():
+            raise RuntimeError("Trying to resize storage that is not resizable")
+        return own_resize(self, size)
+
+    share_memory_.__doc__ = own_share.__doc__
+    kind.resize_ = resize_
+    kind.share_memory_ = share_memory_
+    kind.is_shared = is_shared
+    kind._new_shared = classmethod(_new_shared)
+    return share
+
+
+def enter(reductions: Any) -> None:
+    """Let storages of xpu be shared, and sent by torch.multiprocessing."""
+    from torch import UntypedStorage
+
+    reductions.reduce_storage = _reducer(reductions, _extend(UntypedStorage))
+    reduction.register(UntypedStorage, reductions.reduce_storage)
