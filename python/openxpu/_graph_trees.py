@@ -3,7 +3,8 @@
 PyTorch keeps the graphs of a device's compiled functions in a tree (``torch/_inductor/cudagraph_trees.py``): what was
 recorded after what, whose outputs lie where in one pool of memory, and which still live. It is written for CUDA: it
 names ``torch.cuda``, and functions that only CUDA's builds have. All of these have their like here, so its source is
-run a second time, in its own module, with xpu's names in their place.
+run with xpu's names in their place. (Once: some versions of PyTorch forget to count a reference to what the module
+stores for autograd's threads, and storing it again would free what is still in use.)
 """
 
 from __future__ import annotations
@@ -101,14 +102,13 @@ class _ForXpu(ast.NodeTransformer):
         return node
 
 
-def take_xpu(trees: ModuleType) -> None:
-    """Run the module of the trees again, for xpu, where all that it asks for is here."""
+def run_for_xpu(trees: ModuleType, run: Callable[[ModuleType], None]) -> None:
+    """Run the module of the trees for xpu, or as it is where openxpu lacks something that it asks for."""
     known = _functions()
     spec = trees.__spec__
     source = spec.loader.get_source(spec.name) if spec and spec.loader else None  # type: ignore[attr-defined]
-    if source is None:
-        return
-    assert spec is not None
+    if spec is None or source is None:
+        return run(trees)
     names = _ForXpu(known)
     tree = ast.fix_missing_locations(names.visit(ast.parse(source)))
     if names.unknown:
@@ -117,11 +117,12 @@ def take_xpu(trees: ModuleType) -> None:
             torch.__version__,
             ", ".join(sorted(names.unknown)),
         )
-        return
+        return run(trees)
     vars(trees).update({_DEVICE: _Device(), _FUNCTIONS: known})
     exec(compile(tree, spec.origin or _TREES, "exec", dont_inherit=True), vars(trees))
     for name in _CONDITIONS & vars(trees).keys():
         setattr(trees, name, contextlib.nullcontext)
+    return None
 
 
 def _has_trees() -> bool:

@@ -101,7 +101,6 @@ _MENDS = {
     "torch._inductor.codegen.common": _fusion.join_layers,
     "torch._inductor.codegen.cpp_utils": _aoti.check_devices,
     "torch._inductor.cpp_builder": _aoti.enter,
-    "torch._inductor.cudagraph_trees": _graph_trees.take_xpu,
     "torch._inductor.cudagraph_utils": _graph_trees.allow_xpu,
     "torch._inductor.fx_passes.pad_mm": _fusion.leave_few_rows,
     "torch._inductor.kernel.mm": _leave_scales,
@@ -112,6 +111,9 @@ _MENDS = {
     "torch.distributed.tensor._api": _sharding.enter,
     "torch.multiprocessing.reductions": _shared_memory.enter,
 }
+
+# Modules that aren't run as they are: what is called with the module, and what would run it.
+_RUNS = {"torch._inductor.cudagraph_trees": _graph_trees.run_for_xpu}
 
 
 class _Finder(MetaPathFinder):
@@ -134,8 +136,11 @@ class _Finder(MetaPathFinder):
 
         @functools.wraps(run)
         def run_and_mend(module: ModuleType) -> None:
-            run(module)
-            _MENDS[name](module)
+            if name in _RUNS:
+                _RUNS[name](module, run)
+            else:
+                run(module)
+                _MENDS[name](module)
 
         spec.loader.exec_module = run_and_mend  # type: ignore[method-assign]
         return spec
@@ -167,7 +172,7 @@ def enter() -> None:
     """Mend what is imported now, the others when they are."""
     for name in _IDLE_WARNINGS:
         logging.getLogger(name).addFilter(_is_of_use)
-    later = set()
+    later = set(_RUNS)
     for name, mend in _MENDS.items():
         if name in sys.modules:
             mend(sys.modules[name])
