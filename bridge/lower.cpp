@@ -7,6 +7,8 @@
 #include <c10/core/CPUAllocator.h>
 
 #include <atomic>
+#include <mutex>
+#include <set>
 
 namespace openxpu {
 
@@ -182,6 +184,13 @@ at::Tensor as_cpu(const at::Tensor &tensor, bool resizable) { return alias_of(te
 at::Tensor as_cpu_input(const at::Tensor &tensor) { return alias_of(tensor, false, false); }
 at::Tensor borrowed(const at::Tensor &tensor, bool written) {
     return alias_of(tensor, written, false, Hold::nothing);
+}
+
+const char *lasting(std::string_view text) {
+    static std::mutex lock; // guards the texts
+    static auto &texts = *new std::set<std::string, std::less<>>;
+    const std::lock_guard guard(lock);
+    return texts.emplace(text).first->c_str();
 }
 
 } // namespace openxpu

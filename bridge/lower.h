@@ -6,6 +6,8 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Scalar.h>
 
+#include <string_view>
+
 #include "export.h"
 #include "xpu/device.h"
 #include "xpu/ops.h"
@@ -18,6 +20,9 @@ namespace openxpu {
 inline void check(xpu_status status) {
     if (C10_UNLIKELY(status != XPU_SUCCESS)) raise(status);
 }
+
+// The text, for as long as the process lives: for what a device reports later.
+const char *lasting(std::string_view text);
 
 // The calling thread's current stream of a device, as torch.xpu.current_stream() gives it.
 inline xpu_stream *current_stream(c10::DeviceIndex device) {

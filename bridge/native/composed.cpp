@@ -338,7 +338,9 @@ void assert_async_msg_xpu(const Tensor &self, std::string_view message) {
     const auto count = self.numel();
     TORCH_CHECK(count != 0, "Boolean value of Tensor with no values is ambiguous");
     TORCH_CHECK(count < 2, "Boolean value of Tensor with more than one value is ambiguous");
-    TORCH_CHECK(self.item().toBool(), message.empty() ? "Assertion is failed" : message);
+    const Tensor flag = self.scalar_type() == kBool ? self : self.ne(0);
+    openxpu::check(xpu_assert(openxpu::current_stream(self), flag.const_data_ptr(),
+                              openxpu::lasting(message.empty() ? "Assertion is failed" : message)));
 }
 void assert_async_xpu(const Tensor &self) { assert_async_msg_xpu(self, ""); }
 

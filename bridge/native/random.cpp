@@ -1,5 +1,6 @@
 // Random numbers. PyTorch's own templates check arguments and build iterators; the numbers come from libxpu.
 #include <ATen/native/DistributionTemplates.h>
+#include <ATen/ops/_assert_async.h>
 #include <ATen/ops/_fused_dropout_native.h>
 #include <ATen/ops/_masked_scale_native.h>
 #include <ATen/ops/argsort.h>
@@ -319,10 +320,10 @@ Tensor &multinomial_out_xpu(const Tensor &self, int64_t samples, bool replacemen
     shape.back() = samples;
     out.resize_(shape);
     if (out.numel() == 0) return out;
-    const bool valid = self.max().lt(INFINITY).logical_and(self.min().ge(0)).item<bool>();
-    TORCH_CHECK(valid, "probability tensor contains either `inf`, `nan` or element < 0");
-    TORCH_CHECK(self.sum(-1).ne(0).all().item<bool>(),
-                "invalid multinomial distribution (sum of probabilities <= 0)");
+    at::_assert_async(self.max().lt(INFINITY).logical_and(self.min().ge(0)),
+                      "probability tensor contains either `inf`, `nan` or element < 0");
+    at::_assert_async(self.sum(-1).ne(0).all(),
+                      "invalid multinomial distribution (sum of probabilities <= 0)");
     if (!replacement) {
         Tensor keys = at::empty_like(self);
         exponential_xpu_(keys, 1, std::move(generator));

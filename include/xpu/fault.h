@@ -21,7 +21,7 @@ extern "C" {
 /* A report, and the memory where kernels write one (src/kernels/fault.h). Of an assertion `which` is
  * negative: ~which is its number in the kernel, `op` is the address of the kernel's assertions' texts (an
  * array of const char * that stays), `index` the program's number in x, `extent` those in y and z, in its
- * lower and upper half. */
+ * lower and upper half. The least `which` is xpu_assert's, whose text `op` is. */
 typedef struct xpu_fault {
     int64_t index;  /* what was asked for */
     int64_t extent; /* how many there were to choose from */
@@ -36,6 +36,10 @@ XPU_API xpu_status xpu_fault_watch(xpu_stream *stream, xpu_fault **place);
 XPU_API void xpu_fault_take(xpu_stream *stream, const xpu_fault *place, xpu_fault *fault);
 /* The same, as a failure with the report as its text; success where nothing is known. */
 XPU_API xpu_status xpu_fault_raise(xpu_stream *stream, const xpu_fault *place);
+
+/* Asserts that a byte of device memory isn't 0 when the stream comes to this: else XPU_ERROR_ASSERTION with
+ * `message`, which stays where it is, as its text, reported as an index is. */
+XPU_API xpu_status xpu_assert(xpu_stream *stream, const void *flag, const char *message);
 
 #ifdef __cplusplus
 }

@@ -9,6 +9,8 @@ struct fault {
     xpu_i32 which, state;
 };
 
+#define FAULT_TEXT (-2147483647 - 1) /* `which` of an assertion whose text `op` is itself */
+
 /* A member of kernels' parameters. */
 struct fault_watch {
     xpu_addr place; /* struct fault, or 0: nobody asks */

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "kernels/fault.h"
 #include "runtime/graph.h"
 
 static struct {
@@ -87,7 +88,9 @@ void xpu_fault_take(xpu_stream *stream, const xpu_fault *place, xpu_fault *fault
 /* Fails with the report; `late`: some time after the launch. */
 static xpu_status fail_with(const xpu_fault *fault, int device, bool late) {
     xpu_status status;
-    if (fault->which < 0) {
+    if (fault->which == FAULT_TEXT) {
+        status = xpu_fail(XPU_ERROR_ASSERTION, "%s", fault->op);
+    } else if (fault->which < 0) {
         const char *const *texts = (const char *const *)(const void *)fault->op;
         status =
             xpu_fail(XPU_ERROR_ASSERTION, "%s, in program (%lld, %d, %d)", texts[~fault->which],

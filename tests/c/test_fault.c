@@ -88,6 +88,22 @@ static void only_the_programs_own_waits_report(void **state) {
     is_reported(xpu_stream_synchronize(other));
 }
 
+static void assertions_are_reported_with_their_text(void **state) {
+    static const char first[] = "all is well", second[] = "nothing is";
+    unsigned char flags[] = {1, 0}, *there;
+    SUCCEEDS(xpu_malloc(stream, sizeof flags, (void **)&there));
+    SUCCEEDS(xpu_memcpy(stream, there, flags, sizeof flags, true));
+    SUCCEEDS(xpu_assert(stream, there, first));
+    SUCCEEDS(xpu_stream_synchronize(stream));
+    SUCCEEDS(xpu_assert(stream, there + 1, second)); /* nobody has waited */
+    SUCCEEDS(xpu_assert(stream, there + 1, first));
+    assert_int_equal(xpu_stream_synchronize(stream), XPU_ERROR_ASSERTION);
+    assert_non_null(strstr(xpu_last_error(), "nothing is"));
+    SUCCEEDS(xpu_stream_synchronize(stream));
+    assert_int_equal(xpu_assert(stream, NULL, first), XPU_ERROR_INVALID_ARGUMENT);
+    SUCCEEDS(xpu_free(there));
+}
+
 int main(void) {
     setenv("OPENXPU_LATE_FAULTS", "1", 1);
     const struct CMUnitTest tests[] = {
@@ -95,6 +111,7 @@ int main(void) {
         cmocka_unit_test(a_blocking_copy_reports_and_copies),
         cmocka_unit_test(a_copy_that_fails_leaves_the_report_to_the_next),
         cmocka_unit_test(only_the_programs_own_waits_report),
+        cmocka_unit_test(assertions_are_reported_with_their_text),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -550,3 +550,24 @@ def test_compiled_kernels(fresh_compiler: None) -> None:
     for numbers in expected:
         graph.replay()
         assert torch.equal(y, numbers)
+
+
+def test_samples_and_assertions() -> None:
+    """Nothing that a sample checks waits for the device; what doesn't hold is an error of the replay."""
+    p = torch.tensor([0.0, 1.0, 2.0, 1.0], device="xpu")
+    graph, drawn = capture(lambda: torch.multinomial(p, 1, replacement=True))
+    counts = torch.zeros(4)
+    for _ in range(400):
+        graph.replay()
+        counts[drawn.item()] += 1
+    assert counts[0] == 0
+    assert ((counts / 400 - p.cpu() / 4).abs() < 0.12).all(), counts
+    p[0] = -1
+    with pytest.raises(RuntimeError, match="probability tensor contains"):
+        graph.replay()
+        torch.xpu.synchronize()
+    graph, _ = capture(lambda: torch._assert_async((p > 0).any(), "nothing is there"))
+    p.zero_()
+    with pytest.raises(RuntimeError, match="nothing is there"):
+        graph.replay()
+        torch.xpu.synchronize()
