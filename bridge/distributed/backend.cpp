@@ -62,8 +62,8 @@ CollectiveBackend::CollectiveBackend(c10::intrusive_ptr<c10d::Backend> carrier,
                                      c10::intrusive_ptr<c10d::Store> store,
                                      c10::intrusive_ptr<CollectiveOptions> options, Connect connect)
     : Backend(carrier->getRank(), carrier->getSize()), carrier_(std::move(carrier)), store_(store),
-      options_(std::move(options)), connect_(std::move(connect)), waiter_(std::make_unique<Waiter>()),
-      starter_(std::make_unique<Waiter>()),
+      options_(std::move(options)), connect_(std::move(connect)), process_(getpid()),
+      waiter_(std::make_unique<Waiter>()), starter_(std::make_unique<Waiter>()),
       dumps_(Dumps::make(store, global_ranks()[static_cast<size_t>(rank_)])), id_(backends_made++),
       board_(std::move(store), rank_, size_) {
     const std::lock_guard guard(backends_lock);
@@ -110,6 +110,12 @@ c10::intrusive_ptr<c10d::Backend> CollectiveBackend::shrink(const std::vector<in
         }
     return split(c10::make_intrusive<c10d::PrefixStore>(name, store_), left,
                  options ? options : c10::intrusive_ptr<Options>(options_));
+}
+
+void CollectiveBackend::check_process(const char *title) const {
+    if (getpid() != process_)
+        C10_THROW_ERROR(DistBackendError,
+                        c10::str(title, ": this process was forked from the group's, and isn't in the group"));
 }
 
 void CollectiveBackend::number(CollectiveWork &work) {
@@ -366,6 +372,7 @@ static bool is_read_at_once(const Collective &collective, c10::Device device) {
 
 WorkPtr CollectiveBackend::run(const Collective &collective, const TensorLists &inputs,
                                const TensorLists &outputs, const Issue &issue) {
+    check_process(collective.title);
     Tensors read, written;
     for (const auto &list : inputs) read.insert(read.end(), list.begin(), list.end());
     for (const auto &list : outputs) written.insert(written.end(), list.begin(), list.end());

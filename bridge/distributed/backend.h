@@ -6,6 +6,8 @@
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include <sys/types.h>
+
 #include <functional>
 #include <map>
 #include <mutex>
@@ -141,6 +143,7 @@ class CollectiveBackend final : public c10d::Backend {
     const c10::intrusive_ptr<c10d::Store> store_;
     const c10::intrusive_ptr<CollectiveOptions> options_;
     const Connect connect_;
+    const pid_t process_; // a child of it has neither the carrier's threads nor a store of its own
     std::mutex lock_; // guards what follows
     std::map<c10::DeviceIndex, c10::Stream> copying_;
     bool is_coalescing_ = false;
@@ -174,6 +177,7 @@ class CollectiveBackend final : public c10d::Backend {
     std::string first_failure_;
     Board board_;
 
+    void check_process(const char *title) const;
     void number(CollectiveWork &work);
     void agree(CollectiveWork &work, const Exchange &said);
     std::vector<uint64_t> global_ranks() const;
