@@ -4,7 +4,7 @@ Two processes of this machine, both kinds by turns in the same run; the best ten
 in a group that is neither's: a barrier in the same one would leave its threads at work. A processor's tensors are
 reduced where they lie: the bars are 50 µs more up to 1 MiB and 1.10 of the time from 8 MiB on. What a GPU's take is
 compared with pinned memory of the host: 1.5 of the time from 8 MiB on. `OPENXPU_MEMORY=buffer` has a processor
-behave as a GPU.
+behave as a GPU. With `--mpi` MPI's launcher starts the processes, and xpu's tensors go over MPI as well, by turns.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -43,24 +44,32 @@ def seconds(runs: list[Callable[[], object]], rounds: int, between: dist.Process
 
 
 def work(rank: int, folder: str, result: Path) -> None:
-    """One of the processes."""
+    """One of the processes; rank -1: MPI knows which."""
     torch.set_num_threads(1)
-    store = dist.FileStore(os.path.join(folder, "store"), 2)
-    dist.init_process_group("cpu:gloo,xpu:xccl", store=store, rank=rank, world_size=2)
+    name, by_mpi = "cpu:gloo,xpu:xccl", None
+    if rank < 0:
+        dist.init_process_group("cpu:gloo,xpu:mpi")
+        by_mpi, rank = dist.group.WORLD, dist.get_rank()
+    else:
+        store = dist.FileStore(os.path.join(folder, "store"), 2)
+        dist.init_process_group(name, store=store, rank=rank, world_size=2)
     kinds = [torch.xpu.get_device_properties(i).type for i in range(torch.xpu.device_count())]
     torch.xpu.set_device(rank % kinds.count(kinds[0]))  # GPUs come before the processor
-    rows, between = [], dist.new_group(backend="gloo")
+    rows, between, group = [], dist.new_group(backend="gloo"), dist.new_group(backend=name)
     for size in SIZES:
         on_xpu = torch.ones(size // 4, device="xpu")
         host = torch.ones(size // 4, pin_memory=True)
 
-        def reduce_xpu(x: torch.Tensor = on_xpu) -> None:
-            dist.all_reduce(x)
+        def reduce_xpu(x: torch.Tensor = on_xpu, group: dist.ProcessGroup | None = group) -> None:
+            dist.all_reduce(x, group=group)
             torch.xpu.synchronize()
 
         rounds = 300 if size <= 1 << 17 else 60 if size <= 1 << 20 else 15
-        cpu, xpu = seconds([lambda x=host: dist.all_reduce(x), reduce_xpu], rounds, between)
-        rows.append({"bytes": size, "cpu": cpu, "xpu": xpu})
+        runs: list[Callable[[], object]] = [lambda x=host: dist.all_reduce(x, group=group), reduce_xpu]
+        if by_mpi is not None:
+            runs.append(lambda x=on_xpu: reduce_xpu(x, by_mpi))
+        cpu, xpu, *mpi = seconds(runs, rounds, between)
+        rows.append({"bytes": size, "cpu": cpu, "xpu": xpu} | ({"mpi": mpi[0]} if mpi else {}))
     if rank == 0:
         host_device = torch.xpu.get_device_properties(0).type == "cpu"
         result.write_text(json.dumps({"is_host": host_device, "rows": rows}))
@@ -71,14 +80,23 @@ def main() -> int:
     """0 when every bar is reached."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path, default=Path("build/bench_collectives.json"))
+    parser.add_argument("--mpi", metavar="MPIEXEC", nargs="?", const="mpiexec", help="over MPI, too")
+    parser.add_argument("--folder", help="of a process that MPI's launcher has started")
     arguments = parser.parse_args()
     arguments.json.parent.mkdir(exist_ok=True)
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    if arguments.folder:
+        work(-1, arguments.folder, arguments.json)
+        return 0
     with tempfile.TemporaryDirectory() as folder:
-        torch.multiprocessing.spawn(work, (folder, arguments.json), 2)
+        if arguments.mpi:
+            itself = [sys.executable, __file__, "--folder", folder, "--json", str(arguments.json)]
+            subprocess.run([*arguments.mpi.split(), "-n", "2", *itself], check=True)
+        else:
+            torch.multiprocessing.spawn(work, (folder, arguments.json), 2)
     measured = json.loads(arguments.json.read_text())
     table = Table(title="all_reduce, two processes, µs")
-    for column in ("KiB", "CPU, Gloo", "xpu", "more", "ratio", ""):
+    for column in ("KiB", "CPU, Gloo", "xpu", "more", "ratio", "", *(["MPI"] if arguments.mpi else [])):
         table.add_column(column, justify="right")
     missed = 0
     for row in measured["rows"]:
@@ -90,7 +108,8 @@ def main() -> int:
             bar = "" if more <= MORE else "missed"
         missed += bool(bar)
         cells = (row["bytes"] >> 10, 1e6 * row["cpu"], 1e6 * row["xpu"], 1e6 * more)
-        table.add_row(*(f"{cell:.0f}" for cell in cells), f"{ratio:.2f}", bar)
+        mpi = [f"{1e6 * row['mpi']:.0f}"] if arguments.mpi else []
+        table.add_row(*(f"{cell:.0f}" for cell in cells), f"{ratio:.2f}", bar, *mpi)
     Console().print(table)
     return 1 if missed else 0
 

@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bin=${VENV:-.venv}/bin
-mapfile -t c_files < <(git ls-files 'src/*.c' 'src/*.h' 'include/*.h' 'bridge/*.cpp' 'bridge/*.h' 'tests/c/*.c' 'tests/python/*.cpp' 'examples/*.c' 'examples/*.cpp')
+mapfile -t c_files < <(git ls-files 'src/*.c' 'src/*.h' 'include/*.h' 'bridge/*.c' 'bridge/*.cpp' 'bridge/*.h' 'tests/c/*.c' 'tests/races/*.c' 'tests/python/*.cpp' 'examples/*.c' 'examples/*.cpp')
 if [ "${1:-}" = --fix ]; then
     [ ${#c_files[@]} = 0 ] || "$bin/clang-format" -i "${c_files[@]}"
     "$bin/ruff" format -q .

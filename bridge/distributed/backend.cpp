@@ -62,7 +62,8 @@ CollectiveBackend::CollectiveBackend(c10::intrusive_ptr<c10d::Backend> carrier,
                                      c10::intrusive_ptr<c10d::Store> store,
                                      c10::intrusive_ptr<CollectiveOptions> options, Connect connect)
     : Backend(carrier->getRank(), carrier->getSize()), carrier_(std::move(carrier)), store_(store),
-      options_(std::move(options)), connect_(std::move(connect)), waiter_(std::make_unique<Waiter>()),
+      options_(std::move(options)), connect_(std::move(connect)), process_(getpid()),
+      takes_cpu_(carrier_->getBackendName() == "mpi"), waiter_(std::make_unique<Waiter>()),
       starter_(std::make_unique<Waiter>()),
       dumps_(Dumps::make(store, global_ranks()[static_cast<size_t>(rank_)])), id_(backends_made++),
       board_(std::move(store), rank_, size_) {
@@ -81,9 +82,27 @@ CollectiveBackend::~CollectiveBackend() {
     if (!given_up_.empty()) c10::intrusive_ptr<c10d::Backend>(carrier_).release();
 }
 
+// A group that this backend serves for two devices asks it once for each.
 c10::intrusive_ptr<c10d::Backend> CollectiveBackend::split(const c10::intrusive_ptr<c10d::Store> &store,
                                                            const std::vector<int> &ranks,
                                                            const c10::intrusive_ptr<Options> &options) {
+    if (!takes_cpu_) return connect(store, ranks, options);
+    const auto name = c10::str(options->group_name, ":", ranks);
+    {
+        const std::lock_guard guard(lock_);
+        auto last = split_off_.lock();
+        if (last && split_off_name_ == name) return last;
+    }
+    auto made = connect(store, ranks, options);
+    const std::lock_guard guard(lock_);
+    split_off_ = made;
+    split_off_name_ = name;
+    return made;
+}
+
+c10::intrusive_ptr<c10d::Backend> CollectiveBackend::connect(const c10::intrusive_ptr<c10d::Store> &store,
+                                                             const std::vector<int> &ranks,
+                                                             const c10::intrusive_ptr<Options> &options) {
     for (const int rank : ranks) // on all ranks alike
         TORCH_CHECK_VALUE(rank >= 0 && rank < size_, "split: there is no rank ", rank, " among ", size_);
     const auto here = std::find(ranks.begin(), ranks.end(), rank_);
@@ -108,8 +127,15 @@ c10::intrusive_ptr<c10d::Backend> CollectiveBackend::shrink(const std::vector<in
             left.push_back(rank);
             name += c10::str("/", rank);
         }
-    return split(c10::make_intrusive<c10d::PrefixStore>(name, store_), left,
-                 options ? options : c10::intrusive_ptr<Options>(options_));
+    return connect(c10::make_intrusive<c10d::PrefixStore>(name, store_), left,
+                   options ? options : c10::intrusive_ptr<Options>(options_));
+}
+
+void CollectiveBackend::check_process(const char *title) const {
+    if (getpid() != process_)
+        C10_THROW_ERROR(
+            DistBackendError,
+            c10::str(title, ": this process was forked from the group's, and isn't in the group"));
 }
 
 void CollectiveBackend::number(CollectiveWork &work) {
@@ -366,10 +392,11 @@ static bool is_read_at_once(const Collective &collective, c10::Device device) {
 
 WorkPtr CollectiveBackend::run(const Collective &collective, const TensorLists &inputs,
                                const TensorLists &outputs, const Issue &issue) {
+    check_process(collective.title);
     Tensors read, written;
     for (const auto &list : inputs) read.insert(read.end(), list.begin(), list.end());
     for (const auto &list : outputs) written.insert(written.end(), list.begin(), list.end());
-    Transfer transfer;
+    Transfer transfer{.takes_cpu = takes_cpu_};
     for (const auto *all : {&read, &written})
         for (const auto &tensor : *all) {
             if (!transfer.device) transfer.device = tensor.device();

@@ -6,6 +6,8 @@
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include <sys/types.h>
+
 #include <functional>
 #include <map>
 #include <mutex>
@@ -63,7 +65,7 @@ class CollectiveBackend final : public c10d::Backend {
     ~CollectiveBackend() override;
     void release_resources() override; // nobody has it any more
 
-    const std::string getBackendName() const override { return "xccl"; }
+    const std::string getBackendName() const override { return takes_cpu_ ? "mpi" : "xccl"; }
     c10::intrusive_ptr<Options> getBackendOptions() override { return options_; }
     c10::intrusive_ptr<CollectiveOptions> options() const { return options_; }
     void setTimeout(std::chrono::milliseconds timeout) override {
@@ -141,7 +143,9 @@ class CollectiveBackend final : public c10d::Backend {
     const c10::intrusive_ptr<c10d::Store> store_;
     const c10::intrusive_ptr<CollectiveOptions> options_;
     const Connect connect_;
-    std::mutex lock_; // guards what follows
+    const pid_t process_;  // a child of it has neither the carrier's threads nor a store of its own
+    const bool takes_cpu_; // tensors of the CPU, too: MPI's carrier is no backend by itself
+    std::mutex lock_;      // guards what follows
     std::map<c10::DeviceIndex, c10::Stream> copying_;
     bool is_coalescing_ = false;
     std::vector<WorkPtr> coalesced_;
@@ -156,7 +160,9 @@ class CollectiveBackend final : public c10d::Backend {
     std::shared_ptr<Recording> together_;    // of sends and receptions that are coalesced
     size_t works_together_ = 0;
     std::vector<c10::weak_intrusive_ptr<CollectiveWork>> under_way_;
-    std::string given_up_; // why, if so
+    std::string given_up_;                                                                  // why, if so
+    c10::weak_intrusive_ptr<c10d::Backend> split_off_{c10::intrusive_ptr<c10d::Backend>()}; // last
+    std::string split_off_name_;
     bool is_listed_ = false;
     at::Tensor scratch_;                             // bytes; undefined while a call has them
     const std::unique_ptr<Waiter> waiter_, starter_; // for exchanges that are over, and that may begin
@@ -174,6 +180,10 @@ class CollectiveBackend final : public c10d::Backend {
     std::string first_failure_;
     Board board_;
 
+    c10::intrusive_ptr<c10d::Backend> connect(const c10::intrusive_ptr<c10d::Store> &store,
+                                              const std::vector<int> &ranks,
+                                              const c10::intrusive_ptr<Options> &options);
+    void check_process(const char *title) const;
     void number(CollectiveWork &work);
     void agree(CollectiveWork &work, const Exchange &said);
     std::vector<uint64_t> global_ranks() const;

@@ -270,6 +270,7 @@ WorkPtr CollectiveBackend::pass_between(const Tensors &tensors, bool sends, int 
 }
 
 WorkPtr CollectiveBackend::or_refuse(const char *title, const std::function<WorkPtr()> &call) {
+    check_process(title);
     const auto before = getSequenceNumberForGroup();
     try {
         return call();

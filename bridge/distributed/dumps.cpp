@@ -159,7 +159,18 @@ std::shared_ptr<Dumps> Dumps::make(const c10::intrusive_ptr<c10d::Store> &store,
 }
 
 // The store ends with it, unless its thread waits for the interpreter's lock.
-Dumps::~Dumps() {
+Dumps::~Dumps() { end(); }
+
+void Dumps::end_watching() {
+    std::shared_ptr<Dumps> dumps;
+    {
+        const std::lock_guard guard(current_lock);
+        dumps = current.lock();
+    }
+    if (dumps) dumps->end();
+}
+
+void Dumps::end() {
     std::unique_lock hold(state_->lock);
     state_->ends = true;
     state_->changes.notify_all();

@@ -2,8 +2,10 @@
 #include <torch/csrc/distributed/c10d/control_plane/Handlers.hpp>
 #include <torch/csrc/utils/pybind.h>
 
+#include <pybind11/chrono.h>
 #include <pybind11/functional.h>
 
+#include "mpi_carrier.h"
 #include "recorder.h"
 
 namespace {
@@ -64,6 +66,32 @@ PYBIND11_MODULE(_distributed, m) {
     m.def("dump_trace", dump, pybind11::arg("entries"), pybind11::arg("stacks"),
           pybind11::arg("only_active"));
     m.def("reset_trace", [] { openxpu::Recorder::get().reset(); });
+
+    using Carrier = openxpu::MpiCarrier;
+    const auto without_lock = pybind11::call_guard<pybind11::gil_scoped_release>();
+    m.def("load_mpi", openxpu::load_mpi, pybind11::arg("path"));
+    m.def(
+        "start_mpi",
+        [](std::chrono::milliseconds timeout) {
+            const auto world = openxpu::start_mpi(timeout);
+            return std::make_tuple(world.rank, world.size, std::string(world.library), world.is_foreign);
+        },
+        pybind11::arg("timeout"), without_lock);
+    m.def("tell_by_mpi", openxpu::tell_by_mpi, pybind11::arg("text"), pybind11::arg("timeout"), without_lock);
+    m.def(
+        "end_mpi",
+        [](bool in_order) {
+            openxpu::Dumps::end_watching();
+            openxpu::mpi().end(in_order);
+        },
+        pybind11::arg("in_order"), without_lock);
+    pybind11::class_<Carrier, c10::intrusive_ptr<Carrier>, c10d::Backend>(m, "MpiCarrier")
+        .def(pybind11::init([](const c10::intrusive_ptr<c10d::Store> &store, int rank, int size,
+                               std::chrono::milliseconds timeout) {
+                 return c10::make_intrusive<Carrier>(store, rank, size, timeout);
+             }),
+             pybind11::arg("store"), pybind11::arg("rank"), pybind11::arg("size"), pybind11::arg("timeout"),
+             without_lock);
 
     pybind11::class_<CollectiveBackend, c10::intrusive_ptr<CollectiveBackend>, c10d::Backend>(
         m, "ProcessGroupXCCL")

@@ -118,11 +118,14 @@ class Dumps {
     // An operation has failed. Without stacks, which need the interpreter's lock and take PyTorch seconds the
     // first time, the file is there at once.
     static std::future<void> failed();
+    // The process ends, and its store with it: nothing is looked for any more.
+    static void end_watching();
     ~Dumps();
 
   private:
     struct State;
     const std::shared_ptr<State> state_; // its thread's, too
+    void end();
     explicit Dumps(std::shared_ptr<State> state) : state_(std::move(state)) {}
 };
 

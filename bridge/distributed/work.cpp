@@ -75,7 +75,7 @@ bool is_carried(c10::ScalarType type) {
 }
 
 Tensor Transfer::map(const Tensor &tensor, const Collective &collective, bool read, bool written) {
-    TORCH_CHECK(tensor.is_xpu() || collective.is_replayed, collective.title,
+    TORCH_CHECK(tensor.is_xpu() || collective.is_replayed || (takes_cpu && tensor.is_cpu()), collective.title,
                 ": all tensors must be on xpu, but one is on ", tensor.device());
     TORCH_CHECK(!tensor.is_conj() && !tensor.is_neg(), collective.title,
                 ": tensors with a conjugate or negative bit must be resolved first");

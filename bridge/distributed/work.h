@@ -28,6 +28,7 @@ struct Collective {
 
 // The tensors of one call on the CPU.
 struct Transfer {
+    bool takes_cpu = false;             // as they are
     std::optional<c10::Device> device;  // the first tensor's
     std::optional<c10::Stream> copying; // where copies run, if there are any between host and device
     bool reads = false;                 // so that something is copied to the host

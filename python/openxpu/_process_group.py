@@ -1,4 +1,4 @@
-"""Process groups for xpu tensors: the backend "xccl", over Gloo.
+"""Process groups for xpu tensors: the backend "xccl", over Gloo, and "mpi".
 
 torch.distributed has the names (``ProcessGroupXCCL``, ``is_xccl_available``, "xccl" as xpu's default) and, in builds
 other than Intel's, nothing behind them.
@@ -9,12 +9,16 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.util
+import inspect
 import itertools
+import os
+import re
 import sys
+from datetime import timedelta
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
-from openxpu import _flight_recorder
+from openxpu import _flight_recorder, _mpi
 
 
 @functools.cache
@@ -52,6 +56,122 @@ class ProcessGroupXCCL(metaclass=_Meta):
         backend = _library().ProcessGroupXCCL(carrier, PrefixStore("xccl", store), options, cls)
         backend._set_sequence_number_for_group()
         return backend
+
+
+class _Making(NamedTuple):
+    """The group that is being made, which torch.distributed doesn't tell MPI's backend."""
+
+    store: Any
+    rank: int
+    size: int
+    ranks: list[int]
+    name: str
+    timeout: timedelta
+    made: list[Any]
+
+
+class _MpiMeta(_Meta):
+    def __instancecheck__(cls, instance: object) -> bool:
+        return super().__instancecheck__(instance) and getattr(instance, "name", str)() == "mpi"
+
+
+class ProcessGroupMPI(metaclass=_MpiMeta):
+    """MPI's name in torch.distributed, for tensors of xpu and of the CPU."""
+
+    making: list[_Making] = []
+
+    def __new__(cls, store: Any, rank: int, size: int, options: Any) -> Any:
+        """Connect to the other ranks."""
+        from torch.distributed.distributed_c10d import PrefixStore
+
+        timeout = options._timeout
+        _mpi.start(timeout)
+        carrier = _library().MpiCarrier(PrefixStore("mpi", store), rank, size, timeout)
+        backend = _library().ProcessGroupXCCL(carrier, PrefixStore("xccl", store), options, cls)
+        backend._set_sequence_number_for_group()
+        return backend
+
+    @classmethod
+    def create(cls, ranks: list[int]) -> Any:
+        """Do what torch.distributed asks for: a group's backend, once for all its devices."""
+        making = cls.making[-1]
+        if not making.made:
+            options = cls.Options()
+            options._timeout = making.timeout
+            options.global_ranks_in_group = ranks
+            options.group_name = making.name
+            making.made.append(cls(making.store, making.rank, making.size, options))
+        return making.made[0]
+
+
+def _names_mpi(backend: Any) -> bool:
+    return backend is not None and "mpi" in re.split("[:,]", str(backend).lower())
+
+
+def _enter_mpi(c10d: Any) -> None:
+    """Put MPI's backend where torch.distributed looks for it, unless it has one of its own."""
+    for name in ("torch._C._distributed_c10d", "torch.distributed"):
+        sys.modules[name].__dict__["ProcessGroupMPI"] = ProcessGroupMPI
+    c10d.ProcessGroupMPI = ProcessGroupMPI
+    c10d._MPI_AVAILABLE = _mpi.is_there()
+    c10d.Backend.backend_capability[c10d.Backend.MPI] = ["cpu", "xpu"]
+    own = c10d.init_process_group
+    signature = inspect.signature(own)
+    helper = c10d._new_process_group_helper
+    default: list[tuple[Any, int, int, Any]] = []
+
+    @functools.wraps(own)
+    def begin(*positional: Any, **named: Any) -> None:
+        given = signature.bind(*positional, **named)
+        given.apply_defaults()
+        arguments = given.arguments
+        if not _names_mpi(arguments["backend"]) or c10d.is_initialized():
+            return own(*positional, **named)
+        timeout = arguments["timeout"] or c10d.default_pg_timeout
+        _mpi.start(timeout)  # or says what is missing
+        store, rank, size = arguments["store"], arguments["rank"], arguments["world_size"]
+        if store is None:
+            if arguments["init_method"] is None and rank < 0 and size < 0 and "RANK" not in os.environ:
+                store, rank, size = _mpi.meet(timeout)
+            else:
+                method = arguments["init_method"] or "env://"
+                store, rank, size = next(c10d.rendezvous(method, rank, size, timeout=timeout))
+            store.set_timeout(timeout)
+        arguments.update(store=store, rank=rank, world_size=size, init_method=None)
+        if c10d.Backend(str(arguments["backend"])) == c10d.Backend.MPI:  # who asks for rank and size itself
+            default.append((c10d.PrefixStore("default_pg", store), rank, size, arguments["device_id"]))
+            arguments.update(store=None, rank=-1, world_size=-1)
+        try:
+            return own(*given.args, **given.kwargs)
+        finally:
+            default.clear()
+
+    @functools.wraps(helper)
+    def make(
+        size: int, rank: int, ranks: Any, backend: Any, store: Any, name: Any, *rest: Any, **named: Any
+    ) -> Any:
+        if not _names_mpi(backend):
+            return helper(size, rank, ranks, backend, store, name, *rest, **named)
+        timeout = named.get("timeout") or c10d.default_pg_timeout
+        if default:
+            store, rank, size, named["device_id"] = default[0]
+        elif size < 0:  # by who has imported init_process_group before
+            store, rank, size = _mpi.meet(timeout)
+        making = _Making(c10d.PrefixStore(f"{name}/", store), rank, size, ranks, name, timeout, [])
+        ProcessGroupMPI.making.append(making)
+        try:
+            made = helper(size, rank, ranks, backend, store, name, *rest, **named)
+        finally:
+            ProcessGroupMPI.making.pop()
+        if making.made and len(set(c10d.BackendConfig(backend).device_backend_map.values())) == 1:
+            made[0]._set_default_backend(c10d.ProcessGroup.BackendType.MPI)
+        return made
+
+    c10d.init_process_group = begin
+    names = sys.modules["torch.distributed"].__dict__
+    if names.get("init_process_group") is own:  # it has imported it by now
+        names["init_process_group"] = begin
+    c10d._new_process_group_helper = make
 
 
 def _beside(group: Any) -> Any:
@@ -149,6 +269,8 @@ def enter(c10d: Any) -> None:
 
     c10d.BackendConfig.__init__ = parse
 
+    if not c10d.is_mpi_available():
+        _enter_mpi(c10d)
     helper = c10d._new_process_group_helper
 
     @functools.wraps(helper)

