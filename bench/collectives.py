@@ -11,19 +11,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing
 from rich.console import Console
 from rich.table import Table
+from two_processes import add_options, join, start
 
 SIZES = tuple(1 << n for n in (10, 14, 17, 20, 23, 26))
 MORE = 50e-6  # seconds, for small tensors
@@ -43,16 +39,12 @@ def seconds(runs: list[Callable[[], object]], rounds: int, between: dist.Process
     return [sorted(t)[len(t) // 10] for t in times]
 
 
-def work(rank: int, folder: str, result: Path) -> None:
-    """One of the processes; rank -1: MPI knows which."""
+def work(rank: int, folder: str, options: argparse.Namespace) -> None:
+    """One of the processes."""
     torch.set_num_threads(1)
-    name, by_mpi = "cpu:gloo,xpu:xccl", None
-    if rank < 0:
-        dist.init_process_group("cpu:gloo,xpu:mpi")
-        by_mpi, rank = dist.group.WORLD, dist.get_rank()
-    else:
-        store = dist.FileStore(os.path.join(folder, "store"), 2)
-        dist.init_process_group(name, store=store, rank=rank, world_size=2)
+    name, is_by_mpi = "cpu:gloo,xpu:xccl", rank < 0
+    rank = join(rank, folder, name, "cpu:gloo,xpu:mpi")
+    by_mpi = dist.group.WORLD if is_by_mpi else None
     kinds = [torch.xpu.get_device_properties(i).type for i in range(torch.xpu.device_count())]
     torch.xpu.set_device(rank % kinds.count(kinds[0]))  # GPUs come before the processor
     rows, between, group = [], dist.new_group(backend="gloo"), dist.new_group(backend=name)
@@ -72,28 +64,17 @@ def work(rank: int, folder: str, result: Path) -> None:
         rows.append({"bytes": size, "cpu": cpu, "xpu": xpu} | ({"mpi": mpi[0]} if mpi else {}))
     if rank == 0:
         host_device = torch.xpu.get_device_properties(0).type == "cpu"
-        result.write_text(json.dumps({"is_host": host_device, "rows": rows}))
+        options.json.write_text(json.dumps({"is_host": host_device, "rows": rows}))
     dist.destroy_process_group()
 
 
 def main() -> int:
     """0 when every bar is reached."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path, default=Path("build/bench_collectives.json"))
-    parser.add_argument("--mpi", metavar="MPIEXEC", nargs="?", const="mpiexec", help="over MPI, too")
-    parser.add_argument("--folder", help="of a process that MPI's launcher has started")
+    add_options(parser, "bench_collectives.json")
     arguments = parser.parse_args()
-    arguments.json.parent.mkdir(exist_ok=True)
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    if arguments.folder:
-        work(-1, arguments.folder, arguments.json)
+    if not start(work, arguments):
         return 0
-    with tempfile.TemporaryDirectory() as folder:
-        if arguments.mpi:
-            itself = [sys.executable, __file__, "--folder", folder, "--json", str(arguments.json)]
-            subprocess.run([*arguments.mpi.split(), "-n", "2", *itself], check=True)
-        else:
-            torch.multiprocessing.spawn(work, (folder, arguments.json), 2)
     measured = json.loads(arguments.json.read_text())
     table = Table(title="all_reduce, two processes, µs")
     for column in ("KiB", "CPU, Gloo", "xpu", "more", "ratio", "", *(["MPI"] if arguments.mpi else [])):

@@ -4,7 +4,8 @@
 `python` with any other. `--device cuda --backend nccl` (or gloo) has CUDA do the same. Each of two processes has
 three things timed by turns: a step without communication (`no_sync`), the `all_reduce`s of the step's buckets
 alone, all begun before the first is waited for, and a step with DDP. What the first two take more than the third
-is hidden; its share of the communication is to be at least one half. Gradients are compared with those of one
+is hidden; its share of the communication is to be at least one half, of which backward must take as long: more
+`--images` make it longer. `--mpi` goes over MPI. Gradients are compared with those of one
 process that has all images.
 """
 
@@ -13,7 +14,6 @@ import json
 import os
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -21,18 +21,18 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "examples" / "python"))
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path[:0] = [str(ROOT / "examples" / "python"), str(ROOT / "bench")]
 
 from models import VisionTransformer  # noqa: E402
+from two_processes import PROCESSES, add_options, join, start  # noqa: E402
 
 BAR = 0.5
-PROCESSES = 2
 ROUNDING = 1e-3  # of the gradients' norm: two sums of half as many images, products in bfloat16
 
 
@@ -72,15 +72,14 @@ def difference(net: nn.Module, images: Tensor, labels: Tensor, options: argparse
     return (error / norm) ** 0.5
 
 
-def work(rank: int, folder: str, result: Path, options: argparse.Namespace) -> None:
+def work(rank: int, folder: str, options: argparse.Namespace) -> None:
     """One of the processes."""
     torch.set_num_threads(options.threads)
     module = getattr(torch, options.device)
-    module.set_device(rank % module.device_count())
-    store = dist.FileStore(os.path.join(folder, "store"), PROCESSES)
-    dist.init_process_group(
-        f"cpu:gloo,{options.device}:{options.backend}", store=store, rank=rank, world_size=PROCESSES
+    rank = join(
+        rank, folder, f"cpu:gloo,{options.device}:{options.backend}", f"cpu:gloo,{options.device}:mpi"
     )
+    module.set_device(rank % module.device_count())
     between = dist.new_group(backend="gloo")
     generator = torch.Generator().manual_seed(rank)
     images = torch.randn((options.images, 3, options.size, options.size), generator=generator).to(
@@ -136,7 +135,7 @@ def work(rank: int, folder: str, result: Path, options: argparse.Namespace) -> N
     apart = difference(net, images, labels, options)
     if rank == 0:
         record = {name: statistics.median(all_) for name, all_ in times.items()}
-        result.write_text(json.dumps(record | {"buckets": sizes, "difference": apart}))
+        options.json.write_text(json.dumps(record | {"buckets": sizes, "difference": apart}))
     dist.destroy_process_group()
 
 
@@ -151,13 +150,11 @@ def main() -> int:
     parser.add_argument("--depth", type=int, default=12)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=4)
-    parser.add_argument("--json", type=Path, default=Path("build/bench_ddp.json"))
+    add_options(parser, "bench_ddp.json")
     options = parser.parse_args()
-    options.json.parent.mkdir(exist_ok=True)
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     os.environ.setdefault("OPENXPU_DEVICE", "gpu")  # and not the processor beside it
-    with tempfile.TemporaryDirectory() as folder:
-        torch.multiprocessing.spawn(work, (folder, options.json, options), PROCESSES)
+    if not start(work, options):
+        return 0
     record = json.loads(options.json.read_text())
     hidden = (record["alone"] + record["communication"] - record["together"]) / record["communication"]
     megabytes = 4e-6 * sum(record["buckets"])
@@ -165,8 +162,9 @@ def main() -> int:
     print(f"{options.device}, {options.backend}: {len(record['buckets'])} buckets, {megabytes:.0f} MB; ms:")
     print("  " + ", ".join(f"{name} {time:.1f}" for name, time in milliseconds.items()))
     right = record["difference"] <= ROUNDING
+    most = min(1.0, (record["alone"] - record["forward"]) / record["communication"])
     print(
-        f"  hidden {hidden:.2f} (bar {BAR}); gradients apart by {record['difference']:.1e}{'' if right else ': WRONG'}"
+        f"  hidden {hidden:.2f} (bar {BAR}) of at most {most:.2f}, as long as backward takes; gradients apart by {record['difference']:.1e}{'' if right else ': WRONG'}"
     )
     return 0 if hidden >= BAR and right else 1
 
