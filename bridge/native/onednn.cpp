@@ -21,6 +21,7 @@
 #include <mutex>
 #include <vector>
 
+#include "../allocator.h"
 #include "../host_gemm.h"
 #include "../host_memory.h"
 #include "../operands.h"
@@ -58,7 +59,8 @@ struct Learnt final : c10::BackendMeta {
 std::mutex learning;
 
 bool can_keep(const Tensor &t) {
-    return !t.is_inference() && !(t.is_xpu() && openxpu::is_captured(t.device().index()));
+    return !t.is_inference() && !openxpu::is_in_pool() &&
+           !(t.is_xpu() && openxpu::is_captured(t.device().index()));
 }
 c10::intrusive_ptr<Learnt> learnt_of(const Tensor &t) {
     if (t.is_inference()) return {};

@@ -248,3 +248,15 @@ def test_with_memory_and_queues_apart() -> None:
         check=False,
     )
     assert run.returncode == 0, run.stdout[-4000:] + run.stderr[-2000:]
+
+
+def test_nothing_is_kept_in_a_pool() -> None:
+    """What operators learn about a weight stays with it, but not in memory that may be another's in the next step."""
+    weight = torch.randint(-9, 9, (4, 8), dtype=torch.int8, device="xpu")
+    pool = torch.xpu.MemPool()
+    with torch.xpu.use_mem_pool(pool):
+        packed = torch.ops.onednn.qlinear_prepack(weight, None)
+    held = [b for s in pool.snapshot() for b in s["blocks"] if b["state"] == "active_allocated"]
+    assert not held
+    assert torch.equal(packed, weight.t())
+    del pool
