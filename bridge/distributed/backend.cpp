@@ -432,7 +432,14 @@ WorkPtr CollectiveBackend::run(const Collective &collective, const TensorLists &
         const auto there = std::make_shared<c10::Event>(c10::kXPU);
         there->record(*transfer.copying);
         if (is_read_at_once(collective, *transfer.device)) {
-            there->synchronize();
+            try {
+                there->synchronize();
+            } catch (const c10::Error &) { // what was given is at fault
+                if (!collective.is_between_two) throw;
+                transfer.said.ready = [failure = std::current_exception()] {
+                    std::rethrow_exception(failure);
+                }; // so that the partner hears of it
+            }
         } else { // who calls goes on
             transfer.said.ready = [there] { there->synchronize(); };
             for (const auto *all : {&read, &written})
