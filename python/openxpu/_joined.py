@@ -744,15 +744,18 @@ def _read_inputs_first(graph: fx.Graph) -> None:
     changed = {node.args[0] for node in graph.find_nodes(op="call_function", target=aten.copy_.default)}
     early = {node for node in inputs if node not in changed}
     last = inputs[-1] if inputs else None
+    is_behind = False  # those between inputs stand before what reads them there
     for node in list(graph.nodes):
+        is_behind = is_behind or node is last
         if (
             last is not None
             and is_call(node, *VIEWS, aten.slice.Tensor)
             and set(node.all_input_nodes) <= early
         ):
-            last.append(node)
             early.add(node)
-            last = node
+            if is_behind:
+                last.append(node)
+                last = node
 
 
 class JoinLayers(CustomGraphModulePass):

@@ -188,6 +188,19 @@ def test_what_the_host_does_lies_between_graphs() -> None:
     assert recorded() == 2
 
 
+def test_numbers_from_the_cpu() -> None:
+    """Some between other inputs, as caches of transformers count tokens."""
+
+    @torch.compile(mode="reduce-overhead", dynamic=False)
+    def work(a: Tensor, x: Tensor, b: Tensor, w: Tensor) -> Tensor:
+        return (x * a + b) @ w.t()
+
+    w = torch.randn(3, 6, device="xpu")
+    for turn in range(4):
+        x, a, b = torch.randn(6, device="xpu"), torch.tensor(turn + 1.0), torch.tensor(turn - 5.0)
+        torch.testing.assert_close(work(a, x, b, w), (x * a.item() + b.item()) @ w.t())
+
+
 def test_why_there_is_no_graph(caplog: pytest.LogCaptureFixture) -> None:
     from torch._dynamo.utils import counters
     from torch._inductor import config
