@@ -627,6 +627,7 @@ static void whatever_comes(void **unused) {
 }
 
 int main(int count, char **words) {
+    build_quickly(words);
     read_words(count, words);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_kind),    cmocka_unit_test(long_sums),
