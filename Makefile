@@ -67,6 +67,7 @@ test-all: build  ## also the long suites: sanitizers, PoCL, the wheel, Windows' 
 	build/tests/c/test_matrix 300
 	OPENXPU_MATRIX=ptx build/tests/c/test_attention 100
 	OPENXPU_MATRIX=ptx build/tests/c/test_conv 100
+	OPENXPU_MATRIX=none build/tests/c/test_conv 400
 	OPENXPU_MATRIX=xmx build/tests/c/test_matrix 1000
 	OPENXPU_MATRIX=xmx8 build/tests/c/test_matrix 500
 	OPENXPU_MATRIX=fma build/tests/c/test_matrix 1000
