@@ -65,7 +65,9 @@ test-all: build  ## also the long suites: sanitizers, PoCL, the wheel, Windows' 
 	tests/mingw.sh
 	build/tests/tile/build_all build/ttir
 	build/tests/c/test_matrix 300
-	build/tests/c/test_attention 100
+	OPENXPU_MATRIX=ptx build/tests/c/test_attention 100
+	OPENXPU_MATRIX=ptx build/tests/c/test_conv 100
+	OPENXPU_MATRIX=none build/tests/c/test_conv 400
 	OPENXPU_MATRIX=xmx build/tests/c/test_matrix 1000
 	OPENXPU_MATRIX=xmx8 build/tests/c/test_matrix 500
 	OPENXPU_MATRIX=fma build/tests/c/test_matrix 1000

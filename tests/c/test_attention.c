@@ -581,6 +581,7 @@ static void whatever_comes(void **unused) {
 }
 
 int main(int count, char **words) {
+    build_quickly(words);
     read_words(count, words);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(kinds_and_sizes), cmocka_unit_test(decoding), cmocka_unit_test(few_queries),

@@ -592,7 +592,7 @@ static void whatever_comes(void **unused) {
     static const int aligns[] = {1, 2, 8, 8, 8};
     problem p = {0};
     for (int i = 0; i < extra; i++) {
-        if (i % 100 == 0) { /* new kernels take seconds to build */
+        if (i % 40 == 0) { /* new kernels take seconds to build */
             p.tile = (int)pick(0, 7), p.dims = (int)(pick(0, 3) ? 2 : pick(1, 3));
             p.dtype = pick(0, 1) ? XPU_BFLOAT16 : XPU_FLOAT16;
             if (by_fma) p.tile = (int)pick(0, 9), p.dtype = of_any_width[pick(0, WIDTHS - 1)];
@@ -627,6 +627,7 @@ static void whatever_comes(void **unused) {
 }
 
 int main(int count, char **words) {
+    build_quickly(words);
     read_words(count, words);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_kind),    cmocka_unit_test(long_sums),

@@ -315,7 +315,7 @@ def unit_of_fp32(tf32: bool) -> bytes | None:
 
 @pytest.mark.parametrize("precision", ["highest", "high", "medium"])
 def test_fp32_keeps_its_bits_unless_tf32_is_allowed(precision: str) -> None:
-    """Where there are units for it: test_portable_products.py sees to that."""
+    """Where there are units for it: test_gpu_plans.py sees to that."""
     by_a_library = (
         torch.xpu.get_device_properties().type == "cpu" and os.environ.get("OPENXPU_HOST_PROVIDER") != "0"
     )

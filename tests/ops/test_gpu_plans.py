@@ -11,27 +11,26 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from .inner_run import passes
+from inner_run import passes
 
 HERE = Path(__file__).parent
-CHOSEN = {
-    "test_softmax.py": "dtype2 or masked or extreme",
-    "test_embedding.py": "not int32",
-    "test_composed.py": "embedding_bag",
-    "test_copy.py": "fill",
-    "test_sort.py": "",
-    "test_counting.py": "",
-    "test_segment.py": "",
-    "test_lu.py": "",
-    "test_cholesky.py": "",
-    "test_rnn.py": "not float64",
-}
+# Files whose tests one process runs.
+CHOSEN: list[dict[str, str]] = [
+    {"test_lu.py": "", "test_cholesky.py": ""},
+    {"test_rnn.py": "not float64", "test_softmax.py": "dtype2 or masked or extreme"},
+    {"test_counting.py": "", "test_segment.py": "", "test_sort.py": ""},
+    {
+        "test_embedding.py": "not int32",
+        "test_composed.py": "embedding_bag",
+        "test_copy.py": "fill",
+        "test_float8.py": "codes or floats or filled or large or layout or nansum or eq or where",
+    },
+]
 PORTABLE = ("counting", "scatter")
 EXTENSION = "cl_intel_required_subgroup_size"
 WITHOUT = {**os.environ, "OPENXPU_WITHOUT": EXTENSION}
 # On a processor whose driver takes no subgroup size of the kernel's choice, as any but Intel's.
-ANY_SIZE = {
+ANY_SIZE: dict[str | Path, str] = {
     HERE / "test_softmax.py": "masked or extreme",
     HERE / "test_norm.py": "test_layer_norm or test_rms_norm",
     HERE / "test_reduce.py": "test_backward or nothing",
@@ -42,16 +41,23 @@ ANY_SIZE = {
 
 
 @pytest.mark.skipif(os.environ.get("OPENXPU_PLANS") == "gpu", reason="this is the inner run")
-@pytest.mark.parametrize("file", CHOSEN)
-def test_as_gpus_do(file: str) -> None:
-    passes([str(HERE / file)], CHOSEN[file], OPENXPU_PLANS="gpu")
+@pytest.mark.parametrize("files", CHOSEN, ids="-".join)
+def test_as_gpus_do(files: dict[str, str]) -> None:
+    passes({HERE / name: keyword for name, keyword in files.items()}, OPENXPU_PLANS="gpu")
 
 
 @pytest.mark.skipif(os.environ.get("OPENXPU_MATRIX") == "ptx", reason="this is the inner run")
-def test_quantised_layers_as_units_do() -> None:
-    passes(
-        [str(HERE / "test_quantised_layers.py")],
+def test_as_units_do() -> None:
+    """NVIDIA's, written out."""
+    layers = [
         "change or pixels or (shapes and 17)",
+        "units_are_taken or forms_are_kept or (convolution_and_another and relu and 6 and int8)",
+    ]
+    passes(
+        {
+            HERE / "test_quantised_layers.py": " or ".join(layers),
+            HERE / "test_gemm.py": "int8_products or tf32_is_allowed",
+        },
         OPENXPU_MATRIX="ptx",
         OPENXPU_HOST_PROVIDER="0",
     )
@@ -60,8 +66,7 @@ def test_quantised_layers_as_units_do() -> None:
 @pytest.mark.skipif(os.environ.get("OPENXPU_TIER") == "ref", reason="this is the inner run")
 def test_as_devices_without_fp16_do() -> None:
     passes(
-        [str(HERE / f"test_{name}.py") for name in PORTABLE],
-        "float16 and not bfloat16",
+        {HERE / f"test_{name}.py": "float16 and not bfloat16" for name in PORTABLE},
         OPENXPU_PLANS="gpu",
         OPENXPU_TIER="ref",
     )
@@ -76,6 +81,5 @@ def test_the_hidden_extension_is_missing() -> None:
 
 
 @pytest.mark.skipif("OPENXPU_WITHOUT" in os.environ, reason="this is the inner run")
-@pytest.mark.parametrize("file", ANY_SIZE, ids=lambda file: file.stem)
-def test_as_processors_without_subgroup_sizes_do(file: Path) -> None:
-    passes([str(file)], ANY_SIZE[file], OPENXPU_WITHOUT=EXTENSION)
+def test_as_processors_without_subgroup_sizes_do() -> None:
+    passes(ANY_SIZE, OPENXPU_WITHOUT=EXTENSION)

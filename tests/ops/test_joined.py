@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
+from inner_run import passes
 from profiled import profiled
 from torch import Tensor
 
-from .inner_run import passes
 from .test_quantised import SINGLES, enough, noise
 
 # The tiers of GPUs, as their kernels run on a processor; here it is what the device has.
@@ -426,8 +425,7 @@ def test_what_does_not_fit(device: str, change: dict[str, object], message: str)
 @pytest.mark.parametrize("tier", TIERS)
 def test_as_gpus_do(tier: str) -> None:
     passes(
-        [str(Path(__file__))],
-        "beside or gated or normed or int8_linear or cached",
+        {__file__: "beside or gated or normed or int8_linear or cached"},
         OPENXPU_MATRIX=tier,
         OPENXPU_HOST_PROVIDER="0",
     )

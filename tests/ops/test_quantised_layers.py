@@ -11,8 +11,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .inner_run import passes
-
 OPS = torch.ops.onednn
 UNITS = os.environ.get("OPENXPU_MATRIX") == "ptx"
 Function = Callable[[Tensor], Tensor]
@@ -213,12 +211,6 @@ def test_convolution(case: Any, last: bool) -> None:
         parameters = torch.tensor(0.02), torch.tensor(7)
         again = OPS.qconv_pointwise.tensor(there, *parameters, packed, *tensors, *how, *end)
         assert torch.equal(again, actual)
-
-
-@pytest.mark.skipif(UNITS, reason="this is the inner run")
-def test_convolutions_on_units() -> None:
-    some = "units_are_taken or forms_are_kept or convolution_and_another and relu and 6 and int8"
-    passes([__file__], some, OPENXPU_HOST_PROVIDER="0", OPENXPU_MATRIX="ptx")
 
 
 @pytest.mark.skipif(not UNITS, reason="only where products of bytes have units")

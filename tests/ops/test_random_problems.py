@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import hypothesis.strategies as st
-import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import HealthCheck, given, settings
@@ -356,11 +355,3 @@ def test_recurrent_nets(data: Any) -> None:
         lengths = [draw(st.integers(1, steps)) for _ in range(rows)]
         lengths[draw(st.integers(0, rows - 1))] = steps
     compare(model, x, dtype, states(model, rows) if draw(st.booleans()) else None, lengths)
-
-
-@pytest.mark.skipif(GIVEN is not None, reason="it is these that others are")
-def test_portable_kernels_take_them_too() -> None:
-    """Those of other devices, which a host device leaves to PyTorch's libraries."""
-    from .inner_run import passes
-
-    passes([__file__], "not portable", OPENXPU_HOST_PROVIDER="0", OPENXPU_TEST_PROBLEMS="3")

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-
-from .inner_run import written_out
+from inner_run import written_out
 
 COUNT = os.environ.get("OPENXPU_TEST_PROBLEMS", "120")
 

@@ -8,8 +8,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from .inner_run import passes
-
 # The positions between two points are float32 for all dtypes but float64.
 TOLERANCE = {torch.float16: 2e-3, torch.bfloat16: 2e-2, torch.float32: 2e-5, torch.float64: 1e-12}
 # Do libxpu's own kernels filter? On host devices PyTorch's may, which are faster.
@@ -187,11 +185,6 @@ def test_gradients_of_filters(mode: str) -> None:
         assert torch.autograd.gradcheck(
             lambda t, s=size: F.interpolate(t, size=s, mode=mode, antialias=True), (x,)
         )
-
-
-@pytest.mark.skipif(NATIVE, reason="this is the inner run")
-def test_filters_without_the_hosts_kernels() -> None:
-    passes([__file__], "filters", OPENXPU_HOST_PROVIDER="0")
 
 
 def test_errors_are_pytorchs() -> None:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import copy
 import os
-from pathlib import Path
 
 import pytest
 import torch
 from functorch.compile import make_boxed_func
+from inner_run import passes
 from torch import Tensor, nn
 from torch._dynamo.backends.common import aot_autograd
-
-from .inner_run import passes
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 KINDS = {
@@ -333,7 +331,7 @@ def test_a_layer_is_one_operator() -> None:
 def test_matrix_units() -> None:
     """Whole sequences by NVIDIA's units, written out; test_gpu_plans.py has those without."""
     some = "test_sizes and bfloat16 or packed and float16"
-    passes([str(Path(__file__))], some, OPENXPU_PLANS="gpu", OPENXPU_MATRIX="ptx")
+    passes({__file__: some}, OPENXPU_PLANS="gpu", OPENXPU_MATRIX="ptx")
 
 
 @pytest.mark.parametrize("kind", [nn.LSTMCell, nn.GRUCell])

@@ -28,15 +28,3 @@ def bare(script, environment=None, check=True):
     if check:
         assert done.returncode == 0, done.stderr
     return done
-
-
-def passes_without_libraries(file: str, tier: str) -> None:
-    """Fail unless the tests of a file pass where products are libxpu's own, by the instructions of `tier`."""
-    run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", file],
-        env={**os.environ, "OPENXPU_MATRIX": tier, "OPENXPU_HOST_PROVIDER": "0"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stdout[-4000:] + run.stderr[-2000:]

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import passes_without_libraries
+from inner_run import passes
 from test_fusion import Linear, Norm, kernels
 from torch import Tensor, nn
 
@@ -248,4 +248,4 @@ def test_parts_that_others_use(use: str) -> None:
 @pytest.mark.skipif(TIER in TIERS, reason="this is the inner run")
 @pytest.mark.parametrize("tier", TIERS)
 def test_launches_as_gpus_have_them(tier: str) -> None:
-    passes_without_libraries(__file__, tier)
+    passes({__file__: ""}, OPENXPU_MATRIX=tier, OPENXPU_HOST_PROVIDER="0")

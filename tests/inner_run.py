@@ -1,0 +1,42 @@
+"""Runs tests again, in a process with another environment."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+
+
+def written_out(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return `variables`, and on a processor what builds units that are written out without the driver's optimiser.
+
+    It takes most of such a run's time, and isn't the one of a GPU.
+    """
+    if torch.xpu.get_device_properties().type == "cpu" and "OPENXPU_MATRIX" in variables:
+        return {"OPENXPU_BUILD_OPTIONS": "-cl-opt-disable", **variables}
+    return dict(variables)
+
+
+def passes(chosen: Mapping[str | Path, str], **environment: str) -> None:
+    """Assert that tests pass with these variables set: of each file, or test's id, those that its keyword leaves.
+
+    Keywords are pytest's -k, "" leaves all. One process runs all of them, since each takes seconds to start.
+    """
+    keywords = {Path(str(test).partition("::")[0]).name: keyword for test, keyword in chosen.items()}
+    terms = [f"{name} and ({keyword})" if keyword else name for name, keyword in keywords.items()]
+    options = ["--maxfail=20", "--tb=short", "-p", "no:cacheprovider", "-k", " or ".join(terms)]
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, *map(str, chosen)],
+        env={**os.environ, **written_out(environment)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout[-6000:] + run.stderr[-2000:]
+    # pytest names each file that has tests to run
+    idle = [name for name in keywords if f"/{name} " not in run.stdout]
+    assert not idle, f"keywords leave no test of {', '.join(idle)}"
