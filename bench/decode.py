@@ -3,7 +3,8 @@
 One sequence, one token at a time, keys and values in a cache of fixed size, the position in a tensor: the step is the
 same work each time, so that a graph can be captured of it. Per kind of weights: microseconds a token called op by op,
 replayed from a graph, replayed from one of the compiled step, and by the graphs that `mode="reduce-overhead"` makes of
-it; and the bytes that weights and cache take. Without arguments a model of a billion weights; `--layers 2 --width 256 --hidden 512 --words 1000` is one for a processor.
+it; and the bytes that weights and cache take. Without arguments a model of a billion weights;
+`--layers 2 --width 256 --hidden 512 --words 1000` is one for a processor.
 """
 
 from __future__ import annotations

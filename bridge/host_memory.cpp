@@ -74,8 +74,7 @@ HostScope::HostScope(c10::DeviceIndex device)
 
 HostScope::~HostScope() { source = outer_; }
 
-OutsideDevice::OutsideDevice()
-    : outer_(std::exchange(source, nullptr)), no_autocast_(c10::DispatchKey::AutocastCPU) {}
+OutsideDevice::OutsideDevice() : outer_(std::exchange(source, nullptr)) {}
 
 OutsideDevice::~OutsideDevice() { source = outer_; }
 

@@ -45,8 +45,8 @@ class HostScope {
     c10::impl::ExcludeDispatchKeyGuard no_autocast_;
 };
 
-// While it lives, CPU tensors made by this thread lie where PyTorch puts them, and ATen is called as in a
-// HostScope: nothing is written to the device's memory.
+// While it lives inside a HostScope, CPU tensors made by this thread lie where PyTorch puts them: nothing is
+// written to the device's memory.
 class OutsideDevice {
   public:
     OutsideDevice();
@@ -56,8 +56,6 @@ class OutsideDevice {
 
   private:
     xpu_stream *outer_;
-    at::AutoDispatchBelowADInplaceOrView below_autograd_;
-    c10::impl::ExcludeDispatchKeyGuard no_autocast_;
 };
 
 // Is what this thread gives to its current stream written down for a graph, and not done?
@@ -84,17 +82,17 @@ std::array<at::Tensor, Results> on_host(
     const char *name, c10::DeviceIndex device, const std::array<at::Tensor, Inputs> &inputs,
     const Settings &settings,
     std::array<at::Tensor, Results> (*compute)(const Settings &, const std::array<at::Tensor, Inputs> &)) {
-    std::array<at::Tensor, Results> results;
+    const bool captured = is_captured(device);
+    const HostScope scope(device);
     std::array<at::Tensor, Inputs> there;
-    if (!is_captured(device)) {
-        const HostScope scope(device);
-        for (size_t i = 0; i < Inputs; i++) there[i] = as_cpu_input(inputs[i]);
+    for (size_t i = 0; i < Inputs; i++)
+        there[i] = captured ? borrowed(inputs[i], false) : as_cpu_input(inputs[i]);
+    std::array<at::Tensor, Results> results, places;
+    if (!captured) {
         results = compute(settings, there);
         for (auto &result : results) result = scope.adopt(std::move(result));
         return results;
     }
-    std::array<at::Tensor, Results> places;
-    for (size_t i = 0; i < Inputs; i++) there[i] = borrowed(inputs[i], false);
     {
         const OutsideDevice elsewhere;
         results = compute(settings, there);

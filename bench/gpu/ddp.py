@@ -5,8 +5,7 @@
 three things timed by turns: a step without communication (`no_sync`), the `all_reduce`s of the step's buckets
 alone, all begun before the first is waited for, and a step with DDP. What the first two take more than the third
 is hidden; its share of the communication is to be at least one half, of which backward must take as long: more
-`--images` make it longer. `--mpi` goes over MPI. Gradients are compared with those of one
-process that has all images.
+`--images` make it longer. `--mpi` goes over MPI. Gradients are compared with those of one process that has all images.
 """
 
 import argparse
@@ -159,7 +158,8 @@ def main() -> int:
     hidden = (record["alone"] + record["communication"] - record["together"]) / record["communication"]
     megabytes = 4e-6 * sum(record["buckets"])
     milliseconds = {name: 1e3 * record[name] for name in ("alone", "forward", "communication", "together")}
-    print(f"{options.device}, {options.backend}: {len(record['buckets'])} buckets, {megabytes:.0f} MB; ms:")
+    over = "mpi" if options.mpi else options.backend
+    print(f"{options.device}, {over}: {len(record['buckets'])} buckets, {megabytes:.0f} MB; ms:")
     print("  " + ", ".join(f"{name} {time:.1f}" for name, time in milliseconds.items()))
     right = record["difference"] <= ROUNDING
     most = min(1.0, (record["alone"] - record["forward"]) / record["communication"])

@@ -65,11 +65,10 @@ void restore_pool(const PoolState &state, const std::vector<uintptr_t> &stale,
             storage_at(storage).mutable_data_ptr().compare_exchange_deleter(give_memory, leave_memory);
     check(xpu_pool_restore(state.state));
     const auto blocks = state.addresses();
-    std::set<uintptr_t> seen;
     for (const auto storage : living) {
         auto &impl = storage_at(storage);
         void *memory = impl.mutable_data_ptr().get();
-        if (!blocks.count(memory) || !seen.insert(storage).second || has_standard_deleter(storage)) continue;
+        if (!blocks.count(memory) || has_standard_deleter(storage)) continue;
         impl.set_data_ptr_noswap({memory, memory, give_memory, impl.device()});
     }
 }
