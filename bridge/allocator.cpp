@@ -199,13 +199,6 @@ void give_memory(void *pointer) {
     if (pointer) give_if_ours(pointer);
 }
 
-namespace {
-thread_local int pools_entered = 0;
-}
-void enter_pool() { pools_entered++; }
-void leave_pool() { pools_entered -= pools_entered > 0; } // or another thread entered it
-bool is_in_pool() { return pools_entered > 0; }
-
 void check_native(const char *what) {
     TORCH_CHECK_NOT_IMPLEMENTED(!plugged_source.take, "a pluggable allocator has no ", what);
 }

@@ -17,12 +17,6 @@ void *take_memory(xpu_stream *stream, size_t size);
 OPENXPU_API void give_memory(void *pointer);
 bool give_if_ours(void *pointer); // false for any other memory, which it leaves alone
 
-// This thread's memory comes from a pool from now on, or does no more. While it does, nothing that outlives a
-// call may be kept: a pool may come back to an earlier state (xpu_pool_restore).
-OPENXPU_API void enter_pool();
-OPENXPU_API void leave_pool();
-bool is_in_pool();
-
 // From now on memory comes from these functions; throws where they have been set before.
 OPENXPU_API void plug_in(xpu_pool_source source);
 // Throws, with what such memory hasn't got, where they are set.

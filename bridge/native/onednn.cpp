@@ -21,12 +21,12 @@
 #include <mutex>
 #include <vector>
 
-#include "../allocator.h"
 #include "../host_gemm.h"
 #include "../host_memory.h"
 #include "../operands.h"
 #include "native/ending.h"
 #include "native/pointwise.h"
+#include "xpu/memory.h"
 #include "xpu/ops/conv.h"
 
 namespace {
@@ -58,9 +58,10 @@ struct Learnt final : c10::BackendMeta {
 };
 std::mutex learning;
 
+// Not in a pool: it may come back to an earlier state (xpu_pool_restore).
 bool can_keep(const Tensor &t) {
-    return !t.is_inference() && !openxpu::is_in_pool() &&
-           !(t.is_xpu() && openxpu::is_captured(t.device().index()));
+    return !t.is_inference() && !(t.is_xpu() && (openxpu::is_captured(t.device().index()) ||
+                                                 xpu_pool_serves(openxpu::current_stream(t))));
 }
 c10::intrusive_ptr<Learnt> learnt_of(const Tensor &t) {
     if (t.is_inference()) return {};

@@ -398,19 +398,12 @@ template <typename Work> PyObject *with_pool(PyObject *argument, const Work &wor
 
 METHOD(begin_pool) {
     return with_pool(argument, [](const PoolArgument &pool) {
-        const auto status =
-            xpu_pool_begin(pool.device, pool.id, xpu_pool_thread_filter, xpu_pool_this_thread());
-        if (status == XPU_SUCCESS) enter_pool();
-        return status;
+        return xpu_pool_begin(pool.device, pool.id, xpu_pool_thread_filter, xpu_pool_this_thread());
     });
 }
 
 METHOD(end_pool) {
-    return with_pool(argument, [](const PoolArgument &pool) {
-        const auto status = xpu_pool_end(pool.device, pool.id);
-        if (status == XPU_SUCCESS) leave_pool();
-        return status;
-    });
+    return with_pool(argument, [](const PoolArgument &pool) { return xpu_pool_end(pool.device, pool.id); });
 }
 
 METHOD(release_pool) {

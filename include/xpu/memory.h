@@ -113,6 +113,9 @@ XPU_API xpu_status xpu_pool_state_visit(const xpu_pool_state *state, void (*visi
                                         void *user);
 XPU_API void xpu_pool_state_destroy(xpu_pool_state *state);
 
+/* Would memory for `stream`, asked for by the calling thread now, come from a pool of one's own? */
+XPU_API bool xpu_pool_serves(xpu_stream *stream);
+
 /* A filter for what the thread does that called xpu_pool_this_thread for `user`. */
 XPU_API bool xpu_pool_thread_filter(xpu_stream *stream, void *user);
 XPU_API void *xpu_pool_this_thread(void);

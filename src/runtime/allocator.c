@@ -548,6 +548,14 @@ static memory_pool *choose_pool(device_memory *m, xpu_stream *stream) {
     return &m->pool;
 }
 
+bool xpu_pool_serves(xpu_stream *stream) {
+    if (!stream || xpu_in_bad_fork()) return false;
+    device_memory *m = lock_memory(xpu_stream_device(stream));
+    const bool serves = choose_pool(m, stream) != &m->pool;
+    device_memory_unlock(m);
+    return serves;
+}
+
 static xpu_status allocate(device_memory *m, xpu_stream *stream, size_t requested, block **result) {
     if (m->tracker.pending && !m->captures)
         XPU_TRY(stream_use_poll(&m->tracker, block_waiting, block_done, m));

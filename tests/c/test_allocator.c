@@ -592,6 +592,8 @@ static void private_pools_keep_apart(void **state) {
     OK(xpu_free(a));
     OK(xpu_pool_begin(0, id, on_stream, STREAM(0)));
     assert_int_equal(xpu_pool_begin(0, id, on_stream, STREAM(0)), XPU_ERROR_INVALID_ARGUMENT);
+    assert_true(xpu_pool_serves(STREAM(0)));
+    assert_false(xpu_pool_serves(STREAM(1)));
     char *b = get(0, 512), *c = get(1, 512);
     assert_ptr_not_equal(a, b); /* not from the default pool, though that has a free block */
     seen s = {.count = 0};
@@ -601,6 +603,7 @@ static void private_pools_keep_apart(void **state) {
         if (s.blocks[i].address == c) assert_int_equal(s.blocks[i].pool[1], 0);
     }
     OK(xpu_pool_end(0, id));
+    assert_false(xpu_pool_serves(STREAM(0)));
     assert_int_equal(xpu_pool_end(0, id), XPU_ERROR_INVALID_ARGUMENT);
     char *d = get(0, 512);
     assert_ptr_equal(a, d);
