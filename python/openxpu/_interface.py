@@ -12,7 +12,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from openxpu import _aoti, _fusion, _graph_trees, _process_group, _sharding, _shared_memory
+from openxpu import _aoti, _attention, _fusion, _graph_trees, _process_group, _sharding, _shared_memory
 
 
 def _look_for_backend(interface: ModuleType) -> None:
@@ -110,6 +110,8 @@ _MENDS = {
     "torch.distributed.distributed_c10d": _process_group.enter,
     "torch.distributed.tensor._api": _sharding.enter,
     "torch.multiprocessing.reductions": _shared_memory.enter,
+    "torch.nested._internal.sdpa": _attention.enter_jagged,
+    "torch.nn.modules.activation": _attention.enter_layers,
 }
 
 # Modules that aren't run as they are: what is called with the module, and what would run it.

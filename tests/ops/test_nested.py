@@ -458,6 +458,90 @@ def test_attention_causal() -> None:
         F.scaled_dot_product_attention(*tensors, attn_mask=torch.ones(17, 17, device="xpu"))
 
 
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    ("lengths", "depth", "value_depth"),
+    [(LENGTHS, 16, 16), ([5, 1, 0, 9], 20, 7), ([130, 64, 1], 64, 64), ([2, 40], 256, 256)],
+    ids=str,
+)
+def test_jagged_attention(
+    lengths: list[int], depth: int, value_depth: int, dtype: torch.dtype, causal: bool
+) -> None:
+    """By the kernel of sequences of different lengths, without padding, with gradients; empty ones are left out."""
+    heads, offsets = 3, torch.tensor([0, *lengths], device="xpu").cumsum(0)
+    generator = torch.Generator().manual_seed(0)
+    rows = [
+        torch.randn(sum(lengths), heads * width, generator=generator, dtype=torch.float64).to(dtype)
+        for width in (depth, depth, value_depth)
+    ]
+    given = [x.to("xpu").requires_grad_() for x in rows]
+
+    def by_heads(x: torch.Tensor) -> torch.Tensor:
+        return torch.nested.nested_tensor_from_jagged(x, offsets).unflatten(-1, [heads, -1]).transpose(1, 2)
+
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        found = F.scaled_dot_product_attention(*map(by_heads, given), is_causal=causal)
+    assert "aten::_flash_attention_forward" in {event.name for event in profile.events()}
+    values = found.transpose(1, 2).flatten(-2).values()
+    weight = torch.arange(values.numel(), dtype=torch.float64).cos().view(values.shape)
+    gradients = torch.autograd.grad((values * weight.to("xpu")).sum(), given)
+
+    expected, wanted = [], [x.double().requires_grad_() for x in rows]
+    for parts in zip(*(x.split(lengths) for x in wanted), strict=True):
+        q, k, v = (x.unflatten(-1, [heads, -1]).transpose(0, 1)[None] for x in parts)
+        out = F.scaled_dot_product_attention(q, k, v, is_causal=causal) if len(parts[0]) else q @ q.mT @ v
+        expected.append(out[0].transpose(0, 1).flatten(-2))
+    theirs = torch.autograd.grad((torch.cat(expected) * weight).sum(), wanted)
+    for mine, other in zip((values, *gradients), (torch.cat(expected), *theirs), strict=True):
+        torch.testing.assert_close(
+            mine.detach().cpu().double(), other.detach(), rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype] * 3
+        )
+
+
+def test_jagged_attention_drops() -> None:
+    """Dropout keeps the mean, and draws what the generator's seed says."""
+    x = jagged_of([torch.ones(200, 2, 8), torch.ones(100, 2, 8)], "xpu", torch.float32).transpose(1, 2)
+
+    def attend() -> torch.Tensor:
+        torch.xpu.manual_seed(3)
+        return F.scaled_dot_product_attention(x, x, x, dropout_p=0.25).values()
+
+    first = attend()
+    assert torch.equal(first, attend()) and first.std() > 0.01
+    assert abs(first.mean().item() - 1) < 0.02
+
+
+def test_jagged_attention_is_chosen() -> None:
+    """The math backend where it is asked for, and for what the kernel doesn't take."""
+    x = jagged_of(sequences(-1, 2, 8), "xpu", torch.float32).transpose(1, 2)
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        plain = F.scaled_dot_product_attention(x, x, x)
+        with pytest.raises(RuntimeError, match="No viable backend"):
+            F.scaled_dot_product_attention(x, x, x, is_causal=True)
+    torch.testing.assert_close(plain.values(), F.scaled_dot_product_attention(x, x, x).values())
+    wide = jagged_of(sequences(-1, 2, 8), "xpu", torch.float64).transpose(1, 2)
+    torch.testing.assert_close(
+        F.scaled_dot_product_attention(wide, wide, wide).values(),
+        plain.values().double(),
+        rtol=1e-5,
+        atol=1e-5,
+    )
+
+
+def test_jagged_attention_compiled() -> None:
+    offsets = torch.tensor([0, 5, 9, 18], device="xpu")
+    x = torch.randn(18, 16, generator=torch.Generator().manual_seed(0)).to("xpu").requires_grad_()
+
+    def attend(values: torch.Tensor) -> torch.Tensor:
+        rows = torch.nested.nested_tensor_from_jagged(values, offsets, min_seqlen=4, max_seqlen=9)
+        y = rows.unflatten(-1, [2, 8]).transpose(1, 2)
+        return F.scaled_dot_product_attention(y, y, y, is_causal=True).transpose(1, 2).flatten(-2).values()
+
+    results = [(y, *torch.autograd.grad(y.square().sum(), x)) for y in (attend(x), torch.compile(attend)(x))]
+    torch.testing.assert_close(results[1], results[0])
+
+
 def test_attention_of_cpu_tensors_is_untouched() -> None:
     q, k, v = (torch.nested.nested_tensor(sequences(2, -1, 8, seed=seed)) for seed in range(3))
     result = F.scaled_dot_product_attention(q, k, v)

@@ -226,3 +226,54 @@ def test_autocast(lengths: list[int], dtype: torch.dtype) -> None:
         want = plain(model, source, src_key_padding_mask=mask)
     kept = ~mask
     torch.testing.assert_close(got[kept].float(), want[kept].float(), rtol=0, atol=4 * TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"need_weights": False},
+        {"need_weights": False, "key_padding_mask": padding_mask([9, 2, 1, 5], 9)},
+        {"attn_mask": torch.ones(9, 9, dtype=torch.bool).triu(1), "average_attn_weights": False},
+        {"attn_mask": torch.ones(16, 9, 9, dtype=torch.bool).triu(1), "need_weights": False},
+    ],
+    ids=lambda options: " ".join(options),
+)
+def test_attention_layer(options: dict[str, Any], dtype: torch.dtype) -> None:
+    """nn.MultiheadAttention by itself: its fast path, with weights and without, and masks."""
+    torch.manual_seed(0)
+    layer = nn.MultiheadAttention(24, 4, batch_first=True, dtype=torch.float64).eval()
+    x = torch.randn(4, 9, 24, dtype=torch.float64)
+    with torch.no_grad():
+        expected = plain(layer, x, x, x, **options)
+        layer, x = layer.to("xpu", dtype), x.to("xpu", dtype)
+        given = {k: v.to("xpu") if isinstance(v, torch.Tensor) else v for k, v in options.items()}
+        found, names = operators(lambda: layer(x, x, x, **given))
+    assert "aten::_native_multi_head_attention" in names
+    for mine, theirs in zip(found, expected, strict=True):
+        assert (mine is None) == (theirs is None)
+        if theirs is not None:
+            torch.testing.assert_close(
+                mine.cpu().double(), theirs, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype]
+            )
+
+
+def test_attention_layer_of_nested_tensors() -> None:
+    """They have no other path than the fast one."""
+    torch.manual_seed(0)
+    layer = nn.MultiheadAttention(24, 4, batch_first=True).eval()
+    rows = [torch.randn(1, length, 24) for length in (3, 5, 1)]
+    with torch.no_grad():
+        expected = [plain(layer.double(), x.double(), x.double(), x.double())[0][0] for x in rows]
+        x = torch.nested.nested_tensor([x[0] for x in rows], device="xpu")
+        found = layer.to("xpu", torch.float32)(x, x, x, need_weights=False)[0]
+    for mine, theirs in zip(found.unbind(), expected, strict=True):
+        torch.testing.assert_close(mine.cpu().double(), theirs, rtol=2e-5, atol=2e-5)
+
+
+def test_attention_layer_is_scripted() -> None:
+    layer = nn.MultiheadAttention(24, 4, batch_first=True).eval().to("xpu")
+    x = torch.randn(2, 5, 24, device="xpu")
+    with torch.no_grad():
+        torch.testing.assert_close(torch.jit.script(layer)(x, x, x), layer(x, x, x))
