@@ -20,6 +20,7 @@
 #include "../host_gemm.h"
 #include "../host_memory.h"
 #include "../operands.h"
+#include "grouped.h"
 #include "xpu/ops/gemm.h"
 
 namespace {
@@ -366,6 +367,26 @@ void check_group_scale(const char *name, const Grouped &g, int64_t repeats) {
                 scale.size(1), ".");
 }
 
+// A scale for each row of A and each column of B: one launch, which doesn't wait for the groups' sizes.
+Tensor multiply_rows_of_groups(const openxpu::Groups &groups, const Tensor &scale_a, const Tensor &scale_b) {
+    const bool along_k = groups.grouped == XPU_GROUPED_K;
+    const auto quantised = [&](const Tensor &x, const Tensor &scale, bool is_left) {
+        xpu_quantised q{
+            .dtype = openxpu::dtype_of(x), .scale_dtype = XPU_FLOAT32, .scale = openxpu::input_data(scale)};
+        const int64_t line = scale.stride(-1), lines = is_left ? groups.m : groups.n;
+        (is_left ? q.group_rows : q.group_columns) = 1;
+        (is_left ? q.scale_row_stride : q.scale_column_stride) = line;
+        q.scale_batch_stride = x.dim() == 3 ? scale.stride(0) : along_k ? lines * line : 0;
+        return q;
+    };
+    const xpu_quantised a = quantised(groups.a, scale_a, true), b = quantised(groups.b, scale_b, false);
+    Tensor out = groups.empty_result(at::kBFloat16);
+    const auto args = groups.args_for(out);
+    openxpu::check_product(xpu_gemm_grouped_quantised(openxpu::current_stream(out), &args, groups.grouped,
+                                                      groups.ends(), &a, &b));
+    return out;
+}
+
 Tensor multiply_groups(const Tensor &a, const Tensor &b, const Tensor &scale_a, const Tensor &scale_b,
                        const std::optional<Tensor> &offs) {
     TORCH_CHECK(a.scalar_type() == E4M3 && b.scalar_type() == E4M3,
@@ -396,14 +417,16 @@ Tensor multiply_groups(const Tensor &a, const Tensor &b, const Tensor &scale_a, 
                 "Expected as many groups in mat_a as in mat_b, got ", a.size(0), " and ", b.size(0));
     const bool along_k = flat_a && flat_b;
     const int64_t m = a.size(-2), n = b.size(-1);
-    std::vector<int64_t> ends;
-    if (offs) ends = ends_of(*offs, along_k ? a.size(1) : flat_a ? m : n);
-    const auto groups = static_cast<int64_t>(offs ? ends.size() : a.size(0));
+    const int64_t groups = offs ? offs->numel() : a.size(0);
     TORCH_CHECK(flat_a || a.size(0) == groups, "Expected ", groups, " groups in mat_a, got ", a.size(0));
     TORCH_CHECK(flat_b || b.size(0) == groups, "Expected ", groups, " groups in mat_b, got ", b.size(0));
     Grouped left{a, scale_a, true, type == E8M0}, right{b, scale_b, false, type == E8M0};
     check_group_scale("scale_a", left, along_k ? groups : 1);
     check_group_scale("scale_b", right, along_k ? groups : 1);
+    if (offs && type == at::kFloat && !openxpu::uses_host_kernels(a.device().index()))
+        return multiply_rows_of_groups(openxpu::Groups(a, b, *offs), scale_a, scale_b);
+    std::vector<int64_t> ends;
+    if (offs) ends = ends_of(*offs, along_k ? a.size(1) : flat_a ? m : n);
     const bool stacked = flat_a == flat_b;
     Tensor out = stacked ? at::empty({groups, m, n}, a.options().dtype(at::kBFloat16))
                          : at::empty({m, n}, a.options().dtype(at::kBFloat16));

@@ -18,6 +18,10 @@
  * gemm_vector: m = 1, on GPUs, B having a stride of 1; what gemm_vector.h wants
  * gemm_few:    few rows, B quantised; what gemm_few.h wants; by NVIDIA's units gemm_few_units, gemm_few_units.h
  *              these two and gemm_vector for several B: gemm_joined.h
+ * -DGROUPED=1: the rows of A and of the result are those of `batch` groups, one after the other, each of which has
+ *              a B of its own; 2: the columns of B and of the result likewise; 3: k, each group having results of its
+ *              own. For gemm, gemm_matrix and gemm_host; groups that don't end in order, or where there is nothing, are
+ *              empty
  * -DQUANTISED_B=1: gemm_matrix by NVIDIA's or Intel's units of 16 lanes, whose B is quantised, and gemm_finish after it;
  *                  matrix_quantised.h or gemm_octets.h
  * gemm_row:    m = 1; work-groups of 16 columns x 16 parts of the slice, or (B_K_FAST) of 1 x 64
@@ -28,6 +32,9 @@
  * gemm_rows:   ends sums that somebody else computed, on processors: a group has GEMM_ROW_SPAN columns of a row;
  *              -DNEIGHBOURS: whose columns are neighbours, 1 the result's, 2 C's, 4 what is combined, 8 B's scales
  * With -DSLICED=1 gemm, gemm_matrix, gemm_vector and gemm_row write their bare sums to `partial`. */
+#ifndef GROUPED
+#define GROUPED 0
+#endif
 #include "gemm.h"
 #include "quantised.h"
 #include "gemm_tile.h"
@@ -43,6 +50,9 @@
 #if QUANTISED_B
 #define GIVEN const gemm_quantised_params q
 #define TAKE_GIVEN const gemm_params p = q.gemm;
+#elif GROUPED
+#define GIVEN const gemm_params given
+#define TAKE_GIVEN gemm_params p = given;
 #else
 #define GIVEN const gemm_params p
 #define TAKE_GIVEN
@@ -119,22 +129,85 @@ static inline void put(const gemm_params *p, long b, long m, long n, acc_t sum) 
 #define MAYBE_CONJUGATE_B(x) (x)
 #endif
 
+#ifdef TILE
+#define TILE_M TILE
+#define TILE_N TILE
+#endif
+#ifndef BAND
+#define BAND 1
+#endif
+/* What a group computes: the tile that begins at row m and column n of product b, over `depth` of k from k on. */
+typedef struct tile_place {
+    long m, n, b, slice, k, depth;
+} tile_place;
+
+#if GROUPED
+/* The group whose tiles number *g, made a number in it, is one of, and where it begins and ends: it has `across` of
+ * them for each `size` rows or columns, or, of k, `across` in all. Negative where there is none. */
+static inline int find_group(const gemm_params *p, uint *g, uint size, uint across, long *from, long *to) {
+    const long most = GROUPED == 1 ? p->m : GROUPED == 2 ? p->n : p->k;
+    __global const int *ends = XPU_CPTR(int, p->ends);
+    *to = 0;
+    for (int i = 0; i < (int)p->batch; i++) {
+        *from = *to;
+        *to = clamp((long)ends[i], *from, most);
+        const uint tiles = GROUPED == 3 ? across : (uint)((*to - *from + size - 1) / size) * across;
+        if (*g < tiles) return i;
+        *g -= tiles;
+    }
+    return -1;
+}
+#endif
+
+/* Number g is (slice, batch, band of BAND rows of tiles, column, row in the band): groups that run at a time share
+ * rows and columns, which lie in the cache then. Where groups are computed `p` becomes the tile's group's; b is
+ * negative where the number is none's. */
+#if GROUPED
+static inline tile_place find_place(__private gemm_params *p, const uint tile_m, const uint tile_n) {
+#else
+static inline tile_place find_place(const gemm_params *p, const uint tile_m, const uint tile_n) {
+#endif
+    uint tiles_n = (uint)((p->n + tile_n - 1) / tile_n), tiles_m = (uint)((p->m + tile_m - 1) / tile_m);
+    uint t = (uint)XPU_GROUP(0);
+    tile_place at = {0};
+#if GROUPED
+    long from = 0, to = 0;
+    at.b = GROUPED == 1   ? find_group(p, &t, tile_m, tiles_n, &from, &to)
+           : GROUPED == 2 ? find_group(p, &t, tile_n, tiles_m, &from, &to)
+                          : find_group(p, &t, 1, tiles_m * tiles_n, &from, &to);
+    if (at.b < 0) return at;
+    at.depth = GROUPED == 3 ? to - from : p->k;
+    if (GROUPED == 1) tiles_m = (uint)((to - from + tile_m - 1) / tile_m), at.m = from, p->m = to;
+    if (GROUPED == 2) tiles_n = (uint)((to - from + tile_n - 1) / tile_n), at.n = from, p->n = to;
+    if (GROUPED == 3) at.k = from, p->k = to;
+#else
+    const uint each = tiles_m * tiles_n, z = t / each;
+    t %= each;
+    at.b = z % (uint)p->batch, at.slice = z / (uint)p->batch;
+    at.k = at.slice * p->slice, at.depth = min(p->k - at.k, p->slice);
+#endif
+    const uint first = t / (BAND * tiles_n) * BAND, rows = min(tiles_m - first, (uint)BAND), u = t % (BAND * tiles_n);
+    at.m += (long)(first + u % rows) * tile_m, at.n += (long)(u / rows) * tile_n;
+    return at;
+}
+#if GROUPED
+#define FIND_TILE(at, tile_m, tile_n)                                                                        \
+    const tile_place at = find_place(&p, tile_m, tile_n);                                                    \
+    if (at.b < 0) return
+#else
+#define FIND_TILE(at, tile_m, tile_n) const tile_place at = find_place(&p, tile_m, tile_n)
+#endif
+
 #ifdef HOST_ROWS
 #include "gemm_host.h"
 #endif
 
 #ifdef TILE
-__kernel __attribute__((reqd_work_group_size(LX, LY, 1))) void gemm(const gemm_params p) {
+__kernel __attribute__((reqd_work_group_size(LX, LY, 1))) void gemm(GIVEN) {
+    TAKE_GIVEN
     __local acc_t slab_a[TILE_K][PITCH], slab_b[TILE_K][PITCH];
-    /* The group's number is (slice, batch, row of tiles, column of tiles), columns fastest. */
-    const long tiles_n = (p.n + TILE - 1) / TILE, tiles_m = (p.m + TILE - 1) / TILE;
-    long g = XPU_GROUP(0);
-    const long n0 = g % tiles_n * TILE;
-    g /= tiles_n;
-    const long m0 = g % tiles_m * TILE;
-    g /= tiles_m;
-    const long b = g % p.batch, slice = g / p.batch;
-    const long k_begin = slice * p.slice, k_end = min(p.k, k_begin + p.slice);
+    FIND_TILE(at, TILE, TILE);
+    const long n0 = at.n, m0 = at.m, b = at.b, k_begin = at.k, k_end = at.k + at.depth;
     const xpu_addr pa = p.a + b * p.a_stride.batch * sizeof(STORED(OPERAND_T));
     const xpu_addr pb = p.b + b * p.b_stride.batch * sizeof(STORED(OPERAND_T));
 
@@ -152,7 +225,7 @@ __kernel __attribute__((reqd_work_group_size(LX, LY, 1))) void gemm(const gemm_p
             const long m = m0 + PLACE(get_local_id(1), i), n = n0 + PLACE(get_local_id(0), j);
             if (m >= p.m || n >= p.n) continue;
 #if SLICED
-            XPU_PTR(acc_t, p.partial)[((slice * p.batch + b) * p.m + m) * p.n + n] = sum[i][j];
+            XPU_PTR(acc_t, p.partial)[((at.slice * p.batch + b) * p.m + m) * p.n + n] = sum[i][j];
 #else
             put(&p, b, m, n, sum[i][j]);
 #endif
@@ -161,23 +234,6 @@ __kernel __attribute__((reqd_work_group_size(LX, LY, 1))) void gemm(const gemm_p
 #endif
 
 #ifdef MATRIX_T
-/* What a group computes: the tile that begins at row m and column n of product b, over `depth` of k from k on. */
-typedef struct tile_place {
-    long m, n, b, slice, k, depth;
-} tile_place;
-
-/* The group's number is (slice, batch, band of BAND rows of tiles, column, row in the band): groups that run at a
- * time share rows and columns, which lie in the cache then. */
-static inline tile_place find_tile(const gemm_params *p) {
-    const uint tiles_n = (uint)((p->n + TILE_N - 1) / TILE_N), tiles_m = (uint)((p->m + TILE_M - 1) / TILE_M);
-    const uint each = tiles_m * tiles_n, g = (uint)XPU_GROUP(0), z = g / each, t = g % each;
-    const uint first = t / (BAND * tiles_n) * BAND, rows = min(tiles_m - first, (uint)BAND), u = t % (BAND * tiles_n);
-    tile_place at = {.m = (long)(first + u % rows) * TILE_M, .n = (long)(u / rows) * TILE_N};
-    at.b = z % (uint)p->batch, at.slice = z / (uint)p->batch;
-    at.k = at.slice * p->slice, at.depth = min(p->k - at.k, p->slice);
-    return at;
-}
-
 static inline void put_sum(const gemm_params *p, const tile_place *at, long m, long n, acc_t sum) {
     if (m >= p->m || n >= p->n) return;
 #if SLICED
@@ -248,7 +304,7 @@ static inline void put_blocks(const gemm_params *p, const tile_place *at, long m
 __attribute__((intel_reqd_sub_group_size(MATRIX_TEAM))) __attribute__((reqd_work_group_size(THREADS, 1, 1)))
 __kernel void gemm_matrix(GIVEN) {
     TAKE_GIVEN
-    const tile_place at = find_tile(&p);
+    FIND_TILE(at, TILE_M, TILE_N);
     const uint team = get_local_id(0) / MATRIX_TEAM;
     const uint m = team % TEAMS_DOWN * (SUMS_M * 8), n = team / TEAMS_DOWN * (SUMS_N * MATRIX_TEAM);
     sum_block sum[SUMS_M][SUMS_N];
@@ -306,9 +362,10 @@ __kernel void gemm_matrix(GIVEN) {
 }
 #elif defined(MATRIX_FMA)
 #define BYTES ((int)sizeof(STORED(OPERAND_T))) /* of an element in memory */
-MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void gemm_matrix(const gemm_params p) {
+MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void gemm_matrix(GIVEN) {
+    TAKE_GIVEN
     __local number_t slabs[2 * STAGE] SLAB_ALIGNED;
-    const tile_place at = find_tile(&p);
+    FIND_TILE(at, TILE_M, TILE_N);
     const long step_a = p.a_stride.column * ELEMENT, step_b = p.b_stride.row * ELEMENT; /* along k */
     const uint pitch_a = (uint)(A_K_FAST ? p.a_stride.row * BYTES : step_a);
     const uint pitch_b = (uint)(B_K_FAST ? p.b_stride.column * BYTES : step_b);
@@ -386,7 +443,7 @@ static inline void gather_row(__private acc_t (*two)[2]) {
 MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void gemm_matrix(GIVEN) {
     TAKE_GIVEN
     __local uchar slabs[STAGES * STAGE_BYTES] SLAB_ALIGNED;
-    const tile_place at = find_tile(&p);
+    FIND_TILE(at, TILE_M, TILE_N);
     const long m0 = at.m, n0 = at.n, depth = at.depth;
     const long step_a = p.a_stride.column * ELEMENT; /* along k */
     const long pitch_a = A_K_FAST ? p.a_stride.row * ELEMENT : step_a, ahead_a = TILE_K * step_a;

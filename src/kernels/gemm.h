@@ -11,6 +11,7 @@ typedef struct gemm_strides {
 typedef struct gemm_params {
     xpu_addr a, b, c, out;
     xpu_addr partial; /* sums of the slices of k: [slice][batch][m][n] of the accumulator's type */
+    xpu_addr ends;    /* with -DGROUPED int32 [batch]: before what row, column or k a group ends */
     xpu_i64 batch, m, n, k;
     xpu_i64 slices, slice; /* k is cut into `slices` of `slice` elements */
     gemm_strides a_stride, b_stride, c_stride, out_stride, other_stride;

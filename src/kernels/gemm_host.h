@@ -52,28 +52,29 @@ static inline void host_put(const gemm_params *p, long b, long m, long n, float1
     for (int i = 0; i < 16 && n + i < p->n; i++) put(p, b, m, n + i, lane[i]);
 }
 
-XPU_BY_ITSELF __attribute__((reqd_work_group_size(1, 1, 1))) __kernel void gemm_host(const gemm_params p) {
+XPU_BY_ITSELF __attribute__((reqd_work_group_size(1, 1, 1))) __kernel void gemm_host(GIVEN) {
+    TAKE_GIVEN
     __local float panel[HOST_K * HOST_N] __attribute__((aligned(64)));
     __local float sums[HOST_M * HOST_N] __attribute__((aligned(64)));
 #if HALVES
     __local float left[HOST_M * HOST_K] __attribute__((aligned(64)));
 #endif
-    const long panels = (p.n + HOST_N - 1) / HOST_N, bands = (p.m + p.slice - 1) / p.slice;
-    const long g = XPU_GROUP(0), n0 = g % panels * HOST_N, m0 = g / panels % bands * p.slice,
-               b = g / panels / bands;
+    FIND_TILE(at, (uint)p.slice, HOST_N);
+    const long n0 = at.n, m0 = at.m, b = at.b, k_all = GROUPED == 3 ? at.depth : p.k;
     const int rows = (int)min(p.m - m0, p.slice), columns = (int)min(p.n - n0, (long)HOST_N);
-    __global const STORED(T) *from_a = XPU_CPTR(STORED(T), p.a) + b * p.a_stride.batch + m0 * p.a_stride.row;
+    __global const STORED(T) *from_a =
+        XPU_CPTR(STORED(T), p.a) + b * p.a_stride.batch + m0 * p.a_stride.row + at.k * p.a_stride.column;
     __global const STORED(T) *from_b =
-        XPU_CPTR(STORED(T), p.b) + b * p.b_stride.batch + n0 * p.b_stride.column;
+        XPU_CPTR(STORED(T), p.b) + b * p.b_stride.batch + n0 * p.b_stride.column + at.k * p.b_stride.row;
     const long down = A_K_FAST ? 1 : p.a_stride.column;
 #if HALVES
     const long step = 1;
 #else
     const long step = down;
 #endif
-    for (long k0 = 0; k0 < p.k; k0 += HOST_K) {
-        const int depth = (int)min(p.k - k0, (long)HOST_K);
-        const bool is_last = k0 + HOST_K >= p.k;
+    for (long k0 = 0; k0 < k_all || k0 == 0; k0 += HOST_K) { /* of none, zeros */
+        const int depth = (int)min(k_all - k0, (long)HOST_K);
+        const bool is_last = k0 + HOST_K >= k_all;
         host_pack(panel, HOST_K, from_b + k0 * p.b_stride.row, p.b_stride.row, p.b_stride.column, B_K_FAST,
                   depth, columns);
 #if HALVES

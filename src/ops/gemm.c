@@ -24,6 +24,8 @@ typedef struct problem {
     gemm_after after;
     const quantised_operand *lines; /* B, where it is quantised */
     joined_form joined;
+    xpu_grouped grouped; /* 0: all of the batch are alike */
+    const int32_t *ends; /* of groups */
 } problem;
 
 static xpu_ending ending_of(const xpu_gemm_args *args) {
@@ -122,6 +124,7 @@ static xpu_status get_kernel(int device, const problem *args, gemm_choice choice
     spec_bool(&spec, "B_K_FAST", choice.b_k_fast);
     spec_bool(&spec, "SLICED", choice.sliced);
     if (by_vector) joined_spec(&spec, &args->joined); /* others' keys have no room */
+    spec_number_if(&spec, args->grouped != 0, "GROUPED", args->grouped, 2);
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
     return kernel_of_file(device, &spec, "gemm.cl", names[choice.kernel], kernel, "%s %s%s%s%s",
@@ -170,6 +173,8 @@ static void transpose(problem *args) {
     t.a_unsigned = args->b_unsigned, t.b_unsigned = args->a_unsigned;
     t.after.a = args->after.b, t.after.b = args->after.a;
     t.after.less_a = args->after.less_b, t.after.less_b = args->after.less_a;
+    if (args->grouped && args->grouped != XPU_GROUPED_K)
+        t.grouped = args->grouped == XPU_GROUPED_ROWS ? XPU_GROUPED_COLUMNS : XPU_GROUPED_ROWS;
     *args = t;
 }
 
@@ -190,6 +195,7 @@ static gemm_params params_of(const problem *args) {
                           .b = XPU_ADDR(args->b.data),
                           .c = XPU_ADDR(args->c.data),
                           .out = XPU_ADDR(args->out.data),
+                          .ends = XPU_ADDR(args->ends),
                           .batch = args->batch,
                           .m = args->m,
                           .n = args->n,
@@ -235,6 +241,25 @@ static xpu_status thin(xpu_stream *stream, const problem *args) {
     return xpu_launch(stream, kernel, &range, &params, sizeof params);
 }
 
+/* What a product of a batch has, or one of groups on average. */
+typedef struct groups_shape {
+    int64_t m, n, k;
+} groups_shape;
+static groups_shape shape_of_groups(const problem *args) {
+    groups_shape s = {args->m, args->n, args->k};
+    int64_t *const cut[] = {NULL, &s.m, &s.n, &s.k};
+    if (args->grouped) *cut[args->grouped] = divided_up(*cut[args->grouped], args->batch);
+    return s;
+}
+
+/* How many tiles there are, at most: each group can have one that isn't full. */
+static int64_t tiles_of(const problem *args, int64_t tile_m, int64_t tile_n) {
+    const int64_t down = divided_up(args->m, tile_m), across = divided_up(args->n, tile_n);
+    if (args->grouped == XPU_GROUPED_ROWS) return (args->m / tile_m + args->batch) * across;
+    if (args->grouped == XPU_GROUPED_COLUMNS) return down * (args->n / tile_n + args->batch);
+    return down * across * args->batch;
+}
+
 /* fp32 and halves on processors, where the host's libraries don't. Very few rows are not worth B's copies. */
 enum { HOST_COLUMNS = 32, HOST_BAND = 96, HOST_LOCAL = 80 << 10 }; /* of a group: kernels/gemm_host.h */
 static bool is_for_host(const xpu_device_properties *properties, const problem *args) {
@@ -253,16 +278,17 @@ static xpu_status multiply_on_host(xpu_stream *stream, const xpu_device_properti
     choice.rows = host_rows_of(args->m);
     /* Each processor has some groups, if there are rows enough; one copies its columns of B for all its rows.
      */
-    const int64_t across = divided_up(args->n, HOST_COLUMNS) * args->batch;
+    const groups_shape shape = shape_of_groups(args);
+    const int64_t across = divided_up(shape.n, HOST_COLUMNS) * args->batch;
     const int64_t bands = divided_up(4 * (int64_t)properties->max_compute_units, across);
-    int64_t band = rounded_up(divided_up(args->m, bands), choice.rows);
+    int64_t band = rounded_up(divided_up(shape.m, bands), choice.rows);
     if (band > HOST_BAND) band = HOST_BAND / choice.rows * choice.rows;
     xpu_kernel *kernel;
     XPU_TRY(get_kernel(xpu_stream_device(stream), args, choice, &kernel));
     gemm_params params = params_of(args);
     params.slice = band;
     const xpu_range range = {.dims = 1,
-                             .groups = {(size_t)(across * divided_up(args->m, band))},
+                             .groups = {(size_t)tiles_of(args, band, HOST_COLUMNS)},
                              .local = {1},
                              .work = (uint64_t)(args->batch * args->m * args->n) * (uint64_t)args->k / 8 + 1};
     return xpu_launch(stream, kernel, &range, &params, sizeof params);
@@ -308,16 +334,29 @@ typedef struct operand {
     xpu_matrix *matrix;
     int64_t *stride, *k_stride;
     int64_t count, k, batch;
+    bool is_cut[2]; /* neighbours across k, or along it, are of several groups: none begins at a multiple */
     void *workspace;
 } operand;
 
 static operand left_of(problem *args) {
     xpu_matrix *a = &args->a;
-    return (operand){a, &a->row_stride, &a->column_stride, args->m, args->k, args->batch, NULL};
+    return (operand){.matrix = a,
+                     .stride = &a->row_stride,
+                     .k_stride = &a->column_stride,
+                     .count = args->m,
+                     .k = args->k,
+                     .batch = args->batch,
+                     .is_cut = {args->grouped == XPU_GROUPED_ROWS, args->grouped == XPU_GROUPED_K}};
 }
 static operand right_of(problem *args) {
     xpu_matrix *b = &args->b;
-    return (operand){b, &b->column_stride, &b->row_stride, args->n, args->k, args->batch, NULL};
+    return (operand){.matrix = b,
+                     .stride = &b->column_stride,
+                     .k_stride = &b->row_stride,
+                     .count = args->n,
+                     .k = args->k,
+                     .batch = args->batch,
+                     .is_cut = {args->grouped == XPU_GROUPED_COLUMNS, args->grouped == XPU_GROUPED_K}};
 }
 
 static bool reads_well(matrix_unit unit, const matrix_lines *lines, bool k_fast, int64_t length,
@@ -336,7 +375,7 @@ static bool reads_well(matrix_unit unit, const matrix_lines *lines, bool k_fast,
 static bool is_ready(matrix_unit unit, const operand *o, xpu_dtype dtype) {
     matrix_lines lines;
     bool k_fast;
-    return find_lines(o->matrix, *o->stride, *o->k_stride, &k_fast, &lines) &&
+    return find_lines(o->matrix, *o->stride, *o->k_stride, &k_fast, &lines) && !o->is_cut[k_fast] &&
            reads_well(unit, &lines, k_fast, k_fast ? o->k : o->count, k_fast ? o->count : o->k, dtype);
 }
 
@@ -348,7 +387,8 @@ static matrix_lines packed_lines(const operand *o, bool k_fast, xpu_dtype dtype)
 }
 static bool can_pack(matrix_unit unit, const operand *o, bool k_fast, xpu_dtype dtype) {
     const matrix_lines lines = packed_lines(o, k_fast, dtype);
-    return reads_well(unit, &lines, k_fast, k_fast ? o->k : o->count, k_fast ? o->count : o->k, dtype);
+    return !o->is_cut[k_fast] &&
+           reads_well(unit, &lines, k_fast, k_fast ? o->k : o->count, k_fast ? o->count : o->k, dtype);
 }
 
 xpu_status gemm_copy(xpu_stream *stream, const xpu_matrix *to, xpu_dtype to_dtype, const xpu_matrix *from,
@@ -389,7 +429,8 @@ static xpu_status pack(xpu_stream *stream, operand *o, bool k_fast, xpu_dtype dt
 /* Is it worth a copy? What has no lines is the plain kernel's, several times slower; lines that aren't
  * aligned cost the multiply-adds little. */
 static bool is_worth(const problem *args, matrix_unit unit, bool has_lines, int64_t from) {
-    const double size = (double)args->batch * (double)args->m * (double)args->n * (double)args->k;
+    const groups_shape s = shape_of_groups(args);
+    const double size = (double)args->batch * (double)s.m * (double)s.n * (double)s.k;
     return size * (!has_lines ? 16 : unit == MATRIX_UNIT_FMA ? 1.0 / 32 : 1) >= (double)from;
 }
 
@@ -484,8 +525,12 @@ static bool plan_unit(int device, matrix_unit unit, bool emulated, const xpu_dev
     if ((by_fma || matrix->unit == MATRIX_UNIT_XMX8) &&
         !(is_near(&a, args->operand) && is_near(&b, args->operand)))
         return false;
-    matrix->a_piece = matrix_alignment(&a, args->operand);
-    matrix->b_piece = turned.lines ? 16 : matrix_alignment(&b, args->operand);
+    const int element = (int)xpu_dtype_size(args->operand);
+    const bool a_is_cut = left_of(&turned).is_cut[choice.a_k_fast],
+               b_is_cut = right_of(&turned).is_cut[choice.b_k_fast];
+    if (by_blocks && (a_is_cut || b_is_cut)) return false;
+    matrix->a_piece = a_is_cut ? element : matrix_alignment(&a, args->operand);
+    matrix->b_piece = turned.lines ? 16 : b_is_cut ? element : matrix_alignment(&b, args->operand);
     if (turned.lines && matrix->a_piece != 16) return false;
     const int least = by_dot ? 4 : matrix->unit == MATRIX_UNIT_XMX8 ? 16 : 0; /* both along k */
     if (least &&
@@ -495,17 +540,20 @@ static bool plan_unit(int device, matrix_unit unit, bool emulated, const xpu_dev
     choice.has_c = turned.c.data != NULL;
     const xpu_way_out *way = turned.after.way;
     choice.out_piece = run_piece(&turned.out, unit, way ? way->dtype : args->dtype);
+    if (turned.grouped == XPU_GROUPED_COLUMNS && choice.out_piece > element) choice.out_piece = element;
     choice.c_piece = choice.has_c ? run_piece(&turned.c, unit, args->dtype) : 0;
     const bool combines = turned.ending.combine != XPU_COMBINE_NONE;
     const bool is_alike = !way || way->other_dtype == args->dtype;
     choice.other_piece = combines && is_alike ? run_piece(&turned.other, unit, args->dtype) : 0;
-    matrix->tile = matrix_tile_for(matrix, args->operand, properties, turned.batch, turned.m, turned.n,
-                                   turned.k, choice.a_k_fast + choice.b_k_fast, &plan->slices);
+    const groups_shape shape = shape_of_groups(&turned);
+    matrix->tile = matrix_tile_for(matrix, args->operand, properties, turned.batch, shape.m, shape.n, shape.k,
+                                   choice.a_k_fast + choice.b_k_fast, &plan->slices);
+    if (turned.grouped) plan->slices = 1;
     if (matrix->tile < 0) return false;
     matrix_for_intel(matrix, properties);
     const matrix_tile *tile = matrix_tile_of(matrix);
     plan->choice = choice;
-    plan->groups = tiles(turned.m, tile->m) * tiles(turned.n, tile->n) * turned.batch;
+    plan->groups = tiles_of(&turned, tile->m, tile->n);
     plan->slice =
         rounded_up(divided_up(turned.k, plan->slices), matrix_step(tile, matrix->unit, args->operand));
     if (turned.k > 0) plan->slices = divided_up(turned.k, plan->slice);
@@ -603,10 +651,10 @@ xpu_status joined_by_vector(xpu_stream *stream, const xpu_device_properties *pro
 static void plan_plain(const xpu_device_properties *properties, problem *args, gemm_plan *plan) {
     gemm_choice *choice = &plan->choice;
     if (args->n == 1 && args->m != 1) transpose(args);
-    const bool by_vector = plan_vector(properties, args, plan);
+    const bool by_vector = !args->grouped && plan_vector(properties, args, plan);
     if (by_vector) {
         choice->a_k_fast = false;
-    } else if (args->m == 1) {
+    } else if (args->m == 1 && !args->grouped) {
         choice->b_k_fast = args->b.row_stride == 1 && args->b.column_stride != 1;
         choice->kernel = KERNEL_ROW;
         choice->a_k_fast = false;
@@ -616,12 +664,14 @@ static void plan_plain(const xpu_device_properties *properties, problem *args, g
         choice->b_k_fast = args->b.row_stride == 1 && args->b.column_stride != 1;
         choice->kernel = KERNEL_TILES;
         choice->a_k_fast = args->a.column_stride == 1;
-        choice->tile = tile_for(properties, args->operand, args->m, args->n, args->batch);
-        plan->groups = tiles(args->m, choice->tile.size) * tiles(args->n, choice->tile.size);
+        const groups_shape shape = shape_of_groups(args);
+        choice->tile = tile_for(properties, args->operand, shape.m, shape.n, args->batch);
+        plan->groups = tiles_of(args, choice->tile.size, choice->tile.size);
         plan->local[0] = plan->local[1] = (size_t)(choice->tile.size / choice->tile.side);
     }
-    plan->groups *= args->batch;
+    if (choice->kernel != KERNEL_TILES) plan->groups *= args->batch;
     plan->slices = product_slices(properties, plan->groups, args->k, args->batch * args->m * args->n);
+    if (args->grouped) plan->slices = 1;
     if (by_vector && vector_bytes(args, choice) <= UNCUT_BYTES) plan->slices = 1;
     plan->slice = divided_up(args->k, plan->slices);
     if (by_vector) plan->slice = rounded_up(plan->slice, 64);
@@ -636,11 +686,12 @@ static xpu_status launch(xpu_stream *stream, const problem *args, gemm_plan *pla
     params.gemm.slices = plan->slices;
     params.gemm.slice = plan->slice;
     plan->choice.sliced = plan->slices > 1;
-    const int64_t results = args->batch * args->m * args->n;
+    const groups_shape shape = shape_of_groups(args);
+    const int64_t results = args->batch * shape.m * shape.n;
     const xpu_range range = {.dims = 2,
                              .groups = {(size_t)(plan->groups * plan->slices), 1, 1},
                              .local = {plan->local[0], plan->local[1]},
-                             .work = (uint64_t)results * (uint64_t)(args->k + 1)};
+                             .work = (uint64_t)results * (uint64_t)(shape.k + 1)};
     sliced_product product = {
         .range = range, .dtype = args->operand, .results = results, .slices = plan->slices};
     XPU_TRY(get_kernel(device, args, plan->choice, &product.sum));
@@ -721,6 +772,50 @@ xpu_status xpu_gemm(xpu_stream *stream, const xpu_gemm_args *args) { return gemm
 
 xpu_status xpu_gemm_tf32(xpu_stream *stream, const xpu_gemm_args *args) {
     return gemm(stream, args, args->dtype == XPU_FLOAT32);
+}
+
+xpu_status gemm_grouped_check(const xpu_gemm_args *args, const xpu_device_properties *properties,
+                              xpu_grouped grouped, const int32_t *ends) {
+    XPU_TRY(gemm_check(args, properties));
+    if (grouped != XPU_GROUPED_ROWS && grouped != XPU_GROUPED_COLUMNS && grouped != XPU_GROUPED_K)
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "grouped product: no dimension %d", (int)grouped);
+    if (!dtype_is_floating(args->dtype) || args->c.data || args->combine != XPU_COMBINE_NONE ||
+        args->epilogue != XPU_EPILOGUE_NONE || args->batch > INT32_MAX)
+        return op_fail(XPU_ERROR_NOT_SUPPORTED,
+                       "grouped product of %s: floating dtypes without C, combination and epilogue, in up to "
+                       "2^31 groups",
+                       xpu_dtype_name(args->dtype));
+    if (!ends && args->batch > 0) return op_fail(XPU_ERROR_INVALID_ARGUMENT, "grouped product: ends is NULL");
+    return XPU_SUCCESS;
+}
+
+xpu_gemm_args gemm_grouped_args(const xpu_gemm_args *args, xpu_grouped grouped) {
+    xpu_gemm_args g = *args;
+    xpu_matrix *const whole[][2] = {{0}, {&g.a, &g.out}, {&g.b, &g.out}, {&g.a, &g.b}};
+    for (int i = 0; i < 2; i++) whole[grouped][i]->batch_stride = 0;
+    return g;
+}
+
+xpu_status gemm_grouped(xpu_stream *stream, const xpu_device_properties *properties,
+                        const xpu_gemm_args *args, xpu_grouped grouped, const int32_t *ends,
+                        const gemm_after *after) {
+    if (args->batch == 0 || args->m == 0 || args->n == 0) return XPU_SUCCESS;
+    problem p = problem_of(args);
+    p.grouped = grouped, p.ends = ends;
+    if (after) p.after = *after;
+    return compute(stream, properties, &p, false);
+}
+
+xpu_status xpu_gemm_grouped(xpu_stream *stream, const xpu_gemm_args *given, xpu_grouped grouped,
+                            const int32_t *ends) {
+    const xpu_device_properties *properties;
+    XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
+    XPU_TRY(gemm_grouped_check(given, properties, grouped, ends));
+    const grouped_call call = {gemm_grouped_args(given, grouped), grouped, ends};
+    const xpu_status by_host = host_gemm_grouped(stream, &call);
+    return by_host == XPU_ERROR_NOT_SUPPORTED
+               ? gemm_grouped(stream, properties, &call.args, grouped, ends, NULL)
+               : by_host;
 }
 
 xpu_status xpu_gemm_unit(int device, xpu_dtype dtype, bool tf32, const char **unit) {

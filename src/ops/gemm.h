@@ -45,6 +45,15 @@ xpu_status gemm_copy(xpu_stream *stream, const xpu_matrix *to, xpu_dtype to_dtyp
 xpu_status gemm_scaled(xpu_stream *stream, const xpu_device_properties *properties, const xpu_gemm_args *args,
                        xpu_dtype operand, const gemm_after *after);
 
+/* Of xpu_gemm_grouped: what is refused; `args` with batch strides of 0 where it isn't a batch; and the
+ * product of such, by libxpu's own kernels. `after` may be NULL. */
+xpu_status gemm_grouped_check(const xpu_gemm_args *args, const xpu_device_properties *properties,
+                              xpu_grouped grouped, const int32_t *ends);
+xpu_gemm_args gemm_grouped_args(const xpu_gemm_args *args, xpu_grouped grouped);
+xpu_status gemm_grouped(xpu_stream *stream, const xpu_device_properties *properties,
+                        const xpu_gemm_args *args, xpu_grouped grouped, const int32_t *ends,
+                        const gemm_after *after);
+
 /* Both operands int8 without zero points, with scales by lines where results are floating and the device has
  * instructions for it, or without, where they are int32: sums in int32. */
 bool gemm_takes_int8(const xpu_device_properties *properties, const xpu_gemm_args *args,

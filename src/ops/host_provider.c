@@ -67,3 +67,48 @@ xpu_status host_gemm(xpu_stream *stream, const xpu_gemm_args *args) {
     if (!xpu_host_provider_active(xpu_stream_device(stream)) || !table.gemm) return XPU_ERROR_NOT_SUPPORTED;
     return xpu_host_call(stream, "gemm of the host", call_gemm, args, sizeof *args, gemm_accesses);
 }
+
+/* One group after the other. */
+static xpu_status call_grouped(xpu_stream *stream, const void *given) {
+    const grouped_call *call = given;
+    int64_t begin = 0;
+    for (int64_t g = 0; g < call->args.batch; g++) {
+        xpu_gemm_args args = call->args;
+        int64_t *const cut[] = {NULL, &args.m, &args.n, &args.k};
+        int64_t end = call->ends[g], *size = cut[call->grouped];
+        if (end < begin) end = begin;
+        if (end > *size) end = *size;
+        *size = end - begin;
+        args.batch = 1;
+        const int64_t element = (int64_t)xpu_dtype_size(args.dtype);
+        const bool by_rows = call->grouped == XPU_GROUPED_ROWS, by_k = call->grouped == XPU_GROUPED_K;
+        const int64_t a = by_rows ? begin * args.a.row_stride
+                          : by_k  ? begin * args.a.column_stride
+                                  : g * args.a.batch_stride;
+        const int64_t b = by_rows ? g * args.b.batch_stride
+                          : by_k  ? begin * args.b.row_stride
+                                  : begin * args.b.column_stride;
+        const int64_t out = by_rows ? begin * args.out.row_stride
+                            : by_k  ? g * args.out.batch_stride
+                                    : begin * args.out.column_stride;
+        args.a.data = (char *)args.a.data + a * element;
+        args.b.data = (char *)args.b.data + b * element;
+        args.out.data = (char *)args.out.data + out * element;
+        begin = end;
+        if (args.m > 0 && args.n > 0) XPU_TRY(table.gemm(stream, &args));
+    }
+    return XPU_SUCCESS;
+}
+
+static int grouped_accesses(const void *of, xpu_access *accesses) {
+    const grouped_call *call = of;
+    const int count = gemm_accesses(&call->args, accesses);
+    accesses[count] = (xpu_access){(void *)call->ends, (size_t)call->args.batch * sizeof *call->ends, false};
+    return count + 1;
+}
+
+xpu_status host_gemm_grouped(xpu_stream *stream, const grouped_call *call) {
+    if (!xpu_host_provider_active(xpu_stream_device(stream)) || !table.gemm) return XPU_ERROR_NOT_SUPPORTED;
+    return xpu_host_call(stream, "grouped gemm of the host", call_grouped, call, sizeof *call,
+                         grouped_accesses);
+}

@@ -8,4 +8,12 @@
  * declines. */
 xpu_status host_gemm(xpu_stream *stream, const xpu_gemm_args *args);
 
+/* The same of xpu_gemm_grouped's. */
+typedef struct grouped_call {
+    xpu_gemm_args args;
+    xpu_grouped grouped;
+    const int32_t *ends;
+} grouped_call;
+xpu_status host_gemm_grouped(xpu_stream *stream, const grouped_call *call);
+
 #endif

@@ -647,6 +647,36 @@ xpu_status xpu_gemm_quantised(xpu_stream *stream, const xpu_gemm_args *args, con
     return status;
 }
 
+/* Both operands are written down, without their scales, which the sums are multiplied by. */
+xpu_status xpu_gemm_grouped_quantised(xpu_stream *stream, const xpu_gemm_args *given, xpu_grouped grouped,
+                                      const int32_t *ends, const xpu_quantised *a, const xpu_quantised *b) {
+    if (!a && !b) return xpu_gemm_grouped(stream, given, grouped, ends);
+    const xpu_device_properties *properties;
+    XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
+    XPU_TRY(gemm_grouped_check(given, properties, grouped, ends));
+    if (a) XPU_TRY(check(a, given->m, given->k, given->dtype, "grouped product"));
+    if (b) XPU_TRY(check(b, given->k, given->n, given->dtype, "grouped product"));
+    bare_operands bare;
+    xpu_gemm_args args = gemm_grouped_args(given, grouped);
+    find_bare(&args, a, b, false, &bare);
+    if (!bare.are_bare)
+        return op_fail(XPU_ERROR_NOT_SUPPORTED,
+                       "grouped product of quantised operands: scales are a line's along k, or all lines', "
+                       "and there are no zero points");
+    if (args.batch == 0 || args.m == 0 || args.n == 0) return XPU_SUCCESS;
+    void *workspace[2] = {NULL};
+    xpu_status status = XPU_SUCCESS;
+    if (bare.a)
+        status =
+            write_operand(stream, &args.a, bare.a, args.batch, args.m, args.k, args.dtype, &workspace[0]);
+    if (bare.b && status == XPU_SUCCESS)
+        status =
+            write_operand(stream, &args.b, bare.b, args.batch, args.k, args.n, args.dtype, &workspace[1]);
+    if (status == XPU_SUCCESS) status = gemm_grouped(stream, properties, &args, grouped, ends, &bare.after);
+    for (int i = 0; i < 2; i++) status = workspace_done(workspace[i], status);
+    return status;
+}
+
 /* --- to bytes --- */
 
 /* Zero points of rows of bytes. */

@@ -44,6 +44,21 @@ XPU_API xpu_status xpu_gemm(xpu_stream *stream, const xpu_gemm_args *args);
  * Elsewhere, and for other dtypes, it is xpu_gemm. */
 XPU_API xpu_status xpu_gemm_tf32(xpu_stream *stream, const xpu_gemm_args *args);
 
+/* Which dimension of a product is cut into groups. */
+typedef enum xpu_grouped { XPU_GROUPED_ROWS = 1, XPU_GROUPED_COLUMNS, XPU_GROUPED_K } xpu_grouped;
+
+/* `args->batch` products of different sizes, whose sizes the device knows: group g has the rows (columns, k)
+ * from where the group before ends, the first one's from 0, to before ends[g], of args->m (n, k) in all.
+ * `ends` is `batch` int32 in device memory. With XPU_GROUPED_ROWS A and `out` hold the groups' rows one after
+ * the other and B is a batch; with _COLUMNS B and `out` do, and A is a batch; with _K A and B do along k, and
+ * `out` is a batch, zeros where a group is empty. The batch strides of what isn't a batch aren't used. Ends
+ * that go back, or beyond the size, make empty groups; rows and columns behind the last end stay as they are.
+ *
+ * Nothing waits for the device. Floating dtypes; C is NULL, alpha 1, and nothing is combined. A group without
+ * elements is fine, and so is a batch of 0. */
+XPU_API xpu_status xpu_gemm_grouped(xpu_stream *stream, const xpu_gemm_args *args, xpu_grouped grouped,
+                                    const int32_t *ends);
+
 /* By what the device multiplies numbers of a dtype in large products whose operands suit it, as text for
  * people: "NVIDIA's matrix units", "multiply-adds of GPUs", "plain kernels", …; with `tf32` as xpu_gemm_tf32
  * would. Products that don't suit it take the next one of these. On host devices "the host's libraries" may
@@ -81,6 +96,14 @@ typedef struct xpu_quantised {
  * few powers of two; nothing can be combined with the result then (XPU_ERROR_NOT_SUPPORTED). */
 XPU_API xpu_status xpu_gemm_quantised(xpu_stream *stream, const xpu_gemm_args *args, const xpu_quantised *a,
                                       const xpu_quantised *b);
+
+/* xpu_gemm_grouped with A, B or both quantised (NULL: not), with scales that are the same along k and no zero
+ * points (XPU_ERROR_NOT_SUPPORTED otherwise), of rows and columns as they are counted in the whole operand:
+ * their batch strides count for what is a batch, and with XPU_GROUPED_K for each group's. All of both
+ * operands is written down as args->dtype, float16, bfloat16 or float32, first. */
+XPU_API xpu_status xpu_gemm_grouped_quantised(xpu_stream *stream, const xpu_gemm_args *args,
+                                              xpu_grouped grouped, const int32_t *ends,
+                                              const xpu_quantised *a, const xpu_quantised *b);
 
 /* How numbers leave, and what they are combined with comes in: float32, float16, bfloat16, or int8 and uint8,
  * which stand for (integer - zero) * scale, and are rounded to the nearest, ties to even, and cut off. */

@@ -1,0 +1,247 @@
+"""Products of groups whose sizes the device knows (torch._grouped_mm), beside one product each in float64.
+
+Here by the host's libraries, and in further processes by libxpu's own kernels: for processors, and for GPUs with
+each kind of unit, written out.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from inner_run import passes
+from openxpu import _bridge
+
+IS_INNER = os.environ.get("OPENXPU_HOST_PROVIDER") == "0"
+TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
+# Ends of groups: some empty, first and last, too; the last one before the end of what there is.
+ENDS = {
+    "some": [5, 5, 40, 41, 96],
+    "empty first": [0, 0, 70],
+    "rest": [17, 50],
+    "one": [96],
+    "none": [0, 0, 0],
+    "many": [3 * i for i in range(1, 33)],
+}
+SIZE = 96  # of what is cut
+
+
+@pytest.fixture(autouse=True)
+def no_fallback() -> Iterator[None]:
+    """No operator may end on the CPU."""
+    _bridge.fallback_counts(True)
+    yield
+    assert _bridge.fallback_counts() == {}
+
+
+def random(shape: list[int], turned: bool, dtype: torch.dtype, seed: int) -> torch.Tensor:
+    """The last two dimensions, `turned`, lie in memory the other way round."""
+    generator = torch.Generator().manual_seed(seed)
+    shape = [*shape[:-2], shape[-1], shape[-2]] if turned else shape
+    x = torch.randn(shape, generator=generator).to(dtype)
+    return x.mT if turned else x
+
+
+def operands(
+    what: str, groups: int, turned: tuple[bool, bool], dtype: torch.dtype, m: int, n: int, k: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    a = [SIZE, k] if what == "rows" else [groups, m, k] if what == "columns" else [m, SIZE]
+    b = [groups, k, n] if what == "rows" else [k, SIZE] if what == "columns" else [SIZE, n]
+    return random(a, turned[0], dtype, 1), random(b, turned[1], dtype, 2)
+
+
+def one_each(what: str, a: torch.Tensor, b: torch.Tensor, ends: list[int]) -> torch.Tensor:
+    """What belongs to the groups, in float64: rows, columns, or a batch."""
+    parts = [slice(begin, end) for begin, end in zip([0, *ends], ends, strict=False)]
+    a, b = a.double(), b.double()
+    if what == "rows":
+        return torch.cat([a[part] @ b[g] for g, part in enumerate(parts)])
+    if what == "columns":
+        return torch.cat([a[g] @ b[:, part] for g, part in enumerate(parts)], 1)
+    return torch.stack([a[:, part] @ b[part] for part in parts])
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("turned", [(False, False), (False, True), (True, False), (True, True)], ids=str)
+@pytest.mark.parametrize("ends", ENDS)
+@pytest.mark.parametrize("what", ["rows", "columns", "k"])
+def test_groups(what: str, ends: str, turned: tuple[bool, bool], dtype: torch.dtype) -> None:
+    """Sizes are whole numbers of 16 bytes and not, along k and not."""
+    last = ENDS[ends][-1]
+    for m, n, k in ((48, 40, 64), (33, 21, 50), (64, 136, 72)):
+        a, b = operands(what, len(ENDS[ends]), turned, dtype, m, n, k)
+        expected = one_each(what, a, b, ENDS[ends])
+        offs = torch.tensor(ENDS[ends], dtype=torch.int32, device="xpu")
+        found = torch._grouped_mm(a.to("xpu"), b.to("xpu"), offs).cpu()
+        held = found[:last] if what == "rows" else found[:, :last] if what == "columns" else found
+        scale = expected.abs().amax().item() if expected.numel() else 1
+        torch.testing.assert_close(
+            held.double(), expected, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype] * max(scale, 1) / 4
+        )
+
+
+@pytest.mark.parametrize("ends", [[50, 20, 96], [-5, 40, 200], [200, 10]], ids=str)
+def test_ends_out_of_order(ends: list[int]) -> None:
+    """Groups that end before they begin are empty, and nothing is read or written beyond the operands."""
+    a, b = operands("rows", len(ends), (False, False), torch.float32, 48, 40, 64)
+    kept = [max(0, min(end, SIZE)) for end in ends]
+    for i in range(1, len(kept)):
+        kept[i] = max(kept[i], kept[i - 1])
+    offs = torch.tensor(ends, dtype=torch.int32, device="xpu")
+    found = torch._grouped_mm(a.to("xpu"), b.to("xpu"), offs).cpu().double()
+    expected = one_each("rows", a, b, kept)
+    torch.testing.assert_close(found[: kept[-1]], expected, rtol=2e-5, atol=1e-4)
+
+
+def test_large() -> None:
+    """Several tiles a group, in both directions."""
+    ends, (m, n, k) = [0, 300, 310, 700, 701, 1000], (1000, 520, 264)
+    for dtype, tolerance in TOLERANCE.items():
+        a, b = random([m, k], False, dtype, 1), random([len(ends), k, n], True, dtype, 2)
+        expected = one_each("rows", a, b, ends)
+        offs = torch.tensor(ends, dtype=torch.int32, device="xpu")
+        found = torch._grouped_mm(a.to("xpu"), b.to("xpu"), offs).cpu().double()
+        torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance * 16)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gradients(dtype: torch.dtype) -> None:
+    """Of rows: columns and k of the other two products."""
+    ends = ENDS["some"]
+    a, b = operands("rows", len(ends), (False, True), dtype, 48, 40, 64)
+    weight = random([SIZE, 40], False, dtype, 3)
+    wanted = [x.double().requires_grad_() for x in (a, b)]
+    (one_each("rows", *wanted, ends) * weight.double()).sum().backward()
+    given = [x.to("xpu").requires_grad_() for x in (a, b)]
+    offs = torch.tensor(ends, dtype=torch.int32, device="xpu")
+    (torch._grouped_mm(*given, offs) * weight.to("xpu")).sum().backward()
+    for mine, theirs in zip(given, wanted, strict=True):
+        assert mine.grad is not None and theirs.grad is not None
+        torch.testing.assert_close(
+            mine.grad.cpu().double(), theirs.grad, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype] * 8
+        )
+
+
+def test_batch() -> None:
+    a, b = random([3, 8, 16], False, torch.bfloat16, 1), random([3, 16, 8], False, torch.bfloat16, 2)
+    found = torch._grouped_mm(a.to("xpu"), b.to("xpu")).cpu().double()
+    torch.testing.assert_close(found, a.double() @ b.double(), rtol=2e-2, atol=2e-2)
+
+
+def test_captured() -> None:
+    """A replay finds the sizes that are there then."""
+    a, b = operands("rows", 3, (False, False), torch.float32, 48, 40, 64)
+    x, y = a.to("xpu"), b.to("xpu")
+    offs = torch.tensor([10, 20, 96], dtype=torch.int32, device="xpu")
+    graph = torch.xpu.XPUGraph()
+    with torch.xpu.graph(graph):
+        out = torch._grouped_mm(x, y, offs)
+    for ends in ([10, 20, 96], [0, 90, 96], [96, 96, 96]):
+        offs.copy_(torch.tensor(ends, dtype=torch.int32))
+        graph.replay()
+        torch.testing.assert_close(out.cpu().double(), one_each("rows", a, b, ends), rtol=2e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("what", ["rows", "columns", "k"])
+def test_scaled(what: str) -> None:
+    """float8 with a scale for each row of A and each column of B."""
+    ends, (m, n, k) = [16, 16, 48, 96], (48, 64, 80)
+    a, b = operands(what, len(ends), (False, True), torch.float32, m, n, k)
+    a, b = a.to(torch.float8_e4m3fn), b.to(torch.float8_e4m3fn)
+    generator = torch.Generator().manual_seed(3)
+    lines = (SIZE if what == "rows" else m, SIZE if what == "columns" else n)
+    batch = (what == "columns", what == "rows")
+    shapes = [
+        [len(ends), line] if deep or what == "k" else [line] for line, deep in zip(lines, batch, strict=True)
+    ]
+    scale_a, scale_b = (torch.rand(shape, generator=generator) + 0.5 for shape in shapes)
+    parts = [slice(begin, end) for begin, end in zip([0, *ends], ends, strict=False)]
+    wide_a, wide_b = a.double(), b.double()
+    if what == "k":
+        expected = torch.stack(
+            [
+                (wide_a[:, part] * scale_a[g][:, None].double()) @ (wide_b[part] * scale_b[g].double())
+                for g, part in enumerate(parts)
+            ]
+        )
+    else:
+        expected = one_each(
+            what, wide_a * scale_a[..., None].double(), wide_b * scale_b[..., None, :].double(), ends
+        )
+    found = torch._scaled_grouped_mm(
+        a.to("xpu"),
+        b.to("xpu"),
+        *(x.reshape(-1).to("xpu") if what == "k" else x.to("xpu") for x in (scale_a, scale_b)),
+        torch.tensor(ends, dtype=torch.int32, device="xpu"),
+        out_dtype=torch.bfloat16,
+    )
+    torch.testing.assert_close(
+        found.cpu().double(), expected, rtol=1e-2, atol=expected.abs().amax().item() / 200
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"offs": torch.tensor([1, 2])}, "int32"),
+        ({"offs": torch.tensor([[1, 2, 3]], dtype=torch.int32)}, "1D"),
+        ({"offs": torch.tensor([1, 2], dtype=torch.int32)}, "batch sizes have to match"),
+        ({"offs": None}, "provide offsets"),
+        ({"b": torch.zeros(3, 15, 8, dtype=torch.bfloat16)}, "contraction dimension"),
+        ({"b": torch.zeros(3, 16, 8)}, "one dtype"),
+        ({"a": torch.zeros(8, 16, dtype=torch.int32)}, "Expected mat_a to be"),
+        ({"a": torch.zeros(8, dtype=torch.bfloat16)}, "2 or 3d"),
+        ({"bias": torch.zeros(8, dtype=torch.bfloat16)}, "Bias not supported"),
+        ({"out_dtype": torch.float32}, "output dtype must match"),
+    ],
+    ids=str,
+)
+def test_what_is_refused(change: dict[str, torch.Tensor | torch.dtype | None], reason: str) -> None:
+    given: dict[str, torch.Tensor | torch.dtype | None] = {
+        "a": torch.zeros(8, 16, dtype=torch.bfloat16),
+        "b": torch.zeros(3, 16, 8, dtype=torch.bfloat16),
+        "offs": torch.tensor([1, 2, 8], dtype=torch.int32),
+        "bias": None,
+        "out_dtype": None,
+    } | change
+    a, b, offs, bias = (
+        x.to("xpu") if isinstance(x := given[name], torch.Tensor) else x
+        for name in ("a", "b", "offs", "bias")
+    )
+    with pytest.raises(RuntimeError, match=reason):
+        torch._grouped_mm(a, b, offs=offs, bias=bias, out_dtype=given["out_dtype"])
+
+
+@pytest.mark.skipif(not IS_INNER, reason="asks which kernels of libxpu's run")
+@pytest.mark.parametrize("what", ["rows", "columns", "k"])
+def test_kernels(what: str) -> None:
+    """One launch, of matrix units where these read both operands as they lie."""
+    turned = (what == "k", what != "k")  # along k, but where k is cut
+    shapes = {
+        "rows": ([300, 256], [2, 256, 192]),
+        "columns": ([2, 192, 256], [256, 300]),
+        "k": ([192, 300], [300, 256]),
+    }[what]
+    a, b = (random(shape, turned[i], torch.bfloat16, i).to("xpu") for i, shape in enumerate(shapes))
+    offs = torch.tensor([100, 300], dtype=torch.int32, device="xpu")
+    torch._grouped_mm(a, b, offs)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        torch._grouped_mm(a, b, offs)
+    kernels = [e.name.split()[0] for e in profile.events() if e.name.startswith(("gemm", "copy"))]
+    unit = os.environ.get("OPENXPU_MATRIX")
+    lacks = unit == "xmx8" and what == "k"  # whose lines lie along k, and begin at multiples of 16 bytes
+    assert kernels == ["gemm_host" if unit == "none" else "gemm" if lacks else "gemm_matrix"]
+
+
+# Of the slower ones, which are written out, part; OPENXPU_TEST_ALL=1 runs all.
+PART = "groups and bfloat16 and (some or rest) or scaled or kernels or large"
+
+
+@pytest.mark.skipif(IS_INNER, reason="this is the inner run")
+@pytest.mark.parametrize("unit", ["none", "fma", "ptx", "xmx", "xmx8"])
+def test_by_libxpu(unit: str) -> None:
+    keyword = "" if os.environ.get("OPENXPU_TEST_ALL") or unit == "none" else PART
+    passes({Path(__file__): keyword}, OPENXPU_MATRIX=unit, OPENXPU_HOST_PROVIDER="0")
