@@ -8,6 +8,7 @@ names (``include`` beside this file), in which SYCL's queue is a stream of libxp
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 from pathlib import Path
@@ -234,3 +235,27 @@ def enter_codecache(codecache: Any) -> None:
 def check_devices(utilities: Any) -> None:
     """Let models look at the device of their inputs as they do on CPU and CUDA (see bridge/aoti_runner.cpp)."""
     utilities.DEVICE_TO_INT.setdefault("xpu", 12)  # c10::DeviceType::XPU
+
+
+def allow_few(wrapping: Any) -> None:
+    """Let open dimensions be 0 or 1 where a package looks at its inputs, as exported programs do.
+
+    PyTorch compiles for two and more, so that nothing is specialised; code that is right for those is for fewer.
+    """
+    kind = wrapping.CppWrapperCpu
+    own = kind.generate_input_output_runtime_checks
+
+    @functools.wraps(own)
+    def generate_input_output_runtime_checks(self: Any) -> None:
+        shapes = wrapping.V.graph.sizevars.shape_env
+        known = shapes.var_to_range
+        shapes.var_to_range = {
+            symbol: type(limits)(0, limits.upper) if limits.lower == 2 else limits
+            for symbol, limits in known.items()
+        }
+        try:
+            own(self)
+        finally:
+            shapes.var_to_range = known
+
+    setattr(kind, own.__name__, generate_input_output_runtime_checks)

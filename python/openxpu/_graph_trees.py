@@ -129,6 +129,28 @@ def _has_trees() -> bool:
     return hasattr(importlib.import_module(_TREES), _DEVICE)
 
 
+def run_without_trees(compiling: ModuleType) -> None:
+    """Have Inductor record functions of xpu where it is told to do without trees (``triton.cudagraph_trees``)."""
+    own = getattr(compiling, "cudagraphify_impl", None)
+    if own is None:
+        return
+    names = _ForXpu(_functions())
+    tree = names.visit(ast.parse(inspect.getsource(own)))
+    if names.unknown:
+        return
+    tree.body[0].name = for_xpu = "_openxpu_cudagraphify_impl"
+    vars(compiling)[_DEVICE] = _Device()
+    exec(compile(ast.fix_missing_locations(tree), compiling.__file__ or "", "exec"), vars(compiling))
+
+    @functools.wraps(own)
+    def record(model: Callable[..., Any], inputs: list[Any], *given: Any, **named: Any) -> Any:
+        devices = {x.device.type for x in inputs if isinstance(x, torch.Tensor)}
+        is_for_xpu = "xpu" in devices or not torch.cuda.is_available()
+        return (getattr(compiling, for_xpu) if is_for_xpu else own)(model, inputs, *given, **named)
+
+    vars(compiling)[own.__name__] = record
+
+
 def allow_xpu(checks: ModuleType) -> None:
     """Have Inductor take functions of one xpu device for graphs, as those of one CUDA device."""
     own = checks.check_multiple_devices_or_any_cpu_nodes
@@ -155,28 +177,46 @@ def name_device(backend: ModuleType) -> None:
 
 
 def tell_reasons(output: ModuleType) -> None:
-    """Have Inductor tell why a function of xpu runs without graphs, which it counts, and tells for CUDA."""
+    """Have Inductor tell why a function of xpu runs without graphs, as it does for CUDA."""
+    from torch._dynamo.utils import counters
+    from torch._inductor.cudagraph_utils import log_cudagraph_skip_and_bump_counter as tell
+
     kind = output.CompiledFxGraph
 
-    def telling(name: str, wanted: Callable[[dict[str, Any]], Any]) -> None:
+    def skips() -> int:
+        return counters["inductor"]["cudagraph_skips"]
+
+    def is_for_xpu(graph: Any) -> bool:
+        devices = getattr(graph, "device_types", ())
+        return "xpu" in devices and "cuda" not in devices
+
+    def telling(name: str) -> None:
+        """It counts for xpu, and says nothing."""
         own = getattr(kind, name)
-        signature = inspect.signature(own)
 
         @functools.wraps(own)
-        def tell(self: Any, *given: Any, **named: Any) -> None:
-            asked = bool(wanted(signature.bind(self, *given, **named).arguments))
+        def run(self: Any, *given: Any, **named: Any) -> None:
+            before = skips()
             own(self, *given, **named)
-            devices = getattr(self, "device_types", ())
-            if asked and self.disabled_cudagraphs_reason and "xpu" in devices and "cuda" not in devices:
+            if skips() > before and self.disabled_cudagraphs_reason and is_for_xpu(self):
                 counters["inductor"]["cudagraph_skips"] -= 1  # which is counted again
-                log_cudagraph_skip_and_bump_counter(
-                    f"skipping cudagraphs due to {self.disabled_cudagraphs_reason}"
-                )
+                tell(f"skipping cudagraphs due to {self.disabled_cudagraphs_reason}")
 
-        setattr(kind, name, tell)
+        setattr(kind, name, run)
 
-    from torch._dynamo.utils import counters
-    from torch._inductor.cudagraph_utils import log_cudagraph_skip_and_bump_counter
+    telling("__init__")
+    telling("post_compile")
+    own = getattr(output, "cudagraph_post_compile", None)
+    if own is None:
+        return
 
-    telling("__init__", lambda given: given.get("cudagraphs"))
-    telling("post_compile", lambda given: given["graph_kwargs"].get("cudagraphs"))
+    @functools.wraps(own)
+    def cudagraph_post_compile(inputs: Any, graph: Any, *given: Any, **named: Any) -> None:
+        """It neither counts for xpu nor says anything."""
+        before = skips()
+        own(inputs, graph, *given, **named)
+        reasons = graph.cudagraph_info.cudagraph_fail_reasons
+        if reasons and skips() == before and is_for_xpu(graph):
+            tell(f"skipping cudagraphs due to {reasons}")
+
+    vars(output)[own.__name__] = cudagraph_post_compile

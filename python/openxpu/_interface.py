@@ -100,6 +100,8 @@ _MENDS = {
     "torch._inductor.codecache": _aoti.enter_codecache,
     "torch._inductor.codegen.common": _fusion.join_layers,
     "torch._inductor.codegen.cpp_utils": _aoti.check_devices,
+    "torch._inductor.codegen.cpp_wrapper_cpu": _aoti.allow_few,
+    "torch._inductor.compile_fx": _graph_trees.run_without_trees,
     "torch._inductor.cpp_builder": _aoti.enter,
     "torch._inductor.cudagraph_utils": _graph_trees.allow_xpu,
     "torch._inductor.fx_passes.pad_mm": _fusion.leave_few_rows,

@@ -213,7 +213,36 @@ def test_why_there_is_no_graph(caplog: pytest.LogCaptureFixture) -> None:
     ):
         assert work(torch.ones(2, device="xpu")).tolist() == [2, 2]
     assert counters["inductor"]["cudagraph_skips"] == before + 1
-    assert "skipping cudagraphs due to cpu device" in caplog.text
+    assert caplog.text.count("skipping cudagraphs due to cpu device") == 1
+
+
+@pytest.mark.parametrize(
+    ("setting", "partition", "reason"),
+    [
+        ("triton.cudagraph_support_input_mutation", False, "mutated inputs (1 instances)"),
+        ("triton.cudagraph_support_input_mutation", True, "mutated inputs (1 instances)"),
+        ("force_disable_cudagraph_TESTING_ONLY", False, "force_disable_cudagraph_TESTING_ONLY"),
+    ],
+)
+def test_a_reason_is_told_once(
+    caplog: pytest.LogCaptureFixture, setting: str, partition: bool, reason: str
+) -> None:
+    from torch._dynamo.utils import counters
+    from torch._inductor import config
+
+    work = torch.compile(lambda x: x.add_(2), mode="reduce-overhead")
+    before = counters["inductor"]["cudagraph_skips"]
+    settings = {setting: setting.startswith("force"), "graph_partition": partition}
+    with (
+        config.patch({**settings, "triton.cudagraph_or_error": False}),
+        caplog.at_level(logging.WARNING, "torch._inductor"),
+    ):
+        for _ in range(2):
+            assert work(torch.ones(2, device="xpu")).tolist() == [3, 3]
+    assert counters["inductor"]["cudagraph_skips"] == before + 1
+    said = [one.getMessage() for one in caplog.records if one.name.startswith("torch._inductor.cudagraph")]
+    assert len(said) == 1
+    assert reason in said[0]
 
 
 def test_the_backend_cudagraphs() -> None:
@@ -222,6 +251,30 @@ def test_the_backend_cudagraphs() -> None:
         x, y = torch.randn(5, 6, device="xpu"), torch.randn(6, 3, device="xpu")
         assert torch.equal(work(x, y), x.sin() @ y)
     assert recorded() == 1
+
+
+@pytest.mark.parametrize("partition", [False, True])
+def test_without_trees(partition: bool) -> None:
+    """Inputs are copied to where the one graph reads them; weights stay, and outputs are its memory."""
+    from torch._inductor import config
+
+    net = nn.Linear(6, 3, device="xpu")
+    with config.patch({"triton.cudagraph_trees": False, "graph_partition": partition}):
+        with torch.no_grad():
+            work = torch.compile(lambda x: net(x.sin()), mode="reduce-overhead")
+            first = work(torch.randn(5, 6, device="xpu"))
+            for _ in range(3):
+                x = torch.randn(5, 6, device="xpu")
+                out = work(x)
+                assert out.data_ptr() == first.data_ptr()
+                torch.testing.assert_close(out, net(x.sin()))
+        training = torch.compile(lambda x: (x * x).sin().sum(), mode="reduce-overhead")
+        for _ in range(0 if partition else 3):  # PyTorch would keep the parts' graphs with their code
+            x = torch.randn(7, device="xpu", requires_grad=True)
+            training(x).backward()
+            assert x.grad is not None
+            torch.testing.assert_close(x.grad, 2 * x.detach() * (x.detach() ** 2).cos())
+    assert manager() is None
 
 
 def test_what_openxpu_lacks_is_said(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
