@@ -1,4 +1,4 @@
-"""Families of operators beside CUDA on one NVIDIA GPU: products, attention, convolutions, softmax, bags, fills, counts.
+"""Families of operators beside CUDA on one NVIDIA GPU: products, groups, attention, convolutions, softmax, bags, fills, counts.
 
 `openxpu run bench/gpu/families.py [--only TEXT …] [--json FILE]`, with a CUDA build of PyTorch. A ratio is CUDA's
 time over xpu's: above 1 xpu is faster. What has no kernel for xpu is named and counted as failed.
@@ -110,6 +110,57 @@ def products() -> Iterator[Case]:
                 return lambda: x @ y
 
             yield f"product, {label} {str(dtype)[6:]}", sliced, 0.85 if "vector" in label else 0.5
+
+
+def groups() -> Iterator[Case]:
+    """Products of groups, as experts have: rows, and the gradients' columns and k; float8; jagged attention."""
+    aten = torch.ops.aten
+    for rows, experts, k, n in ((8192, 8, 4096, 7168), (16384, 64, 2048, 1408), (32, 64, 2048, 1408)):
+        torch.manual_seed(0)
+        counts_of = torch.bincount(torch.randint(experts, (rows,)), minlength=experts)
+        ends = counts_of.cumsum(0).int()
+        x, weight, grad = torch.randn(rows, k), torch.randn(experts, n, k), torch.randn(rows, n)
+        label = f"{rows} rows, {experts} of {k} × {n}"
+
+        def forward(device: str, of: tuple[Tensor, ...] = (x, weight, ends)) -> Work:
+            a, b, offs = to(device, *of)
+            a, b = a.bfloat16(), b.bfloat16().transpose(1, 2)
+            return lambda: aten._grouped_mm(a, b, offs)
+
+        def of_rows(device: str, of: tuple[Tensor, ...] = (grad, weight, ends)) -> Work:
+            a, b, offs = to(device, *of)
+            a, b = a.bfloat16(), b.bfloat16()
+            return lambda: aten._grouped_mm(a, b, offs)
+
+        def of_weights(device: str, of: tuple[Tensor, ...] = (grad, x, ends)) -> Work:
+            a, b, offs = to(device, *of)
+            a, b = a.bfloat16().t(), b.bfloat16()
+            return lambda: aten._grouped_mm(a, b, offs)
+
+        def scaled(device: str, of: tuple[Tensor, ...] = (x, weight, ends)) -> Work:
+            a, b, offs = to(device, *of)
+            a, b = a.to(torch.float8_e4m3fn), b.to(torch.float8_e4m3fn).transpose(1, 2)
+            of_a, of_b = torch.ones(a.size(0), device=device), torch.ones(b.size(0), b.size(2), device=device)
+            return lambda: aten._scaled_grouped_mm(a, b, of_a, of_b, offs, out_dtype=torch.bfloat16)
+
+        yield f"groups {label} bfloat16", forward, 0.5
+        yield f"groups {label} float8", scaled, 0.3
+        if rows > 32:
+            yield f"groups x's gradient {label}", of_rows, 0.5
+            yield f"groups w's gradient {label}", of_weights, 0.5
+    lengths = torch.randint(100, 2000, (16,))
+    starts = torch.cat([torch.zeros(1, dtype=torch.long), lengths.cumsum(0)])
+    tokens = torch.randn(int(starts[-1]), 16 * 64)
+
+    def jagged(device: str) -> Work:
+        values, offsets = to(device, tokens, starts)
+        whole = torch.nested.nested_tensor_from_jagged(
+            values.bfloat16(), offsets, max_seqlen=2000, min_seqlen=100
+        )
+        y = whole.unflatten(-1, [16, 64]).transpose(1, 2)
+        return lambda: F.scaled_dot_product_attention(y, y, y, is_causal=True).values()
+
+    yield "groups attention of 16 jagged sequences", jagged, 0.5
 
 
 def attention() -> Iterator[Case]:
@@ -458,7 +509,7 @@ def main() -> int:
     print(f"{torch.xpu.get_device_name()} through OpenCL, {torch.cuda.get_device_name()} through CUDA")
     results: list[dict[str, object]] = []
     failed = 0
-    for family in (products, attention, convolutions, softmax, bags, fills, counts):
+    for family in (products, groups, attention, convolutions, softmax, bags, fills, counts):
         for name, make, bar in family():
             if arguments.only and not any(text in name for text in arguments.only):
                 continue
