@@ -480,6 +480,7 @@ def main() -> int:
     if options.check:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         os.environ.setdefault("OMP_NUM_THREADS", "1")
+        os.environ["OPENXPU_SHARED_MEMORY"] = "0"  # as between machines
         return 1 if wrong + check(console, (1 << 10, 1 << 16, 3 << 20), (2, 3, 4, 8)) else 0
     for size in options.bytes:
         table_of(console, options.ranks, size, options.latency, options.bandwidth)

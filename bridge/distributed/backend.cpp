@@ -13,6 +13,7 @@
 #include "host_memory.h"
 #include "lower.h"
 #include "recorder.h"
+#include "shared_memory.h"
 #include "work.h"
 
 namespace openxpu {
@@ -63,8 +64,11 @@ CollectiveBackend::CollectiveBackend(c10::intrusive_ptr<c10d::Backend> carrier,
                                      c10::intrusive_ptr<CollectiveOptions> options, Connect connect)
     : Backend(carrier->getRank(), carrier->getSize()), carrier_(std::move(carrier)), store_(store),
       options_(std::move(options)), connect_(std::move(connect)), process_(getpid()),
-      takes_cpu_(carrier_->getBackendName() == "mpi"), waiter_(std::make_unique<Waiter>()),
-      starter_(std::make_unique<Waiter>()),
+      takes_cpu_(carrier_->getBackendName() == "mpi"),
+      memory_(takes_cpu_ || size_ == 1 || !SharedMemory::is_wanted()
+                  ? nullptr
+                  : std::make_shared<SharedMemory>(rank_, size_, most_said(size_), options_->timeout)),
+      waiter_(std::make_unique<Waiter>()), starter_(std::make_unique<Waiter>()),
       dumps_(Dumps::make(store, global_ranks()[static_cast<size_t>(rank_)])), id_(backends_made++),
       board_(std::move(store), rank_, size_) {
     const std::lock_guard guard(backends_lock);
@@ -78,8 +82,15 @@ void CollectiveBackend::release_resources() {
 }
 
 CollectiveBackend::~CollectiveBackend() {
+    if (memory_) memory_->leave();
     // Its threads may hold locks that its end would wait for.
     if (!given_up_.empty()) c10::intrusive_ptr<c10d::Backend>(carrier_).release();
+}
+
+uint64_t CollectiveBackend::bytes_through_memory() const { return memory_ ? memory_->sent() : 0; }
+
+void CollectiveBackend::set_memory_timeout(std::chrono::milliseconds timeout) {
+    if (memory_) memory_->set_timeout(timeout);
 }
 
 // A group that this backend serves for two devices asks it once for each.
@@ -221,6 +232,7 @@ void CollectiveBackend::give_up(const std::string &reason) {
         given_up_ = "this process group was given up: " + reason;
         works.swap(under_way_);
     }
+    if (memory_) memory_->leave();
     std::vector<c10::intrusive_ptr<CollectiveWork>> left;
     for (const auto &weak : works)
         if (auto work = weak.lock())
@@ -367,7 +379,7 @@ std::shared_ptr<Recording> CollectiveBackend::record_call(const Collective &coll
 
 // Waits until all ranks say that they do the same, since the carrier doesn't find out.
 void CollectiveBackend::agree(CollectiveWork &work, const Exchange &said) {
-    const auto exchange = c10::make_intrusive<ExchangeWork>(carrier_, said);
+    const auto exchange = c10::make_intrusive<ExchangeWork>(carrier_, said, memory_);
     work.follow(exchange, {.exchange = exchange});
     std::string why;
     try {

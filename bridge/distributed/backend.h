@@ -29,6 +29,7 @@ class CollectiveWork;
 class Dumps;
 class ExchangeWork;
 class Recording;
+class SharedMemory;
 class Waiter;
 
 // The dtypes that the carrier, Gloo, knows. Others it can move, as bytes.
@@ -71,6 +72,7 @@ class CollectiveBackend final : public c10d::Backend {
     void setTimeout(std::chrono::milliseconds timeout) override {
         options_->timeout = timeout;
         carrier_->setTimeout(timeout);
+        set_memory_timeout(timeout);
     }
     // Gloo itself can split, too, but reads past the end of its list of ranks where that is empty.
     bool supportsSplitting() const override { return true; }
@@ -93,6 +95,8 @@ class CollectiveBackend final : public c10d::Backend {
     void abort() override;
     void shutdown() override;
     bool is_busy();
+    // How many bytes of collectives this rank has sent through memory that it shares with others of its host.
+    uint64_t bytes_through_memory() const;
     // Ends all that is under way with an error, and refuses what comes.
     void give_up(const std::string &reason);
     // Some ranks may begin a collective of the carrier's that others don't: whose next one would be taken for
@@ -145,7 +149,8 @@ class CollectiveBackend final : public c10d::Backend {
     const Connect connect_;
     const pid_t process_;  // a child of it has neither the carrier's threads nor a store of its own
     const bool takes_cpu_; // tensors of the CPU, too: MPI's carrier is no backend by itself
-    std::mutex lock_;      // guards what follows
+    const std::shared_ptr<SharedMemory> memory_; // null: everything is the carrier's
+    std::mutex lock_;                            // guards what follows
     std::map<c10::DeviceIndex, c10::Stream> copying_;
     bool is_coalescing_ = false;
     std::vector<WorkPtr> coalesced_;
@@ -197,7 +202,7 @@ class CollectiveBackend final : public c10d::Backend {
                           std::chrono::milliseconds timeout);
     WorkPtr reduce_straight(const TensorLists &given, const Tensors &results, const c10d::ReduceOp &reduction,
                             Transfer &transfer, std::chrono::milliseconds timeout,
-                            const Passing &passing = {});
+                            const Passing &passing = {}, const at::Tensor &whole = {});
     WorkPtr reduce_whole(const at::Tensor &whole, int root, const c10d::ReduceOp &reduction,
                          Transfer &transfer, std::chrono::milliseconds timeout);
     WorkPtr pass_whole(const at::Tensor &whole, int root, Transfer &transfer,
@@ -206,6 +211,7 @@ class CollectiveBackend final : public c10d::Backend {
     at::Tensor take_scratch(size_t bytes);
     void keep_scratch(const at::Tensor &scratch);
     bool goes_whole(const at::Tensor &whole) const;
+    void set_memory_timeout(std::chrono::milliseconds timeout);
     c10::intrusive_ptr<ExchangeWork> begin(Exchange what);
     // What `call` returns. If it throws before anything has begun, the other ranks get that as their error.
     WorkPtr or_refuse(const char *title, const std::function<WorkPtr()> &call);

@@ -121,9 +121,29 @@ Tensors shares_of(const Tensor &whole, int size) {
 
 } // namespace
 
+namespace {
+
+// Some bytes of tensors, others' of which lie in memory that is shared with them.
+void reduce_piece(ReduceOp::RedOpType reduction, const Tensors &parts, const Tensor &result, int divisor,
+                  const Exchange::Arrival &arrival) {
+    const auto size = static_cast<size_t>(result.element_size());
+    const auto from = static_cast<int64_t>(arrival.from / size);
+    const auto length = static_cast<int64_t>(arrival.bytes / size);
+    Tensors here;
+    for (size_t r = 0; r < parts.size(); r++) {
+        auto *memory = const_cast<void *>(arrival.in_memory[r]);
+        here.push_back(memory ? at::from_blob(memory, {length}, result.options())
+                              : parts[r].narrow(0, from, length));
+    }
+    openxpu::reduce(reduction, here, result.narrow(0, from, length), divisor, arrival.alone);
+}
+
+} // namespace
+
 WorkPtr CollectiveBackend::reduce_straight(const TensorLists &given, const Tensors &results,
                                            const ReduceOp &reduction, Transfer &transfer,
-                                           std::chrono::milliseconds timeout, const Passing &passing) {
+                                           std::chrono::milliseconds timeout, const Passing &passing,
+                                           const Tensor &whole) {
     constexpr size_t most_scratch = 4 << 20;
     const auto pieces = in_pieces(results, size_);
     const auto others = static_cast<size_t>(size_ - 1);
@@ -169,10 +189,21 @@ WorkPtr CollectiveBackend::reduce_straight(const TensorLists &given, const Tenso
         for (const bool wants : passing.to) what.passed.push_back(wants ? pieces : Tensors());
         for (const auto &each : passing.gathered) what.gathered.push_back(in_pieces(each, size_));
     }
-    what.arrived = [parts, pieces, which, divisor](size_t i, bool alone) {
-        if (i < pieces.size()) // others' parts may be larger
-            openxpu::reduce(which, parts[i], pieces[i], divisor, alone);
+    what.arrived = [parts, pieces, which, divisor](const Exchange::Arrival &arrival) {
+        const auto i = arrival.index;
+        if (i >= pieces.size()) return; // others' parts may be larger
+        if (arrival.in_memory.empty())
+            openxpu::reduce(which, parts[i], pieces[i], divisor, arrival.alone);
+        else
+            reduce_piece(which, parts[i], pieces[i], divisor, arrival);
     };
+    if (whole.defined()) {
+        what.whole = whole.view(-1);
+        what.whole_arrived = [parts = Tensors(static_cast<size_t>(size_), what.whole), to = what.whole, which,
+                              divisor](const Exchange::Arrival &arrival) {
+            reduce_piece(which, parts, to, divisor, arrival);
+        };
+    }
     return transfer.exchange = begin(std::move(what));
 }
 
@@ -196,7 +227,12 @@ WorkPtr CollectiveBackend::reduce_whole(const Tensor &whole, int root, const Red
         passing.gathered.push_back(r != own && wants(own) ? Tensors{shares[r]} : Tensors());
     }
     const auto result = wants(own) ? shares[own] : at::empty_like(shares[own]);
-    return reduce_straight(given, {result}, reduction, transfer, timeout, passing);
+    // Through memory all of it takes one wait in place of two, and no more bytes.
+    const bool may_be_given_whole = memory_ && root == everyone &&
+                                    whole.nbytes() <= SEGMENT_SLOTS * memory_->slot_bytes() &&
+                                    whole.nbytes() * (size - 1) <= 1 << 20;
+    return reduce_straight(given, {result}, reduction, transfer, timeout, passing,
+                           may_be_given_whole ? whole : Tensor());
 }
 
 WorkPtr CollectiveBackend::pass_straight(const TensorLists &given, const TensorLists &taken,
@@ -249,7 +285,7 @@ WorkPtr CollectiveBackend::pass_whole(const Tensor &whole, int root, Transfer &t
 
 // What comes from a device is there later: the thread that waits for it begins one after the other then.
 c10::intrusive_ptr<ExchangeWork> CollectiveBackend::begin(Exchange what) {
-    auto exchange = c10::make_intrusive<ExchangeWork>(carrier_, std::move(what));
+    auto exchange = c10::make_intrusive<ExchangeWork>(carrier_, std::move(what), memory_);
     if (exchange->is_to_start()) starter_->add([exchange] { exchange->start(); });
     return exchange;
 }
@@ -292,7 +328,7 @@ void CollectiveBackend::refuse(const char *title, const std::string &why) {
         const auto what = why.rfind(title, 0) == 0 ? why : c10::str(title, ": ", why);
         board_.tell_failure(number, what);
         keep(c10::make_intrusive<ExchangeWork>(
-            carrier_, Exchange{.number = number, .what = what, .refuses = true, .from = nobody}));
+            carrier_, Exchange{.number = number, .what = what, .refuses = true, .from = nobody}, memory_));
     } catch (const std::exception &) {} // the group is at its end
 }
 

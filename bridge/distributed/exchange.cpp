@@ -18,7 +18,10 @@ struct ExchangeWork::Header {
     uint64_t hash;         // of what this rank does
     uint16_t refuses, sizes;
     int32_t rank;
-    char what[216]; // its beginning
+    SharedMemory::Said memory;
+    uint8_t given_ring, passed_ring, whole_ring; // one more than that, or 0
+    uint8_t goes_both_ways;                      // by the carrier and through memory
+    char what[172];                              // its beginning
 };
 
 namespace {
@@ -65,8 +68,8 @@ int ExchangeWork::tag_of(uint64_t number, size_t bytes, bool is_later) const {
 }
 
 // Room for the longest of any collective, as others may do another one.
-size_t ExchangeWork::stride() const {
-    return header_bytes + 16 * static_cast<size_t>(size_ <= 64 ? size_ : 0) + most_inside(size_);
+size_t most_said(int ranks) {
+    return header_bytes + 16 * static_cast<size_t>(ranks <= 64 ? ranks : 0) + most_inside(ranks);
 }
 
 ExchangeWork::Header ExchangeWork::heard(size_t row) const {
@@ -77,7 +80,7 @@ ExchangeWork::Header ExchangeWork::heard(size_t row) const {
 }
 
 bool ExchangeWork::is_heard(size_t row) const {
-    return hears_[row] &&
+    return (hears_[row] || (!is_to_hear_.empty() && is_to_hear_[row])) &&
            heard_[static_cast<int64_t>(row)].const_data_ptr<uint8_t>()[header_bytes - 1] != not_there;
 }
 
@@ -90,9 +93,19 @@ template <typename Begin> void ExchangeWork::turn(int which, Begin &&begin) cons
     }
 }
 
-ExchangeWork::ExchangeWork(c10::intrusive_ptr<c10d::Backend> carrier, Exchange what)
+ExchangeWork::ExchangeWork(c10::intrusive_ptr<c10d::Backend> carrier, Exchange what,
+                           std::shared_ptr<SharedMemory> memory)
     : Work(carrier->getRank()), size_(carrier->getSize()), carrier_(std::move(carrier)),
-      what_(std::move(what)), told_(rows()), hears_(rows()) {
+      what_(std::move(what)), memory_(what_.tag ? nullptr : std::move(memory)), told_(rows()),
+      hears_(rows()) {
+    for (auto *all : {&giving_, &passing_, &taking_, &gathering_, &wholes_, &whole_of_})
+        all->resize(static_cast<size_t>(size_));
+    whole_lists_.resize(static_cast<size_t>(size_));
+    ways_.resize(static_cast<size_t>(size_), SharedMemory::by_carrier);
+    is_to_mail_.resize(ways_.size());
+    is_to_hear_.resize(ways_.size());
+    has_heard_.resize(ways_.size());
+    if (memory_ && what_.whole.defined()) whole_lists_.assign(whole_lists_.size(), {what_.whole});
     static_assert(sizeof(Header) == header_bytes);
     said_ = at::empty({static_cast<int64_t>(rows()), static_cast<int64_t>(stride())}, at::kByte);
     heard_ = at::empty_like(said_);
@@ -113,14 +126,16 @@ ExchangeWork::ExchangeWork(c10::intrusive_ptr<c10d::Backend> carrier, Exchange w
 
 void ExchangeWork::begin_messages() {
     const int tag = what_.tag ? *what_.tag : first_exchange_tag | static_cast<int>(what_.number & 0xfffffff);
+    lease_rings();
     // All is sent before anything can come: what is larger than expected stops Gloo's thread, which keeps a
     // lock that sends to the same rank would wait for.
     turn(what_.to, [&](int other) {
+        if (memory_) ways_[row(other)] = memory_->way_to(other, what_.number);
         put(other);
-        const auto length = bytes_of(what_.given, other);
-        const auto inside = length <= most_inside(size_) ? length : 0;
-        Tensors one{said_[static_cast<int64_t>(row(other))].narrow(
-            0, 0, static_cast<int64_t>(header_bytes + 16 * sizes_told() + inside))};
+        if (ways_[row(other)] != SharedMemory::by_carrier) is_to_mail_[row(other)] = !mail(other);
+        if (ways_[row(other)] == SharedMemory::by_memory) return;
+        Tensors one{
+            said_[static_cast<int64_t>(row(other))].narrow(0, 0, static_cast<int64_t>(bytes_said(other)))};
         keep_if_begun(told_[row(other)], carrier_->send(one, other, tag));
     });
     for (size_t i = 0; i < sends_.size(); i++)
@@ -128,14 +143,24 @@ void ExchangeWork::begin_messages() {
     const auto hear = [&](int other) {
         Tensors one{heard_[static_cast<int64_t>(row(other))]};
         one[0].mutable_data_ptr<uint8_t>()[header_bytes - 1] = not_there;
+        if (memory_ && memory_->relies_on(other, what_.number)) {
+            is_to_hear_[row(other)] = true;
+            return;
+        }
         keep_if_begun(hears_[row(other)],
                       other == anyone ? carrier_->recvAnysource(one, tag) : carrier_->recv(one, other, tag));
     };
     if (what_.from == anyone) hear(anyone);
     turn(what_.from, hear);
+    if (memory_)
+        turn(what_.from, [&](int other) {
+            taking_[static_cast<size_t>(other)].isnt_known = memory_->may_come(other, what_.number);
+        });
     if (!what_.is_late)
         for (size_t i = 0; i < std::min(receives_.size(), what_.ahead); i++)
             begin_all(receives_, i, false, what_.taken, what_.from, what_.number, false);
+    advance();
+    if (memory_ && what_.from == nobody) memory_->ignore_mails(what_.number);
 }
 
 void ExchangeWork::start() {
@@ -145,13 +170,14 @@ void ExchangeWork::start() {
         if (!is_aborted_) begin_messages();
     } catch (const c10::Error &error) { // of what it was given: the others wait for that
         failure = std::current_exception();
-        refusal_ =
-            c10::make_intrusive<ExchangeWork>(carrier_, Exchange{.number = what_.number,
-                                                                 .what = error.what_without_backtrace(),
-                                                                 .refuses = true,
-                                                                 .to = what_.to,
-                                                                 .from = nobody,
-                                                                 .tag = what_.tag});
+        refusal_ = c10::make_intrusive<ExchangeWork>(carrier_,
+                                                     Exchange{.number = what_.number,
+                                                              .what = error.what_without_backtrace(),
+                                                              .refuses = true,
+                                                              .to = what_.to,
+                                                              .from = nobody,
+                                                              .tag = what_.tag},
+                                                     memory_);
     } catch (...) { failure = std::current_exception(); }
     {
         const std::lock_guard guard(beginning_);
@@ -190,6 +216,7 @@ void ExchangeWork::begin_all(std::vector<Works> &works, size_t index, bool sends
                              const std::vector<Tensors> &lists, int which, uint64_t number, bool is_later) {
     if (lists.empty()) return;
     turn(which, [&](int other) {
+        if (!is_carried(sends, is_later, other)) return;
         const auto &list = lists[row(other)];
         if (index < list.size() && (is_later || bytes_of(lists, other) > most_inside(size_)))
             begin(works, index, sends, list[index], other, tag_of(number, list[index].nbytes(), is_later));
@@ -206,6 +233,17 @@ void ExchangeWork::put(int other) {
     header.refuses = what_.refuses;
     header.sizes = static_cast<uint16_t>(sizes_told());
     header.rank = rank_;
+    header.memory = {};
+    if (memory_) {
+        header.memory = memory_->say(other);
+        const auto ring = [&](const std::vector<Stream> &streams) {
+            return static_cast<uint8_t>(streams[row(other)].ring + 1);
+        };
+        header.given_ring = ring(giving_);
+        header.passed_ring = ring(passing_);
+        header.whole_ring = ring(wholes_);
+        header.goes_both_ways = ways_[row(other)] == SharedMemory::both_ways;
+    }
     std::strncpy(header.what, what_.what.c_str(), sizeof header.what - 1);
     std::memcpy(to, &header, sizeof header);
     to += sizeof header;
@@ -224,11 +262,21 @@ void ExchangeWork::put(int other) {
 // What came with the header, which fits; what is still to come begins, if that was to know its number first.
 void ExchangeWork::take(int other) {
     const auto length = bytes_of(what_.taken, other);
+    bool is_now = what_.is_late;
+    if (memory_) {
+        const auto header = heard(row(other));
+        auto &taking = taking_[row(other)];
+        taking.ring = header.given_ring - 1;
+        whole_of_[row(other)].ring = header.whole_ring - 1;
+        is_now = taking.isnt_known && !header.whole_ring;
+        taking.isnt_known = header.whole_ring; // settle() finds out
+        gathering_[row(other)].ring = header.passed_ring - 1;
+    }
     if (!length) return;
     if (length > most_inside(size_)) {
-        if (what_.is_late)
-            for (size_t i = 0; i < receives_.size(); i++)
-                begin_all(receives_, i, false, what_.taken, other, heard(0).number, false);
+        if (is_now)
+            for (size_t i = 0; i < std::min(receives_.size(), what_.ahead); i++)
+                begin_all(receives_, i, false, what_.taken, other, heard(row(other)).number, false);
         return;
     }
     const auto *from =
@@ -291,14 +339,22 @@ std::string ExchangeWork::misfit(std::chrono::milliseconds timeout) {
     for (size_t i = 0; i < rows(); i++) {
         const size_t each = (static_cast<size_t>(rank_) + i) % rows();
         const auto &hears = hears_[each];
-        if (!hears) continue;
+        if (!hears && !is_to_hear_[each]) continue;
         try {
-            if (!hears->wait(timeout)) return *(misfit_ = ""); // aborted
+            if (hears ? !hears->wait(timeout) : !hear_mail(static_cast<int>(each), timeout))
+                return *(misfit_ = ""); // aborted
         } catch (const std::exception &error) {
             const auto who = what_.from == anyone
                                  ? std::string("no rank said anything: ")
                                  : c10::str("rank ", what_.tag ? what_.from : int(each), " said nothing: ");
             return *(misfit_ = c10::str(who, error.what()));
+        }
+        if (memory_) {
+            const auto header = heard(each);
+            memory_->hear(static_cast<int>(each), header.memory);
+            if (hears && header.goes_both_ways)
+                segment_mail_take(memory_->of(static_cast<int>(each)), static_cast<uint32_t>(rank_),
+                                  what_.number);
         }
         auto differs = compare(each);
         if (!differs.empty()) return *(misfit_ = std::move(differs));
@@ -324,10 +380,33 @@ bool ExchangeWork::wait_for(const Works &works, std::chrono::milliseconds timeou
 }
 
 bool ExchangeWork::finish(std::chrono::milliseconds timeout, bool alone) {
+    bool is_over = false;
+    const auto ignore_the_rest = [&] {
+        if (memory_ && !is_over) memory_->ignore_mails(what_.number);
+    };
+    try {
+        is_over = finish_messages(timeout, alone);
+    } catch (...) {
+        ignore_the_rest();
+        throw;
+    }
+    ignore_the_rest();
+    return is_over;
+}
+
+bool ExchangeWork::finish_messages(std::chrono::milliseconds timeout, bool alone) {
     if (timeout == kNoTimeout && what_.timeout != c10d::kUnsetTimeout) timeout = what_.timeout;
     const auto differs = misfit(timeout);
     if (!differs.empty()) throw std::runtime_error(differs);
     if (is_aborted_) return false;
+    // Before the carrier is waited for: others ask it for what is theirs when they have heard this rank.
+    const auto has_mailed = [this] {
+        return std::none_of(is_to_mail_.begin(), is_to_mail_.end(), [](char is) { return is; });
+    };
+    if (!advance_until(timeout, has_mailed)) return false;
+    const auto gives_whole = settle(timeout);
+    if (!gives_whole) return false;
+    if (*gives_whole) { return arrive_whole(timeout, alone) && end_messages(timeout); }
     // What others pass on is asked for after this rank has passed on its own, index by index: who is asked
     // before he has it writes in his calling thread, and Gloo's spins meanwhile, since both need the
     // connection's lock.
@@ -337,7 +416,7 @@ bool ExchangeWork::finish(std::chrono::milliseconds timeout, bool alone) {
     for (size_t i = 0; i < receives_.size(); i++) {
         if (!wait_for(receives_[i], timeout)) return false;
         if (what_.arrives_after_sent && !wait_for(sends_[i], timeout)) return false;
-        if (what_.arrived) what_.arrived(i, alone);
+        if (!arrive(i, timeout, alone)) return false;
         begin_all(passes_, i, true, what_.passed, everyone, what_.number, true);
         gather(i);
         if (what_.ahead < receives_.size() - i)
@@ -345,23 +424,368 @@ bool ExchangeWork::finish(std::chrono::milliseconds timeout, bool alone) {
         if (is_aborted_) return false;
     }
     for (size_t i = receives_.size(); i < gathers_.size(); i++) gather(i); // others' parts may be larger
+    if (!advance_until(timeout, [this] { return is_all_over(); })) return false;
     for (const auto *all : {&gathers_, &sends_, &passes_}) // each is waited for once: the carrier counts
         if (all != &sends_ || !what_.arrives_after_sent)
             for (const auto &each : *all)
                 if (!wait_for(each, timeout)) return false;
-    return wait_for(told_, timeout);
+    return end_messages(timeout);
+}
+
+bool ExchangeWork::is_all_over() const {
+    for (int other = 0; other < size_; other++)
+        if (is_left(other)) return false;
+    return true;
+}
+
+bool ExchangeWork::end_messages(std::chrono::milliseconds timeout) {
+    if (!advance_until(timeout, [this] { return is_all_over(); }) || !wait_for(told_, timeout)) return false;
+    for (const auto &each : heard_twice_)
+        if (!each.second->wait(timeout)) return false;
+    give_back_rings();
+    return true;
+}
+
+// --- through memory ---
+
+size_t ExchangeWork::bytes_said(int other) const {
+    const auto length = bytes_of(what_.given, other);
+    return header_bytes + 16 * sizes_told() + (length <= most_inside(size_) ? length : 0);
+}
+
+// The first message, if there is room for it.
+bool ExchangeWork::mail(int other) {
+    auto *room = segment_mail_room(memory_->own(), static_cast<uint32_t>(other), what_.number,
+                                   memory_->mails_from(other));
+    if (!room) return false;
+    std::memcpy(room, said_[other].const_data_ptr(), bytes_said(other));
+    segment_mail_put(memory_->own(), memory_->of(other), static_cast<uint32_t>(other), what_.number);
+    return true;
+}
+
+bool ExchangeWork::hear_mail(int other, std::chrono::milliseconds timeout) {
+    auto *its = memory_->of(other);
+    const auto to = static_cast<uint32_t>(rank_);
+    if (!advance_until(timeout, [&] { return segment_mail_next(its, to, what_.number) != nullptr; }))
+        return false;
+    const auto *from = static_cast<const char *>(segment_mail_next(its, to, what_.number));
+    Header header;
+    std::memcpy(&header, from, sizeof header);
+    const auto inside = header.gives <= most_inside(size_) ? header.gives : 0;
+    std::memcpy(heard_[other].mutable_data_ptr(), from,
+                std::min<size_t>(header_bytes + size_t(16) * header.sizes + inside, stride()));
+    segment_mail_take(its, to, what_.number);
+    has_heard_[static_cast<size_t>(other)] = true;
+    if (header.goes_both_ways) { // it has to go somewhere
+        const int tag = first_exchange_tag | static_cast<int>(what_.number & 0xfffffff);
+        Tensors one{at::empty({static_cast<int64_t>(stride())}, at::kByte)};
+        WorkPtr work;
+        keep_if_begun(work, carrier_->recv(one, other, tag));
+        const std::lock_guard guard(beginning_);
+        heard_twice_.emplace_back(one[0], std::move(work));
+    }
+    return true;
+}
+
+bool ExchangeWork::is_carried(bool sends, bool is_later, int other) const {
+    const auto &streams = sends ? (is_later ? passing_ : giving_) : is_later ? gathering_ : taking_;
+    const auto &stream = streams[static_cast<size_t>(other)];
+    return stream.ring < 0 && !stream.isnt_known;
+}
+
+bool ExchangeWork::is_past(const Stream &stream, const Tensors &list, size_t index, size_t bytes) {
+    return stream.index > index || stream.index >= list.size() ||
+           (stream.index == index && stream.from >= std::min<size_t>(bytes, list[index].nbytes()));
+}
+
+bool ExchangeWork::is_left(int other) const {
+    const auto r = static_cast<size_t>(other);
+    const auto is = [r](const Stream &stream, const std::vector<Tensors> &lists) {
+        return stream.ring >= 0 && stream.index < lists[r].size();
+    };
+    return is_to_mail_[r] || (is_to_hear_[r] && !has_heard_[r]) || is(wholes_[r], whole_lists_) ||
+           is(whole_of_[r], whole_lists_) || is(giving_[r], what_.given) || is(passing_[r], what_.passed) ||
+           is(taking_[r], what_.taken) || is(gathering_[r], what_.gathered);
+}
+
+bool ExchangeWork::push(int other, Stream &stream, const Tensors &list, bool is_made) {
+    bool moved = false;
+    for (; stream.index < list.size(); stream.index++, stream.from = 0) {
+        const auto &tensor = list[stream.index];
+        const size_t all = tensor.nbytes();
+        while (stream.from < all) {
+            const auto bytes = std::min(memory_->slot_bytes(), all - stream.from);
+            if (!is_made && (stream.index > made_index_ ||
+                             (stream.index == made_index_ && stream.from + bytes > made_bytes_)))
+                return moved;
+            const auto to = static_cast<uint32_t>(other);
+            const auto ring = static_cast<unsigned>(stream.ring);
+            auto *slot = segment_room(memory_->own(), to, ring);
+            if (!slot) return moved;
+            std::memcpy(slot, static_cast<const char *>(tensor.const_data_ptr()) + stream.from, bytes);
+            segment_put(memory_->own(), memory_->of(other), to, ring);
+            memory_->count(bytes);
+            stream.from += bytes;
+            moved = true;
+        }
+        if (!is_made && stream.index >= made_index_) return moved;
+    }
+    return moved;
+}
+
+bool ExchangeWork::pull(int other, Stream &stream, const Tensors &list) {
+    bool moved = false;
+    for (; stream.index < list.size(); stream.index++, stream.from = 0) {
+        const auto &tensor = list[stream.index];
+        const size_t all = tensor.nbytes();
+        while (stream.from < all) {
+            const auto bytes = std::min(memory_->slot_bytes(), all - stream.from);
+            const auto to = static_cast<uint32_t>(rank_);
+            const auto ring = static_cast<unsigned>(stream.ring);
+            const auto *slot = segment_next(memory_->of(other), to, ring);
+            if (!slot) return moved;
+            std::memcpy(static_cast<char *>(tensor.mutable_data_ptr()) + stream.from, slot, bytes);
+            segment_take(memory_->of(other), to, ring);
+            stream.from += bytes;
+            moved = true;
+        }
+    }
+    return moved;
+}
+
+bool ExchangeWork::advance() {
+    bool moved = false;
+    if (!memory_ || is_aborted_) return moved;
+    for (int other = 0; other < size_; other++) {
+        const auto r = static_cast<size_t>(other);
+        if (is_to_mail_[r] && mail(other)) {
+            is_to_mail_[r] = false;
+            moved = true;
+        }
+        if (giving_[r].ring >= 0) moved |= push(other, giving_[r], what_.given[r], true);
+        if (passing_[r].ring >= 0) moved |= push(other, passing_[r], what_.passed[r], false);
+        if (taking_[r].ring >= 0 && !what_.arrived) moved |= pull(other, taking_[r], what_.taken[r]);
+        if (wholes_[r].ring >= 0) moved |= push(other, wholes_[r], whole_lists_[r], true);
+        if (gathering_[r].ring >= 0) moved |= pull(other, gathering_[r], what_.gathered[r]);
+    }
+    return moved;
+}
+
+bool ExchangeWork::arrive(size_t index, std::chrono::milliseconds timeout, bool alone) {
+    std::vector<int> near; // ranks of which something comes through memory
+    size_t all = 0;
+    for (int other = 0; other < size_; other++) {
+        const auto r = static_cast<size_t>(other);
+        if (taking_[r].ring < 0 || index >= what_.taken[r].size()) continue;
+        near.push_back(other);
+        all = what_.taken[r][index].nbytes(); // where something is reduced the same of all
+    }
+    if (near.empty()) {
+        if (what_.arrived) what_.arrived({.index = index, .alone = alone});
+    } else if (what_.arrived) {
+        const auto is_given = [&](size_t bytes) {
+            if (!what_.arrives_after_sent) return true;
+            for (size_t r = 0; r < giving_.size(); r++)
+                if (giving_[r].ring >= 0 && !is_past(giving_[r], what_.given[r], index, bytes)) return false;
+            return true;
+        };
+        if (!arrive_in_pieces({.index = index, .alone = alone}, all, near, taking_, timeout, is_given))
+            return false;
+    } else {
+        const auto is_taken = [&] {
+            return std::all_of(near.begin(), near.end(), [&](int other) {
+                const auto r = static_cast<size_t>(other);
+                return is_past(taking_[r], what_.taken[r], index, SIZE_MAX);
+            });
+        };
+        if (!advance_until(timeout, is_taken)) return false;
+    }
+    made_index_ = index + 1;
+    made_bytes_ = 0;
+    return true;
+}
+
+template <typename IsGiven>
+bool ExchangeWork::arrive_in_pieces(Exchange::Arrival arrival, size_t all, const std::vector<int> &near,
+                                    std::vector<Stream> &streams, std::chrono::milliseconds timeout,
+                                    IsGiven &&is_given) {
+    const auto to = static_cast<uint32_t>(rank_);
+    const auto stream = [&](int other) -> Stream & { return streams[static_cast<size_t>(other)]; };
+    const auto next = [&](int other) {
+        return segment_next(memory_->of(other), to, static_cast<unsigned>(stream(other).ring));
+    };
+    const bool is_whole = &streams == &whole_of_;
+    arrival.in_memory.resize(static_cast<size_t>(size_));
+    for (; arrival.from < all; arrival.from += arrival.bytes) {
+        arrival.bytes = std::min(memory_->slot_bytes(), all - arrival.from);
+        const auto are_there = [&] {
+            return std::all_of(near.begin(), near.end(), next) && is_given(arrival.from + arrival.bytes);
+        };
+        if (!advance_until(timeout, are_there)) return false;
+        for (const int other : near) arrival.in_memory[static_cast<size_t>(other)] = next(other);
+        is_whole ? what_.whole_arrived(arrival) : what_.arrived(arrival);
+        for (const int other : near) {
+            segment_take(memory_->of(other), to, static_cast<unsigned>(stream(other).ring));
+            stream(other).from += arrival.bytes;
+        }
+        if (!is_whole) {
+            made_bytes_ = arrival.from + arrival.bytes;
+            advance();
+        }
+    }
+    for (const int other : near) {
+        stream(other).index++;
+        stream(other).from = 0;
+    }
+    return true;
+}
+
+// --- the whole at once ---
+
+std::vector<int> ExchangeWork::other_ranks() const {
+    std::vector<int> others;
+    for (int i = 1; i < size_; i++) others.push_back((rank_ + i) % size_);
+    return others;
+}
+
+void ExchangeWork::lease_rings() {
+    if (!memory_) return;
+    const auto others = other_ranks();
+    bool has_large = what_.whole.defined();
+    for (const int other : others)
+        for (const auto *lists : {&what_.given, &what_.taken, &what_.passed, &what_.gathered})
+            has_large = has_large || bytes_of(*lists, other) > most_inside(size_);
+    memory_->begin(what_.number, has_large);
+    const auto lease = [&](std::vector<Stream> &streams, int other) {
+        return (streams[static_cast<size_t>(other)].ring = memory_->lease(other, what_.number)) >= 0;
+    };
+    if (what_.whole.defined()) {
+        offers_whole_ =
+            std::all_of(others.begin(), others.end(), [&](int other) { return lease(wholes_, other); });
+        if (!offers_whole_) give_back_rings();
+    }
+    for (const int other : others) {
+        giving_[static_cast<size_t>(other)].isnt_known = offers_whole_;
+        if (offers_whole_) continue; // what else there is is the carrier's
+        if (bytes_of(what_.given, other) > most_inside(size_)) lease(giving_, other);
+        if (bytes_of(what_.passed, other) > most_inside(size_)) lease(passing_, other);
+    }
+}
+
+void ExchangeWork::give_back_rings() {
+    for (auto *all : {&giving_, &passing_, &wholes_})
+        for (const int other : other_ranks())
+            if (const int ring = std::exchange((*all)[static_cast<size_t>(other)].ring, -1); ring >= 0)
+                memory_->give_back(other, ring);
+}
+
+std::optional<bool> ExchangeWork::settle(std::chrono::milliseconds timeout) {
+    if (!memory_ || !what_.whole.defined()) return false;
+    const auto others = other_ranks();
+    const auto has_offered = [&](int other) { return whole_of_[static_cast<size_t>(other)].ring >= 0; };
+    if (offers_whole_ && std::all_of(others.begin(), others.end(), has_offered)) return true;
+    const auto to = static_cast<uint32_t>(rank_);
+    for (const int other : others) { // what has been offered isn't used
+        if (!has_offered(other)) continue;
+        auto &whole = whole_of_[static_cast<size_t>(other)];
+        const auto ring = static_cast<unsigned>(whole.ring);
+        for (size_t from = 0; from < what_.whole.nbytes(); from += memory_->slot_bytes()) {
+            const auto is_there = [&] { return segment_next(memory_->of(other), to, ring) != nullptr; };
+            if (!advance_until(timeout, is_there)) return std::nullopt;
+            segment_take(memory_->of(other), to, ring);
+        }
+        whole.ring = -1;
+    }
+    for (const int other : others) {
+        const auto r = static_cast<size_t>(other);
+        if (std::exchange(giving_[r].isnt_known, false))
+            for (size_t i = 0; i < sends_.size(); i++)
+                begin_all(sends_, i, true, what_.given, other, what_.number, false);
+        if (std::exchange(taking_[r].isnt_known, false))
+            for (size_t i = 0; i < std::min(receives_.size(), what_.ahead); i++)
+                begin_all(receives_, i, false, what_.taken, other, what_.number, false);
+    }
+    return false;
+}
+
+bool ExchangeWork::arrive_whole(std::chrono::milliseconds timeout, bool alone) {
+    const auto others = other_ranks();
+    const auto is_given = [&](size_t bytes) {
+        return std::all_of(others.begin(), others.end(), [&](int other) {
+            const auto r = static_cast<size_t>(other);
+            return is_past(wholes_[r], whole_lists_[r], 0, bytes);
+        });
+    };
+    return arrive_in_pieces({.index = 0, .alone = alone}, what_.whole.nbytes(), others, whole_of_, timeout,
+                            is_given);
+}
+
+template <typename Is> bool ExchangeWork::advance_until(std::chrono::milliseconds timeout, Is &&is) {
+    using Clock = std::chrono::steady_clock;
+    constexpr std::chrono::milliseconds turn(100); // so soon the end of another process is noticed
+    if (is()) return true;
+    const auto most = timeout == kNoTimeout ? memory_->timeout() : timeout;
+    const auto nap = std::clamp<std::chrono::milliseconds>(most, std::chrono::milliseconds(1), turn);
+    for (auto moved = Clock::now(), looked = moved;;) {
+        const auto seen = segment_bell(memory_->own());
+        if (is_aborted_) return false;
+        const bool moves = advance();
+        if (is()) return true;
+        if (moves) {
+            moved = looked = Clock::now();
+            continue;
+        }
+        segment_sleep(memory_->own(), seen, static_cast<unsigned>(nap.count()));
+        const auto now = Clock::now();
+        if (now - looked < nap) continue;
+        looked = now;
+        const auto why = stuck(now - moved >= most);
+        if (!why.empty()) throw std::runtime_error(why);
+    }
+}
+
+std::string ExchangeWork::stuck(bool is_late) const {
+    for (int other = 0; other < size_; other++) {
+        if (!is_left(other)) continue;
+        const auto r = static_cast<size_t>(other);
+        auto *its = memory_->of(other);
+        // before its rings: what it put into them then is there
+        const bool has_ended = segment_has_ended(its), has_left = segment_has_left(its);
+        const auto waits = [&](const Stream &stream, const std::vector<Tensors> &lists, bool sends) {
+            if (stream.ring < 0 || stream.index >= lists[r].size()) return false;
+            const auto ring = static_cast<unsigned>(stream.ring);
+            return sends ? !segment_room(memory_->own(), static_cast<uint32_t>(other), ring)
+                         : !segment_next(its, static_cast<uint32_t>(rank_), ring);
+        };
+        const bool hears = is_to_hear_[r] && !has_heard_[r] &&
+                           !segment_mail_next(its, static_cast<uint32_t>(rank_), what_.number);
+        const bool takes = hears || waits(taking_[r], what_.taken, false) ||
+                           waits(gathering_[r], what_.gathered, false) ||
+                           waits(whole_of_[r], whole_lists_, false);
+        if (!takes && !is_to_mail_[r] && !waits(giving_[r], what_.given, true) &&
+            !waits(passing_[r], what_.passed, true) && !waits(wholes_[r], whole_lists_, true))
+            continue;
+        if (has_ended) return c10::str("rank ", other, " has ended while it was under way");
+        if (has_left) return c10::str("rank ", other, " has left the group while it was under way");
+        if (is_late)
+            return c10::str("timed out: rank ", other, takes ? " sent" : " took",
+                            " nothing more through the memory of this host");
+    }
+    return is_late ? "timed out: nothing came through the memory of this host" : "";
 }
 
 void ExchangeWork::abort() {
     const std::lock_guard guard(beginning_);
     is_aborted_ = true;
     begun_.notify_all();
+    if (memory_) memory_->wake();
     const auto end = [](const Works &works) {
         for (const auto &each : works)
             if (each) each->abort();
     };
     end(told_);
     end(hears_);
+    for (const auto &each : heard_twice_) each.second->abort();
     for (const auto *all : {&sends_, &receives_, &passes_, &gathers_})
         for (const auto &each : *all) end(each);
 }

@@ -8,11 +8,15 @@
 // The first message from rank to rank says what the sender does: which collective of which dtype, how many
 // bytes it gives and expects. So what doesn't fit is an error, and never a wrong number: a reception by
 // itself doesn't tell how much came. Few bytes are in that message.
+//
+// Between ranks of one host both go through memory that they share (shared_memory.h); what follows the first
+// message does where that says so: who waits copies in what he gives, and reduces what comes where it lies.
 #pragma once
 
 #include <condition_variable>
 
 #include "backend.h"
+#include "shared_memory.h"
 
 namespace openxpu {
 
@@ -22,8 +26,8 @@ constexpr int everyone = -1, nobody = -2, anyone = -3; // or one rank
 // list, for the only partner.
 struct Exchange {
     std::vector<Tensors> given, taken; // for each rank, contiguous; the own place is not used. May be empty
-    // What goes when `arrived` has made it, index by index, and what comes of others' then: as above, where
-    // `passed` has no more indices than `given` or `taken`.
+    // What goes when `arrived` has made it, index by index and byte by byte, or it has been taken, and what
+    // comes of others' then: as above, where `passed` has no more indices than `given` or `taken`.
     std::vector<Tensors> passed = {}, gathered = {};
     size_t ahead = SIZE_MAX;        // of `taken` the tensor so many indices later may have the same memory
     bool arrives_after_sent = true; // `arrived` writes to what is given
@@ -38,8 +42,18 @@ struct Exchange {
     std::chrono::milliseconds timeout = c10d::kUnsetTimeout; // then the carrier's
     // Waits till what is given is there, on its way from a device: then it begins when `start` is called.
     std::function<void()> ready = {};
-    // Called by who waits, in order, when all ranks' tensors of that index have come and gone.
-    std::function<void(size_t index, bool alone)> arrived = {};
+    // Called by who waits, in order, when these bytes of all ranks' tensors of one index have come and gone.
+    // What came through memory lies there till this returns, and isn't taken elsewhere.
+    struct Arrival {
+        size_t index, from = 0, bytes = SIZE_MAX; // of the tensor, or all of it
+        std::vector<const void *> in_memory = {}; // for each rank; null: what is taken. Or none
+        bool alone = false;
+    };
+    std::function<void(const Arrival &arrival)> arrived = {};
+    // What each rank gives to all others through memory where all can, in place of all of the above: who
+    // then has all of it waits only once. Of the same size on all, and no more than a ring has room for.
+    at::Tensor whole = {};
+    std::function<void(const Arrival &arrival)> whole_arrived = {};
 };
 
 // Tags from here on are the exchanges'; sends and receptions of programs have the ones below.
@@ -47,12 +61,15 @@ constexpr int first_exchange_tag = 1 << 28;
 
 // Tensors of up to so many bytes go with the first message, in a group of so many ranks.
 size_t most_inside(int ranks);
+// Of how many bytes that message is at most.
+size_t most_said(int ranks);
 
 // One under way; it begins at once, or has to be started. The work has no future: who calls `wait` lets
 // `abort` end that. Until it is over it must be kept: messages come into its memory.
 class ExchangeWork final : public c10d::Work {
   public:
-    ExchangeWork(c10::intrusive_ptr<c10d::Backend> carrier, Exchange what);
+    ExchangeWork(c10::intrusive_ptr<c10d::Backend> carrier, Exchange what,
+                 std::shared_ptr<SharedMemory> memory = nullptr);
 
     // Begins it when what it gives is ready, once; what goes wrong is said by `finish`. Those whose messages
     // have the same tag are started in one order by all ranks.
@@ -75,28 +92,45 @@ class ExchangeWork final : public c10d::Work {
   private:
     struct Header;
     using Works = std::vector<WorkPtr>;
+    // A list that goes through a ring, to or from one rank.
+    struct Stream {
+        int ring = -1;              // none: it is the carrier's
+        bool isnt_known = false;    // which, before the header has been heard
+        size_t index = 0, from = 0; // what is next
+    };
     const int size_;
     const c10::intrusive_ptr<c10d::Backend> carrier_;
     const Exchange what_;
-    at::Tensor said_, heard_;                  // headers, of each rank
-    Works told_, hears_;                       // of headers, for each rank; null: none
-    std::vector<Works> sends_, receives_;      // of tensors, for each index
-    std::vector<Works> passes_, gathers_;      // of what goes then
-    std::mutex beginning_;                     // guards changes of them
-    std::exception_ptr failure_;               // of its beginning; guarded by beginning_, too
-    c10::intrusive_ptr<ExchangeWork> refusal_; // which tells that the others
-    std::condition_variable begun_;            // or aborted
+    const std::shared_ptr<SharedMemory> memory_; // null: none
+    std::vector<Stream> giving_, passing_;       // for each rank
+    std::vector<Stream> taking_, gathering_;
+    std::vector<Stream> wholes_, whole_of_;                   // to and from each rank
+    std::vector<Tensors> whole_lists_;                        // for them
+    bool offers_whole_ = false;                               // as all others have to
+    std::vector<SharedMemory::Way> ways_;                     // of the first message, to each rank
+    std::vector<char> is_to_mail_, is_to_hear_, has_heard_;   // through memory, to and from each rank
+    std::vector<std::pair<at::Tensor, WorkPtr>> heard_twice_; // what came by the carrier, too
+    size_t made_index_ = 0, made_bytes_ = 0;                  // so far `arrived` has come
+    at::Tensor said_, heard_;                                 // headers, of each rank
+    Works told_, hears_;                                      // of headers, for each rank; null: none
+    std::vector<Works> sends_, receives_;                     // of tensors, for each index
+    std::vector<Works> passes_, gathers_;                     // of what goes then
+    std::mutex beginning_;                                    // guards changes of them
+    std::exception_ptr failure_;                              // of its beginning; guarded by beginning_, too
+    c10::intrusive_ptr<ExchangeWork> refusal_;                // which tells that the others
+    std::condition_variable begun_;                           // or aborted
     std::atomic<bool> has_begun_ = false, is_aborted_ = false;
     std::mutex hearing_; // guards what follows
     std::optional<std::string> misfit_;
 
+    bool finish_messages(std::chrono::milliseconds timeout, bool alone);
     void begin_messages();
     void keep_if_begun(WorkPtr &place, WorkPtr work);
     // False: aborted before.
     bool wait_for_begin();
     size_t rows() const { return what_.tag ? 1 : static_cast<size_t>(size_); }
     size_t row(int other) const { return what_.tag ? 0 : static_cast<size_t>(other); }
-    size_t stride() const;
+    size_t stride() const { return most_said(size_); }
     size_t sizes_told() const { return what_.tells_sizes && !what_.tag && size_ <= 64 ? size_ : 0; }
     size_t bytes_of(const std::vector<Tensors> &lists, int other) const;
     Header heard(size_t row) const;
@@ -109,6 +143,38 @@ class ExchangeWork final : public c10d::Work {
     void begin_all(std::vector<Works> &works, size_t index, bool sends, const std::vector<Tensors> &lists,
                    int which, uint64_t number, bool is_later);
     bool wait_for(const Works &works, std::chrono::milliseconds timeout) const;
+    bool is_carried(bool sends, bool is_later, int other) const;
+    std::vector<int> other_ranks() const;
+    void lease_rings();
+    // Whether the whole is given, as all have offered, or what else there is: then that begins. Aborted:
+    // nothing.
+    std::optional<bool> settle(std::chrono::milliseconds timeout);
+    bool arrive_whole(std::chrono::milliseconds timeout, bool alone);
+    // Has so many bytes arrive that come from these ranks through memory, piece by piece.
+    template <typename IsGiven>
+    bool arrive_in_pieces(Exchange::Arrival arrival, size_t all, const std::vector<int> &near,
+                          std::vector<Stream> &streams, std::chrono::milliseconds timeout,
+                          IsGiven &&is_given);
+    void give_back_rings();
+    bool is_all_over() const; // what goes through memory
+    bool end_messages(std::chrono::milliseconds timeout);
+    // Has all bytes of an index arrive. False: aborted.
+    bool arrive(size_t index, std::chrono::milliseconds timeout, bool alone);
+    // What has been done with the stream when it has come to that byte of that index.
+    static bool is_past(const Stream &stream, const Tensors &list, size_t index, size_t bytes);
+    // Copies what can be copied, to where there is room and from where something is. False: nothing.
+    bool push(int other, Stream &stream, const Tensors &list, bool is_made);
+    bool pull(int other, Stream &stream, const Tensors &list);
+    bool mail(int other);
+    bool hear_mail(int other, std::chrono::milliseconds timeout);
+    size_t bytes_said(int other) const;
+    bool advance();
+    // Does that until there is something. False: aborted.
+    template <typename Is> bool advance_until(std::chrono::milliseconds timeout, Is &&is);
+    // What is left to be sent to and taken from a rank.
+    bool is_left(int other) const;
+    // Why nothing more comes or goes; nothing where it may.
+    std::string stuck(bool is_late) const;
     int tag_of(uint64_t number, size_t bytes, bool is_later) const;
     void put(int other);
     void take(int other);

@@ -104,6 +104,7 @@ PYBIND11_MODULE(_distributed, m) {
              pybind11::arg("carrier"), pybind11::arg("store"), pybind11::arg("options"),
              pybind11::arg("connect"))
         .def_property_readonly("options", &CollectiveBackend::options)
+        .def_property_readonly("_bytes_through_memory", &CollectiveBackend::bytes_through_memory)
         // torch.distributed calls it on ranks that a new group leaves out: NCCL's splitting takes all of
         // them.
         .def(

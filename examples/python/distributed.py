@@ -2,7 +2,8 @@
 
 Start it with ``torchrun --nproc-per-node 2 examples/python/distributed.py``, or ``make run-distributed``. Each way
 trains on the same batches as one process alone, split among the processes; the losses of all steps have to be that
-process's up to rounding. A table says how long a step took, and what went through the machine's network.
+process's up to rounding. A table says how long a step took, and what went through the machine's network: processes
+of one machine give each other large tensors through memory, but with ``OPENXPU_SHARED_MEMORY=0``.
 """
 
 from __future__ import annotations

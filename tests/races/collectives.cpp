@@ -35,6 +35,7 @@ using openxpu::WorkPtr;
 using std::chrono::milliseconds;
 
 std::atomic<int> wrong = 0;
+std::atomic<uint64_t> through_memory = 0; // bytes
 
 void complain(const std::string &what) {
     wrong++;
@@ -142,6 +143,7 @@ struct Group {
     const int size;
     const Fault fault;
     const uint32_t seed;
+    const bool is_small = seed / 1000 % 2;
     const std::shared_ptr<Wires> wires = std::make_shared<Wires>();
     std::vector<c10::intrusive_ptr<CollectiveBackend>> ranks;
     std::barrier<> begin;
@@ -162,9 +164,9 @@ struct Group {
         std::mt19937 all(seed), own(seed + static_cast<uint32_t>(rank) + 1);
         std::vector<std::pair<WorkPtr, std::function<void()>>> begun;
         if (fault != any) begin.arrive_and_wait();
-        for (int call = 0; call < 4; call++) {
+        for (int call = 0; call < 8; call++) { // after some large ones they go through memory
             const auto kind = all() % 4;
-            const int64_t n = all() % 16 == 0 ? 80000 : 100;
+            const int64_t n = all() % (is_small ? 16 : 2) ? 100 : call % 3 ? 80000 : 700001;
             const bool waits = own() % 2, is_off = call == 1 && rank == size - 1 && size > 1;
             if (fault == late && is_off) std::this_thread::sleep_for(milliseconds(100));
             try {
@@ -181,6 +183,7 @@ struct Group {
         for (auto &[under_way, check] : begun) try {
                 end(*under_way, check);
             } catch (const std::exception &error) { explain(1, error); }
+        through_memory += ranks[static_cast<size_t>(rank)]->bytes_through_memory();
         ranks[static_cast<size_t>(rank)]->shutdown();
     }
 
@@ -331,6 +334,8 @@ int main(int count, char **arguments) {
     }
     finish(std::move(lanes));
     if (count > 2) idle_group_ends();
+    if (count <= 2 && !through_memory) complain("nothing went through memory");
+    std::printf("%.0f MB went through memory\n", static_cast<double>(through_memory) / 1e6);
     std::printf(
         "groups: %d in order, %d given up, %d aborted, %d refused, %d late, %d beside %d ends; wrong: %d\n",
         groups[nothing].load(), groups[given_up].load(), groups[aborted].load(), groups[refused].load(),

@@ -1,0 +1,92 @@
+// Which ranks of a group share this rank's host, and through which rings of their segments messages go.
+//
+// The ranks tell each other in the first messages of their collectives: each how its segment is found, once a
+// collective had a large message or there were some, and then from which collective on it takes what comes
+// that way, sends its first messages so, and looks for others' there alone. Those numbers are of collectives
+// that haven't begun: so what a rank does that begins one is what the others expect, whatever they have heard
+// since. Where one can't open another's, or is told nothing, all between the two is the carrier's.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <vector>
+
+#include "segment.h"
+
+namespace openxpu {
+
+class SharedMemory {
+  public:
+    // What a rank tells another one.
+    struct Said {
+        segment_name name{};
+        // From which collective on, by its number, this rank takes what comes through memory, sends its
+        // first messages so, whatever else it does, and takes those of the other rank from there alone.
+        uint64_t takes_from = UINT64_MAX, mails_from = UINT64_MAX, relies_from = UINT64_MAX;
+    };
+
+    SharedMemory(int rank, int size, size_t mail_bytes, std::chrono::milliseconds timeout);
+    ~SharedMemory();
+    SharedMemory(const SharedMemory &) = delete;
+    SharedMemory &operator=(const SharedMemory &) = delete;
+
+    // OPENXPU_SHARED_MEMORY isn't 0.
+    static bool is_wanted();
+
+    // A collective begins; what is said by it comes after this.
+    void begin(uint64_t number, bool has_large);
+    Said say(int other);
+    void hear(int other, const Said &said);
+    // Whether that rank may send what belongs to the collective through a ring: it says so.
+    bool may_come(int other, uint64_t number);
+    // How the first message to that rank goes: by the carrier, through memory, or both ways.
+    enum Way { by_carrier, both_ways, by_memory };
+    Way way_to(int other, uint64_t number);
+    uint64_t mails_from(int other); // the first of them that isn't the carrier's alone
+    // Whether that rank's comes through memory, and is looked for there alone.
+    bool relies_on(int other, uint64_t number);
+    // No mail of that number is wanted any more, nor one before it.
+    void ignore_mails(uint64_t number);
+    // A ring to that rank for one list of that collective; -1: the list is the carrier's. Only who has sent
+    // all of it gives the ring back: what is left of another one could be taken for the next.
+    int lease(int other, uint64_t number);
+    void give_back(int other, int ring);
+
+    // Once there is a ring to or from a rank.
+    segment *own() const { return own_; }
+    segment *of(int other) const { return peers_[static_cast<size_t>(other)].mapped; }
+    size_t slot_bytes() const { return segment_slot_bytes(static_cast<uint32_t>(peers_.size())); }
+
+    // Wakes those that wait here.
+    void wake();
+    // Tells the others that nothing more comes.
+    void leave();
+
+    void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
+    std::chrono::milliseconds timeout() const { return timeout_; }
+
+    void count(size_t bytes) { sent_ += bytes; }
+    uint64_t sent() const { return sent_; }
+
+  private:
+    struct Peer {
+        std::atomic<segment *> mapped = nullptr;
+        bool was_tried = false, leased[SEGMENT_RINGS] = {};
+        Said told, heard; // without names
+    };
+    const uint32_t rank_;
+    const size_t mail_bytes_;
+    std::atomic<std::chrono::milliseconds> timeout_;
+    std::mutex lock_; // guards what follows
+    std::atomic<segment *> own_ = nullptr;
+    segment_name name_{};
+    bool was_tried_ = false;
+    uint64_t latest_ = 0; // collective that has begun
+    std::vector<Peer> peers_;
+    std::atomic<uint64_t> sent_ = 0; // bytes
+
+    void make_own();
+};
+
+} // namespace openxpu
