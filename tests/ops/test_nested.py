@@ -361,8 +361,10 @@ def test_jagged_errors() -> None:
     )
     with pytest.raises(IndexError, match="nested_pad"):
         pad(values, [torch.tensor([0, 2, 6], device="xpu")], [4], 0.0)
+        torch.xpu.synchronize()  # where GPUs tell
     with pytest.raises(IndexError, match="nested_pad"):
         pad(values, [torch.tensor([-1, 2, 5], device="xpu")], [4], 0.0)
+        torch.xpu.synchronize()
     with pytest.raises(RuntimeError, match="expected 1D offsets"):
         pad(values, [offsets.view(1, 3)], [4], 0.0)
     with pytest.raises(RuntimeError, match="final offset should match"):
