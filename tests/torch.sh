@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 version=$1
 shift
 tests=("$@")
-[ ${#tests[@]} -gt 0 ] || tests=(tests/python/test_{device,compile,compile_triton}.py
+[ ${#tests[@]} -gt 0 ] || tests=(tests/python/test_{device,compile,compile_triton,aoti}.py
   tests/ops/test_{reduce,norm,sort,nested,sparse}.py)
 place=build/torch-$version
 mkdir -p "$place"

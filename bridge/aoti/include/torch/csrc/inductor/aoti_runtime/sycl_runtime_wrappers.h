@@ -28,9 +28,11 @@ loadKernel(std::string path, const std::string &, uint32_t,
         start, static_cast<size_t>(static_cast<const char *>(end) - static_cast<const char *>(start)));
 }
 
-// The work-group's shape and local memory are the image's.
+// The work-group's shape, a team's width, which some versions of PyTorch tell, and local memory are the
+// image's.
 [[maybe_unused]] static void launchKernel(std::unique_ptr<sycl::kernel> &kernel, uint32_t x, uint32_t y,
-                                          uint32_t z, uint32_t, uint32_t, void **values, sycl::queue *queue) {
+                                          uint32_t z, uint32_t, uint32_t, void **values, sycl::queue *queue,
+                                          uint32_t = 0) {
     const uint32_t grid[] = {x, y, z};
     kernel->launch(queue, grid, values);
 }
