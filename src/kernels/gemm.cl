@@ -49,7 +49,11 @@
 #endif
 #if QUANTISED_B
 #define GIVEN const gemm_quantised_params q
+#if GROUPED
+#define TAKE_GIVEN gemm_params p = q.gemm;
+#else
 #define TAKE_GIVEN const gemm_params p = q.gemm;
+#endif
 #elif GROUPED
 #define GIVEN const gemm_params given
 #define TAKE_GIVEN gemm_params p = given;

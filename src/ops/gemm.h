@@ -71,5 +71,9 @@ bool gemm_try_bytes(xpu_stream *stream, const xpu_device_properties *properties,
  * false where they don't, and nothing is done. */
 bool gemm_try_lines(xpu_stream *stream, const xpu_device_properties *properties, const xpu_gemm_args *args,
                     const quantised_operand *b, const gemm_after *after, xpu_status *status);
+/* The same of groups of rows. */
+bool gemm_try_grouped_lines(xpu_stream *stream, const xpu_device_properties *properties,
+                            const xpu_gemm_args *args, const int32_t *ends, const quantised_operand *b,
+                            const gemm_after *after, xpu_status *status);
 
 #endif

@@ -424,6 +424,14 @@ static bool try_alike(xpu_stream *stream, const xpu_device_properties *propertie
     return true;
 }
 
+/* More rows are better multiplied with a B that is written down. */
+static int64_t most_rows_as_read(const xpu_device_properties *properties, xpu_dtype dtype) {
+    const bool host = properties->type == XPU_DEVICE_CPU;
+    bool emulated = false;
+    const bool by_blocks = matrix_unit_of(properties, dtype, &emulated) == MATRIX_UNIT_XMX;
+    return by_blocks ? TUNED(host, QUANTISED_BLOCKS) : TUNED(host, QUANTISED_TILES);
+}
+
 /* B as it is read, where that goes; A consists of numbers. */
 static bool try_as_read(xpu_stream *stream, const xpu_device_properties *properties,
                         const xpu_gemm_args *args, const bare_operands *bare, xpu_status *status) {
@@ -432,10 +440,8 @@ static bool try_as_read(xpu_stream *stream, const xpu_device_properties *propert
     const quantised_operand o = right_of(args, bare->b);
     few plan = {0};
     const bool by_few = plan_few(properties, args, &o, false, &plan);
-    bool emulated = false;
-    const bool by_blocks = matrix_unit_of(properties, args->dtype, &emulated) == MATRIX_UNIT_XMX;
-    const int64_t most = by_blocks ? TUNED(host, QUANTISED_BLOCKS) : TUNED(host, QUANTISED_TILES);
-    if (!plan.by_units && args->m >= TUNED(host, QUANTISED_UNITS) && args->m <= most &&
+    if (!plan.by_units && args->m >= TUNED(host, QUANTISED_UNITS) &&
+        args->m <= most_rows_as_read(properties, args->dtype) &&
         gemm_try_lines(stream, properties, args, &o, &bare->after, status))
         return true;
     if (by_few) *status = multiply_few(stream, args, &o, &bare->after, &plan, NULL);
@@ -647,7 +653,8 @@ xpu_status xpu_gemm_quantised(xpu_stream *stream, const xpu_gemm_args *args, con
     return status;
 }
 
-/* Both operands are written down, without their scales, which the sums are multiplied by. */
+/* A is written down, without its scales, which the sums are multiplied by; so is B where it isn't taken as it
+ * is read. */
 xpu_status xpu_gemm_grouped_quantised(xpu_stream *stream, const xpu_gemm_args *given, xpu_grouped grouped,
                                       const int32_t *ends, const xpu_quantised *a, const xpu_quantised *b) {
     if (!a && !b) return xpu_gemm_grouped(stream, given, grouped, ends);
@@ -669,10 +676,17 @@ xpu_status xpu_gemm_grouped_quantised(xpu_stream *stream, const xpu_gemm_args *g
     if (bare.a)
         status =
             write_operand(stream, &args.a, bare.a, args.batch, args.m, args.k, args.dtype, &workspace[0]);
-    if (bare.b && status == XPU_SUCCESS)
+    bool is_done = false;
+    if (bare.b && status == XPU_SUCCESS && grouped == XPU_GROUPED_ROWS &&
+        args.m <= args.batch * most_rows_as_read(properties, args.dtype)) {
+        const quantised_operand o = right_of(&args, bare.b);
+        is_done = gemm_try_grouped_lines(stream, properties, &args, ends, &o, &bare.after, &status);
+    }
+    if (bare.b && status == XPU_SUCCESS && !is_done)
         status =
             write_operand(stream, &args.b, bare.b, args.batch, args.k, args.n, args.dtype, &workspace[1]);
-    if (status == XPU_SUCCESS) status = gemm_grouped(stream, properties, &args, grouped, ends, &bare.after);
+    if (status == XPU_SUCCESS && !is_done)
+        status = gemm_grouped(stream, properties, &args, grouped, ends, &bare.after);
     for (int i = 0; i < 2; i++) status = workspace_done(workspace[i], status);
     return status;
 }

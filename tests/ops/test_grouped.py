@@ -171,13 +171,17 @@ def test_scaled(what: str) -> None:
         expected = one_each(
             what, wide_a * scale_a[..., None].double(), wide_b * scale_b[..., None, :].double(), ends
         )
-    found = torch._scaled_grouped_mm(
-        a.to("xpu"),
-        b.to("xpu"),
-        *(x.reshape(-1).to("xpu") if what == "k" else x.to("xpu") for x in (scale_a, scale_b)),
-        torch.tensor(ends, dtype=torch.int32, device="xpu"),
-        out_dtype=torch.bfloat16,
-    )
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        found = torch._scaled_grouped_mm(
+            a.to("xpu"),
+            b.to("xpu"),
+            *(x.reshape(-1).to("xpu") if what == "k" else x.to("xpu") for x in (scale_a, scale_b)),
+            torch.tensor(ends, dtype=torch.int32, device="xpu"),
+            out_dtype=torch.bfloat16,
+        )
+    if IS_INNER and os.environ.get("OPENXPU_MATRIX") in ("ptx", "xmx"):  # B's elements as they lie, of rows
+        as_read = [event.name for event in profile.events() if " x " in event.name]
+        assert len(as_read) == (what == "rows"), as_read
     torch.testing.assert_close(
         found.cpu().double(), expected, rtol=1e-2, atol=expected.abs().amax().item() / 200
     )
@@ -244,4 +248,9 @@ PART = "groups and bfloat16 and (some or rest) or scaled or kernels or large"
 @pytest.mark.parametrize("unit", ["none", "fma", "ptx", "xmx", "xmx8"])
 def test_by_libxpu(unit: str) -> None:
     keyword = "" if os.environ.get("OPENXPU_TEST_ALL") or unit == "none" else PART
-    passes({Path(__file__): keyword}, OPENXPU_MATRIX=unit, OPENXPU_HOST_PROVIDER="0")
+    passes(
+        {Path(__file__): keyword},
+        OPENXPU_MATRIX=unit,
+        OPENXPU_HOST_PROVIDER="0",
+        OPENXPU_TUNING="quantised_tiles=1024,quantised_blocks=2048",  # as GPUs have it
+    )

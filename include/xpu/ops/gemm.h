@@ -99,8 +99,9 @@ XPU_API xpu_status xpu_gemm_quantised(xpu_stream *stream, const xpu_gemm_args *a
 
 /* xpu_gemm_grouped with A, B or both quantised (NULL: not), with scales that are the same along k and no zero
  * points (XPU_ERROR_NOT_SUPPORTED otherwise), of rows and columns as they are counted in the whole operand:
- * their batch strides count for what is a batch, and with XPU_GROUPED_K for each group's. All of both
- * operands is written down as args->dtype, float16, bfloat16 or float32, first. */
+ * their batch strides count for what is a batch, and with XPU_GROUPED_K for each group's. All of A is
+ * written down as args->dtype, float16, bfloat16 or float32, first; B's elements are read where they lie by
+ * units that can, with XPU_GROUPED_ROWS, and written down likewise otherwise. */
 XPU_API xpu_status xpu_gemm_grouped_quantised(xpu_stream *stream, const xpu_gemm_args *args,
                                               xpu_grouped grouped, const int32_t *ends,
                                               const xpu_quantised *a, const xpu_quantised *b);
