@@ -7,8 +7,8 @@
 
 namespace openxpu {
 
-// Two operands of which one has two dimensions, and is cut into groups along its rows (columns), or both, which
-// are along k; `offs` has each group's end. What doesn't fit is refused.
+// Two operands of which one has two dimensions, and is cut into groups along its rows (columns), or both,
+// which are along k; `offs` has each group's end. What doesn't fit is refused.
 struct Groups {
     Groups(const at::Tensor &a, const at::Tensor &b, const at::Tensor &offs);
     at::Tensor a, b, offs;
