@@ -642,6 +642,14 @@ def _histogram(packer: _Packer, node: Any) -> None:
 SCATTER_OPS = {"sum": 1, "prod": 2, "amin": 3, "amax": 4}  # xpu_scatter_op
 
 
+def _scatter(packer: _Packer, name: str, tensors: Sequence[tuple[int, int]], dim: int, op: int) -> None:
+    """Combine the first tensor, at the places that the second names, with the third."""
+    dims = [len(packer.tensors[slot][2]) for _, slot in tensors]
+    if dims[0] == 0 or dims[1] != (1 if name == "index_scatter" else dims[0]) or dims[2] != dims[0]:
+        raise PackageError(f"additions by an index of {dims[1]} dimensions to a tensor of {dims[0]}")
+    packer._operator(name, 1, [*tensors, packer._int(dim % dims[0]), packer._int(op)])
+
+
 def _scattered(packer: _Packer, node: Any) -> None:
     """Combine with the elements of a tensor in place."""
     out, dim, index, source = node.args[:4]
@@ -649,8 +657,7 @@ def _scattered(packer: _Packer, node: Any) -> None:
     if way not in SCATTER_OPS or not _argument(node, 5, "include_self", True):
         raise PackageError(f"{node.target} with reduce={way!r} or without include_self")
     tensors = [packer._tensor(t) for t in (out, index, source)]
-    dims = len(packer.tensors[tensors[0][1]][2])
-    packer._operator("scatter", 1, [*tensors, packer._int(dim % max(dims, 1)), packer._int(SCATTER_OPS[way])])
+    _scatter(packer, "scatter", tensors, dim, SCATTER_OPS[way])
     packer.slots[node] = tensors[0][1]
 
 
@@ -659,13 +666,10 @@ def _index_added(packer: _Packer, node: Any) -> None:
     into, dim, index, source = node.args[:4]
     if _argument(node, 4, "alpha", 1) != 1:
         raise PackageError(f"{node.target} with alpha: multiply before it")
-    tensors = [packer._tensor(t) for t in (index, source)]
-    given = packer._tensor(into)
+    given, *others = [packer._tensor(t) for t in (into, index, source)]
     out = (TENSOR, packer._new(node))
-    dims = len(packer.tensors[out[1]][2])
     packer._operator("copy", 1, [out, given])
-    numbers = [packer._int(dim % max(dims, 1)), packer._int(SCATTER_OPS["sum"])]
-    packer._operator("index_scatter", 1, [out, *tensors, *numbers])
+    _scatter(packer, "index_scatter", [out, *others], dim, SCATTER_OPS["sum"])
 
 
 _aten = torch.ops.aten
