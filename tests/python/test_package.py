@@ -542,10 +542,27 @@ def test_products_of_groups_of_each_kind(run: Run, tmp_path: Path) -> None:
             assert torch.equal(got, want.bfloat16().float())
 
 
-def test_histograms_want_bounds(tmp_path: Path) -> None:
-    class Counted(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return torch.histc(x, 4)
+class Counted(nn.Module):
+    """A histogram between what is only known at run time."""
 
-    with pytest.raises(RuntimeError, match="a histogram from 0 to 0: give it bounds"):
-        openxpu.package(torch.export.export(Counted(), (torch.ones(3),)), tmp_path / "counted.xpk")
+    def forward(self, x: Tensor) -> Tensor:
+        """Count into four bins."""
+        return torch.histc(x, 4)
+
+
+class AddedTwice(nn.Module):
+    """Rows in bfloat16, which Inductor has no kernel for, times a number."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Add the first row to the last one, two times."""
+        index = torch.tensor([2], device=x.device)
+        return x.bfloat16().index_add(0, index, x[:1].bfloat16(), alpha=2)
+
+
+@pytest.mark.parametrize(
+    "model, text",
+    [(Counted(), "a histogram from 0 to 0: give it bounds"), (AddedTwice(), "index_add.* with alpha")],
+)
+def test_arguments_that_the_runner_lacks_are_named(tmp_path: Path, model: nn.Module, text: str) -> None:
+    with pytest.raises(RuntimeError, match=text):
+        openxpu.package(torch.export.export(model, (torch.ones(3, 2),)), tmp_path / "lacking.xpk")
