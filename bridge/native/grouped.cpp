@@ -1,10 +1,8 @@
 // _grouped_mm: one launch, which knows from the device how large the groups are.
 #include "grouped.h"
 
-#include <ATen/Context.h>
 #include <ATen/ops/_grouped_mm_native.h>
 #include <ATen/ops/bmm.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 
 #include "../host_gemm.h"
@@ -31,13 +29,17 @@ Groups::Groups(const Tensor &left, const Tensor &right, const Tensor &ends) : a(
     count = offs.size(0), m = a.size(-2), n = b.size(-1), k = a.size(-1);
 }
 
-Tensor Groups::empty_result(c10::ScalarType dtype) const {
-    const auto options = a.options().dtype(dtype);
-    const bool pads = at::globalContext().hasCUDART();
+Tensor grouped_result(const Tensor &like, at::IntArrayRef size, c10::ScalarType dtype) {
     const int64_t step = 16 / static_cast<int64_t>(c10::elementSize(dtype));
-    const int64_t row = pads ? (n + step - 1) / step * step : n;
-    if (grouped == XPU_GROUPED_K) return at::empty_strided({count, m, n}, {m * row, row, 1}, options);
-    return at::empty_strided({m, n}, {row, 1}, options);
+    const int64_t row = (size.back() + step - 1) / step * step;
+    const auto options = like.options().dtype(dtype);
+    if (size.size() == 3) return at::empty_strided(size, {size[1] * row, row, 1}, options);
+    return at::empty_strided(size, {row, 1}, options);
+}
+
+Tensor Groups::empty_result(c10::ScalarType dtype) const {
+    if (grouped == XPU_GROUPED_K) return grouped_result(a, {count, m, n}, dtype);
+    return grouped_result(a, {m, n}, dtype);
 }
 
 xpu_gemm_args Groups::args_for(const Tensor &out) const {
@@ -77,7 +79,10 @@ Tensor grouped_mm_xpu(const Tensor &self, const Tensor &mat2, const std::optiona
     TORCH_CHECK(!bias, "Bias not supported yet");
     const auto dtype = out_dtype.value_or(self.scalar_type());
     TORCH_CHECK(dtype == self.scalar_type(), "Grouped gemm output dtype must match `mat_a` dtype");
-    if (is_batch) return at::bmm(self, mat2);
+    if (is_batch) {
+        Tensor out = openxpu::grouped_result(self, {self.size(0), self.size(1), mat2.size(2)}, dtype);
+        return at::bmm_out(out, self, mat2);
+    }
     const openxpu::Groups groups(self, mat2, *offs);
     Tensor out = groups.empty_result(dtype);
     const auto args = groups.args_for(out);

@@ -7,6 +7,9 @@
 
 namespace openxpu {
 
+// A result as PyTorch's CPU and Inductor have it: rows begin at multiples of 16 bytes.
+at::Tensor grouped_result(const at::Tensor &like, at::IntArrayRef size, c10::ScalarType dtype);
+
 // Two operands of which one has two dimensions, and is cut into groups along its rows (columns), or both,
 // which are along k; `offs` has each group's end. What doesn't fit is refused.
 struct Groups {
@@ -15,7 +18,6 @@ struct Groups {
     xpu_grouped grouped;
     int64_t count, m, n, k;
 
-    // As PyTorch's own, whose rows begin at multiples of 16 bytes where CUDA is there.
     at::Tensor empty_result(c10::ScalarType dtype) const;
     xpu_gemm_args args_for(const at::Tensor &out) const;
     const int32_t *ends() const { return offs.const_data_ptr<int32_t>(); }

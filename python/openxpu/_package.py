@@ -92,7 +92,7 @@ class _Converter(wrapper_fxir.FxConverter):
     lacking: collections.Counter[str]  # of the class made for a lowering: operators that the runner lacks
 
     def _note(self, target: Any) -> None:
-        if target not in _OPERATORS and target not in _FREE:
+        if _operator_of(target) is None and target not in _FREE:
             self.lacking[str(target)] += 1
 
     def _generate_fallback_call(self, ir_node: Any, *args: Any, **kwargs: Any) -> None:
@@ -363,6 +363,21 @@ class _Packer:
             self._written(slot)
         self.steps.append([-1, *_words_of_text(name), len(args), *(word for arg in args for word in arg)])
 
+    def _dense(self, arg: tuple[int, int], dtype: torch.dtype | None = None) -> tuple[int, int]:
+        """Give a tensor without gaps and of the dtype, a copy where this one isn't so."""
+        _, of, sizes, strides, _, _ = self.tensors[arg[1]]
+        wanted = of if dtype is None else self._dtype(dtype)
+        dense = [self.ints.const(1)]
+        for size in sizes[:0:-1]:
+            dense.insert(0, self.ints.put("mul", dense[0], size))
+        dense = dense[: len(sizes)]
+        if of == wanted and strides == dense:
+            return arg
+        self.tensors.append([NEW, wanted, sizes, dense, 0, self.zero])
+        made = (TENSOR, len(self.tensors) - 1)
+        self._operator("copy", 1, [made, arg])
+        return made
+
     def _launch(self, node: Any) -> None:
         from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table
 
@@ -404,8 +419,8 @@ class _Packer:
         elif target is operator.getitem:
             if node not in self.slots and node.users:
                 self.missing[f"{node.args[0].target}, result {node.args[1]}"] += 1
-        elif target in _OPERATORS and _OPERATORS[target][0] in _runner_operators():
-            _OPERATORS[target][1](self, node)
+        elif (known := _operator_of(target)) and known[0] in _runner_operators():
+            known[1](self, node)
         elif not isinstance(node.meta.get("val"), (int, torch.SymInt, torch.SymBool, bool)):
             self.missing[str(target)] += 1
 
@@ -582,6 +597,81 @@ def _sort(packer: _Packer, node: Any) -> None:
     packer._operator("sort", 2, [*outs, source, *numbers])
 
 
+def _grouped(packer: _Packer, node: Any) -> None:
+    """A product of groups, of three dimensions each a batch of products."""
+    if _argument(node, 3, "bias") is not None:
+        raise PackageError("a grouped product with a bias: PyTorch itself has none")
+    a, b = map(packer._tensor, node.args[:2])
+    ends = _argument(node, 2, "offs")
+    out = (TENSOR, packer._new(node))
+    if ends is None:
+        packer._operator("bmm", 1, [out, a, b])
+    else:
+        packer._operator("grouped_mm", 1, [out, a, b, packer._dense(packer._tensor(ends), torch.int32)])
+
+
+def _grouped_or_zero(packer: _Packer, node: Any) -> None:
+    """The same with zeros behind the last group."""
+    a, b, ends = map(
+        packer._tensor, (_argument(node, i, n) for i, n in enumerate(("input", "weight", "offs")))
+    )
+    out = (TENSOR, packer._new(node))
+    packer._operator("fill", 1, [out, (FLOAT, _float_bits(0.0))])
+    packer._operator("grouped_mm", 1, [out, a, b, packer._dense(ends, torch.int32)])
+
+
+def _histogram(packer: _Packer, node: Any) -> None:
+    """Counts are int32, and become what PyTorch's are."""
+    given = {a.name: a.default_value for a in node.target._schema.arguments}
+    given.update(zip(given, node.args, strict=False))
+    given.update(node.kwargs)
+    source, value = packer._tensor(given["self"]), node.meta["val"]
+    bounds = [float(b if value.is_floating_point() else int(b)) for b in (given["min"], given["max"])]
+    if not bounds[0] < bounds[1] or max(map(abs, bounds)) > 2**53:
+        raise PackageError(f"a histogram from {given['min']} to {given['max']}: give it bounds")
+    out = (TENSOR, packer._new(node))
+    counts = out
+    if value.dtype != torch.int32:
+        counts = (TENSOR, packer._slot(NEW, torch.int32, value.shape, (1,), 0))
+    scalars = [(FLOAT, _float_bits(b)) for b in bounds]
+    packer._operator("histogram", 1, [counts, packer._dense(source), *scalars])
+    if counts != out:
+        packer._operator("copy", 1, [out, counts])
+
+
+SCATTER_OPS = {"sum": 1, "prod": 2, "amin": 3, "amax": 4}  # xpu_scatter_op
+
+
+def _scatter(packer: _Packer, name: str, tensors: Sequence[tuple[int, int]], dim: int, op: int) -> None:
+    """Combine the first tensor, at the places that the second names, with the third."""
+    dims = [len(packer.tensors[slot][2]) for _, slot in tensors]
+    if dims[0] == 0 or dims[1] != (1 if name == "index_scatter" else dims[0]) or dims[2] != dims[0]:
+        raise PackageError(f"additions by an index of {dims[1]} dimensions to a tensor of {dims[0]}")
+    packer._operator(name, 1, [*tensors, packer._int(dim % dims[0]), packer._int(op)])
+
+
+def _scattered(packer: _Packer, node: Any) -> None:
+    """Combine with the elements of a tensor in place."""
+    out, dim, index, source = node.args[:4]
+    way = _argument(node, 4, "reduce")
+    if way not in SCATTER_OPS or not _argument(node, 5, "include_self", True):
+        raise PackageError(f"{node.target} with reduce={way!r} or without include_self")
+    tensors = [packer._tensor(t) for t in (out, index, source)]
+    _scatter(packer, "scatter", tensors, dim, SCATTER_OPS[way])
+    packer.slots[node] = tensors[0][1]
+
+
+def _index_added(packer: _Packer, node: Any) -> None:
+    """Add slices to a copy."""
+    into, dim, index, source = node.args[:4]
+    if _argument(node, 4, "alpha", 1) != 1:
+        raise PackageError(f"{node.target} with alpha: multiply before it")
+    given, *others = [packer._tensor(t) for t in (into, index, source)]
+    out = (TENSOR, packer._new(node))
+    packer._operator("copy", 1, [out, given])
+    _scatter(packer, "index_scatter", [out, *others], dim, SCATTER_OPS["sum"])
+
+
 _aten = torch.ops.aten
 _OPERATORS: dict[Any, tuple[str, Callable[[_Packer, Any], None]]] = {
     _aten.mm.out: ("mm", _product),
@@ -593,7 +683,20 @@ _OPERATORS: dict[Any, tuple[str, Callable[[_Packer, Any], None]]] = {
     _aten.sort.default: ("sort", _sort),
     _aten.sort.stable: ("sort", _sort),
     _aten.topk.default: ("sort", _sort),
+    _aten._grouped_mm.default: ("grouped_mm", _grouped),
+    _aten.histc.default: ("histogram", _histogram),
+    _aten.scatter_reduce_.two: ("scatter", _scattered),
+    _aten.index_add.default: ("index_scatter", _index_added),
 }
+# Of libraries that may not be there.
+_OTHERS: dict[str, tuple[str, Callable[[_Packer, Any], None]]] = {
+    # what mixtures of experts of transformers have in place of _grouped_mm, but in bfloat16
+    "transformers.grouped_mm_fallback.default": ("grouped_mm", _grouped_or_zero),
+}
+
+
+def _operator_of(target: Any) -> tuple[str, Callable[[_Packer, Any], None]] | None:
+    return _OPERATORS.get(target) or _OTHERS.get(str(target))
 
 
 # Operators without work of their own.

@@ -191,6 +191,9 @@ typedef struct pack_call {
 } pack_call;
 void call_tensor(const pack_call *call, int64_t slot, xpu_tensor *tensor);
 
+/* Elements between two tensors of the same sizes, whatever their dtypes and strides. */
+xpu_status copy_tensor(xpu_stream *stream, const xpu_tensor *to, const xpu_tensor *from);
+
 #define BAD_IF(condition, ...)                                                                               \
     do {                                                                                                     \
         if (condition) {                                                                                     \

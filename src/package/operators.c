@@ -7,6 +7,8 @@
 #include "xpu/ops/conv.h"
 #include "xpu/ops/copy.h"
 #include "xpu/ops/gemm.h"
+#include "xpu/ops/histogram.h"
+#include "xpu/ops/index.h"
 #include "xpu/ops/sort.h"
 
 /* --- arguments, by their number among step->args --- */
@@ -83,6 +85,47 @@ static xpu_status added(const pack_call *call, int dims) {
 static xpu_status addmm(const pack_call *call) { return added(call, 2); }
 static xpu_status baddbmm(const pack_call *call) { return added(call, 3); }
 
+/* Each element right behind the one before? */
+static bool is_dense(const xpu_tensor *t) {
+    int64_t stride = 1;
+    for (int d = t->dims - 1; d >= 0; d--) {
+        if (t->size[d] == 0) return true;
+        if (t->size[d] != 1 && t->stride[d] != stride) return false;
+        stride *= t->size[d];
+    }
+    return true;
+}
+
+/* What is cut into groups is known by the dimensions: an operand of three is a batch, one of two is not. */
+static xpu_status grouped_mm(const pack_call *call) {
+    const xpu_tensor out = tensor_at(call, 0), a = tensor_at(call, 1), b = tensor_at(call, 2),
+                     ends = tensor_at(call, 3);
+    const bool flat_a = a.dims == 2, flat_b = b.dims == 2, is_k = flat_a && flat_b;
+    bool good = (flat_a || a.dims == 3) && (flat_b || b.dims == 3) && (flat_a || flat_b) &&
+                out.dims == (is_k ? 3 : 2) && a.dtype == out.dtype && b.dtype == out.dtype &&
+                ends.dims == 1 && ends.dtype == XPU_INT32 && is_dense(&ends);
+    const int64_t count = good ? ends.size[0] : 0;
+    good = good && (flat_a || a.size[0] == count) && (flat_b || b.size[0] == count) &&
+           (!is_k || out.size[0] == count) && a.size[a.dims - 1] == b.size[b.dims - 2] &&
+           a.size[a.dims - 2] == out.size[out.dims - 2] && b.size[b.dims - 1] == out.size[out.dims - 1];
+    BAD_IF(!good, "%s of sizes or dtypes that don't fit", call->step->op->name);
+    const xpu_gemm_args args = {.dtype = out.dtype,
+                                .batch = count,
+                                .m = out.size[out.dims - 2],
+                                .n = out.size[out.dims - 1],
+                                .k = a.size[a.dims - 1],
+                                .a = matrix_of(&a),
+                                .b = matrix_of(&b),
+                                .out = matrix_of(&out),
+                                .alpha = number(1),
+                                .beta = number(0)};
+    return xpu_gemm_grouped(call->stream, &args,
+                            is_k     ? XPU_GROUPED_K
+                            : flat_a ? XPU_GROUPED_ROWS
+                                     : XPU_GROUPED_COLUMNS,
+                            ends.data);
+}
+
 /* --- convolution --- */
 
 static xpu_status convolution(const pack_call *call) {
@@ -146,15 +189,99 @@ static xpu_status sort(const pack_call *call) {
     return xpu_sort(call->stream, &values, &indices, &in, (int)dim, int_at(call, 4) != 0, 0);
 }
 
+static bool is_empty(const xpu_tensor *t) {
+    for (int d = 0; d < t->dims; d++)
+        if (t->size[d] == 0) return true;
+    return false;
+}
+
+static xpu_status fill_with(xpu_stream *stream, const xpu_tensor *out, double value) {
+    const xpu_scalar scalar = number(value);
+    const int64_t element = (int64_t)xpu_dtype_size(out->dtype);
+    xpu_iter iter = {.outputs = 1, .dims = out->dims, .operand[0] = {.data = out->data, .dtype = out->dtype}};
+    for (int d = 0; d < out->dims; d++) {
+        iter.size[d] = out->size[out->dims - 1 - d];
+        iter.operand[0].stride[d] = out->stride[out->dims - 1 - d] * element;
+    }
+    xpu_iter_coalesce(&iter);
+    return is_empty(out) ? XPU_SUCCESS : xpu_fill(stream, &iter, &scalar);
+}
+static xpu_status fill(const pack_call *call) {
+    const xpu_tensor out = tensor_at(call, 0);
+    return fill_with(call->stream, &out, float_at(call, 1));
+}
+
+static xpu_status copy(const pack_call *call) {
+    const xpu_tensor out = tensor_at(call, 0), in = tensor_at(call, 1);
+    bool good = out.dims == in.dims;
+    for (int d = 0; good && d < out.dims; d++) good = out.size[d] == in.size[d];
+    BAD_IF(!good, "a copy between tensors of different sizes");
+    return is_empty(&out) ? XPU_SUCCESS : copy_tensor(call->stream, &out, &in);
+}
+
+/* Integers are counted between integers, of which a double has those up to 2^53. */
+static xpu_status histogram(const pack_call *call) {
+    static const double most = 9007199254740992;
+    const xpu_tensor counts = tensor_at(call, 0), in = tensor_at(call, 1);
+    const double low = float_at(call, 2), high = float_at(call, 3);
+    const bool is_real = in.dtype == XPU_FLOAT16 || in.dtype == XPU_BFLOAT16 || in.dtype == XPU_FLOAT32 ||
+                         in.dtype == XPU_FLOAT64;
+    BAD_IF(!(low >= -most && high <= most && (is_real ? low < high : trunc(low) < trunc(high))),
+           "a histogram from %g to %g", low, high);
+    BAD_IF(counts.dims != 1 || counts.dtype != XPU_INT32 || !counts.size[0] || !is_dense(&counts) ||
+               !is_dense(&in),
+           "a histogram of sizes or dtypes that don't fit");
+    int64_t numel = 1;
+    for (int d = 0; d < in.dims; d++) numel *= in.size[d];
+    const xpu_scalar bounds[] = {number(low), number(high)};
+    XPU_TRY(fill_with(call->stream, &counts, 0));
+    return xpu_histogram(call->stream, in.dtype, in.data, numel, counts.size[0], &bounds[0], &bounds[1], NULL,
+                         XPU_FLOAT32, counts.data);
+}
+
+/* `all`: the index has every dimension of the source, and may be smaller; else it has `dim` alone. */
+static xpu_status combine(const pack_call *call, bool all) {
+    const xpu_tensor out = tensor_at(call, 0), index = tensor_at(call, 1), in = tensor_at(call, 2);
+    const int64_t dim = int_at(call, 3), op = int_at(call, 4);
+    BAD_IF(op < XPU_SCATTER_SET || op > XPU_SCATTER_MAX, "%s by way %lld", call->step->op->name,
+           (long long)op);
+    bool good = out.dims > 0 && in.dims == out.dims && index.dims == (all ? out.dims : 1) && dim >= 0 &&
+                dim < out.dims && in.dtype == out.dtype &&
+                (index.dtype == XPU_INT64 || index.dtype == XPU_INT32);
+    for (int d = 0; good && d < out.dims; d++) {
+        if (all)
+            good = index.size[d] <= in.size[d] && (d == dim || index.size[d] <= out.size[d]);
+        else
+            good = in.size[d] == (d == dim ? index.size[0] : out.size[d]);
+    }
+    BAD_IF(!good, "%s of sizes or dtypes that don't fit", call->step->op->name);
+    if (is_empty(all ? &index : &in)) return XPU_SUCCESS;
+    xpu_fault fault = {0};
+    XPU_TRY((all ? xpu_scatter : xpu_index_scatter)(call->stream, &out, (int)dim, &index, &in,
+                                                    (xpu_scatter_op)op, XPU_ORDER_ANY, &fault));
+    if (fault.state)
+        return xpu_fail(XPU_ERROR_INDEX, "package: index %lld is out of bounds for dimension %d of size %lld",
+                        (long long)fault.index, (int)dim, (long long)fault.extent);
+    return XPU_SUCCESS;
+}
+static xpu_status scatter(const pack_call *call) { return combine(call, true); }
+static xpu_status index_scatter(const pack_call *call) { return combine(call, false); }
+
 static const pack_operator table[] = {
     {"mm", "ott", mm},                          /* out, a, b */
     {"bmm", "ott", bmm},                        /* the same */
     {"addmm", "otttff", addmm},                 /* out, c, a, b, beta, alpha */
     {"baddbmm", "otttff", baddbmm},             /* the same */
+    {"grouped_mm", "ottt", grouped_mm},         /* out, a, b, ends */
     {"convolution", "ott?lllili", convolution}, /* out, input, weight, bias, stride, padding, dilation,
                                                    transposed, output_padding, groups */
     {"attention", "ottt?if", attention},        /* out, query, key, value, mask, causal, scale or NaN */
     {"sort", "ootii", sort},                    /* values, indices, in, dim, descending */
+    {"histogram", "otff", histogram},           /* counts, in, low, high */
+    {"copy", "ot", copy},                       /* out, in, of any dtypes */
+    {"fill", "of", fill},                       /* out, value */
+    {"scatter", "ottii", scatter},              /* out, index, in, dim, xpu_scatter_op */
+    {"index_scatter", "ottii", index_scatter},  /* the same */
 };
 enum { OPERATORS = sizeof table / sizeof *table };
 

@@ -12,20 +12,26 @@ void call_tensor(const pack_call *call, int64_t slot, xpu_tensor *tensor) {
     *tensor = (xpu_tensor){call->package->bases[slot], t->dtype, t->dims, at->size, at->stride};
 }
 
-/* Elements between two tensors of the same sizes, whatever their strides. */
-static xpu_status copy(xpu_stream *stream, xpu_dtype dtype, int dims, const int64_t *size, void *to,
-                       const int64_t *to_stride, const void *from, const int64_t *from_stride) {
-    const int64_t element = (int64_t)xpu_dtype_size(dtype);
-    xpu_iter iter = {.outputs = 1, .inputs = 1, .dims = dims};
-    iter.operand[0].data = to, iter.operand[0].dtype = dtype;
-    iter.operand[1].data = (void *)(uintptr_t)from, iter.operand[1].dtype = dtype;
-    for (int d = 0; d < dims; d++) {
-        iter.size[d] = size[dims - 1 - d];
-        iter.operand[0].stride[d] = to_stride[dims - 1 - d] * element;
-        iter.operand[1].stride[d] = from_stride[dims - 1 - d] * element;
-    }
+static void put_operand(xpu_iter *iter, int at, const xpu_tensor *t) {
+    const int64_t element = (int64_t)xpu_dtype_size(t->dtype);
+    iter->operand[at].data = t->data, iter->operand[at].dtype = t->dtype;
+    for (int d = 0; d < t->dims; d++) iter->operand[at].stride[d] = t->stride[t->dims - 1 - d] * element;
+}
+
+xpu_status copy_tensor(xpu_stream *stream, const xpu_tensor *to, const xpu_tensor *from) {
+    xpu_iter iter = {.outputs = 1, .inputs = 1, .dims = to->dims};
+    for (int d = 0; d < to->dims; d++) iter.size[d] = to->size[to->dims - 1 - d];
+    put_operand(&iter, 0, to);
+    put_operand(&iter, 1, from);
     xpu_iter_coalesce(&iter);
     return xpu_copy(stream, &iter);
+}
+
+static xpu_status copy(xpu_stream *stream, xpu_dtype dtype, int dims, const int64_t *size, void *to,
+                       const int64_t *to_stride, const void *from, const int64_t *from_stride) {
+    const xpu_tensor there = {to, dtype, dims, size, to_stride};
+    const xpu_tensor here = {(void *)(uintptr_t)from, dtype, dims, size, from_stride};
+    return copy_tensor(stream, &there, &here);
 }
 
 static bool lies_so(int dims, const int64_t *size, const int64_t *stride, const int64_t *wanted) {

@@ -15,6 +15,8 @@
 #include "xpu/ops/conv.h"
 #include "xpu/ops/copy.h"
 #include "xpu/ops/gemm.h"
+#include "xpu/ops/histogram.h"
+#include "xpu/ops/index.h"
 #include "xpu/ops/sort.h"
 #include "xpu/tile.h"
 
@@ -120,11 +122,35 @@ xpu_status xpu_copy(xpu_stream *stream, const xpu_iter *iter) {
                       iter->operand[i].stride, i == 0);
     return XPU_SUCCESS;
 }
+xpu_status xpu_fill(xpu_stream *stream, const xpu_iter *iter, const xpu_scalar *value) {
+    touch_strided(iter->operand[0].data, xpu_dtype_size(iter->operand[0].dtype), iter->dims, iter->size,
+                  iter->operand[0].stride, true);
+    return XPU_SUCCESS;
+}
 xpu_status xpu_gemm(xpu_stream *stream, const xpu_gemm_args *args) {
     touch_matrix(&args->a, args->dtype, args->batch, args->m, args->k, false);
     touch_matrix(&args->b, args->dtype, args->batch, args->k, args->n, false);
     if (args->c.data) touch_matrix(&args->c, args->dtype, args->batch, args->m, args->n, false);
     touch_matrix(&args->out, args->dtype, args->batch, args->m, args->n, true);
+    return XPU_SUCCESS;
+}
+xpu_status xpu_gemm_grouped(xpu_stream *stream, const xpu_gemm_args *args, xpu_grouped grouped,
+                            const int32_t *ends) {
+    const int64_t batch = args->batch, of_a = grouped == XPU_GROUPED_COLUMNS ? batch : 1;
+    if (grouped < XPU_GROUPED_ROWS || grouped > XPU_GROUPED_K) wrong("what is grouped");
+    if (!batch || !args->m || !args->n) return XPU_SUCCESS;
+    touch_bytes((char *)(uintptr_t)ends, batch * (int64_t)sizeof *ends - 1, false);
+    touch_matrix(&args->a, args->dtype, of_a, args->m, args->k, false);
+    touch_matrix(&args->b, args->dtype, grouped == XPU_GROUPED_ROWS ? batch : 1, args->k, args->n, false);
+    touch_matrix(&args->out, args->dtype, grouped == XPU_GROUPED_K ? batch : 1, args->m, args->n, true);
+    return XPU_SUCCESS;
+}
+xpu_status xpu_histogram(xpu_stream *stream, xpu_dtype dtype, const void *in, int64_t numel, int64_t bins,
+                         const xpu_scalar *low, const xpu_scalar *high, const void *weights,
+                         xpu_dtype weights_dtype, void *counts) {
+    if (!low || !high || bins <= 0) wrong("a histogram's bins");
+    if (numel) touch_bytes((char *)(uintptr_t)in, numel * (int64_t)xpu_dtype_size(dtype) - 1, false);
+    touch_bytes(counts, bins * (int64_t)sizeof(int32_t) - 1, true);
     return XPU_SUCCESS;
 }
 xpu_status xpu_conv_forward(xpu_stream *stream, const xpu_conv *conv, const xpu_tensor *input,
@@ -144,6 +170,25 @@ xpu_status xpu_attention_forward(xpu_stream *stream, const xpu_attention *args) 
 xpu_status xpu_sort(xpu_stream *stream, const xpu_tensor *values, const xpu_tensor *indices,
                     const xpu_tensor *in, int dim, bool descending, int64_t first) {
     touch(in, false), touch(values, true), touch(indices, true);
+    return XPU_SUCCESS;
+}
+static void touch_scattered(const xpu_tensor *out, int dim, const xpu_tensor *index, const xpu_tensor *in,
+                            xpu_scatter_op op) {
+    if (dim < 0 || dim >= out->dims || op < XPU_SCATTER_SET || op > XPU_SCATTER_MAX) wrong("a scatter");
+    touch(index, false), touch(in, false), touch(out, true);
+}
+xpu_status xpu_scatter(xpu_stream *stream, const xpu_tensor *out, int dim, const xpu_tensor *index,
+                       const xpu_tensor *in, xpu_scatter_op op, xpu_scatter_order order, xpu_fault *fault) {
+    touch_scattered(out, dim, index, in, op);
+    for (int d = 0; d < index->dims; d++)
+        if (index->size[d] > in->size[d] || (d != dim && index->size[d] > out->size[d]))
+            wrong("a scatter's index");
+    return XPU_SUCCESS;
+}
+xpu_status xpu_index_scatter(xpu_stream *stream, const xpu_tensor *out, int dim, const xpu_tensor *index,
+                             const xpu_tensor *in, xpu_scatter_op op, xpu_scatter_order order,
+                             xpu_fault *fault) {
+    touch_scattered(out, dim, index, in, op);
     return XPU_SUCCESS;
 }
 xpu_status xpu_image_submit(xpu_stream *stream, const xpu_image *image, xpu_kernel *kernel,

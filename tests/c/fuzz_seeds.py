@@ -9,6 +9,7 @@ from pathlib import Path
 import openxpu
 import torch
 import torch.nn.functional as F
+import transformers.integrations.moe  # noqa: F401 (its operator)
 from torch import Tensor, nn
 from torch.export import Dim
 
@@ -58,15 +59,43 @@ class Rest(nn.Module):
         return values, places
 
 
+class Experts(nn.Module):
+    """A product of groups as transformers has it, and additions of its rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = nn.Parameter(torch.randn(3, 8, 16))
+
+    def forward(self, x: Tensor, chosen: Tensor) -> Tensor:
+        """Map (tokens, 8) to (3, 16)."""
+        ends = torch.histc(chosen.float(), 3, 0, 2).int()
+        y = torch.ops.transformers.grouped_mm_fallback(x, self.up, ends).bfloat16()
+        return torch.zeros(3, 16, dtype=y.dtype, device=x.device).index_add(0, chosen, y)
+
+
+class Scattered(nn.Module):
+    """Products of groups along k, and additions in place."""
+
+    def forward(self, x: Tensor, y: Tensor, ends: Tensor) -> tuple[Tensor, Tensor]:
+        """Map bfloat16 (k, 8) twice."""
+        counts = torch.zeros(9, dtype=torch.int64, device=x.device)
+        at = ends.long() % 9
+        return torch._grouped_mm(x.t(), y, ends), counts.scatter_add(0, at, at)
+
+
 def main() -> None:
     """Write the seeds."""
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     ids, sizes = torch.randint(0, 20, (3, 5)), {0: Dim("batch", max=8), 1: Dim("length", max=9)}
+    tokens = {0: Dim("tokens", max=9)}
+    k = torch.randn(6, 8, dtype=torch.bfloat16)
     models = {
         "block": (Block(), (ids, torch.ones_like(ids)), ({**sizes}, {**sizes})),
         "cache": (Cache(), (torch.randn(1, 3), torch.tensor([2])), None),
         "rest": (Rest(), (torch.randn(3, 2, 9, 9),), ({0: Dim("images", max=6)},)),
+        "experts": (Experts(), (torch.randn(5, 8), torch.arange(5) % 3), (tokens, tokens)),
+        "scattered": (Scattered(), (k, k, torch.tensor([2, 6], dtype=torch.int32)), None),
     }
     for name, (model, args, dynamic) in models.items():
         exported = torch.export.export(model.eval(), args, dynamic_shapes=dynamic)

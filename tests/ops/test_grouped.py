@@ -254,3 +254,24 @@ def test_by_libxpu(unit: str) -> None:
         OPENXPU_HOST_PROVIDER="0",
         OPENXPU_TUNING="quantised_tiles=1024,quantised_blocks=2048",  # as GPUs have it
     )
+
+
+@pytest.mark.skipif(IS_INNER, reason="once is enough")
+@pytest.mark.parametrize("what", ["rows", "columns", "k", "batch"])
+def test_compiled_rows_that_are_no_whole_16_bytes(what: str) -> None:
+    """Inductor counts on rows of results that begin at multiples of 16 bytes, as the CPU's do."""
+    ends = torch.tensor([0, 24, 40], dtype=torch.int32)
+    a = torch.randn((3, 20, 16) if what in ("columns", "batch") else (40, 16)).bfloat16()
+    b = torch.randn((3, 20, 16) if what in ("rows", "batch") else (40, 16)).bfloat16().mT
+    if what == "k":
+        a, b, ends = a.t(), torch.randn(20, 40).bfloat16().t(), ends
+    offs = None if what == "batch" else ends
+
+    def product(a: torch.Tensor, b: torch.Tensor, offs: torch.Tensor | None) -> torch.Tensor:
+        return torch._grouped_mm(a, b, offs) * 2
+
+    expected = product(a, b, offs)
+    given = [t if t is None else t.to("xpu") for t in (a, b, offs)]
+    assert torch._grouped_mm(*given).stride() == torch._grouped_mm(a, b, offs).stride()
+    found = torch.compile(product, dynamic=False)(*given).cpu()
+    torch.testing.assert_close(found, expected)

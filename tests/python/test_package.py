@@ -370,3 +370,199 @@ def test_sizes_known_at_run_time_alone_are_refused(tmp_path: Path) -> None:
 
     with pytest.raises(RuntimeError, match=r"lacks aten\.nonzero"):
         openxpu.package(torch.export.export(Found(), (torch.ones(3),)), tmp_path / "found.xpk")
+
+
+class Experts(nn.Module):
+    """Two of eight experts a token: tokens sorted by expert, and products of groups.
+
+    `counting`: how the groups' sizes are found. `gathering`: how a token's two results come together. No token goes
+    to the last expert.
+    """
+
+    def __init__(self, counting: str, gathering: str, width: int = 32, hidden: int = 48) -> None:
+        super().__init__()
+        self.counting, self.gathering, self.experts = counting, gathering, 8
+        self.router = nn.Linear(width, self.experts)
+        self.up = nn.Parameter(torch.randn(self.experts, width, 2 * hidden) / width**0.5)
+        self.down = nn.Parameter(torch.randn(self.experts, hidden, width) / hidden**0.5)
+        with torch.no_grad():
+            self.router.bias[-1] = -100
+            self.up.data, self.down.data = self.up.bfloat16(), self.down.bfloat16()
+
+    def chosen(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Give two weights and two experts a token."""
+        weights, chosen = self.router(x.float()).softmax(-1).topk(2, dim=-1)
+        return weights / weights.sum(-1, keepdim=True), chosen
+
+    def ends(self, chosen: Tensor, order: Tensor) -> Tensor:
+        """Give the end of each expert's tokens."""
+        if self.counting == "searchsorted":
+            experts = torch.arange(self.experts, device=chosen.device)
+            return torch.searchsorted(chosen[order], experts, right=True).to(torch.int32)
+        if self.counting == "histc":
+            counts = torch.histc(chosen.float(), self.experts, 0, self.experts - 1)
+        elif self.counting == "one_hot":
+            counts = F.one_hot(chosen, self.experts).sum(0)
+        else:
+            counts = torch.zeros(self.experts, dtype=torch.int64, device=chosen.device)
+            counts = counts.scatter_add(0, chosen, torch.ones_like(chosen))
+        return counts.cumsum(0).to(torch.int32)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Map (tokens, width) to the same, in bfloat16 between."""
+        x = tokens.to(self.up.dtype)
+        weights, chosen = self.chosen(x)
+        order = chosen.flatten().argsort(stable=True)
+        ends, token = self.ends(chosen.flatten(), order), order // 2
+        gate, up = torch._grouped_mm(x[token], self.up, ends).chunk(2, -1)
+        y = torch._grouped_mm(F.silu(gate) * up, self.down, ends) * weights.flatten()[order, None].to(x.dtype)
+        if self.gathering == "index_add":
+            y = torch.zeros_like(x).index_add(0, token, y)
+        elif self.gathering == "scatter_add":
+            y = torch.zeros_like(x).scatter_add(0, token[:, None].expand_as(y), y)
+        else:
+            y = torch.empty_like(y).index_put((order,), y).view(-1, 2, x.shape[1]).sum(1)
+        return y.float()
+
+    def exact(self, tokens: Tensor) -> Tensor:
+        """Give all experts of all tokens in float64, times their weights."""
+        x = tokens.to(torch.bfloat16)
+        weights, chosen = self.chosen(x)
+        assert not (chosen == self.experts - 1).any()
+        gate, up = (x.double() @ self.up.double()).chunk(2, -1)
+        y = (F.silu(gate) * up) @ self.down.double()
+        share = torch.zeros(len(x), self.experts, dtype=torch.float64).scatter(1, chosen, weights.double())
+        return (y * share.t()[:, :, None]).sum(0)
+
+
+def run_here(path: str, *inputs: Tensor) -> list[Tensor]:
+    """Run a package on inputs in this process: its outputs."""
+    opened = Package(path)
+    prepared = opened.prepare([x.numpy() for x in inputs])
+    opened.run(prepared, len(inputs))
+    opened.close()
+    return [torch.from_numpy(x) for x in prepared[2]]
+
+
+@pytest.mark.parametrize(
+    "counting, gathering",
+    [
+        ("histc", "index_put"),
+        ("one_hot", "index_add"),
+        ("scatter_add", "scatter_add"),
+        ("searchsorted", "index_add"),
+    ],
+)
+@torch.no_grad()
+def test_a_mixture_of_experts(run: Run, tmp_path: Path, counting: str, gathering: str) -> None:
+    torch.manual_seed(0)
+    model = Experts(counting, gathering)
+    for is_open in (False, True):
+        dynamic = ({0: Dim("tokens", max=64)},) if is_open else None
+        exported = torch.export.export(model, (torch.randn(20, 32),), dynamic_shapes=dynamic)
+        path = openxpu.package(exported, tmp_path / f"{is_open}.xpk")
+        for tokens in (1, 64) if is_open else (20,):
+            x = torch.randn(tokens, 32)
+            exact = model.exact(x)
+            (got,) = run(path, x)
+            assert (got.double() - exact).norm() <= 1e-2 * exact.norm()
+        if not is_open:
+            compiled = torch.compile(copy.deepcopy(model).to("xpu"))(x.to("xpu")).cpu()
+            (got,) = run_here(path, x)
+            assert (got - compiled).norm() <= 1e-6 * compiled.norm()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@torch.no_grad()
+def test_a_block_of_experts_of_transformers(run: Run, tmp_path: Path, dtype: torch.dtype) -> None:
+    """Its experts in groups against its loop over experts in float64; one expert gets no token."""
+    transformers = pytest.importorskip("transformers")
+    modeling = pytest.importorskip("transformers.models.mixtral.modeling_mixtral")
+
+    class Wrapped(nn.Module):
+        def __init__(self, implementation: str) -> None:
+            super().__init__()
+            config = transformers.MixtralConfig(hidden_size=64, intermediate_size=48)
+            config._experts_implementation = implementation
+            self.block = modeling.MixtralSparseMoeBlock(config)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.block(x.to(self.block.gate.weight.dtype)).float()
+
+    torch.manual_seed(0)
+    model, exact = Wrapped("grouped_mm").eval(), Wrapped("eager").eval()
+    for p in model.parameters():
+        p.normal_(std=0.2)
+    model.block.gate.weight[5, 0] = -100  # where x is 1
+    model.to(dtype)
+    exact.double().load_state_dict(model.state_dict())
+    given = torch.randn(2, 9, 64).index_fill(2, torch.tensor([0]), 1).to(dtype).float()
+    for dynamic in (None, ({1: Dim("length", max=64)},)):
+        path = openxpu.package(
+            torch.export.export(model, (given,), dynamic_shapes=dynamic), tmp_path / "block.xpk"
+        )
+        for length in (1, 5) if dynamic else (9,):
+            x = given[:, :length].contiguous()
+            wanted = exact(x.double()).double()
+            bound = 1e-6 if dtype is torch.float32 else 1e-2
+            for got in (*run(path, x), *run_here(path, x)):
+                assert (got.double() - wanted).norm() <= bound * wanted.norm()
+
+
+@torch.no_grad()
+def test_products_of_groups_of_each_kind(run: Run, tmp_path: Path) -> None:
+    """Cut along rows, columns and k, and whole batches; ends are an input with gaps, rows no whole 16 bytes."""
+
+    class Each(nn.Module):
+        def forward(self, a: Tensor, b: Tensor, batch: Tensor, ends: Tensor) -> tuple[Tensor, ...]:
+            a, b, batch = a.bfloat16(), b.bfloat16(), batch.bfloat16()
+            ends = ends[:, 0]
+            rows = torch._grouped_mm(a, batch.mT, ends)
+            columns = torch._grouped_mm(batch, a.t(), ends)
+            along_k = torch._grouped_mm(a.t(), b, ends)
+            whole = torch._grouped_mm(batch, batch.mT)
+            return tuple(t.float() for t in (rows, columns, along_k, whole))
+
+    a, b, batch = (torch.randint(-3, 4, s).float() for s in ((40, 16), (40, 24), (4, 20, 16)))
+    sizes = {0: Dim("rows", min=8, max=64)}
+    rows = torch.tensor([[8, 7], [8, 7], [32, 7], [40, 7]], dtype=torch.int32)
+    exported = torch.export.export(Each(), (a, b, batch, rows), dynamic_shapes=(sizes, sizes, None, None))
+    path = openxpu.package(exported, tmp_path / "each.xpk")
+    for ends in ([0, 20, 20, 40], [8, 8, 8, 8]):
+        count = ends[-1]
+        rows[:, 0] = torch.tensor(ends)
+        parts = [slice(begin, end) for begin, end in zip([0, *ends], ends, strict=False)]
+        wanted = (
+            torch.cat([a[p] @ batch[g].t() for g, p in enumerate(parts)]),
+            torch.cat([batch[g] @ a.t()[:, p] for g, p in enumerate(parts)], 1),
+            torch.stack([a.t()[:, p] @ b[p] for p in parts]),
+            batch @ batch.mT,
+        )
+        for got, want in zip(run(path, a[:count], b[:count], batch, rows), wanted, strict=True):
+            assert torch.equal(got, want.bfloat16().float())
+
+
+class Counted(nn.Module):
+    """A histogram between what is only known at run time."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Count into four bins."""
+        return torch.histc(x, 4)
+
+
+class AddedTwice(nn.Module):
+    """Rows in bfloat16, which Inductor has no kernel for, times a number."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Add the first row to the last one, two times."""
+        index = torch.tensor([2], device=x.device)
+        return x.bfloat16().index_add(0, index, x[:1].bfloat16(), alpha=2)
+
+
+@pytest.mark.parametrize(
+    "model, text",
+    [(Counted(), "a histogram from 0 to 0: give it bounds"), (AddedTwice(), "index_add.* with alpha")],
+)
+def test_arguments_that_the_runner_lacks_are_named(tmp_path: Path, model: nn.Module, text: str) -> None:
+    with pytest.raises(RuntimeError, match=text):
+        openxpu.package(torch.export.export(model, (torch.ones(3, 2),)), tmp_path / "lacking.xpk")
