@@ -64,7 +64,7 @@ def one_each(what: str, a: torch.Tensor, b: torch.Tensor, ends: list[int]) -> to
     return torch.stack([a[:, part] @ b[part] for part in parts])
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("turned", [(False, False), (False, True), (True, False), (True, True)], ids=str)
 @pytest.mark.parametrize("ends", ENDS)
 @pytest.mark.parametrize("what", ["rows", "columns", "k"])
@@ -105,6 +105,15 @@ def test_large() -> None:
         offs = torch.tensor(ends, dtype=torch.int32, device="xpu")
         found = torch._grouped_mm(a.to("xpu"), b.to("xpu"), offs).cpu().double()
         torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance * 16)
+
+
+def test_long_k() -> None:
+    """Where one product would be cut along k."""
+    ends = [20, 32]
+    a, b = random([32, 4096], False, torch.bfloat16, 1), random([2, 4096, 64], True, torch.bfloat16, 2)
+    offs = torch.tensor(ends, dtype=torch.int32, device="xpu")
+    found = torch._grouped_mm(a.to("xpu"), b.to("xpu"), offs).cpu().double()
+    torch.testing.assert_close(found, one_each("rows", a, b, ends), rtol=2e-2, atol=1)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -241,7 +250,7 @@ def test_kernels(what: str) -> None:
 
 
 # Of the slower ones, which are written out, part; OPENXPU_TEST_ALL=1 runs all.
-PART = "groups and bfloat16 and (some or rest) or scaled or kernels or large"
+PART = "groups and bfloat16 and (some or rest) or scaled or kernels or large or long"
 
 
 @pytest.mark.skipif(IS_INNER, reason="this is the inner run")
