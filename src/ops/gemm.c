@@ -907,10 +907,9 @@ bool gemm_try_bytes(xpu_stream *stream, const xpu_device_properties *properties,
     return is_over;
 }
 
-/* Where `ends` are given, of groups of rows. */
-static bool try_lines(xpu_stream *stream, const xpu_device_properties *properties, const xpu_gemm_args *given,
-                      const int32_t *ends, const quantised_operand *b, const gemm_after *after,
-                      xpu_status *status) {
+bool gemm_try_lines(xpu_stream *stream, const xpu_device_properties *properties, const xpu_gemm_args *given,
+                    const int32_t *ends, const quantised_operand *b, const gemm_after *after,
+                    xpu_status *status) {
     problem args = problem_of(given);
     args.after = *after, args.lines = b;
     if (ends) args.grouped = XPU_GROUPED_ROWS, args.ends = ends;
@@ -921,17 +920,6 @@ static bool try_lines(xpu_stream *stream, const xpu_device_properties *propertie
     if (!plan_unit(xpu_stream_device(stream), unit, emulated, properties, &args, &plan)) return false;
     *status = launch(stream, &args, &plan);
     return true;
-}
-
-bool gemm_try_lines(xpu_stream *stream, const xpu_device_properties *properties, const xpu_gemm_args *given,
-                    const quantised_operand *b, const gemm_after *after, xpu_status *status) {
-    return try_lines(stream, properties, given, NULL, b, after, status);
-}
-
-bool gemm_try_grouped_lines(xpu_stream *stream, const xpu_device_properties *properties,
-                            const xpu_gemm_args *given, const int32_t *ends, const quantised_operand *b,
-                            const gemm_after *after, xpu_status *status) {
-    return try_lines(stream, properties, given, ends, b, after, status);
 }
 
 /* The host's library sums in float32, and one pass over the sums does the rest. */

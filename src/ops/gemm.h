@@ -68,12 +68,9 @@ bool gemm_try_bytes(xpu_stream *stream, const xpu_device_properties *properties,
                     bool a_unsigned, const gemm_after *after, xpu_status *status);
 
 /* Lines of B along k, in octets, which a device's units multiply as they are read, A not being quantised:
- * false where they don't, and nothing is done. */
+ * false where they don't, and nothing is done. With `ends`, NULL otherwise, of groups of rows. */
 bool gemm_try_lines(xpu_stream *stream, const xpu_device_properties *properties, const xpu_gemm_args *args,
-                    const quantised_operand *b, const gemm_after *after, xpu_status *status);
-/* The same of groups of rows. */
-bool gemm_try_grouped_lines(xpu_stream *stream, const xpu_device_properties *properties,
-                            const xpu_gemm_args *args, const int32_t *ends, const quantised_operand *b,
-                            const gemm_after *after, xpu_status *status);
+                    const int32_t *ends, const quantised_operand *b, const gemm_after *after,
+                    xpu_status *status);
 
 #endif

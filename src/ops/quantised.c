@@ -442,7 +442,7 @@ static bool try_as_read(xpu_stream *stream, const xpu_device_properties *propert
     const bool by_few = plan_few(properties, args, &o, false, &plan);
     if (!plan.by_units && args->m >= TUNED(host, QUANTISED_UNITS) &&
         args->m <= most_rows_as_read(properties, args->dtype) &&
-        gemm_try_lines(stream, properties, args, &o, &bare->after, status))
+        gemm_try_lines(stream, properties, args, NULL, &o, &bare->after, status))
         return true;
     if (by_few) *status = multiply_few(stream, args, &o, &bare->after, &plan, NULL);
     return by_few;
@@ -680,7 +680,7 @@ xpu_status xpu_gemm_grouped_quantised(xpu_stream *stream, const xpu_gemm_args *g
     if (bare.b && status == XPU_SUCCESS && grouped == XPU_GROUPED_ROWS &&
         args.m <= args.batch * most_rows_as_read(properties, args.dtype)) {
         const quantised_operand o = right_of(&args, bare.b);
-        is_done = gemm_try_grouped_lines(stream, properties, &args, ends, &o, &bare.after, &status);
+        is_done = gemm_try_lines(stream, properties, &args, ends, &o, &bare.after, &status);
     }
     if (bare.b && status == XPU_SUCCESS && !is_done)
         status =
