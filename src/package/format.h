@@ -191,6 +191,8 @@ typedef struct pack_call {
 } pack_call;
 void call_tensor(const pack_call *call, int64_t slot, xpu_tensor *tensor);
 
+/* Over all elements of `to`, and of `from`, which has the same sizes, or is NULL. */
+xpu_iter tensor_iter(const xpu_tensor *to, const xpu_tensor *from);
 /* Elements between two tensors of the same sizes, whatever their dtypes and strides. */
 xpu_status copy_tensor(xpu_stream *stream, const xpu_tensor *to, const xpu_tensor *from);
 

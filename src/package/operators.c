@@ -197,13 +197,7 @@ static bool is_empty(const xpu_tensor *t) {
 
 static xpu_status fill_with(xpu_stream *stream, const xpu_tensor *out, double value) {
     const xpu_scalar scalar = number(value);
-    const int64_t element = (int64_t)xpu_dtype_size(out->dtype);
-    xpu_iter iter = {.outputs = 1, .dims = out->dims, .operand[0] = {.data = out->data, .dtype = out->dtype}};
-    for (int d = 0; d < out->dims; d++) {
-        iter.size[d] = out->size[out->dims - 1 - d];
-        iter.operand[0].stride[d] = out->stride[out->dims - 1 - d] * element;
-    }
-    xpu_iter_coalesce(&iter);
+    const xpu_iter iter = tensor_iter(out, NULL);
     return is_empty(out) ? XPU_SUCCESS : xpu_fill(stream, &iter, &scalar);
 }
 static xpu_status fill(const pack_call *call) {

@@ -18,12 +18,17 @@ static void put_operand(xpu_iter *iter, int at, const xpu_tensor *t) {
     for (int d = 0; d < t->dims; d++) iter->operand[at].stride[d] = t->stride[t->dims - 1 - d] * element;
 }
 
-xpu_status copy_tensor(xpu_stream *stream, const xpu_tensor *to, const xpu_tensor *from) {
-    xpu_iter iter = {.outputs = 1, .inputs = 1, .dims = to->dims};
+xpu_iter tensor_iter(const xpu_tensor *to, const xpu_tensor *from) {
+    xpu_iter iter = {.outputs = 1, .inputs = from != NULL, .dims = to->dims};
     for (int d = 0; d < to->dims; d++) iter.size[d] = to->size[to->dims - 1 - d];
     put_operand(&iter, 0, to);
-    put_operand(&iter, 1, from);
+    if (from) put_operand(&iter, 1, from);
     xpu_iter_coalesce(&iter);
+    return iter;
+}
+
+xpu_status copy_tensor(xpu_stream *stream, const xpu_tensor *to, const xpu_tensor *from) {
+    const xpu_iter iter = tensor_iter(to, from);
     return xpu_copy(stream, &iter);
 }
 
