@@ -119,10 +119,6 @@ Tensors shares_of(const Tensor &whole, int size) {
     return shares;
 }
 
-} // namespace
-
-namespace {
-
 // Some bytes of tensors, others' of which lie in memory that is shared with them.
 void reduce_piece(ReduceOp::RedOpType reduction, const Tensors &parts, const Tensor &result, int divisor,
                   const Exchange::Arrival &arrival) {
