@@ -124,12 +124,10 @@ def _build(compiler: Compiler, path: Path) -> None:
     os.replace(part.name, path)
 
 
-def _library() -> Any:
-    """The bridge, with the library that calls MPI loaded."""
-    from openxpu import _bridge
-    from openxpu._process_group import _library
+def _load() -> None:
+    """Load the library that calls MPI, made where it isn't kept."""
+    from openxpu import _bridge, _distributed
 
-    bridge = _library()
     compiler = _compiler()
     key = hashlib.sha256("\0".join(compiler).encode())
     for source in sorted(_SOURCES.iterdir()):
@@ -141,22 +139,23 @@ def _library() -> Any:
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             _build(compiler, path)
-        bridge.load_mpi(str(path))
+        _distributed.load_mpi(str(path))
     else:  # it is to leave nothing behind
         with tempfile.TemporaryDirectory() as once:
             path = Path(once, "mpi.so")
             _build(compiler, path)
-            bridge.load_mpi(str(path))
+            _distributed.load_mpi(str(path))
     if before and set(_libraries()) != set(before):
         raise RuntimeError(
             f"this process has {', '.join(before)} already, and {compiler.path} is for another MPI: "
             "OPENXPU_MPICC names the mpicc of the first"
         )
-    return bridge
 
 
-def _end_in_order(bridge: Any) -> None:
+def _end_in_order() -> None:
     """End MPI with the process: by all ranks together, unless this one ends by an exception."""
+    from openxpu import _distributed
+
     failed = []
     usual = sys.excepthook
 
@@ -166,7 +165,7 @@ def _end_in_order(bridge: Any) -> None:
 
     sys.excepthook = note
     process = os.getpid()
-    atexit.register(lambda: bridge.end_mpi(not failed) if os.getpid() == process else None)
+    atexit.register(lambda: _distributed.end_mpi(not failed) if os.getpid() == process else None)
 
 
 _begun: list[World] = []
@@ -174,10 +173,12 @@ _begun: list[World] = []
 
 def start(timeout: timedelta) -> World:
     """Begin MPI, in all processes that its launcher has started."""
+    from openxpu import _distributed
+
     if not _begun:
-        bridge = _library()
-        _begun.append(World(*bridge.start_mpi(timeout)))
-        _end_in_order(bridge)
+        _load()
+        _begun.append(World(*_distributed.start_mpi(timeout)))
+        _end_in_order()
     world = _begun[0]
     launched = os.environ.get("OMPI_COMM_WORLD_SIZE") or os.environ.get("PMI_SIZE") or "1"
     if world.size == 1 and launched != "1":
@@ -192,7 +193,7 @@ def meet(timeout: timedelta) -> tuple[Any, int, int]:
     """A store for all processes that MPI's launcher has started, and this one's rank and their number."""
     from torch.distributed import TCPStore
 
-    from openxpu._process_group import _library
+    from openxpu import _distributed
 
     world = start(timeout)
     host = socket.gethostname()
@@ -201,7 +202,7 @@ def meet(timeout: timedelta) -> tuple[Any, int, int]:
     if world.rank == 0:
         store = TCPStore("localhost", port, None, True, timeout, wait_for_workers=False)
         port = store.port
-    its, port_of_it = _library().tell_by_mpi(f"{host} {port}", timeout).split()
+    its, port_of_it = _distributed.tell_by_mpi(f"{host} {port}", timeout).split()
     if store is None:
         address = os.environ.get("MASTER_ADDR") or ("localhost" if its == host else its)
         store = TCPStore(address, int(port_of_it), None, False, timeout)
