@@ -253,12 +253,11 @@ def free_port() -> str:
 @needs_mpi
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_program(name: str, tmp_path: Path) -> None:
-    began = time.monotonic()
     done = launched(name, 3 if name == "messages" else 2, tmp_path)
     if name in ("fails", "is_killed"):
         assert done.returncode, done.stdout
         assert name != "fails" or "on purpose" in done.stdout
-        assert time.monotonic() - began < 60  # the other rank doesn't wait for its time
+        assert "timed out" not in done.stdout.lower()  # the other rank doesn't wait for its time
     else:
         assert not done.returncode, done.stdout
 
