@@ -433,7 +433,7 @@ static void masked_fill_into(const Tensor &out, const Tensor &self, const Tensor
                 " dimension(s).");
     if (value.is_cpu()) return masked_fill_into(out, self, mask, value.item());
     TORCH_CHECK(canCast(value.scalar_type(), self.scalar_type()), "value cannot be converted to type ",
-                self.scalar_type());
+                self.scalar_type(), " without overflow");
     auto iter = TensorIteratorConfig()
                     .set_check_mem_overlap(false)
                     .check_all_same_dtype(false)
