@@ -98,6 +98,8 @@ def copy_suite(folder: Path, files: list[str], to: Path, source: str, target: st
         name = path.relative_to(folder)
         if path.name == "conftest.py" or not path.is_file():
             continue
+        if path.name == "__init__.py" and name.parent.name == "functorch":  # would hide PyTorch's package
+            continue
         text = path.read_text(errors="replace")
         copy = to / name
         copy.parent.mkdir(parents=True, exist_ok=True)
