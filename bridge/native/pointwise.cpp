@@ -558,6 +558,22 @@ Tensor glu_backward_xpu(const Tensor &grad_output, const Tensor &self, int64_t d
     return glu_backward_out_xpu(grad_output, self, dim, grad_input);
 }
 
+Tensor glu_jvp_xpu(const Tensor &glu, const Tensor &x, const Tensor &dx, int64_t dim) {
+    const auto half = glu.size(dim);
+    const auto gate = x.narrow(dim, half, half), value_moves = dx.narrow(dim, 0, half),
+               gate_moves = dx.narrow(dim, half, half);
+    auto result = at::empty_like(glu);
+    auto iter = TensorIteratorConfig()
+                    .add_output(result)
+                    .add_const_input(glu)
+                    .add_const_input(gate)
+                    .add_const_input(value_moves)
+                    .add_const_input(gate_moves)
+                    .build();
+    pointwise(iter, own_dtype, XPU_POINTWISE_GLU_JVP);
+    return result;
+}
+
 Tensor mish_backward_xpu(const Tensor &grad_output, const Tensor &self) {
     return binary(grad_output, self, XPU_POINTWISE_MISH_BACKWARD);
 }
