@@ -134,6 +134,10 @@ void transfer(const Tensor &to, const Tensor &given, bool non_blocking) {
     if (to.numel() == 0 && given.numel() == 0) return;
     const c10::DeviceGuard guard(to.is_xpu() ? to.device() : given.device());
     auto from = given.sizes() == to.sizes() ? given : given.expand(to.sizes());
+    if (from._is_zerotensor()) { // has no memory
+        Tensor(to).zero_();
+        return;
+    }
     // With differing bits the values are copied as they lie, and then changed in place.
     const bool conjugate = to.is_conj() != from.is_conj(), negate = to.is_neg() != from.is_neg();
     if ((conjugate || negate) && to.is_cpu()) {

@@ -540,7 +540,11 @@ def pointwise_kernel(group: NativeFunctionsGroup, kernel: str, uses: Sequence[Ta
         tests = [condition(a, qualified[a.name]) for a in arguments if a.name in qualified]
         branches.append((" && ".join(tests), call + ");"))
     if branches[-1][0]:
-        branches.append(("", f'TORCH_CHECK(false, "{overload}: unexpected argument");'))
+        known = {name: [dict(use.qualifiers).get(name) for use in uses] for name in dict(uses[-1].qualifiers)}
+        why = ", ".join(
+            f"{name} argument must be either {' or '.join(map(str, known[name]))}" for name in known
+        )
+        branches.append(("", f'TORCH_CHECK(false, "{overload}: {why}.");'))
     body = " else ".join(
         f"if ({test}) {{\n        {call}\n    }}" if test else f"{{\n        {call}\n    }}"
         for test, call in branches

@@ -38,6 +38,7 @@ import signal
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from multiprocessing.context import ForkServerProcess
@@ -96,6 +97,8 @@ def copy_suite(folder: Path, files: list[str], to: Path, source: str, target: st
     for path in sorted(folder.rglob("*.py")):
         name = path.relative_to(folder)
         if path.name == "conftest.py" or not path.is_file():
+            continue
+        if path.name == "__init__.py" and name.parent.name == "functorch":  # would hide PyTorch's package
             continue
         text = path.read_text(errors="replace")
         copy = to / name
@@ -269,7 +272,7 @@ class Recorder:
         self.wanted = None if settings["tests"] is None else set(settings["tests"])
         self.listing, self.only = settings["listing"], settings["only"]
         self.with_file = settings["with_file"]
-        self.unwanted = set(settings["unwanted"])
+        self.unwanted, self.every = set(settings["unwanted"]), settings["every"]
         self.log = open(settings["log"], "a", buffering=1)  # noqa: SIM115  closed with the process
         self.outcome: dict[str, Any] = {}
 
@@ -293,7 +296,9 @@ class Recorder:
         def is_wanted(name: str) -> bool:
             if self.wanted is not None:
                 return name in self.wanted
-            return name not in self.unwanted and bool(re.search(self.only, name))
+            if name in self.unwanted or zlib.crc32(same(name).encode()) % self.every:
+                return False
+            return bool(re.search(self.only, name))
 
         items[:] = [item for item in items if is_wanted(self._name(item.nodeid))]
         self._write(tests=[self._name(item.nodeid) for item in items])
@@ -390,6 +395,7 @@ class Slice:
         tests: list[str] | None = None,
         listing: bool = False,
         only: str = "",
+        every: int = 1,
     ) -> None:
         self.job, self.tests = job, tests
         work = job.log.parent / "slices"
@@ -407,6 +413,7 @@ class Slice:
             "listing": listing,
             "with_file": len(job.files) > 1,
             "only": only,
+            "every": every,
             "machinery": job.machinery,
             "files": [str(job.folder / file) for file in job.files],
         }
@@ -483,9 +490,9 @@ class Slice:
         return [test for test in self.tests or [] if test not in self.done]
 
 
-def listed(job: Job, only: str) -> list[str]:
+def listed(job: Job, only: str, every: int) -> list[str]:
     """The names of a file's tests that have no result yet."""
-    process = Slice(job, 0, listing=True, only=only)
+    process = Slice(job, 0, listing=True, only=only, every=every)
     try:
         process.process.wait()
         process.take()
@@ -507,7 +514,7 @@ def run(jobs: list[Job], options: argparse.Namespace) -> None:
             elif options.processes == 1:
                 yield job, None
             else:
-                tests = listed(job, options.only)
+                tests = listed(job, options.only, options.every)
                 for begin in range(0, len(tests), options.slice):
                     yield job, tests[begin : begin + options.slice]
 
@@ -521,7 +528,8 @@ def run(jobs: list[Job], options: argparse.Namespace) -> None:
                     more = False
                     break
                 number += 1
-                running.append(Slice(following[0], number, following[1], only=options.only))
+                job, tests = following
+                running.append(Slice(job, number, tests, only=options.only, every=options.every))
             if not running:
                 break
             time.sleep(0.5)
@@ -644,6 +652,7 @@ def main() -> int:
     parser.add_argument("--memory", type=int, default=0, help="skip tests that say they want more GiB")
     parser.add_argument("--slow", action="store_true", help="also what PyTorch calls slow")
     parser.add_argument("--only", default="", help="a regular expression that tests' names must hold")
+    parser.add_argument("--every", type=int, default=1, help="one test of so many, chosen by its name")
     parser.add_argument("--again", action="store_true", help="repeat what failed")
     parser.add_argument("--report", action="store_true", help="run nothing, write the table")
     options = parser.parse_args()

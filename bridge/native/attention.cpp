@@ -82,15 +82,10 @@ bool mask_spreads(sdp::sdp_params const &p, bool debug) {
     return fits;
 }
 
-bool dropout_fits(sdp::sdp_params const &p, bool debug) {
-    return !openxpu::uses_host_kernels(index_of(p.query)) || sdp::check_for_dropout(p, debug);
-}
-
 bool fused_fits(sdp::sdp_params const &p, bool debug) {
     constexpr auto dtypes = std::array{at::kFloat, at::kBFloat16, at::kHalf};
-    constexpr std::array<bool (*)(sdp::sdp_params const &, bool), 8> conditions{
+    constexpr std::array<bool (*)(sdp::sdp_params const &, bool), 7> conditions{
         sdp::check_nested_tensor,
-        dropout_fits,
         sdp::check_tensor_shapes,
         sdp::check_batch_size_and_num_heads_dense<true>,
         mask_spreads,
@@ -118,11 +113,12 @@ constexpr std::array fused_backends{
 // The order that PyTorch starts with: it has the overrideable backend, which is xpu's own, last.
 const auto initial_order = at::globalContext().sDPPriorityOrder();
 
-// PyTorch's CPU kernel gives no gradient of a mask, and libxpu's takes longer on a processor than all
-// products of the math backend do. It needs less memory, though, and is there to be asked for.
+// PyTorch's CPU kernel has no dropout and gives no gradient of a mask, and libxpu's takes longer on a
+// processor than all products of the math backend do. It needs less memory, though, and is there to be asked
+// for.
 bool is_slow_fused(sdp::sdp_params const &p) {
-    return p.attn_mask && p.attn_mask->requires_grad() && at::GradMode::is_enabled() &&
-           openxpu::uses_host_kernels(index_of(p.query));
+    const bool mask_learns = p.attn_mask && p.attn_mask->requires_grad() && at::GradMode::is_enabled();
+    return (mask_learns || p.dropout > 0) && openxpu::uses_host_kernels(index_of(p.query));
 }
 
 // As CUDA chooses: the first of the enabled backends that takes these tensors, in the order that the user

@@ -290,7 +290,7 @@ Margins margins_of(const Tensor &self, const Tensor &target, const Scalar &p, co
     TORCH_CHECK(p.equal(1) || p.equal(2), "multi_margin_loss: Invalid p, expected 1 or 2 but got ",
                 p.toDouble());
     multi_margin_loss_shape_check(rows, classes, self.dim(), self, target, weight);
-    TORCH_CHECK(target.scalar_type() == kLong, "multi_margin_loss: targets have to be int64, not ",
+    TORCH_CHECK(target.scalar_type() == kLong, "multi_margin_loss: expected scalar type Long but found ",
                 target.scalar_type());
     Margins m{
         .scores = self.reshape({rows, classes}), .right = target.reshape({rows, 1}), .squared = p.equal(2)};

@@ -8,6 +8,7 @@
 #include <ATen/ops/_int_mm.h>
 #include <ATen/ops/_int_mm_native.h>
 #include <ATen/ops/addmm.h>
+#include <ATen/ops/_efficientzerotensor.h>
 #include <ATen/ops/addmm_native.h>
 #include <ATen/ops/addmv_native.h>
 #include <ATen/ops/baddbmm.h>
@@ -108,6 +109,8 @@ void check_vectors(const Tensor &self, const Tensor &other) {
 
 Tensor inner_product(const Tensor &self, const Tensor &other, bool conjugate) {
     check_vectors(self, other);
+    if (self._is_zerotensor() || other._is_zerotensor()) // have no memory
+        return at::_efficientzerotensor({}, self.options());
     Tensor out = at::empty({}, self.options());
     const xpu_gemm_args args{.dtype = openxpu::dtype_of(self),
                              .conjugate_a = self.is_conj() != (conjugate && self.is_complex()),

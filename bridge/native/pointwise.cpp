@@ -433,7 +433,7 @@ static void masked_fill_into(const Tensor &out, const Tensor &self, const Tensor
                 " dimension(s).");
     if (value.is_cpu()) return masked_fill_into(out, self, mask, value.item());
     TORCH_CHECK(canCast(value.scalar_type(), self.scalar_type()), "value cannot be converted to type ",
-                self.scalar_type());
+                self.scalar_type(), " without overflow");
     auto iter = TensorIteratorConfig()
                     .set_check_mem_overlap(false)
                     .check_all_same_dtype(false)
@@ -556,6 +556,22 @@ Tensor &glu_backward_out_xpu(const Tensor &grad_output, const Tensor &self, int6
 Tensor glu_backward_xpu(const Tensor &grad_output, const Tensor &self, int64_t dim) {
     auto grad_input = at::empty({0}, self.options());
     return glu_backward_out_xpu(grad_output, self, dim, grad_input);
+}
+
+Tensor glu_jvp_xpu(const Tensor &glu, const Tensor &x, const Tensor &dx, int64_t dim) {
+    const auto half = glu.size(dim);
+    const auto gate = x.narrow(dim, half, half), value_moves = dx.narrow(dim, 0, half),
+               gate_moves = dx.narrow(dim, half, half);
+    auto result = at::empty_like(glu);
+    auto iter = TensorIteratorConfig()
+                    .add_output(result)
+                    .add_const_input(glu)
+                    .add_const_input(gate)
+                    .add_const_input(value_moves)
+                    .add_const_input(gate_moves)
+                    .build();
+    pointwise(iter, own_dtype, XPU_POINTWISE_GLU_JVP);
+    return result;
 }
 
 Tensor mish_backward_xpu(const Tensor &grad_output, const Tensor &self) {

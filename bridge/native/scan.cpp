@@ -68,6 +68,7 @@ void cummin_helper_xpu(const Tensor &self, Tensor &values, Tensor &indices, int6
 }
 
 Tensor &logcumsumexp_out_xpu(const Tensor &self, int64_t dim, Tensor &result) {
+    dim = maybe_wrap_dim(dim, self.dim());
     resize_output(result, self.sizes());
     scan(XPU_SCAN_LOGSUMEXP, self, dim, result);
     return result;

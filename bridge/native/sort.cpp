@@ -1,5 +1,6 @@
 // Sorting and what is made of it, ranks and binary search. Host devices do all of it with
 // PyTorch's own CPU kernels on the same memory; others with libxpu's.
+#include <ATen/MemoryOverlap.h>
 #include <ATen/WrapDimUtils.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/BucketizationUtils.h>
@@ -227,6 +228,7 @@ TORCH_IMPL_FUNC(topk_xpu)(const Tensor &self, int64_t k, int64_t dim, bool large
 std::tuple<Tensor &, Tensor &> kthvalue_out_xpu(const Tensor &self, int64_t k, int64_t dim_, bool keepdim,
                                                 Tensor &values, Tensor &indices) {
     const int64_t dim = maybe_wrap_dim(dim_, self.dim(), true);
+    at::assert_no_overlap(self, values);
     if (sorts_on_host(self))
         return pair_into(values, indices, at::kthvalue(as_cpu_input(self), k, dim_, keepdim));
     zero_numel_check_dims(self, dim, "kthvalue()");

@@ -2,7 +2,12 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/SparseCsrTensorImpl.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/WrapDimUtils.h>
 #include <ATen/native/Resize.h>
+#include <ATen/ops/_convert_indices_from_csr_to_coo.h>
+#include <ATen/ops/_sparse_csr_prod_native.h>
+#include <ATen/ops/_sparse_csr_sum_native.h>
+#include <ATen/ops/_sparse_csr_tensor_unsafe.h>
 #include <ATen/ops/_sparse_sparse_matmul.h>
 #include <ATen/ops/_to_sparse_bsc_native.h>
 #include <ATen/ops/_to_sparse_bsr_native.h>
@@ -15,7 +20,11 @@
 #include <ATen/ops/addmv_native.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linalg_solve_triangular.h>
+#include <ATen/ops/sparse_sampled_addmm_native.h>
+#include <ATen/ops/sum.h>
+#include <ATen/ops/sum_native.h>
 #include <ATen/ops/triangular_solve_native.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <cmath>
 
@@ -65,7 +74,121 @@ void check_matrix(const Tensor &x) {
                                               "and no dense dimensions");
 }
 
+// The sum or product of a CSR matrix's elements along dimensions that stay, with size 1.
+Tensor reduce_csr(const Tensor &self, IntArrayRef dims, bool keepdim, ScalarType type,
+                  xpu_sparse_reduction reduction) {
+    TORCH_CHECK(keepdim, "reduction operations on CSR tensors with keepdim=False is unsupported");
+    check_matrix(self);
+    const bool all = dims.empty();
+    bool reduced[2] = {all, all};
+    for (const auto dim : dims) reduced[maybe_wrap_dim(dim, 2)] = true;
+    const auto indices = at::_convert_indices_from_csr_to_coo(self.crow_indices(), self.col_indices());
+    const auto columns = indices.select(0, 1);
+    // Whole numbers make int64, whatever `type` is, as on the CPU.
+    const auto computed = isIntegralType(type, /*includeBool=*/false) ? kLong : type;
+    const auto elements = self.values().to(type).to(computed);
+    const int64_t rows = reduced[0] ? 1 : self.size(0), width = reduced[1] ? 1 : self.size(1);
+    // A key is the row and column that an element's result has.
+    const auto keys = (reduced[0] ? columns.mul(0) : indices.select(0, 0)).mul(width);
+    const auto segments = segments_of((reduced[1] ? keys : keys.add(columns)).to(kLong), reduced[1]);
+    const auto found = segments.keys.index_select(0, segments.starts);
+    const auto row = found.div(std::max<int64_t>(1, width), "floor"), column = found.sub(row.mul(width));
+    const auto result = !(reduced[0] && reduced[1]) || found.numel() == 0
+                            ? reduce_segments(segments, elements, reduction)
+                            : (reduction == XPU_SPARSE_SUM ? elements.sum() : elements.prod()).view({1});
+    return at::_sparse_csr_tensor_unsafe(search_range(row, rows + 1, false, columns.scalar_type()),
+                                         column.to(columns.scalar_type()), result, {rows, width},
+                                         self.options().dtype(computed));
+}
+
+// The product of row r of `left` and row c of `right` for each pair r, c. Of long lists some are taken at a
+// time, for the elements that are multiplied take memory.
+Tensor products_of_rows(const Tensor &left, const Tensor &right, const Tensor &rows, const Tensor &columns) {
+    const int64_t step = std::max<int64_t>(1, (int64_t{1} << 24) / std::max<int64_t>(1, left.size(1)));
+    auto products = at::empty({rows.numel()}, left.options());
+    for (int64_t begin = 0; begin < rows.numel(); begin += step) {
+        const int64_t end = std::min(begin + step, rows.numel());
+        auto some = products.slice(0, begin, end);
+        at::sum_out(some,
+                    left.index_select(0, rows.slice(0, begin, end))
+                        .mul_(right.index_select(0, columns.slice(0, begin, end))),
+                    IntArrayRef{1});
+    }
+    return products;
+}
+
 } // namespace
+
+Tensor sum_csr_xpu(const Tensor &self, IntArrayRef dim, bool keepdim, std::optional<ScalarType> dtype) {
+    return reduce_csr(self, dim, keepdim, dtype.value_or(self.scalar_type()), XPU_SPARSE_SUM);
+}
+
+Tensor prod_csr_xpu(const Tensor &self, IntArrayRef dim, bool keepdim, std::optional<ScalarType> dtype) {
+    return reduce_csr(self, dim, keepdim, dtype.value_or(self.scalar_type()), XPU_SPARSE_PRODUCT);
+}
+
+// beta self + alpha (mat1 mat2), where self has elements; one self may serve many products.
+Tensor &sampled_addmm_out_csr_xpu(const Tensor &self, const Tensor &mat1, const Tensor &mat2,
+                                  const Scalar &beta, const Scalar &alpha, Tensor &out) {
+    const char *name = "torch.sparse.sampled_addmm: ";
+    TORCH_CHECK(mat1.layout() == kStrided, name, "Expected mat1 to have strided layout, but got ",
+                mat1.layout());
+    TORCH_CHECK(mat2.layout() == kStrided, name, "Expected mat2 to have strided layout, but got ",
+                mat2.layout());
+    TORCH_CHECK(out.layout() == kSparseCsr, name, "Expected result to have sparse csr layout, but got ",
+                out.layout());
+    for (const auto &[other, called] : {std::pair{&mat1, "mat1"}, {&mat2, "mat2"}, {&out, "result"}})
+        TORCH_CHECK(self.scalar_type() == other->scalar_type(), name, "Expected self and ", called,
+                    " to have the same dtype, but got ", self.scalar_type(), " and ", other->scalar_type());
+    TORCH_CHECK(mat1.dim() >= 2, name, "Expected mat1 to be a matrix, got ", mat1.dim(), "-D tensor");
+    TORCH_CHECK(mat2.dim() >= 2, name, "Expected mat2 to be a matrix, got ", mat2.dim(), "-D tensor");
+    const auto batch = mat1.sizes().slice(0, mat1.dim() - 2);
+    TORCH_CHECK(mat2.sizes().slice(0, mat2.dim() - 2).equals(batch), name,
+                "Expected mat1 and mat2 to have the same batch size, but got ", mat1.sizes(), " and ",
+                mat2.sizes());
+    const bool shared = self.dim() == 2 && !batch.empty();
+    TORCH_CHECK(shared || self.sizes().slice(0, self.dim() - 2).equals(batch), name,
+                "Expected self and mat1 to have the same batch size, but got ", self.sizes(), " and ",
+                mat1.sizes());
+    const auto m = mat1.size(-2), k = mat1.size(-1), n = mat2.size(-1);
+    TORCH_CHECK(k == mat2.size(-2), name, "mat1 and mat2 shapes cannot be multiplied (", m, "x", k, " and ",
+                mat2.size(-2), "x", n, ")");
+    TORCH_CHECK(self.size(-2) == m, name, "self.shape[-2] must match mat1.shape[-2]");
+    TORCH_CHECK(self.size(-1) == n, name, "self.shape[-1] must match mat2.shape[-1]");
+
+    const auto over_batch = [&](const Tensor &x) {
+        auto size = batch.vec();
+        size.push_back(x.size(-1));
+        return shared ? x.expand(size) : x;
+    };
+    const auto crow = over_batch(self.crow_indices()).contiguous();
+    const auto col = over_batch(self.col_indices()).contiguous();
+    auto elements = over_batch(self.values());
+    elements = beta.toComplexDouble() == 0.0 ? at::zeros_like(elements, MemoryFormat::Contiguous)
+                                             : elements.mul(beta).contiguous();
+    if (elements.numel() && k) {
+        auto indices = at::_convert_indices_from_csr_to_coo(crow, col).to(kLong);
+        auto of_batch = at::zeros_like(indices.select(0, 0));
+        for (size_t d = 0; d < batch.size(); d++) of_batch.mul_(batch[d]).add_(indices[d]);
+        const auto d = static_cast<int64_t>(batch.size());
+        elements.view({-1}).add_(products_of_rows(mat1.reshape({-1, k}), mat2.mT().reshape({-1, k}),
+                                                  of_batch.mul(m).add_(indices[d]),
+                                                  of_batch.mul(n).add_(indices[d + 1])),
+                                 alpha);
+    }
+    auto sizes = batch.vec();
+    sizes.insert(sizes.end(), {m, n});
+    const bool own = out.is_same(self) && !shared;
+    static_cast<SparseCsrTensorImpl *>(out.unsafeGetTensorImpl())
+        ->set_member_tensors(own ? crow : crow.clone(), own ? col : col.clone(), elements, sizes);
+    return out;
+}
+
+Tensor sampled_addmm_csr_xpu(const Tensor &self, const Tensor &mat1, const Tensor &mat2, const Scalar &beta,
+                             const Scalar &alpha) {
+    auto out = at::empty({0, 0}, self.options());
+    return sampled_addmm_out_csr_xpu(self, mat1, mat2, beta, alpha, out);
+}
 
 Tensor compressed_to_csr_xpu(const Tensor &self, std::optional<int64_t> dense_dim) {
     return turns(self, kSparseCsr) ? self.to_sparse().to_sparse_csr(dense_dim)

@@ -30,7 +30,7 @@ struct Segments {
 };
 Segments segments_of(const at::Tensor &keys, bool sorted = false);
 
-// The sum or maximum over each segment of values [elements][…].
+// The sum, maximum or product over each segment of values [elements][…].
 at::Tensor reduce_segments(const Segments &segments, const at::Tensor &values,
                            xpu_sparse_reduction reduction = XPU_SPARSE_SUM);
 

@@ -2,7 +2,8 @@
  *
  * -DKEYS     sparse_keys: one work-item a key
  * -DSEARCH   sparse_search: one work-item a key, by bisection; -DI, -DO the dtypes of keys and places, i32 or i64
- * -DREDUCE   sparse_reduce: one work-item a result; -DT=<dtype> -DKIND_b|i|u|f|c -DMAXIMUM=0|1
+ * -DREDUCE   sparse_reduce: one work-item a result; -DT=<dtype> -DKIND_b|i|u|f|c
+ *            -DREDUCTION_SUM|MAXIMUM|PRODUCT
  * -DPRODUCT  sparse_product: one work-item a result; -DT=<dtype> -DCOMPLEX_T -DFLOAT_T -DDOUBLE_T, -DI the
  *            indices' dtype
  * The last two: -DWIDE, work-groups lie along one row each, else they go over all results. */
@@ -53,10 +54,14 @@ __kernel void sparse_search(struct sparse_search_params p) {
 typedef COMPUTED(T) computed;
 
 static inline computed combine(computed old, computed v) {
-#if MAXIMUM && defined(KIND_f)
+#if defined(REDUCTION_MAXIMUM) && defined(KIND_f)
     return old != old || old > v ? old : v;
-#elif MAXIMUM
+#elif defined(REDUCTION_MAXIMUM)
     return old > v ? old : v;
+#elif defined(REDUCTION_PRODUCT) && defined(KIND_c)
+    return (computed)(old.x * v.x - old.y * v.y, old.x * v.y + old.y * v.x);
+#elif defined(REDUCTION_PRODUCT)
+    return old * v;
 #elif defined(KIND_b)
     return old | v;
 #else

@@ -1,6 +1,7 @@
 #include "xpu/ops/sparse.h"
 
 #include "iter.h"
+#include "core/status.h"
 #include "kernel.h"
 #include "kernels/sparse.h"
 #include "product.h"
@@ -92,9 +93,9 @@ static xpu_status check_dtype(int device, xpu_dtype dtype) {
 
 xpu_status xpu_sparse_reduce(xpu_stream *stream, const xpu_sparse_reduce_args *a) {
     const int device = xpu_stream_device(stream);
-    const bool maximum = a->reduction == XPU_SPARSE_MAX;
     XPU_TRY(check_dtype(device, a->dtype));
-    if (maximum && dtype_is_complex(a->dtype))
+    XPU_REJECT_IF(a->reduction > XPU_SPARSE_PRODUCT, "no reduction %d", (int)a->reduction);
+    if (a->reduction == XPU_SPARSE_MAX && dtype_is_complex(a->dtype))
         return op_fail(XPU_ERROR_NOT_SUPPORTED, "sparse tensor: complex numbers have no maximum");
     if (a->segments * a->width == 0) return XPU_SUCCESS;
     kernel_spec spec;
@@ -102,7 +103,8 @@ xpu_status xpu_sparse_reduce(xpu_stream *stream, const xpu_sparse_reduce_args *a
     spec_dtype(&spec, "T", a->dtype);
     static const char *const kinds[] = {['b'] = "b", ['c'] = "c", ['f'] = "f", ['i'] = "i", ['u'] = "u"};
     spec_follows(&spec, "KIND_", kinds[(int)dtype_class(a->dtype)]);
-    spec_bool(&spec, "MAXIMUM", maximum);
+    static const char *const reductions[] = {"SUM", "MAXIMUM", "PRODUCT"};
+    spec_choice(&spec, "REDUCTION_", reductions, a->reduction, 2);
     spec_flag(&spec, "WIDE", is_wide(a->width));
     xpu_kernel *kernel;
     XPU_TRY(find_kernel(device, &spec, ENTRY_REDUCE, a->dtype, &kernel));

@@ -344,6 +344,11 @@ def test_dropout_is_that_of_the_probabilities(queries: int, keys: int, causal: b
         kept = torch._fill_mem_eff_dropout_mask_(torch.empty_like(mask), p, int(flash[6]), int(flash[7])) > p
         assert torch.equal(mask < 0, ~kept & (mask != 0))
         torch.testing.assert_close(mask.clamp(min=0) @ v / (1 - p), flash[0], rtol=1e-4, atol=1e-4)
+    for backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION):
+        torch.xpu.manual_seed(11)
+        with sdpa_kernel(backend):
+            asked = F.scaled_dot_product_attention(q, k, v, None, p, causal)
+        torch.testing.assert_close(asked, results[0][0], rtol=1e-4, atol=1e-4)
 
 
 def test_transformer_layer_trains() -> None:

@@ -569,6 +569,53 @@ def test_compressed_arithmetic(layout: str, dtype: torch.dtype) -> None:
     same(lambda x: to(x).sum(), x)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64, torch.int8], ids=name)
+@pytest.mark.parametrize("dims", [(0,), (1,), (0, 1), ()])
+def test_compressed_reductions(dtype: torch.dtype, dims: tuple[int, ...]) -> None:
+    x = values(dtype, 3, 5) * (torch.rand(3, 5) < 0.4)
+    x[0] = x[:, 2] = 0
+    x[1, 1] = 1
+    for function in (torch._sparse_csr_sum, torch._sparse_csr_prod):
+        if dtype != torch.int8 or dims == (0,):  # the CPU's products of all bytes wrap around
+            got = same(lambda x, f=function: f(x.to_sparse_csr(), dims, True), x)
+            want = function(x.to_sparse_csr(), dims, True)
+            assert torch.equal(got.crow_indices().cpu(), want.crow_indices())
+            assert torch.equal(got.col_indices().cpu(), want.col_indices())
+    if dims:
+        same(lambda x: x.to_sparse_csr().sum(dims, keepdim=True), x)
+    empty = torch._sparse_csr_sum(torch.zeros(2, 3, device="xpu").to_sparse_csr(), dims, True)
+    assert empty.to_dense().count_nonzero() == 0
+    with pytest.raises(RuntimeError, match="keepdim=False"):
+        torch._sparse_csr_sum(x.xpu().to_sparse_csr(), dims, False)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex64], ids=name)
+@pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
+def test_sampled_addmm(dtype: torch.dtype, batch: tuple[int, ...]) -> None:
+    left, right = values(dtype, *batch, 4, 6), values(dtype, *batch, 6, 5)
+    kept = torch.rand(4, 5) < 0.5
+    for own in (batch, ()):
+        x = values(dtype, *own, 4, 5) * 2 + 1
+        x = x.masked_fill(~kept, 0)
+        sampled = x.xpu().to_sparse_csr()
+        for beta, alpha in ((1, 1), (0, 2), (0.5, -3)):
+            got = torch.sparse.sampled_addmm(sampled, left.xpu(), right.xpu(), beta=beta, alpha=alpha)
+            assert got.layout == torch.sparse_csr and got.shape == (*batch, 4, 5)
+            want = (beta * x + alpha * (left @ right)) * kept
+            torch.testing.assert_close(got.to_dense().cpu(), want, rtol=1e-6, atol=1e-6)
+    torch.sparse.sampled_addmm(sampled, left.xpu(), right.xpu(), out=got)
+    torch.testing.assert_close(got.to_dense().cpu(), (x + left @ right) * kept)
+    with pytest.raises(RuntimeError, match=r"self.shape\[-1\] must match mat2.shape\[-1\]"):
+        torch.sparse.sampled_addmm(sampled, left.xpu(), right[..., :3].xpu())
+
+
+def test_sampled_addmm_gradients() -> None:
+    left, right = values(torch.float64, 4, 6), values(torch.float64, 6, 5)
+    gradients(
+        lambda x, y: torch.sparse.sampled_addmm(x.new_zeros(4, 5).add(1).to_sparse_csr(), x, y), left, right
+    )
+
+
 def test_compressed_layers() -> None:
     """A linear layer with a CSR weight, and the gradient of what comes in."""
     weight, x = values(torch.float64, 6, 9), values(torch.float64, 4, 9)

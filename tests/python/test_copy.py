@@ -91,6 +91,18 @@ def test_conjugate_and_negative_views(dtype):
     torch.testing.assert_close(z, x.conj().resolve_conj())
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64])
+def test_from_zeros_without_memory(dtype):
+    """What forward differentiation has for tangents of constants."""
+    zeros = torch._efficientzerotensor((4,), device="xpu")
+    for device in ("xpu", "cpu"):
+        got = torch.ones(3, 4, dtype=dtype, device=device).copy_(zeros)
+        assert got.device.type == device and got.count_nonzero() == 0
+    ones = torch.ones(4, device="xpu")
+    for x, y in ((zeros, ones), (ones, zeros), (zeros, zeros)):
+        assert torch.dot(x, y)._is_zerotensor() and torch.vdot(x, y).shape == ()
+
+
 def test_copies_onto_themselves_in_part_are_refused():
     x = torch.arange(12.0, device="xpu")
     for to, source in (

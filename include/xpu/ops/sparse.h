@@ -30,10 +30,10 @@ typedef struct xpu_sparse_search_args {
 } xpu_sparse_search_args;
 XPU_API xpu_status xpu_sparse_search(xpu_stream *stream, const xpu_sparse_search_args *args);
 
-/* out[s][w] = the sum (bool: or) or maximum of values[places[k]][w] over starts[s] <= k < starts[s + 1], in
- * that order; the last segment ends at `count`. places may be NULL, for k itself. Halves are summed in fp32.
- * A maximum has no complex numbers, and NaN wins. */
-typedef enum xpu_sparse_reduction { XPU_SPARSE_SUM, XPU_SPARSE_MAX } xpu_sparse_reduction;
+/* out[s][w] = the sum (bool: or), maximum or product (bool: and) of values[places[k]][w] over
+ * starts[s] <= k < starts[s + 1], in that order; the last segment ends at `count`. places may be NULL, for k
+ * itself. Halves are computed in fp32. A maximum has no complex numbers, and NaN wins. */
+typedef enum xpu_sparse_reduction { XPU_SPARSE_SUM, XPU_SPARSE_MAX, XPU_SPARSE_PRODUCT } xpu_sparse_reduction;
 typedef struct xpu_sparse_reduce_args {
     xpu_sparse_reduction reduction;
     xpu_dtype dtype;
