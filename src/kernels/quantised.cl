@@ -114,4 +114,6 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void dequantise(cons
             one = as_uint2(as_ulong(one) >> E_BITS);
         }
     }
+    if (end == p.length)
+        for (long i = end + (long)get_local_id(0); i < p.padded; i += LANES) STORE(T, out, i, 0.0f);
 }

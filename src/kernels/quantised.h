@@ -32,7 +32,8 @@ typedef struct dequantise_params {
     xpu_addr out;
     xpu_i64 out_batch, out_across; /* elements; neighbours in a line lie beside each other */
     xpu_i64 lines, length, batch;
-    xpu_i64 span; /* elements of a line that a work-group has: a multiple of 8 */
+    xpu_i64 span;   /* elements of a line that a work-group has: a multiple of 8 */
+    xpu_i64 padded; /* up to where zeros follow a line */
     /* With -DCUT: before what line, or element of them, each of `groups` ends (int32), and how many scales
      * there are, or 0: those of all. */
     xpu_addr ends;

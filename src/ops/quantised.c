@@ -152,8 +152,10 @@ void quantised_spec(kernel_spec *spec, const quantised_operand *o) {
 
 /* --- its numbers written down --- */
 
+/* `is_padded`: the host's libraries may multiply what follows a line with zeros, and it mustn't be NaN. */
 static xpu_status write_numbers(xpu_stream *stream, const quantised_operand *o, int64_t batch,
-                                xpu_dtype dtype, void *out, int64_t out_batch, int64_t out_across) {
+                                xpu_dtype dtype, void *out, int64_t out_batch, int64_t out_across,
+                                bool is_padded) {
     const int device = xpu_stream_device(stream);
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(device, &properties));
@@ -185,6 +187,7 @@ static xpu_status write_numbers(xpu_stream *stream, const quantised_operand *o, 
                                  .length = o->length,
                                  .batch = batch,
                                  .span = host ? 16384 : 2048,
+                                 .padded = is_padded && host ? out_across : 0,
                                  .ends = XPU_ADDR(o->ends),
                                  .groups = o->groups,
                                  .scales = o->cut ? o->q->scale_count : 0};
@@ -210,7 +213,7 @@ xpu_status xpu_dequantise(xpu_stream *stream, const xpu_matrix *matrix, const xp
             "dequantise: scales in tiles are of lines that are neighbours in the result, and there "
             "are none of a whole matrix");
     return write_numbers(stream, &o, batch, dtype, out->data, out->batch_stride,
-                         by_columns ? out->column_stride : out->row_stride);
+                         by_columns ? out->column_stride : out->row_stride, false);
 }
 
 /* In place of a product's quantised operand, its numbers in a workspace; lines begin at multiples of 64
@@ -222,7 +225,7 @@ static xpu_status write_lines(xpu_stream *stream, xpu_matrix *m, const quantised
     const bool is_one = m->batch_stride == 0 && q->scale_batch_stride == 0 && q->zero_batch_stride == 0;
     const int64_t copies = is_one ? 1 : batch, each = is_one ? 0 : pitch * o->count;
     XPU_TRY(xpu_workspace_take(stream, (size_t)(pitch * o->count * copies * element), workspace));
-    XPU_TRY(write_numbers(stream, o, copies, dtype, *workspace, each, pitch));
+    XPU_TRY(write_numbers(stream, o, copies, dtype, *workspace, each, pitch, true));
     *m = (xpu_matrix){*workspace, each, o->by_columns ? 1 : pitch, o->by_columns ? pitch : 1};
     return XPU_SUCCESS;
 }
