@@ -17,6 +17,8 @@
 #include <ATen/ops/where.h>
 #include <torch/library.h>
 
+#include <algorithm>
+
 #include "../host_gemm.h"
 #include "../host_memory.h"
 #include "../operands.h"
@@ -89,6 +91,7 @@ struct Scales {
     Tensor scale;
     int64_t group_rows = 0, group_columns = 0;
     int64_t row_stride = 0, column_stride = 0;
+    Tensor whole = {}; // of the whole operand, if there is one
 };
 xpu_quantised quantised(const Tensor &t, const Scales &s) {
     return {.dtype = openxpu::dtype_of(t),
@@ -97,7 +100,8 @@ xpu_quantised quantised(const Tensor &t, const Scales &s) {
             .group_rows = s.group_rows,
             .group_columns = s.group_columns,
             .scale_row_stride = s.row_stride,
-            .scale_column_stride = s.column_stride};
+            .scale_column_stride = s.column_stride,
+            .whole_scale = s.whole.defined() ? s.whole.const_data_ptr<float>() : nullptr};
 }
 // Of B, from those of its transpose.
 Scales turned(Scales s) {
@@ -277,7 +281,7 @@ Scales read_recipe(const char *name, at::ArrayRef<Tensor> scales, at::IntArrayRe
             TORCH_CHECK_VALUE(scales[1].numel() == 1 && scales[1].scalar_type() == at::kFloat, "scale_", name,
                               "[1] must have 1 Float element, got ", scales[1].numel(), " of ",
                               scales[1].scalar_type());
-            found.scale = found.scale.to(at::kFloat).mul_(scales[1]);
+            found.whole = scales[1];
         }
         return found;
     }
@@ -315,26 +319,35 @@ std::vector<int64_t> ends_of(const Tensor &offs, int64_t size) {
 // One of the two operands: how it is cut, and where its scales lie.
 struct Grouped {
     const Tensor &whole, &scale;
-    bool is_left, is_mx;
-    int64_t place = 0; // of the group's first scale where they lie group behind group
+    bool is_left;
+    int64_t block;           // that has a scale in tiles; 0: a row, or column, has one
+    Tensor whole_scale = {}; // … and each group one more
+    int64_t place = 0;       // of the group's first scale where they lie group behind group
 
     // Its part of a group that goes from `begin` to `end` along the size that is divided: its own dimension,
     // or k.
     Tensor part(int64_t group, int64_t begin, int64_t end, bool along_k) const {
         if (whole.dim() == 3) return whole.select(0, group);
-        return whole.slice(is_left == along_k ? 1 : 0, begin, end);
+        const int64_t elements = along_k ? elements_each() : 1;
+        return whole.slice(is_left == along_k ? 1 : 0, begin / elements, end / elements);
+    }
+    int64_t elements_each() const { return is_packed(whole) ? 2 : 1; }
+    int64_t lines() const { return whole.size(is_left ? -2 : -1); }
+    int64_t scales_in_tiles(int64_t count, int64_t k) const {
+        return rounded_up(count, 128) * rounded_up(divided_up(k, block), 4);
     }
     Scales scales(const Tensor &part, int64_t group, int64_t begin, bool along_k) {
-        const int64_t rows = part.size(is_left ? 0 : 1), k = part.size(is_left ? 1 : 0);
+        const int64_t rows = part.size(is_left ? 0 : 1), k = part.size(is_left ? 1 : 0) * elements_each();
         Scales found;
-        if (is_mx) {
-            const int64_t count = rounded_up(rows, 128) * rounded_up(divided_up(k, 32), 4);
+        if (block) {
+            const int64_t count = scales_in_tiles(rows, k);
             const Tensor mine = whole.dim() == 3 ? scale.select(0, group).reshape(-1)
                                                  : scale.reshape(-1).slice(0, place, place + count);
             place += count;
             TORCH_CHECK(mine.numel() == count, "Expected ", count, " scales for group ", group, ", got ",
                         mine.numel());
-            found = by_blocks(mine, true, rows, k, 32);
+            found = by_blocks(mine, true, rows, k, block);
+            if (whole_scale.defined()) found.whole = whole_scale.slice(0, group, group + 1);
         } else if (whole.dim() == 3) {
             found = {scale.select(0, group), 1, 0, scale.stride(1), 0};
         } else { // 2D with 2D: each group has scales of its own for all rows
@@ -345,13 +358,26 @@ struct Grouped {
     }
 };
 
-void check_group_scale(const char *name, const Grouped &g, int64_t repeats) {
-    const Tensor &scale = g.scale;
-    if (g.is_mx) {
-        TORCH_CHECK(scale.dim() == 2, "For MXFP8, expected ", name, " of 2 dimensions, got ", scale.dim());
+void check_group_scale(const char *name, const Grouped &g, int64_t groups, int64_t repeats) {
+    const Tensor &scale = g.scale, &all = g.whole_scale;
+    check_device(name, scale, g.whole);
+    if (all.defined()) {
+        check_device(name, all, g.whole);
+        TORCH_CHECK_VALUE(all.scalar_type() == at::kFloat && all.numel() == groups && all.is_contiguous(),
+                          name, "[1] must have ", groups, " contiguous Float elements, got ",
+                          all.scalar_type(), " of shape ", all.sizes());
+    }
+    const int64_t rows = g.lines();
+    if (g.block) {
+        TORCH_CHECK(scale.dim() == 2, "Expected ", name, " of blocks to have 2 dimensions, got ",
+                    scale.dim());
+        TORCH_CHECK(scale.is_contiguous(), "Expected ", name, " to be contiguous.");
+        if (g.whole.dim() == 2) return; // whose groups' sizes the device knows
+        const int64_t count = g.scales_in_tiles(rows, g.whole.size(g.is_left ? 2 : 1) * g.elements_each());
+        TORCH_CHECK(scale.size(0) == g.whole.size(0) && scale.size(1) == count, "Expected ", name, " of ",
+                    g.whole.size(0), " x ", count, " elements, got ", scale.sizes());
         return;
     }
-    const int64_t rows = g.whole.size(g.whole.dim() - (g.is_left ? 2 : 1));
     if (g.whole.dim() == 2) {
         TORCH_CHECK(scale.is_contiguous(), "Expected ", name, " to be contiguous.");
         TORCH_CHECK(scale.dim() == 1, "Expected ", name, " to be 1D tensor, but got ", scale.dim(),
@@ -367,29 +393,56 @@ void check_group_scale(const char *name, const Grouped &g, int64_t repeats) {
                 scale.size(1), ".");
 }
 
-// A scale for each row of A and each column of B: one launch, which doesn't wait for the groups' sizes.
-Tensor multiply_rows_of_groups(const openxpu::Groups &groups, const Tensor &scale_a, const Tensor &scale_b) {
+// A scale for each row of A and each column of B, or for `block` elements of each, in tiles: one product,
+// which doesn't wait for the groups' sizes.
+Tensor multiply_at_once(const openxpu::Groups &groups, const Grouped &left, const Grouped &right) {
     const bool along_k = groups.grouped == XPU_GROUPED_K;
-    const auto quantised = [&](const Tensor &x, const Tensor &scale, bool is_left) {
-        xpu_quantised q{
-            .dtype = openxpu::dtype_of(x), .scale_dtype = XPU_FLOAT32, .scale = openxpu::input_data(scale)};
-        const int64_t line = scale.stride(-1), lines = is_left ? groups.m : groups.n;
+    const auto quantised = [&](const Grouped &g) {
+        const Tensor &x = g.whole, &scale = g.scale;
+        const bool is_left = g.is_left;
+        xpu_quantised q{.dtype = openxpu::dtype_of(x),
+                        .scale_dtype = openxpu::dtype_of(scale),
+                        .scale = openxpu::input_data(scale)};
+        const int64_t line = scale.stride(-1);
         (is_left ? q.group_rows : q.group_columns) = 1;
-        (is_left ? q.scale_row_stride : q.scale_column_stride) = line;
-        q.scale_batch_stride = x.dim() == 3 ? scale.stride(0) : along_k ? lines * line : 0;
+        q.scale_batch_stride = x.dim() == 3 ? scale.stride(0) : along_k ? g.lines() * line : 0;
+        if (g.whole_scale.defined()) {
+            q.whole_scale = g.whole_scale.const_data_ptr<float>(), q.whole_scale_stride = 1;
+        }
+        if (g.block == 0) {
+            (is_left ? q.scale_row_stride : q.scale_column_stride) = line;
+        } else {
+            (is_left ? q.group_columns : q.group_rows) = g.block;
+            q.scale_is_tiled = true, q.scale_count = scale.numel();
+        }
         return q;
     };
-    const xpu_quantised a = quantised(groups.a, scale_a, true), b = quantised(groups.b, scale_b, false);
+    const xpu_quantised a = quantised(left), b = quantised(right);
     Tensor out = groups.empty_result(at::kBFloat16);
-    const auto args = groups.args_for(out);
+    auto args = groups.args_for(out);
+    if (is_packed(groups.a)) { // two to a byte along k
+        args.k *= 2;
+        for (auto *stride :
+             {&args.a.batch_stride, &args.a.row_stride, &args.b.batch_stride, &args.b.column_stride})
+            *stride *= 2;
+    }
     openxpu::check_product(xpu_gemm_grouped_quantised(openxpu::current_stream(out), &args, groups.grouped,
                                                       groups.ends(), &a, &b));
     return out;
 }
 
+// Scales in tiles are for blocks of 32 elements of float8 or float4, or, of dtype e4m3, of 16 of float4,
+// which has one more for each group then.
 Tensor multiply_groups(const Tensor &a, const Tensor &b, const Tensor &scale_a, const Tensor &scale_b,
-                       const std::optional<Tensor> &offs) {
-    TORCH_CHECK(a.scalar_type() == E4M3 && b.scalar_type() == E4M3,
+                       const std::optional<Tensor> &offs, const Tensor &whole_a = {},
+                       const Tensor &whole_b = {}) {
+    const auto type = scale_a.scalar_type();
+    const bool nv = whole_a.defined();
+    const auto suits = [&](const Tensor &t) {
+        if (is_packed(t)) return type == E8M0 || nv;
+        return !nv && (t.scalar_type() == E4M3 || (type == E8M0 && t.scalar_type() == at::kFloat8_e5m2));
+    };
+    TORCH_CHECK(suits(a) && suits(b) && is_packed(a) == is_packed(b),
                 "Expected inputs of E4M3 FP8 type but got mat_a.dtype=", a.scalar_type(),
                 " and mat_b.dtype=", b.scalar_type(), ".");
     const bool flat_a = a.dim() == 2, flat_b = b.dim() == 2;
@@ -405,8 +458,7 @@ Tensor multiply_groups(const Tensor &a, const Tensor &b, const Tensor &scale_a, 
     TORCH_CHECK(b.stride(-2) == 1,
                 "Expected mat_b tensor to be column major in the last two dimensions, got strides ",
                 b.strides().slice(b.dim() - 2));
-    const auto type = scale_a.scalar_type();
-    TORCH_CHECK(type == scale_b.scalar_type() && (type == at::kFloat || type == E8M0),
+    TORCH_CHECK(type == scale_b.scalar_type() && (nv ? type == E4M3 : type == at::kFloat || type == E8M0),
                 "For FP8 scales must both be float32, or for MXFP8 both scales must be float8_e8m0fnu. Got "
                 "scale_a.dtype=",
                 type, " and scale_b.dtype=", scale_b.scalar_type(), ".");
@@ -420,13 +472,17 @@ Tensor multiply_groups(const Tensor &a, const Tensor &b, const Tensor &scale_a, 
     const int64_t groups = offs ? offs->numel() : a.size(0);
     TORCH_CHECK(flat_a || a.size(0) == groups, "Expected ", groups, " groups in mat_a, got ", a.size(0));
     TORCH_CHECK(flat_b || b.size(0) == groups, "Expected ", groups, " groups in mat_b, got ", b.size(0));
-    Grouped left{a, scale_a, true, type == E8M0}, right{b, scale_b, false, type == E8M0};
-    check_group_scale("scale_a", left, along_k ? groups : 1);
-    check_group_scale("scale_b", right, along_k ? groups : 1);
-    if (offs && type == at::kFloat && !openxpu::uses_host_kernels(a.device().index()))
-        return multiply_rows_of_groups(openxpu::Groups(a, b, *offs), scale_a, scale_b);
+    const int64_t block = nv ? 16 : type == E8M0 ? 32 : 0;
+    Grouped left{a, scale_a, true, block, whole_a}, right{b, scale_b, false, block, whole_b};
+    check_group_scale("scale_a", left, groups, along_k ? groups : 1);
+    check_group_scale("scale_b", right, groups, along_k ? groups : 1);
+    check_device("mat_b", b, a);
+    const auto device = a.device().index();
+    // The host doesn't wait for itself, and reads the weights of a few rows as they are.
+    if (offs && (!openxpu::uses_host_kernels(device) || openxpu::is_captured(device)))
+        return multiply_at_once(openxpu::Groups(a, b, *offs), left, right);
     std::vector<int64_t> ends;
-    if (offs) ends = ends_of(*offs, along_k ? a.size(1) : flat_a ? m : n);
+    if (offs) ends = ends_of(*offs, along_k ? a.size(1) * left.elements_each() : flat_a ? m : n);
     const bool stacked = flat_a == flat_b;
     Tensor out = stacked ? at::empty({groups, m, n}, a.options().dtype(at::kBFloat16))
                          : at::empty({m, n}, a.options().dtype(at::kBFloat16));
@@ -755,18 +811,32 @@ Tensor scaled_grouped_mm_v2_xpu(const Tensor &self, const Tensor &mat2, TensorLi
                                 const std::optional<Tensor> &offs, const std::optional<Tensor> &bias,
                                 std::optional<ScalarType> out_dtype, IntArrayRef /*contraction_dim*/,
                                 bool use_fast_accum) {
-    const auto is = [&](ScalingType type) {
-        return recipe_a.size() == 1 && recipe_b.size() == 1 &&
-               static_cast<ScalingType>(recipe_a[0]) == type &&
-               static_cast<ScalingType>(recipe_b[0]) == type && scale_a.size() == 1 && scale_b.size() == 1;
+    const auto is = [&](std::initializer_list<ScalingType> types) {
+        const auto fits = [&](TensorList scale, IntArrayRef recipe) {
+            return scale.size() == types.size() &&
+                   std::equal(recipe.begin(), recipe.end(), types.begin(), types.end(),
+                              [](int64_t found, ScalingType type) {
+                                  return static_cast<ScalingType>(found) == type;
+                              });
+        };
+        return fits(scale_a, recipe_a) && fits(scale_b, recipe_b);
     };
-    const auto is_swizzled = [](IntArrayRef swizzle) {
-        return swizzle.size() == 1 && static_cast<SwizzleType>(swizzle[0]) == SwizzleType::SWIZZLE_32_4_4;
+    const auto are_swizzled = [](IntArrayRef swizzle) {
+        return !swizzle.empty() && static_cast<SwizzleType>(swizzle[0]) == SwizzleType::SWIZZLE_32_4_4;
     };
-    TORCH_CHECK_VALUE(is(ScalingType::RowWise) || (is(ScalingType::BlockWise1x32) && is_swizzled(swizzle_a) &&
-                                                   is_swizzled(swizzle_b)),
-                      "Grouped products take scales by rows, or swizzled ones of 32 elements, got recipes ",
+    const bool in_tiles = are_swizzled(swizzle_a) && are_swizzled(swizzle_b);
+    const bool nv = in_tiles && is({ScalingType::BlockWise1x16, ScalingType::TensorWise});
+    TORCH_CHECK_VALUE(nv || is({ScalingType::RowWise}) || (in_tiles && is({ScalingType::BlockWise1x32})),
+                      "Grouped products take scales by rows, or swizzled ones of 32 elements, or of 16 and "
+                      "one for each group, got "
+                      "recipes ",
                       recipe_a, " and ", recipe_b, " with swizzles ", swizzle_a, " and ", swizzle_b);
+    if (nv) {
+        TORCH_CHECK(!bias, "Bias tensor provided, but it is not supported yet.");
+        TORCH_CHECK(!out_dtype || *out_dtype == kBFloat16,
+                    "If output dtype provided, it must be torch.bfloat16.");
+        return multiply_groups(self, mat2, scale_a[0], scale_b[0], offs, scale_a[1], scale_b[1]);
+    }
     return scaled_grouped_mm_xpu(self, mat2, scale_a[0], scale_b[0], offs, bias, std::nullopt, out_dtype,
                                  use_fast_accum);
 }

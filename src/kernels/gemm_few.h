@@ -143,7 +143,7 @@ void gemm_few(const gemm_quantised_params q) {
     for (int j = 0; j < COLUMNS; j++) {
         const long n = LINE_OF(min(n0 + j % EACH, p.n - 1), j / EACH);
         line[j] = LINES(j).data + (b * q.b.batch + n * q.b.across) * E_BITS / 8;
-        scales[j] = place_of(&q.b.scale, b, n / q.b.group_across);
+        scales[j] = scales_place(&q.b, b, n / q.b.group_across);
         zeros[j] = place_of(&q.b.zero, b, n / q.b.group_across);
     }
 #if LANES == 1

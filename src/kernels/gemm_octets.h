@@ -26,7 +26,7 @@ static inline void open_parts(__private line_parts *p, const quantised_lines *q,
     WRITTEN_OUT for (int j = 0; j < MADE_N; j++) {
         const uint line = (uint)min(n + j * 16 + (int)(get_local_id(0) % MATRIX_TEAM), rows - 1);
         const long across = LINES_SHARE ? line / (uint)q->group_across : line;
-        p->scale[j] = place_of(&q->scale, b, across);
+        p->scale[j] = scales_place(q, b, across);
         p->zero[j] = place_of(&q->zero, b, across);
     }
 }

@@ -18,7 +18,7 @@ typedef struct operand_lines {
     xpu_addr from;              /* of the tile's first line, the next octet */
     uint row[COPIES(TILE_N)];   /* lines from there */
     xpu_addr scales, zeros;     /* of the first line's first groups */
-    uint group[COPIES(TILE_N)]; /* groups from there */
+    uint group[COPIES(TILE_N)]; /* groups from there, or, in tiles, scales */
     uint k;                     /* of the next octet */
     octet bits[COPIES(TILE_N)];
     float scale[COPIES(TILE_N)], zero[COPIES(TILE_N)];
@@ -31,14 +31,16 @@ static inline void open_lines(__private operand_lines *o, const quantised_lines 
     o->k = (uint)k + COPY_PIECE(0, PIECES_B) * 8;
     o->from = q->data + (b * q->batch + n * q->across + o->k) * E_BITS / 8;
 #ifdef SCALE
-    o->scales = q->scale.data + (b * q->scale.batch + first * q->scale.across) * sizeof(STORED(SCALE));
+    o->scales = q->scale.data + scales_place(q, b, TILED ? 0 : first) * sizeof(STORED(SCALE));
 #endif
 #if ZERO_FORM
     o->zeros = q->zero.data + (b * q->zero.batch + first * q->zero.across) * sizeof(STORED(ZERO));
 #endif
     WRITTEN_OUT for (uint i = 0; i < COPIES(TILE_N); i++) {
         o->row[i] = min(COPY_ROW(i, PIECES_B), (uint)rows - 1);
-        o->group[i] = LINES_SHARE ? ((uint)n + o->row[i]) / (uint)q->group_across - first : o->row[i];
+        o->group[i] = TILED         ? (uint)scales_across(q, n + o->row[i])
+                      : LINES_SHARE ? ((uint)n + o->row[i]) / (uint)q->group_across - first
+                                    : o->row[i];
     }
 }
 
@@ -50,9 +52,9 @@ static inline void fetch_octets(__private operand_lines *o, const quantised_line
         o->bits[i] = read_octet(o->from + o->row[i] * pitch, 0);
         o->scale[i] = FOLD, o->zero[i] = 0;
 #ifdef SCALE
-        const xpu_addr scales = o->scales + group * q->scale.along * sizeof(STORED(SCALE));
-        o->scale[i] *=
-            (float)LOAD(SCALE, XPU_CPTR(STORED(SCALE), scales), o->group[i] * (uint)q->scale.across);
+        const xpu_addr scales = o->scales + scale_along(q, group) * sizeof(STORED(SCALE));
+        const uint across = o->group[i] * (TILED ? 1 : (uint)q->scale.across);
+        o->scale[i] *= (float)LOAD(SCALE, XPU_CPTR(STORED(SCALE), scales), across);
 #endif
 #if ZERO_FORM
         const xpu_addr zeros = o->zeros + group * q->zero.along * sizeof(STORED(ZERO));

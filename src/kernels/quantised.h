@@ -11,6 +11,13 @@ typedef struct quantised_part {
     xpu_i64 batch, across, along;
 } quantised_part;
 
+/* Scales may lie in tiles, as matrix units of other makers read them: a tile has those of 128 lines and 4
+ * groups along them, [line % 32][line / 32 % 4][group % 4], and follows the one before it along the lines;
+ * scale.across goes from one row of tiles to the next. */
+#define TILE_LINES 128
+#define TILE_GROUPS 4
+#define TILE_SCALES (TILE_LINES * TILE_GROUPS)
+
 typedef struct quantised_lines {
     xpu_addr data;
     xpu_i64 batch, across, along; /* elements from one to the next */
@@ -25,8 +32,19 @@ typedef struct dequantise_params {
     xpu_addr out;
     xpu_i64 out_batch, out_across; /* elements; neighbours in a line lie beside each other */
     xpu_i64 lines, length, batch;
-    xpu_i64 span; /* elements of a line that a work-group has: a multiple of 8 */
+    xpu_i64 span;   /* elements of a line that a work-group has: a multiple of 8 */
+    xpu_i64 padded; /* up to where zeros follow a line */
+    /* With -DCUT: before what line, or element of them, each of `groups` ends (int32), and how many scales
+     * there are, or 0: those of all. */
+    xpu_addr ends;
+    xpu_i64 groups, scales;
 } dequantise_params;
+
+/* What of an operand belongs to groups: a line, a matrix of the batch, or a part of each line. */
+#define CUT_NONE 0
+#define CUT_LINES 1
+#define CUT_BATCH 2
+#define CUT_ALONG 3
 
 /* A product whose B is read as it lies. */
 typedef struct gemm_quantised_params {

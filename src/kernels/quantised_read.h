@@ -2,7 +2,7 @@
  *
  * -DE=<dtype> -DE_BITS=4 or 8 -DE_FORM, one of the numbers below; -DSCALE -DZERO: their dtypes, or not
  * defined; -DZERO_FORM=0: no zero; 1: an integer, taken away before the scale is applied; 2: so, but not an
- * integer; 3: added to what the scale makes of an element */
+ * integer; 3: added to what the scale makes of an element; -DTILED=1: scales lie in tiles (quantised.h) */
 #include "quantised.h"
 #define FORM_SIGNED 0
 #define FORM_UNSIGNED 1
@@ -159,10 +159,29 @@ static inline float8 numbers(octet bits) {
 static inline long place_of(const quantised_part *part, long b, long across) {
     return b * part->batch + across * part->across;
 }
+/* How far from the first scale those of a line, or of lines that share them, begin; and from there a group's
+ * along it. */
+static inline long scales_across(const quantised_lines *q, long across) {
+#if TILED
+    return across / TILE_LINES * q->scale.across + across % 32 * 16 + across / 32 % 4 * 4;
+#else
+    return across * q->scale.across;
+#endif
+}
+static inline long scale_along(const quantised_lines *q, long along) {
+#if TILED
+    return along / TILE_GROUPS * TILE_SCALES + along % TILE_GROUPS;
+#else
+    return along * q->scale.along;
+#endif
+}
+static inline long scales_place(const quantised_lines *q, long b, long across) {
+    return b * q->scale.batch + scales_across(q, across);
+}
 /* Of a group: what numbers are multiplied by, and what is to be taken away from them first. */
 static inline float scale_of(const quantised_lines *q, long place, long along) {
 #ifdef SCALE
-    return (float)LOAD(SCALE, XPU_CPTR(STORED(SCALE), q->scale.data), place + along * q->scale.along) * FOLD;
+    return (float)LOAD(SCALE, XPU_CPTR(STORED(SCALE), q->scale.data), place + scale_along(q, along)) * FOLD;
 #else
     return FOLD;
 #endif

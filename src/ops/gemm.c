@@ -838,12 +838,13 @@ bool gemm_scale_of_lines(const xpu_quantised *q, bool is_left, int64_t k, line_s
     const int64_t across = is_left ? q->group_rows : q->group_columns;
     const int64_t along = is_left ? q->group_columns : q->group_rows;
     *scale = (line_scale){NULL, XPU_FLOAT32, 0, 0};
+    if (q->whole_scale) return false;
     if (!q->scale) return true;
     const int64_t stride = is_left ? q->scale_row_stride : q->scale_column_stride;
     *scale = (line_scale){q->scale, q->scale_dtype, q->scale_batch_stride, across ? stride : 0};
     const bool is_known =
         q->scale_dtype == XPU_FLOAT32 || q->scale_dtype == XPU_BFLOAT16 || q->scale_dtype == XPU_FLOAT16;
-    return is_known && (along == 0 || along >= k) && across <= 1;
+    return is_known && !q->scale_is_tiled && (along == 0 || along >= k) && across <= 1;
 }
 
 /* int8 with a scale for each line, or for all of them, and none where results are integers. */

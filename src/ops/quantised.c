@@ -51,6 +51,12 @@ static xpu_status check(const xpu_quantised *q, int64_t rows, int64_t columns, x
     if (q->zero && !is_single(q->zero_dtype) && !is_float8(q->zero_dtype) && !is_whole(q->zero_dtype))
         return op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: no zero points of dtype %s", what,
                        xpu_dtype_name(q->zero_dtype));
+    if (q->scale_is_tiled && (!q->scale || q->zero || (q->group_rows == 1) == (q->group_columns == 1) ||
+                              q->group_rows == 0 || q->group_columns == 0))
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT,
+                       "%s: scales in tiles are of lines, several elements each, without zero points; not of "
+                       "%lld x %lld",
+                       what, (long long)q->group_rows, (long long)q->group_columns);
     if (q->group_rows < 0 || q->group_columns < 0)
         return op_fail(XPU_ERROR_INVALID_ARGUMENT, "%s: groups of %lld x %lld elements", what,
                        (long long)q->group_rows, (long long)q->group_columns);
@@ -62,9 +68,10 @@ static xpu_status check(const xpu_quantised *q, int64_t rows, int64_t columns, x
 
 /* --- an operand as lines --- */
 
-/* Lines along the rows' or columns' direction, whichever has neighbours. */
+/* Lines along the rows' or columns' direction, whichever has neighbours, but where scales' tiles say. */
 static quantised_operand operand_of(const xpu_matrix *m, const xpu_quantised *q, int64_t rows,
                                     int64_t columns, bool by_columns) {
+    if (q->scale_is_tiled) by_columns = q->group_columns == 1;
     const int64_t group_rows = q->group_rows ? q->group_rows : rows;
     const int64_t group_columns = q->group_columns ? q->group_columns : columns;
     const quantised_part scale = {XPU_ADDR(q->scale), q->scale_batch_stride,
@@ -89,6 +96,8 @@ static quantised_operand operand_of(const xpu_matrix *m, const xpu_quantised *q,
     if (o.lines.group_across < 1) o.lines.group_across = 1;
     if (o.lines.group_along < 1) o.lines.group_along = 1;
     if (o.lines.group_along > o.length && o.length > 0) o.lines.group_along = o.length;
+    if (q->scale_is_tiled)
+        o.lines.scale.across = divided_up(o.length, o.lines.group_along * TILE_GROUPS) * TILE_SCALES;
     const fast_divisor along = fast_divisor_of((uint32_t)o.lines.group_along);
     o.lines.along_factor = along.multiplier, o.lines.along_shift = along.shift;
     return o;
@@ -136,14 +145,17 @@ void quantised_spec(kernel_spec *spec, const quantised_operand *o) {
     spec_pack(spec, "zero", q->zero ? q->zero_dtype + 1 : 0, 8);
     spec_follows(spec, "ZERO=", q->zero ? xpu_dtype_name(q->zero_dtype) : NULL);
     spec_number(spec, "ZERO_FORM", zero_form_of(q), 2);
+    spec_bool(spec, "TILED", q->scale_is_tiled);
     spec_bool(spec, "SCALE_IS_SHORT", has_short_scale(q));
     spec_bool(spec, "HAS_MIDDLE", q->middle != 0);
 }
 
 /* --- its numbers written down --- */
 
+/* `is_padded`: the host's libraries may multiply what follows a line with zeros, and it mustn't be NaN. */
 static xpu_status write_numbers(xpu_stream *stream, const quantised_operand *o, int64_t batch,
-                                xpu_dtype dtype, void *out, int64_t out_batch, int64_t out_across) {
+                                xpu_dtype dtype, void *out, int64_t out_batch, int64_t out_across,
+                                bool is_padded) {
     const int device = xpu_stream_device(stream);
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(device, &properties));
@@ -161,6 +173,7 @@ static xpu_status write_numbers(xpu_stream *stream, const quantised_operand *o, 
     const bool is_whole_line = out_across % 8 == 0 || o->count == 1,
                is_whole_batch = out_batch % 8 == 0 || batch == 1;
     spec_bool(&spec, "OUT_ALIGNED", XPU_ADDR(out) % (8 * size) == 0 && is_whole_line && is_whole_batch);
+    spec_number(&spec, "CUT", o->cut, 2);
     quantised_spec(&spec, o);
     xpu_kernel *kernel = kernel_find(device, &spec);
     if (!kernel)
@@ -173,7 +186,11 @@ static xpu_status write_numbers(xpu_stream *stream, const quantised_operand *o, 
                                  .lines = o->count,
                                  .length = o->length,
                                  .batch = batch,
-                                 .span = host ? 16384 : 2048};
+                                 .span = host ? 16384 : 2048,
+                                 .padded = is_padded && host ? out_across : 0,
+                                 .ends = XPU_ADDR(o->ends),
+                                 .groups = o->groups,
+                                 .scales = o->cut ? o->q->scale_count : 0};
     const int64_t groups = divided_up(o->length, p.span) * o->count * batch;
     const xpu_range range = {.dims = 1,
                              .groups = {(size_t)groups},
@@ -190,23 +207,32 @@ xpu_status xpu_dequantise(xpu_stream *stream, const xpu_matrix *matrix, const xp
         return op_fail(XPU_ERROR_INVALID_ARGUMENT,
                        "dequantise: neither rows nor columns of the result are neighbours");
     const quantised_operand o = operand_of(matrix, q, rows, columns, by_columns);
+    if (o.by_columns != by_columns || q->whole_scale)
+        return op_fail(
+            XPU_ERROR_NOT_SUPPORTED,
+            "dequantise: scales in tiles are of lines that are neighbours in the result, and there "
+            "are none of a whole matrix");
     return write_numbers(stream, &o, batch, dtype, out->data, out->batch_stride,
-                         by_columns ? out->column_stride : out->row_stride);
+                         by_columns ? out->column_stride : out->row_stride, false);
 }
 
 /* In place of a product's quantised operand, its numbers in a workspace; lines begin at multiples of 64
  * bytes. */
+static xpu_status write_lines(xpu_stream *stream, xpu_matrix *m, const quantised_operand *o, int64_t batch,
+                              xpu_dtype dtype, void **workspace) {
+    const int64_t element = (int64_t)xpu_dtype_size(dtype), pitch = rounded_up(o->length, 64 / element);
+    const xpu_quantised *q = o->q;
+    const bool is_one = m->batch_stride == 0 && q->scale_batch_stride == 0 && q->zero_batch_stride == 0;
+    const int64_t copies = is_one ? 1 : batch, each = is_one ? 0 : pitch * o->count;
+    XPU_TRY(xpu_workspace_take(stream, (size_t)(pitch * o->count * copies * element), workspace));
+    XPU_TRY(write_numbers(stream, o, copies, dtype, *workspace, each, pitch, true));
+    *m = (xpu_matrix){*workspace, each, o->by_columns ? 1 : pitch, o->by_columns ? pitch : 1};
+    return XPU_SUCCESS;
+}
 static xpu_status write_operand(xpu_stream *stream, xpu_matrix *m, const xpu_quantised *q, int64_t batch,
                                 int64_t rows, int64_t columns, xpu_dtype dtype, void **workspace) {
-    const int64_t element = (int64_t)xpu_dtype_size(dtype);
     const quantised_operand o = operand_of(m, q, rows, columns, has_neighbours_down(m));
-    const int64_t pitch = rounded_up(o.length, 64 / element);
-    const bool is_one = m->batch_stride == 0 && q->scale_batch_stride == 0 && q->zero_batch_stride == 0;
-    const int64_t copies = is_one ? 1 : batch, each = is_one ? 0 : pitch * o.count;
-    XPU_TRY(xpu_workspace_take(stream, (size_t)(pitch * o.count * copies * element), workspace));
-    XPU_TRY(write_numbers(stream, &o, copies, dtype, *workspace, each, pitch));
-    *m = (xpu_matrix){*workspace, each, o.by_columns ? 1 : pitch, o.by_columns ? pitch : 1};
-    return XPU_SUCCESS;
+    return write_lines(stream, m, &o, batch, dtype, workspace);
 }
 
 /* --- a few rows --- */
@@ -247,7 +273,7 @@ static bool plan_few_by_units(const xpu_device_properties *properties, const xpu
     const int bits = bits_of(b->q->dtype), chunk = 128 / bits, step = 4 * chunk;
     const int64_t most = 1 << 28; /* groups are a 32-bit number of bytes apart */
     if (matrix_unit_of(properties, args->dtype, &plan->emulated) != MATRIX_UNIT_PTX || !plan->a_whole ||
-        plan->a_alike || args->k % chunk != 0 || !lies_in_pieces(l, bits) ||
+        plan->a_alike || args->k % chunk != 0 || !lies_in_pieces(l, bits) || b->q->scale_is_tiled ||
         (l->group_along % step != 0 && l->group_along != b->length) || !are_exact_halves(b->q) ||
         l->scale.along < 0 || l->scale.along >= most || l->zero.along < 0 || l->zero.along >= most)
         return false;
@@ -381,6 +407,12 @@ static bool has_fast_halves(xpu_dtype dtype) {
 #endif
 }
 
+/* What sums are multiplied by of an operand whose other scales, if any, stay its own. */
+static line_scale whole_of(const xpu_quantised *q) {
+    if (!q || !q->whole_scale) return (line_scale){NULL, XPU_FLOAT32, 0, 0};
+    return (line_scale){q->whole_scale, XPU_FLOAT32, q->whole_scale_stride, 0};
+}
+
 /* A and B, NULL where they aren't quantised, without the scales of their lines. */
 typedef struct bare_operands {
     const xpu_quantised *a, *b;
@@ -392,10 +424,13 @@ typedef struct bare_operands {
 static void find_bare(const xpu_gemm_args *args, const xpu_quantised *a, const xpu_quantised *b, bool host,
                       bare_operands *bare) {
     *bare = (bare_operands){.a = a, .b = b};
+    bare->after.a = whole_of(a), bare->after.b = whole_of(b);
     if (host && has_fast_halves(args->dtype)) return; /* sums would come rounded */
-    const bool has_a = !a || take_scale(a, true, args->k, &bare->after.a, &bare->kept[0]);
-    const bool has_b = !b || take_scale(b, false, args->k, &bare->after.b, &bare->kept[1]);
-    bare->a = a ? &bare->kept[0] : NULL, bare->b = b ? &bare->kept[1] : NULL;
+    const bool keeps_a = a && a->whole_scale, keeps_b = b && b->whole_scale;
+    const bool has_a = !a || (!keeps_a && take_scale(a, true, args->k, &bare->after.a, &bare->kept[0]));
+    const bool has_b = !b || (!keeps_b && take_scale(b, false, args->k, &bare->after.b, &bare->kept[1]));
+    if (a && !keeps_a) bare->a = &bare->kept[0];
+    if (b && !keeps_b) bare->b = &bare->kept[1];
     bare->are_bare = has_a && has_b;
 }
 
@@ -491,7 +526,9 @@ static int64_t columns_at_once(const xpu_device_properties *properties, const xp
     const int64_t copies = args->b.batch_stride ? args->batch : 1;
     const int64_t column = args->k * copies * (int64_t)xpu_dtype_size(operand);
     const int64_t most = TUNED(properties->type == XPU_DEVICE_CPU, QUANTISED_WRITTEN);
-    if (after->way || column == 0 || args->n <= most / column || whole % 2 || whole % group) return args->n;
+    if (after->way || column == 0 || args->n <= most / column || whole % 2 || whole % group ||
+        b->scale_is_tiled)
+        return args->n;
     const int64_t parts =
         divided_up(args->n, most / column / whole > 0 ? most / column / whole * whole : whole);
     return rounded_up(divided_up(args->n, parts), whole);
@@ -586,8 +623,8 @@ static bool are_alike(const quantised_operand *a, const gemm_after *of_a, const 
     const quantised_lines *l = &a->lines, *m = &b->lines;
     return p->dtype == q->dtype && p->scale_dtype == q->scale_dtype && p->zero_dtype == q->zero_dtype &&
            p->middle == q->middle && p->zero_is_added == q->zero_is_added && !p->scale == !q->scale &&
-           !p->zero == !q->zero && l->across == m->across && l->along == m->along &&
-           l->scale.across == m->scale.across && l->zero.across == m->zero.across &&
+           p->scale_is_tiled == q->scale_is_tiled && !p->zero == !q->zero && l->across == m->across &&
+           l->along == m->along && l->scale.across == m->scale.across && l->zero.across == m->zero.across &&
            ((!p->scale && !p->zero) || l->group_across == m->group_across) &&
            l->group_along == m->group_along && !of_a->b.data == !of_b->b.data &&
            of_a->b.dtype == of_b->b.dtype && of_a->b.line == of_b->b.line;
@@ -653,8 +690,26 @@ xpu_status xpu_gemm_quantised(xpu_stream *stream, const xpu_gemm_args *args, con
     return status;
 }
 
-/* A is written down, without its scales, which the sums are multiplied by; so is B where it isn't taken as it
- * is read. */
+/* An operand of groups written down; where its scales are cut as it is, by groups. */
+static xpu_status write_cut(xpu_stream *stream, xpu_matrix *m, const xpu_quantised *q,
+                            const xpu_gemm_args *args, xpu_grouped grouped, const int32_t *ends, bool is_left,
+                            void **workspace) {
+    const bool by_lines = grouped == (is_left ? XPU_GROUPED_ROWS : XPU_GROUPED_COLUMNS);
+    const bool by_k = grouped == XPU_GROUPED_K;
+    xpu_quantised whole = *q;
+    if (by_lines || by_k) whole.scale_batch_stride = whole.zero_batch_stride = 0;
+    quantised_operand o = operand_of(m, &whole, is_left ? args->m : args->k, is_left ? args->k : args->n,
+                                     has_neighbours_down(m));
+    o.ends = ends, o.groups = args->batch;
+    if (!by_lines && !by_k)
+        o.cut = m->batch_stride ? CUT_BATCH : CUT_NONE;
+    else if (q->scale_is_tiled)
+        o.cut = by_lines ? CUT_LINES : CUT_ALONG;
+    return write_lines(stream, m, &o, args->batch, args->dtype, workspace);
+}
+
+/* A is written down, without its scales where the sums can be multiplied by them; so is B where it isn't
+ * taken as it is read. */
 xpu_status xpu_gemm_grouped_quantised(xpu_stream *stream, const xpu_gemm_args *given, xpu_grouped grouped,
                                       const int32_t *ends, const xpu_quantised *a, const xpu_quantised *b) {
     if (!a && !b) return xpu_gemm_grouped(stream, given, grouped, ends);
@@ -666,16 +721,14 @@ xpu_status xpu_gemm_grouped_quantised(xpu_stream *stream, const xpu_gemm_args *g
     bare_operands bare;
     xpu_gemm_args args = gemm_grouped_args(given, grouped);
     find_bare(&args, a, b, false, &bare);
-    if (!bare.are_bare)
+    if (!bare.are_bare && a && b && args.dtype == XPU_FLOAT16)
         return op_fail(XPU_ERROR_NOT_SUPPORTED,
-                       "grouped product of quantised operands: scales are a line's along k, or all lines', "
-                       "and there are no zero points");
+                       "grouped product of quantised operands in float16: scales are "
+                       "a line's along k, or all lines'");
     if (args.batch == 0 || args.m == 0 || args.n == 0) return XPU_SUCCESS;
     void *workspace[2] = {NULL};
     xpu_status status = XPU_SUCCESS;
-    if (bare.a)
-        status =
-            write_operand(stream, &args.a, bare.a, args.batch, args.m, args.k, args.dtype, &workspace[0]);
+    if (bare.a) status = write_cut(stream, &args.a, bare.a, &args, grouped, ends, true, &workspace[0]);
     bool is_done = false;
     if (bare.b && status == XPU_SUCCESS && grouped == XPU_GROUPED_ROWS &&
         args.m <= args.batch * most_rows_as_read(properties, args.dtype)) {
@@ -683,10 +736,11 @@ xpu_status xpu_gemm_grouped_quantised(xpu_stream *stream, const xpu_gemm_args *g
         is_done = gemm_try_lines(stream, properties, &args, ends, &o, &bare.after, &status);
     }
     if (bare.b && status == XPU_SUCCESS && !is_done)
-        status =
-            write_operand(stream, &args.b, bare.b, args.batch, args.k, args.n, args.dtype, &workspace[1]);
+        status = write_cut(stream, &args.b, bare.b, &args, grouped, ends, false, &workspace[1]);
     if (status == XPU_SUCCESS && !is_done)
-        status = gemm_grouped(stream, properties, &args, grouped, ends, &bare.after);
+        status = bare.after.a.data || bare.after.b.data
+                     ? gemm_grouped(stream, properties, &args, grouped, ends, &bare.after)
+                     : xpu_gemm_grouped(stream, &args, grouped, ends);
     for (int i = 0; i < 2; i++) status = workspace_done(workspace[i], status);
     return status;
 }

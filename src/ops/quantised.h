@@ -12,6 +12,9 @@ typedef struct quantised_operand {
     quantised_lines lines;
     int64_t count, length;
     bool by_columns; /* lines are columns */
+    int cut;         /* kernels/quantised.h: what is groups', … */
+    int64_t groups;
+    const int32_t *ends; /* … which end where the device says */
 } quantised_operand;
 
 /* Do octets of neighbours lie at multiples of eight elements, and have a scale and a zero in common? */

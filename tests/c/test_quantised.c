@@ -15,6 +15,7 @@
 
 static bool as_read; /* lay B out so that it can be multiplied as it is read; by Intel's units of 16 lanes at
                         multiples of 64 bytes */
+static enum { NO_TILES, OF_ROWS, OF_COLUMNS } tiles; /* scales lie in tiles of such lines */
 static int by_few, by_few_units, by_numbers, by_units, by_bytes;
 
 static void count_launch(const xpu_work *work, xpu_trace_point point, xpu_status status, void *unused) {
@@ -88,6 +89,11 @@ static size_t part_size(xpu_dtype dtype) { return xpu_dtype_size(dtype); }
 
 static int64_t groups_of(int64_t length, int64_t group) { return group ? (length + group - 1) / group : 1; }
 
+/* Of line l's number s, of `count`. */
+static int64_t place_in_tiles(int64_t l, int64_t s, int64_t count) {
+    return (l / 128 * ((count + 3) / 4) + s / 4) * 512 + l % 32 * 16 + l / 32 % 4 * 4 + s % 4;
+}
+
 static operand make(xpu_dtype dtype, bool quantised, int64_t batch, int64_t rows, int64_t columns,
                     bool turned) {
     operand o = {.number = malloc((size_t)(batch * rows * columns + 1) * sizeof(double))};
@@ -122,20 +128,31 @@ static operand make(xpu_dtype dtype, bool quantised, int64_t batch, int64_t rows
         q->scale_dtype = scales[pick(0, 4)], q->zero_dtype = zeros[pick(0, 5)];
         q->zero_is_added = pick(0, 2) == 0;
         q->middle = integers && pick(0, 1) ? 8 : 0;
+        if (tiles) {
+            int64_t *const along = tiles == OF_ROWS ? &q->group_columns : &q->group_rows;
+            *(tiles == OF_ROWS ? &q->group_rows : &q->group_columns) = 1;
+            if (*along < 2) *along = 32;
+        }
         const int64_t r = groups_of(rows, q->group_rows), c = groups_of(columns, q->group_columns);
-        const bool with_scale = pick(0, 5) > 0, with_zero = pick(0, 1);
+        const bool with_scale = tiles || pick(0, 5) > 0, with_zero = !tiles && pick(0, 1);
         const bool scale_turned = pick(0, 1);
-        o.scale = memory_of((size_t)(batch * r * c) * part_size(q->scale_dtype));
+        const int64_t tiled =
+            tiles == OF_ROWS ? (r + 127) / 128 * ((c + 3) / 4) * 512 : (c + 127) / 128 * ((r + 3) / 4) * 512;
+        const int64_t each_scales = tiles ? tiled : r * c;
+        o.scale = memory_of((size_t)(batch * each_scales) * part_size(q->scale_dtype));
         o.zero = memory_of((size_t)(batch * r * c) * part_size(q->zero_dtype));
         q->scale = with_scale ? o.scale.device : NULL, q->zero = with_zero ? o.zero.device : NULL;
-        q->scale_batch_stride = q->zero_batch_stride = batch > 1 && pick(0, 1) ? r * c : 0;
+        q->scale_is_tiled = tiles != NO_TILES;
+        q->zero_batch_stride = batch > 1 && pick(0, 1) ? r * c : 0;
+        q->scale_batch_stride = q->zero_batch_stride ? each_scales : 0;
         q->scale_row_stride = scale_turned ? 1 : c, q->scale_column_stride = scale_turned ? r : 1;
         q->zero_row_stride = c, q->zero_column_stride = 1;
-        double *scale = malloc((size_t)(batch * r * c) * sizeof(double)),
+        double *scale = malloc((size_t)(batch * each_scales) * sizeof(double)),
                *zero = malloc((size_t)(batch * r * c) * sizeof(double));
-        for (int64_t i = 0; i < batch * r * c; i++) {
+        for (int64_t i = 0; i < batch * each_scales; i++)
             scale[i] =
                 put_part(q->scale_dtype, &o.scale, i, ldexp((double)pick(8, 15) / 8, (int)pick(-6, -3)));
+        for (int64_t i = 0; i < batch * r * c; i++) {
             zero[i] = put_part(q->zero_dtype, &o.zero, i,
                                (double)pick(0, 8) / (q->zero_dtype == XPU_FLOAT32 ? 8 : 1));
         }
@@ -163,15 +180,17 @@ static operand make(xpu_dtype dtype, bool quantised, int64_t batch, int64_t rows
                         bits == 4 ? o.data.host[at / 2] >> (at % 2 * 4) & 15 : o.data.host[at];
                     const int64_t gr = q->group_rows ? i / q->group_rows : 0,
                                   gc = q->group_columns ? j / q->group_columns : 0;
-                    const double s = with_scale ? scale[b * q->scale_batch_stride + gr * q->scale_row_stride +
-                                                        gc * q->scale_column_stride]
-                                                : 1;
+                    const int64_t place = tiles == OF_ROWS ? place_in_tiles(gr, gc, c)
+                                          : tiles == OF_COLUMNS
+                                              ? place_in_tiles(gc, gr, r)
+                                              : gr * q->scale_row_stride + gc * q->scale_column_stride;
+                    const double s = with_scale ? scale[b * q->scale_batch_stride + place] : 1;
                     const double z = with_zero ? zero[b * q->zero_batch_stride + gr * c + gc] : 0;
                     const double e = element_value(dtype, raw) - q->middle;
                     o.number[(b * rows + i) * columns + j] = q->zero_is_added ? e * s + z : (e - z) * s;
                 }
         free(scale), free(zero);
-        send(&o.scale, (size_t)(batch * r * c) * part_size(q->scale_dtype));
+        send(&o.scale, (size_t)(batch * each_scales) * part_size(q->scale_dtype));
         send(&o.zero, (size_t)(batch * r * c) * part_size(q->zero_dtype));
     } else {
         for (int64_t i = 0; i < count; i++) put_number(dtype, o.data.host, i, (double)pick(-8, 8) / 8);
@@ -255,8 +274,11 @@ static void products_of_whatever_comes(void **unused) {
                           : by_ptx && pick(0, 4) ? pick(1, 30) * 8
                           : pick(0, 1)           ? pick(1, 8) * 32
                                                  : pick(1, 200);
+        tiles = pick(0, 4) ? NO_TILES : OF_ROWS;
         operand a = make(a_too ? some_dtype() : dtype, a_too, batch, m, k, !as_read && pick(0, 1));
+        tiles = in_parts || pick(0, 4) ? NO_TILES : OF_COLUMNS;
         operand b = make(b_too ? some_dtype() : dtype, b_too, batch, k, n, as_read || pick(0, 1));
+        tiles = NO_TILES;
         operand c = make(dtype, false, batch, m, n, false);
         const size_t size = (size_t)(batch * m * n) * xpu_dtype_size(dtype);
         memory out = memory_of(size);

@@ -196,6 +196,175 @@ def test_scaled(what: str) -> None:
     )
 
 
+def tiles(scale: torch.Tensor) -> torch.Tensor:
+    """Scales [lines, blocks] as others' units read them, by 128 lines and 4 blocks."""
+    lines, blocks = scale.shape
+    down, across = -(-lines // 128), -(-blocks // 4)
+    padded = torch.zeros(down * 128, across * 4, dtype=torch.uint8)
+    padded[:lines, :blocks] = scale.view(torch.uint8)
+    four = padded.view(down, 4, 32, across, 4)
+    return four.permute(0, 3, 2, 1, 4).reshape(-1).view(scale.dtype)
+
+
+E2M1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6], dtype=torch.float64)
+
+
+def some_bytes(lines: int, k: int, dtype: torch.dtype, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Elements [lines, k] that are numbers, as they are stored and in float64."""
+    generator = torch.Generator().manual_seed(seed)
+    if dtype == torch.float4_e2m1fn_x2:
+        nibbles = torch.randint(16, (lines, k), generator=generator)
+        pairs = nibbles[:, ::2] | nibbles[:, 1::2] << 4
+        return pairs.to(torch.uint8).view(dtype), E2M1[nibbles]
+    stored = torch.randn(lines, k, generator=generator).mul(4).to(dtype)
+    return stored, stored.double()
+
+
+def in_blocks(
+    wide: torch.Tensor, block: int, cut: str, ends: list[int], seed: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Scales for `block` elements along k, in tiles; and `wide`, [lines, k] or a batch of these, times them.
+
+    What is `cut` along its "lines" or "k" has tiles group behind group.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    dtype = torch.float8_e8m0fnu if block == 32 else torch.float8_e4m3fn
+    if wide.dim() == 3:
+        given = [in_blocks(part, block, "", [], seed + i) for i, part in enumerate(wide)]
+        stacked = torch.stack([scale.view(torch.uint8).view(-1) for scale, _ in given])
+        return stacked.view(dtype), torch.stack([part for _, part in given])
+    found, parts, scaled = [], [], wide.clone()
+    for begin, end in zip([0, *ends], ends or [len(wide)], strict=False):
+        parts.append((slice(None), slice(begin, end)) if cut == "k" else (slice(begin, end),))
+    for part in parts:
+        lines, k = wide[part].shape
+        # from 1/8 to 8; of e4m3 from 1/4 to 2
+        low, high = (124, 131) if block == 32 else (40, 64)
+        plain = torch.randint(low, high, (lines, -(-k // block)), generator=generator, dtype=torch.uint8)
+        plain = plain.view(dtype)
+        scaled[part] *= plain.double().repeat_interleave(block, 1)[:, :k]
+        found.append(tiles(plain).view(torch.uint8))
+    return torch.cat(found).view(-1, 4).view(dtype), scaled
+
+
+BLOCKS = {  # what is cut, and where: lines of several tiles, an empty group, ends amid blocks, and not
+    "rows": ([5, 5, 145, 290], 300, 136, 160),
+    "columns": ([5, 5, 145, 290], 300, 136, 160),
+    "k": ([32, 32, 192, 320], 320, 72, 320),
+    "ragged k": ([6, 6, 150, 290], 300, 72, 300),
+}
+
+
+def blocked_operands(
+    what: str, dtype: torch.dtype, ends: list[int] | None = None, block: int = 32
+) -> tuple[list[torch.Tensor], torch.Tensor]:
+    """A, B, their scales, and ends of groups; the product in float64."""
+    usual, cut, n, k = BLOCKS[what]
+    ends, kind = ends or usual, what.split()[-1]
+    sides = []
+    for i, lines in enumerate((cut if kind == "rows" else 136, cut if kind == "columns" else n)):
+        deep = kind == ("columns", "rows")[i]
+        stored, wide = some_bytes(lines * (len(ends) if deep else 1), k, dtype, i)
+        if deep:
+            stored, wide = (x.view(len(ends), lines, -1) for x in (stored, wide))
+        of = "" if deep else "k" if kind == "k" else "lines"
+        sides.append((stored, *in_blocks(wide, block, of, ends, 10 + i)))
+    (a, scale_a, wide_a), (b, scale_b, wide_b) = sides
+    offs = torch.tensor(ends, dtype=torch.int32)
+    return [a, b, scale_a, scale_b, offs], one_each(kind, wide_a, wide_b.mT, ends)
+
+
+def product_of_blocks(a: torch.Tensor, b: torch.Tensor, *scales_and_ends: torch.Tensor) -> torch.Tensor:
+    """Of lines along k, by the name that takes float4, too."""
+    scale_a, scale_b, offs = scales_and_ends
+    recipe = torch.nn.functional.ScalingType.BlockWise1x32
+    swizzle = torch.nn.functional.SwizzleType.SWIZZLE_32_4_4
+    return torch.nn.functional.scaled_grouped_mm(
+        a, b.transpose(-1, -2), scale_a, recipe, scale_b, recipe, swizzle, swizzle, offs=offs
+    )
+
+
+def same_of_blocks(what: str, found: torch.Tensor, expected: torch.Tensor) -> None:
+    held = found.cpu().double()
+    if "k" not in what:
+        held = held[: expected.size(0), : expected.size(1)]
+    torch.testing.assert_close(held, expected, rtol=1e-2, atol=expected.abs().amax().item() / 500)
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2, torch.float4_e2m1fn_x2], ids=str)
+@pytest.mark.parametrize("what", BLOCKS)
+def test_blocks(what: str, dtype: torch.dtype) -> None:
+    """A scale for 32 elements along k, each group's in tiles of their own: one product."""
+    given, expected = blocked_operands(what, dtype)
+    moved = [x.to("xpu") for x in given]
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        found = product_of_blocks(*moved)
+    same_of_blocks(what, found, expected)
+    if IS_INNER:
+        names = ("gemm", "copy", "dequantise")
+        kernels = [e.name.split()[0] for e in profile.events() if e.name.startswith(names)]
+        as_read = what == "rows" and os.environ.get("OPENXPU_MATRIX") in ("ptx", "xmx")
+        assert kernels[:-1] == ["dequantise"] * (1 if as_read else 2), kernels
+        assert kernels[-1].startswith("gemm")
+
+
+@pytest.mark.parametrize("what", ["rows", "k"])
+def test_blocks_captured(what: str) -> None:
+    """A replay finds the sizes, and where each group's scales begin, that are there then."""
+    given, expected = blocked_operands(what, torch.float8_e4m3fn)
+    room = [torch.zeros(4096, 4, dtype=torch.uint8, device="xpu").view(x.dtype) for x in given[2:4]]
+    moved = [x.to("xpu") for x in given]
+    flat = [i for i in (0, 1) if moved[i].dim() == 2]
+    for i in flat:
+        moved[2 + i] = room[i]
+    graph = torch.xpu.XPUGraph()
+    with torch.xpu.graph(graph):
+        out = product_of_blocks(*moved)
+    for ends in ([64, 288, 288, 290], [0, 3, 20, 200], BLOCKS[what][0]):
+        given, expected = blocked_operands(what, torch.float8_e4m3fn, ends)
+        for i in flat:
+            room[i][: given[2 + i].size(0)].view(torch.uint8).copy_(given[2 + i].view(torch.uint8))
+        moved[4].copy_(given[4])
+        graph.replay()
+        same_of_blocks(what, out, expected)
+
+
+@pytest.mark.parametrize("what", ["rows", "k"])
+def test_blocks_of_nvfp4(what: str) -> None:
+    """A scale in e4m3 for 16 elements, and one in fp32 for each group of either operand."""
+    given, expected = blocked_operands(what, torch.float4_e2m1fn_x2, block=16)
+    a, b, scale_a, scale_b, offs = (x.to("xpu") for x in given)
+    groups = len(given[4])
+    whole = [torch.rand(groups, generator=torch.Generator().manual_seed(i)) + 0.5 for i in range(2)]
+    parts = zip([0, *given[4].tolist()], given[4].tolist(), strict=False)
+    for g, (begin, end) in enumerate(parts):
+        expected[(g,) if what == "k" else slice(begin, end)] *= whole[0][g].double() * whole[1][g].double()
+    types, swizzle = torch.nn.functional.ScalingType, torch.nn.functional.SwizzleType
+    recipe = [types.BlockWise1x16, types.TensorWise]
+    found = torch.nn.functional.scaled_grouped_mm(
+        a,
+        b.transpose(-1, -2),
+        [scale_a, whole[0].to("xpu")],
+        recipe,
+        [scale_b, whole[1].to("xpu")],
+        recipe,
+        swizzle.SWIZZLE_32_4_4,
+        swizzle.SWIZZLE_32_4_4,
+        offs=offs,
+    )
+    same_of_blocks(what, found, expected)
+
+
+def test_blocks_without_scales() -> None:
+    """What the scales that are there don't reach to is NaN, and nothing is read behind them."""
+    a, b, scale_a, *rest = (x.to("xpu") for x in blocked_operands("rows", torch.float8_e4m3fn)[0])
+    graph = torch.xpu.XPUGraph()
+    with torch.xpu.graph(graph):
+        found = product_of_blocks(a, b, scale_a[: 128 * 2], *rest)
+    graph.replay()
+    assert found[:5].isfinite().all() and found[5:290].isnan().all()
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -250,7 +419,7 @@ def test_kernels(what: str) -> None:
 
 
 # Of the slower ones, which are written out, part; OPENXPU_TEST_ALL=1 runs all.
-PART = "groups and bfloat16 and (some or rest) or scaled or kernels or large or long"
+PART = "groups and bfloat16 and (some or rest) or scaled or kernels or large or long or (blocks and (e4m3 or captured or nvfp4))"
 
 
 @pytest.mark.skipif(IS_INNER, reason="this is the inner run")

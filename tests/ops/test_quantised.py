@@ -236,6 +236,21 @@ VALUES4 = torch.tensor(
 )
 
 
+@pytest.mark.parametrize("k", [144, 176])
+def test_what_lies_behind_lines_is_not_multiplied(k: int) -> None:
+    """The host's libraries may multiply it with zeros, which makes NaN of NaN; memory has some."""
+    m, n = 136, 80
+    a, b = some_float8(m, k, torch.float8_e4m3fn), some_float8(n, k, torch.float8_e4m3fn)
+    plain = [torch.full((rows, -(-k // 32)), 127, dtype=torch.uint8) for rows in (m, n)]
+    scales = [swizzled(s.view(torch.float8_e8m0fnu)).to("xpu") for s in plain]
+    moved = [a.to("xpu"), b.to("xpu").t()]
+    for size in range(12, 20):
+        several = [torch.full((1 << size,), float("nan"), device="xpu") for _ in range(4)]
+        del several
+    actual = torch._scaled_mm(*moved, *scales, out_dtype=torch.bfloat16)
+    assert noise(actual, a.double() @ b.double().t()) > 50
+
+
 @pytest.mark.parametrize("levels", [0, 1, 2])
 def test_float4(levels: int) -> None:
     """mxfp4, and nvfp4 with one level of scales and with two."""

@@ -73,17 +73,29 @@ XPU_API xpu_status xpu_gemm_unit(int device, xpu_dtype dtype, bool tf32, const c
  *
  * with the rows and columns of the operand as the product takes it, so that groups along K are of columns in
  * A and of rows in B. The matrix's data and strides are those of the elements; strides count elements, also
- * of dtypes that have several to a byte: of two 4-bit elements the first lies in the lower bits. */
+ * of dtypes that have several to a byte: of two 4-bit elements the first lies in the lower bits.
+ *
+ * Scales of A's rows and B's columns, each of several elements along k, may lie in tiles, one behind the
+ * other, as other makers' units read them: scale_is_tiled. The lines, rows of A and columns of B, are taken
+ * by 128, the scales along each by 4, what is missing in the last ones being there, and 512 scales are a
+ * tile: [l % 32][l / 32 % 4][s % 4] for scale s of line l. Tiles follow each other along k. Of the strides
+ * the batch's alone counts then, and there is no zero.
+ *
+ * What a matrix is multiplied by as a whole, whole_scale, is multiplied with sums. */
 typedef struct xpu_quantised {
     xpu_dtype dtype; /* of the elements: float8 but XPU_FLOAT8_E8M0FNU, float4, int8, uint8, int4, uint4 */
     xpu_dtype scale_dtype; /* float16, bfloat16, float32, float8 */
     xpu_dtype zero_dtype;  /* the same, or an integer of 8 to 32 bits */
     int32_t middle;        /* of integers: 8 for signed 4-bit ones that are stored from 0 on */
-    bool zero_is_added;
+    bool zero_is_added, scale_is_tiled;
     const void *scale, *zero;          /* NULL: 1, and 0 */
     int64_t group_rows, group_columns; /* that share a scale and a zero; 0: all of them */
     int64_t scale_batch_stride, scale_row_stride, scale_column_stride; /* count scales; 0 to broadcast */
     int64_t zero_batch_stride, zero_row_stride, zero_column_stride;
+    int64_t scale_count; /* of groups' tiles (xpu_gemm_grouped_quantised) */
+    /* One more, of all elements of a matrix: of each of a batch, or of each group, with a stride of 1. */
+    const float *whole_scale;
+    int64_t whole_scale_stride;
 } xpu_quantised;
 
 /* The product with A, B or both stored as `a` and `b` say, NULL for one that isn't quantised; args->dtype,
@@ -97,11 +109,15 @@ typedef struct xpu_quantised {
 XPU_API xpu_status xpu_gemm_quantised(xpu_stream *stream, const xpu_gemm_args *args, const xpu_quantised *a,
                                       const xpu_quantised *b);
 
-/* xpu_gemm_grouped with A, B or both quantised (NULL: not), with scales that are the same along k and no zero
- * points (XPU_ERROR_NOT_SUPPORTED otherwise), of rows and columns as they are counted in the whole operand:
- * their batch strides count for what is a batch, and with XPU_GROUPED_K for each group's. All of A is
+/* xpu_gemm_grouped with A, B or both quantised (NULL: not). Scales and zeros are of rows and columns as they
+ * are counted in the whole operand: batch strides count for what is a batch, and with XPU_GROUPED_K, of
+ * scales that are the same along k, for each group's. Scales in tiles are each group's own where an operand
+ * is cut, group behind group: with XPU_GROUPED_ROWS A's next group begins in a new row of tiles, and with
+ * XPU_GROUPED_K each group's scales along k begin with its first element, and its tiles lie together; of
+ * these there are scale_count in all, and elements whose scale would lie behind them are NaN. All of A is
  * written down as args->dtype, float16, bfloat16 or float32, first; B's elements are read where they lie by
- * units that can, with XPU_GROUPED_ROWS, and written down likewise otherwise. */
+ * units that can, with XPU_GROUPED_ROWS, and written down likewise otherwise, but those of empty groups.
+ * XPU_ERROR_NOT_SUPPORTED where both have scales that vary along k, or zeros, and args->dtype is float16. */
 XPU_API xpu_status xpu_gemm_grouped_quantised(xpu_stream *stream, const xpu_gemm_args *args,
                                               xpu_grouped grouped, const int32_t *ends,
                                               const xpu_quantised *a, const xpu_quantised *b);
