@@ -27,8 +27,8 @@ Tensor nms(const Tensor &dets, const Tensor &scores, double iou_threshold) {
     TORCH_CHECK(dets.size(1) == 4, "boxes should have 4 elements in dimension 1, got ", dets.size(1));
     TORCH_CHECK(scores.dim() == 1, "scores should be a 1d tensor, got ", scores.dim(), "D");
     TORCH_CHECK(dets.size(0) == scores.size(0),
-                "boxes and scores should have same number of elements in dimension 0, got ", dets.size(0), " and ",
-                scores.size(0));
+                "boxes and scores should have same number of elements in dimension 0, got ", dets.size(0),
+                " and ", scores.size(0));
     at::checkAllSameGPU("nms", {{dets, "dets", 1}, {scores, "scores", 2}});
     const auto order = std::get<1>(scores.sort(/*stable=*/true, /*dim=*/0, /*descending=*/true));
     const auto boxes = dets.index_select(0, order).contiguous();
@@ -50,8 +50,8 @@ xpu_roi describe(xpu_roi_kind kind, const Tensor &rois, at::ScalarType type, at:
                  const Bins &bins) {
     TORCH_CHECK(image.size() == 4, "input should have 4 dimensions, got ", image.size());
     TORCH_CHECK(rois.dim() == 2 && rois.size(1) == 5, "rois must have shape as Tensor[K, 5]");
-    TORCH_CHECK(bins.rows > 0 && bins.columns > 0, "pooled height and width should be positive, got ", bins.rows,
-                " and ", bins.columns);
+    TORCH_CHECK(bins.rows > 0 && bins.columns > 0, "pooled height and width should be positive, got ",
+                bins.rows, " and ", bins.columns);
     const bool by_place = kind == XPU_ROI_PS_ALIGN || kind == XPU_ROI_PS_POOL;
     TORCH_CHECK(!by_place || image[1] % (bins.rows * bins.columns) == 0,
                 "input channels must be a multiple of pooling height * pooling width");
@@ -73,8 +73,8 @@ void check_fault(const xpu_fault &fault) {
     TORCH_CHECK_INDEX(!fault.state, "rois: there is no image ", fault.index, " among ", fault.extent);
 }
 
-std::tuple<Tensor, Tensor> regions_of(const char *name, xpu_roi_kind kind, const Tensor &input, const Tensor &rois,
-                                      const Bins &bins, bool with_places) {
+std::tuple<Tensor, Tensor> regions_of(const char *name, xpu_roi_kind kind, const Tensor &input,
+                                      const Tensor &rois, const Bins &bins, bool with_places) {
     const at::TensorArg t{input, "input", 1}, r{rois, "rois", 2};
     at::checkAllSameGPU(name, {t, r});
     at::checkAllSameType(name, {t, r});
@@ -86,7 +86,8 @@ std::tuple<Tensor, Tensor> regions_of(const char *name, xpu_roi_kind kind, const
     const auto places = with_places ? at::empty(output.sizes(), input.options().dtype(at::kInt)) : Tensor();
     xpu_fault fault = {};
     check(xpu_roi_forward(current_stream(input), &args, image.const_data_ptr(), regions.const_data_ptr(),
-                          output.mutable_data_ptr(), with_places ? places.mutable_data_ptr<int>() : nullptr, &fault));
+                          output.mutable_data_ptr(), with_places ? places.mutable_data_ptr<int>() : nullptr,
+                          &fault));
     check_fault(fault);
     return {output, places};
 }
@@ -104,7 +105,8 @@ Tensor regions_gradient(const char *name, xpu_roi_kind kind, const Tensor &grad,
     const auto sums = at::zeros(image, grad.options().dtype(sum_type));
     xpu_fault fault = {};
     check(xpu_roi_backward(current_stream(grad), &args, gradient.const_data_ptr(), regions.const_data_ptr(),
-                           at.defined() ? at.const_data_ptr<int>() : nullptr, sums.mutable_data_ptr(), &fault));
+                           at.defined() ? at.const_data_ptr<int>() : nullptr, sums.mutable_data_ptr(),
+                           &fault));
     check_fault(fault);
     return sums.to(grad.scalar_type());
 }
@@ -169,9 +171,10 @@ Tensor ps_roi_pool_backward(const Tensor &grad, const Tensor &rois, const Tensor
 constexpr int64_t MOST_COLUMNS = 1 << 26; // elements at a time, of several images
 
 struct Deformed {
-    xpu_deform args; // of all images
+    xpu_deform args;                               // of all images
     int64_t filters, groups, taps, places, images; // as many images at a time
-    Tensor input, offset, mask, weight; // contiguous; weight [1, groups, filters / group, channels / group * taps]
+    Tensor input, offset, mask,
+        weight; // contiguous; weight [1, groups, filters / group, channels / group * taps]
 
     Tensor columns(int64_t images_now) const {
         return at::empty({images_now, groups, args.channels / groups * taps, places}, input.options());
@@ -183,7 +186,8 @@ struct Deformed {
     }
     static const void *read(const Tensor &tensor, int64_t image) {
         if (!tensor.defined()) return nullptr;
-        return static_cast<const char *>(tensor.const_data_ptr()) + image * tensor.stride(0) * tensor.itemsize();
+        return static_cast<const char *>(tensor.const_data_ptr()) +
+               image * tensor.stride(0) * tensor.itemsize();
     }
     static void *write(const Tensor &tensor, int64_t image) {
         if (!tensor.defined()) return nullptr;
@@ -192,14 +196,16 @@ struct Deformed {
 };
 
 Deformed deformed(const Tensor &input, const Tensor &weight, const Tensor &offset, const Tensor &mask,
-                  std::array<int64_t, 2> stride, std::array<int64_t, 2> padding, std::array<int64_t, 2> dilation,
-                  int64_t groups, int64_t offset_groups, bool use_mask) {
+                  std::array<int64_t, 2> stride, std::array<int64_t, 2> padding,
+                  std::array<int64_t, 2> dilation, int64_t groups, int64_t offset_groups, bool use_mask) {
     at::checkAllSameGPU("deform_conv2d", {{input, "input", 1}, {weight, "weight", 2}, {offset, "offset", 3}});
-    at::checkAllSameType("deform_conv2d", {{input, "input", 1}, {weight, "weight", 2}, {offset, "offset", 3}});
+    at::checkAllSameType("deform_conv2d",
+                         {{input, "input", 1}, {weight, "weight", 2}, {offset, "offset", 3}});
     TORCH_CHECK(input.dim() == 4 && offset.dim() == 4 && weight.dim() == 4,
                 "deform_conv2d: input, offset and weight should have 4 dimensions, got ", input.dim(), ", ",
                 offset.dim(), " and ", weight.dim());
-    TORCH_CHECK(!use_mask || mask.dim() == 4, "deform_conv2d: mask should have 4 dimensions, got ", mask.dim());
+    TORCH_CHECK(!use_mask || mask.dim() == 4, "deform_conv2d: mask should have 4 dimensions, got ",
+                mask.dim());
     Deformed d = {};
     d.args.batch = input.size(0);
     d.args.dtype = dtype_of(input);
@@ -225,18 +231,19 @@ Deformed deformed(const Tensor &input, const Tensor &weight, const Tensor &offse
                 " of offsets");
     TORCH_CHECK(weight.size(1) * groups == input.size(1), "deform_conv2d: weight of ", weight.size(1),
                 " channels in ", groups, " groups for input of ", input.size(1));
-    TORCH_CHECK(weight.size(0) % groups == 0, "deform_conv2d: ", weight.size(0), " filters in ", groups, " groups");
-    TORCH_CHECK(input.size(1) % offset_groups == 0, "deform_conv2d: ", input.size(1), " channels in ", offset_groups,
-                " groups of offsets");
+    TORCH_CHECK(weight.size(0) % groups == 0, "deform_conv2d: ", weight.size(0), " filters in ", groups,
+                " groups");
+    TORCH_CHECK(input.size(1) % offset_groups == 0, "deform_conv2d: ", input.size(1), " channels in ",
+                offset_groups, " groups of offsets");
     d.groups = groups;
     d.filters = weight.size(0);
     d.taps = weight.size(2) * weight.size(3);
     d.places = int64_t{d.args.out[0]} * d.args.out[1];
     const auto fits = [&](const char *name, const Tensor &tensor, int64_t channels) {
-        TORCH_CHECK(tensor.size(0) == input.size(0), "invalid batch size of ", name, ": ", tensor.size(0), ", expected ",
-                    input.size(0));
-        TORCH_CHECK(tensor.size(1) == channels, name, ".shape[1] is not valid: got: ", tensor.size(1), " expected: ",
-                    channels);
+        TORCH_CHECK(tensor.size(0) == input.size(0), "invalid batch size of ", name, ": ", tensor.size(0),
+                    ", expected ", input.size(0));
+        TORCH_CHECK(tensor.size(1) == channels, name, ".shape[1] is not valid: got: ", tensor.size(1),
+                    " expected: ", channels);
         TORCH_CHECK(tensor.size(2) == d.args.out[0] && tensor.size(3) == d.args.out[1], name,
                     " output dims: (", tensor.size(2), ", ", tensor.size(3), ") - computed output dims: (",
                     d.args.out[0], ", ", d.args.out[1], ")");
@@ -257,7 +264,8 @@ Deformed deformed(const Tensor &input, const Tensor &weight, const Tensor &offse
 
 Tensor deform_conv2d(const Tensor &input, const Tensor &weight, const Tensor &offset, const Tensor &mask,
                      const Tensor &bias, int64_t stride_h, int64_t stride_w, int64_t pad_h, int64_t pad_w,
-                     int64_t dilation_h, int64_t dilation_w, int64_t groups, int64_t offset_groups, bool use_mask) {
+                     int64_t dilation_h, int64_t dilation_w, int64_t groups, int64_t offset_groups,
+                     bool use_mask) {
     const auto d = deformed(input, weight, offset, mask, {stride_h, stride_w}, {pad_h, pad_w},
                             {dilation_h, dilation_w}, groups, offset_groups, use_mask);
     auto output = at::empty({d.args.batch, groups, d.filters / groups, d.places}, input.options());
@@ -277,10 +285,11 @@ Tensor deform_conv2d(const Tensor &input, const Tensor &weight, const Tensor &of
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>
 deform_conv2d_backward(const Tensor &grad, const Tensor &input, const Tensor &weight, const Tensor &offset,
-                       const Tensor &mask, const Tensor &bias, int64_t stride_h, int64_t stride_w, int64_t pad_h,
-                       int64_t pad_w, int64_t dilation_h, int64_t dilation_w, int64_t groups, int64_t offset_groups,
-                       bool use_mask) {
-    at::globalContext().alertNotDeterministic("deform_conv2d_backward"); // the image's are summed in any order
+                       const Tensor &mask, const Tensor &bias, int64_t stride_h, int64_t stride_w,
+                       int64_t pad_h, int64_t pad_w, int64_t dilation_h, int64_t dilation_w, int64_t groups,
+                       int64_t offset_groups, bool use_mask) {
+    at::globalContext().alertNotDeterministic(
+        "deform_conv2d_backward"); // the image's are summed in any order
     const auto d = deformed(input, weight, offset, mask, {stride_h, stride_w}, {pad_h, pad_w},
                             {dilation_h, dilation_w}, groups, offset_groups, use_mask);
     const auto sum_type = input.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;

@@ -9,16 +9,14 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, fx
 
 from openxpu._nodes import Norm, is_call, norm_of
 from openxpu._parts import SCATTERS, Whole
-
-if TYPE_CHECKING:
-    from openxpu._joined import Product
+from openxpu._products import Product
 
 aten, prims = torch.ops.aten, torch.ops.prims
 _RESHAPES = {aten.reshape.default, aten.view.default, aten._unsafe_view.default}

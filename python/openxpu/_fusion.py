@@ -6,22 +6,12 @@ import functools
 from types import ModuleType
 from typing import Any
 
+from openxpu._launches import FEW_ROWS, counts_launches
+
 # Elements of a kernel, above which a launch of its own costs little beside its work.
 FEW_ELEMENTS = 1 << 18
 # Kernels that become one at most: a step of decoding has some of every layer.
 FEW_KERNELS = 64
-# Up to which products have kernels of their own, and layers are joined.
-FEW_ROWS = 16
-
-
-def counts_launches(index: int | None = None) -> bool:
-    """Tell whether launches of a device (None: the current one) are what small kernels wait for.
-
-    A host device's take a microsecond, on the thread that calls.
-    """
-    import torch
-
-    return torch.xpu.is_available() and torch.xpu.get_device_capability(index)["type"] != "cpu"
 
 
 def _is_small(node: Any) -> bool:

@@ -6,7 +6,8 @@
 
 enum { COLUMNS, GRAD_IMAGE, GRAD_OFFSET };
 
-static xpu_status run(xpu_stream *stream, int which, const xpu_deform *args, deform_params *p, int64_t total) {
+static xpu_status run(xpu_stream *stream, int which, const xpu_deform *args, deform_params *p,
+                      int64_t total) {
     static const char *const names[] = {"deform_columns", "deform_grad_image", "deform_grad_offset"};
     const int index = xpu_stream_device(stream);
     const xpu_device_properties *device;
@@ -15,7 +16,8 @@ static xpu_status run(xpu_stream *stream, int which, const xpu_deform *args, def
     if (p->grad_image && args->dtype == XPU_FLOAT64 && !device->has_atomic64)
         return op_fail(XPU_ERROR_NOT_SUPPORTED, "deform: this device has no 64-bit atomics for its gradient");
     if (args->groups < 1 || args->channels % args->groups)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "deform: %d channels in %d groups", args->channels, args->groups);
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "deform: %d channels in %d groups", args->channels,
+                       args->groups);
     p->total = total;
     p->channels = args->channels;
     p->groups = args->groups;
@@ -36,7 +38,8 @@ static xpu_status run(xpu_stream *stream, int which, const xpu_deform *args, def
     spec_choice(&spec, "BUILD_", names, which, 2);
     xpu_kernel *kernel = kernel_find(index, &spec);
     if (!kernel)
-        XPU_TRY(kernel_of_file(index, &spec, "deform.cl", names[which], &kernel, "%s %s", names[which], dtype_token(args->dtype)));
+        XPU_TRY(kernel_of_file(index, &spec, "deform.cl", names[which], &kernel, "%s %s", names[which],
+                               dtype_token(args->dtype)));
     const xpu_range range = {.dims = 1,
                              .groups = {((size_t)total + 63) / 64},
                              .local = {64},
@@ -44,12 +47,10 @@ static xpu_status run(xpu_stream *stream, int which, const xpu_deform *args, def
     return xpu_launch(stream, kernel, &range, p, sizeof *p);
 }
 
-static int64_t places(const xpu_deform *args) {
-    return args->batch * args->out[0] * args->out[1];
-}
+static int64_t places(const xpu_deform *args) { return args->batch * args->out[0] * args->out[1]; }
 
-xpu_status xpu_deform_columns(xpu_stream *stream, const xpu_deform *args, const void *image, const void *offset,
-                              const void *mask, void *columns) {
+xpu_status xpu_deform_columns(xpu_stream *stream, const xpu_deform *args, const void *image,
+                              const void *offset, const void *mask, void *columns) {
     deform_params p = {.image = XPU_ADDR(image),
                        .offset = XPU_ADDR(offset),
                        .mask = XPU_ADDR(mask),

@@ -5,8 +5,8 @@
 #include "team.h"
 #include "xpu/memory.h"
 
-/* Boxes whose covers are written down at a time, a multiple of 64: those of later ones that are gone by then cost
- * nothing. */
+/* Boxes whose covers are written down at a time, a multiple of 64: those of later ones that are gone by then
+ * cost nothing. */
 #define ROWS 4096
 
 static xpu_status get_kernel(int device, xpu_dtype dtype, int lanes, bool keep, xpu_kernel **kernel) {
@@ -54,10 +54,8 @@ xpu_status xpu_nms(xpu_stream *stream, int64_t count, xpu_dtype dtype, const voi
                                 .groups = {(size_t)(words + 63) / 64, (size_t)p.rows},
                                 .local = {64, 1},
                                 .work = (uint64_t)(p.rows * words) * 256};
-        const xpu_range one = {.dims = 1,
-                               .groups = {1},
-                               .local = {(size_t)lanes},
-                               .work = (uint64_t)(p.rows * words)};
+        const xpu_range one = {
+            .dims = 1, .groups = {1}, .local = {(size_t)lanes}, .work = (uint64_t)(p.rows * words)};
         status = xpu_launch(stream, covers, &each, &p, sizeof p);
         if (status == XPU_SUCCESS) status = xpu_launch(stream, kept, &one, &p, sizeof p);
     }

@@ -5,9 +5,7 @@
 #include "team.h"
 
 /* Channels of a work-item, which share the samples' places. */
-static int channels_together(const xpu_roi *args) {
-    return args->kind == XPU_ROI_ALIGN ? 8 : 1;
-}
+static int channels_together(const xpu_roi *args) { return args->kind == XPU_ROI_ALIGN ? 8 : 1; }
 
 static xpu_status get_kernel(int device, const xpu_roi *args, bool backward, xpu_kernel **kernel) {
     static const char *const kinds[] = {"ALIGN", "MAXIMUM", "ALIGN", "MEAN"};
@@ -30,7 +28,8 @@ static xpu_status get_kernel(int device, const xpu_roi *args, bool backward, xpu
                           backward ? " backward" : "", dtype_token(args->dtype));
 }
 
-static xpu_status run(xpu_stream *stream, const xpu_roi *args, bool backward, roi_params *p, xpu_fault *fault) {
+static xpu_status run(xpu_stream *stream, const xpu_roi *args, bool backward, roi_params *p,
+                      xpu_fault *fault) {
     const int index = xpu_stream_device(stream);
     const xpu_device_properties *device;
     if (fault) fault->state = 0;
@@ -44,7 +43,8 @@ static xpu_status run(xpu_stream *stream, const xpu_roi *args, bool backward, ro
     const bool by_place = args->kind == XPU_ROI_PS_ALIGN || args->kind == XPU_ROI_PS_POOL;
     const int bins = args->rows * args->columns;
     if (by_place && args->channels % bins)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "roi: %d channels for %d bins of their own", args->channels, bins);
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "roi: %d channels for %d bins of their own",
+                       args->channels, bins);
     p->planes = by_place ? args->channels / bins : args->channels;
     const int together = channels_together(args);
     p->total = args->regions * ((p->planes + together - 1) / together) * bins;
@@ -82,8 +82,8 @@ xpu_status xpu_roi_forward(xpu_stream *stream, const xpu_roi *args, const void *
     return run(stream, args, false, &p, fault);
 }
 
-xpu_status xpu_roi_backward(xpu_stream *stream, const xpu_roi *args, const void *grad_output, const void *regions,
-                            const int32_t *places, void *grad_image, xpu_fault *fault) {
+xpu_status xpu_roi_backward(xpu_stream *stream, const xpu_roi *args, const void *grad_output,
+                            const void *regions, const int32_t *places, void *grad_image, xpu_fault *fault) {
     roi_params p = {.regions = XPU_ADDR(regions),
                     .output = XPU_ADDR(grad_output),
                     .places = XPU_ADDR(places),
