@@ -234,5 +234,7 @@ def test_mixed_devices_and_dtypes():
 def test_glu_forward_derivative():
     x = torch.randn(3, 8, dtype=torch.float64, device="xpu", requires_grad=True)
     for dim in (1, -1):
-        assert torch.autograd.gradcheck(lambda x, d=dim: torch.nn.functional.glu(x, d), x, check_forward_ad=True)
+        assert torch.autograd.gradcheck(
+            lambda x, d=dim: torch.nn.functional.glu(x, d), x, check_forward_ad=True
+        )
     assert torch.autograd.gradgradcheck(torch.nn.functional.glu, x, check_fwd_over_rev=True)
