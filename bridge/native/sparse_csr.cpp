@@ -13,6 +13,7 @@
 #include <ATen/ops/_to_sparse_bsr_native.h>
 #include <ATen/ops/_to_sparse_csc_native.h>
 #include <ATen/ops/_to_sparse_csr_native.h>
+#include <ATen/ops/_to_sparse_native.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/add_native.h>
 #include <ATen/ops/addmm.h>
@@ -208,6 +209,20 @@ Tensor compressed_to_bsr_xpu(const Tensor &self, IntArrayRef blocksize, std::opt
 Tensor compressed_to_bsc_xpu(const Tensor &self, IntArrayRef blocksize, std::optional<int64_t> dense_dim) {
     return turns(self, kSparseBsc) ? self.to_sparse().to_sparse_bsc(blocksize, dense_dim)
                                    : sparse_compressed_to_sparse_bsc(self, blocksize, dense_dim);
+}
+
+Tensor compressed_to_sparse_xpu(const Tensor &self, std::optional<Layout> layout,
+                                OptionalIntArrayRef blocksize, std::optional<int64_t> dense_dim) {
+    const auto to = layout.value_or(kSparse);
+    const bool compressed = by_rows(to) || to == kSparseCsc || to == kSparseBsc;
+    if (!compressed || in_blocks(to) != blocksize.has_value() || !turns(self, to))
+        return sparse_compressed_to_sparse(self, layout, blocksize, dense_dim);
+    switch (to) {
+    case kSparseCsr: return compressed_to_csr_xpu(self, dense_dim);
+    case kSparseCsc: return compressed_to_csc_xpu(self, dense_dim);
+    case kSparseBsr: return compressed_to_bsr_xpu(self, *blocksize, dense_dim);
+    default: return compressed_to_bsc_xpu(self, *blocksize, dense_dim);
+    }
 }
 
 Tensor &addmm_out_sparse_csr_xpu(const Tensor &self, const Tensor &mat1, const Tensor &mat2,

@@ -544,6 +544,9 @@ def test_compressed_layouts(layout: str, dtype: torch.dtype) -> None:
     for other in LAYOUTS:
         if layout in ("csr", "csc") or other in ("bsr", "bsc"):  # blocks don't become elements
             same(lambda x, other=LAYOUTS[other]: other(to(x)), whole)
+            blocks = (2, 3) if other in ("bsr", "bsc") else None
+            target = getattr(torch, f"sparse_{other}")
+            same(lambda x, t=target, b=blocks: to(x).to_sparse(layout=t, blocksize=b), whole)
     assert f"layout=torch.sparse_{layout}" in repr(got)
 
 
