@@ -151,6 +151,11 @@ def test_symmetric_inputs_are_symmetric() -> None:
             full[:, n // 2 + 1 :] = full[:, 1 : (n + 1) // 2][:, ::-1].conj()
             assert error(got, np.fft.ifft(full).real) <= TOLERANCE[torch.float32]
         assert torch.equal(there.cpu(), x)
+        if NATIVE:
+            want = torch.fft.irfft(there, n)
+            for k in {0, n // 2} if n % 2 == 0 else {0}:
+                there.imag[:, k] = torch.nan
+            assert torch.equal(torch.fft.irfft(there, n), want)
 
 
 @pytest.mark.parametrize("size", [8, 15])
