@@ -18,8 +18,12 @@ typedef COMPUTED(PAIR) number;
 
 #ifdef WIDE
 #define K(x) x
+#define PI_ROUNDED 3.14159265358979311600
+#define PI_REST 1.22464679914735318e-16
 #else
 #define K(x) x##f
+#define PI_ROUNDED 3.14159274101257324219f
+#define PI_REST -8.742278000e-8f
 #endif
 
 #define AT(i) ((i) + (i) / 16) /* so that powers of 2 apart are in different banks */
@@ -27,7 +31,7 @@ typedef COMPUTED(PAIR) number;
 static inline number swapped(number a) { return (number)(a.y, a.x); }
 static inline number turned(number a) { return (number)(a.y, -a.x); } /* -i a */
 
-/* exp(-2πi k / n), k < n <= 2³⁰: functions get an eighth of a turn at the most, exact but for a rounding. */
+/* exp(-2πi k / n), k < n <= 2³⁰: of an eighth of a turn at the most, by their series, which are short then. */
 static inline number turn(uint k, uint n) {
     uint rest = 2 * k;
     const bool half_turn = rest >= n;
@@ -36,7 +40,21 @@ static inline number turn(uint k, uint n) {
     rest = 2 * (rest - (quarter ? n : 0));
     const bool eighth = rest >= n;
     rest -= eighth ? n : 0;
-    const R x = (R)(eighth ? n - rest : rest) / (R)n * K(0.25), c = cospi(x), s = sinpi(x);
+    const R x = (R)(eighth ? n - rest : rest) / (R)n * K(0.25), z = x * x;
+    /* sin πx and cos πx: (πx)^k / k!, π's own rounding put right */
+#ifdef WIDE
+    R s = (K(7.95205400147551278e-7) * z + K(-2.19153534478302158e-5)) * z + K(4.66302805767612564e-4);
+    s = (s * z + K(-0.00737043094571435078)) * z + K(0.0821458866111282288);
+    R c = (K(4.30306958703294701e-6) * z + K(-1.04638104924845707e-4)) * z + K(0.00192957430940392305);
+    c = c * z + K(-0.02580689139001406001);
+#else
+    R s = K(0.0821458866111282288), c = K(-0.02580689139001406001);
+#endif
+    s = ((s * z + K(-0.59926452932079207689)) * z + K(2.55016403987734544386)) * z + K(-5.16771278004997002925);
+    c = (c * z + K(0.23533063035889320454)) * z + K(-1.33526276885458949588);
+    c = (c * z + K(4.05871212641676821819)) * z + K(-4.93480220054467930942);
+    s = x * PI_ROUNDED + x * (s * z + PI_REST);
+    c = c * z + 1;
     number w = eighth ? (number)(s, c) : (number)(c, s);
     if (quarter) w = (number)(-w.y, w.x);
     return half_turn ? (number)(-w.x, w.y) : (number)(w.x, -w.y);

@@ -16,7 +16,7 @@ from .sampled import agrees
 NATIVE = os.environ.get("OPENXPU_PLANS") == "gpu"
 PARTS = [torch.float32, torch.float64]
 # Of the whole result, of lengths with large prime factors, where MKL isn't as exact; others are three times as exact.
-TOLERANCE = {torch.float32: 1.2e-6, torch.float64: 3e-15 if NATIVE else 1e-13}
+TOLERANCE = {torch.float32: 8e-7, torch.float64: 3e-15 if NATIVE else 1e-13}
 SMOOTH = [4096, 6000, 8192, 3**9, 13**4, 65536, 1 << 18]
 OTHERS = [211, 1021, 2049 * 17, 4099, 65537]
 FUNCTIONS = ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")
@@ -115,9 +115,9 @@ def test_any_dimension_of_any_layout(n: int) -> None:
             got = torch.fft.irfft(view(there), dim=dim, n=n)
             assert error(got, np.fft.irfft(x, axis=dim, n=n)) <= TOLERANCE[torch.float32], (i, dim)
         real = larger.to("xpu").imag[::2, ::2, ::2, ::2].neg()
-        assert error(torch.fft.rfft(real, dim=dim), np.fft.rfft(wide(real), axis=dim)) <= 1e-6
+        assert error(torch.fft.rfft(real, dim=dim), np.fft.rfft(wide(real), axis=dim)) <= 8e-7
         bit = torch._neg_view(larger.to("xpu").real)
-        assert bit.is_neg() and error(torch.fft.rfft(bit, dim=dim), np.fft.rfft(wide(bit), axis=dim)) <= 1e-6
+        assert bit.is_neg() and error(torch.fft.rfft(bit, dim=dim), np.fft.rfft(wide(bit), axis=dim)) <= 8e-7
 
 
 @pytest.mark.parametrize("part", PARTS, ids=str)
