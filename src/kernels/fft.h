@@ -6,20 +6,20 @@
 #define FFT_COLUMNS 128 /* the most that a work-group takes */
 #define FFT_SHARE 8     /* numbers that a work-item has of those in local memory */
 
-/* flags */
-#define FFT_READ_REAL 1u    /* real numbers are read */
-#define FFT_READ_HALF 2u    /* the first signal / 2 + 1 of numbers that are conjugate to the others */
-#define FFT_READ_CHIRP 4u   /* nothing is read: the chirp's conjugate, both ways */
-#define FFT_READ_SWAPPED 8u /* real and imaginary parts change places, which makes the transform inverse … \
-                             */
-#define FFT_READ_TIMES 16u  /* times the chirp */
-#define FFT_ROWS_FIRST 32u  /* neighbouring columns are of neighbouring rows */
+/* Flags. Swapping real and imaginary parts makes the transform the inverse one: SWAPPED of the whole, TURNED
+ * of the inverse transform inside of Bluestein's. */
+#define FFT_READ_REAL 1u       /* real numbers are read */
+#define FFT_READ_HALF 2u       /* signal / 2 + 1 numbers, whose conjugates are the others */
+#define FFT_READ_CHIRP 4u      /* nothing is read: the chirp's conjugate, both ways */
+#define FFT_READ_SWAPPED 8u    /* of either */
+#define FFT_READ_TIMES 16u     /* times the chirp */
+#define FFT_ROWS_FIRST 32u     /* neighbouring columns are of neighbouring rows */
 #define FFT_READ_BY_COLUMN 64u /* neighbouring work-items read neighbouring columns; else along one */
 #define FFT_WRITE_BY_COLUMN 128u
-#define FFT_WRITE_TURNED 256u   /* … where it was so for the inverse transform inside of Bluestein's */
-#define FFT_WRITE_TIMES 512u    /* times the chirp */
-#define FFT_WRITE_SWAPPED 1024u /* … and where it was so for the whole */
-#define FFT_WRITE_REAL 2048u    /* real parts are written */
+#define FFT_WRITE_TURNED 256u
+#define FFT_WRITE_TIMES 512u /* times the chirp */
+#define FFT_WRITE_SWAPPED 1024u
+#define FFT_WRITE_REAL 2048u /* real parts are written */
 
 typedef struct fft_params {
     xpu_addr in, out;
