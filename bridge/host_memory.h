@@ -13,12 +13,19 @@
 #include "lower.h"
 #include "operands.h"
 #include "xpu/graph.h"
+#include "xpu/plans.h"
 
 namespace openxpu {
 
 // Do matrix products, convolutions and their like on this device go to PyTorch's CPU kernels?
 // OPENXPU_HOST_PROVIDER=0 says no.
 bool uses_host_kernels(c10::DeviceIndex device);
+
+// Is it the host's memory and processor, so that PyTorch's CPU kernels may do as a whole what GPUs have
+// kernels of libxpu's for?
+inline bool works_as_processor(c10::DeviceIndex device) {
+    return is_host_device(device) && xpu_plans_for_processor(device);
+}
 
 // Are PyTorch's CPU products and convolutions of this dtype slower than those of fp32, so that its tensors
 // had better be widened first? So it is for fp16, and for bf16 where the processor has no AVX-512.

@@ -5,15 +5,11 @@
 
 #include "host_memory.h"
 #include "xpu/ops/linalg.h"
-#include "xpu/plans.h"
 
 namespace openxpu {
 
 // Does PyTorch's LAPACK factor and solve these, in the same memory?
-inline bool factors_on_host(const at::Tensor &self) {
-    const auto device = self.device().index();
-    return is_host_device(device) && xpu_plans_for_processor(device);
-}
+inline bool factors_on_host(const at::Tensor &self) { return works_as_processor(self.device().index()); }
 
 using CpuTensors = std::vector<at::Tensor>;
 

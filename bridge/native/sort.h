@@ -2,14 +2,13 @@
 #pragma once
 
 #include "host_memory.h"
-#include "xpu/plans.h"
 
 namespace openxpu {
 
 // Do PyTorch's own CPU kernels sort and count these, in the same memory?
 inline bool sorts_on_host(const at::Tensor &self) {
     const auto device = self.device().index();
-    return is_host_device(device) && xpu_plans_for_processor(device) && !is_captured(device);
+    return works_as_processor(device) && !is_captured(device);
 }
 
 // What they made, on the device of `like`.

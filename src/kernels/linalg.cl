@@ -6,9 +6,7 @@
 typedef COMPUTED(T) number;
 
 #ifdef COMPLEX
-static inline number times(number a, number b) {
-    return (number)(a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x);
-}
+#include "complex.h"
 /* Without the square of a part, which may be out of range where the quotient isn't. */
 static inline number over(number a, number b) {
     if (fabs(b.x) >= fabs(b.y)) {
@@ -18,7 +16,6 @@ static inline number over(number a, number b) {
     const R t = b.x / b.y, d = b.x * t + b.y;
     return (number)((a.x * t + a.y) / d, (a.y * t - a.x) / d);
 }
-static inline number conjugate(number a) { return (number)(a.x, -a.y); }
 static inline R size_of(number a) { return fabs(a.x) + fabs(a.y); }
 #define REAL(a) ((a).x)
 #define FROM_REAL(r) ((number)(r, 0))

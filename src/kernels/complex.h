@@ -1,0 +1,5 @@
+/* Arithmetic of complex numbers: `number` is a pair of real ones. */
+static inline number times(number a, number b) {
+    return (number)(a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x);
+}
+static inline number conjugate(number a) { return (number)(a.x, -a.y); }

@@ -1,0 +1,40 @@
+/* What the kernel of Fourier transforms is given: one pass over all rows. */
+#ifndef XPU_KERNELS_FFT_H
+#define XPU_KERNELS_FFT_H
+#include "row_walk.h"
+
+#define FFT_COLUMNS 128 /* the most that a work-group takes */
+#define FFT_SHARE 8     /* numbers that a work-item has of those in local memory */
+
+/* Flags. Swapping real and imaginary parts makes the transform the inverse one: SWAPPED of the whole, TURNED
+ * of the inverse transform inside of Bluestein's. */
+#define FFT_READ_REAL 1u       /* real numbers are read */
+#define FFT_READ_HALF 2u       /* signal / 2 + 1 numbers, whose conjugates are the others */
+#define FFT_READ_CHIRP 4u      /* nothing is read: the chirp's conjugate, both ways */
+#define FFT_READ_SWAPPED 8u    /* of either */
+#define FFT_READ_TIMES 16u     /* times the chirp */
+#define FFT_ROWS_FIRST 32u     /* neighbouring columns are of neighbouring rows */
+#define FFT_READ_BY_COLUMN 64u /* neighbouring work-items read neighbouring columns; else along one */
+#define FFT_WRITE_BY_COLUMN 128u
+#define FFT_WRITE_TURNED 256u
+#define FFT_WRITE_TIMES 512u /* times the chirp */
+#define FFT_WRITE_SWAPPED 1024u
+#define FFT_WRITE_REAL 2048u /* real parts are written */
+
+typedef struct fft_params {
+    xpu_addr in, out;
+    xpu_addr spectrum; /* what is read is multiplied by these; or 0 */
+    xpu_u64 radices;   /* 4 bits each, the first one lowest */
+    xpu_u64 scale[2];  /* what is written is multiplied by it: bits of the type that is computed in */
+    xpu_i64 first_row, rows;
+    xpu_i64 columns;     /* rows n / length */
+    row_walk walk;       /* of in, out */
+    xpu_u32 n;           /* the transform's length */
+    xpu_u32 length;      /* the pass's */
+    xpu_u32 done;        /* the product of those of earlier passes */
+    xpu_u32 signal;      /* numbers of the signal, which the chirp is for */
+    xpu_u32 stored;      /* so many are written */
+    xpu_u32 column_bits; /* a group takes 1 << column_bits columns */
+    xpu_u32 flags, reserved;
+} fft_params;
+#endif
