@@ -6,7 +6,7 @@ import functools
 from types import ModuleType
 from typing import Any
 
-from openxpu._launches import FEW_ROWS, counts_launches
+from openxpu import _launches
 
 # Elements of a kernel, above which a launch of its own costs little beside its work.
 FEW_ELEMENTS = 1 << 18
@@ -51,7 +51,9 @@ def join_small_kernels(scheduling: ModuleType) -> None:
     @functools.wraps(own)
     def schedule(self: Any, nodes: list[Any]) -> None:
         devices = {node.get_device() for node in nodes}
-        wanted = any(d is not None and d.type == "xpu" and counts_launches(d.index) for d in devices)
+        wanted = any(
+            d is not None and d.type == "xpu" and _launches.counts_launches(d.index) for d in devices
+        )
         if config.combo_kernels or not wanted:
             return own(self, nodes)
         before = foreach.group_algorithm_for_combo_kernels
@@ -94,8 +96,8 @@ def leave_few_rows(pad_mm: ModuleType) -> None:
     @functools.wraps(own)
     def can_pad(mat1: Any, *given: Any, **named: Any) -> bool:
         rows = mat1.shape[-2]
-        if mat1.device.type == "xpu" and isinstance(rows, int) and rows <= FEW_ROWS:
-            if counts_launches(mat1.device.index):
+        if mat1.device.type == "xpu" and isinstance(rows, int) and rows <= _launches.FEW_ROWS:
+            if _launches.counts_launches(mat1.device.index):
                 return False
         return bool(own(mat1, *given, **named))
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from openxpu._launches import counts_launches
+from openxpu import _launches
 from openxpu._nodes import Writer, has_value, is_call, value_of
 
 aten = torch.ops.aten
@@ -69,7 +69,7 @@ def share_heads(graph: fx.Graph) -> bool:
         device = value_of(node).device
         if not all(isinstance(size, int) for size in sizes) or 0 in sizes or device.type != "xpu":
             continue
-        if not counts_launches(device.index):
+        if not _launches.counts_launches(device.index):
             continue
         items, few = _shape(source)[:2]
         (heads, rows, inner), columns = _shape(left), _shape(right)[2]

@@ -19,8 +19,7 @@ import torch
 from torch import fx
 from torch._inductor.custom_graph_pass import CustomGraphModulePass
 
-from openxpu import _cached, _grouped, _nodes, _parts, _products
-from openxpu._launches import counts_launches
+from openxpu import _cached, _grouped, _launches, _nodes, _parts, _products
 from openxpu._nodes import (
     VIEWS,
     Norm,
@@ -221,7 +220,7 @@ def _scale_at_once(graph: fx.Graph) -> bool:
     found = [
         i
         for i in map(_products.int8_of, graph.nodes)
-        if i and counts_launches(value_of(i.result).device.index)
+        if i and _launches.counts_launches(value_of(i.result).device.index)
     ]
     for int8 in found:
         given = (
@@ -381,7 +380,7 @@ def _restore_products(graph: fx.Graph) -> None:
         is_weight = turned.args[0].op in ("placeholder", "get_attr")
         if not is_weight or values[0].dtype != values[1].dtype or values[0].device.type != "xpu":
             continue
-        if counts_launches(values[0].device.index):
+        if _launches.counts_launches(values[0].device.index):
             with graph.inserting_before(node):
                 result.replace_all_uses_with(Writer(graph).call(aten.mm.default, x, turned))
     graph.eliminate_dead_code()

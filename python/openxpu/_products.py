@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from openxpu._launches import FEW_ROWS, counts_launches
+from openxpu import _launches
 from openxpu._nodes import (
     ALONE,
     SINGLES,
@@ -33,7 +33,7 @@ def most_rows(dtype: torch.dtype, is_quantised: bool, device: torch.device) -> i
     if not is_quantised:
         return 1
     by_units = "NVIDIA" in torch.xpu.get_device_properties(device).vendor
-    return FEW_ROWS if by_units and dtype != torch.float32 else 4
+    return _launches.FEW_ROWS if by_units and dtype != torch.float32 else 4
 
 
 @dataclass(eq=False)
@@ -102,7 +102,11 @@ def product_of(node: fx.Node) -> Product | None:
         value_of(found.bias).shape != result.shape[1:] or value_of(found.bias).dtype != result.dtype
     ):
         return None
-    if x_value.dim() != 2 or x_value.dtype != result.dtype or not counts_launches(result.device.index):
+    if (
+        x_value.dim() != 2
+        or x_value.dtype != result.dtype
+        or not _launches.counts_launches(result.device.index)
+    ):
         return None
     return found
 
@@ -211,7 +215,7 @@ def _few_of(w: WeightOnly) -> WeightOnly | None:
     if not all(map(has_value, (w.x, w.weight, w.scale, w.result))):
         return None
     x, weight, scale, result = (value_of(n) for n in (w.x, w.weight, w.scale, w.result))
-    if result.device.type != "xpu" or not counts_launches(result.device.index):
+    if result.device.type != "xpu" or not _launches.counts_launches(result.device.index):
         return None
     sizes = [*x.shape, *weight.shape, *scale.shape]
     if not all(isinstance(size, int) for size in sizes) or 0 in sizes or weight.dim() != 2 or not x.dim():

@@ -24,9 +24,9 @@ HEADS, KV_HEADS, DEPTH, WIDTH, PLACES = 4, 2, 64, 256, 9
 @pytest.fixture(autouse=True)
 def as_on_gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Launches count, whatever device is here."""
-    from openxpu import _fusion
+    from openxpu import _launches
 
-    monkeypatch.setattr(_fusion, "counts_launches", lambda *_: True)
+    monkeypatch.setattr(_launches, "counts_launches", lambda *_: True)
     torch._dynamo.reset()  # it compiles a function for so many models only
     with torch._inductor.utils.fresh_cache():
         yield

@@ -27,9 +27,9 @@ OTHERS = 4
 @pytest.fixture(autouse=True)
 def as_on_gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Launches count, whatever device is here."""
-    from openxpu import _fusion
+    from openxpu import _launches
 
-    monkeypatch.setattr(_fusion, "counts_launches", lambda *_: True)
+    monkeypatch.setattr(_launches, "counts_launches", lambda *_: True)
     torch._dynamo.reset()
     with torch._inductor.utils.fresh_cache():
         yield

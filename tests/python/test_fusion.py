@@ -10,7 +10,7 @@ import openxpu
 import pytest
 import torch
 import torch.nn.functional as F
-from openxpu import _fusion
+from openxpu import _fusion, _launches
 from openxpu._run_package import Package
 from profiled import profiled
 from torch import Tensor, nn
@@ -23,7 +23,7 @@ pytest.importorskip("triton")
 @pytest.fixture
 def as_on_gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Launches count, whatever device is here."""
-    monkeypatch.setattr(_fusion, "counts_launches", lambda *_: True)
+    monkeypatch.setattr(_launches, "counts_launches", lambda *_: True)
     with torch._inductor.utils.fresh_cache():
         yield
 
@@ -209,9 +209,9 @@ def test_layers_are_joined(kind: str, halves: bool, bias: bool, as_on_gpus: None
 
 @pytest.mark.parametrize("rows", [2, 16])
 def test_some_rows(rows: int, as_on_gpus: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    from openxpu import _joined
+    from openxpu import _products
 
-    monkeypatch.setattr(_joined, "most_rows", lambda *_: 16)
+    monkeypatch.setattr(_products, "most_rows", lambda *_: 16)
     torch.manual_seed(rows)
     model, x = Block("int4", False, False), torch.randn(2, rows // 2, 256).bfloat16()
     expected = model(x.double())
