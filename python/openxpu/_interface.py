@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import importlib.util
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from openxpu import _aoti, _attention, _fusion, _graph_trees, _process_group, _sharding, _shared_memory
+from openxpu import _attention, _process_group, _shared_memory
 
 
 def _look_for_backend(interface: ModuleType) -> None:
@@ -93,31 +94,40 @@ def _flush_less(benchmarking: ModuleType) -> None:
     kind.get_device_cache_size = get_device_cache_size
 
 
+def _by(name: str, function: str) -> Callable[..., None]:
+    """Return a function of a module of ours that is imported with the first call: most programs compile nothing."""
+
+    def call(*given: Any) -> None:
+        getattr(importlib.import_module(f"openxpu.{name}"), function)(*given)
+
+    return call
+
+
 # Modules and what is done with them once they have run.
 _MENDS = {
-    "torch._dynamo.backends.cudagraphs": _graph_trees.name_device,
+    "torch._dynamo.backends.cudagraphs": _by("_graph_trees", "name_device"),
     "torch._dynamo.device_interface": _look_for_backend,
-    "torch._inductor.codecache": _aoti.enter_codecache,
-    "torch._inductor.codegen.common": _fusion.join_layers,
-    "torch._inductor.codegen.cpp_utils": _aoti.check_devices,
-    "torch._inductor.codegen.cpp_wrapper_cpu": _aoti.allow_few,
-    "torch._inductor.compile_fx": _graph_trees.run_without_trees,
-    "torch._inductor.cpp_builder": _aoti.enter,
-    "torch._inductor.cudagraph_utils": _graph_trees.allow_xpu,
-    "torch._inductor.fx_passes.pad_mm": _fusion.leave_few_rows,
+    "torch._inductor.codecache": _by("_aoti", "enter_codecache"),
+    "torch._inductor.codegen.common": _by("_fusion", "join_layers"),
+    "torch._inductor.codegen.cpp_utils": _by("_aoti", "check_devices"),
+    "torch._inductor.codegen.cpp_wrapper_cpu": _by("_aoti", "allow_few"),
+    "torch._inductor.compile_fx": _by("_graph_trees", "run_without_trees"),
+    "torch._inductor.cpp_builder": _by("_aoti", "enter"),
+    "torch._inductor.cudagraph_utils": _by("_graph_trees", "allow_xpu"),
+    "torch._inductor.fx_passes.pad_mm": _by("_fusion", "leave_few_rows"),
     "torch._inductor.kernel.mm": _leave_scales,
-    "torch._inductor.output_code": _graph_trees.tell_reasons,
+    "torch._inductor.output_code": _by("_graph_trees", "tell_reasons"),
     "torch._inductor.runtime.benchmarking": _flush_less,
-    "torch._inductor.scheduler": _fusion.join_small_kernels,
+    "torch._inductor.scheduler": _by("_fusion", "join_small_kernels"),
     "torch.distributed.distributed_c10d": _process_group.enter,
-    "torch.distributed.tensor._api": _sharding.enter,
+    "torch.distributed.tensor._api": _by("_sharding", "enter"),
     "torch.multiprocessing.reductions": _shared_memory.enter,
     "torch.nested._internal.sdpa": _attention.enter_jagged,
     "torch.nn.modules.activation": _attention.enter_layers,
 }
 
 # Modules that aren't run as they are: what is called with the module, and what would run it.
-_RUNS = {"torch._inductor.cudagraph_trees": _graph_trees.run_for_xpu}
+_RUNS = {"torch._inductor.cudagraph_trees": _by("_graph_trees", "run_for_xpu")}
 
 
 class _Finder(MetaPathFinder):
