@@ -136,6 +136,10 @@ at::Tensor dense_for(const at::Tensor &out, c10::ScalarType dtype, at::MemoryFor
 at::Tensor &give(const at::Tensor &value, at::Tensor &out) {
     TORCH_CHECK(out.scalar_type() == value.scalar_type(), "Expected out tensor to have dtype ",
                 value.scalar_type(), ", but got ", out.scalar_type(), " instead");
+    return give_converted(value, out);
+}
+
+at::Tensor &give_converted(const at::Tensor &value, at::Tensor &out) {
     at::native::resize_output(out, value.sizes());
     return out.copy_(value);
 }

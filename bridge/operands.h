@@ -28,7 +28,9 @@ inline void deliver(const at::Tensor &dense, const at::Tensor &out) {
     if (!dense.is_same(out)) out.copy_(dense);
 }
 
-// What was computed elsewhere into a caller's `out`, which must have its dtype and is resized if need be.
+// What was computed elsewhere into a caller's `out`, which is resized if need be and must have its dtype; or
+// may have another, which it is converted to.
 at::Tensor &give(const at::Tensor &value, at::Tensor &out);
+at::Tensor &give_converted(const at::Tensor &value, at::Tensor &out);
 
 } // namespace openxpu

@@ -51,8 +51,7 @@ Tensor &into(const char *name, const Tensor &result, Tensor &out) {
                 ": Expected result to be safely "
                 "castable from ",
                 result.scalar_type(), " dtype, but got result with dtype ", out.scalar_type());
-    at::native::resize_output(out, result.sizes());
-    return out.copy_(result);
+    return give_converted(result, out);
 }
 
 } // namespace

@@ -1,7 +1,6 @@
 // Fourier transforms. On host devices PyTorch's CPU kernels do them, in the same memory.
 #include "xpu/ops/fft.h"
 
-#include <ATen/native/Resize.h>
 #include <ATen/native/SpectralOpsUtils.h>
 #include <ATen/ops/_fft_c2c.h>
 #include <ATen/ops/_fft_c2c_native.h>
@@ -110,12 +109,6 @@ Tensor transform(const Tensor &self, c10::ScalarType dtype, IntArrayRef sizes, I
     return out;
 }
 
-// As these operators have it, `out` may have another dtype.
-Tensor &into(const Tensor &result, Tensor &out) {
-    at::native::resize_output(out, result.sizes());
-    return out.copy_(result);
-}
-
 } // namespace
 } // namespace openxpu
 
@@ -184,17 +177,17 @@ Tensor _fft_c2r_xpu(const Tensor &self, IntArrayRef dim, int64_t normalization, 
 
 Tensor &_fft_c2c_xpu_out(const Tensor &self, IntArrayRef dim, int64_t normalization, bool forward,
                          Tensor &out) {
-    return into(_fft_c2c_xpu(self, dim, normalization, forward), out);
+    return give_converted(_fft_c2c_xpu(self, dim, normalization, forward), out);
 }
 
 Tensor &_fft_r2c_xpu_out(const Tensor &self, IntArrayRef dim, int64_t normalization, bool onesided,
                          Tensor &out) {
-    return into(_fft_r2c_xpu(self, dim, normalization, onesided), out);
+    return give_converted(_fft_r2c_xpu(self, dim, normalization, onesided), out);
 }
 
 Tensor &_fft_c2r_xpu_out(const Tensor &self, IntArrayRef dim, int64_t normalization, int64_t last_dim_size,
                          Tensor &out) {
-    return into(_fft_c2r_xpu(self, dim, normalization, last_dim_size), out);
+    return give_converted(_fft_c2r_xpu(self, dim, normalization, last_dim_size), out);
 }
 
 } // namespace at::native

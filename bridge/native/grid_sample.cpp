@@ -2,6 +2,7 @@
 #include "xpu/ops/grid_sample.h"
 
 #include <ATen/Context.h>
+#include <ATen/OpMathType.h>
 #include <ATen/native/GridSamplerUtils.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -62,7 +63,7 @@ std::tuple<Tensor, Tensor> sample_backward(const Tensor &grad_output, const Tens
                                                                : "grid_sampler_3d_backward_xpu");
     const auto args = describe(input, grid, mode, padding, align_corners);
     const auto gradient = grad_output.contiguous(), image = input.contiguous(), places = grid.contiguous();
-    const auto sum_type = input.scalar_type() == kDouble ? kDouble : kFloat;
+    const auto sum_type = toOpMathType(input.scalar_type());
     const auto grad_input =
         output_mask[0] ? at::zeros(input.sizes(), input.options().dtype(sum_type)) : Tensor();
     const auto grad_grid = at::empty_like(grid, MemoryFormat::Contiguous);

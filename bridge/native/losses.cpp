@@ -120,10 +120,7 @@ Tensor &binary_cross_entropy_out_xpu(const Tensor &self, const Tensor &target,
     pointwise(iter, iter.common_dtype(), XPU_POINTWISE_BCE_LOSS);
     losses = iter.output();
     losses.mul_(*weight);
-    if (reduction == at::Reduction::None) {
-        at::native::resize_output(out, losses.sizes());
-        return out.copy_(losses);
-    }
+    if (reduction == at::Reduction::None) return openxpu::give_converted(losses, out);
     reduce_into(out, losses, reduction);
     return out;
 }

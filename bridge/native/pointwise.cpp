@@ -231,10 +231,7 @@ Tensor &nan_to_num_out_xpu(const Tensor &self, std::optional<double> nan, std::o
                            std::optional<double> neginf, Tensor &out) {
     TORCH_CHECK(self.scalar_type() == out.scalar_type(), "nan_to_num: dtype of out: ", out.scalar_type(),
                 " should be same as input: ", self.scalar_type());
-    if (c10::isIntegralType(self.scalar_type(), /*includeBool=*/true)) {
-        at::native::resize_output(out, self.sizes());
-        return out.copy_(self);
-    }
+    if (c10::isIntegralType(self.scalar_type(), /*includeBool=*/true)) return openxpu::give(self, out);
     const double largest = openxpu::highest_of(toRealValueType(self.scalar_type()));
     return unary(out, self, XPU_POINTWISE_NAN_TO_NUM,
                  {scalar_of(nan.value_or(0.0)), scalar_of(posinf.value_or(largest)),

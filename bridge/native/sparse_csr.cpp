@@ -30,6 +30,7 @@
 #include <cmath>
 
 #include "native/sparse_parts.h"
+#include "operands.h"
 
 namespace at::native {
 
@@ -268,8 +269,7 @@ Tensor &addmv_out_sparse_csr_xpu(const Tensor &self, const Tensor &mat, const Te
                 vec.sizes());
     const auto added = *expand_size(self, {mat.size(0)}, "addmv");
     const auto product = at::addmm(added.unsqueeze(1), mat, vec.unsqueeze(1), beta, alpha).squeeze(1);
-    at::native::resize_output(out, product.sizes());
-    return out.copy_(product);
+    return openxpu::give_converted(product, out);
 }
 
 Tensor &add_out_sparse_csr_xpu(const Tensor &self, const Tensor &other, const Scalar &alpha, Tensor &out) {
@@ -280,8 +280,7 @@ Tensor &add_out_sparse_csr_xpu(const Tensor &self, const Tensor &other, const Sc
     if (other.layout() == kStrided) {
         TORCH_CHECK(out.layout() == kStrided, "torch.add: a sparse tensor and a dense one make a dense one");
         const auto sum = at::add(other.mul(alpha), coo_of(self));
-        at::native::resize_output(out, sum.sizes());
-        return out.copy_(sum);
+        return openxpu::give_converted(sum, out);
     }
     return assign(at::add(coo_of(self), coo_of(other), alpha), out);
 }

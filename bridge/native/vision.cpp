@@ -1,6 +1,7 @@
 // torchvision's operators, whose package has kernels for the CPU and CUDA. What they are called with, and the
 // errors, are torchvision's.
 #include <ATen/Context.h>
+#include <ATen/OpMathType.h>
 #include <ATen/TensorUtils.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -19,6 +20,11 @@ namespace {
 using namespace openxpu;
 using at::Tensor;
 using openxpu::check;
+
+void check_alike(const char *name, at::ArrayRef<at::TensorArg> tensors) {
+    at::checkAllSameGPU(name, tensors);
+    at::checkAllSameType(name, tensors);
+}
 
 // --- boxes ---
 
@@ -46,14 +52,15 @@ struct Bins {
     bool aligned;
 };
 
+bool reads_by_place(xpu_roi_kind kind) { return kind == XPU_ROI_PS_ALIGN || kind == XPU_ROI_PS_POOL; }
+
 xpu_roi describe(xpu_roi_kind kind, const Tensor &rois, at::ScalarType type, at::IntArrayRef image,
                  const Bins &bins) {
     TORCH_CHECK(image.size() == 4, "input should have 4 dimensions, got ", image.size());
     TORCH_CHECK(rois.dim() == 2 && rois.size(1) == 5, "rois must have shape as Tensor[K, 5]");
     TORCH_CHECK(bins.rows > 0 && bins.columns > 0, "pooled height and width should be positive, got ",
                 bins.rows, " and ", bins.columns);
-    const bool by_place = kind == XPU_ROI_PS_ALIGN || kind == XPU_ROI_PS_POOL;
-    TORCH_CHECK(!by_place || image[1] % (bins.rows * bins.columns) == 0,
+    TORCH_CHECK(!reads_by_place(kind) || image[1] % (bins.rows * bins.columns) == 0,
                 "input channels must be a multiple of pooling height * pooling width");
     return {.images = image[0],
             .regions = rois.size(0),
@@ -75,13 +82,10 @@ void check_fault(const xpu_fault &fault) {
 
 std::tuple<Tensor, Tensor> regions_of(const char *name, xpu_roi_kind kind, const Tensor &input,
                                       const Tensor &rois, const Bins &bins, bool with_places) {
-    const at::TensorArg t{input, "input", 1}, r{rois, "rois", 2};
-    at::checkAllSameGPU(name, {t, r});
-    at::checkAllSameType(name, {t, r});
+    check_alike(name, {{input, "input", 1}, {rois, "rois", 2}});
     const auto args = describe(kind, rois, input.scalar_type(), input.sizes(), bins);
     const auto image = input.contiguous(), regions = rois.contiguous();
-    const bool by_place = kind == XPU_ROI_PS_ALIGN || kind == XPU_ROI_PS_POOL;
-    const int64_t planes = by_place ? input.size(1) / (bins.rows * bins.columns) : input.size(1);
+    const int64_t planes = reads_by_place(kind) ? input.size(1) / (bins.rows * bins.columns) : input.size(1);
     const auto output = at::empty({rois.size(0), planes, bins.rows, bins.columns}, input.options());
     const auto places = with_places ? at::empty(output.sizes(), input.options().dtype(at::kInt)) : Tensor();
     xpu_fault fault = {};
@@ -94,14 +98,12 @@ std::tuple<Tensor, Tensor> regions_of(const char *name, xpu_roi_kind kind, const
 
 Tensor regions_gradient(const char *name, xpu_roi_kind kind, const Tensor &grad, const Tensor &rois,
                         const Tensor &places, const Bins &bins, at::IntArrayRef image) {
-    const at::TensorArg t{grad, "grad", 1}, r{rois, "rois", 2};
-    at::checkAllSameGPU(name, {t, r});
-    at::checkAllSameType(name, {t, r});
+    check_alike(name, {{grad, "grad", 1}, {rois, "rois", 2}});
     at::globalContext().alertNotDeterministic(name); // elements of several regions are summed in any order
     const auto args = describe(kind, rois, grad.scalar_type(), image, bins);
     const auto gradient = grad.contiguous(), regions = rois.contiguous();
     const auto at = places.defined() ? places.contiguous() : places;
-    const auto sum_type = grad.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+    const auto sum_type = at::toOpMathType(grad.scalar_type());
     const auto sums = at::zeros(image, grad.options().dtype(sum_type));
     xpu_fault fault = {};
     check(xpu_roi_backward(current_stream(grad), &args, gradient.const_data_ptr(), regions.const_data_ptr(),
@@ -198,9 +200,7 @@ struct Deformed {
 Deformed deformed(const Tensor &input, const Tensor &weight, const Tensor &offset, const Tensor &mask,
                   std::array<int64_t, 2> stride, std::array<int64_t, 2> padding,
                   std::array<int64_t, 2> dilation, int64_t groups, int64_t offset_groups, bool use_mask) {
-    at::checkAllSameGPU("deform_conv2d", {{input, "input", 1}, {weight, "weight", 2}, {offset, "offset", 3}});
-    at::checkAllSameType("deform_conv2d",
-                         {{input, "input", 1}, {weight, "weight", 2}, {offset, "offset", 3}});
+    check_alike("deform_conv2d", {{input, "input", 1}, {weight, "weight", 2}, {offset, "offset", 3}});
     TORCH_CHECK(input.dim() == 4 && offset.dim() == 4 && weight.dim() == 4,
                 "deform_conv2d: input, offset and weight should have 4 dimensions, got ", input.dim(), ", ",
                 offset.dim(), " and ", weight.dim());
@@ -292,7 +292,7 @@ deform_conv2d_backward(const Tensor &grad, const Tensor &input, const Tensor &we
         "deform_conv2d_backward"); // the image's are summed in any order
     const auto d = deformed(input, weight, offset, mask, {stride_h, stride_w}, {pad_h, pad_w},
                             {dilation_h, dilation_w}, groups, offset_groups, use_mask);
-    const auto sum_type = input.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+    const auto sum_type = at::toOpMathType(input.scalar_type());
     const auto grad_input = at::zeros(input.sizes(), input.options().dtype(sum_type));
     const auto grad_offset = at::empty(offset.sizes(), offset.options());
     const auto grad_mask = use_mask ? at::empty(mask.sizes(), mask.options()) : at::zeros_like(mask);

@@ -7,18 +7,22 @@
 /* Channels of a work-item, which share the samples' places. */
 static int channels_together(const xpu_roi *args) { return args->kind == XPU_ROI_ALIGN ? 8 : 1; }
 
+/* Does each bin read a channel of its own? */
+static bool is_by_place(const xpu_roi *args) {
+    return args->kind == XPU_ROI_PS_ALIGN || args->kind == XPU_ROI_PS_POOL;
+}
+
 static xpu_status get_kernel(int device, const xpu_roi *args, bool backward, xpu_kernel **kernel) {
     static const char *const kinds[] = {"ALIGN", "MAXIMUM", "ALIGN", "MEAN"};
     static const char *const labels[] = {"roi_align", "roi_pool", "ps_roi_align", "ps_roi_pool"};
     const char *name = backward ? "roi_backward" : "roi_forward";
-    const bool by_place = args->kind == XPU_ROI_PS_ALIGN || args->kind == XPU_ROI_PS_POOL;
     kernel_spec spec;
     spec_begin(&spec, FAMILY_ROI);
     spec_dtype(&spec, "T", args->dtype);
     spec_follows(&spec, "ACC=", args->dtype == XPU_FLOAT64 ? "double" : "float");
     spec_follows_flag(&spec, "ACC_IS_DOUBLE", args->dtype == XPU_FLOAT64);
     spec_choice(&spec, "", kinds, args->kind, 4);
-    spec_follows_flag(&spec, "BY_PLACE", by_place);
+    spec_follows_flag(&spec, "BY_PLACE", is_by_place(args));
     spec_follows_number(&spec, "TOGETHER", channels_together(args));
     spec_pack(&spec, "backward", backward, 1);
     spec_follows(&spec, "BUILD_", name);
@@ -40,7 +44,7 @@ static xpu_status run(xpu_stream *stream, const xpu_roi *args, bool backward, ro
     if (args->rows < 1 || args->columns < 1 || args->height < 0 || args->width < 0 || args->samples < 0)
         return op_fail(XPU_ERROR_INVALID_ARGUMENT, "roi: %d x %d bins of images of %d x %d, %d samples",
                        args->rows, args->columns, args->height, args->width, args->samples);
-    const bool by_place = args->kind == XPU_ROI_PS_ALIGN || args->kind == XPU_ROI_PS_POOL;
+    const bool by_place = is_by_place(args);
     const int bins = args->rows * args->columns;
     if (by_place && args->channels % bins)
         return op_fail(XPU_ERROR_INVALID_ARGUMENT, "roi: %d channels for %d bins of their own",
