@@ -136,6 +136,7 @@ Tensor roi_pool_backward(const Tensor &grad, const Tensor &rois, const Tensor &a
                          int64_t height, int64_t width) {
     TORCH_CHECK(argmax.scalar_type() == at::kInt && argmax.sizes() == grad.sizes(),
                 "argmax should be an int tensor of the size of grad");
+    at::checkSameGPU("roi_pool_backward_kernel", {grad, "grad", 1}, {argmax, "argmax", 3});
     const Bins bins{spatial_scale, pooled_height, pooled_width, 0, false};
     return regions_gradient("roi_pool_backward_kernel", XPU_ROI_POOL, grad, rois, argmax, bins,
                             {batch_size, channels, height, width});
@@ -250,7 +251,7 @@ Deformed deformed(const Tensor &input, const Tensor &weight, const Tensor &offse
     };
     fits("offset", offset, offset_groups * 2 * d.taps);
     if (use_mask) {
-        at::checkAllSameType("deform_conv2d", {{input, "input", 1}, {mask, "mask", 4}});
+        check_alike("deform_conv2d", {{input, "input", 1}, {mask, "mask", 4}});
         fits("mask", mask, offset_groups * d.taps);
         d.mask = mask.contiguous();
     }

@@ -196,6 +196,13 @@ def test_regions_that_are_not_there() -> None:
         ops.roi_align(image.half(), image.new_zeros(2, 5), 1.0, 2, 2, 2, False)
 
 
+def test_places_of_another_device() -> None:
+    grad, rois = torch.ones(1, 3, 2, 2, device="xpu"), torch.zeros(1, 5, device="xpu")
+    places = torch.zeros(1, 3, 2, 2, dtype=torch.int32)
+    with pytest.raises(RuntimeError, match="on CPU"):
+        ops._roi_pool_backward(grad, rois, places, 1.0, 2, 2, 1, 3, 5, 5)
+
+
 def test_gradients_that_are_summed_in_any_order_say_so() -> None:
     image, rois = torch.ones(1, 3, 2, 2, device="xpu"), torch.zeros(1, 5, device="xpu")
     torch.use_deterministic_algorithms(True)
@@ -326,6 +333,8 @@ def test_deformable_convolution_refuses() -> None:
     assert ops.deform_conv2d(x[:0], w, offset[:0], none, b, *ones).shape == (0, 3, 3, 3)
     with pytest.raises(RuntimeError, match=r"offset.shape\[1\] is not valid: got: 16 expected: 18"):
         ops.deform_conv2d(x, w, offset[:, :16], none, b, *ones)
+    with pytest.raises(RuntimeError, match="on CPU"):
+        ops.deform_conv2d(x, w, offset, torch.ones(1, 9, 3, 3), b, *ones[:-1], True)
     with pytest.raises(RuntimeError, match="stride_h: 0 stride_w: 1"):
         ops.deform_conv2d(x, w, offset, none, b, 0, *ones[1:])
     with pytest.raises(RuntimeError, match="output size too small"):
