@@ -1,4 +1,4 @@
-"""Families of operators beside CUDA on one NVIDIA GPU: products, groups, attention, convolutions, softmax, bags, fills, counts.
+"""Families of operators beside CUDA on one NVIDIA GPU: products, groups, attention, convolutions, softmax, bags, fills, counts, transforms, regions, solvers.
 
 `openxpu run bench/gpu/families.py [--only TEXT …] [--json FILE]`, with a CUDA build of PyTorch. A ratio is CUDA's
 time over xpu's: above 1 xpu is faster. What has no kernel for xpu is named and counted as failed.
@@ -31,6 +31,7 @@ def differs(ours: Any, theirs: Any) -> bool:
     if isinstance(ours, dict):
         return any(differs(ours[key], theirs[key]) for key in ours)
     a, b = (x[0] if isinstance(x, (tuple, list)) else x for x in (ours, theirs))
+    a, b = (torch.view_as_real(x) if x.is_complex() else x for x in (a, b))
     a = a.cpu().to(b.device)  # where the comparison takes least
     if a.shape != b.shape or a.dtype != b.dtype:
         return True
@@ -471,13 +472,6 @@ def counts() -> Iterator[Case]:
     edges = torch.randn(100_000).sort().values
     weights = torch.rand(n)
 
-    def on(work: Callable[..., object], *tensors: Tensor) -> Callable[[str], Work]:
-        def make(device: str) -> Work:
-            there = to(device, *tensors)
-            return lambda: work(*there)
-
-        return make
-
     yield "histc 100 bins, 2²⁴", on(lambda x: torch.histc(x, 100, -4, 4), normal), 0.7
     yield "histc 10000 bins, 2²⁴", on(lambda x: torch.histc(x, 10000, -4, 4), normal), 0.7
     yield "histc 100 bins, bounds unknown", on(lambda x: torch.histc(x, 100), normal), 0.7
@@ -500,6 +494,105 @@ def counts() -> Iterator[Case]:
     yield "mode of short rows", on(lambda x: torch.mode(x, 1), small.view(-1, 64)), 0.7
 
 
+def on(work: Callable[..., object], *tensors: Tensor) -> Callable[[str], Work]:
+    """Makes `work` of the tensors on a device."""
+
+    def make(device: str) -> Work:
+        there = to(device, *tensors)
+        return lambda: work(*there)
+
+    return make
+
+
+def transforms() -> Iterator[Case]:
+    """Fourier transforms: batches of rows, of columns, of one long line, of primes, of images; from and to real."""
+    for n in (64, 256, 1000, 1024, 4096, 1 << 14, 1 << 16, 1 << 20, 1 << 24):
+        x = torch.randn(max((1 << 24) // n, 1), n, dtype=torch.complex64)
+        yield f"fft of rows of {n}", on(torch.fft.fft, x), 0.5
+    double = torch.randn(1 << 12, 1 << 10, dtype=torch.complex128)
+    yield "fft of rows of 1024 complex128", on(torch.fft.fft, double), 0.5
+    for n in (1009, 10007, 1000003):
+        x = torch.randn((1 << 23) // n, n, dtype=torch.complex64)
+        yield f"fft of rows of {n}, a prime", on(torch.fft.fft, x), 0.5
+    columns = torch.randn(1024, 1 << 14, dtype=torch.complex64)
+    yield "fft of columns of 1024", on(lambda x: torch.fft.fft(x, dim=0), columns), 0.5
+    audio, frames = torch.randn(64, 160_000), torch.randn(1 << 14, 1024)
+    images = torch.randn(64, 512, 512)
+    window = torch.hann_window(400)
+    yield "rfft of rows of 1024", on(torch.fft.rfft, frames), 0.5
+    yield "irfft to rows of 1024", on(torch.fft.irfft, torch.fft.rfft(frames)), 0.5
+    yield "rfft2 of 512 × 512", on(torch.fft.rfft2, images), 0.5
+    yield "irfft2 of 512 × 512", on(torch.fft.irfft2, torch.fft.rfft2(images)), 0.5
+    yield "fft2 of 1080 × 1920", on(torch.fft.fft2, torch.randn(8, 1080, 1920, dtype=torch.complex64)), 0.5
+    yield "fftn of 256³", on(torch.fft.fftn, torch.randn(256, 256, 256, dtype=torch.complex64)), 0.5
+    yield (
+        "stft of 10 s, 400, 160",
+        on(
+            lambda x, w: torch.view_as_real(torch.stft(x, 400, 160, window=w, return_complex=True)),
+            audio,
+            window,
+        ),
+        0.5,
+    )
+
+
+def regions() -> Iterator[Case]:
+    """Torchvision's operators, with its own kernels for CUDA."""
+    try:
+        import torchvision  # type: ignore[import-not-found, import-untyped, unused-ignore]
+    except ImportError:
+        print("torchvision isn't here", flush=True)
+        return
+    of = torchvision.ops
+    corners = torch.rand(20_000, 2) * 900
+    boxes = torch.cat([corners, corners + 10 + torch.rand(20_000, 2) * 90], 1)
+    scores, classes = torch.rand(20_000), torch.randint(80, (20_000,))
+    for n in (1000, 9000, 20_000):
+        yield f"nms of {n} boxes", on(lambda b, s: of.nms(b, s, 0.5), boxes[:n], scores[:n]), 0.5
+    yield (
+        "batched_nms of 20000 boxes",
+        on(lambda b, s, c: of.batched_nms(b, s, c, 0.5), boxes, scores, classes),
+        0.5,
+    )
+    features = torch.randn(2, 256, 200, 200)
+    rois = torch.cat([torch.randint(2, (1000, 1)).float(), boxes[:1000]], 1)
+    maps = torch.randn(2, 49 * 10, 200, 200)
+    for name, function, x in (
+        ("roi_align", lambda x, r: of.roi_align(x, r, 7, 0.2, 2), features),
+        ("roi_pool", lambda x, r: of.roi_pool(x, r, 7, 0.2), features),
+        ("ps_roi_align", lambda x, r: of.ps_roi_align(x, r, 7, 0.2, 2), maps),
+        ("ps_roi_pool", lambda x, r: of.ps_roi_pool(x, r, 7, 0.2), maps),
+    ):
+        yield f"{name} of 1000 regions", on(function, x, rois), 0.5
+    x, offset = torch.randn(8, 128, 64, 64), torch.randn(8, 18, 64, 64)
+    weight, mask = torch.randn(128, 128, 3, 3) / 30, torch.rand(8, 9, 64, 64)
+    yield (
+        "deform_conv2d 3 × 3, 128 channels",
+        on(lambda x, o, w, m: of.deform_conv2d(x, o, w, padding=1, mask=m), x, offset, weight, mask),
+        0.5,
+    )
+
+
+def solvers() -> Iterator[Case]:
+    """LU and Cholesky, and what is made of them, one matrix and many."""
+    for count, n in ((1, 1024), (1, 4096), (64, 512), (4096, 32)):
+        a = torch.randn(count, n, n) + 2 * n**0.5 * torch.eye(n)
+        positive = a @ a.mT / n + torch.eye(n)
+        b = torch.randn(count, n, 16)
+        label = f"{count} of {n} × {n}"
+        yield f"cholesky {label}", on(torch.linalg.cholesky, positive), 0.3
+        yield f"lu_factor {label}", on(torch.linalg.lu_factor, a), 0.3
+        yield f"solve {label}", on(torch.linalg.solve, a, b), 0.3
+        yield f"inv {label}", on(torch.linalg.inv, a), 0.3
+        yield f"det {label}", on(torch.linalg.slogdet, a), 0.3
+        upper = a.triu()
+        yield (
+            f"solve_triangular {label}",
+            on(lambda u, b: torch.linalg.solve_triangular(u, b, upper=True), upper, b),
+            0.3,
+        )
+
+
 def main() -> int:
     """Prints the comparison; writes JSON; 0 when every bar is reached."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -509,7 +602,19 @@ def main() -> int:
     print(f"{torch.xpu.get_device_name()} through OpenCL, {torch.cuda.get_device_name()} through CUDA")
     results: list[dict[str, object]] = []
     failed = 0
-    for family in (products, groups, attention, convolutions, softmax, bags, fills, counts):
+    for family in (
+        products,
+        groups,
+        attention,
+        convolutions,
+        softmax,
+        bags,
+        fills,
+        counts,
+        transforms,
+        regions,
+        solvers,
+    ):
         for name, make, bar in family():
             if arguments.only and not any(text in name for text in arguments.only):
                 continue

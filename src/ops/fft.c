@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/tuning.h"
 #include "kernels/fft.h"
 #include "ops/iter.h"
 #include "ops/kernel.h"
@@ -14,6 +15,8 @@
 #define MAX_PASSES 10              /* 13 to the power of 8 is more than LONGEST */
 #define WORK_BYTES ((int64_t)32 << 20)
 #define FEW_COLUMNS 4 /* neighbours that are read together, where they aren't a row's */
+#define MAX_STAGES 6
+#define GROUP_ITEMS 256 /* of kernels of one length */
 
 static const uint32_t WRITE_FLAGS = FFT_WRITE_TURNED | FFT_WRITE_TIMES | FFT_WRITE_SWAPPED | FFT_WRITE_REAL;
 static const uint32_t READ_FLAGS =
@@ -31,34 +34,74 @@ typedef struct place {
 typedef struct job {
     xpu_stream *stream;
     xpu_dtype dtype; /* fp32 or fp64: what is computed in */
-    int most;        /* numbers that fit into local memory */
-    bool adjacent;   /* in the workspace rows lie beside each other, number by number */
+    bool is_cpu;
+    int most;       /* numbers that fit into local memory */
+    int most_items; /* of a work-group */
+    bool adjacent;  /* in the workspace rows lie beside each other, number by number */
     int64_t first, rows;
     row_walk walk;
     int64_t n; /* of what lies in the workspace */
     xpu_addr work[2];
 } job;
 
-static xpu_status get_kernel(int device, const job *job, xpu_dtype in, xpu_dtype out, int held, int row_dims,
-                             xpu_kernel **kernel) {
+/* How a kernel of one length goes about it: its radices, ascending, so that the first stage, which multiplies
+ * by nothing, has most butterflies. */
+typedef struct stages {
+    int count;
+    int radix[MAX_STAGES];
+    int items; /* a column */
+    int each;  /* so many numbers has one, at the most */
+    int columns;
+} stages;
+
+static void begin_spec(kernel_spec *spec, const job *job, xpu_dtype in, xpu_dtype out, int row_dims) {
     static const char *const pairs[] = {"c64", "c128"};
     const bool wide = job->dtype == XPU_FLOAT64;
+    spec_begin(spec, FAMILY_FFT);
+    spec_dtype(spec, "IN", in);
+    spec_dtype(spec, "OUT", out);
+    spec_follows(spec, "R=", dtype_computed(job->dtype));
+    spec_follows(spec, "PAIR=", pairs[wide]);
+    spec_follows(spec, "IN_PAIR=", in == job->dtype ? pairs[wide] : NULL);
+    spec_follows(spec, "OUT_PAIR=", out == job->dtype ? pairs[wide] : NULL);
+    spec_follows_flag(spec, "WIDE", wide);
+    spec_number(spec, "ROW_DIMS", row_dims, 8);
+}
+
+/* The kernel of all lengths, with so many numbers in local memory. */
+static xpu_status get_kernel(int device, const job *job, xpu_dtype in, xpu_dtype out, int held, int row_dims,
+                             xpu_kernel **kernel) {
     kernel_spec spec;
-    spec_begin(&spec, FAMILY_FFT);
-    spec_dtype(&spec, "IN", in);
-    spec_dtype(&spec, "OUT", out);
-    spec_follows(&spec, "R=", dtype_computed(job->dtype));
-    spec_follows(&spec, "PAIR=", pairs[wide]);
-    spec_follows(&spec, "IN_PAIR=", in == job->dtype ? pairs[wide] : NULL);
-    spec_follows(&spec, "OUT_PAIR=", out == job->dtype ? pairs[wide] : NULL);
-    spec_follows_flag(&spec, "WIDE", wide);
+    begin_spec(&spec, job, in, out, row_dims);
     spec_number(&spec, "HELD", held, 16);
     spec_follows_number(&spec, "GROUP", held / FFT_SHARE);
-    spec_number(&spec, "ROW_DIMS", row_dims, 8);
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
     return kernel_of_file(device, &spec, "fft.cl", "fft_pass", kernel, "fft %s->%s", dtype_token(in),
                           dtype_token(out));
+}
+
+/* The kernel of the pass's length and flags. */
+static xpu_status get_length_kernel(int device, const job *job, xpu_dtype in, xpu_dtype out, const stages *s,
+                                    const fft_params *p, int row_dims, xpu_kernel **kernel) {
+    static const char *const radices[MAX_STAGES] = {"RADIX_0", "RADIX_1", "RADIX_2",
+                                                    "RADIX_3", "RADIX_4", "RADIX_5"};
+    kernel_spec spec;
+    begin_spec(&spec, job, in, out, row_dims);
+    spec_pack(&spec, "HELD", 0, 16);
+    spec_number(&spec, "LENGTH", p->length, 16);
+    spec_number(&spec, "COLUMNS", s->columns, 8);
+    spec_number(&spec, "FLAGS", p->flags, 12);
+    spec_flag(&spec, "DONE_1", p->done == 1);
+    spec_follows_number(&spec, "STAGES", s->count);
+    for (int i = 0; i < s->count; i++) spec_follows_number(&spec, radices[i], s->radix[i]);
+    spec_follows_number(&spec, "LAST", s->radix[s->count - 1]);
+    spec_follows_number(&spec, "ITEMS", s->items);
+    spec_follows_number(&spec, "EACH", s->each);
+    *kernel = kernel_find(device, &spec);
+    if (*kernel) return XPU_SUCCESS;
+    return kernel_of_file(device, &spec, "fft_length.cl", "fft_length", kernel, "fft of %u %s->%s", p->length,
+                          dtype_token(in), dtype_token(out));
 }
 
 /* --- lengths --- */
@@ -116,6 +159,68 @@ static uint64_t radices_of(uint32_t length) {
     return found;
 }
 
+/* --- kernels of one length --- */
+
+static bool is_power_below(int base, int power, int limit) {
+    int64_t product = 1;
+    while (power-- > 0) product *= base;
+    return product <= limit;
+}
+
+/* So many radices, in ascending order, as near to each other as can be; those that a work-item of wide
+ * numbers has registers for. */
+static bool find_radices(int length, int least, int count, bool wide, int *radix) {
+    const int most = wide ? 10 : 16;
+    if (count == 1) {
+        radix[0] = length;
+        return length >= least && (length <= most || length == 11 || length == 13);
+    }
+    for (int r = 16; r >= least; r--) {
+        if (length % r || !is_power_below(r, count, length) || (r > most && r != 11 && r != 13)) continue;
+        radix[0] = r;
+        if (find_radices(length / r, r, count - 1, wide, radix + 1)) return true;
+    }
+    return false;
+}
+
+static int parts_of(int count, int parts) { return (count + parts - 1) / parts; }
+
+/* So many work-items that they have least to do together, and no more numbers each than registers hold; as
+ * many columns as they and the local memory take. False where there is no such kernel. */
+static bool find_stages(const job *job, const fft_params *p, bool by_column, int most_items, stages *s) {
+    const int length = (int)p->length;
+    const bool wide = job->dtype == XPU_FLOAT64;
+    /* rows of a few numbers have several work-items nevertheless, which read neighbours */
+    s->count = length > 4 && length <= 16 && !by_column ? 2 : 1;
+    while (s->count <= MAX_STAGES && !find_radices(length, 2, s->count, wide, s->radix)) s->count++;
+    if (s->count > MAX_STAGES) {
+        s->count = 1;
+        if (!find_radices(length, 2, 1, wide, s->radix)) return false;
+    }
+    int64_t best = INT64_MAX;
+    for (int i = 0; i < s->count; i++) {
+        const int items = length / s->radix[i];
+        int each = 0;
+        int64_t work = 0;
+        for (int j = 0; j < s->count; j++) {
+            const int numbers = parts_of(length / s->radix[j], items) * s->radix[j];
+            each = numbers > each ? numbers : each;
+            work += (int64_t)numbers * items;
+        }
+        if (items > most_items || each > 20 || work >= best) continue;
+        best = work;
+        s->items = items;
+        s->each = each;
+    }
+    if (best == INT64_MAX) return false;
+    const int limit = most_items < GROUP_ITEMS ? most_items : GROUP_ITEMS;
+    s->columns = 1;
+    while (s->columns < FFT_COLUMNS && 2 * s->columns * length <= job->most && s->columns < p->columns &&
+           2 * s->columns * s->items <= (by_column && s->columns < 2 * FEW_COLUMNS ? most_items : limit))
+        s->columns *= 2;
+    return true;
+}
+
 /* --- passes --- */
 
 static bool are_rows_adjacent(const job *job, const place *at) {
@@ -156,20 +261,29 @@ static xpu_status launch(const job *job, const place *from, const place *to, boo
     if (rows_first) p->flags |= FFT_ROWS_FIRST;
     if (read_by_column) p->flags |= FFT_READ_BY_COLUMN;
     if (write_by_column) p->flags |= FFT_WRITE_BY_COLUMN;
-    const int64_t wanted = (read_by_column || write_by_column) && p->columns > 1 ? 2 * FEW_COLUMNS : 1;
-    const int held = length * wanted <= SMALL ? SMALL : job->most;
-    while (p->column_bits < 7 && length << (p->column_bits + 1) <= held && 1 << p->column_bits < p->columns)
-        p->column_bits++;
+    const bool by_column = (read_by_column || write_by_column) && p->columns > 1;
     int row_dims = ROW_WALK_DIMS;
     while (row_dims > 1 && job->walk.size[row_dims - 1] == 1) row_dims--;
     if (row_dims > 1) row_dims = row_dims <= 3 ? 3 : ROW_WALK_DIMS;
-    const int64_t columns = (int64_t)1 << p->column_bits;
-    const xpu_range range = {.dims = 1,
-                             .groups = {(size_t)((p->columns + columns - 1) / columns)},
-                             .local = {(size_t)(held / FFT_SHARE)},
-                             .work = (uint64_t)(p->columns * length * 50)};
+    xpu_range range = {.dims = 1, .work = (uint64_t)(p->columns * length * 50)};
     xpu_kernel *kernel;
-    XPU_TRY(get_kernel(device, job, from->dtype, to->dtype, held, row_dims, &kernel));
+    stages stages;
+    if (p->columns * length >= TUNED(job->is_cpu, FFT_LENGTH) &&
+        find_stages(job, p, by_column, job->most_items, &stages)) {
+        range.local[0] = (size_t)(stages.items * stages.columns);
+        range.groups[0] = (size_t)((p->columns + stages.columns - 1) / stages.columns);
+        XPU_TRY(get_length_kernel(device, job, from->dtype, to->dtype, &stages, p, row_dims, &kernel));
+    } else {
+        const int64_t wanted = by_column ? 2 * FEW_COLUMNS : 1;
+        const int held = length * wanted <= SMALL ? SMALL : job->most;
+        while (p->column_bits < 7 && length << (p->column_bits + 1) <= held &&
+               1 << p->column_bits < p->columns)
+            p->column_bits++;
+        const int64_t columns = (int64_t)1 << p->column_bits;
+        range.local[0] = (size_t)(held / FFT_SHARE);
+        range.groups[0] = (size_t)((p->columns + columns - 1) / columns);
+        XPU_TRY(get_kernel(device, job, from->dtype, to->dtype, held, row_dims, &kernel));
+    }
     return xpu_launch(job->stream, kernel, &range, p, sizeof *p);
 }
 
@@ -320,6 +434,8 @@ static xpu_status along(xpu_stream *stream, const xpu_tensor *in, const xpu_tens
     for (int d = dims; d < ROW_WALK_DIMS; d++) job.walk.size[d] = 1;
     const place from = place_of(in, &job.walk, 0), to = place_of(out, &job.walk, 1);
     job.most = most_in_local(device, job.dtype);
+    job.most_items = device->max_work_group_size < 512 ? (int)device->max_work_group_size : 512;
+    job.is_cpu = device->type == XPU_DEVICE_CPU;
     job.rows = job.walk.rows;
     job.adjacent = are_rows_adjacent(&job, &to);
     fft_params p = {.n = (uint32_t)n, .signal = (uint32_t)n, .stored = (uint32_t)out->size[dim]};

@@ -18,6 +18,7 @@ PARTS = [torch.float32, torch.float64]
 # Of the whole result, of lengths with large prime factors, where MKL isn't as exact; others are three times as exact.
 TOLERANCE = {torch.float32: 8e-7, torch.float64: 3e-15 if NATIVE else 1e-13}
 SMOOTH = [4096, 6000, 8192, 3**9, 13**4, 65536, 1 << 18]
+RADICES = [4, 6, 14, 16, 15 * 16, 9 * 10 * 12, 11 * 13, 3**7, 5**5, 7 * 8]
 OTHERS = [211, 1021, 2049 * 17, 4099, 65537]
 FUNCTIONS = ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")
 OF_REAL = ("rfft", "ihfft", "rfft2", "ihfft2", "rfftn", "ihfftn")
@@ -75,6 +76,14 @@ def test_long_rows(n: int, part: torch.dtype) -> None:
     checked("ifft", numbers(rows, n, part=part), share, norm="ortho")
     checked("rfft", numbers(rows, n, part=part, real=True), share)
     checked("irfft", numbers(rows, n // 2 + 1, part=part), share, n=n)
+
+
+@pytest.mark.parametrize("part", PARTS, ids=str)
+@pytest.mark.parametrize("n", RADICES)
+def test_radices(n: int, part: torch.dtype) -> None:
+    """Of rows and columns, more and fewer than a work-group takes at a time."""
+    checked("fft", numbers(131, n, part=part), 1 / 3)
+    checked("ifft", numbers(n, 21, part=part), 1 / 3, dim=0)
 
 
 @pytest.mark.parametrize("n", [1 << 20, 1000003])
@@ -181,7 +190,7 @@ def test_halves_are_rounded_once(name: str, size: int) -> None:
 def test_sums_of_halves_may_be_large_in_between() -> None:
     x = torch.full((300, 300), 1000.0, device="xpu", dtype=torch.float16)
     spectrum = torch.fft.rfft2(x, norm="forward")
-    assert spectrum[0, 0] == 1000 and spectrum.abs().sum() == 1000
+    assert spectrum[0, 0] == 1000 and spectrum.cpu().abs().sum() == 1000
     assert torch.fft.irfft2(spectrum, s=x.shape, norm="forward").eq(x).all()
 
 
@@ -231,6 +240,7 @@ def test_errors_are_pytorchs(name: str) -> None:
     assert str(ours.value) == str(theirs.value)
 
 
+@pytest.mark.skipif(torch.__version__ < (2, 12), reason="PyTorch 2.11 foresees elements that overlap")
 def test_strides_are_those_that_compile_foresees() -> None:
     aten = torch.ops.aten
     with torch.device("xpu"):

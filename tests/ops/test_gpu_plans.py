@@ -47,6 +47,11 @@ def test_as_gpus_do(files: dict[str, str]) -> None:
     passes({HERE / name: keyword for name, keyword in files.items()}, OPENXPU_PLANS="gpu")
 
 
+def test_transforms_by_kernels_of_their_length() -> None:
+    chosen = "radices or several or graphs or 2058 or (long_rows and (65536 or 1021))"
+    passes({HERE / "test_fft.py": chosen}, OPENXPU_PLANS="gpu", OPENXPU_TUNING="fft_length=1")
+
+
 @pytest.mark.skipif(os.environ.get("OPENXPU_MATRIX") == "ptx", reason="this is the inner run")
 def test_as_units_do() -> None:
     """NVIDIA's, written out."""

@@ -1,0 +1,127 @@
+/* The pass of fft.cl for one length, with numbers in registers: a work-item reads those of its first butterflies itself
+ * and writes those of its last, and local memory is where numbers change work-items between two stages. Most are
+ * loads, multiplications and addresses that the compiler knows.
+ *
+ * Options, besides those of fft_parts.h: LENGTH = RADIX_0 RADIX_1 …, STAGES of them, the others 1; ITEMS work-items a
+ * column, each with up to EACH numbers, and COLUMNS; DONE_1 where no pass was before; ROW_DIMS. */
+#include "fft_parts.h"
+
+#define GROUP (ITEMS * COLUMNS)
+#define READS_BY_COLUMN ((FLAGS & FFT_READ_BY_COLUMN) != 0)
+#define WRITES_BY_COLUMN ((FLAGS & FFT_WRITE_BY_COLUMN) != 0)
+#define STEP_1 RADIX_0
+#define STEP_2 (STEP_1 * RADIX_1)
+#define STEP_3 (STEP_2 * RADIX_2)
+#define STEP_4 (STEP_3 * RADIX_3)
+#define STEP_5 (STEP_4 * RADIX_4)
+
+/* Number k of column c in local memory. */
+#if READS_BY_COLUMN || WRITES_BY_COLUMN
+#define HELD(k) held[AT((k) * COLUMNS + c)]
+#else
+#define HELD(k) held[AT(c * LENGTH + (k))]
+#endif
+#define TAKE(by_column)                                                                                      \
+    c = (by_column) ? lane % COLUMNS : lane / ITEMS;                                                         \
+    t = (by_column) ? lane / COLUMNS : lane % ITEMS;
+
+/* A work-item's butterflies of N: number b has numbers b + k LENGTH / N. */
+#define BUTTERFLIES(N)                                                                                       \
+    _Pragma("unroll") for (uint i = 0; i < (LENGTH / (N) + ITEMS - 1) / ITEMS; i++)
+#define NONE_IS_LEFT(N) (LENGTH / (N) % ITEMS && b >= LENGTH / (N))
+#define DFT(N) XPU_CAT(dft_, N)
+
+#define TRANSFORM(N, step)                                                                                   \
+    BUTTERFLIES(N) {                                                                                         \
+        if (step > 1) TURN(N, v + i * N, (t + i * ITEMS) % (step), (step) * N)                               \
+        DFT(N)(v + i * N);                                                                                   \
+    }
+#define HAND_OVER(N, step, is_last, NEXT)                                                                    \
+    BUTTERFLIES(N) {                                                                                         \
+        const uint b = t + i * ITEMS, rest = b % (step);                                                     \
+        if (NONE_IS_LEFT(N)) continue;                                                                       \
+        _Pragma("unroll") for (uint k = 0; k < N; k++) HELD((b - rest) * N + rest + k * (step)) = v[i * N + k]; \
+    }                                                                                                        \
+    barrier(CLK_LOCAL_MEM_FENCE);                                                                            \
+    if ((is_last) && READS_BY_COLUMN != WRITES_BY_COLUMN) { TAKE(WRITES_BY_COLUMN) }                           \
+    BUTTERFLIES(NEXT) {                                                                                      \
+        const uint b = t + i * ITEMS;                                                                        \
+        if (NONE_IS_LEFT(NEXT)) continue;                                                                    \
+        _Pragma("unroll") for (uint k = 0; k < NEXT; k++) v[i * NEXT + k] = HELD(b + k * (LENGTH / NEXT));   \
+    }                                                                                                        \
+    if (!(is_last)) barrier(CLK_LOCAL_MEM_FENCE);
+
+#ifdef XPU_IS_INTEL_GPU
+#define NARROW_TEAM __attribute__((intel_reqd_sub_group_size(16))) /* of 32, registers would not hold the numbers */
+#else
+#define NARROW_TEAM
+#endif
+
+/* One by one, as fft.cl's. */
+XPU_BY_ITSELF NARROW_TEAM __attribute__((reqd_work_group_size(GROUP, 1, 1))) __kernel void fft_length(fft_params p) {
+#if STAGES > 1
+    __local number held[AT(LENGTH * COLUMNS)];
+#endif
+    __local column columns[COLUMNS];
+    const uint lane = get_local_id(0), apart = p.n / LENGTH;
+    const long before = (long)XPU_GROUP(0) * COLUMNS;
+    const uint present = (uint)min((long)COLUMNS, p.columns - before);
+    for (uint i = lane; i < present; i += GROUP) columns[i] = find_column(&p, before + i, apart);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    uint c, t;
+    number v[EACH];
+    TAKE(READS_BY_COLUMN)
+    {
+        const column from = columns[min(c, present - 1)];
+        BUTTERFLIES(RADIX_0) {
+            const uint b = t + i * ITEMS;
+            if (NONE_IS_LEFT(RADIX_0) || c >= present) continue;
+            _Pragma("unroll") for (uint k = 0; k < RADIX_0; k++)
+                v[i * RADIX_0 + k] = source(&p, from.from, from.place + (b + k * (LENGTH / RADIX_0)) * apart);
+#ifndef DONE_1
+            /* times exp(-2πi (b + k LENGTH / RADIX_0) rest / whole) */
+            const uint rest = from.place % p.done, whole = p.done * LENGTH;
+            const number first = turn(rest * b, whole);
+            TURN(RADIX_0, v + i * RADIX_0, rest * (LENGTH / RADIX_0), whole)
+            _Pragma("unroll") for (uint k = 0; k < RADIX_0; k++)
+                v[i * RADIX_0 + k] = times(v[i * RADIX_0 + k], first);
+#endif
+        }
+    }
+    TRANSFORM(RADIX_0, 1)
+#if STAGES > 1
+    HAND_OVER(RADIX_0, 1, STAGES == 2, RADIX_1)
+    TRANSFORM(RADIX_1, STEP_1)
+#endif
+#if STAGES > 2
+    HAND_OVER(RADIX_1, STEP_1, STAGES == 3, RADIX_2)
+    TRANSFORM(RADIX_2, STEP_2)
+#endif
+#if STAGES > 3
+    HAND_OVER(RADIX_2, STEP_2, STAGES == 4, RADIX_3)
+    TRANSFORM(RADIX_3, STEP_3)
+#endif
+#if STAGES > 4
+    HAND_OVER(RADIX_3, STEP_3, STAGES == 5, RADIX_4)
+    TRANSFORM(RADIX_4, STEP_4)
+#endif
+#if STAGES > 5
+    HAND_OVER(RADIX_4, STEP_4, STAGES == 6, RADIX_5)
+    TRANSFORM(RADIX_5, STEP_5)
+#endif
+    if (c >= present) return;
+    const column to = columns[c];
+#ifdef DONE_1
+    const uint first = to.place * LENGTH, done = 1;
+#else
+    const uint done = p.done, rest = to.place % done, first = (to.place - rest) * LENGTH + rest;
+#endif
+    BUTTERFLIES(LAST) {
+        const uint b = t + i * ITEMS;
+        if (NONE_IS_LEFT(LAST)) continue;
+        _Pragma("unroll") for (uint k = 0; k < LAST; k++) {
+            const uint q = first + (b + k * (LENGTH / LAST)) * done;
+            if (q < p.stored) put(&p, to.to, q, v[i * LAST + k]);
+        }
+    }
+}
