@@ -29,7 +29,7 @@ Where kernels come from
 
 What is written (only files whose content changed are touched)
     ``register_<number>.cpp``       wrappers and registrations
-    ``register_<kind>.cpp``         the same for nested and sparse tensors
+    ``register_kinds.cpp``          the same for nested and sparse tensors
     ``pointwise_kernels.cpp``       the kernels of the table's operations
     ``reduce_kernels.cpp``          the kernels of the reductions
     ``structured.cpp``, ``.h``      what the wrappers of all structured operators have in common
@@ -94,7 +94,7 @@ WITHOUT_ITERATOR = {"reduce"}
 
 # Files of registrations, which compile side by side: few, since each compiles PyTorch's templates anew. Operators
 # of the same C++ signature share these templates, so they are in one file; which one doesn't depend on the others.
-PARTS = 8
+PARTS = 4
 
 Group: TypeAlias = "NativeFunction | NativeFunctionsGroup"
 Version: TypeAlias = tuple[int, int]
@@ -725,8 +725,9 @@ def generate(native: Path, tables: Path, folder: Path) -> None:
     }
     for text in registrations.values():
         overloads += re.findall(r'm\.impl\("([\w.]+)"', text)
-    for family, index in model.kinds.items():
-        registrations[f"register_{family}.cpp"] = model.registration(model.having(index), index)
+    registrations["register_kinds.cpp"] = "".join(
+        model.registration(model.having(index), index) for index in model.kinds.values()
+    )
     # The build starts with the first ones: the longest.
     for name, text in sorted(registrations.items(), key=lambda item: -len(item[1])):
         sources.append(name)

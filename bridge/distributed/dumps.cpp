@@ -41,6 +41,17 @@ std::string with_stacks() {
     return Recorder::get().dump(true, false, false);
 }
 
+// Those that another thread may ask at any time.
+bool is_shared(const c10::intrusive_ptr<c10d::Store> &store) {
+    auto under = store;
+    if (auto *prefix = dynamic_cast<c10d::PrefixStore *>(store.get()))
+        under = prefix->getUnderlyingNonPrefixStore();
+    return dynamic_cast<c10d::TCPStore *>(under.get()) || dynamic_cast<c10d::FileStore *>(under.get()) ||
+           dynamic_cast<c10d::HashStore *>(under.get());
+}
+
+} // namespace
+
 // A pipe that anyone may write to.
 class Pipe {
   public:
@@ -69,17 +80,6 @@ class Pipe {
     std::string name_;
     int file_ = -1;
 };
-
-// Those that another thread may ask at any time.
-bool is_shared(const c10::intrusive_ptr<c10d::Store> &store) {
-    auto under = store;
-    if (auto *prefix = dynamic_cast<c10d::PrefixStore *>(store.get()))
-        under = prefix->getUnderlyingNonPrefixStore();
-    return dynamic_cast<c10d::TCPStore *>(under.get()) || dynamic_cast<c10d::FileStore *>(under.get()) ||
-           dynamic_cast<c10d::HashStore *>(under.get());
-}
-
-} // namespace
 
 // Where a process has failed it says so in the store, under the number of dumps that it knows of.
 struct Dumps::State {
