@@ -54,7 +54,7 @@ run-distributed: build  ## two processes train a vision transformer, with DDP an
 
 test: build lint  ## run the tests (under 25 minutes)
 	$(BIN)/ctest --test-dir build -j 2 --output-on-failure
-	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -q -n 2 --timeout 600 tests
+	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -q -n 2 --dist worksteal --timeout 600 tests
 
 test-all: build  ## also the long suites: sanitizers, PoCL, the wheel, Windows' build, samples in all dtypes, the site
 	$(MAKE) test
@@ -68,7 +68,10 @@ test-all: build  ## also the long suites: sanitizers, PoCL, the wheel, Windows' 
 	OPENXPU_MATRIX=ptx build/tests/c/test_attention 100
 	OPENXPU_MATRIX=ptx build/tests/c/test_conv 100
 	OPENXPU_MATRIX=none build/tests/c/test_conv 400
+	OPENXPU_MATRIX=fma build/tests/c/test_conv 80
+	OPENXPU_MATRIX=fma build/tests/c/test_attention 60
 	OPENXPU_MATRIX=xmx build/tests/c/test_matrix 1000
+	OPENXPU_MATRIX=xmx OPENXPU_BUILD_OPTIONS=-DWITHOUT_OFFSETS build/tests/c/test_matrix
 	OPENXPU_MATRIX=xmx8 build/tests/c/test_matrix 500
 	OPENXPU_MATRIX=fma build/tests/c/test_matrix 1000
 	OPENXPU_MATRIX=dot build/tests/c/test_matrix 500
@@ -76,7 +79,8 @@ test-all: build  ## also the long suites: sanitizers, PoCL, the wheel, Windows' 
 	$(BIN)/python tests/intel_cpu/operators.py --every 40
 	OPENXPU_TEST_PROBLEMS=5000 $(BIN)/python -m pytest -q --timeout 3600 tests/ops/test_random_problems.py
 	OPENXPU_TEST_ALL=1 $(BIN)/python -m pytest -q -n 2 tests/ops/test_pointwise_opinfo.py tests/python/test_compile_opinfo.py \
-	  tests/python/test_adding.py
+	  tests/python/test_adding.py tests/ops/test_grouped.py tests/ops/test_joined.py tests/ops/test_portable_products.py \
+	  tests/ops/test_quantised_layers.py
 
 test-torch:  ## test with another PyTorch and its Triton, in an environment of its own: TORCH=2.14.1
 	tests/torch.sh $(TORCH)

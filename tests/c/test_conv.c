@@ -2,7 +2,8 @@
  * bit: of numbers whose sums are exact, with all strides, paddings, dilations, groups, layouts and
  * alignments. On devices without such units they are written out in plain OpenCL C.
  *
- *     test_conv [problems [seed]]    so many with whatever kernel comes up, beside those below
+ *     test_conv [problems [seed [every]]]    so many with whatever kernel comes up, and each so
+ *                                            many-th of those below
  *
  * OPENXPU_MATRIX=xmx takes Intel's units for NVIDIA's, xmx8 those of 8 lanes, fma the kernel without units,
  * with all dtypes, none what the device does without: a processor multiplies what it has written down. */
@@ -385,7 +386,7 @@ static void every_kind(void **unused) {
     const int tiles_before = by_tiles;
     for (int n = 0; n < CASES * (1 + by_squares); n++) {
         const int before = by_units, i = n % CASES;
-        if (cases[i].purpose > BY_DEPTH) continue;
+        if (cases[i].purpose > BY_DEPTH || is_left_out((size_t)i)) continue;
         problem p = cases[i].p;
         if (by_fma) p.dtype = of_any_width[i % WIDTHS];
         if (by_fma || n >= CASES) p.tile = i;
@@ -411,6 +412,7 @@ static void endings(void **unused) {
         SUCCEEDS(xpu_tuning_set(0, xpu_tuning_number("matrix_tile"), tile_of(&p)));
         for (int way = 0; way < 4; way++) {
             const xpu_ending *const e = &ways[(way + i) % 4];
+            if (is_left_out((size_t)(i + way))) continue;
             const bool in_place = way % 2 == 0 && e->combine != XPU_COMBINE_NONE;
             const bool transposed = way > 1;
             const int before[] = {by_depth, by_tiles, plain};
@@ -439,7 +441,8 @@ static void few_channels(void **unused) {
     SUCCEEDS(xpu_tuning_set(0, xpu_tuning_number("matrix_tile"), 1 << 20));
     for (int i = 0; i < CASES; i++) {
         const problem *const p = &cases[i].p;
-        if (cases[i].purpose != BY_FEW && cases[i].purpose != BY_PATCHES) continue;
+        if ((cases[i].purpose != BY_FEW && cases[i].purpose != BY_PATCHES) || is_left_out((size_t)i))
+            continue;
         const bool few = cases[i].purpose == BY_FEW;
         operands o;
         set(p, &o);
@@ -528,6 +531,7 @@ static void pixels_as_they_lie(void **unused) {
     /* clang-format on */
     for (size_t i = 0; i < sizeof all / sizeof *all && !by_none; i++) {
         problem p = all[i].p;
+        if (is_left_out(i)) continue;
         if (by_fma) p.dtype = i == 2 ? XPU_FLOAT64 : i == 1 ? XPU_FLOAT16 : XPU_FLOAT32;
         SUCCEEDS(xpu_tuning_set(0, xpu_tuning_number("matrix_tile"), tile_of(&p)));
         operands o;

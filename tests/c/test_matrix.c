@@ -2,7 +2,8 @@
  * all remainders, strides, alignments, batches and slices. On devices without such units they are written out
  * in plain OpenCL C.
  *
- *     test_matrix [problems [seed]]    so many with whatever kernel comes up, beside those below
+ *     test_matrix [problems [seed [every]]]    so many with whatever kernel comes up, and of those below each
+ *                                              so many-th
  *
  * OPENXPU_MATRIX=xmx takes Intel's units for NVIDIA's, xmx8 those of 8 lanes, fma the kernel without units,
  * with all dtypes, dot the same with int8 four at a time. */
@@ -244,6 +245,7 @@ static void all_tiles_and_layouts(void **unused) {
     };
     for (size_t i = 0; i < sizeof block_kinds / sizeof *block_kinds && by_blocks; i++) {
         const int before = by_units;
+        if (is_left_out(i)) continue;
         try_block_sizes(&block_kinds[i]);
         assert_true(by_units > before); /* not all of these sizes keep to the rules in all layouts */
     }
@@ -384,6 +386,7 @@ static void bytes(void **unused) {
     const int count = by_blocks ? 4 : by_fma ? 5 : 8;
     for (int i = 0; i < count && !by_squares; i++) {
         const int before = by_units;
+        if (is_left_out((size_t)i)) continue;
         static const int64_t sizes[][4] = {
             {1, 40, 64, 64}, {2, 33, 72, 132}, {1, 132, 100, 64}, {1, 17, 140, 196}, {3, 65, 33, 131}};
         for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
@@ -417,6 +420,7 @@ static void rounded_to_tf32(void **unused) {
     tf32 = true;
     for (size_t i = 0; i < 4 && !by_fma && !by_squares; i++) {
         const int before = by_units;
+        if (is_left_out(i)) continue;
         if (by_blocks)
             try_block_sizes(&by_xmx[i]);
         else
