@@ -80,7 +80,7 @@ test-all: build  ## also the long suites: sanitizers, PoCL, the wheel, Windows' 
 	OPENXPU_TEST_PROBLEMS=5000 $(BIN)/python -m pytest -q --timeout 3600 tests/ops/test_random_problems.py
 	OPENXPU_TEST_ALL=1 $(BIN)/python -m pytest -q -n 2 tests/ops/test_pointwise_opinfo.py tests/python/test_compile_opinfo.py \
 	  tests/python/test_adding.py tests/ops/test_grouped.py tests/ops/test_joined.py tests/ops/test_portable_products.py \
-	  tests/ops/test_quantised_layers.py
+	  tests/ops/test_quantised_layers.py tests/ops/test_reduce.py
 
 test-torch:  ## test with another PyTorch and its Triton, in an environment of its own: TORCH=2.14.1
 	tests/torch.sh $(TORCH)

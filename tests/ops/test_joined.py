@@ -424,8 +424,11 @@ def test_what_does_not_fit(device: str, change: dict[str, object], message: str)
 @pytest.mark.skipif(TIER in TIERS, reason="this is the inner run")
 @pytest.mark.parametrize("tier", TIERS)
 def test_as_gpus_do(tier: str) -> None:
+    """Units don't take fp32, and without them fp16 is read as bf16 is: these are left out, but in the long run."""
+    some = "beside or gated or normed or int8_linear or cached"
+    left_out = f"dtype{SINGLES.index(torch.float32 if tier == 'ptx' else torch.float16)}"
     passes(
-        {__file__: "beside or gated or normed or int8_linear or cached"},
+        {__file__: some if os.environ.get("OPENXPU_TEST_ALL") == "1" else f"({some}) and not {left_out}"},
         OPENXPU_MATRIX=tier,
         OPENXPU_HOST_PROVIDER="0",
     )
