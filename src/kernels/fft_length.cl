@@ -51,14 +51,8 @@
     }                                                                                                        \
     if (!(is_last)) barrier(CLK_LOCAL_MEM_FENCE);
 
-#ifdef XPU_IS_INTEL_GPU
-#define NARROW_TEAM __attribute__((intel_reqd_sub_group_size(16))) /* of 32, registers would not hold the numbers */
-#else
-#define NARROW_TEAM
-#endif
-
 /* One by one, as fft.cl's. */
-XPU_BY_ITSELF NARROW_TEAM __attribute__((reqd_work_group_size(GROUP, 1, 1))) __kernel void fft_length(fft_params p) {
+XPU_BY_ITSELF XPU_16_LANES __attribute__((reqd_work_group_size(GROUP, 1, 1))) __kernel void fft_length(fft_params p) {
 #if STAGES > 1
     __local number held[AT(LENGTH * COLUMNS)];
 #endif

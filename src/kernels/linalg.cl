@@ -30,6 +30,13 @@ static inline R size_of(number a) { return fabs(a); }
 
 #define LINALG_KERNEL __attribute__((reqd_work_group_size(GROUP, 1, 1))) __kernel
 
+/* The larger of two candidates, the first of equals. */
+#define PREFER(size, row)                                                                                    \
+    if ((size) > best || ((size) == best && (row) < place)) {                                                \
+        best = (size);                                                                                       \
+        place = (row);                                                                                       \
+    }
+
 #ifdef BUILD_lu_panel
 /* Option HELD: the panel has so many elements at the most, and lies in local memory; 0: in the matrix.
  * WIDTH: the most columns that it has. */
@@ -40,13 +47,6 @@ static inline R size_of(number a) { return fabs(a); }
 #define AT(row, column) a[(row) * p.row_stride + (column) * p.column_stride]
 #define EVERYWHERE (CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)
 #endif
-
-/* The larger of two candidates, the first of equals. */
-#define PREFER(size, row)                                                                                    \
-    if ((size) > best || ((size) == best && (row) < place)) {                                                \
-        best = (size);                                                                                       \
-        place = (row);                                                                                       \
-    }
 
 LINALG_KERNEL void lu_panel(factor_params p) {
     __local R sizes[GROUP];
@@ -130,22 +130,204 @@ LINALG_KERNEL void lu_panel(factor_params p) {
 }
 #endif
 
+#ifdef BUILD_lu_panel_rows
+/* A panel of more rows than local memory holds: STRIP columns at a time are in registers, EACH rows of them a
+ * work-item's; what they do to the panel's others follows. Row lane + i GROUP counts from the columns' own. */
+#define EVERY_ROW _Pragma("unroll") for (int i = 0; i < EACH; i++)
+#define EVERY_COLUMN(from) _Pragma("unroll") for (int c = from; c < STRIP; c++)
+#define TOGETHER 4 /* columns whose numbers are on their way at once */
+
+/* Of so many candidates an eighth is left, or two. */
+#define LEFT_OF(count) ((count) <= 2 ? (count) : ((count) + 7) / 8)
+#define COMPARE(count)                                                                                       \
+    if ((count) > 2) {                                                                                       \
+        if (lane < LEFT_OF(count)) {                                                                         \
+            _Pragma("unroll") for (int way = 1; way < 8; way++) {                                            \
+                const int at = lane + way * LEFT_OF(count);                                                  \
+                if (at < (count)) PREFER(sizes[at], places[at])                                              \
+            }                                                                                                \
+            sizes[lane] = best;                                                                              \
+            places[lane] = place;                                                                            \
+        }                                                                                                    \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                                        \
+    }
+
+/* The narrow columns' exchanges in another one, of which `rows` exchange with `others` from `first` on. */
+static inline void exchange_few(__global number *column, long row_stride, __local const int *others, int count) {
+    number top[STRIP], left[STRIP];
+    EVERY_COLUMN(0) if (c < count) {
+        top[c] = column[c * row_stride];
+        left[c] = column[others[c] * row_stride];
+    }
+    EVERY_COLUMN(0) if (c < count) {
+        const int other = others[c];
+        number there = left[c];
+        _Pragma("unroll") for (int e = 0; e < c; e++) if (others[e] == other) there = left[e];
+        _Pragma("unroll") for (int e = c; e < STRIP; e++) if (other == e) there = top[e];
+        left[c] = top[c];
+        _Pragma("unroll") for (int e = c + 1; e < STRIP; e++) if (other == e) top[e] = left[c];
+        top[c] = there;
+    }
+    EVERY_COLUMN(0) if (c < count) {
+        if (others[c] >= count) column[others[c] * row_stride] = left[c];
+        column[c * row_stride] = top[c];
+    }
+}
+
+XPU_16_LANES LINALG_KERNEL void lu_panel_rows(factor_params p) {
+    __local R sizes[GROUP];
+    __local int places[GROUP];
+    __local number new_top[STRIP], old_top[STRIP], lower[STRIP * STRIP], upper[STRIP * LINALG_BLOCK];
+    __local int others[STRIP];
+    const int lane = get_local_id(0), width = (int)p.width;
+    const size_t matrix = XPU_GROUP(0);
+    __global number *matrix_ = XPU_PTR(number, p.a) + matrix * p.batch_stride;
+    __global int *pivots = XPU_PTR(int, p.pivots) + matrix * p.pivot_stride + p.first;
+    const int steps = (int)min(p.rows, (long)width);
+    int singular = 0;
+    for (int begin = 0; begin < steps; begin += STRIP) {
+        __global number *a = matrix_ + begin * p.row_stride; /* its first row */
+        __global number *own = a + begin * p.column_stride;
+        const int rows = (int)p.rows - begin, narrow = min(STRIP, width - begin), count = min(narrow, rows);
+        number v[EACH][STRIP];
+        EVERY_ROW {
+            const int row = lane + i * GROUP;
+            EVERY_COLUMN(0) v[i][c] = row < rows && c < narrow ? own[row * p.row_stride + c * p.column_stride] : FROM_REAL(0);
+        }
+        _Pragma("unroll") for (int step = 0; step < STRIP; step++) if (step < count) {
+            int chosen = step;
+            if (p.pivot) {
+                R best = -1;
+                int place = INT_MAX;
+                EVERY_ROW {
+                    const int row = lane + i * GROUP;
+                    const R size = size_of(v[i][step]);
+                    if (row >= step && row < rows) { PREFER(size, row) }
+                }
+                sizes[lane] = best;
+                places[lane] = place;
+                barrier(CLK_LOCAL_MEM_FENCE);
+                COMPARE(GROUP)
+                COMPARE(LEFT_OF(GROUP))
+                COMPARE(LEFT_OF(LEFT_OF(GROUP)))
+                best = sizes[0];
+                place = places[0];
+                if (LEFT_OF(LEFT_OF(LEFT_OF(GROUP))) > 1) PREFER(sizes[1], places[1])
+                if (place < rows) chosen = place; /* else all are NaN */
+            }
+            const int owner = chosen % GROUP, its = chosen / GROUP;
+            if (lane == owner) EVERY_ROW if (i == its) EVERY_COLUMN(0) new_top[c] = v[i][c];
+            if (lane == step) {
+                EVERY_COLUMN(0) old_top[c] = v[0][c];
+                others[step] = chosen;
+                pivots[begin + step] = (int)(p.first + begin + chosen + 1);
+            }
+            barrier(CLK_LOCAL_MEM_FENCE);
+            if (chosen != step) {
+                if (lane == owner) EVERY_ROW if (i == its) EVERY_COLUMN(0) v[i][c] = old_top[c];
+                if (lane == step) EVERY_COLUMN(0) v[0][c] = new_top[c];
+            }
+            const number divisor = new_top[step];
+            const bool is_zero = size_of(divisor) == 0;
+            if (is_zero && !singular) singular = (int)(p.first + begin + step + 1);
+            if (!is_zero) EVERY_ROW {
+                if (lane + i * GROUP <= step) continue;
+                const number factor = over(v[i][step], divisor);
+                v[i][step] = factor;
+                EVERY_COLUMN(step + 1) v[i][c] -= times(factor, new_top[c]);
+            }
+            if (!p.pivot) barrier(CLK_LOCAL_MEM_FENCE); /* all have read `new_top` */
+        }
+        EVERY_ROW {
+            const int row = lane + i * GROUP;
+            EVERY_COLUMN(0) if (row < rows && c < narrow) own[row * p.row_stride + c * p.column_stride] = v[i][c];
+        }
+        if (lane < count) EVERY_COLUMN(0) lower[lane * STRIP + c] = v[0][c];
+        barrier(CLK_LOCAL_MEM_FENCE);
+        /* the panel's other columns */
+        const int last = begin + narrow;
+        if (lane < width && (lane < begin || lane >= last)) {
+            __global number *column = a + lane * p.column_stride;
+            if (p.pivot) exchange_few(column, p.row_stride, others, count);
+            if (lane >= last) {
+                number u[STRIP];
+                EVERY_COLUMN(0) if (c < count) {
+                    u[c] = column[c * p.row_stride];
+                    _Pragma("unroll") for (int k = 0; k < c; k++) u[c] -= times(lower[c * STRIP + k], u[k]);
+                    column[c * p.row_stride] = u[c];
+                    upper[c * LINALG_BLOCK + lane] = u[c];
+                }
+            }
+        }
+        barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+        for (int column = last; column < width; column += TOGETHER) {
+            __global number *there = a + column * p.column_stride;
+            number sum[EACH][TOGETHER];
+#define EVERY_SUM                                                                                            \
+    EVERY_ROW _Pragma("unroll") for (int j = 0; j < TOGETHER; j++)                                           \
+        if (lane + i * GROUP >= count && lane + i * GROUP < rows && column + j < width)
+            EVERY_SUM sum[i][j] = there[(lane + i * GROUP) * p.row_stride + j * p.column_stride];
+            EVERY_SUM EVERY_COLUMN(0) if (c < count) sum[i][j] -= times(v[i][c], upper[c * LINALG_BLOCK + column + j]);
+            EVERY_SUM there[(lane + i * GROUP) * p.row_stride + j * p.column_stride] = sum[i][j];
+        }
+        barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+    }
+    __global int *info = XPU_PTR(int, p.info) + matrix;
+    if (lane == 0 && (p.first == 0 || (singular && *info == 0))) *info = singular;
+}
+#endif
+
 #ifdef BUILD_lu_swap
-/* The panel's exchanges in all columns but its own, a work-item each. */
+/* The panel's exchanges in `columns` others from `column` on, a work-item each, which has what LINALG_BLOCK of them move
+ * at once. */
 LINALG_KERNEL void lu_swap(factor_params p) {
-    const long columns = p.columns - p.width, tiles = (columns + GROUP - 1) / GROUP;
+    __local number top[LINALG_BLOCK * GROUP], left[LINALG_BLOCK * GROUP];
+    __local int others[LINALG_BLOCK], earlier[LINALG_BLOCK];
+    const long tiles = (p.columns + GROUP - 1) / GROUP;
     const long matrix = XPU_GROUP(0) / tiles;
-    long column = (XPU_GROUP(0) - matrix * tiles) * GROUP + get_local_id(0);
-    if (column >= columns) return;
-    if (column >= p.first) column += p.width;
+    const int lane = get_local_id(0);
+    long column = (XPU_GROUP(0) - matrix * tiles) * GROUP + lane;
+    const bool is_there = column < p.columns;
+    column += p.column;
+    if (column >= p.hole) column += p.hole_width;
     __global number *a = XPU_PTR(number, p.a) + matrix * p.batch_stride + column * p.column_stride;
     __global const int *pivots = XPU_CPTR(int, p.pivots) + matrix * p.pivot_stride + p.first;
-    for (long step = 0; step < p.width; step++) {
-        const long one = p.first + step, other = pivots[step] - 1;
-        if (one == other) continue;
-        const number kept = a[one * p.row_stride];
-        a[one * p.row_stride] = a[other * p.row_stride];
-        a[other * p.row_stride] = kept;
+    for (long begin = 0; begin < p.width; begin += LINALG_BLOCK) {
+        const int count = (int)min((long)LINALG_BLOCK, p.width - begin);
+        const long first = p.first + begin;
+        for (int step = lane; step < count; step += GROUP) others[step] = (int)(pivots[begin + step] - 1 - first);
+        barrier(CLK_LOCAL_MEM_FENCE);
+        for (int step = lane; step < count; step += GROUP) {
+            earlier[step] = step;
+            for (int before = 0; before < step; before++)
+                if (others[before] == others[step]) earlier[step] = before;
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if (is_there) {
+            __global number *rows = a + first * p.row_stride;
+#define TOP(step) top[(step) * GROUP + lane]
+#define LEFT(step) left[(step) * GROUP + lane]
+            _Pragma("unroll 8") for (int step = 0; step < count; step++) {
+                TOP(step) = rows[step * p.row_stride];
+                LEFT(step) = rows[others[step] * p.row_stride];
+            }
+            for (int step = 0; step < count; step++) {
+                const int other = others[step];
+                const number mine = TOP(step);
+                if (other < count) {
+                    TOP(step) = TOP(other);
+                    TOP(other) = mine;
+                } else {
+                    TOP(step) = LEFT(earlier[step]);
+                    LEFT(step) = mine;
+                }
+            }
+            _Pragma("unroll 8") for (int step = 0; step < count; step++) {
+                rows[step * p.row_stride] = TOP(step);
+                if (others[step] >= count) rows[others[step] * p.row_stride] = LEFT(step);
+            }
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
     }
 }
 #endif

@@ -19,6 +19,13 @@
 /* Before a kernel whose work-items a processor shall run one by one, not as the lanes of vectors. */
 #define XPU_BY_ITSELF __attribute__((intel_vec_len_hint(1)))
 
+/* Before a kernel whose work-items hold many numbers: with 32 lanes Intel's GPUs would lack registers for them. */
+#ifdef XPU_IS_INTEL_GPU
+#define XPU_16_LANES __attribute__((intel_reqd_sub_group_size(16)))
+#else
+#define XPU_16_LANES
+#endif
+
 /* The group's number in the whole launch, which on processors may be cut by global offsets. Uniform. */
 #ifdef XPU_IS_NVIDIA
 #define XPU_GROUP(d) get_group_id(d) /* its compiler would divide */

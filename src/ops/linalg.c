@@ -6,24 +6,25 @@
 #include "xpu/memory.h"
 
 #define BLOCK LINALG_BLOCK
-#define SWAP_GROUP 64
+#define OUTER 128      /* columns that the rest of a matrix is multiplied by at once */
+#define PANEL_WORDS 32 /* 4 bytes each, of a panel that a work-item has in registers */
 #define PERMUTATION_GROUP 64
 #define PERMUTATION_HELD 4096
 #define WIDEST 64 /* columns of a panel that is the whole matrix */
 
-typedef enum linalg_kernel { PANEL, SWAP, PERMUTATION, TRIANGLE, CHOLESKY } linalg_kernel;
+typedef enum linalg_kernel { PANEL, PANEL_ROWS, SWAP, PERMUTATION, TRIANGLE, CHOLESKY } linalg_kernel;
 
 /* What kernels are built for; 0 and false where a kernel doesn't ask. */
 typedef struct variant {
     linalg_kernel which;
     xpu_dtype dtype;
-    int group, held, width, columns;
+    int group, held, width, columns, each, strip;
     bool rows_first;
 } variant;
 
 static xpu_status get_kernel(int device, const variant *v, xpu_kernel **kernel) {
-    static const char *const names[] = {"lu_panel", "lu_swap", "lu_permutation", "triangular_block",
-                                        "cholesky_block"};
+    static const char *const names[] = {"lu_panel",       "lu_panel_rows",    "lu_swap",
+                                        "lu_permutation", "triangular_block", "cholesky_block"};
     kernel_spec spec;
     spec_begin(&spec, FAMILY_LINALG);
     spec_choice(&spec, "BUILD_", names, v->which, 4);
@@ -34,6 +35,8 @@ static xpu_status get_kernel(int device, const variant *v, xpu_kernel **kernel) 
     spec_number(&spec, "HELD", v->held, 16);
     spec_number_if(&spec, v->width > 0, "WIDTH", v->width, 8);
     spec_number_if(&spec, v->columns > 0, "COLUMNS", v->columns, 8);
+    spec_number_if(&spec, v->each > 0, "EACH", v->each, 8);
+    spec_number_if(&spec, v->each > 0, "STRIP", v->strip, 8);
     spec_flag(&spec, "ROWS_FIRST", v->rows_first);
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
@@ -154,8 +157,21 @@ static factor_params describe(const xpu_factor_args *args, int64_t first, int64_
                            .column_stride = args->a.column_stride,
                            .first = first,
                            .rows = args->m - first,
-                           .columns = args->n,
                            .width = (uint32_t)width};
+}
+
+/* The variant whose work-items have rows in registers; false where they are too many. */
+static bool holds_rows(const factor_params *p, xpu_dtype dtype, const xpu_device_properties *device,
+                       variant *v) {
+    const int words = (int)xpu_dtype_size(dtype) / 4, most = (int)device->max_work_group_size;
+    v->which = PANEL_ROWS;
+    v->group = 64;
+    v->each = 1;
+    while (v->group < p->rows && v->group * 2 <= (most < 1024 ? most : 1024)) v->group *= 2;
+    while ((int64_t)v->group * v->each < p->rows && v->each <= PANEL_WORDS) v->each *= 2;
+    v->strip = PANEL_WORDS / (v->each * words);
+    if (v->strip > 8) v->strip = 8;
+    return v->strip >= 2;
 }
 
 static xpu_status factor_panel(xpu_stream *stream, const xpu_factor_args *args, factor_params p) {
@@ -163,12 +179,15 @@ static xpu_status factor_panel(xpu_stream *stream, const xpu_factor_args *args, 
     const int64_t elements = p.rows * p.width, size = (int64_t)xpu_dtype_size(args->dtype);
     const xpu_device_properties *device;
     XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &device));
-    variant v = {
-        .which = PANEL, .dtype = args->dtype, .group = 32, .width = p.width > BLOCK ? WIDEST : BLOCK};
-    while (v.group < 256 && v.group < p.rows && (uint64_t)v.group * 2 <= device->max_work_group_size)
-        v.group *= 2;
-    for (size_t i = 3; i-- > 0;)
-        if (elements * size <= held[i]) v.held = held[i] / (int)size;
+    variant v = {.dtype = args->dtype};
+    if (elements * size <= held[2] || !holds_rows(&p, args->dtype, device, &v)) {
+        v = (variant){
+            .which = PANEL, .dtype = args->dtype, .group = 32, .width = p.width > BLOCK ? WIDEST : BLOCK};
+        while (v.group < 256 && v.group < p.rows && (uint64_t)v.group * 2 <= device->max_work_group_size)
+            v.group *= 2;
+        for (size_t i = 3; i-- > 0;)
+            if (elements * size <= held[i]) v.held = held[i] / (int)size;
+    }
     p.a = XPU_ADDR(part(args->a, args->dtype, p.first, p.first).data);
     const xpu_range range = {.dims = 1,
                              .groups = {(size_t)args->batch},
@@ -179,18 +198,49 @@ static xpu_status factor_panel(xpu_stream *stream, const xpu_factor_args *args, 
     return xpu_launch(stream, kernel, &range, &p, sizeof p);
 }
 
-static xpu_status exchange_rows(xpu_stream *stream, const xpu_factor_args *args, factor_params p) {
-    const int64_t columns = p.columns - p.width, tiles = (columns + SWAP_GROUP - 1) / SWAP_GROUP;
-    if (columns == 0) return XPU_SUCCESS;
+/* The panels' exchanges in columns `from` to `to` but those from `hole` on. */
+static xpu_status exchange_rows(xpu_stream *stream, const xpu_factor_args *args, factor_params p,
+                                int64_t from, int64_t to, int64_t hole, int64_t hole_width) {
+    const variant v = {
+        .which = SWAP, .dtype = args->dtype, .group = xpu_dtype_size(args->dtype) > 8 ? 32 : 64};
+    p.columns = to - from - hole_width;
+    if (p.columns == 0) return XPU_SUCCESS;
+    p.column = from;
+    p.hole = hole;
+    p.hole_width = hole_width;
     p.a = XPU_ADDR(args->a.data);
-    const variant v = {.which = SWAP, .dtype = args->dtype, .group = SWAP_GROUP};
+    const int64_t tiles = (p.columns + v.group - 1) / v.group;
     const xpu_range range = {.dims = 1,
                              .groups = {(size_t)(tiles * args->batch)},
-                             .local = {SWAP_GROUP},
-                             .work = (uint64_t)(columns * p.width * 4 * args->batch)};
+                             .local = {(size_t)v.group},
+                             .work = (uint64_t)(p.columns * p.width * 4 * args->batch)};
     xpu_kernel *kernel;
     XPU_TRY(get_kernel(xpu_stream_device(stream), &v, &kernel));
     return xpu_launch(stream, kernel, &range, &p, sizeof p);
+}
+
+/* What columns first … first + width - 1, factored, do to `columns` others from `next` on. */
+static xpu_status update(xpu_stream *stream, const xpu_factor_args *args, int64_t first, int64_t width,
+                         int64_t next, int64_t columns) {
+    if (columns == 0) return XPU_SUCCESS;
+    const xpu_dtype dtype = args->dtype;
+    const int64_t below = first + width;
+    const xpu_triangular_args solve = {.dtype = dtype,
+                                       .unit = true,
+                                       .batch = args->batch,
+                                       .n = width,
+                                       .columns = columns,
+                                       .a = part(args->a, dtype, first, first),
+                                       .x = part(args->a, dtype, first, next)};
+    XPU_TRY(solve_rows(stream, &solve, 0, width));
+    return subtract_product(stream, (xpu_gemm_args){.dtype = dtype,
+                                                    .batch = args->batch,
+                                                    .m = args->m - below,
+                                                    .n = columns,
+                                                    .k = width,
+                                                    .a = part(args->a, dtype, below, first),
+                                                    .b = solve.x,
+                                                    .out = part(args->a, dtype, below, next)});
 }
 
 xpu_status xpu_lu_factor(xpu_stream *stream, const xpu_factor_args *args, bool pivot, int32_t *pivots) {
@@ -199,35 +249,24 @@ xpu_status xpu_lu_factor(xpu_stream *stream, const xpu_factor_args *args, bool p
     if (args->batch == 0) return XPU_SUCCESS;
     if (steps == 0) return clear_info(stream, args);
     const bool small = args->n <= WIDEST && args->m * args->n * (int64_t)xpu_dtype_size(args->dtype) <= 24576;
-    for (int64_t first = 0; first < steps;) {
-        const int64_t left = steps - first, width = small ? args->n : left < BLOCK ? left : BLOCK;
-        factor_params p = describe(args, first, width);
+    for (int64_t first = 0; first < steps; first += OUTER) {
+        const int64_t end = steps - first < OUTER ? steps : first + OUTER;
+        for (int64_t panel = first; panel < end; panel += BLOCK) {
+            const int64_t next = end - panel < BLOCK ? end : panel + BLOCK;
+            factor_params p = describe(args, panel, small ? args->n : next - panel);
+            p.pivots = XPU_ADDR(pivots);
+            p.pivot_stride = steps;
+            p.pivot = pivot;
+            XPU_TRY(factor_panel(stream, args, p));
+            if (small) return XPU_SUCCESS;
+            if (pivot) XPU_TRY(exchange_rows(stream, args, p, first, end, panel, next - panel));
+            XPU_TRY(update(stream, args, panel, next - panel, next, end - next));
+        }
+        factor_params p = describe(args, first, end - first);
         p.pivots = XPU_ADDR(pivots);
         p.pivot_stride = steps;
-        p.pivot = pivot;
-        XPU_TRY(factor_panel(stream, args, p));
-        if (small) break;
-        if (pivot) XPU_TRY(exchange_rows(stream, args, p));
-        const int64_t next = first + width, beyond = args->n - next;
-        if (beyond > 0) {
-            const xpu_triangular_args solve = {.dtype = args->dtype,
-                                               .unit = true,
-                                               .batch = args->batch,
-                                               .n = width,
-                                               .columns = beyond,
-                                               .a = part(args->a, args->dtype, first, first),
-                                               .x = part(args->a, args->dtype, first, next)};
-            XPU_TRY(solve_block(stream, &solve, 0, width));
-            XPU_TRY(subtract_product(stream, (xpu_gemm_args){.dtype = args->dtype,
-                                                             .batch = args->batch,
-                                                             .m = args->m - next,
-                                                             .n = beyond,
-                                                             .k = width,
-                                                             .a = part(args->a, args->dtype, next, first),
-                                                             .b = solve.x,
-                                                             .out = part(args->a, args->dtype, next, next)}));
-        }
-        first = next;
+        if (pivot) XPU_TRY(exchange_rows(stream, args, p, 0, args->n, first, end - first));
+        XPU_TRY(update(stream, args, first, end - first, end, args->n - end));
     }
     return XPU_SUCCESS;
 }
@@ -275,33 +314,44 @@ static xpu_status factor_block(xpu_stream *stream, const xpu_factor_args *args, 
     return xpu_launch(stream, kernel, &range, &p, sizeof p);
 }
 
+/* What columns first … first + width - 1 of L do to `columns` others from `next` on, from their diagonal
+ * down. */
+static xpu_status subtract_square(xpu_stream *stream, const xpu_factor_args *args, int64_t first,
+                                  int64_t width, int64_t next, int64_t columns) {
+    const xpu_matrix below = part(args->a, args->dtype, next, first);
+    return subtract_product(stream, (xpu_gemm_args){.dtype = args->dtype,
+                                                    .conjugate_b = dtype_is_complex(args->dtype),
+                                                    .batch = args->batch,
+                                                    .m = args->m - next,
+                                                    .n = columns,
+                                                    .k = width,
+                                                    .a = below,
+                                                    .b = swapped(below),
+                                                    .out = part(args->a, args->dtype, next, next)});
+}
+
 xpu_status xpu_cholesky(xpu_stream *stream, const xpu_factor_args *args) {
     XPU_TRY(check_dtype(xpu_stream_device(stream), "cholesky", args->dtype));
     if (args->batch == 0) return XPU_SUCCESS;
     if (args->m == 0) return clear_info(stream, args);
-    for (int64_t first = 0; first < args->m; first += BLOCK) {
-        const int64_t left = args->m - first, width = left < BLOCK ? left : BLOCK, next = first + width;
-        XPU_TRY(factor_block(stream, args, describe(args, first, width)));
-        if (left == width) break;
-        /* What lies below, B, becomes X with X L^H = B: conj(L) X^T = B^T. */
-        const xpu_matrix below = part(args->a, args->dtype, next, first);
-        const xpu_triangular_args solve = {.dtype = args->dtype,
-                                           .conjugate = true,
-                                           .batch = args->batch,
-                                           .n = width,
-                                           .columns = left - width,
-                                           .a = part(args->a, args->dtype, first, first),
-                                           .x = swapped(below)};
-        XPU_TRY(solve_block(stream, &solve, 0, width));
-        XPU_TRY(subtract_product(stream, (xpu_gemm_args){.dtype = args->dtype,
-                                                         .conjugate_b = dtype_is_complex(args->dtype),
-                                                         .batch = args->batch,
-                                                         .m = left - width,
-                                                         .n = left - width,
-                                                         .k = width,
-                                                         .a = below,
-                                                         .b = swapped(below),
-                                                         .out = part(args->a, args->dtype, next, next)}));
+    for (int64_t first = 0; first < args->m; first += OUTER) {
+        const int64_t end = args->m - first < OUTER ? args->m : first + OUTER;
+        for (int64_t block = first; block < end; block += BLOCK) {
+            const int64_t next = end - block < BLOCK ? end : block + BLOCK, width = next - block;
+            XPU_TRY(factor_block(stream, args, describe(args, block, width)));
+            if (next == args->m) return XPU_SUCCESS;
+            /* What lies below, B, becomes X with X L^H = B: conj(L) X^T = B^T. */
+            const xpu_triangular_args solve = {.dtype = args->dtype,
+                                               .conjugate = true,
+                                               .batch = args->batch,
+                                               .n = width,
+                                               .columns = args->m - next,
+                                               .a = part(args->a, args->dtype, block, block),
+                                               .x = swapped(part(args->a, args->dtype, next, block))};
+            XPU_TRY(solve_block(stream, &solve, 0, width));
+            XPU_TRY(subtract_square(stream, args, block, width, next, end - next));
+        }
+        XPU_TRY(subtract_square(stream, args, first, end - first, end, args->m - end));
     }
     return XPU_SUCCESS;
 }
