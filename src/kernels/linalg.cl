@@ -135,7 +135,7 @@ LINALG_KERNEL void lu_panel(factor_params p) {
  * work-item's; what they do to the panel's others follows. Row lane + i GROUP counts from the columns' own. */
 #define EVERY_ROW _Pragma("unroll") for (int i = 0; i < EACH; i++)
 #define EVERY_COLUMN(from) _Pragma("unroll") for (int c = from; c < STRIP; c++)
-#define TOGETHER 4 /* columns whose numbers are on their way at once */
+#define TOGETHER 2 /* columns whose numbers are on their way at once */
 
 /* Of so many candidates an eighth is left, or two. */
 #define LEFT_OF(count) ((count) <= 2 ? (count) : ((count) + 7) / 8)
@@ -143,8 +143,12 @@ LINALG_KERNEL void lu_panel(factor_params p) {
     if ((count) > 2) {                                                                                       \
         if (lane < LEFT_OF(count)) {                                                                         \
             _Pragma("unroll") for (int way = 1; way < 8; way++) {                                            \
-                const int at = lane + way * LEFT_OF(count);                                                  \
-                if (at < (count)) PREFER(sizes[at], places[at])                                              \
+                const int at = min(lane + way * LEFT_OF(count), (count) - 1);                                \
+                const R size = sizes[at];                                                                    \
+                const int row = places[at];                                                                  \
+                const bool better = size > best || (size == best && row < place);                            \
+                best = better ? size : best;                                                                 \
+                place = better ? row : place;                                                                \
             }                                                                                                \
             sizes[lane] = best;                                                                              \
             places[lane] = place;                                                                            \
@@ -194,7 +198,8 @@ XPU_16_LANES LINALG_KERNEL void lu_panel_rows(factor_params p) {
             const int row = lane + i * GROUP;
             EVERY_COLUMN(0) v[i][c] = row < rows && c < narrow ? own[row * p.row_stride + c * p.column_stride] : FROM_REAL(0);
         }
-        _Pragma("unroll") for (int step = 0; step < STRIP; step++) if (step < count) {
+        _Pragma("unroll") for (int step = 0; step < STRIP; step++) {
+            if (step >= count) break;
             int chosen = step;
             if (p.pivot) {
                 R best = -1;
