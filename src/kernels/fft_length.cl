@@ -51,6 +51,11 @@
     }                                                                                                        \
     if (!(is_last)) barrier(CLK_LOCAL_MEM_FENCE);
 
+/* The next stage, which is number `stages` and may be the last. */
+#define GO_ON(N, step, stages, NEXT, next_step)                                                              \
+    HAND_OVER(N, step, STAGES == stages, NEXT)                                                               \
+    TRANSFORM(NEXT, next_step)
+
 /* One by one, as fft.cl's. */
 XPU_BY_ITSELF XPU_16_LANES __attribute__((reqd_work_group_size(GROUP, 1, 1))) __kernel void fft_length(fft_params p) {
 #if STAGES > 1
@@ -84,24 +89,19 @@ XPU_BY_ITSELF XPU_16_LANES __attribute__((reqd_work_group_size(GROUP, 1, 1))) __
     }
     TRANSFORM(RADIX_0, 1)
 #if STAGES > 1
-    HAND_OVER(RADIX_0, 1, STAGES == 2, RADIX_1)
-    TRANSFORM(RADIX_1, STEP_1)
+    GO_ON(RADIX_0, 1, 2, RADIX_1, STEP_1)
 #endif
 #if STAGES > 2
-    HAND_OVER(RADIX_1, STEP_1, STAGES == 3, RADIX_2)
-    TRANSFORM(RADIX_2, STEP_2)
+    GO_ON(RADIX_1, STEP_1, 3, RADIX_2, STEP_2)
 #endif
 #if STAGES > 3
-    HAND_OVER(RADIX_2, STEP_2, STAGES == 4, RADIX_3)
-    TRANSFORM(RADIX_3, STEP_3)
+    GO_ON(RADIX_2, STEP_2, 4, RADIX_3, STEP_3)
 #endif
 #if STAGES > 4
-    HAND_OVER(RADIX_3, STEP_3, STAGES == 5, RADIX_4)
-    TRANSFORM(RADIX_4, STEP_4)
+    GO_ON(RADIX_3, STEP_3, 5, RADIX_4, STEP_4)
 #endif
 #if STAGES > 5
-    HAND_OVER(RADIX_4, STEP_4, STAGES == 6, RADIX_5)
-    TRANSFORM(RADIX_5, STEP_5)
+    GO_ON(RADIX_4, STEP_4, 6, RADIX_5, STEP_5)
 #endif
     if (c >= present) return;
     const column to = columns[c];

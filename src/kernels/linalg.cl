@@ -32,9 +32,10 @@ static inline R size_of(number a) { return fabs(a); }
 
 /* The larger of two candidates, the first of equals. */
 #define PREFER(size, row)                                                                                    \
-    if ((size) > best || ((size) == best && (row) < place)) {                                                \
-        best = (size);                                                                                       \
-        place = (row);                                                                                       \
+    {                                                                                                        \
+        const bool better = (size) > best || ((size) == best && (row) < place);                              \
+        best = better ? (size) : best;                                                                       \
+        place = better ? (row) : place;                                                                      \
     }
 
 #ifdef BUILD_lu_panel
@@ -146,9 +147,7 @@ LINALG_KERNEL void lu_panel(factor_params p) {
                 const int at = min(lane + way * LEFT_OF(count), (count) - 1);                                \
                 const R size = sizes[at];                                                                    \
                 const int row = places[at];                                                                  \
-                const bool better = size > best || (size == best && row < place);                            \
-                best = better ? size : best;                                                                 \
-                place = better ? row : place;                                                                \
+                PREFER(size, row)                                                                            \
             }                                                                                                \
             sizes[lane] = best;                                                                              \
             places[lane] = place;                                                                            \

@@ -161,12 +161,6 @@ static uint64_t radices_of(uint32_t length) {
 
 /* --- kernels of one length --- */
 
-static bool is_power_below(int base, int power, int limit) {
-    int64_t product = 1;
-    while (power-- > 0) product *= base;
-    return product <= limit;
-}
-
 /* So many radices, in ascending order, as near to each other as can be; those that a work-item of wide
  * numbers has registers for. */
 static bool find_radices(int length, int least, int count, bool wide, int *radix) {
@@ -176,7 +170,7 @@ static bool find_radices(int length, int least, int count, bool wide, int *radix
         return length >= least && (length <= most || length == 11 || length == 13);
     }
     for (int r = 16; r >= least; r--) {
-        if (length % r || !is_power_below(r, count, length) || (r > most && r != 11 && r != 13)) continue;
+        if (length % r || reaches(r, count, length + 1) || (r > most && r != 11 && r != 13)) continue;
         radix[0] = r;
         if (find_radices(length / r, r, count - 1, wide, radix + 1)) return true;
     }
