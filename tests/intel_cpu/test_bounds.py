@@ -1,0 +1,40 @@
+"""Intel's CPU compiler keeps within its memory when it builds the kernels that had it write beyond."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+PROGRAM = """
+import torch
+for dtype in (torch.float32, torch.complex128):
+    a = torch.randn(200, 200, dtype=dtype)
+    ours, theirs = torch.linalg.lu_factor(a.xpu()), torch.linalg.lu_factor(a)
+    assert torch.equal(ours.pivots.cpu(), theirs.pivots)
+"""
+
+
+@pytest.mark.skipif(
+    torch.xpu.get_device_properties().type != "cpu", reason="that compiler builds for processors"
+)
+def test_factors(tmp_path: Path) -> None:
+    """Those of LU on GPUs: loops of barriers."""
+    guard = tmp_path / "guard.so"
+    compiler = os.environ.get("CC") or shutil.which("cc") or "gcc"
+    source = Path(__file__).parent / "guard.c"
+    subprocess.run([compiler, "-O2", "-shared", "-fPIC", str(source), "-o", str(guard)], check=True)
+    environment = {"LD_PRELOAD": str(guard), "OPENXPU_PLANS": "gpu", "OPENXPU_CACHE": "0"}
+    done = subprocess.run(
+        [sys.executable, "-c", f"import openxpu\n{PROGRAM}"],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
