@@ -67,14 +67,13 @@ class Kernel:
         options = self.program.build_options
         if TARGETS[0] == "cpu":
             options = options.replace("-cl-intel-256-GRF-per-thread", "")
-        if (
-            self._units() == WARPS
-        ):  # optimising what is written out takes seconds, and running it as it is none
+        units = self._units()
+        if units:  # optimising what is written out takes seconds to minutes, and running it as it is none
             options += " -cl-opt-disable"
         check(
             _xpu.xpu_kernel_create(
                 0,
-                (self._units() + self.program.source).encode(),
+                (units + self.program.source).encode(),
                 f"{options} {more_options}".strip().encode(),
                 self.program.name.encode(),
                 None,
