@@ -68,6 +68,10 @@ test-all: build  ## also the long suites: sanitizers, PoCL, the wheel, Windows' 
 	OPENXPU_MATRIX=ptx build/tests/c/test_attention 100
 	OPENXPU_MATRIX=ptx build/tests/c/test_conv 100
 	OPENXPU_MATRIX=none build/tests/c/test_conv 400
+	OPENXPU_MATRIX=xmx build/tests/c/test_conv
+	OPENXPU_MATRIX=xmx8 build/tests/c/test_conv
+	OPENXPU_MATRIX=xmx build/tests/c/test_attention
+	OPENXPU_MATRIX=xmx8 build/tests/c/test_attention
 	OPENXPU_MATRIX=fma build/tests/c/test_conv 80
 	OPENXPU_MATRIX=fma build/tests/c/test_attention 60
 	OPENXPU_MATRIX=xmx build/tests/c/test_matrix 1000
@@ -80,7 +84,8 @@ test-all: build  ## also the long suites: sanitizers, PoCL, the wheel, Windows' 
 	OPENXPU_TEST_PROBLEMS=5000 $(BIN)/python -m pytest -q --timeout 3600 tests/ops/test_random_problems.py
 	OPENXPU_TEST_ALL=1 $(BIN)/python -m pytest -q -n 2 tests/ops/test_pointwise_opinfo.py tests/python/test_compile_opinfo.py \
 	  tests/python/test_adding.py tests/ops/test_grouped.py tests/ops/test_joined.py tests/ops/test_portable_products.py \
-	  tests/ops/test_quantised_layers.py tests/ops/test_reduce.py
+	  tests/ops/test_quantised_layers.py tests/ops/test_reduce.py tests/ops/test_gpu_plans.py tests/ops/test_float8.py \
+	  tests/python/test_decoding.py
 
 test-torch:  ## test with another PyTorch and its Triton, in an environment of its own: TORCH=2.14.1
 	tests/torch.sh $(TORCH)

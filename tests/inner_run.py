@@ -21,11 +21,19 @@ def written_out(variables: Mapping[str, str]) -> dict[str, str]:
     return dict(variables)
 
 
-def passes(chosen: Mapping[str | Path, str], **environment: str) -> None:
+def passes(
+    chosen: Mapping[str | Path, str], every: int = 1, optimised: bool = True, **environment: str
+) -> None:
     """Assert that tests pass with these variables set: of each file, or test's id, those that its keyword leaves.
 
-    Keywords are pytest's -k, "" leaves all. One process runs all of them, since each takes seconds to start.
+    Keywords are pytest's -k, "" leaves all. Each test that is left runs with one in `every` of its parameters, its
+    kernels built without the driver's optimiser unless `optimised`; with all, optimised, where OPENXPU_TEST_ALL=1. One
+    process runs all of them, since each takes seconds to start.
     """
+    if os.environ.get("OPENXPU_TEST_ALL") != "1":
+        environment["OPENXPU_TEST_EVERY"] = str(every)
+        if not optimised:
+            environment["OPENXPU_BUILD_OPTIONS"] = "-cl-opt-disable"
     keywords = {Path(str(test).partition("::")[0]).name: keyword for test, keyword in chosen.items()}
     terms = [f"{name} and ({keyword})" if keyword else name for name, keyword in keywords.items()]
     options = ["--maxfail=20", "--tb=short", "-p", "no:cacheprovider", "-k", " or ".join(terms)]

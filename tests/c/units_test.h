@@ -11,7 +11,7 @@
 
 static xpu_stream *stream;
 static int extra;                               /* random problems that are asked for */
-static int every = 1;                           /* of the listed ones, each so many-th runs */
+static int every = 1, first;                    /* of the listed ones, each so many-th runs, from there */
 static bool by_blocks __attribute__((unused));  /* Intel's units */
 static bool by_squares __attribute__((unused)); /* … of 8 lanes */
 static bool by_fma __attribute__((unused));     /* none, or int8 four at a time */
@@ -49,8 +49,8 @@ static inline void build_quickly(char **words) {
 static void read_words(int count, char **words) {
     extra = count > 1 ? atoi(words[1]) : 0;
     if (count > 2) random_state = strtoull(words[2], NULL, 10);
-    if (count > 3) every = atoi(words[3]);
+    if (count > 3) every = atoi(words[3]), first = (int)(random_state % (uint64_t)every);
 }
-static inline bool is_left_out(size_t i) { return i % (size_t)every != 0; }
+static inline bool is_left_out(size_t i) { return (int)(i % (size_t)every) != first; }
 
 #endif

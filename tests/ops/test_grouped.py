@@ -430,6 +430,7 @@ def test_by_libxpu(unit: str) -> None:
     keyword = "" if os.environ.get("OPENXPU_TEST_ALL") or unit == "none" else PART
     passes(
         {Path(__file__): keyword},
+        every=1 if unit == "none" else 2,
         OPENXPU_MATRIX=unit,
         OPENXPU_HOST_PROVIDER="0",
         OPENXPU_TUNING="quantised_tiles=1024,quantised_blocks=2048",  # as GPUs have it

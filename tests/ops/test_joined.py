@@ -429,6 +429,7 @@ def test_as_gpus_do(tier: str) -> None:
     left_out = f"dtype{SINGLES.index(torch.float32 if tier == 'ptx' else torch.float16)}"
     passes(
         {__file__: some if os.environ.get("OPENXPU_TEST_ALL") == "1" else f"({some}) and not {left_out}"},
+        every=2,
         OPENXPU_MATRIX=tier,
         OPENXPU_HOST_PROVIDER="0",
     )

@@ -41,13 +41,13 @@ def dims_of(x: torch.Tensor) -> list[tuple[int, ...]]:
 
 
 def cases(dtype: torch.dtype):
-    """Each layout and shape is some kernels to build: dtypes but float32 have few, most one layout by turns, or ALL."""
-    is_main = dtype in (torch.float32, torch.int64)
+    """Each layout and shape is some kernels to build: dtypes but float32 have two shapes, a layout by turns, or ALL."""
+    is_main = dtype == torch.float32 or (ALL and dtype == torch.int64)
     turn = (FLOATS + INTEGERS + COMPLEX).index(dtype)
-    shapes = SHAPES if dtype == torch.float32 or (ALL and is_main) else FEW_SHAPES
+    shapes = SHAPES if is_main else FEW_SHAPES if ALL else [FEW_SHAPES[0], FEW_SHAPES[1 + turn % 2]]
     for number, shape in enumerate(shapes):
         views = layouts(make(shape, dtype))
-        for cpu in views if is_main or ALL else [views[(turn + number) % len(views)]]:
+        for cpu in views if is_main or ALL else [views[(turn // 2 + number) % len(views)]]:
             xpu = cpu.to("xpu")
             if cpu.stride() != xpu.stride():
                 xpu = make(shape, dtype).to("xpu")
