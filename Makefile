@@ -52,7 +52,7 @@ run: build  ## run the main job on xpu, its models compiled, and with weights of
 run-distributed: build  ## two processes train a vision transformer, with DDP and with fully_shard
 	OMP_NUM_THREADS=1 $(BIN)/python -m torch.distributed.run --standalone --nproc-per-node 2 examples/python/distributed.py
 
-test: build lint  ## run the tests (under 25 minutes)
+test: build lint  ## run the tests (with what it installs and builds some 50 minutes of two cores)
 	$(BIN)/ctest --test-dir build -j 2 --output-on-failure
 	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -q -n 2 --dist worksteal --timeout 600 tests
 
