@@ -11,12 +11,12 @@ from pathlib import Path
 import torch
 
 
-def written_out(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return `variables`, and on a processor what builds units that are written out without the driver's optimiser.
+def written_out(variables: Mapping[str, str], optimised: bool = True) -> dict[str, str]:
+    """Return `variables`, and on a processor what builds without its driver's optimiser: units that are written out, or all.
 
     It takes most of such a run's time, and isn't the one of a GPU.
     """
-    if torch.xpu.get_device_properties().type == "cpu" and "OPENXPU_MATRIX" in variables:
+    if torch.xpu.get_device_properties().type == "cpu" and ("OPENXPU_MATRIX" in variables or not optimised):
         return {"OPENXPU_BUILD_OPTIONS": "-cl-opt-disable", **variables}
     return dict(variables)
 
@@ -30,16 +30,15 @@ def passes(
     kernels built without the driver's optimiser unless `optimised`; with all, optimised, where OPENXPU_TEST_ALL=1. One
     process runs all of them, since each takes seconds to start.
     """
-    if os.environ.get("OPENXPU_TEST_ALL") != "1":
-        environment["OPENXPU_TEST_EVERY"] = str(every)
-        if not optimised:
-            environment["OPENXPU_BUILD_OPTIONS"] = "-cl-opt-disable"
+    if os.environ.get("OPENXPU_TEST_ALL") == "1":
+        every, optimised = 1, True
+    environment["OPENXPU_TEST_EVERY"] = str(every)
     keywords = {Path(str(test).partition("::")[0]).name: keyword for test, keyword in chosen.items()}
     terms = [f"{name} and ({keyword})" if keyword else name for name, keyword in keywords.items()]
     options = ["--maxfail=20", "--tb=short", "-p", "no:cacheprovider", "-k", " or ".join(terms)]
     run = subprocess.run(
         [sys.executable, "-m", "pytest", *options, *map(str, chosen)],
-        env={**os.environ, **written_out(environment)},
+        env={**os.environ, **written_out(environment, optimised)},
         capture_output=True,
         text=True,
         check=False,

@@ -138,10 +138,10 @@ LINALG_KERNEL void lu_panel(factor_params p) {
 #define EVERY_COLUMN(from) _Pragma("unroll") for (int c = from; c < STRIP; c++)
 #define TOGETHER 2 /* columns whose numbers are on their way at once */
 /* Of so many barriers in a row Intel's CPU compiler writes beyond its memory (design.md, 24). */
-#if XPU_IS_CPU
-#define EVERY_STEP _Pragma("nounroll") for (int step = 0; step < STRIP; step++)
+#ifdef XPU_IS_CPU
+#define EVERY_STEP _Pragma("nounroll")
 #else
-#define EVERY_STEP _Pragma("unroll") for (int step = 0; step < STRIP; step++)
+#define EVERY_STEP _Pragma("unroll")
 #endif
 
 /* Of so many candidates an eighth is left, or two. */
@@ -203,7 +203,7 @@ XPU_16_LANES LINALG_KERNEL void lu_panel_rows(factor_params p) {
             const int row = lane + i * GROUP;
             EVERY_COLUMN(0) v[i][c] = row < rows && c < narrow ? own[row * p.row_stride + c * p.column_stride] : FROM_REAL(0);
         }
-        EVERY_STEP {
+        EVERY_STEP for (int step = 0; step < STRIP; step++) {
             if (step >= count) break;
             int chosen = step;
             if (p.pivot) {
