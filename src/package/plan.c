@@ -64,6 +64,7 @@ static xpu_status shape(const pack_plan *plan, const pack_tensor *t, const char 
         BAD_IF(size < 0 || stride < 0, "%s %d has size %lld and stride %lld in dimension %d", what, number,
                (long long)size, (long long)stride, d);
         if (size == 0) is_empty = true;
+        good = good && (uint64_t)stride <= INT64_MAX / 4 / element; /* of dimensions without a step, too */
         good = good && !__builtin_mul_overflow(dense, (uint64_t)(size > 1 ? size : 1), &dense);
         if (size > 0)
             good = good && !__builtin_mul_overflow((uint64_t)(size - 1), (uint64_t)stride, &step) &&

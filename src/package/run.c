@@ -15,7 +15,10 @@ void call_tensor(const pack_call *call, int64_t slot, xpu_tensor *tensor) {
 static void put_operand(xpu_iter *iter, int at, const xpu_tensor *t) {
     const int64_t element = (int64_t)xpu_dtype_size(t->dtype);
     iter->operand[at].data = t->data, iter->operand[at].dtype = t->dtype;
-    for (int d = 0; d < t->dims; d++) iter->operand[at].stride[d] = t->stride[t->dims - 1 - d] * element;
+    for (int d = 0; d < t->dims; d++) { /* a caller's dimension of no step may say any stride */
+        const int from = t->dims - 1 - d;
+        iter->operand[at].stride[d] = t->size[from] > 1 ? t->stride[from] * element : 0;
+    }
 }
 
 xpu_iter tensor_iter(const xpu_tensor *to, const xpu_tensor *from) {
@@ -48,14 +51,26 @@ static bool lies_so(int dims, const int64_t *size, const int64_t *stride, const 
 }
 static bool is_aligned(const void *data) { return (uintptr_t)data % ALIGNMENT == 0; }
 
-/* Bytes from element 0 to the last one's end. */
+/* Bytes from element 0 to the last one's end: 0 without elements, UINT64_MAX if nothing is so large. */
 static uint64_t extent(const xpu_package_tensor *t) {
-    uint64_t last = 0;
-    for (int d = 0; d < t->dims; d++) {
+    uint64_t last = 0, bytes;
+    bool good = true;
+    for (int d = 0; d < t->dims; d++)
         if (t->size[d] == 0) return 0;
-        last += (uint64_t)(t->size[d] - 1) * (uint64_t)t->stride[d];
+    for (int d = 0; d < t->dims; d++) {
+        uint64_t step;
+        good = good && !__builtin_mul_overflow((uint64_t)(t->size[d] - 1), (uint64_t)t->stride[d], &step) &&
+               !__builtin_add_overflow(last, step, &last);
     }
-    return (last + 1) * xpu_dtype_size(t->dtype);
+    good = good && last < UINT64_MAX && !__builtin_mul_overflow(last + 1, xpu_dtype_size(t->dtype), &bytes);
+    return good && bytes <= INT64_MAX / 4 ? bytes : UINT64_MAX;
+}
+
+/* What a caller says of where its elements lie, whose sizes are the model's. */
+static xpu_status check_strides(const xpu_package_tensor *t, const char *what, const char *name) {
+    for (int d = 0; d < t->dims; d++) BAD_IF(t->stride[d] < 0, "%s %s has a negative stride", what, name);
+    BAD_IF(extent(t) == UINT64_MAX, "the strides of %s %s reach further than memory does", what, name);
+    return XPU_SUCCESS;
 }
 
 static xpu_status check_given(const xpu_package_tensor *t, const xpu_package_port *port, const char *what) {
@@ -127,10 +142,9 @@ static xpu_status get_memory(run *r, uint64_t size, void **to) {
 static xpu_status place_input(run *r, int i, const xpu_package_tensor *in, void **to) {
     const plan_tensor *wanted = &r->plan->expected[i];
     const xpu_package_port *port = &r->p->input_ports[i];
+    XPU_TRY(check_strides(in, "input", port->name));
     const uint64_t bytes = extent(in);
     BAD_IF(!in->data && bytes, "input %s has no memory", port->name);
-    for (int d = 0; d < in->dims; d++)
-        BAD_IF(in->stride[d] < 0, "input %s has a negative stride", port->name);
     const bool is_there = !in->is_host || r->p->is_mapped_there;
     const bool fits = lies_so(in->dims, in->size, in->stride, wanted->stride);
     *to = in->data;
@@ -209,9 +223,9 @@ static xpu_status place_outputs(run *r, xpu_package_tensor *outputs) {
         if (out->data) {
             XPU_TRY(check_given(out, &p->output_ports[i], "output"));
             for (int d = 0; d < shape.dims; d++)
-                BAD_IF(out->size[d] != shape.size[d] || out->stride[d] < 0,
-                       "output %s has size %lld in dimension %d; it is %lld", p->output_ports[i].name,
-                       (long long)out->size[d], d, (long long)shape.size[d]);
+                BAD_IF(out->size[d] != shape.size[d], "output %s has size %lld in dimension %d; it is %lld",
+                       p->output_ports[i].name, (long long)out->size[d], d, (long long)shape.size[d]);
+            XPU_TRY(check_strides(out, "output", p->output_ports[i].name));
         } else {
             shape.is_host = false;
             const uint64_t bytes = extent(&shape);

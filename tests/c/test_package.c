@@ -302,6 +302,8 @@ static void wrong_inputs_are_refused(void **state) {
         {{x, true, (xpu_dtype)77, 2, {5, 4}, {4, 1}}, "input xxxx is of no dtype"},
         {{x, true, XPU_FLOAT32, 2, {-5, 4}, {4, 1}}, "size -5"},
         {{x, true, XPU_FLOAT32, 2, {5, 4}, {-4, 1}}, "negative stride"},
+        {{x, true, XPU_FLOAT32, 2, {5, 4}, {INT64_MAX / 4, 1}}, "strides of input xxxx reach further"},
+        {{x, true, XPU_FLOAT32, 2, {5, 4}, {INT64_MAX, INT64_MAX}}, "strides of input xxxx reach further"},
         {{NULL, true, XPU_FLOAT32, 2, {5, 4}, {4, 1}}, "no memory"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -317,6 +319,19 @@ static void wrong_inputs_are_refused(void **state) {
     out = (xpu_package_tensor){x, true, XPU_FLOAT32, 2, {4, 3}, {3, 1}};
     assert_int_equal(xpu_package_run(package, stream, &in, 1, &out, 1), XPU_ERROR_INVALID_ARGUMENT);
     assert_non_null(strstr(xpu_last_error(), "output out0 has size 4 in dimension 0; it is 5"));
+    for (int is_negative = 0; is_negative < 2; is_negative++) {
+        out = (xpu_package_tensor){x, true, XPU_FLOAT32, 2, {5, 3}, {is_negative ? -3 : INT64_MAX / 2, 1}};
+        assert_int_equal(xpu_package_run(package, stream, &in, 1, &out, 1), XPU_ERROR_INVALID_ARGUMENT);
+        if (!strstr(xpu_last_error(), is_negative ? "output out0 has a negative stride" : "reach further"))
+            fail_msg("%s", xpu_last_error());
+    }
+    /* a dimension without a step may say any stride, as NumPy's do */
+    in = (xpu_package_tensor){x, true, XPU_FLOAT32, 2, {1, 4}, {INT64_MAX, 1}};
+    float y[4] = {7, 7, 7, 7};
+    out = (xpu_package_tensor){y, true, XPU_FLOAT32, 2, {1, 3}, {INT64_MAX / 2, 1}};
+    SUCCEEDS(xpu_package_run(package, stream, &in, 1, &out, 1));
+    SUCCEEDS(xpu_stream_synchronize(stream));
+    assert_true(y[0] != 7 && y[1] != 7 && y[2] != 7 && y[3] == 7);
     xpu_package_close(package);
 }
 
@@ -600,14 +615,17 @@ static void lies_are_refused(void **state) {
                          i ? XPU_ERROR_INVALID_ARGUMENT : XPU_SUCCESS);
         xpu_package_close(package);
     }
-    /* one element that stands for more than 63 bits count, though it lies within its memory */
-    static const int64_t view[] = {3, XPU_FLOAT32, 1, 8, 1, 2, 0}, spread[] = {3, XPU_FLOAT32, 1, 9, 0, 2, 0};
+    /* one element that stands for more than 63 bits count, and a stride that is never stepped by, though all
+     * lies within its memory */
+    static const int64_t view[] = {3, XPU_FLOAT32, 1, 8, 1, 2, 0};
+    static const int64_t untrue[2][7] = {{3, XPU_FLOAT32, 1, 9, 0, 2, 0}, {3, XPU_FLOAT32, 1, 1, 9, 2, 0}};
     int64_t words[WORDS];
     int at = 0;
     memcpy(words, program, sizeof words);
     while (memcmp(words + at, view, sizeof view)) assert_true(++at < WORDS - 7);
-    memcpy(words + at, spread, sizeof spread);
-    for (int i = 0; i < 2; i++) {
+    for (int lie = 0; lie < 4; lie++) {
+        const int i = lie % 2;
+        memcpy(words + at, untrue[lie / 2], sizeof view);
         words[1 + 3 * 9 + 1] = i ? INT64_C(1) << 62 : 1 << 20; /* the register of 15 */
         SUCCEEDS(write_words(words, WORDS));
         xpu_package *package;
