@@ -31,6 +31,14 @@ std::vector<c10::weak_intrusive_ptr<CollectiveBackend>> backends; // that have b
 std::terminate_handler usual_end;
 std::atomic<size_t> backends_made = 0;
 
+std::vector<c10::intrusive_ptr<CollectiveBackend>> begun_backends() {
+    std::vector<c10::intrusive_ptr<CollectiveBackend>> all;
+    const std::lock_guard guard(backends_lock);
+    for (const auto &weak : backends)
+        if (auto backend = weak.lock()) all.push_back(std::move(backend));
+    return all;
+}
+
 // Gloo throws in a thread of its own, where nobody can catch it, when more comes than was expected. Instead
 // of the process what is under way ends, and the thread stays where it is: it holds Gloo's locks.
 void end_collectives() {
@@ -38,12 +46,7 @@ void end_collectives() {
         if (const auto error = std::current_exception()) std::rethrow_exception(error);
     } catch (const std::exception &error) {
         if (std::strstr(error.what(), "Received data size doesn't match expected size")) {
-            std::vector<c10::intrusive_ptr<CollectiveBackend>> all;
-            {
-                const std::lock_guard guard(backends_lock);
-                for (const auto &weak : backends)
-                    if (auto backend = weak.lock()) all.push_back(std::move(backend));
-            }
+            auto all = begun_backends();
             for (auto &backend : all) {
                 if (backend->is_busy())
                     backend->give_up("another rank sent more than this one expected");
@@ -213,19 +216,31 @@ std::string CollectiveBackend::explain(const CollectiveWork &work, const std::st
     return first_failure_ = text;
 }
 
-bool CollectiveBackend::is_busy() {
+bool CollectiveBackend::any_is_busy() {
+    const auto all = begun_backends();
+    return std::any_of(all.begin(), all.end(), [](const auto &backend) {
+        return backend->process_ == getpid() && backend->is_busy(false); // a parent's are its own
+    });
+}
+
+void CollectiveBackend::leave_all() {
+    for (const auto &backend : begun_backends())
+        if (backend->process_ == getpid() && backend->is_busy()) backend->give_up("this process ends", false);
+}
+
+bool CollectiveBackend::is_busy(bool with_messages) {
     std::vector<c10::weak_intrusive_ptr<CollectiveWork>> works;
     {
         const std::lock_guard guard(lock_);
         works = under_way_;
     }
-    return std::any_of(works.begin(), works.end(), [](const auto &weak) {
+    return std::any_of(works.begin(), works.end(), [with_messages](const auto &weak) {
         const auto work = weak.lock();
-        return work && !work->c10d::Work::isCompleted();
+        return work && (with_messages || !work->is_between_two()) && !work->c10d::Work::isCompleted();
     });
 }
 
-void CollectiveBackend::give_up(const std::string &reason) {
+void CollectiveBackend::give_up(const std::string &reason, bool explains) {
     std::vector<c10::weak_intrusive_ptr<CollectiveWork>> works;
     {
         const std::lock_guard guard(lock_);
@@ -240,7 +255,8 @@ void CollectiveBackend::give_up(const std::string &reason) {
     for (const auto &work : left) work->leave_carrier(); // at once: to explain takes seconds
     for (const auto &work : left) {
         const auto differs = work->misfit_so_far();
-        work->fail(explain(*work, differs.empty() ? reason : differs));
+        const auto &why = differs.empty() ? reason : differs;
+        work->fail(explains ? explain(*work, why) : why);
     }
 }
 

@@ -94,11 +94,15 @@ class CollectiveBackend final : public c10d::Backend {
     c10d::ErrorType getError() override;
     void abort() override;
     void shutdown() override;
-    bool is_busy();
+    bool is_busy(bool with_messages = true); // those are over when someone waits for them
+    // For a process that ends: whether collectives of its own are under way, which go on by themselves.
+    static bool any_is_busy();
+    // Gives up all that is under way, and asks no other rank about it.
+    static void leave_all();
     // How many bytes of collectives this rank has sent through memory that it shares with others of its host.
     uint64_t bytes_through_memory() const;
     // Ends all that is under way with an error, and refuses what comes.
-    void give_up(const std::string &reason);
+    void give_up(const std::string &reason, bool explains = true);
     // Some ranks may begin a collective of the carrier's that others don't: whose next one would be taken for
     // it. From now on every call fails.
     void end_out_of_step(const std::string &why);

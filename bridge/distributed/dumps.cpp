@@ -12,6 +12,7 @@
 #include <future>
 #include <thread>
 
+#include "at_work.h"
 #include "recorder.h"
 
 namespace openxpu {
@@ -25,12 +26,19 @@ bool are_wanted() {
     return wanted && Recorder::get().is_enabled();
 }
 
+milliseconds most_for_stacks() {
+    static const milliseconds most(c10d::getCvarInt({"TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC"}, 15000));
+    return most;
+}
+
 // With stacks, unless who holds the interpreter's lock keeps it.
 std::string with_stacks() {
-    static const milliseconds most(c10d::getCvarInt({"TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC"}, 15000));
+    const auto most = most_for_stacks();
+    auto at_work = AtWork::unless_it_ends();
+    if (!at_work) return Recorder::get().dump(true, false, false);
     std::promise<std::string> promise;
     auto found = promise.get_future();
-    std::thread([promise = std::move(promise)]() mutable {
+    std::thread([promise = std::move(promise), at_work = std::move(at_work)]() mutable {
         try {
             promise.set_value(Recorder::get().dump(true, true, false));
         } catch (const std::exception &) { promise.set_exception(std::current_exception()); }
@@ -117,6 +125,8 @@ struct Dumps::State {
     }
 
     void look() {
+        const auto at_work = AtWork::unless_it_ends();
+        if (!at_work) return;
         const std::lock_guard guard(writing);
         try {
             if (store && store->check({key(count)})) {
@@ -185,14 +195,21 @@ std::future<void> Dumps::failed() {
     }
     std::promise<void> promise;
     auto written = promise.get_future();
-    if (!dumps || !are_wanted())
+    auto at_work = dumps && are_wanted() ? AtWork::unless_it_ends() : nullptr;
+    if (!at_work)
         promise.set_value();
     else
-        std::thread([promise = std::move(promise), state = dumps->state_]() mutable {
+        std::thread([promise = std::move(promise), state = dumps->state_,
+                     at_work = std::move(at_work)]() mutable {
             state->tell_and_write();
             promise.set_value();
         }).detach();
     return written;
+}
+
+void Dumps::finish() {
+    end_watching();
+    AtWork::end(most_for_stacks() + milliseconds(1000));
 }
 
 } // namespace openxpu

@@ -69,6 +69,9 @@ PYBIND11_MODULE(_distributed, m) {
 
     using Carrier = openxpu::MpiCarrier;
     const auto without_lock = pybind11::call_guard<pybind11::gil_scoped_release>();
+    m.def("is_busy", CollectiveBackend::any_is_busy, without_lock);
+    m.def("leave_all", CollectiveBackend::leave_all, without_lock);
+    m.def("finish_dumps", openxpu::Dumps::finish, without_lock);
     m.def("load_mpi", openxpu::load_mpi, pybind11::arg("path"));
     m.def(
         "start_mpi",

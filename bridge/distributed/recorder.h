@@ -120,6 +120,9 @@ class Dumps {
     static std::future<void> failed();
     // The process ends, and its store with it: nothing is looked for any more.
     static void end_watching();
+    // The same, and waits for what is being written: a thread that is in Python while Python ends would abort
+    // the process.
+    static void finish();
     ~Dumps();
 
   private:

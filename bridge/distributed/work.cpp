@@ -231,8 +231,11 @@ void CollectiveWork::wait_for_carrier(std::chrono::milliseconds timeout, bool al
 
 void CollectiveWork::wait_aside() {
     if (!claim()) return;
-    const auto self = c10::intrusive_ptr<CollectiveWork>::reclaim_copy(this);
-    std::thread([self] { self->wait_for_carrier(kNoTimeout, true); }).detach();
+    auto self = c10::intrusive_ptr<CollectiveWork>::reclaim_copy(this);
+    std::thread([self = std::move(self), at_work = std::make_unique<AtWork>()]() mutable {
+        self->wait_for_carrier(kNoTimeout, true);
+        self.reset();
+    }).detach();
 }
 
 void CollectiveWork::copy_back() {
@@ -293,7 +296,11 @@ RecordedWork::RecordedWork(int rank, const Collective &collective, const Tensors
 struct Waiter::State {
     std::mutex lock; // guards what follows
     std::condition_variable changes;
-    std::deque<std::function<void()>> waiting;
+    struct Task {
+        std::function<void()> function;
+        std::unique_ptr<AtWork> at_work; // until what the function holds has ended, too
+    };
+    std::deque<Task> waiting;
     bool runs = false, ends = false;
 
     void run() {
@@ -304,8 +311,8 @@ struct Waiter::State {
             auto first = std::move(waiting.front());
             waiting.pop_front();
             hold.unlock();
-            first();
-            first = nullptr; // what it holds ends here
+            first.function();
+            first = {}; // what it holds ends here
             hold.lock();
         }
     }
@@ -317,7 +324,7 @@ void Waiter::add(std::function<void()> waiting) {
     bool begins;
     {
         const std::lock_guard guard(state_->lock);
-        state_->waiting.push_back(std::move(waiting));
+        state_->waiting.push_back({std::move(waiting), std::make_unique<AtWork>()});
         begins = !std::exchange(state_->runs, true);
     }
     if (begins)

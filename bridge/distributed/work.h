@@ -5,6 +5,7 @@
 
 #include <atomic>
 
+#include "at_work.h"
 #include "exchange.h"
 
 namespace openxpu {

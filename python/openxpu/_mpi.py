@@ -6,7 +6,6 @@ it runs, by that MPI's own ``mpicc``, and kept beside the compiled kernels.
 
 from __future__ import annotations
 
-import atexit
 import hashlib
 import os
 import re
@@ -18,6 +17,8 @@ import tempfile
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from openxpu import _ending
 
 _SOURCES = Path(__file__).parent / "share" / "mpi"
 _MAIN = _SOURCES / "messages.c"
@@ -156,16 +157,7 @@ def _end_in_order() -> None:
     """End MPI with the process: by all ranks together, unless this one ends by an exception."""
     from openxpu import _distributed
 
-    failed = []
-    usual = sys.excepthook
-
-    def note(*exception: Any) -> None:
-        failed.append(True)
-        usual(*exception)
-
-    sys.excepthook = note
-    process = os.getpid()
-    atexit.register(lambda: _distributed.end_mpi(not failed) if os.getpid() == process else None)
+    _ending.watch(lambda: _distributed.end_mpi(not _ending.has_failed()))
 
 
 _begun: list[World] = []

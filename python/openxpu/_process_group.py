@@ -18,7 +18,7 @@ from datetime import timedelta
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from openxpu import _flight_recorder, _mpi
+from openxpu import _ending, _flight_recorder, _mpi
 
 
 @functools.cache
@@ -47,6 +47,7 @@ class ProcessGroupXCCL(metaclass=_Meta):
         from torch.distributed.constants import default_pg_timeout
         from torch.distributed.distributed_c10d import PrefixStore, ProcessGroupGloo
 
+        _ending.watch()
         if options is None:
             options = cls.Options()
             options._timeout = default_pg_timeout

@@ -1,0 +1,65 @@
+"""How a process ends that has begun collectives.
+
+What is under way then is waited for: other ranks count on it, and threads that are at work while Python ends abort
+the process. A process that ends by an exception gives it up, as the others may never come to it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import time
+from collections.abc import Callable
+from multiprocessing import util
+from typing import Any
+
+_failed: list[bool] = []
+_watched: list[int] = []  # processes, by their numbers: one that was forked is another
+_then: list[Callable[[], None]] = []
+
+
+def has_failed() -> bool:
+    """Whether this process ends by an exception."""
+    error = sys.exc_info()[1]  # of a process of multiprocessing, whose main function is left by it
+    if isinstance(error, SystemExit):
+        return error.code not in (None, 0)
+    return bool(_failed) or error is not None
+
+
+def _note_exceptions() -> None:
+    usual = sys.excepthook
+
+    def note(*exception: Any) -> None:
+        _failed.append(True)
+        usual(*exception)
+
+    sys.excepthook = note
+
+
+def _finish(process: int) -> None:
+    from openxpu import _distributed
+
+    if os.getpid() != process:
+        return
+    try:
+        while not has_failed() and _distributed.is_busy():  # each has its group's timeout
+            time.sleep(1e-3)
+    finally:
+        _distributed.leave_all()
+        _distributed.finish_dumps()
+        while _then:
+            _then.pop()()
+
+
+def watch(then: Callable[[], None] | None = None) -> None:
+    """Have this process end in order, and do what is left to do then; once is enough."""
+    process = os.getpid()
+    if then:
+        _then.append(then)
+    if process in _watched:
+        return
+    _watched.append(process)
+    _note_exceptions()
+    atexit.register(_finish, process)
+    util.Finalize(None, _finish, (process,), exitpriority=100)  # those of multiprocessing run no atexit

@@ -1,0 +1,137 @@
+"""Processes that end while their collectives are under way: each test starts two."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import openxpu  # noqa: F401
+import pytest
+import torch
+import torch.distributed as dist
+from ranks import begin, environment, kind, rank, results
+
+COUNT = 60
+
+
+def begun(later: bool = False) -> list[torch.Tensor]:
+    """Begin many collectives, of which the other rank begins its part when this one is through, or never."""
+    begin(seconds=120)
+    dist.all_reduce(torch.zeros(1))
+    if rank() == 1:
+        time.sleep(100 if later else 1)
+    tensors = []
+    for _ in range(COUNT):
+        tensors.append(torch.full((1 << 18,), rank() + 1.0, device="xpu"))
+        work = dist.all_reduce(tensors[-1], async_op=True)
+    if rank() == 1:
+        work.wait()
+        assert all((x == 3).all() for x in tensors)
+    Path(sys.argv[2], f"issued{rank()}").touch()
+    return tensors
+
+
+def by_exit() -> None:
+    """As PyTorch's own tests do: the main function is left so."""
+    begun()
+    sys.exit(0)
+
+
+def child(own_rank: int) -> None:
+    """One of multiprocessing's processes, which run no atexit."""
+    sys.argv[1] = str(own_rank)
+    by_exit() if own_rank == 0 else begun()
+
+
+def said(name: str) -> list[str]:
+    return [each[""] for each in results(__file__, 2, name)]
+
+
+def test_all_is_waited_for() -> None:
+    """Rank 0 ends at once: what it has begun is completed for rank 1, and neither is aborted."""
+    assert [text.splitlines()[-1] for text in said("whole")] == ["issued", "issued"]
+    assert not [text for text in said("whole") if "terminate" in text or "Error" in text]
+
+
+@pytest.mark.parametrize("way", ["fork", "spawn"])
+def test_of_multiprocessing(way: str) -> None:
+    with tempfile.TemporaryDirectory() as shared:
+        command = [sys.executable, __file__, "0", shared, way, "2"]
+        done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=200)
+    assert (done.returncode, done.stdout) == (0, "[0, 0]\n"), done.stdout + done.stderr
+    assert "terminate" not in done.stderr and "Error" not in done.stderr, done.stderr
+
+
+def test_an_exception_ends_at_once() -> None:
+    """Its exit status tells a launcher, which ends the others; the group's timeout would be 120 s."""
+    with tempfile.TemporaryDirectory() as shared:
+        processes = [
+            subprocess.Popen(
+                [sys.executable, __file__, str(r), shared, "raises", "2"],
+                env=environment(),
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for r in range(2)
+        ]
+        try:
+            while not Path(shared, "issued0").exists():
+                assert processes[0].poll() is None, processes[0].communicate()[1]
+                time.sleep(0.05)
+            text = processes[0].communicate(timeout=20)[1]
+        finally:
+            processes[1].kill()
+            processes[1].communicate()
+    assert processes[0].returncode == 1, text
+    assert text.rstrip().endswith("ValueError: its own") and "terminate" not in text, text
+
+
+def test_after_another_was_killed() -> None:
+    """What the other's end has broken is an error like any other, and ends the process like any other."""
+    with tempfile.TemporaryDirectory() as shared:
+        processes = [
+            subprocess.Popen(
+                [sys.executable, __file__, str(r), shared, "killed", "2"],
+                env=environment() | {"TORCH_FR_DUMP_TEMP_FILE": f"{shared}/trace_"},
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for r in range(2)
+        ]
+        text = [process.communicate(timeout=150)[1] for process in processes]
+    assert [process.returncode for process in processes] == [-signal.SIGKILL, 1], text[1]
+    assert "failed on rank 1" in text[1] and "terminate" not in text[1] and "Fatal" not in text[1], text[1]
+
+
+if __name__ == "__main__":
+    if kind() in ("fork", "spawn"):
+        context = multiprocessing.get_context(kind())
+        processes = [context.Process(target=child, args=(r,)) for r in range(2)]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join()
+        print([process.exitcode for process in processes])
+    elif kind() == "killed":
+        begin(seconds=120)
+        dist.all_reduce(torch.zeros(1))
+        works = []
+        if rank() == 0:
+            time.sleep(1)
+            os.kill(os.getpid(), signal.SIGKILL)
+        for _ in range(COUNT):
+            works.append(dist.all_reduce(torch.ones(1 << 18, device="xpu"), async_op=True))
+        del works[1:]
+        works[0].wait()
+    elif kind() == "raises":
+        begun(later=True)
+        raise ValueError("its own")
+    else:
+        begun()
+        print("issued")
