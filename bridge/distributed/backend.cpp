@@ -67,6 +67,7 @@ CollectiveBackend::CollectiveBackend(c10::intrusive_ptr<c10d::Backend> carrier,
                                      c10::intrusive_ptr<CollectiveOptions> options, Connect connect)
     : Backend(carrier->getRank(), carrier->getSize()), carrier_(std::move(carrier)), store_(store),
       options_(std::move(options)), connect_(std::move(connect)), process_(getpid()),
+      refuses_nan_(c10d::getCvarBool({"TORCH_XCCL_NAN_CHECK", "TORCH_NCCL_NAN_CHECK"}, false)),
       takes_cpu_(carrier_->getBackendName() == "mpi"),
       memory_(takes_cpu_ || size_ == 1 || !SharedMemory::is_wanted()
                   ? nullptr
@@ -418,6 +419,15 @@ static bool is_read_at_once(const Collective &collective, c10::Device device) {
            properties_of(device.index()).vendor_id == nvidia;
 }
 
+static void check_nan(const char *title, const Tensors &tensors) {
+    for (const auto &tensor : tensors) {
+        if (!(tensor.is_floating_point() || tensor.is_complex())) continue;
+        const auto &values = tensor.is_sparse() ? tensor._values() : tensor;
+        TORCH_CHECK(!values.isnan().any().item<bool>(), title, ": there is NaN in ", tensor.scalar_type(), ' ',
+                    tensor.sizes(), " (TORCH_XCCL_NAN_CHECK)");
+    }
+}
+
 WorkPtr CollectiveBackend::run(const Collective &collective, const TensorLists &inputs,
                                const TensorLists &outputs, const Issue &issue) {
     check_process(collective.title);
@@ -439,6 +449,10 @@ WorkPtr CollectiveBackend::run(const Collective &collective, const TensorLists &
 
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     const c10::OptionalDeviceGuard guard(transfer.device);
+    if (refuses_nan_) {
+        check_nan(collective.title, read);
+        if (collective.reads_outputs) check_nan(collective.title, written);
+    }
     const c10::impl::VirtualGuardImpl impl(c10::kXPU);
     if (transfer.device && transfer.device->is_xpu() && !is_host_device(transfer.device->index())) {
         transfer.copying = copying_stream(*transfer.device);

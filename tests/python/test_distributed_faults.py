@@ -287,6 +287,37 @@ def refused_by_one(name: str) -> None:
     goes_on(group)
 
 
+@fault("all_reduce", "all_gather", "broadcast", "reduce_scatter", "float8", "sparse", "half")
+def nan(name: str) -> None:
+    """Where it is looked for all ranks learn of it; where it isn't given, or isn't looked for, nothing fails."""
+    os.environ["TORCH_XCCL_NAN_CHECK"] = "1"
+    group = dist.new_group(timeout=timedelta(seconds=WAIT))
+    del os.environ["TORCH_XCCL_NAN_CHECK"]
+    unlooked = waiting_group()
+    dtype = {"float8": torch.float8_e5m2, "half": torch.float16}.get(name, torch.float32)
+    good, bad = torch.ones(6), torch.tensor([1, 2, 3, 4, 5, float("nan")])
+    x = (bad if rank() == (0 if name == "broadcast" else 2) else good).to(dtype)
+    x = (x.to_sparse() if name == "sparse" else x).to("xpu")
+    calls = {
+        "all_gather": lambda group: dist.all_gather([good.to("xpu") for _ in range(3)], x, group=group),
+        "broadcast": lambda group: dist.broadcast(x.clone(), 0, group=group),
+        "float8": lambda group: dist.broadcast(x.clone(), 2, group=group),
+        "reduce_scatter": lambda group: dist.reduce_scatter_tensor(x[:2].clone(), x, group=group),
+    }
+    call = calls.get(name, lambda group: dist.all_reduce(x.clone(), group=group))
+    call(unlooked)
+    if x.isnan().any() if name != "sparse" else rank() == 2:
+        fails(lambda: call(group), r"xccl:\w+: there is NaN in \w+ \[6\] \(TORCH_XCCL_NAN_CHECK\)")
+    else:
+        fails(lambda: call(group), r"rank [02] refused: xccl:\w+: there is NaN")
+    if name != "sparse":
+        if name == "broadcast":  # what is there before it comes is nobody's concern
+            y = (bad if rank() == 1 else good).to("xpu")
+            dist.broadcast(y, 0, group=group)
+            same(y, good)
+        goes_on(group)
+
+
 @fault("dtype", "refused")
 def sparse(name: str) -> None:
     """Gloo's own, which begins when all ranks have said that they do the same; then the group is at its end."""
