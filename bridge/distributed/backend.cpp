@@ -423,8 +423,8 @@ static void check_nan(const char *title, const Tensors &tensors) {
     for (const auto &tensor : tensors) {
         if (!(tensor.is_floating_point() || tensor.is_complex())) continue;
         const auto &values = tensor.is_sparse() ? tensor._values() : tensor;
-        TORCH_CHECK(!values.isnan().any().item<bool>(), title, ": there is NaN in ", tensor.scalar_type(), ' ',
-                    tensor.sizes(), " (TORCH_XCCL_NAN_CHECK)");
+        TORCH_CHECK(!values.isnan().any().item<bool>(), title, ": there is NaN in ", tensor.scalar_type(),
+                    ' ', tensor.sizes(), " (TORCH_XCCL_NAN_CHECK)");
     }
 }
 

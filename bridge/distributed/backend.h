@@ -151,7 +151,7 @@ class CollectiveBackend final : public c10d::Backend {
     const c10::intrusive_ptr<c10d::Store> store_;
     const c10::intrusive_ptr<CollectiveOptions> options_;
     const Connect connect_;
-    const pid_t process_;  // a child of it has neither the carrier's threads nor a store of its own
+    const pid_t process_; // a child of it has neither the carrier's threads nor a store of its own
     // TORCH_XCCL_NAN_CHECK, TORCH_NCCL_NAN_CHECK: what holds NaN is refused, on all ranks.
     const bool refuses_nan_;
     const bool takes_cpu_; // tensors of the CPU, too: MPI's carrier is no backend by itself
