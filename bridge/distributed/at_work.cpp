@@ -32,11 +32,10 @@ AtWork::~AtWork() {
 }
 
 std::unique_ptr<AtWork> AtWork::unless_it_ends() {
-    {
-        const std::lock_guard guard(working().lock);
-        if (working().ends) return nullptr;
-    }
-    return std::make_unique<AtWork>();
+    auto one = std::make_unique<AtWork>(); // first, so that an end that begins now waits for it
+    const std::lock_guard guard(working().lock);
+    if (working().ends) return nullptr;
+    return one;
 }
 
 void AtWork::end(std::chrono::milliseconds most) {
