@@ -66,10 +66,12 @@ static uint64_t extent(const xpu_package_tensor *t) {
     return good && bytes <= INT64_MAX / 4 ? bytes : UINT64_MAX;
 }
 
-/* What a caller says of where its elements lie, whose sizes are the model's. */
-static xpu_status check_strides(const xpu_package_tensor *t, const char *what, const char *name) {
+/* What a caller says of where its elements lie, whose sizes are the model's, and their extent. */
+static xpu_status check_strides(const xpu_package_tensor *t, const char *what, const char *name,
+                                uint64_t *bytes) {
     for (int d = 0; d < t->dims; d++) BAD_IF(t->stride[d] < 0, "%s %s has a negative stride", what, name);
-    BAD_IF(extent(t) == UINT64_MAX, "the strides of %s %s reach further than memory does", what, name);
+    *bytes = extent(t);
+    BAD_IF(*bytes == UINT64_MAX, "the strides of %s %s reach further than memory does", what, name);
     return XPU_SUCCESS;
 }
 
@@ -142,8 +144,8 @@ static xpu_status get_memory(run *r, uint64_t size, void **to) {
 static xpu_status place_input(run *r, int i, const xpu_package_tensor *in, void **to) {
     const plan_tensor *wanted = &r->plan->expected[i];
     const xpu_package_port *port = &r->p->input_ports[i];
-    XPU_TRY(check_strides(in, "input", port->name));
-    const uint64_t bytes = extent(in);
+    uint64_t bytes;
+    XPU_TRY(check_strides(in, "input", port->name, &bytes));
     BAD_IF(!in->data && bytes, "input %s has no memory", port->name);
     const bool is_there = !in->is_host || r->p->is_mapped_there;
     const bool fits = lies_so(in->dims, in->size, in->stride, wanted->stride);
@@ -219,16 +221,17 @@ static xpu_status place_outputs(run *r, xpu_package_tensor *outputs) {
         if (p->tensors[i].kind == TENSOR_NEW && p->tensors[i].last == p->step_count) p->bases[i] = NULL;
     for (int i = 0; i < p->output_count; i++) {
         xpu_package_tensor *out = &outputs[i], shape = {0};
+        uint64_t bytes;
         output_shape(p, r->plan, i, &shape);
         if (out->data) {
             XPU_TRY(check_given(out, &p->output_ports[i], "output"));
             for (int d = 0; d < shape.dims; d++)
                 BAD_IF(out->size[d] != shape.size[d], "output %s has size %lld in dimension %d; it is %lld",
                        p->output_ports[i].name, (long long)out->size[d], d, (long long)shape.size[d]);
-            XPU_TRY(check_strides(out, "output", p->output_ports[i].name));
+            XPU_TRY(check_strides(out, "output", p->output_ports[i].name, &bytes));
         } else {
             shape.is_host = false;
-            const uint64_t bytes = extent(&shape);
+            bytes = extent(&shape);
             XPU_TRY(xpu_malloc(r->stream, bytes ? bytes : 1, &shape.data));
             r->given[i] = shape.data;
             *out = shape;
