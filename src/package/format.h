@@ -174,6 +174,13 @@ struct pack_plan {
     uint64_t arena, peak;
 };
 
+/* Bytes from a base's start to the end of the last element of a tensor that begins `offset` elements behind
+ * it. Sizes and strides are not negative; dimensions without elements count as of one. False if nothing is so
+ * large. */
+#define MOST_BYTES ((uint64_t)INT64_MAX / 4)
+bool reach_of(int dims, const int64_t *size, const int64_t *stride, uint64_t offset, uint64_t element,
+              uint64_t *bytes);
+
 /* Reads a program into tables; xpu_package_open's middle part. `words` are checked, any may come. */
 xpu_status package_parse(xpu_package *package, const unsigned char *program, size_t size,
                          const unsigned char *images, uint64_t images_size);

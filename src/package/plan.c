@@ -50,31 +50,39 @@ static xpu_status evaluate(const xpu_package *p, int64_t *values) {
     return XPU_SUCCESS;
 }
 
+bool reach_of(int dims, const int64_t *size, const int64_t *stride, uint64_t offset, uint64_t element,
+              uint64_t *bytes) {
+    uint64_t end = 0;
+    bool good = !__builtin_add_overflow(offset, 1, &end);
+    for (int d = 0; d < dims; d++) {
+        uint64_t step;
+        if (size[d] > 0)
+            good = good && !__builtin_mul_overflow((uint64_t)(size[d] - 1), (uint64_t)stride[d], &step) &&
+                   !__builtin_add_overflow(end, step, &end);
+    }
+    return good && !__builtin_mul_overflow(end, element, bytes) && *bytes <= MOST_BYTES;
+}
+
 /* Sizes and strides of a tensor, and the bytes from its base's start to its last element's end. One without
  * gaps could be of these sizes, too: that is how results are handed out. */
 static xpu_status shape(const pack_plan *plan, const pack_tensor *t, const char *what, int number,
                         plan_tensor *to) {
     const uint64_t element = xpu_dtype_size(t->dtype);
-    uint64_t last = 0, dense = element;
+    uint64_t dense = element;
     bool is_empty = false, good = true;
     for (int d = 0; d < t->dims; d++) {
         const int64_t size = to->size[d] = plan->values[t->size[d]];
         const int64_t stride = to->stride[d] = plan->values[t->stride[d]];
-        uint64_t step;
         BAD_IF(size < 0 || stride < 0, "%s %d has size %lld and stride %lld in dimension %d", what, number,
                (long long)size, (long long)stride, d);
         if (size == 0) is_empty = true;
-        good = good && (uint64_t)stride <= INT64_MAX / 4 / element; /* of dimensions without a step, too */
+        good = good && (uint64_t)stride <= MOST_BYTES / element; /* of dimensions without a step, too */
         good = good && !__builtin_mul_overflow(dense, (uint64_t)(size > 1 ? size : 1), &dense);
-        if (size > 0)
-            good = good && !__builtin_mul_overflow((uint64_t)(size - 1), (uint64_t)stride, &step) &&
-                   !__builtin_add_overflow(last, step, &last);
     }
     const int64_t offset = t->offset < 0 ? 0 : plan->values[t->offset];
     BAD_IF(offset < 0, "%s %d begins before its memory", what, number);
-    good = good && !__builtin_add_overflow(last, (uint64_t)offset + 1, &last) &&
-           !__builtin_mul_overflow(last, element, &to->bytes) && to->bytes <= INT64_MAX / 4 &&
-           dense <= INT64_MAX / 4;
+    good = good && dense <= MOST_BYTES &&
+           reach_of(t->dims, to->size, to->stride, (uint64_t)offset, element, &to->bytes);
     BAD_IF(!good, "%s %d is too large", what, number);
     to->offset = (int64_t)((uint64_t)offset * element);
     if (is_empty) to->bytes = 0;

@@ -53,17 +53,10 @@ static bool is_aligned(const void *data) { return (uintptr_t)data % ALIGNMENT ==
 
 /* Bytes from element 0 to the last one's end: 0 without elements, UINT64_MAX if nothing is so large. */
 static uint64_t extent(const xpu_package_tensor *t) {
-    uint64_t last = 0, bytes;
-    bool good = true;
+    uint64_t bytes;
     for (int d = 0; d < t->dims; d++)
         if (t->size[d] == 0) return 0;
-    for (int d = 0; d < t->dims; d++) {
-        uint64_t step;
-        good = good && !__builtin_mul_overflow((uint64_t)(t->size[d] - 1), (uint64_t)t->stride[d], &step) &&
-               !__builtin_add_overflow(last, step, &last);
-    }
-    good = good && last < UINT64_MAX && !__builtin_mul_overflow(last + 1, xpu_dtype_size(t->dtype), &bytes);
-    return good && bytes <= INT64_MAX / 4 ? bytes : UINT64_MAX;
+    return reach_of(t->dims, t->size, t->stride, 0, xpu_dtype_size(t->dtype), &bytes) ? bytes : UINT64_MAX;
 }
 
 /* What a caller says of where its elements lie, whose sizes are the model's, and their extent. */
