@@ -34,6 +34,8 @@ class Case:
         Least ratio wanted.
     median : bool
         Compare medians of single calls (latency) instead of the best of several rounds.
+    without : pair of callables, optional
+        For ours and theirs each what is to be left out: its time, measured in the same turns, is taken off.
     """
 
     group: str
@@ -42,6 +44,7 @@ class Case:
     theirs: Callable[[], object]
     bar: float
     median: bool = False
+    without: tuple[Callable[[], object], Callable[[], object]] | None = None
 
 
 @dataclass
@@ -66,18 +69,20 @@ def _time(work: Callable[[], object], calls: int) -> float:
 
 def measure(case: Case, rounds: int = 9, seconds: float = 0.05) -> Result:
     """Runs both sides in turns, `rounds` times about `seconds` each."""
-    sides = (case.ours, case.theirs)
+    sides = (case.ours, case.theirs, *(case.without or ()))
     calls = []
     for work in sides:
         work()
         once = min(_time(work, 1) for _ in range(2))
         calls.append(max(1, min(100_000, int(seconds * 1e6 / max(once, 0.5)))))
-    times: tuple[list[float], list[float]] = ([], [])
+    times: tuple[list[float], ...] = tuple([] for _ in sides)
     for _ in range(rounds):
         for side, work in enumerate(sides):
             times[side].append(_time(work, calls[side]))
     pick = statistics.median if case.median else min
-    ours, theirs = pick(times[0]), pick(times[1])
+    ours, theirs, *without = (pick(side) for side in times)
+    if without:
+        ours, theirs = ours - without[0], theirs - without[1]
     return Result(case.group, case.name, ours, theirs, theirs / ours, case.bar)
 
 
