@@ -9,6 +9,7 @@ their declarations, which stands before the wheel's own, where most are missing.
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 
 import torchgen
@@ -18,6 +19,9 @@ from torchgen.context import native_function_manager
 from torchgen.model import NativeFunction, Variant
 
 ATEN = Path(torchgen.__file__).parent / "packaged" / "ATen"
+
+# Operators of which openxpu has functions that are asked first (native/gemm.h).
+ASKED_FIRST = {"mm.out", "bmm.out", "addmm.out"}
 
 PARTS = 2  # files, which compile side by side
 
@@ -45,6 +49,7 @@ DEFINITIONS = """\
 #include <torch/csrc/inductor/aoti_torch/generated/c_shim_xpu.h>
 #include <torch/csrc/inductor/aoti_torch/utils.h>
 
+#include "native/gemm.h"
 {}
 
 using namespace torch::aot_inductor;
@@ -69,6 +74,16 @@ def call_of(function: NativeFunction) -> str:
     return f"at::_ops::{function.func.name.unambiguous_name()}::call"  # a method
 
 
+def asking_first(definition: str) -> str:
+    """Return the C function's text, with the dispatcher called only where openxpu's own function declines."""
+    call = re.search(r"at::(\w+)(\(.*?\n\s*\);)", definition, re.DOTALL)
+    if not call:
+        raise SystemExit(f"torchgen writes this in another way:\n{definition}")
+    name, arguments = call.groups()
+    own = f"if (!openxpu::{name}{arguments.removesuffix(';')})\n        "
+    return definition[: call.start()] + own + definition[call.start() :]
+
+
 def generate(folder: Path) -> None:
     """Write the header and the sources into ``folder``."""
     native = ATEN / "native"
@@ -87,9 +102,10 @@ def generate(folder: Path) -> None:
         except NotImplementedError:  # types that C can't have; PyTorch leaves these out, too
             continue
         declared.append(declaration)
-        defined.append(
-            (f"#include <ATen/ops/{function.root_name}.h>", definition.replace(TRY, f"{TRY}\n\tBelow below;"))
-        )
+        definition = definition.replace(TRY, f"{TRY}\n\tBelow below;")
+        if str(function.func.name) in ASKED_FIRST:
+            definition = asking_first(definition)
+        defined.append((f"#include <ATen/ops/{function.root_name}.h>", definition))
     if not declared:
         raise SystemExit("torchgen names no operators for compiled models")
     texts = {

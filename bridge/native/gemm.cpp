@@ -4,6 +4,7 @@
 #include <ATen/Dispatch.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/cpu/Utils.h>
+#include <ATen/record_function.h>
 #include <ATen/ops/_addmm_activation_native.h>
 #include <ATen/ops/_int_mm.h>
 #include <ATen/ops/_int_mm_native.h>
@@ -26,6 +27,7 @@
 #include "../host_memory.h"
 #include "../operands.h"
 #include "ending.h"
+#include "gemm.h"
 #include "xpu/ops/gemm.h"
 
 namespace {
@@ -201,6 +203,49 @@ void check_int8(const Tensor &self, const Tensor &mat2) {
 }
 
 } // namespace
+
+namespace openxpu {
+namespace {
+
+// Gradients and autocast, which compiled code is below, may be on top.
+bool is_dense(const Tensor &tensor, const Tensor &out, int64_t dims) {
+    constexpr c10::DispatchKeySet dense(c10::DispatchKey::XPU);
+    constexpr auto above = c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset;
+    return tensor.key_set() - above == dense && tensor.dim() == dims && tensor.dtype() == out.dtype() &&
+           tensor.device() == out.device();
+}
+
+bool fits(const Tensor &out, const Tensor &a, const Tensor &b, int64_t dims) {
+    if (!is_dense(out, out, dims) || !is_dense(a, out, dims) || !is_dense(b, out, dims)) return false;
+    const auto to = out.sizes(), left = a.sizes(), right = b.sizes();
+    const auto rows = dims - 2, columns = dims - 1;
+    int current;
+    check(xpu_device_current(&current));
+    return to[rows] == left[rows] && to[columns] == right[columns] && left[columns] == right[rows] &&
+           (dims == 2 || (to[0] == left[0] && to[0] == right[0])) && out.device().index() == current &&
+           !at::getStepCallbacksUnlessEmpty(at::RecordScope::FUNCTION);
+}
+
+} // namespace
+
+bool mm_out(const Tensor &out, const Tensor &a, const Tensor &b) {
+    if (!fits(out, a, b, 2)) return false;
+    matrix_product(a, b, out);
+    return true;
+}
+bool bmm_out(const Tensor &out, const Tensor &a, const Tensor &b) {
+    if (!fits(out, a, b, 3)) return false;
+    matrix_product(a, b, out);
+    return true;
+}
+bool addmm_out(const Tensor &out, const Tensor &addend, const Tensor &a, const Tensor &b, const Scalar &beta,
+               const Scalar &alpha) {
+    if (!fits(out, a, b, 2) || !is_dense(addend, out, addend.dim())) return false;
+    matrix_product(a, b, out, &addend, beta, alpha);
+    return true;
+}
+
+} // namespace openxpu
 
 namespace at::native {
 

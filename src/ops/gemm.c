@@ -190,6 +190,12 @@ static bool is_thin(const xpu_device_properties *properties, const problem *args
            team_for(properties, args->k).subgroup;
 }
 
+/* Is it large enough for that, either way round? Of a small product the rest would be half of the time. */
+static bool may_be_thin(const xpu_gemm_args *args) {
+    const int64_t longer = args->m > args->n ? args->m : args->n;
+    return longer * args->k >= TUNED(true, THIN_ELEMENTS);
+}
+
 static gemm_params params_of(const problem *args) {
     gemm_params params = {.a = XPU_ADDR(args->a.data),
                           .b = XPU_ADDR(args->b.data),
@@ -732,14 +738,13 @@ static xpu_status compute(xpu_stream *stream, const xpu_device_properties *prope
 }
 
 /* By the host's library, whose results are ended by a pass of their own. */
-static xpu_status gemm_by_host(xpu_stream *stream, const xpu_gemm_args *args) {
-    const xpu_ending ending = ending_of(args);
-    xpu_gemm_args bare = *args;
-    if (ending.combine != XPU_COMBINE_NONE && args->other.data == args->out.data)
+static xpu_status gemm_by_host(xpu_stream *stream, const xpu_gemm_args *args, const xpu_ending *ending) {
+    if (ending_is_none(ending)) return host_gemm(stream, args);
+    if (ending->combine != XPU_COMBINE_NONE && args->other.data == args->out.data)
         return XPU_ERROR_NOT_SUPPORTED; /* which the product would write over */
+    xpu_gemm_args bare = *args;
     bare.epilogue = XPU_EPILOGUE_NONE, bare.combine = XPU_COMBINE_NONE;
-    const xpu_status status = host_gemm(stream, &bare);
-    if (status != XPU_SUCCESS || ending_is_none(&ending)) return status;
+    XPU_TRY(host_gemm(stream, &bare));
     const int64_t size[] = {args->batch, args->m, args->n};
     const xpu_matrix *const m[] = {&args->out, &args->other};
     int64_t stride[2][3];
@@ -749,22 +754,25 @@ static xpu_status gemm_by_host(xpu_stream *stream, const xpu_gemm_args *args) {
         stride[i][2] = m[i]->column_stride;
         tensor[i] = (xpu_tensor){m[i]->data, args->dtype, 3, size, stride[i]};
     }
-    return xpu_ending_apply(stream, &ending, &tensor[1], &tensor[0]);
+    return xpu_ending_apply(stream, ending, &tensor[1], &tensor[0]);
 }
 
 static xpu_status gemm(xpu_stream *stream, const xpu_gemm_args *given, bool tf32) {
     if (given->batch == 0 || given->m == 0 || given->n == 0) return XPU_SUCCESS;
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
-    const problem args = problem_of(given);
-    XPU_TRY(ending_check("matrix product", given->dtype, &args.ending, given->other.data));
-    problem rows = args;
-    if (rows.n < rows.m) transpose(&rows);
-    if (is_thin(properties, &rows)) return thin(stream, &rows);
-    const xpu_status by_host = gemm_by_host(stream, given);
+    const xpu_ending ending = ending_of(given);
+    XPU_TRY(ending_check("matrix product", given->dtype, &ending, given->other.data));
+    if (may_be_thin(given)) {
+        problem rows = problem_of(given);
+        if (rows.n < rows.m) transpose(&rows);
+        if (is_thin(properties, &rows)) return thin(stream, &rows);
+    }
+    const xpu_status by_host = gemm_by_host(stream, given, &ending);
     if (by_host != XPU_ERROR_NOT_SUPPORTED) return by_host;
 
     XPU_TRY(gemm_check(given, properties));
+    const problem args = problem_of(given);
     return compute(stream, properties, &args, tf32);
 }
 

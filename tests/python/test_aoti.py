@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import openxpu
@@ -539,6 +539,74 @@ def test_operators_as_c_functions() -> None:
     with torch.enable_grad():
         handles.call("mm_out", product, a, weight, results=0)
     assert not product.requires_grad
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64, torch.int64], ids=str)
+def test_products_as_c_functions(dtype: torch.dtype) -> None:
+    """Those that pass the dispatcher by, of any strides; and what only the dispatcher's way knows."""
+    handles, two, three = Handles(), ctypes.c_double(2), ctypes.c_double(3)
+
+    def numbers(*sizes: int) -> Tensor:
+        return torch.randint(-4, 5, sizes).to(dtype)
+
+    a, b, more = numbers(4, 6, 10), numbers(4, 10, 3), numbers(1, 3)
+    for x, y in (
+        (a[1], b[1]),
+        (a[:, 0, ::2][:, :3].t(), b[0, :4]),
+        (a[2, :, 3:7], b[3, :4]),
+        (a[0, :, :0], b[0, :0]),
+    ):
+        out = torch.full((x.size(0), y.size(1)), 7, dtype=dtype, device="xpu")
+        handles.call("mm_out", out, x.to("xpu"), y.to("xpu"), results=0)
+        assert torch.equal(out.cpu(), x @ y)
+        if dtype is torch.int64:  # whose factors are no integers in C
+            continue
+        handles.call("addmm_out", out, more.to("xpu"), x.to("xpu"), y.to("xpu"), two, three, results=0)
+        assert torch.equal(out.cpu(), 2 * more + 3 * (x @ y))
+    batch = torch.empty(4, 6, 3, dtype=dtype, device="xpu")
+    handles.call("bmm_out", batch, a.to("xpu"), b[:1].to("xpu").expand(4, 10, 3), results=0)
+    assert torch.equal(batch.cpu(), a @ b[:1])
+    if dtype.is_complex:
+        handles.call("bmm_out", batch, a.to("xpu").conj(), b.to("xpu"), results=0)
+        assert torch.equal(batch.cpu(), a.conj() @ b)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        handles.call("bmm_out", batch, a.to("xpu"), b.to("xpu"), results=0)
+    assert "aten::bmm" in {event.name for event in profile.events()}
+
+
+@pytest.mark.parametrize(
+    "sizes", [((5, 6), (7, 3), (5, 3)), ((5, 7), (7,), (5, 1)), ((2, 5, 7), (7, 3), (5, 3))], ids=str
+)
+def test_products_that_fail_as_c_functions(sizes: Sequence[tuple[int, ...]]) -> None:
+    handles = Handles()
+    a, b, out = (torch.ones(size, device="xpu") for size in sizes)
+    for x, y in ((a, b), (a.double(), b.double())):
+        given = [handles.of(tensor) for tensor in (out, x, y)]
+        assert handles.library.aoti_torch_xpu_mm_out(*given) != 0
+        assert torch.equal(out, torch.ones_like(out))
+
+
+@pytest.mark.parametrize("name", ["mm_out", "bmm_out"])
+@pytest.mark.parametrize("less", range(3))
+def test_results_of_another_size_as_c_functions(name: str, less: int) -> None:
+    """PyTorch gives a result the product's size."""
+    a, b = torch.randn(4, 6, 5, device="xpu"), torch.randn(4, 5, 3, device="xpu")
+    size = [4, 6, 3]
+    size[less] -= 1
+    if name == "mm_out":
+        a, b, size = a[0], b[0], size[1:]
+    out = torch.zeros(size, device="xpu")
+    Handles().call(name, out, a, b, results=0)
+    assert torch.equal(out, a @ b)
+
+
+def test_a_product_of_other_dtypes_fails_as_a_c_function() -> None:
+    handles = Handles()
+    a, b, out = (torch.ones(4, 4, device="xpu") for _ in range(3))
+    for x, y in ((a.double(), b), (a, b.half()), (a.double(), b.double())):
+        given = [handles.of(tensor) for tensor in (out, x, y)]
+        assert handles.library.aoti_torch_xpu_mm_out(*given) != 0
+        assert torch.equal(out, torch.ones_like(out))
 
 
 def test_fused_operators_as_c_functions() -> None:

@@ -1,0 +1,19 @@
+// Matrix products for compiled code, without PyTorch's dispatcher and what it asks of operands, which takes
+// as long as a small product.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "../export.h"
+
+namespace openxpu {
+
+// As the operators of these names: out = a b, of matrices or of batches of them, and beta addend + alpha a b.
+// False, and nothing done, unless all are dense tensors of one dtype on the current device, `out` has the
+// product's size, and nobody records operators.
+OPENXPU_API bool mm_out(const at::Tensor &out, const at::Tensor &a, const at::Tensor &b);
+OPENXPU_API bool bmm_out(const at::Tensor &out, const at::Tensor &a, const at::Tensor &b);
+OPENXPU_API bool addmm_out(const at::Tensor &out, const at::Tensor &addend, const at::Tensor &a,
+                           const at::Tensor &b, const at::Scalar &beta, const at::Scalar &alpha);
+
+} // namespace openxpu
