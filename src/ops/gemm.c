@@ -180,20 +180,17 @@ static void transpose(problem *args) {
 
 /* A few rows times a large matrix take as long as reading that matrix does, and the host's libraries are
  * several times slower: one subgroup reads whole columns of it. oneDNN multiplies bf16 by instructions that
- * OpenCL C lacks; small matrices lie in the cache. */
-static bool is_thin(const xpu_device_properties *properties, const problem *args) {
-    const xpu_dtype dtype = args->operand;
+ * OpenCL C lacks; small matrices lie in the cache. `args` is what to do then, the longer side across. */
+static bool is_thin(const xpu_device_properties *properties, const xpu_gemm_args *given, problem *args) {
+    const xpu_dtype dtype = given->dtype;
+    const int64_t longer = given->m > given->n ? given->m : given->n;
+    if (longer * given->k < TUNED(true, THIN_ELEMENTS)) return false; /* before half of its time is spent */
+    *args = problem_of(given);
+    if (args->n < args->m) transpose(args);
     const int64_t rows = dtype == XPU_BFLOAT16 ? TUNED(true, THIN_ROWS_BF16) : TUNED(true, THIN_ROWS);
     return (dtype == XPU_FLOAT32 || dtype == XPU_FLOAT16 || dtype == XPU_BFLOAT16) && args->m <= rows &&
-           args->n >= 16 && args->n * args->k >= TUNED(true, THIN_ELEMENTS) && args->a.column_stride == 1 &&
-           args->b.row_stride == 1 && properties->type == XPU_DEVICE_CPU &&
-           team_for(properties, args->k).subgroup;
-}
-
-/* Is it large enough for that, either way round? Of a small product the rest would be half of the time. */
-static bool may_be_thin(const xpu_gemm_args *args) {
-    const int64_t longer = args->m > args->n ? args->m : args->n;
-    return longer * args->k >= TUNED(true, THIN_ELEMENTS);
+           args->n >= 16 && args->a.column_stride == 1 && args->b.row_stride == 1 &&
+           properties->type == XPU_DEVICE_CPU && team_for(properties, args->k).subgroup;
 }
 
 static gemm_params params_of(const problem *args) {
@@ -763,11 +760,8 @@ static xpu_status gemm(xpu_stream *stream, const xpu_gemm_args *given, bool tf32
     XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
     const xpu_ending ending = ending_of(given);
     XPU_TRY(ending_check("matrix product", given->dtype, &ending, given->other.data));
-    if (may_be_thin(given)) {
-        problem rows = problem_of(given);
-        if (rows.n < rows.m) transpose(&rows);
-        if (is_thin(properties, &rows)) return thin(stream, &rows);
-    }
+    problem rows;
+    if (is_thin(properties, given, &rows)) return thin(stream, &rows);
     const xpu_status by_host = gemm_by_host(stream, given, &ending);
     if (by_host != XPU_ERROR_NOT_SUPPORTED) return by_host;
 
