@@ -16,6 +16,7 @@ from harness import Case
 from torch import Tensor, nn
 
 LAYERS, FEWER = 100, 20
+Work = Callable[[], object]
 
 
 class Layers(nn.Module):
@@ -33,7 +34,7 @@ class Layers(nn.Module):
         return x
 
 
-def called(run: Callable[[Tensor], object], x: Tensor) -> Callable[[], object]:
+def called(run: Callable[[Tensor], object], x: Tensor) -> Work:
     """Call without gradients, after the calls that compile."""
 
     def work() -> object:
@@ -43,9 +44,6 @@ def called(run: Callable[[Tensor], object], x: Tensor) -> Callable[[], object]:
     for _ in range(3):
         work()
     return work
-
-
-Work = Callable[[], object]
 
 
 def wrapped(layers: int, folder: str) -> dict[str, Work]:
@@ -66,17 +64,16 @@ def wrapped(layers: int, folder: str) -> dict[str, Work]:
 def cases() -> Iterator[Case]:
     """The bar is half of the Python wrapper's time an operator."""
     with tempfile.TemporaryDirectory() as folder:
-        fewer, all_ = wrapped(FEWER, folder), wrapped(LAYERS, folder)
+        few, many = wrapped(FEWER, folder), wrapped(LAYERS, folder)
     for ours, theirs, bar in (
         ("cpp_wrapper", "Python's", 2.0),
         ("package", "Python's", 2.0),
         ("package", "eager", 1.0),
     ):
         group = f"{ours} against {theirs}"
-        without = (fewer[ours], fewer[theirs])
-        operators = 2 * (LAYERS - FEWER)
-        yield Case(group, f"{operators} operators alone", all_[ours], all_[theirs], bar, without=without)
-        yield Case(group, f"a call of {2 * LAYERS} operators", all_[ours], all_[theirs], bar)
+        alone = f"{2 * (LAYERS - FEWER)} operators alone"
+        yield Case(group, alone, many[ours], many[theirs], bar, without=(few[ours], few[theirs]))
+        yield Case(group, f"a call of {2 * LAYERS} operators", many[ours], many[theirs], bar)
 
 
 if __name__ == "__main__":

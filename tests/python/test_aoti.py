@@ -487,6 +487,10 @@ class Handles:
         (made,) = torch._C._aoti.unsafe_alloc_void_ptrs_from_tensors([tensor])
         return ctypes.c_void_p(self.pointer(made, None))
 
+    def refuses(self, name: str, *tensors: Tensor) -> bool:
+        """Whether ``aoti_torch_xpu_NAME`` of tensors alone fails."""
+        return getattr(self.library, f"aoti_torch_xpu_{name}")(*map(self.of, tensors)) != 0
+
     def call(self, name: str, *arguments: object, results: int = 1) -> list[Tensor]:
         """Call ``aoti_torch_xpu_NAME``; lists of numbers are pointer and count, a tuple is an optional value."""
         given: list[object] = []
@@ -581,8 +585,7 @@ def test_products_that_fail_as_c_functions(sizes: Sequence[tuple[int, ...]]) -> 
     handles = Handles()
     a, b, out = (torch.ones(size, device="xpu") for size in sizes)
     for x, y in ((a, b), (a.double(), b.double())):
-        given = [handles.of(tensor) for tensor in (out, x, y)]
-        assert handles.library.aoti_torch_xpu_mm_out(*given) != 0
+        assert handles.refuses("mm_out", out, x, y)
         assert torch.equal(out, torch.ones_like(out))
 
 
@@ -604,8 +607,7 @@ def test_a_product_of_other_dtypes_fails_as_a_c_function() -> None:
     handles = Handles()
     a, b, out = (torch.ones(4, 4, device="xpu") for _ in range(3))
     for x, y in ((a.double(), b), (a, b.half()), (a.double(), b.double())):
-        given = [handles.of(tensor) for tensor in (out, x, y)]
-        assert handles.library.aoti_torch_xpu_mm_out(*given) != 0
+        assert handles.refuses("mm_out", out, x, y)
         assert torch.equal(out, torch.ones_like(out))
 
 
