@@ -89,10 +89,9 @@ c10::CachingDeviceAllocator::StatArray to_stats(const xpu_memory_stat (&from)[XP
 
 struct DeviceAllocator final : c10::DeviceAllocator {
     c10::DataPtr allocate(size_t size) override {
-        int device;
+        const auto device = current_device();
         void *pointer = nullptr;
-        check(xpu_device_current(&device));
-        if (is_host_device(static_cast<c10::DeviceIndex>(device))) keep_backward_on_this_thread();
+        if (is_host_device(device)) keep_backward_on_this_thread();
         if (size) pointer = take_memory(current_stream(device), size);
         return {pointer, pointer, give_memory, c10::Device(c10::kXPU, device)};
     }

@@ -39,13 +39,7 @@ ModelRunner::ModelRunner(const std::string &library, size_t models, const std::s
                          const std::string &folder, bool single_threaded)
     : AOTIModelContainerRunner(library, models, device, folder, single_threaded) {
     const c10::Device named(device);
-    if (named.has_index()) {
-        device_ = named.index();
-    } else { // the model took the current one
-        int current;
-        check(xpu_device_current(&current));
-        device_ = static_cast<c10::DeviceIndex>(current);
-    }
+    device_ = named.has_index() ? named.index() : current_device(); // which the model took
 }
 
 std::vector<at::Tensor> ModelRunner::run_impl(std::vector<AtenTensorHandle> &inputs, void *stream) {

@@ -79,11 +79,11 @@ struct GeneratorImpl final : c10::GeneratorImpl {
 };
 
 c10::DeviceIndex index_or_current(c10::DeviceIndex device) {
-    int current = device, count;
-    if (device < 0) check(xpu_device_current(&current));
+    const int index = device < 0 ? current_device() : device;
+    int count;
     check(xpu_device_count(&count));
-    TORCH_CHECK(current < count, "xpu device index ", current, " is out of range: there are ", count);
-    return static_cast<c10::DeviceIndex>(current);
+    TORCH_CHECK(index < count, "xpu device index ", index, " is out of range: there are ", count);
+    return static_cast<c10::DeviceIndex>(index);
 }
 
 } // namespace

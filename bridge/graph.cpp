@@ -35,14 +35,13 @@ Graph::~Graph() { xpu_graph_destroy(graph_); }
 void Graph::begin(PoolId pool) {
     interpreter.initialise();
     check_native("pools for graphs");
-    int device;
-    check(xpu_device_current(&device));
+    const auto device = current_device();
     TORCH_CHECK(!graph_ || !has_capture(),
                 "This XPUGraph instance already owns a captured graph. "
                 "To capture a new graph, create a new instance or reset this one.");
     if (device != device_) {
         xpu_graph_destroy(std::exchange(graph_, nullptr));
-        device_ = static_cast<c10::DeviceIndex>(device);
+        device_ = device;
         check(xpu_graph_create(device, &graph_));
     }
     const uint64_t id[] = {pool.first, pool.second};

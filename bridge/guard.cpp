@@ -13,14 +13,8 @@
 namespace openxpu {
 namespace {
 
-int current_device() {
-    int device;
-    check(xpu_device_current(&device));
-    return device;
-}
-
 c10::DeviceIndex index_of(c10::Device device) {
-    return device.has_index() ? device.index() : static_cast<c10::DeviceIndex>(current_device());
+    return device.has_index() ? device.index() : current_device();
 }
 
 c10::Stream wrap(xpu_stream *stream) {

@@ -30,11 +30,7 @@ struct XPUHooks final : XPUHooksInterface {
         return xpu_device_count(&count) == XPU_SUCCESS ? static_cast<DeviceIndex>(count) : 0;
     }
     DeviceIndex getNumGPUs() const override { return deviceCount(); }
-    DeviceIndex getCurrentDevice() const override {
-        int device;
-        openxpu::check(xpu_device_current(&device));
-        return static_cast<DeviceIndex>(device);
-    }
+    DeviceIndex getCurrentDevice() const override { return openxpu::current_device(); }
     DeviceIndex current_device() const override { return getCurrentDevice(); }
     void setCurrentDevice(DeviceIndex device) const override {
         openxpu::check(xpu_device_set_current(device));

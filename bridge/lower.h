@@ -24,6 +24,12 @@ inline void check(xpu_status status) {
 // The text, for as long as the process lives: for what a device reports later.
 const char *lasting(std::string_view text);
 
+inline c10::DeviceIndex current_device() {
+    int device;
+    check(xpu_device_current(&device));
+    return static_cast<c10::DeviceIndex>(device);
+}
+
 // The calling thread's current stream of a device, as torch.xpu.current_stream() gives it.
 inline xpu_stream *current_stream(c10::DeviceIndex device) {
     xpu_stream *stream;

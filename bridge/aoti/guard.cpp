@@ -12,15 +12,10 @@ namespace {
 
 using openxpu::check;
 
-int device_or_current(int32_t device) {
-    if (device >= 0) return device;
-    int current;
-    check(xpu_device_current(&current));
-    return current;
-}
+int device_or_current(int32_t device) { return device >= 0 ? device : openxpu::current_device(); }
 
 void set_device(int32_t device) {
-    if (device_or_current(-1) != device) check(xpu_device_set_current(device));
+    if (openxpu::current_device() != device) check(xpu_device_set_current(device));
 }
 
 // The stream before, which a guard goes back to, on its device; and the device before.

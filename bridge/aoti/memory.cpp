@@ -15,10 +15,8 @@ AOTITorchError openxpu_aoti_empty_strided(int64_t dims, const int64_t *size, con
     AOTI_TORCH_CONVERT_EXCEPTION_TO_ERROR_CODE({
         static constexpr c10::DispatchKeySet keys(c10::DispatchKey::XPU);
         const auto count = static_cast<size_t>(dims);
-        int current;
-        openxpu::check(xpu_device_current(&current));
         std::optional<c10::DeviceGuard> guard;
-        if (device >= 0 && device != current)
+        if (device >= 0 && device != openxpu::current_device())
             guard.emplace(c10::Device(c10::kXPU, static_cast<c10::DeviceIndex>(device)));
         at::Tensor tensor =
             at::detail::empty_strided_generic({size, count}, {stride, count}, c10::GetAllocator(c10::kXPU),

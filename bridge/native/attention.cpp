@@ -52,10 +52,7 @@ bool on_host(const Tensor &query, double dropout) {
 
 // A fake tensor in a meta kernel says that it lies on meta: it is asked for on the current device.
 c10::DeviceIndex index_of(const Tensor &tensor) {
-    int device;
-    if (tensor.is_xpu()) return tensor.device().index();
-    openxpu::check(xpu_device_current(&device));
-    return static_cast<c10::DeviceIndex>(device);
+    return tensor.is_xpu() ? tensor.device().index() : openxpu::current_device();
 }
 
 bool heads_fit(sdp::sdp_params const &p, bool debug) {

@@ -219,10 +219,9 @@ bool fits(const Tensor &out, const Tensor &a, const Tensor &b, int64_t dims) {
     if (!is_dense(out, out, dims) || !is_dense(a, out, dims) || !is_dense(b, out, dims)) return false;
     const auto to = out.sizes(), left = a.sizes(), right = b.sizes();
     const auto rows = dims - 2, columns = dims - 1;
-    int current;
-    check(xpu_device_current(&current));
     return to[rows] == left[rows] && to[columns] == right[columns] && left[columns] == right[rows] &&
-           (dims == 2 || (to[0] == left[0] && to[0] == right[0])) && out.device().index() == current &&
+           (dims == 2 || (to[0] == left[0] && to[0] == right[0])) &&
+           out.device().index() == current_device() &&
            !at::getStepCallbacksUnlessEmpty(at::RecordScope::FUNCTION);
 }
 

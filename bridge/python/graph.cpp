@@ -120,9 +120,7 @@ PyTypeObject graph_type = [] {
 PyObject *is_capturing(PyObject *, PyObject *) {
     HANDLE_TH_ERRORS
     if (!xpu_initialized()) Py_RETURN_FALSE;
-    int device;
-    check(xpu_device_current(&device));
-    return PyBool_FromLong(is_captured(static_cast<c10::DeviceIndex>(device)));
+    return PyBool_FromLong(is_captured(current_device()));
     END_HANDLE_TH_ERRORS
 }
 

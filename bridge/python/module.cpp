@@ -56,12 +56,6 @@ c10::DeviceIndex index_from(PyObject *object, const char *function) {
     return THPUtils_unpackDeviceIndex(object);
 }
 
-int device_of_thread() {
-    int device;
-    check(xpu_device_current(&device));
-    return device;
-}
-
 // Runs without the interpreter's lock.
 template <class Function> void unlocked(Function &&function) {
     xpu_status status;
@@ -108,7 +102,7 @@ METHOD(get_device_count) {
 
 METHOD(get_device) {
     HANDLE_TH_ERRORS
-    return PyLong_FromLong(device_of_thread());
+    return PyLong_FromLong(current_device());
     END_HANDLE_TH_ERRORS
 }
 
@@ -124,7 +118,7 @@ METHOD(exchange_device) {
     const auto device = index_from(argument, "exchange_device");
     if (device < 0) return PyLong_FromLong(-1);
     torch::utils::device_lazy_init(at::kXPU);
-    const int before = device_of_thread();
+    const int before = current_device();
     if (device != before) check(xpu_device_set_current(device));
     return PyLong_FromLong(before);
     END_HANDLE_TH_ERRORS
@@ -134,7 +128,7 @@ METHOD(synchronize) {
     HANDLE_TH_ERRORS
     auto device = index_from(argument, "synchronize");
     tell(&Trace::trace_gpu_device_synchronization);
-    unlocked([=] { return xpu_device_synchronize(device < 0 ? device_of_thread() : device); });
+    unlocked([=] { return xpu_device_synchronize(device < 0 ? current_device() : device); });
     Py_RETURN_NONE;
     END_HANDLE_TH_ERRORS
 }
@@ -214,7 +208,7 @@ PyObject *set_stream(PyObject *, PyObject *args, PyObject *kwargs) {
     TORCH_CHECK(static_cast<c10::DeviceType>(type) == c10::kXPU, "a stream of another device type");
     xpu_stream *stream;
     check(xpu_stream_from_id(static_cast<int>(device), id, &stream));
-    if (device_of_thread() != device) check(xpu_device_set_current(static_cast<int>(device)));
+    if (current_device() != device) check(xpu_device_set_current(static_cast<int>(device)));
     check(xpu_stream_set_current(stream));
     Py_RETURN_NONE;
     END_HANDLE_TH_ERRORS

@@ -244,12 +244,10 @@ PyObject *py_empty_strided(PyObject *, PyObject *const *values, Py_ssize_t count
     HANDLE_TH_ERRORS
     TORCH_CHECK_TYPE(count == 3 && THPDtype_Check(values[2]),
                      "_empty_strided_xpu takes size, stride and dtype");
-    int device;
-    check(xpu_device_current(&device));
     const auto dtype = reinterpret_cast<THPDtype *>(values[2])->scalar_type;
-    return THPVariable_Wrap(
-        at::detail::empty_strided_xpu(integers_of(values[0], "size"), integers_of(values[1], "stride"), dtype,
-                                      c10::Device(c10::kXPU, static_cast<c10::DeviceIndex>(device))));
+    return THPVariable_Wrap(at::detail::empty_strided_xpu(integers_of(values[0], "size"),
+                                                          integers_of(values[1], "stride"), dtype,
+                                                          c10::Device(c10::kXPU, current_device())));
     END_HANDLE_TH_ERRORS
 }
 
