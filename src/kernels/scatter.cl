@@ -8,14 +8,18 @@
  *   it walks the serial dimension to its end for each element, for memory is shorter there; -DSERIAL_FLAT=1:
  *   values and indices have no gaps there; -DUNIT_STEP=1: nor have the places that one chooses from;
  *   -DWRAPS=1: indices count from the end, too.
+ * scatter_places, scatter_ordered: the same for rows that share few places: the elements that go to each place
+ *   are found first, and a work-group goes from place to place, so that each is read, written and rounded once.
  * scatter_keys, scatter_runs: the same for GPUs, where few work-items would walk far: the places that the
  *   serial dimensions' elements go to are written down, sorted (xpu_sort, so that equal ones keep their order),
  *   and the first element of each run of equal ones combines them all.
  * scatter_atomic: every element is a work-item; places are updated by compare and swap.
  *   -DT=dtype  -DOP=0 set, 1 add, 2 multiply, 3 minimum, 4 maximum (NaN wins)
- *   -DSORTED=1 for scatter_keys and scatter_runs
+ *   -DSORTED=1 for scatter_keys and scatter_runs, -DORDERED=1 for scatter_places and scatter_ordered
  *   -DNI -DDIMS -DPDIMS -DI -DOS0 -DIS0 -DKS0 as in index.cl, -DATOMIC=0|1, -DSIZE the element's bytes, -DT_<dtype>, -DKIND_b|i|u|f|c. */
-#ifdef ROW_LANES
+#if ORDERED
+#define INDEX_X (long)(XPU_GROUP(0) % (ulong)parts * p.block)
+#elif defined ROW_LANES
 #define INDEX_X (long)(XPU_GROUP(0) * p.block)
 #endif
 #include "atomic_add.h"
@@ -73,7 +77,101 @@ static inline void put(xpu_addr to, xpu_addr from, size_t n) {
 
 #ifdef ROW_LANES
 
-#if ROW_LANES == 1 && NI == 1
+#if ROW_LANES > 1
+
+/* The same for four of the lanes' elements: all are read before one is written. */
+static inline void put_four(xpu_addr to, xpu_addr from, size_t n) {
+    __global stored *place = XPU_PTR(stored, to);
+    computed value[4];
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+        value[e] = LOAD(T, XPU_CPTR(stored, from), n + e * ROW_LANES);
+#if OP != 0
+        value[e] = combine(LOAD(T, place, n + e * ROW_LANES), value[e]);
+#endif
+    }
+#pragma unroll
+    for (int e = 0; e < 4; e++) STORE(T, place, n + e * ROW_LANES, value[e]);
+}
+
+#if ORDERED
+
+/* Element s of the serial dimension goes to place i for begin(i) ≤ s < end[i]. */
+XPU_BY_ITSELF __kernel void scatter_places(struct index_params p) {
+    __global int *end = XPU_PTR(int, p.keys), *order = XPU_PTR(int, p.order);
+    const long extent = p.extent[0];
+    long index;
+    for (long i = 0; i <= extent; i++) end[i] = 0;
+#define EACH_INDEX(s)                                                                                        \
+    for (long s = 0; s < p.serial; s++)                                                                      \
+        if (index = *XPU_CPTR(index_t, p.index[0] + s * p.index_stride[0][PDIMS]),                           \
+            index += index < 0 && p.wrap ? extent : 0, (ulong)index < (ulong)extent)
+    EACH_INDEX(s) end[index + 1]++;
+    for (long i = 1; i < extent; i++) end[i] += end[i - 1];
+    EACH_INDEX(s) order[end[index]++] = (int)s;
+    else fault_report(p.watch, 0, *XPU_CPTR(index_t, p.index[0] + s * p.index_stride[0][PDIMS]), extent);
+}
+
+/* One of the lanes' elements, or eight, with those of the rows order[s … end-1]. Written out: the compiler unrolls
+ * loops over private arrays too late. */
+#define READ(e) computed v##e = LOAD(T, place, n + e * ROW_LANES);
+#define TAKE(e) v##e = combine(v##e, LOAD(T, row, n + e * ROW_LANES));
+#define WRITE(e) STORE(T, place, n + e * ROW_LANES, v##e);
+#define PUT_RUN(name, EACH)                                                                                  \
+    static inline void name(xpu_addr to, xpu_addr from, long by_row, __global const int *order, long s,      \
+                            long end, size_t n) {                                                            \
+        __global stored *place = XPU_PTR(stored, to);                                                        \
+        EACH(READ)                                                                                           \
+        for (; s < end; s++) {                                                                               \
+            __global const stored *row = XPU_CPTR(stored, from + sub_group_broadcast(order[s], 0) * by_row);                         \
+            EACH(TAKE)                                                                                       \
+        }                                                                                                    \
+        EACH(WRITE)                                                                                          \
+    }
+#define ONE(X) X(0)
+#define EIGHT(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
+PUT_RUN(put_run, ONE)
+PUT_RUN(put_eight_runs, EIGHT)
+
+/* The first place whose elements end after element s of the order. */
+static inline long place_of(__global const int *ends, long extent, long s) {
+    long from = 0, to = extent;
+    while (from < to) {
+        const long middle = (from + to) / 2;
+        if (ends[middle] > s)
+            to = middle;
+        else
+            from = middle + 1;
+    }
+    return from;
+}
+
+__attribute__((intel_reqd_sub_group_size(ROW_LANES))) __kernel void scatter_ordered(struct index_params p) {
+    const long parts = (p.size[0] + p.block - 1) / p.block, chunk = (long)XPU_GROUP(0) / parts;
+    INDEX_WALK(PDIMS)
+    const long columns = min((long)p.block, p.size[0] - x), by_row = p.in_stride[PDIMS];
+    const uint lane = get_sub_group_local_id();
+    __global const int *ends = XPU_CPTR(int, p.keys), *order = XPU_CPTR(int, p.order);
+    const xpu_addr from = p.in + in;
+    const long count = sub_group_broadcast(ends[p.extent[0] - 1], 0), first = chunk * count / p.rows, last = (chunk + 1) * count / p.rows;
+    /* those whose first element is among the chunk's */
+    long i = first == 0 ? 0 : place_of(ends, p.extent[0], first - 1) + 1;
+    for (long s = i ? sub_group_broadcast(ends[i - 1], 0) : 0; s < last; i++) {
+        const long end = sub_group_broadcast(ends[i], 0);
+        if (s == end) continue;
+        const xpu_addr to = p.out + out + i * p.step[0];
+        long c = 0;
+        for (; c + 8 * ROW_LANES <= columns; c += 8 * ROW_LANES)
+            put_eight_runs(to, from, by_row, order, s, end, c + lane);
+        for (; c + ROW_LANES <= columns; c += ROW_LANES) put_run(to, from, by_row, order, s, end, c + lane);
+        if (c + lane < columns) put_run(to, from, by_row, order, s, end, c + lane);
+        s = end;
+    }
+}
+
+#endif
+
+#elif NI == 1
 
 #define TOGETHER 4 /* elements whose indices are looked at before any is combined */
 
@@ -126,6 +224,7 @@ static inline void combine_line(const struct index_params *p, xpu_addr place, xp
 
 #endif
 
+#if !ORDERED
 #if ROW_LANES == 1
 XPU_BY_ITSELF
 #else
@@ -139,9 +238,10 @@ __kernel void scatter_blocks(struct index_params p) {
     for (long s = 0; s < p.serial; s++) {
         long offset = 0, i = 0;
         INDEX_RESOLVE(offset, 0, goto next)
-        for (; i + ROW_LANES <= columns; i += ROW_LANES)
-            put(p.out + out + offset, p.in + in, i + lane);
-        if (i + lane < columns) put(p.out + out + offset, p.in + in, i + lane);
+        const xpu_addr to = p.out + out + offset, from = p.in + in;
+        for (; i + 4 * ROW_LANES <= columns; i += 4 * ROW_LANES) put_four(to, from, i + lane);
+        for (; i + ROW_LANES <= columns; i += ROW_LANES) put(to, from, i + lane);
+        if (i + lane < columns) put(to, from, i + lane);
     next:
         INDEX_MOVE(PDIMS, 1);
     }
@@ -187,6 +287,7 @@ __kernel void scatter_blocks(struct index_params p) {
     }
 #endif
 }
+#endif
 
 #elif SORTED
 

@@ -19,9 +19,30 @@ typedef struct accumulation {
 typedef struct blocks {
     int lanes;
     bool serial_first, serial_flat; /* the latter: the former, over values and indices without gaps */
+    bool ordered;                   /* place by place: rows whose places come several times */
 } blocks;
 
 #define ROW_LANES 16 /* that share a block of a row */
+
+/* Rows of the serial dimensions' elements that are sorted by themselves: one, where all work-items go the
+ * same way. */
+static int64_t key_rows(const index_walk *walk) {
+    const struct index_params *p = &walk->params;
+    int64_t rows = 1;
+    bool moves = false;
+    for (int d = 0; d < walk->parallel; d++) {
+        rows *= p->size[d];
+        for (int k = 0; k < walk->indices; k++) moves |= p->size[d] > 1 && p->index_stride[k][d] != 0;
+    }
+    return moves ? rows : 1;
+}
+
+/* Twice as many rows as places, for the places are gone through, too; and 32-bit numbers of both. */
+static bool is_ordered(const index_walk *walk) {
+    const struct index_params *p = &walk->params;
+    return walk->indices == 1 && p->serial / 2 >= p->extent[0] && p->serial <= INT32_MAX &&
+           key_rows(walk) == 1;
+}
 
 static blocks plan_blocks(index_walk *walk, bool atomic) {
     struct index_params *p = &walk->params;
@@ -35,6 +56,7 @@ static blocks plan_blocks(index_walk *walk, bool atomic) {
     int64_t parts = others < wanted ? (wanted + others - 1) / others : 1;
     p->block = (int32_t)((p->size[0] + parts - 1) / parts);
     if (p->size[0] / parts > 1 << 20) p->block = 1 << 20;
+    plan.ordered = rows && is_ordered(walk);
     if (plan.lanes > 1)
         p->block = (p->block + plan.lanes - 1) / plan.lanes * plan.lanes;
     else
@@ -44,17 +66,25 @@ static blocks plan_blocks(index_walk *walk, bool atomic) {
     return plan;
 }
 
-typedef enum entry { ENTRY_FIXED, ENTRY_BLOCKS, ENTRY_ATOMIC, ENTRY_KEYS, ENTRY_RUNS } entry;
+typedef enum entry {
+    ENTRY_FIXED,
+    ENTRY_BLOCKS,
+    ENTRY_ATOMIC,
+    ENTRY_KEYS,
+    ENTRY_RUNS,
+    ENTRY_PLACES,
+    ENTRY_ORDERED
+} entry;
 typedef struct variant {
     entry entry;
-    blocks plan; /* of ENTRY_BLOCKS */
+    blocks plan; /* of ENTRY_BLOCKS, ENTRY_PLACES and ENTRY_ORDERED */
 } variant;
 
 /* The kernel of scatter.cl. */
 static xpu_status find_kernel(const index_walk *walk, const accumulation *a, variant v, xpu_kernel **kernel) {
     static const char *const names[] = {"set", "add", "mul", "min", "max"};
     static const char *const entries[] = {"scatter_fixed", "scatter_blocks", "scatter_atomic", "scatter_keys",
-                                          "scatter_runs"};
+                                          "scatter_runs",  "scatter_places", "scatter_ordered"};
     static const char *const classes[] = {['b'] = "b", ['c'] = "c", ['f'] = "f", ['i'] = "i", ['u'] = "u"};
     const char *token = dtype_token(a->dtype);
     kernel_spec spec;
@@ -69,6 +99,7 @@ static xpu_status find_kernel(const index_walk *walk, const accumulation *a, var
     spec_pack(&spec, "entry", v.entry, 4);
     if (v.entry == ENTRY_KEYS || v.entry == ENTRY_RUNS) spec_follows_number(&spec, "SORTED", 1);
     const blocks plan = v.plan;
+    if (plan.ordered) spec_follows_number(&spec, "ORDERED", 1);
     spec_number_if(&spec, plan.lanes, "ROW_LANES", plan.lanes, 16);
     spec_number_if(&spec, plan.lanes, "SERIAL_FIRST", plan.serial_first, 1);
     const bool lines = plan.lanes == 1 && walk->indices == 1;
@@ -85,19 +116,6 @@ static xpu_status find_kernel(const index_walk *walk, const accumulation *a, var
 
 /* Few work-items that walk far are slower than a sort, which takes 48 bytes an element. */
 enum { SORT_MOST = 1 << 27 };
-
-/* Rows of the serial dimensions' elements that are sorted by themselves: one, where all work-items go the
- * same way. */
-static int64_t key_rows(const index_walk *walk) {
-    const struct index_params *p = &walk->params;
-    int64_t rows = 1;
-    bool moves = false;
-    for (int d = 0; d < walk->parallel; d++) {
-        rows *= p->size[d];
-        for (int k = 0; k < walk->indices; k++) moves |= p->size[d] > 1 && p->index_stride[k][d] != 0;
-    }
-    return moves ? rows : 1;
-}
 
 static bool is_sorted(const index_walk *walk) {
     const struct index_params *p = &walk->params;
@@ -149,10 +167,37 @@ static xpu_status combine_sorted(xpu_stream *stream, index_walk *walk, const acc
     return workspace_done(memory, status);
 }
 
+/* --- in order, place by place, on processors --- */
+
+enum { WHOLE_COLUMNS = 1024 }; /* at least, of a work-group */
+
+static xpu_status combine_ordered(xpu_stream *stream, index_walk *walk, const accumulation *a, blocks plan) {
+    struct index_params *p = &walk->params;
+    xpu_kernel *find_places, *go_through;
+    XPU_TRY(find_kernel(walk, a, (variant){ENTRY_PLACES, plan}, &find_places));
+    XPU_TRY(find_kernel(walk, a, (variant){ENTRY_ORDERED, plan}, &go_through));
+    const size_t ends = (size_t)p->extent[0] + 1, rows = (size_t)p->serial;
+    int32_t *memory;
+    XPU_TRY(xpu_workspace_take(stream, (ends + rows) * sizeof *memory, (void **)&memory));
+    p->keys = XPU_ADDR(memory);
+    p->order = XPU_ADDR(memory + ends);
+    const xpu_range one = {.dims = 1, .groups = {1}, .local = {1}, .work = 4 * (uint64_t)(ends + rows)};
+    /* Work-groups have rows of their own: whose columns they shared would pass lines of the cache to and fro.
+     */
+    p->block = p->size[0] < 2 * WHOLE_COLUMNS ? (int32_t)p->size[0] : WHOLE_COLUMNS;
+    p->rows = 4 * (int64_t)walk->properties->max_compute_units;
+    xpu_range range = index_blocks(walk, p->block, (size_t)plan.lanes);
+    range.groups[0] *= (size_t)p->rows;
+    xpu_status status = xpu_launch(stream, find_places, &one, p, sizeof *p);
+    if (status == XPU_SUCCESS) status = xpu_launch(stream, go_through, &range, p, sizeof *p);
+    return workspace_done(memory, status);
+}
+
 static xpu_status combine(xpu_stream *stream, index_walk *walk, void *context) {
     const accumulation *a = context;
     if (!a->atomic && is_sorted(walk)) return combine_sorted(stream, walk, a);
     blocks plan = plan_blocks(walk, a->atomic);
+    if (plan.ordered) return combine_ordered(stream, walk, a, plan);
     const variant v = {.entry = a->atomic    ? ENTRY_ATOMIC
                                 : plan.lanes ? ENTRY_BLOCKS
                                              : ENTRY_FIXED,

@@ -88,6 +88,40 @@ def test_index_add(dtype: torch.dtype) -> None:
     same(lambda x, i, v: x.index_add_(0, i, v), torch.tensor(1.0), torch.tensor([0]), torch.tensor([2.0]))
 
 
+@by_dtype
+@pytest.mark.parametrize("columns", [33, 100, 300])
+@pytest.mark.parametrize("count", [6, 23], ids=["few", "many"])
+def test_rows(dtype: torch.dtype, columns: int, count: int) -> None:
+    """Rows that lanes share, in whole and in broken blocks; some places come more than once, others not at all."""
+    x, v = exact(numbers(64, 5, columns, dtype=dtype)), exact(numbers(64, count, columns, dtype=dtype))
+    i = torch.tensor(([3, 3, 0, 1, 3, 0] * 4)[:count])
+    same(lambda x, i, v: x.index_add_(1, i, v), x, i, v)
+    same(lambda x, i, v: x.index_add_(0, i.int(), v), x[0, :, 1:], i, v[0, :, :-1])
+    same(lambda x, i, v: x.index_put_((i - 5,), v, accumulate=True), x[1], i, v[1])
+    refused(lambda x, i, v: x.index_add_(1, i, v), x, i + 2, v)
+
+
+@pytest.mark.parametrize("reduce", ["prod", "amax", "amin", "mean"])
+def test_reduced_rows(reduce: str) -> None:
+    """All go to one of many places, or to the last and the first."""
+    x, v = torch.randn(40, 200, dtype=torch.float64), torch.randn(100, 200, dtype=torch.float64)
+    for i in (torch.full((100,), 7), torch.tensor([39] * 60 + [0] * 40)):
+        same(lambda x, i, v: x.index_reduce_(0, i, v, reduce), x, i, v, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.skipif(
+    os.environ.get("OPENXPU_PLANS") == "gpu" or torch.xpu.get_device_properties().type != "cpu",
+    reason="GPUs round each sum",
+)
+@pytest.mark.parametrize("dtype", HALVES, ids=lambda d: str(d)[6:])
+def test_rows_are_rounded_once(dtype: torch.dtype) -> None:
+    x, v = torch.randn(5, 130, dtype=dtype), torch.rand(500, 130, dtype=dtype)
+    i = torch.arange(500) % 5
+    sums = x.to("xpu").index_add_(0, i.to("xpu"), v.to("xpu")).cpu()
+    wanted = x.double().index_add_(0, i, v.double())
+    torch.testing.assert_close(sums.double(), wanted, rtol=0.51 * torch.finfo(dtype).eps, atol=0.0)
+
+
 SORTED = """
 import torch
 
