@@ -112,26 +112,30 @@ XPU_BY_ITSELF __kernel void scatter_places(struct index_params p) {
     else fault_report(p.watch, 0, *XPU_CPTR(index_t, p.index[0] + s * p.index_stride[0][PDIMS]), extent);
 }
 
-/* One of the lanes' elements, or eight, with those of the rows order[s … end-1]. Written out: the compiler unrolls
- * loops over private arrays too late. */
+/* One of the lanes' elements, or eight, with those of the rows order[s … end-1]; of the last ones, fewer than lanes,
+ * all lanes take part, those beyond `length` with the last element, which they don't write. (Written out: the compiler unrolls loops over private
+ * arrays too late; broadcasts tell it that all lanes have the same row.) */
 #define READ(e) computed v##e = LOAD(T, place, n + e * ROW_LANES);
 #define TAKE(e) v##e = combine(v##e, LOAD(T, row, n + e * ROW_LANES));
 #define WRITE(e) STORE(T, place, n + e * ROW_LANES, v##e);
-#define PUT_RUN(name, EACH)                                                                                  \
+#define PUT_RUN(name, EACH, MINE, IF_MINE)                                                                                  \
     static inline void name(xpu_addr to, xpu_addr from, long by_row, __global const int *order, long s,      \
-                            long end, size_t n) {                                                            \
+                            long end, size_t lane, size_t length) {                                          \
         __global stored *place = XPU_PTR(stored, to);                                                        \
+        const size_t n = MINE;                                                              \
         EACH(READ)                                                                                           \
         for (; s < end; s++) {                                                                               \
-            __global const stored *row = XPU_CPTR(stored, from + sub_group_broadcast(order[s], 0) * by_row);                         \
+            __global const stored *row =                                                                     \
+                XPU_CPTR(stored, from + sub_group_broadcast(order[s], 0) * by_row);                          \
             EACH(TAKE)                                                                                       \
         }                                                                                                    \
-        EACH(WRITE)                                                                                          \
+        IF_MINE { EACH(WRITE) }                                                                   \
     }
 #define ONE(X) X(0)
 #define EIGHT(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
-PUT_RUN(put_run, ONE)
-PUT_RUN(put_eight_runs, EIGHT)
+PUT_RUN(put_run, ONE, lane, )
+PUT_RUN(put_eight_runs, EIGHT, lane, )
+PUT_RUN(put_last, ONE, min(lane, length - 1), if (lane < length))
 
 /* The first place whose elements end after element s of the order. */
 static inline long place_of(__global const int *ends, long extent, long s) {
@@ -162,9 +166,9 @@ __attribute__((intel_reqd_sub_group_size(ROW_LANES))) __kernel void scatter_orde
         const xpu_addr to = p.out + out + i * p.step[0];
         long c = 0;
         for (; c + 8 * ROW_LANES <= columns; c += 8 * ROW_LANES)
-            put_eight_runs(to, from, by_row, order, s, end, c + lane);
-        for (; c + ROW_LANES <= columns; c += ROW_LANES) put_run(to, from, by_row, order, s, end, c + lane);
-        if (c + lane < columns) put_run(to, from, by_row, order, s, end, c + lane);
+            put_eight_runs(to, from, by_row, order, s, end, c + lane, 0);
+        for (; c + ROW_LANES <= columns; c += ROW_LANES) put_run(to, from, by_row, order, s, end, c + lane, 0);
+        if (c < columns) put_last(to, from, by_row, order, s, end, c + lane, columns);
         s = end;
     }
 }

@@ -40,8 +40,8 @@ static int64_t key_rows(const index_walk *walk) {
 /* Twice as many rows as places, for the places are gone through, too; and 32-bit numbers of both. */
 static bool is_ordered(const index_walk *walk) {
     const struct index_params *p = &walk->params;
-    return walk->indices == 1 && p->serial / 2 >= p->extent[0] && p->serial <= INT32_MAX &&
-           key_rows(walk) == 1;
+    return walk->indices == 1 && p->extent[0] > 0 && p->serial / 2 >= p->extent[0] &&
+           p->serial <= INT32_MAX && key_rows(walk) == 1;
 }
 
 static blocks plan_blocks(index_walk *walk, bool atomic) {

@@ -88,7 +88,11 @@ def test_index_add(dtype: torch.dtype) -> None:
     same(lambda x, i, v: x.index_add_(0, i, v), torch.tensor(1.0), torch.tensor([0]), torch.tensor([2.0]))
 
 
-@by_dtype
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.float32, torch.bfloat16, torch.int64, torch.uint8, torch.complex64],
+    ids=lambda d: str(d)[6:],
+)
 @pytest.mark.parametrize("columns", [33, 100, 300])
 @pytest.mark.parametrize("count", [6, 23], ids=["few", "many"])
 def test_rows(dtype: torch.dtype, columns: int, count: int) -> None:
@@ -99,6 +103,15 @@ def test_rows(dtype: torch.dtype, columns: int, count: int) -> None:
     same(lambda x, i, v: x.index_add_(0, i.int(), v), x[0, :, 1:], i, v[0, :, :-1])
     same(lambda x, i, v: x.index_put_((i - 5,), v, accumulate=True), x[1], i, v[1])
     refused(lambda x, i, v: x.index_add_(1, i, v), x, i + 2, v)
+
+
+def test_rows_without_places() -> None:
+    """There is none to go to."""
+    x, i, v = torch.zeros(0, 64), torch.zeros(10, dtype=torch.int64), torch.ones(10, 64)
+    for function in (torch.Tensor.index_add_, torch.Tensor.index_copy_):
+        with pytest.raises((IndexError, RuntimeError), match="out of (range|bounds)"):
+            function(x.to("xpu"), 0, i.to("xpu"), v.to("xpu"))
+            torch.xpu.synchronize()
 
 
 @pytest.mark.parametrize("reduce", ["prod", "amax", "amin", "mean"])
