@@ -17,8 +17,10 @@ struct index_params {
     xpu_i64 index_stride[INDEX_MAX][INDEX_DIMS];
     xpu_i64 serial; /* elements of the dimensions that run serially */
     xpu_i32 wrap;
-    xpu_i32 block; /* scatter_blocks: elements of dimension 0 that a work-group takes */
-    /* scatter_keys, scatter_runs: `rows` rows of `serial` int64 each, offsets and places. */
+    xpu_i32 block; /* scatter_blocks, scatter_ordered: elements of dimension 0 that a work-group takes */
+    /* scatter_keys, scatter_runs: `rows` rows of `serial` int64 each, offsets and places; scatter_places,
+     * scatter_ordered: int32, the places' ends, one more than places, and rows; `rows` chunks of the latter.
+     */
     xpu_addr keys, order;
     xpu_i64 rows;
 };

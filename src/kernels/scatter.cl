@@ -79,24 +79,10 @@ static inline void put(xpu_addr to, xpu_addr from, size_t n) {
 
 #if ROW_LANES > 1
 
-/* The same for four of the lanes' elements: all are read before one is written. */
-static inline void put_four(xpu_addr to, xpu_addr from, size_t n) {
-    __global stored *place = XPU_PTR(stored, to);
-    computed value[4];
-#pragma unroll
-    for (int e = 0; e < 4; e++) {
-        value[e] = LOAD(T, XPU_CPTR(stored, from), n + e * ROW_LANES);
-#if OP != 0
-        value[e] = combine(LOAD(T, place, n + e * ROW_LANES), value[e]);
-#endif
-    }
-#pragma unroll
-    for (int e = 0; e < 4; e++) STORE(T, place, n + e * ROW_LANES, value[e]);
-}
-
 #if ORDERED
 
-/* Element s of the serial dimension goes to place i for begin(i) ≤ s < end[i]. */
+/* Elements order[end[i-1] … end[i]-1] of the serial dimension go to place i, order[0 …] to the first; those whose
+ * index is out of range are in none. */
 XPU_BY_ITSELF __kernel void scatter_places(struct index_params p) {
     __global int *end = XPU_PTR(int, p.keys), *order = XPU_PTR(int, p.order);
     const long extent = p.extent[0];
@@ -112,24 +98,24 @@ XPU_BY_ITSELF __kernel void scatter_places(struct index_params p) {
     else fault_report(p.watch, 0, *XPU_CPTR(index_t, p.index[0] + s * p.index_stride[0][PDIMS]), extent);
 }
 
-/* One of the lanes' elements, or eight, with those of the rows order[s … end-1]; of the last ones, fewer than lanes,
- * all lanes take part, those beyond `length` with the last element, which they don't write. (Written out: the compiler unrolls loops over private
- * arrays too late; broadcasts tell it that all lanes have the same row.) */
+/* One of the lanes' elements, or eight, with those of the rows order[s … end-1]; of the last ones, fewer than
+ * lanes, all lanes take part, those beyond `length` with the last element, which they don't write. (Written out:
+ * the compiler unrolls loops over private arrays too late; broadcasts tell it that all lanes have one row.) */
 #define READ(e) computed v##e = LOAD(T, place, n + e * ROW_LANES);
 #define TAKE(e) v##e = combine(v##e, LOAD(T, row, n + e * ROW_LANES));
 #define WRITE(e) STORE(T, place, n + e * ROW_LANES, v##e);
-#define PUT_RUN(name, EACH, MINE, IF_MINE)                                                                                  \
+#define PUT_RUN(name, EACH, MINE, IF_MINE)                                                                   \
     static inline void name(xpu_addr to, xpu_addr from, long by_row, __global const int *order, long s,      \
                             long end, size_t lane, size_t length) {                                          \
         __global stored *place = XPU_PTR(stored, to);                                                        \
-        const size_t n = MINE;                                                              \
+        const size_t n = MINE;                                                                               \
         EACH(READ)                                                                                           \
         for (; s < end; s++) {                                                                               \
             __global const stored *row =                                                                     \
                 XPU_CPTR(stored, from + sub_group_broadcast(order[s], 0) * by_row);                          \
             EACH(TAKE)                                                                                       \
         }                                                                                                    \
-        IF_MINE { EACH(WRITE) }                                                                   \
+        IF_MINE { EACH(WRITE) }                                                                              \
     }
 #define ONE(X) X(0)
 #define EIGHT(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
@@ -157,7 +143,8 @@ __attribute__((intel_reqd_sub_group_size(ROW_LANES))) __kernel void scatter_orde
     const uint lane = get_sub_group_local_id();
     __global const int *ends = XPU_CPTR(int, p.keys), *order = XPU_CPTR(int, p.order);
     const xpu_addr from = p.in + in;
-    const long count = sub_group_broadcast(ends[p.extent[0] - 1], 0), first = chunk * count / p.rows, last = (chunk + 1) * count / p.rows;
+    const long count = sub_group_broadcast(ends[p.extent[0] - 1], 0);
+    const long first = chunk * count / p.rows, last = (chunk + 1) * count / p.rows;
     /* those whose first element is among the chunk's */
     long i = first == 0 ? 0 : place_of(ends, p.extent[0], first - 1) + 1;
     for (long s = i ? sub_group_broadcast(ends[i - 1], 0) : 0; s < last; i++) {
@@ -242,10 +229,9 @@ __kernel void scatter_blocks(struct index_params p) {
     for (long s = 0; s < p.serial; s++) {
         long offset = 0, i = 0;
         INDEX_RESOLVE(offset, 0, goto next)
-        const xpu_addr to = p.out + out + offset, from = p.in + in;
-        for (; i + 4 * ROW_LANES <= columns; i += 4 * ROW_LANES) put_four(to, from, i + lane);
-        for (; i + ROW_LANES <= columns; i += ROW_LANES) put(to, from, i + lane);
-        if (i + lane < columns) put(to, from, i + lane);
+        for (; i + ROW_LANES <= columns; i += ROW_LANES)
+            put(p.out + out + offset, p.in + in, i + lane);
+        if (i + lane < columns) put(p.out + out + offset, p.in + in, i + lane);
     next:
         INDEX_MOVE(PDIMS, 1);
     }

@@ -74,7 +74,7 @@ typedef struct gemm_plan {
 } gemm_plan;
 
 /* By the unit, or by the device's units and else GPUs' multiply-adds: false where they don't do it, and
- * nothing is changed. The product may be turned: so that rows of results lie in memory, or so that the left
+ * `args` is as it was. The product may be turned: so that rows of results lie in memory, or so that the left
  * operand lies along k. */
 bool gemm_plan_unit(int device, matrix_unit unit, bool emulated, const xpu_device_properties *properties,
                     gemm_problem *args, gemm_plan *plan);

@@ -37,11 +37,20 @@ static int64_t key_rows(const index_walk *walk) {
     return moves ? rows : 1;
 }
 
-/* Twice as many rows as places, for the places are gone through, too; and 32-bit numbers of both. */
+static int64_t others_of(const index_walk *walk) {
+    int64_t others = 1;
+    for (int d = 1; d < walk->parallel; d++) others *= walk->params.size[d];
+    return others;
+}
+
+/* Twice as many rows as places, for the places are gone through, too; places enough for the processors, and
+ * apart from each other, for several work-groups write them; no batches, which work-groups share by
+ * themselves; and 32-bit numbers of both. */
 static bool is_ordered(const index_walk *walk) {
     const struct index_params *p = &walk->params;
-    return walk->indices == 1 && p->extent[0] > 0 && p->serial / 2 >= p->extent[0] &&
-           p->serial <= INT32_MAX && key_rows(walk) == 1;
+    return walk->indices == 1 && p->serial / 2 >= p->extent[0] && p->serial <= INT32_MAX &&
+           p->extent[0] >= 2 * (int64_t)walk->properties->max_compute_units && others_of(walk) == 1 &&
+           llabs(p->step[0]) >= p->size[0] * (int64_t)walk->element && key_rows(walk) == 1;
 }
 
 static blocks plan_blocks(index_walk *walk, bool atomic) {
@@ -51,8 +60,7 @@ static blocks plan_blocks(index_walk *walk, bool atomic) {
     bool rows = walk->row && walk->flat_out && walk->flat_in && p->size[0] >= 2 * ROW_LANES &&
                 walk->properties->has_subgroup_size;
     blocks plan = {.lanes = rows ? ROW_LANES : 1};
-    int64_t others = 1, wanted = (int64_t)walk->properties->max_compute_units;
-    for (int d = 1; d < walk->parallel; d++) others *= p->size[d];
+    int64_t others = others_of(walk), wanted = (int64_t)walk->properties->max_compute_units;
     int64_t parts = others < wanted ? (wanted + others - 1) / others : 1;
     p->block = (int32_t)((p->size[0] + parts - 1) / parts);
     if (p->size[0] / parts > 1 << 20) p->block = 1 << 20;
@@ -169,7 +177,7 @@ static xpu_status combine_sorted(xpu_stream *stream, index_walk *walk, const acc
 
 /* --- in order, place by place, on processors --- */
 
-enum { WHOLE_COLUMNS = 1024 }; /* at least, of a work-group */
+enum { WHOLE_COLUMNS = 1024 }; /* of a work-group, or more */
 
 static xpu_status combine_ordered(xpu_stream *stream, index_walk *walk, const accumulation *a, blocks plan) {
     struct index_params *p = &walk->params;
@@ -184,8 +192,11 @@ static xpu_status combine_ordered(xpu_stream *stream, index_walk *walk, const ac
     const xpu_range one = {.dims = 1, .groups = {1}, .local = {1}, .work = 4 * (uint64_t)(ends + rows)};
     /* Work-groups have rows of their own: whose columns they shared would pass lines of the cache to and fro.
      */
-    p->block = p->size[0] < 2 * WHOLE_COLUMNS ? (int32_t)p->size[0] : WHOLE_COLUMNS;
-    p->rows = 4 * (int64_t)walk->properties->max_compute_units;
+    const int64_t cut = p->size[0] / WHOLE_COLUMNS, lanes = plan.lanes;
+    p->block = (int32_t)(cut < 2 ? p->size[0] : (p->size[0] + cut * lanes - 1) / (cut * lanes) * lanes);
+    const int64_t parts = (p->size[0] + p->block - 1) / p->block;
+    const int64_t wanted = (4 * (int64_t)walk->properties->max_compute_units + parts - 1) / parts;
+    p->rows = wanted < p->extent[0] ? wanted : p->extent[0];
     xpu_range range = index_blocks(walk, p->block, (size_t)plan.lanes);
     range.groups[0] *= (size_t)p->rows;
     xpu_status status = xpu_launch(stream, find_places, &one, p, sizeof *p);

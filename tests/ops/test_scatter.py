@@ -94,15 +94,16 @@ def test_index_add(dtype: torch.dtype) -> None:
     ids=lambda d: str(d)[6:],
 )
 @pytest.mark.parametrize("columns", [33, 100, 300])
-@pytest.mark.parametrize("count", [6, 23], ids=["few", "many"])
+@pytest.mark.parametrize("count", [200, 450], ids=["few", "many"])
 def test_rows(dtype: torch.dtype, columns: int, count: int) -> None:
     """Rows that lanes share, in whole and in broken blocks; some places come more than once, others not at all."""
-    x, v = exact(numbers(64, 5, columns, dtype=dtype)), exact(numbers(64, count, columns, dtype=dtype))
-    i = torch.tensor(([3, 3, 0, 1, 3, 0] * 4)[:count])
-    same(lambda x, i, v: x.index_add_(1, i, v), x, i, v)
-    same(lambda x, i, v: x.index_add_(0, i.int(), v), x[0, :, 1:], i, v[0, :, :-1])
-    same(lambda x, i, v: x.index_put_((i - 5,), v, accumulate=True), x[1], i, v[1])
-    refused(lambda x, i, v: x.index_add_(1, i, v), x, i + 2, v)
+    x, v = (torch.randint(5, (n, columns)).to(dtype) for n in (150, count))  # whose sums are exact
+    i = torch.randint(140, (count,))
+    same(lambda x, i, v: x.index_add_(0, i, v), x, i, v)
+    same(lambda x, i, v: x.index_add_(0, i.int(), v), x[:, 1:], i, v[:, :-1])
+    same(lambda x, i, v: x.index_put_((i - 150,), v, accumulate=True), x, i, v)
+    same(lambda x, i, v: x.index_add_(1, i, v), x[:120].view(2, 60, -1), i % 60, torch.stack((v, v)))
+    refused(lambda x, i, v: x.index_add_(0, i, v), x, i + 100, v)
 
 
 def test_rows_without_places() -> None:
@@ -114,11 +115,20 @@ def test_rows_without_places() -> None:
             torch.xpu.synchronize()
 
 
+def test_rows_at_one_place() -> None:
+    """Places of an expanded tensor are one: all is added to it, as by the CPU."""
+    i, v = torch.randint(150, (4000,)), torch.ones(4000, 512)
+    for _ in range(5):
+        x = torch.zeros(1, 512, device="xpu")
+        x.expand(150, 512).index_put_((i.to("xpu"),), v.to("xpu"), accumulate=True)
+        assert torch.equal(x.cpu(), torch.full((1, 512), 4000.0))
+
+
 @pytest.mark.parametrize("reduce", ["prod", "amax", "amin", "mean"])
 def test_reduced_rows(reduce: str) -> None:
     """All go to one of many places, or to the last and the first."""
-    x, v = torch.randn(40, 200, dtype=torch.float64), torch.randn(100, 200, dtype=torch.float64)
-    for i in (torch.full((100,), 7), torch.tensor([39] * 60 + [0] * 40)):
+    x, v = torch.randn(150, 200, dtype=torch.float64), torch.randn(300, 200, dtype=torch.float64)
+    for i in (torch.full((300,), 7), torch.tensor([149] * 200 + [0] * 100)):
         same(lambda x, i, v: x.index_reduce_(0, i, v, reduce), x, i, v, rtol=1e-12, atol=1e-12)
 
 
@@ -128,8 +138,8 @@ def test_reduced_rows(reduce: str) -> None:
 )
 @pytest.mark.parametrize("dtype", HALVES, ids=lambda d: str(d)[6:])
 def test_rows_are_rounded_once(dtype: torch.dtype) -> None:
-    x, v = torch.randn(5, 130, dtype=dtype), torch.rand(500, 130, dtype=dtype)
-    i = torch.arange(500) % 5
+    x, v = torch.randn(150, 130, dtype=dtype), torch.rand(5000, 130, dtype=dtype)
+    i = torch.arange(5000) % 150
     sums = x.to("xpu").index_add_(0, i.to("xpu"), v.to("xpu")).cpu()
     wanted = x.double().index_add_(0, i, v.double())
     torch.testing.assert_close(sums.double(), wanted, rtol=0.51 * torch.finfo(dtype).eps, atol=0.0)
