@@ -177,7 +177,7 @@ def test_a_tensor_moves_and_stays(strategy: str) -> None:
     assert x.share_memory_().data_ptr() == moved
     x += 1
     assert view.tolist() == [float(i) for i in range(4, 1001)]
-    assert (x @ x).item() == torch.arange(1.0, 1001).square().sum().item()
+    assert (x @ torch.ones_like(x)).item() == 500500.0  # in whatever order a processor sums
     assert not x.clone().is_shared() and not (x + 1).is_shared()
 
 
