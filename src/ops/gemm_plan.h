@@ -63,6 +63,7 @@ typedef struct gemm_choice {
     bool a_whole;
     int neighbours; /* KERNEL_ROWS */
 } gemm_choice;
+
 /* Found, or built. */
 xpu_status gemm_kernel_of(int device, const gemm_problem *args, gemm_choice choice, xpu_kernel **kernel);
 
@@ -84,6 +85,12 @@ bool gemm_plan_matrix(int device, const xpu_device_properties *properties, gemm_
 void gemm_plan_plain(const xpu_device_properties *properties, gemm_problem *args, gemm_plan *plan);
 xpu_status gemm_launch(xpu_stream *stream, const gemm_problem *args, gemm_plan *plan);
 
+/* Each operand as lines of neighbours: along k, or along its rows or columns. */
+bool gemm_find_lines(const xpu_matrix *matrix, int64_t x_stride, int64_t k_stride, bool *k_fast,
+                     matrix_lines *lines);
+/* Within a tile places are 32-bit numbers of bytes. */
+bool gemm_is_near(const matrix_lines *lines, xpu_dtype dtype);
+
 /* --- operands that a unit can't read well, or not at all, are copied first (gemm_pack.c) --- */
 
 /* An operand as the unit goes through it: `count` rows of A, or columns of B, and k. */
@@ -100,11 +107,5 @@ gemm_operand gemm_right_of(gemm_problem *args);
  * caller's to give back. */
 xpu_status gemm_pack(xpu_stream *stream, const xpu_device_properties *properties, gemm_problem *args,
                      matrix_unit unit, gemm_operand sides[2]);
-
-/* Each operand as lines of neighbours: along k, or along its rows or columns. */
-bool gemm_find_lines(const xpu_matrix *matrix, int64_t x_stride, int64_t k_stride, bool *k_fast,
-                     matrix_lines *lines);
-/* Within a tile places are 32-bit numbers of bytes. */
-bool gemm_is_near(const matrix_lines *lines, xpu_dtype dtype);
 
 #endif
