@@ -3,6 +3,7 @@
 
 #include "ops/index_walk.h"
 #include "ops/iter.h"
+#include "ops/product.h"
 #include "ops/team.h"
 #include "xpu/trace.h"
 #include "xpu/ops/index.h"
@@ -19,23 +20,9 @@ typedef struct accumulation {
 typedef struct blocks {
     int lanes;
     bool serial_first, serial_flat; /* the latter: the former, over values and indices without gaps */
-    bool ordered;                   /* place by place: rows whose places come several times */
 } blocks;
 
 #define ROW_LANES 16 /* that share a block of a row */
-
-/* Rows of the serial dimensions' elements that are sorted by themselves: one, where all work-items go the
- * same way. */
-static int64_t key_rows(const index_walk *walk) {
-    const struct index_params *p = &walk->params;
-    int64_t rows = 1;
-    bool moves = false;
-    for (int d = 0; d < walk->parallel; d++) {
-        rows *= p->size[d];
-        for (int k = 0; k < walk->indices; k++) moves |= p->size[d] > 1 && p->index_stride[k][d] != 0;
-    }
-    return moves ? rows : 1;
-}
 
 static int64_t others_of(const index_walk *walk) {
     int64_t others = 1;
@@ -43,14 +30,14 @@ static int64_t others_of(const index_walk *walk) {
     return others;
 }
 
-/* Twice as many rows as places, for the places are gone through, too; places enough for the processors, and
- * apart from each other, for several work-groups write them; no batches, which work-groups share by
+/* Of rows: twice as many as places, for the places are gone through, too; places enough for the processors,
+ * and apart from each other, for several work-groups write them; no batches, which work-groups share by
  * themselves; and 32-bit numbers of both. */
 static bool is_ordered(const index_walk *walk) {
     const struct index_params *p = &walk->params;
     return walk->indices == 1 && p->serial / 2 >= p->extent[0] && p->serial <= INT32_MAX &&
            p->extent[0] >= 2 * (int64_t)walk->properties->max_compute_units && others_of(walk) == 1 &&
-           llabs(p->step[0]) >= p->size[0] * (int64_t)walk->element && key_rows(walk) == 1;
+           llabs(p->step[0]) >= p->size[0] * (int64_t)walk->element;
 }
 
 static blocks plan_blocks(index_walk *walk, bool atomic) {
@@ -64,7 +51,6 @@ static blocks plan_blocks(index_walk *walk, bool atomic) {
     int64_t parts = others < wanted ? (wanted + others - 1) / others : 1;
     p->block = (int32_t)((p->size[0] + parts - 1) / parts);
     if (p->size[0] / parts > 1 << 20) p->block = 1 << 20;
-    plan.ordered = rows && is_ordered(walk);
     if (plan.lanes > 1)
         p->block = (p->block + plan.lanes - 1) / plan.lanes * plan.lanes;
     else
@@ -106,8 +92,8 @@ static xpu_status find_kernel(const index_walk *walk, const accumulation *a, var
     spec_bool(&spec, "ATOMIC", a->atomic);
     spec_pack(&spec, "entry", v.entry, 4);
     if (v.entry == ENTRY_KEYS || v.entry == ENTRY_RUNS) spec_follows_number(&spec, "SORTED", 1);
+    if (v.entry == ENTRY_PLACES || v.entry == ENTRY_ORDERED) spec_follows_number(&spec, "ORDERED", 1);
     const blocks plan = v.plan;
-    if (plan.ordered) spec_follows_number(&spec, "ORDERED", 1);
     spec_number_if(&spec, plan.lanes, "ROW_LANES", plan.lanes, 16);
     spec_number_if(&spec, plan.lanes, "SERIAL_FIRST", plan.serial_first, 1);
     const bool lines = plan.lanes == 1 && walk->indices == 1;
@@ -124,6 +110,19 @@ static xpu_status find_kernel(const index_walk *walk, const accumulation *a, var
 
 /* Few work-items that walk far are slower than a sort, which takes 48 bytes an element. */
 enum { SORT_MOST = 1 << 27 };
+
+/* Rows of the serial dimensions' elements that are sorted by themselves: one, where all work-items go the
+ * same way. */
+static int64_t key_rows(const index_walk *walk) {
+    const struct index_params *p = &walk->params;
+    int64_t rows = 1;
+    bool moves = false;
+    for (int d = 0; d < walk->parallel; d++) {
+        rows *= p->size[d];
+        for (int k = 0; k < walk->indices; k++) moves |= p->size[d] > 1 && p->index_stride[k][d] != 0;
+    }
+    return moves ? rows : 1;
+}
 
 static bool is_sorted(const index_walk *walk) {
     const struct index_params *p = &walk->params;
@@ -160,8 +159,7 @@ static xpu_status combine_sorted(xpu_stream *stream, index_walk *walk, const acc
     sorted.data = memory + bytes;
     order.data = memory + 2 * bytes;
 
-    size_t others = 1;
-    for (int d = 1; d < walk->parallel; d++) others *= (size_t)p->size[d];
+    const size_t others = (size_t)others_of(walk);
     xpu_range range = over((size_t)p->serial, (size_t)p->rows, 1, walk->properties);
     p->keys = XPU_ADDR(keys.data);
     xpu_status status = xpu_launch(stream, write_keys, &range, p, sizeof *p);
@@ -192,10 +190,10 @@ static xpu_status combine_ordered(xpu_stream *stream, index_walk *walk, const ac
     const xpu_range one = {.dims = 1, .groups = {1}, .local = {1}, .work = 4 * (uint64_t)(ends + rows)};
     /* Work-groups have rows of their own: whose columns they shared would pass lines of the cache to and fro.
      */
-    const int64_t cut = p->size[0] / WHOLE_COLUMNS, lanes = plan.lanes;
-    p->block = (int32_t)(cut < 2 ? p->size[0] : (p->size[0] + cut * lanes - 1) / (cut * lanes) * lanes);
-    const int64_t parts = (p->size[0] + p->block - 1) / p->block;
-    const int64_t wanted = (4 * (int64_t)walk->properties->max_compute_units + parts - 1) / parts;
+    const int64_t cut = p->size[0] / WHOLE_COLUMNS;
+    p->block = (int32_t)(cut < 2 ? p->size[0] : rounded_up(divided_up(p->size[0], cut), plan.lanes));
+    const int64_t parts = divided_up(p->size[0], p->block);
+    const int64_t wanted = divided_up(4 * (int64_t)walk->properties->max_compute_units, parts);
     p->rows = wanted < p->extent[0] ? wanted : p->extent[0];
     xpu_range range = index_blocks(walk, p->block, (size_t)plan.lanes);
     range.groups[0] *= (size_t)p->rows;
@@ -208,7 +206,7 @@ static xpu_status combine(xpu_stream *stream, index_walk *walk, void *context) {
     const accumulation *a = context;
     if (!a->atomic && is_sorted(walk)) return combine_sorted(stream, walk, a);
     blocks plan = plan_blocks(walk, a->atomic);
-    if (plan.ordered) return combine_ordered(stream, walk, a, plan);
+    if (plan.lanes > 1 && is_ordered(walk)) return combine_ordered(stream, walk, a, plan);
     const variant v = {.entry = a->atomic    ? ENTRY_ATOMIC
                                 : plan.lanes ? ENTRY_BLOCKS
                                              : ENTRY_FIXED,
