@@ -70,7 +70,10 @@ def cases() -> Iterator[tuple[str, Work]]:
         yield f"100 pointwise operations on {elements}", pointwise(elements)
     with torch.no_grad():
         yield "4 layers forward", mlp()
-        yield "decoding step of GPT-2", networks.decode_step(networks.Decoder(50257, 1024, 768, 12, 12), "xpu")
+        yield (
+            "decoding step of GPT-2",
+            networks.decode_step(networks.Decoder(50257, 1024, 768, 12, 12), "xpu"),
+        )
     yield "training step of a small net", training()
 
 

@@ -12,6 +12,9 @@ Tests run in slices, each in a process of its own. A test that outlasts the limi
 fails, and the others of its slice go on in another process. Results are appended to a file a device and test
 file in the output folder: an interrupted run goes on where it stopped, `--again` repeats what failed.
 
+With `--rounds 20` a process runs all of its tests twenty times over, one round after the other, each a row of its own:
+"name (2)" is the second. What takes long is importing PyTorch, and that is done once.
+
 Files of an older PyTorch import from torch.testing what is no longer there: `--machinery` names the folder of
 their own torch/testing/_internal, from which the missing names are taken.
 
@@ -28,6 +31,7 @@ failed that passes on the other device.
 from __future__ import annotations
 
 import argparse
+import copy
 import importlib
 import importlib.util
 import inspect
@@ -262,6 +266,17 @@ def _fork_ranks() -> None:
     setattr(processes, "get_context", context)  # noqa: B010
 
 
+ROUND = re.compile(r" \(\d+\)$")  # of a test's name, from the second round on
+
+
+def _again(item: Any, number: int) -> Any:
+    """A test of pytest's once more, in that round."""
+    again = copy.copy(item)
+    again._initrequest()  # fixtures of its own
+    again.suite_round = number
+    return again
+
+
 class Recorder:
     """Writes what a slice's tests do, a line of JSON a start and an end."""
 
@@ -273,6 +288,7 @@ class Recorder:
         self.listing, self.only = settings["listing"], settings["only"]
         self.with_file = settings["with_file"]
         self.unwanted, self.every = set(settings["unwanted"]), settings["every"]
+        self.rounds, self.round = settings["rounds"], 1
         self.log = open(settings["log"], "a", buffering=1)  # noqa: SIM115  closed with the process
         self.outcome: dict[str, Any] = {}
 
@@ -280,7 +296,13 @@ class Recorder:
         self.log.write(json.dumps(line) + "\n")
 
     def _name(self, nodeid: str) -> str:
-        return nodeid if self.with_file else nodeid.split("::", 1)[1]
+        name = nodeid if self.with_file else nodeid.split("::", 1)[1]
+        return name if self.round == 1 else f"{name} ({self.round})"
+
+    def _enter(self, item: Any) -> str:
+        """Note the round of a test; the test's name in it."""
+        self.round = getattr(item, "suite_round", 1)
+        return self._name(item.nodeid)
 
     def _allocations(self) -> int:
         import torch
@@ -291,19 +313,26 @@ class Recorder:
         return int(module.memory_stats().get("allocation.all.allocated", 0))
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        """Keep the slice's tests and list them."""
+        """Keep the slice's tests, in as many rounds as are wanted, and list them."""
 
-        def is_wanted(name: str) -> bool:
+        def is_wanted(item: Any) -> bool:
+            name = self._enter(item)
             if self.wanted is not None:
                 return name in self.wanted
-            if name in self.unwanted or zlib.crc32(same(name).encode()) % self.every:
+            test = ROUND.sub("", name)
+            if name in self.unwanted or zlib.crc32(same(test).encode()) % self.every:
                 return False
-            return bool(re.search(self.only, name))
+            return bool(re.search(self.only, test))
 
-        items[:] = [item for item in items if is_wanted(self._name(item.nodeid))]
-        self._write(tests=[self._name(item.nodeid) for item in items])
+        every = items + [_again(item, number) for number in range(2, self.rounds + 1) for item in items]
+        items[:] = filter(is_wanted, every)
+        self._write(tests=list(map(self._enter, items)))
         if self.listing:
             items.clear()
+
+    def pytest_runtest_protocol(self, item: Any) -> None:
+        """A test is next; what is written of it names its round."""
+        self._enter(item)
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """A test begins."""
@@ -368,6 +397,7 @@ class Job:
     folder: Path
     log: Path
     machinery: str = ""
+    rounds: int = 1
     results: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def read(self) -> None:
@@ -414,6 +444,7 @@ class Slice:
             "with_file": len(job.files) > 1,
             "only": only,
             "every": every,
+            "rounds": job.rounds,
             "machinery": job.machinery,
             "files": [str(job.folder / file) for file in job.files],
         }
@@ -653,6 +684,7 @@ def main() -> int:
     parser.add_argument("--slow", action="store_true", help="also what PyTorch calls slow")
     parser.add_argument("--only", default="", help="a regular expression that tests' names must hold")
     parser.add_argument("--every", type=int, default=1, help="one test of so many, chosen by its name")
+    parser.add_argument("--rounds", type=int, default=1, help="run each test so often")
     parser.add_argument("--again", action="store_true", help="repeat what failed")
     parser.add_argument("--report", action="store_true", help="run nothing, write the table")
     options = parser.parse_args()
@@ -668,7 +700,9 @@ def main() -> int:
         for device in ("xpu", "cpu" if options.beside == "none" else options.beside):
             out = options.out.resolve() / device
             log = out / f"{name.replace('/', '.')}.jsonl"
-            jobs.append(Job(device, options.written_for, name, group, out / "moved", log, machinery))
+            jobs.append(
+                Job(device, options.written_for, name, group, out / "moved", log, machinery, options.rounds)
+            )
         pairs.append((jobs[0], jobs[1]))
     chosen = [job for pair in pairs for job in reversed(pair[: 1 if options.beside == "none" else 2])]
     chosen = [job for job in chosen if options.only_device in (None, job.device)]
