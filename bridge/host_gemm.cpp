@@ -93,6 +93,12 @@ c10::Scalar number_of(const xpu_scalar &scalar) {
     }
 }
 
+// In the tensor's dtype: integers are multiplied by a fraction's whole part.
+c10::Scalar number_for(const xpu_scalar &scalar, const at::Tensor &tensor) {
+    const c10::Scalar number = number_of(scalar);
+    return at::isIntegralType(tensor.scalar_type(), true) ? c10::Scalar(number.toLong()) : number;
+}
+
 bool is_zero(const xpu_scalar &s) {
     return s.dtype == XPU_FLOAT64      ? s.value.f == 0
            : s.dtype == XPU_COMPLEX128 ? s.value.c[0] == 0 && s.value.c[1] == 0
@@ -151,8 +157,8 @@ bool suits_onednn(int device, const xpu_gemm_args &args) {
 void inner_product(const xpu_gemm_args &args, const at::Tensor &a, const at::Tensor &b, const at::Tensor &c,
                    at::Tensor &out) {
     at::Tensor sum = at::native::dot(a.view({args.k}), b.view({args.k}));
-    if (!is_one(args.alpha)) sum.mul_(number_of(args.alpha));
-    if (c.defined()) sum = sum.add(c, number_of(args.beta));
+    if (!is_one(args.alpha)) sum.mul_(number_for(args.alpha, sum));
+    if (c.defined()) sum = sum.add(c, number_for(args.beta, sum));
     out.copy_(sum);
 }
 
@@ -272,6 +278,7 @@ void run(xpu_stream *stream, const xpu_gemm_args &args) {
 }
 
 xpu_status gemm(xpu_stream *stream, const xpu_gemm_args *args) {
+    if (args->dtype > XPU_COMPLEX128) return XPU_ERROR_NOT_SUPPORTED; // of 8 bits and fewer
     try {
         run(stream, *args);
         return XPU_SUCCESS;

@@ -411,3 +411,11 @@ def test_by_what_every_device_can_run() -> None:
         every=2,
         OPENXPU_TIER="ref",
     )
+
+
+@names("dtype", [*DTYPES, PAIRS], ids=str)
+def test_products_are_refused(dtype: torch.dtype) -> None:
+    a = torch.ones(4, 4, dtype=torch.uint8, device="xpu").view(dtype)
+    for product in (torch.mm, torch.nn.functional.linear):
+        with pytest.raises(NotImplementedError, match="matrix product"):
+            product(a, a)

@@ -79,6 +79,13 @@ def test_addmm_scalars_and_broadcast(dtype: torch.dtype, beta: int) -> None:
         agree(got, beta * wide(c) + 2 * (wide(a) @ wide(b)), 60)
 
 
+@pytest.mark.parametrize("size", [1, 2])
+def test_fractions_beside_integers_lose_what_is_behind_the_point(size: int) -> None:
+    a = torch.full((size, size), 3, dtype=torch.int32)
+    wanted = torch.addmm(a, a, a, beta=1.5, alpha=2.5)
+    assert torch.equal(torch.addmm(a.xpu(), a.xpu(), a.xpu(), beta=1.5, alpha=2.5).cpu(), wanted)
+
+
 def test_addmm_beta_zero_ignores_nan() -> None:
     c = torch.full((3, 4), float("nan"), device="xpu")
     got = torch.addmm(c, torch.ones(3, 2, device="xpu"), torch.ones(2, 4, device="xpu"), beta=0)
