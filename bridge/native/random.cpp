@@ -329,7 +329,8 @@ Tensor &multinomial_out_xpu(const Tensor &self, int64_t samples, bool replacemen
         exponential_xpu_(keys, 1, std::move(generator));
         return out.copy_(std::get<1>(self.div(keys).topk(samples, -1)));
     }
-    Tensor sums = self.to(kFloat).cumsum(-1), points = at::empty(shape, self.options().dtype(kFloat));
+    const auto type = self.scalar_type() == kDouble ? kDouble : kFloat;
+    Tensor sums = self.to(type).cumsum(-1), points = at::empty(shape, self.options().dtype(type));
     uniform_xpu_(points, 0, 1, std::move(generator));
     points.mul_(sums.narrow(-1, categories - 1, 1));
     return out.copy_(at::searchsorted(sums, points, false, true).clamp_max_(categories - 1));

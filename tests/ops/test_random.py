@@ -190,6 +190,14 @@ def test_multinomial() -> None:
         torch.multinomial(weights, 5)
 
 
+@pytest.mark.parametrize("scale", [1e-50, 1e200])
+def test_multinomial_of_doubles_beyond_floats(scale: float) -> None:
+    torch.xpu.manual_seed(4)
+    weights = torch.tensor([3 * scale, scale, 0], dtype=torch.float64, device="xpu")
+    counts = torch.bincount(torch.multinomial(weights, 2000, True).cpu(), minlength=3)
+    assert counts[2] == 0 and 1350 < counts[0] < 1650
+
+
 def test_normal_with_tensors() -> None:
     torch.xpu.manual_seed(6)
     mean = torch.linspace(-5, 5, N, device="xpu")
