@@ -76,6 +76,7 @@ Scalar neutral(xpu_scatter_op op, ScalarType type) {
                                           : std::numeric_limits<int32_t>::max());
     case kUInt16: return least ? 0 : static_cast<int64_t>(std::numeric_limits<uint16_t>::max());
     case kUInt32: return least ? 0 : static_cast<int64_t>(std::numeric_limits<uint32_t>::max());
+    case kUInt64: return least ? uint64_t{0} : std::numeric_limits<uint64_t>::max();
     default: return least ? std::numeric_limits<int64_t>::min() : std::numeric_limits<int64_t>::max();
     }
 }

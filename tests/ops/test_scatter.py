@@ -214,3 +214,11 @@ def test_deterministic() -> None:
         same(lambda x, i, v: x.index_add_(0, i, v), x, i, v)
     finally:
         torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("name", ["amax", "amin"])
+def test_extremes_of_the_largest_integers(name: str) -> None:
+    source = torch.tensor([5, 7, 2**63 + 9], dtype=torch.uint64, device="xpu")
+    index, out = torch.tensor([0, 0, 1], device="xpu"), torch.zeros(2, dtype=torch.uint64, device="xpu")
+    got = out.scatter_reduce(0, index, source, name, include_self=False)
+    assert got.tolist() == [7 if name == "amax" else 5, 2**63 + 9]
