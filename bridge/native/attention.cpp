@@ -580,6 +580,14 @@ sdp_efficient_backward_xpu(const Tensor &grad_out, const Tensor &query, const Te
 
 namespace {
 
+// Whether a gradient of torch.func's is asked for: a dimension of vmap may lie below it, for which the fused
+// operator has no rule.
+bool is_transformed(const Tensor &query, const Tensor &key, const Tensor &value,
+                    const std::optional<Tensor> &mask) {
+    const auto keys = query.key_set() | key.key_set() | value.key_set();
+    return (mask ? keys | mask->key_set() : keys).has(c10::DispatchKey::FuncTorchGradWrapper);
+}
+
 // F.scaled_dot_product_attention. PyTorch's own asks a table that has no column for xpu in a CPU build; this
 // one asks fused_sdp_choice_xpu. It stands above autograd, which sees the operator that it calls.
 Tensor scaled_dot_product_attention_xpu(const Tensor &query, const Tensor &key, const Tensor &value,
@@ -608,7 +616,8 @@ Tensor scaled_dot_product_attention_xpu(const Tensor &query, const Tensor &key, 
                        .masked_fill_(mask->logical_not(), -INFINITY);
     }
     // Asked directly: through the dispatcher the question would become part of traced programs.
-    if (choose({query, key, value, mask, dropout_p, is_causal, enable_gqa}) != SDPBackend::math)
+    if (!is_transformed(query, key, value, mask) &&
+        choose({query, key, value, mask, dropout_p, is_causal, enable_gqa}) != SDPBackend::math)
         return std::get<0>(at::_scaled_dot_product_fused_attention_overrideable(
             query, key, value, mask, dropout_p, is_causal, false, scale));
     return std::get<0>(at::_scaled_dot_product_attention_math(query, key, value, mask, dropout_p, is_causal,

@@ -402,3 +402,14 @@ def test_flash_attention_refuses_what_it_lacks() -> None:
         forward(q, q, q, starts, starts, 10, 10, 0.0, False, False, alibi_slopes=slopes)
     with pytest.raises(RuntimeError, match="int32"):
         forward(q, q, q, starts.long(), starts, 10, 10, 0.0, False, False)
+
+
+def test_gradients_of_samples() -> None:
+    q, k = torch.randn(3, 1, 2, 5, 4), torch.randn(1, 2, 5, 4)
+
+    def attended(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(q, k, k, is_causal=True).sin().sum()
+
+    by_sample = torch.func.vmap(torch.func.grad(attended), (0, None))
+    wanted = torch.stack([torch.func.grad(attended)(x, k.double()) for x in q.double()])
+    torch.testing.assert_close(by_sample(q.xpu(), k.xpu()).cpu().double(), wanted, atol=1e-5, rtol=1e-5)
