@@ -56,15 +56,24 @@ static inline ACC bring_in(grid_sample_params p, ACC x, int size, ACC *slope) {
 }
 
 /* The elements that coordinate g takes in dimension d: where (-1: outside), their weights, the weights'
- * derivatives by g. */
-static inline void taps(grid_sample_params p, int d, ACC g, int *at, ACC *weight, ACC *derivative) {
+ * derivatives by g. False: there are none, and what is sampled is NaN, as by CUDA. */
+static inline bool taps(grid_sample_params p, int d, ACC g, int *at, ACC *weight, ACC *derivative) {
     const int size = p.in[d];
     ACC slope = p.align_corners ? (ACC)0.5f * (size - 1) : (ACC)0.5f * size;
     ACC x = p.align_corners ? (g + 1) * slope : (g + 1) * slope - (ACC)0.5f;
-#ifndef CUBIC
+#ifdef CUBIC
+    if (!isfinite(x)) {
+        for (int k = 0; k < TAPS; k++) {
+            at[k] = -1;
+            weight[k] = derivative[k] = 0;
+        }
+        return false;
+    }
+    x = clamp(x, (ACC)-1e9f, (ACC)1e9f);
+#else
     x = bring_in(p, x, size, &slope);
-#endif
     if (!(fabs(x) < (ACC)1e9f)) x = -100; /* far outside, or NaN */
+#endif
 #if defined NEAREST
     at[0] = (int)rint(x);
     weight[0] = 1;
@@ -91,6 +100,7 @@ static inline void taps(grid_sample_params p, int d, ACC g, int *at, ACC *weight
 #endif
     for (int k = 0; k < TAPS; k++)
         if (at[k] < 0 || at[k] >= size) at[k] = -1;
+    return true;
 }
 
 /* What this work-item's position takes in each coordinate (x, y, z): CORNERS elements, number k having tap
@@ -99,6 +109,7 @@ typedef struct corners {
     long batch, position; /* in the batch */
     int at[DIMS][TAPS];
     ACC weight[DIMS][TAPS], derivative[DIMS][TAPS];
+    ACC begin; /* of a sum over them: 0, or NaN */
 } corners;
 
 static inline corners corners_of(grid_sample_params p, long i) {
@@ -106,8 +117,10 @@ static inline corners corners_of(grid_sample_params p, long i) {
     const long plane = (long)p.out[0] * p.out[1] * p.out[2];
     c.batch = i / plane;
     c.position = i - c.batch * plane;
+    c.begin = 0;
     for (int d = 0; d < DIMS; d++)
-        taps(p, 2 - d, (ACC)LOAD(T, XPU_CPTR(STORED(T), p.grid), i * DIMS + d), c.at[d], c.weight[d], c.derivative[d]);
+        if (!taps(p, 2 - d, (ACC)LOAD(T, XPU_CPTR(STORED(T), p.grid), i * DIMS + d), c.at[d], c.weight[d], c.derivative[d]))
+            c.begin = NAN;
     return c;
 }
 
@@ -144,7 +157,7 @@ __kernel void grid_sample_forward(const grid_sample_params p) {
     }
     for (long channel = 0; channel < p.channels; channel++) {
         const long from = (c.batch * p.channels + channel) * in_plane;
-        ACC sum = 0;
+        ACC sum = c.begin;
         for (int k = 0; k < CORNERS; k++)
             if (at[k] >= 0) sum += weight[k] * (ACC)LOAD(T, XPU_CPTR(STORED(T), p.input), from + at[k]);
         STORE(T, XPU_PTR(STORED(T), p.output), (c.batch * p.channels + channel) * out_plane + c.position, sum);
@@ -160,7 +173,7 @@ __kernel void grid_sample_backward(const grid_sample_params p) {
     if (i >= p.positions) return;
     const corners c = corners_of(p, i);
     const long in_plane = (long)p.in[0] * p.in[1] * p.in[2], out_plane = (long)p.out[0] * p.out[1] * p.out[2];
-    ACC grad_grid[3] = {0, 0, 0};
+    ACC grad_grid[3] = {c.begin, c.begin, c.begin};
     for (int k = 0; k < CORNERS; k++) {
         const long at = offset_of(p, &c, k);
         if (at < 0) continue;

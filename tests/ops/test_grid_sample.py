@@ -88,3 +88,17 @@ def test_deterministic_algorithms_refuse_the_gradient() -> None:
         # The grid's gradient alone is no sum.
         F.grid_sample(image.detach(), grid, align_corners=False).sum().backward()
     assert grid.grad is not None
+
+
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+def test_places_that_are_no_numbers_by_cubes(padding: str) -> None:
+    places = [[math.nan, 0], [0, 0], [math.inf, 0.1], [0.3, -math.inf], [5e8, 0.2], [-3e9, 0.1], [1.2, 0.9]]
+    image, grid = torch.rand(1, 2, 4, 4), torch.tensor(places).view(1, 1, -1, 2)
+    found = []
+    for device in ("cpu", "xpu"):
+        at = grid.to(device, copy=True).requires_grad_()
+        y = F.grid_sample(image.to(device), at, "bicubic", padding, align_corners=False)
+        y.sum().backward()
+        found.append((y.detach().cpu(), at.grad.cpu()))
+    for wanted, got in zip(*found, strict=True):
+        torch.testing.assert_close(got, wanted, equal_nan=True, atol=1e-4, rtol=1e-4)
