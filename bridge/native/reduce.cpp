@@ -144,6 +144,10 @@ void reduce(xpu_reduction reduction, const Tensor &self, Outputs outputs, const 
 void reduce_converted(xpu_reduction reduction, const Tensor &self, Outputs outputs,
                       const at::native::DimMask &mask, bool keepdim) {
     const ScalarType type = outputs.begin()->get().scalar_type();
+    const bool of_fractions = reduction == XPU_REDUCE_MEAN || reduction == XPU_REDUCE_NANSUM;
+    TORCH_CHECK_NOT_IMPLEMENTED(!of_fractions || !at::isIntegralType(type, true), "\"",
+                                reduction == XPU_REDUCE_MEAN ? "mean" : "nansum", "\" not implemented for '",
+                                toString(type), "'");
     if (type == at::kBool) reduction = reduction == XPU_REDUCE_PROD ? XPU_REDUCE_ALL : XPU_REDUCE_ANY;
     reduce(reduction, as_if_cast(self, type), outputs, mask, keepdim);
 }

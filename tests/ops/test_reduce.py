@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -331,3 +332,12 @@ def test_more_dimensions_than_an_iteration_has() -> None:
     empty = torch.empty((2,) * 17 + (0,))
     assert torch.equal(empty.to("xpu").sum((2, 17)).cpu(), empty.sum((2, 17)))
     assert empty.to("xpu").sum(3).shape == empty.sum(3).shape
+
+
+@pytest.mark.parametrize("reduce", [torch.mean, torch.nansum])
+def test_fractions_do_not_go_into_integers(reduce: Callable[..., torch.Tensor]) -> None:
+    x, out = torch.tensor([[1.5, 2.5], [1.5, 2.6]], device="xpu"), torch.zeros(2, device="xpu")
+    for dtype in (torch.int64, torch.uint8, torch.bool):
+        with pytest.raises(NotImplementedError, match="not implemented for"):
+            reduce(x, 0, out=out.to(dtype))
+    assert torch.nansum(x.long(), 0, out=out.long()).tolist() == [2, 4]
