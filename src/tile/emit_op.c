@@ -409,10 +409,19 @@ const char *atomic_text(emitter *e, op *o, const char *pointer, const char *cons
     const char *prefix = bits == 64 ? "atom" : "atomic";
     if (bits == 64) use(e, "tile_atomic_i64");
     if (o->code == OP_ATOMIC_CAS) {
+        if (bits == 16 && is_float(ty))
+            return tile_format(t, "%s(%s, %s, %s)",
+                               use(e, tile_format(t, "tile_atomic_cas_%s", element_names[el])), pointer,
+                               args[0], args[1]);
         if (bits == 16)
             return tile_format(t, "(short)%s((__global ushort *)(%s), (ushort)%s, (ushort)%s)",
                                use(e, "tile_atomic_swap_16"), pointer, args[0], args[1]);
-        if (bits < 32 || is_float(ty)) tile_unsupported(t, o->at, "tt.atomic_cas on %s", element_names[el]);
+        if (bits < 32) tile_unsupported(t, o->at, "tt.atomic_cas on %s", element_names[el]);
+        if (is_float(ty)) { /* by its bits */
+            const char *of = bits == 64 ? "double" : "float", *as = bits == 64 ? "long" : "int";
+            return tile_format(t, "as_%s(%s_cmpxchg((volatile __global %s *)(%s), as_%s(%s), as_%s(%s)))", of,
+                               prefix, as, pointer, as, args[0], as, args[1]);
+        }
         return tile_format(t, "%s_cmpxchg((volatile __global %s *)(%s), %s, %s)", prefix, c_type(ty), pointer,
                            args[0], args[1]);
     }

@@ -265,6 +265,17 @@ static inline float tile_atomic_fadd_bf16(__global ushort *p, float v) {
     return tile_from_bf16(old);
 }
 
+//! tile_atomic_cas_f16 tile_atomic_swap_16 tile_half_bits tile_bits_of_half
+static inline float tile_atomic_cas_f16(__global half *p, float expected, float v) {
+    __global ushort *q = (__global ushort *)p;
+    return tile_half_bits(tile_atomic_swap_16(q, tile_bits_of_half(expected), tile_bits_of_half(v)));
+}
+
+//! tile_atomic_cas_bf16 tile_atomic_swap_16 tile_from_bf16
+static inline float tile_atomic_cas_bf16(__global ushort *p, float expected, float v) {
+    return tile_from_bf16(tile_atomic_swap_16(p, (ushort)(as_uint(expected) >> 16), (ushort)(as_uint(v) >> 16)));
+}
+
 //! tile_reverse
 static inline ulong tile_reverse(ulong v) {
     v = (v >> 1 & 0x5555555555555555ul) | (v & 0x5555555555555555ul) << 1;

@@ -536,3 +536,22 @@ def test_descriptors_stay_for_devices_that_read_blocks(reads_blocks: int) -> Non
     built = triton.compile(source, target=GPUTarget("xpu", arch, 16))
     assert ("descriptor_load" in built.asm["ttir"]) == bool(reads_blocks)
     assert (b"2d_block_read" in built.asm[compiler.BINARY]) == bool(reads_blocks)
+
+
+@triton.jit
+def swap_kernel(places, expected, new, old, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    seen = tl.atomic_cas(places + i, tl.load(expected + i), tl.load(new + i))
+    tl.store(old + i, seen)
+
+
+SWAPPED = (torch.int16, torch.int32, torch.int64, *FLOATS, torch.float64)
+
+
+@pytest.mark.parametrize("dtype", SWAPPED, ids=str)
+def test_comparing_and_swapping(dtype: torch.dtype) -> None:
+    columns = ([1, 2, -3, 40] * 4, [1, 5, -3, 40] * 4, [7, 8, -9, 10] * 4, [0] * 16)
+    places, expected, new, old = (torch.tensor(c, dtype=dtype, device=XPU) for c in columns)
+    swap_kernel[(1,)](places, expected, new, old, BLOCK=16)
+    assert places.tolist() == [7, 2, -9, 10] * 4
+    assert old.tolist() == columns[0]
