@@ -723,6 +723,53 @@ def _write(path: str, about: str, file: _File) -> None:
         raise PackageError(_library().xpu_last_error().decode(errors="replace"))
 
 
+# Operators that may give a view of their first argument, and don't say so in their schemas.
+MAY_ALIAS = "contiguous expand_as flatten reshape reshape_as to type_as unflatten view_as".split()
+
+
+def _changed(exported: torch.export.ExportedProgram) -> dict[str, torch.Tensor]:
+    """Return the program's buffers that it changes, found by what is written in place and by views of it."""
+    buffers = exported.graph_signature.inputs_to_buffers
+    tensors = {**exported.constants, **exported.state_dict}
+    names = set(exported.graph_signature.buffers_to_mutate.values())
+
+    def memory_of(node: Any) -> Any:
+        while isinstance(node, torch.fx.Node) and isinstance(node.target, torch._ops.OpOverload):
+            returns = node.target._schema.returns
+            is_view = returns and returns[0].alias_info or node.target._opname in MAY_ALIAS
+            if not is_view or not node.args:
+                return None
+            node = node.args[0]
+        return node if isinstance(node, torch.fx.Node) else None
+
+    for node in exported.graph.nodes:
+        if not isinstance(node.target, torch._ops.OpOverload) or not node.target._schema.is_mutable:
+            continue
+        for given, argument in zip(node.args, node.target._schema.arguments, strict=False):
+            if argument.alias_info and argument.alias_info.is_write:
+                written = map(memory_of, given if isinstance(given, list | tuple) else [given])
+                names |= {buffers[m.name] for m in written if m and m.name in buffers}
+    return {name: tensors[name] for name in sorted(names)}
+
+
+def _refuse_parts_that_change(
+    exported: torch.export.ExportedProgram, changed: dict[str, torch.Tensor]
+) -> None:
+    """Raise an error where a buffer that changes shares memory with another tensor of other places."""
+
+    def places(tensor: torch.Tensor) -> tuple[Any, ...]:
+        return tensor.storage_offset(), tensor.shape, tensor.stride()
+
+    tensors = {**exported.constants, **exported.state_dict}
+    for name, buffer in changed.items():
+        memory = buffer.untyped_storage().data_ptr()
+        for other, tensor in tensors.items():
+            if not isinstance(tensor, torch.Tensor) or places(tensor) == places(buffer):
+                continue
+            if memory and tensor.untyped_storage().data_ptr() == memory:
+                raise PackageError(f"{name}, which changes, shares memory with {other}; a package parts them")
+
+
 def _lower(exported: torch.export.ExportedProgram, options: dict[str, Any]) -> torch.fx.GraphModule:
     """Let Inductor lower the program to its FX wrapper's graph."""
     args, kwargs = exported.example_inputs
@@ -758,6 +805,11 @@ def package(
 
     if not openxpu.is_loaded() or not torch.xpu.is_available():
         raise PackageError(openxpu.no_device_hint())
+    changed = _changed(exported)
+    _refuse_parts_that_change(exported, changed)
+    options = dict(options or {})
+    if any(buffer.numel() == 1 for buffer in changed.values()):
+        options["joint_graph_constant_folding"] = False  # which takes them for constants
     on = {
         t.device.type
         for t in (*exported.state_dict.values(), *exported.constants.values())
@@ -772,7 +824,7 @@ def package(
     kinds: Sequence[str | None] = targets or [None]
     for target in kinds:
         with contextlib.nullcontext() if target is None else _targets.instead(target):
-            packer = _Packer(exported, _lower(exported, options or {}), file)
+            packer = _Packer(exported, _lower(exported, options), file)
             packer.pack()
         file.offline = functools.partial(_targets.compile_offline, name=target or "", compiler=compiler)
         file.programs.append(packer.words())

@@ -16,6 +16,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from openxpu import _run_package, _tile, cli
+from openxpu._package import PackageError
 from openxpu._run_package import Package
 from torch import Tensor, nn
 from torch.export import Dim
@@ -216,6 +217,54 @@ def test_a_decoder_keeps_its_cache_between_runs(tmp_path: Path) -> None:
             assert token == int(number)
         assert opened.memory()["state"] >= 2 * 2 * 12 * 16 * 4
         opened.close()
+
+
+class Counter(nn.Module):
+    """A place that goes on by one each time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("table", torch.arange(40.0).view(10, 4))
+        self.register_buffer("at", torch.zeros(1, dtype=torch.int64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Add the table's row of this time."""
+        y = x + self.table[self.at]
+        self.at.add_(1)
+        return y
+
+
+def test_a_place_of_one_element_goes_on(tmp_path: Path) -> None:
+    path = openxpu.package(torch.export.export(Counter(), (torch.zeros(1, 4),)), tmp_path / "counter.xpk")
+    opened = Package(path)
+    prepared = opened.prepare([np.zeros((1, 4), np.float32)])
+    seen = []
+    for _ in range(5):
+        opened.run(prepared, 1)
+        seen.append(float(prepared[2][0][0, 0]))
+    opened.close()
+    assert seen == [0, 4, 8, 12, 16]
+
+
+class Window(nn.Module):
+    """A buffer that is a part of another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        whole = torch.zeros(8)
+        self.register_buffer("whole", whole)
+        self.register_buffer("part", whole[2:6])
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Add to the part."""
+        self.part.add_(x)
+        return self.whole + 0
+
+
+def test_a_changing_part_of_another_buffer_is_refused(tmp_path: Path) -> None:
+    exported = torch.export.export(Window(), (torch.ones(4),))
+    with pytest.raises(PackageError, match="part, which changes, shares memory with whole"):
+        openxpu.package(exported, tmp_path / "window.xpk")
 
 
 def test_the_command_line_exports_and_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
