@@ -117,8 +117,9 @@ class Package:
         return {name: getattr(memory, name) for name, _ in Memory._fields_}
 
     def prepare(self, arrays: Sequence[np.ndarray[Any, Any]]) -> tuple[Any, Any, list[np.ndarray[Any, Any]]]:
-        """Make what a run is handed: inputs, outputs, and the arrays that will hold those."""
+        """Make what a run is handed: inputs, whose arrays live on with them, outputs, and the arrays for those."""
         ins = (Tensor * max(len(arrays), 1))(*map(_tensor, arrays))
+        ins.arrays = list(arrays)  # type: ignore[attr-defined]
         outs = (Tensor * max(len(self.outputs), 1))()
         _check(self.xpu.xpu_package_shapes(self.handle, ins, len(arrays), outs, len(self.outputs)))
         results = []

@@ -7,6 +7,7 @@ import ctypes
 import os
 import shutil
 import subprocess
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -244,6 +245,19 @@ def test_a_place_of_one_element_goes_on(tmp_path: Path) -> None:
         seen.append(float(prepared[2][0][0, 0]))
     opened.close()
     assert seen == [0, 4, 8, 12, 16]
+
+
+def test_inputs_live_as_long_as_what_was_prepared(tmp_path: Path) -> None:
+    path = openxpu.package(torch.export.export(nn.ReLU(), (torch.zeros(4),)), tmp_path / "relu.xpk")
+    opened, given = Package(path), np.ones(4, np.float32)
+    prepared, held = opened.prepare([given]), weakref.ref(given)
+    del given
+    assert held() is not None
+    opened.run(prepared, 1)
+    assert prepared[2][0].tolist() == [1, 1, 1, 1]
+    del prepared
+    assert held() is None
+    opened.close()
 
 
 class Window(nn.Module):
