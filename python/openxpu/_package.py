@@ -727,10 +727,16 @@ def _write(path: str, about: str, file: _File) -> None:
 MAY_ALIAS = "contiguous expand_as flatten reshape reshape_as to type_as unflatten view_as".split()
 
 
+def _tensors_of(exported: torch.export.ExportedProgram) -> dict[str, torch.Tensor]:
+    """Return the program's parameters, buffers and constants."""
+    every = {**exported.constants, **exported.state_dict}
+    return {name: tensor for name, tensor in every.items() if isinstance(tensor, torch.Tensor)}
+
+
 def _changed(exported: torch.export.ExportedProgram) -> dict[str, torch.Tensor]:
     """Return the program's buffers that it changes, found by what is written in place and by views of it."""
     buffers = exported.graph_signature.inputs_to_buffers
-    tensors = {**exported.constants, **exported.state_dict}
+    tensors = _tensors_of(exported)
     names = set(exported.graph_signature.buffers_to_mutate.values())
 
     def memory_of(node: Any) -> Any:
@@ -760,13 +766,11 @@ def _refuse_parts_that_change(
     def places(tensor: torch.Tensor) -> tuple[Any, ...]:
         return tensor.storage_offset(), tensor.shape, tensor.stride()
 
-    tensors = {**exported.constants, **exported.state_dict}
+    tensors = _tensors_of(exported)
     for name, buffer in changed.items():
         memory = buffer.untyped_storage().data_ptr()
         for other, tensor in tensors.items():
-            if not isinstance(tensor, torch.Tensor) or places(tensor) == places(buffer):
-                continue
-            if memory and tensor.untyped_storage().data_ptr() == memory:
+            if memory and places(tensor) != places(buffer) and tensor.untyped_storage().data_ptr() == memory:
                 raise PackageError(f"{name}, which changes, shares memory with {other}; a package parts them")
 
 
@@ -810,11 +814,7 @@ def package(
     options = dict(options or {})
     if any(buffer.numel() == 1 for buffer in changed.values()):
         options["joint_graph_constant_folding"] = False  # which takes them for constants
-    on = {
-        t.device.type
-        for t in (*exported.state_dict.values(), *exported.constants.values())
-        if hasattr(t, "device")
-    }
+    on = {tensor.device.type for tensor in _tensors_of(exported).values()}
     values = [n.meta.get("val") for n in exported.graph.find_nodes(op="placeholder")]
     on |= {v.device.type for v in values if isinstance(v, torch.Tensor)}
     if on - {"xpu"}:
