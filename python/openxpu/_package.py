@@ -25,6 +25,7 @@ import torch
 from torch._inductor import config as inductor_config  # noqa: F401 (the options below are its)
 from torch._inductor.codegen import wrapper_fxir
 from torch._inductor.virtualized import V
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from openxpu import _targets, _tile
 from openxpu.triton.compiler import BINARY
@@ -766,11 +767,14 @@ def _refuse_parts_that_change(
     def places(tensor: torch.Tensor) -> tuple[Any, ...]:
         return tensor.storage_offset(), tensor.shape, tensor.stride()
 
+    def memory(tensor: torch.Tensor) -> int:
+        """Return its address; 0 of tensors that are made of others, as quantised weights are."""
+        return 0 if is_traceable_wrapper_subclass(tensor) else tensor.untyped_storage().data_ptr()
+
     tensors = _tensors_of(exported)
     for name, buffer in changed.items():
-        memory = buffer.untyped_storage().data_ptr()
         for other, tensor in tensors.items():
-            if memory and places(tensor) != places(buffer) and tensor.untyped_storage().data_ptr() == memory:
+            if places(tensor) != places(buffer) and memory(tensor) == memory(buffer) != 0:
                 raise PackageError(f"{name}, which changes, shares memory with {other}; a package parts them")
 
 

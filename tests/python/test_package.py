@@ -247,6 +247,33 @@ def test_a_place_of_one_element_goes_on(tmp_path: Path) -> None:
     assert seen == [0, 4, 8, 12, 16]
 
 
+class Placed(nn.Module):
+    """A layer, and a place that goes on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(32, 32)
+        self.register_buffer("at", torch.zeros(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Add how often it was called."""
+        self.at.add_(1)
+        return self.layer(x) + self.at
+
+
+def test_a_place_beside_quantised_weights_goes_on(tmp_path: Path) -> None:
+    quantization = pytest.importorskip("torchao.quantization")
+    x, model = torch.ones(1, 32), Placed()
+    quantization.quantize_(model.layer, quantization.Int8WeightOnlyConfig())
+    path = openxpu.package(torch.export.export(model, (x,)), tmp_path / "quantised.xpk")
+    opened, wanted = Package(path), model.layer(x).detach()
+    prepared = opened.prepare([x.numpy()])
+    for time in range(1, 4):
+        opened.run(prepared, 1)
+        close(torch.from_numpy(prepared[2][0]), (wanted + time).double())
+    opened.close()
+
+
 def test_inputs_live_as_long_as_what_was_prepared(tmp_path: Path) -> None:
     path = openxpu.package(torch.export.export(nn.ReLU(), (torch.zeros(4),)), tmp_path / "relu.xpk")
     opened, given = Package(path), np.ones(4, np.float32)
