@@ -1,6 +1,7 @@
 // Reductions. PyTorch's shape functions have made the outputs; what is left is which dimensions are reduced,
 // by what, and from which dtype. Kernels of overloads that the table (src/ops/tables/reduce.def) names are
 // written by generate.py.
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/ReduceOpsUtils.h>
 #include <ATen/ops/_aminmax_native.h>
@@ -61,6 +62,7 @@ xpu_iter reduction_iter(const Tensor &self, Outputs outputs, const at::native::D
     }
     int i = 0;
     for (const Tensor &output : outputs) {
+        at::assert_no_internal_overlap(output);
         xpu_operand &out = iter.operand[i++];
         out.data = output.mutable_data_ptr();
         out.dtype = dtype_of(output);

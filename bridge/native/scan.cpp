@@ -1,4 +1,5 @@
 // Running sums, products and extremes along one dimension.
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/WrapDimUtils.h>
 #include <ATen/native/Resize.h>
@@ -20,6 +21,8 @@ using at::Tensor;
 
 void scan(xpu_scan_op op, const Tensor &self, int64_t dim, const Tensor &values,
           const Tensor *indices = nullptr) {
+    at::assert_no_internal_overlap(values);
+    if (indices) at::assert_no_internal_overlap(*indices);
     if (self.numel() == 0) return;
     if (self.dim() == 0) return scan(op, self.view({1}), 0, values.view({1}), nullptr);
     const xpu_tensor in = input_of(self), out = tensor_of(values);

@@ -341,3 +341,18 @@ def test_fractions_do_not_go_into_integers(reduce: Callable[..., torch.Tensor]) 
         with pytest.raises(NotImplementedError, match="not implemented for"):
             reduce(x, 0, out=out.to(dtype))
     assert torch.nansum(x.long(), 0, out=out.long()).tolist() == [2, 4]
+
+
+def test_results_whose_elements_lie_on_each_other_are_refused() -> None:
+    x, one = torch.randn(3, 5, device="xpu"), torch.zeros(1, device="xpu")
+    values, indices = one.expand(5), torch.zeros(5, dtype=torch.int64, device="xpu")
+    for call in (
+        lambda: torch.max(x, 0, out=(values, indices)),
+        lambda: torch.min(x, 0, out=(torch.zeros(5, device="xpu"), indices[:1].expand(5))),
+        lambda: torch.aminmax(x, dim=0, out=(values, torch.zeros(5, device="xpu"))),
+        lambda: torch.std(x, 0, out=values),
+        lambda: torch.linalg.vector_norm(x, torch.inf, 0, out=values),
+    ):
+        with pytest.raises(RuntimeError, match="single memory location"):
+            call()
+    assert not one.any() and not indices.any()

@@ -121,3 +121,14 @@ def test_backward() -> None:
         f(a, 1).pow(2).sum().backward()
         f(b, 1).pow(2).sum().backward()
         torch.testing.assert_close(b.grad.cpu(), a.grad)
+
+
+@pytest.mark.parametrize("name", ["cumsum", "cumprod", "logcumsumexp", "cummax", "cummin"])
+def test_results_whose_elements_lie_on_each_other_are_refused(name: str) -> None:
+    x, one = torch.randn(3, 5, device="xpu"), torch.zeros(3, 1, device="xpu")
+    pairs = name in ("cummax", "cummin")
+    outs = [one.expand(3, 5), torch.zeros(3, 5, dtype=torch.int64, device="xpu")]
+    for values, indices in (outs, [torch.zeros_like(x), outs[1][:, :1].expand(3, 5)])[: 1 + pairs]:
+        with pytest.raises(RuntimeError, match="single memory location"):
+            getattr(torch, name)(x, 1, out=(values, indices) if pairs else values)
+    assert not one.any()
