@@ -68,6 +68,7 @@ typedef enum xpu_memory_kind {
     X(bool, has_command_buffer, boolean)                                                                     \
     X(bool, has_inline_ptx, boolean)      /* NVIDIA: asm("...") in kernels */                                \
     X(bool, has_local_exec, boolean)      /* kernels can run on the calling thread */                        \
+    X(bool, built_for_cpu, boolean)       /* kernels are compiled for a processor, whatever the type says */ \
     X(bool, host_unified_memory, boolean) /* device pointers can be read and written by the host */
 
 #define XPU_PROPERTY_TEXT_SIZE 256

@@ -130,6 +130,7 @@ xpu_status cl_read_capabilities(cl_device *device) {
     const bool buffers = kind && !strcmp(kind, "buffer");
     if (buffers && p->type == XPU_DEVICE_CPU) p->type = XPU_DEVICE_ACCELERATOR;
     device->host = p->type == XPU_DEVICE_CPU;
+    p->built_for_cpu = type & CL_DEVICE_TYPE_CPU;
     words(&q, CL_DEVICE_NAME, p->name);
     words(&q, CL_DEVICE_VENDOR, p->vendor);
     words(&q, CL_DRIVER_VERSION, p->driver_version);

@@ -138,7 +138,7 @@ LINALG_KERNEL void lu_panel(factor_params p) {
 #define EVERY_COLUMN(from) _Pragma("unroll") for (int c = from; c < STRIP; c++)
 #define TOGETHER 2 /* columns whose numbers are on their way at once */
 /* Of so many barriers in a row Intel's CPU compiler writes beyond its memory (design.md, 24). */
-#ifdef XPU_IS_CPU
+#ifdef XPU_BUILT_FOR_CPU
 #define EVERY_STEP _Pragma("nounroll")
 #else
 #define EVERY_STEP _Pragma("unroll")

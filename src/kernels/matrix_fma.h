@@ -27,7 +27,7 @@
 #endif
 #define ELEMENT ((int)sizeof(STORED(NUMBER_T)))
 #define PIECE 4 /* a quad */
-#ifdef XPU_IS_CPU
+#ifdef XPU_BUILT_FOR_CPU
 #define WRITTEN_OUT _Pragma("nounroll") /* or its compiler takes minutes */
 #else
 #define WRITTEN_OUT _Pragma("unroll")

@@ -1,7 +1,8 @@
 /* The start of every kernel source: types, loads and stores, addresses, group numbers, random numbers.
  * The host puts `#define XPU_HAS_…` lines before it, from the device's capabilities:
  *   XPU_HAS_FP64, XPU_HAS_FP16, XPU_HAS_SUBGROUPS, XPU_HAS_INLINE_PTX, XPU_HAS_PTX_BF16, XPU_HAS_PTX_FP8,
- *   XPU_HAS_BLOCK_OFFSETS (reads of blocks have offsets of their own), XPU_IS_CPU, XPU_IS_NVIDIA, XPU_IS_INTEL_GPU. */
+ *   XPU_HAS_BLOCK_OFFSETS (reads of blocks have offsets of their own), XPU_IS_CPU, XPU_IS_NVIDIA, XPU_IS_INTEL_GPU,
+ *   XPU_BUILT_FOR_CPU (a processor runs it, also where it is taken for a device with memory of its own). */
 
 #ifdef XPU_HAS_FP16
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable

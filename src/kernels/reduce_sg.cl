@@ -136,7 +136,7 @@ static inline acc lane_total(xpu_addr row, long n, uint lane, real parameter) {
 
 #define EACH_ROW(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15)
 #define LANE_TOTAL(r) lane_total(p.in + KEPT_OFFSET(block + r), n, lane, parameter)
-#ifdef XPU_IS_CPU /* a loop instead of 16 copies: as fast, and built in a third of the time */
+#ifdef XPU_BUILT_FOR_CPU /* a loop instead of 16 copies: as fast, and built in a third of the time */
 #define SCRATCH __local acc rows[LANES][LANES];
 #define EACH_TOTAL for (uint r = 0; r < LANES; r++) rows[r][lane] = LANE_TOTAL(r);
 #define ROW(r) acc a##r = rows[r][lane];

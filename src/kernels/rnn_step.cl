@@ -104,7 +104,7 @@ static inline void multiply(const rnn_step_params *p, long r0, long u0, __local 
 }
 #else
 #define KERNEL __kernel
-#ifdef XPU_IS_CPU
+#ifdef XPU_BUILT_FOR_CPU
 #define WRITTEN_OUT
 #define STAGES 1
 #else

@@ -127,6 +127,7 @@ static void define_capabilities(text *out, const xpu_device_properties *p) {
         {"XPU_HAS_PTX_FP8", p->has_inline_ptx && p->architecture >= 89},
         {"XPU_HAS_BLOCK_OFFSETS", p->has_subgroup_2d_block_io && p->architecture >= xe2},
         {"XPU_IS_CPU", p->type == XPU_DEVICE_CPU},
+        {"XPU_BUILT_FOR_CPU", p->built_for_cpu},
         {"XPU_IS_NVIDIA", p->vendor_id == 0x10de},
         {"XPU_IS_INTEL_GPU", p->vendor_id == 0x8086 && p->type == XPU_DEVICE_GPU},
     };

@@ -23,13 +23,15 @@ for dtype in (torch.float32, torch.complex128):
 @pytest.mark.skipif(
     torch.xpu.get_device_properties().type != "cpu", reason="that compiler builds for processors"
 )
-def test_factors(tmp_path: Path) -> None:
-    """Those of LU on GPUs: loops of barriers."""
+@pytest.mark.parametrize("memory", ["", "buffer"])
+def test_factors(tmp_path: Path, memory: str) -> None:
+    """Those of LU on GPUs: loops of barriers; also for a processor that is taken for a GPU."""
     guard = tmp_path / "guard.so"
     compiler = os.environ.get("CC") or shutil.which("cc") or "gcc"
     source = Path(__file__).parent / "guard.c"
     subprocess.run([compiler, "-O2", "-shared", "-fPIC", str(source), "-o", str(guard)], check=True)
     environment = {"LD_PRELOAD": str(guard), "OPENXPU_PLANS": "gpu", "OPENXPU_CACHE": "0"}
+    environment["OPENXPU_MEMORY"] = memory
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         env={**os.environ, **environment},
