@@ -264,6 +264,7 @@ class _Packer:
         self.ints = _Ints()
         self.zero = self.ints.const(0)
         self.checks: list[tuple[int, str]] = []
+        self.open_sizes: dict[int, tuple[int, int, int, int]] = {}  # register: input, dimension, factor, rest
         self.constants: list[list[int]] = []  # offset, bytes, is_state
         self.inputs: list[list[int]] = []
         self.tensors: list[list[Any]] = []  # kind, dtype, sizes, strides, base, offset
@@ -467,11 +468,22 @@ class _Packer:
 
     def _symbols(self, placeholders: Sequence[torch.fx.Node]) -> None:
         tensors = [n.meta["val"] for n in placeholders if isinstance(n.meta.get("val"), torch.Tensor)]
-        for i, value in enumerate(tensors):
-            for d, size in enumerate(value.shape):
-                e = _expression(size)
-                if e.is_Symbol:
-                    self.ints.symbols.setdefault(e, self.ints.put("size", i, d))
+        sizes = [(_expression(s), i, d) for i, value in enumerate(tensors) for d, s in enumerate(value.shape)]
+        for e, i, d in sorted(sizes, key=lambda each: not each[0].is_Symbol):
+            # 2 * Dim("b") + 1 alone tells b too; other sizes than such are refused when the package runs
+            unknown = e.free_symbols - self.ints.symbols.keys()
+            if len(e.free_symbols) != 1 or not unknown:
+                continue
+            (symbol,) = unknown
+            factor, rest = e.coeff(symbol), sympy.expand(e - e.coeff(symbol) * symbol)
+            if factor.is_Integer and factor > 0 and rest.is_Integer:
+                register = self.ints.put("size", i, d)
+                if rest:
+                    register = self.ints.put("sub", register, self.ints.const(int(rest)))
+                if factor != 1:
+                    register = self.ints.put("floordiv", register, self.ints.const(int(factor)))
+                self.ints.symbols[symbol] = register
+                self.open_sizes[register] = (i, d, int(factor), int(rest))
         self.environment = next(
             (t.fake_mode.shape_env for t in tensors if isinstance(t, torch._subclasses.FakeTensor)), None
         )
@@ -503,8 +515,11 @@ class _Packer:
                 self.checks.append((self.ints.of(guard.expr), str(guard.expr.xreplace(names))))
 
     def _size_name(self, register: int) -> str:
-        _, i, d = self.ints.rows[register]
-        return f"{self.input_name(i)}.size({d})"
+        i, d, factor, rest = self.open_sizes[register]
+        name = f"{self.input_name(i)}.size({d})"
+        if rest:
+            name = f"({name} {'+' if rest < 0 else '-'} {abs(rest)})"
+        return name if factor == 1 else f"{name} / {factor}"
 
     def input_name(self, i: int) -> str:
         """Read an input's name back from its words."""

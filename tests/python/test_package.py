@@ -145,6 +145,40 @@ def test_sizes_out_of_range_are_refused(runner: Path, tmp_path: Path) -> None:
         assert text in done.stderr
 
 
+class Halves(nn.Module):
+    """Sums of the two halves of x's rows, beside y's rows but the first three."""
+
+    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Map (2 n, width) and (3 m + 3, width) to (n, width) and (3 m, width)."""
+        half = x.shape[0] // 2
+        return x[:half] + x[half:], y[3:] * 2.0
+
+
+def test_sizes_that_no_input_has_by_themselves(run: Run, runner: Path, tmp_path: Path) -> None:
+    n, m = Dim("n", min=2, max=8), Dim("m", min=2, max=9)
+    exported = torch.export.export(
+        Halves(), (torch.randn(6, 5), torch.randn(9, 5)), dynamic_shapes=({0: 2 * n}, {0: 3 * m + 3})
+    )
+    path = openxpu.package(exported, tmp_path / "halves.xpk")
+    for rows, others in ((6, 9), (4, 21), (16, 30), (14, 12)):
+        x, y = torch.randn(rows, 5), torch.randn(others, 5)
+        sums, rest = run(path, x, y)
+        close(sums, x[: rows // 2].double() + x[rows // 2 :].double())
+        close(rest, 2 * y[3:].double())
+    for rows, others, text in (
+        (7, 9, "x has size 7 in dimension 0, the model is for 6"),
+        (6, 10, "y has size 10 in dimension 0, the model is for 9"),
+        (18, 9, "x.size(0) / 2 <= 8"),
+        (6, 33, "(y.size(0) - 3) / 3 <= 9"),
+    ):
+        for i, size in enumerate((rows, others)):
+            np.save(tmp_path / f"wrong{i}.npy", np.zeros((size, 5), np.float32))
+        files = [tmp_path / f"wrong{i}.npy" for i in range(2)]
+        done = subprocess.run([runner, path, *files], capture_output=True, text=True, cwd=tmp_path)
+        assert done.returncode == 1
+        assert text in done.stderr
+
+
 class Images(nn.Module):
     """Convolutions, one in groups and one transposed, with batch norm; then patches and a transformer's block."""
 
