@@ -54,9 +54,26 @@ class ProcessGroupXCCL(metaclass=_Meta):
         carrier = ProcessGroupGloo(store, rank, size, timeout=options._timeout)
         carrier.options.global_ranks_in_group = options.global_ranks_in_group
         carrier.options.group_name = options.group_name
+        _meet(carrier, rank, size)
         backend = _library().ProcessGroupXCCL(carrier, PrefixStore("xccl", store), options, cls)
         backend._set_sequence_number_for_group()
         return backend
+
+
+def _meet(carrier: Any, rank: int, size: int) -> None:
+    """Return when all ranks have all of their connections.
+
+    Gloo returns when this rank has its own. A process that left the group then would close connections that another
+    rank is about to wait for, which that rank takes for a fault. NCCL's ranks connect later, so programs may do that.
+    """
+    from torch.distributed import DistNetworkError
+
+    try:
+        carrier.barrier().wait()
+    except RuntimeError as error:
+        raise DistNetworkError(
+            f"xccl: rank {rank} of {size} was connected, and another rank ended or failed before all were: {error}"
+        ) from error
 
 
 class _Making(NamedTuple):

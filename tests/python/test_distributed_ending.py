@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import openxpu  # noqa: F401
@@ -49,6 +50,38 @@ def child(own_rank: int) -> None:
     by_exit() if own_rank == 0 else begun()
 
 
+class SlowStore(dist.Store):
+    """A store whose answers come late, so that its rank connects with the others late, and that keeps a record."""
+
+    def __init__(self, store: dist.Store) -> None:
+        super().__init__()
+        self.store = store
+
+    def get(self, key: str) -> bytes:
+        time.sleep(0.5)
+        Path(sys.argv[2], "got" + key.replace("/", "_")).touch()
+        return self.store.get(key)
+
+    def wait(self, keys: list[str], timeout: timedelta = timedelta(seconds=60)) -> None:
+        self.store.wait(keys, timeout)
+
+    def set(self, key: str, value: bytes) -> None:
+        self.store.set(key, value)
+
+
+def leaves_at_once() -> None:
+    """Join a group and leave it, where the last rank asks late for the others' addresses."""
+    number, ranks = int(sys.argv[1]), int(sys.argv[4])
+    store: dist.Store = dist.FileStore(str(Path(sys.argv[2], "store")), ranks)
+    if number == ranks - 1:
+        store = SlowStore(store)
+    wait = timedelta(seconds=60)
+    dist.init_process_group("xccl", store=store, rank=number, world_size=ranks, timeout=wait)
+    asked = len(list(Path(sys.argv[2]).glob("got*")))
+    dist.destroy_process_group()
+    print("left after", asked if asked < ranks - 1 else "all")
+
+
 def said(name: str) -> list[str]:
     return [each[""] for each in results(__file__, 2, name)]
 
@@ -57,6 +90,12 @@ def test_all_is_waited_for() -> None:
     """Rank 0 ends at once: what it has begun is completed for rank 1, and neither is aborted."""
     assert [text.splitlines()[-1] for text in said("whole")] == ["issued", "issued"]
     assert not [text for text in said("whole") if "terminate" in text or "Error" in text]
+
+
+def test_a_rank_that_leaves_at_once() -> None:
+    """It leaves when all are connected: connections that it closed earlier would be an error of who comes last."""
+    said = [each[""] for each in results(__file__, 4, "leaves")]
+    assert [text.splitlines()[-1:] for text in said] == [["left after all"]] * 4, said
 
 
 @pytest.mark.parametrize("way", ["fork", "spawn"])
@@ -129,6 +168,8 @@ if __name__ == "__main__":
             works.append(dist.all_reduce(torch.ones(1 << 18, device="xpu"), async_op=True))
         del works[1:]
         works[0].wait()
+    elif kind() == "leaves":
+        leaves_at_once()
     elif kind() == "raises":
         begun(later=True)
         raise ValueError("its own")
