@@ -793,6 +793,19 @@ def _refuse_parts_that_change(
                 raise PackageError(f"{name}, which changes, shares memory with {other}; a package parts them")
 
 
+def _refuse_outputs_that_are_no_tensors(exported: torch.export.ExportedProgram) -> None:
+    """Raise an error for an output that is a number or a text. None may be one, and is left out."""
+    from torch.export.graph_signature import ConstantArgument, OutputKind, TensorArgument
+
+    specs = exported.graph_signature.output_specs
+    user = [spec.arg for spec in specs if spec.kind == OutputKind.USER_OUTPUT]
+    for i, arg in enumerate(user):
+        if isinstance(arg, ConstantArgument) and arg.value is not None:
+            raise PackageError(f"output {i} is {arg.value!r} and no tensor: leave it out")
+        if not isinstance(arg, ConstantArgument | TensorArgument):
+            raise PackageError(f"output {i}, {arg.name}, is no tensor: hand it over as one, or leave it out")
+
+
 def _lower(exported: torch.export.ExportedProgram, options: dict[str, Any]) -> torch.fx.GraphModule:
     """Let Inductor lower the program to its FX wrapper's graph."""
     args, kwargs = exported.example_inputs
@@ -828,6 +841,7 @@ def package(
 
     if not openxpu.is_loaded() or not torch.xpu.is_available():
         raise PackageError(openxpu.no_device_hint())
+    _refuse_outputs_that_are_no_tensors(exported)
     changed = _changed(exported)
     _refuse_parts_that_change(exported, changed)
     options = dict(options or {})

@@ -179,6 +179,43 @@ def test_sizes_that_no_input_has_by_themselves(run: Run, runner: Path, tmp_path:
         assert text in done.stderr
 
 
+class Returns(nn.Module):
+    """A tensor and what a function says of it."""
+
+    def __init__(self, also: Callable[[Tensor], object]) -> None:
+        super().__init__()
+        self.also = also
+
+    def forward(self, x: Tensor) -> tuple[object, ...]:
+        """Map x to twice itself, and more."""
+        return x * 2.0, self.also(x), x - 1.0
+
+
+@pytest.mark.parametrize(
+    ("also", "text"),
+    [
+        (lambda x: 3, "output 1 is 3 and no tensor"),
+        (lambda x: "name", "output 1 is 'name' and no tensor"),
+        (lambda x: x.shape[0], "output 1, sym_size_int.*, is no tensor"),
+    ],
+    ids=["number", "text", "size"],
+)
+def test_outputs_that_are_no_tensors_are_refused(
+    tmp_path: Path, also: Callable[[Tensor], object], text: str
+) -> None:
+    exported = torch.export.export(Returns(also), (torch.ones(4),), dynamic_shapes=({0: Dim("n")},))
+    with pytest.raises(PackageError, match=text):
+        openxpu.package(exported, tmp_path / "returns.xpk")
+
+
+def test_none_among_outputs_is_left_out(run: Run, tmp_path: Path) -> None:
+    exported = torch.export.export(Returns(lambda x: None), (torch.ones(4),))
+    x = torch.randn(4)
+    twice, less = run(openxpu.package(exported, tmp_path / "returns.xpk"), x)
+    close(twice, 2 * x.double())
+    close(less, x.double() - 1)
+
+
 class Images(nn.Module):
     """Convolutions, one in groups and one transposed, with batch norm; then patches and a transformer's block."""
 
