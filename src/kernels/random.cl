@@ -126,8 +126,9 @@ void random(const random_params p) {
         const real u = open0(high, low), small = sizeof(real) == 8 ? (real)1.1102230246251565e-16f : (real)5.9604645e-8f;
         PUT(OUT, 0, (COMPUTED(OUT))((u >= REAL(1.0) ? small : -log(u)) / a));
 #elif DIST == CAUCHY
-        const real u = open0(high, low) - (sizeof(real) == 8 ? (real)5.551115123125783e-17f : (real)2.9802322e-8f);
-        PUT(OUT, 0, (COMPUTED(OUT))(a + b * tanpi(u - REAL(0.5))));
+        /* half a step below, exact after the subtraction of 0.5: ends that are alike, and never the pole */
+        const real half_step = sizeof(real) == 8 ? (real)5.551115123125783e-17f : (real)2.9802322e-8f;
+        PUT(OUT, 0, (COMPUTED(OUT))(a + b * tanpi(open0(high, low) - REAL(0.5) - half_step)));
 #elif DIST == GEOMETRIC
         const real v = ceil(log(open0(high, low)) / log1p(-a));
         PUT(OUT, 0, (COMPUTED(OUT))(v >= REAL(1.0) ? v : REAL(1.0)));
@@ -135,6 +136,7 @@ void random(const random_params p) {
         PUT(OUT, 0, (COMPUTED(OUT))(open1(high, low) < a));
 #elif DIST == PROBABILITIES
         const real chance = (real)GET(IN, 1);
+        if (!(chance >= 0 && chance <= 1)) fault_report(p.watch, FAULT_TEXT, 0, 0);
         PUT(OUT, 0, (COMPUTED(OUT))(open1(high, low) < chance));
 #elif DIST == INTEGERS
         PUT(OUT, 0, (COMPUTED(OUT))(long)(high % (uint)p.b + p.a));
@@ -150,6 +152,7 @@ void random(const random_params p) {
 #elif DIST >= GAMMA
         words w = {.seed = p.seed, .sequence = n, .counter = p.counter, .used = 4};
         const real first = (real)GET(IN, 1), second = DIST == BINOMIAL ? (real)GET(IN, 2) : REAL(0.0);
+        if (DIST == POISSON && !(first >= 0)) fault_report(p.watch, FAULT_TEXT, 0, 0);
         const real v = rejection_sample(&w, first, second);
         /* a gamma number is never 0, so that it has a logarithm */
         PUT(OUT, 0, (COMPUTED(OUT))(DIST == GAMMA && v < a ? a : v));

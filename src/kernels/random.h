@@ -2,6 +2,7 @@
  */
 #ifndef XPU_KERNELS_RANDOM_H
 #define XPU_KERNELS_RANDOM_H
+#include "fault.h"
 #include "shared.h"
 
 #define RANDOM_OPERANDS 3
@@ -13,6 +14,7 @@ typedef struct random_params {
     xpu_u64 seed, counter; /* counter: the generator's offset / 4 */
     xpu_u64 count;         /* elements */
     xpu_u64 a, b;          /* the distribution's parameters: bits of fp32 or fp64, or integers */
+    struct fault_watch watch; /* of probabilities and rates that are none */
     xpu_u32 dims, padding;
     xpu_u32 size[RANDOM_DIMS], multiplier[RANDOM_DIMS], shift[RANDOM_DIMS];
     xpu_i32 stride[RANDOM_DIMS][RANDOM_OPERANDS];

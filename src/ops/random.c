@@ -6,6 +6,7 @@
 #include "kernels/random.h"
 #include "ops/iter.h"
 #include "ops/kernel.h"
+#include "xpu/fault.h"
 #include "xpu/graph.h"
 
 /* What random.cl calls them; the first ones are those of xpu_distribution. */
@@ -19,6 +20,7 @@ typedef struct draw {
     bool wide; /* computed in fp64 */
     uint64_t a, b;
     uint64_t seed, counter;
+    const char *demand; /* of the input's numbers; an assertion's text, or NULL */
 } draw;
 
 static bool contiguous(const xpu_iter *iter) {
@@ -77,7 +79,11 @@ static xpu_status launch(xpu_stream *stream, const xpu_iter *iter, const draw *d
                        .groups = {(count + 4 * RANDOM_GROUP - 1) / (4 * RANDOM_GROUP)},
                        .local = {RANDOM_GROUP},
                        .work = count * 16};
-    return xpu_launch(stream, kernel, &range, &params, sizeof params);
+    xpu_fault *place = NULL;
+    if (d->demand) XPU_TRY(xpu_fault_watch(stream, &place));
+    params.watch = (struct fault_watch){XPU_ADDR(place), XPU_ADDR(d->demand)};
+    XPU_TRY(xpu_launch(stream, kernel, &range, &params, sizeof params));
+    return place ? xpu_fault_raise(stream, place) : XPU_SUCCESS;
 }
 
 static xpu_status run(xpu_stream *stream, xpu_generator *generator, const xpu_iter *iter, draw *d,
@@ -128,7 +134,9 @@ xpu_status xpu_random_bernoulli(xpu_stream *stream, xpu_generator *generator, co
     if (iter->outputs != 1 || iter->inputs != 1 || !iter->operand[1].data)
         return op_fail(XPU_ERROR_INVALID_ARGUMENT,
                        "xpu_random_bernoulli: takes one output and one input tensor");
-    draw d = {.kind = KIND_PROBABILITIES, .wide = iter->operand[1].dtype == XPU_FLOAT64};
+    draw d = {.kind = KIND_PROBABILITIES,
+              .wide = iter->operand[1].dtype == XPU_FLOAT64,
+              .demand = "Expected p_in >= 0 && p_in <= 1 to be true, but got false."};
     return run(stream, generator, iter, &d, "xpu_random_bernoulli");
 }
 
@@ -145,6 +153,7 @@ xpu_status xpu_random_from(xpu_stream *stream, xpu_generator *generator, const x
             return op_fail(XPU_ERROR_NOT_SUPPORTED, "xpu_random_from: %s by %s",
                            kinds[KIND_GAMMA + (int)distribution], dtype_token(iter->operand[i].dtype));
     draw d = {.kind = KIND_GAMMA + (int)distribution, .wide = dtype == XPU_FLOAT64};
+    if (distribution == XPU_POISSON) d.demand = "invalid Poisson rate, expected rate to be non-negative";
     const double least = dtype == XPU_FLOAT64 ? DBL_MIN : dtype == XPU_FLOAT16 ? 6.103515625e-05 : FLT_MIN;
     d.a = real_bits(least, d.wide);
     return run(stream, generator, iter, &d, "xpu_random_from");

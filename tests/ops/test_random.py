@@ -278,11 +278,40 @@ def test_dirichlet() -> None:
     assert drawn_by_class.is_xpu and drawn_by_class.shape == (5, 3)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)
+def test_chances_that_are_none_are_refused(dtype: torch.dtype) -> None:
+    edges = torch.tensor([0.0, 1.0, -0.0, 1.0], dtype=dtype, device="xpu")
+    assert torch.bernoulli(edges).tolist() == [0, 1, 0, 1]
+    for wrong in (1.0625, -0.0625, math.inf, math.nan):
+        chances = torch.tensor([0.5, 0.5, wrong], dtype=dtype, device="xpu")
+        for draw in (
+            lambda p=chances: torch.bernoulli(p),
+            lambda p=chances: torch.zeros_like(p).bernoulli_(p),
+        ):
+            with pytest.raises(RuntimeError, match="Expected p_in >= 0 && p_in <= 1"):
+                draw()
+                torch.xpu.synchronize()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_cauchy_numbers_are_finite(dtype: torch.dtype) -> None:
+    """Also those of the ends, of which 30 million numbers have one or two: 1/(pi 2^-25)."""
+    torch.manual_seed(0)
+    largest, least = -math.inf, math.inf
+    for _ in range(8):
+        x = torch.empty(1 << 22, dtype=dtype, device="xpu").cauchy_()
+        largest, least = max(largest, x.max().item()), min(least, x.min().item())
+    assert 1e6 < largest < 1.07e7 and -1.07e7 < least < -1e6
+
+
 def test_parameters_at_the_edge() -> None:
     nan, inf = math.nan, math.inf
     zero, one = torch.zeros(3, device="xpu"), torch.ones(3, device="xpu")
     assert torch.equal(torch.poisson(zero), zero)
-    assert torch.poisson(torch.tensor([nan], device="xpu")).isnan().all()
+    for wrong_rate in (-0.5, -inf, nan):
+        with pytest.raises(RuntimeError, match="invalid Poisson rate"):
+            torch.poisson(torch.tensor([1.0, wrong_rate], device="xpu"))
+            torch.xpu.synchronize()
     ten = torch.full((4,), 10.0, device="xpu")
     chances = torch.tensor([0.0, 1.0, nan, 0.5], device="xpu")
     got = torch.binomial(ten, chances).cpu()

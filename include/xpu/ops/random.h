@@ -30,13 +30,14 @@ typedef enum xpu_distribution {
 XPU_API xpu_status xpu_random(xpu_stream *stream, xpu_generator *generator, const xpu_iter *iter,
                               xpu_distribution distribution, double first, double second);
 
-/* The one output becomes 1 with the probability that the one input (floating) holds, else 0. */
+/* The one output becomes 1 with the probability that the one input (floating) holds, else 0. One that is none
+ * is reported as xpu_assert's flags are: XPU_ERROR_ASSERTION, here or later. */
 XPU_API xpu_status xpu_random_bernoulli(xpu_stream *stream, xpu_generator *generator, const xpu_iter *iter);
 
 /* Distributions whose parameters are tensors. The output and the inputs have one floating dtype. */
 typedef enum xpu_parametrised {
     XPU_GAMMA,   /* of shape (input 0) and scale 1; never below the dtype's smallest normal number */
-    XPU_POISSON, /* of mean (input 0) */
+    XPU_POISSON, /* of mean (input 0); one below 0 or NaN: XPU_ERROR_ASSERTION, here or later */
     XPU_BINOMIAL /* successes among trials (input 0), each with probability (input 1) */
 } xpu_parametrised;
 
