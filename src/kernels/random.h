@@ -11,9 +11,9 @@
 
 typedef struct random_params {
     xpu_addr pointer[RANDOM_OPERANDS];
-    xpu_u64 seed, counter; /* counter: the generator's offset / 4 */
-    xpu_u64 count;         /* elements */
-    xpu_u64 a, b;          /* the distribution's parameters: bits of fp32 or fp64, or integers */
+    xpu_u64 seed, counter;    /* counter: the generator's offset / 4 */
+    xpu_u64 count;            /* elements */
+    xpu_u64 a, b;             /* the distribution's parameters: bits of fp32 or fp64, or integers */
     struct fault_watch watch; /* of probabilities and rates that are none */
     xpu_u32 dims, padding;
     xpu_u32 size[RANDOM_DIMS], multiplier[RANDOM_DIMS], shift[RANDOM_DIMS];

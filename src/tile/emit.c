@@ -668,7 +668,8 @@ void add_root(emitter *e, root r, const type *shape, int axis) {
                 g->count < MAX_ROOTS &&
                 (axis < 0 || g->axis < 0 || (g->axis == axis && g->is_reversed == reversed)) &&
                 !(reversed && g->count) && !(once && g->axis >= 0) && !(axis >= 0 && g->has_once);
-    if (!fits || !operands_available(e, &r)) flush(e);
+    bool apart = r.kind == ROOT_OP && r.op->overwrites; /* what it needs is read for all elements before */
+    if (!fits || apart || !operands_available(e, &r)) flush(e);
     if (!g->shape) {
         g->shape = shape;
         g->lane = lane;
@@ -676,7 +677,7 @@ void add_root(emitter *e, root r, const type *shape, int axis) {
         g->grid = axis < 0 || (grid && reduces_rows(grid, shape, axis)) ? grid : NULL;
         g->is_reversed = false;
         g->serial = ++e->serials;
-        g->has_effect = g->has_assert = g->has_once = false;
+        g->has_effect = g->has_assert = g->has_once = g->follows_reads = false;
         g->epoch = r.kind == ROOT_OP ? r.op->epoch : r.value->def ? r.value->def->epoch : 0;
     }
     if (axis >= 0) {
@@ -684,6 +685,7 @@ void add_root(emitter *e, root r, const type *shape, int axis) {
         g->is_reversed = reversed;
     }
     g->has_once = g->has_once || once;
+    g->follows_reads = g->follows_reads || apart || (r.kind == ROOT_OP && r.op->follows_reads);
     g->roots[g->count++] = r;
     if (r.kind == ROOT_HOLD) r.value->pending = g->serial;
     if (r.kind == ROOT_OP) {

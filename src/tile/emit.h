@@ -172,6 +172,7 @@ typedef struct group {
     bool has_effect;
     bool has_assert;
     bool has_once; /* what each element must do once: no lane may repeat another's, as reductions let them */
+    bool follows_reads; /* it stores where other lanes may have yet to read what groups before it need */
     const tiling *grid; /* NULL: in chunks */
     int count;
     root roots[MAX_ROOTS];

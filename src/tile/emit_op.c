@@ -476,11 +476,18 @@ static void emit_fence(emitter *e) {
     emit_line(e, e->depth, "%s(CLK_GLOBAL_MEM_FENCE);", target->is_cpu ? name : use(e, name));
 }
 
+/* All lanes have read what the kernel reads up to here. */
+static void wait_for_reads(emitter *e) {
+    emit_line(e, e->depth, "%s(CLK_GLOBAL_MEM_FENCE);",
+              e->t->target.is_cpu ? "sub_group_barrier" : "barrier");
+}
+
 /* A store or atomic of one element: one lane does it. The others' would be no harm if lanes went together,
  * but the CPU driver runs a kernel without anything varying lane by lane: each would read what the last has
  * written. */
 void emit_scalar_atomic(emitter *e, op *o) {
     if (o->code == OP_STORE) {
+        if (o->follows_reads) wait_for_reads(e);
         emit_store(e, o, NULL, "lane == 0", NULL);
         emit_line(e, e->depth, "%s(CLK_GLOBAL_MEM_FENCE);", /* the other lanes may read it */
                   e->t->target.is_cpu ? "sub_group_barrier" : "barrier");
@@ -840,6 +847,7 @@ void emit_group(emitter *e) {
     uint64_t weight = e->weight;
     int outer = e->block_depth, lanes = e->lanes;
     comment_group(e);
+    if (g->follows_reads) wait_for_reads(e);
     if (is_turned(e)) {
         emit_turned(e);
         e->weight = weight;

@@ -24,15 +24,18 @@ typedef struct use_site {
     int level; /* era and level of the root */
     int epoch;
     int loops; /* depth of loops around it */
-    int stamp; /* of the root */
+    int stamp; /* of the root: even, and one more where elements have been moved */
     int id;    /* the operation's number */
     const block *block;
+    op *store; /* the root, if it stores to memory that the kernel reads */
 } use_site;
 
 typedef struct layout {
     tile *t;
     int next_id, epoch, era, stamp, pass;
     bool again, joins; /* of tile_settle */
+    bool reads_any;    /* from a pointer that is no argument's */
+    bool reduces;      /* lanes may repeat each other's elements, or have rows of them */
 } layout;
 
 bool is_small_reduce(const op *o) {
@@ -340,6 +343,72 @@ static bool is_turned(tile *t, value *v) {
     return stride != 0 && stride != 1;
 }
 
+/* --- what is read and written --- */
+
+/* The pointer from which `v` goes on; an argument of the kernel, the table from which a pointer was loaded,
+ * or what can't be followed any further. */
+static value *base_of(value *v) {
+    for (;;) {
+        if (v->offset)
+            v = v->offset->start;
+        else if (v->def && v->def->arg_count && v->def->args[0]->type->is_pointer)
+            v = v->def->args[0];
+        else
+            return v;
+    }
+}
+
+static bool is_argument(const layout *l, const value *v) {
+    return !v->def && v->owner == l->t->kernel->regions[0].first;
+}
+
+/* Are there fewer elements than lanes, so that several have the same one, and what they make of it is read?
+ * On GPUs those that don't store leave no other traces but in reductions. */
+static bool repeats(const layout *l, const type *ty) {
+    const int64_t lanes = tile_lanes(l->t);
+    if (ty->count < lanes) return l->reduces || l->t->target.is_cpu;
+    if (!l->t->target.is_cpu || !l->reduces) return false;
+    for (int d = 0; d < ty->rank; d++) /* a lane a row, when one is reduced */
+        if (ty->shape[d] > 1 && ty->shape[d] < lanes && ty->count / ty->shape[d] < lanes) return true;
+    return false;
+}
+
+/* Must `load` be done for all elements before `store` is for any? */
+static bool is_overwritten(const layout *l, const op *load, const op *store, bool moved) {
+    const value *from = base_of(load->args[0]), *to = base_of(store->args[0]);
+    if (from != to && is_argument(l, from) && is_argument(l, to)) return false;
+    return moved || load->args[0] != store->args[0] || repeats(l, store->args[0]->type);
+}
+
+/* Does `v`, which `store` needs, come from such a load? `seen` is even. */
+static bool reads_overwritten(const layout *l, value *v, const op *store, bool moved, int seen) {
+    if (v->offset) v = v->offset->start;
+    const op *o = v->def;
+    const bool scans = o && o->code == OP_SCAN; /* whose loop may be the store's */
+    if (!o || (!is_pure(o) && !scans) || v->seen == seen + 1 || v->seen == seen + moved) return false;
+    v->seen = seen + moved;
+    if (o->code == OP_LOAD && !is_scalar(v) && is_overwritten(l, o, store, moved)) return true;
+    moved = moved || scans || moves_elements(o->code);
+    for (int i = 0; i < o->arg_count; i++)
+        if (reads_overwritten(l, o->args[i], store, moved, seen)) return true;
+    return false;
+}
+
+/* Which memory the kernel reads, and whether it does more than element by element. */
+static void note_reads(layout *l, const region *r) {
+    for (const block *b = r->first; b; b = b->next)
+        for (const op *o = b->first; o; o = o->next) {
+            if (o->code == OP_LOAD) {
+                value *from = base_of(o->args[0]);
+                from->read_at = !from->is_read || from->read_at == o->args[0] ? o->args[0] : NULL;
+                from->is_read = true;
+                l->reads_any = l->reads_any || !is_argument(l, from);
+            }
+            l->reduces = l->reduces || o->code == OP_REDUCE || o->code == OP_SCAN;
+            for (int i = 0; i < o->region_count; i++) note_reads(l, &o->regions[i]);
+        }
+}
+
 /* Holds `v` or, unless it must be that very array, what it is only another view of. */
 static void mark_held(layout *l, value *v, int reader, bool exact) {
     while (!exact && !v->held && v->def && is_transparent(v->def)) {
@@ -361,7 +430,7 @@ static void mark_held(layout *l, value *v, int reader, bool exact) {
         v->held->last_use = 0;
         op *o = v->def;
         if (o && is_pure(o)) { /* it will be computed where it is defined */
-            use_site home = {o->level, o->epoch, o->loops, ++l->stamp, o->id, o->owner};
+            use_site home = {o->level, o->epoch, o->loops, l->stamp += 2, o->id, o->owner, NULL};
             for (int i = 0; i < o->arg_count; i++) demand_operand(l, o, i, home);
         }
     }
@@ -393,6 +462,7 @@ static void demand(layout *l, value *v, use_site at) {
     if (is_splat(v) && !v->cost) return;
     bool stale = (op_table[o->code].kind == KIND_LOAD || op_table[o->code].kind == KIND_DESCRIPTOR) &&
                  (o->epoch != at.epoch || outside || op_attr(o, "isVolatile"));
+    if (at.store && o->code == OP_LOAD && is_overwritten(l, o, at.store, at.stamp & 1)) stale = true;
     if (is_turned(l->t, v)) stale = true;
     bool wished =
         l->t->target.is_cpu || v->is_recomputed || v->type->is_pointer ? false : v->cost >= COST_LOAD;
@@ -403,11 +473,12 @@ static void demand(layout *l, value *v, use_site at) {
         v->held->is_wish = !stale && v->cost < WORTH_HOLDING;
         return;
     }
-    if (v->stamp == at.stamp) return;
+    if (v->stamp == at.stamp || v->stamp == (at.stamp | 1)) return;
     v->stamp = at.stamp;
     v->wanted_at = at.level + 1;
     if (!is_transparent(o))
         at.level = o->level; /* where the operands are wanted if `o` should be held in the end */
+    if (at.store && moves_elements(o->code)) at.stamp |= 1;
     for (int i = 0; i < o->arg_count; i++) demand_operand(l, o, i, at);
 }
 
@@ -475,7 +546,17 @@ static void number_ops(layout *l, region *r, int loops) {
 static void demand_all(layout *l, region *r) {
     for (block *b = r->first; b; b = b->next)
         for (op *o = b->first; o; o = o->next) {
-            use_site at = {o->level, o->epoch, o->loops, ++l->stamp, o->id, b};
+            use_site at = {o->level, o->epoch, o->loops, l->stamp += 2, o->id, b, NULL};
+            if (o->code == OP_STORE) {
+                const value *to = base_of(o->args[0]);
+                const bool is_read = to->is_read || l->reads_any || !is_argument(l, to);
+                o->follows_reads = is_read && (is_scalar(o->args[0]) || l->reduces || l->reads_any ||
+                                               to->read_at != o->args[0]);
+                o->overwrites = false;
+                for (int i = 0; i < o->arg_count && is_read && !is_scalar(o->args[0]); i++)
+                    if (reads_overwritten(l, o->args[i], o, false, at.stamp)) o->overwrites = true;
+                if (is_read) at.store = o;
+            }
             if (o->code == OP_FOR) { /* initial values are copied before the loop, at the loop's number */
                 block *body = o->regions[0].first;
                 for (int i = 3; i < o->arg_count; i++) {
@@ -548,7 +629,8 @@ static void forget_emission(layout *l, value *v) {
 }
 
 static void forget_layout(layout *l, value *v) {
-    v->uses = v->wanted_at = v->stamp = 0;
+    v->uses = v->wanted_at = v->stamp = v->seen = 0;
+    v->is_read = false;
     v->held = NULL;
     v->offset = NULL;
 }
@@ -669,6 +751,7 @@ void tile_layout(tile *t) {
     region *body = &t->kernel->regions[0];
     t->kernel->loops = -1;
     number_ops(&l, body, 0);
+    note_reads(&l, body);
     vote(t, body, 1);
     l.pass = 1; /* finds what is held */
     demand_all(&l, body);

@@ -137,14 +137,16 @@ struct value {
     int uses;     /* counted by layout.c */
     value *same;  /* verify.c: its copy in the function being inlined */
     int cost;     /* layout.c: of computing an element, from what is held */
-    int wanted_at, stamp;
+    int wanted_at, stamp, seen;
     struct held *held;     /* layout.c: where its elements are kept; NULL: computed where they are wanted */
     struct offset *offset; /* layout.c: or a first value and a scalar */
     struct memo *memo;     /* emit.c: the elements computed so far */
     int pending;           /* emit.c: the group that gives it, if that isn't emitted yet */
-    int8_t splat;       /* layout.c: 1 if all its elements are known to be equal, -1 if not, 0: not asked */
-    bool is_recomputed; /* it can't stay in registers, and is too cheap for local memory */
-    bool is_whole;      /* a carried one that isn't read as its dot leaves it */
+    int8_t splat;         /* layout.c: 1 if all its elements are known to be equal, -1 if not, 0: not asked */
+    bool is_recomputed;   /* it can't stay in registers, and is too cheap for local memory */
+    bool is_read;         /* layout.c: the kernel reads memory from it on */
+    const value *read_at; /* and that alone: the pointers, if all reads have the same */
+    bool is_whole;        /* a carried one that isn't read as its dot leaves it */
     const struct tiling *grid; /* emit_op.c: what it is computed from lies on the lanes like this */
 };
 
@@ -166,6 +168,8 @@ struct op {
     int level, raises;         /* how many reductions and the like its operands have behind them */
     int loops;                 /* around it */
     int number;                /* kernel.c: of an assertion */
+    bool overwrites;           /* a store to what it reads itself, and other lanes have yet to read */
+    bool follows_reads;        /* a store to what the kernel reads elsewhere */
     const struct tiling *grid; /* as of values */
 };
 
