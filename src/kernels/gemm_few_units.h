@@ -2,14 +2,16 @@
  * are the left operand of a multiplication and up to 8 rows of A the right one, so that all rows cost what
  * one does, and an element of 4 bits one instruction.
  *
- * Work-groups of (MATRIX_TEAM, TEAMS), whose teams have 16 lines together and share k out. A team goes along
- * its part in steps of FEW_STEP elements, 16 bytes of each line a work-item; it asks for AHEAD steps while it
- * multiplies as many. A work-item's elements lie beside each other in memory and are at other places of k in
+ * Work-groups of (MATRIX_TEAM, TEAMS) have SETS sets of 16 lines; the teams of a set share k out. A team goes
+ * along its part in steps of FEW_STEP elements, 16 bytes of each line a work-item; it asks for AHEAD steps
+ * while it multiplies. A work-item's elements lie beside each other in memory and are at other places of k in
  * the unit, which doesn't matter, since those of A's rows are taken likewise: an octet gives pairs of an
  * element and the fourth after it.
  *
- * With -DX_ROOM=<pieces of 8 numbers> A's rows, normed, come into local memory so, once for the work-group;
- * with 0 they are read where they are needed.
+ * With -DX_ROOM=<pieces of 8 numbers> A's rows, normed, come into local memory so, once for the work-group,
+ * each work-item reading X_EACH pieces of a row; with 0 they are read where they are needed. With -DRING=1,
+ * for which X_ROOM is wanted, the steps come into local memory as well, each work-item's own part, and so do
+ * lines' scales and zeros, SCALE_ROOM of them, 0 where there are none; with 0 into registers.
  *
  * A and the numbers are of T, float16 or bfloat16, which hold all that elements stand for less a whole zero
  * point. Scales are applied to sums: a group has whole steps of k, or all. k is a multiple of FEW_CHUNK, or,
@@ -22,6 +24,9 @@
 #define AHEAD 2
 #define FEW_ROWS (8 * ROW_BLOCKS)
 #define FEW_ITEMS (MATRIX_TEAM * TEAMS)
+#define K_TEAMS (TEAMS / SETS)
+#define SUMS_PITCH (RING ? AHEAD * 256 : FEW_ROWS * 16) /* a team's numbers */
+#define SUM_AT(team, row, line) sums[(team) * SUMS_PITCH + (row) * 16 + (line)]
 
 /* Integers of 4 bits, raised to begin at 0, are written into the mantissa of a BASE of 16 bits, from bit
  * PLACE on. Where the sums of A's rows are at hand BASE and the zero point are taken from the products' sums;
@@ -51,17 +56,18 @@ static inline octet octet_of(uint4 v, const int i) {
 #endif
 }
 #if IS_SMALL_WHOLE
-/* Elements i and i + 4 of eight, and BASE. */
+/* Elements i and i + 4 of eight, raised to begin at 0, and BASE. */
+#define RAISED_BITS                                                                                          \
+    (XPU_CAT(PAIR_BITS_, T) | (E_FORM == FORM_SIGNED ? 0x00080008u << XPU_CAT(PAIR_PLACE_, T) : 0))
 static inline uint raised_pair(uint v, const int i) {
     const int from = 4 * i, to = XPU_CAT(PAIR_PLACE_, T);
-    return bits_into(from >= to ? v >> (from - to) : v << (to - from), 0x000f000fu << to,
-                     XPU_CAT(PAIR_BITS_, T));
+    return bits_into(from >= to ? v >> (from - to) : v << (to - from), 0x000f000fu << to, RAISED_BITS);
 }
 #endif
 /* The numbers of an octet, less `less` but where they are raised: pairs of elements i and i + 4. */
 static inline uint4 pairs_of(octet bits, float less) {
 #if IS_SMALL_WHOLE
-    const uint v = E_FORM == FORM_SIGNED ? bits.x ^ 0x88888888u : bits.x;
+    const uint v = bits.x;
     const uint4 raised = (uint4)(raised_pair(v, 0), raised_pair(v, 1), raised_pair(v, 2), raised_pair(v, 3));
 #if IS_RAISED
     return raised;
@@ -98,9 +104,23 @@ static inline uint4 normed(uint4 v, uint4 w) {
                    multiply_pairs(v.w, w.w));
 }
 #define NORMED_PIECE(v, at) normed(v, read_piece(joined.norm + (at)))
+#define NORM_ADDRESS joined.norm
 #else
 #define NORMED_PIECE(v, at) (v)
+#define NORM_ADDRESS 0
 #endif
+
+/* What a work-item has of a row of A, and what that is multiplied by. */
+#define READ_ROW(r)                                                                                          \
+    {                                                                                                        \
+        const xpu_addr row_ = p.a + (b * p.a_stride.batch + (m0 + (r)) * p.a_stride.row) * 2;                \
+        WRITTEN_OUT for (int i = 0; i < X_EACH; i++) {                                                       \
+            const int e_ = i * FEW_ITEMS + id;                                                               \
+            const bool there_ = e_ * 8 < (int)p.k;                                                           \
+            x_pieces[i] = there_ ? read_piece(row_ + e_ * 16) : (uint4)(0);                                  \
+            if (NORMED) x_norm[i] = there_ ? read_piece(NORM_ADDRESS + e_ * 16) : (uint4)(0);                \
+        }                                                                                                    \
+    }
 
 /* The sum over the `count` work-items beside each other, a power of two, that this one is of. */
 static inline float over_neighbours(float v, const uint count) {
@@ -110,6 +130,7 @@ static inline float over_neighbours(float v, const uint count) {
 
 /* Of a group's 16 lines those of the first matrix, and where the others' scales and zeros are. */
 #define EACH (PAIRED ? 8 : 16)
+#define GROUP_EACH (EACH * SETS)
 #if GATED
 #define LINES(j) (*((j) ? &second : &l))
 #else
@@ -148,6 +169,36 @@ static inline float over_neighbours(float v, const uint count) {
         }                                                                                                    \
     }
 
+/* Adds a step's products, times their scales, to `total`. */
+#define MULTIPLY_STEP(here, step)                                                                            \
+    {                                                                                                        \
+        float4 sum[ROW_BLOCKS], other_sum[ROW_BLOCKS]; /* two, that fewer wait for each other */             \
+        WRITTEN_OUT for (int i = 0; i < ROW_BLOCKS; i++) sum[i] = other_sum[i] = 0;                          \
+        WRITTEN_OUT for (int o = 0; o < FEW_CHUNK / 8; o++) {                                                \
+            const uint4 v = pairs_of(octet_of((here).bits[0], o), (here).less[0]);                           \
+            const uint4 w = pairs_of(octet_of((here).bits[1], o), (here).less[1]);                           \
+            WRITTEN_OUT for (int i = 0; i < ROW_BLOCKS; i++) {                                               \
+                const uint4 x = X_AT(i, step, o);                                                            \
+                multiply_blocks(&sum[i], (uint4)(v.x, w.x, v.y, w.y), x.lo);                                 \
+                multiply_blocks(&other_sum[i], (uint4)(v.z, w.z, v.w, w.w), x.hi);                           \
+            }                                                                                                \
+        }                                                                                                    \
+        const float4 scale = {(here).scale[0], (here).scale[0], (here).scale[1], (here).scale[1]};           \
+        WRITTEN_OUT for (int i = 0; i < ROW_BLOCKS; i++) {                                                   \
+            sum[i] += other_sum[i];                                                                          \
+            LESSEN_SUM(i, here, step)                                                                        \
+            total[i] = fma(sum[i], scale, total[i]);                                                         \
+        }                                                                                                    \
+    }
+#if IS_RAISED
+#define LESSEN_SUM(i, here, step)                                                                            \
+    const float x_ = of_column[i][0][step], y_ = of_column[i][1][step];                                      \
+    const float4 less_ = {(here).less[0], (here).less[0], (here).less[1], (here).less[1]};                   \
+    sum[i] = fma(-less_, (float4)(x_, y_, x_, y_), sum[i]);
+#else
+#define LESSEN_SUM(i, here, step)
+#endif
+
 MATRIX_KERNEL __attribute__((reqd_work_group_size(MATRIX_TEAM, TEAMS, 1)))
 #if PARTS
 void gemm_few_units(const gemm_joined_params joined) {
@@ -155,7 +206,9 @@ void gemm_few_units(const gemm_joined_params joined) {
 #else
 void gemm_few_units(const gemm_quantised_params q) {
 #endif
-    __local float sums[TEAMS][FEW_ROWS][16];
+#if !RING
+    __local float sums[TEAMS * SUMS_PITCH];
+#endif
     const int lane = (int)get_local_id(0), team = (int)get_local_id(1), id = team * MATRIX_TEAM + lane;
     const int line = lane / 4, part = lane % 4 * FEW_CHUNK, column = lane % 4 * 2;
     /* A group's beginning is a good part of its time: everything here has 32 bits. */
@@ -166,12 +219,13 @@ void gemm_few_units(const gemm_quantised_params q) {
     of_rows -= take_part(&q.gemm, &q.b, &joined, of_rows);
 #endif
     const gemm_params p = q.gemm;
-    const uint blocks_n = ((uint)p.n + EACH - 1) / EACH;
-    const long m0 = SINGLE ? 0 : g % blocks_m * FEW_ROWS, n0 = (SINGLE ? of_rows : of_rows % blocks_n) * EACH,
-               b = SINGLE ? 0 : of_rows / blocks_n;
+    const uint blocks_n = ((uint)p.n + GROUP_EACH - 1) / GROUP_EACH;
+    const long m0 = SINGLE ? 0 : g % blocks_m * FEW_ROWS,
+               n0 = (SINGLE ? of_rows : of_rows % blocks_n) * GROUP_EACH, b = SINGLE ? 0 : of_rows / blocks_n;
+    const uint of_k = (uint)team % K_TEAMS, set = (uint)team / K_TEAMS;
     const int rows_here = (int)min(p.m - m0, (long)FEW_ROWS);
-    const int steps = (int)(((uint)p.k + FEW_STEP - 1) / FEW_STEP), begin = (int)((uint)steps * team / TEAMS),
-              end = (int)((uint)steps * (team + 1) / TEAMS);
+    const int steps = (int)(((uint)p.k + FEW_STEP - 1) / FEW_STEP),
+              begin = (int)((uint)steps * of_k / K_TEAMS), end = (int)((uint)steps * (of_k + 1) / K_TEAMS);
     const quantised_lines l = q.b;
 #if GATED
     const quantised_lines second = second_lines(&joined);
@@ -184,7 +238,7 @@ void gemm_few_units(const gemm_quantised_params q) {
     xpu_addr lines[2], scales[2], zeros[2];
     uint scale_pitch[2], zero_pitch[2];
     for (int j = 0; j < 2; j++) {
-        const long n = LINE_OF(min((uint)n0 + line + j * (EACH - 8), (uint)p.n - 1), j);
+        const long n = LINE_OF(min((uint)n0 + set * EACH + line + j * (EACH - 8), (uint)p.n - 1), j);
         const long across = SINGLE ? n : (uint)n / (uint)l.group_across;
         lines[j] = LINES(j).data + (b * l.batch + n * l.across + part) * E_BITS / 8;
         scales[j] = LINES(j).scale.data + place_of(&l.scale, b, across) * SCALE_BYTES;
@@ -192,8 +246,31 @@ void gemm_few_units(const gemm_quantised_params q) {
         scale_pitch[j] = (uint)LINES(j).scale.along * SCALE_BYTES;
         zero_pitch[j] = (uint)LINES(j).zero.along * ZERO_BYTES;
     }
+#if RING
+    __local uint4 ring[TEAMS * AHEAD * 2 * MATRIX_TEAM] SLAB_ALIGNED;
+    /* A team's sums come where its steps were. */
+    __local float *const sums = (__local float *)ring;
+    const slab own = SLAB_OF(ring + team * (AHEAD * 2 * MATRIX_TEAM) + lane);
+#define BRING_STEP(slot, step)                                                                               \
+    {                                                                                                        \
+        WRITTEN_OUT for (int j = 0; j < 2; j++) {                                                            \
+            const bool there_ = IS_THERE((uint)(step) * FEW_STEP + part);                                    \
+            copy_part_ahead(own + ((slot) * 2 + j) * MATRIX_TEAM * 16,                                       \
+                            there_ ? lines[j] + (uint)(step) * 64 : lines[j], 16, there_ ? 16 : 0);          \
+        }                                                                                                    \
+    }
+    WRITTEN_OUT for (int s = 0; s < AHEAD; s++) {
+        if (begin + s < end) BRING_STEP(s, begin + s);
+        copies_close();
+    }
+#if SCALE_ROOM
+    __local float2 numbers_of[SCALE_ROOM];
+    __local const float2 *numbers_here = numbers_of + set * 16 + line;
+#endif
+#else
     few_step now[AHEAD], next[AHEAD];
     READ_STEPS(now, begin)
+#endif
 
 #if X_ROOM
     /* A row's pieces as work-items read them, the first of all four `part`s of a step before the second ones.
@@ -204,18 +281,34 @@ void gemm_few_units(const gemm_quantised_params q) {
 #if NORMED
     __local float squares[TEAMS][FEW_ROWS];
 #endif
+    uint4 x_pieces[X_EACH], x_norm[X_EACH];
+    READ_ROW(0)
+#if RING && SCALE_ROOM
+    /* After A's first row is asked for, that neither waits for the other. */
+    WRITTEN_OUT for (int i = 0; i < (SCALE_ROOM + FEW_ITEMS - 1) / FEW_ITEMS; i++) {
+        const uint e = (uint)(i * FEW_ITEMS + id), of_group = e % (16 * SETS), along = e / (16 * SETS),
+                   j = of_group / 8 % 2;
+        if (along > (uint)group_of(&l, (steps - 1) * FEW_STEP)) continue;
+        const long n =
+            LINE_OF(min((uint)n0 + of_group / 16 * EACH + of_group % 8 + j * (EACH - 8), (uint)p.n - 1), j);
+        const long across = SINGLE ? n : (uint)n / (uint)l.group_across;
+        const quantised_part scale = LINES(j).scale, zero = LINES(j).zero;
+        numbers_of[e] =
+            (float2)(SCALE_AT(scale.data + (place_of(&scale, b, across) + along * scale.along) * SCALE_BYTES),
+                     base +
+                         ZERO_AT(zero.data + (place_of(&zero, b, across) + along * zero.along) * ZERO_BYTES));
+    }
+#endif
     for (int r = 0; r < rows_here; r++) {
-        const xpu_addr row = p.a + (b * p.a_stride.batch + (m0 + r) * p.a_stride.row) * 2;
         float square = 0;
-        for (int e0 = team * MATRIX_TEAM; e0 < steps * STEP_PIECES; e0 += FEW_ITEMS) {
-            const int e = e0 + lane;
-            uint4 v = e * 8 < (int)p.k ? read_piece(row + e * 16) : (uint4)(0);
+        WRITTEN_OUT for (int i = 0; i < X_EACH; i++) {
+            const int e = i * FEW_ITEMS + id, at = e % STEP_PIECES;
+            uint4 v = x_pieces[i];
 #if NORMED
             const float8 of = EIGHT_OF(v);
             square += sum8(of * of);
-            if (e * 8 < (int)p.k) v = NORMED_PIECE(v, e * 16);
+            v = normed(v, x_norm[i]);
 #endif
-            const int at = e % STEP_PIECES;
             if (e < steps * STEP_PIECES)
                 pieces[r * pitch + e - at + at % (FEW_CHUNK / 8) * 4 + at / (FEW_CHUNK / 8)] =
                     pairs_of_row(v);
@@ -228,6 +321,7 @@ void gemm_few_units(const gemm_quantised_params q) {
         square = over_neighbours(square, MATRIX_TEAM);
         if (lane == 0) squares[team][r] = square;
 #endif
+        if (r + 1 < rows_here) READ_ROW(r + 1)
     }
     barrier(CLK_LOCAL_MEM_FENCE);
     __local const uint4 *rows[ROW_BLOCKS];
@@ -250,40 +344,40 @@ void gemm_few_units(const gemm_quantised_params q) {
 #endif
     float4 total[ROW_BLOCKS];
     for (int i = 0; i < ROW_BLOCKS; i++) total[i] = 0;
+#if RING
+    for (int step = begin, slot = 0; step < end; step++) {
+        COPIES_WAIT(AHEAD - 1);
+        few_step now;
+        WRITTEN_OUT for (int j = 0; j < 2; j++) {
+            now.bits[j] = ring[(team * AHEAD + slot) * (2 * MATRIX_TEAM) + j * MATRIX_TEAM + lane];
+#if SCALE_ROOM
+            const float2 of_line = numbers_here[(uint)group_of(&l, step * FEW_STEP) * (16 * SETS) + j * 8];
+            now.scale[j] = of_line.x, now.less[j] = of_line.y;
+#else
+            now.scale[j] = FOLD, now.less[j] = base;
+#endif
+        }
+        MULTIPLY_STEP(now, step)
+        if (step + AHEAD < end) BRING_STEP(slot, step + AHEAD);
+        copies_close();
+        slot = slot + 1 == AHEAD ? 0 : slot + 1;
+    }
+#else
     for (int first = begin; first < end; first += AHEAD) {
         READ_STEPS(next, first + AHEAD)
         WRITTEN_OUT for (int s = 0; s < AHEAD; s++) {
             const uint step = (uint)(first + s);
             if ((int)step >= end) break;
-            float4 sum[ROW_BLOCKS], other_sum[ROW_BLOCKS]; /* two, that fewer wait for each other */
-            WRITTEN_OUT for (int i = 0; i < ROW_BLOCKS; i++) sum[i] = other_sum[i] = 0;
-            WRITTEN_OUT for (int o = 0; o < FEW_CHUNK / 8; o++) {
-                const uint4 v = pairs_of(octet_of(now[s].bits[0], o), now[s].less[0]);
-                const uint4 w = pairs_of(octet_of(now[s].bits[1], o), now[s].less[1]);
-                WRITTEN_OUT for (int i = 0; i < ROW_BLOCKS; i++) {
-                    const uint4 x = X_AT(i, step, o);
-                    multiply_blocks(&sum[i], (uint4)(v.x, w.x, v.y, w.y), x.lo);
-                    multiply_blocks(&other_sum[i], (uint4)(v.z, w.z, v.w, w.w), x.hi);
-                }
-            }
-            const float4 scale = {now[s].scale[0], now[s].scale[0], now[s].scale[1], now[s].scale[1]};
-            WRITTEN_OUT for (int i = 0; i < ROW_BLOCKS; i++) {
-                sum[i] += other_sum[i];
-#if IS_RAISED
-                const float x = of_column[i][0][step], y = of_column[i][1][step];
-                const float4 less = {now[s].less[0], now[s].less[0], now[s].less[1], now[s].less[1]};
-                sum[i] = fma(-less, (float4)(x, y, x, y), sum[i]);
-#endif
-                total[i] = fma(sum[i], scale, total[i]);
-            }
+            MULTIPLY_STEP(now[s], step)
         }
         WRITTEN_OUT for (int s = 0; s < AHEAD; s++) now[s] = next[s];
     }
+#endif
 
     for (int i = 0; i < ROW_BLOCKS; i++) {
-        sums[team][i * 8 + column][line] = total[i].x, sums[team][i * 8 + column + 1][line] = total[i].y;
-        sums[team][i * 8 + column][line + 8] = total[i].z,
-                                          sums[team][i * 8 + column + 1][line + 8] = total[i].w;
+        SUM_AT(team, i * 8 + column, line) = total[i].x, SUM_AT(team, i * 8 + column + 1, line) = total[i].y;
+        SUM_AT(team, i * 8 + column, line + 8) = total[i].z;
+        SUM_AT(team, i * 8 + column + 1, line + 8) = total[i].w;
     }
 #if NORMED && !X_ROOM
     __local float roots[FEW_ITEMS * FEW_ROWS];
@@ -291,14 +385,14 @@ void gemm_few_units(const gemm_quantised_params q) {
 #else
     barrier(CLK_LOCAL_MEM_FENCE);
 #endif
-    for (int i = id; i < EACH * rows_here; i += FEW_ITEMS) {
-        const int m = i / EACH, n = i % EACH;
+    for (int i = id; i < GROUP_EACH * rows_here; i += FEW_ITEMS) {
+        const int m = i / GROUP_EACH, n = i % GROUP_EACH, first = n / EACH * K_TEAMS;
         if (n0 + n >= p.n) continue;
         float sum = 0;
-        WRITTEN_OUT for (int t = 0; t < TEAMS; t++) sum += sums[t][m][n];
+        WRITTEN_OUT for (int t = 0; t < K_TEAMS; t++) sum += SUM_AT(first + t, m, n % EACH);
 #if PAIRED
         float other = 0;
-        WRITTEN_OUT for (int t = 0; t < TEAMS; t++) other += sums[t][m][n + 8];
+        WRITTEN_OUT for (int t = 0; t < K_TEAMS; t++) other += SUM_AT(first + t, m, n % EACH + 8);
 #endif
 #if NORMED
 #if X_ROOM
@@ -323,6 +417,6 @@ void gemm_few_units(const gemm_quantised_params q) {
     }
 #if HEADS_NORMED
     __local uint last;
-    put_heads(&p, &joined, block, m0, rows_here, (uint)n0, (__local float *)sums, &last, (uint)id, FEW_ITEMS);
+    put_heads(&p, &joined, block, m0, rows_here, (uint)n0, sums, &last, (uint)id, FEW_ITEMS);
 #endif
 }

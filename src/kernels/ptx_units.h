@@ -54,10 +54,10 @@ static inline ushort two_bytes(xpu_addr from, int valid) {
 typedef uint slab; /* an address in local memory */
 #define SLAB_OF(pointer) ((uint)(size_t)(pointer))
 
-/* Bits of `v` into a word that has none there: one instruction, which the compiler doesn't find. */
+/* Bits of `v` into a word, changing those it has there: one instruction, which the compiler does not find. */
 static inline uint bits_into(uint v, uint mask, uint word) {
     uint r;
-    __asm__("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(r) : "r"(v), "r"(mask), "r"(word));
+    __asm__("lop3.b32 %0, %1, %2, %3, 0x6a;" : "=r"(r) : "r"(v), "r"(mask), "r"(word));
     return r;
 }
 /* Reads 16 bytes that nobody writes to while the kernel runs. */
@@ -173,7 +173,7 @@ MULTIPLY_HALVES(f16, "m16n8k16.row.col.f32.f16.f16.f32", "cvt.rn.f16x2.f32", "fm
 typedef ulong slab;
 #define SLAB_OF(pointer) ((ulong)(pointer))
 
-static inline uint bits_into(uint v, uint mask, uint word) { return (v & mask) | word; }
+static inline uint bits_into(uint v, uint mask, uint word) { return (v & mask) ^ word; }
 static inline uint4 read_piece(xpu_addr from) { return *(__global const uint4 *)from; }
 static inline void copy_part_ahead(slab to, xpu_addr from, const int size, int valid) {
     if (size == 2)

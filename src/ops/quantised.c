@@ -1,4 +1,3 @@
-#include <stdlib.h>
 
 #include "epilogue.h"
 #include "gemm.h"
@@ -246,9 +245,10 @@ static bool lies_in_pieces(const quantised_lines *l, int bits) {
 typedef struct few {
     int rows, columns, lines, lanes, teams, octets, subgroup;
     bool a_whole, a_alike;
-    /* gemm_few_units, whose teams share k out, and which has A's rows in `room` pieces of local memory */
-    bool by_units, emulated, k_whole, single;
-    int room;
+    /* gemm_few_units: `sets` of 16 lines, whose teams share k out. Local memory has A's rows in `room`
+     * pieces, of which a work-item reads `each` a row, and with `ring` steps, and `numbers` of lines. */
+    bool by_units, emulated, k_whole, single, ring;
+    int room, sets, numbers, each;
 } few;
 
 /* Lines' elements, less a whole zero point, as numbers of 16 bits: are all of them exact? Those of 4 bits are
@@ -280,20 +280,31 @@ static bool plan_few_by_units(const xpu_device_properties *properties, const xpu
     const int64_t steps = divided_up(args->k, step);
     plan->by_units = true, plan->k_whole = args->k % step == 0;
     plan->rows = args->m > 8 ? 16 : 8;
-    plan->lines = 16, plan->lanes = 32;
+    plan->lines = 16, plan->lanes = 32, plan->sets = 1;
     const bool each_line = l->group_across == 1 || (!b->q->scale && !b->q->zero);
     plan->single = args->batch == 1 && args->m <= plan->rows && each_line;
-    /* A team's beginning and end take as long as some steps, so that they have several, but enough teams to
-     * keep compute units busy. */
-    const int64_t wanted = 6 * (int64_t)properties->gpu_subslice_count,
-                  groups = divided_up(args->n, plan->lines) * divided_up(args->m, plan->rows) * args->batch;
-    const int teams = plan->rows > 8 ? 8 : 16;
-    for (plan->teams = 1; plan->teams < teams && groups * plan->teams < wanted && plan->teams * 4 <= steps;)
-        plan->teams *= 2;
-    static const int rooms[] = {2304, 1152, 576}; /* pieces of 16 bytes: 36 KiB */
+    /* A group's beginning and end take as long as some of a team's steps: where there are many lines each has
+     * several sets of 16, and half or a quarter of its teams for each. */
+    const int64_t units = (int64_t)properties->gpu_subslice_count,
+                  sets = divided_up(args->n, 16) * divided_up(args->m, plan->rows) * args->batch;
+    const bool is_long = steps > 32 && plan->rows <= 8;
+    const int many = is_long ? 16 : 8;
+    plan->sets = 2 * sets < (is_long ? 3 : 5) * units ? 1 : sets < 12 * units ? 2 : 4;
+    for (plan->teams = 1; plan->teams * plan->sets < many && plan->teams * 2 <= steps;) plan->teams *= 2;
+    plan->teams *= plan->sets, plan->lines = 16 * plan->sets;
+    static const int rooms[] = {2304, 1152, 576, 288}; /* pieces of 16 bytes: 36 KiB */
     const int64_t rows = args->m < plan->rows ? args->m : plan->rows, pieces = rows * (steps * step / 8 + 4);
     plan->room = 0;
-    for (int i = 0; i < 3 && pieces <= rooms[i]; i++) plan->room = rooms[i];
+    for (int i = 0; i < 4 && pieces <= rooms[i]; i++) plan->room = rooms[i];
+    plan->each = plan->room ? (int)divided_up(steps * step, 8 * 32 * plan->teams) : 0;
+    /* Two steps of each team, and lines' scales and zeros, where A leaves room for them. */
+    const int64_t of_lines =
+                      b->q->scale || b->q->zero ? divided_up(args->k, l->group_along) * plan->lines : 0,
+                  numbers = rounded_up(of_lines, 32 * plan->teams);
+    plan->ring = plan->room > 0 &&
+                 plan->room * (16 + 4 * 8 / step) + numbers * 8 + plan->teams * (2 * 1024 + 4 * plan->rows) <=
+                     (48 << 10) - 256;
+    plan->numbers = plan->ring ? (int)numbers : 0;
     return true;
 }
 
@@ -353,6 +364,10 @@ static xpu_status multiply_few(xpu_stream *stream, const xpu_gemm_args *args, co
         spec_bool(&spec, "K_WHOLE", plan->k_whole);
         spec_bool(&spec, "SINGLE", plan->single);
         spec_number(&spec, "X_ROOM", plan->room, 12);
+        spec_number(&spec, "SETS", plan->sets, 4);
+        spec_bool(&spec, "RING", plan->ring);
+        spec_number(&spec, "SCALE_ROOM", plan->numbers, 14);
+        spec_number(&spec, "X_EACH", plan->each, 8);
         spec_flag(&spec, "MATRIX_EMULATED", plan->emulated);
     } else {
         spec_follows_flag(&spec, "FEW", true);
@@ -632,8 +647,8 @@ static bool are_alike(const quantised_operand *a, const gemm_after *of_a, const 
 static bool is_same_plan(const few *a, const few *b) {
     return a->rows == b->rows && a->lines == b->lines && a->lanes == b->lanes && a->teams == b->teams &&
            a->columns == b->columns && a->octets == b->octets && a->by_units == b->by_units &&
-           a->k_whole == b->k_whole && a->single == b->single && a->room == b->room &&
-           a->a_whole == b->a_whole;
+           a->k_whole == b->k_whole && a->single == b->single && a->room == b->room && a->sets == b->sets &&
+           a->ring == b->ring && a->numbers == b->numbers && a->each == b->each && a->a_whole == b->a_whole;
 }
 
 xpu_status joined_as_read(xpu_stream *stream, const xpu_device_properties *properties,
