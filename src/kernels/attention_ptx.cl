@@ -452,20 +452,22 @@ KERNEL attention_matrix_forward(const attention_params GIVEN) {
     }
 #if SLICED == 2
     __local uint room;
-    __local float logsums[JOINED_SLICES * TILE];
     const uint each = blocks * sets * (uint)p.batch;
     if (!is_last_group(XPU_PTR(uint, p.counters) + XPU_GROUP(0) % each, (uint)p.slices, &room)) return;
-    const int rows = (int)min(all - r0, (long)TILE), quads = (p.value_depth + 3) / 4;
-    for (int e = (int)get_local_id(0); e < (int)p.slices * TILE; e += THREADS)
-        if (e % TILE < rows) {
-            const place at = place_of(&p, h, r0 + e % TILE);
-            logsums[e] = *partial_sum(&p, e / TILE, b, at.h, at.query);
-        }
-    barrier(CLK_LOCAL_MEM_FENCE);
-    for (int e = (int)get_local_id(0); e < rows * quads; e += THREADS) {
-        const int row = e / quads;
+    /* Four elements of a row are several neighbours', of which each has some slices. */
+    const int rows = (int)min(all - r0, (long)TILE), quads = (p.value_depth + 3) / 4, places = rows * quads;
+    int count = 1;
+    while (count < 8 && 2 * count * places <= THREADS) count *= 2;
+    for (int first = 0; first < places; first += THREADS / count) {
+        const int e = min(first + (int)get_local_id(0) / count, places - 1), row = e / quads, part = (int)get_local_id(0) % count;
         const place at = place_of(&p, h, r0 + row);
-        join_quad(&p, logsums + row, TILE, b, at.h, at.query, (e - row * quads) * 4);
+        joined_sum sum = join_slices(&p, b, at.h, at.query, (e - row * quads) * 4, part, count);
+        for (int apart = 1; apart < count; apart *= 2)
+            sum = join_two(&sum, &(joined_sum){(float4)(lane_across(sum.sum.x, apart), lane_across(sum.sum.y, apart),
+                                                        lane_across(sum.sum.z, apart), lane_across(sum.sum.w, apart)),
+                                               lane_across(sum.total, apart), lane_across(sum.top, apart)});
+        if (part == 0 && first + (int)get_local_id(0) / count < places)
+            put_joined(&p, &sum, b, at.h, at.query, (e - row * quads) * 4);
     }
 #endif
 }

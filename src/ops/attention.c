@@ -222,8 +222,7 @@ static bool plan_ptx(const xpu_device_properties *properties, bool banded, atten
     plan->teams = 4, plan->rows = 16;
     const int both = slab_row(p->depth, element) + slab_row(p->value_depth, element);
     if (forward && rows <= 16) { /* of one team, which waits for memory more than it multiplies */
-        const int sums = JOINED_MOST * plan->rows * (int)sizeof(float); /* of slices, with SLICED=2 */
-        const int room = LOCAL_BYTES - 1024 - sums - plan->rows * slab_row(p->depth, element);
+        const int room = LOCAL_BYTES - 1024 - plan->rows * slab_row(p->depth, element);
         plan->shared = true, plan->stages = 2, plan->step = 16;
         while (plan->teams > 1 && group_step(plan) * both * plan->stages > room) plan->teams /= 2;
         if (group_step(plan) * both * plan->stages > room) plan->stages = 1;
@@ -339,8 +338,12 @@ static void cut_keys(const xpu_device_properties *properties, attention_params *
     const int64_t groups =
         divided_up(p->queries * p->packed, tile_of(plan)) * (p->heads / p->packed) * p->batch;
     const int64_t most = divided_up(p->keys, plan->shared ? group_step(plan) : 4 * plan->step),
-                  wanted = (plan->teams == 1 && !plan->shared ? 8 : 2) * units;
-    int64_t slices = divided_up(wanted, groups);
+                  wanted = (plan->shared       ? 4
+                            : plan->teams == 1 ? 8
+                                               : 2) *
+                           units;
+    /* Those of a shared tile all run at once, the same number on each unit. */
+    int64_t slices = plan->shared && groups <= wanted ? wanted / groups : divided_up(wanted, groups);
     if ((plan->teams > 1 || plan->shared) && groups >= units)
         slices = 1; /* the sums' way to memory and back costs more */
     if (plan->shared && slices > JOINED_MOST && divided_up(units, groups) <= JOINED_MOST)
