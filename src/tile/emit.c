@@ -577,14 +577,28 @@ static void release(emitter *e, int now) {
     }
 }
 
+void emit_barrier(emitter *e, unsigned fences) {
+    static const char *const flags[] = {[FENCE_GLOBAL] = "CLK_GLOBAL_MEM_FENCE",
+                                        [FENCE_LOCAL] = "CLK_LOCAL_MEM_FENCE",
+                                        [FENCE_GLOBAL | FENCE_LOCAL] =
+                                            "CLK_GLOBAL_MEM_FENCE | CLK_LOCAL_MEM_FENCE"};
+    scope *s = &e->scopes[e->depth];
+    if (s->barrier < s->behind && s->behind == s->text.size) { /* is there one directly before? */
+        s->text.size = s->barrier;
+        fences |= s->fences;
+    }
+    s->barrier = s->text.size;
+    emit_line(e, e->depth, "%s(%s);", e->t->target.is_cpu ? "sub_group_barrier" : "barrier", flags[fences]);
+    s->behind = s->text.size;
+    s->fences = fences;
+}
+
 void barrier_if_touched(emitter *e) {
     if (!e->touches_local) return;
     if (e->copies)
         emit_line(e, e->depth, "copies_close();\n%*sCOPIES_WAIT(0);", 4 * e->scopes[e->depth].indent, "");
     e->copies = false;
-    emit_line(e, e->depth,
-              e->t->target.is_cpu ? "sub_group_barrier(CLK_LOCAL_MEM_FENCE);"
-                                  : "barrier(CLK_LOCAL_MEM_FENCE);");
+    emit_barrier(e, FENCE_LOCAL);
     e->touches_local = false;
 }
 

@@ -148,6 +148,9 @@ typedef struct scope {
     int64_t trips;    /* of a loop in which there is no other; 0: not known */
     bool is_chunks;   /* a loop over a block's chunks */
     bool is_unrolled; /* in which registers are numbered by the loop's variable */
+    size_t barrier;   /* where in the text the latest one begins */
+    size_t behind;    /* and ends */
+    unsigned fences;  /* of that one */
 } scope;
 
 #define MAX_PARTS 8
@@ -240,6 +243,11 @@ int registers_of(const tile *t);
 bool moves_elements(op_code code);
 /* Is there all that the value needs before the open group has ended? */
 bool available(emitter *e, const value *v, bool moved, int budget);
+/* Lanes wait for each other, and see what any wrote before to memory of these kinds: one barrier, where
+ * another stands directly before. */
+#define FENCE_GLOBAL 1u
+#define FENCE_LOCAL 2u
+void emit_barrier(emitter *e, unsigned fences);
 void barrier_if_touched(emitter *e);
 
 /* emit_expr.c */

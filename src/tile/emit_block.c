@@ -568,10 +568,7 @@ static void emit_op(emitter *e, op *o) {
     case OP_BARRIER:
     case OP_GPU_BARRIER:
         flush(e);
-        if (e->t->target.is_cpu)
-            emit_line(e, e->depth, "sub_group_barrier(CLK_GLOBAL_MEM_FENCE | CLK_LOCAL_MEM_FENCE);");
-        else
-            emit_line(e, e->depth, "barrier(CLK_GLOBAL_MEM_FENCE | CLK_LOCAL_MEM_FENCE);");
+        emit_barrier(e, FENCE_GLOBAL | FENCE_LOCAL);
         break;
     case OP_FOR:
         flush(e);

@@ -476,26 +476,19 @@ static void emit_fence(emitter *e) {
     emit_line(e, e->depth, "%s(CLK_GLOBAL_MEM_FENCE);", target->is_cpu ? name : use(e, name));
 }
 
-/* All lanes have read what the kernel reads up to here. */
-static void wait_for_reads(emitter *e) {
-    emit_line(e, e->depth, "%s(CLK_GLOBAL_MEM_FENCE);",
-              e->t->target.is_cpu ? "sub_group_barrier" : "barrier");
-}
-
 /* A store or atomic of one element: one lane does it. The others' would be no harm if lanes went together,
  * but the CPU driver runs a kernel without anything varying lane by lane: each would read what the last has
  * written. */
 void emit_scalar_atomic(emitter *e, op *o) {
     if (o->code == OP_STORE) {
-        if (o->follows_reads) wait_for_reads(e);
+        if (o->follows_reads) emit_barrier(e, FENCE_GLOBAL);
         emit_store(e, o, NULL, "lane == 0", NULL);
-        emit_line(e, e->depth, "%s(CLK_GLOBAL_MEM_FENCE);", /* the other lanes may read it */
-                  e->t->target.is_cpu ? "sub_group_barrier" : "barrier");
+        emit_barrier(e, FENCE_GLOBAL); /* the other lanes may read it */
         return;
     }
     int64_t sem = op_attr_int(o, "sem", 4); /* relaxed, acquire, release, both */
     if (!e->t->target.is_cpu) {             /* after what the other lanes read and wrote before */
-        emit_line(e, e->depth, "barrier(CLK_GLOBAL_MEM_FENCE | CLK_LOCAL_MEM_FENCE);");
+        emit_barrier(e, FENCE_GLOBAL | FENCE_LOCAL);
         e->touches_local = false;
     }
     if (sem >= 3) emit_fence(e);
@@ -594,7 +587,7 @@ static expr read_root(emitter *e, const root *r, const coords *at);
 /* On a processor, whose programs have one subgroup, a block of fewer elements than lanes is read by all of
  * them, but stored by the first: the others see that, too. */
 static void show_all_lanes(emitter *e, const plan *p) {
-    if (p->guard && e->t->target.is_cpu) emit_line(e, e->depth, "sub_group_barrier(CLK_GLOBAL_MEM_FENCE);");
+    if (p->guard && e->t->target.is_cpu) emit_barrier(e, FENCE_GLOBAL);
 }
 
 static void emit_root(emitter *e, root *r, plan *p) {
@@ -846,8 +839,8 @@ void emit_group(emitter *e) {
     p.most_parts = e->t->parts > 1 ? e->t->parts : 0;
     uint64_t weight = e->weight;
     int outer = e->block_depth, lanes = e->lanes;
+    if (g->follows_reads) emit_barrier(e, FENCE_GLOBAL); /* until all lanes have read what they do before */
     comment_group(e);
-    if (g->follows_reads) wait_for_reads(e);
     if (is_turned(e)) {
         emit_turned(e);
         e->weight = weight;

@@ -7,6 +7,7 @@ without subgroups; the CPU device runs all three.
 from __future__ import annotations
 
 import importlib.util
+import re
 import tarfile
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -15,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from openxpu import _tile
 
 FOLDER = Path(__file__).parent
 _spec = importlib.util.spec_from_file_location("tile_run", FOLDER / "run.py")
@@ -701,6 +703,14 @@ def descriptors(m: int, n: int, k: int, element: str, turned: bool) -> str:
     numbers = ", ".join(f"%{name}: i32" for name in ("M", "N", "K", "lda", "ldb", "x", "y", "off"))
     parameters = f"%a: !tt.ptr<{element}>, %b: !tt.ptr<{element}>, %c: !tt.ptr<{out}>, {numbers}"
     return f"module {{\n  tt.func public @k({parameters}) {{\n" + "\n".join(lines) + "\n  }\n}\n"
+
+
+@pytest.mark.parametrize("target", ["cpu", "bmg", "nvidia"])
+def test_one_barrier_stands_for_two(target: str) -> None:
+    source = _tile.compile_module(corpus()["layernorm_bwd_lock"].encode(), target=target).source
+    barrier = r"barrier\(CLK_.*\);\n"
+    assert re.search(barrier, source)
+    assert not re.search(rf"{barrier} *(sub_group_)?{barrier}", source)
 
 
 @pytest.mark.parametrize("target", run.MATRIX_TARGETS)
