@@ -394,6 +394,18 @@ static bool reads_overwritten(const layout *l, value *v, const op *store, bool m
     return false;
 }
 
+/* Notes what `store` has to wait for. Does it go to memory that the kernel reads? */
+static bool note_store(const layout *l, op *store, int seen) {
+    const value *to = base_of(store->args[0]);
+    const bool scalar = is_scalar(store->args[0]);
+    const bool is_read = to->is_read || l->reads_any || !is_argument(l, to);
+    store->follows_reads = is_read && (scalar || l->reduces || l->reads_any || to->read_at != store->args[0]);
+    store->overwrites = false;
+    for (int i = 0; i < store->arg_count && is_read && !scalar; i++)
+        if (reads_overwritten(l, store->args[i], store, false, seen)) store->overwrites = true;
+    return is_read;
+}
+
 /* Which memory the kernel reads, and whether it does more than element by element. */
 static void note_reads(layout *l, const region *r) {
     for (const block *b = r->first; b; b = b->next)
@@ -547,16 +559,7 @@ static void demand_all(layout *l, region *r) {
     for (block *b = r->first; b; b = b->next)
         for (op *o = b->first; o; o = o->next) {
             use_site at = {o->level, o->epoch, o->loops, l->stamp += 2, o->id, b, NULL};
-            if (o->code == OP_STORE) {
-                const value *to = base_of(o->args[0]);
-                const bool is_read = to->is_read || l->reads_any || !is_argument(l, to);
-                o->follows_reads = is_read && (is_scalar(o->args[0]) || l->reduces || l->reads_any ||
-                                               to->read_at != o->args[0]);
-                o->overwrites = false;
-                for (int i = 0; i < o->arg_count && is_read && !is_scalar(o->args[0]); i++)
-                    if (reads_overwritten(l, o->args[i], o, false, at.stamp)) o->overwrites = true;
-                if (is_read) at.store = o;
-            }
+            if (o->code == OP_STORE && note_store(l, o, at.stamp)) at.store = o;
             if (o->code == OP_FOR) { /* initial values are copied before the loop, at the loop's number */
                 block *body = o->regions[0].first;
                 for (int i = 3; i < o->arg_count; i++) {
