@@ -313,10 +313,20 @@ void emit_group(emitter *e);
 void note_wanted(emitter *e, const root *r);
 void emit_combine(emitter *e, op *o, const expr *left, const expr *right, expr *out);
 void emit_histogram(emitter *e, op *o);
-void emit_message(emitter *e, op *o, const coords *at, const char *guard);
-void emit_assert(emitter *e, op *o, const coords *at);
+/* y[i] = x[i] of another lane: `by` lanes above or below, the partner whose number differs in the bit `by`,
+ * or lane number `by`. Where there is none, any value. */
+typedef enum lane_move { FROM_ABOVE, FROM_BELOW, FROM_PARTNER, FROM_ONE } lane_move;
+void exchange(emitter *e, op *o, const expr *x, expr *y, int n, lane_move move, int by);
+
+/* emit_memory.c */
+const char *both(emitter *e, const char *a, const char *b); /* conditions; NULL: none */
+const char *mask_text(emitter *e, op *o, int index, const coords *at);
+void emit_store(emitter *e, op *o, const coords *at, const char *guard, const char **parts);
+expr emit_atomic(emitter *e, op *o, const coords *at, const char *guard);
 void emit_scalar_atomic(emitter *e, op *o);
-const char *atomic_text(emitter *e, op *o, const char *pointer, const char *const *args);
+void emit_descriptor_effect(emitter *e, op *o, const coords *at, const char *guard);
+void emit_assert(emitter *e, op *o, const coords *at);
+void emit_message(emitter *e, op *o, const coords *at, const char *guard);
 
 /* emit_dot.c */
 /* What the target does in one instruction for a dot: sums of `depth` products. */
