@@ -86,8 +86,11 @@ int lane_dim(tile *t, const type *ty); /* which dimension's elements lie on neig
 int short_lane_dim(tile *t, const type *ty, int axis);
 bool is_pure(const op *o);         /* may be computed anew, anywhere */
 bool is_small_reduce(const op *o); /* a reduction over 2 elements: computed where it is wanted */
-/* Does it store to memory, through its first operand? */
+/* Does it store to memory, or read it, through its first operand? */
 bool op_writes(const op *o);
+bool op_reads(const op *o);
+/* Must `read` be done for all elements before `write` is for any? `moved`: they have other places between. */
+bool is_overwritten(const tile *t, const op *read, const op *write, bool moved);
 bool is_scalar(const value *v);       /* one element: computed where it is defined */
 bool is_splat(value *v);              /* all elements are equal, whatever the coordinates */
 int64_t stride_of(value *v, int dim); /* difference of neighbours; UNKNOWN_STRIDE if not constant */

@@ -128,6 +128,8 @@ void emit_scalar_atomic(emitter *e, op *o) {
     if (!e->t->target.is_cpu) {             /* after what the other lanes read and wrote before */
         emit_barrier(e, FENCE_GLOBAL | FENCE_LOCAL);
         e->touches_local = false;
+    } else if (o->follows_reads) {
+        emit_barrier(e, FENCE_GLOBAL);
     }
     if (sem >= 3) emit_fence(e);
     expr x = emit_atomic(e, o, NULL, "lane == 0");

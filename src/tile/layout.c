@@ -27,7 +27,7 @@ typedef struct use_site {
     int stamp; /* of the root: even, and one more where elements have been moved */
     int id;    /* the operation's number */
     const block *block;
-    op *store; /* the root, if it stores to memory that the kernel reads */
+    op *write; /* the root, if it writes to memory that the kernel reads */
 } use_site;
 
 typedef struct layout {
@@ -35,7 +35,6 @@ typedef struct layout {
     int next_id, epoch, era, stamp, pass;
     bool again, joins; /* of tile_settle */
     bool reads_any;    /* from a pointer that is no argument's */
-    bool reduces;      /* lanes may repeat each other's elements, or have rows of them */
 } layout;
 
 bool is_small_reduce(const op *o) {
@@ -358,51 +357,68 @@ static value *base_of(value *v) {
     }
 }
 
-static bool is_argument(const layout *l, const value *v) {
-    return !v->def && v->owner == l->t->kernel->regions[0].first;
+static bool is_argument(const tile *t, const value *v) {
+    return !v->def && v->owner == t->kernel->regions[0].first;
 }
 
 /* Are there fewer elements than lanes, so that several have the same one, and what they make of it is read?
  * On GPUs those that don't store leave no other traces but in reductions. */
-static bool repeats(const layout *l, const type *ty) {
-    const int64_t lanes = tile_lanes(l->t);
-    if (ty->count < lanes) return l->reduces || l->t->target.is_cpu;
-    if (!l->t->target.is_cpu || !l->reduces) return false;
+static bool repeats(const tile *t, const type *ty) {
+    const int64_t lanes = tile_lanes(t);
+    if (ty->count < lanes) return t->reduces || t->target.is_cpu;
+    if (!t->target.is_cpu || !t->reduces) return false;
     for (int d = 0; d < ty->rank; d++) /* a lane a row, when one is reduced */
         if (ty->shape[d] > 1 && ty->shape[d] < lanes && ty->count / ty->shape[d] < lanes) return true;
     return false;
 }
 
-/* Must `load` be done for all elements before `store` is for any? */
-static bool is_overwritten(const layout *l, const op *load, const op *store, bool moved) {
-    const value *from = base_of(load->args[0]), *to = base_of(store->args[0]);
-    if (from != to && is_argument(l, from) && is_argument(l, to)) return false;
-    return moved || load->args[0] != store->args[0] || repeats(l, store->args[0]->type);
+bool op_reads(const op *o) {
+    return o->code == OP_LOAD || o->code == OP_DESCRIPTOR_LOAD || o->code == OP_DESCRIPTOR_GATHER;
 }
 
-/* Does `v`, which `store` needs, come from such a load? `seen` is even. */
-static bool reads_overwritten(const layout *l, value *v, const op *store, bool moved, int seen) {
+/* Has `o` its elements where `read` has them, each in a place of its own? An atomic's may share one. */
+static bool same_places(const op *read, const op *o) {
+    bool same = o->code != OP_ATOMIC_RMW && o->code != OP_ATOMIC_CAS && o->code != OP_DESCRIPTOR_SCATTER;
+    int count = read->args[0]->type->is_descriptor ? read->arg_count : 1;
+    for (int i = 0; i < count && same; i++) same = read->args[i] == o->args[i];
+    return same;
+}
+
+/* What `write` writes at once. */
+static const type *written_type(const op *write) {
+    return write->args[write->args[0]->type->is_descriptor ? write->arg_count - 1 : 0]->type;
+}
+
+bool is_overwritten(const tile *t, const op *read, const op *write, bool moved) {
+    const value *from = base_of(read->args[0]), *to = base_of(write->args[0]);
+    if (from != to && is_argument(t, from) && is_argument(t, to)) return false;
+    return moved || !same_places(read, write) || repeats(t, written_type(write));
+}
+
+/* Does `v`, which `write` needs, come from what it overwrites? `seen` is even. */
+static bool reads_overwritten(const tile *t, value *v, const op *write, bool moved, int seen) {
     if (v->offset) v = v->offset->start;
     const op *o = v->def;
     const bool scans = o && o->code == OP_SCAN; /* whose loop may be the store's */
     if (!o || (!is_pure(o) && !scans) || v->seen == seen + 1 || v->seen == seen + moved) return false;
     v->seen = seen + moved;
-    if (o->code == OP_LOAD && !is_scalar(v) && is_overwritten(l, o, store, moved)) return true;
+    if (op_reads(o) && !is_scalar(v) && is_overwritten(t, o, write, moved)) return true;
     moved = moved || scans || moves_elements(o->code);
     for (int i = 0; i < o->arg_count; i++)
-        if (reads_overwritten(l, o->args[i], store, moved, seen)) return true;
+        if (reads_overwritten(t, o->args[i], write, moved, seen)) return true;
     return false;
 }
 
-/* Notes what `store` has to wait for. Does it go to memory that the kernel reads? */
-static bool note_store(const layout *l, op *store, int seen) {
-    const value *to = base_of(store->args[0]);
-    const bool scalar = is_scalar(store->args[0]);
-    const bool is_read = to->is_read || l->reads_any || !is_argument(l, to);
-    store->follows_reads = is_read && (scalar || l->reduces || l->reads_any || to->read_at != store->args[0]);
-    store->overwrites = false;
-    for (int i = 0; i < store->arg_count && is_read && !scalar; i++)
-        if (reads_overwritten(l, store->args[i], store, false, seen)) store->overwrites = true;
+/* Notes what `write` has to wait for. Does it go to memory that the kernel reads? */
+static bool note_write(const layout *l, op *write, int seen) {
+    const value *to = base_of(write->args[0]);
+    const bool single = written_type(write)->count == 1;
+    const bool is_read = to->is_read || l->reads_any || !is_argument(l->t, to);
+    const bool elsewhere = l->reads_any || !to->read_by || !same_places(to->read_by, write);
+    write->follows_reads = is_read && (single || l->t->reduces || elsewhere);
+    write->overwrites = false;
+    for (int i = 0; i < write->arg_count && is_read && !single; i++)
+        if (reads_overwritten(l->t, write->args[i], write, false, seen)) write->overwrites = true;
     return is_read;
 }
 
@@ -410,13 +426,13 @@ static bool note_store(const layout *l, op *store, int seen) {
 static void note_reads(layout *l, const region *r) {
     for (const block *b = r->first; b; b = b->next)
         for (const op *o = b->first; o; o = o->next) {
-            if (o->code == OP_LOAD) {
+            if (op_reads(o)) {
                 value *from = base_of(o->args[0]);
-                from->read_at = !from->is_read || from->read_at == o->args[0] ? o->args[0] : NULL;
+                from->read_by = !from->is_read || (from->read_by && same_places(from->read_by, o)) ? o : NULL;
                 from->is_read = true;
-                l->reads_any = l->reads_any || !is_argument(l, from);
+                l->reads_any = l->reads_any || !is_argument(l->t, from);
             }
-            l->reduces = l->reduces || o->code == OP_REDUCE || o->code == OP_SCAN;
+            l->t->reduces = l->t->reduces || o->code == OP_REDUCE || o->code == OP_SCAN;
             for (int i = 0; i < o->region_count; i++) note_reads(l, &o->regions[i]);
         }
 }
@@ -474,7 +490,7 @@ static void demand(layout *l, value *v, use_site at) {
     if (is_splat(v) && !v->cost) return;
     bool stale = (op_table[o->code].kind == KIND_LOAD || op_table[o->code].kind == KIND_DESCRIPTOR) &&
                  (o->epoch != at.epoch || outside || op_attr(o, "isVolatile"));
-    if (at.store && o->code == OP_LOAD && is_overwritten(l, o, at.store, at.stamp & 1)) stale = true;
+    if (at.write && op_reads(o) && is_overwritten(l->t, o, at.write, at.stamp & 1)) stale = true;
     if (is_turned(l->t, v)) stale = true;
     bool wished =
         l->t->target.is_cpu || v->is_recomputed || v->type->is_pointer ? false : v->cost >= COST_LOAD;
@@ -490,7 +506,7 @@ static void demand(layout *l, value *v, use_site at) {
     v->wanted_at = at.level + 1;
     if (!is_transparent(o))
         at.level = o->level; /* where the operands are wanted if `o` should be held in the end */
-    if (at.store && moves_elements(o->code)) at.stamp |= 1;
+    if (at.write && moves_elements(o->code)) at.stamp |= 1;
     for (int i = 0; i < o->arg_count; i++) demand_operand(l, o, i, at);
 }
 
@@ -559,7 +575,7 @@ static void demand_all(layout *l, region *r) {
     for (block *b = r->first; b; b = b->next)
         for (op *o = b->first; o; o = o->next) {
             use_site at = {o->level, o->epoch, o->loops, l->stamp += 2, o->id, b, NULL};
-            if (o->code == OP_STORE && note_store(l, o, at.stamp)) at.store = o;
+            if (op_writes(o) && note_write(l, o, at.stamp)) at.write = o;
             if (o->code == OP_FOR) { /* initial values are copied before the loop, at the loop's number */
                 block *body = o->regions[0].first;
                 for (int i = 3; i < o->arg_count; i++) {
@@ -754,6 +770,7 @@ void tile_layout(tile *t) {
     region *body = &t->kernel->regions[0];
     t->kernel->loops = -1;
     number_ops(&l, body, 0);
+    t->reduces = false;
     note_reads(&l, body);
     vote(t, body, 1);
     l.pass = 1; /* finds what is held */

@@ -142,11 +142,11 @@ struct value {
     struct offset *offset; /* layout.c: or a first value and a scalar */
     struct memo *memo;     /* emit.c: the elements computed so far */
     int pending;           /* emit.c: the group that gives it, if that isn't emitted yet */
-    int8_t splat;         /* layout.c: 1 if all its elements are known to be equal, -1 if not, 0: not asked */
-    bool is_recomputed;   /* it can't stay in registers, and is too cheap for local memory */
-    bool is_read;         /* layout.c: the kernel reads memory from it on */
-    const value *read_at; /* and that alone: the pointers, if all reads have the same */
-    bool is_whole;        /* a carried one that isn't read as its dot leaves it */
+    int8_t splat;       /* layout.c: 1 if all its elements are known to be equal, -1 if not, 0: not asked */
+    bool is_recomputed; /* it can't stay in registers, and is too cheap for local memory */
+    bool is_read;       /* layout.c: the kernel reads memory from it on */
+    const op *read_by;  /* and all do so in the same places as this one; NULL: they don't */
+    bool is_whole;      /* a carried one that isn't read as its dot leaves it */
     const struct tiling *grid; /* emit_op.c: what it is computed from lies on the lanes like this */
 };
 
@@ -168,8 +168,8 @@ struct op {
     int level, raises;         /* how many reductions and the like its operands have behind them */
     int loops;                 /* around it */
     int number;                /* kernel.c: of an assertion */
-    bool overwrites;           /* a store to what it reads itself, and other lanes have yet to read */
-    bool follows_reads;        /* a store to what the kernel reads elsewhere */
+    bool overwrites;           /* it writes to what it reads itself, and other lanes have yet to read */
+    bool follows_reads;        /* it writes to what the kernel reads elsewhere */
     const struct tiling *grid; /* as of values */
 };
 
@@ -378,6 +378,7 @@ struct tile {
     int subgroup;                                     /* lanes of one: those of matrix units, if used */
     bool is_large;                                    /* dots' sums want twice the registers */
     int stages;                                       /* of what loops copy in ahead; 1: nothing */
+    bool reduces;                                     /* layout.c: there are reductions or scans */
     bool is_unsettled;                                /* a trial emission learnt something */
     text *source;                                     /* the result */
     xpu_tile_program *program;                        /* and what is said of it */

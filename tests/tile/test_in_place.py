@@ -1,7 +1,8 @@
-"""Triton kernels that store to memory that they read: a block is read whole before any of it is written."""
+"""Triton kernels that write to memory that they read: a block is read whole before any of it is written."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from pathlib import Path
 
@@ -11,6 +12,10 @@ from inner_run import passes
 
 triton = pytest.importorskip("triton")
 import triton.language as tl  # noqa: E402
+
+_spec = importlib.util.spec_from_file_location("tile_run", Path(__file__).parent / "run.py")
+run = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(run)
 
 SIZES = [4, 16, 64]
 
@@ -154,15 +159,148 @@ def takes_a_number(counter, out, n: tl.constexpr):
     tl.store(out + mine * n + i, i + mine)
 
 
+@triton.jit
+def takes_a_number_at_once(counter, out, n: tl.constexpr):
+    mine = tl.load(counter)
+    tl.atomic_add(counter, 1)
+    i = tl.arange(0, n)
+    tl.store(out + mine * n + i, i + mine)
+
+
 @pytest.mark.parametrize("n", SIZES)
 def test_a_number_that_all_lanes_read(n: int) -> None:
-    counter = torch.ones(1, dtype=torch.int32, device="xpu")
-    out = torch.zeros(4, n, dtype=torch.int32, device="xpu")
-    for _ in range(2):
-        takes_a_number[(1,)](counter, out, n)
-    assert counter.item() == 3
-    i = torch.arange(n, dtype=torch.int32)
-    assert torch.equal(out.cpu(), torch.stack([i * 0, i + 1, i + 2, i * 0]))
+    for kernel in (takes_a_number, takes_a_number_at_once):
+        counter = torch.ones(1, dtype=torch.int32, device="xpu")
+        out = torch.zeros(4, n, dtype=torch.int32, device="xpu")
+        for _ in range(2):
+            kernel[(1,)](counter, out, n)
+        assert counter.item() == 3, kernel.fn.__name__
+        i = torch.arange(n, dtype=torch.int32)
+        assert torch.equal(out.cpu(), torch.stack([i * 0, i + 1, i + 2, i * 0])), kernel.fn.__name__
+
+
+@triton.jit
+def add_reversed(x, out, n: tl.constexpr):
+    i = tl.arange(0, n)
+    tl.atomic_add(x + n - 1 - i, tl.load(x + i))
+
+
+@triton.jit
+def exchange_reversed(x, out, n: tl.constexpr):
+    i = tl.arange(0, n)
+    tl.store(out + i, tl.atomic_xchg(x + n - 1 - i, tl.load(x + i)))
+
+
+@triton.jit
+def compare_reversed(x, out, n: tl.constexpr):
+    i = tl.arange(0, n)
+    tl.store(out + i, tl.atomic_cas(x + n - 1 - i, tl.load(x + n - 1 - i), tl.load(x + i)))
+
+
+@triton.jit
+def add_neighbours(x, out, n: tl.constexpr):
+    at = x + tl.arange(0, n) // 2
+    tl.atomic_add(at, tl.load(at))
+
+
+@triton.jit
+def add_every_other(x, out, n: tl.constexpr):
+    at = x + tl.arange(0, n) % 2
+    tl.atomic_add(at, tl.load(at))
+
+
+@triton.jit
+def copy_and_count_the_last(x, out, n: tl.constexpr):
+    i = tl.arange(0, n)
+    tl.store(out + i, tl.load(x + i))
+    tl.atomic_add(x + n - 1, 1.0)
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_atomics(n: int) -> None:
+    last = (torch.arange(n) == n - 1).float()
+    for kernel, exact, seen in (
+        (add_reversed, lambda r: r + r.flip(0), torch.zeros_like),
+        (exchange_reversed, lambda r: r.flip(0), lambda r: r.flip(0)),
+        (compare_reversed, lambda r: r.flip(0), lambda r: r.flip(0)),
+        (add_neighbours, lambda r: torch.cat([r[: n // 2] * 3, r[n // 2 :]]), torch.zeros_like),
+        (add_every_other, lambda r: torch.cat([r[:2] * (1 + n // 2), r[2:]]), torch.zeros_like),
+        (copy_and_count_the_last, lambda r: r + last, torch.clone),
+    ):
+        x, r = numbers(n)
+        out = torch.zeros_like(x)
+        kernel[(1,)](x, out, n)
+        for got, wanted in ((x, exact(r)), (out, seen(r))):
+            torch.testing.assert_close(
+                got.cpu(), wanted, msg=lambda m, name=kernel.fn.__name__: f"{name}: {m}"
+            )
+
+
+DESCRIPTORS = """
+module {{
+  tt.func public @k(%x: !tt.ptr<f32>) {{
+    %c0 = arith.constant 0 : i32
+    %c1 = arith.constant 1 : i32
+    %rows = arith.constant {rows} : i32
+    %columns = arith.constant {n} : i32
+    %one = arith.constant 1 : i64
+    %pitch = arith.constant {n} : i64
+    %d = tt.make_tensor_descriptor %x, [%rows, %columns], [%pitch, %one] : !tt.ptr<f32>, !tt.tensordesc<{n}x{n}xf32>
+    %r = tt.make_tensor_descriptor %x, [%rows, %columns], [%pitch, %one] : !tt.ptr<f32>, !tt.tensordesc<1x{n}xf32>
+    %i = tt.make_range {{end = {n} : i32, start = 0 : i32}} : tensor<{n}xi32>
+    %last = arith.constant dense<{last}> : tensor<{n}xi32>
+    %up = arith.subi %last, %i : tensor<{n}xi32>
+    %e = tt.expand_dims %i {{axis = 1 : i32}} : tensor<{n}xi32> -> tensor<{n}x1xi32>
+    %f = tt.expand_dims %i {{axis = 0 : i32}} : tensor<{n}xi32> -> tensor<1x{n}xi32>
+    %m = arith.constant dense<{n}> : tensor<{n}x1xi32>
+    %em = arith.muli %e, %m : tensor<{n}x1xi32>
+    %g = tt.broadcast %em : tensor<{n}x1xi32> -> tensor<{n}x{n}xi32>
+    %h = tt.broadcast %f : tensor<1x{n}xi32> -> tensor<{n}x{n}xi32>
+    %at = arith.addi %g, %h : tensor<{n}x{n}xi32>
+    %xs = tt.splat %x : !tt.ptr<f32> -> tensor<{n}x{n}x!tt.ptr<f32>>
+    %p = tt.addptr %xs, %at : tensor<{n}x{n}x!tt.ptr<f32>>, tensor<{n}x{n}xi32>
+    {body}
+    tt.return
+  }}
+}}
+"""
+BLOCK, ROWS = "!tt.tensordesc<{n}x{n}xf32>, tensor<{n}x{n}xf32>", "!tt.tensordesc<1x{n}xf32>"
+LOAD = "%v = tt.descriptor_load %d[%c0, %c0] : !tt.tensordesc<{n}x{n}xf32> -> tensor<{n}x{n}xf32>"
+PLAIN = "%v = tt.load %p : tensor<{n}x{n}x!tt.ptr<f32>>"
+GATHER = (
+    f"%v = tt.descriptor_gather %r[%i, %c0] : ({ROWS}, tensor<{{n}}xi32>, i32) -> tensor<{{n}}x{{n}}xf32>"
+)
+TURN = "%w = tt.trans %v {{order = array<i32: 1, 0>}} : tensor<{n}x{n}xf32> -> tensor<{n}x{n}xf32>"
+STORE_TURNED = f"tt.descriptor_store %d[%c0, %c0], %w : {BLOCK}"
+STORE_BELOW = f"tt.descriptor_store %d[%c1, %c0], %v : {BLOCK}"
+ADD_BELOW = f"tt.descriptor_reduce add, %d[%c1, %c0], %v : {BLOCK}"
+SCATTER = f"tt.descriptor_scatter %r[%up, %c0], %v : {ROWS}, tensor<{{n}}xi32>, i32, tensor<{{n}}x{{n}}xf32>"
+STORE_PLAIN = "tt.store %p, %w : tensor<{n}x{n}x!tt.ptr<f32>>"
+
+
+@pytest.mark.parametrize("target", run.TARGETS)
+@pytest.mark.parametrize("n", SIZES)
+def test_descriptors(n: int, target: str | int) -> None:
+    def turned(x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([x[:n].t(), x[n:]])
+
+    def below(x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([x[:1], x[:n]])
+
+    for lines, exact in (
+        ([LOAD, TURN, STORE_TURNED], turned),
+        ([PLAIN, TURN, STORE_TURNED], turned),
+        ([LOAD, TURN, STORE_PLAIN], turned),
+        ([LOAD, STORE_BELOW], below),
+        ([PLAIN, STORE_BELOW], below),
+        ([LOAD, ADD_BELOW], lambda x: x + torch.cat([x[:1] * 0, x[:n]])),
+        ([GATHER, SCATTER], lambda x: torch.cat([x[:n].flip(0), x[n:]])),
+    ):
+        text = DESCRIPTORS.format(n=n, rows=n + 1, last=n - 1, body="\n    ".join(lines).format(n=n))
+        x = torch.randn(n + 1, n, generator=torch.Generator().manual_seed(0))
+        wanted = exact(x)
+        run.Kernel(text, target)((1,), x.numpy())
+        torch.testing.assert_close(x, wanted, msg=lambda m, lines=lines: f"{lines}: {m}")
 
 
 @pytest.mark.skipif("OPENXPU_TEST_EVERY" in os.environ, reason="this is that run")
