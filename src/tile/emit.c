@@ -668,6 +668,31 @@ bool reduces_rows(const tiling *x, const type *shape, int axis) {
            shape->shape[1] == x->columns * x->across;
 }
 
+/* Would `v`, computed in the open group, be read from memory that `write` overwrites? */
+static bool reads_overwritten(const emitter *e, const value *v, const op *write, bool moved, int budget) {
+    if (v->offset) v = v->offset->start;
+    const op *o = v->def;
+    if (is_scalar(v) || v->held || !o || !is_pure(o)) return false;
+    if (!budget || (op_reads(o) && is_overwritten(e->t, o, write, moved))) return true;
+    for (int i = 0; i < o->arg_count; i++)
+        if (reads_overwritten(e, o->args[i], write, moved || moves_elements(o->code), budget - 1))
+            return true;
+    return false;
+}
+
+/* Does the open group read for all its elements what `write` overwrites? */
+static bool group_reads(const emitter *e, const op *write) {
+    for (int i = 0; i < e->group.count; i++) {
+        const root *r = &e->group.roots[i];
+        const op *o = r->kind == ROOT_OP ? r->op : r->kind == ROOT_HOLD ? r->value->def : NULL;
+        if (!o && reads_overwritten(e, r->value, write, false, 64)) return true;
+        if (o && op_reads(o) && is_overwritten(e->t, o, write, false)) return true;
+        for (int k = 0; o && k < o->arg_count; k++)
+            if (reads_overwritten(e, o->args[k], write, moves_elements(o->code), 64)) return true;
+    }
+    return false;
+}
+
 /* Puts a root into the open group, or into a new one where it doesn't fit. */
 void add_root(emitter *e, root r, const type *shape, int axis) {
     group *g = &e->group;
@@ -682,7 +707,8 @@ void add_root(emitter *e, root r, const type *shape, int axis) {
                 g->count < MAX_ROOTS &&
                 (axis < 0 || g->axis < 0 || (g->axis == axis && g->is_reversed == reversed)) &&
                 !(reversed && g->count) && !(once && g->axis >= 0) && !(axis >= 0 && g->has_once);
-    bool apart = r.kind == ROOT_OP && r.op->overwrites; /* what it needs is read for all elements before */
+    bool apart = r.kind == ROOT_OP && /* what it overwrites is read for all elements before */
+                 (r.op->overwrites || (r.op->follows_reads && group_reads(e, r.op)));
     if (!fits || apart || !operands_available(e, &r)) flush(e);
     if (!g->shape) {
         g->shape = shape;

@@ -236,6 +236,62 @@ def test_atomics(n: int) -> None:
             )
 
 
+@triton.jit
+def keep_and_clear(x, out, n: tl.constexpr):
+    i = tl.arange(0, n)
+    v = tl.load(x + i)
+    tl.store(x + n - 1 - i, 0.0)
+    tl.store(out + i, v)
+
+
+@triton.jit
+def copy_and_clear(x, out, n: tl.constexpr):
+    i = tl.arange(0, n)
+    tl.store(out + i, tl.load(x + i))
+    tl.store(x + n - 1 - i, 0.0)
+
+
+@triton.jit
+def add_up_and_clear(x, out, n: tl.constexpr):
+    i = tl.arange(0, n)
+    total = tl.sum(tl.load(x + i), 0)
+    tl.store(x + n - 1 - i, 0.0)
+    tl.store(out + i, total)
+
+
+@triton.jit
+def keep_and_count(x, out, n: tl.constexpr):
+    i = tl.arange(0, n)
+    v = tl.load(x + i)
+    tl.atomic_add(x + n - 1 - i, 1.0)
+    tl.store(out + i, v)
+
+
+@triton.jit
+def copy_and_count(x, out, n: tl.constexpr):
+    i = tl.arange(0, n)
+    tl.store(out + i, tl.load(x + i))
+    tl.atomic_add(x + n - 1 - i, 1.0)
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_numbers_that_come_from_elsewhere(n: int) -> None:
+    for kernel, exact, seen in (
+        (keep_and_clear, torch.zeros_like, torch.clone),
+        (copy_and_clear, torch.zeros_like, torch.clone),
+        (add_up_and_clear, torch.zeros_like, lambda r: r.sum().expand(n)),
+        (keep_and_count, lambda r: r + 1, torch.clone),
+        (copy_and_count, lambda r: r + 1, torch.clone),
+    ):
+        x, r = numbers(n)
+        out = torch.zeros_like(x)
+        kernel[(1,)](x, out, n)
+        for got, wanted in ((x, exact(r)), (out, seen(r))):
+            torch.testing.assert_close(
+                got.cpu(), wanted, msg=lambda m, name=kernel.fn.__name__: f"{name}: {m}"
+            )
+
+
 DESCRIPTORS = """
 module {{
   tt.func public @k(%x: !tt.ptr<f32>) {{
