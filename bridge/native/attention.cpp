@@ -45,9 +45,11 @@ double scale_of(const Tensor &query, std::optional<double> scale) {
     return scale ? *scale : 1 / std::sqrt(static_cast<double>(query.size(-1)));
 }
 
-// PyTorch's CPU flash kernel: no dropout.
-bool on_host(const Tensor &query, double dropout) {
-    return dropout == 0 && openxpu::uses_host_kernels(query.device().index());
+// PyTorch's CPU flash kernel: no dropout. It hides later keys by -infinity before it scales, so that the
+// scale must be positive for causal attention.
+bool on_host(const Tensor &query, double dropout, bool causal, std::optional<double> scale) {
+    const bool hides = !causal || scale_of(query, scale) > 0;
+    return dropout == 0 && hides && openxpu::uses_host_kernels(query.device().index());
 }
 
 // A fake tensor in a meta kernel says that it lies on meta: it is asked for on the current device.
@@ -320,7 +322,7 @@ std::array<Tensor, 3> attention_gradients_cpu(const AttentionSettings &s,
 Attention attend(const Tensor &query, const Tensor &key, const Tensor &value, const Tensor &bias,
                  double dropout, bool causal, std::optional<double> scale) {
     const auto device = query.device().index();
-    if (on_host(query, dropout)) {
+    if (on_host(query, dropout, causal, scale)) {
         auto [out, logsumexp] = openxpu::on_host<2, 4, AttentionSettings>(
             "attention of the host", device,
             {query, key, value, bias.defined() ? with_all_dimensions(bias) : bias},
@@ -353,7 +355,7 @@ Gradients attend_backward(const Tensor &grad_out, const Tensor &query, const Ten
     xpu_tensor gb;
     xpu_attention_grad grad{.out = &go};
     if (grad_bias.defined()) gb = openxpu::tensor_of(wide_grad_bias), grad.bias = &gb;
-    if (on_host(query, dropout)) {
+    if (on_host(query, dropout, causal, scale)) {
         if (grad_bias.defined()) // PyTorch's kernel hasn't got it
             openxpu::check(xpu_attention_backward(openxpu::current_stream(query), &lowered.args, &grad));
         auto [grad_query, grad_key, grad_value] = openxpu::on_host<3, 7, AttentionSettings>(

@@ -83,6 +83,13 @@ def test_scale() -> None:
     check((1, 2, 20, 16), scale=0.3)
 
 
+@pytest.mark.parametrize("value_depth", [16, 128])
+@pytest.mark.parametrize("scale", [-0.5, 0.0])
+def test_causal_by_a_scale_that_is_not_positive(scale: float, value_depth: int) -> None:
+    check((1, 3, 64, 16), value_depth=value_depth, is_causal=True, scale=scale)
+    check((1, 3, 64, 16), value_depth=value_depth, scale=scale)
+
+
 @pytest.mark.parametrize("shape", [(40, 40), (2, 1, 1, 40), (1, 3, 40, 40), (2, 3, 40, 40)], ids=str)
 @pytest.mark.parametrize("kind", ["bool", "float"])
 def test_masks(shape: tuple[int, ...], kind: str) -> None:
