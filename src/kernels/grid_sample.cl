@@ -56,16 +56,22 @@ static inline ACC bring_in(grid_sample_params p, ACC x, int size, ACC *slope) {
 }
 
 /* The elements that coordinate g takes in dimension d: where (-1: outside), their weights, the weights'
- * derivatives by g. False: there are none, and what is sampled is NaN, as by CUDA. */
+ * derivatives by g. False: g is no number to a cubic, what is sampled is NaN, and so is the gradient of the element
+ * that the padding puts g at, as by CUDA. */
 static inline bool taps(grid_sample_params p, int d, ACC g, int *at, ACC *weight, ACC *derivative) {
     const int size = p.in[d];
     ACC slope = p.align_corners ? (ACC)0.5f * (size - 1) : (ACC)0.5f * size;
     ACC x = p.align_corners ? (g + 1) * slope : (g + 1) * slope - (ACC)0.5f;
 #ifdef CUBIC
     if (!isfinite(x)) {
+#if defined REFLECTION || defined BORDER
+        const int place = (int)bring_in(p, x, size, &slope);
+#else
+        const int place = -1;
+#endif
         for (int k = 0; k < TAPS; k++) {
-            at[k] = -1;
-            weight[k] = derivative[k] = 0;
+            at[k] = place;
+            weight[k] = derivative[k] = NAN;
         }
         return false;
     }

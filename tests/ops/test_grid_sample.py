@@ -96,9 +96,14 @@ def test_places_that_are_no_numbers_by_cubes(padding: str) -> None:
     image, grid = torch.rand(1, 2, 4, 4), torch.tensor(places).view(1, 1, -1, 2)
     found = []
     for device in ("cpu", "xpu"):
-        at = grid.to(device, copy=True).requires_grad_()
-        y = F.grid_sample(image.to(device), at, "bicubic", padding, align_corners=False)
+        at, x = grid.to(device, copy=True).requires_grad_(), image.to(device, copy=True).requires_grad_()
+        y = F.grid_sample(x, at, "bicubic", padding, align_corners=False)
         y.sum().backward()
         found.append((y.detach().cpu(), at.grad.cpu()))
+        for place in grid[0, 0]:  # each adds its NaN to other elements of the image
+            x.grad = None
+            one = place.view(1, 1, 1, 2).to(device)
+            F.grid_sample(x, one, "bicubic", padding, align_corners=False).sum().backward()
+            found[-1] += (x.grad.cpu(),)
     for wanted, got in zip(*found, strict=True):
         torch.testing.assert_close(got, wanted, equal_nan=True, atol=1e-4, rtol=1e-4)
