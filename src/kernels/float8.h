@@ -69,9 +69,12 @@ static inline float8_byte float8_signed(float8_word magnitude, float v) {
 static inline float float8_with_sign(float magnitude, float8_byte v) {
     return float8_value(float8_bits(magnitude) | (float8_word)(v & 0x80) << 24);
 }
-/* The formats whose names end in fnuz: the sign alone is NaN, and what is beyond the greatest number, too. */
+/* The formats whose names end in fnuz: the sign alone is NaN, and what is beyond the greatest number, too.
+ * NaN is no branch's constant: what compilers make of a constant's conversion to an integer is whatever lies
+ * there. */
 static inline float float8_widen_fnuz(float8_byte v, int bits, int bias) {
-    return v == 0x80 ? float8_value(0x7fc00000u) : float8_with_sign(float8_widen(v & 0x7fu, bits, bias), v);
+    const float8_word above = v == 0x80 ? 0x7fc00000u : (float8_word)(v & 0x80) << 24;
+    return float8_value(float8_bits(float8_widen(v & 0x7fu, bits, bias)) | above);
 }
 static inline float8_byte float8_narrow_fnuz(float v, int bits, int bias) {
     const float8_word magnitude = v != v ? 0x80u : float8_narrow(v, bits, bias, 0x7fu, 0x80u);
@@ -102,7 +105,9 @@ static inline float8_byte narrow_f8e5m2fnuz(float v) { return float8_narrow_fnuz
 static inline float widen_f8e4m3b11fnuz(float8_byte v) { return float8_widen_fnuz(v, 3, 11); }
 static inline float8_byte narrow_f8e4m3b11fnuz(float v) { return float8_narrow_fnuz(v, 3, 11); }
 static inline float widen_f8e8m0fnu(float8_byte v) {
-    return float8_value(v == 255 ? 0x7fc00000u : v == 0 ? 0x00400000u : (float8_word)v << 23);
+    const float8_word middle =
+        v == 255 || v == 0 ? 0x00400000u : 0; /* makes infinity NaN, and 0 the least one */
+    return float8_value((float8_word)v << 23 | middle);
 }
 /* By the magnitude alone; halfway from the least number down is 0's, which the least one stands for. */
 static inline float8_byte narrow_f8e8m0fnu(float v) {

@@ -100,6 +100,15 @@ def test_every_code_to_every_dtype(dtype: torch.dtype) -> None:
         assert_same(inside.to("xpu").to(to), inside.to(to))
 
 
+@names("dtype", DTYPES, ids=str)
+def test_nan_to_integers_is_one_number(dtype: torch.dtype) -> None:
+    x = torch.full((1003,), math.nan).to(dtype)
+    for to in INTEGERS:  # which one, C leaves to the processor: as of a float's NaN that it has to convert
+        got = x.to("xpu").to(to).cpu()
+        assert torch.equal(got, torch.full((1003,), math.nan, device="xpu").to(to).cpu())
+        assert torch.equal(x.to("xpu").view(17, 59).t().to(to).cpu(), got.view(17, 59).t())
+
+
 def boundaries(dtype: torch.dtype) -> torch.Tensor:
     """Every number of `dtype`, the middle between neighbours, and the floats on both sides of each."""
     numbers = every_number(dtype).flatten().float()
