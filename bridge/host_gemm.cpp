@@ -20,6 +20,7 @@
 #include <climits>
 #include <utility>
 
+#include "host_halves.h"
 #include "host_memory.h"
 #include "xpu/ops/gemm.h"
 #include "xpu/tuning.h"
@@ -285,9 +286,29 @@ xpu_status gemm(xpu_stream *stream, const xpu_gemm_args *args) {
     } catch (...) { return keep_failure(); }
 }
 
+// Of bfloat16 to float32.
+void run_wide(xpu_stream *stream, const xpu_gemm_args &args) {
+    if (multiply_wide(args)) return;
+    const int device = xpu_stream_device(stream);
+    const Shape sa = shape_of(args, args.a, args.m, args.k), sb = shape_of(args, args.b, args.k, args.n);
+    const Shape so = shape_of(args, args.out, args.m, args.n);
+    const at::Tensor &a = views.a.over(args.a.data, c10::kBFloat16, sa.size(), sa.stride());
+    const at::Tensor &b = views.b.over(args.b.data, c10::kBFloat16, sb.size(), sb.stride());
+    at::Tensor out = views.out.over(args.out.data, c10::kFloat, so.size(), so.stride());
+    const HostScope scope(static_cast<c10::DeviceIndex>(device));
+    multiply(device, args, a.to(c10::kFloat), b.to(c10::kFloat), {}, out);
+}
+
+xpu_status gemm_wide(xpu_stream *stream, const xpu_gemm_args *args) {
+    try {
+        run_wide(stream, *args);
+        return XPU_SUCCESS;
+    } catch (...) { return keep_failure(); }
+}
+
 [[maybe_unused]] const bool registered = [] {
     xpu_tuning_libraries("torch " TORCH_VERSION);
-    const xpu_host_provider provider{.gemm = gemm};
+    const xpu_host_provider provider{.gemm = gemm, .gemm_wide = has_wide_products() ? gemm_wide : nullptr};
     return xpu_set_host_provider(&provider) == XPU_SUCCESS;
 }();
 

@@ -300,19 +300,21 @@ bool gemm_try_lines(xpu_stream *stream, const xpu_device_properties *properties,
     return true;
 }
 
-/* The host's library sums in float32, and one pass over the sums does the rest. */
+/* The host's library sums in float32, of bfloat16, too, and one pass over the sums does the rest. */
 static xpu_status sums_by_host(xpu_stream *stream, const gemm_problem *args) {
     const int64_t m = args->m, n = args->n, results = args->batch * m * n;
     void *sums = NULL;
     xpu_kernel *finish;
-    if (args->operand != XPU_FLOAT32 || !xpu_host_provider_active(xpu_stream_device(stream)))
+    const int device = xpu_stream_device(stream);
+    const bool is_wide = args->operand == XPU_BFLOAT16 && host_has_fast_wide(device);
+    if (!is_wide && (args->operand != XPU_FLOAT32 || !xpu_host_provider_active(device)))
         return XPU_ERROR_NOT_SUPPORTED;
     const int neighbours = (args->out.column_stride == 1) | (args->c.column_stride == 1) << 1 |
                            (args->other.column_stride == 1) << 2 | (args->after.b.line == 1) << 3;
     const gemm_choice choice = {.kernel = KERNEL_ROWS, .neighbours = neighbours};
-    XPU_TRY(gemm_kernel_of(xpu_stream_device(stream), args, choice, &finish));
+    XPU_TRY(gemm_kernel_of(device, args, choice, &finish));
     XPU_TRY(xpu_workspace_take(stream, (size_t)results * sizeof(float), &sums));
-    const xpu_gemm_args bare = {.dtype = XPU_FLOAT32,
+    const xpu_gemm_args bare = {.dtype = args->operand,
                                 .batch = args->batch,
                                 .m = m,
                                 .n = n,
@@ -321,7 +323,7 @@ static xpu_status sums_by_host(xpu_stream *stream, const gemm_problem *args) {
                                 .b = args->b,
                                 .out = {sums, m * n, n, 1},
                                 .alpha = {XPU_FLOAT64, {.f = 1}}};
-    xpu_status status = host_gemm(stream, &bare);
+    xpu_status status = is_wide ? host_gemm_wide(stream, &bare) : host_gemm(stream, &bare);
     gemm_params params = gemm_params_for(args);
     params.partial = XPU_ADDR(sums), params.slices = 1, params.slice = args->k;
     const xpu_range range = {.dims = 1,

@@ -40,10 +40,10 @@ bool xpu_host_provider_active(int device) {
 
 /* The elements of a matrix, from the first to the last. */
 static void add_matrix(const xpu_gemm_args *args, const xpu_matrix *m, int64_t rows, int64_t columns,
-                       bool is_written, xpu_access *accesses, int *count) {
+                       xpu_dtype dtype, bool is_written, xpu_access *accesses, int *count) {
     const int64_t last[3] = {(args->batch - 1) * m->batch_stride, (rows - 1) * m->row_stride,
                              (columns - 1) * m->column_stride};
-    const int64_t element = (int64_t)xpu_dtype_size(args->dtype);
+    const int64_t element = (int64_t)xpu_dtype_size(dtype);
     int64_t low = 0, high = 1;
     if (!m->data || rows == 0 || columns == 0) return;
     for (int d = 0; d < 3; d++) *(last[d] < 0 ? &low : &high) += last[d];
@@ -51,14 +51,18 @@ static void add_matrix(const xpu_gemm_args *args, const xpu_matrix *m, int64_t r
         (xpu_access){(char *)m->data + low * element, (size_t)((high - low) * element), is_written};
 }
 
+static int add_matrices(const xpu_gemm_args *args, xpu_dtype out, xpu_access *accesses) {
+    int count = 0;
+    add_matrix(args, &args->out, args->m, args->n, out, true, accesses, &count);
+    add_matrix(args, &args->a, args->m, args->k, args->dtype, false, accesses, &count);
+    add_matrix(args, &args->b, args->k, args->n, args->dtype, false, accesses, &count);
+    add_matrix(args, &args->c, args->m, args->n, args->dtype, false, accesses, &count);
+    return count;
+}
+
 static int gemm_accesses(const void *of, xpu_access *accesses) {
     const xpu_gemm_args *args = of;
-    int count = 0;
-    add_matrix(args, &args->out, args->m, args->n, true, accesses, &count);
-    add_matrix(args, &args->a, args->m, args->k, false, accesses, &count);
-    add_matrix(args, &args->b, args->k, args->n, false, accesses, &count);
-    add_matrix(args, &args->c, args->m, args->n, false, accesses, &count);
-    return count;
+    return add_matrices(args, args->dtype, accesses);
 }
 
 static xpu_status call_gemm(xpu_stream *stream, const void *args) { return table.gemm(stream, args); }
@@ -66,6 +70,32 @@ static xpu_status call_gemm(xpu_stream *stream, const void *args) { return table
 xpu_status host_gemm(xpu_stream *stream, const xpu_gemm_args *args) {
     if (!xpu_host_provider_active(xpu_stream_device(stream)) || !table.gemm) return XPU_ERROR_NOT_SUPPORTED;
     return xpu_host_call(stream, "gemm of the host", call_gemm, args, sizeof *args, gemm_accesses);
+}
+
+static int wide_accesses(const void *of, xpu_access *accesses) {
+    return add_matrices(of, XPU_FLOAT32, accesses);
+}
+
+static xpu_status call_wide(xpu_stream *stream, const void *args) { return table.gemm_wide(stream, args); }
+
+xpu_status host_gemm_wide(xpu_stream *stream, const xpu_gemm_args *args) {
+    if (!xpu_host_provider_active(xpu_stream_device(stream)) || !table.gemm_wide)
+        return XPU_ERROR_NOT_SUPPORTED;
+    return xpu_host_call(stream, "wide gemm of the host", call_wide, args, sizeof *args, wide_accesses);
+}
+
+/* Has the processor instructions for products of bfloat16? */
+static bool has_fast_bfloat16(void) {
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("avx512bf16");
+#else
+    return true;
+#endif
+}
+
+bool host_has_fast_wide(int device) {
+    return xpu_host_provider_active(device) && table.gemm_wide && has_fast_bfloat16();
 }
 
 /* One group after the other. */

@@ -8,6 +8,10 @@
  * declines. */
 xpu_status host_gemm(xpu_stream *stream, const xpu_gemm_args *args);
 
+/* The same of bfloat16 to float32; is it faster than a product of float32? */
+xpu_status host_gemm_wide(xpu_stream *stream, const xpu_gemm_args *args);
+bool host_has_fast_wide(int device);
+
 /* The same of xpu_gemm_grouped's. */
 typedef struct grouped_call {
     xpu_gemm_args args;

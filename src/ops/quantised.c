@@ -2,6 +2,7 @@
 #include "epilogue.h"
 #include "gemm.h"
 #include "gemm_joined.h"
+#include "host_provider.h"
 #include "iter.h"
 #include "matrix.h"
 #include "product.h"
@@ -412,16 +413,6 @@ static bool take_scale(const xpu_quantised *q, bool is_left, int64_t k, line_sca
     return true;
 }
 
-/* Has the processor instructions for products of halves, which its library takes? */
-static bool has_fast_halves(xpu_dtype dtype) {
-#if defined(__x86_64__)
-    __builtin_cpu_init();
-    return dtype == XPU_BFLOAT16 && __builtin_cpu_supports("avx512bf16");
-#else
-    return dtype == XPU_BFLOAT16;
-#endif
-}
-
 /* What sums are multiplied by of an operand whose other scales, if any, stay its own. */
 static line_scale whole_of(const xpu_quantised *q) {
     if (!q || !q->whole_scale) return (line_scale){NULL, XPU_FLOAT32, 0, 0};
@@ -436,11 +427,10 @@ typedef struct bare_operands {
     bool are_bare; /* no other scales are left */
 } bare_operands;
 
-static void find_bare(const xpu_gemm_args *args, const xpu_quantised *a, const xpu_quantised *b, bool host,
+static void find_bare(const xpu_gemm_args *args, const xpu_quantised *a, const xpu_quantised *b,
                       bare_operands *bare) {
     *bare = (bare_operands){.a = a, .b = b};
     bare->after.a = whole_of(a), bare->after.b = whole_of(b);
-    if (host && has_fast_halves(args->dtype)) return; /* sums would come rounded */
     const bool keeps_a = a && a->whole_scale, keeps_b = b && b->whole_scale;
     const bool has_a = !a || (!keeps_a && take_scale(a, true, args->k, &bare->after.a, &bare->kept[0]));
     const bool has_b = !b || (!keeps_b && take_scale(b, false, args->k, &bare->after.b, &bare->kept[1]));
@@ -570,14 +560,16 @@ static xpu_status multiply_written(xpu_stream *stream, const xpu_device_properti
     return status;
 }
 
-/* What is quantised is written down; where the host's library sums, in float32. */
+/* What is quantised is written down; where the host's library sums, in float32, or in bfloat16 if that is
+ * fast and its sums are float32. */
 static xpu_status multiply_bare(xpu_stream *stream, const xpu_device_properties *properties,
                                 const xpu_gemm_args *given, const bare_operands *bare, bool host,
                                 void *workspace[2]) {
     xpu_gemm_args args = *given;
     xpu_status status = XPU_SUCCESS;
     const bool goes_on = bare->after.a.data || bare->after.b.data || bare->after.way;
-    const xpu_dtype operand = host && goes_on ? XPU_FLOAT32 : args.dtype;
+    const bool keeps_dtype = args.dtype == XPU_BFLOAT16 && host_has_fast_wide(xpu_stream_device(stream));
+    const xpu_dtype operand = host && goes_on && !keeps_dtype ? XPU_FLOAT32 : args.dtype;
     const bool are_few = args.m <= TUNED(host, QUANTISED_ROWS);
     xpu_dtype of_a = args.dtype;
     if (try_alike(stream, properties, &args, bare, &status)) return status;
@@ -610,7 +602,7 @@ static xpu_status multiply(xpu_stream *stream, const xpu_device_properties *prop
     const bool host = xpu_host_provider_active(xpu_stream_device(stream));
     xpu_gemm_args args = *given;
     bare_operands bare;
-    find_bare(given, a, b, host, &bare);
+    find_bare(given, a, b, &bare);
     const bool in_single = given->dtype == XPU_FLOAT16 && a && b && !bare.are_bare;
     if (in_single) {
         if (args.combine != XPU_COMBINE_NONE)
@@ -662,7 +654,7 @@ xpu_status joined_as_read(xpu_stream *stream, const xpu_device_properties *prope
         const xpu_gemm_part *part = &given->part[i];
         all[i] = joined_args(args, part);
         XPU_TRY(check(part->quantised, args->k, part->n, args->dtype, "joined product"));
-        find_bare(&all[i], NULL, part->quantised, false, &bare[i]);
+        find_bare(&all[i], NULL, part->quantised, &bare[i]);
         xpu_gemm_args one = all[i];
         one.n = part->n;
         lines[i] = right_of(&one, bare[i].b);
@@ -735,7 +727,7 @@ xpu_status xpu_gemm_grouped_quantised(xpu_stream *stream, const xpu_gemm_args *g
     if (b) XPU_TRY(check(b, given->k, given->n, given->dtype, "grouped product"));
     bare_operands bare;
     xpu_gemm_args args = gemm_grouped_args(given, grouped);
-    find_bare(&args, a, b, false, &bare);
+    find_bare(&args, a, b, &bare);
     if (!bare.are_bare && a && b && args.dtype == XPU_FLOAT16)
         return op_fail(XPU_ERROR_NOT_SUPPORTED,
                        "grouped product of quantised operands in float16: scales are "
@@ -809,7 +801,7 @@ xpu_status xpu_gemm_requantised(xpu_stream *stream, const xpu_gemm_args *args, c
         gemm_try_bytes(stream, properties, args, a->dtype == XPU_UINT8, &after, &status))
         return status;
     bare_operands bare;
-    find_bare(args, a, b, host, &bare);
+    find_bare(args, a, b, &bare);
     bare.after.way = way;
     void *workspace[2] = {NULL};
     status = multiply_bare(stream, properties, args, &bare, host, workspace);

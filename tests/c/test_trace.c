@@ -221,7 +221,7 @@ static void host_functions_are_seen(void **state) {
     assert_int_equal(r->all[0].status, XPU_ERROR_INDEX);
     r->count = 0;
     /* products that PyTorch's libraries do */
-    const xpu_host_provider provider = {times_by_host};
+    const xpu_host_provider provider = {.gemm = times_by_host};
     SUCCEEDS(xpu_set_host_provider(&provider));
     if (xpu_host_provider_active(0)) {
         float *data = (float *)memory;

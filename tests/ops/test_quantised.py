@@ -67,6 +67,44 @@ def test_int8_weight(dtype: torch.dtype, m: int, n: int, k: int) -> None:
         assert noise(actual, expected) > enough(dtype)
 
 
+def assert_nearest(actual: torch.Tensor, expected: torch.Tensor) -> None:
+    """The bfloat16 nearest to each number, but for the rounding of a sum in fp32."""
+    assert actual.dtype == torch.bfloat16
+    error = (actual.cpu().double() - expected).abs()
+    half = 2.0 ** (expected.frexp().exponent - 9)  # of the last place
+    assert (error <= half + expected.abs() * 1e-6).all()
+
+
+@pytest.mark.parametrize("m, n", [(1, 16), (33, 16), (64, 100), (300, 32), (20, 144)])
+@pytest.mark.parametrize("k", [256, 257, 1030, 2050])
+def test_scales_of_lines_round_nothing_but_the_result(m: int, n: int, k: int) -> None:
+    """Elements times these would all be rounded to the same side in bfloat16."""
+    weight, scale = torch.full((n, k), 101, dtype=torch.int8), torch.full((n,), 1.0078125).bfloat16()
+    weight[:, k // 2 :] = -100
+    weight[::2] = torch.randint(90, 120, (k,))
+    x = torch.rand(m, k).bfloat16()
+    x[::2] = 1
+    wide = (weight.double() * scale.double()[:, None]).t()
+    place = [t.to("xpu") for t in (x, weight, scale)]
+    actual = torch.ops.aten._weight_int8pack_mm(*place).cpu()
+    expected = x.double() @ wide
+    assert_nearest(actual[::2], expected[::2])
+    assert_nearest(actual[:, ::2], expected[:, ::2])
+    if k % 16 or n % 16:
+        return
+    a, b = (x + 0.5).to(torch.float8_e4m3fn), weight.clamp(-1, 112).float().to(torch.float8_e4m3fn)
+    for of_a, of_b in [
+        (torch.tensor(1.00390625 * 0.999), torch.tensor(1.0059)),
+        (torch.rand(m, 1) + 0.5, torch.rand(1, n) + 0.5),
+    ]:
+        exact = (a.double() * of_a.double()) @ (b.double().t() * of_b.double())
+        place = [t.to("xpu") for t in (a, b, of_a, of_b)]
+        actual = torch._scaled_mm(
+            place[0], place[1].t(), *place[2:], out_dtype=torch.bfloat16, use_fast_accum=False
+        )
+        assert_nearest(actual[:, ::2], exact[:, ::2])
+
+
 ROUNDED = [(5, 6, 130, 130), (33, 40, 96, 96), (0, 8, 64, 64), (2, 3, 2, 2)]
 
 

@@ -220,6 +220,8 @@ XPU_API xpu_status xpu_dequantise(xpu_stream *stream, const xpu_matrix *matrix, 
  * used. */
 typedef struct xpu_host_provider {
     xpu_status (*gemm)(xpu_stream *stream, const xpu_gemm_args *args);
+    /* Of bfloat16 with a result of float32, sums that aren't rounded; alpha is 1. */
+    xpu_status (*gemm_wide)(xpu_stream *stream, const xpu_gemm_args *args);
 } xpu_host_provider;
 XPU_API xpu_status xpu_set_host_provider(const xpu_host_provider *provider);
 
