@@ -235,16 +235,21 @@ void gemm_few_units(const gemm_quantised_params q) {
                            ? (float)l.middle + XPU_CAT(PAIR_BASE_, T) + (E_FORM == FORM_SIGNED ? 8 : 0)
                            : (float)l.middle + AWAY.s0;
     /* Beyond the last line, and row, the last is done again. */
-    xpu_addr lines[2], scales[2], zeros[2];
+    xpu_addr lines[2];
+#if !RING
+    xpu_addr scales[2], zeros[2];
     uint scale_pitch[2], zero_pitch[2];
+#endif
     for (int j = 0; j < 2; j++) {
         const long n = LINE_OF(min((uint)n0 + set * EACH + line + j * (EACH - 8), (uint)p.n - 1), j);
-        const long across = SINGLE ? n : (uint)n / (uint)l.group_across;
         lines[j] = LINES(j).data + (b * l.batch + n * l.across + part) * E_BITS / 8;
+#if !RING
+        const long across = SINGLE ? n : (uint)n / (uint)l.group_across;
         scales[j] = LINES(j).scale.data + place_of(&l.scale, b, across) * SCALE_BYTES;
         zeros[j] = LINES(j).zero.data + place_of(&l.zero, b, across) * ZERO_BYTES;
         scale_pitch[j] = (uint)LINES(j).scale.along * SCALE_BYTES;
         zero_pitch[j] = (uint)LINES(j).zero.along * ZERO_BYTES;
+#endif
     }
 #if RING
     __local uint4 ring[TEAMS * AHEAD * 2 * MATRIX_TEAM] SLAB_ALIGNED;
@@ -285,7 +290,7 @@ void gemm_few_units(const gemm_quantised_params q) {
     READ_ROW(0)
 #if RING && SCALE_ROOM
     /* After A's first row is asked for, that neither waits for the other. */
-    WRITTEN_OUT for (int i = 0; i < (SCALE_ROOM + FEW_ITEMS - 1) / FEW_ITEMS; i++) {
+    WRITTEN_OUT for (int i = 0; i < SCALE_ROOM / FEW_ITEMS; i++) {
         const uint e = (uint)(i * FEW_ITEMS + id), of_group = e % (16 * SETS), along = e / (16 * SETS),
                    j = of_group / 8 % 2;
         if (along > (uint)group_of(&l, (steps - 1) * FEW_STEP)) continue;

@@ -248,7 +248,7 @@ typedef struct few {
     bool a_whole, a_alike;
     /* gemm_few_units: `sets` of 16 lines, whose teams share k out. Local memory has A's rows in `room`
      * pieces, of which a work-item reads `each` a row, and with `ring` steps, and `numbers` of lines. */
-    bool by_units, emulated, k_whole, single, ring;
+    bool by_units, emulated, k_whole, single, ring, is_one_set; /* the last is what the caller wants */
     int room, sets, numbers, each;
 } few;
 
@@ -290,7 +290,7 @@ static bool plan_few_by_units(const xpu_device_properties *properties, const xpu
                   sets = divided_up(args->n, 16) * divided_up(args->m, plan->rows) * args->batch;
     const bool is_long = steps > 32 && plan->rows <= 8;
     const int many = is_long ? 16 : 8;
-    plan->sets = 2 * sets < (is_long ? 3 : 5) * units ? 1 : sets < 12 * units ? 2 : 4;
+    plan->sets = plan->is_one_set || 2 * sets < (is_long ? 3 : 5) * units ? 1 : sets < 12 * units ? 2 : 4;
     for (plan->teams = 1; plan->teams * plan->sets < many && plan->teams * 2 <= steps;) plan->teams *= 2;
     plan->teams *= plan->sets, plan->lines = 16 * plan->sets;
     static const int rooms[] = {2304, 1152, 576, 288}; /* pieces of 16 bytes: 36 KiB */
@@ -302,9 +302,9 @@ static bool plan_few_by_units(const xpu_device_properties *properties, const xpu
     const int64_t of_lines =
                       b->q->scale || b->q->zero ? divided_up(args->k, l->group_along) * plan->lines : 0,
                   numbers = rounded_up(of_lines, 32 * plan->teams);
-    plan->ring = plan->room > 0 &&
-                 plan->room * (16 + 4 * 8 / step) + numbers * 8 + plan->teams * (2 * 1024 + 4 * plan->rows) <=
-                     (48 << 10) - 256;
+    plan->ring = plan->room > 0 && plan->room * 16 + plan->room * 4 * 8 / step + numbers * 8 +
+                                           plan->teams * (2 * 1024 + 4 * plan->rows) <=
+                                       (48 << 10) - 256;
     plan->numbers = plan->ring ? (int)numbers : 0;
     return true;
 }
@@ -658,6 +658,7 @@ xpu_status joined_as_read(xpu_stream *stream, const xpu_device_properties *prope
         xpu_gemm_args one = all[i];
         one.n = part->n;
         lines[i] = right_of(&one, bare[i].b);
+        plan[i].is_one_set = joined->form.cached == 2; /* of heads, which share few sets' lines */
         if (!plan_few(properties, &all[i], &lines[i], false, &plan[i]) || !is_same_plan(&plan[0], &plan[i]) ||
             !are_alike(&lines[0], &bare[0].after, &lines[i], &bare[i].after))
             return XPU_ERROR_NOT_SUPPORTED;
