@@ -366,7 +366,7 @@ static void emit_for(emitter *e, op *o) {
         }
     }
     flush(e);
-    const char *ty = c_type(body->args[0]->type), *index = tile_format(e->t, "i%d", body->args[0]->id);
+    const char *ty = c_type(body->args[0]->type), *index = new_name(e, "i");
     expr i = {.text = index,
               .kind = UNIFORM,
               .divisor = low.divisor < step.divisor ? low.divisor : step.divisor,

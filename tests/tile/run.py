@@ -81,6 +81,12 @@ class Kernel:
             )
         )
 
+    @property
+    def rounds_to_tf32(self) -> bool:
+        """Whether matrix units take float32 operands of the kernel to 11 bits."""
+        text = self.program.source[self.program.source.rindex("__kernel void") :]
+        return "_tf32_matrix_" in text or "multiply_tf32" in text
+
     def _units(self) -> str:
         """What stands in for Intel's matrix units where the device has none, and for NVIDIA's warps."""
         if self.target == "nvidia" and TARGETS[0] == "cpu":

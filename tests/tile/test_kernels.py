@@ -109,7 +109,7 @@ def test_dot_f32(random, precision, kernel):
     a, b, c = normal(random, 32, 32), normal(random, 32, 32), np.zeros((32, 32), F32)
     run_it = kernel(f"dot_f32_{precision}")
     run_it((1,), a, b, c)
-    rounds = "_tf32_matrix_" in run_it.program.source  # to 11 bits
+    rounds = run_it.rounds_to_tf32
     assert not rounds or precision == "tf32"
     close(c, a.astype(np.float64) @ b, 2.0**-9 * float((abs(a) @ abs(b)).max()) if rounds else 1e-5)
 
