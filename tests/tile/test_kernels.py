@@ -659,7 +659,7 @@ def test_matrix_units(random, m, n, k, num_warps, form, element, target):
         wanted = wanted * {"loop": 3, "scaled": 7, "tall": 2}.get(form, 1)
     kernel((1,), *arrays, c.numpy())
     largest = float((wide_a.abs() @ wide_b.abs()).max()) * (7 if form == "scaled" else 3)
-    rounding = 2.0**-10 if unit and element == "f32" else 2.0**-20
+    rounding = 2.0**-10 if kernel.rounds_to_tf32 else 2.0**-20
     tolerance = (
         0
         if element == "i8"
