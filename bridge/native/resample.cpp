@@ -122,13 +122,13 @@ void interpolate_backward(xpu_resample_kind kind, const Tensor &grad_output, con
 
 // Do PyTorch's own kernels filter on this host device? They take half the time where images get smaller and
 // for gradients, a fifth for bytes; not for triangles over more positions than there were, which is measured,
-// nor for halves, which they lack.
+// nor for halves, which they lack. Of one column PyTorch 2.13 makes wrong numbers.
 bool filters_on_host(xpu_resample_kind kind, const Tensor &from, const Tensor &to, bool backward) {
     const auto device = from.device().index();
     const auto type = from.scalar_type();
     if (!uses_host_kernels(device) || is_captured(device) || to.numel() == 0) return false;
-    if (type != kFloat && type != kDouble)
-        return type == kByte && to.size(2) * to.size(3) > 1; // PyTorch 2.13 fails
+    if (!backward && to.size(3) == 1) return false;
+    if (type != kFloat && type != kDouble) return type == kByte;
     return backward || kind != XPU_RESAMPLE_FILTER_LINEAR || to.numel() <= from.numel();
 }
 
