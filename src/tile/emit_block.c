@@ -88,6 +88,23 @@ static const char *next_text(emitter *e, value *now, const value *carried) {
 
 /* Assigns new values to carried ones: tensors through one group, scalars through temporaries, all together.
  */
+/* The number that all elements of `v` are, computed from what it is made of: others, as a gather's operand,
+ * may be held in an array, of which a lane has no place here. */
+static expr number_of_splat(emitter *e, value *v) {
+    enum { MOST = 32 };
+    value *seen[MOST] = {v};
+    held *arrays[MOST];
+    int count = 1;
+    for (int i = 0; i < count; i++) {
+        arrays[i] = seen[i]->held, seen[i]->held = NULL;
+        for (int k = 0; seen[i]->def && k < seen[i]->def->arg_count && count < MOST; k++)
+            seen[count++] = seen[i]->def->args[k];
+    }
+    const expr x = emit_value(e, v, make_coords(e, 0, NULL, NULL));
+    for (int i = count - 1; i >= 0; i--) seen[i]->held = arrays[i];
+    return x;
+}
+
 static void assign_carried(emitter *e, value *const *from, value *const *to, int count,
                            const char *const *names) {
     value **now = NEW_ARRAY(e->t, value *, count); /* NULL: nothing to copy */
@@ -114,7 +131,7 @@ static void assign_carried(emitter *e, value *const *from, value *const *to, int
     for (int i = 0; i < count; i++) {
         if (!names[i]) continue;
         if (to[i]->offset) {
-            expr x = emit_value(e, to[i]->offset->step, make_coords(e, 0, NULL, NULL));
+            expr x = number_of_splat(e, to[i]->offset->step);
             const char *sum = tile_format(e->t, "%s + %s", names[i], x.text);
             emit_line(e, e->depth, "%s = %s;", names[i], grown_text(e, to[i]->type, sum, &x));
             continue;

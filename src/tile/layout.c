@@ -516,6 +516,9 @@ static void find_offset(tile *t, value *arg, value *start, value *yielded, value
     if (is_scalar(arg) || !o || (o->code != OP_ADDPTR && o->code != OP_ADDI) || o->args[0] != arg ||
         !is_splat(o->args[1]))
         return;
+    const op *step = o->args[1]->def; /* of one element it may be held, as what is loaded */
+    if (o->args[1]->type->count == 1 && !(step && (step->code == OP_CONSTANT || step->code == OP_SPLAT)))
+        return;
     if (!start->def && !start->offset)
         return; /* the start must be computable later: no carried value of an outer loop */
     arg->offset = NEW(t, offset);
