@@ -86,8 +86,6 @@ static const char *next_text(emitter *e, value *now, const value *carried) {
     return grown_text(e, now->type, x, &step);
 }
 
-/* Assigns new values to carried ones: tensors through one group, scalars through temporaries, all together.
- */
 /* The number that all elements of `v` are, computed from what it is made of: others, as a gather's operand,
  * may be held in an array, of which a lane has no place here. */
 static expr number_of_splat(emitter *e, value *v) {
@@ -105,6 +103,8 @@ static expr number_of_splat(emitter *e, value *v) {
     return x;
 }
 
+/* Assigns new values to carried ones: tensors through one group, scalars through temporaries, all together.
+ */
 static void assign_carried(emitter *e, value *const *from, value *const *to, int count,
                            const char *const *names) {
     value **now = NEW_ARRAY(e->t, value *, count); /* NULL: nothing to copy */

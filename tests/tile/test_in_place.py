@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -216,6 +218,20 @@ def copy_and_count_the_last(x, out, n: tl.constexpr):
     tl.atomic_add(x + n - 1, 1.0)
 
 
+def check_both(
+    kernel: Any,
+    n: int,
+    exact: Callable[[torch.Tensor], torch.Tensor],
+    seen: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    """A kernel's changed memory is what `exact` makes of it, and its other result what `seen` does."""
+    x, r = numbers(n)
+    out = torch.zeros_like(x)
+    kernel[(1,)](x, out, n)
+    for got, wanted in ((x, exact(r)), (out, seen(r))):
+        torch.testing.assert_close(got.cpu(), wanted, msg=lambda m: f"{kernel.fn.__name__}: {m}")
+
+
 @pytest.mark.parametrize("n", SIZES)
 def test_atomics(n: int) -> None:
     last = (torch.arange(n) == n - 1).float()
@@ -227,13 +243,7 @@ def test_atomics(n: int) -> None:
         (add_every_other, lambda r: torch.cat([r[:2] * (1 + n // 2), r[2:]]), torch.zeros_like),
         (copy_and_count_the_last, lambda r: r + last, torch.clone),
     ):
-        x, r = numbers(n)
-        out = torch.zeros_like(x)
-        kernel[(1,)](x, out, n)
-        for got, wanted in ((x, exact(r)), (out, seen(r))):
-            torch.testing.assert_close(
-                got.cpu(), wanted, msg=lambda m, name=kernel.fn.__name__: f"{name}: {m}"
-            )
+        check_both(kernel, n, exact, seen)
 
 
 @triton.jit
@@ -283,13 +293,7 @@ def test_numbers_that_come_from_elsewhere(n: int) -> None:
         (keep_and_count, lambda r: r + 1, torch.clone),
         (copy_and_count, lambda r: r + 1, torch.clone),
     ):
-        x, r = numbers(n)
-        out = torch.zeros_like(x)
-        kernel[(1,)](x, out, n)
-        for got, wanted in ((x, exact(r)), (out, seen(r))):
-            torch.testing.assert_close(
-                got.cpu(), wanted, msg=lambda m, name=kernel.fn.__name__: f"{name}: {m}"
-            )
+        check_both(kernel, n, exact, seen)
 
 
 DESCRIPTORS = """
