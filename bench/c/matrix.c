@@ -13,22 +13,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "measure.h"
 #include "xpu/memory.h"
 #include "xpu/ops/gemm.h"
-
-static void check(xpu_status status) {
-    if (status == XPU_SUCCESS) return;
-    fprintf(stderr, "%s: %s\n", xpu_status_name(status), xpu_last_error());
-    exit(1);
-}
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* Multiples of 1/8 in [-1, 1), which all dtypes hold. */
 static double number(uint64_t i) {
