@@ -28,7 +28,7 @@
  * gemm_thin:   few rows, k fast in A and B, on processors: a subgroup reads its columns of B once, 16 k at a
  *              time; -DTHIN=1, 2 or 4 rows and -DSTREAMS=1 or 4 columns at once
  * gemm_host:   fp32, fp16 and bf16 on processors; what gemm_host.h wants
- * gemm_finish: sums the slices when k was cut: one work-item an element
+ * gemm_finish: sums the slices when k was cut; -DPARTS work-items for an element
  * gemm_rows:   ends sums that somebody else computed, on processors: a group has GEMM_ROW_SPAN columns of a row;
  *              -DNEIGHBOURS: whose columns are neighbours, 1 the result's, 2 C's, 4 what is combined, 8 B's scales
  * With -DSLICED=1 gemm, gemm_matrix, gemm_vector and gemm_row write their bare sums to `partial`. */
@@ -626,12 +626,22 @@ __kernel void gemm_thin(const gemm_params p) {
 #endif
 
 #ifdef FINISH
-__kernel void gemm_finish(GIVEN) {
+#define SUMS (256 / PARTS)
+__kernel __attribute__((reqd_work_group_size(256, 1, 1))) void gemm_finish(GIVEN) {
     TAKE_GIVEN
-    const long i = get_global_id(0), count = p.batch * p.m * p.n;
-    if (i >= count) return;
+    const int x = (int)get_local_id(0) % SUMS, part = (int)get_local_id(0) / SUMS;
+    const long i = XPU_GROUP(0) * SUMS + x, count = p.batch * p.m * p.n;
     acc_t sum = (acc_t)0;
-    for (long s = 0; s < p.slices; s++) sum += XPU_CPTR(acc_t, p.partial)[s * count + i];
+    if (i < count)
+        for (long s = part; s < p.slices; s += PARTS) sum += XPU_CPTR(acc_t, p.partial)[s * count + i];
+#if PARTS > 1
+    __local acc_t sums[256];
+    sums[get_local_id(0)] = sum;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (part > 0) return;
+    for (int other = 1; other < PARTS; other++) sum += sums[other * SUMS + x];
+#endif
+    if (i >= count) return;
     const long n = i % p.n, m = i / p.n % p.m, b = i / p.n / p.m;
     put(&p, b, m, n, sum);
 }

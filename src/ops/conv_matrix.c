@@ -71,7 +71,7 @@ static xpu_status get_kernel(int device, const choice *c, xpu_kernel **kernel) {
     spec_bool(&spec, "OUT_PIECES", c->out_pieces);
     spec_bool(&spec, "OUT_QUADS", c->out_quads);
     spec_bool(&spec, "PIXELS_FAST", c->pixels_fast);
-    spec_number(&spec, "PARTS", c->parts, 5);
+    spec_number(&spec, "PARTS", c->parts, 6);
     spec_number_if(&spec, c->kernel != KERNEL_PRODUCT, "PIECE", c->piece, 6);
     if (c->kernel == KERNEL_PACK) spec_follows_number(&spec, "SIDE", pack_side(c->dtype));
     matrix_spec(&spec, &c->matrix, c->dtype);
@@ -328,9 +328,7 @@ static xpu_status multiply(xpu_stream *stream, const plan *plan) {
                          .out_quads = plan->choice.out_quads,
                          .bytes = c.bytes,
                          .by_numbers = c.by_numbers,
-                         .parts = m.slices >= 8   ? 8
-                                  : m.slices >= 4 ? 4
-                                                  : 1};
+                         .parts = product_parts(m.slices)};
     product.finished = 4 * 256 / last.parts;
     XPU_TRY(get_kernel(device, &last, &product.finish));
     return product_in_slices(stream, &product, &m, sizeof m, &m.partial);

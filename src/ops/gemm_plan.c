@@ -64,13 +64,15 @@ xpu_status gemm_kernel_of(int device, const gemm_problem *args, gemm_choice choi
     spec_number_if(&spec, tiled, "TILE", choice.tile.size, 8);
     spec_number_if(&spec, tiled, "TILE_K", choice.tile.depth, 5);
     spec_number_if(&spec, tiled, "SIDE", choice.tile.side, 4);
-    spec_number_if(&spec, thin, "THIN", choice.rows, 4);
+    const bool host = choice.kernel == KERNEL_HOST, finish = choice.kernel == KERNEL_FINISH;
+    spec_pack(&spec, "rows", choice.rows, 6);
+    if (thin || host || finish)
+        spec_follows_number(&spec, thin ? "THIN" : host ? "HOST_ROWS" : "PARTS", choice.rows);
     spec_number_if(&spec, thin, "STREAMS", choice.streams, 4);
-    spec_number_if(&spec, choice.kernel == KERNEL_HOST, "HOST_ROWS", choice.rows, 4);
-    spec_follows_flag(&spec, "HALVES", choice.kernel == KERNEL_HOST && args->operand != XPU_FLOAT32);
+    spec_follows_flag(&spec, "HALVES", host && args->operand != XPU_FLOAT32);
     spec_pack(&spec, "which", choice.kernel, 4);
     spec_follows_flag(&spec, "ROW", choice.kernel == KERNEL_ROW);
-    spec_follows_flag(&spec, "FINISH", choice.kernel == KERNEL_FINISH);
+    spec_follows_flag(&spec, "FINISH", finish);
     spec_follows_flag(&spec, "ROWS_OF_SUMS", choice.kernel == KERNEL_ROWS);
     spec_number_if(&spec, choice.kernel == KERNEL_ROWS, "NEIGHBOURS", choice.neighbours, 4);
     matrix_spec(&spec, &choice.matrix, args->operand);
@@ -332,7 +334,7 @@ static bool plan_vector(const xpu_device_properties *properties, const gemm_prob
 }
 
 /* What a work-group reads of B, and how much is worth less than a second kernel that adds slices up. */
-enum { UNCUT_BYTES = 256 << 10 };
+enum { UNCUT_BYTES = 256 << 10, MANY_SLICES = 32 };
 static int64_t vector_bytes(const gemm_problem *args, const gemm_choice *choice) {
     const int64_t line = args->k * (int64_t)xpu_dtype_size(args->operand);
     return choice->b_k_fast ? line * choice->columns * choice->teams : args->k * choice->lanes * 16;
@@ -421,6 +423,9 @@ xpu_status gemm_launch(xpu_stream *stream, const gemm_problem *args, gemm_plan *
         .range = range, .dtype = args->operand, .results = results, .slices = plan->slices};
     XPU_TRY(gemm_kernel_of(device, args, plan->choice, &product.sum));
     if (plan->slices == 1) return xpu_launch(stream, product.sum, &range, &params, size);
-    XPU_TRY(gemm_kernel_of(device, args, (gemm_choice){.kernel = KERNEL_FINISH}, &product.finish));
+    const gemm_choice last = {.kernel = KERNEL_FINISH,
+                              .rows = plan->slices >= MANY_SLICES ? product_parts(plan->slices) : 1};
+    XPU_TRY(gemm_kernel_of(device, args, last, &product.finish));
+    product.finished = 256 / last.rows;
     return product_in_slices(stream, &product, &params, size, &params.gemm.partial);
 }

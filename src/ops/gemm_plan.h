@@ -55,7 +55,8 @@ typedef struct gemm_choice {
     tile_shape tile;
     matrix_choice matrix;
     bool a_k_fast, b_k_fast, sliced;
-    int rows, streams; /* KERNEL_THIN: rows of A and columns of B at once; KERNEL_HOST: rows */
+    int rows, streams; /* KERNEL_THIN: rows of A and columns of B at once; KERNEL_HOST: rows;
+                        * KERNEL_FINISH: work-items for an element */
     int out_piece, c_piece,
         other_piece; /* KERNEL_MATRIX: bytes beside each other that are written or read at a time, or 0 */
     bool has_c;

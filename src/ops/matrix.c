@@ -142,7 +142,7 @@ enum {
     FIRST_STEP = 2000,
     LAUNCH = 6000,
     BYTES = 12,
-    MOST_SLICES = 64,
+    MOST_SLICES = 1024,
     POWERS = 7,
     FILLED = 4
 };
@@ -201,15 +201,20 @@ static double clocks_of(const matrix_tile *t, int64_t units, int64_t batch, int6
     double clocks = each * (double)((waves - 1) * t->together) / busy(t, t->together) +
                     each * (double)last / busy(t, last) + (double)waves * FIRST_STEP;
     if (cut > 1)
-        clocks += LAUNCH + (double)(cut + 1) * (double)(batch * m * n) * (double)sum / (double)units / BYTES;
+        clocks +=
+            LAUNCH + (double)(2 * cut + 1) * (double)(batch * m * n) * (double)sum / (double)units / BYTES;
     return clocks;
 }
 
 /* The clocks with as many slices as take least of them: a power of two, or as many as all compute units have
  * at once, twice to four times. */
 static double cut_for(const matrix_tile *t, int64_t units, int64_t batch, int64_t m, int64_t n, int64_t k,
-                      int step, double rate, size_t sum, int64_t *slices) {
+                      int step, double rate, size_t sum, int64_t pinned, int64_t *slices) {
     double least = 0;
+    if (pinned <= MOST_SLICES) {
+        *slices = pinned <= divided_up(k, step) ? pinned : 1;
+        return clocks_of(t, units, batch, m, n, k, step, rate, *slices, sum);
+    }
     const int64_t groups = tiles(m, t->m) * tiles(n, t->n) * batch, at_once = units * t->together;
     for (int64_t i = 0; i < POWERS + FILLED; i++) {
         int64_t cut = (int64_t)1 << i;
@@ -263,6 +268,7 @@ static int find_tile(matrix_choice *choice, xpu_dtype dtype, const xpu_device_pr
     const int64_t units = (int64_t)properties->gpu_subslice_count;
     const matrix_unit unit = choice->unit, lines = lines_of(unit);
     const int64_t pinned = TUNED(properties->type == XPU_DEVICE_CPU, MATRIX_TILE);
+    const int64_t slices_pinned = TUNED(properties->type == XPU_DEVICE_CPU, MATRIX_SLICES);
     const bool is_pinned =
         matrix_is_pinned(unit, dtype, properties) && suits(&table[pinned], choice->gathers);
     int best = -1;
@@ -277,7 +283,7 @@ static int find_tile(matrix_choice *choice, xpu_dtype dtype, const xpu_device_pr
             const matrix_tile *t = is_tall ? &tall[i] : &table[i];
             int64_t cut;
             const double clocks = cut_for(t, units, batch, m, n, k, matrix_step(t, unit, dtype),
-                                          rate_for(choice, t, rate), sum, &cut);
+                                          rate_for(choice, t, rate), sum, slices_pinned, &cut);
             if (least > 0 && clocks >= least) continue;
             best = i, least = clocks, *slices = cut, choice->is_tall = is_tall;
         }
@@ -371,8 +377,9 @@ xpu_status xpu_tile_rate(int device, xpu_dtype dtype, bool tf32, int number, int
     /* clocks = products / rate + first */
     const int64_t units = (int64_t)properties->gpu_subslice_count;
     const size_t sum = product_sum_size(dtype);
+    const int64_t pinned = TUNED(properties->type == XPU_DEVICE_CPU, MATRIX_SLICES);
     int64_t cut;
-    cut_for(&table[number], units, 1, m, n, k, tile.depth, tile.rate[along_k] / CLOCKS, sum, &cut);
+    cut_for(&table[number], units, 1, m, n, k, tile.depth, tile.rate[along_k] / CLOCKS, sum, pinned, &cut);
     const double at_one = clocks_of(&table[number], units, 1, m, n, k, tile.depth, 1, cut, sum);
     const double at_two = clocks_of(&table[number], units, 1, m, n, k, tile.depth, 2, cut, sum);
     const double products = 2 * (at_one - at_two), first = at_one - products;

@@ -93,6 +93,8 @@ int64_t product_slices(const xpu_device_properties *properties, int64_t groups, 
     return slices < 1 ? 1 : slices;
 }
 
+int product_parts(int64_t slices) { return slices >= 64 ? 32 : slices >= 8 ? 8 : slices >= 4 ? 4 : 1; }
+
 xpu_status product_in_slices(xpu_stream *stream, const sliced_product *product, const void *params,
                              size_t size, xpu_addr *partial) {
     void *sums = NULL;

@@ -43,6 +43,9 @@ tile_shape tile_for(const xpu_device_properties *properties, xpu_dtype dtype, in
  * `results` results. */
 int64_t product_slices(const xpu_device_properties *properties, int64_t groups, int64_t k, int64_t results);
 
+/* Among how many work-items the slices of one sum are shared out when they are added up, a power of two. */
+int product_parts(int64_t slices);
+
 /* A product whose sums are cut: `sum` writes those of each slice to `partial` of the parameters, `finish`
  * adds them up, a work-item for each of the `results`, or `finished` of them a work-group of 256. */
 typedef struct sliced_product {

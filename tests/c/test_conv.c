@@ -352,6 +352,7 @@ X(BY_TILES,            FLOAT16,   0,  2,  LAST,    8,    1,    1,   72, 130, AT(
 X(BY_TILES,            BFLOAT16,  8,  2,  LAST,   32,    2,    2,   32,  64, AT(5, 37),   AT(3, 3),    AT(1, 2),    AT(1, 2),    AT(2, 1),    false)
 X(BY_PRODUCT,          FLOAT16,   9,  2,  LAST,   32,    1,    1,   64,  32, AT(7, 5),    AT(1, 1),    AT(1, 1),    AT(0, 0),    AT(1, 1),    false)
 X(LONG_SUMS,           BFLOAT16,  7,  2,  LAST,    8,    8,    1,    8,  24, AT(24, 25),  AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    true)
+X(LONG_SUMS,           FLOAT16,   7,  2,  TURNED,  8,    5,    1,    3,  24, AT(24, 25),  AT(3, 3),    AT(2, 1),    AT(1, 1),    AT(1, 1),    true)
 X(LONG_SUMS,           BFLOAT16,  7,  2,  LAST,    8,    1,    1,  264,  80, AT(3, 4),    AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    true)
 X(ENDED_BY_DEPTH,      BFLOAT16,  7,  2,  LAST,    8,    2,   24,    1,   1, AT(9, 11),   AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    true)
 X(ENDED_BY_TILES,      FLOAT16,   6,  2,  LAST,   32,    2,    1,   32,  64, AT(9, 7),    AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    true)
@@ -505,6 +506,20 @@ static void long_sums(void **unused) {
     }
 }
 
+/* Images' gradient of w: few results of as many products as there are pixels. Each sum's slices are added up
+ * by several work-items. x, whose pixels have few channels, is packed by one each. */
+static void many_slices(void **unused) {
+    const int number = xpu_tuning_number("matrix_slices");
+    SUCCEEDS(xpu_tuning_set(0, number, 130));
+    for (int i = 0; i < CASES; i++) {
+        if (cases[i].purpose != LONG_SUMS) continue;
+        problem p = cases[i].p;
+        if (by_fma) p.dtype = XPU_FLOAT32, p.tile = 8;
+        try_problem(&p);
+    }
+    SUCCEEDS(xpu_tuning_set(0, number, 1 << 20));
+}
+
 /* Pixels that lie on each other. */
 static void spread_source(void **unused) {
     for (int i = 0; i < CASES; i++) {
@@ -646,11 +661,17 @@ int main(int count, char **words) {
     build_quickly(words);
     read_words(count, words);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_kind),    cmocka_unit_test(long_sums),
-        cmocka_unit_test(endings),       cmocka_unit_test(choice),
-        cmocka_unit_test(spread_source), cmocka_unit_test(whatever_comes),
-        cmocka_unit_test(too_long),      cmocka_unit_test(few_channels),
-        cmocka_unit_test(two_launches),  cmocka_unit_test(pixels_as_they_lie),
+        cmocka_unit_test(every_kind),
+        cmocka_unit_test(long_sums),
+        cmocka_unit_test(many_slices),
+        cmocka_unit_test(endings),
+        cmocka_unit_test(choice),
+        cmocka_unit_test(spread_source),
+        cmocka_unit_test(whatever_comes),
+        cmocka_unit_test(too_long),
+        cmocka_unit_test(few_channels),
+        cmocka_unit_test(two_launches),
+        cmocka_unit_test(pixels_as_they_lie),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }

@@ -624,6 +624,14 @@ static void long_sums(void **unused) {
     const kind w = of_few_results(ADDED);
     try_problem(&w, 1, 9, 32, 2050, true, true);
     try_problem(&w, 2, 30, 10, 1030, false, false);
+    const int number = xpu_tuning_number("matrix_slices");
+    for (int i = 0; i < 2; i++) { /* several work-items add up the slices of a sum */
+        const int64_t slices = i == 0 ? 40 : 130;
+        SUCCEEDS(xpu_tuning_set(0, number, slices));
+        try_problem(&w, 1, 9, 32, 16600, true, true);
+        assert_true((int64_t)groups >= slices * 7 / 8);
+    }
+    SUCCEEDS(xpu_tuning_set(0, number, 1 << 20));
 }
 
 /* Slices are whole steps, of which none is left without any of k. */
