@@ -22,6 +22,7 @@ enum {
     MOST_BYTES = 1 << 24, /* of a line that they read, and of their distance */
     FEW_CHANNELS = 8,     /* a group, for which conv.cl has another kernel: of y and x … */
     FEW_ROWS = 4,         /* … and of w */
+    FEW_PIECES = 2,       /* of a pixel: work-items beside each other read pixels beside each other anyway */
     MOST_IMAGES = 1024,   /* beyond which first_images decides */
 };
 
@@ -92,7 +93,7 @@ static xpu_status pack(xpu_stream *stream, xpu_dtype dtype, conv_operand *o) {
     const choice c = {.kernel = KERNEL_PACK,
                       .dtype = dtype,
                       .piece = (int)o->piece,
-                      .pixels_fast = nearest < o->stride[1] && per_n >= 32};
+                      .pixels_fast = nearest < o->stride[1] && per_n >= 32 && width > FEW_PIECES * o->piece};
     xpu_kernel *kernel;
     XPU_TRY(get_kernel(xpu_stream_device(stream), &c, &kernel));
     XPU_TRY(
