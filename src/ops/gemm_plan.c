@@ -333,7 +333,8 @@ static bool plan_vector(const xpu_device_properties *properties, const gemm_prob
     return true;
 }
 
-/* What a work-group reads of B, and how much is worth less than a second kernel that adds slices up. */
+/* What a work-group reads of B, and how much is worth less than a second kernel that adds slices up; fewer
+ * slices than MANY_SLICES are added up by one work-item. */
 enum { UNCUT_BYTES = 256 << 10, MANY_SLICES = 32 };
 static int64_t vector_bytes(const gemm_problem *args, const gemm_choice *choice) {
     const int64_t line = args->k * (int64_t)xpu_dtype_size(args->operand);
