@@ -1,6 +1,9 @@
 /* How a convolution becomes a product of matrices whose operands conv_matrix.cl gathers, or a plain one. */
 #include "conv_matrix.h"
 
+#include <math.h>
+
+#include "conv_winograd.h"
 #include "core/tuning.h"
 #include "epilogue.h"
 #include "iter.h"
@@ -404,11 +407,19 @@ static double all_clocks(const xpu_device_properties *properties, const plan *pl
                                 conv_volume(packed[i]->size) * (int64_t)xpu_dtype_size(c->dtype));
     return clocks;
 }
-static bool is_faster(const xpu_device_properties *properties, const conv_params *p, const plan *plan,
-                      const conv_operand *const packed[2]) {
+
+/* Which kernels multiply and add. A tile that is pinned is taken, but by who wants transforms at any price. */
+typedef enum way { BY_PLAIN, BY_TILES, BY_WINOGRAD } way;
+static way fastest_way(const xpu_device_properties *properties, const conv_params *p, const plan *plan,
+                       const conv_operand *const packed[2]) {
     const choice *c = &plan->choice;
-    return matrix_is_pinned(c->matrix.unit, c->dtype, properties) ||
-           all_clocks(properties, plan, packed) < plain_clocks(properties, c, p);
+    const bool pinned = matrix_is_pinned(c->matrix.unit, c->dtype, properties);
+    const double tiles = pinned ? 1 : all_clocks(properties, plan, packed);
+    const double plain = pinned ? HUGE_VAL : plain_clocks(properties, c, p);
+    const int64_t percent = TUNED(properties->type == XPU_DEVICE_CPU, CONV_WINOGRAD);
+    const double clocks = conv_winograd_clocks(c->matrix.device, c->dtype, c->sought, p);
+    if (clocks * 100 < fmin(tiles, plain) * (double)percent) return BY_WINOGRAD;
+    return tiles < plain ? BY_TILES : BY_PLAIN;
 }
 
 /* A kernel of one tap that meets each pixel once is a plain product. */
@@ -598,7 +609,10 @@ static xpu_status try_unit(xpu_stream *stream, const xpu_device_properties *prop
             all_clocks(properties, &as_it_lies, fewer) < all_clocks(properties, &plan, packed))
             plan = as_it_lies, packed[1] = NULL, other_ready = true;
     }
-    if (by_fma && !bytes && !is_faster(properties, p, &plan, packed)) return XPU_SUCCESS;
+    const way way = by_fma && !bytes ? fastest_way(properties, p, &plan, packed) : BY_TILES;
+    if (way == BY_PLAIN) return XPU_SUCCESS;
+    *done = true;
+    if (way == BY_WINOGRAD) return conv_by_winograd(stream, sought, p);
     int64_t first = first_images(properties, p, &plan);
     if (first > 0) {
         own.batch = first;
@@ -608,7 +622,6 @@ static xpu_status try_unit(xpu_stream *stream, const xpu_device_properties *prop
         own.batch = given->batch;
     }
 
-    *done = true;
     void *blank = NULL;
     xpu_status status = pads_first ? pack_padded(stream, bytes, given, gathered)
                                    : make_ready(stream, dtype, gathered, gathered_ready);

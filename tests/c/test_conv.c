@@ -17,7 +17,7 @@
 #include "xpu/tuning.h"
 
 static int launches, by_units; /* by_units: those with units, or for few channels a group */
-static int by_tiles, by_depth, by_few, by_patches, plain, packs;
+static int by_tiles, by_depth, by_few, by_patches, plain, packs, transforms;
 static int of_y, of_x; /* by tiles */
 
 static void count_launch(const xpu_work *work, xpu_trace_point point, xpu_status status, void *unused) {
@@ -35,6 +35,7 @@ static void count_launch(const xpu_work *work, xpu_trace_point point, xpu_status
         plain++;
     if (strstr(work->name, "gemm")) by_patches++; /* if x is sought */
     if (strstr(work->name, "conv_pack")) packs++;
+    if (strstr(work->name, "conv_winograd")) transforms++;
     if (strstr(work->name, "conv_matrix ") && !strstr(work->name, "grad")) of_y++;
     if (strstr(work->name, "conv_matrix ") && strstr(work->name, "grad_input")) of_x++;
 }
@@ -573,6 +574,47 @@ static void pixels_as_they_lie(void **unused) {
     }
 }
 
+/* 3 x 3 taps with fewer multiplications, which small numbers' sums are still exact by: in all layouts, with
+ * windows that reach over every edge. Of others nothing is transformed. */
+static void transformed(void **unused) {
+    const int number = xpu_tuning_number("conv_winograd"), tile = xpu_tuning_number("matrix_tile");
+    SUCCEEDS(xpu_tuning_set(0, tile, 1 << 20));
+    for (int i = 0; i < 40 + extra / 4 && by_fma; i++) {
+        static const layout layouts[] = {CHANNELS_FIRST, CHANNELS_LAST, ANY_LAYOUT};
+        problem p = {.dtype = XPU_FLOAT32, .dims = 2, .groups = 1, .bias = pick(0, 1), .align = 1};
+        p.x = layouts[i % 3], p.w = layouts[pick(0, 2)], p.y = layouts[(i / 3) % 3];
+        p.batch = pick(1, 3), p.c = pick(1, 40), p.k = pick(1, 40), p.tile = (int)pick(0, 9);
+        for (int d = 0; d < 2; d++) {
+            p.taps[d] = 3, p.stride[d] = p.dilation[d] = 1;
+            p.padding[d] = pick(0, 3), p.in[d] = pick(p.padding[d] ? 1 : 3, 12);
+        }
+        if (i % 8 == 7) { /* what has no transform */
+            const int d = i / 8 % 2;
+            if (i % 5 == 0) p.taps[d] = 2;
+            if (i % 5 == 1) p.stride[d] = 2;
+            if (i % 5 == 2) p.dilation[d] = 2, p.in[d] += 2;
+            if (i % 5 == 3) p.groups = 2;
+            if (i % 5 == 4) p.dtype = XPU_FLOAT64;
+        }
+        SUCCEEDS(xpu_tuning_set(0, number, INT64_C(1) << 62));
+        transforms = 0;
+        try_problem(&p);
+        SUCCEEDS(xpu_tuning_set(0, tile, 1 << 20));
+        /* of the gradient of w, of x, and of y; those of 1 to 4 channels of x have a kernel of their own */
+        const bool few = p.c <= 4 && p.k >= 4;
+        if (i % 8 == 7)
+            assert_int_equal(transforms, 0);
+        else
+            assert_in_range(transforms, few ? 6 : 9, 9);
+        if (i % 8 == 7) continue;
+        SUCCEEDS(xpu_tuning_set(0, number, 0));
+        transforms = 0;
+        try_problem(&p);
+        assert_int_equal(transforms, 0);
+    }
+    SUCCEEDS(xpu_tuning_reset(0, number));
+}
+
 /* Kernels are told of sizes in 32 bits: none is cut off. */
 static void too_long(void **unused) {
     const int64_t size[] = {1, 1, (INT64_C(1) << 32) + 8}, stride[] = {1, 1, 1}, one[] = {1, 1, 1};
@@ -672,6 +714,7 @@ int main(int count, char **words) {
         cmocka_unit_test(few_channels),
         cmocka_unit_test(two_launches),
         cmocka_unit_test(pixels_as_they_lie),
+        cmocka_unit_test(transformed),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }

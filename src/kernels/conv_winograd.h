@@ -1,0 +1,17 @@
+/* What conv_winograd.cl is told: a tensor of n images, cut into windows, and the 16 planes in which the windows'
+ * transforms lie, [plane][window][channel] in steps of their own. */
+#ifndef XPU_KERNELS_CONV_WINOGRAD_H
+#define XPU_KERNELS_CONV_WINOGRAD_H
+#include "shared.h"
+
+typedef struct conv_winograd_params {
+    xpu_addr data, planes, bias; /* bias: of each channel of what leaves, or 0 */
+    xpu_i64 stride[4];           /* n, channel, height, width; elements */
+    xpu_i64 bias_stride;
+    xpu_i64 plane, window, channel; /* from one of the planes' to the next one's; elements */
+    xpu_u32 windows, channels;
+    xpu_u32 across[2];  /* windows of an image, down and across */
+    xpu_i32 size[2];    /* of the image */
+    xpu_i32 padding[2]; /* window w begins at pixel w * 2 - padding */
+} conv_winograd_params;
+#endif
