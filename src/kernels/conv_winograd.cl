@@ -1,5 +1,5 @@
 /* Convolutions of 3 x 3 taps with fewer multiplications: tensors to the planes of F(2x2, 3x3), and back (A. Lavin,
- * S. Gray, Fast Algorithms for Convolutional Neural Networks, 2015, section 4.1). Portable; fp32.
+ * S. Gray, Fast Algorithms for Convolutional Neural Networks, 2015, section 4.1). Portable; planes are fp32.
  *
  * Two pixels of y along a line, d the four of x that they are made of, g the taps:
  *
@@ -7,6 +7,7 @@
  *
  * In two dimensions each is done along both. A work-item has one window of one channel.
  *
+ * -DT=<dtype>, of the tensor
  * -DWAY=0 x, windows of 4 by 4 that overlap by 2: B'; 1 the taps: G; 2 the gradient of y, 2 by 2: A; 3 back to 2 by 2
  *       pixels: A'; 4 back to the taps: G'
  * -DCHANNELS_FAST=1 work-items beside each other have channels beside each other, 0 windows */
@@ -56,17 +57,17 @@ __kernel void conv_winograd(const conv_winograd_params p) {
     WRITTEN_OUT for (int k = 0; k < FROM * FROM; k++) {
         const long h = h0 + k / FROM, w = w0 + k % FROM;
         const bool inside = h >= 0 && h < p.size[0] && w >= 0 && w < p.size[1];
-        from[k] = inside ? XPU_CPTR(float, p.data)[image + h * p.stride[2] + w * p.stride[3]] : 0;
+        from[k] = inside ? LOAD(T, XPU_CPTR(STORED(T), p.data), image + h * p.stride[2] + w * p.stride[3]) : 0;
     }
 #endif
     WRITTEN_OUT for (int w = 0; w < FROM; w++) along(lines_done + w, from + w, FROM, FROM);
     WRITTEN_OUT for (int h = 0; h < TO; h++) along(to + h * TO, lines_done + h * FROM, 1, 1);
 #if LEAVES
-    const float bias = p.bias ? XPU_CPTR(float, p.bias)[(long)channel * p.bias_stride] : 0;
+    const float bias = p.bias ? LOAD(T, XPU_CPTR(STORED(T), p.bias), (long)channel * p.bias_stride) : 0;
     WRITTEN_OUT for (int k = 0; k < TO * TO; k++) {
         const long h = h0 + k / TO, w = w0 + k % TO;
         if (h < p.size[0] && w < p.size[1])
-            XPU_PTR(float, p.data)[image + h * p.stride[2] + w * p.stride[3]] = to[k] + bias;
+            STORE(T, XPU_PTR(STORED(T), p.data), image + h * p.stride[2] + w * p.stride[3], to[k] + bias);
     }
 #else
     WRITTEN_OUT for (int k = 0; k < 16; k++) XPU_PTR(float, p.planes)[planes + k * p.plane] = to[k];

@@ -408,7 +408,8 @@ static double all_clocks(const xpu_device_properties *properties, const plan *pl
     return clocks;
 }
 
-/* Which kernels multiply and add. A tile that is pinned is taken, but by who wants transforms at any price. */
+/* Which kernels multiply and add. A tile that is pinned is taken, but by who wants transforms at any price.
+ */
 typedef enum way { BY_PLAIN, BY_TILES, BY_WINOGRAD } way;
 static way fastest_way(const xpu_device_properties *properties, const conv_params *p, const plan *plan,
                        const conv_operand *const packed[2]) {
@@ -612,7 +613,7 @@ static xpu_status try_unit(xpu_stream *stream, const xpu_device_properties *prop
     const way way = by_fma && !bytes ? fastest_way(properties, p, &plan, packed) : BY_TILES;
     if (way == BY_PLAIN) return XPU_SUCCESS;
     *done = true;
-    if (way == BY_WINOGRAD) return conv_by_winograd(stream, sought, p);
+    if (way == BY_WINOGRAD) return conv_by_winograd(stream, dtype, sought, p);
     int64_t first = first_images(properties, p, &plan);
     if (first > 0) {
         own.batch = first;

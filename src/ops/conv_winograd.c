@@ -33,16 +33,17 @@ typedef struct plan {
     bool other_first;             /* its A is of the other side, B of what is gathered */
 } plan;
 
-static xpu_status get_kernel(int device, const side *s, xpu_kernel **kernel) {
+static xpu_status get_kernel(int device, xpu_dtype dtype, const side *s, xpu_kernel **kernel) {
     static const char *const labels[] = {"of x", "of taps", "of grad_output", "to pixels", "to taps"};
     kernel_spec spec;
     spec_begin(&spec, FAMILY_CONV_WINOGRAD);
+    spec_dtype(&spec, "T", dtype);
     spec_number(&spec, "WAY", s->way, 3);
     spec_bool(&spec, "CHANNELS_FAST", s->channels_fast);
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
-    return kernel_of_file(device, &spec, "conv_winograd.cl", "conv_winograd", kernel, "conv_winograd %s",
-                          labels[s->way]);
+    return kernel_of_file(device, &spec, "conv_winograd.cl", "conv_winograd", kernel, "conv_winograd %s %s",
+                          xpu_dtype_name(dtype), labels[s->way]);
 }
 
 static int64_t plane_bytes(const side *s) { return PLANES * s->params.plane * (int64_t)sizeof(float); }
@@ -72,14 +73,14 @@ static side side_of_images(way way, xpu_addr data, const xpu_i64 stride[5], cons
 }
 
 /* w, turned around where x is sought: a window for each of y's channels. */
-static side side_of_taps(way way, const conv_params *p, bool turned) {
+static side side_of_taps(way way, xpu_dtype dtype, const conv_params *p, bool turned) {
     side s = {.way = way,
               .params = {.data = p->w,
                          .stride = {p->w_stride[0], p->w_stride[1], p->w_stride[3], p->w_stride[4]},
                          .across = {1, 1},
                          .size = {TAPS, TAPS}}};
     for (int i = 2; i < 4 && turned; i++) {
-        s.params.data += (xpu_addr)(s.params.stride[i] * (TAPS - 1) * (xpu_i64)sizeof(float));
+        s.params.data += (xpu_addr)(s.params.stride[i] * (TAPS - 1) * (xpu_i64)xpu_dtype_size(dtype));
         s.params.stride[i] = -s.params.stride[i];
     }
     set_planes(&s, p->k, p->c, true);
@@ -96,8 +97,9 @@ static xpu_matrix matrix_of(const side *s, bool turned) {
 
 static bool serves(int device, xpu_dtype dtype, const conv_params *p) {
     const xpu_device_properties *properties;
-    if (dtype != XPU_FLOAT32 || p->groups != 1 || p->batch == 0 || p->c == 0 || p->k == 0 || p->in[0] != 1 ||
-        p->out[0] != 1 || p->taps[0] != 1 || p->padding[0] != 0)
+    if ((dtype != XPU_FLOAT32 && dtype != XPU_FLOAT16 && dtype != XPU_BFLOAT16) || p->groups != 1 ||
+        p->batch == 0 || p->c == 0 || p->k == 0 || p->in[0] != 1 || p->out[0] != 1 || p->taps[0] != 1 ||
+        p->padding[0] != 0)
         return false;
     for (int d = 1; d < 3; d++)
         if (p->taps[d] != TAPS || p->stride[d] != 1 || p->dilation[d] != 1 || p->in[d] == 0 || p->out[d] <= 0)
@@ -107,7 +109,7 @@ static bool serves(int device, xpu_dtype dtype, const conv_params *p) {
 }
 
 /* False where there are too many windows, or bytes. */
-static bool make_plan(sought sought, const conv_params *p, plan *plan) {
+static bool make_plan(xpu_dtype dtype, sought sought, const conv_params *p, plan *plan) {
     const xpu_i32 *const tiled = sought == SOUGHT_X ? p->in : p->out;
     const xpu_u32 tiles[2] = {(xpu_u32)divided_up(tiled[1], STEP), (xpu_u32)divided_up(tiled[2], STEP)};
     const int64_t windows = p->batch * tiles[0] * tiles[1];
@@ -118,8 +120,8 @@ static bool make_plan(sought sought, const conv_params *p, plan *plan) {
     side_of_images(way, p->of, p->of##_stride, p->size, p->batch, p->channels, tiles, padding)
     const bool of_x = sought == SOUGHT_X, of_w = sought == SOUGHT_W;
     plan->gathered = of_x ? OF_IMAGES(OF_X, y, out, k, turned) : OF_IMAGES(OF_X, x, in, c, given);
-    plan->other = of_w ? OF_IMAGES(OF_GRAD_Y, y, out, k, none) : side_of_taps(OF_TAPS, p, of_x);
-    plan->result = of_w   ? side_of_taps(TO_TAPS, p, false)
+    plan->other = of_w ? OF_IMAGES(OF_GRAD_Y, y, out, k, none) : side_of_taps(OF_TAPS, dtype, p, of_x);
+    plan->result = of_w   ? side_of_taps(TO_TAPS, dtype, p, false)
                    : of_x ? OF_IMAGES(TO_PIXELS, x, in, c, none)
                           : OF_IMAGES(TO_PIXELS, y, out, k, none);
 #undef OF_IMAGES
@@ -153,16 +155,16 @@ static double moved(const xpu_device_properties *properties, int64_t bytes) {
 }
 
 /* Of a side's transform, which reads or writes the tensor, and its planes. */
-static double transform_clocks(const xpu_device_properties *properties, const side *s) {
+static double transform_clocks(const xpu_device_properties *properties, xpu_dtype dtype, const side *s) {
     const int64_t windows = s->params.windows, images = windows / s->params.across[0] / s->params.across[1];
     const int64_t pixels = images * s->params.size[0] * s->params.size[1];
-    return moved(properties, plane_bytes(s) + pixels * s->params.channels * (int64_t)sizeof(float));
+    return moved(properties, plane_bytes(s) + pixels * s->params.channels * (int64_t)xpu_dtype_size(dtype));
 }
 
 double conv_winograd_clocks(int device, xpu_dtype dtype, sought sought, const conv_params *p) {
     const xpu_device_properties *properties;
     plan plan;
-    if (!serves(device, dtype, p) || !make_plan(sought, p, &plan) ||
+    if (!serves(device, dtype, p) || !make_plan(dtype, sought, p, &plan) ||
         xpu_device_get_properties(device, &properties) != XPU_SUCCESS)
         return HUGE_VAL;
     const xpu_gemm_args *g = &plan.product;
@@ -176,33 +178,34 @@ double conv_winograd_clocks(int device, xpu_dtype dtype, sought sought, const co
     /* Products of few channels are as fast as memory. */
     const double product =
         fmax(matrix_clocks(&choice, XPU_FLOAT32, properties, g->batch, g->m, g->n, g->k, along_k, slices),
-             moved(properties, plane_bytes(&plan.gathered) + plane_bytes(&plan.other) +
-                                                 plane_bytes(&plan.result)));
-    return product + transform_clocks(properties, &plan.gathered) +
-           transform_clocks(properties, &plan.other) + transform_clocks(properties, &plan.result);
+             moved(properties,
+                   plane_bytes(&plan.gathered) + plane_bytes(&plan.other) + plane_bytes(&plan.result)));
+    return product + transform_clocks(properties, dtype, &plan.gathered) +
+           transform_clocks(properties, dtype, &plan.other) +
+           transform_clocks(properties, dtype, &plan.result);
 }
 
-static xpu_status transform(xpu_stream *stream, const side *s) {
+static xpu_status transform(xpu_stream *stream, xpu_dtype dtype, const side *s) {
     const uint64_t count = (uint64_t)s->params.windows * s->params.channels;
     const xpu_range range = {.dims = 1,
                              .groups = {(size_t)divided_up((int64_t)count, 256)},
                              .local = {256},
                              .work = count * PLANES};
     xpu_kernel *kernel;
-    XPU_TRY(get_kernel(xpu_stream_device(stream), s, &kernel));
+    XPU_TRY(get_kernel(xpu_stream_device(stream), dtype, s, &kernel));
     return xpu_launch(stream, kernel, &range, &s->params, sizeof s->params);
 }
 
-static xpu_status run(xpu_stream *stream, plan *plan) {
-    XPU_TRY(transform(stream, &plan->gathered));
-    XPU_TRY(transform(stream, &plan->other));
+static xpu_status run(xpu_stream *stream, xpu_dtype dtype, plan *plan) {
+    XPU_TRY(transform(stream, dtype, &plan->gathered));
+    XPU_TRY(transform(stream, dtype, &plan->other));
     XPU_TRY(xpu_gemm(stream, &plan->product));
-    return transform(stream, &plan->result);
+    return transform(stream, dtype, &plan->result);
 }
 
-xpu_status conv_by_winograd(xpu_stream *stream, sought sought, const conv_params *p) {
+xpu_status conv_by_winograd(xpu_stream *stream, xpu_dtype dtype, sought sought, const conv_params *p) {
     plan plan;
-    if (!serves(xpu_stream_device(stream), XPU_FLOAT32, p) || !make_plan(sought, p, &plan))
+    if (!serves(xpu_stream_device(stream), dtype, p) || !make_plan(dtype, sought, p, &plan))
         return op_fail(XPU_ERROR_NOT_SUPPORTED, "convolution: no transform serves it");
     const int64_t gathered = plane_bytes(&plan.gathered), other = plane_bytes(&plan.other);
     void *planes;
@@ -212,5 +215,5 @@ xpu_status conv_by_winograd(xpu_stream *stream, sought sought, const conv_params
     plan.result.params.planes = XPU_ADDR(of[2]);
     plan.product.a.data = of[plan.other_first], plan.product.b.data = of[!plan.other_first];
     plan.product.out.data = of[2];
-    return workspace_done(planes, run(stream, &plan));
+    return workspace_done(planes, run(stream, dtype, &plan));
 }

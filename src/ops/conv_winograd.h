@@ -1,4 +1,5 @@
-/* Convolutions of 3 x 3 taps by GPUs' multiply-adds, with 4 of 9 multiplications (kernels/conv_winograd.cl). */
+/* Convolutions of 3 x 3 taps by GPUs' multiply-adds, with 4 of 9 multiplications (kernels/conv_winograd.cl).
+ */
 #ifndef XPU_OPS_CONV_WINOGRAD_H
 #define XPU_OPS_CONV_WINOGRAD_H
 
@@ -8,6 +9,6 @@
  * convolution. */
 double conv_winograd_clocks(int device, xpu_dtype dtype, sought sought, const conv_params *p);
 /* Does it, where it serves. Without the ending. */
-xpu_status conv_by_winograd(xpu_stream *stream, sought sought, const conv_params *p);
+xpu_status conv_by_winograd(xpu_stream *stream, xpu_dtype dtype, sought sought, const conv_params *p);
 
 #endif

@@ -582,6 +582,7 @@ static void transformed(void **unused) {
     for (int i = 0; i < 40 + extra / 4 && by_fma; i++) {
         static const layout layouts[] = {CHANNELS_FIRST, CHANNELS_LAST, ANY_LAYOUT};
         problem p = {.dtype = XPU_FLOAT32, .dims = 2, .groups = 1, .bias = pick(0, 1), .align = 1};
+        if (i % 4 == 3) p.dtype = pick(0, 1) ? XPU_FLOAT16 : XPU_BFLOAT16;
         p.x = layouts[i % 3], p.w = layouts[pick(0, 2)], p.y = layouts[(i / 3) % 3];
         p.batch = pick(1, 3), p.c = pick(1, 40), p.k = pick(1, 40), p.tile = (int)pick(0, 9);
         for (int d = 0; d < 2; d++) {

@@ -253,6 +253,17 @@ def few_channels() -> Iterator[Kernel]:
             yield Kernel(request, label, {}, False, units=False, products=products)
 
 
+def transforms() -> Iterator[Kernel]:
+    """Of convolutions of 3 x 3 taps, as src/ops/conv_winograd.c has them built."""
+    for way, of in enumerate(("x", "taps", "the gradient of y", "pixels", "taps' gradient")):
+        for fast in (0, 1):
+            label = f"conv_winograd, {of}, {'channels' if fast else 'windows'} beside each other"
+            request = f"conv_winograd.cl|conv_winograd|-DT=f32 -DWAY={way} -DCHANNELS_FAST={fast}|{label}|"
+            yield Kernel(
+                request, label, {}, False, units=False, products=("bmg", "pvc", "dg2", "mtl", *OLDER)
+            )
+
+
 def attention() -> Iterator[Kernel]:
     """Forward and backward, as src/ops/attention.c has them built."""
     for depth in (64, 128):
@@ -538,7 +549,7 @@ def main() -> int:
     arguments = parser.parse_args()
     os.environ["OPENXPU_CACHE"] = "0"
     library = ctypes.CDLL(str(next((ROOT / "python" / "openxpu").glob("libxpu.so.*"))))
-    all_of = [*products(), *layers(), *octets(), *attention(), *few_rows(), *few_channels()]
+    all_of = [*products(), *layers(), *octets(), *attention(), *few_rows(), *few_channels(), *transforms()]
     all_of = [kernel for kernel in all_of if arguments.only in kernel.request]
     failed = 0
     for kernel, source in zip(all_of, sources(library, all_of), strict=True):

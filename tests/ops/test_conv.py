@@ -136,6 +136,37 @@ def test_images(case: tuple, channels_last: bool, dtype: torch.dtype) -> None:
     close(back, F.conv_transpose2d(grad.double(), w.double(), bias.double(), **options), dtype)
 
 
+@pytest.mark.parametrize("pixels", [(14, 14), (9, 12), (1, 5)], ids=str)
+@pytest.mark.parametrize("channels", [(32, 48), (65, 30)], ids=str)
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+def test_taps_of_3_by_3(
+    pixels: tuple[int, int], channels: tuple[int, int], channels_last: bool, dtype: torch.dtype
+) -> None:
+    """What GPUs may compute by a transform, of numbers whose sums cancel."""
+    memory_format = torch.channels_last if channels_last else torch.contiguous_format
+    c, k = channels
+    x = torch.randn(3, c, *pixels).add(2).to(dtype)
+    w, b = torch.randn(k, c, 3, 3).to(dtype), torch.randn(k).to(dtype)
+    x[1, 3, 0, 4] = torch.nan
+    x[2, 5, 0, 2] = torch.inf
+    leaves = [t.to("xpu").requires_grad_() for t in (x.contiguous(memory_format=memory_format), w, b)]
+    wants = [t.double().requires_grad_() for t in (x, w, b)]
+    got, want = F.conv2d(*leaves, padding=1), F.conv2d(*wants, padding=1)
+    assert torch.equal(got.isfinite().cpu(), want.isfinite())
+    assert torch.equal(got[1].isnan().cpu(), want[1].isnan())
+    close(got.nan_to_num(0, 0, 0), want.nan_to_num(0, 0, 0), dtype)
+    with torch.no_grad():
+        for t in (leaves[0], wants[0]):
+            t.nan_to_num_(1, 1, 1)
+    got, want = F.conv2d(*leaves, padding=1), F.conv2d(*wants, padding=1)
+    grad = torch.randn(want.shape).to(dtype)
+    got.backward(grad.to("xpu"))
+    want.backward(grad.double())
+    for leaf, reference in zip(leaves, wants, strict=True):
+        close(leaf.grad, reference.grad, dtype)
+
+
 def test_autocast() -> None:
     conv = torch.nn.Conv2d(3, 4, 3, device="xpu")
     with torch.autocast("xpu", dtype=torch.bfloat16):

@@ -74,6 +74,16 @@ def test_as_units_do() -> None:
     )
 
 
+@pytest.mark.skipif(os.environ.get("OPENXPU_MATRIX") == "fma", reason="this is the inner run")
+def test_transforms_of_convolutions() -> None:
+    passes(
+        {HERE / "test_conv.py": "3_by_3 or many_pixels"},
+        OPENXPU_MATRIX="fma",
+        OPENXPU_HOST_PROVIDER="0",
+        OPENXPU_TUNING=f"conv_winograd={1 << 62}",
+    )
+
+
 @pytest.mark.skipif(os.environ.get("OPENXPU_TIER") == "ref", reason="this is the inner run")
 def test_as_devices_without_fp16_do() -> None:
     passes(
