@@ -17,7 +17,7 @@
  *              of what is combined, 0 where that has any strides
  * gemm_vector: m = 1, on GPUs, B having a stride of 1; what gemm_vector.h wants
  * gemm_few:    few rows, B quantised; what gemm_few.h wants; by NVIDIA's units gemm_few_units, gemm_few_units.h
- *              these two and gemm_vector for several B: gemm_joined.h
+ *              these two and gemm_vector for several B: gemm_joined.h; on processors gemm_few_host, gemm_few_host.h
  * -DGROUPED=1: the rows of A and of the result are those of `batch` groups, one after the other, each of which has
  *              a B of its own; 2: the columns of B and of the result likewise; 3: k, each group having results of its
  *              own. For gemm, gemm_matrix and gemm_host; groups that don't end in order, or where there is nothing, are
@@ -44,7 +44,7 @@
 #include "epilogue_math.h"
 #include "leaving.h"
 
-#if QUANTISED_B || defined(FEW) || defined(FEW_BY_UNITS)
+#if QUANTISED_B || defined(FEW) || defined(FEW_ON_HOST) || defined(FEW_BY_UNITS)
 #include "quantised_read.h"
 #endif
 #if QUANTISED_B
@@ -534,6 +534,8 @@ MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void gemm_mat
 
 #ifdef FEW
 #include "gemm_few.h"
+#elif defined(FEW_ON_HOST)
+#include "gemm_few_host.h"
 #elif defined(FEW_BY_UNITS)
 #include "gemm_few_units.h"
 #endif

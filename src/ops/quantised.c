@@ -249,6 +249,7 @@ typedef struct few {
     /* gemm_few_units: `sets` of 16 lines, whose teams share k out. Local memory has A's rows in `room`
      * pieces, of which a work-item reads `each` a row, and with `ring` steps, and `numbers` of lines. */
     bool by_units, emulated, k_whole, single, ring, is_one_set; /* the last is what the caller wants */
+    bool on_host, nibbles; /* gemm_few_host, whose local memory has `room` numbers of each row */
     int room, sets, numbers, each;
 } few;
 
@@ -309,6 +310,26 @@ static bool plan_few_by_units(const xpu_device_properties *properties, const xpu
     return true;
 }
 
+/* On processors, where lines and their groups can be read by sixteens. */
+static bool plan_few_on_host(const xpu_device_properties *properties, const xpu_gemm_args *args,
+                             const quantised_operand *b, few *plan) {
+    enum { BLOCK = 128, LEAST_ROOM = 512, MOST_TEAMS = 16, GROUPS_EACH = 4 };
+    const int64_t along = b->lines.group_along, k = args->k;
+    plan->lines = plan->columns = plan->rows > 2 ? 2 : 4, plan->lanes = plan->teams = 1;
+    plan->nibbles = bits_of(b->q->dtype) == 4 && form_of(b->q->dtype) <= FORM_UNSIGNED && k % BLOCK == 0 &&
+                    (along % BLOCK == 0 || along >= k);
+    if (plan->nibbles) {
+        for (plan->room = LEAST_ROOM; plan->room < k;) plan->room *= 2;
+        plan->nibbles = (uint64_t)(plan->rows * plan->room) * sizeof(float) <= properties->local_mem_size / 2;
+    }
+    plan->on_host = plan->nibbles || (k % 16 == 0 && (along % 16 == 0 || along >= k));
+    if (!plan->on_host) return false;
+    const int64_t each = divided_up(args->n, plan->columns) / (GROUPS_EACH * properties->gpu_subslice_count);
+    while (plan->teams * 2 <= each && plan->teams < MOST_TEAMS) plan->teams *= 2;
+    plan->lines = plan->columns * plan->teams;
+    return true;
+}
+
 /* `alike`: A has elements as B has, float8. */
 static bool plan_few(const xpu_device_properties *properties, const xpu_gemm_args *args,
                      const quantised_operand *b, bool alike, few *plan) {
@@ -328,7 +349,7 @@ static bool plan_few(const xpu_device_properties *properties, const xpu_gemm_arg
     if (plan_few_by_units(properties, args, b, plan)) return true;
     plan->octets = 1;
     if (host) {
-        plan->lines = plan->columns = plan->rows > 2 ? 2 : 4, plan->lanes = plan->teams = 1;
+        plan_few_on_host(properties, args, b, plan);
         return true;
     }
     const quantised_lines *l = &b->lines; /* 16 bytes at a time */
@@ -370,6 +391,13 @@ static xpu_status multiply_few(xpu_stream *stream, const xpu_gemm_args *args, co
         spec_number(&spec, "SCALE_ROOM", plan->numbers, 14);
         spec_number(&spec, "X_EACH", plan->each, 8);
         spec_flag(&spec, "MATRIX_EMULATED", plan->emulated);
+    } else if (plan->on_host) {
+        spec_follows_flag(&spec, "FEW_ON_HOST", true);
+        spec_pack(&spec, "on_host", 0, 3); /* where others have ROWS */
+        spec_number(&spec, "NIBBLES", plan->nibbles, 1);
+        spec_number(&spec, "ROWS", plan->rows, 3);
+        spec_number(&spec, "COLUMNS", plan->columns, 3);
+        spec_number_if(&spec, plan->nibbles, "X_ROOM", plan->room, 18);
     } else {
         spec_follows_flag(&spec, "FEW", true);
         spec_number(&spec, "ROWS", plan->rows, 3);
@@ -381,7 +409,7 @@ static xpu_status multiply_few(xpu_stream *stream, const xpu_gemm_args *args, co
         spec_bool(&spec, "A_ALIKE", plan->a_alike);
     }
     quantised_spec(&spec, b);
-    const char *name = plan->by_units ? "gemm_few_units" : "gemm_few";
+    const char *name = plan->by_units ? "gemm_few_units" : plan->on_host ? "gemm_few_host" : "gemm_few";
     xpu_kernel *kernel = kernel_find(device, &spec);
     if (!kernel)
         XPU_TRY(kernel_of_file(device, &spec, "gemm.cl", name, &kernel, "%s %s x %s", name,

@@ -25,7 +25,17 @@ def enough(dtype: torch.dtype) -> float:
 @pytest.mark.parametrize("dtype", SINGLES)
 @pytest.mark.parametrize(
     "m, n, k, group",
-    [(1, 64, 256, 32), (3, 24, 128, 64), (16, 40, 384, 128), (70, 33, 96, 32), (5, 8, 40, 8)],
+    [
+        (1, 64, 256, 32),
+        (3, 24, 128, 64),
+        (16, 40, 384, 128),
+        (70, 33, 96, 32),
+        (5, 8, 40, 8),
+        (1, 131, 1152, 128),
+        (2, 67, 2304, 256),
+        (7, 300, 640, 640),
+        (1, 20, 176, 16),
+    ],
 )
 def test_int4(dtype: torch.dtype, m: int, n: int, k: int, group: int) -> None:
     torch.manual_seed(m)

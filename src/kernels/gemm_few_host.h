@@ -1,0 +1,151 @@
+/* gemm_few on processors, sixteen elements at a time: a few rows, which lie along k, times a matrix of fewer bits
+ * whose lines do, too. A work-item has COLUMNS lines, a work-group TEAMS work-items. Wants quantised_read.h.
+ *
+ * NIBBLES=0: k and its groups are multiples of 16, and a vector has neighbours.
+ * NIBBLES=1: 4-bit integers; multiples of 128, of which a vector of dwords has eight each, and of those that stand at
+ * one place of a dword each is shifted into the mantissa of 16 at once: a shift, a choice of bits and a product for 16
+ * elements. Rows lie so in local memory: of 128 numbers first those that stand lowest in their dwords, and so on.
+ * -DX_ROOM numbers of each, at least k. What the 16, the middle and the zero add is taken away from a group's sums. */
+
+#define WRITTEN_OUT_FEW __attribute__((opencl_unroll_hint))
+#define BLOCK (NIBBLES ? 128 : 16)
+
+static inline float8 wide8_f32(__global const float *p) { return vload8(0, p); }
+static inline float8 wide8_bf16(__global const ushort *p) {
+    return as_float8(convert_uint8(vload8(0, p)) << 16);
+}
+static inline float8 wide8_f16(__global const ushort *p) { return widen8_f16(vload8(0, p)); }
+static inline float16 sixteen_of_a(__global const STORED(T) *p) {
+    return (float16)(XPU_CAT(wide8_, T)(p), XPU_CAT(wide8_, T)(p + 8));
+}
+static inline float sum16(float16 v) {
+    const float8 a = v.lo + v.hi;
+    const float4 b = a.lo + a.hi;
+    return (b.x + b.y) + (b.z + b.w);
+}
+
+#if NIBBLES
+#define OFFSET (16 + (E_FORM == FORM_SIGNED ? 8 : 0))
+/* Those at place `j`, less than 8, of each dword: 16 and the integer, raised to begin at 0. */
+static inline float16 nibbles(uint16 v, int j) {
+    const uint16 moved = j < 5 ? v << (uint)(19 - 4 * j) : v >> (uint)(4 * j - 19);
+    return as_float16((moved & 0x780000u) | 0x41800000u);
+}
+
+/* Of 128 numbers every eighth beside each other. */
+static inline void turn(__local float *to, __local float *sums, __global const STORED(T) *from) {
+    float16 a[8], b[8];
+    WRITTEN_OUT_FEW for (int i = 0; i < 8; i++) a[i] = sixteen_of_a(from + i * 16);
+    /* even ones first, and so thrice */
+    WRITTEN_OUT_FEW for (int i = 0; i < 4; i++) b[i] = (float16)(a[2 * i].even, a[2 * i + 1].even),
+                                                b[4 + i] = (float16)(a[2 * i].odd, a[2 * i + 1].odd);
+    WRITTEN_OUT_FEW for (int h = 0; h < 8; h += 4) WRITTEN_OUT_FEW for (int i = 0; i < 2; i++)
+        a[h + i] = (float16)(b[h + 2 * i].even, b[h + 2 * i + 1].even),
+               a[h + 2 + i] = (float16)(b[h + 2 * i].odd, b[h + 2 * i + 1].odd);
+    WRITTEN_OUT_FEW for (int h = 0; h < 8; h += 2) {
+        const int place = (h & 4 ? 1 : 0) + (h & 2 ? 2 : 0);
+        *(__local float16 *)(to + place * 16) = (float16)(a[h].even, a[h + 1].even);
+        *(__local float16 *)(to + (place + 4) * 16) = (float16)(a[h].odd, a[h + 1].odd);
+    }
+    float16 all = 0;
+    WRITTEN_OUT_FEW for (int i = 0; i < 8; i++) all += *(__local float16 *)(to + i * 16);
+    *(__local float16 *)sums = all;
+}
+#else
+#define OFFSET 0
+static inline float16 sixteen_of_b(xpu_addr line, long k) {
+#if E_FORM == FORM_SIGNED && E_BITS == 8
+    return convert_float16(vload16(0, XPU_CPTR(char, line) + k));
+#elif E_FORM == FORM_UNSIGNED && E_BITS == 8
+    return convert_float16(vload16(0, XPU_CPTR(uchar, line) + k));
+#elif E_FORM == FORM_E4M3FN
+    const ushort16 n = convert_ushort16(vload16(0, XPU_CPTR(uchar, line) + k)), magnitude = n & (ushort)0x7f;
+    const ushort16 half_ = (magnitude << (ushort)7) | (n & (ushort)0x80) << (ushort)8;
+    const ushort16 v = select(half_, (ushort16)0x7e00, magnitude == (ushort)0x7f);
+    return (float16)(widen8_f16(v.lo), widen8_f16(v.hi));
+#else
+    return (float16)(numbers(read_octet(line, k)) - AWAY, numbers(read_octet(line, k + 8)) - AWAY);
+#endif
+}
+#endif
+
+XPU_BY_ITSELF __kernel __attribute__((reqd_work_group_size(1, TEAMS, 1)))
+void gemm_few_host(const gemm_quantised_params q) {
+    const int team = (int)get_local_id(1);
+    const gemm_params p = q.gemm;
+    const long blocks_m = (p.m + ROWS - 1) / ROWS, blocks_n = (p.n + COLUMNS * TEAMS - 1) / (COLUMNS * TEAMS);
+    long g = XPU_GROUP(0);
+    const long m0 = g % blocks_m * ROWS;
+    g /= blocks_m;
+    const long n0 = g % blocks_n * (COLUMNS * TEAMS) + team * COLUMNS, b = g / blocks_n;
+    /* Beyond the last row or line the last is done again. */
+    __global const STORED(T) *row[ROWS];
+    xpu_addr line[COLUMNS];
+    long scales[COLUMNS], zeros[COLUMNS];
+    for (int r = 0; r < ROWS; r++)
+        row[r] = XPU_CPTR(STORED(T), p.a) + b * p.a_stride.batch + min(m0 + r, p.m - 1) * p.a_stride.row;
+    for (int j = 0; j < COLUMNS; j++) {
+        const long n = min(n0 + j, p.n - 1);
+        line[j] = q.b.data + (b * q.b.batch + n * q.b.across) * E_BITS / 8;
+        scales[j] = scales_place(&q.b, b, n / q.b.group_across);
+        zeros[j] = place_of(&q.b.zero, b, n / q.b.group_across);
+    }
+#if NIBBLES
+    __local float turned[ROWS][X_ROOM] __attribute__((aligned(64)));
+    __local float eights[ROWS][X_ROOM / 8] __attribute__((aligned(64))); /* their sums, a dword's */
+    for (int r = 0; r < ROWS; r++)
+        for (long k = team * BLOCK; k < p.k; k += TEAMS * BLOCK)
+            turn(turned[r] + k, eights[r] + k / 8, row[r] + k);
+    barrier(CLK_LOCAL_MEM_FENCE);
+#endif
+
+    float16 total[ROWS][COLUMNS];
+    for (int r = 0; r < ROWS; r++)
+        for (int j = 0; j < COLUMNS; j++) total[r][j] = 0;
+    for (long from = 0, along = 0; from < p.k; from += q.b.group_along, along++) {
+        const long to = min(p.k, from + q.b.group_along);
+        float16 sum[ROWS][COLUMNS], of_row[ROWS];
+        for (int r = 0; r < ROWS; r++) {
+            of_row[r] = 0;
+            for (int j = 0; j < COLUMNS; j++) sum[r][j] = 0;
+        }
+        for (long k = from; k < to; k += BLOCK) {
+#if NIBBLES
+            uint16 bits[COLUMNS];
+            WRITTEN_OUT_FEW for (int j = 0; j < COLUMNS; j++) {
+                bits[j] = vload16(0, XPU_CPTR(uint, line[j]) + k / 8);
+                if (E_FORM == FORM_SIGNED) bits[j] ^= 0x88888888u;
+            }
+            WRITTEN_OUT_FEW for (int i = 0; i < 8; i++) WRITTEN_OUT_FEW for (int r = 0; r < ROWS; r++) {
+                const float16 x = *(__local const float16 *)(turned[r] + k + i * 16);
+                WRITTEN_OUT_FEW for (int j = 0; j < COLUMNS; j++) sum[r][j] =
+                    fma(x, nibbles(bits[j], i), sum[r][j]);
+            }
+            WRITTEN_OUT_FEW for (int r = 0; r < ROWS; r++) of_row[r] += *(__local const float16 *)(eights[r] + k / 8);
+#else
+            float16 x[ROWS];
+            WRITTEN_OUT_FEW for (int r = 0; r < ROWS; r++) x[r] = sixteen_of_a(row[r] + k);
+            if (ZERO_FORM || HAS_MIDDLE) WRITTEN_OUT_FEW for (int r = 0; r < ROWS; r++) of_row[r] += x[r];
+            WRITTEN_OUT_FEW for (int j = 0; j < COLUMNS; j++) {
+                const float16 v = sixteen_of_b(line[j], k);
+                WRITTEN_OUT_FEW for (int r = 0; r < ROWS; r++) sum[r][j] = fma(x[r], v, sum[r][j]);
+            }
+#endif
+        }
+        const float offset = OFFSET + (E_FORM <= FORM_UNSIGNED && HAS_MIDDLE ? (float)q.b.middle : 0);
+        for (int j = 0; j < COLUMNS; j++) {
+            const float scale = scale_of(&q.b, scales[j], along), zero = zero_of(&q.b, zeros[j], along);
+            const float away = ZERO_FORM == 3 ? offset : offset + zero / FOLD;
+            for (int r = 0; r < ROWS; r++) {
+                const bool has_away = NIBBLES || ZERO_FORM || HAS_MIDDLE;
+                float16 products = sum[r][j];
+                if (has_away) products -= away * of_row[r];
+                total[r][j] = fma(products, scale, total[r][j]);
+                if (ZERO_FORM == 3) total[r][j] = fma(of_row[r], zero, total[r][j]);
+            }
+        }
+    }
+    for (int r = 0; r < ROWS; r++)
+        for (int j = 0; j < COLUMNS; j++)
+            if (m0 + r < p.m && n0 + j < p.n) put(&p, b, m0 + r, n0 + j, sum16(total[r][j]));
+}
