@@ -1,11 +1,13 @@
-/* gemm_few on processors, sixteen elements at a time: a few rows, which lie along k, times a matrix of fewer bits
- * whose lines do, too. A work-item has COLUMNS lines, a work-group TEAMS work-items. Wants quantised_read.h.
+/* gemm_few on processors, sixteen elements at a time: a few rows, which lie along k, times a matrix of fewer
+ * bits whose lines do, too. A work-item has COLUMNS lines, a work-group TEAMS work-items. Wants
+ * quantised_read.h.
  *
  * NIBBLES=0: k and its groups are multiples of 16, and a vector has neighbours.
- * NIBBLES=1: 4-bit integers; multiples of 128, of which a vector of dwords has eight each, and of those that stand at
- * one place of a dword each is shifted into the mantissa of 16 at once: a shift, a choice of bits and a product for 16
- * elements. Rows lie so in local memory: of 128 numbers first those that stand lowest in their dwords, and so on.
- * -DX_ROOM numbers of each, at least k. What the 16, the middle and the zero add is taken away from a group's sums. */
+ * NIBBLES=1: 4-bit integers; multiples of 128, of which a vector of dwords has eight each, and of those that
+ * stand at one place of a dword each is shifted into the mantissa of 16 at once: a shift, a choice of bits
+ * and a product for 16 elements. Rows lie so in local memory: of 128 numbers first those that stand lowest in
+ * their dwords, and so on. -DX_ROOM numbers of each, at least k. What the 16, the middle and the zero add is
+ * taken away from a group's sums. */
 
 #define WRITTEN_OUT_FEW __attribute__((opencl_unroll_hint))
 #define BLOCK (NIBBLES ? 128 : 16)
@@ -15,7 +17,7 @@ static inline float8 wide8_bf16(__global const ushort *p) {
     return as_float8(convert_uint8(vload8(0, p)) << 16);
 }
 static inline float8 wide8_f16(__global const ushort *p) { return widen8_f16(vload8(0, p)); }
-static inline float16 sixteen_of_a(__global const STORED(T) *p) {
+static inline float16 sixteen_of_a(__global const STORED(T) * p) {
     return (float16)(XPU_CAT(wide8_, T)(p), XPU_CAT(wide8_, T)(p + 8));
 }
 static inline float sum16(float16 v) {
@@ -33,7 +35,7 @@ static inline float16 nibbles(uint16 v, int j) {
 }
 
 /* Of 128 numbers every eighth beside each other. */
-static inline void turn(__local float *to, __local float *sums, __global const STORED(T) *from) {
+static inline void turn(__local float *to, __local float *sums, __global const STORED(T) * from) {
     float16 a[8], b[8];
     WRITTEN_OUT_FEW for (int i = 0; i < 8; i++) a[i] = sixteen_of_a(from + i * 16);
     /* even ones first, and so thrice */
@@ -41,7 +43,7 @@ static inline void turn(__local float *to, __local float *sums, __global const S
                                                 b[4 + i] = (float16)(a[2 * i].odd, a[2 * i + 1].odd);
     WRITTEN_OUT_FEW for (int h = 0; h < 8; h += 4) WRITTEN_OUT_FEW for (int i = 0; i < 2; i++)
         a[h + i] = (float16)(b[h + 2 * i].even, b[h + 2 * i + 1].even),
-               a[h + 2 + i] = (float16)(b[h + 2 * i].odd, b[h + 2 * i + 1].odd);
+              a[h + 2 + i] = (float16)(b[h + 2 * i].odd, b[h + 2 * i + 1].odd);
     WRITTEN_OUT_FEW for (int h = 0; h < 8; h += 2) {
         const int place = (h & 4 ? 1 : 0) + (h & 2 ? 2 : 0);
         *(__local float16 *)(to + place * 16) = (float16)(a[h].even, a[h + 1].even);
@@ -69,8 +71,8 @@ static inline float16 sixteen_of_b(xpu_addr line, long k) {
 }
 #endif
 
-XPU_BY_ITSELF __kernel __attribute__((reqd_work_group_size(1, TEAMS, 1)))
-void gemm_few_host(const gemm_quantised_params q) {
+XPU_BY_ITSELF __kernel
+    __attribute__((reqd_work_group_size(1, TEAMS, 1))) void gemm_few_host(const gemm_quantised_params q) {
     const int team = (int)get_local_id(1);
     const gemm_params p = q.gemm;
     const long blocks_m = (p.m + ROWS - 1) / ROWS, blocks_n = (p.n + COLUMNS * TEAMS - 1) / (COLUMNS * TEAMS);
@@ -79,7 +81,7 @@ void gemm_few_host(const gemm_quantised_params q) {
     g /= blocks_m;
     const long n0 = g % blocks_n * (COLUMNS * TEAMS) + team * COLUMNS, b = g / blocks_n;
     /* Beyond the last row or line the last is done again. */
-    __global const STORED(T) *row[ROWS];
+    __global const STORED(T) * row[ROWS];
     xpu_addr line[COLUMNS];
     long scales[COLUMNS], zeros[COLUMNS];
     for (int r = 0; r < ROWS; r++)
@@ -121,7 +123,8 @@ void gemm_few_host(const gemm_quantised_params q) {
                 WRITTEN_OUT_FEW for (int j = 0; j < COLUMNS; j++) sum[r][j] =
                     fma(x, nibbles(bits[j], i), sum[r][j]);
             }
-            WRITTEN_OUT_FEW for (int r = 0; r < ROWS; r++) of_row[r] += *(__local const float16 *)(eights[r] + k / 8);
+            WRITTEN_OUT_FEW for (int r = 0; r < ROWS; r++) of_row[r] +=
+                *(__local const float16 *)(eights[r] + k / 8);
 #else
             float16 x[ROWS];
             WRITTEN_OUT_FEW for (int r = 0; r < ROWS; r++) x[r] = sixteen_of_a(row[r] + k);

@@ -613,7 +613,10 @@ static xpu_status try_unit(xpu_stream *stream, const xpu_device_properties *prop
     const way way = by_fma && !bytes ? fastest_way(properties, p, &plan, packed) : BY_TILES;
     if (way == BY_PLAIN) return XPU_SUCCESS;
     *done = true;
-    if (way == BY_WINOGRAD) return conv_by_winograd(stream, dtype, sought, p);
+    if (way == BY_WINOGRAD) {
+        const xpu_status transformed = conv_by_winograd(stream, dtype, sought, p);
+        if (transformed != XPU_ERROR_OUT_OF_MEMORY) return transformed; /* the tiles want less of it */
+    }
     int64_t first = first_images(properties, p, &plan);
     if (first > 0) {
         own.batch = first;

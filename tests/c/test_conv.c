@@ -616,6 +616,43 @@ static void transformed(void **unused) {
     SUCCEEDS(xpu_tuning_reset(0, number));
 }
 
+static int refused;
+
+static xpu_status take_little(xpu_stream *of, size_t size, void **memory, void *most) {
+    if (size <= *(const size_t *)most) return xpu_malloc(of, size, memory);
+    refused++;
+    return XPU_ERROR_OUT_OF_MEMORY;
+}
+static xpu_status give_back(void *memory, void *unused) { return xpu_free(memory); }
+
+/* Where there is no memory for planes the tiles do it, which want less. */
+static void transforms_lack_memory(void **unused) {
+    const int number = xpu_tuning_number("conv_winograd"), tile = xpu_tuning_number("matrix_tile");
+    size_t most = 40000;
+    const xpu_workspace_source source = {take_little, give_back, &most};
+    problem p = {.dtype = XPU_FLOAT32,
+                 .dims = 2,
+                 .x = CHANNELS_LAST,
+                 .w = CHANNELS_LAST,
+                 .y = CHANNELS_LAST,
+                 .align = 4,
+                 .batch = 1,
+                 .groups = 1,
+                 .c = 16,
+                 .k = 16};
+    for (int d = 0; d < 2; d++) p.taps[d] = 3, p.stride[d] = p.dilation[d] = p.padding[d] = 1, p.in[d] = 8;
+    if (!by_fma) return;
+    SUCCEEDS(xpu_tuning_set(0, number, INT64_C(1) << 62));
+    SUCCEEDS(xpu_tuning_set(0, tile, 1 << 20));
+    SUCCEEDS(xpu_workspace_set_source(&source));
+    refused = transforms = 0;
+    try_problem(&p);
+    SUCCEEDS(xpu_workspace_set_source(NULL));
+    assert_int_equal(refused, 3);
+    assert_int_equal(transforms, 0);
+    SUCCEEDS(xpu_tuning_reset(0, number));
+}
+
 /* Kernels are told of sizes in 32 bits: none is cut off. */
 static void too_long(void **unused) {
     const int64_t size[] = {1, 1, (INT64_C(1) << 32) + 8}, stride[] = {1, 1, 1}, one[] = {1, 1, 1};
@@ -716,6 +753,7 @@ int main(int count, char **words) {
         cmocka_unit_test(two_launches),
         cmocka_unit_test(pixels_as_they_lie),
         cmocka_unit_test(transformed),
+        cmocka_unit_test(transforms_lack_memory),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }

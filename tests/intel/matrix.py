@@ -405,7 +405,11 @@ def sources(library: ctypes.CDLL, all_of: list[Kernel]) -> list[Path]:
         folder = Path(tempfile.mkdtemp())
         os.environ["OPENXPU_DUMP_KERNELS"] = str(folder)
         library.xpu_request_build(0, kernel.request.encode())
-        (path,) = folder.glob("*.cl")
+        path = next(folder.glob("*.cl"), None)
+        if not path:
+            sys.exit(
+                f"{kernel.label}: no source; is OPENXPU_DRIVER_PATH the folder of the CPU's driver, .venv/lib?"
+            )
         files.append(path.rename(folder / f"{number}.cl"))
     return files
 
