@@ -15,6 +15,7 @@
 
 static bool as_read; /* lay B out so that it can be multiplied as it is read; by Intel's units of 16 lanes at
                         multiples of 64 bytes */
+static bool nibbles; /* … in 4 bits, by groups of 128 or one, as processors read sixteen dwords */
 static enum { NO_TILES, OF_ROWS, OF_COLUMNS } tiles; /* scales lie in tiles of such lines */
 static int by_few, by_few_host, by_few_units, by_numbers, by_units, by_bytes;
 
@@ -125,6 +126,7 @@ static operand make(xpu_dtype dtype, bool quantised, int64_t batch, int64_t rows
                         : tidy ? sizes[pick(2, by_ptx ? 5 : 4)]
                                : sizes[pick(0, 7)];
         if (by_ptx && pick(0, 2) == 0) q->group_rows = 0;
+        if (nibbles) q->group_rows = pick(0, 2) ? 128 : 0;
         q->group_columns = sizes[pick(0, 7)];
         q->scale_dtype = scales[pick(0, 4)], q->zero_dtype = zeros[pick(0, 5)];
         q->zero_is_added = pick(0, 2) == 0;
@@ -254,7 +256,8 @@ static int shared_tile(void) {
 static void products_of_whatever_comes(void **unused) {
     int i = 0, in_several_parts = 0;
     for (; i < problems || (i < 20 * problems && !have_all_some()); i++) {
-        as_read = by_ptx || pick(0, 1 + by_xmx);
+        nibbles = !by_ptx && !by_xmx && i % 4 == 1;
+        as_read = by_ptx || nibbles || pick(0, 1 + by_xmx);
         const xpu_dtype dtype =
             by_ptx || (by_xmx && as_read) ? (pick(0, 1) ? XPU_BFLOAT16 : XPU_FLOAT16) : some_single();
         const bool blocks = by_xmx && as_read;
@@ -270,7 +273,8 @@ static void products_of_whatever_comes(void **unused) {
         const int64_t n = in_parts                           ? pick(250, 600)
                           : shared && m <= 256 && pick(0, 1) ? pick(129, 260)
                                                              : pick(1, 70);
-        const int64_t k = shared                 ? pick(16, 150) * 8
+        const int64_t k = nibbles                ? pick(1, 9) * 128
+                          : shared               ? pick(16, 150) * 8
                           : blocks               ? pick(16, 50) * 8
                           : by_ptx && pick(0, 2) ? pick(1, 60) * 32
                           : by_ptx && pick(0, 4) ? pick(1, 30) * 8
@@ -279,7 +283,8 @@ static void products_of_whatever_comes(void **unused) {
         tiles = pick(0, 4) ? NO_TILES : OF_ROWS;
         operand a = make(a_too ? some_dtype() : dtype, a_too, batch, m, k, !as_read && pick(0, 1));
         tiles = in_parts || pick(0, 4) ? NO_TILES : OF_COLUMNS;
-        operand b = make(b_too ? some_dtype() : dtype, b_too, batch, k, n, as_read || pick(0, 1));
+        const xpu_dtype of_b = nibbles ? pick(0, 1) ? XPU_INT4 : XPU_UINT4 : b_too ? some_dtype() : dtype;
+        operand b = make(of_b, b_too, batch, k, n, as_read || pick(0, 1));
         tiles = NO_TILES;
         operand c = make(dtype, false, batch, m, n, false);
         const size_t size = (size_t)(batch * m * n) * xpu_dtype_size(dtype);
@@ -324,6 +329,7 @@ static void products_of_whatever_comes(void **unused) {
                 }
         drop_operand(&a), drop_operand(&b), drop_operand(&c), drop(&out);
     }
+    nibbles = false;
     tune("matrix_tile", 1 << 20), tune("quantised_written", 1 << 26);
     assert_true(by_ptx || by_xmx || problems < 20 || in_several_parts > 0); /* who seldom write any down */
     print_message(
