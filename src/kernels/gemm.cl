@@ -47,6 +47,9 @@
 #if QUANTISED_B || defined(FEW) || defined(FEW_ON_HOST) || defined(FEW_BY_UNITS)
 #include "quantised_read.h"
 #endif
+#if defined(HOST_ROWS) || defined(FEW_ON_HOST) /* a file comes in once, where it is first asked for */
+#include "sixteen.h"
+#endif
 #if QUANTISED_B
 #define GIVEN const gemm_quantised_params q
 #if GROUPED

@@ -1,6 +1,6 @@
 /* gemm_few on processors, sixteen elements at a time: a few rows, which lie along k, times a matrix of fewer
  * bits whose lines do, too. A work-item has COLUMNS lines, a work-group TEAMS work-items. Wants
- * quantised_read.h.
+ * sixteen.h and quantised_read.h.
  *
  * NIBBLES=0: k and its groups are multiples of 16, and a vector has neighbours.
  * NIBBLES=1: 4-bit integers; multiples of 128, of which a vector of dwords has eight each, and of those that
@@ -12,14 +12,6 @@
 #define WRITTEN_OUT_FEW __attribute__((opencl_unroll_hint))
 #define BLOCK (NIBBLES ? 128 : 16)
 
-static inline float8 wide8_f32(__global const float *p) { return vload8(0, p); }
-static inline float8 wide8_bf16(__global const ushort *p) {
-    return as_float8(convert_uint8(vload8(0, p)) << 16);
-}
-static inline float8 wide8_f16(__global const ushort *p) { return widen8_f16(vload8(0, p)); }
-static inline float16 sixteen_of_a(__global const STORED(T) * p) {
-    return (float16)(XPU_CAT(wide8_, T)(p), XPU_CAT(wide8_, T)(p + 8));
-}
 static inline float sum16(float16 v) {
     const float8 a = v.lo + v.hi;
     const float4 b = a.lo + a.hi;
@@ -37,7 +29,7 @@ static inline float16 nibbles(uint16 v, int j) {
 /* Of 128 numbers every eighth beside each other. */
 static inline void turn(__local float *to, __local float *sums, __global const STORED(T) * from) {
     float16 a[8], b[8];
-    WRITTEN_OUT_FEW for (int i = 0; i < 8; i++) a[i] = sixteen_of_a(from + i * 16);
+    WRITTEN_OUT_FEW for (int i = 0; i < 8; i++) a[i] = LOAD16(from + i * 16);
     /* even ones first, and so thrice */
     WRITTEN_OUT_FEW for (int i = 0; i < 4; i++) b[i] = (float16)(a[2 * i].even, a[2 * i + 1].even),
                                                 b[4 + i] = (float16)(a[2 * i].odd, a[2 * i + 1].odd);
@@ -127,7 +119,7 @@ XPU_BY_ITSELF __kernel
                 *(__local const float16 *)(eights[r] + k / 8);
 #else
             float16 x[ROWS];
-            WRITTEN_OUT_FEW for (int r = 0; r < ROWS; r++) x[r] = sixteen_of_a(row[r] + k);
+            WRITTEN_OUT_FEW for (int r = 0; r < ROWS; r++) x[r] = LOAD16(row[r] + k);
             if (ZERO_FORM || HAS_MIDDLE) WRITTEN_OUT_FEW for (int r = 0; r < ROWS; r++) of_row[r] += x[r];
             WRITTEN_OUT_FEW for (int j = 0; j < COLUMNS; j++) {
                 const float16 v = sixteen_of_b(line[j], k);

@@ -311,7 +311,7 @@ static bool plan_few_by_units(const xpu_device_properties *properties, const xpu
 }
 
 /* On processors, where lines and their groups can be read by sixteens. */
-static bool plan_few_on_host(const xpu_device_properties *properties, const xpu_gemm_args *args,
+static void plan_few_on_host(const xpu_device_properties *properties, const xpu_gemm_args *args,
                              const quantised_operand *b, few *plan) {
     enum { BLOCK = 128, LEAST_ROOM = 512, MOST_TEAMS = 16, GROUPS_EACH = 4 };
     const int64_t along = b->lines.group_along, k = args->k;
@@ -323,11 +323,10 @@ static bool plan_few_on_host(const xpu_device_properties *properties, const xpu_
         plan->nibbles = (uint64_t)(plan->rows * plan->room) * sizeof(float) <= properties->local_mem_size / 2;
     }
     plan->on_host = plan->nibbles || (k % 16 == 0 && (along % 16 == 0 || along >= k));
-    if (!plan->on_host) return false;
+    if (!plan->on_host) return;
     const int64_t each = divided_up(args->n, plan->columns) / (GROUPS_EACH * properties->gpu_subslice_count);
     while (plan->teams * 2 <= each && plan->teams < MOST_TEAMS) plan->teams *= 2;
     plan->lines = plan->columns * plan->teams;
-    return true;
 }
 
 /* `alike`: A has elements as B has, float8. */
