@@ -9,7 +9,6 @@
 
 #define SUBGROUP_LANES 16
 #define WARPS_IN_GROUP 8
-#define VENDOR_NVIDIA 0x10de
 
 bool plans_for_processor(const xpu_device_properties *device) {
     static atomic_int asked; /* 0: not yet; 1: by the device's type; 2: as GPUs */
