@@ -81,9 +81,8 @@ def ratio(this: Side, other: Side, rounds: int, seconds: float) -> tuple[float, 
     """The other's least time over this one's, and this one's, of `rounds` turns."""
     least = [math.inf, math.inf]
     for turn in range(rounds):
-        for i, side in enumerate((this, other) if turn % 2 else (other, this)):
-            at = i if turn % 2 else 1 - i
-            time_now = side.ask(str(seconds))
+        for at in (0, 1) if turn % 2 else (1, 0):
+            time_now = (this, other)[at].ask(str(seconds))
             assert isinstance(time_now, float)
             least[at] = min(least[at], time_now)
     return least[1] / least[0], least[0]
