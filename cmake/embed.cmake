@@ -1,9 +1,14 @@
-# Writes OUT, a C file with `embedded_files[]`: name and text of each of FILES.
+# Writes OUT, a C file with `embedded_files[]`: name and text of each of FILES. A file's name is its path from KERNELS,
+# or its last part where it lies elsewhere. The last part alone has to tell files apart, too: arrays are named by it.
 set(text "/* generated */\n#include \"core/embedded.h\"\n")
 set(table "")
 foreach(file ${FILES})
-  get_filename_component(name ${file} NAME)
-  string(MAKE_C_IDENTIFIER ${name} id)
+  get_filename_component(last ${file} NAME)
+  file(RELATIVE_PATH name ${KERNELS} ${file})
+  if(name MATCHES "^\\.\\./")
+    set(name ${last})
+  endif()
+  string(MAKE_C_IDENTIFIER ${last} id)
   file(READ ${file} hex HEX)
   string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${hex}")
   string(APPEND text "static const char ${id}[] = {${bytes}0};\n")

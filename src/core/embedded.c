@@ -12,6 +12,14 @@ const embedded_file *embedded_find(const char *name, size_t length) {
     return NULL;
 }
 
+const embedded_file *embedded_program(const char *last) {
+    for (const embedded_file *f = embedded_files; f->name; f++) {
+        const char *slash = strrchr(f->name, '/');
+        if (!strcmp(slash ? slash + 1 : f->name, last)) return f;
+    }
+    return NULL;
+}
+
 static xpu_status add_file(text *out, const embedded_file *file, embedded_seen *seen) {
     for (int i = 0; i < seen->count; i++)
         if (seen->file[i] == file) return XPU_SUCCESS;

@@ -174,7 +174,7 @@ static xpu_status compose(text *out, const xpu_device_properties *properties, co
     define_plain_dtypes(out, true);
     XPU_TRY(define_float8(out, recipe, &seen));
     if (recipe->file) {
-        const embedded_file *file = embedded_find(recipe->file, strlen(recipe->file));
+        const embedded_file *file = embedded_program(recipe->file);
         if (!file) return xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "no kernel file %s", recipe->file);
         XPU_TRY(embedded_add(out, file->text, file->size, &seen));
     }

@@ -17,7 +17,8 @@
 enum { VENDOR_INTEL = 0x8086, VENDOR_NVIDIA = 0x10de };
 
 /* What to build when the spec is new. The source is prelude + `text`, where text is an embedded file
- * (`file`, as "softmax.cl"; the headers that it includes are put in its place) or generated text. */
+ * (`file`, as "softmax.cl" or "gemm.cl", without its folder; the headers that it includes are put in its
+ * place) or generated text. */
 typedef struct kernel_recipe {
     const char *file;    /* an embedded file, or NULL */
     const char *text;    /* generated source put after the file; or NULL */
