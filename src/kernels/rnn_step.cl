@@ -46,7 +46,7 @@ static inline xpu_addr right_row(const rnn_step_params *p, long part, long unit)
 }
 
 #ifdef MATRIX_T
-#include "matrix_ptx.h"
+#include "matrix/matrix_ptx.h"
 #define SLICES (THREADS / MATRIX_TEAM)
 #define KERNEL MATRIX_KERNEL
 #define ROW_BLOCKS (ROWS / 16)

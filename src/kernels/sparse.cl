@@ -82,7 +82,7 @@ __kernel void sparse_reduce(struct sparse_reduce_params p) {
 #endif
 
 #ifdef PRODUCT
-#include "gemm_tile.h"
+#include "gemm/gemm_tile.h"
 
 __kernel void sparse_product(struct sparse_product_params p) {
     PLACE(p.rows)

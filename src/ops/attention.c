@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "kernel.h"
-#include "kernels/attention.h"
-#include "kernels/slab.h"
+#include "kernels/attention/attention.h"
+#include "kernels/matrix/slab.h"
 #include "matrix.h"
 #include "product.h"
 #include "team.h"
@@ -359,7 +359,7 @@ static void cut_keys(const xpu_device_properties *properties, attention_params *
 static bool reads_sixteens(const xpu_tensor *t) { return t->stride[3] == 1 && t->size[3] % 16 == 0; }
 
 /* On processors, where the host's libraries don't. */
-enum { HOST_BAND = 48, HOST_DEPTH = 256, HOST_LOCAL = 176 << 10 }; /* kernels/attention_host.cl */
+enum { HOST_BAND = 48, HOST_DEPTH = 256, HOST_LOCAL = 176 << 10 }; /* kernels/attention/attention_host.cl */
 static bool is_for_host(const xpu_device_properties *properties, const xpu_attention *args) {
     const xpu_dtype bias = args->bias ? args->bias->dtype : XPU_FLOAT32;
     const int64_t depth = args->query->size[3], value_depth = args->value->size[3];

@@ -10,7 +10,7 @@
 #include "epilogue.h"
 #include "iter.h"
 #include "kernel.h"
-#include "kernels/conv.h"
+#include "kernels/conv/conv.h"
 #include "product.h"
 #include "xpu/ops/reduce.h"
 #include "xpu/trace.h"

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "epilogue.h"
-#include "kernels/conv_few.h"
+#include "kernels/conv/conv_few.h"
 #include "matrix.h"
 #include "product.h"
 #include "xpu/trace.h"

@@ -2,8 +2,8 @@
 #ifndef XPU_OPS_CONV_GEOMETRY_H
 #define XPU_OPS_CONV_GEOMETRY_H
 
-#include "kernels/conv.h"
-#include "kernels/conv_matrix.h"
+#include "kernels/conv/conv.h"
+#include "kernels/conv/conv_matrix.h"
 #include "product.h"
 #include "xpu/ops/conv.h"
 

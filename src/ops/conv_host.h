@@ -2,7 +2,7 @@
 #ifndef XPU_OPS_CONV_HOST_H
 #define XPU_OPS_CONV_HOST_H
 
-#include "kernels/conv.h"
+#include "kernels/conv/conv.h"
 #include "xpu/ops.h"
 
 /* y = x * w + bias by products, where the device is a host's processor, w lies without gaps and there are

@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-#include "kernels/conv_winograd.h"
+#include "kernels/conv/conv_winograd.h"
 #include "matrix.h"
 #include "xpu/ops/gemm.h"
 #include "xpu/trace.h"

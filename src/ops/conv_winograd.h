@@ -1,4 +1,5 @@
-/* Convolutions of 3 x 3 taps by GPUs' multiply-adds, with 4 of 9 multiplications (kernels/conv_winograd.cl).
+/* Convolutions of 3 x 3 taps by GPUs' multiply-adds, with 4 of 9 multiplications
+ * (kernels/conv/conv_winograd.cl).
  */
 #ifndef XPU_OPS_CONV_WINOGRAD_H
 #define XPU_OPS_CONV_WINOGRAD_H

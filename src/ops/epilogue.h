@@ -4,7 +4,7 @@
 #define XPU_OPS_EPILOGUE_IMPL_H
 
 #include "kernel.h"
-#include "kernels/epilogue.h"
+#include "kernels/matrix/epilogue.h"
 #include "xpu/ops/gemm.h"
 
 /* Is there such an ending for the dtype? `what` begins the error's text. */
@@ -17,9 +17,9 @@ bool leaving_takes(xpu_dtype dtype);
 bool leaving_is_byte(xpu_dtype dtype);
 /* How numbers of float32 leave; `way` may be NULL. */
 leaving_params leaving_params_of(const xpu_way_out *way);
-/* Adds the facts that kernels/leaving.h wants. */
+/* Adds the facts that kernels/matrix/leaving.h wants. */
 void leaving_spec(kernel_spec *spec, const xpu_way_out *way);
-/* Adds the facts that kernels/epilogue_math.h wants. */
+/* Adds the facts that kernels/matrix/epilogue_math.h wants. */
 void ending_spec(kernel_spec *spec, const ending_params *params);
 
 static inline bool ending_is_none(const xpu_ending *ending) {

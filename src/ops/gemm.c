@@ -44,7 +44,7 @@ static xpu_status thin(xpu_stream *stream, const gemm_problem *args) {
 }
 
 /* fp32 and halves on processors, where the host's libraries don't. Very few rows are not worth B's copies. */
-enum { HOST_COLUMNS = 32, HOST_BAND = 96, HOST_LOCAL = 80 << 10 }; /* of a group: kernels/gemm_host.h */
+enum { HOST_COLUMNS = 32, HOST_BAND = 96, HOST_LOCAL = 80 << 10 }; /* of a group: kernels/gemm/gemm_host.h */
 static bool is_for_host(const xpu_device_properties *properties, const gemm_problem *args) {
     const bool halves = args->operand == XPU_FLOAT16 || args->operand == XPU_BFLOAT16;
     if (halves && (args->dtype != args->operand || properties->local_mem_size < HOST_LOCAL)) return false;

@@ -3,7 +3,7 @@
 #define OPS_GEMM_H
 
 #include "kernel.h"
-#include "kernels/gemm.h"
+#include "kernels/gemm/gemm.h"
 #include "quantised.h"
 #include "xpu/ops/gemm.h"
 

@@ -1,9 +1,9 @@
-/* Several right operands that share a few rows of A, in one launch (kernels/gemm_joined.h). */
+/* Several right operands that share a few rows of A, in one launch (kernels/gemm/gemm_joined.h). */
 #ifndef OPS_GEMM_JOINED_H
 #define OPS_GEMM_JOINED_H
 
 #include "gemm.h"
-#include "kernels/quantised.h"
+#include "kernels/gemm/quantised.h"
 
 /* What kernels are built for; `parts` is 0 where nothing is joined. */
 typedef struct joined_form {

@@ -206,7 +206,8 @@ static bool are_near(const quantised_lines *l) {
     return true;
 }
 
-/* Does the unit make numbers of B's octets as it reads them (kernels/matrix_quantised.h, gemm_octets.h)? */
+/* Does the unit make numbers of B's octets as it reads them (kernels/matrix/matrix_quantised.h,
+ * gemm_octets.h)? */
 static bool reads_octets(matrix_unit unit, const gemm_problem *args) {
     const quantised_operand *b = args->lines;
     if (unit == MATRIX_UNIT_XMX) return b->by_columns && quantised_has_blocks(b);

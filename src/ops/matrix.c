@@ -23,7 +23,8 @@ static const matrix_tile tall[] = {
 #include "core/matrix.def"
 #undef X
 };
-/* Teams of a group that make numbers for each other, and the local memory for these (kernels/gemm_octets.h).
+/* Teams of a group that make numbers for each other, and the local memory for these
+ * (kernels/gemm/gemm_octets.h).
  */
 enum { SHARING = 32, SHARED_BYTES = 2 * SHARING << 10 };
 static int teams_of(const matrix_tile *t) { return t->teams_m * t->teams_n; }

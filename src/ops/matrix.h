@@ -7,11 +7,11 @@
 /* How products are multiplied on a device. */
 typedef enum matrix_unit {
     MATRIX_UNIT_NONE,
-    MATRIX_UNIT_PTX, /* NVIDIA's, from compute capability 8.0 on (kernels/matrix.h) */
-    MATRIX_UNIT_XMX, /* Intel's of 16 lanes (kernels/matrix_xmx.h) */
-    MATRIX_UNIT_FMA, /* none: GPUs' multiply-adds, for all dtypes (kernels/matrix_fma.h) */
+    MATRIX_UNIT_PTX, /* NVIDIA's, from compute capability 8.0 on (kernels/matrix/matrix.h) */
+    MATRIX_UNIT_XMX, /* Intel's of 16 lanes (kernels/matrix/matrix_xmx.h) */
+    MATRIX_UNIT_FMA, /* none: GPUs' multiply-adds, for all dtypes (kernels/matrix/matrix_fma.h) */
     MATRIX_UNIT_DOT, /* none: the same of int8, four at a time */
-    MATRIX_UNIT_XMX8 /* Intel's of 8 lanes (kernels/matrix_squares.h) */
+    MATRIX_UNIT_XMX8 /* Intel's of 8 lanes (kernels/matrix/matrix_squares.h) */
 } matrix_unit;
 /* Of float16 and bfloat16. With OPENXPU_MATRIX=ptx, xmx or xmx8 every device has that one, in plain OpenCL C
  * where it lacks it, and with fma or dot none: for tests. */
@@ -75,7 +75,7 @@ typedef struct matrix_lines {
 int matrix_alignment(const matrix_lines *lines, xpu_dtype dtype);
 
 /* Do the lines, `count` of `length` elements, keep to the rules of Intel's block reads
- * (kernels/matrix_xmx.h)? */
+ * (kernels/matrix/matrix_xmx.h)? */
 bool matrix_reads_blocks(const matrix_lines *lines, int64_t length, int64_t count, xpu_dtype dtype);
 
 const matrix_tile *matrix_tile_of(const matrix_choice *choice);

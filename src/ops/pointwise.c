@@ -7,7 +7,7 @@
 
 #include "core/os.h"
 #include "core/text.h"
-#include "kernels/pointwise.h"
+#include "kernels/pointwise/pointwise.h"
 #include "ops/iter.h"
 #include "ops/kernel.h"
 #include "ops/pointwise_text.h"
@@ -200,7 +200,7 @@ static void add_bits(text *t, const char *field, int i, xpu_dtype dtype) {
     pointwise_add_number(t, dtype, low, high);
 }
 
-/* Elements for which kernels/pointwise.h has loads and stores of their own. */
+/* Elements for which kernels/pointwise/pointwise.h has loads and stores of their own. */
 static const char *apart(const plan *p, int i) {
     xpu_dtype dtype = p->iter->operand[i].dtype;
     bool four = dtype == XPU_FLOAT32 || dtype == XPU_INT32 || dtype == XPU_UINT32;
@@ -288,14 +288,14 @@ void pointwise_add_types(text *t, xpu_dtype compute, const char *formula) {
                      : "typedef float2 T2;\n#define K(x) x##f\n");
     if (class == DTYPE_CLASS_FLOAT && dtype_is_narrow(compute)) text_add(t, "#define COMPUTE_HALF 1\n");
     if (compute == XPU_BFLOAT16) text_add(t, "#define COMPUTE_BF16 1\n");
-    text_add(t, "#include \"pointwise.h\"\n#include \"pointwise_math.cl\"\n");
-    if (class == DTYPE_CLASS_COMPLEX) text_add(t, "#include \"pointwise_complex.cl\"\n");
+    text_add(t, "#include \"pointwise/pointwise.h\"\n#include \"pointwise/pointwise_math.cl\"\n");
+    if (class == DTYPE_CLASS_COMPLEX) text_add(t, "#include \"pointwise/pointwise_complex.cl\"\n");
     const bool moves = strstr(formula, "sg_") != NULL;
-    if (moves || strstr(formula, "sf_")) text_add(t, "#include \"pointwise_special.cl\"\n");
-    if (moves) text_add(t, "#include \"pointwise_sample.cl\"\n");
-    if (strstr(formula, "sb_")) text_add(t, "#include \"pointwise_bessel.cl\"\n");
-    if (strstr(formula, "sp_")) text_add(t, "#include \"pointwise_polynomial.cl\"\n");
-    if (strstr(formula, "sq_")) text_add(t, "#include \"pointwise_quantise.cl\"\n");
+    if (moves || strstr(formula, "sf_")) text_add(t, "#include \"pointwise/pointwise_special.cl\"\n");
+    if (moves) text_add(t, "#include \"pointwise/pointwise_sample.cl\"\n");
+    if (strstr(formula, "sb_")) text_add(t, "#include \"pointwise/pointwise_bessel.cl\"\n");
+    if (strstr(formula, "sp_")) text_add(t, "#include \"pointwise/pointwise_polynomial.cl\"\n");
+    if (strstr(formula, "sq_")) text_add(t, "#include \"pointwise/pointwise_quantise.cl\"\n");
 }
 
 /* The offsets of all tensors from n, the number of the element or, from dimension 1 on, of the row. */

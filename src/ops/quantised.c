@@ -127,7 +127,7 @@ bool quantised_has_blocks(const quantised_operand *o) {
            matrix_reads_blocks(&bytes, o->length * bits / 8, o->count, XPU_INT8);
 }
 
-/* Has its scale so few bits that products with integers in kernels/quantised_read.h are exact? */
+/* Has its scale so few bits that products with integers in kernels/gemm/quantised_read.h are exact? */
 static bool has_short_scale(const xpu_quantised *q) {
     const bool is_small = q->middle >= -128 && q->middle <= 128 &&
                           (!q->zero || q->zero_dtype == XPU_INT8 || q->zero_dtype == XPU_UINT8);
@@ -254,7 +254,7 @@ typedef struct few {
 } few;
 
 /* Lines' elements, less a whole zero point, as numbers of 16 bits: are all of them exact? Those of 4 bits are
- * written into the mantissa of 64 first (kernels/gemm_few_units.h). */
+ * written into the mantissa of 64 first (kernels/gemm/gemm_few_units.h). */
 static bool are_exact_halves(const xpu_quantised *q) {
     if (form_of(q->dtype) > FORM_UNSIGNED) return !q->zero;
     if (q->zero && (q->zero_is_added || (q->zero_dtype != XPU_INT8 && q->zero_dtype != XPU_UINT8)))

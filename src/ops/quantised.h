@@ -3,7 +3,7 @@
 #define OPS_QUANTISED_H
 
 #include "kernel.h"
-#include "kernels/quantised.h"
+#include "kernels/gemm/quantised.h"
 #include "xpu/ops/gemm.h"
 
 /* Lines of elements along the direction in which they are neighbours, or shall be. */
@@ -12,7 +12,7 @@ typedef struct quantised_operand {
     quantised_lines lines;
     int64_t count, length;
     bool by_columns; /* lines are columns */
-    int cut;         /* kernels/quantised.h: what is groups', … */
+    int cut;         /* kernels/gemm/quantised.h: what is groups', … */
     int64_t groups;
     const int32_t *ends; /* … which end where the device says */
 } quantised_operand;
@@ -21,7 +21,7 @@ typedef struct quantised_operand {
 bool quantised_has_octets(const quantised_operand *o);
 /* Do its lines keep to the rules of block reads, and have 32 neighbours a scale and a zero in common? */
 bool quantised_has_blocks(const quantised_operand *o);
-/* What kernels are told of it (kernels/quantised_read.h). */
+/* What kernels are told of it (kernels/gemm/quantised_read.h). */
 void quantised_spec(kernel_spec *spec, const quantised_operand *o);
 
 #endif

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/reduce.h"
+#include "kernels/reduce/reduce.h"
 #include "ops/iter.h"
 #include "ops/kernel.h"
 #include "xpu/trace.h"

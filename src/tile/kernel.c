@@ -221,8 +221,8 @@ static void add_special(const emitter *e, text *out) {
     text_add(out, e->special_wide ? "#define R_IS_DOUBLE 1\n#define R double\n#define K(x) x\n"
                                   : "#define R float\n#define K(x) x##f\n");
     text_add(out, "#define PI K(3.14159265358979323846)\n");
-    if (e->special & SPECIAL_GAMMA) text_add(out, file_text("pointwise_special.cl"));
-    if (e->special & SPECIAL_BESSEL) text_add(out, file_text("pointwise_bessel.cl"));
+    if (e->special & SPECIAL_GAMMA) text_add(out, file_text("pointwise/pointwise_special.cl"));
+    if (e->special & SPECIAL_BESSEL) text_add(out, file_text("pointwise/pointwise_bessel.cl"));
     text_add(out, "#undef R\n#undef K\n#undef PI\n\n");
 }
 

@@ -168,7 +168,7 @@ typedef ulong xpu_addr;
 #define narrow_f16 tile_bits_of_half
 #define widen_bf16 tile_from_bf16
 #define narrow_bf16(v) (ushort)(as_uint(tile_round_bf16(v)) >> 16)
-#include "ptx_units.h"
+#include "matrix/ptx_units.h"
 
 //! slab_place ptx_units
 

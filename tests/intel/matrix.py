@@ -345,7 +345,7 @@ def attention_8(name: str, options: str, label: str, bars: dict[str, float]) -> 
         )
 
 
-# What the elements of a quantised operand are built with: bits, form (kernels/quantised_read.h), and the scale and zero
+# What the elements of a quantised operand are built with: bits, form (kernels/gemm/quantised_read.h), and the scale and zero
 # that vary along k.
 ELEMENTS = {
     "i4": (4, 0, "-DSCALE=bf16 -DZERO=i8 -DZERO_FORM=1 -DSCALE_IS_SHORT=1"),

@@ -1,0 +1,91 @@
+/* What attention by matrix units shares, whichever they are: softmax by powers of 2, what forward kept of it
+ * for backward, and (FINISH) attention_matrix_finish, which joins slices of the keys: 64 work-items a query.
+ */
+#include "attention/attention_score.h"
+
+#define LOG2E 1.44269504088896340736f
+#define LN2 0.69314718055994530942f
+/* GPUs have an instruction that is right to 2^-22; processors' native functions aren't so exact. */
+#ifdef XPU_BUILT_FOR_CPU
+#define POWER_OF_2 exp2
+#else
+#define POWER_OF_2 native_exp2
+#endif
+
+/* log2 of a row's sum of exponentials; such that probabilities are 0 where nothing took part, and beyond the
+ * last query. */
+static inline float log_sum(const attention_params *p, long b, long h, long query) {
+    if (query >= p->queries) return INFINITY;
+    const float v = *logsumexp_at(p, b, h, query);
+    return v == -INFINITY ? INFINITY : v * LOG2E;
+}
+static inline float delta_of(const attention_params *p, long b, long h, long query) {
+    return query < p->queries ? *delta_at(p, b, h, query) : 0;
+}
+
+/* Of slices of the keys: the largest logarithm of a sum of exponentials, and, times what the slices weigh
+ * beside that, sums of those weights and of four elements. */
+typedef struct joined_sum {
+    float4 sum;
+    float total, top;
+} joined_sum;
+
+static inline float weight_of(float logsum, float top) {
+    return POWER_OF_2((logsum - (top == -INFINITY ? 0 : top)) * LOG2E);
+}
+static inline joined_sum join_two(const joined_sum *a, const joined_sum *b) {
+    const float top = fmax(a->top, b->top), of_a = weight_of(a->top, top), of_b = weight_of(b->top, top);
+    return (joined_sum){a->sum * of_a + b->sum * of_b, a->total * of_a + b->total * of_b, top};
+}
+
+/* Every `step`-th slice from `slice` on: a query's four elements from `first` on. Eight are read at a time.
+ */
+static inline joined_sum join_slices(const attention_params *p, long b, long h, long query, int first,
+                                     int slice, int step) {
+    const long row = (b * p->heads + h) * p->queries + query, rows = p->batch * p->heads * p->queries;
+    const int pitch = PARTIAL_PITCH(p->value_depth), slices = (int)p->slices;
+    joined_sum joined = {0, 0, -INFINITY};
+    for (; slice < slices; slice += 8 * step) {
+        float logsum[8];
+        float4 part[8];
+        __attribute__((opencl_unroll_hint)) for (int i = 0; i < 8; i++) {
+            const int s = slice + i * step;
+            const long place = s * rows + row;
+            logsum[i] = s < slices ? XPU_CPTR(float, p->partial_sums)[place] : -INFINITY;
+            /* what lies behind the last element is nobody's number */
+            part[i] =
+                s < slices ? *XPU_CPTR(float4, p->partial + (place * pitch + first) * sizeof(float)) : 0;
+        }
+        joined_sum these = {0, 0, -INFINITY};
+        __attribute__((opencl_unroll_hint)) for (int i = 0; i < 8; i++)
+            these.top = fmax(these.top, logsum[i]);
+        __attribute__((opencl_unroll_hint)) for (int i = 0; i < 8; i++) {
+            const float weight = weight_of(logsum[i], these.top);
+            these.total += weight, these.sum = fma(weight, part[i], these.sum);
+        }
+        joined = join_two(&joined, &these);
+    }
+    return joined;
+}
+
+static inline void put_joined(const attention_params *p, const joined_sum *joined, long b, long h, long query,
+                              int first) {
+    const float4 v = joined->total == 0 ? (float4)(0) : joined->sum / joined->total;
+    PUT(p->out, b, h, query, first, v.x);
+    if (first + 1 < p->value_depth) PUT(p->out, b, h, query, first + 1, v.y);
+    if (first + 2 < p->value_depth) PUT(p->out, b, h, query, first + 2, v.z);
+    if (first + 3 < p->value_depth) PUT(p->out, b, h, query, first + 3, v.w);
+    if (first == 0 && p->logsumexp.data) *logsumexp_at(p, b, h, query) = joined->top + log(joined->total);
+}
+
+#ifdef FINISH
+__kernel
+    __attribute__((reqd_work_group_size(64, 1, 1))) void attention_matrix_finish(const attention_params p) {
+    const long row = XPU_GROUP(0), query = row % p.queries, h = row / p.queries % p.heads,
+               b = row / p.queries / p.heads;
+    for (int i = (int)get_local_id(0) * 4; i < p.value_depth; i += 256) {
+        const joined_sum joined = join_slices(&p, b, h, query, i, 0, 1);
+        put_joined(&p, &joined, b, h, query, i);
+    }
+}
+#endif

@@ -1,0 +1,224 @@
+/* Convolutions with few channels a group, as depthwise ones, and their gradients: tensors with channels innermost,
+ * read 16 bytes at a time, each number about once. As many channels of x as of y in a group. Portable.
+ *
+ * -DT=<dtype>; -DSOUGHT=0 y, 1 x, 2 w, with phases as in conv_matrix.cl; -DVOLUME, -DPHASES: conv_geometry.h
+ * -DGROUP=1, 2 or 4 channels in a group
+ * -DLANES vectors of 16 bytes side by side in a work-group of LANES x ROWS work-items
+ * -DEPILOGUE -DCOMBINE: epilogue_math.h, for y and x
+ * -DRUN taps along the width that are gone through together; -DEXACT 1 where all runs are full
+ * -DSTEP pixels of the source from pixel to pixel, -DTAP_STEP from tap to tap, along the width
+ * conv_depth: y and x, STRIP pixels beside each other a work-item; -DTAPS of a phase at most
+ * conv_depth_w: w; a work-item has -DRUNS runs of taps, and goes through a slice of all strips of y; its sums go
+ *       to `partial`: [slice][channel of y][channel of x in the group][tap]
+ * conv_depth_finish: adds those up */
+#include "conv/conv_geometry.h"
+#define ending_t float
+#include "matrix/epilogue_math.h"
+
+#define VECTOR (16 / (int)sizeof(STORED(T)))
+#define STRIP 4
+#define THREADS (LANES * ROWS)
+/* Pixels of the source that a strip's run of taps reads, and which of them the first pixel's first tap is. */
+#define SPAN ((STRIP - 1) * STEP + (RUN - 1) * (TAP_STEP < 0 ? -(TAP_STEP) : TAP_STEP) + 1)
+#define ORIGIN (TAP_STEP < 0 ? (RUN - 1) * -(TAP_STEP) : 0)
+#define WRITTEN_OUT _Pragma("unroll")
+
+typedef union pieces {
+    uint4 bits;
+    RAW(T) each[VECTOR];
+} pieces;
+
+static inline void widen(__private float *v, pieces p) {
+    WRITTEN_OUT for (int i = 0; i < VECTOR; i++) v[i] = WIDEN(T, p.each[i]);
+}
+
+/* The span's pixels of a line that begins at `from`; zeros beyond its ends. All are asked for before one is looked
+ * at, hence no branch. */
+static inline void load_span(__private pieces *v, xpu_addr from, int first, int pitch, int width) {
+    WRITTEN_OUT for (int x = 0; x < SPAN; x++)
+        v[x].bits = XPU_CPTR(uint4, from)[clamp(first + x, 0, width - 1) * pitch];
+    WRITTEN_OUT for (int x = 0; x < SPAN; x++)
+        if ((uint)(first + x) >= (uint)width) v[x].bits = (uint4)0;
+}
+
+#if defined(TAPS) && SOUGHT != 2
+#define LINE (LANES * VECTOR) /* weights of one tap and one channel of each group */
+__kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void conv_depth(const conv_depth_params p) {
+    __local float weights[TAPS * GROUP * LINE] __attribute__((aligned(16)));
+    const conv_matrix_params *m = &p.geometry;
+    const uint id = (uint)get_local_id(0), lane = id % LANES, number = (uint)XPU_GROUP(0) / p.blocks;
+    const uint block = (uint)XPU_GROUP(0) % p.blocks, chunk = number % p.chunks;
+    const product z = product_of(m, number / p.chunks);
+    const uint wide = z.w.taps.value, taps = z.d.taps.value * z.h.taps.value * wide;
+
+    for (uint i = id; i < taps * GROUP * LINE; i += THREADS) {
+        const uint tap = i / (GROUP * LINE), other = i / LINE % GROUP, channel = chunk * LINE + i % LINE;
+        const uint line = quotient(tap, z.w.taps), d = quotient(line, z.h.taps), h = line - d * z.h.taps.value;
+        const uint k = SOUGHT == 0 ? channel : channel / GROUP * GROUP + other;
+        const uint c = SOUGHT == 0 ? other : channel % GROUP;
+        const long at = k * p.w_stride[0] + c * p.w_stride[1] + (z.d.tap + (int)d * p.apart[0]) * p.w_stride[2] +
+                        (z.h.tap + (int)h * p.apart[1]) * p.w_stride[3] +
+                        (z.w.tap + (int)(tap - line * wide) * p.apart[2]) * p.w_stride[4];
+        weights[i] = channel < p.channels ? LOAD(T, XPU_CPTR(STORED(T), p.w), at) : 0;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+
+    const uint strip = block * ROWS + id / LANES, vector = chunk * LANES + lane;
+    if (strip >= p.strips || vector >= p.vectors) return;
+    const pixel q = pixel_of(m, strip);
+    float sum[STRIP][VECTOR];
+    WRITTEN_OUT for (int i = 0; i < VECTOR; i++) {
+        const float bias =
+            m->bias ? LOAD(T, XPU_CPTR(STORED(T), m->bias), (vector * VECTOR + i) * m->bias_stride) : 0;
+        WRITTEN_OUT for (int s = 0; s < STRIP; s++) sum[s][i] = bias;
+    }
+    const int d0 = (int)q.d * m->step[0] + z.d.first, h0 = (int)q.h * m->step[1] + z.h.first;
+    const int w0 = (int)q.w * (STRIP * STEP) + z.w.first;
+    for (uint line = 0; line < z.d.taps.value * z.h.taps.value; line++) {
+        const uint dt = quotient(line, z.h.taps), ht = line - dt * z.h.taps.value;
+        const int d = d0 + (int)dt * m->tap_step[0], h = h0 + (int)ht * m->tap_step[1];
+        if ((uint)d >= (uint)m->source[0] || (uint)h >= (uint)m->source[1]) continue;
+        const int from = (int)q.n * m->gathered_pitch[0] + d * m->gathered_pitch[1] + h * m->gathered_pitch[2] +
+                         (int)vector;
+        for (uint first = 0; first < wide; first += RUN) {
+            __local const float *run = weights + (line * wide + first) * (GROUP * LINE) + lane * VECTOR;
+            pieces span[SPAN];
+            load_span(span, m->gathered + (long)from * 16, w0 + (int)first * TAP_STEP - ORIGIN, m->gathered_pitch[3],
+                      m->source[2]);
+#if GROUP == 1
+            float w[RUN][VECTOR];
+            WRITTEN_OUT for (uint j = 0; j < RUN; j++)
+                if (EXACT || first + j < wide)
+                    WRITTEN_OUT for (int i = 0; i < VECTOR; i++) w[j][i] = run[j * LINE + i];
+            WRITTEN_OUT for (int x = 0; x < SPAN; x++) {
+                float v[VECTOR];
+                widen(v, span[x]);
+                WRITTEN_OUT for (int s = 0; s < STRIP; s++) WRITTEN_OUT for (int j = 0; j < RUN; j++)
+                    if (s * STEP + j * TAP_STEP + ORIGIN == x && (EXACT || first + j < wide))
+                        WRITTEN_OUT for (int i = 0; i < VECTOR; i++) sum[s][i] = fma(v[i], w[j][i], sum[s][i]);
+            }
+#else
+            WRITTEN_OUT for (int j = 0; j < RUN; j++) {
+                if (!EXACT && first + j >= wide) continue;
+                float w[GROUP][VECTOR];
+                WRITTEN_OUT for (int o = 0; o < GROUP; o++)
+                    WRITTEN_OUT for (int i = 0; i < VECTOR; i++) w[o][i] = run[(j * GROUP + o) * LINE + i];
+                WRITTEN_OUT for (int s = 0; s < STRIP; s++) {
+                    float v[VECTOR];
+                    widen(v, span[s * STEP + j * TAP_STEP + ORIGIN]);
+                    WRITTEN_OUT for (int i = 0; i < VECTOR; i++) WRITTEN_OUT for (int o = 0; o < GROUP; o++)
+                        sum[s][i] = fma(v[i / GROUP * GROUP + o], w[o][i], sum[s][i]);
+                }
+            }
+#endif
+        }
+    }
+
+    const int d = (int)q.d * m->pixel_step[0] + z.d.pixel, h = (int)q.h * m->pixel_step[1] + z.h.pixel;
+    if (d >= m->size[0] || h >= m->size[1]) return;
+    const long to = q.n * m->result_stride[0] + vector * VECTOR + d * m->result_stride[2] + h * m->result_stride[3];
+    WRITTEN_OUT for (int s = 0; s < STRIP; s++) {
+        const int w = (int)(q.w * STRIP + s) * m->pixel_step[2] + z.w.pixel;
+        if (w >= m->size[2]) continue;
+        const xpu_addr at = (to + w * m->result_stride[4]) * sizeof(STORED(T));
+        pieces out;
+        float other[VECTOR] = {0};
+#if COMBINE
+        out.bits = *XPU_CPTR(uint4, p.end.other + at);
+        widen(other, out);
+#endif
+        WRITTEN_OUT for (int i = 0; i < VECTOR; i++)
+            out.each[i] = NARROW(T, ended(&p.end, sum[s][i], other[i]));
+        *XPU_PTR(uint4, m->result + at) = out.bits;
+    }
+}
+#endif
+
+#if defined(RUNS) && SOUGHT == 2
+__kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void conv_depth_w(const conv_depth_params p) {
+    __local float parts[THREADS * VECTOR];
+    const conv_matrix_params *m = &p.geometry;
+    const uint id = (uint)get_local_id(0), lane = id % LANES, group = (uint)XPU_GROUP(0);
+    const uint turn = group % p.turns, chunk = group / p.turns % p.chunks, slice = group / p.turns / p.chunks;
+    const conv_phase *zd = &m->phase[0][0], *zh = &m->phase[1][0], *zw = &m->phase[2][0];
+    const uint wide = zw->taps.value, across = (wide + RUN - 1) / RUN, vector = chunk * LANES + lane;
+    float sum[RUNS][RUN][GROUP][VECTOR];
+    WRITTEN_OUT for (int r = 0; r < RUNS; r++) WRITTEN_OUT for (int j = 0; j < RUN; j++)
+        WRITTEN_OUT for (int o = 0; o < GROUP; o++) WRITTEN_OUT for (int i = 0; i < VECTOR; i++) sum[r][j][o][i] = 0;
+
+    const uint end = min(p.strips, (slice + 1) * p.slice);
+    for (uint strip = slice * p.slice + id / LANES; strip < end && vector < p.vectors; strip += ROWS) {
+        const pixel q = pixel_of(m, strip);
+        pieces y[STRIP];
+        const int w0 = (int)q.w * STRIP;
+        const int given = (int)q.n * p.y_pitch[0] + (int)q.d * p.y_pitch[1] + (int)q.h * p.y_pitch[2] + (int)vector;
+        WRITTEN_OUT for (int s = 0; s < STRIP; s++)
+            y[s].bits = XPU_CPTR(uint4, p.y)[given + min(w0 + s, m->size[2] - 1) * p.y_pitch[3]];
+        WRITTEN_OUT for (uint r = 0; r < RUNS; r++) {
+            const uint run = turn * RUNS + r, line = run / across, first = run % across * RUN;
+            const uint dt = quotient(line, zh->taps), ht = line - dt * zh->taps.value;
+            const int d = (int)q.d * m->step[0] + zd->first + (int)dt * m->tap_step[0];
+            const int h = (int)q.h * m->step[1] + zh->first + (int)ht * m->tap_step[1];
+            if (run >= p.runs || (uint)d >= (uint)m->source[0] || (uint)h >= (uint)m->source[1]) continue;
+            const int from = (int)q.n * m->gathered_pitch[0] + d * m->gathered_pitch[1] +
+                             h * m->gathered_pitch[2] + (int)vector;
+            pieces span[SPAN];
+            load_span(span, m->gathered + (long)from * 16, w0 * STEP + zw->first + (int)first * TAP_STEP,
+                      m->gathered_pitch[3], m->source[2]);
+            WRITTEN_OUT for (int s = 0; s < STRIP; s++) {
+                if (w0 + s >= m->size[2]) continue;
+                float u[VECTOR];
+                widen(u, y[s]);
+                WRITTEN_OUT for (int j = 0; j < RUN; j++) {
+                    float v[VECTOR];
+                    widen(v, span[s * STEP + j * TAP_STEP]);
+                    WRITTEN_OUT for (int o = 0; o < GROUP; o++) WRITTEN_OUT for (int i = 0; i < VECTOR; i++)
+                        sum[r][j][o][i] = fma(u[i], v[i / GROUP * GROUP + o], sum[r][j][o][i]);
+                }
+            }
+        }
+    }
+
+    const uint taps = zd->taps.value * zh->taps.value * wide;
+    WRITTEN_OUT for (uint r = 0; r < RUNS; r++) WRITTEN_OUT for (uint j = 0; j < RUN; j++)
+        WRITTEN_OUT for (uint o = 0; o < GROUP; o++) {
+            WRITTEN_OUT for (int i = 0; i < VECTOR; i++) parts[id * VECTOR + i] = sum[r][j][o][i];
+            barrier(CLK_LOCAL_MEM_FENCE);
+            const uint run = turn * RUNS + r, line = run / across, tap = run % across * RUN + j;
+            for (uint i = id; i < LANES * VECTOR; i += THREADS) {
+                const uint channel = chunk * (LANES * VECTOR) + i;
+                float total = 0;
+                for (uint row = 0; row < ROWS; row++) total += parts[row * (LANES * VECTOR) + i];
+                if (run < p.runs && tap < wide && channel < p.channels)
+                    XPU_PTR(float, m->partial)
+                    [((slice * (long)p.channels + channel) * GROUP + o) * taps + line * wide + tap] = total;
+            }
+            barrier(CLK_LOCAL_MEM_FENCE);
+        }
+}
+#endif
+
+#ifdef FINISH
+#define PARTS 8
+#define NUMBERS (256 / PARTS)
+__kernel __attribute__((reqd_work_group_size(256, 1, 1))) void conv_depth_finish(const conv_depth_params p) {
+    __local float sums[PARTS][NUMBERS];
+    const conv_matrix_params *m = &p.geometry;
+    const uint x = (uint)get_local_id(0) % NUMBERS, part = (uint)get_local_id(0) / NUMBERS;
+    const uint high = m->phase[1][0].taps.value, wide = m->phase[2][0].taps.value;
+    const uint taps = m->phase[0][0].taps.value * high * wide;
+    const long count = (long)p.channels * GROUP * taps, i = (long)XPU_GROUP(0) * NUMBERS + x;
+    float sum = 0;
+    if (i < count)
+        for (long s = part; s < m->slices; s += PARTS) sum += XPU_CPTR(float, m->partial)[s * count + i];
+    sums[part][x] = sum;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (part > 0 || i >= count) return;
+    for (int other = 1; other < PARTS; other++) sum += sums[other][x];
+    const uint tap = (uint)(i % taps), c = (uint)(i / taps % GROUP), k = (uint)(i / taps / GROUP);
+    STORE(T, XPU_PTR(STORED(T), p.w),
+          k * p.w_stride[0] + c * p.w_stride[1] + tap / wide / high * p.w_stride[2] +
+              tap / wide % high * p.w_stride[3] + tap % wide * p.w_stride[4],
+          sum);
+}
+#endif

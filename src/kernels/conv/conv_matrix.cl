@@ -1,0 +1,289 @@
+/* Convolution y = x * w and its two gradients as products whose operands are gathered on the way from tensors with
+ * channels innermost: in fp16 and bf16 by matrix units, NVIDIA's (matrix.h) or Intel's (matrix_xmx.h, matrix_squares.h);
+ * in any dtype by GPUs' multiply-adds (matrix_fma.h).
+ *
+ * -DT=<dtype> -DCOMPLEX_T -DFLOAT_T -DDOUBLE_T: the dtype and its class (gemm_tile.h)
+ * -DOPERAND_T=i8: y of bytes; sums have a scale a channel, a bias, what is combined with them and an epilogue
+ *             (-DEPILOGUE -DCOMBINE: epilogue_math.h), and leave as leaving.h says. Units multiply integers, from whose
+ *             sums x's zero point is taken, multiply-adds (-DSUM_T=f32) numbers that it was taken from.
+ *             -DA_UNSIGNED where x is uint8, which is taken less 128, but by Intel's units; -DBLANK=1 where its
+ *             padding isn't zeros
+ * -DSOUGHT=0  y: rows are pixels of y, k is (tap, c): x at the pixel's taps times w along k
+ *         =1  x: rows are pixels of x, k is (tap, channel of y): y at the pixels whose taps they are times w.
+ *             With a stride a pixel is reached by some of the taps only, all pixels at one distance from its
+ *             multiples by the same ones: these are a phase, each a product of its own.
+ *         =2  w: rows are channels of y, columns (tap, c), k the pixels of y
+ * conv_matrix: tiles, one a work-group; -DMATRIX_T and what matrix.h wants, or, with -DMATRIX_FMA, what matrix_fma.h
+ *              wants, or, with -DMATRIX_XMX, matrix_xmx.h: pixels come in blocks of eight of a line then (w: of
+ *              sixteen), `extent` counts these;
+ *              -DPADDED 1 where taps may lie outside, -DONE_TAP 1 where all of a step of k is of one tap,
+ *              -DVOLUME 1 where there are three dimensions, -DPHASES 1 where there are several,
+ *              -DOUT_PAIRS 1 where two numbers beside each other can be written as one, -DOUT_PIECES 1 where
+ *              a piece can, -DPIXELS_FAST 1 where pixels lie beside each other: y or x leaves by pieces of them,
+ *              y is read by such where w is sought
+ * conv_matrix_finish: sums the slices; -DPARTS work-items for four numbers, -DOUT_QUADS 1 where these can be written
+ *              as one
+ * conv_pack:   puts channels innermost; -DPIXELS_FAST 1: from where pixels lie closer, by tiles of SIDE x SIDE
+ * A piece has PIECE channels, and all distances that the parameters count in pieces are its multiples: 16 bytes for
+ * units, 32 for Intel's of 8 lanes, a quad for multiply-adds. With -DSLICED=1 conv_matrix writes its bare sums to `partial`. */
+#include "conv/conv_geometry.h"
+#include "gemm/gemm_tile.h"
+#include "matrix/pieces.h"
+#include "matrix/quad.h"
+#if defined(A_UNSIGNED) && defined(MATRIX_XMX)
+#define MULTIPLY_BYTES(a, b, sum) intel_sub_group_u8_i8_matrix_mad_k32(as_ushort8(a), b, sum)
+#elif defined(A_UNSIGNED) && defined(MATRIX_SQUARES)
+#define MULTIPLY_BYTES(a, b, sum) intel_sub_group_u8_i8_matrix_mad_k32(as_uint8(a), b, sum)
+#else
+#define MULTIPLY_BYTES intel_sub_group_i8_i8_matrix_mad_k32
+#endif
+#if defined(A_UNSIGNED) && !defined(MATRIX_XMX) && !defined(MATRIX_SQUARES)
+#define A_FLIP 0x80808080u
+#endif
+#if defined(MATRIX_EMULATED) && (defined(MATRIX_XMX) || defined(MATRIX_SQUARES))
+#include "matrix/matrix_units.cl" /* here, since a file is included once */
+#endif
+#ifdef MATRIX_XMX
+#define PIECE (16 / ELEMENT)
+#define A_K_FAST (SOUGHT != 2)
+#define B_K_FAST 0 /* w comes with its columns innermost, for y too: packed */
+#define BY_TURNS 0 /* for which there are no registers */
+#include "matrix/matrix_xmx.h"
+#elif defined(TILE_M)
+#define A_K_FAST (SOUGHT != 2 || PIXELS_FAST)
+#define B_K_FAST (SOUGHT == 0)
+#ifdef MATRIX_FMA
+#include "matrix/matrix_fma.h"
+#elif defined(MATRIX_SQUARES)
+#define PIECE (32 / ELEMENT)
+#include "matrix/matrix_squares.h"
+#else
+#include "matrix/matrix.h"
+#endif
+#endif
+
+/* A quad that is aligned by its parts, or, where not `on`, zeros; from an address that can be read either way. */
+static inline void read_quad(__private quad *to, xpu_addr from, bool on) {
+    for (int i = 0; i < QUAD_PARTS; i++) {
+        const PART part = XPU_CPTR(PART, from)[i];
+        to->parts[i] = on ? part : (PART)0;
+    }
+}
+
+#define ending_t value_t
+#include "matrix/epilogue_math.h"
+#include "matrix/leaving.h"
+#ifdef TILE_M
+#define OUT_SIZE ((int)sizeof(RAW(OUT_T)))
+#ifdef MATRIX_FMA
+#define RESULT_PIECE 4 /* elements */
+#else
+#define RESULT_PIECE (16 / OUT_SIZE)
+#endif
+#endif
+
+/* Four sums in memory. */
+static inline run read_sums(__global const acc_t *from) {
+    run r;
+    for (int i = 0; i < RUN_PARTS; i++) r.parts[i] = ((__global const uint4 *)from)[i];
+    return r;
+}
+static inline void write_sums(__global acc_t *to, __private const run *r) {
+    for (int i = 0; i < RUN_PARTS; i++)((__global uint4 *)to)[i] = r->parts[i];
+}
+
+#ifndef PACK
+/* A tap of a phase, counted in pieces of k (w: of columns): the channels' piece and the tap. */
+typedef struct tap {
+    uint piece, d, h, w;
+} tap;
+
+static inline tap tap_of(const conv_matrix_params *p, const product *z, uint pieces) {
+    tap at;
+    const uint number = quotient(pieces, p->per_tap), lines = quotient(number, z->w.taps);
+    at.piece = pieces - number * p->per_tap.value;
+    at.w = number - lines * z->w.taps.value;
+#if VOLUME
+    at.d = quotient(lines, z->h.taps);
+    at.h = lines - at.d * z->h.taps.value;
+#else
+    at.d = 0;
+    at.h = lines;
+#endif
+    return at;
+}
+
+/* Where a row or a column of the product lies in the result, in elements; -1 where it doesn't. */
+#if SOUGHT == 2
+static inline long place_of_row(const conv_matrix_params *p, const product *z, uint row) {
+    return row < p->rows ? (z->group * (long)p->result_channels + row) * p->result_stride[0] : -1;
+}
+static inline long place_of_column(const conv_matrix_params *p, const product *z, uint column) {
+    const tap at = tap_of(p, z, column / PIECE);
+    const uint c = at.piece * PIECE + column % PIECE;
+    if (column >= p->columns || c >= p->channels) return -1;
+    return c * p->result_stride[1] + at.d * p->result_stride[2] + at.h * p->result_stride[3] +
+           at.w * p->result_stride[4];
+}
+#else
+static inline long place_of_row(const conv_matrix_params *p, const product *z, uint row) {
+    const pixel q = pixel_of(p, row);
+    const int d = (int)q.d * p->pixel_step[0] + z->d.pixel, h = (int)q.h * p->pixel_step[1] + z->h.pixel;
+    const int w = (int)q.w * p->pixel_step[2] + z->w.pixel;
+    if (row >= p->rows || d >= p->size[0] || h >= p->size[1] || w >= p->size[2]) return -1;
+    return q.n * p->result_stride[0] + d * p->result_stride[2] + h * p->result_stride[3] + w * p->result_stride[4];
+}
+#if OUT_PIECES
+/* Where its channels begin, in pieces. */
+static inline int piece_of_row(const conv_matrix_params *p, const product *z, uint row) {
+    const pixel q = pixel_of(p, row);
+    const int d = (int)q.d * p->pixel_step[0] + z->d.pixel, h = (int)q.h * p->pixel_step[1] + z->h.pixel;
+    const int w = (int)q.w * p->pixel_step[2] + z->w.pixel;
+    if (row >= p->rows || d >= p->size[0] || h >= p->size[1] || w >= p->size[2]) return -1;
+    return (int)q.n * p->result_pitch[0] + d * p->result_pitch[1] + h * p->result_pitch[2] + w * p->result_pitch[3] +
+           (int)(z->group * p->result_channels / RESULT_PIECE);
+}
+#endif
+static inline long place_of_column(const conv_matrix_params *p, const product *z, uint column) {
+    return column < p->columns ? (z->group * (long)p->result_channels + column) * p->result_stride[1] : -1;
+}
+#endif
+
+/* What becomes of a column's sums. */
+typedef struct channel {
+    value_t bias;
+#if REQUANTISED
+    int less;
+    float scale;
+#endif
+} channel;
+
+#if REQUANTISED
+static inline int zero_of(const conv_matrix_params *p) {
+    return p->bytes.less + (p->bytes.x_zero ? XPU_CPTR(int, p->bytes.x_zero)[0] : 0);
+}
+#endif
+
+static inline channel channel_of(const conv_matrix_params *p, const product *z, uint column) {
+    channel c;
+    const long number = z->group * (long)p->result_channels + min(column, p->columns - 1);
+    const bool has_bias = SOUGHT != 2 && p->bias && column < p->columns;
+    c.bias = has_bias ? (value_t)LOAD(T, XPU_CPTR(STORED(T), p->bias), number * p->bias_stride) : (value_t)0;
+#if REQUANTISED
+    const conv_bytes_params *q = &p->bytes;
+    c.less = 0;
+#ifndef BYTES_AS_NUMBERS
+    if (q->w_sums) c.less = zero_of(p) * XPU_CPTR(int, q->w_sums)[number];
+#endif
+    c.scale = q->factor;
+    if (q->x_scale) c.scale *= XPU_CPTR(float, q->x_scale)[0];
+    if (q->w_scale) c.scale *= XPU_CPTR(float, q->w_scale)[number * q->w_scale_stride];
+#endif
+    return c;
+}
+
+/* A sum as it is written at a place of the result. */
+static inline COMPUTED(OUT_T) result_of(const conv_matrix_params *p, __private const channel *c, acc_t sum, long place) {
+#if REQUANTISED
+#ifndef BYTES_AS_NUMBERS
+    sum -= c->less;
+#endif
+    const value_t v = fma((value_t)sum, c->scale, c->bias);
+#if COMBINE
+    return leaving(&p->bytes.leave, ended(&p->bytes.end, v, coming(&p->bytes.leave, p->bytes.end.other, place)));
+#else
+    return leaving(&p->bytes.leave, ended(&p->bytes.end, v, (value_t)0));
+#endif
+#else
+    return (COMPUTED(OUT_T))(sum + c->bias);
+#endif
+}
+
+static inline void put(const conv_matrix_params *p, __private const channel *c, long row, long column, acc_t sum) {
+    if (row >= 0 && column >= 0)
+        STORE(OUT_T, XPU_PTR(STORED(OUT_T), p->result), row + column, result_of(p, c, sum, row + column));
+}
+
+/* Four sums beside each other, rounded and written: of channels 1 `apart`, or of one, 0. */
+#define OUT_PART XPU_CAT(PART_, OUT_T)
+typedef union leaving_quad {
+    OUT_PART parts[4 * sizeof(RAW(OUT_T)) / sizeof(OUT_PART)];
+    RAW(OUT_T) of[4];
+} leaving_quad;
+static inline void write_quad(const conv_matrix_params *p, __private const channel *c, const int apart, long place,
+                              __private const run *r) {
+    leaving_quad q;
+    for (int i = 0; i < 4; i++) q.of[i] = NARROW(OUT_T, result_of(p, &c[i * apart], r->of[i], place + i));
+    const xpu_addr to = p->result + place * (long)sizeof q.of[0];
+    for (int i = 0; i < (int)(sizeof q / sizeof(OUT_PART)); i++) XPU_PTR(OUT_PART, to)[i] = q.parts[i];
+}
+#endif
+
+#ifdef TILE_M
+/* What a work-group computes: the tile that begins at row m and column n of a product. Its number is (slice, phase,
+ * group, band of BAND rows of tiles, column, row in the band): groups that run at a time share rows and columns, which
+ * lie in the cache then. */
+typedef struct tile_place {
+    uint m, n, product;
+} tile_place;
+
+static inline tile_place find_tile(const conv_matrix_params *p) {
+    const uint tiles_m = (p->rows + TILE_M - 1) / TILE_M, tiles_n = (p->columns + TILE_N - 1) / TILE_N;
+    const uint each = tiles_m * tiles_n, number = (uint)XPU_GROUP(0), t = number % each;
+    const uint band = t / (BAND * tiles_n) * BAND, rows = min(tiles_m - band, (uint)BAND);
+    return (tile_place){(band + t % (BAND * tiles_n) % rows) * TILE_M, t % (BAND * tiles_n) / rows * TILE_N,
+                        number / each};
+}
+#endif
+
+#ifdef MATRIX_XMX
+#include "conv/conv_blocks.h"
+#elif defined(TILE_M)
+#include "conv/conv_put.h"
+#ifdef MATRIX_SQUARES
+#include "conv/conv_squares.h"
+#else
+#include "conv/conv_gather.h"
+#endif
+#endif
+
+#ifdef FINISH
+#define QUADS (256 / PARTS)
+static inline void add_run(__private run *sum, run other) {
+    for (int i = 0; i < 4; i++) sum->of[i] += other.of[i];
+}
+
+__kernel __attribute__((reqd_work_group_size(256, 1, 1))) void conv_matrix_finish(const conv_matrix_params p) {
+    const uint x = (uint)get_local_id(0) % QUADS, part = (uint)get_local_id(0) / QUADS;
+    const uint width = (uint)(p.pitch / 4), each = p.rows * width;
+    const uint count = p.groups * p.phases[0] * p.phases[1] * p.phases[2] * each, i = (uint)XPU_GROUP(0) * QUADS + x;
+    run sum;
+    for (int j = 0; j < 4; j++) sum.of[j] = (acc_t)0;
+    if (i < count)
+        for (uint s = part; s < (uint)p.slices; s += PARTS)
+            add_run(&sum, read_sums(XPU_CPTR(acc_t, p.partial) + ((size_t)s * count + i) * 4));
+#if PARTS > 1
+    __local run sums[PARTS][QUADS];
+    sums[part][x] = sum;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (part > 0) return;
+    for (int other = 1; other < PARTS; other++) add_run(&sum, sums[other][x]);
+#endif
+    if (i >= count) return;
+    const product z = product_of(&p, i / each);
+    const uint rest = i % each, row = rest / width, column = rest % width * 4;
+    channel c[4];
+    for (uint j = 0; j < 4; j++) c[j] = channel_of(&p, &z, column + j);
+    const long place = place_of_row(&p, &z, row);
+#if OUT_QUADS
+    const long first = place_of_column(&p, &z, column);
+    if (place >= 0 && first >= 0) write_quad(&p, c, 1, place + first, &sum);
+#else
+    for (uint j = 0; j < 4; j++) put(&p, &c[j], place, place_of_column(&p, &z, column + j), sum.of[j]);
+#endif
+}
+#endif
+
+#ifdef PACK
+#include "conv/conv_pack.h"
+#endif

@@ -1,0 +1,32 @@
+/* What gemm.cl is told: one product, or a batch. */
+#ifndef XPU_KERNELS_GEMM_H
+#define XPU_KERNELS_GEMM_H
+#include "matrix/epilogue.h"
+#include "shared.h"
+
+typedef struct gemm_strides {
+    xpu_i64 batch, row, column; /* elements */
+} gemm_strides;
+
+typedef struct gemm_params {
+    xpu_addr a, b, c, out;
+    xpu_addr partial; /* sums of the slices of k: [slice][batch][m][n] of the accumulator's type */
+    xpu_addr ends;    /* with -DGROUPED int32 [batch]: before what row, column or k a group ends */
+    xpu_i64 batch, m, n, k;
+    xpu_i64 slices, slice; /* k is cut into `slices` of `slice` elements */
+    gemm_strides a_stride, b_stride, c_stride, out_stride, other_stride;
+    xpu_u64 alpha[2], beta[2]; /* the bits of the accumulator's type; two words for complex */
+    xpu_addr a_scale, b_scale; /* of A's rows and B's columns */
+    xpu_i64 a_scale_stride[2], b_scale_stride[2]; /* batch; row or column */
+    xpu_addr
+        minus[2]; /* whole numbers of A's rows and B's columns, whose products the sums are lessened by */
+    xpu_i64 minus_stride[2];
+    xpu_i32 minus_plus[2]; /* … or of all, added to those that there are */
+    leaving_params leave;
+    ending_params end;
+} gemm_params;
+
+/* Of gemm_rows: work-items of a group, and columns that it has. */
+#define GEMM_ROW_LANES 16
+#define GEMM_ROW_SPAN 4096
+#endif

@@ -1,0 +1,114 @@
+/* gemm_host: products of fp32, fp16 and bf16 on processors, where no library of the host's does them.
+ *
+ * A work-item is a group and has p.slice rows (at most HOST_M) and HOST_N columns of the result. HOST_K of B
+ * at a time are written down beside each other, columns in the lanes; HOST_ROWS rows of A then take them,
+ * each element of A being the same in all lanes: six rows of 16 columns, and what they need, fit in 16
+ * registers of eight numbers. Rows beyond the last are the last once more, columns beyond the last are 0;
+ * neither is written. Halves of A are written down as fp32 like those of B, HOST_K at a time. Wants
+ * -DHOST_ROWS and -DA_K_FAST, -DB_K_FAST, 1 where consecutive k lie beside each other, and -DHALVES where T
+ * is fp16 or bf16. */
+#define HOST_N 32
+#define HOST_K 128
+#define HOST_M 96
+
+#include "matrix/host_panel.h"
+#define PANEL(n, k) (panel + (n) * HOST_K + (k) * 16) /* n: a multiple of 16 */
+
+#if HALVES
+/* left[row][k] = A[row][k], from `from` on. */
+static inline void host_widen(const gemm_params *p, __local float *left, __global const STORED(T) * from,
+                              int depth, int rows) {
+    const long down = p->a_stride.row, across = A_K_FAST ? 1 : p->a_stride.column;
+    for (int m = 0; m < rows; m++) {
+        int k = 0;
+#if A_K_FAST
+        for (; k + 16 <= depth; k += 16) vstore16(LOAD16(from + m * down + k), 0, left + m * HOST_K + k);
+#endif
+        for (; k < depth; k++) left[m * HOST_K + k] = LOAD(T, from, m * down + k * across);
+    }
+}
+#endif
+
+#if !EPILOGUE && !COMBINE
+static inline float16 host_value(const gemm_params *p, __global const STORED(T) * c, float16 sum) {
+    const float16 v = SCALAR(p->alpha) * sum;
+    const float beta = SCALAR(p->beta);
+    if (beta == 0) return v;
+    return fma((float16)beta, p->c_stride.column == 1 ? LOAD16(c) : (float16)LOAD(T, c, 0), v);
+}
+#endif
+
+/* Writes 16 sums of a row, or as many as are left of it. */
+static inline void host_put(const gemm_params *p, long b, long m, long n, float16 sum) {
+#if !EPILOGUE && !COMBINE
+    if (n + 16 <= p->n && p->out_stride.column == 1 && p->c_stride.column <= 1) {
+        STORE16(host_value(p, XPU_CPTR(STORED(T), p->c) + c_place(p, b, m, n), sum),
+                XPU_PTR(STORED(T), p->out) + b * p->out_stride.batch + m * p->out_stride.row + n);
+        return;
+    }
+#endif
+    float lane[16];
+    vstore16(sum, 0, lane);
+    for (int i = 0; i < 16 && n + i < p->n; i++) put(p, b, m, n + i, lane[i]);
+}
+
+XPU_BY_ITSELF __attribute__((reqd_work_group_size(1, 1, 1))) __kernel void gemm_host(GIVEN) {
+    TAKE_GIVEN
+    __local float panel[HOST_K * HOST_N] __attribute__((aligned(64)));
+    __local float sums[HOST_M * HOST_N] __attribute__((aligned(64)));
+#if HALVES
+    __local float left[HOST_M * HOST_K] __attribute__((aligned(64)));
+#endif
+    FIND_TILE(at, (uint)p.slice, HOST_N);
+    const long n0 = at.n, m0 = at.m, b = at.b, k_all = GROUPED == 3 ? at.depth : p.k;
+    const int rows = (int)min(p.m - m0, p.slice), columns = (int)min(p.n - n0, (long)HOST_N);
+    __global const STORED(T) *from_a =
+        XPU_CPTR(STORED(T), p.a) + b * p.a_stride.batch + m0 * p.a_stride.row + at.k * p.a_stride.column;
+    __global const STORED(T) *from_b =
+        XPU_CPTR(STORED(T), p.b) + b * p.b_stride.batch + n0 * p.b_stride.column + at.k * p.b_stride.row;
+    const long down = A_K_FAST ? 1 : p.a_stride.column;
+#if HALVES
+    const long step = 1;
+#else
+    const long step = down;
+#endif
+    for (long k0 = 0; k0 < k_all || k0 == 0; k0 += HOST_K) { /* of none, zeros */
+        const int depth = (int)min(k_all - k0, (long)HOST_K);
+        const bool is_last = k0 + HOST_K >= k_all;
+        host_pack(panel, HOST_K, from_b + k0 * p.b_stride.row, p.b_stride.row, p.b_stride.column, B_K_FAST,
+                  depth, columns);
+#if HALVES
+        host_widen(&p, left, from_a + k0 * down, depth, rows);
+#endif
+        for (int m = 0; m < rows; m += HOST_ROWS)
+            for (int n = 0; n < columns; n += 16) {
+                float16 sum[HOST_ROWS];
+#if HALVES
+                __local const float *a[HOST_ROWS];
+#else
+                __global const float *a[HOST_ROWS];
+#endif
+                _Pragma("unroll") for (int i = 0; i < HOST_ROWS; i++) {
+                    const int row = min(m + i, rows - 1);
+#if HALVES
+                    a[i] = left + row * HOST_K;
+#else
+                    a[i] = from_a + row * p.a_stride.row + k0 * step;
+#endif
+                    sum[i] = k0 ? vload16(0, sums + row * HOST_N + n) : 0;
+                }
+                for (int k = 0; k < depth; k++) {
+                    const float16 right = vload16(0, PANEL(n, k));
+                    _Pragma("unroll") for (int i = 0; i < HOST_ROWS; i++) sum[i] =
+                        fma((float16)a[i][k * step], right, sum[i]);
+                }
+                _Pragma("unroll") for (int i = 0; i < HOST_ROWS; i++) {
+                    const int row = m + i;
+                    if (row < rows && !is_last)
+                        vstore16(sum[i], 0, sums + row * HOST_N + n);
+                    else if (row < rows)
+                        host_put(&p, b, m0 + row, n0 + n, sum[i]);
+                }
+            }
+    }
+}

@@ -1,0 +1,96 @@
+/* What kernels are told of an operand in fewer bits (xpu_quantised): lines of elements, and what makes
+ * numbers of them. */
+#ifndef XPU_KERNELS_QUANTISED_H
+#define XPU_KERNELS_QUANTISED_H
+#include "fault.h"
+#include "gemm/gemm.h"
+
+/* One for each group; distances count groups. */
+typedef struct quantised_part {
+    xpu_addr data;
+    xpu_i64 batch, across, along;
+} quantised_part;
+
+/* Scales may lie in tiles, as matrix units of other makers read them: a tile has those of 128 lines and 4
+ * groups along them, [line % 32][line / 32 % 4][group % 4], and follows the one before it along the lines;
+ * scale.across goes from one row of tiles to the next. */
+#define TILE_LINES 128
+#define TILE_GROUPS 4
+#define TILE_SCALES (TILE_LINES * TILE_GROUPS)
+
+typedef struct quantised_lines {
+    xpu_addr data;
+    xpu_i64 batch, across, along; /* elements from one to the next */
+    quantised_part scale, zero;
+    xpu_i64 group_across, group_along; /* lines, and elements of a line, that share a scale and a zero */
+    xpu_u32 along_factor, along_shift; /* i / group_along is (mul_hi(i, factor) + i) >> shift for i < 2^31 */
+    xpu_i32 middle, unused;
+} quantised_lines;
+
+typedef struct dequantise_params {
+    quantised_lines from;
+    xpu_addr out;
+    xpu_i64 out_batch, out_across; /* elements; neighbours in a line lie beside each other */
+    xpu_i64 lines, length, batch;
+    xpu_i64 span;   /* elements of a line that a work-group has: a multiple of 8 */
+    xpu_i64 padded; /* up to where zeros follow a line */
+    /* With -DCUT: before what line, or element of them, each of `groups` ends (int32), and how many scales
+     * there are, or 0: those of all. */
+    xpu_addr ends;
+    xpu_i64 groups, scales;
+} dequantise_params;
+
+/* What of an operand belongs to groups: a line, a matrix of the batch, or a part of each line. */
+#define CUT_NONE 0
+#define CUT_LINES 1
+#define CUT_BATCH 2
+#define CUT_ALONG 3
+
+/* A product whose B is read as it lies. */
+typedef struct gemm_quantised_params {
+    gemm_params gemm;
+    quantised_lines b;
+} gemm_quantised_params;
+
+/* One of several right operands, where the first has `gemm.b` and `b`. */
+#define GEMM_PARTS 4
+typedef struct gemm_part {
+    xpu_addr b, scale, zero, b_scale, c;
+    xpu_i64 scale_along, zero_along;
+    xpu_i64 n, first; /* columns, and its first one in the result */
+    xpu_i64 block;    /* its first work-group along n */
+} gemm_part;
+
+/* Queries, keys and values of one token a row, by heads of `depth`: queries and keys are turned by angles,
+ * keys and values go into caches. Number i of a head's first half and i + depth / 2 are a pair, and a column
+ * of what follows. */
+typedef struct gemm_cache {
+    xpu_addr data;
+    xpu_i64 row, head, place; /* elements; a head's lie beside each other */
+} gemm_cache;
+typedef struct gemm_cached_params {
+    gemm_cache cache[2];
+    xpu_addr cos, sin; /* `depth` numbers, 0: nothing is turned */
+    xpu_i64 angle_row; /* elements from a row's to the next one's */
+    xpu_addr position; /* int64: the place in the caches, of `length`; negative ones count from their end */
+    xpu_i64 length;
+    struct fault_watch watch;
+    xpu_i32 depth;
+    float first_sign; /* what the second half is multiplied by in the first */
+    /* Of queries' and keys' heads that are normed: `depth` numbers each, pairs of float for each row, head
+     * and pair, and for each head a number that work-groups count in. */
+    xpu_addr norm[2], pairs, counters;
+    float norm_eps;
+    xpu_i32 head_groups; /* work-groups that have a head */
+} gemm_cached_params;
+
+/* Products that share A. */
+typedef struct gemm_joined_params {
+    gemm_quantised_params given;
+    gemm_part part[GEMM_PARTS]; /* of pairs where there are caches */
+    gemm_cached_params cached;
+    xpu_addr norm; /* k numbers that A's rows are multiplied by, and eps */
+    float eps;
+    xpu_i32 unused;
+} gemm_joined_params;
+#endif

@@ -1,0 +1,172 @@
+/* Matrix units: products of tiles that a work-group holds in local memory, its sums in registers.
+ *
+ * A work-group of TEAMS_M x TEAMS_N teams computes a tile of TILE_M x TILE_N sums. A team has FRAGMENTS_M x
+ * FRAGMENTS_N blocks of 16 x 8 sums, the four sums of a work-item in a vector (ptx_units.h).
+ *
+ * Slabs of A and B, TILE_K deep, come into local memory STAGES - 1 steps ahead of their use, in pieces of 16
+ * bytes. An operand lies in a slab as it lies in memory: by rows of k where neighbours in k are neighbours
+ * (…_K_FAST), else by rows of m or n. Within the rows the pieces change places so that the reads of a
+ * fragment hit all banks.
+ *
+ * Numbers of fp32 are rounded to tf32, sums of int8 are integers. Wants what matrix_ptx.h wants, and TILE_M,
+ * TILE_N, TILE_K, TEAMS_M, TEAMS_N, STAGES, A_K_FAST, B_K_FAST, A_PIECE and B_PIECE: the bytes (16, 8, 4 or
+ * an element) at which all rows of the operand are aligned. */
+#include "matrix/matrix_ptx.h"
+
+#define THREADS (TEAMS_M * TEAMS_N * MATRIX_TEAM)
+#define FRAGMENTS_M (TILE_M / TEAMS_M / 16)
+#define FRAGMENTS_N (TILE_N / TEAMS_N / 8)
+
+#define SLAB_A_BYTES (TILE_M * TILE_K * ELEMENT)
+#define SLAB_B_BYTES (TILE_N * TILE_K * ELEMENT)
+#define STAGE_BYTES (SLAB_A_BYTES + SLAB_B_BYTES)
+
+/* The pieces of an operand that a work-item brings in at each step: where the next ones begin. */
+typedef struct operand_a {
+    xpu_addr from[COPIES(TILE_M)];
+} operand_a;
+typedef struct operand_b {
+    xpu_addr from[COPIES(TILE_N)];
+} operand_b;
+
+/* Begins at `data`, the tile's first element; `pitch` bytes from line to line. Of the tile's rows (columns)
+ * the matrix has `rows`: what is beyond is read as the last line or piece, since nobody looks at its sums. */
+static inline void open_operand(__private xpu_addr *from, xpu_addr data, long pitch, int rows, const int tile,
+                                const bool k_fast) {
+    const uint pieces = (k_fast ? TILE_K : tile) / PIECE;
+    WRITTEN_OUT for (uint i = 0; i < COPIES(tile); i++) {
+        const uint row = COPY_ROW(i, pieces), piece = COPY_PIECE(i, pieces);
+        from[i] = data + (k_fast ? min(row, (uint)rows - 1) : row) * pitch +
+                  (k_fast ? piece : min(piece, ((uint)rows - 1) / PIECE)) * 16;
+    }
+}
+
+/* Brings in a slab by whole pieces, and goes `step` bytes on. Nothing here may branch, so that the compiler
+ * can put it between the multiplications. A piece that is aligned lies in the page of its first element. */
+static inline void load_slab(slab to, __private xpu_addr *from, long step, const int tile,
+                             const bool k_fast) {
+    const uint pieces = (k_fast ? TILE_K : tile) / PIECE;
+    WRITTEN_OUT for (uint i = 0; i < COPIES(tile); i++) {
+        copy_ahead(to + slab_place(COPY_ROW(i, pieces), COPY_PIECE(i, pieces), pieces), from[i]);
+        from[i] += step;
+    }
+}
+
+/* Any slab, in copies of `size` bytes: `depth` of k and `rows` are left, zeros come after. */
+static inline void load_part(slab to, __private xpu_addr *from, long step, int depth, int rows,
+                             const int tile, const bool k_fast, const int size) {
+    const uint pieces = (k_fast ? TILE_K : tile) / PIECE;
+    WRITTEN_OUT for (uint i = 0; i < COPIES(tile); i++) {
+        const uint row = COPY_ROW(i, pieces);
+        const int piece = (int)COPY_PIECE(i, pieces), left = (k_fast ? depth : rows) - piece * PIECE;
+        const int valid = k_fast || (int)row < depth ? clamp(left * ELEMENT, 0, 16) : 0;
+        const slab place = to + slab_place(row, (uint)piece, pieces);
+        copy_piece_ahead(place, from[i], from[0], valid, size);
+        from[i] += step;
+    }
+}
+
+/* How far apart the rows of a block's neighbouring sums lie, and its upper and lower ones (ptx_units.h). */
+#define LEFT_ROWS (MATRIX_BYTES && !A_K_FAST ? 2 : 1)
+#define LEFT_HALVES (MATRIX_BYTES && !A_K_FAST ? 1 : 8)
+
+/* What a team multiplies at a time. */
+typedef struct fragments {
+    fragment_a a[FRAGMENTS_M];
+    fragment_b b[FRAGMENTS_N];
+} fragments;
+
+#if MATRIX_WHOLE
+#define READ_ACROSS read_right_in_order
+#define MULTIPLY_FRAGMENT multiply_tf32
+#define ROUNDED(v, flip) rounded_to_tf32(v)
+#else
+#define READ_ACROSS read_right_turned
+#define MULTIPLY_FRAGMENT multiply_blocks
+#define ROUNDED(v, flip) ((v) ^ (flip))
+#endif
+#ifndef A_FLIP /* of the bits of each dword (gemm.cl) */
+#define A_FLIP 0u
+#endif
+#ifndef B_FLIP
+#define B_FLIP 0u
+#endif
+
+static inline void load_fragments(__private fragments *f, slab stage, uint step) {
+    const uint team = get_local_id(0) / MATRIX_TEAM;
+    const uint row = team % TEAMS_M * (FRAGMENTS_M * 16), column = team / TEAMS_M * (FRAGMENTS_N * 8);
+    WRITTEN_OUT for (uint i = 0; i < FRAGMENTS_M; i++) f->a[i] =
+        A_K_FAST ? read_left(stage, row + i * 16, step, TILE_K / PIECE)
+                 : read_left_turned(stage, row + i * 16, step, TILE_M / PIECE);
+    WRITTEN_OUT for (uint j = 0; j < FRAGMENTS_N; j += 2) {
+        const slab b = stage + SLAB_A_BYTES;
+        const uint4 r = B_K_FAST ? read_right(b, column + j * 8, step, TILE_K / PIECE)
+                                 : READ_ACROSS(b, column + j * 8, step, TILE_N / PIECE);
+        f->b[j] = r.xy;
+        f->b[j + 1] = r.zw;
+    }
+}
+
+static inline void multiply_fragments(__private fragment_sum (*sum)[FRAGMENTS_N],
+                                      __private const fragments *f) {
+    fragments r; /* rounded here and not where they are read, which would wait for them */
+    WRITTEN_OUT for (uint i = 0; i < FRAGMENTS_M; i++) r.a[i] = ROUNDED(f->a[i], A_FLIP);
+    WRITTEN_OUT for (uint j = 0; j < FRAGMENTS_N; j += 2) {
+        const uint4 two = ROUNDED(((uint4)(f->b[j], f->b[j + 1])), B_FLIP);
+        r.b[j] = two.xy, r.b[j + 1] = two.zw;
+    }
+    WRITTEN_OUT for (uint i = 0; i < FRAGMENTS_M; i++) WRITTEN_OUT for (uint j = 0; j < FRAGMENTS_N; j++)
+        MULTIPLY_FRAGMENT(&sum[i][j], r.a[i], r.b[j]);
+}
+
+/* Adds the product over `slabs` slabs, a multiple of SLABS_AT_ONCE, to `sum`. LOAD(stage, step) brings in
+ * both operands' next slab, number `step`; beyond the last one what it brings isn't looked at. `stages` has
+ * STAGES * STAGE_BYTES. While a step's fragments are multiplied the next one's are read, from the next slab
+ * where this one ends; they take turns in two sets of registers. At the end no copy is under way. */
+#define STEPS (TILE_K / UNIT_K)
+#define SLABS_AT_ONCE (STEPS == 1 ? 2 : 1)
+#define MATRIX_PRODUCT(sum, stages, slabs, LOAD)                                                             \
+    do {                                                                                                     \
+        for (int s_ = 0; s_ < STAGES - 1; s_++) {                                                            \
+            LOAD((stages) + s_ * STAGE_BYTES, s_);                                                           \
+            copies_close();                                                                                  \
+        }                                                                                                    \
+        fragments f_[2];                                                                                     \
+        int now_ = 0, next_ = (STAGES - 1) * STAGE_BYTES;                                                    \
+        COPIES_WAIT(STAGES - 2);                                                                             \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                                        \
+        load_fragments(&f_[0], (stages), 0);                                                                 \
+        for (int s_ = 0; s_ < (slabs); s_ += SLABS_AT_ONCE) {                                                \
+            WRITTEN_OUT for (int u_ = 0; u_ < SLABS_AT_ONCE * STEPS; u_++) {                                 \
+                if (u_ % STEPS == 0) { /* the slab before this one has been read */                          \
+                    LOAD((stages) + next_, s_ + u_ / STEPS + STAGES - 1);                                    \
+                    copies_close();                                                                          \
+                    next_ = next_ == (STAGES - 1) * STAGE_BYTES ? 0 : next_ + STAGE_BYTES;                   \
+                }                                                                                            \
+                if (u_ % STEPS == STEPS - 1) { /* the next slab has to be here */                            \
+                    COPIES_WAIT(STAGES - 2);                                                                 \
+                    barrier(CLK_LOCAL_MEM_FENCE);                                                            \
+                    now_ = now_ == (STAGES - 1) * STAGE_BYTES ? 0 : now_ + STAGE_BYTES;                      \
+                }                                                                                            \
+                load_fragments(&f_[(u_ + 1) % 2], (stages) + now_, (u_ + 1) % STEPS);                        \
+                multiply_fragments(sum, &f_[u_ % 2]);                                                        \
+            }                                                                                                \
+        }                                                                                                    \
+        COPIES_WAIT(0);                                                                                      \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                                        \
+    } while (0)
+
+/* The same for one slab that LOAD(stage, step) brings in, without looking ahead. */
+#define MATRIX_PRODUCT_OF_SLAB(sum, stages, step, LOAD)                                                      \
+    do {                                                                                                     \
+        LOAD(stages, step);                                                                                  \
+        copies_close();                                                                                      \
+        COPIES_WAIT(0);                                                                                      \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                                        \
+        fragments f_;                                                                                        \
+        for (int u_ = 0; u_ < STEPS; u_++) {                                                                 \
+            load_fragments(&f_, stages, u_);                                                                 \
+            multiply_fragments(sum, &f_);                                                                    \
+        }                                                                                                    \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                                        \
+    } while (0)

@@ -1,0 +1,98 @@
+/* NVIDIA's matrix units (ptx_units.h) for the type MATRIX_T (bf16, f16, f32, i8) of the operators' kernels.
+ *
+ * The units take tf32, 11 bits; each number of fp32 becomes two of these and a product three (prepare_left
+ * and prepare_right, multiply_prepared; Ootomo and Yokota, arXiv:2203.03341, without their rescaling), which
+ * leaves an error of 2^-21. Infinities become NaN. */
+#include "matrix/ptx_units.h"
+
+#define ELEMENT ((int)sizeof(STORED(MATRIX_T)))
+#define UNIT_K (32 / ELEMENT) /* depth of one multiplication */
+#define PIECE (16 / ELEMENT)  /* elements in 16 bytes */
+
+#define PAIR XPU_CAT(PAIR_, MATRIX_T) /* two elements in memory */
+#define PAIR_bf16 ushort2
+#define PAIR_f16 ushort2
+#define PAIR_f32 float2
+#define WHOLE_bf16 0
+#define WHOLE_f16 0
+#define WHOLE_f32 1
+#define WHOLE_i8 0
+#define MATRIX_WHOLE XPU_CAT(WHOLE_, MATRIX_T) /* fp32 */
+#define BYTES_bf16 0
+#define BYTES_f16 0
+#define BYTES_f32 0
+#define BYTES_i8 1
+#define MATRIX_BYTES XPU_CAT(BYTES_, MATRIX_T) /* int8 */
+
+#if MATRIX_BYTES
+typedef int4 fragment_sum;
+typedef int2 sum_pair;
+#else
+typedef float4 fragment_sum;
+typedef float2 sum_pair;
+#endif
+
+/* Another lane's number: of the one whose number differs by the bits of `mask`. */
+#ifdef MATRIX_EMULATED
+static inline float lane_across(float v, const uint mask) { return sub_group_shuffle(v, MATRIX_LANE ^ mask); }
+#else
+static inline float lane_across(float v, const uint mask) { return as_float(xpu_warp_xor(as_uint(v), mask)); }
+#endif
+
+#if MATRIX_WHOLE
+#define read_left_turned read_left_turned_words
+/* Where k is in the order of sums as a left operand (sums_as_left): rows 0, 2, 4, 6, 1, 3, 5, 7. */
+static inline uint4 read_right_turned(slab s, uint from, uint step, const uint pieces) {
+    const uint row = step * UNIT_K + MATRIX_LANE % 4 * 2;
+    return read_right_rows(s, row, row + 1, from, pieces);
+}
+#define read_right_in_order read_right_turned_words
+#elif MATRIX_BYTES
+#define multiply_blocks multiply_i8
+#define read_left_turned read_left_turned_bytes
+#define read_right_turned read_right_turned_bytes
+#else
+#define multiply_blocks XPU_CAT(multiply_, MATRIX_T)
+#define round_pair XPU_CAT(round_pair_, MATRIX_T)
+#define add_pairs XPU_CAT(add_pairs_, MATRIX_T)
+#define multiply_pairs XPU_CAT(multiply_pairs_, MATRIX_T)
+#define read_left_turned read_left_turned_halves
+#define read_right_turned read_right_turned_halves
+#endif
+
+/* Operands, ready to be multiplied any number of times, and sums that become a left one: one block of fp32,
+ * two side by side otherwise. */
+#if MATRIX_WHOLE
+typedef struct prepared_left {
+    uint4 high, low;
+} prepared_left;
+typedef struct prepared_right {
+    uint2 high, low;
+} prepared_right;
+static inline prepared_left prepare_left(uint4 v) {
+    const uint4 high = v + 0x1000 & 0xffffe000u;
+    return (prepared_left){high, as_uint4(as_float4(v) - as_float4(high)) + 0x1000};
+}
+static inline prepared_right prepare_right(uint2 v) {
+    const uint2 high = v + 0x1000 & 0xffffe000u;
+    return (prepared_right){high, as_uint2(as_float2(v) - as_float2(high)) + 0x1000};
+}
+static inline void multiply_prepared(__private float4 *sum, prepared_left a, prepared_right b) {
+    multiply_tf32(sum, a.low, b.high);
+    multiply_tf32(sum, a.high, b.low);
+    multiply_tf32(sum, a.high, b.high);
+}
+#define BLOCKS_AS_LEFT 1
+static inline fragment_a sums_as_left(__private const float4 *v) { return as_uint4(v->xzyw); }
+#elif !MATRIX_BYTES
+typedef fragment_a prepared_left;
+typedef fragment_b prepared_right;
+#define prepare_left(v) (v)
+#define prepare_right(v) (v)
+#define multiply_prepared multiply_blocks
+#define BLOCKS_AS_LEFT 2
+static inline fragment_a sums_as_left(__private const float4 *v) {
+    return (uint4)(round_pair(v[0].x, v[0].y), round_pair(v[0].z, v[0].w), round_pair(v[1].x, v[1].y),
+                   round_pair(v[1].z, v[1].w));
+}
+#endif

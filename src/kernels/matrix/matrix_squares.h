@@ -1,0 +1,153 @@
+/* Products by Intel's matrix units of 8 lanes (squares.h).
+ *
+ * A work-group of TEAMS_M x TEAMS_N teams computes a tile of TILE_M x TILE_N sums. A team is a subgroup, and
+ * has SUMS_M x SUMS_N blocks of 8 x 8 sums in registers: a work-item a column of a block, its rows in a
+ * vector of 8.
+ *
+ * A step is 64 bytes of each line, along k, and squares are half a step deep. Two stages take turns: the next
+ * step's half lines are read into registers while this one is multiplied, and written down then.
+ *
+ * Wants MATRIX_T (bf16, f16, i8), TILE_M, TILE_N, TEAMS_M and TEAMS_N. Both operands lie along k, their lines
+ * at multiples of 16 bytes; what a convolution gathers, in halves, may lie across. With MATRIX_EMULATED
+ * matrix_units.cl comes before it. */
+#include "matrix/squares.h"
+
+#define THREADS (TEAMS_M * TEAMS_N * MATRIX_TEAM)
+#define TEAMS_DOWN TEAMS_M
+#define SUMS_M (TILE_M / TEAMS_M / 8)
+#define SUMS_N (TILE_N / TEAMS_N / 8)
+#define STAGE ((TILE_M + TILE_N) * LINE)
+
+/* What a work-item brings in of an operand at each step, in pieces of half a line: bytes from the tile's
+ * first one. Of the last ones a tile may have fewer than there are work-items: whole teams then read its last
+ * line once more, which they don't keep. */
+#define PIECES(tile) (((tile) * 2 + THREADS - 1) / THREADS)
+#define IS_KEPT(i, tile) (((i) + 1) * THREADS <= (tile) * 2 || get_local_id(0) + (i) * THREADS < (tile) * 2)
+typedef struct operand_a {
+    uint at[PIECES(TILE_M)];
+    uint8 next[PIECES(TILE_M)];
+} operand_a;
+typedef struct operand_b {
+    uint at[PIECES(TILE_N)];
+    uint8 next[PIECES(TILE_N)];
+} operand_b;
+
+/* Number i of a work-item: the line, and which half of it. Neighbouring work-items have a row of A together;
+ * of B a subgroup has eight columns, which lie beside each other in a square. */
+static inline uint piece_line(uint i, const bool is_left) {
+    const uint e = (uint)get_local_id(0) + i * THREADS;
+    return is_left ? e / 2 : e / 16 * 8 + e % 8;
+}
+static inline uint piece_of(uint i, const bool is_left) {
+    const uint e = (uint)get_local_id(0) + i * THREADS;
+    return is_left ? e % 2 : e / 8 % 2;
+}
+
+/* Of the tile's lines the matrix has `left`: what is beyond is read as the last one, since nobody looks at
+ * its sums. `pitch` bytes from line to line. */
+static inline void open_pieces(__private uint *at, uint pitch, int left, const int tile, const bool is_left) {
+    WRITTEN_OUT for (uint i = 0; i < PIECES(tile); i++) at[i] =
+        min(piece_line(i, is_left), (uint)left - 1) * pitch + piece_of(i, is_left) * HALF;
+}
+
+/* Reads a step's pieces, of whose lines `left` bytes are there, with zeros behind them: by 16 bytes, which,
+ * aligned, lie in the page of the first. */
+static inline void fetch_pieces(__private uint8 *next, xpu_addr from, __private const uint *at, int left,
+                                const int tile, const bool is_left) {
+    if (left >= LINE) {
+        WRITTEN_OUT for (uint i = 0; i < PIECES(tile); i++) next[i] = fetch_piece(from + at[i]);
+    } else {
+        WRITTEN_OUT for (uint i = 0; i < PIECES(tile); i++) {
+            const int before = (int)piece_of(i, is_left) * HALF, some = left - before;
+            const xpu_addr first = from + at[i] - (some > 0 ? 0 : before),
+                           second = first + (some > 16 ? 16 : 0);
+            const uint8 v = (uint8)(*XPU_CPTR(uint4, first), *XPU_CPTR(uint4, second));
+            const int8 bits = clamp((int8)(some) * 8 - (int8)(0, 32, 64, 96, 128, 160, 192, 224), 0, 32);
+            next[i] = v & select((uint8)(~0u), ((uint8)(1) << as_uint8(bits)) - 1, bits < 32);
+        }
+    }
+}
+
+static inline void keep_left(__local uchar *slab, __private const uint8 *next) {
+    WRITTEN_OUT for (uint i = 0; i < PIECES(TILE_M); i++) {
+        const uint line = piece_line(i, true);
+        if (IS_KEPT(i, TILE_M))
+            *(__local uint8 *)(slab + (line / 8 * 2 + piece_of(i, true)) * SQUARE + line % 8 * HALF) =
+                next[i];
+    }
+}
+static inline void keep_right(__local uchar *slab, __private const uint8 *next) {
+    WRITTEN_OUT for (uint i = 0; i < PIECES(TILE_N); i++) {
+        const uint square = piece_line(i, false) / 8 * 2 + piece_of(i, false);
+        if (IS_KEPT(i, TILE_N)) write_square(slab + square * SQUARE, next[i]);
+    }
+}
+
+/* Of an operand across k, in halves, pieces are 16 numbers of a line; two neighbours along k come in
+ * together, numbers 2 i and 2 i + 1 of a work-item. A subgroup has neighbours along k. Where there are
+ * work-items enough, IN_EIGHTS, each has 8 numbers of two neighbours, which are a piece together. */
+#define IN_EIGHTS(tile) ((tile) * 2 <= THREADS)
+#define PIECES_ACROSS(tile) (IN_EIGHTS(tile) ? 1 : PIECES(tile) > 2 ? PIECES(tile) : 2)
+#define PAIRS_ACROSS(tile) ((PIECES_ACROSS(tile) + 1) / 2)
+#define PAIRS_APART(tile) (THREADS * 16 / (tile) < 16 ? THREADS * 16 / (tile) : 16)
+static inline uint pair_line(uint i, const int tile) {
+    return ((uint)get_local_id(0) % PAIRS_APART(tile) + i * PAIRS_APART(tile)) * 2;
+}
+/* In eights. */
+static inline uint pair_place(const int tile) {
+    const uint number = (uint)get_local_id(0) / PAIRS_APART(tile);
+    return IN_EIGHTS(tile) ? number % (tile / 8) : number % (tile / 16) * 2;
+}
+/* Pair number i of a work-item's. */
+static inline void fetch_pair(__private uint8 *to, uint i, xpu_addr even, xpu_addr odd, const int tile) {
+    if (IN_EIGHTS(tile)) {
+        to[0] = (uint8)(fetch_eight(even), fetch_eight(odd));
+    } else {
+        to[2 * i] = fetch_piece(even);
+        to[2 * i + 1] = fetch_piece(odd);
+    }
+}
+
+static inline void keep_left_turned(__local uchar *slab, __private const uint8 *next) {
+    WRITTEN_OUT for (uint i = 0; i < PAIRS_ACROSS(TILE_M); i++) {
+        __local uchar *to = slab + (pair_place(TILE_M) * 2 + pair_line(i, TILE_M) / 16) * SQUARE;
+#if IN_EIGHTS(TILE_M)
+        write_square(to, paired(next[0].lo, next[0].hi));
+#else
+        write_square(to, paired(next[2 * i].lo, next[2 * i + 1].lo));
+        write_square(to + 2 * SQUARE, paired(next[2 * i].hi, next[2 * i + 1].hi));
+#endif
+    }
+}
+static inline void keep_right_turned(__local uchar *slab, __private const uint8 *next) {
+    WRITTEN_OUT for (uint i = 0; i < PAIRS_ACROSS(TILE_N); i++) {
+        const uint pair = pair_line(i, TILE_N) / 2;
+        __local uchar *to = slab + (pair_place(TILE_N) * 2 + pair / 8) * SQUARE + pair % 8 * HALF;
+#if IN_EIGHTS(TILE_N)
+        *(__local uint8 *)to = paired(next[0].lo, next[0].hi);
+#else
+        *(__local uint8 *)to = paired(next[2 * i].lo, next[2 * i + 1].lo);
+        *(__local uint8 *)(to + 2 * SQUARE) = paired(next[2 * i].hi, next[2 * i + 1].hi);
+#endif
+    }
+}
+
+/* Adds a step's product; the squares are those of the team. */
+static inline void multiply_squares(__private sum_block (*sum)[SUMS_N], const __local uchar *a,
+                                    const __local uchar *b) {
+    WRITTEN_OUT for (int h = 0; h < 2; h++) {
+        int8 left[SUMS_M];
+        WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) left[i] = read_square(a + (i * 2 + h) * SQUARE);
+        WRITTEN_OUT for (int j = 0; j < SUMS_N; j++) {
+            const int8 right = read_square(b + (j * 2 + h) * SQUARE);
+            WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) sum[i][j] = MULTIPLY(left[i], right, sum[i][j]);
+        }
+    }
+}
+
+/* The same of a slab's squares, A's before B's. */
+static inline void multiply_slab(__private sum_block (*sum)[SUMS_N], const __local uchar *slab) {
+    const uint team = (uint)get_local_id(0) / MATRIX_TEAM;
+    multiply_squares(sum, slab + team % TEAMS_M * (SUMS_M * 8) * LINE,
+                     slab + (TILE_M + team / TEAMS_M * (SUMS_N * 8)) * LINE);
+}

@@ -1,0 +1,172 @@
+/* Products by Intel's matrix units of 16 lanes, their operands read from memory as blocks: what matrix
+ * products (gemm_blocks.h), convolutions and attention share.
+ *
+ * A work-group of TEAMS_M x TEAMS_N teams computes a tile of TILE_M x TILE_N sums. A team is a subgroup, and
+ * has SUMS_M x SUMS_N blocks of 8 x 16 sums in registers: a work-item a column of a block, its rows in a
+ * float8. No local memory: neighbouring teams find each other's operands in the cache.
+ *
+ * Reads beyond the matrix give zeros. The rules of block reads: all matrices of an operand begin at multiples
+ * of 64 bytes, have lines of 64 bytes or more, a multiple of 4, a multiple of 16 apart, and fewer than 2^24
+ * lines of fewer than 2^24 bytes. (cl_intel_subgroup_matrix_multiply_accumulate,
+ * cl_intel_subgroup_2d_block_io)
+ *
+ * Wants MATRIX_T (bf16, f16, i8, or f32, whose numbers are cut to tf32), TILE_M, TILE_N, TEAMS_M, TEAMS_N,
+ * A_K_FAST (0 for halves alone, with B_K_FAST 0) and B_K_FAST; of i8 MULTIPLY_BYTES. A step, TILE_K,
+ * is 64 bytes of each line; a multiplication takes half of it. With MATRIX_EMULATED the builtins are written
+ * out (matrix_units.cl). The reads here are a convolution's. Attention wants SUMS_M.
+ */
+#ifdef MATRIX_EMULATED
+#include "matrix/matrix_units.cl"
+#define WRITTEN_OUT _Pragma("nounroll")
+#else
+#define WRITTEN_OUT __attribute__((opencl_unroll_hint))
+#endif
+
+/* Reads have offsets of their own; not on PVC, and not with -DWITHOUT_OFFSETS, for tests. */
+#if (defined(XPU_HAS_BLOCK_OFFSETS) || defined(MATRIX_EMULATED)) && !defined(WITHOUT_OFFSETS)
+#define HAS_OFFSETS 1
+#else
+#define HAS_OFFSETS 0
+#endif
+/* The compiler moves no instruction across; there is none for it. */
+#define IN_THIS_ORDER sub_group_barrier(0)
+
+#define MATRIX_TEAM 16
+#define ELEMENT ((int)sizeof(STORED(MATRIX_T)))
+#define STEP_K (64 / ELEMENT)
+/* A multiplication; its left block: a word, or half a dword, of each of 8 rows, or two rows of fp32 side by
+ * side; its sums. The right block is 8 dwords along k of a column, of whatever numbers. */
+#define MULTIPLY_bf16 intel_sub_group_bf16_bf16_matrix_mad_k16
+#define MULTIPLY_f16 intel_sub_group_f16_f16_matrix_mad_k16
+#define MULTIPLY_i8 MULTIPLY_BYTES
+#define MULTIPLY_f32(a, b, sum) intel_sub_group_tf32_tf32_matrix_mad_k8(a, as_float8(b), sum)
+#define MULTIPLY XPU_CAT(MULTIPLY_, MATRIX_T)
+#define LEFT_bf16 short8
+#define LEFT_f16 short8
+#define LEFT_i8 short8
+#define LEFT_f32 float4
+#define left_block XPU_CAT(LEFT_, MATRIX_T)
+#define SUMS_bf16 float8
+#define SUMS_f16 float8
+#define SUMS_i8 int8
+#define SUMS_f32 float8
+#define sum_block XPU_CAT(SUMS_, MATRIX_T)
+#define WHOLE_bf16 0
+#define WHOLE_f16 0
+#define WHOLE_i8 0
+#define WHOLE_f32 1
+#define MATRIX_WHOLE XPU_CAT(WHOLE_, MATRIX_T) /* fp32 */
+#define BYTES_bf16 0
+#define BYTES_f16 0
+#define BYTES_i8 1
+#define BYTES_f32 0
+#define MATRIX_BYTES XPU_CAT(BYTES_, MATRIX_T)
+
+/* Teams share what they make of B's bits (gemm_octets.h). */
+#define SHARED_B (QUANTISED_B && TEAMS_M * TEAMS_N >= 32)
+#ifdef TILE_M
+#define THREADS (TEAMS_M * TEAMS_N * MATRIX_TEAM)
+/* A right operand along k comes by reads that turn 16 columns each, a left one of halves or bytes by reads of
+ * 32 rows: there the teams of a square tile have fewer columns and more rows. Where the right one's numbers
+ * are made of fewer bits, a team has as few columns as it can. */
+#if SHARED_B
+#define TEAMS_ACROSS (TILE_N / (HAS_OFFSETS ? 32 : 16))
+#define TEAMS_DOWN (TEAMS_M * TEAMS_N / TEAMS_ACROSS)
+#elif QUANTISED_B
+#define TEAMS_ACROSS (TEAMS_M * TEAMS_N < TILE_N / 16 ? TEAMS_M * TEAMS_N : TILE_N / 16)
+#define TEAMS_DOWN (TEAMS_M * TEAMS_N / TEAMS_ACROSS)
+#elif B_K_FAST && TILE_M == TILE_N && !MATRIX_WHOLE
+#define TEAMS_DOWN TEAMS_N
+#define TEAMS_ACROSS TEAMS_M
+#else
+#define TEAMS_DOWN TEAMS_M
+#define TEAMS_ACROSS TEAMS_N
+#endif
+#define SUMS_M (TILE_M / TEAMS_DOWN / 8)
+#define SUMS_N (TILE_N / TEAMS_ACROSS / 16)
+#endif
+
+/* An operand in memory: lines of `width` bytes, `height` of them, `pitch` bytes apart. */
+typedef struct surface {
+    __global void *base;
+    int width, height, pitch;
+} surface;
+
+/* Rows of halves that lie across k come by pairs, from a turned read that has them in dwords, a register
+ * each: two movements a pair put them behind each other. */
+static inline void turn_pairs(__private short8 *to, __private const uint *pairs, int blocks) {
+    for (int i = 0; i < blocks; i++) {
+        const short2 a = as_short2(pairs[i * 4]), b = as_short2(pairs[i * 4 + 1]),
+                     c = as_short2(pairs[i * 4 + 2]), d = as_short2(pairs[i * 4 + 3]);
+        to[i] = (short8)(a.x, a.y, b.x, b.y, c.x, c.y, d.x, d.y);
+    }
+}
+/* Half a step, 16 of k, of such rows. */
+static inline void read_a_across(__private short8 *to, const surface *s, int m0, int k) {
+    for (int first = 0; first < SUMS_M; first += 2) {
+        uint pairs[8];
+        intel_sub_group_2d_block_read_transpose_32b_16r8x1c(s->base, s->width, s->height, s->pitch,
+                                                            (int2)(m0 / 2 + first * 4, k), pairs);
+        turn_pairs(&to[first], pairs, min(2, SUMS_M - first));
+    }
+}
+
+/* Half a step of two blocks of 16 columns from n on, beside each other, in dwords of neighbours in k; of
+ * halves along the columns. */
+static inline void read_b_half(__private int8 *to, const surface *s, int n, int k) {
+    union {
+        uint dwords[16];
+        int8 blocks[2];
+    } b;
+    intel_sub_group_2d_block_read_transform_16b_16r16x2c(s->base, s->width, s->height, s->pitch, (int2)(n, k),
+                                                         b.dwords);
+    to[0] = b.blocks[0], to[1] = b.blocks[1];
+}
+/* A step of them, or of bytes: [block][half] */
+static inline void read_b_twice(__private int8 (*to)[2], const surface *s, int n, int k) {
+#if MATRIX_BYTES
+    union {
+        uint dwords[16];
+        int8 blocks[2];
+    } b;
+    for (int h = 0; h < 2; h++) {
+        intel_sub_group_2d_block_read_transform_8b_32r16x2c(s->base, s->width, s->height, s->pitch,
+                                                            (int2)(n, k + h * 32), b.dwords);
+        to[0][h] = b.blocks[0], to[1][h] = b.blocks[1];
+    }
+#else
+    union {
+        uint dwords[32];
+        int8 blocks[2][2];
+    } b;
+    intel_sub_group_2d_block_read_transform_16b_32r16x2c(s->base, s->width, s->height, s->pitch, (int2)(n, k),
+                                                         b.dwords);
+    WRITTEN_OUT for (int i = 0; i < 4; i++) to[i / 2][i % 2] = b.blocks[i / 2][i % 2];
+#endif
+}
+
+/* Sums, rounded: rows of a left operand as they lie. */
+#define ROUND_bf16(v) as_short8(intel_convert_bfloat168_as_ushort8(v))
+#define ROUND_f16(v) as_short8(narrow8_f16(v))
+#define ROUND_BLOCK XPU_CAT(ROUND_, MATRIX_T)
+
+#ifdef TILE_M
+/* Where a right block's halves are two reads, each half of the multiplications takes some of both: there are
+ * fewer waits then. */
+#ifndef BY_TURNS
+#define BY_TURNS (HAS_OFFSETS && (MATRIX_BYTES || (B_K_FAST && !MATRIX_WHOLE)))
+#endif
+static inline void multiply_blocks(__private sum_block (*sum)[SUMS_N], __private left_block (*left)[SUMS_M],
+                                   __private int8 (*right)[2]) {
+    WRITTEN_OUT for (int g = 0; g < 2; g++) {
+        WRITTEN_OUT for (int j = 0; j < SUMS_N; j++) {
+            const int h = BY_TURNS ? (j + g) % 2 : g;
+            WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) sum[i][j] =
+                MULTIPLY(left[h][i], right[j][h], sum[i][j]);
+        }
+#if BY_TURNS && B_K_FAST
+        IN_THIS_ORDER;
+#endif
+    }
+}
+#endif

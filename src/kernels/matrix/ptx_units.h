@@ -1,0 +1,343 @@
+/* NVIDIA's matrix units, and copies into local memory that don't wait, as functions of a team of 32
+ * work-items (mma.sync, ldmatrix and cp.async; PTX ISA 8.5, sections 9.7.14.5 and 9.7.9.25), for every type:
+ * matrix_ptx.h chooses one for the operators' kernels, those of Triton name their own.
+ *
+ * A block of the left operand has 16 x 16 numbers, of the right one 16 x 8, of the sums 16 x 8. A work-item
+ * has pairs of neighbours (along k in the operands, along n in the sums):
+ *
+ *     left   row lane / 4 (and 8 below it: .y, .w), column lane % 4 * 2 (and 8 beside it: .z, .w)
+ *     right  column lane / 4, row lane % 4 * 2 (and 8 below it: .y)
+ *     sums   row lane / 4 (and 8 below it: .zw), column lane % 4 * 2, and the one beside it in .y and .w
+ *
+ * so that sums of two blocks side by side, rounded to pairs, are a block of the left operand.
+ *
+ * Of fp32 blocks are half as deep, left 16 x 8, right 8 x 8, and a work-item has single numbers:
+ *
+ *     left   row lane / 4 (and 8 below it: .y, .w), column lane % 4 (and 4 beside it: .z, .w)
+ *     right  column lane / 4, row lane % 4 (and 4 below it: .y)
+ *
+ * Of int8 they are twice as deep, left 16 x 32, right 32 x 8, and a work-item has four neighbours along k in
+ * a dword, at the same bytes of a row as of halves. Blocks that are read from slabs by rows of k have the
+ * even columns (rows of the left operand) of 16 in one and the odd ones in the other.
+ *
+ * With MATRIX_EMULATED the same in plain OpenCL C, for tests: a team is a subgroup of 32 then, whose
+ * work-items tell each other their addresses and numbers. */
+#include "matrix/slab.h"
+
+#define MATRIX_TEAM 32
+#define MATRIX_LANE ((uint)get_local_id(0) % MATRIX_TEAM)
+
+/* Of arrays in local memory that are copied to: copies to one that doesn't begin at a row of banks take 2.5
+ * times as long. */
+#define SLAB_ALIGNED __attribute__((aligned(128)))
+
+typedef uint4 fragment_a;
+typedef uint2 fragment_b;
+
+/* Where a piece lies in a slab whose rows have `pieces`, in bytes: eight rows of a column of pieces, which
+ * are read at once, in eight different columns of banks (slab.h). */
+static inline uint slab_place(uint row, uint piece, const uint pieces) {
+    const uint turn = pieces % 8 == 0 ? row & 7 : pieces == 4 ? row >> 1 & 3 : pieces == 2 ? row >> 2 & 1 : 0;
+    return (row * SLAB_PITCH(pieces) + (piece ^ turn)) * 16;
+}
+
+/* The first `valid` of two bytes, zeros behind them. */
+static inline ushort two_bytes(xpu_addr from, int valid) {
+    return valid == 2   ? *(__global const ushort *)from
+           : valid == 1 ? (ushort) * (__global const uchar *)from
+                        : (ushort)0;
+}
+
+#ifndef MATRIX_EMULATED
+#define WRITTEN_OUT _Pragma("unroll")
+#define MATRIX_KERNEL __kernel
+typedef uint slab; /* an address in local memory */
+#define SLAB_OF(pointer) ((uint)(size_t)(pointer))
+
+/* Bits of `v` into a word, changing those it has there: one instruction, which the compiler does not find. */
+static inline uint bits_into(uint v, uint mask, uint word) {
+    uint r;
+    __asm__("lop3.b32 %0, %1, %2, %3, 0x6a;" : "=r"(r) : "r"(v), "r"(mask), "r"(word));
+    return r;
+}
+/* Reads 16 bytes that nobody writes to while the kernel runs. */
+static inline uint4 read_piece(xpu_addr from) {
+    uint4 r;
+    __asm__("ld.global.nc.v4.u32 {%0,%1,%2,%3}, [%4];"
+            : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w)
+            : "l"(from));
+    return r;
+}
+/* Copies 16 bytes without waiting. */
+static inline void copy_ahead(slab to, xpu_addr from) {
+    __asm__ volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from));
+}
+/* Copies `size` bytes, of which those from `valid` on become zero. */
+static inline void copy_part_ahead(slab to, xpu_addr from, const int size, int valid) {
+    if (size == 16) {
+        __asm__ volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(valid));
+    } else if (size == 8) {
+        __asm__ volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(to), "l"(from), "r"(valid));
+    } else if (size == 4) {
+        __asm__ volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(valid));
+    } else if (size == 2) {
+        __asm__ volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"(two_bytes(from, valid)));
+    } else {
+        for (int i = 0; i < size; i++) {
+            const uint v = i < valid ? ((__global const uchar *)from)[i] : 0;
+            __asm__ volatile("st.shared.u8 [%0], %1;" ::"r"(to + i), "r"(v));
+        }
+    }
+}
+/* Copies 16 bytes without waiting where they are `there`, else writes `word` four times: no memory is read
+ * for those, of which there may be many that would all read the same. */
+static inline void copy_or_fill(slab to, xpu_addr from, uint there, uint word) {
+    __asm__ volatile("{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %2, 0;\n\t"
+                     "@p cp.async.cg.shared.global [%0], [%1], 16;\n\t"
+                     "@!p st.shared.v4.u32 [%0], {%3, %3, %3, %3};\n\t}" ::"r"(to),
+                     "l"(from), "r"(there), "r"(word));
+}
+static inline void copies_close(void) { __asm__ volatile("cp.async.commit_group;" ::: "memory"); }
+static inline void store_piece(slab to, uint4 v) {
+    __asm__ volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(to), "r"(v.x), "r"(v.y), "r"(v.z),
+                     "r"(v.w));
+}
+/* Waits until no more than the last `open` groups of copies are under way. */
+#define COPIES_WAIT(open) __asm__ volatile("cp.async.wait_group %0;" ::"n"(open) : "memory")
+
+#define LOAD_BLOCKS(name, turned)                                                                            \
+    static inline uint4 name(uint at) {                                                                      \
+        uint4 r;                                                                                             \
+        __asm__ volatile("ldmatrix.sync.aligned.m8n8.x4" turned ".shared.b16 {%0,%1,%2,%3}, [%4];"           \
+                         : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w)                                        \
+                         : "r"(at));                                                                         \
+        return r;                                                                                            \
+    }
+LOAD_BLOCKS(load_blocks, "")
+LOAD_BLOCKS(load_blocks_turned, ".trans")
+
+static inline void multiply_tf32(__private float4 *sum, fragment_a a, fragment_b b) {
+    __asm__("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+            "{%0,%1,%2,%3};"
+            : "+f"(sum->x), "+f"(sum->y), "+f"(sum->z), "+f"(sum->w)
+            : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b.x), "r"(b.y));
+}
+/* A number as the units take it. */
+static inline uint round_tf32(uint v) {
+    uint r;
+    __asm__("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(as_float(v)));
+    return r;
+}
+static inline uint load_word(slab at) {
+    uint r;
+    __asm__ volatile("ld.shared.u32 %0, [%1];" : "=r"(r) : "r"(at));
+    return r;
+}
+static inline void multiply_i8(__private int4 *sum, fragment_a a, fragment_b b) {
+    __asm__("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+            "{%0,%1,%2,%3};"
+            : "+r"(sum->x), "+r"(sum->y), "+r"(sum->z), "+r"(sum->w)
+            : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b.x), "r"(b.y));
+}
+#define MULTIPLY_HALVES(t, unit, round, add, one)                                                            \
+    static inline void multiply_##t(__private float4 *sum, fragment_a a, fragment_b b) {                     \
+        __asm__("mma.sync.aligned." unit " {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"            \
+                : "+f"(sum->x), "+f"(sum->y), "+f"(sum->z), "+f"(sum->w)                                     \
+                : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b.x), "r"(b.y));                               \
+    }                                                                                                        \
+    /* Two numbers, rounded, as a pair. */                                                                   \
+    static inline uint round_pair_##t(float low, float high) {                                               \
+        uint r;                                                                                              \
+        __asm__(round " %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));                                       \
+        return r;                                                                                            \
+    }                                                                                                        \
+    /* The sums of two pairs, rounded. */                                                                    \
+    static inline uint add_pairs_##t(uint v, uint w) {                                                       \
+        uint r;                                                                                              \
+        __asm__(add " %0, %1, %2, %3;" : "=r"(r) : "r"(v), "r"(one), "r"(w));                                \
+        return r;                                                                                            \
+    }                                                                                                        \
+    /* Their products, rounded. */                                                                           \
+    static inline uint multiply_pairs_##t(uint v, uint w) {                                                  \
+        uint r;                                                                                              \
+        __asm__(add " %0, %1, %2, %3;" : "=r"(r) : "r"(v), "r"(w), "r"(0x80008000u));                        \
+        return r;                                                                                            \
+    }
+MULTIPLY_HALVES(bf16, "m16n8k16.row.col.f32.bf16.bf16.f32", "cvt.rn.bf16x2.f32", "fma.rn.bf16x2", 0x3f803f80u)
+MULTIPLY_HALVES(f16, "m16n8k16.row.col.f32.f16.f16.f32", "cvt.rn.f16x2.f32", "fma.rn.f16x2", 0x3c003c00u)
+#endif
+
+#ifdef MATRIX_EMULATED
+#define WRITTEN_OUT _Pragma("nounroll")
+#define MATRIX_KERNEL __attribute__((intel_reqd_sub_group_size(MATRIX_TEAM))) __kernel
+typedef ulong slab;
+#define SLAB_OF(pointer) ((ulong)(pointer))
+
+static inline uint bits_into(uint v, uint mask, uint word) { return (v & mask) ^ word; }
+static inline uint4 read_piece(xpu_addr from) { return *(__global const uint4 *)from; }
+static inline void copy_part_ahead(slab to, xpu_addr from, const int size, int valid) {
+    if (size == 2)
+        *(__local ushort *)to = two_bytes(from, valid);
+    else
+        for (int i = 0; i < size; i++)
+            ((__local uchar *)to)[i] = i < valid ? ((__global const uchar *)from)[i] : (uchar)0;
+}
+static inline void copy_ahead(slab to, xpu_addr from) { copy_part_ahead(to, from, 16, 16); }
+static inline void copy_or_fill(slab to, xpu_addr from, uint there, uint word) {
+    if (there)
+        copy_ahead(to, from);
+    else
+        *(__local uint4 *)to = (uint4)(word);
+}
+static inline void copies_close(void) {}
+static inline void store_piece(slab to, uint4 v) { *(__local uint4 *)to = v; }
+#define COPIES_WAIT(open)
+
+static inline uint4 load_blocks(slab at) {
+    const uint lane = MATRIX_LANE;
+    uint r[4];
+    for (uint i = 0; i < 4; i++)
+        r[i] = *(__local const uint *)(sub_group_shuffle(at, i * 8 + lane / 4) + lane % 4 * 4);
+    return (uint4)(r[0], r[1], r[2], r[3]);
+}
+static inline uint4 load_blocks_turned(slab at) {
+    const uint lane = MATRIX_LANE;
+    uint r[4];
+    for (uint i = 0; i < 4; i++) {
+        const slab row = sub_group_shuffle(at, i * 8 + lane % 4 * 2);
+        const slab next = sub_group_shuffle(at, i * 8 + lane % 4 * 2 + 1);
+        r[i] = *(__local const ushort *)(row + lane / 4 * 2) |
+               (uint) * (__local const ushort *)(next + lane / 4 * 2) << 16;
+    }
+    return (uint4)(r[0], r[1], r[2], r[3]);
+}
+
+static inline float truncated(uint v) { return as_float(v & 0xffffe000u); }
+static inline void multiply_tf32(__private float4 *sum, fragment_a a, fragment_b b) {
+    const uint lane = MATRIX_LANE;
+    for (uint k = 0; k < 8; k++) {
+        const uint left = lane / 4 * 4 + k % 4, right = lane % 4 * 8 + k % 4;
+        const float x = truncated(sub_group_shuffle(k < 4 ? a.x : a.z, left));
+        const float z = truncated(sub_group_shuffle(k < 4 ? a.y : a.w, left));
+        const float u = truncated(sub_group_shuffle(k < 4 ? b.x : b.y, right));
+        const float v = truncated(sub_group_shuffle(k < 4 ? b.x : b.y, right + 4));
+        *sum = fma((float4)(x, x, z, z), (float4)(u, v, u, v), *sum);
+    }
+}
+static inline uint round_tf32(uint v) { return isnan(as_float(v)) ? v : v + 0x1000 & 0xffffe000u; }
+static inline uint load_word(slab at) { return *(__local const uint *)at; }
+static inline void multiply_i8(__private int4 *sum, fragment_a a, fragment_b b) {
+    const uint lane = MATRIX_LANE;
+    for (uint k = 0; k < 8; k++) { /* fours along k */
+        const uint left = lane / 4 * 4 + k % 4, right = lane % 4 * 8 + k % 4;
+        const uint x = sub_group_shuffle(k < 4 ? a.x : a.z, left);
+        const uint z = sub_group_shuffle(k < 4 ? a.y : a.w, left);
+        const uint u = sub_group_shuffle(k < 4 ? b.x : b.y, right);
+        const uint v = sub_group_shuffle(k < 4 ? b.x : b.y, right + 4);
+        for (uint i = 0; i < 32; i += 8) {
+            const int xx = (char)(x >> i), zz = (char)(z >> i), uu = (char)(u >> i), vv = (char)(v >> i);
+            *sum += (int4)(xx, xx, zz, zz) * (int4)(uu, vv, uu, vv);
+        }
+    }
+}
+#define MULTIPLY_HALVES(t)                                                                                   \
+    static inline void multiply_##t(__private float4 *sum, fragment_a a, fragment_b b) {                     \
+        const uint lane = MATRIX_LANE;                                                                       \
+        for (uint k = 0; k < 8; k++) { /* pairs along k */                                                   \
+            const uint left = lane / 4 * 4 + k % 4, right = lane % 4 * 8 + k % 4;                            \
+            const uint x = sub_group_shuffle(k < 4 ? a.x : a.z, left);                                       \
+            const uint z = sub_group_shuffle(k < 4 ? a.y : a.w, left);                                       \
+            const uint u = sub_group_shuffle(k < 4 ? b.x : b.y, right);                                      \
+            const uint v = sub_group_shuffle(k < 4 ? b.x : b.y, right + 4);                                  \
+            for (uint i = 0; i < 32; i += 16) {                                                              \
+                const float xx = widen_##t((ushort)(x >> i)), zz = widen_##t((ushort)(z >> i));              \
+                const float uu = widen_##t((ushort)(u >> i)), vv = widen_##t((ushort)(v >> i));              \
+                *sum = fma((float4)(xx, xx, zz, zz), (float4)(uu, vv, uu, vv), *sum);                        \
+            }                                                                                                \
+        }                                                                                                    \
+    }                                                                                                        \
+    static inline uint round_pair_##t(float low, float high) {                                               \
+        return (ushort)narrow_##t(low) | (uint)(ushort)narrow_##t(high) << 16;                               \
+    }                                                                                                        \
+    static inline uint add_pairs_##t(uint v, uint w) {                                                       \
+        return round_pair_##t(widen_##t((ushort)v) + widen_##t((ushort)w),                                   \
+                              widen_##t((ushort)(v >> 16)) + widen_##t((ushort)(w >> 16)));                  \
+    }                                                                                                        \
+    static inline uint multiply_pairs_##t(uint v, uint w) {                                                  \
+        return round_pair_##t(widen_##t((ushort)v) * widen_##t((ushort)w),                                   \
+                              widen_##t((ushort)(v >> 16)) * widen_##t((ushort)(w >> 16)));                  \
+    }
+MULTIPLY_HALVES(bf16)
+MULTIPLY_HALVES(f16)
+#endif
+
+static inline uint4 rounded_to_tf32(uint4 v) {
+    return (uint4)(round_tf32(v.x), round_tf32(v.y), round_tf32(v.z), round_tf32(v.w));
+}
+
+/* Copies a piece in steps of `size` bytes: `valid` bytes of it, zeros behind them. `base`: any address. */
+static inline void copy_piece_ahead(slab to, xpu_addr from, xpu_addr base, int valid, const int size) {
+    WRITTEN_OUT for (int j = 0; j < 16; j += size) {
+        const int some = clamp(valid - j, 0, size);
+        copy_part_ahead(to + j, some ? from + j : base, size, some);
+    }
+}
+
+/* Fragments of operands that lie in slabs with `pieces` in a row: by rows of k, or with the rows along k
+ * (turned). Each lane tells the place of one row of eight elements. `from` is the block's first row or
+ * column, a multiple of 16, and `step` counts blocks of 32 bytes along k. */
+static inline fragment_a read_left(slab s, uint from, uint step, const uint pieces) {
+    const uint lane = MATRIX_LANE;
+    return load_blocks(s + slab_place(from + (lane & 15), step * 2 + (lane >> 4), pieces));
+}
+/* Of the right operand: two blocks beside each other, .xy and .zw. */
+static inline uint4 read_right(slab s, uint from, uint step, const uint pieces) {
+    const uint lane = MATRIX_LANE;
+    return load_blocks(s +
+                       slab_place(from + (lane & 7) + (lane >> 4) * 8, step * 2 + (lane >> 3 & 1), pieces));
+}
+
+/* … of halves. */
+static inline fragment_a read_left_turned_halves(slab s, uint from, uint step, const uint pieces) {
+    const uint lane = MATRIX_LANE;
+    return load_blocks_turned(
+        s + slab_place(step * 16 + (lane & 7) + (lane >> 4) * 8, from / 8 + (lane >> 3 & 1), pieces));
+}
+static inline uint4 read_right_turned_halves(slab s, uint from, uint step, const uint pieces) {
+    const uint lane = MATRIX_LANE;
+    return load_blocks_turned(
+        s + slab_place(step * 16 + (lane & 7) + (lane >> 3 & 1) * 8, from / 8 + (lane >> 4), pieces));
+}
+
+/* … of fp32: the number at a row of k and a column of a slab with such rows. */
+static inline uint word_across(slab s, uint row, uint column, const uint pieces) {
+    return load_word(s + slab_place(row, column / 4, pieces) + column % 4 * 4);
+}
+static inline fragment_a read_left_turned_words(slab s, uint from, uint step, const uint pieces) {
+    const uint row = step * 8 + MATRIX_LANE % 4, column = from + MATRIX_LANE / 4;
+    return (uint4)(word_across(s, row, column, pieces), word_across(s, row, column + 8, pieces),
+                   word_across(s, row + 4, column, pieces), word_across(s, row + 4, column + 8, pieces));
+}
+static inline uint4 read_right_rows(slab s, uint row, uint next, uint from, const uint pieces) {
+    const uint column = from + MATRIX_LANE / 4;
+    return (uint4)(word_across(s, row, column, pieces), word_across(s, next, column, pieces),
+                   word_across(s, row, column + 8, pieces), word_across(s, next, column + 8, pieces));
+}
+static inline uint4 read_right_turned_words(slab s, uint from, uint step, const uint pieces) {
+    const uint row = step * 8 + MATRIX_LANE % 4;
+    return read_right_rows(s, row, row + 4, from, pieces);
+}
+
+/* … of int8: 32 of k of 16 columns, a piece: of the even ones first (.xy the first and the last 16 of k),
+ * then of the odd ones. Rows are read in such an order that a lane has two numbers of each of four
+ * neighbours. */
+static inline uint4 read_right_turned_bytes(slab s, uint from, uint step, const uint pieces) {
+    const uint lane = MATRIX_LANE, row = lane & 7;
+    const uint k = step * 32 + (row >> 1) * 4 + (row & 1) + (lane >> 3 & 1) * 2 + (lane >> 4) * 16;
+    const uint4 v = load_blocks_turned(s + slab_place(k, from / 16, pieces));
+    const uchar8 first = as_uchar8(v.xy), last = as_uchar8(v.zw);
+    return (uint4)(as_uint(first.even), as_uint(last.even), as_uint(first.odd), as_uint(last.odd));
+}
+static inline fragment_a read_left_turned_bytes(slab s, uint from, uint step, const uint pieces) {
+    return read_right_turned_bytes(s, from, step, pieces).xzyw;
+}

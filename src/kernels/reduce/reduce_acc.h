@@ -1,0 +1,222 @@
+/* Accumulators, addresses and the inner loop that the reduction kernels share.
+ *
+ * Options: IN, OUT0, OUT1 dtype tokens; A the type computed in; A_FLOAT, A_COMPLEX, A_DOUBLE, A_SIGNED,
+ * IN_FLOAT, IN_COMPLEX as they apply; KIND_one, KIND_pair, KIND_indexed or KIND_welford; IDX int or long;
+ * SECOND when there are two outputs; CONTIGUOUS when the inner dimension has no gaps; DENSE when the
+ * outputs lie in memory in their order; KEPT and OUTER the
+ * numbers of dimensions: were they not constants, the compiler would keep the whole struct in memory, once
+ * a lane.
+ * The formulas of the table come after this file as the functions declared here. */
+#include "reduce/reduce.h"
+
+typedef COMPUTED(IN) in_t;
+typedef IDX idx;
+
+#if defined(A_DOUBLE)
+typedef double real;
+#define REAL_OF_BITS(bits) as_double(bits)
+#else
+typedef float real;
+#define REAL_OF_BITS(bits) as_float((uint)(bits))
+#endif
+
+#if defined(KIND_one)
+typedef A acc;
+#elif defined(KIND_pair)
+typedef struct {
+    A lo, hi;
+} acc;
+static inline acc make_acc(A lo, A hi) {
+    acc r;
+    r.lo = lo;
+    r.hi = hi;
+    return r;
+}
+#elif defined(KIND_indexed)
+typedef struct {
+    A v;
+    idx i;
+} acc;
+static inline acc make_acc(A v, idx i) {
+    acc r;
+    r.v = v;
+    r.i = i;
+    return r;
+}
+#elif defined(KIND_welford)
+typedef struct {
+    A mean, m2;
+    idx n;
+} acc;
+static inline acc make_acc(A mean, A m2, idx n) {
+    acc r;
+    r.mean = mean;
+    r.m2 = m2;
+    r.n = n;
+    return r;
+}
+#endif
+#define ACC(...) make_acc(__VA_ARGS__)
+
+static inline acc reduce_identity(void);
+static inline acc reduce_step(acc a, in_t x, idx i, real p);
+static inline acc reduce_combine(acc a, acc b);
+static inline COMPUTED(OUT0) reduce_first(acc a, real n, real p);
+static inline COMPUTED(OUT1) reduce_second(acc a, real n, real p);
+
+/* --- what the formulas may use --- */
+#define ZERO ((A)(0))
+#define LAST ((idx)(~(idx)0 ^ ((idx)1 << (sizeof(idx) * 8 - 1)))) /* greater than every index */
+#ifdef A_COMPLEX
+#define ONE ((A)(1, 0))
+#define MUL(a, b) complex_mul(a, b)
+static inline A complex_mul(A a, A b) { return (A)(a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x); }
+#else
+#define ONE ((A)1)
+#define MUL(a, b) ((a) * (b))
+#endif
+
+#ifdef IN_COMPLEX
+#define NONZERO(x) ((x).x != 0 || (x).y != 0)
+#define ABS(x) length_of(x)
+#define SQUARE(x) ((x).x * (x).x + (x).y * (x).y)
+#define NAN_TO_0(x)                                                                                          \
+    ((in_t)((x).x != (x).x || (x).y != (x).y ? 0 : (x).x, (x).x != (x).x || (x).y != (x).y ? 0 : (x).y))
+#define length_of(x) hypot((x).x, (x).y)
+#else
+#define NONZERO(x) ((x) != 0)
+#define ABS(x) fabs(x)
+#define SQUARE(x) ((A)(x) * (A)(x))
+#ifdef IN_FLOAT
+#define NAN_TO_0(x) ((x) != (x) ? 0 : (x))
+#else
+#define NAN_TO_0(x) (x)
+#endif
+#endif
+#ifdef A_COMPLEX
+#define CONVERT(x) (x)
+#else
+#define CONVERT(x) ((A)(x))
+#endif
+
+#if defined(A_FLOAT)
+#define LOWEST ((A)(-INFINITY))
+#define HIGHEST ((A)INFINITY)
+#define ISNAN(x) ((x) != (x))
+#elif !defined(A_COMPLEX)
+#ifdef A_SIGNED
+#define LOWEST ((A)((ulong)1 << (sizeof(A) * 8 - 1)))
+#define HIGHEST ((A)(~(A)0 ^ LOWEST))
+#else
+#define LOWEST ((A)0)
+#define HIGHEST ((A) ~(A)0)
+#endif
+#define ISNAN(x) 0
+#endif
+
+/* Choices are made between plain variables, and conditions joined by | and &: anything else may become a
+ * branch, and branches don't become vectors. */
+#ifndef A_COMPLEX
+static inline A MAX(A a, A b) {
+    A greater = a > b ? a : b; /* one instruction; b if either is NaN */
+    return ISNAN(a) ? a : greater;
+}
+static inline A MIN(A a, A b) {
+    A less = a < b ? a : b;
+    return ISNAN(a) ? a : less;
+}
+#endif
+
+#ifdef KIND_indexed
+/* `step` sees indices grow, so an equal value never replaces one already taken. */
+#define FIRST(name, before)                                                                                  \
+    static inline acc name##_STEP(acc a, A x, idx i) {                                                       \
+        A v = a.v;                                                                                           \
+        idx at = a.i;                                                                                        \
+        bool take = (x before v) | (ISNAN(x) & !ISNAN(v)) | (at == LAST);                                    \
+        v = take ? x : v;                                                                                    \
+        at = take ? i : at;                                                                                  \
+        return ACC(v, at);                                                                                   \
+    }                                                                                                        \
+    static inline acc name(acc a, acc b) {                                                                   \
+        A v = a.v, w = b.v;                                                                                  \
+        idx i = a.i, j = b.i;                                                                                \
+        bool tie = (v == w) | (ISNAN(v) & ISNAN(w)), better = (w before v) | (ISNAN(w) & !ISNAN(v));         \
+        bool take = (i == LAST) | ((j != LAST) & ((tie & (j < i)) | (!tie & better)));                       \
+        v = take ? w : v;                                                                                    \
+        i = take ? j : i;                                                                                    \
+        return ACC(v, i);                                                                                    \
+    }
+FIRST(FIRST_MAX, >)
+FIRST(FIRST_MIN, <)
+#endif
+
+#ifdef KIND_welford
+static inline acc WELFORD_STEP(acc a, A x) {
+    idx n = a.n + 1;
+    A delta = x - a.mean, mean = a.mean + delta / (A)n;
+    return ACC(mean, a.m2 + delta * (x - mean), n);
+}
+static inline acc WELFORD_COMBINE(acc a, acc b) {
+    idx n = a.n + b.n;
+    A share = n == 0 ? (A)0 : (A)b.n / (A)n, delta = b.mean - a.mean;
+    if (b.n == 0) return a;
+    if (a.n == 0) return b;
+    return ACC(a.mean + delta * share, a.m2 + b.m2 + delta * delta * (A)a.n * share, n);
+}
+/* With no degree of freedom left, 0/0 is NaN and x/0 infinite, as in PyTorch. */
+#define VARIANCE(a) ((a).m2 / (n > p ? n - p : (A)0))
+#define MEAN(a) (n == 0 ? (A)NAN : (a).mean)
+#endif
+
+/* --- addresses --- */
+/* Offset of element `index` of the dimensions first … last-1; the last is not taken modulo. */
+static inline long offset_of(ulong index, const long *size, const long *stride, int first, int last) {
+    long offset = 0;
+#pragma unroll
+    for (int d = first; d < last; d++) {
+        ulong c = index;
+        if (d + 1 < last) {
+            index = c / (ulong)size[d];
+            c -= index * (ulong)size[d];
+        }
+        offset += (long)c * stride[d];
+    }
+    return offset;
+}
+#define KEPT_OFFSET(o) offset_of(o, p.size, p.in_stride, 0, KEPT)
+#define OUTER_OFFSET(run) offset_of(run, p.size, p.in_stride, KEPT, KEPT + OUTER)
+
+/* The next run of elements of the inner dimension, from element `from` of `to`: its number, its start in
+ * it, its length. */
+#define NEXT_RUN(run, k, n)                                                                                  \
+    ulong run = 0, k = from, n = to - from;                                                                  \
+    if (OUTER > 0) {                                                                                         \
+        run = from / (ulong)p.length;                                                                        \
+        k = from - run * (ulong)p.length;                                                                    \
+        n = min(n, (ulong)p.length - k);                                                                     \
+    }
+
+#define AT(base, k) /* element k of a run that starts at byte address `base` */                              \
+    (IS_CONTIGUOUS ? LOAD(IN, XPU_CPTR(STORED(IN), base), k)                                                 \
+                   : LOAD(IN, XPU_CPTR(STORED(IN), (base) + (k) * run_stride), 0))
+#ifdef CONTIGUOUS
+#define IS_CONTIGUOUS 1
+#else
+#define IS_CONTIGUOUS 0
+#endif
+
+/* Writes the outputs from the finished accumulator of output `o`. */
+#ifdef DENSE
+#define OUTPUT(k, t, o, v) STORE(t, XPU_PTR(STORED(t), p->out[k]), o, v)
+#else
+#define OUTPUT(k, t, o, v)                                                                                   \
+    STORE(t, XPU_PTR(STORED(t), p->out[k] + offset_of(o, p->size, p->out_stride[k], 0, KEPT)), 0, v)
+#endif
+static inline void write_outputs(const reduce_params *p, ulong o, acc a) {
+    real n = REAL_OF_BITS(p->count), parameter = REAL_OF_BITS(p->parameter);
+    OUTPUT(0, OUT0, o, reduce_first(a, n, parameter));
+#ifdef SECOND
+    OUTPUT(1, OUT1, o, reduce_second(a, n, parameter));
+#endif
+}

@@ -1,0 +1,191 @@
+/* Reduction by subgroups: the lanes of one subgroup share a task and each keeps some accumulators. No
+ * local memory, no barriers. See reduce.h for the tasks and reduce_acc.h for the options; LANES is the
+ * subgroup's size. Options of this file:
+ *   NAN_APART  reduce_step may lose a NaN, and the result is NaN where there was one: lanes note that by
+ *              themselves, which is less work and a shorter chain of it than a choice at every step
+ *   BUILD_…    the one kernel that is wanted
+ *   LENGTH     p.total, where it is so short that the loop over it is better written out */
+#include "reduce/reduce_acc.h"
+
+#define SHUFFLE(v) sub_group_shuffle_xor(v, mask)
+#ifdef A_COMPLEX
+#define SHUFFLE_A(v) ((A)(SHUFFLE((v).x), SHUFFLE((v).y)))
+#else
+#define SHUFFLE_A(v) SHUFFLE(v)
+#endif
+static inline acc shuffled(acc a, uint mask) {
+#if defined(KIND_one)
+    return SHUFFLE_A(a);
+#elif defined(KIND_pair)
+    return ACC(SHUFFLE_A(a.lo), SHUFFLE_A(a.hi));
+#elif defined(KIND_indexed)
+    return ACC(SHUFFLE_A(a.v), SHUFFLE(a.i));
+#else
+    return ACC(SHUFFLE_A(a.mean), SHUFFLE_A(a.m2), SHUFFLE(a.n));
+#endif
+}
+
+static inline acc across_lanes(acc a) {
+    for (uint mask = LANES / 2; mask > 0; mask /= 2) a = reduce_combine(a, shuffled(a, mask));
+    return a;
+}
+
+#define WORKER_ATTRIBUTES                                                                          \
+    __attribute__((intel_reqd_sub_group_size(LANES))) __attribute__((reqd_work_group_size(LOCAL, 1, 1)))
+#define LANE ((uint)get_sub_group_local_id())
+#if LOCAL == LANES /* the number of the subgroup counts as different from lane to lane: no vector loads */
+#define WORKER XPU_GROUP(0)
+#else
+#define WORKER (XPU_GROUP(0) * (LOCAL / LANES) + get_sub_group_id())
+#endif
+
+#ifdef NAN_APART
+#define STEP(a, saw_nan, x, i)                                                                     \
+    {                                                                                              \
+        in_t value = x;                                                                            \
+        a = reduce_step(a, value, i, parameter);                                                   \
+        saw_nan |= value != value;                                                                 \
+    }
+#define TOTAL(a, saw_nan) (saw_nan ? (A)NAN : (a))
+#else
+#define STEP(a, saw_nan, x, i) a = reduce_step(a, x, i, parameter);
+#define TOTAL(a, saw_nan) (a)
+#endif
+
+#ifdef BUILD_reduce_rows
+#define STREAMED (262144 / sizeof(STORED(IN))) /* elements; streams that are near get into each other's way */
+/* One step of each accumulator, on elements `apart` from each other, for e from e to `end`. */
+#define FOUR_STEPS(end, next, apart)                                                               \
+    for (; e < end; e += next) {                                                                   \
+        long j = e + lane;                                                                         \
+        idx i = (idx)(from + j);                                                                   \
+        STEP(a0, saw_nan, AT(base, j), i)                                                          \
+        STEP(a1, saw_nan, AT(base, j + (apart)), i + (idx)(apart))                                 \
+        STEP(a2, saw_nan, AT(base, j + 2 * (apart)), i + 2 * (idx)(apart))                         \
+        STEP(a3, saw_nan, AT(base, j + 3 * (apart)), i + 3 * (idx)(apart))                         \
+    }
+WORKER_ATTRIBUTES __kernel void reduce_rows(reduce_params p) {
+    real parameter = REAL_OF_BITS(p.parameter);
+    uint lane = LANE;
+    ulong first = WORKER * (ulong)p.batch, end = min(first + (ulong)p.batch, (ulong)p.tasks);
+    long run_stride = p.stride;
+    for (ulong task = first; task < end; task++) {
+        ulong o = task, chunk = 0;
+        if (p.chunks > 1) {
+            o = task / (ulong)p.chunks;
+            chunk = task - o * (ulong)p.chunks;
+        }
+        ulong from = chunk * (ulong)p.chunk, to = min(from + (ulong)p.chunk, (ulong)p.total);
+        xpu_addr row = p.in + KEPT_OFFSET(o);
+        acc a0 = reduce_identity(), a1 = a0, a2 = a0, a3 = a0;
+        bool saw_nan = false;
+        while (from < to) {
+            NEXT_RUN(run, k, n)
+            xpu_addr base = row + k * (ulong)run_stride + OUTER_OFFSET(run);
+            long e = 0;
+#ifdef XPU_IS_CPU /* four streams, for a processor fetches ahead of each by itself */
+            if (n >= STREAMED) {
+                long quarter = (long)n / (4 * LANES) * LANES;
+                FOUR_STEPS(quarter, LANES, quarter)
+                e = 4 * quarter;
+            }
+#endif
+            FOUR_STEPS((long)n - (4 * LANES - 1), 4 * LANES, LANES)
+            for (; e < (long)n; e += LANES) {
+                long j = e + lane;
+                if (j < (long)n) STEP(a0, saw_nan, AT(base, j), (idx)(from + j))
+            }
+            from += n;
+        }
+        acc all = reduce_combine(reduce_combine(a0, a1), reduce_combine(a2, a3));
+        acc a = across_lanes(TOTAL(all, saw_nan));
+        if (lane == 0) {
+            if (p.chunks > 1)
+                XPU_PTR(acc, p.partial)[task] = a;
+            else
+                write_outputs(&p, o, a);
+        }
+    }
+}
+#endif
+
+#ifdef BUILD_reduce_short_rows
+/* Rows so short that adding up the lanes would take longer than the row: 16 rows at a time, `batch` times,
+ * at least 16 rows in all. One dimension reduced, without gaps; no chunks. Each row is read to its end before
+ * the next is begun: memory is fastest in order.
+ *
+ * Of 16 vectors, one a row, lane l is to get row l's total. Each step halves the vectors: a lane keeps half
+ * of them and hands the other half to the lane that keeps that. All steps together combine 15 vectors, where
+ * `across_lanes` would take 64. (Written out: the compiler unrolls loops over private arrays too late.) */
+static inline acc lane_total(xpu_addr row, long n, uint lane, real parameter) {
+    const long run_stride = 0;
+    acc a0 = reduce_identity(), a1 = a0, a2 = a0, a3 = a0;
+    bool saw_nan = false;
+    long e = 0;
+    for (; e + 4 * LANES <= n; e += 4 * LANES) {
+        STEP(a0, saw_nan, AT(row, e + lane), 0)
+        STEP(a1, saw_nan, AT(row, e + LANES + lane), 0)
+        STEP(a2, saw_nan, AT(row, e + 2 * LANES + lane), 0)
+        STEP(a3, saw_nan, AT(row, e + 3 * LANES + lane), 0)
+    }
+    for (; e + LANES <= n; e += LANES) STEP(a0, saw_nan, AT(row, e + lane), 0)
+    if (e + lane < n) STEP(a0, saw_nan, AT(row, e + lane), 0)
+    acc a = reduce_combine(reduce_combine(a0, a1), reduce_combine(a2, a3));
+    return TOTAL(a, saw_nan);
+}
+
+#define EACH_ROW(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15)
+#define LANE_TOTAL(r) lane_total(p.in + KEPT_OFFSET(block + r), n, lane, parameter)
+#ifdef XPU_BUILT_FOR_CPU /* a loop instead of 16 copies: as fast, and built in a third of the time */
+#define SCRATCH __local acc rows[LANES][LANES];
+#define EACH_TOTAL for (uint r = 0; r < LANES; r++) rows[r][lane] = LANE_TOTAL(r);
+#define ROW(r) acc a##r = rows[r][lane];
+#else
+#define SCRATCH
+#define EACH_TOTAL
+#define ROW(r) acc a##r = LANE_TOTAL(r);
+#endif
+#define HALVE(r, s, mask)                                                                          \
+    {                                                                                              \
+        acc keep = lane & mask ? a##s : a##r, give = lane & mask ? a##r : a##s;                    \
+        a##r = reduce_combine(keep, shuffled(give, mask));                                         \
+    }
+
+WORKER_ATTRIBUTES __kernel void reduce_short_rows(reduce_params p) {
+    SCRATCH
+    real parameter = REAL_OF_BITS(p.parameter);
+    uint lane = LANE;
+    ulong first = WORKER * (ulong)p.batch * LANES, end = min(first + (ulong)p.batch * LANES, (ulong)p.outputs);
+#ifdef LENGTH
+    const long n = LENGTH;
+#else
+    long n = p.total;
+#endif
+    for (; first < end; first += LANES) {
+        ulong block = min(first, (ulong)p.outputs - LANES); /* the last block does some rows again */
+        EACH_TOTAL
+        EACH_ROW(ROW)
+        HALVE(0, 8, 8) HALVE(1, 9, 8) HALVE(2, 10, 8) HALVE(3, 11, 8)
+        HALVE(4, 12, 8) HALVE(5, 13, 8) HALVE(6, 14, 8) HALVE(7, 15, 8)
+        HALVE(0, 4, 4) HALVE(1, 5, 4) HALVE(2, 6, 4) HALVE(3, 7, 4)
+        HALVE(0, 2, 2) HALVE(1, 3, 2)
+        HALVE(0, 1, 1)
+        write_outputs(&p, block + lane, a0);
+    }
+}
+#endif
+
+#ifdef BUILD_reduce_partials
+/* The second stage: the partial accumulators of each output. */
+WORKER_ATTRIBUTES __kernel void reduce_partials(reduce_params p) {
+    uint lane = LANE;
+    ulong o = WORKER;
+    if (o >= (ulong)p.outputs) return;
+    __global const acc *partial = XPU_CPTR(acc, p.partial) + o * (ulong)p.chunks;
+    acc a = reduce_identity();
+    for (long c = 0; c < p.chunks; c += LANES)
+        if (c + lane < p.chunks) a = reduce_combine(a, partial[c + lane]);
+    a = across_lanes(a);
+    if (lane == 0) write_outputs(&p, o, a);
+}
+#endif
