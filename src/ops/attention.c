@@ -2,12 +2,12 @@
 
 #include <string.h>
 
-#include "kernel.h"
 #include "kernels/attention/attention.h"
 #include "kernels/matrix/slab.h"
-#include "matrix.h"
-#include "product.h"
-#include "team.h"
+#include "ops/gemm/matrix.h"
+#include "ops/gemm/product.h"
+#include "ops/kernel.h"
+#include "ops/team.h"
 #include "xpu/ops/reduce.h"
 #include "xpu/trace.h"
 

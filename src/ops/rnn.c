@@ -1,10 +1,10 @@
 #include "xpu/ops/rnn.h"
 
-#include "kernel.h"
 #include "kernels/rnn.h"
-#include "matrix.h"
-#include "product.h"
-#include "team.h"
+#include "ops/gemm/matrix.h"
+#include "ops/gemm/product.h"
+#include "ops/kernel.h"
+#include "ops/team.h"
 #include "xpu/ops/copy.h"
 #include "xpu/trace.h"
 

@@ -1,9 +1,9 @@
 /* Elements combined at places that index tensors say. */
 #include <stdlib.h>
 
+#include "ops/gemm/product.h"
 #include "ops/index_walk.h"
 #include "ops/iter.h"
-#include "ops/product.h"
 #include "ops/team.h"
 #include "xpu/trace.h"
 #include "xpu/ops/index.h"

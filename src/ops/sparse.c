@@ -1,10 +1,10 @@
 #include "xpu/ops/sparse.h"
 
-#include "iter.h"
 #include "core/status.h"
-#include "kernel.h"
 #include "kernels/sparse.h"
-#include "product.h"
+#include "ops/gemm/product.h"
+#include "ops/iter.h"
+#include "ops/kernel.h"
 
 typedef enum entry { ENTRY_KEYS, ENTRY_SEARCH, ENTRY_REDUCE, ENTRY_PRODUCT } entry;
 

@@ -165,7 +165,7 @@ def products() -> Iterator[Kernel]:
 def squares(
     tile: str, dtype: str, size: str, teams: int, bars: dict[str, float], registers: str
 ) -> Iterator[Kernel]:
-    """A tile's convolutions on units of 8 lanes as src/ops/conv_matrix.c has them built: y and x leave by pieces, and
+    """A tile's convolutions on units of 8 lanes as src/ops/conv/conv_matrix.c has them built: y and x leave by pieces, and
     where channels are few a step of y is of several taps."""
     of_bytes = dtype == "i8"
     if of_bytes:
@@ -187,7 +187,7 @@ def squares(
             continue
         rows, columns = map(int, size.split("x"))
         if (sought == 2 or phases) and rows > 8 * teams or phases and columns > 8 * teams:
-            continue  # src/ops/matrix.c, suits
+            continue  # src/ops/gemm/matrix.c, suits
         pixels = "first" in name
         pieces = sought < 2 and not pixels
         request = convolution(
@@ -236,7 +236,7 @@ def convolution(
 
 
 def few_channels() -> Iterator[Kernel]:
-    """The gradient of an image of three channels, as src/ops/conv_few.c has it built: 3 x 3, 7 x 7, 11 x 11 taps."""
+    """The gradient of an image of three channels, as src/ops/conv/conv_few.c has it built: 3 x 3, 7 x 7, 11 x 11 taps."""
     for taps, stride, shape, ahead, span in (
         (3, 1, "-DLANES=8 -DROWS=8 -DHIGH=2 -DWIDE=4", 2, (4, 6)),
         (7, 2, "-DLANES=4 -DROWS=16 -DHIGH=2 -DWIDE=8", 5, (4, 7)),
@@ -254,7 +254,7 @@ def few_channels() -> Iterator[Kernel]:
 
 
 def transforms() -> Iterator[Kernel]:
-    """Of convolutions of 3 x 3 taps, as src/ops/conv_winograd.c has them built."""
+    """Of convolutions of 3 x 3 taps, as src/ops/conv/conv_winograd.c has them built."""
     for way, of in enumerate(("x", "taps", "the gradient of y", "pixels", "taps' gradient")):
         for fast in (0, 1):
             label = f"conv_winograd, {of}, {'channels' if fast else 'windows'} beside each other"

@@ -1,0 +1,58 @@
+/* Convolutions with channels innermost: how their tensors lie, and how pixels and taps meet. */
+#ifndef XPU_OPS_CONV_GEOMETRY_H
+#define XPU_OPS_CONV_GEOMETRY_H
+
+#include "kernels/conv/conv.h"
+#include "kernels/conv/conv_matrix.h"
+#include "ops/gemm/product.h"
+#include "xpu/ops/conv.h"
+
+/* Which of y = x * w is computed from the others. */
+typedef enum sought { SOUGHT_Y, SOUGHT_X, SOUGHT_W } sought;
+
+static inline int64_t conv_volume(const xpu_i32 size[3]) { return (int64_t)size[0] * size[1] * size[2]; }
+/* Do sizes, strides, padding and dilation fit the 32 bits in which kernels are told of them? */
+bool conv_is_countable(const xpu_conv *conv, const xpu_tensor *x, const xpu_tensor *w, const xpu_tensor *y);
+/* The convolution y = x * w; x and y change roles where it is transposed. */
+conv_params conv_params_of(const xpu_conv *conv, const xpu_tensor *x, const xpu_tensor *w,
+                           const xpu_tensor *y);
+conv_divisor conv_divisor_of(int64_t value);
+int64_t conv_common_divisor(int64_t a, int64_t b);
+
+/* A tensor of n x (groups x channels) x size; for w, n is all of its channels k, and there is one group.
+ * Strides count elements and are 0 where there is one element. */
+typedef struct conv_operand {
+    xpu_addr data;
+    xpu_i64 stride[5]; /* n, channel, depth, height, width */
+    int64_t n, groups, channels;
+    int64_t piece; /* elements in 16 bytes; by multiply-adds four, whose addresses are multiples of 16, too */
+    int64_t
+        whole; /* of which channels, distances and the first address shall be multiples: a piece, or more */
+    const xpu_i32 *size;
+    void *workspace; /* where it was packed, or NULL */
+} conv_operand;
+
+conv_operand conv_operand_of(xpu_dtype dtype, xpu_addr data, const xpu_i64 stride[5], int64_t n,
+                             int64_t groups, int64_t channels, const xpu_i32 *size);
+static inline int64_t conv_padded_channels(const conv_operand *o) {
+    return rounded_up(o->channels, o->whole);
+}
+/* Can all of a group's channels be read by wholes as they lie? */
+bool conv_is_ready(const conv_operand *o);
+/* The same tensor as it lies once it is packed, with zeros behind each group's channels. */
+conv_operand conv_packed(const conv_operand *o);
+/* The distance of neighbouring pixels where all of some dimensions from `first` on (0: n, 2, 3, 4) have the
+ * same; else -1. 0 where there is one pixel. */
+int64_t conv_pixel_pitch(const conv_operand *o, int first);
+
+/* Sets what `m` says of dimensions. False where it can't be described. */
+bool conv_describe_dimensions(const conv_params *p, sought sought, conv_matrix_params *m);
+/* The least and the largest coordinate of the source that is asked for along a dimension. */
+void conv_source_range(const conv_matrix_params *m, int d, int64_t *least, int64_t *most);
+/* Whether 32 bits hold all distances in the operand, counted in pieces; of what is gathered, also of where
+ * its padding would lie. */
+bool conv_is_in_reach(const conv_operand *o, const conv_matrix_params *m);
+/* Whether there is a third dimension. */
+bool conv_has_volume(const conv_params *p);
+
+#endif

@@ -1,0 +1,343 @@
+/* Products: which of the host's library, the device's units and plain kernels takes one. */
+#include "ops/gemm/gemm.h"
+
+#include "ops/gemm/epilogue.h"
+#include "ops/gemm/gemm_plan.h"
+#include "ops/gemm/host_provider.h"
+#include "ops/team.h"
+
+xpu_status gemm_check(const xpu_gemm_args *args, const xpu_device_properties *properties) {
+    XPU_TRY(product_check_dtype(properties, args->dtype, "matrix product", false));
+    if (args->batch < 0 || args->m < 0 || args->n < 0 || args->k < 0)
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "matrix product: a size is negative");
+    const xpu_ending ending = gemm_ending_of(args);
+    return ending_check("matrix product", args->dtype, &ending, args->other.data);
+}
+
+/* A few rows times a large matrix take as long as reading that matrix does, and the host's libraries are
+ * several times slower: one subgroup reads whole columns of it. oneDNN multiplies bf16 by instructions that
+ * OpenCL C lacks; small matrices lie in the cache. `args` is what to do then, the longer side across. */
+static bool is_thin(const xpu_device_properties *properties, const xpu_gemm_args *given, gemm_problem *args) {
+    const xpu_dtype dtype = given->dtype;
+    const int64_t longer = given->m > given->n ? given->m : given->n;
+    if (longer * given->k < TUNED(true, THIN_ELEMENTS)) return false; /* before half of its time is spent */
+    *args = gemm_problem_of(given);
+    if (args->n < args->m) gemm_transpose(args);
+    const int64_t rows = dtype == XPU_BFLOAT16 ? TUNED(true, THIN_ROWS_BF16) : TUNED(true, THIN_ROWS);
+    return (dtype == XPU_FLOAT32 || dtype == XPU_FLOAT16 || dtype == XPU_BFLOAT16) && args->m <= rows &&
+           args->n >= 16 && args->a.column_stride == 1 && args->b.row_stride == 1 &&
+           properties->type == XPU_DEVICE_CPU && team_for(properties, args->k).subgroup;
+}
+
+static xpu_status thin(xpu_stream *stream, const gemm_problem *args) {
+    gemm_choice choice = {.kernel = KERNEL_THIN, .rows = args->m > 2 ? 4 : (int)args->m};
+    choice.streams = args->k * choice.rows <= TUNED(true, THIN_STREAMED) ? 1 : 4;
+    const int64_t columns = 16 / choice.rows;
+    xpu_kernel *kernel;
+    XPU_TRY(gemm_kernel_of(xpu_stream_device(stream), args, choice, &kernel));
+    const gemm_params params = gemm_params_for(args);
+    const xpu_range range = {.dims = 1,
+                             .groups = {(size_t)((args->n + columns - 1) / columns * args->batch)},
+                             .local = {16},
+                             .work = (uint64_t)(args->batch * args->n) * (uint64_t)args->k};
+    return xpu_launch(stream, kernel, &range, &params, sizeof params);
+}
+
+/* fp32 and halves on processors, where the host's libraries don't. Very few rows are not worth B's copies. */
+enum { HOST_COLUMNS = 32, HOST_BAND = 96, HOST_LOCAL = 80 << 10 }; /* of a group: kernels/gemm/gemm_host.h */
+static bool is_for_host(const xpu_device_properties *properties, const gemm_problem *args) {
+    const bool halves = args->operand == XPU_FLOAT16 || args->operand == XPU_BFLOAT16;
+    if (halves && (args->dtype != args->operand || properties->local_mem_size < HOST_LOCAL)) return false;
+    return plans_for_processor(properties) && (halves || args->operand == XPU_FLOAT32) && !args->lines &&
+           !args->after.a.data && !args->after.b.data && !args->after.way && args->m >= 4 && args->n >= 16 &&
+           args->k >= 8;
+}
+
+static xpu_status multiply_on_host(xpu_stream *stream, const xpu_device_properties *properties,
+                                   const gemm_problem *args) {
+    gemm_choice choice = {.kernel = KERNEL_HOST,
+                          .a_k_fast = args->a.column_stride == 1,
+                          .b_k_fast = args->b.row_stride == 1 && args->b.column_stride != 1};
+    choice.rows = host_rows_of(args->m);
+    /* Each processor has some groups, if there are rows enough; one copies its columns of B for all its rows.
+     */
+    const groups_shape shape = gemm_shape_of_groups(args);
+    const int64_t across = divided_up(shape.n, HOST_COLUMNS) * args->batch;
+    const int64_t bands = divided_up(4 * (int64_t)properties->max_compute_units, across);
+    int64_t band = rounded_up(divided_up(shape.m, bands), choice.rows);
+    if (band > HOST_BAND) band = HOST_BAND / choice.rows * choice.rows;
+    xpu_kernel *kernel;
+    XPU_TRY(gemm_kernel_of(xpu_stream_device(stream), args, choice, &kernel));
+    gemm_params params = gemm_params_for(args);
+    params.slice = band;
+    const xpu_range range = {.dims = 1,
+                             .groups = {(size_t)gemm_tiles_of(args, band, HOST_COLUMNS)},
+                             .local = {1},
+                             .work = (uint64_t)(args->batch * args->m * args->n) * (uint64_t)args->k / 8 + 1};
+    return xpu_launch(stream, kernel, &range, &params, sizeof params);
+}
+
+/* By this library's kernels, none of the operands quantised. */
+static xpu_status multiply(xpu_stream *stream, const xpu_device_properties *properties, gemm_problem args,
+                           matrix_unit unit, bool emulated) {
+    const int device = xpu_stream_device(stream);
+    gemm_plan plan = {0};
+    if (!gemm_plan_matrix(device, properties, &args, unit, emulated, &plan))
+        gemm_plan_plain(properties, &args, &plan);
+    return gemm_launch(stream, &args, &plan);
+}
+
+/* By whatever kernel suits; packs operands first where that is worth it. */
+static xpu_status compute(xpu_stream *stream, const xpu_device_properties *properties,
+                          const gemm_problem *given, bool tf32) {
+    gemm_problem args = *given;
+    bool emulated = false;
+    matrix_unit unit = matrix_unit_for(properties, args.operand, tf32, &emulated);
+    bool plain_dot = false;
+    const matrix_unit dot = matrix_dot_of(properties, args.operand, &plain_dot);
+    if (unit == MATRIX_UNIT_NONE && dot == MATRIX_UNIT_NONE &&
+        matrix_fma_of(properties) == MATRIX_UNIT_NONE) {
+        if (is_for_host(properties, &args)) return multiply_on_host(stream, properties, &args);
+        gemm_problem turned = args; /* few columns are few rows of the transpose */
+        gemm_transpose(&turned);
+        if (is_for_host(properties, &turned)) return multiply_on_host(stream, properties, &turned);
+    }
+    gemm_operand sides[2] = {{0}};
+    xpu_status status = gemm_pack(stream, properties, &args, unit ? unit : dot, sides);
+    if (status == XPU_SUCCESS) status = multiply(stream, properties, args, unit, emulated);
+    for (int i = 0; i < 2; i++) status = workspace_done(sides[i].workspace, status);
+    return status;
+}
+
+/* By the host's library, whose results are ended by a pass of their own. */
+static xpu_status gemm_by_host(xpu_stream *stream, const xpu_gemm_args *args, const xpu_ending *ending) {
+    if (ending_is_none(ending)) return host_gemm(stream, args);
+    if (ending->combine != XPU_COMBINE_NONE && args->other.data == args->out.data)
+        return XPU_ERROR_NOT_SUPPORTED; /* which the product would write over */
+    xpu_gemm_args bare = *args;
+    bare.epilogue = XPU_EPILOGUE_NONE, bare.combine = XPU_COMBINE_NONE;
+    XPU_TRY(host_gemm(stream, &bare));
+    const int64_t size[] = {args->batch, args->m, args->n};
+    const xpu_matrix *const m[] = {&args->out, &args->other};
+    int64_t stride[2][3];
+    xpu_tensor tensor[2];
+    for (int i = 0; i < 2; i++) {
+        stride[i][0] = m[i]->batch_stride, stride[i][1] = m[i]->row_stride;
+        stride[i][2] = m[i]->column_stride;
+        tensor[i] = (xpu_tensor){m[i]->data, args->dtype, 3, size, stride[i]};
+    }
+    return xpu_ending_apply(stream, ending, &tensor[1], &tensor[0]);
+}
+
+static xpu_status gemm(xpu_stream *stream, const xpu_gemm_args *given, bool tf32) {
+    if (given->batch == 0 || given->m == 0 || given->n == 0) return XPU_SUCCESS;
+    const xpu_device_properties *properties;
+    XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
+    const xpu_ending ending = gemm_ending_of(given);
+    XPU_TRY(ending_check("matrix product", given->dtype, &ending, given->other.data));
+    gemm_problem rows;
+    if (is_thin(properties, given, &rows)) return thin(stream, &rows);
+    const xpu_status by_host = gemm_by_host(stream, given, &ending);
+    if (by_host != XPU_ERROR_NOT_SUPPORTED) return by_host;
+
+    XPU_TRY(gemm_check(given, properties));
+    const gemm_problem args = gemm_problem_of(given);
+    return compute(stream, properties, &args, tf32);
+}
+
+xpu_status xpu_gemm(xpu_stream *stream, const xpu_gemm_args *args) { return gemm(stream, args, false); }
+
+xpu_status xpu_gemm_tf32(xpu_stream *stream, const xpu_gemm_args *args) {
+    return gemm(stream, args, args->dtype == XPU_FLOAT32);
+}
+
+xpu_status gemm_grouped_check(const xpu_gemm_args *args, const xpu_device_properties *properties,
+                              xpu_grouped grouped, const int32_t *ends) {
+    XPU_TRY(gemm_check(args, properties));
+    if (grouped != XPU_GROUPED_ROWS && grouped != XPU_GROUPED_COLUMNS && grouped != XPU_GROUPED_K)
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "grouped product: no dimension %d", (int)grouped);
+    if (!dtype_is_floating(args->dtype) || args->c.data || args->combine != XPU_COMBINE_NONE ||
+        args->epilogue != XPU_EPILOGUE_NONE || args->batch > INT32_MAX)
+        return op_fail(XPU_ERROR_NOT_SUPPORTED,
+                       "grouped product of %s: floating dtypes without C, combination and epilogue, in up to "
+                       "2^31 groups",
+                       xpu_dtype_name(args->dtype));
+    if (!ends && args->batch > 0) return op_fail(XPU_ERROR_INVALID_ARGUMENT, "grouped product: ends is NULL");
+    return XPU_SUCCESS;
+}
+
+xpu_gemm_args gemm_grouped_args(const xpu_gemm_args *args, xpu_grouped grouped) {
+    xpu_gemm_args g = *args;
+    xpu_matrix *const whole[][2] = {{0}, {&g.a, &g.out}, {&g.b, &g.out}, {&g.a, &g.b}};
+    for (int i = 0; i < 2; i++) whole[grouped][i]->batch_stride = 0;
+    return g;
+}
+
+xpu_status gemm_grouped(xpu_stream *stream, const xpu_device_properties *properties,
+                        const xpu_gemm_args *args, xpu_grouped grouped, const int32_t *ends,
+                        const gemm_after *after) {
+    if (args->batch == 0 || args->m == 0 || args->n == 0) return XPU_SUCCESS;
+    gemm_problem p = gemm_problem_of(args);
+    p.grouped = grouped, p.ends = ends;
+    if (after) p.after = *after;
+    return compute(stream, properties, &p, false);
+}
+
+xpu_status xpu_gemm_grouped(xpu_stream *stream, const xpu_gemm_args *given, xpu_grouped grouped,
+                            const int32_t *ends) {
+    const xpu_device_properties *properties;
+    XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
+    XPU_TRY(gemm_grouped_check(given, properties, grouped, ends));
+    const grouped_call call = {gemm_grouped_args(given, grouped), grouped, ends};
+    const xpu_status by_host = host_gemm_grouped(stream, &call);
+    return by_host == XPU_ERROR_NOT_SUPPORTED
+               ? gemm_grouped(stream, properties, &call.args, grouped, ends, NULL)
+               : by_host;
+}
+
+xpu_status xpu_gemm_unit(int device, xpu_dtype dtype, bool tf32, const char **unit) {
+    const xpu_device_properties *properties;
+    XPU_TRY(xpu_device_get_properties(device, &properties));
+    if ((unsigned)dtype >= XPU_DTYPE_COUNT)
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "matrix product: no dtype %d", (int)dtype);
+    XPU_TRY(product_check_dtype(properties, dtype, "matrix product", false));
+    if (xpu_host_provider_active(device)) {
+        *unit = "the host's libraries";
+        return XPU_SUCCESS;
+    }
+    bool emulated = false;
+    const matrix_unit found = matrix_first_unit(properties, dtype, tf32, &emulated);
+    *unit = matrix_unit_text(found, dtype, emulated);
+    return XPU_SUCCESS;
+}
+
+bool gemm_scale_of_lines(const xpu_quantised *q, bool is_left, int64_t k, line_scale *scale) {
+    const int64_t across = is_left ? q->group_rows : q->group_columns;
+    const int64_t along = is_left ? q->group_columns : q->group_rows;
+    *scale = (line_scale){NULL, XPU_FLOAT32, 0, 0};
+    if (q->whole_scale) return false;
+    if (!q->scale) return true;
+    const int64_t stride = is_left ? q->scale_row_stride : q->scale_column_stride;
+    *scale = (line_scale){q->scale, q->scale_dtype, q->scale_batch_stride, across ? stride : 0};
+    const bool is_known =
+        q->scale_dtype == XPU_FLOAT32 || q->scale_dtype == XPU_BFLOAT16 || q->scale_dtype == XPU_FLOAT16;
+    return is_known && !q->scale_is_tiled && (along == 0 || along >= k) && across <= 1;
+}
+
+/* int8 with a scale for each line, or for all of them, and none where results are integers. */
+static bool is_bytes(const xpu_quantised *q, bool is_left, int64_t k, bool is_scaled, line_scale *scale) {
+    return q->dtype == XPU_INT8 && !q->zero && !q->middle && (q->scale != NULL) == is_scaled &&
+           gemm_scale_of_lines(q, is_left, k, scale);
+}
+
+bool gemm_takes_int8(const xpu_device_properties *properties, const xpu_gemm_args *args,
+                     const xpu_quantised *a, const xpu_quantised *b, gemm_after *after) {
+    bool emulated = false;
+    const bool is_scaled = args->dtype != XPU_INT32;
+    return a && b && is_bytes(a, true, args->k, is_scaled, &after->a) &&
+           is_bytes(b, false, args->k, is_scaled, &after->b) &&
+           (!is_scaled || matrix_unit_for(properties, XPU_INT8, false, &emulated) != MATRIX_UNIT_NONE ||
+            matrix_dot_of(properties, XPU_INT8, &emulated) != MATRIX_UNIT_NONE);
+}
+
+xpu_status gemm_int8(xpu_stream *stream, const xpu_device_properties *properties, const xpu_gemm_args *given,
+                     const gemm_after *after) {
+    gemm_problem args = gemm_problem_of(given);
+    args.operand = XPU_INT8, args.after = *after;
+    return compute(stream, properties, &args, false);
+}
+
+/* By the unit, if it can. Intel's matrix units multiply uint8 as such, others less 128, and so do zero points
+ * go with them; those of A need the sums of B's columns. */
+static bool plan_bytes(int device, matrix_unit unit, bool emulated, const xpu_device_properties *properties,
+                       gemm_problem *args, gemm_plan *plan) {
+    gemm_problem p = *args;
+    gemm_after *after = &p.after;
+    const bool as_such = unit == MATRIX_UNIT_XMX || unit == MATRIX_UNIT_XMX8;
+    if (p.a_unsigned && !as_such) after->less_a.plus -= 128;
+    after->is_lessened = after->less_a.data || after->less_a.plus != 0;
+    if ((after->is_lessened && !after->less_b.data) ||
+        !gemm_plan_unit(device, unit, emulated, properties, &p, plan))
+        return false;
+    *args = p;
+    return true;
+}
+
+bool gemm_try_bytes(xpu_stream *stream, const xpu_device_properties *properties, const xpu_gemm_args *given,
+                    bool a_unsigned, const gemm_after *after, xpu_status *status) {
+    const int device = xpu_stream_device(stream);
+    bool emulated = false, plain_dot = false;
+    const matrix_unit unit = matrix_unit_for(properties, XPU_INT8, false, &emulated);
+    const matrix_unit dot = matrix_dot_of(properties, XPU_INT8, &plain_dot);
+    if (!unit && !dot) return false;
+    gemm_problem args = gemm_problem_of(given);
+    args.operand = XPU_INT8, args.after = *after;
+    args.a_unsigned = a_unsigned;
+    gemm_operand sides[2] = {{0}};
+    gemm_plan plan = {0};
+    *status = gemm_pack(stream, properties, &args, unit ? unit : dot, sides);
+    const bool is_planned =
+        *status == XPU_SUCCESS && (plan_bytes(device, unit, emulated, properties, &args, &plan) ||
+                                   plan_bytes(device, dot, plain_dot, properties, &args, &plan));
+    if (is_planned) *status = gemm_launch(stream, &args, &plan);
+    const bool is_over = is_planned || *status != XPU_SUCCESS;
+    for (int i = 0; i < 2; i++) *status = workspace_done(sides[i].workspace, *status);
+    return is_over;
+}
+
+bool gemm_try_lines(xpu_stream *stream, const xpu_device_properties *properties, const xpu_gemm_args *given,
+                    const int32_t *ends, const quantised_operand *b, const gemm_after *after,
+                    xpu_status *status) {
+    gemm_problem args = gemm_problem_of(given);
+    args.after = *after, args.lines = b;
+    if (ends) args.grouped = XPU_GROUPED_ROWS, args.ends = ends;
+    args.b.row_stride = 1, args.b.column_stride = b->lines.across;
+    bool emulated = false;
+    const matrix_unit unit = matrix_unit_of(properties, args.operand, &emulated);
+    gemm_plan plan = {0};
+    if (!gemm_plan_unit(xpu_stream_device(stream), unit, emulated, properties, &args, &plan)) return false;
+    *status = gemm_launch(stream, &args, &plan);
+    return true;
+}
+
+/* The host's library sums in float32, of bfloat16, too, and one pass over the sums does the rest. */
+static xpu_status sums_by_host(xpu_stream *stream, const gemm_problem *args) {
+    const int64_t m = args->m, n = args->n, results = args->batch * m * n;
+    void *sums = NULL;
+    xpu_kernel *finish;
+    const int device = xpu_stream_device(stream);
+    const bool is_wide = args->operand == XPU_BFLOAT16 && host_has_fast_wide(device);
+    if (!is_wide && (args->operand != XPU_FLOAT32 || !xpu_host_provider_active(device)))
+        return XPU_ERROR_NOT_SUPPORTED;
+    const int neighbours = (args->out.column_stride == 1) | (args->c.column_stride == 1) << 1 |
+                           (args->other.column_stride == 1) << 2 | (args->after.b.line == 1) << 3;
+    const gemm_choice choice = {.kernel = KERNEL_ROWS, .neighbours = neighbours};
+    XPU_TRY(gemm_kernel_of(device, args, choice, &finish));
+    XPU_TRY(xpu_workspace_take(stream, (size_t)results * sizeof(float), &sums));
+    const xpu_gemm_args bare = {.dtype = args->operand,
+                                .batch = args->batch,
+                                .m = m,
+                                .n = n,
+                                .k = args->k,
+                                .a = args->a,
+                                .b = args->b,
+                                .out = {sums, m * n, n, 1},
+                                .alpha = {XPU_FLOAT64, {.f = 1}}};
+    xpu_status status = is_wide ? host_gemm_wide(stream, &bare) : host_gemm(stream, &bare);
+    gemm_params params = gemm_params_for(args);
+    params.partial = XPU_ADDR(sums), params.slices = 1, params.slice = args->k;
+    const xpu_range range = {.dims = 1,
+                             .groups = {(size_t)(args->batch * m * divided_up(n, GEMM_ROW_SPAN))},
+                             .local = {GEMM_ROW_LANES},
+                             .work = (uint64_t)results};
+    if (status == XPU_SUCCESS) status = xpu_launch(stream, finish, &range, &params, sizeof params);
+    return workspace_done(sums, status);
+}
+
+xpu_status gemm_scaled(xpu_stream *stream, const xpu_device_properties *properties,
+                       const xpu_gemm_args *given, xpu_dtype operand, const gemm_after *after) {
+    gemm_problem args = gemm_problem_of(given);
+    args.operand = operand, args.after = *after;
+    const xpu_status by_host = sums_by_host(stream, &args);
+    return by_host == XPU_ERROR_NOT_SUPPORTED ? compute(stream, properties, &args, false) : by_host;
+}
