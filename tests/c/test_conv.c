@@ -478,8 +478,8 @@ static void few_channels(void **unused) {
     }
 }
 
-/* Without units the tiles are taken where a model expects less time of them; else the plain kernel is, or, by a
- * processor where the layout suits it, a product of windows. */
+/* Without units the tiles are taken where a model expects less time of them; else the plain kernel is, or, by
+ * a processor where the layout suits it, a product of windows. */
 static void choice(void **unused) {
     if (!by_fma) return;
     for (int i = 0; i < CASES; i++) {
