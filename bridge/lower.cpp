@@ -47,21 +47,8 @@ bool is_host_device(c10::DeviceIndex device) {
     return answer == yes;
 }
 
-// Types of less than a byte an element are PyTorch's in name only: there each takes a byte.
-xpu_dtype known_dtype(c10::ScalarType type) {
-    switch (type) {
-#define X(name, token, bits, kind, stored, computed, needs, title, ...)                                      \
-    case c10::ScalarType::title: return bits % 8 ? XPU_DTYPE_COUNT : XPU_##name;
-#include "xpu/dtype.def"
-#undef X
-    default: return XPU_DTYPE_COUNT;
-    }
-}
-
-xpu_dtype dtype_of(c10::ScalarType type) {
-    const auto dtype = known_dtype(type);
-    TORCH_CHECK_NOT_IMPLEMENTED(dtype != XPU_DTYPE_COUNT, "not implemented for '", type, "' on xpu");
-    return dtype;
+void refuse_dtype(c10::ScalarType type) {
+    TORCH_CHECK_NOT_IMPLEMENTED(false, "not implemented for '", type, "' on xpu");
 }
 
 double highest_of(c10::ScalarType type) {

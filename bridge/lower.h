@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Scalar.h>
 
+#include <array>
 #include <string_view>
 
 #include "export.h"
@@ -46,9 +47,27 @@ OPENXPU_API bool is_host_device(c10::DeviceIndex device);
 OPENXPU_API const xpu_device_properties &properties_of(c10::DeviceIndex device);
 
 // What libxpu calls the dtype, XPU_DTYPE_COUNT where it knows none; dtype_of throws NotImplementedError then.
-OPENXPU_API xpu_dtype known_dtype(c10::ScalarType type);
+// Types of less than a byte an element are PyTorch's in name only: there each takes a byte. Every operator
+// asks for each of its operands: hence a table.
+inline xpu_dtype known_dtype(c10::ScalarType type) {
+    static constexpr auto known = [] {
+        std::array<uint8_t, static_cast<size_t>(c10::ScalarType::NumOptions) + 1> table{};
+        for (auto &entry : table) entry = XPU_DTYPE_COUNT;
+#define X(name, token, bits, kind, stored, computed, needs, title, ...)                                      \
+    if (bits % 8 == 0) table[static_cast<size_t>(c10::ScalarType::title)] = XPU_##name;
+#include "xpu/dtype.def"
+#undef X
+        return table;
+    }();
+    return static_cast<xpu_dtype>(known[static_cast<size_t>(type)]);
+}
 inline bool is_known(c10::ScalarType type) { return known_dtype(type) != XPU_DTYPE_COUNT; }
-OPENXPU_API xpu_dtype dtype_of(c10::ScalarType type);
+[[noreturn]] OPENXPU_API void refuse_dtype(c10::ScalarType type);
+inline xpu_dtype dtype_of(c10::ScalarType type) {
+    const auto dtype = known_dtype(type);
+    if (C10_UNLIKELY(dtype == XPU_DTYPE_COUNT)) refuse_dtype(type);
+    return dtype;
+}
 // The greatest finite number of a dtype; of a complex one, of its parts.
 double highest_of(c10::ScalarType type);
 inline xpu_dtype dtype_of(const at::TensorBase &tensor) { return dtype_of(tensor.scalar_type()); }
