@@ -108,13 +108,26 @@ void convolve(const Convolution &c, const xpu_ending &ending, const Tensor &othe
                                           other.defined() ? &z : nullptr, &y));
 }
 
+// What oneDNN isn't asked for, by PyTorch's own rules: its kernels add bfloat16 to bfloat16 then, as often as
+// there are taps.
+bool adds_halves(const ConvSettings &s) {
+    if (!at::globalContext().userEnabledMkldnn()) return true;
+    for (size_t i = 0; s.transposed && i < s.stride.size(); i++)
+        if (s.output_padding[i] >= s.stride[i]) return true;
+    return false;
+}
+Tensor widened(const Tensor &cpu, const ConvSettings &s) {
+    const bool adds = cpu.defined() && cpu.scalar_type() == at::kBFloat16 && adds_halves(s);
+    return adds ? cpu.to(at::kFloat) : widened(cpu);
+}
+
 // By PyTorch's CPU operator.
 std::array<Tensor, 1> convolution_cpu(const ConvSettings &s, const std::array<Tensor, 3> &x) {
     const auto format = format_of(x[0], x[1]);
     std::optional<Tensor> bias;
-    if (x[2].defined()) bias = widened(x[2].contiguous());
+    if (x[2].defined()) bias = widened(x[2].contiguous(), s);
     return {
-        narrowed(at::convolution(widened(in_order(x[0], format)), widened(in_order(x[1], format)), bias,
+        narrowed(at::convolution(widened(in_order(x[0], format), s), widened(in_order(x[1], format), s), bias,
                                  s.stride, s.padding, s.dilation, s.transposed, s.output_padding, s.groups),
                  x[0].scalar_type())};
 }
@@ -131,9 +144,9 @@ struct ConvGradient {
 std::array<Tensor, 3> convolution_gradients_cpu(const ConvGradient &g, const std::array<Tensor, 3> &x) {
     const auto format = format_of(x[1], x[2]);
     auto [input, weight, bias] = at::convolution_backward(
-        widened(in_order(x[0], format)), widened(in_order(x[1], format)), widened(in_order(x[2], format)),
-        IntArrayRef(&g.channels, 1), g.of.stride, g.of.padding, g.of.dilation, g.of.transposed,
-        g.of.output_padding, g.of.groups, g.wanted);
+        widened(in_order(x[0], format), g.of), widened(in_order(x[1], format), g.of),
+        widened(in_order(x[2], format), g.of), IntArrayRef(&g.channels, 1), g.of.stride, g.of.padding,
+        g.of.dilation, g.of.transposed, g.of.output_padding, g.of.groups, g.wanted);
     const auto type = x[1].scalar_type();
     return {narrowed(std::move(input), type), narrowed(std::move(weight), type),
             narrowed(std::move(bias), type)};

@@ -83,6 +83,28 @@ def test_dtypes(dtype: torch.dtype, case: tuple[int, ...]) -> None:
     check(dtype, case)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("transposed, mkldnn", [(True, True), (True, False), (False, False)])
+def test_halves_are_rounded_once(dtype: torch.dtype, transposed: bool, mkldnn: bool) -> None:
+    """Where PyTorch's CPU kernels add them tap by tap: with output padding of the stride, and without oneDNN."""
+    x, w = torch.randn(2, 4, 9, 9).to(dtype), torch.randn(4, 4, 3, 3).to(dtype)
+    function = F.conv_transpose2d if transposed else F.conv2d
+    options = {"dilation": (1, 3)} | ({"output_padding": (0, 1)} if transposed else {})
+
+    def results(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        leaves = [t.detach().clone().requires_grad_() for t in (x, w)]
+        y = function(*leaves, **options)
+        y.backward(torch.full_like(y, 1.5))
+        return y.detach(), *(t.grad for t in leaves)
+
+    with torch.backends.mkldnn.flags(enabled=mkldnn):
+        found = results(x.to("xpu"), w.to("xpu"))
+    wanted, sizes = results(x.double(), w.double()), results(x.double().abs(), w.double().abs())
+    for got, want, size in zip(found, wanted, sizes, strict=True):
+        error = (got.cpu().double() - want).abs()
+        assert (error <= torch.finfo(dtype).eps / 2 * want.abs() + 2**-20 * size + 2**-25).all()
+
+
 def test_no_bias() -> None:
     check(torch.float32, CASES[2], bias=False)
 
