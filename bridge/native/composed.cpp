@@ -1,4 +1,5 @@
 // Operators that are made of a few others: no kernels of their own.
+#include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/WrapDimUtils.h>
 #include <ATen/native/LossMulti.h>
@@ -82,8 +83,10 @@ Tensor image_of(const Tensor &self, IntArrayRef size, const Windows &w) {
     const int64_t rows = w.count(0, size[0]), columns = w.count(1, size[1]);
     const int64_t channels = input.size(1) / (w.kernel[0] * w.kernel[1]);
     const auto parts = input.reshape({input.size(0), channels, w.kernel[0], w.kernel[1], rows, columns});
-    const auto padded = at::zeros(
-        {input.size(0), channels, size[0] + 2 * w.padding[0], size[1] + 2 * w.padding[1]}, self.options());
+    // halves are added as float32
+    const auto padded =
+        at::zeros({input.size(0), channels, size[0] + 2 * w.padding[0], size[1] + 2 * w.padding[1]},
+                  self.options().dtype(at::toOpMathType(self.scalar_type())));
     for (int64_t y = 0; y < w.kernel[0]; y++)
         for (int64_t x = 0; x < w.kernel[1]; x++) {
             const int64_t top = y * w.dilation[0], left = x * w.dilation[1];
@@ -91,7 +94,10 @@ Tensor image_of(const Tensor &self, IntArrayRef size, const Windows &w) {
                 .slice(3, left, left + (columns - 1) * w.stride[1] + 1, w.stride[1])
                 .add_(parts.select(2, y).select(2, x));
         }
-    const auto result = padded.narrow(2, w.padding[0], size[0]).narrow(3, w.padding[1], size[1]).contiguous();
+    const auto result = padded.narrow(2, w.padding[0], size[0])
+                            .narrow(3, w.padding[1], size[1])
+                            .to(self.scalar_type())
+                            .contiguous();
     return self.dim() == 2 ? result.squeeze(0) : result;
 }
 
@@ -161,17 +167,19 @@ Tensor repeat_interleave_xpu(const Tensor &repeats, std::optional<int64_t> outpu
 
 Tensor unfold_backward_xpu(const Tensor &grad, IntArrayRef input_sizes, int64_t dim, int64_t size,
                            int64_t step) {
-    const auto result = at::zeros(input_sizes, grad.options());
-    if (grad.numel() == 0) return result;
-    if (input_sizes.empty()) return result.add_(grad.sum());
-    dim = at::maybe_wrap_dim(dim, result.dim());
-    if (step >= size) { // no element is in two windows
+    const auto type = grad.scalar_type();
+    dim = at::maybe_wrap_dim(dim, static_cast<int64_t>(input_sizes.size()));
+    const bool apart = step >= size; // no element is in two windows, else halves are added as float32
+    const auto result = at::zeros(input_sizes, grad.options().dtype(apart ? type : at::toOpMathType(type)));
+    if (grad.numel() == 0) return result.to(type);
+    if (input_sizes.empty()) return result.add_(grad.sum()).to(type);
+    if (apart) {
         result.unfold(dim, size, step).copy_(grad);
         return result;
     }
     const auto last = (grad.size(dim) - 1) * step;
     for (int64_t i = 0; i < size; i++) result.slice(dim, i, i + last + 1, step).add_(grad.select(-1, i));
-    return result;
+    return result.to(type);
 }
 
 Tensor im2col_xpu(const Tensor &self, IntArrayRef kernel, IntArrayRef dilation, IntArrayRef padding,

@@ -98,6 +98,23 @@ def test_unfold_backward(size: int, step: int) -> None:
     agree(lambda x: x.unfold(0, 1, 1), torch.randn(()))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_halves_of_windows_are_rounded_once(dtype: torch.dtype) -> None:
+    def sums(windows: torch.Tensor, grad: torch.Tensor) -> list[torch.Tensor]:
+        x = torch.zeros(2, 64, dtype=grad.dtype, device=grad.device, requires_grad=True)
+        x.unfold(1, 9, 1).backward(grad)
+        return [F.fold(windows, (12, 12), 3), x.grad]
+
+    given = torch.randn(2, 4 * 9, 100).to(dtype), torch.randn(2, 56, 9).to(dtype)
+    found = sums(*(t.to("xpu") for t in given))
+    for got, want, size in zip(
+        found, sums(*(t.double() for t in given)), sums(*(t.double().abs() for t in given)), strict=True
+    ):
+        error = (got.cpu().double() - want).abs()
+        assert got.dtype == dtype
+        assert (error <= torch.finfo(dtype).eps / 2 * want.abs() + 2**-20 * size).all()
+
+
 @pytest.mark.parametrize("dilation", [1, (2, 1)])
 @pytest.mark.parametrize("padding", [0, (1, 2)])
 @pytest.mark.parametrize("stride", [1, (2, 3)])
