@@ -716,6 +716,20 @@ static void measured_rates(void **unused) {
     }
 }
 
+/* Where the largest tile would give each compute unit one small work-group that waits for both operands, it
+ * gets two of half of that: NVIDIA's units, both along k. */
+static void two_small_groups(void **unused) {
+    if (by_blocks || by_fma || by_squares) return;
+    const xpu_device_properties *properties;
+    SUCCEEDS(xpu_device_get_properties(0, &properties));
+    const int64_t units = (int64_t)properties->gpu_subslice_count;
+    const kind w = {NO_TILE, true, true, false, 64, 64, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0, 0};
+    const int before = by_units;
+    try_problem(&w, 1, 128, 128 * units, 264, false, false);
+    assert_int_equal(by_units, before + 1);
+    assert_int_equal(groups, 2 * units);
+}
+
 /* A rate is told from a time by the model that tells times from rates. */
 static void rates_of_times(void **unused) {
     const xpu_device_properties *p;
@@ -810,6 +824,7 @@ int main(int count, char **words) {
         cmocka_unit_test(no_empty_slices),
         cmocka_unit_test(packed_operands),
         cmocka_unit_test(measured_rates),
+        cmocka_unit_test(two_small_groups),
         cmocka_unit_test(rates_of_times),
         cmocka_unit_test(whatever_comes),
     };
