@@ -59,8 +59,8 @@ typedef enum int_op {
     INT_MUL,
     INT_FLOORDIV,
     INT_MOD, /* of the divisor's sign */
-    INT_MIN,
-    INT_MAX,
+    INT_LESSER,
+    INT_GREATER,
     INT_EQ,
     INT_NE,
     INT_LT,

@@ -29,8 +29,8 @@ static bool evaluate_one(const xpu_package *p, const int64_t *values, const pack
     case INT_MUL: return !__builtin_mul_overflow(a, b, to);
     case INT_FLOORDIV: return floor_divide(a, b, to, &other);
     case INT_MOD: return floor_divide(a, b, &other, to);
-    case INT_MIN: *to = a < b ? a : b; return true;
-    case INT_MAX: *to = a > b ? a : b; return true;
+    case INT_LESSER: *to = a < b ? a : b; return true;
+    case INT_GREATER: *to = a > b ? a : b; return true;
     case INT_EQ: *to = a == b; return true;
     case INT_NE: *to = a != b; return true;
     case INT_LT: *to = a < b; return true;
