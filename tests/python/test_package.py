@@ -605,6 +605,27 @@ def run_here(path: str, *inputs: Tensor) -> list[Tensor]:
     return [torch.from_numpy(x) for x in prepared[2]]
 
 
+class Extremes(nn.Module):
+    """Results whose sizes are extremes of the input's."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        rows = x.size(0)
+        return x.new_ones(torch.sym_min(rows, 6)) * 2, x.new_ones(torch.sym_max(rows, 3)) + x.square().sum()
+
+
+def test_sizes_that_are_extremes_of_others(tmp_path: Path) -> None:
+    exported = torch.export.export(
+        Extremes(), (torch.randn(5, 2),), dynamic_shapes=({0: Dim("rows", max=16)},)
+    )
+    path = openxpu.package(exported, tmp_path / "extremes.xpk")
+    for rows in (1, 3, 5, 6, 16):
+        x = torch.randn(rows, 2)
+        least, most = run_here(path, x)
+        assert torch.equal(least, torch.full((min(rows, 6),), 2.0))
+        assert most.shape == (max(rows, 3),)
+        close(most, (1 + x.double().square().sum()).expand(most.shape))
+
+
 @pytest.mark.parametrize(
     "counting, gathering",
     [
