@@ -18,6 +18,7 @@ static bool as_read; /* lay B out so that it can be multiplied as it is read; by
 static bool nibbles; /* … in 4 bits, by groups of 128 or one, as processors read sixteen dwords */
 static enum { NO_TILES, OF_ROWS, OF_COLUMNS } tiles; /* scales lie in tiles of such lines */
 static int by_few, by_few_host, by_few_units, by_numbers, by_units, by_bytes;
+static size_t of_units; /* work-groups of the last launch by units */
 
 static void count_launch(const xpu_work *work, xpu_trace_point point, xpu_status status, void *unused) {
     if (point == XPU_TRACE_BEGIN && strstr(work->name, "gemm_few ")) by_few++;
@@ -25,7 +26,7 @@ static void count_launch(const xpu_work *work, xpu_trace_point point, xpu_status
     if (point == XPU_TRACE_BEGIN && strstr(work->name, "gemm_few_units")) by_few_units++;
     if (point == XPU_TRACE_BEGIN && strstr(work->name, "dequantise")) by_numbers++;
     if (point == XPU_TRACE_BEGIN && strstr(work->name, "gemm_matrix") && strstr(work->name, " x "))
-        by_units++;
+        by_units++, of_units = work->range->groups[0];
     if (point == XPU_TRACE_BEGIN && strstr(work->name, "gemm_matrix of int8")) by_bytes++;
 }
 
@@ -503,6 +504,106 @@ static void nan_of_float8(void **unused) {
     }
 }
 
+/* Times the identity elements of 4 bits less their zero points are there to see: all zero points of int8, and
+ * the outmost middles that are taken for small, in exact halves. */
+static void every_zero_point(void **unused) {
+    enum { N = 256, K = 128, GROUP = 64 };
+    static const struct {
+        xpu_dtype dtype, elements;
+        int middle;
+    } all[] = {
+        {XPU_BFLOAT16, XPU_INT4, 0},    {XPU_BFLOAT16, XPU_UINT4, 0},   {XPU_FLOAT16, XPU_INT4, 0},
+        {XPU_FLOAT16, XPU_UINT4, 0},    {XPU_BFLOAT16, XPU_INT4, 128},  {XPU_BFLOAT16, XPU_UINT4, 128},
+        {XPU_BFLOAT16, XPU_INT4, -128}, {XPU_FLOAT16, XPU_UINT4, -128}, {XPU_BFLOAT16, XPU_UINT4, 1000}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        const xpu_dtype dtype = all[i].dtype;
+        memory a = memory_of(K * K * 2), b = memory_of(N * K / 2), out = memory_of(K * N * 2),
+               scale = memory_of(2 * N * 2), zero = memory_of(2 * N);
+        for (int j = 0; j < K * K; j++) put_number(dtype, a.host, j, j / K == j % K);
+        for (int j = 0; j < N * K / 2; j++) b.host[j] = (uint8_t)pick(0, 255);
+        for (int j = 0; j < 2 * N; j++) put_number(dtype, scale.host, j, j % 3 ? 0.5 : -2);
+        for (int j = 0; j < 2 * N; j++) zero.host[j] = (uint8_t)(j / N ? 255 - j % N : j);
+        send(&a, K * K * 2), send(&b, N * K / 2), send(&scale, 2 * N * 2), send(&zero, 2 * N);
+        const xpu_quantised q = {.dtype = all[i].elements,
+                                 .middle = all[i].middle,
+                                 .scale_dtype = dtype,
+                                 .scale = scale.device,
+                                 .group_rows = GROUP,
+                                 .group_columns = 1,
+                                 .scale_row_stride = N,
+                                 .scale_column_stride = 1,
+                                 .zero_dtype = XPU_INT8,
+                                 .zero = all[i].middle ? NULL : zero.device,
+                                 .zero_row_stride = N,
+                                 .zero_column_stride = 1};
+        const xpu_gemm_args args = {.dtype = dtype,
+                                    .batch = 1,
+                                    .m = K,
+                                    .n = N,
+                                    .k = K,
+                                    .a = {a.device, 0, K, 1},
+                                    .b = {b.device, 0, 1, K},
+                                    .out = {out.device, 0, N, 1},
+                                    .alpha = {XPU_FLOAT64, {.f = 1}}};
+        const int before = by_units;
+        SUCCEEDS(xpu_gemm_quantised(stream, &args, NULL, &q));
+        SUCCEEDS(xpu_memcpy(stream, out.host, out.device, K * N * 2, true));
+        if (by_ptx) assert_int_equal(by_units, before + 1);
+        for (int k = 0; k < K; k++)
+            for (int n = 0; n < N; n++) {
+                const int at = n * K + k, group = k / GROUP * N + n;
+                const double element =
+                    element_value(all[i].elements, (unsigned)b.host[at / 2] >> at % 2 * 4 & 15);
+                const double away = all[i].middle ? all[i].middle : (int8_t)zero.host[group];
+                const double right = (element - away) * (group % 3 ? 0.5 : -2);
+                const double got = get_number(dtype, out.host, k * N + n);
+                if (fabs(got - right) > (fabs(element - away) <= 256 ? 0 : 0x1p-8 * fabs(right)))
+                    fail_msg("%s of %s: %g less %g is %g instead of %g", xpu_dtype_name(all[i].elements),
+                             xpu_dtype_name(dtype), element, away, got, right);
+            }
+        drop(&a), drop(&b), drop(&out), drop(&scale), drop(&zero);
+    }
+}
+
+/* Numbers are made for tiles of long steps, of which NVIDIA's compute units get two each, where the fastest
+ * tile of numbers that lie there would give them one. */
+static void long_steps(void **unused) {
+    enum { M = 256, K = 512 };
+    if (!by_ptx) return;
+    const xpu_device_properties *p;
+    SUCCEEDS(xpu_device_get_properties(0, &p));
+    const int64_t n = 64 * (int64_t)p->gpu_subslice_count;
+    memory a = memory_of(M * K * 2), b = memory_of((size_t)n * K), out = memory_of((size_t)(M * n) * 2);
+    for (int j = 0; j < M * K; j++) put_number(XPU_BFLOAT16, a.host, j, (double)pick(-2, 2));
+    for (int64_t j = 0; j < n * K; j++) b.host[j] = (uint8_t)pick(-8, 8);
+    send(&a, M * K * 2), send(&b, (size_t)n * K);
+    const xpu_quantised q = {.dtype = XPU_INT8};
+    const xpu_gemm_args args = {.dtype = XPU_BFLOAT16,
+                                .batch = 1,
+                                .m = M,
+                                .n = n,
+                                .k = K,
+                                .a = {a.device, 0, K, 1},
+                                .b = {b.device, 0, 1, K},
+                                .out = {out.device, 0, n, 1},
+                                .alpha = {XPU_FLOAT64, {.f = 1}}};
+    const int before = by_units;
+    SUCCEEDS(xpu_gemm_quantised(stream, &args, NULL, &q));
+    SUCCEEDS(xpu_memcpy(stream, out.host, out.device, (size_t)(M * n) * 2, true));
+    assert_int_equal(by_units, before + 1);
+    assert_int_equal(of_units, 2 * p->gpu_subslice_count);
+    for (int m = 0; m < M; m += 37)
+        for (int64_t c = 0; c < n; c += 7) {
+            double sum = 0;
+            for (int k = 0; k < K; k++)
+                sum += get_number(XPU_BFLOAT16, a.host, m * K + k) * (int8_t)b.host[c * K + k];
+            const double got = get_number(XPU_BFLOAT16, out.host, m * n + c);
+            if (fabs(got - sum) > 0x1p-8 * fabs(sum))
+                fail_msg("%d, %d: %g instead of %g", m, (int)c, got, sum);
+        }
+    drop(&a), drop(&b), drop(&out);
+}
+
 /* 8-bit activations with zero points, weights by channel, a bias, another tensor, an activation, and back to
  * bytes or numbers. */
 static void layers_of_bytes(void **unused) {
@@ -655,6 +756,7 @@ int main(int count, char **words) {
         cmocka_unit_test(every_element),          cmocka_unit_test(products_of_whatever_comes),
         cmocka_unit_test(what_units_do_not_read), cmocka_unit_test(sums_have_the_scales),
         cmocka_unit_test(nan_of_float8),          cmocka_unit_test(layers_of_bytes),
+        cmocka_unit_test(every_zero_point),       cmocka_unit_test(long_steps),
         cmocka_unit_test(what_is_refused)};
     return cmocka_run_group_tests(tests, set_up, NULL);
 }

@@ -255,7 +255,7 @@ __attribute__((reqd_work_group_size(THREADS, 1, 1))) void conv_matrix(const conv
     int stage = 0;
     PRODUCT_BY_TURNS(sum, slabs, stage, (int)left, LOAD_BOTH, KEEP_BOTH);
 #else
-#define LOAD_BOTH(stage, step) LOAD_OPERANDS(stage, (stage) + SLAB_A_BYTES, step)
+#define LOAD_BOTH(stage, step, part) LOAD_OPERANDS(stage, (stage) + SLAB_A_BYTES, step)
     const int all = (int)((left + SLABS_AT_ONCE - 1) / SLABS_AT_ONCE * SLABS_AT_ONCE);
     if (all > 0) MATRIX_PRODUCT(sum, SLAB_OF(slabs), all, LOAD_BOTH);
 #endif

@@ -465,11 +465,13 @@ MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void gemm_mat
 #define OPEN_B(step) open_lines(&o, &q.b, at.b, n0, at.k + (step) * TILE_K, left_n)
 #define LOAD_PART_B(stage, depth) load_octets(stage, &o, &q.b, depth)
 /* What came with the step before is written down, and the next read. */
-#define LOAD_B(stage, on)                                                                                    \
+#define LOAD_B(stage, on, part)                                                                              \
     {                                                                                                        \
-        keep_octets(stage, &o, &q.b);                                                                        \
-        step_octets(&o, on);                                                                                 \
-        fetch_octets(&o, &q.b);                                                                              \
+        keep_octets(stage, &o, &q.b, part);                                                                  \
+        if ((part) == LOADS - 1) {                                                                           \
+            step_octets(&o, on);                                                                             \
+            fetch_octets(&o, &q.b);                                                                          \
+        }                                                                                                    \
     }
 #define BEGIN_B fetch_octets(&o, &q.b)
 #else
@@ -480,7 +482,7 @@ MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void gemm_mat
     operand_b o;
 #define OPEN_B(step) open_operand(o.from, pb + (step) * ahead_b, pitch_b, left_n, TILE_N, B_K_FAST)
 #define LOAD_PART_B(stage, depth) load_part(stage, o.from, ahead_b, depth, left_n, TILE_N, B_K_FAST, B_PIECE)
-#define LOAD_B(stage, on) load_slab(stage, o.from, (on) ? ahead_b : 0, TILE_N, B_K_FAST)
+#define LOAD_B(stage, on, part) load_slab(stage, o.from, (on) ? ahead_b : 0, TILE_N, B_K_FAST)
 #define BEGIN_B
 #endif
     OPEN_B(0);
@@ -488,19 +490,19 @@ MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void gemm_mat
     WRITTEN_OUT for (int i = 0; i < FRAGMENTS_M; i++)
         WRITTEN_OUT for (int j = 0; j < FRAGMENTS_N; j++) sum[i][j] = (fragment_sum)0;
 
-#define LOAD_PARTS(stage, step)                                                                              \
-    {                                                                                                        \
+#define LOAD_REST(stage, step, part)                                                                         \
+    if ((part) == 0) {                                                                                       \
         const int left_ = (int)clamp(depth - (long)(step) * TILE_K, 0L, (long)TILE_K);                       \
         load_part(stage, a.from, ahead_a, left_, left_m, TILE_M, A_K_FAST, A_PIECE);                         \
         LOAD_PART_B((stage) + SLAB_A_BYTES, left_);                                                          \
     }
 #if A_PIECE == 16 && B_PIECE == 16
     const int whole = (int)(depth / TILE_K) / SLABS_AT_ONCE * SLABS_AT_ONCE;
-#define LOAD_BOTH(stage, step)                                                                               \
+#define LOAD_BOTH(stage, step, part)                                                                         \
     {                                                                                                        \
         const bool on_ = (step) + 1 < whole;                                                                 \
-        load_slab(stage, a.from, on_ ? ahead_a : 0, TILE_M, A_K_FAST);                                       \
-        LOAD_B((stage) + SLAB_A_BYTES, on_);                                                                 \
+        if ((part) == 0) load_slab(stage, a.from, on_ ? ahead_a : 0, TILE_M, A_K_FAST);                      \
+        LOAD_B((stage) + SLAB_A_BYTES, on_, part);                                                           \
     }
     if (whole > 0) {
         BEGIN_B;
@@ -508,10 +510,10 @@ MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void gemm_mat
     }
     open_operand(a.from, pa + whole * ahead_a, pitch_a, left_m, TILE_M, A_K_FAST);
     OPEN_B(whole);
-    for (int s = whole; s * TILE_K < depth; s++) MATRIX_PRODUCT_OF_SLAB(sum, SLAB_OF(slabs), s, LOAD_PARTS);
+    for (int s = whole; s * TILE_K < depth; s++) MATRIX_PRODUCT_OF_SLAB(sum, SLAB_OF(slabs), s, LOAD_REST);
 #else
     const int all = (int)((depth + TILE_K * SLABS_AT_ONCE - 1) / (TILE_K * SLABS_AT_ONCE)) * SLABS_AT_ONCE;
-    MATRIX_PRODUCT(sum, SLAB_OF(slabs), all, LOAD_PARTS);
+    MATRIX_PRODUCT(sum, SLAB_OF(slabs), all, LOAD_REST);
 #endif
 
     const uint lane = get_local_id(0) % MATRIX_TEAM, team = get_local_id(0) / MATRIX_TEAM;

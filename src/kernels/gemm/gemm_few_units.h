@@ -34,11 +34,11 @@
 #define IS_SMALL_WHOLE (E_BITS == 4 && E_FORM <= FORM_UNSIGNED)
 #define IS_RAISED (IS_SMALL_WHOLE && X_ROOM > 0)
 #define PAIR_BASE_bf16 (IS_RAISED ? 128.0f : 64.0f)
-#define PAIR_BITS_bf16 (IS_RAISED ? 0x43004300u : 0x42804280u)
-#define PAIR_PLACE_bf16 (IS_RAISED ? 0 : 1)
+#define PAIR_BITS_bf16 (IS_RAISED ? 0x43004300u : PAIR_64_bf16)
+#define PAIR_PLACE_bf16 (IS_RAISED ? 0 : ONE_OF_64_bf16)
 #define PAIR_BASE_f16 64.0f
-#define PAIR_BITS_f16 0x54005400u
-#define PAIR_PLACE_f16 4
+#define PAIR_BITS_f16 PAIR_64_f16
+#define PAIR_PLACE_f16 ONE_OF_64_f16
 
 #define IS_THERE(i) (K_WHOLE || (i) < (uint)p.k)
 

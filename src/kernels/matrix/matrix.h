@@ -119,16 +119,23 @@ static inline void multiply_fragments(__private fragment_sum (*sum)[FRAGMENTS_N]
         MULTIPLY_FRAGMENT(&sum[i][j], r.a[i], r.b[j]);
 }
 
-/* Adds the product over `slabs` slabs, a multiple of SLABS_AT_ONCE, to `sum`. LOAD(stage, step) brings in
- * both operands' next slab, number `step`; beyond the last one what it brings isn't looked at. `stages` has
- * STAGES * STAGE_BYTES. While a step's fragments are multiplied the next one's are read, from the next slab
- * where this one ends; they take turns in two sets of registers. At the end no copy is under way. */
+/* Adds the product over `slabs` slabs, a multiple of SLABS_AT_ONCE, to `sum`. LOAD(stage, step, part) brings
+ * in both operands' next slab, number `step`, in LOADS parts, the first of which starts all copies: between
+ * the multiplications, where others than the last have as many of them for company. Beyond the last slab what
+ * it brings isn't looked at. `stages` has STAGES * STAGE_BYTES. While a step's fragments are multiplied the
+ * next one's are read, from the next slab where this one ends; they take turns in two sets of registers. At
+ * the end no copy is under way. */
 #define STEPS (TILE_K / UNIT_K)
 #define SLABS_AT_ONCE (STEPS == 1 ? 2 : 1)
+#if QUANTISED_B
+#define LOADS (STEPS > 1 ? STEPS - 1 : 1)
+#else
+#define LOADS 1
+#endif
 #define MATRIX_PRODUCT(sum, stages, slabs, LOAD)                                                             \
     do {                                                                                                     \
         for (int s_ = 0; s_ < STAGES - 1; s_++) {                                                            \
-            LOAD((stages) + s_ * STAGE_BYTES, s_);                                                           \
+            WRITTEN_OUT for (int u_ = 0; u_ < LOADS; u_++) LOAD((stages) + s_ * STAGE_BYTES, s_, u_);        \
             copies_close();                                                                                  \
         }                                                                                                    \
         fragments f_[2];                                                                                     \
@@ -138,12 +145,11 @@ static inline void multiply_fragments(__private fragment_sum (*sum)[FRAGMENTS_N]
         load_fragments(&f_[0], (stages), 0);                                                                 \
         for (int s_ = 0; s_ < (slabs); s_ += SLABS_AT_ONCE) {                                                \
             WRITTEN_OUT for (int u_ = 0; u_ < SLABS_AT_ONCE * STEPS; u_++) {                                 \
-                if (u_ % STEPS == 0) { /* the slab before this one has been read */                          \
-                    LOAD((stages) + next_, s_ + u_ / STEPS + STAGES - 1);                                    \
-                    copies_close();                                                                          \
-                    next_ = next_ == (STAGES - 1) * STAGE_BYTES ? 0 : next_ + STAGE_BYTES;                   \
-                }                                                                                            \
+                if (u_ % STEPS < LOADS) /* the slab before this one has been read */                         \
+                    LOAD((stages) + next_, s_ + u_ / STEPS + STAGES - 1, u_ % STEPS);                        \
+                if (u_ % STEPS == 0) copies_close();                                                         \
                 if (u_ % STEPS == STEPS - 1) { /* the next slab has to be here */                            \
+                    next_ = next_ == (STAGES - 1) * STAGE_BYTES ? 0 : next_ + STAGE_BYTES;                   \
                     COPIES_WAIT(STAGES - 2);                                                                 \
                     barrier(CLK_LOCAL_MEM_FENCE);                                                            \
                     now_ = now_ == (STAGES - 1) * STAGE_BYTES ? 0 : now_ + STAGE_BYTES;                      \
@@ -159,7 +165,7 @@ static inline void multiply_fragments(__private fragment_sum (*sum)[FRAGMENTS_N]
 /* The same for one slab that LOAD(stage, step) brings in, without looking ahead. */
 #define MATRIX_PRODUCT_OF_SLAB(sum, stages, step, LOAD)                                                      \
     do {                                                                                                     \
-        LOAD(stages, step);                                                                                  \
+        WRITTEN_OUT for (int u_ = 0; u_ < LOADS; u_++) LOAD(stages, step, u_);                               \
         copies_close();                                                                                      \
         COPIES_WAIT(0);                                                                                      \
         barrier(CLK_LOCAL_MEM_FENCE);                                                                        \

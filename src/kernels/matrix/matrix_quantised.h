@@ -1,88 +1,184 @@
 /* The right operand of NVIDIA's units where it is quantised and its lines lie along k: octets of elements
- * become pieces of numbers, of MATRIX_T, on their way through registers into a slab. While a step is
- * multiplied the next one's octets, scales and zero points come into registers. Groups along k are multiples
- * of 8, and so is k. -DLINES_SHARE=1: several lines have a scale and a zero in common. Wants quantised_read.h
- * and matrix.h */
+ * become pieces of numbers, of MATRIX_T, on their way through registers into a slab. A work-item has a run of
+ * neighbours of one line, so that a step costs it few reads and as many scales as groups begin there. While a
+ * step is multiplied the next one's run, scales and zero points come into registers. k is a multiple of 8,
+ * and groups along it are of 8 * GROUP_OCTETS, or, where that is 8, whole lines. Lines lie at multiples of
+ * LINE_BYTES, 4 (8 of bytes), 8 or 16. -DLINES_SHARE=1: several lines have a scale and a zero in common.
+ * Wants quantised_read.h and matrix.h */
 
 #define PIECES_B (TILE_K / PIECE) /* of a row of the slab */
-#define LINE_STEP (TILE_K * E_BITS / 8)
-/* Where number i of a work-item goes in the slab: pieces of rows that are a multiple of eight apart change
- * places alike, and needn't be reckoned again. */
-#define ROWS_APART (THREADS / PIECES_B)
-#define OCTET_PLACE(i)                                                                                       \
-    (slab_place(COPY_ROW(ROWS_APART % 8 ? (i) : 0, PIECES_B), COPY_PIECE(0, PIECES_B), PIECES_B) +           \
-     (ROWS_APART % 8 ? 0 : (i) * ROWS_APART * SLAB_PITCH(PIECES_B) * 16))
+#define OCTETS COPIES(TILE_N)     /* octets of a work-item */
+#define RUN_LINE ((uint)get_local_id(0) / (PIECES_B / OCTETS))
+#define RUN_PIECE ((uint)get_local_id(0) % (PIECES_B / OCTETS) * OCTETS)
+#define RUN_WORDS (OCTETS * E_BITS / 4)
+#define OCTETS_ALIKE (GROUP_OCTETS < OCTETS ? GROUP_OCTETS : OCTETS) /* with one scale */
+#if TILE_N > THREADS
+#error "a work-item has one line"
+#endif
 
-/* A work-item's octets of a step, one of each of COPIES(TILE_N) lines, at the same place along k. */
 typedef struct operand_lines {
-    xpu_addr from;              /* of the tile's first line, the next octet */
-    uint row[COPIES(TILE_N)];   /* lines from there */
-    xpu_addr scales, zeros;     /* of the first line's first groups */
-    uint group[COPIES(TILE_N)]; /* groups from there, or, in tiles, scales */
-    uint k;                     /* of the next octet */
-    octet bits[COPIES(TILE_N)];
-    float scale[COPIES(TILE_N)], zero[COPIES(TILE_N)];
+    xpu_addr from;          /* the next run */
+    xpu_addr scales, zeros; /* of the line */
+    uint k;                 /* of the next run */
+    uint words[RUN_WORDS];
+    float scale[OCTETS / OCTETS_ALIKE], zero[OCTETS / OCTETS_ALIKE];
 } operand_lines;
 
 /* From element k of line n on; the matrix has `rows` lines, the last of which stands for those beyond. */
 static inline void open_lines(__private operand_lines *o, const quantised_lines *q, long b, long n, long k,
                               int rows) {
-    const uint first = LINES_SHARE ? (uint)n / (uint)q->group_across : (uint)n;
-    o->k = (uint)k + COPY_PIECE(0, PIECES_B) * 8;
-    o->from = q->data + (b * q->batch + n * q->across + o->k) * E_BITS / 8;
+    const uint line = (uint)n + min(RUN_LINE, (uint)rows - 1);
+    const uint across = LINES_SHARE ? line / (uint)q->group_across : line;
+    o->k = (uint)k + RUN_PIECE * 8;
+    o->from = q->data + (b * q->batch + line * q->across + o->k) * E_BITS / 8;
 #ifdef SCALE
-    o->scales = q->scale.data + scales_place(q, b, TILED ? 0 : first) * sizeof(STORED(SCALE));
+    o->scales = q->scale.data + scales_place(q, b, across) * sizeof(STORED(SCALE));
 #endif
 #if ZERO_FORM
-    o->zeros = q->zero.data + (b * q->zero.batch + first * q->zero.across) * sizeof(STORED(ZERO));
+    o->zeros = q->zero.data + place_of(&q->zero, b, across) * sizeof(STORED(ZERO));
 #endif
-    WRITTEN_OUT for (uint i = 0; i < COPIES(TILE_N); i++) {
-        o->row[i] = min(COPY_ROW(i, PIECES_B), (uint)rows - 1);
-        o->group[i] = TILED         ? (uint)scales_across(q, n + o->row[i])
-                      : LINES_SHARE ? ((uint)n + o->row[i]) / (uint)q->group_across - first
-                                    : o->row[i];
-    }
 }
 
-/* Reads them. */
-static inline void fetch_octets(__private operand_lines *o, const quantised_lines *q) {
-    const long group = group_of(q, o->k);
-    const uint pitch = (uint)q->across * E_BITS / 8;
-    WRITTEN_OUT for (uint i = 0; i < COPIES(TILE_N); i++) {
-        o->bits[i] = read_octet(o->from + o->row[i] * pitch, 0);
-        o->scale[i] = FOLD, o->zero[i] = 0;
+/* Scales and zeros of elements from k on. */
+static inline float scale_at(__private const operand_lines *o, const quantised_lines *q, uint k) {
 #ifdef SCALE
-        const xpu_addr scales = o->scales + scale_along(q, group) * sizeof(STORED(SCALE));
-        const uint across = o->group[i] * (TILED ? 1 : (uint)q->scale.across);
-        o->scale[i] *= (float)LOAD(SCALE, XPU_CPTR(STORED(SCALE), scales), across);
+    const xpu_addr at = o->scales + scale_along(q, group_of(q, k)) * sizeof(STORED(SCALE));
+    return FOLD * (float)LOAD(SCALE, XPU_CPTR(STORED(SCALE), at), 0);
+#else
+    return FOLD;
 #endif
+}
+static inline float zero_at(__private const operand_lines *o, const quantised_lines *q, uint k) {
 #if ZERO_FORM
-        const xpu_addr zeros = o->zeros + group * q->zero.along * sizeof(STORED(ZERO));
-        o->zero[i] = (float)LOAD(ZERO, XPU_CPTR(STORED(ZERO), zeros), o->group[i] * (uint)q->zero.across);
+    const xpu_addr at = o->zeros + group_of(q, k) * q->zero.along * sizeof(STORED(ZERO));
+    return (float)LOAD(ZERO, XPU_CPTR(STORED(ZERO), at), 0);
+#else
+    return 0;
 #endif
+}
+
+/* Reads the next run. */
+static inline void fetch_octets(__private operand_lines *o, const quantised_lines *q) {
+    const uint at_once = LINE_BYTES >= 16 && RUN_WORDS >= 4 ? 4 : LINE_BYTES >= 8 && RUN_WORDS >= 2 ? 2 : 1;
+    WRITTEN_OUT for (uint i = 0; i < RUN_WORDS; i += at_once) {
+        uint4 v = 0;
+        if (at_once == 4) v = read_piece(o->from + i * 4);
+        if (at_once == 2) v.xy = XPU_CPTR(uint2, o->from)[i / 2];
+        if (at_once == 1) v.x = XPU_CPTR(uint, o->from)[i];
+        const uint words[4] = {v.x, v.y, v.z, v.w};
+        WRITTEN_OUT for (uint j = 0; j < at_once; j++) o->words[i + j] = words[j];
+    }
+    WRITTEN_OUT for (uint i = 0; i < OCTETS / OCTETS_ALIKE; i++) {
+        o->scale[i] = scale_at(o, q, o->k + i * OCTETS_ALIKE * 8);
+        o->zero[i] = zero_at(o, q, o->k + i * OCTETS_ALIKE * 8);
     }
 }
 static inline void step_octets(__private operand_lines *o, bool on) {
-    o->from += on ? LINE_STEP : 0, o->k += on ? TILE_K : 0;
+    o->from += on ? TILE_K * E_BITS / 8 : 0, o->k += on ? TILE_K : 0;
 }
 
-/* Writes their numbers down. */
-static inline void keep_octets(slab to, __private const operand_lines *o, const quantised_lines *q) {
-    WRITTEN_OUT for (uint i = 0; i < COPIES(TILE_N); i++) {
-        const float8 v = scaled_octet(q, o->bits[i], o->scale[i], o->zero[i]);
-        const uint4 piece = {round_pair(v.s0, v.s1), round_pair(v.s2, v.s3), round_pair(v.s4, v.s5),
-                             round_pair(v.s6, v.s7)};
-        store_piece(to + OCTET_PLACE(i), piece);
+/* Pairs of numbers by instructions for pairs, as rounded as one by one: integers of 4 bits whose scales are
+ * of MATRIX_T, or have none, and what is taken from which is no more than 256 (PAIR_64); bytes without a
+ * scale in the loop; float8 that halves are made of. */
+#define OWN_SCALE_bf16bf16 1
+#define OWN_SCALE_f16f16 1
+#define SMALL_ZERO_i8 1
+#define IS_HALF_f16 1
+#define IS_HALF XPU_CAT(IS_HALF_, MATRIX_T)
+#ifdef SCALE
+#define HAS_OWN_SCALE XPU_CAT(OWN_SCALE_, XPU_CAT(MATRIX_T, SCALE))
+#else
+#define HAS_OWN_SCALE 1
+#endif
+#if E_FORM > FORM_UNSIGNED || !SCALE_IS_SHORT
+#define FOUR_BITS_IN_PAIRS 0
+#elif ZERO_FORM
+#define FOUR_BITS_IN_PAIRS                                                                                   \
+    (E_BITS == 4 && HAS_OWN_SCALE && ZERO_FORM == 1 && XPU_CAT(SMALL_ZERO_, ZERO) && !HAS_MIDDLE)
+#else
+#define FOUR_BITS_IN_PAIRS (E_BITS == 4 && HAS_OWN_SCALE)
+#endif
+#if !defined(SCALE) && !ZERO_FORM && !HAS_MIDDLE
+#define BYTES_IN_PAIRS (E_BITS == 8 && E_FORM == FORM_SIGNED)
+#else
+#define BYTES_IN_PAIRS 0
+#endif
+
+/* Bytes number i of `low` and `j` of `high` at the bottom of halves, what is above them being anything. */
+static inline uint bytes_in_pair(uint low, const uint i, uint high, const uint j) {
+#ifdef XPU_HAS_INLINE_PTX
+    return xpu_bytes(low, high, 0x0400u | j << 8 | i);
+#else
+    return (low >> i * 8 & 255) | high >> j * 8 << 16;
+#endif
+}
+#if FOUR_BITS_IN_PAIRS
+static inline uint4 pieces_of(const quantised_lines *q, octet bits, float scale, float zero) {
+    const int place = XPU_CAT(ONE_OF_64_, MATRIX_T);
+    const float away = 64.0f + RAISED + (HAS_MIDDLE ? (float)q->middle : 0) + zero;
+    const uint by = round_pair(-away, -away), times = round_pair(scale, scale);
+    const uint even = bits.x << place, odd = place == 4 ? bits.x : bits.x >> (4 - place);
+    const uint mask = 0x000f000fu << place,
+               base = XPU_CAT(PAIR_64_, MATRIX_T) | (RAISED ? 0x00080008u << place : 0);
+    uint4 v = {bits_into(bytes_in_pair(even, 0, odd, 0), mask, base),
+               bits_into(bytes_in_pair(even, 1, odd, 1), mask, base),
+               bits_into(bytes_in_pair(even, 2, odd, 2), mask, base),
+               bits_into(bytes_in_pair(even, 3, odd, 3), mask, base)};
+    v = (uint4)(add_pairs(v.x, by), add_pairs(v.y, by), add_pairs(v.z, by), add_pairs(v.w, by));
+#ifdef SCALE
+    v = (uint4)(multiply_pairs(v.x, times), multiply_pairs(v.y, times), multiply_pairs(v.z, times),
+                multiply_pairs(v.w, times));
+#endif
+    return v;
+}
+#elif BYTES_IN_PAIRS
+/* bfloat16 has 7 of a byte's bits in the mantissa of 128; the sign is 256 there, or 128, which is taken away.
+ */
+static inline uint pair_of_bytes(uint v) {
+#if IS_HALF
+    return add_pairs(bits_into(v, 0x00ff00ffu, 0x64806480u), 0xe480e480u);
+#else
+    return add_pairs(bits_into(v, 0x007f007fu, 0x43004300u), bits_into(v, 0x00800080u, 0xc300c300u));
+#endif
+}
+static inline uint4 pieces_of(const quantised_lines *q, octet bits, float scale, float zero) {
+    return (uint4)(pair_of_bytes(bytes_in_pair(bits.x, 0, bits.x, 1)),
+                   pair_of_bytes(bytes_in_pair(bits.x, 2, bits.x, 3)),
+                   pair_of_bytes(bytes_in_pair(bits.y, 0, bits.y, 1)),
+                   pair_of_bytes(bytes_in_pair(bits.y, 2, bits.y, 3)));
+}
+#else
+static inline uint4 pieces_of(const quantised_lines *q, octet bits, float scale, float zero) {
+    const float8 v = scaled_octet(q, bits, scale, zero);
+    return (uint4)(round_pair(v.s0, v.s1), round_pair(v.s2, v.s3), round_pair(v.s4, v.s5),
+                   round_pair(v.s6, v.s7));
+}
+#endif
+
+static inline slab place_of_octet(slab to, const uint i) {
+    return to + slab_place(RUN_LINE, RUN_PIECE + i, PIECES_B);
+}
+/* Writes the numbers of part number `part` of them down. */
+static inline void keep_octets(slab to, __private const operand_lines *o, const quantised_lines *q,
+                               const uint part) {
+    WRITTEN_OUT for (uint i = 0; i < OCTETS; i++) {
+        if (i % LOADS != part) continue;
+        const octet bits = E_BITS == 4
+                               ? (octet)(o->words[i], 0)
+                               : (octet)(o->words[i * 2 % RUN_WORDS], o->words[(i * 2 + 1) % RUN_WORDS]);
+        store_piece(place_of_octet(to, i),
+                    pieces_of(q, bits, o->scale[i / OCTETS_ALIKE], o->zero[i / OCTETS_ALIKE]));
     }
 }
 
 /* A step of which `depth` is left, zeros behind it, without looking ahead. */
 static inline void load_octets(slab to, __private operand_lines *o, const quantised_lines *q, int depth) {
-    if ((int)COPY_PIECE(0, PIECES_B) * 8 < depth) {
-        fetch_octets(o, q);
-        keep_octets(to, o, q);
-    } else {
-        WRITTEN_OUT for (uint i = 0; i < COPIES(TILE_N); i++) store_piece(to + OCTET_PLACE(i), (uint4)(0));
+    for (uint i = 0; i < OCTETS; i++) {
+        uint4 v = 0;
+        const uint k = o->k + i * 8;
+        if ((int)(RUN_PIECE + i) * 8 < depth)
+            v = pieces_of(q, read_octet(o->from, i * 8), scale_at(o, q, k), zero_at(o, q, k));
+        store_piece(place_of_octet(to, i), v);
     }
     step_octets(o, true);
 }

@@ -61,6 +61,13 @@ xpu_status gemm_kernel_of(int device, const gemm_problem *args, gemm_choice choi
     spec_flag(&spec, "QUANTISED_B", args->lines != NULL);
     if (args->lines) quantised_spec(&spec, args->lines);
     if (args->lines) spec_bool(&spec, "LINES_SHARE", args->lines->lines.group_across != 1);
+    if (args->lines && choice.matrix.unit == MATRIX_UNIT_PTX) {
+        const int alike = quantised_octets_alike(args->lines), bytes = quantised_line_bytes(args->lines);
+        spec_pack(&spec, "alike", alike, 2);
+        spec_follows_number(&spec, "GROUP_OCTETS", 1 << alike);
+        spec_pack(&spec, "bytes", bytes, 2);
+        spec_follows_number(&spec, "LINE_BYTES", 2 << bytes);
+    }
     spec_number_if(&spec, tiled, "TILE", choice.tile.size, 8);
     spec_number_if(&spec, tiled, "TILE_K", choice.tile.depth, 5);
     spec_number_if(&spec, tiled, "SIDE", choice.tile.side, 4);

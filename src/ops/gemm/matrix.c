@@ -263,11 +263,14 @@ static double rate_of(int device, matrix_unit unit, xpu_dtype dtype, int tile, i
     return measured > 0 ? (double)measured / CLOCKS : guess_of(unit, dtype, tile, along_k);
 }
 
-/* Where numbers are made of B's bits they cost the more the fewer rows they serve. Tiles of up to 128 rows
- * make as many for a product. Counted is half of what it would be if nothing else went on meanwhile. */
+/* Where numbers are made of B's bits they cost the more the fewer rows they serve. Of Intel's units tiles of
+ * up to 128 rows make as many for a product, and counted is half of what it would be if nothing else went on
+ * meanwhile. Of NVIDIA's, where a step's numbers have to be there before the next step, few long steps cost
+ * less than many: of an H200, 64 to 1,024 rows times 4096 x 4096. */
 static double rate_for(const matrix_choice *choice, const matrix_tile *t, double rate) {
-    if (choice->unit != MATRIX_UNIT_XMX || !choice->makes_b) return rate;
-    return rate / (1 + 32.0 / (t->m > 128 ? t->m : 128));
+    if (!choice->makes_b) return rate;
+    if (choice->unit == MATRIX_UNIT_PTX) return rate * (t->step < 128 ? 0.73 : 1) / (1 + 64.0 / t->m);
+    return choice->unit == MATRIX_UNIT_XMX ? rate / (1 + 32.0 / (t->m > 128 ? t->m : 128)) : rate;
 }
 
 static int find_tile(matrix_choice *choice, xpu_dtype dtype, const xpu_device_properties *properties,

@@ -117,6 +117,21 @@ static bool is_shared(const quantised_operand *o) {
 
 bool quantised_has_octets(const quantised_operand *o) { return is_aligned(o) && is_shared(o); }
 
+/* The greatest power of two, 3 at most, that divides it. */
+static int power_in(uint64_t v) {
+    int power = 0;
+    while (power < 3 && !(v >> power & 1)) power++;
+    return power;
+}
+
+int quantised_octets_alike(const quantised_operand *o) {
+    return o->lines.group_along == o->length ? 3 : power_in((uint64_t)o->lines.group_along / 8);
+}
+int quantised_line_bytes(const quantised_operand *o) {
+    const uint64_t pitch = (uint64_t)(o->lines.across | o->lines.batch) * (uint64_t)bits_of(o->q->dtype) / 8;
+    return power_in((o->lines.data | pitch) / 2);
+}
+
 bool quantised_has_blocks(const quantised_operand *o) {
     const quantised_lines *l = &o->lines;
     const int bits = bits_of(o->q->dtype);
