@@ -265,11 +265,12 @@ static double rate_of(int device, matrix_unit unit, xpu_dtype dtype, int tile, i
 
 /* Where numbers are made of B's bits they cost the more the fewer rows they serve. Of Intel's units tiles of
  * up to 128 rows make as many for a product, and counted is half of what it would be if nothing else went on
- * meanwhile. Of NVIDIA's, where a step's numbers have to be there before the next step, few long steps cost
- * less than many: of an H200, 64 to 1,024 rows times 4096 x 4096. */
-static double rate_for(const matrix_choice *choice, const matrix_tile *t, double rate) {
+ * meanwhile. Of NVIDIA's, where a step's numbers have to be there before the next step, long steps cost less:
+ * an H200's times for 20 to 1,024 rows times 4096 x 4096. */
+static double rate_for(const matrix_choice *choice, const matrix_tile *t, int64_t m, double rate) {
     if (!choice->makes_b) return rate;
-    if (choice->unit == MATRIX_UNIT_PTX) return rate * (t->step < 128 ? 0.73 : 1) / (1 + 64.0 / t->m);
+    if (choice->unit == MATRIX_UNIT_PTX)
+        return rate * (t->step < 128 ? 1.05 : 1.5) / (1 + 64.0 / (double)(m < t->m ? m : t->m));
     return choice->unit == MATRIX_UNIT_XMX ? rate / (1 + 32.0 / (t->m > 128 ? t->m : 128)) : rate;
 }
 
@@ -294,7 +295,7 @@ static int find_tile(matrix_choice *choice, xpu_dtype dtype, const xpu_device_pr
             const matrix_tile *t = is_tall ? &tall[i] : &table[i];
             int64_t cut;
             const double clocks =
-                cut_for(t, units, batch, m, n, k, matrix_step(t, unit, dtype), rate_for(choice, t, rate),
+                cut_for(t, units, batch, m, n, k, matrix_step(t, unit, dtype), rate_for(choice, t, m, rate),
                         busy_alone(choice, t, along_k), sum, slices_pinned, &cut);
             if (least > 0 && clocks >= least) continue;
             best = i, least = clocks, *slices = cut, choice->is_tall = is_tall;
