@@ -1,80 +1,91 @@
 /* The right operand of NVIDIA's units where it is quantised and its lines lie along k: octets of elements
- * become pieces of numbers, of MATRIX_T, on their way through registers into a slab. A work-item has a run of
- * neighbours of one line, so that a step costs it few reads and as many scales as groups begin there. While a
- * step is multiplied the next one's run, scales and zero points come into registers. k is a multiple of 8,
- * and groups along it are of 8 * GROUP_OCTETS, or, where that is 8, whole lines. Lines lie at multiples of
- * LINE_BYTES, 4 (8 of bytes), 8 or 16. -DLINES_SHARE=1: several lines have a scale and a zero in common.
- * Wants quantised_read.h and matrix.h */
+ * become pieces of numbers, of MATRIX_T, on their way through registers into a slab. A work-item has runs of
+ * neighbours, 16 bytes at most, of LINES_EACH lines, so that a step costs it few reads and as many scales as
+ * groups begin there. While a step is multiplied the next one's runs, scales and zero points come into
+ * registers. k is a multiple of 8, and groups along it are of 8 * GROUP_OCTETS, or, where that is 8, whole
+ * lines. Lines lie at multiples of LINE_BYTES, 4 (8 of bytes), 8 or 16. -DLINES_SHARE=1: several lines have a
+ * scale and a zero in common. Wants quantised_read.h and matrix.h */
 
 #define PIECES_B (TILE_K / PIECE) /* of a row of the slab */
-#define OCTETS COPIES(TILE_N)     /* octets of a work-item */
-#define RUN_LINE ((uint)get_local_id(0) / (PIECES_B / OCTETS))
-#define RUN_PIECE ((uint)get_local_id(0) % (PIECES_B / OCTETS) * OCTETS)
-#define RUN_WORDS (OCTETS * E_BITS / 4)
-#define OCTETS_ALIKE (GROUP_OCTETS < OCTETS ? GROUP_OCTETS : OCTETS) /* with one scale */
-#if TILE_N > THREADS
-#error "a work-item has one line"
-#endif
+#define OCTETS COPIES(TILE_N)     /* of a work-item */
+#define AT_MOST(a, b) ((a) < (b) ? (a) : (b))
+#define OCTETS_RUN AT_MOST(16 / E_BITS, AT_MOST(OCTETS, PIECES_B))
+#define LINES_EACH (OCTETS / OCTETS_RUN)
+#define RUNS (PIECES_B / OCTETS_RUN) /* of a row */
+#define RUN_LINE(j) ((uint)get_local_id(0) / RUNS + (j) * (THREADS / RUNS))
+#define RUN_PIECE ((uint)get_local_id(0) % RUNS * OCTETS_RUN)
+#define RUN_WORDS (OCTETS_RUN * E_BITS / 4)
+#define OCTETS_ALIKE AT_MOST(GROUP_OCTETS, OCTETS_RUN) /* with one scale */
 
-typedef struct operand_lines {
+/* What a work-item has of a line. */
+typedef struct line_run {
     xpu_addr from;          /* the next run */
     xpu_addr scales, zeros; /* of the line */
-    uint k;                 /* of the next run */
     uint words[RUN_WORDS];
-    float scale[OCTETS / OCTETS_ALIKE], zero[OCTETS / OCTETS_ALIKE];
+    float scale[OCTETS_RUN / OCTETS_ALIKE], zero[OCTETS_RUN / OCTETS_ALIKE];
+} line_run;
+typedef struct operand_lines {
+    uint k; /* of the next runs */
+    line_run line[LINES_EACH];
 } operand_lines;
 
 /* From element k of line n on; the matrix has `rows` lines, the last of which stands for those beyond. */
 static inline void open_lines(__private operand_lines *o, const quantised_lines *q, long b, long n, long k,
                               int rows) {
-    const uint line = (uint)n + min(RUN_LINE, (uint)rows - 1);
-    const uint across = LINES_SHARE ? line / (uint)q->group_across : line;
     o->k = (uint)k + RUN_PIECE * 8;
-    o->from = q->data + (b * q->batch + line * q->across + o->k) * E_BITS / 8;
+    WRITTEN_OUT for (uint j = 0; j < LINES_EACH; j++) {
+        const uint line = (uint)n + min(RUN_LINE(j), (uint)rows - 1);
+        const uint across = LINES_SHARE ? line / (uint)q->group_across : line;
+        o->line[j].from = q->data + (b * q->batch + line * q->across + o->k) * E_BITS / 8;
 #ifdef SCALE
-    o->scales = q->scale.data + scales_place(q, b, across) * sizeof(STORED(SCALE));
+        o->line[j].scales = q->scale.data + scales_place(q, b, across) * sizeof(STORED(SCALE));
 #endif
 #if ZERO_FORM
-    o->zeros = q->zero.data + place_of(&q->zero, b, across) * sizeof(STORED(ZERO));
+        o->line[j].zeros = q->zero.data + place_of(&q->zero, b, across) * sizeof(STORED(ZERO));
 #endif
+    }
 }
 
-/* Scales and zeros of elements from k on. */
-static inline float scale_at(__private const operand_lines *o, const quantised_lines *q, uint k) {
+/* The scale and the zero of a group. */
+static inline float group_scale(__private const line_run *o, const quantised_lines *q, long group) {
 #ifdef SCALE
-    const xpu_addr at = o->scales + scale_along(q, group_of(q, k)) * sizeof(STORED(SCALE));
+    const xpu_addr at = o->scales + scale_along(q, group) * sizeof(STORED(SCALE));
     return FOLD * (float)LOAD(SCALE, XPU_CPTR(STORED(SCALE), at), 0);
 #else
     return FOLD;
 #endif
 }
-static inline float zero_at(__private const operand_lines *o, const quantised_lines *q, uint k) {
+static inline float group_zero(__private const line_run *o, const quantised_lines *q, long group) {
 #if ZERO_FORM
-    const xpu_addr at = o->zeros + group_of(q, k) * q->zero.along * sizeof(STORED(ZERO));
+    const xpu_addr at = o->zeros + group * q->zero.along * sizeof(STORED(ZERO));
     return (float)LOAD(ZERO, XPU_CPTR(STORED(ZERO), at), 0);
 #else
     return 0;
 #endif
 }
 
-/* Reads the next run. */
+/* Reads the next runs. */
 static inline void fetch_octets(__private operand_lines *o, const quantised_lines *q) {
     const uint at_once = LINE_BYTES >= 16 && RUN_WORDS >= 4 ? 4 : LINE_BYTES >= 8 && RUN_WORDS >= 2 ? 2 : 1;
-    WRITTEN_OUT for (uint i = 0; i < RUN_WORDS; i += at_once) {
-        uint4 v = 0;
-        if (at_once == 4) v = read_piece(o->from + i * 4);
-        if (at_once == 2) v.xy = XPU_CPTR(uint2, o->from)[i / 2];
-        if (at_once == 1) v.x = XPU_CPTR(uint, o->from)[i];
-        const uint words[4] = {v.x, v.y, v.z, v.w};
-        WRITTEN_OUT for (uint j = 0; j < at_once; j++) o->words[i + j] = words[j];
-    }
-    WRITTEN_OUT for (uint i = 0; i < OCTETS / OCTETS_ALIKE; i++) {
-        o->scale[i] = scale_at(o, q, o->k + i * OCTETS_ALIKE * 8);
-        o->zero[i] = zero_at(o, q, o->k + i * OCTETS_ALIKE * 8);
+    WRITTEN_OUT for (uint j = 0; j < LINES_EACH; j++) {
+        __private line_run *to = &o->line[j];
+        WRITTEN_OUT for (uint i = 0; i < RUN_WORDS; i += at_once) {
+            uint4 v = 0;
+            if (at_once == 4) v = read_piece(to->from + i * 4);
+            if (at_once == 2) v.xy = XPU_CPTR(uint2, to->from)[i / 2];
+            if (at_once == 1) v.x = XPU_CPTR(uint, to->from)[i];
+            const uint words[4] = {v.x, v.y, v.z, v.w};
+            WRITTEN_OUT for (uint w = 0; w < at_once; w++) to->words[i + w] = words[w];
+        }
+        WRITTEN_OUT for (uint i = 0; i < OCTETS_RUN / OCTETS_ALIKE; i++) {
+            const long group = group_of(q, o->k + i * OCTETS_ALIKE * 8);
+            to->scale[i] = group_scale(to, q, group), to->zero[i] = group_zero(to, q, group);
+        }
     }
 }
 static inline void step_octets(__private operand_lines *o, bool on) {
-    o->from += on ? TILE_K * E_BITS / 8 : 0, o->k += on ? TILE_K : 0;
+    WRITTEN_OUT for (uint j = 0; j < LINES_EACH; j++) o->line[j].from += on ? TILE_K * E_BITS / 8 : 0;
+    o->k += on ? TILE_K : 0;
 }
 
 /* Pairs of numbers by instructions for pairs, as rounded as one by one: integers of 4 bits whose scales are
@@ -155,30 +166,33 @@ static inline uint4 pieces_of(const quantised_lines *q, octet bits, float scale,
 }
 #endif
 
-static inline slab place_of_octet(slab to, const uint i) {
-    return to + slab_place(RUN_LINE, RUN_PIECE + i, PIECES_B);
+static inline slab place_of_octet(slab to, const uint j, const uint i) {
+    return to + slab_place(RUN_LINE(j), RUN_PIECE + i, PIECES_B);
 }
 /* Writes the numbers of part number `part` of them down. */
 static inline void keep_octets(slab to, __private const operand_lines *o, const quantised_lines *q,
                                const uint part) {
-    WRITTEN_OUT for (uint i = 0; i < OCTETS; i++) {
-        if (i % LOADS != part) continue;
-        const octet bits = E_BITS == 4
-                               ? (octet)(o->words[i], 0)
-                               : (octet)(o->words[i * 2 % RUN_WORDS], o->words[(i * 2 + 1) % RUN_WORDS]);
-        store_piece(place_of_octet(to, i),
-                    pieces_of(q, bits, o->scale[i / OCTETS_ALIKE], o->zero[i / OCTETS_ALIKE]));
+    WRITTEN_OUT for (uint e = 0; e < OCTETS; e++) {
+        if (e % LOADS != part) continue;
+        const uint i = e % OCTETS_RUN, w = i * (E_BITS / 4);
+        __private const line_run *from = &o->line[e / OCTETS_RUN];
+        const octet bits = {from->words[w], E_BITS == 4 ? 0 : from->words[AT_MOST(w + 1, RUN_WORDS - 1)]};
+        store_piece(place_of_octet(to, e / OCTETS_RUN, i),
+                    pieces_of(q, bits, from->scale[i / OCTETS_ALIKE], from->zero[i / OCTETS_ALIKE]));
     }
 }
 
 /* A step of which `depth` is left, zeros behind it, without looking ahead. */
 static inline void load_octets(slab to, __private operand_lines *o, const quantised_lines *q, int depth) {
-    for (uint i = 0; i < OCTETS; i++) {
-        uint4 v = 0;
-        const uint k = o->k + i * 8;
-        if ((int)(RUN_PIECE + i) * 8 < depth)
-            v = pieces_of(q, read_octet(o->from, i * 8), scale_at(o, q, k), zero_at(o, q, k));
-        store_piece(place_of_octet(to, i), v);
-    }
+    for (uint j = 0; j < LINES_EACH; j++)
+        for (uint i = 0; i < OCTETS_RUN; i++) {
+            __private const line_run *from = &o->line[j];
+            uint4 v = 0;
+            const long group = group_of(q, o->k + i * 8);
+            if ((int)(RUN_PIECE + i) * 8 < depth)
+                v = pieces_of(q, read_octet(from->from, i * 8), group_scale(from, q, group),
+                              group_zero(from, q, group));
+            store_piece(place_of_octet(to, j, i), v);
+        }
     step_octets(o, true);
 }
