@@ -14,6 +14,7 @@ static bool by_ptx;                          /* mostly by NVIDIA's matrix units 
 static bool by_xmx;                          /* by Intel's, of 16 lanes */
 static bool by_fma;                          /* as GPUs multiply without units */
 static bool has_unit __attribute__((unused)); /* any */
+static bool is_host __attribute__((unused));  /* … none of these: as processors multiply */
 
 /* Defined by each test. */
 static void count_launch(const xpu_work *work, xpu_trace_point point, xpu_status status, void *unused);
@@ -23,6 +24,9 @@ static int set_up(void **unused) {
     by_ptx = unit && !strcmp(unit, "ptx"), by_fma = unit && !strcmp(unit, "fma");
     by_xmx = unit && !strcmp(unit, "xmx");
     has_unit = unit && *unit && !by_fma;
+    const xpu_device_properties *properties;
+    SUCCEEDS(xpu_device_get_properties(0, &properties));
+    is_host = properties->type == XPU_DEVICE_CPU && !by_fma && !has_unit;
     SUCCEEDS(xpu_stream_default(0, &stream));
     static xpu_trace *trace;
     SUCCEEDS(xpu_trace_subscribe(count_launch, NULL, &trace));

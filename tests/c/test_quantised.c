@@ -234,7 +234,7 @@ static xpu_dtype some_single(void) {
 /* Has each kernel got its share? */
 static bool have_all_some(void) {
     if (by_ptx || by_xmx) return by_units > problems / 4 && (by_xmx || by_few_units >= problems / 12);
-    if (!by_fma && !has_unit && by_few_host < problems / 10) return false; /* processors */
+    if (is_host && by_few_host < problems / 10) return false;
     return problems < 20 || (by_few + by_few_host > problems / 4 && by_numbers > problems / 4);
 }
 
