@@ -3,11 +3,11 @@
  * sixteen.h and quantised_read.h.
  *
  * NIBBLES=0: k and its groups are multiples of 16, and a vector has neighbours.
- * NIBBLES=1: 4-bit integers; multiples of 128, of which a vector of dwords has eight each, and of those that
- * stand at one place of a dword each is shifted into the mantissa of 16 at once: a shift, a choice of bits
- * and a product for 16 elements. Rows lie so in local memory: of 128 numbers first those that stand lowest in
- * their dwords, and so on. -DX_ROOM numbers of each, at least k. What the 16, the middle and the zero add is
- * taken away from a group's sums. */
+ * NIBBLES=1: 4-bit integers; multiples of 128, of which a vector of dwords has eight each, and those that
+ * stand at one place of a dword each go into the mantissa of a power of two at once: a choice of bits and a
+ * product for 16 elements, and now and then a shift. Rows lie so in local memory: of 128 numbers first those
+ * that stand lowest in their dwords, and so on. -DX_ROOM numbers of each, at least k. What the power, the
+ * middle and the zero add is taken away from a group's sums. */
 
 #define WRITTEN_OUT_FEW __attribute__((opencl_unroll_hint))
 #define BLOCK (NIBBLES ? 128 : 16)
@@ -19,15 +19,30 @@ static inline float sum16(float16 v) {
 }
 
 #if NIBBLES
-#define OFFSET (16 + (E_FORM == FORM_SIGNED ? 8 : 0))
-/* Those at place `j`, less than 8, of each dword: 16 and the integer, raised to begin at 0. */
+#define OFFSET (E_FORM == FORM_SIGNED ? 8 : 0)
+/* Where in the mantissa, and by how much shifted to the left, what stands at place `j`, less than 8, of a
+ * dword goes. For results of 16 bits a shift serves two or three places: up to 4096 is there with the
+ * integer, and of the 24 bits 8 remain behind the point, and more of the sum of the 8 in a lane and a group.
+ */
+#define SINGLE_f32 1
+#if XPU_CAT(SINGLE_, T)
+#define PLACE_OF(j) 19
+#define SHIFT_OF(j) (19 - 4 * (j))
+#else
+#define PLACE_OF(j) ((j) < 3 ? 11 + 4 * (j) : (j) < 5 ? 4 * (j) : 4 * (j) - 9)
+#define SHIFT_OF(j) ((j) < 3 ? 11 : (j) < 5 ? 0 : -9)
+#endif
+/* The power of two that is with it. */
+static inline float power_of(int j) { return as_float((uint)(150 - PLACE_OF(j)) << 23); }
+/* Those at place `j` of each dword, raised to begin at 0, and the power. */
 static inline float16 nibbles(uint16 v, int j) {
-    const uint16 moved = j < 5 ? v << (uint)(19 - 4 * j) : v >> (uint)(4 * j - 19);
-    return as_float16((moved & 0x780000u) | 0x41800000u);
+    const uint16 moved = SHIFT_OF(j) < 0 ? v >> (uint)-SHIFT_OF(j) : v << (uint)SHIFT_OF(j);
+    return as_float16((moved & 15u << PLACE_OF(j)) | as_uint(power_of(j)));
 }
 
 /* Of 128 numbers every eighth beside each other. */
-static inline void turn(__local float *to, __local float *sums, __global const STORED(T) * from) {
+static inline void turn(__local float *to, __local float *sums, __local float *powers,
+                        __global const STORED(T) * from) {
     float16 a[8], b[8];
     WRITTEN_OUT_FEW for (int i = 0; i < 8; i++) a[i] = LOAD16(from + i * 16);
     /* even ones first, and so thrice */
@@ -41,9 +56,12 @@ static inline void turn(__local float *to, __local float *sums, __global const S
         *(__local float16 *)(to + place * 16) = (float16)(a[h].even, a[h + 1].even);
         *(__local float16 *)(to + (place + 4) * 16) = (float16)(a[h].odd, a[h + 1].odd);
     }
-    float16 all = 0;
-    WRITTEN_OUT_FEW for (int i = 0; i < 8; i++) all += *(__local float16 *)(to + i * 16);
-    *(__local float16 *)sums = all;
+    float16 all = 0, with_powers = 0;
+    WRITTEN_OUT_FEW for (int i = 0; i < 8; i++) {
+        const float16 v = *(__local float16 *)(to + i * 16);
+        all += v, with_powers = fma(v, power_of(i), with_powers);
+    }
+    *(__local float16 *)sums = all, *(__local float16 *)powers = with_powers;
 }
 #else
 #define OFFSET 0
@@ -52,15 +70,30 @@ static inline float16 sixteen_of_b(xpu_addr line, long k) {
     return convert_float16(vload16(0, XPU_CPTR(char, line) + k));
 #elif E_FORM == FORM_UNSIGNED && E_BITS == 8
     return convert_float16(vload16(0, XPU_CPTR(uchar, line) + k));
-#elif E_FORM == FORM_E4M3FN
-    const ushort16 n = convert_ushort16(vload16(0, XPU_CPTR(uchar, line) + k)), magnitude = n & (ushort)0x7f;
-    const ushort16 half_ = (magnitude << (ushort)7) | (n & (ushort)0x80) << (ushort)8;
-    const ushort16 v = select(half_, (ushort16)0x7e00, magnitude == (ushort)0x7f);
-    return (float16)(widen8_f16(v.lo), widen8_f16(v.hi));
+#elif E_FORM == FORM_E4M3FN /* but NaN (has_nan) */
+    const short16 v = convert_short16(vload16(0, XPU_CPTR(char, line) + k)) << (short)7;
+    return widen16_f16(as_ushort16(v) & (ushort)0xbf80);
 #else
     return (float16)(numbers(read_octet(line, k)) - AWAY, numbers(read_octet(line, k + 8)) - AWAY);
 #endif
 }
+#endif
+
+#if E_FORM == FORM_E4M3FN
+/* From `from` to `to`, multiples of 16? Added to its bits without the sign 1 makes a sign of all 7 of them.
+ */
+static inline bool has_nan(xpu_addr line, long from, long to) {
+    uint16 found = 0;
+    for (; from + 64 <= to; from += 64)
+        found |= (vload16(0, XPU_CPTR(uint, line + from)) & 0x7f7f7f7fu) + 0x01010101u;
+    for (; from < to; from += 16)
+        found.s0123 |= (vload4(0, XPU_CPTR(uint, line + from)) & 0x7f7f7f7fu) + 0x01010101u;
+    const uint8 half_ = found.lo | found.hi;
+    const uint4 quarter = half_.lo | half_.hi;
+    return ((quarter.x | quarter.y | quarter.z | quarter.w) & 0x80808080u) != 0;
+}
+#else
+#define has_nan(line, from, to) false
 #endif
 
 XPU_BY_ITSELF __kernel
@@ -87,9 +120,10 @@ XPU_BY_ITSELF __kernel
 #if NIBBLES
     __local float turned[ROWS][X_ROOM] __attribute__((aligned(64)));
     __local float eights[ROWS][X_ROOM / 8] __attribute__((aligned(64))); /* their sums, a dword's */
+    __local float powers[ROWS][X_ROOM / 8] __attribute__((aligned(64))); /* … times what is with integers */
     for (int r = 0; r < ROWS; r++)
         for (long k = team * BLOCK; k < p.k; k += TEAMS * BLOCK)
-            turn(turned[r] + k, eights[r] + k / 8, row[r] + k);
+            turn(turned[r] + k, eights[r] + k / 8, powers[r] + k / 8, row[r] + k);
     barrier(CLK_LOCAL_MEM_FENCE);
 #endif
 
@@ -98,9 +132,9 @@ XPU_BY_ITSELF __kernel
         for (int j = 0; j < COLUMNS; j++) total[r][j] = 0;
     for (long from = 0, along = 0; from < p.k; from += q.b.group_along, along++) {
         const long to = min(p.k, from + q.b.group_along);
-        float16 sum[ROWS][COLUMNS], of_row[ROWS];
+        float16 sum[ROWS][COLUMNS], of_row[ROWS], of_powers[ROWS];
         for (int r = 0; r < ROWS; r++) {
-            of_row[r] = 0;
+            of_row[r] = of_powers[r] = 0;
             for (int j = 0; j < COLUMNS; j++) sum[r][j] = 0;
         }
         for (long k = from; k < to; k += BLOCK) {
@@ -115,8 +149,10 @@ XPU_BY_ITSELF __kernel
                 WRITTEN_OUT_FEW for (int j = 0; j < COLUMNS; j++) sum[r][j] =
                     fma(x, nibbles(bits[j], i), sum[r][j]);
             }
-            WRITTEN_OUT_FEW for (int r = 0; r < ROWS; r++) of_row[r] +=
-                *(__local const float16 *)(eights[r] + k / 8);
+            WRITTEN_OUT_FEW for (int r = 0; r < ROWS; r++) {
+                of_row[r] += *(__local const float16 *)(eights[r] + k / 8);
+                of_powers[r] += *(__local const float16 *)(powers[r] + k / 8);
+            }
 #else
             float16 x[ROWS];
             WRITTEN_OUT_FEW for (int r = 0; r < ROWS; r++) x[r] = LOAD16(row[r] + k);
@@ -129,11 +165,13 @@ XPU_BY_ITSELF __kernel
         }
         const float offset = OFFSET + (E_FORM <= FORM_UNSIGNED && HAS_MIDDLE ? (float)q.b.middle : 0);
         for (int j = 0; j < COLUMNS; j++) {
+            const bool is_nan = has_nan(line[j], from, to);
             const float scale = scale_of(&q.b, scales[j], along), zero = zero_of(&q.b, zeros[j], along);
             const float away = ZERO_FORM == 3 ? offset : offset + zero / FOLD;
             for (int r = 0; r < ROWS; r++) {
                 const bool has_away = NIBBLES || ZERO_FORM || HAS_MIDDLE;
-                float16 products = sum[r][j];
+                float16 products = is_nan ? (float16)(NAN) : sum[r][j];
+                if (NIBBLES) products -= of_powers[r];
                 if (has_away) products -= away * of_row[r];
                 total[r][j] = fma(products, scale, total[r][j]);
                 if (ZERO_FORM == 3) total[r][j] = fma(of_row[r], zero, total[r][j]);
