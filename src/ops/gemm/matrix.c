@@ -198,37 +198,46 @@ static double busy_alone(const matrix_choice *choice, const matrix_tile *t, int 
     return t->unit == MATRIX_UNIT_PTX && is_plain && along_k == 2 && threads_of(t) <= 128 ? 0.85 : 1;
 }
 
+/* What the model asks of a product by a tile. */
+typedef struct tiled_product {
+    const matrix_tile *tile;
+    int64_t units, batch, m, n, k;
+    int step;           /* numbers along k */
+    double rate, alone; /* multiply-adds a clock of a full compute unit; busy_alone */
+    size_t sum;         /* bytes of a sum */
+} tiled_product;
+
 /* Clocks: those of the products on the compute unit with most work-groups; of the first steps' way from
- * memory; and of the slices' sums there and back. `alone` is busy_alone. */
-static double clocks_of(const matrix_tile *t, int64_t units, int64_t batch, int64_t m, int64_t n, int64_t k,
-                        int step, double rate, double alone, int64_t cut, size_t sum) {
-    const int64_t groups = divided_up(tiles(m, t->m) * tiles(n, t->n) * batch * cut, units);
+ * memory; and of the slices' sums there and back. */
+static double clocks_of(const tiled_product *p, int64_t cut) {
+    const matrix_tile *t = p->tile;
+    const int64_t groups = divided_up(tiles(p->m, t->m) * tiles(p->n, t->n) * p->batch * cut, p->units);
     const int64_t waves = divided_up(groups, t->together), last = groups - (waves - 1) * t->together;
-    const double each = (double)(t->m * t->n) * (double)rounded_up(divided_up(k, cut), step) / rate;
+    const double each = (double)(t->m * t->n) * (double)rounded_up(divided_up(p->k, cut), p->step) / p->rate;
     double clocks = each * (double)((waves - 1) * t->together) / busy(t, t->together) +
-                    each * (double)last / (busy(t, last) * (last == 1 ? alone : 1)) +
+                    each * (double)last / (busy(t, last) * (last == 1 ? p->alone : 1)) +
                     (double)waves * FIRST_STEP;
     if (cut > 1)
-        clocks +=
-            LAUNCH + (double)(2 * cut + 1) * (double)(batch * m * n) * (double)sum / (double)units / BYTES;
+        clocks += LAUNCH + (double)(2 * cut + 1) * (double)(p->batch * p->m * p->n) * (double)p->sum /
+                               (double)p->units / BYTES;
     return clocks;
 }
 
 /* The clocks with as many slices as take least of them: a power of two, or as many as all compute units have
- * at once, twice to four times. */
-static double cut_for(const matrix_tile *t, int64_t units, int64_t batch, int64_t m, int64_t n, int64_t k,
-                      int step, double rate, double alone, size_t sum, int64_t pinned, int64_t *slices) {
+ * at once, twice to four times; or with `pinned` ones. */
+static double cut_for(const tiled_product *p, int64_t pinned, int64_t *slices) {
+    const matrix_tile *t = p->tile;
     double least = 0;
     if (pinned <= MOST_SLICES) {
-        *slices = pinned <= divided_up(k, step) ? pinned : 1;
-        return clocks_of(t, units, batch, m, n, k, step, rate, alone, *slices, sum);
+        *slices = pinned <= divided_up(p->k, p->step) ? pinned : 1;
+        return clocks_of(p, *slices);
     }
-    const int64_t groups = tiles(m, t->m) * tiles(n, t->n) * batch, at_once = units * t->together;
+    const int64_t groups = tiles(p->m, t->m) * tiles(p->n, t->n) * p->batch, at_once = p->units * t->together;
     for (int64_t i = 0; i < POWERS + FILLED; i++) {
         int64_t cut = (int64_t)1 << i;
         if (i >= POWERS) cut = groups > 0 ? (i - POWERS + 1) * at_once / groups : 0;
-        if (cut < 1 || cut > MOST_SLICES || (cut > 1 && k / cut < shortest_slice(t->unit))) continue;
-        const double clocks = clocks_of(t, units, batch, m, n, k, step, rate, alone, cut, sum);
+        if (cut < 1 || cut > MOST_SLICES || (cut > 1 && p->k / cut < shortest_slice(t->unit))) continue;
+        const double clocks = clocks_of(p, cut);
         if (least > 0 && clocks >= least) continue;
         least = clocks, *slices = cut;
     }
@@ -293,10 +302,18 @@ static int find_tile(matrix_choice *choice, xpu_dtype dtype, const xpu_device_pr
         if (may_be_tall && properties->local_mem_size < SHARED_BYTES) continue;
         for (int is_tall = 0; is_tall <= may_be_tall; is_tall++) {
             const matrix_tile *t = is_tall ? &tall[i] : &table[i];
+            const tiled_product product = {.tile = t,
+                                           .units = units,
+                                           .batch = batch,
+                                           .m = m,
+                                           .n = n,
+                                           .k = k,
+                                           .step = matrix_step(t, unit, dtype),
+                                           .rate = rate_for(choice, t, m, rate),
+                                           .alone = busy_alone(choice, t, along_k),
+                                           .sum = sum};
             int64_t cut;
-            const double clocks =
-                cut_for(t, units, batch, m, n, k, matrix_step(t, unit, dtype), rate_for(choice, t, m, rate),
-                        busy_alone(choice, t, along_k), sum, slices_pinned, &cut);
+            const double clocks = cut_for(&product, slices_pinned, &cut);
             if (least > 0 && clocks >= least) continue;
             best = i, least = clocks, *slices = cut, choice->is_tall = is_tall;
         }
@@ -331,10 +348,18 @@ int matrix_tile_for(matrix_choice *choice, xpu_dtype dtype, const xpu_device_pro
 double matrix_clocks(const matrix_choice *choice, xpu_dtype dtype, const xpu_device_properties *properties,
                      int64_t batch, int64_t m, int64_t n, int64_t k, int along_k, int64_t slices) {
     const matrix_tile *tile = matrix_tile_of(choice);
-    return clocks_of(tile, (int64_t)properties->gpu_subslice_count, batch, m, n, k,
-                     matrix_step(tile, choice->unit, dtype),
-                     rate_of(choice->device, choice->unit, dtype, choice->tile, along_k),
-                     busy_alone(choice, tile, along_k), slices, product_sum_size(dtype));
+    const tiled_product product = {.tile = tile,
+                                   .units = (int64_t)properties->gpu_subslice_count,
+                                   .batch = batch,
+                                   .m = m,
+                                   .n = n,
+                                   .k = k,
+                                   .step = matrix_step(tile, choice->unit, dtype),
+                                   .rate =
+                                       rate_of(choice->device, choice->unit, dtype, choice->tile, along_k),
+                                   .alone = busy_alone(choice, tile, along_k),
+                                   .sum = product_sum_size(dtype)};
+    return clocks_of(&product, slices);
 }
 
 double matrix_beside_table(const matrix_choice *choice, xpu_dtype dtype, int along_k) {
@@ -389,15 +414,23 @@ xpu_status xpu_tile_rate(int device, xpu_dtype dtype, bool tf32, int number, int
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(device, &properties));
     /* clocks = products / rate + first */
-    const int64_t units = (int64_t)properties->gpu_subslice_count;
-    const size_t sum = product_sum_size(dtype);
+    tiled_product product = {.tile = &table[number],
+                             .units = (int64_t)properties->gpu_subslice_count,
+                             .batch = 1,
+                             .m = m,
+                             .n = n,
+                             .k = k,
+                             .step = tile.depth,
+                             .rate = tile.rate[along_k] / CLOCKS,
+                             .alone = busy_alone(&(matrix_choice){.gathers = 0}, &table[number], along_k),
+                             .sum = product_sum_size(dtype)};
     const int64_t pinned = TUNED(properties->type == XPU_DEVICE_CPU, MATRIX_SLICES);
-    const double alone = busy_alone(&(matrix_choice){.gathers = 0}, &table[number], along_k);
     int64_t cut;
-    cut_for(&table[number], units, 1, m, n, k, tile.depth, tile.rate[along_k] / CLOCKS, alone, sum, pinned,
-            &cut);
-    const double at_one = clocks_of(&table[number], units, 1, m, n, k, tile.depth, 1, alone, cut, sum);
-    const double at_two = clocks_of(&table[number], units, 1, m, n, k, tile.depth, 2, alone, cut, sum);
+    cut_for(&product, pinned, &cut);
+    product.rate = 1;
+    const double at_one = clocks_of(&product, cut);
+    product.rate = 2;
+    const double at_two = clocks_of(&product, cut);
     const double products = 2 * (at_one - at_two), first = at_one - products;
     const double clocks = seconds * 1e6 * CLOCKS - first;
     if (clocks <= 0)
