@@ -412,11 +412,10 @@ void CollectiveBackend::agree(CollectiveWork &work, const Exchange &said) {
 // driver does copies after all that any queue was given before them: there it pays to wait, and give no more
 // meanwhile.
 static bool is_read_at_once(const Collective &collective, c10::Device device) {
-    constexpr uint64_t nvidia = 0x10de; // its PCI vendor
     return collective.is_awaited || collective.is_read_at_once ||
            !(collective.is_straight || collective.is_between_two) ||
            (collective.reduces && collective.reduces->op_ == ReduceOp::PREMUL_SUM) ||
-           properties_of(device.index()).vendor_id == nvidia;
+           properties_of(device.index()).vendor_id == XPU_VENDOR_NVIDIA;
 }
 
 static void check_nan(const char *title, const Tensors &tensors) {

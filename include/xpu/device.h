@@ -18,6 +18,9 @@ extern "C" {
 
 typedef enum xpu_device_type { XPU_DEVICE_GPU, XPU_DEVICE_CPU, XPU_DEVICE_ACCELERATOR } xpu_device_type;
 
+/* Values of xpu_device_properties.vendor_id, as the PCI-SIG gives them out. */
+enum { XPU_VENDOR_INTEL = 0x8086, XPU_VENDOR_NVIDIA = 0x10de };
+
 /* How the device's memory is allocated and addressed. */
 typedef enum xpu_memory_kind {
     XPU_MEMORY_USM,   /* cl_intel_unified_shared_memory */

@@ -87,7 +87,7 @@ static char *build_options(const query *q, const xpu_device_properties *p) {
     text_add(&options, "-cl-std=CL3.0");
     if (number(q, CL_DEVICE_SINGLE_FP_CONFIG) & CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT)
         text_add(&options, " -cl-fp32-correctly-rounded-divide-sqrt");
-    if (p->type == XPU_DEVICE_GPU && p->vendor_id == 0x8086)
+    if (p->type == XPU_DEVICE_GPU && p->vendor_id == XPU_VENDOR_INTEL)
         text_add(&options, " -cl-intel-greater-than-4GB-buffer-required");
     if (more && *more) text_addf(&options, " %s", more);
     if (options.failed) text_free(&options);

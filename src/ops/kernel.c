@@ -128,8 +128,8 @@ static void define_capabilities(text *out, const xpu_device_properties *p) {
         {"XPU_HAS_BLOCK_OFFSETS", p->has_subgroup_2d_block_io && p->architecture >= xe2},
         {"XPU_IS_CPU", p->type == XPU_DEVICE_CPU},
         {"XPU_BUILT_FOR_CPU", p->built_for_cpu},
-        {"XPU_IS_NVIDIA", p->vendor_id == VENDOR_NVIDIA},
-        {"XPU_IS_INTEL_GPU", p->vendor_id == VENDOR_INTEL && p->type == XPU_DEVICE_GPU},
+        {"XPU_IS_NVIDIA", p->vendor_id == XPU_VENDOR_NVIDIA},
+        {"XPU_IS_INTEL_GPU", p->vendor_id == XPU_VENDOR_INTEL && p->type == XPU_DEVICE_GPU},
     };
     text_add(out, "#ifndef XPU_CAPABILITIES\n");
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)

@@ -13,9 +13,6 @@
 #include "xpu/program.h"
 #include "xpu/trace.h"
 
-/* xpu_device_properties.vendor_id */
-enum { VENDOR_INTEL = 0x8086, VENDOR_NVIDIA = 0x10de };
-
 /* What to build when the spec is new. The source is prelude + `text`, where text is an embedded file
  * (`file`, as "softmax.cl" or "gemm.cl", without its folder; the headers that it includes are put in its
  * place) or generated text. */

@@ -213,9 +213,9 @@ static void make_plan(const shape *s, const xpu_device_properties *device, acc_k
                       plan *plan, reduce_params *p) {
     bool cpu = device->type == XPU_DEVICE_CPU;
     int64_t units = (int64_t)device->max_compute_units;
-    int64_t lanes = cpu                                 ? units * 4 * SUBGROUP
-                    : device->vendor_id == VENDOR_INTEL ? (int64_t)device->gpu_eu_count * 8 * SUBGROUP
-                                                        : units * 1024;
+    int64_t lanes = cpu                                     ? units * 4 * SUBGROUP
+                    : device->vendor_id == XPU_VENDOR_INTEL ? (int64_t)device->gpu_eu_count * 8 * SUBGROUP
+                                                            : units * 1024;
     bool row = s->reduced[0].in == element || s->total == 1;
     bool side_by_side = s->kept_dims > 0 && s->kept[0].in == element;
 

@@ -11,10 +11,10 @@
 #include "ops/kernel.h"
 
 static const char *kind_of(const xpu_device_properties *p) {
-    return p->type == XPU_DEVICE_CPU      ? "cpu"
-           : p->vendor_id == VENDOR_INTEL ? "intel"
-           : p->has_inline_ptx            ? "nvidia"
-                                          : "gpu";
+    return p->type == XPU_DEVICE_CPU          ? "cpu"
+           : p->vendor_id == XPU_VENDOR_INTEL ? "intel"
+           : p->has_inline_ptx                ? "nvidia"
+                                              : "gpu";
 }
 
 xpu_status xpu_request_kind(int device, const char **kind) {

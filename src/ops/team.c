@@ -60,7 +60,7 @@ row_plan plan_row(const xpu_device_properties *device, int64_t length, size_t wi
                (uint64_t)lanes * 2 <= device->max_work_group_size)
             lanes *= 2;
         p.team.lanes = lanes;
-        if (lanes == 32 && device->vendor_id == VENDOR_NVIDIA) p.team.teams = WARPS_IN_GROUP;
+        if (lanes == 32 && device->vendor_id == XPU_VENDOR_NVIDIA) p.team.teams = WARPS_IN_GROUP;
     }
     int64_t elements = (length + p.team.lanes - 1) / p.team.lanes;
     const bool whole = length % p.team.lanes == 0; /* no masks: twice as many are worth it */

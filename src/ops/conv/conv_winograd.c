@@ -150,7 +150,7 @@ static bool make_plan(xpu_dtype dtype, sought sought, const conv_params *p, plan
 
 /* That move bytes. Other makers' GPUs have half the memory's speed a compute unit (docs/matrix.md). */
 static double moved(const xpu_device_properties *properties, int64_t bytes) {
-    return matrix_clocks_moved(properties, properties->vendor_id == VENDOR_NVIDIA ? bytes : 2 * bytes);
+    return matrix_clocks_moved(properties, properties->vendor_id == XPU_VENDOR_NVIDIA ? bytes : 2 * bytes);
 }
 
 /* Of a side's transform, which reads or writes the tensor, and its planes. */

@@ -151,7 +151,7 @@ static int64_t shortest_slice(matrix_unit unit) { return has_none(unit) ? 64 : 2
 static int threads_of(const matrix_tile *t) { return t->teams_m * t->teams_n * matrix_team(t->unit); }
 
 static bool is_intel(const xpu_device_properties *p) {
-    return p->type == XPU_DEVICE_GPU && p->vendor_id == VENDOR_INTEL;
+    return p->type == XPU_DEVICE_GPU && p->vendor_id == XPU_VENDOR_INTEL;
 }
 
 /* Numbers that a work-item reads ahead, by multiply-adds. */
