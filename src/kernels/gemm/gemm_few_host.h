@@ -6,8 +6,8 @@
  * NIBBLES=1: 4-bit integers; multiples of 128, of which a vector of dwords has eight each, and those that
  * stand at one place of a dword each go into the mantissa of a power of two at once: a choice of bits and a
  * product for 16 elements, and now and then a shift. Rows lie so in local memory: of 128 numbers first those
- * that stand lowest in their dwords, and so on. -DX_ROOM numbers of each, at least k. What the power, the
- * middle and the zero add is taken away from a group's sums. */
+ * that stand lowest in their dwords, and so on. -DX_ROOM numbers of each, at least k. What the powers add
+ * is taken away from the sum of each 128, what the middle and the zero add from a group's. */
 
 #define WRITTEN_OUT_FEW __attribute__((opencl_unroll_hint))
 #define BLOCK (NIBBLES ? 128 : 16)
@@ -22,8 +22,8 @@ static inline float sum16(float16 v) {
 #define OFFSET (E_FORM == FORM_SIGNED ? 8 : 0)
 /* Where in the mantissa, and by how much shifted to the left, what stands at place `j`, less than 8, of a
  * dword goes. For results of 16 bits a shift serves two or three places: up to 4096 is there with the
- * integer, and of the 24 bits 8 remain behind the point, and more of the sum of the 8 in a lane and a group.
- */
+ * integer, which leaves 11 of 24 bits behind the point, 8 of a lane's sum of 8, and is taken away after
+ * these. */
 #define SINGLE_f32 1
 #if XPU_CAT(SINGLE_, T)
 #define PLACE_OF(j) 19
@@ -132,9 +132,9 @@ XPU_BY_ITSELF __kernel
         for (int j = 0; j < COLUMNS; j++) total[r][j] = 0;
     for (long from = 0, along = 0; from < p.k; from += q.b.group_along, along++) {
         const long to = min(p.k, from + q.b.group_along);
-        float16 sum[ROWS][COLUMNS], of_row[ROWS], of_powers[ROWS];
+        float16 sum[ROWS][COLUMNS], of_row[ROWS];
         for (int r = 0; r < ROWS; r++) {
-            of_row[r] = of_powers[r] = 0;
+            of_row[r] = 0;
             for (int j = 0; j < COLUMNS; j++) sum[r][j] = 0;
         }
         for (long k = from; k < to; k += BLOCK) {
@@ -151,7 +151,8 @@ XPU_BY_ITSELF __kernel
             }
             WRITTEN_OUT_FEW for (int r = 0; r < ROWS; r++) {
                 of_row[r] += *(__local const float16 *)(eights[r] + k / 8);
-                of_powers[r] += *(__local const float16 *)(powers[r] + k / 8);
+                const float16 less = *(__local const float16 *)(powers[r] + k / 8);
+                WRITTEN_OUT_FEW for (int j = 0; j < COLUMNS; j++) sum[r][j] -= less;
             }
 #else
             float16 x[ROWS];
@@ -171,7 +172,6 @@ XPU_BY_ITSELF __kernel
             for (int r = 0; r < ROWS; r++) {
                 const bool has_away = NIBBLES || ZERO_FORM || HAS_MIDDLE;
                 float16 products = is_nan ? (float16)(NAN) : sum[r][j];
-                if (NIBBLES) products -= of_powers[r];
                 if (has_away) products -= away * of_row[r];
                 total[r][j] = fma(products, scale, total[r][j]);
                 if (ZERO_FORM == 3) total[r][j] = fma(of_row[r], zero, total[r][j]);

@@ -125,7 +125,7 @@ static inline float8 based(octet bits) {
 #endif
 
 /* 64 in a pair of halves, and the bit of its mantissa that stands for 1: with 15 added and an integer of
- * -191 to 256 taken away it is exact. */
+ * -177 to 256 taken away it is exact. */
 #define PAIR_64_bf16 0x42804280u
 #define PAIR_64_f16 0x54005400u
 #define ONE_OF_64_bf16 1

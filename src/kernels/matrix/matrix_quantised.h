@@ -90,7 +90,7 @@ static inline void step_octets(__private operand_lines *o, bool on) {
 
 /* Pairs of numbers by instructions for pairs, as rounded as one by one: integers of 4 bits whose scales are
  * of MATRIX_T, or have none, and what is taken from which is no more than 256 (PAIR_64); bytes without a
- * scale in the loop; float8 that halves are made of. */
+ * scale in the loop. */
 #define OWN_SCALE_bf16bf16 1
 #define OWN_SCALE_f16f16 1
 #define SMALL_ZERO_i8 1
