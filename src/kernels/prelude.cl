@@ -84,6 +84,7 @@ static inline void store_f16(__global s_f16 *p, size_t i, o_f16 v) { ((__global 
 static inline float round_f16(float v) { return convert_float(convert_half_rte(v)); }
 static inline ushort8 narrow8_f16(float8 v) { return as_ushort8(convert_half8_rte(v)); }
 static inline float8 widen8_f16(ushort8 v) { return convert_float8(as_half8(v)); }
+static inline float16 widen16_f16(ushort16 v) { return convert_float16(as_half16(v)); }
 #else
 static inline o_f16 load_f16(__global const s_f16 *p, size_t i) { return vload_half(i, (__global const half *)p); }
 static inline void store_f16(__global s_f16 *p, size_t i, o_f16 v) { vstore_half_rte(v, i, (__global half *)p); }
@@ -94,6 +95,7 @@ static inline ushort8 narrow8_f16(float8 v) {
     return r;
 }
 static inline float8 widen8_f16(ushort8 v) { return vload_half8(0, (const __private half *)&v); }
+static inline float16 widen16_f16(ushort16 v) { return vload_half16(0, (const __private half *)&v); }
 #endif
 
 /* bf16: the upper half of a float; rounds to nearest even, NaN stays NaN. */

@@ -7,13 +7,6 @@ static inline void store16_f64(double16 v, __global s_f64 *to) { vstore16(v, 0, 
 #endif
 static inline float16 load16_f32(__global const s_f32 *from) { return vload16(0, from); }
 static inline void store16_f32(float16 v, __global s_f32 *to) { vstore16(v, 0, to); }
-static inline float16 widen16_f16(ushort16 v) {
-#ifdef XPU_HAS_FP16
-    return convert_float16(as_half16(v));
-#else
-    return vload_half16(0, (const __private half *)&v);
-#endif
-}
 static inline float16 load16_f16(__global const s_f16 *from) { return widen16_f16(vload16(0, from)); }
 static inline void store16_f16(float16 v, __global s_f16 *to) {
     vstore16((ushort16)(narrow8_f16(v.lo), narrow8_f16(v.hi)), 0, to);

@@ -174,7 +174,10 @@ typedef ulong slab;
 #define SLAB_OF(pointer) ((ulong)(pointer))
 
 static inline uint bits_into(uint v, uint mask, uint word) { return (v & mask) ^ word; }
-static inline uint4 read_piece(xpu_addr from) { return *(__global const uint4 *)from; }
+/* Where the unit would fault there are bits of NaN. */
+static inline uint4 read_piece(xpu_addr from) {
+    return from % 16 ? (uint4)(0xffffffffu) : *(__global const uint4 *)from;
+}
 static inline void copy_part_ahead(slab to, xpu_addr from, const int size, int valid) {
     if (size == 2)
         *(__local ushort *)to = two_bytes(from, valid);
