@@ -7,7 +7,7 @@
  * stand at one place of a dword each go into the mantissa of a power of two at once: a choice of bits and a
  * product for 16 elements, and now and then a shift. Rows lie so in local memory: of 128 numbers first those
  * that stand lowest in their dwords, and so on. -DX_ROOM numbers of each, at least k. What the powers add
- * is taken away from the sum of each 128, what the middle and the zero add from a group's. */
+ * is taken away from the sum of each SPAN, what the middle and the zero add from a group's. */
 
 #define WRITTEN_OUT_FEW __attribute__((opencl_unroll_hint))
 #define BLOCK (NIBBLES ? 128 : 16)
@@ -22,8 +22,9 @@ static inline float sum16(float16 v) {
 #define OFFSET (E_FORM == FORM_SIGNED ? 8 : 0)
 /* Where in the mantissa, and by how much shifted to the left, what stands at place `j`, less than 8, of a
  * dword goes. For results of 16 bits a shift serves two or three places: up to 4096 is there with the
- * integer, which leaves 11 of 24 bits behind the point, 8 of a lane's sum of 8, and is taken away after
- * these. */
+ * integer, which leaves 11 of 24 bits behind the point, 6 of a lane's sum of the 32 of a SPAN, after which it
+ * is taken away. */
+#define SPAN 512
 #define SINGLE_f32 1
 #if XPU_CAT(SINGLE_, T)
 #define PLACE_OF(j) 19
@@ -137,24 +138,32 @@ XPU_BY_ITSELF __kernel
             of_row[r] = 0;
             for (int j = 0; j < COLUMNS; j++) sum[r][j] = 0;
         }
-        for (long k = from; k < to; k += BLOCK) {
 #if NIBBLES
-            uint16 bits[COLUMNS];
-            WRITTEN_OUT_FEW for (int j = 0; j < COLUMNS; j++) {
-                bits[j] = vload16(0, XPU_CPTR(uint, line[j]) + k / 8);
-                if (E_FORM == FORM_SIGNED) bits[j] ^= 0x88888888u;
+        for (long part = from; part < to; part += SPAN) {
+            const long end = min(to, part + SPAN);
+            float16 less[ROWS];
+            for (int r = 0; r < ROWS; r++) less[r] = 0;
+            for (long k = part; k < end; k += BLOCK) {
+                uint16 bits[COLUMNS];
+                WRITTEN_OUT_FEW for (int j = 0; j < COLUMNS; j++) {
+                    bits[j] = vload16(0, XPU_CPTR(uint, line[j]) + k / 8);
+                    if (E_FORM == FORM_SIGNED) bits[j] ^= 0x88888888u;
+                }
+                WRITTEN_OUT_FEW for (int i = 0; i < 8; i++) WRITTEN_OUT_FEW for (int r = 0; r < ROWS; r++) {
+                    const float16 x = *(__local const float16 *)(turned[r] + k + i * 16);
+                    WRITTEN_OUT_FEW for (int j = 0; j < COLUMNS; j++) sum[r][j] =
+                        fma(x, nibbles(bits[j], i), sum[r][j]);
+                }
+                WRITTEN_OUT_FEW for (int r = 0; r < ROWS; r++) {
+                    of_row[r] += *(__local const float16 *)(eights[r] + k / 8);
+                    less[r] += *(__local const float16 *)(powers[r] + k / 8);
+                }
             }
-            WRITTEN_OUT_FEW for (int i = 0; i < 8; i++) WRITTEN_OUT_FEW for (int r = 0; r < ROWS; r++) {
-                const float16 x = *(__local const float16 *)(turned[r] + k + i * 16);
-                WRITTEN_OUT_FEW for (int j = 0; j < COLUMNS; j++) sum[r][j] =
-                    fma(x, nibbles(bits[j], i), sum[r][j]);
-            }
-            WRITTEN_OUT_FEW for (int r = 0; r < ROWS; r++) {
-                of_row[r] += *(__local const float16 *)(eights[r] + k / 8);
-                const float16 less = *(__local const float16 *)(powers[r] + k / 8);
-                WRITTEN_OUT_FEW for (int j = 0; j < COLUMNS; j++) sum[r][j] -= less;
-            }
+            for (int r = 0; r < ROWS; r++)
+                for (int j = 0; j < COLUMNS; j++) sum[r][j] -= less[r];
+        }
 #else
+        for (long k = from; k < to; k += BLOCK) {
             float16 x[ROWS];
             WRITTEN_OUT_FEW for (int r = 0; r < ROWS; r++) x[r] = LOAD16(row[r] + k);
             if (ZERO_FORM || HAS_MIDDLE) WRITTEN_OUT_FEW for (int r = 0; r < ROWS; r++) of_row[r] += x[r];
@@ -162,8 +171,8 @@ XPU_BY_ITSELF __kernel
                 const float16 v = sixteen_of_b(line[j], k);
                 WRITTEN_OUT_FEW for (int r = 0; r < ROWS; r++) sum[r][j] = fma(x[r], v, sum[r][j]);
             }
-#endif
         }
+#endif
         const float offset = OFFSET + (E_FORM <= FORM_UNSIGNED && HAS_MIDDLE ? (float)q.b.middle : 0);
         for (int j = 0; j < COLUMNS; j++) {
             const bool is_nan = has_nan(line[j], from, to);
