@@ -253,6 +253,20 @@ static int shared_tile(void) {
     return -1;
 }
 
+/* A times B, whose lines lie along k, `pitch` elements apart. */
+static xpu_gemm_args args_of(xpu_dtype dtype, int64_t m, int64_t n, int64_t k, int64_t pitch, const memory *a,
+                             const memory *b, const memory *out) {
+    return (xpu_gemm_args){.dtype = dtype,
+                           .batch = 1,
+                           .m = m,
+                           .n = n,
+                           .k = k,
+                           .a = {a->device, 0, pitch, 1},
+                           .b = {b->device, 0, 1, pitch},
+                           .out = {out->device, 0, n, 1},
+                           .alpha = {XPU_FLOAT64, {.f = 1}}};
+}
+
 /* As many as are asked for, and more where those that were drawn leave a kernel out. */
 static void products_of_whatever_comes(void **unused) {
     int i = 0, in_several_parts = 0;
@@ -434,15 +448,7 @@ static void sums_have_the_scales(void **unused) {
                                       .scale = (float *)scale.device + M,
                                       .group_columns = 1,
                                       .scale_column_stride = 1};
-            const xpu_gemm_args args = {.dtype = dtype,
-                                        .batch = 1,
-                                        .m = m,
-                                        .n = N,
-                                        .k = K,
-                                        .a = {a.device, 0, K, 1},
-                                        .b = {b.device, 0, 1, K},
-                                        .out = {out.device, 0, N, 1},
-                                        .alpha = {XPU_FLOAT64, {.f = 1}}};
+            const xpu_gemm_args args = args_of(dtype, m, N, K, K, &a, &b, &out);
             const int before = by_numbers, lines = by_few_units;
             SUCCEEDS(xpu_gemm_quantised(stream, &args, both ? &qa : NULL, &qb));
             if (by_ptx) assert_int_equal(by_few_units - lines, m <= 6); /* A is written down for it */
@@ -481,15 +487,7 @@ static void nan_of_float8(void **unused) {
         b.host[5 * 192 + 37] = 0x7f, b.host[39 * 192 + 159] = 0xff;
         send(&a, M * 192 * 2), send(&b, (size_t)N * 192);
         const xpu_quantised q = {.dtype = of[i / 2 % 2]};
-        const xpu_gemm_args args = {.dtype = dtype,
-                                    .batch = 1,
-                                    .m = m,
-                                    .n = N,
-                                    .k = K,
-                                    .a = {a.device, 0, 192, 1},
-                                    .b = {b.device, 0, 1, 192},
-                                    .out = {out.device, 0, N, 1},
-                                    .alpha = {XPU_FLOAT64, {.f = 1}}};
+        const xpu_gemm_args args = args_of(dtype, m, N, K, 192, &a, &b, &out);
         const int before = by_units + by_few_units;
         SUCCEEDS(xpu_gemm_quantised(stream, &args, NULL, &q));
         SUCCEEDS(xpu_memcpy(stream, out.host, out.device, (size_t)m * N * 2, true));
@@ -536,15 +534,7 @@ static void every_zero_point(void **unused) {
                                  .zero = all[i].middle ? NULL : zero.device,
                                  .zero_row_stride = N,
                                  .zero_column_stride = 1};
-        const xpu_gemm_args args = {.dtype = dtype,
-                                    .batch = 1,
-                                    .m = K,
-                                    .n = N,
-                                    .k = K,
-                                    .a = {a.device, 0, K, 1},
-                                    .b = {b.device, 0, 1, K},
-                                    .out = {out.device, 0, N, 1},
-                                    .alpha = {XPU_FLOAT64, {.f = 1}}};
+        const xpu_gemm_args args = args_of(dtype, K, N, K, K, &a, &b, &out);
         const int before = by_units;
         SUCCEEDS(xpu_gemm_quantised(stream, &args, NULL, &q));
         SUCCEEDS(xpu_memcpy(stream, out.host, out.device, K * N * 2, true));
@@ -581,15 +571,7 @@ static void long_groups(void **unused) {
                                  .scale = scale.device,
                                  .group_columns = 1,
                                  .scale_column_stride = 1};
-        const xpu_gemm_args args = {.dtype = XPU_FLOAT16,
-                                    .batch = 1,
-                                    .m = 1,
-                                    .n = N,
-                                    .k = K,
-                                    .a = {a.device, 0, K, 1},
-                                    .b = {b.device, 0, 1, K},
-                                    .out = {out.device, 0, N, 1},
-                                    .alpha = {XPU_FLOAT64, {.f = 1}}};
+        const xpu_gemm_args args = args_of(XPU_FLOAT16, 1, N, K, K, &a, &b, &out);
         SUCCEEDS(xpu_gemm_quantised(stream, &args, NULL, &q));
         SUCCEEDS(xpu_memcpy(stream, out.host, out.device, N * 2, true));
         for (int n = 0; n < N; n++) {
@@ -620,15 +602,7 @@ static void high_tiles(void **unused) {
     for (int64_t j = 0; j < n * K; j++) b.host[j] = (uint8_t)pick(-8, 8);
     send(&a, M * K * 2), send(&b, (size_t)n * K);
     const xpu_quantised q = {.dtype = XPU_INT8};
-    const xpu_gemm_args args = {.dtype = XPU_BFLOAT16,
-                                .batch = 1,
-                                .m = M,
-                                .n = n,
-                                .k = K,
-                                .a = {a.device, 0, K, 1},
-                                .b = {b.device, 0, 1, K},
-                                .out = {out.device, 0, n, 1},
-                                .alpha = {XPU_FLOAT64, {.f = 1}}};
+    const xpu_gemm_args args = args_of(XPU_BFLOAT16, M, n, K, K, &a, &b, &out);
     const int before = by_units;
     SUCCEEDS(xpu_gemm_quantised(stream, &args, NULL, &q));
     SUCCEEDS(xpu_memcpy(stream, out.host, out.device, (size_t)(M * n) * 2, true));
