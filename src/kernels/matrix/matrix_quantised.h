@@ -19,8 +19,8 @@
 
 /* What a work-item has of a line. */
 typedef struct line_run {
-    xpu_addr from;          /* the next run */
-    xpu_addr scales, zeros; /* of the line */
+    xpu_addr from;      /* the next run */
+    long scales, zeros; /* where those of the line begin */
     uint words[RUN_WORDS];
     float scale[OCTETS_RUN / OCTETS_ALIKE], zero[OCTETS_RUN / OCTETS_ALIKE];
 } line_run;
@@ -37,31 +37,9 @@ static inline void open_lines(__private operand_lines *o, const quantised_lines 
         const uint line = (uint)n + min(RUN_LINE(j), (uint)rows - 1);
         const uint across = LINES_SHARE ? line / (uint)q->group_across : line;
         o->line[j].from = q->data + (b * q->batch + line * q->across + o->k) * E_BITS / 8;
-#ifdef SCALE
-        o->line[j].scales = q->scale.data + scales_place(q, b, across) * sizeof(STORED(SCALE));
-#endif
-#if ZERO_FORM
-        o->line[j].zeros = q->zero.data + place_of(&q->zero, b, across) * sizeof(STORED(ZERO));
-#endif
+        o->line[j].scales = scales_place(q, b, across);
+        o->line[j].zeros = place_of(&q->zero, b, across);
     }
-}
-
-/* The scale and the zero of a group. */
-static inline float group_scale(__private const line_run *o, const quantised_lines *q, long group) {
-#ifdef SCALE
-    const xpu_addr at = o->scales + scale_along(q, group) * sizeof(STORED(SCALE));
-    return FOLD * (float)LOAD(SCALE, XPU_CPTR(STORED(SCALE), at), 0);
-#else
-    return FOLD;
-#endif
-}
-static inline float group_zero(__private const line_run *o, const quantised_lines *q, long group) {
-#if ZERO_FORM
-    const xpu_addr at = o->zeros + group * q->zero.along * sizeof(STORED(ZERO));
-    return (float)LOAD(ZERO, XPU_CPTR(STORED(ZERO), at), 0);
-#else
-    return 0;
-#endif
 }
 
 /* Reads the next runs. */
@@ -79,7 +57,7 @@ static inline void fetch_octets(__private operand_lines *o, const quantised_line
         }
         WRITTEN_OUT for (uint i = 0; i < OCTETS_RUN / OCTETS_ALIKE; i++) {
             const long group = group_of(q, o->k + i * OCTETS_ALIKE * 8);
-            to->scale[i] = group_scale(to, q, group), to->zero[i] = group_zero(to, q, group);
+            to->scale[i] = scale_of(q, to->scales, group), to->zero[i] = zero_of(q, to->zeros, group);
         }
     }
 }
@@ -190,8 +168,8 @@ static inline void load_octets(slab to, __private operand_lines *o, const quanti
             uint4 v = 0;
             const long group = group_of(q, o->k + i * 8);
             if ((int)(RUN_PIECE + i) * 8 < depth)
-                v = pieces_of(q, read_octet(from->from, i * 8), group_scale(from, q, group),
-                              group_zero(from, q, group));
+                v = pieces_of(q, read_octet(from->from, i * 8), scale_of(q, from->scales, group),
+                              zero_of(q, from->zeros, group));
             store_piece(place_of_octet(to, j, i), v);
         }
     step_octets(o, true);
