@@ -194,8 +194,21 @@ static double busy(const matrix_tile *t, int64_t some) {
 /* The same of a single small one of a plain product whose operands both come in short lines, along k: nobody
  * else's products fill the time until they are there. Of an H200, 512 x 4096 x 4096. */
 static double busy_alone(const matrix_choice *choice, const matrix_tile *t, int along_k) {
-    const bool is_plain = !choice->makes_b && choice->gathers == 0;
+    const bool is_plain = !choice->b_bits && choice->gathers == 0;
     return t->unit == MATRIX_UNIT_PTX && is_plain && along_k == 2 && threads_of(t) <= 128 ? 0.85 : 1;
+}
+
+/* When a wave of work-groups ends, a compute unit that has room for two gets two of those that are left while
+ * others get none, so that the last wave takes as long as the others. Of an H200, 256 to 1,024 rows times
+ * weights in few bits; plain products haven't been measured for it. */
+static bool ends_full(const matrix_choice *choice) {
+    return choice->b_bits && choice->unit == MATRIX_UNIT_PTX;
+}
+
+/* Numbers of 4 bits take so many registers that no three work-groups of 128 work-items fit there. */
+static int together_of(const matrix_choice *choice, const matrix_tile *t) {
+    const bool are_few = choice->b_bits == 4 && choice->unit == MATRIX_UNIT_PTX && t->together == 3;
+    return are_few ? 2 : t->together;
 }
 
 /* What the model asks of a product by a tile. */
@@ -204,6 +217,8 @@ typedef struct tiled_product {
     int64_t units, batch, m, n, k;
     int step;           /* numbers along k */
     double rate, alone; /* multiply-adds a clock of a full compute unit; busy_alone */
+    int together;       /* together_of */
+    bool ends_full;
     size_t sum;         /* bytes of a sum */
 } tiled_product;
 
@@ -212,9 +227,10 @@ typedef struct tiled_product {
 static double clocks_of(const tiled_product *p, int64_t cut) {
     const matrix_tile *t = p->tile;
     const int64_t groups = divided_up(tiles(p->m, t->m) * tiles(p->n, t->n) * p->batch * cut, p->units);
-    const int64_t waves = divided_up(groups, t->together), last = groups - (waves - 1) * t->together;
+    const int64_t waves = divided_up(groups, p->together);
+    const int64_t last = p->ends_full && waves > 1 ? p->together : groups - (waves - 1) * p->together;
     const double each = (double)(t->m * t->n) * (double)rounded_up(divided_up(p->k, cut), p->step) / p->rate;
-    double clocks = each * (double)((waves - 1) * t->together) / busy(t, t->together) +
+    double clocks = each * (double)((waves - 1) * p->together) / busy(t, p->together) +
                     each * (double)last / (busy(t, last) * (last == 1 ? p->alone : 1)) +
                     (double)waves * FIRST_STEP;
     if (cut > 1)
@@ -232,7 +248,7 @@ static double cut_for(const tiled_product *p, int64_t pinned, int64_t *slices) {
         *slices = pinned <= divided_up(p->k, p->step) ? pinned : 1;
         return clocks_of(p, *slices);
     }
-    const int64_t groups = tiles(p->m, t->m) * tiles(p->n, t->n) * p->batch, at_once = p->units * t->together;
+    const int64_t groups = tiles(p->m, t->m) * tiles(p->n, t->n) * p->batch, at_once = p->units * p->together;
     for (int64_t i = 0; i < POWERS + FILLED; i++) {
         int64_t cut = (int64_t)1 << i;
         if (i >= POWERS) cut = groups > 0 ? (i - POWERS + 1) * at_once / groups : 0;
@@ -277,7 +293,7 @@ static double rate_of(int device, matrix_unit unit, xpu_dtype dtype, int tile, i
  * meanwhile. Of NVIDIA's, where a step's numbers have to be there before the next step, long steps cost less:
  * an H200's times for 20 to 1,024 rows times 4096 x 4096. */
 static double rate_for(const matrix_choice *choice, const matrix_tile *t, int64_t m, double rate) {
-    if (!choice->makes_b) return rate;
+    if (!choice->b_bits) return rate;
     if (choice->unit == MATRIX_UNIT_PTX)
         return rate * (t->step < 128 ? 1.05 : 1.5) / (1 + 64.0 / (double)(m < t->m ? m : t->m));
     return choice->unit == MATRIX_UNIT_XMX ? rate / (1 + 32.0 / (t->m > 128 ? t->m : 128)) : rate;
@@ -298,7 +314,7 @@ static int find_tile(matrix_choice *choice, xpu_dtype dtype, const xpu_device_pr
         if (is_pinned ? i != pinned : table[i].unit != lines || !fits(&table[i], sum, properties)) continue;
         if (!suits(&table[i], choice->gathers)) continue;
         const double rate = rate_of(choice->device, unit, dtype, i, along_k);
-        const bool may_be_tall = choice->makes_b && unit == MATRIX_UNIT_XMX && teams_of(&table[i]) >= SHARING;
+        const bool may_be_tall = choice->b_bits && unit == MATRIX_UNIT_XMX && teams_of(&table[i]) >= SHARING;
         if (may_be_tall && properties->local_mem_size < SHARED_BYTES) continue;
         for (int is_tall = 0; is_tall <= may_be_tall; is_tall++) {
             const matrix_tile *t = is_tall ? &tall[i] : &table[i];
@@ -311,6 +327,8 @@ static int find_tile(matrix_choice *choice, xpu_dtype dtype, const xpu_device_pr
                                            .step = matrix_step(t, unit, dtype),
                                            .rate = rate_for(choice, t, m, rate),
                                            .alone = busy_alone(choice, t, along_k),
+                                           .together = together_of(choice, t),
+                                           .ends_full = ends_full(choice),
                                            .sum = sum};
             int64_t cut;
             const double clocks = cut_for(&product, slices_pinned, &cut);
@@ -333,7 +351,7 @@ int matrix_tile_for(matrix_choice *choice, xpu_dtype dtype, const xpu_device_pro
     } kept[KEPT];
     const uint32_t changes = atomic_load_explicit(&tuning_changes, memory_order_acquire);
     const int64_t question[11] = {choice->unit, choice->device,  dtype,          along_k, batch, m, n, k,
-                                  changes,      choice->makes_b, choice->gathers};
+                                  changes,      choice->b_bits, choice->gathers};
     const uint64_t mixed = ((uint64_t)m * 31 + (uint64_t)n) * 31 + (uint64_t)k + (uint64_t)along_k;
     const size_t at = (mixed * 0x9e3779b97f4a7c15u >> 32) % KEPT;
     if (memcmp(kept[at].question, question, sizeof question)) {
@@ -358,6 +376,8 @@ double matrix_clocks(const matrix_choice *choice, xpu_dtype dtype, const xpu_dev
                                    .rate =
                                        rate_of(choice->device, choice->unit, dtype, choice->tile, along_k),
                                    .alone = busy_alone(choice, tile, along_k),
+                                   .together = together_of(choice, tile),
+                                   .ends_full = ends_full(choice),
                                    .sum = product_sum_size(dtype)};
     return clocks_of(&product, slices);
 }
@@ -423,6 +443,7 @@ xpu_status xpu_tile_rate(int device, xpu_dtype dtype, bool tf32, int number, int
                              .step = tile.depth,
                              .rate = tile.rate[along_k] / CLOCKS,
                              .alone = busy_alone(&(matrix_choice){.gathers = 0}, &table[number], along_k),
+                             .together = table[number].together,
                              .sum = product_sum_size(dtype)};
     const int64_t pinned = TUNED(properties->type == XPU_DEVICE_CPU, MATRIX_SLICES);
     int64_t cut;

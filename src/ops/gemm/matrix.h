@@ -54,7 +54,7 @@ typedef struct matrix_choice {
     int device;
     matrix_unit unit;
     bool emulated;
-    bool makes_b; /* asked for with numbers made of B's bits as they are read */
+    int b_bits;   /* of B's elements, of which numbers are made as they are read, or 0 */
     int gathers;  /* asked for by a convolution: 1 for y and x of images, 2 and 3 where more registers are
                      wanted */
     int tile;     /* a line of matrix.def */

@@ -124,6 +124,7 @@ static int power_in(uint64_t v) {
     return power;
 }
 
+int quantised_bits(const quantised_operand *o) { return bits_of(o->q->dtype); }
 int quantised_octets_alike(const quantised_operand *o) {
     return o->lines.group_along == o->length ? 3 : power_in((uint64_t)o->lines.group_along / 8);
 }

@@ -19,6 +19,7 @@ typedef struct quantised_operand {
 
 /* Do octets of neighbours lie at multiples of eight elements, and have a scale and a zero in common? */
 bool quantised_has_octets(const quantised_operand *o);
+int quantised_bits(const quantised_operand *o); /* of an element */
 /* How many octets of a line have the same scale and zero, as a power of two, 3 at most; and at what multiple
  * of bytes lines begin, as a power of two times 2, likewise. */
 int quantised_octets_alike(const quantised_operand *o);
