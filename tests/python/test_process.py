@@ -21,11 +21,21 @@ def test_import_makes_no_opencl_call():
 
 
 def test_import_is_cheap():
-    # Processor time, which other programs on the machine don't change; the best of three.
-    script = (
-        "import time; start = time.process_time(); openxpu._autoload(); print(time.process_time() - start)"
-    )
-    assert min(float(python(script, {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}).stdout) for _ in range(3)) <= 0.05
+    # Calls of Python and C functions, which are the same on every machine; torch's own import makes 200 times as many.
+    script = """
+import sys
+calls = 0
+
+def count(frame, event, argument):
+    global calls
+    calls += event in ("call", "c_call")
+
+sys.setprofile(count)
+openxpu._autoload()
+sys.setprofile(None)
+print(calls)
+"""
+    assert int(python(script, {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}).stdout) <= 10000
 
 
 def test_import_brings_nothing_else_in():
