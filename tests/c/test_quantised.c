@@ -589,35 +589,51 @@ static void long_groups(void **unused) {
     drop(&a), drop(&b), drop(&out), drop(&scale);
 }
 
-/* Numbers are made once for 128 rows, of which NVIDIA's compute units get a tile each, where of numbers that
- * lie there they would get two of 64 rows. */
-static void high_tiles(void **unused) {
+/* The work-groups of 128 rows times n lines of integers in few bits, whose results are looked at. */
+static size_t groups_of_rows(xpu_dtype dtype, int64_t n) {
     enum { M = 128, K = 512 };
-    if (!by_ptx) return;
-    const xpu_device_properties *p;
-    SUCCEEDS(xpu_device_get_properties(0, &p));
-    const int64_t n = 64 * (int64_t)p->gpu_subslice_count;
-    memory a = memory_of(M * K * 2), b = memory_of((size_t)n * K), out = memory_of((size_t)(M * n) * 2);
+    const int64_t bytes = n * K * bits_of(dtype) / 8;
+    memory a = memory_of(M * K * 2), b = memory_of((size_t)bytes), out = memory_of((size_t)(M * n) * 2);
     for (int j = 0; j < M * K; j++) put_number(XPU_BFLOAT16, a.host, j, (double)pick(-2, 2));
-    for (int64_t j = 0; j < n * K; j++) b.host[j] = (uint8_t)pick(-8, 8);
-    send(&a, M * K * 2), send(&b, (size_t)n * K);
-    const xpu_quantised q = {.dtype = XPU_INT8};
+    for (int64_t j = 0; j < bytes; j++) b.host[j] = (uint8_t)(dtype == XPU_INT4 ? pick(0, 255) : pick(-8, 8));
+    send(&a, M * K * 2), send(&b, (size_t)bytes);
+    const xpu_quantised q = {.dtype = dtype};
     const xpu_gemm_args args = args_of(XPU_BFLOAT16, M, n, K, K, &a, &b, &out);
     const int before = by_units;
     SUCCEEDS(xpu_gemm_quantised(stream, &args, NULL, &q));
     SUCCEEDS(xpu_memcpy(stream, out.host, out.device, (size_t)(M * n) * 2, true));
     assert_int_equal(by_units, before + 1);
-    assert_int_equal(of_units, p->gpu_subslice_count);
     for (int m = 0; m < M; m += 37)
         for (int64_t c = 0; c < n; c += 7) {
             double sum = 0;
-            for (int k = 0; k < K; k++)
-                sum += get_number(XPU_BFLOAT16, a.host, m * K + k) * (int8_t)b.host[c * K + k];
+            for (int64_t k = 0; k < K; k++) {
+                const int64_t at = c * K + k;
+                const unsigned bits = dtype == XPU_INT4 ? b.host[at / 2] >> at % 2 * 4 & 15u : b.host[at];
+                sum += get_number(XPU_BFLOAT16, a.host, m * K + k) * element_value(dtype, bits);
+            }
             const double got = get_number(XPU_BFLOAT16, out.host, m * n + c);
             if (fabs(got - sum) > 0x1p-8 * fabs(sum))
                 fail_msg("%d, %d: %g instead of %g", m, (int)c, got, sum);
         }
     drop(&a), drop(&b), drop(&out);
+    return of_units;
+}
+
+/* Numbers are made once for 128 rows, of which NVIDIA's compute units get a tile each, where of numbers that
+ * lie there they would get two of 64 rows. */
+static void high_tiles(void **unused) {
+    const xpu_device_properties *p;
+    SUCCEEDS(xpu_device_get_properties(0, &p));
+    if (by_ptx) assert_int_equal(groups_of_rows(XPU_INT8, 64 * p->gpu_subslice_count), p->gpu_subslice_count);
+}
+
+/* Of three tiles of 64 lines for each compute unit two go at a time, of 4-bit numbers, and the third takes as
+ * long as those: wider ones, of which all go at once, are better. */
+static void one_wave(void **unused) {
+    const xpu_device_properties *p;
+    SUCCEEDS(xpu_device_get_properties(0, &p));
+    const int64_t n = 64 * 3 * (int64_t)p->gpu_subslice_count;
+    if (by_ptx) assert_int_equal(groups_of_rows(XPU_INT4, n), (n + 127) / 128);
 }
 
 /* 8-bit activations with zero points, weights by channel, a bias, another tensor, an activation, and back to
@@ -776,6 +792,7 @@ int main(int count, char **words) {
                                        cmocka_unit_test(layers_of_bytes),
                                        cmocka_unit_test(every_zero_point),
                                        cmocka_unit_test(high_tiles),
+                                       cmocka_unit_test(one_wave),
                                        cmocka_unit_test(long_groups),
                                        cmocka_unit_test(what_is_refused)};
     return cmocka_run_group_tests(tests, set_up, NULL);
