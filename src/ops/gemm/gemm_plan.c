@@ -227,9 +227,8 @@ static bool reads_octets(matrix_unit unit, const gemm_problem *args) {
 bool gemm_plan_unit(int device, matrix_unit unit, bool emulated, const xpu_device_properties *properties,
                     gemm_problem *args, gemm_plan *plan) {
     const int b_bits = args->lines ? quantised_bits(args->lines) : 0;
-    gemm_choice choice = {
-        .kernel = KERNEL_MATRIX,
-        .matrix = {.device = device, .unit = unit, .emulated = emulated, .b_bits = b_bits}};
+    gemm_choice choice = {.kernel = KERNEL_MATRIX,
+                          .matrix = {.device = device, .unit = unit, .emulated = emulated, .b_bits = b_bits}};
     matrix_choice *matrix = &choice.matrix;
     if (matrix->unit == MATRIX_UNIT_NONE || args->m == 1 || args->n == 1) return false;
     if (args->lines && !reads_octets(unit, args)) return false;

@@ -219,7 +219,7 @@ typedef struct tiled_product {
     double rate, alone; /* multiply-adds a clock of a full compute unit; busy_alone */
     int together;       /* together_of */
     bool ends_full;
-    size_t sum;         /* bytes of a sum */
+    size_t sum; /* bytes of a sum */
 } tiled_product;
 
 /* Clocks: those of the products on the compute unit with most work-groups; of the first steps' way from
@@ -350,7 +350,7 @@ int matrix_tile_for(matrix_choice *choice, xpu_dtype dtype, const xpu_device_pro
         bool is_tall;
     } kept[KEPT];
     const uint32_t changes = atomic_load_explicit(&tuning_changes, memory_order_acquire);
-    const int64_t question[11] = {choice->unit, choice->device,  dtype,          along_k, batch, m, n, k,
+    const int64_t question[11] = {choice->unit, choice->device, dtype,          along_k, batch, m, n, k,
                                   changes,      choice->b_bits, choice->gathers};
     const uint64_t mixed = ((uint64_t)m * 31 + (uint64_t)n) * 31 + (uint64_t)k + (uint64_t)along_k;
     const size_t at = (mixed * 0x9e3779b97f4a7c15u >> 32) % KEPT;
