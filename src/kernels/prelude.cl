@@ -6,7 +6,7 @@
 
 #ifdef XPU_HAS_FP16
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
-#else
+#elif defined(cl_khr_fp16)
 #pragma OPENCL EXTENSION cl_khr_fp16 : disable
 #endif
 #ifdef XPU_HAS_FP64
@@ -18,7 +18,11 @@
 #define XPU_CPTR(type, address) ((__global const type *)(address))
 
 /* Before a kernel whose work-items a processor shall run one by one, not as the lanes of vectors. */
+#ifdef XPU_BUILT_FOR_CPU
 #define XPU_BY_ITSELF __attribute__((intel_vec_len_hint(1)))
+#else
+#define XPU_BY_ITSELF
+#endif
 
 /* Before a kernel whose work-items hold many numbers: with 32 lanes Intel's GPUs would lack registers for them. */
 #ifdef XPU_IS_INTEL_GPU

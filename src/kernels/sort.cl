@@ -15,7 +15,7 @@ typedef COMPUTED(T) key;
 #define ISNAN(x) 0
 #endif
 /* NaN is the greatest. */
-static inline bool less(key a, key b) { return (a < b) | (!ISNAN(a) & ISNAN(b)); }
+static inline bool less(key a, key b) { return (a < b) | ((!ISNAN(a)) & ISNAN(b)); }
 #ifdef DESCENDING
 #define BEFORE(a, b) less(b, a)
 #else

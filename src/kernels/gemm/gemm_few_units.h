@@ -139,10 +139,10 @@ static inline float over_neighbours(float v, const uint count) {
 
 #ifdef SCALE
 #define SCALE_BYTES sizeof(STORED(SCALE))
-#define SCALE_AT(address) ((float)LOAD(SCALE, XPU_CPTR(STORED(SCALE), address), 0) * FOLD)
+#define SCALE_FROM(address) ((float)LOAD(SCALE, XPU_CPTR(STORED(SCALE), address), 0) * FOLD)
 #else
 #define SCALE_BYTES 0
-#define SCALE_AT(address) FOLD
+#define SCALE_FROM(address) FOLD
 #endif
 #if ZERO_FORM
 #define ZERO_BYTES sizeof(STORED(ZERO))
@@ -163,7 +163,7 @@ static inline float over_neighbours(float v, const uint count) {
             const uint at_ = (uint)min((from) + s, end - 1) * FEW_STEP;                                      \
             const uint along = (uint)group_of(&l, at_); /* of all lanes, whose sums these become */          \
             WRITTEN_OUT for (int j = 0; j < 2; j++) {                                                        \
-                to[s].scale[j] = SCALE_AT(scales[j] + (ulong)along * scale_pitch[j]);                        \
+                to[s].scale[j] = SCALE_FROM(scales[j] + (ulong)along * scale_pitch[j]);                      \
                 to[s].less[j] = base + ZERO_AT(zeros[j] + (ulong)along * zero_pitch[j]);                     \
             }                                                                                                \
         }                                                                                                    \
@@ -299,7 +299,8 @@ void gemm_few_units(const gemm_quantised_params q) {
         const long across = SINGLE ? n : (uint)n / (uint)l.group_across;
         const quantised_part scale = LINES(j).scale, zero = LINES(j).zero;
         numbers_of[e] =
-            (float2)(SCALE_AT(scale.data + (place_of(&scale, b, across) + along * scale.along) * SCALE_BYTES),
+            (float2)(SCALE_FROM(scale.data +
+                                (place_of(&scale, b, across) + along * scale.along) * SCALE_BYTES),
                      base +
                          ZERO_AT(zero.data + (place_of(&zero, b, across) + along * zero.along) * ZERO_BYTES));
     }

@@ -10,7 +10,7 @@
 
 static inline ushort8 narrow8_bf16(float8 v) {
     const uint8 u = as_uint8(v);
-    const ushort8 rounded = convert_ushort8(u + 0x7fffu + (u >> 16 & 1u) >> 16);
+    const ushort8 rounded = convert_ushort8((u + 0x7fffu + (u >> 16 & 1u)) >> 16);
     return select((ushort8)0x7fc0, rounded, convert_ushort8(as_uint8(v == v)));
 }
 static inline float8 narrow8_f32(float8 v) { return v; }

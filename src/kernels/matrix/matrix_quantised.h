@@ -44,7 +44,7 @@ static inline void open_lines(__private operand_lines *o, const quantised_lines 
 
 /* Reads the next runs. */
 static inline void fetch_octets(__private operand_lines *o, const quantised_lines *q) {
-    const uint at_once = LINE_BYTES >= 16 && RUN_WORDS >= 4 ? 4 : LINE_BYTES >= 8 && RUN_WORDS >= 2 ? 2 : 1;
+    const uint at_once = AT_MOST(LINE_BYTES / 4, AT_MOST(RUN_WORDS, 4));
     WRITTEN_OUT for (uint j = 0; j < LINES_EACH; j++) {
         __private line_run *to = &o->line[j];
         WRITTEN_OUT for (uint i = 0; i < RUN_WORDS; i += at_once) {
