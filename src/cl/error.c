@@ -1,3 +1,4 @@
+#include <stdio.h>
 #include <string.h>
 
 #include "cl/cl.h"
@@ -24,11 +25,55 @@ static xpu_status status_of(cl_int error) {
     }
 }
 
+/* Whether `error` can mean that the device is lost. After a kernel that faults, NVIDIA's driver answers every
+ * call with CL_OUT_OF_RESOURCES, CL_INVALID_COMMAND_QUEUE or a number of its own; nothing in OpenCL says what
+ * happened. */
+static bool may_be_lost(cl_int error) {
+    switch (error) {
+    case CL_MEM_OBJECT_ALLOCATION_FAILURE:
+    case CL_OUT_OF_HOST_MEMORY:
+    case CL_BUILD_PROGRAM_FAILURE:
+    case CL_INVALID_VALUE: return false;
+    default: return true;
+    }
+}
+
+/* Whether a new queue can't even read a few bytes of a new buffer. */
+static bool is_lost(const cl_device *device) {
+    const cl_api *api = device->api;
+    uint32_t word = 0;
+    cl_int error;
+    if (!device->context) return false; /* the driver never gave one */
+    cl_command_queue queue =
+        api->clCreateCommandQueueWithProperties(device->context, device->id, NULL, &error);
+    if (error != CL_SUCCESS) return error == CL_INVALID_CONTEXT;
+    cl_mem buffer = api->clCreateBuffer(device->context, CL_MEM_READ_WRITE, sizeof word, NULL, &error);
+    if (error == CL_SUCCESS) {
+        error = api->clEnqueueReadBuffer(queue, buffer, CL_TRUE, 0, sizeof word, &word, 0, NULL, NULL);
+        api->clReleaseMemObject(buffer);
+    }
+    api->clReleaseCommandQueue(queue);
+    return error != CL_SUCCESS && may_be_lost(error);
+}
+
+xpu_status cl_fail_lost(const cl_device *device, const char *cause) {
+    return xpu_fail(
+        XPU_ERROR_DEVICE_LOST,
+        "%s is lost to this process, since a kernel faulted or the driver reset the device (%s); what "
+        "was in its memory is gone, and only a new process can use it",
+        device->properties.name, cause);
+}
+
 xpu_status cl_failed(cl_int error, const char *call, const cl_device *device) {
     /* `call` is an expression, as device->api->clFinish(queue): its function's name is what helps */
     const char *name = strstr(call, "->cl");
     name = name ? name + 2 : call;
     int length = (int)strcspn(name, "(");
+    if (device && (status_of(error) == XPU_ERROR_DEVICE_LOST || (may_be_lost(error) && is_lost(device)))) {
+        char cause[128];
+        snprintf(cause, sizeof cause, "%.*s: %s (%d)", length, name, cl_error_name(error), error);
+        return cl_fail_lost(device, cause);
+    }
     return xpu_fail(status_of(error), "OpenCL: %.*s failed: %s (%d) on %s", length, name,
                     cl_error_name(error), error, device ? device->properties.name : "no device");
 }

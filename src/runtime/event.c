@@ -84,9 +84,7 @@ xpu_status xpu_event_query(xpu_event *event) {
     XPU_TRY(flush(event));
     CL_TRY(device, device->api->clGetEventInfo(event->marker, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state,
                                                &state, NULL));
-    if (state < 0)
-        return xpu_fail(XPU_ERROR_DEVICE_LOST, "work on %s ended with %s", device->properties.name,
-                        cl_error_name(state));
+    if (state < 0) return cl_fail_lost(device, cl_error_name(state));
     return state == CL_COMPLETE ? XPU_SUCCESS : XPU_NOT_READY;
 }
 

@@ -115,6 +115,10 @@ static xpu_status build(const cl_device *device, const char *source, const char 
     cl_program program = device->api->clCreateProgramWithSource(device->context, 1, &source, &length, &error);
     XPU_TRY(cl_check(error, "->clCreateProgramWithSource", device));
     error = device->api->clBuildProgram(program, 1, &device->id, options, NULL, NULL);
+    if (error != CL_SUCCESS && cl_failed(error, "->clBuildProgram", device) == XPU_ERROR_DEVICE_LOST) {
+        device->api->clReleaseProgram(program);
+        return XPU_ERROR_DEVICE_LOST;
+    }
     if (error != CL_SUCCESS || core_fault()) {
         xpu_fail(XPU_ERROR_BUILD_FAILED, "kernel %s failed to build on %s with options \"%s\": %s", label,
                  device->properties.name, options, cl_error_name(error));

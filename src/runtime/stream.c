@@ -236,9 +236,7 @@ static xpu_status ask_marker(const cl_device *device, cl_event *marker) {
     if (state > CL_COMPLETE) return XPU_NOT_READY;
     device->api->clReleaseEvent(*marker);
     *marker = NULL;
-    if (state < 0)
-        return xpu_fail(XPU_ERROR_DEVICE_LOST, "work on %s ended with %s", device->properties.name,
-                        cl_error_name(state));
+    if (state < 0) return cl_fail_lost(device, cl_error_name(state));
     return XPU_SUCCESS;
 }
 
