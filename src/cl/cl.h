@@ -37,7 +37,8 @@ const xpu_device_properties *cl_device_properties(int device);
 xpu_status cl_read_capabilities(cl_device *device);
 
 /* CL_SUCCESS becomes XPU_SUCCESS; anything else the right status, with the call and the device in the
- * error text. XPU_ERROR_DEVICE_LOST, whatever the error, where the device answers nothing any more. In the fault-testing build any call can be made to fail. */
+ * error text. XPU_ERROR_DEVICE_LOST, whatever the error, where the device answers nothing any more. In the
+ * fault-testing build any call can be made to fail. */
 xpu_status cl_failed(cl_int error, const char *call, const cl_device *device);
 /* Fails with XPU_ERROR_DEVICE_LOST; `cause`, what told so. */
 xpu_status cl_fail_lost(const cl_device *device, const char *cause);
