@@ -46,7 +46,7 @@ static bool is_lost(const cl_device *device) {
     if (!device->context) return false; /* the driver never gave one */
     cl_command_queue queue =
         api->clCreateCommandQueueWithProperties(device->context, device->id, NULL, &error);
-    if (error != CL_SUCCESS) return error == CL_INVALID_CONTEXT;
+    if (error != CL_SUCCESS) return error != CL_OUT_OF_RESOURCES && may_be_lost(error);
     cl_mem buffer = api->clCreateBuffer(device->context, CL_MEM_READ_WRITE, sizeof word, NULL, &error);
     if (error == CL_SUCCESS) {
         error = api->clEnqueueReadBuffer(queue, buffer, CL_TRUE, 0, sizeof word, &word, 0, NULL, NULL);

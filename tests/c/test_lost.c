@@ -77,6 +77,10 @@ static void errors_of_nvidia_after_a_fault(void **state) {
         assert_int_equal(failed(seen[i]), XPU_ERROR_DEVICE_LOST);
     read_error = CL_SUCCESS, queue_error = CL_INVALID_CONTEXT;
     assert_int_equal(failed(CL_OUT_OF_RESOURCES), XPU_ERROR_DEVICE_LOST);
+    queue_error = -9999;
+    assert_int_equal(failed(CL_OUT_OF_RESOURCES), XPU_ERROR_DEVICE_LOST);
+    queue_error = CL_OUT_OF_RESOURCES; /* of a device that has no room for a queue */
+    assert_int_equal(failed(CL_OUT_OF_RESOURCES), XPU_ERROR_DRIVER);
 }
 
 /* A device without memory fails, too, and works when some is freed. */
