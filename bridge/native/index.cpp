@@ -86,6 +86,17 @@ xpu_iter flat_iter(const at::Tensor &flat, const at::Tensor &other, const at::Te
 
 } // namespace
 
+void check_places(const char *op, const at::Tensor &out, int64_t dim, const at::Tensor &index,
+                  bool as_index) {
+    if (out.dim() == 0 || out.size(dim) > 0 || index.numel() == 0) return;
+    const auto message = [&] {
+        return c10::str(op, "index ", index.flatten()[0].item<int64_t>(), " is out of bounds for dimension ",
+                        dim, " with size 0");
+    };
+    TORCH_CHECK_INDEX(!as_index, message());
+    TORCH_CHECK(false, message());
+}
+
 void put_flat(const at::Tensor &out, const at::Tensor &positions, const at::Tensor &source, bool accumulate,
               xpu_fault *fault) {
     xpu_indexed indexed;
@@ -235,6 +246,7 @@ Tensor &index_select_out_xpu(const Tensor &self, int64_t dim, const Tensor &inde
     if (self.dim() > 0) sizes[dim] = count;
     at::native::resize_output(result, sizes);
     if (result.numel() == 0) return result;
+    TORCH_CHECK_INDEX(self.numel() > 0, "index out of range in self");
 
     const auto out = bits_of(result), in = input_bits_of(self), chooser = input_of(index);
     xpu_fault fault = {};
@@ -252,6 +264,7 @@ TORCH_IMPL_FUNC(gather_out_xpu)
 (const Tensor &self, int64_t dim, const Tensor &index, bool sparse_grad, const Tensor &result) {
     if (index.numel() == 0) return;
     dim = at::maybe_wrap_dim(dim, self.dim());
+    check_places("", self, dim, index, false);
     const auto out = bits_of(result), in = input_bits_of(self), chooser = input_of(index);
     xpu_fault fault = {};
     check(xpu_gather(current_stream(result), &out, &in, static_cast<int>(dim), &chooser, &fault));
@@ -263,6 +276,7 @@ TORCH_IMPL_FUNC(index_copy_out_xpu)
 (const Tensor &self, int64_t dim, const Tensor &index, const Tensor &source, const Tensor &result) {
     if (!result.is_same(self)) result.copy_(self);
     if (index.numel() == 0 || source.numel() == 0) return;
+    check_places("index_copy_(): ", result, dim, index, true);
     const bool ordered = globalContext().deterministicAlgorithms();
     const auto out = ordered ? tensor_of(result) : bits_of(result),
                in = ordered ? input_of(source) : input_bits_of(source);
@@ -286,11 +300,12 @@ Tensor &index_fill_xpu_(Tensor &self, int64_t dim, const Tensor &index, const Sc
                 "index_fill_(): Converting complex Scalar to non-complex type is not supported");
     dim = maybe_wrap_dim(dim, self);
     TORCH_CHECK(index.dim() <= 1, "Index has to be a vector/scalar");
-    if (self.numel() == 0 || index.numel() == 0) return self;
-
-    const auto number = at::full({}, value, self.options());
+    if (index.numel() == 0) return self;
     DimVector sizes(self.sizes()), still(self.dim(), 0);
     if (self.dim() > 0) sizes[dim] = index.numel();
+    if (c10::multiply_integers(sizes) == 0) return self;
+    check_places("", self, dim, index, true);
+    const auto number = at::full({}, value, self.options());
     const auto source = number.as_strided(sizes, still);
     const auto out = bits_of(self), in = input_bits_of(source), chooser = input_of(index);
     xpu_fault fault = {};

@@ -34,6 +34,9 @@ inline xpu_tensor input_bits_of(const at::TensorBase &tensor) {
 // The order in which elements that meet are combined: the same in every run where PyTorch is asked for it.
 xpu_scatter_order scatter_order();
 
+// Raises as the CPU does where `out` has no element along `dim` that an index could name, before any launch.
+void check_places(const char *op, const at::Tensor &out, int64_t dim, const at::Tensor &index, bool as_index);
+
 // Writes source[i…] to the places of `out`, taken as flat memory, that `positions` names.
 void put_flat(const at::Tensor &out, const at::Tensor &positions, const at::Tensor &source, bool accumulate,
               xpu_fault *fault);

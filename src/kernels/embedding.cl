@@ -284,7 +284,11 @@ static inline long keys_before(const rows_gradient_params *p, long key, bool and
 }
 
 static inline void store_row(const rows_gradient_params *p, long key, ulong column, pack sum) {
-    if (key == p->left_out || (ulong)key >= (ulong)p->rows) return;
+    if (key == p->left_out) return;
+    if ((ulong)key >= (ulong)p->rows) {
+        if (column == 0) fault_report(p->watch, 0, key, p->rows);
+        return;
+    }
     if (p->by_frequency) {
         const ACC times = keys_before(p, key, true) - keys_before(p, key, false);
         for (uint k = 0; k < PACK; k++) sum.v[k] /= times;

@@ -29,6 +29,7 @@ typedef struct rows_gradient_params {
         given;             /* the row of an index, else its place; its divisor; its factor; each may be 0 */
     xpu_addr out;          /* [rows, width] */
     xpu_addr heads, tails; /* [chunks, width]: sums of runs that other chunks have a part in */
+    struct fault_watch watch;
     xpu_i64 rows, count, left_out, given_stride;
     xpu_i64 chunk, chunks;
     xpu_u32 width;

@@ -87,8 +87,8 @@ XPU_BY_ITSELF
 #endif
 __kernel void index_move(struct index_params p) {
     INDEX_WALK(DIMS)
-    long offset = 0;
-    INDEX_RESOLVE(offset, 0, return)
+    INDEX_RESOLVE(offset, found, 0)
+    if (!found) return;
 #ifdef ROWS
     copy_row(XPU_PTR(T, p.out + out + (PUT ? offset : 0)), XPU_CPTR(T, p.in + in + (PUT ? 0 : offset)),
              (ulong)p.size[0]);

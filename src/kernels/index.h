@@ -47,16 +47,19 @@ typedef STORED(I) index_t;
         for (int k = 0; k < NI; k++) at[k] += (n) * p.index_stride[k][d];                                    \
     } while (0)
 
-/* The sum of index times step, `n` elements on along dimension 0, or `leave` after a report. */
-#define INDEX_RESOLVE(offset, n, leave)                                                                      \
-    for (int k = 0; k < NI; k++) {                                                                           \
+/* Declares `offset`, the sum of index times step, `n` elements on along dimension 0, and `found`, false after
+ * a report. (No statement goes in as an argument: a `continue` would be the loop's in here.) */
+#define INDEX_RESOLVE(offset, found, n)                                                                      \
+    long offset = 0;                                                                                         \
+    bool found = true;                                                                                       \
+    for (int k = 0; k < NI && found; k++) {                                                                  \
         const long given = *XPU_CPTR(index_t, p.index[k] + at[k] + (n) * INDEX_STRIDE0(k));                  \
         const long i = given < 0 && p.wrap ? given + p.extent[k] : given;                                    \
-        if ((ulong)i >= (ulong)p.extent[k]) {                                                                \
+        found = (ulong)i < (ulong)p.extent[k];                                                               \
+        if (found)                                                                                           \
+            offset += i * p.step[k];                                                                         \
+        else                                                                                                 \
             fault_report(p.watch, k, given, p.extent[k]);                                                    \
-            leave;                                                                                           \
-        }                                                                                                    \
-        offset += i * p.step[k];                                                                             \
     }
 
 /* Strides along dimension 0 are constants where they have their natural values. */

@@ -227,12 +227,12 @@ __kernel void scatter_blocks(struct index_params p) {
 #if ROW_LANES > 1
     const uint lane = get_sub_group_local_id();
     for (long s = 0; s < p.serial; s++) {
-        long offset = 0, i = 0;
-        INDEX_RESOLVE(offset, 0, goto next)
-        for (; i + ROW_LANES <= columns; i += ROW_LANES)
-            put(p.out + out + offset, p.in + in, i + lane);
-        if (i + lane < columns) put(p.out + out + offset, p.in + in, i + lane);
-    next:
+        INDEX_RESOLVE(offset, found, 0)
+        if (found) {
+            long i = 0;
+            for (; i + ROW_LANES <= columns; i += ROW_LANES) put(p.out + out + offset, p.in + in, i + lane);
+            if (i + lane < columns) put(p.out + out + offset, p.in + in, i + lane);
+        }
         INDEX_MOVE(PDIMS, 1);
     }
 #elif NI == 1
@@ -259,19 +259,16 @@ __kernel void scatter_blocks(struct index_params p) {
         in = in0;
         for (int k = 0; k < NI; k++) at[k] = at0[k];
         for (long s = 0; s < p.serial; s++) {
-            long offset = 0;
-            INDEX_RESOLVE(offset, i, goto next)
-            put(p.out + out + offset + i * OS0, p.in + in + i * IS0, 0);
-        next:
+            INDEX_RESOLVE(offset, found, i)
+            if (found) put(p.out + out + offset + i * OS0, p.in + in + i * IS0, 0);
             INDEX_MOVE(PDIMS, 1);
         }
     }
 #else
     for (long s = 0; s < p.serial; s++) {
         for (long i = 0; i < columns; i++) {
-            long offset = 0;
-            INDEX_RESOLVE(offset, i, continue)
-            put(p.out + out + offset + i * OS0, p.in + in + i * IS0, 0);
+            INDEX_RESOLVE(offset, found, i)
+            if (found) put(p.out + out + offset + i * OS0, p.in + in + i * IS0, 0);
         }
         INDEX_MOVE(PDIMS, 1);
     }
@@ -308,12 +305,8 @@ __kernel void scatter_keys(struct index_params p) {
     }
     MOVE_SERIAL(s);
     __global long *key = XPU_PTR(long, p.keys) + row * p.serial + s;
-    long offset = 0;
-    INDEX_RESOLVE(offset, 0, goto nowhere)
-    *key = offset;
-    return;
-nowhere:
-    *key = NOWHERE;
+    INDEX_RESOLVE(offset, found, 0)
+    *key = found ? offset : NOWHERE;
 }
 
 __kernel void scatter_runs(struct index_params p) {
@@ -351,10 +344,8 @@ __kernel void scatter_fixed(struct index_params p) {
     INDEX_WALK(PDIMS)
 #if DIMS == PDIMS + 1
     for (long s = 0; s < p.serial; s++) {
-        long offset = 0;
-        INDEX_RESOLVE(offset, 0, goto next)
-        put(p.out + out + offset, p.in + in, 0);
-    next:
+        INDEX_RESOLVE(offset, found, 0)
+        if (found) put(p.out + out + offset, p.in + in, 0);
         INDEX_MOVE(PDIMS, 1);
     }
 #else
@@ -372,9 +363,8 @@ __kernel void scatter_fixed(struct index_params p) {
             INDEX_MOVE(d, r);
             rest = q;
         }
-        long offset = 0;
-        INDEX_RESOLVE(offset, 0, continue)
-        put(p.out + out + offset, p.in + in, 0);
+        INDEX_RESOLVE(offset, found, 0)
+        if (found) put(p.out + out + offset, p.in + in, 0);
     }
 #endif
 }
@@ -440,8 +430,8 @@ static inline void update(xpu_addr address, computed v) {
 
 __kernel void scatter_atomic(struct index_params p) {
     INDEX_WALK(DIMS)
-    long offset = 0;
-    INDEX_RESOLVE(offset, 0, return)
+    INDEX_RESOLVE(offset, found, 0)
+    if (!found) return;
     update(p.out + out + offset, LOAD(T, XPU_CPTR(stored, p.in + in), 0));
 }
 #endif

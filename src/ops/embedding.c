@@ -210,6 +210,8 @@ xpu_status xpu_rows_gradient(xpu_stream *stream, const xpu_bags *args, const voi
     const int64_t chunks = ceil_div(args->count, chunk);
     const size_t bytes = (size_t)(chunks * args->width) * xpu_dtype_size(compute_dtype(args->dtype));
     void *memory;
+    xpu_fault *place;
+    XPU_TRY(xpu_fault_watch(stream, &place));
     XPU_TRY(xpu_workspace_take(stream, 2 * bytes, &memory));
     const rows_gradient_params p = {
         .grad = XPU_ADDR(grad),
@@ -221,6 +223,7 @@ xpu_status xpu_rows_gradient(xpu_stream *stream, const xpu_bags *args, const voi
         .out = XPU_ADDR(out),
         .heads = XPU_ADDR(memory),
         .tails = XPU_ADDR(memory) + bytes,
+        .watch = {XPU_ADDR(place), XPU_ADDR("embedding_backward")},
         .rows = args->rows,
         .count = args->count,
         .left_out = args->left_out,
@@ -236,5 +239,6 @@ xpu_status xpu_rows_gradient(xpu_stream *stream, const xpu_bags *args, const voi
         range.work = (uint64_t)(chunks * args->width);
         status = xpu_launch(stream, finish, &range, &p, sizeof p);
     }
+    if (status == XPU_SUCCESS) status = xpu_fault_raise(stream, place);
     return workspace_done(memory, status);
 }
