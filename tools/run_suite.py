@@ -2,6 +2,7 @@
 
     python tools/run_suite.py ~/pytorch/test test_indexing.py nn/test_pooling.py
     python tools/run_suite.py --written-for xpu ~/torch-xpu-ops/test/regressions
+    python tools/run_suite.py --as-is ~/peft tests/test_lora_variants.py
 
 PyTorch's own test files aren't in its packages, and no copy is kept here: give the folder of one. Without
 names all its test_*.py run. Each file is copied with its device's name replaced (torch.cuda, "cuda",
@@ -14,6 +15,10 @@ file in the output folder: an interrupted run goes on where it stopped, `--again
 
 With `--rounds 20` a process runs all of its tests twenty times over, one round after the other, each a row of its own:
 "name (2)" is the second. What takes long is importing PyTorch, and that is done once.
+
+Suites of libraries that find their device by themselves (torch.accelerator, torch.xpu) run with `--as-is`: where they
+lie, from that folder, with their conftest.py, and with nothing moved. On the CPU the same files run in a PyTorch that
+has not loaded openxpu. Without names all test_*.py below the folder run. `--skips` counts the reasons of what was left out.
 
 Files of an older PyTorch import from torch.testing what is no longer there: `--machinery` names the folder of
 their own torch/testing/_internal, from which the missing names are taken.
@@ -31,6 +36,7 @@ failed that passes on the other device.
 from __future__ import annotations
 
 import argparse
+import collections
 import copy
 import importlib
 import importlib.util
@@ -52,6 +58,8 @@ from typing import Any
 
 HEAVY = "OPENXPU_SUITE_MEMORY"
 SETTINGS = "OPENXPU_SUITE"
+UNTUNED = "OPENXPU_SUITE_UNTUNED"
+AS_IS = "any"  # as the device that a suite is written for: it asks for the one that there is
 
 
 # --- moving -----------------------------------------------------------------------------------------------
@@ -285,6 +293,7 @@ class Recorder:
     def __init__(self, settings: dict[str, Any]) -> None:
         self.device = settings["device"]
         self.wanted = None if settings["tests"] is None else set(settings["tests"])
+        self.alike = settings["alike"] if settings["alike"] is None else set(settings["alike"])
         self.listing, self.only = settings["listing"], settings["only"]
         self.with_file = settings["with_file"]
         self.unwanted, self.every = set(settings["unwanted"]), settings["every"]
@@ -319,6 +328,8 @@ class Recorder:
             name = self._enter(item)
             if self.wanted is not None:
                 return name in self.wanted
+            if self.alike is not None and same(name) not in self.alike:
+                return False
             test = ROUND.sub("", name)
             if name in self.unwanted or zlib.crc32(same(test).encode()) % self.every:
                 return False
@@ -329,6 +340,14 @@ class Recorder:
         self._write(tests=list(map(self._enter, items)))
         if self.listing:
             items.clear()
+
+    def pytest_collectreport(self, report: Any) -> None:
+        """A file that can't be imported is a test that fails."""
+        if report.failed:
+            name = f"{report.nodeid}::import"
+            self._write(
+                test=self._name(name), touched=False, seconds=0, outcome="failed", text=str(report.longrepr)
+            )
 
     def pytest_runtest_protocol(self, item: Any) -> None:
         """A test is next; what is written of it names its round."""
@@ -364,9 +383,25 @@ class Recorder:
         self._write(test=self._name(nodeid), touched=touched, seconds=seconds, **self.outcome)
 
 
+def _untune() -> None:
+    """Triton's autotuners take the first of their configurations: the others would be built and timed as well."""
+    from triton.runtime.autotuner import Autotuner
+
+    start = Autotuner.__init__
+
+    def first(self: Any, function: Any, names: Any, configs: Any, *args: Any, **options: Any) -> None:
+        start(self, function, names, configs[:1], *args, **options)
+
+    setattr(Autotuner, "__init__", first)  # noqa: B010
+
+
 def prepare() -> dict[str, Any]:
     """Make this process ready for the files that the environment's settings name; return those."""
     settings: dict[str, Any] = json.loads(Path(os.environ[SETTINGS]).read_text())
+    if os.environ.get(UNTUNED):
+        _untune()
+    if settings["source"] == AS_IS:
+        return settings
     _move_machinery(settings["source"], settings["device"])
     files = [Path(file) for file in settings["files"]]
     if settings["machinery"]:
@@ -398,6 +433,7 @@ class Job:
     log: Path
     machinery: str = ""
     rounds: int = 1
+    alike: list[str] | None = None  # only tests of these names, the device's aside
     results: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def read(self) -> None:
@@ -439,6 +475,7 @@ class Slice:
             "source": job.source,
             "log": str(self.log.resolve()),
             "tests": tests,
+            "alike": job.alike,
             "unwanted": list(job.results),
             "listing": listing,
             "with_file": len(job.files) > 1,
@@ -458,14 +495,16 @@ class Slice:
             command += ["-m", "openxpu.cli", "run"]
         else:
             environment["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
-        command += ["-m", "pytest", "-q", "-p", "run_suite", "-p", "no:cacheprovider", "--noconftest"]
+        command += ["-m", "pytest", "-q", "-p", "run_suite", "-p", "no:cacheprovider"]
+        if job.source != AS_IS:
+            command += ["--noconftest"]
         command += ["--rootdir", str(job.folder), "-p", "no:warnings", "--continue-on-collection-errors"]
         command += [str(job.folder / file) for file in job.files]
         with self.output.open("w") as output:
             self.process = subprocess.Popen(
                 command,
                 env=environment,
-                cwd=job.folder / Path(job.files[0]).parent,
+                cwd=job.folder if job.source == AS_IS else job.folder / Path(job.files[0]).parent,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -664,6 +703,14 @@ def _reason(text: str) -> str:
     return errors[0][:200] if errors else ""
 
 
+def left_out(jobs: list[Job]) -> collections.Counter[str]:
+    """How many tests were skipped or expected to fail, by the reason given (numbers aside)."""
+    texts = [
+        r["text"] for job in jobs for r in job.results.values() if r["outcome"] in ("skipped", "expected")
+    ]
+    return collections.Counter(re.sub(r"\d+", "N", text.strip() or "no reason")[:120] for text in texts)
+
+
 def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(
@@ -673,9 +720,21 @@ def main() -> int:
     parser.add_argument("files", nargs="*", help="names in the folder; all test_*.py of it without")
     parser.add_argument("--out", type=Path, default=Path("build/suites"))
     parser.add_argument("--beside", choices=("cpu", "cuda", "none"), default="cpu")
+    parser.add_argument(
+        "--few-beside",
+        action="store_true",
+        help="beside it run only what fails on xpu; the rest counts as passing",
+    )
     parser.add_argument("--together", action="store_true", help="small files in one process, one row")
     parser.add_argument("--only-device", help="run the tests of this device now, and not the other's")
     parser.add_argument("--written-for", choices=("cuda", "xpu"), default="cuda")
+    parser.add_argument(
+        "--as-is", dest="written_for", action="store_const", const=AS_IS, help="files that find their device"
+    )
+    parser.add_argument(
+        "--untuned", action="store_true", help="Triton's autotuners take their first configuration"
+    )
+    parser.add_argument("--skips", action="store_true", help="also count why tests were left out on xpu")
     parser.add_argument("--machinery", type=Path, help="torch/testing/_internal of the files' own PyTorch")
     parser.add_argument("--slice", type=int, default=400, help="tests a process")
     parser.add_argument("--processes", "-n", type=int, default=1, help="how many at a time")
@@ -689,9 +748,12 @@ def main() -> int:
     parser.add_argument("--report", action="store_true", help="run nothing, write the table")
     options = parser.parse_args()
     os.environ[HEAVY] = str(options.memory)
+    os.environ[UNTUNED] = "1" if options.untuned else ""
     os.environ["PYTORCH_TEST_WITH_SLOW"] = str(int(options.slow))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # and end the processes started
-    files = options.files or sorted(path.name for path in options.folder.glob("test_*.py"))
+    as_is = options.written_for == AS_IS
+    found = (options.folder.rglob if as_is else options.folder.glob)("test_*.py")
+    files = options.files or sorted(str(path.relative_to(options.folder)) for path in found)
     groups = {options.folder.resolve().name: files} if options.together else {file: [file] for file in files}
     machinery = str(options.machinery.resolve()) if options.machinery else ""
     pairs = []
@@ -700,25 +762,41 @@ def main() -> int:
         for device in ("xpu", "cpu" if options.beside == "none" else options.beside):
             out = options.out.resolve() / device
             log = out / f"{name.replace('/', '.')}.jsonl"
-            jobs.append(
-                Job(device, options.written_for, name, group, out / "moved", log, machinery, options.rounds)
-            )
+            folder = options.folder.resolve() if as_is else out / "moved"
+            jobs.append(Job(device, options.written_for, name, group, folder, log, machinery, options.rounds))
         pairs.append((jobs[0], jobs[1]))
     chosen = [job for pair in pairs for job in reversed(pair[: 1 if options.beside == "none" else 2])]
     chosen = [job for job in chosen if options.only_device in (None, job.device)]
     for job in chosen:
-        job.folder.mkdir(parents=True, exist_ok=True)
+        job.log.parent.mkdir(parents=True, exist_ok=True)
     if not options.report:
-        for device in dict.fromkeys(job.device for job in chosen):
+        for device in dict.fromkeys(job.device for job in chosen if not as_is):
             # the CPU runs a file for CUDA as it is
             target = "cuda" if device == "cpu" and options.written_for == "cuda" else device
             folder = next(job.folder for job in chosen if job.device == device)
             copy_suite(options.folder, files, folder, options.written_for, target)
+        if options.few_beside:
+            run([job for job in chosen if job.device == "xpu"], options)
+            for job, base in pairs:
+                job.read()
+                base.alike = [
+                    same(test) for test, result in job.results.items() if result["outcome"] in FAILED
+                ]
+            chosen = [base for _, base in pairs if base in chosen and base.alike]
         run(chosen, options)
     for pair in pairs:
         for job in pair:
             job.read()
-    return 0 if report(pairs, print) else 1
+    if options.few_beside:
+        for job, base in pairs:
+            good = {t: r for t, r in job.results.items() if r["outcome"] == "passed"}
+            base.results = good | base.results
+    succeeded = report(pairs, print)
+    if options.skips:
+        print("\nLeft out on xpu:")
+        for reason, count in left_out([job for job, _ in pairs]).most_common():
+            print(f"- {count}: {reason}")
+    return 0 if succeeded else 1
 
 
 if __name__ == "__main__":

@@ -108,3 +108,64 @@ def test_ranks_of_a_file_for_cuda_are_processes_on_xpu(tmp_path: Path) -> None:
     failed = re.findall(r"^- \S+::(\w+(?: \(\d\))?): ", done.stdout, re.MULTILINE)
     assert failed == ["test_fails", "test_fails (2)"]
     assert "rank 1" in (tmp_path / "out" / "xpu" / "test_ranks.py.jsonl").read_text()
+
+
+LIBRARY = """
+import pytest
+import torch
+import helper
+
+device = str(torch.accelerator.current_accelerator() or "cpu")
+
+@pytest.mark.parametrize("device", [device])
+def test_doubles(device, one):
+    assert helper.double(one.to(device)).tolist() == [2.0, 2.0]
+
+@pytest.mark.parametrize("device", [device])
+def test_only_on_the_cpu(device, one):
+    assert one.to(device).device.type == "cpu"
+
+def test_nowhere(one):
+    assert one.to(device).sum() == 3
+
+def test_wants_a_model():
+    pytest.skip("needs model 17")
+"""
+KERNEL = """
+import torch
+import triton
+import triton.language as tl
+
+@triton.autotune(configs=[triton.Config({"BLOCK": 8}), triton.Config({"BLOCK": 4})], key=[])
+@triton.jit
+def size_of_block(out, BLOCK: tl.constexpr):
+    tl.store(out, BLOCK)
+
+def test_first_configuration():
+    out = torch.zeros(1, dtype=torch.int32, device="xpu")
+    size_of_block[(1,)](out)
+    assert out.item() == 8 and len(size_of_block.configs) == 1
+"""
+
+
+def test_a_library_that_finds_its_device_runs_as_it_is(tmp_path: Path) -> None:
+    suite = tmp_path / "library"
+    (suite / "tests").mkdir(parents=True)
+    (suite / "helper.py").write_text("def double(x):\n    return x + x\n")
+    fixture = "import pytest\nimport torch\n\n@pytest.fixture\ndef one():\n    return torch.ones(2)\n"
+    (suite / "tests" / "conftest.py").write_text(fixture)
+    (suite / "tests" / "test_library.py").write_text(LIBRARY)
+    (suite / "tests" / "test_kernel.py").write_text(KERNEL)
+    (suite / "tests" / "test_broken.py").write_text("import no_such_package\n")
+    command = [sys.executable, str(TOOL), "--as-is", "--out", str(tmp_path / "out"), str(suite)]
+    command += ["--together", "--untuned", "--skips", "--few-beside"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 1, done.stdout + done.stderr
+    row = next(line for line in done.stdout.splitlines() if line.startswith("| `library`"))
+    # ran, without memory of the device; the CPU passes, of these; beyond the CPU's
+    assert re.findall(r"\d+\.?\d*", row) == ["5", "0", "3", "2", "66.7", "0", "0", "0"], done.stdout
+    failed = re.findall(r"^- \S+::(\S+): failed:", done.stdout, re.MULTILINE)
+    assert failed == ["test_only_on_the_cpu[xpu]"], done.stdout
+    assert "Left out on xpu:\n- 1: Skipped: needs model N\n" in done.stdout
+    beside = (tmp_path / "out" / "cpu" / "library.jsonl").read_text()
+    assert "test_nowhere" in beside and "test_doubles" not in beside  # only what failed on xpu
