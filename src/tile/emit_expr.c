@@ -154,6 +154,13 @@ static const char *wrapping_text(emitter *e, op_code code, element el, const cha
     static const char *const signs[] = {[OP_ADDI] = "+", [OP_SUBI] = "-", [OP_MULI] = "*"};
     const char *ty = c_type(type_scalar(e->t, el)), *u = c_unsigned(el);
     if (el == I1) return tile_format(e->t, code == OP_MULI ? "(%s && %s)" : "(%s != %s)", a, b);
+    if (e->t->target.has_inline_ptx && el != I64) {
+        const char *negated = code == OP_SUBI && !strcmp(a, "0")      ? b
+                              : code == OP_MULI && !strcmp(b, "(-1)") ? a
+                              : code == OP_MULI && !strcmp(a, "(-1)") ? b
+                                                                      : NULL;
+        if (negated) return tile_format(e->t, "(%s)%s(%s)", ty, use(e, "tile_negate_ptx"), negated);
+    }
     if (code == OP_ADDI || code == OP_SUBI || code == OP_MULI)
         return tile_format(e->t, "(%s)((%s)%s %s (%s)%s)", ty, u, a, signs[code], u, b);
     return divide_text(e, code, el, a, b);

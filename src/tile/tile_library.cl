@@ -214,6 +214,16 @@ static inline void tile_fence(uint flags) {
 #endif
 }
 
+//! tile_negate_ptx
+// -v. For sm_90 NVIDIA's compiler drops the sign of an int32 that was negated in 32 bits where it makes one
+// instruction of two maxima or minima, as in max(sum, max(v, -v)); 64 bits keep it from that.
+static inline int tile_negate_ptx(int v) {
+    int negated;
+    __asm__("{ .reg .s64 wide; cvt.s64.s32 wide, %1; neg.s64 wide, wide; cvt.u32.u64 %0, wide; }"
+            : "=r"(negated) : "r"(v));
+    return negated;
+}
+
 //! tile_fence_ptx
 static inline void tile_fence_ptx(uint flags) { __asm__ volatile("membar.gl;" : : : "memory"); }
 
