@@ -1,6 +1,27 @@
-/* Complex arithmetic and functions on T (float2 or double2), for formulas of pointwise.def. Branch cuts
- * and signs of zero as in C99's complex functions; infinities as far as PyTorch's CUDA kernels. */
+/* Complex arithmetic and functions on T (float2 or double2), for formulas of pointwise.def. Branch cuts, signs of
+ * zero, infinities and NaN of functions are those of C99's Annex G. Products and quotients don't restore
+ * infinities, as PyTorch's and NumPy's don't. */
 #define C(x, y) ((T)((x), (y)))
+#ifdef R_IS_DOUBLE
+#define EXP_LIMIT 709.0   /* exp, sinh and cosh overflow beyond it */
+#define TOO_LARGE 1e150   /* for a square */
+#define FAR 1e8           /* 1 / FAR² is nothing beside 1 */
+#define NEARLY_LARGEST 0x1p1021
+#define NEARLY_SMALLEST 0x1p-900
+#define UP 0x1p108        /* even powers of 2 that bring such numbers to where they have all their digits */
+#define SQRT_UP 0x1p54
+#define LN2_LOW 2.3190468138462996e-17
+#else
+#define EXP_LIMIT 88.0f
+#define TOO_LARGE 1e15f
+#define FAR 1e4f
+#define NEARLY_LARGEST 0x1p125f
+#define NEARLY_SMALLEST 0x1p-90f
+#define UP 0x1p48f
+#define SQRT_UP 0x1p24f
+#define LN2_LOW -1.9046542e-9f
+#endif
+#define LN2 K(0.69314718055994530942)
 
 static inline T c_mul(T a, T b) { return C(a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x); }
 /* A parameter, mostly real, times b: 1 leaves infinities as they are. */
@@ -9,29 +30,56 @@ static inline R c_abs(T a) { return hypot(a.x, a.y); }
 static inline R c_arg(T a) { return atan2(a.y, a.x); }
 static inline bool c_zero(T a) { return a.x == 0 && a.y == 0; }
 static inline bool c_isnan(T a) { return isnan(a.x) || isnan(a.y); }
+/* A power of 2 that brings a number, the greater of whose parts is `high`, to where its square has all its digits. */
+static inline R c_even(R high) { return high > NEARLY_LARGEST ? K(0.25) : high < NEARLY_SMALLEST ? UP : K(1.0); }
+static inline R c_high(T a) { return fmax(fabs(a.x), fabs(a.y)); }
 /* Smith's way, which scales so that nothing overflows in between. */
 static inline T c_div(T a, T b) {
-    R x = fabs(b.x), y = fabs(b.y);
-    if (x >= y) {
-        if (x == 0 && y == 0) return C(a.x / x, a.y / y);
-        R ratio = b.y / b.x, scale = K(1.0) / (b.x + b.y * ratio);
-        return C((a.x + a.y * ratio) * scale, (a.y - a.x * ratio) * scale);
-    }
-    R ratio = b.x / b.y, scale = K(1.0) / (b.x * ratio + b.y);
-    return C((a.x * ratio + a.y) * scale, (a.y * ratio - a.x) * scale);
+    const R high = c_high(b), by = c_even(high), down = c_high(a) > NEARLY_LARGEST ? K(0.25) : K(1.0);
+    if (b.x == 0 && b.y == 0) return C(a.x / fabs(b.x), a.y / fabs(b.x));
+    b *= by;
+    a *= down;
+    const bool wide = fabs(b.x) >= fabs(b.y);
+    const R ratio = wide ? b.y / b.x : b.x / b.y, d = wide ? b.x + b.y * ratio : b.x * ratio + b.y;
+    const R x = wide ? a.x + a.y * ratio : a.x * ratio + a.y, y = wide ? a.y - a.x * ratio : a.y * ratio - a.x;
+    return C(x / d * by / down, y / d * by / down);
 }
+/* e^x c factor, where e^x alone may overflow; quarter is e^(x/4), and c may be as small as numbers are. */
+static inline R c_grown(R quarter, R c, R factor) { return c * quarter * quarter * quarter * (quarter * factor); }
 static inline T c_exp(T a) {
-    R e = exp(a.x);
-    if (a.y == 0) return C(e, a.y);
-    if (a.x == -(R)INFINITY && !isfinite(a.y)) return C(K(0.0), K(0.0));
-    if (a.x == (R)INFINITY && !isfinite(a.y)) return C((R)INFINITY, (R)NAN);
-    return C(e * cos(a.y), e * sin(a.y));
+    if (a.y == 0) return C(exp(a.x), a.y);
+    if (!isfinite(a.y) && isinf(a.x)) return a.x < 0 ? C(K(0.0), copysign(K(0.0), a.y)) : C(a.x, (R)NAN);
+    const R c = cos(a.y), s = sin(a.y), quarter = exp(K(0.25) * a.x);
+    if (a.x > EXP_LIMIT) return C(c_grown(quarter, c, K(1.0)), c_grown(quarter, s, K(1.0)));
+    const R e = exp(a.x);
+    return C(e * c, e * s);
 }
-/* log |a| without cancellation near the unit circle. */
+/* The angle is y ln 2 and what its rounding leaves, to twice the digits. */
+static inline T c_exp2(T a) {
+    const R turn = a.y * LN2, rest = fma(a.y, LN2, -turn) + a.y * LN2_LOW;
+    if (a.y == 0) return C(exp2(a.x), a.y);
+    if (!isfinite(turn) || isinf(a.x)) return c_exp(C(a.x, turn));
+    const R c = cos(turn) * cos(rest) - sin(turn) * sin(rest), s = sin(turn) * cos(rest) + cos(turn) * sin(rest);
+    const R quarter = exp2(K(0.25) * a.x);
+    if (a.x > EXP_LIMIT) return C(c_grown(quarter, c, K(1.0)), c_grown(quarter, s, K(1.0)));
+    const R e = exp2(a.x);
+    return C(e * c, e * s);
+}
+/* first + x² + y² with what rounding takes from it, for parts below 2: |a|² - 1 where first is -1. */
+static inline R c_with_squares(R first, R x, R y) {
+#pragma OPENCL FP_CONTRACT OFF
+    const R xx = x * x, one = first + xx, of_xx = one - first, one_rest = (first - (one - of_xx)) + (xx - of_xx);
+    const R yy = y * y, two = one + yy, of_yy = two - one, two_rest = (one - (two - of_yy)) + (yy - of_yy);
+    return two + (one_rest + two_rest + (fma(x, x, -xx) + fma(y, y, -yy)));
+}
+/* log |a| */
 static inline R c_log_abs(T a) {
-    R x = fabs(a.x), y = fabs(a.y), high = fmax(x, y), low = fmin(x, y);
-    if (high > K(0.5) && high < K(2.0) && low < K(2.0)) return K(0.5) * log1p((high - 1) * (high + 1) + low * low);
-    return log(hypot(x, y));
+    const R x = fabs(a.x), y = fabs(a.y), high = fmax(x, y), low = fmin(x, y);
+    if (isinf(high)) return (R)INFINITY;
+    if (x != x || y != y) return (R)NAN;
+    if (high > K(0.5) && high < K(2.0)) return K(0.5) * log1p(c_with_squares(K(-1.0), high, low));
+    const R ratio = high == 0 ? K(0.0) : low / high;
+    return log(high) + K(0.5) * log1p(ratio * ratio);
 }
 static inline T c_log(T a) { return C(c_log_abs(a), c_arg(a)); }
 static inline T c_sqrt(T a) {
@@ -39,10 +87,12 @@ static inline T c_sqrt(T a) {
     if (isinf(a.y)) return C((R)INFINITY, a.y);
     if (isinf(a.x)) {
         if (a.x > 0) return C(a.x, isnan(a.y) ? a.y : copysign(K(0.0), a.y));
-        return isnan(a.y) ? C(a.y, a.x) : C(K(0.0), copysign((R)INFINITY, a.y));
+        return isnan(a.y) ? C(a.y, (R)INFINITY) : C(K(0.0), copysign((R)INFINITY, a.y));
     }
-    R t = sqrt(K(0.5) * fabs(a.x) + K(0.5) * hypot(a.x, a.y));
-    return a.x >= 0 ? C(t, a.y / (2 * t)) : C(fabs(a.y) / (2 * t), copysign(t, a.y));
+    const R before = c_even(c_high(a)), after = before < 1 ? K(2.0) : before > 1 ? 1 / SQRT_UP : K(1.0);
+    a *= before;
+    const R t = sqrt(K(0.5) * fabs(a.x) + K(0.5) * hypot(a.x, a.y)), u = a.y / (2 * t) * after;
+    return a.x >= 0 ? C(t * after, u) : C(fabs(u), copysign(t * after, a.y));
 }
 static inline T c_pow(T a, T b) {
     if (c_zero(b)) return C(K(1.0), K(0.0));
@@ -55,14 +105,24 @@ static inline T c_pow(T a, T b) {
 }
 static inline T c_sinh(T a) {
     if (a.y == 0) return C(sinh(a.x), a.y);
-    return C(sinh(a.x) * cos(a.y), cosh(a.x) * sin(a.y));
+    if (!isfinite(a.y)) return C(a.x == 0 ? a.x : isinf(a.x) ? (R)INFINITY : (R)NAN, (R)NAN);
+    const R c = cos(a.y), s = sin(a.y), quarter = exp(K(0.25) * fabs(a.x));
+    if (fabs(a.x) > EXP_LIMIT)
+        return C(c_grown(quarter, c, copysign(K(0.5), a.x)), c_grown(quarter, s, K(0.5)));
+    return C(sinh(a.x) * c, cosh(a.x) * s);
 }
 static inline T c_cosh(T a) {
-    if (a.y == 0) return C(cosh(a.x), copysign(K(0.0), a.x) * a.y);
-    return C(cosh(a.x) * cos(a.y), sinh(a.x) * sin(a.y));
+    if (a.y == 0) return C(cosh(a.x), a.x != a.x ? a.y : copysign(K(0.0), a.x) * a.y);
+    if (!isfinite(a.y)) return C(isinf(a.x) ? (R)INFINITY : (R)NAN, a.x == 0 ? K(0.0) : (R)NAN);
+    const R c = cos(a.y), s = sin(a.y), quarter = exp(K(0.25) * fabs(a.x));
+    if (fabs(a.x) > EXP_LIMIT)
+        return C(c_grown(quarter, c, K(0.5)), c_grown(quarter, s, copysign(K(0.5), a.x)));
+    return C(cosh(a.x) * c, sinh(a.x) * s);
 }
 /* Kahan's: with t = tan y, (cosh x sinh x (1 + t²) + i t) / (1 + sinh² x (1 + t²)). */
 static inline T c_tanh(T a) {
+    if (a.y == 0) return C(tanh(a.x), a.y);
+    if (!isfinite(a.y) && !isinf(a.x)) return C(a.x == 0 ? a.x : (R)NAN, (R)NAN);
     if (fabs(a.x) > K(20.0)) {
         R e = exp(K(-2.0) * fabs(a.x));
         return C(copysign(K(1.0), a.x), isfinite(a.y) ? 4 * sin(a.y) * cos(a.y) * e : copysign(K(0.0), a.y));
@@ -72,47 +132,67 @@ static inline T c_tanh(T a) {
 }
 static inline T c_turn(T a) { return C(-a.y, a.x); }      /* i a */
 static inline T c_unturn(T a) { return C(a.y, -a.x); }    /* -i a */
-static inline T c_sin(T a) { return c_unturn(c_sinh(c_turn(a))); }
+static inline T c_sin(T a) {
+    if (isinf(a.y) && !isfinite(a.x)) return C((R)NAN, (R)INFINITY);
+    return c_unturn(c_sinh(c_turn(a)));
+}
 static inline T c_cos(T a) { return c_cosh(c_turn(a)); }
 static inline T c_tan(T a) { return c_unturn(c_tanh(c_turn(a))); }
-/* Inverse functions as in Kahan, "Branch cuts for complex elementary functions" (1987). */
+/* Inverse functions as in Kahan, "Branch cuts for complex elementary functions" (1987); far from 0 they are
+ * -i log 2iz, or i log 2z, up to 1 / (2z)². Infinite parts are far, with a NaN beside them too. */
+static inline bool c_far(T a) { return fabs(a.x) > FAR || fabs(a.y) > FAR; }
 static inline T c_acos(T a) {
+    if (c_far(a)) return C(atan2(fabs(a.y), a.x), -copysign(c_log_abs(a) + LN2, a.y));
+    if (a.x == 0 && a.y != a.y) return C(PI / 2, a.y);
     T p = c_sqrt(C(1 - a.x, -a.y)), q = c_sqrt(C(1 + a.x, a.y));
     return C(2 * atan2(p.x, q.x), asinh(q.x * p.y - q.y * p.x));
 }
 static inline T c_asin(T a) {
+    if (c_far(a)) return C(copysign(atan2(fabs(a.x), fabs(a.y)), a.x), copysign(c_log_abs(a) + LN2, a.y));
+    if (a.x == 0 && a.y != a.y) return a;
     T p = c_sqrt(C(1 - a.x, -a.y)), q = c_sqrt(C(1 + a.x, a.y));
     return C(atan2(a.x, p.x * q.x - p.y * q.y), asinh(p.x * q.y - p.y * q.x));
 }
 static inline T c_acosh(T a) {
-    T p = c_sqrt(C(a.x - 1, a.y)), q = c_sqrt(C(a.x + 1, a.y));
-    return C(asinh(p.x * q.x + p.y * q.y), 2 * atan2(p.y, q.x));
+    const T angle = c_acos(a);
+    return C(fabs(angle.y), copysign(angle.x, a.y));
 }
 static inline T c_asinh(T a) { return c_unturn(c_asin(c_turn(a))); }
 static inline T c_atanh(T a) {
-    R x = fabs(a.x), y = fabs(a.y);
+    const R x = fabs(a.x), y = fabs(a.y), apart = 1 - x;
     R real, imag;
-    if (x > K(1e15) || y > K(1e15)) {
+    if (x > TOO_LARGE || y > TOO_LARGE) { /* 1 / a, beside a quarter turn */
         R r = fmax(x, y), h = (x / r) * (x / r) + (y / r) * (y / r);
-        real = isinf(x) || isinf(y) ? K(0.0) : (x / r) / (r * h);
-        imag = PI / 2;
+        real = isinf(r) ? K(0.0) : x / r / h / r;
+        imag = isinf(y) || (x == x && y == y) ? PI / 2 : (R)NAN;
     } else {
-        real = K(0.25) * log1p(4 * x / ((1 - x) * (1 - x) + y * y));
-        imag = K(0.5) * atan2(2 * y, (1 - x) * (1 + x) - y * y);
+        const R distance = apart * apart + y * y;
+        real = x == 0 && y != y ? x
+               : distance < K(1e-6)
+                   ? K(0.5) * (c_log_abs(C(1 + x, y)) - c_log_abs(C(apart, y))) /* its square may be 0 */
+                   : K(0.25) * log1p(4 * x / distance);
+        imag = K(0.5) * atan2(2 * y, apart * (1 + x) - y * y);
     }
     return C(copysign(real, a.x), copysign(imag, a.y));
 }
 static inline T c_atan(T a) { return c_unturn(c_atanh(c_turn(a))); }
 static inline T c_reciprocal(T a) { return c_div(C(K(1.0), K(0.0)), a); }
-static inline T c_sigmoid(T a) { return c_reciprocal(C(K(1.0), K(0.0)) + c_exp(-a)); }
+static inline T c_rsqrt(T a) { return c_reciprocal(c_sqrt(a)); }
+/* By the exponential that doesn't overflow. */
+static inline T c_sigmoid(T a) {
+    const T one = C(K(1.0), K(0.0)), e = c_exp(a.x < 0 ? a : -a);
+    return c_div(a.x < 0 ? e : one, one + e);
+}
 static inline T c_expm1(T a) {
+    if (a.y == 0) return C(expm1(a.x), a.y);
+    if (!(fabs(a.x) < EXP_LIMIT) || !isfinite(a.y)) return c_exp(a) - C(K(1.0), K(0.0));
     R e = expm1(a.x), h = sin(K(0.5) * a.y);
-    return C(e * cos(a.y) - 2 * h * h, (e + 1) * sin(a.y));
+    return C(e * cos(a.y) - 2 * h * h, exp(a.x) * sin(a.y));
 }
 static inline T c_log1p(T a) {
-    R x = a.x + 1, y = fabs(a.y);
-    R real = y < K(0.5) && fabs(a.x) < K(0.5) ? K(0.5) * log1p(a.x * (2 + a.x) + y * y) : c_log_abs(C(x, a.y));
-    return C(real, atan2(a.y, x));
+    const R x = a.x + 1, high = fmax(fabs(x), fabs(a.y));
+    const bool near = high > K(0.5) && high < K(2.0) && x == x && a.y == a.y;
+    return C(near ? K(0.5) * log1p(c_with_squares(2 * a.x, a.x, a.y)) : c_log_abs(C(x, a.y)), atan2(a.y, x));
 }
 /* The operand with the smaller real part is taken relative to the other. */
 static inline T c_logaddexp(T a, T b) {
@@ -122,7 +202,12 @@ static inline T c_logaddexp(T a, T b) {
     return high + c_log1p(c_exp(low - high));
 }
 static inline T c_scale(T a, R s) { return C(a.x * s, a.y * s); }
-static inline T c_sgn(T a) { return c_zero(a) ? C(K(0.0), K(0.0)) : c_scale(a, 1 / c_abs(a)); }
+static inline T c_sgn(T a) {
+    if (c_zero(a)) return C(K(0.0), K(0.0));
+    a *= c_even(c_high(a));
+    const R length = c_abs(a);
+    return C(a.x / length, a.y / length);
+}
 static inline T c_conj(T a) { return C(a.x, -a.y); }
 static inline T c_sinc(T a) { return c_zero(a) ? C(K(1.0), K(0.0)) : c_div(c_sin(c_scale(a, PI)), c_scale(a, PI)); }
 static inline T c_lerp(T a, T b, T w) {
