@@ -5,6 +5,9 @@
  *                     GAMMA POISSON BINOMIAL (by the inputs; see rejection.h)
  *   -DSTRIDED         operands have strides; else all are contiguous
  *   -DWIDE            computes in fp64, from 64 random bits
+ * Integers are range * x, rounded down, for a random fraction x of 64 bits, or 96 for ranges above 2^32, so that
+ * no number of a range below 2^32 is more likely than another by more than 2^-32. The last 32 bits of x are drawn
+ * where they can matter: seldom in small ranges.
  * A work-group of 256 makes 1024 elements, a work-item four that lie 256 apart, so that neighbours store
  * to neighbouring places. */
 #include "random.h"
@@ -53,7 +56,7 @@ static inline int place(const random_params *p, uint n, int operand) {
 #define GET(t, operand) XPU_CAT(load_, t)(XPU_CPTR(STORED(t), p.pointer[operand]), n)
 #endif
 
-/* In (0, 1] and in [0, 1), from 32 bits, or 64 where WIDE. */
+/* In (0, 1] and in [0, 1), from 32 bits, or 64 where WIDE: multiples of 2^-24, or of 2^-53. */
 static inline real open0(uint high, uint low) {
 #ifdef WIDE
     return ((((ulong)high << 32 | low) >> 11) + 1) * 1.1102230246251565e-16;
@@ -68,6 +71,17 @@ static inline real open1(uint high, uint low) {
     return xpu_uniform_open1(high);
 #endif
 }
+
+#if DIST == BERNOULLI || DIST == PROBABILITIES
+/* True with the probability `chance`, of which open1 would make a multiple of 2^-24. */
+static inline bool happens(uint high, uint low, real chance) {
+#ifdef WIDE
+    return open1(high, low) < chance;
+#else
+    return xpu_uniform_open0(high) <= chance;
+#endif
+}
+#endif
 
 #if DIST == UNIFORM
 /* As the output holds it. */
@@ -105,7 +119,15 @@ void random(const random_params p) {
 #if defined(WIDE) || DIST == INTEGERS64
     vstore4(xpu_philox(p.seed, sequence, p.counter + 1), 0, more);
 #endif
-#if DIST != INTEGERS && DIST != INTEGERS64
+#if DIST == INTEGERS
+    const uint range = (uint)p.b;
+    bool near = false; /* a number that more bits may raise */
+    for (int k = 0; k < 4; k++) near |= bits[k] * range > 0 - range;
+    if (near) vstore4(xpu_philox(p.seed, sequence, p.counter + 1), 0, more);
+#elif DIST == INTEGERS64
+    uint last[4] = {0, 0, 0, 0};
+    if (p.b) vstore4(xpu_philox(p.seed, sequence, p.counter + 2), 0, last);
+#else
     const real a = BITS_TO_REAL(p.a), b = BITS_TO_REAL(p.b);
 #endif
     for (int k = 0; k < 4; k++) {
@@ -133,16 +155,18 @@ void random(const random_params p) {
         const real v = ceil(log(open0(high, low)) / log1p(-a));
         PUT(OUT, 0, (COMPUTED(OUT))(v >= REAL(1.0) ? v : REAL(1.0)));
 #elif DIST == BERNOULLI
-        PUT(OUT, 0, (COMPUTED(OUT))(open1(high, low) < a));
+        PUT(OUT, 0, (COMPUTED(OUT))happens(high, low, a));
 #elif DIST == PROBABILITIES
         const real chance = (real)GET(IN, 1);
         if (!(chance >= 0 && chance <= 1)) fault_report(p.watch, FAULT_TEXT, 0, 0);
-        PUT(OUT, 0, (COMPUTED(OUT))(open1(high, low) < chance));
+        PUT(OUT, 0, (COMPUTED(OUT))happens(high, low, chance));
 #elif DIST == INTEGERS
-        PUT(OUT, 0, (COMPUTED(OUT))(long)(high % (uint)p.b + p.a));
+        const uint rest = high * range, raised = rest + mul_hi(low, range);
+        PUT(OUT, 0, (COMPUTED(OUT))(long)(mul_hi(high, range) + (ulong)(raised < rest) + p.a));
 #elif DIST == INTEGERS64
-        const ulong v = (ulong)high << 32 | low;
-        PUT(OUT, 0, (COMPUTED(OUT))(long)((p.b ? v % p.b : v) + p.a));
+        const ulong v = (ulong)high << 32 | low, rest = v * p.b;
+        const ulong raised = rest + mul_hi((ulong)last[k] << 32, p.b);
+        PUT(OUT, 0, (COMPUTED(OUT))(long)((p.b ? mul_hi(v, p.b) + (raised < rest) : v) + p.a));
 #elif DIST == DROPOUT
         const bool keep = open1(high, low) < a;
         PUT(b8, 1, keep);

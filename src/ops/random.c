@@ -101,7 +101,8 @@ static xpu_status run(xpu_stream *stream, xpu_generator *generator, const xpu_it
         return op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: a tensor with strides of 2^31 bytes or more", function);
     uint64_t offset;
     /* Rejection takes what it needs; that one element needs more than 1,024 words isn't to be expected. */
-    const uint64_t words = d->kind >= KIND_GAMMA ? 1024 : d->wide || d->kind == KIND_INTEGERS64 ? 8 : 4;
+    const bool integers = d->kind == KIND_INTEGERS || d->kind == KIND_INTEGERS64;
+    const uint64_t words = d->kind >= KIND_GAMMA ? 1024 : integers ? 12 : d->wide ? 8 : 4;
     XPU_TRY(xpu_graph_reserve(stream, generator, words, &d->seed, &offset));
     d->counter = offset / 4;
     return launch(stream, iter, d);

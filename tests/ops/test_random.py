@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 
@@ -128,6 +129,133 @@ def test_integers(dtype: torch.dtype) -> None:
     if dtype == torch.int64:
         x = drawn(lambda t: t.random_(-(2**63), None), dtype).cpu().double()
         assert abs(x.mean().item()) / 2**63 < 5 / math.sqrt(3 * N)
+
+
+WHOLE = [
+    torch.uint8,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.uint16,
+    torch.uint32,
+    torch.uint64,
+]
+
+
+def bounds_of(dtype: torch.dtype) -> tuple[int, int]:
+    """The integers that `dtype` holds one by one, as far as random_'s arguments go."""
+    if dtype.is_floating_point:
+        most = min(int(2 / torch.finfo(dtype).eps), 2**53)
+        return -most, most
+    info = torch.iinfo(dtype)
+    return info.min, min(info.max, 2**63 - 1)
+
+
+def ranges(dtype: torch.dtype) -> list[tuple[int, int]]:
+    """Ranges of and around every power of two; from 0, and from below and above it."""
+    low, high = bounds_of(dtype)
+    found = []
+    for power in range(1, (high - low).bit_length()):
+        for size in {2**power - 1, 2**power, 2**power + 1, 3 * 2 ** (power - 1), 2**power + 2**power // 4}:
+            if 1 < size <= min(high - low, 2**63 - 1):
+                start = 0 if size <= high else low
+                found.append((start, start + size))
+                if power % 4 == 0 and low < 0 and -(size // 3) >= low and size - size // 3 <= high:
+                    found.append((-(size // 3), size - size // 3))
+    if low < 0:
+        found.append((low, high))
+    return found
+
+
+def offsets(x: torch.Tensor, start: int) -> np.ndarray:
+    """What x's integers, which float64 or int64 hold, lie above `start`."""
+    exact = x.cpu().double().to(torch.int64) if x.is_floating_point() else x.cpu()
+    return exact.numpy().astype(np.uint64 if x.dtype == torch.uint64 else np.int64).view(
+        np.uint64
+    ) - np.uint64(start % 2**64)
+
+
+def chi_square(values: np.ndarray, size: int) -> float:
+    """Of up to 7 parts of the range and of the lowest bits, in standard deviations from what is expected."""
+    bins = min(7, size)
+    edges = [-(-b * size // bins) for b in range(bins + 1)]
+    counts = np.diff(np.searchsorted(np.sort(values), np.array(edges[:-1], np.uint64)), append=len(values))
+    expected = np.array([(b - a) / size * len(values) for a, b in zip(edges, edges[1:], strict=False)])
+    worst = ((counts - expected) ** 2 / expected).sum() / (bins - 1) ** 0.5 - (bins - 1) ** 0.5
+    if size >= 2**12:
+        low = np.bincount((values % np.uint64(8)).astype(np.int64), minlength=8)
+        worst = max(worst, ((low - len(values) / 8) ** 2 / (len(values) / 8)).sum() / 7**0.5 - 7**0.5)
+    return worst / 2**0.5
+
+
+@pytest.mark.parametrize("dtype", WHOLE + FLOATING, ids=str)
+def test_integers_of_any_range_are_uniform(dtype: torch.dtype) -> None:
+    torch.xpu.manual_seed(9)
+    for start, end in ranges(dtype):
+        x = torch.empty(30_000, dtype=dtype, device="xpu").random_(start, end)
+        values = offsets(x, start)
+        assert values.max() < end - start, (start, end)
+        assert chi_square(values, end - start) < 14, (start, end)  # less than 1e-6 of each that is uniform
+
+
+@pytest.mark.parametrize("size", [2**31 + 1, 3 * 2**30, 2**32 - 1, 5 * 2**60 // 3, 3 * 2**61, 2**63 - 1])
+def test_randint_of_a_large_range_is_uniform(size: int) -> None:
+    torch.xpu.manual_seed(10)
+    like = torch.empty(200_000, dtype=torch.int64, device="xpu")
+    for x, start in (
+        (torch.randint(size, like.shape, device="xpu"), 0),
+        (torch.randint(-(size // 2), size - size // 2, like.shape, device="xpu"), -(size // 2)),
+        (torch.randint_like(like, size), 0),
+        (like.view(500, 400).t().random_(0, size).reshape(-1), 0),
+    ):
+        assert chi_square(offsets(x, start), size) < 14
+
+
+def philox(seed: int, sequence: int, offset: int) -> list[int]:
+    """Philox 4x32-10, from its paper (Salmon et al. 2011)."""
+    low = 2**32 - 1
+    c, k = [offset & low, offset >> 32, sequence & low, sequence >> 32], [seed & low, seed >> 32]
+    for _ in range(10):
+        a, b = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
+        c = [b >> 32 ^ c[1] ^ k[0], b & low, a >> 32 ^ c[3] ^ k[1], a & low]
+        k = [(k[0] + 0x9E3779B9) & low, (k[1] + 0xBB67AE85) & low]
+    return c
+
+
+@pytest.mark.parametrize(
+    ("start", "size"),
+    [
+        (0, 1),
+        (5, 7),
+        (-3, 2**28),
+        (0, 3 * 2**30),
+        (-(2**31), 2**32 - 1),
+        (1, 2**32),
+        (0, 3 * 2**61),
+        (-(2**63), 2**64 - 1),
+    ],
+)
+def test_integers_are_fractions_of_their_range(start: int, size: int) -> None:
+    """Each number is the range times a fraction of all its random bits, rounded down."""
+    torch.xpu.manual_seed(1234567890123)
+    got = torch.empty(1500, dtype=torch.int64, device="xpu").random_(start, start + size).tolist()
+    for n in range(0, 1500, 7):
+        block, within = divmod(n, 1024)
+        k, lane = divmod(within, 256)
+        words = [philox(1234567890123, block * 256 + lane, offset)[k] for offset in range(3)]
+        bits = words[0] << 64 | words[1] << 32 | words[2]
+        wide = size >= 2**32
+        assert got[n] == start + (size * (bits if wide else bits >> 32) >> (96 if wide else 64))
+
+
+def test_small_chances() -> None:
+    """Chances far below 2^-24 are met, too."""
+    torch.xpu.manual_seed(11)
+    x = torch.empty(1 << 24, device="xpu")
+    for chance, least, most in ((1e-6, 1, 40), (1e-9, 0, 1)):
+        assert least <= x.bernoulli_(chance).sum().item() <= most
+        assert least <= torch.bernoulli(x.fill_(chance)).sum().item() <= most
 
 
 def test_bounds_are_checked() -> None:

@@ -1,11 +1,11 @@
 /* xpu/ops/random.h: tensors of random numbers, and dropout.
  *
- * Every function draws from `generator` (xpu/random.h) and moves its offset on by 4, by 8 where 64 random
- * bits an element are needed, by 1,024 for xpu_random_from, where an element has a subsequence to itself.
- * Element number e of the iteration takes lane (e mod 1024) / 256 of Philox on subsequence e / 1024 * 256 + e
- * mod 256: the same seed, offset and shape give the same numbers on every device, up to the rounding of its
- * logarithms and sines. Values are computed in fp32 (fp64 for an fp64 output) and rounded to the output's
- * dtype. */
+ * Every function draws from `generator` (xpu/random.h) and moves its offset on by 4, by 8 where an
+ * element is of fp64, by 12 for integers, by 1,024 for xpu_random_from, where an element has a subsequence to
+ * itself. Element number e of the iteration takes lane (e mod 1024) / 256 of Philox on subsequence e / 1024 *
+ * 256 + e mod 256: the same seed, offset and shape give the same numbers on every device, up to the rounding
+ * of its logarithms and sines. Values are computed in fp32 (fp64 for an fp64 output) and rounded to the
+ * output's dtype. */
 #ifndef XPU_OPS_RANDOM_H
 #define XPU_OPS_RANDOM_H
 
@@ -45,7 +45,8 @@ typedef enum xpu_parametrised {
 XPU_API xpu_status xpu_random_from(xpu_stream *stream, xpu_generator *generator, const xpu_iter *iter,
                                    xpu_parametrised distribution);
 
-/* Whole numbers from … from + range - 1, uniform but for the bias of a remainder; range 0 means all 2^64. */
+/* Whole numbers from … from + range - 1, range 0 means all 2^64. Their probabilities differ by less
+ * than one in 2^32. */
 XPU_API xpu_status xpu_random_integers(xpu_stream *stream, xpu_generator *generator, const xpu_iter *iter,
                                        int64_t from, uint64_t range);
 
