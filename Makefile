@@ -52,46 +52,18 @@ run: build  ## run the main job on xpu, its models compiled, and with weights of
 run-distributed: build  ## two processes train a vision transformer, with DDP and with fully_shard
 	OMP_NUM_THREADS=1 $(BIN)/python -m torch.distributed.run --standalone --nproc-per-node 2 examples/python/distributed.py
 
-test: build lint  ## run the tests (with what it installs and builds some 50 minutes of two cores)
-	$(BIN)/ctest --test-dir build -j 2 --output-on-failure
-	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -q -n 2 --dist worksteal --timeout 600 tests
+# every leg runs, those that fail are listed at the end; `tests/legs.py --list` names them
+test: build  ## run the tests (with what it installs and builds some 50 minutes of two cores)
+	$(BIN)/python tests/legs.py test
 
 test-all: build  ## also the long suites: sanitizers, PoCL, the wheel, Windows' build, samples in all dtypes, the site
-	$(MAKE) test
-	$(MAKE) docs
-	tests/sanitize.sh
-	tests/pocl.sh
-	tests/wheel.sh
-	tests/mingw.sh
-	build/tests/tile/build_all build/ttir
-	build/tests/c/test_matrix 300
-	OPENXPU_MATRIX=ptx build/tests/c/test_attention 100
-	OPENXPU_MATRIX=ptx build/tests/c/test_conv 100
-	OPENXPU_MATRIX=none build/tests/c/test_conv 400
-	OPENXPU_MATRIX=xmx build/tests/c/test_conv
-	OPENXPU_MATRIX=xmx8 build/tests/c/test_conv
-	OPENXPU_MATRIX=xmx build/tests/c/test_attention
-	OPENXPU_MATRIX=xmx8 build/tests/c/test_attention
-	OPENXPU_MATRIX=fma build/tests/c/test_conv 80
-	OPENXPU_MATRIX=fma build/tests/c/test_attention 60
-	OPENXPU_MATRIX=xmx build/tests/c/test_matrix 1000
-	OPENXPU_MATRIX=xmx OPENXPU_BUILD_OPTIONS=-DWITHOUT_OFFSETS build/tests/c/test_matrix
-	OPENXPU_MATRIX=xmx8 build/tests/c/test_matrix 500
-	OPENXPU_MATRIX=fma build/tests/c/test_matrix 1000
-	OPENXPU_MATRIX=dot build/tests/c/test_matrix 500
-	$(BIN)/python tests/intel_cpu/miscompilation.py --corpus 20 --programs 200
-	$(BIN)/python tests/intel_cpu/operators.py --every 40
-	OPENXPU_TEST_PROBLEMS=5000 $(BIN)/python -m pytest -q --timeout 3600 tests/ops/test_random_problems.py
-	OPENXPU_TEST_ALL=1 $(BIN)/python -m pytest -q -n 2 tests/ops/test_pointwise_opinfo.py tests/python/test_compile_opinfo.py \
-	  tests/python/test_adding.py tests/ops/test_grouped.py tests/ops/test_joined.py tests/ops/test_portable_products.py \
-	  tests/ops/test_quantised_layers.py tests/ops/test_reduce.py tests/ops/test_gpu_plans.py tests/ops/test_float8.py \
-	  tests/python/test_decoding.py
+	$(BIN)/python tests/legs.py all
 
 test-torch:  ## test with another PyTorch and its Triton, in an environment of its own: TORCH=2.14.1
 	tests/torch.sh $(TORCH)
 
 test-intel: build  ## compile kernels for Intel GPUs; run the C tests on Intel's GPU driver
-	tests/intel/run.sh
+	$(BIN)/python tests/legs.py intel
 
 bench: build  ## measure against PyTorch's CPU device
 	$(BIN)/python bench/run.py

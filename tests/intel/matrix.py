@@ -20,10 +20,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from compile import DPAS, INSTRUCTIONS
+from compile import DPAS, instruction
 
 ROOT = Path(__file__).resolve().parents[2]
 PRODUCTS = ("bmg", "lnl", "ptl", "pvc", "cri")
@@ -388,29 +389,57 @@ def few_rows() -> Iterator[Kernel]:
             )
             for joined, what in (
                 ("", ""),
-                (" -DPARTS=3 -DGATED=0 -DNORMED=0 -DCACHED=0", ", three"),
-                (" -DPARTS=2 -DGATED=1 -DNORMED=1 -DCACHED=0", ", gated and normed"),
-                (" -DPARTS=3 -DGATED=0 -DNORMED=1 -DCACHED=1", ", three, normed, into the cache"),
-                (" -DPARTS=3 -DGATED=0 -DNORMED=1 -DCACHED=2", ", three, normed, their heads, too"),
+                (" -DPARTS=3 -DGATED=0 -DNORMED=0 -DCACHED=0 -DPLUS_ONE=0", ", three"),
+                (" -DPARTS=2 -DGATED=1 -DNORMED=1 -DCACHED=0 -DPLUS_ONE=0", ", gated and normed"),
+                (
+                    " -DPARTS=3 -DGATED=0 -DNORMED=1 -DCACHED=1 -DPLUS_ONE=0",
+                    ", three, normed, into the cache",
+                ),
+                (
+                    " -DPARTS=3 -DGATED=0 -DNORMED=1 -DCACHED=2 -DPLUS_ONE=0",
+                    ", three, normed, their heads, too",
+                ),
             ):
                 label = f"{rows} rows times {dtype}{what}"
                 request = f"gemm.cl|gemm_few|{options}{joined}|{label}|"
                 yield Kernel(request, label, {}, False, units=False, products=WITHOUT_UNITS)
 
 
-def sources(library: ctypes.CDLL, all_of: list[Kernel]) -> list[Path]:
-    """The source of each request; the host's device, which can't build it, writes it down first."""
+# An option that no driver takes: the host's device builds nothing, once it has written a source down.
+REFUSED = "-refused"
+
+
+def everything() -> list[Kernel]:
+    """All that is compiled."""
+    return [
+        *products(),
+        *layers(),
+        *octets(),
+        *attention(),
+        *few_rows(),
+        *few_channels(),
+        *transforms(),
+    ]
+
+
+def sources(all_of: list[Kernel], folder: Path) -> list[Path]:
+    """The source of each request, written into ``folder``; openxpu's library must not be in use in this process."""
+    os.environ |= {"OPENXPU_CACHE": "0", "OPENXPU_BUILD_OPTIONS": REFUSED}
+    library = ctypes.CDLL(str(next((ROOT / "python" / "openxpu").glob("libxpu.so.*"))))
     files = []
     for number, kernel in enumerate(all_of):
-        folder = Path(tempfile.mkdtemp())
-        os.environ["OPENXPU_DUMP_KERNELS"] = str(folder)
-        library.xpu_request_build(0, kernel.request.encode())
-        path = next(folder.glob("*.cl"), None)
-        if not path:
-            sys.exit(
-                f"{kernel.label}: no source; is OPENXPU_DRIVER_PATH the folder of the CPU's driver, .venv/lib?"
-            )
-        files.append(path.rename(folder / f"{number}.cl"))
+        with tempfile.TemporaryDirectory(dir=folder) as name:
+            os.environ["OPENXPU_DUMP_KERNELS"] = name
+            library.xpu_request_build(0, kernel.request.encode())
+            path = next(Path(name).glob("*.cl"), None)
+            if not path:
+                sys.exit(
+                    f"{kernel.label}: no source; is OPENXPU_DRIVER_PATH the folder of the CPU's driver, .venv/lib?"
+                )
+            first, _, rest = path.read_text().partition("\n")
+            files.append(folder / f"{number:04}.cl")
+            files[-1].write_text(f"{first.replace(f' {REFUSED}', '')}\n{rest}")
+    del os.environ["OPENXPU_DUMP_KERNELS"]
     return files
 
 
@@ -531,7 +560,7 @@ def look(ocloc: Path, source: Path, product: str, kernel: Kernel) -> tuple[float
     types = {" ".join(pair) for pair in DPAS.findall(listing)}
     name = "tf32" if dtype == "f32" else dtype
     left = "u8" if "-DA_UNSIGNED" in kernel.request else name
-    wrong = "" if types == {INSTRUCTIONS[f"{left}_{name}"]} else f"of the types {types or 'none'}"
+    wrong = "" if types == {instruction(left, name)} else f"of the types {types or 'none'}"
     units, every = main_loop(listing, kernel.request.startswith("attention"))
     part = min(1, 8 * units / (every - units or 1)) if kernel.busy else units / every
     return part, spills_of(listing), wrong
@@ -550,15 +579,28 @@ def main() -> int:
     parser.add_argument("ocloc", type=Path)
     parser.add_argument("--products", default=",".join(PRODUCTS))
     parser.add_argument("--only", default="", help="requests, or labels, that have this")
+    parser.add_argument(
+        "--write", type=Path, metavar="FOLDER", help="write the sources there, compile nothing"
+    )
     arguments = parser.parse_args()
-    os.environ["OPENXPU_CACHE"] = "0"
-    library = ctypes.CDLL(str(next((ROOT / "python" / "openxpu").glob("libxpu.so.*"))))
-    all_of = [*products(), *layers(), *octets(), *attention(), *few_rows(), *few_channels(), *transforms()]
-    all_of = [kernel for kernel in all_of if arguments.only in kernel.request]
+    all_of = [kernel for kernel in everything() if arguments.only in kernel.request]
+    if arguments.write:
+        sources(all_of, arguments.write)
+        return 0
+    with tempfile.TemporaryDirectory() as folder:
+        files = sources(all_of, Path(folder))
+        return look_at_all(
+            arguments.ocloc, list(zip(all_of, files, strict=True)), arguments.products.split(",")
+        )
+
+
+def look_at_all(ocloc: Path, all_of: list[tuple[Kernel, Path]], products: list[str]) -> int:
+    """Print a line for each kernel and product; 1 where one is not as it should be, or there is none."""
+    jobs = [(kernel, source, product) for kernel, source in all_of for product in kernel.products or products]
     failed = 0
-    for kernel, source in zip(all_of, sources(library, all_of), strict=True):
-        for product in kernel.products or arguments.products.split(","):
-            part, spill, wrong = look(arguments.ocloc, source, product, kernel)
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        looks = pool.map(lambda job: look(ocloc, job[1], job[2], job[0]), jobs)
+        for (kernel, _, product), (part, spill, wrong) in zip(jobs, looks, strict=True):
             bar = kernel.bars.get(product, 0)
             bad = wrong or spill or part < bar
             failed += bool(bad)
@@ -568,6 +610,7 @@ def main() -> int:
                 f"{f', bar {bar:.0%}' if bar else ''}{f', {spill} bytes spilled' if spill else ''} {wrong}".rstrip(),
                 flush=True,
             )
+    print(f"{len(jobs) - failed} passed, {failed} failed")
     return 1 if failed or not all_of else 0
 
 
