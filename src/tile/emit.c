@@ -79,6 +79,7 @@ void open_scope(emitter *e, const char *format, ...) {
 
 void close_scope(emitter *e, const char *format, ...) {
     scope *s = &e->scopes[e->depth], *outer = s - 1;
+    meet_after_choices(e);
     if (format) {
         va_list args;
         va_start(args, format);
@@ -488,8 +489,7 @@ static expr value_at(emitter *e, value *v, const coords *at) {
 /* The element of `v` at the coordinates; a scalar, whatever they are. */
 expr emit_value(emitter *e, value *v, const coords *at) {
     expr x = value_at(e, v, at);
-    bool chooses = x.kind == VARYING && v->type->element == I1;
-    for (int d = e->depth; chooses && d && !e->scopes[d].chooses; d--) e->scopes[d].chooses = true;
+    if (x.kind == VARYING && v->type->element == I1) note_choice(e);
     return x;
 }
 

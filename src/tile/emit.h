@@ -286,6 +286,7 @@ typedef struct plan {
     const type *shape;
     int axis, lane;
     bool lanes_on_axis;
+    bool is_partly;      /* only the first lanes work, in the axis' loop */
     int64_t width;       /* how many lanes lie along the axis */
     const coords *at;    /* of an element, inside */
     const coords *outer; /* the same without the axis, outside of its loop */
@@ -301,6 +302,8 @@ typedef struct plan {
 } plan;
 expr open_loop(emitter *e, plan *p, const char *prefix, int64_t size, int64_t step);
 const char *unroll_hint(emitter *e, const scope *s); /* what stands before it; NULL: nothing */
+void note_choice(emitter *e);        /* something here depends on what differs from lane to lane */
+void meet_after_choices(emitter *e); /* before the end of the current scope */
 /* "for (ty i = …": the loop of scf.for */
 void open_for(emitter *e, const char *ty, const char *i, const char *const *bounds, const expr *step);
 /* What a number that a loop carries has grown to; for processors so that the compiler doesn't see by how

@@ -649,6 +649,7 @@ void emit_body(emitter *e, region *r) {
             for (int i = 0; i < b->arg_count; i++)
                 if (is_scalar(b->args[i]))
                     bind(e, b->args[i], tile_format(e->t, "s%d", b->args[i]->id), e->depth);
+            if (e->t->target.is_cpu) emit_line(e, e->depth, "TILE_MEET;"); /* the block may be a loop */
         }
         enter_block(e, &outer);
         emit_block(e, b);

@@ -24,8 +24,15 @@ static expr loop_variable(emitter *e, const char *name, int64_t divisor) {
         .text = name, .kind = UNIFORM, .depth = e->depth, .divisor = divisor, .is_nonnegative = true};
 }
 
-/* On a processor, never all iterations of a loop that chooses by the lane are unrolled: then Intel's compiler
- * mixes up what all lanes take alike and what they don't (tests/intel_cpu/faults/paths.cl). */
+/* Two rules for loops on a processor that choose by the lane, of which Intel's compiler makes wrong code
+ * otherwise
+ * ("loop unswitching": it takes the choice out of the loop, so that different lanes run different copies of
+ * it).
+ *
+ * Never all iterations are unrolled: it mixes up what all lanes take alike and what they don't
+ * (tests/intel_cpu/faults/paths.cl). And the lanes meet at the end of each iteration, which keeps the loop in
+ * one piece: a sum of numbers that all lanes share would become the same in all of them (choices.cl there).
+ */
 const char *unroll_hint(emitter *e, const scope *s) {
     enum { SHORT = 1000 /* characters */ };
     if (s->is_unrolled) return "#pragma unroll";
@@ -34,6 +41,15 @@ const char *unroll_hint(emitter *e, const scope *s) {
     if (!s->chooses) return NULL;
     int most = s->text.size > SHORT ? 1 : s->trips >= 8 ? 4 : s->trips >= 4 ? 2 : 1;
     return tile_format(e->t, "__attribute__((opencl_unroll_hint(%d)))", most);
+}
+
+void note_choice(emitter *e) {
+    for (int d = e->depth; d && !e->scopes[d].chooses; d--) e->scopes[d].chooses = true;
+}
+
+void meet_after_choices(emitter *e) {
+    scope *s = &e->scopes[e->depth];
+    if (s->chooses && s->is_loop && e->t->target.is_cpu) emit_line(e, e->depth, "TILE_MEET;");
 }
 
 /* Opens "for (int i = 0; i < size; i += step)" and gives its variable; a loop of one iteration is none. On
@@ -50,6 +66,7 @@ expr open_loop(emitter *e, plan *p, const char *prefix, int64_t size, int64_t st
     if (counts) emit_line(e, e->depth, "const int %s = %s * %lld;", name, i, (long long)step);
     e->scopes[e->depth].is_loop = e->scopes[e->depth].is_chunks = true;
     e->scopes[e->depth].trips = size / step;
+    if (p->guard || p->is_partly) note_choice(e);
     p->loops++;
     e->weight *= (uint64_t)(size / step);
     return loop_variable(e, name, step);
@@ -131,6 +148,7 @@ static expr spread(emitter *e, plan *p, int64_t count, int64_t width) {
         return int_op(e, OP_ADDI, I32, first, lane_part(e, "(lane / %lld)", width));
     }
     p->guard = tile_format(e->t, "lane < %lld", (long long)(count * width));
+    note_choice(e);
     if (width == 1) return lane_part(e, "(lane & %lld)", count - 1);
     expr x = lane_part(e, "(lane / %lld)", width);
     x.text = tile_format(e->t, "(%s & %lld)", x.text, (long long)(count - 1));
@@ -168,13 +186,11 @@ void open_plan(emitter *e, plan *p, void (*begin)(emitter *, plan *)) {
     const type *others = axis >= 0 ? without(e->t, s, axis) : s;
     p->unroll = p->parts = 1;
     p->width = size < lanes ? size : lanes;
-    bool partly = axis >= 0 && size >= lanes && short_lane_dim(e->t, s, axis) >= 0;
+    const bool partly = axis >= 0 && size >= lanes && short_lane_dim(e->t, s, axis) >= 0;
     p->lanes_on_axis = axis >= 0 && !partly && (size >= lanes || (!e->t->target.is_cpu && size > 1)) &&
                        (axis == lane || others->count < lanes);
+    p->is_partly = partly;
     if (partly) {
-        open_scope(e, "if (lane < %lld) {", (long long)others->count);
-        p->loops++;
-        e->block_depth = e->depth; /* nothing is read for the other lanes */
         e->lanes = (int)others->count;
         for (int i = 0; i < s->rank; i++)
             dims[i] = s->shape[i] > 1 ? on_lanes(constant_int(e, 0)) : constant_int(e, 0);
@@ -213,6 +229,11 @@ void open_plan(emitter *e, plan *p, void (*begin)(emitter *, plan *)) {
         expr x =
             open_loop(e, p, p->lanes_on_axis ? "c" : "k", size, p->lanes_on_axis ? p->width * p->parts : 1);
         p->first = x.is_constant ? NULL : tile_format(e->t, "%s == 0", x.text);
+        if (partly) { /* inside of the loop, where all lanes meet */
+            open_scope(e, "if (lane < %lld) {", (long long)others->count);
+            p->loops++;
+            e->block_depth = e->depth; /* nothing is read for the other lanes */
+        }
         if (fills) {
             x.divisor = lanes * p->parts;
             for (int u = p->parts - 1; u >= 0; u--) {

@@ -663,6 +663,12 @@ void emit_group(emitter *e) {
         emit_roots(e, &p);
     }
     if (p.axis >= 0) {
+        if (p.is_partly) {
+            close_scope(e, "}");
+            p.loops--;
+            p.guard = tile_format(e->t, "lane < %d", e->lanes);
+            e->block_depth = outer;
+        }
         if (p.first) { /* the axis' loop was opened */
             close_scope(e, "}");
             p.loops--;

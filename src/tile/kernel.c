@@ -319,6 +319,7 @@ void tile_emit(tile *t) {
         e->local_memory += 8;
     }
     if (t->program->asserts && t->target.is_cpu) text_add(out, "#define TILE_LANES_GO_TOGETHER\n");
+    if (t->target.is_cpu) text_add(out, "#define TILE_MEET sub_group_barrier(0)\n");
     if (meet) text_add(out, "#define TILE_LANES_MEET\n");
     text_add(out,
              t->target.has_inline_ptx /* whose compiler would divide; only processors cut launches */

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
+import random_choices
 from random_values import (
     ARITHMETIC,
     BITS,
@@ -784,11 +785,17 @@ class Generator(Writer):
             (2, self.atomic),
             (3, lambda: self.load(self.random.choice([*INTS, "f32", "f16", "bf16", *FLOAT8]), self.shape())),
             (2, lambda: self.store(self.any_value())),
+            (2, lambda: random_choices.shared(self)),
         ]
         if self.depth < 2:
             makers += [(2, self.loop), (2, self.branch), (1, self.while_loop)]
         if self.depth == 0:
-            makers.append((2, self.accumulate))
+            makers += [
+                (2, self.accumulate),
+                (1, lambda: random_choices.carried(self)),
+                (1, lambda: random_choices.loads(self)),
+                (1, lambda: random_choices.falling(self)),
+            ]
         self.random.choices([m for _, m in makers], [w for w, _ in makers])[0]()
 
     def blocks(self) -> None:

@@ -520,6 +520,14 @@ class Writer:
         place = self.binary("arith.addi", place, start)
         return name, self.with_number("arith.muli", place, step) if step > 1 else place
 
+    def stored_at(self, v: Value, place: Value, mask: Value | None) -> None:
+        """Store to a buffer of its own, at these places below ``GRID`` times the elements' count."""
+        dtype = np.dtype(interpret.STORED.get(v.element, interpret.DTYPES[v.element]))
+        base = self.parameter(f"!tt.ptr<{v.element}>", np.full(math.prod(v.shape) * GRID, 1, dtype))
+        self.outputs.append(Output(len(self.arguments) - 1, v.element, v.error))
+        name, kind = self.pointers(base, v.element, place).split("|")
+        self.effect(f"tt.store {name}, {v.name}{f', {mask.name}' if mask else ''} : {kind}")
+
     def store(self, v: Value) -> None:
         if v.element == "i1":
             v = self.convert(v, "i8")

@@ -562,3 +562,49 @@ def test_comparing_and_swapping(dtype: torch.dtype) -> None:
     swap_kernel[(1,)](places, expected, new, old, BLOCK=16)
     assert places.tolist() == [7, 2, -9, 10] * 4
     assert old.tolist() == columns[0]
+
+
+@triton.jit
+def shared_by_column_kernel(x, bits, out, bound, KIND: tl.constexpr, REDUCE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):  # fmt: skip
+    shared = tl.broadcast_to(tl.load(x + tl.arange(0, ROWS))[:, None], (ROWS, COLUMNS))
+    column = tl.arange(0, COLUMNS)[None, :]
+    if KIND == "computed":
+        chosen = column % 2 == 0
+    elif KIND == "loaded":
+        chosen = tl.load(bits + column) != 0
+    else:
+        chosen = column < bound
+    y = tl.where(chosen, shared, shared * 2)
+    if REDUCE == "sum":
+        result = tl.sum(y, axis=0)
+    elif REDUCE == "max":
+        result = tl.max(y, axis=0)
+    else:
+        result = tl.reduce(y, 0, _multiplied)
+    tl.store(out + tl.arange(0, COLUMNS), result)
+
+
+@triton.jit
+def _multiplied(a, b):
+    return a * b
+
+
+@pytest.mark.parametrize("shape", [(4, 2), (8, 8), (8, 32), (16, 16), (64, 16), (128, 64)], ids=str)
+@pytest.mark.parametrize("kind", ["computed", "loaded", "bound"])
+@pytest.mark.parametrize("reduce", ["sum", "product", "max"])
+def test_choices_by_column_between_shared_values(shape: tuple[int, int], kind: str, reduce: str) -> None:
+    dtypes = (torch.float32, torch.int32, torch.float64)
+    dtype = dtypes[(shape[0] + len(kind) + len(reduce)) % 3]
+    x = integers(shape[0], low=-1 if reduce == "product" else 1, high=2 if reduce == "product" else 9)
+    x = torch.where(x == 0, 1, x).to(dtype)
+    bits = integers(shape[1], low=0, high=2)
+    column = torch.arange(shape[1])
+    bound = shape[1] // 2 + 1
+    chosen = {"computed": column % 2 == 0, "loaded": bits != 0, "bound": column < bound}[kind]
+    y = torch.where(chosen[None, :], x[:, None], x[:, None] * 2)
+    expected = {"sum": y.sum, "product": y.prod, "max": y.amax}[reduce](0)
+    out = torch.empty(shape[1], dtype=dtype, device=XPU)
+    shared_by_column_kernel[(1,)](
+        x.to(XPU), bits.to(XPU), out, bound, KIND=kind, REDUCE=reduce, ROWS=shape[0], COLUMNS=shape[1]
+    )
+    close(out, expected)
