@@ -58,6 +58,7 @@ from typing import Any
 
 HEAVY = "OPENXPU_SUITE_MEMORY"
 SETTINGS = "OPENXPU_SUITE"
+SPREAD = "OPENXPU_SUITE_SPREAD"
 UNTUNED = "OPENXPU_SUITE_UNTUNED"
 AS_IS = "any"  # as the device that a suite is written for: it asks for the one that there is
 
@@ -298,6 +299,7 @@ class Recorder:
         self.with_file = settings["with_file"]
         self.unwanted, self.every = set(settings["unwanted"]), settings["every"]
         self.rounds, self.round = settings["rounds"], 1
+        self.spread = bool(os.environ.get(SPREAD))
         self.log = open(settings["log"], "a", buffering=1)  # noqa: SIM115  closed with the process
         self.outcome: dict[str, Any] = {}
 
@@ -337,6 +339,8 @@ class Recorder:
 
         every = items + [_again(item, number) for number in range(2, self.rounds + 1) for item in items]
         items[:] = filter(is_wanted, every)
+        if self.spread:
+            items.sort(key=lambda item: zlib.crc32(item.nodeid.encode()))
         self._write(tests=list(map(self._enter, items)))
         if self.listing:
             items.clear()
@@ -743,11 +747,15 @@ def main() -> int:
     parser.add_argument("--slow", action="store_true", help="also what PyTorch calls slow")
     parser.add_argument("--only", default="", help="a regular expression that tests' names must hold")
     parser.add_argument("--every", type=int, default=1, help="one test of so many, chosen by its name")
+    parser.add_argument(
+        "--spread", action="store_true", help="in no order, so that a run cut short is a sample"
+    )
     parser.add_argument("--rounds", type=int, default=1, help="run each test so often")
     parser.add_argument("--again", action="store_true", help="repeat what failed")
     parser.add_argument("--report", action="store_true", help="run nothing, write the table")
     options = parser.parse_args()
     os.environ[HEAVY] = str(options.memory)
+    os.environ[SPREAD] = "1" if options.spread else ""
     os.environ[UNTUNED] = "1" if options.untuned else ""
     os.environ["PYTORCH_TEST_WITH_SLOW"] = str(int(options.slow))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # and end the processes started

@@ -1,9 +1,11 @@
 """tools/run_suite.py, on a file of tests written for CUDA."""
 
+import json
 import os
 import re
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 TOOL = Path(__file__).resolve().parents[2] / "tools" / "run_suite.py"
@@ -158,7 +160,7 @@ def test_a_library_that_finds_its_device_runs_as_it_is(tmp_path: Path) -> None:
     (suite / "tests" / "test_kernel.py").write_text(KERNEL)
     (suite / "tests" / "test_broken.py").write_text("import no_such_package\n")
     command = [sys.executable, str(TOOL), "--as-is", "--out", str(tmp_path / "out"), str(suite)]
-    command += ["--together", "--untuned", "--skips", "--few-beside"]
+    command += ["--together", "--untuned", "--spread", "--skips", "--few-beside"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 1, done.stdout + done.stderr
     row = next(line for line in done.stdout.splitlines() if line.startswith("| `library`"))
@@ -167,5 +169,8 @@ def test_a_library_that_finds_its_device_runs_as_it_is(tmp_path: Path) -> None:
     failed = re.findall(r"^- \S+::(\S+): failed:", done.stdout, re.MULTILINE)
     assert failed == ["test_only_on_the_cpu[xpu]"], done.stdout
     assert "Left out on xpu:\n- 1: Skipped: needs model N\n" in done.stdout
+    log = (tmp_path / "out" / "xpu" / "library.jsonl").read_text().splitlines()
+    order = [entry["test"] for entry in map(json.loads, log) if "::import" not in entry["test"]]
+    assert order == sorted(order, key=lambda name: zlib.crc32(name.encode()))
     beside = (tmp_path / "out" / "cpu" / "library.jsonl").read_text()
     assert "test_nowhere" in beside and "test_doubles" not in beside  # only what failed on xpu
