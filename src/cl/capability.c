@@ -162,7 +162,7 @@ xpu_status cl_read_capabilities(cl_device *device) {
 
     bool nvidia = strstr(p->vendor, "NVIDIA") != NULL;
     p->has_fp16 = extension(&q, "cl_khr_fp16");
-    p->has_fp64 = number(&q, CL_DEVICE_DOUBLE_FP_CONFIG) != 0;
+    p->has_fp64 = number(&q, CL_DEVICE_DOUBLE_FP_CONFIG) != 0 && extension(&q, "cl_khr_fp64");
     p->has_atomic64 = extension(&q, "cl_khr_int64_base_atomics");
     p->has_float_atomics = extension(&q, "cl_ext_float_atomics");
     p->has_bfloat16_conversions = extension(&q, "cl_intel_bfloat16_conversions");

@@ -218,12 +218,17 @@ static void add_library(emitter *e, buffer *out) {
 
 /* What the operator library's files of special functions expect, and those that are used. */
 static void add_special(const emitter *e, text *out) {
+    static const char gamma[] = "#include \"pointwise/pointwise_special.cl\"\n";
+    static const char bessel[] = "#include \"pointwise/pointwise_bessel.cl\"\n";
+    buffer files = {0};
+    if (e->special & SPECIAL_GAMMA) add_with_files(e->t, &files, gamma, sizeof gamma - 1);
+    if (e->special & SPECIAL_BESSEL) add_with_files(e->t, &files, bessel, sizeof bessel - 1);
+    if (e->t->target.has_fp64) text_add(out, "#define XPU_HAS_FP64 1\n");
     text_add(out, e->special_wide ? "#define R_IS_DOUBLE 1\n#define R double\n#define K(x) x\n"
                                   : "#define R float\n#define K(x) x##f\n");
     text_add(out, "#define PI K(3.14159265358979323846)\n");
-    if (e->special & SPECIAL_GAMMA) text_add(out, file_text("pointwise/pointwise_special.cl"));
-    if (e->special & SPECIAL_BESSEL) text_add(out, file_text("pointwise/pointwise_bessel.cl"));
-    text_add(out, "#undef R\n#undef K\n#undef PI\n\n");
+    text_append(out, files.data, files.size);
+    text_add(out, "#undef R\n#undef K\n#undef PI\n#undef WIDE\n\n");
 }
 
 /* The kernel's name in C. A Python function may be called `kernel`, `half`, `dot` or like any other word of

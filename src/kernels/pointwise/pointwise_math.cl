@@ -82,7 +82,7 @@ static inline R m_softplus_grad(R g, R x, R beta, R threshold) {
 }
 
 static inline R m_sign(R x) { return (R)((x > K(0.0)) - (x < K(0.0))); }
-static inline R m_sinc(R x) { return x == K(0.0) ? K(1.0) : sin(PI * x) / (PI * x); }
+static inline R m_sinc(R x) { return x == K(0.0) ? K(1.0) : sinpi(x) / (PI * x); }
 static inline R m_logit(R x, R eps) {
     R low = eps, high = K(1.0) - eps;
     R z = eps < K(0.0) ? x : x < low ? low : x > high ? high : x;

@@ -1,4 +1,5 @@
 /* Special functions of R around gamma and erf, for formulas of pointwise.def (sf_…). */
+#include "pointwise/wide.h"
 
 #ifdef R_IS_DOUBLE
 #define EPSILON 1.1102230246251565e-16
@@ -8,105 +9,146 @@
 #define TINY 1e-30f
 #endif
 
-/* Inverse of the error function: Winitzki's approximation as a start, then Newton steps by Halley's formula,
- * on the side of erf or erfc where nothing cancels. */
+static inline R sf_erfc(R x) { return (R)erfc((WIDE)x); }
 static inline R sf_erfinv(R x) {
-    R t = fabs(x);
-    if (!(t < K(1.0))) return t == K(1.0) ? copysign((R)INFINITY, x) : (R)NAN;
-    R w = log1p(-t * t), h = K(4.330746750799873) + K(0.5) * w; /* 2 / (pi 0.147) */
-    R y = sqrt(sqrt(h * h - w * K(6.802721088435374)) - h);
-#ifdef R_IS_DOUBLE
-    for (int step = 0; step < 3; step++) {
-#else
-    for (int step = 0; step < 2; step++) {
-#endif
-        R error = t < K(0.5) ? erf(y) - t : (K(1.0) - t) - erfc(y);
-        R u = error * K(0.88622692545275801365) * exp(y * y); /* over the derivative */
-        y -= u / (K(1.0) + y * u);
-    }
-    return copysign(y, x);
+    WIDE t = fabs(x);
+    if (!(t < KW(1.0))) return t == KW(1.0) ? copysign((R)INFINITY, x) : (R)NAN;
+    return copysign((R)w_erf_inverse(t, KW(1.0) - t), x);
 }
+
+#ifndef WIDE_IS_DOUBLE
+/* digamma of [1, 2] in float, as (x - its zero there) times a polynomial: exact next to the zero, too. */
+static inline float f_digamma_near(float x) {
+    float t = (x - 1.4616321325302124f) - 1.2438149939e-8f;
+    float p = -0.007476843099f;
+    p = fma(p, t, 0.01437873113f);
+    p = fma(p, t, -0.01615848488f);
+    p = fma(p, t, 0.02161209397f);
+    p = fma(p, t, -0.03293372034f);
+    p = fma(p, t, 0.04891832032f);
+    p = fma(p, t, -0.07222433436f);
+    p = fma(p, t, 0.1078180833f);
+    p = fma(p, t, -0.1639416801f);
+    p = fma(p, t, 0.2584998764f);
+    p = fma(p, t, -0.4427631804f);
+    p = fma(p, t, 0.9676722451f);
+    return t * p;
+}
+#endif
 
 /* The logarithmic derivative of the gamma function: reflected to x > 0, moved up to x >= 10, then the
  * asymptotic series in Bernoulli's numbers. At 0 it is an infinity of the other sign, at negative whole
  * numbers NaN. */
-static inline R sf_digamma(R x) {
-    R result = K(0.0);
-    if (x == K(0.0)) return copysign((R)INFINITY, -x);
-    if (x < K(0.0)) {
-        R fraction = x - trunc(x);
-        if (fraction == K(0.0) || isinf(x)) return (R)NAN;
-        result = -PI / tanpi(fraction);
-        x = K(1.0) - x;
+static inline R sf_digamma(R argument) {
+    WIDE x = argument, result = KW(0.0);
+    if (x == KW(0.0)) return copysign((R)INFINITY, -argument);
+    if (x < KW(0.0)) {
+        WIDE fraction = x - trunc(x);
+        if (fraction == KW(0.0) || isinf(x)) return (R)NAN;
+        result = -WIDE_PI / tanpi(fraction);
+        x = KW(1.0) - x;
     }
-    while (x < K(10.0)) {
-        result -= K(1.0) / x;
-        x += K(1.0);
+#ifndef WIDE_IS_DOUBLE
+    if (x <= 1.0f) {
+        result -= 1.0f / x;
+        return result + f_digamma_near(x + 1.0f);
     }
-    if (x == (R)INFINITY) return x;
-    R z = K(1.0) / (x * x);
-    R series = K(8.33333333333333333333e-2);
-    series = fma(series, z, K(-2.10927960927960927961e-2));
-    series = fma(series, z, K(7.57575757575757575758e-3));
-    series = fma(series, z, K(-4.16666666666666666667e-3));
-    series = fma(series, z, K(3.96825396825396825397e-3));
-    series = fma(series, z, K(-8.33333333333333333333e-3));
-    series = fma(series, z, K(8.33333333333333333333e-2));
-    return result + log(x) - K(0.5) / x - z * series;
+    if (x <= 2.0f) return result + f_digamma_near(x);
+#endif
+    while (x < KW(10.0)) {
+        result -= KW(1.0) / x;
+        x += KW(1.0);
+    }
+    if (isinf(x)) return (R)x;
+    WIDE z = KW(1.0) / (x * x);
+    WIDE series = KW(8.33333333333333333333e-2);
+    series = fma(series, z, KW(-2.10927960927960927961e-2));
+    series = fma(series, z, KW(7.57575757575757575758e-3));
+    series = fma(series, z, KW(-4.16666666666666666667e-3));
+    series = fma(series, z, KW(3.96825396825396825397e-3));
+    series = fma(series, z, KW(-8.33333333333333333333e-3));
+    series = fma(series, z, KW(8.33333333333333333333e-2));
+    return (R)(result + log(x) - KW(0.5) / x - z * series);
 }
 
 /* Hurwitz's zeta: terms until the argument is past 9, then Euler and Maclaurin's formula. */
-static inline R sf_zeta(R x, R q) {
+static inline WIDE w_zeta(WIDE x, WIDE q) {
     /* B_2k / (2k)! */
-    const R bernoulli[] = {K(8.3333333333333333333e-2), K(-1.3888888888888888889e-3), K(3.3068783068783068783e-5),
-                           K(-8.2671957671957671958e-7), K(2.0876756987868098979e-8), K(-5.2841901386874931848e-10),
-                           K(1.3382536530684678833e-11), K(-3.3896802963225828668e-13), K(8.5860620562778445641e-15),
-                           K(-2.1748686985580618730e-16), K(5.5090028283602295153e-18), K(-1.3954464685812523341e-19)};
-    if (x == K(1.0)) return (R)INFINITY;
-    if (x < K(1.0)) return (R)NAN;
-    if (q <= K(0.0)) {
-        if (q == floor(q)) return (R)INFINITY;
-        if (x != floor(x)) return (R)NAN; /* a root of a negative number */
+    const WIDE bernoulli[] = {KW(8.3333333333333333333e-2), KW(-1.3888888888888888889e-3), KW(3.3068783068783068783e-5), KW(-8.2671957671957671958e-7), KW(2.0876756987868098979e-8), KW(-5.2841901386874931848e-10), KW(1.3382536530684678833e-11), KW(-3.3896802963225828668e-13), KW(8.5860620562778445641e-15), KW(-2.1748686985580618730e-16), KW(5.5090028283602295153e-18), KW(-1.3954464685812523341e-19)};
+    if (x == KW(1.0)) return (WIDE)INFINITY;
+    if (x < KW(1.0)) return (WIDE)NAN;
+    if (q <= KW(0.0)) {
+        if (q == floor(q)) return (WIDE)INFINITY;
+        if (x != floor(x)) return (WIDE)NAN; /* a root of a negative number */
     }
-    R sum = K(0.0), a = q, term = K(0.0);
-    for (int i = 0; i < 10 || a <= K(9.0); i++) {
+    WIDE sum = KW(0.0), a = q, term = KW(0.0);
+    for (int i = 0; i < 10 || a <= KW(9.0); i++) {
         term = pow(a, -x);
         sum += term;
-        a += K(1.0);
-        if (fabs(term) < fabs(sum) * EPSILON) return sum;
+        a += KW(1.0);
+        if (a > KW(1.0) && fabs(term) < fabs(sum) * WIDE_EPSILON) return sum;
     }
     term = pow(a, -x);
-    sum += term * (a / (x - K(1.0)) + K(0.5));
-    R rising = x, power = term / a; /* x (x + 1) …, a^(-x - 1 - 2k) */
+    sum += term * (a / (x - KW(1.0)) + KW(0.5));
+    WIDE rising = x, power = term / a; /* x (x + 1) …, a^(-x - 1 - 2k) */
     for (int k = 0; k < 12; k++) {
-        R step = bernoulli[k] * rising * power;
+        WIDE step = bernoulli[k] * rising * power;
         sum += step;
-        if (fabs(step) < fabs(sum) * EPSILON) break;
-        rising *= (x + (R)(2 * k + 1)) * (x + (R)(2 * k + 2));
+        if (fabs(step) < fabs(sum) * WIDE_EPSILON) break;
+        rising *= (x + (WIDE)(2 * k + 1)) * (x + (WIDE)(2 * k + 2));
         power /= a * a;
     }
     return sum;
 }
-static inline R sf_trigamma(R x) {
-    if (x >= K(0.5) || x != x) return sf_zeta(K(2.0), x);
-    R s = sinpi(x);
-    return PI * PI / (s * s) - sf_zeta(K(2.0), K(1.0) - x);
+static inline R sf_zeta(R x, R q) { return (R)w_zeta(x, q); }
+
+/* The sum over k of 1 / (x + k)²: reflected to x >= 1/2, moved up to x >= 10, then the asymptotic series. */
+static inline R sf_trigamma(R argument) {
+    WIDE x = argument, result = KW(0.0), sign = KW(1.0);
+    if (x < KW(0.5)) {
+        WIDE s = sinpi(x);
+        result = -WIDE_PI * WIDE_PI / (s * s);
+        x = KW(1.0) - x;
+        sign = KW(-1.0);
+    }
+    WIDE moved = KW(0.0);
+    while (x < KW(10.0)) {
+        moved += KW(1.0) / (x * x);
+        x += KW(1.0);
+    }
+    WIDE z = KW(1.0) / (x * x);
+    WIDE series = KW(1.16666666666666666667);
+    series = fma(series, z, KW(-0.25311355311355311355));
+    series = fma(series, z, KW(7.57575757575757575758e-2));
+    series = fma(series, z, KW(-3.33333333333333333333e-2));
+    series = fma(series, z, KW(2.38095238095238095238e-2));
+    series = fma(series, z, KW(-3.33333333333333333333e-2));
+    series = fma(series, z, KW(0.16666666666666666667));
+    moved += KW(1.0) / x + z * (KW(0.5) + series / x);
+    return (R)(sign * (result + moved));
 }
 static inline R sf_polygamma(R x, int n) {
     if (n == 0) return sf_digamma(x);
     if (n == 1) return sf_trigamma(x);
-    R value = exp(lgamma((R)(n + 1))) * sf_zeta((R)(n + 1), x);
-    return n % 2 ? value : -value;
+    WIDE factorial = KW(1.0);
+    for (int k = 2; k <= n && !isinf(factorial); k++) factorial *= (WIDE)k;
+    WIDE value = factorial * w_zeta((WIDE)(n + 1), x);
+    return (R)(n % 2 ? value : -value);
 }
 
 /* x^a exp(-x) / Gamma(a + 1); where a is large and x near it through the relative distance, which is small. */
-static inline R sf_gamma_factor(R a, R x) {
-    R mu = (x - a) / a;
-    if (a < K(10.0) || fabs(mu) > K(0.4)) return exp(a * log(x) - x - lgamma(a + K(1.0)));
-    R z = K(1.0) / (a * a);
-    R stirling = (K(8.3333333333333333333e-2) - z * (K(2.7777777777777777778e-3) - z * (K(7.9365079365079365079e-4) -
-                  z * (K(5.9523809523809523810e-4) - z * K(8.4175084175084175084e-4))))) / a;
-    return exp(a * (log1p(mu) - mu) - stirling) / sqrt(K(2.0) * PI * a);
+#if defined(WIDE_IS_DOUBLE) && !defined(R_IS_DOUBLE)
+#define MU_FROM 1e4 /* the logarithms' digits do so far */
+#else
+#define MU_FROM KW(10.0)
+#endif
+static inline WIDE w_gamma_factor(WIDE a, WIDE x) {
+    WIDE mu = (x - a) / a;
+    if (a < MU_FROM || fabs(mu) > KW(0.4)) return exp(a * log(x) - x - lgamma(a + KW(1.0)));
+    WIDE z = KW(1.0) / (a * a);
+    WIDE stirling = (KW(8.3333333333333333333e-2) - z * (KW(2.7777777777777777778e-3) - z * (KW(7.9365079365079365079e-4) -
+                  z * (KW(5.9523809523809523810e-4) - z * KW(8.4175084175084175084e-4))))) / a;
+    return exp(a * (log1p(mu) - mu) - stirling) / sqrt(KW(2.0) * WIDE_PI * a);
 }
 /* The lower incomplete gamma function by its power series, for x up to about a. */
 static inline R sf_igamma_series(R a, R x) {
@@ -116,7 +158,7 @@ static inline R sf_igamma_series(R a, R x) {
         sum += term;
         if (!(term > sum * EPSILON)) break;
     }
-    return sum * sf_gamma_factor(a, x);
+    return (R)(sum * w_gamma_factor(a, x));
 }
 /* The upper one by its continued fraction, for x above a (Lentz's way of evaluating it). */
 static inline R sf_igammac_fraction(R a, R x) {
@@ -132,18 +174,18 @@ static inline R sf_igammac_fraction(R a, R x) {
         h *= step;
         if (!(fabs(step - K(1.0)) > EPSILON)) break;
     }
-    return h * a * sf_gamma_factor(a, x);
+    return (R)(h * (a * w_gamma_factor(a, x)));
 }
 /* The upper one for small x, where 1 - the lower one would cancel. */
-static inline R sf_igammac_small(R a, R x) {
-    R sum = K(0.0), term = K(1.0), power = a * log(x) - lgamma(a + K(1.0));
+static inline R sf_igammac_small(WIDE a, WIDE x) {
+    WIDE sum = KW(0.0), term = KW(1.0), power = a * log(x) - lgamma(a + KW(1.0));
     for (int k = 1; k < 200; k++) {
-        term *= -x / (R)k;
-        R step = term * a / (a + (R)k);
+        term *= -x / (WIDE)k;
+        WIDE step = term * a / (a + (WIDE)k);
         sum += step;
-        if (!(fabs(step) > fabs(sum) * EPSILON)) break;
+        if (!(fabs(step) > fabs(sum) * WIDE_EPSILON)) break;
     }
-    return -expm1(power) - exp(power) * sum;
+    return (R)(-expm1(power) - exp(power) * sum);
 }
 /* P(a, x) (upper false) or Q(a, x) = 1 - P(a, x). */
 static inline R sf_incomplete_gamma(R a, R x, bool upper) {

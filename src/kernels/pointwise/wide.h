@@ -1,0 +1,82 @@
+/* What special functions compute their sensitive parts in, and most of them everything: WIDE, with constants
+ * KW(0.5). It is double for a result of double, and for a float where the device has fp64, so that only the
+ * last rounding counts. Halves, and floats on other devices, do with float.
+ *
+ * TERMS(d, w): so many terms of a series reach the precision of a double, of a float with bits to spare. */
+#ifndef XPU_KERNELS_POINTWISE_WIDE_H
+#define XPU_KERNELS_POINTWISE_WIDE_H
+
+#if defined(R_IS_DOUBLE) || (defined(XPU_HAS_FP64) && !defined(COMPUTE_HALF))
+#define WIDE_IS_DOUBLE 1
+#define WIDE double
+#define KW(x) x
+#else
+#define WIDE float
+#define KW(x) x##f
+#endif
+
+#ifdef R_IS_DOUBLE
+#define TERMS(of_double, of_float) of_double
+#define WIDE_EPSILON KW(1.1102230246251565e-16)
+#elif defined(WIDE_IS_DOUBLE)
+#define TERMS(of_double, of_float) of_float
+#define WIDE_EPSILON KW(1e-10)
+#else
+#define TERMS(of_double, of_float) of_float
+#define WIDE_EPSILON KW(5.9604645e-8)
+#endif
+#define WIDE_PI KW(3.14159265358979323846)
+
+/* exp(x²), where the square's rounding error would count. */
+static inline WIDE w_exp_square(WIDE x) {
+    WIDE square = x * x;
+#if !defined(R_IS_DOUBLE) && defined(WIDE_IS_DOUBLE)
+    return exp(square);
+#else
+    WIDE e = exp(square), error = fma(x, x, -square);
+    return isinf(e) ? e : fma(e, error, e);
+#endif
+}
+
+/* The inverse of the error function: y > 0 with erf(y) = t and erfc(y) = q, from both, of which one is exact.
+ * A start from polynomials in w = -log(1 - t²), to 2.5e-8, and where something more exact tells the error,
+ * Newton's steps, by Halley's formula. */
+static inline WIDE w_erf_inverse(WIDE t, WIDE q) {
+    if (t < KW(1e-3)) { /* its own series: nothing else has t's relative precision */
+        WIDE square = t * t;
+        return t * fma(square, fma(square, fma(square, KW(0.08076225645), KW(0.12755617666)), KW(0.23201366653464)), KW(0.88622692545275801365));
+    }
+    const float w = -log((float)(q * (KW(1.0) + t)));
+    float p, v = w - 2.5f;
+    p = -8.931925970244222e-09f;
+    p = fma(p, v, 2.3335967195708108e-08f);
+    p = fma(p, v, 4.6813134805534123e-07f);
+    p = fma(p, v, -3.4639852676333717e-06f);
+    p = fma(p, v, -4.9724196894547514e-06f);
+    p = fma(p, v, 0.00021834938623976644f);
+    p = fma(p, v, -0.001252726391773229f);
+    p = fma(p, v, -0.004177392875203149f);
+    p = fma(p, v, 0.24664027905463662f);
+    p = fma(p, v, 1.501409360450329f);
+    const float root = sqrt(w), u = 1.0f / root - 0.25f;
+    float far = 74.98247402212478f;
+    far = fma(far, u, -9.825682407168378f);
+    far = fma(far, u, 1.2650432054653338f);
+    far = fma(far, u, -3.2860403514606773f);
+    far = fma(far, u, 0.8126366300544726f);
+    far = fma(far, u, -0.8747448447391268f);
+    far = fma(far, u, 0.5541521242767434f);
+    far = fma(far, u, 0.08023414505964933f);
+    far = fma(far, u, -0.198197054135367f);
+    far = fma(far, u, 0.9599458906741438f);
+    WIDE y = w <= 5.0f ? (float)t * p : root * far;
+#ifdef WIDE_IS_DOUBLE
+    for (int step = 0; step < TERMS(2, 1); step++) {
+        WIDE error = t < KW(0.5) ? erf(y) - t : q - erfc(y);
+        error *= KW(0.88622692545275801365) * exp(y * y); /* over the derivative */
+        y -= error / (KW(1.0) + y * error);
+    }
+#endif
+    return y;
+}
+#endif

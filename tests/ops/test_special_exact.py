@@ -1,0 +1,143 @@
+"""Special functions in ulp against mpmath: next to their zeros, too, in halves, and without fp64."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+
+import mpmath
+import pytest
+import torch
+from torch import special
+
+Point = mpmath.mpf
+
+
+def zeros_of(function: Callable[[Point], Point], *ranges: tuple[float, float]) -> list[Point]:
+    return [mpmath.findroot(function, pair, solver="anderson") for pair in ranges]
+
+
+def line(low: float, high: float, count: int = 40) -> list[float]:
+    return [low + (high - low) * (k + 0.37) / count for k in range(count)]
+
+
+BESSEL_ZEROS = (1, 2, 3, 4, 9, 40)
+# the function: its counterpart, points, the largest error in ulp of float32
+FUNCTIONS = {
+    "bessel_j0": (lambda x: mpmath.besselj(0, x), line(-30, 30) + [1e4, 3e8, 2e30], 3.0),
+    "bessel_j1": (lambda x: mpmath.besselj(1, x), line(-30, 30) + [1e-30, 1e4, 3e8], 3.0),
+    "bessel_y0": (lambda x: mpmath.bessely(0, x), line(0, 30) + [1e-30, 1e4, 3e8], 3.5),
+    "bessel_y1": (lambda x: mpmath.bessely(1, x), line(0, 30) + [1e-30, 1e4, 3e8], 3.5),
+    "i0": (lambda x: mpmath.besseli(0, x), line(-20, 20) + [91.5], 0.51),
+    "i0e": (lambda x: mpmath.besseli(0, x) * mpmath.exp(-abs(x)), line(-20, 20) + [1e5], 0.51),
+    "i1": (lambda x: mpmath.besseli(1, x), line(-20, 20) + [1e-30, 91.5], 0.51),
+    "i1e": (lambda x: mpmath.besseli(1, x) * mpmath.exp(-abs(x)), line(-20, 20) + [1e5], 0.51),
+    "modified_bessel_k0": (lambda x: mpmath.besselk(0, x), line(0, 9) + [1e-30], 0.51),
+    "modified_bessel_k1": (lambda x: mpmath.besselk(1, x), line(0, 9) + [1e-30], 0.51),
+    "scaled_modified_bessel_k0": (lambda x: mpmath.besselk(0, x) * mpmath.exp(x), line(0, 40), 0.51),
+    "scaled_modified_bessel_k1": (lambda x: mpmath.besselk(1, x) * mpmath.exp(x), line(0, 40), 0.51),
+    "airy_ai": (mpmath.airyai, line(-25, 9) + [-1000.3], 0.51),
+    "spherical_bessel_j0": (lambda x: mpmath.sin(x) / x, line(-30, 30), 0.51),
+    "digamma": (mpmath.digamma, line(-9, 40) + [1e-6, 1e6], 0.51),
+    "erfinv": (mpmath.erfinv, line(-1, 1) + [1e-30, 1e-3, 0.9999999], 0.51),
+    "erfcx": (lambda x: mpmath.exp(x * x) * mpmath.erfc(x), line(-9, 12) + [1e6], 0.51),
+    "ndtri": (lambda p: mpmath.sqrt(2) * mpmath.erfinv(2 * p - 1), line(0, 1) + [1e-30], 0.51),
+    "log_ndtr": (lambda x: mpmath.log(mpmath.ncdf(x)), line(-40, 9), 0.51),
+    "sinc": (mpmath.sincpi, line(-30, 30), 3.0),
+}
+ZEROS = {
+    **{f"bessel_j{n}": [mpmath.besseljzero(n, k) for k in BESSEL_ZEROS] for n in (0, 1)},
+    **{f"bessel_y{n}": [mpmath.besselyzero(n, k) for k in BESSEL_ZEROS] for n in (0, 1)},
+    "airy_ai": [mpmath.airyaizero(k) for k in (1, 2, 5)],
+    "spherical_bessel_j0": [k * mpmath.pi for k in (1, 2, 9)],
+    "digamma": zeros_of(mpmath.digamma, (1.4, 1.5), (-0.6, -0.4), (-3.7, -3.6)),
+    "ndtri": [mpmath.mpf(0.5)],
+    "sinc": [mpmath.mpf(k) for k in (1, 2, 9)],
+}
+ORDERS = (1, 2, 3, 4, 7, 12, 20)
+
+
+def neighbors(zero: Point, dtype: torch.dtype) -> list[float]:
+    """The numbers of the dtype next to a zero, and some further off."""
+    at = torch.tensor(float(zero), dtype=dtype)
+    bits = at.view(torch.int16 if dtype.itemsize == 2 else torch.int32)
+    far = 30 if dtype.itemsize == 2 else 999
+    steps = torch.tensor([-far, -17, -3, -2, -1, 0, 1, 2, 3, 17, far], dtype=bits.dtype)
+    return (bits + steps).view(dtype).tolist()
+
+
+def worst(actual: torch.Tensor, exact: Callable[[Point], Point], points: list[float]) -> float:
+    """The largest error, in ulp of the dtype, among the results that are normal numbers."""
+    info, largest = torch.finfo(actual.dtype), 0.0
+    with mpmath.workdps(60):
+        for value, point in zip(actual.double().tolist(), points, strict=True):
+            expected = mpmath.re(exact(mpmath.mpf(point)))
+            if not info.tiny <= abs(expected) <= info.max:
+                continue
+            unit = mpmath.ldexp(info.eps / 2, mpmath.frexp(expected)[1])
+            largest = max(largest, float(abs(value - expected) / unit))
+    return largest
+
+
+def error(name: str, dtype: torch.dtype) -> float:
+    exact, points, _ = FUNCTIONS[name]
+    near = [x for zero in ZEROS.get(name, []) for x in neighbors(zero, dtype)]
+    x = torch.tensor(points + near, dtype=dtype)
+    x = x[x.isfinite() & (x != 0)]
+    function = torch.sinc if name == "sinc" else getattr(special, name)
+    return worst(function(x.to("xpu")).cpu(), exact, x.tolist())
+
+
+@pytest.mark.skipif(not torch.xpu.get_device_properties().has_fp64, reason="floats in floats alone")
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_floats(name: str) -> None:
+    assert error(name, torch.float32) <= FUNCTIONS[name][2]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    "name", ["bessel_j0", "bessel_y1", "i0", "i1e", "modified_bessel_k0", "erfinv", "ndtri"]
+)
+def test_halves_are_rounded_once(name: str, dtype: torch.dtype) -> None:
+    assert error(name, dtype) <= 0.53
+
+
+@pytest.mark.skipif(not torch.xpu.get_device_properties().has_fp64, reason="floats in floats alone")
+@pytest.mark.parametrize("n", ORDERS)
+def test_polygamma(n: int) -> None:
+    x = torch.tensor([*line(0, 30), *line(-5, 0), 1e-3, 1e3, 1e-6])
+    actual = special.polygamma(n, x.to("xpu")).cpu()
+    assert worst(actual, lambda v: mpmath.polygamma(n, v), x.tolist()) <= 0.51
+
+
+@pytest.mark.skipif(not torch.xpu.get_device_properties().has_fp64, reason="floats in floats alone")
+@pytest.mark.parametrize("s", [1.0625, 2.5, 7.25, 30.5])
+def test_zeta(s: float) -> None:
+    q = torch.tensor([*line(0, 30), 1e-3, 1e4])
+    actual = special.zeta(torch.full_like(q, s).to("xpu"), q.to("xpu")).cpu()
+    assert worst(actual, lambda v: mpmath.zeta(s, v), q.tolist()) <= 0.51
+
+
+@pytest.mark.parametrize("a", [0.25, 2.5, 40.0, 700.0])
+def test_incomplete_gamma(a: float) -> None:
+    x = torch.tensor(line(a * 0.5, a * 1.6))
+    first = torch.full_like(x, a).to("xpu")
+    lower, upper = special.gammainc(first, x.to("xpu")).cpu(), special.gammaincc(first, x.to("xpu")).cpu()
+    bound = 40 if torch.xpu.get_device_properties().has_fp64 else 4000
+    assert worst(lower, lambda v: mpmath.gammainc(a, 0, v, regularized=True), x.tolist()) <= bound
+    assert worst(upper, lambda v: mpmath.gammainc(a, v, regularized=True), x.tolist()) <= bound
+
+
+def test_without_fp64() -> None:
+    """J and Y find their zeros in floats alone; others are as exact as sums of floats are."""
+    code = """if True:
+        import torch
+        import test_special_exact as t
+        assert not torch.xpu.get_device_properties().has_fp64
+        for name in ("bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1"):
+            assert t.error(name, torch.float32) <= 5, name
+        for name in ("i0", "i1e", "modified_bessel_k1", "erfinv", "erfcx", "ndtri"):
+            assert t.error(name, torch.float32) <= 12, name
+    """
+    environment = {**os.environ, "OPENXPU_WITHOUT": "cl_khr_fp64"}
+    subprocess.run([sys.executable, "-c", code], cwd=os.path.dirname(__file__), env=environment, check=True)
