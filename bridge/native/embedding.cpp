@@ -154,7 +154,7 @@ embedding_bag_xpu(const Tensor &weight, const Tensor &indices_given, const Tenso
     const auto bag = at::empty({count}, indices.options());
     // as many as offsets, says PyTorch's meta function, also where the last one is an end
     auto sizes = at::empty({offsets.size(0)}, indices.options());
-    if (include_last_offset || width == 0) sizes.zero_();
+    if (include_last_offset) sizes.zero_();
     const auto chosen = at::empty({mode == bag_max ? bags : 0, width}, indices.options());
     auto args = bags_like(rows, indices, bags, padding_idx);
     args.last_is_end = include_last_offset;

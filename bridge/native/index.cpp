@@ -402,9 +402,10 @@ Tensor &write_nonzero(const Tensor &self, int64_t rows, int64_t fill, Tensor &ou
     const auto scratch = at::empty({bytes}, self.options().dtype(kByte));
     int64_t count;
     check(xpu_nonzero_count(stream, &in, scratch.mutable_data_ptr(), &count));
-    // One dimension's coordinates after the other, where the tensor is ours to lay out and PyTorch does so.
+    // One dimension's coordinates after the other, where the tensor is ours to lay out and PyTorch does so:
+    // the transpose of a contiguous tensor, also where it is empty.
     if (at::native::resize_output(out, {rows < 0 ? count : rows, self.dim()}) && rows < 0)
-        out.as_strided_({count, self.dim()}, {1, count});
+        out.as_strided_({count, self.dim()}, {1, std::max<int64_t>(count, 1)});
     if (rows > count) out.narrow(0, count, rows - count).fill_(fill);
     if (rows >= 0 && count > rows) count = rows;
     if (count == 0 || self.dim() == 0) return out;

@@ -59,6 +59,16 @@ Tensor as_parameter(const Tensor &gradient, const Optional &parameter) {
     return gradient.defined() && given(parameter) ? gradient.to(parameter->scalar_type()) : gradient;
 }
 
+// The kernels go by the input's shape alone: what else is given must fit it.
+void check_shape_of_input(const Tensor &gradient, const Tensor &input, const char *op) {
+    TORCH_CHECK(gradient.sizes() == input.sizes(), op, ": a gradient of shape ", gradient.sizes(),
+                " doesn't fit an input of shape ", input.sizes());
+}
+void check_count(const Optional &tensor, int64_t count, const char *op, const char *name) {
+    TORCH_CHECK(!given(tensor) || tensor->numel() == count, op, ": ", name, " should contain ", count,
+                " elements not ", tensor->numel());
+}
+
 // --- rows ---
 
 struct RowNorm {
@@ -99,12 +109,18 @@ std::tuple<Tensor, Tensor, Tensor> rows_backward(const Tensor &grad_out, const T
                                                  IntArrayRef normalized_shape, const Tensor &mean,
                                                  const Tensor &rstd, const Optional &weight,
                                                  const Optional &bias, bool rms, std::array<bool, 3> mask) {
+    const auto *const op = rms ? "rms_norm_backward" : "layer_norm_backward";
+    _check_layer_norm_inputs(input, normalized_shape, weight.value_or(Tensor()), bias.value_or(Tensor()));
+    check_shape_of_input(grad_out, input, op);
     RowNorm norm(input, normalized_shape, weight, bias, 0, rms);
     const auto x = input.contiguous(), dy = grad_out.to(input.scalar_type()).contiguous();
     const auto type = parameter_type(input, weight, bias);
     auto grad_input = mask[0] ? at::empty_like(x) : Tensor();
     auto grad_weight = wanted(mask[1] && given(weight), given(weight) ? *weight : input, type);
     auto grad_bias = wanted(mask[2] && given(bias), given(bias) ? *bias : input, type);
+    if (!rms) check_count(mean, norm.args.rows, op, "mean");
+    check_count(rstd, norm.args.rows, op, "rstd");
+    TORCH_CHECK(rstd.defined() && (rms || mean.defined()), op, ": the statistics are needed");
     const auto statistics = statistics_type(input);
     const auto m = mean.defined() ? mean.to(statistics).contiguous() : mean,
                r = rstd.to(statistics).contiguous();
@@ -217,12 +233,24 @@ void write_back(const Tensor &used, const Optional &original) {
     if (given(original) && !used.is_same(*original)) original->copy_(used);
 }
 
+void check_channels(const Tensor &input, const Optional &weight, const Optional &bias,
+                    const Optional &running_mean, const Optional &running_var, const char *op) {
+    TORCH_CHECK(input.dim() >= 2, op, ": an input of at least two dimensions is needed, not one of shape ",
+                input.sizes());
+    const auto channels = input.size(1);
+    check_count(weight, channels, op, "weight");
+    check_count(bias, channels, op, "bias");
+    check_count(running_mean, channels, op, "running_mean");
+    check_count(running_var, channels, op, "running_var");
+}
+
 void batch_norm_into(const Tensor &input, const Optional &weight, const Optional &bias,
                      const Optional &running_mean, const Optional &running_var, bool training,
                      double momentum, double eps, const Tensor *output, Tensor &save_mean,
                      Tensor &save_invstd) {
     TORCH_CHECK(training || (given(running_mean) && given(running_var)),
                 "Expected running_mean and running_var to be defined when training=False");
+    check_channels(input, weight, bias, running_mean, running_var, "batch_norm");
     const auto statistics = statistics_type(input);
     if (training) {
         resize_output(save_mean, {input.size(1)});
@@ -231,7 +259,6 @@ void batch_norm_into(const Tensor &input, const Optional &weight, const Optional
         resize_output(save_mean, {0});
         resize_output(save_invstd, {0});
     }
-    if (input.numel() == 0) return;
     PlaneNorm norm(input, weight, bias, eps, statistics);
     const auto format = known_format(input).value_or(MemoryFormat::Contiguous);
     const auto x = input.contiguous(format);
@@ -346,6 +373,9 @@ batch_norm_backward_xpu(const Tensor &grad_out, const Tensor &input, const Optio
                         const Optional &running_mean, const Optional &running_var, const Optional &save_mean,
                         const Optional &save_invstd, bool train, double eps,
                         std::array<bool, 3> output_mask) {
+    constexpr auto op = "batch_norm_backward";
+    check_channels(input, weight, {}, running_mean, running_var, op);
+    check_shape_of_input(grad_out, input, op);
     const auto statistics = statistics_type(input);
     const auto type = parameter_type(input, weight, {});
     const auto format = known_format(input).value_or(MemoryFormat::Contiguous);
@@ -364,11 +394,14 @@ batch_norm_backward_xpu(const Tensor &grad_out, const Tensor &input, const Optio
     }
     Tensor mean, invstd;
     if (train) {
-        TORCH_CHECK(given(save_mean) && given(save_invstd),
-                    "batch_norm_backward: save_mean and save_invstd are needed");
+        TORCH_CHECK(given(save_mean) && given(save_invstd), op, ": save_mean and save_invstd are needed");
+        check_count(save_mean, input.size(1), op, "save_mean");
+        check_count(save_invstd, input.size(1), op, "save_invstd");
         mean = save_mean->to(statistics).contiguous();
         invstd = save_invstd->to(statistics).contiguous();
     } else {
+        TORCH_CHECK(given(running_mean) && given(running_var), op,
+                    ": running_mean and running_var are needed");
         mean = dense(running_mean);
         invstd = dense(running_var);
         set_running(norm.args, mean, invstd);
@@ -388,12 +421,25 @@ _new_batch_norm_backward_xpu(const Tensor &grad_out, const Tensor &input, const 
                                    update, eps, output_mask);
 }
 
-std::tuple<Tensor, Tensor, Tensor> group_norm_xpu(const Tensor &X, const Optional &gamma,
-                                                  const Optional &beta, int64_t N, int64_t C, int64_t HxW,
-                                                  int64_t group, double eps) {
+namespace {
+
+void check_groups(const Tensor &X, int64_t N, int64_t C, int64_t HxW, int64_t group) {
     TORCH_CHECK(group > 0 && C % group == 0,
                 "Expected number of channels in input to be divisible by num_groups, but got ",
                 "input of shape ", X.sizes(), " and num_groups=", group);
+    TORCH_CHECK(N >= 0 && C >= 0 && HxW >= 0 && c10::multiply_integers(std::array{N, C, HxW}) == X.numel(),
+                "group_norm: an input of shape ", X.sizes(), " hasn't ", N, " × ", C, " × ", HxW,
+                " elements");
+}
+
+} // namespace
+
+std::tuple<Tensor, Tensor, Tensor> group_norm_xpu(const Tensor &X, const Optional &gamma,
+                                                  const Optional &beta, int64_t N, int64_t C, int64_t HxW,
+                                                  int64_t group, double eps) {
+    check_groups(X, N, C, HxW, group);
+    check_count(gamma, C, "group_norm", "weight");
+    check_count(beta, C, "group_norm", "bias");
     const auto mixed = parameter_type(X, gamma, beta);
     PlaneNorm norm(X, gamma, beta, eps, mixed);
     const auto x = X.contiguous();
@@ -413,6 +459,12 @@ std::tuple<Tensor, Tensor, Tensor> group_norm_backward_xpu(const Tensor &dY, con
                                                            const Optional &gamma, int64_t N, int64_t C,
                                                            int64_t HxW, int64_t group,
                                                            std::array<bool, 3> output_mask) {
+    constexpr auto op = "group_norm_backward";
+    check_groups(X, N, C, HxW, group);
+    check_shape_of_input(dY, X, op);
+    check_count(gamma, C, op, "weight");
+    check_count(mean, N * group, op, "mean");
+    check_count(rstd, N * group, op, "rstd");
     const auto type = parameter_type(X, gamma, {});
     PlaneNorm norm(X, gamma, {}, 0, mean.scalar_type());
     const auto x = X.contiguous(), dy = dY.to(X.scalar_type()).contiguous(), m = mean.contiguous(),

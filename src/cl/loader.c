@@ -245,7 +245,9 @@ const char *xpu_no_device_hint(void) {
     return getenv("OPENXPU_DEVICE") && *getenv("OPENXPU_DEVICE")
                ? "No OpenCL device matches OPENXPU_DEVICE. `openxpu info` lists what there is."
                : "No OpenCL device was found. For the processor: pip install intel-opencl-rt "
-                 "intel-cmplr-lib-rt. For an Intel GPU: install the driver package intel-opencl-icd.";
+                 "intel-cmplr-lib-rt. For an Intel GPU: install Intel's compute runtime, the package "
+                 "intel-opencl-icd where the system has one (Ubuntu, Debian 12; Debian 13 has none), else from "
+                 "github.com/intel/compute-runtime/releases.";
 }
 
 bool xpu_in_bad_fork(void) { return bad_fork; }

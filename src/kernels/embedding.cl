@@ -229,7 +229,10 @@ EMBEDDING_KERNEL void bag_forward(bag_params p) {
     JOIN_ROWS(r, count)
     if (ROW > 0) return;
 #endif
-    if (column >= p.width) return;
+    if (column >= p.width) {
+        if (column == 0) XPU_PTR(index_t, p.sizes)[bag] = (index_t)count; /* rows of no elements */
+        return;
+    }
     if (p.splits == 1) {
         store_bag(&p, bag, column, r, count);
         return;

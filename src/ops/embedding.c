@@ -97,12 +97,12 @@ xpu_status xpu_bag_forward(xpu_stream *stream, xpu_bag_mode mode, const xpu_bags
     XPU_TRY(xpu_device_get_properties(index, &device));
     XPU_TRY(check(device, args));
     if (fault) fault->state = 0;
-    if (args->bags == 0 || args->width == 0) return XPU_SUCCESS;
+    if (args->bags == 0) return XPU_SUCCESS;
 
     const bool maximum = mode == XPU_BAG_MAX;
     shape s = shape_for(device, args, weight, out);
     const int64_t average = args->count / args->bags, tiles = ceil_div(args->width, s.features * s.pack);
-    s.shared = s.rows > 1 && average >= 4 * s.rows;
+    s.shared = args->width > 0 && s.rows > 1 && average >= 4 * s.rows;
     int64_t splits = 1;
     if (s.shared) {
         splits = ceil_div(GROUPS_A_UNIT * (int64_t)device->max_compute_units, args->bags * tiles);
@@ -148,8 +148,9 @@ xpu_status xpu_bag_forward(xpu_stream *stream, xpu_bag_mode mode, const xpu_bags
     xpu_status status = fault ? xpu_fault_watch(stream, &place) : XPU_SUCCESS;
     if (status == XPU_SUCCESS) {
         p.watch = (struct fault_watch){XPU_ADDR(place), XPU_ADDR("embedding_bag")};
-        xpu_range range = range_for(&s, s.shared ? args->bags * splits : ceil_div(args->bags, s.rows),
-                                    args->width, args->count * args->width * 2);
+        const int64_t width = args->width ? args->width : 1; /* bags and their sizes are told anyway */
+        xpu_range range = range_for(&s, s.shared ? args->bags * splits : ceil_div(args->bags, s.rows), width,
+                                    args->count * width * 2);
         status = xpu_launch(stream, forward, &range, &p, sizeof p);
     }
     if (status == XPU_SUCCESS && splits > 1) {

@@ -1,9 +1,10 @@
 /* Layer norm and RMS norm: rows. */
-#include "xpu/ops/norm.h"
+#include "norm.h"
 
 #include "kernel.h"
 #include "kernels/norm_row.h"
 #include "team.h"
+#include "xpu/memory.h"
 #include "xpu/trace.h"
 
 #define COLUMN_LANES 32
@@ -61,13 +62,27 @@ static norm_row_params describe(const xpu_row_norm *args) {
     return p;
 }
 
+xpu_status statistics_of_nothing(xpu_stream *stream, xpu_dtype dtype, int64_t count, void *mean, void *rstd) {
+    const uint64_t zero = 0;
+    const uint64_t nan = dtype == XPU_FLOAT64   ? 0x7ff8000000000000
+                         : dtype == XPU_FLOAT32 ? 0x7fc00000
+                         : dtype == XPU_FLOAT16 ? 0x7e00
+                                                : 0x7fc0;
+    const size_t size = xpu_dtype_size(dtype);
+    if (mean) XPU_TRY(xpu_memset(stream, mean, &zero, size, (size_t)count * size));
+    return xpu_memset(stream, rstd, &nan, size, (size_t)count * size);
+}
+
 xpu_status xpu_row_norm_forward(xpu_stream *stream, const xpu_row_norm *args, const void *input, void *output,
                                 void *mean, void *rstd) {
     const int index = xpu_stream_device(stream);
     const xpu_device_properties *device;
     XPU_TRY(xpu_device_get_properties(index, &device));
     XPU_TRY(check(device, args));
-    if (args->rows == 0 || args->length == 0) return XPU_SUCCESS;
+    if (args->rows == 0) return XPU_SUCCESS;
+    if (args->length == 0)
+        return statistics_of_nothing(stream, compute_dtype(args->dtype), args->rows, args->rms ? NULL : mean,
+                                     rstd);
 
     norm_row_params p = describe(args);
     p.input = XPU_ADDR(input);

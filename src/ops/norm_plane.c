@@ -2,9 +2,9 @@
 
 #include "kernel.h"
 #include "kernels/norm_plane.h"
+#include "norm.h"
 #include "team.h"
 #include "xpu/trace.h"
-#include "xpu/ops/norm.h"
 
 #define LANES 64             /* of columns, and of what is done once a channel */
 #define APPLY_ELEMENTS 16384 /* of a group */
@@ -111,6 +111,10 @@ static xpu_status launch_columns(call *c, plane_kernel which, uint64_t work) {
                               .work = (uint64_t)elements(c) * work});
 }
 
+static bool is_empty(const xpu_plane_norm *args) {
+    return args->batch == 0 || args->channels == 0 || args->length == 0;
+}
+
 static xpu_status start(call *c, xpu_stream *stream, const xpu_plane_norm *args) {
     *c = (call){.stream = stream, .args = args};
     XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &c->device));
@@ -140,6 +144,7 @@ static xpu_status start(call *c, xpu_stream *stream, const xpu_plane_norm *args)
     p->momentum = (float)args->momentum;
     p->momentum_rest = (float)(args->momentum - p->momentum);
     p->sets = args->groups ? args->batch * args->groups : args->channels;
+    if (is_empty(args)) return XPU_SUCCESS;
 
     /* Enough teams to keep the device busy, by slicing sets where there are few of them. */
     const bool host = c->device->type == XPU_DEVICE_CPU;
@@ -210,7 +215,9 @@ xpu_status xpu_plane_norm_forward(xpu_stream *stream, const xpu_plane_norm *args
                                   void *output, void *mean, void *rstd) {
     call c;
     XPU_TRY(start(&c, stream, args));
-    if (args->batch == 0 || args->channels == 0 || args->length == 0) return XPU_SUCCESS;
+    if (is_empty(args))
+        return args->evaluate ? XPU_SUCCESS
+                              : statistics_of_nothing(stream, args->saved_dtype, c.p.sets, mean, rstd);
     c.p.input = XPU_ADDR(input);
     c.p.result = XPU_ADDR(output);
     c.p.mean = XPU_ADDR(mean);
@@ -253,7 +260,7 @@ xpu_status xpu_plane_norm_backward(xpu_stream *stream, const xpu_plane_norm *arg
                                    void *grad_weight, void *grad_bias) {
     call c;
     XPU_TRY(start(&c, stream, args));
-    if (args->batch == 0 || args->channels == 0 || args->length == 0) return XPU_SUCCESS;
+    if (is_empty(args)) return XPU_SUCCESS;
     c.p.input = XPU_ADDR(input);
     c.p.grad = XPU_ADDR(grad_output);
     c.p.result = XPU_ADDR(grad_input);

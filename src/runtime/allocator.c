@@ -8,6 +8,7 @@
 #include "cl/cl.h"
 #include "core/memory.h"
 #include "runtime/fault.h"
+#include "runtime/poison.h"
 #include "runtime/segment_map.h"
 
 static device_memory memories[CL_MAX_DEVICES] = {[0 ... CL_MAX_DEVICES - 1] = {.lock = OS_MUTEX_INIT}};
@@ -590,8 +591,16 @@ xpu_status xpu_malloc(xpu_stream *stream, size_t size, void **pointer) {
     block *b = NULL;
     device_memory *m = lock_memory(xpu_stream_device(stream));
     xpu_status status = allocate(m, stream, size, &b);
-    if (status == XPU_SUCCESS) *pointer = b->node.address;
+    size_t whole = 0;
+    if (status == XPU_SUCCESS) {
+        *pointer = b->node.address;
+        whole = b->node.size;
+    }
     device_memory_unlock(m);
+    if (__builtin_expect(poison_byte() >= 0, 0) && status == XPU_SUCCESS) {
+        status = poison_fill(stream, *pointer, whole);
+        if (status != XPU_SUCCESS) xpu_free(*pointer);
+    }
     return status;
 }
 

@@ -3,6 +3,7 @@
 #include "cl/cl.h"
 #include "core/memory.h"
 #include "core/os.h"
+#include "runtime/poison.h"
 #include "runtime/range_tree.h"
 #include "runtime/stream_use.h"
 #include "xpu/memory.h"
@@ -101,6 +102,8 @@ xpu_status xpu_host_malloc(size_t size, void **pointer) {
         *pointer = b->node.address;
     }
     os_mutex_unlock(&pinned_lock);
+    const int byte = poison_byte();
+    if (__builtin_expect(byte >= 0, 0) && status == XPU_SUCCESS) memset(*pointer, byte, size);
     return status;
 }
 

@@ -6,10 +6,16 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "runtime/poison.h"
+
 fake_device fakes[FAKE_DEVICES];
 atomic_int fake_events, fake_events_made, fake_host_blocks;
 bool fake_bad_fork, fake_no_reuse;
 xpu_status fake_event_failure, fake_alloc_failure;
+
+/* No memory of a fake device is poisoned. */
+int poison_byte(void) { return -1; }
+xpu_status poison_fill(xpu_stream *stream, void *memory, size_t size) { return XPU_SUCCESS; }
 
 /* --- raw memory: from one stretch of address space, so that segments of both devices meet anywhere in a
  * granule; freed addresses are given again for the same size --- */

@@ -183,3 +183,37 @@ def test_bags_with_indices_out_of_range() -> None:
                 torch.tensor([0], device="xpu"),
             )
             torch.xpu.synchronize()
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("offsets", [[0], [0, 0, 2, 5], [0, 5, 5], [0, 1, 2, 3, 4, 5]])
+@pytest.mark.parametrize("padding", [-1, 2])
+def test_bags_of_rows_without_elements(mode: str, last: bool, offsets: list[int], padding: int) -> None:
+    torch.full((64,), 123456789, dtype=torch.int64, device="xpu")  # what uninitialized memory may hold
+    index, starts = torch.tensor([1, 2, 1, 0, 2]), torch.tensor(offsets)
+    number = {"sum": 0, "mean": 1, "max": 2}[mode]
+    arguments = (False, number, False, None, last, padding)
+    for width in (0, 3):
+        weight = torch.randn(10, width)
+        got = torch.ops.aten._embedding_bag(weight.to("xpu"), index.to("xpu"), starts.to("xpu"), *arguments)
+        assert got[0].shape == (len(offsets) - last, width)
+        if width == 0:
+            bare = got
+    # Bags and their sizes are the same whatever the width is.
+    for without, with_some in zip(bare[1:3], got[1:3], strict=True):
+        assert torch.equal(without.cpu(), with_some.cpu())
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+@pytest.mark.parametrize("frequency", [False, True])
+def test_gradients_of_bags_without_elements(mode: str, frequency: bool) -> None:
+    torch.full((64,), 123456789, dtype=torch.int64, device="xpu")
+    weight = torch.zeros(10, 0, device="xpu", requires_grad=True)
+    index = torch.tensor([[1, 2, 1], [9, 0, 0]], device="xpu")
+    scaled = frequency and mode != "max"
+    torch.nn.functional.embedding_bag(index, weight, mode=mode, scale_grad_by_freq=scaled).sum().backward()
+    assert weight.grad is not None and weight.grad.shape == (10, 0)
+    with pytest.raises((IndexError, RuntimeError), match="out of range"):
+        torch.nn.functional.embedding_bag(index + 1, weight, mode=mode)
+        torch.xpu.synchronize()

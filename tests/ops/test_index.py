@@ -207,10 +207,14 @@ def test_nonzero_and_masks(dtype: torch.dtype) -> None:
     same(torch.masked_select, x, torch.ones(4, 5, dtype=torch.uint8))
 
 
-def test_nonzero_lies_in_memory_as_on_the_cpu() -> None:
-    for shape in ((), (0,), (3, 0), (7,), (5, 6), (2, 3, 4)):
+def test_nonzero_lies_in_memory_as_cudas() -> None:
+    # The transpose of a contiguous tensor, also where nothing was found.
+    for shape in ((), (0,), (3, 0), (7,), (5, 6), (2, 3, 4), (5, 0, 2), (1, 1)):
         for x in (torch.ones(shape), torch.zeros(shape)):
-            assert torch.nonzero(x.to("xpu")).stride() == torch.nonzero(x).stride()
+            found = torch.nonzero(x)
+            for got in (torch.nonzero(x.to("xpu")), torch.argwhere(x.to("xpu"))):
+                assert torch.equal(got.cpu(), found)
+                assert got.stride() == torch.empty(x.dim(), found.size(0)).t().stride()
     out = torch.empty(6, 2, dtype=torch.int64, device="xpu")
     assert torch.nonzero(torch.ones(2, 3, device="xpu"), out=out).stride() == (2, 1)
     assert torch.equal(out.cpu(), torch.nonzero(torch.ones(2, 3)))

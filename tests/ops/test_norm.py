@@ -336,3 +336,287 @@ def test_batch_norm_in_steps_keeps_to_a_far_mean():
     torch.testing.assert_close(
         got.cpu().double(), F.batch_norm(x.double(), None, None, training=True), rtol=1e-3, atol=1e-3
     )
+
+
+HALF_AND_WIDE = [torch.float32, torch.float16, torch.bfloat16, torch.float64]
+
+
+@pytest.mark.parametrize("dtype", HALF_AND_WIDE, ids=str)
+@pytest.mark.parametrize("junk", [7.0, float("inf")])
+def test_statistics_of_no_elements(dtype: torch.dtype, junk: float) -> None:
+    aten = torch.ops.aten
+
+    def empty(*shape: int) -> torch.Tensor:
+        del [torch.full((64,), junk, dtype=dtype, device="xpu") for _ in range(4)][:]  # what memory may hold
+        return torch.empty(shape, dtype=dtype, device="xpu")
+
+    results = [
+        aten.native_layer_norm(empty(3, 0), [0], None, None, 1e-5)[1:],
+        aten.native_layer_norm(empty(2, 3, 4, 0), [4, 0], None, None, 1e-5)[1:],
+        aten.native_group_norm(empty(2, 4, 0), None, None, 2, 4, 0, 2, 1e-5)[1:],
+        aten.native_group_norm(empty(2, 0, 3), None, None, 2, 0, 3, 2, 1e-5)[1:],
+        aten.native_batch_norm(empty(2, 4, 0), None, None, None, None, True, 0.1, 1e-5)[1:],
+        aten.native_batch_norm(empty(0, 4), None, None, None, None, True, 0.1, 1e-5)[1:],
+    ]
+    for mean, rstd in results:
+        assert mean.numel() > 0 and (mean == 0).all() and rstd.isnan().all()
+    assert aten._fused_rms_norm(empty(3, 0), [0], None, 1e-5)[1].isnan().all()
+
+
+def misfits() -> dict[str, tuple]:
+    """Calls in which one tensor has not the size that the input asks for."""
+
+    def x(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, device="xpu")
+
+    a = torch.ops.aten
+    mask3, mask2 = [True] * 3, [True] * 2
+    group = dict(N=2, C=6, HxW=5)
+    i = x(2, 6, 5)
+    m = x(2, 3)
+    c = x(6)
+    calls = {}
+    for name, w in [("short", x(3)), ("long", x(60)), ("none", x(0)), ("matrix", x(2, 6))]:
+        calls |= {
+            f"group {name} weight": (a.native_group_norm, i, w, None, 2, 6, 5, 3, 1e-5),
+            f"group {name} bias": (a.native_group_norm, i, None, w, 2, 6, 5, 3, 1e-5),
+            f"group backward {name} weight": (a.native_group_norm_backward, i, i, m, m, w, 2, 6, 5, 3, mask3),
+            f"layer backward {name} weight": (
+                a.native_layer_norm_backward,
+                i,
+                i,
+                [5],
+                x(2, 6, 1),
+                x(2, 6, 1),
+                w,
+                None,
+                mask3,
+            ),
+            f"rms backward {name} weight": (a._fused_rms_norm_backward, i, i, [5], x(2, 6, 1), w, mask2),
+            f"batch {name} weight": (a.native_batch_norm, i, w, None, None, None, True, 0.1, 1e-5),
+            f"batch {name} bias": (a.native_batch_norm, i, None, w, None, None, True, 0.1, 1e-5),
+            f"batch {name} running_mean": (a.native_batch_norm, i, None, None, w, c, False, 0.1, 1e-5),
+            f"batch {name} running_var": (a.native_batch_norm, i, None, None, c, w, True, 0.1, 1e-5),
+            f"batch backward {name} weight": (
+                a.native_batch_norm_backward,
+                i,
+                i,
+                w,
+                None,
+                None,
+                c,
+                c,
+                True,
+                1e-5,
+                mask3,
+            ),
+            f"batch backward {name} running_mean": (
+                a.native_batch_norm_backward,
+                i,
+                i,
+                None,
+                w,
+                c,
+                None,
+                None,
+                False,
+                1e-5,
+                mask3,
+            ),
+            f"batch backward {name} save_mean": (
+                a.native_batch_norm_backward,
+                i,
+                i,
+                None,
+                None,
+                None,
+                w,
+                c,
+                True,
+                1e-5,
+                mask3,
+            ),
+            f"batch backward {name} save_invstd": (
+                a.native_batch_norm_backward,
+                i,
+                i,
+                None,
+                None,
+                None,
+                c,
+                w,
+                True,
+                1e-5,
+                mask3,
+            ),
+        }
+    for name, g in [("short", x(2, 6, 4)), ("long", x(2, 6, 50)), ("none", x(0)), ("of batch", x(1, 6, 5))]:
+        calls |= {
+            f"group backward {name} gradient": (
+                a.native_group_norm_backward,
+                g,
+                i,
+                m,
+                m,
+                None,
+                2,
+                6,
+                5,
+                3,
+                mask3,
+            ),
+            f"layer backward {name} gradient": (
+                a.native_layer_norm_backward,
+                g,
+                i,
+                [5],
+                x(2, 6, 1),
+                x(2, 6, 1),
+                None,
+                None,
+                mask3,
+            ),
+            f"rms backward {name} gradient": (a._fused_rms_norm_backward, g, i, [5], x(2, 6, 1), None, mask2),
+            f"batch backward {name} gradient": (
+                a.native_batch_norm_backward,
+                g,
+                i,
+                None,
+                None,
+                None,
+                c,
+                c,
+                True,
+                1e-5,
+                mask3,
+            ),
+        }
+    for name, s in [("short", x(2)), ("none", x(0)), ("long", x(100))]:
+        calls |= {
+            f"group backward {name} mean": (
+                a.native_group_norm_backward,
+                i,
+                i,
+                s,
+                m,
+                None,
+                2,
+                6,
+                5,
+                3,
+                mask3,
+            ),
+            f"group backward {name} rstd": (
+                a.native_group_norm_backward,
+                i,
+                i,
+                m,
+                s,
+                None,
+                2,
+                6,
+                5,
+                3,
+                mask3,
+            ),
+            f"layer backward {name} mean": (
+                a.native_layer_norm_backward,
+                i,
+                i,
+                [5],
+                s,
+                x(2, 6, 1),
+                None,
+                None,
+                mask3,
+            ),
+            f"layer backward {name} rstd": (
+                a.native_layer_norm_backward,
+                i,
+                i,
+                [5],
+                x(2, 6, 1),
+                s,
+                None,
+                None,
+                mask3,
+            ),
+            f"rms backward {name} rstd": (a._fused_rms_norm_backward, i, i, [5], s, None, mask2),
+        }
+    for key in group:
+        for value in (0, -1, -6, 7, 3, 1000):
+            n, ch, hw = ({**group, key: value}[k] for k in ("N", "C", "HxW"))
+            calls[f"group {key}={value}"] = (a.native_group_norm, i, None, None, n, ch, hw, 3, 1e-5)
+            calls[f"group backward {key}={value}"] = (
+                a.native_group_norm_backward,
+                i,
+                i,
+                m,
+                m,
+                None,
+                n,
+                ch,
+                hw,
+                3,
+                mask3,
+            )
+    for groups in (0, -3, 4, 7):
+        calls[f"{groups} groups"] = (a.native_group_norm, i, None, None, 2, 6, 5, groups, 1e-5)
+        calls[f"backward {groups} groups"] = (
+            a.native_group_norm_backward,
+            i,
+            i,
+            m,
+            m,
+            None,
+            2,
+            6,
+            5,
+            groups,
+            mask3,
+        )
+    calls["layer of another shape"] = (
+        a.native_layer_norm_backward,
+        i,
+        i,
+        [6],
+        x(2, 6, 1),
+        x(2, 6, 1),
+        None,
+        None,
+        mask3,
+    )
+    calls["batch of one dimension"] = (
+        a.native_batch_norm_backward,
+        c,
+        c,
+        None,
+        None,
+        None,
+        c,
+        c,
+        True,
+        1e-5,
+        mask3,
+    )
+    calls["batch without statistics"] = (
+        a.native_batch_norm_backward,
+        i,
+        i,
+        None,
+        None,
+        None,
+        None,
+        None,
+        False,
+        1e-5,
+        mask3,
+    )
+    return calls
+
+
+@pytest.mark.parametrize("name", misfits())
+def test_sizes_that_do_not_fit(name: str) -> None:
+    function, *arguments = misfits()[name]
+    with pytest.raises((RuntimeError, IndexError)):
+        function(*arguments)

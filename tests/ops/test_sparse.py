@@ -203,6 +203,52 @@ def test_printed_and_saved() -> None:
     torch.testing.assert_close(torch.load(file, map_location="cpu")["x"], x)
 
 
+@pytest.mark.parametrize("zipped", [False, True])
+@pytest.mark.parametrize("coalesced", [False, True])
+@pytest.mark.parametrize("dense", [0, 1, 2])
+@pytest.mark.parametrize("count", [0, 1, 5])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool])
+def test_loaded_from_either_format(
+    zipped: bool, coalesced: bool, dense: int, count: int, dtype: torch.dtype
+) -> None:
+    # Tensors of the old format get their numbers after they have been made.
+    indices = torch.arange(count).repeat(2, 1)
+    values = torch.ones(count, *[2] * dense).to(dtype)
+    x = torch.sparse_coo_tensor(indices, values, (6, 7, *[2] * dense))._coalesced_(coalesced)
+    file = io.BytesIO()
+    torch.save(x, file, _use_new_zipfile_serialization=zipped)
+    file.seek(0)
+    y = torch.load(file, map_location="xpu")
+    assert y.device.type == "xpu" and y.is_coalesced() == coalesced
+    assert torch.equal(y._indices().cpu(), x._indices()) and torch.equal(y._values().cpu(), x._values())
+
+
+@pytest.mark.parametrize("asked", [None, False, True])
+def test_invariants_are_checked_where_asked_for(asked: bool | None) -> None:
+    indices, values = torch.tensor([[1, 0, 1]], device="xpu"), torch.ones(3, device="xpu")
+
+    def make() -> torch.Tensor:
+        return torch.sparse_coo_tensor(indices, values, (2,), is_coalesced=True, check_invariants=asked)
+
+    if asked:
+        with pytest.raises(RuntimeError, match="uncoalesced"):
+            make()
+    else:
+        assert make().is_coalesced()
+    with torch.sparse.check_sparse_tensor_invariants(True):
+        if asked is False:
+            assert make().is_coalesced()
+        else:
+            with pytest.raises(RuntimeError, match="uncoalesced"):
+                make()
+    with torch.sparse.check_sparse_tensor_invariants(False):
+        if asked:
+            with pytest.raises(RuntimeError, match="uncoalesced"):
+                make()
+        else:
+            assert make().is_coalesced()
+
+
 def test_made() -> None:
     i, v = torch.tensor([[0, 4], [2, 0]]), torch.tensor([1.5, 2.5])
     same(lambda i, v: torch.sparse_coo_tensor(i, v), i, v)

@@ -407,3 +407,20 @@ def test_the_profiler_sees_memory():
         del x
     changes = [event.device_memory_usage for event in profile.events() if event.name == "aten::empty"]
     assert changes == [4 * MIB]
+
+
+@pytest.mark.parametrize("byte", ["ff", "7f", "00"])
+@pytest.mark.parametrize("memory", [{}, {"OPENXPU_MEMORY": "buffer"}], ids=["own", "buffer"])
+def test_memory_is_poisoned_on_demand(byte, memory):
+    done = python(
+        """
+for size in (1, 3, 1000, 3_000_001):
+    x = torch.empty(size, dtype=torch.uint8, device="xpu")
+    print(*x.cpu().unique().tolist())
+    x.fill_(9)  # and is given out again
+    del x
+print(*torch.empty(1000, dtype=torch.uint8, pin_memory=True).unique().tolist())
+""",
+        {"OPENXPU_POISON": byte, **memory},
+    )
+    assert done.stdout.split() == [str(int(byte, 16))] * 5

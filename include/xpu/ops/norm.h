@@ -2,7 +2,8 @@
  *
  * Dtypes are fp16, bf16, fp32 and fp64; statistics and sums are taken in fp32 (fp64 for fp64). Parameters
  * (weight, bias) have a dtype of their own: the tensors' or fp32. The same shape on the same device gives
- * the same bits, gradients of the parameters included. Results may not overlap inputs. */
+ * the same bits, gradients of the parameters included. Results may not overlap inputs. The mean of no
+ * elements is 0, their rstd NaN. */
 #ifndef XPU_OPS_NORM_H
 #define XPU_OPS_NORM_H
 

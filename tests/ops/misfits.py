@@ -1,0 +1,246 @@
+"""Calls of operators whose arguments don't fit each other: an error is due, or a result; never a signal.
+
+`python misfits.py OPERATOR… [--changes N]` records the calls that PyTorch's samples (OpInfo) of these operators make on
+xpu, forward and backward, and makes them again with a size changed here and there. Memory comes from an allocator that
+puts the end of each block beside a page that nobody may touch, so that a kernel that reads or writes behind its operands
+ends the process. Prints a line per failure; the exit status tells whether there was one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import pickle
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+sys.path[:0] = [str(Path(__file__).parents[2] / "python"), str(Path(__file__).parents[2])]
+
+import openxpu  # noqa: E402, F401
+import torch  # noqa: E402
+from torch import Tensor  # noqa: E402
+from torch.utils._pytree import tree_map  # noqa: E402
+
+if TYPE_CHECKING:
+    from tests.ops.recorded import Call
+
+ALLOCATOR = r"""
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { PAGE = 4096, ALIGNED = 16, LATE = 512 };
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct { char *base; size_t size; } given[LATE]; /* back, and not yet the system's */
+static unsigned next;
+
+static size_t pages(size_t size) { return (size + PAGE - 1) / PAGE * PAGE; }
+
+void *take(size_t size, int device, void *queue) {
+    if (size > (size_t)1 << 30) return NULL;
+    char *base = mmap(NULL, pages(size) + PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (base == MAP_FAILED) return NULL;
+    mprotect(base + pages(size), PAGE, PROT_NONE);
+    memset(base, 0xff, pages(size));
+    return base + pages(size) - (size + ALIGNED - 1) / ALIGNED * ALIGNED;
+}
+
+void give(void *pointer, size_t size, int device, void *queue) {
+    char *base = (char *)((uintptr_t)pointer / PAGE * PAGE);
+    pthread_mutex_lock(&lock);
+    if (given[next].base) munmap(given[next].base, pages(given[next].size) + PAGE);
+    given[next].base = base;
+    given[next].size = size;
+    next = (next + 1) % LATE;
+    pthread_mutex_unlock(&lock);
+}
+"""
+
+SECONDS = 60  # that a call may take, with building kernels
+
+
+def resized(x: Tensor, dim: int, size: int) -> Tensor:
+    """``x`` with another size: what it holds is repeated, so that indices stay in range."""
+    if size == 0 or x.size(dim) == 0:
+        shape = list(x.shape)
+        shape[dim] = size
+        return x.new_zeros(shape)
+    return x.index_select(dim, torch.arange(size) % x.size(dim))
+
+
+def other_tensors(x: Tensor) -> Iterator[Tensor]:
+    """Tensors of the same dtype that differ in a size or in the number of dimensions."""
+    for dim in range(x.dim()):
+        for size in (0, 1, x.size(dim) - 1, x.size(dim) + 1, 2 * x.size(dim), 5 * x.size(dim) + 3):
+            if size >= 0 and size != x.size(dim):
+                yield resized(x, dim, size)
+    yield x.unsqueeze(0)
+    yield x.unsqueeze(-1)
+    if x.dim() > 0:
+        yield x[:0].reshape(0)
+        yield x.reshape(-1)
+        if x.size(0) > 0:
+            yield x[0].clone()
+
+
+def others(value: Any, type_name: str) -> Iterator[Any]:
+    """Other values of an argument."""
+    if isinstance(value, Tensor):
+        yield from other_tensors(value)
+        if "Optional" in type_name:
+            yield None
+    elif isinstance(value, bool):
+        yield not value
+    elif isinstance(value, int) and "number" not in type_name:
+        yield from (0, -1, -3, 1, value + 1, value - 1, 2 * value, 7, 100)
+    elif isinstance(value, (list, tuple)) and not all(isinstance(v, bool) for v in value):
+        for i, v in enumerate(value):
+            for other in others(v, ""):
+                yield [*value[:i], other, *value[i + 1 :]]
+        yield list(value[:-1])
+        yield [*value, *value[-1:]]
+        yield []
+
+
+def changed(call: Call) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
+    """The call's arguments with one of them changed."""
+    types = [str(a.real_type) for a in call.overload._schema.arguments]
+    for i, value in enumerate(call.args):
+        for other in others(value, types[i]):
+            yield (*call.args[:i], other, *call.args[i + 1 :]), call.kwargs
+    for name, value in call.kwargs.items():
+        for other in others(value, ""):
+            yield call.args, {**call.kwargs, name: other}
+
+
+def shown(value: Any) -> Any:
+    """A short text of arguments."""
+    if isinstance(value, Tensor):
+        return f"{str(value.dtype)[6:]}{list(value.shape)}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(shown, value)) + "]"
+    return str(value)
+
+
+def overload_of(name: str) -> torch._ops.OpOverload:
+    """The operator of a name as ``aten::add.out``."""
+    namespace, _, rest = name.partition("::")
+    packet, _, overload = rest.partition(".")
+    return getattr(getattr(getattr(torch.ops, namespace), packet), overload or "default")
+
+
+def compiled_allocator(folder: str) -> str:
+    """The allocator's library."""
+    source, library = Path(folder, "guard.c"), Path(folder, "guard.so")
+    source.write_text(ALLOCATOR)
+    command = [
+        os.environ.get("CC", "cc"),
+        "-O1",
+        "-shared",
+        "-fPIC",
+        "-o",
+        str(library),
+        str(source),
+        "-pthread",
+    ]
+    subprocess.run(command, check=True)
+    return str(library)
+
+
+def on_xpu(x: Any) -> Any:
+    """A tensor's copy with its strides, and whatever else names a device."""
+    if isinstance(x, Tensor):
+        return torch.empty_strided(x.size(), x.stride(), dtype=x.dtype, device="xpu").copy_(x)
+    return torch.device("xpu") if isinstance(x, torch.device) else x
+
+
+def make_calls(cases: Path, library: str, first: int) -> None:
+    """In a process of its own: makes the calls from number ``first`` on, telling the number before each."""
+    torch.xpu.memory.change_current_allocator(torch.xpu.memory.XPUPluggableAllocator(library, "take", "give"))
+    libc = ctypes.CDLL(None)
+    for number, (name, args, kwargs) in enumerate(pickle.loads(cases.read_bytes())):
+        if number < first:
+            continue
+        print(number, flush=True)
+        libc.alarm(SECONDS)
+        there, options = tree_map(on_xpu, (args, kwargs))
+        try:
+            overload_of(name)(*there, **options)
+        except Exception:  # noqa: S112
+            continue  # as it should
+        finally:
+            torch.xpu.synchronize()
+    libc.alarm(0)
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def misfits(operators: list[str], changes: int) -> Iterator[str]:
+    """What ended the process that made the calls, a line each."""
+    # They ask for the device, after which no allocator can be set.
+    from tests.ops.recorded import OPERATORS, Call, record
+
+    calls: dict[str, list[Call]] = {}
+    for info in OPERATORS:
+        if info.formatted_name in operators:
+            for overload, kept in record(info).items():
+                calls.setdefault(overload.name(), []).extend(kept)
+    cases = []
+    for name, kept in sorted(calls.items()):
+        if name.startswith("aten::"):
+            ways = [way for call in kept for way in changed(Call(call.overload, *call.on("cpu")))]
+            draw = random.Random(zlib.crc32(name.encode()))
+            cases += [(name, *way) for way in draw.sample(ways, min(len(ways), changes))]
+    with tempfile.TemporaryDirectory() as folder:
+        library, file, first = compiled_allocator(folder), Path(folder, "cases"), 0
+        file.write_bytes(pickle.dumps(cases))
+        while first < len(cases):
+            command = [
+                sys.executable,
+                __file__,
+                "--cases",
+                str(file),
+                "--library",
+                library,
+                "--first",
+                str(first),
+            ]
+            ran = subprocess.run(command, capture_output=True, text=True)
+            if ran.returncode == 0:
+                break
+            numbers = ran.stdout.split()
+            assert numbers, ran.stderr[-2000:]
+            name, args, kwargs = cases[int(numbers[-1])]
+            ended = signal.Signals(-ran.returncode).name if ran.returncode < 0 else ran.returncode
+            yield f"{ended} {name}({', '.join(map(shown, args))}, { ({k: shown(v) for k, v in kwargs.items()}) })"
+            first = int(numbers[-1]) + 1
+
+
+def main() -> None:
+    """As the module's text says."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("operators", nargs="*")
+    parser.add_argument("--changes", type=int, default=40)
+    parser.add_argument("--cases", type=Path)
+    parser.add_argument("--library")
+    parser.add_argument("--first", type=int, default=0)
+    given = parser.parse_args()
+    if given.cases:
+        make_calls(given.cases, given.library, given.first)
+    found = list(misfits(given.operators, given.changes))
+    print(*found, sep="\n")
+    sys.exit(bool(found))
+
+
+if __name__ == "__main__":
+    main()
