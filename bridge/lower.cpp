@@ -1,4 +1,5 @@
 #include "host_memory.h"
+#include "host_work.h"
 #include "operands.h"
 
 #include <ATen/MemoryOverlap.h>
@@ -131,6 +132,8 @@ at::Tensor &give_converted(const at::Tensor &value, at::Tensor &out) {
     return out.copy_(value);
 }
 
+std::atomic<void (*)(c10::DeviceIndex)> host_work_observer = nullptr;
+
 namespace {
 
 // The context of an alias: one reference to the storage it lies in.
@@ -150,6 +153,9 @@ at::Tensor alias_of(const at::Tensor &tensor, bool written, bool resizable, Hold
                                         "a copy or a computation by the host's own kernels"));
     if (hold == Hold::storage && !properties_of(device).has_local_exec)
         check(xpu_stream_synchronize(current_stream(device)));
+
+    const auto observe = host_work_observer.load(std::memory_order_relaxed);
+    if (C10_UNLIKELY(observe != nullptr) && hold == Hold::storage) observe(device);
 
     auto *impl = tensor.unsafeGetTensorImpl();
     auto *storage = impl->unsafe_storage().unsafeGetStorageImpl();

@@ -6,8 +6,13 @@
 #include <kineto/output_base.h>
 
 #include <algorithm>
+#include <chrono>
+#include <mutex>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include "host_work.h"
 #include "lower.h"
 #include "xpu/program.h"
 
@@ -19,13 +24,44 @@ using libkineto::ActivityType;
 const std::set<ActivityType> supported = {ActivityType::CONCURRENT_KERNEL, ActivityType::GPU_MEMCPY,
                                           ActivityType::GPU_MEMSET, ActivityType::XPU_RUNTIME};
 
-// The operators that the calling thread is in, innermost last; kineto's numbers.
-thread_local std::vector<uint64_t> operators;
+// An operator that a thread is in: kineto's number, and since when PyTorch's CPU kernels work in it on memory
+// of a stream's device.
+struct Operator {
+    uint64_t number;
+    xpu_stream *stream;
+    uint64_t since; // ns, 0: they don't
+};
+// Those of the calling thread, innermost last.
+thread_local std::vector<Operator> operators;
+
+std::mutex host_lock; // guards the records of CPU kernels' work, which have no names yet
+std::vector<xpu_profile_record> host_records;
+
+uint64_t now() {
+    const auto since = std::chrono::system_clock::now().time_since_epoch();
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(since).count();
+}
+
+// From here to its end, the operator that the calling thread is in counts as work of the device.
+void note_host_work(c10::DeviceIndex device) {
+    if (operators.empty() || operators.back().since) return;
+    operators.back().stream = current_stream(device);
+    operators.back().since = now();
+}
+
+// Of an operator inside of another that is recorded the outer one's record tells.
+void record_end_of(const Operator &ending) {
+    if (!ending.since || !host_work_observer.load(std::memory_order_relaxed)) return;
+    for (const auto &outer : operators)
+        if (outer.since) return;
+    const std::lock_guard guard(host_lock);
+    host_records.push_back({nullptr, xpu_stream_device(ending.stream), xpu_stream_id(ending.stream), 0,
+                            ending.since, ending.since, now(), 0, ending.number});
+}
 
 ActivityType type_of(const xpu_profile_record &record) {
-    const std::string_view name = record.name;
     if (record.bytes == 0) return ActivityType::CONCURRENT_KERNEL;
-    return name == "fill" ? ActivityType::GPU_MEMSET : ActivityType::GPU_MEMCPY;
+    return std::string_view(record.name) == "fill" ? ActivityType::GPU_MEMSET : ActivityType::GPU_MEMCPY;
 }
 
 struct Session final : libkineto::IActivityProfilerSession {
@@ -40,16 +76,29 @@ struct Session final : libkineto::IActivityProfilerSession {
     void start() override {
         // What an earlier session left behind is no part of this one.
         xpu_profile_drain([](const xpu_profile_record *, void *) {}, nullptr);
+        {
+            const std::lock_guard guard(host_lock);
+            host_records.clear();
+        }
         attempt(xpu_profile_start());
+        host_work_observer = note_host_work;
         status_ = libkineto::TraceStatus::RECORDING;
     }
     void stop() override {
+        host_work_observer = nullptr;
         attempt(xpu_profile_stop());
         attempt(xpu_profile_drain(
             [](const xpu_profile_record *record, void *session) {
                 static_cast<Session *>(session)->records.push_back(*record);
             },
             this));
+        const std::lock_guard guard(host_lock);
+        uint64_t last = records.empty() ? 0 : records.back().correlation;
+        for (auto &record : host_records) {
+            record.correlation = ++last;
+            records.push_back(record);
+        }
+        host_records.clear();
         status_ = libkineto::TraceStatus::PROCESSING;
     }
     std::vector<std::string> errors() override { return failures; }
@@ -63,7 +112,13 @@ struct Session final : libkineto::IActivityProfilerSession {
         for (const auto &record : records) {
             if (static_cast<int64_t>(record.ended) < start || static_cast<int64_t>(record.started) > end)
                 continue;
-            buffer->emplace_activity(buffer->span, type_of(record), record.name);
+            const auto *linked =
+                operator_of && record.context ? operator_of(static_cast<int32_t>(record.context)) : nullptr;
+            // of the CPU's kernels the operator's
+            const std::string name = record.name ? record.name
+                                     : linked    ? linked->name()
+                                                 : "PyTorch's CPU kernels";
+            buffer->emplace_activity(buffer->span, type_of(record), name);
             auto &activity = *buffer->activities.back();
             activity.startTime = static_cast<int64_t>(record.started);
             activity.endTime = static_cast<int64_t>(record.ended);
@@ -74,8 +129,7 @@ struct Session final : libkineto::IActivityProfilerSession {
             activity.flow.id = static_cast<uint32_t>(record.context);
             activity.flow.type = libkineto::kLinkAsyncCpuGpu;
             activity.flow.start = 0;
-            activity.linked =
-                operator_of && record.context ? operator_of(static_cast<int32_t>(record.context)) : nullptr;
+            activity.linked = linked;
             activity.addMetadata("correlation", record.correlation);
             activity.addMetadata("stream", record.stream_id);
             activity.addMetadata("device", record.device);
@@ -100,12 +154,16 @@ struct Session final : libkineto::IActivityProfilerSession {
     std::unique_ptr<libkineto::CpuTraceBuffer> getTraceBuffer() override { return std::move(buffer); }
 
     void pushCorrelationId(uint64_t id) override {
-        operators.push_back(id);
+        operators.push_back({id, nullptr, 0});
         xpu_profile_set_context(id);
     }
     void popCorrelationId() override {
-        if (!operators.empty()) operators.pop_back();
-        xpu_profile_set_context(operators.empty() ? 0 : operators.back());
+        if (!operators.empty()) {
+            const Operator ending = operators.back();
+            operators.pop_back();
+            record_end_of(ending);
+        }
+        xpu_profile_set_context(operators.empty() ? 0 : operators.back().number);
     }
 };
 

@@ -96,11 +96,11 @@ xpu_status work_submit_observed(work *w) {
     xpu_access accesses[XPU_ACCESSES_MAX];
     list_accesses(w, accesses);
     tell(&w->seen, XPU_TRACE_BEGIN, XPU_SUCCESS, begun);
-    w->begun = profile ? os_wall_time() : 0;
+    w->begun = w->started = profile ? os_wall_time() : 0;
     w->wants_times = profile && !stream->host;
     const xpu_status status = w->run(w);
-    if (profile && stream->host && status == XPU_SUCCESS)
-        profile_add(w->seen.name, stream, w->begun, w->begun, os_wall_time(), w->seen.bytes, NULL);
+    if (profile && (stream->host || w->seen.kind == XPU_WORK_HOST) && status == XPU_SUCCESS)
+        profile_add(w->seen.name, stream, w->begun, w->started, os_wall_time(), w->seen.bytes, NULL);
     tell(&w->seen, XPU_TRACE_END, status, begun);
     return status;
 }
@@ -128,6 +128,7 @@ xpu_status command_end(const work *w, command *c, xpu_status status, uint64_t by
 
 static xpu_status run_host_call(work *w) {
     XPU_TRY(stream_finish(w->seen.stream));
+    if (w->started) w->started = os_wall_time();
     return w->seen.function(w->seen.stream, w->seen.context);
 }
 

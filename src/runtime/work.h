@@ -11,9 +11,10 @@ typedef struct work {
     xpu_status (*run)(struct work *w);
     xpu_access_lister list; /* of what it accesses; NULL: not known */
     const void *of;
-    bool blocking, waited; /* of copies: asked to wait for the stream; it has been waited for */
-    bool wants_times;      /* its commands leave records with the device's times */
-    uint64_t begun;
+    bool blocking, waited;          /* of copies: asked to wait for the stream; it has been waited for */
+    bool wants_times;               /* its commands leave records with the device's times */
+    uint64_t begun;                 /* while records are kept */
+    uint64_t started;               /* … of a host function, which first waits for the stream */
     void (*release)(void *context); /* of a context that is handed over; NULL: it is copied */
 } work;
 
