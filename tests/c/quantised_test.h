@@ -1,29 +1,30 @@
-/* What the tests of products and of convolutions of bytes share: which units are meant, counting launches, memory,
- * `PROGRAM [problems [seed]]`. */
+/* What the tests of products and of convolutions of bytes share: which units are meant, counting launches,
+ * memory, `PROGRAM [problems [seed]]`. */
 #ifndef TESTS_QUANTISED_TEST_H
 #define TESTS_QUANTISED_TEST_H
 
 #include <stdlib.h>
 
-#include "device_test.h"
 #include "halves.h"
+#include "units.h"
 
 static xpu_stream *stream;
 static int problems = 60;
-static bool by_ptx;                          /* mostly by NVIDIA's matrix units */
-static bool by_xmx;                          /* by Intel's, of 16 lanes */
-static bool by_fma;                          /* as GPUs multiply without units */
-static bool has_unit __attribute__((unused)); /* any */
-static bool is_host __attribute__((unused));  /* … none of these: as processors multiply */
+static bool by_ptx;                             /* mostly by NVIDIA's matrix units */
+static bool by_xmx;                             /* by Intel's, of 16 lanes */
+static bool by_squares __attribute__((unused)); /* … of 8 lanes */
+static bool by_fma;                             /* as GPUs multiply without units */
+static bool has_unit __attribute__((unused));   /* any */
+static bool is_host __attribute__((unused));    /* … none of these: as processors multiply */
 
 /* Defined by each test. */
 static void count_launch(const xpu_work *work, xpu_trace_point point, xpu_status status, void *unused);
 
 static int set_up(void **unused) {
-    const char *unit = getenv("OPENXPU_MATRIX");
-    by_ptx = unit && !strcmp(unit, "ptx"), by_fma = unit && !strcmp(unit, "fma");
-    by_xmx = unit && !strcmp(unit, "xmx");
-    has_unit = unit && *unit && !by_fma;
+    const unit_kind kind = units_of_device();
+    by_ptx = kind == UNITS_PTX, by_xmx = kind == UNITS_XMX, by_squares = kind == UNITS_XMX8;
+    by_fma = kind == UNITS_FMA && !has_dot();
+    has_unit = kind != UNITS_NONE && !by_fma;
     const xpu_device_properties *properties;
     SUCCEEDS(xpu_device_get_properties(0, &properties));
     is_host = properties->type == XPU_DEVICE_CPU && !by_fma && !has_unit;

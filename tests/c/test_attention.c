@@ -15,6 +15,7 @@
 #include "xpu/tuning.h"
 
 static int by_units; /* launches of kernels that use matrix units */
+static int joins;    /* … of those that join slices of keys */
 static int by_host;  /* … of the one for processors */
 
 static size_t most_local; /* bytes that a work-group of the units' kernels had */
@@ -27,7 +28,8 @@ static size_t local_of(xpu_kernel *kernel) {
 }
 static void count_launch(const xpu_work *work, xpu_trace_point point, xpu_status status, void *unused) {
     if (point != XPU_TRACE_BEGIN) return;
-    if (strstr(work->name, "attention_matrix")) {
+    joins += !strcmp(work->name, "attention_matrix_finish");
+    if (strstr(work->name, "attention_matrix") && strcmp(work->name, "attention_matrix_finish")) {
         const size_t local = local_of(work->kernel);
         by_units++, most_local = local > most_local ? local : most_local;
     }
@@ -449,8 +451,10 @@ static void decoding(void **unused) {
         if (is_left_out(i) || ((by_blocks || by_squares) && p.align == 1)) continue;
         if (by_blocks) p.align = 32;
         /* On Intel's units, and for many slices, a launch joins them. */
-        const bool joins = by_blocks || by_squares || p.slices > 32;
-        try_counted(&p, 1 + (joins && !by_fma), by_blocks || by_squares ? 3 : 2);
+        const bool are_joined = !by_fma && (by_blocks || by_squares || p.slices > 32);
+        const int before = joins;
+        try_counted(&p, 1, by_blocks || by_squares ? 3 : 2);
+        assert_int_equal(joins - before, are_joined);
     }
     enum { OF_NVIDIA = 48 << 10 }; /* what its OpenCL gives a work-group */
     if (!by_blocks && !by_squares) assert_in_range(most_local, 0, OF_NVIDIA);

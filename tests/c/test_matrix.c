@@ -702,8 +702,7 @@ static void measured_rates(void **unused) {
     /* Those of other operands and layouts are theirs. */
     for (int i = 0; i < xpu_tile_count(); i++) {
         set_rates(dtype, 1, i);
-        const char *unit = getenv("OPENXPU_MATRIX"); /* a GPU has its own */
-        if (!unit || strcmp(unit, "fma")) set_rates(other, 2, i);
+        if (!by_fma || has_dot()) set_rates(other, 2, i); /* else bytes have those of singles */
         assert_int_equal(groups_of_product(dtype, true), at_first);
     }
     reset_rates();

@@ -65,8 +65,6 @@ static bool try_convolution(const convolution *p) {
                                    {8, 9, 10, 11, 26, 9, 10, 11},
                                    {12, 13, 14, 15, 16, 17, 18, 20},
                                    {22, 23, 24, 25, 24, 25, 24, 23}};
-    const char *unit = getenv("OPENXPU_MATRIX");
-    const bool by_squares = unit && !strcmp(unit, "xmx8");
     SUCCEEDS(xpu_tuning_set(0, xpu_tuning_number("matrix_tile"),
                             p->tile < 0 ? 1 << 20
                                         : tiles[by_ptx       ? 0
@@ -188,10 +186,7 @@ static bool try_convolution(const convolution *p) {
 static void convolutions_of_bytes(void **unused) {
     static const xpu_dtype ways[] = {XPU_UINT8, XPU_INT8, XPU_FLOAT32, XPU_BFLOAT16, XPU_FLOAT16};
     static const int64_t channels[] = {16, 32, 48, 64, 3, 20, 70};
-    const char *unit = getenv("OPENXPU_MATRIX");
-    const xpu_device_properties *properties;
-    SUCCEEDS(xpu_device_get_properties(0, &properties));
-    const bool serves = properties->type != XPU_DEVICE_CPU || (unit && *unit);
+    const bool serves = has_unit || by_fma;
     const int launches_before = by_convolution;
     int served = 0;
     for (int i = 0; i < 8 + problems / 2; i++) {

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "device_test.h"
 #include "halves.h"
+#include "units.h"
 
 static xpu_stream *stream;
 static int extra;                               /* random problems that are asked for */
@@ -25,11 +25,11 @@ static int set_up(void **unused) {
     const xpu_device_properties *p;
     SUCCEEDS(xpu_device_get_properties(0, &p));
     if (p->type == XPU_DEVICE_CPU) setenv("OPENXPU_MATRIX", "ptx", 0);
-    const char *unit = getenv("OPENXPU_MATRIX");
-    by_blocks = unit && !strcmp(unit, "xmx");
-    by_squares = unit && !strcmp(unit, "xmx8");
-    by_fma = unit && (!strcmp(unit, "fma") || !strcmp(unit, "dot"));
-    by_none = unit && !strcmp(unit, "none");
+    const unit_kind kind = units_of_device();
+    by_blocks = kind == UNITS_XMX;
+    by_squares = kind == UNITS_XMX8;
+    by_fma = kind == UNITS_FMA;
+    by_none = kind == UNITS_NONE;
     SUCCEEDS(xpu_stream_default(0, &stream));
     static xpu_trace *trace;
     SUCCEEDS(xpu_trace_subscribe(count_launch, NULL, &trace));

@@ -1,0 +1,34 @@
+/* Which kind of units the device multiplies halves by, as the library says. */
+#ifndef TESTS_UNITS_H
+#define TESTS_UNITS_H
+
+#include "device_test.h"
+#include "xpu/ops/tiles.h"
+
+typedef enum unit_kind { UNITS_NONE, UNITS_PTX, UNITS_XMX, UNITS_XMX8, UNITS_FMA } unit_kind;
+
+/* By a small tile of each kind, which every device of the kind has room for: numbers in core/matrix.def. On a
+ * processor it is what OPENXPU_MATRIX wants, and none without. */
+static inline unit_kind units_of_device(void) {
+    static const struct {
+        int tile;
+        unit_kind kind;
+    } all[] = {{6, UNITS_PTX}, {10, UNITS_XMX}, {24, UNITS_XMX8}, {20, UNITS_FMA}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        xpu_tile tile;
+        SUCCEEDS(xpu_tile_get(0, XPU_BFLOAT16, false, all[i].tile, &tile));
+        if (tile.is_candidate) return all[i].kind;
+    }
+    return UNITS_NONE;
+}
+
+/* Are bytes multiplied four at a time where halves have no units? Then their tiles have rates of their own.
+ */
+static inline bool has_dot(void) {
+    xpu_tile bytes, singles;
+    SUCCEEDS(xpu_tile_get(0, XPU_INT8, false, 20, &bytes));
+    SUCCEEDS(xpu_tile_get(0, XPU_FLOAT32, false, 20, &singles));
+    return bytes.is_candidate && singles.is_candidate && bytes.rate_number[2] != singles.rate_number[2];
+}
+
+#endif
