@@ -82,13 +82,17 @@ static uint64_t matrix_lanes(const xpu_device_properties *p) {
 /* Options that every program of the device is built with, OPENXPU_BUILD_OPTIONS among them. NULL: no memory.
  */
 static char *build_options(const query *q, const xpu_device_properties *p) {
-    const char *more = getenv("OPENXPU_BUILD_OPTIONS");
+    const char *more = getenv("OPENXPU_BUILD_OPTIONS"), *passes = getenv("CL_CONFIG_LLVM_OPTIONS");
     text options = {0};
     text_add(&options, "-cl-std=CL3.0");
     if (number(q, CL_DEVICE_SINGLE_FP_CONFIG) & CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT)
         text_add(&options, " -cl-fp32-correctly-rounded-divide-sqrt");
     if (p->type == XPU_DEVICE_GPU && p->vendor_id == XPU_VENDOR_INTEL)
         text_add(&options, " -cl-intel-greater-than-4GB-buffer-required");
+    if (p->built_for_cpu && passes && *passes) { /* of Intel's compiler: binaries in caches differ by them */
+        hash128 h = hash128_end(hash128_add(HASH128_START, passes, strlen(passes)));
+        text_addf(&options, " -DXPU_LLVM_OPTIONS=0x%08x", (unsigned)h.a);
+    }
     if (more && *more) text_addf(&options, " %s", more);
     if (options.failed) text_free(&options);
     return options.data;

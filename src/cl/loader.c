@@ -183,6 +183,10 @@ static void load(void) {
      * it is loaded. Blocks of Triton kernels that are written for a GPU's registers and local memory want
      * more. */
     os_environment_default("CL_CONFIG_CPU_FORCE_LOCAL_MEM_SIZE", "2MB");
+    /* Intel's compiler makes wrong code of loops that it splits in two by a lane's choice ("unswitching";
+     * tests/intel_cpu/faults/choices.cl, paths.cl): it must not. LLVM has had this option for many years; one
+     * that the driver doesn't know would end the process. */
+    os_environment_default("CL_CONFIG_LLVM_OPTIONS", "-unswitch-threshold=0");
     void *libraries[2] = {find_intel_cpu(), os_library_open(LOADER)};
     for (int i = 0; i < 2; i++) {
         if (!libraries[i] || driver_count == MAX_DRIVERS) continue;
@@ -246,7 +250,8 @@ const char *xpu_no_device_hint(void) {
                ? "No OpenCL device matches OPENXPU_DEVICE. `openxpu info` lists what there is."
                : "No OpenCL device was found. For the processor: pip install intel-opencl-rt "
                  "intel-cmplr-lib-rt. For an Intel GPU: install Intel's compute runtime, the package "
-                 "intel-opencl-icd where the system has one (Ubuntu, Debian 12; Debian 13 has none), else from "
+                 "intel-opencl-icd where the system has one (Ubuntu, Debian 12; Debian 13 has none), else "
+                 "from "
                  "github.com/intel/compute-runtime/releases.";
 }
 
