@@ -38,6 +38,23 @@ typedef struct arity {
 static arity arities[XPU_POINTWISE_COUNT];
 static os_once arities_once = OS_ONCE_INIT;
 
+/* Does a formula call something that takes longer than an instruction or two? */
+static bool calls_much(const char *formula) {
+    static const char *const little[] = {"",       "K",     "fabs",  "min",   "max",     "trunc",
+                                         "rint",   "floor", "ceil",  "isnan", "m_abs",   "signbit",
+                                         "m_sign", "m_min", "m_max", "m_not", "m_clamp", "c_conj"};
+    for (const char *c = strchr(formula, '('); c; c = strchr(c + 1, '(')) {
+        const char *name = c;
+        while (name > formula && (isalnum((unsigned char)name[-1]) || name[-1] == '_')) name--;
+        bool is_little = false;
+        for (size_t i = 0; i < sizeof little / sizeof *little && !is_little; i++)
+            is_little =
+                strlen(little[i]) == (size_t)(c - name) && !strncmp(little[i], name, (size_t)(c - name));
+        if (!is_little) return true;
+    }
+    return false;
+}
+
 static void read_arities(void) {
     for (int op = 0; op < XPU_POINTWISE_COUNT; op++) {
         arity *a = &arities[op];
@@ -50,7 +67,7 @@ static void read_arities(void) {
         for (int i = 0; o->name[i] && i < (int)sizeof a->name - 1; i++)
             a->name[i] = (char)tolower(o->name[i]);
         const char *formula = o->text.f ? o->text.f : o->text.r ? o->text.r : "";
-        a->cost = strchr(formula, '(') ? 8 : 1; /* calls something? */
+        a->cost = calls_much(formula) ? 8 : 1;
     }
 }
 

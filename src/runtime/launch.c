@@ -103,6 +103,28 @@ static xpu_status submit(const work *w, int slot) {
 
 /* --- sharing out --- */
 
+/* Where more threads are ready to run than there are cores, a member of the team gets its turn milliseconds
+ * later, for which the others wait. Then launches that one thread does in less go without the team for a
+ * while, twice as long each time that members are late again. */
+enum { LATE = 300000, FIRST_PAUSE = 20000000, LONGEST_PAUSE = 1000000000 }; /* ns */
+enum { SHORT_LAUNCHES = 128 };                                              /* times SHARE_FROM: some ms */
+static _Atomic uint64_t alone_until, alone_for;                             /* 0: members came in time */
+
+static bool goes_alone(uint64_t work) {
+    const uint64_t until = atomic_load_explicit(&alone_until, memory_order_relaxed);
+    if (!until || !work || work / SHORT_LAUNCHES > (uint64_t)TUNED(true, SHARE_FROM)) return false;
+    return os_clock() < until;
+}
+
+/* After a launch that was shared out, whose last part began `late` ns after it. */
+static void learn_of_delay(uint64_t late) {
+    uint64_t pause = atomic_load_explicit(&alone_for, memory_order_relaxed);
+    if (late <= LATE && !pause) return;
+    pause = late <= LATE ? 0 : !pause ? FIRST_PAUSE : pause >= LONGEST_PAUSE / 2 ? LONGEST_PAUSE : 2 * pause;
+    atomic_store_explicit(&alone_for, pause, memory_order_relaxed);
+    atomic_store_explicit(&alone_until, pause ? os_clock() + pause : 0, memory_order_relaxed);
+}
+
 /* Runs a part for a thread that came when all slots were taken: through the stream's own queue. */
 static xpu_status run_without_slot(const work *w, const size_t *first, const size_t *groups) {
     const xpu_stream *stream = w->seen.stream;
@@ -121,12 +143,17 @@ static xpu_status run_without_slot(const work *w, const size_t *first, const siz
 typedef struct share {
     const work *w;
     int parts, dimension;
+    uint64_t begun;
+    _Atomic uint64_t late; /* the longest that a part took to begin */
     atomic_int status;
     char text[512]; /* of the part that failed first */
 } share;
 
 static void run_part(int part, void *context) {
     share *s = context;
+    const uint64_t late = os_clock() - s->begun;
+    uint64_t latest = atomic_load_explicit(&s->late, memory_order_relaxed);
+    while (late > latest && !atomic_compare_exchange_weak(&s->late, &latest, late)) {}
     const xpu_range *range = s->w->seen.range;
     size_t all = range->groups[s->dimension];
     size_t begin = all * (size_t)part / (size_t)s->parts, end = all * ((size_t)part + 1) / (size_t)s->parts;
@@ -146,12 +173,13 @@ static void run_part(int part, void *context) {
 
 static xpu_status run_on_team(const work *w, const xpu_host_team *team, int threads) {
     const xpu_range *range = w->seen.range;
-    share s = {.w = w};
+    share s = {.w = w, .begun = os_clock()};
     for (int d = 1; d < range->dims; d++) /* the outermost of the longest, so that each part is contiguous */
         if (range->groups[d] >= range->groups[s.dimension] || range->groups[d] >= 8 * (size_t)threads)
             s.dimension = d;
     s.parts = (size_t)threads < range->groups[s.dimension] ? threads : (int)range->groups[s.dimension];
     team->run(s.parts, run_part, &s);
+    learn_of_delay(atomic_load_explicit(&s.late, memory_order_relaxed));
     xpu_status status = (xpu_status)atomic_load(&s.status);
     return status == XPU_SUCCESS ? status : xpu_fail(status, "%s", s.text);
 }
@@ -164,7 +192,7 @@ static xpu_status run(work *w) {
         const xpu_host_team *team = xpu_get_host_team();
         int threads = team ? team->threads() : 0;
         if (!team) return submit(w, slot);
-        if (threads > 1) return run_on_team(w, team, threads);
+        if (threads > 1 && !goes_alone(range->work)) return run_on_team(w, team, threads);
     }
     return run_here(w, slot, NULL, range->groups);
 }

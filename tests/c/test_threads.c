@@ -230,8 +230,69 @@ static void eighty_threads_and_a_team(void **state) {
     SUCCEEDS(xpu_set_host_team(NULL));
 }
 
+/* A team of this thread alone, whose second part comes late where `is_busy` says so. */
+static bool is_busy;
+static int team_runs;
+static int two_threads(void) { return 2; }
+static void team_run_here(int tasks, void (*task)(int index, void *context), void *context) {
+    const struct timespec late = {.tv_nsec = 2000000};
+    team_runs++;
+    for (int i = 0; i < tasks; i++) {
+        if (i > 0 && is_busy) nanosleep(&late, NULL);
+        task(i, context);
+    }
+}
+
+/* Where a team's members are late, launches of some length go without it, longer ones and those of unknown
+ * length don't; it gets all again when its members come in time. */
+static void a_late_team_is_left_alone(void **state) {
+    enum { FEW = 64, SHORT = 200000, TRIES = 2000 };
+    static const xpu_host_team team = {two_threads, team_run_here};
+    const uint64_t lengths[] = {SHORT, UINT64_C(1) << 40, 0};
+    const xpu_device_properties *properties;
+    xpu_stream *stream;
+    xpu_kernel *kernel;
+    uint32_t *memory, host[FEW * 64];
+    SUCCEEDS(xpu_device_get_properties(0, &properties));
+    if (!properties->has_local_exec || properties->memory == XPU_MEMORY_BUFFER) return;
+    SUCCEEDS(xpu_stream_default(0, &stream));
+    SUCCEEDS(line_create(0, 3, &kernel));
+    SUCCEEDS(xpu_malloc(stream, sizeof host, (void **)&memory));
+    SUCCEEDS(xpu_set_host_team(&team));
+    line_params params = {(uint64_t)(uintptr_t)memory, FEW * 64, 1, 0};
+    xpu_range range = {.dims = 1, .groups = {FEW}, .local = {64}};
+    for (int busy = 1; busy >= 0; busy--) {
+        is_busy = busy;
+        int tries = 0, shared = -1;
+        /* a pause begins with the first late launch; its end is looked for every millisecond */
+        for (range.work = SHORT; tries < TRIES && shared != !busy; tries++) {
+            const struct timespec moment = {.tv_nsec = 1000000};
+            const int before = team_runs;
+            params.add = (uint32_t)tries;
+            SUCCEEDS(xpu_launch(stream, kernel, &range, &params, sizeof params));
+            shared = team_runs - before;
+            SUCCEEDS(xpu_memcpy(stream, host, memory, sizeof host, true));
+            assert_true(line_is_right(host, FEW * 64, 3, params.add));
+            if (!busy) nanosleep(&moment, NULL);
+        }
+        assert_int_equal(shared, !busy);
+    }
+    is_busy = true;
+    for (size_t i = 0; i < 3; i++)
+        for (int again = 0; again < 4; again++) {
+            const int before = team_runs;
+            range.work = lengths[i];
+            SUCCEEDS(xpu_launch(stream, kernel, &range, &params, sizeof params));
+            if (lengths[i] != SHORT) assert_int_equal(team_runs, before + 1);
+        }
+    SUCCEEDS(xpu_stream_synchronize(stream));
+    SUCCEEDS(xpu_free(memory));
+    SUCCEEDS(xpu_set_host_team(NULL));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(four_threads_on_four_streams),
-                                       cmocka_unit_test(eighty_threads_and_a_team)};
+                                       cmocka_unit_test(eighty_threads_and_a_team),
+                                       cmocka_unit_test(a_late_team_is_left_alone)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
