@@ -8,6 +8,7 @@
 
 #include "history.h"
 #include "lower.h"
+#include "memory_settings.h"
 #include "trace.h"
 
 namespace openxpu {
@@ -164,6 +165,7 @@ HostAllocator host_allocator;
 } // namespace
 
 void *take_memory(xpu_stream *stream, size_t size) {
+    apply_memory_settings();
     void *pointer;
     if (C10_UNLIKELY(plugged_source.take != nullptr)) {
         pointer = take_plugged(stream, size);

@@ -6,6 +6,7 @@
 #include "allocator.h"
 #include "fallback.h"
 #include "interpreter.h"
+#include "memory_settings.h"
 #include "profiler.h"
 #include "team.h"
 
@@ -20,6 +21,7 @@ namespace {
 
 [[maybe_unused]] const bool started = [] {
     register_allocators();
+    register_memory_settings();
     register_host_team();
     register_profiler();
     force_fallbacks();

@@ -284,6 +284,18 @@ METHOD(empty_cache) {
     Py_RETURN_NONE;
 }
 
+// (address, value, bytes): fills device memory, on the current stream.
+METHOD(fill_bytes) {
+    HANDLE_TH_ERRORS
+    unsigned long long address, size;
+    int value;
+    if (!PyArg_ParseTuple(argument, "KiK", &address, &value, &size)) return nullptr;
+    const auto byte = static_cast<uint8_t>(value);
+    check(xpu_memset(current_stream(current_device()), reinterpret_cast<void *>(address), &byte, 1, size));
+    Py_RETURN_NONE;
+    END_HANDLE_TH_ERRORS
+}
+
 METHOD(memory_stats) {
     HANDLE_TH_ERRORS
     const auto stats = device_stats(index_from(argument, "memory_stats"));
@@ -561,6 +573,7 @@ PyMethodDef methods[] = {
     {"elapsed_time", elapsed_time, METH_VARARGS, nullptr},
     {"stream_queue", stream_queue, METH_VARARGS, nullptr},
     {"stream_priority", stream_priority, METH_VARARGS, nullptr},
+    {"fill_bytes", fill_bytes, METH_VARARGS, nullptr},
     {"fallback_counts", fallback_counts_, METH_VARARGS, nullptr},
     {"program_stats", program_stats, METH_NOARGS, nullptr},
     {"drain_autograd", drain_autograd_, METH_NOARGS, nullptr},

@@ -42,7 +42,7 @@ typedef enum xpu_memory_kind {
     X(uint64_t, device_id, integer) /* PCI device id; 0 if unknown */                                        \
     X(uint64_t, vendor_id, integer)                                                                          \
     X(uint64_t, architecture, integer)   /* Intel: the IP version; NVIDIA: 90 for 9.0; else 0 */             \
-    X(uint64_t, total_memory, integer)   /* bytes */                                                         \
+    X(uint64_t, total_memory, integer)   /* bytes that this process may use; of a host's, a share */         \
     X(uint64_t, max_allocation, integer) /* bytes in one allocation */                                       \
     X(uint64_t, local_mem_size, integer) /* bytes of local memory a work-group can have */                   \
     X(uint64_t, last_level_cache_size, integer)                                                              \
@@ -72,7 +72,10 @@ typedef enum xpu_memory_kind {
     X(bool, has_inline_ptx, boolean)      /* NVIDIA: asm("...") in kernels */                                \
     X(bool, has_local_exec, boolean)      /* kernels can run on the calling thread */                        \
     X(bool, built_for_cpu, boolean)       /* kernels are compiled for a processor, whatever the type says */ \
-    X(bool, host_unified_memory, boolean) /* device pointers can be read and written by the host */
+    X(bool, host_unified_memory, boolean) /* device pointers can be read and written by the host */          \
+    X(char, pci_address, text)            /* "0000:03:00.0"; empty where there is none */                    \
+    X(bool, is_integrated, boolean)       /* a GPU whose memory is the host's */                             \
+    X(uint64_t, max_clock_rate, integer)  /* MHz */
 
 #define XPU_PROPERTY_TEXT_SIZE 256
 #define XPU_PROPERTY_LIST_SIZE 8

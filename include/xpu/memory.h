@@ -36,7 +36,10 @@ XPU_API xpu_status xpu_memory_empty_cache(int device);
 XPU_API xpu_status xpu_memory_set_fraction(int device, double fraction);
 XPU_API xpu_status xpu_memory_get_fraction(int device, double *fraction);
 
-/* Free and total bytes of the device, as far as its driver tells; else total less what is reserved. */
+/* Free and total bytes of the device; free <= total. Total is what this process may use: of a host device,
+ * its share of the machine's memory or of its control group's. Free is the total less what is reserved here,
+ * or what all programs together leave, where the system tells (host devices; GPUs through their drivers'
+ * usage files): less. */
 XPU_API xpu_status xpu_memory_info(int device, size_t *free_bytes, size_t *total_bytes);
 
 typedef struct xpu_memory_stat {
@@ -62,6 +65,22 @@ typedef struct xpu_memory_stats {
 XPU_API xpu_status xpu_memory_get_stats(int device, xpu_memory_stats *stats);
 XPU_API xpu_status xpu_memory_reset_peak_stats(int device);
 XPU_API xpu_status xpu_memory_reset_accumulated_stats(int device);
+
+/* How the caching allocator of all devices keeps memory, by the names and rules of PyTorch's settings; all
+ * zero at first. Holds for what is asked for from then on. */
+enum { XPU_POWER2_INTERVALS = 16 };
+typedef struct xpu_memory_settings {
+    size_t max_split_size;    /* larger blocks are given out whole, to requests as large; 0: no limit */
+    size_t max_rounding;      /* … that are smaller than the block by less than this */
+    size_t large_segment;     /* bytes of a segment for requests of 1 to 10 MiB; 0: 20 MiB */
+    double garbage_threshold; /* unused segments go back, those unused for long first, before memory is taken
+                                 while more than this part of what may be used is reserved; 0: never */
+    uint32_t power2_divisions[XPU_POWER2_INTERVALS]; /* requests from 2^(20 + i) on, the first also smaller
+                                 ones, are rounded up to one of so many equal steps to the next power of two;
+                                 a power of two, or 0 or 1: not rounded */
+} xpu_memory_settings;
+/* XPU_ERROR_INVALID_ARGUMENT for numbers out of range, when nothing has changed. */
+XPU_API xpu_status xpu_memory_configure(const xpu_memory_settings *settings);
 
 /* --- pools of one's own ---
  * A pool, named by a number that isn't 0,0, is made by its first user and goes away after its last one, when

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import importlib
 import importlib.util
 import logging
+import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
@@ -94,6 +96,26 @@ def _flush_less(benchmarking: ModuleType) -> None:
     kind.get_device_cache_size = get_device_cache_size
 
 
+def _without_sycl(module: ModuleType, run: Callable[[ModuleType], None]) -> None:
+    """Run bitsandbytes' loader with its SYCL library out of reach; it then takes its Triton kernels.
+
+    Where oneAPI is installed, versions before 0.50 load that library whatever torch.version.xpu says, and give it a
+    stream of libxpu's as a ``sycl::queue``.
+    """
+    own = ctypes.cdll.LoadLibrary
+
+    def load(name: str) -> ctypes.CDLL:
+        if "bitsandbytes_xpu" in os.path.basename(name):
+            raise OSError(f"{name} has kernels in SYCL, which openxpu has no queue for")
+        return own(name)
+
+    ctypes.cdll.LoadLibrary = load  # type: ignore[method-assign]
+    try:
+        run(module)
+    finally:
+        del ctypes.cdll.LoadLibrary
+
+
 def _by(name: str, function: str) -> Callable[..., None]:
     """Return a function of a module of ours that is imported with the first call: most programs compile nothing."""
 
@@ -127,7 +149,10 @@ _MENDS = {
 }
 
 # Modules that aren't run as they are: what is called with the module, and what would run it.
-_RUNS = {"torch._inductor.cudagraph_trees": _by("_graph_trees", "run_for_xpu")}
+_RUNS: dict[str, Callable[..., None]] = {
+    "bitsandbytes.cextension": _without_sycl,
+    "torch._inductor.cudagraph_trees": _by("_graph_trees", "run_for_xpu"),
+}
 
 
 class _Finder(MetaPathFinder):

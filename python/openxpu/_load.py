@@ -16,8 +16,10 @@ import torch.xpu
 _PARTS = ("streams", "graphs", "memory", "random")
 
 # torch.version.xpu: programs compare it, as a number, with the release of the SYCL compiler (YYYYMMPP) that something
-# came with: events' times, free memory, a device's architecture. All that is here, as it is in builds of this one.
-_XPU_VERSION = "20250302"
+# came with: events' times, free memory, a device's architecture. All that is here. By its year and month they also
+# choose among binaries that came with SYCL, as bitsandbytes and Hugging Face's kernels do, and hand those a stream as
+# their queue: so it is of a year for which there are none.
+_XPU_VERSION = "20990000"
 
 _CUDA_BUILD = (
     "This PyTorch is a CUDA build, which can have only one accelerator, and that is CUDA. "
@@ -90,7 +92,7 @@ def _refuse(reason: str) -> None:
 def _enter(bridge: ModuleType) -> None:
     """Fill torch._C with what torch.xpu calls, and let torch.xpu take notice."""
     from openxpu import _interface, _shapes, _types
-    from openxpu.triton.image import StaticLauncher
+    from openxpu._image import StaticLauncher
 
     for name in dir(bridge):
         if name.startswith("_xpu_"):

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from openxpu import _bridge
+from openxpu import _bridge, _sensors
 
 _XPU = int(torch._C._autograd.DeviceType.XPU)
 
@@ -103,6 +103,22 @@ class _XpuDeviceProperties(SimpleNamespace):
         return f"_XpuDeviceProperties({', '.join(f'{name}={value!r}' for name, value in fields.items())})"
 
 
+def _architecture(fields: dict[str, Any]) -> int:
+    """Return SYCL's number of a device's architecture, with which programs compare it.
+
+    Its first byte is the family, its last is empty, and before that stands the vendor's own number: of Intel's GPUs the
+    IP version as it is, of NVIDIA's the compute capability with its decimal digits as hexadecimal ones.
+    """
+    number: int = fields["architecture"]
+    if fields["type"] == "cpu":
+        return 0x03 << 56  # x86_64
+    if fields["type"] == "gpu" and number and fields["vendor_id"] == 0x8086:
+        return number << 8
+    if fields["has_inline_ptx"] and number:
+        return 0x01 << 56 | int(str(number), 16) << 8
+    return -(0x67 << 56)  # unknown, 0x99 << 56 as PyTorch's signed number has it
+
+
 _properties: dict[int, _XpuDeviceProperties] = {}
 
 
@@ -115,7 +131,8 @@ def _get_device_properties(device: int) -> _XpuDeviceProperties:
         fields["gpu_subslice_count"] = fields["gpu_subslice_count"] or fields["max_compute_units"]
         # Names that PyTorch uses beside those of the table.
         fields["multi_processor_count"] = fields["gpu_subslice_count"]
-        fields["is_integrated_gpu"] = fields["type"] == "gpu" and fields["host_unified_memory"]
+        fields["is_integrated_gpu"] = fields["is_integrated"]
+        fields["architecture"] = _architecture(fields)
         fields.setdefault("memory_clock_rate", 0)
         fields.setdefault("memory_bus_width", 0)
         _properties[device] = _XpuDeviceProperties(**fields)
@@ -246,3 +263,4 @@ def extend(xpu: ModuleType) -> None:
         if not hasattr(xpu, name):
             setattr(xpu, name, _sensor(name))
     xpu._get_device_properties = _get_device_properties
+    _sensors.enter(xpu)

@@ -57,6 +57,27 @@ static void uuid_text(const query *q, xpu_device_properties *p) {
     for (int i = 0; i < 16; i++) snprintf(p->uuid + 2 * i, 3, "%02x", bytes[i]);
 }
 
+/* The address that the operating system names the device by. */
+static void pci_address(const query *q, xpu_device_properties *p) {
+    cl_uint place[4] = {0}; /* domain, bus, device, function */
+    bool known =
+        extension(q, "cl_khr_pci_bus_info") &&
+        q->api->clGetDeviceInfo(q->id, CL_DEVICE_PCI_BUS_INFO_KHR, sizeof place, place, NULL) == CL_SUCCESS;
+    if (!known && extension(q, "cl_nv_device_attribute_query")) {
+        cl_uint slot = 0;
+        known =
+            q->api->clGetDeviceInfo(q->id, CL_DEVICE_PCI_BUS_ID_NV, sizeof *place, &place[1], NULL) ==
+                CL_SUCCESS &&
+            q->api->clGetDeviceInfo(q->id, CL_DEVICE_PCI_SLOT_ID_NV, sizeof slot, &slot, NULL) == CL_SUCCESS;
+        place[0] = (cl_uint)number(q, CL_DEVICE_PCI_DOMAIN_ID_NV);
+        place[2] = slot >> 3;
+        place[3] = slot & 7;
+    }
+    if (known)
+        snprintf(p->pci_address, sizeof p->pci_address, "%04x:%02x:%02x.%x", place[0], place[1], place[2],
+                 place[3]);
+}
+
 static void sub_group_sizes(const query *q, xpu_device_properties *p) {
     size_t sizes[XPU_PROPERTY_LIST_SIZE - 1] = {0}, bytes = 0;
     if (!p->has_subgroup_size) return;
@@ -148,6 +169,7 @@ xpu_status cl_read_capabilities(cl_device *device) {
     p->local_mem_size = number(&q, CL_DEVICE_LOCAL_MEM_SIZE);
     p->last_level_cache_size = number(&q, CL_DEVICE_GLOBAL_MEM_CACHE_SIZE);
     p->max_compute_units = number(&q, CL_DEVICE_MAX_COMPUTE_UNITS);
+    p->max_clock_rate = number(&q, CL_DEVICE_MAX_CLOCK_FREQUENCY);
     p->max_work_group_size = number(&q, CL_DEVICE_MAX_WORK_GROUP_SIZE);
     p->max_num_sub_groups = number(&q, CL_DEVICE_MAX_NUM_SUB_GROUPS);
     p->max_parameter_size = number(&q, CL_DEVICE_MAX_PARAMETER_SIZE);
@@ -190,6 +212,8 @@ xpu_status cl_read_capabilities(cl_device *device) {
     if (nvidia)
         p->architecture = 10 * number(&q, CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV) +
                           number(&q, CL_DEVICE_COMPUTE_CAPABILITY_MINOR_NV);
+    p->is_integrated = p->type == XPU_DEVICE_GPU && number(&q, CL_DEVICE_HOST_UNIFIED_MEMORY);
+    pci_address(&q, p);
     p->has_local_exec = device->host && extension(&q, "cl_intel_exec_by_local_thread");
     p->host_unified_memory = device->host;
     sub_group_sizes(&q, p);

@@ -49,6 +49,13 @@ static inline xpu_status cl_check(cl_int error, const char *call, const cl_devic
 }
 #define CL_TRY(device, call) XPU_TRY(cl_check((call), #call, (device)))
 
+/* Gives the host devices that were listed their parts of the host's memory: properties.total_memory. */
+xpu_status cl_divide_host_memory(void);
+/* Bytes that a device has left for whoever asks first, other programs among them, as far as the operating
+ * system tells; UINT64_MAX where it doesn't. `swapping` counts the host's space to swap to as well: beyond
+ * that, systems kill. */
+uint64_t cl_memory_left(int device, bool swapping);
+
 /* Memory straight from the driver: at least 64-byte aligned, any size that the device can hold. */
 xpu_status cl_memory_alloc(int device, size_t size, void **pointer);
 xpu_status cl_memory_free(int device, void *pointer);

@@ -8,15 +8,13 @@
  *  - everything that the system's loader, libOpenCL.so.1, knows.
  * On Windows the files have the names below, and a semicolon is between folders.
  *
- * OPENXPU_DEVICE selects, by commas: "gpu", "cpu", or any part of a device's or platform's name. A word that
- * comes twice makes two devices of each that it names. Without it all GPUs and the first host processor are
- * taken. */
-#include <ctype.h>
+ * visible.h says which of the devices there are then. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cl/cl.h"
+#include "cl/visible.h"
 #include "core/memory.h"
 #include "core/os.h"
 #include "core/tuning.h"
@@ -25,7 +23,7 @@
 #define MAX_PLATFORMS 16
 
 cl_device cl_devices[CL_MAX_DEVICES];
-static int device_count;
+static int found_count, device_count; /* what the drivers have, and what of it is seen */
 static cl_api drivers[MAX_DRIVERS];
 static int driver_count;
 static os_once once = OS_ONCE_INIT;
@@ -105,48 +103,6 @@ static bool fill_api(cl_api *api, void *library) {
     return true;
 }
 
-/* Does the text begin with the first `length` letters of `part`, great or small? */
-static bool begins(const char *text, const char *part, size_t length) {
-    for (size_t i = 0; i < length; i++)
-        if (tolower((unsigned char)text[i]) != tolower((unsigned char)part[i]) || !part[i]) return false;
-    return true;
-}
-
-static bool contains(const char *text, const char *part, size_t length) {
-    for (; *text; text++)
-        if (begins(text, part, length)) return true;
-    return false;
-}
-
-/* Does this word of OPENXPU_DEVICE name this device? */
-static bool names(const char *word, size_t length, const cl_device *device) {
-    const xpu_device_properties *p = &device->properties;
-    if (length == 3 && begins(word, "gpu", 3)) return p->type == XPU_DEVICE_GPU;
-    if (length == 3 && begins(word, "cpu", 3)) return p->type == XPU_DEVICE_CPU;
-    return length && (contains(p->name, word, length) || contains(p->platform_name, word, length));
-}
-
-/* How often OPENXPU_DEVICE lists this device: as often as it has the first word that names it. */
-static int selected(const char *selection, const cl_device *device) {
-    const char *first = NULL;
-    size_t first_length = 0;
-    int times = 0;
-    while (*selection) {
-        size_t length = strcspn(selection, ",");
-        if (!first && names(selection, length, device)) {
-            first = selection;
-            first_length = length;
-        }
-        times += first && length == first_length && !strncmp(selection, first, length);
-        selection += length + (selection[length] == ',');
-    }
-    return times;
-}
-
-static void add_device(const cl_device *device) {
-    if (device_count < CL_MAX_DEVICES) cl_devices[device_count++] = *device;
-}
-
 /* Reads every device of a driver into `found`. */
 static int list_devices(const cl_api *driver, cl_device *found, int room) {
     cl_platform_id platforms[MAX_PLATFORMS];
@@ -173,7 +129,6 @@ static void after_fork(void) { bad_fork = initialized; }
 
 static void load(void) {
     static cl_device found[CL_MAX_DEVICES];
-    int count = 0;
     init_status = tuning_init();
     if (init_status != XPU_SUCCESS) {
         snprintf(init_text, sizeof init_text, "%s", xpu_last_error());
@@ -193,31 +148,19 @@ static void load(void) {
         cl_api *api = &drivers[driver_count];
         if (!fill_api(api, libraries[i])) continue;
         driver_count++;
-        count += list_devices(api, found + count, CL_MAX_DEVICES - count);
+        found_count += list_devices(api, found + found_count, CL_MAX_DEVICES - found_count);
     }
-    const char *selection = getenv("OPENXPU_DEVICE");
-    if (selection && !*selection) selection = NULL;
-    for (int pass = 0; pass < 2; pass++) { /* GPUs and accelerators, then host processors */
-        for (int i = 0; i < count; i++) {
-            bool host = found[i].properties.type == XPU_DEVICE_CPU;
-            if (host != (pass == 1)) continue;
-            int times = !selection ? !(host && device_count && cl_devices[device_count - 1].host)
-                                   : selected(selection, &found[i]);
-            bool twice = false; /* one driver met both directly and through the loader */
-            for (int j = 0; j < device_count; j++)
-                twice |= cl_devices[j].api != found[i].api &&
-                         !strcmp(cl_devices[j].properties.name, found[i].properties.name) &&
-                         !strcmp(cl_devices[j].properties.driver_version, found[i].properties.driver_version);
-            while (!twice && times-- > 0) add_device(&found[i]);
-        }
-    }
+    const visible_rules rules = {getenv("ZE_AFFINITY_MASK"), getenv("ONEAPI_DEVICE_SELECTOR"),
+                                 getenv("OPENXPU_DEVICE")};
+    init_status = visible_devices(&rules, found, found_count, cl_devices, CL_MAX_DEVICES, &device_count);
+    if (init_status == XPU_SUCCESS) init_status = cl_divide_host_memory();
     for (int i = 0; i < device_count && init_status == XPU_SUCCESS; i++) {
         cl_device *device = &cl_devices[i];
         cl_int error = CL_SUCCESS;
         device->context = device->api->clCreateContext(NULL, 1, &device->id, NULL, NULL, &error);
         init_status = cl_check(error, "->clCreateContext", device);
-        if (init_status != XPU_SUCCESS) snprintf(init_text, sizeof init_text, "%s", xpu_last_error());
     }
+    if (init_status != XPU_SUCCESS) snprintf(init_text, sizeof init_text, "%s", xpu_last_error());
     initialized = true;
     os_at_fork_in_child(after_fork);
 }
@@ -245,14 +188,21 @@ xpu_status cl_get(int index, cl_device **device) {
 
 const xpu_device_properties *cl_device_properties(int device) { return &cl_devices[device].properties; }
 
+static bool is_set(const char *variable) { return getenv(variable) && *getenv(variable); }
+
 const char *xpu_no_device_hint(void) {
-    return getenv("OPENXPU_DEVICE") && *getenv("OPENXPU_DEVICE")
-               ? "No OpenCL device matches OPENXPU_DEVICE. `openxpu info` lists what there is."
-               : "No OpenCL device was found. For the processor: pip install intel-opencl-rt "
-                 "intel-cmplr-lib-rt. For an Intel GPU: install Intel's compute runtime, the package "
-                 "intel-opencl-icd where the system has one (Ubuntu, Debian 12; Debian 13 has none), else "
-                 "from "
-                 "github.com/intel/compute-runtime/releases.";
+    if (is_set("OPENXPU_DEVICE"))
+        return "No OpenCL device matches OPENXPU_DEVICE. `openxpu info` lists what there is.";
+    if (found_count && is_set("ONEAPI_DEVICE_SELECTOR"))
+        return "No OpenCL device matches ONEAPI_DEVICE_SELECTOR. Without it, `openxpu info` lists what there "
+               "is.";
+    if (is_set("ZE_AFFINITY_MASK")) /* Intel's driver lists nothing that the mask leaves out */
+        return "No OpenCL device was found that ZE_AFFINITY_MASK names. Without it, `openxpu info` lists "
+               "what there is.";
+    return "No OpenCL device was found. For the processor: pip install intel-opencl-rt "
+           "intel-cmplr-lib-rt. For an Intel GPU: install Intel's compute runtime, the package "
+           "intel-opencl-icd where the system has one (Ubuntu, Debian 12; Debian 13 has none), else from "
+           "github.com/intel/compute-runtime/releases.";
 }
 
 bool xpu_in_bad_fork(void) { return bad_fork; }

@@ -99,6 +99,22 @@ void os_at_fork_in_child(void (*function)(void));
 void *os_aligned_alloc(size_t align, size_t size);
 void os_aligned_free(void *memory);
 
+/* How much memory there is, in bytes. Groups are control groups (both versions, with those above them) or a
+ * Windows job; OS_UNLIMITED where none sets a limit. */
+#define OS_UNLIMITED UINT64_MAX
+typedef struct os_memory {
+    uint64_t total;      /* the machine's */
+    uint64_t available;  /* what new work can have of it without swapping */
+    uint64_t swap;       /* free space to swap to */
+    uint64_t limit;      /* the least limit of the groups that this process is in */
+    uint64_t limit_left; /* the least that one of them leaves; caches of files that can go count as left */
+} os_memory;
+/* `root` stands before /proc and /sys: "", or a folder in which a test has laid them out. */
+bool os_memory_read(const char *root, os_memory *memory);
+/* Bytes of its own memory that a GPU's users have taken, this process among them, as far as its driver shows
+ * them to this user. `address` is the PCI address, "0000:03:00.0". */
+bool os_gpu_memory_used(const char *root, const char *address, uint64_t *used);
+
 /* --- files and folders --- */
 #if defined(_WIN32)
 #define OS_SEPARATORS "\\/" /* of a path's names */

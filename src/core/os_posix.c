@@ -213,6 +213,14 @@ void os_library_trim(const char *path) {
 }
 #else
 void os_library_trim(const char *path) {}
+bool os_memory_read(const char *root, os_memory *memory) {
+    const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    if (pages <= 0 || page <= 0) return false;
+    const uint64_t total = (uint64_t)pages * (uint64_t)page;
+    *memory = (os_memory){total, total, 0, OS_UNLIMITED, OS_UNLIMITED};
+    return true;
+}
+bool os_gpu_memory_used(const char *root, const char *address, uint64_t *used) { return false; }
 #endif
 
 #else

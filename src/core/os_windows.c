@@ -9,6 +9,8 @@
 #include <string.h>
 #define WIN32_LEAN_AND_MEAN
 #include <windows.h>
+/* after it */
+#include <psapi.h>
 
 _Static_assert(sizeof(os_mutex) == sizeof(SRWLOCK) && sizeof(os_rwlock) == sizeof(SRWLOCK) &&
                    sizeof(os_once) == sizeof(INIT_ONCE) && sizeof(os_key) == sizeof(DWORD),
@@ -162,6 +164,30 @@ void *os_library_symbol(void *library, const char *name) {
 }
 
 void os_library_trim(const char *path) {}
+
+bool os_memory_read(const char *root, os_memory *memory) {
+    MEMORYSTATUSEX status = {.dwLength = sizeof status};
+    if (!GlobalMemoryStatusEx(&status)) return false;
+    *memory = (os_memory){status.ullTotalPhys, status.ullAvailPhys, 0, OS_UNLIMITED, OS_UNLIMITED};
+    /* What can be committed beyond the memory that is free lies in the page file. */
+    if (status.ullAvailPageFile > status.ullAvailPhys)
+        memory->swap = status.ullAvailPageFile - status.ullAvailPhys;
+    JOBOBJECT_EXTENDED_LIMIT_INFORMATION job;
+    if (!QueryInformationJobObject(NULL, JobObjectExtendedLimitInformation, &job, sizeof job, NULL))
+        return true;
+    const DWORD flags = job.BasicLimitInformation.LimitFlags;
+    if (flags & JOB_OBJECT_LIMIT_JOB_MEMORY) memory->limit = job.JobMemoryLimit;
+    if (flags & JOB_OBJECT_LIMIT_PROCESS_MEMORY && job.ProcessMemoryLimit < memory->limit)
+        memory->limit = job.ProcessMemoryLimit;
+    /* A job doesn't tell what it uses now; this process's part is known to be used. */
+    PROCESS_MEMORY_COUNTERS own = {.cb = sizeof own};
+    if (memory->limit == OS_UNLIMITED || !K32GetProcessMemoryInfo(GetCurrentProcess(), &own, sizeof own))
+        return true;
+    memory->limit_left = own.PagefileUsage < memory->limit ? memory->limit - own.PagefileUsage : 0;
+    return true;
+}
+
+bool os_gpu_memory_used(const char *root, const char *address, uint64_t *used) { return false; }
 
 void os_heap_trim(void) {}
 

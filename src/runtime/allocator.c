@@ -34,8 +34,55 @@ xpu_status device_memory_lock(int device, device_memory **m) {
 
 size_t device_memory_free_bytes(const device_memory *m, size_t *total) {
     *total = cl_device_properties(m->device)->total_memory;
-    size_t reserved = (size_t)m->stats.reserved_bytes[XPU_POOL_ALL].current;
-    return reserved < *total ? *total - reserved : 0;
+    const size_t reserved = (size_t)m->stats.reserved_bytes[XPU_POOL_ALL].current;
+    const size_t own = reserved < *total ? *total - reserved : 0;
+    const uint64_t left = cl_memory_left(m->device, false);
+    return left < own ? (size_t)left : own;
+}
+
+/* --- settings: any may be read while another is written --- */
+
+static struct {
+    _Atomic size_t max_split, max_rounding, large_segment;
+    _Atomic double garbage_threshold;
+    atomic_bool has_divisions;
+    _Atomic uint32_t divisions[XPU_POWER2_INTERVALS];
+} settings;
+
+#define SET(name) atomic_load_explicit(&settings.name, memory_order_relaxed)
+
+xpu_status xpu_memory_configure(const xpu_memory_settings *s) {
+    XPU_REJECT_IF(!s, "settings is NULL");
+    XPU_REJECT_IF(!(s->garbage_threshold >= 0 && s->garbage_threshold < 1),
+                  "garbage_threshold %g: must be at least 0 and less than 1", s->garbage_threshold);
+    const size_t large = s->large_segment ? s->large_segment : LARGE_SEGMENT;
+    XPU_REJECT_IF(large < LARGE_SEGMENT || large % LARGE_ROUND,
+                  "large_segment %zu: must be a multiple of %d, and at least %d", large, LARGE_ROUND,
+                  LARGE_SEGMENT);
+    XPU_REJECT_IF(s->max_split_size && s->max_split_size < large,
+                  "max_split_size %zu: must be at least a large segment's %zu bytes", s->max_split_size,
+                  large);
+    bool any = false;
+    for (int i = 0; i < XPU_POWER2_INTERVALS; i++) {
+        const uint32_t n = s->power2_divisions[i];
+        XPU_REJECT_IF(n & (n - 1), "power2_divisions[%d] is %u: must be a power of two, or 0", i, n);
+        any |= n > 1;
+    }
+    for (int i = 0; i < XPU_POWER2_INTERVALS; i++) settings.divisions[i] = s->power2_divisions[i];
+    settings.has_divisions = any;
+    settings.max_split = s->max_split_size;
+    settings.max_rounding = s->max_rounding;
+    settings.large_segment = large;
+    settings.garbage_threshold = s->garbage_threshold;
+    return XPU_SUCCESS;
+}
+
+size_t allocator_max_split(void) { return SET(max_split); }
+
+/* Is a block of this size never cut? */
+static inline bool is_oversize(size_t size) {
+    const size_t limit = SET(max_split);
+    return limit && size > limit;
 }
 
 /* --- statistics --- */
@@ -108,6 +155,14 @@ static inline block *arena_best(const arena *a, size_t size) {
     range_node *n = a->trees[word * 64 + (size_t)__builtin_ctzll(bits)];
     while (n->left) n = n->left; /* all of one size: the leftmost has the lowest address */
     return (block *)n;
+}
+
+/* The best free block that the settings let a request have. */
+static inline block *find_free(const arena *a, size_t size) {
+    block *b = arena_best(a, size);
+    if (!b || !a->large || !is_oversize(b->node.size)) return b;
+    if (!is_oversize(size)) return NULL;
+    return b->node.size - size < SET(max_rounding) ? b : NULL;
 }
 
 /* The arena of `stream` in `pool`, made when it is new; NULL without host memory. */
@@ -201,6 +256,7 @@ static void free_block(device_memory *m, block *b) {
     won = merge(m, b, b->next);
     splits -= won > 0;
     split_bytes -= (int64_t)won;
+    b->idle_since = m->requests;
     arena_insert(a, b);
     if (b->prev || b->next) {
         splits++;
@@ -218,11 +274,26 @@ static void free_block(device_memory *m, block *b) {
 static int *block_waiting(void *b) { return &((block *)b)->waiting; }
 static void block_done(void *b, void *memory) { free_block(memory, b); }
 
-static size_t round_size(size_t size) { return (size + BLOCK_MIN - 1) / BLOCK_MIN * BLOCK_MIN; }
+/* The next of `divisions` equal steps from one power of two to the next. */
+static size_t round_to_step(size_t size, uint32_t divisions) {
+    const size_t floor = (size_t)1 << (63 - __builtin_clzll(size)), step = floor / divisions;
+    return (size + step - 1) / step * step;
+}
+
+static inline size_t round_size(size_t size) {
+    if (SET(has_divisions)) {
+        const int interval = 63 - __builtin_clzll(size) - 20;
+        const int last = XPU_POWER2_INTERVALS - 1;
+        const uint32_t n = SET(divisions[interval < 0 ? 0 : interval < last ? interval : last]);
+        if (n > 1 && size > (size_t)BLOCK_MIN * n) size = round_to_step(size, n);
+    }
+    return (size + BLOCK_MIN - 1) / BLOCK_MIN * BLOCK_MIN;
+}
 
 static size_t segment_size(size_t rounded) {
     if (rounded <= SMALL_SIZE) return SMALL_SEGMENT;
-    if (rounded < LARGE_MIN) return LARGE_SEGMENT;
+    const size_t large = SET(large_segment);
+    if (rounded < LARGE_MIN) return large ? large : LARGE_SEGMENT;
     return (rounded + LARGE_ROUND - 1) / LARGE_ROUND * LARGE_ROUND;
 }
 
@@ -265,8 +336,9 @@ static xpu_status new_segment(device_memory *m, arena *a, size_t size, bool retr
     if (m->fraction != 0 && (size > m->allowed || reserved > m->allowed - size))
         return XPU_ERROR_OUT_OF_MEMORY;
     /* Systems give out more host memory than they have and kill who uses it. */
-    size_t total = properties->total_memory;
-    if (properties->type == XPU_DEVICE_CPU && (size > total || reserved > total - size))
+    const size_t total = properties->total_memory;
+    if (properties->built_for_cpu && (size > total || reserved > total - size ||
+                                      (size >= ASK_FROM && size > cl_memory_left(m->device, true))))
         return XPU_ERROR_OUT_OF_MEMORY;
 
     void *base;
@@ -294,6 +366,7 @@ static xpu_status new_segment(device_memory *m, arena *a, size_t size, bool retr
     *b = (block){.node = {.size = size, .address = base}, .segment = s, .arena = a};
     s->starts[0] = b;
     m->stats.num_device_alloc++;
+    if (is_oversize(size)) increase(&m->stats.oversize_segments, 1);
     FOR_KINDS(kind, a->large) {
         increase(&m->stats.segment[kind], 1);
         increase(&m->stats.reserved_bytes[kind], size);
@@ -312,6 +385,7 @@ static xpu_status release_segment(device_memory *m, segment *s) {
     put_spare(m, b);
     a->pool->segments--;
     m->stats.num_device_free++;
+    if (is_oversize(s->size)) decrease(&m->stats.oversize_segments, 1);
     FOR_KINDS(kind, a->large) {
         decrease(&m->stats.segment[kind], 1);
         decrease(&m->stats.reserved_bytes[kind], s->size);
@@ -382,6 +456,55 @@ xpu_status device_memory_release(device_memory *m, memory_pool *only) {
     return result;
 }
 
+static bool is_idle(const segment *s) {
+    return block_is_free(s->starts[0]) && s->starts[0]->node.size == s->size;
+}
+
+/* Gives back blocks that are never cut, so that the driver can give `size` bytes: one that is large enough,
+ * or the largest ones. Says whether that was enough. */
+static bool release_oversize(device_memory *m, const arena *a, size_t size) {
+    if (!SET(max_split) || !a->large || m->captures || device_finish(m->device) != XPU_SUCCESS) return false;
+    const size_t wanted = is_oversize(size) ? size : SET(max_split) + 1;
+    size_t released = 0;
+    while (released < wanted) {
+        range_node *n = range_ceiling(a->trees[0], wanted, NULL);
+        for (range_node *next = n ? NULL : a->trees[0]; next; next = next->right) n = next;
+        segment *s = n ? ((block *)n)->segment : NULL;
+        if (!s || !is_oversize(n->size) || n->size != s->size) return false;
+        released += s->size;
+        if (release_segment(m, s) != XPU_SUCCESS) return false;
+    }
+    return true;
+}
+
+/* Gives unused segments of the default pool back until no more is reserved than the threshold allows: in each
+ * round those that have been unused for at least the mean of the times. */
+static xpu_status collect_garbage(device_memory *m) {
+    const size_t all = m->fraction != 0 ? m->allowed : cl_device_properties(m->device)->total_memory;
+    const size_t limit = (size_t)(SET(garbage_threshold) * (double)all);
+    const xpu_memory_stat *reserved = &m->stats.reserved_bytes[XPU_POOL_ALL];
+    if (!limit || m->captures || (size_t)reserved->current <= limit) return XPU_SUCCESS;
+    XPU_TRY(device_finish(m->device));
+    for (bool any = true; any && (size_t)reserved->current > limit;) {
+        uint64_t ages = 0, count = 0;
+        for (const segment *s = m->segments; s; s = s->after) {
+            if (s->starts[0]->arena->pool != &m->pool || !s->starts[0]->arena->large || !is_idle(s)) continue;
+            ages += m->requests - s->starts[0]->idle_since;
+            count++;
+        }
+        any = false;
+        for (segment *s = m->segments, *after; s && (size_t)reserved->current > limit; s = after) {
+            after = s->after;
+            const arena *a = s->starts[0]->arena;
+            if (a->pool != &m->pool || !a->large || !is_idle(s)) continue;
+            if ((m->requests - s->starts[0]->idle_since) * count < ages) continue;
+            XPU_TRY(release_segment(m, s));
+            any = true;
+        }
+    }
+    return XPU_SUCCESS;
+}
+
 static const char *format_size(char text[32], size_t size) {
     static const char *const units[] = {"KiB", "MiB", "GiB"};
     if (size <= 1024) {
@@ -416,16 +539,19 @@ static xpu_status out_of_memory(device_memory *m, arena *a, size_t rounded, size
  * cached if need be. */
 static xpu_status grow(device_memory *m, arena *a, size_t rounded, block **result) {
     size_t size = segment_size(rounded);
+    if (SET(garbage_threshold) > 0) XPU_TRY(collect_garbage(m));
     xpu_status status = new_segment(m, a, size, false, result);
+    if (status == XPU_ERROR_OUT_OF_MEMORY && release_oversize(m, a, rounded))
+        status = new_segment(m, a, size, false, result);
     if (status != XPU_ERROR_OUT_OF_MEMORY) return status;
     XPU_TRY(device_memory_release(m, NULL));
     status = new_segment(m, a, size, true, result);
     if (status != XPU_ERROR_OUT_OF_MEMORY) return status;
     /* Blocks that other streams have now passed may fit. */
-    *result = arena_best(a, rounded);
+    *result = find_free(a, rounded);
     for (memory_pool *p = m->private_pools; !*result && p && a->pool == &m->pool; p = p->next) {
         const arena *spare = p->traits & POOL_USE_ON_OOM ? find_arena(p, a->stream, a->large) : NULL;
-        if (spare) *result = arena_best(spare, rounded);
+        if (spare) *result = find_free(spare, rounded);
     }
     if (!*result) return out_of_memory(m, a, rounded, size);
     arena_remove((*result)->arena, *result);
@@ -475,7 +601,8 @@ static inline block *take_whole(device_memory *m, block *b) {
 /* `b` without what it has beyond `size`, where the rules allow to cut it. */
 static inline block *split(device_memory *m, block *b, size_t size) {
     size_t rest = b->node.size - size;
-    if ((b->arena->pool->traits & POOL_NO_SPLIT) || (b->arena->large ? rest <= SMALL_SIZE : rest < BLOCK_MIN))
+    if ((b->arena->pool->traits & POOL_NO_SPLIT) ||
+        (b->arena->large ? rest <= SMALL_SIZE : rest < BLOCK_MIN) || is_oversize(size))
         return take_whole(m, b);
     return cut(m, b, size);
 }
@@ -484,6 +611,7 @@ static inline void hand_out(device_memory *m, block *b, size_t requested) {
     arena *a = b->arena;
     b->allocated = true;
     b->requested = requested;
+    if (is_oversize(b->node.size)) increase(&m->stats.oversize_allocations, 1);
     FOR_KINDS(kind, a->large) {
         increase(&m->stats.allocation[kind], 1);
         increase(&m->stats.active[kind], 1);
@@ -496,6 +624,7 @@ static inline void hand_out(device_memory *m, block *b, size_t requested) {
 
 static inline void take_back(device_memory *m, block *b) {
     b->allocated = false;
+    if (is_oversize(b->node.size)) decrease(&m->stats.oversize_allocations, 1);
     FOR_KINDS(kind, b->arena->large) {
         decrease(&m->stats.allocation[kind], 1);
         decrease(&m->stats.allocated_bytes[kind], b->node.size);
@@ -565,7 +694,8 @@ static xpu_status allocate(device_memory *m, xpu_stream *stream, size_t requeste
     if (!a || !reserve_blocks(m))
         return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no host memory for the allocator's tables");
 
-    block *b = arena_best(a, size);
+    m->requests++;
+    block *b = find_free(a, size);
     if (b)
         arena_remove(a, b);
     else

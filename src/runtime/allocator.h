@@ -17,9 +17,10 @@ enum {
     BLOCK_MIN = 512,      /* every size is a multiple of it */
     SMALL_SIZE = 1 << 20, /* the largest request that is served from a small segment */
     SMALL_SEGMENT = 2 << 20,
-    LARGE_SEGMENT = 20 << 20, /* for requests below LARGE_MIN */
+    LARGE_SEGMENT = 20 << 20, /* for requests below LARGE_MIN, unless it is set */
     LARGE_MIN = 10 << 20,     /* from here on segments are the request's size, rounded up … */
     LARGE_ROUND = 2 << 20,    /* … to a multiple of this */
+    ASK_FROM = 32 << 20,      /* of host memory: the system is asked, at the cost of reading a few files */
     SMALL_CLASSES = SMALL_SEGMENT / BLOCK_MIN
 };
 
@@ -33,6 +34,7 @@ typedef struct block {
     int waiting;      /* of these, how many have not passed since it was freed */
     bool allocated;
     uint64_t time;       /* when it was handed out, by allocator_tick */
+    uint64_t idle_since; /* when it was freed, in requests to its device */
     const void *context; /* from the history hook */
 } block;
 
@@ -89,6 +91,7 @@ typedef struct device_memory {
     xpu_memory_stats stats;
     double fraction; /* 0: not set */
     size_t allowed;
+    uint64_t requests; /* so far */
     xpu_memory_hook hook;
     void *hook_user;
 } device_memory;
@@ -108,6 +111,9 @@ xpu_status device_memory_settle(device_memory *m);
 /* Hands out just those bytes of a free block, as what was handed out at `time`. */
 xpu_status device_memory_hand_out(device_memory *m, char *address, size_t size, size_t requested,
                                   uint64_t time);
+
+/* The size from which on blocks are never cut; 0 where all may be. */
+size_t allocator_max_split(void);
 
 /* Bytes that the driver should be able to give; an estimate. */
 size_t device_memory_free_bytes(const device_memory *m, size_t *total);

@@ -8,6 +8,7 @@ xpu_status xpu_memory_get_stats(int device, xpu_memory_stats *stats) {
     device_memory *m;
     XPU_TRY(device_memory_lock(device, &m));
     *stats = m->stats;
+    stats->max_split_size = (int64_t)allocator_max_split();
     device_memory_unlock(m);
     return XPU_SUCCESS;
 }

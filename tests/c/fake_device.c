@@ -39,6 +39,7 @@ void fake_reset(void) {
         f->properties = (xpu_device_properties){
             .type = XPU_DEVICE_GPU, .total_memory = 1024 * MIB, .max_allocation = 1024 * MIB};
         f->limit = 1024 * MIB;
+        f->left = UINT64_MAX;
         for (int s = 0; s < FAKE_STREAMS; s++) {
             f->streams[s].device = d;
             f->streams[s].id = s;
@@ -112,6 +113,8 @@ xpu_status cl_host_free(void *pointer) {
     fake_host_blocks--;
     return XPU_SUCCESS;
 }
+
+uint64_t cl_memory_left(int device, bool swapping) { return fakes[device].left; }
 
 const xpu_device_properties *cl_device_properties(int device) { return &fakes[device].properties; }
 

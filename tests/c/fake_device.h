@@ -22,7 +22,8 @@ struct xpu_stream {
 typedef struct fake_device {
     xpu_device_properties properties;
     xpu_stream streams[FAKE_STREAMS];
-    size_t limit; /* bytes that the driver has; more is out of memory */
+    size_t limit;  /* bytes that the driver has; more is out of memory */
+    uint64_t left; /* what the operating system says is left */
     atomic_size_t used;
     atomic_int allocs, frees; /* raw memory calls that succeeded */
     void *last;               /* what the driver gave last */

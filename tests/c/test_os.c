@@ -379,6 +379,274 @@ static void test_clocks_and_memory(void **state) {
     os_aligned_free(NULL);
 }
 
+#if defined(__linux__)
+/* --- memory, from trees of files that look like /proc and /sys --- */
+
+#define KIB ((uint64_t)1 << 10)
+#define MIB ((uint64_t)1 << 20)
+
+/* Writes a file below the test's folder, and the folders above it. */
+static void lay(const char *tree, const char *name, const char *content) {
+    char path[1024], folders[1024];
+    snprintf(path, sizeof path, "%s/%s%s", folder, tree, name);
+    snprintf(folders, sizeof folders, "%s", path);
+    *strrchr(folders, '/') = 0;
+    os_folders_make(folders);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(content, file);
+    assert_false(fclose(file));
+}
+
+#define MEMINFO                                                                                              \
+    "MemTotal:       1024000 kB\nMemFree:         100000 kB\nMemAvailable:    800000 kB\n"                   \
+    "Cached:          50000 kB\nSwapTotal:       20000 kB\nSwapFree:        10000 kB\n"
+#define MOUNT_2(root)                                                                                        \
+    "31 23 0:28 " root " /sys/fs/cgroup rw,relatime shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
+#define MOUNT_1(root)                                                                                        \
+    "30 23 0:27 / /sys/fs/cgroup ro - tmpfs tmpfs rw\n34 30 0:32 / /sys/fs/cgroup/cpuset rw - cgroup "       \
+    "cgroup "                                                                                                \
+    "rw,cpuset\n35 30 0:32 " root " /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n"
+
+typedef struct group_file {
+    const char *name, *content;
+} group_file;
+
+typedef struct group_case {
+    const char *cgroup, *mountinfo;
+    uint64_t limit, left; /* in MiB; 0: none */
+    group_file files[10];
+} group_case;
+
+static const group_case groups[] = {
+    {"", "", 0, 0, {{NULL, NULL}}}, /* no control groups */
+    {"0::/\n", MOUNT_2("/"), 0, 0, {{NULL, NULL}}},
+    {"0::/a/b\n",
+     MOUNT_2("/"),
+     300,
+     200,
+     {{"/a/b/memory.max", "314572800\n"}, {"/a/b/memory.current", "104857600\n"}}},
+    /* files in the cache that can go are not used up */
+    {"0::/a\n",
+     MOUNT_2("/"),
+     300,
+     220,
+     {{"/a/memory.max", "314572800\n"},
+      {"/a/memory.current", "104857600\n"},
+      {"/a/memory.stat", "anon 1\nactive_file 3\ninactive_file 20971520\n"}}},
+    {"0::/a\n", MOUNT_2("/"), 0, 0, {{"/a/memory.max", "max\n"}, {"/a/memory.current", "104857600\n"}}},
+    /* the group above is smaller, or fuller */
+    {"0::/a/b/c\n",
+     MOUNT_2("/"),
+     100,
+     60,
+     {{"/a/b/c/memory.max", "314572800\n"},
+      {"/a/b/c/memory.current", "20971520\n"},
+      {"/a/memory.max", "104857600\n"},
+      {"/a/memory.current", "41943040\n"}}},
+    {"0::/a/b\n",
+     MOUNT_2("/"),
+     100,
+     10,
+     {{"/a/b/memory.max", "104857600\n"},
+      {"/a/b/memory.current", "20971520\n"},
+      {"/a/memory.max", "209715200\n"},
+      {"/a/memory.current", "199229440\n"}}},
+    /* from memory.high on the kernel holds processes back */
+    {"0::/a\n",
+     MOUNT_2("/"),
+     200,
+     190,
+     {{"/a/memory.max", "314572800\n"},
+      {"/a/memory.high", "209715200\n"},
+      {"/a/memory.current", "10485760\n"}}},
+    /* a container that sees its own group as the mount, with and without a namespace of its own */
+    {"0::/\n", MOUNT_2("/"), 50, 40, {{"/memory.max", "52428800\n"}, {"/memory.current", "10485760\n"}}},
+    {"0::/docker/x\n",
+     MOUNT_2("/docker/x"),
+     50,
+     40,
+     {{"/memory.max", "52428800\n"}, {"/memory.current", "10485760\n"}}},
+    {"0::/docker/x/y\n",
+     MOUNT_2("/docker/x"),
+     30,
+     20,
+     {{"/memory.max", "52428800\n"},
+      {"/memory.current", "10485760\n"},
+      {"/y/memory.max", "31457280\n"},
+      {"/y/memory.current", "10485760\n"}}},
+    {"0::/../other\n",
+     MOUNT_2("/"),
+     50,
+     40,
+     {{"/memory.max", "52428800\n"}, {"/memory.current", "10485760\n"}}},
+    /* over its limit */
+    {"0::/a\n", MOUNT_2("/"), 50, 0, {{"/a/memory.max", "52428800\n"}, {"/a/memory.current", "62914560\n"}}},
+    {"0::/a\n", MOUNT_2("/"), 50, 50, {{"/a/memory.max", "52428800\n"}}},     /* doesn't tell its use */
+    {"0::/a\n", MOUNT_2("/"), 0, 0, {{"/a/memory.max", "10995116277760\n"}}}, /* more than there is */
+    /* version 1 */
+    {"9:name=systemd:/\n4:memory:/a\n0::/\n",
+     MOUNT_1("/"),
+     300,
+     220,
+     {{"/memory/a/memory.limit_in_bytes", "314572800\n"},
+      {"/memory/a/memory.usage_in_bytes", "104857600\n"},
+      {"/memory/a/memory.stat", "cache 9\ninactive_file 7\ntotal_inactive_file 20971520\n"}}},
+    {"4:memory:/a\n",
+     MOUNT_1("/"),
+     0,
+     0,
+     {{"/memory/a/memory.limit_in_bytes", "9223372036854771712\n"},
+      {"/memory/a/memory.usage_in_bytes", "1\n"}}},
+    {"4:cpu,memory:/a/b\n",
+     MOUNT_1("/"),
+     100,
+     90,
+     {{"/memory/a/memory.limit_in_bytes", "104857600\n"}, {"/memory/a/memory.usage_in_bytes", "10485760\n"}}},
+    {"5:hugetlb:/h\n4:memory:/docker/x\n",
+     MOUNT_1("/docker/x"),
+     100,
+     90,
+     {{"/memory/memory.limit_in_bytes", "104857600\n"}, {"/memory/memory.usage_in_bytes", "10485760\n"}}},
+    {"3:cpuset:/a\n", MOUNT_1("/"), 0, 0, {{"/memory/a/memory.limit_in_bytes", "104857600\n"}}},
+    /* both versions: the smaller one counts */
+    {"4:memory:/a\n0::/b\n",
+     MOUNT_1("/") "41 30 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n",
+     70,
+     60,
+     {{"/memory/a/memory.limit_in_bytes", "104857600\n"},
+      {"/memory/a/memory.usage_in_bytes", "10485760\n"},
+      {"/unified/b/memory.max", "73400320\n"},
+      {"/unified/b/memory.current", "10485760\n"}}},
+};
+
+static void test_memory_of_groups(void **state) {
+    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
+        const group_case *g = &groups[i];
+        char tree[32], root[512], name[256];
+        snprintf(tree, sizeof tree, "group%zu", i);
+        snprintf(root, sizeof root, "%s/%s", folder, tree);
+        lay(tree, "/proc/meminfo", MEMINFO);
+        lay(tree, "/proc/self/cgroup", g->cgroup);
+        lay(tree, "/proc/self/mountinfo", g->mountinfo);
+        for (const group_file *f = g->files; f->name; f++) {
+            snprintf(name, sizeof name, "/sys/fs/cgroup%s", f->name);
+            lay(tree, name, f->content);
+        }
+        os_memory memory;
+        assert_true(os_memory_read(root, &memory));
+        assert_true(memory.total == 1024000 * KIB);
+        assert_true(memory.available == 800000 * KIB);
+        assert_true(memory.swap == 10000 * KIB);
+        const uint64_t limit = g->limit ? g->limit * MIB : OS_UNLIMITED,
+                       left = g->limit ? g->left * MIB : OS_UNLIMITED;
+        if (memory.limit != limit || memory.limit_left != left)
+            fail_msg("case %zu: %llu MiB and %llu left", i, (unsigned long long)(memory.limit / MIB),
+                     (unsigned long long)(memory.limit_left / MIB));
+    }
+}
+
+static void test_memory_of_the_machine(void **state) {
+    os_memory memory;
+    lay("old", "/proc/meminfo", "MemTotal: 1000 kB\nMemFree: 300 kB\nCached: 200 kB\n");
+    assert_true(os_memory_read(in_folder("old"), &memory));
+    assert_true(memory.total == 1000 * KIB && memory.available == 500 * KIB && memory.swap == 0);
+    lay("broken", "/proc/meminfo", "MemFree: 300 kB\n");
+    assert_false(os_memory_read(in_folder("broken"), &memory));
+    assert_false(os_memory_read(in_folder("nothing"), &memory));
+    assert_true(os_memory_read("", &memory));
+    assert_true(memory.total > 64 * MIB && memory.available <= memory.total);
+}
+
+/* Memory that another process takes is missing here, until it ends. Others take and give back meanwhile, so
+ * that one attempt in several is asked for. */
+static bool falls_and_rises(void) {
+    os_memory before, during, after;
+    const size_t size = 256 * MIB;
+    int ready[2], over[2];
+    char byte;
+    assert_int_equal(pipe(ready) | pipe(over), 0);
+    assert_true(os_memory_read("", &before));
+    const pid_t child = fork();
+    if (!child) {
+        char *taken = malloc(size);
+        for (size_t i = 0; taken && i < size; i += 4096) ((volatile char *)taken)[i] = 1;
+        close(over[1]);
+        _exit(write(ready[1], "", 1) != 1 || read(over[0], &byte, 1) < 0);
+    }
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    assert_true(os_memory_read("", &during));
+    close(over[1]);
+    waitpid(child, NULL, 0);
+    assert_true(os_memory_read("", &after));
+    close(over[0]);
+    close(ready[0]);
+    close(ready[1]);
+    return during.available + size / 2 < before.available && during.available + size / 2 < after.available;
+}
+
+static void test_memory_falls(void **state) {
+    int attempts = 0;
+    while (!falls_and_rises()) assert_true(++attempts < 50);
+}
+
+/* A process's open file of a driver. */
+static void lay_client(const char *tree, int process, int file, const char *target, const char *info) {
+    char path[1024], name[64];
+    snprintf(name, sizeof name, "/proc/%d/fdinfo/%d", process, file);
+    lay(tree, name, info);
+    snprintf(path, sizeof path, "%s/%s/proc/%d/fd", folder, tree, process);
+    os_folders_make(path);
+    snprintf(path, sizeof path, "%s/%s/proc/%d/fd/%d", folder, tree, process, file);
+    assert_int_equal(symlink(target, path), 0);
+}
+
+static void test_memory_of_gpus(void **state) {
+    static const char at[] = "0000:03:00.0";
+    uint64_t used;
+    lay("gpu", "/sys/bus/pci/devices/0000:03:00.0/vendor", "0x8086\n");
+    lay("gpu", "/proc/meminfo", MEMINFO);
+    assert_false(os_gpu_memory_used(in_folder("gpu"), at, &used)); /* nobody is seen to use it */
+    assert_false(os_gpu_memory_used(in_folder("gpu"), "", &used));
+    assert_false(os_gpu_memory_used(in_folder("gpu"), "0000:04:00.0", &used));
+    /* xe: what is resident, in one region of two; the other one is the host's */
+    lay_client(
+        "gpu", 100, 5, "/dev/dri/renderD128",
+        "pos:\t0\ndrm-driver:\txe\ndrm-client-id:\t7\ndrm-pdev:\t0000:03:00.0\ndrm-total-vram0:\t900 MiB\n"
+        "drm-resident-vram0:\t300 MiB\ndrm-total-gtt:\t50 MiB\ndrm-resident-gtt:\t50 MiB\n");
+    assert_true(os_gpu_memory_used(in_folder("gpu"), at, &used));
+    assert_true(used == 300 * MIB);
+    /* the same client again; a file that is none; another GPU's; i915's, in KiB, of another process */
+    lay_client("gpu", 100, 6, "/dev/dri/renderD128",
+               "drm-client-id:\t7\ndrm-pdev:\t0000:03:00.0\ndrm-resident-vram0:\t300 MiB\n");
+    lay_client("gpu", 100, 7, "/dev/null",
+               "drm-client-id:\t9\ndrm-pdev:\t0000:03:00.0\ndrm-resident-vram0:\t1 GiB\n");
+    lay_client("gpu", 200, 3, "/dev/dri/renderD129",
+               "drm-client-id:\t1\ndrm-pdev:\t0000:04:00.0\ndrm-resident-vram0:\t2 GiB\n");
+    lay_client("gpu", 300, 3, "/dev/dri/card0",
+               "drm-client-id:\t8\ndrm-pdev:\t0000:03:00.0\ndrm-resident-local0:\t102400 KiB\n"
+               "drm-resident-system0:\t7 GiB\n");
+    assert_true(os_gpu_memory_used(in_folder("gpu"), at, &used));
+    assert_true(used == 400 * MIB);
+    /* drivers that count otherwise: amdgpu's "memory", others' total, in bytes */
+    lay_client(
+        "gpu", 400, 3, "/dev/dri/renderD128",
+        "drm-client-id:\t10\ndrm-pdev:\t0000:03:00.0\ndrm-memory-vram:\t1024 KiB\ndrm-total-vram:\t9 MiB\n");
+    lay_client("gpu", 400, 4, "/dev/dri/renderD128",
+               "drm-client-id:\t11\ndrm-pdev:\t0000:03:00.0\ndrm-total-vram0:\t1048576\n");
+    assert_true(os_gpu_memory_used(in_folder("gpu"), at, &used));
+    assert_true(used == 402 * MIB);
+    /* drivers that say what is left, or used, in one number, whoever has it */
+    lay("gpu", "/sys/bus/pci/devices/0000:03:00.0/drm/card0/lmem_total_bytes", "1073741824\n");
+    lay("gpu", "/sys/bus/pci/devices/0000:03:00.0/drm/card0/lmem_avail_bytes", "536870912\n");
+    assert_true(os_gpu_memory_used(in_folder("gpu"), at, &used));
+    assert_true(used == 512 * MIB);
+    lay("gpu", "/sys/bus/pci/devices/0000:03:00.0/mem_info_vram_used", "734003200\n");
+    assert_true(os_gpu_memory_used(in_folder("gpu"), at, &used));
+    assert_true(used == 700 * MIB);
+}
+#endif
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_write_and_read),
@@ -394,6 +662,10 @@ int main(void) {
 #if defined(__linux__)
         cmocka_unit_test(test_trim),
         cmocka_unit_test(test_trim_beside_loading),
+        cmocka_unit_test(test_memory_of_groups),
+        cmocka_unit_test(test_memory_of_the_machine),
+        cmocka_unit_test(test_memory_falls),
+        cmocka_unit_test(test_memory_of_gpus),
 #endif
     };
     return cmocka_run_group_tests(tests, setup, teardown);

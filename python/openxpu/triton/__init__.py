@@ -2,3 +2,40 @@
 
 Found by Triton through the entry point group ``triton.backends``; nothing here is to be called by users.
 """
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+_INTEL = "triton.language.extra.intel"
+
+
+class _Finder(MetaPathFinder):
+    """Finds ``triton.language.extra.intel``, which programs import on every xpu, where Intel's Triton isn't installed."""
+
+    def find_spec(
+        self,
+        name: str,
+        path: Sequence[str] | None,  # noqa: ARG002 (the protocol's)
+        target: ModuleType | None = None,  # noqa: ARG002
+    ) -> ModuleSpec | None:
+        """Find the folder ``intel`` beside this file; its modules are then found in it."""
+        if name != _INTEL:
+            return None
+        folder = os.path.join(os.path.dirname(__file__), "intel")
+        return importlib.util.spec_from_file_location(
+            name, os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
+        )
+
+
+sys.meta_path.append(_Finder())  # the last that is asked
+
+# Triton imports this package's modules while it is imported, and wants them whole: where a program imports one of
+# them first, Triton still has to come before it.
+import triton  # noqa: E402, F401

@@ -100,7 +100,7 @@ class XPUBackend(BaseBackend):
 
     def get_module_map(self) -> dict[str, ModuleType]:
         """``libdevice``: Triton's CUDA module names the functions (``__nv_erff``), libxpu's compiler has them."""
-        from triton.language.extra.cuda import libdevice
+        from triton.language.extra.intel import libdevice
 
         return {"triton.language.extra.libdevice": libdevice}
 

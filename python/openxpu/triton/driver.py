@@ -10,8 +10,8 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 
 import openxpu
+from openxpu._image import load
 from openxpu._tile import target_fields
-from openxpu.triton.image import load
 
 
 class Utils:
@@ -27,21 +27,55 @@ class Utils:
     def unload_module(module: Any) -> None:
         """Kernels live as long as the process: they are shared by their source."""
 
+    @property
+    def device_count(self) -> int:
+        """How many devices there are."""
+        import torch
+
+        return torch.xpu.device_count()
+
+    @staticmethod
+    def wait() -> None:
+        """Wait for what the current stream was given."""
+        import torch
+
+        torch.xpu.current_stream().synchronize()
+
+    @staticmethod
+    def memset(pointer: int, value: int, count: int) -> None:
+        """Fill bytes of the device's memory, on the current stream."""
+        from openxpu import _bridge
+
+        _bridge.fill_bytes(pointer, value, count)
+
+    @staticmethod
+    def get_last_selected_build_flags() -> str:
+        """No flags: libxpu chooses them by the kernel."""
+        return ""
+
+    @staticmethod
+    def get_bandwidth(device: int) -> float | None:  # noqa: ARG004 (Intel's signature)
+        """GB/s of the device's memory; nobody knows, as on devices that aren't in Intel's table."""
+        return None
+
     @staticmethod
     @functools.lru_cache
-    def get_device_properties(device: int) -> dict[str, int]:
-        """The properties that Triton and its autotuner read."""
+    def get_device_properties(device: int) -> dict[str, Any]:
+        """The properties that Triton and its autotuner read, and those that Intel's Triton has for programs."""
         import torch
 
         p = torch.xpu.get_device_properties(device)
+        lanes = _target(device).warp_size
         return {
             "max_shared_mem": p.local_mem_size,
             "max_num_regs": 256,
             "multiprocessor_count": p.gpu_subslice_count,
-            "warpSize": _target(device).warp_size,
-            "sm_clock_rate": 0,
-            "mem_clock_rate": 0,
-            "mem_bus_width": 0,
+            "warpSize": lanes,
+            "sm_clock_rate": 1000 * p.max_clock_rate,  # kHz
+            "mem_clock_rate": 1000 * p.memory_clock_rate,
+            "mem_bus_width": p.memory_bus_width,
+            "max_work_group_size": p.max_work_group_size,
+            "sub_group_sizes": tuple(p.sub_group_sizes) or (lanes,),
         }
 
 
@@ -100,6 +134,7 @@ class XPUDriver(DriverBase):
     def __init__(self) -> None:
         super().__init__()
         import torch
+        import triton.language.extra.intel  # noqa: F401 (kernels name it without importing it)
 
         from openxpu import _bridge
 
@@ -161,9 +196,42 @@ class XPUDriver(DriverBase):
         cache.zero_()
 
 
+# Names of architectures as Intel's Triton has them, by SYCL's number of the architecture. Those of one line differ in
+# their last digits, by which no kernel is chosen.
+_ARCHITECTURES = {
+    0x030DC00800: "dg2",
+    0x030F000700: "pvc",
+    0x0311800400: "arl_s",
+    0x0311C00400: "mtl",
+    0x0312800400: "arl_h",
+    0x0500400400: "bmg",
+    0x0500800000: "bmg",
+    0x0501000400: "lnl",
+    0x0780000400: "ptl_h",
+    0x0780400100: "ptl_u",
+    0x0781000400: "nvl_s",
+    0x0781400400: "nvl_u",
+    0x08C2800000: "nvl_p",
+}
+
+
+def _architecture_name(capability: dict[str, Any]) -> str:
+    """Name the architecture; "unknown" for devices that Intel's Triton doesn't name."""
+    family = capability["architecture"] >> 14 << 14  # without the revision
+    for number, name in _ARCHITECTURES.items():
+        if number >> 14 << 14 == family:
+            return name
+    return "unknown"
+
+
 @functools.lru_cache
 def _target(device: int) -> GPUTarget:
+    """A device's target; as in Intel's Triton, ``arch`` is all that is known of the device."""
     import torch
 
-    text = torch.xpu.get_device_capability(device)["target"]
-    return GPUTarget("xpu", text, target_fields(text)["lanes"])
+    capability = dict(torch.xpu.get_device_capability(device))
+    capability["arch"] = _architecture_name(capability)
+    capability["has_2d_block_io"] = capability["has_subgroup_2d_block_io"]
+    capability["has_bfloat16_conversion"] = capability["has_bfloat16_conversions"]
+    capability["core_clock_rate"] = 1000 * capability["max_clock_rate"]  # kHz
+    return GPUTarget("xpu", capability, target_fields(capability["target"])["lanes"])  # type: ignore[arg-type]
