@@ -205,15 +205,13 @@ Tensor &index_put_impl_xpu_(Tensor &self, const torch::List<std::optional<Tensor
     const auto indexed = indexed_of(info.indexed_sizes, info.indexed_strides);
     const bool deterministic = globalContext().deterministicAlgorithms();
     const bool combines = accumulate || deterministic;
-    // Sums that are rounded to 8 or 11 bits after each element differ visibly with the order.
-    const bool ordered = deterministic || isReducedFloatingType(self.scalar_type());
     const auto operands = moving_iter(iter, combines);
     xpu_fault fault = {};
     auto *stream = current_stream(self);
     if (combines)
         check(xpu_index_accumulate(stream, &operands, &indexed,
-                                   accumulate ? XPU_SCATTER_ADD : XPU_SCATTER_SET,
-                                   ordered ? XPU_ORDER_FIXED : XPU_ORDER_ANY, unsafe ? nullptr : &fault));
+                                   accumulate ? XPU_SCATTER_ADD : XPU_SCATTER_SET, scatter_order(),
+                                   unsafe ? nullptr : &fault));
     else
         check(xpu_index_put(stream, &operands, &indexed, unsafe ? nullptr : &fault));
     check_fault(fault);

@@ -3,11 +3,9 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/index_add_native.h>
 #include <ATen/ops/index_reduce_native.h>
-#include <ATen/ops/ones_like.h>
 #include <ATen/ops/scatter_add_native.h>
 #include <ATen/ops/scatter_native.h>
 #include <ATen/ops/scatter_reduce_native.h>
-#include <ATen/ops/zeros_like.h>
 
 #include <limits>
 
@@ -91,13 +89,19 @@ void reduce(const Tensor &out, int64_t dim, const Tensor &index, const Tensor &s
                     : name == "amax" ? XPU_SCATTER_MAX
                     : name == "amin" ? XPU_SCATTER_MIN
                                      : XPU_SCATTER_ADD;
+    if (mean && isReducedFloatingType(out.scalar_type())) { // rounded once
+        const auto sums = out.to(kFloat);
+        reduce(sums, dim, index, source.to(kFloat), name, include_self, all);
+        out.copy_(sums);
+        return;
+    }
     if (!include_self)
         combine(out, dim, index, number(neutral(op, out.scalar_type()), out, source.sizes()), XPU_SCATTER_SET,
                 all);
     combine(out, dim, index, source, op, all);
     if (!mean) return;
-    auto counts = include_self ? at::ones_like(out) : at::zeros_like(out);
-    combine(counts, dim, index, number(1, out, source.sizes()), XPU_SCATTER_ADD, all);
+    auto counts = at::full(out.sizes(), include_self ? 1 : 0, out.options().dtype(kInt));
+    combine(counts, dim, index, number(1, counts, source.sizes()), XPU_SCATTER_ADD, all);
     counts.masked_fill_(counts == 0, 1);
     if (out.is_floating_point() || out.is_complex())
         out.div_(counts);

@@ -1,7 +1,8 @@
 /* Adding to floats or doubles that other work-items add to at the same time, so in any order. Doubles want
  * 64-bit atomics.
  *   XPU_ATOMIC_ADD(type, space, name)    makes name(place, v) for numbers in the address space `space`
- *   XPU_ATOMIC_ADD_GLOBAL(type, name)    the same for global memory, by NVIDIA's instruction where it is */
+ *   XPU_ATOMIC_ADD_GLOBAL(type, name)    the same for global memory, by the device's instruction where it is
+ */
 #define XPU_ATOMIC_ADD(type, space, name) XPU_CAT(XPU_ATOMIC_ADD_, type)(space, name)
 #define XPU_ATOMIC_ADD_float(space, name) XPU_ATOMIC_ADD_SWAPPING(space, name, float, uint, atomic_cmpxchg)
 #define XPU_ATOMIC_ADD_double(space, name) XPU_ATOMIC_ADD_SWAPPING(space, name, double, ulong, atom_cmpxchg)
@@ -14,7 +15,15 @@
             seen = swap(word, old, as_##bits(as_##type(old) + v));                                           \
         } while (seen != old);                                                                               \
     }
-#ifdef XPU_HAS_INLINE_PTX
+#if defined(XPU_HAS_FLOAT_ATOMICS) && defined(__opencl_c_ext_fp32_global_atomic_add)
+#define XPU_ATOMIC_ADD_GLOBAL(type, name) XPU_CAT(XPU_ATOMIC_ADD_EXT_, type)(name)
+#define XPU_ATOMIC_ADD_EXT_double(name) XPU_ATOMIC_ADD_double(__global, name)
+#define XPU_ATOMIC_ADD_EXT_float(name)                                                                       \
+    static inline void name(volatile __global float *place, float v) {                                       \
+        atomic_fetch_add_explicit((volatile __global atomic_float *)place, v, memory_order_relaxed,          \
+                                  memory_scope_device);                                                      \
+    }
+#elif defined(XPU_HAS_INLINE_PTX)
 #define XPU_ATOMIC_ADD_GLOBAL(type, name) XPU_CAT(XPU_ATOMIC_ADD_PTX_, type)(name)
 #define XPU_ATOMIC_ADD_PTX_float(name) XPU_ATOMIC_ADD_PTX(name, float, "f32", "f")
 #define XPU_ATOMIC_ADD_PTX_double(name) XPU_ATOMIC_ADD_PTX(name, double, "f64", "d")

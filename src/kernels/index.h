@@ -6,7 +6,7 @@
 #define INDEX_DIMS 8
 #define INDEX_MAX 6
 
-/* All strides are in bytes. 792 bytes. */
+/* All strides are in bytes. 816 bytes. */
 struct index_params {
     xpu_addr out, in;
     struct fault_watch watch;
@@ -23,6 +23,8 @@ struct index_params {
      */
     xpu_addr keys, order;
     xpu_i64 rows;
+    xpu_addr heads, tails; /* scatter_runs: [chunks][work-items of a chunk], what runs that are cut come to */
+    xpu_i64 items;         /* the latter */
 };
 
 /* nonzero: `chunk` elements a work-item. */

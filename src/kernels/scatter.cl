@@ -11,10 +11,16 @@
  * scatter_places, scatter_ordered: the same for rows that share few places: the elements that go to each place
  *   are found first, and a work-group goes from place to place, so that each is read, written and rounded once.
  * scatter_keys, scatter_runs: the same for GPUs, where few work-items would walk far: the places that the
- *   serial dimensions' elements go to are written down, sorted (xpu_sort, so that equal ones keep their order),
- *   and the first element of each run of equal ones combines them all.
- * scatter_atomic: every element is a work-item; places are updated by compare and swap.
- *   -DT=dtype  -DOP=0 set, 1 add, 2 multiply, 3 minimum, 4 maximum (NaN wins)
+ *   serial dimensions' elements go to are written down and sorted (xpu_sort, so that equal ones keep their order).
+ *   Where their order within a place is open, scatter_count counts each place's (`heads`, one more for those out of
+ *   range), which the host adds up to ends, and scatter_spread writes keys and order from there on down.
+ *   A work-item combines `block` of them, with the rest of the last run of equal ones; runs of more than
+ *   WHOLE_RUN are cut where blocks end, and scatter_joints combines their parts.
+ * scatter_atomic: every element is a work-item; places are updated by the device's atomic operations, or by
+ *   compare and swap where it has none.
+ * scatter_begin, scatter_join: with -DJOIN=1, before and after one of the others into `serial` copies of the
+ *   places, which are of dtype T: they make the copies neutral, and combine out, of dtype S, with all of them.
+ *   -DT=dtype of the places, -DS=the elements'  -DOP=0 set, 1 add, 2 multiply, 3 minimum, 4 maximum (NaN wins)
  *   -DSORTED=1 for scatter_keys and scatter_runs, -DORDERED=1 for scatter_places and scatter_ordered
  *   -DNI -DDIMS -DPDIMS -DI -DOS0 -DIS0 -DKS0 as in index.cl, -DATOMIC=0|1, -DSIZE the element's bytes, -DT_<dtype>, -DKIND_b|i|u|f|c. */
 #if ORDERED
@@ -25,11 +31,12 @@
 #include "atomic_add.h"
 #include "index.h"
 
-#if ATOMIC && SIZE == 8 && !defined(KIND_c)
+#if ATOMIC && SIZE >= 8
 #pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable
 #endif
 
 typedef STORED(T) stored;
+typedef STORED(S) source;
 typedef COMPUTED(T) computed;
 
 static inline computed combine(computed old, computed v) {
@@ -64,10 +71,87 @@ static inline computed combine(computed old, computed v) {
 #endif
 }
 
+#if JOIN
+
+#define DTYPE_BITS (8 * SIZE)
+#if OP == 1
+#if defined(KIND_f)
+#define NEUTRAL (-(computed)0) /* so that nothing added to -0 leaves it */
+#elif defined(KIND_c)
+#define NEUTRAL (computed)(-0.0f, -0.0f)
+#else
+#define NEUTRAL (computed)0
+#endif
+#elif OP == 2
+#if defined(KIND_c)
+#define NEUTRAL (computed)(1, 0)
+#else
+#define NEUTRAL (computed)1
+#endif
+#elif defined(KIND_f)
+#define NEUTRAL (computed)(OP == 3 ? INFINITY : -INFINITY)
+#elif defined(KIND_b)
+#define NEUTRAL (computed)(OP == 3)
+#elif defined(KIND_u)
+#define NEUTRAL (computed)(OP == 3 ? ~0ul : 0ul)
+#else
+#define NEUTRAL (computed)(OP == 3 ? (1ul << (DTYPE_BITS - 1)) - 1 : 1ul << (DTYPE_BITS - 1))
+#endif
+
+__kernel void scatter_begin(struct index_params p) {
+    const ulong i = get_global_id(0);
+    if (i < (ulong)p.rows) STORE(T, XPU_PTR(stored, p.in), i, NEUTRAL);
+}
+
+/* A place whose copies nothing has gone to keeps its bits. */
+static inline bool is_neutral(computed v) {
+#if defined(KIND_c)
+    return v.x == NEUTRAL.x && v.y == NEUTRAL.y;
+#elif defined(KIND_f) && SIZE == 8
+    return as_ulong(v) == as_ulong(NEUTRAL);
+#elif defined(KIND_f)
+    return as_uint(v) == as_uint(NEUTRAL);
+#else
+    return v == NEUTRAL;
+#endif
+}
+
+__kernel void scatter_join(struct index_params p) {
+    const ulong i = get_global_id(0);
+    if (i >= (ulong)p.rows) return;
+    ulong rest = i;
+    long out = 0, in = 0;
+#pragma unroll
+    for (int d = 0; d < DIMS; d++) {
+        const ulong q = d + 1 < DIMS ? rest / (ulong)p.size[d] : 0, r = rest - q * p.size[d];
+        out += r * p.out_stride[d];
+        in += r * p.in_stride[d];
+        rest = q;
+    }
+    const long by_copy = p.step[0], copies = p.serial;
+    const xpu_addr from = p.in + in;
+    computed v = LOAD(T, XPU_CPTR(stored, from), 0);
+    long c = 1;
+    if (copies > 8) { /* loads that don't wait for each other */
+        computed w[4] = {NEUTRAL, NEUTRAL, NEUTRAL, NEUTRAL};
+        for (; c + 4 <= copies; c += 4)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                w[e] = combine(w[e], LOAD(T, XPU_CPTR(stored, from + (c + e) * by_copy), 0));
+        v = combine(combine(v, w[0]), combine(w[1], combine(w[2], w[3])));
+    }
+    for (; c < copies; c++) v = combine(v, LOAD(T, XPU_CPTR(stored, from + c * by_copy), 0));
+    if (is_neutral(v)) return;
+    __global source *place = XPU_PTR(source, p.out + out);
+    STORE(S, place, 0, combine(LOAD(S, place, 0), v));
+}
+
+#else
+
 /* `n` elements on from both addresses; an index, for compilers to see that lanes lie side by side. */
 static inline void put(xpu_addr to, xpu_addr from, size_t n) {
     __global stored *place = XPU_PTR(stored, to);
-    const computed v = LOAD(T, XPU_CPTR(stored, from), n);
+    const computed v = LOAD(S, XPU_CPTR(source, from), n);
 #if OP == 0
     STORE(T, place, n, v);
 #else
@@ -102,7 +186,7 @@ XPU_BY_ITSELF __kernel void scatter_places(struct index_params p) {
  * lanes, all lanes take part, those beyond `length` with the last element, which they don't write. (Written out:
  * the compiler unrolls loops over private arrays too late; broadcasts tell it that all lanes have one row.) */
 #define READ(e) computed v##e = LOAD(T, place, n + e * ROW_LANES);
-#define TAKE(e) v##e = combine(v##e, LOAD(T, row, n + e * ROW_LANES));
+#define TAKE(e) v##e = combine(v##e, LOAD(S, row, n + e * ROW_LANES));
 #define WRITE(e) STORE(T, place, n + e * ROW_LANES, v##e);
 #define PUT_RUN(name, EACH, MINE, IF_MINE)                                                                   \
     static inline void name(xpu_addr to, xpu_addr from, long by_row, __global const int *order, long s,      \
@@ -111,8 +195,8 @@ XPU_BY_ITSELF __kernel void scatter_places(struct index_params p) {
         const size_t n = MINE;                                                                               \
         EACH(READ)                                                                                           \
         for (; s < end; s++) {                                                                               \
-            __global const stored *row =                                                                     \
-                XPU_CPTR(stored, from + sub_group_broadcast(order[s], 0) * by_row);                          \
+            __global const source *row =                                                                     \
+                XPU_CPTR(source, from + sub_group_broadcast(order[s], 0) * by_row);                          \
             EACH(TAKE)                                                                                       \
         }                                                                                                    \
         IF_MINE { EACH(WRITE) }                                                                              \
@@ -167,7 +251,7 @@ __attribute__((intel_reqd_sub_group_size(ROW_LANES))) __kernel void scatter_orde
 #define TOGETHER 4 /* elements whose indices are looked at before any is combined */
 
 /* `length` elements with one index each. */
-static inline void combine_line(const struct index_params *p, xpu_addr place, xpu_addr source, xpu_addr indices,
+static inline void combine_line(const struct index_params *p, xpu_addr place, xpu_addr from, xpu_addr indices,
                                 long length, long by_place, long by_source, long by_index) {
     const long extent = p->extent[0];
 #if UNIT_STEP
@@ -187,7 +271,7 @@ static inline void combine_line(const struct index_params *p, xpu_addr place, xp
                 index[e] += index[e] >> 63 & extent;
 #endif
                 is_there &= (ulong)index[e] < (ulong)extent;
-                value[e] = LOAD(T, XPU_CPTR(stored, source + e * by_source), 0);
+                value[e] = LOAD(S, XPU_CPTR(source, from + e * by_source), 0);
             }
             if (!is_there) break;
 #pragma unroll
@@ -199,16 +283,16 @@ static inline void combine_line(const struct index_params *p, xpu_addr place, xp
                 STORE(T, to, 0, combine(LOAD(T, to, 0), value[e]));
 #endif
             }
-            place += TOGETHER * by_place, source += TOGETHER * by_source, indices += TOGETHER * by_index;
+            place += TOGETHER * by_place, from += TOGETHER * by_source, indices += TOGETHER * by_index;
         }
         /* the last elements, and those among which one isn't there */
         for (const long end = min(i + TOGETHER, length); i < end; i++) {
             const long given = *XPU_CPTR(index_t, indices), index = given < 0 && WRAPS ? given + extent : given;
             if ((ulong)index < (ulong)extent)
-                put(place + index * step, source, 0);
+                put(place + index * step, from, 0);
             else
                 fault_report(p->watch, 0, given, extent);
-            place += by_place, source += by_source, indices += by_index;
+            place += by_place, from += by_source, indices += by_index;
         }
     }
 }
@@ -238,7 +322,7 @@ __kernel void scatter_blocks(struct index_params p) {
 #elif NI == 1
 #if SERIAL_FIRST
 #if SERIAL_FLAT
-    const long by_source = SIZE, by_index = sizeof(index_t);
+    const long by_source = sizeof(source), by_index = sizeof(index_t);
 #else
     const long by_source = p.in_stride[PDIMS], by_index = p.index_stride[0][PDIMS];
 #endif
@@ -309,33 +393,128 @@ __kernel void scatter_keys(struct index_params p) {
     *key = found ? offset : NOWHERE;
 }
 
+/* Elements whose place is p.extent[0] · … wide: its number, of which the last index moves fastest. */
+#define PLACE_START                                                                                          \
+    const long s = get_global_id(0);                                                                         \
+    if (s >= p.serial) return;                                                                               \
+    long out = 0, in = 0, at[NI];                                                                            \
+    for (int k = 0; k < NI; k++) at[k] = 0;                                                                  \
+    MOVE_SERIAL(s);                                                                                          \
+    INDEX_RESOLVE(offset, found, 0)                                                                          \
+    long place = 0, places = 1;                                                                              \
+    for (int k = 0; k < NI; k++) {                                                                           \
+        const long given = *XPU_CPTR(index_t, p.index[k] + at[k]);                                           \
+        place = place * p.extent[k] + (given < 0 && p.wrap ? given + p.extent[k] : given);                   \
+        places *= p.extent[k];                                                                               \
+    }                                                                                                        \
+    volatile __global int *count = XPU_PTR(int, p.heads) + (found ? place : places);
+
+__kernel void scatter_count(struct index_params p) {
+    PLACE_START
+    atomic_inc(count);
+}
+
+__kernel void scatter_spread(struct index_params p) {
+    PLACE_START
+    const int i = atomic_dec(count) - 1;
+    XPU_PTR(long, p.keys)[i] = found ? offset : NOWHERE;
+    XPU_PTR(long, p.order)[i] = s;
+}
+
+#define WHOLE_RUN 1024
+
+/* How many of the keys in order are less than `key`, or with `and_equal` not greater. */
+static inline long keys_before(__global const long *keys, long count, long key, bool and_equal) {
+    long low = 0, high = count;
+    while (low < high) {
+        const long middle = low + (high - low) / 2, k = keys[middle];
+        if (k < key || (and_equal && k == key))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* The work-item's place in the ND-range: an element of the parallel dimensions, and a chunk of the order. */
+#define RUNS_START                                                                                           \
+    const long x = get_global_id(0), chunk = get_global_id(1), others = get_global_id(2);                    \
+    const long begin = chunk * p.block;                                                                      \
+    if (x >= p.size[0] || begin >= p.serial) return;                                                         \
+    const long item = x + p.size[0] * others, items = p.items;                                               \
+    const long row = p.rows > 1 ? item : 0, end = min(begin + p.block, (long)p.serial);                      \
+    __global const long *keys = XPU_CPTR(long, p.keys) + row * p.serial;                                     \
+    long out = x * OS0, in = x * IS0, at[NI], z = others;                                                    \
+    for (int k = 0; k < NI; k++) at[k] = 0;                                                                  \
+    _Pragma("unroll") for (int d = 1; d < PDIMS; d++) {                                                      \
+        const long q = d + 1 < PDIMS ? (long)((ulong)z / (ulong)p.size[d]) : 0, r = z - q * p.size[d];       \
+        INDEX_MOVE(d, r);                                                                                    \
+        z = q;                                                                                               \
+    }
+
+/* v combined with elements from … to-1 of the order. */
+#define COMBINE_RUN(v, from, to)                                                                             \
+    for (long i_ = from; i_ < (to); i_++) {                                                                  \
+        in = in0;                                                                                            \
+        MOVE_SERIAL(order[i_]);                                                                              \
+        v = combine(v, LOAD(S, XPU_CPTR(source, p.in + in), 0));                                             \
+    }
+
 __kernel void scatter_runs(struct index_params p) {
-    const long x = get_global_id(0), s = get_global_id(1);
-    long z = get_global_id(2);
-    if (x >= p.size[0] || s >= p.serial) return;
-    const long row = p.rows > 1 ? x + p.size[0] * z : 0;
-    __global const long *keys = XPU_CPTR(long, p.keys) + row * p.serial;
+    RUNS_START
     __global const long *order = XPU_CPTR(long, p.order) + row * p.serial;
-    const long key = keys[s];
-    if (key == NOWHERE || (s > 0 && keys[s - 1] == key)) return;
-    long out = x * OS0, in = x * IS0, at[NI];
-    for (int k = 0; k < NI; k++) at[k] = 0;
-#pragma unroll
-    for (int d = 1; d < PDIMS; d++) {
-        const long q = d + 1 < PDIMS ? (long)((ulong)z / (ulong)p.size[d]) : 0, r = z - q * p.size[d];
-        INDEX_MOVE(d, r);
-        z = q;
-    }
-    __global stored *place = XPU_PTR(stored, p.out + out + key);
-    computed v = LOAD(T, place, 0);
     const long in0 = in;
-    for (long i = s; i < p.serial && keys[i] == key; i++) {
-        in = in0;
-        MOVE_SERIAL(order[i]);
-        v = combine(v, LOAD(T, XPU_CPTR(stored, p.in + in), 0));
-        v = WIDEN(T, NARROW(T, v)); /* rounded each time, as in memory: what plan is taken doesn't show */
+    long i = begin;
+    if (begin > 0 && keys[begin - 1] == keys[begin]) { /* a run that an earlier chunk begins */
+        const long key = keys[begin];
+        if (key == NOWHERE) return;
+        const long last = keys_before(keys, p.serial, key, true);
+        if (last - keys_before(keys, p.serial, key, false) > WHOLE_RUN) {
+            MOVE_SERIAL(order[begin]);
+            computed v = LOAD(S, XPU_CPTR(source, p.in + in), 0);
+            COMBINE_RUN(v, begin + 1, min(last, end))
+            XPU_PTR(computed, p.heads)[chunk * items + item] = v;
+        }
+        i = last;
     }
-    STORE(T, place, 0, v);
+    while (i < end) {
+        const long key = keys[i];
+        if (key == NOWHERE) return;
+        long last = i + 1;
+        while (last < end && keys[last] == key) last++;
+        bool is_cut = false;
+        if (last == end && end < p.serial && keys[end] == key) {
+            const long whole = keys_before(keys, p.serial, key, true);
+            is_cut = whole - i > WHOLE_RUN;
+            if (!is_cut) last = whole;
+        }
+        __global stored *place = XPU_PTR(stored, p.out + out + key);
+        computed v = LOAD(T, place, 0);
+        COMBINE_RUN(v, i, last)
+        if (is_cut)
+            XPU_PTR(computed, p.tails)[chunk * items + item] = v;
+        else
+            STORE(T, place, 0, v);
+        i = last;
+    }
+}
+
+/* The runs that begin in a chunk and are cut at its end. */
+__kernel void scatter_joints(struct index_params p) {
+    RUNS_START
+    if (end >= p.serial || keys[end] != keys[end - 1] || keys[end] == NOWHERE) return;
+    const long key = keys[end], first = keys_before(keys, p.serial, key, false);
+    const long last = keys_before(keys, p.serial, key, true);
+    if (first < begin || last - first <= WHOLE_RUN) return;
+    computed v = XPU_CPTR(computed, p.tails)[chunk * items + item];
+    __global const computed *head = XPU_CPTR(computed, p.heads) + (chunk + 1) * items + item;
+    long parts = (last - 1) / p.block - chunk;
+    for (; parts >= 4; parts -= 4, head += 4 * items) { /* loads that don't wait for each other */
+        const computed a = head[0], b = head[items], c = head[2 * items], d = head[3 * items];
+        v = combine(combine(combine(combine(v, a), b), c), d);
+    }
+    for (; parts > 0; parts--, head += items) v = combine(v, *head);
+    STORE(T, XPU_PTR(stored, p.out + out + key), 0, v);
 }
 
 #elif !ATOMIC
@@ -393,10 +572,53 @@ static inline void update(xpu_addr address, computed v) {
 
 #elif defined(KIND_c)
 /* Sums only: the real and the imaginary part on their own. */
-XPU_ATOMIC_ADD_GLOBAL(float, add)
+#if SIZE == 8
+#define PART float
+#else
+#define PART double
+#endif
+XPU_ATOMIC_ADD_GLOBAL(PART, add)
 static inline void update(xpu_addr address, computed v) {
-    add(XPU_PTR(float, address), v.x);
-    add(XPU_PTR(float, address) + 1, v.y);
+    add(XPU_PTR(PART, address), v.x);
+    add(XPU_PTR(PART, address) + 1, v.y);
+}
+
+#elif OP == 1 && defined(T_f32)
+XPU_ATOMIC_ADD_GLOBAL(float, add)
+static inline void update(xpu_addr address, computed v) { add(XPU_PTR(float, address), v); }
+
+#elif OP == 1 && defined(T_f64)
+XPU_ATOMIC_ADD_GLOBAL(double, add)
+static inline void update(xpu_addr address, computed v) { add(XPU_PTR(double, address), v); }
+
+#elif OP == 1 && SIZE == 4
+static inline void update(xpu_addr address, computed v) { atomic_add((volatile __global computed *)address, v); }
+
+#elif OP == 1
+static inline void update(xpu_addr address, computed v) { atom_add((volatile __global computed *)address, v); }
+
+#elif OP >= 3 && SIZE == 4
+#if OP == 3
+#define ATOMIC_FIRST atomic_min
+#define ATOMIC_LAST atomic_max
+#else
+#define ATOMIC_FIRST atomic_max
+#define ATOMIC_LAST atomic_min
+#endif
+static inline void update(xpu_addr address, computed v) {
+#if defined(KIND_f)
+    /* The bits of floats without a sign are in the order of integers, those with one in the reverse order. NaN
+     * wins, and stays whatever its sign: nobody changes it. */
+    const float old = *(volatile __global float *)address;
+    if (old != old || (OP == 3 ? v >= old : v <= old)) return;
+    if (v != v) v = as_float(OP == 3 ? 0xffc00000u : 0x7fc00000u);
+    if (as_int(v) >= 0)
+        ATOMIC_FIRST((volatile __global int *)address, as_int(v));
+    else
+        ATOMIC_LAST((volatile __global uint *)address, as_uint(v));
+#else
+    ATOMIC_FIRST((volatile __global computed *)address, v);
+#endif
 }
 
 #else
@@ -416,6 +638,7 @@ typedef ulong bits_t;
 #else
 #define AS_VALUE (computed)
 #endif
+/* Of extremes most find that nothing changes, and few are left to contend. */
 static inline void update(xpu_addr address, computed v) {
     volatile __global bits_t *word = (volatile __global bits_t *)address;
     bits_t seen = *word, old;
@@ -432,6 +655,7 @@ __kernel void scatter_atomic(struct index_params p) {
     INDEX_WALK(DIMS)
     INDEX_RESOLVE(offset, found, 0)
     if (!found) return;
-    update(p.out + out + offset, LOAD(T, XPU_CPTR(stored, p.in + in), 0));
+    update(p.out + out + offset, LOAD(S, XPU_CPTR(source, p.in + in), 0));
 }
+#endif
 #endif

@@ -119,7 +119,7 @@ static void fill_params(index_walk *walk, const xpu_iter *iter, const xpu_indexe
         walk->flat_index &= index->stride[0] == index_size;
     }
     walk->flat_out = p->out_stride[0] == (int64_t)walk->element;
-    walk->flat_in = p->in_stride[0] == (int64_t)walk->element;
+    walk->flat_in = p->in_stride[0] == (int64_t)walk->element_in;
 }
 
 /* Has dimension 0 one index, and is it long enough to be copied as a whole? */
@@ -150,6 +150,7 @@ xpu_status index_run(xpu_stream *stream, const char *op, const xpu_iter *given, 
     walk.device = xpu_stream_device(stream);
     XPU_TRY(xpu_device_get_properties(walk.device, &walk.properties));
     walk.element = xpu_dtype_size(given->operand[0].dtype);
+    walk.element_in = xpu_dtype_size(given->operand[1].dtype);
     walk.index_dtype = given->operand[2].dtype;
     walk.indices = indexed->count;
     xpu_fault *place = NULL;
@@ -207,7 +208,7 @@ void index_spec(kernel_spec *spec, const index_walk *walk) {
     spec_pack(spec, "flat_index", walk->flat_index, 1);
     spec_pack(spec, "row", walk->row, 1);
     if (walk->flat_out) spec_follows_number(spec, "OS0", (int64_t)walk->element);
-    if (walk->flat_in) spec_follows_number(spec, "IS0", (int64_t)walk->element);
+    if (walk->flat_in) spec_follows_number(spec, "IS0", walk->params.in_stride[0]);
     if (walk->row || walk->flat_index)
         spec_follows_number(spec, "KS0", walk->row ? 0 : (int64_t)xpu_dtype_size(walk->index_dtype));
 }

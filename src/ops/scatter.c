@@ -5,14 +5,18 @@
 #include "ops/index_walk.h"
 #include "ops/iter.h"
 #include "ops/team.h"
+#include "xpu/memory.h"
 #include "xpu/trace.h"
 #include "xpu/ops/index.h"
+#include "xpu/ops/scan.h"
 #include "xpu/ops/sort.h"
 
 typedef struct accumulation {
     xpu_scatter_op op;
-    xpu_dtype dtype;
+    xpu_dtype dtype, source; /* of the places, and of what is combined with them */
     bool atomic;
+    bool sorted; /* in any case: for sums that are rounded once */
+    bool any;    /* elements of a place may come in any order */
 } accumulation;
 
 /* How a processor goes about it: work-items a block, 0 when it isn't cut into blocks; what is walked first.
@@ -55,7 +59,7 @@ static blocks plan_blocks(index_walk *walk, bool atomic) {
         p->block = (p->block + plan.lanes - 1) / plan.lanes * plan.lanes;
     else
         plan.serial_first = llabs(p->index_stride[0][walk->parallel]) < llabs(p->index_stride[0][0]);
-    plan.serial_flat = plan.serial_first && p->in_stride[walk->parallel] == (int64_t)walk->element &&
+    plan.serial_flat = plan.serial_first && p->in_stride[walk->parallel] == (int64_t)walk->element_in &&
                        p->index_stride[0][walk->parallel] == (int64_t)xpu_dtype_size(walk->index_dtype);
     return plan;
 }
@@ -66,6 +70,9 @@ typedef enum entry {
     ENTRY_ATOMIC,
     ENTRY_KEYS,
     ENTRY_RUNS,
+    ENTRY_JOINTS,
+    ENTRY_COUNT,
+    ENTRY_SPREAD,
     ENTRY_PLACES,
     ENTRY_ORDERED
 } entry;
@@ -74,24 +81,30 @@ typedef struct variant {
     blocks plan; /* of ENTRY_BLOCKS, ENTRY_PLACES and ENTRY_ORDERED */
 } variant;
 
+static void combination_spec(kernel_spec *spec, const accumulation *a) {
+    static const char *const classes[] = {['b'] = "b", ['c'] = "c", ['f'] = "f", ['i'] = "i", ['u'] = "u"};
+    spec_dtype(spec, "T", a->dtype);
+    spec_dtype(spec, "S", a->source);
+    spec_follows(spec, "T_", dtype_token(a->dtype));
+    spec_follows(spec, "KIND_", classes[(int)dtype_class(a->dtype)]);
+    spec_follows_number(spec, "SIZE", (int64_t)xpu_dtype_size(a->dtype));
+    spec_number(spec, "OP", a->op, 8);
+}
+
 /* The kernel of scatter.cl. */
 static xpu_status find_kernel(const index_walk *walk, const accumulation *a, variant v, xpu_kernel **kernel) {
     static const char *const names[] = {"set", "add", "mul", "min", "max"};
-    static const char *const entries[] = {"scatter_fixed", "scatter_blocks", "scatter_atomic", "scatter_keys",
-                                          "scatter_runs",  "scatter_places", "scatter_ordered"};
-    static const char *const classes[] = {['b'] = "b", ['c'] = "c", ['f'] = "f", ['i'] = "i", ['u'] = "u"};
+    static const char *const entries[] = {
+        "scatter_fixed",  "scatter_blocks", "scatter_atomic", "scatter_keys",   "scatter_runs",
+        "scatter_joints", "scatter_count",  "scatter_spread", "scatter_places", "scatter_ordered"};
     const char *token = dtype_token(a->dtype);
     kernel_spec spec;
     spec_begin(&spec, FAMILY_SCATTER);
     index_spec(&spec, walk);
-    spec_dtype(&spec, "T", a->dtype);
-    spec_follows(&spec, "T_", token);
-    spec_follows(&spec, "KIND_", classes[(int)dtype_class(a->dtype)]);
-    spec_follows_number(&spec, "SIZE", (int64_t)xpu_dtype_size(a->dtype));
-    spec_number(&spec, "OP", a->op, 8);
+    combination_spec(&spec, a);
     spec_bool(&spec, "ATOMIC", a->atomic);
     spec_pack(&spec, "entry", v.entry, 4);
-    if (v.entry == ENTRY_KEYS || v.entry == ENTRY_RUNS) spec_follows_number(&spec, "SORTED", 1);
+    if (v.entry >= ENTRY_KEYS && v.entry <= ENTRY_SPREAD) spec_follows_number(&spec, "SORTED", 1);
     if (v.entry == ENTRY_PLACES || v.entry == ENTRY_ORDERED) spec_follows_number(&spec, "ORDERED", 1);
     const blocks plan = v.plan;
     spec_number_if(&spec, plan.lanes, "ROW_LANES", plan.lanes, 16);
@@ -109,7 +122,7 @@ static xpu_status find_kernel(const index_walk *walk, const accumulation *a, var
 /* --- in order, on GPUs --- */
 
 /* Few work-items that walk far are slower than a sort, which takes 48 bytes an element. */
-enum { SORT_MOST = 1 << 27 };
+enum { SORT_MOST = 1 << 27, SHORTEST_CHUNK = 32, COUNTED_PLACES = 4, RUN_ITEMS = 1 << 16 };
 
 /* Rows of the serial dimensions' elements that are sorted by themselves: one, where all work-items go the
  * same way. */
@@ -124,13 +137,22 @@ static int64_t key_rows(const index_walk *walk) {
     return moves ? rows : 1;
 }
 
-static bool is_sorted(const index_walk *walk) {
+static bool is_sorted(const index_walk *walk, bool wanted) {
     const struct index_params *p = &walk->params;
+    if (p->serial >= INT32_MAX - 4096 || p->serial > SORT_MOST / key_rows(walk)) return false;
+    if (wanted) return p->serial > 1;
     if (plans_for_processor(walk->properties)) return false;
-    int64_t items = 1;
-    for (int d = 0; d < walk->parallel; d++) items *= p->size[d];
-    return p->serial >= TUNED(false, SORTED_FROM) && items < TUNED(false, SORTED_BELOW) &&
-           p->serial < INT32_MAX - 4096 && p->serial <= SORT_MOST / key_rows(walk);
+    const int64_t items = p->size[0] * others_of(walk);
+    return p->serial >= TUNED(false, SORTED_FROM) && items < TUNED(false, SORTED_BELOW);
+}
+
+/* Elements of the order that a work-item combines: few, but no more parts of the longest run than need be. */
+static int64_t chunk_of(const index_walk *walk) {
+    const struct index_params *p = &walk->params;
+    const int64_t wanted = p->serial * p->size[0] * others_of(walk) / RUN_ITEMS;
+    int64_t chunk = SHORTEST_CHUNK;
+    while (chunk < wanted && chunk * chunk < p->serial) chunk *= 2;
+    return chunk;
 }
 
 static xpu_range over(size_t x, size_t y, size_t z, const xpu_device_properties *properties) {
@@ -144,31 +166,81 @@ static xpu_range over(size_t x, size_t y, size_t z, const xpu_device_properties 
         .work = (uint64_t)x * y * z * 8};
 }
 
+/* Places to count the elements of, or 0: they must follow each other in memory as their numbers do. */
+static int64_t counted_places(const index_walk *walk, const accumulation *a) {
+    const struct index_params *p = &walk->params;
+    int64_t places = 1, end = 1;
+    for (int k = walk->indices - 1; k >= 0; k--) {
+        if (p->step[k] < end) return 0;
+        places *= p->extent[k];
+        end = p->step[k] * p->extent[k];
+    }
+    return a->any && key_rows(walk) == 1 && places <= COUNTED_PLACES * p->serial ? places : 0;
+}
+
+/* Keys in order and order by counting, one more number than places at `counts`. */
+static xpu_status spread(xpu_stream *stream, index_walk *walk, const accumulation *a, int64_t places,
+                         void *counts) {
+    struct index_params *p = &walk->params;
+    xpu_kernel *count, *write;
+    XPU_TRY(find_kernel(walk, a, (variant){.entry = ENTRY_COUNT}, &count));
+    XPU_TRY(find_kernel(walk, a, (variant){.entry = ENTRY_SPREAD}, &write));
+    const int64_t size = places + 1, stride = 1;
+    const xpu_tensor ends = {.data = counts, .dtype = XPU_INT32, .dims = 1, .size = &size, .stride = &stride};
+    const xpu_range range = over((size_t)p->serial, 1, 1, walk->properties);
+    p->heads = XPU_ADDR(counts);
+    const int32_t none = 0;
+    XPU_TRY(xpu_memset(stream, counts, &none, sizeof none, (size_t)size * sizeof none));
+    XPU_TRY(xpu_launch(stream, count, &range, p, sizeof *p));
+    XPU_TRY(xpu_scan(stream, XPU_SCAN_SUM, &ends, NULL, &ends, 0));
+    return xpu_launch(stream, write, &range, p, sizeof *p);
+}
+
+/* Bytes of a number while it is computed with. */
+static size_t computed_size(xpu_dtype dtype) { return dtype_is_narrow(dtype) ? 4 : xpu_dtype_size(dtype); }
+
 static xpu_status combine_sorted(xpu_stream *stream, index_walk *walk, const accumulation *a) {
     struct index_params *p = &walk->params;
-    xpu_kernel *write_keys, *combine_runs;
-    XPU_TRY(find_kernel(walk, a, (variant){.entry = ENTRY_KEYS}, &write_keys));
+    xpu_kernel *write_keys = NULL, *combine_runs, *join;
+    const int64_t counted = counted_places(walk, a);
+    if (!counted) XPU_TRY(find_kernel(walk, a, (variant){.entry = ENTRY_KEYS}, &write_keys));
     XPU_TRY(find_kernel(walk, a, (variant){.entry = ENTRY_RUNS}, &combine_runs));
+    XPU_TRY(find_kernel(walk, a, (variant){.entry = ENTRY_JOINTS}, &join));
     p->rows = key_rows(walk);
     int64_t size[2] = {p->rows, p->serial}, stride[2] = {p->serial, 1};
     size_t bytes = (size_t)(size[0] * size[1]) * sizeof(int64_t);
+    const size_t others = (size_t)others_of(walk);
+    p->block = (int32_t)chunk_of(walk);
+    const size_t chunks = (size_t)divided_up(p->serial, p->block);
+    p->items = p->size[0] * (int64_t)others;
+    const size_t parts = chunks > 1 ? chunks * (size_t)p->items * computed_size(a->dtype) : 0;
     char *memory;
-    XPU_TRY(xpu_workspace_take(stream, 3 * bytes, (void **)&memory));
+    XPU_TRY(xpu_workspace_take(stream, 3 * bytes + 2 * parts + (size_t)(counted + 1) * sizeof(int32_t),
+                               (void **)&memory));
     xpu_tensor keys = {.data = memory, .dtype = XPU_INT64, .dims = 2, .size = size, .stride = stride};
     xpu_tensor sorted = keys, order = keys;
     sorted.data = memory + bytes;
     order.data = memory + 2 * bytes;
 
-    const size_t others = (size_t)others_of(walk);
     xpu_range range = over((size_t)p->serial, (size_t)p->rows, 1, walk->properties);
-    p->keys = XPU_ADDR(keys.data);
-    xpu_status status = xpu_launch(stream, write_keys, &range, p, sizeof *p);
-    if (status == XPU_SUCCESS) status = xpu_sort(stream, &sorted, &order, &keys, 1, false, 0);
+    xpu_status status;
+    p->order = XPU_ADDR(order.data);
+    if (counted) {
+        p->keys = XPU_ADDR(sorted.data);
+        status = spread(stream, walk, a, counted, memory + 3 * bytes + 2 * parts);
+    } else {
+        p->keys = XPU_ADDR(keys.data);
+        status = xpu_launch(stream, write_keys, &range, p, sizeof *p);
+        if (status == XPU_SUCCESS) status = xpu_sort(stream, &sorted, &order, &keys, 1, false, 0);
+    }
     if (status == XPU_SUCCESS) {
         p->keys = XPU_ADDR(sorted.data);
-        p->order = XPU_ADDR(order.data);
-        range = over((size_t)p->size[0], (size_t)p->serial, others, walk->properties);
+        p->heads = XPU_ADDR(memory + 3 * bytes);
+        p->tails = XPU_ADDR(memory + 3 * bytes + parts);
+        range = over((size_t)p->size[0], chunks, others, walk->properties);
+        range.work *= (uint64_t)p->block;
         status = xpu_launch(stream, combine_runs, &range, p, sizeof *p);
+        if (status == XPU_SUCCESS && chunks > 1) status = xpu_launch(stream, join, &range, p, sizeof *p);
     }
     return workspace_done(memory, status);
 }
@@ -204,7 +276,7 @@ static xpu_status combine_ordered(xpu_stream *stream, index_walk *walk, const ac
 
 static xpu_status combine(xpu_stream *stream, index_walk *walk, void *context) {
     const accumulation *a = context;
-    if (!a->atomic && is_sorted(walk)) return combine_sorted(stream, walk, a);
+    if (!a->atomic && is_sorted(walk, a->sorted)) return combine_sorted(stream, walk, a);
     blocks plan = plan_blocks(walk, a->atomic);
     if (plan.lanes > 1 && is_ordered(walk)) return combine_ordered(stream, walk, a, plan);
     const variant v = {.entry = a->atomic    ? ENTRY_ATOMIC
@@ -220,7 +292,7 @@ static xpu_status combine(xpu_stream *stream, index_walk *walk, void *context) {
 
 static bool has_atomic(const xpu_device_properties *properties, xpu_dtype dtype, xpu_scatter_op op) {
     switch (dtype) {
-    case XPU_COMPLEX128: return false;
+    case XPU_COMPLEX128: return op == XPU_SCATTER_ADD && properties->has_atomic64;
     case XPU_COMPLEX64: return op == XPU_SCATTER_ADD;
     case XPU_INT64:
     case XPU_UINT64:
@@ -229,13 +301,242 @@ static bool has_atomic(const xpu_device_properties *properties, xpu_dtype dtype,
     }
 }
 
-/* Do work-items that go in order walk no farther than this? Then there is nothing that atomic updates save.
+/* … by an instruction, or without contention: one that isn't a loop of tries? Extremes rarely change a place.
  */
-static bool is_short(const xpu_iter *iter) {
-    int64_t serial = 1;
+static bool has_instruction(const xpu_device_properties *properties, xpu_dtype dtype, xpu_scatter_op op) {
+    if (!has_atomic(properties, dtype, op) || op == XPU_SCATTER_MUL || op == XPU_SCATTER_SET) return false;
+    if (xpu_dtype_size(dtype) < 4) return false;
+    if (op != XPU_SCATTER_ADD || TUNED(false, ATOMIC_SUMS)) return true;
+    switch (dtype) {
+    case XPU_FLOAT32:
+    case XPU_COMPLEX64: return properties->has_inline_ptx || properties->has_float_atomics;
+    case XPU_FLOAT64:
+    case XPU_COMPLEX128: return properties->has_inline_ptx && properties->architecture >= 60;
+    default: return true;
+    }
+}
+
+/* --- copies of the places: wider numbers, several to add to at once --- */
+
+/* `atomic` or in order; of all elements that go to a place each copy has a share. */
+typedef struct copying {
+    xpu_dtype dtype;
+    xpu_scatter_op op;
+    int64_t copies;
+    bool atomic, any; /* the latter: their order within a copy is open */
+} copying;
+
+enum {
+    COPIED_FROM = 1 << 15, /* elements, for more than one copy */
+    MOST_COPIES = 4096,    /* of which each is a work-item's own */
+    ATOMIC_COPIES = 32,    /* neighbors in a warp add to different ones */
+    WALK_MOST = 4096,      /* elements a work-item */
+    CONTENDED = 16,        /* places so few that even the device's instructions wait for each other */
+    COPIED_PLACES = 4      /* an element: with more places it is faster to sort */
+};
+
+/* What an iteration adds up. */
+typedef struct extent {
+    int64_t elements, places, serial;
+    bool apart; /* no two places share memory, and they are few enough dimensions */
+} extent;
+
+static extent measure(const xpu_iter *iter, const xpu_indexed *indexed) {
+    extent e = {.elements = xpu_iter_numel(iter), .places = 1, .serial = 1};
+    int64_t size[XPU_MAX_DIMS + XPU_MAX_INDICES], stride[XPU_MAX_DIMS + XPU_MAX_INDICES];
+    int dims = 0;
+    for (int k = 0; k < indexed->count; k++, dims++)
+        size[dims] = indexed->extent[k], stride[dims] = llabs(indexed->stride[k]);
+    for (int d = 0; d < iter->dims; d++) {
+        if (iter->operand[0].stride[d] == 0)
+            e.serial *= iter->size[d];
+        else
+            size[dims] = iter->size[d], stride[dims++] = llabs(iter->operand[0].stride[d]);
+    }
+    for (int d = 0; d < dims; d++) e.places *= size[d];
+    e.apart = dims <= INDEX_DIMS && iter->dims < XPU_MAX_DIMS;
+    int64_t end =
+        (int64_t)xpu_dtype_size(iter->operand[0].dtype); /* of the places within the smaller strides */
+    for (int left = dims; left > 0; left--) {
+        int least = 0;
+        for (int d = 1; d < left; d++)
+            if (stride[d] < stride[least]) least = d;
+        if (size[least] > 1) {
+            e.apart &= stride[least] >= end;
+            end += (size[least] - 1) * stride[least];
+        }
+        size[least] = size[left - 1], stride[least] = stride[left - 1];
+    }
+    return e;
+}
+
+static bool sums_round(xpu_dtype dtype, xpu_scatter_op op) {
+    return dtype_is_narrow(dtype) && (op == XPU_SCATTER_ADD || op == XPU_SCATTER_MUL);
+}
+
+/* Gives a plan with copies, or 0 of them. */
+static copying plan_copies(const xpu_device_properties *properties, const extent *e, xpu_dtype dtype,
+                           xpu_scatter_op op, xpu_scatter_order order) {
+    copying plan = {.dtype = dtype, .op = op, .any = order == XPU_ORDER_ANY};
+    if (op == XPU_SCATTER_SET || order == XPU_ORDER_ATOMIC || !e->apart || e->elements == 0 || e->places == 0)
+        return plan;
+    if (e->places > COPIED_PLACES * e->elements) return plan;
+    if (sums_round(dtype, op)) {
+        plan.dtype = XPU_FLOAT32;
+        plan.copies = e->serial > 1;
+    }
+    if (!plan.any) return plan;
+    if (plans_for_processor(properties)) {
+        const int64_t threads = (int64_t)properties->max_compute_units;
+        if (threads > 1 && e->elements >= COPIED_FROM && e->serial >= 16 * threads &&
+            e->elements / e->serial < threads && e->places <= e->elements / (4 * threads))
+            plan.copies = threads;
+        return plan;
+    }
+    if (e->serial <= TUNED(false, WALKED)) return plan;
+    if (xpu_dtype_size(dtype) < 4) { /* atomic operations are of 4 bytes or 8 */
+        plan.dtype = dtype_is_narrow(dtype) ? XPU_FLOAT32 : XPU_INT32;
+        if (dtype == XPU_BOOL && op == XPU_SCATTER_ADD) plan.op = XPU_SCATTER_MAX;
+        if (dtype == XPU_BOOL && op == XPU_SCATTER_MUL) plan.op = XPU_SCATTER_MIN;
+    }
+    plan.atomic = has_instruction(properties, plan.dtype, plan.op);
+    int64_t own = e->elements / 4 / e->places;
+    if (own > MOST_COPIES) own = MOST_COPIES;
+    if (own > e->serial / 16) own = e->serial / 16;
+    const bool enough = e->elements >= COPIED_FROM && own > 1 && e->serial / own <= WALK_MOST;
+    if (plan.atomic && enough && e->places <= CONTENDED) plan.atomic = false;
+    if (plan.atomic) {
+        const bool several = e->elements >= COPIED_FROM && e->places <= e->elements / (4 * ATOMIC_COPIES);
+        plan.copies = several ? ATOMIC_COPIES : plan.dtype != dtype;
+        return plan;
+    }
+    if (enough)
+        plan.copies = own;
+    else if (!sums_round(dtype, op))
+        plan = (copying){.dtype = dtype, .op = op, .any = true};
+    return plan;
+}
+
+/* scatter_begin, or scatter_join over the dimensions of `places`. */
+static xpu_status run_join(xpu_stream *stream, const accumulation *a, const xpu_iter *places, bool begin,
+                           struct index_params *p) {
+    const int device = xpu_stream_device(stream);
+    const xpu_device_properties *properties;
+    XPU_TRY(xpu_device_get_properties(device, &properties));
+    kernel_spec spec;
+    spec_begin(&spec, FAMILY_SCATTER_JOIN);
+    combination_spec(&spec, a);
+    spec_number(&spec, "DIMS", places->dims, 8);
+    spec_number(&spec, "JOIN", 1, 1);
+    spec_pack(&spec, "begin", begin, 1);
+    const char *name = begin ? "scatter_begin" : "scatter_join";
+    xpu_kernel *kernel = kernel_find(device, &spec);
+    if (!kernel)
+        XPU_TRY(
+            kernel_of_file(device, &spec, "scatter.cl", name, &kernel, "%s %s", name, dtype_token(a->dtype)));
+    size_t group = plans_for_processor(properties) ? 1024 : 256;
+    if (group > properties->max_work_group_size) group = properties->max_work_group_size;
+    const xpu_range range = {.dims = 1,
+                             .groups = {((size_t)p->rows + group - 1) / group},
+                             .local = {group},
+                             .work = (uint64_t)p->rows * (begin ? 1 : 2 + (uint64_t)p->serial)};
+    return xpu_launch(stream, kernel, &range, p, sizeof *p);
+}
+
+/* Cuts the longest serial dimension of `iter` among the copies, which are `by_copy` bytes apart: neighbors go
+ * to different copies with `mixed`, else each copy has a piece. What is left over is in `rest`, if anything.
+ */
+static void cut(xpu_iter *iter, xpu_iter *rest, int64_t copies, int64_t by_copy, bool mixed) {
+    int longest = -1;
     for (int d = 0; d < iter->dims; d++)
-        if (iter->operand[0].stride[d] == 0) serial *= iter->size[d];
-    return serial <= TUNED(false, WALKED);
+        if (iter->operand[0].stride[d] == 0 && (longest < 0 || iter->size[d] > iter->size[longest]))
+            longest = d;
+    rest->dims = 0;
+    if (copies == 1 || longest < 0) return;
+    const int64_t whole = iter->size[longest], each = whole / copies, left = whole - each * copies;
+    const int added = iter->dims++;
+    *rest = *iter;
+    iter->size[longest] = each;
+    iter->size[added] = copies;
+    rest->size[longest] = 1;
+    rest->size[added] = left;
+    if (left == 0) rest->dims = 0;
+    for (int i = 0; i < iter->outputs + iter->inputs; i++) {
+        xpu_operand *o = &iter->operand[i], *r = &rest->operand[i];
+        const int64_t stride = o->stride[longest];
+        r->data = (char *)r->data + each * copies * stride;
+        r->stride[added] = i == 0 ? by_copy : stride;
+        o->stride[added] = i == 0 ? by_copy : mixed ? stride : each * stride;
+        if (mixed && i > 0) o->stride[longest] = stride * copies;
+    }
+}
+
+static xpu_status add_up(xpu_stream *stream, const char *name, const xpu_iter *iter,
+                         const xpu_indexed *indexed, xpu_fault *fault, accumulation *a) {
+    return index_run(stream, name, iter, indexed, !a->atomic, fault, combine, a);
+}
+
+/* Combines elements with copies of the places, and the places with all of them. */
+static xpu_status combine_copies(xpu_stream *stream, const char *name, const xpu_iter *given,
+                                 const xpu_indexed *given_indexed, const copying *plan, xpu_fault *fault) {
+    const xpu_device_properties *properties;
+    XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
+    const bool mixed = !plans_for_processor(properties);
+    const int64_t unit = (int64_t)xpu_dtype_size(plan->dtype);
+    int64_t by_place = mixed ? unit * plan->copies : unit, places = 1;
+    accumulation sums = {.op = plan->op,
+                         .dtype = plan->dtype,
+                         .source = given->operand[1].dtype,
+                         .atomic = plan->atomic,
+                         .any = plan->any};
+    accumulation last = sums;
+    last.source = given->operand[0].dtype;
+
+    xpu_iter iter = *given, rest, join = {.outputs = 1, .inputs = 1};
+    xpu_indexed indexed = *given_indexed;
+    iter.operand[0].dtype = plan->dtype;
+    join.operand[0].data = given->operand[0].data;
+    for (int d = 0; d < iter.dims; d++) {
+        if (given->operand[0].stride[d] == 0) continue;
+        iter.operand[0].stride[d] = by_place * places;
+        join.size[join.dims] = iter.size[d];
+        join.operand[0].stride[join.dims] = given->operand[0].stride[d];
+        join.operand[1].stride[join.dims++] = by_place * places;
+        places *= iter.size[d];
+    }
+    for (int k = 0; k < indexed.count; k++) {
+        indexed.stride[k] = by_place * places;
+        join.size[join.dims] = indexed.extent[k];
+        join.operand[0].stride[join.dims] = given_indexed->stride[k];
+        join.operand[1].stride[join.dims++] = by_place * places;
+        places *= indexed.extent[k];
+    }
+    xpu_iter_coalesce(&join);
+    const int64_t by_copy = mixed ? unit : unit * places;
+    char *memory;
+    XPU_TRY(xpu_workspace_take(stream, (size_t)(unit * places * plan->copies), (void **)&memory));
+    iter.operand[0].data = memory;
+    cut(&iter, &rest, plan->copies, by_copy, mixed);
+
+    struct index_params p = {.in = XPU_ADDR(memory), .rows = places * plan->copies};
+    const xpu_iter none = {.dims = 0};
+    xpu_status status = run_join(stream, &sums, &none, true, &p);
+    if (status == XPU_SUCCESS) status = add_up(stream, name, &iter, &indexed, fault, &sums);
+    if (status == XPU_SUCCESS && rest.dims && !(fault && fault->state))
+        status = add_up(stream, name, &rest, &indexed, fault, &sums);
+    if (status == XPU_SUCCESS && !(fault && fault->state)) {
+        p.out = XPU_ADDR(given->operand[0].data);
+        p.rows = places;
+        p.serial = plan->copies;
+        p.step[0] = by_copy;
+        for (int d = 0; d < join.dims; d++) {
+            p.size[d] = join.size[d];
+            p.out_stride[d] = join.operand[0].stride[d];
+            p.in_stride[d] = join.operand[1].stride[d];
+        }
+        status = run_join(stream, &last, &join, false, &p);
+    }
+    return workspace_done(memory, status);
 }
 
 static xpu_status accumulate(xpu_stream *stream, const char *name, const xpu_iter *iter,
@@ -243,19 +544,28 @@ static xpu_status accumulate(xpu_stream *stream, const char *name, const xpu_ite
                              xpu_fault *fault) {
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
-    accumulation a = {op, iter->operand[0].dtype, false};
+    accumulation a = {.op = op,
+                      .dtype = iter->operand[0].dtype,
+                      .source = iter->operand[0].dtype,
+                      .any = order != XPU_ORDER_FIXED};
     if (dtype_needs_fp64(a.dtype) && !properties->has_fp64) return op_lacks(name, a.dtype, properties);
     if (dtype_is_complex(a.dtype) ? op == XPU_SCATTER_MIN || op == XPU_SCATTER_MAX
                                   : !dtype_is_ordered(a.dtype)) {
         if (op != XPU_SCATTER_SET || xpu_dtype_size(a.dtype) != 1) return op_lacks(name, a.dtype, NULL);
-        a.dtype = XPU_UINT8; /* float8 and pairs of float4 are only moved */
+        a.dtype = a.source = XPU_UINT8; /* float8 and pairs of float4 are only moved */
     }
-    bool can = has_atomic(properties, a.dtype, op), host = plans_for_processor(properties);
-    if (order == XPU_ORDER_ATOMIC && !can)
+    if (order == XPU_ORDER_ATOMIC && !has_atomic(properties, a.dtype, op))
         return op_fail(XPU_ERROR_NOT_SUPPORTED, "scatter: no atomic update of %s", dtype_token(a.dtype));
-    /* A host has few threads: the loop over one place's elements beats contended updates. */
-    a.atomic = order == XPU_ORDER_ATOMIC || (order == XPU_ORDER_ANY && can && !host && !is_short(iter));
-    return index_run(stream, name, iter, indexed, !a.atomic, fault, combine, &a);
+    const extent e = measure(iter, indexed);
+    const copying plan = plan_copies(properties, &e, a.dtype, op, order);
+    if (plan.copies > 0) return combine_copies(stream, name, iter, indexed, &plan, fault);
+    a.sorted = order != XPU_ORDER_ATOMIC && e.serial > 1 && sums_round(a.dtype, op);
+    /* A host has few threads: the loop over one place's elements beats contended updates. Where work-items
+     * walk no farther than this, there is nothing that atomic updates save. */
+    a.atomic = order == XPU_ORDER_ATOMIC ||
+               (order == XPU_ORDER_ANY && !a.sorted && has_instruction(properties, a.dtype, op) &&
+                !plans_for_processor(properties) && e.serial > TUNED(false, WALKED));
+    return add_up(stream, name, iter, indexed, fault, &a);
 }
 
 xpu_status xpu_index_accumulate(xpu_stream *stream, const xpu_iter *iter, const xpu_indexed *indexed,

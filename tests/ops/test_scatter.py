@@ -8,6 +8,7 @@ import sys
 
 import pytest
 import torch
+from inner_run import passes
 
 from .indexing_samples import DTYPES, HALVES, exact, refused, same
 from .test_index import by_dtype, numbers
@@ -173,15 +174,16 @@ except IndexError:
 """
 
 
-# Without being asked: sums that are rounded to a few bits after each element, and where few meet in a place.
+# Without being asked: sums of halves that are rounded once, and where few meet in a place.
 UNASKED = """
 import torch
 
 torch.manual_seed(0)
 for dtype in (torch.float16, torch.bfloat16):
-    x, v, i = torch.randn(16, 64).to(dtype), torch.randn(30000, 64).to(dtype), torch.randint(16, (30000,))
+    x, v, i = torch.randn(16, 64).to(dtype), torch.rand(30000, 64).to(dtype), torch.randint(16, (30000,))
     ours = x.to("xpu").index_put_((i.to("xpu"),), v.to("xpu"), accumulate=True)
-    assert torch.equal(ours.cpu(), x.index_put_((i,), v, accumulate=True)), dtype
+    wanted = x.double().index_put_((i,), v.double(), accumulate=True)
+    torch.testing.assert_close(ours.cpu().double(), wanted, rtol=0.51 * torch.finfo(dtype).eps, atol=0.0)
 for n in (3, 16):
     x, v, i = torch.randn(5, 200, 300), torch.randn(n, 200, 300), torch.randint(5, (n, 200, 300))
     for name in ("sum", "prod"):
@@ -222,3 +224,133 @@ def test_extremes_of_the_largest_integers(name: str) -> None:
     index, out = torch.tensor([0, 0, 1], device="xpu"), torch.zeros(2, dtype=torch.uint64, device="xpu")
     got = out.scatter_reduce(0, index, source, name, include_self=False)
     assert got.tolist() == [7 if name == "amax" else 5, 2**63 + 9]
+
+
+# Elements, places, columns, sorted: one place, few, some, many, all different, and far more than elements.
+SHAPES = [
+    (40_000, 1, 1, False),
+    (40_000, 100, 1, False),
+    (40_000, 100, 1, True),
+    (40_000, 5_000, 1, False),
+    (40_000, 40_000, 1, True),
+    (1_000, 30_000, 1, False),
+    (3_000, 1, 5, True),
+    (300, 7, 200, False),
+    (40, 3_000, 60, False),
+    (900, 33, 64, False),
+]
+
+
+def wide_sums(x: torch.Tensor) -> torch.Tensor:
+    """Return the tensor in a type whose sums don't round or wrap visibly."""
+    return x.to(
+        torch.complex128 if x.is_complex() else torch.float64 if x.is_floating_point() else torch.int64
+    )
+
+
+def right(got: torch.Tensor, wanted: torch.Tensor, epsilons: float = 0.51) -> None:
+    """Assert that a result is the wide one, rounded once where it is in half precision."""
+    if got.dtype == torch.bool:
+        wanted = wanted != 0
+    exact = not (got.is_floating_point() or got.is_complex())
+    half = got.dtype in HALVES
+    rtol = (
+        0.0
+        if exact
+        else epsilons * torch.finfo(got.dtype).eps
+        if half
+        else 1e-12
+        if got.dtype in (torch.float64, torch.complex128)
+        else 2e-5
+    )
+    atol = 0.0 if exact else 1e-6 if half else 1e-4 * rtol if rtol < 1e-9 else 1e-5
+    torch.testing.assert_close(
+        wide_sums(got.cpu()), wide_sums(wanted.to(got.dtype) if exact else wanted), rtol=rtol, atol=atol
+    )
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@by_dtype
+def test_sums_of_any_shape(dtype: torch.dtype, shape: tuple[int, int, int, bool]) -> None:
+    """All operators that add by index, beside sums in a wider type."""
+    elements, places, columns, in_order = shape
+    rows = torch.randint(places, (elements,))
+    if in_order:
+        rows = rows.sort().values
+    index = rows[:, None] if columns == 1 else torch.randint(places, (elements, columns))
+    integers = not (dtype.is_floating_point or dtype.is_complex)
+    low, high = (0, 2) if dtype == torch.bool else (0, 120)
+    x, v = (
+        torch.randint(low, high, (n, columns)).to(dtype)
+        if integers
+        else torch.rand(n, columns, dtype=torch.float64).to(dtype)
+        for n in (places, elements)
+    )
+    there = [t.to("xpu") for t in (x, index, v, rows)]
+    right(there[0].scatter_add(0, there[1], there[2]), wide_sums(x).scatter_add(0, index, wide_sums(v)))
+    by_rows = wide_sums(x).index_add(0, rows, wide_sums(v))
+    right(there[0].index_add(0, there[3], there[2]), by_rows)
+    right(there[0].index_put((there[3] - places,), there[2], accumulate=True), by_rows)
+    right(there[0].t().contiguous().index_add(1, there[3], there[2].t()).t(), by_rows)
+    if columns == 1:
+        pairs = torch.zeros(places, 3, dtype=dtype)
+        wanted = wide_sums(pairs).index_put((rows, rows % 3), wide_sums(v[:, 0]), accumulate=True)
+        right(pairs.to("xpu").index_put((there[3], there[3] % 3), there[2][:, 0], accumulate=True), wanted)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("name", ["prod", "mean", "amax", "amin"])
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.uint8],
+    ids=lambda d: str(d)[6:],
+)
+def test_reductions_of_any_shape(dtype: torch.dtype, name: str, shape: tuple[int, int, int, bool]) -> None:
+    elements, places, columns, in_order = shape
+    rows = torch.randint(places, (elements,))
+    if in_order:
+        rows = rows.sort().values
+    index = rows[:, None] if columns == 1 else torch.randint(places, (elements, columns))
+    v = torch.randint(0, 120, (elements, columns))
+    if name == "prod":
+        v = torch.where(v > 60, 1, -1) if dtype != torch.uint8 else v % 2 + 1
+    elif dtype.is_floating_point:
+        v = v - 60 if name != "mean" else v
+    x, v = torch.ones(places, columns, dtype=dtype), v.to(dtype)
+    if name.startswith("am") and dtype.is_floating_point:
+        v[elements // 3] = float("nan")
+    for include in (True, False):
+        wanted = wide_sums(x).scatter_reduce(0, index, wide_sums(v), name, include_self=include)
+        there = x.to("xpu").scatter_reduce(0, index.to("xpu"), v.to("xpu"), name, include_self=include)
+        right(there, wanted) if wanted.isnan().sum() == 0 else torch.testing.assert_close(
+            there.cpu(), wanted.to(dtype), rtol=0, atol=0, equal_nan=True
+        )
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=lambda d: str(d)[6:])
+def test_halves_go_on_growing(dtype: torch.dtype) -> None:
+    """Counts and sums beyond what half precision counts to."""
+    v = torch.tensor([0.0, 1.0] * 2048, dtype=dtype, device="xpu")
+    i, x = torch.zeros(4096, dtype=torch.int64, device="xpu"), torch.zeros(1, dtype=dtype, device="xpu")
+    assert x.index_add(0, i, v).item() == 2048
+    assert x.scatter_add(0, i, v).item() == 2048
+    assert x.index_put((i,), v, accumulate=True).item() == 2048
+    assert x.put(i, v, accumulate=True).item() == 2048
+    assert x.scatter_reduce(0, i, v, "mean", include_self=False).item() == 0.5
+    assert x.index_reduce(0, i, v, "mean", include_self=False).item() == 0.5
+    leaf = torch.zeros(2, dtype=dtype, device="xpu", requires_grad=True)
+    leaf[i].backward(v)
+    assert leaf.grad is not None and leaf.grad[0].item() == 2048
+    many = torch.zeros(100_000, dtype=dtype, device="xpu")  # more places than are worth widening
+    assert many.index_add(0, i + 7, v)[7].item() == 2048
+    untouched = torch.tensor([-0.0, float("nan"), 3.0], dtype=dtype, device="xpu")
+    assert torch.equal(
+        untouched.index_add(0, i + 2, v)[:2].view(torch.int16), untouched[:2].view(torch.int16)
+    )
+
+
+@pytest.mark.parametrize("tuning", ["", "atomic_sums=1"])
+def test_sums_as_gpus_take_them(tuning: str) -> None:
+    """By atomic updates, copies of the places, and sorted runs, on the host's processor."""
+    chosen = "test_sums_of_any_shape or test_reductions_of_any_shape or test_halves"
+    passes({__file__: chosen}, every=7, optimised=False, OPENXPU_PLANS="gpu", OPENXPU_TUNING=tuning)
