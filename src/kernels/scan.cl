@@ -2,18 +2,11 @@
  *   scan_columns  one work-item has a row: for many rows
  *   scan_rows     a work-group has a chunk, tile by tile: each work-item scans ITEMS elements in registers, the
  *                 group scans the work-items' totals in local memory
+ *                 where LOCAL is 1, for processors, a work-item has the chunk, element by element
  *   scan_totals   a chunk's total alone; scan_carries then makes them what comes before each chunk
  * Options: IN, OUT dtype tokens; A the type computed in; A_FLOAT, A_COMPLEX as they apply; INDEXED with an index
- * output; ROW_DIMS; LOCAL. The functions scan_identity, scan_combine come after this file. */
+ * output; TWICE, sums and products have twice the digits (see twice.h); ROW_DIMS; LOCAL. The functions scan_identity, scan_combine come after this file. */
 #include "scan.h"
-
-#ifdef INDEXED
-typedef struct { A v; long i; } acc; /* i < 0: nothing yet */
-#else
-typedef A acc;
-#endif
-static inline acc scan_identity(void);
-static inline acc scan_combine(acc a, acc b); /* b comes after a */
 
 #ifdef A_FLOAT
 #define ISNAN(x) ((x) != (x))
@@ -28,6 +21,26 @@ static inline acc scan_combine(acc a, acc b); /* b comes after a */
 #define ONE ((A)1)
 #define MUL(a, b) ((a) * (b))
 #define CONVERT(x) ((A)(x))
+#endif
+#ifdef INDEXED
+typedef struct { A v; long i; } acc; /* i < 0: nothing yet */
+#elif defined(TWICE)
+#include "twice.h"
+typedef twice acc;
+#else
+typedef A acc;
+#endif
+static inline acc scan_identity(void);
+static inline acc scan_combine(acc a, acc b); /* b comes after a */
+
+#ifdef TWICE
+#define ACC(v) make_twice(v, (A)(0))
+#define PLUS(a, b) twice_plus(a, b)
+#define TIMES(a, b) twice_times(a, b)
+#else
+#define ACC(v) (v)
+#define PLUS(a, b) ((a) + (b))
+#define TIMES(a, b) MUL(a, b)
 #endif
 #ifdef INDEXED
 #define LAST(before_or_equal)                                                                      \
@@ -74,7 +87,7 @@ static inline acc element(const scan_params *p, __global const STORED(IN) *in, l
     acc a = {x, k};
     return a;
 #else
-    return x;
+    return ACC(x);
 #endif
 }
 
@@ -83,7 +96,11 @@ static inline void put(const scan_params *p, __global STORED(OUT) *out, __global
     STORE(OUT, out, k * p->walk.along[1], a.v);
     index[k * p->walk.along[2]] = a.i;
 #else
+#ifdef TWICE
+    STORE(OUT, out, k * p->walk.along[1], twice_value(a));
+#else
     STORE(OUT, out, k * p->walk.along[1], a);
+#endif
 #endif
 }
 
@@ -103,6 +120,27 @@ __kernel void scan_columns(scan_params p) {
     }
 }
 
+#if LOCAL == 1
+XPU_BY_ITSELF __attribute__((reqd_work_group_size(1, 1, 1))) __kernel void scan_rows(scan_params p) {
+    ulong task = XPU_GROUP(0), row = task / (ulong)p.chunks, chunk = task - row * (ulong)p.chunks;
+    POINTERS(row)
+    const long from = chunk * p.chunk, to = min(from + p.chunk, p.length);
+    acc a = p.chunks > 1 ? XPU_CPTR(acc, p.totals)[task] : scan_identity();
+    for (long k = from; k < to; k++) {
+        a = scan_combine(a, element(&p, in, k));
+        put(&p, out, index, k, a);
+    }
+}
+
+XPU_BY_ITSELF __attribute__((reqd_work_group_size(1, 1, 1))) __kernel void scan_totals(scan_params p) {
+    ulong task = XPU_GROUP(0), row = task / (ulong)p.chunks, chunk = task - row * (ulong)p.chunks;
+    __global const STORED(IN) *in = XPU_CPTR(STORED(IN), p.in) + row_offset(&p.walk, row, 0);
+    const long from = chunk * p.chunk, to = min(from + p.chunk, p.length);
+    acc a = scan_identity();
+    for (long k = from; k < to; k++) a = scan_combine(a, element(&p, in, k));
+    XPU_PTR(acc, p.totals)[task] = a;
+}
+#else
 #define ITEMS 8
 
 /* The total of the work-items before this one; `*all` is that of the whole group. */
@@ -160,6 +198,7 @@ __attribute__((reqd_work_group_size(LOCAL, 1, 1))) __kernel void scan_totals(sca
     }
     if (get_local_id(0) == 0) XPU_PTR(acc, p.totals)[task] = carry;
 }
+#endif
 
 __kernel void scan_carries(scan_params p) {
     ulong row = XPU_GROUP(0) * LOCAL + get_local_id(0);

@@ -12,7 +12,7 @@
 #include "ops/kernel.h"
 #include "xpu/trace.h"
 
-typedef enum acc_kind { KIND_one, KIND_pair, KIND_indexed, KIND_welford } acc_kind;
+typedef enum acc_kind { KIND_one, KIND_pair, KIND_twice, KIND_indexed, KIND_welford } acc_kind;
 typedef enum acc_type { TYPE_out, TYPE_in, TYPE_int, TYPE_long } acc_type;
 
 static const struct row {
@@ -232,7 +232,7 @@ static void make_plan(const shape *s, const xpu_device_properties *device, acc_k
         plan_columns(s, device, true, lanes / (cpu ? SUBGROUP : 64), plan, p);
     } else if (s->outputs >= 64 && (s->total < SUBGROUP || (!row && s->outputs >= lanes))) {
         plan_columns(s, device, false, 0, plan, p);
-    } else if (plan->subgroups && kind == KIND_one && row && plan->outer == 0 &&
+    } else if (plan->subgroups && (kind == KIND_one || kind == KIND_twice) && row && plan->outer == 0 &&
                s->total <= TUNED(cpu, SHORT_ROW) && s->outputs >= 4 * SUBGROUP) {
         plan->entry = ENTRY_SHORT_ROWS;
         if (s->total <= TUNED(cpu, WRITTEN_OUT) && s->total % SUBGROUP == 0) plan->length = (int)s->total;
@@ -299,7 +299,7 @@ bool reduce_read(text *out, const char *written) {
 
 static void describe(kernel_spec *spec, xpu_reduction reduction, const xpu_iter *iter, entry entry,
                      const plan *plan) {
-    static const char *const kinds[] = {"one", "pair", "indexed", "welford"};
+    static const char *const kinds[] = {"one", "pair", "twice", "indexed", "welford"};
     const struct row *row = &table[reduction];
     const xpu_dtype in = iter->operand[iter->outputs].dtype, out = iter->operand[0].dtype;
     const xpu_dtype a = computed_in(row->type, in, out);
@@ -425,7 +425,7 @@ static int last_local(const xpu_device_properties *device) {
 }
 
 /* Bytes of one accumulator in memory, at most. */
-#define ACC_BYTES 24
+#define ACC_BYTES 32
 
 xpu_status xpu_reduce(xpu_stream *stream, xpu_reduction reduction, const xpu_iter *iter, double parameter) {
     int device = xpu_stream_device(stream);

@@ -15,8 +15,8 @@ static const struct row {
     const char *name, *identity, *combine, *classes;
     bool indexed;
 } table[XPU_SCAN_COUNT] = {
-    [XPU_SCAN_SUM] = {"cumsum", "return (A)(0);", "return a + b;", "biufc", false},
-    [XPU_SCAN_PROD] = {"cumprod", "return ONE;", "return MUL(a, b);", "biufc", false},
+    [XPU_SCAN_SUM] = {"cumsum", "return ACC((A)(0));", "return PLUS(a, b);", "biufc", false},
+    [XPU_SCAN_PROD] = {"cumprod", "return ACC(ONE);", "return TIMES(a, b);", "biufc", false},
     [XPU_SCAN_MAX] = {"cummax", "acc a = {0, -1}; return a;", "LAST(>=)", "biuf", true},
     [XPU_SCAN_MIN] = {"cummin", "acc a = {0, -1}; return a;", "LAST(<=)", "biuf", true},
     [XPU_SCAN_LOGSUMEXP] = {"logcumsumexp", "return LOWEST;", "return log_add_exp(a, b);", "fc", false},
@@ -25,7 +25,7 @@ static const struct row {
 typedef enum entry { ENTRY_COLUMNS, ENTRY_ROWS, ENTRY_TOTALS, ENTRY_CARRIES } entry;
 
 #define MOST_CHUNKS 1024
-#define ACC_BYTES 16
+#define ACC_BYTES 32
 
 static void write_functions(text *t, const struct row *row) {
     text_addf(
@@ -42,6 +42,8 @@ bool scan_read(text *out, const char *written) {
 
 static xpu_status find_kernel(int device, xpu_scan_op op, xpu_dtype in, xpu_dtype out, int row_dims,
                               int local, entry entry, xpu_kernel **kernel) {
+    const xpu_device_properties *properties;
+    XPU_TRY(xpu_device_get_properties(device, &properties));
     static const char *const entries[] = {"scan_columns", "scan_rows", "scan_totals", "scan_carries"};
     const struct row *row = &table[op];
     kernel_spec spec;
@@ -50,12 +52,16 @@ static xpu_status find_kernel(int device, xpu_scan_op op, xpu_dtype in, xpu_dtyp
     spec_pack(&spec, "entry", entry, 8);
     spec_dtype(&spec, "IN", in);
     spec_dtype(&spec, "OUT", out);
-    spec_follows(&spec, "A=", dtype_computed(out));
+    /* Sums, products and logarithms of sums have twice the digits: on processors those of fp64. */
+    const bool real = dtype_class(out) == 'f', twice = real || dtype_class(out) == 'c';
+    const bool wide = real && !row->indexed && properties->type == XPU_DEVICE_CPU && properties->has_fp64;
+    spec_follows(&spec, "A=", dtype_computed(wide ? XPU_FLOAT64 : out));
     spec_number(&spec, "ROW_DIMS", row_dims, 8);
     spec_number(&spec, "LOCAL", local, 16);
     spec_follows_flag(&spec, "A_FLOAT", dtype_class(out) == 'f');
     spec_follows_flag(&spec, "A_COMPLEX", dtype_class(out) == 'c');
     spec_follows_flag(&spec, "INDEXED", row->indexed);
+    spec_follows_flag(&spec, "TWICE", (op == XPU_SCAN_SUM || op == XPU_SCAN_PROD) && twice && !wide);
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
     char written[48], label[64];
@@ -118,7 +124,10 @@ xpu_status xpu_scan(xpu_stream *stream, xpu_scan_op op, const xpu_tensor *out, c
     bool cpu = properties->type == XPU_DEVICE_CPU;
     int64_t units = (int64_t)properties->max_compute_units;
     uint64_t work = (uint64_t)(p.walk.rows * p.length) * 4;
-    bool columns = p.length < 16 || p.walk.rows >= units * (cpu ? 32 : 512);
+    /* A processor goes along its rows one by one, unless they lie side by side. */
+    bool side_by_side = row_dims > 0 && p.walk.stride[0][0] == 1 && p.walk.size[0] >= 16;
+    bool by_itself = cpu && op != XPU_SCAN_LOGSUMEXP;
+    bool columns = p.length < 16 || (p.walk.rows >= units * (cpu ? 32 : 512) && (side_by_side || !by_itself));
     if (columns) {
         int local = cpu ? 16 : 64;
         xpu_kernel *kernel;
@@ -127,7 +136,7 @@ xpu_status xpu_scan(xpu_stream *stream, xpu_scan_op op, const xpu_tensor *out, c
         return xpu_launch(stream, kernel, &range, &p, sizeof p);
     }
 
-    int local = cpu ? 32 : 128;
+    int local = by_itself ? 1 : cpu ? 32 : 128;
     const int64_t longest = TUNED(cpu, SCAN_CHUNK);
     if (p.walk.rows < 4 * units && p.length > longest) {
         int64_t chunks = (p.length + longest - 1) / longest;

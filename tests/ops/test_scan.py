@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import pytest
 import torch
 
@@ -132,3 +135,48 @@ def test_results_whose_elements_lie_on_each_other_are_refused(name: str) -> None
         with pytest.raises(RuntimeError, match="single memory location"):
             getattr(torch, name)(x, 1, out=(values, indices) if pairs else values)
     assert not one.any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64], ids=str)
+@pytest.mark.parametrize("shape", [(30_000,), (1_000, 40), (40, 3_000), (7, 5_000), (100_000, 1)], ids=str)
+@pytest.mark.parametrize("name", ["cumprod", "cumsum", "prod"])
+def test_many_numbers_do_not_drift(name: str, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    """Rounding to even of each product of numbers near 1 would have a bias that grows with their number."""
+    generator = torch.Generator().manual_seed(3)
+    wide = torch.complex128 if dtype.is_complex else torch.float64
+    x = (1 + 1e-4 * torch.randn(shape, dtype=wide, generator=generator)).to(dtype)
+    for dim in range(len(shape)):
+        got = getattr(x.to("xpu"), name)(dim).cpu()
+        if dtype == torch.float64:
+            exact = np.cumsum if name == "cumsum" else np.cumprod
+            wanted = torch.from_numpy(exact(x.numpy().astype(np.longdouble), dim).astype(np.float64))
+            wanted = wanted.select(dim, -1) if name == "prod" else wanted
+            limit = 1e-12
+        else:
+            wanted, limit = getattr(x.to(wide), name)(dim), 2.5e-7
+        assert ((got - wanted).abs() / wanted.abs()).max().item() < limit
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64], ids=str)
+@pytest.mark.parametrize("length", [3, 40, 70_000])
+def test_infinities_and_nan_in_running_sums_and_products(length: int, dtype: torch.dtype) -> None:
+    largest = torch.finfo(dtype).max
+    inf = math.inf
+    cases = [
+        [1.0, inf, 2.0],
+        [inf, -inf, 1.0],
+        [math.nan, 1.0, 1.0],
+        [0.0, inf, 1.0],
+        [2.0, 0.0, -3.0],
+        [largest, 2, 1],
+    ]
+    for values in cases:
+        x = torch.ones(length, dtype=dtype)
+        x[:3] = torch.tensor(values)
+        for name in ("cumsum", "cumprod"):
+            got, wanted = getattr(x.to("xpu"), name)(0).cpu(), getattr(x, name)(0)
+            if dtype == torch.float16:
+                wanted = getattr(x.float(), name)(0).half()
+            torch.testing.assert_close(got, wanted, equal_nan=True)
+        wide = x if dtype == torch.float64 else x.float()
+        torch.testing.assert_close(x.to("xpu").prod().cpu(), wide.prod().to(dtype), equal_nan=True)

@@ -1,8 +1,8 @@
 /* Accumulators, addresses and the inner loop that the reduction kernels share.
  *
  * Options: IN, OUT0, OUT1 dtype tokens; A the type computed in; A_FLOAT, A_COMPLEX, A_DOUBLE, A_SIGNED,
- * IN_FLOAT, IN_COMPLEX as they apply; KIND_one, KIND_pair, KIND_indexed or KIND_welford; IDX int or long;
- * SECOND when there are two outputs; CONTIGUOUS when the inner dimension has no gaps; DENSE when the
+ * IN_FLOAT, IN_COMPLEX as they apply; KIND_one, KIND_pair, KIND_twice, KIND_indexed or KIND_welford; IDX int
+ * or long; SECOND when there are two outputs; CONTIGUOUS when the inner dimension has no gaps; DENSE when the
  * outputs lie in memory in their order; KEPT and OUTER the
  * numbers of dimensions: were they not constants, the compiler would keep the whole struct in memory, once
  * a lane.
@@ -20,6 +20,16 @@ typedef float real;
 #define REAL_OF_BITS(bits) as_float((uint)(bits))
 #endif
 
+#define ZERO ((A)(0))
+#ifdef A_COMPLEX
+#define ONE ((A)(1, 0))
+#define MUL(a, b) complex_mul(a, b)
+static inline A complex_mul(A a, A b) { return (A)(a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x); }
+#else
+#define ONE ((A)1)
+#define MUL(a, b) ((a) * (b))
+#endif
+
 #if defined(KIND_one)
 typedef A acc;
 #elif defined(KIND_pair)
@@ -32,6 +42,10 @@ static inline acc make_acc(A lo, A hi) {
     r.hi = hi;
     return r;
 }
+#elif defined(KIND_twice)
+#include "twice.h"
+typedef twice acc;
+#define make_acc make_twice
 #elif defined(KIND_indexed)
 typedef struct {
     A v;
@@ -64,18 +78,8 @@ static inline acc reduce_combine(acc a, acc b);
 static inline COMPUTED(OUT0) reduce_first(acc a, real n, real p);
 static inline COMPUTED(OUT1) reduce_second(acc a, real n, real p);
 
-/* --- what the formulas may use --- */
-#define ZERO ((A)(0))
+/* --- what the formulas may use, beside ZERO, ONE and MUL --- */
 #define LAST ((idx)(~(idx)0 ^ ((idx)1 << (sizeof(idx) * 8 - 1)))) /* greater than every index */
-#ifdef A_COMPLEX
-#define ONE ((A)(1, 0))
-#define MUL(a, b) complex_mul(a, b)
-static inline A complex_mul(A a, A b) { return (A)(a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x); }
-#else
-#define ONE ((A)1)
-#define MUL(a, b) ((a) * (b))
-#endif
-
 #ifdef IN_COMPLEX
 #define NONZERO(x) ((x).x != 0 || (x).y != 0)
 #define ABS(x) length_of(x)

@@ -18,6 +18,8 @@ static inline acc shuffled(acc a, uint mask) {
     return SHUFFLE_A(a);
 #elif defined(KIND_pair)
     return ACC(SHUFFLE_A(a.lo), SHUFFLE_A(a.hi));
+#elif defined(KIND_twice)
+    return ACC(SHUFFLE_A(a.hi), SHUFFLE_A(a.lo));
 #elif defined(KIND_indexed)
     return ACC(SHUFFLE_A(a.v), SHUFFLE(a.i));
 #else

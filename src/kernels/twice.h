@@ -1,0 +1,55 @@
+/* Numbers with twice the digits of A, a real or complex floating type: the unevaluated sum of hi and lo
+ * (Dekker 1971; Knuth's sum, the product by fma). Where hi is infinite or NaN it is the number. Of integers
+ * lo is 0. */
+typedef struct {
+    A hi, lo;
+} twice;
+
+static inline twice make_twice(A hi, A lo) {
+    twice r;
+    r.hi = hi;
+    r.lo = lo;
+    return r;
+}
+
+#if defined(A_FLOAT) || defined(A_COMPLEX)
+static inline A twice_value(twice a) {
+    const A none = a.lo - a.lo; /* 0 where lo is finite, NaN elsewhere */
+#ifdef A_COMPLEX
+    return (A)(none.x == 0 ? a.hi.x + a.lo.x : a.hi.x, none.y == 0 ? a.hi.y + a.lo.y : a.hi.y);
+#else
+    return none == 0 ? a.hi + a.lo : a.hi;
+#endif
+}
+static inline twice twice_plus(twice a, twice b) {
+    const A sum = a.hi + b.hi, of_b = sum - a.hi;
+    return make_twice(sum, ((a.hi - (sum - of_b)) + (b.hi - of_b)) + (a.lo + b.lo));
+}
+/* The product of numbers that have the digits of A. */
+static inline twice twice_product(A a, A b) {
+#pragma OPENCL FP_CONTRACT OFF
+#ifdef A_COMPLEX
+    const A x = (A)(a.x * b.x, a.x * b.y), y = (A)(-(a.y * b.y), a.y * b.x);
+    const A x_rest = fma((A)(a.x, a.x), b, -x), y_rest = fma((A)(-a.y, a.y), (A)(b.y, b.x), -y);
+    return twice_plus(make_twice(x, x_rest), make_twice(y, y_rest));
+#else
+    const A product = a * b;
+    return make_twice(product, fma(a, b, -product));
+#endif
+}
+static inline twice twice_step(twice a, A x) {
+    twice r = twice_product(a.hi, x);
+    r.lo += MUL(a.lo, x);
+    return r;
+}
+static inline twice twice_times(twice a, twice b) {
+    twice r = twice_product(a.hi, b.hi);
+    r.lo += MUL(a.hi, b.lo) + MUL(a.lo, b.hi + b.lo);
+    return r;
+}
+#else
+static inline A twice_value(twice a) { return a.hi; }
+static inline twice twice_plus(twice a, twice b) { return make_twice(a.hi + b.hi, 0); }
+static inline twice twice_step(twice a, A x) { return make_twice(a.hi * x, 0); }
+static inline twice twice_times(twice a, twice b) { return make_twice(a.hi * b.hi, 0); }
+#endif
