@@ -30,11 +30,11 @@ static inline ACC set_rstd(norm_plane_params p, ulong set) {
                : (ACC)LOAD(SAVE, XPU_CPTR(STORED(SAVE), p.rstd), set);
 }
 static inline void gradient_coefficients(norm_plane_params p, ulong set, ACC sum, ACC sum_x, ACC rstd, ACC c[4]) {
-    const ACC share = 1 / (ACC)p.channel_elements;
+    const ACC count = p.channel_elements; /* its inverse is rounded: the mean of ones would not be 1 */
     c[0] = rstd * PARAMETER(p.weight, set, 1);
-    c[1] = p.evaluate ? (ACC)0 : -c[0] * rstd * rstd * sum_x * share;
+    c[1] = p.evaluate ? (ACC)0 : -c[0] * rstd * rstd * (sum_x / count);
     c[2] = set_mean(p, set);
-    c[3] = p.evaluate ? (ACC)0 : -c[0] * sum * share;
+    c[3] = p.evaluate ? (ACC)0 : -c[0] * (sum / count);
 }
 #endif
 
@@ -362,10 +362,10 @@ __kernel void norm_group_finish_backward(norm_plane_params p) {
         sum += part[0] * w;
         sum_x += part[1] * w;
     }
-    const ACC share = rstd / (ACC)(in_group * p.length);
+    const ACC count = in_group * p.length;
     for (ulong plane = first; plane < first + in_group; plane++)
         put_coefficients(p, p.planes, plane, rstd * PARAMETER(p.weight, plane % p.channels, 1),
-                         -rstd * rstd * sum_x * share, mean, -sum * share);
+                         -rstd * rstd * rstd * (sum_x / count), mean, -rstd * (sum / count));
 }
 #endif
 

@@ -48,7 +48,7 @@ TEAM_KERNEL void norm_row(norm_row_params p) {
     TEAM_SCRATCH
     const ulong first = TEAM_INDEX * p.rows_per_team, end = min(first + p.rows_per_team, (ulong)p.rows);
     const size_t n = ROW_LENGTH;
-    const ACC scale = 1 / (ACC)n, eps = (ACC)p.eps + (ACC)p.eps_rest;
+    const ACC count = (ACC)n, eps = (ACC)p.eps + (ACC)p.eps_rest;
     __global const STORED(W) *weight = XPU_CPTR(STORED(W), p.weight);
     __global const STORED(W) *bias = XPU_CPTR(STORED(W), p.bias);
     for (ulong row = first; row < end; row++) {
@@ -66,24 +66,24 @@ TEAM_KERNEL void norm_row(norm_row_params p) {
 #else
         TEAM_ADD_UP(n, ADD_SQUARE, TEAM_FOLD(q))
 #endif
-        const ACC rstd = 1 / sqrt(TEAM_SUM(TEAM_TOTAL(q)) * scale + eps);
+        const ACC rstd = 1 / sqrt(TEAM_SUM(TEAM_TOTAL(q)) / count + eps);
 #else
         TEAM_FOUR(x)
         TEAM_FOUR(d)
         TEAM_FOUR(q)
 #if REGISTERS
         TEAM_HELD(i, r, n, TEAM_OF(x, r % 4) += held[r];)
-        const ACC mean = TEAM_SUM(TEAM_TOTAL(x)) * scale;
+        const ACC mean = TEAM_SUM(TEAM_TOTAL(x)) / count;
         TEAM_HELD(i, r, n, const ACC v = held[r] - mean; TEAM_OF(d, r % 4) += v; TEAM_OF(q, r % 4) += v * v;)
 #else
         TEAM_ADD_UP(n, ADD_ELEMENT, TEAM_FOLD(x))
-        const ACC mean = TEAM_SUM(TEAM_TOTAL(x)) * scale;
+        const ACC mean = TEAM_SUM(TEAM_TOTAL(x)) / count;
         TEAM_ADD_UP(n, ADD_DEVIATION, TEAM_FOLD(d) TEAM_FOLD(q))
 #endif
         ACC sum = TEAM_TOTAL(d), squares = TEAM_TOTAL(q);
         TEAM_SUM_BOTH(sum, squares)
-        const ACC correction = sum * scale;
-        ACC variance = squares * scale - correction * correction;
+        const ACC correction = sum / count;
+        ACC variance = squares / count - correction * correction;
         if (variance < 0) variance = 0; /* by rounding; keeps NaN */
         const ACC rstd = 1 / sqrt(variance + eps);
         if (LANE == 0) XPU_PTR(ACC, p.mean)[row] = mean + correction;
@@ -125,7 +125,7 @@ TEAM_KERNEL void norm_row_backward(norm_row_params p) {
     const ulong team = TEAM_INDEX;
     const ulong first = team * p.rows_per_team, end = min(first + p.rows_per_team, (ulong)p.rows);
     const size_t n = ROW_LENGTH;
-    const ACC scale = 1 / (ACC)n;
+    const ACC count = (ACC)n; /* its inverse is rounded: the mean of ones would not be 1 */
     __global const STORED(W) *weight = XPU_CPTR(STORED(W), p.weight);
 #ifdef PARTIAL
     __global ACC *dw = XPU_PTR(ACC, p.partial) + team * 2 * n, *db = dw + n;
@@ -157,11 +157,11 @@ TEAM_KERNEL void norm_row_backward(norm_row_params p) {
 #else
         TEAM_ADD_UP(n, ADD_GRADIENT, TEAM_FOLD(g) TEAM_FOLD(h))
 #endif
-        const ACC mean_xhat = TEAM_SUM(TEAM_TOTAL(h)) * rstd * scale;
+        const ACC mean_xhat = TEAM_SUM(TEAM_TOTAL(h)) * rstd / count;
 #ifdef RMS
         const ACC mean_g = 0;
 #else
-        const ACC mean_g = TEAM_SUM(TEAM_TOTAL(g)) * scale;
+        const ACC mean_g = TEAM_SUM(TEAM_TOTAL(g)) / count;
 #endif
         ROW_EACH(i, r, n,
             const ACC g = LOAD(T, dy, i);

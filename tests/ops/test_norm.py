@@ -620,3 +620,24 @@ def test_sizes_that_do_not_fit(name: str) -> None:
     function, *arguments = misfits()[name]
     with pytest.raises((RuntimeError, IndexError)):
         function(*arguments)
+
+
+@pytest.mark.parametrize(
+    "shape", [(64, 100), (8, 1000), (3, 5000), (32, 16, 10, 10), (1000, 3), (3, 7, 49, 3)], ids=str
+)
+@pytest.mark.parametrize("weight", [1.0, 0.75])
+def test_gradients_that_are_zero(shape: tuple[int, ...], weight: float) -> None:
+    """Of constant rows or channels, by a constant gradient: the rest of a rounded mean is no gradient."""
+    functional = torch.nn.functional
+    channels = torch.full((shape[1],), weight, device="xpu")
+    row = torch.full(shape[1:], weight, device="xpu")
+    for value in (1.37, 0.0, -100.1):
+        for norm in (
+            lambda x: functional.layer_norm(x, shape[1:], row),
+            lambda x: functional.batch_norm(x, None, None, channels, training=True),
+            lambda x: functional.group_norm(x, 1, channels),
+        ):
+            x = torch.full(shape, value, device="xpu", requires_grad=True)
+            y = norm(x)
+            y.backward(torch.ones_like(y))
+            assert x.grad.count_nonzero().item() == 0, value
