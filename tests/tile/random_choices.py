@@ -31,7 +31,7 @@ def numbers(g: Generator, kind: str, index: Value) -> Value:
     base, like = g.input(kind)
     name, kind_text = g.pointers(base, kind, index).split("|")
     v = g.op(f"tt.load {name} : {kind_text}", g.new(kind, index.shape, most=like.most, unit=like.unit))
-    if kind in BITS:
+    if kind in BITS or v.most <= 64:  # a loop of much more than this is not unswitched
         return v
     return g.carriable(v)
 
@@ -197,10 +197,17 @@ def falling(g: Generator) -> None:
     """Store numbers that fall along the lanes, beside narrower ones, from the second element on."""
     size = 2 ** g.random.randint(5, 9)
     at = g.along((size,), 0)
+    place = at
+    if g.random.random() < 0.7:
+        g.count += 1
+        pid = Value(f"%v{g.count}", "i32", ())
+        g.line(f"{pid.name} = tt.get_program_id x : i32")
+        start = g.broadcast(g.with_number("arith.muli", pid, size), (size,))
+        place = g.binary("arith.addi", start, at)
     narrow = numbers(g, "i16", at)
     g.stored_at(
         g.op(f"arith.trunci {narrow.name} : {narrow.type} to {type_of('i8', (size,))}", g.new("i8", (size,))),
-        at,
+        place,
         None,
     )
     down = g.with_number("arith.muli", at, -g.random.choice([3, 3, 5, 7]))
@@ -210,4 +217,4 @@ def falling(g: Generator) -> None:
         f"arith.cmpi {g.random.choice(['sge', 'sge', 'sgt'])}, {at.name}, {least.name} : {at.type}",
         g.new("i1", (size,)),
     )
-    g.stored_at(down, at, inside)
+    g.stored_at(down, place, inside)
