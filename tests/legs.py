@@ -67,7 +67,7 @@ LONG = {
     "matrix-fma": f"OPENXPU_MATRIX=fma {UNITS}matrix 1000",
     "matrix-dot": f"OPENXPU_MATRIX=dot {UNITS}matrix 500",
     "miscompilation": ".venv/bin/python tests/intel_cpu/miscompilation.py --corpus 20 --programs 200",
-    "loops": ".venv/bin/python tests/intel_cpu/loops.py",
+    "loops": ".venv/bin/python tests/intel_cpu/loops.py --kernels 6000",
     "operators": ".venv/bin/python tests/intel_cpu/operators.py --every 40",
     "random-problems": "OPENXPU_TEST_PROBLEMS=5000 .venv/bin/python -m pytest -q --timeout 3600 "
     "tests/ops/test_random_problems.py",
