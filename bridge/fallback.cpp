@@ -284,6 +284,12 @@ void fall_back(const c10::OperatorHandle &op, torch::jit::Stack *stack) {
     const auto &name = op.operator_name();
     static const bool enabled = flag("PYTORCH_ENABLE_XPU_FALLBACK", true);
     const auto space = std::string_view(name.name).substr(0, name.name.find("::"));
+    // Groups with a backend for xpu have brought kernels for these.
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        space != "c10d", "The operator '", name,
+        "' has no kernel for xpu: this process group has no backend for xpu tensors. ",
+        "init_process_group and new_group take \"cpu:gloo,xpu:gloo\", \"xccl\" or no "
+        "name for one.");
     TORCH_CHECK_NOT_IMPLEMENTED(
         is_safe(space), "The operator '", name,
         "' has no kernel for xpu, and only PyTorch's own operators can run on the CPU instead.");

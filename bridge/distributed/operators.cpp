@@ -22,7 +22,7 @@ c10::intrusive_ptr<c10d::Backend> backend_of(const Group &group) {
     const auto types = group->getDeviceTypes();
     TORCH_CHECK(std::find(types.begin(), types.end(), c10::kXPU) != types.end(),
                 "this process group has no backend for xpu tensors: init_process_group and new_group take "
-                "\"xccl\", \"cpu:gloo,xpu:xccl\" or no name for one");
+                "\"xccl\", \"cpu:gloo,xpu:gloo\" or no name for one");
     return group->getBackend(c10::kXPU);
 }
 

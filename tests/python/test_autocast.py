@@ -135,3 +135,40 @@ def test_checkpoint_keeps_autocast():
         assert y.dtype == torch.bfloat16
     y.float().sum().backward()
     assert x.grad is not None
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("weights", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("lower", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("masked", [None, "padding", "causal"])
+def test_encoder_layers_in_one_operator(activation, first, weights, lower, masked):
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(
+        32, 4, 64, activation=activation, norm_first=first, batch_first=True
+    )
+    encoder = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=not first).eval()
+    x = torch.randn(2, 5, 32)
+    padding = torch.tensor([[False] * 5, [False] * 3 + [True] * 2]) if masked == "padding" else None
+    causal = torch.ones(5, 5, dtype=torch.bool).triu(1) if masked == "causal" else None
+    keep = torch.ones(2, 5, dtype=torch.bool) if padding is None else ~padding
+    with torch.no_grad():
+        want = encoder(x, causal, padding)[keep]
+        encoder.to(DEVICE, weights)
+        masks = [m if m is None else m.to(DEVICE) for m in (causal, padding)]
+        with torch.autocast("xpu", lower):
+            got = encoder(x.to(DEVICE, weights), *masks).cpu()[keep]
+    assert (got.float() - want).abs().max() < 0.06
+
+
+def test_every_policy_of_cuda_is_there():
+    # cuDNN's operators aside, which no other device has.
+    missing = [
+        name
+        for name in torch._C._dispatch_get_all_op_names()
+        if torch._C._dispatch_has_kernel_for_dispatch_key(name, "AutocastCUDA")
+        and not torch._C._dispatch_has_kernel_for_dispatch_key(name, "AutocastXPU")
+        and "cudnn" not in name
+    ]
+    assert not missing
+    assert torch._C._dispatch_has_kernel_for_dispatch_key("aten::_addmm_activation", "AutocastXPU")
