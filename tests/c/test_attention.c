@@ -28,8 +28,9 @@ static size_t local_of(xpu_kernel *kernel) {
 }
 static void count_launch(const xpu_work *work, xpu_trace_point point, xpu_status status, void *unused) {
     if (point != XPU_TRACE_BEGIN) return;
-    joins += !strcmp(work->name, "attention_matrix_finish");
-    if (strstr(work->name, "attention_matrix") && strcmp(work->name, "attention_matrix_finish")) {
+    const bool is_join = strstr(work->name, "attention_matrix_finish");
+    joins += is_join;
+    if (strstr(work->name, "attention_matrix") && !is_join) {
         const size_t local = local_of(work->kernel);
         by_units++, most_local = local > most_local ? local : most_local;
     }
