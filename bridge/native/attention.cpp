@@ -3,6 +3,8 @@
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/native/transformers/sdp_utils_cpp.h>
+#include <ATen/ops/_efficient_attention_backward_native.h>
+#include <ATen/ops/_efficient_attention_forward_native.h>
 #include <ATen/ops/_flash_attention_backward_native.h>
 #include <ATen/ops/_fused_sdp_choice_native.h>
 #include <ATen/ops/_scaled_dot_product_efficient_attention_backward_native.h>
@@ -19,6 +21,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones_like.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty_like.h>
@@ -576,6 +579,173 @@ sdp_efficient_backward_xpu(const Tensor &grad_out, const Tensor &query, const Te
     auto [q, k, v, unused] = attend_backward(grad_out, query, key, value, attn_bias, grad_bias, out, rows,
                                              dropout_p, is_causal, philox_seed, philox_offset, scale);
     return {by_sequence(q), by_sequence(k), by_sequence(v), grad_bias};
+}
+
+namespace {
+
+// What xFormers' operator is told beside tensors: which keys a query sees.
+struct Sight {
+    bool causal;       // the last query sees all keys; or, `from_top`, query i keys 0 … i
+    bool from_top;     // with as many queries as keys the same
+    int64_t left = -1; // keys before a query's own; -1 all
+    Sight(int64_t mask_type, std::optional<int64_t> window_size)
+        : causal(mask_type != 0), from_top(mask_type == 1) {
+        TORCH_CHECK(mask_type >= 0 && mask_type <= 2, "_efficient_attention: custom_mask_type ", mask_type,
+                    " is none of 0, 1 and 2");
+        if (!window_size || *window_size <= 0) return;
+        TORCH_CHECK(causal, "_efficient_attention: a window goes with a causal mask");
+        left = *window_size - 1;
+    }
+};
+
+// Does the operator of query, key and value alone do it?
+bool is_plain(const Sight &sight, const Tensor &query, const Tensor &key, const Tensor &starts) {
+    const bool square = query.size(1) == key.size(1);
+    return !starts.defined() && sight.left < 0 && (!sight.causal || sight.from_top || square);
+}
+
+void check_flash(const Sight &sight, const Tensor &query, const Tensor &key, const Tensor &bias,
+                 const Tensor &starts_q, const Tensor &starts_k) {
+    constexpr auto op = "_efficient_attention on xpu: ";
+    TORCH_CHECK_NOT_IMPLEMENTED(!bias.defined(), op,
+                                "no bias with windows, sequences of their own or causal masks from below");
+    const bool same = starts_q.defined()
+                          ? starts_q.is_same(starts_k) || (starts_q.sizes() == starts_k.sizes() &&
+                                                           starts_q.eq(starts_k).all().item<bool>())
+                          : query.size(1) == key.size(1);
+    TORCH_CHECK_NOT_IMPLEMENTED(!sight.from_top || same, op,
+                                "a causal mask from the top left needs as many queries as keys here");
+}
+
+Tensor rows_of(const Tensor &x, const Tensor &starts) { return starts.defined() ? x.squeeze(0) : x; }
+
+// Between one row of sums for all sequences, [heads, total], and [sequences, heads, longest, padded to 32].
+Tensor padded_sums(const Tensor &sums, const Tensor &starts, int64_t longest) {
+    const auto begin = starts.cpu();
+    const auto *at = begin.const_data_ptr<int32_t>();
+    const auto out = sums.new_full({begin.numel() - 1, sums.size(0), (longest + 31) / 32 * 32}, INFINITY);
+    for (int64_t i = 0; i + 1 < begin.numel(); i++)
+        out.select(0, i).narrow(1, 0, at[i + 1] - at[i]).copy_(sums.narrow(1, at[i], at[i + 1] - at[i]));
+    return out;
+}
+Tensor packed_sums(const Tensor &sums, const Tensor &starts) {
+    const auto begin = starts.cpu();
+    const auto *at = begin.const_data_ptr<int32_t>();
+    const auto out = sums.new_empty({sums.size(1), at[begin.numel() - 1]});
+    for (int64_t i = 0; i + 1 < begin.numel(); i++)
+        out.narrow(1, at[i], at[i + 1] - at[i]).copy_(sums.select(0, i).narrow(1, 0, at[i + 1] - at[i]));
+    return out;
+}
+
+void check_rows(const Tensor &query, const Tensor &key, const Tensor &value, const Tensor &starts_q,
+                const Tensor &starts_k) {
+    TORCH_CHECK(query.dim() == 4 && key.dim() == 4 && value.dim() == 4 && query.size(0) == key.size(0) &&
+                    key.size(0) == value.size(0) && key.size(1) == value.size(1) &&
+                    query.size(2) == key.size(2) && key.size(2) == value.size(2) &&
+                    query.size(3) == key.size(3),
+                "_efficient_attention: query of ", query.sizes(), ", key of ", key.sizes(), " and value of ",
+                value.sizes(), " don't fit each other");
+    TORCH_CHECK(starts_q.defined() == starts_k.defined(),
+                "_efficient_attention: cu_seqlens_q and cu_seqlens_k go together");
+    TORCH_CHECK(!starts_q.defined() || query.size(0) == 1,
+                "_efficient_attention: sequences of their own lie in one batch, not in ", query.size(0));
+}
+
+} // namespace
+
+// xFormers' operator: [batch, rows, heads, depth].
+std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt>
+efficient_attention_xpu(const Tensor &query, const Tensor &key, const Tensor &value,
+                        const std::optional<Tensor> &bias_given, const std::optional<Tensor> &cu_seqlens_q,
+                        const std::optional<Tensor> &cu_seqlens_k, std::optional<int64_t> max_seqlen_q,
+                        std::optional<int64_t> max_seqlen_k, double dropout_p, int64_t custom_mask_type,
+                        bool compute_log_sumexp, std::optional<double> scale,
+                        const std::optional<Tensor> &seqlen_k, std::optional<int64_t> window_size) {
+    const auto bias = bias_given.value_or(Tensor()), starts_q = cu_seqlens_q.value_or(Tensor()),
+               starts_k = cu_seqlens_k.value_or(Tensor());
+    check_rows(query, key, value, starts_q, starts_k);
+    TORCH_CHECK_NOT_IMPLEMENTED(!seqlen_k || !seqlen_k->defined(),
+                                "_efficient_attention on xpu: no seqlen_k");
+    const Sight sight(custom_mask_type, window_size);
+    const int64_t most_q = starts_q.defined() && max_seqlen_q ? *max_seqlen_q : query.size(1),
+                  most_k = starts_k.defined() && max_seqlen_k ? *max_seqlen_k : key.size(1);
+    if (is_plain(sight, query, key, starts_q)) {
+        auto [out, sums, seed, offset] =
+            sdp_efficient_xpu(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), bias,
+                              compute_log_sumexp, dropout_p, sight.causal, scale);
+        return {out.transpose(1, 2), sums, seed, offset, most_q, most_k};
+    }
+    check_flash(sight, query, key, bias, starts_q, starts_k);
+    auto sizes = query.sizes().vec();
+    sizes.back() = value.size(-1);
+    const auto out = query.new_empty(sizes);
+    const auto options = query.options().dtype(at::kFloat);
+    auto sums = starts_q.defined() ? at::empty({query.size(2), query.size(1)}, options)
+                                   : at::empty({query.size(0), query.size(2), query.size(1)}, options);
+    const Flash f(rows_of(query, starts_q), rows_of(key, starts_q), rows_of(value, starts_q),
+                  rows_of(out, starts_q), sums, starts_q, starts_k, most_q, most_k, dropout_p, sight.causal,
+                  scale, sight.left < 0 ? std::nullopt : std::optional(sight.left),
+                  sight.left < 0 ? std::nullopt : std::optional<int64_t>(0));
+    auto &args = f.lowered->args;
+    if (dropout_p > 0) reserve_random(query.device().index(), args);
+    openxpu::check(xpu_attention_forward(openxpu::current_stream(query), &args));
+    if (!compute_log_sumexp)
+        sums = starts_q.defined() ? sums.new_empty({starts_q.numel() - 1, query.size(2), 0})
+                                  : sums.narrow(2, 0, 0);
+    else if (starts_q.defined())
+        sums = padded_sums(sums, starts_q, most_q);
+    else
+        sums = at::constant_pad_nd(sums, {0, (most_q + 31) / 32 * 32 - most_q}, INFINITY);
+    return {out, sums, number(args.seed), number(args.offset), most_q, most_k};
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor> efficient_attention_backward_xpu(
+    const Tensor &grad_out, const Tensor &query, const Tensor &key, const Tensor &value,
+    const std::optional<Tensor> &bias_given, const Tensor &out, const std::optional<Tensor> &cu_seqlens_q,
+    const std::optional<Tensor> &cu_seqlens_k, int64_t max_seqlen_q, int64_t max_seqlen_k,
+    const Tensor &logsumexp, double dropout_p, const Tensor &philox_seed, const Tensor &philox_offset,
+    int64_t custom_mask_type, bool bias_requires_grad, std::optional<double> scale, std::optional<int64_t>,
+    std::optional<int64_t> window_size, bool shared_storage_dqdkdv) {
+    if (!grad_out.defined()) return {};
+    const auto bias = bias_given.value_or(Tensor()), starts_q = cu_seqlens_q.value_or(Tensor()),
+               starts_k = cu_seqlens_k.value_or(Tensor());
+    check_rows(query, key, value, starts_q, starts_k);
+    TORCH_CHECK(out.sizes() == grad_out.sizes() && out.size(1) == query.size(1),
+                "_efficient_attention_backward: a gradient of shape ", grad_out.sizes(),
+                " and a result of shape ", out.sizes(), " don't fit a query of shape ", query.sizes());
+    const Sight sight(custom_mask_type, window_size);
+    Tensor q, k, v, grad_bias;
+    if (is_plain(sight, query, key, starts_q)) {
+        const auto turned = [](const Tensor &x) { return x.transpose(1, 2); };
+        std::tie(q, k, v, grad_bias) =
+            sdp_efficient_backward_xpu(turned(grad_out), turned(query), turned(key), turned(value), bias,
+                                       turned(out), logsumexp, philox_seed, philox_offset, dropout_p,
+                                       {true, true, true, bias_requires_grad}, sight.causal, scale);
+        q = turned(q), k = turned(k), v = turned(v);
+    } else {
+        check_flash(sight, query, key, bias, starts_q, starts_k);
+        const auto sums = starts_q.defined() ? packed_sums(logsumexp, starts_q)
+                                             : logsumexp.narrow(2, 0, query.size(1)).contiguous();
+        Tensor state = at::zeros({2}, at::TensorOptions(at::kLong));
+        if (dropout_p > 0) {
+            state[0] = static_cast<int64_t>(number(philox_seed));
+            state[1] = static_cast<int64_t>(number(philox_offset));
+        }
+        std::tie(q, k, v) =
+            flash_backward_xpu(rows_of(grad_out, starts_q), rows_of(query, starts_q), rows_of(key, starts_q),
+                               rows_of(value, starts_q), rows_of(out, starts_q), sums, starts_q, starts_k,
+                               max_seqlen_q, max_seqlen_k, dropout_p, sight.causal, state, Tensor(), scale,
+                               sight.left < 0 ? std::nullopt : std::optional(sight.left),
+                               sight.left < 0 ? std::nullopt : std::optional<int64_t>(0));
+        if (starts_q.defined()) q = q.unsqueeze(0), k = k.unsqueeze(0), v = v.unsqueeze(0);
+    }
+    if (shared_storage_dqdkdv) {
+        TORCH_CHECK(q.sizes() == k.sizes() && k.sizes() == v.sizes(),
+                    "_efficient_attention_backward: gradients in one storage have one shape");
+        const auto all = at::stack({q, k, v}, 2);
+        return {all.select(2, 0), all.select(2, 1), all.select(2, 2), grad_bias};
+    }
+    return {q, k, v, grad_bias};
 }
 
 } // namespace at::native

@@ -6,6 +6,7 @@
 #include <ATen/cpu/Utils.h>
 #include <ATen/record_function.h>
 #include <ATen/ops/_addmm_activation_native.h>
+#include <ATen/ops/_compute_linear_combination_native.h>
 #include <ATen/ops/_int_mm.h>
 #include <ATen/ops/_int_mm_native.h>
 #include <ATen/ops/addmm.h>
@@ -18,6 +19,7 @@
 #include <ATen/ops/bmm_native.h>
 #include <ATen/ops/dot_native.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/matmul.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/mm_native.h>
 #include <ATen/ops/vdot_native.h>
@@ -371,6 +373,20 @@ Tensor int_mm_xpu(const Tensor &self, const Tensor &mat2) {
     check_int8(self, mat2);
     Tensor result = at::empty({self.size(0), mat2.size(1)}, self.options().dtype(kInt));
     return int_mm_out_xpu(self, mat2, result);
+}
+
+// out[n] = the sum of coefficients[n][m] * input[m]; into a given tensor it is added, as on the CPU.
+Tensor compute_linear_combination_xpu(const Tensor &input, const Tensor &coefficients) {
+    TORCH_CHECK(input.dim() > 0 && input.numel() > 0, "Empty tensor not supported");
+    TORCH_CHECK(coefficients.dim() == 2 && coefficients.size(1) == input.size(0),
+                "_compute_linear_combination: coefficients of shape ", coefficients.sizes(),
+                " don't fit an input of shape ", input.sizes());
+    auto shape = input.sizes().vec();
+    shape[0] = coefficients.size(0);
+    return at::matmul(coefficients, input.reshape({input.size(0), -1})).view(shape);
+}
+Tensor &compute_linear_combination_xpu_out(const Tensor &input, const Tensor &coefficients, Tensor &out) {
+    return out.add_(compute_linear_combination_xpu(input, coefficients));
 }
 
 } // namespace at::native

@@ -3,6 +3,7 @@
 #include <ATen/ops/_assert_async.h>
 #include <ATen/ops/_fused_dropout_native.h>
 #include <ATen/ops/_masked_scale_native.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/argsort.h>
 #include <ATen/ops/bernoulli_native.h>
 #include <ATen/ops/cauchy_native.h>
@@ -24,9 +25,17 @@
 #include <ATen/ops/searchsorted.h>
 #include <ATen/ops/topk.h>
 #include <ATen/ops/uniform_native.h>
+#include <ATen/ops/where.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
+#if __has_include(<ATen/ops/_philox_uniform_native.h>) // from 2.13 on
+#include <ATen/ops/_philox_key_fold_in_native.h>
+#include <ATen/ops/_philox_key_split_native.h>
+#include <ATen/ops/_philox_normal_native.h>
+#include <ATen/ops/_philox_uniform_native.h>
+#endif
 
+#include <cmath>
 #include <limits>
 
 #include "generator.h"
@@ -339,6 +348,152 @@ Tensor multinomial_xpu(const Tensor &self, int64_t samples, bool replacement, So
     Tensor out = at::empty({0}, self.options().dtype(kLong));
     return multinomial_out_xpu(self, samples, replacement, std::move(generator), out);
 }
+
+// --- numbers that follow from a key alone (torch.func._random), those that CUDA draws ---
+
+#if __has_include(<ATen/ops/_philox_uniform_native.h>)
+
+namespace {
+
+constexpr int64_t word = 0xffffffff;
+
+// Seeds and offsets lie side by side in keys.
+void check_key(const char *op, const Tensor &key) {
+    TORCH_CHECK(key.dim() >= 1 && key.size(-1) == 2, op,
+                ": key must have shape (2,) or (*batch, 2), got shape ", key.sizes());
+    TORCH_CHECK(key.scalar_type() == kUInt64, op, ": key must have dtype uint64, got ", key.scalar_type());
+}
+
+// Two words of the four that Philox gives for a seed and a counter, the lower one first: the first two, or
+// the last two where `last` is 1. All are int64 here: others of 64 bits lack most operators.
+Tensor philox(const Tensor &seed, const Tensor &counter, const Tensor &last) {
+    Tensor out;
+    auto iter = TensorIteratorConfig()
+                    .add_output(out)
+                    .add_const_input(seed)
+                    .add_const_input(counter)
+                    .add_const_input(last)
+                    .build();
+    openxpu::pointwise(iter, kLong, XPU_POINTWISE_PHILOX);
+    return iter.output();
+}
+
+// Keys made of the four words at counters [splits, *batch] of seeds [*batch].
+Tensor derived_keys(const Tensor &seed, const Tensor &counter) {
+    const Tensor halves = at::arange(2, seed.options());
+    return philox(seed.unsqueeze(-1), counter.unsqueeze(-1), halves).contiguous().view(kUInt64);
+}
+
+// For each element of a result, two words that its value comes of, [keys, elements of a key]: those of its
+// number; of doubles' normal numbers also the other two.
+struct KeyedWords {
+    Tensor first, second; // the words, first and then second
+    Tensor third, fourth; // where asked for
+    Tensor number;        // the element's, within its key
+    KeyedWords(const char *op, const Tensor &self, const Tensor &key, bool all_four) {
+        TORCH_CHECK(self.is_floating_point(), op, ": self must be a floating point tensor, got ",
+                    self.scalar_type());
+        check_key(op, key);
+        TORCH_CHECK(self.device() == key.device(), op, ": self and key must be on the same device, got ",
+                    self.device(), " and ", key.device());
+        const int64_t dims = self.dim();
+        int64_t of_a_key = 1, kept = key.dim() > 1 ? dims : 0; // leading dimensions with keys of their own
+        if (key.dim() > 1) {
+            TORCH_CHECK(key.dim() == dims + 1, op,
+                        ": batched key must have ndim == output ndim + 1, got key shape ", key.sizes(),
+                        " with output shape ", self.sizes());
+            for (int64_t d = 0; d < dims; d++)
+                TORCH_CHECK(key.size(d) == 1 || key.size(d) == self.size(d), op, ": key batch shape ",
+                            key.sizes().slice(0, dims), " is not broadcastable with output shape ",
+                            self.sizes());
+            while (kept > 0 && key.size(kept - 1) == 1) kept--;
+        }
+        for (int64_t d = kept; d < dims; d++) of_a_key *= self.size(d);
+        auto shape = self.sizes().slice(0, kept).vec();
+        const auto numbers = key.view(kLong).reshape([&] {
+            auto sizes = key.sizes().slice(0, key.dim() > 1 ? kept : 0).vec();
+            sizes.push_back(2);
+            return sizes;
+        }());
+        shape.push_back(2);
+        const auto keys = numbers.expand(shape).reshape({-1, 2});
+        const int64_t per = self.scalar_type() == kDouble ? 2 : 4; // elements of a counter
+        number = at::arange(of_a_key, keys.options());
+        const auto seed = keys.select(1, 0).unsqueeze(1);
+        const auto counter = keys.select(1, 1).unsqueeze(1).add(number.div(per, "floor"));
+        const auto last = per == 2 ? number.remainder(2) : number.remainder(4).div(2, "floor");
+        const auto words = philox(seed, counter, all_four ? last.mul(0) : last);
+        first = words.bitwise_and(word), second = words.bitwise_right_shift(32).bitwise_and(word);
+        if (!all_four) return;
+        const auto others = philox(seed, counter, last.mul(0).add(1));
+        third = others.bitwise_and(word), fourth = others.bitwise_right_shift(32).bitwise_and(word);
+    }
+};
+
+// The word, or two of them as one number, over 2^32.
+Tensor fraction(const Tensor &high, const Tensor &low) {
+    const double unit = std::ldexp(1.0, -32);
+    if (!low.defined()) return high.to(kFloat).mul(unit).add(unit / 2);
+    return high.to(kDouble).mul(unit).add(low.to(kDouble).mul(unit * unit).add(unit * unit / 2));
+}
+
+// `value` as the dtype has it.
+double rounded_to(ScalarType type, double value) {
+    switch (type) {
+    case kHalf: return static_cast<at::Half>(static_cast<float>(value));
+    case kBFloat16: return static_cast<at::BFloat16>(static_cast<float>(value));
+    case kFloat: return static_cast<float>(value);
+    default: return value;
+    }
+}
+
+} // namespace
+
+Tensor philox_key_split_xpu(const Tensor &key, int64_t splits) {
+    constexpr auto op = "_philox_key_split";
+    check_key(op, key);
+    TORCH_CHECK(splits > 0, op, ": num_splits must be positive, got ", splits);
+    const auto numbers = key.view(kLong);
+    std::vector<int64_t> column(key.dim(), 1);
+    column[0] = splits;
+    const auto counter = numbers.select(-1, 1).add(at::arange(splits, numbers.options()).view(column));
+    return derived_keys(numbers.select(-1, 0), counter);
+}
+
+Tensor philox_key_fold_in_xpu(const Tensor &key, int64_t data) {
+    check_key("_philox_key_fold_in", key);
+    const auto numbers = key.view(kLong);
+    return derived_keys(numbers.select(-1, 0), numbers.select(-1, 1).add(data));
+}
+
+Tensor &philox_uniform_xpu_(Tensor &self, const Tensor &key, double low, double high) {
+    const KeyedWords words("_philox_uniform_", self, key, false);
+    if (self.numel() == 0) return self;
+    const auto type = self.scalar_type();
+    const double from = rounded_to(type, low), range = rounded_to(type, rounded_to(type, high) - from);
+    const int digits = type == kDouble ? 53 : type == kFloat ? 24 : type == kHalf ? 11 : 8;
+    Tensor bits;
+    if (type == kDouble)
+        bits = words.first.bitwise_and((int64_t{1} << 21) - 1).mul(int64_t{1} << 32).add(words.second);
+    else // the element's own word of the two
+        bits = at::where(words.number.remainder(2).eq(0), words.first, words.second)
+                   .bitwise_and((int64_t{1} << digits) - 1);
+    const auto unit = bits.to(type == kDouble ? kDouble : kFloat).mul(std::ldexp(1.0, -digits));
+    return self.copy_(unit.mul(range).add(from).view(self.sizes()));
+}
+
+Tensor &philox_normal_xpu_(Tensor &self, const Tensor &key, double mean, double std) {
+    const bool wide = self.scalar_type() == kDouble;
+    const KeyedWords words("_philox_normal_", self, key, wide);
+    if (self.numel() == 0) return self;
+    const auto u = fraction(words.first, wide ? words.second : Tensor());
+    const auto v = wide ? fraction(words.third, words.fourth) : fraction(words.second, {});
+    const auto radius = u.log().mul(-2).sqrt(), angle = v.mul(2 * M_PI);
+    const auto normal = radius.mul(at::where(words.number.remainder(2).eq(0), angle.cos(), angle.sin()));
+    return self.copy_(normal.mul(std).add(mean).view(self.sizes()));
+}
+
+#endif
 
 } // namespace at::native
 

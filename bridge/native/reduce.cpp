@@ -12,6 +12,7 @@
 #include <ATen/ops/any_native.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/hash_tensor_native.h>
 #include <ATen/ops/imag.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/linalg_vector_norm_native.h>
@@ -330,6 +331,12 @@ TORCH_IMPL_FUNC(all_dims_xpu)(const Tensor &self, OptionalIntArrayRef dim, bool 
 TORCH_IMPL_FUNC(linalg_vector_norm_xpu)(const Tensor &self, const Scalar &ord, OptionalIntArrayRef dim,
                                         bool keepdim, std::optional<ScalarType> dtype, const Tensor &result) {
     norm_into(self, ord.toDouble(), dim, keepdim, dtype, result);
+}
+
+// The exclusive or of the elements' bits, those of floating ones as doubles (mode 0, the only one there is).
+TORCH_IMPL_FUNC(hash_tensor_xpu)(const Tensor &self, IntArrayRef dim, bool keepdim, int64_t mode,
+                                 const Tensor &result) {
+    reduce(XPU_REDUCE_HASH, self, {result}, reduced_dims(self, dim), keepdim);
 }
 
 TORCH_IMPL_FUNC(norm_xpu)(const Tensor &self, OptionalScalarRef p, IntArrayRef dim, bool keepdim,

@@ -322,6 +322,7 @@ static void describe(kernel_spec *spec, xpu_reduction reduction, const xpu_iter 
     spec_follows_flag(spec, "A_SIGNED", dtype_class(a) == 'i');
     spec_follows_flag(spec, "A_DOUBLE", dtype_needs_fp64(a));
     spec_follows_flag(spec, "IN_FLOAT", dtype_is_floating(in));
+    spec_follows_flag(spec, "IN_DOUBLE", dtype_needs_fp64(in));
     spec_follows_flag(spec, "IN_COMPLEX", dtype_class(in) == 'c');
     spec_flag(spec, "SECOND", iter->outputs == 2);
     spec_flag(spec, "CONTIGUOUS", plan->contiguous);

@@ -420,3 +420,140 @@ def test_gradients_of_samples() -> None:
     by_sample = torch.func.vmap(torch.func.grad(attended), (0, None))
     wanted = torch.stack([torch.func.grad(attended)(x, k.double()) for x in q.double()])
     torch.testing.assert_close(by_sample(q.xpu(), k.xpu()).cpu().double(), wanted, atol=1e-5, rtol=1e-5)
+
+
+# --- xFormers' operator: [batch, rows, heads, depth] ---
+
+
+def seen(queries: int, keys: int, mask: int, window: int | None) -> torch.Tensor:
+    """Which keys a query sees: all, from the top left (1), or to the bottom right (2); the last `window` of them."""
+    i, j = torch.arange(queries)[:, None], torch.arange(keys)[None, :]
+    own = i + (keys - queries if mask == 2 else 0)
+    sees = torch.ones(queries, keys, dtype=torch.bool) if mask == 0 else j <= own
+    return sees & (j > own - window) if window else sees
+
+
+def efficient(q, k, v, bias, mask, window, scale) -> torch.Tensor:
+    """The reference on [batch, rows, heads, depth] in float64."""
+    s = torch.einsum("bmhd,bnhd->bhmn", q, k) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    if bias is not None:
+        s = s + bias
+    s = s.masked_fill(~seen(q.shape[1], k.shape[1], mask, window), float("-inf"))
+    return torch.einsum("bhmn,bnhd->bmhd", s.softmax(-1), v)
+
+
+def run_efficient(q, k, v, bias, starts, longest, mask, window, scale, grad):
+    """Result and gradients on xpu, the logsumexp's shape and whether it is asked for."""
+    x = [None if t is None else t.to("xpu") for t in (q, k, v, bias, *starts, grad)]
+    out, sums, seed, offset, most_q, most_k = torch.ops.aten._efficient_attention_forward(
+        *x[:4], *x[4:6], *longest, 0.0, mask, True, scale=scale, window_size=window
+    )
+    grads = torch.ops.aten._efficient_attention_backward(
+        x[6], *x[:4], out, *x[4:6], most_q, most_k, sums, 0.0, seed, offset, mask, bias is not None,
+        scale=scale, window_size=window,
+    )  # fmt: skip
+    return out, sums, grads
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    ("queries", "keys", "mask", "window", "biased", "scale"),
+    [
+        (33, 33, 0, None, False, None), (20, 50, 0, None, False, 0.3), (20, 50, 0, None, True, None),
+        (33, 33, 1, None, False, None), (33, 33, 1, None, True, None), (20, 50, 1, None, False, None),
+        (33, 33, 2, None, False, None), (20, 50, 2, None, False, None), (33, 33, 2, None, True, None),
+        (33, 33, 1, 5, False, None), (33, 33, 2, 1, False, None), (20, 50, 2, 7, False, 0.5),
+        (1, 70, 2, None, False, None), (1, 1, 1, None, False, None),
+    ],
+)  # fmt: skip
+def test_efficient_attention(queries, keys, mask, window, biased, scale, dtype) -> None:
+    q, k, v = (torch.randn(2, n, 3, 16).to(dtype) for n in (queries, keys, keys))
+    bias = torch.randn(2, 3, queries, keys).to(dtype) if biased else None
+    wide = [None if t is None else t.double().requires_grad_() for t in (q, k, v, bias)]
+    want = efficient(*wide, mask, window, scale)
+    grad = torch.randn(want.shape).to(dtype)
+    want.backward(grad.double())
+    out, sums, grads = run_efficient(q, k, v, bias, (None, None), (None, None), mask, window, scale, grad)
+    assert out.shape == want.shape and sums.shape == (2, 3, (queries + 31) // 32 * 32)
+    assert (out.cpu().double() - want).abs().max() <= TOLERANCE[dtype] * want.abs().max()
+    for got, leaf in zip(grads, wide, strict=True):
+        if leaf is not None:
+            error = (got.cpu().double() - leaf.grad).abs().max()
+            assert error <= 2 * TOLERANCE[dtype] * max(leaf.grad.abs().max(), 1)
+
+
+@pytest.mark.parametrize("mask", [0, 1, 2])
+@pytest.mark.parametrize(("queries", "keys"), [([3, 40, 1], [3, 40, 1]), ([5, 2], [9, 33])])
+def test_efficient_attention_of_sequences(queries: list[int], keys: list[int], mask: int) -> None:
+    q, k, v = (torch.randn(1, sum(n), 2, 16) for n in (queries, keys, keys))
+    starts = [torch.tensor([0, *itertools.accumulate(n)], dtype=torch.int32) for n in (queries, keys)]
+    if mask == 1 and queries != keys:
+        with pytest.raises(NotImplementedError, match="top left"):
+            run_efficient(q, k, v, None, starts, (max(queries), max(keys)), mask, None, None, q)
+        return
+    wide = [t.double().requires_grad_() for t in (q, k, v)]
+    parts = [
+        efficient(*(t[:, s[i] : s[i + 1]] for t, s in zip(wide, (starts[0], starts[1], starts[1]), strict=True)),
+                  None, mask, None, None)
+        for i in range(len(queries))
+    ]  # fmt: skip
+    want = torch.cat(parts, 1)
+    grad = torch.randn(want.shape)
+    want.backward(grad.double())
+    out, sums, grads = run_efficient(q, k, v, None, starts, (max(queries), max(keys)), mask, None, None, grad)
+    assert sums.shape == (len(queries), 2, (max(queries) + 31) // 32 * 32)
+    torch.testing.assert_close(out.cpu().double(), want, rtol=2e-5, atol=2e-5)
+    for got, leaf in zip(grads, wide, strict=False):
+        torch.testing.assert_close(got.cpu().double(), leaf.grad, rtol=1e-4, atol=1e-4)
+
+
+def test_efficient_attention_with_dropout_and_one_storage() -> None:
+    q, k, v = (torch.randn(2, 24, 3, 16, device="xpu") for _ in range(3))
+    forward, backward = (
+        torch.ops.aten._efficient_attention_forward,
+        torch.ops.aten._efficient_attention_backward,
+    )
+    for mask in (0, 2):
+        out, sums, seed, offset, m, n = forward(q, k, v, None, None, None, None, None, 0.4, mask, True)
+        grads = backward(
+            v,
+            q,
+            k,
+            v,
+            None,
+            out,
+            None,
+            None,
+            m,
+            n,
+            sums,
+            0.4,
+            seed,
+            offset,
+            mask,
+            False,
+            shared_storage_dqdkdv=True,
+        )
+        assert grads[0].untyped_storage().data_ptr() == grads[2].untyped_storage().data_ptr()
+        # The result is linear in v: its gradient by the same numbers says what was dropped.
+        assert torch.allclose((grads[2] * v).sum(), (v * out).sum(), rtol=1e-4)
+    assert forward(q, k, v, None, None, None, None, None, 0.0, 0, False)[1].shape == (2, 3, 0)
+
+
+def test_efficient_attention_refuses() -> None:
+    q = torch.randn(2, 8, 3, 16, device="xpu")
+    starts = torch.tensor([0, 3, 8], dtype=torch.int32, device="xpu")
+    forward = torch.ops.aten._efficient_attention_forward
+    rest = (None, None, 0.0)
+    for call, text in [
+        (lambda: forward(q, q[:, :, :2], q, None, None, None, *rest, 0), "don't fit"),
+        (lambda: forward(q, q, q[:, :5], None, None, None, *rest, 0), "don't fit"),
+        (lambda: forward(q[0], q[0], q[0], None, None, None, *rest, 0), "don't fit"),
+        (lambda: forward(q, q, q, None, starts, None, *rest, 0), "go together"),
+        (lambda: forward(q, q, q, None, starts, starts, *rest, 0), "one batch"),
+        (lambda: forward(q, q, q, None, None, None, *rest, 3), "custom_mask_type"),
+        (lambda: forward(q, q, q, None, None, None, *rest, 0, window_size=3), "causal"),
+        (lambda: forward(q, q, q, None, None, None, *rest, 0, seqlen_k=starts), "seqlen_k"),
+    ]:
+        with pytest.raises(RuntimeError, match=text):
+            call()

@@ -394,3 +394,29 @@ def test_empty(shape: tuple[int, int, int]) -> None:
     m, n, k = shape
     got = torch.ones(m, k, device="xpu") @ torch.ones(k, n, device="xpu")
     assert got.shape == (m, n) and not got.cpu().any()
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float64, torch.complex64, torch.bfloat16, torch.int64], ids=str
+)
+@pytest.mark.parametrize("rest", [(), (1,), (5,), (3, 4), (2, 1, 6)], ids=str)
+def test_linear_combination(dtype: torch.dtype, rest: tuple[int, ...]) -> None:
+    draw = (
+        (lambda *s: torch.randint(-9, 9, s))
+        if dtype == torch.int64
+        else (lambda *s: torch.randn(*s, dtype=dtype))
+    )
+    for m, n in [(1, 1), (3, 2), (8, 5)]:
+        x, c = draw(m, *rest), draw(n, m)
+        wide = torch.complex128 if dtype.is_complex else torch.float64
+        want = torch.tensordot(c.to(wide), x.to(wide), 1)
+        got = torch.ops.aten._compute_linear_combination(x.to("xpu"), c.to("xpu"))
+        assert got.shape == (n, *rest) and got.dtype == dtype
+        tolerance = {"rtol": 2e-2, "atol": 2e-2} if dtype == torch.bfloat16 else {"rtol": 1e-5, "atol": 1e-5}
+        torch.testing.assert_close(got.cpu().to(wide), want, **tolerance)
+        out = torch.ones(n, *rest, dtype=dtype, device="xpu")  # is added to
+        torch.ops.aten._compute_linear_combination.out(x.to("xpu"), c.to("xpu"), out=out)
+        torch.testing.assert_close(out.cpu().to(wide), want + 1, **tolerance)
+    for x, c in [(draw(3, *rest), draw(2, 2)), (draw(3, *rest), draw(3)), (draw(0, *rest), draw(2, 0))]:
+        with pytest.raises(RuntimeError, match=r"fit|Empty"):
+            torch.ops.aten._compute_linear_combination(x.to("xpu"), c.to("xpu"))

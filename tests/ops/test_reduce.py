@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 from collections.abc import Callable
 
@@ -356,3 +357,36 @@ def test_results_whose_elements_lie_on_each_other_are_refused() -> None:
         with pytest.raises(RuntimeError, match="single memory location"):
             call()
     assert not one.any() and not indices.any()
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS], ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_hash_tensor(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    for x in layouts(make(shape, dtype)):
+        for dims in dims_of(x) if shape in FEW_SHAPES else [(), (x.dim() - 1,) if x.dim() else ()]:
+            for keepdim in (False, True):
+                want = torch.hash_tensor(x, dims, keepdim=keepdim)
+                got = torch.hash_tensor(x.to("xpu"), dims, keepdim=keepdim)
+                assert got.dtype == torch.uint64 and torch.equal(got.cpu(), want)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_hash_tensor_of_special_numbers(dtype: torch.dtype) -> None:
+    info = torch.finfo(dtype)
+    special = [0.0, -0.0, math.inf, -math.inf, info.max, -info.max, info.tiny, -info.tiny, info.eps]
+    special += [info.smallest_normal / 2, info.smallest_normal / 8, 3 * info.smallest_normal / 64]
+    for value in special:
+        x = torch.tensor([value], dtype=torch.float64).to(dtype)
+        assert torch.hash_tensor(x.to("xpu")).item() == int(x.double().view(torch.int64)) % 2**64
+    for x in (torch.tensor([math.nan]).to(dtype), torch.tensor([-math.nan]).to(dtype)):
+        assert math.isnan(torch.hash_tensor(x.to("xpu")).view(torch.float64).item())
+
+
+def test_hash_tensor_refuses() -> None:
+    for x, options, text in [
+        (torch.zeros(0), {}, "reduction dim"),
+        (torch.zeros(2, 0), {"dim": 1}, "non-zero size"),
+        (torch.zeros(2, dtype=torch.complex64), {}, "not implemented"),
+    ]:
+        with pytest.raises((RuntimeError, IndexError, NotImplementedError), match=text):
+            torch.hash_tensor(x.to("xpu"), **options)

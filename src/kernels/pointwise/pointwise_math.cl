@@ -237,6 +237,12 @@ static inline T m_lshift(T a, T b) { return b >= T_BITS ? (T)0 : (T)((ulong)a <<
 static inline T m_rshift(T a, T b) { return b >= T_BITS ? (T)0 : (T)(a >> (int)b); }
 static inline T m_abs(T a) { return a; }
 #endif
+/* The first two, or the last two, of Philox's words, the lower one first. */
+static inline T m_philox(T seed, T counter, T last) {
+    const uint4 r = xpu_philox((ulong)seed, 0, (ulong)counter);
+    return (T)(last ? (ulong)r.w << 32 | r.z : (ulong)r.y << 32 | r.x);
+}
+
 static inline T m_power(T a, T b) {
     if (b < 0) return a == 1 ? (T)1 : a == (T)-1 ? ((ulong)b & 1 ? (T)-1 : (T)1) : (T)0;
     ulong base = (ulong)a, result = 1;

@@ -1,12 +1,11 @@
 /* Accumulators, addresses and the inner loop that the reduction kernels share.
  *
  * Options: IN, OUT0, OUT1 dtype tokens; A the type computed in; A_FLOAT, A_COMPLEX, A_DOUBLE, A_SIGNED,
- * IN_FLOAT, IN_COMPLEX as they apply; KIND_one, KIND_pair, KIND_twice, KIND_indexed or KIND_welford; IDX int
- * or long; SECOND when there are two outputs; CONTIGUOUS when the inner dimension has no gaps; DENSE when the
- * outputs lie in memory in their order; KEPT and OUTER the
- * numbers of dimensions: were they not constants, the compiler would keep the whole struct in memory, once
- * a lane.
- * The formulas of the table come after this file as the functions declared here. */
+ * IN_FLOAT, IN_DOUBLE, IN_COMPLEX as they apply; KIND_one, KIND_pair, KIND_twice, KIND_indexed or
+ * KIND_welford; IDX int or long; SECOND when there are two outputs; CONTIGUOUS when the inner dimension has
+ * no gaps; DENSE when the outputs lie in memory in their order; KEPT and OUTER the numbers of dimensions:
+ * were they not constants, the compiler would keep the whole struct in memory, once a lane. The formulas of
+ * the table come after this file as the functions declared here. */
 #include "reduce/reduce.h"
 
 typedef COMPUTED(IN) in_t;
@@ -96,6 +95,27 @@ static inline COMPUTED(OUT1) reduce_second(acc a, real n, real p);
 #else
 #define NAN_TO_0(x) (x)
 #endif
+#endif
+/* The bits of a float as a double, without fp64. */
+#if !defined(IN_FLOAT)
+#define BITS64(x) ((ulong)(x))
+#elif defined(IN_DOUBLE)
+#define BITS64(x) as_ulong(x)
+#else
+#define BITS64(x) bits_as_double(as_uint(x))
+static inline ulong bits_as_double(uint bits) {
+    const ulong sign = (ulong)(bits >> 31) << 63;
+    uint exponent = bits >> 23 & 0xff, fraction = bits & 0x7fffff;
+    if (exponent == 0xff)
+        return sign | 0x7ff0000000000000ul | (ulong)(fraction ? fraction | 0x400000 : 0) << 29;
+    if (exponent == 0 && fraction == 0) return sign;
+    if (exponent == 0) { /* subnormal as a float, normal as a double */
+        const uint shift = clz(fraction) - 8;
+        fraction = fraction << shift & 0x7fffff;
+        exponent = 1 - shift;
+    }
+    return sign | (ulong)(exponent + 896u) << 52 | (ulong)fraction << 29;
+}
 #endif
 #ifdef A_COMPLEX
 #define CONVERT(x) (x)
