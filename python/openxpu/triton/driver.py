@@ -71,7 +71,7 @@ class Utils:
             "max_num_regs": 256,
             "multiprocessor_count": p.gpu_subslice_count,
             "warpSize": lanes,
-            "sm_clock_rate": 1000 * p.max_clock_rate,  # kHz
+            "sm_clock_rate": 1000 * torch.xpu.get_device_capability(device)["max_clock_rate"],  # kHz
             "mem_clock_rate": 1000 * p.memory_clock_rate,
             "mem_bus_width": p.memory_bus_width,
             "max_work_group_size": p.max_work_group_size,
@@ -234,4 +234,4 @@ def _target(device: int) -> GPUTarget:
     capability["has_2d_block_io"] = capability["has_subgroup_2d_block_io"]
     capability["has_bfloat16_conversion"] = capability["has_bfloat16_conversions"]
     capability["core_clock_rate"] = 1000 * capability["max_clock_rate"]  # kHz
-    return GPUTarget("xpu", capability, target_fields(capability["target"])["lanes"])  # type: ignore[arg-type]
+    return GPUTarget("xpu", capability, target_fields(capability["target"])["lanes"])

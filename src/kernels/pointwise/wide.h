@@ -44,7 +44,9 @@ static inline WIDE w_exp_square(WIDE x) {
 static inline WIDE w_erf_inverse(WIDE t, WIDE q) {
     if (t < KW(1e-3)) { /* its own series: nothing else has t's relative precision */
         WIDE square = t * t;
-        return t * fma(square, fma(square, fma(square, KW(0.08076225645), KW(0.12755617666)), KW(0.23201366653464)), KW(0.88622692545275801365));
+        return t * fma(square,
+                       fma(square, fma(square, KW(0.08076225645), KW(0.12755617666)), KW(0.23201366653464)),
+                       KW(0.88622692545275801365));
     }
     const float w = -log((float)(q * (KW(1.0) + t)));
     float p, v = w - 2.5f;
