@@ -89,9 +89,13 @@ void reduce(const Tensor &out, int64_t dim, const Tensor &index, const Tensor &s
                     : name == "amax" ? XPU_SCATTER_MAX
                     : name == "amin" ? XPU_SCATTER_MIN
                                      : XPU_SCATTER_ADD;
-    if (mean && isReducedFloatingType(out.scalar_type())) { // rounded once
-        const auto sums = out.to(kFloat);
-        reduce(sums, dim, index, source.to(kFloat), name, include_self, all);
+    const auto type = out.scalar_type(), wide = isReducedFloatingType(type) ? kFloat
+                                                : isIntegralType(type, false) && out.element_size() < 8
+                                                    ? kLong
+                                                    : type;
+    if (mean && wide != type) { // sums that neither round nor wrap
+        const auto sums = out.to(wide);
+        reduce(sums, dim, index, source.to(wide), name, include_self, all);
         out.copy_(sums);
         return;
     }

@@ -396,7 +396,7 @@ __kernel void scatter_keys(struct index_params p) {
 /* Elements whose place is p.extent[0] · … wide: its number, of which the last index moves fastest. */
 #define PLACE_START                                                                                          \
     const long s = get_global_id(0);                                                                         \
-    if (s >= p.serial) return;                                                                               \
+    if (s >= p.serial || get_global_id(1) > 0) return; /* short ranges have rows of work-items beside */     \
     long out = 0, in = 0, at[NI];                                                                            \
     for (int k = 0; k < NI; k++) at[k] = 0;                                                                  \
     MOVE_SERIAL(s);                                                                                          \

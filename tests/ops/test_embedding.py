@@ -214,6 +214,6 @@ def test_gradients_of_bags_without_elements(mode: str, frequency: bool) -> None:
     scaled = frequency and mode != "max"
     torch.nn.functional.embedding_bag(index, weight, mode=mode, scale_grad_by_freq=scaled).sum().backward()
     assert weight.grad is not None and weight.grad.shape == (10, 0)
-    with pytest.raises((IndexError, RuntimeError), match="out of range"):
+    with pytest.raises((IndexError, RuntimeError), match="out of (range|bounds)"):
         torch.nn.functional.embedding_bag(index + 1, weight, mode=mode)
         torch.xpu.synchronize()
