@@ -82,7 +82,7 @@ def test_the_lines_make_kernels_and_registrations(tmp_path):
     "line, complaint",
     [
         ('X(MORE, "amax.out", "f", in, one, LOWEST, MAX(a, x), MAX(a, b), a, 0)', "amax.out is AMAX's"),
-        ('X(MORE, "hash_tensor.out", "f", in, one, ZERO, a + x, a + b, a, 0)', "knows mode"),
+        ('X(MORE, "linalg_qr.out", "f", in, one, ZERO, a + x, a + b, a, 0)', "knows A, mode"),
         ('X(MORE, "no_such.out", "f", in, one, ZERO, a + x, a + b, a, 0)', "no such overload"),
         ('X(MORE, "f", in)', "doesn't read like the others"),
     ],
