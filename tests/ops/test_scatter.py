@@ -349,8 +349,23 @@ def test_halves_go_on_growing(dtype: torch.dtype) -> None:
     )
 
 
+@pytest.mark.parametrize("op", ["multiply", "add"])
+def test_lengths_around_a_group_of_work_items(op: str) -> None:
+    """Short sums into few places, one index a row, which GPUs count before they order them."""
+    for count in (1, 31, 63, 64, 65, 127, 128, 129, 200, 255, 256, 257, 600):
+        for columns in (1, 3, 16):
+            rows = torch.full((count,), 2)
+            rows[count // 2] = 3
+            v = torch.randint(0, 2, (count, columns), dtype=torch.float64) * 2 - 1
+            x = torch.ones(10, columns, dtype=torch.float64)
+            index = rows[:, None].expand(-1, columns)
+            wanted = x.scatter(0, index, v, reduce=op)
+            there = x.float().to("xpu").scatter(0, index.to("xpu"), v.float().to("xpu"), reduce=op)
+            assert torch.equal(there.cpu().double(), wanted), (count, columns)
+
+
 @pytest.mark.parametrize("tuning", ["", "atomic_sums=1"])
 def test_sums_as_gpus_take_them(tuning: str) -> None:
     """By atomic updates, copies of the places, and sorted runs, on the host's processor."""
-    chosen = "test_sums_of_any_shape or test_reductions_of_any_shape or test_halves"
+    chosen = "test_sums_of_any_shape or test_reductions_of_any_shape or test_halves or test_lengths"
     passes({__file__: chosen}, every=7, optimised=False, OPENXPU_PLANS="gpu", OPENXPU_TUNING=tuning)
