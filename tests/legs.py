@@ -181,6 +181,8 @@ def main() -> int:
     if arguments.list:
         print("\n".join(f"{name:<18} {command}" for name, command in chosen.items()))
         return 0
+    os.environ["PATH"] = f"{ROOT / '.venv' / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}"
+    os.environ.setdefault("OPENXPU_DRIVER_PATH", str(ROOT / ".venv" / "lib"))
     outcomes: list[Outcome] = []
     try:
         for name, command in chosen.items():
