@@ -198,7 +198,7 @@ def test_functions_of_two(dtype: torch.dtype) -> None:
 def test_names_of_libdevice() -> None:
     names = """abs acos acosh add_rn asin asinh atan atan2 atanh brev byte_perm cbrt ceil clz copysign cos cosh cospi
         div_rn erf erfc erfcinv erfcx erfinv exp exp10 exp2 expm1 fast_expf fast_logf fdim ffs finitef float_as_int
-        floor fma fmod half2float hypot ilogb isinf isnan j0 j1 ldexp lgamma llrint log log10 log1p log2 logb mul24
+        floor fma fmod hypot ilogb isinf isnan j0 j1 ldexp lgamma llrint log log10 log1p log2 logb mul24
         mulhi nearbyint nextafter norm3d normcdf popc pow rcbrt rcp_rn remainder rhypot rint round rsqrt sad saturatef
         scalbn signbit sin sinh sinpi sqrt tan tanh tgamma trunc y0 y1 yn""".split()
     assert not [name for name in names if not tl.core.is_builtin(getattr(libdevice, name))]
