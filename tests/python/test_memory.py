@@ -207,7 +207,8 @@ def test_settings_without_effect_warn_once(settings, said):
     ("settings", "size", "rounded"),
     [
         ("roundup_power2_divisions:4", (5 << 20) + 1, 6 << 20),
-        ("roundup_power2_divisions:[4:8,>:1]", (5 << 20) + 1, (5 << 20) + 512),
+        ("roundup_power2_divisions:[4:8,>:1]", (5 << 20) + 1, 11 << 19),  # 4 says from 4 to below 8 MiB
+        ("roundup_power2_divisions:[4:8,>:1]", (9 << 20) + 1, (9 << 20) + 512),
         ("roundup_power2_divisions:[8:4,>:1]", (5 << 20) + 1, 6 << 20),
     ],
 )
