@@ -563,6 +563,11 @@ static void test_memory_of_the_machine(void **state) {
 static bool becomes(uint64_t than, bool more) {
     os_memory now;
     for (int i = 0; i < 500; i++) {
+        FILE *counts = fopen("/proc/sys/vm/stat_refresh", "r");
+        if (counts) {
+            (void)!fgetc(counts);
+            fclose(counts);
+        }
         assert_true(os_memory_read("", &now));
         if (more ? now.available > than : now.available < than) return true;
         usleep(10000);
