@@ -284,7 +284,7 @@ INDEX = """# openxpu
 
 {documents}
 ```
-
+{internals}
 ```{{toctree}}
 :hidden:
 :caption: Reference
@@ -300,23 +300,39 @@ python
 {headers}
 ```
 """
+INTERNALS = """
+```{{toctree}}
+:hidden:
+:caption: Internals
+
+{pages}
+```
+"""
 # in this order; others follow
-FIRST = ["limits", "design", "tile", "adding", "ops", "CONTRIBUTING", "CHANGELOG", "SECURITY"]
+FIRST = [
+    *("getting-started", "status", "known-issues", "numerics", "performance", "distributed", "ops"),
+    *("design", "tile", "matrix", "inductor", "adding", "CONTRIBUTING", "suites", "CHANGELOG", "SECURITY"),
+]
+DOCUMENTS = [ROOT, ROOT / "docs", ROOT / "docs" / "internals"]
+# the folders of a link between documents, which the site puts into one folder
+FOLDERS = re.compile(r"\]\((?:\.\./)*(?:docs/)?(?:internals/)?([\w-]+\.(?:md|svg))")
 
 
 def write_documents(folder: Path) -> list[str]:
-    """Copies the documents, in which names of documents become links; gives their names."""
-    pages = {path.stem: path for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]}
-    for path in (ROOT / "docs").glob("*.svg"):
-        shutil.copy(path, folder)
+    """Copy the documents, in which names of documents become links; give their names."""
+    pages = {path.stem: path for where in DOCUMENTS for path in where.glob("*.md")}
+    for where in DOCUMENTS:
+        for path in where.glob("*.svg"):
+            shutil.copy(path, folder)
 
     def link(code: re.Match[str]) -> str:
         stem = Path(code[2]).stem
         return f"[{code[1]}]({stem}.md)" if stem in pages and stem != "README" else code[1]
 
     for stem, path in pages.items():
-        text = path.read_text().replace("](docs/", "](")
-        (folder / f"{stem}.md").write_text(re.sub(r"(?<!\[)(`((?:docs/)?\w+\.md)`)(?!\])", link, text))
+        text = FOLDERS.sub(r"](\1", path.read_text())
+        names = r"(?<!\[)(`((?:docs/)?(?:internals/)?[\w-]+\.md)`)(?!\])"
+        (folder / f"{stem}.md").write_text(re.sub(names, link, text))
     stems = sorted(pages.keys() - {"README"}, key=lambda s: (FIRST.index(s) if s in FIRST else len(FIRST), s))
     return stems
 
@@ -329,7 +345,12 @@ def main() -> int:
     documents, pages = write_documents(folder), write_headers(folder)
     (folder / "command.md").write_text(command_page())
     (folder / "python.md").write_text(python_page())
-    index = INDEX.format(documents="\n".join(documents), headers="\n".join(pages))
+    inside = sorted(path.stem for path in DOCUMENTS[-1].glob("*.md"))
+    index = INDEX.format(
+        documents="\n".join(stem for stem in documents if stem not in inside),
+        internals=INTERNALS.format(pages="\n".join(inside)) if inside else "",
+        headers="\n".join(pages),
+    )
     (folder / "index.md").write_text(index)
     return 0
 

@@ -115,7 +115,10 @@ def test_the_reference_has_torch_xpus_names(site):
 
 def test_names_of_documents_become_links(site, tmp_path):
     stems = site.write_documents(tmp_path)
-    assert {"design", "limits", "tile", "CONTRIBUTING"} <= set(stems)
+    assert {"design", "status", "known-issues", "tile", "CONTRIBUTING"} <= set(stems)
     readme = (tmp_path / "README.md").read_text()
-    assert "[`docs/limits.md`](limits.md)" in readme and "](layers.svg)" in readme
+    assert "[known issues](known-issues.md)" in readme and "](layers.svg)" in readme
+    assert "[contributing](CONTRIBUTING.md)" in (tmp_path / "getting-started.md").read_text()
     assert (tmp_path / "layers.svg").exists()
+    for page in tmp_path.glob("*.md"):  # all pages lie in one folder
+        assert not re.search(r"\]\([\w./-]+/[\w-]+\.md", page.read_text())
