@@ -1,18 +1,22 @@
-/* out[r][offset_i + c] = in_i[r][c] for the columns c of every input i.
+/* Concatenation: out[r][offset_i + c] = in_i[r][c] for every input i and its columns c.
  *
- * A group copies a tile of one input: TX columns in each of TY rows.
- * With TALL, dimension 0 of the group runs down the rows: for inputs of few columns. With BLOCK, for
- * processors, a group is one work-item that copies BLOCK elements, part of a row or some rows, as vectors; with
- * BANDS besides, some rows of all inputs.
- *   -DE=1|2|4|8|16 bytes an element  -DTX -DTY: the group's size in dimensions 0 and 1 -DTALL -DINLINE=0|1 */
+ * Options:
+ *   E=1|2|4|8|16   bytes of an element; dtypes are not distinguished
+ *   TX, TY         work-group size in dimensions 0 and 1
+ *   TALL           dimension 0 runs down the rows, for inputs with few columns
+ *   BLOCK          CPU: one work-item per group copies BLOCK elements, part of a row or several rows, as
+ *                  vectors
+ *   BANDS          CPU, with BLOCK: a group copies p.band rows of all inputs
+ *   INLINE=0|1     the table of inputs is in the parameters, or in memory
+ * Launch: a group copies one tile of one input, TX columns of each of TY rows. */
 #include "cat.h"
 #include "element.h"
 #if BLOCK
 #include "copy_row.h"
 #endif
 
-/* Where the host's memory is the device's, a table there: indexing the parameters would copy them to every
- * work-item's stack. */
+/* On CPUs the table is in memory: indexing the by-value parameter struct would copy it to every work-item's
+ * stack. */
 #if INLINE
 #define INPUT(i) p.input[i]
 #else

@@ -1,21 +1,29 @@
-/* Copies E-byte elements (1, 2, 4 or 8) between layouts, for processors. Every kernel walks a plane of two
- * dimensions, 0 along the rows of `to`; dimension 2 of the range counts the other dimensions.
+/* Strided copies of E-byte elements (1, 2, 4 or 8) on CPUs.
  *
- * TURNED: to[y][x] = from[x][y], both contiguous in their last index, at least TURN elements in both. Tiles
- *   of TURN x TURN elements are turned in registers, so that each of their rows is read and written as one
- *   vector: powers of two as strides, of which a cache holds few lines, cost nothing. The last tile of a row
- *   or column covers some elements again, with the same values.
- * WEAVE: to[y * K + k] = from[k][y]; UNWEAVE: to[k][y] = from[y * K + k]; a constant K, so that compilers
- *   shuffle vectors instead of moving single elements.
- * ROWS: rows that are contiguous on both sides, as vectors.
- * STRIDED: any strides, one element after the other: on many processors that is faster than instructions
- *   that gather. With STEP (2, 3, 4) `to` is contiguous and `from` takes every STEP-th element; with -1 it
- *   runs backwards. */
+ * Launch: every kernel walks planes of two dimensions; dimension 0 of the range runs along rows of `to`,
+ * dimension 2
+ * counts the remaining (batch) dimensions. One of these options selects the algorithm:
+ *   TRANSPOSED    to[y][x] = from[x][y]. Both are contiguous in their last index and have at least
+ *                 TRANSPOSE_SIZE
+ *                 elements in both dimensions. Tiles of TRANSPOSE_SIZE² elements are transposed in
+ *                 registers, so that
+ *                 every row of a tile is one vector load and one vector store; power-of-two strides, which
+ *                 map to
+ *                 few cache sets, cost nothing extra. The last tile of a row or column overlaps the one
+ *                 before it
+ *                 and writes the same values.
+ *   INTERLEAVE    to[y * K + k] = from[k][y] with a constant K, so that the compiler shuffles vectors
+ *   DEINTERLEAVE  to[k][y] = from[y * K + k], likewise
+ *   ROWS          rows that are contiguous on both sides, copied as vectors
+ *   STRIDED       any strides, element by element, which many CPUs run faster than gather instructions.
+ *                 With STEP
+ *                 (2, 3, 4) `to` is contiguous and `from` takes every STEP-th element; STEP=-1 reads
+ *                 backwards. */
 #include "copy.h"
 #include "copy_row.h"
 
-/* Where the plane of this work-item starts. With a constant number of DIMS the indices into the parameters
- * are constant too, without which work-items aren't made into vectors. */
+/* The start of this work-item's plane. DIMS is a constant so that the indices into the parameters are
+ * constants, too: otherwise the compiler doesn't vectorize across work-items. */
 #ifndef DIMS
 #define DIMS p.dims
 #endif

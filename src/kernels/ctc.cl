@@ -1,7 +1,12 @@
-/* Connectionist temporal classification. The targets with a blank before each and behind the last are the states
- * 0 … 2 length; a path stays in a state, goes to the next, or from a target to the next one that is another.
+/* Connectionist temporal classification (Graves et al., 2006). The states of a sequence are its targets
+ * with a blank
+ * before each and after the last: 0 … 2 * length. A path stays in a state, advances by one, or skips the
+ * blank
+ * between two different targets.
  *
- * Options: T, fp32 or fp64; TARGET; those of team.h, with teams that are whole groups; BUILD_<kernel>. */
+ * Options: T, fp32 or fp64 (also the type computed in); TARGET, dtype of the targets; those of row_group.h
+ * with one
+ * row group per work-group; BUILD_<kernel>. */
 #include "ctc.h"
 #include "team.h"
 

@@ -1,8 +1,12 @@
-/* What a convolution multiplies, read at places that are moved by offsets of their own, and the gradients.
- * include/xpu/ops/deform.h has the formula. Options: T; ACC, what is computed in; BUILD_<kernel>.
+/* Deformable convolution: unfolds the input into the columns that the convolution multiplies, sampling
+ * bilinearly at
+ * offset positions; and the gradients. include/xpu/ops/deform.h has the formula.
  *
- * deform_columns, deform_grad_image: a work-item an output place of a channel, for all taps of the kernel
- * deform_grad_offset: a work-item an offset, for all channels of its group */
+ * Options: T, dtype; ACC, type computed in; BUILD_<kernel>.
+ * Launch:
+ *   deform_columns, deform_grad_image   one work-item per output position and channel, for all taps of the
+ *   kernel
+ *   deform_grad_offset                  one work-item per offset, for all channels of its group */
 #include "atomic_add.h"
 #include "deform.h"
 
@@ -10,13 +14,13 @@
 #pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable
 #endif
 
-/* One tap of the kernel at one output place: where its offsets and its mask are, and what it reads. */
+/* One tap of the kernel at one output position: where its offsets and mask are stored, and its bilinear sample. */
 typedef struct tap {
-    long offset, mask; /* of the offset in y; the one in x comes a plane later */
+    long offset, mask; /* index of the y offset; the x offset is one plane further */
     ACC scale;         /* by the mask */
     int at[4];         /* in the plane, -1 outside */
     ACC weight[4];
-    ACC below[2]; /* how far beyond the lower neighbour, in y and x */
+    ACC below[2]; /* fractional distance from the lower neighbor, in y and x */
 } tap;
 
 static inline tap tap_of(deform_params p, long batch, long group, int k, long place) {

@@ -1,17 +1,18 @@
-/* Distances between rows: the p-norm of their difference, and its gradient.
+/* Pairwise distances: y[i][j] = ||a[i] - b[j]||_p, and the gradient of a.
  *
- * Options: T, fp32 or fp64, which is computed in, too; one of NORM_ZERO, NORM_ONE, NORM_TWO, NORM_INF, NORM_P;
- * PAIRS: the rows are those of one matrix, and the distances those of i < j; ROWS; BUILD_<kernel>. */
+ * Options: T, fp32 or fp64 (also the type computed in); one of NORM_ZERO, NORM_ONE, NORM_TWO, NORM_INF,
+ * NORM_P; PAIRS,
+ * the rows of one matrix with themselves, only i < j, packed; ROWS, rows of a tile; BUILD_<kernel>. */
 #include "distance.h"
 
 #define ACC COMPUTED(T)
 #define P ((ACC)p.p + (ACC)p.p_rest)
 
-/* The place of the pair i < j of n rows. */
+/* Index of the pair i < j among the packed pairs of n rows. */
 static inline size_t pair_of(size_t i, size_t j, size_t n) { return i * n - i * (i + 1) / 2 + (j - i - 1); }
 
 #ifdef BUILD_distance_forward
-/* What a difference adds to the sum, and what the sum becomes. */
+/* ADD accumulates a coordinate's difference; FINISH turns the sum into the distance. */
 #if defined NORM_ZERO
 #define ADD(sum, d) sum += d == 0 ? (ACC)0 : d != d ? d : (ACC)1 /* keeps NaN */
 #define FINISH(sum) sum

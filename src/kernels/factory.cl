@@ -1,8 +1,12 @@
-/* Series and triangles, see xpu/ops/factory.h for the formulas. Portable.
+/* arange, linspace, logspace, triangles and their indices; include/xpu/ops/factory.h has the formulas.
+ * Portable.
  *
- * Series: T is the dtype, C the type computed in (INTEGER: long), S what spacing is computed in: C, or a
- * floating type for integers (WIDE: double). One work-item an element. Triangles: E is an unsigned type (or ulong2) of the element's size; work-items are
- * column, row, batch. */
+ * Options:
+ *   series      T, dtype; C, type computed in (INTEGER: long); S, type of the spacing: C, or a floating
+ *               type for
+ *               integers (WIDE: double). One work-item per element.
+ *   triangles   E, an unsigned integer type of the element's size (ulong2 for 16 bytes). Work-items are
+ *               (column, row, batch). */
 #include "factory.h"
 
 #ifdef T

@@ -1,20 +1,27 @@
-/* Discrete Fourier transforms of rows, forward: X[k] = Σ x[j] exp(-2πi jk / n). With real and imaginary parts swapped
- * before and after, it is the inverse one.
+/* Discrete Fourier transforms of rows, X[k] = Σ_j x[j] exp(-2πi jk / n). Swapping real and imaginary parts
+ * of the input
+ * and the output gives the inverse transform.
  *
- * n = r1 r2 …, a pass for each. A pass takes n / r columns j of r numbers x[j + k n / r], multiplies them by
- * exp(-2πi k (j mod done) / (done r)), where `done` is the product of the r before, transforms each column and puts it
- * to (j / done) done r + j mod done + k done: Stockham's algorithm, which needs no order of bits. In local memory a
- * column goes the same way by radices from 2 to 13, whose butterflies are in registers.
- * What passes can do on the way in and out makes the other transforms: of real numbers, to real numbers, and
- * Bluestein's of any length: X[k] = c[k] Σ (x[j] c[j]) conj(c[k - j]), c[k] = exp(-πi k² / n), a convolution.
+ * Algorithm: Stockham's autosort FFT, n = r1 r2 …, one pass (launch) per factor. With `done` the product of
+ * the factors
+ * before, a pass takes n / r columns j of r values x[j + k n / r], multiplies them by the twiddle factors
+ * exp(-2πi k (j mod done) / (done r)), transforms every column and stores it at (j / done) done r + j mod
+ * done + k done.
+ * Within a pass, columns stay in local memory and are transformed the same way with radices 2 to 13, whose
+ * butterflies
+ * are in registers. Input and output flags of a pass (fft.h) give the remaining transforms: real to
+ * complex, complex to
+ * real, and any length by Bluestein's algorithm, X[k] = c[k] Σ_j (x[j] c[j]) conj(c[k - j]), c[k] = exp(-πi
+ * k² / n).
  *
- * Options, besides those of fft_parts.h: HELD, numbers in local memory, FFT_SHARE for each of GROUP work-items;
+ * Options besides those of fft_parts.h: HELD, values in local memory, FFT_VALUES_PER_ITEM for each of GROUP
+ * work-items;
  * ROW_DIMS. */
 #define FLAGS p->flags
 #include "fft_parts.h"
 
-/* All columns go through a butterfly of N, each work-item with at least FFT_SHARE numbers in registers; `step` is the
- * product of the radices before. Number k of butterfly b lies at b + k count, in the order of columns. */
+/* One radix-N stage over all columns; a work-item has at least FFT_VALUES_PER_ITEM values in registers. `step` is the
+ * product of the radices before. Element k of butterfly b is at b + k * count, columns innermost. */
 #define TAKES(N) ((FFT_SHARE + N - 1) / N)
 #define STAGE(N)                                                                                             \
     case N: {                                                                                                \

@@ -1,4 +1,4 @@
-/* What the kernel of Fourier transforms is given: one pass over all rows. */
+/* Parameters and flags of a pass of the FFT kernels (fft.cl, fft_length.cl): one pass over all rows. */
 #ifndef XPU_KERNELS_FFT_H
 #define XPU_KERNELS_FFT_H
 #include "row_walk.h"
@@ -6,20 +6,20 @@
 #define FFT_COLUMNS 128 /* the most that a work-group takes */
 #define FFT_SHARE 8     /* numbers that a work-item has of those in local memory */
 
-/* Flags. Swapping real and imaginary parts makes the transform the inverse one: SWAPPED of the whole, TURNED
- * of the inverse transform inside of Bluestein's. */
-#define FFT_READ_REAL 1u       /* real numbers are read */
-#define FFT_READ_HALF 2u       /* signal / 2 + 1 numbers, whose conjugates are the others */
-#define FFT_READ_CHIRP 4u      /* nothing is read: the chirp's conjugate, both ways */
-#define FFT_READ_SWAPPED 8u    /* of either */
-#define FFT_READ_TIMES 16u     /* times the chirp */
-#define FFT_ROWS_FIRST 32u     /* neighbouring columns are of neighbouring rows */
-#define FFT_READ_BY_COLUMN 64u /* neighbouring work-items read neighbouring columns; else along one */
+/* Flags. Swapping real and imaginary parts inverts a transform: …_SWAPPED for the whole transform,
+ * INNER_SWAPPED for the inverse transform inside Bluestein's algorithm. */
+#define FFT_READ_REAL 1u       /* input is real */
+#define FFT_READ_HALF 2u       /* input is Hermitian: signal / 2 + 1 elements are stored */
+#define FFT_READ_CHIRP 4u      /* no input: the conjugate of the chirp, both ways */
+#define FFT_READ_SWAPPED 8u    /* swap real and imaginary parts of the input */
+#define FFT_READ_TIMES 16u     /* multiply by the chirp */
+#define FFT_ROWS_FIRST 32u     /* adjacent columns belong to adjacent rows */
+#define FFT_READ_BY_COLUMN 64u /* adjacent work-items read adjacent columns, else along a column */
 #define FFT_WRITE_BY_COLUMN 128u
 #define FFT_WRITE_TURNED 256u
-#define FFT_WRITE_TIMES 512u /* times the chirp */
+#define FFT_WRITE_TIMES 512u /* multiply by the chirp */
 #define FFT_WRITE_SWAPPED 1024u
-#define FFT_WRITE_REAL 2048u /* real parts are written */
+#define FFT_WRITE_REAL 2048u /* store real parts only */
 
 typedef struct fft_params {
     xpu_addr in, out;

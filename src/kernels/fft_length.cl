@@ -1,9 +1,13 @@
-/* The pass of fft.cl for one length, with numbers in registers: a work-item reads those of its first butterflies itself
- * and writes those of its last, and local memory is where numbers change work-items between two stages. Most are
- * loads, multiplications and addresses that the compiler knows.
+/* A pass of fft.cl that is specialized for one length and keeps its values in registers. A work-item loads
+ * the inputs of
+ * its first butterflies and stores the outputs of its last; local memory exchanges values between two
+ * stages. Loop
+ * bounds, most addresses and most twiddle factors are compile-time constants.
  *
- * Options, besides those of fft_parts.h: LENGTH = RADIX_0 RADIX_1 …, STAGES of them, the others 1; ITEMS work-items a
- * column, each with up to EACH numbers, and COLUMNS; DONE_1 where no pass was before; ROW_DIMS. */
+ * Options besides those of fft_parts.h: LENGTH = RADIX_0 * RADIX_1 * …, STAGES of them (the others are 1);
+ * ITEMS,
+ * work-items per column, each with up to EACH values; COLUMNS per work-group; DONE_1, set in the first
+ * pass; ROW_DIMS. */
 #include "fft_parts.h"
 
 #define GROUP (ITEMS * COLUMNS)
@@ -15,7 +19,7 @@
 #define STEP_4 (STEP_3 * RADIX_3)
 #define STEP_5 (STEP_4 * RADIX_4)
 
-/* Number k of column c in local memory. */
+/* Element k of column c in local memory. */
 #if READS_BY_COLUMN || WRITES_BY_COLUMN
 #define HELD(k) held[AT((k) * COLUMNS + c)]
 #else
@@ -25,7 +29,7 @@
     c = (by_column) ? lane % COLUMNS : lane / ITEMS;                                                         \
     t = (by_column) ? lane / COLUMNS : lane % ITEMS;
 
-/* A work-item's butterflies of N: number b has numbers b + k LENGTH / N. */
+/* The radix-N butterflies of a work-item: butterfly b has the elements b + k * LENGTH / N. */
 #define BUTTERFLIES(N)                                                                                       \
     _Pragma("unroll") for (uint i = 0; i < (LENGTH / (N) + ITEMS - 1) / ITEMS; i++)
 #define NONE_IS_LEFT(N) (LENGTH / (N) % ITEMS && b >= LENGTH / (N))

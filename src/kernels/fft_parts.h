@@ -1,9 +1,8 @@
-/* What kernels of Fourier transforms (fft.cl, fft_length.cl) share: roots of one, butterflies, and what is
- * read and written.
+/* Shared by fft.cl and fft_length.cl: roots of unity, butterflies, and the loads and stores of a pass.
  *
- * Options: IN, OUT: the dtypes of real numbers and of the parts of complex ones; R, what they are computed
- * in, and PAIR, the dtype of two of them; IN_PAIR, OUT_PAIR, those of two of IN and OUT, where there is one;
- * FLAGS, of fft.h. */
+ * Options: IN, OUT, dtypes of real elements (complex ones are pairs of them); R, real type computed in;
+ * PAIR, the dtype
+ * of two R; IN_PAIR, OUT_PAIR, the dtypes of two IN and two OUT if they exist; FLAGS, the flags of fft.h. */
 #include "fft.h"
 
 typedef COMPUTED(PAIR) number;
@@ -19,7 +18,7 @@ typedef COMPUTED(PAIR) number;
 #define PI_REST -8.742278000e-8f
 #endif
 
-#define AT(i) ((i) + (i) / 16) /* so that powers of 2 apart are in different banks */
+#define AT(i) ((i) + (i) / 16) /* padded: power-of-two strides would hit the same bank */
 
 static inline number swapped(number a) { return (number)(a.y, a.x); }
 static inline number turned(number a) { return (number)(a.y, -a.x); } /* -i a */

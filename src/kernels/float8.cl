@@ -1,5 +1,6 @@
-/* What prelude.cl has of other dtypes, for those of float8.h. A source that names one of them begins with this file
- * and a line XPU_FLOAT8 for each that it names. */
+/* Types, loads and stores (as prelude.cl has them for other dtypes) of the 8-bit floating dtypes. A kernel
+ * source that
+ * uses some of them is prefixed with this file and one XPU_FLOAT8(dtype) line for each. */
 #include "float8.h"
 
 #define XPU_FLOAT8(t)                                                                            \

@@ -1,6 +1,9 @@
-/* Norms of many tensors. norm_parts: each group its part of a tensor, one sum or maximum in fp32 (fp64 for
- * f64); norm_whole: group t joins those of tensor t. Rows: tensor, result, its first part, count, group.
- *   -DT=dtype -DWIDE=1 for f64, -DORDER=1|2|0 for |x|, x² under a root, the largest |x| (NaN wins) */
+/* Norms of many tensors in two launches: norm_parts reduces each group's chunk of a tensor, norm_whole
+ * (group t) merges
+ * the partial results of tensor t. Accumulates in fp32 (fp64 for f64).
+ *
+ * Table rows (multi_tensor.h): tensor, result, index of its first partial, element count, first group.
+ * Options: T, dtype; WIDE=1 for f64; ORDER: 1 Σ|x|, 2 sqrt(Σ x²), 0 max |x| (NaN propagates). */
 #include "multi.h"
 
 typedef STORED(T) stored;

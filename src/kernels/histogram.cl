@@ -1,10 +1,12 @@
-/* Histograms: counts[bin of in[i]] += 1, or weights[i].
+/* Histogram: counts[bin(in[i])] += 1, or += weights[i].
  *
- * A work-group counts in local memory, where that holds all bins (LOCAL_BINS of them), and adds its counts to the
- * others' at the end. Whole numbers are counted, so the result repeats to the bit; weighted sums are added up in
- * any order.
- * Options: T the dtype; BY_VALUE: an element is its bin; else bins lie evenly from `low` to `high`, in whole numbers
- * or with REAL in ACC; W the weights' dtype, W_DOUBLE if that is double; LOCAL_BINS; LOCAL, work-items in a group. */
+ * Algorithm: if all LOCAL_BINS bins fit, a work-group counts in local memory and adds its counts to global
+ * memory at the
+ * end; otherwise global atomics. Integer counts are deterministic; weighted sums are added in any order.
+ * Options: T, dtype; BY_VALUE, an element is its own bin index, otherwise bins are uniform between `low`
+ * and `high`, in
+ * integers or, with REAL, in ACC; W, dtype of the weights, W_DOUBLE if double; LOCAL_BINS; LOCAL,
+ * work-group size. */
 #include "atomic_add.h"
 #include "histogram.h"
 

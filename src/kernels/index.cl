@@ -1,13 +1,19 @@
-/* get: out[c] = in[c + Σ_k index_k[c]·step_k]     put: out[c + Σ_k index_k[c]·step_k] = in[c]
+/* Indexing, for all coordinates c of `size`:
+ *   get (PUT=0)   out[c] = in[c + Σ_k index_k[c] * step_k]
+ *   put (PUT=1)   out[c + Σ_k index_k[c] * step_k] = in[c]
+ * Every operand has its own strides. An index outside 0 … extent - 1 (after wrapping) is reported and
+ * skipped.
  *
- * over all coordinates c of `size`; every operand has strides of its own. Elements are moved as E bytes,
- * whatever their dtype. An index outside 0 … extent-1 (after wrapping) is reported and skipped.
- *   -DE=1|2|4|8|16  -DNI=index tensors  -DDIMS=2…8  -DI=i64|i32 their dtype  -DPUT=0|1
- *   -DROWS: for processors, where rows have no gaps and one index each: a work-item copies a row
- *   -DBLOCKS: for processors, with one index tensor: a work-item moves `block` elements of dimension 0;
- *   -DUNIT_STEP: elements that it chooses from lie side by side; -DSTILL: and nothing but the index moves among
- *   them; -DWRAPS: indices count from the end, too
- *   -DOS0 -DIS0 -DKS0: strides of dimension 0 known at build time (KS0=0: one index a row). */
+ * Options:
+ *   E=1|2|4|8|16     bytes of an element; dtypes are not distinguished
+ *   NI               number of index tensors; I=i64|i32, their dtype
+ *   DIMS=2…8, PUT=0|1
+ *   ROWS             CPU: rows are contiguous and have one index each; a work-item copies a row
+ *   BLOCKS           CPU, one index tensor: a work-item moves `block` elements of dimension 0
+ *   IS_CONTIGUOUS_DIM   with BLOCKS: the indexed dimension is contiguous
+ *   OTHER_DIMS_FIXED    with BLOCKS: only the index changes along dimension 0
+ *   WRAPS            negative indices count from the end
+ *   OS0, IS0, KS0    strides of dimension 0 known at build time (KS0=0: one index per row) */
 #if defined(ROWS)
 #define INDEX_X 0
 #elif defined(BLOCKS)

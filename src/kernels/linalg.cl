@@ -1,13 +1,15 @@
-/* Triangular factors by panels, and triangular systems by blocks; products in between are gemm.cl's.
+/* Blocked Cholesky and LU factorizations by panels, and triangular solves by blocks; the products between
+ * panels are
+ * gemm.cl's.
  *
- * Options: T; R, the type of its parts; COMPLEX; GROUP, work-items in a group; BUILD_<kernel>. */
+ * Options: T, dtype; R, real type of its parts; COMPLEX; GROUP, work-group size; BUILD_<kernel>. */
 #include "linalg.h"
 
 typedef COMPUTED(T) number;
 
 #ifdef COMPLEX
 #include "complex.h"
-/* Without the square of a part, which may be out of range where the quotient isn't. */
+/* a / b by Smith's algorithm: squaring a part of b could overflow although the quotient doesn't. */
 static inline number over(number a, number b) {
     if (fabs(b.x) >= fabs(b.y)) {
         const R t = b.y / b.x, d = b.x + b.y * t;

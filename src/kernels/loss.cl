@@ -1,11 +1,13 @@
-/* Negative log likelihood: loss_k = -weight[t] x[t], t the target class of position k; its mean is divided
- * by the sum of the weights. Targets equal to ignore_index count nothing; those out of range give NaN.
+/* Negative log likelihood: loss_k = -weight[t] * x[t] with t the target class of position k. The mean is
+ * divided by the
+ * sum of the weights. Targets equal to ignore_index don't count; targets out of range give NaN and are
+ * reported.
  *
- * Options: T, TARGET dtypes; those of team.h; BUILD_<kernel>. */
+ * Options: T, TARGET, dtypes; those of row_group.h; BUILD_<kernel>. */
 #include "loss.h"
 #include "team.h"
 
-/* The loss of position k and, through `weight`, what it weighs. */
+/* The loss of position k; its weight is stored in *weight. */
 static inline ACC loss_at(loss_params p, ulong k, ACC *weight) {
     const long t = LOAD(TARGET, XPU_CPTR(STORED(TARGET), p.target), k);
     *weight = 0;

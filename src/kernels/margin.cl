@@ -1,10 +1,11 @@
-/* By how much scores of other classes come within 1 of those asked for.
+/* Multi-label margin loss: Σ over targets t and non-targets j of max(0, 1 - (x[t] - x[j])) / classes, and
+ * its gradient.
  *
- * Options: T; those of team.h; BUILD_<kernel>. */
+ * Options: T, dtype; those of row_group.h; BUILD_<kernel>. */
 #include "margin.h"
 #include "team.h"
 
-/* Of a row: its scores, its targets and which classes are some. */
+/* A row: its scores, its targets, and a flag for each class that is a target. */
 typedef struct row {
     __global const STORED(T) * scores;
     __global STORED(T) * is_target;
@@ -18,7 +19,7 @@ static inline row row_of(margin_params p, ulong number) {
                  XPU_CPTR(long, p.targets) + first, p.classes};
 }
 
-/* Goes over the targets. */
+
 #define EACH_TARGET(r, t) for (long n_ = 0, t; n_ < r.classes && (t = r.targets[n_]) >= 0; n_++)
 
 /* By how much class c comes within 1 of target t; 0 or less: it doesn't. */

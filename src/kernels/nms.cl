@@ -1,9 +1,14 @@
-/* Non-maximum suppression of boxes in their order: a box that an earlier one which stays covers too much goes.
- * Options: T; ACC, what is computed in; LANES, nms_keep's work-items.
+/* Non-maximum suppression of boxes sorted by score: a box is removed if an earlier box that stays overlaps
+ * it with an
+ * intersection over union above the threshold.
  *
- * nms_covers: a work-item a box of `rows`, from `first` on, and a word of 64 others
- * nms_keep: one work-group, from word to word of these boxes: who is left in a word is found in it alone, and what
- *           those cover is then removed everywhere behind it */
+ * Options: T, dtype; ACC, type computed in; LANES, work-items of nms_keep.
+ * Launch:
+ *   nms_covers   one work-item per box (`rows` boxes from `first` on) and word of 64 later boxes: a bit per
+ *                overlap
+ *   nms_keep     one work-group goes through the words: within a word the survivors are found serially,
+ *                then the boxes
+ *                that they overlap are removed from all later words */
 #include "nms.h"
 
 #if defined(BUILD_nms_covers)

@@ -1,7 +1,10 @@
-/* nonzero_count: counts[w] = how many of the elements w·chunk … are not zero.
- * nonzero_write: counts[w] now tells how many lie before them; writes each one's coordinates, the last
- * dimension the fastest, to out[number][dimension] (strides in elements). Rows from `limit` on are left.
- *   -DT=dtype -DKIND_c for complex, -DDIMS=0…16 */
+/* nonzero_count: counts[w] = number of nonzero elements in chunk w.
+ * nonzero_write: with counts[w] scanned to the number before chunk w, writes the coordinates of every
+ * nonzero element to
+ * out[index][dimension] (any strides, in elements), the last dimension fastest. Rows from `limit` on are
+ * not written.
+ *
+ * One work-item per chunk. Options: T, dtype; KIND_c for complex; DIMS=0…16. */
 #include "index.h"
 
 typedef STORED(T) stored;

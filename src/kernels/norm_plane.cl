@@ -1,15 +1,19 @@
-/* Batch norm and group norm: statistics of sets of planes, sums for the gradients, and their application
- *   y = c0 dy + c1 (x - c2) + c3   with four coefficients a channel (batch norm) or a plane (group norm).
+/* Batch norm and group norm: statistics of sets of planes, reductions for the gradients, and their
+ * application
+ *   y = c0 dy + c1 (x - c2) + c3   with four coefficients per channel (batch norm) or per plane (group
+ *                                  norm).
  *
- * Statistics are sums of deviations from a shift near the mean, so that one pass over memory is enough;
- * slices of a set are combined by Chan's formula, always in the same order.
- * Options: T, the tensors' dtype; GROUPED for group norm; those of team.h; WIDE, channels of a work-item. */
+ * Algorithm: one pass accumulates deviations from a shift close to the mean; the slices of a set are merged
+ * with Chan's
+ * formula in a fixed order, so that results are deterministic.
+ * Options: T, dtype of the tensors; GROUPED for group norm; WIDE, channels of a work-item; those of
+ * row_group.h. */
 #include "norm_plane.h"
 #include "team.h"
 
-#define SHIFT_ELEMENTS 1024 /* of a set's first plane, whose mean is the shift */
+#define SHIFT_ELEMENTS 1024 /* the shift is the mean of this many elements of a set's first plane */
 
-/* The mean that a backward sum is taken about. */
+/* The mean that backward subtracts from x. */
 static inline ACC set_mean(norm_plane_params p, ulong set) {
     return p.evaluate ? (ACC)LOAD(RUNNING, XPU_CPTR(STORED(RUNNING), p.mean), set)
                       : (ACC)LOAD(SAVE, XPU_CPTR(STORED(SAVE), p.mean), set);

@@ -4,11 +4,15 @@
  *             (RMS norm: without the first mean),
  *             dw = sum over rows of dy xhat, db = sum over rows of dy.
  *
- * The mean is taken in one pass over the row; a second corrects it and takes the variance. Far from zero the
- * sum of mean and correction says more than ACC holds, so that they are kept apart.
- * Options: T, the tensors' dtype; W, that of weight and bias; HAS_WEIGHT, HAS_BIAS, RMS; PARTIAL, backward
- * gathers dw and db; those of team.h; REGISTERS, elements a lane keeps, 0 reads the row in each pass; with
- * PACK above 1 T_BITS and W_BITS, types of a pack's size. */
+ * Algorithm: the first pass computes the mean; the second computes its correction and the variance. Far
+ * from zero, mean
+ * plus correction needs more precision than ACC has, so the two are kept separately.
+ * Options: T, dtype of the tensors; W, dtype of weight and bias; HAS_WEIGHT, HAS_BIAS, RMS; PARTIAL,
+ * backward also
+ * accumulates dw and db; those of row_group.h; REGISTERS, elements of a row that a lane keeps in registers
+ * (0: the row
+ * is read again in each pass); if VECTOR_SIZE > 1, T_BITS and W_BITS, types of a vector's size.
+ * Launch: one row group per row, or per p.rows_per_row_group consecutive rows. */
 #include "norm_row.h"
 #include "team.h"
 

@@ -1,6 +1,8 @@
-/* Optimiser steps, formulas in xpu/ops/optim.h. Rows as the structs there, see multi.h.
- *   -DT=f16|bf16|f32|f64, -DWIDE=1 for f64, -DSTEP_adam|sgd|adagrad|unscale|update_scale
- *   -DDECOUPLED -DAMSGRAD -DMOMENTUM -DNESTEROV -DFIRST: 0 or 1 */
+/* Optimizer steps for many tensors; formulas in xpu/ops/optim.h, table rows as the structs there
+ * (multi_tensor.h).
+ *
+ * Options: T=f16|bf16|f32|f64, WIDE=1 for f64; STEP_adam|sgd|adagrad|unscale|update_scale;
+ * DECOUPLED, AMSGRAD, MOMENTUM, NESTEROV, FIRST: 0 or 1. */
 #include "multi.h"
 
 typedef STORED(T) stored;
@@ -13,8 +15,8 @@ typedef COMPUTED(T) real;
 #endif
 #define FLOAT_AT(k) (*XPU_CPTR(float, p.number[k]))
 
-/* numbers: 0 lr, 1 weight decay, 2 … 4 addresses of lr, grad_scale, found_inf or 0, 5 maximize, then each
- * optimiser's own */
+/* Scalars: 0 lr, 1 weight decay, 2 … 4 addresses of lr, grad_scale, found_inf or 0, 5 maximize, then each
+ * optimizer's own. */
 #define LR (p.number[2] ? (real)FLOAT_AT(2) : NUMBER(0))
 #define WEIGHT_DECAY NUMBER(1)
 #define SKIPPED (p.number[4] && FLOAT_AT(4) != 0.0f)

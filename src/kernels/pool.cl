@@ -1,14 +1,18 @@
-/* Pooling: for each output position the maximum (and where it is) or the average over a window of the input,
- * and the gradients, gathered: each input position asks the windows it may be in, so that no two work-items
- * write one place and the result is the same each time.
+/* Max and average pooling, and the gradients. Backward gathers: an input position visits the windows that
+ * contain it, so
+ * that no two work-items write the same element and the result is deterministic. On CPUs one work-item
+ * scatters the
+ * gradients of a whole plane, which is deterministic, too, and less work.
  *
- * On processors the gradients of a plane are scattered by one work-item, which is as orderly and less work.
- *
- * Windows: o·stride - pad + k·dilation, k < window; or ADAPTIVE, from floor(o·in/out) to ceil((o+1)·in/out); or
- * FRACTIONAL, from floor((o + u) alpha) - floor(u alpha), where u is the plane's and the dimension's sample and alpha =
- * (in - window) / (out - 1), and the last one at the end.
- * Options: T; ACC; MASK, the integer of its size; MAXIMUM; ADAPTIVE; FRACTIONAL; LAST, as in position.h; BUILD_<kernel>. NaN is greater than all; of
- * equal elements the first counts. */
+ * Windows: o * stride - pad + k * dilation for k < window;
+ *   ADAPTIVE     from floor(o * in / out) to ceil((o + 1) * in / out)
+ *   FRACTIONAL   from floor((o + u) alpha) - floor(u alpha), u the sample of the plane and dimension, alpha
+ *                =
+ *                (in - window) / (out - 1); the last window is at the end
+ * Options: T, dtype; ACC, type computed in; MASK, the integer type of its size; MAXIMUM; ADAPTIVE;
+ * FRACTIONAL; LAST
+ * (position.h); BUILD_<kernel>. NaN is larger than everything; of equal elements the first one is the
+ * maximum. */
 #include "pool.h"
 #include "position.h"
 

@@ -1,15 +1,19 @@
-/* Random numbers: out[e] = the distribution's value for Philox' bits of element e. Options:
- *   -DOUT=f32 -DOUT_f32   dtype of the output      -DIN=f16   dtype of the input, if there is one
- *   -DDIST=UNIFORM    UNIFORM NORMAL LOG_NORMAL EXPONENTIAL CAUCHY GEOMETRIC BERNOULLI
- *                     PROBABILITIES (Bernoulli, by the input) INTEGERS INTEGERS64 DROPOUT
- *                     GAMMA POISSON BINOMIAL (by the inputs; see rejection.h)
- *   -DSTRIDED         operands have strides; else all are contiguous
- *   -DWIDE            computes in fp64, from 64 random bits
- * Integers are range * x, rounded down, for a random fraction x of 64 bits, or 96 for ranges above 2^32, so that
- * no number of a range below 2^32 is more likely than another by more than 2^-32. The last 32 bits of x are drawn
- * where they can matter: seldom in small ranges.
- * A work-group of 256 makes 1024 elements, a work-item four that lie 256 apart, so that neighbours store
- * to neighbouring places. */
+/* Random numbers: out[e] is the distribution's value for the Philox 4x32-10 bits of element e.
+ *
+ * Options:
+ *   OUT=f32, OUT_f32   dtype of the output; IN=f16, dtype of the input if there is one
+ *   DIST               UNIFORM NORMAL LOG_NORMAL EXPONENTIAL CAUCHY GEOMETRIC BERNOULLI
+ *                      PROBABILITIES (Bernoulli, by the input) INTEGERS INTEGERS64 DROPOUT
+ *                      GAMMA POISSON BINOMIAL (by the inputs; rejection.h)
+ *   STRIDED            operands have strides; otherwise all are contiguous
+ *   WIDE               computes in fp64, from 64 random bits
+ * Integers are floor(range * x) with a random fraction x of 64 bits (96 bits for ranges above 2^32), so
+ * that for ranges
+ * below 2^32 probabilities differ by at most 2^-32. The lowest 32 bits of x are only drawn if they can
+ * change the result.
+ * Launch: a work-group of RANDOM_GROUP work-items makes 4 * RANDOM_GROUP elements; the four of a work-item
+ * are
+ * RANDOM_GROUP apart, so that adjacent work-items store to adjacent addresses. */
 #include "random.h"
 
 #define UNIFORM 1

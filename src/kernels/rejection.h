@@ -1,7 +1,8 @@
-/* Random numbers that take as many tries as they need: gamma by Marsaglia and Tsang's method (2000), Poisson
- * and binomial by Hörmann's transformed rejection (PTRS and BTRS, 1993), their small cases directly. Each
- * element has a subsequence of Philox to itself. For random.cl, which has `real`, REAL, open0, open1 and
- * normal. */
+/* Distributions that draw a variable number of random words: gamma (Marsaglia and Tsang, 2000), Poisson and
+ * binomial
+ * (Hörmann's transformed rejection, PTRS and BTRS, 1993; small parameters directly). Each element has its
+ * own Philox
+ * subsequence. random.cl, which includes this, defines `real`, REAL, open0, open1 and normal. */
 
 typedef struct words {
     ulong seed, sequence, counter;

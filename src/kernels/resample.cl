@@ -1,8 +1,11 @@
 /* Resampling by nearest, (bi-, tri-)linear and (bi)cubic interpolation, and padding by reflection or
- * replication; with gradients, gathered: each input position asks the output positions it may have gone to.
+ * replication; and the
+ * gradients. Backward gathers: an input position visits the output positions that may have read it.
  *
- * An output position o takes, in each dimension, TAPS input positions with weights. Options: T; ACC,
- * what weights are computed in; LAST; BUILD_<kernel>; one of NEAREST, NEAREST_EXACT, LINEAR, CUBIC, REFLECT, REPLICATE. */
+ * An output position reads, in each dimension, TAPS input positions with weights.
+ * Options: T, dtype; ACC, type of the weights; LAST (position.h); one of NEAREST, NEAREST_EXACT, LINEAR,
+ * CUBIC, REFLECT,
+ * REPLICATE; BUILD_<kernel>. */
 #include "resample.h"
 #include "position.h"
 
@@ -19,7 +22,7 @@
 
 #define SCALE(p, d) ((ACC)p.scale[d] + (ACC)p.scale_rest[d])
 
-/* Where in the input output position o of dimension d lies. */
+/* The input coordinate of output position o in dimension d. */
 static inline ACC source(resample_params p, int d, int o) {
     if (p.align_corners) return SCALE(p, d) * o;
     const ACC x = SCALE(p, d) * (o + (ACC)0.5f) - (ACC)0.5f;

@@ -1,11 +1,14 @@
-/* Resampling along one dimension with a filter that is as wide as an output position is in the input, so that
- * nothing is left out where the output is smaller. Output position o lies at scale · (o + 1/2); input position i
- * counts by the filter at the distance of its middle from there, in units of `scale` where that is above 1. The
- * weights are divided by their sum, which is less than the filter's at the borders.
+/* Antialiased resampling along one dimension: the filter is stretched to the width of an output position in
+ * the input.
+ * Output position o is centered at scale * (o + 1/2); input position i has the weight filter((i + 1/2 -
+ * center) / s) with
+ * s = max(scale, 1). Weights are divided by their sum, which is smaller at the borders.
  *
- * Options: SRC, DST dtypes; DST_BYTE: DST is uint8; ACC, what is computed in; INNER: work-items lie along `inner`
- * (dimension 0 of the range), not along the resampled dimension; FILTER_LINEAR, FILTER_CUBIC or FILTER_LANCZOS;
- * ACC_IS_DOUBLE: that is double; BUILD_<kernel>. */
+ * Options: SRC, DST, dtypes; DST_BYTE, DST is uint8; ACC, type computed in (ACC_IS_DOUBLE); INNER,
+ * dimension 0 of the
+ * range runs along `inner` instead of along the resampled dimension; FILTER_LINEAR, FILTER_CUBIC or
+ * FILTER_LANCZOS;
+ * BUILD_<kernel>. */
 #include "resample_filter.h"
 
 #define SCALE ((ACC)p.scale + (ACC)p.scale_rest)

@@ -1,5 +1,6 @@
-/* The pointwise part of LSTM and GRU cells; the formulas stand in xpu/ops/rnn.h. One work-item an element of
- * the hidden state. -DT=<floating dtype>; halves are computed in fp32. Portable. */
+/* The pointwise part of LSTM and GRU cells; formulas in xpu/ops/rnn.h. One work-item per element of the
+ * hidden state.
+ * T=<floating dtype>; half-precision dtypes are computed in fp32. Portable. */
 #include "rnn.h"
 
 typedef COMPUTED(T) real;
@@ -9,7 +10,7 @@ typedef COMPUTED(T) real;
 
 static inline real sigmoid(real v) { return 1 / (1 + exp(-v)); }
 
-/* This work-item's place: row `r`, unit `u`; gate number `n` of the row lies at GATE(n). */
+/* This work-item's row `r` and hidden unit `u`; GATE(n) is the index of gate n of that row. */
 #define PLACE                                                                                                 \
     const long i = get_global_id(0);                                                                          \
     if (i >= p.rows * p.hidden) return;                                                                       \

@@ -1,21 +1,25 @@
-/* One step of a recurrent net's sequence: the recurrent product and the cell at once (xpu/ops/rnn.h has the
- * formulas).
+/* One time step of a recurrent network: the recurrent product and the cell in one launch; formulas in
+ * xpu/ops/rnn.h.
+ *   forward    product = previous states × hidden weights, transposed; then the cell
+ *   BACKWARD   product = gradients of the next step's gates × hidden weights (the gradient of this step's
+ *              hidden
+ *              state); then the cell's gradients. Rows that this step lacks end here: their gradient is the
+ *              one of
+ *              the initial state.
  *
- *     forward    sums = states of the step before, times the hidden weights transposed; then the cell
- *     BACKWARD   sums = gradients of the following step's gates times the hidden weights, the gradient of this
- *                step's hidden state; then the cell's gradients. Rows that this step lacks end here: their
- *                gradient is that of the initial state.
- *
- * A work-group has ROWS rows and UNITS hidden units, in all PARTS columns of the product that belong to a unit:
- * a gate each forward, one backward. All its work-items compute all its sums, each for a slice of the depth;
- * the slices meet in local memory, and from there on a work-item has a row's unit. The weights are read along
- * the depth: transposed for the gradients.
- *
- * -DT=<floating dtype>, halves computed in fp32; -DLSTM, GRU, RNN_TANH or RNN_RELU; -DGATES; -DBACKWARD=0 or 1
- * -DROWS -DUNITS
- * plain:        -DALIGNED=1: rows can be read four elements at a time; -DSIDE -DSIDE_UNITS: a work-item's rows
- *               and units. Portable.
- * matrix units: -DMATRIX_T: as T; rows are aligned to 16 bytes, ROWS and UNITS * PARTS are multiples of 16 and 8 */
+ * Launch: a work-group has ROWS rows and UNITS hidden units, with all PARTS columns of the product that
+ * belong to a unit
+ * (a gate each forward, one backward). Its work-items split the depth; their partial sums are reduced in
+ * local memory,
+ * and from there on a work-item has one unit of one row. Weights are read along the depth (transposed for
+ * gradients).
+ * Options: T=<floating dtype>, half-precision computed in fp32; LSTM, GRU, RNN_TANH or RNN_RELU; GATES;
+ * BACKWARD=0|1;
+ * ROWS, UNITS; and
+ *   portable        ALIGNED=1, rows can be read four elements at a time; SIDE, SIDE_UNITS, rows and units
+ *                   of a work-item
+ *   matrix engine   MATRIX_T, as T; rows are aligned to 16 bytes, ROWS is a multiple of 16 and UNITS *
+ *                   PARTS of 8 */
 #include "rnn.h"
 
 typedef COMPUTED(T) real;

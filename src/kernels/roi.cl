@@ -1,8 +1,10 @@
-/* Regions of images, each brought to bins of one size, and the image's gradient: one work-item a bin, for TOGETHER
- * channels. include/xpu/ops/roi.h has the formulas.
+/* Region-of-interest pooling and alignment, and the gradient of the image; formulas in
+ * include/xpu/ops/roi.h.
+ * One work-item per bin, for CHANNELS_PER_ITEM channels.
  *
- * Options: T; ACC, what is computed in; ALIGN (means of samples), MAXIMUM or MEAN (of whole elements); BY_PLACE
- * (each bin reads a channel of its own; TOGETHER is 1); BUILD_<kernel>. */
+ * Options: T, dtype; ACC, type computed in; ALIGN (mean of bilinear samples), MAXIMUM or MEAN (of whole
+ * elements);
+ * POSITION_SENSITIVE (each bin reads its own channel; CHANNELS_PER_ITEM is 1); BUILD_<kernel>. */
 #include "atomic_add.h"
 #include "roi.h"
 

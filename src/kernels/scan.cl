@@ -1,11 +1,14 @@
-/* Scans, y[k] = x[0] ∘ … ∘ x[k], in portable OpenCL C.
- *   scan_columns  one work-item has a row: for many rows
- *   scan_rows     a work-group has a chunk, tile by tile: each work-item scans ITEMS elements in registers, the
- *                 group scans the work-items' totals in local memory
- *                 where LOCAL is 1, for processors, a work-item has the chunk, element by element
- *   scan_totals   a chunk's total alone; scan_carries then makes them what comes before each chunk
- * Options: IN, OUT dtype tokens; A the type computed in; A_FLOAT, A_COMPLEX as they apply; INDEXED with an index
- * output; TWICE, sums and products have twice the digits (see twice.h); ROW_DIMS; LOCAL. The functions scan_identity, scan_combine come after this file. */
+/* Scans y[k] = x[0] ∘ … ∘ x[k]. Portable.
+ *   scan_columns   one work-item per row, for many rows
+ *   scan_rows      one work-group per chunk, tile by tile: a work-item scans ITEMS elements in registers,
+ *                  the group scans
+ *                  the work-items' totals in local memory. LOCAL=1 (CPUs): one work-item, element by
+ *                  element
+ *   scan_totals    only the total of a chunk; scan_carries then turns totals into exclusive prefixes
+ * Options: IN, OUT, dtypes; A, type computed in; A_FLOAT, A_COMPLEX as they apply; INDEXED, with an index
+ * output;
+ * DOUBLE_WORD, sums and products carry twice the precision (double_word.h); ROW_DIMS; LOCAL. The functions
+ * scan_identity and scan_combine follow this file. */
 #include "scan.h"
 
 #ifdef A_FLOAT

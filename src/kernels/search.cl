@@ -1,13 +1,14 @@
-/* Binary search, a work-item each value.
- *   search     out = how many elements of the sequence in order come before the value; with `right` those too that
- *              equal it. Nothing comes before NaN but everything, as nothing compares with it.
- *   is_member  out = is the value in the sequence? (`right`: is it not?)
- * Options: T the dtype, OUT that of places. */
+/* Binary search, one work-item per value.
+ *   search      out = number of elements of the sorted sequence that are less than the value; with `right`,
+ *               less or
+ *               equal. NaN is greater than all other values.
+ *   is_member   out = is the value in the sequence? (`right`: is it not?)
+ * Options: T, dtype; OUT, dtype of the positions. */
 #include "search.h"
 
 typedef COMPUTED(T) value_t;
 
-/* Where element number i of the sequence in order lies in it. */
+/* The position in memory of the i-th smallest element of the sequence. */
 static inline long place(__global const long *sorter, long i) { return sorter ? sorter[i] : i; }
 
 static inline long search_for(const search_params *p, value_t v, ulong row, bool right) {

@@ -1,6 +1,8 @@
-/* What the elements of each segment come to: by a work-item, or by a team where few lie side by side.
+/* Segmented reductions along a dimension: by one work-item per output, or by a row group if few outputs are
+ * contiguous.
  *
- * Options: T; those of team.h; ACC_IS_DOUBLE; REDUCE_MAX, _MEAN, _MIN, _SUM or _PROD; BUILD_<kernel>. */
+ * Options: T, dtype; those of row_group.h; ACC_IS_DOUBLE; REDUCE_MAX, _MEAN, _MIN, _SUM or _PROD;
+ * BUILD_<kernel>. */
 #include "segment.h"
 #include "team.h"
 
@@ -52,7 +54,7 @@ static inline void put(segment_params p, ulong place, segment s, ACC value) {
     STORE(T, XPU_PTR(STORED(T), p.output), place, value);
 }
 
-/* Where the work-item or team number k is in the output. */
+/* Output k (of a work-item or a row group): its inner index, its outer index and its segment. */
 #define PLACE(k)                                                                                             \
     if ((k) >= (ulong)(p.outer * p.segments * p.inner)) return;                                              \
     const ulong inner = (k) % p.inner, line = (k) / p.inner, outer = line / p.segments;                      \
@@ -97,7 +99,7 @@ TEAM_KERNEL void segment_teams(segment_params p) {
 #endif
 
 #ifdef IS_EXTREME
-/* Is an element what its segment came to? */
+/* Does the element equal its segment's maximum (minimum)? */
 static inline bool is_taken(segment_params p, ACC x, ulong place) {
     return x != x || x == (ACC)LOAD(T, XPU_CPTR(STORED(T), p.output), place);
 }

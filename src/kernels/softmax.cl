@@ -1,11 +1,13 @@
-/* softmax      y = exp(x - max x) / sum exp(x - max x)
- * log softmax  y = x - max x - log sum exp(x - max x)
- * and their backwards  dx = (dy - sum dy y) y,  dx = dy - exp(y) sum dy,  along one dimension.
+/* softmax      y = exp(x - max x) / Σ exp(x - max x)
+ * log softmax  y = x - max x - log Σ exp(x - max x)
+ * backward     dx = (dy - Σ dy y) y;  log: dx = dy - exp(y) Σ dy;  along one dimension.
  *
- * Options: IN and OUT, tokens of the dtypes read (x; dy, y) and written (y; dx); ACC; LOG; MASKED; those of
- * team.h; OWN_BF16, IN and OUT are bf16; REGISTERS, elements a lane keeps, 0 reads the row again in each
- * pass; with PACK above 1 IN_BITS and OUT_BITS, types of a pack's size.
- * A row of -inf alone, or with NaN or +inf in it, gives NaN as the formula does. */
+ * Options: IN and OUT, dtypes read (x; dy, y) and written (y; dx); ACC; LOG; MASKED; those of row_group.h;
+ * OWN_BF16, IN
+ * and OUT are bf16; REGISTERS, elements that a lane keeps in registers (0: each pass reads the row again);
+ * if
+ * VECTOR_SIZE > 1, IN_BITS and OUT_BITS, types of a vector's size.
+ * A row that is all -inf, or contains NaN or +inf, gives NaN as the formula does. */
 #include "softmax.h"
 #include "team.h"
 
@@ -39,8 +41,8 @@ static inline void store_own_bf16(__global s_bf16 *p, size_t i, float v) {
 #define INPUT(i) ((ACC)LOAD(IN, x, i))
 #endif
 
-/* Where the exponentials wait for their sum: in the result if it has that precision, in local memory that
- * holds KEEP_LENGTH of them, or nowhere, to be computed again. */
+/* Where exponentials are kept until their sum is known: in the result if it has the precision, in local memory
+ * of KEEP_LENGTH elements, or nowhere (they are computed again). */
 #if defined KEEP_IN_RESULT
 #define KEEP(i, e) (y[i] = (e))
 #define KEPT(i) y[i]

@@ -1,9 +1,10 @@
-/* Stable sort of rows in portable OpenCL C: tiles are sorted in local memory, then neighbouring runs are merged,
- * each element finding its place by binary search in the other run.
- *   sort_tiles   one work-group a tile of TILE elements: bitonic, by (key, place), so the result is stable
- *   sort_merge   one work-item an element: runs of `run` become runs of 2 * run
- *   sort_store   one work-item an element of the outputs
- * Options: T the dtype token; T_FLOAT; DESCENDING; ROW_DIMS; LOCAL (of sort_tiles, TILE is twice that). */
+/* Stable sort of rows. Portable.
+ *   sort_tiles   one work-group per tile of TILE elements: bitonic sort by (key, position), hence stable
+ *   sort_merge   one work-item per element: runs of `run` become runs of 2 * run; an element finds its rank
+ *                in the other
+ *                run by binary search
+ *   sort_store   one work-item per element of the outputs
+ * Options: T, dtype; T_FLOAT; DESCENDING; ROW_DIMS; LOCAL (of sort_tiles; TILE is twice that). */
 #include "sort.h"
 
 #define TILE (2 * LOCAL)

@@ -1,12 +1,12 @@
-/* The formulas stand in xpu/ops/sparse.h. Portable.
- *
- * -DKEYS     sparse_keys: one work-item a key
- * -DSEARCH   sparse_search: one work-item a key, by bisection; -DI, -DO the dtypes of keys and places, i32 or i64
- * -DREDUCE   sparse_reduce: one work-item a result; -DT=<dtype> -DKIND_b|i|u|f|c
- *            -DREDUCTION_SUM|MAXIMUM|PRODUCT
- * -DPRODUCT  sparse_product: one work-item a result; -DT=<dtype> -DCOMPLEX_T -DFLOAT_T -DDOUBLE_T, -DI the
- *            indices' dtype
- * The last two: -DWIDE, work-groups lie along one row each, else they go over all results. */
+/* Sparse tensors; formulas in xpu/ops/sparse.h. Portable. One of:
+ *   KEYS      sparse_keys: linear index of every coordinate; one work-item per key
+ *   SEARCH    sparse_search: binary search; one work-item per key; I, O, dtypes of keys and positions (i32
+ *             or i64)
+ *   REDUCE    sparse_reduce: one work-item per result; T, dtype, KIND_b|i|u|f|c,
+ *             REDUCTION_SUM|MAXIMUM|PRODUCT
+ *   PRODUCT   sparse_product: one work-item per result; T, dtype, COMPLEX_T, FLOAT_T, DOUBLE_T; I, dtype of
+ *             the indices
+ * REDUCE and PRODUCT with WIDE: a work-group runs along one row; otherwise over all results. */
 #include "sparse.h"
 
 #ifdef WIDE

@@ -1,11 +1,13 @@
-/* Different rows of a matrix, or elements, of those that lie beside each other in order.
- *   unique_tiles, unique_merge  sort rows by their elements, the first counts the most: places only. Stable; NaN is
- *                               greater than any number
- *   unique_heads   numbers[i] = does row i in order differ from the one before? 0 for the first: their running sum
- *                  then numbers the different ones. NaN differs from NaN
- *   unique_store   each row's number to where it came from, and the first of each
- *   unique_counts  how many of each
- * Options: T the dtype, T_FLOAT, LOCAL work-items of a tile, which has twice as many rows. */
+/* Unique elements, or unique rows of a matrix, of sorted input.
+ *   unique_tiles, unique_merge   sort rows lexicographically (positions only). Stable; NaN is greater than
+ *                                all others
+ *   unique_heads                 ids[i] = does sorted row i differ from row i - 1? 0 for the first: the
+ *                                inclusive scan
+ *                                gives the ids. NaN differs from NaN
+ *   unique_store                 stores each row's id at the row's original position, and the first row of
+ *                                each id
+ *   unique_counts                number of rows of each id
+ * Options: T, dtype; T_FLOAT; LOCAL, work-group size of unique_tiles; a tile has 2 * LOCAL rows. */
 #include "unique.h"
 
 #define TILE (2 * LOCAL)
@@ -16,7 +18,7 @@ typedef COMPUTED(T) value_t;
 #define ISNAN(x) 0
 #endif
 
-/* -1, 0 or 1: row a comes before, with or after row b. */
+/* -1, 0 or 1: row a is less than, equal to or greater than row b. */
 static inline int compared(const unique_params *p, long a, long b) {
     __global const STORED(T) *in = XPU_CPTR(STORED(T), p->in);
     for (long k = 0; k < p->width; k++) {
@@ -86,7 +88,7 @@ __kernel void unique_widen(unique_params p) {
     if (i < p.rows) XPU_PTR(long, p.order)[i] = XPU_CPTR(int, p.places[0])[i];
 }
 
-/* The row that is number i in order. */
+/* The i-th row in sorted order. */
 static inline long row_at(const unique_params *p, long i) {
     return p->order && !p->in_order ? XPU_CPTR(long, p->order)[i] : i;
 }
